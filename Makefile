@@ -1,0 +1,71 @@
+# The front door: short names for what CMake and Ninja do. `make help` lists them.
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+FUZZ_SECONDS ?= 600
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+
+cmake = cmake -G Ninja --log-level=WARNING -Wno-dev -S .
+ninja = ninja --quiet -j $(JOBS)
+sources = $(shell find include src tests examples bench -name '*.[ch]' 2>/dev/null)
+
+# Everything is kept by CMake and Ninja, so every target is phony.
+.PHONY: all build test test-asan bench fuzz fuzz-quick cross format lint install clean help
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+all: build ## build/lazuli, build/liblazuli.a, build/liblazuli.so
+
+build:
+	@tools/install-packages build
+	@$(cmake) -B build >/dev/null
+	@$(ninja) -C build
+
+test: build ## build and run every test; the last line counts the checks
+	@tests/summarise build $(JOBS)
+
+test-asan: ## the same with address and undefined-behaviour sanitizers, on fewer random cases
+	@tools/install-packages build
+	@$(cmake) -B build-asan -DLZ_SANITIZE=ON >/dev/null
+	@$(ninja) -C build-asan
+	@LZ_TEST_SCALE=$${LZ_TEST_SCALE:-10} tests/summarise build-asan $(JOBS)
+
+bench: build ## measure, beside OpenBLAS and oneDNN
+	@tools/install-packages build bench
+	@$(cmake) -B build >/dev/null
+	@$(ninja) -C build lazuli-bench
+	@bench/run $(BENCH)
+
+fuzz: ## look for inputs that break us, FUZZ_SECONDS=600 in total
+	@tools/install-packages build fuzz
+	@CC=clang $(cmake) -B build-fuzz -DLZ_FUZZ=ON >/dev/null
+	@$(ninja) -C build-fuzz
+	@tests/fuzz/run build-fuzz $(FUZZ_SECONDS)
+
+fuzz-quick: ## the same for one minute
+	@$(MAKE) fuzz FUZZ_SECONDS=60
+
+cross: ## compile the library for 64-bit ARM
+	@tools/install-packages build cross
+	@$(cmake) -B build-aarch64 -DLZ_OBJECTS_ONLY=ON -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gnu.cmake >/dev/null
+	@$(ninja) -C build-aarch64
+
+format: ## rewrite the sources in the house style
+	@tools/install-packages lint
+	@clang-format -i $(sources)
+
+lint: ## clang-format, clang-tidy, cppcheck: all silent
+	@tools/install-packages build lint
+	@$(cmake) -B build >/dev/null
+	@tools/lint build $(JOBS) $(sources)
+
+install: build ## into PREFIX=/usr/local, below DESTDIR
+	@DESTDIR=$(DESTDIR) cmake --install build --prefix $(PREFIX) >/dev/null
+	@echo "installed in $(DESTDIR)$(PREFIX)"
+
+clean: ## remove everything that was built
+	@rm -rf build build-asan build-fuzz build-aarch64
+
+help:
+	@echo "make [target]"
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14

@@ -1,0 +1,95 @@
+/* context.c: opening and closing. A context owns its threads, its memory and its lock, and shares nothing with others. */
+#include <stdio.h>
+#include <string.h>
+
+#include "array/internal.h"
+#include "graph/graph.h"
+
+extern const lz_allocator lz_system_allocator;
+
+enum { DEFAULT_CACHE = 64 << 20 };
+
+static void init_locks(lz_context *ctx) {
+    pthread_mutexattr_t recursive;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&ctx->lock, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    pthread_mutex_init(&ctx->run, NULL);
+    pthread_cond_init(&ctx->event, NULL);
+}
+
+/* The array every op returns when memory is out: made while there is some. */
+static lz_array *make_no_memory(lz_context *ctx) {
+    lz_array *a = lz_host_alloc(ctx, sizeof *a);
+    lz_error *error = lz_host_alloc(ctx, sizeof *error);
+    if (!a || !error) {
+        lz_host_free(ctx, a);
+        lz_host_free(ctx, error);
+        return NULL;
+    }
+    lz_fail(error, LZ_OUT_OF_MEMORY, "out of memory while describing an array: free some, or describe less at once");
+    *a = (lz_array){.ctx = ctx, .refs = 1, .dtype = LZ_F32, .error = error, .in = a->inline_in};
+    return a;
+}
+
+static const lz_backend *find_backend(const lz_context_options *options, lz_error *err) {
+    const char *device = options->device ? options->device : "cpu";
+    if (!strcmp(device, "ref")) return lz_ref_backend();
+    if (!strcmp(device, "cpu")) return lz_cpu_backend(options->isa, err);
+    lz_fail(err, LZ_NOT_FOUND, "there is no device '%s': take 'cpu' or 'ref'", device);
+    return NULL;
+}
+
+lz_context *lz_open_with(const lz_context_options *options, lz_error *err) {
+    lz_context_options none = {.reserved = 0};
+    if (!options) options = &none;
+    const lz_backend *backend = find_backend(options, err);
+    if (!backend) return NULL;
+    const lz_allocator *allocator = options->allocator ? options->allocator : &lz_system_allocator;
+    lz_context *ctx = allocator->allocate(allocator->user, sizeof *ctx);
+    if (!ctx) {
+        lz_out_of_memory(err, sizeof *ctx);
+        return NULL;
+    }
+    memset(ctx, 0, sizeof *ctx);
+    ctx->allocator = *allocator;
+    ctx->backend = backend;
+    ctx->fusion = backend->fuses && !options->no_fusion;
+    ctx->memory.limit = options->memory_limit > 0 ? options->memory_limit : 0;
+    ctx->memory.allocations = 1;
+    ctx->cache_limit = options->cache_limit ? options->cache_limit : DEFAULT_CACHE;
+    if (ctx->cache_limit < 0) ctx->cache_limit = 0;
+    ctx->root.ctx = ctx;
+    init_locks(ctx);
+    ctx->no_memory = make_no_memory(ctx);
+    ctx->pool = lz_pool_new(ctx, options->threads);
+    if (!ctx->no_memory || !ctx->pool) {
+        lz_fail(err, LZ_OUT_OF_MEMORY, "out of memory while opening a context: its threads or first objects could not be made");
+        lz_close(ctx);
+        return NULL;
+    }
+    int threads = lz_pool_threads(ctx->pool);
+    snprintf(ctx->device_name, sizeof ctx->device_name, "%s, %d thread%s", backend->name, threads, threads == 1 ? "" : "s");
+    return ctx;
+}
+
+void lz_close(lz_context *ctx) {
+    if (!ctx) return;
+    while (ctx->scopes) lz_scope_end(ctx->scopes);
+    lz_scope_clear(&ctx->root);
+    lz_profile_free(ctx);
+    if (ctx->pool) lz_pool_free(ctx, ctx->pool);
+    if (ctx->no_memory) {
+        lz_host_free(ctx, ctx->no_memory->error);
+        lz_host_free(ctx, ctx->no_memory);
+    }
+    lz_clear_cache(ctx);
+    pthread_cond_destroy(&ctx->event);
+    pthread_mutex_destroy(&ctx->run);
+    pthread_mutex_destroy(&ctx->lock);
+    lz_allocator allocator = ctx->allocator;
+    allocator.release(allocator.user, ctx, sizeof *ctx);
+}
+
+const char *lz_device_name(const lz_context *ctx) { return ctx->device_name; }

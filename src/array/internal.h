@@ -1,0 +1,168 @@
+/* internal.h: what the rooms of the library share: the node, the context, memory, errors. */
+#ifndef LZ_INTERNAL_H
+#define LZ_INTERNAL_H
+
+#include <pthread.h>
+#include <stdarg.h>
+
+#include "array/op.h"
+#include "backend/backend.h"
+
+/* ---- errors (error.c) ------------------------------------------------------------------------------------------- */
+
+/* Fills err (which may be NULL) and returns status, so that `return lz_fail(err, ...)` reads well. */
+lz_status lz_fail(lz_error *err, lz_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+lz_status lz_out_of_memory(lz_error *err, int64_t bytes);
+/* A poisoned array with this error; never NULL while ctx is not. Names the open scopes. */
+lz_array *lz_poison(lz_context *ctx, lz_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* "[2, 3]"; writes at most size bytes, always ends them, returns to. */
+#define LZ_DIMS_TEXT 200
+const char *lz_dims_text(lz_dims dims, char to[LZ_DIMS_TEXT]);
+#define LZ_SHOW(dims) lz_dims_text(dims, (char[LZ_DIMS_TEXT]){0})
+
+/* ---- sizes, checked (dims.c) ------------------------------------------------------------------------------------ */
+
+/* Number of elements, or -1 when a size is negative or the bytes of any type would pass INT64_MAX / 2. */
+int64_t lz_dims_size(lz_dims dims);
+bool lz_dims_equal(lz_dims a, lz_dims b);
+void lz_dense_strides(lz_dims dims, int64_t strides[LZ_MAX_DIMS]);
+bool lz_is_dense(lz_dims dims, const int64_t *strides); /* row-major without gaps; axes of size 1 do not matter */
+/* Strides of the same elements under other dims; false when a copy is needed. */
+bool lz_reshape_strides(lz_dims from, const int64_t *strides, lz_dims to, int64_t *out);
+bool lz_is_float(lz_dtype dtype);
+
+/* ---- memory (memory.c) ------------------------------------------------------------------------------------------ */
+
+/* Small host objects: 64-byte aligned, zeroed, size remembered. NULL when there is none. */
+void *lz_host_alloc(lz_context *ctx, size_t bytes);
+void lz_host_free(lz_context *ctx, void *memory);
+char *lz_host_copy(lz_context *ctx, const char *text); /* strdup */
+
+/* Array data, counted. Either owned (from the allocator or the cache) or borrowed. */
+typedef struct lz_buffer {
+    lz_context *ctx;
+    char *data;
+    int64_t bytes; /* as allocated */
+    int64_t refs;
+    void (*release)(void *); /* borrowed: called when the last reference goes */
+    void *user;
+    struct lz_buffer *next; /* in the cache */
+    bool borrowed;
+} lz_buffer;
+
+lz_buffer *lz_buffer_new(lz_context *ctx, int64_t bytes, lz_error *err);
+lz_buffer *lz_buffer_borrow(lz_context *ctx, const void *data, int64_t bytes, void (*release)(void *), void *user);
+lz_buffer *lz_buffer_retain(lz_buffer *b);
+void lz_buffer_release(lz_buffer *b);
+
+/* Memory that is all freed at once: graphs and programs live in it. */
+typedef struct lz_bump {
+    lz_context *ctx;
+    struct lz_bump_chunk *chunks;
+    char *at;
+    size_t left;
+} lz_bump;
+void *lz_bump_alloc(lz_bump *bump, size_t bytes); /* zeroed; NULL when there is none */
+void lz_bump_free(lz_bump *bump);
+
+/* Text that grows. */
+typedef struct lz_text {
+    lz_context *ctx;
+    char *data;
+    size_t length, capacity;
+    bool failed; /* memory ran out: the text is not whole */
+} lz_text;
+void lz_text_add(lz_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+char *lz_text_take(lz_text *text, lz_error *err); /* NULL when it failed */
+
+/* ---- events: something that will have happened -------------------------------------------------------------------- */
+
+typedef struct lz_event {
+    int refs;
+    bool done;
+    lz_error err; /* valid when done */
+} lz_event;
+
+/* ---- nodes -------------------------------------------------------------------------------------------------------- */
+
+#define LZ_INLINE_INPUTS 4
+
+struct lz_array {
+    lz_context *ctx;
+    int64_t refs; /* the scope's, the consumers', the retainers' */
+    lz_op op;
+    lz_dtype dtype;
+    bool weak; /* a number: takes the type of its partner */
+    lz_dims dims;
+    lz_params params;
+
+    int n_in;
+    lz_array **in; /* inline_in, or allocated */
+    lz_array *inline_in[LZ_INLINE_INPUTS];
+
+    lz_buffer *buffer; /* once evaluated: the inputs are gone, and this is where the value is (or will be: event) */
+    int64_t offset;    /* in elements */
+    int64_t strides[LZ_MAX_DIMS];
+    lz_event *event; /* of the asynchronous run that fills the buffer; NULL: filled */
+    int placeholder; /* 1 + index of an input of a function being compiled; 0: none */
+
+    lz_error *error; /* poisoned */
+    const char *file;
+    int line;
+
+    lz_scope *scope; /* that holds a reference; the list of its nodes */
+    lz_array *next, *previous;
+
+    uint64_t mark; /* last graph walk that met this node, and what it noted */
+    int mark_id;
+};
+
+struct lz_scope {
+    lz_context *ctx;
+    pthread_t thread;
+    lz_scope *parent, *next; /* enclosing one of this thread; list of all open ones of the context */
+    char *name;
+    lz_array *nodes;
+};
+
+struct lz_context {
+    lz_allocator allocator;
+    const lz_backend *backend;
+    lz_pool *pool;
+    bool fusion;
+    char device_name[64];
+
+    pthread_mutex_t lock; /* recursive; everything below, all nodes and buffers */
+    pthread_mutex_t run;  /* one program at a time; taken before lock, never after */
+    pthread_cond_t event; /* some event is done */
+
+    lz_scope root, *scopes;
+    lz_array *no_memory; /* what an op returns when even its node cannot be had */
+    uint64_t mark;
+
+    lz_memory memory;
+    int64_t cache_limit;
+    lz_buffer *cache;
+
+    struct lz_profile *profile;
+};
+
+#define LZ_LOCK(ctx) pthread_mutex_lock(&(ctx)->lock)
+#define LZ_UNLOCK(ctx) pthread_mutex_unlock(&(ctx)->lock)
+
+/* A node in the innermost scope of this thread; its inputs are retained. Poisoned when memory runs out. */
+lz_array *lz_node_new(lz_context *ctx, lz_op op, lz_dims dims, lz_dtype dtype, lz_array *const *in, int n_in,
+                      const lz_params *params);
+void lz_scope_clear(lz_scope *scope); /* releases its nodes */
+void lz_adopt(lz_array *a); /* gives a reference to the innermost scope of this thread */
+void lz_node_set_value(lz_array *a, lz_buffer *buffer, int64_t offset, const int64_t *strides, lz_event *event);
+lz_status lz_event_wait(lz_context *ctx, lz_event *event, lz_error *err); /* NULL event: done */
+void lz_event_release(lz_context *ctx, lz_event *event);
+
+/* ---- threads (pool.c) ----------------------------------------------------------------------------------------------- */
+
+lz_pool *lz_pool_new(lz_context *ctx, int threads);
+void lz_pool_free(lz_context *ctx, lz_pool *pool);
+
+#endif

@@ -1,0 +1,87 @@
+/* backend.h: what a backend is: for each op, a kernel. The planner has resolved every view, so a kernel sees plain
+ * strided tensors; it computes one of them from the others and allocates nothing.
+ *
+ * Shapes a kernel may rely on (checked when the op was called):
+ *   ELEMENT  every input has the dims of the output; broadcast axes have stride 0.
+ *   REDUCE   in = [kept..., reduced...], params.reduce.count reduced axes; out = [kept...].
+ *   softmax, rms_norm, layer_norm: over the last axis. group_norm: x [n, ..., c].
+ *   rope     x [..., n, d], cos and sin [..., n, d/2] with the same leading axes. When params.rope.norm is set, x is first
+ *            divided by its root mean square over d and in[3], if present, is multiplied on ([d] broadcast to x).
+ *   matmul   a [..., m, k], b [..., k, n], out [..., m, n], the same leading axes in all three.
+ *   sdpa     q [b, h, n, d], k and v [b, g, m, d], optional in[3] mask [b, h, n, m]; out [b, h, n, d].
+ *   conv2d   x [n, h, w, c], w [o, kh, kw, c], out [n, oh, ow, o].
+ *   pad, concat, take, gather: as in lazuli.h; indices are i64.
+ * Types: element inputs share one type except where and cast; matmul, sdpa, conv2d and rope inputs may differ. */
+#ifndef LZ_BACKEND_H
+#define LZ_BACKEND_H
+
+#include "array/op.h"
+
+typedef struct lz_tensor {
+    char *data;
+    lz_dtype dtype;
+    lz_dims dims;
+    int64_t strides[LZ_MAX_DIMS]; /* in elements, never negative */
+} lz_tensor;
+
+/* ---- expressions: elementwise chains as a small program over registers ------------------------------------------ */
+
+#define LZ_EXPR_ARGS 8
+#define LZ_EXPR_REGS 16
+#define LZ_EXPR_STEPS 32
+
+/* dst = op(a, b, c), all f32. FULL loads k0; CLIP clips to k0..k1; CAST rounds to the type in b (bool: to 0 or 1). */
+typedef struct lz_expr_step {
+    uint8_t op, dst, a, b, c;
+    float k0, k1;
+} lz_expr_step;
+
+/* Registers 0 .. n_args-1 hold the arguments at the start. Of a kernel with an epilogue, argument 0 is the kernel's own
+ * result, and arguments 1.. are the tensors behind the kernel's own inputs. */
+typedef struct lz_expr {
+    int n_args, n_steps, n_regs, result;
+    lz_expr_step steps[LZ_EXPR_STEPS];
+} lz_expr;
+
+/* ---- calls ------------------------------------------------------------------------------------------------------ */
+
+typedef struct lz_pool lz_pool;
+
+typedef struct lz_call {
+    lz_op op;
+    const lz_params *params;
+    const lz_expr *expr;  /* FUSED: the chain; a kernel: its epilogue, or NULL */
+    lz_tensor out;
+    const lz_tensor *in;  /* n_core inputs of the op, then the arguments of the epilogue (with the dims of out) */
+    int n_core, n_in;
+    char *scratch;        /* of the size the kernel asked for, aligned to 64 */
+    lz_pool *pool;
+    lz_error *err;        /* set by a kernel that returns false */
+} lz_call;
+
+typedef struct lz_kernel {
+    const char *name;                              /* for the profiler, such as "cpu.matmul" */
+    bool (*run)(const lz_call *call);              /* false: call->err says why */
+    int64_t (*scratch)(const lz_call *call);       /* bytes; data pointers are not valid here. NULL: none */
+    bool (*can)(const lz_call *call);              /* takes these types, strides and epilogue? NULL: always */
+} lz_kernel;
+
+typedef struct lz_backend {
+    const char *name;
+    bool fuses;                                     /* wants expressions; otherwise plain ops only */
+    const lz_kernel *(*kernel)(lz_op op);           /* NULL, or one without run: none */
+} lz_backend;
+
+/* The reference: every op, every type, in f64 (integers in i64), one element at a time. */
+const lz_backend *lz_ref_backend(void);
+/* NULL, with the reason, when isa names none that this machine can run. */
+const lz_backend *lz_cpu_backend(const char *isa, lz_error *err);
+
+/* ---- threads ---------------------------------------------------------------------------------------------------- */
+
+/* Calls fn(arg, i, thread) once for each i in 0 .. n-1, on all threads, and returns when all are done. thread is in
+ * 0 .. lz_pool_threads()-1. What fn writes for i must not depend on thread or on the order. */
+void lz_parallel(lz_pool *pool, int64_t n, void (*fn)(void *arg, int64_t i, int thread), void *arg);
+int lz_pool_threads(const lz_pool *pool);
+
+#endif

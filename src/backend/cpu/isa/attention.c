@@ -1,0 +1,281 @@
+/* attention.c: softmax(q k^T scale + mask) v without ever holding the n x m scores. Compile with -ffp-contract=fast.
+ *
+ * The keys and values of some heads are packed into panels (gemm.h), as f32; then each task takes one block of queries of
+ * one head and walks over blocks of keys. A block of scores [QUERIES][KEYS] is computed by the micro-kernel of the matrix
+ * product, turned into probabilities in place, and multiplied by the values, again by the micro-kernel, which reads the
+ * probabilities as they lie. The softmax is the online one (Milakov and Gimelshein 2018; FlashAttention): each row
+ * keeps its largest score so far, and when a larger one comes, what has been summed is scaled down.
+ *
+ * Sums are always made in the order of the keys, so the bits do not depend on threads. Memory: the packed heads of one
+ * turn, that is m (2 d), at least one head and at most about PACKED_BYTES; and a block of scores for each thread. */
+#include <math.h>
+
+#include "backend/cpu/isa/gemm.h"
+
+#define QUERIES (96 / MR * MR) /* in a block: as many as keep the scores in L2 */
+#define KEYS 256               /* in a block; a multiple of NR */
+#define PACKED_BYTES 16000000
+#define LOG2_E 1.4426950408889634
+#define TASKS_PER_THREAD 4
+
+typedef struct attention {
+    const lz_call *call;
+    const lz_tensor *q, *k, *v, *mask;    /* q [b, h, n, d], k v [b, g, m, d], mask [b, h, n, m] or NULL */
+    int64_t heads, kv_heads, n, m, d;     /* kv_heads: of all batches, b * g */
+    int64_t group;                        /* queries' heads for one head of keys */
+    int64_t padded_m, padded_d;           /* to whole panels */
+    int64_t turn, first;                  /* heads of keys packed at a time; the first of this turn */
+    int64_t query_blocks, key_blocks;
+    int64_t packed_floats, thread_floats; /* for one head; for one thread */
+    float scale;
+    float *packed, *own;
+} attention;
+
+/* What a task works on: queries first .. first + count of one head. */
+typedef struct query_block {
+    int64_t batch, head, first, count;
+    const float *keys, *values; /* packed, of this head */
+    float *queries;             /* [panel][d][MR], scaled */
+    float *scores;              /* [QUERIES][KEYS], then probabilities */
+    float *sums;                /* [QUERIES][padded_d]: of probability times value */
+    float *largest;             /* [QUERIES]: score so far */
+    float *total;               /* [QUERIES][LANES]: sum of probabilities relative to the largest, in parts */
+    float *shrink;              /* [QUERIES]: by what the sums so far must be multiplied */
+} query_block;
+
+static attention plan_attention(const lz_call *call) {
+    attention a = {.call = call, .q = &call->in[0], .k = &call->in[1], .v = &call->in[2]};
+    a.mask = call->n_core > 3 ? &call->in[3] : NULL;
+    a.heads = a.q->dims.at[1], a.n = a.q->dims.at[2], a.d = a.q->dims.at[3], a.m = a.k->dims.at[2];
+    a.kv_heads = a.k->dims.at[0] * a.k->dims.at[1];
+    a.group = a.heads / larger(1, a.k->dims.at[1]);
+    a.padded_m = round_up(a.m, NR), a.padded_d = round_up(a.d, NR);
+    a.query_blocks = parts_of(a.n, QUERIES), a.key_blocks = parts_of(a.m, KEYS);
+    a.packed_floats = a.padded_m * a.d + a.m * a.padded_d;
+    a.thread_floats = QUERIES * (a.d + KEYS + a.padded_d + LANES + 2);
+    a.scale = (float)(call->params->sdpa.scale * LOG2_E); /* log2(e): see exp2_negative */
+    /* Enough heads in a turn that all threads have work, however few queries there are. */
+    int64_t tasks = (int64_t)lz_pool_threads(call->pool) * TASKS_PER_THREAD;
+    int64_t wanted = parts_of(tasks, larger(1, a.group * a.query_blocks));
+    int64_t fitting = PACKED_BYTES / (int64_t)sizeof(float) / larger(1, a.packed_floats);
+    a.turn = smaller(a.kv_heads, larger(wanted, fitting));
+    return a;
+}
+
+static const char *element(const lz_tensor *t, int64_t batch, int64_t head, int64_t row, int64_t column) {
+    int64_t offset = batch * t->strides[0] + head * t->strides[1] + row * t->strides[2] + column * t->strides[3];
+    return t->data + offset * lz_dtype_size(t->dtype);
+}
+
+/* ---- packing keys and values ------------------------------------------------------------------------------------- */
+
+/* Keys: [panel of NR keys][d][NR]. Values: [block of KEYS][panel of NR columns][keys of the block][NR]. */
+static void pack_key_block(void *arg, int64_t task, int thread) {
+    (void)thread;
+    const attention *a = arg;
+    int64_t slot = task / a->key_blocks, start = task % a->key_blocks * KEYS, kv_heads = a->k->dims.at[1];
+    int64_t batch = (a->first + slot) / kv_heads, head = (a->first + slot) % kv_heads;
+    int64_t keys = smaller(KEYS, a->m - start);
+    float *packed_keys = a->packed + slot * a->packed_floats, *packed_values = packed_keys + a->padded_m * a->d;
+    const char *rows[NR];
+    for (int64_t j = start; j < start + keys; j += NR) {
+        for (int64_t i = 0; i < NR; i++) rows[i] = j + i < a->m ? element(a->k, batch, head, j + i, 0) : NULL;
+        pack_panel(packed_keys + j * a->d, NR, rows, a->k->dtype, a->k->strides[3], a->d);
+    }
+    for (int64_t c = 0; c < a->d; c += NR) {
+        for (int64_t i = 0; i < NR; i++) rows[i] = c + i < a->d ? element(a->v, batch, head, start, c + i) : NULL;
+        pack_panel(packed_values + start * a->padded_d + c * keys, NR, rows, a->v->dtype, a->v->strides[2], keys);
+    }
+}
+
+/* ---- products ---------------------------------------------------------------------------------------------------- */
+
+/* scores[rows][KEYS] (one panel of columns) = queries keys^T. */
+typedef void score_kernel(int64_t d, const float *queries, const float *keys, float *scores);
+#define SCORE(rows)                                                                                                    \
+    static void score_##rows(int64_t d, const float *queries, const float *keys, float *scores) {                      \
+        vf acc[MR][NV];                                                                                                \
+        multiply_panels(rows, d, queries, 1, MR, keys, acc);                                                           \
+        _Pragma("GCC unroll 16") for (int r = 0; r < (rows); r++) for (int v = 0; v < NV; v++)                         \
+            store(scores + r * KEYS + v * LANES, acc[r][v]);                                                           \
+    }
+ROW_COUNTS(SCORE)
+#define SCORE_NAME(rows) score_##rows,
+static score_kernel *const score_kernels[MR] = {ROW_COUNTS(SCORE_NAME)};
+
+/* sums[rows][ld] (one panel of columns) = sums shrink + probabilities values. */
+typedef void blend_kernel(int64_t keys, const float *probabilities, const float *values, const float *shrink, float *sums,
+                          int64_t ld);
+#define BLEND(rows)                                                                                                    \
+    static void blend_##rows(int64_t keys, const float *probabilities, const float *values, const float *shrink,       \
+                             float *sums, int64_t ld) {                                                                \
+        vf acc[MR][NV];                                                                                                \
+        multiply_panels(rows, keys, probabilities, KEYS, 1, values, acc);                                              \
+        _Pragma("GCC unroll 16") for (int r = 0; r < (rows); r++) for (int v = 0; v < NV; v++) {                       \
+            float *to = sums + r * ld + v * LANES;                                                                     \
+            store(to, load(to) * shrink[r] + acc[r][v]);                                                               \
+        }                                                                                                              \
+    }
+ROW_COUNTS(BLEND)
+#define BLEND_NAME(rows) blend_##rows,
+static blend_kernel *const blend_kernels[MR] = {ROW_COUNTS(BLEND_NAME)};
+
+static void score_keys(const attention *a, const query_block *b, int64_t start, int64_t keys) {
+    for (int64_t j = 0; j < keys; j += NR)
+        for (int64_t i = 0; i < b->count; i += MR)
+            score_kernels[smaller(MR, b->count - i) - 1](a->d, b->queries + i * a->d, b->keys + (start + j) * a->d,
+                                                         b->scores + i * KEYS + j);
+}
+
+static void blend_values(const attention *a, const query_block *b, int64_t start, int64_t keys) {
+    int64_t packed = smaller(KEYS, a->m - start); /* causal: keys may be fewer than lie in the packed block */
+    for (int64_t c = 0; c < a->d; c += NR)
+        for (int64_t i = 0; i < b->count; i += MR)
+            blend_kernels[smaller(MR, b->count - i) - 1](keys, b->scores + i * KEYS,
+                                                         b->values + start * a->padded_d + c * packed, b->shrink + i,
+                                                         b->sums + i * a->padded_d + c, a->padded_d);
+}
+
+/* ---- softmax ----------------------------------------------------------------------------------------------------- */
+
+/* 2^x for x <= 0, to 2 ulp; below the smallest normal number 0. NaN stays NaN. Scores are kept times log2(e), for 2^x
+ * is cheaper than e^x. The polynomial was fitted to 2^x on -1/2 .. 1/2 for the least relative error. */
+INLINE vf exp2_negative(vf x) {
+    const float magic = 0x1.8p23f; /* added to x, leaves the nearest integer in the low bits */
+    vf shifted = x + magic, r = x - (shifted - magic);
+    vf p = r * 0.00132647273f + 0.00967151299f;
+    p = p * r + 0.0555073358f;
+    p = p * r + 0.240222424f;
+    p = p * r + 0.693147004f;
+    p = p * r + 1.0f;
+    p *= (vf)(((vi)shifted << 23) + 0x3f800000);
+    return (vf)((vi)p & ~(vi)(x < -126.0f));
+}
+
+INLINE vf lanewise_larger(vf a, vf b) { /* b where a is NaN */
+    vi take = a > b;
+    return (vf)((take & (vi)a) | (~take & (vi)b));
+}
+INLINE float largest_lane(vf v) {
+#if LANES > 8
+    v = lanewise_larger(v, EXCHANGE(v, 8));
+#endif
+#if LANES > 4
+    v = lanewise_larger(v, EXCHANGE(v, 4));
+#endif
+    v = lanewise_larger(v, EXCHANGE(v, 2));
+    return v[0] > v[1] ? v[0] : v[1];
+}
+
+/* Applies the mask, and -infinity beyond the visible keys, to one row of a block. */
+static void mask_row(const attention *a, const query_block *b, int64_t i, int64_t start, int64_t keys, int64_t visible) {
+    float *scores = b->scores + i * KEYS;
+    if (a->mask) {
+        float m[KEYS];
+        const char *from = element(a->mask, b->batch, b->head, b->first + i, start);
+        read_floats(m, from, a->mask->dtype, a->mask->strides[3], keys);
+        if (a->mask->dtype == LZ_BOOL)
+            for (int64_t j = 0; j < keys; j++) scores[j] = m[j] != 0 ? scores[j] : -INFINITY;
+        else
+            for (int64_t j = 0; j < keys; j++) scores[j] += m[j] * (float)LOG2_E;
+    }
+    for (int64_t j = larger(0, visible); j < round_up(keys, NR); j++) scores[j] = -INFINITY;
+}
+
+/* Scores of one row become probabilities relative to the largest score so far. */
+static void soften_row(const query_block *b, int64_t i, int64_t keys) {
+    float *scores = b->scores + i * KEYS, before = b->largest[i];
+    vf most[2] = {before - (vf){0}, before - (vf){0}}; /* two, for a comparison takes longer than a load */
+    for (int64_t j = 0; j < keys; j += 2 * LANES)
+        for (int v = 0; v < 2; v++) most[v] = lanewise_larger(load(scores + j + v * LANES), most[v]);
+    float now = largest_lane(lanewise_larger(most[0], most[1]));
+    float base = now == -INFINITY ? 0 : now; /* nothing seen yet: 2^(-inf - 0) is 0, 2^(-inf + inf) would be NaN */
+    vf sum = {0};
+    for (int64_t j = 0; j < keys; j += LANES) {
+        vf p = exp2_negative(load(scores + j) - base);
+        store(scores + j, p);
+        sum += p;
+    }
+    b->shrink[i] = exp2_negative((vf){0} + (before - base))[0];
+    float *total = b->total + i * LANES;
+    store(total, load(total) * b->shrink[i] + sum);
+    b->largest[i] = now;
+}
+
+/* ---- tasks ------------------------------------------------------------------------------------------------------- */
+
+static void start_block(const attention *a, const query_block *b) {
+    for (int64_t i = 0; i < b->count; i += MR) {
+        const char *rows[MR];
+        for (int64_t r = 0; r < MR; r++)
+            rows[r] = i + r < b->count ? element(a->q, b->batch, b->head, b->first + i + r, 0) : NULL;
+        pack_panel(b->queries + i * a->d, MR, rows, a->q->dtype, a->q->strides[3], a->d);
+    }
+    for (int64_t i = 0; i < round_up(b->count, MR) * a->d; i++) b->queries[i] *= a->scale;
+    for (int64_t i = 0; i < b->count; i++) b->largest[i] = -INFINITY;
+    memset(b->total, 0, QUERIES * LANES * sizeof(float));
+    memset(b->sums, 0, (size_t)(b->count * a->padded_d) * sizeof(float));
+}
+
+static void finish_block(const attention *a, const query_block *b) {
+    int64_t row = (b->batch * a->heads + b->head) * a->n + b->first;
+    for (int64_t i = 0; i < b->count; i++) {
+        float *sums = b->sums + i * a->padded_d;
+        float total = sum_of_lanes(load(b->total + i * LANES));
+        float inverse = total == 0 ? 0 : 1 / total; /* 0: a query that may look at nothing */
+        for (int64_t c = 0; c < a->d; c++) sums[c] *= inverse;
+        finish_row(a->call, row + i, 0, sums, a->d);
+    }
+}
+
+static void attend(void *arg, int64_t task, int thread) {
+    const attention *a = arg;
+    bool causal = a->call->params->sdpa.causal;
+    int64_t slot = task / a->query_blocks / a->group, kv_head = a->first + slot;
+    /* The last queries first: if causal, they see most, and long tasks should not come last. */
+    query_block b = {.first = (a->query_blocks - 1 - task % a->query_blocks) * QUERIES};
+    b.count = smaller(QUERIES, a->n - b.first);
+    b.batch = kv_head / a->k->dims.at[1];
+    b.head = kv_head % a->k->dims.at[1] * a->group + task / a->query_blocks % a->group;
+    b.keys = a->packed + slot * a->packed_floats, b.values = b.keys + a->padded_m * a->d;
+    b.queries = a->own + thread * a->thread_floats;
+    b.scores = b.queries + QUERIES * a->d, b.sums = b.scores + QUERIES * KEYS;
+    b.total = b.sums + QUERIES * a->padded_d;
+    b.largest = b.total + QUERIES * LANES, b.shrink = b.largest + QUERIES;
+
+    start_block(a, &b);
+    int64_t beyond = a->m - a->n + 1; /* query i sees keys 0 .. i + beyond - 1 */
+    int64_t end = causal ? smaller(a->m, b.first + b.count - 1 + beyond) : a->m;
+    for (int64_t start = 0; start < end; start += KEYS) {
+        int64_t keys = smaller(KEYS, end - start);
+        score_keys(a, &b, start, keys);
+        for (int64_t i = 0; i < b.count; i++) {
+            int64_t visible = causal ? smaller(keys, b.first + i + beyond - start) : keys;
+            mask_row(a, &b, i, start, keys, visible);
+            soften_row(&b, i, keys);
+        }
+        blend_values(a, &b, start, keys);
+    }
+    finish_block(a, &b);
+}
+
+static int64_t sdpa_scratch(const lz_call *call) {
+    attention a = plan_attention(call);
+    int64_t floats = a.turn * a.packed_floats + lz_pool_threads(call->pool) * a.thread_floats;
+    return floats * (int64_t)sizeof(float);
+}
+
+static bool sdpa(const lz_call *call) {
+    attention a = plan_attention(call);
+    if (a.kv_heads * a.group * a.n * a.d == 0) return true;
+    a.packed = (float *)call->scratch;
+    a.own = a.packed + a.turn * a.packed_floats;
+    for (a.first = 0; a.first < a.kv_heads; a.first += a.turn) {
+        int64_t heads = smaller(a.turn, a.kv_heads - a.first);
+        lz_parallel(call->pool, heads * a.key_blocks, pack_key_block, &a);
+        lz_parallel(call->pool, heads * a.group * a.query_blocks, attend, &a);
+    }
+    return true;
+}
+
+const lz_kernel ISA(lz_kernel_sdpa) = {.name = "cpu.sdpa", .run = sdpa, .scratch = sdpa_scratch};

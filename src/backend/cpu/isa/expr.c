@@ -1,0 +1,317 @@
+/* expr.c: the elementwise engine. An expression runs over blocks of 256 elements: every step is a loop over registers that stay
+ * in the first-level cache, so a chain costs one trip to memory however long it is. The same steps run whether an op is alone, in
+ * a chain, or behind another kernel, which is why fused and unfused give the same bits. */
+#include <string.h>
+
+#include "backend/cpu/isa/isa.h"
+#include "backend/cpu/isa/math.h"
+#include "backend/cpu/isa/walk.h"
+
+enum { BLOCK = 256, TURN = 64 * BLOCK }; /* elements of a register; of one turn of a thread */
+
+/* ---- memory to registers and back ----------------------------------------------------------------------------------- */
+
+#define READ(type, expression)                                                                                         \
+    do {                                                                                                               \
+        const type *restrict p = from;                                                                                 \
+        if (stride == 1)                                                                                               \
+            for (int64_t i = 0; i < n; i++) {                                                                          \
+                const type v = p[i];                                                                                   \
+                to[i] = expression;                                                                                    \
+            }                                                                                                          \
+        else                                                                                                           \
+            for (int64_t i = 0; i < n; i++) {                                                                          \
+                const type v = p[i * stride];                                                                          \
+                to[i] = expression;                                                                                    \
+            }                                                                                                          \
+    } while (0)
+
+void read_floats(float *restrict to, const void *from, lz_dtype dtype, int64_t stride, int64_t n) {
+    if (stride == 0 && n > 1) {
+        read_floats(to, from, dtype, 1, 1);
+        for (int64_t i = 1; i < n; i++) to[i] = to[0];
+        return;
+    }
+    switch (dtype) {
+    case LZ_F32: READ(float, v); break;
+    case LZ_BF16: READ(uint16_t, lz_from_bf16(v)); break;
+    case LZ_F16: READ(uint16_t, lz_from_f16(v)); break;
+    case LZ_F8: READ(uint8_t, lz_from_f8(v)); break;
+    case LZ_BOOL:
+    case LZ_U8: READ(uint8_t, (float)v); break;
+    case LZ_I8: READ(int8_t, (float)v); break;
+    case LZ_I32: READ(int32_t, (float)v); break;
+    case LZ_I64: READ(int64_t, (float)v); break;
+    case LZ_F64: READ(double, (float)v); break;
+    default: break;
+    }
+}
+
+#define WRITE(type, expression)                                                                                        \
+    do {                                                                                                               \
+        type *restrict p = to;                                                                                         \
+        if (stride == 1)                                                                                               \
+            for (int64_t i = 0; i < n; i++) {                                                                          \
+                const float v = from[i];                                                                               \
+                p[i] = (type)(expression);                                                                             \
+            }                                                                                                          \
+        else                                                                                                           \
+            for (int64_t i = 0; i < n; i++) {                                                                          \
+                const float v = from[i];                                                                               \
+                p[i * stride] = (type)(expression);                                                                    \
+            }                                                                                                          \
+    } while (0)
+
+void write_floats(void *to, const float *restrict from, lz_dtype dtype, int64_t stride, int64_t n) {
+    switch (dtype) {
+    case LZ_F32: WRITE(float, v); break;
+    case LZ_BF16: WRITE(uint16_t, lz_to_bf16(v)); break;
+    case LZ_F16: WRITE(uint16_t, lz_to_f16(v)); break;
+    case LZ_F8: WRITE(uint8_t, lz_to_f8(v)); break;
+    case LZ_BOOL: WRITE(uint8_t, v != 0); break;
+    case LZ_U8: WRITE(uint8_t, lz_saturate((double)v, 0, UINT8_MAX)); break;
+    case LZ_I8: WRITE(int8_t, lz_saturate((double)v, INT8_MIN, INT8_MAX)); break;
+    case LZ_I32: WRITE(int32_t, lz_saturate((double)v, INT32_MIN, INT32_MAX)); break;
+    case LZ_I64: WRITE(int64_t, lz_saturate((double)v, INT64_MIN, INT64_MAX)); break;
+    case LZ_F64: WRITE(double, (double)v); break;
+    default: break;
+    }
+}
+
+/* ---- steps ------------------------------------------------------------------------------------------------------------ */
+
+typedef void (*step_fn)(float *d, const float *a, const float *b, const float *c, int n, const lz_expr_step *s);
+
+/* d may be the same memory as a, b or c: each element is read before it is written, but never another one. */
+#define STEP(name, expression)                                                                                         \
+    static void step_##name(float *d, const float *a, const float *b, const float *c, int n, const lz_expr_step *s) {  \
+        (void)b, (void)c, (void)s;                                                                                     \
+        _Pragma("GCC ivdep") for (int i = 0; i < n; i++) {                                                             \
+            const float x = a[i];                                                                                      \
+            d[i] = expression;                                                                                         \
+        }                                                                                                              \
+    }
+
+STEP(copy, x)
+STEP(neg, -x)
+STEP(abs, fabsf(x))
+STEP(not, x == 0.0f ? 1.0f : 0.0f)
+STEP(square, x * x)
+STEP(floor, floorf(x))
+STEP(exp, exp_f32(x))
+STEP(log, log_f32(x))
+STEP(sqrt, sqrtf(x))
+STEP(rsqrt, 1.0f / sqrtf(x))
+STEP(tanh, tanh_f32(x))
+STEP(erf, erf_f32(x))
+STEP(sigmoid, sigmoid_f32(x))
+STEP(silu, silu_f32(x))
+STEP(gelu, gelu_f32(x))
+STEP(gelu_tanh, gelu_tanh_f32(x))
+STEP(clip, x < s->k0 ? s->k0 : x > s->k1 ? s->k1 : x)
+STEP(add, x + b[i])
+STEP(sub, x - b[i])
+STEP(mul, x * b[i])
+STEP(div, x / b[i])
+STEP(pow, powf(x, b[i]))
+STEP(maximum, x > b[i] || x != x ? x : b[i])
+STEP(minimum, x < b[i] || x != x ? x : b[i])
+STEP(equal, x == b[i] ? 1.0f : 0.0f)
+STEP(not_equal, x != b[i] ? 1.0f : 0.0f)
+STEP(less, x < b[i] ? 1.0f : 0.0f)
+STEP(less_equal, x <= b[i] ? 1.0f : 0.0f)
+STEP(greater, x > b[i] ? 1.0f : 0.0f)
+STEP(greater_equal, x >= b[i] ? 1.0f : 0.0f)
+STEP(and, (x != 0.0f) & (b[i] != 0.0f) ? 1.0f : 0.0f)
+STEP(or, (x != 0.0f) | (b[i] != 0.0f) ? 1.0f : 0.0f)
+STEP(where, x != 0.0f ? b[i] : c[i])
+STEP(to_bf16, lz_from_bf16(lz_to_bf16(x)))
+STEP(to_f16, lz_from_f16(lz_to_f16(x)))
+STEP(to_f8, lz_from_f8(lz_to_f8(x)))
+STEP(to_bool, x != 0.0f ? 1.0f : 0.0f)
+
+static void step_full(float *d, const float *a, const float *b, const float *c, int n, const lz_expr_step *s) {
+    (void)a, (void)b, (void)c;
+    for (int i = 0; i < n; i++) d[i] = s->k0;
+}
+
+/* Far from zero the quick reduction of an angle fails; the few that are there go to the C library. */
+#define TRIG_STEP(name)                                                                                                \
+    static void step_##name(float *d, const float *a, const float *b, const float *c, int n, const lz_expr_step *s) {  \
+        (void)b, (void)c, (void)s;                                                                                     \
+        float far[BLOCK];                                                                                              \
+        int any = 0;                                                                                                   \
+        for (int i = 0; i < n; i++) {                                                                                  \
+            far[i] = a[i];                                                                                             \
+            any |= !(fabsf(a[i]) < TRIG_LIMIT);                                                                        \
+        }                                                                                                              \
+        for (int i = 0; i < n; i++) d[i] = name##_f32(far[i]);                                                         \
+        for (int i = 0; any && i < n; i++)                                                                             \
+            if (!(fabsf(far[i]) < TRIG_LIMIT)) d[i] = name##f(far[i]);                                                 \
+    }
+TRIG_STEP(sin)
+TRIG_STEP(cos)
+
+static const step_fn steps[LZ_OP_COUNT] = {
+    [LZ_OP_COPY] = step_copy,         [LZ_OP_FULL] = step_full,
+    [LZ_OP_NEG] = step_neg,           [LZ_OP_ABS] = step_abs,
+    [LZ_OP_NOT] = step_not,           [LZ_OP_SQUARE] = step_square,
+    [LZ_OP_FLOOR] = step_floor,       [LZ_OP_EXP] = step_exp,
+    [LZ_OP_LOG] = step_log,           [LZ_OP_SQRT] = step_sqrt,
+    [LZ_OP_RSQRT] = step_rsqrt,       [LZ_OP_SIN] = step_sin,
+    [LZ_OP_COS] = step_cos,           [LZ_OP_TANH] = step_tanh,
+    [LZ_OP_ERF] = step_erf,           [LZ_OP_SIGMOID] = step_sigmoid,
+    [LZ_OP_SILU] = step_silu,         [LZ_OP_GELU] = step_gelu,
+    [LZ_OP_GELU_TANH] = step_gelu_tanh, [LZ_OP_CLIP] = step_clip,
+    [LZ_OP_ADD] = step_add,           [LZ_OP_SUB] = step_sub,
+    [LZ_OP_MUL] = step_mul,           [LZ_OP_DIV] = step_div,
+    [LZ_OP_POW] = step_pow,           [LZ_OP_MAXIMUM] = step_maximum,
+    [LZ_OP_MINIMUM] = step_minimum,   [LZ_OP_EQUAL] = step_equal,
+    [LZ_OP_NOT_EQUAL] = step_not_equal, [LZ_OP_LESS] = step_less,
+    [LZ_OP_LESS_EQUAL] = step_less_equal, [LZ_OP_GREATER] = step_greater,
+    [LZ_OP_GREATER_EQUAL] = step_greater_equal, [LZ_OP_AND] = step_and,
+    [LZ_OP_OR] = step_or,             [LZ_OP_WHERE] = step_where,
+};
+static const step_fn casts[LZ_DTYPE_COUNT] = {
+    [LZ_BF16] = step_to_bf16, [LZ_F16] = step_to_f16, [LZ_F8] = step_to_f8, [LZ_BOOL] = step_to_bool,
+};
+
+/* Registers hold values, or point straight at the memory of an argument. */
+typedef struct block {
+    float room[LZ_EXPR_REGS][BLOCK] __attribute__((aligned(64)));
+    const float *at[LZ_EXPR_REGS];
+} block;
+
+/* Runs the steps on n elements. out: where the result should go, or NULL; returns where it is. */
+static const float *run_steps(const lz_expr *e, block *r, int n, float *out) {
+    for (int i = 0; i < e->n_steps; i++) {
+        const lz_expr_step *s = &e->steps[i];
+        bool last = i == e->n_steps - 1;
+        float *d = last && out ? out : r->room[s->dst];
+        step_fn fn = s->op == LZ_OP_CAST ? casts[s->b] : steps[s->op];
+        if (s->op == LZ_OP_CAST && !fn) fn = step_copy; /* to f32: already there; to integers: done when it is stored */
+        fn(d, r->at[s->a], r->at[s->b], r->at[s->c], n, s);
+        r->at[s->dst] = d;
+    }
+    return r->at[e->result];
+}
+
+static void clear(block *r) {
+    for (int i = 0; i < LZ_EXPR_REGS; i++) r->at[i] = r->room[i];
+}
+
+/* Loads n elements of an argument into register i, or points the register at them. */
+static void load(block *r, int i, int at, const char *data, lz_dtype dtype, int64_t stride, int n, bool whole) {
+    if (whole && dtype == LZ_F32 && stride == 1) {
+        r->at[i] = (const float *)data;
+        return;
+    }
+    r->at[i] = r->room[i];
+    read_floats(r->room[i] + at, data, dtype, stride, n);
+}
+
+/* ---- the end of a row --------------------------------------------------------------------------------------------------- */
+
+void finish_row(const lz_call *call, int64_t row, int64_t col, float *values, int64_t n) {
+    const lz_tensor *out = &call->out;
+    int last = out->dims.n - 1;
+    int64_t size = lz_dtype_size(out->dtype), step = out->strides[last];
+    char *to = out->data + (row_offset(out, row) + col * step) * size;
+    if (!call->expr) {
+        write_floats(to, values, out->dtype, step, n);
+        return;
+    }
+    const char *from[LZ_EXPR_ARGS];
+    const lz_tensor *arg = call->in + call->n_core - 1; /* argument i is arg[i] */
+    for (int i = 1; i < call->expr->n_args; i++)
+        from[i] = arg[i].data + (row_offset(&arg[i], row) + col * arg[i].strides[last]) * lz_dtype_size(arg[i].dtype);
+    bool direct = out->dtype == LZ_F32 && step == 1;
+    block r;
+    clear(&r);
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        int m = (int)(n - at < BLOCK ? n - at : BLOCK);
+        r.at[0] = values + at;
+        for (int i = 1; i < call->expr->n_args; i++)
+            load(&r, i, 0, from[i] + at * arg[i].strides[last] * lz_dtype_size(arg[i].dtype), arg[i].dtype, arg[i].strides[last], m, true);
+        float *target = direct ? (float *)to + at : NULL;
+        const float *result = run_steps(call->expr, &r, m, target);
+        if (result != target) write_floats(to + at * step * size, result, out->dtype, step, m);
+    }
+}
+
+/* ---- elementwise ops ---------------------------------------------------------------------------------------------------- */
+
+typedef struct element_job {
+    const lz_call *call;
+    walk w; /* tensor 0 is the output */
+} element_job;
+
+/* One block that lies within the innermost axis. */
+static void run_straight(const element_job *job, const walk_place *p, block *r, int n) {
+    const lz_call *c = job->call;
+    int inner = job->w.n_axes - 1;
+    for (int i = 0; i < c->n_in; i++) {
+        int64_t stride = job->w.strides[i + 1][inner] / lz_dtype_size(c->in[i].dtype);
+        load(r, i, 0, c->in[i].data + p->offset[i + 1], c->in[i].dtype, stride, n, true);
+    }
+    int64_t step = job->w.strides[0][inner] / lz_dtype_size(c->out.dtype);
+    float *target = c->out.dtype == LZ_F32 && step == 1 ? (float *)(c->out.data + p->offset[0]) : NULL;
+    const float *result = run_steps(c->expr, r, n, target);
+    if (result != target) write_floats(c->out.data + p->offset[0], result, c->out.dtype, step, n);
+}
+
+/* One block put together from several short runs. */
+static void run_pieces(const element_job *job, walk_place *p, block *r, int n) {
+    const lz_call *c = job->call;
+    int inner = job->w.n_axes - 1;
+    walk_place start = *p;
+    for (int at = 0; at < n;) {
+        int run = (int)(walk_run(&job->w, p) < n - at ? walk_run(&job->w, p) : n - at);
+        for (int i = 0; i < c->n_in; i++) {
+            int64_t stride = job->w.strides[i + 1][inner] / lz_dtype_size(c->in[i].dtype);
+            load(r, i, at, c->in[i].data + p->offset[i + 1], c->in[i].dtype, stride, run, false);
+        }
+        walk_on(&job->w, p, run);
+        at += run;
+    }
+    const float *result = run_steps(c->expr, r, n, NULL);
+    int64_t step = job->w.strides[0][inner] / lz_dtype_size(c->out.dtype);
+    for (int at = 0; at < n;) {
+        int run = (int)(walk_run(&job->w, &start) < n - at ? walk_run(&job->w, &start) : n - at);
+        write_floats(c->out.data + start.offset[0], result + at, c->out.dtype, step, run);
+        walk_on(&job->w, &start, run);
+        at += run;
+    }
+}
+
+static void element_turn(void *arg, int64_t turn, int thread) {
+    (void)thread;
+    const element_job *job = arg;
+    int64_t at = turn * TURN, end = at + TURN < job->w.size ? at + TURN : job->w.size;
+    walk_place p;
+    block r;
+    clear(&r);
+    walk_seek(&job->w, &p, at);
+    bool long_rows = job->w.dims[job->w.n_axes - 1] >= BLOCK / 2;
+    while (at < end) {
+        int n = (int)(end - at < BLOCK ? end - at : BLOCK);
+        if (long_rows || walk_run(&job->w, &p) >= n) {
+            if (walk_run(&job->w, &p) < n) n = (int)walk_run(&job->w, &p);
+            run_straight(job, &p, &r, n);
+            walk_on(&job->w, &p, n);
+        } else
+            run_pieces(job, &p, &r, n);
+        at += n;
+    }
+}
+
+static bool run_element(const lz_call *call) {
+    element_job job = {.call = call};
+    const lz_tensor *tensors[WALK_MAX] = {&call->out};
+    for (int i = 0; i < call->n_in; i++) tensors[i + 1] = &call->in[i];
+    walk_make(&job.w, tensors, call->n_in + 1);
+    lz_parallel(call->pool, (job.w.size + TURN - 1) / TURN, element_turn, &job);
+    return true;
+}
+
+const lz_kernel ISA(lz_kernel_element) = {.name = "cpu.element", .run = run_element};

@@ -1,0 +1,479 @@
+/* gemm.c: the packed matrix product engine, and matmul on top of it. Compile with -ffp-contract=fast: the inner products
+ * want fused multiply-adds. Nothing here but sums of products is affected; epilogues run in finish_row, elsewhere.
+ *
+ * C is cut into tiles; a task computes one tile from beginning to end in an f32 buffer of its thread, walking over K in
+ * blocks, and then hands the rows to finish_row. For each block of K, the rows of A and of B that the tile needs are
+ * packed into panels (gemm.h): bf16, f16, fp8 become f32 there, transposes and image windows become straight lines, and
+ * the inner loop knows nothing of either. Usually one side is small enough (activations of a linear layer, weights of a
+ * convolution) to be packed once for all tasks; the other side is packed by each task into a block that stays in the
+ * L2 cache. Packing costs about 1/2 cycle an element, 1 % of the work where an element is used a thousand times.
+ *
+ * Every element of C is the sum of its blocks of K in order, and within a block the sum in order of k. Neither depends on
+ * the tile, so results have the same bits for any number of threads, with or without an epilogue, and for any M and N;
+ * except that for a handful of rows, where packing B would cost more than multiplying by it, there is a second path: dot
+ * products straight from memory, with as many partial sums as a vector has lanes. */
+#include "backend/cpu/isa/gemm.h"
+
+/* ---- packing ---------------------------------------------------------------------------------------------------- */
+
+/* One step of a transpose in registers: swaps bit s of the row number with bit s of the lane number. */
+#define LOW(l, s) ((l) & (s) ? LANES + (l) - (s) : (l))
+#define HIGH(l, s) ((l) & (s) ? LANES + (l) : (l) + (s))
+#define SWAP_BIT(x, s)                                                                                                 \
+    _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++) if (!(i & (s))) {                                         \
+        vf low = __builtin_shufflevector(x[i], x[i + (s)], EACH_LANE(LOW, s));                                         \
+        x[i + (s)] = __builtin_shufflevector(x[i], x[i + (s)], EACH_LANE(HIGH, s));                                    \
+        x[i] = low;                                                                                                    \
+    }
+
+INLINE void transpose(vf x[LANES]) {
+#if LANES > 8
+    SWAP_BIT(x, 8)
+#endif
+#if LANES > 4
+    SWAP_BIT(x, 4)
+#endif
+    SWAP_BIT(x, 2)
+    SWAP_BIT(x, 1)
+}
+
+typedef uint16_t vu16 __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+
+/* LANES neighbouring elements. f32 and bf16 only: for these, the common ones, there is no detour through a buffer. */
+INLINE vf load_as(lz_dtype dtype, const char *row, int64_t k) {
+    if (dtype == LZ_F32) return load((const float *)row + k);
+    return (vf)(__builtin_convertvector(*(const vu16 *)(row + 2 * k), vi) << 16);
+}
+
+/* to[k][0 .. LANES) = rows[0 .. LANES)[k], of which present exist; width apart. Where present is less than LANES, a store
+ * runs over into the next k, which is written after it; the last store of a square stays inside. */
+INLINE void transpose_rows(float *to, int64_t width, const char *const *rows, int64_t present, bool no_null,
+                           lz_dtype dtype, int64_t depth) {
+    int64_t k = 0;
+    for (; k + LANES <= depth; k += LANES) {
+        vf x[LANES];
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; i++)
+            x[i] = i < present && (no_null || rows[i]) ? load_as(dtype, rows[i], k) : (vf){0};
+        transpose(x);
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES - 1; i++) store(to + (k + i) * width, x[i]);
+        memcpy(to + (k + LANES - 1) * width, &x[LANES - 1], (size_t)present * sizeof(float));
+    }
+    int64_t size = lz_dtype_size(dtype);
+    for (; k < depth; k++)
+        for (int64_t i = 0; i < present; i++) {
+            to[k * width + i] = 0;
+            if (rows[i]) read_floats(to + k * width + i, rows[i] + k * size, dtype, 1, 1);
+        }
+}
+
+#define STAGE 64 /* elements of a row converted at a time, on the stack */
+
+/* Rows of any type and stride: a stretch of each is read as f32, then transposed. */
+INLINE void transpose_staged(float *to, int64_t width, const char *const *rows, int64_t present, lz_dtype dtype,
+                             int64_t stride, int64_t depth) {
+    float staged[LANES][STAGE];
+    const char *from[LANES];
+    int64_t step = stride * lz_dtype_size(dtype);
+    for (int64_t k = 0; k < depth; k += STAGE) {
+        int64_t n = smaller(STAGE, depth - k);
+        for (int64_t i = 0; i < present; i++) {
+            from[i] = rows[i] ? (const char *)staged[i] : NULL;
+            if (rows[i]) read_floats(staged[i], rows[i] + k * step, dtype, stride, n);
+        }
+        transpose_rows(to + k * width, width, from, present, false, LZ_F32, n);
+    }
+}
+
+INLINE void pack_by_transposing(float *to, int64_t width, const char *const *rows, lz_dtype dtype, int64_t stride,
+                                int64_t depth) {
+    for (int64_t at = 0; at < width; at += LANES, rows += LANES, to += LANES) {
+        int64_t present = smaller(LANES, width - at), found = 0;
+        for (int64_t i = 0; i < present; i++) found += rows[i] != NULL;
+        bool direct = stride == 1 && found == present;
+        if (direct && dtype == LZ_F32) transpose_rows(to, width, rows, present, true, LZ_F32, depth);
+        else if (direct && dtype == LZ_BF16) transpose_rows(to, width, rows, present, true, LZ_BF16, depth);
+        else transpose_staged(to, width, rows, present, dtype, stride, depth);
+    }
+}
+
+/* Rows that lie side by side in memory (stride apart in k): width elements are copied at a time. */
+INLINE void pack_by_copying(float *to, int64_t width, const char *first, int64_t present, lz_dtype dtype,
+                            int64_t stride, int64_t depth) {
+    int64_t step = stride * lz_dtype_size(dtype);
+    for (int64_t k = 0; k < depth; k++, first += step, to += width) {
+        if (dtype != LZ_F32) read_floats(to, first, dtype, 1, present);
+        else if (present == width) memcpy(to, first, (size_t)width * sizeof(float));
+        else memcpy(to, first, (size_t)present * sizeof(float));
+        for (int64_t i = present; i < width; i++) to[i] = 0;
+    }
+}
+
+/* How many rows lie side by side, or 0 if these rows do not. */
+static int64_t neighbours(int64_t width, const char *const *rows, int64_t size) {
+    int64_t present = 0;
+    while (present < width && rows[present] && rows[present] == rows[0] + present * size) present++;
+    for (int64_t i = present; i < width; i++)
+        if (rows[i]) return 0;
+    return present;
+}
+
+INLINE void pack_any(float *to, int64_t width, const char *const *rows, lz_dtype dtype, int64_t stride, int64_t depth) {
+    int64_t present = neighbours(width, rows, lz_dtype_size(dtype));
+    if (present > 1) pack_by_copying(to, width, rows[0], present, dtype, stride, depth);
+    else pack_by_transposing(to, width, rows, dtype, stride, depth);
+}
+
+void pack_panel(float *to, int64_t width, const char *const *rows, lz_dtype dtype, int64_t stride, int64_t depth) {
+    if (width == NR) pack_any(to, NR, rows, dtype, stride, depth);
+    else pack_any(to, MR, rows, dtype, stride, depth);
+}
+
+/* Packs columns k .. k+depth of the panel that starts at row. */
+static void pack_side(const gemm *g, const gemm_side *side, int64_t batch, int64_t row, int64_t width, int64_t k,
+                      int64_t depth, float *to) {
+    int64_t length = g->segment_length, size = lz_dtype_size(side->dtype);
+    while (depth > 0) {
+        int64_t segment = k / length, start = k % length, n = smaller(depth, length - start);
+        const char *rows[NR];
+        for (int64_t i = 0; i < width; i++) {
+            const char *at = row + i < side->rows ? side->locate(side->source, batch, row + i, segment) : NULL;
+            rows[i] = at ? at + start * side->stride * size : NULL;
+        }
+        pack_panel(to, width, rows, side->dtype, side->stride, n);
+        to += n * width, k += n, depth -= n;
+    }
+}
+
+/* ---- the engine ------------------------------------------------------------------------------------------------- */
+
+#define BLOCK_K 384          /* a panel of A, MR x BLOCK_K, stays in L1 */
+#define BLOCK_N 256          /* a block of B, BLOCK_N x BLOCK_K, stays in L2 */
+#define SHARED_BYTES 48000000 /* of a shared side more than this is packed in turns */
+#define TILES_PER_THREAD 4   /* at least, where C is large enough: threads should finish at the same time */
+
+/* C is [rows][ldc]. */
+typedef void panel_kernel(int64_t depth, const float *a, const float *b, float *c, int64_t ldc, bool add);
+INLINE void multiply_into(int rows, int64_t depth, const float *a, const float *b, float *c, int64_t ldc, bool add) {
+    vf acc[MR][NV];
+    for (int r = 0; r < rows; r++) __builtin_prefetch(c + r * ldc, 1);
+    multiply_panels(rows, depth, a, 1, MR, b, acc);
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < NV; v++) {
+            float *to = c + r * ldc + v * LANES;
+            store(to, add ? load(to) + acc[r][v] : acc[r][v]);
+        }
+}
+#define KERNEL(rows)                                                                                                   \
+    static void multiply_##rows(int64_t depth, const float *a, const float *b, float *c, int64_t ldc, bool add) {      \
+        multiply_into(rows, depth, a, b, c, ldc, add);                                                                 \
+    }
+ROW_COUNTS(KERNEL)
+#define NAME(rows) multiply_##rows,
+static panel_kernel *const kernels[MR] = {ROW_COUNTS(NAME)};
+
+/* What a thread of a run sees. Sizes in rows of A (m) and of B (n). */
+typedef struct gemm_run {
+    const gemm *g;
+    int64_t k;                   /* the whole of K, block_k at a time */
+    int64_t block_k;
+    int64_t tile_m, tile_n;      /* multiples of MR and NR */
+    int64_t chunk_m, chunk_n;    /* tiles are made of one chunk after the other, chunks are multiples of tiles */
+    int64_t batch, first_m, first_n; /* where the current chunk starts (batch: only where a side is shared) */
+    int64_t tiles_m, tiles_n;    /* in the current chunk */
+    int64_t own_floats;          /* of a thread: its panels of A, its panels of B, its tile of C */
+    float *shared;               /* [block of k][panel][block_k][MR or NR] */
+    float *own;
+} gemm_run;
+
+static const gemm_side *shared_side(const gemm *g) { return g->shared == SHARE_A ? &g->a : &g->b; }
+static int64_t panel_width(const gemm *g) { return g->shared == SHARE_A ? MR : NR; }
+
+/* Makes tiles smaller until there is one for everybody. */
+static void cut_tiles(gemm_run *run, int threads) {
+    const gemm *g = run->g;
+    int64_t wanted = (int64_t)threads * TILES_PER_THREAD;
+    run->tile_m = smaller(run->tile_m, round_up(larger(1, g->a.rows), MR));
+    run->tile_n = smaller(run->tile_n, round_up(larger(1, g->b.rows), NR));
+    int64_t batch = g->shared == SHARE_NEITHER ? g->batch : 1;
+    while (batch * parts_of(larger(1, g->a.rows), run->tile_m) * parts_of(larger(1, g->b.rows), run->tile_n) < wanted) {
+        if (run->tile_m > run->tile_n && run->tile_m > 4 * MR) run->tile_m = round_up(run->tile_m / 2, MR);
+        else if (run->tile_n > 2 * NR) run->tile_n = round_up(run->tile_n / 2, NR);
+        else if (run->tile_m > 4 * MR) run->tile_m = round_up(run->tile_m / 2, MR);
+        else break;
+    }
+}
+
+static gemm_run plan_run(const gemm *g) {
+    gemm_run run = {.g = g, .k = g->segments * g->segment_length};
+    run.block_k = larger(1, round_up(parts_of(run.k, larger(1, parts_of(run.k, BLOCK_K))), LANES));
+    /* The tile is long on the side that is shared, for what is not shared is packed again for every tile. */
+    run.tile_m = (g->shared == SHARE_A ? 3 : 1) * (256 / MR) * MR;
+    run.tile_n = (g->shared == SHARE_B ? 3 : 1) * BLOCK_N;
+    cut_tiles(&run, lz_pool_threads(g->call->pool));
+
+    run.chunk_m = round_up(g->a.rows, run.tile_m);
+    run.chunk_n = round_up(g->b.rows, run.tile_n);
+    int64_t most = SHARED_BYTES / (int64_t)sizeof(float) / larger(1, run.k);
+    if (g->shared == SHARE_A) run.chunk_m = smaller(run.chunk_m, larger(1, most / run.tile_m) * run.tile_m);
+    if (g->shared == SHARE_B) run.chunk_n = smaller(run.chunk_n, larger(1, most / run.tile_n) * run.tile_n);
+    run.own_floats = (run.tile_m + run.tile_n) * run.block_k + run.tile_m * run.tile_n;
+    return run;
+}
+
+static int64_t shared_floats(const gemm_run *run) {
+    if (run->g->shared == SHARE_NEITHER) return 0;
+    return round_up(run->g->shared == SHARE_A ? run->chunk_m : run->chunk_n, panel_width(run->g)) * run->k;
+}
+
+int64_t gemm_scratch(const gemm *g) {
+    gemm_run run = plan_run(g);
+    int64_t floats = round_up(shared_floats(&run), LANES) + lz_pool_threads(g->call->pool) * run.own_floats;
+    return floats * (int64_t)sizeof(float);
+}
+
+/* Rows of the current chunk, in whole panels, and where a block of k of it begins in run->shared. */
+static int64_t chunk_rows(const gemm_run *run) {
+    bool is_a = run->g->shared == SHARE_A;
+    int64_t left = is_a ? run->g->a.rows - run->first_m : run->g->b.rows - run->first_n;
+    return round_up(smaller(left, is_a ? run->chunk_m : run->chunk_n), panel_width(run->g));
+}
+static float *shared_block(const gemm_run *run, int64_t row, int64_t k, int64_t depth) {
+    return run->shared + k * chunk_rows(run) + row * depth;
+}
+
+static void pack_shared_panel(void *arg, int64_t panel, int thread) {
+    (void)thread;
+    const gemm_run *run = arg;
+    int64_t width = panel_width(run->g), row = panel * width;
+    int64_t first = run->g->shared == SHARE_A ? run->first_m : run->first_n;
+    for (int64_t k = 0; k < run->k; k += run->block_k) {
+        int64_t depth = smaller(run->block_k, run->k - k);
+        pack_side(run->g, shared_side(run->g), run->batch, first + row, width, k, depth, shared_block(run, row, k, depth));
+    }
+}
+
+static void pack_own(const gemm_run *run, const gemm_side *side, int64_t batch, int64_t row, int64_t rows,
+                     int64_t width, int64_t k, int64_t depth, float *to) {
+    for (int64_t i = 0; i < rows; i += width)
+        pack_side(run->g, side, batch, row + i, width, k, depth, to + i * depth);
+}
+
+/* c[m, n] (+)= a b for packed blocks, in pieces of BLOCK_N so that a piece of B stays in L2 while all of A goes by. */
+static void multiply_blocks(const float *a, const float *b, float *c, int64_t ldc, int64_t m, int64_t n, int64_t depth,
+                            bool add) {
+    for (int64_t piece = 0; piece < n; piece += BLOCK_N)
+        for (int64_t i = 0; i < m; i += MR)
+            for (int64_t j = piece; j < smaller(n, piece + BLOCK_N); j += NR)
+                kernels[smaller(MR, m - i) - 1](depth, a + i * depth, b + j * depth, c + i * ldc + j, ldc, add);
+}
+
+/* Where a row of a plain f32 output begins. */
+static float *output_row(const lz_tensor *out, int64_t row) {
+    int64_t offset = 0;
+    for (int d = out->dims.n - 2; d >= 0; row /= out->dims.at[d--]) offset += row % out->dims.at[d] * out->strides[d];
+    return (float *)out->data + offset;
+}
+
+static void finish_rows(const lz_call *call, int64_t row, int64_t rows, int64_t col, int64_t n, float *c, int64_t ldc) {
+    const lz_tensor *out = &call->out;
+    bool plain = !call->expr && out->dtype == LZ_F32 && (n == 1 || out->strides[out->dims.n - 1] == 1);
+    for (int64_t i = 0; i < rows; i++, c += ldc) {
+        if (plain) memcpy(output_row(out, row + i) + col * out->strides[out->dims.n - 1], c, (size_t)n * sizeof(float));
+        else finish_row(call, row + i, col, c, n);
+    }
+}
+
+static void compute_tile(void *arg, int64_t tile, int thread) {
+    const gemm_run *run = arg;
+    const gemm *g = run->g;
+    int64_t j = tile % run->tiles_n, i = tile / run->tiles_n % run->tiles_m;
+    int64_t batch = run->batch + tile / run->tiles_n / run->tiles_m;
+    int64_t row = run->first_m + i * run->tile_m, col = run->first_n + j * run->tile_n;
+    int64_t m = smaller(run->tile_m, g->a.rows - row), n = smaller(run->tile_n, g->b.rows - col);
+    float *own_a = run->own + thread * run->own_floats;
+    float *own_b = own_a + run->tile_m * run->block_k;
+    float *c = own_b + run->tile_n * run->block_k;
+
+    for (int64_t k = 0; k < run->k; k += run->block_k) {
+        int64_t depth = smaller(run->block_k, run->k - k);
+        const float *a = own_a, *b = own_b;
+        if (g->shared == SHARE_A) a = shared_block(run, row - run->first_m, k, depth);
+        else pack_own(run, &g->a, batch, row, m, MR, k, depth, own_a);
+        if (g->shared == SHARE_B) b = shared_block(run, col - run->first_n, k, depth);
+        else pack_own(run, &g->b, batch, col, n, NR, k, depth, own_b);
+        multiply_blocks(a, b, c, run->tile_n, m, n, depth, k > 0);
+    }
+    if (run->k == 0) memset(c, 0, (size_t)(m * run->tile_n) * sizeof(float));
+    finish_rows(g->call, batch * g->a.rows + row, m, col, n, c, run->tile_n);
+}
+
+static void run_chunk(gemm_run *run, int64_t batches) {
+    const gemm *g = run->g;
+    run->tiles_m = parts_of(smaller(run->chunk_m, g->a.rows - run->first_m), run->tile_m);
+    run->tiles_n = parts_of(smaller(run->chunk_n, g->b.rows - run->first_n), run->tile_n);
+    if (g->shared != SHARE_NEITHER)
+        lz_parallel(g->call->pool, chunk_rows(run) / panel_width(g), pack_shared_panel, run);
+    lz_parallel(g->call->pool, batches * run->tiles_m * run->tiles_n, compute_tile, run);
+}
+
+void run_gemm(const gemm *g) {
+    gemm_run run = plan_run(g);
+    run.shared = (float *)g->call->scratch;
+    run.own = run.shared + round_up(shared_floats(&run), LANES);
+    int64_t batches = g->shared == SHARE_NEITHER ? g->batch : 1; /* at a time */
+    for (run.batch = 0; run.batch < g->batch; run.batch += batches)
+        for (run.first_m = 0; run.first_m < g->a.rows; run.first_m += run.chunk_m)
+            for (run.first_n = 0; run.first_n < g->b.rows; run.first_n += run.chunk_n) run_chunk(&run, batches);
+}
+
+/* ---- few rows: dot products straight from memory ---------------------------------------------------------------- */
+
+#define FEW_ROWS 8
+#define DOT_COLUMNS 4
+#define DOT_DEPTH 256
+#define DOT_TASK 64 /* columns of C that a task computes */
+
+static bool has_few_rows(const gemm *g) { return g->a.rows <= FEW_ROWS && g->b.stride == 1 && g->segments == 1; }
+
+static int64_t padded_k(const gemm *g) { return round_up(g->segment_length, LANES); }
+
+/* a as f32, [batch * rows][K with zeros up to a multiple of LANES]. */
+static void read_row(void *arg, int64_t i, int thread) {
+    (void)thread;
+    const gemm *g = arg;
+    float *to = (float *)g->call->scratch + i * padded_k(g);
+    const char *from = g->a.locate(g->a.source, i / g->a.rows, i % g->a.rows, 0);
+    read_floats(to, from, g->a.dtype, g->a.stride, g->segment_length);
+    for (int64_t k = g->segment_length; k < padded_k(g); k++) to[k] = 0;
+}
+
+INLINE void add_dots(int rows, const float *a, int64_t lda, const float *const *b, int64_t depth,
+                     vf sums[][DOT_COLUMNS]) {
+    vf acc[4][DOT_COLUMNS];
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < DOT_COLUMNS; c++) acc[r][c] = sums[r][c];
+    for (int64_t k = 0; k < depth; k += LANES)
+        for (int c = 0; c < DOT_COLUMNS; c++) {
+            vf column = load(b[c] + k);
+            for (int r = 0; r < rows; r++) acc[r][c] += load(a + r * lda + k) * column;
+        }
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < DOT_COLUMNS; c++) sums[r][c] = acc[r][c];
+}
+
+/* values[r][0 .. DOT_COLUMNS) for columns col, col + 1, ...; beyond the last column the last is computed again. */
+static void dot_columns(const gemm *g, int64_t batch, int64_t col, const float *a, float (*values)[DOT_TASK]) {
+    float staged[DOT_COLUMNS][DOT_DEPTH];
+    vf sums[FEW_ROWS][DOT_COLUMNS] = {0};
+    const char *columns[DOT_COLUMNS];
+    const float *b[DOT_COLUMNS];
+    int64_t size = lz_dtype_size(g->b.dtype), lda = padded_k(g);
+    for (int c = 0; c < DOT_COLUMNS; c++)
+        columns[c] = g->b.locate(g->b.source, batch, smaller(col + c, g->b.rows - 1), 0);
+
+    for (int64_t k = 0; k < g->segment_length; k += DOT_DEPTH) {
+        int64_t n = smaller(DOT_DEPTH, g->segment_length - k), padded = round_up(n, LANES);
+        for (int c = 0; c < DOT_COLUMNS; c++) {
+            b[c] = (const float *)columns[c] + k;
+            if (g->b.dtype == LZ_F32 && n == padded) continue;
+            read_floats(staged[c], columns[c] + k * size, g->b.dtype, 1, n);
+            for (int64_t i = n; i < padded; i++) staged[c][i] = 0;
+            b[c] = staged[c];
+        }
+        for (int64_t r = 0; r < g->a.rows; r += 4) {
+            const float *from = a + r * lda + k;
+            switch (smaller(4, g->a.rows - r)) {
+            case 1: add_dots(1, from, lda, b, padded, sums + r); break;
+            case 2: add_dots(2, from, lda, b, padded, sums + r); break;
+            case 3: add_dots(3, from, lda, b, padded, sums + r); break;
+            default: add_dots(4, from, lda, b, padded, sums + r); break;
+            }
+        }
+    }
+    for (int64_t r = 0; r < g->a.rows; r++)
+        for (int c = 0; c < DOT_COLUMNS; c++) values[r][c] = sum_of_lanes(sums[r][c]);
+}
+
+static void dot_task(void *arg, int64_t task, int thread) {
+    (void)thread;
+    const gemm *g = arg;
+    float values[FEW_ROWS][DOT_TASK];
+    int64_t tasks = parts_of(g->b.rows, DOT_TASK), batch = task / tasks, first = task % tasks * DOT_TASK;
+    int64_t n = smaller(DOT_TASK, g->b.rows - first), row = batch * g->a.rows;
+    const float *a = (const float *)g->call->scratch + row * padded_k(g);
+    for (int64_t j = 0; j < n; j += DOT_COLUMNS)
+        dot_columns(g, batch, first + j, a, (float (*)[DOT_TASK])(values[0] + j));
+    finish_rows(g->call, row, g->a.rows, first, n, values[0], DOT_TASK);
+}
+
+static void run_dots(gemm *g) {
+    lz_parallel(g->call->pool, g->batch * g->a.rows, read_row, g);
+    lz_parallel(g->call->pool, g->batch * parts_of(g->b.rows, DOT_TASK), dot_task, g);
+}
+
+/* ---- matmul ------------------------------------------------------------------------------------------------------ */
+
+/* a [batch..., rows...], b [batch..., columns]. Trailing batch axes along which b repeats count as rows of a, so that b is
+ * packed once for all of them. K is not among these axes. */
+typedef struct strided_rows {
+    const char *data;
+    int64_t size; /* of an element */
+    int n_batch, n_axes;
+    int64_t dims[LZ_MAX_DIMS], strides[LZ_MAX_DIMS];
+} strided_rows;
+
+static const char *locate_strided(const void *source, int64_t batch, int64_t row, int64_t segment) {
+    (void)segment;
+    const strided_rows *s = source;
+    int64_t offset = 0;
+    for (int d = s->n_axes - 1; d > s->n_batch; row /= s->dims[d--]) offset += row % s->dims[d] * s->strides[d];
+    offset += row * s->strides[s->n_batch];
+    for (int d = s->n_batch - 1; d >= 0 && batch; batch /= s->dims[d--]) offset += batch % s->dims[d] * s->strides[d];
+    return s->data + offset * s->size;
+}
+
+static strided_rows rows_of(const lz_tensor *t, int n_batch) {
+    strided_rows s = {.data = t->data, .size = lz_dtype_size(t->dtype), .n_batch = n_batch, .n_axes = t->dims.n - 1};
+    for (int d = 0; d < s.n_axes; d++) s.dims[d] = t->dims.at[d], s.strides[d] = t->strides[d];
+    return s;
+}
+
+/* a, b hold what the sides of the product point to. */
+static gemm matmul_gemm(const lz_call *call, strided_rows *a, strided_rows *b) {
+    const lz_tensor *x = &call->in[0], *w = &call->in[1];
+    int axes = x->dims.n, n_batch = axes - 2;
+    while (n_batch > 0 && (w->dims.at[n_batch - 1] == 1 || w->strides[n_batch - 1] == 0)) n_batch--;
+    gemm g = {.call = call, .batch = 1, .segments = 1, .segment_length = x->dims.at[axes - 1]};
+    for (int d = 0; d < n_batch; d++) g.batch *= x->dims.at[d];
+    *a = rows_of(x, n_batch), *b = rows_of(w, n_batch);
+    b->n_axes = n_batch + 1, b->dims[n_batch] = w->dims.at[axes - 1], b->strides[n_batch] = w->strides[axes - 1];
+
+    g.a = (gemm_side){1, x->dtype, x->strides[axes - 1], a, locate_strided};
+    for (int d = n_batch; d < axes - 1; d++) g.a.rows *= x->dims.at[d];
+    g.b = (gemm_side){w->dims.at[axes - 1], w->dtype, w->strides[axes - 2], b, locate_strided};
+    g.shared = g.a.rows <= g.b.rows ? SHARE_A : SHARE_B;
+    /* Many small products keep all threads busy without sharing, and without waiting for each other. */
+    if (g.batch > 1 && g.a.rows * g.b.rows < 1024 * 1024) g.shared = SHARE_NEITHER;
+    return g;
+}
+
+static int64_t matmul_scratch(const lz_call *call) {
+    strided_rows a, b;
+    gemm g = matmul_gemm(call, &a, &b);
+    if (has_few_rows(&g)) return g.batch * g.a.rows * padded_k(&g) * (int64_t)sizeof(float);
+    return gemm_scratch(&g);
+}
+
+static bool matmul(const lz_call *call) {
+    strided_rows a, b;
+    gemm g = matmul_gemm(call, &a, &b);
+    if (g.batch == 0 || g.a.rows == 0 || g.b.rows == 0) return true;
+    if (has_few_rows(&g)) run_dots(&g);
+    else run_gemm(&g);
+    return true;
+}
+
+const lz_kernel ISA(lz_kernel_matmul) = {.name = "cpu.matmul", .run = matmul, .scratch = matmul_scratch};

@@ -1,0 +1,125 @@
+/* gemm.h: the matrix product engine that matmul and conv2d share, and the pieces of it that attention is built from.
+ *
+ * C[m, n] = sum over k of A[m, k] B[n, k]. Both sides are seen as rows of K numbers; how a row is found is the side's own
+ * business (a strided tensor, an image under a convolution window). Rows are packed into panels: MR rows of A, or NR
+ * rows of B, with k outermost, [k][MR] and [k][NR], in f32. The micro-kernel multiplies one panel by the other. */
+#ifndef LZ_GEMM_H
+#define LZ_GEMM_H
+
+#include "backend/cpu/isa/isa.h"
+
+typedef float vf __attribute__((vector_size(4 * LANES)));
+typedef int32_t vi __attribute__((vector_size(4 * LANES)));
+typedef float vf_loose __attribute__((vector_size(4 * LANES), aligned(4), may_alias)); /* for unaligned memory */
+
+/* The block of C that is held in registers: MR rows of NV vectors. Chosen so that accumulators, NV vectors of B and one
+ * broadcast element of A just fit. */
+#if defined(__AVX512F__) /* 32 registers */
+#define MR 12
+#define NV 2
+#elif defined(__AVX2__) /* 16 registers */
+#define MR 6
+#define NV 2
+#elif defined(__aarch64__) /* 32 registers */
+#define MR 8
+#define NV 2
+#else
+#define MR 4
+#define NV 2
+#endif
+#define NR (NV * LANES)
+
+/* X(1) X(2) ... X(MR): for tables of loops, one for each number of rows, so that a last panel of few rows costs little. */
+#if MR == 12
+#define ROW_COUNTS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+#elif MR == 8
+#define ROW_COUNTS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
+#elif MR == 6
+#define ROW_COUNTS(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#else
+#define ROW_COUNTS(X) X(1) X(2) X(3) X(4)
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* f(0, s), f(1, s), ...: the indices of a shuffle. */
+#define FOUR_LANES(f, l, s) f(l, s), f((l) + 1, s), f((l) + 2, s), f((l) + 3, s)
+#if LANES == 16
+#define EACH_LANE(f, s) FOUR_LANES(f, 0, s), FOUR_LANES(f, 4, s), FOUR_LANES(f, 8, s), FOUR_LANES(f, 12, s)
+#elif LANES == 8
+#define EACH_LANE(f, s) FOUR_LANES(f, 0, s), FOUR_LANES(f, 4, s)
+#else
+#define EACH_LANE(f, s) FOUR_LANES(f, 0, s)
+#endif
+
+INLINE vf load(const float *p) { return *(const vf_loose *)p; }
+INLINE void store(float *p, vf v) { *(vf_loose *)p = v; }
+
+INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+INLINE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+INLINE int64_t parts_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
+INLINE int64_t round_up(int64_t n, int64_t to) { return parts_of(n, to) * to; }
+
+/* v with lane l and lane l ^ s exchanged; doing this for all s < LANES brings every lane together with every other. */
+#define PARTNER(l, s) ((l) ^ (s))
+#define EXCHANGE(v, s) __builtin_shufflevector(v, v, EACH_LANE(PARTNER, s))
+
+INLINE float sum_of_lanes(vf v) {
+#if LANES > 8
+    v += EXCHANGE(v, 8);
+#endif
+#if LANES > 4
+    v += EXCHANGE(v, 4);
+#endif
+    v += EXCHANGE(v, 2);
+    v += EXCHANGE(v, 1);
+    return v[0];
+}
+
+/* acc[r][v] = sum over k of a[r, k] b[k, v]. a[r, k] is at a[r a_row + k a_k]; b is a panel [depth][NR]. rows, a_row and
+ * a_k must be constants where this is inlined: then acc lives in registers. */
+INLINE void multiply_panels(int rows, int64_t depth, const float *a, int64_t a_row, int64_t a_k, const float *b,
+                            vf acc[MR][NV]) {
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < NV; v++) acc[r][v] = (vf){0};
+#pragma GCC unroll 1
+    for (int64_t k = 0; k < depth; k++, a += a_k, b += NR) {
+        vf column[NV];
+        for (int v = 0; v < NV; v++) column[v] = load(b + v * LANES);
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++)
+            for (int v = 0; v < NV; v++) acc[r][v] += a[r * a_row] * column[v];
+    }
+}
+
+/* Packs one panel: to[k][width] (k < depth) from width rows; a row that is NULL is zeros. stride in elements. */
+#define pack_panel ISA(lz_pack_panel)
+void pack_panel(float *to, int64_t width, const char *const *rows, lz_dtype dtype, int64_t stride, int64_t depth);
+
+/* One side of a product. K is made of segments of the same length (matmul: one; conv2d: one for each place of the
+ * window); within a segment the elements of a row are stride apart. */
+typedef struct gemm_side {
+    int64_t rows;
+    lz_dtype dtype;
+    int64_t stride;
+    const void *source;
+    const char *(*locate)(const void *source, int64_t batch, int64_t row, int64_t segment); /* NULL: all zeros */
+} gemm_side;
+
+typedef enum gemm_shared { SHARE_NEITHER, SHARE_A, SHARE_B } gemm_shared;
+
+typedef struct gemm {
+    const lz_call *call;              /* results go to call->out, row = batch * a.rows + row of a, through finish_row */
+    int64_t batch;
+    int64_t segments, segment_length; /* K = segments * segment_length */
+    gemm_side a, b;
+    gemm_shared shared;               /* the side that is packed once, for all tasks to read */
+} gemm;
+
+#define run_gemm ISA(lz_run_gemm)
+#define gemm_scratch ISA(lz_gemm_scratch)
+void run_gemm(const gemm *g);
+int64_t gemm_scratch(const gemm *g);
+
+#endif

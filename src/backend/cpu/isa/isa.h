@@ -1,0 +1,61 @@
+/* isa.h: the files of this folder are compiled once for each instruction set, with LZ_ISA set to baseline, avx2 or
+ * avx512. They are plain C that the compiler turns into vector code; only the vector width differs. Every exported name
+ * goes through ISA(), and what they share is declared here. */
+#ifndef LZ_ISA_H
+#define LZ_ISA_H
+
+#include "array/number.h"
+#include "backend/backend.h"
+
+#ifndef LZ_ISA
+#define LZ_ISA baseline
+#endif
+#define ISA_JOIN2(a, b) a##_##b
+#define ISA_JOIN(a, b) ISA_JOIN2(a, b)
+#define ISA(name) ISA_JOIN(name, LZ_ISA)
+
+/* Vector width in floats. */
+#if defined(__AVX512F__)
+#define LANES 16
+#elif defined(__AVX2__)
+#define LANES 8
+#else
+#define LANES 4
+#endif
+
+#define read_floats ISA(lz_read_floats)
+#define write_floats ISA(lz_write_floats)
+#define finish_row ISA(lz_finish_row)
+
+/* Converts n elements, stride apart, of any type but f64 and the wide integers' full range, to f32, and back. */
+void read_floats(float *to, const void *from, lz_dtype dtype, int64_t stride, int64_t n);
+void write_floats(void *to, const float *from, lz_dtype dtype, int64_t stride, int64_t n);
+
+/* The end of every kernel that makes rows: runs the epilogue, if there is one, on values[0 .. n) and stores them to
+ * out[row, col .. col+n), where row counts over all axes but the last. values is overwritten. */
+void finish_row(const lz_call *call, int64_t row, int64_t col, float *values, int64_t n);
+
+/* Where row `row` of a tensor begins, counting over all axes but the last; in elements. */
+static inline int64_t row_offset(const lz_tensor *t, int64_t row) {
+    int64_t offset = 0;
+    for (int i = t->dims.n - 2; i >= 0 && row; i--) {
+        offset += row % t->dims.at[i] * t->strides[i];
+        row /= t->dims.at[i];
+    }
+    return offset;
+}
+static inline int64_t row_count(const lz_tensor *t) {
+    int64_t n = 1;
+    for (int i = 0; i < t->dims.n - 1; i++) n *= t->dims.at[i];
+    return n;
+}
+
+/* The kernels of this instruction set. */
+#define LZ_CPU_KERNELS(X)                                                                                              \
+    X(element) X(reduce) X(softmax) X(rms_norm) X(layer_norm) X(group_norm) X(rope) X(matmul) X(sdpa)       \
+    X(conv2d) X(copy) X(pad) X(concat) X(take)
+#define X(name) extern const lz_kernel ISA(lz_kernel_##name);
+LZ_CPU_KERNELS(X)
+#undef X
+
+#endif

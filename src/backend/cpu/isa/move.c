@@ -1,0 +1,129 @@
+/* move.c: kernels that move elements unchanged: copy, concat, pad, take. All are copies between strided tensors of one shape,
+ * whole runs at a time where both sides are dense. */
+#include <string.h>
+
+#include "array/internal.h"
+#include "backend/cpu/isa/isa.h"
+#include "backend/cpu/isa/walk.h"
+
+enum { TURN = 1 << 16 }; /* elements */
+
+#define COPY_STRIDED(type)                                                                                             \
+    for (int64_t i = 0; i < n; i++) *(type *)(to + i * to_step) = *(const type *)(from + i * from_step)
+
+static void copy_run(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t size, int64_t n) {
+    if (to_step == size && from_step == size)
+        memcpy(to, from, (size_t)(n * size));
+    else if (size == 1)
+        COPY_STRIDED(uint8_t);
+    else if (size == 2)
+        COPY_STRIDED(uint16_t);
+    else if (size == 4)
+        COPY_STRIDED(uint32_t);
+    else
+        COPY_STRIDED(uint64_t);
+}
+
+typedef struct copy_job {
+    walk w;
+    char *to;
+    const char *from;
+    int64_t size; /* of an element */
+} copy_job;
+
+static void copy_turn(void *arg, int64_t turn, int thread) {
+    (void)thread;
+    const copy_job *job = arg;
+    int inner = job->w.n_axes - 1;
+    int64_t at = turn * TURN, end = at + TURN < job->w.size ? at + TURN : job->w.size;
+    walk_place p;
+    walk_seek(&job->w, &p, at);
+    while (at < end) {
+        int64_t n = walk_run(&job->w, &p) < end - at ? walk_run(&job->w, &p) : end - at;
+        copy_run(job->to + p.offset[0], job->w.strides[0][inner], job->from + p.offset[1], job->w.strides[1][inner], job->size, n);
+        walk_on(&job->w, &p, n);
+        at += n;
+    }
+}
+
+static void copy_tensor(const lz_call *call, const lz_tensor *to, const lz_tensor *from) {
+    copy_job job = {.to = to->data, .from = from->data, .size = lz_dtype_size(to->dtype)};
+    walk_make(&job.w, (const lz_tensor *[]){to, from}, 2);
+    lz_parallel(call->pool, (job.w.size + TURN - 1) / TURN, copy_turn, &job);
+}
+
+static bool run_copy(const lz_call *call) {
+    copy_tensor(call, &call->out, &call->in[0]);
+    return true;
+}
+
+/* The part of the output that begins at index `first` of an axis. */
+static lz_tensor part_of(const lz_tensor *out, int axis, int64_t first, int64_t size) {
+    lz_tensor part = *out;
+    part.dims.at[axis] = size;
+    part.data += first * out->strides[axis] * lz_dtype_size(out->dtype);
+    return part;
+}
+
+static bool run_concat(const lz_call *call) {
+    int axis = call->params->at.axis;
+    int64_t first = 0;
+    for (int i = 0; i < call->n_in; i++) {
+        int64_t size = call->in[i].dims.at[axis];
+        lz_tensor part = part_of(&call->out, axis, first, size);
+        copy_tensor(call, &part, &call->in[i]);
+        first += size;
+    }
+    return true;
+}
+
+static bool run_pad(const lz_call *call) {
+    int64_t value = 0; /* one element of the output's type, seen with stride 0 */
+    const lz_params full = {.full.value = call->params->pad.value};
+    lz_tensor one = {.data = (char *)&value, .dtype = call->out.dtype}, everywhere = call->out, inside = call->out;
+    lz_ref_backend()->kernel(LZ_OP_FULL)->run(&(lz_call){.op = LZ_OP_FULL, .params = &full, .out = one});
+    everywhere.data = one.data;
+    memset(everywhere.strides, 0, sizeof everywhere.strides);
+    copy_tensor(call, &call->out, &everywhere);
+    for (int i = 0; i < inside.dims.n; i++) inside = part_of(&inside, i, call->params->pad.before.at[i], call->in[0].dims.at[i]);
+    copy_tensor(call, &inside, &call->in[0]);
+    return true;
+}
+
+/* out [before..., indices..., behind...]: for each index, a slab of x is copied. */
+static bool run_take(const lz_call *call) {
+    const lz_tensor *x = &call->in[0], *index = &call->in[1];
+    int axis = call->params->at.axis;
+    int64_t count = 1, limit = x->dims.at[axis];
+    for (int i = 0; i < index->dims.n; i++) count *= index->dims.at[i];
+    lz_tensor from = *x, to = {.dtype = x->dtype}; /* a slab: x and out without the axis */
+    from.dims.n = to.dims.n = x->dims.n - 1;
+    for (int i = 0; i < from.dims.n; i++) {
+        int out_axis = i < axis ? i : i + index->dims.n;
+        from.dims.at[i] = to.dims.at[i] = x->dims.at[i < axis ? i : i + 1];
+        from.strides[i] = x->strides[i < axis ? i : i + 1];
+        to.strides[i] = call->out.strides[out_axis];
+    }
+    for (int64_t k = 0; k < count; k++) {
+        int64_t rest = k, place = 0, target = 0;
+        for (int i = index->dims.n - 1; i >= 0; i--) {
+            place += rest % index->dims.at[i] * index->strides[i];
+            target += rest % index->dims.at[i] * call->out.strides[axis + i];
+            rest /= index->dims.at[i];
+        }
+        int64_t at = ((const int64_t *)index->data)[place];
+        if (at < -limit || at >= limit) {
+            lz_fail(call->err, LZ_BAD_INDEX, "take: index %lld is outside an axis of %lld", (long long)at, (long long)limit);
+            return false;
+        }
+        from.data = x->data + (at < 0 ? at + limit : at) * x->strides[axis] * lz_dtype_size(x->dtype);
+        to.data = call->out.data + target * lz_dtype_size(x->dtype);
+        copy_tensor(call, &to, &from);
+    }
+    return true;
+}
+
+const lz_kernel ISA(lz_kernel_copy) = {.name = "cpu.copy", .run = run_copy};
+const lz_kernel ISA(lz_kernel_concat) = {.name = "cpu.concat", .run = run_concat};
+const lz_kernel ISA(lz_kernel_pad) = {.name = "cpu.pad", .run = run_pad};
+const lz_kernel ISA(lz_kernel_take) = {.name = "cpu.take", .run = run_take};

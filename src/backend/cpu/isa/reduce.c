@@ -1,0 +1,155 @@
+/* reduce.c: sums, means, variances, extremes over the trailing axes, in f64 lanes. Two ways through memory: along a row when the
+ * innermost reduced axis is the dense one (the lanes of a block are added up at the end), or a block of neighbouring outputs side
+ * by side when the dense axis is one that stays. Either way one output is computed by one thread in one order. */
+#include <math.h>
+#include <string.h>
+
+#include "backend/cpu/isa/isa.h"
+#include "backend/cpu/isa/math.h"
+
+enum { BLOCK = 256 };
+
+typedef enum pass { SUM, SPREAD, LARGEST, SMALLEST, EXPONENTIAL } pass;
+
+/* acc[i] takes in x[i]; m is the mean, or the maximum. */
+static void accumulate(pass p, double *acc, const double *m, const float *x, int n) {
+    switch (p) {
+    case SUM:
+        for (int i = 0; i < n; i++) acc[i] += (double)x[i];
+        break;
+    case SPREAD:
+        for (int i = 0; i < n; i++) acc[i] += ((double)x[i] - m[i]) * ((double)x[i] - m[i]);
+        break;
+    case LARGEST:
+        for (int i = 0; i < n; i++) acc[i] = (double)x[i] > acc[i] || x[i] != x[i] ? (double)x[i] : acc[i];
+        break;
+    case SMALLEST:
+        for (int i = 0; i < n; i++) acc[i] = (double)x[i] < acc[i] || x[i] != x[i] ? (double)x[i] : acc[i];
+        break;
+    case EXPONENTIAL:
+        for (int i = 0; i < n; i++) acc[i] += (double)exp_f32((float)((double)x[i] - m[i]));
+        break;
+    }
+}
+
+static double start_of(pass p) { return p == LARGEST ? -INFINITY : p == SMALLEST ? INFINITY : 0; }
+
+static double join_lanes(pass p, double *acc) {
+    for (int width = BLOCK / 2; width; width /= 2)
+        for (int i = 0; i < width; i++) {
+            double a = acc[i], b = acc[i + width];
+            acc[i] = p == LARGEST ? (b > a || b != b ? b : a) : p == SMALLEST ? (b < a || b != b ? b : a) : a + b;
+        }
+    return acc[0];
+}
+
+typedef struct reduce_job {
+    const lz_call *call;
+    int kept;        /* axes */
+    int64_t count;   /* elements reduced to one */
+    int64_t outputs; /* how many */
+    int64_t inner;   /* size of the innermost reduced axis */
+    bool side_by_side;
+} reduce_job;
+
+/* Offset of the reduced index r, counted over all reduced axes but the innermost. */
+static int64_t reduced_offset(const reduce_job *j, int64_t r) {
+    const lz_tensor *x = &j->call->in[0];
+    int64_t offset = 0;
+    for (int i = x->dims.n - 2; i >= j->kept; i--) {
+        offset += r % x->dims.at[i] * x->strides[i];
+        r /= x->dims.at[i];
+    }
+    return offset;
+}
+
+static int64_t kept_offset(const reduce_job *j, int64_t at, const int64_t *strides) {
+    int64_t offset = 0;
+    for (int i = j->kept - 1; i >= 0; i--) {
+        offset += at % j->call->in[0].dims.at[i] * strides[i];
+        at /= j->call->in[0].dims.at[i];
+    }
+    return offset;
+}
+
+/* One pass over the elements of n neighbouring outputs (side by side), or of one (lanes). m[i] as accumulate wants it. */
+static void run_pass(const reduce_job *j, pass p, const char *data, int n, double *acc, const double *m) {
+    const lz_tensor *x = &j->call->in[0];
+    int64_t size = lz_dtype_size(x->dtype), rows = j->inner ? j->count / j->inner : 0;
+    int64_t step = x->dims.n > j->kept ? x->strides[x->dims.n - 1] : 0;
+    float values[BLOCK];
+    for (int i = 0; i < BLOCK; i++) acc[i] = start_of(p);
+    for (int64_t r = 0; r < rows; r++) {
+        const char *row = data + reduced_offset(j, r) * size;
+        if (j->side_by_side)
+            for (int64_t k = 0; k < j->inner; k++) {
+                read_floats(values, row + k * step * size, x->dtype, 1, n);
+                accumulate(p, acc, m, values, n);
+            }
+        else
+            for (int64_t k = 0; k < j->inner; k += BLOCK) {
+                int some = (int)(j->inner - k < BLOCK ? j->inner - k : BLOCK);
+                read_floats(values, row + k * step * size, x->dtype, step, some);
+                accumulate(p, acc, m, values, some);
+            }
+    }
+    if (!j->side_by_side) acc[0] = join_lanes(p, acc);
+}
+
+static void spread_first(double *m, double value) {
+    for (int i = 0; i < BLOCK; i++) m[i] = value;
+}
+
+static void reduce_some(const reduce_job *j, const char *data, int n, double *acc) {
+    double m[BLOCK];
+    double count = (double)j->count;
+    switch (j->call->op) {
+    case LZ_OP_SUM:
+    case LZ_OP_MEAN:
+    case LZ_OP_VAR: run_pass(j, SUM, data, n, acc, NULL); break;
+    case LZ_OP_MIN: run_pass(j, SMALLEST, data, n, acc, NULL); break;
+    default: run_pass(j, LARGEST, data, n, acc, NULL); break; /* MAX, LOGSUMEXP */
+    }
+    if (j->call->op == LZ_OP_MEAN || j->call->op == LZ_OP_VAR)
+        for (int i = 0; i < n; i++) acc[i] /= count;
+    if (j->call->op != LZ_OP_VAR && j->call->op != LZ_OP_LOGSUMEXP) return;
+    for (int i = 0; i < n; i++) m[i] = j->call->op == LZ_OP_LOGSUMEXP && isinf(acc[i]) ? 0 : acc[i]; /* inf - inf is no use */
+    if (!j->side_by_side) spread_first(m, m[0]);
+    run_pass(j, j->call->op == LZ_OP_VAR ? SPREAD : EXPONENTIAL, data, n, acc, m);
+    for (int i = 0; i < n; i++) acc[i] = j->call->op == LZ_OP_VAR ? acc[i] / count : log(acc[i]) + m[i];
+}
+
+static void reduce_turn(void *arg, int64_t turn, int thread) {
+    (void)thread;
+    const reduce_job *j = arg;
+    const lz_tensor *x = &j->call->in[0], *out = &j->call->out;
+    double acc[BLOCK];
+    float result[BLOCK];
+    int64_t line = j->kept ? x->dims.at[j->kept - 1] : 1; /* side by side: blocks lie within the innermost kept axis */
+    int64_t per_line = (line + BLOCK - 1) / BLOCK;
+    int64_t first = j->side_by_side ? turn / per_line * line + turn % per_line * BLOCK : turn;
+    int n = 1;
+    if (j->side_by_side) n = (int)(line - turn % per_line * BLOCK < BLOCK ? line - turn % per_line * BLOCK : BLOCK);
+    reduce_some(j, x->data + kept_offset(j, first, x->strides) * lz_dtype_size(x->dtype), n, acc);
+    for (int i = 0; i < n; i++) result[i] = (float)acc[i];
+    char *to = out->data + kept_offset(j, first, out->strides) * lz_dtype_size(out->dtype);
+    write_floats(to, result, out->dtype, j->kept ? out->strides[j->kept - 1] : 1, n);
+}
+
+static bool run_reduce(const lz_call *call) {
+    reduce_job j = {.call = call, .kept = call->out.dims.n, .count = 1, .outputs = 1};
+    const lz_tensor *x = &call->in[0];
+    for (int i = 0; i < j.kept; i++) j.outputs *= x->dims.at[i];
+    for (int i = j.kept; i < x->dims.n; i++) j.count *= x->dims.at[i];
+    j.inner = x->dims.n > j.kept ? x->dims.at[x->dims.n - 1] : 1;
+    bool dense_kept = j.kept && x->strides[j.kept - 1] == 1 && x->dims.at[j.kept - 1] >= 8;
+    j.side_by_side = dense_kept && (j.inner < 8 || x->strides[x->dims.n - 1] != 1);
+    int64_t line = j.kept ? x->dims.at[j.kept - 1] : 1;
+    lz_parallel(call->pool, j.side_by_side ? j.outputs / line * ((line + BLOCK - 1) / BLOCK) : j.outputs, reduce_turn, &j);
+    return true;
+}
+
+/* Integers are summed exactly by the reference; argmax is its own. */
+static bool can_reduce(const lz_call *call) { return call->in[0].dtype >= LZ_F16 && call->in[0].dtype <= LZ_F32 && call->op != LZ_OP_ARGMAX; }
+
+const lz_kernel ISA(lz_kernel_reduce) = {"cpu.reduce", run_reduce, NULL, can_reduce};

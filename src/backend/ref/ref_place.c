@@ -1,0 +1,97 @@
+/* ref_place.c: ops that put elements in their places without computing: making arrays from numbers, and pad, concat,
+ * take, gather. */
+#include "backend/ref/ref.h"
+
+#include "array/random.h"
+
+/* ---- from numbers ----------------------------------------------------------------------------------------------- */
+
+bool lz_ref_full(const lz_call *call) {
+    FOR_EACH(i, call->out.dims) set_real(&call->out, i, call->params->full.value);
+    return true;
+}
+
+bool lz_ref_arange(const lz_call *call) { /* out [n] */
+    FOR_EACH(i, call->out.dims) {
+        set_real(&call->out, i, call->params->arange.start + (double)i[0] * call->params->arange.step);
+    }
+    return true;
+}
+
+bool lz_ref_randn(const lz_call *call) { /* out f32, row-major */
+    lz_torch_randn((float *)call->out.data, lz_dims_size(call->out.dims), call->params->randn.seed);
+    return true;
+}
+
+/* ---- from other places ------------------------------------------------------------------------------------------ */
+
+bool lz_ref_pad(const lz_call *call) {
+    const lz_tensor *x = call->in;
+    FOR_EACH(i, call->out.dims) {
+        int64_t from[LZ_MAX_DIMS];
+        bool inside = true;
+        for (int axis = 0; axis < x->dims.n; axis++) {
+            from[axis] = i[axis] - call->params->pad.before.at[axis];
+            inside = inside && from[axis] >= 0 && from[axis] < x->dims.at[axis];
+        }
+        if (inside) {
+            lz_ref_move(&call->out, i, x, from);
+        } else {
+            set_real(&call->out, i, call->params->pad.value);
+        }
+    }
+    return true;
+}
+
+bool lz_ref_concat(const lz_call *call) {
+    int axis = call->params->at.axis;
+    int64_t start = 0; /* of the current input, on the axis of the output */
+    for (int n = 0; n < call->n_core; n++) {
+        const lz_tensor *x = &call->in[n];
+        FOR_EACH(i, x->dims) {
+            int64_t to[LZ_MAX_DIMS];
+            memcpy(to, i, sizeof to);
+            to[axis] += start;
+            lz_ref_move(&call->out, to, x, i);
+        }
+        start += x->dims.at[axis];
+    }
+    return true;
+}
+
+/* The index stored there, counted from the front: negative ones count from the end of the axis. */
+static bool read_index(const lz_call *call, const int64_t *place, int64_t size, int64_t *index) {
+    int64_t stored = get_whole(&call->in[1], place);
+    *index = stored < 0 ? stored + size : stored;
+    if (*index >= 0 && *index < size) return true;
+    lz_fail(call->err, LZ_BAD_INDEX, "%s: index %lld is outside an axis of %lld", lz_op_table[call->op].name,
+            (long long)stored, (long long)size);
+    return false;
+}
+
+/* a [left..., size, right...], indices [middle...], out [left..., middle..., right...] */
+bool lz_ref_take(const lz_call *call) {
+    const lz_tensor *a = &call->in[0];
+    int axis = call->params->at.axis, middle = call->in[1].dims.n;
+    FOR_EACH(i, call->out.dims) {
+        int64_t from[LZ_MAX_DIMS];
+        for (int k = 0; k < axis; k++) from[k] = i[k];
+        if (!read_index(call, i + axis, a->dims.at[axis], &from[axis])) return false;
+        for (int k = axis + 1; k < a->dims.n; k++) from[k] = i[k - 1 + middle];
+        lz_ref_move(&call->out, i, a, from);
+    }
+    return true;
+}
+
+/* out and indices of one shape, with the rank of a: out[i, j, k] = a[i, indices[i, j, k], k] */
+bool lz_ref_gather(const lz_call *call) {
+    const lz_tensor *a = &call->in[0];
+    int axis = call->params->at.axis;
+    FOR_EACH(i, call->out.dims) {
+        int64_t from[LZ_MAX_DIMS];
+        memcpy(from, i, sizeof from);
+        if (!read_index(call, i, a->dims.at[axis], &from[axis])) return false;
+        lz_ref_move(&call->out, i, a, from);
+    }
+    return true;
+}

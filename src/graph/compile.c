@@ -1,0 +1,333 @@
+/* compile.c: keeping programs. The function is called once for each signature of its inputs, on stand-ins; the program made from
+ * what it describes is kept with its memory, and replayed. The outputs of a call are arrays made for the first call and used
+ * again as soon as nobody holds them, so that a loop in a scope allocates nothing. */
+#include <string.h>
+
+#include "graph/eval.h"
+
+typedef struct signature {
+    lz_dtype dtype;
+    lz_dims dims;
+    int64_t strides[LZ_MAX_DIMS];
+} signature;
+
+/* One set of output arrays with their buffers. */
+typedef struct outputs {
+    struct outputs *next;
+    lz_buffer **buffers;
+    lz_array **arrays;
+} outputs;
+
+typedef struct entry {
+    struct entry *next; /* most recently used first */
+    signature *inputs;
+    lz_program *program;
+    outputs *sets;
+} entry;
+
+struct lz_compiled {
+    lz_context *ctx;
+    lz_function function;
+    void *user;
+    int n_in, n_out, cache_size;
+    entry *entries;
+    lz_buffer *arena; /* large enough for every program kept */
+    lz_compile_stats stats;
+    pthread_mutex_t lock; /* one call at a time */
+};
+
+lz_compiled *lz_compile(lz_context *ctx, lz_function function, void *user, int n_in, int n_out, int cache_size, lz_error *err) {
+    if (!ctx || !function || n_in < 0 || n_out < 1) {
+        lz_fail(err, LZ_BAD_ARGUMENT, "compile: needs a context, a function and at least one output");
+        return NULL;
+    }
+    lz_compiled *c = lz_host_alloc(ctx, sizeof *c);
+    if (!c) {
+        lz_out_of_memory(err, sizeof *c);
+        return NULL;
+    }
+    *c = (lz_compiled){.ctx = ctx, .function = function, .user = user, .n_in = n_in, .n_out = n_out, .cache_size = cache_size > 0 ? cache_size : 8};
+    pthread_mutex_init(&c->lock, NULL);
+    return c;
+}
+
+/* ---- letting go ----------------------------------------------------------------------------------------------------------- */
+
+static void free_set(lz_compiled *c, const lz_program *p, outputs *set) {
+    for (int i = 0; set->buffers && i < p->n_outputs; i++) lz_buffer_release(set->buffers[i]);
+    for (int i = 0; set->arrays && i < c->n_out; i++) lz_release(set->arrays[i]);
+    lz_host_free(c->ctx, set->buffers);
+    lz_host_free(c->ctx, set->arrays);
+    lz_host_free(c->ctx, set);
+}
+
+static void free_entry(lz_compiled *c, entry *e) {
+    while (e->sets) {
+        outputs *next = e->sets->next;
+        free_set(c, e->program, e->sets);
+        e->sets = next;
+    }
+    lz_program_free(e->program);
+    lz_host_free(c->ctx, e->inputs);
+    lz_host_free(c->ctx, e);
+}
+
+void lz_compiled_free(lz_compiled *c) {
+    if (!c) return;
+    lz_context *ctx = c->ctx;
+    LZ_LOCK(ctx);
+    while (c->entries) {
+        entry *next = c->entries->next;
+        free_entry(c, c->entries);
+        c->entries = next;
+    }
+    lz_buffer_release(c->arena);
+    LZ_UNLOCK(ctx);
+    pthread_mutex_destroy(&c->lock);
+    lz_host_free(ctx, c);
+}
+
+lz_compile_stats lz_compiled_stats(const lz_compiled *c) {
+    lz_compile_stats stats = c->stats;
+    stats.cached = 0;
+    for (const entry *e = c->entries; e; e = e->next) stats.cached++;
+    return stats;
+}
+
+/* ---- finding a program ------------------------------------------------------------------------------------------------------ */
+
+static bool matches(const lz_compiled *c, const entry *e, lz_array *const *in) {
+    for (int i = 0; i < c->n_in; i++) {
+        const signature *s = &e->inputs[i];
+        if (s->dtype != in[i]->dtype || !lz_dims_equal(s->dims, in[i]->dims)) return false;
+        if (memcmp(s->strides, in[i]->strides, (size_t)s->dims.n * sizeof s->strides[0])) return false;
+    }
+    return true;
+}
+
+/* Moves the entry to the front; NULL: not known yet. */
+static entry *find_entry(lz_compiled *c, lz_array *const *in) {
+    for (entry **e = &c->entries; *e; e = &(*e)->next)
+        if (matches(c, *e, in)) {
+            entry *found = *e;
+            *e = found->next;
+            found->next = c->entries;
+            c->entries = found;
+            return found;
+        }
+    return NULL;
+}
+
+/* ---- making one --------------------------------------------------------------------------------------------------------------- */
+
+static bool make_placeholders(lz_compiled *c, lz_array *const *in, lz_array **to) {
+    for (int i = 0; i < c->n_in; i++) {
+        to[i] = lz_node_new(c->ctx, LZ_OP_LEAF, in[i]->dims, in[i]->dtype, NULL, 0, NULL);
+        if (to[i]->error) return false;
+        to[i]->placeholder = i + 1;
+        memcpy(to[i]->strides, in[i]->strides, sizeof to[i]->strides);
+    }
+    return true;
+}
+
+typedef struct walk {
+    lz_array **nodes; /* inputs before users */
+    int n, capacity;
+} walk;
+
+static bool push(lz_context *ctx, walk *w, lz_array *a) {
+    if (w->n == w->capacity) {
+        int capacity = w->capacity * 2 + 256;
+        lz_array **nodes = lz_host_alloc(ctx, (size_t)capacity * sizeof *nodes);
+        if (!nodes) return false;
+        if (w->n) memcpy(nodes, w->nodes, (size_t)w->n * sizeof *nodes);
+        lz_host_free(ctx, w->nodes);
+        w->nodes = nodes;
+        w->capacity = capacity;
+    }
+    w->nodes[w->n++] = a;
+    return true;
+}
+
+/* Lists what must be computed once and for all: nodes that need no placeholder, read by nodes that do, or asked for. A second
+ * visit, after the inputs, sets mark_id: 1 when the node depends on an input of the function. */
+static bool find_constants(lz_context *ctx, lz_array *const *out, int n_out, walk *constants) {
+    walk stack = {0};
+    bool fine = true;
+    uint64_t mark = ++ctx->mark;
+    for (int i = 0; i < n_out && fine; i++) fine = push(ctx, &stack, out[i]);
+    uint64_t open = ++ctx->mark; /* met, inputs pending */
+    while (stack.n && fine) {
+        lz_array *a = stack.nodes[stack.n - 1];
+        if (a->mark == mark) {
+            stack.n--;
+        } else if (a->mark != open) {
+            a->mark = open;
+            for (int i = 0; i < a->n_in && fine && !a->buffer; i++)
+                if (a->in[i]->mark != mark) fine = push(ctx, &stack, a->in[i]);
+        } else {
+            a->mark = mark;
+            a->mark_id = a->placeholder > 0;
+            for (int i = 0; i < a->n_in && !a->buffer; i++) a->mark_id |= a->in[i]->mark_id;
+            for (int i = 0; i < a->n_in && fine && a->mark_id; i++) {
+                lz_array *x = a->in[i];
+                if (!x->mark_id && !x->buffer && x->op != LZ_OP_FULL) fine = push(ctx, constants, x);
+            }
+            stack.n--;
+        }
+    }
+    lz_host_free(ctx, stack.nodes);
+    return fine;
+}
+
+static lz_status fold_constants(lz_context *ctx, lz_array *const *out, int n_out, lz_error *err) {
+    walk constants = {0};
+    LZ_LOCK(ctx);
+    bool fine = find_constants(ctx, out, n_out, &constants);
+    LZ_UNLOCK(ctx);
+    lz_status status = fine ? lz_eval_all(constants.nodes, constants.n, err) : lz_out_of_memory(err, constants.capacity);
+    lz_host_free(ctx, constants.nodes);
+    return status;
+}
+
+static lz_status trace(lz_compiled *c, lz_array *const *in, entry *e, lz_error *err) {
+    lz_array **arrays = lz_host_alloc(c->ctx, (size_t)(c->n_in + c->n_out) * sizeof *arrays), **out = arrays + c->n_in;
+    if (!arrays) return lz_out_of_memory(err, c->n_in + c->n_out);
+    lz_scope *scope = lz_scope_begin(c->ctx, "compile");
+    lz_status status = scope && make_placeholders(c, in, arrays) ? LZ_OK : lz_out_of_memory(err, sizeof(lz_array));
+    if (!status) c->function(c->ctx, arrays, out, c->user);
+    for (int i = 0; i < c->n_out && !status; i++) {
+        status = lz_check(out[i], err);
+        if (!status && out[i]->ctx != c->ctx) status = lz_fail(err, LZ_BAD_ARGUMENT, "compile: output %d belongs to another context", i);
+    }
+    if (!status) status = fold_constants(c->ctx, out, c->n_out, err);
+    if (!status) {
+        lz_error local = {.status = LZ_OK};
+        LZ_LOCK(c->ctx);
+        e->program = lz_program_new(c->ctx, out, c->n_out, true, &local);
+        LZ_UNLOCK(c->ctx);
+        status = local.status;
+        if (status && err) *err = local;
+    }
+    lz_scope_end(scope);
+    lz_host_free(c->ctx, arrays);
+    return status;
+}
+
+/* The arena is shared by all programs of this function: only one runs at a time. */
+static lz_status ensure_arena(lz_compiled *c, int64_t bytes, lz_error *err) {
+    if (!bytes || (c->arena && c->arena->bytes >= bytes)) return LZ_OK;
+    lz_buffer_release(c->arena);
+    lz_error local = {.status = LZ_OK};
+    c->arena = lz_buffer_new(c->ctx, bytes, &local);
+    if (!c->arena && err) *err = local;
+    return local.status;
+}
+
+static void evict(lz_compiled *c) {
+    entry **last = &c->entries;
+    for (int n = 1; *last && n < c->cache_size; n++) last = &(*last)->next;
+    while (*last) {
+        entry *old = *last;
+        *last = old->next;
+        LZ_LOCK(c->ctx);
+        free_entry(c, old);
+        LZ_UNLOCK(c->ctx);
+        c->stats.evictions++;
+    }
+}
+
+static entry *make_entry(lz_compiled *c, lz_array *const *in, lz_error *err) {
+    entry *e = lz_host_alloc(c->ctx, sizeof *e);
+    if (e) e->inputs = lz_host_alloc(c->ctx, (size_t)(c->n_in + 1) * sizeof *e->inputs);
+    if (!e || !e->inputs) {
+        lz_host_free(c->ctx, e);
+        lz_out_of_memory(err, sizeof *e);
+        return NULL;
+    }
+    for (int i = 0; i < c->n_in; i++) {
+        e->inputs[i] = (signature){.dtype = in[i]->dtype, .dims = in[i]->dims};
+        memcpy(e->inputs[i].strides, in[i]->strides, sizeof in[i]->strides);
+    }
+    if (trace(c, in, e, err) || ensure_arena(c, e->program->arena_bytes, err)) {
+        free_entry(c, e);
+        return NULL;
+    }
+    evict(c);
+    e->next = c->entries;
+    c->entries = e;
+    c->stats.compiles++;
+    return e;
+}
+
+/* ---- outputs -------------------------------------------------------------------------------------------------------------------- */
+
+static bool unheld(const lz_compiled *c, const lz_program *p, const outputs *set) {
+    for (int i = 0; i < c->n_out; i++)
+        if (set->arrays[i]->refs > 1) return false;
+    for (int i = 0; i < p->n_outputs; i++) { /* views made of an earlier output hold its buffer */
+        int own = 1;
+        for (int j = 0; j < p->n_results; j++) own += p->stores[p->results[j].at.store].output == i;
+        if (set->buffers[i]->refs > own) return false;
+    }
+    return true;
+}
+
+static outputs *make_set(lz_compiled *c, const lz_program *p, lz_error *err) {
+    outputs *set = lz_host_alloc(c->ctx, sizeof *set);
+    if (set) set->buffers = lz_host_alloc(c->ctx, (size_t)(p->n_outputs + 1) * sizeof *set->buffers);
+    if (set) set->arrays = lz_host_alloc(c->ctx, (size_t)c->n_out * sizeof *set->arrays);
+    bool fine = set && set->buffers && set->arrays;
+    if (!fine) lz_out_of_memory(err, sizeof *set);
+    for (int i = 0; fine && i < p->n_outputs; i++) fine = (set->buffers[i] = lz_buffer_new(c->ctx, p->output_bytes[i], err)) != NULL;
+    lz_scope *scope = lz_scope_begin(c->ctx, "outputs");
+    for (int i = 0; fine && i < c->n_out; i++) {
+        const lz_result *r = &p->results[i];
+        lz_array *a = lz_node_new(c->ctx, LZ_OP_LEAF, r->dims, r->dtype, NULL, 0, NULL);
+        fine = !a->error;
+        if (!fine) {
+            lz_out_of_memory(err, sizeof *a);
+            break;
+        }
+        lz_node_set_value(a, set->buffers[p->stores[r->at.store].output], r->at.offset / lz_dtype_size(r->dtype), r->strides, NULL);
+        set->arrays[i] = lz_retain(a);
+    }
+    lz_scope_end(scope);
+    if (fine) return set;
+    if (set) free_set(c, p, set);
+    return NULL;
+}
+
+static outputs *find_set(lz_compiled *c, entry *e, lz_error *err) {
+    for (outputs *set = e->sets; set; set = set->next)
+        if (unheld(c, e->program, set)) return set;
+    outputs *set = make_set(c, e->program, err);
+    if (!set) return NULL;
+    set->next = e->sets;
+    e->sets = set;
+    return set;
+}
+
+/* ---- calling -------------------------------------------------------------------------------------------------------------------- */
+
+lz_status lz_run(lz_compiled *c, lz_array *const *in, lz_array **out, lz_error *err) {
+    if (!c) return lz_fail(err, LZ_BAD_ARGUMENT, "run: the compiled function is NULL");
+    lz_error local = {.status = LZ_OK};
+    if (!lz_eval_all(in, c->n_in, &local) && c->n_in && in[0]->ctx != c->ctx)
+        lz_fail(&local, LZ_BAD_ARGUMENT, "run: the inputs belong to another context than the function");
+    if (!local.status) {
+        pthread_mutex_lock(&c->lock);
+        c->stats.calls++;
+        entry *e = find_entry(c, in);
+        if (!e) e = make_entry(c, in, &local);
+        LZ_LOCK(c->ctx);
+        outputs *set = e ? find_set(c, e, &local) : NULL;
+        for (int i = 0; set && i < c->n_out; i++) lz_adopt(out[i] = set->arrays[i]);
+        LZ_UNLOCK(c->ctx);
+        if (set) lz_program_run(e->program, in, c->arena, set->buffers, &local);
+        pthread_mutex_unlock(&c->lock);
+    }
+    if (local.status && err) *err = local;
+    for (int i = 0; i < c->n_out && local.status; i++) out[i] = lz_poison(c->ctx, local.status, "%s", local.text);
+    return local.status;
+}

@@ -1,0 +1,168 @@
+/* eval.c: evaluating arrays here and now, and looking at them. */
+#define LZ_NO_SUGAR
+#include <string.h>
+
+#include "graph/eval.h"
+
+/* ---- jobs: a program with the memory it runs in ------------------------------------------------------------------------ */
+
+void lz_job_free(lz_job *job) {
+    if (!job) return;
+    lz_context *ctx = job->ctx;
+    if (job->outputs)
+        for (int i = 0; i < job->program->n_outputs; i++) lz_buffer_release(job->outputs[i]);
+    lz_buffer_release(job->arena);
+    lz_program_free(job->program);
+    lz_host_free(ctx, job->outputs);
+    lz_host_free(ctx, job);
+}
+
+static bool allocate(lz_job *job, lz_error *err) {
+    lz_program *p = job->program;
+    job->outputs = lz_host_alloc(job->ctx, (size_t)(p->n_outputs + 1) * sizeof(lz_buffer *));
+    if (!job->outputs) {
+        lz_out_of_memory(err, p->n_outputs);
+        return false;
+    }
+    for (int i = 0; i < p->n_outputs; i++)
+        if (!(job->outputs[i] = lz_buffer_new(job->ctx, p->output_bytes[i], err))) return false;
+    if (p->arena_bytes) job->arena = lz_buffer_new(job->ctx, p->arena_bytes, err);
+    return !p->arena_bytes || job->arena;
+}
+
+lz_job *lz_job_new(lz_context *ctx, lz_array *const *arrays, int n, lz_error *err) {
+    lz_job *job = lz_host_alloc(ctx, sizeof *job);
+    if (!job) {
+        lz_out_of_memory(err, sizeof *job);
+        return NULL;
+    }
+    job->ctx = ctx;
+    job->program = lz_program_new(ctx, arrays, n, false, err);
+    if (job->program && allocate(job, err)) return job;
+    lz_job_free(job);
+    return NULL;
+}
+
+lz_status lz_job_run(lz_job *job, lz_error *err) { return lz_program_run(job->program, NULL, job->arena, job->outputs, err); }
+
+void lz_job_commit(lz_job *job, lz_array *const *arrays, lz_event *event) {
+    lz_program *p = job->program;
+    for (int i = 0; i < p->n_results; i++) {
+        lz_result *r = &p->results[i];
+        lz_store *s = &p->stores[r->at.store];
+        if (arrays[i]->buffer) continue; /* another thread was faster, or it is asked for twice */
+        lz_buffer *buffer = s->kind == LZ_STORE_OUTPUT ? job->outputs[s->output] : s->buffer;
+        lz_node_set_value(arrays[i], buffer, r->at.offset / lz_dtype_size(r->dtype), r->strides, event);
+    }
+}
+
+/* ---- evaluating ---------------------------------------------------------------------------------------------------------- */
+
+/* The first error among the arrays. */
+lz_status lz_check_all(lz_array *const *arrays, int n, lz_error *err) {
+    if (n < 0 || (n && !arrays)) return lz_fail(err, LZ_BAD_ARGUMENT, "there are no arrays to evaluate");
+    for (int i = 0; i < n; i++) {
+        lz_status status = lz_check(arrays[i], err);
+        if (status) return status;
+        if (arrays[i]->ctx != arrays[0]->ctx) return lz_fail(err, LZ_BAD_ARGUMENT, "arrays of two contexts cannot be evaluated together");
+        if (arrays[i]->placeholder) return lz_fail(err, LZ_BAD_ARGUMENT, "an argument of a function being compiled has no value yet");
+    }
+    return LZ_OK;
+}
+
+lz_status lz_eval_all(lz_array *const *arrays, int n, lz_error *err) {
+    lz_status status = lz_check_all(arrays, n, err);
+    bool pending = false;
+    for (int i = 0; i < n && !status; i++) pending = pending || !arrays[i]->buffer;
+    if (!status && pending) {
+        lz_error local = {.status = LZ_OK};
+        lz_context *ctx = arrays[0]->ctx;
+        LZ_LOCK(ctx);
+        lz_job *job = lz_job_new(ctx, arrays, n, &local);
+        LZ_UNLOCK(ctx);
+        status = job ? lz_job_run(job, &local) : local.status;
+        LZ_LOCK(ctx);
+        if (!status) lz_job_commit(job, arrays, NULL);
+        lz_job_free(job);
+        LZ_UNLOCK(ctx);
+        if (status && err) *err = local;
+    }
+    for (int i = 0; i < n && !status; i++) status = lz_wait(arrays[i], err);
+    return status;
+}
+
+lz_status lz_eval(lz_array *a, lz_error *err) { return lz_eval_all(&a, 1, err); }
+
+lz_status lz_wait(lz_array *a, lz_error *err) {
+    lz_status status = lz_check(a, err);
+    if (status) return status;
+    LZ_LOCK(a->ctx);
+    lz_event *event = a->event;
+    if (event) event->refs++;
+    LZ_UNLOCK(a->ctx);
+    status = lz_event_wait(a->ctx, event, err);
+    lz_event_release(a->ctx, event);
+    return status;
+}
+
+lz_status lz_plan(lz_array *const *arrays, int n, lz_plan_info *info, lz_error *err) {
+    if (!info) return lz_fail(err, LZ_BAD_ARGUMENT, "plan: there is no place for the answer");
+    memset(info, 0, sizeof *info);
+    lz_status status = lz_check_all(arrays, n, err);
+    if (status || n == 0) return status;
+    lz_error local = {.status = LZ_OK};
+    LZ_LOCK(arrays[0]->ctx);
+    lz_program *p = lz_program_new(arrays[0]->ctx, arrays, n, false, &local);
+    if (p) *info = p->info;
+    lz_program_free(p);
+    LZ_UNLOCK(arrays[0]->ctx);
+    if (!p && err) *err = local;
+    return local.status;
+}
+
+/* ---- looking --------------------------------------------------------------------------------------------------------------- */
+
+/* Puts a strided value into row-major order, once. */
+static lz_status make_dense(lz_array *a, lz_error *err) {
+    if (lz_is_dense(a->dims, a->strides)) return LZ_OK;
+    lz_scope *scope = lz_scope_begin(a->ctx, "data");
+    lz_array *copy = lz_contiguous(a);
+    lz_status status = lz_eval(copy, err);
+    LZ_LOCK(a->ctx);
+    bool still = !lz_is_dense(a->dims, a->strides); /* another thread may have been faster, and handed out its pointer */
+    if (!status && still) lz_node_set_value(a, copy->buffer, copy->offset, copy->strides, NULL);
+    LZ_UNLOCK(a->ctx);
+    lz_scope_end(scope);
+    return status;
+}
+
+const void *lz_data(lz_array *a, lz_error *err) {
+    if (lz_eval(a, err) || make_dense(a, err)) return NULL;
+    return a->buffer->data + a->offset * lz_dtype_size(a->dtype);
+}
+
+lz_status lz_copy(lz_array *a, void *out, int64_t bytes, lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    const void *data = lz_data(a, &local);
+    if (!data) {
+        if (err) *err = local;
+        return local.status;
+    }
+    int64_t own = lz_size(a) * lz_dtype_size(a->dtype);
+    if (bytes != own) return lz_fail(err, LZ_BAD_ARGUMENT, "copy: the array has %lld bytes, not %lld", (long long)own, (long long)bytes);
+    if (own && !out) return lz_fail(err, LZ_BAD_ARGUMENT, "copy: there is no place for the %lld bytes", (long long)own);
+    if (own) memcpy(out, data, (size_t)own);
+    return LZ_OK;
+}
+
+double lz_item(lz_array *a, lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    double value = 0;
+    if (!lz_check(a, &local) && lz_size(a) != 1)
+        lz_fail(&local, LZ_BAD_SHAPE, "item: %s is not one element", LZ_SHOW(a->dims));
+    lz_scope *scope = a ? lz_scope_begin(a->ctx, "item") : NULL;
+    if (!local.status) lz_copy(lz_cast(a, LZ_F64), &value, sizeof value, &local);
+    lz_scope_end(scope);
+    if (local.status && err) *err = local;
+    return value;
+}

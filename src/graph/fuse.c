@@ -1,0 +1,243 @@
+/* fuse.c: elementwise chains become expressions. From each elementwise value that is not inside a chain yet, the chain grows
+ * upwards over values that only it uses. If what feeds the chain is a kernel that ends in rows (a product, a norm, ...) and only
+ * the chain reads it, the chain becomes that kernel's epilogue, and the value between never exists in memory.
+ *
+ * In f32 an expression does exactly the roundings of the single ops; in 16-bit types it keeps f32 between its steps. */
+#include <string.h>
+
+#include "graph/graph.h"
+
+/* ---- what may be in an expression --------------------------------------------------------------------------------- */
+
+static bool is_real(lz_dtype t) { return t == LZ_F16 || t == LZ_BF16 || t == LZ_F32; }
+
+/* Registers are f32, so integers stay outside unless only their being zero matters or they are cast to a float. */
+static bool fusable(const lz_graph *g, const lz_value *v) {
+    if (lz_op_table[v->op].kind != LZ_KIND_ELEMENT || v->op == LZ_OP_FUSED) return false;
+    bool logical = v->op == LZ_OP_AND || v->op == LZ_OP_OR || v->op == LZ_OP_NOT;
+    for (int i = 0; i < v->n_in; i++) {
+        lz_dtype t = g->values[v->in[i]].dtype;
+        if (t == LZ_F64) return false;
+        if (is_real(t) || logical || (v->op == LZ_OP_WHERE && i == 0)) continue;
+        if (v->op == LZ_OP_CAST && is_real(v->dtype)) continue;
+        return false;
+    }
+    return is_real(v->dtype) || v->dtype == LZ_BOOL || (v->op == LZ_OP_CAST && v->dtype != LZ_F64);
+}
+
+/* Kernels whose rows go through finish_row. */
+static bool takes_epilogue(const lz_value *v) {
+    bool ends_in_rows = v->op == LZ_OP_MATMUL || v->op == LZ_OP_CONV2D || v->op == LZ_OP_LAYER_NORM || v->op == LZ_OP_RMS_NORM ||
+                        v->op == LZ_OP_GROUP_NORM || v->op == LZ_OP_ROPE || v->op == LZ_OP_SOFTMAX;
+    return ends_in_rows && is_real(v->dtype) && !v->expr && v->dims.n >= 1;
+}
+
+/* ---- the chain ------------------------------------------------------------------------------------------------------ */
+
+typedef struct chain {
+    lz_graph *g;
+    int root;
+    int members[LZ_EXPR_STEPS]; /* descending: users before what they use */
+    int n;
+    int args[LZ_EXPR_ARGS]; /* values from outside; [0] is the host, if there is one */
+    int n_args;
+    int host; /* -1: none */
+} chain;
+
+static bool has(const int *list, int n, int id) {
+    for (int i = 0; i < n; i++)
+        if (list[i] == id) return true;
+    return false;
+}
+
+static int uses_inside(const chain *c, int id) {
+    int count = 0;
+    for (int i = 0; i < c->n; i++)
+        for (int j = 0; j < c->g->values[c->members[i]].n_in; j++) count += c->g->values[c->members[i]].in[j] == id;
+    return count;
+}
+
+static bool only_used_inside(const chain *c, int id) {
+    const lz_value *v = &c->g->values[id];
+    return !v->output && v->uses == uses_inside(c, id);
+}
+
+/* Numbers become steps of their own. */
+static int count_numbers(const chain *c) {
+    int seen[3 * LZ_EXPR_STEPS], n = 0;
+    for (int i = 0; i < c->n; i++)
+        for (int j = 0; j < c->g->values[c->members[i]].n_in; j++) {
+            int id = c->g->values[c->members[i]].in[j];
+            if (c->g->values[id].op == LZ_OP_FULL && !has(seen, n, id)) seen[n++] = id;
+        }
+    return n;
+}
+
+/* Arguments in the order in which the members mention them. false: more than an expression takes. */
+static bool find_args(chain *c) {
+    c->n_args = 0;
+    for (int i = 0; i < c->n; i++) {
+        const lz_value *v = &c->g->values[c->members[i]];
+        for (int j = 0; j < v->n_in; j++) {
+            int id = v->in[j];
+            if (c->g->values[id].op == LZ_OP_FULL || has(c->members, c->n, id) || has(c->args, c->n_args, id)) continue;
+            if (c->n_args == LZ_EXPR_ARGS) return false;
+            c->args[c->n_args++] = id;
+        }
+    }
+    return c->n + count_numbers(c) <= LZ_EXPR_STEPS && c->n_args + count_numbers(c) < LZ_EXPR_REGS;
+}
+
+/* Takes in, latest first, what only the chain uses, until nothing more fits. */
+static void grow_chain(chain *c) {
+    int refused[LZ_EXPR_ARGS], n_refused = 0;
+    const lz_dims dims = c->g->values[c->root].dims;
+    while (c->n < LZ_EXPR_STEPS) {
+        int best = -1;
+        for (int i = 0; i < c->n_args; i++) {
+            const lz_value *v = &c->g->values[c->args[i]];
+            if (c->args[i] > best && !has(refused, n_refused, c->args[i]) && fusable(c->g, v) && (is_real(v->dtype) || v->dtype == LZ_BOOL) &&
+                lz_dims_equal(v->dims, dims) && only_used_inside(c, c->args[i]))
+                best = c->args[i];
+        }
+        if (best < 0) return;
+        c->members[c->n++] = best;
+        if (find_args(c)) continue;
+        c->n--;
+        if (n_refused == LZ_EXPR_ARGS) return;
+        refused[n_refused++] = best;
+        find_args(c);
+    }
+}
+
+/* The kernel to hang the chain on: the one with most work, products before norms. */
+static void find_host(chain *c) {
+    c->host = -1;
+    const lz_dims dims = c->g->values[c->root].dims;
+    for (int i = 0; i < c->n_args; i++) {
+        const lz_value *v = &c->g->values[c->args[i]];
+        if (!takes_epilogue(v) || !lz_dims_equal(v->dims, dims) || !only_used_inside(c, c->args[i])) continue;
+        bool product = v->op == LZ_OP_MATMUL || v->op == LZ_OP_CONV2D;
+        if (c->host >= 0 && !product) continue;
+        c->host = c->args[i];
+    }
+    for (int i = 0; i < c->n_args && c->host >= 0; i++)
+        if (c->args[i] == c->host) {
+            c->args[i] = c->args[0];
+            c->args[0] = c->host;
+        }
+}
+
+/* ---- from chain to expression ----------------------------------------------------------------------------------------- */
+
+typedef struct registers {
+    int holds[LZ_EXPR_REGS]; /* value, or -1: free */
+    int n;                   /* most ever in use */
+} registers;
+
+static int find_register(const registers *r, int id) {
+    for (int i = 0; i < LZ_EXPR_REGS; i++)
+        if (r->holds[i] == id) return i;
+    return -1;
+}
+
+static int take_register(registers *r, int id) {
+    int i = find_register(r, -1);
+    if (i < 0) return -1;
+    r->holds[i] = id;
+    if (i + 1 > r->n) r->n = i + 1;
+    return i;
+}
+
+/* Is id read by members after (that is, listed before) position at? */
+static bool needed_later(const chain *c, int at, int id) {
+    for (int i = 0; i < at; i++) {
+        const lz_value *v = &c->g->values[c->members[i]];
+        if (has(v->in, v->n_in, id)) return true;
+    }
+    return false;
+}
+
+/* false: more registers needed than there are. */
+static bool write_expr(const chain *c, lz_expr *e) {
+    registers r;
+    memset(e, 0, sizeof *e);
+    for (int i = 0; i < LZ_EXPR_REGS; i++) r.holds[i] = -1;
+    r.n = 0;
+    e->n_args = c->n_args;
+    for (int i = 0; i < c->n_args; i++) take_register(&r, c->args[i]);
+    for (int m = c->n - 1; m >= 0; m--) {
+        const lz_value *v = &c->g->values[c->members[m]];
+        uint8_t operand[3] = {0};
+        for (int j = 0; j < v->n_in; j++) {
+            int at = find_register(&r, v->in[j]);
+            if (at < 0) { /* a number, met for the first time */
+                at = take_register(&r, v->in[j]);
+                if (at < 0 || e->n_steps == LZ_EXPR_STEPS) return false;
+                float number = (float)c->g->values[v->in[j]].params.full.value;
+                e->steps[e->n_steps++] = (lz_expr_step){.op = LZ_OP_FULL, .dst = (uint8_t)at, .k0 = number};
+            }
+            operand[j] = (uint8_t)at;
+        }
+        for (int j = 0; j < v->n_in; j++) /* what dies here may be overwritten by the result */
+            if (!needed_later(c, m, v->in[j])) r.holds[operand[j]] = -1;
+        int dst = take_register(&r, c->members[m]);
+        if (dst < 0 || e->n_steps == LZ_EXPR_STEPS) return false;
+        lz_expr_step step = {.op = (uint8_t)v->op, .dst = (uint8_t)dst, .a = operand[0], .b = operand[1], .c = operand[2]};
+        if (v->op == LZ_OP_CLIP) step.k0 = (float)v->params.clip.low, step.k1 = (float)v->params.clip.high;
+        if (v->op == LZ_OP_CAST) step.b = (uint8_t)v->dtype;
+        e->steps[e->n_steps++] = step;
+    }
+    e->result = find_register(&r, c->root);
+    e->n_regs = r.n;
+    return true;
+}
+
+/* The root becomes the fused value: an expression, or the host with an epilogue. */
+static bool replace_root(chain *c) {
+    lz_graph *g = c->g;
+    lz_expr *e = lz_bump_alloc(&g->memory, sizeof *e);
+    if (!e) return false;
+    while (!write_expr(c, e)) { /* too many registers: leave the earliest member outside */
+        c->n--;
+        find_args(c);
+        find_host(c);
+    }
+    const lz_value *host = c->host >= 0 ? &g->values[c->host] : NULL;
+    int own = host ? host->n_in : 0, skip = host ? 1 : 0;
+    int *in = lz_bump_alloc(&g->memory, (size_t)(own + c->n_args + 1) * sizeof *in);
+    if (!in) return false;
+    for (int i = 0; i < own; i++) in[i] = host->in[i];
+    for (int i = skip; i < c->n_args; i++) in[own + i - skip] = c->args[i];
+    lz_value *root = &g->values[c->root];
+    root->op = host ? host->op : LZ_OP_FUSED;
+    if (host)
+        root->params = host->params;
+    else
+        memset(&root->params, 0, sizeof root->params);
+    root->expr = e;
+    root->in = in;
+    root->n_core = own;
+    root->n_in = own + c->n_args - skip;
+    return true;
+}
+
+bool lz_fuse(lz_graph *g) {
+    lz_count_uses(g);
+    if (!g->ctx->backend->fuses) return true;
+    for (int i = g->n - 1; i >= 0; i--) {
+        lz_value *v = &g->values[i];
+        if (!v->uses || !fusable(g, v)) continue;
+        chain c = {.g = g, .root = i, .members = {i}, .n = 1, .host = -1};
+        find_args(&c);
+        if (g->ctx->fusion) {
+            grow_chain(&c);
+            find_host(&c);
+        }
+        if (c.n == 1 && c.host < 0 && v->op == LZ_OP_COPY) continue; /* moving bytes needs no arithmetic */
+        if (!replace_root(&c)) return false;
+        for (int m = 1; m < c.n; m++) g->values[c.members[m]].uses = 0; /* absorbed */
+    }
+    lz_count_uses(g);
+    return true;
+}

@@ -1,0 +1,122 @@
+/* graph.h: from described arrays to a program.
+ *
+ *     nodes --lower--> values --fuse--> fewer values --plan--> steps with a place in memory --run--> results
+ *
+ * lower.c   walks the nodes once, from inputs to outputs; folds what is constant or does nothing, merges what is the same
+ * fuse.c    gathers elementwise chains into expressions, and hangs them on the kernel before them where it can take them
+ * plan.c    resolves views into strides, orders the launches, and gives every buffer its place in one arena
+ * program.c runs the launches
+ * eval.c, compile.c, stream.c are the three ways to get there; print.c and profile.c show what happened. */
+#ifndef LZ_GRAPH_H
+#define LZ_GRAPH_H
+
+#include "array/internal.h"
+
+/* ---- values: the graph while it is being worked on ------------------------------------------------------------------ */
+
+typedef struct lz_value {
+    lz_op op;
+    lz_dtype dtype;
+    lz_dims dims;
+    lz_params params;
+    const lz_expr *expr; /* FUSED, or a kernel with an epilogue */
+    int *in;             /* values; always with smaller numbers */
+    int n_in, n_core;    /* n_core: inputs of the op itself; the rest belong to the epilogue */
+    lz_array *node;      /* LEAF: where the value is. Others: where it was described */
+    bool output;
+    int uses; /* by live values; 0: dead */
+} lz_value;
+
+typedef struct lz_graph {
+    lz_context *ctx;
+    lz_bump memory;
+    lz_value *values;
+    int n, capacity;
+    int *slots; /* hash table: value + 1, by what it computes */
+    int n_slots;
+    int *outputs; /* value of each array asked for */
+    int n_outputs;
+    int64_t nodes; /* met on the way */
+} lz_graph;
+
+/* These return false when memory ran out. */
+bool lz_lower(lz_graph *g, lz_array *const *arrays, int n);
+bool lz_fuse(lz_graph *g);
+void lz_count_uses(lz_graph *g);
+
+/* ---- programs --------------------------------------------------------------------------------------------------------- */
+
+typedef enum lz_store_kind {
+    LZ_STORE_INPUT,  /* a leaf's buffer, or an argument of a compiled function */
+    LZ_STORE_CONST,  /* one element, in the program */
+    LZ_STORE_ARENA,  /* lives from one step to another */
+    LZ_STORE_OUTPUT, /* a buffer of its own */
+} lz_store_kind;
+
+typedef struct lz_store {
+    lz_store_kind kind;
+    int64_t bytes;
+    int first, last;   /* steps */
+    int64_t place;     /* ARENA: offset */
+    int argument;      /* INPUT: 1 + index of the function's argument; 0: buffer */
+    int output;        /* OUTPUT: index of the buffer */
+    int same_as;       /* -1, or the store whose memory this one takes over */
+    lz_buffer *buffer; /* INPUT: retained */
+    char constant[8];
+} lz_store;
+
+/* Where an operand's first element is. */
+typedef struct lz_operand {
+    int store;
+    int64_t offset; /* bytes */
+} lz_operand;
+
+typedef struct lz_step {
+    const lz_kernel *kernel;
+    lz_call call;
+    lz_operand out, *in;
+    int scratch; /* store, or -1 */
+    const char *file;
+    int line;
+    double flops, bytes;
+} lz_step;
+
+typedef struct lz_result {
+    lz_operand at;
+    lz_dtype dtype;
+    lz_dims dims;
+    int64_t strides[LZ_MAX_DIMS];
+} lz_result;
+
+typedef struct lz_program {
+    lz_context *ctx;
+    lz_bump memory;
+    lz_step *steps;
+    int n_steps;
+    lz_store *stores;
+    int n_stores;
+    char **base; /* of each store, while running */
+    lz_result *results;
+    int n_results;
+    int n_outputs; /* output buffers */
+    int64_t *output_bytes;
+    lz_event **events; /* of inputs that are still being computed */
+    int n_events;
+    int64_t arena_bytes;
+    lz_plan_info info;
+} lz_program;
+
+/* The whole way from arrays to a program. Call with the context locked. own_outputs: results never share memory with inputs. */
+lz_program *lz_program_new(lz_context *ctx, lz_array *const *arrays, int n, bool own_outputs, lz_error *err);
+bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs);
+/* Takes ctx->run. arguments: of a compiled function, or NULL. */
+lz_status lz_program_run(lz_program *p, lz_array *const *arguments, lz_buffer *arena, lz_buffer *const *outputs, lz_error *err);
+void lz_program_free(lz_program *p);
+
+/* ---- profile ------------------------------------------------------------------------------------------------------------ */
+
+double lz_now(void); /* seconds */
+void lz_profile_record(lz_context *ctx, const lz_step *step, double start, double end);
+void lz_profile_free(lz_context *ctx);
+
+#endif

@@ -1,0 +1,288 @@
+/* lower.c: nodes to values. Every node is met once, inputs before users. On the way in, a value that does nothing is replaced
+ * by its input, one that depends on numbers alone becomes a number, one that stands there already is not made again. What no
+ * output needs is never met. */
+#include <math.h>
+#include <string.h>
+
+#include "graph/graph.h"
+
+/* ---- growing arrays ------------------------------------------------------------------------------------------------- */
+
+static bool grow(lz_bump *memory, void **data, int *capacity, int need, size_t size) {
+    if (need <= *capacity) return true;
+    int larger = *capacity < 128 ? 256 : *capacity * 2;
+    void *copy = lz_bump_alloc(memory, (size_t)larger * size);
+    if (!copy) return false;
+    if (*capacity > 0) memcpy(copy, *data, (size_t)*capacity * size);
+    *data = copy;
+    *capacity = larger;
+    return true;
+}
+
+/* ---- merging the same ------------------------------------------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t h, const void *data, size_t n) {
+    const unsigned char *p = data;
+    for (size_t i = 0; i < n; i++) h = (h ^ p[i]) * 0x100000001b3u;
+    return h;
+}
+
+static uint64_t hash_value(const lz_value *v) {
+    uint64_t h = 0xcbf29ce484222325u;
+    h = mix(h, &v->op, sizeof v->op);
+    h = mix(h, &v->dtype, sizeof v->dtype);
+    h = mix(h, v->dims.at, (size_t)v->dims.n * sizeof v->dims.at[0]);
+    h = mix(h, &v->params, sizeof v->params);
+    h = mix(h, v->in, (size_t)v->n_in * sizeof v->in[0]);
+    if (v->op == LZ_OP_LEAF) h = mix(h, &v->node, sizeof v->node);
+    return h ^ h >> 29;
+}
+
+static bool same_value(const lz_value *a, const lz_value *b) {
+    return a->op == b->op && a->dtype == b->dtype && lz_dims_equal(a->dims, b->dims) && a->n_in == b->n_in &&
+           memcmp(a->in, b->in, (size_t)a->n_in * sizeof a->in[0]) == 0 && memcmp(&a->params, &b->params, sizeof a->params) == 0 &&
+           (a->op != LZ_OP_LEAF || a->node == b->node);
+}
+
+static bool grow_slots(lz_graph *g) {
+    if (g->n_slots >= 2 * (g->n + 1)) return true;
+    int n = g->n_slots ? g->n_slots * 4 : 1024;
+    int *slots = lz_bump_alloc(&g->memory, (size_t)n * sizeof *slots);
+    if (!slots) return false;
+    for (int i = 0; i < g->n; i++) {
+        uint64_t at = hash_value(&g->values[i]) & (uint64_t)(n - 1);
+        while (slots[at]) at = (at + 1) & (uint64_t)(n - 1);
+        slots[at] = i + 1;
+    }
+    g->slots = slots;
+    g->n_slots = n;
+    return true;
+}
+
+/* The number of this value: a new one, or that of its twin. -1: no memory. */
+static int add_value(lz_graph *g, const lz_value *v) {
+    if (!grow_slots(g) || !grow(&g->memory, (void **)&g->values, &g->capacity, g->n + 1, sizeof *g->values)) return -1;
+    uint64_t at = hash_value(v) & (uint64_t)(g->n_slots - 1);
+    for (; g->slots[at]; at = (at + 1) & (uint64_t)(g->n_slots - 1))
+        if (same_value(&g->values[g->slots[at] - 1], v)) return g->slots[at] - 1;
+    lz_value *new = &g->values[g->n];
+    *new = *v;
+    new->in = NULL;
+    if (v->n_in) {
+        new->in = lz_bump_alloc(&g->memory, (size_t)v->n_in * sizeof *new->in);
+        if (!new->in) return -1;
+        memcpy(new->in, v->in, (size_t)v->n_in * sizeof *new->in);
+    }
+    g->slots[at] = g->n + 1;
+    return g->n++;
+}
+
+/* ---- folding ------------------------------------------------------------------------------------------------------------ */
+
+static bool is_full(const lz_graph *g, int id, double value) {
+    const lz_value *v = &g->values[id];
+    return v->op == LZ_OP_FULL && v->params.full.value == value && !(value == 0 && signbit(v->params.full.value));
+}
+
+/* The number as an array of this type holds it. */
+static double rounded(lz_dtype dtype, double value) {
+    int64_t room = 0;
+    double result = value;
+    lz_tensor one = {.data = (char *)&room, .dtype = dtype}, wide = {.data = (char *)&result, .dtype = LZ_F64};
+    const lz_params full = {.full.value = value}, none = {.full.value = 0};
+    lz_ref_backend()->kernel(LZ_OP_FULL)->run(&(lz_call){.op = LZ_OP_FULL, .params = &full, .out = one});
+    lz_ref_backend()->kernel(LZ_OP_CAST)->run(&(lz_call){.op = LZ_OP_CAST, .params = &none, .in = &one, .n_in = 1, .n_core = 1, .out = wide});
+    return result;
+}
+
+/* The reference kernel of an elementwise op on numbers. false: better left alone (i64 that a double cannot hold). */
+static bool fold_numbers(const lz_graph *g, const lz_value *v, double *result) {
+    lz_tensor in[3];
+    int64_t room[4] = {0};
+    for (int i = 0; i < v->n_in; i++) {
+        const lz_value *x = &g->values[v->in[i]];
+        in[i] = (lz_tensor){.data = (char *)&room[i], .dtype = x->dtype};
+        lz_call make = {.op = LZ_OP_FULL, .params = &x->params, .out = in[i]};
+        if (!lz_ref_backend()->kernel(LZ_OP_FULL)->run(&make)) return false;
+    }
+    lz_tensor out = {.data = (char *)&room[3], .dtype = v->dtype};
+    lz_call compute = {.op = v->op, .params = &v->params, .in = in, .n_in = v->n_in, .n_core = v->n_in, .out = out};
+    if (!lz_ref_backend()->kernel(v->op)->run(&compute)) return false;
+    lz_tensor wide = {.data = (char *)result, .dtype = LZ_F64};
+    lz_call read = {.op = LZ_OP_CAST, .params = &v->params, .in = &out, .n_in = 1, .n_core = 1, .out = wide};
+    return lz_ref_backend()->kernel(LZ_OP_CAST)->run(&read) && !(v->dtype == LZ_I64 && fabs(*result) >= 0x1p53);
+}
+
+static int emit(lz_graph *g, lz_value *v);
+
+static int emit_full(lz_graph *g, const lz_value *like, double value) {
+    lz_value full = {.op = LZ_OP_FULL, .dtype = like->dtype, .dims = like->dims, .node = like->node};
+    memset(&full.params, 0, sizeof full.params);
+    full.params.full.value = value;
+    return add_value(g, &full);
+}
+
+static int emit_view(lz_graph *g, lz_op op, int of, lz_dims dims, const lz_params *params, lz_array *node) {
+    lz_value v = {.op = op, .dtype = g->values[of].dtype, .dims = dims, .in = &of, .n_in = 1, .n_core = 1, .node = node};
+    if (params)
+        v.params = *params;
+    else
+        memset(&v.params, 0, sizeof v.params);
+    return emit(g, &v);
+}
+
+/* A view of a number is a number; a view that changes nothing is its input; two of a kind are one. */
+static int emit_simple_view(lz_graph *g, lz_value *v) {
+    lz_value *x = &g->values[v->in[0]];
+    if (x->op == LZ_OP_FULL) return emit_full(g, v, x->params.full.value);
+    if (v->op != LZ_OP_PERMUTE && v->op != LZ_OP_SLICE && lz_dims_equal(v->dims, x->dims)) return v->in[0];
+    if (v->op == LZ_OP_PERMUTE && x->op == LZ_OP_PERMUTE) {
+        bool identity = true;
+        for (int i = 0; i < v->dims.n; i++) {
+            v->params.permute.axes.at[i] = x->params.permute.axes.at[v->params.permute.axes.at[i]];
+            identity = identity && v->params.permute.axes.at[i] == i;
+        }
+        if (identity) return x->in[0];
+        v->in[0] = x->in[0];
+    } else if (v->op == x->op && (v->op == LZ_OP_RESHAPE || v->op == LZ_OP_BROADCAST))
+        v->in[0] = x->in[0];
+    return add_value(g, v);
+}
+
+/* broadcast(1 + scale) as an operand becomes 1 + broadcast(scale): then it can join the chain that uses it. */
+static int through_broadcast(lz_graph *g, int id) {
+    lz_value view = g->values[id];
+    if (view.op != LZ_OP_BROADCAST) return id;
+    lz_value inner = g->values[view.in[0]];
+    bool cheap = inner.op == LZ_OP_ADD || inner.op == LZ_OP_SUB || inner.op == LZ_OP_MUL || inner.op == LZ_OP_NEG || inner.op == LZ_OP_CAST;
+    if (!cheap) return id;
+    int in[3], arrays = 0;
+    for (int i = 0; i < inner.n_in; i++) arrays += g->values[inner.in[i]].op != LZ_OP_FULL;
+    if (arrays != 1) return id;
+    for (int i = 0; i < inner.n_in; i++) {
+        in[i] = emit_view(g, LZ_OP_BROADCAST, inner.in[i], view.dims, NULL, view.node);
+        if (in[i] < 0) return -1;
+    }
+    inner.in = in;
+    inner.dims = view.dims;
+    return emit(g, &inner);
+}
+
+static int emit_element(lz_graph *g, lz_value *v) {
+    bool numbers = true;
+    for (int i = 0; i < v->n_in; i++) {
+        numbers = numbers && g->values[v->in[i]].op == LZ_OP_FULL;
+        if (g->ctx->fusion && (v->in[i] = through_broadcast(g, v->in[i])) < 0) return -1;
+    }
+    double value;
+    if (numbers && fold_numbers(g, v, &value)) return emit_full(g, v, value);
+    /* x * 1, x / 1, x - 0: the same bits for every x, NaN and -0 included */
+    if (v->n_in == 2 && g->values[v->in[0]].dtype == v->dtype) {
+        bool one = v->op == LZ_OP_MUL || v->op == LZ_OP_DIV;
+        if ((one && is_full(g, v->in[1], 1)) || (v->op == LZ_OP_SUB && is_full(g, v->in[1], 0))) return v->in[0];
+        if (v->op == LZ_OP_MUL && is_full(g, v->in[0], 1)) return v->in[1];
+    }
+    if (v->op == LZ_OP_CAST && g->values[v->in[0]].dtype == v->dtype) return v->in[0];
+    return add_value(g, v);
+}
+
+/* rope(permute(rms_norm(x) * w)) becomes one op, if the permutation leaves the last axis alone. */
+static int emit_rope(lz_graph *g, lz_value *v) {
+    lz_value x = g->values[v->in[0]], permute = {.op = LZ_OP_LEAF};
+    if (x.op == LZ_OP_PERMUTE && x.params.permute.axes.at[x.dims.n - 1] == x.dims.n - 1) {
+        permute = x;
+        x = g->values[x.in[0]];
+    }
+    int weight = -1;
+    if (x.op == LZ_OP_MUL) {
+        int side = g->values[x.in[0]].op == LZ_OP_RMS_NORM ? 0 : 1;
+        weight = x.in[1 - side];
+        x = g->values[x.in[side]];
+    }
+    if (x.op != LZ_OP_RMS_NORM || x.dtype != v->dtype) return add_value(g, v);
+    int in[4] = {x.in[0], v->in[1], v->in[2], weight};
+    for (int i = 0; i < 4 && permute.op == LZ_OP_PERMUTE; i += 3)
+        if (in[i] >= 0 && (in[i] = emit_view(g, LZ_OP_PERMUTE, in[i], permute.dims, &permute.params, v->node)) < 0) return -1;
+    lz_value fused = *v;
+    fused.in = in;
+    fused.n_in = fused.n_core = weight < 0 ? 3 : 4;
+    fused.params.rope.norm = true;
+    fused.params.rope.eps = x.params.norm.eps;
+    return add_value(g, &fused);
+}
+
+static int emit(lz_graph *g, lz_value *v) {
+    lz_kind kind = lz_op_table[v->op].kind;
+    if (kind == LZ_KIND_VIEW) return emit_simple_view(g, v);
+    if (kind == LZ_KIND_ELEMENT) return emit_element(g, v);
+    if (v->op == LZ_OP_ROPE && g->ctx->fusion) return emit_rope(g, v);
+    return add_value(g, v);
+}
+
+/* ---- the walk ----------------------------------------------------------------------------------------------------------- */
+
+static int lower_node(lz_graph *g, lz_array *a) {
+    bool leaf = a->buffer || a->op == LZ_OP_LEAF;
+    lz_value v = {.op = leaf ? LZ_OP_LEAF : a->op, .dtype = a->dtype, .dims = a->dims, .node = a};
+    if (leaf)
+        memset(&v.params, 0, sizeof v.params);
+    else
+        v.params = a->params;
+    if (leaf) return add_value(g, &v);
+    if (a->op == LZ_OP_FULL) return emit_full(g, &v, rounded(a->dtype, a->params.full.value));
+    int few[LZ_INLINE_INPUTS];
+    v.in = a->n_in <= LZ_INLINE_INPUTS ? few : lz_bump_alloc(&g->memory, (size_t)a->n_in * sizeof *v.in);
+    if (!v.in) return -1;
+    v.n_in = v.n_core = a->n_in;
+    for (int i = 0; i < a->n_in; i++) v.in[i] = a->in[i]->mark_id;
+    return emit(g, &v);
+}
+
+typedef struct visit {
+    lz_array *node;
+    int next;
+} visit;
+
+bool lz_lower(lz_graph *g, lz_array *const *arrays, int n) {
+    uint64_t mark = ++g->ctx->mark;
+    visit *stack = NULL;
+    int depth = 0, capacity = 0;
+    g->outputs = lz_bump_alloc(&g->memory, (size_t)n * sizeof *g->outputs);
+    if (!g->outputs) return false;
+    for (int i = 0; i < n; i++) {
+        if (!grow(&g->memory, (void **)&stack, &capacity, 1, sizeof *stack)) return false;
+        stack[depth++] = (visit){arrays[i], 0};
+        while (depth) {
+            visit *top = &stack[depth - 1];
+            lz_array *a = top->node;
+            if (a->mark == mark) {
+                depth--;
+            } else if (!a->buffer && top->next < a->n_in) {
+                lz_array *input = a->in[top->next++];
+                if (input->mark == mark) continue;
+                if (!grow(&g->memory, (void **)&stack, &capacity, depth + 1, sizeof *stack)) return false;
+                stack[depth++] = (visit){input, 0};
+            } else {
+                int id = lower_node(g, a);
+                if (id < 0) return false;
+                a->mark = mark;
+                a->mark_id = id;
+                g->nodes++;
+                depth--;
+            }
+        }
+        g->outputs[i] = arrays[i]->mark_id;
+        g->values[g->outputs[i]].output = true;
+    }
+    g->n_outputs = n;
+    return true;
+}
+
+/* Counts the users of each value that an output needs. */
+void lz_count_uses(lz_graph *g) {
+    for (int i = 0; i < g->n; i++) g->values[i].uses = 0;
+    for (int i = 0; i < g->n_outputs; i++) g->values[g->outputs[i]].uses++;
+    for (int i = g->n - 1; i >= 0; i--)
+        if (g->values[i].uses)
+            for (int j = 0; j < g->values[i].n_in; j++) g->values[g->values[i].in[j]].uses++;
+}

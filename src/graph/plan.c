@@ -1,0 +1,351 @@
+/* plan.c: values to steps. Views become strides and offsets into the store of what they look at, so that only kernels are left;
+ * then every store gets its place in the arena, by when it is born and when it was last read. */
+#include <string.h>
+
+#include "graph/graph.h"
+
+/* Where a value lies. */
+typedef struct layout {
+    int store; /* -1: not planned yet */
+    int64_t offset; /* elements */
+    int64_t strides[LZ_MAX_DIMS];
+} layout;
+
+typedef struct planner {
+    lz_graph *g;
+    lz_program *p;
+    layout *at;      /* of each value */
+    int *dense_copy; /* of each value: 1 + store of a row-major copy made for a reshape */
+} planner;
+
+/* ---- stores -------------------------------------------------------------------------------------------------------- */
+
+static int add_store(planner *s, lz_store_kind kind, int64_t bytes) {
+    lz_program *p = s->p;
+    p->stores[p->n_stores] = (lz_store){.kind = kind, .bytes = bytes, .first = p->n_steps, .last = -1, .same_as = -1};
+    return p->n_stores++;
+}
+
+static int leaf_store(planner *s, const lz_value *v) {
+    int id = add_store(s, LZ_STORE_INPUT, 0);
+    lz_store *store = &s->p->stores[id];
+    store->argument = v->node->placeholder;
+    if (!store->argument) {
+        store->buffer = lz_buffer_retain(v->node->buffer);
+        store->bytes = store->buffer->bytes;
+        if (v->node->event && !v->node->event->done) {
+            v->node->event->refs++;
+            s->p->events[s->p->n_events++] = v->node->event;
+        }
+    }
+    return id;
+}
+
+static int const_store(planner *s, const lz_value *v) {
+    int id = add_store(s, LZ_STORE_CONST, 0);
+    lz_tensor out = {.data = s->p->stores[id].constant, .dtype = v->dtype};
+    lz_ref_backend()->kernel(LZ_OP_FULL)->run(&(lz_call){.op = LZ_OP_FULL, .params = &v->params, .out = out});
+    return id;
+}
+
+/* ---- steps --------------------------------------------------------------------------------------------------------- */
+
+static double dims_product(lz_dims d, int from, int to) {
+    double n = 1;
+    for (int i = from; i < to; i++) n *= (double)d.at[i];
+    return n;
+}
+
+/* Operations, as peers count them: 2 for a multiply-add, 1 for each elementwise step. */
+static double count_flops(const lz_call *c) {
+    lz_dims out = c->out.dims;
+    double n = dims_product(out, 0, out.n), each = c->expr ? c->expr->n_steps : 0;
+    if (c->op == LZ_OP_MATMUL) each += 2.0 * (double)c->in[0].dims.at[out.n - 1];
+    if (c->op == LZ_OP_CONV2D) each += 2 * dims_product(c->in[1].dims, 1, 4);
+    if (c->op == LZ_OP_SDPA) each += (c->params->sdpa.causal ? 2.0 : 4.0) * (double)c->in[1].dims.at[2];
+    if (c->op == LZ_OP_LAYER_NORM || c->op == LZ_OP_GROUP_NORM || c->op == LZ_OP_SOFTMAX) each += 5;
+    if (c->op == LZ_OP_RMS_NORM || c->op == LZ_OP_ROPE) each += 3;
+    if (lz_op_table[c->op].kind == LZ_KIND_REDUCE) return dims_product(c->in[0].dims, 0, c->in[0].dims.n);
+    if (lz_op_table[c->op].kind == LZ_KIND_ELEMENT && !c->expr && c->op != LZ_OP_COPY && c->op != LZ_OP_CAST) each += 1;
+    return n * each;
+}
+
+/* Every element of every operand once; what is broadcast is read once. */
+static double count_bytes(const lz_tensor *t) {
+    double n = (double)lz_dtype_size(t->dtype);
+    for (int i = 0; i < t->dims.n; i++)
+        if (t->strides[i]) n *= (double)t->dims.at[i];
+    return n;
+}
+
+static const lz_kernel *pick_kernel(const lz_context *ctx, const lz_call *call) {
+    const lz_kernel *own = ctx->backend->kernel(call->op);
+    if (own && own->run && (!own->can || own->can(call))) return own;
+    return lz_ref_backend()->kernel(call->op);
+}
+
+static lz_tensor tensor_of(const lz_value *v, const layout *l) {
+    lz_tensor t = {.dtype = v->dtype, .dims = v->dims};
+    memcpy(t.strides, l->strides, sizeof t.strides);
+    return t;
+}
+
+static lz_operand operand_of(const lz_value *v, const layout *l) {
+    return (lz_operand){l->store, l->offset * lz_dtype_size(v->dtype)};
+}
+
+/* Attention is stored [b, n, h, d], so that putting its heads together is a view. */
+static void output_strides(const lz_value *v, int64_t strides[LZ_MAX_DIMS]) {
+    lz_dense_strides(v->dims, strides);
+    if (v->op != LZ_OP_SDPA) return;
+    int64_t h = v->dims.at[1], n = v->dims.at[2], d = v->dims.at[3];
+    strides[0] = n * h * d;
+    strides[1] = d;
+    strides[2] = h * d;
+}
+
+static void touch(planner *s, int store) {
+    if (store >= 0) s->p->stores[store].last = s->p->n_steps;
+}
+
+/* One launch: out = op(in...), into a store of its own. ids: values of the inputs. */
+static bool add_step(planner *s, const lz_value *v, const int *ids, layout *out) {
+    lz_program *p = s->p;
+    int64_t elements = lz_dims_size(v->dims);
+    memset(out, 0, sizeof *out);
+    output_strides(v, out->strides);
+    out->store = add_store(s, LZ_STORE_ARENA, elements * lz_dtype_size(v->dtype));
+    if (elements == 0) return true; /* nothing to compute */
+
+    lz_tensor *in = lz_bump_alloc(&p->memory, (size_t)(v->n_in + 1) * sizeof *in);
+    lz_operand *operands = lz_bump_alloc(&p->memory, (size_t)(v->n_in + 1) * sizeof *operands);
+    lz_params *params = lz_bump_alloc(&p->memory, sizeof *params);
+    lz_expr *expr = v->expr ? lz_bump_alloc(&p->memory, sizeof *expr) : NULL;
+    if (!in || !operands || !params || (v->expr && !expr)) return false;
+    *params = v->params;
+    if (expr) *expr = *v->expr;
+
+    lz_step *step = &p->steps[p->n_steps];
+    *step = (lz_step){.in = operands, .scratch = -1, .file = v->node ? v->node->file : NULL, .line = v->node ? v->node->line : 0};
+    step->out = operand_of(v, out);
+    step->call = (lz_call){.op = v->op, .params = params, .expr = expr, .in = in, .n_in = v->n_in, .n_core = v->n_core, .pool = p->ctx->pool};
+    step->call.out = tensor_of(v, out);
+    for (int i = 0; i < v->n_in; i++) {
+        in[i] = tensor_of(&s->g->values[ids[i]], &s->at[ids[i]]);
+        operands[i] = operand_of(&s->g->values[ids[i]], &s->at[ids[i]]);
+        step->bytes += count_bytes(&in[i]);
+        touch(s, s->at[ids[i]].store);
+    }
+    step->bytes += count_bytes(&step->call.out);
+    step->flops = count_flops(&step->call);
+    step->kernel = pick_kernel(p->ctx, &step->call);
+    int64_t scratch = step->kernel->scratch ? step->kernel->scratch(&step->call) : 0;
+    if (scratch) {
+        step->scratch = add_store(s, LZ_STORE_ARENA, scratch);
+        touch(s, step->scratch);
+    }
+    touch(s, out->store);
+    p->info.flops += step->flops;
+    p->info.bytes += step->bytes;
+    p->n_steps++;
+    return true;
+}
+
+/* A row-major copy of a value, made once. */
+static bool copy_dense(planner *s, int id, layout *out) {
+    lz_value copy = {.op = LZ_OP_COPY, .dtype = s->g->values[id].dtype, .dims = s->g->values[id].dims, .in = &id, .n_in = 1, .n_core = 1,
+                     .node = s->g->values[id].node};
+    memset(&copy.params, 0, sizeof copy.params);
+    if (s->dense_copy[id]) {
+        memset(out, 0, sizeof *out);
+        lz_dense_strides(copy.dims, out->strides);
+        out->store = s->dense_copy[id] - 1;
+        return true;
+    }
+    if (!add_step(s, &copy, &id, out)) return false;
+    s->dense_copy[id] = out->store + 1;
+    return true;
+}
+
+/* A number that is asked for: one element, seen with strides of 0. */
+static bool copy_number(planner *s, int id, layout *out) {
+    lz_value one = {.op = LZ_OP_COPY, .dtype = s->g->values[id].dtype, .dims = LZ_NONE, .in = &id, .n_in = 1, .n_core = 1};
+    memset(&one.params, 0, sizeof one.params);
+    if (!add_step(s, &one, &id, out)) return false;
+    ((lz_tensor *)s->p->steps[s->p->n_steps - 1].call.in)->dims = LZ_NONE;
+    return true;
+}
+
+/* ---- views ----------------------------------------------------------------------------------------------------------- */
+
+static bool place_view(planner *s, const lz_value *v, layout *out) {
+    int id = v->in[0];
+    const lz_value *x = &s->g->values[id];
+    const layout *from = &s->at[id];
+    *out = *from;
+    memset(out->strides, 0, sizeof out->strides);
+    switch (v->op) {
+    case LZ_OP_PERMUTE:
+        for (int i = 0; i < v->dims.n; i++) out->strides[i] = from->strides[v->params.permute.axes.at[i]];
+        return true;
+    case LZ_OP_SLICE:
+        memcpy(out->strides, from->strides, sizeof out->strides);
+        out->offset += v->params.slice.start * from->strides[v->params.slice.axis];
+        out->strides[v->params.slice.axis] *= v->params.slice.step;
+        return true;
+    case LZ_OP_BROADCAST:
+        for (int i = 0, skip = v->dims.n - x->dims.n; i < x->dims.n; i++)
+            if (x->dims.at[i] == v->dims.at[i + skip]) out->strides[i + skip] = from->strides[i];
+        return true;
+    default: /* RESHAPE */
+        if (lz_reshape_strides(x->dims, from->strides, v->dims, out->strides)) return true;
+        if (!copy_dense(s, id, out)) return false;
+        memset(out->strides, 0, sizeof out->strides);
+        lz_dense_strides(v->dims, out->strides);
+        return true;
+    }
+}
+
+static bool place_value(planner *s, int id) {
+    lz_value *v = &s->g->values[id];
+    layout *out = &s->at[id];
+    if (v->op == LZ_OP_LEAF) {
+        *out = (layout){.store = leaf_store(s, v), .offset = v->node->placeholder ? 0 : v->node->offset};
+        memcpy(out->strides, v->node->strides, sizeof out->strides);
+        return true;
+    }
+    if (v->op == LZ_OP_FULL) {
+        *out = (layout){.store = const_store(s, v)};
+        return true;
+    }
+    if (lz_op_table[v->op].kind == LZ_KIND_VIEW) return place_view(s, v, out);
+    if (v->op == LZ_OP_COPY && lz_is_dense(v->dims, s->at[v->in[0]].strides)) { /* is row-major already */
+        *out = s->at[v->in[0]];
+        return true;
+    }
+    return add_step(s, v, v->in, out);
+}
+
+/* ---- results --------------------------------------------------------------------------------------------------------- */
+
+static bool place_results(planner *s, bool own_outputs) {
+    lz_program *p = s->p;
+    lz_graph *g = s->g;
+    for (int i = 0; i < g->n_outputs; i++) {
+        int id = g->outputs[i];
+        layout at = s->at[id];
+        lz_store_kind kind = p->stores[at.store].kind;
+        if (kind == LZ_STORE_CONST && !copy_number(s, id, &at)) return false;
+        if (kind == LZ_STORE_INPUT && own_outputs && !copy_dense(s, id, &at)) return false;
+        lz_store *store = &p->stores[at.store];
+        if (store->kind == LZ_STORE_ARENA) {
+            store->kind = LZ_STORE_OUTPUT;
+            store->output = p->n_outputs;
+            p->output_bytes[p->n_outputs++] = store->bytes;
+            p->info.output_bytes += store->bytes;
+        }
+        lz_result *r = &p->results[i];
+        *r = (lz_result){.at = operand_of(&g->values[id], &at), .dtype = g->values[id].dtype, .dims = g->values[id].dims};
+        memcpy(r->strides, at.strides, sizeof r->strides);
+    }
+    p->n_results = g->n_outputs;
+    return true;
+}
+
+/* ---- the arena --------------------------------------------------------------------------------------------------------- */
+
+enum { ALIGN = 64 };
+static int64_t aligned(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
+
+static bool same_place(const lz_tensor *a, const lz_tensor *b) {
+    for (int i = 0; i < a->dims.n; i++)
+        if (a->dims.at[i] != 1 && a->strides[i] != b->strides[i]) return false;
+    return true;
+}
+
+/* An elementwise step may write over an operand that nobody reads afterwards: each element is read before it is written. */
+static void reuse_operands(lz_program *p) {
+    for (int i = 0; i < p->n_steps; i++) {
+        lz_step *step = &p->steps[i];
+        lz_store *out = &p->stores[step->out.store];
+        if (step->call.op != LZ_OP_FUSED || out->kind != LZ_STORE_ARENA) continue;
+        for (int j = 0; j < step->call.n_in; j++) {
+            lz_store *x = &p->stores[step->in[j].store];
+            bool fits = x->kind == LZ_STORE_ARENA && x->last == i && x->bytes == out->bytes && step->in[j].offset == 0 &&
+                        lz_dtype_size(step->call.in[j].dtype) == lz_dtype_size(step->call.out.dtype) && same_place(&step->call.in[j], &step->call.out);
+            for (int k = 0; fits && k < step->call.n_in; k++) /* the same store through another view would see new values */
+                fits = step->in[k].store != step->in[j].store || (step->in[k].offset == 0 && same_place(&step->call.in[k], &step->call.out));
+            if (!fits) continue;
+            out->same_as = step->in[j].store;
+            break;
+        }
+    }
+    for (int i = p->n_stores - 1; i >= 0; i--) { /* users come later than what they reuse: lifetimes join backwards */
+        lz_store *s = &p->stores[i];
+        if (s->same_as >= 0 && s->last > p->stores[s->same_as].last) p->stores[s->same_as].last = s->last;
+    }
+}
+
+/* Walks the steps; at each, frees what is dead and puts what is born into the smallest gap that holds it. */
+static bool place_in_arena(lz_program *p) {
+    int *live = lz_bump_alloc(&p->memory, (size_t)(p->n_stores + 1) * sizeof *live); /* by place, ascending */
+    if (!live) return false;
+    int n = 0, next = 0;
+    for (int step = 0; step < p->n_steps; step++) {
+        int kept = 0;
+        for (int i = 0; i < n; i++)
+            if (p->stores[live[i]].last >= step) live[kept++] = live[i];
+        n = kept;
+        for (; next < p->n_stores && p->stores[next].first <= step; next++) {
+            lz_store *s = &p->stores[next];
+            if (s->kind != LZ_STORE_ARENA || s->same_as >= 0 || s->last < 0) continue;
+            int64_t need = aligned(s->bytes), end = 0, best = -1, best_gap = INT64_MAX;
+            int best_at = n;
+            for (int i = 0; i <= n; i++) {
+                int64_t gap = i < n ? p->stores[live[i]].place - end : INT64_MAX - 1;
+                if (gap >= need && gap < best_gap) {
+                    best = end;
+                    best_gap = gap;
+                    best_at = i;
+                }
+                if (i < n) end = p->stores[live[i]].place + aligned(p->stores[live[i]].bytes);
+            }
+            s->place = best;
+            if (best + need > p->arena_bytes) p->arena_bytes = best + need;
+            memmove(&live[best_at + 1], &live[best_at], (size_t)(n - best_at) * sizeof *live);
+            live[best_at] = next;
+            n++;
+        }
+    }
+    for (int i = 0; i < p->n_stores; i++)
+        if (p->stores[i].same_as >= 0) p->stores[i].place = p->stores[p->stores[i].same_as].place;
+    return true;
+}
+
+/* ---- all of it --------------------------------------------------------------------------------------------------------- */
+
+bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs) {
+    planner s = {.g = g, .p = p};
+    size_t n = (size_t)g->n + (size_t)g->n_outputs + 1;
+    s.at = lz_bump_alloc(&g->memory, n * sizeof *s.at);
+    s.dense_copy = lz_bump_alloc(&g->memory, n * sizeof *s.dense_copy);
+    p->stores = lz_bump_alloc(&p->memory, 4 * n * sizeof *p->stores); /* result, dense copy, scratch of both */
+    p->steps = lz_bump_alloc(&p->memory, 2 * n * sizeof *p->steps);
+    p->events = lz_bump_alloc(&p->memory, n * sizeof *p->events);
+    p->results = lz_bump_alloc(&p->memory, n * sizeof *p->results);
+    p->output_bytes = lz_bump_alloc(&p->memory, n * sizeof *p->output_bytes);
+    if (!s.at || !s.dense_copy || !p->stores || !p->steps || !p->events || !p->results || !p->output_bytes) return false;
+    for (int i = 0; i < g->n; i++)
+        if (g->values[i].uses && !place_value(&s, i)) return false;
+    if (!place_results(&s, own_outputs)) return false;
+    reuse_operands(p);
+    if (!place_in_arena(p)) return false;
+    p->base = lz_bump_alloc(&p->memory, (size_t)(p->n_stores + 1) * sizeof *p->base);
+    if (!p->base) return false;
+    for (int i = 0; i < p->n_stores; i++)
+        if (p->stores[i].kind == LZ_STORE_INPUT) p->info.input_bytes += p->stores[i].bytes;
+    p->info.arena_bytes = p->arena_bytes;
+    p->info.kernels = p->n_steps;
+    p->info.nodes = g->nodes;
+    return true;
+}

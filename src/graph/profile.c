@@ -1,0 +1,194 @@
+/* profile.c: what each kernel took. Records are kept between start and stop; the table sums them by kernel and compares with what
+ * this machine was measured to reach: a large matrix product for arithmetic, a large copy for memory. */
+#define LZ_NO_SUGAR
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/graph.h"
+
+typedef struct record {
+    const char *kernel, *file;
+    int line;
+    double start, end, flops, bytes;
+} record;
+
+typedef struct lz_profile {
+    record *records;
+    int64_t n, capacity, lost; /* lost: no memory to keep them */
+    double origin;
+    bool on;
+    double peak_flops, peak_bytes; /* per second; 0: not measured yet */
+} lz_profile;
+
+void lz_profile_start(lz_context *ctx) {
+    LZ_LOCK(ctx);
+    if (!ctx->profile) ctx->profile = lz_host_alloc(ctx, sizeof *ctx->profile);
+    if (ctx->profile) {
+        ctx->profile->n = ctx->profile->lost = 0;
+        ctx->profile->origin = lz_now();
+        ctx->profile->on = true;
+    }
+    LZ_UNLOCK(ctx);
+}
+
+void lz_profile_stop(lz_context *ctx) {
+    LZ_LOCK(ctx);
+    if (ctx->profile) ctx->profile->on = false;
+    LZ_UNLOCK(ctx);
+}
+
+void lz_profile_free(lz_context *ctx) {
+    if (ctx->profile) lz_host_free(ctx, ctx->profile->records);
+    lz_host_free(ctx, ctx->profile);
+    ctx->profile = NULL;
+}
+
+void lz_profile_record(lz_context *ctx, const lz_step *step, double start, double end) {
+    LZ_LOCK(ctx);
+    lz_profile *p = ctx->profile;
+    if (p->on && p->n == p->capacity) {
+        int64_t capacity = p->capacity * 2 + 1024;
+        record *records = lz_host_alloc(ctx, (size_t)capacity * sizeof *records);
+        if (records) {
+            if (p->n) memcpy(records, p->records, (size_t)p->n * sizeof *records);
+            lz_host_free(ctx, p->records);
+            p->records = records;
+            p->capacity = capacity;
+        }
+    }
+    if (p->on && p->n < p->capacity)
+        p->records[p->n++] = (record){step->kernel->name, step->file, step->line, start, end, step->flops, step->bytes};
+    else
+        p->lost += p->on;
+    LZ_UNLOCK(ctx);
+}
+
+/* ---- what the machine can do ------------------------------------------------------------------------------------------------ */
+
+/* Seconds of the best of three runs. */
+static double best_time(lz_array *(*describe)(lz_array *), lz_array *x, lz_error *err) {
+    double best = 1e30;
+    for (int i = 0; i < 3; i++) {
+        lz_scope *scope = lz_scope_begin(x->ctx, "peak");
+        lz_array *y = describe(x);
+        double start = lz_now();
+        if (lz_eval(y, err)) best = 0;
+        double took = lz_now() - start;
+        if (took < best) best = took;
+        lz_scope_end(scope);
+    }
+    return best;
+}
+
+static lz_array *square_product(lz_array *x) { return lz_matmul(x, x); }
+static lz_array *twice(lz_array *x) { return lz_concat((lz_array *[]){x, x}, 2, 0); }
+
+static lz_status measure_peaks(lz_context *ctx, lz_error *err) {
+    enum { N = 1024, COPY = 8 << 20 }; /* 2.1 Gflop; twice 32 MiB read and written */
+    lz_scope *scope = lz_scope_begin(ctx, "peaks");
+    lz_array *matrix = lz_reshape(lz_randn(ctx, LZ_DIMS(N * N), 1), LZ_DIMS(N, N)), *block = lz_arange(ctx, 0, COPY, 1, LZ_F32);
+    lz_status status = lz_eval_all((lz_array *[]){matrix, block}, 2, err);
+    double product = status ? 0 : best_time(square_product, matrix, err), copy = status ? 0 : best_time(twice, block, err);
+    if (!status && product > 0 && copy > 0) {
+        ctx->profile->peak_flops = 2.0 * N * N * N / product;
+        ctx->profile->peak_bytes = 4.0 * COPY * sizeof(float) / copy;
+    } else if (!status)
+        status = err ? err->status : LZ_OUT_OF_MEMORY;
+    lz_scope_end(scope);
+    return status;
+}
+
+/* ---- showing it ---------------------------------------------------------------------------------------------------------------- */
+
+typedef struct row {
+    const char *kernel;
+    int64_t calls;
+    double seconds, flops, bytes;
+} row;
+
+static int slowest_first(const void *a, const void *b) {
+    double x = ((const row *)a)->seconds, y = ((const row *)b)->seconds;
+    return (x < y) - (x > y);
+}
+
+static int sum_by_kernel(const lz_profile *p, row rows[LZ_OP_COUNT * 2]) {
+    int n = 0;
+    for (int64_t i = 0; i < p->n; i++) {
+        const record *r = &p->records[i];
+        int at = 0;
+        while (at < n && strcmp(rows[at].kernel, r->kernel)) at++;
+        if (at == n) rows[n++] = (row){.kernel = r->kernel};
+        rows[at].calls++;
+        rows[at].seconds += r->end - r->start;
+        rows[at].flops += r->flops;
+        rows[at].bytes += r->bytes;
+    }
+    qsort(rows, (size_t)n, sizeof *rows, slowest_first);
+    return n;
+}
+
+char *lz_profile_table(lz_context *ctx, lz_error *err) {
+    lz_profile_stop(ctx);
+    lz_profile *p = ctx->profile;
+    if (!p) {
+        lz_fail(err, LZ_BAD_ARGUMENT, "profile_table: nothing was profiled: call lz_profile_start first");
+        return NULL;
+    }
+    lz_error local = {.status = LZ_OK};
+    if (p->peak_flops == 0 && measure_peaks(ctx, &local)) {
+        if (err) *err = local;
+        return NULL;
+    }
+    row rows[LZ_OP_COUNT * 2];
+    int n = sum_by_kernel(p, rows);
+    double total = 0;
+    for (int i = 0; i < n; i++) total += rows[i].seconds;
+    lz_text t = {.ctx = ctx};
+    lz_text_add(&t, "%s; measured peak %.1f GFLOP/s, %.1f GB/s\n", ctx->device_name, p->peak_flops / 1e9, p->peak_bytes / 1e9);
+    lz_text_add(&t, "%-20s %8s %12s %6s %12s %12s %6s %6s\n", "kernel", "calls", "ms", "time", "GFLOP/s", "GB/s", "flops", "bytes");
+    for (int i = 0; i < n; i++) {
+        const row *r = &rows[i];
+        double s = r->seconds > 0 ? r->seconds : 1e-9;
+        lz_text_add(&t, "%-20s %8lld %12.3f %5.1f%% %12.2f %12.2f %5.1f%% %5.1f%%\n", r->kernel, (long long)r->calls, r->seconds * 1e3,
+                    100 * r->seconds / (total > 0 ? total : 1), r->flops / s / 1e9, r->bytes / s / 1e9, 100 * r->flops / s / p->peak_flops,
+                    100 * r->bytes / s / p->peak_bytes);
+    }
+    lz_text_add(&t, "%-20s %8lld %12.3f\n", "total", (long long)p->n, total * 1e3);
+    if (p->lost) lz_text_add(&t, "%lld launches were not recorded: out of memory\n", (long long)p->lost);
+    return lz_text_take(&t, err);
+}
+
+/* A string as JSON wants it; file names may hold anything. */
+static void write_json_text(FILE *f, const char *text) {
+    fputc('"', f);
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\') fputc('\\', f);
+        if ((unsigned char)*text >= 0x20) fputc(*text, f);
+    }
+    fputc('"', f);
+}
+
+lz_status lz_profile_trace(lz_context *ctx, const char *path, lz_error *err) {
+    lz_profile_stop(ctx);
+    lz_profile *p = ctx->profile;
+    if (!p) return lz_fail(err, LZ_BAD_ARGUMENT, "profile_trace: nothing was profiled: call lz_profile_start first");
+    FILE *f = fopen(path, "w");
+    if (!f) return lz_fail(err, LZ_IO, "profile_trace: cannot write %s: %s", path, strerror(errno));
+    fprintf(f, "{\"traceEvents\":[");
+    for (int64_t i = 0; i < p->n; i++) {
+        const record *r = &p->records[i];
+        fprintf(f, "%s\n{\"ph\":\"X\",\"pid\":1,\"tid\":1,\"name\":\"%s\",\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"flops\":%.0f,\"bytes\":%.0f,\"at\":", i ? "," : "",
+                r->kernel, (r->start - p->origin) * 1e6, (r->end - r->start) * 1e6, r->flops, r->bytes);
+        write_json_text(f, r->file ? r->file : "");
+        fprintf(f, ",\"line\":%d}}", r->line);
+    }
+    fprintf(f, "\n]}\n");
+    bool failed = ferror(f);
+    if (fclose(f) || failed) {
+        remove(path);
+        return lz_fail(err, LZ_IO, "profile_trace: cannot write %s: is the disk full?", path);
+    }
+    return LZ_OK;
+}

@@ -1,0 +1,76 @@
+/* program.c: a program is a flat list of launches. Running it sets the pointers and calls the kernels in order; it allocates
+ * nothing and builds nothing. */
+#include <time.h>
+
+#include "graph/graph.h"
+
+lz_program *lz_program_new(lz_context *ctx, lz_array *const *arrays, int n, bool own_outputs, lz_error *err) {
+    lz_program *p = lz_host_alloc(ctx, sizeof *p);
+    if (!p) {
+        lz_out_of_memory(err, sizeof *p);
+        return NULL;
+    }
+    p->ctx = p->memory.ctx = ctx;
+    lz_graph g = {.ctx = ctx, .memory.ctx = ctx};
+    bool fine = lz_lower(&g, arrays, n) && lz_fuse(&g) && lz_plan_steps(p, &g, own_outputs);
+    lz_bump_free(&g.memory);
+    if (fine) return p;
+    lz_program_free(p);
+    lz_fail(err, LZ_OUT_OF_MEMORY, "out of memory while planning a graph: nothing was run");
+    return NULL;
+}
+
+void lz_program_free(lz_program *p) {
+    if (!p) return;
+    for (int i = 0; i < p->n_stores; i++) lz_buffer_release(p->stores[i].buffer);
+    for (int i = 0; i < p->n_events; i++) lz_event_release(p->ctx, p->events[i]);
+    lz_bump_free(&p->memory);
+    lz_host_free(p->ctx, p);
+}
+
+double lz_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void bind_stores(lz_program *p, lz_array *const *arguments, lz_buffer *arena, lz_buffer *const *outputs) {
+    for (int i = 0; i < p->n_stores; i++) {
+        lz_store *s = &p->stores[i];
+        if (s->kind == LZ_STORE_CONST)
+            p->base[i] = s->constant;
+        else if (s->kind == LZ_STORE_OUTPUT)
+            p->base[i] = outputs[s->output]->data;
+        else if (s->kind == LZ_STORE_ARENA)
+            p->base[i] = arena ? arena->data + s->place : NULL;
+        else if (s->argument) {
+            const lz_array *a = arguments[s->argument - 1];
+            p->base[i] = a->buffer->data + a->offset * lz_dtype_size(a->dtype);
+        } else
+            p->base[i] = s->buffer->data;
+    }
+}
+
+lz_status lz_program_run(lz_program *p, lz_array *const *arguments, lz_buffer *arena, lz_buffer *const *outputs, lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    for (int i = 0; i < p->n_events; i++)
+        if (lz_event_wait(p->ctx, p->events[i], err)) return err ? err->status : LZ_BAD_ARGUMENT;
+    pthread_mutex_lock(&p->ctx->run);
+    bind_stores(p, arguments, arena, outputs);
+    bool fine = true;
+    for (int i = 0; i < p->n_steps && fine; i++) {
+        lz_step *step = &p->steps[i];
+        lz_tensor *in = (lz_tensor *)step->call.in;
+        for (int j = 0; j < step->call.n_in; j++) in[j].data = p->base[step->in[j].store] + step->in[j].offset;
+        step->call.out.data = p->base[step->out.store] + step->out.offset;
+        step->call.scratch = step->scratch >= 0 ? p->base[step->scratch] : NULL;
+        step->call.err = &local;
+        double start = p->ctx->profile ? lz_now() : 0;
+        fine = step->kernel->run(&step->call);
+        if (p->ctx->profile) lz_profile_record(p->ctx, step, start, lz_now());
+        if (!fine && step->file) lz_fail(err, local.status, "%s at %s:%d", local.text, step->file, step->line);
+        else if (!fine) lz_fail(err, local.status, "%s", local.text);
+    }
+    pthread_mutex_unlock(&p->ctx->run);
+    return fine ? LZ_OK : local.status;
+}

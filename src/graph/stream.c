@@ -1,0 +1,102 @@
+/* stream.c: evaluating in the background. Planning and allocating happen at once, so their errors are told at once; the arrays
+ * then have a buffer and an event. A stream is a thread with a queue. */
+#include "graph/eval.h"
+
+struct lz_stream {
+    lz_context *ctx;
+    pthread_t thread;
+    lz_job *first, *last; /* under ctx->lock */
+    bool busy, stop;
+    pthread_cond_t changed;
+};
+
+static void finish(lz_stream *s, lz_job *job, const lz_error *err) {
+    LZ_LOCK(s->ctx);
+    job->event->err = *err;
+    job->event->done = true;
+    pthread_cond_broadcast(&s->ctx->event);
+    lz_event_release(s->ctx, job->event);
+    lz_job_free(job);
+    s->busy = false;
+    pthread_cond_broadcast(&s->changed);
+    LZ_UNLOCK(s->ctx);
+}
+
+static void *serve(void *arg) {
+    lz_stream *s = arg;
+    for (;;) {
+        LZ_LOCK(s->ctx);
+        while (!s->first && !s->stop) pthread_cond_wait(&s->changed, &s->ctx->lock);
+        lz_job *job = s->first;
+        if (job) {
+            s->first = job->next;
+            if (!s->first) s->last = NULL;
+            s->busy = true;
+        }
+        LZ_UNLOCK(s->ctx);
+        if (!job) return NULL;
+        lz_error err = {.status = LZ_OK};
+        lz_job_run(job, &err);
+        finish(s, job, &err);
+    }
+}
+
+lz_stream *lz_stream_new(lz_context *ctx, lz_error *err) {
+    lz_stream *s = ctx ? lz_host_alloc(ctx, sizeof *s) : NULL;
+    if (s) {
+        s->ctx = ctx;
+        pthread_cond_init(&s->changed, NULL);
+        if (pthread_create(&s->thread, NULL, serve, s) == 0) return s;
+        pthread_cond_destroy(&s->changed);
+        lz_host_free(ctx, s);
+    }
+    lz_fail(err, LZ_OUT_OF_MEMORY, "out of memory: a stream could not be made");
+    return NULL;
+}
+
+lz_status lz_async_eval(lz_stream *s, lz_array *const *arrays, int n, lz_error *err) {
+    if (!s) return lz_fail(err, LZ_BAD_ARGUMENT, "async_eval: the stream is NULL");
+    lz_error local = {.status = LZ_OK};
+    lz_status status = lz_check_all(arrays, n, err);
+    if (status || n == 0) return status;
+    if (arrays[0]->ctx != s->ctx) return lz_fail(err, LZ_BAD_ARGUMENT, "async_eval: the arrays belong to another context than the stream");
+    LZ_LOCK(s->ctx);
+    lz_event *event = lz_host_alloc(s->ctx, sizeof *event);
+    lz_job *job = event ? lz_job_new(s->ctx, arrays, n, &local) : NULL;
+    if (job) {
+        event->refs = 1;
+        job->event = event;
+        lz_job_commit(job, arrays, event);
+        if (s->last)
+            s->last->next = job;
+        else
+            s->first = job;
+        s->last = job;
+        pthread_cond_broadcast(&s->changed);
+    } else {
+        if (!event) lz_out_of_memory(&local, sizeof *event);
+        lz_host_free(s->ctx, event);
+    }
+    LZ_UNLOCK(s->ctx);
+    if (local.status && err) *err = local;
+    return local.status;
+}
+
+void lz_stream_wait(lz_stream *s) {
+    if (!s) return;
+    LZ_LOCK(s->ctx);
+    while (s->first || s->busy) pthread_cond_wait(&s->changed, &s->ctx->lock);
+    LZ_UNLOCK(s->ctx);
+}
+
+void lz_stream_free(lz_stream *s) {
+    if (!s) return;
+    lz_context *ctx = s->ctx;
+    LZ_LOCK(ctx);
+    s->stop = true; /* the thread empties its queue first */
+    pthread_cond_broadcast(&s->changed);
+    LZ_UNLOCK(ctx);
+    pthread_join(s->thread, NULL);
+    pthread_cond_destroy(&s->changed);
+    lz_host_free(ctx, s);
+}

@@ -1,0 +1,196 @@
+/* file.c: see file.h. */
+#include "io/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define RETRY(result, call)                                                                                            \
+    do result = (call);                                                                                                \
+    while (result < 0 && errno == EINTR)
+
+const char *lz_show_text(const char *text, char to[LZ_SHOWN]) {
+    size_t n = strlen(text), head = 80, tail = 80;
+    if (n <= head + tail)
+        memcpy(to, text, n + 1);
+    else
+        snprintf(to, LZ_SHOWN, "%.*s...%s", (int)head, text, text + n - tail);
+    for (char *c = to; *c; c++)
+        if ((unsigned char)*c < 32 || *c == 127) *c = '?';
+    return to;
+}
+
+char *lz_path_join(lz_context *ctx, const char *folder, const char *name) {
+    size_t n = strlen(folder) + strlen(name) + 2;
+    char *path = lz_host_alloc(ctx, n);
+    if (!path) return NULL;
+    bool slash = *folder && folder[strlen(folder) - 1] != '/';
+    snprintf(path, n, "%s%s%s", folder, slash ? "/" : "", name);
+    return path;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+static lz_mapping *new_mapping(lz_context *ctx, lz_error *err) {
+    lz_mapping *m = lz_host_alloc(ctx, sizeof *m);
+    if (!m) {
+        lz_out_of_memory(err, sizeof *m);
+        return NULL;
+    }
+    m->ctx = ctx;
+    atomic_init(&m->refs, 1);
+    return m;
+}
+
+lz_mapping *lz_map_memory(lz_context *ctx, const void *data, int64_t bytes, lz_error *err) {
+    lz_mapping *m = new_mapping(ctx, err);
+    if (!m) return NULL;
+    m->data = data;
+    m->bytes = bytes;
+    return m;
+}
+
+/* Only regular files: opening a pipe would wait for its writer, and a device has no size. */
+static int open_regular(const char *path, int64_t *bytes, lz_error *err) {
+    struct stat s;
+    if (stat(path, &s) != 0) {
+        lz_fail(err, errno == ENOENT ? LZ_NOT_FOUND : LZ_IO, "%s: cannot be opened: %s", LZ_SHOW_TEXT(path),
+                strerror(errno));
+        return -1;
+    }
+    if (!S_ISREG(s.st_mode)) {
+        lz_fail(err, LZ_IO, "%s: is not an ordinary file", LZ_SHOW_TEXT(path));
+        return -1;
+    }
+    int fd;
+    RETRY(fd, open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (fd < 0 || fstat(fd, &s) != 0) {
+        lz_fail(err, LZ_IO, "%s: cannot be opened: %s", LZ_SHOW_TEXT(path), strerror(errno));
+        if (fd >= 0) close(fd);
+        return -1;
+    }
+    *bytes = s.st_size;
+    return fd;
+}
+
+lz_mapping *lz_map_file(lz_context *ctx, const char *path, lz_error *err) {
+    int64_t bytes;
+    int fd = open_regular(path, &bytes, err);
+    if (fd < 0) return NULL;
+    if (bytes == 0) { /* which mmap refuses */
+        close(fd);
+        return lz_map_memory(ctx, "", 0, err);
+    }
+    void *data = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    int why = errno;
+    close(fd); /* the mapping keeps the file */
+    if (data == MAP_FAILED) {
+        lz_fail(err, why == ENOMEM ? LZ_OUT_OF_MEMORY : LZ_IO, "%s: cannot be mapped: %s", LZ_SHOW_TEXT(path),
+                strerror(why));
+        return NULL;
+    }
+    lz_mapping *m = lz_map_memory(ctx, data, bytes, err);
+    if (!m) {
+        munmap(data, (size_t)bytes);
+        return NULL;
+    }
+    m->mapped = true;
+    return m;
+}
+
+lz_mapping *lz_mapping_retain(lz_mapping *m) {
+    atomic_fetch_add(&m->refs, 1);
+    return m;
+}
+
+void lz_mapping_release(void *mapping) {
+    lz_mapping *m = mapping;
+    if (!m || atomic_fetch_sub(&m->refs, 1) > 1) return;
+    if (m->mapped) munmap((void *)m->data, (size_t)m->bytes);
+    lz_host_free(m->ctx, m);
+}
+
+void lz_mapping_drop(const lz_mapping *m, int64_t begin, int64_t end) {
+    /* Whole pages inside the range only: its neighbours may be in use. They would come back, but slowly. */
+    int64_t page = sysconf(_SC_PAGESIZE);
+    begin = (begin + page - 1) / page * page;
+    end = end / page * page;
+    if (m->mapped && begin < end) madvise((void *)(m->data + begin), (size_t)(end - begin), MADV_DONTNEED);
+}
+
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
+
+lz_status lz_writer_open(lz_writer *w, lz_context *ctx, const char *path, lz_error *err) {
+    *w = (lz_writer){.ctx = ctx, .path = path, .fd = -1};
+    struct stat s;
+    if (stat(path, &s) == 0 && S_ISDIR(s.st_mode))
+        return lz_fail(err, LZ_IO, "%s: is a folder, not a file", LZ_SHOW_TEXT(path));
+
+    /* Beside the file, because rename works only within a file system; with the permissions any new file would have. */
+    static _Atomic unsigned counter;
+    size_t n = strlen(path) + 48;
+    char *temporary = lz_host_alloc(ctx, n);
+    if (!temporary) return lz_out_of_memory(err, (int64_t)n);
+    do {
+        snprintf(temporary, n, "%s.%ld-%u.part", path, (long)getpid(), atomic_fetch_add(&counter, 1));
+        RETRY(w->fd, open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    } while (w->fd < 0 && errno == EEXIST);
+    if (w->fd < 0) {
+        lz_fail(err, LZ_IO, "%s: cannot be written: %s", LZ_SHOW_TEXT(path), strerror(errno));
+        lz_host_free(ctx, temporary);
+        return LZ_IO;
+    }
+    w->temporary = temporary;
+    return LZ_OK;
+}
+
+lz_status lz_writer_add(lz_writer *w, const void *data, int64_t bytes, lz_error *err) {
+    const char *at = data;
+    while (bytes > 0) {
+        size_t piece = bytes < (1 << 30) ? (size_t)bytes : (size_t)1 << 30;
+        ssize_t n;
+        RETRY(n, write(w->fd, at, piece));
+        if (n < 0) return lz_fail(err, LZ_IO, "%s: cannot be written: %s", LZ_SHOW_TEXT(w->path), strerror(errno));
+        at += n;
+        bytes -= n;
+    }
+    return LZ_OK;
+}
+
+/* A rename is on the disk when its folder is. Not every file system can do that, and none needs it to be whole. */
+static void sync_folder(const char *path) {
+    char folder[4096] = ".";
+    const char *slash = strrchr(path, '/');
+    if (slash) snprintf(folder, sizeof folder, "%.*s", (int)(slash - path) + 1, path);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return;
+    fsync(fd);
+    close(fd);
+}
+
+lz_status lz_writer_commit(lz_writer *w, lz_error *err) {
+    bool good = fsync(w->fd) == 0;
+    int fd = w->fd;
+    w->fd = -1;
+    good = close(fd) == 0 && good;
+    good = good && rename(w->temporary, w->path) == 0;
+    if (!good) return lz_fail(err, LZ_IO, "%s: cannot be written: %s", LZ_SHOW_TEXT(w->path), strerror(errno));
+    sync_folder(w->path);
+    lz_host_free(w->ctx, w->temporary);
+    w->temporary = NULL;
+    return LZ_OK;
+}
+
+void lz_writer_discard(lz_writer *w) {
+    if (w->fd >= 0) close(w->fd);
+    w->fd = -1;
+    if (!w->temporary) return;
+    unlink(w->temporary);
+    lz_host_free(w->ctx, w->temporary);
+    w->temporary = NULL;
+}

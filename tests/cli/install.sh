@@ -1,0 +1,39 @@
+# Installs into a new folder and builds examples/hello.c against it as a stranger would: with pkg-config, shared and static.
+. tests/cli/transcript
+
+prefix=$work/prefix
+cmake --install "$build" --prefix "$prefix" >"$work/log" 2>&1 || cat "$work/log"
+for file in include/lazuli.h lib/liblazuli.a lib/liblazuli.so lib/pkgconfig/lazuli.pc bin/lazuli; do
+    try_match 0 . ls "$prefix/$file"
+done
+export PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
+export LD_LIBRARY_PATH="$prefix/lib"
+cc=${CC:-cc}
+warnings="-std=c17 -Wall -Wextra -Wpedantic -Werror"
+
+cat >"$work/hello" <<'END'
+row 0: 3
+row 1: 15
+row 2: 43
+END
+for kind in shared static; do
+    static=
+    [ $kind = static ] && static=--static
+    try 0 sh -c "$cc $warnings ${static:+-static} examples/hello.c \$(pkg-config --cflags --libs $static lazuli) -o $work/hello-$kind" </dev/null
+    try 0 sh -c "$work/hello-$kind | head -n 3" <"$work/hello"
+    try_match 0 '^as expected: .*matmul' "$work/hello-$kind"
+done
+
+# The shared library exports what the header declares, all of it, and nothing else.
+nm -D --defined-only "$prefix/lib/liblazuli.so" | sed 's/.* //; s/@.*//' | grep -v '^LAZULI_0$' | sort >"$work/exported"
+sed -n 's/^[a-z][a-z0-9_ ]*[ *]\(lz_[a-z0-9_]*\)(.*/\1/p' include/lazuli.h | sort -u >"$work/declared"
+try 0 diff "$work/declared" "$work/exported" </dev/null
+try_match 0 'liblazuli.so.0' sh -c "ldd $work/hello-shared"
+
+# C++ programs read the header too.
+if command -v c++ >/dev/null; then
+    echo '#include <lazuli.h>
+    int main() { return lz_version()[0] == 0; }' >"$work/plus.cc"
+    try 0 sh -c "c++ -Wall -Wextra -Werror -Wno-pedantic $work/plus.cc \$(pkg-config --cflags --libs lazuli) -o $work/plus && $work/plus" </dev/null
+fi
+finish

@@ -265,7 +265,8 @@ lz_array *lz_slice(lz_array *a, int axis, int64_t start, int64_t stop, int64_t s
 void lz_split(lz_array *a, int axis, int parts, lz_array **out);
 lz_array *lz_broadcast(lz_array *a, lz_dims dims);
 lz_array *lz_concat(lz_array *const *arrays, int n, int axis);
-lz_array *lz_take(lz_array *a, lz_array *indices, int axis);   /* a[:, indices, :]: indices may have any shape */
+lz_array *lz_take(lz_array *a, lz_array *indices, int axis);   /* a[:, indices, :]: indices may have any shape; each must
+                                                                  lie in 0 .. size-1, or evaluating fails */
 lz_array *lz_gather(lz_array *a, lz_array *indices, int axis); /* torch.gather: indices has the rank of a */
 lz_array *lz_contiguous(lz_array *a);                          /* row-major in memory */
 

@@ -86,7 +86,7 @@ static void looking(void) {
     CHECK_STATUS(lz_copy(x, out, sizeof out - 1, &err), LZ_BAD_ARGUMENT, &err);
     CHECK_STATUS(lz_copy(x, out, 0, &err), LZ_BAD_ARGUMENT, &err);
     CHECK_STATUS(lz_copy(x, out, -24, &err), LZ_BAD_ARGUMENT, &err);
-    if (0) CHECK(lz_copy(x, NULL, sizeof out, &err) != LZ_OK);
+    CHECK(lz_copy(x, NULL, sizeof out, &err) != LZ_OK);
 
     CHECK(lz_item(lz_slice(lz_reshape(x, LZ_DIMS(6)), 0, 4, 5, 1), &err) == 4.0);
     CHECK(lz_item(lz_full(ctx, LZ_NONE, LZ_I64, 7), &err) == 7.0);
@@ -454,7 +454,7 @@ static void null_is_poison(void) {
     CHECK(lz_eval_all(NULL, 1, &err) == LZ_BAD_ARGUMENT);
     CHECK_OK(lz_eval_all(pair, 0, &err), &err);
     CHECK(lz_eval_all(pair, -1, &err) != LZ_OK || true); /* only must not crash */
-    if (0) CHECK(lz_plan(pair, 2, NULL, &err) != LZ_OK);
+    CHECK(lz_plan(pair, 2, NULL, &err) != LZ_OK);
     CHECK(lz_graph_text(pair, 2, LZ_GRAPH_TEXT, &err) == NULL && err.status == LZ_BAD_ARGUMENT);
     CHECK(lz_async_eval(NULL, pair, 1, &err) == LZ_BAD_ARGUMENT);
     CHECK(lz_stream_new(NULL, &err) == NULL);
@@ -623,9 +623,9 @@ static void bad_arguments(void) {
         ROW(LZ_BAD_SHAPE, "matmul",
             lz_matmul(lz_full(ctx, LZ_DIMS(huge, 1), LZ_F32, 1), lz_full(ctx, LZ_DIMS(1, huge), LZ_F32, 1))),
         ROW(LZ_BAD_SHAPE, "concat",
-            lz_concat((lz_array *[]){lz_full(ctx, LZ_DIMS(huge, huge / 1024), LZ_U8, 1),
-                                     lz_full(ctx, LZ_DIMS(huge, huge / 1024), LZ_U8, 1),
-                                     lz_full(ctx, LZ_DIMS(huge, huge / 1024), LZ_U8, 1)},
+            lz_concat((lz_array *[]){lz_full(ctx, LZ_DIMS(huge, huge >> 22), LZ_U8, 1),
+                                     lz_full(ctx, LZ_DIMS(huge, huge >> 22), LZ_U8, 1),
+                                     lz_full(ctx, LZ_DIMS(huge, huge >> 22), LZ_U8, 1)},
                       3, 0)),
         ROW(ANY, "pad", lz_pad(f, LZ_DIMS(INT64_MAX, 0), LZ_DIMS(INT64_MAX, 0), 0)),
         ROW(ANY, "pad", lz_pad(f, LZ_DIMS(huge, huge), LZ_DIMS(0, 0), 0)),
@@ -634,7 +634,7 @@ static void bad_arguments(void) {
         ROW(LZ_BAD_SHAPE, "reshape", lz_reshape(f, LZ_DIMS((int64_t)1 << 62, 4, 6))), /* wraps to 0 */
         ROW(LZ_BAD_SHAPE, "reshape", lz_reshape(e, LZ_DIMS(-1, (int64_t)1 << 62, 4))),
         ROW(LZ_BAD_SHAPE, "upsample",
-            lz_upsample_nearest(lz_full(ctx, LZ_DIMS(1, huge, huge / 1024, 1), LZ_U8, 1), 2000000000)),
+            lz_upsample_nearest(lz_full(ctx, LZ_DIMS(1, huge, huge >> 22, 1), LZ_U8, 1), 2000000000)),
     };
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
         lz_error err = {0};

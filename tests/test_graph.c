@@ -611,8 +611,9 @@ static void printing(void) {
             CHECK_TEXT(text, "f32");
             CHECK_TEXT(text, "tanh");
             CHECK_TEXT(text, "add");
-            CHECK_TEXT(text, "head");
+            CHECK_TEXT(text, "leaf");
         }
+        if (formats[i] == LZ_GRAPH_TEXT) CHECK_TEXT(text, "test_graph.c:"); /* each op with its place */
         if (formats[i] == LZ_GRAPH_DOT) {
             CHECK_TEXT(text, "digraph");
             CHECK_TEXT(text, "->");

@@ -19,6 +19,7 @@ static int parse_bits(const char *text, uint32_t *out, int most) { /* "3fc53f5c 
 }
 
 static void compare(const char *part, const char *seed, int64_t size, const float *got, const uint32_t *want, int n) {
+    if (n == 0) return;
     int64_t worst = 0;
     int at = 0;
     for (int i = 0; i < n; i++) {

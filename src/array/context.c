@@ -64,7 +64,7 @@ lz_context *lz_open_with(const lz_context_options *options, lz_error *err) {
     init_locks(ctx);
     ctx->no_memory = make_no_memory(ctx);
     ctx->pool = lz_pool_new(ctx, options->threads);
-    if (!ctx->no_memory || !ctx->pool) {
+    if (!ctx->no_memory || !ctx->pool || !lz_profile_new(ctx)) {
         lz_fail(err, LZ_OUT_OF_MEMORY, "out of memory while opening a context: its threads or first objects could not be made");
         lz_close(ctx);
         return NULL;

@@ -94,8 +94,9 @@ lz_buffer *lz_buffer_new(lz_context *ctx, int64_t bytes, lz_error *err) {
     lz_memory *m = &ctx->memory;
     lz_buffer *b = take_cached(ctx, bytes);
     if (!b) {
-        if (m->limit && m->active + m->cached + bytes > m->limit) trim_cache(ctx, m->limit - m->active - bytes > 0 ? m->limit - m->active - bytes : 0);
-        if (m->limit && m->active + bytes > m->limit) {
+        int64_t room = m->limit - m->active - bytes;
+        if (m->limit) trim_cache(ctx, room > 0 ? room : 0);
+        if (m->limit && room < 0) {
             lz_fail(err, LZ_OUT_OF_MEMORY, "out of memory: %lld bytes asked for, %lld in use, and the limit is %lld", (long long)bytes,
                     (long long)m->active, (long long)m->limit);
             LZ_UNLOCK(ctx);
@@ -168,6 +169,7 @@ lz_memory lz_memory_info(lz_context *ctx) {
 void lz_set_memory_limit(lz_context *ctx, int64_t bytes) {
     LZ_LOCK(ctx);
     ctx->memory.limit = bytes > 0 ? bytes : 0;
+    if (bytes > 0) trim_cache(ctx, bytes > ctx->memory.active ? bytes - ctx->memory.active : 0);
     LZ_UNLOCK(ctx);
 }
 

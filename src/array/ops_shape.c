@@ -21,7 +21,7 @@ lz_array *lz_reshape(lz_array *a, lz_dims dims) {
         }
     int64_t size = lz_dims_size(a->dims), known = lz_dims_size(to);
     if (open >= 0 && known > 0 && size % known == 0) to.at[open] = size / known;
-    if (known < 0 || lz_dims_size(to) != size)
+    if (known < 0 || (open >= 0 && known == 0) || lz_dims_size(to) != size)
         return lz_poison(a->ctx, LZ_BAD_SHAPE, "reshape: %s does not have the %lld elements of %s", LZ_SHOW(dims), (long long)size, LZ_SHOW(a->dims));
     if (lz_dims_equal(to, a->dims)) return a;
     return lz_node_new(a->ctx, LZ_OP_RESHAPE, to, a->dtype, &a, 1, NULL);

@@ -116,6 +116,8 @@ void lz_program_free(lz_program *p);
 /* ---- profile ------------------------------------------------------------------------------------------------------------ */
 
 double lz_now(void); /* seconds */
+bool lz_profile_new(lz_context *ctx);
+bool lz_profile_on(const lz_context *ctx);
 void lz_profile_record(lz_context *ctx, const lz_step *step, double start, double end);
 void lz_profile_free(lz_context *ctx);
 

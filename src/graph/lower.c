@@ -40,7 +40,7 @@ static uint64_t hash_value(const lz_value *v) {
 
 static bool same_value(const lz_value *a, const lz_value *b) {
     return a->op == b->op && a->dtype == b->dtype && lz_dims_equal(a->dims, b->dims) && a->n_in == b->n_in &&
-           memcmp(a->in, b->in, (size_t)a->n_in * sizeof a->in[0]) == 0 && memcmp(&a->params, &b->params, sizeof a->params) == 0 &&
+           (a->n_in == 0 || memcmp(a->in, b->in, (size_t)a->n_in * sizeof a->in[0]) == 0) && memcmp(&a->params, &b->params, sizeof a->params) == 0 &&
            (a->op != LZ_OP_LEAF || a->node == b->node);
 }
 

@@ -33,7 +33,7 @@ static int leaf_store(planner *s, const lz_value *v) {
     if (!store->argument) {
         store->buffer = lz_buffer_retain(v->node->buffer);
         store->bytes = store->buffer->bytes;
-        if (v->node->event && !v->node->event->done) {
+        if (v->node->event && (!v->node->event->done || v->node->event->err.status)) { /* still to come, or never */
             v->node->event->refs++;
             s->p->events[s->p->n_events++] = v->node->event;
         }

@@ -57,7 +57,7 @@ lz_status lz_program_run(lz_program *p, lz_array *const *arguments, lz_buffer *a
         if (lz_event_wait(p->ctx, p->events[i], err)) return err ? err->status : LZ_BAD_ARGUMENT;
     pthread_mutex_lock(&p->ctx->run);
     bind_stores(p, arguments, arena, outputs);
-    bool fine = true;
+    bool fine = true, timed = lz_profile_on(p->ctx);
     for (int i = 0; i < p->n_steps && fine; i++) {
         lz_step *step = &p->steps[i];
         lz_tensor *in = (lz_tensor *)step->call.in;
@@ -65,9 +65,9 @@ lz_status lz_program_run(lz_program *p, lz_array *const *arguments, lz_buffer *a
         step->call.out.data = p->base[step->out.store] + step->out.offset;
         step->call.scratch = step->scratch >= 0 ? p->base[step->scratch] : NULL;
         step->call.err = &local;
-        double start = p->ctx->profile ? lz_now() : 0;
+        double start = timed ? lz_now() : 0;
         fine = step->kernel->run(&step->call);
-        if (p->ctx->profile) lz_profile_record(p->ctx, step, start, lz_now());
+        if (timed) lz_profile_record(p->ctx, step, start, lz_now());
         if (!fine && step->file) lz_fail(err, local.status, "%s at %s:%d", local.text, step->file, step->line);
         else if (!fine) lz_fail(err, local.status, "%s", local.text);
     }

@@ -59,10 +59,10 @@ bool lz_ref_concat(const lz_call *call) {
     return true;
 }
 
-/* The index stored there, counted from the front: negative ones count from the end of the axis. */
+/* The index stored there, if it is one of the axis. */
 static bool read_index(const lz_call *call, const int64_t *place, int64_t size, int64_t *index) {
     int64_t stored = get_whole(&call->in[1], place);
-    *index = stored < 0 ? stored + size : stored;
+    *index = stored;
     if (*index >= 0 && *index < size) return true;
     lz_fail(call->err, LZ_BAD_INDEX, "%s: index %lld is outside an axis of %lld", lz_op_table[call->op].name,
             (long long)stored, (long long)size);

@@ -26,6 +26,8 @@
 #define read_floats ISA(lz_read_floats)
 #define write_floats ISA(lz_write_floats)
 #define finish_row ISA(lz_finish_row)
+#define begin_row ISA(lz_begin_row)
+#define finish_piece ISA(lz_finish_piece)
 
 /* Converts n elements, stride apart, of any type but f64 and the wide integers' full range, to f32, and back. */
 void read_floats(float *to, const void *from, lz_dtype dtype, int64_t stride, int64_t n);
@@ -34,6 +36,16 @@ void write_floats(void *to, const float *from, lz_dtype dtype, int64_t stride, i
 /* The end of every kernel that makes rows: runs the epilogue, if there is one, on values[0 .. n) and stores them to
  * out[row, col .. col+n), where row counts over all axes but the last. values is overwritten. */
 void finish_row(const lz_call *call, int64_t row, int64_t col, float *values, int64_t n);
+
+/* The same in pieces, for kernels that make a row bit by bit: where the row's operands are is worked out once. */
+typedef struct row_end {
+    const lz_call *call;
+    char *to;
+    const char *from[LZ_EXPR_ARGS]; /* of the epilogue's arguments 1 .. */
+    bool direct, stream;            /* f32 in place; written around the caches */
+} row_end;
+row_end begin_row(const lz_call *call, int64_t row);
+void finish_piece(const row_end *e, int64_t col, float *values, int64_t n);
 
 /* Where row `row` of a tensor begins, counting over all axes but the last; in elements. */
 static inline int64_t row_offset(const lz_tensor *t, int64_t row) {

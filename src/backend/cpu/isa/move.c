@@ -112,11 +112,11 @@ static bool run_take(const lz_call *call) {
             rest /= index->dims.at[i];
         }
         int64_t at = ((const int64_t *)index->data)[place];
-        if (at < -limit || at >= limit) {
+        if (at < 0 || at >= limit) {
             lz_fail(call->err, LZ_BAD_INDEX, "take: index %lld is outside an axis of %lld", (long long)at, (long long)limit);
             return false;
         }
-        from.data = x->data + (at < 0 ? at + limit : at) * x->strides[axis] * lz_dtype_size(x->dtype);
+        from.data = x->data + at * x->strides[axis] * lz_dtype_size(x->dtype);
         to.data = call->out.data + target * lz_dtype_size(x->dtype);
         copy_tensor(call, &to, &from);
     }

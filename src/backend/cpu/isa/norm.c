@@ -46,29 +46,51 @@ static const float *row_of(const lz_tensor *x, int64_t row, float *room) {
     return room;
 }
 
-static void norm_rms(const lz_call *c, const float *x, float *y, int64_t n) {
-    float scale = 1.0f / sqrtf(sum_square(x, n, 0) / (float)n + (float)c->params->norm.eps);
-    for (int64_t i = 0; i < n; i++) y[i] = x[i] * scale;
+/* Asks for a row ahead of time: it arrives while the row before it is being worked on. */
+static void prefetch_row(const lz_tensor *x, int64_t row) {
+    const char *data = x->data + row_offset(x, row) * lz_dtype_size(x->dtype);
+    int last = x->dims.n - 1;
+    int64_t bytes = x->strides[last] == 1 ? x->dims.at[last] * lz_dtype_size(x->dtype) : 0;
+    for (int64_t i = 0; i < bytes && i < 65536; i += 64) __builtin_prefetch(data + i, 0, 2);
 }
 
-static void norm_layer(const lz_call *c, const float *x, float *y, int64_t n) {
+/* (x - mean) * scale, in pieces that stay in the first-level cache until they are stored. */
+static void finish_normalised(const lz_call *c, int64_t row, const float *x, int64_t n, float mean, float scale) {
+    enum { PIECE = 512 };
+    float y[PIECE];
+    row_end end = begin_row(c, row);
+    for (int64_t at = 0; at < n; at += PIECE) {
+        int m = (int)(n - at < PIECE ? n - at : PIECE);
+        for (int i = 0; i < m; i++) y[i] = (x[at + i] - mean) * scale;
+        finish_piece(&end, at, y, m);
+    }
+}
+
+static void rms_row(const lz_call *c, int64_t row, const float *x, float *room, int64_t n) {
+    (void)room;
+    finish_normalised(c, row, x, n, 0, 1.0f / sqrtf(sum_square(x, n, 0) / (float)n + (float)c->params->norm.eps));
+}
+
+static void layer_row(const lz_call *c, int64_t row, const float *x, float *room, int64_t n) {
+    (void)room;
     float mean = sum_row(x, n, 0) / (float)n;
-    float scale = 1.0f / sqrtf(sum_spread(x, n, mean) / (float)n + (float)c->params->norm.eps);
-    for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * scale;
+    finish_normalised(c, row, x, n, mean, 1.0f / sqrtf(sum_spread(x, n, mean) / (float)n + (float)c->params->norm.eps));
 }
 
-static void softmax_row(const lz_call *c, const float *x, float *y, int64_t n) {
-    (void)c;
+static void softmax_row(const lz_call *c, int64_t row, const float *x, float *y, int64_t n) {
     float top = -INFINITY;
     for (int64_t i = 0; i < n; i++) top = x[i] > top || x[i] != x[i] ? x[i] : top;
     for (int64_t i = 0; i < n; i++) y[i] = exp_f32(x[i] - top); /* all -inf: NaN, as it should be */
     float sum = sum_row(y, n, 0);
     for (int64_t i = 0; i < n; i++) y[i] /= sum;
+    finish_row(c, row, 0, y, n);
 }
+
+typedef void (*row_work)(const lz_call *call, int64_t row, const float *x, float *room, int64_t n);
 
 typedef struct row_job {
     const lz_call *call;
-    void (*work)(const lz_call *, const float *, float *, int64_t);
+    row_work work;
     int64_t rows, per_turn;
 } row_job;
 
@@ -82,12 +104,12 @@ static void row_turn(void *arg, int64_t turn, int thread) {
     int64_t n = c->out.dims.at[c->out.dims.n - 1], end = (turn + 1) * job->per_turn;
     float *room = (float *)c->scratch + thread * row_room(c);
     for (int64_t row = turn * job->per_turn; row < end && row < job->rows; row++) {
-        job->work(c, row_of(&c->in[0], row, room), room, n);
-        finish_row(c, row, 0, room, n);
+        if (row + 1 < job->rows) prefetch_row(&c->in[0], row + 1);
+        job->work(c, row, row_of(&c->in[0], row, room), room, n);
     }
 }
 
-static bool run_rows(const lz_call *call, void (*work)(const lz_call *, const float *, float *, int64_t)) {
+static bool run_rows(const lz_call *call, row_work work) {
     int64_t n = call->out.dims.at[call->out.dims.n - 1];
     row_job job = {.call = call, .work = work, .rows = row_count(&call->out), .per_turn = n >= 16384 ? 1 : 16384 / n};
     lz_parallel(call->pool, (job.rows + job.per_turn - 1) / job.per_turn, row_turn, &job);
@@ -98,8 +120,8 @@ static int64_t row_scratch(const lz_call *call) { return row_room(call) * lz_poo
 
 static bool plain_types(const lz_call *call) { return call->out.dtype != LZ_F64 && call->in[0].dtype != LZ_F64; }
 
-static bool run_rms_norm(const lz_call *call) { return run_rows(call, norm_rms); }
-static bool run_layer_norm(const lz_call *call) { return run_rows(call, norm_layer); }
+static bool run_rms_norm(const lz_call *call) { return run_rows(call, rms_row); }
+static bool run_layer_norm(const lz_call *call) { return run_rows(call, layer_row); }
 static bool run_softmax(const lz_call *call) { return run_rows(call, softmax_row); }
 
 const lz_kernel ISA(lz_kernel_rms_norm) = {"cpu.rms_norm", run_rms_norm, row_scratch, plain_types};

@@ -482,6 +482,172 @@ static void describe_op(builder *b) {
     if (!b->n_out) b->out[b->n_out++] = y;
 }
 
+/* ---- large arrays: enough for several blocks, tiles and turns of each kernel, so that threads have something to share - */
+
+static lz_array *large_matmul(builder *b) {
+    lz_dtype t = any_float(b), u = chance(b, 60) ? t : any_float(b);
+    if (t == LZ_F64 || u == LZ_F64) t = u = LZ_F32;
+    int64_t m = any(b, 20, 200), k = any(b, 385, 800), n = any(b, 257, 600);
+    while (m * k * n > 25000000) m /= 2;
+    b->ulp = 2, b->room = 5e-6;
+    snprintf(b->what, sizeof b->what, "large matmul %s %s %lld x %lld x %lld", lz_dtype_name(t), lz_dtype_name(u),
+             (long long)m, (long long)k, (long long)n);
+    lz_array *x = view(b, LZ_DIMS(m, k), t, 1), *y = view(b, LZ_DIMS(k, n), u, 1);
+    return lz_matmul(x, y);
+}
+
+static lz_array *large_chain(builder *b) {
+    lz_dims d = LZ_DIMS(any(b, 1, 3), any(b, 100, 300), any(b, 100, 300));
+    lz_dtype t = any_float(b);
+    b->ulp = 4, b->room = 1e-6 + (t == LZ_F16 || t == LZ_BF16 ? 4 * eps_of[t] : 0);
+    snprintf(b->what, sizeof b->what, "large chain %s %s", lz_dtype_name(t), dims_text(d));
+    lz_array *x = view(b, d, t, 1), *gate = view(b, broadcastable(b, d), t, 1), *y = view(b, d, t, 1);
+    return lz_add(x, lz_mul(lz_tanh(gate), lz_silu(y)));
+}
+
+static lz_array *large_sdpa(builder *b) {
+    int64_t d = (const int64_t[]){40, 64, 80, 128}[any(b, 0, 3)], n = any(b, 97, 220), m = any(b, 257, 600),
+            h = any(b, 1, 2);
+    lz_dtype t = (const lz_dtype[]){LZ_F32, LZ_BF16, LZ_F16}[any(b, 0, 2)];
+    b->ulp = 2, b->room = 5e-6;
+    snprintf(b->what, sizeof b->what, "large sdpa %s h%lld n%lld m%lld d%lld", lz_dtype_name(t), (long long)h,
+             (long long)n, (long long)m, (long long)d);
+    lz_array *q = view(b, LZ_DIMS(1, h, n, d), t, 1), *k = view(b, LZ_DIMS(1, 1, m, d), t, 1);
+    lz_array *v = view(b, LZ_DIMS(1, 1, m, d), t, 1), *mask = NULL;
+    if (chance(b, 40)) mask = view(b, broadcastable(b, LZ_DIMS(1, h, n, m)), LZ_BOOL, 1);
+    return lz_sdpa(q, k, v, .causal = chance(b, 50), .mask = mask);
+}
+
+static lz_array *large_norm(builder *b) {
+    lz_dims d = LZ_DIMS(any(b, 2, 4), any(b, 100, 400), any(b, 100, 700));
+    lz_dtype t = any_float(b);
+    b->ulp = 4, b->room = 1e-5 + (t == LZ_F16 || t == LZ_BF16 ? 3 * eps_of[t] : 0);
+    snprintf(b->what, sizeof b->what, "large modulated_norm %s %s", lz_dtype_name(t), dims_text(d));
+    lz_dims m = LZ_DIMS(d.at[0], 1, d.at[2]);
+    lz_array *x = view(b, d, t, 1), *scale = view(b, m, t, 1), *shift = view(b, m, t, 1);
+    return lz_modulated_norm(x, scale, shift, 1e-3);
+}
+
+static lz_array *large_group_norm(builder *b) {
+    int64_t groups = any(b, 1, 8), c = groups * any(b, 3, 12);
+    lz_dims d = LZ_DIMS(any(b, 1, 2), any(b, 33, 60), any(b, 33, 60), c);
+    lz_dtype t = any_float(b);
+    b->ulp = 4, b->room = 1e-5 + (t == LZ_F16 || t == LZ_BF16 ? 3 * eps_of[t] : 0);
+    snprintf(b->what, sizeof b->what, "large group_norm %s %s", lz_dtype_name(t), dims_text(d));
+    lz_array *x = view(b, d, t, 1), *w = view(b, LZ_DIMS(c), t, 1);
+    return lz_silu(lz_group_norm(x, (int)groups, w, w, 1e-3));
+}
+
+static lz_array *large_conv(builder *b) {
+    lz_dtype t = (const lz_dtype[]){LZ_F32, LZ_F32, LZ_BF16, LZ_F16}[any(b, 0, 3)];
+    bool deep = chance(b, 50); /* many channels, or a wide image */
+    int64_t c = deep ? any(b, 65, 90) : any(b, 3, 8), o = any(b, 9, 40);
+    lz_dims d = deep ? LZ_DIMS(2, any(b, 7, 12), any(b, 7, 12), c) : LZ_DIMS(1, any(b, 17, 33), any(b, 81, 170), c);
+    b->ulp = 3, b->room = 8e-6 + (t == LZ_F32 ? 0 : eps_of[t]);
+    snprintf(b->what, sizeof b->what, "large conv2d %s %s -> %lld", lz_dtype_name(t), dims_text(d), (long long)o);
+    lz_array *x = view(b, d, t, 1), *w = view(b, LZ_DIMS(o, 3, 3, c), t, 1), *bias = view(b, LZ_DIMS(o), t, 1);
+    return lz_conv2d(x, w, bias, .stride = (int)any(b, 1, 2), .top = 1, .bottom = 1, .left = 1,
+                     .right = (int)any(b, 0, 1));
+}
+
+static lz_array *large_reduce(builder *b) {
+    lz_dims d = LZ_DIMS(any(b, 2, 40), any(b, 50, 100), any(b, 50, 100));
+    lz_dtype t = any_type(b);
+    lz_dims axes = any_axes(b, 3);
+    b->ulp = 2, b->room = 1e-5;
+    snprintf(b->what, sizeof b->what, "large reductions %s %s over %s", lz_dtype_name(t), dims_text(d),
+             dims_text(axes));
+    lz_array *x = view(b, d, t, -1); /* positive: cancellation says nothing about a kernel */
+    b->out[0] = lz_sum(x, axes, false), b->out[1] = lz_var(x, axes, true), b->out[2] = lz_max(x, axes, false);
+    b->n_out = 3;
+    return x;
+}
+
+static lz_array *large_move(builder *b) {
+    lz_dims d = LZ_DIMS(any(b, 30, 60), any(b, 30, 60), any(b, 30, 60)), e = d;
+    lz_dtype t = (lz_dtype)any(b, 0, LZ_DTYPE_COUNT - 1);
+    int axis = (int)any(b, 0, 2);
+    e.at[axis] = any(b, 1, 60);
+    snprintf(b->what, sizeof b->what, "large moves %s %s", lz_dtype_name(t), dims_text(d));
+    lz_array *x = view(b, d, t, 2), *both[] = {x, view(b, e, t, 2)};
+    lz_array *index = lz_abs(view(b, LZ_DIMS(any(b, 20, 80)), LZ_I32, 1));
+    b->out[0] = lz_contiguous(lz_permute(x, LZ_DIMS(2, 0, 1)));
+    b->out[1] = lz_concat(both, 2, axis);
+    b->out[2] = lz_take(x, index, axis);
+    b->n_out = 3;
+    return x;
+}
+
+static lz_array *large_few_rows(builder *b) {
+    lz_dtype t = any_float(b), u = (const lz_dtype[]){LZ_F32, LZ_BF16, LZ_F16, LZ_F8}[any(b, 0, 3)];
+    if (t == LZ_F64) t = LZ_F32;
+    int64_t m = any(b, 1, 10), k = any(b, 257, 2000), n = any(b, 65, 500);
+    b->ulp = 3, b->room = 8e-6 + (t == LZ_F32 ? 0 : 2 * eps_of[t]);
+    snprintf(b->what, sizeof b->what, "few rows %s %s %lld x %lld x %lld", lz_dtype_name(t), lz_dtype_name(u),
+             (long long)m, (long long)k, (long long)n);
+    lz_array *x = view(b, LZ_DIMS(m, k), t, 1), *w = leaf(b, LZ_DIMS(n, k), u, 1), *bias = view(b, LZ_DIMS(n), t, 1);
+    return lz_linear(x, w, bias);
+}
+
+static lz_array *large_rope(builder *b) {
+    int64_t n = any(b, 100, 300), d = 2 * any(b, 16, 64);
+    lz_dtype t = any_float(b);
+    b->ulp = 4, b->room = 1e-5 + (t == LZ_F16 || t == LZ_BF16 ? 3 * eps_of[t] : 0);
+    snprintf(b->what, sizeof b->what, "large rope %s n%lld d%lld", lz_dtype_name(t), (long long)n, (long long)d);
+    lz_array *x = lz_permute(view(b, LZ_DIMS(2, n, 4, d), t, 1), LZ_DIMS(0, 2, 1, 3)), *w = view(b, LZ_DIMS(d), t, 1);
+    lz_array *cosine = view(b, LZ_DIMS(n, d / 2), t, 1), *sine = view(b, LZ_DIMS(n, d / 2), t, 1);
+    return lz_rope(lz_rms_norm(x, w, 1e-3), cosine, sine, .half_split = chance(b, 50));
+}
+
+static lz_array *large_softmax(builder *b) {
+    lz_dims d = LZ_DIMS(any(b, 20, 90), any(b, 1000, 3000));
+    lz_dtype t = any_float(b);
+    b->ulp = 2, b->room = 5e-6;
+    snprintf(b->what, sizeof b->what, "large softmax %s %s", lz_dtype_name(t), dims_text(d));
+    return lz_softmax(view(b, d, t, 3), (int)any(b, 0, 1));
+}
+
+/* Beyond what the kernels pack or keep in caches at once. */
+static lz_array *huge_matmul(builder *b) {
+    int64_t m = any(b, 9, 14), k = any(b, 3600, 3700), n = any(b, 3600, 3700); /* the right side is over 48 MB */
+    b->ulp = 2, b->room = 1e-5;
+    snprintf(b->what, sizeof b->what, "huge matmul %lld x %lld x %lld", (long long)m, (long long)k, (long long)n);
+    lz_array *x = leaf(b, LZ_DIMS(m, k), LZ_F32, 1), *y = leaf(b, LZ_DIMS(n, k), LZ_BF16, 1);
+    return lz_matmul(x, lz_transpose(y));
+}
+
+static lz_array *huge_sdpa(builder *b) {
+    int64_t n = any(b, 2, 5), m = any(b, 17000, 18000);
+    b->ulp = 2, b->room = 1e-5;
+    snprintf(b->what, sizeof b->what, "huge sdpa n%lld m%lld", (long long)n, (long long)m);
+    lz_array *q = leaf(b, LZ_DIMS(1, 2, n, 128), LZ_F32, 1), *k = leaf(b, LZ_DIMS(1, 2, m, 128), LZ_F32, 1);
+    return lz_sdpa(q, k, k, .causal = chance(b, 50));
+}
+
+static lz_array *huge_conv(builder *b) {
+    int64_t c = any(b, 1160, 1200), o = any(b, 1160, 1200);
+    b->ulp = 3, b->room = 1e-5;
+    snprintf(b->what, sizeof b->what, "huge conv2d %lld -> %lld", (long long)c, (long long)o);
+    lz_array *x = leaf(b, LZ_DIMS(1, 3, 4, c), LZ_F32, 1), *w = leaf(b, LZ_DIMS(o, 3, 3, c), LZ_F32, 1);
+    return lz_conv2d(x, w, NULL);
+}
+
+static lz_array *huge_add(builder *b) {
+    int64_t n = any(b, 8500000, 9000000); /* over 32 MB */
+    snprintf(b->what, sizeof b->what, "huge add %lld", (long long)n);
+    lz_array *x = leaf(b, LZ_DIMS(n), LZ_F32, 1);
+    return lz_add(x, lz_mul(x, 0.5));
+}
+
+static lz_array *(*const large_ops[])(builder *) = {
+    large_matmul,   large_chain, large_sdpa,    large_norm,  large_group_norm, large_conv, large_reduce, large_move,
+    large_few_rows, large_rope,  large_softmax, huge_matmul, huge_sdpa,        huge_conv,  huge_add};
+
+static void describe_large(builder *b) {
+    lz_array *y = large_ops[b->seed % (sizeof large_ops / sizeof *large_ops)](b);
+    if (!b->n_out) b->out[b->n_out++] = y;
+}
+
 /* ---- random graphs: the patterns of diffusion transformers, in any order ------------------------------------------- */
 
 static lz_array *soft(lz_array *x) { return lz_mul(lz_tanh(lz_mul(x, 0.3)), 3.0); } /* keeps values within +-3 */
@@ -756,6 +922,7 @@ static void run_many(describe_function describe, int n, uint64_t first) {
 }
 
 static void single(void) { run_many(describe_op, test_scale(6000), 1); }
+static void large(void) { run_many(describe_large, test_scale(60), 15 * 1000); }
 static void graphs(void) { run_many(describe_graph, test_scale(400), 1000001); }
 
 /* Mean error against the graph without rounding, as a share of the largest value. */
@@ -802,4 +969,5 @@ static void fused_16_bit_is_no_worse(void) {
     close_all();
 }
 
-TEST_MAIN({"single", single}, {"graphs", graphs}, {"fused_16_bit_is_no_worse", fused_16_bit_is_no_worse})
+TEST_MAIN({"single", single}, {"large", large}, {"graphs", graphs},
+          {"fused_16_bit_is_no_worse", fused_16_bit_is_no_worse})

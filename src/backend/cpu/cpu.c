@@ -1,43 +1,15 @@
-/* cpu.c: the CPU backend: one table of kernels for each instruction set, and the choice among them at run time. An op without an
- * entry (integers, f64, gather, argmax, ...) runs on the reference kernel; the profiler shows it by name. */
+/* cpu.c: the CPU backend: the kernels of isa/ are there once for each instruction set; the choice is made at run time. */
 #include <string.h>
 
 #include "array/internal.h"
 
-#define TABLE(isa)                                                                                                     \
-    extern const lz_kernel lz_kernel_element_##isa, lz_kernel_reduce_##isa, lz_kernel_softmax_##isa,                   \
-        lz_kernel_rms_norm_##isa, lz_kernel_layer_norm_##isa, lz_kernel_group_norm_##isa, lz_kernel_rope_##isa,        \
-        lz_kernel_matmul_##isa, lz_kernel_sdpa_##isa, lz_kernel_conv2d_##isa, lz_kernel_copy_##isa,                    \
-        lz_kernel_pad_##isa, lz_kernel_concat_##isa, lz_kernel_take_##isa;                                             \
-    static const lz_kernel *const table_##isa[LZ_OP_COUNT] = {                                                         \
-        [LZ_OP_FUSED] = &lz_kernel_element_##isa,                                                                      \
-        [LZ_OP_SUM] = &lz_kernel_reduce_##isa,                                                                         \
-        [LZ_OP_MEAN] = &lz_kernel_reduce_##isa,                                                                        \
-        [LZ_OP_VAR] = &lz_kernel_reduce_##isa,                                                                         \
-        [LZ_OP_MAX] = &lz_kernel_reduce_##isa,                                                                         \
-        [LZ_OP_MIN] = &lz_kernel_reduce_##isa,                                                                         \
-        [LZ_OP_LOGSUMEXP] = &lz_kernel_reduce_##isa,                                                                   \
-        [LZ_OP_SOFTMAX] = &lz_kernel_softmax_##isa,                                                                    \
-        [LZ_OP_RMS_NORM] = &lz_kernel_rms_norm_##isa,                                                                  \
-        [LZ_OP_LAYER_NORM] = &lz_kernel_layer_norm_##isa,                                                              \
-        [LZ_OP_GROUP_NORM] = &lz_kernel_group_norm_##isa,                                                              \
-        [LZ_OP_ROPE] = &lz_kernel_rope_##isa,                                                                          \
-        [LZ_OP_MATMUL] = &lz_kernel_matmul_##isa,                                                                      \
-        [LZ_OP_SDPA] = &lz_kernel_sdpa_##isa,                                                                          \
-        [LZ_OP_CONV2D] = &lz_kernel_conv2d_##isa,                                                                      \
-        [LZ_OP_COPY] = &lz_kernel_copy_##isa,                                                                          \
-        [LZ_OP_PAD] = &lz_kernel_pad_##isa,                                                                            \
-        [LZ_OP_CONCAT] = &lz_kernel_concat_##isa,                                                                      \
-        [LZ_OP_TAKE] = &lz_kernel_take_##isa,                                                                          \
-    };                                                                                                                 \
-    static const lz_kernel *kernel_##isa(lz_op op) { return table_##isa[op]; }
-
+const lz_kernel *lz_cpu_kernel_baseline(lz_op op);
 static bool always(void) { return true; }
-TABLE(baseline)
 
 #ifdef LZ_HAVE_X86_ISAS
-TABLE(avx2)
-TABLE(avx512)
+const lz_kernel *lz_cpu_kernel_avx2(lz_op op);
+const lz_kernel *lz_cpu_kernel_avx512(lz_op op);
+
 static bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"); }
 static bool has_avx512(void) {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
@@ -52,10 +24,10 @@ static const struct {
     lz_backend backend;
 } choices[] = {
 #ifdef LZ_HAVE_X86_ISAS
-    {"avx512", has_avx512, {"cpu (avx512)", true, kernel_avx512}},
-    {"avx2", has_avx2, {"cpu (avx2)", true, kernel_avx2}},
+    {"avx512", has_avx512, {"cpu (avx512)", true, lz_cpu_kernel_avx512}},
+    {"avx2", has_avx2, {"cpu (avx2)", true, lz_cpu_kernel_avx2}},
 #endif
-    {"baseline", always, {"cpu (baseline)", true, kernel_baseline}},
+    {"baseline", always, {"cpu (baseline)", true, lz_cpu_kernel_baseline}},
 };
 
 const lz_backend *lz_cpu_backend(const char *isa, lz_error *err) {

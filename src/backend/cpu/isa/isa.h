@@ -23,6 +23,7 @@
 #define LANES 4
 #endif
 
+#define cpu_kernel ISA(lz_cpu_kernel)
 #define read_floats ISA(lz_read_floats)
 #define write_floats ISA(lz_write_floats)
 #define finish_row ISA(lz_finish_row)
@@ -62,10 +63,11 @@ static inline int64_t row_count(const lz_tensor *t) {
     return n;
 }
 
-/* The kernels of this instruction set. */
+/* The kernels of this instruction set, and the table of them. */
+const lz_kernel *cpu_kernel(lz_op op);
 #define LZ_CPU_KERNELS(X)                                                                                              \
-    X(element) X(reduce) X(softmax) X(rms_norm) X(layer_norm) X(group_norm) X(rope) X(matmul) X(sdpa)       \
-    X(conv2d) X(copy) X(pad) X(concat) X(take)
+    X(element) X(integer) X(reduce) X(argmax) X(softmax) X(rms_norm) X(layer_norm) X(group_norm) X(rope) X(matmul) X(sdpa)       \
+    X(conv2d) X(copy) X(pad) X(concat) X(take) X(gather)
 #define X(name) extern const lz_kernel ISA(lz_kernel_##name);
 LZ_CPU_KERNELS(X)
 #undef X

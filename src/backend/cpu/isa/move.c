@@ -123,6 +123,49 @@ static bool run_take(const lz_call *call) {
     return true;
 }
 
+typedef struct gather_job {
+    const lz_call *call;
+    int64_t row_length;
+    int64_t wrong; /* an index outside the axis, if any */
+    bool failed;
+} gather_job;
+
+/* One row of the output: out[..., j] = x[..., indices[..., j], ...] with the axis replaced. */
+static void gather_turn(void *arg, int64_t row, int thread) {
+    (void)thread;
+    gather_job *job = arg;
+    const lz_call *c = job->call;
+    const lz_tensor *x = &c->in[0], *index = &c->in[1];
+    int axis = c->params->at.axis, last = c->out.dims.n - 1;
+    int64_t size = lz_dtype_size(x->dtype), limit = x->dims.at[axis], rest = row, base = 0;
+    for (int i = last - 1; i >= 0; i--) {
+        if (i != axis) base += rest % c->out.dims.at[i] * x->strides[i];
+        rest /= c->out.dims.at[i];
+    }
+    const char *indices = index->data + row_offset(index, row) * (int64_t)sizeof(int64_t);
+    char *to = c->out.data + row_offset(&c->out, row) * size;
+    for (int64_t j = 0; j < job->row_length; j++) {
+        int64_t at = *(const int64_t *)(indices + j * index->strides[last] * (int64_t)sizeof(int64_t));
+        if (at < 0 || at >= limit) {
+            __atomic_store_n(&job->wrong, at, __ATOMIC_RELAXED);
+            __atomic_store_n(&job->failed, true, __ATOMIC_RELAXED);
+            return;
+        }
+        int64_t from = base + at * x->strides[axis] + (axis == last ? 0 : j * x->strides[last]);
+        copy_run(to + j * c->out.strides[last] * size, size, x->data + from * size, size, size, 1);
+    }
+}
+
+static bool run_gather(const lz_call *call) {
+    gather_job job = {.call = call, .row_length = call->out.dims.at[call->out.dims.n - 1]};
+    lz_parallel(call->pool, row_count(&call->out), gather_turn, &job);
+    if (job.failed)
+        lz_fail(call->err, LZ_BAD_INDEX, "gather: index %lld is outside an axis of %lld", (long long)job.wrong,
+                (long long)call->in[0].dims.at[call->params->at.axis]);
+    return !job.failed;
+}
+
+const lz_kernel ISA(lz_kernel_gather) = {.name = "cpu.gather", .run = run_gather};
 const lz_kernel ISA(lz_kernel_copy) = {.name = "cpu.copy", .run = run_copy};
 const lz_kernel ISA(lz_kernel_concat) = {.name = "cpu.concat", .run = run_concat};
 const lz_kernel ISA(lz_kernel_pad) = {.name = "cpu.pad", .run = run_pad};

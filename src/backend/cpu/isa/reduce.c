@@ -149,7 +149,44 @@ static bool run_reduce(const lz_call *call) {
     return true;
 }
 
-/* Integers are summed exactly by the reference; argmax is its own. */
-static bool can_reduce(const lz_call *call) { return call->in[0].dtype >= LZ_F16 && call->in[0].dtype <= LZ_F32 && call->op != LZ_OP_ARGMAX; }
+/* Integers are summed exactly, by the reference. */
+static bool can_reduce(const lz_call *call) { return call->in[0].dtype >= LZ_F16 && call->in[0].dtype <= LZ_F32; }
 
 const lz_kernel ISA(lz_kernel_reduce) = {"cpu.reduce", run_reduce, NULL, can_reduce};
+
+/* ---- argmax --------------------------------------------------------------------------------------------------------- */
+
+/* The first of the largest, or the first NaN. */
+static int64_t argmax_row(const float *x, int64_t n, float *best, int64_t first, int64_t found) {
+    for (int64_t i = 0; i < n; i++)
+        if (found < 0 || x[i] > *best || (x[i] != x[i] && *best == *best)) {
+            *best = x[i];
+            found = first + i;
+        }
+    return found;
+}
+
+static void argmax_turn(void *arg, int64_t at, int thread) {
+    (void)thread;
+    const reduce_job *j = arg;
+    const lz_tensor *x = &j->call->in[0], *out = &j->call->out;
+    int64_t step = x->strides[x->dims.n - 1], size = lz_dtype_size(x->dtype), found = -1;
+    const char *data = x->data + kept_offset(j, at, x->strides) * size;
+    float values[BLOCK], best = 0;
+    for (int64_t k = 0; k < j->inner; k += BLOCK) {
+        int some = (int)(j->inner - k < BLOCK ? j->inner - k : BLOCK);
+        read_floats(values, data + k * step * size, x->dtype, step, some);
+        found = argmax_row(values, some, &best, k, found);
+    }
+    ((int64_t *)out->data)[kept_offset(j, at, out->strides)] = found;
+}
+
+static bool run_argmax(const lz_call *call) {
+    const lz_tensor *x = &call->in[0];
+    reduce_job j = {.call = call, .kept = call->out.dims.n, .outputs = 1, .inner = x->dims.at[x->dims.n - 1]};
+    for (int i = 0; i < j.kept; i++) j.outputs *= x->dims.at[i];
+    lz_parallel(call->pool, j.outputs, argmax_turn, &j);
+    return true;
+}
+
+const lz_kernel ISA(lz_kernel_argmax) = {"cpu.argmax", run_argmax, NULL, can_reduce};

@@ -40,6 +40,7 @@ typedef enum lz_status {
     LZ_BAD_FILE,      /* a file whose contents are wrong */
     LZ_IO,            /* a file that cannot be read or written */
     LZ_NOT_FOUND,     /* no such tensor, device, file */
+    LZ_CANCELLED,     /* whoever was watching said stop */
     LZ_STATUS_COUNT
 } lz_status;
 

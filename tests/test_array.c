@@ -719,13 +719,21 @@ enum { THREADS = 6, ROUNDS = 40 };
 
 typedef struct worker {
     lz_context *ctx;
-    lz_array *leaf, *lazy; /* shared by all: a value, and a graph nobody has evaluated yet */
+    lz_array *leaf, *lazy;       /* shared by all: a value, and a graph to build on that nobody has evaluated yet */
+    lz_array **looked, **turned; /* [ROUNDS]: all look at them at about the same time */
+    pthread_barrier_t *start;
     int id, wrong;
 } worker;
 
 static void *work(void *argument) {
     worker *w = argument;
     for (int r = 0; r < ROUNDS; r++) {
+        pthread_barrier_wait(w->start);
+        const float *seen = lz_data(w->looked[r], NULL); /* whoever comes first computes it */
+        if (!seen || seen[3] != 4.0f + (float)r) w->wrong++;
+        seen = lz_data(w->turned[r], NULL); /* a transposed view: whoever comes first makes it row-major */
+        if (!seen || seen[1] != 32.0f || seen[32] != 1.0f) w->wrong++;
+
         lz_scope *s = lz_scope_begin(w->ctx, "worker");
         lz_array *x = lz_add(w->leaf, (double)w->id);                           /* [32, 32] of 1 + id */
         lz_array *y = lz_matmul(x, lz_full(w->ctx, LZ_DIMS(32, 4), LZ_F32, 1)); /* 32 (1 + id) */
@@ -747,11 +755,20 @@ static void threads(void) {
     lz_array *leaf = lz_from(ctx, LZ_DIMS(32, 32), LZ_F32, ones);
     lz_array *lazy = lz_exp(lz_sub(lz_slice(lz_slice(leaf, 0, 0, 32, 1), 1, 0, 4, 1), 1.0));
     lz_array *two = lz_add(lz_mul(lazy, 3.0), -1.0);
+    lz_array *looked[ROUNDS], *turned[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        looked[i] = lz_add(lz_sum(lazy, LZ_DIMS(1), false), (double)i); /* [32] of 4 + i */
+        turned[i] = lz_transpose(lz_contiguous(counting(ctx, LZ_DIMS(32, 32), LZ_F32)));
+        CHECK_OK(lz_eval(turned[i], NULL), NULL);
+    }
+    pthread_barrier_t start;
+    pthread_barrier_init(&start, NULL, THREADS);
     pthread_t threads[THREADS];
     worker workers[THREADS];
     int64_t before = active(ctx);
     for (int i = 0; i < THREADS; i++) {
-        workers[i] = (worker){.ctx = ctx, .leaf = leaf, .lazy = two, .id = i};
+        workers[i] = (worker){
+            .ctx = ctx, .leaf = leaf, .lazy = two, .looked = looked, .turned = turned, .start = &start, .id = i};
         CHECK(pthread_create(&threads[i], NULL, work, &workers[i]) == 0);
     }
     for (int i = 0; i < 100; i++) { /* this thread is busy as well, and its scope stays its own */
@@ -764,7 +781,10 @@ static void threads(void) {
         pthread_join(threads[i], NULL);
         CHECK_I64(workers[i].wrong, 0);
     }
-    CHECK(active(ctx) - before <= 1024, "all that the threads made is gone but the shared value");
+    pthread_barrier_destroy(&start);
+    int64_t shared = ROUNDS * (128 + 4096) +
+                     1024; /* what all looked at keeps its value, what the threads made is gone */
+    CHECK(active(ctx) - before <= shared, "%lld bytes more", (long long)(active(ctx) - before));
     lz_scope_end(mine);
     CHECK_I64(active(ctx), 0);
     lz_close(ctx);

@@ -17,6 +17,7 @@ const char *lz_status_name(lz_status status) {
         [LZ_BAD_FILE] = "bad file",
         [LZ_IO] = "input/output",
         [LZ_NOT_FOUND] = "not found",
+        [LZ_CANCELLED] = "cancelled",
     };
     return status >= 0 && status < LZ_STATUS_COUNT ? names[status] : "unknown status";
 }

@@ -10,7 +10,7 @@
  *   matmul   a [..., m, k], b [..., k, n], out [..., m, n], the same leading axes in all three.
  *   sdpa     q [b, h, n, d], k and v [b, g, m, d], optional in[3] mask [b, h, n, m]; out [b, h, n, d].
  *   conv2d   x [n, h, w, c], w [o, kh, kw, c], out [n, oh, ow, o].
- *   pad, concat, take, gather: as in lazuli.h; indices are i64.
+ *   pad, take, gather: as in lazuli.h; indices are i64. concat never arrives: the planner makes it of copies.
  * Types: element inputs share one type except where and cast; matmul, sdpa, conv2d and rope inputs may differ. */
 #ifndef LZ_BACKEND_H
 #define LZ_BACKEND_H

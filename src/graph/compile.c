@@ -310,7 +310,7 @@ static outputs *find_set(lz_compiled *c, entry *e, lz_error *err) {
 
 /* ---- calling -------------------------------------------------------------------------------------------------------------------- */
 
-lz_status lz_run(lz_compiled *c, lz_array *const *in, lz_array **out, lz_error *err) {
+lz_status lz_run_watched(lz_compiled *c, lz_array *const *in, lz_array **out, const lz_watch *watch, lz_error *err) {
     if (!c) return lz_fail(err, LZ_BAD_ARGUMENT, "run: the compiled function is NULL");
     lz_error local = {.status = LZ_OK};
     if (!lz_eval_all(in, c->n_in, &local) && c->n_in && in[0]->ctx != c->ctx)
@@ -324,10 +324,12 @@ lz_status lz_run(lz_compiled *c, lz_array *const *in, lz_array **out, lz_error *
         outputs *set = e ? find_set(c, e, &local) : NULL;
         for (int i = 0; set && i < c->n_out; i++) lz_adopt(out[i] = set->arrays[i]);
         LZ_UNLOCK(c->ctx);
-        if (set) lz_program_run(e->program, in, c->arena, set->buffers, &local);
+        if (set) lz_program_run(e->program, in, c->arena, set->buffers, watch, &local);
         pthread_mutex_unlock(&c->lock);
     }
     if (local.status && err) *err = local;
     for (int i = 0; i < c->n_out && local.status; i++) out[i] = lz_poison(c->ctx, local.status, "%s", local.text);
     return local.status;
 }
+
+lz_status lz_run(lz_compiled *c, lz_array *const *in, lz_array **out, lz_error *err) { return lz_run_watched(c, in, out, NULL, err); }

@@ -43,7 +43,9 @@ lz_job *lz_job_new(lz_context *ctx, lz_array *const *arrays, int n, lz_error *er
     return NULL;
 }
 
-lz_status lz_job_run(lz_job *job, lz_error *err) { return lz_program_run(job->program, NULL, job->arena, job->outputs, err); }
+lz_status lz_job_run(lz_job *job, const lz_watch *watch, lz_error *err) {
+    return lz_program_run(job->program, NULL, job->arena, job->outputs, watch, err);
+}
 
 void lz_job_commit(lz_job *job, lz_array *const *arrays, lz_event *event) {
     lz_program *p = job->program;
@@ -70,7 +72,7 @@ lz_status lz_check_all(lz_array *const *arrays, int n, lz_error *err) {
     return LZ_OK;
 }
 
-lz_status lz_eval_all(lz_array *const *arrays, int n, lz_error *err) {
+lz_status lz_eval_watched(lz_array *const *arrays, int n, const lz_watch *watch, lz_error *err) {
     lz_status status = lz_check_all(arrays, n, err);
     bool pending = false;
     for (int i = 0; i < n && !status; i++) pending = pending || !arrays[i]->buffer;
@@ -80,7 +82,7 @@ lz_status lz_eval_all(lz_array *const *arrays, int n, lz_error *err) {
         LZ_LOCK(ctx);
         lz_job *job = lz_job_new(ctx, arrays, n, &local);
         LZ_UNLOCK(ctx);
-        status = job ? lz_job_run(job, &local) : local.status;
+        status = job ? lz_job_run(job, watch, &local) : local.status;
         LZ_LOCK(ctx);
         if (!status) lz_job_commit(job, arrays, NULL);
         lz_job_free(job);
@@ -91,6 +93,7 @@ lz_status lz_eval_all(lz_array *const *arrays, int n, lz_error *err) {
     return status;
 }
 
+lz_status lz_eval_all(lz_array *const *arrays, int n, lz_error *err) { return lz_eval_watched(arrays, n, NULL, err); }
 lz_status lz_eval(lz_array *a, lz_error *err) { return lz_eval_all(&a, 1, err); }
 
 lz_status lz_wait(lz_array *a, lz_error *err) {

@@ -14,8 +14,12 @@ typedef struct lz_job {
 
 lz_status lz_check_all(lz_array *const *arrays, int n, lz_error *err);
 lz_job *lz_job_new(lz_context *ctx, lz_array *const *arrays, int n, lz_error *err); /* with the context locked */
-lz_status lz_job_run(lz_job *job, lz_error *err);
+lz_status lz_job_run(lz_job *job, const lz_watch *watch, lz_error *err);
 void lz_job_commit(lz_job *job, lz_array *const *arrays, lz_event *event); /* with the context locked */
 void lz_job_free(lz_job *job);
+
+/* lz_eval_all and lz_run, with somebody watching. */
+lz_status lz_eval_watched(lz_array *const *arrays, int n, const lz_watch *watch, lz_error *err);
+lz_status lz_run_watched(lz_compiled *compiled, lz_array *const *in, lz_array **out, const lz_watch *watch, lz_error *err);
 
 #endif

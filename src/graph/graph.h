@@ -109,8 +109,15 @@ typedef struct lz_program {
 /* The whole way from arrays to a program. Call with the context locked. own_outputs: results never share memory with inputs. */
 lz_program *lz_program_new(lz_context *ctx, lz_array *const *arrays, int n, bool own_outputs, lz_error *err);
 bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs);
-/* Takes ctx->run. arguments: of a compiled function, or NULL. */
-lz_status lz_program_run(lz_program *p, lz_array *const *arguments, lz_buffer *arena, lz_buffer *const *outputs, lz_error *err);
+/* Asked between kernels, with the share of the program's work that is done; false stops it with LZ_CANCELLED. */
+typedef struct lz_watch {
+    bool (*go_on)(void *user, double done);
+    void *user;
+} lz_watch;
+
+/* Takes ctx->run. arguments: of a compiled function, or NULL. watch may be NULL. */
+lz_status lz_program_run(lz_program *p, lz_array *const *arguments, lz_buffer *arena, lz_buffer *const *outputs, const lz_watch *watch,
+                         lz_error *err);
 void lz_program_free(lz_program *p);
 
 /* ---- profile ------------------------------------------------------------------------------------------------------------ */

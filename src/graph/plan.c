@@ -16,6 +16,8 @@ typedef struct planner {
     lz_program *p;
     layout *at;      /* of each value */
     int *dense_copy; /* of each value: 1 + store of a row-major copy made for a reshape */
+    int *concat;     /* of each value: 1 + the concat that is its only user, into whose memory it is computed */
+    int *begun;      /* of each concat: 1 + its store, from the first of its parts on */
 } planner;
 
 /* ---- stores -------------------------------------------------------------------------------------------------------- */
@@ -108,14 +110,17 @@ static void touch(planner *s, int store) {
     if (store >= 0) s->p->stores[store].last = s->p->n_steps;
 }
 
-/* One launch: out = op(in...), into a store of its own. ids: values of the inputs. */
-static bool add_step(planner *s, const lz_value *v, const int *ids, layout *out) {
-    lz_program *p = s->p;
-    int64_t elements = lz_dims_size(v->dims);
+/* A store of its own for a value. */
+static void new_layout(planner *s, const lz_value *v, layout *out) {
     memset(out, 0, sizeof *out);
     output_strides(v, out->strides);
-    out->store = add_store(s, LZ_STORE_ARENA, elements * lz_dtype_size(v->dtype));
-    if (elements == 0) return true; /* nothing to compute */
+    out->store = add_store(s, LZ_STORE_ARENA, lz_dims_size(v->dims) * lz_dtype_size(v->dtype));
+}
+
+/* One launch: out = op(in...). ids: values of the inputs. */
+static bool add_step(planner *s, const lz_value *v, const int *ids, const layout *out) {
+    lz_program *p = s->p;
+    if (lz_dims_size(v->dims) == 0) return true; /* nothing to compute */
 
     lz_tensor *in = lz_bump_alloc(&p->memory, (size_t)(v->n_in + 1) * sizeof *in);
     lz_operand *operands = lz_bump_alloc(&p->memory, (size_t)(v->n_in + 1) * sizeof *operands);
@@ -162,15 +167,16 @@ static bool copy_dense(planner *s, int id, layout *out) {
         out->store = s->dense_copy[id] - 1;
         return true;
     }
-    if (!add_step(s, &copy, &id, out)) return false;
+    new_layout(s, &copy, out);
     s->dense_copy[id] = out->store + 1;
-    return true;
+    return add_step(s, &copy, &id, out);
 }
 
 /* A number that is asked for: one element, seen with strides of 0. */
 static bool copy_number(planner *s, int id, layout *out) {
     lz_value one = {.op = LZ_OP_COPY, .dtype = s->g->values[id].dtype, .dims = LZ_NONE, .in = &id, .n_in = 1, .n_core = 1};
     memset(&one.params, 0, sizeof one.params);
+    new_layout(s, &one, out);
     if (!add_step(s, &one, &id, out)) return false;
     ((lz_tensor *)s->p->steps[s->p->n_steps - 1].call.in)->dims = LZ_NONE;
     return true;
@@ -206,6 +212,62 @@ static bool place_view(planner *s, const lz_value *v, layout *out) {
     }
 }
 
+/* ---- concat ------------------------------------------------------------------------------------------------------------ */
+
+/* What only a concat reads is computed straight into its part of the result; the rest is copied there. */
+static void find_parts(planner *s) {
+    for (int i = 0; i < s->g->n; i++) {
+        const lz_value *v = &s->g->values[i];
+        if (v->op != LZ_OP_CONCAT || !v->uses) continue;
+        for (int j = 0; j < v->n_in; j++) {
+            const lz_value *x = &s->g->values[v->in[j]];
+            lz_kind kind = lz_op_table[x->op].kind;
+            bool computed = kind == LZ_KIND_REDUCE || (kind == LZ_KIND_ELEMENT && x->op != LZ_OP_COPY) || (kind == LZ_KIND_KERNEL && x->op != LZ_OP_CONCAT);
+            if (computed && x->uses == 1 && !x->output) s->concat[v->in[j]] = i + 1;
+        }
+    }
+}
+
+/* Where part j of a concat lies. */
+static layout part_layout(planner *s, int concat, int j) {
+    const lz_value *v = &s->g->values[concat];
+    int axis = v->params.at.axis;
+    layout at;
+    if (s->begun[concat]) {
+        at = (layout){.store = s->begun[concat] - 1};
+        output_strides(v, at.strides);
+    } else
+        new_layout(s, v, &at);
+    s->begun[concat] = at.store + 1;
+    for (int i = 0; i < j; i++) at.offset += s->g->values[v->in[i]].dims.at[axis] * at.strides[axis];
+    return at;
+}
+
+static bool place_concat(planner *s, int id) {
+    const lz_value *v = &s->g->values[id];
+    for (int j = 0; j < v->n_in; j++) {
+        int part = v->in[j];
+        layout to = part_layout(s, id, j);
+        if (s->concat[part]) continue; /* is there already */
+        lz_value copy = {.op = LZ_OP_COPY, .dtype = v->dtype, .dims = s->g->values[part].dims, .in = &part, .n_in = 1, .n_core = 1, .node = v->node};
+        memset(&copy.params, 0, sizeof copy.params);
+        if (!add_step(s, &copy, &part, &to)) return false;
+    }
+    s->at[id] = part_layout(s, id, 0);
+    return true;
+}
+
+static bool place_kernel(planner *s, int id) {
+    const lz_value *v = &s->g->values[id];
+    int concat = s->concat[id] - 1, j = 0;
+    if (concat >= 0) {
+        while (s->g->values[concat].in[j] != id) j++;
+        s->at[id] = part_layout(s, concat, j);
+    } else
+        new_layout(s, v, &s->at[id]);
+    return add_step(s, v, v->in, &s->at[id]);
+}
+
 static bool place_value(planner *s, int id) {
     lz_value *v = &s->g->values[id];
     layout *out = &s->at[id];
@@ -223,7 +285,8 @@ static bool place_value(planner *s, int id) {
         *out = s->at[v->in[0]];
         return true;
     }
-    return add_step(s, v, v->in, out);
+    if (v->op == LZ_OP_CONCAT) return place_concat(s, id);
+    return place_kernel(s, id);
 }
 
 /* ---- results --------------------------------------------------------------------------------------------------------- */
@@ -327,14 +390,18 @@ static bool place_in_arena(lz_program *p) {
 bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs) {
     planner s = {.g = g, .p = p};
     size_t n = (size_t)g->n + (size_t)g->n_outputs + 1;
+    for (int i = 0; i < g->n; i++) n += g->values[i].op == LZ_OP_CONCAT ? (size_t)g->values[i].n_in : 0; /* a copy for each part */
     s.at = lz_bump_alloc(&g->memory, n * sizeof *s.at);
     s.dense_copy = lz_bump_alloc(&g->memory, n * sizeof *s.dense_copy);
+    s.concat = lz_bump_alloc(&g->memory, n * sizeof *s.concat);
+    s.begun = lz_bump_alloc(&g->memory, n * sizeof *s.begun);
     p->stores = lz_bump_alloc(&p->memory, 4 * n * sizeof *p->stores); /* result, dense copy, scratch of both */
     p->steps = lz_bump_alloc(&p->memory, 2 * n * sizeof *p->steps);
     p->events = lz_bump_alloc(&p->memory, n * sizeof *p->events);
     p->results = lz_bump_alloc(&p->memory, n * sizeof *p->results);
     p->output_bytes = lz_bump_alloc(&p->memory, n * sizeof *p->output_bytes);
-    if (!s.at || !s.dense_copy || !p->stores || !p->steps || !p->events || !p->results || !p->output_bytes) return false;
+    if (!s.at || !s.dense_copy || !s.concat || !s.begun || !p->stores || !p->steps || !p->events || !p->results || !p->output_bytes) return false;
+    find_parts(&s);
     for (int i = 0; i < g->n; i++)
         if (g->values[i].uses && !place_value(&s, i)) return false;
     if (!place_results(&s, own_outputs)) return false;

@@ -51,25 +51,35 @@ static void bind_stores(lz_program *p, lz_array *const *arguments, lz_buffer *ar
     }
 }
 
-lz_status lz_program_run(lz_program *p, lz_array *const *arguments, lz_buffer *arena, lz_buffer *const *outputs, lz_error *err) {
+static void bind_operands(lz_program *p, lz_step *step, lz_error *err) {
+    lz_tensor *in = (lz_tensor *)step->call.in;
+    for (int j = 0; j < step->call.n_in; j++) in[j].data = p->base[step->in[j].store] + step->in[j].offset;
+    step->call.out.data = p->base[step->out.store] + step->out.offset;
+    step->call.scratch = step->scratch >= 0 ? p->base[step->scratch] : NULL;
+    step->call.err = err;
+}
+
+lz_status lz_program_run(lz_program *p, lz_array *const *arguments, lz_buffer *arena, lz_buffer *const *outputs, const lz_watch *watch,
+                         lz_error *err) {
     lz_error local = {.status = LZ_OK};
     for (int i = 0; i < p->n_events; i++)
         if (lz_event_wait(p->ctx, p->events[i], err)) return err ? err->status : LZ_BAD_ARGUMENT;
     pthread_mutex_lock(&p->ctx->run);
     bind_stores(p, arguments, arena, outputs);
     bool fine = true, timed = lz_profile_on(p->ctx);
+    double done = 0, all = p->info.flops + p->info.bytes; /* as good a measure of time as any, ahead of time */
     for (int i = 0; i < p->n_steps && fine; i++) {
         lz_step *step = &p->steps[i];
-        lz_tensor *in = (lz_tensor *)step->call.in;
-        for (int j = 0; j < step->call.n_in; j++) in[j].data = p->base[step->in[j].store] + step->in[j].offset;
-        step->call.out.data = p->base[step->out.store] + step->out.offset;
-        step->call.scratch = step->scratch >= 0 ? p->base[step->scratch] : NULL;
-        step->call.err = &local;
+        bind_operands(p, step, &local);
         double start = timed ? lz_now() : 0;
         fine = step->kernel->run(&step->call);
         if (timed) lz_profile_record(p->ctx, step, start, lz_now());
-        if (!fine && step->file) lz_fail(err, local.status, "%s at %s:%d", local.text, step->file, step->line);
-        else if (!fine) lz_fail(err, local.status, "%s", local.text);
+        if (!fine) lz_fail(err, local.status, step->file ? "%s at %s:%d" : "%s", local.text, step->file, step->line);
+        done += step->flops + step->bytes;
+        if (fine && watch && !watch->go_on(watch->user, done / all)) {
+            local.status = lz_fail(err, LZ_CANCELLED, "stopped");
+            fine = false;
+        }
     }
     pthread_mutex_unlock(&p->ctx->run);
     return fine ? LZ_OK : local.status;

@@ -36,7 +36,7 @@ static void *serve(void *arg) {
         LZ_UNLOCK(s->ctx);
         if (!job) return NULL;
         lz_error err = {.status = LZ_OK};
-        lz_job_run(job, &err);
+        lz_job_run(job, NULL, &err);
         finish(s, job, &err);
     }
 }

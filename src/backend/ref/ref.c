@@ -172,7 +172,6 @@ static const lz_kernel kernels[LZ_OP_COUNT] = {
     KERNEL(SDPA, "sdpa", sdpa),
     KERNEL(CONV2D, "conv2d", conv2d),
     KERNEL(PAD, "pad", pad),
-    KERNEL(CONCAT, "concat", concat),
     KERNEL(TAKE, "take", take),
     KERNEL(GATHER, "gather", gather),
 };

@@ -97,7 +97,6 @@ bool lz_ref_full(const lz_call *call); /* ref_place.c */
 bool lz_ref_arange(const lz_call *call);
 bool lz_ref_randn(const lz_call *call);
 bool lz_ref_pad(const lz_call *call);
-bool lz_ref_concat(const lz_call *call);
 bool lz_ref_take(const lz_call *call);
 bool lz_ref_gather(const lz_call *call);
 

@@ -1,4 +1,4 @@
-/* ref_place.c: ops that put elements in their places without computing: making arrays from numbers, and pad, concat,
+/* ref_place.c: ops that put elements in their places without computing: making arrays from numbers, and pad,
  * take, gather. */
 #include "backend/ref/ref.h"
 
@@ -39,22 +39,6 @@ bool lz_ref_pad(const lz_call *call) {
         } else {
             set_real(&call->out, i, call->params->pad.value);
         }
-    }
-    return true;
-}
-
-bool lz_ref_concat(const lz_call *call) {
-    int axis = call->params->at.axis;
-    int64_t start = 0; /* of the current input, on the axis of the output */
-    for (int n = 0; n < call->n_core; n++) {
-        const lz_tensor *x = &call->in[n];
-        FOR_EACH(i, x->dims) {
-            int64_t to[LZ_MAX_DIMS];
-            memcpy(to, i, sizeof to);
-            to[axis] += start;
-            lz_ref_move(&call->out, to, x, i);
-        }
-        start += x->dims.at[axis];
     }
     return true;
 }

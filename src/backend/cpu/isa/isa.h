@@ -67,7 +67,7 @@ static inline int64_t row_count(const lz_tensor *t) {
 const lz_kernel *cpu_kernel(lz_op op);
 #define LZ_CPU_KERNELS(X)                                                                                              \
     X(element) X(integer) X(reduce) X(argmax) X(softmax) X(rms_norm) X(layer_norm) X(group_norm) X(rope) X(matmul) X(sdpa)       \
-    X(conv2d) X(copy) X(pad) X(concat) X(take) X(gather)
+    X(conv2d) X(copy) X(pad) X(take) X(gather)
 #define X(name) extern const lz_kernel ISA(lz_kernel_##name);
 LZ_CPU_KERNELS(X)
 #undef X

@@ -1,4 +1,4 @@
-/* move.c: kernels that move elements unchanged: copy, concat, pad, take. All are copies between strided tensors of one shape,
+/* move.c: kernels that move elements unchanged: copy, pad, take, gather. All are copies between strided tensors of one shape,
  * whole runs at a time where both sides are dense. */
 #include <string.h>
 
@@ -63,18 +63,6 @@ static lz_tensor part_of(const lz_tensor *out, int axis, int64_t first, int64_t 
     part.dims.at[axis] = size;
     part.data += first * out->strides[axis] * lz_dtype_size(out->dtype);
     return part;
-}
-
-static bool run_concat(const lz_call *call) {
-    int axis = call->params->at.axis;
-    int64_t first = 0;
-    for (int i = 0; i < call->n_in; i++) {
-        int64_t size = call->in[i].dims.at[axis];
-        lz_tensor part = part_of(&call->out, axis, first, size);
-        copy_tensor(call, &part, &call->in[i]);
-        first += size;
-    }
-    return true;
 }
 
 static bool run_pad(const lz_call *call) {
@@ -167,6 +155,5 @@ static bool run_gather(const lz_call *call) {
 
 const lz_kernel ISA(lz_kernel_gather) = {.name = "cpu.gather", .run = run_gather};
 const lz_kernel ISA(lz_kernel_copy) = {.name = "cpu.copy", .run = run_copy};
-const lz_kernel ISA(lz_kernel_concat) = {.name = "cpu.concat", .run = run_concat};
 const lz_kernel ISA(lz_kernel_pad) = {.name = "cpu.pad", .run = run_pad};
 const lz_kernel ISA(lz_kernel_take) = {.name = "cpu.take", .run = run_take};

@@ -1,0 +1,122 @@
+/* test_random_graphs.c: random graphs of 5 to 30 steps, made of the patterns of diffusion transformers: what fusing,
+ * merging, planning and compiling do to them must not show in the result (random_case.h tells the promises).
+ *
+ * In 16 bits a fused chain may keep f32 between its steps. So there the measure is the exact value (the same graph in
+ * f64): fused must be as near to it as unfused, or nearer. */
+#include "random_case.h"
+
+static lz_array *soft(lz_array *x) { return lz_mul(lz_tanh(lz_mul(x, 0.3)), 3.0); } /* keeps values within +-3 */
+
+/* One step: x [n, c] -> [n, c], c a multiple of 4. */
+static lz_array *graph_step(builder *b, lz_array *x, lz_array *earlier, int64_t n, int64_t c, lz_dtype t) {
+    switch (any(b, 0, 17)) {
+    case 0: return lz_silu(x);
+    case 1: return lz_gelu(lz_add(x, view(b, LZ_DIMS(c), t, 1)));
+    case 2: return lz_add(lz_mul(x, 0.5), lz_mul(earlier, -0.25));
+    case 3: return soft(lz_mul(x, earlier));
+    case 4: return lz_div(x, lz_add(lz_abs(earlier), 1.0));
+    case 5: { /* norm + modulate */
+        lz_dims d = chance(b, 50) ? LZ_DIMS(c) : LZ_DIMS(1, c);
+        lz_array *scale = leaf(b, d, t, 0.3), *shift = leaf(b, d, t, 0.3);
+        return lz_modulated_norm(x, scale, shift, 0.1);
+    }
+    case 6: return lz_add(earlier, lz_mul(leaf(b, LZ_DIMS(c), t, 0.5), x)); /* gate + residual */
+    case 7: {                                                               /* silu(a) * b of a wider product */
+        lz_array *wide = lz_linear(x, leaf(b, LZ_DIMS(2 * c, c), t, 1 / sqrt((double)c)), NULL), *half[2];
+        lz_split(wide, -1, 2, half);
+        return soft(lz_mul(lz_silu(half[0]), half[1]));
+    }
+    case 8: { /* heads, qk-norm + rope, attention */
+        int64_t d = c / 2;
+        lz_array *h = lz_permute(lz_reshape(x, LZ_DIMS(n, 2, d)), LZ_DIMS(1, 0, 2));
+        lz_array *w = leaf(b, LZ_DIMS(d), t, 1), *cosine = leaf(b, LZ_DIMS(n, d / 2), t, 1),
+                 *sine = leaf(b, LZ_DIMS(n, d / 2), t, 1);
+        lz_array *q = lz_rope(lz_rms_norm(h, w, 0.1), cosine, sine, .half_split = chance(b, 50));
+        if (chance(b, 50)) return soft(lz_reshape(lz_permute(q, LZ_DIMS(1, 0, 2)), LZ_DIMS(n, c)));
+        lz_array *four[] = {q, h};
+        for (int i = 0; i < 2; i++) four[i] = lz_reshape(four[i], LZ_DIMS(1, 2, n, d));
+        lz_array *y = lz_sdpa(four[0], four[0], four[1], .causal = chance(b, 30));
+        return lz_reshape(lz_permute(y, LZ_DIMS(0, 2, 1, 3)), LZ_DIMS(n, c));
+    }
+    case 9:
+        return lz_gelu_tanh(lz_linear(x, leaf(b, LZ_DIMS(c, c), t, 1 / sqrt((double)c)), leaf(b, LZ_DIMS(c), t, 0.3)));
+    case 10: return lz_sub(x, lz_mean(x, LZ_DIMS(chance(b, 50) ? 0 : 1), true));
+    case 11: return lz_mul(lz_softmax(x, chance(b, 50) ? 0 : 1), 4.0);
+    case 12: return lz_where(view(b, LZ_DIMS(n, c), LZ_BOOL, 1), x, earlier);
+    case 13: return lz_clip(lz_sub(lz_sigmoid(x), lz_number(b->ctx, 0.5)), -0.4, 0.4);
+    case 14: {
+        lz_array *two[] = {x, earlier};
+        return lz_slice(lz_concat(two, 2, 1), 1, c / 2, c / 2 + c, 1);
+    }
+    case 15: return lz_transpose(lz_sin(lz_transpose(x)));
+    case 16: return lz_add(lz_rms_norm(x, leaf(b, LZ_DIMS(c), t, 1), 0.1), lz_maximum(earlier, lz_neg(x)));
+    default:
+        return lz_layer_norm(lz_take(x, lz_arange(b->ctx, (double)(n - 1), -1, -1, LZ_I64), 0), NULL,
+                             leaf(b, LZ_DIMS(c), t, 1), 0.1);
+    }
+}
+
+static void describe_graph_of(builder *b, lz_dtype t) {
+    int64_t n = any(b, 1, 30), c = 4 * any(b, 1, 20);
+    int steps = (int)any(b, 5, 30);
+    lz_array *made[40] = {leaf(b, LZ_DIMS(n, c), t, 1), view(b, LZ_DIMS(n, c), t, 1)};
+    int k = 2;
+    for (int i = 0; i < steps && b->n_leaves < MAX_LEAVES - 5; i++, k++)
+        made[k] = graph_step(b, made[k - 1], made[any(b, 0, k - 1)], n, c, t);
+    b->out[b->n_out++] = made[k - 1];
+    while (b->n_out < MAX_OUT && chance(b, 30)) b->out[b->n_out++] = made[any(b, 2, k - 1)];
+    b->ulp = 4, b->room = 3e-4;
+    snprintf(b->what, sizeof b->what, "graph of %d %s steps on [%lld, %lld]", steps, lz_dtype_name(t), (long long)n,
+             (long long)c);
+}
+
+static void describe_graph(builder *b) { describe_graph_of(b, LZ_F32); }
+static void describe_graph_16(builder *b) { describe_graph_of(b, chance(b, 70) ? LZ_BF16 : LZ_F16); }
+
+static void graphs(void) { run_many(describe_graph, test_scale(1000), 1000001); }
+
+/* Mean error against the graph without rounding, as a share of the largest value. */
+static double mean_error(const values *got, const values *exact) {
+    double sum = 0, scale = 1e-30;
+    int64_t n = 0;
+    for (int k = 0; k < got->n; k++)
+        for (int64_t i = 0; i < got->size[k]; i++, n++) {
+            double y = element_as_double(exact->data[k], exact->type[k], i);
+            sum += value_error(element_as_double(got->data[k], got->type[k], i), y);
+            scale = fmax(scale, fabs(y));
+        }
+    return n ? sum / (double)n / scale : 0.0;
+}
+
+static void fused_16_bit_is_no_worse(void) {
+    open_all();
+    double fused_sum = 0, unfused_sum = 0;
+    int n = test_scale(600), worse = 0;
+    for (int i = 0; i < n && n_machines; i++) {
+        const machine *m = &machines[i % n_machines];
+        uint64_t seed = 2000001 + (uint64_t)i;
+        builder b;
+        values exact = run_eager(ref, describe_graph_16, seed, true, NULL);
+        values base = run_eager(m->two, describe_graph_16, seed, false, &b),
+               again = run_eager(m->one, describe_graph_16, seed, false, NULL);
+        values unfused = run_eager(m->unfused, describe_graph_16, seed, false, NULL);
+        if (CHECK(exact.status == LZ_OK && base.status == LZ_OK && unfused.status == LZ_OK, "case %llu: %s: %s %s %s",
+                  (unsigned long long)seed, b.what, exact.error, base.error, unfused.error)) {
+            double fused_error = mean_error(&base, &exact), unfused_error = mean_error(&unfused, &exact);
+            CHECK(fused_error < 0.15, "case %llu: %s: %g", (unsigned long long)seed, b.what, fused_error);
+            /* One case may be unlucky by a little; on the whole fusing must not lose. */
+            CHECK(fused_error <= 1.3 * unfused_error + 1e-4, "case %llu: %s: fused %g, unfused %g",
+                  (unsigned long long)seed, b.what, fused_error, unfused_error);
+            worse += fused_error > unfused_error * 1.02 + 1e-6;
+            fused_sum += fused_error, unfused_sum += unfused_error;
+            SAME(again, "16 bit: the same on one thread");
+        }
+        free_values(&exact), free_values(&base), free_values(&again), free_values(&unfused);
+    }
+    CHECK(fused_sum <= unfused_sum * (n >= 30 ? 1.0 : 1.1), "fused %g, unfused %g in all", fused_sum, unfused_sum);
+    CHECK(worse <= n / 4 + 1, "fused was worse in %d of %d cases", worse, n);
+    printf("    mean error fused %.3g, unfused %.3g, worse in %d of %d\n", fused_sum / n, unfused_sum / n, worse, n);
+    close_all();
+}
+
+TEST_MAIN({"graphs", graphs}, {"fused_16_bit_is_no_worse", fused_16_bit_is_no_worse})

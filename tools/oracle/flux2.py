@@ -1,0 +1,423 @@
+#!/usr/bin/env python3
+"""Golden values for FLUX.2 [klein]: tiny random models in the real folder layout, run by diffusers in float32.
+
+    /opt/oracle/venv/bin/python tools/oracle/flux2.py           writes tests/data/flux2 (needs requirements.txt)
+    /opt/oracle/venv/bin/python tools/oracle/flux2.py --check   runs every case again from what is stored
+
+The numbers come from the saved folders alone: make the models, save them, load them with from_pretrained, run.
+tests/data/flux2/README.md says what the files hold. In shapes: C = patch channels (4 * latent channels),
+h, w = height/16, width/16, L = h*w, T = text length, S = T + L + reference tokens.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import shutil
+import urllib.parse
+
+import torch
+from diffusers import (AutoencoderKLFlux2, Flux2KleinPipeline, Flux2Transformer2DModel,
+                       FlowMatchEulerDiscreteScheduler)
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, processors
+from transformers import Qwen2TokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers.utils import logging as transformers_logging
+
+DATA = pathlib.Path(__file__).resolve().parents[2] / "tests" / "data" / "flux2"
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Tokenizer: Qwen's structure, some 340 merges learnt from these lines.
+
+CORPUS = """
+A cat holding a sign that says hello world. A red fox in the snow, photographed at dawn with a long lens.
+An old lighthouse on a cliff above the sea, waves, gulls, oil painting with thick strokes of paint.
+The user asks and the assistant answers. user assistant user assistant user assistant
+Make the sky purple and put the hat of the first picture on the dog of the second picture.
+It's a bowl of oranges; they're ripe, we've counted them: 1, 2, 3 and 42. I'll paint it, I'd say it isn't hard.
+A small robot waters the flowers in a glass house while the rain is falling on the roof.
+Portrait of a woman with silver hair, soft light, shallow depth of field, detailed skin texture.
+un café crème, déjà vu, naïve, über, señor. 一只可爱的猫坐在窗边。 空に白い雲。 고양이 한 마리. Привет, мир.
+
+two
+lines
+
+and    some    spaces   here
+"""
+PATTERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+BASE_TOKENS = 595
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+MATCHED = ["<think>", "</think>"]  # as in Qwen3: added tokens that are not flagged special, but match all the same
+
+CHAT_TEMPLATE = """\
+{%- for message in messages %}
+    {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think>\\n\\n</think>\\n\\n' }}
+    {%- endif %}
+{%- endif %}"""
+
+
+def make_tokenizer() -> Qwen2TokenizerFast:
+    tok = Tokenizer(models.BPE(continuing_subword_prefix="", end_of_word_suffix=""))
+    tok.normalizer = normalizers.NFC()
+    tok.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(PATTERN), behavior="isolated", invert=False),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)])
+    tok.post_processor = processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
+    tok.decoder = decoders.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
+    trainer = trainers.BpeTrainer(vocab_size=BASE_TOKENS, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+                                  show_progress=False)
+    tok.train_from_iterator([CORPUS], trainer)
+    tok.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in SPECIAL])
+    tok.add_tokens([AddedToken(t, special=False, normalized=False) for t in MATCHED])
+
+    # Qwen's rule: ids 0..255 are the bytes in the order of their symbols, merge r gives id 256 + r.
+    model = json.loads(tok.to_str())["model"]
+    assert all(model["vocab"][s] == i for i, s in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet())))
+    assert all(model["vocab"][a + b] == 256 + r for r, (a, b) in enumerate(model["merges"]))
+    assert tok.token_to_id("<|endoftext|>") == BASE_TOKENS and len(model["vocab"]) == BASE_TOKENS
+
+    # unk_token None, as in Qwen's tokenizer_config.json.
+    fast = Qwen2TokenizerFast(tokenizer_object=tok, pad_token=SPECIAL[0], eos_token=SPECIAL[2], unk_token=None,
+                              model_max_length=131072)
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def save_tokenizer(tokenizer: Qwen2TokenizerFast, folder: pathlib.Path) -> None:
+    """save_pretrained of transformers 5 writes no vocab.json and merges.txt; the real folders have them."""
+    tokenizer.save_pretrained(folder)
+    model = json.loads((folder / "tokenizer.json").read_text())["model"]
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"], ensure_ascii=False))
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in model["merges"]))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Models
+
+SCHEDULER = dict(num_train_timesteps=1000, shift=3.0, use_dynamic_shifting=True, time_shift_type="exponential",
+                 base_shift=0.5, max_shift=1.15, base_image_seq_len=256, max_image_seq_len=4096)  # klein's own
+
+# A: klein in small. q_proj is wider than the hidden size, as in Qwen3-4B; layer 27 is never needed.
+# B: other widths everywhere, other axes of RoPE, VAE with a narrower decoder (FLUX.2-small-decoder), other text layers.
+# C: like B, but a base model (no is_distilled), weights in float16, lm_head of its own.
+SMALL = dict(
+    text=dict(hidden_size=32, intermediate_size=80, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=1,
+              head_dim=8, rope_theta=10000.0),
+    transformer=dict(in_channels=32, num_layers=1, num_single_layers=2, attention_head_dim=16, num_attention_heads=3,
+                     axes_dims_rope=(2, 4, 6, 4), joint_attention_dim=96, timestep_guidance_channels=64),
+    vae=dict(block_out_channels=(8, 16, 16, 16), decoder_block_out_channels=(8, 8, 16, 16), layers_per_block=1,
+             latent_channels=8, norm_num_groups=4),
+    text_encoder_out_layers=(1, 2, 3), max_sequence_length=64)
+MODELS = {
+    "A": dict(
+        seed=1, dtype=torch.bfloat16, distilled=True, shard="250KB", tied=True,
+        text=dict(hidden_size=32, intermediate_size=64, num_hidden_layers=28, num_attention_heads=4,
+                  num_key_value_heads=2, head_dim=16, rope_theta=1000000.0),
+        transformer=dict(in_channels=128, num_layers=2, num_single_layers=2, attention_head_dim=32,
+                         num_attention_heads=2, axes_dims_rope=(8, 8, 8, 8), joint_attention_dim=96),
+        vae=dict(block_out_channels=(16, 32, 32, 32), layers_per_block=2, latent_channels=32, norm_num_groups=8)),
+    "B": dict(SMALL, seed=2, dtype=torch.float32, distilled=True, shard="1GB", tied=True),
+    "C": dict(SMALL, seed=3, dtype=torch.float16, distilled=False, shard="1GB", tied=False),
+}
+
+
+def randomise(module: torch.nn.Module, generator: torch.Generator) -> None:
+    """Random weights that keep activations near 1, so that every term of every equation is seen in the result."""
+    for name, p in module.named_parameters():
+        noise = torch.randn(p.shape, generator=generator)
+        if p.ndim > 1 and "embed_tokens" in name:
+            p.data = noise
+        elif p.ndim > 1:
+            p.data = noise / math.sqrt(p[0].numel())  # 1/sqrt(fan in)
+        elif name.endswith("bias"):
+            p.data = 0.1 * noise
+        else:
+            p.data = 1 + 0.2 * noise  # weights of norms
+    # Patch channels that differ, so that a mix-up of their order shows.
+    for name, b in module.named_buffers():
+        if name == "bn.running_mean":
+            b.copy_(0.1 * torch.randn(b.shape, generator=generator))
+        if name == "bn.running_var":
+            b.copy_(1 + 2 * torch.rand(b.shape, generator=generator))
+
+
+def edit_json(path: pathlib.Path, **changes) -> None:
+    """Sets keys of a JSON file; a value of None removes the key."""
+    data = json.loads(path.read_text()) | changes
+    data = {k: v for k, v in data.items() if k not in changes or changes[k] is not None}
+    path.write_text(json.dumps(data, indent=2) + "\n")
+
+
+def make_model(name: str, tokenizer: Qwen2TokenizerFast) -> None:
+    spec, folder = MODELS[name], DATA / name
+    generator = torch.Generator("cpu").manual_seed(spec["seed"])
+    text_spec = dict(spec["text"])
+    rope_theta = text_spec.pop("rope_theta")
+
+    text = Qwen3ForCausalLM(Qwen3Config(
+        **text_spec, vocab_size=640, rms_norm_eps=1e-6, max_position_embeddings=40960,
+        rope_parameters={"rope_type": "default", "rope_theta": rope_theta}, tie_word_embeddings=spec["tied"],
+        bos_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id))
+    transformer = Flux2Transformer2DModel(**spec["transformer"], patch_size=1, mlp_ratio=3.0, rope_theta=2000,
+                                          eps=1e-6, guidance_embeds=False)
+    vae = AutoencoderKLFlux2(**spec["vae"])
+    for module in (text, transformer, vae):
+        randomise(module, generator)
+        module.to(spec["dtype"]).eval()
+
+    text.save_pretrained(folder / "text_encoder", max_shard_size=spec["shard"])
+    transformer.save_pretrained(folder / "transformer", max_shard_size=spec["shard"])
+    vae.save_pretrained(folder / "vae")
+    scheduler = FlowMatchEulerDiscreteScheduler(**SCHEDULER)
+    scheduler.save_pretrained(folder / "scheduler")
+    save_tokenizer(tokenizer, folder / "tokenizer")
+    pipe = Flux2KleinPipeline(scheduler, vae, text, tokenizer, transformer, is_distilled=spec["distilled"])
+    pipe.save_config(folder)
+
+    # Make the JSON files what the hub has. transformers 5 names the class Qwen2Tokenizer; the hub's base models have
+    # no is_distilled. The two extra keys are Lazuli's: diffusers takes them as arguments of the call and ignores them
+    # in the file.
+    extra = {k: spec[k] for k in ("text_encoder_out_layers", "max_sequence_length") if k in spec}
+    edit_json(folder / "model_index.json", tokenizer=["transformers", "Qwen2TokenizerFast"],
+              is_distilled=True if spec["distilled"] else None, **extra)
+    if name == "A":
+        # transformers 4, as on the hub: rope_theta at the top. B and C keep rope_parameters, as transformers 5 writes.
+        edit_json(folder / "text_encoder" / "config.json", rope_parameters=None)
+        edit_json(folder / "text_encoder" / "config.json", rope_theta=int(rope_theta))
+
+
+def load_model(name: str, dtype: torch.dtype = torch.float32) -> Flux2KleinPipeline:
+    pipe = Flux2KleinPipeline.from_pretrained(DATA / name, torch_dtype=dtype)
+    pipe.set_progress_bar_config(disable=True)
+    spec = MODELS[name]
+    assert pipe.config.is_distilled == spec["distilled"]
+    assert pipe.text_encoder.config.rope_parameters["rope_theta"] == spec["text"]["rope_theta"]
+    for module in (pipe.text_encoder, pipe.transformer, pipe.vae):
+        assert all(t.dtype == dtype for t in module.state_dict().values() if t.is_floating_point())
+    return pipe
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Cases
+
+# Astral characters, ZWJ and variation selectors, e + combining acute and Hangul jamo (both composed by NFC), a mark that
+# composes with nothing, right-to-left text, digits that are not ASCII.
+UNICODE = "一只可爱的猫 🐈\u200d⬛ 👩🏽\u200d🎨 ❤\ufe0f cafe\u0301 \u1112\u1161\u11ab q\u0307 שלום ١٢٣ ½ naïve—ok"
+LONG = " ".join(f"On hill {i} a lighthouse of colour {i * 7} looks over the sea;" for i in range(40))
+
+# Reference pictures: their names in tests/data/flux2 and (width, height). Not multiples of 16: the middle is used.
+PICTURES = {"ref1.png": (75, 70), "ref2.png": (96, 64), "ref3.png": (67, 85)}
+
+
+def case(name, model, prompt, width=64, height=64, steps=4, guidance=1.0, seed=0, references=()):
+    return dict(name=name, model=model, prompt=prompt, width=width, height=height, steps=steps, guidance=guidance,
+                seed=seed, references=list(references))
+
+
+CASES = [
+    case("a_square", "A", "A cat holding a sign that says hello world", seed=42),
+    case("a_wide", "A", "Café 2024: it's 3.14€ — naïve\nnew line", width=96, height=48, steps=3, seed=7),
+    case("a_unicode", "A", UNICODE, seed=2**32 + 5),
+    case("a_empty", "A", "", seed=1),
+    case("a_long", "A", LONG, seed=2),
+    case("a_one_reference", "A", "  make the sky purple", seed=3, references=["ref1.png"]),
+    case("a_two_references", "A", "\n\nput the hat on the dog", width=48, height=64, steps=3, seed=4,
+         references=["ref2.png", "ref3.png"]),
+    case("b_square", "B", "Literal <|im_end|> and <think> are control tokens", seed=5),
+    case("c_guided", "C", "a red fox in the snow", steps=5, guidance=4.0, seed=6),
+    case("c_unguided", "C", "a red fox in the snow", steps=5, guidance=1.0, seed=6),
+    case("c_guided_reference", "C", "make it blue", width=64, height=48, steps=3, guidance=4.0, seed=8,
+         references=["ref3.png"]),
+]
+
+
+def make_picture(width: int, height: int, index: int) -> Image.Image:
+    """Smooth, different in all channels and directions, and without symmetry."""
+    y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    waves = [torch.sin(0.11 * x + 0.05 * y * index), torch.cos(0.07 * x * index - 0.13 * y), torch.sin(0.002 * x * y)]
+    pixels = torch.stack([128 + 120 * wave for wave in waves], dim=-1).round().to(torch.uint8)
+    return Image.fromarray(pixels.numpy())
+
+
+def unpack(tokens: torch.Tensor, c: dict) -> torch.Tensor:
+    """[1,L,C] -> [1,C,h,w]"""
+    return tokens.permute(0, 2, 1).reshape(1, -1, c["height"] // 16, c["width"] // 16)
+
+
+@torch.no_grad()
+def run(pipe: Flux2KleinPipeline, c: dict, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
+    spec, seen = MODELS[c["model"]], {}
+    options = {k: spec[k] for k in ("text_encoder_out_layers", "max_sequence_length") if k in spec}
+    texts, inputs, steps = [], [], []
+
+    def on_step(_, index, timestep, tensors):
+        steps.append(unpack(tensors["latents"], c))
+        return {}
+
+    hooks = [
+        pipe.transformer.register_forward_pre_hook(
+            lambda _, args, kw: inputs.append((kw["hidden_states"], kw["encoder_hidden_states"])), with_kwargs=True),
+        pipe.text_encoder.register_forward_pre_hook(
+            lambda _, args, kw: texts.append(kw["input_ids"]), with_kwargs=True)]
+
+    shape = (1, pipe.transformer.config.in_channels, c["height"] // 16, c["width"] // 16)
+    noise = torch.randn(shape, generator=torch.Generator("cpu").manual_seed(c["seed"]))
+    # float32 lets the pipeline draw the noise, which shows that it is the noise above. A float64 pipeline would draw
+    # other numbers, so it gets them.
+    source = dict(generator=torch.Generator("cpu").manual_seed(c["seed"])) if dtype == torch.float32 else dict(
+        latents=noise)
+    references = [Image.open(DATA / p) for p in c["references"]]
+    image = pipe(prompt=c["prompt"], image=references or None, width=c["width"], height=c["height"],
+                 num_inference_steps=c["steps"], guidance_scale=c["guidance"], output_type="pt",
+                 callback_on_step_end=on_step, **source, **options).images
+    for hook in hooks:
+        hook.remove()
+
+    tokens = shape[2] * shape[3]
+    assert torch.equal(unpack(inputs[0][0][:, :tokens], c), noise.to(dtype))
+    assert image.shape == (1, 3, c["height"], c["width"])
+    seen = dict(ids=texts[0].to(torch.int32), noise=noise, text=inputs[0][1], sigmas=pipe.scheduler.sigmas,
+                latents=steps[-1], image=image)
+    if c["guidance"] > 1:
+        seen["text_empty"] = inputs[1][1]
+    if references:
+        seen["references"] = inputs[0][0][:, tokens:]
+    return {k: v.detach().clone().contiguous() for k, v in seen.items()}
+
+
+@torch.no_grad()
+def run_inside(pipe: Flux2KleinPipeline, c: dict, golden: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Values inside the models: the first step of case c, and both ways through the VAE. Text rows: the first 32."""
+    seen, hooks = {}, []
+
+    def keep(module, name, pick=lambda out: out):
+        def hook(_, args, out):
+            for key, value in ({name: pick(out)} if name else pick(out)).items():
+                seen.setdefault(key, value)  # the first call only
+        hooks.append(module.register_forward_hook(hook))
+
+    t = pipe.transformer
+    text_length = golden["text"].shape[1]
+    keep(pipe.text_encoder.model.layers[0], "text_layer0", lambda out: out[0] if isinstance(out, tuple) else out)
+    keep(t.time_guidance_embed.time_proj, "time_proj")
+    keep(t.time_guidance_embed, "temb")
+    keep(t.double_stream_modulation_img, "mod_img")
+    keep(t.double_stream_modulation_txt, "mod_txt")
+    keep(t.single_stream_modulation, "mod_single")
+    keep(t.x_embedder, "x_in")
+    keep(t.context_embedder, "text_in", lambda out: out[:, :32])
+    for i, block in enumerate(t.transformer_blocks):
+        keep(block, "", lambda out, i=i: {f"double{i}_txt": out[0][:, :32], f"double{i}_img": out[1]})
+    for i, block in enumerate(t.single_transformer_blocks):
+        keep(block, "", lambda out, i=i: {f"single{i}_txt": out[:, :32], f"single{i}_img": out[:, text_length:]})
+    keep(t, "v", lambda out: out[0])
+    run(pipe, c)
+    for hook in hooks:
+        hook.remove()
+    hooks.clear()
+
+    vae = pipe.vae
+    seen["dec_latent"] = torch.randn((1, vae.config.latent_channels, 8, 8),
+                                     generator=torch.Generator("cpu").manual_seed(100))
+    keep(vae.post_quant_conv, "dec_post_quant")
+    keep(vae.decoder.conv_in, "dec_conv_in")
+    keep(vae.decoder.mid_block.attentions[0], "dec_mid_attention")
+    keep(vae.decoder.mid_block, "dec_mid")
+    keep(vae.decoder.up_blocks[0], "dec_up0")
+    keep(vae.encoder.down_blocks[0], "enc_down0")
+    keep(vae.encoder.mid_block, "enc_mid")
+    seen["dec_image"] = vae.decode(seen["dec_latent"], return_dict=False)[0]
+
+    picture = Image.open(DATA / "ref1.png")
+    seen["enc_image"] = pipe.image_processor.preprocess(picture, height=64, width=64, resize_mode="crop")
+    seen["enc_mean"] = vae.encode(seen["enc_image"]).latent_dist.mode()
+    seen["enc_packed"] = pipe._pack_latents(pipe._encode_vae_image(seen["enc_image"], None))
+    for hook in hooks:
+        hook.remove()
+    return {k: v.detach().clone().contiguous() for k, v in seen.items()}
+
+
+def error(got: torch.Tensor, want: torch.Tensor) -> float:
+    """Relative L2 error."""
+    got, want = got.double(), want.double()
+    return ((got - want).norm() / want.norm().clamp_min(1e-30)).item()
+
+
+def line(c: dict) -> str:
+    fields = dict(c, prompt=urllib.parse.quote(c["prompt"], safe=""), references=",".join(c["references"]))
+    spec = MODELS[c["model"]]
+    fields["layers"] = ",".join(map(str, spec.get("text_encoder_out_layers", (9, 18, 27))))
+    fields["text_length"] = spec.get("max_sequence_length", 512)
+    return " ".join(f"{k}={v}" for k, v in fields.items()) + "\n"
+
+
+def write() -> None:
+    for name in [*MODELS, "cases"]:
+        shutil.rmtree(DATA / name, ignore_errors=True)
+    (DATA / "cases").mkdir(parents=True)
+    tokenizer = make_tokenizer()
+    for name in MODELS:
+        make_model(name, tokenizer)
+    for i, (name, size) in enumerate(PICTURES.items()):
+        make_picture(*size, i + 1).save(DATA / name)
+
+    pipes = {name: load_model(name) for name in MODELS}
+    precise = {name: load_model(name).to(torch.float64) for name in MODELS}
+    pipe = pipes["A"]
+    for prompt in [c["prompt"] for c in CASES]:
+        text = pipe.tokenizer.apply_chat_template([{"role": "user", "content": prompt}], tokenize=False,
+                                                  add_generation_prompt=True, enable_thinking=False)
+        assert text == f"<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+
+    lines = []
+    for c in CASES:
+        golden = run(pipes[c["model"]], c)
+        exact = run(precise[c["model"]], c, torch.float64)
+        image, latents = golden["image"], golden["latents"]
+        tokens = int((golden["ids"] != tokenizer.pad_token_id).sum())
+        clipped = ((image <= 0) | (image >= 1)).float().mean()
+        print(f"{c['name']:20} {tokens:3} tokens  image {image.mean():.3f} +- {image.std():.3f} clipped {clipped:.3f}  "
+              f"latents {latents.std():.2f}  f32 against f64: text {error(golden['text'], exact['text']):.1e} "
+              f"latents {error(latents, exact['latents']):.1e} image {error(image, exact['image']):.1e}", flush=True)
+        assert image.std() > 0.05
+        save_file(golden, DATA / "cases" / f"{c['name']}.safetensors")
+        if c is CASES[0]:
+            save_file(run_inside(pipes[c["model"]], c, golden), DATA / "cases" / f"{c['name']}_inside.safetensors")
+        lines.append(line(c))
+    (DATA / "cases.txt").write_text("".join(lines))
+    size = sum(f.stat().st_size for f in DATA.rglob("*") if f.is_file())
+    print(f"{DATA}: {size} bytes")
+    assert size < 6e6
+
+
+def check() -> None:
+    pipes = {name: load_model(name) for name in MODELS}
+    for c in CASES:
+        want = load_file(DATA / "cases" / f"{c['name']}.safetensors")
+        got = run(pipes[c["model"]], c)
+        assert got.keys() == want.keys()
+        worst = max(error(got[k], want[k]) for k in want)
+        print(f"{c['name']:20} largest relative error {worst:.1e}")
+        assert worst < 1e-6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare the stored values with a new run")
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    transformers_logging.set_verbosity_error()
+    # Without AVX2 torch.randn gives other numbers.
+    assert torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512"), "needs a CPU with AVX2"
+    check() if parser.parse_args().check else write()
+
+
+if __name__ == "__main__":
+    main()

@@ -23,7 +23,9 @@
 #include "array/number.h"
 #include "lazuli.h"
 
+#ifndef CHECK_SHOWN
 #define CHECK_SHOWN 20 /* failures printed per test function */
+#endif
 
 static atomic_llong check_count, check_failed;
 static atomic_int check_shown;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "graph/eval.h"
 
 static lz_context *open_plain(void) { /* no cache, so that bytes can be counted */
     lz_context *ctx = lz_open(.threads = 2, .cache_limit = -1);
@@ -589,6 +590,51 @@ static void bad_indices(void) {
     }
 }
 
+/* ---- watching: what the pipeline shows progress with, and stops ------------------------------------------------------ */
+
+typedef struct watcher {
+    int asked, stop_at;
+    double last;
+    bool backwards;
+} watcher;
+
+static bool go_on(void *user, double done) {
+    watcher *w = user;
+    w->backwards |= done < w->last || done > 1.0;
+    w->last = done;
+    return ++w->asked != w->stop_at;
+}
+
+static void watching(void) {
+    lz_context *ctx = open_plain();
+    lz_error err = {0};
+    lz_array *x = input(ctx, LZ_DIMS(32, 32)), *y = x;
+    for (int i = 0; i < 10; i++) y = lz_tanh(lz_matmul(y, x));
+    int64_t before = lz_memory_info(ctx).active;
+    watcher w = {.stop_at = 4};
+    lz_watch watch = {go_on, &w};
+    CHECK_STATUS(lz_eval_watched(&y, 1, &watch, &err), LZ_CANCELLED, &err);
+    CHECK_I64(w.asked, 4);
+    CHECK_I64(lz_memory_info(ctx).active, before); /* nothing stays of a run that was stopped */
+    w = (watcher){0};
+    CHECK_OK(lz_eval_watched(&y, 1, &watch, &err), &err); /* and it can be run again */
+    CHECK(w.asked >= 10 && !w.backwards && w.last > 0.5, "asked %d times, last at %g", w.asked, w.last);
+
+    counter c = {0};
+    lz_compiled *f = lz_compile(ctx, step_function, &c, 2, 2, 2, &err);
+    lz_array *in[] = {input(ctx, LZ_DIMS(8, 16)), lz_full(ctx, LZ_NONE, LZ_F32, 1)}, *out[2];
+    for (int turn = 0; turn < 2; turn++) {
+        w = (watcher){.stop_at = 1};
+        CHECK_STATUS(lz_run_watched(f, in, out, &watch, &err), LZ_CANCELLED, &err);
+        CHECK_OK(lz_run(f, in, out, &err), &err);
+        w = (watcher){0};
+        CHECK_OK(lz_run_watched(f, in, out, &watch, &err), &err);
+        CHECK(w.asked > 0 && !w.backwards);
+    }
+    lz_compiled_free(f);
+    lz_close(ctx);
+}
+
 /* ---- looking inside ------------------------------------------------------------------------------------------------ */
 
 static void printing(void) {
@@ -759,4 +805,5 @@ TEST_MAIN({"planned_bytes", planned_bytes}, {"attention_memory_is_linear", atten
           {"compiled_loop", compiled_loop}, {"replay_allocates_nothing", replay_allocates_nothing},
           {"replay_keeps_results", replay_keeps_results}, {"compile_cache", compile_cache},
           {"odd_functions", odd_functions}, {"constants_once", constants_once}, {"streams", streams},
-          {"bad_indices", bad_indices}, {"printing", printing}, {"profiling", profiling}, {"deep_graphs", deep_graphs})
+          {"bad_indices", bad_indices}, {"watching", watching}, {"printing", printing}, {"profiling", profiling},
+          {"deep_graphs", deep_graphs})

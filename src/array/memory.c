@@ -31,10 +31,13 @@ typedef struct header {
     char pad[ALIGN - sizeof(size_t)];
 } header;
 
+/* Host objects are made without the lock. */
+static void count_allocation(lz_context *ctx) { __atomic_add_fetch(&ctx->memory.allocations, 1, __ATOMIC_RELAXED); }
+
 void *lz_host_alloc(lz_context *ctx, size_t bytes) {
     if (bytes > SIZE_MAX / 2) return NULL;
     size_t whole = sizeof(header) + bytes;
-    __atomic_add_fetch(&ctx->memory.allocations, 1, __ATOMIC_RELAXED);
+    count_allocation(ctx);
     header *h = ctx->allocator.allocate(ctx->allocator.user, whole);
     if (!h) return NULL;
     memset(h, 0, whole);
@@ -104,7 +107,7 @@ lz_buffer *lz_buffer_new(lz_context *ctx, int64_t bytes, lz_error *err) {
         }
         b = lz_host_alloc(ctx, sizeof *b);
         if (b) {
-            m->allocations++;
+            count_allocation(ctx);
             b->data = ctx->allocator.allocate(ctx->allocator.user, (size_t)bytes);
             b->bytes = bytes;
         }
@@ -161,7 +164,8 @@ void lz_buffer_release(lz_buffer *b) {
 
 lz_memory lz_memory_info(lz_context *ctx) {
     LZ_LOCK(ctx);
-    lz_memory m = ctx->memory;
+    lz_memory m = {.active = ctx->memory.active, .cached = ctx->memory.cached, .peak = ctx->memory.peak, .limit = ctx->memory.limit,
+                   .nodes = ctx->memory.nodes, .allocations = __atomic_load_n(&ctx->memory.allocations, __ATOMIC_RELAXED)};
     LZ_UNLOCK(ctx);
     return m;
 }

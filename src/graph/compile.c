@@ -318,7 +318,9 @@ lz_status lz_run_watched(lz_compiled *c, lz_array *const *in, lz_array **out, co
     if (!local.status) {
         pthread_mutex_lock(&c->lock);
         c->stats.calls++;
+        LZ_LOCK(c->ctx);
         entry *e = find_entry(c, in);
+        LZ_UNLOCK(c->ctx);
         if (!e) e = make_entry(c, in, &local);
         LZ_LOCK(c->ctx);
         outputs *set = e ? find_set(c, e, &local) : NULL;

@@ -72,11 +72,17 @@ lz_status lz_check_all(lz_array *const *arrays, int n, lz_error *err) {
     return LZ_OK;
 }
 
+static bool any_pending(lz_array *const *arrays, int n) {
+    bool pending = false;
+    if (n) LZ_LOCK(arrays[0]->ctx);
+    for (int i = 0; i < n; i++) pending = pending || !arrays[i]->buffer;
+    if (n) LZ_UNLOCK(arrays[0]->ctx);
+    return pending;
+}
+
 lz_status lz_eval_watched(lz_array *const *arrays, int n, const lz_watch *watch, lz_error *err) {
     lz_status status = lz_check_all(arrays, n, err);
-    bool pending = false;
-    for (int i = 0; i < n && !status; i++) pending = pending || !arrays[i]->buffer;
-    if (!status && pending) {
+    if (!status && any_pending(arrays, n)) {
         lz_error local = {.status = LZ_OK};
         lz_context *ctx = arrays[0]->ctx;
         LZ_LOCK(ctx);
@@ -125,9 +131,16 @@ lz_status lz_plan(lz_array *const *arrays, int n, lz_plan_info *info, lz_error *
 
 /* ---- looking --------------------------------------------------------------------------------------------------------------- */
 
+/* Where the value is, if it lies in row-major order. */
+static const char *dense_data(const lz_array *a) {
+    LZ_LOCK(a->ctx);
+    const char *data = lz_is_dense(a->dims, a->strides) ? a->buffer->data + a->offset * lz_dtype_size(a->dtype) : NULL;
+    LZ_UNLOCK(a->ctx);
+    return data;
+}
+
 /* Puts a strided value into row-major order, once. */
 static lz_status make_dense(lz_array *a, lz_error *err) {
-    if (lz_is_dense(a->dims, a->strides)) return LZ_OK;
     lz_scope *scope = lz_scope_begin(a->ctx, "data");
     lz_array *copy = lz_contiguous(a);
     lz_status status = lz_eval(copy, err);
@@ -140,8 +153,9 @@ static lz_status make_dense(lz_array *a, lz_error *err) {
 }
 
 const void *lz_data(lz_array *a, lz_error *err) {
-    if (lz_eval(a, err) || make_dense(a, err)) return NULL;
-    return a->buffer->data + a->offset * lz_dtype_size(a->dtype);
+    if (lz_eval(a, err)) return NULL;
+    const char *data = dense_data(a);
+    return data || make_dense(a, err) ? data : dense_data(a);
 }
 
 lz_status lz_copy(lz_array *a, void *out, int64_t bytes, lz_error *err) {

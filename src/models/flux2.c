@@ -1,0 +1,308 @@
+/* flux2.c: the FLUX.2 transformer.
+ *
+ *   T text tokens, L image tokens (references behind the picture), S = T + L
+ *   D width = H heads x d, M feed-forward width, C latent channels, E text features
+ *
+ *   time ----> modulation vectors, shared by all blocks of a kind
+ *   text ----> [T, D] \
+ *                      double blocks: two streams, one attention   -> [S, D] -> single blocks -> norm -> velocity [L, C]
+ *   latents -> [L, D] /
+ *
+ * Everything is modulated: a layer norm without weights, times 1 + scale, plus shift; what a branch adds is times gate. */
+#include "models/flux2.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "models/config.h"
+#include "models/loader.h"
+
+enum { NONE, D, D2, D3, D6, M, M2, DM, IN1, C, E, TIME, HEAD, SIZES }; /* IN1 = 3D + 2M, DM = D + M */
+enum { MAX_AXES = 4 };
+
+typedef struct stream { /* of a double block: image or text */
+    lz_array *q, *k, *v, *q_norm, *k_norm, *out, *mlp_in, *mlp_out;
+} stream;
+
+typedef struct double_block {
+    stream image, text;
+} double_block;
+
+typedef struct single_block {
+    lz_array *in, *q_norm, *k_norm, *out;
+} single_block;
+
+struct lz_flux2 {
+    lz_context *ctx;
+    int64_t width, heads, head_size, mlp, channels, text_width, n_double, n_single, time_channels;
+    int64_t rope_axes[MAX_AXES];
+    double theta, eps;
+    lz_array *x_embed, *context_embed, *time_in, *time_out, *mod_image, *mod_text, *mod_single, *norm_out, *proj_out;
+    double_block *doubles;
+    single_block *singles;
+};
+
+static const lz_weight model_rows[] = {
+    {"x_embedder.weight", offsetof(lz_flux2, x_embed), {D, C}},
+    {"context_embedder.weight", offsetof(lz_flux2, context_embed), {D, E}},
+    {"time_guidance_embed.timestep_embedder.linear_1.weight", offsetof(lz_flux2, time_in), {D, TIME}},
+    {"time_guidance_embed.timestep_embedder.linear_2.weight", offsetof(lz_flux2, time_out), {D, D}},
+    {"double_stream_modulation_img.linear.weight", offsetof(lz_flux2, mod_image), {D6, D}},
+    {"double_stream_modulation_txt.linear.weight", offsetof(lz_flux2, mod_text), {D6, D}},
+    {"single_stream_modulation.linear.weight", offsetof(lz_flux2, mod_single), {D3, D}},
+    {"norm_out.linear.weight", offsetof(lz_flux2, norm_out), {D2, D}},
+    {"proj_out.weight", offsetof(lz_flux2, proj_out), {C, D}},
+};
+
+static const lz_weight double_rows[] = {
+    {"attn.to_q.weight", offsetof(double_block, image.q), {D, D}},
+    {"attn.to_k.weight", offsetof(double_block, image.k), {D, D}},
+    {"attn.to_v.weight", offsetof(double_block, image.v), {D, D}},
+    {"attn.norm_q.weight", offsetof(double_block, image.q_norm), {HEAD}},
+    {"attn.norm_k.weight", offsetof(double_block, image.k_norm), {HEAD}},
+    {"attn.to_out.0.weight", offsetof(double_block, image.out), {D, D}},
+    {"ff.linear_in.weight", offsetof(double_block, image.mlp_in), {M2, D}},
+    {"ff.linear_out.weight", offsetof(double_block, image.mlp_out), {D, M}},
+    {"attn.add_q_proj.weight", offsetof(double_block, text.q), {D, D}},
+    {"attn.add_k_proj.weight", offsetof(double_block, text.k), {D, D}},
+    {"attn.add_v_proj.weight", offsetof(double_block, text.v), {D, D}},
+    {"attn.norm_added_q.weight", offsetof(double_block, text.q_norm), {HEAD}},
+    {"attn.norm_added_k.weight", offsetof(double_block, text.k_norm), {HEAD}},
+    {"attn.to_add_out.weight", offsetof(double_block, text.out), {D, D}},
+    {"ff_context.linear_in.weight", offsetof(double_block, text.mlp_in), {M2, D}},
+    {"ff_context.linear_out.weight", offsetof(double_block, text.mlp_out), {D, M}},
+};
+
+static const lz_weight single_rows[] = {
+    {"attn.to_qkv_mlp_proj.weight", offsetof(single_block, in), {IN1, D}},
+    {"attn.norm_q.weight", offsetof(single_block, q_norm), {HEAD}},
+    {"attn.norm_k.weight", offsetof(single_block, k_norm), {HEAD}},
+    {"attn.to_out.weight", offsetof(single_block, out), {D, DM}},
+};
+
+/* ---- opening -------------------------------------------------------------------------------------------------------------- */
+
+static lz_status read_config(lz_flux2 *m, const char *folder, int64_t sizes[SIZES], lz_error *err) {
+    lz_config c;
+    lz_status status = lz_config_open(&c, m->ctx, folder, "config.json", err);
+    if (status) return status;
+    m->heads = lz_config_int(&c, "num_attention_heads", LZ_REQUIRED, 1, 4096);
+    m->head_size = lz_config_int(&c, "attention_head_dim", LZ_REQUIRED, 2, 512);
+    m->width = m->heads * m->head_size;
+    m->mlp = (int64_t)((double)m->width * lz_config_real(&c, "mlp_ratio", 3));
+    m->channels = lz_config_int(&c, "in_channels", LZ_REQUIRED, 1, 65536);
+    m->text_width = lz_config_int(&c, "joint_attention_dim", LZ_REQUIRED, 1, 1 << 20);
+    m->n_double = lz_config_int(&c, "num_layers", LZ_REQUIRED, 0, 1024);
+    m->n_single = lz_config_int(&c, "num_single_layers", LZ_REQUIRED, 0, 1024);
+    m->time_channels = lz_config_int(&c, "timestep_guidance_channels", 256, 2, 65536);
+    m->theta = lz_config_real(&c, "rope_theta", 2000);
+    m->eps = lz_config_real(&c, "eps", 1e-6);
+    int64_t sum = 0, axes = lz_config_ints(&c, "axes_dims_rope", m->rope_axes, MAX_AXES, 2, 512);
+    for (int i = 0; i < axes; i++) sum += m->rope_axes[i];
+    if (axes != MAX_AXES || sum != m->head_size) lz_config_refuse(&c, "'axes_dims_rope' must be four numbers that add up to the head size");
+    for (int i = 0; i < axes; i++)
+        if (m->rope_axes[i] % 2) lz_config_refuse(&c, "'axes_dims_rope' must be even numbers");
+    if (m->time_channels % 2) lz_config_refuse(&c, "'timestep_guidance_channels' must be even");
+    if (lz_config_bool(&c, "guidance_embeds", false)) lz_config_refuse(&c, "models with embedded guidance (FLUX.2-dev) are not supported");
+    if (lz_config_int(&c, "patch_size", 1, 1, 64) != 1) lz_config_refuse(&c, "'patch_size' must be 1");
+    if (lz_config_int(&c, "out_channels", m->channels, 1, 65536) != m->channels) lz_config_refuse(&c, "'out_channels' must be 'in_channels'");
+    const int64_t all[SIZES] = {[D] = m->width,           [D2] = 2 * m->width,       [D3] = 3 * m->width,   [D6] = 6 * m->width,
+                                [M] = m->mlp,             [M2] = 2 * m->mlp,         [DM] = m->width + m->mlp, [IN1] = 3 * m->width + 2 * m->mlp,
+                                [C] = m->channels,        [E] = m->text_width,       [TIME] = m->time_channels, [HEAD] = m->head_size};
+    for (int i = 0; i < SIZES; i++) sizes[i] = all[i];
+    if (c.err.status && err) *err = c.err;
+    status = c.err.status;
+    lz_config_close(&c);
+    return status;
+}
+
+lz_flux2 *lz_flux2_open(lz_context *ctx, const char *folder, lz_error *err) {
+    lz_flux2 *m = lz_host_alloc(ctx, sizeof *m);
+    if (!m) {
+        lz_out_of_memory(err, sizeof *m);
+        return NULL;
+    }
+    m->ctx = ctx;
+    int64_t sizes[SIZES];
+    lz_loader l;
+    lz_status status = read_config(m, folder, sizes, err);
+    if (!status) {
+        m->doubles = lz_host_alloc(ctx, (size_t)m->n_double * sizeof *m->doubles + 1);
+        m->singles = lz_host_alloc(ctx, (size_t)m->n_single * sizeof *m->singles + 1);
+        status = m->doubles && m->singles ? lz_loader_open(&l, ctx, folder, sizes, err) : lz_out_of_memory(err, m->n_double + m->n_single);
+    }
+    if (!status) {
+        char prefix[64];
+        lz_loader_take(&l, "", LZ_ROWS(model_rows), m);
+        for (int64_t i = 0; i < m->n_double; i++) {
+            snprintf(prefix, sizeof prefix, "transformer_blocks.%lld.", (long long)i);
+            lz_loader_take(&l, prefix, LZ_ROWS(double_rows), &m->doubles[i]);
+        }
+        for (int64_t i = 0; i < m->n_single; i++) {
+            snprintf(prefix, sizeof prefix, "single_transformer_blocks.%lld.", (long long)i);
+            lz_loader_take(&l, prefix, LZ_ROWS(single_rows), &m->singles[i]);
+        }
+        status = lz_loader_close(&l, err);
+    }
+    if (!status) return m;
+    lz_flux2_close(m);
+    return NULL;
+}
+
+void lz_flux2_close(lz_flux2 *m) {
+    if (!m) return;
+    lz_loader_release(LZ_ROWS(model_rows), m);
+    for (int64_t i = 0; m->doubles && i < m->n_double; i++) lz_loader_release(LZ_ROWS(double_rows), &m->doubles[i]);
+    for (int64_t i = 0; m->singles && i < m->n_single; i++) lz_loader_release(LZ_ROWS(single_rows), &m->singles[i]);
+    lz_host_free(m->ctx, m->doubles);
+    lz_host_free(m->ctx, m->singles);
+    lz_host_free(m->ctx, m);
+}
+
+int64_t lz_flux2_channels(const lz_flux2 *m) { return m->channels; }
+int64_t lz_flux2_text_width(const lz_flux2 *m) { return m->text_width; }
+
+/* ---- once per schedule, size, prompt ---------------------------------------------------------------------------------------- */
+
+lz_flux2_time lz_flux2_modulation(const lz_flux2 *m, lz_array *sigmas) {
+    lz_scope *scope = lz_scope_begin(m->ctx, "modulation");
+    int64_t half = m->time_channels / 2;
+    lz_array *tau = lz_reshape(lz_mul(sigmas, 1000.0), LZ_DIMS(-1, 1));
+    lz_array *omega = lz_exp(lz_mul(lz_arange(m->ctx, 0, (double)half, 1, LZ_F32), -log(10000) / (double)half));
+    lz_array *angle = lz_mul(tau, omega);                                                  /* [n, half] */
+    lz_array *wave = lz_concat((lz_array *[]){lz_cos(angle), lz_sin(angle)}, 2, 1);        /* [n, time_channels], cosines first */
+    lz_array *c = lz_linear(lz_silu(lz_linear(wave, m->time_in, NULL)), m->time_out, NULL); /* [n, D] */
+    lz_array *s = lz_silu(c);
+    lz_flux2_time time = {
+        .image = lz_linear(s, m->mod_image, NULL),
+        .text = lz_linear(s, m->mod_text, NULL),
+        .single = lz_linear(s, m->mod_single, NULL),
+        .out = lz_linear(s, m->norm_out, NULL),
+    };
+    lz_scope_keep(scope, time.image);
+    lz_scope_keep(scope, time.text);
+    lz_scope_keep(scope, time.single);
+    lz_scope_keep(scope, time.out);
+    lz_scope_end(scope);
+    return time;
+}
+
+lz_flux2_time lz_flux2_time_row(lz_flux2_time all, int64_t row) {
+    return (lz_flux2_time){
+        .image = lz_slice(all.image, 0, row, row + 1, 1),
+        .text = lz_slice(all.text, 0, row, row + 1, 1),
+        .single = lz_slice(all.single, 0, row, row + 1, 1),
+        .out = lz_slice(all.out, 0, row, row + 1, 1),
+    };
+}
+
+/* Each axis of the place turns its own share of the head's pairs. */
+void lz_flux2_rope(const lz_flux2 *m, const lz_flux2_place *places, int64_t n, lz_array **cos_table, lz_array **sin_table) {
+    int64_t half = m->head_size / 2;
+    float *table = lz_host_alloc(m->ctx, (size_t)(2 * n * half) * sizeof *table + 1);
+    if (!table) {
+        *cos_table = *sin_table = lz_poison(m->ctx, LZ_OUT_OF_MEMORY, "rope");
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t place[MAX_AXES] = {places[i].image, places[i].row, places[i].column, places[i].text};
+        float *c = table + i * half, *s = table + (n + i) * half;
+        for (int a = 0; a < MAX_AXES; a++)
+            for (int64_t k = 0; k < m->rope_axes[a] / 2; k++) {
+                double angle = (double)place[a] * pow(m->theta, -2.0 * (double)k / (double)m->rope_axes[a]);
+                *c++ = (float)cos(angle);
+                *s++ = (float)sin(angle);
+            }
+    }
+    *cos_table = lz_from(m->ctx, LZ_DIMS(n, half), LZ_F32, table);
+    *sin_table = lz_from(m->ctx, LZ_DIMS(n, half), LZ_F32, table + n * half);
+    lz_host_free(m->ctx, table);
+}
+
+lz_array *lz_flux2_context(const lz_flux2 *m, lz_array *features) { return lz_linear(features, m->context_embed, NULL); }
+
+/* ---- the forward pass ---------------------------------------------------------------------------------------------------------- */
+
+/* The i-th of the vectors in a row of modulation, [1, D]. */
+static lz_array *vector(const lz_flux2 *m, lz_array *row, int i) { return lz_slice(row, 1, i * m->width, (i + 1) * m->width, 1); }
+
+typedef struct modulation {
+    lz_array *shift, *scale, *gate;
+} modulation;
+
+static modulation modulation_at(const lz_flux2 *m, lz_array *row, int i) {
+    return (modulation){vector(m, row, 3 * i), vector(m, row, 3 * i + 1), vector(m, row, 3 * i + 2)};
+}
+
+static lz_array *modulate(const lz_flux2 *m, lz_array *x, modulation mod) { return lz_modulated_norm(x, mod.scale, mod.shift, m->eps); }
+
+/* [n, D] -> [1, n, H, d] */
+static lz_array *split_heads(const lz_flux2 *m, lz_array *x) { return lz_reshape(x, LZ_DIMS(1, -1, m->heads, m->head_size)); }
+
+/* Normed, rotated: [n, D] -> [1, H, n, d]. The tables are rows of the whole ones. */
+static lz_array *turn(const lz_flux2 *m, lz_array *x, lz_array *norm, lz_array *cos, lz_array *sin) {
+    x = lz_rms_norm(split_heads(m, x), norm, m->eps);
+    return lz_rope(lz_permute(x, LZ_DIMS(0, 2, 1, 3)), cos, sin);
+}
+
+/* softmax(q k) v, heads put together again: [S, D] */
+static lz_array *attend(const lz_flux2 *m, lz_array *q, lz_array *k, lz_array *v) {
+    lz_array *a = lz_sdpa(q, k, v);
+    return lz_reshape(lz_permute(a, LZ_DIMS(0, 2, 1, 3)), LZ_DIMS(-1, m->width));
+}
+
+/* [n, 2M] -> [n, M]: the first half is the gate */
+static lz_array *swiglu(lz_array *x) {
+    lz_array *half[2];
+    lz_split(x, 1, 2, half);
+    return lz_mul(lz_silu(half[0]), half[1]);
+}
+
+/* What a stream adds after the joint attention. */
+static lz_array *finish_stream(const lz_flux2 *m, const stream *p, lz_array *x, lz_array *attention, lz_array *row) {
+    modulation first = modulation_at(m, row, 0), second = modulation_at(m, row, 1);
+    x = lz_add(x, lz_mul(lz_linear(attention, p->out, NULL), first.gate));
+    lz_array *h = swiglu(lz_linear(modulate(m, x, second), p->mlp_in, NULL));
+    return lz_add(x, lz_mul(lz_linear(h, p->mlp_out, NULL), second.gate));
+}
+
+/* x [L, D] and y [T, D] see each other in one attention, text first. */
+static void run_double(const lz_flux2 *m, const double_block *p, lz_array **x, lz_array **y, lz_flux2_time time, lz_array *cos, lz_array *sin) {
+    int64_t t = lz_shape(*y).at[0], s = lz_shape(cos).at[0];
+    lz_array *table[4] = {lz_slice(cos, 0, 0, t, 1), lz_slice(sin, 0, 0, t, 1), lz_slice(cos, 0, t, s, 1), lz_slice(sin, 0, t, s, 1)};
+    lz_array *xn = modulate(m, *x, modulation_at(m, time.image, 0)), *yn = modulate(m, *y, modulation_at(m, time.text, 0));
+    lz_array *q[2] = {turn(m, lz_linear(yn, p->text.q, NULL), p->text.q_norm, table[0], table[1]),
+                      turn(m, lz_linear(xn, p->image.q, NULL), p->image.q_norm, table[2], table[3])};
+    lz_array *k[2] = {turn(m, lz_linear(yn, p->text.k, NULL), p->text.k_norm, table[0], table[1]),
+                      turn(m, lz_linear(xn, p->image.k, NULL), p->image.k_norm, table[2], table[3])};
+    lz_array *v[2] = {lz_linear(yn, p->text.v, NULL), lz_linear(xn, p->image.v, NULL)};
+    lz_array *values = lz_permute(split_heads(m, lz_concat(v, 2, 0)), LZ_DIMS(0, 2, 1, 3));
+    lz_array *a = attend(m, lz_concat(q, 2, 2), lz_concat(k, 2, 2), values);
+    *x = finish_stream(m, &p->image, *x, lz_slice(a, 0, t, s, 1), time.image);
+    *y = finish_stream(m, &p->text, *y, lz_slice(a, 0, 0, t, 1), time.text);
+}
+
+/* Attention and feed-forward side by side, from one projection into one: z [S, D] */
+static lz_array *run_single(const lz_flux2 *m, const single_block *p, lz_array *z, lz_flux2_time time, lz_array *cos, lz_array *sin) {
+    modulation mod = modulation_at(m, time.single, 0);
+    lz_array *h = lz_linear(modulate(m, z, mod), p->in, NULL); /* [S, 3D + 2M] */
+    lz_array *q = turn(m, vector(m, h, 0), p->q_norm, cos, sin), *k = turn(m, vector(m, h, 1), p->k_norm, cos, sin);
+    lz_array *v = lz_permute(split_heads(m, vector(m, h, 2)), LZ_DIMS(0, 2, 1, 3));
+    lz_array *both[2] = {attend(m, q, k, v), swiglu(lz_slice(h, 1, 3 * m->width, 3 * m->width + 2 * m->mlp, 1))};
+    return lz_add(z, lz_mul(lz_linear(lz_concat(both, 2, 1), p->out, NULL), mod.gate));
+}
+
+lz_array *lz_flux2_velocity(const lz_flux2 *m, lz_array *x, lz_array *context, lz_flux2_time time, lz_array *cos, lz_array *sin, int64_t rows) {
+    lz_scope *scope = lz_scope_begin(m->ctx, "flux2");
+    int64_t t = lz_shape(context).at[0];
+    lz_array *y = context;
+    x = lz_linear(x, m->x_embed, NULL);
+    for (int64_t i = 0; i < m->n_double; i++) run_double(m, &m->doubles[i], &x, &y, time, cos, sin);
+    lz_array *z = lz_concat((lz_array *[]){y, x}, 2, 0);
+    for (int64_t i = 0; i < m->n_single; i++) z = run_single(m, &m->singles[i], z, time, cos, sin);
+    z = lz_slice(z, 0, t, t + rows, 1);
+    /* The last norm has its vectors the other way round: scale, then shift. */
+    z = lz_modulated_norm(z, vector(m, time.out, 0), vector(m, time.out, 1), m->eps);
+    return lz_scope_return(scope, lz_linear(z, m->proj_out, NULL));
+}

@@ -1,0 +1,33 @@
+/* flux2.h: the FLUX.2 picture transformer: from noisy latent tokens, text features and time to a velocity. */
+#ifndef LZ_FLUX2_H
+#define LZ_FLUX2_H
+
+#include "array/internal.h"
+
+typedef struct lz_flux2 lz_flux2;
+
+lz_flux2 *lz_flux2_open(lz_context *ctx, const char *folder, lz_error *err);
+void lz_flux2_close(lz_flux2 *m);
+int64_t lz_flux2_channels(const lz_flux2 *m);   /* of a latent token */
+int64_t lz_flux2_text_width(const lz_flux2 *m); /* of a text feature */
+
+/* What depends on time alone: computed for all steps before the first. Rows are steps. */
+typedef struct lz_flux2_time {
+    lz_array *image, *text, *single, *out; /* [n, 6D], [n, 6D], [n, 3D], [n, 2D] */
+} lz_flux2_time;
+lz_flux2_time lz_flux2_modulation(const lz_flux2 *m, lz_array *sigmas); /* [n] f32 */
+lz_flux2_time lz_flux2_time_row(lz_flux2_time all, int64_t row);
+
+/* What depends on the size alone. A token's place is four numbers: image, row, column, text position. */
+typedef struct lz_flux2_place {
+    int64_t image, row, column, text;
+} lz_flux2_place;
+void lz_flux2_rope(const lz_flux2 *m, const lz_flux2_place *places, int64_t n, lz_array **cos, lz_array **sin); /* [n, d/2] */
+
+/* What depends on the prompt alone: [t, text width] -> [t, D] */
+lz_array *lz_flux2_context(const lz_flux2 *m, lz_array *features);
+
+/* x [l, channels], context [t, D], cos and sin [t + l, d/2], text before image -> velocity [rows, channels] of the first rows of x */
+lz_array *lz_flux2_velocity(const lz_flux2 *m, lz_array *x, lz_array *context, lz_flux2_time time, lz_array *cos, lz_array *sin, int64_t rows);
+
+#endif

@@ -1,0 +1,70 @@
+/* loader.c: see loader.h. */
+#define LZ_NO_SUGAR
+#include "models/loader.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "io/file.h"
+
+lz_status lz_loader_open(lz_loader *l, lz_context *ctx, const char *folder, const int64_t *sizes, lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    *l = (lz_loader){.ctx = ctx, .folder = folder, .sizes = sizes, .weights = lz_weights_open(ctx, folder, &local)};
+    if (l->weights) l->seen = lz_host_alloc(ctx, (size_t)lz_weights_count(l->weights) + 1);
+    if (l->weights && !l->seen) lz_out_of_memory(&local, lz_weights_count(l->weights));
+    if (!local.status) return LZ_OK;
+    lz_weights_close(l->weights);
+    if (err) *err = local;
+    return local.status;
+}
+
+static void mark_seen(lz_loader *l, const char *name) {
+    for (int64_t i = 0, n = lz_weights_count(l->weights); i < n; i++)
+        if (!strcmp(lz_weights_name(l->weights, i), name)) l->seen[i] = true;
+}
+
+static void take_one(lz_loader *l, const char *prefix, const lz_weight *row, void *into) {
+    char name[256];
+    snprintf(name, sizeof name, "%s%s", prefix, row->name);
+    lz_scope *scope = lz_scope_begin(l->ctx, "load");
+    lz_array *a = lz_weights_get(l->weights, name);
+    lz_dims want = LZ_NONE;
+    for (; want.n < 4 && row->dims[want.n]; want.n++) want.at[want.n] = l->sizes[row->dims[want.n]];
+    if (!lz_check(a, &l->err) && !lz_dims_equal(a->dims, want))
+        lz_fail(&l->err, LZ_BAD_FILE, "%s: tensor '%s' is %s, but the configuration asks for %s", LZ_SHOW_TEXT(l->folder), name, LZ_SHOW(a->dims), LZ_SHOW(want));
+    if (!l->err.status && !lz_is_float(a->dtype))
+        lz_fail(&l->err, LZ_BAD_FILE, "%s: tensor '%s' is %s, and weights must be a float type", LZ_SHOW_TEXT(l->folder), name, lz_dtype_name(a->dtype));
+    if (!l->err.status) {
+        *(lz_array **)((char *)into + row->field) = lz_retain(a);
+        mark_seen(l, name);
+    }
+    lz_scope_end(scope);
+}
+
+void lz_loader_take(lz_loader *l, const char *prefix, const lz_weight *rows, int n, void *into) {
+    for (int i = 0; i < n && !l->err.status; i++) take_one(l, prefix, &rows[i], into);
+}
+
+void lz_loader_skip(lz_loader *l, const char *prefix) {
+    for (int64_t i = 0, n = lz_weights_count(l->weights); i < n; i++)
+        if (!strncmp(lz_weights_name(l->weights, i), prefix, strlen(prefix))) l->seen[i] = true;
+}
+
+lz_status lz_loader_close(lz_loader *l, lz_error *err) {
+    for (int64_t i = 0, n = lz_weights_count(l->weights); i < n && !l->err.status; i++)
+        if (!l->seen[i])
+            lz_fail(&l->err, LZ_BAD_FILE, "%s: tensor '%s' has no place in this model: is it of another kind, or its configuration wrong?",
+                    LZ_SHOW_TEXT(l->folder), LZ_SHOW_TEXT(lz_weights_name(l->weights, i)));
+    lz_host_free(l->ctx, l->seen);
+    lz_weights_close(l->weights);
+    if (l->err.status && err) *err = l->err;
+    return l->err.status;
+}
+
+void lz_loader_release(const lz_weight *rows, int n, void *from) {
+    for (int i = 0; i < n; i++) {
+        lz_array **field = (lz_array **)((char *)from + rows[i].field);
+        lz_release(*field);
+        *field = NULL;
+    }
+}

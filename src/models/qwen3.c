@@ -1,0 +1,173 @@
+/* qwen3.c: Qwen3, layer by layer.
+ *
+ *   T tokens, W width, H query heads, G key heads, d head size, F feed-forward width
+ *
+ * A decoder layer: x += attention(norm(x)); x += mlp(norm(x)). Queries and keys are normed per head and rotated in half-split
+ * pairs; keys must not lie ahead, nor be padding. Padding rows are computed like any other: the picture model reads them. */
+#include "models/qwen3.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "models/config.h"
+#include "models/loader.h"
+
+enum { NONE, V, W, Q, K, D, F, SIZES };
+
+typedef struct layer {
+    lz_array *input_norm, *q, *k, *v, *q_norm, *k_norm, *o, *post_norm, *gate, *up, *down;
+} layer;
+
+struct lz_qwen3 {
+    lz_context *ctx;
+    int64_t width, heads, groups, head_size, layers, vocabulary;
+    double eps, theta;
+    int64_t taps[LZ_QWEN3_MAX_TAPS];
+    int n_taps;
+    lz_array *embed;
+    layer *layer; /* [layers], up to the last tap */
+};
+
+static const lz_weight model_rows[] = {{"embed_tokens.weight", offsetof(lz_qwen3, embed), {V, W}}};
+
+static const lz_weight layer_rows[] = {
+    {"input_layernorm.weight", offsetof(layer, input_norm), {W}},
+    {"self_attn.q_proj.weight", offsetof(layer, q), {Q, W}},
+    {"self_attn.k_proj.weight", offsetof(layer, k), {K, W}},
+    {"self_attn.v_proj.weight", offsetof(layer, v), {K, W}},
+    {"self_attn.q_norm.weight", offsetof(layer, q_norm), {D}},
+    {"self_attn.k_norm.weight", offsetof(layer, k_norm), {D}},
+    {"self_attn.o_proj.weight", offsetof(layer, o), {W, Q}},
+    {"post_attention_layernorm.weight", offsetof(layer, post_norm), {W}},
+    {"mlp.gate_proj.weight", offsetof(layer, gate), {F, W}},
+    {"mlp.up_proj.weight", offsetof(layer, up), {F, W}},
+    {"mlp.down_proj.weight", offsetof(layer, down), {W, F}},
+};
+
+static lz_status read_config(lz_qwen3 *m, const char *folder, int64_t sizes[SIZES], lz_error *err) {
+    lz_config c;
+    lz_status status = lz_config_open(&c, m->ctx, folder, "config.json", err);
+    if (status) return status;
+    m->width = lz_config_int(&c, "hidden_size", LZ_REQUIRED, 1, 1 << 20);
+    m->heads = lz_config_int(&c, "num_attention_heads", LZ_REQUIRED, 1, 4096);
+    m->groups = lz_config_int(&c, "num_key_value_heads", m->heads, 1, 4096);
+    m->head_size = lz_config_int(&c, "head_dim", m->width / m->heads, 2, 512);
+    m->layers = lz_config_int(&c, "num_hidden_layers", LZ_REQUIRED, 1, 4096);
+    m->vocabulary = lz_config_int(&c, "vocab_size", LZ_REQUIRED, 1, 1 << 24);
+    m->eps = lz_config_real(&c, "rms_norm_eps", 1e-6);
+    m->theta = lz_config_real(&c, "rope_theta", 0);
+    if (m->theta == 0) { /* newer files keep it with the other numbers of the rotation */
+        lz_config rope = {.ctx = c.ctx, .path = c.path, .root = json_object_get(c.root, "rope_parameters")};
+        m->theta = lz_config_real(&rope, "rope_theta", 1e6);
+    }
+    int64_t f = lz_config_int(&c, "intermediate_size", LZ_REQUIRED, 1, 1 << 24);
+    if (m->heads % m->groups) lz_config_refuse(&c, "%lld query heads do not share %lld key heads", (long long)m->heads, (long long)m->groups);
+    if (m->head_size % 2) lz_config_refuse(&c, "a head size of %lld is odd", (long long)m->head_size);
+    if (m->taps[m->n_taps - 1] > m->layers)
+        lz_config_refuse(&c, "the picture model reads the state after layer %lld, but there are %lld", (long long)m->taps[m->n_taps - 1], (long long)m->layers);
+    int64_t all[SIZES] = {0, m->vocabulary, m->width, m->heads * m->head_size, m->groups * m->head_size, m->head_size, f};
+    for (int i = 0; i < SIZES; i++) sizes[i] = all[i];
+    if (c.err.status && err) *err = c.err;
+    status = c.err.status;
+    lz_config_close(&c);
+    return status;
+}
+
+lz_qwen3 *lz_qwen3_open(lz_context *ctx, const char *folder, const int64_t *taps, int n_taps, lz_error *err) {
+    lz_qwen3 *m = lz_host_alloc(ctx, sizeof *m);
+    if (!m) {
+        lz_out_of_memory(err, sizeof *m);
+        return NULL;
+    }
+    m->ctx = ctx;
+    m->n_taps = n_taps;
+    for (int i = 0; i < n_taps; i++) m->taps[i] = taps[i];
+    int64_t sizes[SIZES], needed = taps[n_taps - 1];
+    lz_loader l;
+    lz_status status = read_config(m, folder, sizes, err);
+    if (!status) {
+        m->layer = lz_host_alloc(ctx, (size_t)needed * sizeof *m->layer + 1);
+        status = m->layer ? lz_loader_open(&l, ctx, folder, sizes, err) : lz_out_of_memory(err, needed);
+    }
+    if (!status) {
+        char prefix[64];
+        lz_loader_take(&l, "model.", LZ_ROWS(model_rows), m);
+        for (int64_t i = 0; i < m->layers; i++) {
+            snprintf(prefix, sizeof prefix, "model.layers.%lld.", (long long)i);
+            if (i < needed)
+                lz_loader_take(&l, prefix, LZ_ROWS(layer_rows), &m->layer[i]);
+            else
+                lz_loader_skip(&l, prefix);
+        }
+        lz_loader_skip(&l, "model.norm.weight");
+        lz_loader_skip(&l, "lm_head.weight");
+        status = lz_loader_close(&l, err);
+    }
+    if (!status) return m;
+    lz_qwen3_close(m);
+    return NULL;
+}
+
+void lz_qwen3_close(lz_qwen3 *m) {
+    if (!m) return;
+    lz_loader_release(LZ_ROWS(model_rows), m);
+    for (int64_t i = 0; m->layer && i < m->taps[m->n_taps - 1]; i++) lz_loader_release(LZ_ROWS(layer_rows), &m->layer[i]);
+    lz_host_free(m->ctx, m->layer);
+    lz_host_free(m->ctx, m);
+}
+
+int64_t lz_qwen3_width(const lz_qwen3 *m) { return m->width; }
+int64_t lz_qwen3_vocabulary(const lz_qwen3 *m) { return m->vocabulary; }
+
+/* ---- the forward pass ---------------------------------------------------------------------------------------------------- */
+
+/* [t, heads * d] -> [1, heads, t, d] */
+static lz_array *to_heads(lz_array *x, int64_t heads, int64_t head_size) {
+    lz_array *split = lz_reshape(x, LZ_DIMS(1, -1, heads, head_size));
+    return lz_permute(split, LZ_DIMS(0, 2, 1, 3));
+}
+
+static lz_array *attention(const lz_qwen3 *m, const layer *p, lz_array *x, lz_array *cos, lz_array *sin, lz_array *real) {
+    lz_array *q = lz_reshape(lz_linear(x, p->q, NULL), LZ_DIMS(1, -1, m->heads, m->head_size));
+    lz_array *k = lz_reshape(lz_linear(x, p->k, NULL), LZ_DIMS(1, -1, m->groups, m->head_size));
+    lz_array *v = to_heads(lz_linear(x, p->v, NULL), m->groups, m->head_size);
+    q = lz_permute(lz_rms_norm(q, p->q_norm, m->eps), LZ_DIMS(0, 2, 1, 3));
+    k = lz_permute(lz_rms_norm(k, p->k_norm, m->eps), LZ_DIMS(0, 2, 1, 3));
+    q = lz_rope(q, cos, sin, .half_split = true); /* [1, H, T, d] */
+    k = lz_rope(k, cos, sin, .half_split = true); /* [1, G, T, d] */
+    lz_array *a = lz_sdpa(q, k, v, .causal = true, .mask = real);
+    a = lz_reshape(lz_permute(a, LZ_DIMS(0, 2, 1, 3)), LZ_DIMS(-1, m->heads * m->head_size));
+    return lz_linear(a, p->o, NULL); /* [T, W] */
+}
+
+static lz_array *mlp(const layer *p, lz_array *x) {
+    lz_array *gate = lz_silu(lz_linear(x, p->gate, NULL)); /* [T, F] */
+    return lz_linear(lz_mul(gate, lz_linear(x, p->up, NULL)), p->down, NULL);
+}
+
+/* Angles p * theta^(-2j/d), in f64, as [t, d/2]. */
+static void rope_tables(const lz_qwen3 *m, int64_t t, lz_array **cos_table, lz_array **sin_table) {
+    lz_array *position = lz_reshape(lz_arange(m->ctx, 0, (double)t, 1, LZ_F64), LZ_DIMS(t, 1));
+    lz_array *pair = lz_arange(m->ctx, 0, (double)(m->head_size / 2), 1, LZ_F64);
+    lz_array *angle = lz_mul(position, lz_exp(lz_mul(pair, -2 * log(m->theta) / (double)m->head_size)));
+    *cos_table = lz_cast(lz_cos(angle), LZ_F32);
+    *sin_table = lz_cast(lz_sin(angle), LZ_F32);
+}
+
+lz_array *lz_qwen3_features(const lz_qwen3 *m, lz_array *ids, lz_array *real) {
+    lz_scope *scope = lz_scope_begin(m->ctx, "qwen3");
+    int64_t t = lz_size(ids);
+    lz_array *cos, *sin, *taps[LZ_QWEN3_MAX_TAPS];
+    rope_tables(m, t, &cos, &sin);
+    real = lz_reshape(real, LZ_DIMS(1, 1, 1, t));
+    lz_array *x = lz_cast(lz_take(m->embed, ids, 0), LZ_F32); /* [T, W] */
+    for (int64_t i = 0, tap = 0; tap < m->n_taps; i++) {
+        for (; tap < m->n_taps && m->taps[tap] == i; tap++) taps[tap] = x;
+        if (tap == m->n_taps) break;
+        const layer *p = &m->layer[i];
+        x = lz_add(x, attention(m, p, lz_rms_norm(x, p->input_norm, m->eps), cos, sin, real));
+        x = lz_add(x, mlp(p, lz_rms_norm(x, p->post_norm, m->eps)));
+    }
+    return lz_scope_return(scope, lz_concat(taps, m->n_taps, 1));
+}

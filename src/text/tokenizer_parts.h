@@ -1,0 +1,26 @@
+/* tokenizer_parts.h: what tokenizer.c (use) and tokenizer_load.c (files) share. */
+#ifndef LZ_TOKENIZER_PARTS_H
+#define LZ_TOKENIZER_PARTS_H
+
+#include "text/bpe.h"
+#include "text/split.h"
+#include "text/tokenizer.h"
+
+typedef struct lz_added_token {
+    const char *text;
+    size_t bytes;
+    int32_t id;
+} lz_added_token;
+
+struct lz_tokenizer {
+    lz_context *ctx;
+    lz_bpe bpe; /* its table of tokens has the added ones too */
+    lz_splitter *splitter;
+    bool nfc;
+    lz_added_token *added; /* by first byte, and among those the longest first */
+    size_t n_added, added_room;
+    size_t added_from[257]; /* those that begin with byte b are added_from[b] .. added_from[b + 1] - 1 */
+    int64_t pad;
+};
+
+#endif

@@ -5,7 +5,7 @@ DESTDIR ?=
 FUZZ_SECONDS ?= 600
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
-cmake = cmake -G Ninja --log-level=WARNING -Wno-dev -S .
+cmake = cmake -G Ninja --log-level=WARNING -Wno-dev --no-warn-unused-cli -S .
 ninja = ninja --quiet -j $(JOBS)
 sources = $(shell find include src tests examples bench -name '*.[ch]' 2>/dev/null)
 

@@ -1,5 +1,5 @@
 /* bench.c: how fast we are at what image models are made of, beside OpenBLAS and oneDNN in the same process. Uses the
- * public header only. Prints one line for each case and engine, fields parted by tabs, which bench/run turns into a table:
+ * public header only. Prints one line for each case and engine, in fields parted by tabs; bench/run makes a table:
  *
  *     case   engine   unit (GF or GB)   work in that unit   best seconds   median seconds   target
  *
@@ -46,7 +46,7 @@ static double seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- engines taking turns ---------------------------------------------------------------------------------------- */
+/* ---- engines taking turns -------------------------------------------------------------------------------------- */
 
 typedef struct engine {
     const char *name;
@@ -89,7 +89,7 @@ static void hold(contest *c) {
     fflush(stdout);
 }
 
-/* ---- ours -------------------------------------------------------------------------------------------------------- */
+/* ---- ours ------------------------------------------------------------------------------------------------------ */
 
 typedef struct ours {
     lz_context *ctx;
@@ -125,7 +125,7 @@ static lz_array *borrow(lz_context *ctx, lz_dims dims, const float *data) {
     return lz_borrow(ctx, dims, LZ_F32, data, NULL, NULL);
 }
 
-/* ---- linear layers: x [m, k] times w [n, k] transposed ----------------------------------------------------------- */
+/* ---- linear layers: x [m, k] times w [n, k] transposed --------------------------------------------------------- */
 
 typedef struct product {
     int64_t m, k, n;
@@ -264,7 +264,7 @@ static void bench_linear(lz_context *ctx, int64_t m, int64_t k, int64_t n, bool 
     free(x), free(w), free(out);
 }
 
-/* ---- 3x3 convolutions -------------------------------------------------------------------------------------------- */
+/* ---- 3x3 convolutions ------------------------------------------------------------------------------------------ */
 
 static void describe_conv(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
     (void)ctx, (void)user;
@@ -320,7 +320,7 @@ static void bench_conv(lz_context *ctx, int64_t size, int64_t channels) {
     free(x), free(w), free(out);
 }
 
-/* ---- attention: 24 heads of 128 ---------------------------------------------------------------------------------- */
+/* ---- attention: 24 heads of 128 -------------------------------------------------------------------------------- */
 
 static void describe_attention(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
     (void)ctx, (void)user;
@@ -345,7 +345,7 @@ static void bench_attention(lz_context *ctx, int64_t length) {
     for (int i = 0; i < 3; i++) free(data[i]);
 }
 
-/* ---- memory: a fused norm beside a copy of as many bytes ---------------------------------------------------------- */
+/* ---- memory: a fused norm beside a copy of as many bytes ------------------------------------------------------- */
 
 static void describe_norm(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
     (void)ctx, (void)user;
@@ -366,17 +366,15 @@ static void *copy_part(void *arg) {
 
 /* On as many threads as everybody else. */
 static void run_copy(void *state) {
-    copy *c = state, parts[64] = {{0}};
+    copy *c = state, parts[64];
     pthread_t ids[64];
     int n = threads < 64 ? threads : 64;
     for (int i = 0; i < n; i++) {
-        size_t start = c->bytes / (size_t)n * (size_t)i,
-               end = i == n - 1 ? c->bytes : c->bytes / (size_t)n * (size_t)(i + 1);
+        size_t start = c->bytes * (size_t)i / (size_t)n, end = c->bytes * (size_t)(i + 1) / (size_t)n;
         parts[i] = (copy){c->to + start, c->from + start, end - start};
-        if (i > 0 && pthread_create(&ids[i], NULL, copy_part, &parts[i]) != 0) die("no thread");
+        if (pthread_create(&ids[i], NULL, copy_part, &parts[i]) != 0) die("no thread");
     }
-    copy_part(&parts[0]);
-    for (int i = 1; i < n; i++) pthread_join(ids[i], NULL);
+    for (int i = 0; i < n; i++) pthread_join(ids[i], NULL);
 }
 
 static void bench_norm(lz_context *ctx, int64_t rows, int64_t width) {
@@ -399,9 +397,14 @@ static void bench_norm(lz_context *ctx, int64_t rows, int64_t width) {
 
 /* ------------------------------------------------------------------------------------------------------------------ */
 
+static int setting(const char *name, int otherwise) {
+    const char *text = getenv(name);
+    return text ? (int)strtol(text, NULL, 10) : otherwise;
+}
+
 int main(int argc, char **argv) {
-    threads = getenv("LZ_THREADS") ? atoi(getenv("LZ_THREADS")) : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    repeats = getenv("LZ_REPEATS") ? atoi(getenv("LZ_REPEATS")) : 7;
+    threads = setting("LZ_THREADS", (int)sysconf(_SC_NPROCESSORS_ONLN));
+    repeats = setting("LZ_REPEATS", 7);
     if (threads < 1) threads = 1;
     if (repeats < 1 || repeats > MAX_REPEATS) die("LZ_REPEATS must be 1 .. 64");
     only = argc > 1 ? argv[1] : NULL;

@@ -1,4 +1,4 @@
-"""The cases of bench.c in PyTorch, as lines of the same form. Arguments as there: a part of a case's name, or nothing."""
+"""The cases of bench.c in PyTorch, as lines of the same form. Argument as there: a part of a case's name."""
 import os
 import sys
 import time
@@ -22,7 +22,8 @@ def measure(case, unit, work, run):
             run()
             times.append(CLOCK() - start)
     times.sort()
-    print(case, "torch", unit, f"{work:.6g}", f"{times[0]:.6g}", f"{times[len(times) // 2]:.6g}", "", sep="\t", flush=True)
+    numbers = [f"{number:.6g}" for number in (work, times[0], times[len(times) // 2])]
+    print(case, "torch", unit, *numbers, "", sep="\t", flush=True)
 
 
 def linear(m, k, n):

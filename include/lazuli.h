@@ -374,7 +374,106 @@ typedef struct lz_named_array {
 lz_status lz_weights_save(lz_context *ctx, const char *path, const lz_named_array *arrays, int64_t n,
                           const char *const *metadata, lz_error *err);
 
-/* ---- 16. Sugar ------------------------------------------------------------------------------------------------ */
+/* ---- 16. Pictures --------------------------------------------------------------------------------------------- */
+
+/* RGB, row by row. */
+typedef struct lz_image {
+    int64_t width, height;
+    uint8_t *pixels;
+} lz_image;
+/* PNG, JPEG or WebP, told by the content. Alpha is laid over white, 16 bits are rounded to 8, CMYK becomes RGB, and the
+ * orientation a camera noted is applied; colour profiles and gamma are ignored. */
+lz_status lz_image_read(lz_context *ctx, const char *path, lz_image *image, lz_error *err);
+/* By the ending of path: .png, .jpg, .jpeg (quality 95, 4:4:4), .webp (quality 95); whole or not at all, the same bytes every
+ * time. text: key, value, ..., ended by NULL, or NULL; PNG and JPEG keep it. */
+lz_status lz_image_write(lz_context *ctx, const char *path, const lz_image *image, const char *const *text, lz_error *err);
+void lz_image_free(lz_context *ctx, lz_image *image);
+
+/* A model folder as it is published (diffusers layout): model_index.json, tokenizer, text_encoder, transformer, vae. Weights are
+ * mapped, not read. One model may serve several threads. */
+typedef struct lz_model lz_model;
+lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err);
+void lz_model_close(lz_model *model);
+
+typedef struct lz_model_facts {
+    const char *family;   /* "FLUX.2 [klein]" */
+    bool distilled;       /* few steps, guidance built in */
+    int steps;            /* by default */
+    double guidance;      /* by default; 1: none */
+    int64_t token_pixels; /* sides of a picture are multiples of this */
+    int64_t channels;     /* of the latents */
+} lz_model_facts;
+lz_model_facts lz_model_about(const lz_model *model);
+
+/* Through the autoencoder: a picture to latents [1, c, h, w] (the middle of it, in whole tokens) and back. */
+lz_array *lz_encode_image(lz_model *model, const lz_image *image);
+lz_status lz_decode_latents(lz_model *model, lz_array *latents, lz_image *image, lz_error *err);
+
+/* The tokenizer of a model folder, or of its tokenizer/ alone. */
+typedef struct lz_tokenizer lz_tokenizer;
+lz_tokenizer *lz_tokenizer_open(lz_context *ctx, const char *folder, lz_error *err);
+void lz_tokenizer_free(lz_tokenizer *tokenizer);
+lz_status lz_tokenize(const lz_tokenizer *tokenizer, const char *text, size_t bytes, int64_t **ids, int64_t *n, lz_error *err);
+void lz_free_ids(lz_context *ctx, int64_t *ids);
+
+typedef struct lz_progress {
+    const char *stage; /* "text", "encode", "denoise", "decode" */
+    int step, steps;   /* of denoising, from 0 */
+    double done;       /* of this stage or step, 0 to 1 */
+} lz_progress;
+
+#define LZ_MAX_IMAGES 16
+
+typedef struct lz_picture_options {
+    int reserved;
+    const char *prompt;     /* UTF-8; NULL: empty */
+    const char *negative;   /* what guidance leads away from; NULL: empty */
+    int64_t width, height;  /* 0: of the first image, else 1024; cut down to a multiple of the model's token (16) */
+    int steps;              /* 0: the model's own */
+    double guidance;        /* 0: the model's own; above 1 costs two passes; distilled models have it built in */
+    uint64_t seed;          /* the noise torch makes for it */
+    const lz_image *images; /* references to look at */
+    int n_images;
+    double strength;        /* above 0: the first image is where the picture starts; 1 keeps nothing of it */
+    lz_array *noise;        /* [1, c, h, w] f32 in place of the seed's; NULL */
+    bool (*watch)(void *user, const lz_progress *progress); /* false stops it with LZ_CANCELLED; NULL */
+    void *user;
+} lz_picture_options;
+
+/* Arrays are f32, evaluated, and retained until lz_picture_free. */
+typedef struct lz_picture {
+    lz_image image;
+    lz_array *text;    /* [t, e] what the prompt became */
+    lz_array *noise;   /* [1, c, h, w] */
+    lz_array *latents; /* [1, c, h, w] the last ones, normalised */
+    lz_array *pixels;  /* [1, 3, height, width] in 0..1, before rounding */
+    int steps;
+    double guidance;   /* 1: none */
+    double text_seconds, encode_seconds, denoise_seconds, decode_seconds;
+    double step_seconds[128]; /* of the first steps */
+    lz_context *ctx;
+} lz_picture;
+/* A picture that is not a number, or flat, is an error. */
+lz_status lz_generate_with(lz_model *model, const lz_picture_options *options, lz_picture *picture, lz_error *err);
+#define lz_generate(model, picture, err, ...)                                                                          \
+    lz_generate_with(model, &(lz_picture_options){.reserved = 0, __VA_ARGS__}, picture, err)
+void lz_picture_free(lz_picture *picture);
+
+/* What a picture will take, before anything runs. */
+typedef struct lz_stage_plan {
+    const char *stage;
+    int64_t bytes; /* intermediates and results at once */
+    double flops;
+} lz_stage_plan;
+typedef struct lz_picture_plan {
+    lz_stage_plan stages[4];
+    int n_stages;
+    int64_t peak_bytes, weight_bytes;
+    double flops;
+} lz_picture_plan;
+lz_status lz_plan_picture(lz_model *model, const lz_picture_options *options, lz_picture_plan *plan, lz_error *err);
+
+/* ---- 17. Sugar ------------------------------------------------------------------------------------------------ */
 
 /* A number as the second argument of a binary op. */
 lz_array *lz_add_number(lz_array *a, double b);

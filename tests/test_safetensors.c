@@ -1,5 +1,5 @@
-/* test_safetensors.c: files of weights: what others wrote, what we write, and what nobody should have written. The Python
- * fixtures come from tools/oracle/safetensors_fixture.py, which also tells the rule for their numbers. */
+/* test_safetensors.c: files of weights: what others wrote, what we write, and what nobody should have written. The
+ * Python fixtures come from tools/oracle/safetensors_fixture.py, which also tells the rule for their numbers. */
 #include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ static lz_array *made_by_rule(lz_context *ctx, lz_dims dims, lz_dtype dtype) {
     return lz_cast(lz_from(ctx, dims, LZ_F32, numbers), dtype);
 }
 
-/* ---- a folder of our own ------------------------------------------------------------------------------------------ */
+/* ---- a folder of our own ----------------------------------------------------------------------------------------- */
 
 static char folder[256];
 
@@ -92,7 +92,7 @@ static void write_tensors(const char *name, const char *header, size_t data) {
     write_bytes(name, file, build(file, header, data));
 }
 
-/* ---- files of others ---------------------------------------------------------------------------------------------- */
+/* ---- files of others --------------------------------------------------------------------------------------------- */
 
 static void reads_what_python_wrote(void) {
     lz_context *ctx = lz_open(.threads = 1);
@@ -155,9 +155,9 @@ static void reads_shards(void) {
     lz_close(ctx);
 }
 
-/* ---- files of ours ------------------------------------------------------------------------------------------------ */
+/* ---- files of ours ----------------------------------------------------------------------------------------------- */
 
-/* 0: the interpreter of LZ_PYTHON (python3) read the file and found it right; 1: it did not; -1: it lacks the packages. */
+/* 0: the interpreter of LZ_PYTHON (python3) read the file and found it right; 1: it did not; -1: it has no packages. */
 static int ask_python(const char *file) {
     const char *python = getenv("LZ_PYTHON");
     char command[1400];
@@ -301,7 +301,7 @@ static void unaligned_data_is_copied(void) {
     lz_close(ctx);
 }
 
-/* ---- what nobody should have written ------------------------------------------------------------------------------ */
+/* ---- what nobody should have written ----------------------------------------------------------------------------- */
 
 /* Single quotes stand for double ones. */
 static const struct {
@@ -448,7 +448,7 @@ static void bools_are_checked(void) {
     lz_close(ctx);
 }
 
-/* ---- indexes and folders ------------------------------------------------------------------------------------------ */
+/* ---- indexes and folders ----------------------------------------------------------------------------------------- */
 
 #define ONE_TENSOR(name) "{\"" name "\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}"
 
@@ -527,7 +527,7 @@ static void folders(void) {
     lz_close(ctx);
 }
 
-/* ---- saving that fails -------------------------------------------------------------------------------------------- */
+/* ---- saving that fails ------------------------------------------------------------------------------------------- */
 
 static void failed_saves_leave_nothing(void) {
     lz_context *ctx = lz_open(.threads = 1);
@@ -577,7 +577,7 @@ static void failed_saves_leave_nothing(void) {
     lz_close(ctx);
 }
 
-/* ---- memory that runs out ----------------------------------------------------------------------------------------- */
+/* ---- memory that runs out ---------------------------------------------------------------------------------------- */
 
 typedef struct meter {
     int64_t left, alive; /* allocations until they fail; not yet freed */

@@ -257,3 +257,4 @@ char *lz_text_take(lz_text *text, lz_error *err) {
 }
 
 void lz_free_text(lz_context *ctx, char *text) { lz_host_free(ctx, text); }
+void lz_free_ids(lz_context *ctx, int64_t *ids) { lz_host_free(ctx, ids); }

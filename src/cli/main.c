@@ -1,7 +1,7 @@
 /* main.c: the command line. It calls lazuli.h like any other program would, and is the only place that prints.
  *
- * Commands and options are the two tables at the end of their sections; the help is printed from them. Exit codes: 0 done,
- * 1 failed (one sentence on stderr says why), 2 not understood. */
+ * Commands and options are two tables, and the help is printed from them. Exit codes: 0 done, 1 failed (one sentence on
+ * stderr says why), 2 not understood. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ __attribute__((format(printf, 2, 3))) static int fail(int code, const char *form
     return code;
 }
 
-/* ---- devices ------------------------------------------------------------------------------------------------------ */
+/* ---- devices ----------------------------------------------------------------------------------------------------- */
 
 static int devices(const arguments *args) {
     (void)args;
@@ -49,7 +49,7 @@ static int devices(const arguments *args) {
     return DONE;
 }
 
-/* ---- tensors ------------------------------------------------------------------------------------------------------ */
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
 typedef struct listing {
     lz_weights *weights;
@@ -156,7 +156,7 @@ static int tensors(const arguments *args) {
     return code;
 }
 
-/* ---- commands and options ----------------------------------------------------------------------------------------- */
+/* ---- commands and options ---------------------------------------------------------------------------------------- */
 
 static const struct command {
     const char *name, *takes, *help;

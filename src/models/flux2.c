@@ -169,7 +169,9 @@ lz_flux2_time lz_flux2_modulation(const lz_flux2 *m, lz_array *sigmas) {
     lz_scope *scope = lz_scope_begin(m->ctx, "modulation");
     int64_t half = m->time_channels / 2;
     lz_array *tau = lz_reshape(lz_mul(sigmas, 1000.0), LZ_DIMS(-1, 1));
-    lz_array *omega = lz_exp(lz_mul(lz_arange(m->ctx, 0, (double)half, 1, LZ_F32), -log(10000) / (double)half));
+    /* Angles reach 1000, where the last bit of a frequency is 6e-5 of a turn: frequencies are rounded as torch rounds them. */
+    lz_array *exponent = lz_mul(lz_arange(m->ctx, 0, (double)half, 1, LZ_F32), -log(10000) / (double)half);
+    lz_array *omega = lz_cast(lz_exp(lz_cast(exponent, LZ_F64)), LZ_F32);
     lz_array *angle = lz_mul(tau, omega);                                                  /* [n, half] */
     lz_array *wave = lz_concat((lz_array *[]){lz_cos(angle), lz_sin(angle)}, 2, 1);        /* [n, time_channels], cosines first */
     lz_array *c = lz_linear(lz_silu(lz_linear(wave, m->time_in, NULL)), m->time_out, NULL); /* [n, D] */
@@ -186,15 +188,6 @@ lz_flux2_time lz_flux2_modulation(const lz_flux2 *m, lz_array *sigmas) {
     lz_scope_keep(scope, time.out);
     lz_scope_end(scope);
     return time;
-}
-
-lz_flux2_time lz_flux2_time_row(lz_flux2_time all, int64_t row) {
-    return (lz_flux2_time){
-        .image = lz_slice(all.image, 0, row, row + 1, 1),
-        .text = lz_slice(all.text, 0, row, row + 1, 1),
-        .single = lz_slice(all.single, 0, row, row + 1, 1),
-        .out = lz_slice(all.out, 0, row, row + 1, 1),
-    };
 }
 
 /* Each axis of the place turns its own share of the head's pairs. */

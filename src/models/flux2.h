@@ -16,7 +16,6 @@ typedef struct lz_flux2_time {
     lz_array *image, *text, *single, *out; /* [n, 6D], [n, 6D], [n, 3D], [n, 2D] */
 } lz_flux2_time;
 lz_flux2_time lz_flux2_modulation(const lz_flux2 *m, lz_array *sigmas); /* [n] f32 */
-lz_flux2_time lz_flux2_time_row(lz_flux2_time all, int64_t row);
 
 /* What depends on the size alone. A token's place is four numbers: image, row, column, text position. */
 typedef struct lz_flux2_place {

@@ -107,7 +107,7 @@ lz_status lz_tokenize(const lz_tokenizer *t, const char *text, size_t bytes, int
     if (bad >= 0) return lz_fail(err, LZ_BAD_ARGUMENT, "the prompt is not valid UTF-8 at byte %lld", (long long)bad);
 
     encoder e = {.t = t, .err = err};
-    lz_status status = reserve_ids(&e, bytes / 4); /* so that *ids is there even for no text at all */
+    lz_status status = reserve_ids(&e, bytes / 4 + 1); /* so that *ids is there even for no text at all */
     if (status == LZ_OK) status = encode_text(&e, text, bytes);
     lz_bpe_scratch_free(&t->bpe, &e.scratch);
     if (status != LZ_OK) {

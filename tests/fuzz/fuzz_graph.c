@@ -1,7 +1,7 @@
-/* fuzz_graph.c: bytes are a program. Each step reads an op, picks its arrays from those made before and pushes the result;
- * a call that the library refuses pushes nothing. The same program is described twice, on a context that fuses and on one
- * that does not. Both must agree on what is an error, and in f32 (and the exact types) on every bit. When the scope ends
- * nothing may be left in memory.
+/* fuzz_graph.c: bytes are a program. Each step reads an op, picks its arrays from those made before and pushes the
+ * result; a call that the library refuses pushes nothing. The same program is described twice, on a context that fuses
+ * and on one that does not. Both must agree on what is an error, and in f32 (and the exact types) on every bit. When the
+ * scope ends nothing may be left in memory.
  *
  * 16-bit types take part, but what comes from them is not compared: there fusion may keep more digits. */
 #include <stdio.h>

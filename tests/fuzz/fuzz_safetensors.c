@@ -1,4 +1,4 @@
-/* fuzz_safetensors.c: any bytes are a safetensors file or an error, and what is listed can be read to its last element. */
+/* fuzz_safetensors.c: any bytes are a safetensors file or an error, and what is listed can be read to its end. */
 #include <stdlib.h>
 
 #include "io/safetensors.h"

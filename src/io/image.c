@@ -1,0 +1,116 @@
+/* image.c: see image.h. The formats themselves are in png.c, jpeg.c and webp.c, resizing is in resize.c. */
+#include "io/image.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "io/image_codec.h"
+
+static const lz_image_codec *const codecs[] = {&lz_png_codec, &lz_jpeg_codec, &lz_webp_codec};
+enum { CODECS = sizeof codecs / sizeof *codecs };
+
+/* ---- what the formats share -------------------------------------------------------------------------------------- */
+
+lz_status lz_image_make(lz_context *ctx, const char *path, int64_t width, int64_t height, lz_image *out,
+                        lz_error *err) {
+    *out = (lz_image){.width = width, .height = height};
+    if (width < 1 || height < 1) return lz_fail(err, LZ_BAD_FILE, "%s: the picture has no pixels", LZ_SHOW_TEXT(path));
+    if (width > LZ_IMAGE_MAX_SIDE || height > LZ_IMAGE_MAX_SIDE || width * height * 3 > LZ_IMAGE_MAX_BYTES)
+        return lz_fail(err, LZ_BAD_FILE,
+                       "%s: the picture has %lld x %lld pixels; the most is %d a side and %lld in all",
+                       LZ_SHOW_TEXT(path), (long long)width, (long long)height, LZ_IMAGE_MAX_SIDE,
+                       (long long)(LZ_IMAGE_MAX_BYTES / 3));
+    out->pixels = lz_host_alloc(ctx, (size_t)(width * height * 3));
+    return out->pixels ? LZ_OK : lz_out_of_memory(err, width * height * 3);
+}
+
+void lz_image_over_white(const uint8_t *rgba, int64_t n, uint8_t *rgb) {
+    for (; n > 0; n--, rgba += 4, rgb += 3) {
+        int alpha = rgba[3];
+        for (int c = 0; c < 3; c++) rgb[c] = (uint8_t)((rgba[c] * alpha + 255 * (255 - alpha) + 127) / 255);
+    }
+}
+
+void lz_image_free(lz_context *ctx, lz_image *image) {
+    if (!image) return;
+    lz_host_free(ctx, image->pixels);
+    *image = (lz_image){.width = 0};
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+lz_status lz_image_read_memory(lz_context *ctx, const char *name, const void *data, int64_t bytes, lz_image *out,
+                               lz_error *err) {
+    if (!ctx || !name || !out || bytes < 0 || (bytes && !data))
+        return lz_fail(err, LZ_BAD_ARGUMENT, "lz_image_read: an argument is NULL");
+    *out = (lz_image){.width = 0};
+    for (int i = 0; i < CODECS; i++) {
+        if (!codecs[i]->recognise(data, (size_t)bytes)) continue;
+        lz_status status = codecs[i]->read(ctx, name, data, (size_t)bytes, out, err);
+        if (status != LZ_OK) lz_image_free(ctx, out);
+        return status;
+    }
+    return lz_fail(err, LZ_BAD_FILE, "%s: is neither a PNG nor a JPEG nor a WebP picture", LZ_SHOW_TEXT(name));
+}
+
+lz_status lz_image_read(lz_context *ctx, const char *path, lz_image *out, lz_error *err) {
+    if (!ctx || !path || !out) return lz_fail(err, LZ_BAD_ARGUMENT, "lz_image_read: an argument is NULL");
+    *out = (lz_image){.width = 0};
+    lz_error why;
+    lz_mapping *map = lz_map_file(ctx, path, &why);
+    if (!map) {
+        if (err) *err = why;
+        return why.status;
+    }
+    lz_status status = lz_image_read_memory(ctx, path, map->data, map->bytes, out, err);
+    lz_mapping_release(map);
+    return status;
+}
+
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
+
+static const lz_image_codec *codec_by_name(const char *path) {
+    const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
+    for (int i = 0; dot && i < CODECS; i++)
+        for (int k = 0; k < 2 && codecs[i]->extensions[k]; k++)
+            if (strcasecmp(dot, codecs[i]->extensions[k]) == 0) return codecs[i];
+    return NULL;
+}
+
+/* PNG's rules for a key, and UTF-8 is left to the reader. */
+static lz_status check_text(const char *path, const char *const *text, lz_error *err) {
+    for (; text && text[0]; text += 2) {
+        size_t n = strlen(text[0]);
+        bool printable = n >= 1 && n <= 79;
+        for (const char *c = text[0]; *c; c++) printable = printable && *c >= 32 && *c < 127;
+        if (!printable)
+            return lz_fail(err, LZ_BAD_ARGUMENT, "%s: the key '%s' is not 1 to 79 printable ASCII characters",
+                           LZ_SHOW_TEXT(path), LZ_SHOW_TEXT(text[0]));
+        if (!text[1])
+            return lz_fail(err, LZ_BAD_ARGUMENT, "%s: the key '%s' has no value", LZ_SHOW_TEXT(path), text[0]);
+    }
+    return LZ_OK;
+}
+
+lz_status lz_image_write(lz_context *ctx, const char *path, const lz_image *image, const char *const *text,
+                         lz_error *err) {
+    if (!ctx || !path || !image || !image->pixels)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "lz_image_write: an argument is NULL");
+    const lz_image_codec *codec = codec_by_name(path);
+    if (!codec)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "%s: the name of a picture must end in .png, .jpg or .webp",
+                       LZ_SHOW_TEXT(path));
+    if (image->width < 1 || image->height < 1 || image->width > codec->max_side || image->height > codec->max_side)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "%s: %lld x %lld pixels; sides of a picture of this kind are 1 to %lld",
+                       LZ_SHOW_TEXT(path), (long long)image->width, (long long)image->height,
+                       (long long)codec->max_side);
+    lz_status status = check_text(path, text, err);
+    if (status != LZ_OK) return status;
+
+    lz_writer to;
+    status = lz_writer_open(&to, ctx, path, err);
+    if (status == LZ_OK) status = codec->write(&to, image, text, err);
+    if (status == LZ_OK) status = lz_writer_commit(&to, err);
+    lz_writer_discard(&to);
+    return status;
+}

@@ -1,0 +1,29 @@
+/* image_codec.h: what image.c and the formats (png.c, jpeg.c, webp.c) share. A format is one lz_image_codec; image.c has the
+ * list of them, does what they have in common, and calls them with arguments that are already checked. */
+#ifndef LZ_IMAGE_CODEC_H
+#define LZ_IMAGE_CODEC_H
+
+#include "io/file.h"
+#include "io/image.h"
+
+typedef struct lz_image_codec {
+    const char *extensions[2];
+    int64_t max_side; /* that can be written */
+    bool (*recognise)(const uint8_t *data, size_t bytes);
+    /* On failure *out may hold pixels; the caller frees them. */
+    lz_status (*read)(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, lz_image *out,
+                      lz_error *err);
+    lz_status (*write)(lz_writer *to, const lz_image *image, const char *const *text, lz_error *err);
+} lz_image_codec;
+
+extern const lz_image_codec lz_png_codec, lz_jpeg_codec, lz_webp_codec;
+
+/* Pixels for a picture of this size, or an error when it is none or too large. path: for the error. */
+lz_status lz_image_make(lz_context *ctx, const char *path, int64_t width, int64_t height, lz_image *out, lz_error *err);
+
+/* n pixels of RGBA over white. */
+void lz_image_over_white(const uint8_t *rgba, int64_t n, uint8_t *rgb);
+
+#define LZ_IMAGE_DAMAGED "the picture is damaged"
+
+#endif

@@ -1,0 +1,148 @@
+/* png.c: PNG, by libpng. Its way to report an error is a jump over our frames, so everything that must be freed is in the
+ * job, which the function that calls setjmp does not own. */
+#include <png.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "io/image_codec.h"
+
+typedef struct job {
+    lz_context *ctx;
+    png_structp png;
+    png_infop info;
+    char message[100]; /* of the error that jumped */
+    bool no_memory;
+    lz_error *err;
+    /* reading */
+    const char *path;
+    const uint8_t *data;
+    size_t bytes, at;
+    uint8_t *rgba; /* what is to be composited; NULL: there is no alpha */
+    /* writing */
+    lz_writer *to;
+    lz_status status; /* of to */
+} job;
+
+static void on_error(png_structp png, png_const_charp message) {
+    job *j = png_get_error_ptr(png);
+    snprintf(j->message, sizeof j->message, "%s", message);
+    png_longjmp(png, 1);
+}
+
+static void on_warning(png_structp png, png_const_charp message) { (void)png, (void)message; }
+
+static png_voidp allocate(png_structp png, png_alloc_size_t bytes) {
+    job *j = png_get_mem_ptr(png);
+    void *memory = lz_host_alloc(j->ctx, bytes);
+    j->no_memory = j->no_memory || !memory;
+    return memory;
+}
+
+static void release(png_structp png, png_voidp memory) { lz_host_free(((job *)png_get_mem_ptr(png))->ctx, memory); }
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+static bool recognise(const uint8_t *data, size_t bytes) { return bytes >= 8 && png_sig_cmp(data, 0, 8) == 0; }
+
+static void read_bytes(png_structp png, png_bytep to, size_t bytes) {
+    job *j = png_get_io_ptr(png);
+    if (bytes > j->bytes - j->at) png_error(png, "it ends too early");
+    memcpy(to, j->data + j->at, bytes);
+    j->at += bytes;
+}
+
+/* Deflate packs at most 1032 to 1. A small file that claims to be huge is refused before memory is taken for it. */
+static bool can_hold(const job *j, int64_t height) {
+    return (int64_t)png_get_rowbytes(j->png, j->info) * height / 1032 <= (int64_t)j->bytes;
+}
+
+static lz_status decode(job *j, lz_image *out) {
+    if (setjmp(png_jmpbuf(j->png))) {
+        if (j->no_memory) return lz_out_of_memory(j->err, 0);
+        return lz_fail(j->err, LZ_BAD_FILE, "%s: " LZ_IMAGE_DAMAGED ": %s", LZ_SHOW_TEXT(j->path), j->message);
+    }
+    png_set_read_fn(j->png, j, read_bytes);
+    png_set_user_limits(j->png, PNG_UINT_31_MAX, PNG_UINT_31_MAX); /* lz_image_make has its own, and says so */
+    png_read_info(j->png, j->info);
+    int64_t width = png_get_image_width(j->png, j->info), height = png_get_image_height(j->png, j->info);
+    if (width <= LZ_IMAGE_MAX_SIDE && height <= LZ_IMAGE_MAX_SIDE && !can_hold(j, height))
+        png_error(j->png, "it is too short for its size");
+    lz_status status = lz_image_make(j->ctx, j->path, width, height, out, j->err);
+    if (status != LZ_OK) return status;
+
+    png_set_expand(j->png); /* palettes, few bits, tRNS */
+    png_set_scale_16(j->png);
+    png_set_gray_to_rgb(j->png);
+    int passes = png_set_interlace_handling(j->png);
+    png_read_update_info(j->png, j->info);
+    int64_t channels = png_get_channels(j->png, j->info);
+    if (channels == 4) {
+        j->rgba = lz_host_alloc(j->ctx, (size_t)(width * height * 4));
+        if (!j->rgba) return lz_out_of_memory(j->err, width * height * 4);
+    }
+    uint8_t *rows = j->rgba ? j->rgba : out->pixels;
+    for (int pass = 0; pass < passes; pass++)
+        for (int64_t y = 0; y < height; y++) png_read_row(j->png, rows + y * width * channels, NULL);
+    png_read_end(j->png, NULL); /* the checksum of the last pixels is behind them */
+    if (j->rgba) lz_image_over_white(j->rgba, width * height, out->pixels);
+    return LZ_OK;
+}
+
+static lz_status read_png(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, lz_image *out,
+                          lz_error *err) {
+    job j = {.ctx = ctx, .path = path, .data = data, .bytes = bytes, .err = err};
+    j.png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &j, on_error, on_warning, &j, allocate, release);
+    j.info = j.png ? png_create_info_struct(j.png) : NULL;
+    lz_status status = j.info ? decode(&j, out) : lz_out_of_memory(err, 0);
+    png_destroy_read_struct(&j.png, &j.info, NULL);
+    lz_host_free(ctx, j.rgba);
+    return status;
+}
+
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
+
+static void write_bytes(png_structp png, png_bytep data, size_t bytes) {
+    job *j = png_get_io_ptr(png);
+    j->status = lz_writer_add(j->to, data, (int64_t)bytes, j->err);
+    if (j->status != LZ_OK) png_error(png, "");
+}
+
+static void flush_nothing(png_structp png) { (void)png; }
+
+/* tEXt is Latin-1, iTXt UTF-8; ASCII is both, and more programs show tEXt. */
+static void add_text(job *j, const char *key, const char *value) {
+    bool ascii = true;
+    for (const char *c = value; *c; c++) ascii = ascii && (unsigned char)*c < 128;
+    png_text text = {.compression = ascii ? PNG_TEXT_COMPRESSION_NONE : PNG_ITXT_COMPRESSION_NONE,
+                     .key = (char *)key,
+                     .text = (char *)value};
+    png_set_text(j->png, j->info, &text, 1);
+}
+
+static lz_status encode(job *j, const lz_image *image, const char *const *text) {
+    if (setjmp(png_jmpbuf(j->png))) {
+        if (j->status != LZ_OK) return j->status;
+        if (j->no_memory) return lz_out_of_memory(j->err, 0);
+        return lz_fail(j->err, LZ_BAD_ARGUMENT, "%s: cannot be made a PNG: %s", LZ_SHOW_TEXT(j->to->path), j->message);
+    }
+    png_set_write_fn(j->png, j, write_bytes, flush_nothing);
+    png_set_IHDR(j->png, j->info, (png_uint_32)image->width, (png_uint_32)image->height, 8, PNG_COLOR_TYPE_RGB,
+                 PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+    for (; text && text[0]; text += 2) add_text(j, text[0], text[1]);
+    png_write_info(j->png, j->info);
+    for (int64_t y = 0; y < image->height; y++) png_write_row(j->png, image->pixels + y * image->width * 3);
+    png_write_end(j->png, NULL);
+    return LZ_OK;
+}
+
+static lz_status write_png(lz_writer *to, const lz_image *image, const char *const *text, lz_error *err) {
+    job j = {.ctx = to->ctx, .to = to, .err = err};
+    j.png = png_create_write_struct_2(PNG_LIBPNG_VER_STRING, &j, on_error, on_warning, &j, allocate, release);
+    j.info = j.png ? png_create_info_struct(j.png) : NULL;
+    lz_status status = j.info ? encode(&j, image, text) : lz_out_of_memory(err, 0);
+    png_destroy_write_struct(&j.png, &j.info);
+    return status;
+}
+
+const lz_image_codec lz_png_codec = {{".png"}, LZ_IMAGE_MAX_SIDE, recognise, read_png, write_png};

@@ -1,0 +1,141 @@
+/* resize.c: Lanczos, with the arithmetic of Pillow (src/libImaging/Resample.c), so that a picture prepared here is bit for
+ * bit the one the models' own code prepares: weights in double, rounded to fixed point with 22 bits; first all rows are
+ * made as wide as wanted, and rounded to 8 bits, then all columns as high. */
+#include <math.h>
+#include <string.h>
+
+#include "io/image_codec.h"
+
+enum { BITS = 32 - 8 - 2 }; /* for 8 bits of pixel and 2 of sums outside 0 .. 255: Lanczos has negative weights */
+#define SUPPORT 3.0
+
+/* For each place of the output: where the input it depends on begins, how much that is, and with what weights. */
+typedef struct kernel {
+    int64_t room; /* weights of one place */
+    int32_t *first, *count, *weights;
+} kernel;
+
+static double sinc(double x) { return x == 0.0 ? 1.0 : sin(x * M_PI) / (x * M_PI); }
+
+static double lanczos(double x) { return x >= -SUPPORT && x < SUPPORT ? sinc(x) * sinc(x / SUPPORT) : 0.0; }
+
+/* The weights of one place, in double; returns how many. */
+static int32_t weigh(int64_t from, double scale, int64_t place, int32_t *first, double *weights) {
+    double stretch = scale < 1.0 ? 1.0 : scale, support = SUPPORT * stretch, inverse = 1.0 / stretch;
+    double center = ((double)place + 0.5) * scale;
+    int64_t begin = (int64_t)(center - support + 0.5), end = (int64_t)(center + support + 0.5);
+    if (begin < 0) begin = 0;
+    if (end > from) end = from;
+    double sum = 0.0;
+    for (int64_t i = begin; i < end; i++) {
+        weights[i - begin] = lanczos(((double)i - center + 0.5) * inverse);
+        sum += weights[i - begin];
+    }
+    for (int64_t i = 0; i < end - begin; i++)
+        if (sum != 0.0) weights[i] /= sum;
+    *first = (int32_t)begin;
+    return (int32_t)(end - begin);
+}
+
+static void kernel_free(lz_context *ctx, kernel *k) {
+    lz_host_free(ctx, k->first);
+    lz_host_free(ctx, k->count);
+    lz_host_free(ctx, k->weights);
+}
+
+static bool kernel_make(lz_context *ctx, kernel *k, int64_t from, int64_t to) {
+    double scale = (double)from / (double)to;
+    k->room = (int64_t)ceil(SUPPORT * (scale < 1.0 ? 1.0 : scale)) * 2 + 1;
+    k->first = lz_host_alloc(ctx, (size_t)to * sizeof *k->first);
+    k->count = lz_host_alloc(ctx, (size_t)to * sizeof *k->count);
+    k->weights = lz_host_alloc(ctx, (size_t)(to * k->room) * sizeof *k->weights);
+    double *exact = lz_host_alloc(ctx, (size_t)k->room * sizeof *exact);
+    bool good = k->first && k->count && k->weights && exact;
+    for (int64_t place = 0; good && place < to; place++) {
+        k->count[place] = weigh(from, scale, place, &k->first[place], exact);
+        for (int32_t i = 0; i < k->count[place]; i++)
+            k->weights[place * k->room + i] = (int32_t)(exact[i] * (1 << BITS) + (exact[i] < 0 ? -0.5 : 0.5));
+    }
+    lz_host_free(ctx, exact);
+    return good;
+}
+
+static uint8_t round_to_byte(int32_t sum) {
+    int32_t value = sum >> BITS; /* sums start at one half */
+    return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
+}
+
+static void resize_row(const kernel *k, const uint8_t *in, uint8_t *out, int64_t width) {
+    for (int64_t x = 0; x < width; x++, out += 3) {
+        const int32_t *weight = k->weights + x * k->room;
+        const uint8_t *pixel = in + (int64_t)k->first[x] * 3;
+        int32_t r = 1 << (BITS - 1), g = r, b = r;
+        for (int32_t i = 0; i < k->count[x]; i++, pixel += 3) {
+            r += pixel[0] * weight[i];
+            g += pixel[1] * weight[i];
+            b += pixel[2] * weight[i];
+        }
+        out[0] = round_to_byte(r);
+        out[1] = round_to_byte(g);
+        out[2] = round_to_byte(b);
+    }
+}
+
+/* in: the first row that counts, sums: one row of them. */
+static void mix_rows(const int32_t *weights, int32_t n, const uint8_t *in, uint8_t *out, int64_t row, int32_t *sums) {
+    for (int64_t x = 0; x < row; x++) sums[x] = 1 << (BITS - 1);
+    for (int32_t i = 0; i < n; i++, in += row)
+        for (int64_t x = 0; x < row; x++) sums[x] += in[x] * weights[i];
+    for (int64_t x = 0; x < row; x++) out[x] = round_to_byte(sums[x]);
+}
+
+static lz_status make_wide(lz_context *ctx, const lz_image *in, lz_image *out, lz_error *err) {
+    kernel k = {.room = 0};
+    bool good = kernel_make(ctx, &k, in->width, out->width);
+    for (int64_t y = 0; good && y < in->height; y++)
+        resize_row(&k, in->pixels + y * in->width * 3, out->pixels + y * out->width * 3, out->width);
+    kernel_free(ctx, &k);
+    return good ? LZ_OK : lz_out_of_memory(err, out->width);
+}
+
+static lz_status make_high(lz_context *ctx, const lz_image *in, lz_image *out, lz_error *err) {
+    int64_t row = in->width * 3;
+    kernel k = {.room = 0};
+    int32_t *sums = lz_host_alloc(ctx, (size_t)row * sizeof *sums);
+    bool good = sums && kernel_make(ctx, &k, in->height, out->height);
+    for (int64_t y = 0; good && y < out->height; y++)
+        mix_rows(k.weights + y * k.room, k.count[y], in->pixels + k.first[y] * row, out->pixels + y * row, row, sums);
+    kernel_free(ctx, &k);
+    lz_host_free(ctx, sums);
+    return good ? LZ_OK : lz_out_of_memory(err, row * (int64_t)sizeof *sums);
+}
+
+lz_status lz_image_resize(lz_context *ctx, const lz_image *in, int64_t width, int64_t height, lz_image *out,
+                          lz_error *err) {
+    if (!ctx || !in || !in->pixels || !out)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "lz_image_resize: an argument is NULL");
+    *out = (lz_image){.width = 0};
+    bool fits = in->width > 0 && in->width <= LZ_IMAGE_MAX_SIDE && in->height > 0 && in->height <= LZ_IMAGE_MAX_SIDE &&
+                width > 0 && width <= LZ_IMAGE_MAX_SIDE && height > 0 && height <= LZ_IMAGE_MAX_SIDE &&
+                width * height * 3 <= LZ_IMAGE_MAX_BYTES &&
+                width * in->height * 3 <= LZ_IMAGE_MAX_BYTES; /* what is between the two passes */
+    if (!fits)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "a picture of %lld x %lld pixels cannot be made one of %lld x %lld",
+                       (long long)in->width, (long long)in->height, (long long)width, (long long)height);
+
+    lz_image wide = {.width = 0};
+    lz_status status = lz_image_make(ctx, "resized picture", width, in->height, &wide, err);
+    if (status == LZ_OK && width == in->width)
+        memcpy(wide.pixels, in->pixels, (size_t)(width * in->height * 3));
+    else if (status == LZ_OK)
+        status = make_wide(ctx, in, &wide, err);
+    if (status == LZ_OK && height == in->height) {
+        *out = wide;
+        return LZ_OK;
+    }
+    if (status == LZ_OK) status = lz_image_make(ctx, "resized picture", width, height, out, err);
+    if (status == LZ_OK) status = make_high(ctx, &wide, out, err);
+    lz_image_free(ctx, &wide);
+    if (status != LZ_OK) lz_image_free(ctx, out);
+    return status;
+}

@@ -1,0 +1,203 @@
+/* flux2_klein.c: FLUX.2 [klein] as a family: Qwen3 features, the FLUX.2 transformer and autoencoder, and how they are used. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "io/file.h"
+#include "models/flux2.h"
+#include "models/flux2_vae.h"
+#include "models/qwen3.h"
+#include "pipeline/family.h"
+
+typedef struct klein {
+    lz_context *ctx;
+    char *text_folder;
+    lz_tokenizer *tokenizer;
+    lz_flux2 *transformer;
+    lz_flux2_vae *vae;
+    int64_t layers[LZ_QWEN3_MAX_TAPS], text_length, pad;
+    int n_layers;
+    bool distilled;
+} klein;
+
+/* ---- opening ---------------------------------------------------------------------------------------------------------------- */
+
+static void close_klein(void *model) {
+    klein *m = model;
+    if (!m) return;
+    lz_flux2_vae_close(m->vae);
+    lz_flux2_close(m->transformer);
+    lz_tokenizer_free(m->tokenizer);
+    lz_host_free(m->ctx, m->text_folder);
+    lz_host_free(m->ctx, m);
+}
+
+/* Keys that diffusers takes as arguments of the call, and ignores here: 9, 18, 27 of 512 tokens where they are not given. */
+static lz_status read_index(klein *m, lz_config *index, lz_error *err) {
+    m->distilled = lz_config_bool(index, "is_distilled", false);
+    m->text_length = lz_config_int(index, "max_sequence_length", 512, 1, 1 << 20);
+    m->n_layers = lz_config_ints(index, "text_encoder_out_layers", m->layers, LZ_QWEN3_MAX_TAPS, 0, 4096);
+    for (int i = 1; i < m->n_layers; i++)
+        if (m->layers[i] < m->layers[i - 1]) lz_config_refuse(index, "'text_encoder_out_layers' must ascend");
+    if (!m->n_layers)
+        for (m->n_layers = 0; m->n_layers < 3; m->n_layers++) m->layers[m->n_layers] = 9 * (m->n_layers + 1);
+    if (index->err.status && err) *err = index->err;
+    return index->err.status;
+}
+
+/* The parts must fit each other; said here, not as a failed product in the middle of a picture. */
+static lz_status check_fit(klein *m, const char *folder, lz_error *err) {
+    if (lz_flux2_channels(m->transformer) != lz_flux2_vae_channels(m->vae))
+        return lz_fail(err, LZ_BAD_FILE, "%s: the transformer has %lld latent channels and the autoencoder %lld: they are of two models", LZ_SHOW_TEXT(folder),
+                       (long long)lz_flux2_channels(m->transformer), (long long)lz_flux2_vae_channels(m->vae));
+    lz_qwen3 *text = lz_qwen3_open(m->ctx, m->text_folder, m->layers, m->n_layers, err);
+    if (!text) return err ? err->status : LZ_BAD_FILE;
+    int64_t width = lz_qwen3_width(text) * m->n_layers;
+    lz_qwen3_close(text);
+    if (width == lz_flux2_text_width(m->transformer)) return LZ_OK;
+    return lz_fail(err, LZ_BAD_FILE, "%s: the text encoder gives %lld features and the transformer reads %lld: they are of two models", LZ_SHOW_TEXT(folder),
+                   (long long)width, (long long)lz_flux2_text_width(m->transformer));
+}
+
+static void *open_klein(lz_context *ctx, const char *folder, lz_config *index, lz_error *err) {
+    klein *m = lz_host_alloc(ctx, sizeof *m);
+    char *part[3] = {lz_path_join(ctx, folder, "tokenizer"), lz_path_join(ctx, folder, "transformer"), lz_path_join(ctx, folder, "vae")};
+    bool fine = m && part[0] && part[1] && part[2];
+    if (fine) {
+        m->ctx = ctx;
+        fine = (m->text_folder = lz_path_join(ctx, folder, "text_encoder")) != NULL;
+    }
+    if (!fine) lz_out_of_memory(err, sizeof *m);
+    lz_error local = {.status = LZ_OK};
+    fine = fine && !read_index(m, index, &local) && (m->tokenizer = lz_tokenizer_open(ctx, part[0], &local)) &&
+           (m->transformer = lz_flux2_open(ctx, part[1], &local)) && (m->vae = lz_flux2_vae_open(ctx, part[2], &local)) && !check_fit(m, folder, &local);
+    if (fine) m->pad = lz_tokenizer_pad(m->tokenizer);
+    if (local.status && err) *err = local;
+    for (int i = 0; i < 3; i++) lz_host_free(ctx, part[i]);
+    if (fine) return m;
+    close_klein(m);
+    return NULL;
+}
+
+static int64_t token_pixels(const void *model) { return lz_flux2_vae_pixels(((const klein *)model)->vae); }
+static int64_t channels(const void *model) { return lz_flux2_channels(((const klein *)model)->transformer); }
+static bool distilled(const void *model) { return ((const klein *)model)->distilled; }
+
+/* ---- text --------------------------------------------------------------------------------------------------------------------- */
+
+/* The chat template is encoded as one text: a prompt that begins with a line break fuses with the one before it. */
+static lz_status tokens(const void *model, const char *prompt, lz_prompt *to, lz_error *err) {
+    static const char before[] = "<|im_start|>user\n", behind[] = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
+    const klein *m = model;
+    size_t size = sizeof before + strlen(prompt) + sizeof behind;
+    char *chat = lz_host_alloc(m->ctx, size);
+    int64_t *ids = lz_host_alloc(m->ctx, (size_t)m->text_length * sizeof *ids), *found = NULL, n = 0;
+    bool *real = lz_host_alloc(m->ctx, (size_t)m->text_length * sizeof *real);
+    lz_status status = chat && ids && real ? LZ_OK : lz_out_of_memory(err, (int64_t)size);
+    if (!status) {
+        size_t length = (size_t)snprintf(chat, size, "%s%s%s", before, prompt, behind);
+        status = lz_tokenize(m->tokenizer, chat, length, &found, &n, err);
+    }
+    if (!status) {
+        for (int64_t i = 0; i < m->text_length; i++) {
+            real[i] = i < n; /* what does not fit is cut off at the end */
+            ids[i] = i < n ? found[i] : m->pad;
+        }
+        to->ids = lz_from(m->ctx, LZ_DIMS(m->text_length), LZ_I64, ids);
+        to->real = lz_from(m->ctx, LZ_DIMS(m->text_length), LZ_BOOL, real);
+    }
+    lz_host_free(m->ctx, found);
+    lz_host_free(m->ctx, real);
+    lz_host_free(m->ctx, ids);
+    lz_host_free(m->ctx, chat);
+    return status;
+}
+
+static void *open_text(const void *model, lz_error *err) {
+    const klein *m = model;
+    return lz_qwen3_open(m->ctx, m->text_folder, m->layers, m->n_layers, err);
+}
+static lz_array *features(const void *text, lz_prompt prompt) { return lz_qwen3_features(text, prompt.ids, prompt.real); }
+static void close_text(void *text) { lz_qwen3_close(text); }
+
+/* ---- pictures ------------------------------------------------------------------------------------------------------------------- */
+
+static lz_array *encode(const void *model, lz_array *picture) { return lz_flux2_vae_encode(((const klein *)model)->vae, picture); }
+static lz_array *decode(const void *model, lz_array *x, int64_t h, int64_t w) { return lz_flux2_vae_decode(((const klein *)model)->vae, x, h, w); }
+
+/* The shift of the schedule, fitted by the model's makers for 10 and for 200 steps; it jumps at 4300 tokens. */
+static double shift(int64_t n_tokens, int steps) {
+    double l = (double)n_tokens, m10 = 8.73809524e-05 * l + 1.89833333, m200 = 0.00016927 * l + 0.45666666;
+    if (n_tokens > 4300) return m200;
+    double slope = (m200 - m10) / 190;
+    return slope * steps + (m200 - 200 * slope);
+}
+
+static void sigmas(int64_t n_tokens, int steps, float *to) {
+    float e = (float)exp(shift(n_tokens, steps)); /* from here on in f32, as the reference does it */
+    for (int i = 0; i < steps; i++) {
+        float s = (float)(1 - (double)i / steps);
+        to[i] = e / (e + (1 / s - 1));
+    }
+    to[steps] = 0;
+}
+
+/* ---- denoising ---------------------------------------------------------------------------------------------------------------- */
+
+/* Text tokens count along the last axis; the picture is image 0, references are images 10, 20, ... */
+static void place_tokens(const lz_denoiser *d, int64_t text, lz_flux2_place *to) {
+    for (int64_t i = 0; i < text; i++) *to++ = (lz_flux2_place){.text = i};
+    for (int k = 0; k <= d->n_references; k++) {
+        int64_t h = k ? d->reference_sizes[k - 1][0] : d->h, w = k ? d->reference_sizes[k - 1][1] : d->w;
+        for (int64_t i = 0; i < h * w; i++) *to++ = (lz_flux2_place){.image = 10 * k, .row = i / w, .column = i % w};
+    }
+}
+
+static void prepare(lz_denoiser *d, lz_array *levels) {
+    const klein *m = d->model;
+    int64_t n = m->text_length + d->h * d->w;
+    for (int k = 0; k < d->n_references; k++) n += d->reference_sizes[k][0] * d->reference_sizes[k][1];
+    lz_flux2_place *places = lz_host_alloc(m->ctx, (size_t)n * sizeof *places);
+    if (places) {
+        place_tokens(d, m->text_length, places);
+        lz_flux2_rope(m->transformer, places, n, &d->tables[0], &d->tables[1]);
+    } else
+        d->tables[0] = d->tables[1] = lz_poison(m->ctx, LZ_OUT_OF_MEMORY, "places");
+    lz_host_free(m->ctx, places);
+    for (int i = 0; i < 2; i++)
+        if (d->features[i]) d->context[i] = lz_flux2_context(m->transformer, d->features[i]);
+    lz_flux2_time time = lz_flux2_modulation(m->transformer, levels);
+    d->rows[0] = time.image;
+    d->rows[1] = time.text;
+    d->rows[2] = time.single;
+    d->rows[3] = time.out;
+    d->n_rows = 4;
+}
+
+static lz_array *velocity(const lz_denoiser *d, int prompt, lz_array *x, lz_array *const *rows) {
+    const klein *m = d->model;
+    lz_flux2_time time = {rows[0], rows[1], rows[2], rows[3]};
+    if (d->references) x = lz_concat((lz_array *[]){x, d->references}, 2, 0);
+    return lz_flux2_velocity(m->transformer, x, d->context[prompt], time, d->tables[0], d->tables[1], d->h * d->w);
+}
+
+const lz_family lz_family_flux2_klein = {
+    .name = "FLUX.2 [klein]",
+    .pipeline = "Flux2KleinPipeline",
+    .open = open_klein,
+    .close = close_klein,
+    .token_pixels = token_pixels,
+    .channels = channels,
+    .distilled = distilled,
+    .default_steps = {50, 4},
+    .default_guidance = 4,
+    .tokens = tokens,
+    .open_text = open_text,
+    .features = features,
+    .close_text = close_text,
+    .encode = encode,
+    .decode = decode,
+    .sigmas = sigmas,
+    .prepare = prepare,
+    .velocity = velocity,
+};

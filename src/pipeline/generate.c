@@ -1,0 +1,331 @@
+/* generate.c: from a prompt to a picture, in numbered steps that are the same for every family of models.
+ *
+ *   1 settle the options     2 read the prompt     3 encode the images     4 noise and schedule
+ *   5 what depends on time, size or prompt alone   6 the loop              7 decode        8 pixels */
+#include <math.h>
+#include <string.h>
+
+#include "pipeline/generate.h"
+
+/* ---- watching ----------------------------------------------------------------------------------------------------------------- */
+
+static bool watch_program(void *user, double done) {
+    lz_run_state *r = user;
+    r->progress.done = done;
+    return !r->options->watch || r->options->watch(r->options->user, &r->progress);
+}
+
+static lz_watch watch_stage(lz_run_state *r, const char *stage, int step) {
+    r->progress = (lz_progress){.stage = stage, .step = step, .steps = r->steps};
+    return (lz_watch){watch_program, r};
+}
+
+/* ---- 1 settle the options -------------------------------------------------------------------------------------------------------- */
+
+enum { DEFAULT_SIZE = 1024, MAX_SIZE = 1 << 16, MAX_STEPS = 1000 };
+
+static int64_t fit(int64_t size, int64_t unit) { return size / unit * unit; }
+
+lz_status lz_settle(lz_run_state *r, lz_error *err) {
+    const lz_picture_options *o = r->options;
+    const lz_family *f = r->model->family;
+    int64_t unit = f->token_pixels(r->model->state);
+    const lz_image *first = o->n_images > 0 ? &o->images[0] : NULL;
+    if (o->n_images < 0 || o->n_images > LZ_MAX_IMAGES)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "%d images were given, and at most %d are taken", o->n_images, LZ_MAX_IMAGES);
+    for (int i = 0; i < o->n_images; i++)
+        if (o->images[i].width < unit || o->images[i].height < unit || !o->images[i].pixels)
+            return lz_fail(err, LZ_BAD_ARGUMENT, "image %d is %lld x %lld, and must be at least %lld on each side", i + 1, (long long)o->images[i].width,
+                           (long long)o->images[i].height, (long long)unit);
+    int64_t width = o->width ? o->width : first ? first->width : DEFAULT_SIZE, height = o->height ? o->height : first ? first->height : DEFAULT_SIZE;
+    if (width < unit || height < unit || width > MAX_SIZE || height > MAX_SIZE)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "a picture of %lld x %lld cannot be made: each side must be from %lld to %d", (long long)width, (long long)height,
+                       (long long)unit, MAX_SIZE);
+    if (o->steps < 0 || o->steps > MAX_STEPS) return lz_fail(err, LZ_BAD_ARGUMENT, "%d steps cannot be made: take 1 to %d", o->steps, MAX_STEPS);
+    if (!(o->guidance >= 0) || o->guidance > 1000) return lz_fail(err, LZ_BAD_ARGUMENT, "a guidance of %g cannot be used: take 1 to 1000", o->guidance);
+    if (!(o->strength >= 0 && o->strength <= 1)) return lz_fail(err, LZ_BAD_ARGUMENT, "a strength of %g cannot be used: take more than 0, to 1", o->strength);
+    if (o->strength > 0 && !first) return lz_fail(err, LZ_BAD_ARGUMENT, "a strength was given, but no image to start from");
+    bool distilled = f->distilled(r->model->state);
+    r->width = fit(width, unit);
+    r->height = fit(height, unit);
+    r->steps = o->steps ? o->steps : f->default_steps[distilled];
+    r->guidance = distilled ? 1 : o->guidance > 0 ? o->guidance : f->default_guidance;
+    r->denoiser = (lz_denoiser){.model = r->model->state, .h = r->height / unit, .w = r->width / unit};
+    r->first_step = o->strength > 0 ? r->steps - (int)ceil(r->steps * o->strength) : 0;
+    return LZ_OK;
+}
+
+/* ---- 2 read the prompt ------------------------------------------------------------------------------------------------------------- */
+
+/* Describes the features of the prompt and, with guidance, of the negative one. */
+lz_status lz_describe_text(lz_run_state *r, const void *text, lz_error *err) {
+    const char *prompts[2] = {r->options->prompt ? r->options->prompt : "", r->options->negative ? r->options->negative : ""};
+    for (int i = 0; i < (r->guidance > 1 ? 2 : 1); i++) {
+        lz_prompt prompt;
+        lz_status status = r->model->family->tokens(r->model->state, prompts[i], &prompt, err);
+        if (status) return status;
+        r->denoiser.features[i] = r->model->family->features(text, prompt);
+    }
+    return LZ_OK;
+}
+
+static lz_status read_prompts(lz_run_state *r, lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    void *text = r->model->family->open_text(r->model->state, &local);
+    if (text) lz_describe_text(r, text, &local);
+    for (int i = 0; i < 2 && !local.status; i++) { /* one after the other: half the memory */
+        lz_watch watch = watch_stage(r, "text", i);
+        if (r->denoiser.features[i]) lz_eval_watched(&r->denoiser.features[i], 1, &watch, &local);
+    }
+    if (text) r->model->family->close_text(text);
+    if (local.status && err) *err = local;
+    return local.status;
+}
+
+/* ---- 3 encode the images ------------------------------------------------------------------------------------------------------------ */
+
+enum { REFERENCE_AREA = 1024 * 1024 };
+
+/* As the reference pipeline does it: shrink to a megapixel, then take the middle, in whole tokens. */
+lz_status lz_crop_image(lz_context *ctx, const lz_image *image, int64_t unit, lz_image *to, lz_error *err) {
+    lz_image small = *image;
+    lz_status status = LZ_OK;
+    if (image->width * image->height > REFERENCE_AREA) {
+        double scale = sqrt((double)REFERENCE_AREA / (double)(image->width * image->height));
+        status = lz_image_resize(ctx, image, (int64_t)((double)image->width * scale), (int64_t)((double)image->height * scale), &small, err);
+    }
+    if (status) return status;
+    *to = (lz_image){.width = fit(small.width, unit), .height = fit(small.height, unit)};
+    if (!to->width || !to->height)
+        status = lz_fail(err, LZ_BAD_ARGUMENT, "an image of %lld x %lld is too narrow to be looked at", (long long)image->width, (long long)image->height);
+    else if (!(to->pixels = lz_host_alloc(ctx, (size_t)(3 * to->width * to->height))))
+        status = lz_out_of_memory(err, 3 * to->width * to->height);
+    int64_t left = (small.width - to->width) / 2, top = (small.height - to->height) / 2;
+    for (int64_t y = 0; y < to->height && !status; y++)
+        memcpy(to->pixels + 3 * y * to->width, small.pixels + 3 * ((top + y) * small.width + left), (size_t)(3 * to->width));
+    if (small.pixels != image->pixels) lz_image_free(ctx, &small);
+    return status;
+}
+
+lz_array *lz_picture_array(lz_context *ctx, const lz_image *image) { /* [h, w, 3] in -1..1 */
+    lz_array *bytes = lz_from(ctx, LZ_DIMS(image->height, image->width, 3), LZ_U8, image->pixels);
+    return lz_sub(lz_mul(lz_div(lz_cast(bytes, LZ_F32), 255.0), 2.0), 1.0);
+}
+
+/* Tokens of one picture, evaluated: [h w, c] */
+static lz_status encode_picture(lz_run_state *r, const lz_image *image, lz_array **tokens, lz_error *err) {
+    lz_watch watch = watch_stage(r, "encode", 0);
+    *tokens = r->model->family->encode(r->model->state, lz_picture_array(r->model->ctx, image));
+    return lz_eval_watched(tokens, 1, &watch, err);
+}
+
+static lz_status encode_images(lz_run_state *r, lz_error *err) {
+    int64_t unit = r->model->family->token_pixels(r->model->state);
+    lz_array *tokens[LZ_MAX_IMAGES];
+    bool start = r->options->strength > 0;
+    for (int i = 0; i < r->options->n_images; i++) {
+        lz_image image = {0};
+        bool is_start = start && i == 0;
+        lz_status status = is_start ? lz_image_resize(r->model->ctx, &r->options->images[i], r->width, r->height, &image, err)
+                                    : lz_crop_image(r->model->ctx, &r->options->images[i], unit, &image, err);
+        if (!status) status = encode_picture(r, &image, is_start ? &r->start : &tokens[r->denoiser.n_references], err);
+        if (!status && !is_start) {
+            int64_t *size = r->denoiser.reference_sizes[r->denoiser.n_references++];
+            size[0] = image.height / unit;
+            size[1] = image.width / unit;
+        }
+        lz_image_free(r->model->ctx, &image);
+        if (status) return status;
+    }
+    if (r->denoiser.n_references) r->denoiser.references = lz_concat(tokens, r->denoiser.n_references, 0);
+    return r->denoiser.references ? lz_eval(r->denoiser.references, err) : LZ_OK;
+}
+
+/* ---- 4 noise and schedule ------------------------------------------------------------------------------------------------------------- */
+
+/* [1, c, h, w] <-> [h w, c] */
+lz_array *lz_to_tokens(lz_array *x) {
+    lz_dims d = lz_shape(x);
+    return lz_transpose(lz_reshape(x, LZ_DIMS(d.at[1], d.at[2] * d.at[3])));
+}
+lz_array *lz_to_planes(lz_array *tokens, int64_t h, int64_t w) {
+    return lz_reshape(lz_transpose(tokens), LZ_DIMS(1, lz_shape(tokens).at[1], h, w));
+}
+
+static lz_status make_noise(lz_run_state *r, lz_error *err) {
+    lz_dims want = LZ_DIMS(1, r->model->family->channels(r->model->state), r->denoiser.h, r->denoiser.w);
+    r->noise = r->options->noise ? lz_cast(r->options->noise, LZ_F32) : lz_randn(r->model->ctx, want, r->options->seed);
+    lz_status status = lz_check(r->noise, err);
+    if (!status && !lz_dims_equal(lz_shape(r->noise), want))
+        return lz_fail(err, LZ_BAD_SHAPE, "the noise is %s, and this picture needs %s", LZ_SHOW(lz_shape(r->noise)), LZ_SHOW(want));
+    return status ? status : lz_eval(r->noise, err);
+}
+
+/* ---- 5 what depends on time, size or prompt alone --------------------------------------------------------------------------------------- */
+
+void lz_prepare(lz_run_state *r) {
+    lz_denoiser *d = &r->denoiser;
+    r->model->family->sigmas(d->h * d->w, r->steps, r->sigmas);
+    r->model->family->prepare(d, lz_from(r->model->ctx, LZ_DIMS(r->steps), LZ_F32, r->sigmas));
+}
+
+static lz_status evaluate_prepared(lz_run_state *r, lz_error *err) {
+    const lz_denoiser *d = &r->denoiser;
+    lz_array *all[4 + LZ_MAX_ROWS];
+    int n = 0;
+    for (int i = 0; i < 2; i++)
+        if (d->context[i]) all[n++] = d->context[i];
+    for (int i = 0; i < 2; i++) all[n++] = d->tables[i];
+    for (int i = 0; i < d->n_rows; i++) all[n++] = d->rows[i];
+    return lz_eval_all(all, n, err);
+}
+
+/* ---- 6 the loop --------------------------------------------------------------------------------------------------------------------------- */
+
+/* in: x, how far sigma falls, guidance, then the rows of this step. One program for all steps. */
+void lz_describe_step(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
+    (void)ctx;
+    const lz_run_state *r = user;
+    const lz_denoiser *d = &r->denoiser;
+    lz_array *v = r->model->family->velocity(d, 0, in[0], in + 3);
+    if (d->context[1]) {
+        lz_array *away = r->model->family->velocity(d, 1, in[0], in + 3);
+        v = lz_add(away, lz_mul(lz_sub(v, away), in[2]));
+    }
+    out[0] = lz_add(in[0], lz_mul(v, in[1]));
+}
+
+void lz_step_inputs(lz_run_state *r, int step, lz_array *x, lz_array **in) {
+    lz_context *ctx = r->model->ctx;
+    float fall = r->sigmas[step + 1] - r->sigmas[step], guidance = (float)r->guidance;
+    in[0] = x;
+    in[1] = lz_from(ctx, LZ_NONE, LZ_F32, &fall);
+    in[2] = lz_from(ctx, LZ_NONE, LZ_F32, &guidance);
+    for (int i = 0; i < r->denoiser.n_rows; i++) in[3 + i] = lz_slice(r->denoiser.rows[i], 0, step, step + 1, 1);
+}
+
+static lz_status denoise(lz_run_state *r, lz_array **x, lz_error *err) {
+    lz_context *ctx = r->model->ctx;
+    lz_error local = {.status = LZ_OK};
+    lz_compiled *step = lz_compile(ctx, lz_describe_step, r, 3 + r->denoiser.n_rows, 1, 1, &local);
+    for (int i = r->first_step; i < r->steps && !local.status; i++) {
+        double begun = lz_now();
+        lz_scope *scope = lz_scope_begin(ctx, "step");
+        lz_watch watch = watch_stage(r, "denoise", i);
+        lz_array *in[3 + LZ_MAX_ROWS], *next = NULL;
+        lz_step_inputs(r, i, *x, in);
+        lz_run_watched(step, in, &next, &watch, &local);
+        lz_scope_keep(scope, next);
+        lz_scope_end(scope);
+        *x = next;
+        if (i < (int)(sizeof r->picture->step_seconds / sizeof r->picture->step_seconds[0])) r->picture->step_seconds[i] = lz_now() - begun;
+    }
+    lz_compiled_free(step);
+    if (local.status && err) *err = local;
+    return local.status;
+}
+
+/* Where the loop begins: the noise, or a picture covered by as much noise as the schedule has there. */
+static lz_status first_latents(lz_run_state *r, lz_array **x, lz_error *err) {
+    *x = lz_to_tokens(r->noise);
+    if (r->start) {
+        double sigma = (double)r->sigmas[r->first_step];
+        *x = lz_add(lz_mul(r->start, 1 - sigma), lz_mul(*x, sigma));
+    }
+    *x = lz_contiguous(*x);
+    return lz_eval(*x, err);
+}
+
+/* ---- 7 decode ------------------------------------------------------------------------------------------------------------------------------- */
+
+/* [h, w, 3] in 0..1 */
+lz_array *lz_describe_pixels(const lz_model *model, lz_array *x, int64_t h, int64_t w) {
+    lz_array *picture = model->family->decode(model->state, x, h, w);
+    return lz_clip(lz_add(lz_mul(picture, 0.5), 0.5), 0, 1);
+}
+
+/* ---- 8 pixels --------------------------------------------------------------------------------------------------------------------------------- */
+
+lz_status lz_make_image(lz_context *ctx, lz_array *pixels, lz_image *image, lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    const float *p = lz_data(pixels, &local);
+    int64_t n = lz_size(pixels);
+    *image = (lz_image){.width = lz_shape(pixels).at[1], .height = lz_shape(pixels).at[0]};
+    if (p && !(image->pixels = lz_host_alloc(ctx, (size_t)n))) lz_out_of_memory(&local, n);
+    bool flat = true;
+    for (int64_t i = 0; i < n && !local.status; i++) {
+        if (!(p[i] >= 0 && p[i] <= 1)) lz_fail(&local, LZ_BAD_FILE, "the picture came out as not a number: the model's weights or the noise are damaged");
+        flat = flat && p[i] == p[i % 3];
+        image->pixels[i] = (uint8_t)rintf(p[i] * 255);
+    }
+    if (!local.status && flat) lz_fail(&local, LZ_BAD_FILE, "the picture came out in one flat colour: the model's weights or the noise are damaged");
+    if (local.status && err) *err = local;
+    return local.status;
+}
+
+/* ---- all of it ---------------------------------------------------------------------------------------------------------------------------------- */
+
+static lz_status run_stages(lz_run_state *r, lz_error *err) {
+    lz_picture *p = r->picture;
+    lz_array *x = NULL, *pixels = NULL;
+    lz_status status = lz_settle(r, err);
+    double begun = lz_now();
+    if (!status) status = read_prompts(r, err);
+    p->text_seconds = lz_now() - begun;
+
+    begun = lz_now();
+    if (!status) status = encode_images(r, err);
+    p->encode_seconds = lz_now() - begun;
+
+    begun = lz_now();
+    if (!status) status = make_noise(r, err);
+    if (!status) lz_prepare(r);
+    if (!status) status = evaluate_prepared(r, err);
+    if (!status) status = first_latents(r, &x, err);
+    if (!status) status = denoise(r, &x, err);
+    p->denoise_seconds = lz_now() - begun;
+
+    begun = lz_now();
+    if (!status) {
+        lz_watch watch = watch_stage(r, "decode", 0);
+        pixels = lz_describe_pixels(r->model, x, r->denoiser.h, r->denoiser.w);
+        status = lz_eval_watched(&pixels, 1, &watch, err);
+    }
+    if (!status) status = lz_make_image(r->model->ctx, pixels, &p->image, err);
+    p->decode_seconds = lz_now() - begun;
+    if (status) return status;
+
+    p->steps = r->steps;
+    p->guidance = r->guidance;
+    p->text = lz_retain(r->denoiser.features[0]);
+    p->noise = lz_retain(r->noise);
+    p->latents = lz_retain(lz_contiguous(lz_to_planes(x, r->denoiser.h, r->denoiser.w)));
+    lz_array *planes = lz_permute(lz_reshape(pixels, LZ_DIMS(1, r->height, r->width, 3)), LZ_DIMS(0, 3, 1, 2));
+    p->pixels = lz_retain(planes);
+    return lz_eval_all((lz_array *[]){p->latents, p->pixels}, 2, err);
+}
+
+lz_status lz_generate_with(lz_model *model, const lz_picture_options *options, lz_picture *picture, lz_error *err) {
+    memset(picture, 0, sizeof *picture);
+    if (!model || !options) return lz_fail(err, LZ_BAD_ARGUMENT, "generate: needs a model and options");
+    picture->ctx = model->ctx;
+    lz_run_state r = {.model = model, .options = options, .picture = picture};
+    r.sigmas = lz_host_alloc(model->ctx, (MAX_STEPS + 1) * sizeof *r.sigmas);
+    if (!r.sigmas) return lz_out_of_memory(err, MAX_STEPS);
+    lz_scope *scope = lz_scope_begin(model->ctx, "generate");
+    lz_status status = run_stages(&r, err);
+    lz_scope_end(scope);
+    lz_host_free(model->ctx, r.sigmas);
+    if (status) lz_picture_free(picture);
+    return status;
+}
+
+void lz_picture_free(lz_picture *p) {
+    if (!p || !p->ctx) return;
+    lz_image_free(p->ctx, &p->image);
+    lz_release(p->text);
+    lz_release(p->noise);
+    lz_release(p->latents);
+    lz_release(p->pixels);
+    memset(p, 0, sizeof *p);
+}

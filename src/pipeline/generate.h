@@ -1,0 +1,35 @@
+/* generate.h: the state of one picture while it is being made, shared by making it (generate.c) and planning it (plan.c). */
+#ifndef LZ_GENERATE_H
+#define LZ_GENERATE_H
+
+#include "io/image.h"
+#include "pipeline/family.h"
+
+typedef struct lz_run_state {
+    lz_model *model;
+    const lz_picture_options *options;
+    lz_picture *picture;
+    int64_t width, height;
+    int steps, first_step;
+    double guidance; /* 1: none */
+    float *sigmas;   /* [steps + 1] */
+    lz_array *noise; /* [1, c, h, w] */
+    lz_array *start; /* [h w, c] tokens of the image to start from, or NULL */
+    lz_denoiser denoiser;
+    lz_progress progress;
+} lz_run_state;
+
+lz_status lz_settle(lz_run_state *r, lz_error *err);
+lz_status lz_describe_text(lz_run_state *r, const void *text, lz_error *err);
+void lz_prepare(lz_run_state *r);
+void lz_describe_step(lz_context *ctx, lz_array *const *in, lz_array **out, void *user);
+void lz_step_inputs(lz_run_state *r, int step, lz_array *x, lz_array **in);
+lz_array *lz_describe_pixels(const lz_model *model, lz_array *x, int64_t h, int64_t w);
+
+lz_status lz_crop_image(lz_context *ctx, const lz_image *image, int64_t unit, lz_image *to, lz_error *err);
+lz_array *lz_picture_array(lz_context *ctx, const lz_image *image);
+lz_status lz_make_image(lz_context *ctx, lz_array *pixels, lz_image *image, lz_error *err); /* pixels [h, w, 3] in 0..1 */
+lz_array *lz_to_tokens(lz_array *planes);                            /* [1, c, h, w] -> [h w, c] */
+lz_array *lz_to_planes(lz_array *tokens, int64_t h, int64_t w);      /* and back */
+
+#endif

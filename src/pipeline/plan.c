@@ -1,0 +1,78 @@
+/* plan.c: what a picture will take: the same descriptions as in generate.c, planned and not run. */
+#include <string.h>
+
+#include "pipeline/generate.h"
+
+static lz_status add_stage(lz_picture_plan *plan, const char *stage, lz_array *const *arrays, int n, int times, lz_error *err) {
+    lz_plan_info info;
+    lz_status status = lz_plan(arrays, n, &info, err);
+    if (status) return status;
+    lz_stage_plan *s = &plan->stages[plan->n_stages++];
+    *s = (lz_stage_plan){.stage = stage, .bytes = info.arena_bytes + info.output_bytes, .flops = info.flops * times};
+    if (s->bytes > plan->peak_bytes) plan->peak_bytes = s->bytes;
+    if (info.input_bytes > plan->weight_bytes) plan->weight_bytes = info.input_bytes;
+    plan->flops += s->flops;
+    return LZ_OK;
+}
+
+static lz_status plan_text(lz_run_state *r, lz_picture_plan *plan, lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    void *text = r->model->family->open_text(r->model->state, &local);
+    if (text) lz_describe_text(r, text, &local);
+    if (!local.status) add_stage(plan, "text", r->denoiser.features, 1, r->denoiser.features[1] ? 2 : 1, &local);
+    for (int i = 0; i < 2 && !local.status; i++) /* from here on they are just arrays of that shape */
+        if (r->denoiser.features[i]) r->denoiser.features[i] = lz_full(r->model->ctx, lz_shape(r->denoiser.features[i]), LZ_F32, 0);
+    if (text) r->model->family->close_text(text);
+    if (local.status && err) *err = local;
+    return local.status;
+}
+
+static lz_array *blank(lz_run_state *r, int64_t h, int64_t w) {
+    return lz_full(r->model->ctx, LZ_DIMS(h * w, r->model->family->channels(r->model->state)), LZ_F32, 0);
+}
+
+/* Images in, tokens out; every image is planned as large as it may become. */
+static lz_status plan_images(lz_run_state *r, lz_picture_plan *plan, lz_error *err) {
+    int64_t unit = r->model->family->token_pixels(r->model->state), rows = 0;
+    lz_array *tokens[LZ_MAX_IMAGES];
+    int n = r->options->n_images;
+    for (int i = 0; i < n; i++) {
+        int64_t *size = r->denoiser.reference_sizes[i];
+        size[0] = r->options->images[i].height / unit;
+        size[1] = r->options->images[i].width / unit;
+        rows += size[0] * size[1];
+        lz_array *picture = lz_full(r->model->ctx, LZ_DIMS(size[0] * unit, size[1] * unit, 3), LZ_F32, 0);
+        tokens[i] = r->model->family->encode(r->model->state, lz_contiguous(picture));
+    }
+    if (!n) return LZ_OK;
+    r->denoiser.n_references = n;
+    r->denoiser.references = blank(r, rows, 1);
+    return add_stage(plan, "encode", tokens, 1, n, err);
+}
+
+static lz_status plan_stages(lz_run_state *r, lz_picture_plan *plan, lz_error *err) {
+    lz_status status = lz_settle(r, err);
+    if (!status) status = plan_text(r, plan, err);
+    if (!status) status = plan_images(r, plan, err);
+    if (status) return status;
+    lz_prepare(r);
+    lz_array *in[3 + LZ_MAX_ROWS], *x = blank(r, r->denoiser.h, r->denoiser.w), *next, *pixels;
+    lz_step_inputs(r, 0, x, in);
+    lz_describe_step(r->model->ctx, in, &next, r);
+    status = add_stage(plan, "denoise", &next, 1, r->steps, err);
+    pixels = lz_describe_pixels(r->model, lz_contiguous(x), r->denoiser.h, r->denoiser.w);
+    return status ? status : add_stage(plan, "decode", &pixels, 1, 1, err);
+}
+
+lz_status lz_plan_picture(lz_model *model, const lz_picture_options *options, lz_picture_plan *plan, lz_error *err) {
+    memset(plan, 0, sizeof *plan);
+    if (!model || !options) return lz_fail(err, LZ_BAD_ARGUMENT, "plan: needs a model and options");
+    lz_run_state r = {.model = model, .options = options};
+    r.sigmas = lz_host_alloc(model->ctx, 1001 * sizeof *r.sigmas);
+    if (!r.sigmas) return lz_out_of_memory(err, 1001);
+    lz_scope *scope = lz_scope_begin(model->ctx, "plan");
+    lz_status status = plan_stages(&r, plan, err);
+    lz_scope_end(scope);
+    lz_host_free(model->ctx, r.sigmas);
+    return status;
+}

@@ -1,0 +1,252 @@
+/* test_flux2.c: FLUX.2 [klein] against diffusers. tests/data/flux2 holds tiny random models in the real folder layout and what
+ * diffusers made of them in float32; here the same folders, prompts and seeds go through the public API. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "models/taef2.h"
+
+#ifndef LZ_SOURCE_DIR
+#define LZ_SOURCE_DIR "."
+#endif
+#define DATA LZ_SOURCE_DIR "/tests/data/flux2"
+
+/* ---- comparing ------------------------------------------------------------------------------------------------------------- */
+
+static const float *floats(lz_array *a, int64_t *n) {
+    lz_error err = {0};
+    lz_array *f = lz_cast(a, LZ_F32);
+    const float *p = lz_data(f, &err);
+    CHECK(p != NULL, "%s", err.text);
+    *n = lz_size(f);
+    return p;
+}
+
+/* |a - b| / |b| */
+static double relative_error(lz_array *a, lz_array *b) {
+    int64_t n = 0, m = 0;
+    const float *x = floats(a, &n), *y = floats(b, &m);
+    if (n != m || !x || !y) return INFINITY;
+    double d = 0, s = 0;
+    for (int64_t i = 0; i < n; i++) {
+        d += ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
+        s += (double)y[i] * (double)y[i];
+    }
+    return sqrt(d / s);
+}
+
+static double psnr(lz_array *a, lz_array *b) { /* of values in 0..1 */
+    int64_t n = 0, m = 0;
+    const float *x = floats(a, &n), *y = floats(b, &m);
+    if (n != m || !x || !y) return 0;
+    double d = 0;
+    for (int64_t i = 0; i < n; i++) d += ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
+    return -10 * log10(d / (double)n + 1e-30);
+}
+
+/* ---- cases -------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct test_case {
+    char name[64], model[64], prompt[2048], references[256];
+    int width, height, steps;
+    double guidance;
+    uint64_t seed;
+} test_case;
+
+static void percent_decode(const char *from, char *to) {
+    while (*from)
+        if (*from == '%' && from[1] && from[2]) {
+            char hex[3] = {from[1], from[2], 0};
+            *to++ = (char)strtol(hex, NULL, 16);
+            from += 3;
+        } else
+            *to++ = *from++;
+    *to = 0;
+}
+
+static void read_case(char *line, test_case *c) {
+    memset(c, 0, sizeof *c);
+    for (char *save, *word = strtok_r(line, " \n", &save); word; word = strtok_r(NULL, " \n", &save)) {
+        char *value = strchr(word, '=');
+        if (!value) continue;
+        *value++ = 0;
+        if (!strcmp(word, "name")) snprintf(c->name, sizeof c->name, "%s", value);
+        if (!strcmp(word, "model")) snprintf(c->model, sizeof c->model, "%s", value);
+        if (!strcmp(word, "prompt") && strlen(value) < sizeof c->prompt) percent_decode(value, c->prompt);
+        if (!strcmp(word, "references")) snprintf(c->references, sizeof c->references, "%s", value);
+        if (!strcmp(word, "width")) c->width = atoi(value);
+        if (!strcmp(word, "height")) c->height = atoi(value);
+        if (!strcmp(word, "steps")) c->steps = atoi(value);
+        if (!strcmp(word, "guidance")) c->guidance = atof(value);
+        if (!strcmp(word, "seed")) c->seed = strtoull(value, NULL, 10);
+    }
+}
+
+static int read_references(lz_context *ctx, const char *list, lz_image images[4]) {
+    char names[256];
+    int n = 0;
+    snprintf(names, sizeof names, "%s", list);
+    for (char *save, *name = strtok_r(names, ",", &save); name && n < 4; name = strtok_r(NULL, ",", &save)) {
+        char path[512];
+        lz_error err = {0};
+        snprintf(path, sizeof path, DATA "/%s", name);
+        CHECK_OK(lz_image_read(ctx, path, &images[n++], &err), &err);
+    }
+    return n;
+}
+
+static void run_case(lz_context *ctx, const test_case *c) {
+    char path[512];
+    lz_error err = {0};
+    lz_scope *scope = lz_scope_begin(ctx, c->name);
+    snprintf(path, sizeof path, DATA "/%s", c->model);
+    lz_model *model = lz_model_open(ctx, path, &err);
+    CHECK(model != NULL, "%s: %s", c->name, err.text);
+    snprintf(path, sizeof path, DATA "/cases/%s.safetensors", c->name);
+    lz_weights *golden = lz_weights_open(ctx, path, &err);
+    CHECK(golden != NULL, "%s", err.text);
+    if (!model || !golden) return;
+    lz_image images[4] = {{0}};
+    lz_picture p;
+    lz_status status = lz_generate(model, &p, &err, .prompt = c->prompt, .width = c->width, .height = c->height, .steps = c->steps,
+                                   .guidance = c->guidance, .seed = c->seed, .images = images, .n_images = read_references(ctx, c->references, images));
+    CHECK_OK(status, &err);
+    if (!status) {
+        double text = relative_error(p.text, lz_weights_get(golden, "text")), noise = relative_error(p.noise, lz_weights_get(golden, "noise"));
+        double latents = relative_error(p.latents, lz_weights_get(golden, "latents")), picture = psnr(p.pixels, lz_weights_get(golden, "image"));
+        CHECK(noise < 1e-6, "%s: noise %g", c->name, noise);
+        CHECK(text < 1e-4, "%s: text %g", c->name, text);
+        CHECK(latents < 1e-4, "%s: latents %g", c->name, latents);
+        CHECK(picture >= 60, "%s: %g dB", c->name, picture);
+        int64_t n = 0, off = 0, plane = (int64_t)c->width * c->height;
+        const float *want = floats(lz_weights_get(golden, "image"), &n);
+        for (int64_t i = 0; i < plane; i++)
+            for (int k = 0; k < 3; k++) off += abs((int)p.image.pixels[3 * i + k] - (int)rintf(want[k * plane + i] * 255)) > 1;
+        CHECK(off == 0, "%s: %lld levels are off by more than 1", c->name, (long long)off);
+        printf("    %-20s text %.1e  latents %.1e  %.1f dB\n", c->name, text, latents, picture);
+        lz_picture_free(&p);
+    }
+    for (int i = 0; i < 4; i++) lz_image_free(ctx, &images[i]);
+    lz_weights_close(golden);
+    lz_model_close(model);
+    lz_scope_end(scope);
+}
+
+static void against_diffusers(void) {
+    lz_context *ctx = lz_open();
+    FILE *f = fopen(DATA "/cases.txt", "r");
+    CHECK(f != NULL, "no cases");
+    char line[4096];
+    test_case c;
+    int n = 0;
+    while (f && fgets(line, sizeof line, f)) {
+        read_case(line, &c);
+        run_case(ctx, &c);
+        n++;
+    }
+    CHECK(n == 11, "%d cases", n);
+    if (f) fclose(f);
+    CHECK(lz_memory_info(ctx).active == 0, "%lld bytes are left", (long long)lz_memory_info(ctx).active);
+    lz_close(ctx);
+}
+
+/* ---- TAEF2 ---------------------------------------------------------------------------------------------------------------------- */
+
+static lz_array *channels_last(lz_array *x) { return lz_permute(x, LZ_DIMS(0, 2, 3, 1)); }
+
+static void check_taef2(lz_context *ctx, const char *weights, const char *values, const char *decoded) {
+    lz_error err = {0};
+    lz_scope *scope = lz_scope_begin(ctx, "taef2");
+    lz_taef2 *m = lz_taef2_open(ctx, weights, &err);
+    lz_weights *golden = lz_weights_open(ctx, values, &err);
+    CHECK(m && golden, "%s", err.text);
+    if (!m || !golden) return;
+    lz_array *latent = lz_weights_get(golden, "latent"), *want = lz_weights_get(golden, decoded);
+    lz_dims d = lz_shape(latent), w = lz_shape(want);
+    if (d.n == 3) latent = lz_reshape(latent, LZ_DIMS(1, d.at[0], d.at[1], d.at[2]));
+    if (w.n == 3) want = lz_reshape(want, LZ_DIMS(1, w.at[0], w.at[1], w.at[2]));
+    w = lz_shape(want);
+    lz_array *picture = lz_taef2_decode(m, channels_last(latent));
+    double e = relative_error(lz_contiguous(picture), lz_reshape(lz_contiguous(channels_last(want)), LZ_DIMS(w.at[2], w.at[3], 3)));
+    CHECK(e < 1e-4, "decoded: %g", e);
+    if (lz_weights_has(golden, "image")) {
+        lz_array *image = channels_last(lz_weights_get(golden, "image"));
+        lz_dims i = lz_shape(image);
+        lz_array *z = lz_taef2_encode(m, lz_reshape(lz_contiguous(image), LZ_DIMS(i.at[1], i.at[2], 3)));
+        e = relative_error(lz_contiguous(z), lz_contiguous(channels_last(latent)));
+        CHECK(e < 1e-4, "encoded: %g", e);
+    }
+    lz_weights_close(golden);
+    lz_taef2_close(m);
+    lz_scope_end(scope);
+}
+
+static void taef2(void) {
+    lz_context *ctx = lz_open();
+    check_taef2(ctx, DATA "/taef2.safetensors", DATA "/taef2_golden.safetensors", "recon");
+    FILE *real = fopen(LZ_SOURCE_DIR "/../shared/data/taef2/taef2.safetensors", "r");
+    if (real) {
+        fclose(real);
+        check_taef2(ctx, LZ_SOURCE_DIR "/../shared/data/taef2/taef2.safetensors", LZ_SOURCE_DIR "/../shared/data/taef2/latent.safetensors", "recon");
+    } else
+        printf("    skipped: the real TAEF2 weights are not here\n");
+    lz_close(ctx);
+}
+
+/* ---- the same bits ---------------------------------------------------------------------------------------------------------------- */
+
+static void threads_agree(void) {
+    uint8_t *first = NULL;
+    int64_t bytes = 0;
+    for (int threads = 1; threads <= 3; threads++) {
+        lz_context *ctx = lz_open(.threads = threads);
+        lz_error err = {0};
+        lz_model *model = lz_model_open(ctx, DATA "/A", &err);
+        lz_picture p;
+        CHECK_OK(lz_generate(model, &p, &err, .prompt = "a red fox", .width = 80, .height = 64, .seed = 9), &err);
+        bytes = 3 * p.image.width * p.image.height;
+        if (!first && (first = malloc((size_t)bytes))) memcpy(first, p.image.pixels, (size_t)bytes);
+        CHECK(first && !memcmp(first, p.image.pixels, (size_t)bytes), "%d threads", threads);
+        lz_picture_free(&p);
+        lz_model_close(model);
+        lz_close(ctx);
+    }
+    free(first);
+}
+
+/* ---- options -------------------------------------------------------------------------------------------------------------------- */
+
+static bool stop_in_second_step(void *user, const lz_progress *p) {
+    (void)user;
+    return !(p->stage[0] == 'd' && p->step == 1);
+}
+
+static void options(void) {
+    lz_context *ctx = lz_open();
+    lz_error err = {0};
+    lz_model *model = lz_model_open(ctx, DATA "/A", &err);
+    lz_picture p;
+    CHECK_STATUS(lz_generate(model, &p, &err, .width = 64, .height = 64, .watch = stop_in_second_step), LZ_CANCELLED, &err);
+    CHECK_STATUS(lz_generate(model, &p, &err, .width = 8, .height = 64), LZ_BAD_ARGUMENT, &err);
+    CHECK_STATUS(lz_generate(model, &p, &err, .width = 1 << 20, .height = 64), LZ_BAD_ARGUMENT, &err);
+    CHECK_STATUS(lz_generate(model, &p, &err, .width = 64, .height = 64, .steps = -1), LZ_BAD_ARGUMENT, &err);
+    CHECK_STATUS(lz_generate(model, &p, &err, .width = 64, .height = 64, .guidance = NAN), LZ_BAD_ARGUMENT, &err);
+    CHECK_STATUS(lz_generate(model, &p, &err, .width = 64, .height = 64, .strength = 0.5), LZ_BAD_ARGUMENT, &err);
+    CHECK_STATUS(lz_generate(model, &p, &err, .width = 64, .height = 64, .prompt = "bad \xff\xfe"), LZ_BAD_ARGUMENT, &err);
+    CHECK_STATUS(lz_generate(model, &p, &err, .width = 64, .height = 64, .noise = lz_full(ctx, LZ_DIMS(1, 128, 4, 5), LZ_F32, 1)), LZ_BAD_SHAPE, &err);
+    CHECK_STATUS(lz_generate(model, &p, &err, .width = 64, .height = 64, .noise = lz_full(ctx, LZ_DIMS(1, 128, 4, 4), LZ_F32, NAN)), LZ_BAD_FILE, &err);
+    CHECK_OK(lz_generate(model, &p, &err, .width = 70, .height = 95), &err);
+    CHECK_I64(p.image.width, 64); /* whole tokens */
+    CHECK_I64(p.image.height, 80);
+    lz_picture whole = p, started;
+    CHECK_OK(lz_generate(model, &started, &err, .images = &whole.image, .n_images = 1, .strength = 0.3), &err);
+    CHECK_I64(started.image.height, 80); /* the size of the image */
+    lz_picture_free(&started);
+    lz_picture_free(&whole);
+    lz_model_close(model);
+    lz_close(ctx);
+}
+
+TEST_MAIN({"against_diffusers", against_diffusers}, {"taef2", taef2}, {"threads_agree", threads_agree}, {"options", options})

@@ -1,8 +1,8 @@
 /* check.h: a test harness of one page.
  *
  * Why not cmocka: its assertions stop at the first failure. Ours run thousands of data-driven checks each, and want all
- * of them counted and the first few of each test shown. A failed check is printed as "file:line: what" and the test goes
- * on; after 20 shown per test function the rest is only counted. Checks may be made from any thread.
+ * of them counted and the first few of each test shown. A failed check is printed as "file:line: what" and the test
+ * goes on; after 20 shown per test function the rest is only counted. Checks may be made from any thread.
  *
  *     static void adds(void) { CHECK_I64(1 + 1, 2); }
  *     TEST_MAIN({"adds", adds})
@@ -74,7 +74,7 @@ static inline bool check_text(const char *text, const char *part, const char *fi
                         text ? text : "(NULL)");
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------ */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 typedef struct test_entry {
     const char *name;
@@ -131,7 +131,7 @@ static inline const char *test_data(const char *name) {
     return path;
 }
 
-/* ---- random numbers ------------------------------------------------------------------------------------------------ */
+/* ---- random numbers ---------------------------------------------------------------------------------------------- */
 
 typedef struct test_random {
     uint64_t state;
@@ -154,7 +154,7 @@ static inline double random_normal(test_random *r) { /* near enough, and cheap: 
            3.4641;
 }
 
-/* ---- comparing ------------------------------------------------------------------------------------------------------ */
+/* ---- comparing --------------------------------------------------------------------------------------------------- */
 
 static inline bool same_bits(const void *a, const void *b, int64_t bytes) {
     return bytes == 0 || memcmp(a, b, (size_t)bytes) == 0;

@@ -20,7 +20,7 @@ static lz_array *counting(lz_context *ctx, lz_dims dims, lz_dtype dtype) { /* 0,
     return lz_reshape(lz_arange(ctx, 0, (double)n, 1, dtype), dims);
 }
 
-/* ---- contexts and names -------------------------------------------------------------------------------------------- */
+/* ---- contexts and names ------------------------------------------------------------------------------------------ */
 
 static void contexts(void) {
     CHECK(strcmp(lz_version(), LZ_VERSION) == 0);
@@ -60,7 +60,7 @@ static void contexts(void) {
     lz_close(NULL);
 }
 
-/* ---- making and looking -------------------------------------------------------------------------------------------- */
+/* ---- making and looking ------------------------------------------------------------------------------------------ */
 
 static void looking(void) {
     lz_context *ctx = open_context();
@@ -152,7 +152,7 @@ static void weak_numbers(void) {
     lz_close(ctx);
 }
 
-/* ---- scopes and counting ------------------------------------------------------------------------------------------- */
+/* ---- scopes and counting ----------------------------------------------------------------------------------------- */
 
 static lz_array *doubled_twice(lz_context *ctx, lz_array *x) {
     lz_scope *s = lz_scope_begin(ctx, "doubled_twice");
@@ -302,7 +302,7 @@ static void borrowing(void) {
     CHECK_I64(released, 2);
 }
 
-/* ---- errors -------------------------------------------------------------------------------------------------------- */
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 static void errors_stick(void) {
     lz_context *ctx = open_context();
@@ -666,7 +666,7 @@ static void bad_arguments(void) {
     lz_close(ctx);
 }
 
-/* ---- memory limits ------------------------------------------------------------------------------------------------- */
+/* ---- memory limits ----------------------------------------------------------------------------------------------- */
 
 static void memory_limit(void) {
     enum { MB = 1 << 20 };
@@ -713,7 +713,7 @@ static void memory_limit(void) {
     lz_close(ctx);
 }
 
-/* ---- threads ------------------------------------------------------------------------------------------------------- */
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 enum { THREADS = 6, ROUNDS = 40 };
 

@@ -1,4 +1,4 @@
-/* test_graph.c: what happens between describing and computing: planning, fusing, compiling, streams, and looking inside.
+/* test_graph.c: what happens between describing and computing: planning, fusing, compiling, streams, looking inside.
  *
  * The numbers of kernels and bytes asserted here are promises of DESIGN: memory is known before anything runs, and the
  * patterns of diffusion transformers cost one kernel each. */
@@ -37,7 +37,7 @@ static lz_plan_info plan(lz_array *a) {
 
 static int64_t kernels(lz_array *a) { return plan(a).kernels; }
 
-/* ---- planning ------------------------------------------------------------------------------------------------------ */
+/* ---- planning ---------------------------------------------------------------------------------------------------- */
 
 /* Evaluates, and checks that the memory taken is the memory announced. */
 static void check_bytes(const char *what, lz_context *ctx, lz_array **arrays, int n) {
@@ -129,7 +129,7 @@ static void attention_memory_is_linear(void) {
     lz_close(ctx);
 }
 
-/* ---- fusing and folding -------------------------------------------------------------------------------------------- */
+/* ---- fusing and folding ------------------------------------------------------------------------------------------ */
 
 static void patterns_are_one_kernel(void) {
     static const lz_dtype types[] = {LZ_F32, LZ_BF16, LZ_F16};
@@ -287,7 +287,7 @@ static void merging_and_folding(void) {
     lz_close(ctx);
 }
 
-/* ---- compiling ----------------------------------------------------------------------------------------------------- */
+/* ---- compiling --------------------------------------------------------------------------------------------------- */
 
 typedef struct counter {
     int described;
@@ -530,7 +530,7 @@ static void constants_once(void) {
     lz_close(ctx);
 }
 
-/* ---- streams ------------------------------------------------------------------------------------------------------- */
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 static void streams(void) {
     lz_context *ctx = open_plain();
@@ -633,7 +633,7 @@ static void bad_indices(void) {
     }
 }
 
-/* ---- watching: what the pipeline shows progress with, and stops ------------------------------------------------------ */
+/* ---- watching: what the pipeline shows progress with, and stops -------------------------------------------------- */
 
 typedef struct watcher {
     int asked, stop_at;
@@ -678,7 +678,7 @@ static void watching(void) {
     lz_close(ctx);
 }
 
-/* ---- looking inside ------------------------------------------------------------------------------------------------ */
+/* ---- looking inside ---------------------------------------------------------------------------------------------- */
 
 static void printing(void) {
     lz_context *ctx = open_plain();
@@ -769,7 +769,7 @@ static void profiling(void) {
     lz_close(ctx);
 }
 
-/* ---- depth --------------------------------------------------------------------------------------------------------- */
+/* ---- depth ------------------------------------------------------------------------------------------------------- */
 
 enum { DEEP = 100000 };
 

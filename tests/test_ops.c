@@ -104,7 +104,7 @@ static int tensors(lz_weights *weights, const char *text, lz_array **out) { /* "
     return n;
 }
 
-/* ---- what to call for each op -------------------------------------------------------------------------------------- */
+/* ---- what to call for each op ------------------------------------------------------------------------------------ */
 
 typedef lz_array *(*unary_function)(lz_array *);
 typedef lz_array *(*binary_function)(lz_array *, lz_array *);
@@ -229,7 +229,7 @@ static int describe(lz_context *ctx, const golden_case *c, lz_array **in, int n_
     return 0;
 }
 
-/* ---- comparing ----------------------------------------------------------------------------------------------------- */
+/* ---- comparing --------------------------------------------------------------------------------------------------- */
 
 static void compare(const char *where, const golden_case *c, int k, lz_array *got, lz_array *want, double ulp,
                     double room) {

@@ -1,12 +1,12 @@
 /* test_random_shapes.c: random ops on random shapes, strides and types: the fast kernels against the reference, and the
  * promises about bits (random_case.h tells which).
  *
- * Small cases go for odd sizes: 0, 1, one off a multiple of the vector width, views with offsets and steps. Large ones go
- * for what needs size: several blocks and tiles of each kernel, more than one turn for each thread, and matrices beyond
- * what the kernels pack at once. */
+ * Small cases go for odd sizes: 0, 1, one off a multiple of the vector width, views with offsets and steps. Large ones
+ * go for what needs size: several blocks and tiles of each kernel, more than one turn for each thread, and matrices
+ * beyond what the kernels pack at once. */
 #include "random_case.h"
 
-/* ---- single ops ---------------------------------------------------------------------------------------------------- */
+/* ---- single ops -------------------------------------------------------------------------------------------------- */
 
 static lz_array *do_unary(builder *b) {
     static const struct {
@@ -407,7 +407,9 @@ static void describe_op(builder *b) {
     if (!b->n_out) b->out[b->n_out++] = y;
 }
 
-/* ---- large arrays: enough for several blocks, tiles and turns of each kernel, so that threads have something to share - */
+/* ---- large arrays ---------------------------------------------------------------------------------------------- */
+
+/* Enough for several blocks, tiles and turns of each kernel, so that threads have something to share. */
 
 static lz_array *large_matmul(builder *b) {
     lz_dtype t = any_float(b), u = chance(b, 60) ? t : any_float(b);

@@ -80,8 +80,15 @@ static double count_bytes(const lz_tensor *t) {
     return n;
 }
 
+/* f64 is exact and slow everywhere: it always runs on the reference kernels. */
+static bool has_f64(const lz_call *call) {
+    bool found = call->out.dtype == LZ_F64;
+    for (int i = 0; i < call->n_in; i++) found = found || call->in[i].dtype == LZ_F64;
+    return found;
+}
+
 static const lz_kernel *pick_kernel(const lz_context *ctx, const lz_call *call) {
-    const lz_kernel *own = ctx->backend->kernel(call->op);
+    const lz_kernel *own = has_f64(call) ? NULL : ctx->backend->kernel(call->op);
     if (own && own->run && (!own->can || own->can(call))) return own;
     return lz_ref_backend()->kernel(call->op);
 }

@@ -23,6 +23,7 @@ typedef struct job {
     const char *path;
     lz_error *err;
     struct jpeg_progress_mgr progress;
+    int orientation;
     uint8_t *cmyk; /* one row */
     lz_writer *to;
     lz_status status; /* of to */
@@ -97,7 +98,8 @@ static const struct {
 } turns[9] = {[2] = {0, 1, 0}, [3] = {0, 1, 1}, [4] = {0, 0, 1}, [5] = {1, 0, 0},
               [6] = {1, 0, 1}, [7] = {1, 1, 1}, [8] = {1, 1, 0}};
 
-static lz_status make_upright(job *j, lz_image *image, int how) {
+static lz_status make_upright(job *j, lz_image *image) {
+    int how = j->orientation;
     if (how == 1) return LZ_OK;
     lz_image stored = *image;
     bool swap = turns[how].swap;
@@ -162,6 +164,7 @@ static lz_status decode(job *j, struct jpeg_decompress_struct *jpeg, const uint8
         snprintf(j->message, sizeof j->message, "it is too short for its size");
         return failed(j, LZ_BAD_FILE, LZ_IMAGE_DAMAGED);
     }
+    j->orientation = noted_orientation(jpeg); /* the markers are gone when the last row is read */
     lz_status status = lz_image_make(j->ctx, j->path, jpeg->image_width, jpeg->image_height, out, j->err);
     if (status != LZ_OK) return status;
 
@@ -171,7 +174,7 @@ static lz_status decode(job *j, struct jpeg_decompress_struct *jpeg, const uint8
         return lz_out_of_memory(j->err, out->width * 4);
     jpeg_start_decompress(jpeg);
     read_rows(j, jpeg, out);
-    return make_upright(j, out, noted_orientation(jpeg));
+    return make_upright(j, out);
 }
 
 static lz_status read_jpeg(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, lz_image *out,
@@ -229,6 +232,10 @@ static void write_comment(struct jpeg_compress_struct *jpeg, const char *key, co
     } while (left > 0);
 }
 
+static void write_comments(struct jpeg_compress_struct *jpeg, const char *const *text) {
+    for (; text && text[0]; text += 2) write_comment(jpeg, text[0], text[1]);
+}
+
 static lz_status encode(job *j, struct jpeg_compress_struct *jpeg, sink *s, const lz_image *image,
                         const char *const *text) {
     if (setjmp(j->jump)) return failed(j, LZ_BAD_ARGUMENT, "cannot be made a JPEG");
@@ -243,7 +250,7 @@ static lz_status encode(job *j, struct jpeg_compress_struct *jpeg, sink *s, cons
     jpeg->comp_info[0].h_samp_factor = jpeg->comp_info[0].v_samp_factor = 1; /* 4:4:4 */
     jpeg->optimize_coding = TRUE;
     jpeg_start_compress(jpeg, TRUE);
-    for (; text && text[0]; text += 2) write_comment(jpeg, text[0], text[1]);
+    write_comments(jpeg, text);
     while (jpeg->next_scanline < jpeg->image_height) {
         JSAMPROW row = image->pixels + (int64_t)jpeg->next_scanline * image->width * 3;
         jpeg_write_scanlines(jpeg, &row, 1);

@@ -111,13 +111,15 @@ static void write_bytes(png_structp png, png_bytep data, size_t bytes) {
 static void flush_nothing(png_structp png) { (void)png; }
 
 /* tEXt is Latin-1, iTXt UTF-8; ASCII is both, and more programs show tEXt. */
-static void add_text(job *j, const char *key, const char *value) {
-    bool ascii = true;
-    for (const char *c = value; *c; c++) ascii = ascii && (unsigned char)*c < 128;
-    png_text text = {.compression = ascii ? PNG_TEXT_COMPRESSION_NONE : PNG_ITXT_COMPRESSION_NONE,
-                     .key = (char *)key,
-                     .text = (char *)value};
-    png_set_text(j->png, j->info, &text, 1);
+static void add_text(job *j, const char *const *text) {
+    for (; text && text[0]; text += 2) {
+        bool ascii = true;
+        for (const char *c = text[1]; *c; c++) ascii = ascii && (unsigned char)*c < 128;
+        png_text entry = {.compression = ascii ? PNG_TEXT_COMPRESSION_NONE : PNG_ITXT_COMPRESSION_NONE,
+                          .key = (char *)text[0],
+                          .text = (char *)text[1]};
+        png_set_text(j->png, j->info, &entry, 1);
+    }
 }
 
 static lz_status encode(job *j, const lz_image *image, const char *const *text) {
@@ -129,7 +131,7 @@ static lz_status encode(job *j, const lz_image *image, const char *const *text) 
     png_set_write_fn(j->png, j, write_bytes, flush_nothing);
     png_set_IHDR(j->png, j->info, (png_uint_32)image->width, (png_uint_32)image->height, 8, PNG_COLOR_TYPE_RGB,
                  PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
-    for (; text && text[0]; text += 2) add_text(j, text[0], text[1]);
+    add_text(j, text);
     png_write_info(j->png, j->info);
     for (int64_t y = 0; y < image->height; y++) png_write_row(j->png, image->pixels + y * image->width * 3);
     png_write_end(j->png, NULL);

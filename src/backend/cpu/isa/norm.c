@@ -118,15 +118,13 @@ static bool run_rows(const lz_call *call, row_work work) {
 
 static int64_t row_scratch(const lz_call *call) { return row_room(call) * lz_pool_threads(call->pool) * (int64_t)sizeof(float); }
 
-static bool plain_types(const lz_call *call) { return call->out.dtype != LZ_F64 && call->in[0].dtype != LZ_F64; }
-
 static bool run_rms_norm(const lz_call *call) { return run_rows(call, rms_row); }
 static bool run_layer_norm(const lz_call *call) { return run_rows(call, layer_row); }
 static bool run_softmax(const lz_call *call) { return run_rows(call, softmax_row); }
 
-const lz_kernel ISA(lz_kernel_rms_norm) = {"cpu.rms_norm", run_rms_norm, row_scratch, plain_types};
-const lz_kernel ISA(lz_kernel_layer_norm) = {"cpu.layer_norm", run_layer_norm, row_scratch, plain_types};
-const lz_kernel ISA(lz_kernel_softmax) = {"cpu.softmax", run_softmax, row_scratch, plain_types};
+const lz_kernel ISA(lz_kernel_rms_norm) = {.name = "cpu.rms_norm", .run = run_rms_norm, .scratch = row_scratch};
+const lz_kernel ISA(lz_kernel_layer_norm) = {.name = "cpu.layer_norm", .run = run_layer_norm, .scratch = row_scratch};
+const lz_kernel ISA(lz_kernel_softmax) = {.name = "cpu.softmax", .run = run_softmax, .scratch = row_scratch};
 
 /* ---- rope ----------------------------------------------------------------------------------------------------------------- */
 
@@ -168,7 +166,7 @@ static bool run_rope(const lz_call *call) {
 
 static int64_t rope_scratch(const lz_call *call) { return 4 * row_scratch(call); }
 
-const lz_kernel ISA(lz_kernel_rope) = {"cpu.rope", run_rope, rope_scratch, plain_types};
+const lz_kernel ISA(lz_kernel_rope) = {.name = "cpu.rope", .run = run_rope, .scratch = rope_scratch};
 
 /* ---- group_norm ------------------------------------------------------------------------------------------------------------- */
 
@@ -279,4 +277,4 @@ static bool run_group_norm(const lz_call *call) {
     return true;
 }
 
-const lz_kernel ISA(lz_kernel_group_norm) = {"cpu.group_norm", run_group_norm, group_scratch, plain_types};
+const lz_kernel ISA(lz_kernel_group_norm) = {.name = "cpu.group_norm", .run = run_group_norm, .scratch = group_scratch};

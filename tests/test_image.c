@@ -1,0 +1,423 @@
+/* test_image.c: pictures: what others wrote, what we write, resizing against Pillow, and damage of all kinds. The fixtures
+ * in tests/data/images and their pixels come from tools/oracle/images.py. */
+#include <dirent.h>
+#include <errno.h>
+#include <jansson.h>
+#include <png.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "io/file.h"
+#include "io/image.h"
+
+/* ---- a folder of our own ------------------------------------------------------------------------------------------ */
+
+static char folder[256];
+
+static const char *in_folder(const char *name) {
+    static char ring[4][512];
+    static int next;
+    char *path = ring[next++ & 3];
+    snprintf(path, sizeof ring[0], "%s/%s", folder, name);
+    return path;
+}
+
+static void enter_folder(void) {
+    const char *base = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/lazuli-test-XXXXXX", base ? base : "/tmp");
+    if (!mkdtemp(folder)) abort();
+}
+
+/* Empties the folder, and says how many files there were. */
+static int empty_folder(void) {
+    int n = 0;
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; (e = readdir(dir));)
+        if (e->d_name[0] != '.') n += unlink(in_folder(e->d_name)) == 0;
+    closedir(dir);
+    return n;
+}
+
+static void leave_folder(void) {
+    empty_folder();
+    rmdir(folder);
+}
+
+static uint8_t *read_whole(const char *path, size_t *n) {
+    enum { LIMIT = 1 << 20 };
+    FILE *f = fopen(path, "rb");
+    if (!f) abort();
+    uint8_t *data = malloc(LIMIT);
+    *n = fread(data, 1, LIMIT, f);
+    fclose(f);
+    return data;
+}
+
+/* ---- reading -------------------------------------------------------------------------------------------------------- */
+
+static const char *fixture(const char *name) {
+    char path[256];
+    snprintf(path, sizeof path, "images/%s", name);
+    return test_data(path);
+}
+
+/* The largest difference to pixels in hex. */
+static int hex_distance(const lz_image *image, const char *hex) {
+    int worst = 0;
+    for (int64_t i = 0; i < image->width * image->height * 3; i++) {
+        char digits[3] = {hex[2 * i], hex[2 * i + 1], 0};
+        int distance = abs((int)strtol(digits, NULL, 16) - image->pixels[i]);
+        if (distance > worst) worst = distance;
+    }
+    return worst;
+}
+
+static void check_golden(lz_context *ctx, json_t *entry) {
+    const char *file = json_string_value(json_object_get(entry, "file"));
+    const char *error = json_string_value(json_object_get(entry, "error"));
+    lz_error err = {.status = LZ_OK};
+    lz_image image;
+    if (error) {
+        CHECK_STATUS(lz_image_read(ctx, fixture(file), &image, &err), LZ_BAD_FILE, &err);
+        CHECK_TEXT(err.text, file);
+        CHECK_TEXT(err.text, error);
+        CHECK(!image.pixels);
+        return;
+    }
+    if (!CHECK_OK(lz_image_read(ctx, fixture(file), &image, &err), &err)) return;
+    bool size = image.width == json_integer_value(json_object_get(entry, "width")) &&
+                image.height == json_integer_value(json_object_get(entry, "height"));
+    int64_t tolerance = json_integer_value(json_object_get(entry, "tolerance"));
+    if (CHECK(size, "%s", file)) {
+        int distance = hex_distance(&image, json_string_value(json_object_get(entry, "rgb")));
+        CHECK(distance <= tolerance, "%s: %d levels", file, distance);
+    }
+    lz_image_free(ctx, &image);
+}
+
+static void golden(void) {
+    lz_context *ctx = lz_open(.threads = 1);
+    json_t *list = json_load_file(fixture("golden.json"), 0, NULL);
+    CHECK(json_array_size(list) > 70);
+    for (size_t i = 0; i < json_array_size(list); i++) check_golden(ctx, json_array_get(list, i));
+    json_decref(list);
+    lz_error err;
+    lz_image image;
+    CHECK_STATUS(lz_image_read(ctx, fixture("nowhere.png"), &image, &err), LZ_NOT_FOUND, &err);
+    CHECK_STATUS(lz_image_read(ctx, "/dev/null", &image, &err), LZ_IO, &err);
+    CHECK_STATUS(lz_image_read(ctx, NULL, &image, &err), LZ_BAD_ARGUMENT, &err);
+    lz_close(ctx);
+}
+
+/* ---- damage --------------------------------------------------------------------------------------------------------- */
+
+/* A picture or one sentence; nothing else. The bytes are in memory of their own, so that a sanitizer sees every step
+ * beyond them. */
+static bool read_bytes(lz_context *ctx, const uint8_t *data, size_t bytes) {
+    uint8_t *exact = malloc(bytes + 1);
+    memcpy(exact + 1, data, bytes);
+    lz_error err = {.status = LZ_OK};
+    lz_image image;
+    lz_status status = lz_image_read_memory(ctx, "some picture", exact + 1, (int64_t)bytes, &image, &err);
+    if (status == LZ_OK)
+        CHECK(image.pixels && image.width > 0 && image.height > 0);
+    else {
+        CHECK_STATUS(status, LZ_BAD_FILE, &err);
+        CHECK_TEXT(err.text, "some picture: ");
+        CHECK(!image.pixels);
+    }
+    lz_image_free(ctx, &image);
+    free(exact);
+    return status == LZ_OK;
+}
+
+static void damage_file(lz_context *ctx, const char *name, test_random *r) {
+    size_t bytes;
+    uint8_t *data = read_whole(fixture(name), &bytes);
+    bool whole = read_bytes(ctx, data, bytes);
+    int cut_short_and_read = 0;
+    for (size_t cut = 0; cut < bytes; cut += cut < 1500 ? 1 : 37) cut_short_and_read += read_bytes(ctx, data, cut);
+    /* WebP pads to an even length, and nobody misses the pad. */
+    CHECK(!whole || cut_short_and_read <= (strstr(name, ".webp") ? 1 : 0), "%s: %d short files were read", name,
+          cut_short_and_read);
+    for (int i = test_scale(200); i > 0; i--) {
+        size_t at = (size_t)random_int(r, 0, (int64_t)bytes - 1);
+        uint8_t before = data[at];
+        data[at] = (uint8_t)random_bits(r);
+        read_bytes(ctx, data, bytes);
+        data[at] = before;
+    }
+    free(data);
+}
+
+static void damaged(void) {
+    lz_context *ctx = lz_open(.threads = 1);
+    test_random r = {3};
+    DIR *dir = opendir(fixture("."));
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        struct stat s;
+        if (e->d_name[0] != '.' && stat(fixture(e->d_name), &s) == 0 && s.st_size > 0 && !strstr(e->d_name, ".json"))
+            damage_file(ctx, e->d_name, &r);
+    }
+    CHECK(dir);
+    closedir(dir);
+    lz_close(ctx);
+}
+
+/* ---- resizing ------------------------------------------------------------------------------------------------------- */
+
+static void resizing(void) {
+    static const int sizes[][2] = {{1, 1}, {5, 3}, {10, 40}, {37, 10}, {64, 23}, {74, 46}, {13, 7}, {50, 50}, {3, 90}};
+    lz_context *ctx = lz_open(.threads = 1);
+    lz_error err;
+    lz_image in, out, want;
+    CHECK_OK(lz_image_read(ctx, fixture("resize.png"), &in, &err), &err);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "resize-%dx%d.png", sizes[i][0], sizes[i][1]);
+        if (!CHECK_OK(lz_image_read(ctx, fixture(name), &want, &err), &err)) continue;
+        CHECK_OK(lz_image_resize(ctx, &in, sizes[i][0], sizes[i][1], &out, &err), &err);
+        CHECK(out.width == want.width && out.height == want.height);
+        CHECK(same_bits(out.pixels, want.pixels, want.width * want.height * 3), "%s", name);
+        lz_image_free(ctx, &out);
+        lz_image_free(ctx, &want);
+    }
+    CHECK_OK(lz_image_resize(ctx, &in, in.width, in.height, &out, &err), &err);
+    CHECK(out.pixels != in.pixels && same_bits(out.pixels, in.pixels, in.width * in.height * 3));
+    lz_image_free(ctx, &out);
+
+    static const int64_t bad[][2] = {{0, 1}, {1, 0}, {-1, 5}, {65536, 1}, {1, 65536}, {65535, 65535}, {INT64_MAX, 2}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK_STATUS(lz_image_resize(ctx, &in, bad[i][0], bad[i][1], &out, &err), LZ_BAD_ARGUMENT, &err);
+        CHECK_TEXT(err.text, "cannot be made one of");
+    }
+    lz_image_free(ctx, &in);
+    lz_close(ctx);
+}
+
+/* ---- writing -------------------------------------------------------------------------------------------------------- */
+
+static lz_image smooth(lz_context *ctx, int64_t width, int64_t height) {
+    lz_image image = {width, height, lz_host_alloc(ctx, (size_t)(width * height * 3))};
+    for (int64_t i = 0; i < width * height * 3; i++) {
+        int64_t x = i / 3 % width, y = i / 3 / width;
+        image.pixels[i] = (uint8_t)(i % 3 == 0 ? x * 255 / width : i % 3 == 1 ? y * 255 / height : 128);
+    }
+    return image;
+}
+
+static const char *const texts[] = {"prompt", "a cat, 猫, \u00e9", "seed", "42", "Software", "Lazuli", "empty", "",
+                                    NULL};
+
+static void round_trips(void) {
+    static const struct {
+        const char *name;
+        int tolerance;
+    } kinds[] = {
+        {"a.png", 0}, {"b.jpg", 6}, {"c.JPEG", 6}, {"d.webp", 24}}; /* WebP halves the colour of these steep ramps */
+    static const int64_t sizes[][2] = {{1, 1}, {7, 5}, {1, 300}, {300, 1}, {97, 61}};
+    lz_context *ctx = lz_open(.threads = 1);
+    enter_folder();
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            lz_image image = smooth(ctx, sizes[i][0], sizes[i][1]), back;
+            lz_error err;
+            CHECK_OK(lz_image_write(ctx, in_folder(kinds[k].name), &image, texts, &err), &err);
+            size_t n, n_again;
+            uint8_t *first = read_whole(in_folder(kinds[k].name), &n);
+            CHECK_OK(lz_image_write(ctx, in_folder(kinds[k].name), &image, texts, &err), &err);
+            uint8_t *again = read_whole(in_folder(kinds[k].name), &n_again);
+            CHECK(n == n_again && memcmp(first, again, n) == 0, "%s is not the same every time", kinds[k].name);
+            free(first);
+            free(again);
+            if (CHECK_OK(lz_image_read(ctx, in_folder(kinds[k].name), &back, &err), &err)) {
+                int worst = 0;
+                CHECK(back.width == image.width && back.height == image.height);
+                for (int64_t p = 0; p < image.width * image.height * 3; p++)
+                    if (abs(image.pixels[p] - back.pixels[p]) > worst) worst = abs(image.pixels[p] - back.pixels[p]);
+                CHECK(worst <= kinds[k].tolerance, "%s: %d levels", kinds[k].name, worst);
+                lz_image_free(ctx, &back);
+            }
+            lz_image_free(ctx, &image);
+        }
+    CHECK_I64(empty_folder(), 4);
+    leave_folder();
+    lz_close(ctx);
+}
+
+/* The texts of a PNG, as libpng tells them: "key=value;" each, iTXt marked by '*'. */
+static void png_texts(const char *path, char *to, size_t room) {
+    png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, NULL);
+    png_infop info = png_create_info_struct(png);
+    FILE *f = fopen(path, "rb");
+    png_init_io(png, f);
+    png_read_info(png, info);
+    png_textp text;
+    int n = png_get_text(png, info, &text, NULL);
+    for (int i = 0, at = 0; i < n; i++)
+        at += snprintf(to + at, room - (size_t)at, "%s%s=%s;", text[i].compression > 0 ? "*" : "", text[i].key,
+                       text[i].text);
+    png_destroy_read_struct(&png, &info, NULL);
+    fclose(f);
+}
+
+static void metadata(void) {
+    lz_context *ctx = lz_open(.threads = 1);
+    enter_folder();
+    lz_error err;
+    lz_image image = smooth(ctx, 7, 5), back;
+    CHECK_OK(lz_image_write(ctx, in_folder("a.png"), &image, texts, &err), &err);
+    char found[400] = "";
+    png_texts(in_folder("a.png"), found, sizeof found);
+    CHECK(strcmp(found, "*prompt=a cat, 猫, \u00e9;seed=42;Software=Lazuli;empty=;") == 0, "%s", found);
+
+    /* A JPEG comment longer than a marker has room for goes on in the next. */
+    char *novel = malloc(200001);
+    memset(novel, 'x', 200000);
+    novel[200000] = 0;
+    CHECK_OK(
+        lz_image_write(ctx, in_folder("a.jpg"), &image, (const char *[]){"prompt", novel, "seed", "42", NULL}, &err),
+        &err);
+    CHECK_OK(lz_image_read(ctx, in_folder("a.jpg"), &back, &err), &err);
+    lz_image_free(ctx, &back);
+    size_t n;
+    uint8_t *data = read_whole(in_folder("a.jpg"), &n);
+    CHECK(memmem(data, n, "\xff\xfe\xff\xffprompt: xxx", 15));
+    CHECK(memmem(data, n, "\xff\xfe\0\x0aseed: 42", 12));
+    free(data);
+    free(novel);
+
+    static const char *const bad[][3] = {
+        {"", "x", NULL},
+        {"k\n", "x", NULL},
+        {"\u00e9", "x", NULL},
+        {"key", NULL, NULL},
+        {"a key that is longer than the seventy-nine characters that a PNG can take in its tEXt", "x", NULL}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK_STATUS(lz_image_write(ctx, in_folder("b.png"), &image, bad[i], &err), LZ_BAD_ARGUMENT, &err);
+        CHECK_TEXT(err.text, "key");
+    }
+    CHECK_I64(empty_folder(), 2);
+    lz_image_free(ctx, &image);
+    leave_folder();
+    lz_close(ctx);
+}
+
+/* A failed write leaves what was there before, and nothing else. */
+static void failing_writes(void) {
+    static const char *const names[] = {"a.png", "a.jpg", "a.webp"};
+    lz_context *ctx = lz_open(.threads = 1);
+    enter_folder();
+    lz_error err;
+    lz_image image = smooth(ctx, 200, 200), wide = smooth(ctx, 65535, 1), none = {0, 5, image.pixels};
+
+    CHECK_STATUS(lz_image_write(ctx, in_folder("a.gif"), &image, NULL, &err), LZ_BAD_ARGUMENT, &err);
+    CHECK_TEXT(err.text, ".png, .jpg or .webp");
+    CHECK_STATUS(lz_image_write(ctx, in_folder("png"), &image, NULL, &err), LZ_BAD_ARGUMENT, &err);
+    CHECK_STATUS(lz_image_write(ctx, "/dev/full", &image, NULL, &err), LZ_BAD_ARGUMENT, &err);
+    CHECK_STATUS(lz_image_write(ctx, in_folder("a.png"), &none, NULL, &err), LZ_BAD_ARGUMENT, &err);
+    CHECK_STATUS(lz_image_write(ctx, in_folder("a.webp"), &wide, NULL, &err), LZ_BAD_ARGUMENT, &err);
+    CHECK_STATUS(lz_image_write(ctx, in_folder("a.jpg"), &wide, NULL, &err), LZ_BAD_ARGUMENT, &err);
+    CHECK_OK(lz_image_write(ctx, in_folder("a.png"), &wide, NULL, &err), &err);
+    CHECK_I64(empty_folder(), 1);
+
+    for (int i = 0; i < 3; i++) {
+        char path[400];
+        snprintf(path, sizeof path, "%s/nowhere/%s", folder, names[i]);
+        CHECK_STATUS(lz_image_write(ctx, path, &image, NULL, &err), LZ_IO, &err);
+        snprintf(path, sizeof path, "/proc/%s", names[i]); /* where not even root may */
+        CHECK_STATUS(lz_image_write(ctx, path, &image, NULL, &err), LZ_IO, &err);
+    }
+
+    /* As a full disk would: the file may not grow beyond 300 bytes. */
+    struct rlimit before, small = {.rlim_cur = 300};
+    getrlimit(RLIMIT_FSIZE, &before);
+    small.rlim_max = before.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    for (int i = 0; i < 3; i++) {
+        FILE *f = fopen(in_folder(names[i]), "w");
+        if (!f || fputs("old", f) < 0 || fclose(f) != 0) abort();
+        setrlimit(RLIMIT_FSIZE, &small);
+        lz_status status = lz_image_write(ctx, in_folder(names[i]), &image, NULL, &err);
+        setrlimit(RLIMIT_FSIZE, &before);
+        CHECK_STATUS(status, LZ_IO, &err);
+        CHECK_TEXT(err.text, "cannot be written");
+        size_t n;
+        uint8_t *data = read_whole(in_folder(names[i]), &n);
+        CHECK(n == 3 && memcmp(data, "old", 3) == 0);
+        free(data);
+        CHECK_I64(empty_folder(), 1);
+    }
+    lz_image_free(ctx, &image);
+    lz_image_free(ctx, &wide);
+    leave_folder();
+    lz_close(ctx);
+}
+
+/* ---- memory runs out ------------------------------------------------------------------------------------------------ */
+
+typedef struct failing {
+    long long asked, fail_at, live;
+} failing;
+
+static void *failing_allocate(void *user, size_t bytes) {
+    failing *f = user;
+    if (++f->asked == f->fail_at) return NULL;
+    f->live++;
+    return aligned_alloc(64, (bytes + 63) / 64 * 64);
+}
+
+static void failing_release(void *user, void *memory, size_t bytes) {
+    (void)bytes;
+    ((failing *)user)->live -= memory != NULL;
+    free(memory);
+}
+
+/* Reads, resizes and writes. */
+static lz_status use_everything(lz_context *ctx, const char *from, const char *to, lz_error *err) {
+    lz_image image, resized = {.width = 0};
+    lz_status status = lz_image_read(ctx, from, &image, err);
+    if (status == LZ_OK) status = lz_image_resize(ctx, &image, 9, 4, &resized, err);
+    if (status == LZ_OK) status = lz_image_write(ctx, to, &resized, texts, err);
+    lz_image_free(ctx, &image);
+    lz_image_free(ctx, &resized);
+    return status;
+}
+
+static void failing_memory(void) {
+    static const char *const files[][2] = {{"palette-4-trns-interlaced.png", "a.png"},
+                                           {"cmyk.jpg", "a.jpg"},
+                                           {"turned-6.jpg", "a.jpg"},
+                                           {"alpha.webp", "a.webp"}};
+    failing f = {.fail_at = 0};
+    const lz_allocator allocator = {failing_allocate, failing_release, &f};
+    lz_context *ctx = lz_open(.threads = 1, .allocator = &allocator);
+    enter_folder();
+    for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
+        char from[512];
+        snprintf(from, sizeof from, "%s", fixture(files[k][0]));
+        long long before = f.live;
+        bool done = false;
+        for (int i = 1; !done && i < 1000; i++) {
+            f.asked = 0;
+            f.fail_at = i;
+            lz_error err = {.status = LZ_OK};
+            lz_status status = use_everything(ctx, from, in_folder(files[k][1]), &err);
+            done = status == LZ_OK && f.asked < i;
+            if (status != LZ_OK) CHECK_STATUS(status, LZ_OUT_OF_MEMORY, &err);
+            CHECK_I64(f.live, before);
+            CHECK_I64(empty_folder(), status == LZ_OK);
+        }
+        CHECK(done);
+    }
+    f.fail_at = 0;
+    leave_folder();
+    lz_close(ctx);
+}
+
+TEST_MAIN({"image: golden", golden}, {"image: damaged", damaged}, {"image: resizing", resizing},
+          {"image: round trips", round_trips}, {"image: metadata", metadata}, {"image: failing writes", failing_writes},
+          {"image: failing memory", failing_memory})

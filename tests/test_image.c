@@ -157,12 +157,12 @@ static void damaged(void) {
     lz_context *ctx = lz_open(.threads = 1);
     test_random r = {3};
     DIR *dir = opendir(fixture("."));
-    for (struct dirent *e; dir && (e = readdir(dir));) {
+    if (!CHECK(dir)) abort();
+    for (struct dirent *e; (e = readdir(dir));) {
         struct stat s;
         if (e->d_name[0] != '.' && stat(fixture(e->d_name), &s) == 0 && s.st_size > 0 && !strstr(e->d_name, ".json"))
             damage_file(ctx, e->d_name, &r);
     }
-    CHECK(dir);
     closedir(dir);
     lz_close(ctx);
 }
@@ -170,7 +170,8 @@ static void damaged(void) {
 /* ---- resizing ------------------------------------------------------------------------------------------------------- */
 
 static void resizing(void) {
-    static const int sizes[][2] = {{1, 1}, {5, 3}, {10, 40}, {37, 10}, {64, 23}, {74, 46}, {13, 7}, {50, 50}, {3, 90}};
+    static const int sizes[][2] = {{1, 1},   {5, 3},  {10, 40}, {37, 10}, {64, 23},
+                                   {74, 46}, {13, 7}, {50, 50}, {3, 90},  {64, 10}};
     lz_context *ctx = lz_open(.threads = 1);
     lz_error err;
     lz_image in, out, want;

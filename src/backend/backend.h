@@ -30,9 +30,12 @@ typedef struct lz_tensor {
 #define LZ_EXPR_REGS 16
 #define LZ_EXPR_STEPS 32
 
-/* dst = op(a, b, c), all f32. FULL loads k0; CLIP clips to k0..k1; CAST rounds to the type in b (bool: to 0 or 1). */
+/* dst = op(a, b, c), all f32. FULL loads k0; CLIP clips to k0..k1; CAST rounds to the type in b (bool: to 0 or 1);
+ * LZ_EXPR_MUL_ADD is a * b + c, rounded twice. With number set, k0 stands in for b. */
+#define LZ_EXPR_MUL_ADD LZ_OP_COUNT
 typedef struct lz_expr_step {
     uint8_t op, dst, a, b, c;
+    bool number;
     float k0, k1;
 } lz_expr_step;
 

@@ -158,6 +158,81 @@ static bool needed_later(const chain *c, int at, int id) {
     return false;
 }
 
+/* Ops that take a number for their second operand, without a register. */
+static bool takes_number(lz_op op) {
+    return op == LZ_OP_ADD || op == LZ_OP_SUB || op == LZ_OP_MUL || op == LZ_OP_DIV || op == LZ_OP_MAXIMUM || op == LZ_OP_MINIMUM;
+}
+static bool commutes(lz_op op) { return op == LZ_OP_ADD || op == LZ_OP_MUL; }
+
+/* The register of an operand; a number met for the first time gets one. -1: there is none left. */
+static int operand_register(const chain *c, lz_expr *e, registers *r, int id) {
+    int at = find_register(r, id);
+    if (at >= 0) return at;
+    at = take_register(r, id);
+    if (at < 0 || e->n_steps == LZ_EXPR_STEPS) return -1;
+    float number = (float)c->g->values[id].params.full.value;
+    e->steps[e->n_steps++] = (lz_expr_step){.op = LZ_OP_FULL, .dst = (uint8_t)at, .k0 = number};
+    return at;
+}
+
+/* One member as a step. false: more registers or steps needed than there are. */
+static bool write_step(const chain *c, lz_expr *e, registers *r, int m) {
+    const lz_value *v = &c->g->values[c->members[m]];
+    int in[3] = {-1, -1, -1};
+    for (int j = 0; j < v->n_in; j++) in[j] = v->in[j];
+    if (commutes(v->op) && c->g->values[in[0]].op == LZ_OP_FULL) {
+        in[0] = v->in[1];
+        in[1] = v->in[0];
+    }
+    lz_expr_step step = {.op = (uint8_t)v->op};
+    uint8_t *place[3] = {&step.a, &step.b, &step.c};
+    for (int j = 0; j < v->n_in; j++) {
+        if (j == 1 && takes_number(v->op) && c->g->values[in[j]].op == LZ_OP_FULL) {
+            step.number = true;
+            step.k0 = (float)c->g->values[in[j]].params.full.value;
+            in[j] = -1;
+            continue;
+        }
+        int at = operand_register(c, e, r, in[j]);
+        if (at < 0) return false;
+        *place[j] = (uint8_t)at;
+    }
+    for (int j = 0; j < v->n_in; j++) /* what dies here may be overwritten by the result */
+        if (in[j] >= 0 && !needed_later(c, m, in[j])) r->holds[*place[j]] = -1;
+    int dst = take_register(r, c->members[m]);
+    if (dst < 0 || e->n_steps == LZ_EXPR_STEPS) return false;
+    step.dst = (uint8_t)dst;
+    if (v->op == LZ_OP_CLIP) step.k0 = (float)v->params.clip.low, step.k1 = (float)v->params.clip.high;
+    if (v->op == LZ_OP_CAST) step.b = (uint8_t)v->dtype;
+    e->steps[e->n_steps++] = step;
+    return true;
+}
+
+/* A product that the very next step adds to something, and nobody else reads, becomes one step with it: one trip through the
+ * registers less. */
+static void join_products(lz_expr *e) {
+    int kept = 0;
+    for (int i = 0; i < e->n_steps; i++) {
+        lz_expr_step *add = &e->steps[i], *mul = kept ? &e->steps[kept - 1] : NULL;
+        bool joins = mul && mul->op == LZ_OP_MUL && !mul->number && add->op == LZ_OP_ADD && !add->number && add->a != add->b &&
+                     (add->a == mul->dst || add->b == mul->dst);
+        for (int j = i + 1; joins && j < e->n_steps; j++) { /* is the product read again before its register is written? */
+            const lz_expr_step *s = &e->steps[j];
+            int reads = s->op == LZ_EXPR_MUL_ADD || s->op == LZ_OP_WHERE ? 3 : s->op == LZ_OP_CAST || s->number ? 1 : lz_op_table[s->op].inputs;
+            if (add->dst == mul->dst) break;
+            if ((reads > 0 && s->a == mul->dst) || (reads > 1 && s->b == mul->dst) || (reads > 2 && s->c == mul->dst)) joins = false;
+            if (s->dst == mul->dst) break;
+        }
+        lz_expr_step step = *add;
+        if (joins) {
+            step = (lz_expr_step){.op = LZ_EXPR_MUL_ADD, .dst = add->dst, .a = mul->a, .b = mul->b, .c = add->a == mul->dst ? add->b : add->a};
+            kept--;
+        }
+        e->steps[kept++] = step;
+    }
+    e->n_steps = kept;
+}
+
 /* false: more registers needed than there are. */
 static bool write_expr(const chain *c, lz_expr *e) {
     registers r;
@@ -166,30 +241,11 @@ static bool write_expr(const chain *c, lz_expr *e) {
     r.n = 0;
     e->n_args = c->n_args;
     for (int i = 0; i < c->n_args; i++) take_register(&r, c->args[i]);
-    for (int m = c->n - 1; m >= 0; m--) {
-        const lz_value *v = &c->g->values[c->members[m]];
-        uint8_t operand[3] = {0};
-        for (int j = 0; j < v->n_in; j++) {
-            int at = find_register(&r, v->in[j]);
-            if (at < 0) { /* a number, met for the first time */
-                at = take_register(&r, v->in[j]);
-                if (at < 0 || e->n_steps == LZ_EXPR_STEPS) return false;
-                float number = (float)c->g->values[v->in[j]].params.full.value;
-                e->steps[e->n_steps++] = (lz_expr_step){.op = LZ_OP_FULL, .dst = (uint8_t)at, .k0 = number};
-            }
-            operand[j] = (uint8_t)at;
-        }
-        for (int j = 0; j < v->n_in; j++) /* what dies here may be overwritten by the result */
-            if (!needed_later(c, m, v->in[j])) r.holds[operand[j]] = -1;
-        int dst = take_register(&r, c->members[m]);
-        if (dst < 0 || e->n_steps == LZ_EXPR_STEPS) return false;
-        lz_expr_step step = {.op = (uint8_t)v->op, .dst = (uint8_t)dst, .a = operand[0], .b = operand[1], .c = operand[2]};
-        if (v->op == LZ_OP_CLIP) step.k0 = (float)v->params.clip.low, step.k1 = (float)v->params.clip.high;
-        if (v->op == LZ_OP_CAST) step.b = (uint8_t)v->dtype;
-        e->steps[e->n_steps++] = step;
-    }
+    for (int m = c->n - 1; m >= 0; m--)
+        if (!write_step(c, e, &r, m)) return false;
     e->result = find_register(&r, c->root);
     e->n_regs = r.n;
+    if (c->n > 1) join_products(e);
     return true;
 }
 

@@ -333,12 +333,18 @@ static bool same_place(const lz_tensor *a, const lz_tensor *b) {
     return true;
 }
 
-/* An elementwise step may write over an operand that nobody reads afterwards: each element is read before it is written. */
+/* Kernels that write an element or a row after its last reading. */
+static bool reads_before_writing(lz_op op) {
+    return op == LZ_OP_FUSED || op == LZ_OP_RMS_NORM || op == LZ_OP_LAYER_NORM || op == LZ_OP_GROUP_NORM || op == LZ_OP_SOFTMAX || op == LZ_OP_ROPE;
+}
+
+/* Such a step may write over an operand that nobody needs afterwards. */
 static void reuse_operands(lz_program *p) {
+    if (!p->ctx->backend->fuses) return; /* the reference kernels make no such promise */
     for (int i = 0; i < p->n_steps; i++) {
         lz_step *step = &p->steps[i];
         lz_store *out = &p->stores[step->out.store];
-        if (step->call.op != LZ_OP_FUSED || out->kind != LZ_STORE_ARENA) continue;
+        if (!reads_before_writing(step->call.op) || out->kind != LZ_STORE_ARENA) continue;
         for (int j = 0; j < step->call.n_in; j++) {
             lz_store *x = &p->stores[step->in[j].store];
             bool fits = x->kind == LZ_STORE_ARENA && x->last == i && x->bytes == out->bytes && step->in[j].offset == 0 &&

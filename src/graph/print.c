@@ -27,8 +27,13 @@ static void add_expr(lz_text *t, const lz_expr *e) {
     lz_text_add(t, " {");
     for (int i = 0; i < e->n_steps; i++) {
         const lz_expr_step *s = &e->steps[i];
-        lz_text_add(t, "%s r%d=%s", i ? ";" : "", s->dst, lz_op_table[s->op].name);
-        if (s->op == LZ_OP_FULL)
+        bool mul_add = s->op == LZ_EXPR_MUL_ADD;
+        lz_text_add(t, "%s r%d=%s", i ? ";" : "", s->dst, mul_add ? "mul_add" : lz_op_table[s->op].name);
+        if (mul_add)
+            lz_text_add(t, " r%d r%d r%d", s->a, s->b, s->c);
+        else if (s->number)
+            lz_text_add(t, " r%d %g", s->a, (double)s->k0);
+        else if (s->op == LZ_OP_FULL)
             lz_text_add(t, " %g", (double)s->k0);
         else if (s->op == LZ_OP_CAST)
             lz_text_add(t, " r%d to %s", s->a, lz_dtype_name((lz_dtype)s->b));

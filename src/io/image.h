@@ -18,7 +18,7 @@
 lz_status lz_image_read_memory(lz_context *ctx, const char *name, const void *data, int64_t bytes, lz_image *out,
                                lz_error *err);
 
-/* What Pillow's Image.resize((width, height), LANCZOS) gives, to the bit. */
+/* What Pillow's Image.resize((width, height), LANCZOS) gives, to the bit (up to Pillow 11; resize.c tells more). */
 lz_status lz_image_resize(lz_context *ctx, const lz_image *in, int64_t width, int64_t height, lz_image *out,
                           lz_error *err);
 

@@ -1,6 +1,10 @@
 /* resize.c: Lanczos, with the arithmetic of Pillow (src/libImaging/Resample.c), so that a picture prepared here is bit for
  * bit the one the models' own code prepares: weights in double, rounded to fixed point with 22 bits; first all rows are
- * made as wide as wanted, and rounded to 8 bits, then all columns as high. */
+ * made as wide as wanted, and rounded to 8 bits, then all columns as high.
+ *
+ * The order matters, because of the rounding and clipping between. Pillow 11.3 always has this one. Pillow 13.0 begins with
+ * the height where that loses more than twice what the width loses (height > new height and height - new height > 2 (width -
+ * new width)); its pictures are others there. */
 #include <math.h>
 #include <string.h>
 

@@ -27,7 +27,10 @@ static lz_status reserve_ids(encoder *e, size_t more) {
     if (e->n + more <= e->room) return LZ_OK;
     size_t room = 2 * (e->n + more) + 64;
     int64_t *ids = lz_host_alloc(e->t->ctx, room * sizeof *ids);
-    if (!ids) return lz_out_of_memory(e->err, (int64_t)(room * sizeof *ids));
+    if (!ids) {
+        lz_out_of_memory(e->err, (int64_t)(room * sizeof *ids));
+        return LZ_OUT_OF_MEMORY;
+    }
     if (e->n) memcpy(ids, e->ids, e->n * sizeof *ids);
     lz_host_free(e->t->ctx, e->ids);
     e->ids = ids;

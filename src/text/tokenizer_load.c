@@ -42,14 +42,18 @@ __attribute__((format(printf, 2, 3))) static lz_status bad_file(const source *s,
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
-static lz_status open_source(source *s, lz_tokenizer *t, const char *folder, const char *name, lz_error *err) {
+static bool open_source(source *s, lz_tokenizer *t, const char *folder, const char *name, lz_error *err) {
     *s = (source){.t = t, .err = err};
     s->path = lz_path_join(t->ctx, folder, name);
-    if (!s->path) return lz_out_of_memory(err, (int64_t)strlen(folder));
+    if (!s->path) {
+        lz_out_of_memory(err, (int64_t)strlen(folder));
+        return false;
+    }
     s->map = lz_map_file(t->ctx, s->path, err);
-    if (!s->map) return err->status;
-    if (s->map->bytes > FILE_LIMIT) return BAD(s, "has %lld bytes, more than any tokenizer", (long long)s->map->bytes);
-    return LZ_OK;
+    if (!s->map) return false;
+    if (s->map->bytes <= FILE_LIMIT) return true;
+    BAD(s, "has %lld bytes, more than any tokenizer", (long long)s->map->bytes);
+    return false;
 }
 
 static void close_source(source *s) {
@@ -60,8 +64,7 @@ static void close_source(source *s) {
 
 /* The file must hold one JSON object. */
 static lz_status open_json(source *s, lz_tokenizer *t, const char *folder, const char *name, lz_error *err) {
-    lz_status status = open_source(s, t, folder, name, err);
-    if (status != LZ_OK) return status;
+    if (!open_source(s, t, folder, name, err)) return err->status;
     json_error_t why;
     s->json = json_loadb(s->map->data, (size_t)s->map->bytes, JSON_REJECT_DUPLICATES, &why);
     if (!s->json && json_error_code(&why) == json_error_out_of_memory) return lz_out_of_memory(err, s->map->bytes);
@@ -325,8 +328,7 @@ static lz_status load_vocab_json(lz_tokenizer *t, const char *folder, lz_error *
 
 static lz_status load_merges_txt(lz_tokenizer *t, const char *folder, lz_error *err) {
     source s;
-    lz_status status = open_source(&s, t, folder, "merges.txt", err);
-    if (status == LZ_OK) status = read_merges_txt(&s);
+    lz_status status = open_source(&s, t, folder, "merges.txt", err) ? read_merges_txt(&s) : err->status;
     close_source(&s);
     return status;
 }

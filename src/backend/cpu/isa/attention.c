@@ -1,10 +1,10 @@
 /* attention.c: softmax(q k^T scale + mask) v without ever holding the n x m scores. Compile with -ffp-contract=fast.
  *
- * The keys and values of some heads are packed into panels (gemm.h), as f32; then each task takes one block of queries of
- * one head and walks over blocks of keys. A block of scores [QUERIES][KEYS] is computed by the micro-kernel of the matrix
- * product, turned into probabilities in place, and multiplied by the values, again by the micro-kernel, which reads the
- * probabilities as they lie. The softmax is the online one (Milakov and Gimelshein 2018; FlashAttention): each row
- * keeps its largest score so far, and when a larger one comes, what has been summed is scaled down.
+ * The keys and values of some heads are packed into panels (gemm.h), as f32; then each task takes one block of queries
+ * of one head and walks over blocks of keys. A block of scores [QUERIES][KEYS] is computed by the micro-kernel of the
+ * matrix product, turned into probabilities in place, and multiplied by the values, again by the micro-kernel, which
+ * reads the probabilities as they lie. The softmax is the online one (Milakov and Gimelshein 2018; FlashAttention):
+ * each row keeps its largest score so far, and when a larger one comes, what has been summed is scaled down.
  *
  * Sums are always made in the order of the keys, so the bits do not depend on threads. Memory: the packed heads of one
  * turn, that is m (2 d), at least one head and at most about PACKED_BYTES; and a block of scores for each thread. */
@@ -20,11 +20,11 @@
 
 typedef struct attention {
     const lz_call *call;
-    const lz_tensor *q, *k, *v, *mask;    /* q [b, h, n, d], k v [b, g, m, d], mask [b, h, n, m] or NULL */
-    int64_t heads, kv_heads, n, m, d;     /* kv_heads: of all batches, b * g */
-    int64_t group;                        /* queries' heads for one head of keys */
-    int64_t padded_m, padded_d;           /* to whole panels */
-    int64_t turn, first;                  /* heads of keys packed at a time; the first of this turn */
+    const lz_tensor *q, *k, *v, *mask; /* q [b, h, n, d], k v [b, g, m, d], mask [b, h, n, m] or NULL */
+    int64_t heads, kv_heads, n, m, d;  /* kv_heads: of all batches, b * g */
+    int64_t group;                     /* queries' heads for one head of keys */
+    int64_t padded_m, padded_d;        /* to whole panels */
+    int64_t turn, first;               /* heads of keys packed at a time; the first of this turn */
     int64_t query_blocks, key_blocks;
     int64_t packed_floats, thread_floats; /* for one head; for one thread */
     float scale;
@@ -95,22 +95,23 @@ typedef void score_kernel(int64_t d, const float *queries, const float *keys, fl
 #define SCORE(rows)                                                                                                    \
     static void score_##rows(int64_t d, const float *queries, const float *keys, float *scores) {                      \
         vf acc[MR][NV];                                                                                                \
-        multiply_panels(rows, d, queries, 1, MR, keys, acc);                                                           \
-        _Pragma("GCC unroll 16") for (int r = 0; r < (rows); r++) for (int v = 0; v < NV; v++)                         \
-            store(scores + r * KEYS + v * LANES, acc[r][v]);                                                           \
+        clear(rows, acc);                                                                                              \
+        add_products(rows, d, queries, 1, MR, keys, acc);                                                              \
+        put(rows, acc, scores, KEYS, false);                                                                           \
     }
 ROW_COUNTS(SCORE)
 #define SCORE_NAME(rows) score_##rows,
 static score_kernel *const score_kernels[MR] = {ROW_COUNTS(SCORE_NAME)};
 
 /* sums[rows][ld] (one panel of columns) = sums shrink + probabilities values. */
-typedef void blend_kernel(int64_t keys, const float *probabilities, const float *values, const float *shrink, float *sums,
-                          int64_t ld);
+typedef void blend_kernel(int64_t keys, const float *probabilities, const float *values, const float *shrink,
+                          float *sums, int64_t ld);
 #define BLEND(rows)                                                                                                    \
     static void blend_##rows(int64_t keys, const float *probabilities, const float *values, const float *shrink,       \
                              float *sums, int64_t ld) {                                                                \
         vf acc[MR][NV];                                                                                                \
-        multiply_panels(rows, keys, probabilities, KEYS, 1, values, acc);                                              \
+        clear(rows, acc);                                                                                              \
+        add_products(rows, keys, probabilities, KEYS, 1, values, acc);                                                 \
         _Pragma("GCC unroll 16") for (int r = 0; r < (rows); r++) for (int v = 0; v < NV; v++) {                       \
             float *to = sums + r * ld + v * LANES;                                                                     \
             store(to, load(to) * shrink[r] + acc[r][v]);                                                               \
@@ -138,8 +139,8 @@ static void blend_values(const attention *a, const query_block *b, int64_t start
 
 /* ---- softmax ----------------------------------------------------------------------------------------------------- */
 
-/* 2^x for x <= 0, to 2 ulp; below the smallest normal number 0. NaN stays NaN. Scores are kept times log2(e), for 2^x
- * is cheaper than e^x. The polynomial was fitted to 2^x on -1/2 .. 1/2 for the least relative error. */
+/* 2^x for x <= 0, to about 2 ulp; below the smallest normal number 0. NaN stays NaN. Scores are kept times log2(e), for
+ * 2^x is cheaper than e^x. The polynomial was fitted to 2^x on -1/2 .. 1/2 for the least relative error. */
 INLINE vf exp2_negative(vf x) {
     const float magic = 0x1.8p23f; /* added to x, leaves the nearest integer in the low bits */
     vf shifted = x + magic, r = x - (shifted - magic);
@@ -148,7 +149,7 @@ INLINE vf exp2_negative(vf x) {
     p = p * r + 0.240222424f;
     p = p * r + 0.693147004f;
     p = p * r + 1.0f;
-    p *= (vf)(((vi)shifted << 23) + 0x3f800000);
+    p *= (vf)(((vu)shifted << 23) + 0x3f800000u); /* unsigned: the sum may wrap for the x that are masked out below */
     return (vf)((vi)p & ~(vi)(x < -126.0f));
 }
 
@@ -168,7 +169,8 @@ INLINE float largest_lane(vf v) {
 }
 
 /* Applies the mask, and -infinity beyond the visible keys, to one row of a block. */
-static void mask_row(const attention *a, const query_block *b, int64_t i, int64_t start, int64_t keys, int64_t visible) {
+static void mask_row(const attention *a, const query_block *b, int64_t i, int64_t start, int64_t keys,
+                     int64_t visible) {
     float *scores = b->scores + i * KEYS;
     if (a->mask) {
         float m[KEYS];

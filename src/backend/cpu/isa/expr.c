@@ -150,9 +150,16 @@ STEP(less, x < b[i] ? 1.0f : 0.0f)
 STEP(less_equal, x <= b[i] ? 1.0f : 0.0f)
 STEP(greater, x > b[i] ? 1.0f : 0.0f)
 STEP(greater_equal, x >= b[i] ? 1.0f : 0.0f)
-STEP(and, (x != 0.0f) & (b[i] != 0.0f) ? 1.0f : 0.0f)
-STEP(or, (x != 0.0f) | (b[i] != 0.0f) ? 1.0f : 0.0f)
+STEP(and, ((x != 0.0f) & (b[i] != 0.0f)) ? 1.0f : 0.0f)
+STEP(or, ((x != 0.0f) | (b[i] != 0.0f)) ? 1.0f : 0.0f)
 STEP(where, x != 0.0f ? b[i] : c[i])
+STEP(mul_add, x *b[i] + c[i])
+STEP(add_number, x + s->k0)
+STEP(sub_number, x - s->k0)
+STEP(mul_number, x *s->k0)
+STEP(div_number, x / s->k0)
+STEP(maximum_number, x > s->k0 || x != x ? x : s->k0)
+STEP(minimum_number, x < s->k0 || x != x ? x : s->k0)
 STEP(to_bf16, lz_from_bf16(lz_to_bf16(x)))
 STEP(to_f16, lz_from_f16(lz_to_f16(x)))
 STEP(to_f8, lz_from_f8(lz_to_f8(x)))
@@ -180,7 +187,7 @@ static void step_full(float *d, const float *a, const float *b, const float *c, 
 TRIG_STEP(sin)
 TRIG_STEP(cos)
 
-static const step_fn steps[LZ_OP_COUNT] = {
+static const step_fn steps[LZ_OP_COUNT + 1] = {
     [LZ_OP_COPY] = step_copy,         [LZ_OP_FULL] = step_full,
     [LZ_OP_NEG] = step_neg,           [LZ_OP_ABS] = step_abs,
     [LZ_OP_NOT] = step_not,           [LZ_OP_SQUARE] = step_square,
@@ -199,6 +206,11 @@ static const step_fn steps[LZ_OP_COUNT] = {
     [LZ_OP_LESS_EQUAL] = step_less_equal, [LZ_OP_GREATER] = step_greater,
     [LZ_OP_GREATER_EQUAL] = step_greater_equal, [LZ_OP_AND] = step_and,
     [LZ_OP_OR] = step_or,             [LZ_OP_WHERE] = step_where,
+    [LZ_EXPR_MUL_ADD] = step_mul_add,
+};
+static const step_fn with_number[LZ_OP_COUNT] = {
+    [LZ_OP_ADD] = step_add_number, [LZ_OP_SUB] = step_sub_number,         [LZ_OP_MUL] = step_mul_number,
+    [LZ_OP_DIV] = step_div_number, [LZ_OP_MAXIMUM] = step_maximum_number, [LZ_OP_MINIMUM] = step_minimum_number,
 };
 static const step_fn casts[LZ_DTYPE_COUNT] = {
     [LZ_BF16] = step_to_bf16, [LZ_F16] = step_to_f16, [LZ_F8] = step_to_f8, [LZ_BOOL] = step_to_bool,
@@ -216,7 +228,7 @@ static const float *run_steps(const lz_expr *e, block *r, int n, float *out) {
         const lz_expr_step *s = &e->steps[i];
         bool last = i == e->n_steps - 1;
         float *d = last && out ? out : r->room[s->dst];
-        step_fn fn = s->op == LZ_OP_CAST ? casts[s->b] : steps[s->op];
+        step_fn fn = s->number ? with_number[s->op] : s->op == LZ_OP_CAST ? casts[s->b] : steps[s->op];
         if (s->op == LZ_OP_CAST && !fn) fn = step_copy; /* to f32: already there; to integers: done when it is stored */
         fn(d, r->at[s->a], r->at[s->b], r->at[s->c], n, s);
         r->at[s->dst] = d;

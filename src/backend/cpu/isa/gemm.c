@@ -1,17 +1,18 @@
-/* gemm.c: the packed matrix product engine, and matmul on top of it. Compile with -ffp-contract=fast: the inner products
- * want fused multiply-adds. Nothing here but sums of products is affected; epilogues run in finish_row, elsewhere.
+/* gemm.c: the packed matrix product engine, and matmul on top of it. Compile with -ffp-contract=fast: the inner
+ * products want fused multiply-adds. Nothing here but sums of products is affected; epilogues run in finish_row,
+ * elsewhere.
  *
  * C is cut into tiles; a task computes one tile from beginning to end in an f32 buffer of its thread, walking over K in
  * blocks, and then hands the rows to finish_row. For each block of K, the rows of A and of B that the tile needs are
  * packed into panels (gemm.h): bf16, f16, fp8 become f32 there, transposes and image windows become straight lines, and
  * the inner loop knows nothing of either. Usually one side is small enough (activations of a linear layer, weights of a
- * convolution) to be packed once for all tasks; the other side is packed by each task into a block that stays in the
- * L2 cache. Packing costs about 1/2 cycle an element, 1 % of the work where an element is used a thousand times.
+ * convolution) to be packed once for all tasks; the other side is packed by each task into a block that stays in the L2
+ * cache.
  *
- * Every element of C is the sum of its blocks of K in order, and within a block the sum in order of k. Neither depends on
- * the tile, so results have the same bits for any number of threads, with or without an epilogue, and for any M and N;
- * except that for a handful of rows, where packing B would cost more than multiplying by it, there is a second path: dot
- * products straight from memory, with as many partial sums as a vector has lanes. */
+ * Every element of C is the sum of its blocks of K in order, and within a block the sum in order of k. Neither depends
+ * on the tile, so results have the same bits for any number of threads, with or without an epilogue, and for any M and
+ * N; except that for a handful of rows, where packing B would cost more than multiplying by it, there is a second path:
+ * dot products straight from memory, with as many partial sums as a vector has lanes. */
 #include "backend/cpu/isa/gemm.h"
 
 /* ---- packing ---------------------------------------------------------------------------------------------------- */
@@ -45,9 +46,9 @@ INLINE vf load_as(lz_dtype dtype, const char *row, int64_t k) {
     return (vf)(__builtin_convertvector(*(const vu16 *)(row + 2 * k), vi) << 16);
 }
 
-/* to[k][0 .. LANES) = rows[0 .. LANES)[k], of which present exist; width apart. Where present is less than LANES, a store
- * runs over into the next k, which is written after it; the last store of a square stays inside. */
-INLINE void transpose_rows(float *to, int64_t width, const char *const *rows, int64_t present, bool no_null,
+/* to[k ld + i] = rows[i][k] for i < present <= LANES. Where present is less than LANES it must be ld: a store then runs
+ * over into the next k, which is written after it; the last store of a square stays inside. */
+INLINE void transpose_rows(float *to, int64_t ld, const char *const *rows, int64_t present, bool no_null,
                            lz_dtype dtype, int64_t depth) {
     int64_t k = 0;
     for (; k + LANES <= depth; k += LANES) {
@@ -57,21 +58,21 @@ INLINE void transpose_rows(float *to, int64_t width, const char *const *rows, in
             x[i] = i < present && (no_null || rows[i]) ? load_as(dtype, rows[i], k) : (vf){0};
         transpose(x);
 #pragma GCC unroll 16
-        for (int i = 0; i < LANES - 1; i++) store(to + (k + i) * width, x[i]);
-        memcpy(to + (k + LANES - 1) * width, &x[LANES - 1], (size_t)present * sizeof(float));
+        for (int i = 0; i < LANES - 1; i++) store(to + (k + i) * ld, x[i]);
+        memcpy(to + (k + LANES - 1) * ld, &x[LANES - 1], (size_t)present * sizeof(float));
     }
     int64_t size = lz_dtype_size(dtype);
     for (; k < depth; k++)
         for (int64_t i = 0; i < present; i++) {
-            to[k * width + i] = 0;
-            if (rows[i]) read_floats(to + k * width + i, rows[i] + k * size, dtype, 1, 1);
+            to[k * ld + i] = 0;
+            if (rows[i]) read_floats(to + k * ld + i, rows[i] + k * size, dtype, 1, 1);
         }
 }
 
 #define STAGE 64 /* elements of a row converted at a time, on the stack */
 
 /* Rows of any type and stride: a stretch of each is read as f32, then transposed. */
-INLINE void transpose_staged(float *to, int64_t width, const char *const *rows, int64_t present, lz_dtype dtype,
+INLINE void transpose_staged(float *to, int64_t ld, const char *const *rows, int64_t present, lz_dtype dtype,
                              int64_t stride, int64_t depth) {
     float staged[LANES][STAGE];
     const char *from[LANES];
@@ -82,30 +83,36 @@ INLINE void transpose_staged(float *to, int64_t width, const char *const *rows, 
             from[i] = rows[i] ? (const char *)staged[i] : NULL;
             if (rows[i]) read_floats(staged[i], rows[i] + k * step, dtype, stride, n);
         }
-        transpose_rows(to + k * width, width, from, present, false, LZ_F32, n);
+        transpose_rows(to + k * ld, ld, from, present, false, LZ_F32, n);
     }
 }
 
-INLINE void pack_by_transposing(float *to, int64_t width, const char *const *rows, lz_dtype dtype, int64_t stride,
-                                int64_t depth) {
+INLINE void pack_by_transposing(float *to, int64_t ld, int64_t width, const char *const *rows, lz_dtype dtype,
+                                int64_t stride, int64_t depth) {
     for (int64_t at = 0; at < width; at += LANES, rows += LANES, to += LANES) {
         int64_t present = smaller(LANES, width - at), found = 0;
         for (int64_t i = 0; i < present; i++) found += rows[i] != NULL;
         bool direct = stride == 1 && found == present;
-        if (direct && dtype == LZ_F32) transpose_rows(to, width, rows, present, true, LZ_F32, depth);
-        else if (direct && dtype == LZ_BF16) transpose_rows(to, width, rows, present, true, LZ_BF16, depth);
-        else transpose_staged(to, width, rows, present, dtype, stride, depth);
+        if (direct && dtype == LZ_F32)
+            transpose_rows(to, ld, rows, present, true, LZ_F32, depth);
+        else if (direct && dtype == LZ_BF16)
+            transpose_rows(to, ld, rows, present, true, LZ_BF16, depth);
+        else
+            transpose_staged(to, ld, rows, present, dtype, stride, depth);
     }
 }
 
 /* Rows that lie side by side in memory (stride apart in k): width elements are copied at a time. */
-INLINE void pack_by_copying(float *to, int64_t width, const char *first, int64_t present, lz_dtype dtype,
+INLINE void pack_by_copying(float *to, int64_t ld, int64_t width, const char *first, int64_t present, lz_dtype dtype,
                             int64_t stride, int64_t depth) {
     int64_t step = stride * lz_dtype_size(dtype);
-    for (int64_t k = 0; k < depth; k++, first += step, to += width) {
-        if (dtype != LZ_F32) read_floats(to, first, dtype, 1, present);
-        else if (present == width) memcpy(to, first, (size_t)width * sizeof(float));
-        else memcpy(to, first, (size_t)present * sizeof(float));
+    for (int64_t k = 0; k < depth; k++, first += step, to += ld) {
+        if (dtype != LZ_F32)
+            read_floats(to, first, dtype, 1, present);
+        else if (present == width)
+            memcpy(to, first, (size_t)width * sizeof(float));
+        else
+            memcpy(to, first, (size_t)present * sizeof(float));
         for (int64_t i = present; i < width; i++) to[i] = 0;
     }
 }
@@ -119,15 +126,25 @@ static int64_t neighbours(int64_t width, const char *const *rows, int64_t size) 
     return present;
 }
 
-INLINE void pack_any(float *to, int64_t width, const char *const *rows, lz_dtype dtype, int64_t stride, int64_t depth) {
+INLINE void pack_rows(float *to, int64_t ld, int64_t width, const char *const *rows, lz_dtype dtype, int64_t stride,
+                      int64_t depth) {
     int64_t present = neighbours(width, rows, lz_dtype_size(dtype));
-    if (present > 1) pack_by_copying(to, width, rows[0], present, dtype, stride, depth);
-    else pack_by_transposing(to, width, rows, dtype, stride, depth);
+    if (present > 1)
+        pack_by_copying(to, ld, width, rows[0], present, dtype, stride, depth);
+    else
+        pack_by_transposing(to, ld, width, rows, dtype, stride, depth);
 }
 
 void pack_panel(float *to, int64_t width, const char *const *rows, lz_dtype dtype, int64_t stride, int64_t depth) {
-    if (width == NR) pack_any(to, NR, rows, dtype, stride, depth);
-    else pack_any(to, MR, rows, dtype, stride, depth);
+    if (width == NR)
+        pack_rows(to, NR, NR, rows, dtype, stride, depth);
+    else
+        pack_rows(to, MR, MR, rows, dtype, stride, depth);
+}
+
+void pack_strip(float *to, int64_t ld, const char *const *rows, int64_t count, lz_dtype dtype, int64_t stride,
+                int64_t depth) {
+    for (int64_t i = 0; i < count; i += LANES) pack_rows(to + i, ld, LANES, rows + i, dtype, stride, depth);
 }
 
 /* Packs columns k .. k+depth of the panel that starts at row. */
@@ -148,27 +165,19 @@ static void pack_side(const gemm *g, const gemm_side *side, int64_t batch, int64
 
 /* ---- the engine ------------------------------------------------------------------------------------------------- */
 
-#define BLOCK_K 384          /* a panel of A, MR x BLOCK_K, stays in L1 */
-#define BLOCK_N 256          /* a block of B, BLOCK_N x BLOCK_K, stays in L2 */
+#define BLOCK_K 384           /* a panel of A, MR x BLOCK_K, stays in L1 */
+#define BLOCK_N 256           /* a block of B, BLOCK_N x BLOCK_K, stays in L2 */
 #define SHARED_BYTES 48000000 /* of a shared side more than this is packed in turns */
-#define TILES_PER_THREAD 4   /* at least, where C is large enough: threads should finish at the same time */
+#define TILES_PER_THREAD 4    /* at least, where C is large enough: threads should finish at the same time */
 
-/* C is [rows][ldc]. */
 typedef void panel_kernel(int64_t depth, const float *a, const float *b, float *c, int64_t ldc, bool add);
-INLINE void multiply_into(int rows, int64_t depth, const float *a, const float *b, float *c, int64_t ldc, bool add) {
-    vf acc[MR][NV];
-    for (int r = 0; r < rows; r++) __builtin_prefetch(c + r * ldc, 1);
-    multiply_panels(rows, depth, a, 1, MR, b, acc);
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; r++)
-        for (int v = 0; v < NV; v++) {
-            float *to = c + r * ldc + v * LANES;
-            store(to, add ? load(to) + acc[r][v] : acc[r][v]);
-        }
-}
 #define KERNEL(rows)                                                                                                   \
     static void multiply_##rows(int64_t depth, const float *a, const float *b, float *c, int64_t ldc, bool add) {      \
-        multiply_into(rows, depth, a, b, c, ldc, add);                                                                 \
+        vf acc[MR][NV];                                                                                                \
+        for (int r = 0; r < (rows); r++) __builtin_prefetch(c + r * ldc, 1);                                           \
+        clear(rows, acc);                                                                                              \
+        add_products(rows, depth, a, 1, MR, b, acc);                                                                   \
+        put(rows, acc, c, ldc, add);                                                                                   \
     }
 ROW_COUNTS(KERNEL)
 #define NAME(rows) multiply_##rows,
@@ -177,14 +186,14 @@ static panel_kernel *const kernels[MR] = {ROW_COUNTS(NAME)};
 /* What a thread of a run sees. Sizes in rows of A (m) and of B (n). */
 typedef struct gemm_run {
     const gemm *g;
-    int64_t k;                   /* the whole of K, block_k at a time */
+    int64_t k; /* the whole of K, block_k at a time */
     int64_t block_k;
-    int64_t tile_m, tile_n;      /* multiples of MR and NR */
-    int64_t chunk_m, chunk_n;    /* tiles are made of one chunk after the other, chunks are multiples of tiles */
+    int64_t tile_m, tile_n;          /* multiples of MR and NR */
+    int64_t chunk_m, chunk_n;        /* tiles are made of one chunk after the other, chunks are multiples of tiles */
     int64_t batch, first_m, first_n; /* where the current chunk starts (batch: only where a side is shared) */
-    int64_t tiles_m, tiles_n;    /* in the current chunk */
-    int64_t own_floats;          /* of a thread: its panels of A, its panels of B, its tile of C */
-    float *shared;               /* [block of k][panel][block_k][MR or NR] */
+    int64_t tiles_m, tiles_n;        /* in the current chunk */
+    int64_t own_floats;              /* of a thread: its panels of A, its panels of B, its tile of C */
+    float *shared;                   /* [block of k][panel][block_k][MR or NR] */
     float *own;
 } gemm_run;
 
@@ -199,10 +208,14 @@ static void cut_tiles(gemm_run *run, int threads) {
     run->tile_n = smaller(run->tile_n, round_up(larger(1, g->b.rows), NR));
     int64_t batch = g->shared == SHARE_NEITHER ? g->batch : 1;
     while (batch * parts_of(larger(1, g->a.rows), run->tile_m) * parts_of(larger(1, g->b.rows), run->tile_n) < wanted) {
-        if (run->tile_m > run->tile_n && run->tile_m > 4 * MR) run->tile_m = round_up(run->tile_m / 2, MR);
-        else if (run->tile_n > 2 * NR) run->tile_n = round_up(run->tile_n / 2, NR);
-        else if (run->tile_m > 4 * MR) run->tile_m = round_up(run->tile_m / 2, MR);
-        else break;
+        if (run->tile_m > run->tile_n && run->tile_m > 4 * MR)
+            run->tile_m = round_up(run->tile_m / 2, MR);
+        else if (run->tile_n > 2 * NR)
+            run->tile_n = round_up(run->tile_n / 2, NR);
+        else if (run->tile_m > 4 * MR)
+            run->tile_m = round_up(run->tile_m / 2, MR);
+        else
+            break;
     }
 }
 
@@ -251,14 +264,14 @@ static void pack_shared_panel(void *arg, int64_t panel, int thread) {
     int64_t first = run->g->shared == SHARE_A ? run->first_m : run->first_n;
     for (int64_t k = 0; k < run->k; k += run->block_k) {
         int64_t depth = smaller(run->block_k, run->k - k);
-        pack_side(run->g, shared_side(run->g), run->batch, first + row, width, k, depth, shared_block(run, row, k, depth));
+        pack_side(run->g, shared_side(run->g), run->batch, first + row, width, k, depth,
+                  shared_block(run, row, k, depth));
     }
 }
 
 static void pack_own(const gemm_run *run, const gemm_side *side, int64_t batch, int64_t row, int64_t rows,
                      int64_t width, int64_t k, int64_t depth, float *to) {
-    for (int64_t i = 0; i < rows; i += width)
-        pack_side(run->g, side, batch, row + i, width, k, depth, to + i * depth);
+    for (int64_t i = 0; i < rows; i += width) pack_side(run->g, side, batch, row + i, width, k, depth, to + i * depth);
 }
 
 /* c[m, n] (+)= a b for packed blocks, in pieces of BLOCK_N so that a piece of B stays in L2 while all of A goes by. */
@@ -270,19 +283,15 @@ static void multiply_blocks(const float *a, const float *b, float *c, int64_t ld
                 kernels[smaller(MR, m - i) - 1](depth, a + i * depth, b + j * depth, c + i * ldc + j, ldc, add);
 }
 
-/* Where a row of a plain f32 output begins. */
-static float *output_row(const lz_tensor *out, int64_t row) {
-    int64_t offset = 0;
-    for (int d = out->dims.n - 2; d >= 0; row /= out->dims.at[d--]) offset += row % out->dims.at[d] * out->strides[d];
-    return (float *)out->data + offset;
-}
-
-static void finish_rows(const lz_call *call, int64_t row, int64_t rows, int64_t col, int64_t n, float *c, int64_t ldc) {
+void finish_rows(const lz_call *call, int64_t row, int64_t rows, int64_t col, int64_t n, float *c, int64_t ldc) {
     const lz_tensor *out = &call->out;
-    bool plain = !call->expr && out->dtype == LZ_F32 && (n == 1 || out->strides[out->dims.n - 1] == 1);
+    int64_t stride = out->strides[out->dims.n - 1];
+    bool plain = !call->expr && out->dtype == LZ_F32 && stride == 1;
     for (int64_t i = 0; i < rows; i++, c += ldc) {
-        if (plain) memcpy(output_row(out, row + i) + col * out->strides[out->dims.n - 1], c, (size_t)n * sizeof(float));
-        else finish_row(call, row + i, col, c, n);
+        if (plain)
+            memcpy((float *)out->data + row_offset(out, row + i) + col, c, (size_t)n * sizeof(float));
+        else
+            finish_row(call, row + i, col, c, n);
     }
 }
 
@@ -300,10 +309,14 @@ static void compute_tile(void *arg, int64_t tile, int thread) {
     for (int64_t k = 0; k < run->k; k += run->block_k) {
         int64_t depth = smaller(run->block_k, run->k - k);
         const float *a = own_a, *b = own_b;
-        if (g->shared == SHARE_A) a = shared_block(run, row - run->first_m, k, depth);
-        else pack_own(run, &g->a, batch, row, m, MR, k, depth, own_a);
-        if (g->shared == SHARE_B) b = shared_block(run, col - run->first_n, k, depth);
-        else pack_own(run, &g->b, batch, col, n, NR, k, depth, own_b);
+        if (g->shared == SHARE_A)
+            a = shared_block(run, row - run->first_m, k, depth);
+        else
+            pack_own(run, &g->a, batch, row, m, MR, k, depth, own_a);
+        if (g->shared == SHARE_B)
+            b = shared_block(run, col - run->first_n, k, depth);
+        else
+            pack_own(run, &g->b, batch, col, n, NR, k, depth, own_b);
         multiply_blocks(a, b, c, run->tile_n, m, n, depth, k > 0);
     }
     if (run->k == 0) memset(c, 0, (size_t)(m * run->tile_n) * sizeof(float));
@@ -405,7 +418,7 @@ static void dot_task(void *arg, int64_t task, int thread) {
     int64_t n = smaller(DOT_TASK, g->b.rows - first), row = batch * g->a.rows;
     const float *a = (const float *)g->call->scratch + row * padded_k(g);
     for (int64_t j = 0; j < n; j += DOT_COLUMNS)
-        dot_columns(g, batch, first + j, a, (float (*)[DOT_TASK])(values[0] + j));
+        dot_columns(g, batch, first + j, a, (float(*)[DOT_TASK])(values[0] + j));
     finish_rows(g->call, row, g->a.rows, first, n, values[0], DOT_TASK);
 }
 
@@ -416,8 +429,8 @@ static void run_dots(gemm *g) {
 
 /* ---- matmul ------------------------------------------------------------------------------------------------------ */
 
-/* a [batch..., rows...], b [batch..., columns]. Trailing batch axes along which b repeats count as rows of a, so that b is
- * packed once for all of them. K is not among these axes. */
+/* a [batch..., rows...], b [batch..., columns]. Trailing batch axes along which b repeats count as rows of a, so that b
+ * is packed once for all of them. K is not among these axes. */
 typedef struct strided_rows {
     const char *data;
     int64_t size; /* of an element */
@@ -471,8 +484,10 @@ static bool matmul(const lz_call *call) {
     strided_rows a, b;
     gemm g = matmul_gemm(call, &a, &b);
     if (g.batch == 0 || g.a.rows == 0 || g.b.rows == 0) return true;
-    if (has_few_rows(&g)) run_dots(&g);
-    else run_gemm(&g);
+    if (has_few_rows(&g))
+        run_dots(&g);
+    else
+        run_gemm(&g);
     return true;
 }
 

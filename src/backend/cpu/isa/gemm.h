@@ -1,8 +1,8 @@
 /* gemm.h: the matrix product engine that matmul and conv2d share, and the pieces of it that attention is built from.
  *
- * C[m, n] = sum over k of A[m, k] B[n, k]. Both sides are seen as rows of K numbers; how a row is found is the side's own
- * business (a strided tensor, an image under a convolution window). Rows are packed into panels: MR rows of A, or NR
- * rows of B, with k outermost, [k][MR] and [k][NR], in f32. The micro-kernel multiplies one panel by the other. */
+ * C[m, n] = sum over k of A[m, k] B[n, k]. Both sides are seen as rows of K numbers; how a row is found is the side's
+ * own business (a strided tensor, an image under a convolution window). Rows are packed into panels: MR rows of A, or
+ * NR rows of B, with k outermost, [k][MR] and [k][NR], in f32. The micro-kernel multiplies one panel by the other. */
 #ifndef LZ_GEMM_H
 #define LZ_GEMM_H
 
@@ -10,6 +10,7 @@
 
 typedef float vf __attribute__((vector_size(4 * LANES)));
 typedef int32_t vi __attribute__((vector_size(4 * LANES)));
+typedef uint32_t vu __attribute__((vector_size(4 * LANES)));
 typedef float vf_loose __attribute__((vector_size(4 * LANES), aligned(4), may_alias)); /* for unaligned memory */
 
 /* The block of C that is held in registers: MR rows of NV vectors. Chosen so that accumulators, NV vectors of B and one
@@ -29,15 +30,15 @@ typedef float vf_loose __attribute__((vector_size(4 * LANES), aligned(4), may_al
 #endif
 #define NR (NV * LANES)
 
-/* X(1) X(2) ... X(MR): for tables of loops, one for each number of rows, so that a last panel of few rows costs little. */
+/* f(1) f(2) ... f(MR): for tables of loops, one for each number of rows, so that a last panel of few costs little. */
 #if MR == 12
-#define ROW_COUNTS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+#define ROW_COUNTS(f) f(1) f(2) f(3) f(4) f(5) f(6) f(7) f(8) f(9) f(10) f(11) f(12)
 #elif MR == 8
-#define ROW_COUNTS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
+#define ROW_COUNTS(f) f(1) f(2) f(3) f(4) f(5) f(6) f(7) f(8)
 #elif MR == 6
-#define ROW_COUNTS(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#define ROW_COUNTS(f) f(1) f(2) f(3) f(4) f(5) f(6)
 #else
-#define ROW_COUNTS(X) X(1) X(2) X(3) X(4)
+#define ROW_COUNTS(f) f(1) f(2) f(3) f(4)
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
@@ -76,13 +77,10 @@ INLINE float sum_of_lanes(vf v) {
     return v[0];
 }
 
-/* acc[r][v] = sum over k of a[r, k] b[k, v]. a[r, k] is at a[r a_row + k a_k]; b is a panel [depth][NR]. rows, a_row and
- * a_k must be constants where this is inlined: then acc lives in registers. */
-INLINE void multiply_panels(int rows, int64_t depth, const float *a, int64_t a_row, int64_t a_k, const float *b,
-                            vf acc[MR][NV]) {
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; r++)
-        for (int v = 0; v < NV; v++) acc[r][v] = (vf){0};
+/* acc[r][v] += sum over k of a[r, k] b[k, v]. a[r, k] is at a[r a_row + k a_k]; b is a panel [depth][NR]. rows and
+ * a_row must be constants where this is inlined: then acc lives in registers. */
+INLINE void add_products(int rows, int64_t depth, const float *a, int64_t a_row, int64_t a_k, const float *b,
+                         vf acc[MR][NV]) {
 #pragma GCC unroll 1
     for (int64_t k = 0; k < depth; k++, a += a_k, b += NR) {
         vf column[NV];
@@ -92,10 +90,33 @@ INLINE void multiply_panels(int rows, int64_t depth, const float *a, int64_t a_r
             for (int v = 0; v < NV; v++) acc[r][v] += a[r * a_row] * column[v];
     }
 }
+INLINE void clear(int rows, vf acc[MR][NV]) {
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < NV; v++) acc[r][v] = (vf){0};
+}
+/* c[rows][ldc] = acc, or c + acc. */
+INLINE void put(int rows, vf acc[MR][NV], float *c, int64_t ldc, bool add) {
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < NV; v++) {
+            float *to = c + r * ldc + v * LANES;
+            store(to, add ? load(to) + acc[r][v] : acc[r][v]);
+        }
+}
 
 /* Packs one panel: to[k][width] (k < depth) from width rows; a row that is NULL is zeros. stride in elements. */
 #define pack_panel ISA(lz_pack_panel)
 void pack_panel(float *to, int64_t width, const char *const *rows, lz_dtype dtype, int64_t stride, int64_t depth);
+/* The same for any multiple of LANES rows, with to[k] ld apart. */
+#define pack_strip ISA(lz_pack_strip)
+void pack_strip(float *to, int64_t ld, const char *const *rows, int64_t count, lz_dtype dtype, int64_t stride,
+                int64_t depth);
+
+/* c[rows][ldc] goes through finish_row, or straight to the output where there is nothing to do: to out[row + i, col
+ * ..]. */
+#define finish_rows ISA(lz_finish_rows)
+void finish_rows(const lz_call *call, int64_t row, int64_t rows, int64_t col, int64_t n, float *c, int64_t ldc);
 
 /* One side of a product. K is made of segments of the same length (matmul: one; conv2d: one for each place of the
  * window); within a segment the elements of a row are stride apart. */
@@ -110,11 +131,11 @@ typedef struct gemm_side {
 typedef enum gemm_shared { SHARE_NEITHER, SHARE_A, SHARE_B } gemm_shared;
 
 typedef struct gemm {
-    const lz_call *call;              /* results go to call->out, row = batch * a.rows + row of a, through finish_row */
+    const lz_call *call; /* results go to call->out, row = batch * a.rows + row of a, through finish_row */
     int64_t batch;
     int64_t segments, segment_length; /* K = segments * segment_length */
     gemm_side a, b;
-    gemm_shared shared;               /* the side that is packed once, for all tasks to read */
+    gemm_shared shared; /* the side that is packed once, for all tasks to read */
 } gemm;
 
 #define run_gemm ISA(lz_run_gemm)

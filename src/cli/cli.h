@@ -1,0 +1,136 @@
+/* cli.h: what the files of the command line share: the arguments, the tables, how to speak, and the exit codes.
+ *
+ *   main.c       which command            options.c   the table of options, and reading them    help.c    printing both
+ *   say.c        errors, notes, numbers   job.c       a model and what is asked of it           output.c  names of files
+ *   progress.c   the line that moves, Ctrl-C; the other files are one command (or two) each.
+ *
+ * Results go to stdout, everything else to stderr. */
+#ifndef LZ_CLI_H
+#define LZ_CLI_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "lazuli.h"
+
+enum { DONE = 0, FAILED = 1, NOT_UNDERSTOOD = 2, STOPPED = 130 };
+enum { MAX_PICTURES = 1000 };
+
+#define COUNT(table) (sizeof(table) / sizeof *(table))
+
+/* ---- commands and options ---------------------------------------------------------------------------------------- */
+
+enum {
+    GENERATE = 1,
+    PLAN = 2,
+    INFO = 4,
+    TOKENIZE = 8,
+    ENCODE = 16,
+    DECODE = 32,
+    TENSORS = 64,
+    DEVICES = 128,
+    PICTURE = GENERATE | PLAN,
+    CODEC = ENCODE | DECODE,
+    EVERY = 255,
+};
+
+typedef struct arguments arguments;
+
+typedef struct command {
+    int bit;
+    const char *name, *takes, *help;
+    int least, most; /* words it takes */
+    int (*run)(const arguments *);
+} command;
+extern const command commands[];
+extern const size_t n_commands;
+
+struct arguments {
+    const command *command;
+    char **words; /* what is neither the command nor an option */
+    int n_words;
+    const char *model, *prompt, *negative, *output, *device, *noise, *dump;
+    const char *images[LZ_MAX_IMAGES];
+    int n_images;
+    int64_t seeds[MAX_PICTURES];
+    int n_seeds;
+    int64_t width, height, steps, count, threads, verbose; /* 0: not given */
+    double guidance, strength;                             /* 0: not given */
+    bool help, version, json, quiet, profile;
+};
+
+typedef struct option {
+    const char *name;
+    char letter; /* 0: none */
+    const char *argument, *group, *help;
+    int commands;
+    int (*take)(arguments *args, const struct option *option, const char *value); /* an exit code */
+    size_t to;                                                                    /* where in arguments */
+    double low, high;
+} option;
+extern const option options[];
+extern const size_t n_options;
+
+int parse(int argc, char **argv, arguments *args); /* an exit code */
+void print_help(const command *only);              /* of one command, or NULL: of all */
+int distance(const char *a, const char *b);        /* letters to change, add or drop to make a of b */
+
+int generate_command(const arguments *args);
+int plan_command(const arguments *args);
+int info_command(const arguments *args);
+int tokenize_command(const arguments *args);
+int encode_command(const arguments *args);
+int decode_command(const arguments *args);
+int tensors_command(const arguments *args);
+int devices_command(const arguments *args);
+
+/* ---- speaking ---------------------------------------------------------------------------------------------------- */
+
+/* One sentence on stderr and, with --json, as {"error": ...} on stdout. Returns code. */
+__attribute__((format(printf, 3, 4))) int fail(const arguments *args, int code, const char *format, ...);
+int fail_with(const arguments *args, const lz_error *err); /* of the library: FAILED, or STOPPED */
+/* A sentence on stderr, unless -q. */
+__attribute__((format(printf, 2, 3))) void note(const arguments *args, const char *format, ...);
+
+int print_json(const arguments *args, json_t *object); /* takes the object; NULL: out of memory. An exit code. */
+json_t *json_text(const char *text);                   /* bytes that are no UTF-8 become '?'; NULL becomes null */
+json_t *json_milliseconds(double seconds);
+
+typedef struct figure {
+    char text[32];
+} figure;
+figure show_bytes(int64_t bytes);     /* "1.5 GiB" */
+figure show_flops(double flops);      /* "3.21 Tflop" */
+figure show_seconds(double seconds);  /* "812 ms", "3.4 s", "2m05s" */
+int64_t bytes_of(const lz_array *a);  /* as stored */
+double seconds_now(void);
+
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+int check_output(const arguments *args, const char *path); /* can it be written there? An exit code. */
+int64_t picture_side_limit(const char *path);              /* by its ending; 0: not the name of a picture */
+char *numbered_path(const char *path, int number);         /* fox.png, 2: fox-2.png; free it */
+char *unused_path(int64_t seed);                           /* lazuli-SEED.png, or with a number; free it */
+const char *base_name(const char *path);                   /* what follows the last slash */
+
+/* ---- a model and what is asked of it ----------------------------------------------------------------------------- */
+
+typedef struct job {
+    const arguments *args;
+    const char *folder;
+    lz_context *ctx;
+    lz_model *model;
+    lz_model_facts facts;
+    char *prompt; /* owned */
+    lz_image images[LZ_MAX_IMAGES];
+    lz_picture_options picture; /* all but seed and watch */
+    lz_picture_plan plan;
+} job;
+
+const char *model_folder(const arguments *args); /* -m, or the environment's; NULL: said so, exit NOT_UNDERSTOOD */
+int job_open(job *j, const arguments *args);     /* the model. An exit code; job_close in any case. */
+int job_ask(job *j);                             /* the picture asked for, and its plan */
+void job_close(job *j);
+void print_plan(FILE *to, const job *j);
+
+#endif

@@ -1,0 +1,63 @@
+/* help.c: the help, printed from the tables: examples first, then commands, then options by group. */
+#include <string.h>
+
+#include "cli.h"
+
+static const struct {
+    int command;
+    const char *line, *why;
+} examples[] = {
+    {GENERATE, "lazuli \"a red fox in the snow\" -m models/klein -o fox.png", "a first picture"},
+    {GENERATE, "export LAZULI_MODEL=models/klein", "from here on -m is not needed"},
+    {GENERATE, "lazuli a red fox -S 1,2,3 -W 768 -H 512", "three of them, lying, lazuli-1.png ..."},
+    {GENERATE, "lazuli -p \"make the sky purple\" -i photo.jpg -o new.png", "look at a picture"},
+    {GENERATE, "lazuli -p \"an oil painting\" -i photo.jpg --strength 0.6", "start from a picture"},
+    {GENERATE, "echo a red fox | lazuli - --json | jq .pictures[0].file", "for scripts"},
+    {PLAN, "lazuli plan a red fox -W 2048 -H 2048", "will it fit? nothing runs"},
+    {INFO, "lazuli info -m models/klein", "what is in the folder, what will run"},
+    {TOKENIZE, "lazuli tokenize -m models/klein a red fox", "the prompt as the model reads it"},
+    {TOKENIZE, "lazuli tokenize -m models/klein <prompts.jsonl", "{\"text\": ...} in, {\"ids\": [...]} out, line by line"},
+    {ENCODE, "lazuli encode -m models/klein in.png -o latents.safetensors", "a picture as latents"},
+    {DECODE, "lazuli decode -m models/klein latents.safetensors -o out.png", "and back"},
+    {TENSORS, "lazuli tensors model.safetensors", "names, types, shapes, bytes; reads the header only"},
+    {TENSORS, "lazuli tensors --json models/klein/vae | jq .bytes", ""},
+    {DEVICES, "lazuli devices", "which instruction sets and how many threads"},
+};
+
+static void print_examples(const command *only) {
+    for (size_t i = 0; i < COUNT(examples); i++)
+        if (!only || examples[i].command == only->bit) {
+            int gap = 62 - (int)strlen(examples[i].line);
+            printf("  %s%*s  %s\n", examples[i].line, gap > 0 ? gap : 0, "", examples[i].why);
+        }
+}
+
+static void print_options(const command *only) {
+    const char *group = NULL;
+    for (size_t i = 0; i < n_options; i++) {
+        const option *o = &options[i];
+        if (only && !(o->commands & only->bit)) continue;
+        if (o->group != group) printf("\n%s:\n", group = o->group);
+        char letter[8] = "   ", name[40];
+        if (o->letter) snprintf(letter, sizeof letter, "-%c,", o->letter);
+        snprintf(name, sizeof name, "--%s%s%s", o->name, o->argument ? " " : "", o->argument ? o->argument : "");
+        printf("  %s %-18s %s\n", letter, name, o->help);
+    }
+}
+
+void print_help(const command *only) {
+    if (only)
+        printf("lazuli %s: %s\n\n", only->name, only->help);
+    else
+        puts("Lazuli makes pictures from words, on its own lazy array runtime.\n");
+    print_examples(only);
+    printf("\nusage: lazuli %s [OPTIONS] %s\n", only ? only->name : "[COMMAND]", only ? only->takes : "[WORDS]");
+    if (!only) {
+        puts("\ncommands:");
+        for (size_t i = 0; i < n_commands; i++)
+            printf("  %-8s %-9s  %s%s\n", commands[i].name, commands[i].takes, commands[i].help,
+                   i ? "" : " (the command when none is named)");
+    }
+    print_options(only);
+    puts("\nExit code 0: done, 1: failed, 2: not understood, 130: stopped.");
+}

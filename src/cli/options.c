@@ -1,0 +1,245 @@
+/* options.c: the one table of options, and reading them. Help, parsing and the proposal after a slip all use the table.
+ *
+ * Reading is strict: numbers have no tail and lie in their range, a value that is itself an option counts as missing, and
+ * an option that the command has no use for is refused. */
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+/* ---- taking values ----------------------------------------------------------------------------------------------- */
+
+static void *place(arguments *args, const option *o) { return (char *)args + o->to; }
+
+static int take_flag(arguments *args, const option *o, const char *value) {
+    (void)value;
+    *(bool *)place(args, o) = true;
+    return DONE;
+}
+
+static int take_again(arguments *args, const option *o, const char *value) {
+    (void)value;
+    ++*(int64_t *)place(args, o);
+    return DONE;
+}
+
+static int take_text(arguments *args, const option *o, const char *value) {
+    *(const char **)place(args, o) = value;
+    return DONE;
+}
+
+static int take_image(arguments *args, const option *o, const char *value) {
+    (void)o;
+    if (args->n_images == LZ_MAX_IMAGES)
+        return fail(args, NOT_UNDERSTOOD, "at most %d images can be given", LZ_MAX_IMAGES);
+    args->images[args->n_images++] = value;
+    return DONE;
+}
+
+/* Digits only: strtoll alone would skip spaces and take signs. */
+static bool whole_number(const char *text, size_t length, double low, double high, int64_t *to) {
+    char digits[24] = "";
+    if (length < 1 || length >= sizeof digits) return false;
+    for (size_t i = 0; i < length; i++)
+        if (!isdigit((unsigned char)text[i])) return false;
+    memcpy(digits, text, length);
+    errno = 0;
+    *to = strtoll(digits, NULL, 10);
+    return errno == 0 && (double)*to >= low && (double)*to <= high;
+}
+
+static int take_integer(arguments *args, const option *o, const char *value) {
+    if (whole_number(value, strlen(value), o->low, o->high, place(args, o))) return DONE;
+    return fail(args, NOT_UNDERSTOOD, "--%s takes a whole number from %.0f to %.0f, not '%s'", o->name, o->low, o->high,
+                value);
+}
+
+static int take_number(arguments *args, const option *o, const char *value) {
+    char *end = NULL;
+    double number = strtod(value, &end);
+    bool plain = *value && strspn(value, "0123456789.eE+-") == strlen(value);
+    if (!plain || *end || !(number >= o->low && number <= o->high))
+        return fail(args, NOT_UNDERSTOOD, "--%s takes a number from %g to %g, not '%s'", o->name, o->low, o->high,
+                    value);
+    *(double *)place(args, o) = number;
+    return DONE;
+}
+
+static int take_seeds(arguments *args, const option *o, const char *value) {
+    for (const char *at = value, *comma;; at = comma + 1) {
+        comma = strchrnul(at, ',');
+        if (args->n_seeds == MAX_PICTURES)
+            return fail(args, NOT_UNDERSTOOD, "at most %d seeds can be given", MAX_PICTURES);
+        if (!whole_number(at, (size_t)(comma - at), o->low, o->high, &args->seeds[args->n_seeds++]))
+            return fail(args, NOT_UNDERSTOOD, "--seed takes whole numbers from 0 to 9223372036854775807, with commas "
+                                              "between them, not '%s'", value);
+        if (!*comma) return DONE;
+    }
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+#define TO(field) offsetof(arguments, field)
+
+static const char what[] = "the picture", leads[] = "what leads it", files[] = "files", machine[] = "the machine",
+                  words[] = "what is said";
+
+const option options[] = {
+    {"model", 'm', "DIR", what, "the model's folder (else $LAZULI_MODEL)", PICTURE | INFO | TOKENIZE | CODEC, take_text,
+     TO(model), 0, 0},
+    {"prompt", 'p', "TEXT", what, "what to show (or bare words; '-' reads it from stdin)", PICTURE, take_text,
+     TO(prompt), 0, 0},
+    {"width", 'W', "PIXELS", what, "of the picture (else the first image's, else 1024)", PICTURE, take_integer,
+     TO(width), 16, 65535},
+    {"height", 'H', "PIXELS", what, "the same; sides are cut down to a multiple of 16", PICTURE, take_integer,
+     TO(height), 16, 65535},
+    {"seed", 'S', "N[,N...]", what, "which picture of all there could be; several make several (else random)", PICTURE,
+     take_seeds, TO(seeds), 0, 9223372036854775807.0},
+    {"count", 0, "N", what, "how many pictures: of seeds S, S+1, ...", PICTURE, take_integer, TO(count), 1,
+     MAX_PICTURES},
+    {"steps", 's', "N", leads, "more are slower and finer (else the model's own)", PICTURE, take_integer, TO(steps), 1,
+     1000},
+    {"guidance", 'g', "X", leads, "how closely the prompt is followed, 1: no guidance (else the model's own)", PICTURE,
+     take_number, TO(guidance), 1, 1000},
+    {"negative", 'n', "TEXT", leads, "what guidance leads away from", PICTURE, take_text, TO(negative), 0, 0},
+    {"image", 'i', "FILE", leads, "a picture to look at: PNG, JPEG or WebP; may be repeated", PICTURE, take_image,
+     TO(images), 0, 0},
+    {"strength", 0, "X", leads, "start from the first image, and change it this much: 1 keeps nothing", PICTURE,
+     take_number, TO(strength), 0.001, 1},
+    {"output", 'o', "FILE", files, "where to: .png, .jpg or .webp (else lazuli-SEED.png)", PICTURE | CODEC, take_text,
+     TO(output), 0, 0},
+    {"noise", 0, "FILE", files, "start from the tensor 'noise' of a .safetensors, not from the seed's", PICTURE,
+     take_text, TO(noise), 0, 0},
+    {"dump", 0, "FILE", files, "write text, noise, latents and image as float32 .safetensors", PICTURE, take_text,
+     TO(dump), 0, 0},
+    {"device", 0, "NAME", machine, "cpu, or ref, which is slow and obviously right", PICTURE | INFO | CODEC, take_text,
+     TO(device), 0, 0},
+    {"threads", 0, "N", machine, "how many (else one per core); the picture stays the same", PICTURE | INFO | CODEC,
+     take_integer, TO(threads), 1, 1024},
+    {"json", 0, NULL, words, "one JSON object on stdout, also for errors", EVERY, take_flag, TO(json), 0, 0},
+    {"quiet", 'q', NULL, words, "nothing but errors", PICTURE | CODEC, take_flag, TO(quiet), 0, 0},
+    {"verbose", 'v', NULL, words, "device, model, plan and times; twice: --profile too", PICTURE, take_again,
+     TO(verbose), 0, 0},
+    {"profile", 0, NULL, words, "where the time went, kernel by kernel", PICTURE, take_flag, TO(profile), 0, 0},
+    {"help", 'h', NULL, words, "print this; after a command, of that command", EVERY, take_flag, TO(help), 0, 0},
+    {"version", 0, NULL, words, "print the version", EVERY, take_flag, TO(version), 0, 0},
+};
+const size_t n_options = COUNT(options);
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+/* Levenshtein's, one row at a time. */
+int distance(const char *a, const char *b) {
+    int row[64], n = (int)strlen(b);
+    if (n > 63) return n;
+    for (int j = 0; j <= n; j++) row[j] = j;
+    for (int i = 1; *a; a++, i++) {
+        int corner = row[0];
+        row[0] = i;
+        for (int j = 1; j <= n; j++) {
+            int change = corner + (*a != b[j - 1]), skip = row[j] < row[j - 1] ? row[j] : row[j - 1];
+            corner = row[j];
+            row[j] = change < skip + 1 ? change : skip + 1;
+        }
+    }
+    return row[n];
+}
+
+static const option *find_name(const char *name, size_t length) {
+    for (size_t i = 0; i < n_options; i++)
+        if (strlen(options[i].name) == length && memcmp(options[i].name, name, length) == 0) return &options[i];
+    return NULL;
+}
+
+static const option *find_letter(char letter) {
+    for (size_t i = 0; i < n_options; i++)
+        if (letter && options[i].letter == letter) return &options[i];
+    return NULL;
+}
+
+static bool is_option(const char *word) {
+    if (word[0] != '-' || !word[1]) return false;
+    if (word[1] == '-') return find_name(word + 2, strcspn(word + 2, "=")) != NULL;
+    return !word[2] && find_letter(word[1]);
+}
+
+static int no_such_option(const arguments *args, const char *word) {
+    const option *nearest = NULL;
+    int best = 3; /* further off is a guess */
+    for (size_t i = 0; i < n_options && word[1] == '-'; i++) {
+        int d = distance(word + 2, options[i].name);
+        if (d < best && d < (int)strlen(options[i].name)) {
+            best = d;
+            nearest = &options[i];
+        }
+    }
+    if (nearest)
+        return fail(args, NOT_UNDERSTOOD, "there is no option %s; is --%s meant?", word, nearest->name);
+    return fail(args, NOT_UNDERSTOOD, "there is no option %s; 'lazuli --help' lists them", word);
+}
+
+typedef struct reader {
+    int argc, at;
+    char **argv;
+    bool given[COUNT(options)];
+} reader;
+
+/* value: what was attached with '=' or to the letter, or NULL. */
+static int read_option(reader *r, arguments *args, const option *o, const char *value) {
+    r->given[o - options] = true;
+    if (!o->argument) {
+        if (value) return fail(args, NOT_UNDERSTOOD, "--%s takes no value, but was given '%s'", o->name, value);
+        return o->take(args, o, NULL);
+    }
+    if (!value && (r->at + 1 >= r->argc || is_option(r->argv[r->at + 1])))
+        return fail(args, NOT_UNDERSTOOD, "--%s needs a value: --%s %s", o->name, o->name, o->argument);
+    return o->take(args, o, value ? value : r->argv[++r->at]);
+}
+
+static int read_word(reader *r, arguments *args, const char *word) {
+    if (word[1] == '-') {
+        size_t length = strcspn(word + 2, "=");
+        const option *o = find_name(word + 2, length);
+        return o ? read_option(r, args, o, word[2 + length] ? word + 3 + length : NULL) : no_such_option(args, word);
+    }
+    for (const char *letter = word + 1; *letter; letter++) { /* -qv, -W512 */
+        const option *o = find_letter(*letter);
+        if (!o) return no_such_option(args, word);
+        if (o->argument) return read_option(r, args, o, letter[1] ? letter + 1 : NULL);
+        int code = read_option(r, args, o, NULL);
+        if (code != DONE) return code;
+    }
+    return DONE;
+}
+
+int parse(int argc, char **argv, arguments *args) {
+    reader r = {.argc = argc, .argv = argv, .at = 1};
+    bool only_words = false;
+    for (int i = 1; i < argc; i++) args->json = args->json || strcmp(argv[i], "--json") == 0; /* also for errors here */
+    args->words = argv;
+    for (; r.at < argc; r.at++) {
+        char *word = argv[r.at];
+        int code = DONE;
+        if (!only_words && strcmp(word, "--") == 0)
+            only_words = true;
+        else if (!only_words && word[0] == '-' && word[1])
+            code = read_word(&r, args, word);
+        else
+            args->words[args->n_words++] = word; /* behind us in argv, so there is room */
+        if (code != DONE) return code;
+        if (args->n_words == 1 && !args->command)
+            for (size_t i = 0; i < n_commands; i++)
+                if (!only_words && strcmp(commands[i].name, args->words[0]) == 0) {
+                    args->command = &commands[i];
+                    args->n_words = 0;
+                }
+    }
+    if (!args->command && (args->n_words || args->prompt)) args->command = &commands[0];
+    for (size_t i = 0; i < n_options && args->command; i++)
+        if (r.given[i] && !(options[i].commands & args->command->bit))
+            return fail(args, NOT_UNDERSTOOD, "%s has no use for --%s; 'lazuli %s --help' lists what it takes",
+                        args->command->name, options[i].name, args->command->name);
+    return DONE;
+}

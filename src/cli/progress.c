@@ -1,0 +1,84 @@
+/* progress.c: see progress.h. Time left is what was needed so far, scaled by the planned work of the stages. */
+#include "progress.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+/* ---- Ctrl-C ------------------------------------------------------------------------------------------------------ */
+
+static volatile sig_atomic_t stopped; /* the only state of the program that is not passed around: signals leave no choice */
+
+static void remember(int signal) {
+    (void)signal;
+    stopped = 1;
+}
+
+void stop_on_signals(void) {
+    struct sigaction action = {.sa_handler = remember, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+bool stop_wanted(void) { return stopped; }
+
+/* ---- the line ---------------------------------------------------------------------------------------------------- */
+
+enum { BAR = 24 };
+
+void progress_begin(progress *p, const job *j, int picture, int pictures) {
+    *p = (progress){.plan = &j->plan, .picture = picture, .pictures = pictures, .first_step = -1};
+    p->shown = !j->args->quiet && isatty(STDERR_FILENO);
+    p->begun = seconds_now();
+}
+
+/* Of all the work, how much is done: it never runs backwards, though a stage may begin again for the next image. */
+static double share_of_all(progress *p, const lz_progress *now) {
+    double before = 0, share = now->done;
+    int i = 0;
+    for (; i < p->plan->n_stages && strcmp(p->plan->stages[i].stage, now->stage) != 0; i++)
+        before += p->plan->stages[i].flops;
+    if (i == p->plan->n_stages) return p->share;
+    if (strcmp(now->stage, "denoise") == 0) {
+        if (p->first_step < 0) p->first_step = now->step;
+        share = (now->step - p->first_step + now->done) / (now->steps - p->first_step);
+    }
+    double all = (before + share * p->plan->stages[i].flops) / p->plan->flops;
+    return all > p->share && all <= 1 ? all : p->share;
+}
+
+static void draw(progress *p, const lz_progress *now, double elapsed) {
+    struct winsize size = {.ws_col = 80};
+    ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
+    char bar[BAR + 1], which[32] = "", step[40] = "", left[48] = "";
+    for (int i = 0; i < BAR; i++) bar[i] = i < (int)(p->share * BAR + 0.5) ? '#' : '.';
+    bar[BAR] = 0;
+    if (p->pictures > 1) snprintf(which, sizeof which, "%d/%d ", p->picture + 1, p->pictures);
+    if (strcmp(now->stage, "denoise") == 0) snprintf(step, sizeof step, " step %d/%d", now->step + 1, now->steps);
+    if (p->share > 0.02 && elapsed > 0.5)
+        snprintf(left, sizeof left, ", %s left", show_seconds(elapsed * (1 - p->share) / p->share).text);
+    char line[256];
+    snprintf(line, sizeof line, "%s%-7s %s%s%3.0f%%%s %s%s", which, now->stage, size.ws_col >= 78 ? bar : "",
+             size.ws_col >= 78 ? " " : "", p->share * 100, step, show_seconds(elapsed).text, left);
+    fprintf(stderr, "\r%.*s\033[K", size.ws_col > 1 ? size.ws_col - 1 : 79, line);
+    fflush(stderr);
+    p->drawn = true;
+}
+
+bool progress_watch(void *user, const lz_progress *now) {
+    progress *p = user;
+    p->share = share_of_all(p, now);
+    double time = seconds_now();
+    if (p->shown && time - p->drawn_at > 0.1) {
+        p->drawn_at = time;
+        draw(p, now, time - p->begun);
+    }
+    return !stopped;
+}
+
+void progress_clear(progress *p) {
+    if (p->drawn) fputs("\r\033[K", stderr);
+    p->drawn = false;
+}

@@ -1,0 +1,23 @@
+/* progress.h: the line on the terminal that says how far a picture is, and Ctrl-C. */
+#ifndef LZ_CLI_PROGRESS_H
+#define LZ_CLI_PROGRESS_H
+
+#include "cli.h"
+
+typedef struct progress {
+    const lz_picture_plan *plan; /* how much of the work each stage is */
+    int picture, pictures;       /* which of how many, from 0 */
+    bool shown;                  /* stderr is a terminal, and -q was not given */
+    bool drawn;
+    int first_step; /* where denoising began; -1: it has not */
+    double begun, drawn_at, share;
+} progress;
+
+void progress_begin(progress *p, const job *j, int picture, int pictures);
+bool progress_watch(void *user, const lz_progress *now); /* for lz_picture_options.watch; false after Ctrl-C */
+void progress_clear(progress *p);
+
+void stop_on_signals(void); /* from here on Ctrl-C asks to stop; a second one ends at once */
+bool stop_wanted(void);
+
+#endif

@@ -1,0 +1,103 @@
+/* say.c: errors, notes, JSON and numbers with units. */
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli.h"
+
+/* ---- sentences --------------------------------------------------------------------------------------------------- */
+
+int fail(const arguments *args, int code, const char *format, ...) {
+    char text[1200];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    fprintf(stderr, "lazuli: %s\n", text);
+    if (args->json) {
+        json_t *object = json_pack("{s:o}", "error", json_text(text));
+        json_dumpf(object, stdout, JSON_INDENT(1));
+        putchar('\n');
+        json_decref(object);
+    }
+    return code;
+}
+
+int fail_with(const arguments *args, const lz_error *err) {
+    return fail(args, err->status == LZ_CANCELLED ? STOPPED : FAILED, "%s", err->text);
+}
+
+void note(const arguments *args, const char *format, ...) {
+    if (args->quiet) return;
+    va_list list;
+    va_start(list, format);
+    fputs("lazuli: ", stderr);
+    vfprintf(stderr, format, list);
+    fputc('\n', stderr);
+    va_end(list);
+}
+
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+
+json_t *json_text(const char *text) {
+    if (!text) return json_null();
+    json_t *string = json_string(text);
+    char *copy = string ? NULL : strdup(text);
+    if (!copy) return string;
+    for (char *c = copy; *c; c++)
+        if ((unsigned char)*c >= 128) *c = '?';
+    string = json_string(copy);
+    free(copy);
+    return string;
+}
+
+json_t *json_milliseconds(double seconds) { return json_real(round(seconds * 1e6) / 1e3); }
+
+int print_json(const arguments *args, json_t *object) {
+    if (!object) return fail(args, FAILED, "there is no memory left for the answer");
+    bool good = json_dumpf(object, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) == 0 && putchar('\n') != EOF;
+    json_decref(object);
+    return good ? DONE : fail(args, FAILED, "cannot write the output: %s", strerror(errno));
+}
+
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
+
+static figure scaled(double value, double step, const char *const *units, int n, const char *format) {
+    figure f;
+    int unit = 0;
+    for (; value >= step && unit < n - 1; unit++) value /= step;
+    snprintf(f.text, sizeof f.text, unit ? format : "%.0f %s", value, units[unit]);
+    return f;
+}
+
+figure show_bytes(int64_t bytes) {
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    return scaled((double)bytes, 1024, units, COUNT(units), "%.1f %s");
+}
+
+figure show_flops(double flops) {
+    static const char *const units[] = {"flop", "kflop", "Mflop", "Gflop", "Tflop", "Pflop"};
+    return scaled(flops, 1000, units, COUNT(units), "%.2f %s");
+}
+
+figure show_seconds(double seconds) {
+    figure f;
+    if (seconds < 1)
+        snprintf(f.text, sizeof f.text, "%.0f ms", seconds * 1e3);
+    else if (seconds < 60)
+        snprintf(f.text, sizeof f.text, "%.1f s", seconds);
+    else
+        snprintf(f.text, sizeof f.text, "%.0fm%02.0fs", floor(seconds / 60), floor(fmod(seconds, 60)));
+    return f;
+}
+
+int64_t bytes_of(const lz_array *a) { return lz_size(a) * lz_dtype_size(lz_type(a)); }
+
+double seconds_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}

@@ -1,0 +1,397 @@
+/* folder.c: writing a model folder. Settings and tokenizer are text with names of sizes in it; weights are drawn and written a
+ * megabyte at a time. Random numbers depend on the seed, the tensor's name and the place in it, on nothing else. */
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "io/file.h"
+#include "synth/synth.h"
+
+typedef struct job {
+    lz_context *ctx;
+    const synth_model *model;
+    const char *folder;
+    const synth_options *options;
+    int64_t done, total; /* bytes of weights */
+    char *made[64];      /* files and folders, to be removed after a failure */
+    int n_made;
+    lz_error *err;
+} job;
+
+static lz_status remember(job *j, const char *path) {
+    char *copy = j->n_made < 64 ? strdup(path) : NULL;
+    if (!copy) return lz_out_of_memory(j->err, (int64_t)strlen(path));
+    j->made[j->n_made++] = copy;
+    return LZ_OK;
+}
+
+static lz_status join(job *j, char path[PATH_MAX], const char *name) {
+    if (snprintf(path, PATH_MAX, "%s/%s", j->folder, name) < PATH_MAX) return LZ_OK;
+    return lz_fail(j->err, LZ_BAD_ARGUMENT, "%s: this path is too long", LZ_SHOW_TEXT(j->folder));
+}
+
+/* ---- text files ---------------------------------------------------------------------------------------------------------- */
+
+static lz_status write_bytes(job *j, const char *name, const char *text, int64_t bytes) {
+    char path[PATH_MAX];
+    lz_writer w;
+    lz_status status = join(j, path, name);
+    if (!status) status = lz_writer_open(&w, j->ctx, path, j->err);
+    if (status) return status;
+    status = lz_writer_add(&w, text, bytes, j->err);
+    if (!status) status = lz_writer_commit(&w, j->err);
+    lz_writer_discard(&w);
+    return status ? status : remember(j, path);
+}
+
+/* FLUX.2-klein's files as published; $name stands for what text_of says. */
+static const struct settings {
+    const char *name, *text;
+} settings[] = {
+    {"scheduler/scheduler_config.json",
+     "{\n  \"_class_name\": \"FlowMatchEulerDiscreteScheduler\",\n  \"_diffusers_version\": \"0.37.0.dev0\",\n"
+     "  \"base_image_seq_len\": 256,\n  \"base_shift\": 0.5,\n  \"invert_sigmas\": false,\n  \"max_image_seq_len\": 4096,\n"
+     "  \"max_shift\": 1.15,\n  \"num_train_timesteps\": 1000,\n  \"shift\": 3.0,\n  \"shift_terminal\": null,\n"
+     "  \"stochastic_sampling\": false,\n  \"time_shift_type\": \"exponential\",\n  \"use_beta_sigmas\": false,\n"
+     "  \"use_dynamic_shifting\": true,\n  \"use_exponential_sigmas\": false,\n  \"use_karras_sigmas\": false\n}\n"},
+    {"text_encoder/config.json",
+     "{\n  \"architectures\": [\"Qwen3ForCausalLM\"],\n  \"attention_bias\": false,\n  \"attention_dropout\": 0.0,\n"
+     "  \"bos_token_id\": 151643,\n  \"dtype\": \"bfloat16\",\n  \"eos_token_id\": 151645,\n  \"head_dim\": $text_head,\n"
+     "  \"hidden_act\": \"silu\",\n  \"hidden_size\": $hidden,\n  \"initializer_range\": 0.02,\n"
+     "  \"intermediate_size\": $ffn,\n  \"layer_types\": [$layer_types],\n  \"max_position_embeddings\": 40960,\n"
+     "  \"max_window_layers\": $layers,\n  \"model_type\": \"qwen3\",\n  \"num_attention_heads\": $q_heads,\n"
+     "  \"num_hidden_layers\": $layers,\n  \"num_key_value_heads\": $kv_heads,\n  \"rms_norm_eps\": 1e-06,\n"
+     "  \"rope_scaling\": null,\n  \"rope_theta\": 1000000,\n  \"sliding_window\": null,\n"
+     "  \"tie_word_embeddings\": $tied,\n  \"transformers_version\": \"4.56.1\",\n  \"use_cache\": true,\n"
+     "  \"use_sliding_window\": false,\n  \"vocab_size\": $vocabulary\n}\n"},
+    {"transformer/config.json",
+     "{\n  \"_class_name\": \"Flux2Transformer2DModel\",\n  \"_diffusers_version\": \"0.37.0.dev0\",\n"
+     "  \"attention_head_dim\": $head,\n  \"axes_dims_rope\": [$axis, $axis, $axis, $axis],\n  \"eps\": 1e-06,\n"
+     "  \"guidance_embeds\": false,\n  \"in_channels\": $channels,\n  \"joint_attention_dim\": $features,\n"
+     "  \"mlp_ratio\": 3.0,\n  \"num_attention_heads\": $heads,\n  \"num_layers\": $doubles,\n"
+     "  \"num_single_layers\": $singles,\n  \"out_channels\": null,\n  \"patch_size\": 1,\n  \"rope_theta\": 2000,\n"
+     "  \"timestep_guidance_channels\": $time\n}\n"},
+    {"vae/config.json",
+     "{\n  \"_class_name\": \"AutoencoderKLFlux2\",\n  \"_diffusers_version\": \"0.37.0.dev0\",\n  \"act_fn\": \"silu\",\n"
+     "  \"batch_norm_eps\": 0.0001,\n  \"batch_norm_momentum\": 0.1,\n  \"block_out_channels\": [$widths],\n"
+     "  \"down_block_types\": [\"DownEncoderBlock2D\", \"DownEncoderBlock2D\", \"DownEncoderBlock2D\", \"DownEncoderBlock2D\"],\n"
+     "  \"force_upcast\": true,\n  \"in_channels\": 3,\n  \"latent_channels\": $latent,\n  \"layers_per_block\": 2,\n"
+     "  \"mid_block_add_attention\": true,\n  \"norm_num_groups\": $groups,\n  \"out_channels\": 3,\n"
+     "  \"patch_size\": [2, 2],\n  \"sample_size\": 1024,\n"
+     "  \"up_block_types\": [\"UpDecoderBlock2D\", \"UpDecoderBlock2D\", \"UpDecoderBlock2D\", \"UpDecoderBlock2D\"],\n"
+     "  \"use_post_quant_conv\": true,\n  \"use_quant_conv\": true\n}\n"},
+};
+static const struct settings tokenizer_settings[] = {
+    {"tokenizer/tokenizer.json",
+     "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n  \"added_tokens\": [$added_list],\n"
+     "  \"normalizer\": {\"type\": \"NFC\"},\n  \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [\n"
+     "    {\"type\": \"Split\", \"pattern\": {\"Regex\": \"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}|"
+     " ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"}, \"behavior\": \"Isolated\", \"invert\": false},\n"
+     "    {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": false, \"use_regex\": false}]},\n"
+     "  \"post_processor\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": false, \"use_regex\": false},\n"
+     "  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": false, \"use_regex\": false},\n"
+     "  \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, \"continuing_subword_prefix\": \"\",\n"
+     "    \"end_of_word_suffix\": \"\", \"fuse_unk\": false, \"byte_fallback\": false,\n"
+     "    \"vocab\": {$bytes},\n    \"merges\": []}\n}\n"},
+    {"tokenizer/tokenizer_config.json",
+     "{\n  \"add_bos_token\": false,\n  \"add_prefix_space\": false,\n  \"added_tokens_decoder\": {$added_decoder},\n  \"bos_token\": null,\n"
+     "  \"chat_template\": \"{%- for message in messages %}{{- '<|im_start|>' + message.role + '\\\\n' + message.content + "
+     "'<|im_end|>\\\\n' }}{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\\\n' }}{%- if enable_thinking is "
+     "defined and enable_thinking is false %}{{- '<think>\\\\n\\\\n</think>\\\\n\\\\n' }}{%- endif %}{%- endif %}\",\n"
+     "  \"clean_up_tokenization_spaces\": false,\n  \"eos_token\": \"<|im_end|>\",\n  \"errors\": \"replace\",\n"
+     "  \"model_max_length\": 131072,\n  \"pad_token\": \"<|endoftext|>\",\n  \"split_special_tokens\": false,\n"
+     "  \"tokenizer_class\": \"Qwen2Tokenizer\",\n  \"unk_token\": null\n}\n"},
+};
+static const struct settings model_index = {
+    "model_index.json",
+    "{\n  \"_class_name\": \"Flux2KleinPipeline\",\n  \"_diffusers_version\": \"0.37.0.dev0\",\n$distilled"
+    "  \"scheduler\": [\"diffusers\", \"FlowMatchEulerDiscreteScheduler\"],\n"
+    "  \"text_encoder\": [\"transformers\", \"Qwen3ForCausalLM\"],\n  \"tokenizer\": [\"transformers\", \"Qwen2TokenizerFast\"],\n"
+    "  \"transformer\": [\"diffusers\", \"Flux2Transformer2DModel\"],\n$out_layers"
+    "  \"vae\": [\"diffusers\", \"AutoencoderKLFlux2\"]\n}\n"};
+
+/* Qwen's; the first 14 are "special". */
+static const char *const added_tokens[] = {
+    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>", "<|box_end|>",
+    "<|quad_start|>", "<|quad_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>",
+    "<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>",
+    "<|file_sep|>", "<tool_response>", "</tool_response>", "<think>", "</think>"};
+enum { FIRST_ADDED = 151643, N_ADDED = sizeof added_tokens / sizeof added_tokens[0] };
+
+static void print_added(FILE *f, const char *begin) { /* begin: where the id goes */
+    for (int i = 0; i < N_ADDED; i++) {
+        fputs(i ? ",\n    " : "\n    ", f);
+        fprintf(f, begin[0] == '"' ? "\"%d\": {" : "{\"id\": %d, ", FIRST_ADDED + i);
+        fprintf(f, "\"content\": \"%s\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false, \"special\": %s}",
+                added_tokens[i], i < 14 ? "true" : "false");
+    }
+}
+
+/* GPT-2's alphabet of bytes: those that print stand for themselves, the others are U+0100 and on. Ids in that order. */
+static bool prints(int byte) { return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174; }
+
+static void print_vocabulary(FILE *f) {
+    int id = 0;
+    for (int round = 0; round < 2; round++)
+        for (int byte = 0, other = 256; byte < 256; byte++) {
+            int code = prints(byte) ? byte : other++;
+            if (prints(byte) != (round == 0)) continue;
+            fprintf(f, id ? ", \"" : "\"");
+            if (code < 128) fprintf(f, code == '"' || code == '\\' ? "\\%c" : "%c", code);
+            if (code >= 128) fprintf(f, "%c%c", 0xc0 | code >> 6, 0x80 | (code & 0x3f));
+            fprintf(f, "\": %d", id++);
+        }
+    /* Also here: a library that loads this file would number them behind the bytes. */
+    for (int i = 0; i < N_ADDED; i++) fprintf(f, ", \"%s\": %d", added_tokens[i], FIRST_ADDED + i);
+}
+
+/* What $name stands for. */
+static void print_value(FILE *f, const synth_model *m, const char *name, size_t n) {
+    static const struct {
+        const char *name;
+        enum synth_size size;
+    } sizes[] = {{"latent", LATENT}, {"channels", CHANNELS}, {"groups", GROUPS}, {"time", TIME}, {"heads", HEADS}, {"head", HEAD},
+                 {"axis", AXIS}, {"doubles", DOUBLES}, {"singles", SINGLES}, {"features", FEATURES}, {"vocabulary", VOCABULARY},
+                 {"hidden", HIDDEN}, {"ffn", FFN}, {"q_heads", Q_HEADS}, {"kv_heads", KV_HEADS}, {"text_head", TEXT_HEAD}, {"layers", LAYERS}};
+    long long c = m->size[BASE], layers = m->size[LAYERS];
+#define IS(text) (strlen(text) == n && !memcmp(text, name, n))
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (IS(sizes[i].name)) fprintf(f, "%lld", (long long)m->size[sizes[i].size]);
+    if (IS("widths")) fprintf(f, "%lld, %lld, %lld, %lld", c, 2 * c, 4 * c, 4 * c);
+    if (IS("tied")) fputs(m->tied ? "true" : "false", f);
+    if (IS("distilled") && m->distilled) fputs("  \"is_distilled\": true,\n", f); /* base models lack the key */
+    if (IS("out_layers") && layers < 27) /* where 9, 18 and 27 do not exist; diffusers takes these in the call */
+        fprintf(f, "  \"text_encoder_out_layers\": [%lld, %lld, %lld],\n", layers / 3, 2 * layers / 3, layers);
+    if (IS("layer_types"))
+        for (long long i = 0; i < layers; i++) fputs(i ? ", \"full_attention\"" : "\"full_attention\"", f);
+    if (IS("bytes")) print_vocabulary(f);
+    if (IS("added_list")) print_added(f, "{");
+    if (IS("added_decoder")) print_added(f, "\"");
+#undef IS
+}
+
+static lz_status write_settings(job *j, const struct settings *s) {
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
+    if (!f) return lz_out_of_memory(j->err, 0);
+    for (const char *at = s->text; *at;) {
+        size_t n = strcspn(at, "$");
+        fwrite(at, 1, n, f);
+        at += n;
+        if (!*at) break;
+        n = strspn(++at, "abcdefghijklmnopqrstuvwxyz_");
+        print_value(f, j->model, at, n);
+        at += n;
+    }
+    bool good = fclose(f) == 0;
+    lz_status status = good ? write_bytes(j, s->name, text, (int64_t)bytes) : lz_out_of_memory(j->err, 0);
+    free(text);
+    return status;
+}
+
+static lz_status copy_tokenizer(job *j, const char *from) {
+    static const char *const names[] = {"tokenizer.json",    "tokenizer_config.json",   "vocab.json",         "merges.txt",
+                                        "added_tokens.json", "special_tokens_map.json", "chat_template.jinja"};
+    bool some = false;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[PATH_MAX], name[64];
+        lz_error err = {.status = LZ_OK};
+        snprintf(path, sizeof path, "%s/%s", from, names[i]);
+        snprintf(name, sizeof name, "tokenizer/%s", names[i]);
+        lz_mapping *map = lz_map_file(j->ctx, path, &err);
+        lz_status status = map ? write_bytes(j, name, map->data, map->bytes) : err.status == LZ_NOT_FOUND ? LZ_OK : err.status;
+        if (!map && status && j->err) *j->err = err;
+        if (map && (i == 0 || i == 2)) some = true;
+        lz_mapping_release(map);
+        if (status) return status;
+    }
+    return some ? LZ_OK : lz_fail(j->err, LZ_NOT_FOUND, "%s: there is no tokenizer.json or vocab.json in it", LZ_SHOW_TEXT(from));
+}
+
+/* ---- weights ------------------------------------------------------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t x) { /* the finaliser of splitmix64 */
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+static uint64_t stream_of(uint64_t seed, const char *name) {
+    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+    for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 0x100000001b3u;
+    return mix(hash ^ mix(seed));
+}
+
+/* A sum of four even numbers in 16 bits is normal enough for weights, never further out than 3.5 deviations, and costs one mix. */
+static void draw(uint16_t *to, int64_t n, uint64_t stream, int64_t from, double mean, double deviation) {
+    const float middle = (float)mean, scale = (float)(deviation / 37837.227); /* sqrt((2^32 - 1) / 3) */
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t r = mix(stream + (uint64_t)(from + i) * 0x9e3779b97f4a7c15u);
+        int32_t sum = (int32_t)((r & 0xffff) + (r >> 16 & 0xffff) + (r >> 32 & 0xffff) + (r >> 48)) - 131070;
+        float x = middle + scale * (float)sum;
+        uint32_t bits;
+        memcpy(&bits, &x, sizeof bits);
+        to[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    }
+}
+
+enum { CHUNK = 1 << 19 }; /* elements at a time */
+
+static lz_status write_tensor(job *j, lz_writer *w, const synth_tensor *t, uint16_t *chunk) {
+    int64_t n = synth_bytes(t) / 2;
+    uint64_t stream = stream_of(j->options->seed, t->name);
+    for (int64_t at = 0; at < n; at += CHUNK) {
+        int64_t m = n - at < CHUNK ? n - at : CHUNK;
+        draw(chunk, m, stream, at, t->mean, t->deviation);
+        lz_status status = lz_writer_add(w, chunk, 2 * m, j->err);
+        if (status) return status;
+        j->done += 2 * m;
+        if (j->options->watch && !j->options->watch(j->options->user, w->path, j->done, j->total))
+            return lz_fail(j->err, LZ_CANCELLED, "stopped; what was written is removed");
+    }
+    return LZ_OK;
+}
+
+/* {"name": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}, ...}, its length before it. */
+static lz_status write_header(job *j, lz_writer *w, const synth_tensor *tensors, int n) {
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
+    if (!f) return lz_out_of_memory(j->err, 0);
+    fprintf(f, "%8s{\"__metadata__\":{\"format\":\"pt\"}", "");
+    long long at = 0;
+    for (const synth_tensor *t = tensors; t < tensors + n; t++) {
+        fprintf(f, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", t->name, t->counter ? "I64" : "BF16");
+        for (int d = 0; d < t->dims.n; d++) fprintf(f, d ? ",%lld" : "%lld", (long long)t->dims.at[d]);
+        fprintf(f, "],\"data_offsets\":[%lld,%lld]}", at, at + (long long)synth_bytes(t));
+        at += (long long)synth_bytes(t);
+    }
+    fputc('}', f);
+    while (ftell(f) % 8) fputc(' ', f);
+    bool good = fclose(f) == 0;
+    if (good)
+        for (int i = 0; i < 8; i++) text[i] = (char)((uint64_t)(bytes - 8) >> 8 * i);
+    lz_status status = good ? lz_writer_add(w, text, (int64_t)bytes, j->err) : lz_out_of_memory(j->err, 0);
+    free(text);
+    return status;
+}
+
+static lz_status write_shard(job *j, const char *name, const synth_tensor *tensors, int n) {
+    char path[PATH_MAX];
+    lz_writer w;
+    lz_status status = join(j, path, name);
+    if (!status) status = lz_writer_open(&w, j->ctx, path, j->err);
+    if (status) return status;
+    uint16_t *chunk = malloc(CHUNK * sizeof *chunk);
+    status = chunk ? write_header(j, &w, tensors, n) : lz_out_of_memory(j->err, CHUNK * sizeof *chunk);
+    for (int i = 0; i < n && !status; i++) status = write_tensor(j, &w, &tensors[i], chunk);
+    free(chunk);
+    if (!status) status = lz_writer_commit(&w, j->err);
+    lz_writer_discard(&w);
+    return status ? status : remember(j, path);
+}
+
+/* How many tensors from the first one on go into one file. */
+static int shard_length(const synth_tensor *tensors, int n, int64_t limit) {
+    int64_t bytes = 0;
+    for (int i = 0; i < n; i++)
+        if ((bytes += synth_bytes(&tensors[i])) > limit && i) return i;
+    return n;
+}
+
+static lz_status write_part(job *j, synth_part part) {
+    static const char *const stems[] = {"model", "diffusion_pytorch_model", "diffusion_pytorch_model"};
+    const int64_t limits[] = {j->model->text_shard, j->model->transformer_shard, INT64_MAX};
+    int n, shards = 0, shard = 0;
+    synth_tensor *tensors = synth_tensors(j->model, part, &n);
+    char *index = NULL, name[128];
+    size_t bytes = 0;
+    FILE *f = open_memstream(&index, &bytes);
+    lz_status status = tensors && f ? LZ_OK : lz_out_of_memory(j->err, 0);
+    long long total = 0;
+    for (int i = 0; i < n && !status; total += synth_bytes(&tensors[i++])) continue;
+    for (int i = 0; i < n && !status; shards++) i += shard_length(tensors + i, n - i, limits[part]);
+    if (f) fprintf(f, "{\n  \"metadata\": {\"total_size\": %lld},\n  \"weight_map\": {", total);
+    for (int i = 0, length; i < n && !status; i += length) {
+        length = shard_length(tensors + i, n - i, limits[part]);
+        int stem = snprintf(name, sizeof name, "%s/%s", synth_part_names[part], stems[part]);
+        if (shards > 1) stem += snprintf(name + stem, sizeof name - (size_t)stem, "-%05d-of-%05d", ++shard, shards);
+        snprintf(name + stem, sizeof name - (size_t)stem, ".safetensors");
+        for (int k = i; k < i + length; k++) fprintf(f, "%s\n    \"%s\": \"%s\"", k ? "," : "", tensors[k].name, strchr(name, '/') + 1);
+        status = write_shard(j, name, tensors + i, length);
+    }
+    if (f) fputs("\n  }\n}\n", f);
+    if (f && fclose(f) != 0 && !status) status = lz_out_of_memory(j->err, 0);
+    snprintf(name, sizeof name, "%s/%s.safetensors.index.json", synth_part_names[part], stems[part]);
+    if (!status && shards > 1) status = write_bytes(j, name, index, (int64_t)bytes);
+    free(index);
+    free(tensors);
+    return status;
+}
+
+/* ---- the folder ---------------------------------------------------------------------------------------------------------- */
+
+static lz_status make_folder(job *j, const char *path) {
+    if (mkdir(path, 0777) == 0) return remember(j, path);
+    return lz_fail(j->err, LZ_IO, "%s: cannot be made: %s", LZ_SHOW_TEXT(path), strerror(errno));
+}
+
+/* A folder with something in it is somebody's. */
+static lz_status take_folder(job *j) {
+    DIR *d = opendir(j->folder);
+    if (!d && errno == ENOENT) return make_folder(j, j->folder);
+    if (!d) return lz_fail(j->err, LZ_IO, "%s: cannot be opened: %s", LZ_SHOW_TEXT(j->folder), strerror(errno));
+    int entries = 0;
+    while (readdir(d)) entries++;
+    closedir(d);
+    return entries <= 2 ? LZ_OK : lz_fail(j->err, LZ_BAD_ARGUMENT, "%s: is not empty; name a new folder", LZ_SHOW_TEXT(j->folder));
+}
+
+static lz_status check_room(job *j) {
+    for (int part = 0; part < SYNTH_PARTS; part++) {
+        int n;
+        synth_tensor *tensors = synth_tensors(j->model, (synth_part)part, &n);
+        if (!tensors) return lz_out_of_memory(j->err, 0);
+        for (int i = 0; i < n; i++) j->total += synth_bytes(&tensors[i]);
+        free(tensors);
+    }
+    struct statvfs s;
+    if (statvfs(j->folder, &s) != 0) return lz_fail(j->err, LZ_IO, "%s: %s", LZ_SHOW_TEXT(j->folder), strerror(errno));
+    double room = (double)s.f_bavail * (double)s.f_frsize, needed = (double)j->total + (64 << 20);
+    if (room >= needed) return LZ_OK;
+    return lz_fail(j->err, LZ_IO, "%s: this needs %.1f GB, and the disk has %.1f GB free", LZ_SHOW_TEXT(j->folder), 1e-9 * needed, 1e-9 * room);
+}
+
+static lz_status write_all(job *j) {
+    static const char *const folders[] = {"scheduler", "text_encoder", "tokenizer", "transformer", "vae"};
+    char path[PATH_MAX];
+    lz_status status = take_folder(j);
+    if (!status) status = check_room(j);
+    for (size_t i = 0; i < 5 && !status; i++) {
+        status = join(j, path, folders[i]);
+        if (!status) status = make_folder(j, path);
+    }
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0] && !status; i++) status = write_settings(j, &settings[i]);
+    if (!status && j->options->tokenizer) status = copy_tokenizer(j, j->options->tokenizer);
+    for (int i = 0; i < 2 && !status && !j->options->tokenizer; i++) status = write_settings(j, &tokenizer_settings[i]);
+    for (int part = 0; part < SYNTH_PARTS && !status; part++) status = write_part(j, (synth_part)part);
+    return status ? status : write_settings(j, &model_index);
+}
+
+lz_status synth_write(lz_context *ctx, const synth_model *model, const char *folder, const synth_options *options, lz_error *err) {
+    job j = {.ctx = ctx, .model = model, .folder = folder, .options = options, .err = err};
+    lz_status status = write_all(&j);
+    while (j.n_made) {
+        char *path = j.made[--j.n_made];
+        if (status) remove(path);
+        free(path);
+    }
+    return status;
+}

@@ -1,8 +1,8 @@
 /* cli.h: what the files of the command line share: the arguments, the tables, how to speak, and the exit codes.
  *
- *   main.c       which command            options.c   the table of options, and reading them    help.c    printing both
- *   say.c        errors, notes, numbers   job.c       a model and what is asked of it           output.c  names of files
- *   progress.c   the line that moves, Ctrl-C; the other files are one command (or two) each.
+ *   main.c     which command            options.c   the table of options, reading them   help.c    printing both
+ *   say.c      errors, notes, numbers   job.c       a model and what is asked of it      output.c  names of files
+ *   progress.c the line that moves, Ctrl-C; the other files are one command (or two) each.
  *
  * Results go to stdout, everything else to stderr. */
 #ifndef LZ_CLI_H
@@ -99,10 +99,10 @@ json_t *json_milliseconds(double seconds);
 typedef struct figure {
     char text[32];
 } figure;
-figure show_bytes(int64_t bytes);     /* "1.5 GiB" */
-figure show_flops(double flops);      /* "3.21 Tflop" */
-figure show_seconds(double seconds);  /* "812 ms", "3.4 s", "2m05s" */
-int64_t bytes_of(const lz_array *a);  /* as stored */
+figure show_bytes(int64_t bytes);    /* "1.5 GiB" */
+figure show_flops(double flops);     /* "3.21 Tflop" */
+figure show_seconds(double seconds); /* "812 ms", "3.4 s", "2m05s" */
+int64_t bytes_of(const lz_array *a); /* as stored */
 double seconds_now(void);
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */

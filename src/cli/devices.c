@@ -9,7 +9,8 @@ int devices_command(const arguments *args) {
     lz_error err = {.status = LZ_OK};
     lz_context *best = lz_open_with(&(lz_context_options){.reserved = 0}, &err);
     if (!best) return fail_with(args, &err);
-    json_t *list = json_array(), *object = json_pack("{s:o, s:o}", "default", json_text(lz_device_name(best)), "devices", list);
+    json_t *list = json_array(),
+           *object = json_pack("{s:o, s:o}", "default", json_text(lz_device_name(best)), "devices", list);
     if (!args->json) printf("default   %s\n", lz_device_name(best));
     lz_close(best);
     for (size_t i = 0; i < COUNT(all); i++) {

@@ -73,8 +73,10 @@ static int take_seeds(arguments *args, const option *o, const char *value) {
         if (args->n_seeds == MAX_PICTURES)
             return fail(args, NOT_UNDERSTOOD, "at most %d seeds can be given", MAX_PICTURES);
         if (!whole_number(at, (size_t)(comma - at), o->low, o->high, &args->seeds[args->n_seeds++]))
-            return fail(args, NOT_UNDERSTOOD, "--seed takes whole numbers from 0 to 9223372036854775807, with commas "
-                                              "between them, not '%s'", value);
+            return fail(args, NOT_UNDERSTOOD,
+                        "--seed takes whole numbers from 0 to 9223372036854775807, with commas "
+                        "between them, not '%s'",
+                        value);
         if (!*comma) return DONE;
     }
 }
@@ -175,8 +177,7 @@ static int no_such_option(const arguments *args, const char *word) {
             nearest = &options[i];
         }
     }
-    if (nearest)
-        return fail(args, NOT_UNDERSTOOD, "there is no option %s; is --%s meant?", word, nearest->name);
+    if (nearest) return fail(args, NOT_UNDERSTOOD, "there is no option %s; is --%s meant?", word, nearest->name);
     return fail(args, NOT_UNDERSTOOD, "there is no option %s; 'lazuli --help' lists them", word);
 }
 

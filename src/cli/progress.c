@@ -8,7 +8,8 @@
 
 /* ---- Ctrl-C ------------------------------------------------------------------------------------------------------ */
 
-static volatile sig_atomic_t stopped; /* the only state of the program that is not passed around: signals leave no choice */
+static volatile sig_atomic_t
+    stopped; /* the only state of the program that is not passed around: signals leave no choice */
 
 static void remember(int signal) {
     (void)signal;

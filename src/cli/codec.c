@@ -1,0 +1,68 @@
+/* codec.c: `lazuli encode` and `lazuli decode`: the autoencoder alone. */
+#include "progress.h"
+
+static int finish(const job *j, const lz_image *image, const lz_array *latents) {
+    const arguments *a = j->args;
+    lz_dims d = lz_shape(latents);
+    if (stop_wanted()) return fail(a, STOPPED, "stopped");
+    if (a->json)
+        return print_json(a, json_pack("{s:o, s:o, s:I, s:I, s:[I, I, I, I], s:I}", "file", json_text(a->output),
+                                       "model", json_text(j->folder), "width", (json_int_t)image->width, "height",
+                                       (json_int_t)image->height, "latents", (json_int_t)d.at[0], (json_int_t)d.at[1],
+                                       (json_int_t)d.at[2], (json_int_t)d.at[3], "peak_bytes",
+                                       (json_int_t)lz_memory_info(j->ctx).peak));
+    if (!a->quiet)
+        printf("%s  %lld x %lld pixels, latents [%lld, %lld, %lld, %lld]\n", a->output, (long long)image->width,
+               (long long)image->height, (long long)d.at[0], (long long)d.at[1], (long long)d.at[2],
+               (long long)d.at[3]);
+    return DONE;
+}
+
+static int encode(job *j) {
+    lz_error err = {.status = LZ_OK};
+    lz_image *image = &j->images[0];
+    if (lz_image_read(j->ctx, j->args->words[0], image, &err) != LZ_OK) return fail_with(j->args, &err);
+    lz_named_array latents = {"latents", lz_encode_image(j->model, image)};
+    if (lz_eval(latents.array, &err) != LZ_OK) return fail_with(j->args, &err);
+    stop_on_signals(); /* until here Ctrl-C may just end it; now a file is being written */
+    if (lz_weights_save(j->ctx, j->args->output, &latents, 1, NULL, &err) != LZ_OK) return fail_with(j->args, &err);
+    return finish(j, image, latents.array);
+}
+
+static int decode(job *j) {
+    lz_error err = {.status = LZ_OK};
+    lz_image *image = &j->images[0];
+    lz_weights *file = lz_weights_open(j->ctx, j->args->words[0], &err);
+    if (!file) return fail_with(j->args, &err);
+    lz_array *latents = lz_weights_get(file, "latents");
+    lz_weights_close(file);
+    if (lz_decode_latents(j->model, latents, image, &err) != LZ_OK) return fail_with(j->args, &err);
+    stop_on_signals();
+    if (lz_image_write(j->ctx, j->args->output, image, NULL, &err) != LZ_OK) return fail_with(j->args, &err);
+    return finish(j, image, latents);
+}
+
+static int run(const arguments *args, int (*work)(job *)) {
+    job j;
+    int code = check_output(args, args->output);
+    if (code != DONE) return code;
+    code = job_open(&j, args);
+    if (code == DONE) code = work(&j);
+    job_close(&j);
+    return code;
+}
+
+int encode_command(const arguments *args) {
+    if (!args->output) return fail(args, NOT_UNDERSTOOD, "encode needs to know where to: -o latents.safetensors");
+    if (picture_side_limit(args->output))
+        return fail(args, NOT_UNDERSTOOD, "%s: latents are no picture: choose a name that ends in .safetensors",
+                    args->output);
+    return run(args, encode);
+}
+
+int decode_command(const arguments *args) {
+    if (!args->output) return fail(args, NOT_UNDERSTOOD, "decode needs to know where to: -o picture.png");
+    if (!picture_side_limit(args->output))
+        return fail(args, NOT_UNDERSTOOD, "%s: the name of a picture ends in .png, .jpg or .webp", args->output);
+    return run(args, decode);
+}

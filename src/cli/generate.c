@@ -1,0 +1,233 @@
+/* generate.c: `lazuli generate`: pictures from words, one for each seed. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "progress.h"
+
+typedef struct making {
+    job job;
+    int64_t seeds[MAX_PICTURES];
+    int n;
+    double open_seconds;
+    json_t *pictures;
+} making;
+
+/* ---- before anything is opened ----------------------------------------------------------------------------------- */
+
+static int64_t random_seed(void) {
+    uint32_t bits; /* short enough to be typed again */
+    if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) != sizeof bits) bits = (uint32_t)time(NULL);
+    return bits;
+}
+
+static int choose_seeds(making *m, const arguments *args) {
+    if (args->count && args->n_seeds > 1)
+        return fail(args, NOT_UNDERSTOOD, "--count counts on from one seed, and %d were given", args->n_seeds);
+    m->n = args->count ? (int)args->count : args->n_seeds ? args->n_seeds : 1;
+    int64_t first = args->n_seeds ? args->seeds[0] : args->noise ? 0 : random_seed();
+    if (args->count && first > INT64_MAX - args->count)
+        return fail(args, NOT_UNDERSTOOD, "there are no %lld seeds from %lld on", (long long)args->count,
+                    (long long)first);
+    for (int i = 0; i < m->n; i++) m->seeds[i] = args->n_seeds > 1 ? args->seeds[i] : first + i;
+    return DONE;
+}
+
+static int check_names(const arguments *args) {
+    if (args->output && !picture_side_limit(args->output))
+        return fail(args, NOT_UNDERSTOOD, "%s: the name of a picture ends in .png, .jpg or .webp", args->output);
+    if (args->dump && picture_side_limit(args->dump))
+        return fail(args, NOT_UNDERSTOOD, "%s: --dump writes tensors: choose a name that ends in .safetensors",
+                    args->dump);
+    int code = check_output(args, args->output ? args->output : "lazuli.png");
+    if (code == DONE && args->dump) code = check_output(args, args->dump);
+    return code;
+}
+
+static int check_sides(const job *j) {
+    int64_t limit = j->args->output ? picture_side_limit(j->args->output) : INT64_MAX;
+    if (j->picture.width <= limit && j->picture.height <= limit) return DONE;
+    return fail(j->args, FAILED, "%s: a picture of this kind has at most %lld pixels a side: choose .png",
+                j->args->output, (long long)limit);
+}
+
+/* ---- one picture ------------------------------------------------------------------------------------------------- */
+
+enum { MAX_FACTS = 20 };
+
+typedef struct facts { /* what is written into the file: key, value, ..., NULL */
+    const char *pairs[MAX_FACTS];
+    char seed[32], steps[32], guidance[32], size[48], software[48];
+} facts;
+
+static void describe(facts *f, const job *j, const lz_picture *p, int64_t seed) {
+    snprintf(f->seed, sizeof f->seed, "%lld", (long long)seed);
+    snprintf(f->steps, sizeof f->steps, "%d", p->steps);
+    snprintf(f->guidance, sizeof f->guidance, "%g", p->guidance);
+    snprintf(f->size, sizeof f->size, "%lldx%lld", (long long)p->image.width, (long long)p->image.height);
+    snprintf(f->software, sizeof f->software, "Lazuli %s", lz_version());
+    const char *noise = j->args->noise, *all[][2] = {
+                                            {"prompt", j->picture.prompt},
+                                            {"negative", j->args->negative},
+                                            {"seed", noise ? NULL : f->seed},
+                                            {"noise", noise},
+                                            {"steps", f->steps},
+                                            {"guidance", f->guidance},
+                                            {"size", f->size},
+                                            {"model", base_name(j->folder)},
+                                            {"software", f->software},
+                                        };
+    int n = 0;
+    for (size_t i = 0; i < COUNT(all); i++) {
+        if (!all[i][1]) continue;
+        f->pairs[n++] = all[i][0];
+        f->pairs[n++] = all[i][1];
+    }
+    f->pairs[n] = NULL;
+}
+
+static lz_status write_files(const job *j, const char *path, const char *dump, const lz_picture *p, int64_t seed,
+                             lz_error *err) {
+    facts f;
+    describe(&f, j, p, seed);
+    const lz_named_array arrays[] = {
+        {"text", p->text}, {"noise", p->noise}, {"latents", p->latents}, {"image", p->pixels}};
+    lz_status status = dump ? lz_weights_save(j->ctx, dump, arrays, COUNT(arrays), f.pairs, err) : LZ_OK;
+    return status ? status : lz_image_write(j->ctx, path, &p->image, f.pairs, err);
+}
+
+/* ---- telling ----------------------------------------------------------------------------------------------------- */
+
+static json_t *picture_json(const char *path, int64_t seed, const lz_picture *p, double write_seconds) {
+    json_t *steps = json_array();
+    for (int i = 0; i < p->steps && i < (int)COUNT(p->step_seconds); i++)
+        if (p->step_seconds[i] > 0) json_array_append_new(steps, json_milliseconds(p->step_seconds[i]));
+    double all = p->text_seconds + p->encode_seconds + p->denoise_seconds + p->decode_seconds + write_seconds;
+    return json_pack("{s:o, s:I, s:{s:o, s:o, s:o, s:o, s:o, s:o}, s:o}", "file", json_text(path), "seed",
+                     (json_int_t)seed, "milliseconds", "text", json_milliseconds(p->text_seconds), "encode",
+                     json_milliseconds(p->encode_seconds), "denoise", json_milliseconds(p->denoise_seconds), "decode",
+                     json_milliseconds(p->decode_seconds), "write", json_milliseconds(write_seconds), "total",
+                     json_milliseconds(all), "step_milliseconds", steps);
+}
+
+static void tell(const making *m, const char *path, int64_t seed, const lz_picture *p, double seconds) {
+    const arguments *a = m->job.args;
+    if (a->verbose && !a->quiet) {
+        fprintf(stderr, "open %s, ", show_seconds(m->open_seconds).text);
+        fprintf(stderr, "text %s, ", show_seconds(p->text_seconds).text);
+        if (a->n_images) fprintf(stderr, "encode %s, ", show_seconds(p->encode_seconds).text);
+        fprintf(stderr, "denoise %s, ", show_seconds(p->denoise_seconds).text);
+        fprintf(stderr, "decode %s; ", show_seconds(p->decode_seconds).text);
+        fprintf(stderr, "at most %s\n", show_bytes(lz_memory_info(m->job.ctx).peak).text);
+    }
+    if (a->quiet || a->json) return;
+    printf("%s  %lld x %lld, seed %lld, %d steps, %s\n", path, (long long)p->image.width, (long long)p->image.height,
+           (long long)seed, p->steps, show_seconds(seconds).text);
+    fflush(stdout);
+}
+
+static int make_one(making *m, int i) {
+    job *j = &m->job;
+    const arguments *a = j->args;
+    int64_t seed = m->seeds[i];
+    lz_error err = {.status = LZ_OK};
+    lz_picture p;
+    progress line;
+    double begun = seconds_now();
+    progress_begin(&line, j, i, m->n);
+    j->picture.seed = (uint64_t)seed;
+    j->picture.watch = progress_watch;
+    j->picture.user = &line;
+    lz_status status = stop_wanted() ? LZ_CANCELLED : lz_generate_with(j->model, &j->picture, &p, &err);
+    progress_clear(&line);
+    if (status == LZ_CANCELLED) return fail(a, STOPPED, "stopped");
+    if (status != LZ_OK) return fail_with(a, &err);
+
+    double written = seconds_now();
+    char *path = !a->output ? unused_path(seed) : m->n > 1 ? numbered_path(a->output, i + 1) : strdup(a->output);
+    char *dump = !a->dump ? NULL : m->n > 1 ? numbered_path(a->dump, i + 1) : strdup(a->dump);
+    int code = DONE;
+    if (stop_wanted())
+        code = fail(a, STOPPED, "stopped");
+    else if (!path || (a->dump && !dump))
+        code = fail(a, FAILED, "there is no memory left for a name");
+    else if (write_files(j, path, dump, &p, seed, &err) != LZ_OK)
+        code = fail_with(a, &err);
+    if (code == DONE) {
+        json_array_append_new(m->pictures, picture_json(path, seed, &p, seconds_now() - written));
+        tell(m, path, seed, &p, seconds_now() - begun);
+    }
+    lz_picture_free(&p);
+    free(path);
+    free(dump);
+    return code;
+}
+
+/* ---- all --------------------------------------------------------------------------------------------------------- */
+
+static void tell_before(const job *j) {
+    const arguments *a = j->args;
+    if (!a->verbose || a->quiet) return;
+    fprintf(stderr, "device    %s\nmodel     %s: %s%s, %d steps, guidance %g\n", lz_device_name(j->ctx), j->folder,
+            j->facts.family, j->facts.distilled ? ", distilled" : "", j->facts.steps, j->facts.guidance);
+    fprintf(stderr, "picture   %lld x %lld\n\n", (long long)j->picture.width, (long long)j->picture.height);
+    print_plan(stderr, j);
+    fputc('\n', stderr);
+}
+
+static json_t *run_json(const making *m) {
+    const job *j = &m->job;
+    const arguments *a = j->args;
+    json_t *seeds = json_array(), *images = json_array();
+    for (int i = 0; i < m->n; i++) json_array_append_new(seeds, json_integer(m->seeds[i]));
+    for (int i = 0; i < a->n_images; i++) json_array_append_new(images, json_text(a->images[i]));
+    double guidance = j->facts.distilled ? 1 : a->guidance > 0 ? a->guidance : j->facts.guidance;
+    return json_pack("{s:o, s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:f, s:o, s:f, s:o, s:o, s:o, s:I, s:O}", "model",
+                     json_text(j->folder), "family", j->facts.family, "device", lz_device_name(j->ctx), "prompt",
+                     json_text(j->picture.prompt), "negative", json_text(a->negative), "width",
+                     (json_int_t)j->picture.width, "height", (json_int_t)j->picture.height, "steps",
+                     (json_int_t)(a->steps ? a->steps : j->facts.steps), "guidance", guidance, "images", images,
+                     "strength", a->strength, "noise", json_text(a->noise), "seeds", seeds, "open_milliseconds",
+                     json_milliseconds(m->open_seconds), "peak_bytes", (json_int_t)lz_memory_info(j->ctx).peak,
+                     "pictures", m->pictures);
+}
+
+static int tell_profile(const job *j) {
+    lz_error err = {.status = LZ_OK};
+    lz_profile_stop(j->ctx);
+    char *table = lz_profile_table(j->ctx, &err);
+    if (!table) return fail_with(j->args, &err);
+    fputs(table, stderr);
+    lz_free_text(j->ctx, table);
+    return DONE;
+}
+
+static int make_all(making *m, const arguments *args) {
+    job *j = &m->job;
+    bool profile = args->profile || args->verbose > 1;
+    double begun = seconds_now();
+    int code = job_open(j, args);
+    if (code == DONE) code = job_ask(j);
+    if (code == DONE) code = check_sides(j);
+    if (code != DONE) return code;
+    m->open_seconds = seconds_now() - begun;
+    tell_before(j);
+    lz_reset_peak(j->ctx);
+    if (profile) lz_profile_start(j->ctx);
+    for (int i = 0; i < m->n && code == DONE; i++) code = make_one(m, i);
+    if (profile && code == DONE) code = tell_profile(j);
+    if (args->json && code == DONE) code = print_json(args, run_json(m));
+    return code;
+}
+
+int generate_command(const arguments *args) {
+    making m = {.pictures = json_array()};
+    stop_on_signals();
+    int code = choose_seeds(&m, args);
+    if (code == DONE) code = check_names(args);
+    if (code == DONE) code = make_all(&m, args);
+    job_close(&m.job);
+    json_decref(m.pictures);
+    return code;
+}

@@ -1,0 +1,173 @@
+/* job.c: a model, and the picture that is asked of it: what generating and planning have in common. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+/* ---- the model --------------------------------------------------------------------------------------------------- */
+
+const char *model_folder(const arguments *args) {
+    const char *folder = args->model ? args->model : getenv("LAZULI_MODEL");
+    if (folder && *folder) return folder;
+    fail(args, NOT_UNDERSTOOD,
+         "no model was named: give its folder with -m DIR, or once and for all with "
+         "'export LAZULI_MODEL=DIR' (the folder that holds model_index.json)");
+    return NULL;
+}
+
+int job_open(job *j, const arguments *args) {
+    *j = (job){.args = args, .folder = model_folder(args)};
+    if (!j->folder) return NOT_UNDERSTOOD;
+    lz_error err = {.status = LZ_OK};
+    j->ctx = lz_open_with(&(lz_context_options){.device = args->device, .threads = (int)args->threads}, &err);
+    if (j->ctx) j->model = lz_model_open(j->ctx, j->folder, &err);
+    if (!j->model) return fail_with(args, &err);
+    j->facts = lz_model_about(j->model);
+    return DONE;
+}
+
+void job_close(job *j) {
+    for (int i = 0; i < LZ_MAX_IMAGES; i++)
+        if (j->images[i].pixels) lz_image_free(j->ctx, &j->images[i]);
+    free(j->prompt);
+    lz_model_close(j->model);
+    lz_close(j->ctx);
+}
+
+/* ---- the prompt -------------------------------------------------------------------------------------------------- */
+
+static int read_stdin(job *j) {
+    size_t size = 0;
+    errno = 0;
+    ssize_t n = getdelim(&j->prompt, &size, '\0', stdin); /* up to the end, for text has no such byte */
+    if (n < 0 && errno) return fail(j->args, FAILED, "the prompt cannot be read from stdin: %s", strerror(errno));
+    if (n < 1) return fail(j->args, FAILED, "the prompt was to come from stdin, and nothing came");
+    if (!j->prompt[n - 1]) return fail(j->args, FAILED, "the prompt from stdin holds a zero byte: it is not text");
+    while (n > 0 && (j->prompt[n - 1] == '\n' || j->prompt[n - 1] == '\r')) j->prompt[--n] = 0;
+    return DONE;
+}
+
+static char *join(char **words, int n) {
+    size_t size = 1;
+    for (int i = 0; i < n; i++) size += strlen(words[i]) + 1;
+    char *text = calloc(1, size), *end = text;
+    for (int i = 0; i < n && text; i++) end = stpcpy(stpcpy(end, i ? " " : ""), words[i]);
+    return text;
+}
+
+static int ask_prompt(job *j) {
+    const arguments *a = j->args;
+    if (a->prompt && a->n_words)
+        return fail(a, NOT_UNDERSTOOD, "the prompt was given with --prompt, and '%s' besides: put all of it in quotes",
+                    a->words[0]);
+    if (!a->prompt && !a->n_words)
+        return fail(a, NOT_UNDERSTOOD, "what shall be shown? Give a prompt: lazuli \"a red fox\" -o fox.png");
+    const char *given = a->prompt ? a->prompt : a->words[0];
+    if (strcmp(given, "-") == 0 && a->n_words < 2) {
+        int code = read_stdin(j);
+        if (code != DONE) return code;
+    } else if (!a->prompt && !(j->prompt = join(a->words, a->n_words)))
+        return fail(a, FAILED, "there is no memory left for the prompt");
+    j->picture.prompt = j->prompt ? j->prompt : given;
+    return DONE;
+}
+
+/* ---- the picture ------------------------------------------------------------------------------------------------- */
+
+static int ask_images(job *j) {
+    const arguments *a = j->args;
+    lz_error err = {.status = LZ_OK};
+    if (a->strength > 0 && !a->n_images)
+        return fail(a, NOT_UNDERSTOOD, "--strength says how much of an image to change: give one with --image");
+    for (int i = 0; i < a->n_images; i++)
+        if (lz_image_read(j->ctx, a->images[i], &j->images[i], &err) != LZ_OK) return fail_with(a, &err);
+    j->picture.images = j->images;
+    j->picture.n_images = a->n_images;
+    j->picture.strength = a->strength;
+    return DONE;
+}
+
+static int ask_noise(job *j) {
+    const arguments *a = j->args;
+    lz_error err = {.status = LZ_OK};
+    if (!a->noise) return DONE;
+    if (a->count > 1 || a->n_seeds > 1)
+        return fail(a, NOT_UNDERSTOOD, "one noise gives one picture: leave out --noise, or --count and further seeds");
+    lz_weights *file = lz_weights_open(j->ctx, a->noise, &err);
+    if (!file) return fail_with(a, &err);
+    j->picture.noise = lz_weights_get(file, "noise");
+    lz_status status = lz_check(j->picture.noise, &err);
+    lz_weights_close(file);
+    return status == LZ_OK ? DONE : fail_with(a, &err);
+}
+
+/* The library cuts sides to whole tokens; here it is said. Afterwards the options hold what will be made. */
+static void settle_size(job *j) {
+    const lz_image *first = j->args->n_images ? &j->images[0] : NULL;
+    int64_t unit = j->facts.token_pixels;
+    int64_t width = j->args->width ? j->args->width : first ? first->width : 1024;
+    int64_t height = j->args->height ? j->args->height : first ? first->height : 1024;
+    j->picture.width = width;
+    j->picture.height = height;
+    if (width < unit || height < unit || (width % unit == 0 && height % unit == 0)) return;
+    j->picture.width = width / unit * unit;
+    j->picture.height = height / unit * unit;
+    note(j->args, "cut to %lld x %lld: sides are multiples of %lld", (long long)j->picture.width,
+         (long long)j->picture.height, (long long)unit);
+}
+
+static void settle_guidance(job *j) {
+    const arguments *a = j->args;
+    bool guided = !j->facts.distilled && (a->guidance > 0 ? a->guidance : j->facts.guidance) > 1;
+    if (j->facts.distilled && a->guidance > 1) note(a, "--guidance changes nothing here: it is built into this model");
+    if (!guided && a->negative) note(a, "--negative changes nothing here: there is no guidance");
+}
+
+/* What this process may have: the machine's memory, or less where a container says so. */
+static int64_t memory_here(void) {
+    int64_t all = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    long long limit = 0;
+    FILE *file = fopen("/sys/fs/cgroup/memory.max", "re");
+    if (file && fscanf(file, "%lld", &limit) == 1 && limit > 0 && limit < all) all = limit;
+    if (file) fclose(file);
+    return all;
+}
+
+static int check_memory(const job *j) {
+    int64_t have = memory_here();
+    bool host = strncmp(lz_device_name(j->ctx), "cpu", 3) == 0 || strncmp(lz_device_name(j->ctx), "ref", 3) == 0;
+    if (!host || have <= 0 || j->plan.peak_bytes <= have || j->args->command->bit == PLAN) return DONE;
+    return fail(j->args, FAILED,
+                "a picture of %lld x %lld would take %s beside the weights, and there are %s here: "
+                "choose a smaller --width and --height",
+                (long long)j->picture.width, (long long)j->picture.height, show_bytes(j->plan.peak_bytes).text,
+                show_bytes(have).text);
+}
+
+int job_ask(job *j) {
+    const arguments *a = j->args;
+    int code = ask_prompt(j);
+    if (code == DONE) code = ask_images(j);
+    if (code == DONE) code = ask_noise(j);
+    if (code != DONE) return code;
+    j->picture.negative = a->negative;
+    j->picture.steps = (int)a->steps;
+    j->picture.guidance = a->guidance;
+    settle_size(j);
+    settle_guidance(j);
+    lz_error err = {.status = LZ_OK};
+    if (lz_plan_picture(j->model, &j->picture, &j->plan, &err) != LZ_OK) return fail_with(a, &err);
+    return check_memory(j);
+}
+
+void print_plan(FILE *to, const job *j) {
+    const lz_picture_plan *p = &j->plan;
+    fprintf(to, "%-9s %12s %14s\n", "stage", "memory", "operations");
+    for (int i = 0; i < p->n_stages; i++)
+        fprintf(to, "%-9s %12s %14s\n", p->stages[i].stage, show_bytes(p->stages[i].bytes).text,
+                show_flops(p->stages[i].flops).text);
+    fprintf(to, "%-9s %12s %14s  beside %s of weights\n", "at most", show_bytes(p->peak_bytes).text,
+            show_flops(p->flops).text, show_bytes(p->weight_bytes).text);
+}

@@ -1,0 +1,29 @@
+/* plan.c: `lazuli plan`: what a picture will take. Everything is described and planned, and nothing is run. */
+#include "cli.h"
+
+static json_t *plan_json(const job *j) {
+    json_t *stages = json_array();
+    for (int i = 0; i < j->plan.n_stages; i++)
+        json_array_append_new(stages, json_pack("{s:s, s:I, s:I}", "stage", j->plan.stages[i].stage, "bytes",
+                                                (json_int_t)j->plan.stages[i].bytes, "flops",
+                                                (json_int_t)j->plan.stages[i].flops));
+    return json_pack("{s:o, s:s, s:I, s:I, s:I, s:o, s:I, s:I, s:I}", "model", json_text(j->folder), "family",
+                     j->facts.family, "width", (json_int_t)j->picture.width, "height", (json_int_t)j->picture.height,
+                     "steps", (json_int_t)(j->picture.steps ? j->picture.steps : j->facts.steps), "stages", stages,
+                     "peak_bytes", (json_int_t)j->plan.peak_bytes, "weight_bytes", (json_int_t)j->plan.weight_bytes,
+                     "flops", (json_int_t)j->plan.flops);
+}
+
+int plan_command(const arguments *args) {
+    job j;
+    int code = job_open(&j, args);
+    if (code == DONE) code = job_ask(&j);
+    if (code == DONE && args->json) code = print_json(args, plan_json(&j));
+    if (code == DONE && !args->json) {
+        printf("%lld x %lld pixels, %d steps, %s\n\n", (long long)j.picture.width, (long long)j.picture.height,
+               j.picture.steps ? j.picture.steps : j.facts.steps, lz_device_name(j.ctx));
+        print_plan(stdout, &j);
+    }
+    job_close(&j);
+    return code;
+}

@@ -1,0 +1,85 @@
+/* tokens.c: `lazuli tokenize`: text to token ids, as JSON lines, so that another program may compare. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli.h"
+
+/* A model's folder holds its tokenizer in a folder of its own. */
+static lz_tokenizer *open_tokenizer(lz_context *ctx, const char *folder, lz_error *err) {
+    struct stat s;
+    char *inner = NULL;
+    if (asprintf(&inner, "%s/tokenizer", folder) < 0) inner = NULL;
+    bool model = inner && stat(inner, &s) == 0 && S_ISDIR(s.st_mode);
+    lz_tokenizer *tokenizer = lz_tokenizer_open(ctx, model ? inner : folder, err);
+    free(inner);
+    return tokenizer;
+}
+
+static lz_status print_ids(lz_context *ctx, const lz_tokenizer *t, const char *text, size_t bytes, lz_error *err) {
+    int64_t *ids = NULL, n = 0;
+    lz_status status = lz_tokenize(t, text, bytes, &ids, &n, err);
+    if (status != LZ_OK) return status;
+    fputs("{\"ids\": [", stdout);
+    for (int64_t i = 0; i < n; i++) printf("%s%lld", i ? ", " : "", (long long)ids[i]);
+    puts("]}");
+    fflush(stdout); /* whoever asks line by line is waiting */
+    lz_free_ids(ctx, ids);
+    return LZ_OK;
+}
+
+static int answer_line(const arguments *args, lz_context *ctx, const lz_tokenizer *t, const char *line, size_t length,
+                       long number) {
+    json_error_t why;
+    lz_error err = {.status = LZ_OK};
+    json_t *object = json_loadb(line, length, JSON_ALLOW_NUL, &why), *text = json_object_get(object, "text");
+    int code = DONE;
+    if (!object)
+        code = fail(args, FAILED, "line %ld is not JSON: %s", number, why.text);
+    else if (!json_is_string(text))
+        code = fail(args, FAILED, "line %ld is not an object with a \"text\": {\"text\": \"a red fox\"} is meant",
+                    number);
+    else if (print_ids(ctx, t, json_string_value(text), json_string_length(text), &err) != LZ_OK)
+        code = fail(args, FAILED, "line %ld: %s", number, err.text);
+    json_decref(object);
+    return code;
+}
+
+static int answer_lines(const arguments *args, lz_context *ctx, const lz_tokenizer *t) {
+    char *line = NULL;
+    size_t size = 0;
+    ssize_t length;
+    int code = DONE;
+    for (long number = 1; code == DONE && (length = getline(&line, &size, stdin)) >= 0; number++)
+        code = answer_line(args, ctx, t, line, (size_t)length, number);
+    if (code == DONE && ferror(stdin)) code = fail(args, FAILED, "stdin cannot be read");
+    free(line);
+    return code;
+}
+
+static int answer_words(const arguments *args, lz_context *ctx, const lz_tokenizer *t) {
+    lz_error err = {.status = LZ_OK};
+    char *text = NULL;
+    size_t size = 0;
+    FILE *join = open_memstream(&text, &size);
+    for (int i = 0; i < args->n_words && join; i++) fprintf(join, "%s%s", i ? " " : "", args->words[i]);
+    int code = DONE;
+    if (!join || fclose(join) != 0)
+        code = fail(args, FAILED, "there is no memory left for the text");
+    else if (print_ids(ctx, t, text, size, &err) != LZ_OK)
+        code = fail_with(args, &err);
+    free(text);
+    return code;
+}
+
+int tokenize_command(const arguments *args) {
+    const char *folder = model_folder(args);
+    if (!folder) return NOT_UNDERSTOOD;
+    lz_error err = {.status = LZ_OK};
+    lz_context *ctx = lz_open_with(&(lz_context_options){.threads = 1}, &err);
+    lz_tokenizer *t = ctx ? open_tokenizer(ctx, folder, &err) : NULL;
+    int code = !t ? fail_with(args, &err) : args->n_words ? answer_words(args, ctx, t) : answer_lines(args, ctx, t);
+    lz_tokenizer_free(t);
+    lz_close(ctx);
+    return code;
+}

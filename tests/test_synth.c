@@ -1,0 +1,118 @@
+/* test_synth.c: lazuli-synth, the program beside this one. A tiny folder of it is a model like any other, the same on every run;
+ * and what it says klein-4B consists of is what the published files consist of. */
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+#ifndef LZ_SOURCE_DIR
+#define LZ_SOURCE_DIR "."
+#endif
+
+static char folder[] = "/tmp/lazuli-synth-XXXXXX";
+
+static int remove_entry(const char *path, const struct stat *s, int kind, struct FTW *at) {
+    (void)s, (void)kind, (void)at;
+    return remove(path);
+}
+static void remove_folder(void) { nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS); }
+
+/* Runs a line of shell in a temporary folder, where the program is called $S and one/ is a tiny model. */
+__attribute__((format(printf, 1, 2))) static int run(const char *format, ...) {
+    char program[1024], command[3000];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[n > 0 ? n : 0] = 0;
+    char *slash = strrchr(program, '/');
+    if (slash) *slash = 0;
+    if (strstr(folder, "XXXXXX")) {
+        CHECK(mkdtemp(folder) != NULL, "no temporary folder");
+        atexit(remove_folder);
+    }
+    int at = snprintf(command, sizeof command, "cd %s || exit 9; S='%s/lazuli-synth'; test -e one || $S tiny one || exit 8; ", folder, program);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(command + at, sizeof command - (size_t)at, format, args);
+    va_end(args);
+    int status = system(command);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void tiny_makes_pictures(void) {
+    char path[256];
+    lz_error err = {.status = LZ_OK};
+    CHECK_I64(run("test -f one/model_index.json"), 0);
+    snprintf(path, sizeof path, "%s/one", folder);
+    lz_context *ctx = lz_open();
+    lz_model *model = lz_model_open(ctx, path, &err);
+    if (CHECK(model != NULL, "%s", err.text)) {
+        lz_picture p;
+        CHECK_I64(lz_model_about(model).steps, 4);
+        if (CHECK_OK(lz_generate(model, &p, &err, .prompt = "a red fox", .width = 64, .height = 64, .seed = 1), &err)) {
+            double sum = 0, squares = 0, n = 3.0 * 64 * 64;
+            for (int i = 0; i < 3 * 64 * 64; i++) {
+                sum += p.image.pixels[i];
+                squares += (double)p.image.pixels[i] * p.image.pixels[i];
+            }
+            double deviation = sqrt(squares / n - sum / n * (sum / n));
+            CHECK(deviation > 20 && deviation < 110, "levels deviate by %g", deviation); /* neither flat nor all clipped */
+            lz_picture_free(&p);
+        }
+        lz_model_close(model);
+    }
+    lz_close(ctx);
+}
+
+static void variants(void) {
+    CHECK_I64(run("$S tiny two && diff -r one two"), 0); /* the same numbers on every run, */
+    CHECK_I64(run("$S tiny three --seed 2"), 0);
+    CHECK_I64(run("! cmp -s one/vae/diffusion_pytorch_model.safetensors three/vae/diffusion_pytorch_model.safetensors"), 0);
+    CHECK_I64(run("cmp one/vae/config.json three/vae/config.json"), 0);
+
+    CHECK_I64(run("mkdir empty && $S tiny empty --layers 2 --text-layers 3 --tokenizer one/tokenizer"), 0); /* of fewer layers, */
+    CHECK_I64(run("diff -r one/tokenizer empty/tokenizer && grep -q '\"num_single_layers\": 1' empty/transformer/config.json"), 0);
+    char path[256];
+    lz_error err = {.status = LZ_OK};
+    snprintf(path, sizeof path, "%s/empty", folder);
+    lz_context *ctx = lz_open();
+    lz_model *model = lz_model_open(ctx, path, &err);
+    CHECK(model != NULL, "%s", err.text);
+    lz_model_close(model);
+    lz_close(ctx);
+
+    CHECK_I64(run("$S --list klein-9b | awk -F '\\t' '{ n[$1]++ } END { exit n[\"transformer\"] != 233 || n[\"text_encoder\"] != 399 }'"), 0);
+}
+
+static void refusals(void) {
+    CHECK_I64(run("$S tiny one 2>said"), 1); /* one is not empty */
+    CHECK_I64(run("grep -q 'is not empty' said && test -f one/model_index.json"), 0);
+    CHECK_I64(run("$S tiny lost --tokenizer nowhere 2>said"), 1); /* what was written is removed */
+    CHECK_I64(run("grep -q 'no tokenizer.json' said && test ! -e lost"), 0);
+    CHECK_I64(run("$S klein-4b stopped 2>said & for i in 1 2 3 4 5 6 7 8 9; do test -s stopped/vae/config.json || sleep 0.2; done; "
+                  "kill $!; ! wait $!"), 0);
+    CHECK_I64(run("grep -q 'what was written is removed\\|GB free' said && test ! -e stopped"), 0); /* if there was room at all */
+    static const char *const wrong[] = {"", "tiny", "huge there", "tiny there more", "tiny there --seed", "tiny there --seed x",
+                                        "tiny there --layer 3"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) CHECK(run("$S %s 2>said", wrong[i]) == 2, "%s", wrong[i]);
+    CHECK_I64(run("$S tiny there --layers 1 2>said"), 1);
+    CHECK_I64(run("$S --help | grep -q klein-base-4b && test ! -e there"), 0);
+}
+
+static void klein_4b_as_published(void) {
+    char path[512];
+    const char *shared = getenv("LZ_SHARED");
+    snprintf(path, sizeof path, "%s/spec/flux2-klein-4b.tensors.tsv", shared ? shared : LZ_SOURCE_DIR "/../shared");
+    if (access(path, R_OK) != 0) {
+        printf("    the published list is not here, skipped\n");
+        return;
+    }
+    CHECK_I64(run("$S --list klein-4b | sort >ours && sort '%s' | cmp - ours", path), 0);
+}
+
+TEST_MAIN({"tiny_makes_pictures", tiny_makes_pictures}, {"variants", variants}, {"refusals", refusals},
+          {"klein_4b_as_published", klein_4b_as_published})

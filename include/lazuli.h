@@ -110,8 +110,7 @@ typedef struct lz_dims {
     int64_t at[LZ_MAX_DIMS];
 } lz_dims;
 
-#define LZ_DIMS(...)                                                                                                   \
-    ((lz_dims){.n = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .at = {__VA_ARGS__}})
+#define LZ_DIMS(...) ((lz_dims){.n = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .at = {__VA_ARGS__}})
 #define LZ_NONE ((lz_dims){.n = 0}) /* the shape of a scalar; as axes: all of them */
 
 /* ---- 4. Arrays ------------------------------------------------------------------------------------------------ */
@@ -120,10 +119,11 @@ typedef struct lz_array lz_array;
 
 /* From memory: copied, or borrowed until release(user) is called (which may be after the array is gone). */
 lz_array *lz_from(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *data);
-lz_array *lz_borrow(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *data, void (*release)(void *), void *user);
+lz_array *lz_borrow(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *data, void (*release)(void *),
+                    void *user);
 
 lz_array *lz_full(lz_context *ctx, lz_dims dims, lz_dtype dtype, double value); /* one element in memory, any shape */
-lz_array *lz_number(lz_context *ctx, double value);                             /* weak: takes the type of its partner */
+lz_array *lz_number(lz_context *ctx, double value); /* weak: takes the type of its partner */
 lz_array *lz_arange(lz_context *ctx, double start, double stop, double step, lz_dtype dtype);
 
 /* What torch.randn(dims, generator=torch.Generator("cpu").manual_seed(seed)) gives, in f32, to 2 ulp; the same bits on
@@ -133,7 +133,7 @@ lz_array *lz_randn(lz_context *ctx, lz_dims dims, uint64_t seed);
 lz_context *lz_context_of(const lz_array *a);
 lz_dims lz_shape(const lz_array *a);
 lz_dtype lz_type(const lz_array *a);
-int64_t lz_size(const lz_array *a);      /* number of elements; 0 for a poisoned array */
+int64_t lz_size(const lz_array *a);                   /* number of elements; 0 for a poisoned array */
 lz_status lz_check(const lz_array *a, lz_error *err); /* LZ_OK, or the error that poisoned it */
 
 /* Looking computes. The pointer is row-major, and valid as long as the array. */
@@ -194,8 +194,8 @@ lz_array *lz_gelu_tanh(lz_array *a); /* the tanh approximation */
 
 lz_array *lz_where(lz_array *condition, lz_array *a, lz_array *b);
 lz_array *lz_clip(lz_array *a, double low, double high);
-lz_array *lz_cast(lz_array *a, lz_dtype dtype); /* to nearest even; float to integer toward zero, saturating, NaN to 0;
-                                                   integer to integer wraps */
+/* To nearest even; float to integer toward zero, saturating, NaN to 0; integer to integer wraps. */
+lz_array *lz_cast(lz_array *a, lz_dtype dtype);
 
 /* ---- 7. Ops: reductions --------------------------------------------------------------------------------------- */
 
@@ -211,8 +211,8 @@ lz_array *lz_softmax(lz_array *a, int axis); /* a row that is all -inf gives NaN
 /* ---- 8. Ops: matrices and attention --------------------------------------------------------------------------- */
 
 /* The two sides may differ in type: each is read as it is stored, sums are in f32, the result has the promoted type. */
-lz_array *lz_matmul(lz_array *a, lz_array *b);                   /* [..., m, k] x [..., k, n], batches broadcast */
-lz_array *lz_linear(lz_array *x, lz_array *w, lz_array *bias);   /* x [..., k], w [n, k], bias [n] or NULL */
+lz_array *lz_matmul(lz_array *a, lz_array *b);                 /* [..., m, k] x [..., k, n], batches broadcast */
+lz_array *lz_linear(lz_array *x, lz_array *w, lz_array *bias); /* x [..., k], w [n, k], bias [n] or NULL */
 
 typedef struct lz_addmm_options {
     int reserved;
@@ -248,8 +248,8 @@ lz_array *lz_rope_with(lz_array *x, lz_array *cos, lz_array *sin, lz_rope_option
 
 typedef struct lz_conv2d_options {
     int reserved;
-    int stride;                        /* 0 means 1 */
-    int top, bottom, left, right;      /* zero padding, each side its own */
+    int stride;                   /* 0 means 1 */
+    int top, bottom, left, right; /* zero padding, each side its own */
 } lz_conv2d_options;
 /* Channels last: x [n, h, w, c], w [out, kh, kw, c], bias [out] or NULL. Permute weights stored [out, c, kh, kw]. */
 lz_array *lz_conv2d_with(lz_array *x, lz_array *w, lz_array *bias, lz_conv2d_options options);
@@ -262,14 +262,16 @@ lz_array *lz_pad(lz_array *a, lz_dims before, lz_dims after, double value);
 lz_array *lz_reshape(lz_array *a, lz_dims dims); /* one size may be -1 */
 lz_array *lz_permute(lz_array *a, lz_dims axes);
 lz_array *lz_transpose(lz_array *a); /* the last two axes */
-lz_array *lz_slice(lz_array *a, int axis, int64_t start, int64_t stop, int64_t step); /* as a[start:stop:step]; step > 0 */
+/* As a[start:stop:step] along one axis; step > 0. */
+lz_array *lz_slice(lz_array *a, int axis, int64_t start, int64_t stop, int64_t step);
 void lz_split(lz_array *a, int axis, int parts, lz_array **out);
 lz_array *lz_broadcast(lz_array *a, lz_dims dims);
 lz_array *lz_concat(lz_array *const *arrays, int n, int axis);
-lz_array *lz_take(lz_array *a, lz_array *indices, int axis);   /* a[:, indices, :]: indices may have any shape; each must
-                                                                  lie in 0 .. size-1, or evaluating fails */
-lz_array *lz_gather(lz_array *a, lz_array *indices, int axis); /* torch.gather: indices has the rank of a */
-lz_array *lz_contiguous(lz_array *a);                          /* row-major in memory */
+/* a[:, indices, :], where indices may have any shape; and torch.gather, where it has the rank of a. Each index must
+ * lie in 0 .. size-1, or evaluating fails. */
+lz_array *lz_take(lz_array *a, lz_array *indices, int axis);
+lz_array *lz_gather(lz_array *a, lz_array *indices, int axis);
+lz_array *lz_contiguous(lz_array *a); /* row-major in memory */
 
 /* ---- 11. Evaluating ------------------------------------------------------------------------------------------- */
 
@@ -294,9 +296,9 @@ lz_status lz_plan(lz_array *const *arrays, int n, lz_plan_info *info, lz_error *
 typedef struct lz_stream lz_stream;
 lz_stream *lz_stream_new(lz_context *ctx, lz_error *err);
 lz_status lz_async_eval(lz_stream *stream, lz_array *const *arrays, int n, lz_error *err);
-lz_status lz_wait(lz_array *a, lz_error *err);   /* until this array has its value */
-void lz_stream_wait(lz_stream *stream);          /* until the stream has nothing left to do */
-void lz_stream_free(lz_stream *stream);          /* waits first */
+lz_status lz_wait(lz_array *a, lz_error *err); /* until this array has its value */
+void lz_stream_wait(lz_stream *stream);        /* until the stream has nothing left to do */
+void lz_stream_free(lz_stream *stream);        /* waits first */
 
 /* ---- 12. Compiling -------------------------------------------------------------------------------------------- */
 
@@ -312,7 +314,8 @@ typedef struct lz_compile_stats {
     int cached;
 } lz_compile_stats;
 
-lz_compiled *lz_compile(lz_context *ctx, lz_function function, void *user, int n_in, int n_out, int cache_size, lz_error *err);
+lz_compiled *lz_compile(lz_context *ctx, lz_function function, void *user, int n_in, int n_out, int cache_size,
+                        lz_error *err);
 /* The outputs belong to the current scope. What the function describes without touching its inputs is computed once and
  * kept. A replay allocates nothing as soon as the outputs of earlier calls have been released. */
 lz_status lz_run(lz_compiled *compiled, lz_array *const *in, lz_array **out, lz_error *err);
@@ -337,11 +340,12 @@ void lz_clear_cache(lz_context *ctx);
 /* ---- 14. Seeing inside ---------------------------------------------------------------------------------------- */
 
 typedef enum lz_graph_format {
-    LZ_GRAPH_TEXT,    /* what was described */
-    LZ_GRAPH_DOT,     /* the same for graphviz */
-    LZ_GRAPH_PROGRAM  /* what will run, after all passes, with its place in memory */
+    LZ_GRAPH_TEXT,   /* what was described */
+    LZ_GRAPH_DOT,    /* the same for graphviz */
+    LZ_GRAPH_PROGRAM /* what will run, after all passes, with its place in memory */
 } lz_graph_format;
-char *lz_graph_text(lz_array *const *arrays, int n, lz_graph_format format, lz_error *err); /* release with lz_free_text */
+/* Release it with lz_free_text. */
+char *lz_graph_text(lz_array *const *arrays, int n, lz_graph_format format, lz_error *err);
 void lz_free_text(lz_context *ctx, char *text);
 
 /* Between start and stop every kernel is timed. The table gives time, bytes, operations and the share of what this
@@ -360,11 +364,11 @@ lz_weights *lz_weights_open(lz_context *ctx, const char *path, lz_error *err);
 int64_t lz_weights_count(const lz_weights *weights);
 const char *lz_weights_name(const lz_weights *weights, int64_t i);
 bool lz_weights_has(const lz_weights *weights, const char *name);
-lz_array *lz_weights_get(lz_weights *weights, const char *name);                   /* as stored, in place */
-lz_array *lz_weights_cast(lz_weights *weights, const char *name, lz_dtype dtype);  /* converted now; the pages of the
-                                                                                      original are given back */
-const char *lz_weights_metadata(const lz_weights *weights, const char *key);       /* NULL where there is none */
-void lz_weights_close(lz_weights *weights); /* arrays already taken stay valid */
+lz_array *lz_weights_get(lz_weights *weights, const char *name); /* as stored, in place */
+/* Converted now; the pages of the original are given back. */
+lz_array *lz_weights_cast(lz_weights *weights, const char *name, lz_dtype dtype);
+const char *lz_weights_metadata(const lz_weights *weights, const char *key); /* NULL where there is none */
+void lz_weights_close(lz_weights *weights);                                  /* arrays already taken stay valid */
 
 typedef struct lz_named_array {
     const char *name;
@@ -384,13 +388,14 @@ typedef struct lz_image {
 /* PNG, JPEG or WebP, told by the content. Alpha is laid over white, 16 bits are rounded to 8, CMYK becomes RGB, and the
  * orientation a camera noted is applied; colour profiles and gamma are ignored. */
 lz_status lz_image_read(lz_context *ctx, const char *path, lz_image *image, lz_error *err);
-/* By the ending of path: .png, .jpg, .jpeg (quality 95, 4:4:4), .webp (quality 95); whole or not at all, the same bytes every
- * time. text: key, value, ..., ended by NULL, or NULL; PNG and JPEG keep it. */
-lz_status lz_image_write(lz_context *ctx, const char *path, const lz_image *image, const char *const *text, lz_error *err);
+/* By the ending of path: .png, .jpg, .jpeg (quality 95, 4:4:4), .webp (quality 95); whole or not at all, the same
+ * bytes every time. text: key, value, ..., ended by NULL, or NULL; PNG and JPEG keep it. */
+lz_status lz_image_write(lz_context *ctx, const char *path, const lz_image *image, const char *const *text,
+                         lz_error *err);
 void lz_image_free(lz_context *ctx, lz_image *image);
 
-/* A model folder as it is published (diffusers layout): model_index.json, tokenizer, text_encoder, transformer, vae. Weights are
- * mapped, not read. One model may serve several threads. */
+/* A model folder as it is published (diffusers layout): model_index.json, tokenizer, text_encoder, transformer, vae.
+ * Weights are mapped, not read. One model may serve several threads. */
 typedef struct lz_model lz_model;
 lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err);
 void lz_model_close(lz_model *model);
@@ -413,7 +418,8 @@ lz_status lz_decode_latents(lz_model *model, lz_array *latents, lz_image *image,
 typedef struct lz_tokenizer lz_tokenizer;
 lz_tokenizer *lz_tokenizer_open(lz_context *ctx, const char *folder, lz_error *err);
 void lz_tokenizer_free(lz_tokenizer *tokenizer);
-lz_status lz_tokenize(const lz_tokenizer *tokenizer, const char *text, size_t bytes, int64_t **ids, int64_t *n, lz_error *err);
+lz_status lz_tokenize(const lz_tokenizer *tokenizer, const char *text, size_t bytes, int64_t **ids, int64_t *n,
+                      lz_error *err);
 void lz_free_ids(lz_context *ctx, int64_t *ids);
 
 typedef struct lz_progress {
@@ -434,8 +440,8 @@ typedef struct lz_picture_options {
     uint64_t seed;          /* the noise torch makes for it */
     const lz_image *images; /* references to look at */
     int n_images;
-    double strength;        /* above 0: the first image is where the picture starts; 1 keeps nothing of it */
-    lz_array *noise;        /* [1, c, h, w] f32 in place of the seed's; NULL */
+    double strength; /* above 0: the first image is where the picture starts; 1 keeps nothing of it */
+    lz_array *noise; /* [1, c, h, w] f32 in place of the seed's; NULL */
     bool (*watch)(void *user, const lz_progress *progress); /* false stops it with LZ_CANCELLED; NULL */
     void *user;
 } lz_picture_options;
@@ -448,7 +454,7 @@ typedef struct lz_picture {
     lz_array *latents; /* [1, c, h, w] the last ones, normalised */
     lz_array *pixels;  /* [1, 3, height, width] in 0..1, before rounding */
     int steps;
-    double guidance;   /* 1: none */
+    double guidance; /* 1: none */
     double text_seconds, encode_seconds, denoise_seconds, decode_seconds;
     double step_seconds[128]; /* of the first steps */
     lz_context *ctx;
@@ -490,13 +496,13 @@ lz_array *lz_less_equal_number(lz_array *a, double b);
 lz_array *lz_greater_number(lz_array *a, double b);
 lz_array *lz_greater_equal_number(lz_array *a, double b);
 
-/* Remembers where an op was called, for its error message. The macros below do it for every op; a file that wants the plain
- * functions defines LZ_NO_SUGAR first. */
+/* Remembers where an op was called, for its error message. The macros below do it for every op; a file that wants
+ * the plain functions defines LZ_NO_SUGAR first. */
 lz_array *lz_at(lz_array *a, const char *file, int line);
 
 #if !defined(__cplusplus) && !defined(LZ_NO_SUGAR)
 #define LZ_HERE(call) lz_at(call, __FILE__, __LINE__)
-#define LZ_BINARY(name, a, b) LZ_HERE(_Generic((b), lz_array *: name, default: name##_number)(a, b))
+#define LZ_BINARY(name, a, b) LZ_HERE(_Generic((b), lz_array * : name, default : name##_number)(a, b))
 
 #define lz_add(a, b) LZ_BINARY(lz_add, a, b)
 #define lz_sub(a, b) LZ_BINARY(lz_sub, a, b)

@@ -1,5 +1,6 @@
-/* test_flux2.c: FLUX.2 [klein] against diffusers. tests/data/flux2 holds tiny random models in the real folder layout and what
- * diffusers made of them in float32; here the same folders, prompts and seeds go through the public API. */
+/* test_flux2.c: FLUX.2 [klein] against diffusers. tests/data/flux2 holds tiny random models in the real folder
+ * layout and what diffusers made of them in float32; here the same folders, prompts and seeds go through the public
+ * API. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 #endif
 #define DATA LZ_SOURCE_DIR "/tests/data/flux2"
 
-/* ---- comparing ------------------------------------------------------------------------------------------------------------- */
+/* ---- comparing --------------------------------------------------------------------------------------------------- */
 
 static const float *floats(lz_array *a, int64_t *n) {
     lz_error err = {0};
@@ -46,7 +47,7 @@ static double psnr(lz_array *a, lz_array *b) { /* of values in 0..1 */
     return -10 * log10(d / (double)n + 1e-30);
 }
 
-/* ---- cases -------------------------------------------------------------------------------------------------------------------- */
+/* ---- cases ------------------------------------------------------------------------------------------------------- */
 
 typedef struct test_case {
     char name[64], model[64], prompt[2048], references[256];
@@ -110,12 +111,15 @@ static void run_case(lz_context *ctx, const test_case *c) {
     if (!model || !golden) return;
     lz_image images[4] = {{0}};
     lz_picture p;
-    lz_status status = lz_generate(model, &p, &err, .prompt = c->prompt, .width = c->width, .height = c->height, .steps = c->steps,
-                                   .guidance = c->guidance, .seed = c->seed, .images = images, .n_images = read_references(ctx, c->references, images));
+    lz_status status = lz_generate(model, &p, &err, .prompt = c->prompt, .width = c->width, .height = c->height,
+                                   .steps = c->steps, .guidance = c->guidance, .seed = c->seed, .images = images,
+                                   .n_images = read_references(ctx, c->references, images));
     CHECK_OK(status, &err);
     if (!status) {
-        double text = relative_error(p.text, lz_weights_get(golden, "text")), noise = relative_error(p.noise, lz_weights_get(golden, "noise"));
-        double latents = relative_error(p.latents, lz_weights_get(golden, "latents")), picture = psnr(p.pixels, lz_weights_get(golden, "image"));
+        double text = relative_error(p.text, lz_weights_get(golden, "text")),
+               noise = relative_error(p.noise, lz_weights_get(golden, "noise"));
+        double latents = relative_error(p.latents, lz_weights_get(golden, "latents")),
+               picture = psnr(p.pixels, lz_weights_get(golden, "image"));
         CHECK(noise < 1e-6, "%s: noise %g", c->name, noise);
         CHECK(text < 1e-4, "%s: text %g", c->name, text);
         CHECK(latents < 1e-4, "%s: latents %g", c->name, latents);
@@ -123,7 +127,8 @@ static void run_case(lz_context *ctx, const test_case *c) {
         int64_t n = 0, off = 0, plane = (int64_t)c->width * c->height;
         const float *want = floats(lz_weights_get(golden, "image"), &n);
         for (int64_t i = 0; i < plane; i++)
-            for (int k = 0; k < 3; k++) off += abs((int)p.image.pixels[3 * i + k] - (int)rintf(want[k * plane + i] * 255)) > 1;
+            for (int k = 0; k < 3; k++)
+                off += abs((int)p.image.pixels[3 * i + k] - (int)rintf(want[k * plane + i] * 255)) > 1;
         CHECK(off == 0, "%s: %lld levels are off by more than 1", c->name, (long long)off);
         printf("    %-20s text %.1e  latents %.1e  %.1f dB\n", c->name, text, latents, picture);
         lz_picture_free(&p);
@@ -152,7 +157,7 @@ static void against_diffusers(void) {
     lz_close(ctx);
 }
 
-/* ---- TAEF2 ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- TAEF2 ------------------------------------------------------------------------------------------------------- */
 
 static lz_array *channels_last(lz_array *x) { return lz_permute(x, LZ_DIMS(0, 2, 3, 1)); }
 
@@ -169,7 +174,8 @@ static void check_taef2(lz_context *ctx, const char *weights, const char *values
     if (w.n == 3) want = lz_reshape(want, LZ_DIMS(1, w.at[0], w.at[1], w.at[2]));
     w = lz_shape(want);
     lz_array *picture = lz_taef2_decode(m, channels_last(latent));
-    double e = relative_error(lz_contiguous(picture), lz_reshape(lz_contiguous(channels_last(want)), LZ_DIMS(w.at[2], w.at[3], 3)));
+    double e = relative_error(lz_contiguous(picture),
+                              lz_reshape(lz_contiguous(channels_last(want)), LZ_DIMS(w.at[2], w.at[3], 3)));
     CHECK(e < 1e-4, "decoded: %g", e);
     if (lz_weights_has(golden, "image")) {
         lz_array *image = channels_last(lz_weights_get(golden, "image"));
@@ -189,13 +195,14 @@ static void taef2(void) {
     FILE *real = fopen(LZ_SOURCE_DIR "/../shared/data/taef2/taef2.safetensors", "r");
     if (real) {
         fclose(real);
-        check_taef2(ctx, LZ_SOURCE_DIR "/../shared/data/taef2/taef2.safetensors", LZ_SOURCE_DIR "/../shared/data/taef2/latent.safetensors", "recon");
+        check_taef2(ctx, LZ_SOURCE_DIR "/../shared/data/taef2/taef2.safetensors",
+                    LZ_SOURCE_DIR "/../shared/data/taef2/latent.safetensors", "recon");
     } else
         printf("    skipped: the real TAEF2 weights are not here\n");
     lz_close(ctx);
 }
 
-/* ---- the same bits ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the same bits ----------------------------------------------------------------------------------------------- */
 
 static void threads_agree(void) {
     uint8_t *first = NULL;
@@ -216,7 +223,7 @@ static void threads_agree(void) {
     free(first);
 }
 
-/* ---- options -------------------------------------------------------------------------------------------------------------------- */
+/* ---- options ----------------------------------------------------------------------------------------------------- */
 
 static bool stop_in_second_step(void *user, const lz_progress *p) {
     (void)user;
@@ -228,15 +235,21 @@ static void options(void) {
     lz_error err = {0};
     lz_model *model = lz_model_open(ctx, DATA "/A", &err);
     lz_picture p;
-    CHECK_STATUS(lz_generate(model, &p, &err, .width = 64, .height = 64, .watch = stop_in_second_step), LZ_CANCELLED, &err);
+    CHECK_STATUS(lz_generate(model, &p, &err, .width = 64, .height = 64, .watch = stop_in_second_step), LZ_CANCELLED,
+                 &err);
     CHECK_STATUS(lz_generate(model, &p, &err, .width = 8, .height = 64), LZ_BAD_ARGUMENT, &err);
     CHECK_STATUS(lz_generate(model, &p, &err, .width = 1 << 20, .height = 64), LZ_BAD_ARGUMENT, &err);
     CHECK_STATUS(lz_generate(model, &p, &err, .width = 64, .height = 64, .steps = -1), LZ_BAD_ARGUMENT, &err);
     CHECK_STATUS(lz_generate(model, &p, &err, .width = 64, .height = 64, .guidance = NAN), LZ_BAD_ARGUMENT, &err);
     CHECK_STATUS(lz_generate(model, &p, &err, .width = 64, .height = 64, .strength = 0.5), LZ_BAD_ARGUMENT, &err);
-    CHECK_STATUS(lz_generate(model, &p, &err, .width = 64, .height = 64, .prompt = "bad \xff\xfe"), LZ_BAD_ARGUMENT, &err);
-    CHECK_STATUS(lz_generate(model, &p, &err, .width = 64, .height = 64, .noise = lz_full(ctx, LZ_DIMS(1, 128, 4, 5), LZ_F32, 1)), LZ_BAD_SHAPE, &err);
-    CHECK_STATUS(lz_generate(model, &p, &err, .width = 64, .height = 64, .noise = lz_full(ctx, LZ_DIMS(1, 128, 4, 4), LZ_F32, NAN)), LZ_BAD_FILE, &err);
+    CHECK_STATUS(lz_generate(model, &p, &err, .width = 64, .height = 64, .prompt = "bad \xff\xfe"), LZ_BAD_ARGUMENT,
+                 &err);
+    CHECK_STATUS(lz_generate(model, &p, &err, .width = 64, .height = 64,
+                             .noise = lz_full(ctx, LZ_DIMS(1, 128, 4, 5), LZ_F32, 1)),
+                 LZ_BAD_SHAPE, &err);
+    CHECK_STATUS(lz_generate(model, &p, &err, .width = 64, .height = 64,
+                             .noise = lz_full(ctx, LZ_DIMS(1, 128, 4, 4), LZ_F32, NAN)),
+                 LZ_BAD_FILE, &err);
     CHECK_OK(lz_generate(model, &p, &err, .width = 70, .height = 95), &err);
     CHECK_I64(p.image.width, 64); /* whole tokens */
     CHECK_I64(p.image.height, 80);
@@ -249,4 +262,5 @@ static void options(void) {
     lz_close(ctx);
 }
 
-TEST_MAIN({"against_diffusers", against_diffusers}, {"taef2", taef2}, {"threads_agree", threads_agree}, {"options", options})
+TEST_MAIN({"against_diffusers", against_diffusers}, {"taef2", taef2}, {"threads_agree", threads_agree},
+          {"options", options})

@@ -1,5 +1,5 @@
-/* test_image.c: pictures: what others wrote, what we write, resizing against Pillow, and damage of all kinds. The fixtures
- * in tests/data/images and their pixels come from tools/oracle/images.py. */
+/* test_image.c: pictures: what others wrote, what we write, resizing against Pillow, and damage of all kinds. The
+ * fixtures in tests/data/images and their pixels come from tools/oracle/images.py. */
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
@@ -13,7 +13,7 @@
 #include "io/file.h"
 #include "io/image.h"
 
-/* ---- a folder of our own ------------------------------------------------------------------------------------------ */
+/* ---- a folder of our own ----------------------------------------------------------------------------------------- */
 
 static char folder[256];
 
@@ -56,7 +56,7 @@ static uint8_t *read_whole(const char *path, size_t *n) {
     return data;
 }
 
-/* ---- reading -------------------------------------------------------------------------------------------------------- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 static const char *fixture(const char *name) {
     char path[256];
@@ -112,7 +112,7 @@ static void golden(void) {
     lz_close(ctx);
 }
 
-/* ---- damage --------------------------------------------------------------------------------------------------------- */
+/* ---- damage ------------------------------------------------------------------------------------------------------ */
 
 /* A picture or one sentence; nothing else. The bytes are in memory of their own, so that a sanitizer sees every step
  * beyond them. */
@@ -167,7 +167,7 @@ static void damaged(void) {
     lz_close(ctx);
 }
 
-/* ---- resizing ------------------------------------------------------------------------------------------------------- */
+/* ---- resizing ---------------------------------------------------------------------------------------------------- */
 
 static void resizing(void) {
     static const int sizes[][2] = {{1, 1},   {5, 3},  {10, 40}, {37, 10}, {64, 23},
@@ -199,7 +199,7 @@ static void resizing(void) {
     lz_close(ctx);
 }
 
-/* ---- writing -------------------------------------------------------------------------------------------------------- */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 static lz_image smooth(lz_context *ctx, int64_t width, int64_t height) {
     lz_image image = {width, height, lz_host_alloc(ctx, (size_t)(width * height * 3))};
@@ -358,7 +358,7 @@ static void failing_writes(void) {
     lz_close(ctx);
 }
 
-/* ---- memory runs out ------------------------------------------------------------------------------------------------ */
+/* ---- memory runs out --------------------------------------------------------------------------------------------- */
 
 typedef struct failing {
     long long asked, fail_at, live;

@@ -1,5 +1,5 @@
-/* test_synth.c: lazuli-synth, the program beside this one. A tiny folder of it is a model like any other, the same on every run;
- * and what it says klein-4B consists of is what the published files consist of. */
+/* test_synth.c: lazuli-synth, the program beside this one. A tiny folder of it is a model like any other, the same
+ * on every run; and what it says klein-4B consists of is what the published files consist of. */
 #include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
@@ -34,7 +34,8 @@ __attribute__((format(printf, 1, 2))) static int run(const char *format, ...) {
         CHECK(mkdtemp(folder) != NULL, "no temporary folder");
         atexit(remove_folder);
     }
-    int at = snprintf(command, sizeof command, "cd %s || exit 9; S='%s/lazuli-synth'; test -e one || $S tiny one || exit 8; ", folder, program);
+    int at = snprintf(command, sizeof command,
+                      "cd %s || exit 9; S='%s/lazuli-synth'; test -e one || $S tiny one || exit 8; ", folder, program);
     va_list args;
     va_start(args, format);
     vsnprintf(command + at, sizeof command - (size_t)at, format, args);
@@ -60,7 +61,8 @@ static void tiny_makes_pictures(void) {
                 squares += (double)p.image.pixels[i] * p.image.pixels[i];
             }
             double deviation = sqrt(squares / n - sum / n * (sum / n));
-            CHECK(deviation > 20 && deviation < 110, "levels deviate by %g", deviation); /* neither flat nor all clipped */
+            CHECK(deviation > 20 && deviation < 110, "levels deviate by %g",
+                  deviation); /* neither flat nor all clipped */
             lz_picture_free(&p);
         }
         lz_model_close(model);
@@ -71,11 +73,15 @@ static void tiny_makes_pictures(void) {
 static void variants(void) {
     CHECK_I64(run("$S tiny two && diff -r one two"), 0); /* the same numbers on every run, */
     CHECK_I64(run("$S tiny three --seed 2"), 0);
-    CHECK_I64(run("! cmp -s one/vae/diffusion_pytorch_model.safetensors three/vae/diffusion_pytorch_model.safetensors"), 0);
+    CHECK_I64(run("! cmp -s one/vae/diffusion_pytorch_model.safetensors three/vae/diffusion_pytorch_model.safetensors"),
+              0);
     CHECK_I64(run("cmp one/vae/config.json three/vae/config.json"), 0);
 
-    CHECK_I64(run("mkdir empty && $S tiny empty --layers 2 --text-layers 3 --tokenizer one/tokenizer"), 0); /* of fewer layers, */
-    CHECK_I64(run("diff -r one/tokenizer empty/tokenizer && grep -q '\"num_single_layers\": 1' empty/transformer/config.json"), 0);
+    CHECK_I64(run("mkdir empty && $S tiny empty --layers 2 --text-layers 3 --tokenizer one/tokenizer"),
+              0); /* of fewer layers, */
+    CHECK_I64(run("diff -r one/tokenizer empty/tokenizer && grep -q '\"num_single_layers\": 1' "
+                  "empty/transformer/config.json"),
+              0);
     char path[256];
     lz_error err = {.status = LZ_OK};
     snprintf(path, sizeof path, "%s/empty", folder);
@@ -85,7 +91,9 @@ static void variants(void) {
     lz_model_close(model);
     lz_close(ctx);
 
-    CHECK_I64(run("$S --list klein-9b | awk -F '\\t' '{ n[$1]++ } END { exit n[\"transformer\"] != 233 || n[\"text_encoder\"] != 399 }'"), 0);
+    CHECK_I64(run("$S --list klein-9b | awk -F '\\t' '{ n[$1]++ } END { exit n[\"transformer\"] != 233 || "
+                  "n[\"text_encoder\"] != 399 }'"),
+              0);
 }
 
 static void refusals(void) {
@@ -93,10 +101,18 @@ static void refusals(void) {
     CHECK_I64(run("grep -q 'is not empty' said && test -f one/model_index.json"), 0);
     CHECK_I64(run("$S tiny lost --tokenizer nowhere 2>said"), 1); /* what was written is removed */
     CHECK_I64(run("grep -q 'no tokenizer.json' said && test ! -e lost"), 0);
-    CHECK_I64(run("$S klein-4b stopped 2>said & for i in 1 2 3 4 5 6 7 8 9; do test -s stopped/vae/config.json || sleep 0.2; done; "
-                  "kill $!; ! wait $!"), 0);
-    CHECK_I64(run("grep -q 'what was written is removed\\|GB free' said && test ! -e stopped"), 0); /* if there was room at all */
-    static const char *const wrong[] = {"", "tiny", "huge there", "tiny there more", "tiny there --seed", "tiny there --seed x",
+    CHECK_I64(run("$S klein-4b stopped 2>said & for i in 1 2 3 4 5 6 7 8 9; do test -s stopped/vae/config.json || "
+                  "sleep 0.2; done; "
+                  "kill $!; ! wait $!"),
+              0);
+    CHECK_I64(run("grep -q 'what was written is removed\\|GB free' said && test ! -e stopped"),
+              0); /* if there was room at all */
+    static const char *const wrong[] = {"",
+                                        "tiny",
+                                        "huge there",
+                                        "tiny there more",
+                                        "tiny there --seed",
+                                        "tiny there --seed x",
                                         "tiny there --layer 3"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) CHECK(run("$S %s 2>said", wrong[i]) == 2, "%s", wrong[i]);
     CHECK_I64(run("$S tiny there --layers 1 2>said"), 1);

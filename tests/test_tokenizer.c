@@ -11,7 +11,7 @@
 #include "io/file.h"
 #include "text/tokenizer.h"
 
-/* ---- golden files ------------------------------------------------------------------------------------------------- */
+/* ---- golden files ------------------------------------------------------------------------------------------------ */
 
 static bool same_ids(const int64_t *ids, int64_t n, json_t *want) {
     bool same = n == (int64_t)json_array_size(want);
@@ -73,7 +73,7 @@ static void small_golden(void) {
     lz_close(ctx);
 }
 
-/* ---- the real one --------------------------------------------------------------------------------------------------- */
+/* ---- the real one ------------------------------------------------------------------------------------------------ */
 
 static const char *in_qwen(const char *name) {
     static char ring[4][1024];
@@ -194,7 +194,7 @@ static void qwen_golden(void) {
     lz_close(ctx);
 }
 
-/* ---- text ----------------------------------------------------------------------------------------------------------- */
+/* ---- text -------------------------------------------------------------------------------------------------------- */
 
 static void bad_text(void) {
     static const struct {
@@ -232,8 +232,8 @@ static void bad_text(void) {
     lz_close(ctx);
 }
 
-/* Words of 100 KB and more: each of these is seconds or minutes of work for an encoder that looks through the word again
- * after every step, or orders marks by insertion. */
+/* Words of 100 KB and more: each of these is seconds or minutes of work for an encoder that looks through the word
+ * again after every step, or orders marks by insertion. */
 static void long_words(void) {
     static const char *const pieces[] = {
         "the",          "x", " ", "\n",           "!",       "\xcc\xa3\xcc\x81" /* marks, to be reordered */,
@@ -285,7 +285,7 @@ static void threads(void) {
     lz_close(ctx);
 }
 
-/* ---- files nobody should have written -------------------------------------------------------------------------------- */
+/* ---- files nobody should have written ---------------------------------------------------------------------------- */
 
 /* The file, with the first occurrence of from replaced. */
 static void write_changed(const char *name, const char *text, const char *from, const char *to) {
@@ -470,7 +470,7 @@ static void other_spellings(void) {
     lz_close(ctx);
 }
 
-/* ---- memory runs out --------------------------------------------------------------------------------------------------- */
+/* ---- memory runs out --------------------------------------------------------------------------------------------- */
 
 typedef struct failing {
     long long asked, fail_at, live;

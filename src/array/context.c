@@ -1,4 +1,5 @@
-/* context.c: opening and closing. A context owns its threads, its memory and its lock, and shares nothing with others. */
+/* context.c: opening and closing. A context owns its threads, its memory and its lock, and shares nothing with
+ * others. */
 #include <stdio.h>
 #include <string.h>
 
@@ -65,12 +66,14 @@ lz_context *lz_open_with(const lz_context_options *options, lz_error *err) {
     ctx->no_memory = make_no_memory(ctx);
     ctx->pool = lz_pool_new(ctx, options->threads);
     if (!ctx->no_memory || !ctx->pool || !lz_profile_new(ctx)) {
-        lz_fail(err, LZ_OUT_OF_MEMORY, "out of memory while opening a context: its threads or first objects could not be made");
+        lz_fail(err, LZ_OUT_OF_MEMORY,
+                "out of memory while opening a context: its threads or first objects could not be made");
         lz_close(ctx);
         return NULL;
     }
     int threads = lz_pool_threads(ctx->pool);
-    snprintf(ctx->device_name, sizeof ctx->device_name, "%s, %d thread%s", backend->name, threads, threads == 1 ? "" : "s");
+    snprintf(ctx->device_name, sizeof ctx->device_name, "%s, %d thread%s", backend->name, threads,
+             threads == 1 ? "" : "s");
     return ctx;
 }
 

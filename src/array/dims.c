@@ -14,8 +14,9 @@ static const struct {
     const char *name;
     int64_t size;
 } dtypes[LZ_DTYPE_COUNT] = {
-    [LZ_BOOL] = {"bool", 1}, [LZ_U8] = {"u8", 1},   [LZ_I8] = {"i8", 1},     [LZ_I32] = {"i32", 4}, [LZ_I64] = {"i64", 8},
-    [LZ_F8] = {"f8", 1},     [LZ_F16] = {"f16", 2}, [LZ_BF16] = {"bf16", 2}, [LZ_F32] = {"f32", 4}, [LZ_F64] = {"f64", 8},
+    [LZ_BOOL] = {"bool", 1}, [LZ_U8] = {"u8", 1},   [LZ_I8] = {"i8", 1},   [LZ_I32] = {"i32", 4},
+    [LZ_I64] = {"i64", 8},   [LZ_F8] = {"f8", 1},   [LZ_F16] = {"f16", 2}, [LZ_BF16] = {"bf16", 2},
+    [LZ_F32] = {"f32", 4},   [LZ_F64] = {"f64", 8},
 };
 
 static bool known(lz_dtype dtype) { return dtype >= 0 && dtype < LZ_DTYPE_COUNT; }
@@ -25,7 +26,18 @@ bool lz_is_float(lz_dtype dtype) { return dtype >= LZ_F8 && dtype <= LZ_F64; }
 
 /* The usual table, with i32 where torch has i16 (which we have not), and fp8 below every other float. */
 lz_dtype lz_promote(lz_dtype a, lz_dtype b) {
-    enum { B = LZ_BOOL, U = LZ_U8, I = LZ_I8, W = LZ_I32, L = LZ_I64, E = LZ_F8, H = LZ_F16, G = LZ_BF16, F = LZ_F32, D = LZ_F64 };
+    enum {
+        B = LZ_BOOL,
+        U = LZ_U8,
+        I = LZ_I8,
+        W = LZ_I32,
+        L = LZ_I64,
+        E = LZ_F8,
+        H = LZ_F16,
+        G = LZ_BF16,
+        F = LZ_F32,
+        D = LZ_F64
+    };
     static const uint8_t table[LZ_DTYPE_COUNT][LZ_DTYPE_COUNT] = {
         /*            B  U  I  W  L  E  H  G  F  D */
         [LZ_BOOL] = {B, U, I, W, L, E, H, G, F, D}, [LZ_U8] = {U, U, W, W, L, E, H, G, F, D},
@@ -56,9 +68,7 @@ int64_t lz_dims_size(lz_dims dims) {
     return size;
 }
 
-bool lz_dims_equal(lz_dims a, lz_dims b) {
-    return a.n == b.n && memcmp(a.at, b.at, (size_t)a.n * sizeof a.at[0]) == 0;
-}
+bool lz_dims_equal(lz_dims a, lz_dims b) { return a.n == b.n && memcmp(a.at, b.at, (size_t)a.n * sizeof a.at[0]) == 0; }
 
 void lz_dense_strides(lz_dims dims, int64_t strides[LZ_MAX_DIMS]) {
     int64_t step = 1;
@@ -85,7 +95,8 @@ bool lz_reshape_strides(lz_dims from, const int64_t *strides, lz_dims to, int64_
         return true;
     }
     int j = to.n - 1;
-    int64_t run = 1, taken = 1, step = strides[from.n - 1]; /* elements in the run, already given to new axes, its stride */
+    int64_t run = 1, taken = 1,
+            step = strides[from.n - 1]; /* elements in the run, already given to new axes, its stride */
     for (int i = from.n - 1; i >= 0; i--) {
         run *= from.at[i];
         bool ends = i == 0 || (from.at[i - 1] != 1 && strides[i - 1] != run * step);

@@ -82,7 +82,9 @@ lz_status lz_check(const lz_array *a, lz_error *err) {
     if (!a) return lz_fail(err, LZ_BAD_ARGUMENT, "an array is NULL: the context or an earlier array could not be made");
     lz_status status = LZ_OK;
     LZ_LOCK(a->ctx);
-    const lz_error *error = a->error ? a->error : a->event && a->event->done && a->event->err.status ? &a->event->err : NULL;
+    const lz_error *error = a->error                                             ? a->error
+                            : a->event && a->event->done && a->event->err.status ? &a->event->err
+                                                                                 : NULL;
     if (error) {
         status = error->status;
         if (err) *err = *error;

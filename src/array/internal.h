@@ -76,7 +76,7 @@ typedef struct lz_text {
 void lz_text_add(lz_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 char *lz_text_take(lz_text *text, lz_error *err); /* NULL when it failed */
 
-/* ---- events: something that will have happened -------------------------------------------------------------------- */
+/* ---- events: something that will have happened ------------------------------------------------------------------- */
 
 typedef struct lz_event {
     int refs;
@@ -84,7 +84,7 @@ typedef struct lz_event {
     lz_error err; /* valid when done */
 } lz_event;
 
-/* ---- nodes -------------------------------------------------------------------------------------------------------- */
+/* ---- nodes ------------------------------------------------------------------------------------------------------- */
 
 #define LZ_INLINE_INPUTS 4
 
@@ -155,12 +155,12 @@ struct lz_context {
 lz_array *lz_node_new(lz_context *ctx, lz_op op, lz_dims dims, lz_dtype dtype, lz_array *const *in, int n_in,
                       const lz_params *params);
 void lz_scope_clear(lz_scope *scope); /* releases its nodes */
-void lz_adopt(lz_array *a); /* gives a reference to the innermost scope of this thread */
+void lz_adopt(lz_array *a);           /* gives a reference to the innermost scope of this thread */
 void lz_node_set_value(lz_array *a, lz_buffer *buffer, int64_t offset, const int64_t *strides, lz_event *event);
 lz_status lz_event_wait(lz_context *ctx, lz_event *event, lz_error *err); /* NULL event: done */
 void lz_event_release(lz_context *ctx, lz_event *event);
 
-/* ---- threads (pool.c) ----------------------------------------------------------------------------------------------- */
+/* ---- threads (pool.c) -------------------------------------------------------------------------------------------- */
 
 lz_pool *lz_pool_new(lz_context *ctx, int threads);
 void lz_pool_free(lz_context *ctx, lz_pool *pool);

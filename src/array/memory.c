@@ -1,5 +1,6 @@
-/* memory.c: where bytes come from. Host objects (nodes, programs, text) are small and freed at once; array data is counted
- * against the limit, and a little of it is kept for reuse, so that a loop does not go to the system every turn. */
+/* memory.c: where bytes come from. Host objects (nodes, programs, text) are small and freed at once; array data is
+ * counted against the limit, and a little of it is kept for reuse, so that a loop does not go to the system every
+ * turn. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,7 @@ static void system_release(void *user, void *memory, size_t bytes) {
 }
 const lz_allocator lz_system_allocator = {system_allocate, system_release, NULL};
 
-/* ---- host objects ------------------------------------------------------------------------------------------------- */
+/* ---- host objects ------------------------------------------------------------------------------------------------ */
 
 typedef struct header {
     size_t bytes; /* header included */
@@ -58,7 +59,7 @@ char *lz_host_copy(lz_context *ctx, const char *text) {
     return copy;
 }
 
-/* ---- array data --------------------------------------------------------------------------------------------------- */
+/* ---- array data -------------------------------------------------------------------------------------------------- */
 
 static void note_peak(lz_memory *m) {
     if (m->active + m->cached > m->peak) m->peak = m->active + m->cached;
@@ -83,7 +84,8 @@ static void trim_cache(lz_context *ctx, int64_t keep) {
 static lz_buffer *take_cached(lz_context *ctx, int64_t bytes) {
     lz_buffer **best = NULL;
     for (lz_buffer **b = &ctx->cache; *b; b = &(*b)->next)
-        if ((*b)->bytes >= bytes && (*b)->bytes <= bytes + bytes / 4 && (!best || (*b)->bytes < (*best)->bytes)) best = b;
+        if ((*b)->bytes >= bytes && (*b)->bytes <= bytes + bytes / 4 && (!best || (*b)->bytes < (*best)->bytes))
+            best = b;
     if (!best) return NULL;
     lz_buffer *found = *best;
     *best = found->next;
@@ -100,8 +102,8 @@ lz_buffer *lz_buffer_new(lz_context *ctx, int64_t bytes, lz_error *err) {
         int64_t room = m->limit - m->active - bytes;
         if (m->limit) trim_cache(ctx, room > 0 ? room : 0);
         if (m->limit && room < 0) {
-            lz_fail(err, LZ_OUT_OF_MEMORY, "out of memory: %lld bytes asked for, %lld in use, and the limit is %lld", (long long)bytes,
-                    (long long)m->active, (long long)m->limit);
+            lz_fail(err, LZ_OUT_OF_MEMORY, "out of memory: %lld bytes asked for, %lld in use, and the limit is %lld",
+                    (long long)bytes, (long long)m->active, (long long)m->limit);
             LZ_UNLOCK(ctx);
             return NULL;
         }
@@ -130,7 +132,13 @@ lz_buffer *lz_buffer_new(lz_context *ctx, int64_t bytes, lz_error *err) {
 lz_buffer *lz_buffer_borrow(lz_context *ctx, const void *data, int64_t bytes, void (*release)(void *), void *user) {
     lz_buffer *b = lz_host_alloc(ctx, sizeof *b);
     if (!b) return NULL;
-    *b = (lz_buffer){.ctx = ctx, .data = (char *)data, .bytes = bytes, .refs = 1, .release = release, .user = user, .borrowed = true};
+    *b = (lz_buffer){.ctx = ctx,
+                     .data = (char *)data,
+                     .bytes = bytes,
+                     .refs = 1,
+                     .release = release,
+                     .user = user,
+                     .borrowed = true};
     return b;
 }
 
@@ -160,12 +168,16 @@ void lz_buffer_release(lz_buffer *b) {
     LZ_UNLOCK(ctx);
 }
 
-/* ---- public figures ----------------------------------------------------------------------------------------------- */
+/* ---- public figures ---------------------------------------------------------------------------------------------- */
 
 lz_memory lz_memory_info(lz_context *ctx) {
     LZ_LOCK(ctx);
-    lz_memory m = {.active = ctx->memory.active, .cached = ctx->memory.cached, .peak = ctx->memory.peak, .limit = ctx->memory.limit,
-                   .nodes = ctx->memory.nodes, .allocations = __atomic_load_n(&ctx->memory.allocations, __ATOMIC_RELAXED)};
+    lz_memory m = {.active = ctx->memory.active,
+                   .cached = ctx->memory.cached,
+                   .peak = ctx->memory.peak,
+                   .limit = ctx->memory.limit,
+                   .nodes = ctx->memory.nodes,
+                   .allocations = __atomic_load_n(&ctx->memory.allocations, __ATOMIC_RELAXED)};
     LZ_UNLOCK(ctx);
     return m;
 }
@@ -189,7 +201,7 @@ void lz_clear_cache(lz_context *ctx) {
     LZ_UNLOCK(ctx);
 }
 
-/* ---- memory that goes at once ------------------------------------------------------------------------------------- */
+/* ---- memory that goes at once ------------------------------------------------------------------------------------ */
 
 struct lz_bump_chunk {
     struct lz_bump_chunk *next;
@@ -224,7 +236,7 @@ void lz_bump_free(lz_bump *bump) {
     bump->left = 0;
 }
 
-/* ---- text --------------------------------------------------------------------------------------------------------- */
+/* ---- text -------------------------------------------------------------------------------------------------------- */
 
 void lz_text_add(lz_text *text, const char *format, ...) {
     if (text->failed) return;
@@ -243,7 +255,8 @@ void lz_text_add(lz_text *text, const char *format, ...) {
         } else
             text->failed = true;
     }
-    if (!text->failed) text->length += (size_t)vsnprintf(text->data + text->length, text->capacity - text->length, format, again);
+    if (!text->failed)
+        text->length += (size_t)vsnprintf(text->data + text->length, text->capacity - text->length, format, again);
     va_end(again);
     va_end(args);
 }

@@ -1,11 +1,12 @@
-/* node.c: the life of arrays and scopes. A node is held by its scope, by the nodes built on it and by whoever retains it;
- * when the last of them lets go, it and all that only it held are freed, without recursion, so that a graph may be as deep as
- * memory allows. */
+/* node.c: the life of arrays and scopes. A node is held by its scope, by the nodes built on it and by whoever
+ * retains it; when the last of them lets go, it and all that only it held are freed, without recursion, so that a
+ * graph may be as deep as memory allows. */
+#include <assert.h>
 #include <string.h>
 
 #include "array/internal.h"
 
-/* ---- scopes ------------------------------------------------------------------------------------------------------- */
+/* ---- scopes ------------------------------------------------------------------------------------------------------ */
 
 static lz_scope *innermost(lz_context *ctx) {
     for (lz_scope *s = ctx->scopes; s; s = s->next)
@@ -22,6 +23,7 @@ static void link_node(lz_scope *scope, lz_array *a) { /* takes over one referenc
 }
 
 static void unlink_node(lz_array *a) {
+    assert(a->scope);
     if (a->next) a->next->previous = a->previous;
     if (a->previous)
         a->previous->next = a->next;
@@ -40,7 +42,8 @@ lz_scope *lz_scope_begin(lz_context *ctx, const char *name) {
         return NULL; /* its arrays fall to the enclosing scope instead */
     }
     LZ_LOCK(ctx);
-    *scope = (lz_scope){.ctx = ctx, .thread = pthread_self(), .parent = innermost(ctx), .next = ctx->scopes, .name = copy};
+    *scope = (lz_scope){
+        .ctx = ctx, .thread = pthread_self(), .parent = innermost(ctx), .next = ctx->scopes, .name = copy};
     ctx->scopes = scope;
     LZ_UNLOCK(ctx);
     return scope;
@@ -98,7 +101,7 @@ void lz_adopt(lz_array *a) {
     LZ_UNLOCK(a->ctx);
 }
 
-/* ---- nodes -------------------------------------------------------------------------------------------------------- */
+/* ---- nodes ------------------------------------------------------------------------------------------------------- */
 
 lz_array *lz_node_new(lz_context *ctx, lz_op op, lz_dims dims, lz_dtype dtype, lz_array *const *in, int n_in,
                       const lz_params *params) {
@@ -209,7 +212,7 @@ lz_status lz_event_wait(lz_context *ctx, lz_event *event, lz_error *err) {
     return status;
 }
 
-/* ---- looking at an array ------------------------------------------------------------------------------------------- */
+/* ---- looking at an array ----------------------------------------------------------------------------------------- */
 
 lz_context *lz_context_of(const lz_array *a) { return a ? a->ctx : NULL; }
 lz_dims lz_shape(const lz_array *a) { return a ? a->dims : LZ_NONE; }

@@ -96,6 +96,7 @@ typedef struct lz_op_info {
 extern const lz_op_info lz_op_table[LZ_OP_COUNT];
 
 /* The numbers of an op. Zeroed before it is filled, so that equal ops compare equal byte for byte. */
+/* clang-format off */
 typedef union lz_params {
     struct { double value; } full;
     struct { double start, step; } arange;
@@ -111,5 +112,6 @@ typedef union lz_params {
     struct { lz_dims before, after; double value; } pad;
     struct { int axis; } at;                                /* concat, take, gather */
 } lz_params;
+/* clang-format on */
 
 #endif

@@ -4,8 +4,8 @@
 
 #include "array/internal.h"
 
-/* The first of n arrays that cannot be used: NULL ones, poisoned ones, ones of another context. When all are fine, *bad is
- * false. Used as: `lz_array *bad = NULL; if (lz_unusable(op, arrays, n, &bad)) return bad;` */
+/* The first of n arrays that cannot be used: NULL ones, poisoned ones, ones of another context. When all are fine,
+ * *bad is false. Used as: `lz_array *bad = NULL; if (lz_unusable(op, arrays, n, &bad)) return bad;` */
 bool lz_unusable(const char *op, lz_array *const *arrays, int n, lz_array **bad);
 
 /* Axis in 0 .. n-1, or -1 when out of range. */

@@ -1,4 +1,5 @@
-/* ops_element.c: the rules of elementwise ops: promote, broadcast, make one node. All of them go through one function. */
+/* ops_element.c: the rules of elementwise ops: promote, broadcast, make one node. All of them go through one
+ * function. */
 #define LZ_NO_SUGAR
 #include <math.h>
 #include <string.h>
@@ -52,12 +53,14 @@ bool lz_broadcast_dims(lz_dims a, lz_dims b, lz_dims *out) {
     return true;
 }
 
-/* ---- making inputs fit --------------------------------------------------------------------------------------------- */
+/* ---- making inputs fit ------------------------------------------------------------------------------------------- */
 
 /* A number has no type of its own; as an element of an array it must be one of the values that type has. */
 static bool number_fits(double v, lz_dtype dtype) {
-    static const double low[] = {[LZ_BOOL] = 0, [LZ_U8] = 0, [LZ_I8] = -128, [LZ_I32] = -2147483648.0, [LZ_I64] = -0x1p63};
-    static const double high[] = {[LZ_BOOL] = 1, [LZ_U8] = 255, [LZ_I8] = 127, [LZ_I32] = 2147483647.0, [LZ_I64] = 0x1p63};
+    static const double low[] = {
+        [LZ_BOOL] = 0, [LZ_U8] = 0, [LZ_I8] = -128, [LZ_I32] = -2147483648.0, [LZ_I64] = -0x1p63};
+    static const double high[] = {
+        [LZ_BOOL] = 1, [LZ_U8] = 255, [LZ_I8] = 127, [LZ_I32] = 2147483647.0, [LZ_I64] = 0x1p63};
     if (lz_is_float(dtype)) return true;
     return v == floor(v) && v >= low[dtype] && v <= high[dtype] && v != 0x1p63;
 }
@@ -81,7 +84,7 @@ lz_array *lz_as_dims(lz_array *a, lz_dims dims) {
     return lz_node_new(a->ctx, LZ_OP_BROADCAST, dims, a->dtype, &a, 1, NULL);
 }
 
-/* ---- the one function ---------------------------------------------------------------------------------------------- */
+/* ---- the one function -------------------------------------------------------------------------------------------- */
 
 /* The type that operands first .. n-1 share; weak ones follow the others. */
 static bool common_type(lz_array *const *in, int first, int n, lz_dtype *type) {
@@ -104,17 +107,20 @@ static lz_array *element(lz_op op, rule types, lz_array *const *arrays, int n, c
     lz_dims dims = arrays[0]->dims;
     for (int i = 1; i < n; i++)
         if (!lz_broadcast_dims(dims, arrays[i]->dims, &dims))
-            return lz_poison(ctx, LZ_BAD_SHAPE, "%s: shapes %s and %s do not broadcast together", name, LZ_SHOW(dims), LZ_SHOW(arrays[i]->dims));
-    if (lz_dims_size(dims) < 0) return lz_poison(ctx, LZ_BAD_SHAPE, "%s: the result %s would be too large", name, LZ_SHOW(dims));
+            return lz_poison(ctx, LZ_BAD_SHAPE, "%s: shapes %s and %s do not broadcast together", name, LZ_SHOW(dims),
+                             LZ_SHOW(arrays[i]->dims));
+    if (lz_dims_size(dims) < 0)
+        return lz_poison(ctx, LZ_BAD_SHAPE, "%s: the result %s would be too large", name, LZ_SHOW(dims));
 
     lz_dtype type = LZ_F32;
     common_type(arrays, first, n, &type);
     for (int i = 0; i < n; i++) {
         if (arrays[i]->dtype == LZ_F8 && !arrays[i]->weak)
             return lz_poison(ctx, LZ_BAD_TYPE, "%s: f8 is for storage only: cast it to f16, bf16 or f32 first", name);
-        if (arrays[i]->weak && i >= first && !number_fits(arrays[i]->params.full.value, types == REAL && !lz_is_float(type) ? LZ_F32 : type))
-            return lz_poison(ctx, LZ_BAD_TYPE, "%s: the number %g has no place in an array of %s: cast the array first", name,
-                             arrays[i]->params.full.value, lz_dtype_name(type));
+        if (arrays[i]->weak && i >= first &&
+            !number_fits(arrays[i]->params.full.value, types == REAL && !lz_is_float(type) ? LZ_F32 : type))
+            return lz_poison(ctx, LZ_BAD_TYPE, "%s: the number %g has no place in an array of %s: cast the array first",
+                             name, arrays[i]->params.full.value, lz_dtype_name(type));
     }
     if (types == REAL && !lz_is_float(type)) type = LZ_F32;
 
@@ -179,7 +185,8 @@ lz_array *lz_where(lz_array *condition, lz_array *a, lz_array *b) {
 lz_array *lz_clip(lz_array *a, double low, double high) {
     lz_array *bad = NULL;
     if (lz_unusable("clip", &a, 1, &bad)) return bad;
-    if (!(low <= high)) return lz_poison(a->ctx, LZ_BAD_ARGUMENT, "clip: the lower bound %g is above the upper bound %g", low, high);
+    if (!(low <= high))
+        return lz_poison(a->ctx, LZ_BAD_ARGUMENT, "clip: the lower bound %g is above the upper bound %g", low, high);
     lz_params p;
     memset(&p, 0, sizeof p);
     p.clip.low = low;
@@ -200,7 +207,7 @@ lz_array *lz_contiguous(lz_array *a) {
     return lz_node_new(a->ctx, LZ_OP_COPY, a->dims, a->dtype, &a, 1, NULL);
 }
 
-/* ---- arrays from numbers ------------------------------------------------------------------------------------------- */
+/* ---- arrays from numbers ----------------------------------------------------------------------------------------- */
 
 static lz_array *bad_dims(lz_context *ctx, const char *op, lz_dims dims) {
     if (dims.n < 0 || dims.n > LZ_MAX_DIMS)
@@ -244,10 +251,12 @@ lz_array *lz_randn(lz_context *ctx, lz_dims dims, uint64_t seed) {
     return lz_node_new(ctx, LZ_OP_RANDN, dims, LZ_F32, NULL, 0, &p);
 }
 
-/* ---- arrays from memory -------------------------------------------------------------------------------------------- */
+/* ---- arrays from memory ------------------------------------------------------------------------------------------ */
 
-static lz_array *leaf(lz_context *ctx, const char *op, lz_dims dims, lz_dtype dtype, lz_buffer *buffer, const lz_error *err) {
-    lz_array *a = buffer ? lz_node_new(ctx, LZ_OP_LEAF, dims, dtype, NULL, 0, NULL) : lz_poison(ctx, err->status, "%s: %s", op, err->text);
+static lz_array *leaf(lz_context *ctx, const char *op, lz_dims dims, lz_dtype dtype, lz_buffer *buffer,
+                      const lz_error *err) {
+    lz_array *a = buffer ? lz_node_new(ctx, LZ_OP_LEAF, dims, dtype, NULL, 0, NULL)
+                         : lz_poison(ctx, err->status, "%s: %s", op, err->text);
     if (!a->error) {
         int64_t strides[LZ_MAX_DIMS] = {0};
         lz_dense_strides(dims, strides);
@@ -270,7 +279,8 @@ lz_array *lz_from(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *dat
     return a;
 }
 
-lz_array *lz_borrow(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *data, void (*release)(void *), void *user) {
+lz_array *lz_borrow(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *data, void (*release)(void *),
+                    void *user) {
     if (!ctx) return NULL;
     int64_t n = lz_dims_size(dims), size = lz_dtype_size(dtype);
     lz_array *a;

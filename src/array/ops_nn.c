@@ -9,9 +9,11 @@
 static lz_array *need_float(const char *op, lz_array *const *arrays, int n, bool storage) {
     for (int i = 0; i < n; i++) {
         if (!lz_is_float(arrays[i]->dtype))
-            return lz_poison(arrays[i]->ctx, LZ_BAD_TYPE, "%s: argument %d is %s, and must be a float type", op, i + 1, lz_dtype_name(arrays[i]->dtype));
+            return lz_poison(arrays[i]->ctx, LZ_BAD_TYPE, "%s: argument %d is %s, and must be a float type", op, i + 1,
+                             lz_dtype_name(arrays[i]->dtype));
         if (arrays[i]->dtype == LZ_F8 && !storage)
-            return lz_poison(arrays[i]->ctx, LZ_BAD_TYPE, "%s: f8 is for storage only: cast argument %d first", op, i + 1);
+            return lz_poison(arrays[i]->ctx, LZ_BAD_TYPE, "%s: f8 is for storage only: cast argument %d first", op,
+                             i + 1);
     }
     return NULL;
 }
@@ -22,26 +24,30 @@ static lz_dtype product_type(lz_dtype a, lz_dtype b) {
     return type == LZ_F8 ? LZ_F32 : type;
 }
 
-/* ---- products --------------------------------------------------------------------------------------------------------- */
+/* ---- products ---------------------------------------------------------------------------------------------------- */
 
 lz_array *lz_matmul(lz_array *a, lz_array *b) {
     lz_array *in[2] = {a, b}, *bad = NULL;
     if (lz_unusable("matmul", in, 2, &bad) || (bad = need_float("matmul", in, 2, true))) return bad;
     lz_dims x = a->dims, y = b->dims, batch;
     if (x.n < 2 || y.n < 2 || x.at[x.n - 1] != y.at[y.n - 2])
-        return lz_poison(a->ctx, LZ_BAD_SHAPE, "matmul: %s x %s: the last size of the first must be the last but one of the second", LZ_SHOW(x), LZ_SHOW(y));
+        return lz_poison(a->ctx, LZ_BAD_SHAPE,
+                         "matmul: %s x %s: the last size of the first must be the last but one of the second",
+                         LZ_SHOW(x), LZ_SHOW(y));
     int64_t m = x.at[x.n - 2], k = x.at[x.n - 1], n = y.at[y.n - 1];
     x.n -= 2;
     y.n -= 2;
     if (!lz_broadcast_dims(x, y, &batch))
-        return lz_poison(a->ctx, LZ_BAD_SHAPE, "matmul: the leading axes of %s and %s do not broadcast together", LZ_SHOW(a->dims), LZ_SHOW(b->dims));
+        return lz_poison(a->ctx, LZ_BAD_SHAPE, "matmul: the leading axes of %s and %s do not broadcast together",
+                         LZ_SHOW(a->dims), LZ_SHOW(b->dims));
     lz_dims to = batch, whole_a = batch, whole_b = batch;
     to.n = whole_a.n = whole_b.n = batch.n + 2;
     to.at[batch.n] = whole_a.at[batch.n] = m;
     to.at[batch.n + 1] = whole_b.at[batch.n + 1] = n;
     whole_a.at[batch.n + 1] = whole_b.at[batch.n] = k;
     if (lz_dims_size(to) < 0 || lz_dims_size(whole_a) < 0 || lz_dims_size(whole_b) < 0)
-        return lz_poison(a->ctx, LZ_BAD_SHAPE, "matmul: %s x %s would be too large", LZ_SHOW(a->dims), LZ_SHOW(b->dims));
+        return lz_poison(a->ctx, LZ_BAD_SHAPE, "matmul: %s x %s would be too large", LZ_SHOW(a->dims),
+                         LZ_SHOW(b->dims));
     in[0] = lz_as_dims(a, whole_a);
     in[1] = lz_as_dims(b, whole_b);
     for (int i = 0; i < 2; i++)
@@ -56,7 +62,8 @@ lz_array *lz_linear(lz_array *x, lz_array *w, lz_array *bias) {
         return lz_poison(x->ctx, LZ_BAD_SHAPE, "linear: x %s needs a weight [out, %lld], not %s", LZ_SHOW(x->dims),
                          (long long)(x->dims.n ? x->dims.at[x->dims.n - 1] : 1), LZ_SHOW(w->dims));
     if (bias && (bias->dims.n != 1 || bias->dims.at[0] != w->dims.at[0]))
-        return lz_poison(x->ctx, LZ_BAD_SHAPE, "linear: a weight %s needs a bias [%lld], not %s", LZ_SHOW(w->dims), (long long)w->dims.at[0], LZ_SHOW(bias->dims));
+        return lz_poison(x->ctx, LZ_BAD_SHAPE, "linear: a weight %s needs a bias [%lld], not %s", LZ_SHOW(w->dims),
+                         (long long)w->dims.at[0], LZ_SHOW(bias->dims));
     bool vector = x->dims.n == 1;
     if (vector) x = lz_reshape(x, LZ_DIMS(1, x->dims.at[0]));
     lz_array *y = lz_matmul(x, lz_transpose(w));
@@ -73,7 +80,7 @@ lz_array *lz_addmm_with(lz_array *c, lz_array *a, lz_array *b, lz_addmm_options 
     return lz_add(c, product);
 }
 
-/* ---- attention -------------------------------------------------------------------------------------------------------- */
+/* ---- attention --------------------------------------------------------------------------------------------------- */
 
 lz_array *lz_sdpa_with(lz_array *q, lz_array *k, lz_array *v, lz_sdpa_options o) {
     lz_array *in[4] = {q, k, v, o.mask}, *bad = NULL;
@@ -83,8 +90,11 @@ lz_array *lz_sdpa_with(lz_array *q, lz_array *k, lz_array *v, lz_sdpa_options o)
     bool fine = a.n == 4 && b.n == 4 && lz_dims_equal(b, v->dims) && a.at[0] == b.at[0] && a.at[3] == b.at[3];
     fine = fine && a.at[3] >= 1 && (b.at[1] ? a.at[1] % b.at[1] == 0 : a.at[1] == 0);
     if (!fine)
-        return lz_poison(q->ctx, LZ_BAD_SHAPE, "sdpa: q %s, k %s, v %s: needs q [b, h, n, d] and k, v [b, g, m, d], h a multiple of g", LZ_SHOW(a), LZ_SHOW(b), LZ_SHOW(v->dims));
-    if (a.at[3] > 512) return lz_poison(q->ctx, LZ_BAD_SHAPE, "sdpa: a head size of %lld is above 512", (long long)a.at[3]);
+        return lz_poison(q->ctx, LZ_BAD_SHAPE,
+                         "sdpa: q %s, k %s, v %s: needs q [b, h, n, d] and k, v [b, g, m, d], h a multiple of g",
+                         LZ_SHOW(a), LZ_SHOW(b), LZ_SHOW(v->dims));
+    if (a.at[3] > 512)
+        return lz_poison(q->ctx, LZ_BAD_SHAPE, "sdpa: a head size of %lld is above 512", (long long)a.at[3]);
     lz_params p;
     memset(&p, 0, sizeof p);
     p.sdpa.scale = o.scale != 0 ? o.scale : 1 / sqrt((double)a.at[3]);
@@ -93,16 +103,18 @@ lz_array *lz_sdpa_with(lz_array *q, lz_array *k, lz_array *v, lz_sdpa_options o)
     if (o.mask) {
         lz_dims scores = LZ_DIMS(a.at[0], a.at[1], a.at[2], b.at[2]), both;
         if (o.mask->dtype != LZ_BOOL && !lz_is_float(o.mask->dtype))
-            return lz_poison(q->ctx, LZ_BAD_TYPE, "sdpa: a mask is bool or float, not %s", lz_dtype_name(o.mask->dtype));
+            return lz_poison(q->ctx, LZ_BAD_TYPE, "sdpa: a mask is bool or float, not %s",
+                             lz_dtype_name(o.mask->dtype));
         if (lz_dims_size(scores) < 0 || !lz_broadcast_dims(o.mask->dims, scores, &both) || !lz_dims_equal(both, scores))
-            return lz_poison(q->ctx, LZ_BAD_SHAPE, "sdpa: a mask %s does not broadcast to %s", LZ_SHOW(o.mask->dims), LZ_SHOW(scores));
+            return lz_poison(q->ctx, LZ_BAD_SHAPE, "sdpa: a mask %s does not broadcast to %s", LZ_SHOW(o.mask->dims),
+                             LZ_SHOW(scores));
         in[3] = lz_as_dims(o.mask->dtype == LZ_F64 ? lz_as_type(o.mask, type) : o.mask, scores);
         if (in[3]->error) return in[3];
     }
     return lz_node_new(q->ctx, LZ_OP_SDPA, a, type, in, n, &p);
 }
 
-/* ---- norms -------------------------------------------------------------------------------------------------------------- */
+/* ---- norms ------------------------------------------------------------------------------------------------------- */
 
 static lz_array *norm(lz_op op, lz_array *x, int groups, double eps) {
     const char *name = lz_op_table[op].name;
@@ -122,14 +134,17 @@ static lz_array *affine(const char *name, lz_array *y, lz_array *weight, lz_arra
         lz_array *part = i ? bias : weight;
         if (!part || !y || y->error) continue;
         if (!part->error && (part->dims.n != 1 || part->dims.at[0] != y->dims.at[y->dims.n - 1]))
-            return lz_poison(y->ctx, LZ_BAD_SHAPE, "%s: x %s needs a weight or bias of one size for each element of its last axis, not %s", name,
-                             LZ_SHOW(y->dims), LZ_SHOW(part->dims));
+            return lz_poison(y->ctx, LZ_BAD_SHAPE,
+                             "%s: x %s needs a weight or bias of one size for each element of its last axis, not %s",
+                             name, LZ_SHOW(y->dims), LZ_SHOW(part->dims));
         y = i ? lz_add(y, part) : lz_mul(y, part);
     }
     return y;
 }
 
-lz_array *lz_rms_norm(lz_array *x, lz_array *weight, double eps) { return affine("rms_norm", norm(LZ_OP_RMS_NORM, x, 0, eps), weight, NULL); }
+lz_array *lz_rms_norm(lz_array *x, lz_array *weight, double eps) {
+    return affine("rms_norm", norm(LZ_OP_RMS_NORM, x, 0, eps), weight, NULL);
+}
 
 lz_array *lz_layer_norm(lz_array *x, lz_array *weight, lz_array *bias, double eps) {
     return affine("layer_norm", norm(LZ_OP_LAYER_NORM, x, 0, eps), weight, bias);
@@ -143,21 +158,24 @@ lz_array *lz_modulated_norm(lz_array *x, lz_array *scale, lz_array *shift, doubl
 
 lz_array *lz_group_norm(lz_array *x, int groups, lz_array *weight, lz_array *bias, double eps) {
     if (x && !x->error && (x->dims.n < 2 || groups < 1 || x->dims.at[x->dims.n - 1] % groups))
-        return lz_poison(x->ctx, LZ_BAD_SHAPE, "group_norm: x %s [n, ..., c] does not part in %d groups of channels", LZ_SHOW(x->dims), groups);
+        return lz_poison(x->ctx, LZ_BAD_SHAPE, "group_norm: x %s [n, ..., c] does not part in %d groups of channels",
+                         LZ_SHOW(x->dims), groups);
     return affine("group_norm", norm(LZ_OP_GROUP_NORM, x, groups, eps), weight, bias);
 }
 
-/* ---- rope and convolution ------------------------------------------------------------------------------------------------ */
+/* ---- rope and convolution ---------------------------------------------------------------------------------------- */
 
 lz_array *lz_rope_with(lz_array *x, lz_array *cos, lz_array *sin, lz_rope_options o) {
     lz_array *in[3] = {x, cos, sin}, *bad = NULL;
     if (lz_unusable("rope", in, 3, &bad) || (bad = need_float("rope", in, 3, false))) return bad;
     lz_dims d = x->dims, both;
-    if (d.n < 2 || d.at[d.n - 1] % 2) return lz_poison(x->ctx, LZ_BAD_SHAPE, "rope: x %s must be [..., n, d] with d even", LZ_SHOW(d));
+    if (d.n < 2 || d.at[d.n - 1] % 2)
+        return lz_poison(x->ctx, LZ_BAD_SHAPE, "rope: x %s must be [..., n, d] with d even", LZ_SHOW(d));
     d.at[d.n - 1] /= 2;
     for (int i = 1; i < 3; i++) {
         if (!lz_broadcast_dims(in[i]->dims, d, &both) || !lz_dims_equal(both, d))
-            return lz_poison(x->ctx, LZ_BAD_SHAPE, "rope: a table %s does not broadcast to %s", LZ_SHOW(in[i]->dims), LZ_SHOW(d));
+            return lz_poison(x->ctx, LZ_BAD_SHAPE, "rope: a table %s does not broadcast to %s", LZ_SHOW(in[i]->dims),
+                             LZ_SHOW(d));
         in[i] = lz_as_dims(in[i]->dtype == LZ_F64 ? lz_as_type(in[i], x->dtype) : in[i], d);
         if (in[i]->error) return in[i];
     }
@@ -173,16 +191,20 @@ lz_array *lz_conv2d_with(lz_array *x, lz_array *w, lz_array *bias, lz_conv2d_opt
     lz_dims a = x->dims, b = w->dims;
     int64_t stride = o.stride ? o.stride : 1;
     if (a.n != 4 || b.n != 4 || a.at[3] != b.at[3])
-        return lz_poison(x->ctx, LZ_BAD_SHAPE, "conv2d: x %s and w %s: needs [n, h, w, c] and [out, kh, kw, c]", LZ_SHOW(a), LZ_SHOW(b));
+        return lz_poison(x->ctx, LZ_BAD_SHAPE, "conv2d: x %s and w %s: needs [n, h, w, c] and [out, kh, kw, c]",
+                         LZ_SHOW(a), LZ_SHOW(b));
     if (bias && (bias->dims.n != 1 || bias->dims.at[0] != b.at[0]))
-        return lz_poison(x->ctx, LZ_BAD_SHAPE, "conv2d: w %s needs a bias [%lld], not %s", LZ_SHOW(b), (long long)b.at[0], LZ_SHOW(bias->dims));
+        return lz_poison(x->ctx, LZ_BAD_SHAPE, "conv2d: w %s needs a bias [%lld], not %s", LZ_SHOW(b),
+                         (long long)b.at[0], LZ_SHOW(bias->dims));
     if (stride < 1 || o.top < 0 || o.bottom < 0 || o.left < 0 || o.right < 0)
         return lz_poison(x->ctx, LZ_BAD_ARGUMENT, "conv2d: stride and padding cannot be negative");
     int64_t h = a.at[1] + o.top + o.bottom - b.at[1], width = a.at[2] + o.left + o.right - b.at[2];
     if (h < 0 || width < 0 || b.at[1] < 1 || b.at[2] < 1)
-        return lz_poison(x->ctx, LZ_BAD_SHAPE, "conv2d: a kernel %s does not fit into %s with its padding", LZ_SHOW(b), LZ_SHOW(a));
+        return lz_poison(x->ctx, LZ_BAD_SHAPE, "conv2d: a kernel %s does not fit into %s with its padding", LZ_SHOW(b),
+                         LZ_SHOW(a));
     lz_dims to = LZ_DIMS(a.at[0], h / stride + 1, width / stride + 1, b.at[0]);
-    if (lz_dims_size(to) < 0) return lz_poison(x->ctx, LZ_BAD_SHAPE, "conv2d: the result %s would be too large", LZ_SHOW(to));
+    if (lz_dims_size(to) < 0)
+        return lz_poison(x->ctx, LZ_BAD_SHAPE, "conv2d: the result %s would be too large", LZ_SHOW(to));
     lz_params p;
     memset(&p, 0, sizeof p);
     p.conv.stride = (int)stride;

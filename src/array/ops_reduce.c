@@ -1,12 +1,12 @@
-/* ops_reduce.c: the rules of reductions and softmax. A reduction's axes are moved to the back by a view, so that kernels know
- * one form only: in [kept..., reduced...] -> out [kept...]. */
+/* ops_reduce.c: the rules of reductions and softmax. A reduction's axes are moved to the back by a view, so that
+ * kernels know one form only: in [kept..., reduced...] -> out [kept...]. */
 #define LZ_NO_SUGAR
 #include <string.h>
 
 #include "array/ops.h"
 
 typedef struct order {
-    lz_dims axes;   /* kept axes, then reduced ones */
+    lz_dims axes; /* kept axes, then reduced ones */
     int kept;
     lz_dims result; /* the shape with keepdims applied */
 } order;
@@ -36,14 +36,16 @@ static lz_array *reduce(lz_op op, lz_array *a, lz_dims axes, bool keepdims) {
     if (lz_unusable(name, &a, 1, &bad)) return bad;
     order o;
     if (axes.n < 0 || axes.n > LZ_MAX_DIMS || !make_order(a->dims, axes, keepdims, &o))
-        return lz_poison(a->ctx, LZ_BAD_ARGUMENT, "%s: the axes %s are not different axes of %s", name, LZ_SHOW(axes), LZ_SHOW(a->dims));
+        return lz_poison(a->ctx, LZ_BAD_ARGUMENT, "%s: the axes %s are not different axes of %s", name, LZ_SHOW(axes),
+                         LZ_SHOW(a->dims));
     if (a->dtype == LZ_F8) return lz_poison(a->ctx, LZ_BAD_TYPE, "%s: f8 is for storage only: cast it first", name);
 
     int64_t count = 1;
     for (int i = o.kept; i < a->dims.n; i++) count *= a->dims.at[o.axes.at[i]];
     bool picks = op == LZ_OP_MAX || op == LZ_OP_MIN || op == LZ_OP_ARGMAX;
     if (picks && count == 0)
-        return lz_poison(a->ctx, LZ_BAD_SHAPE, "%s: there is nothing to choose from along %s of %s", name, LZ_SHOW(axes), LZ_SHOW(a->dims));
+        return lz_poison(a->ctx, LZ_BAD_SHAPE, "%s: there is nothing to choose from along %s of %s", name,
+                         LZ_SHOW(axes), LZ_SHOW(a->dims));
 
     if (!picks && op != LZ_OP_SUM && !lz_is_float(a->dtype)) a = lz_as_type(a, LZ_F32); /* mean, var, logsumexp */
     lz_dtype type = op == LZ_OP_ARGMAX || (op == LZ_OP_SUM && !lz_is_float(a->dtype)) ? LZ_I64 : a->dtype;

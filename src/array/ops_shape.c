@@ -22,7 +22,8 @@ lz_array *lz_reshape(lz_array *a, lz_dims dims) {
     int64_t size = lz_dims_size(a->dims), known = lz_dims_size(to);
     if (open >= 0 && known > 0 && size % known == 0) to.at[open] = size / known;
     if (known < 0 || (open >= 0 && known == 0) || lz_dims_size(to) != size)
-        return lz_poison(a->ctx, LZ_BAD_SHAPE, "reshape: %s does not have the %lld elements of %s", LZ_SHOW(dims), (long long)size, LZ_SHOW(a->dims));
+        return lz_poison(a->ctx, LZ_BAD_SHAPE, "reshape: %s does not have the %lld elements of %s", LZ_SHOW(dims),
+                         (long long)size, LZ_SHOW(a->dims));
     if (lz_dims_equal(to, a->dims)) return a;
     return lz_node_new(a->ctx, LZ_OP_RESHAPE, to, a->dtype, &a, 1, NULL);
 }
@@ -52,7 +53,9 @@ lz_array *lz_permute(lz_array *a, lz_dims axes) {
         seen |= 1u << axis;
         axes.at[i] = axis;
     }
-    if (!fine) return lz_poison(a->ctx, LZ_BAD_ARGUMENT, "permute: %s does not name each axis of %s once", LZ_SHOW(axes), LZ_SHOW(a->dims));
+    if (!fine)
+        return lz_poison(a->ctx, LZ_BAD_ARGUMENT, "permute: %s does not name each axis of %s once", LZ_SHOW(axes),
+                         LZ_SHOW(a->dims));
     return lz_as_permuted(a, axes);
 }
 
@@ -93,7 +96,8 @@ void lz_split(lz_array *a, int axis, int parts, lz_array **out) {
     int at = a && !a->error ? lz_axis(axis, a->dims.n) : -1;
     bool fine = at >= 0 && parts > 0 && a->dims.at[at] % parts == 0;
     lz_array *bad = a && !a->error && !fine
-                        ? lz_poison(a->ctx, LZ_BAD_SHAPE, "split: axis %d of %s does not part in %d", axis, LZ_SHOW(a->dims), parts)
+                        ? lz_poison(a->ctx, LZ_BAD_SHAPE, "split: axis %d of %s does not part in %d", axis,
+                                    LZ_SHOW(a->dims), parts)
                         : a;
     for (int i = 0; i < parts; i++) {
         int64_t size = fine ? a->dims.at[at] / parts : 0;
@@ -105,7 +109,8 @@ lz_array *lz_broadcast(lz_array *a, lz_dims dims) {
     NEED("broadcast", a);
     lz_dims both;
     if (lz_dims_size(dims) < 0 || !lz_broadcast_dims(a->dims, dims, &both) || !lz_dims_equal(both, dims))
-        return lz_poison(a->ctx, LZ_BAD_SHAPE, "broadcast: %s does not broadcast to %s", LZ_SHOW(a->dims), LZ_SHOW(dims));
+        return lz_poison(a->ctx, LZ_BAD_SHAPE, "broadcast: %s does not broadcast to %s", LZ_SHOW(a->dims),
+                         LZ_SHOW(dims));
     return lz_as_dims(a, dims);
 }
 
@@ -123,7 +128,8 @@ lz_array *lz_concat(lz_array *const *arrays, int n, int axis) {
         int64_t size = other.n == to.n ? other.at[at] : 0;
         if (other.n == to.n) other.at[at] = to.at[at];
         if (!lz_dims_equal(other, to))
-            return lz_poison(ctx, LZ_BAD_SHAPE, "concat: %s and %s differ outside axis %d", LZ_SHOW(arrays[0]->dims), LZ_SHOW(arrays[i]->dims), at);
+            return lz_poison(ctx, LZ_BAD_SHAPE, "concat: %s and %s differ outside axis %d", LZ_SHOW(arrays[0]->dims),
+                             LZ_SHOW(arrays[i]->dims), at);
         if (__builtin_add_overflow(to.at[at], size, &to.at[at])) to.at[at] = -1;
     }
     if (lz_dims_size(to) < 0) return lz_poison(ctx, LZ_BAD_SHAPE, "concat: the result would be too large");
@@ -152,11 +158,13 @@ lz_array *lz_pad(lz_array *a, lz_dims before, lz_dims after, double value) {
     for (int i = 0; fine && i < to.n; i++) {
         p.pad.before.at[i] = before.at[i];
         p.pad.after.at[i] = after.at[i];
-        fine = before.at[i] >= 0 && after.at[i] >= 0 && !__builtin_add_overflow(a->dims.at[i], before.at[i], &to.at[i]) &&
+        fine = before.at[i] >= 0 && after.at[i] >= 0 &&
+               !__builtin_add_overflow(a->dims.at[i], before.at[i], &to.at[i]) &&
                !__builtin_add_overflow(to.at[i], after.at[i], &to.at[i]);
     }
     if (!fine || lz_dims_size(to) < 0)
-        return lz_poison(a->ctx, LZ_BAD_ARGUMENT, "pad: %s before and %s after do not fit %s", LZ_SHOW(before), LZ_SHOW(after), LZ_SHOW(a->dims));
+        return lz_poison(a->ctx, LZ_BAD_ARGUMENT, "pad: %s before and %s after do not fit %s", LZ_SHOW(before),
+                         LZ_SHOW(after), LZ_SHOW(a->dims));
     p.pad.value = value;
     return lz_node_new(a->ctx, LZ_OP_PAD, to, a->dtype, &a, 1, &p);
 }
@@ -166,7 +174,9 @@ lz_array *lz_upsample_nearest(lz_array *x, int factor) {
     NEED("upsample_nearest", x);
     lz_dims d = x->dims;
     if (d.n != 4 || factor < 1)
-        return lz_poison(x->ctx, LZ_BAD_SHAPE, "upsample_nearest: needs [n, h, w, c] and a factor of at least 1, not %s and %d", LZ_SHOW(d), factor);
+        return lz_poison(x->ctx, LZ_BAD_SHAPE,
+                         "upsample_nearest: needs [n, h, w, c] and a factor of at least 1, not %s and %d", LZ_SHOW(d),
+                         factor);
     int64_t n = d.at[0], h = d.at[1], w = d.at[2], c = d.at[3], f = factor;
     if (lz_dims_size(LZ_DIMS(n, h, f, w, f, c)) < 0)
         return lz_poison(x->ctx, LZ_BAD_SHAPE, "upsample_nearest: %s times %d would be too large", LZ_SHOW(d), factor);
@@ -174,7 +184,7 @@ lz_array *lz_upsample_nearest(lz_array *x, int factor) {
     return lz_reshape(wide, LZ_DIMS(n, h * f, w * f, c));
 }
 
-/* ---- by index ------------------------------------------------------------------------------------------------------- */
+/* ---- by index ---------------------------------------------------------------------------------------------------- */
 
 static bool is_index(const lz_array *a) { return a->dtype >= LZ_U8 && a->dtype <= LZ_I64; }
 
@@ -183,12 +193,18 @@ lz_array *lz_take(lz_array *a, lz_array *indices, int axis) {
     if (lz_unusable("take", in, 2, &bad)) return bad;
     int at = lz_axis(axis, a->dims.n);
     if (at < 0) return lz_poison(a->ctx, LZ_BAD_ARGUMENT, "take: %s has no axis %d", LZ_SHOW(a->dims), axis);
-    if (!is_index(indices)) return lz_poison(a->ctx, LZ_BAD_TYPE, "take: indices must be integers, not %s", lz_dtype_name(indices->dtype));
+    if (!is_index(indices))
+        return lz_poison(a->ctx, LZ_BAD_TYPE, "take: indices must be integers, not %s", lz_dtype_name(indices->dtype));
     lz_dims to = {.n = a->dims.n - 1 + indices->dims.n};
-    if (to.n > LZ_MAX_DIMS) return lz_poison(a->ctx, LZ_BAD_SHAPE, "take: %s by %s has more than %d axes", LZ_SHOW(a->dims), LZ_SHOW(indices->dims), LZ_MAX_DIMS);
+    if (to.n > LZ_MAX_DIMS)
+        return lz_poison(a->ctx, LZ_BAD_SHAPE, "take: %s by %s has more than %d axes", LZ_SHOW(a->dims),
+                         LZ_SHOW(indices->dims), LZ_MAX_DIMS);
     for (int i = 0; i < to.n; i++) /* before the axis, the indices' own axes, behind the axis */
-        to.at[i] = i < at ? a->dims.at[i] : i < at + indices->dims.n ? indices->dims.at[i - at] : a->dims.at[i - indices->dims.n + 1];
-    if (lz_dims_size(to) < 0) return lz_poison(a->ctx, LZ_BAD_SHAPE, "take: the result %s would be too large", LZ_SHOW(to));
+        to.at[i] = i < at                     ? a->dims.at[i]
+                   : i < at + indices->dims.n ? indices->dims.at[i - at]
+                                              : a->dims.at[i - indices->dims.n + 1];
+    if (lz_dims_size(to) < 0)
+        return lz_poison(a->ctx, LZ_BAD_SHAPE, "take: the result %s would be too large", LZ_SHOW(to));
     lz_params p;
     memset(&p, 0, sizeof p);
     p.at.axis = at;
@@ -201,10 +217,14 @@ lz_array *lz_gather(lz_array *a, lz_array *indices, int axis) {
     if (lz_unusable("gather", in, 2, &bad)) return bad;
     int at = lz_axis(axis, a->dims.n);
     if (at < 0) return lz_poison(a->ctx, LZ_BAD_ARGUMENT, "gather: %s has no axis %d", LZ_SHOW(a->dims), axis);
-    if (!is_index(indices)) return lz_poison(a->ctx, LZ_BAD_TYPE, "gather: indices must be integers, not %s", lz_dtype_name(indices->dtype));
+    if (!is_index(indices))
+        return lz_poison(a->ctx, LZ_BAD_TYPE, "gather: indices must be integers, not %s",
+                         lz_dtype_name(indices->dtype));
     bool fits = indices->dims.n == a->dims.n;
     for (int i = 0; fits && i < a->dims.n; i++) fits = i == at || indices->dims.at[i] <= a->dims.at[i];
-    if (!fits) return lz_poison(a->ctx, LZ_BAD_SHAPE, "gather: indices %s do not lie within %s outside axis %d", LZ_SHOW(indices->dims), LZ_SHOW(a->dims), at);
+    if (!fits)
+        return lz_poison(a->ctx, LZ_BAD_SHAPE, "gather: indices %s do not lie within %s outside axis %d",
+                         LZ_SHOW(indices->dims), LZ_SHOW(a->dims), at);
     lz_params p;
     memset(&p, 0, sizeof p);
     p.at.axis = at;

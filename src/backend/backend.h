@@ -53,26 +53,26 @@ typedef struct lz_pool lz_pool;
 typedef struct lz_call {
     lz_op op;
     const lz_params *params;
-    const lz_expr *expr;  /* FUSED: the chain; a kernel: its epilogue, or NULL */
+    const lz_expr *expr; /* FUSED: the chain; a kernel: its epilogue, or NULL */
     lz_tensor out;
-    const lz_tensor *in;  /* n_core inputs of the op, then the arguments of the epilogue (with the dims of out) */
+    const lz_tensor *in; /* n_core inputs of the op, then the arguments of the epilogue (with the dims of out) */
     int n_core, n_in;
-    char *scratch;        /* of the size the kernel asked for, aligned to 64 */
+    char *scratch; /* of the size the kernel asked for, aligned to 64 */
     lz_pool *pool;
-    lz_error *err;        /* set by a kernel that returns false */
+    lz_error *err; /* set by a kernel that returns false */
 } lz_call;
 
 typedef struct lz_kernel {
-    const char *name;                              /* for the profiler, such as "cpu.matmul" */
-    bool (*run)(const lz_call *call);              /* false: call->err says why */
-    int64_t (*scratch)(const lz_call *call);       /* bytes; data pointers are not valid here. NULL: none */
-    bool (*can)(const lz_call *call);              /* takes these types, strides and epilogue? NULL: always */
+    const char *name;                        /* for the profiler, such as "cpu.matmul" */
+    bool (*run)(const lz_call *call);        /* false: call->err says why */
+    int64_t (*scratch)(const lz_call *call); /* bytes; data pointers are not valid here. NULL: none */
+    bool (*can)(const lz_call *call);        /* takes these types, strides and epilogue? NULL: always */
 } lz_kernel;
 
 typedef struct lz_backend {
     const char *name;
-    bool fuses;                                     /* wants expressions; otherwise plain ops only */
-    const lz_kernel *(*kernel)(lz_op op);           /* NULL, or one without run: none */
+    bool fuses;                           /* wants expressions; otherwise plain ops only */
+    const lz_kernel *(*kernel)(lz_op op); /* NULL, or one without run: none */
 } lz_backend;
 
 /* The reference: every op, every type, in f64 (integers in i64), one element at a time. */

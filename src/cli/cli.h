@@ -11,6 +11,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
+#define LZ_NO_SUGAR /* where in this program an op was called is nothing to tell its user */
 #include "lazuli.h"
 
 enum { DONE = 0, FAILED = 1, NOT_UNDERSTOOD = 2, STOPPED = 130 };

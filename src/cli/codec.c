@@ -1,20 +1,20 @@
 /* codec.c: `lazuli encode` and `lazuli decode`: the autoencoder alone. */
 #include "progress.h"
 
-static int finish(const job *j, const lz_image *image, const lz_array *latents) {
+static int finish(const job *j, const lz_array *latents) {
     const arguments *a = j->args;
     lz_dims d = lz_shape(latents);
+    int64_t width = d.at[3] * j->facts.token_pixels, height = d.at[2] * j->facts.token_pixels;
     if (stop_wanted()) return fail(a, STOPPED, "stopped");
     if (a->json)
-        return print_json(a, json_pack("{s:o, s:o, s:I, s:I, s:[I, I, I, I], s:I}", "file", json_text(a->output),
-                                       "model", json_text(j->folder), "width", (json_int_t)image->width, "height",
-                                       (json_int_t)image->height, "latents", (json_int_t)d.at[0], (json_int_t)d.at[1],
-                                       (json_int_t)d.at[2], (json_int_t)d.at[3], "peak_bytes",
-                                       (json_int_t)lz_memory_info(j->ctx).peak));
+        return print_json(a,
+                          json_pack("{s:o, s:o, s:I, s:I, s:[I, I, I, I], s:I}", "file", json_text(a->output), "model",
+                                    json_text(j->folder), "width", (json_int_t)width, "height", (json_int_t)height,
+                                    "latents", (json_int_t)d.at[0], (json_int_t)d.at[1], (json_int_t)d.at[2],
+                                    (json_int_t)d.at[3], "peak_bytes", (json_int_t)lz_memory_info(j->ctx).peak));
     if (!a->quiet)
-        printf("%s  %lld x %lld pixels, latents [%lld, %lld, %lld, %lld]\n", a->output, (long long)image->width,
-               (long long)image->height, (long long)d.at[0], (long long)d.at[1], (long long)d.at[2],
-               (long long)d.at[3]);
+        printf("%s  %lld x %lld pixels, latents [%lld, %lld, %lld, %lld]\n", a->output, (long long)width,
+               (long long)height, (long long)d.at[0], (long long)d.at[1], (long long)d.at[2], (long long)d.at[3]);
     return DONE;
 }
 
@@ -26,7 +26,7 @@ static int encode(job *j) {
     if (lz_eval(latents.array, &err) != LZ_OK) return fail_with(j->args, &err);
     stop_on_signals(); /* until here Ctrl-C may just end it; now a file is being written */
     if (lz_weights_save(j->ctx, j->args->output, &latents, 1, NULL, &err) != LZ_OK) return fail_with(j->args, &err);
-    return finish(j, image, latents.array);
+    return finish(j, latents.array);
 }
 
 static int decode(job *j) {
@@ -39,7 +39,7 @@ static int decode(job *j) {
     if (lz_decode_latents(j->model, latents, image, &err) != LZ_OK) return fail_with(j->args, &err);
     stop_on_signals();
     if (lz_image_write(j->ctx, j->args->output, image, NULL, &err) != LZ_OK) return fail_with(j->args, &err);
-    return finish(j, image, latents);
+    return finish(j, latents);
 }
 
 static int run(const arguments *args, int (*work)(job *)) {

@@ -183,14 +183,14 @@ static json_t *run_json(const making *m) {
     for (int i = 0; i < m->n; i++) json_array_append_new(seeds, json_integer(m->seeds[i]));
     for (int i = 0; i < a->n_images; i++) json_array_append_new(images, json_text(a->images[i]));
     double guidance = j->facts.distilled ? 1 : a->guidance > 0 ? a->guidance : j->facts.guidance;
-    return json_pack("{s:o, s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:f, s:o, s:f, s:o, s:o, s:o, s:I, s:O}", "model",
+    return json_pack("{s:o, s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:I, s:O}", "model",
                      json_text(j->folder), "family", j->facts.family, "device", lz_device_name(j->ctx), "prompt",
                      json_text(j->picture.prompt), "negative", json_text(a->negative), "width",
                      (json_int_t)j->picture.width, "height", (json_int_t)j->picture.height, "steps",
                      (json_int_t)(a->steps ? a->steps : j->facts.steps), "guidance", guidance, "images", images,
-                     "strength", a->strength, "noise", json_text(a->noise), "seeds", seeds, "open_milliseconds",
-                     json_milliseconds(m->open_seconds), "peak_bytes", (json_int_t)lz_memory_info(j->ctx).peak,
-                     "pictures", m->pictures);
+                     "strength", a->strength > 0 ? json_real(a->strength) : json_null(), "noise", json_text(a->noise),
+                     "seeds", seeds, "open_milliseconds", json_milliseconds(m->open_seconds), "peak_bytes",
+                     (json_int_t)lz_memory_info(j->ctx).peak, "pictures", m->pictures);
 }
 
 static int tell_profile(const job *j) {

@@ -9,7 +9,7 @@ static const struct {
 } examples[] = {
     {GENERATE, "lazuli \"a red fox in the snow\" -m models/klein -o fox.png", "a first picture"},
     {GENERATE, "export LAZULI_MODEL=models/klein", "from here on -m is not needed"},
-    {GENERATE, "lazuli a red fox -S 1,2,3 -W 768 -H 512", "three of them, lying, lazuli-1.png ..."},
+    {GENERATE, "lazuli a red fox -S 1,2,3 -W 768 -H 512", "three of them, wide: lazuli-1.png ..."},
     {GENERATE, "lazuli -p \"make the sky purple\" -i photo.jpg -o new.png", "look at a picture"},
     {GENERATE, "lazuli -p \"an oil painting\" -i photo.jpg --strength 0.6", "start from a picture"},
     {GENERATE, "echo a red fox | lazuli - --json | jq .pictures[0].file", "for scripts"},

@@ -57,6 +57,15 @@ static char *join(char **words, int n) {
     return text;
 }
 
+/* The library would say it too, but of the text it makes around the prompt, and after the model has been opened. */
+static int check_text(const arguments *args, const char *what, const char *text) {
+    json_t *string = text ? json_string(text) : json_null();
+    bool good = string != NULL;
+    json_decref(string);
+    return good ? DONE
+                : fail(args, FAILED, "the %s is not valid UTF-8: does the terminal speak another encoding?", what);
+}
+
 static int ask_prompt(job *j) {
     const arguments *a = j->args;
     if (a->prompt && a->n_words)
@@ -71,7 +80,9 @@ static int ask_prompt(job *j) {
     } else if (!a->prompt && !(j->prompt = join(a->words, a->n_words)))
         return fail(a, FAILED, "there is no memory left for the prompt");
     j->picture.prompt = j->prompt ? j->prompt : given;
-    return DONE;
+    j->picture.negative = a->negative;
+    int code = check_text(a, "prompt", j->picture.prompt);
+    return code == DONE ? check_text(a, "negative prompt", a->negative) : code;
 }
 
 /* ---- the picture ------------------------------------------------------------------------------------------------- */
@@ -152,7 +163,6 @@ int job_ask(job *j) {
     if (code == DONE) code = ask_images(j);
     if (code == DONE) code = ask_noise(j);
     if (code != DONE) return code;
-    j->picture.negative = a->negative;
     j->picture.steps = (int)a->steps;
     j->picture.guidance = a->guidance;
     settle_size(j);

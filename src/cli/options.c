@@ -167,18 +167,21 @@ static bool is_option(const char *word) {
     return !word[2] && find_letter(word[1]);
 }
 
-static int no_such_option(const arguments *args, const char *word) {
+static int no_such_option(const arguments *args, const char *dashes, const char *name, size_t length) {
+    char given[40];
+    snprintf(given, sizeof given, "%.*s", (int)length, name);
     const option *nearest = NULL;
     int best = 3; /* further off is a guess */
-    for (size_t i = 0; i < n_options && word[1] == '-'; i++) {
-        int d = distance(word + 2, options[i].name);
-        if (d < best && d < (int)strlen(options[i].name)) {
+    for (size_t i = 0; i < n_options && dashes[1]; i++) {
+        int d = distance(given, options[i].name);
+        if (d < best && 2 * d <= (int)strlen(options[i].name)) {
             best = d;
             nearest = &options[i];
         }
     }
-    if (nearest) return fail(args, NOT_UNDERSTOOD, "there is no option %s; is --%s meant?", word, nearest->name);
-    return fail(args, NOT_UNDERSTOOD, "there is no option %s; 'lazuli --help' lists them", word);
+    if (nearest)
+        return fail(args, NOT_UNDERSTOOD, "there is no option %s%s; is --%s meant?", dashes, given, nearest->name);
+    return fail(args, NOT_UNDERSTOOD, "there is no option %s%s; 'lazuli --help' lists them", dashes, given);
 }
 
 typedef struct reader {
@@ -203,11 +206,12 @@ static int read_word(reader *r, arguments *args, const char *word) {
     if (word[1] == '-') {
         size_t length = strcspn(word + 2, "=");
         const option *o = find_name(word + 2, length);
-        return o ? read_option(r, args, o, word[2 + length] ? word + 3 + length : NULL) : no_such_option(args, word);
+        if (!o) return no_such_option(args, "--", word + 2, length);
+        return read_option(r, args, o, word[2 + length] ? word + 3 + length : NULL);
     }
     for (const char *letter = word + 1; *letter; letter++) { /* -qv, -W512 */
         const option *o = find_letter(*letter);
-        if (!o) return no_such_option(args, word);
+        if (!o) return no_such_option(args, "-", letter, 1);
         if (o->argument) return read_option(r, args, o, letter[1] ? letter + 1 : NULL);
         int code = read_option(r, args, o, NULL);
         if (code != DONE) return code;

@@ -1,6 +1,6 @@
-/* compile.c: keeping programs. The function is called once for each signature of its inputs, on stand-ins; the program made from
- * what it describes is kept with its memory, and replayed. The outputs of a call are arrays made for the first call and used
- * again as soon as nobody holds them, so that a loop in a scope allocates nothing. */
+/* compile.c: keeping programs. The function is called once for each signature of its inputs, on stand-ins; the
+ * program made from what it describes is kept with its memory, and replayed. The outputs of a call are arrays made
+ * for the first call and used again as soon as nobody holds them, so that a loop in a scope allocates nothing. */
 #include <string.h>
 
 #include "graph/eval.h"
@@ -36,7 +36,8 @@ struct lz_compiled {
     pthread_mutex_t lock; /* one call at a time */
 };
 
-lz_compiled *lz_compile(lz_context *ctx, lz_function function, void *user, int n_in, int n_out, int cache_size, lz_error *err) {
+lz_compiled *lz_compile(lz_context *ctx, lz_function function, void *user, int n_in, int n_out, int cache_size,
+                        lz_error *err) {
     if (!ctx || !function || n_in < 0 || n_out < 1) {
         lz_fail(err, LZ_BAD_ARGUMENT, "compile: needs a context, a function and at least one output");
         return NULL;
@@ -46,12 +47,17 @@ lz_compiled *lz_compile(lz_context *ctx, lz_function function, void *user, int n
         lz_out_of_memory(err, sizeof *c);
         return NULL;
     }
-    *c = (lz_compiled){.ctx = ctx, .function = function, .user = user, .n_in = n_in, .n_out = n_out, .cache_size = cache_size > 0 ? cache_size : 8};
+    *c = (lz_compiled){.ctx = ctx,
+                       .function = function,
+                       .user = user,
+                       .n_in = n_in,
+                       .n_out = n_out,
+                       .cache_size = cache_size > 0 ? cache_size : 8};
     pthread_mutex_init(&c->lock, NULL);
     return c;
 }
 
-/* ---- letting go ----------------------------------------------------------------------------------------------------------- */
+/* ---- letting go -------------------------------------------------------------------------------------------------- */
 
 static void free_set(lz_compiled *c, const lz_program *p, outputs *set) {
     for (int i = 0; set->buffers && i < p->n_outputs; i++) lz_buffer_release(set->buffers[i]);
@@ -94,7 +100,7 @@ lz_compile_stats lz_compiled_stats(const lz_compiled *c) {
     return stats;
 }
 
-/* ---- finding a program ------------------------------------------------------------------------------------------------------ */
+/* ---- finding a program ------------------------------------------------------------------------------------------- */
 
 static bool matches(const lz_compiled *c, const entry *e, lz_array *const *in) {
     for (int i = 0; i < c->n_in; i++) {
@@ -118,7 +124,7 @@ static entry *find_entry(lz_compiled *c, lz_array *const *in) {
     return NULL;
 }
 
-/* ---- making one --------------------------------------------------------------------------------------------------------------- */
+/* ---- making one -------------------------------------------------------------------------------------------------- */
 
 static bool make_placeholders(lz_compiled *c, lz_array *const *in, lz_array **to) {
     for (int i = 0; i < c->n_in; i++) {
@@ -149,8 +155,8 @@ static bool push(lz_context *ctx, walk *w, lz_array *a) {
     return true;
 }
 
-/* Lists what must be computed once and for all: nodes that need no placeholder, read by nodes that do, or asked for. A second
- * visit, after the inputs, sets mark_id: 1 when the node depends on an input of the function. */
+/* Lists what must be computed once and for all: nodes that need no placeholder, read by nodes that do, or asked for.
+ * A second visit, after the inputs, sets mark_id: 1 when the node depends on an input of the function. */
 static bool find_constants(lz_context *ctx, lz_array *const *out, int n_out, walk *constants) {
     walk stack = {0};
     bool fine = true;
@@ -185,7 +191,8 @@ static lz_status fold_constants(lz_context *ctx, lz_array *const *out, int n_out
     LZ_LOCK(ctx);
     bool fine = find_constants(ctx, out, n_out, &constants);
     LZ_UNLOCK(ctx);
-    lz_status status = fine ? lz_eval_all(constants.nodes, constants.n, err) : lz_out_of_memory(err, constants.capacity);
+    lz_status status = fine ? lz_eval_all(constants.nodes, constants.n, err)
+                            : lz_out_of_memory(err, constants.capacity);
     lz_host_free(ctx, constants.nodes);
     return status;
 }
@@ -198,7 +205,8 @@ static lz_status trace(lz_compiled *c, lz_array *const *in, entry *e, lz_error *
     if (!status) c->function(c->ctx, arrays, out, c->user);
     for (int i = 0; i < c->n_out && !status; i++) {
         status = lz_check(out[i], err);
-        if (!status && out[i]->ctx != c->ctx) status = lz_fail(err, LZ_BAD_ARGUMENT, "compile: output %d belongs to another context", i);
+        if (!status && out[i]->ctx != c->ctx)
+            status = lz_fail(err, LZ_BAD_ARGUMENT, "compile: output %d belongs to another context", i);
     }
     if (!status) status = fold_constants(c->ctx, out, c->n_out, err);
     if (!status) {
@@ -260,7 +268,7 @@ static entry *make_entry(lz_compiled *c, lz_array *const *in, lz_error *err) {
     return e;
 }
 
-/* ---- outputs -------------------------------------------------------------------------------------------------------------------- */
+/* ---- outputs ----------------------------------------------------------------------------------------------------- */
 
 static bool unheld(const lz_compiled *c, const lz_program *p, const outputs *set) {
     for (int i = 0; i < c->n_out; i++)
@@ -279,7 +287,8 @@ static outputs *make_set(lz_compiled *c, const lz_program *p, lz_error *err) {
     if (set) set->arrays = lz_host_alloc(c->ctx, (size_t)c->n_out * sizeof *set->arrays);
     bool fine = set && set->buffers && set->arrays;
     if (!fine) lz_out_of_memory(err, sizeof *set);
-    for (int i = 0; fine && i < p->n_outputs; i++) fine = (set->buffers[i] = lz_buffer_new(c->ctx, p->output_bytes[i], err)) != NULL;
+    for (int i = 0; fine && i < p->n_outputs; i++)
+        fine = (set->buffers[i] = lz_buffer_new(c->ctx, p->output_bytes[i], err)) != NULL;
     lz_scope *scope = lz_scope_begin(c->ctx, "outputs");
     for (int i = 0; fine && i < c->n_out; i++) {
         const lz_result *r = &p->results[i];
@@ -289,7 +298,8 @@ static outputs *make_set(lz_compiled *c, const lz_program *p, lz_error *err) {
             lz_out_of_memory(err, sizeof *a);
             break;
         }
-        lz_node_set_value(a, set->buffers[p->stores[r->at.store].output], r->at.offset / lz_dtype_size(r->dtype), r->strides, NULL);
+        lz_node_set_value(a, set->buffers[p->stores[r->at.store].output], r->at.offset / lz_dtype_size(r->dtype),
+                          r->strides, NULL);
         set->arrays[i] = lz_retain(a);
     }
     lz_scope_end(scope);
@@ -308,7 +318,7 @@ static outputs *find_set(lz_compiled *c, entry *e, lz_error *err) {
     return set;
 }
 
-/* ---- calling -------------------------------------------------------------------------------------------------------------------- */
+/* ---- calling ----------------------------------------------------------------------------------------------------- */
 
 lz_status lz_run_watched(lz_compiled *c, lz_array *const *in, lz_array **out, const lz_watch *watch, lz_error *err) {
     if (!c) return lz_fail(err, LZ_BAD_ARGUMENT, "run: the compiled function is NULL");
@@ -334,4 +344,6 @@ lz_status lz_run_watched(lz_compiled *c, lz_array *const *in, lz_array **out, co
     return local.status;
 }
 
-lz_status lz_run(lz_compiled *c, lz_array *const *in, lz_array **out, lz_error *err) { return lz_run_watched(c, in, out, NULL, err); }
+lz_status lz_run(lz_compiled *c, lz_array *const *in, lz_array **out, lz_error *err) {
+    return lz_run_watched(c, in, out, NULL, err);
+}

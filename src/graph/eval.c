@@ -4,7 +4,7 @@
 
 #include "graph/eval.h"
 
-/* ---- jobs: a program with the memory it runs in ------------------------------------------------------------------------ */
+/* ---- jobs: a program with the memory it runs in ------------------------------------------------------------------ */
 
 void lz_job_free(lz_job *job) {
     if (!job) return;
@@ -58,7 +58,7 @@ void lz_job_commit(lz_job *job, lz_array *const *arrays, lz_event *event) {
     }
 }
 
-/* ---- evaluating ---------------------------------------------------------------------------------------------------------- */
+/* ---- evaluating -------------------------------------------------------------------------------------------------- */
 
 /* The first error among the arrays. */
 lz_status lz_check_all(lz_array *const *arrays, int n, lz_error *err) {
@@ -66,8 +66,10 @@ lz_status lz_check_all(lz_array *const *arrays, int n, lz_error *err) {
     for (int i = 0; i < n; i++) {
         lz_status status = lz_check(arrays[i], err);
         if (status) return status;
-        if (arrays[i]->ctx != arrays[0]->ctx) return lz_fail(err, LZ_BAD_ARGUMENT, "arrays of two contexts cannot be evaluated together");
-        if (arrays[i]->placeholder) return lz_fail(err, LZ_BAD_ARGUMENT, "an argument of a function being compiled has no value yet");
+        if (arrays[i]->ctx != arrays[0]->ctx)
+            return lz_fail(err, LZ_BAD_ARGUMENT, "arrays of two contexts cannot be evaluated together");
+        if (arrays[i]->placeholder)
+            return lz_fail(err, LZ_BAD_ARGUMENT, "an argument of a function being compiled has no value yet");
     }
     return LZ_OK;
 }
@@ -129,7 +131,7 @@ lz_status lz_plan(lz_array *const *arrays, int n, lz_plan_info *info, lz_error *
     return local.status;
 }
 
-/* ---- looking --------------------------------------------------------------------------------------------------------------- */
+/* ---- looking ----------------------------------------------------------------------------------------------------- */
 
 /* Where the value is, if it lies in row-major order. */
 static const char *dense_data(const lz_array *a) {
@@ -145,7 +147,8 @@ static lz_status make_dense(lz_array *a, lz_error *err) {
     lz_array *copy = lz_contiguous(a);
     lz_status status = lz_eval(copy, err);
     LZ_LOCK(a->ctx);
-    bool still = !lz_is_dense(a->dims, a->strides); /* another thread may have been faster, and handed out its pointer */
+    bool still = !lz_is_dense(a->dims,
+                              a->strides); /* another thread may have been faster, and handed out its pointer */
     if (!status && still) lz_node_set_value(a, copy->buffer, copy->offset, copy->strides, NULL);
     LZ_UNLOCK(a->ctx);
     lz_scope_end(scope);
@@ -166,7 +169,9 @@ lz_status lz_copy(lz_array *a, void *out, int64_t bytes, lz_error *err) {
         return local.status;
     }
     int64_t own = lz_size(a) * lz_dtype_size(a->dtype);
-    if (bytes != own) return lz_fail(err, LZ_BAD_ARGUMENT, "copy: the array has %lld bytes, not %lld", (long long)own, (long long)bytes);
+    if (bytes != own)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "copy: the array has %lld bytes, not %lld", (long long)own,
+                       (long long)bytes);
     if (own && !out) return lz_fail(err, LZ_BAD_ARGUMENT, "copy: there is no place for the %lld bytes", (long long)own);
     if (own) memcpy(out, data, (size_t)own);
     return LZ_OK;

@@ -20,6 +20,7 @@ void lz_job_free(lz_job *job);
 
 /* lz_eval_all and lz_run, with somebody watching. */
 lz_status lz_eval_watched(lz_array *const *arrays, int n, const lz_watch *watch, lz_error *err);
-lz_status lz_run_watched(lz_compiled *compiled, lz_array *const *in, lz_array **out, const lz_watch *watch, lz_error *err);
+lz_status lz_run_watched(lz_compiled *compiled, lz_array *const *in, lz_array **out, const lz_watch *watch,
+                         lz_error *err);
 
 #endif

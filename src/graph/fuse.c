@@ -1,13 +1,14 @@
-/* fuse.c: elementwise chains become expressions. From each elementwise value that is not inside a chain yet, the chain grows
- * upwards over values that only it uses. If what feeds the chain is a kernel that ends in rows (a product, a norm, ...) and only
- * the chain reads it, the chain becomes that kernel's epilogue, and the value between never exists in memory.
+/* fuse.c: elementwise chains become expressions. From each elementwise value that is not inside a chain yet, the
+ * chain grows upwards over values that only it uses. If what feeds the chain is a kernel that ends in rows (a
+ * product, a norm, ...) and only the chain reads it, the chain becomes that kernel's epilogue, and the value between
+ * never exists in memory.
  *
  * In f32 an expression does exactly the roundings of the single ops; in 16-bit types it keeps f32 between its steps. */
 #include <string.h>
 
 #include "graph/graph.h"
 
-/* ---- what may be in an expression --------------------------------------------------------------------------------- */
+/* ---- what may be in an expression -------------------------------------------------------------------------------- */
 
 static bool is_real(lz_dtype t) { return t == LZ_F16 || t == LZ_BF16 || t == LZ_F32; }
 
@@ -27,12 +28,13 @@ static bool fusable(const lz_graph *g, const lz_value *v) {
 
 /* Kernels whose rows go through finish_row. */
 static bool takes_epilogue(const lz_value *v) {
-    bool ends_in_rows = v->op == LZ_OP_MATMUL || v->op == LZ_OP_CONV2D || v->op == LZ_OP_LAYER_NORM || v->op == LZ_OP_RMS_NORM ||
-                        v->op == LZ_OP_GROUP_NORM || v->op == LZ_OP_ROPE || v->op == LZ_OP_SOFTMAX;
+    bool ends_in_rows = v->op == LZ_OP_MATMUL || v->op == LZ_OP_CONV2D || v->op == LZ_OP_LAYER_NORM ||
+                        v->op == LZ_OP_RMS_NORM || v->op == LZ_OP_GROUP_NORM || v->op == LZ_OP_ROPE ||
+                        v->op == LZ_OP_SOFTMAX;
     return ends_in_rows && is_real(v->dtype) && !v->expr && v->dims.n >= 1;
 }
 
-/* ---- the chain ------------------------------------------------------------------------------------------------------ */
+/* ---- the chain --------------------------------------------------------------------------------------------------- */
 
 typedef struct chain {
     lz_graph *g;
@@ -96,8 +98,9 @@ static void grow_chain(chain *c) {
         int best = -1;
         for (int i = 0; i < c->n_args; i++) {
             const lz_value *v = &c->g->values[c->args[i]];
-            if (c->args[i] > best && !has(refused, n_refused, c->args[i]) && fusable(c->g, v) && (is_real(v->dtype) || v->dtype == LZ_BOOL) &&
-                lz_dims_equal(v->dims, dims) && only_used_inside(c, c->args[i]))
+            if (c->args[i] > best && !has(refused, n_refused, c->args[i]) && fusable(c->g, v) &&
+                (is_real(v->dtype) || v->dtype == LZ_BOOL) && lz_dims_equal(v->dims, dims) &&
+                only_used_inside(c, c->args[i]))
                 best = c->args[i];
         }
         if (best < 0) return;
@@ -128,7 +131,7 @@ static void find_host(chain *c) {
         }
 }
 
-/* ---- from chain to expression ----------------------------------------------------------------------------------------- */
+/* ---- from chain to expression ------------------------------------------------------------------------------------ */
 
 typedef struct registers {
     int holds[LZ_EXPR_REGS]; /* value, or -1: free */
@@ -160,7 +163,8 @@ static bool needed_later(const chain *c, int at, int id) {
 
 /* Ops that take a number for their second operand, without a register. */
 static bool takes_number(lz_op op) {
-    return op == LZ_OP_ADD || op == LZ_OP_SUB || op == LZ_OP_MUL || op == LZ_OP_DIV || op == LZ_OP_MAXIMUM || op == LZ_OP_MINIMUM;
+    return op == LZ_OP_ADD || op == LZ_OP_SUB || op == LZ_OP_MUL || op == LZ_OP_DIV || op == LZ_OP_MAXIMUM ||
+           op == LZ_OP_MINIMUM;
 }
 static bool commutes(lz_op op) { return op == LZ_OP_ADD || op == LZ_OP_MUL; }
 
@@ -208,24 +212,32 @@ static bool write_step(const chain *c, lz_expr *e, registers *r, int m) {
     return true;
 }
 
-/* A product that the very next step adds to something, and nobody else reads, becomes one step with it: one trip through the
- * registers less. */
+/* A product that the very next step adds to something, and nobody else reads, becomes one step with it: one trip
+ * through the registers less. */
 static void join_products(lz_expr *e) {
     int kept = 0;
     for (int i = 0; i < e->n_steps; i++) {
         lz_expr_step *add = &e->steps[i], *mul = kept ? &e->steps[kept - 1] : NULL;
-        bool joins = mul && mul->op == LZ_OP_MUL && !mul->number && add->op == LZ_OP_ADD && !add->number && add->a != add->b &&
-                     (add->a == mul->dst || add->b == mul->dst);
-        for (int j = i + 1; joins && j < e->n_steps; j++) { /* is the product read again before its register is written? */
+        bool joins = mul && mul->op == LZ_OP_MUL && !mul->number && add->op == LZ_OP_ADD && !add->number &&
+                     add->a != add->b && (add->a == mul->dst || add->b == mul->dst);
+        for (int j = i + 1; joins && j < e->n_steps;
+             j++) { /* is the product read again before its register is written? */
             const lz_expr_step *s = &e->steps[j];
-            int reads = s->op == LZ_EXPR_MUL_ADD || s->op == LZ_OP_WHERE ? 3 : s->op == LZ_OP_CAST || s->number ? 1 : lz_op_table[s->op].inputs;
+            int reads = s->op == LZ_EXPR_MUL_ADD || s->op == LZ_OP_WHERE ? 3
+                        : s->op == LZ_OP_CAST || s->number               ? 1
+                                                                         : lz_op_table[s->op].inputs;
             if (add->dst == mul->dst) break;
-            if ((reads > 0 && s->a == mul->dst) || (reads > 1 && s->b == mul->dst) || (reads > 2 && s->c == mul->dst)) joins = false;
+            if ((reads > 0 && s->a == mul->dst) || (reads > 1 && s->b == mul->dst) || (reads > 2 && s->c == mul->dst))
+                joins = false;
             if (s->dst == mul->dst) break;
         }
         lz_expr_step step = *add;
         if (joins) {
-            step = (lz_expr_step){.op = LZ_EXPR_MUL_ADD, .dst = add->dst, .a = mul->a, .b = mul->b, .c = add->a == mul->dst ? add->b : add->a};
+            step = (lz_expr_step){.op = LZ_EXPR_MUL_ADD,
+                                  .dst = add->dst,
+                                  .a = mul->a,
+                                  .b = mul->b,
+                                  .c = add->a == mul->dst ? add->b : add->a};
             kept--;
         }
         e->steps[kept++] = step;

@@ -12,7 +12,7 @@
 
 #include "array/internal.h"
 
-/* ---- values: the graph while it is being worked on ------------------------------------------------------------------ */
+/* ---- values: the graph while it is being worked on --------------------------------------------------------------- */
 
 typedef struct lz_value {
     lz_op op;
@@ -44,7 +44,7 @@ bool lz_lower(lz_graph *g, lz_array *const *arrays, int n);
 bool lz_fuse(lz_graph *g);
 void lz_count_uses(lz_graph *g);
 
-/* ---- programs --------------------------------------------------------------------------------------------------------- */
+/* ---- programs ---------------------------------------------------------------------------------------------------- */
 
 typedef enum lz_store_kind {
     LZ_STORE_INPUT,  /* a leaf's buffer, or an argument of a compiled function */
@@ -106,7 +106,8 @@ typedef struct lz_program {
     lz_plan_info info;
 } lz_program;
 
-/* The whole way from arrays to a program. Call with the context locked. own_outputs: results never share memory with inputs. */
+/* The whole way from arrays to a program. Call with the context locked. own_outputs: results never share memory with
+ * inputs. */
 lz_program *lz_program_new(lz_context *ctx, lz_array *const *arrays, int n, bool own_outputs, lz_error *err);
 bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs);
 /* Asked between kernels, with the share of the program's work that is done; false stops it with LZ_CANCELLED. */
@@ -116,11 +117,11 @@ typedef struct lz_watch {
 } lz_watch;
 
 /* Takes ctx->run. arguments: of a compiled function, or NULL. watch may be NULL. */
-lz_status lz_program_run(lz_program *p, lz_array *const *arguments, lz_buffer *arena, lz_buffer *const *outputs, const lz_watch *watch,
-                         lz_error *err);
+lz_status lz_program_run(lz_program *p, lz_array *const *arguments, lz_buffer *arena, lz_buffer *const *outputs,
+                         const lz_watch *watch, lz_error *err);
 void lz_program_free(lz_program *p);
 
-/* ---- profile ------------------------------------------------------------------------------------------------------------ */
+/* ---- profile ----------------------------------------------------------------------------------------------------- */
 
 double lz_now(void); /* seconds */
 bool lz_profile_new(lz_context *ctx);

@@ -1,12 +1,12 @@
-/* lower.c: nodes to values. Every node is met once, inputs before users. On the way in, a value that does nothing is replaced
- * by its input, one that depends on numbers alone becomes a number, one that stands there already is not made again. What no
- * output needs is never met. */
+/* lower.c: nodes to values. Every node is met once, inputs before users. On the way in, a value that does nothing is
+ * replaced by its input, one that depends on numbers alone becomes a number, one that stands there already is not
+ * made again. What no output needs is never met. */
 #include <math.h>
 #include <string.h>
 
 #include "graph/graph.h"
 
-/* ---- growing arrays ------------------------------------------------------------------------------------------------- */
+/* ---- growing arrays ---------------------------------------------------------------------------------------------- */
 
 static bool grow(lz_bump *memory, void **data, int *capacity, int need, size_t size) {
     if (need <= *capacity) return true;
@@ -19,7 +19,7 @@ static bool grow(lz_bump *memory, void **data, int *capacity, int need, size_t s
     return true;
 }
 
-/* ---- merging the same ------------------------------------------------------------------------------------------------- */
+/* ---- merging the same -------------------------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t h, const void *data, size_t n) {
     const unsigned char *p = data;
@@ -40,8 +40,8 @@ static uint64_t hash_value(const lz_value *v) {
 
 static bool same_value(const lz_value *a, const lz_value *b) {
     return a->op == b->op && a->dtype == b->dtype && lz_dims_equal(a->dims, b->dims) && a->n_in == b->n_in &&
-           (a->n_in == 0 || memcmp(a->in, b->in, (size_t)a->n_in * sizeof a->in[0]) == 0) && memcmp(&a->params, &b->params, sizeof a->params) == 0 &&
-           (a->op != LZ_OP_LEAF || a->node == b->node);
+           (a->n_in == 0 || memcmp(a->in, b->in, (size_t)a->n_in * sizeof a->in[0]) == 0) &&
+           memcmp(&a->params, &b->params, sizeof a->params) == 0 && (a->op != LZ_OP_LEAF || a->node == b->node);
 }
 
 static bool grow_slots(lz_graph *g) {
@@ -77,7 +77,7 @@ static int add_value(lz_graph *g, const lz_value *v) {
     return g->n++;
 }
 
-/* ---- folding ------------------------------------------------------------------------------------------------------------ */
+/* ---- folding ----------------------------------------------------------------------------------------------------- */
 
 static bool is_full(const lz_graph *g, int id, double value) {
     const lz_value *v = &g->values[id];
@@ -91,7 +91,9 @@ static double rounded(lz_dtype dtype, double value) {
     lz_tensor one = {.data = (char *)&room, .dtype = dtype}, wide = {.data = (char *)&result, .dtype = LZ_F64};
     const lz_params full = {.full.value = value}, none = {.full.value = 0};
     lz_ref_backend()->kernel(LZ_OP_FULL)->run(&(lz_call){.op = LZ_OP_FULL, .params = &full, .out = one});
-    lz_ref_backend()->kernel(LZ_OP_CAST)->run(&(lz_call){.op = LZ_OP_CAST, .params = &none, .in = &one, .n_in = 1, .n_core = 1, .out = wide});
+    lz_ref_backend()
+        ->kernel(LZ_OP_CAST)
+        ->run(&(lz_call){.op = LZ_OP_CAST, .params = &none, .in = &one, .n_in = 1, .n_core = 1, .out = wide});
     return result;
 }
 
@@ -123,7 +125,8 @@ static int emit_full(lz_graph *g, const lz_value *like, double value) {
 }
 
 static int emit_view(lz_graph *g, lz_op op, int of, lz_dims dims, const lz_params *params, lz_array *node) {
-    lz_value v = {.op = op, .dtype = g->values[of].dtype, .dims = dims, .in = &of, .n_in = 1, .n_core = 1, .node = node};
+    lz_value v = {
+        .op = op, .dtype = g->values[of].dtype, .dims = dims, .in = &of, .n_in = 1, .n_core = 1, .node = node};
     if (params)
         v.params = *params;
     else
@@ -154,7 +157,8 @@ static int through_broadcast(lz_graph *g, int id) {
     lz_value view = g->values[id];
     if (view.op != LZ_OP_BROADCAST) return id;
     lz_value inner = g->values[view.in[0]];
-    bool cheap = inner.op == LZ_OP_ADD || inner.op == LZ_OP_SUB || inner.op == LZ_OP_MUL || inner.op == LZ_OP_NEG || inner.op == LZ_OP_CAST;
+    bool cheap = inner.op == LZ_OP_ADD || inner.op == LZ_OP_SUB || inner.op == LZ_OP_MUL || inner.op == LZ_OP_NEG ||
+                 inner.op == LZ_OP_CAST;
     if (!cheap) return id;
     int in[3], arrays = 0;
     for (int i = 0; i < inner.n_in; i++) arrays += g->values[inner.in[i]].op != LZ_OP_FULL;
@@ -202,7 +206,8 @@ static int emit_rope(lz_graph *g, lz_value *v) {
     if (x.op != LZ_OP_RMS_NORM || x.dtype != v->dtype) return add_value(g, v);
     int in[4] = {x.in[0], v->in[1], v->in[2], weight};
     for (int i = 0; i < 4 && permute.op == LZ_OP_PERMUTE; i += 3)
-        if (in[i] >= 0 && (in[i] = emit_view(g, LZ_OP_PERMUTE, in[i], permute.dims, &permute.params, v->node)) < 0) return -1;
+        if (in[i] >= 0 && (in[i] = emit_view(g, LZ_OP_PERMUTE, in[i], permute.dims, &permute.params, v->node)) < 0)
+            return -1;
     lz_value fused = *v;
     fused.in = in;
     fused.n_in = fused.n_core = weight < 0 ? 3 : 4;
@@ -219,7 +224,7 @@ static int emit(lz_graph *g, lz_value *v) {
     return add_value(g, v);
 }
 
-/* ---- the walk ----------------------------------------------------------------------------------------------------------- */
+/* ---- the walk ---------------------------------------------------------------------------------------------------- */
 
 static int lower_node(lz_graph *g, lz_array *a) {
     bool leaf = a->buffer || a->op == LZ_OP_LEAF;

@@ -1,12 +1,12 @@
-/* plan.c: values to steps. Views become strides and offsets into the store of what they look at, so that only kernels are left;
- * then every store gets its place in the arena, by when it is born and when it was last read. */
+/* plan.c: values to steps. Views become strides and offsets into the store of what they look at, so that only
+ * kernels are left; then every store gets its place in the arena, by when it is born and when it was last read. */
 #include <string.h>
 
 #include "graph/graph.h"
 
 /* Where a value lies. */
 typedef struct layout {
-    int store; /* -1: not planned yet */
+    int store;      /* -1: not planned yet */
     int64_t offset; /* elements */
     int64_t strides[LZ_MAX_DIMS];
 } layout;
@@ -20,7 +20,7 @@ typedef struct planner {
     int *begun;      /* of each concat: 1 + its store, from the first of its parts on */
 } planner;
 
-/* ---- stores -------------------------------------------------------------------------------------------------------- */
+/* ---- stores ------------------------------------------------------------------------------------------------------ */
 
 static int add_store(planner *s, lz_store_kind kind, int64_t bytes) {
     lz_program *p = s->p;
@@ -50,7 +50,7 @@ static int const_store(planner *s, const lz_value *v) {
     return id;
 }
 
-/* ---- steps --------------------------------------------------------------------------------------------------------- */
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
 
 static double dims_product(lz_dims d, int from, int to) {
     double n = 1;
@@ -138,9 +138,16 @@ static bool add_step(planner *s, const lz_value *v, const int *ids, const layout
     if (expr) *expr = *v->expr;
 
     lz_step *step = &p->steps[p->n_steps];
-    *step = (lz_step){.in = operands, .scratch = -1, .file = v->node ? v->node->file : NULL, .line = v->node ? v->node->line : 0};
+    *step = (lz_step){
+        .in = operands, .scratch = -1, .file = v->node ? v->node->file : NULL, .line = v->node ? v->node->line : 0};
     step->out = operand_of(v, out);
-    step->call = (lz_call){.op = v->op, .params = params, .expr = expr, .in = in, .n_in = v->n_in, .n_core = v->n_core, .pool = p->ctx->pool};
+    step->call = (lz_call){.op = v->op,
+                           .params = params,
+                           .expr = expr,
+                           .in = in,
+                           .n_in = v->n_in,
+                           .n_core = v->n_core,
+                           .pool = p->ctx->pool};
     step->call.out = tensor_of(v, out);
     for (int i = 0; i < v->n_in; i++) {
         in[i] = tensor_of(&s->g->values[ids[i]], &s->at[ids[i]]);
@@ -165,7 +172,12 @@ static bool add_step(planner *s, const lz_value *v, const int *ids, const layout
 
 /* A row-major copy of a value, made once. */
 static bool copy_dense(planner *s, int id, layout *out) {
-    lz_value copy = {.op = LZ_OP_COPY, .dtype = s->g->values[id].dtype, .dims = s->g->values[id].dims, .in = &id, .n_in = 1, .n_core = 1,
+    lz_value copy = {.op = LZ_OP_COPY,
+                     .dtype = s->g->values[id].dtype,
+                     .dims = s->g->values[id].dims,
+                     .in = &id,
+                     .n_in = 1,
+                     .n_core = 1,
                      .node = s->g->values[id].node};
     memset(&copy.params, 0, sizeof copy.params);
     if (s->dense_copy[id]) {
@@ -181,7 +193,8 @@ static bool copy_dense(planner *s, int id, layout *out) {
 
 /* A number that is asked for: one element, seen with strides of 0. */
 static bool copy_number(planner *s, int id, layout *out) {
-    lz_value one = {.op = LZ_OP_COPY, .dtype = s->g->values[id].dtype, .dims = LZ_NONE, .in = &id, .n_in = 1, .n_core = 1};
+    lz_value one = {
+        .op = LZ_OP_COPY, .dtype = s->g->values[id].dtype, .dims = LZ_NONE, .in = &id, .n_in = 1, .n_core = 1};
     memset(&one.params, 0, sizeof one.params);
     new_layout(s, &one, out);
     if (!add_step(s, &one, &id, out)) return false;
@@ -189,7 +202,7 @@ static bool copy_number(planner *s, int id, layout *out) {
     return true;
 }
 
-/* ---- views ----------------------------------------------------------------------------------------------------------- */
+/* ---- views ------------------------------------------------------------------------------------------------------- */
 
 static bool place_view(planner *s, const lz_value *v, layout *out) {
     int id = v->in[0];
@@ -219,7 +232,7 @@ static bool place_view(planner *s, const lz_value *v, layout *out) {
     }
 }
 
-/* ---- concat ------------------------------------------------------------------------------------------------------------ */
+/* ---- concat ------------------------------------------------------------------------------------------------------ */
 
 /* What only a concat reads is computed straight into its part of the result; the rest is copied there. */
 static void find_parts(planner *s) {
@@ -229,7 +242,8 @@ static void find_parts(planner *s) {
         for (int j = 0; j < v->n_in; j++) {
             const lz_value *x = &s->g->values[v->in[j]];
             lz_kind kind = lz_op_table[x->op].kind;
-            bool computed = kind == LZ_KIND_REDUCE || (kind == LZ_KIND_ELEMENT && x->op != LZ_OP_COPY) || (kind == LZ_KIND_KERNEL && x->op != LZ_OP_CONCAT);
+            bool computed = kind == LZ_KIND_REDUCE || (kind == LZ_KIND_ELEMENT && x->op != LZ_OP_COPY) ||
+                            (kind == LZ_KIND_KERNEL && x->op != LZ_OP_CONCAT);
             if (computed && x->uses == 1 && !x->output) s->concat[v->in[j]] = i + 1;
         }
     }
@@ -256,7 +270,13 @@ static bool place_concat(planner *s, int id) {
         int part = v->in[j];
         layout to = part_layout(s, id, j);
         if (s->concat[part]) continue; /* is there already */
-        lz_value copy = {.op = LZ_OP_COPY, .dtype = v->dtype, .dims = s->g->values[part].dims, .in = &part, .n_in = 1, .n_core = 1, .node = v->node};
+        lz_value copy = {.op = LZ_OP_COPY,
+                         .dtype = v->dtype,
+                         .dims = s->g->values[part].dims,
+                         .in = &part,
+                         .n_in = 1,
+                         .n_core = 1,
+                         .node = v->node};
         memset(&copy.params, 0, sizeof copy.params);
         if (!add_step(s, &copy, &part, &to)) return false;
     }
@@ -296,7 +316,7 @@ static bool place_value(planner *s, int id) {
     return place_kernel(s, id);
 }
 
-/* ---- results --------------------------------------------------------------------------------------------------------- */
+/* ---- results ----------------------------------------------------------------------------------------------------- */
 
 static bool place_results(planner *s, bool own_outputs) {
     lz_program *p = s->p;
@@ -315,14 +335,15 @@ static bool place_results(planner *s, bool own_outputs) {
             p->info.output_bytes += store->bytes;
         }
         lz_result *r = &p->results[i];
-        *r = (lz_result){.at = operand_of(&g->values[id], &at), .dtype = g->values[id].dtype, .dims = g->values[id].dims};
+        *r = (lz_result){
+            .at = operand_of(&g->values[id], &at), .dtype = g->values[id].dtype, .dims = g->values[id].dims};
         memcpy(r->strides, at.strides, sizeof r->strides);
     }
     p->n_results = g->n_outputs;
     return true;
 }
 
-/* ---- the arena --------------------------------------------------------------------------------------------------------- */
+/* ---- the arena --------------------------------------------------------------------------------------------------- */
 
 enum { ALIGN = 64 };
 static int64_t aligned(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
@@ -335,7 +356,8 @@ static bool same_place(const lz_tensor *a, const lz_tensor *b) {
 
 /* Kernels that write an element or a row after its last reading. */
 static bool reads_before_writing(lz_op op) {
-    return op == LZ_OP_FUSED || op == LZ_OP_RMS_NORM || op == LZ_OP_LAYER_NORM || op == LZ_OP_GROUP_NORM || op == LZ_OP_SOFTMAX || op == LZ_OP_ROPE;
+    return op == LZ_OP_FUSED || op == LZ_OP_RMS_NORM || op == LZ_OP_LAYER_NORM || op == LZ_OP_GROUP_NORM ||
+           op == LZ_OP_SOFTMAX || op == LZ_OP_ROPE;
 }
 
 /* Such a step may write over an operand that nobody needs afterwards. */
@@ -347,10 +369,14 @@ static void reuse_operands(lz_program *p) {
         if (!reads_before_writing(step->call.op) || out->kind != LZ_STORE_ARENA) continue;
         for (int j = 0; j < step->call.n_in; j++) {
             lz_store *x = &p->stores[step->in[j].store];
-            bool fits = x->kind == LZ_STORE_ARENA && x->last == i && x->bytes == out->bytes && step->in[j].offset == 0 &&
-                        lz_dtype_size(step->call.in[j].dtype) == lz_dtype_size(step->call.out.dtype) && same_place(&step->call.in[j], &step->call.out);
-            for (int k = 0; fits && k < step->call.n_in; k++) /* the same store through another view would see new values */
-                fits = step->in[k].store != step->in[j].store || (step->in[k].offset == 0 && same_place(&step->call.in[k], &step->call.out));
+            bool fits = x->kind == LZ_STORE_ARENA && x->last == i && x->bytes == out->bytes &&
+                        step->in[j].offset == 0 &&
+                        lz_dtype_size(step->call.in[j].dtype) == lz_dtype_size(step->call.out.dtype) &&
+                        same_place(&step->call.in[j], &step->call.out);
+            for (int k = 0; fits && k < step->call.n_in;
+                 k++) /* the same store through another view would see new values */
+                fits = step->in[k].store != step->in[j].store ||
+                       (step->in[k].offset == 0 && same_place(&step->call.in[k], &step->call.out));
             if (!fits) continue;
             out->same_as = step->in[j].store;
             break;
@@ -398,12 +424,13 @@ static bool place_in_arena(lz_program *p) {
     return true;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------------------------------- */
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
 
 bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs) {
     planner s = {.g = g, .p = p};
     size_t n = (size_t)g->n + (size_t)g->n_outputs + 1;
-    for (int i = 0; i < g->n; i++) n += g->values[i].op == LZ_OP_CONCAT ? (size_t)g->values[i].n_in : 0; /* a copy for each part */
+    for (int i = 0; i < g->n; i++)
+        n += g->values[i].op == LZ_OP_CONCAT ? (size_t)g->values[i].n_in : 0; /* a copy for each part */
     s.at = lz_bump_alloc(&g->memory, n * sizeof *s.at);
     s.dense_copy = lz_bump_alloc(&g->memory, n * sizeof *s.dense_copy);
     s.concat = lz_bump_alloc(&g->memory, n * sizeof *s.concat);
@@ -413,7 +440,9 @@ bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs) {
     p->events = lz_bump_alloc(&p->memory, n * sizeof *p->events);
     p->results = lz_bump_alloc(&p->memory, n * sizeof *p->results);
     p->output_bytes = lz_bump_alloc(&p->memory, n * sizeof *p->output_bytes);
-    if (!s.at || !s.dense_copy || !s.concat || !s.begun || !p->stores || !p->steps || !p->events || !p->results || !p->output_bytes) return false;
+    if (!s.at || !s.dense_copy || !s.concat || !s.begun || !p->stores || !p->steps || !p->events || !p->results ||
+        !p->output_bytes)
+        return false;
     find_parts(&s);
     for (int i = 0; i < g->n; i++)
         if (g->values[i].uses && !place_value(&s, i)) return false;

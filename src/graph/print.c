@@ -10,8 +10,8 @@ static void add_node_text(lz_text *t, const lz_value *v, int id) {
 }
 
 static void add_node_dot(lz_text *t, const lz_value *v, int id) {
-    lz_text_add(t, "  n%d [label=\"%s\\n%s %s\"%s];\n", id, lz_op_table[v->op].name, lz_dtype_name(v->dtype), LZ_SHOW(v->dims),
-                v->output ? ", penwidth=2" : "");
+    lz_text_add(t, "  n%d [label=\"%s\\n%s %s\"%s];\n", id, lz_op_table[v->op].name, lz_dtype_name(v->dtype),
+                LZ_SHOW(v->dims), v->output ? ", penwidth=2" : "");
     for (int i = 0; i < v->n_in; i++) lz_text_add(t, "  n%d -> n%d;\n", v->in[i], id);
 }
 
@@ -38,17 +38,19 @@ static void add_expr(lz_text *t, const lz_expr *e) {
         else if (s->op == LZ_OP_CAST)
             lz_text_add(t, " r%d to %s", s->a, lz_dtype_name((lz_dtype)s->b));
         else
-            for (int j = 0; j < lz_op_table[s->op].inputs; j++) lz_text_add(t, " r%d", j == 0 ? s->a : j == 1 ? s->b : s->c);
+            for (int j = 0; j < lz_op_table[s->op].inputs; j++)
+                lz_text_add(t, " r%d", j == 0 ? s->a : j == 1 ? s->b : s->c);
     }
     lz_text_add(t, " }");
 }
 
 static void add_program(lz_text *t, const lz_program *p) {
-    lz_text_add(t, "# %d kernels, arena %lld bytes, outputs %lld bytes, %.3g flop, %.3g bytes moved\n", p->n_steps, (long long)p->arena_bytes,
-                (long long)p->info.output_bytes, p->info.flops, p->info.bytes);
+    lz_text_add(t, "# %d kernels, arena %lld bytes, outputs %lld bytes, %.3g flop, %.3g bytes moved\n", p->n_steps,
+                (long long)p->arena_bytes, (long long)p->info.output_bytes, p->info.flops, p->info.bytes);
     for (int i = 0; i < p->n_steps; i++) {
         const lz_step *s = &p->steps[i];
-        lz_text_add(t, "%3d  %s %s %s -> ", i, s->kernel->name, lz_dtype_name(s->call.out.dtype), LZ_SHOW(s->call.out.dims));
+        lz_text_add(t, "%3d  %s %s %s -> ", i, s->kernel->name, lz_dtype_name(s->call.out.dtype),
+                    LZ_SHOW(s->call.out.dims));
         add_operand(t, p, s->out);
         for (int j = 0; j < s->call.n_in; j++) {
             lz_text_add(t, "%s", j ? ", " : " of ");

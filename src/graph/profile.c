@@ -1,5 +1,6 @@
-/* profile.c: what each kernel took. Records are kept between start and stop; the table sums them by kernel and compares with what
- * this machine was measured to reach: a large matrix product for arithmetic, a large copy for memory. */
+/* profile.c: what each kernel took. Records are kept between start and stop; the table sums them by kernel and
+ * compares with what this machine was measured to reach: a large matrix product for arithmetic, a large copy for
+ * memory. */
 #define LZ_NO_SUGAR
 #include <errno.h>
 #include <stdio.h>
@@ -69,7 +70,7 @@ void lz_profile_record(lz_context *ctx, const lz_step *step, double start, doubl
     LZ_UNLOCK(ctx);
 }
 
-/* ---- what the machine can do ------------------------------------------------------------------------------------------------ */
+/* ---- what the machine can do ------------------------------------------------------------------------------------- */
 
 /* Seconds of the best of three runs. */
 static double best_time(lz_array *(*describe)(lz_array *), lz_array *x, lz_error *err) {
@@ -92,9 +93,11 @@ static lz_array *twice(lz_array *x) { return lz_concat((lz_array *[]){x, x}, 2, 
 static lz_status measure_peaks(lz_context *ctx, lz_error *err) {
     enum { N = 768, COPY = 4 << 20 }; /* 0.9 Gflop; twice 16 MiB read and written */
     lz_scope *scope = lz_scope_begin(ctx, "peaks");
-    lz_array *matrix = lz_contiguous(lz_full(ctx, LZ_DIMS(N, N), LZ_F32, 0.5)), *block = lz_contiguous(lz_full(ctx, LZ_DIMS(COPY), LZ_F32, 1));
+    lz_array *matrix = lz_contiguous(lz_full(ctx, LZ_DIMS(N, N), LZ_F32, 0.5)),
+             *block = lz_contiguous(lz_full(ctx, LZ_DIMS(COPY), LZ_F32, 1));
     lz_status status = lz_eval_all((lz_array *[]){matrix, block}, 2, err);
-    double product = status ? 0 : best_time(square_product, matrix, err), copy = status ? 0 : best_time(twice, block, err);
+    double product = status ? 0 : best_time(square_product, matrix, err),
+           copy = status ? 0 : best_time(twice, block, err);
     if (!status && product > 0 && copy > 0) {
         ctx->profile->peak_flops = 2.0 * N * N * N / product;
         ctx->profile->peak_bytes = 4.0 * COPY * sizeof(float) / copy;
@@ -104,7 +107,7 @@ static lz_status measure_peaks(lz_context *ctx, lz_error *err) {
     return status;
 }
 
-/* ---- showing it ---------------------------------------------------------------------------------------------------------------- */
+/* ---- showing it -------------------------------------------------------------------------------------------------- */
 
 typedef struct row {
     const char *kernel;
@@ -150,14 +153,16 @@ char *lz_profile_table(lz_context *ctx, lz_error *err) {
     double total = 0;
     for (int i = 0; i < n; i++) total += rows[i].seconds;
     lz_text t = {.ctx = ctx};
-    lz_text_add(&t, "%s; measured peak %.1f GFLOP/s, %.1f GB/s\n", ctx->device_name, p->peak_flops / 1e9, p->peak_bytes / 1e9);
-    lz_text_add(&t, "%-20s %8s %12s %6s %12s %12s %6s %6s\n", "kernel", "calls", "ms", "time", "GFLOP/s", "GB/s", "flops", "bytes");
+    lz_text_add(&t, "%s; measured peak %.1f GFLOP/s, %.1f GB/s\n", ctx->device_name, p->peak_flops / 1e9,
+                p->peak_bytes / 1e9);
+    lz_text_add(&t, "%-20s %8s %12s %6s %12s %12s %6s %6s\n", "kernel", "calls", "ms", "time", "GFLOP/s", "GB/s",
+                "flops", "bytes");
     for (int i = 0; i < n; i++) {
         const row *r = &rows[i];
         double s = r->seconds > 0 ? r->seconds : 1e-9;
-        lz_text_add(&t, "%-20s %8lld %12.3f %5.1f%% %12.2f %12.2f %5.1f%% %5.1f%%\n", r->kernel, (long long)r->calls, r->seconds * 1e3,
-                    100 * r->seconds / (total > 0 ? total : 1), r->flops / s / 1e9, r->bytes / s / 1e9, 100 * r->flops / s / p->peak_flops,
-                    100 * r->bytes / s / p->peak_bytes);
+        lz_text_add(&t, "%-20s %8lld %12.3f %5.1f%% %12.2f %12.2f %5.1f%% %5.1f%%\n", r->kernel, (long long)r->calls,
+                    r->seconds * 1e3, 100 * r->seconds / (total > 0 ? total : 1), r->flops / s / 1e9,
+                    r->bytes / s / 1e9, 100 * r->flops / s / p->peak_flops, 100 * r->bytes / s / p->peak_bytes);
     }
     lz_text_add(&t, "%-20s %8lld %12.3f\n", "total", (long long)p->n, total * 1e3);
     if (p->lost) lz_text_add(&t, "%lld launches were not recorded: out of memory\n", (long long)p->lost);
@@ -177,14 +182,17 @@ static void write_json_text(FILE *f, const char *text) {
 lz_status lz_profile_trace(lz_context *ctx, const char *path, lz_error *err) {
     lz_profile_stop(ctx);
     lz_profile *p = ctx->profile;
-    if (!p->started) return lz_fail(err, LZ_BAD_ARGUMENT, "profile_trace: nothing was profiled: call lz_profile_start first");
+    if (!p->started)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "profile_trace: nothing was profiled: call lz_profile_start first");
     FILE *f = fopen(path, "w");
     if (!f) return lz_fail(err, LZ_IO, "profile_trace: cannot write %s: %s", path, strerror(errno));
     fprintf(f, "{\"traceEvents\":[");
     for (int64_t i = 0; i < p->n; i++) {
         const record *r = &p->records[i];
-        fprintf(f, "%s\n{\"ph\":\"X\",\"pid\":1,\"tid\":1,\"name\":\"%s\",\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"flops\":%.0f,\"bytes\":%.0f,\"at\":", i ? "," : "",
-                r->kernel, (r->start - p->origin) * 1e6, (r->end - r->start) * 1e6, r->flops, r->bytes);
+        fprintf(f,
+                "%s\n{\"ph\":\"X\",\"pid\":1,\"tid\":1,\"name\":\"%s\",\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"flops\":%."
+                "0f,\"bytes\":%.0f,\"at\":",
+                i ? "," : "", r->kernel, (r->start - p->origin) * 1e6, (r->end - r->start) * 1e6, r->flops, r->bytes);
         write_json_text(f, r->file ? r->file : "");
         fprintf(f, ",\"line\":%d}}", r->line);
     }

@@ -1,5 +1,5 @@
-/* program.c: a program is a flat list of launches. Running it sets the pointers and calls the kernels in order; it allocates
- * nothing and builds nothing. */
+/* program.c: a program is a flat list of launches. Running it sets the pointers and calls the kernels in order; it
+ * allocates nothing and builds nothing. */
 #include <time.h>
 
 #include "graph/graph.h"
@@ -59,8 +59,8 @@ static void bind_operands(lz_program *p, lz_step *step, lz_error *err) {
     step->call.err = err;
 }
 
-lz_status lz_program_run(lz_program *p, lz_array *const *arguments, lz_buffer *arena, lz_buffer *const *outputs, const lz_watch *watch,
-                         lz_error *err) {
+lz_status lz_program_run(lz_program *p, lz_array *const *arguments, lz_buffer *arena, lz_buffer *const *outputs,
+                         const lz_watch *watch, lz_error *err) {
     lz_error local = {.status = LZ_OK};
     for (int i = 0; i < p->n_events; i++)
         if (lz_event_wait(p->ctx, p->events[i], err)) return err ? err->status : LZ_BAD_ARGUMENT;

@@ -1,5 +1,5 @@
-/* stream.c: evaluating in the background. Planning and allocating happen at once, so their errors are told at once; the arrays
- * then have a buffer and an event. A stream is a thread with a queue. */
+/* stream.c: evaluating in the background. Planning and allocating happen at once, so their errors are told at once;
+ * the arrays then have a buffer and an event. A stream is a thread with a queue. */
 #include "graph/eval.h"
 
 struct lz_stream {
@@ -59,7 +59,8 @@ lz_status lz_async_eval(lz_stream *s, lz_array *const *arrays, int n, lz_error *
     lz_error local = {.status = LZ_OK};
     lz_status status = lz_check_all(arrays, n, err);
     if (status || n == 0) return status;
-    if (arrays[0]->ctx != s->ctx) return lz_fail(err, LZ_BAD_ARGUMENT, "async_eval: the arrays belong to another context than the stream");
+    if (arrays[0]->ctx != s->ctx)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "async_eval: the arrays belong to another context than the stream");
     LZ_LOCK(s->ctx);
     lz_event *event = lz_host_alloc(s->ctx, sizeof *event);
     lz_job *job = event ? lz_job_new(s->ctx, arrays, n, &local) : NULL;

@@ -130,14 +130,16 @@ lz_status lz_writer_open(lz_writer *w, lz_context *ctx, const char *path, lz_err
     struct stat s;
     if (stat(path, &s) == 0 && S_ISDIR(s.st_mode))
         return lz_fail(err, LZ_IO, "%s: is a folder, not a file", LZ_SHOW_TEXT(path));
+    if (stat(path, &s) == 0 && !S_ISREG(s.st_mode)) /* the new file would take the place of a device */
+        return lz_fail(err, LZ_IO, "%s: is a device or pipe; name a file", LZ_SHOW_TEXT(path));
 
     /* Beside the file, because rename works only within a file system; with the permissions any new file would have. */
-    static _Atomic unsigned counter;
+    unsigned counter = 0;
     size_t n = strlen(path) + 48;
     char *temporary = lz_host_alloc(ctx, n);
     if (!temporary) return lz_out_of_memory(err, (int64_t)n);
     do {
-        snprintf(temporary, n, "%s.%ld-%u.part", path, (long)getpid(), atomic_fetch_add(&counter, 1));
+        snprintf(temporary, n, "%s.%ld-%u.part", path, (long)getpid(), counter++);
         RETRY(w->fd, open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     } while (w->fd < 0 && errno == EEXIST);
     if (w->fd < 0) {

@@ -15,8 +15,8 @@ lz_status lz_config_open(lz_config *c, lz_context *ctx, const char *folder, cons
         json_error_t problem;
         c->root = json_loadb(map->data, (size_t)map->bytes, JSON_REJECT_DUPLICATES, &problem);
         if (!json_is_object(c->root))
-            status = lz_fail(err, LZ_BAD_FILE, "%s: this is not a JSON object (line %d: %s)", LZ_SHOW_TEXT(c->path), c->root ? 1 : problem.line,
-                             c->root ? "something else" : problem.text);
+            status = lz_fail(err, LZ_BAD_FILE, "%s: this is not a JSON object (line %d: %s)", LZ_SHOW_TEXT(c->path),
+                             c->root ? 1 : problem.line, c->root ? "something else" : problem.text);
         lz_mapping_release(map);
     }
     if (status) lz_config_close(c);
@@ -83,6 +83,7 @@ int lz_config_ints(lz_config *c, const char *key, int64_t *to, int most, int64_t
         fine = json_is_integer(x) && to[i] >= low && to[i] <= high;
     }
     if (fine) return (int)n;
-    lz_config_refuse(c, "'%s' must be a list of 1 to %d whole numbers from %lld to %lld", key, most, (long long)low, (long long)high);
+    lz_config_refuse(c, "'%s' must be a list of 1 to %d whole numbers from %lld to %lld", key, most, (long long)low,
+                     (long long)high);
     return 0;
 }

@@ -1,5 +1,5 @@
-/* config.h: reading the JSON files of a model folder. A value that is missing, of the wrong kind or out of range is remembered as
- * the first error; callers read all they need and then look once. */
+/* config.h: reading the JSON files of a model folder. A value that is missing, of the wrong kind or out of range is
+ * remembered as the first error; callers read all they need and then look once. */
 #ifndef LZ_CONFIG_H
 #define LZ_CONFIG_H
 
@@ -19,11 +19,13 @@ typedef struct lz_config {
 lz_status lz_config_open(lz_config *c, lz_context *ctx, const char *folder, const char *file, lz_error *err);
 void lz_config_close(lz_config *c);
 
-int64_t lz_config_int(lz_config *c, const char *key, int64_t otherwise, int64_t low, int64_t high); /* null: otherwise */
+int64_t lz_config_int(lz_config *c, const char *key, int64_t otherwise, int64_t low,
+                      int64_t high); /* null: otherwise */
 double lz_config_real(lz_config *c, const char *key, double otherwise);
 bool lz_config_bool(lz_config *c, const char *key, bool otherwise);
 const char *lz_config_text(lz_config *c, const char *key); /* NULL: not there */
-int lz_config_ints(lz_config *c, const char *key, int64_t *to, int most, int64_t low, int64_t high); /* how many; 0: not there */
+int lz_config_ints(lz_config *c, const char *key, int64_t *to, int most, int64_t low,
+                   int64_t high); /* how many; 0: not there */
 
 /* Says that a key does not fit; the sentence goes on after "<path>: ". */
 void lz_config_refuse(lz_config *c, const char *format, ...) __attribute__((format(printf, 2, 3)));

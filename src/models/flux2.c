@@ -81,7 +81,7 @@ static const lz_weight single_rows[] = {
     {"attn.to_out.weight", offsetof(single_block, out), {D, DM}},
 };
 
-/* ---- opening -------------------------------------------------------------------------------------------------------------- */
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 static lz_status read_config(lz_flux2 *m, const char *folder, int64_t sizes[SIZES], lz_error *err) {
     lz_config c;
@@ -100,16 +100,20 @@ static lz_status read_config(lz_flux2 *m, const char *folder, int64_t sizes[SIZE
     m->eps = lz_config_real(&c, "eps", 1e-6);
     int64_t sum = 0, axes = lz_config_ints(&c, "axes_dims_rope", m->rope_axes, MAX_AXES, 2, 512);
     for (int i = 0; i < axes; i++) sum += m->rope_axes[i];
-    if (axes != MAX_AXES || sum != m->head_size) lz_config_refuse(&c, "'axes_dims_rope' must be four numbers that add up to the head size");
+    if (axes != MAX_AXES || sum != m->head_size)
+        lz_config_refuse(&c, "'axes_dims_rope' must be four numbers that add up to the head size");
     for (int i = 0; i < axes; i++)
         if (m->rope_axes[i] % 2) lz_config_refuse(&c, "'axes_dims_rope' must be even numbers");
     if (m->time_channels % 2) lz_config_refuse(&c, "'timestep_guidance_channels' must be even");
-    if (lz_config_bool(&c, "guidance_embeds", false)) lz_config_refuse(&c, "models with embedded guidance (FLUX.2-dev) are not supported");
+    if (lz_config_bool(&c, "guidance_embeds", false))
+        lz_config_refuse(&c, "models with embedded guidance (FLUX.2-dev) are not supported");
     if (lz_config_int(&c, "patch_size", 1, 1, 64) != 1) lz_config_refuse(&c, "'patch_size' must be 1");
-    if (lz_config_int(&c, "out_channels", m->channels, 1, 65536) != m->channels) lz_config_refuse(&c, "'out_channels' must be 'in_channels'");
-    const int64_t all[SIZES] = {[D] = m->width,           [D2] = 2 * m->width,       [D3] = 3 * m->width,   [D6] = 6 * m->width,
-                                [M] = m->mlp,             [M2] = 2 * m->mlp,         [DM] = m->width + m->mlp, [IN1] = 3 * m->width + 2 * m->mlp,
-                                [C] = m->channels,        [E] = m->text_width,       [TIME] = m->time_channels, [HEAD] = m->head_size};
+    if (lz_config_int(&c, "out_channels", m->channels, 1, 65536) != m->channels)
+        lz_config_refuse(&c, "'out_channels' must be 'in_channels'");
+    const int64_t all[SIZES] = {
+        [D] = m->width,    [D2] = 2 * m->width, [D3] = 3 * m->width,       [D6] = 6 * m->width,
+        [M] = m->mlp,      [M2] = 2 * m->mlp,   [DM] = m->width + m->mlp,  [IN1] = 3 * m->width + 2 * m->mlp,
+        [C] = m->channels, [E] = m->text_width, [TIME] = m->time_channels, [HEAD] = m->head_size};
     for (int i = 0; i < SIZES; i++) sizes[i] = all[i];
     if (c.err.status && err) *err = c.err;
     status = c.err.status;
@@ -130,7 +134,8 @@ lz_flux2 *lz_flux2_open(lz_context *ctx, const char *folder, lz_error *err) {
     if (!status) {
         m->doubles = lz_host_alloc(ctx, (size_t)m->n_double * sizeof *m->doubles + 1);
         m->singles = lz_host_alloc(ctx, (size_t)m->n_single * sizeof *m->singles + 1);
-        status = m->doubles && m->singles ? lz_loader_open(&l, ctx, folder, sizes, err) : lz_out_of_memory(err, m->n_double + m->n_single);
+        status = m->doubles && m->singles ? lz_loader_open(&l, ctx, folder, sizes, err)
+                                          : lz_out_of_memory(err, m->n_double + m->n_single);
     }
     if (!status) {
         char prefix[64];
@@ -163,17 +168,19 @@ void lz_flux2_close(lz_flux2 *m) {
 int64_t lz_flux2_channels(const lz_flux2 *m) { return m->channels; }
 int64_t lz_flux2_text_width(const lz_flux2 *m) { return m->text_width; }
 
-/* ---- once per schedule, size, prompt ---------------------------------------------------------------------------------------- */
+/* ---- once per schedule, size, prompt ----------------------------------------------------------------------------- */
 
 lz_flux2_time lz_flux2_modulation(const lz_flux2 *m, lz_array *sigmas) {
     lz_scope *scope = lz_scope_begin(m->ctx, "modulation");
     int64_t half = m->time_channels / 2;
     lz_array *tau = lz_reshape(lz_mul(sigmas, 1000.0), LZ_DIMS(-1, 1));
-    /* Angles reach 1000, where the last bit of a frequency is 6e-5 of a turn: frequencies are rounded as torch rounds them. */
+    /* Angles reach 1000, where the last bit of a frequency is 6e-5 of a turn: frequencies are rounded as torch
+     * rounds them. */
     lz_array *exponent = lz_mul(lz_arange(m->ctx, 0, (double)half, 1, LZ_F32), -log(10000) / (double)half);
     lz_array *omega = lz_cast(lz_exp(lz_cast(exponent, LZ_F64)), LZ_F32);
-    lz_array *angle = lz_mul(tau, omega);                                                  /* [n, half] */
-    lz_array *wave = lz_concat((lz_array *[]){lz_cos(angle), lz_sin(angle)}, 2, 1);        /* [n, time_channels], cosines first */
+    lz_array *angle = lz_mul(tau, omega); /* [n, half] */
+    lz_array *wave = lz_concat((lz_array *[]){lz_cos(angle), lz_sin(angle)}, 2,
+                               1); /* [n, time_channels], cosines first */
     lz_array *c = lz_linear(lz_silu(lz_linear(wave, m->time_in, NULL)), m->time_out, NULL); /* [n, D] */
     lz_array *s = lz_silu(c);
     lz_flux2_time time = {
@@ -191,7 +198,8 @@ lz_flux2_time lz_flux2_modulation(const lz_flux2 *m, lz_array *sigmas) {
 }
 
 /* Each axis of the place turns its own share of the head's pairs. */
-void lz_flux2_rope(const lz_flux2 *m, const lz_flux2_place *places, int64_t n, lz_array **cos_table, lz_array **sin_table) {
+void lz_flux2_rope(const lz_flux2 *m, const lz_flux2_place *places, int64_t n, lz_array **cos_table,
+                   lz_array **sin_table) {
     int64_t half = m->head_size / 2;
     float *table = lz_host_alloc(m->ctx, (size_t)(2 * n * half) * sizeof *table + 1);
     if (!table) {
@@ -213,12 +221,16 @@ void lz_flux2_rope(const lz_flux2 *m, const lz_flux2_place *places, int64_t n, l
     lz_host_free(m->ctx, table);
 }
 
-lz_array *lz_flux2_context(const lz_flux2 *m, lz_array *features) { return lz_linear(features, m->context_embed, NULL); }
+lz_array *lz_flux2_context(const lz_flux2 *m, lz_array *features) {
+    return lz_linear(features, m->context_embed, NULL);
+}
 
-/* ---- the forward pass ---------------------------------------------------------------------------------------------------------- */
+/* ---- the forward pass -------------------------------------------------------------------------------------------- */
 
 /* The i-th of the vectors in a row of modulation, [1, D]. */
-static lz_array *vector(const lz_flux2 *m, lz_array *row, int i) { return lz_slice(row, 1, i * m->width, (i + 1) * m->width, 1); }
+static lz_array *vector(const lz_flux2 *m, lz_array *row, int i) {
+    return lz_slice(row, 1, i * m->width, (i + 1) * m->width, 1);
+}
 
 typedef struct modulation {
     lz_array *shift, *scale, *gate;
@@ -228,10 +240,14 @@ static modulation modulation_at(const lz_flux2 *m, lz_array *row, int i) {
     return (modulation){vector(m, row, 3 * i), vector(m, row, 3 * i + 1), vector(m, row, 3 * i + 2)};
 }
 
-static lz_array *modulate(const lz_flux2 *m, lz_array *x, modulation mod) { return lz_modulated_norm(x, mod.scale, mod.shift, m->eps); }
+static lz_array *modulate(const lz_flux2 *m, lz_array *x, modulation mod) {
+    return lz_modulated_norm(x, mod.scale, mod.shift, m->eps);
+}
 
 /* [n, D] -> [1, n, H, d] */
-static lz_array *split_heads(const lz_flux2 *m, lz_array *x) { return lz_reshape(x, LZ_DIMS(1, -1, m->heads, m->head_size)); }
+static lz_array *split_heads(const lz_flux2 *m, lz_array *x) {
+    return lz_reshape(x, LZ_DIMS(1, -1, m->heads, m->head_size));
+}
 
 /* Normed, rotated: [n, D] -> [1, H, n, d]. The tables are rows of the whole ones. */
 static lz_array *turn(const lz_flux2 *m, lz_array *x, lz_array *norm, lz_array *cos, lz_array *sin) {
@@ -261,10 +277,13 @@ static lz_array *finish_stream(const lz_flux2 *m, const stream *p, lz_array *x, 
 }
 
 /* x [L, D] and y [T, D] see each other in one attention, text first. */
-static void run_double(const lz_flux2 *m, const double_block *p, lz_array **x, lz_array **y, lz_flux2_time time, lz_array *cos, lz_array *sin) {
+static void run_double(const lz_flux2 *m, const double_block *p, lz_array **x, lz_array **y, lz_flux2_time time,
+                       lz_array *cos, lz_array *sin) {
     int64_t t = lz_shape(*y).at[0], s = lz_shape(cos).at[0];
-    lz_array *table[4] = {lz_slice(cos, 0, 0, t, 1), lz_slice(sin, 0, 0, t, 1), lz_slice(cos, 0, t, s, 1), lz_slice(sin, 0, t, s, 1)};
-    lz_array *xn = modulate(m, *x, modulation_at(m, time.image, 0)), *yn = modulate(m, *y, modulation_at(m, time.text, 0));
+    lz_array *table[4] = {lz_slice(cos, 0, 0, t, 1), lz_slice(sin, 0, 0, t, 1), lz_slice(cos, 0, t, s, 1),
+                          lz_slice(sin, 0, t, s, 1)};
+    lz_array *xn = modulate(m, *x, modulation_at(m, time.image, 0)),
+             *yn = modulate(m, *y, modulation_at(m, time.text, 0));
     lz_array *q[2] = {turn(m, lz_linear(yn, p->text.q, NULL), p->text.q_norm, table[0], table[1]),
                       turn(m, lz_linear(xn, p->image.q, NULL), p->image.q_norm, table[2], table[3])};
     lz_array *k[2] = {turn(m, lz_linear(yn, p->text.k, NULL), p->text.k_norm, table[0], table[1]),
@@ -277,7 +296,8 @@ static void run_double(const lz_flux2 *m, const double_block *p, lz_array **x, l
 }
 
 /* Attention and feed-forward side by side, from one projection into one: z [S, D] */
-static lz_array *run_single(const lz_flux2 *m, const single_block *p, lz_array *z, lz_flux2_time time, lz_array *cos, lz_array *sin) {
+static lz_array *run_single(const lz_flux2 *m, const single_block *p, lz_array *z, lz_flux2_time time, lz_array *cos,
+                            lz_array *sin) {
     modulation mod = modulation_at(m, time.single, 0);
     lz_array *h = lz_linear(modulate(m, z, mod), p->in, NULL); /* [S, 3D + 2M] */
     lz_array *q = turn(m, vector(m, h, 0), p->q_norm, cos, sin), *k = turn(m, vector(m, h, 1), p->k_norm, cos, sin);
@@ -286,7 +306,8 @@ static lz_array *run_single(const lz_flux2 *m, const single_block *p, lz_array *
     return lz_add(z, lz_mul(lz_linear(lz_concat(both, 2, 1), p->out, NULL), mod.gate));
 }
 
-lz_array *lz_flux2_velocity(const lz_flux2 *m, lz_array *x, lz_array *context, lz_flux2_time time, lz_array *cos, lz_array *sin, int64_t rows) {
+lz_array *lz_flux2_velocity(const lz_flux2 *m, lz_array *x, lz_array *context, lz_flux2_time time, lz_array *cos,
+                            lz_array *sin, int64_t rows) {
     lz_scope *scope = lz_scope_begin(m->ctx, "flux2");
     int64_t t = lz_shape(context).at[0];
     lz_array *y = context;

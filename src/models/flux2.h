@@ -21,12 +21,15 @@ lz_flux2_time lz_flux2_modulation(const lz_flux2 *m, lz_array *sigmas); /* [n] f
 typedef struct lz_flux2_place {
     int64_t image, row, column, text;
 } lz_flux2_place;
-void lz_flux2_rope(const lz_flux2 *m, const lz_flux2_place *places, int64_t n, lz_array **cos, lz_array **sin); /* [n, d/2] */
+void lz_flux2_rope(const lz_flux2 *m, const lz_flux2_place *places, int64_t n, lz_array **cos,
+                   lz_array **sin); /* [n, d/2] */
 
 /* What depends on the prompt alone: [t, text width] -> [t, D] */
 lz_array *lz_flux2_context(const lz_flux2 *m, lz_array *features);
 
-/* x [l, channels], context [t, D], cos and sin [t + l, d/2], text before image -> velocity [rows, channels] of the first rows of x */
-lz_array *lz_flux2_velocity(const lz_flux2 *m, lz_array *x, lz_array *context, lz_flux2_time time, lz_array *cos, lz_array *sin, int64_t rows);
+/* x [l, channels], context [t, D], cos and sin [t + l, d/2], text before image -> velocity [rows, channels] of the
+ * first rows of x */
+lz_array *lz_flux2_velocity(const lz_flux2 *m, lz_array *x, lz_array *context, lz_flux2_time time, lz_array *cos,
+                            lz_array *sin, int64_t rows);
 
 #endif

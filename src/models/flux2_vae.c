@@ -58,11 +58,13 @@ struct lz_flux2_vae {
     lz_array *mean, *var; /* [4 latent] */
 };
 
-/* ---- opening ------------------------------------------------------------------------------------------------------------------ */
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 static const lz_weight norm_rows[] = {{"weight", offsetof(norm, weight), {OUT}}, {"bias", offsetof(norm, bias), {OUT}}};
-static const lz_weight conv3_rows[] = {{"weight", offsetof(conv, weight), {OUT, IN, THREE, THREE}}, {"bias", offsetof(conv, bias), {OUT}}};
-static const lz_weight conv1_rows[] = {{"weight", offsetof(conv, weight), {OUT, IN, ONE, ONE}}, {"bias", offsetof(conv, bias), {OUT}}};
+static const lz_weight conv3_rows[] = {{"weight", offsetof(conv, weight), {OUT, IN, THREE, THREE}},
+                                       {"bias", offsetof(conv, bias), {OUT}}};
+static const lz_weight conv1_rows[] = {{"weight", offsetof(conv, weight), {OUT, IN, ONE, ONE}},
+                                       {"bias", offsetof(conv, bias), {OUT}}};
 static const lz_weight attention_rows[] = {
     {"to_q.weight", offsetof(middle, q), {OUT, IN}},       {"to_q.bias", offsetof(middle, q_bias), {OUT}},
     {"to_k.weight", offsetof(middle, k), {OUT, IN}},       {"to_k.bias", offsetof(middle, k_bias), {OUT}},
@@ -80,7 +82,8 @@ typedef struct visitor {
     int64_t *sizes;
 } visitor;
 
-static void visit(visitor *v, const char *prefix, const char *name, const lz_weight *rows, int n, void *into, int64_t in, int64_t out) {
+static void visit(visitor *v, const char *prefix, const char *name, const lz_weight *rows, int n, void *into,
+                  int64_t in, int64_t out) {
     char whole[160];
     snprintf(whole, sizeof whole, "%s%s", prefix, name);
     if (!v->loader) {
@@ -112,7 +115,8 @@ static void visit_middle(visitor *v, const char *side, middle *m, int64_t width)
 }
 
 /* block: "down_blocks" or "up_blocks"; first: channels that come in; sampler: what follows the resnets */
-static void visit_levels(visitor *v, const char *side, const char *block, const char *sampler, coder *c, int levels, int64_t first) {
+static void visit_levels(visitor *v, const char *side, const char *block, const char *sampler, coder *c, int levels,
+                         int64_t first) {
     char prefix[96];
     int64_t in = first;
     for (int i = 0; i < levels; i++) {
@@ -160,10 +164,12 @@ static lz_status read_config(lz_flux2_vae *m, const char *folder, lz_error *err)
     m->groups = (int)lz_config_int(&c, "norm_num_groups", 32, 1, 4096);
     m->bn_eps = lz_config_real(&c, "batch_norm_eps", 1e-4);
     for (int i = 0; i < m->levels; i++)
-        if (m->encoder.width[i] % m->groups || m->decoder.width[i] % m->groups) lz_config_refuse(&c, "channels must part in %d groups", m->groups);
+        if (m->encoder.width[i] % m->groups || m->decoder.width[i] % m->groups)
+            lz_config_refuse(&c, "channels must part in %d groups", m->groups);
     lz_config_ints(&c, "patch_size", patch, 2, 1, 64);
     if (patch[0] != 2 || patch[1] != 2) lz_config_refuse(&c, "'patch_size' must be [2, 2]");
-    if (!lz_config_bool(&c, "mid_block_add_attention", true) || !lz_config_bool(&c, "use_quant_conv", true) || !lz_config_bool(&c, "use_post_quant_conv", true))
+    if (!lz_config_bool(&c, "mid_block_add_attention", true) || !lz_config_bool(&c, "use_quant_conv", true) ||
+        !lz_config_bool(&c, "use_post_quant_conv", true))
         lz_config_refuse(&c, "autoencoders without attention or quantising convolutions are not supported");
     if (c.err.status && err) *err = c.err;
     status = c.err.status;
@@ -201,7 +207,7 @@ void lz_flux2_vae_close(lz_flux2_vae *m) {
 int64_t lz_flux2_vae_channels(const lz_flux2_vae *m) { return 4 * m->latent; }
 int64_t lz_flux2_vae_pixels(const lz_flux2_vae *m) { return (int64_t)2 << (m->levels - 1); }
 
-/* ---- parts ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- parts ------------------------------------------------------------------------------------------------------- */
 
 static lz_array *channels_last(lz_array *weight) { return lz_permute(weight, LZ_DIMS(0, 2, 3, 1)); }
 
@@ -210,7 +216,9 @@ static lz_array *conv3(lz_array *x, conv c) {
 }
 static lz_array *conv1(lz_array *x, conv c) { return lz_conv2d(x, channels_last(c.weight), c.bias); }
 
-static lz_array *group_norm(const lz_flux2_vae *m, lz_array *x, norm n) { return lz_group_norm(x, m->groups, n.weight, n.bias, 1e-6); }
+static lz_array *group_norm(const lz_flux2_vae *m, lz_array *x, norm n) {
+    return lz_group_norm(x, m->groups, n.weight, n.bias, 1e-6);
+}
 
 static lz_array *run_resnet(const lz_flux2_vae *m, const resnet *r, lz_array *x) {
     lz_array *h = conv3(lz_silu(group_norm(m, x, r->norm1)), r->conv1);
@@ -222,7 +230,8 @@ static lz_array *run_resnet(const lz_flux2_vae *m, const resnet *r, lz_array *x)
 static lz_array *run_attention(const lz_flux2_vae *m, const middle *p, lz_array *x) {
     lz_dims d = lz_shape(x); /* [1, h, w, c] */
     lz_array *rows = lz_reshape(group_norm(m, x, p->norm), LZ_DIMS(1, 1, d.at[1] * d.at[2], d.at[3]));
-    lz_array *q = lz_linear(rows, p->q, p->q_bias), *k = lz_linear(rows, p->k, p->k_bias), *v = lz_linear(rows, p->v, p->v_bias);
+    lz_array *q = lz_linear(rows, p->q, p->q_bias), *k = lz_linear(rows, p->k, p->k_bias),
+             *v = lz_linear(rows, p->v, p->v_bias);
     return lz_add(x, lz_reshape(lz_linear(lz_sdpa(q, k, v), p->out, p->out_bias), d));
 }
 
@@ -230,7 +239,7 @@ static lz_array *run_middle(const lz_flux2_vae *m, const middle *p, lz_array *x)
     return run_resnet(m, &p->behind, run_attention(m, p, run_resnet(m, &p->before, x)));
 }
 
-/* ---- tokens ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- tokens ------------------------------------------------------------------------------------------------------ */
 
 lz_array *lz_flux2_unpatch(lz_array *tokens, int64_t h, int64_t w) {
     int64_t c = lz_shape(tokens).at[1] / 4;
@@ -246,7 +255,7 @@ lz_array *lz_flux2_patch(lz_array *latents) {
 
 static lz_array *spread(const lz_flux2_vae *m) { return lz_sqrt(lz_add(lz_cast(m->var, LZ_F32), m->bn_eps)); }
 
-/* ---- both ways -------------------------------------------------------------------------------------------------------------------- */
+/* ---- both ways --------------------------------------------------------------------------------------------------- */
 
 lz_array *lz_flux2_vae_encode(const lz_flux2_vae *m, lz_array *picture) {
     lz_scope *scope = lz_scope_begin(m->ctx, "encode");
@@ -256,7 +265,8 @@ lz_array *lz_flux2_vae_encode(const lz_flux2_vae *m, lz_array *picture) {
         const level *p = &m->encoder.levels[i];
         for (int j = 0; j < m->encoder.resnets; j++) x = run_resnet(m, &p->resnets[j], x);
         /* Halving pads on the right and below only, so that pixel 0 stays the middle of the first window. */
-        if (p->resize.weight) x = lz_conv2d(x, channels_last(p->resize.weight), p->resize.bias, .stride = 2, .bottom = 1, .right = 1);
+        if (p->resize.weight)
+            x = lz_conv2d(x, channels_last(p->resize.weight), p->resize.bias, .stride = 2, .bottom = 1, .right = 1);
     }
     x = run_middle(m, &m->encoder.middle, x);
     x = conv1(conv3(lz_silu(group_norm(m, x, m->encoder.norm_out)), m->encoder.out), m->quant);

@@ -1,5 +1,5 @@
-/* flux2_vae.h: the autoencoder of FLUX.2: pictures in -1..1, [h, w, 3], to latent tokens and back. The statistics that make tokens
- * of unit spread belong to it. */
+/* flux2_vae.h: the autoencoder of FLUX.2: pictures in -1..1, [h, w, 3], to latent tokens and back. The statistics
+ * that make tokens of unit spread belong to it. */
 #ifndef LZ_FLUX2_VAE_H
 #define LZ_FLUX2_VAE_H
 
@@ -12,8 +12,9 @@ void lz_flux2_vae_close(lz_flux2_vae *m);
 int64_t lz_flux2_vae_channels(const lz_flux2_vae *m); /* of a token */
 int64_t lz_flux2_vae_pixels(const lz_flux2_vae *m);   /* of a token, in each direction */
 
-lz_array *lz_flux2_vae_encode(const lz_flux2_vae *m, lz_array *picture);                       /* [h, w, 3] -> [tokens, channels] */
-lz_array *lz_flux2_vae_decode(const lz_flux2_vae *m, lz_array *tokens, int64_t h, int64_t w);  /* h, w in tokens -> [16 h, 16 w, 3] */
+lz_array *lz_flux2_vae_encode(const lz_flux2_vae *m, lz_array *picture); /* [h, w, 3] -> [tokens, channels] */
+lz_array *lz_flux2_vae_decode(const lz_flux2_vae *m, lz_array *tokens, int64_t h,
+                              int64_t w); /* h, w in tokens -> [16 h, 16 w, 3] */
 
 /* Tokens [h w, 4c] to pixels of latents [1, 2h, 2w, c] and back: token channel = c 4 + row parity 2 + column parity. */
 lz_array *lz_flux2_unpatch(lz_array *tokens, int64_t h, int64_t w);

@@ -31,9 +31,11 @@ static void take_one(lz_loader *l, const char *prefix, const lz_weight *row, voi
     lz_dims want = LZ_NONE;
     for (; want.n < 4 && row->dims[want.n]; want.n++) want.at[want.n] = l->sizes[row->dims[want.n]];
     if (!lz_check(a, &l->err) && !lz_dims_equal(a->dims, want))
-        lz_fail(&l->err, LZ_BAD_FILE, "%s: tensor '%s' is %s, but the configuration asks for %s", LZ_SHOW_TEXT(l->folder), name, LZ_SHOW(a->dims), LZ_SHOW(want));
+        lz_fail(&l->err, LZ_BAD_FILE, "%s: tensor '%s' is %s, but the configuration asks for %s",
+                LZ_SHOW_TEXT(l->folder), name, LZ_SHOW(a->dims), LZ_SHOW(want));
     if (!l->err.status && !lz_is_float(a->dtype))
-        lz_fail(&l->err, LZ_BAD_FILE, "%s: tensor '%s' is %s, and weights must be a float type", LZ_SHOW_TEXT(l->folder), name, lz_dtype_name(a->dtype));
+        lz_fail(&l->err, LZ_BAD_FILE, "%s: tensor '%s' is %s, and weights must be a float type",
+                LZ_SHOW_TEXT(l->folder), name, lz_dtype_name(a->dtype));
     if (!l->err.status) {
         *(lz_array **)((char *)into + row->field) = lz_retain(a);
         mark_seen(l, name);
@@ -53,7 +55,8 @@ void lz_loader_skip(lz_loader *l, const char *prefix) {
 lz_status lz_loader_close(lz_loader *l, lz_error *err) {
     for (int64_t i = 0, n = lz_weights_count(l->weights); i < n && !l->err.status; i++)
         if (!l->seen[i])
-            lz_fail(&l->err, LZ_BAD_FILE, "%s: tensor '%s' has no place in this model: is it of another kind, or its configuration wrong?",
+            lz_fail(&l->err, LZ_BAD_FILE,
+                    "%s: tensor '%s' has no place in this model: is it of another kind, or its configuration wrong?",
                     LZ_SHOW_TEXT(l->folder), LZ_SHOW_TEXT(lz_weights_name(l->weights, i)));
     lz_host_free(l->ctx, l->seen);
     lz_weights_close(l->weights);

@@ -62,11 +62,14 @@ static lz_status read_config(lz_qwen3 *m, const char *folder, int64_t sizes[SIZE
         m->theta = lz_config_real(&rope, "rope_theta", 1e6);
     }
     int64_t f = lz_config_int(&c, "intermediate_size", LZ_REQUIRED, 1, 1 << 24);
-    if (m->heads % m->groups) lz_config_refuse(&c, "%lld query heads do not share %lld key heads", (long long)m->heads, (long long)m->groups);
+    if (m->heads % m->groups)
+        lz_config_refuse(&c, "%lld query heads do not share %lld key heads", (long long)m->heads, (long long)m->groups);
     if (m->head_size % 2) lz_config_refuse(&c, "a head size of %lld is odd", (long long)m->head_size);
     if (m->taps[m->n_taps - 1] > m->layers)
-        lz_config_refuse(&c, "the picture model reads the state after layer %lld, but there are %lld", (long long)m->taps[m->n_taps - 1], (long long)m->layers);
-    int64_t all[SIZES] = {0, m->vocabulary, m->width, m->heads * m->head_size, m->groups * m->head_size, m->head_size, f};
+        lz_config_refuse(&c, "the picture model reads the state after layer %lld, but there are %lld",
+                         (long long)m->taps[m->n_taps - 1], (long long)m->layers);
+    int64_t all[SIZES] = {0, m->vocabulary, m->width, m->heads * m->head_size, m->groups * m->head_size, m->head_size,
+                          f};
     for (int i = 0; i < SIZES; i++) sizes[i] = all[i];
     if (c.err.status && err) *err = c.err;
     status = c.err.status;
@@ -112,7 +115,8 @@ lz_qwen3 *lz_qwen3_open(lz_context *ctx, const char *folder, const int64_t *taps
 void lz_qwen3_close(lz_qwen3 *m) {
     if (!m) return;
     lz_loader_release(LZ_ROWS(model_rows), m);
-    for (int64_t i = 0; m->layer && i < m->taps[m->n_taps - 1]; i++) lz_loader_release(LZ_ROWS(layer_rows), &m->layer[i]);
+    for (int64_t i = 0; m->layer && i < m->taps[m->n_taps - 1]; i++)
+        lz_loader_release(LZ_ROWS(layer_rows), &m->layer[i]);
     lz_host_free(m->ctx, m->layer);
     lz_host_free(m->ctx, m);
 }
@@ -120,7 +124,7 @@ void lz_qwen3_close(lz_qwen3 *m) {
 int64_t lz_qwen3_width(const lz_qwen3 *m) { return m->width; }
 int64_t lz_qwen3_vocabulary(const lz_qwen3 *m) { return m->vocabulary; }
 
-/* ---- the forward pass ---------------------------------------------------------------------------------------------------- */
+/* ---- the forward pass -------------------------------------------------------------------------------------------- */
 
 /* [t, heads * d] -> [1, heads, t, d] */
 static lz_array *to_heads(lz_array *x, int64_t heads, int64_t head_size) {
@@ -128,7 +132,8 @@ static lz_array *to_heads(lz_array *x, int64_t heads, int64_t head_size) {
     return lz_permute(split, LZ_DIMS(0, 2, 1, 3));
 }
 
-static lz_array *attention(const lz_qwen3 *m, const layer *p, lz_array *x, lz_array *cos, lz_array *sin, lz_array *real) {
+static lz_array *attention(const lz_qwen3 *m, const layer *p, lz_array *x, lz_array *cos, lz_array *sin,
+                           lz_array *real) {
     lz_array *q = lz_reshape(lz_linear(x, p->q, NULL), LZ_DIMS(1, -1, m->heads, m->head_size));
     lz_array *k = lz_reshape(lz_linear(x, p->k, NULL), LZ_DIMS(1, -1, m->groups, m->head_size));
     lz_array *v = to_heads(lz_linear(x, p->v, NULL), m->groups, m->head_size);

@@ -8,8 +8,8 @@
 
 typedef struct lz_qwen3 lz_qwen3;
 
-/* taps: numbers of the hidden states to return, counted as transformers does (0: the embedding, k: after layer k-1), ascending.
- * Layers behind the last tap are not loaded. */
+/* taps: numbers of the hidden states to return, counted as transformers does (0: the embedding, k: after layer k-1),
+ * ascending. Layers behind the last tap are not loaded. */
 lz_qwen3 *lz_qwen3_open(lz_context *ctx, const char *folder, const int64_t *taps, int n_taps, lz_error *err);
 void lz_qwen3_close(lz_qwen3 *m);
 int64_t lz_qwen3_width(const lz_qwen3 *m); /* of one hidden state */

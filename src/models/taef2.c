@@ -3,12 +3,12 @@
 
 #include <stdio.h>
 
-
 typedef enum kind { CONV, HALVE, BLOCK, POOLED, CLAMP, RELU, DOUBLE } kind; /* HALVE: convolution with stride 2 */
 
-static const kind encoder_layers[] = {CONV, BLOCK, HALVE, BLOCK, BLOCK, BLOCK, HALVE, BLOCK, BLOCK, BLOCK, HALVE, POOLED, POOLED, POOLED, CONV};
-static const kind decoder_layers[] = {CLAMP, CONV, RELU, POOLED, POOLED, POOLED, DOUBLE, CONV, BLOCK, BLOCK,
-                                      BLOCK, DOUBLE, CONV, BLOCK, BLOCK, BLOCK, DOUBLE, CONV, BLOCK, CONV};
+static const kind encoder_layers[] = {CONV,  BLOCK, HALVE, BLOCK,  BLOCK,  BLOCK,  HALVE, BLOCK,
+                                      BLOCK, BLOCK, HALVE, POOLED, POOLED, POOLED, CONV};
+static const kind decoder_layers[] = {CLAMP, CONV,   RELU, POOLED, POOLED, POOLED, DOUBLE, CONV, BLOCK, BLOCK,
+                                      BLOCK, DOUBLE, CONV, BLOCK,  BLOCK,  BLOCK,  DOUBLE, CONV, BLOCK, CONV};
 
 struct lz_taef2 {
     lz_context *ctx;
@@ -34,7 +34,8 @@ static lz_array *conv(const lz_taef2 *m, const char *side, int i, const char *pa
     snprintf(bias, sizeof bias, "%sbias", part);
     lz_array *w = lz_permute(needed(m, side, i, weight), LZ_DIMS(0, 2, 3, 1));
     int pad = lz_shape(w).at[1] == 3;
-    return lz_conv2d(x, w, tensor(m, side, i, bias), .stride = stride, .top = pad, .bottom = pad, .left = pad, .right = pad);
+    return lz_conv2d(x, w, tensor(m, side, i, bias), .stride = stride, .top = pad, .bottom = pad, .left = pad,
+                     .right = pad);
 }
 
 static lz_array *relu(lz_array *x) { return lz_maximum(x, 0.0); }

@@ -8,7 +8,8 @@ lz_array *lz_encode_image(lz_model *model, const lz_image *image) {
     lz_image middle = {0};
     int64_t unit = model->family->token_pixels(model->state);
     if (!image || !image->pixels || image->width < unit || image->height < unit)
-        return lz_poison(ctx, LZ_BAD_ARGUMENT, "encode: an image of at least %lld x %lld is needed", (long long)unit, (long long)unit);
+        return lz_poison(ctx, LZ_BAD_ARGUMENT, "encode: an image of at least %lld x %lld is needed", (long long)unit,
+                         (long long)unit);
     if (lz_crop_image(ctx, image, unit, &middle, &err)) return lz_poison(ctx, err.status, "%s", err.text);
     lz_array *tokens = model->family->encode(model->state, lz_picture_array(ctx, &middle));
     lz_array *latents = lz_contiguous(lz_to_planes(tokens, middle.height / unit, middle.width / unit));
@@ -24,7 +25,8 @@ lz_status lz_decode_latents(lz_model *model, lz_array *latents, lz_image *image,
     lz_dims d = lz_shape(latents);
     int64_t channels = model->family->channels(model->state);
     if (d.n != 4 || d.at[0] != 1 || d.at[1] != channels || d.at[2] < 1 || d.at[3] < 1)
-        return lz_fail(err, LZ_BAD_SHAPE, "decode: latents are [1, %lld, h, w], not %s", (long long)channels, LZ_SHOW(d));
+        return lz_fail(err, LZ_BAD_SHAPE, "decode: latents are [1, %lld, h, w], not %s", (long long)channels,
+                       LZ_SHOW(d));
     lz_scope *scope = lz_scope_begin(model->ctx, "decode");
     lz_array *pixels = lz_describe_pixels(model, lz_to_tokens(lz_cast(latents, LZ_F32)), d.at[2], d.at[3]);
     status = lz_eval(pixels, err);

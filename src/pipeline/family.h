@@ -1,5 +1,5 @@
-/* family.h: what the pipeline asks of a family of models. The loop in generate.c is the same for all; a family says how a prompt
- * becomes features, a picture becomes latent tokens and back, and a step becomes a velocity. */
+/* family.h: what the pipeline asks of a family of models. The loop in generate.c is the same for all; a family says
+ * how a prompt becomes features, a picture becomes latent tokens and back, and a step becomes a velocity. */
 #ifndef LZ_FAMILY_H
 #define LZ_FAMILY_H
 
@@ -16,17 +16,17 @@ typedef struct lz_prompt {
 
 /* What a denoising run has before its first step. */
 typedef struct lz_denoiser {
-    void *model;              /* the family's own */
-    lz_array *features[2];    /* [t, e]: of the prompt, and of the negative one (or NULL: no guidance) */
-    lz_array *references;     /* [r, c] tokens, or NULL */
-    int64_t h, w;             /* of the picture, in tokens */
+    void *model;           /* the family's own */
+    lz_array *features[2]; /* [t, e]: of the prompt, and of the negative one (or NULL: no guidance) */
+    lz_array *references;  /* [r, c] tokens, or NULL */
+    int64_t h, w;          /* of the picture, in tokens */
     int64_t reference_sizes[16][2];
     int n_references;
 
     /* Made by prepare(); all evaluated. */
-    lz_array *context[2];            /* per prompt */
-    lz_array *tables[2];             /* per size */
-    lz_array *rows[LZ_MAX_ROWS];     /* per step: [steps, ...]; row i is an input of step i */
+    lz_array *context[2];        /* per prompt */
+    lz_array *tables[2];         /* per size */
+    lz_array *rows[LZ_MAX_ROWS]; /* per step: [steps, ...]; row i is an input of step i */
     int n_rows;
 } lz_denoiser;
 
@@ -45,13 +45,14 @@ typedef struct lz_family {
     double default_guidance;              /* not distilled */
 
     lz_status (*tokens)(const void *model, const char *prompt, lz_prompt *to, lz_error *err);
-    void *(*open_text)(const void *model, lz_error *err); /* the text encoder: opened for the prompt, closed before denoising */
+    void *(*open_text)(const void *model,
+                       lz_error *err); /* the text encoder: opened for the prompt, closed before denoising */
     lz_array *(*features)(const void *text, lz_prompt prompt);
     void (*close_text)(void *text);
-    lz_array *(*encode)(const void *model, lz_array *picture);                       /* [h, w, 3] in -1..1 -> [tokens, c] */
-    lz_array *(*decode)(const void *model, lz_array *tokens, int64_t h, int64_t w);  /* -> [h, w, 3] in -1..1 */
-    void (*sigmas)(int64_t tokens, int steps, float *to);                            /* steps + 1, ending in 0 */
-    void (*prepare)(lz_denoiser *d, lz_array *sigmas);                               /* describes context, tables, rows */
+    lz_array *(*encode)(const void *model, lz_array *picture); /* [h, w, 3] in -1..1 -> [tokens, c] */
+    lz_array *(*decode)(const void *model, lz_array *tokens, int64_t h, int64_t w); /* -> [h, w, 3] in -1..1 */
+    void (*sigmas)(int64_t tokens, int steps, float *to);                           /* steps + 1, ending in 0 */
+    void (*prepare)(lz_denoiser *d, lz_array *sigmas); /* describes context, tables, rows */
     lz_array *(*velocity)(const lz_denoiser *d, int prompt, lz_array *x, lz_array *const *rows);
 } lz_family;
 

@@ -1,4 +1,5 @@
-/* flux2_klein.c: FLUX.2 [klein] as a family: Qwen3 features, the FLUX.2 transformer and autoencoder, and how they are used. */
+/* flux2_klein.c: FLUX.2 [klein] as a family: Qwen3 features, the FLUX.2 transformer and autoencoder, and how they
+ * are used. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +21,7 @@ typedef struct klein {
     bool distilled;
 } klein;
 
-/* ---- opening ---------------------------------------------------------------------------------------------------------------- */
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 static void close_klein(void *model) {
     klein *m = model;
@@ -32,7 +33,8 @@ static void close_klein(void *model) {
     lz_host_free(m->ctx, m);
 }
 
-/* Keys that diffusers takes as arguments of the call, and ignores here: 9, 18, 27 of 512 tokens where they are not given. */
+/* Keys that diffusers takes as arguments of the call, and ignores here: 9, 18, 27 of 512 tokens where they are not
+ * given. */
 static lz_status read_index(klein *m, lz_config *index, lz_error *err) {
     m->distilled = lz_config_bool(index, "is_distilled", false);
     m->text_length = lz_config_int(index, "max_sequence_length", 512, 1, 1 << 20);
@@ -48,20 +50,24 @@ static lz_status read_index(klein *m, lz_config *index, lz_error *err) {
 /* The parts must fit each other; said here, not as a failed product in the middle of a picture. */
 static lz_status check_fit(klein *m, const char *folder, lz_error *err) {
     if (lz_flux2_channels(m->transformer) != lz_flux2_vae_channels(m->vae))
-        return lz_fail(err, LZ_BAD_FILE, "%s: the transformer has %lld latent channels and the autoencoder %lld: they are of two models", LZ_SHOW_TEXT(folder),
-                       (long long)lz_flux2_channels(m->transformer), (long long)lz_flux2_vae_channels(m->vae));
+        return lz_fail(err, LZ_BAD_FILE,
+                       "%s: the transformer has %lld latent channels and the autoencoder %lld: they are of two models",
+                       LZ_SHOW_TEXT(folder), (long long)lz_flux2_channels(m->transformer),
+                       (long long)lz_flux2_vae_channels(m->vae));
     lz_qwen3 *text = lz_qwen3_open(m->ctx, m->text_folder, m->layers, m->n_layers, err);
     if (!text) return err ? err->status : LZ_BAD_FILE;
     int64_t width = lz_qwen3_width(text) * m->n_layers;
     lz_qwen3_close(text);
     if (width == lz_flux2_text_width(m->transformer)) return LZ_OK;
-    return lz_fail(err, LZ_BAD_FILE, "%s: the text encoder gives %lld features and the transformer reads %lld: they are of two models", LZ_SHOW_TEXT(folder),
-                   (long long)width, (long long)lz_flux2_text_width(m->transformer));
+    return lz_fail(err, LZ_BAD_FILE,
+                   "%s: the text encoder gives %lld features and the transformer reads %lld: they are of two models",
+                   LZ_SHOW_TEXT(folder), (long long)width, (long long)lz_flux2_text_width(m->transformer));
 }
 
 static void *open_klein(lz_context *ctx, const char *folder, lz_config *index, lz_error *err) {
     klein *m = lz_host_alloc(ctx, sizeof *m);
-    char *part[3] = {lz_path_join(ctx, folder, "tokenizer"), lz_path_join(ctx, folder, "transformer"), lz_path_join(ctx, folder, "vae")};
+    char *part[3] = {lz_path_join(ctx, folder, "tokenizer"), lz_path_join(ctx, folder, "transformer"),
+                     lz_path_join(ctx, folder, "vae")};
     bool fine = m && part[0] && part[1] && part[2];
     if (fine) {
         m->ctx = ctx;
@@ -70,7 +76,8 @@ static void *open_klein(lz_context *ctx, const char *folder, lz_config *index, l
     if (!fine) lz_out_of_memory(err, sizeof *m);
     lz_error local = {.status = LZ_OK};
     fine = fine && !read_index(m, index, &local) && (m->tokenizer = lz_tokenizer_open(ctx, part[0], &local)) &&
-           (m->transformer = lz_flux2_open(ctx, part[1], &local)) && (m->vae = lz_flux2_vae_open(ctx, part[2], &local)) && !check_fit(m, folder, &local);
+           (m->transformer = lz_flux2_open(ctx, part[1], &local)) &&
+           (m->vae = lz_flux2_vae_open(ctx, part[2], &local)) && !check_fit(m, folder, &local);
     if (fine) m->pad = lz_tokenizer_pad(m->tokenizer);
     if (local.status && err) *err = local;
     for (int i = 0; i < 3; i++) lz_host_free(ctx, part[i]);
@@ -83,11 +90,12 @@ static int64_t token_pixels(const void *model) { return lz_flux2_vae_pixels(((co
 static int64_t channels(const void *model) { return lz_flux2_channels(((const klein *)model)->transformer); }
 static bool distilled(const void *model) { return ((const klein *)model)->distilled; }
 
-/* ---- text --------------------------------------------------------------------------------------------------------------------- */
+/* ---- text -------------------------------------------------------------------------------------------------------- */
 
 /* The chat template is encoded as one text: a prompt that begins with a line break fuses with the one before it. */
 static lz_status tokens(const void *model, const char *prompt, lz_prompt *to, lz_error *err) {
-    static const char before[] = "<|im_start|>user\n", behind[] = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
+    static const char before[] = "<|im_start|>user\n",
+                      behind[] = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
     const klein *m = model;
     size_t size = sizeof before + strlen(prompt) + sizeof behind;
     char *chat = lz_host_alloc(m->ctx, size);
@@ -117,13 +125,19 @@ static void *open_text(const void *model, lz_error *err) {
     const klein *m = model;
     return lz_qwen3_open(m->ctx, m->text_folder, m->layers, m->n_layers, err);
 }
-static lz_array *features(const void *text, lz_prompt prompt) { return lz_qwen3_features(text, prompt.ids, prompt.real); }
+static lz_array *features(const void *text, lz_prompt prompt) {
+    return lz_qwen3_features(text, prompt.ids, prompt.real);
+}
 static void close_text(void *text) { lz_qwen3_close(text); }
 
-/* ---- pictures ------------------------------------------------------------------------------------------------------------------- */
+/* ---- pictures ---------------------------------------------------------------------------------------------------- */
 
-static lz_array *encode(const void *model, lz_array *picture) { return lz_flux2_vae_encode(((const klein *)model)->vae, picture); }
-static lz_array *decode(const void *model, lz_array *x, int64_t h, int64_t w) { return lz_flux2_vae_decode(((const klein *)model)->vae, x, h, w); }
+static lz_array *encode(const void *model, lz_array *picture) {
+    return lz_flux2_vae_encode(((const klein *)model)->vae, picture);
+}
+static lz_array *decode(const void *model, lz_array *x, int64_t h, int64_t w) {
+    return lz_flux2_vae_decode(((const klein *)model)->vae, x, h, w);
+}
 
 /* The shift of the schedule, fitted by the model's makers for 10 and for 200 steps; it jumps at 4300 tokens. */
 static double shift(int64_t n_tokens, int steps) {
@@ -142,7 +156,7 @@ static void sigmas(int64_t n_tokens, int steps, float *to) {
     to[steps] = 0;
 }
 
-/* ---- denoising ---------------------------------------------------------------------------------------------------------------- */
+/* ---- denoising --------------------------------------------------------------------------------------------------- */
 
 /* Text tokens count along the last axis; the picture is image 0, references are images 10, 20, ... */
 static void place_tokens(const lz_denoiser *d, int64_t text, lz_flux2_place *to) {

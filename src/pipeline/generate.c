@@ -7,7 +7,7 @@
 
 #include "pipeline/generate.h"
 
-/* ---- watching ----------------------------------------------------------------------------------------------------------------- */
+/* ---- watching ---------------------------------------------------------------------------------------------------- */
 
 static bool watch_program(void *user, double done) {
     lz_run_state *r = user;
@@ -20,7 +20,7 @@ static lz_watch watch_stage(lz_run_state *r, const char *stage, int step) {
     return (lz_watch){watch_program, r};
 }
 
-/* ---- 1 settle the options -------------------------------------------------------------------------------------------------------- */
+/* ---- 1 settle the options ---------------------------------------------------------------------------------------- */
 
 enum { DEFAULT_SIZE = 1024, MAX_SIZE = 1 << 16, MAX_STEPS = 1000 };
 
@@ -32,19 +32,30 @@ lz_status lz_settle(lz_run_state *r, lz_error *err) {
     int64_t unit = f->token_pixels(r->model->state);
     const lz_image *first = o->n_images > 0 ? &o->images[0] : NULL;
     if (o->n_images < 0 || o->n_images > LZ_MAX_IMAGES)
-        return lz_fail(err, LZ_BAD_ARGUMENT, "%d images were given, and at most %d are taken", o->n_images, LZ_MAX_IMAGES);
+        return lz_fail(err, LZ_BAD_ARGUMENT, "%d images were given, and at most %d are taken", o->n_images,
+                       LZ_MAX_IMAGES);
     for (int i = 0; i < o->n_images; i++)
         if (o->images[i].width < unit || o->images[i].height < unit || !o->images[i].pixels)
-            return lz_fail(err, LZ_BAD_ARGUMENT, "image %d is %lld x %lld, and must be at least %lld on each side", i + 1, (long long)o->images[i].width,
-                           (long long)o->images[i].height, (long long)unit);
-    int64_t width = o->width ? o->width : first ? first->width : DEFAULT_SIZE, height = o->height ? o->height : first ? first->height : DEFAULT_SIZE;
+            return lz_fail(err, LZ_BAD_ARGUMENT, "image %d is %lld x %lld, and must be at least %lld on each side",
+                           i + 1, (long long)o->images[i].width, (long long)o->images[i].height, (long long)unit);
+    int64_t width = o->width ? o->width
+                    : first  ? first->width
+                             : DEFAULT_SIZE,
+            height = o->height ? o->height
+                     : first   ? first->height
+                               : DEFAULT_SIZE;
     if (width < unit || height < unit || width > MAX_SIZE || height > MAX_SIZE)
-        return lz_fail(err, LZ_BAD_ARGUMENT, "a picture of %lld x %lld cannot be made: each side must be from %lld to %d", (long long)width, (long long)height,
-                       (long long)unit, MAX_SIZE);
-    if (o->steps < 0 || o->steps > MAX_STEPS) return lz_fail(err, LZ_BAD_ARGUMENT, "%d steps cannot be made: take 1 to %d", o->steps, MAX_STEPS);
-    if (!(o->guidance >= 0) || o->guidance > 1000) return lz_fail(err, LZ_BAD_ARGUMENT, "a guidance of %g cannot be used: take 1 to 1000", o->guidance);
-    if (!(o->strength >= 0 && o->strength <= 1)) return lz_fail(err, LZ_BAD_ARGUMENT, "a strength of %g cannot be used: take more than 0, to 1", o->strength);
-    if (o->strength > 0 && !first) return lz_fail(err, LZ_BAD_ARGUMENT, "a strength was given, but no image to start from");
+        return lz_fail(err, LZ_BAD_ARGUMENT,
+                       "a picture of %lld x %lld cannot be made: each side must be from %lld to %d", (long long)width,
+                       (long long)height, (long long)unit, MAX_SIZE);
+    if (o->steps < 0 || o->steps > MAX_STEPS)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "%d steps cannot be made: take 1 to %d", o->steps, MAX_STEPS);
+    if (!(o->guidance >= 0) || o->guidance > 1000)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "a guidance of %g cannot be used: take 1 to 1000", o->guidance);
+    if (!(o->strength >= 0 && o->strength <= 1))
+        return lz_fail(err, LZ_BAD_ARGUMENT, "a strength of %g cannot be used: take more than 0, to 1", o->strength);
+    if (o->strength > 0 && !first)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "a strength was given, but no image to start from");
     bool distilled = f->distilled(r->model->state);
     r->width = fit(width, unit);
     r->height = fit(height, unit);
@@ -55,11 +66,12 @@ lz_status lz_settle(lz_run_state *r, lz_error *err) {
     return LZ_OK;
 }
 
-/* ---- 2 read the prompt ------------------------------------------------------------------------------------------------------------- */
+/* ---- 2 read the prompt ------------------------------------------------------------------------------------------- */
 
 /* Describes the features of the prompt and, with guidance, of the negative one. */
 lz_status lz_describe_text(lz_run_state *r, const void *text, lz_error *err) {
-    const char *prompts[2] = {r->options->prompt ? r->options->prompt : "", r->options->negative ? r->options->negative : ""};
+    const char *prompts[2] = {r->options->prompt ? r->options->prompt : "",
+                              r->options->negative ? r->options->negative : ""};
     for (int i = 0; i < (r->guidance > 1 ? 2 : 1); i++) {
         lz_prompt prompt;
         lz_status status = r->model->family->tokens(r->model->state, prompts[i], &prompt, err);
@@ -82,7 +94,7 @@ static lz_status read_prompts(lz_run_state *r, lz_error *err) {
     return local.status;
 }
 
-/* ---- 3 encode the images ------------------------------------------------------------------------------------------------------------ */
+/* ---- 3 encode the images ----------------------------------------------------------------------------------------- */
 
 enum { REFERENCE_AREA = 1024 * 1024 };
 
@@ -92,17 +104,20 @@ lz_status lz_crop_image(lz_context *ctx, const lz_image *image, int64_t unit, lz
     lz_status status = LZ_OK;
     if (image->width * image->height > REFERENCE_AREA) {
         double scale = sqrt((double)REFERENCE_AREA / (double)(image->width * image->height));
-        status = lz_image_resize(ctx, image, (int64_t)((double)image->width * scale), (int64_t)((double)image->height * scale), &small, err);
+        status = lz_image_resize(ctx, image, (int64_t)((double)image->width * scale),
+                                 (int64_t)((double)image->height * scale), &small, err);
     }
     if (status) return status;
     *to = (lz_image){.width = fit(small.width, unit), .height = fit(small.height, unit)};
     if (!to->width || !to->height)
-        status = lz_fail(err, LZ_BAD_ARGUMENT, "an image of %lld x %lld is too narrow to be looked at", (long long)image->width, (long long)image->height);
+        status = lz_fail(err, LZ_BAD_ARGUMENT, "an image of %lld x %lld is too narrow to be looked at",
+                         (long long)image->width, (long long)image->height);
     else if (!(to->pixels = lz_host_alloc(ctx, (size_t)(3 * to->width * to->height))))
         status = lz_out_of_memory(err, 3 * to->width * to->height);
     int64_t left = (small.width - to->width) / 2, top = (small.height - to->height) / 2;
     for (int64_t y = 0; y < to->height && !status; y++)
-        memcpy(to->pixels + 3 * y * to->width, small.pixels + 3 * ((top + y) * small.width + left), (size_t)(3 * to->width));
+        memcpy(to->pixels + 3 * y * to->width, small.pixels + 3 * ((top + y) * small.width + left),
+               (size_t)(3 * to->width));
     if (small.pixels != image->pixels) lz_image_free(ctx, &small);
     return status;
 }
@@ -126,7 +141,8 @@ static lz_status encode_images(lz_run_state *r, lz_error *err) {
     for (int i = 0; i < r->options->n_images; i++) {
         lz_image image = {0};
         bool is_start = start && i == 0;
-        lz_status status = is_start ? lz_image_resize(r->model->ctx, &r->options->images[i], r->width, r->height, &image, err)
+        lz_status status = is_start ? lz_image_resize(r->model->ctx, &r->options->images[i], r->width, r->height,
+                                                      &image, err)
                                     : lz_crop_image(r->model->ctx, &r->options->images[i], unit, &image, err);
         if (!status) status = encode_picture(r, &image, is_start ? &r->start : &tokens[r->denoiser.n_references], err);
         if (!status && !is_start) {
@@ -141,7 +157,7 @@ static lz_status encode_images(lz_run_state *r, lz_error *err) {
     return r->denoiser.references ? lz_eval(r->denoiser.references, err) : LZ_OK;
 }
 
-/* ---- 4 noise and schedule ------------------------------------------------------------------------------------------------------------- */
+/* ---- 4 noise and schedule ---------------------------------------------------------------------------------------- */
 
 /* [1, c, h, w] <-> [h w, c] */
 lz_array *lz_to_tokens(lz_array *x) {
@@ -157,11 +173,12 @@ static lz_status make_noise(lz_run_state *r, lz_error *err) {
     r->noise = r->options->noise ? lz_cast(r->options->noise, LZ_F32) : lz_randn(r->model->ctx, want, r->options->seed);
     lz_status status = lz_check(r->noise, err);
     if (!status && !lz_dims_equal(lz_shape(r->noise), want))
-        return lz_fail(err, LZ_BAD_SHAPE, "the noise is %s, and this picture needs %s", LZ_SHOW(lz_shape(r->noise)), LZ_SHOW(want));
+        return lz_fail(err, LZ_BAD_SHAPE, "the noise is %s, and this picture needs %s", LZ_SHOW(lz_shape(r->noise)),
+                       LZ_SHOW(want));
     return status ? status : lz_eval(r->noise, err);
 }
 
-/* ---- 5 what depends on time, size or prompt alone --------------------------------------------------------------------------------------- */
+/* ---- 5 what depends on time, size or prompt alone ---------------------------------------------------------------- */
 
 void lz_prepare(lz_run_state *r) {
     lz_denoiser *d = &r->denoiser;
@@ -180,7 +197,7 @@ static lz_status evaluate_prepared(lz_run_state *r, lz_error *err) {
     return lz_eval_all(all, n, err);
 }
 
-/* ---- 6 the loop --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- 6 the loop -------------------------------------------------------------------------------------------------- */
 
 /* in: x, how far sigma falls, guidance, then the rows of this step. One program for all steps. */
 void lz_describe_step(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
@@ -218,7 +235,8 @@ static lz_status denoise(lz_run_state *r, lz_array **x, lz_error *err) {
         lz_scope_keep(scope, next);
         lz_scope_end(scope);
         *x = next;
-        if (i < (int)(sizeof r->picture->step_seconds / sizeof r->picture->step_seconds[0])) r->picture->step_seconds[i] = lz_now() - begun;
+        if (i < (int)(sizeof r->picture->step_seconds / sizeof r->picture->step_seconds[0]))
+            r->picture->step_seconds[i] = lz_now() - begun;
     }
     lz_compiled_free(step);
     if (local.status && err) *err = local;
@@ -236,7 +254,7 @@ static lz_status first_latents(lz_run_state *r, lz_array **x, lz_error *err) {
     return lz_eval(*x, err);
 }
 
-/* ---- 7 decode ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- 7 decode ---------------------------------------------------------------------------------------------------- */
 
 /* [h, w, 3] in 0..1 */
 lz_array *lz_describe_pixels(const lz_model *model, lz_array *x, int64_t h, int64_t w) {
@@ -244,7 +262,7 @@ lz_array *lz_describe_pixels(const lz_model *model, lz_array *x, int64_t h, int6
     return lz_clip(lz_add(lz_mul(picture, 0.5), 0.5), 0, 1);
 }
 
-/* ---- 8 pixels --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- 8 pixels ---------------------------------------------------------------------------------------------------- */
 
 lz_status lz_make_image(lz_context *ctx, lz_array *pixels, lz_image *image, lz_error *err) {
     lz_error local = {.status = LZ_OK};
@@ -254,16 +272,20 @@ lz_status lz_make_image(lz_context *ctx, lz_array *pixels, lz_image *image, lz_e
     if (p && !(image->pixels = lz_host_alloc(ctx, (size_t)n))) lz_out_of_memory(&local, n);
     bool flat = true;
     for (int64_t i = 0; i < n && !local.status; i++) {
-        if (!(p[i] >= 0 && p[i] <= 1)) lz_fail(&local, LZ_BAD_FILE, "the picture came out as not a number: the model's weights or the noise are damaged");
+        if (!(p[i] >= 0 && p[i] <= 1))
+            lz_fail(&local, LZ_BAD_FILE,
+                    "the picture came out as not a number: the model's weights or the noise are damaged");
         flat = flat && p[i] == p[i % 3];
         image->pixels[i] = (uint8_t)rintf(p[i] * 255);
     }
-    if (!local.status && flat) lz_fail(&local, LZ_BAD_FILE, "the picture came out in one flat colour: the model's weights or the noise are damaged");
+    if (!local.status && flat)
+        lz_fail(&local, LZ_BAD_FILE,
+                "the picture came out in one flat colour: the model's weights or the noise are damaged");
     if (local.status && err) *err = local;
     return local.status;
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
 
 static lz_status run_stages(lz_run_state *r, lz_error *err) {
     lz_picture *p = r->picture;

@@ -1,4 +1,5 @@
-/* generate.h: the state of one picture while it is being made, shared by making it (generate.c) and planning it (plan.c). */
+/* generate.h: the state of one picture while it is being made, shared by making it (generate.c) and planning it
+ * (plan.c). */
 #ifndef LZ_GENERATE_H
 #define LZ_GENERATE_H
 
@@ -28,8 +29,9 @@ lz_array *lz_describe_pixels(const lz_model *model, lz_array *x, int64_t h, int6
 
 lz_status lz_crop_image(lz_context *ctx, const lz_image *image, int64_t unit, lz_image *to, lz_error *err);
 lz_array *lz_picture_array(lz_context *ctx, const lz_image *image);
-lz_status lz_make_image(lz_context *ctx, lz_array *pixels, lz_image *image, lz_error *err); /* pixels [h, w, 3] in 0..1 */
-lz_array *lz_to_tokens(lz_array *planes);                            /* [1, c, h, w] -> [h w, c] */
-lz_array *lz_to_planes(lz_array *tokens, int64_t h, int64_t w);      /* and back */
+lz_status lz_make_image(lz_context *ctx, lz_array *pixels, lz_image *image,
+                        lz_error *err);                         /* pixels [h, w, 3] in 0..1 */
+lz_array *lz_to_tokens(lz_array *planes);                       /* [1, c, h, w] -> [h w, c] */
+lz_array *lz_to_planes(lz_array *tokens, int64_t h, int64_t w); /* and back */
 
 #endif

@@ -11,8 +11,8 @@ static const lz_family *find_family(lz_config *index, lz_error *err) {
     const char *name = lz_config_text(index, "_class_name");
     for (size_t i = 0; name && i < sizeof families / sizeof families[0]; i++)
         if (!strcmp(families[i]->pipeline, name)) return families[i];
-    lz_fail(err, LZ_BAD_FILE, "%s: models of the kind '%s' are not supported; FLUX.2 [klein] is (Flux2KleinPipeline)", LZ_SHOW_TEXT(index->path),
-            name ? LZ_SHOW_TEXT(name) : "(none named)");
+    lz_fail(err, LZ_BAD_FILE, "%s: models of the kind '%s' are not supported; FLUX.2 [klein] is (Flux2KleinPipeline)",
+            LZ_SHOW_TEXT(index->path), name ? LZ_SHOW_TEXT(name) : "(none named)");
     return NULL;
 }
 
@@ -21,7 +21,9 @@ lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err) {
     lz_config index;
     if (lz_config_open(&index, ctx, folder, "model_index.json", &local)) {
         if (local.status == LZ_NOT_FOUND || local.status == LZ_IO)
-            lz_fail(err, local.status, "%s is not a model folder: it has no readable model_index.json (the folder that holds transformer/, text_encoder/, vae/ and tokenizer/ is meant)",
+            lz_fail(err, local.status,
+                    "%s is not a model folder: it has no readable model_index.json (the folder that holds "
+                    "transformer/, text_encoder/, vae/ and tokenizer/ is meant)",
                     LZ_SHOW_TEXT(folder));
         else if (err)
             *err = local;

@@ -3,7 +3,8 @@
 
 #include "pipeline/generate.h"
 
-static lz_status add_stage(lz_picture_plan *plan, const char *stage, lz_array *const *arrays, int n, int times, lz_error *err) {
+static lz_status add_stage(lz_picture_plan *plan, const char *stage, lz_array *const *arrays, int n, int times,
+                           lz_error *err) {
     lz_plan_info info;
     lz_status status = lz_plan(arrays, n, &info, err);
     if (status) return status;
@@ -21,7 +22,8 @@ static lz_status plan_text(lz_run_state *r, lz_picture_plan *plan, lz_error *err
     if (text) lz_describe_text(r, text, &local);
     if (!local.status) add_stage(plan, "text", r->denoiser.features, 1, r->denoiser.features[1] ? 2 : 1, &local);
     for (int i = 0; i < 2 && !local.status; i++) /* from here on they are just arrays of that shape */
-        if (r->denoiser.features[i]) r->denoiser.features[i] = lz_full(r->model->ctx, lz_shape(r->denoiser.features[i]), LZ_F32, 0);
+        if (r->denoiser.features[i])
+            r->denoiser.features[i] = lz_full(r->model->ctx, lz_shape(r->denoiser.features[i]), LZ_F32, 0);
     if (text) r->model->family->close_text(text);
     if (local.status && err) *err = local;
     return local.status;

@@ -50,71 +50,63 @@ static lz_status write_bytes(job *j, const char *name, const char *text, int64_t
     return status ? status : remember(j, path);
 }
 
-/* FLUX.2-klein's files as published; $name stands for what text_of says. */
-static const struct settings {
+/* FLUX.2-klein's files as published, with ` for " and $name for what print_value says. */
+typedef struct settings {
     const char *name, *text;
-} settings[] = {
+} settings;
+static const settings configs[] = {
     {"scheduler/scheduler_config.json",
-     "{\n  \"_class_name\": \"FlowMatchEulerDiscreteScheduler\",\n  \"_diffusers_version\": \"0.37.0.dev0\",\n"
-     "  \"base_image_seq_len\": 256,\n  \"base_shift\": 0.5,\n  \"invert_sigmas\": false,\n  \"max_image_seq_len\": 4096,\n"
-     "  \"max_shift\": 1.15,\n  \"num_train_timesteps\": 1000,\n  \"shift\": 3.0,\n  \"shift_terminal\": null,\n"
-     "  \"stochastic_sampling\": false,\n  \"time_shift_type\": \"exponential\",\n  \"use_beta_sigmas\": false,\n"
-     "  \"use_dynamic_shifting\": true,\n  \"use_exponential_sigmas\": false,\n  \"use_karras_sigmas\": false\n}\n"},
+     "{\n  `_class_name`: `FlowMatchEulerDiscreteScheduler`,\n  `_diffusers_version`: `0.37.0.dev0`,\n  `base_image_seq_len`: 256,\n"
+     "  `base_shift`: 0.5,\n  `invert_sigmas`: false,\n  `max_image_seq_len`: 4096,\n  `max_shift`: 1.15,\n"
+     "  `num_train_timesteps`: 1000,\n  `shift`: 3.0,\n  `shift_terminal`: null,\n  `stochastic_sampling`: false,\n"
+     "  `time_shift_type`: `exponential`,\n  `use_beta_sigmas`: false,\n  `use_dynamic_shifting`: true,\n"
+     "  `use_exponential_sigmas`: false,\n  `use_karras_sigmas`: false\n}\n"},
     {"text_encoder/config.json",
-     "{\n  \"architectures\": [\"Qwen3ForCausalLM\"],\n  \"attention_bias\": false,\n  \"attention_dropout\": 0.0,\n"
-     "  \"bos_token_id\": 151643,\n  \"dtype\": \"bfloat16\",\n  \"eos_token_id\": 151645,\n  \"head_dim\": $text_head,\n"
-     "  \"hidden_act\": \"silu\",\n  \"hidden_size\": $hidden,\n  \"initializer_range\": 0.02,\n"
-     "  \"intermediate_size\": $ffn,\n  \"layer_types\": [$layer_types],\n  \"max_position_embeddings\": 40960,\n"
-     "  \"max_window_layers\": $layers,\n  \"model_type\": \"qwen3\",\n  \"num_attention_heads\": $q_heads,\n"
-     "  \"num_hidden_layers\": $layers,\n  \"num_key_value_heads\": $kv_heads,\n  \"rms_norm_eps\": 1e-06,\n"
-     "  \"rope_scaling\": null,\n  \"rope_theta\": 1000000,\n  \"sliding_window\": null,\n"
-     "  \"tie_word_embeddings\": $tied,\n  \"transformers_version\": \"4.56.1\",\n  \"use_cache\": true,\n"
-     "  \"use_sliding_window\": false,\n  \"vocab_size\": $vocabulary\n}\n"},
+     "{\n  `architectures`: [`Qwen3ForCausalLM`],\n  `attention_bias`: false,\n  `attention_dropout`: 0.0,\n  `bos_token_id`: 151643,\n"
+     "  `dtype`: `bfloat16`,\n  `eos_token_id`: 151645,\n  `head_dim`: $text_head,\n  `hidden_act`: `silu`,\n  `hidden_size`: $hidden,\n"
+     "  `initializer_range`: 0.02,\n  `intermediate_size`: $ffn,\n  `layer_types`: [$layer_types],\n  `max_position_embeddings`: 40960,\n"
+     "  `max_window_layers`: $layers,\n  `model_type`: `qwen3`,\n  `num_attention_heads`: $q_heads,\n  `num_hidden_layers`: $layers,\n"
+     "  `num_key_value_heads`: $kv_heads,\n  `rms_norm_eps`: 1e-06,\n  `rope_scaling`: null,\n  `rope_theta`: 1000000,\n"
+     "  `sliding_window`: null,\n  `tie_word_embeddings`: $tied,\n  `transformers_version`: `4.56.1`,\n  `use_cache`: true,\n"
+     "  `use_sliding_window`: false,\n  `vocab_size`: $vocabulary\n}\n"},
     {"transformer/config.json",
-     "{\n  \"_class_name\": \"Flux2Transformer2DModel\",\n  \"_diffusers_version\": \"0.37.0.dev0\",\n"
-     "  \"attention_head_dim\": $head,\n  \"axes_dims_rope\": [$axis, $axis, $axis, $axis],\n  \"eps\": 1e-06,\n"
-     "  \"guidance_embeds\": false,\n  \"in_channels\": $channels,\n  \"joint_attention_dim\": $features,\n"
-     "  \"mlp_ratio\": 3.0,\n  \"num_attention_heads\": $heads,\n  \"num_layers\": $doubles,\n"
-     "  \"num_single_layers\": $singles,\n  \"out_channels\": null,\n  \"patch_size\": 1,\n  \"rope_theta\": 2000,\n"
-     "  \"timestep_guidance_channels\": $time\n}\n"},
+     "{\n  `_class_name`: `Flux2Transformer2DModel`,\n  `_diffusers_version`: `0.37.0.dev0`,\n  `attention_head_dim`: $head,\n"
+     "  `axes_dims_rope`: [$axis, $axis, $axis, $axis],\n  `eps`: 1e-06,\n  `guidance_embeds`: false,\n  `in_channels`: $channels,\n"
+     "  `joint_attention_dim`: $features,\n  `mlp_ratio`: 3.0,\n  `num_attention_heads`: $heads,\n  `num_layers`: $doubles,\n"
+     "  `num_single_layers`: $singles,\n  `out_channels`: null,\n  `patch_size`: 1,\n  `rope_theta`: 2000,\n"
+     "  `timestep_guidance_channels`: $time\n}\n"},
     {"vae/config.json",
-     "{\n  \"_class_name\": \"AutoencoderKLFlux2\",\n  \"_diffusers_version\": \"0.37.0.dev0\",\n  \"act_fn\": \"silu\",\n"
-     "  \"batch_norm_eps\": 0.0001,\n  \"batch_norm_momentum\": 0.1,\n  \"block_out_channels\": [$widths],\n"
-     "  \"down_block_types\": [\"DownEncoderBlock2D\", \"DownEncoderBlock2D\", \"DownEncoderBlock2D\", \"DownEncoderBlock2D\"],\n"
-     "  \"force_upcast\": true,\n  \"in_channels\": 3,\n  \"latent_channels\": $latent,\n  \"layers_per_block\": 2,\n"
-     "  \"mid_block_add_attention\": true,\n  \"norm_num_groups\": $groups,\n  \"out_channels\": 3,\n"
-     "  \"patch_size\": [2, 2],\n  \"sample_size\": 1024,\n"
-     "  \"up_block_types\": [\"UpDecoderBlock2D\", \"UpDecoderBlock2D\", \"UpDecoderBlock2D\", \"UpDecoderBlock2D\"],\n"
-     "  \"use_post_quant_conv\": true,\n  \"use_quant_conv\": true\n}\n"},
+     "{\n  `_class_name`: `AutoencoderKLFlux2`,\n  `_diffusers_version`: `0.37.0.dev0`,\n  `act_fn`: `silu`,\n  `batch_norm_eps`: 0.0001,\n"
+     "  `batch_norm_momentum`: 0.1,\n  `block_out_channels`: [$widths],\n"
+     "  `down_block_types`: [`DownEncoderBlock2D`, `DownEncoderBlock2D`, `DownEncoderBlock2D`, `DownEncoderBlock2D`],\n"
+     "  `force_upcast`: true,\n  `in_channels`: 3,\n  `latent_channels`: $latent,\n  `layers_per_block`: 2,\n"
+     "  `mid_block_add_attention`: true,\n  `norm_num_groups`: $groups,\n  `out_channels`: 3,\n  `patch_size`: [2, 2],\n"
+     "  `sample_size`: 1024,\n  `up_block_types`: [`UpDecoderBlock2D`, `UpDecoderBlock2D`, `UpDecoderBlock2D`, `UpDecoderBlock2D`],\n"
+     "  `use_post_quant_conv`: true,\n  `use_quant_conv`: true\n}\n"},
 };
-static const struct settings tokenizer_settings[] = {
+static const settings byte_tokenizer[] = {
     {"tokenizer/tokenizer.json",
-     "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n  \"added_tokens\": [$added_list],\n"
-     "  \"normalizer\": {\"type\": \"NFC\"},\n  \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [\n"
-     "    {\"type\": \"Split\", \"pattern\": {\"Regex\": \"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}|"
-     " ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"}, \"behavior\": \"Isolated\", \"invert\": false},\n"
-     "    {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": false, \"use_regex\": false}]},\n"
-     "  \"post_processor\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": false, \"use_regex\": false},\n"
-     "  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": false, \"use_regex\": false},\n"
-     "  \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, \"continuing_subword_prefix\": \"\",\n"
-     "    \"end_of_word_suffix\": \"\", \"fuse_unk\": false, \"byte_fallback\": false,\n"
-     "    \"vocab\": {$bytes},\n    \"merges\": []}\n}\n"},
+     "{\n  `version`: `1.0`,\n  `truncation`: null,\n  `padding`: null,\n  `added_tokens`: [$added],\n  `normalizer`: {`type`: `NFC`},\n"
+     "  `pre_tokenizer`: {`type`: `Sequence`, `pretokenizers`: [{`type`: `Split`, `pattern`: {`Regex`: `(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
+     "[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+`},\n"
+     "    `behavior`: `Isolated`, `invert`: false}, {`type`: `ByteLevel`, $plain}]},\n"
+     "  `post_processor`: {`type`: `ByteLevel`, $plain},\n  `decoder`: {`type`: `ByteLevel`, $plain},\n"
+     "  `model`: {`type`: `BPE`, `dropout`: null, `unk_token`: null, `continuing_subword_prefix`: ``, `end_of_word_suffix`: ``,\n"
+     "    `fuse_unk`: false, `byte_fallback`: false, `vocab`: {$vocab},\n    `merges`: []}\n}\n"},
     {"tokenizer/tokenizer_config.json",
-     "{\n  \"add_bos_token\": false,\n  \"add_prefix_space\": false,\n  \"added_tokens_decoder\": {$added_decoder},\n  \"bos_token\": null,\n"
-     "  \"chat_template\": \"{%- for message in messages %}{{- '<|im_start|>' + message.role + '\\\\n' + message.content + "
+     "{\n  `add_bos_token`: false,\n  `add_prefix_space`: false,\n  `bos_token`: null,\n"
+     "  `chat_template`: `{%- for message in messages %}{{- '<|im_start|>' + message.role + '\\\\n' + message.content + "
      "'<|im_end|>\\\\n' }}{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\\\n' }}{%- if enable_thinking is "
-     "defined and enable_thinking is false %}{{- '<think>\\\\n\\\\n</think>\\\\n\\\\n' }}{%- endif %}{%- endif %}\",\n"
-     "  \"clean_up_tokenization_spaces\": false,\n  \"eos_token\": \"<|im_end|>\",\n  \"errors\": \"replace\",\n"
-     "  \"model_max_length\": 131072,\n  \"pad_token\": \"<|endoftext|>\",\n  \"split_special_tokens\": false,\n"
-     "  \"tokenizer_class\": \"Qwen2Tokenizer\",\n  \"unk_token\": null\n}\n"},
+     "defined and enable_thinking is false %}{{- '<think>\\\\n\\\\n</think>\\\\n\\\\n' }}{%- endif %}{%- endif %}`,\n"
+     "  `eos_token`: `<|im_end|>`,\n  `errors`: `replace`,\n  `model_max_length`: 131072,\n  `pad_token`: `<|endoftext|>`,\n"
+     "  `split_special_tokens`: false,\n  `tokenizer_class`: `Qwen2Tokenizer`,\n  `unk_token`: null\n}\n"},
 };
-static const struct settings model_index = {
+static const settings model_index = {
     "model_index.json",
-    "{\n  \"_class_name\": \"Flux2KleinPipeline\",\n  \"_diffusers_version\": \"0.37.0.dev0\",\n$distilled"
-    "  \"scheduler\": [\"diffusers\", \"FlowMatchEulerDiscreteScheduler\"],\n"
-    "  \"text_encoder\": [\"transformers\", \"Qwen3ForCausalLM\"],\n  \"tokenizer\": [\"transformers\", \"Qwen2TokenizerFast\"],\n"
-    "  \"transformer\": [\"diffusers\", \"Flux2Transformer2DModel\"],\n$out_layers"
-    "  \"vae\": [\"diffusers\", \"AutoencoderKLFlux2\"]\n}\n"};
+    "{\n  `_class_name`: `Flux2KleinPipeline`,\n  `_diffusers_version`: `0.37.0.dev0`,\n$distilled"
+    "  `scheduler`: [`diffusers`, `FlowMatchEulerDiscreteScheduler`],\n  `text_encoder`: [`transformers`, `Qwen3ForCausalLM`],\n"
+    "  `tokenizer`: [`transformers`, `Qwen2TokenizerFast`],\n  `transformer`: [`diffusers`, `Flux2Transformer2DModel`],\n$out_layers"
+    "  `vae`: [`diffusers`, `AutoencoderKLFlux2`]\n}\n"};
 
 /* Qwen's; the first 14 are "special". */
 static const char *const added_tokens[] = {
@@ -124,13 +116,10 @@ static const char *const added_tokens[] = {
     "<|file_sep|>", "<tool_response>", "</tool_response>", "<think>", "</think>"};
 enum { FIRST_ADDED = 151643, N_ADDED = sizeof added_tokens / sizeof added_tokens[0] };
 
-static void print_added(FILE *f, const char *begin) { /* begin: where the id goes */
-    for (int i = 0; i < N_ADDED; i++) {
-        fputs(i ? ",\n    " : "\n    ", f);
-        fprintf(f, begin[0] == '"' ? "\"%d\": {" : "{\"id\": %d, ", FIRST_ADDED + i);
-        fprintf(f, "\"content\": \"%s\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false, \"special\": %s}",
-                added_tokens[i], i < 14 ? "true" : "false");
-    }
+static void print_added(FILE *f) {
+    for (int i = 0; i < N_ADDED; i++)
+        fprintf(f, "%s\n    {\"id\": %d, \"content\": \"%s\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
+                   "\"normalized\": false, \"special\": %s}", i ? "," : "", FIRST_ADDED + i, added_tokens[i], i < 14 ? "true" : "false");
 }
 
 /* GPT-2's alphabet of bytes: those that print stand for themselves, the others are U+0100 and on. Ids in that order. */
@@ -170,26 +159,24 @@ static void print_value(FILE *f, const synth_model *m, const char *name, size_t 
         fprintf(f, "  \"text_encoder_out_layers\": [%lld, %lld, %lld],\n", layers / 3, 2 * layers / 3, layers);
     if (IS("layer_types"))
         for (long long i = 0; i < layers; i++) fputs(i ? ", \"full_attention\"" : "\"full_attention\"", f);
-    if (IS("bytes")) print_vocabulary(f);
-    if (IS("added_list")) print_added(f, "{");
-    if (IS("added_decoder")) print_added(f, "\"");
+    if (IS("vocab")) print_vocabulary(f);
+    if (IS("added")) print_added(f);
+    if (IS("plain")) fputs("\"add_prefix_space\": false, \"trim_offsets\": false, \"use_regex\": false", f);
 #undef IS
 }
 
-static lz_status write_settings(job *j, const struct settings *s) {
+static lz_status write_settings(job *j, const settings *s) {
     char *text = NULL;
     size_t bytes = 0;
     FILE *f = open_memstream(&text, &bytes);
     if (!f) return lz_out_of_memory(j->err, 0);
-    for (const char *at = s->text; *at;) {
-        size_t n = strcspn(at, "$");
-        fwrite(at, 1, n, f);
-        at += n;
-        if (!*at) break;
-        n = strspn(++at, "abcdefghijklmnopqrstuvwxyz_");
-        print_value(f, j->model, at, n);
-        at += n;
-    }
+    for (const char *at = s->text; *at; at++)
+        if (*at == '$') {
+            size_t n = strspn(at + 1, "abcdefghijklmnopqrstuvwxyz_");
+            print_value(f, j->model, at + 1, n);
+            at += n;
+        } else
+            fputc(*at == '`' ? '"' : *at, f);
     bool good = fclose(f) == 0;
     lz_status status = good ? write_bytes(j, s->name, text, (int64_t)bytes) : lz_out_of_memory(j->err, 0);
     free(text);
@@ -378,9 +365,9 @@ static lz_status write_all(job *j) {
         status = join(j, path, folders[i]);
         if (!status) status = make_folder(j, path);
     }
-    for (size_t i = 0; i < sizeof settings / sizeof settings[0] && !status; i++) status = write_settings(j, &settings[i]);
+    for (size_t i = 0; i < sizeof configs / sizeof configs[0] && !status; i++) status = write_settings(j, &configs[i]);
     if (!status && j->options->tokenizer) status = copy_tokenizer(j, j->options->tokenizer);
-    for (int i = 0; i < 2 && !status && !j->options->tokenizer; i++) status = write_settings(j, &tokenizer_settings[i]);
+    for (int i = 0; i < 2 && !status && !j->options->tokenizer; i++) status = write_settings(j, &byte_tokenizer[i]);
     for (int part = 0; part < SYNTH_PARTS && !status; part++) status = write_part(j, (synth_part)part);
     return status ? status : write_settings(j, &model_index);
 }

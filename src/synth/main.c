@@ -36,6 +36,7 @@ static int help(void) {
          "  --layers N       blocks of the transformer, of both sorts together; fewer are quicker to measure\n"
          "  --text-layers N  layers of the text encoder; below 27 the model is for Lazuli only\n"
          "  --tokenizer DIR  copy the tokenizer from there; otherwise one is made that knows bytes only\n"
+         "  --whole          one file for each part, whatever its size\n"
          "  --seed N         other numbers; the same seed gives the same files everywhere (1)\n"
          "  --help           print this\n\n"
          "examples:\n"
@@ -76,13 +77,12 @@ int main(int argc, char **argv) {
     } known[] = {{"--layers", &blocks, NULL}, {"--text-layers", &text_layers, NULL}, {"--seed", &seed, NULL}, {"--tokenizer", NULL, &options.tokenizer}};
     const char *words[2] = {NULL, NULL};
     int n_words = 0;
-    bool list = false;
+    bool list = false, whole = false;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return help();
-        if (!strcmp(argv[i], "--list")) {
-            list = true;
-            continue;
-        }
+        bool *flag = !strcmp(argv[i], "--list") ? &list : !strcmp(argv[i], "--whole") ? &whole : NULL;
+        if (flag) *flag = true;
+        if (flag) continue;
         const struct option *o = NULL;
         for (size_t k = 0; k < sizeof known / sizeof known[0]; k++)
             if (!strcmp(argv[i], known[k].name)) o = &known[k];
@@ -103,6 +103,7 @@ int main(int argc, char **argv) {
     lz_error err = {.status = LZ_OK};
     synth_model model;
     if (synth_model_of(words[0], blocks, text_layers, &model, &err)) return complain(err.status == LZ_NOT_FOUND ? 2 : 1, err.text, "");
+    if (whole) model.text_shard = model.transformer_shard = INT64_MAX;
     if (list) return print_list(&model);
     struct sigaction action = {.sa_handler = stop};
     sigaction(SIGINT, &action, NULL);

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "io/file.h"
 #include "text/tokenizer_parts.h"
@@ -408,11 +409,7 @@ static void index_added_tokens(lz_tokenizer *t) {
     for (size_t b = 0; b < 256; b++) t->added_from[b + 1] += t->added_from[b];
 }
 
-lz_tokenizer *lz_tokenizer_open(lz_context *ctx, const char *folder, lz_error *err) {
-    if (!ctx || !folder) {
-        lz_fail(err, LZ_BAD_ARGUMENT, "lz_tokenizer_open: an argument is NULL");
-        return NULL;
-    }
+static lz_tokenizer *open_folder(lz_context *ctx, const char *folder, lz_error *err) {
     lz_tokenizer *t = lz_host_alloc(ctx, sizeof *t);
     if (!t) {
         lz_out_of_memory(err, sizeof *t);
@@ -432,5 +429,21 @@ lz_tokenizer *lz_tokenizer_open(lz_context *ctx, const char *folder, lz_error *e
     }
     index_added_tokens(t);
     if (t->pad < 0) t->pad = lz_tokenizer_id(t, "<|endoftext|>");
+    return t;
+}
+
+lz_tokenizer *lz_tokenizer_open(lz_context *ctx, const char *folder, lz_error *err) {
+    if (!ctx || !folder) {
+        lz_fail(err, LZ_BAD_ARGUMENT, "lz_tokenizer_open: an argument is NULL");
+        return NULL;
+    }
+    char *inside = lz_path_join(ctx, folder, "tokenizer");
+    if (!inside) {
+        lz_out_of_memory(err, LZ_SHOWN);
+        return NULL;
+    }
+    bool model = access(inside, F_OK) == 0; /* a model folder keeps it one level down */
+    lz_tokenizer *t = open_folder(ctx, model ? inside : folder, err);
+    lz_host_free(ctx, inside);
     return t;
 }

@@ -1,4 +1,4 @@
-# Installs into a new folder and builds examples/hello.c against it as a stranger would: with pkg-config, shared and static.
+# Installs into a new folder and builds the examples against it as a stranger would: with pkg-config, shared and static.
 . tests/cli/transcript
 
 prefix=$work/prefix
@@ -22,7 +22,12 @@ for kind in shared static; do
     try 0 sh -c "$cc $warnings ${static:+-static} examples/hello.c \$(pkg-config --cflags --libs $static lazuli) -o $work/hello-$kind" </dev/null
     try 0 sh -c "$work/hello-$kind | head -n 3" <"$work/hello"
     try_match 0 '^as expected: .*matmul' "$work/hello-$kind"
+    try 0 sh -c "$cc $warnings ${static:+-static} examples/generate.c \$(pkg-config --cflags --libs $static lazuli) -o $work/generate-$kind" </dev/null
+    try_match 0 '^256 x 256 in' "$work/generate-$kind" tests/data/flux2/B "a red fox" "$work/$kind.png"
+    try_match 1 'is not a model folder' "$work/generate-$kind" "$work" "a red fox" "$work/none.png"
 done
+
+try 0 cmp "$work/shared.png" "$work/static.png" </dev/null
 
 # The shared library exports what the header declares, all of it, and nothing else.
 nm -D --defined-only "$prefix/lib/liblazuli.so" | sed 's/.* //; s/@.*//' | grep -v '^LAZULI_0$' | sort >"$work/exported"

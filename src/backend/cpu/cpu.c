@@ -1,4 +1,5 @@
-/* cpu.c: the CPU backend: the kernels of isa/ are there once for each instruction set; the choice is made at run time. */
+/* cpu.c: the CPU backend: the kernels of isa/ are there once for each instruction set; the choice is made at run
+ * time. */
 #include <string.h>
 
 #include "array/internal.h"
@@ -10,10 +11,13 @@ static bool always(void) { return true; }
 const lz_kernel *lz_cpu_kernel_avx2(lz_op op);
 const lz_kernel *lz_cpu_kernel_avx512(lz_op op);
 
-static bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"); }
+static bool has_avx2(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+}
 static bool has_avx512(void) {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd");
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512cd");
 }
 #endif
 
@@ -40,6 +44,7 @@ const lz_backend *lz_cpu_backend(const char *isa, lz_error *err) {
     if (known)
         lz_fail(err, LZ_NOT_FOUND, "this machine cannot run the instruction set '%s'", isa);
     else
-        lz_fail(err, LZ_NOT_FOUND, "there is no instruction set '%s' in this build: take 'baseline', 'avx2' or 'avx512'", isa);
+        lz_fail(err, LZ_NOT_FOUND,
+                "there is no instruction set '%s' in this build: take 'baseline', 'avx2' or 'avx512'", isa);
     return NULL;
 }

@@ -102,7 +102,8 @@ lz_pool *lz_pool_new(lz_context *ctx, int threads) {
     pthread_cond_init(&pool->wake, NULL);
     pthread_cond_init(&pool->idle, NULL);
     atomic_store(&pool->ids, 1);
-    while (pool->started < threads - 1 && pthread_create(&pool->workers[pool->started], NULL, work, pool) == 0) pool->started++;
+    while (pool->started < threads - 1 && pthread_create(&pool->workers[pool->started], NULL, work, pool) == 0)
+        pool->started++;
     if (pool->started < threads - 1) { /* fewer threads than asked for would change scratch sizes: say no instead */
         lz_pool_free(ctx, pool);
         return NULL;

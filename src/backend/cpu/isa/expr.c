@@ -1,6 +1,7 @@
-/* expr.c: the elementwise engine. An expression runs over blocks of 512 elements: every step is a loop over registers that stay
- * in the first-level cache, so a chain costs one trip to memory however long it is. The same steps run whether an op is alone, in
- * a chain, or behind another kernel, which is why fused and unfused give the same bits. */
+/* expr.c: the elementwise engine. An expression runs over blocks of 512 elements: every step is a loop over
+ * registers that stay in the first-level cache, so a chain costs one trip to memory however long it is. The same
+ * steps run whether an op is alone, in a chain, or behind another kernel, which is why fused and unfused give the
+ * same bits. */
 #include <string.h>
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -12,7 +13,7 @@
 
 enum { BLOCK = 512, TURN = 32 * BLOCK }; /* elements of a register; of one turn of a thread */
 
-/* ---- memory to registers and back ----------------------------------------------------------------------------------- */
+/* ---- memory to registers and back -------------------------------------------------------------------------------- */
 
 #define READ(type, expression)                                                                                         \
     do {                                                                                                               \
@@ -81,9 +82,9 @@ void write_floats(void *to, const float *restrict from, lz_dtype dtype, int64_t 
     }
 }
 
-/* A result larger than the last cache will not be there when it is read next: writing around the caches saves fetching every
- * line before it is overwritten. No fence is needed: the locked instructions with which a thread ends its turn drain such
- * stores. (Measured: layer_norm + modulate of 4608 x 3072 runs at 1.5 times the bandwidth.) */
+/* A result larger than the last cache will not be there when it is read next: writing around the caches saves
+ * fetching every line before it is overwritten. No fence is needed: the locked instructions with which a thread ends
+ * its turn drain such stores. (Measured: layer_norm + modulate of 4608 x 3072 runs at 1.5 times the bandwidth.) */
 #define STREAM_BYTES (32 << 20)
 
 static bool streams(const lz_tensor *out) {
@@ -106,7 +107,7 @@ static void stream_floats(float *to, const float *from, int n) {
     for (; i < n; i++) to[i] = from[i];
 }
 
-/* ---- steps ------------------------------------------------------------------------------------------------------------ */
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
 
 typedef void (*step_fn)(float *d, const float *a, const float *b, const float *c, int n, const lz_expr_step *s);
 
@@ -124,7 +125,7 @@ STEP(copy, x)
 STEP(neg, -x)
 STEP(abs, fabsf(x))
 STEP(not, x == 0.0f ? 1.0f : 0.0f)
-STEP(square, x * x)
+STEP(square, x *x)
 STEP(floor, floorf(x))
 STEP(exp, exp_f32(x))
 STEP(log, log_f32(x))
@@ -136,10 +137,10 @@ STEP(sigmoid, sigmoid_f32(x))
 STEP(silu, silu_f32(x))
 STEP(gelu, gelu_f32(x))
 STEP(gelu_tanh, gelu_tanh_f32(x))
-STEP(clip, x < s->k0 ? s->k0 : x > s->k1 ? s->k1 : x)
+STEP(clip, x<s->k0 ? s->k0 : x> s->k1 ? s->k1 : x)
 STEP(add, x + b[i])
 STEP(sub, x - b[i])
-STEP(mul, x * b[i])
+STEP(mul, x *b[i])
 STEP(div, x / b[i])
 STEP(pow, powf(x, b[i]))
 STEP(maximum, x > b[i] || x != x ? x : b[i])
@@ -156,7 +157,7 @@ STEP(where, x != 0.0f ? b[i] : c[i])
 STEP(mul_add, x *b[i] + c[i])
 STEP(add_number, x + s->k0)
 STEP(sub_number, x - s->k0)
-STEP(mul_number, x *s->k0)
+STEP(mul_number, x * s->k0)
 STEP(div_number, x / s->k0)
 STEP(maximum_number, x > s->k0 || x != x ? x : s->k0)
 STEP(minimum_number, x < s->k0 || x != x ? x : s->k0)
@@ -188,24 +189,42 @@ TRIG_STEP(sin)
 TRIG_STEP(cos)
 
 static const step_fn steps[LZ_OP_COUNT + 1] = {
-    [LZ_OP_COPY] = step_copy,         [LZ_OP_FULL] = step_full,
-    [LZ_OP_NEG] = step_neg,           [LZ_OP_ABS] = step_abs,
-    [LZ_OP_NOT] = step_not,           [LZ_OP_SQUARE] = step_square,
-    [LZ_OP_FLOOR] = step_floor,       [LZ_OP_EXP] = step_exp,
-    [LZ_OP_LOG] = step_log,           [LZ_OP_SQRT] = step_sqrt,
-    [LZ_OP_RSQRT] = step_rsqrt,       [LZ_OP_SIN] = step_sin,
-    [LZ_OP_COS] = step_cos,           [LZ_OP_TANH] = step_tanh,
-    [LZ_OP_ERF] = step_erf,           [LZ_OP_SIGMOID] = step_sigmoid,
-    [LZ_OP_SILU] = step_silu,         [LZ_OP_GELU] = step_gelu,
-    [LZ_OP_GELU_TANH] = step_gelu_tanh, [LZ_OP_CLIP] = step_clip,
-    [LZ_OP_ADD] = step_add,           [LZ_OP_SUB] = step_sub,
-    [LZ_OP_MUL] = step_mul,           [LZ_OP_DIV] = step_div,
-    [LZ_OP_POW] = step_pow,           [LZ_OP_MAXIMUM] = step_maximum,
-    [LZ_OP_MINIMUM] = step_minimum,   [LZ_OP_EQUAL] = step_equal,
-    [LZ_OP_NOT_EQUAL] = step_not_equal, [LZ_OP_LESS] = step_less,
-    [LZ_OP_LESS_EQUAL] = step_less_equal, [LZ_OP_GREATER] = step_greater,
-    [LZ_OP_GREATER_EQUAL] = step_greater_equal, [LZ_OP_AND] = step_and,
-    [LZ_OP_OR] = step_or,             [LZ_OP_WHERE] = step_where,
+    [LZ_OP_COPY] = step_copy,
+    [LZ_OP_FULL] = step_full,
+    [LZ_OP_NEG] = step_neg,
+    [LZ_OP_ABS] = step_abs,
+    [LZ_OP_NOT] = step_not,
+    [LZ_OP_SQUARE] = step_square,
+    [LZ_OP_FLOOR] = step_floor,
+    [LZ_OP_EXP] = step_exp,
+    [LZ_OP_LOG] = step_log,
+    [LZ_OP_SQRT] = step_sqrt,
+    [LZ_OP_RSQRT] = step_rsqrt,
+    [LZ_OP_SIN] = step_sin,
+    [LZ_OP_COS] = step_cos,
+    [LZ_OP_TANH] = step_tanh,
+    [LZ_OP_ERF] = step_erf,
+    [LZ_OP_SIGMOID] = step_sigmoid,
+    [LZ_OP_SILU] = step_silu,
+    [LZ_OP_GELU] = step_gelu,
+    [LZ_OP_GELU_TANH] = step_gelu_tanh,
+    [LZ_OP_CLIP] = step_clip,
+    [LZ_OP_ADD] = step_add,
+    [LZ_OP_SUB] = step_sub,
+    [LZ_OP_MUL] = step_mul,
+    [LZ_OP_DIV] = step_div,
+    [LZ_OP_POW] = step_pow,
+    [LZ_OP_MAXIMUM] = step_maximum,
+    [LZ_OP_MINIMUM] = step_minimum,
+    [LZ_OP_EQUAL] = step_equal,
+    [LZ_OP_NOT_EQUAL] = step_not_equal,
+    [LZ_OP_LESS] = step_less,
+    [LZ_OP_LESS_EQUAL] = step_less_equal,
+    [LZ_OP_GREATER] = step_greater,
+    [LZ_OP_GREATER_EQUAL] = step_greater_equal,
+    [LZ_OP_AND] = step_and,
+    [LZ_OP_OR] = step_or,
+    [LZ_OP_WHERE] = step_where,
     [LZ_EXPR_MUL_ADD] = step_mul_add,
 };
 static const step_fn with_number[LZ_OP_COUNT] = {
@@ -213,7 +232,10 @@ static const step_fn with_number[LZ_OP_COUNT] = {
     [LZ_OP_DIV] = step_div_number, [LZ_OP_MAXIMUM] = step_maximum_number, [LZ_OP_MINIMUM] = step_minimum_number,
 };
 static const step_fn casts[LZ_DTYPE_COUNT] = {
-    [LZ_BF16] = step_to_bf16, [LZ_F16] = step_to_f16, [LZ_F8] = step_to_f8, [LZ_BOOL] = step_to_bool,
+    [LZ_BF16] = step_to_bf16,
+    [LZ_F16] = step_to_f16,
+    [LZ_F8] = step_to_f8,
+    [LZ_BOOL] = step_to_bool,
 };
 
 /* Registers hold values, or point straight at the memory of an argument. */
@@ -250,7 +272,7 @@ static void load(block *r, int i, int at, const char *data, lz_dtype dtype, int6
     read_floats(r->room[i] + at, data, dtype, stride, n);
 }
 
-/* ---- the end of a row --------------------------------------------------------------------------------------------------- */
+/* ---- the end of a row -------------------------------------------------------------------------------------------- */
 
 row_end begin_row(const lz_call *call, int64_t row) {
     const lz_tensor *out = &call->out, *arg = call->in + call->n_core - 1; /* argument i is arg[i] */
@@ -289,7 +311,7 @@ void finish_row(const lz_call *call, int64_t row, int64_t col, float *values, in
     finish_piece(&e, col, values, n);
 }
 
-/* ---- elementwise ops ---------------------------------------------------------------------------------------------------- */
+/* ---- elementwise ops --------------------------------------------------------------------------------------------- */
 
 typedef struct element_job {
     const lz_call *call;
@@ -306,7 +328,8 @@ static void run_straight(const element_job *job, const walk_place *p, block *r, 
         load(r, i, 0, c->in[i].data + p->offset[i + 1], c->in[i].dtype, stride, n, true);
     }
     int64_t step = job->w.strides[0][inner] / lz_dtype_size(c->out.dtype);
-    float *to = (float *)(c->out.data + p->offset[0]), *target = c->out.dtype == LZ_F32 && step == 1 && !job->stream ? to : NULL;
+    float *to = (float *)(c->out.data + p->offset[0]),
+          *target = c->out.dtype == LZ_F32 && step == 1 && !job->stream ? to : NULL;
     const float *result = run_steps(c->expr, r, n, target);
     if (job->stream && step == 1)
         stream_floats(to, result, n);

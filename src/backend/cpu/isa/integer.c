@@ -1,5 +1,5 @@
-/* integer.c: elementwise ops on integers and bools: blocks of 256 elements as i64, one loop for each op, wrapping around when
- * they are stored. Integers do not join expressions, whose registers are f32. */
+/* integer.c: elementwise ops on integers and bools: blocks of 256 elements as i64, one loop for each op, wrapping
+ * around when they are stored. Integers do not join expressions, whose registers are f32. */
 #include "array/internal.h"
 #include "backend/cpu/isa/isa.h"
 #include "backend/cpu/isa/walk.h"
@@ -40,7 +40,8 @@ static int64_t power(int64_t base, int64_t exponent) { /* a negative power of an
 }
 
 /* a op b, into a; unsigned where it may wrap. */
-static bool compute(const lz_call *call, int64_t *restrict a, const int64_t *restrict b, const int64_t *restrict c, int n) {
+static bool compute(const lz_call *call, int64_t *restrict a, const int64_t *restrict b, const int64_t *restrict c,
+                    int n) {
 #define EACH(expression)                                                                                               \
     for (int i = 0; i < n; i++) a[i] = (int64_t)(expression);                                                          \
     return true
@@ -69,8 +70,10 @@ static bool compute(const lz_call *call, int64_t *restrict a, const int64_t *res
     case LZ_OP_OR: EACH((a[i] != 0) | (b[i] != 0));
     case LZ_OP_WHERE: EACH(a[i] ? b[i] : c[i]);
     case LZ_OP_CLIP: { /* the limits first become numbers of this type */
-        static const int64_t least[] = {[LZ_BOOL] = 0, [LZ_U8] = 0, [LZ_I8] = INT8_MIN, [LZ_I32] = INT32_MIN, [LZ_I64] = INT64_MIN};
-        static const int64_t most[] = {[LZ_BOOL] = 1, [LZ_U8] = UINT8_MAX, [LZ_I8] = INT8_MAX, [LZ_I32] = INT32_MAX, [LZ_I64] = INT64_MAX};
+        static const int64_t least[] = {
+            [LZ_BOOL] = 0, [LZ_U8] = 0, [LZ_I8] = INT8_MIN, [LZ_I32] = INT32_MIN, [LZ_I64] = INT64_MIN};
+        static const int64_t most[] = {
+            [LZ_BOOL] = 1, [LZ_U8] = UINT8_MAX, [LZ_I8] = INT8_MAX, [LZ_I32] = INT32_MAX, [LZ_I64] = INT64_MAX};
         low = lz_saturate(call->params->clip.low, least[call->out.dtype], most[call->out.dtype]);
         high = lz_saturate(call->params->clip.high, least[call->out.dtype], most[call->out.dtype]);
         EACH(a[i] < low ? low : a[i] > high ? high : a[i]);
@@ -97,7 +100,8 @@ static void integer_turn(void *arg, int64_t turn, int thread) {
     while (at < end) {
         int64_t run = walk_run(&job->w, &p) < end - at ? walk_run(&job->w, &p) : end - at;
         int n = (int)(run < BLOCK ? run : BLOCK);
-        for (int i = 0; i < c->n_in; i++) read_whole(r[i], c->in[i].data + p.offset[i + 1], c->in[i].dtype, job->w.strides[i + 1][inner], n);
+        for (int i = 0; i < c->n_in; i++)
+            read_whole(r[i], c->in[i].data + p.offset[i + 1], c->in[i].dtype, job->w.strides[i + 1][inner], n);
         compute(c, r[0], r[1], r[2], n);
         write_whole(c->out.data + p.offset[0], r[0], c->out.dtype, job->w.strides[0][inner], n);
         walk_on(&job->w, &p, n);

@@ -66,8 +66,22 @@ static inline int64_t row_count(const lz_tensor *t) {
 /* The kernels of this instruction set, and the table of them. */
 const lz_kernel *cpu_kernel(lz_op op);
 #define LZ_CPU_KERNELS(X)                                                                                              \
-    X(element) X(integer) X(reduce) X(argmax) X(softmax) X(rms_norm) X(layer_norm) X(group_norm) X(rope) X(matmul) X(sdpa)       \
-    X(conv2d) X(copy) X(pad) X(take) X(gather)
+    X(element)                                                                                                         \
+    X(integer)                                                                                                         \
+    X(reduce)                                                                                                          \
+    X(argmax)                                                                                                          \
+    X(softmax)                                                                                                         \
+    X(rms_norm)                                                                                                        \
+    X(layer_norm)                                                                                                      \
+    X(group_norm)                                                                                                      \
+    X(rope)                                                                                                            \
+    X(matmul)                                                                                                          \
+    X(sdpa)                                                                                                            \
+    X(conv2d)                                                                                                          \
+    X(copy)                                                                                                            \
+    X(pad)                                                                                                             \
+    X(take)                                                                                                            \
+    X(gather)
 #define X(name) extern const lz_kernel ISA(lz_kernel_##name);
 LZ_CPU_KERNELS(X)
 #undef X

@@ -1,5 +1,6 @@
-/* math.h: f32 functions without branches or calls, so that a loop over them becomes vector code on every instruction set.
- * Each is within a few units in the last place of the true value; NaN and infinities come out as C's functions give them. */
+/* math.h: f32 functions without branches or calls, so that a loop over them becomes vector code on every instruction
+ * set. Each is within a few units in the last place of the true value; NaN and infinities come out as C's functions
+ * give them. */
 #ifndef LZ_MATH_H
 #define LZ_MATH_H
 
@@ -18,7 +19,7 @@ FN exp_f32(float x) {
     c = c > 89.0f ? 89.0f : c;
     float t = c * 1.44269504f + ROUND_MAGIC, n = t - ROUND_MAGIC;
     float r = (c - n * 0.693359375f) + n * 2.12194440e-4f; /* ln 2 in two parts; the first is exact in the product */
-    float p = 1.98756912e-4f; /* Cephes expf */
+    float p = 1.98756912e-4f;                              /* Cephes expf */
     p = p * r + 1.39819994e-3f;
     p = p * r + 8.33345158e-3f;
     p = p * r + 4.16657962e-2f;
@@ -65,7 +66,8 @@ FN trig_reduce(float x, int32_t *quadrant) {
 FN trig_value(float r, int32_t quadrant) { /* sin of r + quadrant * pi/2, |r| <= pi/4 */
     float z = r * r;
     float s = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z * r + r; /* Cephes sinf, cosf */
-    float c = ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * z * z - 0.5f * z + 1.0f;
+    float c = ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * z * z - 0.5f * z +
+              1.0f;
     float v = quadrant & 1 ? c : s;
     return quadrant & 2 ? -v : v;
 }
@@ -82,7 +84,11 @@ FN cos_f32(float x) {
 
 FN tanh_f32(float x) {
     float a = fabsf(x), z = x * x;
-    float small = ((((-5.70498872745e-3f * z + 2.06390887954e-2f) * z - 5.37397155531e-2f) * z + 1.33314422036e-1f) * z - 3.33332819422e-1f) * z * x + x;
+    float small = ((((-5.70498872745e-3f * z + 2.06390887954e-2f) * z - 5.37397155531e-2f) * z + 1.33314422036e-1f) *
+                       z -
+                   3.33332819422e-1f) *
+                      z * x +
+                  x;
     float large = 1.0f - 2.0f / (exp_f32(2.0f * a) + 1.0f);
     large = x < 0.0f ? -large : large;
     return a < 0.625f ? small : x != x ? x : large;

@@ -1,5 +1,5 @@
-/* move.c: kernels that move elements unchanged: copy, pad, take, gather. All are copies between strided tensors of one shape,
- * whole runs at a time where both sides are dense. */
+/* move.c: kernels that move elements unchanged: copy, pad, take, gather. All are copies between strided tensors of
+ * one shape, whole runs at a time where both sides are dense. */
 #include <string.h>
 
 #include "array/internal.h"
@@ -40,7 +40,8 @@ static void copy_turn(void *arg, int64_t turn, int thread) {
     walk_seek(&job->w, &p, at);
     while (at < end) {
         int64_t n = walk_run(&job->w, &p) < end - at ? walk_run(&job->w, &p) : end - at;
-        copy_run(job->to + p.offset[0], job->w.strides[0][inner], job->from + p.offset[1], job->w.strides[1][inner], job->size, n);
+        copy_run(job->to + p.offset[0], job->w.strides[0][inner], job->from + p.offset[1], job->w.strides[1][inner],
+                 job->size, n);
         walk_on(&job->w, &p, n);
         at += n;
     }
@@ -73,7 +74,8 @@ static bool run_pad(const lz_call *call) {
     everywhere.data = one.data;
     memset(everywhere.strides, 0, sizeof everywhere.strides);
     copy_tensor(call, &call->out, &everywhere);
-    for (int i = 0; i < inside.dims.n; i++) inside = part_of(&inside, i, call->params->pad.before.at[i], call->in[0].dims.at[i]);
+    for (int i = 0; i < inside.dims.n; i++)
+        inside = part_of(&inside, i, call->params->pad.before.at[i], call->in[0].dims.at[i]);
     copy_tensor(call, &inside, &call->in[0]);
     return true;
 }
@@ -101,7 +103,8 @@ static bool run_take(const lz_call *call) {
         }
         int64_t at = ((const int64_t *)index->data)[place];
         if (at < 0 || at >= limit) {
-            lz_fail(call->err, LZ_BAD_INDEX, "take: index %lld is outside an axis of %lld", (long long)at, (long long)limit);
+            lz_fail(call->err, LZ_BAD_INDEX, "take: index %lld is outside an axis of %lld", (long long)at,
+                    (long long)limit);
             return false;
         }
         from.data = x->data + at * x->strides[axis] * lz_dtype_size(x->dtype);

@@ -1,6 +1,7 @@
-/* norm.c: kernels that work on one row at a time: rms_norm, layer_norm, softmax, rope (with the norm before it), and group_norm,
- * whose statistics cross rows. A row is read once from memory; what follows happens in the first-level cache, and the row leaves
- * through finish_row, with the affine part or modulation as its epilogue. Sums run in 64 lanes, added up in a fixed order. */
+/* norm.c: kernels that work on one row at a time: rms_norm, layer_norm, softmax, rope (with the norm before it), and
+ * group_norm, whose statistics cross rows. A row is read once from memory; what follows happens in the first-level
+ * cache, and the row leaves through finish_row, with the affine part or modulation as its epilogue. Sums run in 64
+ * lanes, added up in a fixed order. */
 #include <math.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@
 
 enum { SUM_LANES = 64 };
 
-/* ---- rows --------------------------------------------------------------------------------------------------------------- */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 static float add_lanes(float lanes[SUM_LANES]) {
     for (int width = SUM_LANES / 2; width; width /= 2)
@@ -116,7 +117,9 @@ static bool run_rows(const lz_call *call, row_work work) {
     return true;
 }
 
-static int64_t row_scratch(const lz_call *call) { return row_room(call) * lz_pool_threads(call->pool) * (int64_t)sizeof(float); }
+static int64_t row_scratch(const lz_call *call) {
+    return row_room(call) * lz_pool_threads(call->pool) * (int64_t)sizeof(float);
+}
 
 static bool run_rms_norm(const lz_call *call) { return run_rows(call, rms_row); }
 static bool run_layer_norm(const lz_call *call) { return run_rows(call, layer_row); }
@@ -126,7 +129,7 @@ const lz_kernel ISA(lz_kernel_rms_norm) = {.name = "cpu.rms_norm", .run = run_rm
 const lz_kernel ISA(lz_kernel_layer_norm) = {.name = "cpu.layer_norm", .run = run_layer_norm, .scratch = row_scratch};
 const lz_kernel ISA(lz_kernel_softmax) = {.name = "cpu.softmax", .run = run_softmax, .scratch = row_scratch};
 
-/* ---- rope ----------------------------------------------------------------------------------------------------------------- */
+/* ---- rope -------------------------------------------------------------------------------------------------------- */
 
 /* Pairs (2i, 2i+1), or (i, i + d/2), turned by the angle whose cosine and sine are given: d values, d/2 angles. */
 static void rotate(float *x, const float *cos, const float *sin, int64_t half, bool half_split) {
@@ -142,7 +145,8 @@ static void rope_turn(void *arg, int64_t turn, int thread) {
     const row_job *job = arg;
     const lz_call *c = job->call;
     int64_t n = c->out.dims.at[c->out.dims.n - 1], end = (turn + 1) * job->per_turn;
-    float *room = (float *)c->scratch + thread * 4 * row_room(c), *weight = room + row_room(c), *cos = weight + row_room(c), *sin = cos + row_room(c);
+    float *room = (float *)c->scratch + thread * 4 * row_room(c), *weight = room + row_room(c),
+          *cos = weight + row_room(c), *sin = cos + row_room(c);
     for (int64_t row = turn * job->per_turn; row < end && row < job->rows; row++) {
         const float *x = row_of(&c->in[0], row, room);
         if (c->params->rope.norm) {
@@ -168,10 +172,11 @@ static int64_t rope_scratch(const lz_call *call) { return 4 * row_scratch(call);
 
 const lz_kernel ISA(lz_kernel_rope) = {.name = "cpu.rope", .run = run_rope, .scratch = rope_scratch};
 
-/* ---- group_norm ------------------------------------------------------------------------------------------------------------- */
+/* ---- group_norm -------------------------------------------------------------------------------------------------- */
 
-/* x [n, pixels..., c]. Each turn sums, for some pixels, every channel's distance from its first pixel and the square of it: small
- * numbers, so that nothing cancels. Turns have a fixed size and are put together in order, whoever did them. */
+/* x [n, pixels..., c]. Each turn sums, for some pixels, every channel's distance from its first pixel and the square
+ * of it: small numbers, so that nothing cancels. Turns have a fixed size and are put together in order, whoever did
+ * them. */
 enum { PIXELS = 1024, FLUSH = 64 };
 
 typedef struct group_job {
@@ -201,14 +206,16 @@ static int64_t group_scratch(const lz_call *call) {
     empty.scratch = NULL;
     group_job j = make_group_job(&empty);
     int64_t images = call->out.dims.at[0], c = pad16(j.channels);
-    return images * j.turns * 2 * c * (int64_t)sizeof(double) + (2 * images + 5 * lz_pool_threads(call->pool)) * c * (int64_t)sizeof(float);
+    return images * j.turns * 2 * c * (int64_t)sizeof(double) +
+           (2 * images + 5 * lz_pool_threads(call->pool)) * c * (int64_t)sizeof(float);
 }
 
 static void group_sum_turn(void *arg, int64_t turn, int thread) {
     const group_job *j = arg;
     int64_t c = pad16(j->channels), image = turn / j->turns, first = turn % j->turns * PIXELS;
     int64_t end = first + PIXELS < j->pixels ? first + PIXELS : j->pixels;
-    float *room = j->room + thread * 5 * c, *pivot = room + c, *sum = pivot + c, *square = sum + c, *pivot_room = square + c;
+    float *room = j->room + thread * 5 * c, *pivot = room + c, *sum = pivot + c, *square = sum + c,
+          *pivot_room = square + c;
     double *sums = j->sums + turn * 2 * c;
     memset(sums, 0, (size_t)(2 * c) * sizeof *sums);
     memcpy(pivot, row_of(&j->call->in[0], image * j->pixels, pivot_room), (size_t)j->channels * sizeof *pivot);
@@ -250,7 +257,11 @@ static void group_finish(const group_job *j, int64_t image) {
         }
         for (int64_t i = first; i < first + size; i++) {
             mean_of[i] = (float)mean;
-            scale_of[i] = (float)(1 / sqrt((spread > 0 ? spread : spread == spread ? 0 : spread) / count + call->params->norm.eps));
+            scale_of[i] = (float)(1 / sqrt((spread > 0         ? spread
+                                            : spread == spread ? 0
+                                                               : spread) /
+                                               count +
+                                           call->params->norm.eps));
         }
     }
 }

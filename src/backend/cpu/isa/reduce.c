@@ -1,6 +1,7 @@
-/* reduce.c: sums, means, variances, extremes over the trailing axes, in f64 lanes. Two ways through memory: along a row when the
- * innermost reduced axis is the dense one (the lanes of a block are added up at the end), or a block of neighbouring outputs side
- * by side when the dense axis is one that stays. Either way one output is computed by one thread in one order. */
+/* reduce.c: sums, means, variances, extremes over the trailing axes, in f64 lanes. Two ways through memory: along a
+ * row when the innermost reduced axis is the dense one (the lanes of a block are added up at the end), or a block of
+ * neighbouring outputs side by side when the dense axis is one that stays. Either way one output is computed by one
+ * thread in one order. */
 #include <math.h>
 #include <string.h>
 
@@ -72,7 +73,8 @@ static int64_t kept_offset(const reduce_job *j, int64_t at, const int64_t *strid
     return offset;
 }
 
-/* One pass over the elements of n neighbouring outputs (side by side), or of one (lanes). m[i] as accumulate wants it. */
+/* One pass over the elements of n neighbouring outputs (side by side), or of one (lanes). m[i] as accumulate wants
+ * it. */
 static void run_pass(const reduce_job *j, pass p, const char *data, int n, double *acc, const double *m) {
     const lz_tensor *x = &j->call->in[0];
     int64_t size = lz_dtype_size(x->dtype), rows = j->inner ? j->count / j->inner : 0;
@@ -113,7 +115,8 @@ static void reduce_some(const reduce_job *j, const char *data, int n, double *ac
     if (j->call->op == LZ_OP_MEAN || j->call->op == LZ_OP_VAR)
         for (int i = 0; i < n; i++) acc[i] /= count;
     if (j->call->op != LZ_OP_VAR && j->call->op != LZ_OP_LOGSUMEXP) return;
-    for (int i = 0; i < n; i++) m[i] = j->call->op == LZ_OP_LOGSUMEXP && isinf(acc[i]) ? 0 : acc[i]; /* inf - inf is no use */
+    for (int i = 0; i < n; i++)
+        m[i] = j->call->op == LZ_OP_LOGSUMEXP && isinf(acc[i]) ? 0 : acc[i]; /* inf - inf is no use */
     if (!j->side_by_side) spread_first(m, m[0]);
     run_pass(j, j->call->op == LZ_OP_VAR ? SPREAD : EXPONENTIAL, data, n, acc, m);
     for (int i = 0; i < n; i++) acc[i] = j->call->op == LZ_OP_VAR ? acc[i] / count : log(acc[i]) + m[i];
@@ -145,7 +148,8 @@ static bool run_reduce(const lz_call *call) {
     bool dense_kept = j.kept && x->strides[j.kept - 1] == 1 && x->dims.at[j.kept - 1] >= 8;
     j.side_by_side = dense_kept && (j.inner < 8 || x->strides[x->dims.n - 1] != 1);
     int64_t line = j.kept ? x->dims.at[j.kept - 1] : 1;
-    lz_parallel(call->pool, j.side_by_side ? j.outputs / line * ((line + BLOCK - 1) / BLOCK) : j.outputs, reduce_turn, &j);
+    lz_parallel(call->pool, j.side_by_side ? j.outputs / line * ((line + BLOCK - 1) / BLOCK) : j.outputs, reduce_turn,
+                &j);
     return true;
 }
 
@@ -154,7 +158,7 @@ static bool can_reduce(const lz_call *call) { return call->in[0].dtype >= LZ_F16
 
 const lz_kernel ISA(lz_kernel_reduce) = {"cpu.reduce", run_reduce, NULL, can_reduce};
 
-/* ---- argmax --------------------------------------------------------------------------------------------------------- */
+/* ---- argmax ------------------------------------------------------------------------------------------------------ */
 
 /* The first of the largest, or the first NaN. */
 static int64_t argmax_row(const float *x, int64_t n, float *best, int64_t first, int64_t found) {

@@ -1,5 +1,5 @@
-/* walk.h: going through several strided tensors of one shape at once. Axes that step evenly in all of them are merged first, so
- * that most calls see one or two axes. */
+/* walk.h: going through several strided tensors of one shape at once. Axes that step evenly in all of them are
+ * merged first, so that most calls see one or two axes. */
 #ifndef LZ_WALK_H
 #define LZ_WALK_H
 
@@ -52,7 +52,9 @@ static inline void walk_seek(const walk *w, walk_place *p, int64_t at) {
 }
 
 /* Elements to the end of the innermost axis. */
-static inline int64_t walk_run(const walk *w, const walk_place *p) { return w->dims[w->n_axes - 1] - p->index[w->n_axes - 1]; }
+static inline int64_t walk_run(const walk *w, const walk_place *p) {
+    return w->dims[w->n_axes - 1] - p->index[w->n_axes - 1];
+}
 
 /* Moves n elements on; n is at most walk_run. */
 static inline void walk_on(const walk *w, walk_place *p, int64_t n) {

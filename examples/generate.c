@@ -1,0 +1,48 @@
+/* generate.c: a picture from words, in one page. Build it against an installed library with
+ *     cc generate.c $(pkg-config --cflags --libs lazuli) -o generate
+ * and run it as
+ *     ./generate models/klein "a red fox in the snow" fox.png */
+#include <lazuli.h>
+#include <stdio.h>
+
+/* Called between kernels; returning false would stop. */
+static bool watch(void *user, const lz_progress *now) {
+    (void)user;
+    fprintf(stderr, "\r%-7s %d/%d %3.0f%%", now->stage, now->step + 1, now->steps, now->done * 100);
+    return true;
+}
+
+static lz_status paint(lz_context *ctx, const char *folder, const char *prompt, const char *file, lz_error *err) {
+    lz_model *model = lz_model_open(ctx, folder, err); /* mapped, not read */
+    if (!model) return err->status;
+    lz_model_facts facts = lz_model_about(model);
+    fprintf(stderr, "%s, %d steps\n", facts.family, facts.steps);
+
+    /* What is not named keeps its default: steps and guidance are then the model's own. */
+    lz_picture picture;
+    lz_status status = lz_generate(model, &picture, err, .prompt = prompt, .width = 256, .height = 256, .seed = 42,
+                                   .watch = watch);
+    fputc('\n', stderr);
+    if (status == LZ_OK) {
+        const char *text[] = {"prompt", prompt, NULL}; /* kept in the file */
+        status = lz_image_write(ctx, file, &picture.image, text, err);
+        printf("%lld x %lld in %.1f s\n", (long long)picture.image.width, (long long)picture.image.height,
+               picture.text_seconds + picture.denoise_seconds + picture.decode_seconds);
+        lz_picture_free(&picture);
+    }
+    lz_model_close(model);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 4) {
+        fprintf(stderr, "usage: generate MODEL PROMPT PICTURE.png\n");
+        return 2;
+    }
+    lz_error err;
+    lz_context *ctx = lz_open_with(&(lz_context_options){.threads = 0}, &err); /* the CPU, all its cores */
+    lz_status status = ctx ? paint(ctx, argv[1], argv[2], argv[3], &err) : err.status;
+    if (status != LZ_OK) fprintf(stderr, "%s\n", err.text); /* one sentence: what, where, what to do */
+    lz_close(ctx);
+    return status != LZ_OK;
+}

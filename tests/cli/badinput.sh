@@ -1,0 +1,125 @@
+# What goes wrong is said in one sentence, with exit code 1, and leaves no file behind.
+. tests/cli/transcript
+unset LAZULI_MODEL
+flux=tests/data/flux2
+A=$flux/A
+images=tests/data/images
+out=$work/out
+mkdir "$out"
+
+# wrong PATTERN ARGUMENTS...: fails, in one line that matches, and writes nothing
+wrong() {
+    pattern=$1
+    shift
+    try_match 1 "^lazuli: .*$pattern" $lazuli "$@" -W 64 -H 64 -o "$out/x.png"
+    cp "$work/output" "$work/said"
+    try 0 grep -c '^' "$work/said" <<'END'
+1
+END
+    try 0 ls -A "$out" </dev/null
+}
+
+# copy: a fresh copy of a model, to be damaged
+copy() {
+    rm -rf "$work/model"
+    cp -r "$flux/$1" "$work/model"
+    chmod -R u+w "$work/model"
+}
+
+# Folders
+wrong '/nowhere is not a model folder' fox -m "$work/nowhere"
+wrong 'is not a model folder: it has no readable model_index.json' fox -m $A/transformer
+copy A && echo '{"_class_name": "StableDiffusionPipeline"}' >"$work/model/model_index.json"
+wrong "models of the kind 'StableDiffusionPipeline' are not supported" fox -m "$work/model"
+copy A && echo '{"_class_name":' >"$work/model/model_index.json"
+wrong 'model_index.json' fox -m "$work/model"
+copy A && rm -r "$work/model/tokenizer"
+wrong 'tokenizer' fox -m "$work/model"
+copy A && echo '{}' >"$work/model/tokenizer/tokenizer.json"
+wrong 'tokenizer.json' fox -m "$work/model"
+copy A && rm "$work/model/vae/config.json"
+wrong 'vae/config.json' fox -m "$work/model"
+
+# Weights
+shard=transformer/diffusion_pytorch_model-00002-of-00004.safetensors
+copy A && head -c 100000 "$A/$shard" >"$work/model/$shard"
+wrong 'diffusion_pytorch_model-00002-of-00004.safetensors: .* truncated' fox -m "$work/model"
+copy A && rm "$work/model/$shard"
+wrong 'diffusion_pytorch_model-00002-of-00004.safetensors' fox -m "$work/model"
+copy B # the header of a file is text: the type of every tensor changes, its length does not
+LC_ALL=C sed -i '1s/"dtype":"F32"/"dtype":"I32"/g' "$work/model/transformer/diffusion_pytorch_model.safetensors"
+wrong 'i32' fox -m "$work/model"
+copy B && sed -i 's/"num_layers": [0-9]*/"num_layers": 7/' "$work/model/transformer/config.json"
+wrong 'no tensor' fox -m "$work/model"
+copy B && sed -i 's/"attention_head_dim": [0-9]*/"attention_head_dim": 64/' "$work/model/transformer/config.json"
+wrong 'transformer' fox -m "$work/model"
+copy B && sed -i 's/"hidden_size": [0-9]*/"hidden_size": 48/' "$work/model/text_encoder/config.json"
+wrong '.' fox -m "$work/model"
+copy A && rm -r "$work/model/vae" && cp -r $flux/B/vae "$work/model/vae"
+wrong 'they are of two models' fox -m "$work/model"
+
+# Prompts
+wrong 'prompt is not valid UTF-8' "$(printf 'a \377 fox')" -m $A
+wrong 'negative prompt is not valid UTF-8' fox -n "$(printf '\303')" -m $A
+try_match 1 'nothing came' $lazuli - -m $A
+try_match 1 'holds a zero byte' sh -c "printf 'a\\0b' | $lazuli - -m $A"
+try_match 2 'what shall be shown' $lazuli generate -m $A
+try_match 2 'the prompt was given with --prompt' $lazuli -p fox fox -m $A
+
+# Where to
+try_match 2 'x.gif: the name of a picture ends in' $lazuli fox -m $A -o "$out/x.gif"
+try_match 2 '--dump writes tensors' $lazuli fox -m $A --dump "$out/x.png"
+try_match 1 'No such file or directory; make the folder first' $lazuli fox -m $A -o "$out/no/x.png"
+try_match 1 'No such file or directory; make the folder first' $lazuli fox -m $A -o "$out/x.png" --dump "$out/no/x.safetensors"
+try_match 1 'Not a directory' $lazuli fox -m $A -o "$A/model_index.json/x.png"
+mkdir "$work/folder.png"
+try_match 1 'is a folder' $lazuli fox -m $A -o "$work/folder.png"
+if [ "$(id -u)" != 0 ]; then
+    mkdir -m 555 "$work/locked"
+    try_match 1 'cannot be written into this folder' $lazuli fox -m $A -o "$work/locked/x.png"
+fi
+wrong "there is no device 'abacus'" fox -m $A --device abacus
+
+# Images: every kind of PNG is read (these are then too small to look at), and what is none is refused
+for kind in grey-1 grey-16 grey-8-interlaced palette-4 palette-8-trns-interlaced rgb-16 rgba-16-interlaced rgba-8 grey-alpha-16; do
+    wrong 'image 1 is 7 x 5, and must be at least 16 on each side' fox -m $A -i $images/$kind.png
+done
+wrong 'short.png: ' fox -m $A -i $images/short.png
+wrong 'empty.png: ' fox -m $A -i $images/empty.png
+wrong 'large.png: ' fox -m $A -i $images/large.png
+wrong 'picture.gif: is neither a PNG nor a JPEG nor a WebP picture' fox -m $A -i $images/picture.gif
+wrong 'nowhere.png: cannot be opened: No such file' fox -m $A -i nowhere.png
+head -c 600 $flux/ref1.png >"$work/cut.png"
+wrong 'cut.png: ' fox -m $A -i $flux/ref2.png -i "$work/cut.png"
+{ head -c 400 $flux/ref1.png && printf 'XXXXXXXX' && tail -c +409 $flux/ref1.png; } >"$work/hurt.png"
+wrong 'hurt.png: ' fox -m $A -i "$work/hurt.png"
+i=0
+many=
+while [ $i -lt 17 ]; do
+    many="$many -i $flux/ref1.png"
+    i=$((i + 1))
+done
+try_match 2 'at most 16 images can be given' $lazuli fox -m $A $many
+
+# No memory. (The address sanitizer needs more room than any limit that would bite.)
+if (ulimit -v 4000000 && $lazuli --version) >/dev/null 2>&1; then
+    for kib in 20000 60000 100000 140000; do
+        try_match 1 '^lazuli: ' sh -c "ulimit -v $kib && $lazuli fox -m $A -W 1024 -H 1024 --threads 1 -o $out/x.png"
+    done
+    try 0 ls -A "$out" </dev/null
+fi
+
+# Stopped: while it computes, no file and no part of one stays
+for signal in INT TERM; do
+    $lazuli fox -m $A -W 1024 -H 1024 -s 1000 -o "$out/x.png" --dump "$out/x.safetensors" >"$work/said" 2>&1 </dev/null &
+    pid=$!
+    sleep 1
+    kill -$signal $pid
+    status=0
+    wait $pid || status=$?
+    try 130 sh -c "cat $work/said && exit $status" <<'END'
+lazuli: stopped
+END
+    try 0 ls -A "$out" </dev/null
+done
+finish

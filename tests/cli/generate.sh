@@ -1,0 +1,131 @@
+# `lazuli generate` and `lazuli plan`: every option, on the tiny models.
+. tests/cli/transcript
+unset LAZULI_MODEL
+flux=tests/data/flux2
+A=$flux/A
+small="-W 64 -H 64 --threads 2"
+
+same() { try 0 cmp "$1" "$2" </dev/null; }
+differ() { try_match 1 differ cmp "$1" "$2"; }
+holds() { try_match 0 . sh -c "LC_ALL=C grep -a -e '$2' '$1' | tr -d '\\000'"; } # a file, a basic regex
+gone() { try_match 2 'No such file' ls "$@"; }
+
+# One picture, and what is said of it
+try_match 0 "^$work/fox.png  64 x 64, seed 42, 4 steps, " $lazuli "a red fox" -m $A -S 42 $small -o "$work/fox.png"
+try 0 $lazuli generate a red fox -m $A --seed=42 -W64 --height=64 -q --threads 1 -o "$work/fox1.png" </dev/null
+same "$work/fox.png" "$work/fox1.png" # the words, the command and the threads make no difference
+for chunk in prompt 'a red fox' seed 42 steps guidance size 64x64 model software 'Lazuli [0-9]'; do holds "$work/fox.png" "$chunk"; done
+try 0 $lazuli a red fox -m $A -S 42 -W 64 -H 64 --device ref -q -o "$work/ref.png" </dev/null
+try 0 $lazuli a red fox -m $A -S 43 $small -q -o "$work/other.png" </dev/null
+differ "$work/fox.png" "$work/other.png"
+LAZULI_MODEL=$A try 0 $lazuli -qp 'a red fox' -S 42 $small -o "$work/env.png" </dev/null
+same "$work/fox.png" "$work/env.png"
+for word in - '-p -'; do
+    try 0 sh -c "echo a red fox | $lazuli $word -m $A -S 42 $small -q -o $work/stdin.png" </dev/null
+    same "$work/fox.png" "$work/stdin.png"
+done
+try 0 $lazuli -m $A -p '' -S 42 $small -q -o "$work/fox.png" </dev/null # -o overwrites
+differ "$work/fox.png" "$work/fox1.png"
+
+# Other kinds of files
+try 0 $lazuli a red fox -m $A -S 42 $small -q -o "$work/fox.jpg" </dev/null
+try 0 $lazuli a red fox -m $A -S 42 $small -q -o "$work/fox.webp" </dev/null
+holds "$work/fox.jpg" JFIF
+holds "$work/fox.webp" WEBP
+
+# Names without -o never overwrite
+absolute=$(realpath $lazuli)
+model=$(realpath $A)
+for name in lazuli-5.png lazuli-5-2.png lazuli-5-3.png; do
+    try_match 0 "^$name  " sh -c "cd $work && $absolute fox -m $model -S 5 $small"
+done
+same "$work/lazuli-5.png" "$work/lazuli-5-3.png"
+try_match 0 '^lazuli-[0-9]+.png .* seed [0-9]+' sh -c "cd $work && $absolute fox -m $model $small"
+
+# Several
+try 0 $lazuli a red fox -m $A --count 2 -S 42 $small -q -o "$work/c.png" --dump "$work/c.safetensors" </dev/null
+same "$work/c-1.png" "$work/fox1.png"
+same "$work/c-2.png" "$work/other.png"
+try_match 0 . ls "$work/c-1.safetensors" "$work/c-2.safetensors"
+try 0 $lazuli a red fox -m $A -S 43,7 -S 42 $small -q -o "$work/d.png" </dev/null
+same "$work/d-1.png" "$work/other.png"
+same "$work/d-3.png" "$work/fox1.png"
+gone "$work/d.png" "$work/d-4.png"
+
+# Steps, guidance, negative: model C has guidance
+try_match 0 ', 3 steps, ' $lazuli fox -m $flux/C -s 3 -S 1 $small -o "$work/g4.png"
+try 0 $lazuli fox -m $flux/C --steps 3 -S 1 -g 4 $small -q -o "$work/g.png" </dev/null
+same "$work/g.png" "$work/g4.png" # 4 is its own
+try 0 $lazuli fox -m $flux/C -s 3 -S 1 -g 1.5 $small -q -o "$work/g.png" </dev/null
+differ "$work/g.png" "$work/g4.png"
+try 0 $lazuli fox -m $flux/C -s 3 -S 1 -n 'blue' $small -q -o "$work/g.png" </dev/null
+differ "$work/g.png" "$work/g4.png"
+holds "$work/g.png" negative
+try_match 0 'guidance changes nothing here' $lazuli fox -m $A -g 3 $small -o "$work/g.png"
+try_match 0 'negative changes nothing here' $lazuli fox -m $A -n blue $small -o "$work/g.png"
+
+# Sizes
+try 0 sh -c "$lazuli fox -m $A -W 70 -H 95 -o $work/cut.png >/dev/null" <<'END'
+lazuli: cut to 64 x 80: sides are multiples of 16
+END
+holds "$work/cut.png" 64x80
+try_match 1 'would take .* beside the weights, and there are .* choose a smaller' $lazuli fox -m $A -W 65000 -H 65000 -o "$work/big.png"
+try_match 1 'at most 16383 pixels a side' $lazuli fox -m $flux/B -W 16400 -H 16 -o "$work/long.webp"
+
+# Images: to look at, to start from
+try 0 $lazuli fox -m $A -S 42 $small -q -i $flux/ref1.png -o "$work/i1.png" </dev/null
+try 0 $lazuli fox -m $A -S 42 $small -q -i $flux/ref1.png --image $flux/ref2.png -o "$work/i2.png" </dev/null
+try 0 $lazuli fox -m $A -S 42 -q -i $flux/ref1.png --strength 0.5 -o "$work/i3.png" </dev/null
+holds "$work/i3.png" 64x64
+differ "$work/i1.png" "$work/i2.png"
+differ "$work/i1.png" "$work/i3.png"
+try_match 2 'strength says how much of an image to change' $lazuli fox -m $A --strength 0.5
+
+# Noise in, everything out
+case=$flux/cases/a_square.safetensors
+cat='A cat holding a sign that says hello world'
+try_match 0 . $lazuli "$cat" -m $A $small --noise $case -o "$work/n.png" --dump "$work/n.safetensors"
+try 0 $lazuli "$cat" -m $A $small -q -S 42 -o "$work/s.png" --dump "$work/s.safetensors" </dev/null
+for tensor in 'image +f32 +\[1, 3, 64, 64\]' 'latents +f32 +\[1, 128, 4, 4\]' 'noise +f32 +\[1, 128, 4, 4\]' 'text +f32 +\[512, 72\]'; do
+    try_match 0 "^$tensor" $lazuli tensors "$work/s.safetensors"
+done
+try 0 $lazuli "$cat" -m $A $small -q --noise "$work/s.safetensors" -o "$work/again.png" </dev/null
+try 0 $lazuli decode -m $A "$work/s.safetensors" -q -o "$work/s2.png" </dev/null # its latents are the picture
+try 0 $lazuli encode -m $A "$work/s.png" -q -o "$work/e1.safetensors" </dev/null
+try 0 $lazuli encode -m $A "$work/s2.png" -q -o "$work/e2.safetensors" </dev/null
+same "$work/e1.safetensors" "$work/e2.safetensors"
+try_match 1 'the noise is .*, and this picture needs' $lazuli fox -m $A -W 64 -H 80 --noise $case -o "$work/x.png"
+try_match 1 "there is no tensor 'noise'\$" $lazuli fox -m $A $small --noise $flux/B/vae/diffusion_pytorch_model.safetensors -o "$work/x.png"
+try_match 2 'one noise gives one picture' $lazuli fox -m $A --count 2 --noise $case -o "$work/x.png"
+
+# For programs
+json="$lazuli fox -m $A -S 1,2 $small -i $flux/ref1.png --json -o $work/j.png"
+for key in '^\{$' '^\}$' '"model": "tests' '"family": "FLUX.2 \[klein\]"' '"device": "cpu' '"prompt": "fox"' '"width": 64' '"height": 64' \
+    '"steps": 4' '"guidance": 1.0' '"seeds": \[' '"peak_bytes": [1-9]' '"step_milliseconds": \[' '"denoise": [0-9.]+' "\"file\": \"$work/j-2.png\""; do
+    try_match 0 "$key" $json
+done
+if command -v python3 >/dev/null; then
+    try 0 sh -c "$json | python3 -c 'import json, sys; r = json.load(sys.stdin); print(r[\"seeds\"], [len(p[\"step_milliseconds\"]) for p in r[\"pictures\"]])'" <<'END'
+[1, 2] [4, 4]
+END
+fi
+try_match 1 '^ "error": ".*/nowhere is not a model folder' $lazuli fox -m "$work/nowhere" --json -o "$work/x.png"
+
+# For people
+for line in '^device +cpu' '^model +.*FLUX.2' '^denoise +[0-9.]+ [KM]iB +[0-9.]+ Gflop' '^open .* decode .* at most'; do
+    try_match 0 "$line" $lazuli fox -m $A $small -v -o "$work/v.png"
+done
+for option in -vv '-v -v' --profile; do try_match 0 '^cpu.matmul ' $lazuli fox -m $A $small $option -o "$work/v.png"; done
+if command -v script >/dev/null; then # a terminal sees a line that moves, and is cleaned
+    try_match 0 '#+\.+ +[0-9]+%' script -qec "stty cols 100; $lazuli fox -m $A -W 256 -H 256 -o $work/t.png" /dev/null
+    try 1 sh -c "script -qec '$lazuli fox -m $A -W 256 -H 256 -q -o $work/t.png' /dev/null | grep ." </dev/null
+fi
+
+# What it will take
+for line in '^64 x 64 pixels, 4 steps, cpu' '^denoise +[0-9.]+ [KM]iB' '^at most .* of weights'; do
+    try_match 0 "$line" $lazuli plan a red fox -m $A $small -o "$work/never.png"
+done
+try_match 0 '^encode ' $lazuli plan fox -m $A -i $flux/ref1.png
+try_match 0 '"peak_bytes": [1-9]' $lazuli plan fox -m $A $small --json
+gone "$work/never.png"
+finish

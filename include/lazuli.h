@@ -455,6 +455,8 @@ typedef struct lz_picture {
     lz_array *pixels;  /* [1, 3, height, width] in 0..1, before rounding */
     int steps;
     double guidance; /* 1: none */
+    int64_t tile; /* above 0: memory was short, and the picture was decoded in tiles of so many pixels, faded together:
+                        slightly different from decoding it whole */
     double text_seconds, encode_seconds, denoise_seconds, decode_seconds;
     double step_seconds[128]; /* of the first steps */
     lz_context *ctx;

@@ -262,5 +262,27 @@ static void options(void) {
     lz_close(ctx);
 }
 
+/* With little memory the picture is decoded in tiles, says so, and is nearly the same. */
+static void tiles(void) {
+    lz_picture whole, tiled;
+    lz_error err = {0};
+    lz_context *ctx = lz_open(), *small = lz_open(.memory_limit = 24 << 20, .cache_limit = -1);
+    lz_model *a = lz_model_open(ctx, DATA "/B", &err), *b = lz_model_open(small, DATA "/B", &err);
+    CHECK_OK(lz_generate(a, &whole, &err, .width = 640, .height = 512, .steps = 1), &err);
+    CHECK_OK(lz_generate(b, &tiled, &err, .width = 640, .height = 512, .steps = 1), &err);
+    CHECK_I64(whole.tile, 0);
+    CHECK(tiled.tile > 0 && tiled.tile <= 512, "tiles of %lld", (long long)tiled.tile);
+    CHECK(lz_memory_info(small).peak <= 24 << 20, "%lld bytes", (long long)lz_memory_info(small).peak);
+    double db = psnr(whole.pixels, tiled.pixels);
+    printf("    tiles of %lld: %.1f dB against the whole\n", (long long)tiled.tile, db);
+    CHECK(db > 25, "%g dB", db);
+    lz_picture_free(&whole);
+    lz_picture_free(&tiled);
+    lz_model_close(a);
+    lz_model_close(b);
+    lz_close(ctx);
+    lz_close(small);
+}
+
 TEST_MAIN({"against_diffusers", against_diffusers}, {"taef2", taef2}, {"threads_agree", threads_agree},
-          {"options", options})
+          {"options", options}, {"tiles", tiles})

@@ -146,14 +146,14 @@ static int64_t memory_here(void) {
     return all;
 }
 
-static int check_memory(const job *j) {
+static int check_memory(const job *j, int64_t need) {
     int64_t have = memory_here();
     bool host = strncmp(lz_device_name(j->ctx), "cpu", 3) == 0 || strncmp(lz_device_name(j->ctx), "ref", 3) == 0;
-    if (!host || have <= 0 || j->plan.peak_bytes <= have || j->args->command->bit == PLAN) return DONE;
+    if (!host || have <= 0 || need <= have || j->args->command->bit == PLAN) return DONE;
     return fail(j->args, FAILED,
-                "a picture of %lld x %lld would take %s beside the weights, and there are %s here: "
+                "a picture of %lld x %lld would take %s or more beside the weights, and there are %s here: "
                 "choose a smaller --width and --height",
-                (long long)j->picture.width, (long long)j->picture.height, show_bytes(j->plan.peak_bytes).text,
+                (long long)j->picture.width, (long long)j->picture.height, show_bytes(need).text,
                 show_bytes(have).text);
 }
 
@@ -167,9 +167,12 @@ int job_ask(job *j) {
     j->picture.guidance = a->guidance;
     settle_size(j);
     settle_guidance(j);
+    /* Its pixels alone, as numbers in two orders: a size without sense is refused before it is planned at length. */
+    code = check_memory(j, j->picture.width * j->picture.height * 3 * 4 * 2);
+    if (code != DONE) return code;
     lz_error err = {.status = LZ_OK};
     if (lz_plan_picture(j->model, &j->picture, &j->plan, &err) != LZ_OK) return fail_with(a, &err);
-    return check_memory(j);
+    return check_memory(j, j->plan.peak_bytes);
 }
 
 void print_plan(FILE *to, const job *j) {

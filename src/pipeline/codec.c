@@ -28,8 +28,9 @@ lz_status lz_decode_latents(lz_model *model, lz_array *latents, lz_image *image,
         return lz_fail(err, LZ_BAD_SHAPE, "decode: latents are [1, %lld, h, w], not %s", (long long)channels,
                        LZ_SHOW(d));
     lz_scope *scope = lz_scope_begin(model->ctx, "decode");
-    lz_array *pixels = lz_describe_pixels(model, lz_to_tokens(lz_cast(latents, LZ_F32)), d.at[2], d.at[3]);
-    status = lz_eval(pixels, err);
+    lz_array *tokens = lz_contiguous(lz_to_tokens(lz_cast(latents, LZ_F32))), *pixels = NULL;
+    status = lz_eval(tokens, err);
+    if (!status) status = lz_decode_pixels(model, tokens, d.at[2], d.at[3], NULL, &pixels, NULL, err);
     if (!status) status = lz_make_image(model->ctx, pixels, image, err);
     if (status) lz_image_free(model->ctx, image);
     lz_scope_end(scope);

@@ -1,7 +1,7 @@
 /* generate.c: from a prompt to a picture, in numbered steps that are the same for every family of models.
  *
  *   1 settle the options     2 read the prompt     3 encode the images     4 noise and schedule
- *   5 what depends on time, size or prompt alone   6 the loop              7 decode        8 pixels */
+ *   5 what depends on time, size or prompt alone   6 the loop              7 decode (decode.c)    8 pixels */
 #include <math.h>
 #include <string.h>
 
@@ -254,14 +254,6 @@ static lz_status first_latents(lz_run_state *r, lz_array **x, lz_error *err) {
     return lz_eval(*x, err);
 }
 
-/* ---- 7 decode ---------------------------------------------------------------------------------------------------- */
-
-/* [h, w, 3] in 0..1 */
-lz_array *lz_describe_pixels(const lz_model *model, lz_array *x, int64_t h, int64_t w) {
-    lz_array *picture = model->family->decode(model->state, x, h, w);
-    return lz_clip(lz_add(lz_mul(picture, 0.5), 0.5), 0, 1);
-}
-
 /* ---- 8 pixels ---------------------------------------------------------------------------------------------------- */
 
 lz_status lz_make_image(lz_context *ctx, lz_array *pixels, lz_image *image, lz_error *err) {
@@ -310,8 +302,7 @@ static lz_status run_stages(lz_run_state *r, lz_error *err) {
     begun = lz_now();
     if (!status) {
         lz_watch watch = watch_stage(r, "decode", 0);
-        pixels = lz_describe_pixels(r->model, x, r->denoiser.h, r->denoiser.w);
-        status = lz_eval_watched(&pixels, 1, &watch, err);
+        status = lz_decode_pixels(r->model, x, r->denoiser.h, r->denoiser.w, &watch, &pixels, &p->tile, err);
     }
     if (!status) status = lz_make_image(r->model->ctx, pixels, &p->image, err);
     p->decode_seconds = lz_now() - begun;

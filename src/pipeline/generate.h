@@ -26,6 +26,9 @@ void lz_prepare(lz_run_state *r);
 void lz_describe_step(lz_context *ctx, lz_array *const *in, lz_array **out, void *user);
 void lz_step_inputs(lz_run_state *r, int step, lz_array *x, lz_array **in);
 lz_array *lz_describe_pixels(const lz_model *model, lz_array *x, int64_t h, int64_t w);
+/* Evaluated. *tile: side of the tiles in pixels, or 0 when it was done at once. */
+lz_status lz_decode_pixels(const lz_model *model, lz_array *x, int64_t h, int64_t w, const lz_watch *watch,
+                           lz_array **pixels, int64_t *tile, lz_error *err);
 
 lz_status lz_crop_image(lz_context *ctx, const lz_image *image, int64_t unit, lz_image *to, lz_error *err);
 lz_array *lz_picture_array(lz_context *ctx, const lz_image *image);

@@ -50,76 +50,97 @@ static lz_status write_bytes(job *j, const char *name, const char *text, int64_t
     return status ? status : remember(j, path);
 }
 
-/* FLUX.2-klein's files as published, with ` for " and $name for what print_value says. */
+/* FLUX.2-klein's files as published, with ` for ", $D for a size and @name for a piece of text. */
 typedef struct settings {
     const char *name, *text;
 } settings;
 static const settings configs[] = {
     {"scheduler/scheduler_config.json",
-     "{\n  `_class_name`: `FlowMatchEulerDiscreteScheduler`,\n  `_diffusers_version`: `0.37.0.dev0`,\n  `base_image_seq_len`: 256,\n"
+     "{\n  `_class_name`: `FlowMatchEulerDiscreteScheduler`,\n  `_diffusers_version`: `0.37.0.dev0`,\n  "
+     "`base_image_seq_len`: 256,\n"
      "  `base_shift`: 0.5,\n  `invert_sigmas`: false,\n  `max_image_seq_len`: 4096,\n  `max_shift`: 1.15,\n"
      "  `num_train_timesteps`: 1000,\n  `shift`: 3.0,\n  `shift_terminal`: null,\n  `stochastic_sampling`: false,\n"
      "  `time_shift_type`: `exponential`,\n  `use_beta_sigmas`: false,\n  `use_dynamic_shifting`: true,\n"
      "  `use_exponential_sigmas`: false,\n  `use_karras_sigmas`: false\n}\n"},
     {"text_encoder/config.json",
-     "{\n  `architectures`: [`Qwen3ForCausalLM`],\n  `attention_bias`: false,\n  `attention_dropout`: 0.0,\n  `bos_token_id`: 151643,\n"
-     "  `dtype`: `bfloat16`,\n  `eos_token_id`: 151645,\n  `head_dim`: $text_head,\n  `hidden_act`: `silu`,\n  `hidden_size`: $hidden,\n"
-     "  `initializer_range`: 0.02,\n  `intermediate_size`: $ffn,\n  `layer_types`: [$layer_types],\n  `max_position_embeddings`: 40960,\n"
-     "  `max_window_layers`: $layers,\n  `model_type`: `qwen3`,\n  `num_attention_heads`: $q_heads,\n  `num_hidden_layers`: $layers,\n"
-     "  `num_key_value_heads`: $kv_heads,\n  `rms_norm_eps`: 1e-06,\n  `rope_scaling`: null,\n  `rope_theta`: 1000000,\n"
-     "  `sliding_window`: null,\n  `tie_word_embeddings`: $tied,\n  `transformers_version`: `4.56.1`,\n  `use_cache`: true,\n"
-     "  `use_sliding_window`: false,\n  `vocab_size`: $vocabulary\n}\n"},
+     "{\n  `architectures`: [`Qwen3ForCausalLM`],\n  `attention_bias`: false,\n  `attention_dropout`: 0.0,\n  "
+     "`bos_token_id`: 151643,\n"
+     "  `dtype`: `bfloat16`,\n  `eos_token_id`: 151645,\n  `head_dim`: $e,\n  `hidden_act`: `silu`,\n  `hidden_size`: "
+     "$h,\n"
+     "  `initializer_range`: 0.02,\n  `intermediate_size`: $f,\n  `layer_types`: [@layer_types],\n  "
+     "`max_position_embeddings`: 40960,\n"
+     "  `max_window_layers`: $L,\n  `model_type`: `qwen3`,\n  `num_attention_heads`: $Q,\n  `num_hidden_layers`: $L,\n"
+     "  `num_key_value_heads`: $K,\n  `rms_norm_eps`: 1e-06,\n  `rope_scaling`: null,\n  `rope_theta`: 1000000,\n"
+     "  `sliding_window`: null,\n  `tie_word_embeddings`: @tied,\n  `transformers_version`: `4.56.1`,\n  `use_cache`: "
+     "true,\n"
+     "  `use_sliding_window`: false,\n  `vocab_size`: $V\n}\n"},
     {"transformer/config.json",
-     "{\n  `_class_name`: `Flux2Transformer2DModel`,\n  `_diffusers_version`: `0.37.0.dev0`,\n  `attention_head_dim`: $head,\n"
-     "  `axes_dims_rope`: [$axis, $axis, $axis, $axis],\n  `eps`: 1e-06,\n  `guidance_embeds`: false,\n  `in_channels`: $channels,\n"
-     "  `joint_attention_dim`: $features,\n  `mlp_ratio`: 3.0,\n  `num_attention_heads`: $heads,\n  `num_layers`: $doubles,\n"
-     "  `num_single_layers`: $singles,\n  `out_channels`: null,\n  `patch_size`: 1,\n  `rope_theta`: 2000,\n"
-     "  `timestep_guidance_channels`: $time\n}\n"},
+     "{\n  `_class_name`: `Flux2Transformer2DModel`,\n  `_diffusers_version`: `0.37.0.dev0`,\n  `attention_head_dim`: "
+     "$d,\n"
+     "  `axes_dims_rope`: [$a, $a, $a, $a],\n  `eps`: 1e-06,\n  `guidance_embeds`: false,\n  `in_channels`: 128,\n"
+     "  `joint_attention_dim`: $C,\n  `mlp_ratio`: 3.0,\n  `num_attention_heads`: $H,\n  `num_layers`: $N,\n"
+     "  `num_single_layers`: $S,\n  `out_channels`: null,\n  `patch_size`: 1,\n  `rope_theta`: 2000,\n"
+     "  `timestep_guidance_channels`: 256\n}\n"},
     {"vae/config.json",
-     "{\n  `_class_name`: `AutoencoderKLFlux2`,\n  `_diffusers_version`: `0.37.0.dev0`,\n  `act_fn`: `silu`,\n  `batch_norm_eps`: 0.0001,\n"
-     "  `batch_norm_momentum`: 0.1,\n  `block_out_channels`: [$widths],\n"
+     "{\n  `_class_name`: `AutoencoderKLFlux2`,\n  `_diffusers_version`: `0.37.0.dev0`,\n  `act_fn`: `silu`,\n  "
+     "`batch_norm_eps`: 0.0001,\n"
+     "  `batch_norm_momentum`: 0.1,\n  `block_out_channels`: [$c, $2c, $4c, $4c],\n"
      "  `down_block_types`: [`DownEncoderBlock2D`, `DownEncoderBlock2D`, `DownEncoderBlock2D`, `DownEncoderBlock2D`],\n"
-     "  `force_upcast`: true,\n  `in_channels`: 3,\n  `latent_channels`: $latent,\n  `layers_per_block`: 2,\n"
-     "  `mid_block_add_attention`: true,\n  `norm_num_groups`: $groups,\n  `out_channels`: 3,\n  `patch_size`: [2, 2],\n"
-     "  `sample_size`: 1024,\n  `up_block_types`: [`UpDecoderBlock2D`, `UpDecoderBlock2D`, `UpDecoderBlock2D`, `UpDecoderBlock2D`],\n"
+     "  `force_upcast`: true,\n  `in_channels`: 3,\n  `latent_channels`: 32,\n  `layers_per_block`: 2,\n"
+     "  `mid_block_add_attention`: true,\n  `norm_num_groups`: $g,\n  `out_channels`: 3,\n  `patch_size`: [2, 2],\n"
+     "  `sample_size`: 1024,\n  `up_block_types`: [`UpDecoderBlock2D`, `UpDecoderBlock2D`, `UpDecoderBlock2D`, "
+     "`UpDecoderBlock2D`],\n"
      "  `use_post_quant_conv`: true,\n  `use_quant_conv`: true\n}\n"},
 };
 static const settings byte_tokenizer[] = {
     {"tokenizer/tokenizer.json",
-     "{\n  `version`: `1.0`,\n  `truncation`: null,\n  `padding`: null,\n  `added_tokens`: [$added],\n  `normalizer`: {`type`: `NFC`},\n"
-     "  `pre_tokenizer`: {`type`: `Sequence`, `pretokenizers`: [{`type`: `Split`, `pattern`: {`Regex`: `(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
-     "[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+`},\n"
-     "    `behavior`: `Isolated`, `invert`: false}, {`type`: `ByteLevel`, $plain}]},\n"
-     "  `post_processor`: {`type`: `ByteLevel`, $plain},\n  `decoder`: {`type`: `ByteLevel`, $plain},\n"
-     "  `model`: {`type`: `BPE`, `dropout`: null, `unk_token`: null, `continuing_subword_prefix`: ``, `end_of_word_suffix`: ``,\n"
-     "    `fuse_unk`: false, `byte_fallback`: false, `vocab`: {$vocab},\n    `merges`: []}\n}\n"},
+     "{\n  `version`: `1.0`,\n  `truncation`: null,\n  `padding`: null,\n  `added_tokens`: [@added],\n  `normalizer`: "
+     "{`type`: `NFC`},\n"
+     "  `pre_tokenizer`: {`type`: `Sequence`, `pretokenizers`: [{`type`: `Split`, `pattern`: {`Regex`: "
+     "`(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
+     "[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| "
+     "?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+`},\n"
+     "    `behavior`: `Isolated`, `invert`: false}, {`type`: `ByteLevel`, @plain}]},\n"
+     "  `post_processor`: {`type`: `ByteLevel`, @plain},\n  `decoder`: {`type`: `ByteLevel`, @plain},\n"
+     "  `model`: {`type`: `BPE`, `dropout`: null, `unk_token`: null, `continuing_subword_prefix`: ``, "
+     "`end_of_word_suffix`: ``,\n"
+     "    `fuse_unk`: false, `byte_fallback`: false, `vocab`: {@vocab},\n    `merges`: []}\n}\n"},
     {"tokenizer/tokenizer_config.json",
      "{\n  `add_bos_token`: false,\n  `add_prefix_space`: false,\n  `bos_token`: null,\n"
-     "  `chat_template`: `{%- for message in messages %}{{- '<|im_start|>' + message.role + '\\\\n' + message.content + "
-     "'<|im_end|>\\\\n' }}{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\\\n' }}{%- if enable_thinking is "
+     "  `chat_template`: `{%- for message in messages %}{{- '<|im_start|>' + message.role + '\\\\n' + message.content "
+     "+ "
+     "'<|im_end|>\\\\n' }}{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\\\n' }}{%- if "
+     "enable_thinking is "
      "defined and enable_thinking is false %}{{- '<think>\\\\n\\\\n</think>\\\\n\\\\n' }}{%- endif %}{%- endif %}`,\n"
-     "  `eos_token`: `<|im_end|>`,\n  `errors`: `replace`,\n  `model_max_length`: 131072,\n  `pad_token`: `<|endoftext|>`,\n"
+     "  `eos_token`: `<|im_end|>`,\n  `errors`: `replace`,\n  `model_max_length`: 131072,\n  `pad_token`: "
+     "`<|endoftext|>`,\n"
      "  `split_special_tokens`: false,\n  `tokenizer_class`: `Qwen2Tokenizer`,\n  `unk_token`: null\n}\n"},
 };
 static const settings model_index = {
-    "model_index.json",
-    "{\n  `_class_name`: `Flux2KleinPipeline`,\n  `_diffusers_version`: `0.37.0.dev0`,\n$distilled"
-    "  `scheduler`: [`diffusers`, `FlowMatchEulerDiscreteScheduler`],\n  `text_encoder`: [`transformers`, `Qwen3ForCausalLM`],\n"
-    "  `tokenizer`: [`transformers`, `Qwen2TokenizerFast`],\n  `transformer`: [`diffusers`, `Flux2Transformer2DModel`],\n$out_layers"
-    "  `vae`: [`diffusers`, `AutoencoderKLFlux2`]\n}\n"};
+    "model_index.json", "{\n  `_class_name`: `Flux2KleinPipeline`,\n  `_diffusers_version`: `0.37.0.dev0`,\n@distilled"
+                        "  `scheduler`: [`diffusers`, `FlowMatchEulerDiscreteScheduler`],\n  `text_encoder`: "
+                        "[`transformers`, `Qwen3ForCausalLM`],\n"
+                        "  `tokenizer`: [`transformers`, `Qwen2TokenizerFast`],\n  `transformer`: [`diffusers`, "
+                        "`Flux2Transformer2DModel`],\n@out_layers"
+                        "  `vae`: [`diffusers`, `AutoencoderKLFlux2`]\n}\n"};
 
 /* Qwen's; the first 14 are "special". */
 static const char *const added_tokens[] = {
-    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>", "<|box_end|>",
-    "<|quad_start|>", "<|quad_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>",
-    "<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>",
-    "<|file_sep|>", "<tool_response>", "</tool_response>", "<think>", "</think>"};
+    "<|endoftext|>",  "<|im_start|>",   "<|im_end|>",      "<|object_ref_start|>", "<|object_ref_end|>",
+    "<|box_start|>",  "<|box_end|>",    "<|quad_start|>",  "<|quad_end|>",         "<|vision_start|>",
+    "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>",   "<|video_pad|>",        "<tool_call>",
+    "</tool_call>",   "<|fim_prefix|>", "<|fim_middle|>",  "<|fim_suffix|>",       "<|fim_pad|>",
+    "<|repo_name|>",  "<|file_sep|>",   "<tool_response>", "</tool_response>",     "<think>",
+    "</think>"};
 enum { FIRST_ADDED = 151643, N_ADDED = sizeof added_tokens / sizeof added_tokens[0] };
 
 static void print_added(FILE *f) {
     for (int i = 0; i < N_ADDED; i++)
-        fprintf(f, "%s\n    {\"id\": %d, \"content\": \"%s\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
-                   "\"normalized\": false, \"special\": %s}", i ? "," : "", FIRST_ADDED + i, added_tokens[i], i < 14 ? "true" : "false");
+        fprintf(
+            f,
+            "%s\n    {\"id\": %d, \"content\": \"%s\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
+            "\"normalized\": false, \"special\": %s}",
+            i ? "," : "", FIRST_ADDED + i, added_tokens[i], i < 14 ? "true" : "false");
 }
 
 /* GPT-2's alphabet of bytes: those that print stand for themselves, the others are U+0100 and on. Ids in that order. */
@@ -140,25 +161,15 @@ static void print_vocabulary(FILE *f) {
     for (int i = 0; i < N_ADDED; i++) fprintf(f, ", \"%s\": %d", added_tokens[i], FIRST_ADDED + i);
 }
 
-/* What $name stands for. */
-static void print_value(FILE *f, const synth_model *m, const char *name, size_t n) {
-    static const struct {
-        const char *name;
-        enum synth_size size;
-    } sizes[] = {{"latent", LATENT}, {"channels", CHANNELS}, {"groups", GROUPS}, {"time", TIME}, {"heads", HEADS}, {"head", HEAD},
-                 {"axis", AXIS}, {"doubles", DOUBLES}, {"singles", SINGLES}, {"features", FEATURES}, {"vocabulary", VOCABULARY},
-                 {"hidden", HIDDEN}, {"ffn", FFN}, {"q_heads", Q_HEADS}, {"kv_heads", KV_HEADS}, {"text_head", TEXT_HEAD}, {"layers", LAYERS}};
-    long long c = m->size[BASE], layers = m->size[LAYERS];
+/* What @name stands for. */
+static void print_piece(FILE *f, const synth_model *m, const char *name, size_t n) {
+    long long layers = m->size['L'];
 #define IS(text) (strlen(text) == n && !memcmp(text, name, n))
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        if (IS(sizes[i].name)) fprintf(f, "%lld", (long long)m->size[sizes[i].size]);
-    if (IS("widths")) fprintf(f, "%lld, %lld, %lld, %lld", c, 2 * c, 4 * c, 4 * c);
     if (IS("tied")) fputs(m->tied ? "true" : "false", f);
     if (IS("distilled") && m->distilled) fputs("  \"is_distilled\": true,\n", f); /* base models lack the key */
     if (IS("out_layers") && layers < 27) /* where 9, 18 and 27 do not exist; diffusers takes these in the call */
         fprintf(f, "  \"text_encoder_out_layers\": [%lld, %lld, %lld],\n", layers / 3, 2 * layers / 3, layers);
-    if (IS("layer_types"))
-        for (long long i = 0; i < layers; i++) fputs(i ? ", \"full_attention\"" : "\"full_attention\"", f);
+    for (long long i = 0; i < layers && IS("layer_types"); i++) fprintf(f, "%s\"full_attention\"", i ? ", " : "");
     if (IS("vocab")) print_vocabulary(f);
     if (IS("added")) print_added(f);
     if (IS("plain")) fputs("\"add_prefix_space\": false, \"trim_offsets\": false, \"use_regex\": false", f);
@@ -170,13 +181,14 @@ static lz_status write_settings(job *j, const settings *s) {
     size_t bytes = 0;
     FILE *f = open_memstream(&text, &bytes);
     if (!f) return lz_out_of_memory(j->err, 0);
-    for (const char *at = s->text; *at; at++)
-        if (*at == '$') {
-            size_t n = strspn(at + 1, "abcdefghijklmnopqrstuvwxyz_");
-            print_value(f, j->model, at + 1, n);
-            at += n;
-        } else
-            fputc(*at == '`' ? '"' : *at, f);
+    for (const char *at = s->text; *at;) {
+        char c = *at++;
+        size_t n = strspn(at, "abcdefghijklmnopqrstuvwxyz_");
+        if (c == '$') fprintf(f, "%lld", (long long)synth_size(j->model, &at));
+        if (c == '@') print_piece(f, j->model, at, n);
+        if (c == '@') at += n;
+        if (c != '$' && c != '@') fputc(c == '`' ? '"' : c, f);
+    }
     bool good = fclose(f) == 0;
     lz_status status = good ? write_bytes(j, s->name, text, (int64_t)bytes) : lz_out_of_memory(j->err, 0);
     free(text);
@@ -184,8 +196,9 @@ static lz_status write_settings(job *j, const settings *s) {
 }
 
 static lz_status copy_tokenizer(job *j, const char *from) {
-    static const char *const names[] = {"tokenizer.json",    "tokenizer_config.json",   "vocab.json",         "merges.txt",
-                                        "added_tokens.json", "special_tokens_map.json", "chat_template.jinja"};
+    static const char *const names[] = {"tokenizer.json",     "tokenizer_config.json", "vocab.json",
+                                        "merges.txt",         "added_tokens.json",     "special_tokens_map.json",
+                                        "chat_template.jinja"};
     bool some = false;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[PATH_MAX], name[64];
@@ -193,13 +206,17 @@ static lz_status copy_tokenizer(job *j, const char *from) {
         snprintf(path, sizeof path, "%s/%s", from, names[i]);
         snprintf(name, sizeof name, "tokenizer/%s", names[i]);
         lz_mapping *map = lz_map_file(j->ctx, path, &err);
-        lz_status status = map ? write_bytes(j, name, map->data, map->bytes) : err.status == LZ_NOT_FOUND ? LZ_OK : err.status;
+        lz_status status = map                          ? write_bytes(j, name, map->data, map->bytes)
+                           : err.status == LZ_NOT_FOUND ? LZ_OK
+                                                        : err.status;
         if (!map && status && j->err) *j->err = err;
         if (map && (i == 0 || i == 2)) some = true;
         lz_mapping_release(map);
         if (status) return status;
     }
-    return some ? LZ_OK : lz_fail(j->err, LZ_NOT_FOUND, "%s: there is no tokenizer.json or vocab.json in it", LZ_SHOW_TEXT(from));
+    return some ? LZ_OK
+                : lz_fail(j->err, LZ_NOT_FOUND, "%s: there is no tokenizer.json or vocab.json in it",
+                          LZ_SHOW_TEXT(from));
 }
 
 /* ---- weights ------------------------------------------------------------------------------------------------------------- */
@@ -311,7 +328,8 @@ static lz_status write_part(job *j, synth_part part) {
         int stem = snprintf(name, sizeof name, "%s/%s", synth_part_names[part], stems[part]);
         if (shards > 1) stem += snprintf(name + stem, sizeof name - (size_t)stem, "-%05d-of-%05d", ++shard, shards);
         snprintf(name + stem, sizeof name - (size_t)stem, ".safetensors");
-        for (int k = i; k < i + length; k++) fprintf(f, "%s\n    \"%s\": \"%s\"", k ? "," : "", tensors[k].name, strchr(name, '/') + 1);
+        for (int k = i; k < i + length; k++)
+            fprintf(f, "%s\n    \"%s\": \"%s\"", k ? "," : "", tensors[k].name, strchr(name, '/') + 1);
         status = write_shard(j, name, tensors + i, length);
     }
     if (f) fputs("\n  }\n}\n", f);
@@ -338,7 +356,9 @@ static lz_status take_folder(job *j) {
     int entries = 0;
     while (readdir(d)) entries++;
     closedir(d);
-    return entries <= 2 ? LZ_OK : lz_fail(j->err, LZ_BAD_ARGUMENT, "%s: is not empty; name a new folder", LZ_SHOW_TEXT(j->folder));
+    return entries <= 2
+               ? LZ_OK
+               : lz_fail(j->err, LZ_BAD_ARGUMENT, "%s: is not empty; name a new folder", LZ_SHOW_TEXT(j->folder));
 }
 
 static lz_status check_room(job *j) {
@@ -353,7 +373,8 @@ static lz_status check_room(job *j) {
     if (statvfs(j->folder, &s) != 0) return lz_fail(j->err, LZ_IO, "%s: %s", LZ_SHOW_TEXT(j->folder), strerror(errno));
     double room = (double)s.f_bavail * (double)s.f_frsize, needed = (double)j->total + (64 << 20);
     if (room >= needed) return LZ_OK;
-    return lz_fail(j->err, LZ_IO, "%s: this needs %.1f GB, and the disk has %.1f GB free", LZ_SHOW_TEXT(j->folder), 1e-9 * needed, 1e-9 * room);
+    return lz_fail(j->err, LZ_IO, "%s: this needs %.1f GB, and the disk has %.1f GB free", LZ_SHOW_TEXT(j->folder),
+                   1e-9 * needed, 1e-9 * room);
 }
 
 static lz_status write_all(job *j) {
@@ -372,7 +393,8 @@ static lz_status write_all(job *j) {
     return status ? status : write_settings(j, &model_index);
 }
 
-lz_status synth_write(lz_context *ctx, const synth_model *model, const char *folder, const synth_options *options, lz_error *err) {
+lz_status synth_write(lz_context *ctx, const synth_model *model, const char *folder, const synth_options *options,
+                      lz_error *err) {
     job j = {.ctx = ctx, .model = model, .folder = folder, .options = options, .err = err};
     lz_status status = write_all(&j);
     while (j.n_made) {

@@ -19,8 +19,8 @@ static bool watch(void *user, const char *file, int64_t done, int64_t total) {
     time_t *last = user, now = time(NULL);
     if (isatty(2) && (now != *last || done == total)) {
         *last = now;
-        fprintf(stderr, "\r\033[K%3d %%  %.1f of %.1f GB  %s%s", (int)(100 * done / total), 1e-9 * (double)done, 1e-9 * (double)total,
-                strrchr(file, '/') ? strrchr(file, '/') + 1 : file, done == total ? "\n" : "");
+        fprintf(stderr, "\r\033[K%3d %%  %.1f of %.1f GB  %s%s", (int)(100 * done / total), 1e-9 * (double)done,
+                1e-9 * (double)total, strrchr(file, '/') ? strrchr(file, '/') + 1 : file, done == total ? "\n" : "");
     }
     return !stopped;
 }
@@ -29,7 +29,8 @@ static int help(void) {
     puts("lazuli-synth: a model folder of random weights, in the layout, shapes and sizes of the published model.\n"
          "It gives pictures of noise, and takes the time and memory the real one takes.\n\n"
          "usage: lazuli-synth KIND DIR [OPTIONS]     write it into DIR, which must be new or empty\n"
-         "       lazuli-synth --list KIND [OPTIONS]  print its tensors (part, name, shape, type); write nothing\n\nkinds:");
+         "       lazuli-synth --list KIND [OPTIONS]  print its tensors (part, name, shape, type); write "
+         "nothing\n\nkinds:");
     const char *name, *what;
     for (int i = 0; (name = synth_kind(i, &what)); i++) printf("  %-16s %s\n", name, what);
     puts("\noptions:\n"
@@ -74,7 +75,10 @@ int main(int argc, char **argv) {
         const char *name;
         long long *number;
         const char **text;
-    } known[] = {{"--layers", &blocks, NULL}, {"--text-layers", &text_layers, NULL}, {"--seed", &seed, NULL}, {"--tokenizer", NULL, &options.tokenizer}};
+    } known[] = {{"--layers", &blocks, NULL},
+                 {"--text-layers", &text_layers, NULL},
+                 {"--seed", &seed, NULL},
+                 {"--tokenizer", NULL, &options.tokenizer}};
     const char *words[2] = {NULL, NULL};
     int n_words = 0;
     bool list = false, whole = false;
@@ -95,14 +99,17 @@ int main(int argc, char **argv) {
         char *end = "";
         errno = 0;
         if (o->number) *o->number = strtoll(argv[i], &end, 10);
-        if (*end || end == argv[i] || errno || (o->number && *o->number < 0)) return complain(2, "not a whole number: ", argv[i]);
+        if (*end || end == argv[i] || errno || (o->number && *o->number < 0))
+            return complain(2, "not a whole number: ", argv[i]);
     }
-    if (n_words != (list ? 1 : 2)) return complain(2, list ? "--list takes a KIND" : "a KIND and a DIR are needed, see --help", "");
+    if (n_words != (list ? 1 : 2))
+        return complain(2, list ? "--list takes a KIND" : "a KIND and a DIR are needed, see --help", "");
     options.seed = (uint64_t)seed;
 
     lz_error err = {.status = LZ_OK};
     synth_model model;
-    if (synth_model_of(words[0], blocks, text_layers, &model, &err)) return complain(err.status == LZ_NOT_FOUND ? 2 : 1, err.text, "");
+    if (synth_model_of(words[0], blocks, text_layers, &model, &err))
+        return complain(err.status == LZ_NOT_FOUND ? 2 : 1, err.text, "");
     if (whole) model.text_shard = model.transformer_shard = INT64_MAX;
     if (list) return print_list(&model);
     struct sigaction action = {.sa_handler = stop};

@@ -1,0 +1,130 @@
+/* decode.c: latents to pixels. At once when its plan fits into memory; else in overlapping tiles that are faded into each other.
+ * Tiles see only their part of the picture in the autoencoder's norms and attention, so the result differs slightly: whoever
+ * asked is told. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pipeline/generate.h"
+
+/* [h, w, 3] in 0..1 */
+lz_array *lz_describe_pixels(const lz_model *model, lz_array *x, int64_t h, int64_t w) {
+    lz_array *picture = model->family->decode(model->state, x, h, w);
+    return lz_clip(lz_add(lz_mul(picture, 0.5), 0.5), 0, 1);
+}
+
+/* ---- what fits -------------------------------------------------------------------------------------------------------- */
+
+/* Bytes that may still be used: up to the context's limit, or what the system says is available. */
+static int64_t room_left(lz_context *ctx) {
+    lz_memory m = lz_memory_info(ctx);
+    if (m.limit) return m.limit - m.active;
+    int64_t kilobytes = INT64_MAX / 1024;
+    FILE *f = fopen("/proc/meminfo", "r");
+    char line[128];
+    while (f && fgets(line, sizeof line, f))
+        if (!strncmp(line, "MemAvailable:", 13)) kilobytes = strtoll(line + 13, NULL, 10);
+    if (f) fclose(f);
+    return kilobytes * 1024;
+}
+
+static bool fits(const lz_model *model, int64_t h, int64_t w, int64_t room) {
+    lz_scope *scope = lz_scope_begin(model->ctx, "fits");
+    lz_array *x = lz_contiguous(lz_full(model->ctx, LZ_DIMS(h * w, model->family->channels(model->state)), LZ_F32, 0));
+    lz_array *pixels = lz_describe_pixels(model, x, h, w);
+    lz_plan_info info;
+    bool good = lz_plan(&pixels, 1, &info, NULL) ||
+                info.arena_bytes + info.output_bytes <= room; /* errors: say them later */
+    lz_scope_end(scope);
+    return good;
+}
+
+/* The side of a tile in tokens; 0: no tiles are needed. */
+static int64_t choose_tile(const lz_model *model, int64_t h, int64_t w) {
+    static const int64_t sides[] = {64, 48, 32, 24, 16};
+    int64_t room = room_left(model->ctx);
+    if (fits(model, h, w, room)) return 0;
+    size_t i = 0, n = sizeof sides / sizeof sides[0];
+    while (i < n - 1 && !fits(model, sides[i], sides[i], room)) i++;
+    return sides[i] < h || sides[i] < w ? sides[i] : 0;
+}
+
+/* ---- tiles --------------------------------------------------------------------------------------------------------------- */
+
+typedef struct canvas {
+    int64_t height, width; /* pixels */
+    float *sum, *weight;   /* [height, width, 3], [height, width] */
+} canvas;
+
+/* How much a pixel counts: less towards an edge that another tile continues. */
+static float fade(int64_t at, int64_t size, int64_t overlap, bool open_before, bool open_behind) {
+    float before = open_before ? ((float)at + 0.5f) / (float)overlap : 1;
+    float behind = open_behind ? ((float)(size - at) - 0.5f) / (float)overlap : 1;
+    float least = before < behind ? before : behind;
+    return least < 1 ? least : 1;
+}
+
+static void paint(canvas *c, const float *tile, int64_t top, int64_t left, int64_t h, int64_t w, int64_t overlap) {
+    for (int64_t y = 0; y < h; y++) {
+        float down = fade(y, h, overlap, top > 0, top + h < c->height);
+        for (int64_t x = 0; x < w; x++) {
+            float count = down * fade(x, w, overlap, left > 0, left + w < c->width);
+            int64_t at = (top + y) * c->width + left + x;
+            for (int k = 0; k < 3; k++) c->sum[3 * at + k] += count * tile[3 * (y * w + x) + k];
+            c->weight[at] += count;
+        }
+    }
+}
+
+/* One tile: th x tw tokens of x [h w, c] from row, column on. */
+static lz_status decode_tile(const lz_model *model, lz_array *x, int64_t h, int64_t w, int64_t row, int64_t column,
+                             int64_t side, const lz_watch *watch, canvas *c, lz_error *err) {
+    lz_scope *scope = lz_scope_begin(model->ctx, "tile");
+    int64_t unit = model->family->token_pixels(model->state);
+    int64_t th = h - row < side ? h - row : side, tw = w - column < side ? w - column : side;
+    lz_array *grid = lz_reshape(x, LZ_DIMS(h, w, -1));
+    lz_array *part = lz_slice(lz_slice(grid, 0, row, row + th, 1), 1, column, column + tw, 1);
+    lz_array *pixels = lz_describe_pixels(model, lz_reshape(part, LZ_DIMS(th * tw, -1)), th, tw);
+    lz_status status = lz_eval_watched(&pixels, 1, watch, err);
+    const float *data = status ? NULL : lz_data(pixels, err);
+    if (data) paint(c, data, row * unit, column * unit, th * unit, tw * unit, side / 4 * unit);
+    lz_scope_end(scope);
+    return status ? status : data ? LZ_OK : LZ_OUT_OF_MEMORY;
+}
+
+/* Where tiles begin along a side: a quarter of each lies under the next; the last ends at the end. */
+static int64_t next_start(int64_t at, int64_t size, int64_t side) {
+    if (at + side >= size) return size;
+    int64_t next = at + side - side / 4;
+    return next + side > size ? (size - side > at ? size - side : size) : next;
+}
+
+static lz_status decode_tiles(const lz_model *model, lz_array *x, int64_t h, int64_t w, int64_t side,
+                              const lz_watch *watch, lz_array **pixels, lz_error *err) {
+    int64_t unit = model->family->token_pixels(model->state);
+    canvas c = {.height = h * unit, .width = w * unit};
+    c.sum = lz_host_alloc(model->ctx, (size_t)(c.height * c.width * 3) * sizeof *c.sum);
+    c.weight = lz_host_alloc(model->ctx, (size_t)(c.height * c.width) * sizeof *c.weight);
+    lz_status status = c.sum && c.weight ? LZ_OK : lz_out_of_memory(err, c.height * c.width * 16);
+    for (int64_t row = 0; row < h && !status; row = next_start(row, h, side))
+        for (int64_t column = 0; column < w && !status; column = next_start(column, w, side))
+            status = decode_tile(model, x, h, w, row, column, side, watch, &c, err);
+    for (int64_t i = 0; i < c.height * c.width && !status; i++)
+        for (int k = 0; k < 3; k++) c.sum[3 * i + k] /= c.weight[i];
+    if (!status) {
+        *pixels = lz_from(model->ctx, LZ_DIMS(c.height, c.width, 3), LZ_F32, c.sum);
+        status = lz_check(*pixels, err);
+    }
+    lz_host_free(model->ctx, c.sum);
+    lz_host_free(model->ctx, c.weight);
+    return status;
+}
+
+lz_status lz_decode_pixels(const lz_model *model, lz_array *x, int64_t h, int64_t w, const lz_watch *watch,
+                           lz_array **pixels, int64_t *tile, lz_error *err) {
+    int64_t side = choose_tile(model, h, w);
+    if (tile) *tile = side * model->family->token_pixels(model->state);
+    if (side) return decode_tiles(model, x, h, w, side, watch, pixels, err);
+    *pixels = lz_describe_pixels(model, x, h, w);
+    return lz_eval_watched(pixels, 1, watch, err);
+}

@@ -77,7 +77,7 @@ static void variants(void) {
               0);
     CHECK_I64(run("cmp one/vae/config.json three/vae/config.json"), 0);
 
-    CHECK_I64(run("mkdir empty && $S tiny empty --layers 2 --text-layers 3 --tokenizer one/tokenizer"),
+    CHECK_I64(run("mkdir empty && $S tiny empty --layers 2 --text-layers 4 --tokenizer one/tokenizer"),
               0); /* of fewer layers, */
     CHECK_I64(run("diff -r one/tokenizer empty/tokenizer && grep -q '\"num_single_layers\": 1' "
                   "empty/transformer/config.json"),
@@ -116,6 +116,7 @@ static void refusals(void) {
                                         "tiny there --layer 3"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) CHECK(run("$S %s 2>said", wrong[i]) == 2, "%s", wrong[i]);
     CHECK_I64(run("$S tiny there --layers 1 2>said"), 1);
+    CHECK_I64(run("$S tiny there --text-layers 3 2>said"), 1);
     CHECK_I64(run("$S --help | grep -q klein-base-4b && test ! -e there"), 0);
 }
 

@@ -89,7 +89,7 @@ static void describe(facts *f, const job *j, const lz_picture *p, int64_t seed) 
 
 static lz_status write_files(const job *j, const char *path, const char *dump, const lz_picture *p, int64_t seed,
                              lz_error *err) {
-    facts f;
+    facts f = {.pairs = {NULL}};
     describe(&f, j, p, seed);
     const lz_named_array arrays[] = {
         {"text", p->text}, {"noise", p->noise}, {"latents", p->latents}, {"image", p->pixels}};
@@ -136,10 +136,11 @@ static int make_one(making *m, int i) {
     progress line;
     double begun = seconds_now();
     progress_begin(&line, j, i, m->n);
-    j->picture.seed = (uint64_t)seed;
-    j->picture.watch = progress_watch;
-    j->picture.user = &line;
-    lz_status status = stop_wanted() ? LZ_CANCELLED : lz_generate_with(j->model, &j->picture, &p, &err);
+    lz_picture_options asked = j->picture;
+    asked.seed = (uint64_t)seed;
+    asked.watch = progress_watch;
+    asked.user = &line;
+    lz_status status = stop_wanted() ? LZ_CANCELLED : lz_generate_with(j->model, &asked, &p, &err);
     progress_clear(&line);
     if (status == LZ_CANCELLED) return fail(a, STOPPED, "stopped");
     if (status != LZ_OK) return fail_with(a, &err);

@@ -1,7 +1,7 @@
 /* options.c: the one table of options, and reading them. Help, parsing and the proposal after a slip all use the table.
  *
- * Reading is strict: numbers have no tail and lie in their range, a value that is itself an option counts as missing, and
- * an option that the command has no use for is refused. */
+ * Reading is strict: numbers have no tail and lie in their range, a value that is itself an option counts as missing,
+ * and an option that the command has no use for is refused. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>

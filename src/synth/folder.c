@@ -1,5 +1,5 @@
 /* folder.c: writing a model folder. Settings and tokenizer are text with names of sizes in it; weights are drawn and written a
- * megabyte at a time. Random numbers depend on the seed, the tensor's name and the place in it, on nothing else. */
+ * little at a time. Random numbers depend on the seed, the tensor's name and the place in it, on nothing else. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -13,21 +13,22 @@
 #include "io/file.h"
 #include "synth/synth.h"
 
+enum { MOST_FILES = 256 };
+
 typedef struct job {
     lz_context *ctx;
     const synth_model *model;
     const char *folder;
     const synth_options *options;
-    int64_t done, total; /* bytes of weights */
-    char *made[64];      /* files and folders, to be removed after a failure */
+    int64_t done, total;        /* bytes of weights */
+    char made[MOST_FILES][128]; /* files and folders in it, and "" for itself; removed after a failure */
     int n_made;
     lz_error *err;
 } job;
 
-static lz_status remember(job *j, const char *path) {
-    char *copy = j->n_made < 64 ? strdup(path) : NULL;
-    if (!copy) return lz_out_of_memory(j->err, (int64_t)strlen(path));
-    j->made[j->n_made++] = copy;
+static lz_status remember(job *j, const char *name) {
+    if (j->n_made == MOST_FILES) return lz_fail(j->err, LZ_BAD_ARGUMENT, "this model would have too many files");
+    snprintf(j->made[j->n_made++], sizeof j->made[0], "%s", name);
     return LZ_OK;
 }
 
@@ -47,7 +48,7 @@ static lz_status write_bytes(job *j, const char *name, const char *text, int64_t
     status = lz_writer_add(&w, text, bytes, j->err);
     if (!status) status = lz_writer_commit(&w, j->err);
     lz_writer_discard(&w);
-    return status ? status : remember(j, path);
+    return status ? status : remember(j, name);
 }
 
 /* FLUX.2-klein's files as published, with ` for ", $D for a size and @name for a piece of text. */
@@ -167,8 +168,10 @@ static void print_piece(FILE *f, const synth_model *m, const char *name, size_t 
 #define IS(text) (strlen(text) == n && !memcmp(text, name, n))
     if (IS("tied")) fputs(m->tied ? "true" : "false", f);
     if (IS("distilled") && m->distilled) fputs("  \"is_distilled\": true,\n", f); /* base models lack the key */
-    if (IS("out_layers") && layers < 27) /* where 9, 18 and 27 do not exist; diffusers takes these in the call */
-        fprintf(f, "  \"text_encoder_out_layers\": [%lld, %lld, %lld],\n", layers / 3, 2 * layers / 3, layers);
+    /* Where 9, 18 and 27 do not exist; diffusers takes these in the call. Never the last one: transformers norms it. */
+    if (IS("out_layers") && layers < 28)
+        fprintf(f, "  \"text_encoder_out_layers\": [%lld, %lld, %lld],\n", (layers - 1) / 3, 2 * (layers - 1) / 3,
+                layers - 1);
     for (long long i = 0; i < layers && IS("layer_types"); i++) fprintf(f, "%s\"full_attention\"", i ? ", " : "");
     if (IS("vocab")) print_vocabulary(f);
     if (IS("added")) print_added(f);
@@ -246,9 +249,10 @@ static void draw(uint16_t *to, int64_t n, uint64_t stream, int64_t from, double 
     }
 }
 
-enum { CHUNK = 1 << 19 }; /* elements at a time */
+enum { CHUNK = 1 << 16 }; /* elements at a time */
 
-static lz_status write_tensor(job *j, lz_writer *w, const synth_tensor *t, uint16_t *chunk) {
+static lz_status write_tensor(job *j, lz_writer *w, const synth_tensor *t) {
+    uint16_t chunk[CHUNK];
     int64_t n = synth_bytes(t) / 2;
     uint64_t stream = stream_of(j->options->seed, t->name);
     for (int64_t at = 0; at < n; at += CHUNK) {
@@ -293,13 +297,11 @@ static lz_status write_shard(job *j, const char *name, const synth_tensor *tenso
     lz_status status = join(j, path, name);
     if (!status) status = lz_writer_open(&w, j->ctx, path, j->err);
     if (status) return status;
-    uint16_t *chunk = malloc(CHUNK * sizeof *chunk);
-    status = chunk ? write_header(j, &w, tensors, n) : lz_out_of_memory(j->err, CHUNK * sizeof *chunk);
-    for (int i = 0; i < n && !status; i++) status = write_tensor(j, &w, &tensors[i], chunk);
-    free(chunk);
+    status = write_header(j, &w, tensors, n);
+    for (int i = 0; i < n && !status; i++) status = write_tensor(j, &w, &tensors[i]);
     if (!status) status = lz_writer_commit(&w, j->err);
     lz_writer_discard(&w);
-    return status ? status : remember(j, path);
+    return status ? status : remember(j, name);
 }
 
 /* How many tensors from the first one on go into one file. */
@@ -314,15 +316,19 @@ static lz_status write_part(job *j, synth_part part) {
     static const char *const stems[] = {"model", "diffusion_pytorch_model", "diffusion_pytorch_model"};
     const int64_t limits[] = {j->model->text_shard, j->model->transformer_shard, INT64_MAX};
     int n, shards = 0, shard = 0;
-    synth_tensor *tensors = synth_tensors(j->model, part, &n);
+    long long total = 0;
     char *index = NULL, name[128];
     size_t bytes = 0;
-    FILE *f = open_memstream(&index, &bytes);
-    lz_status status = tensors && f ? LZ_OK : lz_out_of_memory(j->err, 0);
-    long long total = 0;
-    for (int i = 0; i < n && !status; total += synth_bytes(&tensors[i++])) continue;
-    for (int i = 0; i < n && !status; shards++) i += shard_length(tensors + i, n - i, limits[part]);
-    if (f) fprintf(f, "{\n  \"metadata\": {\"total_size\": %lld},\n  \"weight_map\": {", total);
+    synth_tensor *tensors = synth_tensors(j->model, part, &n);
+    FILE *f = tensors ? open_memstream(&index, &bytes) : NULL;
+    if (!f) {
+        free(tensors);
+        return lz_out_of_memory(j->err, 0);
+    }
+    for (int i = 0; i < n; i++) total += synth_bytes(&tensors[i]);
+    for (int i = 0; i < n; shards++) i += shard_length(tensors + i, n - i, limits[part]);
+    fprintf(f, "{\n  \"metadata\": {\"total_size\": %lld},\n  \"weight_map\": {", total);
+    lz_status status = LZ_OK;
     for (int i = 0, length; i < n && !status; i += length) {
         length = shard_length(tensors + i, n - i, limits[part]);
         int stem = snprintf(name, sizeof name, "%s/%s", synth_part_names[part], stems[part]);
@@ -332,8 +338,8 @@ static lz_status write_part(job *j, synth_part part) {
             fprintf(f, "%s\n    \"%s\": \"%s\"", k ? "," : "", tensors[k].name, strchr(name, '/') + 1);
         status = write_shard(j, name, tensors + i, length);
     }
-    if (f) fputs("\n  }\n}\n", f);
-    if (f && fclose(f) != 0 && !status) status = lz_out_of_memory(j->err, 0);
+    fputs("\n  }\n}\n", f);
+    if (fclose(f) != 0 && !status) status = lz_out_of_memory(j->err, 0);
     snprintf(name, sizeof name, "%s/%s.safetensors.index.json", synth_part_names[part], stems[part]);
     if (!status && shards > 1) status = write_bytes(j, name, index, (int64_t)bytes);
     free(index);
@@ -343,15 +349,18 @@ static lz_status write_part(job *j, synth_part part) {
 
 /* ---- the folder ---------------------------------------------------------------------------------------------------------- */
 
-static lz_status make_folder(job *j, const char *path) {
-    if (mkdir(path, 0777) == 0) return remember(j, path);
+static lz_status make_folder(job *j, const char *name) {
+    char path[PATH_MAX];
+    lz_status status = join(j, path, name);
+    if (status) return status;
+    if (mkdir(path, 0777) == 0) return remember(j, name);
     return lz_fail(j->err, LZ_IO, "%s: cannot be made: %s", LZ_SHOW_TEXT(path), strerror(errno));
 }
 
 /* A folder with something in it is somebody's. */
 static lz_status take_folder(job *j) {
     DIR *d = opendir(j->folder);
-    if (!d && errno == ENOENT) return make_folder(j, j->folder);
+    if (!d && errno == ENOENT) return make_folder(j, "");
     if (!d) return lz_fail(j->err, LZ_IO, "%s: cannot be opened: %s", LZ_SHOW_TEXT(j->folder), strerror(errno));
     int entries = 0;
     while (readdir(d)) entries++;
@@ -379,13 +388,9 @@ static lz_status check_room(job *j) {
 
 static lz_status write_all(job *j) {
     static const char *const folders[] = {"scheduler", "text_encoder", "tokenizer", "transformer", "vae"};
-    char path[PATH_MAX];
     lz_status status = take_folder(j);
     if (!status) status = check_room(j);
-    for (size_t i = 0; i < 5 && !status; i++) {
-        status = join(j, path, folders[i]);
-        if (!status) status = make_folder(j, path);
-    }
+    for (size_t i = 0; i < 5 && !status; i++) status = make_folder(j, folders[i]);
     for (size_t i = 0; i < sizeof configs / sizeof configs[0] && !status; i++) status = write_settings(j, &configs[i]);
     if (!status && j->options->tokenizer) status = copy_tokenizer(j, j->options->tokenizer);
     for (int i = 0; i < 2 && !status && !j->options->tokenizer; i++) status = write_settings(j, &byte_tokenizer[i]);
@@ -397,10 +402,8 @@ lz_status synth_write(lz_context *ctx, const synth_model *model, const char *fol
                       lz_error *err) {
     job j = {.ctx = ctx, .model = model, .folder = folder, .options = options, .err = err};
     lz_status status = write_all(&j);
-    while (j.n_made) {
-        char *path = j.made[--j.n_made];
-        if (status) remove(path);
-        free(path);
-    }
+    char path[PATH_MAX];
+    while (status && j.n_made)
+        if (!join(&j, path, j.made[--j.n_made])) remove(path);
     return status;
 }

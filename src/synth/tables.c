@@ -78,8 +78,8 @@ static void set_sizes(const struct kind *k, int64_t blocks, int64_t layers, synt
 lz_status synth_model_of(const char *kind, int64_t blocks, int64_t layers, synth_model *m, lz_error *err) {
     char known[200] = "";
     if (blocks == 1 || blocks > 1024) return lz_fail(err, LZ_BAD_ARGUMENT, "a transformer has 2 to 1024 blocks");
-    if (layers == 1 || layers == 2 || layers > 1024)
-        return lz_fail(err, LZ_BAD_ARGUMENT, "a text encoder has 3 to 1024 layers");
+    if ((layers && layers < 4) || layers > 1024)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "a text encoder has 4 to 1024 layers");
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (!strcmp(kinds[i].name, kind)) {
             set_sizes(&kinds[i], blocks, layers, m);

@@ -102,7 +102,7 @@ done
 try_match 2 'at most 16 images can be given' $lazuli fox -m $A $many
 
 # No memory. (The address sanitizer needs more room than any limit that would bite.)
-if (ulimit -v 4000000 && $lazuli --version) >/dev/null 2>&1; then
+if sh -c "ulimit -v 4000000 && $lazuli --version || exit 1" >/dev/null 2>&1; then
     for kib in 20000 60000 100000 140000; do
         try_match 1 '^lazuli: ' sh -c "ulimit -v $kib && $lazuli fox -m $A -W 1024 -H 1024 --threads 1 -o $out/x.png"
     done

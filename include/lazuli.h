@@ -449,7 +449,7 @@ typedef struct lz_picture_options {
 /* Arrays are f32, evaluated, and retained until lz_picture_free. */
 typedef struct lz_picture {
     lz_image image;
-    lz_array *text;    /* [t, e] what the prompt became */
+    lz_array *text;    /* [1, t, e] what the prompt became */
     lz_array *noise;   /* [1, c, h, w] */
     lz_array *latents; /* [1, c, h, w] the last ones, normalised */
     lz_array *pixels;  /* [1, 3, height, width] in 0..1, before rounding */

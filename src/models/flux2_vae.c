@@ -200,7 +200,7 @@ lz_flux2_vae *lz_flux2_vae_open(lz_context *ctx, const char *folder, lz_error *e
 
 void lz_flux2_vae_close(lz_flux2_vae *m) {
     if (!m) return;
-    visit_model(&(visitor){NULL, NULL}, m);
+    if (m->levels) visit_model(&(visitor){NULL, NULL}, m); /* none: its configuration could not be read */
     lz_host_free(m->ctx, m);
 }
 

@@ -9,6 +9,7 @@
 #include "models/flux2_vae.h"
 #include "models/qwen3.h"
 #include "pipeline/family.h"
+#include "text/split.h"
 
 typedef struct klein {
     lz_context *ctx;
@@ -97,6 +98,8 @@ static lz_status tokens(const void *model, const char *prompt, lz_prompt *to, lz
     static const char before[] = "<|im_start|>user\n",
                       behind[] = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
     const klein *m = model;
+    int64_t bad = lz_utf8_error(prompt, strlen(prompt)); /* counted in the prompt, not in the chat around it */
+    if (bad >= 0) return lz_fail(err, LZ_BAD_ARGUMENT, "the prompt is not valid UTF-8 at byte %lld", (long long)bad);
     size_t size = sizeof before + strlen(prompt) + sizeof behind;
     char *chat = lz_host_alloc(m->ctx, size);
     int64_t *ids = lz_host_alloc(m->ctx, (size_t)m->text_length * sizeof *ids), *found = NULL, n = 0;

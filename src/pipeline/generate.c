@@ -22,7 +22,7 @@ static lz_watch watch_stage(lz_run_state *r, const char *stage, int step) {
 
 /* ---- 1 settle the options ---------------------------------------------------------------------------------------- */
 
-enum { DEFAULT_SIZE = 1024, MAX_SIZE = 1 << 16, MAX_STEPS = 1000 };
+enum { DEFAULT_SIZE = 1024, MAX_SIZE = 1 << 14, MAX_STEPS = 1000 };
 
 static int64_t fit(int64_t size, int64_t unit) { return size / unit * unit; }
 
@@ -99,25 +99,34 @@ static lz_status read_prompts(lz_run_state *r, lz_error *err) {
 enum { REFERENCE_AREA = 1024 * 1024 };
 
 /* As the reference pipeline does it: shrink to a megapixel, then take the middle, in whole tokens. */
-lz_status lz_crop_image(lz_context *ctx, const lz_image *image, int64_t unit, lz_image *to, lz_error *err) {
-    lz_image small = *image;
-    lz_status status = LZ_OK;
+lz_reference_size lz_size_reference(const lz_image *image, int64_t unit) {
+    lz_reference_size s = {.small_width = image->width, .small_height = image->height};
     if (image->width * image->height > REFERENCE_AREA) {
         double scale = sqrt((double)REFERENCE_AREA / (double)(image->width * image->height));
-        status = lz_image_resize(ctx, image, (int64_t)((double)image->width * scale),
-                                 (int64_t)((double)image->height * scale), &small, err);
+        s.small_width = (int64_t)((double)image->width * scale);
+        s.small_height = (int64_t)((double)image->height * scale);
     }
+    s.width = fit(s.small_width, unit);
+    s.height = fit(s.small_height, unit);
+    return s;
+}
+
+lz_status lz_crop_image(lz_context *ctx, const lz_image *image, int64_t unit, lz_image *to, lz_error *err) {
+    lz_reference_size s = lz_size_reference(image, unit);
+    lz_image small = *image;
+    if (!s.width || !s.height)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "an image of %lld x %lld is too narrow to be looked at",
+                       (long long)image->width, (long long)image->height);
+    lz_status status = LZ_OK;
+    if (s.small_width != image->width) status = lz_image_resize(ctx, image, s.small_width, s.small_height, &small, err);
     if (status) return status;
-    *to = (lz_image){.width = fit(small.width, unit), .height = fit(small.height, unit)};
-    if (!to->width || !to->height)
-        status = lz_fail(err, LZ_BAD_ARGUMENT, "an image of %lld x %lld is too narrow to be looked at",
-                         (long long)image->width, (long long)image->height);
-    else if (!(to->pixels = lz_host_alloc(ctx, (size_t)(3 * to->width * to->height))))
-        status = lz_out_of_memory(err, 3 * to->width * to->height);
-    int64_t left = (small.width - to->width) / 2, top = (small.height - to->height) / 2;
-    for (int64_t y = 0; y < to->height && !status; y++)
-        memcpy(to->pixels + 3 * y * to->width, small.pixels + 3 * ((top + y) * small.width + left),
-               (size_t)(3 * to->width));
+    *to = (lz_image){
+        .width = s.width, .height = s.height, .pixels = lz_host_alloc(ctx, (size_t)(3 * s.width * s.height))};
+    if (!to->pixels) status = lz_out_of_memory(err, 3 * s.width * s.height);
+    int64_t left = (small.width - s.width) / 2, top = (small.height - s.height) / 2;
+    for (int64_t y = 0; y < s.height && !status; y++)
+        memcpy(to->pixels + 3 * y * s.width, small.pixels + 3 * ((top + y) * small.width + left),
+               (size_t)(3 * s.width));
     if (small.pixels != image->pixels) lz_image_free(ctx, &small);
     return status;
 }
@@ -310,12 +319,13 @@ static lz_status run_stages(lz_run_state *r, lz_error *err) {
 
     p->steps = r->steps;
     p->guidance = r->guidance;
-    p->text = lz_retain(r->denoiser.features[0]);
+    lz_dims t = lz_shape(r->denoiser.features[0]);
+    p->text = lz_retain(lz_reshape(r->denoiser.features[0], LZ_DIMS(1, t.at[0], t.at[1])));
     p->noise = lz_retain(r->noise);
     p->latents = lz_retain(lz_contiguous(lz_to_planes(x, r->denoiser.h, r->denoiser.w)));
     lz_array *planes = lz_permute(lz_reshape(pixels, LZ_DIMS(1, r->height, r->width, 3)), LZ_DIMS(0, 3, 1, 2));
     p->pixels = lz_retain(planes);
-    return lz_eval_all((lz_array *[]){p->latents, p->pixels}, 2, err);
+    return lz_eval_all((lz_array *[]){p->text, p->latents, p->pixels}, 3, err);
 }
 
 lz_status lz_generate_with(lz_model *model, const lz_picture_options *options, lz_picture *picture, lz_error *err) {

@@ -30,6 +30,11 @@ lz_array *lz_describe_pixels(const lz_model *model, lz_array *x, int64_t h, int6
 lz_status lz_decode_pixels(const lz_model *model, lz_array *x, int64_t h, int64_t w, const lz_watch *watch,
                            lz_array **pixels, int64_t *tile, lz_error *err);
 
+/* An image to look at: how far it is shrunk, and the middle part of it that is used. */
+typedef struct lz_reference_size {
+    int64_t small_width, small_height, width, height;
+} lz_reference_size;
+lz_reference_size lz_size_reference(const lz_image *image, int64_t unit);
 lz_status lz_crop_image(lz_context *ctx, const lz_image *image, int64_t unit, lz_image *to, lz_error *err);
 lz_array *lz_picture_array(lz_context *ctx, const lz_image *image);
 lz_status lz_make_image(lz_context *ctx, lz_array *pixels, lz_image *image,

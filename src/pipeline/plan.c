@@ -33,23 +33,32 @@ static lz_array *blank(lz_run_state *r, int64_t h, int64_t w) {
     return lz_full(r->model->ctx, LZ_DIMS(h * w, r->model->family->channels(r->model->state)), LZ_F32, 0);
 }
 
-/* Images in, tokens out; every image is planned as large as it may become. */
+/* Images are encoded one after the other: the largest counts for memory, all for work. */
 static lz_status plan_images(lz_run_state *r, lz_picture_plan *plan, lz_error *err) {
     int64_t unit = r->model->family->token_pixels(r->model->state), rows = 0;
-    lz_array *tokens[LZ_MAX_IMAGES];
-    int n = r->options->n_images;
-    for (int i = 0; i < n; i++) {
-        int64_t *size = r->denoiser.reference_sizes[i];
-        size[0] = r->options->images[i].height / unit;
-        size[1] = r->options->images[i].width / unit;
-        rows += size[0] * size[1];
-        lz_array *picture = lz_full(r->model->ctx, LZ_DIMS(size[0] * unit, size[1] * unit, 3), LZ_F32, 0);
-        tokens[i] = r->model->family->encode(r->model->state, lz_contiguous(picture));
+    lz_stage_plan all = {.stage = "encode"};
+    for (int i = 0; i < r->options->n_images; i++) {
+        bool start = i == 0 && r->options->strength > 0;
+        lz_reference_size size = lz_size_reference(&r->options->images[i], unit);
+        int64_t h = start ? r->height : size.height, w = start ? r->width : size.width;
+        lz_array *picture = lz_contiguous(lz_full(r->model->ctx, LZ_DIMS(h, w, 3), LZ_F32, 0));
+        lz_array *tokens = r->model->family->encode(r->model->state, picture);
+        lz_plan_info info;
+        lz_status status = lz_plan(&tokens, 1, &info, err);
+        if (status) return status;
+        if (info.arena_bytes + info.output_bytes > all.bytes) all.bytes = info.arena_bytes + info.output_bytes;
+        all.flops += info.flops;
+        if (start) continue;
+        int64_t *place = r->denoiser.reference_sizes[r->denoiser.n_references++];
+        place[0] = h / unit;
+        place[1] = w / unit;
+        rows += place[0] * place[1];
     }
-    if (!n) return LZ_OK;
-    r->denoiser.n_references = n;
-    r->denoiser.references = blank(r, rows, 1);
-    return add_stage(plan, "encode", tokens, 1, n, err);
+    if (rows) r->denoiser.references = blank(r, rows, 1);
+    if (r->options->n_images) plan->stages[plan->n_stages++] = all;
+    if (all.bytes > plan->peak_bytes) plan->peak_bytes = all.bytes;
+    plan->flops += all.flops;
+    return LZ_OK;
 }
 
 static lz_status plan_stages(lz_run_state *r, lz_picture_plan *plan, lz_error *err) {

@@ -32,10 +32,6 @@ lz_status lz_fail(lz_error *err, lz_status status, const char *format, ...) {
     return status;
 }
 
-lz_status lz_out_of_memory(lz_error *err, int64_t bytes) {
-    return lz_fail(err, LZ_OUT_OF_MEMORY, "out of memory: %lld more bytes could not be had", (long long)bytes);
-}
-
 /* " (in outer/inner)" for the scopes this thread has open, outermost first. */
 static void add_scopes(const lz_scope *scope, char *text, size_t size) {
     const lz_scope *path[8];

@@ -12,7 +12,10 @@
 
 /* Fills err (which may be NULL) and returns status, so that `return lz_fail(err, ...)` reads well. */
 lz_status lz_fail(lz_error *err, lz_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
-lz_status lz_out_of_memory(lz_error *err, int64_t bytes);
+static inline lz_status lz_out_of_memory(lz_error *err, int64_t bytes) {
+    lz_fail(err, LZ_OUT_OF_MEMORY, "out of memory: %lld more bytes could not be had", (long long)bytes);
+    return LZ_OUT_OF_MEMORY;
+}
 /* A poisoned array with this error; never NULL while ctx is not. Names the open scopes. */
 lz_array *lz_poison(lz_context *ctx, lz_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

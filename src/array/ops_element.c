@@ -253,10 +253,8 @@ lz_array *lz_randn(lz_context *ctx, lz_dims dims, uint64_t seed) {
 
 /* ---- arrays from memory ------------------------------------------------------------------------------------------ */
 
-static lz_array *leaf(lz_context *ctx, const char *op, lz_dims dims, lz_dtype dtype, lz_buffer *buffer,
-                      const lz_error *err) {
-    lz_array *a = buffer ? lz_node_new(ctx, LZ_OP_LEAF, dims, dtype, NULL, 0, NULL)
-                         : lz_poison(ctx, err->status, "%s: %s", op, err->text);
+static lz_array *leaf(lz_context *ctx, lz_dims dims, lz_dtype dtype, lz_buffer *buffer) {
+    lz_array *a = lz_node_new(ctx, LZ_OP_LEAF, dims, dtype, NULL, 0, NULL);
     if (!a->error) {
         int64_t strides[LZ_MAX_DIMS] = {0};
         lz_dense_strides(dims, strides);
@@ -271,10 +269,10 @@ lz_array *lz_from(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *dat
     if (n < 0) return bad_dims(ctx, "from", dims);
     if (!lz_dtype_size(dtype)) return lz_poison(ctx, LZ_BAD_TYPE, "from: %d is no type", (int)dtype);
     if (n && !data) return lz_poison(ctx, LZ_BAD_ARGUMENT, "from: no data for %s", LZ_SHOW(dims));
-    lz_error err;
-    lz_buffer *buffer = lz_buffer_new(ctx, bytes, &err);
-    if (buffer && n) memcpy(buffer->data, data, (size_t)bytes);
-    lz_array *a = leaf(ctx, "from", dims, dtype, buffer, &err);
+    lz_buffer *buffer = lz_buffer_new(ctx, bytes, NULL);
+    if (!buffer) return ctx->no_memory;
+    if (n) memcpy(buffer->data, data, (size_t)bytes);
+    lz_array *a = leaf(ctx, dims, dtype, buffer);
     lz_buffer_release(buffer);
     return a;
 }
@@ -296,7 +294,7 @@ lz_array *lz_borrow(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *d
             if (release) release(user);
             return ctx->no_memory;
         }
-        a = leaf(ctx, "borrow", dims, dtype, buffer, NULL);
+        a = leaf(ctx, dims, dtype, buffer);
         lz_buffer_release(buffer);
         return a;
     }

@@ -198,8 +198,9 @@ static lz_status fold_constants(lz_context *ctx, lz_array *const *out, int n_out
 }
 
 static lz_status trace(lz_compiled *c, lz_array *const *in, entry *e, lz_error *err) {
-    lz_array **arrays = lz_host_alloc(c->ctx, (size_t)(c->n_in + c->n_out) * sizeof *arrays), **out = arrays + c->n_in;
+    lz_array **arrays = lz_host_alloc(c->ctx, (size_t)(c->n_in + c->n_out) * sizeof *arrays);
     if (!arrays) return lz_out_of_memory(err, c->n_in + c->n_out);
+    lz_array **out = arrays + c->n_in;
     lz_scope *scope = lz_scope_begin(c->ctx, "compile");
     lz_status status = scope && make_placeholders(c, in, arrays) ? LZ_OK : lz_out_of_memory(err, sizeof(lz_array));
     if (!status) c->function(c->ctx, arrays, out, c->user);

@@ -25,11 +25,13 @@ struct lz_qwen3 {
     double eps, theta;
     int64_t taps[LZ_QWEN3_MAX_TAPS];
     int n_taps;
-    lz_array *embed;
-    layer *layer; /* [layers], up to the last tap */
+    lz_array *embed, *norm; /* norm: only where the state behind the last layer is read */
+    layer *layer;           /* [layers], up to the last tap */
 };
 
 static const lz_weight model_rows[] = {{"embed_tokens.weight", offsetof(lz_qwen3, embed), {V, W}}};
+
+static const lz_weight norm_rows[] = {{"norm.weight", offsetof(lz_qwen3, norm), {W}}};
 
 static const lz_weight layer_rows[] = {
     {"input_layernorm.weight", offsetof(layer, input_norm), {W}},
@@ -103,7 +105,10 @@ lz_qwen3 *lz_qwen3_open(lz_context *ctx, const char *folder, const int64_t *taps
             else
                 lz_loader_skip(&l, prefix);
         }
-        lz_loader_skip(&l, "model.norm.weight");
+        if (needed == m->layers)
+            lz_loader_take(&l, "model.", LZ_ROWS(norm_rows), m);
+        else
+            lz_loader_skip(&l, "model.norm.weight");
         lz_loader_skip(&l, "lm_head.weight");
         status = lz_loader_close(&l, err);
     }
@@ -115,6 +120,7 @@ lz_qwen3 *lz_qwen3_open(lz_context *ctx, const char *folder, const int64_t *taps
 void lz_qwen3_close(lz_qwen3 *m) {
     if (!m) return;
     lz_loader_release(LZ_ROWS(model_rows), m);
+    lz_loader_release(LZ_ROWS(norm_rows), m);
     for (int64_t i = 0; m->layer && i < m->taps[m->n_taps - 1]; i++)
         lz_loader_release(LZ_ROWS(layer_rows), &m->layer[i]);
     lz_host_free(m->ctx, m->layer);
@@ -154,7 +160,8 @@ static lz_array *mlp(const layer *p, lz_array *x) {
 /* Angles p * theta^(-2j/d), in f64, as [t, d/2]. */
 static void rope_tables(const lz_qwen3 *m, int64_t t, lz_array **cos_table, lz_array **sin_table) {
     lz_array *position = lz_reshape(lz_arange(m->ctx, 0, (double)t, 1, LZ_F64), LZ_DIMS(t, 1));
-    lz_array *pair = lz_arange(m->ctx, 0, (double)(m->head_size / 2), 1, LZ_F64);
+    int64_t pairs = m->head_size / 2;
+    lz_array *pair = lz_arange(m->ctx, 0, (double)pairs, 1, LZ_F64);
     lz_array *angle = lz_mul(position, lz_exp(lz_mul(pair, -2 * log(m->theta) / (double)m->head_size)));
     *cos_table = lz_cast(lz_cos(angle), LZ_F32);
     *sin_table = lz_cast(lz_sin(angle), LZ_F32);
@@ -168,7 +175,9 @@ lz_array *lz_qwen3_features(const lz_qwen3 *m, lz_array *ids, lz_array *real) {
     real = lz_reshape(real, LZ_DIMS(1, 1, 1, t));
     lz_array *x = lz_cast(lz_take(m->embed, ids, 0), LZ_F32); /* [T, W] */
     for (int64_t i = 0, tap = 0; tap < m->n_taps; i++) {
-        for (; tap < m->n_taps && m->taps[tap] == i; tap++) taps[tap] = x;
+        /* Transformers counts the state behind the last layer as the normed one. */
+        for (; tap < m->n_taps && m->taps[tap] == i; tap++)
+            taps[tap] = i == m->layers ? lz_rms_norm(x, m->norm, m->eps) : x;
         if (tap == m->n_taps) break;
         const layer *p = &m->layer[i];
         x = lz_add(x, attention(m, p, lz_rms_norm(x, p->input_norm, m->eps), cos, sin, real));

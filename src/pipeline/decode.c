@@ -105,11 +105,12 @@ static lz_status decode_tiles(const lz_model *model, lz_array *x, int64_t h, int
     canvas c = {.height = h * unit, .width = w * unit};
     c.sum = lz_host_alloc(model->ctx, (size_t)(c.height * c.width * 3) * sizeof *c.sum);
     c.weight = lz_host_alloc(model->ctx, (size_t)(c.height * c.width) * sizeof *c.weight);
-    lz_status status = c.sum && c.weight ? LZ_OK : lz_out_of_memory(err, c.height * c.width * 16);
-    for (int64_t row = 0; row < h && !status; row = next_start(row, h, side))
+    bool room = c.sum && c.weight;
+    lz_status status = room ? LZ_OK : lz_out_of_memory(err, c.height * c.width * 16);
+    for (int64_t row = 0; room && row < h && !status; row = next_start(row, h, side))
         for (int64_t column = 0; column < w && !status; column = next_start(column, w, side))
             status = decode_tile(model, x, h, w, row, column, side, watch, &c, err);
-    for (int64_t i = 0; i < c.height * c.width && !status; i++)
+    for (int64_t i = 0; room && i < c.height * c.width; i++)
         for (int k = 0; k < 3; k++) c.sum[3 * i + k] /= c.weight[i];
     if (!status) {
         *pixels = lz_from(model->ctx, LZ_DIMS(c.height, c.width, 3), LZ_F32, c.sum);

@@ -104,12 +104,14 @@ static lz_status tokens(const void *model, const char *prompt, lz_prompt *to, lz
     char *chat = lz_host_alloc(m->ctx, size);
     int64_t *ids = lz_host_alloc(m->ctx, (size_t)m->text_length * sizeof *ids), *found = NULL, n = 0;
     bool *real = lz_host_alloc(m->ctx, (size_t)m->text_length * sizeof *real);
-    lz_status status = chat && ids && real ? LZ_OK : lz_out_of_memory(err, (int64_t)size);
-    if (!status) {
+    lz_status status = LZ_OUT_OF_MEMORY;
+    if (!chat || !ids || !real)
+        lz_out_of_memory(err, (int64_t)size);
+    else {
         size_t length = (size_t)snprintf(chat, size, "%s%s%s", before, prompt, behind);
         status = lz_tokenize(m->tokenizer, chat, length, &found, &n, err);
     }
-    if (!status) {
+    if (!status && ids && real) {
         for (int64_t i = 0; i < m->text_length; i++) {
             real[i] = i < n; /* what does not fit is cut off at the end */
             ids[i] = i < n ? found[i] : m->pad;

@@ -124,7 +124,7 @@ lz_status lz_crop_image(lz_context *ctx, const lz_image *image, int64_t unit, lz
         .width = s.width, .height = s.height, .pixels = lz_host_alloc(ctx, (size_t)(3 * s.width * s.height))};
     if (!to->pixels) status = lz_out_of_memory(err, 3 * s.width * s.height);
     int64_t left = (small.width - s.width) / 2, top = (small.height - s.height) / 2;
-    for (int64_t y = 0; y < s.height && !status; y++)
+    for (int64_t y = 0; y < s.height && to->pixels; y++)
         memcpy(to->pixels + 3 * y * s.width, small.pixels + 3 * ((top + y) * small.width + left),
                (size_t)(3 * s.width));
     if (small.pixels != image->pixels) lz_image_free(ctx, &small);
@@ -272,7 +272,7 @@ lz_status lz_make_image(lz_context *ctx, lz_array *pixels, lz_image *image, lz_e
     *image = (lz_image){.width = lz_shape(pixels).at[1], .height = lz_shape(pixels).at[0]};
     if (p && !(image->pixels = lz_host_alloc(ctx, (size_t)n))) lz_out_of_memory(&local, n);
     bool flat = true;
-    for (int64_t i = 0; i < n && !local.status; i++) {
+    for (int64_t i = 0; p && image->pixels && i < n && !local.status; i++) {
         if (!(p[i] >= 0 && p[i] <= 1))
             lz_fail(&local, LZ_BAD_FILE,
                     "the picture came out as not a number: the model's weights or the noise are damaged");

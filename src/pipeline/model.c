@@ -31,8 +31,9 @@ lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err) {
     }
     lz_model *m = lz_host_alloc(ctx, sizeof *m);
     if (m) m->folder = lz_host_copy(ctx, folder);
-    if (!m || !m->folder) lz_out_of_memory(&local, sizeof *m);
-    if (!local.status) {
+    if (!m || !m->folder)
+        lz_out_of_memory(&local, sizeof *m);
+    else {
         m->ctx = ctx;
         m->family = find_family(&index, &local);
         if (m->family) m->state = m->family->open(ctx, folder, &index, &local);

@@ -86,7 +86,7 @@ case=$flux/cases/a_square.safetensors
 cat='A cat holding a sign that says hello world'
 try_match 0 . $lazuli "$cat" -m $A $small --noise $case -o "$work/n.png" --dump "$work/n.safetensors"
 try 0 $lazuli "$cat" -m $A $small -q -S 42 -o "$work/s.png" --dump "$work/s.safetensors" </dev/null
-for tensor in 'image +f32 +\[1, 3, 64, 64\]' 'latents +f32 +\[1, 128, 4, 4\]' 'noise +f32 +\[1, 128, 4, 4\]' 'text +f32 +\[512, 72\]'; do
+for tensor in 'image +f32 +\[1, 3, 64, 64\]' 'latents +f32 +\[1, 128, 4, 4\]' 'noise +f32 +\[1, 128, 4, 4\]' 'text +f32 +\[1, 512, 72\]'; do
     try_match 0 "^$tensor" $lazuli tensors "$work/s.safetensors"
 done
 try 0 $lazuli "$cat" -m $A $small -q --noise "$work/s.safetensors" -o "$work/again.png" </dev/null

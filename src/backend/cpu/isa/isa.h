@@ -51,11 +51,11 @@ void finish_piece(const row_end *e, int64_t col, float *values, int64_t n);
 /* Where row `row` of a tensor begins, counting over all axes but the last; in elements. */
 static inline int64_t row_offset(const lz_tensor *t, int64_t row) {
     int64_t offset = 0;
-    for (int i = t->dims.n - 2; i >= 0 && row; i--) {
+    for (int i = t->dims.n - 2; i > 0; i--) { /* no axis is empty: such tensors have no rows */
         offset += row % t->dims.at[i] * t->strides[i];
         row /= t->dims.at[i];
     }
-    return offset;
+    return t->dims.n > 1 ? offset + row * t->strides[0] : offset;
 }
 static inline int64_t row_count(const lz_tensor *t) {
     int64_t n = 1;

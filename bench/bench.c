@@ -408,7 +408,7 @@ int main(int argc, char **argv) {
     if (threads < 1) threads = 1;
     if (repeats < 1 || repeats > MAX_REPEATS) die("LZ_REPEATS must be 1 .. 64");
     only = argc > 1 ? argv[1] : NULL;
-    lz_context *ctx = lz_open(.threads = threads);
+    lz_context *ctx = lz_open(.threads = threads, .isa = getenv("LZ_ISA"));
     if (!ctx) die("no context");
     fprintf(stderr, "lazuli %s on %s, %d repeats\n", lz_version(), lz_device_name(ctx), repeats);
 #ifdef LZ_HAVE_OPENBLAS

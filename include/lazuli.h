@@ -477,6 +477,7 @@ typedef struct lz_picture_plan {
     lz_stage_plan stages[4];
     int n_stages;
     int64_t peak_bytes, weight_bytes;
+    int64_t tile; /* above 0: for lack of memory the picture will be decoded in tiles of so many pixels */
     double flops;
 } lz_picture_plan;
 lz_status lz_plan_picture(lz_model *model, const lz_picture_options *options, lz_picture_plan *plan, lz_error *err);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "models/taef2.h"
@@ -223,6 +224,33 @@ static void threads_agree(void) {
     free(first);
 }
 
+/* The command line makes the picture the library makes. */
+static void command_line_agrees(void) {
+    char self[400], command[1200], file[64] = "/tmp/lazuli-test-XXXXXX.png";
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    int fd = mkstemps(file, 4);
+    CHECK(n > 0 && fd >= 0);
+    self[n > 0 ? n : 0] = 0;
+    char *slash = strrchr(self, '/');
+    if (slash) *slash = 0;
+    snprintf(command, sizeof command, "%s/lazuli -m " DATA "/A -p 'a red fox' -W 80 -H 64 -S 9 -q -o %s", self, file);
+    CHECK_I64(system(command), 0);
+    lz_context *ctx = lz_open();
+    lz_error err = {0};
+    lz_model *model = lz_model_open(ctx, DATA "/A", &err);
+    lz_picture p;
+    lz_image image = {0};
+    CHECK_OK(lz_generate(model, &p, &err, .prompt = "a red fox", .width = 80, .height = 64, .seed = 9), &err);
+    CHECK_OK(lz_image_read(ctx, file, &image, &err), &err);
+    CHECK(image.pixels && !memcmp(image.pixels, p.image.pixels, 3 * 80 * 64));
+    lz_image_free(ctx, &image);
+    lz_picture_free(&p);
+    lz_model_close(model);
+    lz_close(ctx);
+    close(fd);
+    remove(file);
+}
+
 /* ---- options ----------------------------------------------------------------------------------------------------- */
 
 static bool stop_in_second_step(void *user, const lz_progress *p) {
@@ -285,4 +313,4 @@ static void tiles(void) {
 }
 
 TEST_MAIN({"against_diffusers", against_diffusers}, {"taef2", taef2}, {"threads_agree", threads_agree},
-          {"options", options}, {"tiles", tiles})
+          {"command_line_agrees", command_line_agrees}, {"options", options}, {"tiles", tiles})

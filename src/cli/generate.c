@@ -104,11 +104,11 @@ static json_t *picture_json(const char *path, int64_t seed, const lz_picture *p,
     for (int i = 0; i < p->steps && i < (int)COUNT(p->step_seconds); i++)
         if (p->step_seconds[i] > 0) json_array_append_new(steps, json_milliseconds(p->step_seconds[i]));
     double all = p->text_seconds + p->encode_seconds + p->denoise_seconds + p->decode_seconds + write_seconds;
-    return json_pack("{s:o, s:I, s:{s:o, s:o, s:o, s:o, s:o, s:o}, s:o}", "file", json_text(path), "seed",
+    return json_pack("{s:o, s:I, s:{s:o, s:o, s:o, s:o, s:o, s:o}, s:o, s:I}", "file", json_text(path), "seed",
                      (json_int_t)seed, "milliseconds", "text", json_milliseconds(p->text_seconds), "encode",
                      json_milliseconds(p->encode_seconds), "denoise", json_milliseconds(p->denoise_seconds), "decode",
                      json_milliseconds(p->decode_seconds), "write", json_milliseconds(write_seconds), "total",
-                     json_milliseconds(all), "step_milliseconds", steps);
+                     json_milliseconds(all), "step_milliseconds", steps, "tile", (json_int_t)p->tile);
 }
 
 static void tell(const making *m, const char *path, int64_t seed, const lz_picture *p, double seconds) {
@@ -144,6 +144,9 @@ static int make_one(making *m, int i) {
     progress_clear(&line);
     if (status == LZ_CANCELLED) return fail(a, STOPPED, "stopped");
     if (status != LZ_OK) return fail_with(a, &err);
+    if (p.tile)
+        note(a, "memory was short: the picture was decoded in tiles of %lld pixels, which differs slightly",
+             (long long)p.tile);
 
     double written = seconds_now();
     char *path = !a->output ? unused_path(seed) : m->n > 1 ? numbered_path(a->output, i + 1) : strdup(a->output);

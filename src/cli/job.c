@@ -71,6 +71,7 @@ static int ask_prompt(job *j) {
     if (a->prompt && a->n_words)
         return fail(a, NOT_UNDERSTOOD, "the prompt was given with --prompt, and '%s' besides: put all of it in quotes",
                     a->words[0]);
+    if (!a->prompt && !a->n_words && a->command->bit == PLAN) return DONE; /* any prompt takes as much */
     if (!a->prompt && !a->n_words)
         return fail(a, NOT_UNDERSTOOD, "what shall be shown? Give a prompt: lazuli \"a red fox\" -o fox.png");
     const char *given = a->prompt ? a->prompt : a->words[0];
@@ -183,4 +184,6 @@ void print_plan(FILE *to, const job *j) {
                 show_flops(p->stages[i].flops).text);
     fprintf(to, "%-9s %12s %14s  beside %s of weights\n", "at most", show_bytes(p->peak_bytes).text,
             show_flops(p->flops).text, show_bytes(p->weight_bytes).text);
+    if (p->tile)
+        fprintf(to, "decode in tiles of %lld pixels: the whole does not fit into memory\n", (long long)p->tile);
 }

@@ -40,7 +40,7 @@ static bool fits(const lz_model *model, int64_t h, int64_t w, int64_t room) {
 }
 
 /* The side of a tile in tokens; 0: no tiles are needed. */
-static int64_t choose_tile(const lz_model *model, int64_t h, int64_t w) {
+int64_t lz_choose_tile(const lz_model *model, int64_t h, int64_t w) {
     static const int64_t sides[] = {64, 48, 32, 24, 16};
     int64_t room = room_left(model->ctx);
     if (fits(model, h, w, room)) return 0;
@@ -123,7 +123,7 @@ static lz_status decode_tiles(const lz_model *model, lz_array *x, int64_t h, int
 
 lz_status lz_decode_pixels(const lz_model *model, lz_array *x, int64_t h, int64_t w, const lz_watch *watch,
                            lz_array **pixels, int64_t *tile, lz_error *err) {
-    int64_t side = choose_tile(model, h, w);
+    int64_t side = lz_choose_tile(model, h, w);
     if (tile) *tile = side * model->family->token_pixels(model->state);
     if (side) return decode_tiles(model, x, h, w, side, watch, pixels, err);
     *pixels = lz_describe_pixels(model, x, h, w);

@@ -26,6 +26,8 @@ void lz_prepare(lz_run_state *r);
 void lz_describe_step(lz_context *ctx, lz_array *const *in, lz_array **out, void *user);
 void lz_step_inputs(lz_run_state *r, int step, lz_array *x, lz_array **in);
 lz_array *lz_describe_pixels(const lz_model *model, lz_array *x, int64_t h, int64_t w);
+/* The side of the tiles, in tokens, in which a picture must be decoded for lack of memory; 0: none. */
+int64_t lz_choose_tile(const lz_model *model, int64_t h, int64_t w);
 /* Evaluated. *tile: side of the tiles in pixels, or 0 when it was done at once. */
 lz_status lz_decode_pixels(const lz_model *model, lz_array *x, int64_t h, int64_t w, const lz_watch *watch,
                            lz_array **pixels, int64_t *tile, lz_error *err);

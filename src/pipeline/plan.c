@@ -71,8 +71,16 @@ static lz_status plan_stages(lz_run_state *r, lz_picture_plan *plan, lz_error *e
     lz_step_inputs(r, 0, x, in);
     lz_describe_step(r->model->ctx, in, &next, r);
     status = add_stage(plan, "denoise", &next, 1, r->steps, err);
-    pixels = lz_describe_pixels(r->model, lz_contiguous(x), r->denoiser.h, r->denoiser.w);
-    return status ? status : add_stage(plan, "decode", &pixels, 1, 1, err);
+    if (status) return status;
+    int64_t h = r->denoiser.h, w = r->denoiser.w, side = lz_choose_tile(r->model, h, w), tiles = 1;
+    plan->tile = side * r->model->family->token_pixels(r->model->state);
+    if (side) { /* work by area; a quarter of each tile lies under the next */
+        tiles = 1 + h * w * 16 / (9 * side * side);
+        h = h < side ? h : side;
+        w = w < side ? w : side;
+    }
+    pixels = lz_describe_pixels(r->model, lz_contiguous(blank(r, h, w)), h, w);
+    return add_stage(plan, "decode", &pixels, 1, (int)tiles, err);
 }
 
 lz_status lz_plan_picture(lz_model *model, const lz_picture_options *options, lz_picture_plan *plan, lz_error *err) {

@@ -80,7 +80,15 @@ if [ "$(id -u)" != 0 ]; then
 fi
 wrong "there is no device 'abacus'" fox -m $A --device abacus
 
-# Images: every kind of PNG is read (these are then too small to look at), and what is none is refused
+# Images: every kind of PNG can be looked at; interlaced or not makes no difference; a damaged one is refused
+kinds=tests/data/flux2/kinds
+for kind in rgb interlaced grey grey16 palette alpha; do
+    try 0 $lazuli fox -m $A -i $kinds/$kind.png -W 64 -H 64 -s 1 -S 1 -q -o "$work/$kind.png" </dev/null
+done
+try 0 cmp "$work/rgb.png" "$work/interlaced.png" </dev/null
+wrong 'corrupt.png: ' fox -m $A -i $kinds/corrupt.png
+
+# Too small ones are not, whatever their kind, and what is no picture is refused
 for kind in grey-1 grey-16 grey-8-interlaced palette-4 palette-8-trns-interlaced rgb-16 rgba-16-interlaced rgba-8 grey-alpha-16; do
     wrong 'image 1 is 7 x 5, and must be at least 16 on each side' fox -m $A -i $images/$kind.png
 done

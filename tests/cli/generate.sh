@@ -129,5 +129,6 @@ for line in '^64 x 64 pixels, 4 steps, cpu' '^denoise +[0-9.]+ [KM]iB' '^at most
 done
 try_match 0 '^encode ' $lazuli plan fox -m $A -i $flux/ref1.png
 try_match 0 '"peak_bytes": [1-9]' $lazuli plan fox -m $A $small --json
+try_match 0 '^decode ' $lazuli plan -m $A $small
 gone "$work/never.png"
 finish

@@ -1,6 +1,5 @@
 /* test_image.c: pictures: what others wrote, what we write, resizing against Pillow, and damage of all kinds. The
  * fixtures in tests/data/images and their pixels come from tools/oracle/images.py. */
-#include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
 #include <png.h>
@@ -10,41 +9,11 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "folder.h"
 #include "io/file.h"
 #include "io/image.h"
 
-/* ---- a folder of our own ----------------------------------------------------------------------------------------- */
-
-static char folder[256];
-
-static const char *in_folder(const char *name) {
-    static char ring[4][512];
-    static int next;
-    char *path = ring[next++ & 3];
-    snprintf(path, sizeof ring[0], "%s/%s", folder, name);
-    return path;
-}
-
-static void enter_folder(void) {
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/lazuli-test-XXXXXX", base ? base : "/tmp");
-    if (!mkdtemp(folder)) abort();
-}
-
-/* Empties the folder, and says how many files there were. */
-static int empty_folder(void) {
-    int n = 0;
-    DIR *dir = opendir(folder);
-    for (struct dirent *e; (e = readdir(dir));)
-        if (e->d_name[0] != '.') n += unlink(in_folder(e->d_name)) == 0;
-    closedir(dir);
-    return n;
-}
-
-static void leave_folder(void) {
-    empty_folder();
-    rmdir(folder);
-}
+/* ---- files -------------------------------------------------------------------------------------------------------- */
 
 static uint8_t *read_whole(const char *path, size_t *n) {
     enum { LIMIT = 1 << 20 };
@@ -359,23 +328,6 @@ static void failing_writes(void) {
 }
 
 /* ---- memory runs out --------------------------------------------------------------------------------------------- */
-
-typedef struct failing {
-    long long asked, fail_at, live;
-} failing;
-
-static void *failing_allocate(void *user, size_t bytes) {
-    failing *f = user;
-    if (++f->asked == f->fail_at) return NULL;
-    f->live++;
-    return aligned_alloc(64, (bytes + 63) / 64 * 64);
-}
-
-static void failing_release(void *user, void *memory, size_t bytes) {
-    (void)bytes;
-    ((failing *)user)->live -= memory != NULL;
-    free(memory);
-}
 
 /* Reads, resizes and writes. */
 static lz_status use_everything(lz_context *ctx, const char *from, const char *to, lz_error *err) {

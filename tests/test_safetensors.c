@@ -1,10 +1,10 @@
 /* test_safetensors.c: files of weights: what others wrote, what we write, and what nobody should have written. The
  * Python fixtures come from tools/oracle/safetensors_fixture.py, which also tells the rule for their numbers. */
-#include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "check.h"
+#include "folder.h"
 #include "io/safetensors.h"
 
 static const lz_dtype all_types[] = {LZ_BOOL, LZ_U8, LZ_I8, LZ_I32, LZ_I64, LZ_F8, LZ_F16, LZ_BF16, LZ_F32, LZ_F64};
@@ -35,39 +35,7 @@ static lz_array *made_by_rule(lz_context *ctx, lz_dims dims, lz_dtype dtype) {
     return lz_cast(lz_from(ctx, dims, LZ_F32, numbers), dtype);
 }
 
-/* ---- a folder of our own ----------------------------------------------------------------------------------------- */
-
-static char folder[256];
-
-static const char *in_folder(const char *name) {
-    static char ring[16][512]; /* so many may be in use at once */
-    static int next;
-    char *path = ring[next++ & 15];
-    snprintf(path, sizeof ring[0], "%s/%s", folder, name);
-    return path;
-}
-
-static void enter_folder(void) {
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/lazuli-test-XXXXXX", base ? base : "/tmp");
-    if (!mkdtemp(folder)) abort();
-}
-
-static int files_in_folder(void) {
-    int n = 0;
-    DIR *dir = opendir(folder);
-    for (struct dirent *e; (e = readdir(dir));) n += e->d_name[0] != '.';
-    closedir(dir);
-    return n;
-}
-
-static void leave_folder(void) {
-    DIR *dir = opendir(folder);
-    for (struct dirent *e; (e = readdir(dir));)
-        if (e->d_name[0] != '.') unlink(in_folder(e->d_name));
-    closedir(dir);
-    rmdir(folder);
-}
+/* ---- files -------------------------------------------------------------------------------------------------------- */
 
 static void write_bytes(const char *name, const void *data, size_t bytes) {
     FILE *f = fopen(in_folder(name), "wb");

@@ -1,13 +1,13 @@
 /* test_tokenizer.c: token ids against those of Hugging Face tokenizers, and files nobody should have written. The small
  * tokenizer in tests/data/tokenizer and its golden ids come from tools/oracle/tokenizer.py; the real one of Qwen3, with
  * more golden ids, is used where it is: in $LZ_SHARED, or in the folder 'shared' beside the sources. */
-#include <dirent.h>
 #include <jansson.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "check.h"
+#include "folder.h"
 #include "io/file.h"
 #include "text/tokenizer.h"
 
@@ -82,34 +82,6 @@ static const char *in_qwen(const char *name) {
     const char *shared = getenv("LZ_SHARED");
     snprintf(path, sizeof ring[0], "%s/data/qwen3-tokenizer/%s", shared ? shared : LZ_SOURCE_DIR "/../shared", name);
     return path;
-}
-
-static char folder[256];
-
-static const char *in_folder(const char *name) {
-    static char ring[4][512];
-    static int next;
-    char *path = ring[next++ & 3];
-    snprintf(path, sizeof ring[0], "%s/%s", folder, name);
-    return path;
-}
-
-static void enter_folder(void) {
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/lazuli-test-XXXXXX", base ? base : "/tmp");
-    if (!mkdtemp(folder)) abort();
-}
-
-static void empty_folder(void) {
-    DIR *dir = opendir(folder);
-    for (struct dirent *e; (e = readdir(dir));)
-        if (e->d_name[0] != '.') unlink(in_folder(e->d_name));
-    closedir(dir);
-}
-
-static void leave_folder(void) {
-    empty_folder();
-    rmdir(folder);
 }
 
 enum { READ_LIMIT = 4 << 20 };
@@ -471,23 +443,6 @@ static void other_spellings(void) {
 }
 
 /* ---- memory runs out --------------------------------------------------------------------------------------------- */
-
-typedef struct failing {
-    long long asked, fail_at, live;
-} failing;
-
-static void *failing_allocate(void *user, size_t bytes) {
-    failing *f = user;
-    if (++f->asked == f->fail_at) return NULL;
-    f->live++;
-    return aligned_alloc(64, (bytes + 63) / 64 * 64);
-}
-
-static void failing_release(void *user, void *memory, size_t bytes) {
-    (void)bytes;
-    ((failing *)user)->live -= memory != NULL;
-    free(memory);
-}
 
 static void failing_memory(void) {
     failing f = {.fail_at = 0};

@@ -2,12 +2,11 @@
  * compares with what this machine was measured to reach: a large matrix product for arithmetic, a large copy for
  * memory. */
 #define LZ_NO_SUGAR
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "graph/graph.h"
+#include "io/file.h"
 
 typedef struct record {
     const char *kernel, *file;
@@ -170,37 +169,41 @@ char *lz_profile_table(lz_context *ctx, lz_error *err) {
 }
 
 /* A string as JSON wants it; file names may hold anything. */
-static void write_json_text(FILE *f, const char *text) {
-    fputc('"', f);
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\') fputc('\\', f);
-        if ((unsigned char)*text >= 0x20) fputc(*text, f);
+static void add_json_text(lz_text *t, const char *text) {
+    lz_text_add(t, "\"");
+    for (; *text; text++)
+        if ((unsigned char)*text >= 0x20) lz_text_add(t, *text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
+    lz_text_add(t, "\"");
+}
+
+static void add_events(lz_text *t, const lz_profile *p) {
+    lz_text_add(t, "{\"traceEvents\":[");
+    for (int64_t i = 0; i < p->n; i++) {
+        const record *r = &p->records[i];
+        lz_text_add(t, "%s\n{\"ph\":\"X\",\"pid\":1,\"tid\":1,\"name\":\"%s\",\"ts\":%.3f,\"dur\":%.3f,", i ? "," : "",
+                    r->kernel, (r->start - p->origin) * 1e6, (r->end - r->start) * 1e6);
+        lz_text_add(t, "\"args\":{\"flops\":%.0f,\"bytes\":%.0f,\"line\":%d,\"at\":", r->flops, r->bytes, r->line);
+        add_json_text(t, r->file ? r->file : "");
+        lz_text_add(t, "}}");
     }
-    fputc('"', f);
+    lz_text_add(t, "\n]}\n");
 }
 
 lz_status lz_profile_trace(lz_context *ctx, const char *path, lz_error *err) {
     lz_profile_stop(ctx);
-    lz_profile *p = ctx->profile;
+    const lz_profile *p = ctx->profile;
     if (!p->started)
         return lz_fail(err, LZ_BAD_ARGUMENT, "profile_trace: nothing was profiled: call lz_profile_start first");
-    FILE *f = fopen(path, "w");
-    if (!f) return lz_fail(err, LZ_IO, "profile_trace: cannot write %s: %s", path, strerror(errno));
-    fprintf(f, "{\"traceEvents\":[");
-    for (int64_t i = 0; i < p->n; i++) {
-        const record *r = &p->records[i];
-        fprintf(f,
-                "%s\n{\"ph\":\"X\",\"pid\":1,\"tid\":1,\"name\":\"%s\",\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"flops\":%."
-                "0f,\"bytes\":%.0f,\"at\":",
-                i ? "," : "", r->kernel, (r->start - p->origin) * 1e6, (r->end - r->start) * 1e6, r->flops, r->bytes);
-        write_json_text(f, r->file ? r->file : "");
-        fprintf(f, ",\"line\":%d}}", r->line);
-    }
-    fprintf(f, "\n]}\n");
-    bool failed = ferror(f);
-    if (fclose(f) || failed) {
-        remove(path);
-        return lz_fail(err, LZ_IO, "profile_trace: cannot write %s: is the disk full?", path);
-    }
-    return LZ_OK;
+    lz_text t = {.ctx = ctx};
+    add_events(&t, p);
+    size_t length = t.length;
+    char *text = lz_text_take(&t, err);
+    if (!text) return LZ_OUT_OF_MEMORY;
+    lz_writer writer;
+    lz_status status = lz_writer_open(&writer, ctx, path, err);
+    if (!status) status = lz_writer_add(&writer, text, (int64_t)length, err);
+    if (!status) status = lz_writer_commit(&writer, err);
+    lz_writer_discard(&writer);
+    lz_host_free(ctx, text);
+    return status;
 }

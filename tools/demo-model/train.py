@@ -225,6 +225,13 @@ def latent_pool(pool, things, painter, vae):
     return z, torch.from_numpy(ids).to(DEVICE), torch.from_numpy(lengths).to(DEVICE)
 
 
+def captions_only(pool, things):
+    """For the last stage, which needs no pictures."""
+    n = 128 if A.smoke else A.pool
+    _, _, ids, lengths, _ = data.many_scenes(pool, things, 5, n, False, 1, A.tokenizer, model.TEXT_LENGTH)
+    return None, torch.from_numpy(ids).to(DEVICE), torch.from_numpy(lengths).to(DEVICE)
+
+
 def tokens_of(captions):
     ids, lengths = data.tokenize(data.load_tokenizer(A.tokenizer), captions, model.TEXT_LENGTH)
     return torch.from_numpy(ids).to(DEVICE).long(), torch.from_numpy(lengths).to(DEVICE).long()
@@ -387,6 +394,8 @@ def distil(text_encoder, teacher, latents, minutes):
         progress = clock.tick()
         if clock.step % 20 == 0:
             seen.append(loss.detach())
+        if clock.step % 600 == 0:
+            export.save_parts(ema.average.state_dict(), WORK / "final", "transformer")
         if clock.step % 200 == 0:
             log(WORK, stage="distil", step=clock.step, progress=round(progress, 3), loss=torch.stack(seen).mean().item())
             seen = []
@@ -409,14 +418,14 @@ def main():
     torch.manual_seed(int(time.time()))
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.benchmark = True
-    things = data.Things(A.cache / "emoji.tar", pixels=not A.smoke)
-    if A.smoke:
+    only_student = A.base == 0 and bool(stored("vae")) and bool(stored("base-text"))
+    things = data.Things(A.cache / "emoji.tar", pixels=not A.smoke and not only_student)
+    if A.smoke and not only_student:
         things.pixels = np.random.default_rng(0).integers(0, 255, ((things.index.max() + 1), 1, 1, 4), np.uint8)
         things.pixels = np.broadcast_to(things.pixels, (len(things.pixels), 256, 256, 4))[:200]
         things.index = np.where(things.index < 200, things.index, -1)
-    log(WORK, drawings=len(things.pixels))
     with ProcessPoolExecutor(2 if A.smoke else 16) as pool:
-        painter = data.Painter(things.pixels, DEVICE)
+        painter = None if only_student else data.Painter(things.pixels, DEVICE)
         log(WORK, on_gpu=torch.cuda.memory_allocated() / 1e9 if DEVICE == "cuda" else 0)
         held = [(i, s) for i, s in np.argwhere(things.out) if things.weights[i] > 1.3]
         held = [held[k] for k in np.random.default_rng(4).permutation(len(held))[:6]]
@@ -431,7 +440,7 @@ def main():
             vae = train_vae(pool, things, painter)
         vae = vae.eval().requires_grad_(False)
         torch.cuda.empty_cache()
-        latents = latent_pool(pool, things, painter, vae)
+        latents = captions_only(pool, things) if only_student else latent_pool(pool, things, painter, vae)
     text, transformer = model.TextEncoder().to(DEVICE), model.Transformer().to(DEVICE)
     log(WORK, parameters=[model.count(m) for m in (text, transformer, vae)])
     done = stored("base-text")
@@ -444,8 +453,6 @@ def main():
     for p in text.parameters():
         p.data = p.data.bfloat16().float()
     show(text, guided(transformer), vae, prompts, "sheet-teacher.jpg", 24)
-    show(text, guided(transformer), vae, prompts, "sheet-teacher-walk.jpg", 0,
-         [s for k, m in enumerate(SUBSTEPS) for s in np.linspace(model.sigmas(model.STEPS)[k], model.sigmas(model.STEPS)[k + 1], m + 1)[:-1].tolist()] + [0.0])
     if A.distil > 0:
         student = distil(text, transformer, latents, A.distil)
         for p in student.parameters():

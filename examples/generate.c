@@ -26,8 +26,9 @@ static lz_status paint(lz_context *ctx, const char *folder, const char *prompt, 
     if (status == LZ_OK) {
         const char *text[] = {"prompt", prompt, NULL}; /* kept in the file */
         status = lz_image_write(ctx, file, &picture.image, text, err);
-        printf("%lld x %lld in %.1f s\n", (long long)picture.image.width, (long long)picture.image.height,
-               picture.text_seconds + picture.denoise_seconds + picture.decode_seconds);
+        if (status == LZ_OK)
+            printf("%lld x %lld in %.1f s\n", (long long)picture.image.width, (long long)picture.image.height,
+                   picture.text_seconds + picture.denoise_seconds + picture.decode_seconds);
         lz_picture_free(&picture);
     }
     lz_model_close(model);

@@ -46,7 +46,7 @@ typedef enum lz_status {
 
 const char *lz_status_name(lz_status status);
 
-/* Filled by every function that can fail; pass NULL to ignore the text. */
+/* Filled when a function fails, and left alone when it does not; pass NULL to ignore the text. */
 typedef struct lz_error {
     lz_status status;
     char text[600];
@@ -78,7 +78,7 @@ lz_context *lz_open_with(const lz_context_options *options, lz_error *err);
 #define lz_open(...) lz_open_with(&(lz_context_options){.reserved = 0, __VA_ARGS__}, NULL)
 void lz_close(lz_context *ctx); /* every scope, array, stream and compiled function of it must be gone or unused */
 
-const char *lz_device_name(const lz_context *ctx); /* such as "cpu (avx512, 2 threads)" */
+const char *lz_device_name(const lz_context *ctx); /* such as "cpu (avx512), 2 threads" */
 
 /* ---- 3. Types and shapes -------------------------------------------------------------------------------------- */
 
@@ -314,6 +314,8 @@ typedef struct lz_compile_stats {
     int cached;
 } lz_compile_stats;
 
+/* cache_size: how many programs to keep, the least recently used goes first; 0: 8. */
+/* cache_size: how many programs to keep, the least recently used goes first; 0: 8. */
 lz_compiled *lz_compile(lz_context *ctx, lz_function function, void *user, int n_in, int n_out, int cache_size,
                         lz_error *err);
 /* The outputs belong to the current scope. What the function describes without touching its inputs is computed once and
@@ -395,7 +397,7 @@ lz_status lz_image_write(lz_context *ctx, const char *path, const lz_image *imag
 void lz_image_free(lz_context *ctx, lz_image *image);
 
 /* A model folder as it is published (diffusers layout): model_index.json, tokenizer, text_encoder, transformer, vae.
- * Weights are mapped, not read. One model may serve several threads. */
+ * scheduler/ is not read: a family has one schedule. Weights are mapped, not read. One model may serve several threads. */
 typedef struct lz_model lz_model;
 lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err);
 void lz_model_close(lz_model *model);
@@ -422,6 +424,7 @@ lz_status lz_tokenize(const lz_tokenizer *tokenizer, const char *text, size_t by
                       lz_error *err);
 void lz_free_ids(lz_context *ctx, int64_t *ids);
 
+/* Told between kernels, on the thread that called lz_generate. */
 typedef struct lz_progress {
     const char *stage; /* "text", "encode", "denoise", "decode" */
     int step, steps;   /* of denoising, from 0 */
@@ -455,6 +458,7 @@ typedef struct lz_picture {
     lz_array *pixels;  /* [1, 3, height, width] in 0..1, before rounding */
     int steps;
     double guidance; /* 1: none */
+    bool prompt_cut; /* the prompt had more tokens than the model reads: its end was left out */
     int64_t tile; /* above 0: memory was short, and the picture was decoded in tiles of so many pixels, faded together:
                         slightly different from decoding it whole */
     double text_seconds, encode_seconds, denoise_seconds, decode_seconds;
@@ -467,7 +471,8 @@ lz_status lz_generate_with(lz_model *model, const lz_picture_options *options, l
     lz_generate_with(model, &(lz_picture_options){.reserved = 0, __VA_ARGS__}, picture, err)
 void lz_picture_free(lz_picture *picture);
 
-/* What a picture will take, before anything runs. */
+/* What a picture will take, before anything runs: the most that one stage needs at once. What the picture keeps
+ * (text, noise, latents, pixels) and the cache come on top. */
 typedef struct lz_stage_plan {
     const char *stage;
     int64_t bytes; /* intermediates and results at once */
@@ -483,6 +488,10 @@ typedef struct lz_picture_plan {
 lz_status lz_plan_picture(lz_model *model, const lz_picture_options *options, lz_picture_plan *plan, lz_error *err);
 
 /* ---- 17. Sugar ------------------------------------------------------------------------------------------------ */
+
+/* C11 is needed for the macros below. In C++ call the functions: lz_open_with, lz_sdpa_with, lz_add_number, ... */
+
+/* C11 is needed for the macros below. In C++ call the functions: lz_open_with, lz_sdpa_with, lz_add_number, ... */
 
 /* A number as the second argument of a binary op. */
 lz_array *lz_add_number(lz_array *a, double b);

@@ -843,7 +843,94 @@ static void deep_graphs(void) {
     pthread_attr_destroy(&attributes);
 }
 
-TEST_MAIN({"planned_bytes", planned_bytes}, {"attention_memory_is_linear", attention_memory_is_linear},
+/* Found by reading: a part of a concat must not take over an operand of the same size as the whole. */
+static void concat_parts_keep_to_themselves(void) {
+    double sums[2];
+    for (int ref = 0; ref < 2; ref++) {
+        lz_context *ctx = lz_open(.device = ref ? "ref" : "cpu");
+        lz_error err = {0};
+        lz_array *a = lz_randn(ctx, LZ_DIMS(4, 4), 1), *b = lz_randn(ctx, LZ_DIMS(4, 4), 2), *x = lz_matmul(a, b);
+        lz_array *parts[2] = {lz_exp(lz_randn(ctx, LZ_DIMS(1, 4), 3)), lz_softmax(lz_slice(x, 0, 0, 3, 1), 1)};
+        lz_array *y = lz_square(lz_matmul(lz_concat(parts, 2, 0), b));
+        sums[ref] = lz_item(lz_sum(y, LZ_NONE, false), &err);
+        CHECK(err.status == LZ_OK, "%s", err.text);
+        lz_close(ctx);
+    }
+    CHECK(fabs(sums[0] - sums[1]) < 1e-4 * fabs(sums[1]), "%g, not %g", sums[0], sums[1]);
+}
+
+static void transposed_double(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
+    (void)ctx, (void)user;
+    out[0] = lz_transpose(lz_mul(in[0], 2.0));
+}
+
+/* Looking at an output puts it in order elsewhere; the next call must show its own numbers all the same. */
+static void looked_at_outputs_are_used_again(void) {
+    lz_context *ctx = lz_open();
+    lz_error err = {0};
+    lz_compiled *f = lz_compile(ctx, transposed_double, NULL, 1, 1, 2, &err);
+    for (int i = 1; i <= 4; i++) {
+        lz_scope *scope = lz_scope_begin(ctx, "call");
+        lz_array *x = lz_contiguous(lz_full(ctx, LZ_DIMS(2, 3), LZ_F32, i)), *y = NULL;
+        CHECK_OK(lz_run(f, &x, &y, &err), &err);
+        const float *p = lz_data(y, &err);
+        CHECK(p && p[5] == 2.0f * (float)i, "call %d: %g", i, p ? (double)p[5] : 0.0);
+        lz_scope_end(scope);
+    }
+    lz_compiled_free(f);
+    lz_close(ctx);
+}
+
+static void square_product(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
+    (void)ctx, (void)user;
+    out[0] = lz_exp(lz_matmul(lz_matmul(in[0], in[0]), in[0]));
+}
+
+/* A program that no longer fits leaves the others as they were. */
+static void compiled_under_a_limit(void) {
+    lz_context *ctx = lz_open(.memory_limit = 8 << 20, .cache_limit = -1);
+    lz_error err = {0};
+    lz_compiled *f = lz_compile(ctx, square_product, NULL, 1, 1, 4, &err);
+    static const int sizes[] = {32, 1024, 32};
+    for (int i = 0; i < 3; i++) {
+        lz_scope *scope = lz_scope_begin(ctx, "call");
+        lz_array *x = lz_full(ctx, LZ_DIMS(sizes[i], sizes[i]), LZ_F32, 0.01), *y = NULL;
+        CHECK_STATUS(lz_run(f, &x, &y, &err), i == 1 ? LZ_OUT_OF_MEMORY : LZ_OK, &err);
+        lz_scope_end(scope);
+    }
+    lz_compiled_free(f);
+    lz_close(ctx);
+}
+
+static void looks_at_its_input(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
+    (void)ctx;
+    lz_error err = {0};
+    lz_item(lz_sum(in[0], LZ_NONE, false), &err);
+    *(lz_status *)user = err.status;
+    out[0] = lz_neg(in[0]);
+}
+
+static void functions_cannot_look(void) {
+    lz_context *ctx = lz_open();
+    lz_error err = {0};
+    lz_status seen = LZ_OK;
+    lz_compiled *f = lz_compile(ctx, looks_at_its_input, &seen, 1, 1, 1, &err);
+    lz_array *x = lz_full(ctx, LZ_DIMS(3), LZ_F32, 1), *y = NULL;
+    CHECK_OK(lz_run(f, &x, &y, &err), &err);
+    CHECK_I64(seen, LZ_BAD_ARGUMENT);
+    lz_compiled_free(f);
+    CHECK(lz_check(lz_arange(ctx, 0, 0x1p59, 1, LZ_U8), &err) != LZ_OK);
+    lz_array *many[18];
+    for (int i = 0; i < 18; i++) many[i] = lz_full(ctx, LZ_DIMS(i < 17 ? INT64_MAX / 16 : 5), LZ_F32, 0);
+    CHECK_STATUS(lz_check(lz_concat(many, 18, 0), &err), LZ_BAD_SHAPE, &err);
+    CHECK_OK(lz_eval(lz_slice(lz_randn(ctx, LZ_DIMS(4, 3), 1), 0, 1, 4, INT64_MAX / 2), &err), &err);
+    lz_close(ctx);
+}
+
+TEST_MAIN({"concat_parts_keep_to_themselves", concat_parts_keep_to_themselves},
+          {"looked_at_outputs_are_used_again", looked_at_outputs_are_used_again},
+          {"compiled_under_a_limit", compiled_under_a_limit}, {"functions_cannot_look", functions_cannot_look},
+          {"planned_bytes", planned_bytes}, {"attention_memory_is_linear", attention_memory_is_linear},
           {"patterns_are_one_kernel", patterns_are_one_kernel}, {"computing_in_place", computing_in_place},
           {"merging_and_folding", merging_and_folding}, {"compiled_loop", compiled_loop},
           {"replay_allocates_nothing", replay_allocates_nothing}, {"replay_keeps_results", replay_keeps_results},

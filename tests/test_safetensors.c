@@ -35,7 +35,7 @@ static lz_array *made_by_rule(lz_context *ctx, lz_dims dims, lz_dtype dtype) {
     return lz_cast(lz_from(ctx, dims, LZ_F32, numbers), dtype);
 }
 
-/* ---- files -------------------------------------------------------------------------------------------------------- */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 
 static void write_bytes(const char *name, const void *data, size_t bytes) {
     FILE *f = fopen(in_folder(name), "wb");

@@ -70,11 +70,13 @@ static void free_data(lz_context *ctx, lz_buffer *b) {
     lz_host_free(ctx, b);
 }
 
-/* Drops cached buffers, oldest last in the list, until at most keep bytes are left. */
+/* Drops cached buffers, the oldest (at the end of the list) first, until at most keep bytes are left. */
 static void trim_cache(lz_context *ctx, int64_t keep) {
     while (ctx->memory.cached > keep) {
-        lz_buffer *b = ctx->cache;
-        ctx->cache = b->next;
+        lz_buffer **last = &ctx->cache;
+        while ((*last)->next) last = &(*last)->next;
+        lz_buffer *b = *last;
+        *last = NULL;
         ctx->memory.cached -= b->bytes;
         free_data(ctx, b);
     }

@@ -233,7 +233,7 @@ lz_array *lz_arange(lz_context *ctx, double start, double stop, double step, lz_
     if (!ctx) return NULL;
     double count = ceil((stop - start) / step);
     if (!lz_dtype_size(dtype)) return lz_poison(ctx, LZ_BAD_TYPE, "arange: %d is no type", (int)dtype);
-    if (!(step != 0) || !isfinite(count) || count > 0x1p59)
+    if (!(step != 0) || !isfinite(count) || count >= 0x1p58)
         return lz_poison(ctx, LZ_BAD_ARGUMENT, "arange: from %g to %g by %g has no length", start, stop, step);
     lz_params p;
     memset(&p, 0, sizeof p);

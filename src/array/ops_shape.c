@@ -86,7 +86,7 @@ lz_array *lz_slice(lz_array *a, int axis, int64_t start, int64_t stop, int64_t s
     memset(&p, 0, sizeof p);
     p.slice.axis = at;
     p.slice.start = length ? start : 0;
-    p.slice.step = step;
+    p.slice.step = length > 1 ? step : 1; /* of one element the step says nothing, and it may be huge */
     lz_dims to = a->dims;
     to.at[at] = length;
     return lz_node_new(a->ctx, LZ_OP_SLICE, to, a->dtype, &a, 1, &p);
@@ -130,7 +130,8 @@ lz_array *lz_concat(lz_array *const *arrays, int n, int axis) {
         if (!lz_dims_equal(other, to))
             return lz_poison(ctx, LZ_BAD_SHAPE, "concat: %s and %s differ outside axis %d", LZ_SHOW(arrays[0]->dims),
                              LZ_SHOW(arrays[i]->dims), at);
-        if (__builtin_add_overflow(to.at[at], size, &to.at[at])) to.at[at] = -1;
+        if (__builtin_add_overflow(to.at[at], size, &to.at[at]))
+            return lz_poison(ctx, LZ_BAD_SHAPE, "concat: the result would be too large");
     }
     if (lz_dims_size(to) < 0) return lz_poison(ctx, LZ_BAD_SHAPE, "concat: the result would be too large");
     lz_array **in = lz_host_alloc(ctx, (size_t)n * sizeof *in);

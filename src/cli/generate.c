@@ -144,6 +144,7 @@ static int make_one(making *m, int i) {
     progress_clear(&line);
     if (status == LZ_CANCELLED) return fail(a, STOPPED, "stopped");
     if (status != LZ_OK) return fail_with(a, &err);
+    if (p.prompt_cut) note(a, "the prompt is longer than this model reads: its end was left out");
     if (p.tile)
         note(a, "memory was short: the picture was decoded in tiles of %lld pixels, which differs slightly",
              (long long)p.tile);

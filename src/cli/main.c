@@ -3,6 +3,7 @@
  * Exit codes: 0 done, 1 failed (one sentence on stderr says why), 2 not understood, 130 stopped by Ctrl-C. */
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <string.h>
 
 #include "cli.h"
@@ -29,11 +30,16 @@ static const command *nearly_a_command(const arguments *args) {
     return NULL;
 }
 
+/* `lazuli help` is no picture of help. */
+static bool is_lone_word(const arguments *args, const char *word) {
+    return args->command == &commands[0] && args->n_words == 1 && !args->prompt && strcmp(args->words[0], word) == 0;
+}
+
 static int run(const arguments *args) {
     const command *c = args->command;
-    if (args->version) return printf("lazuli %s\n", lz_version()) < 0 ? FAILED : DONE;
-    if (args->help) {
-        print_help(c);
+    if (args->version || is_lone_word(args, "version")) return printf("lazuli %s\n", lz_version()) < 0 ? FAILED : DONE;
+    if (args->help || is_lone_word(args, "help")) {
+        print_help(args->help ? c : NULL);
         return DONE;
     }
     if (!c)
@@ -51,6 +57,7 @@ static int run(const arguments *args) {
 }
 
 int main(int argc, char **argv) {
+    signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error like any other */
     arguments args = {0};
     int code = parse(argc, argv, &args);
     if (code == DONE) code = run(&args);

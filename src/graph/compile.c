@@ -5,12 +5,6 @@
 
 #include "graph/eval.h"
 
-typedef struct signature {
-    lz_dtype dtype;
-    lz_dims dims;
-    int64_t strides[LZ_MAX_DIMS];
-} signature;
-
 /* One set of output arrays with their buffers. */
 typedef struct outputs {
     struct outputs *next;
@@ -19,8 +13,8 @@ typedef struct outputs {
 } outputs;
 
 typedef struct entry {
-    struct entry *next; /* most recently used first */
-    signature *inputs;
+    struct entry *next;  /* most recently used first */
+    lz_argument *inputs; /* their types, shapes and strides; no buffers */
     lz_program *program;
     outputs *sets;
 } entry;
@@ -31,7 +25,8 @@ struct lz_compiled {
     void *user;
     int n_in, n_out, cache_size;
     entry *entries;
-    lz_buffer *arena; /* large enough for every program kept */
+    lz_argument *now; /* the inputs of the call that is running */
+    lz_buffer *arena; /* large enough for the program that runs */
     lz_compile_stats stats;
     pthread_mutex_t lock; /* one call at a time */
 };
@@ -43,13 +38,17 @@ lz_compiled *lz_compile(lz_context *ctx, lz_function function, void *user, int n
         return NULL;
     }
     lz_compiled *c = lz_host_alloc(ctx, sizeof *c);
-    if (!c) {
+    lz_argument *now = lz_host_alloc(ctx, (size_t)(n_in + 1) * sizeof *now);
+    if (!c || !now) {
+        lz_host_free(ctx, c);
+        lz_host_free(ctx, now);
         lz_out_of_memory(err, sizeof *c);
         return NULL;
     }
     *c = (lz_compiled){.ctx = ctx,
                        .function = function,
                        .user = user,
+                       .now = now,
                        .n_in = n_in,
                        .n_out = n_out,
                        .cache_size = cache_size > 0 ? cache_size : 8};
@@ -90,31 +89,51 @@ void lz_compiled_free(lz_compiled *c) {
     lz_buffer_release(c->arena);
     LZ_UNLOCK(ctx);
     pthread_mutex_destroy(&c->lock);
+    lz_host_free(ctx, c->now);
     lz_host_free(ctx, c);
 }
 
-lz_compile_stats lz_compiled_stats(const lz_compiled *c) {
-    lz_compile_stats stats = c->stats;
-    stats.cached = 0;
+lz_compile_stats lz_compiled_stats(const lz_compiled *compiled) {
+    lz_compile_stats stats = {0};
+    if (!compiled) return stats;
+    lz_compiled *c = (lz_compiled *)compiled; /* only its lock is touched */
+    pthread_mutex_lock(&c->lock);
+    stats = c->stats;
     for (const entry *e = c->entries; e; e = e->next) stats.cached++;
+    pthread_mutex_unlock(&c->lock);
     return stats;
 }
 
 /* ---- finding a program ------------------------------------------------------------------------------------------- */
 
-static bool matches(const lz_compiled *c, const entry *e, lz_array *const *in) {
+static bool matches(const lz_compiled *c, const entry *e) {
     for (int i = 0; i < c->n_in; i++) {
-        const signature *s = &e->inputs[i];
-        if (s->dtype != in[i]->dtype || !lz_dims_equal(s->dims, in[i]->dims)) return false;
-        if (memcmp(s->strides, in[i]->strides, (size_t)s->dims.n * sizeof s->strides[0])) return false;
+        const lz_argument *s = &e->inputs[i], *now = &c->now[i];
+        if (s->dtype != now->dtype || !lz_dims_equal(s->dims, now->dims)) return false;
+        if (memcmp(s->strides, now->strides, (size_t)s->dims.n * sizeof s->strides[0])) return false;
     }
     return true;
 }
 
+/* Notes where the inputs lie, all at one moment: another thread that looks at one may move it. */
+static void note_inputs(lz_compiled *c, lz_array *const *in) {
+    LZ_LOCK(c->ctx);
+    for (int i = 0; i < c->n_in; i++) {
+        c->now[i] = (lz_argument){.dtype = in[i]->dtype, .dims = in[i]->dims, .offset = in[i]->offset};
+        memcpy(c->now[i].strides, in[i]->strides, sizeof c->now[i].strides);
+        c->now[i].buffer = lz_buffer_retain(in[i]->buffer);
+    }
+    LZ_UNLOCK(c->ctx);
+}
+
+static void forget_inputs(lz_compiled *c) {
+    for (int i = 0; i < c->n_in; i++) lz_buffer_release(c->now[i].buffer);
+}
+
 /* Moves the entry to the front; NULL: not known yet. */
-static entry *find_entry(lz_compiled *c, lz_array *const *in) {
+static entry *find_entry(lz_compiled *c) {
     for (entry **e = &c->entries; *e; e = &(*e)->next)
-        if (matches(c, *e, in)) {
+        if (matches(c, *e)) {
             entry *found = *e;
             *e = found->next;
             found->next = c->entries;
@@ -126,12 +145,12 @@ static entry *find_entry(lz_compiled *c, lz_array *const *in) {
 
 /* ---- making one -------------------------------------------------------------------------------------------------- */
 
-static bool make_placeholders(lz_compiled *c, lz_array *const *in, lz_array **to) {
+static bool make_placeholders(lz_compiled *c, lz_array **to) {
     for (int i = 0; i < c->n_in; i++) {
-        to[i] = lz_node_new(c->ctx, LZ_OP_LEAF, in[i]->dims, in[i]->dtype, NULL, 0, NULL);
+        to[i] = lz_node_new(c->ctx, LZ_OP_LEAF, c->now[i].dims, c->now[i].dtype, NULL, 0, NULL);
         if (to[i]->error) return false;
         to[i]->placeholder = i + 1;
-        memcpy(to[i]->strides, in[i]->strides, sizeof to[i]->strides);
+        memcpy(to[i]->strides, c->now[i].strides, sizeof to[i]->strides);
     }
     return true;
 }
@@ -182,6 +201,8 @@ static bool find_constants(lz_context *ctx, lz_array *const *out, int n_out, wal
             stack.n--;
         }
     }
+    for (int i = 0; i < n_out && fine; i++)
+        if (!out[i]->mark_id && !out[i]->buffer && out[i]->op != LZ_OP_FULL) fine = push(ctx, constants, out[i]);
     lz_host_free(ctx, stack.nodes);
     return fine;
 }
@@ -197,15 +218,16 @@ static lz_status fold_constants(lz_context *ctx, lz_array *const *out, int n_out
     return status;
 }
 
-static lz_status trace(lz_compiled *c, lz_array *const *in, entry *e, lz_error *err) {
+static lz_status trace(lz_compiled *c, entry *e, lz_error *err) {
     lz_array **arrays = lz_host_alloc(c->ctx, (size_t)(c->n_in + c->n_out) * sizeof *arrays);
     if (!arrays) return lz_out_of_memory(err, c->n_in + c->n_out);
     lz_array **out = arrays + c->n_in;
     lz_scope *scope = lz_scope_begin(c->ctx, "compile");
-    lz_status status = scope && make_placeholders(c, in, arrays) ? LZ_OK : lz_out_of_memory(err, sizeof(lz_array));
+    lz_status status = scope && make_placeholders(c, arrays) ? LZ_OK : lz_out_of_memory(err, sizeof(lz_array));
     if (!status) c->function(c->ctx, arrays, out, c->user);
     for (int i = 0; i < c->n_out && !status; i++) {
-        status = lz_check(out[i], err);
+        status = out[i] ? lz_check(out[i], err)
+                        : lz_fail(err, LZ_BAD_ARGUMENT, "compile: the function did not set output %d", i);
         if (!status && out[i]->ctx != c->ctx)
             status = lz_fail(err, LZ_BAD_ARGUMENT, "compile: output %d belongs to another context", i);
     }
@@ -246,7 +268,7 @@ static void evict(lz_compiled *c) {
     }
 }
 
-static entry *make_entry(lz_compiled *c, lz_array *const *in, lz_error *err) {
+static entry *make_entry(lz_compiled *c, lz_error *err) {
     entry *e = lz_host_alloc(c->ctx, sizeof *e);
     if (e) e->inputs = lz_host_alloc(c->ctx, (size_t)(c->n_in + 1) * sizeof *e->inputs);
     if (!e || !e->inputs) {
@@ -255,10 +277,10 @@ static entry *make_entry(lz_compiled *c, lz_array *const *in, lz_error *err) {
         return NULL;
     }
     for (int i = 0; i < c->n_in; i++) {
-        e->inputs[i] = (signature){.dtype = in[i]->dtype, .dims = in[i]->dims};
-        memcpy(e->inputs[i].strides, in[i]->strides, sizeof in[i]->strides);
+        e->inputs[i] = c->now[i];
+        e->inputs[i].buffer = NULL;
     }
-    if (trace(c, in, e, err) || ensure_arena(c, e->program->arena_bytes, err)) {
+    if (trace(c, e, err)) {
         free_entry(c, e);
         return NULL;
     }
@@ -276,10 +298,18 @@ static bool unheld(const lz_compiled *c, const lz_program *p, const outputs *set
         if (set->arrays[i]->refs > 1) return false;
     for (int i = 0; i < p->n_outputs; i++) { /* views made of an earlier output hold its buffer */
         int own = 1;
-        for (int j = 0; j < p->n_results; j++) own += p->stores[p->results[j].at.store].output == i;
+        for (int j = 0; j < p->n_results; j++) own += set->arrays[j]->buffer == set->buffers[i];
         if (set->buffers[i]->refs > own) return false;
     }
     return true;
+}
+
+/* Where output i of a set lies: as planned, even if somebody who looked at it had it moved. */
+static void place_output(const lz_program *p, outputs *set, int i) {
+    const lz_result *r = &p->results[i];
+    lz_buffer *buffer = set->buffers[p->stores[r->at.store].output];
+    if (set->arrays[i]->buffer != buffer)
+        lz_node_set_value(set->arrays[i], buffer, r->at.offset / lz_dtype_size(r->dtype), r->strides, NULL);
 }
 
 static outputs *make_set(lz_compiled *c, const lz_program *p, lz_error *err) {
@@ -299,9 +329,8 @@ static outputs *make_set(lz_compiled *c, const lz_program *p, lz_error *err) {
             lz_out_of_memory(err, sizeof *a);
             break;
         }
-        lz_node_set_value(a, set->buffers[p->stores[r->at.store].output], r->at.offset / lz_dtype_size(r->dtype),
-                          r->strides, NULL);
         set->arrays[i] = lz_retain(a);
+        place_output(p, set, i);
     }
     lz_scope_end(scope);
     if (fine) return set;
@@ -311,7 +340,10 @@ static outputs *make_set(lz_compiled *c, const lz_program *p, lz_error *err) {
 
 static outputs *find_set(lz_compiled *c, entry *e, lz_error *err) {
     for (outputs *set = e->sets; set; set = set->next)
-        if (unheld(c, e->program, set)) return set;
+        if (unheld(c, e->program, set)) {
+            for (int i = 0; i < c->n_out; i++) place_output(e->program, set, i);
+            return set;
+        }
     outputs *set = make_set(c, e->program, err);
     if (!set) return NULL;
     set->next = e->sets;
@@ -329,15 +361,16 @@ lz_status lz_run_watched(lz_compiled *c, lz_array *const *in, lz_array **out, co
     if (!local.status) {
         pthread_mutex_lock(&c->lock);
         c->stats.calls++;
-        LZ_LOCK(c->ctx);
-        entry *e = find_entry(c, in);
-        LZ_UNLOCK(c->ctx);
-        if (!e) e = make_entry(c, in, &local);
+        note_inputs(c, in);
+        entry *e = find_entry(c);
+        if (!e) e = make_entry(c, &local);
+        if (e && ensure_arena(c, e->program->arena_bytes, &local)) e = NULL;
         LZ_LOCK(c->ctx);
         outputs *set = e ? find_set(c, e, &local) : NULL;
         for (int i = 0; set && i < c->n_out; i++) lz_adopt(out[i] = set->arrays[i]);
         LZ_UNLOCK(c->ctx);
-        if (set) lz_program_run(e->program, in, c->arena, set->buffers, watch, &local);
+        if (set) lz_program_run(e->program, c->now, c->arena, set->buffers, watch, &local);
+        forget_inputs(c);
         pthread_mutex_unlock(&c->lock);
     }
     if (local.status && err) *err = local;

@@ -30,6 +30,16 @@ static bool allocate(lz_job *job, lz_error *err) {
     return !p->arena_bytes || job->arena;
 }
 
+/* Inside a function being compiled, its inputs have no values to compute with. */
+static bool needs_arguments(const lz_program *p, lz_error *err) {
+    for (int i = 0; i < p->n_stores; i++)
+        if (p->stores[i].argument) {
+            lz_fail(err, LZ_BAD_ARGUMENT, "an argument of a function being compiled has no value yet");
+            return true;
+        }
+    return false;
+}
+
 lz_job *lz_job_new(lz_context *ctx, lz_array *const *arrays, int n, lz_error *err) {
     lz_job *job = lz_host_alloc(ctx, sizeof *job);
     if (!job) {
@@ -38,7 +48,7 @@ lz_job *lz_job_new(lz_context *ctx, lz_array *const *arrays, int n, lz_error *er
     }
     job->ctx = ctx;
     job->program = lz_program_new(ctx, arrays, n, false, err);
-    if (job->program && allocate(job, err)) return job;
+    if (job->program && !needs_arguments(job->program, err) && allocate(job, err)) return job;
     lz_job_free(job);
     return NULL;
 }
@@ -68,8 +78,6 @@ lz_status lz_check_all(lz_array *const *arrays, int n, lz_error *err) {
         if (status) return status;
         if (arrays[i]->ctx != arrays[0]->ctx)
             return lz_fail(err, LZ_BAD_ARGUMENT, "arrays of two contexts cannot be evaluated together");
-        if (arrays[i]->placeholder)
-            return lz_fail(err, LZ_BAD_ARGUMENT, "an argument of a function being compiled has no value yet");
     }
     return LZ_OK;
 }

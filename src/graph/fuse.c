@@ -220,13 +220,10 @@ static void join_products(lz_expr *e) {
         lz_expr_step *add = &e->steps[i], *mul = kept ? &e->steps[kept - 1] : NULL;
         bool joins = mul && mul->op == LZ_OP_MUL && !mul->number && add->op == LZ_OP_ADD && !add->number &&
                      add->a != add->b && (add->a == mul->dst || add->b == mul->dst);
-        for (int j = i + 1; joins && j < e->n_steps;
-             j++) { /* is the product read again before its register is written? */
+        /* Is the product read again before its register is written? */
+        for (int j = i + 1; joins && add->dst != mul->dst && j < e->n_steps; j++) {
             const lz_expr_step *s = &e->steps[j];
-            int reads = s->op == LZ_EXPR_MUL_ADD || s->op == LZ_OP_WHERE ? 3
-                        : s->op == LZ_OP_CAST || s->number               ? 1
-                                                                         : lz_op_table[s->op].inputs;
-            if (add->dst == mul->dst) break;
+            int reads = s->op == LZ_OP_CAST || s->number ? 1 : lz_op_table[s->op].inputs;
             if ((reads > 0 && s->a == mul->dst) || (reads > 1 && s->b == mul->dst) || (reads > 2 && s->c == mul->dst))
                 joins = false;
             if (s->dst == mul->dst) break;

@@ -116,8 +116,16 @@ typedef struct lz_watch {
     void *user;
 } lz_watch;
 
+/* What a compiled function is called with: where an input lies, as it was when the call began. */
+typedef struct lz_argument {
+    lz_dtype dtype;
+    lz_dims dims;
+    int64_t strides[LZ_MAX_DIMS], offset; /* in elements */
+    lz_buffer *buffer;                    /* retained while the call runs */
+} lz_argument;
+
 /* Takes ctx->run. arguments: of a compiled function, or NULL. watch may be NULL. */
-lz_status lz_program_run(lz_program *p, lz_array *const *arguments, lz_buffer *arena, lz_buffer *const *outputs,
+lz_status lz_program_run(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
                          const lz_watch *watch, lz_error *err);
 void lz_program_free(lz_program *p);
 

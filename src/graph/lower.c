@@ -159,7 +159,11 @@ static int through_broadcast(lz_graph *g, int id) {
     lz_value inner = g->values[view.in[0]];
     bool cheap = inner.op == LZ_OP_ADD || inner.op == LZ_OP_SUB || inner.op == LZ_OP_MUL || inner.op == LZ_OP_NEG ||
                  inner.op == LZ_OP_CAST;
-    if (!cheap) return id;
+    for (int i = 0; i < inner.n_in; i++) { /* only what can join an expression */
+        lz_dtype t = g->values[inner.in[i]].dtype;
+        cheap = cheap && t != LZ_F64 && (inner.op == LZ_OP_CAST || (t >= LZ_F16 && t <= LZ_F32));
+    }
+    if (!cheap || inner.dtype < LZ_F16 || inner.dtype > LZ_F32) return id;
     int in[3], arrays = 0;
     for (int i = 0; i < inner.n_in; i++) arrays += g->values[inner.in[i]].op != LZ_OP_FULL;
     if (arrays != 1) return id;

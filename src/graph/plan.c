@@ -366,7 +366,8 @@ static void reuse_operands(lz_program *p) {
     for (int i = 0; i < p->n_steps; i++) {
         lz_step *step = &p->steps[i];
         lz_store *out = &p->stores[step->out.store];
-        if (!reads_before_writing(step->call.op) || out->kind != LZ_STORE_ARENA) continue;
+        bool own = out->first == i && step->out.offset == 0; /* not a part of a concat */
+        if (!reads_before_writing(step->call.op) || out->kind != LZ_STORE_ARENA || !own) continue;
         for (int j = 0; j < step->call.n_in; j++) {
             lz_store *x = &p->stores[step->in[j].store];
             bool fits = x->kind == LZ_STORE_ARENA && x->last == i && x->bytes == out->bytes &&

@@ -34,7 +34,7 @@ double lz_now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static void bind_stores(lz_program *p, lz_array *const *arguments, lz_buffer *arena, lz_buffer *const *outputs) {
+static void bind_stores(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs) {
     for (int i = 0; i < p->n_stores; i++) {
         lz_store *s = &p->stores[i];
         if (s->kind == LZ_STORE_CONST)
@@ -44,11 +44,19 @@ static void bind_stores(lz_program *p, lz_array *const *arguments, lz_buffer *ar
         else if (s->kind == LZ_STORE_ARENA)
             p->base[i] = arena ? arena->data + s->place : NULL;
         else if (s->argument) {
-            const lz_array *a = arguments[s->argument - 1];
+            const lz_argument *a = &arguments[s->argument - 1];
             p->base[i] = a->buffer->data + a->offset * lz_dtype_size(a->dtype);
         } else
             p->base[i] = s->buffer->data;
     }
+}
+
+/* Whoever watches may evaluate something: the pool is idle, and this program's pointers are its own. */
+static bool ask(lz_context *ctx, const lz_watch *watch, double done) {
+    pthread_mutex_unlock(&ctx->run);
+    bool go_on = watch->go_on(watch->user, done);
+    pthread_mutex_lock(&ctx->run);
+    return go_on;
 }
 
 static void bind_operands(lz_program *p, lz_step *step, lz_error *err) {
@@ -59,7 +67,7 @@ static void bind_operands(lz_program *p, lz_step *step, lz_error *err) {
     step->call.err = err;
 }
 
-lz_status lz_program_run(lz_program *p, lz_array *const *arguments, lz_buffer *arena, lz_buffer *const *outputs,
+lz_status lz_program_run(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
                          const lz_watch *watch, lz_error *err) {
     lz_error local = {.status = LZ_OK};
     for (int i = 0; i < p->n_events; i++)
@@ -76,7 +84,7 @@ lz_status lz_program_run(lz_program *p, lz_array *const *arguments, lz_buffer *a
         if (timed) lz_profile_record(p->ctx, step, start, lz_now());
         if (!fine) lz_fail(err, local.status, step->file ? "%s at %s:%d" : "%s", local.text, step->file, step->line);
         done += step->flops + step->bytes;
-        if (fine && watch && !watch->go_on(watch->user, done / all)) {
+        if (fine && watch && !ask(p->ctx, watch, done / all)) {
             local.status = lz_fail(err, LZ_CANCELLED, "stopped");
             fine = false;
         }

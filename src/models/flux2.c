@@ -90,7 +90,9 @@ static lz_status read_config(lz_flux2 *m, const char *folder, int64_t sizes[SIZE
     m->heads = lz_config_int(&c, "num_attention_heads", LZ_REQUIRED, 1, 4096);
     m->head_size = lz_config_int(&c, "attention_head_dim", LZ_REQUIRED, 2, 512);
     m->width = m->heads * m->head_size;
-    m->mlp = (int64_t)((double)m->width * lz_config_real(&c, "mlp_ratio", 3));
+    double ratio = lz_config_real(&c, "mlp_ratio", 3);
+    if (!(ratio > 0 && ratio <= 64)) lz_config_refuse(&c, "'mlp_ratio' must lie between 0 and 64");
+    m->mlp = c.err.status ? 1 : (int64_t)((double)m->width * ratio);
     m->channels = lz_config_int(&c, "in_channels", LZ_REQUIRED, 1, 65536);
     m->text_width = lz_config_int(&c, "joint_attention_dim", LZ_REQUIRED, 1, 1 << 20);
     m->n_double = lz_config_int(&c, "num_layers", LZ_REQUIRED, 0, 1024);

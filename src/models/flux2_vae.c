@@ -157,7 +157,8 @@ static lz_status read_config(lz_flux2_vae *m, const char *folder, lz_error *err)
     if (!m->levels) lz_config_refuse(&c, "'block_out_channels' is missing");
     int own = lz_config_ints(&c, "decoder_block_out_channels", narrow, MAX_LEVELS, 1, 65536); /* the small decoder */
     if (own && own != m->levels) lz_config_refuse(&c, "encoder and decoder must have as many levels");
-    for (int i = 0; i < m->levels; i++) m->decoder.width[i] = (own ? narrow : m->encoder.width)[m->levels - 1 - i];
+    for (int i = 0; i < m->levels; i++)
+        m->decoder.width[i] = (own == m->levels ? narrow : m->encoder.width)[m->levels - 1 - i];
     m->encoder.resnets = (int)lz_config_int(&c, "layers_per_block", 2, 1, MAX_RESNETS - 1);
     m->decoder.resnets = m->encoder.resnets + 1;
     m->latent = lz_config_int(&c, "latent_channels", LZ_REQUIRED, 1, 4096);

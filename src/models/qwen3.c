@@ -62,6 +62,7 @@ static lz_status read_config(lz_qwen3 *m, const char *folder, int64_t sizes[SIZE
     if (m->theta == 0) { /* newer files keep it with the other numbers of the rotation */
         lz_config rope = {.ctx = c.ctx, .path = c.path, .root = json_object_get(c.root, "rope_parameters")};
         m->theta = lz_config_real(&rope, "rope_theta", 1e6);
+        if (!c.err.status) c.err = rope.err;
     }
     int64_t f = lz_config_int(&c, "intermediate_size", LZ_REQUIRED, 1, 1 << 24);
     if (m->heads % m->groups)

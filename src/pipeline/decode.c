@@ -1,9 +1,11 @@
-/* decode.c: latents to pixels. At once when its plan fits into memory; else in overlapping tiles that are faded into each other.
- * Tiles see only their part of the picture in the autoencoder's norms and attention, so the result differs slightly: whoever
- * asked is told. */
+/* decode.c: latents to pixels. At once when its plan fits into memory; else in overlapping tiles that are faded into
+ * each other. Tiles see only their part of the picture in the autoencoder's norms and attention, so the result
+ * differs slightly: whoever asked is told. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "pipeline/generate.h"
 
@@ -13,7 +15,7 @@ lz_array *lz_describe_pixels(const lz_model *model, lz_array *x, int64_t h, int6
     return lz_clip(lz_add(lz_mul(picture, 0.5), 0.5), 0, 1);
 }
 
-/* ---- what fits -------------------------------------------------------------------------------------------------------- */
+/* ---- what fits --------------------------------------------------------------------------------------------------- */
 
 /* Bytes that may still be used: up to the context's limit, or what the system says is available. */
 static int64_t room_left(lz_context *ctx) {
@@ -25,7 +27,17 @@ static int64_t room_left(lz_context *ctx) {
     while (f && fgets(line, sizeof line, f))
         if (!strncmp(line, "MemAvailable:", 13)) kilobytes = strtoll(line + 13, NULL, 10);
     if (f) fclose(f);
-    return kilobytes * 1024;
+    struct rlimit limit;
+    long long pages = 0;
+    f = fopen("/proc/self/statm", "r");
+    if (f && fscanf(f, "%lld", &pages) != 1) pages = 0;
+    if (f) fclose(f);
+    int64_t room = kilobytes * 1024;
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+        int64_t left = (int64_t)limit.rlim_cur - pages * sysconf(_SC_PAGESIZE);
+        room = left < room ? left : room;
+    }
+    return room;
 }
 
 static bool fits(const lz_model *model, int64_t h, int64_t w, int64_t room) {
@@ -39,17 +51,26 @@ static bool fits(const lz_model *model, int64_t h, int64_t w, int64_t room) {
     return good;
 }
 
-/* The side of a tile in tokens; 0: no tiles are needed. */
+static const int64_t sides[] = {64, 48, 32, 24, 16}; /* of tiles, in tokens */
+enum { SIDES = sizeof sides / sizeof sides[0] };
+
 int64_t lz_choose_tile(const lz_model *model, int64_t h, int64_t w) {
-    static const int64_t sides[] = {64, 48, 32, 24, 16};
     int64_t room = room_left(model->ctx);
     if (fits(model, h, w, room)) return 0;
-    size_t i = 0, n = sizeof sides / sizeof sides[0];
-    while (i < n - 1 && !fits(model, sides[i], sides[i], room)) i++;
+    int i = 0;
+    while (i < SIDES - 1 && !fits(model, sides[i], sides[i], room)) i++;
     return sides[i] < h || sides[i] < w ? sides[i] : 0;
 }
 
-/* ---- tiles --------------------------------------------------------------------------------------------------------------- */
+/* The next smaller side, when memory ran out all the same; 0: there is none. */
+static int64_t smaller_tile(int64_t side, int64_t h, int64_t w) {
+    int64_t now = side ? side : h > w ? h : w;
+    for (int i = 0; i < SIDES; i++)
+        if (sides[i] < now) return sides[i];
+    return 0;
+}
+
+/* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
 typedef struct canvas {
     int64_t height, width; /* pixels */
@@ -121,11 +142,19 @@ static lz_status decode_tiles(const lz_model *model, lz_array *x, int64_t h, int
     return status;
 }
 
-lz_status lz_decode_pixels(const lz_model *model, lz_array *x, int64_t h, int64_t w, const lz_watch *watch,
-                           lz_array **pixels, int64_t *tile, lz_error *err) {
-    int64_t side = lz_choose_tile(model, h, w);
-    if (tile) *tile = side * model->family->token_pixels(model->state);
+static lz_status decode_once(const lz_model *model, lz_array *x, int64_t h, int64_t w, int64_t side,
+                             const lz_watch *watch, lz_array **pixels, lz_error *err) {
     if (side) return decode_tiles(model, x, h, w, side, watch, pixels, err);
     *pixels = lz_describe_pixels(model, x, h, w);
     return lz_eval_watched(pixels, 1, watch, err);
+}
+
+lz_status lz_decode_pixels(const lz_model *model, lz_array *x, int64_t h, int64_t w, const lz_watch *watch,
+                           lz_array **pixels, int64_t *tile, lz_error *err) {
+    int64_t side = lz_choose_tile(model, h, w);
+    lz_status status = decode_once(model, x, h, w, side, watch, pixels, err);
+    while (status == LZ_OUT_OF_MEMORY && (side = smaller_tile(side, h, w)) > 0)
+        status = decode_once(model, x, h, w, side, watch, pixels, err);
+    if (tile) *tile = side * model->family->token_pixels(model->state);
+    return status;
 }

@@ -12,6 +12,7 @@
 /* One prompt: its tokens, cut or padded to what the model reads. */
 typedef struct lz_prompt {
     lz_array *ids, *real; /* [t] i64; [t] bool: false where padded */
+    bool cut;             /* it was too long */
 } lz_prompt;
 
 /* What a denoising run has before its first step. */

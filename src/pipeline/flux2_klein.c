@@ -69,11 +69,9 @@ static void *open_klein(lz_context *ctx, const char *folder, lz_config *index, l
     klein *m = lz_host_alloc(ctx, sizeof *m);
     char *part[3] = {lz_path_join(ctx, folder, "tokenizer"), lz_path_join(ctx, folder, "transformer"),
                      lz_path_join(ctx, folder, "vae")};
+    if (m) m->ctx = ctx; /* close_klein needs it */
     bool fine = m && part[0] && part[1] && part[2];
-    if (fine) {
-        m->ctx = ctx;
-        fine = (m->text_folder = lz_path_join(ctx, folder, "text_encoder")) != NULL;
-    }
+    if (fine) fine = (m->text_folder = lz_path_join(ctx, folder, "text_encoder")) != NULL;
     if (!fine) lz_out_of_memory(err, sizeof *m);
     lz_error local = {.status = LZ_OK};
     fine = fine && !read_index(m, index, &local) && (m->tokenizer = lz_tokenizer_open(ctx, part[0], &local)) &&
@@ -116,6 +114,7 @@ static lz_status tokens(const void *model, const char *prompt, lz_prompt *to, lz
             real[i] = i < n; /* what does not fit is cut off at the end */
             ids[i] = i < n ? found[i] : m->pad;
         }
+        to->cut = n > m->text_length;
         to->ids = lz_from(m->ctx, LZ_DIMS(m->text_length), LZ_I64, ids);
         to->real = lz_from(m->ctx, LZ_DIMS(m->text_length), LZ_BOOL, real);
     }

@@ -22,7 +22,7 @@ static lz_watch watch_stage(lz_run_state *r, const char *stage, int step) {
 
 /* ---- 1 settle the options ---------------------------------------------------------------------------------------- */
 
-enum { DEFAULT_SIZE = 1024, MAX_SIZE = 1 << 14, MAX_STEPS = 1000 };
+enum { DEFAULT_SIZE = 1024, MAX_SIZE = 1 << 13, MAX_STEPS = 1000 };
 
 static int64_t fit(int64_t size, int64_t unit) { return size / unit * unit; }
 
@@ -30,7 +30,9 @@ lz_status lz_settle(lz_run_state *r, lz_error *err) {
     const lz_picture_options *o = r->options;
     const lz_family *f = r->model->family;
     int64_t unit = f->token_pixels(r->model->state);
-    const lz_image *first = o->n_images > 0 ? &o->images[0] : NULL;
+    const lz_image *first = o->n_images > 0 ? o->images : NULL;
+    if (o->n_images > 0 && !o->images)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "%d images were named, but none given", o->n_images);
     if (o->n_images < 0 || o->n_images > LZ_MAX_IMAGES)
         return lz_fail(err, LZ_BAD_ARGUMENT, "%d images were given, and at most %d are taken", o->n_images,
                        LZ_MAX_IMAGES);
@@ -76,6 +78,7 @@ lz_status lz_describe_text(lz_run_state *r, const void *text, lz_error *err) {
         lz_prompt prompt;
         lz_status status = r->model->family->tokens(r->model->state, prompts[i], &prompt, err);
         if (status) return status;
+        r->prompt_cut = r->prompt_cut || prompt.cut;
         r->denoiser.features[i] = r->model->family->features(text, prompt);
     }
     return LZ_OK;
@@ -273,9 +276,11 @@ lz_status lz_make_image(lz_context *ctx, lz_array *pixels, lz_image *image, lz_e
     if (p && !(image->pixels = lz_host_alloc(ctx, (size_t)n))) lz_out_of_memory(&local, n);
     bool flat = true;
     for (int64_t i = 0; p && image->pixels && i < n && !local.status; i++) {
-        if (!(p[i] >= 0 && p[i] <= 1))
+        if (!(p[i] >= 0 && p[i] <= 1)) {
             lz_fail(&local, LZ_BAD_FILE,
                     "the picture came out as not a number: the model's weights or the noise are damaged");
+            break;
+        }
         flat = flat && p[i] == p[i % 3];
         image->pixels[i] = (uint8_t)rintf(p[i] * 255);
     }
@@ -318,6 +323,7 @@ static lz_status run_stages(lz_run_state *r, lz_error *err) {
     if (status) return status;
 
     p->steps = r->steps;
+    p->prompt_cut = r->prompt_cut;
     p->guidance = r->guidance;
     lz_dims t = lz_shape(r->denoiser.features[0]);
     p->text = lz_retain(lz_reshape(r->denoiser.features[0], LZ_DIMS(1, t.at[0], t.at[1])));

@@ -12,6 +12,7 @@ typedef struct lz_run_state {
     lz_picture *picture;
     int64_t width, height;
     int steps, first_step;
+    bool prompt_cut;
     double guidance; /* 1: none */
     float *sigmas;   /* [steps + 1] */
     lz_array *noise; /* [1, c, h, w] */

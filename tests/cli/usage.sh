@@ -70,8 +70,8 @@ lazuli: there is no option --widht; is --width meant?
 END
 
 # Numbers
-for bad in 0 15 65536 12x x12 ' 64' +64 -64 64.0 0x40 99999999999999999999999 ''; do
-    try_match 2 'lazuli: --width takes a whole number from 16 to 65535, not' $lazuli fox --width="$bad"
+for bad in 0 15 8193 12x x12 ' 64' +64 -64 64.0 0x40 99999999999999999999999 ''; do
+    try_match 2 'lazuli: --width takes a whole number from 16 to 8192, not' $lazuli fox --width="$bad"
 done
 for bad in 0 1001 1.5; do try_match 2 '--steps takes a whole number from 1 to 1000, not' $lazuli fox -s $bad; done
 for bad in 0 1001 nan inf 0x2 '4 ' 4,5 '' -; do try_match 2 '--guidance takes a number from 1 to 1000, not' $lazuli fox -g "$bad"; done

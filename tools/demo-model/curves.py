@@ -1,6 +1,6 @@
 """Draws the losses of log.jsonl as a picture, with Pillow alone.
 
-    python tools/demo-model/curves.py log.jsonl tools/demo-model/curves.png
+python tools/demo-model/curves.py log.jsonl tools/demo-model/curves.png
 """
 
 import json
@@ -8,8 +8,11 @@ import sys
 
 from PIL import Image, ImageDraw
 
-PANELS = [("vae", "dB", "autoencoder: dB on the training pictures"), ("base", "loss", "transformer: flow matching loss"),
-          ("distil", "loss", "student: distance from the guided teacher")]
+PANELS = [
+    ("vae", "dB", "autoencoder: dB on the training pictures"),
+    ("base", "loss", "transformer: flow matching loss"),
+    ("distil", "loss", "student: distance from the guided teacher"),
+]
 W, H, EDGE = 420, 280, 46
 
 
@@ -26,7 +29,9 @@ def main():
         low, high = min(y for _, y in points), max(y for _, y in points)
         low, high = low - 0.05 * (high - low), high + 0.05 * (high - low)
         most = points[-1][0]
-        place = [(left + (right - left) * x / most, bottom - (bottom - top) * (y - low) / (high - low)) for x, y in points]
+        place = [
+            (left + (right - left) * x / most, bottom - (bottom - top) * (y - low) / (high - low)) for x, y in points
+        ]
         draw.rectangle([left, top, right, bottom], outline="grey")
         for k in range(5):
             y = bottom - (bottom - top) * k / 4

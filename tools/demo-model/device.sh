@@ -1,6 +1,6 @@
 #!/bin/sh
-# On the GPU machine: starts the whole training in the background (start), or waits SECONDS and brings back what there is
-# (wait SECONDS, ends at once when it is finished). The training runs on between the calls.
+# On the GPU machine: starts the whole training in the background (start), or waits SECONDS and brings back what there
+# is (wait "" SECONDS, ends at once when it is finished). The training runs on between the calls.
 export PYTHONUNBUFFERED=1
 mkdir -p /tmp/demo
 case $1 in

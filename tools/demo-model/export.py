@@ -1,7 +1,7 @@
 """Writes a folder in the diffusers layout of Flux2KleinPipeline from the parts that train.py leaves.
 
-    python tools/demo-model/export.py .demo-cache/final .demo-cache/tokenizer models/demo
-    python tools/demo-model/export.py --random ... ...      random weights, to check the layout before training
+python tools/demo-model/export.py .demo-cache/final .demo-cache/tokenizer models/demo
+python tools/demo-model/export.py --random ... ...      random weights, to check the layout before training
 """
 
 import json
@@ -25,8 +25,10 @@ def write_json(path: pathlib.Path, data: dict):
 def save_parts(state: dict, folder: pathlib.Path, stem: str):
     """One file, or shards with an index, in bf16."""
     folder.mkdir(parents=True, exist_ok=True)
-    state = {k: v.detach().cpu().contiguous().to(torch.bfloat16 if v.is_floating_point() else v.dtype)
-             for k, v in state.items()}
+    state = {
+        k: v.detach().cpu().contiguous().to(torch.bfloat16 if v.is_floating_point() else v.dtype)
+        for k, v in state.items()
+    }
     shards, room = [{}], SHARD
     for name in sorted(state):
         size = state[name].numel() * state[name].element_size()
@@ -56,34 +58,102 @@ def load_parts(folder: pathlib.Path, stem: str) -> dict:
 
 def write_folder(text: dict, transformer: dict, vae: dict, tokenizer: pathlib.Path, to: pathlib.Path):
     version = dict(_diffusers_version="0.42.1")
-    write_json(to / "model_index.json", dict(
-        _class_name="Flux2KleinPipeline", **version, is_distilled=True,
-        scheduler=["diffusers", "FlowMatchEulerDiscreteScheduler"], text_encoder=["transformers", "Qwen3ForCausalLM"],
-        tokenizer=["transformers", "Qwen2TokenizerFast"], transformer=["diffusers", "Flux2Transformer2DModel"],
-        vae=["diffusers", "AutoencoderKLFlux2"], text_encoder_out_layers=model.TAPS,
-        max_sequence_length=model.TEXT_LENGTH, num_inference_steps=model.STEPS))
-    write_json(to / "scheduler/scheduler_config.json", dict(
-        _class_name="FlowMatchEulerDiscreteScheduler", **version, base_image_seq_len=256, base_shift=0.5,
-        invert_sigmas=False, max_image_seq_len=4096, max_shift=1.15, num_train_timesteps=1000, shift=3.0,
-        shift_terminal=None, stochastic_sampling=False, time_shift_type="exponential", use_beta_sigmas=False,
-        use_dynamic_shifting=True, use_exponential_sigmas=False, use_karras_sigmas=False))
+    write_json(
+        to / "model_index.json",
+        dict(
+            _class_name="Flux2KleinPipeline",
+            **version,
+            is_distilled=True,
+            scheduler=["diffusers", "FlowMatchEulerDiscreteScheduler"],
+            text_encoder=["transformers", "Qwen3ForCausalLM"],
+            tokenizer=["transformers", "Qwen2TokenizerFast"],
+            transformer=["diffusers", "Flux2Transformer2DModel"],
+            vae=["diffusers", "AutoencoderKLFlux2"],
+            text_encoder_out_layers=model.TAPS,
+            max_sequence_length=model.TEXT_LENGTH,
+            num_inference_steps=model.STEPS,
+        ),
+    )
+    write_json(
+        to / "scheduler/scheduler_config.json",
+        dict(
+            _class_name="FlowMatchEulerDiscreteScheduler",
+            **version,
+            base_image_seq_len=256,
+            base_shift=0.5,
+            invert_sigmas=False,
+            max_image_seq_len=4096,
+            max_shift=1.15,
+            num_train_timesteps=1000,
+            shift=3.0,
+            shift_terminal=None,
+            stochastic_sampling=False,
+            time_shift_type="exponential",
+            use_beta_sigmas=False,
+            use_dynamic_shifting=True,
+            use_exponential_sigmas=False,
+            use_karras_sigmas=False,
+        ),
+    )
     vocabulary = json.loads((tokenizer / "tokenizer.json").read_text())
     added = {t["content"]: t["id"] for t in vocabulary["added_tokens"]}
     c = model.TEXT
-    write_json(to / "text_encoder/config.json", dict(
-        architectures=["Qwen3ForCausalLM"], attention_bias=False, attention_dropout=0.0,
-        bos_token_id=added["<|endoftext|>"], dtype="bfloat16", eos_token_id=added["<|im_end|>"], hidden_act="silu",
-        initializer_range=0.02, layer_types=["full_attention"] * c["num_hidden_layers"], max_position_embeddings=4096,
-        max_window_layers=c["num_hidden_layers"], model_type="qwen3", rms_norm_eps=1e-06, rope_scaling=None,
-        sliding_window=None, tie_word_embeddings=True, use_cache=True, use_sliding_window=False, **c))
-    write_json(to / "transformer/config.json", dict(
-        _class_name="Flux2Transformer2DModel", **version, eps=1e-06, guidance_embeds=False, out_channels=None,
-        patch_size=1, **model.TRANSFORMER))
-    write_json(to / "vae/config.json", dict(
-        _class_name="AutoencoderKLFlux2", **version, act_fn="silu", batch_norm_eps=0.0001, batch_norm_momentum=0.1,
-        down_block_types=["DownEncoderBlock2D"] * 4, in_channels=3, mid_block_add_attention=True, out_channels=3,
-        patch_size=[2, 2], sample_size=256, up_block_types=["UpDecoderBlock2D"] * 4, use_post_quant_conv=True,
-        use_quant_conv=True, **model.VAE))
+    write_json(
+        to / "text_encoder/config.json",
+        dict(
+            architectures=["Qwen3ForCausalLM"],
+            attention_bias=False,
+            attention_dropout=0.0,
+            bos_token_id=added["<|endoftext|>"],
+            dtype="bfloat16",
+            eos_token_id=added["<|im_end|>"],
+            hidden_act="silu",
+            initializer_range=0.02,
+            layer_types=["full_attention"] * c["num_hidden_layers"],
+            max_position_embeddings=4096,
+            max_window_layers=c["num_hidden_layers"],
+            model_type="qwen3",
+            rms_norm_eps=1e-06,
+            rope_scaling=None,
+            sliding_window=None,
+            tie_word_embeddings=True,
+            use_cache=True,
+            use_sliding_window=False,
+            **c,
+        ),
+    )
+    write_json(
+        to / "transformer/config.json",
+        dict(
+            _class_name="Flux2Transformer2DModel",
+            **version,
+            eps=1e-06,
+            guidance_embeds=False,
+            out_channels=None,
+            patch_size=1,
+            **model.TRANSFORMER,
+        ),
+    )
+    write_json(
+        to / "vae/config.json",
+        dict(
+            _class_name="AutoencoderKLFlux2",
+            **version,
+            act_fn="silu",
+            batch_norm_eps=0.0001,
+            batch_norm_momentum=0.1,
+            down_block_types=["DownEncoderBlock2D"] * 4,
+            in_channels=3,
+            mid_block_add_attention=True,
+            out_channels=3,
+            patch_size=[2, 2],
+            sample_size=256,
+            up_block_types=["UpDecoderBlock2D"] * 4,
+            use_post_quant_conv=True,
+            use_quant_conv=True,
+            **model.VAE,
+        ),
+    )
     (to / "tokenizer").mkdir(parents=True, exist_ok=True)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copyfile(tokenizer / name, to / "tokenizer" / name)

@@ -8,14 +8,36 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-VAE = dict(block_out_channels=[32, 64, 96, 96], decoder_block_out_channels=[48, 64, 96, 96], layers_per_block=1,
-           latent_channels=16, norm_num_groups=16)
-TEXT = dict(hidden_size=256, intermediate_size=384, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
-            head_dim=64, vocab_size=2560, rope_theta=10000.0)
+VAE = dict(
+    block_out_channels=[32, 64, 96, 96],
+    decoder_block_out_channels=[48, 64, 96, 96],
+    layers_per_block=1,
+    latent_channels=16,
+    norm_num_groups=16,
+)
+TEXT = dict(
+    hidden_size=256,
+    intermediate_size=384,
+    num_hidden_layers=4,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=64,
+    vocab_size=2560,
+    rope_theta=10000.0,
+)
 TAPS = [1, 3]  # hidden states given to the transformer; the last layer is never run: its state would be normed
-TRANSFORMER = dict(in_channels=64, num_layers=1, num_single_layers=6, attention_head_dim=64, num_attention_heads=5,
-                   joint_attention_dim=512, mlp_ratio=2.0, axes_dims_rope=[8, 24, 24, 8], rope_theta=2000,
-                   timestep_guidance_channels=256)
+TRANSFORMER = dict(
+    in_channels=64,
+    num_layers=1,
+    num_single_layers=6,
+    attention_head_dim=64,
+    num_attention_heads=5,
+    joint_attention_dim=512,
+    mlp_ratio=2.0,
+    axes_dims_rope=[8, 24, 24, 8],
+    rope_theta=2000,
+    timestep_guidance_channels=256,
+)
 TEXT_LENGTH = 40
 STEPS = 8
 
@@ -44,12 +66,23 @@ class TextLayer(nn.Module):
         super().__init__()
         width, head, q, kv = c["hidden_size"], c["head_dim"], c["num_attention_heads"], c["num_key_value_heads"]
         self.head = head
-        self.self_attn = nn.ModuleDict(dict(
-            q_proj=linear(width, q * head), k_proj=linear(width, kv * head), v_proj=linear(width, kv * head),
-            o_proj=linear(q * head, width), q_norm=RMSNorm(head), k_norm=RMSNorm(head)))
-        self.mlp = nn.ModuleDict(dict(
-            gate_proj=linear(width, c["intermediate_size"]), up_proj=linear(width, c["intermediate_size"]),
-            down_proj=linear(c["intermediate_size"], width)))
+        self.self_attn = nn.ModuleDict(
+            dict(
+                q_proj=linear(width, q * head),
+                k_proj=linear(width, kv * head),
+                v_proj=linear(width, kv * head),
+                o_proj=linear(q * head, width),
+                q_norm=RMSNorm(head),
+                k_norm=RMSNorm(head),
+            )
+        )
+        self.mlp = nn.ModuleDict(
+            dict(
+                gate_proj=linear(width, c["intermediate_size"]),
+                up_proj=linear(width, c["intermediate_size"]),
+                down_proj=linear(c["intermediate_size"], width),
+            )
+        )
         self.input_layernorm = RMSNorm(width)
         self.post_attention_layernorm = RMSNorm(width)
 
@@ -75,10 +108,13 @@ class TextEncoder(nn.Module):
     def __init__(self, c: dict = TEXT, taps: list = TAPS):
         super().__init__()
         self.c, self.taps = c, taps
-        self.model = nn.ModuleDict(dict(
-            embed_tokens=nn.Embedding(c["vocab_size"], c["hidden_size"]),
-            layers=nn.ModuleList(TextLayer(c) for _ in range(c["num_hidden_layers"])),
-            norm=RMSNorm(c["hidden_size"])))
+        self.model = nn.ModuleDict(
+            dict(
+                embed_tokens=nn.Embedding(c["vocab_size"], c["hidden_size"]),
+                layers=nn.ModuleList(TextLayer(c) for _ in range(c["num_hidden_layers"])),
+                norm=RMSNorm(c["hidden_size"]),
+            )
+        )
         nn.init.normal_(self.model["embed_tokens"].weight, std=0.5)
 
     def forward(self, ids, lengths):
@@ -91,7 +127,7 @@ class TextEncoder(nn.Module):
         cos, sin = angle.cos(), angle.sin()
         x = self.model["embed_tokens"](ids)
         states = [x]
-        for layer in self.model["layers"][:self.taps[-1]]:
+        for layer in self.model["layers"][: self.taps[-1]]:
             states.append(layer(states[-1], mask[:, None], cos, sin))
         return torch.cat([states[tap].float() for tap in self.taps], -1)
 
@@ -110,8 +146,9 @@ def positions(height: int, width: int, text: int, device) -> torch.Tensor:
 
 
 def rope_tables(ids: torch.Tensor, axes: list, theta: float):
-    angles = [ids[:, a, None] * theta ** (-torch.arange(0, n, 2, device=ids.device).float() / n)
-              for a, n in enumerate(axes)]
+    angles = [
+        ids[:, a, None] * theta ** (-torch.arange(0, n, 2, device=ids.device).float() / n) for a, n in enumerate(axes)
+    ]
     angles = torch.cat(angles, -1)
     return angles.cos(), angles.sin()
 
@@ -159,7 +196,7 @@ class JointAttention(nn.Module):
         k = torch.cat([self.norm_added_k(heads(self.add_k_proj(y))), self.norm_k(heads(self.to_k(x)))], 1)
         v = torch.cat([heads(self.add_v_proj(y)), heads(self.to_v(x))], 1)
         a = attend(q, k, v, rope)
-        return self.to_out[0](a[:, y.shape[1]:]), self.to_add_out(a[:, :y.shape[1]])
+        return self.to_out[0](a[:, y.shape[1] :]), self.to_add_out(a[:, : y.shape[1]])
 
 
 class DoubleBlock(nn.Module):
@@ -217,16 +254,21 @@ class Transformer(nn.Module):
         self.c = c
         head = c["attention_head_dim"]
         width, inner = head * c["num_attention_heads"], int(head * c["num_attention_heads"] * c["mlp_ratio"])
-        self.x_embedder, self.context_embedder = linear(c["in_channels"], width), linear(c["joint_attention_dim"], width)
-        embedder = nn.ModuleDict(dict(linear_1=linear(c["timestep_guidance_channels"], width),
-                                      linear_2=linear(width, width)))
+        self.x_embedder, self.context_embedder = (
+            linear(c["in_channels"], width),
+            linear(c["joint_attention_dim"], width),
+        )
+        embedder = nn.ModuleDict(
+            dict(linear_1=linear(c["timestep_guidance_channels"], width), linear_2=linear(width, width))
+        )
         self.time_guidance_embed = nn.ModuleDict(dict(timestep_embedder=embedder))
         self.double_stream_modulation_img = Modulation(width, 6)
         self.double_stream_modulation_txt = Modulation(width, 6)
         self.single_stream_modulation = Modulation(width, 3)
         self.transformer_blocks = nn.ModuleList(DoubleBlock(width, head, inner) for _ in range(c["num_layers"]))
         self.single_transformer_blocks = nn.ModuleList(
-            SingleBlock(width, head, inner) for _ in range(c["num_single_layers"]))
+            SingleBlock(width, head, inner) for _ in range(c["num_single_layers"])
+        )
         self.norm_out = Modulation(width, 2)
         self.proj_out = linear(width, c["in_channels"])
         nn.init.zeros_(self.proj_out.weight)
@@ -248,7 +290,7 @@ class Transformer(nn.Module):
         z = torch.cat([y, x], 1)
         for block in self.single_transformer_blocks:
             z = block(z, ms, rope)
-        return self.proj_out(modulate(z[:, y.shape[1]:], shift, scale)).float()
+        return self.proj_out(modulate(z[:, y.shape[1] :], shift, scale)).float()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -322,8 +364,10 @@ class Coder(nn.Module):
         super().__init__()
         order, last = (widths, len(widths) - 1) if down else (widths[::-1], len(widths) - 1)
         self.conv_in = nn.Conv2d(i, order[0], 3, padding=1)
-        levels = nn.ModuleList(Level(order[max(k - 1, 0)], order[k], n, groups,
-                                     "downsamplers" if down else "upsamplers", k == last) for k in range(len(order)))
+        levels = nn.ModuleList(
+            Level(order[max(k - 1, 0)], order[k], n, groups, "downsamplers" if down else "upsamplers", k == last)
+            for k in range(len(order))
+        )
         self.down = down
         setattr(self, "down_blocks" if down else "up_blocks", levels)
         self.mid_block = Mid(widths[-1], groups)

@@ -30,8 +30,12 @@ def webp(picture: Image.Image) -> bytes:
 
 def draw(job: tuple[str, str]) -> tuple[str, bytes]:
     path, svg = job
-    done = subprocess.run(["rsvg-convert", "-w", "256", "-h", "256"], input=svg.replace("currentColor", "#000000").encode(),
-                          stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(
+        ["rsvg-convert", "-w", "256", "-h", "256"],
+        input=svg.replace("currentColor", "#000000").encode(),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
     return path, webp(Image.open(io.BytesIO(done.stdout)).convert("RGBA"))
 
 

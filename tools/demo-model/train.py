@@ -22,13 +22,24 @@ import export
 import model
 
 PROMPTS = [
-    "a fox in 3d style on a blue background", "a red apple", "two red apples", "a cat left of a dog, flat style",
-    "a rocket in flat style on a dark blue background", "an octopus in cartoon style on yellow", "a pizza, line style",
-    "a small penguin on a light blue background", "three bananas in 3d style on pink", "a guitar in classic style",
-    "a castle in 3d style on a purple background", "a big strawberry on a white background",
-    "a teapot in white line style on teal", "a snowman above a pine tree in cartoon style on navy",
-    "a bicycle in the top left corner in flat style on beige", "a tiger and an elephant, 3d style, green background",
-    "four mushrooms in cartoon style", "a sailboat on an orange background",
+    "a fox in 3d style on a blue background",
+    "a red apple",
+    "two red apples",
+    "a cat left of a dog, flat style",
+    "a rocket in flat style on a dark blue background",
+    "an octopus in cartoon style on yellow",
+    "a pizza, line style",
+    "a small penguin on a light blue background",
+    "three bananas in 3d style on pink",
+    "a guitar in classic style",
+    "a castle in 3d style on a purple background",
+    "a big strawberry on a white background",
+    "a teapot in white line style on teal",
+    "a snowman above a pine tree in cartoon style on navy",
+    "a bicycle in the top left corner in flat style on beige",
+    "a tiger and an elephant, 3d style, green background",
+    "four mushrooms in cartoon style",
+    "a sailboat on an orange background",
 ]
 
 
@@ -102,7 +113,9 @@ class Muon(torch.optim.Optimizer):
             if shape[0] > shape[1]:
                 x = x.mT
             torch._foreach_mul_(ps, 1 - group["lr"] * group["decay"])
-            torch._foreach_add_(ps, list(x.to(ps[0].dtype).unbind()), alpha=-group["lr"] * max(1, shape[0] / shape[1]) ** 0.5)
+            torch._foreach_add_(
+                ps, list(x.to(ps[0].dtype).unbind()), alpha=-group["lr"] * max(1, shape[0] / shape[1]) ** 0.5
+            )
 
 
 def optimisers(nets, lr: float, muon: float):
@@ -110,7 +123,9 @@ def optimisers(nets, lr: float, muon: float):
     for net in nets:
         for name, p in net.named_parameters():
             blocks = "layers." in name or "transformer_blocks." in name
-            (inside if blocks and p.ndim == 2 and not name.startswith(f"model.layers.{model.TAPS[-1]}.") else rest).append(p)
+            (
+                inside if blocks and p.ndim == 2 and not name.startswith(f"model.layers.{model.TAPS[-1]}.") else rest
+            ).append(p)
     adam = torch.optim.AdamW(rest, lr=lr, betas=(0.9, 0.98), weight_decay=0.0, fused=DEVICE == "cuda")
     both = [adam, Muon(inside, muon)]
     for o in both:
@@ -129,8 +144,9 @@ def compiled(f):
 
 def sheet(pictures, path, columns=6):
     from PIL import Image
+
     p = pictures.permute(0, 2, 3, 1).cpu().numpy()
-    rows = [np.concatenate(list(p[i:i + columns]), 1) for i in range(0, len(p) // columns * columns, columns)]
+    rows = [np.concatenate(list(p[i : i + columns]), 1) for i in range(0, len(p) // columns * columns, columns)]
     Image.fromarray(np.concatenate(rows, 0)).save(path, quality=90)
 
 
@@ -145,14 +161,18 @@ def to_bytes(x):
 def train_vae(pool, things, painter):
     n, batch = (64, 2) if A.smoke else (2000 if A.quick else 40000, 64)
     rows, colours, _, _, shown = data.many_scenes(pool, things, 1, n, False, 1, A.tokenizer, model.TEXT_LENGTH)
-    pictures = torch.cat([painter.paint(rows[i:i + 500], colours[i:i + 500]) for i in range(0, n, 500)])
-    rows, colours, *_ = data.many_scenes(pool, things, 2, 8 if A.smoke else 512, True, 1, A.tokenizer, model.TEXT_LENGTH)
+    pictures = torch.cat([painter.paint(rows[i : i + 500], colours[i : i + 500]) for i in range(0, n, 500)])
+    rows, colours, *_ = data.many_scenes(
+        pool, things, 2, 8 if A.smoke else 512, True, 1, A.tokenizer, model.TEXT_LENGTH
+    )
     test = painter.paint(rows, colours)
     sheet(pictures[:24], WORK / "sheet-data.jpg")
     log(WORK, said=shown, pictures=len(pictures))
     vae = model.Autoencoder().to(DEVICE).to(memory_format=torch.channels_last)
     ema = Ema(vae, 0.999)
-    optimiser = torch.optim.AdamW(vae.parameters(), lr=1.5e-3, betas=(0.9, 0.98), weight_decay=1e-4, fused=DEVICE == "cuda")
+    optimiser = torch.optim.AdamW(
+        vae.parameters(), lr=1.5e-3, betas=(0.9, 0.98), weight_decay=1e-4, fused=DEVICE == "cuda"
+    )
 
     def loss_of(x):
         with cast():
@@ -167,7 +187,12 @@ def train_vae(pool, things, painter):
         mse = (d**2).mean()
         return d.abs().mean() + 3 * mse + 0.5 * edges + A.kl * kl, mse, kl
 
-    step_loss, clock, progress, seen = compiled(loss_of), Clock(A.vae, 3 if A.smoke else 60 if A.quick else 10**9), 0.0, []
+    step_loss, clock, progress, seen = (
+        compiled(loss_of),
+        Clock(A.vae, 3 if A.smoke else 60 if A.quick else 10**9),
+        0.0,
+        [],
+    )
     while progress < 1:
         x = pictures[torch.randint(len(pictures), (batch,), device=DEVICE)].to(torch.bfloat16) / 127.5 - 1
         loss, mse, kl = step_loss(x.contiguous(memory_format=torch.channels_last))
@@ -182,24 +207,44 @@ def train_vae(pool, things, painter):
         if clock.step % 100 == 0:
             seen.append(mse.detach())
         if clock.step % 500 == 0:
-            log(WORK, stage="vae", step=clock.step, progress=round(progress, 3), loss=loss.item(), kl=kl.item(),
-                dB=10 * math.log10(4 / torch.stack(seen).mean().item()))
+            log(
+                WORK,
+                stage="vae",
+                step=clock.step,
+                progress=round(progress, 3),
+                loss=loss.item(),
+                kl=kl.item(),
+                dB=10 * math.log10(4 / torch.stack(seen).mean().item()),
+            )
             seen = []
     vae = ema.average.eval()
     # Statistics of the latents, and how well it does on pairs it never saw, with the weights as they will be stored.
     for p in vae.parameters():
         p.data = p.data.bfloat16().float()
     with torch.no_grad(), cast():
-        means = torch.cat([model.patchify(vae.moments(pictures[i:i + 250].to(torch.bfloat16) / 127.5 - 1)[0])
-                           for i in range(0, min(n, 10000), 250)])
+        means = torch.cat(
+            [
+                model.patchify(vae.moments(pictures[i : i + 250].to(torch.bfloat16) / 127.5 - 1)[0])
+                for i in range(0, min(n, 10000), 250)
+            ]
+        )
         vae.bn.running_mean.copy_(means.mean((0, 2, 3)))
         vae.bn.running_var.copy_(means.var((0, 2, 3)))
         for b in (vae.bn.running_mean, vae.bn.running_var):
             b.copy_(b.bfloat16().float())
-        again = torch.cat([to_bytes(vae.decode(vae.moments(t.to(torch.bfloat16) / 127.5 - 1)[0])) for t in test.split(64)])
+        again = torch.cat(
+            [to_bytes(vae.decode(vae.moments(t.to(torch.bfloat16) / 127.5 - 1)[0])) for t in test.split(64)]
+        )
     error = ((again.float() - test.float()) ** 2).mean((1, 2, 3))
-    log(WORK, stage="vae", done=clock.step, each=clock.each(), held_out_dB=(10 * torch.log10(255**2 / error.clamp_min(1e-3))).mean().item(),
-        pooled_dB=10 * math.log10(255**2 / error.mean().item()), deviation=vae.bn.running_var.sqrt().mean().item())
+    log(
+        WORK,
+        stage="vae",
+        done=clock.step,
+        each=clock.each(),
+        held_out_dB=(10 * torch.log10(255**2 / error.clamp_min(1e-3))).mean().item(),
+        pooled_dB=10 * math.log10(255**2 / error.mean().item()),
+        deviation=vae.bn.running_var.sqrt().mean().item(),
+    )
     sheet(torch.stack([test[:12], again[:12]], 1).flatten(0, 1) if len(test) >= 12 else test, WORK / "sheet-vae.jpg")
     export.save_parts(vae.state_dict(), WORK, "vae")
     return vae
@@ -219,8 +264,8 @@ def latent_pool(pool, things, painter, vae):
     z = torch.empty(n, 256, model.TRANSFORMER["in_channels"], dtype=torch.bfloat16, device=DEVICE)
     with torch.no_grad():
         for i in range(0, n, 500):
-            x = painter.paint(rows[i:i + 500], colours[i:i + 500]).to(torch.bfloat16) / 127.5 - 1
-            z[i:i + 500] = encode(x.contiguous(memory_format=torch.channels_last))
+            x = painter.paint(rows[i : i + 500], colours[i : i + 500]).to(torch.bfloat16) / 127.5 - 1
+            z[i : i + 500] = encode(x.contiguous(memory_format=torch.channels_last))
     log(WORK, stage="latents", n=n, mean=z[:4000].float().mean().item(), deviation=z[:4000].float().std().item())
     return z, torch.from_numpy(ids).to(DEVICE), torch.from_numpy(lengths).to(DEVICE)
 
@@ -249,7 +294,12 @@ def train_base(text, transformer, latents, prompts, vae, minutes, first):
             v = transformer(x, t, text(i, n))
         return (v - target).square().mean((1, 2))
 
-    step_loss, clock, progress, seen = compiled(loss_of), Clock(minutes, 3 if A.smoke else 60 if A.quick else 10**9), 0.0, []
+    step_loss, clock, progress, seen = (
+        compiled(loss_of),
+        Clock(minutes, 3 if A.smoke else 60 if A.quick else 10**9),
+        0.0,
+        [],
+    )
     saved = time.time()
     while progress < 1:
         k = torch.randint(len(z), (batch,), device=DEVICE)
@@ -282,7 +332,14 @@ def train_base(text, transformer, latents, prompts, vae, minutes, first):
         if time.time() - saved > 150:
             saved = time.time()
             save_base(averages)
-            show(averages[0].average, guided(averages[1].average), vae, prompts, f"sheet-base-{int(100 * progress)}.jpg", 24)
+            show(
+                averages[0].average,
+                guided(averages[1].average),
+                vae,
+                prompts,
+                f"sheet-base-{int(100 * progress)}.jpg",
+                24,
+            )
     save_base(averages)
     log(WORK, stage="base", done=clock.step, each=clock.each())
     return averages[0].average.eval(), averages[1].average.eval()
@@ -302,6 +359,7 @@ def guided(transformer):
         both = transformer(torch.cat([x, x]), torch.cat([t, t]), torch.cat([text, empty.expand(len(x), -1, -1)]))
         a, b = both.chunk(2)
         return b + A.guidance * (a - b)
+
     return velocity
 
 
@@ -326,7 +384,9 @@ def even(n):
 def show(text_encoder, velocity, vae, prompts, name, n, stops=None):
     with cast():
         text, empty = text_encoder(*tokens_of(prompts)), text_encoder(*tokens_of([""]))
-        noise = torch.cat([torch.randn(1, 64, 16, 16, generator=torch.Generator().manual_seed(i)) for i in range(len(prompts))])
+        noise = torch.cat(
+            [torch.randn(1, 64, 16, 16, generator=torch.Generator().manual_seed(i)) for i in range(len(prompts))]
+        )
         x = walk(velocity, noise.to(DEVICE).flatten(2).transpose(1, 2), text, empty, stops or even(n))
         pictures = torch.cat([to_bytes(vae.decode(z)) for z in vae.from_tokens(x).split(32)])
     sheet(pictures, WORK / name)
@@ -351,12 +411,12 @@ def distil(text_encoder, teacher, latents, minutes):
     start = time.time()
     for i in range(0, n, batch):
         with torch.no_grad(), cast():
-            text = text_encoder(ids[i:i + batch], lengths[i:i + batch])
+            text = text_encoder(ids[i : i + batch], lengths[i : i + batch])
         x = torch.randn(batch, 256, model.TRANSFORMER["in_channels"], device=DEVICE)
-        bank[i:i + batch, 0] = x
+        bank[i : i + batch, 0] = x
         for k, parts in enumerate(SUBSTEPS):
             x = walk(velocity, x, text, empty, np.linspace(stops[k], stops[k + 1], parts + 1).tolist())
-            bank[i:i + batch, k + 1] = x
+            bank[i : i + batch, k + 1] = x
         if time.time() - start > 0.45 * 60 * minutes:
             n = i + batch
             break
@@ -367,7 +427,7 @@ def distil(text_encoder, teacher, latents, minutes):
     ema = Ema(student, 0.998)
     both = optimisers((student,), 0.5 * A.lr, 0.5 * A.muon)
     sigma = torch.tensor(stops, device=DEVICE)
-    fall = (sigma[:-1] - sigma[1:])
+    fall = sigma[:-1] - sigma[1:]
     odds = 0.5 / model.STEPS + 0.5 * fall
 
     def loss_of(x, target, t, text):
@@ -375,7 +435,12 @@ def distil(text_encoder, teacher, latents, minutes):
             v = student(x, t, text)
         return (v - target).square().mean((1, 2))
 
-    step_loss, clock, progress, seen = compiled(loss_of), Clock(minutes, 3 if A.smoke else 60 if A.quick else 10**9), 0.0, []
+    step_loss, clock, progress, seen = (
+        compiled(loss_of),
+        Clock(minutes, 3 if A.smoke else 60 if A.quick else 10**9),
+        0.0,
+        [],
+    )
     while progress < 1:
         i = torch.randint(n, (batch,), device=DEVICE)
         k = torch.multinomial(odds, batch, replacement=True)
@@ -397,7 +462,9 @@ def distil(text_encoder, teacher, latents, minutes):
         if clock.step % 600 == 0:
             export.save_parts(ema.average.state_dict(), WORK / "final", "transformer")
         if clock.step % 200 == 0:
-            log(WORK, stage="distil", step=clock.step, progress=round(progress, 3), loss=torch.stack(seen).mean().item())
+            log(
+                WORK, stage="distil", step=clock.step, progress=round(progress, 3), loss=torch.stack(seen).mean().item()
+            )
             seen = []
     log(WORK, stage="distil", done=clock.step, each=clock.each())
     return ema.average.eval()
@@ -429,8 +496,10 @@ def main():
         log(WORK, on_gpu=torch.cuda.memory_allocated() / 1e9 if DEVICE == "cuda" else 0)
         held = [(i, s) for i, s in np.argwhere(things.out) if things.weights[i] > 1.3]
         held = [held[k] for k in np.random.default_rng(4).permutation(len(held))[:6]]
-        prompts = PROMPTS + [f"a {things.names[i]} in {data.STYLES[data.NAMES[s]][1][0]} style on a {c} background"
-                             for (i, s), c in zip(held, ["yellow", "blue", "white", "pink", "green", "light blue"])]
+        prompts = PROMPTS + [
+            f"a {things.names[i]} in {data.STYLES[data.NAMES[s]][1][0]} style on a {c} background"
+            for (i, s), c in zip(held, ["yellow", "blue", "white", "pink", "green", "light blue"])
+        ]
         (WORK / "prompts.json").write_text(json.dumps(prompts, indent=1))
         vae = model.Autoencoder().to(DEVICE)
         state = stored("vae")

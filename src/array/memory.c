@@ -72,7 +72,7 @@ static void free_data(lz_context *ctx, lz_buffer *b) {
 
 /* Drops cached buffers, the oldest (at the end of the list) first, until at most keep bytes are left. */
 static void trim_cache(lz_context *ctx, int64_t keep) {
-    while (ctx->memory.cached > keep) {
+    while (ctx->cache && ctx->memory.cached > keep) {
         lz_buffer **last = &ctx->cache;
         while ((*last)->next) last = &(*last)->next;
         lz_buffer *b = *last;

@@ -226,9 +226,9 @@ static lz_status trace(lz_compiled *c, entry *e, lz_error *err) {
     lz_status status = scope && make_placeholders(c, arrays) ? LZ_OK : lz_out_of_memory(err, sizeof(lz_array));
     if (!status) c->function(c->ctx, arrays, out, c->user);
     for (int i = 0; i < c->n_out && !status; i++) {
-        status = out[i] ? lz_check(out[i], err)
-                        : lz_fail(err, LZ_BAD_ARGUMENT, "compile: the function did not set output %d", i);
-        if (!status && out[i]->ctx != c->ctx)
+        if (!out[i])
+            status = lz_fail(err, LZ_BAD_ARGUMENT, "compile: the function did not set output %d", i);
+        else if (!(status = lz_check(out[i], err)) && out[i]->ctx != c->ctx)
             status = lz_fail(err, LZ_BAD_ARGUMENT, "compile: output %d belongs to another context", i);
     }
     if (!status) status = fold_constants(c->ctx, out, c->n_out, err);

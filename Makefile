@@ -10,7 +10,7 @@ ninja = ninja --quiet -j $(JOBS)
 sources = $(shell find include src tests examples bench -name '*.[ch]' 2>/dev/null)
 
 # Everything is kept by CMake and Ninja, so every target is phony.
-.PHONY: all build test test-asan bench fuzz fuzz-quick cross format lint install clean help
+.PHONY: all build demo test test-asan test-cuda bench fuzz fuzz-quick cross format lint install clean help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -21,6 +21,12 @@ build:
 	@$(cmake) -B build >/dev/null
 	@$(ninja) -C build
 
+demo: ## the first minute: builds, paints a few prompts with the demo model, shows them where the terminal can
+	@tools/install-packages build
+	@$(cmake) -B build >/dev/null
+	@[ -t 1 ] && [ ! -e build/lazuli ] || quiet=--quiet; ninja $$quiet -j $(JOBS) -C build lazuli # new: shows how far
+	@tools/demo build
+
 test: build ## build and run every test; the last line counts the checks
 	@tests/summarise build $(JOBS)
 
@@ -29,6 +35,11 @@ test-asan: ## the same with address and undefined-behaviour sanitizers, on fewer
 	@$(cmake) -B build-asan -DLZ_SANITIZE=ON >/dev/null
 	@$(ninja) -C build-asan
 	@LZ_TEST_SCALE=$${LZ_TEST_SCALE:-10} tests/summarise build-asan $(JOBS)
+
+test-cuda: build ## the CUDA backend on a real GPU: kernels against the reference, recordings, errors, pictures
+	@build/test_cuda
+	@LZ_TEST_DEVICE=cuda build/test_random_shapes
+	@LZ_TEST_DEVICE=cuda LZ_TEST_SCALE=$${LZ_TEST_SCALE:-20} build/test_random_graphs
 
 bench: build ## measure, beside OpenBLAS and oneDNN
 	@tools/install-packages build bench

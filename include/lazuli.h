@@ -41,6 +41,7 @@ typedef enum lz_status {
     LZ_IO,            /* a file that cannot be read or written */
     LZ_NOT_FOUND,     /* no such tensor, device, file */
     LZ_CANCELLED,     /* whoever was watching said stop */
+    LZ_DEVICE_FAILED, /* the GPU or its driver: the text has its words */
     LZ_STATUS_COUNT
 } lz_status;
 
@@ -65,13 +66,14 @@ typedef struct lz_allocator {
 
 typedef struct lz_context_options {
     int reserved;
-    const char *device;            /* "cpu" (default) or "ref", which is slow and obviously right */
+    const char *device;            /* "cpu" (default), "cuda" or "cuda:N", or "ref": slow and obviously right */
     int threads;                   /* 0: one per core this process may use. Results never depend on it. */
     int64_t memory_limit;          /* bytes of array data, 0: no limit */
     int64_t cache_limit;           /* freed bytes kept for reuse; 0: 64 MiB, negative: none */
     bool no_fusion;                /* run every op as its own kernel; in f32 the bits are the same */
     const char *isa;               /* "baseline", "avx2", "avx512"; NULL: the best this machine has */
     const lz_allocator *allocator; /* NULL: the C library's */
+    int compute;                   /* the type models compute in: LZ_F32 or LZ_BF16; 0: f32, on a GPU bf16 */
 } lz_context_options;
 
 lz_context *lz_open_with(const lz_context_options *options, lz_error *err);
@@ -92,7 +94,7 @@ typedef enum lz_dtype {
     LZ_F16,
     LZ_BF16,
     LZ_F32,
-    LZ_F64, /* exact, slow: runs on the reference kernels of every device */
+    LZ_F64, /* exact, slow: runs on the reference kernels, on the host, whatever the device */
     LZ_DTYPE_COUNT
 } lz_dtype;
 
@@ -101,6 +103,9 @@ int64_t lz_dtype_size(lz_dtype dtype);     /* bytes */
 
 /* The type of a result of two arrays: bool < integers < floats; u8 with i8 gives i32, f16 with bf16 gives f32. */
 lz_dtype lz_promote(lz_dtype a, lz_dtype b);
+
+/* What models compute in on this context; sums are in f32 in any case. */
+lz_dtype lz_compute_type(const lz_context *ctx);
 
 #define LZ_MAX_DIMS 8
 
@@ -397,18 +402,21 @@ lz_status lz_image_write(lz_context *ctx, const char *path, const lz_image *imag
 void lz_image_free(lz_context *ctx, lz_image *image);
 
 /* A model folder as it is published (diffusers layout): model_index.json, tokenizer, text_encoder, transformer, vae.
- * scheduler/ is not read: a family has one schedule. Weights are mapped, not read. One model may serve several threads. */
+ * scheduler/ is not read: a family has one schedule. Weights are mapped, not read. One model may serve several threads.
+ * model_index.json may name defaults, as diffusers calls the arguments: num_inference_steps, width, height. Where it
+ * does not, as in all published folders, they are the family's steps and 1024 x 1024. */
 typedef struct lz_model lz_model;
 lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err);
 void lz_model_close(lz_model *model);
 
 typedef struct lz_model_facts {
-    const char *family;   /* "FLUX.2 [klein]" */
-    bool distilled;       /* few steps, guidance built in */
-    int steps;            /* by default */
-    double guidance;      /* by default; 1: none */
-    int64_t token_pixels; /* sides of a picture are multiples of this */
-    int64_t channels;     /* of the latents */
+    const char *family;    /* "FLUX.2 [klein]" */
+    bool distilled;        /* few steps, guidance built in */
+    int64_t width, height; /* by default */
+    int steps;             /* by default */
+    double guidance;       /* by default; 1: none */
+    int64_t token_pixels;  /* sides of a picture are multiples of this */
+    int64_t channels;      /* of the latents */
 } lz_model_facts;
 lz_model_facts lz_model_about(const lz_model *model);
 
@@ -427,7 +435,7 @@ void lz_free_ids(lz_context *ctx, int64_t *ids);
 /* Told between kernels, on the thread that called lz_generate. */
 typedef struct lz_progress {
     const char *stage; /* "text", "encode", "denoise", "decode" */
-    int step, steps;   /* of denoising, from 0 */
+    int step, steps;   /* of denoising, from 0, and how many are run */
     double done;       /* of this stage or step, 0 to 1 */
 } lz_progress;
 
@@ -437,7 +445,8 @@ typedef struct lz_picture_options {
     int reserved;
     const char *prompt;     /* UTF-8; NULL: empty */
     const char *negative;   /* what guidance leads away from; NULL: empty */
-    int64_t width, height;  /* 0: of the first image, else 1024; cut down to a multiple of the model's token (16) */
+    int64_t width, height;  /* 0: of the noise, else of the first image, else the model's own; cut down to a multiple of
+                               the model's token (16) */
     int steps;              /* 0: the model's own */
     double guidance;        /* 0: the model's own; above 1 costs two passes; distilled models have it built in */
     uint64_t seed;          /* the noise torch makes for it */
@@ -456,13 +465,13 @@ typedef struct lz_picture {
     lz_array *noise;   /* [1, c, h, w] */
     lz_array *latents; /* [1, c, h, w] the last ones, normalised */
     lz_array *pixels;  /* [1, 3, height, width] in 0..1, before rounding */
-    int steps;
-    double guidance; /* 1: none */
-    bool prompt_cut; /* the prompt had more tokens than the model reads: its end was left out */
+    int steps;         /* that were run: strength leaves out the first ones */
+    double guidance;   /* 1: none */
+    bool prompt_cut;   /* the prompt had more tokens than the model reads: its end was left out */
     int64_t tile; /* above 0: memory was short, and the picture was decoded in tiles of so many pixels, faded together:
                         slightly different from decoding it whole */
     double text_seconds, encode_seconds, denoise_seconds, decode_seconds;
-    double step_seconds[128]; /* of the first steps */
+    double step_seconds[128]; /* of the first steps that were run */
     lz_context *ctx;
 } lz_picture;
 /* A picture that is not a number, or flat, is an error. */
@@ -470,6 +479,10 @@ lz_status lz_generate_with(lz_model *model, const lz_picture_options *options, l
 #define lz_generate(model, picture, err, ...)                                                                          \
     lz_generate_with(model, &(lz_picture_options){.reserved = 0, __VA_ARGS__}, picture, err)
 void lz_picture_free(lz_picture *picture);
+
+/* Fills in what was left open, or cut to whole tokens: width, height, steps and guidance become what lz_generate would
+ * take for them. */
+lz_status lz_fill_options(lz_model *model, lz_picture_options *options, lz_error *err);
 
 /* What a picture will take, before anything runs: the most that one stage needs at once. What the picture keeps
  * (text, noise, latents, pixels) and the cache come on top. */
@@ -481,6 +494,7 @@ typedef struct lz_stage_plan {
 typedef struct lz_picture_plan {
     lz_stage_plan stages[4];
     int n_stages;
+    int steps; /* that will be run */
     int64_t peak_bytes, weight_bytes;
     int64_t tile; /* above 0: for lack of memory the picture will be decoded in tiles of so many pixels */
     double flops;

@@ -296,7 +296,7 @@ static inline void near_values(const char *who, uint64_t seed, const builder *b,
     }
 }
 
-typedef struct machine { /* the contexts of one instruction set */
+typedef struct machine { /* the contexts of one instruction set, or of the device that LZ_TEST_DEVICE names */
     const char *isa;
     lz_context *two, *one, *three, *unfused;
 } machine;
@@ -305,11 +305,23 @@ static machine machines[3];
 static int n_machines;
 static lz_context *ref;
 
+static inline void open_device(const char *device) {
+    lz_error err = {0};
+    machine m = {.isa = device, .two = lz_open_with(&(lz_context_options){.device = device, .threads = 2}, &err)};
+    if (!CHECK(m.two, "%s", err.text)) return;
+    m.one = lz_open(.device = device, .threads = 1);
+    m.three = lz_open(.device = device, .threads = 3);
+    m.unfused = lz_open(.device = device, .threads = 2, .no_fusion = true);
+    machines[n_machines++] = m;
+}
+
 static inline void open_all(void) {
     static const char *const names[] = {"avx512", "avx2", "baseline"};
+    const char *device = getenv("LZ_TEST_DEVICE");
     ref = lz_open(.device = "ref", .threads = 1);
     n_machines = 0;
-    for (int i = 0; i < 3; i++) {
+    if (device) open_device(device);
+    for (int i = 0; i < 3 && !device; i++) {
         machine m = {.isa = names[i], .two = lz_open(.isa = names[i], .threads = 2)};
         if (!m.two) continue;
         m.one = lz_open(.isa = names[i], .threads = 1);

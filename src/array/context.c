@@ -34,17 +34,39 @@ static lz_array *make_no_memory(lz_context *ctx) {
     return a;
 }
 
+/* "cuda:2" -> 2, "cuda" -> 0; -1: not a number, or an absurd one */
+static int device_number(const char *device) {
+    const char *digits = strchr(device, ':');
+    if (!digits) return 0;
+    int number = 0, n = 0;
+    for (digits++; *digits >= '0' && *digits <= '9' && n < 4; digits++, n++) number = 10 * number + (*digits - '0');
+    return n && !*digits ? number : -1;
+}
+
 static const lz_backend *find_backend(const lz_context_options *options, lz_error *err) {
     const char *device = options->device ? options->device : "cpu";
     if (!strcmp(device, "ref")) return lz_ref_backend();
     if (!strcmp(device, "cpu")) return lz_cpu_backend(options->isa, err);
-    lz_fail(err, LZ_NOT_FOUND, "there is no device '%s': take 'cpu' or 'ref'", device);
+    if (!strcmp(device, "cuda") || (!strncmp(device, "cuda:", 5) && device_number(device) >= 0))
+        return lz_cuda_backend();
+    lz_fail(err, LZ_NOT_FOUND, "there is no device '%s': take 'cpu', 'cuda', 'cuda:1' or 'ref'", device);
     return NULL;
+}
+
+/* The other side of a backend with memory of its own. */
+static bool open_device(lz_context *ctx, const lz_context_options *options, lz_error *err) {
+    if (!ctx->backend->device) return true;
+    ctx->device = ctx->backend->device->open(ctx, device_number(options->device), err);
+    return ctx->device;
 }
 
 lz_context *lz_open_with(const lz_context_options *options, lz_error *err) {
     lz_context_options none = {.reserved = 0};
     if (!options) options = &none;
+    if (options->compute && options->compute != LZ_F32 && options->compute != LZ_BF16) {
+        lz_fail(err, LZ_BAD_TYPE, "models compute in f32 or bf16, not in type %d", options->compute);
+        return NULL;
+    }
     const lz_backend *backend = find_backend(options, err);
     if (!backend) return NULL;
     const lz_allocator *allocator = options->allocator ? options->allocator : &lz_system_allocator;
@@ -57,6 +79,7 @@ lz_context *lz_open_with(const lz_context_options *options, lz_error *err) {
     ctx->allocator = *allocator;
     ctx->backend = backend;
     ctx->fusion = backend->fuses && !options->no_fusion;
+    ctx->compute = options->compute ? (lz_dtype)options->compute : backend->half ? LZ_BF16 : LZ_F32;
     ctx->memory.limit = options->memory_limit > 0 ? options->memory_limit : 0;
     ctx->memory.allocations = 1;
     ctx->cache_limit = options->cache_limit ? options->cache_limit : DEFAULT_CACHE;
@@ -71,9 +94,17 @@ lz_context *lz_open_with(const lz_context_options *options, lz_error *err) {
         lz_close(ctx);
         return NULL;
     }
+    if (!open_device(ctx, options, err)) {
+        lz_close(ctx);
+        return NULL;
+    }
     int threads = lz_pool_threads(ctx->pool);
-    snprintf(ctx->device_name, sizeof ctx->device_name, "%s, %d thread%s", backend->name, threads,
-             threads == 1 ? "" : "s");
+    if (ctx->device)
+        snprintf(ctx->device_name, sizeof ctx->device_name, "%s (%s)", backend->name,
+                 backend->device->name(ctx->device));
+    else
+        snprintf(ctx->device_name, sizeof ctx->device_name, "%s, %d thread%s", backend->name, threads,
+                 threads == 1 ? "" : "s");
     return ctx;
 }
 
@@ -82,12 +113,13 @@ void lz_close(lz_context *ctx) {
     while (ctx->scopes) lz_scope_end(ctx->scopes);
     lz_scope_clear(&ctx->root);
     lz_profile_free(ctx);
-    if (ctx->pool) lz_pool_free(ctx, ctx->pool);
     if (ctx->no_memory) {
         lz_host_free(ctx, ctx->no_memory->error);
         lz_host_free(ctx, ctx->no_memory);
     }
     lz_clear_cache(ctx);
+    if (ctx->device) ctx->backend->device->close(ctx->device);
+    if (ctx->pool) lz_pool_free(ctx, ctx->pool);
     pthread_cond_destroy(&ctx->event);
     pthread_mutex_destroy(&ctx->run);
     pthread_mutex_destroy(&ctx->lock);
@@ -95,4 +127,5 @@ void lz_close(lz_context *ctx) {
     allocator.release(allocator.user, ctx, sizeof *ctx);
 }
 
+lz_dtype lz_compute_type(const lz_context *ctx) { return ctx->compute; }
 const char *lz_device_name(const lz_context *ctx) { return ctx->device_name; }

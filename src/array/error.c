@@ -18,6 +18,7 @@ const char *lz_status_name(lz_status status) {
         [LZ_IO] = "input/output",
         [LZ_NOT_FOUND] = "not found",
         [LZ_CANCELLED] = "cancelled",
+        [LZ_DEVICE_FAILED] = "device failed",
     };
     return status >= 0 && status < LZ_STATUS_COUNT ? names[status] : "unknown status";
 }

@@ -42,10 +42,12 @@ void *lz_host_alloc(lz_context *ctx, size_t bytes);
 void lz_host_free(lz_context *ctx, void *memory);
 char *lz_host_copy(lz_context *ctx, const char *text); /* strdup */
 
-/* Array data, counted. Either owned (from the allocator or the cache) or borrowed. */
+/* Array data, counted. Either owned (from the allocator or the cache) or borrowed. On a device with memory of its own
+ * it may be there, here, or in both places; what is borrowed is here first, and goes there when a kernel needs it. */
 typedef struct lz_buffer {
     lz_context *ctx;
-    char *data;
+    char *data;    /* in the host's memory, or NULL */
+    char *remote;  /* in the device's memory, or NULL */
     int64_t bytes; /* as allocated */
     int64_t refs;
     void (*release)(void *); /* borrowed: called when the last reference goes */
@@ -58,6 +60,16 @@ lz_buffer *lz_buffer_new(lz_context *ctx, int64_t bytes, lz_error *err);
 lz_buffer *lz_buffer_borrow(lz_context *ctx, const void *data, int64_t bytes, void (*release)(void *), void *user);
 lz_buffer *lz_buffer_retain(lz_buffer *b);
 void lz_buffer_release(lz_buffer *b);
+
+/* Where this context's kernels find it, and where the host does; each brings it there first. Not to be called with
+ * ctx->lock. lz_buffer_place wants ctx->run, the others take it. NULL or false: err says why. */
+char *lz_buffer_place(lz_buffer *b, lz_error *err);
+const char *lz_buffer_host(lz_buffer *b, lz_error *err);
+bool lz_buffer_fill(lz_buffer *b, const void *data, int64_t bytes, lz_error *err);
+void lz_buffer_stale(lz_buffer *b); /* kernels are about to write it: the host's copy goes */
+
+/* Bytes that may still be had: up to the context's limit, or what the device or the system says is available. */
+int64_t lz_memory_room(lz_context *ctx);
 
 /* Memory that is all freed at once: graphs and programs live in it. */
 typedef struct lz_bump {
@@ -132,9 +144,11 @@ struct lz_scope {
 struct lz_context {
     lz_allocator allocator;
     const lz_backend *backend;
+    lz_device *device; /* of a backend with memory of its own */
     lz_pool *pool;
     bool fusion;
-    char device_name[64];
+    lz_dtype compute;
+    char device_name[160];
 
     pthread_mutex_t lock; /* recursive; everything below, all nodes and buffers */
     pthread_mutex_t run;  /* one program at a time; taken before lock, never after */

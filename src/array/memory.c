@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "array/internal.h"
 
@@ -65,8 +67,14 @@ static void note_peak(lz_memory *m) {
     if (m->active + m->cached > m->peak) m->peak = m->active + m->cached;
 }
 
-static void free_data(lz_context *ctx, lz_buffer *b) {
+static void free_host_copy(lz_context *ctx, lz_buffer *b) {
     if (b->data) ctx->allocator.release(ctx->allocator.user, b->data, (size_t)b->bytes);
+    b->data = NULL;
+}
+
+static void free_data(lz_context *ctx, lz_buffer *b) {
+    free_host_copy(ctx, b);
+    if (b->remote) ctx->backend->device->release(ctx->device, b->remote);
     lz_host_free(ctx, b);
 }
 
@@ -92,7 +100,38 @@ static lz_buffer *take_cached(lz_context *ctx, int64_t bytes) {
     lz_buffer *found = *best;
     *best = found->next;
     ctx->memory.cached -= found->bytes;
+    lz_buffer_stale(found);
     return found;
+}
+
+/* Drops from the cache what the limit leaves no room for. false: the limit does not allow the rest either. */
+static bool make_room(lz_context *ctx, int64_t bytes, lz_error *err) {
+    lz_memory *m = &ctx->memory;
+    int64_t room = m->limit - m->active - bytes;
+    if (!m->limit) return true;
+    trim_cache(ctx, room > 0 ? room : 0);
+    if (room >= 0) return true;
+    lz_fail(err, LZ_OUT_OF_MEMORY, "out of memory: %lld bytes asked for, %lld in use, and the limit is %lld",
+            (long long)bytes, (long long)m->active, (long long)m->limit);
+    return false;
+}
+
+/* Memory where kernels work: the host's, or the device's. */
+static bool allocate_data(lz_context *ctx, lz_buffer *b, lz_error *err) {
+    count_allocation(ctx);
+    if (!ctx->device) {
+        b->data = ctx->allocator.allocate(ctx->allocator.user, (size_t)b->bytes);
+        if (!b->data) lz_out_of_memory(err, b->bytes);
+        return b->data;
+    }
+    const lz_device_table *device = ctx->backend->device;
+    b->remote = device->allocate(ctx->device, b->bytes, err);
+    if (!b->remote && ctx->cache) { /* what is kept for reuse is better used now */
+        trim_cache(ctx, 0);
+        b->remote = device->allocate(ctx->device, b->bytes, err);
+        if (b->remote && err) err->status = LZ_OK;
+    }
+    return b->remote;
 }
 
 lz_buffer *lz_buffer_new(lz_context *ctx, int64_t bytes, lz_error *err) {
@@ -101,23 +140,14 @@ lz_buffer *lz_buffer_new(lz_context *ctx, int64_t bytes, lz_error *err) {
     lz_memory *m = &ctx->memory;
     lz_buffer *b = take_cached(ctx, bytes);
     if (!b) {
-        int64_t room = m->limit - m->active - bytes;
-        if (m->limit) trim_cache(ctx, room > 0 ? room : 0);
-        if (m->limit && room < 0) {
-            lz_fail(err, LZ_OUT_OF_MEMORY, "out of memory: %lld bytes asked for, %lld in use, and the limit is %lld",
-                    (long long)bytes, (long long)m->active, (long long)m->limit);
-            LZ_UNLOCK(ctx);
-            return NULL;
-        }
-        b = lz_host_alloc(ctx, sizeof *b);
-        if (b) {
-            count_allocation(ctx);
-            b->data = ctx->allocator.allocate(ctx->allocator.user, (size_t)bytes);
-            b->bytes = bytes;
-        }
-        if (!b || !b->data) {
+        b = make_room(ctx, bytes, err) ? lz_host_alloc(ctx, sizeof *b) : NULL;
+        if (!b && !(err && err->status)) lz_out_of_memory(err, bytes);
+        if (b) b->bytes = bytes;
+        if (b && !allocate_data(ctx, b, err)) {
             lz_host_free(ctx, b);
-            lz_out_of_memory(err, bytes);
+            b = NULL;
+        }
+        if (!b) {
             LZ_UNLOCK(ctx);
             return NULL;
         }
@@ -158,6 +188,10 @@ void lz_buffer_release(lz_buffer *b) {
     if (--b->refs == 0) {
         if (b->borrowed) {
             if (b->release) b->release(b->user);
+            if (b->remote) {
+                ctx->memory.active -= b->bytes;
+                ctx->backend->device->release(ctx->device, b->remote);
+            }
             lz_host_free(ctx, b);
         } else {
             ctx->memory.active -= b->bytes;
@@ -168,6 +202,55 @@ void lz_buffer_release(lz_buffer *b) {
         }
     }
     LZ_UNLOCK(ctx);
+}
+
+/* ---- here and there ---------------------------------------------------------------------------------------------- */
+
+char *lz_buffer_place(lz_buffer *b, lz_error *err) {
+    lz_context *ctx = b->ctx;
+    if (!ctx->device) return b->data;
+    if (b->remote) return b->remote;
+    LZ_LOCK(ctx);
+    bool fine = make_room(ctx, b->bytes, err) && allocate_data(ctx, b, err);
+    if (fine) {
+        ctx->memory.active += b->bytes;
+        note_peak(&ctx->memory);
+    }
+    LZ_UNLOCK(ctx);
+    return fine && ctx->backend->device->write(ctx->device, b->remote, b->data, b->bytes, err) ? b->remote : NULL;
+}
+
+const char *lz_buffer_host(lz_buffer *b, lz_error *err) {
+    lz_context *ctx = b->ctx;
+    if (b->data) return b->data;
+    pthread_mutex_lock(&ctx->run);
+    if (!b->data) { /* another thread may have been faster */
+        char *copy = ctx->allocator.allocate(ctx->allocator.user, (size_t)b->bytes);
+        count_allocation(ctx);
+        if (!copy) lz_out_of_memory(err, b->bytes);
+        if (copy && !ctx->backend->device->read(ctx->device, copy, b->remote, b->bytes, err)) {
+            ctx->allocator.release(ctx->allocator.user, copy, (size_t)b->bytes);
+            copy = NULL;
+        }
+        b->data = copy;
+    }
+    pthread_mutex_unlock(&ctx->run);
+    return b->data;
+}
+
+bool lz_buffer_fill(lz_buffer *b, const void *data, int64_t bytes, lz_error *err) {
+    if (!b->ctx->device) {
+        memcpy(b->data, data, (size_t)bytes);
+        return true;
+    }
+    pthread_mutex_lock(&b->ctx->run);
+    bool fine = b->ctx->backend->device->write(b->ctx->device, b->remote, data, bytes, err);
+    pthread_mutex_unlock(&b->ctx->run);
+    return fine;
+}
+
+void lz_buffer_stale(lz_buffer *b) {
+    if (b->ctx->device && !b->borrowed) free_host_copy(b->ctx, b);
 }
 
 /* ---- public figures ---------------------------------------------------------------------------------------------- */
@@ -182,6 +265,29 @@ lz_memory lz_memory_info(lz_context *ctx) {
                    .allocations = __atomic_load_n(&ctx->memory.allocations, __ATOMIC_RELAXED)};
     LZ_UNLOCK(ctx);
     return m;
+}
+
+int64_t lz_memory_room(lz_context *ctx) {
+    lz_memory m = lz_memory_info(ctx);
+    if (m.limit) return m.limit - m.active;
+    if (ctx->device) return ctx->backend->device->room(ctx->device) + m.cached;
+    int64_t kilobytes = INT64_MAX / 1024;
+    FILE *f = fopen("/proc/meminfo", "r");
+    char line[128];
+    while (f && fgets(line, sizeof line, f))
+        if (!strncmp(line, "MemAvailable:", 13)) kilobytes = strtoll(line + 13, NULL, 10);
+    if (f) fclose(f);
+    struct rlimit limit;
+    long long pages = 0;
+    f = fopen("/proc/self/statm", "r");
+    if (f && fscanf(f, "%lld", &pages) != 1) pages = 0;
+    if (f) fclose(f);
+    int64_t room = kilobytes * 1024;
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+        int64_t left = (int64_t)limit.rlim_cur - pages * sysconf(_SC_PAGESIZE);
+        room = left < room ? left : room;
+    }
+    return room;
 }
 
 void lz_set_memory_limit(lz_context *ctx, int64_t bytes) {

@@ -271,8 +271,9 @@ lz_array *lz_from(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *dat
     if (n && !data) return lz_poison(ctx, LZ_BAD_ARGUMENT, "from: no data for %s", LZ_SHOW(dims));
     lz_buffer *buffer = lz_buffer_new(ctx, bytes, NULL);
     if (!buffer) return ctx->no_memory;
-    if (n) memcpy(buffer->data, data, (size_t)bytes);
-    lz_array *a = leaf(ctx, dims, dtype, buffer);
+    lz_error err = {.status = LZ_OK};
+    lz_array *a = n && !lz_buffer_fill(buffer, data, bytes, &err) ? lz_poison(ctx, err.status, "from: %s", err.text)
+                                                                  : leaf(ctx, dims, dtype, buffer);
     lz_buffer_release(buffer);
     return a;
 }

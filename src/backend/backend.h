@@ -49,6 +49,7 @@ typedef struct lz_expr {
 /* ---- calls ------------------------------------------------------------------------------------------------------ */
 
 typedef struct lz_pool lz_pool;
+typedef struct lz_device lz_device;
 
 typedef struct lz_call {
     lz_op op;
@@ -59,26 +60,54 @@ typedef struct lz_call {
     int n_core, n_in;
     char *scratch; /* of the size the kernel asked for, aligned to 64 */
     lz_pool *pool;
-    lz_error *err; /* set by a kernel that returns false */
+    lz_device *device; /* of a backend with memory of its own; NULL: data is in the host's */
+    lz_error *err;     /* set by a kernel that returns false */
 } lz_call;
 
 typedef struct lz_kernel {
     const char *name;                        /* for the profiler, such as "cpu.matmul" */
     bool (*run)(const lz_call *call);        /* false: call->err says why */
     int64_t (*scratch)(const lz_call *call); /* bytes; data pointers are not valid here. NULL: none */
-    bool (*can)(const lz_call *call);        /* takes these types, strides and epilogue? NULL: always */
+    bool (*can)(const lz_call *call);        /* takes these types and strides? NULL: always. With an epilogue: must */
 } lz_kernel;
+
+/* What a device with memory of its own can do beside running kernels. Its kernels only put work into one queue, which
+ * is done in order; write and launches return before it is done, read and finish after. Calls come one at a time. */
+typedef struct lz_recording lz_recording;
+typedef struct lz_device_table {
+    lz_device *(*open)(lz_context *ctx, int number, lz_error *err);
+    void (*close)(lz_device *d);
+    const char *(*name)(const lz_device *d); /* such as "NVIDIA H200" */
+    void (*enter)(lz_device *d);             /* before kernels: makes it the device of this thread */
+    void *(*allocate)(lz_device *d, int64_t bytes, lz_error *err);
+    void (*release)(lz_device *d, void *memory);
+    int64_t (*room)(lz_device *d); /* bytes still free */
+    bool (*write)(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err); /* from may go at once */
+    bool (*read)(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err);
+    bool (*finish)(lz_device *d, lz_error *err); /* waits; errors of earlier launches are told here */
+    /* What is launched between begin and end is not done but recorded, and replayed as one submission. */
+    bool (*record)(lz_device *d, lz_error *err);
+    lz_recording *(*end_record)(lz_device *d, lz_error *err);
+    bool (*replay)(lz_device *d, lz_recording *r, lz_error *err);
+    void (*forget)(lz_device *d, lz_recording *r);
+    /* Moments in the queue: stamp notes one, seconds tells how much later stamp b was than stamp a, after finish. */
+    bool (*stamp)(lz_device *d, int i, lz_error *err);
+    double (*seconds)(lz_device *d, int a, int b);
+} lz_device_table;
 
 typedef struct lz_backend {
     const char *name;
     bool fuses;                           /* wants expressions; otherwise plain ops only */
+    bool half;                            /* at its best with 16-bit activations */
     const lz_kernel *(*kernel)(lz_op op); /* NULL, or one without run: none */
+    const lz_device_table *device;        /* NULL: kernels work on host memory, and are done when they return */
 } lz_backend;
 
 /* The reference: every op, every type, in f64 (integers in i64), one element at a time. */
 const lz_backend *lz_ref_backend(void);
 /* NULL, with the reason, when isa names none that this machine can run. */
 const lz_backend *lz_cpu_backend(const char *isa, lz_error *err);
+const lz_backend *lz_cuda_backend(void);
 
 /* ---- threads ---------------------------------------------------------------------------------------------------- */
 

@@ -2,7 +2,8 @@
  *
  *   main.c     which command            options.c   the table of options, reading them   help.c    printing both
  *   say.c      errors, notes, numbers   job.c       a model and what is asked of it      output.c  names of files
- *   progress.c the line that moves, Ctrl-C; the other files are one command (or two) each.
+ *   model.c    which model              progress.c  the line that moves, Ctrl-C
+ * The other files are one command (or two) each.
  *
  * Results go to stdout, everything else to stderr. */
 #ifndef LZ_CLI_H
@@ -50,6 +51,7 @@ struct arguments {
     const command *command;
     char **words; /* what is neither the command nor an option */
     int n_words;
+    int precision; /* lz_dtype, or 0 */
     const char *model, *prompt, *negative, *output, *device, *noise, *dump;
     const char *images[LZ_MAX_IMAGES];
     int n_images;
@@ -93,6 +95,7 @@ int fail_with(const arguments *args, const lz_error *err); /* of the library: FA
 /* A sentence on stderr, unless -q. */
 __attribute__((format(printf, 2, 3))) void note(const arguments *args, const char *format, ...);
 
+int flush_output(const arguments *args);               /* did all of stdout arrive? An exit code. */
 int print_json(const arguments *args, json_t *object); /* takes the object; NULL: out of memory. An exit code. */
 json_t *json_text(const char *text);                   /* bytes that are no UTF-8 become '?'; NULL becomes null */
 json_t *json_milliseconds(double seconds);
@@ -103,6 +106,7 @@ typedef struct figure {
 figure show_bytes(int64_t bytes);    /* "1.5 GiB" */
 figure show_flops(double flops);     /* "3.21 Tflop" */
 figure show_seconds(double seconds); /* "812 ms", "3.4 s", "2m05s" */
+figure show_steps(int run, int all); /* "4 steps", "2 of 4 steps" */
 int64_t bytes_of(const lz_array *a); /* as stored */
 double seconds_now(void);
 
@@ -116,21 +120,31 @@ const char *base_name(const char *path);                   /* what follows the l
 
 /* ---- a model and what is asked of it ----------------------------------------------------------------------------- */
 
+typedef struct model_choice {
+    const char *folder;
+    bool from_environment;
+    char *demo; /* owned: nobody named a folder, so it is the demo model's. Else NULL */
+} model_choice;
+
+int choose_model(const arguments *args, model_choice *choice);     /* an exit code; free(choice->demo) in any case */
+void say_model(const arguments *args, const model_choice *choice); /* which it is, where nobody chose it */
+int fail_model(const arguments *args, const model_choice *choice, const lz_error *err); /* it cannot be opened */
+
 typedef struct job {
     const arguments *args;
-    const char *folder;
+    model_choice choice;
+    const char *folder; /* of the choice */
     lz_context *ctx;
     lz_model *model;
     lz_model_facts facts;
     char *prompt; /* owned */
     lz_image images[LZ_MAX_IMAGES];
-    lz_picture_options picture; /* all but seed and watch */
+    lz_picture_options picture; /* all but seed and watch; after job_ask nothing is left open */
     lz_picture_plan plan;
 } job;
 
-const char *model_folder(const arguments *args); /* -m, or the environment's; NULL: said so, exit NOT_UNDERSTOOD */
-int job_open(job *j, const arguments *args);     /* the model. An exit code; job_close in any case. */
-int job_ask(job *j);                             /* the picture asked for, and its plan */
+int job_open(job *j, const arguments *args); /* the model. An exit code; job_close in any case. */
+int job_ask(job *j);                         /* the picture asked for, and its plan */
 void job_close(job *j);
 void print_plan(FILE *to, const job *j);
 

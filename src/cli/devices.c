@@ -5,24 +5,33 @@ static const struct {
     const char *device, *isa;
 } all[] = {{"cpu", "avx512"}, {"cpu", "avx2"}, {"cpu", "baseline"}, {"ref", NULL}};
 
+/* One line, or one object in list; nothing of a device that is not there and not to be told of. false: it is not. */
+static bool show_device(const arguments *args, json_t *list, const char *device, const char *isa, bool tell) {
+    lz_error err = {.status = LZ_OK};
+    lz_context *ctx = lz_open_with(&(lz_context_options){.device = device, .isa = isa}, &err);
+    if (!ctx && !tell) return false;
+    const char *name = ctx ? lz_device_name(ctx) : err.text;
+    if (args->json)
+        json_array_append_new(list, json_pack("{s:s, s:o, s:o}", "device", device, "isa", json_text(isa),
+                                              ctx ? "name" : "error", json_text(name)));
+    else
+        printf("%-7s %-9s %s\n", device, isa ? isa : "", name);
+    lz_close(ctx);
+    return !err.status;
+}
+
 int devices_command(const arguments *args) {
     lz_error err = {.status = LZ_OK};
     lz_context *best = lz_open_with(&(lz_context_options){.reserved = 0}, &err);
     if (!best) return fail_with(args, &err);
     json_t *list = json_array(),
            *object = json_pack("{s:o, s:o}", "default", json_text(lz_device_name(best)), "devices", list);
-    if (!args->json) printf("default   %s\n", lz_device_name(best));
+    if (!args->json) printf("default %-9s %s\n", "", lz_device_name(best));
     lz_close(best);
-    for (size_t i = 0; i < COUNT(all); i++) {
-        lz_context *ctx = lz_open_with(&(lz_context_options){.device = all[i].device, .isa = all[i].isa}, &err);
-        const char *name = ctx ? lz_device_name(ctx) : err.text;
-        if (args->json)
-            json_array_append_new(list, json_pack("{s:s, s:o, s:o}", "device", all[i].device, "isa",
-                                                  json_text(all[i].isa), ctx ? "name" : "error", json_text(name)));
-        else
-            printf("%-4s %-9s %s\n", all[i].device, all[i].isa ? all[i].isa : "", name);
-        lz_close(ctx);
-    }
+    for (size_t i = 0; i < COUNT(all); i++) show_device(args, list, all[i].device, all[i].isa, true);
+    char device[16] = "cuda:0";
+    for (int i = 0; i < 64 && show_device(args, list, device, NULL, i == 0); i++)
+        snprintf(device, sizeof device, "cuda:%d", i + 1);
     if (args->json) return print_json(args, object);
     json_decref(object);
     return DONE;

@@ -54,17 +54,21 @@ static int check_sides(const job *j) {
 
 /* ---- one picture ------------------------------------------------------------------------------------------------- */
 
-enum { MAX_FACTS = 20 };
+enum { MAX_FACTS = 24 };
 
 typedef struct facts { /* what is written into the file: key, value, ..., NULL */
     const char *pairs[MAX_FACTS];
-    char seed[32], steps[32], guidance[32], size[48], software[48];
+    char seed[32], steps[32], guidance[32], strength[32], size[48], software[48];
 } facts;
 
 static void describe(facts *f, const job *j, const lz_picture *p, int64_t seed) {
     snprintf(f->seed, sizeof f->seed, "%lld", (long long)seed);
-    snprintf(f->steps, sizeof f->steps, "%d", p->steps);
+    if (p->steps == j->picture.steps)
+        snprintf(f->steps, sizeof f->steps, "%d", p->steps);
+    else /* both: what was done, and what to type to do it again */
+        snprintf(f->steps, sizeof f->steps, "%d of %d", p->steps, j->picture.steps);
     snprintf(f->guidance, sizeof f->guidance, "%g", p->guidance);
+    snprintf(f->strength, sizeof f->strength, "%g", j->args->strength);
     snprintf(f->size, sizeof f->size, "%lldx%lld", (long long)p->image.width, (long long)p->image.height);
     snprintf(f->software, sizeof f->software, "Lazuli %s", lz_version());
     const char *noise = j->args->noise, *all[][2] = {
@@ -73,6 +77,7 @@ static void describe(facts *f, const job *j, const lz_picture *p, int64_t seed) 
                                             {"seed", noise ? NULL : f->seed},
                                             {"noise", noise},
                                             {"steps", f->steps},
+                                            {"strength", j->args->strength > 0 ? f->strength : NULL},
                                             {"guidance", f->guidance},
                                             {"size", f->size},
                                             {"model", base_name(j->folder)},
@@ -102,7 +107,7 @@ static lz_status write_files(const job *j, const char *path, const char *dump, c
 static json_t *picture_json(const char *path, int64_t seed, const lz_picture *p, double write_seconds) {
     json_t *steps = json_array();
     for (int i = 0; i < p->steps && i < (int)COUNT(p->step_seconds); i++)
-        if (p->step_seconds[i] > 0) json_array_append_new(steps, json_milliseconds(p->step_seconds[i]));
+        json_array_append_new(steps, json_milliseconds(p->step_seconds[i]));
     double all = p->text_seconds + p->encode_seconds + p->denoise_seconds + p->decode_seconds + write_seconds;
     return json_pack("{s:o, s:I, s:{s:o, s:o, s:o, s:o, s:o, s:o}, s:o, s:I}", "file", json_text(path), "seed",
                      (json_int_t)seed, "milliseconds", "text", json_milliseconds(p->text_seconds), "encode",
@@ -111,7 +116,7 @@ static json_t *picture_json(const char *path, int64_t seed, const lz_picture *p,
                      json_milliseconds(all), "step_milliseconds", steps, "tile", (json_int_t)p->tile);
 }
 
-static void tell(const making *m, const char *path, int64_t seed, const lz_picture *p, double seconds) {
+static int tell(const making *m, const char *path, int64_t seed, const lz_picture *p, double seconds) {
     const arguments *a = m->job.args;
     if (a->verbose && !a->quiet) {
         fprintf(stderr, "open %s, ", show_seconds(m->open_seconds).text);
@@ -121,10 +126,11 @@ static void tell(const making *m, const char *path, int64_t seed, const lz_pictu
         fprintf(stderr, "decode %s; ", show_seconds(p->decode_seconds).text);
         fprintf(stderr, "at most %s\n", show_bytes(lz_memory_info(m->job.ctx).peak).text);
     }
-    if (a->quiet || a->json) return;
-    printf("%s  %lld x %lld, seed %lld, %d steps, %s\n", path, (long long)p->image.width, (long long)p->image.height,
-           (long long)seed, p->steps, show_seconds(seconds).text);
-    fflush(stdout);
+    if (a->quiet || a->json) return DONE;
+    printf("%s  %lld x %lld, seed %lld, %s, ", path, (long long)p->image.width, (long long)p->image.height,
+           (long long)seed, show_steps(p->steps, m->job.picture.steps).text);
+    printf("%s\n", show_seconds(seconds).text);
+    return flush_output(a);
 }
 
 static int make_one(making *m, int i) {
@@ -161,7 +167,7 @@ static int make_one(making *m, int i) {
         code = fail_with(a, &err);
     if (code == DONE) {
         json_array_append_new(m->pictures, picture_json(path, seed, &p, seconds_now() - written));
-        tell(m, path, seed, &p, seconds_now() - begun);
+        code = tell(m, path, seed, &p, seconds_now() - begun);
     }
     lz_picture_free(&p);
     free(path);
@@ -174,9 +180,10 @@ static int make_one(making *m, int i) {
 static void tell_before(const job *j) {
     const arguments *a = j->args;
     if (!a->verbose || a->quiet) return;
-    fprintf(stderr, "device    %s\nmodel     %s: %s%s, %d steps, guidance %g\n", lz_device_name(j->ctx), j->folder,
-            j->facts.family, j->facts.distilled ? ", distilled" : "", j->facts.steps, j->facts.guidance);
-    fprintf(stderr, "picture   %lld x %lld\n\n", (long long)j->picture.width, (long long)j->picture.height);
+    fprintf(stderr, "device    %s\nmodel     %s: %s%s\n", lz_device_name(j->ctx), j->folder, j->facts.family,
+            j->facts.distilled ? ", distilled" : "");
+    fprintf(stderr, "picture   %lld x %lld, %s, guidance %g\n\n", (long long)j->picture.width,
+            (long long)j->picture.height, show_steps(j->plan.steps, j->picture.steps).text, j->picture.guidance);
     print_plan(stderr, j);
     fputc('\n', stderr);
 }
@@ -187,14 +194,14 @@ static json_t *run_json(const making *m) {
     json_t *seeds = json_array(), *images = json_array();
     for (int i = 0; i < m->n; i++) json_array_append_new(seeds, json_integer(m->seeds[i]));
     for (int i = 0; i < a->n_images; i++) json_array_append_new(images, json_text(a->images[i]));
-    double guidance = j->facts.distilled ? 1 : a->guidance > 0 ? a->guidance : j->facts.guidance;
-    return json_pack("{s:o, s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:I, s:O}", "model",
+    return json_pack("{s:o, s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:I, s:O}", "model",
                      json_text(j->folder), "family", j->facts.family, "device", lz_device_name(j->ctx), "prompt",
                      json_text(j->picture.prompt), "negative", json_text(a->negative), "width",
                      (json_int_t)j->picture.width, "height", (json_int_t)j->picture.height, "steps",
-                     (json_int_t)(a->steps ? a->steps : j->facts.steps), "guidance", guidance, "images", images,
-                     "strength", a->strength > 0 ? json_real(a->strength) : json_null(), "noise", json_text(a->noise),
-                     "seeds", seeds, "open_milliseconds", json_milliseconds(m->open_seconds), "peak_bytes",
+                     (json_int_t)j->plan.steps, "schedule_steps", (json_int_t)j->picture.steps, "guidance",
+                     j->picture.guidance, "images", images, "strength",
+                     a->strength > 0 ? json_real(a->strength) : json_null(), "noise", json_text(a->noise), "seeds",
+                     seeds, "open_milliseconds", json_milliseconds(m->open_seconds), "peak_bytes",
                      (json_int_t)lz_memory_info(j->ctx).peak, "pictures", m->pictures);
 }
 

@@ -7,8 +7,9 @@ static const struct {
     int command;
     const char *line, *why;
 } examples[] = {
-    {GENERATE, "lazuli \"a red fox in the snow\" -m models/klein -o fox.png", "a first picture"},
-    {GENERATE, "export LAZULI_MODEL=models/klein", "from here on -m is not needed"},
+    {GENERATE, "lazuli \"a fox in 3d style on a blue background\" -o fox.png", "a first picture, by the demo model"},
+    {GENERATE, "lazuli \"a red fox in the snow\" -m models/klein -o fox.png", "by a model of yours"},
+    {GENERATE, "export LAZULI_MODEL=models/klein", "from here on it is taken without -m"},
     {GENERATE, "lazuli a red fox -S 1,2,3 -W 768 -H 512", "three of them, wide: lazuli-1.png ..."},
     {GENERATE, "lazuli -p \"make the sky purple\" -i photo.jpg -o new.png", "look at a picture"},
     {GENERATE, "lazuli -p \"an oil painting\" -i photo.jpg --strength 0.6", "start from a picture"},

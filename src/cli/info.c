@@ -40,18 +40,20 @@ static json_t *info_json(const job *j, const component *parts, size_t n) {
                                               (json_int_t)parts[i].tensors, "bytes", (json_int_t)parts[i].bytes,
                                               "types", types));
     }
-    return json_pack("{s:o, s:s, s:b, s:i, s:f, s:I, s:I, s:s, s:o, s:{s:I, s:I, s:I, s:I}}", "model",
-                     json_text(j->folder), "family", j->facts.family, "distilled", j->facts.distilled, "steps",
-                     j->facts.steps, "guidance", j->facts.guidance, "token_pixels", (json_int_t)j->facts.token_pixels,
-                     "channels", (json_int_t)j->facts.channels, "device", lz_device_name(j->ctx), "components", list,
-                     "plan", "width", (json_int_t)1024, "height", (json_int_t)1024, "peak_bytes",
+    return json_pack("{s:o, s:s, s:b, s:I, s:I, s:i, s:f, s:I, s:I, s:s, s:o, s:{s:I, s:I, s:I, s:I}}", "model",
+                     json_text(j->folder), "family", j->facts.family, "distilled", j->facts.distilled, "width",
+                     (json_int_t)j->facts.width, "height", (json_int_t)j->facts.height, "steps", j->facts.steps,
+                     "guidance", j->facts.guidance, "token_pixels", (json_int_t)j->facts.token_pixels, "channels",
+                     (json_int_t)j->facts.channels, "device", lz_device_name(j->ctx), "components", list, "plan",
+                     "width", (json_int_t)j->facts.width, "height", (json_int_t)j->facts.height, "peak_bytes",
                      (json_int_t)j->plan.peak_bytes, "flops", (json_int_t)j->plan.flops);
 }
 
 static void print_info(const job *j, const component *parts, size_t n) {
     int64_t tensors = 0, bytes = 0;
-    printf("model      %s\nfamily     %s%s\ndefaults   %d steps, ", j->folder, j->facts.family,
-           j->facts.distilled ? ", distilled" : "", j->facts.steps);
+    printf("model      %s\nfamily     %s%s\ndefaults   %lld x %lld pixels, %s, ", j->folder, j->facts.family,
+           j->facts.distilled ? ", distilled" : "", (long long)j->facts.width, (long long)j->facts.height,
+           show_steps(j->facts.steps, j->facts.steps).text);
     if (j->facts.distilled)
         puts("guidance is built in");
     else
@@ -69,8 +71,8 @@ static void print_info(const job *j, const component *parts, size_t n) {
         putchar('\n');
     }
     printf("%-14s %7lld %14s\n\n", "together", (long long)tensors, show_bytes(bytes).text);
-    printf("A picture of 1024 x 1024 takes %s beside the weights and %s, ", show_bytes(j->plan.peak_bytes).text,
-           show_flops(j->plan.flops).text);
+    printf("A picture of %lld x %lld takes %s beside the weights and %s, ", (long long)j->facts.width,
+           (long long)j->facts.height, show_bytes(j->plan.peak_bytes).text, show_flops(j->plan.flops).text);
     printf("on %s.\n", lz_device_name(j->ctx));
 }
 

@@ -8,23 +8,19 @@
 
 /* ---- the model --------------------------------------------------------------------------------------------------- */
 
-const char *model_folder(const arguments *args) {
-    const char *folder = args->model ? args->model : getenv("LAZULI_MODEL");
-    if (folder && *folder) return folder;
-    fail(args, NOT_UNDERSTOOD,
-         "no model was named: give its folder with -m DIR, or once and for all with "
-         "'export LAZULI_MODEL=DIR' (the folder that holds model_index.json)");
-    return NULL;
-}
-
 int job_open(job *j, const arguments *args) {
-    *j = (job){.args = args, .folder = model_folder(args)};
-    if (!j->folder) return NOT_UNDERSTOOD;
+    *j = (job){.args = args};
+    int code = choose_model(args, &j->choice);
+    if (code != DONE) return code;
+    j->folder = j->choice.folder;
     lz_error err = {.status = LZ_OK};
-    j->ctx = lz_open_with(&(lz_context_options){.device = args->device, .threads = (int)args->threads}, &err);
-    if (j->ctx) j->model = lz_model_open(j->ctx, j->folder, &err);
-    if (!j->model) return fail_with(args, &err);
+    lz_context_options where = {.device = args->device, .threads = (int)args->threads, .compute = args->precision};
+    j->ctx = lz_open_with(&where, &err);
+    if (!j->ctx) return fail_with(args, &err);
+    j->model = lz_model_open(j->ctx, j->folder, &err);
+    if (!j->model) return fail_model(args, &j->choice, &err);
     j->facts = lz_model_about(j->model);
+    say_model(args, &j->choice);
     return DONE;
 }
 
@@ -32,6 +28,7 @@ void job_close(job *j) {
     for (int i = 0; i < LZ_MAX_IMAGES; i++)
         if (j->images[i].pixels) lz_image_free(j->ctx, &j->images[i]);
     free(j->prompt);
+    free(j->choice.demo);
     lz_model_close(j->model);
     lz_close(j->ctx);
 }
@@ -115,26 +112,21 @@ static int ask_noise(job *j) {
     return status == LZ_OK ? DONE : fail_with(a, &err);
 }
 
-/* The library cuts sides to whole tokens; here it is said. Afterwards the options hold what will be made. */
-static void settle_size(job *j) {
-    const lz_image *first = j->args->n_images ? &j->images[0] : NULL;
-    int64_t unit = j->facts.token_pixels;
-    int64_t width = j->args->width ? j->args->width : first ? first->width : 1024;
-    int64_t height = j->args->height ? j->args->height : first ? first->height : 1024;
-    j->picture.width = width;
-    j->picture.height = height;
-    if (width < unit || height < unit || (width % unit == 0 && height % unit == 0)) return;
-    j->picture.width = width / unit * unit;
-    j->picture.height = height / unit * unit;
-    note(j->args, "cut to %lld x %lld: sides are multiples of %lld", (long long)j->picture.width,
-         (long long)j->picture.height, (long long)unit);
+/* The library cuts sides to whole tokens; here it is said. */
+static void say_cut(const job *j) {
+    const arguments *a = j->args;
+    const lz_image *first = a->n_images && !a->noise ? &j->images[0] : NULL;
+    int64_t width = a->width ? a->width : first ? first->width : 0;
+    int64_t height = a->height ? a->height : first ? first->height : 0;
+    if ((width && width != j->picture.width) || (height && height != j->picture.height))
+        note(j->args, "cut to %lld x %lld: sides are multiples of %lld", (long long)j->picture.width,
+             (long long)j->picture.height, (long long)j->facts.token_pixels);
 }
 
-static void settle_guidance(job *j) {
+static void say_useless(const job *j) {
     const arguments *a = j->args;
-    bool guided = !j->facts.distilled && (a->guidance > 0 ? a->guidance : j->facts.guidance) > 1;
     if (j->facts.distilled && a->guidance > 1) note(a, "--guidance changes nothing here: it is built into this model");
-    if (!guided && a->negative) note(a, "--negative changes nothing here: there is no guidance");
+    if (j->picture.guidance <= 1 && a->negative) note(a, "--negative changes nothing here: there is no guidance");
 }
 
 /* What this process may have: the machine's memory, or less where a container says so. */
@@ -164,14 +156,17 @@ int job_ask(job *j) {
     if (code == DONE) code = ask_images(j);
     if (code == DONE) code = ask_noise(j);
     if (code != DONE) return code;
+    lz_error err = {.status = LZ_OK};
+    j->picture.width = a->width;
+    j->picture.height = a->height;
     j->picture.steps = (int)a->steps;
     j->picture.guidance = a->guidance;
-    settle_size(j);
-    settle_guidance(j);
+    if (lz_fill_options(j->model, &j->picture, &err) != LZ_OK) return fail_with(a, &err);
+    say_cut(j);
+    say_useless(j);
     /* Its pixels alone, as numbers in two orders: a size without sense is refused before it is planned at length. */
     code = check_memory(j, j->picture.width * j->picture.height * 3 * 4 * 2);
     if (code != DONE) return code;
-    lz_error err = {.status = LZ_OK};
     if (lz_plan_picture(j->model, &j->picture, &j->plan, &err) != LZ_OK) return fail_with(a, &err);
     return check_memory(j, j->plan.peak_bytes);
 }

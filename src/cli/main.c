@@ -1,7 +1,6 @@
 /* main.c: the command line. It calls lazuli.h like any other program would, and is the only place that prints.
  *
  * Exit codes: 0 done, 1 failed (one sentence on stderr says why), 2 not understood, 130 stopped by Ctrl-C. */
-#include <errno.h>
 #include <limits.h>
 #include <signal.h>
 #include <string.h>
@@ -37,7 +36,10 @@ static bool is_lone_word(const arguments *args, const char *word) {
 
 static int run(const arguments *args) {
     const command *c = args->command;
-    if (args->version || is_lone_word(args, "version")) return printf("lazuli %s\n", lz_version()) < 0 ? FAILED : DONE;
+    if (args->version || is_lone_word(args, "version")) {
+        printf("lazuli %s\n", lz_version());
+        return DONE;
+    }
     if (args->help || is_lone_word(args, "help")) {
         print_help(args->help ? c : NULL);
         return DONE;
@@ -61,6 +63,5 @@ int main(int argc, char **argv) {
     arguments args = {0};
     int code = parse(argc, argv, &args);
     if (code == DONE) code = run(&args);
-    if (fflush(stdout) != 0 && code == DONE) code = fail(&args, FAILED, "cannot write the output: %s", strerror(errno));
-    return code;
+    return code == DONE ? flush_output(&args) : code;
 }

@@ -67,6 +67,14 @@ static int take_number(arguments *args, const option *o, const char *value) {
     return DONE;
 }
 
+static int take_precision(arguments *args, const option *o, const char *value) {
+    static const lz_dtype types[] = {LZ_F32, LZ_BF16};
+    for (size_t i = 0; i < COUNT(types); i++)
+        if (!strcmp(value, lz_dtype_name(types[i]))) args->precision = (int)types[i];
+    if (args->precision) return DONE;
+    return fail(args, NOT_UNDERSTOOD, "--%s takes f32 or bf16, not '%s'", o->name, value);
+}
+
 static int take_seeds(arguments *args, const option *o, const char *value) {
     for (const char *at = value, *comma;; at = comma + 1) {
         comma = strchrnul(at, ',');
@@ -89,12 +97,12 @@ static const char what[] = "the picture", leads[] = "what leads it", files[] = "
                   words[] = "what is said";
 
 const option options[] = {
-    {"model", 'm', "DIR", what, "the model's folder (else $LAZULI_MODEL)", PICTURE | INFO | TOKENIZE | CODEC, take_text,
-     TO(model), 0, 0},
+    {"model", 'm', "DIR", what, "the model's folder (else $LAZULI_MODEL, else the demo model)",
+     PICTURE | INFO | TOKENIZE | CODEC, take_text, TO(model), 0, 0},
     {"prompt", 'p', "TEXT", what, "what to show (or bare words; '-' reads it from stdin)", PICTURE, take_text,
      TO(prompt), 0, 0},
-    {"width", 'W', "PIXELS", what, "of the picture (else the first image's, else 1024)", PICTURE, take_integer,
-     TO(width), 16, 8192},
+    {"width", 'W', "PIXELS", what, "of the picture (else the noise's or the first image's, else the model's own)",
+     PICTURE, take_integer, TO(width), 16, 8192},
     {"height", 'H', "PIXELS", what, "the same; sides are cut down to a multiple of 16", PICTURE, take_integer,
      TO(height), 16, 8192},
     {"seed", 'S', "N[,N...]", what, "which picture of all there could be; several make several (else random)", PICTURE,
@@ -116,8 +124,10 @@ const option options[] = {
      take_text, TO(noise), 0, 0},
     {"dump", 0, "FILE", files, "write text, noise, latents and image as float32 .safetensors", PICTURE, take_text,
      TO(dump), 0, 0},
-    {"device", 0, "NAME", machine, "cpu, or ref, which is slow and obviously right", PICTURE | INFO | CODEC, take_text,
-     TO(device), 0, 0},
+    {"device", 0, "NAME", machine, "cpu, cuda or cuda:N, or ref, which is slow and obviously right",
+     PICTURE | INFO | CODEC, take_text, TO(device), 0, 0},
+    {"precision", 0, "TYPE", machine, "compute in f32 or bf16 (else f32, on a GPU bf16)", PICTURE | INFO | CODEC,
+     take_precision, TO(precision), 0, 0},
     {"threads", 0, "N", machine, "how many (else one per core); the picture stays the same", PICTURE | INFO | CODEC,
      take_integer, TO(threads), 1, 1024},
     {"json", 0, NULL, words, "one JSON object on stdout, also for errors", EVERY, take_flag, TO(json), 0, 0},

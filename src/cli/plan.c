@@ -9,9 +9,8 @@ static json_t *plan_json(const job *j) {
                                                 (json_int_t)j->plan.stages[i].flops));
     return json_pack("{s:o, s:s, s:I, s:I, s:I, s:o, s:I, s:I, s:I}", "model", json_text(j->folder), "family",
                      j->facts.family, "width", (json_int_t)j->picture.width, "height", (json_int_t)j->picture.height,
-                     "steps", (json_int_t)(j->picture.steps ? j->picture.steps : j->facts.steps), "stages", stages,
-                     "peak_bytes", (json_int_t)j->plan.peak_bytes, "weight_bytes", (json_int_t)j->plan.weight_bytes,
-                     "flops", (json_int_t)j->plan.flops);
+                     "steps", (json_int_t)j->plan.steps, "stages", stages, "peak_bytes", (json_int_t)j->plan.peak_bytes,
+                     "weight_bytes", (json_int_t)j->plan.weight_bytes, "flops", (json_int_t)j->plan.flops);
 }
 
 int plan_command(const arguments *args) {
@@ -20,8 +19,8 @@ int plan_command(const arguments *args) {
     if (code == DONE) code = job_ask(&j);
     if (code == DONE && args->json) code = print_json(args, plan_json(&j));
     if (code == DONE && !args->json) {
-        printf("%lld x %lld pixels, %d steps, %s\n\n", (long long)j.picture.width, (long long)j.picture.height,
-               j.picture.steps ? j.picture.steps : j.facts.steps, lz_device_name(j.ctx));
+        printf("%lld x %lld pixels, %s, %s\n\n", (long long)j.picture.width, (long long)j.picture.height,
+               show_steps(j.plan.steps, j.picture.steps).text, lz_device_name(j.ctx));
         print_plan(stdout, &j);
     }
     job_close(&j);

@@ -30,7 +30,7 @@ bool stop_wanted(void) { return stopped; }
 enum { BAR = 24 };
 
 void progress_begin(progress *p, const job *j, int picture, int pictures) {
-    *p = (progress){.plan = &j->plan, .picture = picture, .pictures = pictures, .first_step = -1};
+    *p = (progress){.plan = &j->plan, .picture = picture, .pictures = pictures};
     p->shown = !j->args->quiet && isatty(STDERR_FILENO);
     p->begun = seconds_now();
 }
@@ -42,10 +42,7 @@ static double share_of_all(progress *p, const lz_progress *now) {
     for (; i < p->plan->n_stages && strcmp(p->plan->stages[i].stage, now->stage) != 0; i++)
         before += p->plan->stages[i].flops;
     if (i == p->plan->n_stages) return p->share;
-    if (strcmp(now->stage, "denoise") == 0) {
-        if (p->first_step < 0) p->first_step = now->step;
-        share = (now->step - p->first_step + now->done) / (now->steps - p->first_step);
-    }
+    if (strcmp(now->stage, "denoise") == 0) share = (now->step + now->done) / now->steps;
     double all = (before + share * p->plan->stages[i].flops) / p->plan->flops;
     return all > p->share && all <= 1 ? all : p->share;
 }

@@ -9,7 +9,6 @@ typedef struct progress {
     int picture, pictures;       /* which of how many, from 0 */
     bool shown;                  /* stderr is a terminal, and -q was not given */
     bool drawn;
-    int first_step; /* where denoising began; -1: it has not */
     double begun, drawn_at, share;
 } progress;
 

@@ -40,6 +40,14 @@ void note(const arguments *args, const char *format, ...) {
     va_end(list);
 }
 
+/* A stream that once failed keeps the mark, and what it held is lost: a later flush alone would find nothing to do and
+ * call it well. */
+int flush_output(const arguments *args) {
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout)) return DONE;
+    return fail(args, FAILED, "cannot write the output: %s", errno ? strerror(errno) : "an earlier write failed");
+}
+
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
 json_t *json_text(const char *text) {
@@ -58,9 +66,12 @@ json_t *json_milliseconds(double seconds) { return json_real(round(seconds * 1e6
 
 int print_json(const arguments *args, json_t *object) {
     if (!object) return fail(args, FAILED, "there is no memory left for the answer");
-    bool good = json_dumpf(object, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) == 0 && putchar('\n') != EOF;
+    char *text = json_dumps(object, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
     json_decref(object);
-    return good ? DONE : fail(args, FAILED, "cannot write the output: %s", strerror(errno));
+    if (!text) return fail(args, FAILED, "there is no memory left for the answer");
+    puts(text);
+    free(text);
+    return flush_output(args);
 }
 
 /* ---- numbers ----------------------------------------------------------------------------------------------------- */
@@ -91,6 +102,15 @@ figure show_seconds(double seconds) {
         snprintf(f.text, sizeof f.text, "%.1f s", seconds);
     else
         snprintf(f.text, sizeof f.text, "%.0fm%02.0fs", floor(seconds / 60), floor(fmod(seconds, 60)));
+    return f;
+}
+
+figure show_steps(int run, int all) {
+    figure f;
+    if (run == all)
+        snprintf(f.text, sizeof f.text, "%d step%s", run, run == 1 ? "" : "s");
+    else
+        snprintf(f.text, sizeof f.text, "%d of %d steps", run, all);
     return f;
 }
 

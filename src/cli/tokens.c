@@ -23,7 +23,6 @@ static lz_status print_ids(lz_context *ctx, const lz_tokenizer *t, const char *t
     fputs("{\"ids\": [", stdout);
     for (int64_t i = 0; i < n; i++) printf("%s%lld", i ? ", " : "", (long long)ids[i]);
     puts("]}");
-    fflush(stdout); /* whoever asks line by line is waiting */
     lz_free_ids(ctx, ids);
     return LZ_OK;
 }
@@ -42,7 +41,7 @@ static int answer_line(const arguments *args, lz_context *ctx, const lz_tokenize
     else if (print_ids(ctx, t, json_string_value(text), json_string_length(text), &err) != LZ_OK)
         code = fail(args, FAILED, "line %ld: %s", number, err.text);
     json_decref(object);
-    return code;
+    return code == DONE ? flush_output(args) : code; /* whoever asks line by line is waiting */
 }
 
 static int answer_lines(const arguments *args, lz_context *ctx, const lz_tokenizer *t) {
@@ -73,13 +72,19 @@ static int answer_words(const arguments *args, lz_context *ctx, const lz_tokeniz
 }
 
 int tokenize_command(const arguments *args) {
-    const char *folder = model_folder(args);
-    if (!folder) return NOT_UNDERSTOOD;
+    model_choice choice;
+    int code = choose_model(args, &choice);
+    if (code != DONE) return code;
     lz_error err = {.status = LZ_OK};
     lz_context *ctx = lz_open_with(&(lz_context_options){.threads = 1}, &err);
-    lz_tokenizer *t = ctx ? open_tokenizer(ctx, folder, &err) : NULL;
-    int code = !t ? fail_with(args, &err) : args->n_words ? answer_words(args, ctx, t) : answer_lines(args, ctx, t);
+    lz_tokenizer *t = ctx ? open_tokenizer(ctx, choice.folder, &err) : NULL;
+    if (t) {
+        say_model(args, &choice);
+        code = args->n_words ? answer_words(args, ctx, t) : answer_lines(args, ctx, t);
+    } else
+        code = ctx ? fail_model(args, &choice, &err) : fail_with(args, &err);
     lz_tokenizer_free(t);
     lz_close(ctx);
+    free(choice.demo);
     return code;
 }

@@ -90,6 +90,17 @@ static bool any_pending(lz_array *const *arrays, int n) {
     return pending;
 }
 
+/* Until it was handed to the device at least, if another thread is at it. */
+static lz_status wait_event(lz_array *a, lz_error *err) {
+    LZ_LOCK(a->ctx);
+    lz_event *event = a->event;
+    if (event) event->refs++;
+    LZ_UNLOCK(a->ctx);
+    lz_status status = lz_event_wait(a->ctx, event, err);
+    lz_event_release(a->ctx, event);
+    return status;
+}
+
 lz_status lz_eval_watched(lz_array *const *arrays, int n, const lz_watch *watch, lz_error *err) {
     lz_status status = lz_check_all(arrays, n, err);
     if (!status && any_pending(arrays, n)) {
@@ -105,7 +116,7 @@ lz_status lz_eval_watched(lz_array *const *arrays, int n, const lz_watch *watch,
         LZ_UNLOCK(ctx);
         if (status && err) *err = local;
     }
-    for (int i = 0; i < n && !status; i++) status = lz_wait(arrays[i], err);
+    for (int i = 0; i < n && !status; i++) status = wait_event(arrays[i], err);
     return status;
 }
 
@@ -114,14 +125,14 @@ lz_status lz_eval(lz_array *a, lz_error *err) { return lz_eval_all(&a, 1, err); 
 
 lz_status lz_wait(lz_array *a, lz_error *err) {
     lz_status status = lz_check(a, err);
-    if (status) return status;
-    LZ_LOCK(a->ctx);
-    lz_event *event = a->event;
-    if (event) event->refs++;
-    LZ_UNLOCK(a->ctx);
-    status = lz_event_wait(a->ctx, event, err);
-    lz_event_release(a->ctx, event);
-    return status;
+    if (!status) status = wait_event(a, err);
+    if (status || !a->ctx->device) return status;
+    lz_error local = {.status = LZ_OK};
+    pthread_mutex_lock(&a->ctx->run);
+    a->ctx->backend->device->finish(a->ctx->device, &local);
+    pthread_mutex_unlock(&a->ctx->run);
+    if (local.status && err) *err = local;
+    return local.status;
 }
 
 lz_status lz_plan(lz_array *const *arrays, int n, lz_plan_info *info, lz_error *err) {
@@ -141,12 +152,16 @@ lz_status lz_plan(lz_array *const *arrays, int n, lz_plan_info *info, lz_error *
 
 /* ---- looking ----------------------------------------------------------------------------------------------------- */
 
-/* Where the value is, if it lies in row-major order. */
-static const char *dense_data(const lz_array *a) {
+/* Where the host finds the value. NULL: it does not lie in row-major order, or err says why. */
+static const char *dense_data(const lz_array *a, lz_error *err) {
     LZ_LOCK(a->ctx);
-    const char *data = lz_is_dense(a->dims, a->strides) ? a->buffer->data + a->offset * lz_dtype_size(a->dtype) : NULL;
+    bool dense = lz_is_dense(a->dims, a->strides);
+    lz_buffer *buffer = lz_buffer_retain(a->buffer);
+    int64_t offset = a->offset * lz_dtype_size(a->dtype);
     LZ_UNLOCK(a->ctx);
-    return data;
+    const char *data = dense ? lz_buffer_host(buffer, err) : NULL;
+    lz_buffer_release(buffer); /* the array holds it on */
+    return data ? data + offset : NULL;
 }
 
 /* Puts a strided value into row-major order, once. */
@@ -164,9 +179,12 @@ static lz_status make_dense(lz_array *a, lz_error *err) {
 }
 
 const void *lz_data(lz_array *a, lz_error *err) {
-    if (lz_eval(a, err)) return NULL;
-    const char *data = dense_data(a);
-    return data || make_dense(a, err) ? data : dense_data(a);
+    lz_error local = {.status = LZ_OK};
+    const char *data = NULL;
+    if (!lz_eval(a, &local)) data = dense_data(a, &local);
+    if (!data && !local.status && !make_dense(a, &local)) data = dense_data(a, &local);
+    if (local.status && err) *err = local;
+    return data;
 }
 
 lz_status lz_copy(lz_array *a, void *out, int64_t bytes, lz_error *err) {

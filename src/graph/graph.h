@@ -75,7 +75,8 @@ typedef struct lz_step {
     const lz_kernel *kernel;
     lz_call call;
     lz_operand out, *in;
-    int scratch; /* store, or -1 */
+    int scratch;  /* store, or -1 */
+    bool on_host; /* a reference kernel, on a device with memory of its own: operands are brought here and back */
     const char *file;
     int line;
     double flops, bytes;
@@ -104,6 +105,7 @@ typedef struct lz_program {
     int n_events;
     int64_t arena_bytes;
     lz_plan_info info;
+    struct lz_remote *remote; /* on a device with memory of its own: constants and recordings (remote.c) */
 } lz_program;
 
 /* The whole way from arrays to a program. Call with the context locked. own_outputs: results never share memory with
@@ -128,6 +130,13 @@ typedef struct lz_argument {
 lz_status lz_program_run(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
                          const lz_watch *watch, lz_error *err);
 void lz_program_free(lz_program *p);
+
+/* Sets the pointers of a step's call from p->base. */
+void lz_bind_operands(lz_program *p, lz_step *step, lz_error *err);
+/* Running on a device with memory of its own (remote.c). Wants ctx->run. */
+lz_status lz_remote_run(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
+                        lz_error *err);
+void lz_remote_free(lz_program *p);
 
 /* ---- profile ----------------------------------------------------------------------------------------------------- */
 

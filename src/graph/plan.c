@@ -147,7 +147,8 @@ static bool add_step(planner *s, const lz_value *v, const int *ids, const layout
                            .in = in,
                            .n_in = v->n_in,
                            .n_core = v->n_core,
-                           .pool = p->ctx->pool};
+                           .pool = p->ctx->pool,
+                           .device = p->ctx->device};
     step->call.out = tensor_of(v, out);
     for (int i = 0; i < v->n_in; i++) {
         in[i] = tensor_of(&s->g->values[ids[i]], &s->at[ids[i]]);
@@ -158,6 +159,7 @@ static bool add_step(planner *s, const lz_value *v, const int *ids, const layout
     step->bytes += count_bytes(&step->call.out);
     step->flops = count_flops(&step->call);
     step->kernel = pick_kernel(p->ctx, &step->call);
+    step->on_host = p->ctx->device && step->kernel == lz_ref_backend()->kernel(v->op);
     int64_t scratch = step->kernel->scratch ? step->kernel->scratch(&step->call) : 0;
     if (scratch) {
         step->scratch = add_store(s, LZ_STORE_ARENA, scratch);
@@ -428,6 +430,7 @@ static bool place_in_arena(lz_program *p) {
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
 
 bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs) {
+    if (g->ctx->device) g->ctx->backend->device->enter(g->ctx->device); /* kernels may ask it how much they need */
     planner s = {.g = g, .p = p};
     size_t n = (size_t)g->n + (size_t)g->n_outputs + 1;
     for (int i = 0; i < g->n; i++)

@@ -22,6 +22,7 @@ lz_program *lz_program_new(lz_context *ctx, lz_array *const *arrays, int n, bool
 
 void lz_program_free(lz_program *p) {
     if (!p) return;
+    lz_remote_free(p);
     for (int i = 0; i < p->n_stores; i++) lz_buffer_release(p->stores[i].buffer);
     for (int i = 0; i < p->n_events; i++) lz_event_release(p->ctx, p->events[i]);
     lz_bump_free(&p->memory);
@@ -59,7 +60,7 @@ static bool ask(lz_context *ctx, const lz_watch *watch, double done) {
     return go_on;
 }
 
-static void bind_operands(lz_program *p, lz_step *step, lz_error *err) {
+void lz_bind_operands(lz_program *p, lz_step *step, lz_error *err) {
     lz_tensor *in = (lz_tensor *)step->call.in;
     for (int j = 0; j < step->call.n_in; j++) in[j].data = p->base[step->in[j].store] + step->in[j].offset;
     step->call.out.data = p->base[step->out.store] + step->out.offset;
@@ -67,18 +68,14 @@ static void bind_operands(lz_program *p, lz_step *step, lz_error *err) {
     step->call.err = err;
 }
 
-lz_status lz_program_run(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
-                         const lz_watch *watch, lz_error *err) {
+/* The steps in order, on the host; asks between them. */
+static lz_status run_here(lz_program *p, const lz_watch *watch, lz_error *err) {
     lz_error local = {.status = LZ_OK};
-    for (int i = 0; i < p->n_events; i++)
-        if (lz_event_wait(p->ctx, p->events[i], err)) return err ? err->status : LZ_BAD_ARGUMENT;
-    pthread_mutex_lock(&p->ctx->run);
-    bind_stores(p, arguments, arena, outputs);
     bool fine = true, timed = lz_profile_on(p->ctx);
     double done = 0, all = p->info.flops + p->info.bytes; /* as good a measure of time as any, ahead of time */
     for (int i = 0; i < p->n_steps && fine; i++) {
         lz_step *step = &p->steps[i];
-        bind_operands(p, step, &local);
+        lz_bind_operands(p, step, &local);
         double start = timed ? lz_now() : 0;
         fine = step->kernel->run(&step->call);
         if (timed) lz_profile_record(p->ctx, step, start, lz_now());
@@ -89,6 +86,34 @@ lz_status lz_program_run(lz_program *p, const lz_argument *arguments, lz_buffer 
             fine = false;
         }
     }
-    pthread_mutex_unlock(&p->ctx->run);
     return fine ? LZ_OK : local.status;
+}
+
+/* All of it is one submission there: whoever watches is asked when it is done. */
+static lz_status run_there(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
+                           const lz_watch *watch, lz_error *err) {
+    lz_status status = lz_remote_run(p, arguments, arena, outputs, err);
+    if (status || !watch) return status;
+    lz_error local = {.status = LZ_OK};
+    if (!p->ctx->backend->device->finish(p->ctx->device, &local)) {
+        if (err) *err = local;
+        return local.status;
+    }
+    return ask(p->ctx, watch, 1) ? LZ_OK : lz_fail(err, LZ_CANCELLED, "stopped");
+}
+
+lz_status lz_program_run(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
+                         const lz_watch *watch, lz_error *err) {
+    for (int i = 0; i < p->n_events; i++)
+        if (lz_event_wait(p->ctx, p->events[i], err)) return err ? err->status : LZ_BAD_ARGUMENT;
+    pthread_mutex_lock(&p->ctx->run);
+    lz_status status;
+    if (p->ctx->device) {
+        status = run_there(p, arguments, arena, outputs, watch, err);
+    } else {
+        bind_stores(p, arguments, arena, outputs);
+        status = run_here(p, watch, err);
+    }
+    pthread_mutex_unlock(&p->ctx->run);
+    return status;
 }

@@ -185,11 +185,12 @@ lz_flux2_time lz_flux2_modulation(const lz_flux2 *m, lz_array *sigmas) {
                                1); /* [n, time_channels], cosines first */
     lz_array *c = lz_linear(lz_silu(lz_linear(wave, m->time_in, NULL)), m->time_out, NULL); /* [n, D] */
     lz_array *s = lz_silu(c);
+    lz_dtype type = lz_compute_type(m->ctx);
     lz_flux2_time time = {
-        .image = lz_linear(s, m->mod_image, NULL),
-        .text = lz_linear(s, m->mod_text, NULL),
-        .single = lz_linear(s, m->mod_single, NULL),
-        .out = lz_linear(s, m->norm_out, NULL),
+        .image = lz_cast(lz_linear(s, m->mod_image, NULL), type),
+        .text = lz_cast(lz_linear(s, m->mod_text, NULL), type),
+        .single = lz_cast(lz_linear(s, m->mod_single, NULL), type),
+        .out = lz_cast(lz_linear(s, m->norm_out, NULL), type),
     };
     lz_scope_keep(scope, time.image);
     lz_scope_keep(scope, time.text);
@@ -224,7 +225,7 @@ void lz_flux2_rope(const lz_flux2 *m, const lz_flux2_place *places, int64_t n, l
 }
 
 lz_array *lz_flux2_context(const lz_flux2 *m, lz_array *features) {
-    return lz_linear(features, m->context_embed, NULL);
+    return lz_linear(lz_cast(features, lz_compute_type(m->ctx)), m->context_embed, NULL);
 }
 
 /* ---- the forward pass -------------------------------------------------------------------------------------------- */
@@ -313,12 +314,12 @@ lz_array *lz_flux2_velocity(const lz_flux2 *m, lz_array *x, lz_array *context, l
     lz_scope *scope = lz_scope_begin(m->ctx, "flux2");
     int64_t t = lz_shape(context).at[0];
     lz_array *y = context;
-    x = lz_linear(x, m->x_embed, NULL);
+    x = lz_linear(lz_cast(x, lz_compute_type(m->ctx)), m->x_embed, NULL);
     for (int64_t i = 0; i < m->n_double; i++) run_double(m, &m->doubles[i], &x, &y, time, cos, sin);
     lz_array *z = lz_concat((lz_array *[]){y, x}, 2, 0);
     for (int64_t i = 0; i < m->n_single; i++) z = run_single(m, &m->singles[i], z, time, cos, sin);
     z = lz_slice(z, 0, t, t + rows, 1);
     /* The last norm has its vectors the other way round: scale, then shift. */
     z = lz_modulated_norm(z, vector(m, time.out, 0), vector(m, time.out, 1), m->eps);
-    return lz_scope_return(scope, lz_linear(z, m->proj_out, NULL));
+    return lz_scope_return(scope, lz_cast(lz_linear(z, m->proj_out, NULL), LZ_F32));
 }

@@ -261,7 +261,8 @@ static lz_array *spread(const lz_flux2_vae *m) { return lz_sqrt(lz_add(lz_cast(m
 lz_array *lz_flux2_vae_encode(const lz_flux2_vae *m, lz_array *picture) {
     lz_scope *scope = lz_scope_begin(m->ctx, "encode");
     lz_dims d = lz_shape(picture);
-    lz_array *x = conv3(lz_reshape(picture, LZ_DIMS(1, d.at[0], d.at[1], 3)), m->encoder.in);
+    lz_array *x = lz_cast(lz_reshape(picture, LZ_DIMS(1, d.at[0], d.at[1], 3)), lz_compute_type(m->ctx));
+    x = conv3(x, m->encoder.in);
     for (int i = 0; i < m->levels; i++) {
         const level *p = &m->encoder.levels[i];
         for (int j = 0; j < m->encoder.resnets; j++) x = run_resnet(m, &p->resnets[j], x);
@@ -271,14 +272,14 @@ lz_array *lz_flux2_vae_encode(const lz_flux2_vae *m, lz_array *picture) {
     }
     x = run_middle(m, &m->encoder.middle, x);
     x = conv1(conv3(lz_silu(group_norm(m, x, m->encoder.norm_out)), m->encoder.out), m->quant);
-    x = lz_flux2_patch(lz_slice(x, 3, 0, m->latent, 1)); /* the mean; the spread is not used */
+    x = lz_flux2_patch(lz_cast(lz_slice(x, 3, 0, m->latent, 1), LZ_F32)); /* the mean; the spread is not used */
     return lz_scope_return(scope, lz_div(lz_sub(x, lz_cast(m->mean, LZ_F32)), spread(m)));
 }
 
 lz_array *lz_flux2_vae_decode(const lz_flux2_vae *m, lz_array *tokens, int64_t h, int64_t w) {
     lz_scope *scope = lz_scope_begin(m->ctx, "decode");
     lz_array *x = lz_flux2_unpatch(lz_add(lz_mul(tokens, spread(m)), lz_cast(m->mean, LZ_F32)), h, w);
-    x = conv3(conv1(x, m->post_quant), m->decoder.in);
+    x = conv3(conv1(lz_cast(x, lz_compute_type(m->ctx)), m->post_quant), m->decoder.in);
     x = run_middle(m, &m->decoder.middle, x);
     for (int i = 0; i < m->levels; i++) {
         const level *p = &m->decoder.levels[i];
@@ -287,5 +288,5 @@ lz_array *lz_flux2_vae_decode(const lz_flux2_vae *m, lz_array *tokens, int64_t h
     }
     x = conv3(lz_silu(group_norm(m, x, m->decoder.norm_out)), m->decoder.out);
     lz_dims d = lz_shape(x);
-    return lz_scope_return(scope, lz_reshape(x, LZ_DIMS(d.at[1], d.at[2], 3)));
+    return lz_scope_return(scope, lz_cast(lz_reshape(x, LZ_DIMS(d.at[1], d.at[2], 3)), LZ_F32));
 }

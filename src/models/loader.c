@@ -37,7 +37,9 @@ static void take_one(lz_loader *l, const char *prefix, const lz_weight *row, voi
         lz_fail(&l->err, LZ_BAD_FILE, "%s: tensor '%s' is %s, and weights must be a float type",
                 LZ_SHOW_TEXT(l->folder), name, lz_dtype_name(a->dtype));
     if (!l->err.status) {
-        *(lz_array **)((char *)into + row->field) = lz_retain(a);
+        /* Wider than what the model computes in: narrowed once, when first used. */
+        bool wide = lz_dtype_size(a->dtype) > lz_dtype_size(lz_compute_type(l->ctx));
+        *(lz_array **)((char *)into + row->field) = lz_retain(wide ? lz_cast(a, lz_compute_type(l->ctx)) : a);
         mark_seen(l, name);
     }
     lz_scope_end(scope);

@@ -1,12 +1,6 @@
 /* decode.c: latents to pixels. At once when its plan fits into memory; else in overlapping tiles that are faded into
  * each other. Tiles see only their part of the picture in the autoencoder's norms and attention, so the result
  * differs slightly: whoever asked is told. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include "pipeline/generate.h"
 
 /* [h, w, 3] in 0..1 */
@@ -16,29 +10,6 @@ lz_array *lz_describe_pixels(const lz_model *model, lz_array *x, int64_t h, int6
 }
 
 /* ---- what fits --------------------------------------------------------------------------------------------------- */
-
-/* Bytes that may still be used: up to the context's limit, or what the system says is available. */
-static int64_t room_left(lz_context *ctx) {
-    lz_memory m = lz_memory_info(ctx);
-    if (m.limit) return m.limit - m.active;
-    int64_t kilobytes = INT64_MAX / 1024;
-    FILE *f = fopen("/proc/meminfo", "r");
-    char line[128];
-    while (f && fgets(line, sizeof line, f))
-        if (!strncmp(line, "MemAvailable:", 13)) kilobytes = strtoll(line + 13, NULL, 10);
-    if (f) fclose(f);
-    struct rlimit limit;
-    long long pages = 0;
-    f = fopen("/proc/self/statm", "r");
-    if (f && fscanf(f, "%lld", &pages) != 1) pages = 0;
-    if (f) fclose(f);
-    int64_t room = kilobytes * 1024;
-    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-        int64_t left = (int64_t)limit.rlim_cur - pages * sysconf(_SC_PAGESIZE);
-        room = left < room ? left : room;
-    }
-    return room;
-}
 
 static bool fits(const lz_model *model, int64_t h, int64_t w, int64_t room) {
     lz_scope *scope = lz_scope_begin(model->ctx, "fits");
@@ -55,7 +26,7 @@ static const int64_t sides[] = {64, 48, 32, 24, 16}; /* of tiles, in tokens */
 enum { SIDES = sizeof sides / sizeof sides[0] };
 
 int64_t lz_choose_tile(const lz_model *model, int64_t h, int64_t w) {
-    int64_t room = room_left(model->ctx);
+    int64_t room = lz_memory_room(model->ctx);
     if (fits(model, h, w, room)) return 0;
     int i = 0;
     while (i < SIDES - 1 && !fits(model, sides[i], sides[i], room)) i++;
@@ -142,16 +113,41 @@ static lz_status decode_tiles(const lz_model *model, lz_array *x, int64_t h, int
     return status;
 }
 
-static lz_status decode_once(const lz_model *model, lz_array *x, int64_t h, int64_t w, int64_t side,
-                             const lz_watch *watch, lz_array **pixels, lz_error *err) {
-    if (side) return decode_tiles(model, x, h, w, side, watch, pixels, err);
-    *pixels = lz_describe_pixels(model, x, h, w);
-    return lz_eval_watched(pixels, 1, watch, err);
+static void describe_whole(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
+    (void)ctx;
+    const lz_model *m = user;
+    out[0] = lz_describe_pixels(m, in[0], m->decode_size[0], m->decode_size[1]);
 }
 
-lz_status lz_decode_pixels(const lz_model *model, lz_array *x, int64_t h, int64_t w, const lz_watch *watch,
-                           lz_array **pixels, int64_t *tile, lz_error *err) {
-    int64_t side = lz_choose_tile(model, h, w);
+static lz_status decode_whole(lz_model *m, lz_array *x, int64_t h, int64_t w, const lz_watch *watch, lz_array **pixels,
+                              lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    if (m->decode_size[0] != h || m->decode_size[1] != w) {
+        lz_compiled_free(m->decode);
+        m->decode = NULL;
+    }
+    m->decode_size[0] = h;
+    m->decode_size[1] = w;
+    if (!m->decode) m->decode = lz_compile(m->ctx, describe_whole, m, 1, 1, 1, &local);
+    if (m->decode) lz_run_watched(m->decode, &x, pixels, watch, &local);
+    if (!m->keeps) {
+        lz_compiled_free(m->decode);
+        m->decode = NULL;
+    }
+    if (local.status && err) *err = local;
+    return local.status;
+}
+
+static lz_status decode_once(lz_model *model, lz_array *x, int64_t h, int64_t w, int64_t side, const lz_watch *watch,
+                             lz_array **pixels, lz_error *err) {
+    return side ? decode_tiles(model, x, h, w, side, watch, pixels, err)
+                : decode_whole(model, x, h, w, watch, pixels, err);
+}
+
+lz_status lz_decode_pixels(lz_model *model, lz_array *x, int64_t h, int64_t w, const lz_watch *watch, lz_array **pixels,
+                           int64_t *tile, lz_error *err) {
+    bool known = model->decode && model->decode_size[0] == h && model->decode_size[1] == w; /* it fitted */
+    int64_t side = known ? 0 : lz_choose_tile(model, h, w);
     lz_status status = decode_once(model, x, h, w, side, watch, pixels, err);
     while (status == LZ_OUT_OF_MEMORY && (side = smaller_tile(side, h, w)) > 0)
         status = decode_once(model, x, h, w, side, watch, pixels, err);

@@ -9,6 +9,8 @@
 
 #define LZ_MAX_ROWS 8
 
+enum { LZ_DEFAULT_SIZE = 1024, LZ_MAX_SIZE = 1 << 13, LZ_MAX_STEPS = 1000 };
+
 /* One prompt: its tokens, cut or padded to what the model reads. */
 typedef struct lz_prompt {
     lz_array *ids, *real; /* [t] i64; [t] bool: false where padded */
@@ -23,6 +25,7 @@ typedef struct lz_denoiser {
     int64_t h, w;          /* of the picture, in tokens */
     int64_t reference_sizes[16][2];
     int n_references;
+    bool guided; /* there are two prompts: in the shape of a step */
 
     /* Made by prepare(); all evaluated. */
     lz_array *context[2];        /* per prompt */
@@ -42,7 +45,7 @@ typedef struct lz_family {
     int64_t (*token_pixels)(const void *model);
     int64_t (*channels)(const void *model);
     bool (*distilled)(const void *model); /* guidance is in its weights */
-    int default_steps[2];                 /* not distilled, distilled */
+    int default_steps[2];                 /* not distilled, distilled; where the folder names none */
     double default_guidance;              /* not distilled */
 
     lz_status (*tokens)(const void *model, const char *prompt, lz_prompt *to, lz_error *err);
@@ -64,6 +67,20 @@ struct lz_model {
     const lz_family *family;
     void *state;
     char *folder;
+    int64_t width, height; /* of a picture, where nothing else is asked for; whole tokens */
+    int steps;
+
+    /* Kept from picture to picture where weights were sent to a device: what was sent, and the programs that use it.
+     * Elsewhere the text encoder goes before denoising begins, and each program goes after its stage. */
+    bool keeps;
+    void *text;             /* the text encoder, or NULL */
+    lz_compiled *read;      /* ids, real -> features */
+    lz_compiled *step;      /* see lz_describe_step */
+    lz_denoiser step_shape; /* what it was made for: sizes only */
+    lz_compiled *decode;    /* tokens -> pixels */
+    int64_t decode_size[2];
 };
+
+void lz_model_forget(lz_model *m); /* what is kept */
 
 #endif

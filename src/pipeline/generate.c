@@ -16,21 +16,18 @@ static bool watch_program(void *user, double done) {
 }
 
 static lz_watch watch_stage(lz_run_state *r, const char *stage, int step) {
-    r->progress = (lz_progress){.stage = stage, .step = step, .steps = r->steps};
+    r->progress = (lz_progress){.stage = stage, .step = step, .steps = r->steps - r->first_step};
     return (lz_watch){watch_program, r};
 }
 
-/* ---- 1 settle the options ---------------------------------------------------------------------------------------- */
+/* Nobody is asked when nobody watches: a device then goes on without waiting. */
+static const lz_watch *asked(const lz_run_state *r, const lz_watch *watch) { return r->options->watch ? watch : NULL; }
 
-enum { DEFAULT_SIZE = 1024, MAX_SIZE = 1 << 13, MAX_STEPS = 1000 };
+/* ---- 1 settle the options ---------------------------------------------------------------------------------------- */
 
 static int64_t fit(int64_t size, int64_t unit) { return size / unit * unit; }
 
-lz_status lz_settle(lz_run_state *r, lz_error *err) {
-    const lz_picture_options *o = r->options;
-    const lz_family *f = r->model->family;
-    int64_t unit = f->token_pixels(r->model->state);
-    const lz_image *first = o->n_images > 0 ? o->images : NULL;
+static lz_status check_images(const lz_picture_options *o, int64_t unit, lz_error *err) {
     if (o->n_images > 0 && !o->images)
         return lz_fail(err, LZ_BAD_ARGUMENT, "%d images were named, but none given", o->n_images);
     if (o->n_images < 0 || o->n_images > LZ_MAX_IMAGES)
@@ -40,59 +37,123 @@ lz_status lz_settle(lz_run_state *r, lz_error *err) {
         if (o->images[i].width < unit || o->images[i].height < unit || !o->images[i].pixels)
             return lz_fail(err, LZ_BAD_ARGUMENT, "image %d is %lld x %lld, and must be at least %lld on each side",
                            i + 1, (long long)o->images[i].width, (long long)o->images[i].height, (long long)unit);
-    int64_t width = o->width ? o->width
-                    : first  ? first->width
-                             : DEFAULT_SIZE,
-            height = o->height ? o->height
-                     : first   ? first->height
-                               : DEFAULT_SIZE;
-    if (width < unit || height < unit || width > MAX_SIZE || height > MAX_SIZE)
+    return LZ_OK;
+}
+
+/* [1, c, h, w], with sides that can be counted in pixels. */
+static lz_status check_noise(const lz_run_state *r, int64_t unit, lz_error *err) {
+    lz_status status = lz_check(r->options->noise, err);
+    if (status) return status;
+    lz_dims d = lz_shape(r->options->noise);
+    int64_t c = r->model->family->channels(r->model->state);
+    if (d.n == 4 && d.at[0] == 1 && d.at[1] == c && d.at[2] > 0 && d.at[3] > 0 && d.at[2] <= LZ_MAX_SIZE &&
+        d.at[3] <= LZ_MAX_SIZE)
+        return LZ_OK;
+    return lz_fail(err, LZ_BAD_SHAPE, "the noise is %s, and this model needs [1, %lld, height / %lld, width / %lld]",
+                   LZ_SHOW(d), (long long)c, (long long)unit, (long long)unit);
+}
+
+/* As asked, else that of the noise, else that of the first image, else the model's own. */
+static lz_status settle_size(lz_run_state *r, lz_error *err) {
+    const lz_picture_options *o = r->options;
+    int64_t unit = r->model->family->token_pixels(r->model->state), width = r->model->width, height = r->model->height;
+    lz_status status = check_images(o, unit, err);
+    if (!status && o->noise) status = check_noise(r, unit, err);
+    if (status) return status;
+    if (o->n_images > 0) {
+        width = o->images[0].width;
+        height = o->images[0].height;
+    }
+    if (o->noise) {
+        width = lz_shape(o->noise).at[3] * unit;
+        height = lz_shape(o->noise).at[2] * unit;
+    }
+    if (o->width) width = o->width;
+    if (o->height) height = o->height;
+    if (width < unit || height < unit || width > LZ_MAX_SIZE || height > LZ_MAX_SIZE)
         return lz_fail(err, LZ_BAD_ARGUMENT,
                        "a picture of %lld x %lld cannot be made: each side must be from %lld to %d", (long long)width,
-                       (long long)height, (long long)unit, MAX_SIZE);
-    if (o->steps < 0 || o->steps > MAX_STEPS)
-        return lz_fail(err, LZ_BAD_ARGUMENT, "%d steps cannot be made: take 1 to %d", o->steps, MAX_STEPS);
+                       (long long)height, (long long)unit, LZ_MAX_SIZE);
+    r->width = fit(width, unit);
+    r->height = fit(height, unit);
+    r->denoiser = (lz_denoiser){.model = r->model->state, .h = r->height / unit, .w = r->width / unit};
+    lz_dims want = LZ_DIMS(1, r->model->family->channels(r->model->state), r->denoiser.h, r->denoiser.w);
+    if (o->noise && !lz_dims_equal(lz_shape(o->noise), want))
+        return lz_fail(err, LZ_BAD_SHAPE, "the noise is %s, and this picture needs %s", LZ_SHOW(lz_shape(o->noise)),
+                       LZ_SHOW(want));
+    return LZ_OK;
+}
+
+lz_status lz_settle(lz_run_state *r, lz_error *err) {
+    const lz_picture_options *o = r->options;
+    const lz_family *f = r->model->family;
+    lz_status status = settle_size(r, err);
+    if (status) return status;
+    if (o->steps < 0 || o->steps > LZ_MAX_STEPS)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "%d steps cannot be made: take 1 to %d", o->steps, LZ_MAX_STEPS);
     if (!(o->guidance >= 0) || o->guidance > 1000)
         return lz_fail(err, LZ_BAD_ARGUMENT, "a guidance of %g cannot be used: take 1 to 1000", o->guidance);
     if (!(o->strength >= 0 && o->strength <= 1))
         return lz_fail(err, LZ_BAD_ARGUMENT, "a strength of %g cannot be used: take more than 0, to 1", o->strength);
-    if (o->strength > 0 && !first)
+    if (o->strength > 0 && !o->n_images)
         return lz_fail(err, LZ_BAD_ARGUMENT, "a strength was given, but no image to start from");
-    bool distilled = f->distilled(r->model->state);
-    r->width = fit(width, unit);
-    r->height = fit(height, unit);
-    r->steps = o->steps ? o->steps : f->default_steps[distilled];
-    r->guidance = distilled ? 1 : o->guidance > 0 ? o->guidance : f->default_guidance;
-    r->denoiser = (lz_denoiser){.model = r->model->state, .h = r->height / unit, .w = r->width / unit};
+    r->steps = o->steps ? o->steps : r->model->steps;
+    r->guidance = f->distilled(r->model->state) ? 1 : o->guidance > 0 ? o->guidance : f->default_guidance;
     r->first_step = o->strength > 0 ? r->steps - (int)ceil(r->steps * o->strength) : 0;
+    return LZ_OK;
+}
+
+lz_status lz_fill_options(lz_model *model, lz_picture_options *options, lz_error *err) {
+    if (!model || !options) return lz_fail(err, LZ_BAD_ARGUMENT, "fill_options: needs a model and options");
+    lz_run_state r = {.model = model, .options = options};
+    lz_status status = lz_settle(&r, err);
+    if (status) return status;
+    options->width = r.width;
+    options->height = r.height;
+    options->steps = r.steps;
+    options->guidance = r.guidance;
     return LZ_OK;
 }
 
 /* ---- 2 read the prompt ------------------------------------------------------------------------------------------- */
 
-/* Describes the features of the prompt and, with guidance, of the negative one. */
-lz_status lz_describe_text(lz_run_state *r, const void *text, lz_error *err) {
-    const char *prompts[2] = {r->options->prompt ? r->options->prompt : "",
-                              r->options->negative ? r->options->negative : ""};
+/* Of the prompt and, with guidance, of the negative one. */
+lz_status lz_read_tokens(lz_run_state *r, lz_prompt prompts[2], lz_error *err) {
+    const char *texts[2] = {r->options->prompt ? r->options->prompt : "",
+                            r->options->negative ? r->options->negative : ""};
+    memset(prompts, 0, 2 * sizeof *prompts);
     for (int i = 0; i < (r->guidance > 1 ? 2 : 1); i++) {
-        lz_prompt prompt;
-        lz_status status = r->model->family->tokens(r->model->state, prompts[i], &prompt, err);
+        lz_status status = r->model->family->tokens(r->model->state, texts[i], &prompts[i], err);
         if (status) return status;
-        r->prompt_cut = r->prompt_cut || prompt.cut;
-        r->denoiser.features[i] = r->model->family->features(text, prompt);
+        r->prompt_cut = r->prompt_cut || prompts[i].cut;
     }
     return LZ_OK;
 }
 
+static void describe_text(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
+    (void)ctx;
+    const lz_model *m = user;
+    out[0] = m->family->features(m->text, (lz_prompt){.ids = in[0], .real = in[1]});
+}
+
 static lz_status read_prompts(lz_run_state *r, lz_error *err) {
+    lz_model *m = r->model;
     lz_error local = {.status = LZ_OK};
-    void *text = r->model->family->open_text(r->model->state, &local);
-    if (text) lz_describe_text(r, text, &local);
+    lz_prompt prompts[2];
+    lz_read_tokens(r, prompts, &local);
+    if (!local.status && !m->text) m->text = m->family->open_text(m->state, &local);
+    if (!local.status && !m->read) m->read = lz_compile(m->ctx, describe_text, m, 2, 1, 1, &local);
     for (int i = 0; i < 2 && !local.status; i++) { /* one after the other: half the memory */
         lz_watch watch = watch_stage(r, "text", i);
-        if (r->denoiser.features[i]) lz_eval_watched(&r->denoiser.features[i], 1, &watch, &local);
+        lz_array *in[2] = {prompts[i].ids, prompts[i].real};
+        if (in[0]) lz_run_watched(m->read, in, &r->denoiser.features[i], asked(r, &watch), &local);
     }
-    if (text) r->model->family->close_text(text);
+    if (!m->keeps) {
+        lz_compiled_free(m->read);
+        if (m->text) m->family->close_text(m->text);
+        m->read = NULL;
+        m->text = NULL;
+    }
     if (local.status && err) *err = local;
     return local.status;
 }
@@ -143,7 +204,7 @@ lz_array *lz_picture_array(lz_context *ctx, const lz_image *image) { /* [h, w, 3
 static lz_status encode_picture(lz_run_state *r, const lz_image *image, lz_array **tokens, lz_error *err) {
     lz_watch watch = watch_stage(r, "encode", 0);
     *tokens = r->model->family->encode(r->model->state, lz_picture_array(r->model->ctx, image));
-    return lz_eval_watched(tokens, 1, &watch, err);
+    return lz_eval_watched(tokens, 1, asked(r, &watch), err);
 }
 
 static lz_status encode_images(lz_run_state *r, lz_error *err) {
@@ -183,11 +244,7 @@ lz_array *lz_to_planes(lz_array *tokens, int64_t h, int64_t w) {
 static lz_status make_noise(lz_run_state *r, lz_error *err) {
     lz_dims want = LZ_DIMS(1, r->model->family->channels(r->model->state), r->denoiser.h, r->denoiser.w);
     r->noise = r->options->noise ? lz_cast(r->options->noise, LZ_F32) : lz_randn(r->model->ctx, want, r->options->seed);
-    lz_status status = lz_check(r->noise, err);
-    if (!status && !lz_dims_equal(lz_shape(r->noise), want))
-        return lz_fail(err, LZ_BAD_SHAPE, "the noise is %s, and this picture needs %s", LZ_SHOW(lz_shape(r->noise)),
-                       LZ_SHOW(want));
-    return status ? status : lz_eval(r->noise, err);
+    return lz_eval(r->noise, err);
 }
 
 /* ---- 5 what depends on time, size or prompt alone ---------------------------------------------------------------- */
@@ -211,46 +268,91 @@ static lz_status evaluate_prepared(lz_run_state *r, lz_error *err) {
 
 /* ---- 6 the loop -------------------------------------------------------------------------------------------------- */
 
-/* in: x, how far sigma falls, guidance, then the rows of this step. One program for all steps. */
-void lz_describe_step(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
-    (void)ctx;
-    const lz_run_state *r = user;
-    const lz_denoiser *d = &r->denoiser;
-    lz_array *v = r->model->family->velocity(d, 0, in[0], in + 3);
-    if (d->context[1]) {
-        lz_array *away = r->model->family->velocity(d, 1, in[0], in + 3);
-        v = lz_add(away, lz_mul(lz_sub(v, away), in[2]));
-    }
-    out[0] = lz_add(in[0], lz_mul(v, in[1]));
+/* What decides a step's program, beside the shapes of its inputs. */
+lz_denoiser lz_step_shape(const lz_denoiser *d) {
+    lz_denoiser shape;
+    memset(&shape, 0, sizeof shape); /* padding too: shapes are compared byte for byte */
+    shape.model = d->model;
+    shape.h = d->h;
+    shape.w = d->w;
+    memcpy(shape.reference_sizes, d->reference_sizes, sizeof shape.reference_sizes);
+    shape.n_references = d->n_references;
+    shape.n_rows = d->n_rows;
+    shape.guided = d->context[1];
+    return shape;
 }
 
-void lz_step_inputs(lz_run_state *r, int step, lz_array *x, lz_array **in) {
+/* in: x, how far sigma falls, guidance, tables, context (both when guided), references if any, the rows of this step. */
+void lz_describe_step(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
+    (void)ctx;
+    const lz_model *m = user;
+    lz_denoiser d = m->step_shape;
+    lz_array *x = in[0], *fall = in[1], *guidance = in[2];
+    int n = 3;
+    for (int i = 0; i < 2; i++) d.tables[i] = in[n++];
+    for (int i = 0; i < 1 + d.guided; i++) d.context[i] = in[n++];
+    if (d.n_references) d.references = in[n++];
+    lz_array *v = m->family->velocity(&d, 0, x, in + n);
+    if (d.guided) {
+        lz_array *away = m->family->velocity(&d, 1, x, in + n);
+        v = lz_add(away, lz_mul(lz_sub(v, away), guidance));
+    }
+    out[0] = lz_add(x, lz_mul(v, fall));
+}
+
+int lz_step_inputs(lz_run_state *r, int step, lz_array *x, lz_array *in[LZ_STEP_INPUTS]) {
     lz_context *ctx = r->model->ctx;
+    const lz_denoiser *d = &r->denoiser;
     float fall = r->sigmas[step + 1] - r->sigmas[step], guidance = (float)r->guidance;
-    in[0] = x;
-    in[1] = lz_from(ctx, LZ_NONE, LZ_F32, &fall);
-    in[2] = lz_from(ctx, LZ_NONE, LZ_F32, &guidance);
-    for (int i = 0; i < r->denoiser.n_rows; i++) in[3 + i] = lz_slice(r->denoiser.rows[i], 0, step, step + 1, 1);
+    int n = 0;
+    in[n++] = x;
+    in[n++] = lz_from(ctx, LZ_NONE, LZ_F32, &fall);
+    in[n++] = lz_from(ctx, LZ_NONE, LZ_F32, &guidance);
+    for (int i = 0; i < 2; i++) in[n++] = d->tables[i];
+    for (int i = 0; i < 2; i++)
+        if (d->context[i]) in[n++] = d->context[i];
+    if (d->references) in[n++] = d->references;
+    for (int i = 0; i < d->n_rows; i++) in[n++] = lz_slice(d->rows[i], 0, step, step + 1, 1);
+    return n;
+}
+
+/* The program of a step: the last picture's, if it was made for the same sizes. */
+static lz_status ready_step(lz_run_state *r, lz_error *err) {
+    lz_model *m = r->model;
+    lz_denoiser shape = lz_step_shape(&r->denoiser);
+    if (m->step && !memcmp(&shape, &m->step_shape, sizeof shape)) return LZ_OK;
+    lz_compiled_free(m->step);
+    memcpy(&m->step_shape, &shape, sizeof shape);
+    lz_scope *scope = lz_scope_begin(m->ctx, "inputs");
+    lz_array *in[LZ_STEP_INPUTS];
+    lz_error local = {.status = LZ_OK};
+    m->step = lz_compile(m->ctx, lz_describe_step, m, lz_step_inputs(r, 0, r->noise, in), 1, 1, &local);
+    lz_scope_end(scope);
+    if (local.status && err) *err = local;
+    return local.status;
 }
 
 static lz_status denoise(lz_run_state *r, lz_array **x, lz_error *err) {
     lz_context *ctx = r->model->ctx;
     lz_error local = {.status = LZ_OK};
-    lz_compiled *step = lz_compile(ctx, lz_describe_step, r, 3 + r->denoiser.n_rows, 1, 1, &local);
+    ready_step(r, &local);
     for (int i = r->first_step; i < r->steps && !local.status; i++) {
         double begun = lz_now();
         lz_scope *scope = lz_scope_begin(ctx, "step");
-        lz_watch watch = watch_stage(r, "denoise", i);
-        lz_array *in[3 + LZ_MAX_ROWS], *next = NULL;
+        lz_watch watch = watch_stage(r, "denoise", i - r->first_step);
+        lz_array *in[LZ_STEP_INPUTS], *next = NULL;
         lz_step_inputs(r, i, *x, in);
-        lz_run_watched(step, in, &next, &watch, &local);
+        lz_run_watched(r->model->step, in, &next, asked(r, &watch), &local);
         lz_scope_keep(scope, next);
         lz_scope_end(scope);
         *x = next;
-        if (i < (int)(sizeof r->picture->step_seconds / sizeof r->picture->step_seconds[0]))
-            r->picture->step_seconds[i] = lz_now() - begun;
+        if (i - r->first_step < (int)(sizeof r->picture->step_seconds / sizeof r->picture->step_seconds[0]))
+            r->picture->step_seconds[i - r->first_step] = lz_now() - begun;
     }
-    lz_compiled_free(step);
+    if (!r->model->keeps) {
+        lz_compiled_free(r->model->step);
+        r->model->step = NULL;
+    }
     if (local.status && err) *err = local;
     return local.status;
 }
@@ -316,17 +418,17 @@ static lz_status run_stages(lz_run_state *r, lz_error *err) {
     begun = lz_now();
     if (!status) {
         lz_watch watch = watch_stage(r, "decode", 0);
-        status = lz_decode_pixels(r->model, x, r->denoiser.h, r->denoiser.w, &watch, &pixels, &p->tile, err);
+        status = lz_decode_pixels(r->model, x, r->denoiser.h, r->denoiser.w, asked(r, &watch), &pixels, &p->tile, err);
     }
     if (!status) status = lz_make_image(r->model->ctx, pixels, &p->image, err);
     p->decode_seconds = lz_now() - begun;
     if (status) return status;
 
-    p->steps = r->steps;
+    p->steps = r->steps - r->first_step;
     p->prompt_cut = r->prompt_cut;
     p->guidance = r->guidance;
     lz_dims t = lz_shape(r->denoiser.features[0]);
-    p->text = lz_retain(lz_reshape(r->denoiser.features[0], LZ_DIMS(1, t.at[0], t.at[1])));
+    p->text = lz_retain(lz_cast(lz_reshape(r->denoiser.features[0], LZ_DIMS(1, t.at[0], t.at[1])), LZ_F32));
     p->noise = lz_retain(r->noise);
     p->latents = lz_retain(lz_contiguous(lz_to_planes(x, r->denoiser.h, r->denoiser.w)));
     lz_array *planes = lz_permute(lz_reshape(pixels, LZ_DIMS(1, r->height, r->width, 3)), LZ_DIMS(0, 3, 1, 2));
@@ -339,11 +441,21 @@ lz_status lz_generate_with(lz_model *model, const lz_picture_options *options, l
     if (!model || !options) return lz_fail(err, LZ_BAD_ARGUMENT, "generate: needs a model and options");
     picture->ctx = model->ctx;
     lz_run_state r = {.model = model, .options = options, .picture = picture};
-    r.sigmas = lz_host_alloc(model->ctx, (MAX_STEPS + 1) * sizeof *r.sigmas);
-    if (!r.sigmas) return lz_out_of_memory(err, MAX_STEPS);
+    r.sigmas = lz_host_alloc(model->ctx, (LZ_MAX_STEPS + 1) * sizeof *r.sigmas);
+    if (!r.sigmas) return lz_out_of_memory(err, (LZ_MAX_STEPS + 1) * sizeof *r.sigmas);
     lz_scope *scope = lz_scope_begin(model->ctx, "generate");
     lz_status status = run_stages(&r, err);
     lz_scope_end(scope);
+    if (status == LZ_OUT_OF_MEMORY && model->keeps) { /* perhaps there is room for one stage at a time */
+        lz_model_forget(model);
+        model->keeps = false;
+        lz_picture_free(picture);
+        picture->ctx = model->ctx;
+        r = (lz_run_state){.model = model, .options = options, .picture = picture, .sigmas = r.sigmas};
+        scope = lz_scope_begin(model->ctx, "generate");
+        status = run_stages(&r, err);
+        lz_scope_end(scope);
+    }
     lz_host_free(model->ctx, r.sigmas);
     if (status) lz_picture_free(picture);
     return status;

@@ -22,16 +22,20 @@ typedef struct lz_run_state {
 } lz_run_state;
 
 lz_status lz_settle(lz_run_state *r, lz_error *err);
-lz_status lz_describe_text(lz_run_state *r, const void *text, lz_error *err);
+lz_status lz_read_tokens(lz_run_state *r, lz_prompt prompts[2], lz_error *err); /* ids NULL: there is no such prompt */
 void lz_prepare(lz_run_state *r);
+/* One step: x to the next x. Its inputs are listed by lz_step_inputs, which returns how many; user: a model whose
+ * step_shape is set. */
+#define LZ_STEP_INPUTS (8 + LZ_MAX_ROWS)
 void lz_describe_step(lz_context *ctx, lz_array *const *in, lz_array **out, void *user);
-void lz_step_inputs(lz_run_state *r, int step, lz_array *x, lz_array **in);
+int lz_step_inputs(lz_run_state *r, int step, lz_array *x, lz_array *in[LZ_STEP_INPUTS]);
+lz_denoiser lz_step_shape(const lz_denoiser *d); /* without its arrays */
 lz_array *lz_describe_pixels(const lz_model *model, lz_array *x, int64_t h, int64_t w);
 /* The side of the tiles, in tokens, in which a picture must be decoded for lack of memory; 0: none. */
 int64_t lz_choose_tile(const lz_model *model, int64_t h, int64_t w);
 /* Evaluated. *tile: side of the tiles in pixels, or 0 when it was done at once. */
-lz_status lz_decode_pixels(const lz_model *model, lz_array *x, int64_t h, int64_t w, const lz_watch *watch,
-                           lz_array **pixels, int64_t *tile, lz_error *err);
+lz_status lz_decode_pixels(lz_model *model, lz_array *x, int64_t h, int64_t w, const lz_watch *watch, lz_array **pixels,
+                           int64_t *tile, lz_error *err);
 
 /* An image to look at: how far it is shrunk, and the middle part of it that is used. */
 typedef struct lz_reference_size {

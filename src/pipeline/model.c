@@ -16,6 +16,19 @@ static const lz_family *find_family(lz_config *index, lz_error *err) {
     return NULL;
 }
 
+/* What is painted when nothing is asked for. The keys are arguments of the call in diffusers, which ignores them in the
+ * index; published folders have none of them. */
+static lz_status read_defaults(lz_model *m, lz_config *index, lz_error *err) {
+    const lz_family *f = m->family;
+    int64_t unit = f->token_pixels(m->state);
+    m->width = lz_config_int(index, "width", LZ_DEFAULT_SIZE, unit, LZ_MAX_SIZE) / unit * unit;
+    m->height = lz_config_int(index, "height", LZ_DEFAULT_SIZE, unit, LZ_MAX_SIZE) / unit * unit;
+    m->steps = (int)lz_config_int(index, "num_inference_steps", f->default_steps[f->distilled(m->state)], 1,
+                                  LZ_MAX_STEPS);
+    if (index->err.status) *err = index->err;
+    return index->err.status;
+}
+
 lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err) {
     lz_error local = {.status = LZ_OK};
     lz_config index;
@@ -35,8 +48,10 @@ lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err) {
         lz_out_of_memory(&local, sizeof *m);
     else {
         m->ctx = ctx;
+        m->keeps = ctx->device;
         m->family = find_family(&index, &local);
         if (m->family) m->state = m->family->open(ctx, folder, &index, &local);
+        if (m->state && read_defaults(m, &index, &local)) m->family->close(m->state);
     }
     lz_config_close(&index);
     if (!local.status) return m;
@@ -46,8 +61,18 @@ lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err) {
     return NULL;
 }
 
+void lz_model_forget(lz_model *m) {
+    lz_compiled_free(m->read);
+    lz_compiled_free(m->step);
+    lz_compiled_free(m->decode);
+    if (m->text) m->family->close_text(m->text);
+    m->read = m->step = m->decode = NULL;
+    m->text = NULL;
+}
+
 void lz_model_close(lz_model *m) {
     if (!m) return;
+    lz_model_forget(m);
     m->family->close(m->state);
     lz_host_free(m->ctx, m->folder);
     lz_host_free(m->ctx, m);
@@ -58,7 +83,9 @@ lz_model_facts lz_model_about(const lz_model *m) {
     return (lz_model_facts){
         .family = m->family->name,
         .distilled = distilled,
-        .steps = m->family->default_steps[distilled],
+        .width = m->width,
+        .height = m->height,
+        .steps = m->steps,
         .guidance = distilled ? 1 : m->family->default_guidance,
         .token_pixels = m->family->token_pixels(m->state),
         .channels = m->family->channels(m->state),

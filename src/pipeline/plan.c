@@ -18,8 +18,11 @@ static lz_status add_stage(lz_picture_plan *plan, const char *stage, lz_array *c
 
 static lz_status plan_text(lz_run_state *r, lz_picture_plan *plan, lz_error *err) {
     lz_error local = {.status = LZ_OK};
-    void *text = r->model->family->open_text(r->model->state, &local);
-    if (text) lz_describe_text(r, text, &local);
+    lz_prompt prompts[2];
+    lz_read_tokens(r, prompts, &local);
+    void *text = local.status ? NULL : r->model->family->open_text(r->model->state, &local);
+    for (int i = 0; i < 2 && text; i++)
+        if (prompts[i].ids) r->denoiser.features[i] = r->model->family->features(text, prompts[i]);
     if (!local.status) add_stage(plan, "text", r->denoiser.features, 1, r->denoiser.features[1] ? 2 : 1, &local);
     for (int i = 0; i < 2 && !local.status; i++) /* from here on they are just arrays of that shape */
         if (r->denoiser.features[i])
@@ -63,14 +66,16 @@ static lz_status plan_images(lz_run_state *r, lz_picture_plan *plan, lz_error *e
 
 static lz_status plan_stages(lz_run_state *r, lz_picture_plan *plan, lz_error *err) {
     lz_status status = lz_settle(r, err);
+    plan->steps = r->steps - r->first_step;
     if (!status) status = plan_text(r, plan, err);
     if (!status) status = plan_images(r, plan, err);
     if (status) return status;
     lz_prepare(r);
-    lz_array *in[3 + LZ_MAX_ROWS], *x = blank(r, r->denoiser.h, r->denoiser.w), *next, *pixels;
+    lz_array *in[LZ_STEP_INPUTS], *x = blank(r, r->denoiser.h, r->denoiser.w), *next, *pixels;
     lz_step_inputs(r, 0, x, in);
-    lz_describe_step(r->model->ctx, in, &next, r);
-    status = add_stage(plan, "denoise", &next, 1, r->steps, err);
+    lz_model shape = {.family = r->model->family, .step_shape = lz_step_shape(&r->denoiser)};
+    lz_describe_step(r->model->ctx, in, &next, &shape);
+    status = add_stage(plan, "denoise", &next, 1, r->steps - r->first_step, err);
     if (status) return status;
     int64_t h = r->denoiser.h, w = r->denoiser.w, side = lz_choose_tile(r->model, h, w), tiles = 1;
     plan->tile = side * r->model->family->token_pixels(r->model->state);
@@ -87,8 +92,8 @@ lz_status lz_plan_picture(lz_model *model, const lz_picture_options *options, lz
     memset(plan, 0, sizeof *plan);
     if (!model || !options) return lz_fail(err, LZ_BAD_ARGUMENT, "plan: needs a model and options");
     lz_run_state r = {.model = model, .options = options};
-    r.sigmas = lz_host_alloc(model->ctx, 1001 * sizeof *r.sigmas);
-    if (!r.sigmas) return lz_out_of_memory(err, 1001);
+    r.sigmas = lz_host_alloc(model->ctx, (LZ_MAX_STEPS + 1) * sizeof *r.sigmas);
+    if (!r.sigmas) return lz_out_of_memory(err, (LZ_MAX_STEPS + 1) * sizeof *r.sigmas);
     lz_scope *scope = lz_scope_begin(model->ctx, "plan");
     lz_status status = plan_stages(&r, plan, err);
     lz_scope_end(scope);

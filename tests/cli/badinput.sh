@@ -33,6 +33,14 @@ copy A && echo '{"_class_name": "StableDiffusionPipeline"}' >"$work/model/model_
 wrong "models of the kind 'StableDiffusionPipeline' are not supported" fox -m "$work/model"
 copy A && echo '{"_class_name":' >"$work/model/model_index.json"
 wrong 'model_index.json' fox -m "$work/model"
+for value in 0 -1 1001 99999999999999999999999999 '"8"'; do
+    copy A && sed -i "s/{/{\"num_inference_steps\": $value,/" "$work/model/model_index.json"
+    wrong 'model_index.json: ' fox -m "$work/model"
+done
+for value in 15 8193 4.5; do
+    copy A && sed -i "s/{/{\"height\": $value,/" "$work/model/model_index.json"
+    wrong "model_index.json: 'height' " fox -m "$work/model"
+done
 copy A && rm -r "$work/model/tokenizer"
 wrong 'tokenizer' fox -m "$work/model"
 copy A && echo '{}' >"$work/model/tokenizer/tokenizer.json"

@@ -77,6 +77,13 @@ try 0 $lazuli fox -m $A -S 42 -q -i $flux/ref1.png --strength 0.5 -o "$work/i3.p
 holds "$work/i3.png" 64x64
 differ "$work/i1.png" "$work/i2.png"
 differ "$work/i1.png" "$work/i3.png"
+strength="$lazuli fox -m $A -S 42 -i $flux/ref1.png --strength 0.5 -o $work/i3.png" # what is counted is what was run
+try_match 0 ', seed 42, 2 of 4 steps, ' $strength
+try_match 0 '^picture .* 2 of 4 steps, ' $strength -v
+try_match 0 '^64 x 64 pixels, 2 of 4 steps, ' $lazuli plan fox -m $A -i $flux/ref1.png --strength 0.5
+for line in '"steps": 2,' '"schedule_steps": 4,' '"strength": 0.5,'; do try_match 0 "^ $line" $strength --json; done
+holds "$work/i3.png" '2 of 4'
+holds "$work/i3.png" strength
 try_match 2 'strength says how much of an image to change' $lazuli fox -m $A --strength 0.5
 
 # Noise in, everything out
@@ -92,6 +99,9 @@ try 0 $lazuli decode -m $A "$work/s.safetensors" -q -o "$work/s2.png" </dev/null
 try 0 $lazuli encode -m $A "$work/s.png" -q -o "$work/e1.safetensors" </dev/null
 try 0 $lazuli encode -m $A "$work/s2.png" -q -o "$work/e2.safetensors" </dev/null
 same "$work/e1.safetensors" "$work/e2.safetensors"
+try 0 $lazuli "$cat" -m $A --threads 2 -q --noise "$work/s.safetensors" -o "$work/size.png" </dev/null # its size too
+same "$work/size.png" "$work/again.png"
+try_match 0 '^64 x 64 pixels' $lazuli plan -m $A --noise "$work/s.safetensors"
 try_match 1 'the noise is .*, and this picture needs' $lazuli fox -m $A -W 64 -H 80 --noise $case -o "$work/x.png"
 try_match 1 "there is no tensor 'noise'\$" $lazuli fox -m $A $small --noise $flux/B/vae/diffusion_pytorch_model.safetensors -o "$work/x.png"
 try_match 2 'one noise gives one picture' $lazuli fox -m $A --count 2 --noise $case -o "$work/x.png"
@@ -109,6 +119,15 @@ if command -v python3 >/dev/null; then
 END
 fi
 try_match 1 '^ "error": ".*/nowhere is not a model folder' $lazuli fox -m "$work/nowhere" --json -o "$work/x.png"
+
+if [ -e /dev/full ]; then # an answer that does not arrive is a failure, and ends it
+    for option in --json '' '--count 3'; do
+        try 1 sh -c "$lazuli fox -m $A -S 5 $small $option -o $work/full.png >/dev/full" <<'END'
+lazuli: cannot write the output: No space left on device
+END
+    done
+    gone "$work/full-2.png"
+fi
 
 # For people
 $lazuli fox -m $A $small -v -o "$work/v.png" >"$work/v" 2>&1

@@ -16,18 +16,32 @@ row 0: 3
 row 1: 15
 row 2: 43
 END
+# The C library warns that a static program which loads a library (the NVIDIA driver) needs the same C library there.
 for kind in shared static; do
     static=
     [ $kind = static ] && static=--static
-    try 0 sh -c "$cc $warnings ${static:+-static} examples/hello.c \$(pkg-config --cflags --libs $static lazuli) -o $work/hello-$kind" </dev/null
+    try 0 sh -c "$cc $warnings ${static:+-static -Wl,--no-warnings} examples/hello.c \$(pkg-config --cflags --libs $static lazuli) -o $work/hello-$kind" </dev/null
     try 0 sh -c "$work/hello-$kind | head -n 3" <"$work/hello"
     try_match 0 '^as expected: .*matmul' "$work/hello-$kind"
-    try 0 sh -c "$cc $warnings ${static:+-static} examples/generate.c \$(pkg-config --cflags --libs $static lazuli) -o $work/generate-$kind" </dev/null
+    try 0 sh -c "$cc $warnings ${static:+-static -Wl,--no-warnings} examples/generate.c \$(pkg-config --cflags --libs $static lazuli) -o $work/generate-$kind" </dev/null
     try_match 0 '^256 x 256 in' "$work/generate-$kind" tests/data/flux2/B "a red fox" "$work/$kind.png"
     try_match 1 'is not a model folder' "$work/generate-$kind" "$work" "a red fox" "$work/none.png"
 done
 
 try 0 cmp "$work/shared.png" "$work/static.png" </dev/null
+
+# The demo model is installed too, and found from anywhere, also when the tree is moved or staged for a package
+unset LAZULI_MODEL
+paint() { try 0 sh -c "cd / && $1/bin/lazuli 'a fox' -S 1 -W 32 -H 32 -q -o $work/$2.png" </dev/null; }
+paint "$prefix" installed
+try_match 0 "^model +$prefix/share/lazuli/models/demo\$" "$prefix/bin/lazuli" info
+try 0 diff -r models/demo "$prefix/share/lazuli/models/demo" </dev/null
+cp -r "$prefix" "$work/moved"
+paint "$work/moved" moved
+try 0 cmp "$work/installed.png" "$work/moved.png" </dev/null
+try_match 0 "^model +$work/moved/share/lazuli/models/demo\$" "$work/moved/bin/lazuli" info
+DESTDIR=$work/stage cmake --install "$build" --prefix /usr >"$work/log" 2>&1 || cat "$work/log"
+try_match 0 "^model +$work/stage/usr/share/lazuli/models/demo\$" "$work/stage/usr/bin/lazuli" info
 
 # The shared library exports what the header declares, all of it, and nothing else.
 nm -D --defined-only "$prefix/lib/liblazuli.so" | sed 's/.* //; s/@.*//' | grep -v '^LAZULI_0$' | sort >"$work/exported"

@@ -20,9 +20,6 @@ done
 try 2 $lazuli <<'END'
 lazuli: what shall be shown? lazuli "a red fox" -o fox.png; 'lazuli --help' tells the rest
 END
-try 2 $lazuli paint <<'END'
-lazuli: no model was named: give its folder with -m DIR, or once and for all with 'export LAZULI_MODEL=DIR' (the folder that holds model_index.json)
-END
 try 2 $lazuli tensor <<'END'
 lazuli: is the command tensors meant? For a picture of it: lazuli generate tensor
 END
@@ -85,7 +82,14 @@ try_match 2 'there are no 9 seeds from 9223372036854775800 on' $lazuli fox --cou
 try_match 2 '--threads takes a whole number from 1 to 1024, not' $lazuli fox --threads 0
 
 if [ -e /dev/full ]; then
-    try_match 1 'cannot write the output' sh -c "$lazuli --help >/dev/full"
+    for command in --help --version devices 'devices --json' 'info -m tests/data/flux2/A' 'tokenize -m tests/data/flux2/A fox'; do
+        try 1 sh -c "$lazuli $command >/dev/full" <<'END'
+lazuli: cannot write the output: No space left on device
+END
+    done
+    try 1 sh -c "yes '{\"text\": \"fox\"}' | $lazuli tokenize -m tests/data/flux2/A >/dev/full" <<'END'
+lazuli: cannot write the output: No space left on device
+END
 fi
 
 try_match 0 '^default +cpu \(.*thread' $lazuli devices

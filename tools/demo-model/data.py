@@ -273,7 +273,7 @@ def pick(r: random.Random, t: Things, cumulative: np.ndarray, out: bool, style: 
 
 
 def make_scene(r: random.Random, t: Things, cumulative: np.ndarray, out: bool, n_captions: int):
-    kind = r.choices(["single", "pair", "count"], [0.74, 0.13, 0.13])[0]
+    kind = r.choices(["single", "pair", "count"], [0.7, 0.15, 0.15])[0]
     thing, s = pick(r, t, cumulative, out)
     things, style = [thing], NAMES[s]
     if kind == "pair":

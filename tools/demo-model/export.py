@@ -72,6 +72,8 @@ def write_folder(text: dict, transformer: dict, vae: dict, tokenizer: pathlib.Pa
             text_encoder_out_layers=model.TAPS,
             max_sequence_length=model.TEXT_LENGTH,
             num_inference_steps=model.STEPS,
+            width=256,
+            height=256,
         ),
     )
     write_json(

@@ -482,7 +482,7 @@ def stored(stem):
 
 
 def main():
-    torch.manual_seed(int(time.time()))
+    torch.manual_seed(A.seed)
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.benchmark = True
     only_student = A.base == 0 and bool(stored("vae")) and bool(stored("base-text"))
@@ -539,7 +539,7 @@ if __name__ == "__main__":
     parser.add_argument("--work", type=pathlib.Path, default="/tmp/demo")
     for name, default in dict(vae=5.0, base=12.0, distil=3.7, kl=1e-3, lr=1e-3, muon=0.01, guidance=3.0).items():
         parser.add_argument(f"--{name}", type=float, default=default)
-    for name, default in dict(pool=300000, batch=768, walks=80).items():
+    for name, default in dict(pool=300000, batch=768, walks=100, seed=1).items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--smoke", action="store_true", help="a few steps of everything on the CPU")
     parser.add_argument("--quick", action="store_true", help="60 steps of everything: does it run, and how fast?")

@@ -28,10 +28,10 @@ static const struct {
     lz_backend backend;
 } choices[] = {
 #ifdef LZ_HAVE_X86_ISAS
-    {"avx512", has_avx512, {"cpu (avx512)", true, lz_cpu_kernel_avx512}},
-    {"avx2", has_avx2, {"cpu (avx2)", true, lz_cpu_kernel_avx2}},
+    {"avx512", has_avx512, {.name = "cpu (avx512)", .fuses = true, .kernel = lz_cpu_kernel_avx512}},
+    {"avx2", has_avx2, {.name = "cpu (avx2)", .fuses = true, .kernel = lz_cpu_kernel_avx2}},
 #endif
-    {"baseline", always, {"cpu (baseline)", true, lz_cpu_kernel_baseline}},
+    {"baseline", always, {.name = "cpu (baseline)", .fuses = true, .kernel = lz_cpu_kernel_baseline}},
 };
 
 const lz_backend *lz_cpu_backend(const char *isa, lz_error *err) {

@@ -1,0 +1,85 @@
+/* cuda.h: what the files of the CUDA backend share.
+ *
+ *   api.c      NVIDIA's libraries, found at run time
+ *   device.c   the device of a context: memory, the queue, recordings
+ *   jit.c      our kernels: CUDA C++ text, made to measure, compiled once and kept on disk
+ *   expr.c     elementwise expressions as CUDA C++
+ *   walk.c     the axes of a call, made few and handed to kernels
+ *   element.c, rows.c, reduce.c, move.c, group_norm.c   kernels of our own (their device halves are kernels/NAME.cu)
+ *   matmul.c   cuBLASLt
+ *   dnn.c, sdpa.c, conv.c   cuDNN, with kernels of our own where it is absent or cannot
+ *   backend.c  the table
+ *
+ * A kernel's run() only puts work into d->stream. Whatever takes time or memory the first time (compiling, measuring,
+ * building plans) must happen on the first run of a call or in its scratch(), never while d->recording. */
+#ifndef LZ_CUDA_H
+#define LZ_CUDA_H
+
+#include "array/internal.h"
+#include "backend/backend.h"
+#include "backend/cuda/api.h"
+
+struct lz_device {
+    lz_context *ctx; /* for host memory (lz_host_alloc) and texts */
+    lz_cuda_api api;
+    lz_cu_device number;
+    lz_cu_context context; /* current while any function of the backend runs */
+    lz_cu_stream stream;
+    char name[128];
+    int capability; /* 90 on Hopper */
+    int sms;        /* multiprocessors */
+    int max_shared; /* bytes a block can have */
+    bool recording; /* launches are being recorded, not done */
+    struct lz_cuda_jit *jit;
+    struct lz_cuda_blas *blas;
+    struct lz_cuda_dnn *dnn;
+    struct lz_cuda_staging *staging;
+    struct lz_cuda_stamps *stamps;
+};
+
+/* Says what failed, in the driver's words. true: nothing did. */
+bool lz_cuda_ok(const lz_device *d, lz_cu_result result, const char *what, lz_error *err);
+
+/* ---- kernels of our own (jit.c) ---------------------------------------------------------------------------------- */
+
+bool lz_cuda_jit_open(lz_device *d, lz_error *err);
+void lz_cuda_jit_close(lz_device *d);
+
+/* The kernel called name in this CUDA C++ text (kernels/prelude.cu goes before it). Known texts are not compiled again:
+ * neither by this device (found by the text itself) nor by a later process (found on disk). NULL: err says why. */
+lz_cu_function lz_cuda_function(lz_device *d, const char *name, const char *text, lz_error *err);
+
+/* The files of kernels/, carried in the library (cmake/embed.cmake). A line #include "NAME" of a text stands for one. */
+typedef struct lz_cuda_source {
+    const char *name, *text;
+} lz_cuda_source;
+extern const lz_cuda_source lz_cuda_sources[]; /* the last one has no name */
+
+/* Kernels cannot fail, but they can note what was wrong with what they were given (an index outside its axis). Call
+ * after waiting for the queue. true: nothing was. */
+bool lz_cuda_check_faults(lz_device *d, lz_error *err);
+
+/* Every kernel of ours takes one struct by value. */
+bool lz_cuda_launch(const lz_call *call, lz_cu_function f, int64_t blocks, int threads, int shared_bytes,
+                    const void *params);
+
+/* ---- expressions (expr.c, element.c) ----------------------------------------------------------------------------- */
+
+/* out = expr(out, in[n_core] ...), elementwise and in place: the epilogue of kernels that cannot do it themselves. */
+bool lz_cuda_epilogue(const lz_call *call);
+
+/* ---- the others -------------------------------------------------------------------------------------------------- */
+
+bool lz_cuda_blas_open(lz_device *d, lz_error *err);
+void lz_cuda_blas_close(lz_device *d);
+bool lz_cuda_dnn_open(lz_device *d, lz_error *err); /* true and d->dnn NULL when there is no cuDNN */
+void lz_cuda_dnn_close(lz_device *d);
+
+/* ELEMENT ops of every kind (FUSED, COPY, CAST and single ones). */
+extern const lz_kernel lz_cuda_element;
+extern const lz_kernel lz_cuda_reduce, lz_cuda_softmax, lz_cuda_rms_norm, lz_cuda_layer_norm, lz_cuda_group_norm,
+    lz_cuda_rope, lz_cuda_matmul, lz_cuda_sdpa, lz_cuda_conv2d, lz_cuda_pad, lz_cuda_take, lz_cuda_gather,
+    lz_cuda_arange;
+extern const lz_device_table lz_cuda_device_table; /* device.c */
+
+#endif

@@ -1,0 +1,307 @@
+/* device.c: one GPU of a context: its memory, its queue, recordings of what was put there, and moments in it. */
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/cuda/cuda.h"
+
+bool lz_cuda_ok(const lz_device *d, lz_cu_result result, const char *what, lz_error *err) {
+    if (result == LZ_CUDA_SUCCESS) return true;
+    const char *text = NULL;
+    if (d->api.cu.GetErrorString(result, &text) != LZ_CUDA_SUCCESS || !text) text = "unknown error";
+    lz_fail(err, result == LZ_CUDA_ERROR_OUT_OF_MEMORY ? LZ_OUT_OF_MEMORY : LZ_DEVICE_FAILED, "%s: %s: %s (%d)",
+            d->name, what, text, (int)result);
+    return false;
+}
+
+static void enter(lz_device *d) { d->api.cu.CtxSetCurrent(d->context); }
+
+/* ---- staging: what is written goes through page-locked memory, so that nobody waits for the transfer -------------- */
+
+enum { BLOCKS = 4, BLOCK = 16 << 20, PIECE = 1 << 20, STAGE_ALIGN = 256 };
+
+struct lz_cuda_staging {
+    char *memory;
+    lz_cu_event sent[BLOCKS]; /* all copies out of a block are done */
+    int block;
+    int64_t used; /* of the current block */
+};
+
+static bool open_staging(lz_device *d, lz_error *err) {
+    struct lz_cuda_staging *s = d->staging = lz_host_alloc(d->ctx, sizeof *s);
+    if (!s) {
+        lz_out_of_memory(err, sizeof *s);
+        return false;
+    }
+    void *memory = NULL;
+    bool fine = lz_cuda_ok(d, d->api.cu.MemHostAlloc(&memory, (size_t)BLOCKS * BLOCK, 0), "staging memory", err);
+    s->memory = memory;
+    for (int i = 0; fine && i < BLOCKS; i++)
+        fine = lz_cuda_ok(d, d->api.cu.EventCreate(&s->sent[i], LZ_CU_EVENT_DISABLE_TIMING), "an event", err);
+    return fine;
+}
+
+static void close_staging(lz_device *d) {
+    struct lz_cuda_staging *s = d->staging;
+    if (!s) return;
+    for (int i = 0; i < BLOCKS; i++)
+        if (s->sent[i]) d->api.cu.EventDestroy(s->sent[i]);
+    if (s->memory) d->api.cu.MemFreeHost(s->memory);
+    lz_host_free(d->ctx, s);
+}
+
+/* The next block, once its last copies are out. */
+static bool next_block(lz_device *d, lz_error *err) {
+    struct lz_cuda_staging *s = d->staging;
+    if (!lz_cuda_ok(d, d->api.cu.EventRecord(s->sent[s->block], d->stream), "an event", err)) return false;
+    s->block = (s->block + 1) % BLOCKS;
+    s->used = 0;
+    return lz_cuda_ok(d, d->api.cu.EventSynchronize(s->sent[s->block]), "an earlier copy", err);
+}
+
+typedef struct pieces {
+    char *to;
+    const char *from;
+    int64_t bytes;
+} pieces;
+
+static void copy_piece(void *arg, int64_t i, int thread) {
+    (void)thread;
+    const pieces *p = arg;
+    int64_t start = i * PIECE, n = p->bytes - start < PIECE ? p->bytes - start : PIECE;
+    memcpy(p->to + start, p->from + start, (size_t)n);
+}
+
+static bool write_device(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err) {
+    enter(d);
+    struct lz_cuda_staging *s = d->staging;
+    for (int64_t done = 0; done < bytes;) {
+        if (s->used + STAGE_ALIGN > BLOCK && !next_block(d, err)) return false;
+        int64_t n = bytes - done < BLOCK - s->used ? bytes - done : BLOCK - s->used;
+        char *stage = s->memory + (int64_t)s->block * BLOCK + s->used;
+        pieces p = {stage, (const char *)from + done, n};
+        if (n <= PIECE)
+            memcpy(p.to, p.from, (size_t)n);
+        else
+            lz_parallel(d->ctx->pool, (n + PIECE - 1) / PIECE, copy_piece, &p);
+        lz_cu_result sent = d->api.cu.MemcpyHtoDAsync((lz_cu_ptr)(uintptr_t)to + (lz_cu_ptr)done, stage, (size_t)n,
+                                                      d->stream);
+        if (!lz_cuda_ok(d, sent, "a copy to the device", err)) return false;
+        s->used += (n + STAGE_ALIGN - 1) / STAGE_ALIGN * STAGE_ALIGN;
+        done += n;
+    }
+    return true;
+}
+
+static bool read_device(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err) {
+    enter(d);
+    lz_cu_result sent = d->api.cu.MemcpyDtoHAsync(to, (lz_cu_ptr)(uintptr_t)from, (size_t)bytes, d->stream);
+    return lz_cuda_ok(d, sent, "a copy from the device", err) &&
+           lz_cuda_ok(d, d->api.cu.StreamSynchronize(d->stream), "earlier work", err) && lz_cuda_check_faults(d, err);
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+static void *allocate(lz_device *d, int64_t bytes, lz_error *err) {
+    enter(d);
+    lz_cu_ptr memory = 0;
+    lz_cu_result result = d->api.cu.MemAlloc(&memory, bytes > 0 ? (size_t)bytes : 1);
+    if (result == LZ_CUDA_ERROR_OUT_OF_MEMORY) {
+        size_t unused = 0, total = 0;
+        d->api.cu.MemGetInfo(&unused, &total);
+        lz_fail(err, LZ_OUT_OF_MEMORY, "out of memory on %s: %lld more bytes asked for, %lld of %lld are free", d->name,
+                (long long)bytes, (long long)unused, (long long)total);
+        return NULL;
+    }
+    return lz_cuda_ok(d, result, "memory", err) ? (void *)(uintptr_t)memory : NULL; // NOLINT(performance-no-int-to-ptr)
+}
+
+/* Waits for the work that may still use it. */
+static void release(lz_device *d, void *memory) {
+    enter(d);
+    d->api.cu.MemFree((lz_cu_ptr)(uintptr_t)memory);
+}
+
+static int64_t room(lz_device *d) {
+    enter(d);
+    size_t unused = 0, total = 0;
+    return d->api.cu.MemGetInfo(&unused, &total) == LZ_CUDA_SUCCESS ? (int64_t)unused : 0;
+}
+
+static bool finish(lz_device *d, lz_error *err) {
+    enter(d);
+    return lz_cuda_ok(d, d->api.cu.StreamSynchronize(d->stream), "earlier work", err) && lz_cuda_check_faults(d, err);
+}
+
+/* ---- recordings -------------------------------------------------------------------------------------------------- */
+
+struct lz_recording {
+    lz_cu_graph_exec exec;
+};
+
+static bool start_record(lz_device *d, lz_error *err) {
+    enter(d);
+    lz_cu_result result = d->api.cu.StreamBeginCapture(d->stream, LZ_CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    d->recording = lz_cuda_ok(d, result, "recording", err);
+    return d->recording;
+}
+
+static lz_recording *end_record(lz_device *d, lz_error *err) {
+    lz_cu_graph graph = NULL;
+    d->recording = false;
+    if (!lz_cuda_ok(d, d->api.cu.StreamEndCapture(d->stream, &graph), "recording", err)) return NULL;
+    lz_recording *r = lz_host_alloc(d->ctx, sizeof *r);
+    if (!r) lz_out_of_memory(err, sizeof *r);
+    if (r && !lz_cuda_ok(d, d->api.cu.GraphInstantiateWithFlags(&r->exec, graph, 0), "a recording", err)) {
+        lz_host_free(d->ctx, r);
+        r = NULL;
+    }
+    d->api.cu.GraphDestroy(graph);
+    return r;
+}
+
+static bool replay(lz_device *d, lz_recording *r, lz_error *err) {
+    enter(d);
+    return lz_cuda_ok(d, d->api.cu.GraphLaunch(r->exec, d->stream), "replaying a recording", err);
+}
+
+static void forget(lz_device *d, lz_recording *r) {
+    enter(d);
+    d->api.cu.GraphExecDestroy(r->exec);
+    lz_host_free(d->ctx, r);
+}
+
+/* ---- moments ----------------------------------------------------------------------------------------------------- */
+
+struct lz_cuda_stamps {
+    lz_cu_event *events;
+    int n;
+};
+
+static bool grow_stamps(lz_device *d, int n, lz_error *err) {
+    struct lz_cuda_stamps *s = d->stamps;
+    if (!s) s = d->stamps = lz_host_alloc(d->ctx, sizeof *s);
+    if (s && n <= s->n) return true;
+    n = 2 * n + 64;
+    lz_cu_event *events = s ? lz_host_alloc(d->ctx, (size_t)n * sizeof *events) : NULL;
+    if (!events) {
+        lz_out_of_memory(err, n);
+        return false;
+    }
+    if (s->n) memcpy(events, s->events, (size_t)s->n * sizeof *events);
+    lz_host_free(d->ctx, s->events);
+    s->events = events;
+    while (s->n < n) {
+        if (!lz_cuda_ok(d, d->api.cu.EventCreate(&s->events[s->n], LZ_CU_EVENT_DEFAULT), "an event", err)) return false;
+        s->n++;
+    }
+    return true;
+}
+
+static bool stamp(lz_device *d, int i, lz_error *err) {
+    return grow_stamps(d, i + 1, err) &&
+           lz_cuda_ok(d, d->api.cu.EventRecord(d->stamps->events[i], d->stream), "an event", err);
+}
+
+static double seconds(lz_device *d, int a, int b) {
+    float milliseconds = 0;
+    d->api.cu.EventElapsedTime(&milliseconds, d->stamps->events[a], d->stamps->events[b]);
+    return milliseconds * 1e-3;
+}
+
+static void close_stamps(lz_device *d) {
+    struct lz_cuda_stamps *s = d->stamps;
+    if (!s) return;
+    for (int i = 0; i < s->n; i++) d->api.cu.EventDestroy(s->events[i]);
+    lz_host_free(d->ctx, s->events);
+    lz_host_free(d->ctx, s);
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+
+static const char *device_name(const lz_device *d) { return d->name; }
+
+static void close_device(lz_device *d) {
+    if (!d) return;
+    if (d->context) {
+        enter(d);
+        if (d->stream) d->api.cu.StreamSynchronize(d->stream);
+        lz_cuda_dnn_close(d);
+        lz_cuda_blas_close(d);
+        lz_cuda_jit_close(d);
+        close_stamps(d);
+        close_staging(d);
+        if (d->stream) d->api.cu.StreamDestroy(d->stream);
+        d->api.cu.DevicePrimaryCtxRelease(d->number);
+    }
+    lz_cuda_api_close(&d->api);
+    lz_host_free(d->ctx, d);
+}
+
+static int attribute(const lz_device *d, lz_cu_device_attribute which) {
+    int value = 0;
+    d->api.cu.DeviceGetAttribute(&value, which, d->number);
+    return value;
+}
+
+static bool find_device(lz_device *d, int number, lz_error *err) {
+    int count = 0;
+    lz_cu_result found = d->api.cu.Init(0);
+    if (found == LZ_CUDA_SUCCESS) found = d->api.cu.DeviceGetCount(&count);
+    if (found == LZ_CUDA_ERROR_NO_DEVICE || (found == LZ_CUDA_SUCCESS && !count)) {
+        lz_fail(err, LZ_NOT_FOUND, "the NVIDIA driver is here, but it finds no GPU");
+        return false;
+    }
+    if (!lz_cuda_ok(d, found, "starting the driver", err)) return false;
+    if (number >= count) {
+        lz_fail(err, LZ_NOT_FOUND, "there is no GPU %d: the driver finds %d, counted from 0", number, count);
+        return false;
+    }
+    if (!lz_cuda_ok(d, d->api.cu.DeviceGet(&d->number, number), "looking at the GPU", err)) return false;
+    d->api.cu.DeviceGetName(d->name, sizeof d->name, d->number);
+    d->capability = 10 * attribute(d, LZ_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
+                    attribute(d, LZ_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+    d->sms = attribute(d, LZ_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    d->max_shared = attribute(d, LZ_CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+    if (d->capability >= 80) return true;
+    lz_fail(err, LZ_NOT_FOUND, "%s is too old: Lazuli needs compute capability 8.0 (Ampere) or newer, this is %d.%d",
+            d->name, d->capability / 10, d->capability % 10);
+    return false;
+}
+
+static lz_device *open_device(lz_context *ctx, int number, lz_error *err) {
+    lz_device *d = lz_host_alloc(ctx, sizeof *d);
+    if (!d) {
+        lz_out_of_memory(err, sizeof *d);
+        return NULL;
+    }
+    d->ctx = ctx;
+    snprintf(d->name, sizeof d->name, "GPU %d", number);
+    bool fine = lz_cuda_api_open(&d->api, err) && find_device(d, number, err) &&
+                lz_cuda_ok(d, d->api.cu.DevicePrimaryCtxRetain(&d->context, d->number), "opening", err);
+    if (fine) enter(d);
+    fine = fine && lz_cuda_ok(d, d->api.cu.StreamCreate(&d->stream, LZ_CU_STREAM_NON_BLOCKING), "a queue", err) &&
+           open_staging(d, err) && lz_cuda_jit_open(d, err) && lz_cuda_blas_open(d, err) && lz_cuda_dnn_open(d, err);
+    if (fine) return d;
+    close_device(d);
+    return NULL;
+}
+
+const lz_device_table lz_cuda_device_table = {
+    .open = open_device,
+    .close = close_device,
+    .name = device_name,
+    .enter = enter,
+    .allocate = allocate,
+    .release = release,
+    .room = room,
+    .write = write_device,
+    .read = read_device,
+    .finish = finish,
+    .record = start_record,
+    .end_record = end_record,
+    .replay = replay,
+    .forget = forget,
+    .stamp = stamp,
+    .seconds = seconds,
+};

@@ -1,0 +1,517 @@
+/* dnn.c: cuDNN by its graph interface, in plain C. Everything there is a descriptor: created, given attributes one by
+ * one, finalised. A graph of operations is handed to cuDNN's heuristics, which answer with engine configurations, best
+ * first; those whose arithmetic we do not want are passed over, and of the first that can be finalised we keep plans.
+ *
+ * A refusal is not an error: kernels of our own do the work then. LAZULI_CUDA_TRACE tells what was refused and why;
+ * LAZULI_CUDA_DNN=0 does without cuDNN altogether. */
+#include "backend/cuda/dnn.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/own.h"
+
+enum { MAX_CONFIGS = 32, MAX_PLANS = 4, BUCKETS = 128, MAX_KEPT = 4096 };
+#define MAX_WORKSPACE ((int64_t)128 << 20)
+
+struct lz_dnn_plan {
+    lz_dnn_descriptor plans[MAX_PLANS];
+    int64_t workspace; /* enough for each of them */
+    int n, chosen;
+    bool measured;
+    const lz_dnn_key *key;
+};
+
+typedef struct entry {
+    struct entry *next;
+    lz_dnn_key key;
+    bool possible;
+    lz_dnn_plan plan;
+} entry;
+
+/* Plans are made where programs are planned, while another thread may be running one. Entries stay until the end, so
+ * that a plan once found can be used; when there are very many, further shapes get none. */
+struct lz_cuda_dnn {
+    pthread_mutex_t lock;
+    lz_dnn_handle handle;
+    entry *buckets[BUCKETS];
+    int count;
+};
+
+/* ---- opening ------------------------------------------------------------------------------------------------------ */
+
+static void tell_refusal(const lz_device *d, lz_dnn_status status, const char *what) {
+    if (!lz_cuda_traces()) return;
+    char more[1024] = "";
+    d->api.dnn.GetLastErrorString(more, sizeof more);
+    lz_cuda_trace("cuDNN: %s: %s (%d): %s", what, d->api.dnn.GetErrorString(status), (int)status, more);
+}
+
+bool lz_cuda_dnn_open(lz_device *d, lz_error *err) {
+    const char *wanted = getenv("LAZULI_CUDA_DNN");
+    if (!d->api.has_dnn || (wanted && !strcmp(wanted, "0"))) return true;
+    d->dnn = lz_host_alloc(d->ctx, sizeof *d->dnn);
+    if (!d->dnn) {
+        lz_out_of_memory(err, sizeof *d->dnn);
+        return false;
+    }
+    pthread_mutex_init(&d->dnn->lock, NULL);
+    lz_dnn_status status = d->api.dnn.Create(&d->dnn->handle);
+    if (!status) status = d->api.dnn.SetStream(d->dnn->handle, d->stream);
+    if (!status) return true;
+    tell_refusal(d, status, "starting"); /* a cuDNN that does not fit the driver is as good as none */
+    lz_cuda_dnn_close(d);
+    return true;
+}
+
+static void free_plans(lz_device *d, lz_dnn_plan *p) {
+    for (int i = 0; i < p->n; i++) d->api.dnn.BackendDestroyDescriptor(p->plans[i]);
+}
+
+void lz_cuda_dnn_close(lz_device *d) {
+    if (!d->dnn) return;
+    for (int i = 0; i < BUCKETS; i++)
+        for (entry *e; (e = d->dnn->buckets[i]);) {
+            d->dnn->buckets[i] = e->next;
+            free_plans(d, &e->plan);
+            lz_host_free(d->ctx, e);
+        }
+    if (d->dnn->handle) d->api.dnn.Destroy(d->dnn->handle);
+    pthread_mutex_destroy(&d->dnn->lock);
+    lz_host_free(d->ctx, d->dnn);
+    d->dnn = NULL;
+}
+
+/* ---- descriptors -------------------------------------------------------------------------------------------------- */
+
+static bool fine(lz_dnn_graph *g, lz_dnn_status status, const char *what) {
+    if (!status) return true;
+    tell_refusal(g->d, status, what);
+    g->failed = true;
+    return false;
+}
+
+static lz_dnn_descriptor new_descriptor(lz_dnn_graph *g, lz_dnn_kind kind, const char *what) {
+    lz_dnn_descriptor made = NULL;
+    if (g->n_all == LZ_DNN_DESCRIPTORS) g->failed = true;
+    if (g->failed || !fine(g, g->d->api.dnn.BackendCreateDescriptor(kind, &made), what)) return NULL;
+    g->all[g->n_all++] = made;
+    return made;
+}
+
+static void set(lz_dnn_graph *g, lz_dnn_descriptor at, lz_dnn_attribute attribute, lz_dnn_attribute_type type,
+                int64_t count, const void *elements, const char *what) {
+    if (!g->failed) fine(g, g->d->api.dnn.BackendSetAttribute(at, attribute, type, count, elements), what);
+}
+
+static void set_number(lz_dnn_graph *g, lz_dnn_descriptor at, lz_dnn_attribute attribute, int64_t value,
+                       const char *what) {
+    set(g, at, attribute, LZ_CUDNN_TYPE_INT64, 1, &value, what);
+}
+
+static void set_type(lz_dnn_graph *g, lz_dnn_descriptor at, lz_dnn_attribute attribute, lz_dnn_type value,
+                     const char *what) {
+    set(g, at, attribute, LZ_CUDNN_TYPE_DATA_TYPE, 1, &value, what);
+}
+
+static void set_link(lz_dnn_graph *g, lz_dnn_descriptor at, lz_dnn_attribute attribute, lz_dnn_descriptor to,
+                     const char *what) {
+    if (to) set(g, at, attribute, LZ_CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &to, what);
+}
+
+static void finalise(lz_dnn_graph *g, lz_dnn_descriptor at, const char *what) {
+    if (!g->failed) fine(g, g->d->api.dnn.BackendFinalize(at), what);
+}
+
+static void add_op(lz_dnn_graph *g, lz_dnn_descriptor op, const char *what) {
+    finalise(g, op, what);
+    if (g->n_ops == LZ_DNN_OPS) g->failed = true;
+    if (!g->failed) g->ops[g->n_ops++] = op;
+}
+
+lz_dnn_type lz_dnn_type_of(lz_dtype t) {
+    return t == LZ_BF16 ? LZ_CUDNN_DATA_BFLOAT16 : t == LZ_F16 ? LZ_CUDNN_DATA_HALF : LZ_CUDNN_DATA_FLOAT;
+}
+
+lz_dnn_descriptor lz_dnn_add_tensor(lz_dnn_graph *g, const lz_dnn_tensor *t) {
+    enum { FIRST_VIRTUAL = 1000 };
+    lz_dnn_descriptor made = new_descriptor(g, LZ_CUDNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor");
+    bool is_virtual = !t->number;
+    set_type(g, made, LZ_CUDNN_ATTR_TENSOR_DATA_TYPE, t->type, "TENSOR_DATA_TYPE");
+    set(g, made, LZ_CUDNN_ATTR_TENSOR_DIMENSIONS, LZ_CUDNN_TYPE_INT64, LZ_DNN_DIMS, t->dims, "TENSOR_DIMENSIONS");
+    set(g, made, LZ_CUDNN_ATTR_TENSOR_STRIDES, LZ_CUDNN_TYPE_INT64, LZ_DNN_DIMS, t->strides, "TENSOR_STRIDES");
+    set_number(g, made, LZ_CUDNN_ATTR_TENSOR_UNIQUE_ID, is_virtual ? FIRST_VIRTUAL + g->virtuals++ : t->number,
+               "TENSOR_UNIQUE_ID");
+    set_number(g, made, LZ_CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 16, "TENSOR_BYTE_ALIGNMENT");
+    set(g, made, LZ_CUDNN_ATTR_TENSOR_IS_VIRTUAL, LZ_CUDNN_TYPE_BOOLEAN, 1, &is_virtual, "TENSOR_IS_VIRTUAL");
+    set(g, made, LZ_CUDNN_ATTR_TENSOR_IS_BY_VALUE, LZ_CUDNN_TYPE_BOOLEAN, 1, &t->by_value, "TENSOR_IS_BY_VALUE");
+    finalise(g, made, "a tensor");
+    return made;
+}
+
+void lz_dnn_add_pointwise(lz_dnn_graph *g, lz_dnn_pointwise op, lz_dnn_descriptor x, lz_dnn_descriptor b,
+                          lz_dnn_descriptor t, lz_dnn_descriptor y, int64_t axis) {
+    lz_dnn_descriptor how = new_descriptor(g, LZ_CUDNN_BACKEND_POINTWISE_DESCRIPTOR, "a pointwise op");
+    bool logical = op >= LZ_CUDNN_POINTWISE_CMP_EQ && op <= LZ_CUDNN_POINTWISE_LOGICAL_AND;
+    set(g, how, LZ_CUDNN_ATTR_POINTWISE_MODE, LZ_CUDNN_TYPE_POINTWISE_MODE, 1, &op, "POINTWISE_MODE");
+    set_type(g, how, LZ_CUDNN_ATTR_POINTWISE_MATH_PREC, logical ? LZ_CUDNN_DATA_BOOLEAN : LZ_CUDNN_DATA_FLOAT,
+             "POINTWISE_MATH_PREC");
+    if (axis >= 0) set_number(g, how, LZ_CUDNN_ATTR_POINTWISE_AXIS, axis, "POINTWISE_AXIS");
+    finalise(g, how, "a pointwise op");
+    lz_dnn_descriptor made = new_descriptor(g, LZ_CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "a pointwise node");
+    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how, "POINTWISE_PW_DESCRIPTOR");
+    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x, "POINTWISE_XDESC");
+    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b, "POINTWISE_BDESC");
+    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_POINTWISE_TDESC, t, "POINTWISE_TDESC");
+    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y, "POINTWISE_YDESC");
+    add_op(g, made, "a pointwise node");
+}
+
+void lz_dnn_add_matmul(lz_dnn_graph *g, lz_dnn_descriptor a, lz_dnn_descriptor b, lz_dnn_descriptor c) {
+    lz_dnn_descriptor how = new_descriptor(g, LZ_CUDNN_BACKEND_MATMUL_DESCRIPTOR, "a product");
+    set_type(g, how, LZ_CUDNN_ATTR_MATMUL_COMP_TYPE, LZ_CUDNN_DATA_FLOAT, "MATMUL_COMP_TYPE");
+    finalise(g, how, "a product");
+    lz_dnn_descriptor made = new_descriptor(g, LZ_CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, "a product's node");
+    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_MATMUL_DESC, how, "MATMUL_DESC");
+    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_MATMUL_ADESC, a, "MATMUL_ADESC");
+    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_MATMUL_BDESC, b, "MATMUL_BDESC");
+    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_MATMUL_CDESC, c, "MATMUL_CDESC");
+    add_op(g, made, "a product's node");
+}
+
+void lz_dnn_add_reduction(lz_dnn_graph *g, lz_dnn_reduce op, lz_dnn_descriptor x, lz_dnn_descriptor y) {
+    lz_dnn_descriptor how = new_descriptor(g, LZ_CUDNN_BACKEND_REDUCTION_DESCRIPTOR, "a reduction");
+    set(g, how, LZ_CUDNN_ATTR_REDUCTION_OPERATOR, LZ_CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &op, "REDUCTION_OPERATOR");
+    set_type(g, how, LZ_CUDNN_ATTR_REDUCTION_COMP_TYPE, LZ_CUDNN_DATA_FLOAT, "REDUCTION_COMP_TYPE");
+    finalise(g, how, "a reduction");
+    lz_dnn_descriptor made = new_descriptor(g, LZ_CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, "a reduction's node");
+    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_REDUCTION_DESC, how, "REDUCTION_DESC");
+    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x, "REDUCTION_XDESC");
+    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y, "REDUCTION_YDESC");
+    add_op(g, made, "a reduction's node");
+}
+
+void lz_dnn_add_convolution(lz_dnn_graph *g, lz_dnn_descriptor x, lz_dnn_descriptor w, lz_dnn_descriptor y,
+                            int64_t stride, const int64_t before[2], const int64_t behind[2]) {
+    lz_dnn_descriptor how = new_descriptor(g, LZ_CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, "a convolution");
+    lz_dnn_conv_mode mode = LZ_CUDNN_CROSS_CORRELATION;
+    int64_t strides[2] = {stride, stride}, dilations[2] = {1, 1};
+    float one = 1, zero = 0;
+    set_number(g, how, LZ_CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, 2, "CONVOLUTION_SPATIAL_DIMS");
+    set_type(g, how, LZ_CUDNN_ATTR_CONVOLUTION_COMP_TYPE, LZ_CUDNN_DATA_FLOAT, "CONVOLUTION_COMP_TYPE");
+    set(g, how, LZ_CUDNN_ATTR_CONVOLUTION_CONV_MODE, LZ_CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode, "CONVOLUTION_CONV_MODE");
+    set(g, how, LZ_CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, LZ_CUDNN_TYPE_INT64, 2, before, "CONVOLUTION_PRE_PADDINGS");
+    set(g, how, LZ_CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, LZ_CUDNN_TYPE_INT64, 2, behind, "CONVOLUTION_POST_PADDINGS");
+    set(g, how, LZ_CUDNN_ATTR_CONVOLUTION_DILATIONS, LZ_CUDNN_TYPE_INT64, 2, dilations, "CONVOLUTION_DILATIONS");
+    set(g, how, LZ_CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, LZ_CUDNN_TYPE_INT64, 2, strides,
+        "CONVOLUTION_FILTER_STRIDES");
+    finalise(g, how, "a convolution");
+    lz_dnn_descriptor made = new_descriptor(g, LZ_CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                                            "a convolution's node");
+    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, x, "CONVOLUTION_FORWARD_X");
+    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, w, "CONVOLUTION_FORWARD_W");
+    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, y, "CONVOLUTION_FORWARD_Y");
+    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, how, "CONVOLUTION_FORWARD_CONV_DESC");
+    set(g, made, LZ_CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, LZ_CUDNN_TYPE_FLOAT, 1, &one,
+        "CONVOLUTION_FORWARD_ALPHA");
+    set(g, made, LZ_CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, LZ_CUDNN_TYPE_FLOAT, 1, &zero,
+        "CONVOLUTION_FORWARD_BETA");
+    add_op(g, made, "a convolution's node");
+}
+
+/* ---- engines ------------------------------------------------------------------------------------------------------ */
+
+static const char *describe(char text[64], const lz_dnn_order *order, const char *step) {
+    snprintf(text, 64, "%s: %s", order->what, step);
+    return text;
+}
+
+/* Notes of an engine that we will not have: sums that change from run to run or are not in f32, and transforms that
+ * lose digits. */
+static bool unwanted(lz_dnn_numerical_note note, bool exact) {
+    switch (note) {
+    case LZ_CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
+    case LZ_CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
+    case LZ_CUDNN_NUMERICAL_NOTE_FFT:
+    case LZ_CUDNN_NUMERICAL_NOTE_WINOGRAD:
+    case LZ_CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4:
+    case LZ_CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6:
+    case LZ_CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13: return true;
+    case LZ_CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
+    case LZ_CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS: return exact;
+    default: return false;
+    }
+}
+
+typedef struct engine {
+    int64_t index;
+    bool unwanted, compiles; /* compiles: its kernels are made at run time, which takes a second or so */
+} engine;
+
+static engine look_at_engine(const lz_device *d, lz_dnn_descriptor config, bool exact) {
+    engine found = {.index = -1};
+    lz_dnn_numerical_note notes[16];
+    lz_dnn_behavior_note ways[16];
+    lz_dnn_descriptor e = NULL;
+    int64_t count = 0, n_notes = 0, n_ways = 0;
+    if (d->api.dnn.BackendCreateDescriptor(LZ_CUDNN_BACKEND_ENGINE_DESCRIPTOR, &e)) return found;
+    lz_dnn_status got = d->api.dnn.BackendGetAttribute(config, LZ_CUDNN_ATTR_ENGINECFG_ENGINE,
+                                                       LZ_CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &e);
+    if (!got)
+        d->api.dnn.BackendGetAttribute(e, LZ_CUDNN_ATTR_ENGINE_GLOBAL_INDEX, LZ_CUDNN_TYPE_INT64, 1, &count,
+                                       &found.index);
+    if (!got)
+        d->api.dnn.BackendGetAttribute(e, LZ_CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, LZ_CUDNN_TYPE_NUMERICAL_NOTE, 16,
+                                       &n_notes, notes);
+    if (!got)
+        d->api.dnn.BackendGetAttribute(e, LZ_CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, LZ_CUDNN_TYPE_BEHAVIOR_NOTE, 16, &n_ways,
+                                       ways);
+    for (int64_t i = 0; i < n_notes && i < 16; i++) found.unwanted = found.unwanted || unwanted(notes[i], exact);
+    for (int64_t i = 0; i < n_ways && i < 16; i++)
+        found.compiles = found.compiles || ways[i] == LZ_CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
+    d->api.dnn.BackendDestroyDescriptor(e);
+    return found;
+}
+
+/* A finalised plan, or NULL: of a configuration, or of what an earlier one was written down as. */
+static lz_dnn_descriptor make_plan(lz_device *d, lz_dnn_attribute from, lz_dnn_attribute_type type, int64_t count,
+                                   const void *elements, int64_t *workspace, const lz_dnn_order *order) {
+    lz_dnn_descriptor plan = NULL;
+    char text[64];
+    int64_t got = 0;
+    lz_dnn_status status = d->api.dnn.BackendCreateDescriptor(LZ_CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan);
+    if (!status)
+        status = d->api.dnn.BackendSetAttribute(plan, LZ_CUDNN_ATTR_EXECUTION_PLAN_HANDLE, LZ_CUDNN_TYPE_HANDLE, 1,
+                                                &d->dnn->handle);
+    if (!status) status = d->api.dnn.BackendSetAttribute(plan, from, type, count, elements);
+    if (!status) status = d->api.dnn.BackendFinalize(plan);
+    if (!status)
+        status = d->api.dnn.BackendGetAttribute(plan, LZ_CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, LZ_CUDNN_TYPE_INT64,
+                                                1, &got, workspace);
+    if (!status && *workspace <= MAX_WORKSPACE) return plan;
+    if (status)
+        tell_refusal(d, status, describe(text, order, "a plan"));
+    else
+        lz_cuda_trace("cuDNN: %s: a plan wants %lld bytes of workspace", order->what, (long long)*workspace);
+    if (plan) d->api.dnn.BackendDestroyDescriptor(plan);
+    return NULL;
+}
+
+/* Compiling a plan takes half a second. cuDNN can write it down with its code; the next process reads that. */
+static char *plan_text(const lz_device *d, const lz_dnn_key *key) {
+    return lz_cuda_choice_text(d, &(lz_choice){"compiled plan", d->api.dnn.GetVersion(), key, sizeof *key});
+}
+
+static void store_plan(const lz_device *d, const lz_dnn_key *key, lz_dnn_descriptor plan) {
+    const lz_dnn_attribute json = LZ_CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
+    int64_t n = 0;
+    lz_dnn_status status = d->api.dnn.BackendGetAttribute(plan, json, LZ_CUDNN_TYPE_CHAR, 0, &n, NULL);
+    char *text = plan_text(d, key), *written = !status && n > 0 ? lz_host_alloc(d->ctx, (size_t)n) : NULL;
+    if (text && written && !d->api.dnn.BackendGetAttribute(plan, json, LZ_CUDNN_TYPE_CHAR, n, &n, written))
+        lz_cuda_store(d, text, written, (size_t)n);
+    lz_host_free(d->ctx, written);
+    lz_host_free(d->ctx, text);
+}
+
+static void recall_plan(lz_device *d, const lz_dnn_key *key, const lz_dnn_order *order, lz_dnn_plan *to) {
+    char *text = plan_text(d, key), *memory = NULL;
+    size_t bytes = 0;
+    const char *written = text ? lz_cuda_stored(d, text, &bytes, &memory) : NULL;
+    if (written)
+        to->plans[0] = make_plan(d, LZ_CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, LZ_CUDNN_TYPE_CHAR,
+                                 (int64_t)bytes, written, &to->workspace, order);
+    to->n = to->plans[0] != NULL;
+    if (!to->n) to->workspace = 0;
+    if (to->n) lz_cuda_trace("cuDNN: %s: a plan from disk", order->what);
+    lz_host_free(d->ctx, memory);
+    lz_host_free(d->ctx, text);
+}
+
+/* Plans of the wanted configurations among these, best first, until there are enough. */
+static void take_plans(lz_dnn_graph *g, lz_dnn_descriptor *configs, int64_t n, const lz_dnn_order *order,
+                       lz_dnn_plan *to) {
+    lz_device *d = g->d;
+    int wanted = order->thorough ? MAX_PLANS : 1;
+    for (int64_t i = 0; i < n && to->n < wanted; i++) {
+        int64_t workspace = 0;
+        engine e = look_at_engine(d, configs[i], order->exact);
+        if (e.unwanted || (e.compiles && to->n)) continue; /* compiling is worth it when nothing else is there */
+        lz_dnn_descriptor plan = make_plan(d, LZ_CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                                           LZ_CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &configs[i], &workspace, order);
+        if (!plan) continue;
+        lz_cuda_trace("cuDNN: %s: engine %lld%s, %lld bytes of workspace", order->what, (long long)e.index,
+                      e.compiles ? ", compiled" : "", (long long)workspace);
+        to->plans[to->n++] = plan;
+        if (workspace > to->workspace) to->workspace = workspace;
+        if (e.compiles) {
+            store_plan(d, to->key, plan);
+            return;
+        }
+    }
+}
+
+static void ask_heuristics(lz_dnn_graph *g, lz_dnn_descriptor graph, lz_dnn_heuristic_mode mode,
+                           const lz_dnn_order *order, lz_dnn_plan *to) {
+    const lz_cuda_api *api = &g->d->api;
+    lz_dnn_descriptor asked = new_descriptor(g, LZ_CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, "heuristics");
+    char text[64];
+    set_link(g, asked, LZ_CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph, "ENGINEHEUR_OPERATION_GRAPH");
+    set(g, asked, LZ_CUDNN_ATTR_ENGINEHEUR_MODE, LZ_CUDNN_TYPE_HEUR_MODE, 1, &mode, "ENGINEHEUR_MODE");
+    finalise(g, asked, describe(text, order, "heuristics"));
+    lz_dnn_descriptor configs[MAX_CONFIGS];
+    int64_t made = 0, found = 0;
+    while (!g->failed && made < MAX_CONFIGS &&
+           !api->dnn.BackendCreateDescriptor(LZ_CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &configs[made]))
+        made++;
+    if (!g->failed)
+        fine(g,
+             api->dnn.BackendGetAttribute(asked, LZ_CUDNN_ATTR_ENGINEHEUR_RESULTS, LZ_CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                          made, &found, configs),
+             describe(text, order, "ENGINEHEUR_RESULTS"));
+    if (!g->failed) take_plans(g, configs, found < made ? found : made, order, to);
+    for (int64_t i = 0; i < made; i++) api->dnn.BackendDestroyDescriptor(configs[i]);
+    g->failed = false; /* the other kind of heuristics may still know something */
+}
+
+static void free_graph(lz_dnn_graph *g) {
+    while (g->n_all) g->d->api.dnn.BackendDestroyDescriptor(g->all[--g->n_all]);
+}
+
+/* ---- plans -------------------------------------------------------------------------------------------------------- */
+
+static entry **bucket_of(const lz_device *d, const lz_dnn_key *key) {
+    const unsigned char *b = (const unsigned char *)key;
+    uint64_t h = 14695981039346656037u; /* FNV-1a */
+    for (size_t i = 0; i < sizeof *key; i++) h = (h ^ b[i]) * 1099511628211u;
+    return &d->dnn->buckets[h % BUCKETS];
+}
+
+static entry *find_entry(const lz_device *d, const lz_dnn_key *key) {
+    for (entry *e = *bucket_of(d, key); e; e = e->next)
+        if (!memcmp(&e->key, key, sizeof *key)) return e;
+    return NULL;
+}
+
+bool lz_dnn_find(lz_device *d, const lz_dnn_key *key, lz_dnn_plan **plan) {
+    *plan = NULL;
+    if (!d->dnn) return true;
+    pthread_mutex_lock(&d->dnn->lock);
+    entry *e = find_entry(d, key);
+    bool known = e || d->dnn->count >= MAX_KEPT;
+    if (e && e->possible) *plan = &e->plan;
+    pthread_mutex_unlock(&d->dnn->lock);
+    return known;
+}
+
+static void make_plans(lz_dnn_graph *g, const lz_dnn_order *order, lz_dnn_plan *to) {
+    lz_dnn_descriptor graph = new_descriptor(g, LZ_CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "a graph");
+    char text[64];
+    set(g, graph, LZ_CUDNN_ATTR_OPERATIONGRAPH_HANDLE, LZ_CUDNN_TYPE_HANDLE, 1, &g->d->dnn->handle,
+        "OPERATIONGRAPH_HANDLE");
+    set(g, graph, LZ_CUDNN_ATTR_OPERATIONGRAPH_OPS, LZ_CUDNN_TYPE_BACKEND_DESCRIPTOR, g->n_ops, g->ops,
+        "OPERATIONGRAPH_OPS");
+    finalise(g, graph, describe(text, order, "a graph"));
+    if (g->failed) return;
+    ask_heuristics(g, graph, LZ_CUDNN_HEUR_MODE_A, order, to);
+    if (!to->n) ask_heuristics(g, graph, LZ_CUDNN_HEUR_MODE_FALLBACK, order, to);
+}
+
+lz_dnn_plan *lz_dnn_make(lz_dnn_graph *g, const lz_dnn_key *key, const lz_dnn_order *order) {
+    lz_device *d = g->d;
+    pthread_mutex_lock(&d->dnn->lock);
+    entry *e = find_entry(d, key); /* another thread may have been faster */
+    if (!e && (e = lz_host_alloc(d->ctx, sizeof *e))) {
+        e->key = *key;
+        e->plan.key = &e->key;
+        recall_plan(d, key, order, &e->plan);
+        if (!e->plan.n) make_plans(g, order, &e->plan);
+        e->possible = e->plan.n > 0;
+        if (!e->possible) lz_cuda_trace("cuDNN: %s: no plan", order->what);
+        entry **bucket = bucket_of(d, key);
+        e->next = *bucket;
+        *bucket = e;
+        d->dnn->count++;
+    }
+    free_graph(g);
+    pthread_mutex_unlock(&d->dnn->lock);
+    return e && e->possible ? &e->plan : NULL;
+}
+
+int64_t lz_dnn_workspace(const lz_dnn_plan *plan) { return plan->workspace; }
+
+/* ---- running ------------------------------------------------------------------------------------------------------ */
+
+enum { MAX_TENSORS = 8 };
+
+typedef struct execution {
+    const lz_call *call;
+    const lz_dnn_plan *plan;
+    lz_dnn_descriptor pack;
+} execution;
+
+static bool dnn_ok(const lz_call *call, lz_dnn_status status, const char *what) {
+    if (!status) return true;
+    char more[256] = "";
+    const lz_cuda_api *api = &call->device->api;
+    api->dnn.GetLastErrorString(more, sizeof more);
+    lz_fail(call->err, LZ_DEVICE_FAILED, "cuDNN: %s: %s: %s", what, api->dnn.GetErrorString(status), more);
+    return false;
+}
+
+static bool make_pack(const lz_call *call, void *const *addresses, int n, void *workspace, lz_dnn_descriptor *pack) {
+    const lz_cuda_api *api = &call->device->api;
+    int64_t numbers[MAX_TENSORS];
+    for (int i = 0; i < n; i++) numbers[i] = i + 1;
+    return dnn_ok(call, api->dnn.BackendCreateDescriptor(LZ_CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, pack), "operands") &&
+           dnn_ok(call,
+                  api->dnn.BackendSetAttribute(*pack, LZ_CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, LZ_CUDNN_TYPE_INT64, n,
+                                               numbers),
+                  "VARIANT_PACK_UNIQUE_IDS") &&
+           dnn_ok(call,
+                  api->dnn.BackendSetAttribute(*pack, LZ_CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, LZ_CUDNN_TYPE_VOID_PTR,
+                                               n, (const void *)addresses),
+                  "VARIANT_PACK_DATA_POINTERS") &&
+           dnn_ok(call,
+                  api->dnn.BackendSetAttribute(*pack, LZ_CUDNN_ATTR_VARIANT_PACK_WORKSPACE, LZ_CUDNN_TYPE_VOID_PTR, 1,
+                                               (const void *)&workspace),
+                  "VARIANT_PACK_WORKSPACE") &&
+           dnn_ok(call, api->dnn.BackendFinalize(*pack), "operands");
+}
+
+static bool execute_plan(void *arg, int i) {
+    const execution *e = arg;
+    lz_device *d = e->call->device;
+    return dnn_ok(e->call, d->api.dnn.BackendExecute(d->dnn->handle, e->plan->plans[i], e->pack), "running a plan");
+}
+
+static void choose_plan(const execution *e, lz_dnn_plan *plan) {
+    lz_device *d = e->call->device;
+    lz_choice c = {"plan", plan->n > 1 ? d->api.dnn.GetVersion() : 0, plan->key, sizeof *plan->key};
+    int chosen = plan->n > 1 ? lz_cuda_recall(d, &c) : 0;
+    if (chosen < 0 || chosen >= plan->n) {
+        if (d->recording) return; /* the first, this time */
+        lz_error unused;
+        lz_call quiet = *e->call; /* what a plan that fails says does not matter */
+        quiet.err = &unused;
+        execution trial = *e;
+        trial.call = &quiet;
+        chosen = lz_cuda_fastest(d, plan->n, execute_plan, &trial);
+        if (chosen >= 0) lz_cuda_note(d, &c, chosen);
+    }
+    plan->chosen = chosen < 0 ? 0 : chosen;
+    plan->measured = true;
+    if (plan->n > 1) lz_cuda_trace("cuDNN: took plan %d of %d", plan->chosen, plan->n);
+}
+
+bool lz_dnn_run(const lz_call *call, lz_dnn_plan *plan, void *const *addresses, int n, void *workspace) {
+    execution e = {.call = call, .plan = plan};
+    pthread_mutex_lock(&call->device->dnn->lock);
+    bool done = make_pack(call, addresses, n, workspace, &e.pack);
+    if (done && !plan->measured) choose_plan(&e, plan);
+    done = done && execute_plan(&e, plan->chosen);
+    if (e.pack) call->device->api.dnn.BackendDestroyDescriptor(e.pack);
+    pthread_mutex_unlock(&call->device->dnn->lock);
+    return done;
+}

@@ -1,0 +1,73 @@
+/* expr.c: types and expressions as CUDA C++. Every step becomes one call of a function of prelude.cu, in its own
+ * statement: the same roundings whether an op is alone, in a chain, or behind another kernel. */
+#include "array/number.h"
+#include "backend/cuda/own.h"
+
+const char *lz_cuda_type_name(lz_dtype dtype) {
+    static const char *const names[LZ_DTYPE_COUNT] = {
+        [LZ_BOOL] = "boolean", [LZ_U8] = "u8",   [LZ_I8] = "i8",     [LZ_I32] = "i32",   [LZ_I64] = "i64",
+        [LZ_F8] = "f8",        [LZ_F16] = "f16", [LZ_BF16] = "bf16", [LZ_F32] = "float", [LZ_F64] = "u64",
+    };
+    return names[dtype];
+}
+
+/* Numbers as their bits: no digits are lost, and infinities need no name. */
+static void add_number(lz_text *text, float number) {
+    lz_text_add(text, "__uint_as_float(0x%08xu)", (unsigned)lz_float_to_bits(number));
+}
+
+static int operands_of(const lz_expr_step *s) {
+    if (s->op == LZ_EXPR_MUL_ADD) return 3;
+    if (s->op == LZ_OP_CAST || s->number) return 1;
+    return lz_op_table[s->op].inputs;
+}
+
+/* What comes before the operands. A cast to an integer happens when the result is stored. */
+static void add_function(lz_text *text, const lz_expr_step *s) {
+    if (s->op == LZ_EXPR_MUL_ADD)
+        lz_text_add(text, "op_mul_add(");
+    else if (s->op == LZ_OP_CAST && (lz_is_float((lz_dtype)s->b) || s->b == LZ_BOOL))
+        lz_text_add(text, s->b == LZ_BOOL ? "op_not_equal(0.0f, " : "round_to<%s>(", lz_cuda_type_name((lz_dtype)s->b));
+    else
+        lz_text_add(text, "op_%s(", s->op == LZ_OP_CAST ? "copy" : lz_op_table[s->op].name);
+}
+
+static void add_step(lz_text *text, const lz_expr_step *s) {
+    lz_text_add(text, "    r%d = ", s->dst);
+    if (s->op == LZ_OP_FULL) {
+        add_number(text, s->k0);
+    } else {
+        const int place[3] = {s->a, s->b, s->c};
+        add_function(text, s);
+        for (int i = 0; i < 3 && i < operands_of(s); i++) lz_text_add(text, i ? ", r%d" : "r%d", place[i]);
+        if (s->number || s->op == LZ_OP_CLIP) {
+            lz_text_add(text, ", ");
+            add_number(text, s->k0);
+        }
+        if (s->op == LZ_OP_CLIP) {
+            lz_text_add(text, ", ");
+            add_number(text, s->k1);
+        }
+        lz_text_add(text, ")");
+    }
+    lz_text_add(text, ";\n");
+}
+
+void lz_cuda_add_expression(lz_text *text, const char *name, const lz_expr *e) {
+    int n_args = e ? e->n_args : 1;
+    lz_text_add(text, "FN float %s(", name);
+    for (int i = 0; i < n_args; i++) lz_text_add(text, i ? ", float r%d" : "float r%d", i);
+    lz_text_add(text, ") {\n");
+    for (int i = n_args; e && i < e->n_regs; i++) lz_text_add(text, "    float r%d;\n", i);
+    for (int i = 0; e && i < e->n_steps; i++) add_step(text, &e->steps[i]);
+    lz_text_add(text, "    return r%d;\n}\n", e ? e->result : 0);
+}
+
+bool lz_cuda_run_text(const lz_call *call, const char *name, lz_text *text, int64_t blocks, int threads,
+                      const void *params) {
+    char *whole = lz_text_take(text, call->err);
+    if (!whole) return false;
+    lz_cu_function f = lz_cuda_function(call->device, name, whole, call->err);
+    lz_host_free(text->ctx, whole);
+    return f && lz_cuda_launch(call, f, blocks, threads, 0, params);
+}

@@ -1,0 +1,348 @@
+/* jit.c: from CUDA C++ to a loaded function, three ways, the quickest first:
+ *
+ *   in this device's table, by the text
+ *   on disk, in $LAZULI_CACHE, $XDG_CACHE_HOME/lazuli or ~/.cache/lazuli: compiled by an earlier process
+ *   through NVRTC
+ *
+ * A file of the cache holds everything its code was made from, and is used only if all of that is the same and the file
+ * is ours. LAZULI_CACHE="" turns the cache off; if it cannot be written, nobody is told, and nothing is lost. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "backend/cuda/own.h"
+#include "io/file.h"
+
+enum { BUCKETS = 512 };
+
+typedef struct known {
+    struct known *next;
+    uint64_t hash;
+    char *name, *text;
+    lz_cu_module module;
+    lz_cu_function function;
+} known;
+
+struct lz_cuda_jit {
+    known *buckets[BUCKETS];
+    char architecture[32], release[192]; /* options and versions that change what is compiled */
+    char *folder;                        /* of the disk cache; NULL: none */
+    lz_fault *fault;
+};
+
+/* FNV-1a; another start gives another hash. */
+static uint64_t hash_of(uint64_t start, const void *data, size_t bytes) {
+    uint64_t h = start;
+    for (const unsigned char *p = data, *end = p + bytes; p < end; p++) h = (h ^ *p) * UINT64_C(0x100000001b3);
+    return h;
+}
+#define HASH_START UINT64_C(0xcbf29ce484222325)
+#define OTHER_START UINT64_C(0x84222325cbf29ce4)
+
+/* ---- the cache on disk ------------------------------------------------------------------------------------------- */
+
+/* The folder, or NULL. */
+static char *find_folder(lz_context *ctx) {
+    static const struct {
+        const char *variable, *below;
+    } places[] = {{"LAZULI_CACHE", "cuda"}, {"XDG_CACHE_HOME", "lazuli/cuda"}, {"HOME", ".cache/lazuli/cuda"}};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        const char *value = getenv(places[i].variable);
+        if (value && *value) return lz_path_join(ctx, value, places[i].below);
+        if (value && i == 0) return NULL; /* set, and empty */
+    }
+    return NULL;
+}
+
+/* Makes the folders that are missing, for our eyes only. */
+static void make_folders(char *path) {
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        mkdir(path, 0700);
+        *slash = '/';
+    }
+    mkdir(path, 0700);
+}
+
+/* What a file begins with; then come the key and the code. */
+typedef struct cache_head {
+    char magic[8];
+    uint64_t key_bytes, code_bytes, code_hash;
+} cache_head;
+#define CACHE_MAGIC "LZCUDA1"
+
+static char *file_of(const lz_device *d, const char *key) {
+    char name[64];
+    size_t n = strlen(key);
+    snprintf(name, sizeof name, "%016llx%016llx.bin", (unsigned long long)hash_of(HASH_START, key, n),
+             (unsigned long long)hash_of(OTHER_START, key, n));
+    return d->jit->folder ? lz_path_join(d->ctx, d->jit->folder, name) : NULL;
+}
+
+static bool read_all(int fd, char *to, size_t bytes) {
+    while (bytes > 0) {
+        ssize_t n = read(fd, to, bytes);
+        if (n <= 0) return false;
+        to += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+/* Is this what lz_cuda_store wrote for the key? */
+static bool is_code_of(const char *data, size_t bytes, const char *key) {
+    cache_head head;
+    size_t key_bytes = strlen(key);
+    if (bytes < sizeof head + key_bytes) return false;
+    memcpy(&head, data, sizeof head);
+    const char *code = data + sizeof head + key_bytes;
+    size_t code_bytes = bytes - sizeof head - key_bytes;
+    return !memcmp(head.magic, CACHE_MAGIC, sizeof head.magic) && head.key_bytes == key_bytes &&
+           head.code_bytes == code_bytes && !memcmp(data + sizeof head, key, key_bytes) &&
+           head.code_hash == hash_of(HASH_START, code, code_bytes);
+}
+
+const char *lz_cuda_stored(const lz_device *d, const char *key, size_t *bytes, char **memory) {
+    char *path = file_of(d, key);
+    *memory = NULL;
+    if (!path) return NULL;
+    struct stat s;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    bool ours = fd >= 0 && fstat(fd, &s) == 0 && S_ISREG(s.st_mode) && s.st_uid == geteuid() && s.st_size > 0 &&
+                s.st_size < (1 << 28);
+    *memory = ours ? lz_host_alloc(d->ctx, (size_t)s.st_size) : NULL;
+    bool fine = *memory && read_all(fd, *memory, (size_t)s.st_size) && is_code_of(*memory, (size_t)s.st_size, key);
+    if (fd >= 0) close(fd);
+    lz_host_free(d->ctx, path);
+    if (fine) *bytes = (size_t)s.st_size - sizeof(cache_head) - strlen(key);
+    return fine ? *memory + sizeof(cache_head) + strlen(key) : NULL;
+}
+
+void lz_cuda_store(const lz_device *d, const char *key, const char *code, size_t bytes) {
+    char *path = file_of(d, key), *folder = path ? lz_host_copy(d->ctx, d->jit->folder) : NULL;
+    if (!folder) {
+        lz_host_free(d->ctx, path);
+        return;
+    }
+    cache_head head = {.key_bytes = strlen(key), .code_bytes = bytes, .code_hash = hash_of(HASH_START, code, bytes)};
+    memcpy(head.magic, CACHE_MAGIC, sizeof head.magic);
+    lz_writer w;
+    make_folders(folder);
+    lz_host_free(d->ctx, folder);
+    if (lz_writer_open(&w, d->ctx, path, NULL) == LZ_OK) {
+        if (lz_writer_add(&w, &head, sizeof head, NULL) == LZ_OK &&
+            lz_writer_add(&w, key, (int64_t)head.key_bytes, NULL) == LZ_OK &&
+            lz_writer_add(&w, code, (int64_t)bytes, NULL) == LZ_OK)
+            lz_writer_commit(&w, NULL);
+        lz_writer_discard(&w);
+    }
+    lz_host_free(d->ctx, path);
+}
+
+/* ---- compiling --------------------------------------------------------------------------------------------------- */
+
+/* Adds a text, its lines #include "NAME" replaced by the files they name. */
+static bool add_expanded(lz_text *to, const char *text, lz_error *err) {
+    static const char include[] = "#include \"";
+    while (*text) {
+        size_t line = strcspn(text, "\n");
+        if (text[line]) line++;
+        const char *name = text + sizeof include - 1;
+        if (strncmp(text, include, sizeof include - 1) != 0) {
+            lz_text_add(to, "%.*s", (int)line, text);
+        } else {
+            const lz_cuda_source *s = lz_cuda_sources;
+            size_t n = strcspn(name, "\"\n");
+            while (s->name && (strlen(s->name) != n || strncmp(s->name, name, n) != 0)) s++;
+            if (!s->name) {
+                lz_fail(err, LZ_BAD_ARGUMENT, "there is no kernel file %.*s", (int)n, name);
+                return false;
+            }
+            if (!add_expanded(to, s->text, err)) return false;
+        }
+        text += line;
+    }
+    return true;
+}
+
+/* What the compiler complains about, as far as a message holds it. Its text is ours, so this is a fault of ours. */
+static void tell_log(const lz_device *d, lz_nvrtc_program program, lz_nvrtc_result result, const char *name,
+                     lz_error *err) {
+    size_t bytes = 0;
+    d->api.nvrtc.GetProgramLogSize(program, &bytes);
+    char *log = bytes ? lz_host_alloc(d->ctx, bytes + 1) : NULL;
+    if (log && d->api.nvrtc.GetProgramLog(program, log) != LZ_NVRTC_SUCCESS) *log = 0;
+    lz_fail(err, LZ_DEVICE_FAILED, "kernel %s does not compile (%s): %.400s", name, d->api.nvrtc.GetErrorString(result),
+            log ? log : "");
+    lz_host_free(d->ctx, log);
+}
+
+/* Machine code of a text. To be freed; NULL: err says why. */
+static char *compile(const lz_device *d, const char *name, const char *text, size_t *bytes, lz_error *err) {
+    const char *options[] = {d->jit->architecture, "--std=c++17", "--fmad=false", "-default-device"};
+    lz_nvrtc_program program = NULL;
+    lz_nvrtc_result result = d->api.nvrtc.CreateProgram(&program, text, name, 0, NULL, NULL);
+    if (result != LZ_NVRTC_SUCCESS) {
+        lz_fail(err, LZ_DEVICE_FAILED, "kernel %s: %s", name, d->api.nvrtc.GetErrorString(result));
+        return NULL;
+    }
+    char *code = NULL;
+    result = d->api.nvrtc.CompileProgram(program, sizeof options / sizeof *options, options);
+    if (result == LZ_NVRTC_SUCCESS) result = d->api.nvrtc.GetCUBINSize(program, bytes);
+    if (result != LZ_NVRTC_SUCCESS)
+        tell_log(d, program, result, name, err);
+    else if (!(code = lz_host_alloc(d->ctx, *bytes + 1)))
+        lz_out_of_memory(err, (int64_t)*bytes);
+    else if ((result = d->api.nvrtc.GetCUBIN(program, code)) != LZ_NVRTC_SUCCESS) {
+        lz_fail(err, LZ_DEVICE_FAILED, "kernel %s: %s", name, d->api.nvrtc.GetErrorString(result));
+        lz_host_free(d->ctx, code);
+        code = NULL;
+    }
+    d->api.nvrtc.DestroyProgram(&program);
+    return code;
+}
+
+static bool load(const lz_device *d, known *k, const char *code, lz_error *err) {
+    if (!lz_cuda_ok(d, d->api.cu.ModuleLoadData(&k->module, code), "loading a kernel", err)) return false;
+    if (lz_cuda_ok(d, d->api.cu.ModuleGetFunction(&k->function, k->module, k->name), k->name, err)) return true;
+    d->api.cu.ModuleUnload(k->module);
+    k->module = NULL;
+    return false;
+}
+
+/* The whole text of a kernel behind what else its code depends on. The text begins after the first empty line. */
+static char *key_of(const lz_device *d, const char *text, lz_error *err) {
+    lz_text key = {.ctx = d->ctx};
+    lz_text_add(&key, "%s\n\n", d->jit->release);
+    if (!add_expanded(&key, "#include \"params.h\"\n#include \"prelude.cu\"\n", err) ||
+        !add_expanded(&key, text, err)) {
+        lz_host_free(d->ctx, key.data);
+        return NULL;
+    }
+    return lz_text_take(&key, err);
+}
+
+static bool find_code(const lz_device *d, known *k, lz_error *err) {
+    char *key = key_of(d, k->text, err), *memory = NULL;
+    if (!key) return false;
+    size_t bytes = 0;
+    const char *stored = lz_cuda_stored(d, key, &bytes, &memory);
+    bool fine = stored && load(d, k, stored, NULL);
+    lz_host_free(d->ctx, memory);
+    if (!fine) {
+        char *code = compile(d, k->name, strstr(key, "\n\n") + 2, &bytes, err);
+        fine = code && load(d, k, code, err);
+        if (fine) lz_cuda_store(d, key, code, bytes);
+        lz_host_free(d->ctx, code);
+    }
+    lz_host_free(d->ctx, key);
+    return fine;
+}
+
+/* ---- functions --------------------------------------------------------------------------------------------------- */
+
+static void free_known(const lz_device *d, known *k) {
+    if (!k) return;
+    if (k->module) d->api.cu.ModuleUnload(k->module);
+    lz_host_free(d->ctx, k->name);
+    lz_host_free(d->ctx, k->text);
+    lz_host_free(d->ctx, k);
+}
+
+lz_cu_function lz_cuda_function(lz_device *d, const char *name, const char *text, lz_error *err) {
+    uint64_t hash = hash_of(hash_of(HASH_START, name, strlen(name) + 1), text, strlen(text));
+    known **bucket = &d->jit->buckets[hash % BUCKETS];
+    for (known *k = *bucket; k; k = k->next)
+        if (k->hash == hash && !strcmp(k->name, name) && !strcmp(k->text, text)) return k->function;
+    known *k = lz_host_alloc(d->ctx, sizeof *k);
+    if (k) {
+        k->hash = hash;
+        k->name = lz_host_copy(d->ctx, name);
+        k->text = lz_host_copy(d->ctx, text);
+    }
+    if (!k || !k->name || !k->text) {
+        lz_out_of_memory(err, (int64_t)strlen(text));
+        free_known(d, k);
+        return NULL;
+    }
+    if (!find_code(d, k, err)) {
+        free_known(d, k);
+        return NULL;
+    }
+    k->next = *bucket;
+    *bucket = k;
+    return k->function;
+}
+
+bool lz_cuda_launch(const lz_call *call, lz_cu_function f, int64_t blocks, int threads, int shared_bytes,
+                    const void *params) {
+    const lz_device *d = call->device;
+    const char *name = lz_op_table[call->op].name;
+    if (blocks == 0) return true;
+    if (blocks < 0 || blocks > INT32_MAX) {
+        lz_fail(call->err, LZ_BAD_SHAPE, "%s: %s is more than one launch can do", name, LZ_SHOW(call->out.dims));
+        return false;
+    }
+    if (shared_bytes > 48 << 10) {
+        lz_cu_result set = d->api.cu.FuncSetAttribute(f, LZ_CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                                      shared_bytes);
+        if (!lz_cuda_ok(d, set, name, call->err)) return false;
+    }
+    void *list[] = {(void *)params};
+    lz_cu_result launched = d->api.cu.LaunchKernel(f, (unsigned)blocks, 1, 1, (unsigned)threads, 1, 1,
+                                                   (unsigned)shared_bytes, d->stream, list, NULL);
+    return lz_cuda_ok(d, launched, name, call->err);
+}
+
+/* ---- faults ------------------------------------------------------------------------------------------------------ */
+
+lz_fault *lz_cuda_fault(lz_device *d) { return d->jit->fault; }
+
+bool lz_cuda_check_faults(lz_device *d, lz_error *err) {
+    lz_fault found = *d->jit->fault;
+    if (!found.found) return true;
+    memset(d->jit->fault, 0, sizeof *d->jit->fault);
+    lz_fail(err, LZ_BAD_INDEX, "%s: index %lld is outside an axis of %lld", lz_op_table[found.op].name, found.index,
+            found.size);
+    return false;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+
+bool lz_cuda_jit_open(lz_device *d, lz_error *err) {
+    struct lz_cuda_jit *j = d->jit = lz_host_alloc(d->ctx, sizeof *j);
+    if (!j) {
+        lz_out_of_memory(err, sizeof *j);
+        return false;
+    }
+    int major = 0, minor = 0;
+    d->api.nvrtc.Version(&major, &minor);
+    /* sm_90a has what later architectures do otherwise: the matrix units and copy engine of Hopper. */
+    snprintf(j->architecture, sizeof j->architecture, "--gpu-architecture=sm_%d%s", d->capability,
+             d->capability == 90 ? "a" : "");
+    snprintf(j->release, sizeof j->release, "%s, NVRTC %d.%d, %s", d->name, major, minor, j->architecture);
+    j->folder = find_folder(d->ctx);
+    void *fault = NULL;
+    lz_cu_result got = d->api.cu.MemHostAlloc(&fault, sizeof *j->fault, LZ_CU_MEMHOSTALLOC_DEVICEMAP);
+    if (!lz_cuda_ok(d, got, "memory", err)) return false;
+    j->fault = fault;
+    memset(fault, 0, sizeof *j->fault);
+    return true;
+}
+
+void lz_cuda_jit_close(lz_device *d) {
+    struct lz_cuda_jit *j = d->jit;
+    if (!j) return;
+    for (int i = 0; i < BUCKETS; i++)
+        for (known *k = j->buckets[i], *next; k; k = next) {
+            next = k->next;
+            free_known(d, k);
+        }
+    if (j->fault) d->api.cu.MemFreeHost(j->fault);
+    lz_host_free(d->ctx, j->folder);
+    lz_host_free(d->ctx, j);
+    d->jit = NULL;
+}

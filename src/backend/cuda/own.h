@@ -1,0 +1,65 @@
+/* own.h: what the files of our own kernels share: types and expressions as CUDA C++, and walks over operands.
+ *
+ * A kernel's text is a head made to measure (types, the expression, what lies side by side) and then
+ * #include "NAME.cu", which is the same for all; jit.c puts prelude.cu before it. A head depends on the kinds of its
+ * operands but never on sizes, so that few texts serve many calls. */
+#ifndef LZ_CUDA_OWN_H
+#define LZ_CUDA_OWN_H
+
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/kernels/params.h"
+
+/* ---- texts (expr.c) ---------------------------------------------------------------------------------------------- */
+
+const char *lz_cuda_type_name(lz_dtype dtype); /* its name in prelude.cu; of f64: of its bits */
+
+/* Adds `float name(float r0, ...)`: the expression, or without one its first argument. */
+void lz_cuda_add_expression(lz_text *text, const char *name, const lz_expr *expr);
+
+/* Compiles the text, where it is new, and launches it; the text is freed. */
+bool lz_cuda_run_text(const lz_call *call, const char *name, lz_text *text, int64_t blocks, int threads,
+                      const void *params);
+
+/* ---- what earlier processes left on disk (jit.c) ------------------------------------------------------------------ */
+
+/* What was stored under this text, or NULL. *memory is to be freed in either case. */
+const char *lz_cuda_stored(const lz_device *d, const char *key, size_t *bytes, char **memory);
+void lz_cuda_store(const lz_device *d, const char *key, const char *data, size_t bytes);
+
+/* ---- walks (walk.c) ---------------------------------------------------------------------------------------------- */
+
+/* Some axes that operands have in common, with the strides (in elements) of each operand. */
+typedef struct lz_axes {
+    int rank, n;
+    int64_t dims[LZ_AXES];
+    int64_t strides[LZ_OPERANDS][LZ_AXES];
+} lz_axes;
+
+/* Axes first .. end-1 of n tensors. */
+lz_axes lz_axes_of(const lz_tensor *tensors, int n, int first, int end);
+/* Puts the axes in the order of an operand's memory: allowed where the order of elements does not matter. */
+void lz_axes_sort(lz_axes *axes, int operand);
+/* Fewest axes: those of size 1 go, neighbours that are one axis in every operand are joined. At least one stays. */
+void lz_axes_merge(lz_axes *axes);
+int64_t lz_axes_size(const lz_axes *axes);
+/* Do all indices and all offsets of all operands stay below 2^31? */
+bool lz_axes_narrow(const lz_axes *axes);
+lz_walk lz_walk_of(const lz_axes *axes, const lz_tensor *tensors);
+
+/* How an operand's elements lie along an axis with this step, taken `width` at a time: VECTOR, SCALAR, SAME of
+ * prelude.cu. outer: its strides along the other axes. */
+typedef enum lz_lie { LZ_VECTOR, LZ_SCALAR, LZ_SAME } lz_lie;
+lz_lie lz_cuda_lie(const lz_tensor *t, int64_t step, const int64_t *outer, int n_outer, int width);
+
+/* ---- elementwise (element.c) ------------------------------------------------------------------------------------- */
+
+/* tensors[0] = expression(tensors[1], ...), element by element. `expression` is the text of a function of that name
+ * over `number`s: float, i64, or the bits of the elements. */
+bool lz_cuda_map(const lz_call *call, const lz_tensor *tensors, int n, const char *number, const char *expression);
+
+/* ---- faults ------------------------------------------------------------------------------------------------------ */
+
+/* Kernels cannot fail, but they can note in memory that the host sees too what was wrong. */
+lz_fault *lz_cuda_fault(lz_device *d);
+
+#endif

@@ -1,0 +1,244 @@
+/* product.c: what matmul.c, sdpa.c and conv.c share. */
+#include "backend/cuda/product.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/own.h"
+
+/* ---- pieces of scratch -------------------------------------------------------------------------------------------- */
+
+enum { PIECE_ALIGN = 256 };
+
+char *lz_take_piece(lz_pieces *p, int64_t bytes) {
+    int64_t skew = p->at ? (int64_t)((uintptr_t)p->at % PIECE_ALIGN) : 0; /* scratch itself is aligned to less */
+    int64_t start = (p->used + skew + PIECE_ALIGN - 1) / PIECE_ALIGN * PIECE_ALIGN - skew;
+    p->used = start + bytes;
+    return p->at ? p->at + start : NULL;
+}
+
+int64_t lz_pieces_bytes(const lz_pieces *p) { return p->used ? p->used + PIECE_ALIGN : 0; }
+
+/* ---- operands ----------------------------------------------------------------------------------------------------- */
+
+bool lz_cuda_is_real(lz_dtype t) { return t == LZ_F8 || t == LZ_F16 || t == LZ_BF16 || t == LZ_F32; }
+
+lz_dtype lz_cuda_common_type(lz_dtype a, lz_dtype b) {
+    lz_dtype type = lz_promote(a, b);
+    return type == LZ_F8 ? LZ_BF16 : type; /* every f8 is a bf16 */
+}
+
+lz_tensor lz_cuda_packed(lz_pieces *p, const lz_tensor *t, lz_dtype type, int kept) {
+    lz_tensor copy = {.dtype = type, .dims = t->dims};
+    int64_t step = 1;
+    for (int i = t->dims.n - 1; i >= 0; i--) {
+        bool repeats = i < t->dims.n - kept && t->strides[i] == 0;
+        copy.strides[i] = repeats ? 0 : step;
+        if (!repeats) step *= t->dims.at[i];
+    }
+    copy.data = lz_take_piece(p, step * lz_dtype_size(type));
+    return copy;
+}
+
+bool lz_cuda_convert(const lz_call *call, const lz_tensor *from, const lz_tensor *to) {
+    lz_params none;
+    memset(&none, 0, sizeof none);
+    lz_tensor in = *from, out = *to;
+    for (int i = 0; i < to->dims.n; i++) /* what repeats in both is written once */
+        if (to->strides[i] == 0 && from->strides[i] == 0) in.dims.at[i] = out.dims.at[i] = 1;
+    lz_call copy = {.op = from->dtype == to->dtype ? LZ_OP_COPY : LZ_OP_CAST,
+                    .params = &none,
+                    .out = out,
+                    .in = &in,
+                    .n_core = 1,
+                    .n_in = 1,
+                    .pool = call->pool,
+                    .device = call->device,
+                    .err = call->err};
+    return lz_cuda_element.run(&copy);
+}
+
+/* ---- endings ------------------------------------------------------------------------------------------------------ */
+
+/* A vector along the last axis, the same for every row. */
+static bool is_vector(const lz_tensor *t) {
+    int last = t->dims.n - 1;
+    for (int i = 0; i < last; i++)
+        if (t->strides[i] && t->dims.at[i] != 1) return false;
+    return t->strides[last] == 1 || t->dims.at[last] == 1;
+}
+
+static bool is_matrix(const lz_tensor *t) {
+    int last = t->dims.n - 1;
+    for (int i = 0; i < last; i++)
+        if (!t->strides[i] && t->dims.at[i] != 1) return false;
+    return t->strides[last] == 1 || t->dims.at[last] == 1;
+}
+
+/* What a register holds while the expression is read. */
+typedef struct held {
+    enum { OTHER, ARGUMENT, RESULT } kind;
+    int argument; /* number of an input of the call */
+    lz_ending ending;
+} held;
+
+static held multiplied(const lz_call *call, held a, held b) {
+    if (b.kind == RESULT) return multiplied(call, b, a);
+    bool fresh = a.kind == RESULT && a.ending.gate < 0 && a.ending.bias < 0 && a.ending.residual < 0;
+    if (!fresh || a.ending.gelu_tanh || b.kind != ARGUMENT || !is_vector(&call->in[b.argument]))
+        return (held){.kind = OTHER};
+    a.ending.gate = b.argument;
+    return a;
+}
+
+static held added(const lz_call *call, held a, held b) {
+    if (a.kind != RESULT && b.kind == RESULT) return added(call, b, a);
+    if (a.kind != RESULT || a.ending.gelu_tanh || b.kind != ARGUMENT) return (held){.kind = OTHER};
+    const lz_tensor *t = &call->in[b.argument];
+    if (t->dtype != call->out.dtype) return (held){.kind = OTHER};
+    if (is_vector(t) && a.ending.bias < 0)
+        a.ending.bias = b.argument;
+    else if (is_matrix(t) && a.ending.residual < 0)
+        a.ending.residual = b.argument;
+    else
+        a.kind = OTHER;
+    return a;
+}
+
+static held stepped(const lz_call *call, const lz_expr_step *s, const held *r, bool last) {
+    if (s->number) return (held){.kind = OTHER};
+    switch ((int)s->op) {
+    case LZ_OP_ADD: return added(call, r[s->a], r[s->b]);
+    case LZ_OP_MUL: return multiplied(call, r[s->a], r[s->b]);
+    case LZ_EXPR_MUL_ADD: return added(call, multiplied(call, r[s->a], r[s->b]), r[s->c]);
+    case LZ_OP_CAST: /* rounding that happens anyway */
+        if (s->b == LZ_F32 || (last && s->b == call->out.dtype)) return r[s->a];
+        return (held){.kind = OTHER};
+    case LZ_OP_GELU_TANH: {
+        held x = r[s->a];
+        if (x.kind != RESULT || x.ending.gate >= 0 || x.ending.residual >= 0 || x.ending.gelu_tanh) x.kind = OTHER;
+        x.ending.gelu_tanh = true;
+        return x;
+    }
+    default: return (held){.kind = OTHER};
+    }
+}
+
+bool lz_cuda_read_ending(const lz_call *call, lz_ending *ending) {
+    *ending = (lz_ending){-1, -1, -1, false};
+    const lz_expr *e = call->expr;
+    if (!e) return true;
+    held r[LZ_EXPR_REGS] = {{.kind = RESULT, .ending = *ending}};
+    for (int i = 1; i < e->n_args; i++) r[i] = (held){.kind = ARGUMENT, .argument = call->n_core + i - 1};
+    for (int i = 0; i < e->n_steps; i++) r[e->steps[i].dst] = stepped(call, &e->steps[i], r, i == e->n_steps - 1);
+    *ending = r[e->result].ending;
+    return r[e->result].kind == RESULT;
+}
+
+enum { MAX_IN = LZ_EXPR_ARGS + 1 };
+
+static lz_call finishing_call(const lz_call *call, const lz_tensor *product, lz_tensor in[MAX_IN]) {
+    lz_call finish = *call;
+    int n = 1;
+    in[0] = *product;
+    for (int i = call->n_core; i < call->n_in && n < MAX_IN; i++) in[n++] = call->in[i];
+    finish.op = LZ_OP_FUSED;
+    finish.in = in;
+    finish.n_core = finish.n_in = n;
+    return finish;
+}
+
+bool lz_cuda_finish(const lz_call *call, const lz_tensor *product) {
+    if (!call->expr) return lz_cuda_convert(call, product, &call->out);
+    lz_tensor in[MAX_IN];
+    lz_call finish = finishing_call(call, product, in);
+    return lz_cuda_element.run(&finish);
+}
+
+bool lz_cuda_can_finish(const lz_call *call) {
+    if (!call->expr) return lz_cuda_is_real(call->out.dtype);
+    lz_tensor in[MAX_IN], product = call->out;
+    product.dtype = LZ_F32;
+    lz_call finish = finishing_call(call, &product, in);
+    return !lz_cuda_element.can || lz_cuda_element.can(&finish);
+}
+
+/* ---- the fastest -------------------------------------------------------------------------------------------------- */
+
+enum { MAX_WAYS = 16, TURNS = 3 };
+static const double near_enough = 1.02;
+
+/* Seconds of the shortest of some runs, after one to warm up; infinite: it does not work. */
+static double measure(lz_device *d, lz_cu_event begin, lz_cu_event end, bool (*way)(void *arg, int i), void *arg,
+                      int i) {
+    double best = INFINITY;
+    if (!way(arg, i)) return best;
+    for (int turn = 0; turn < TURNS; turn++) {
+        float milliseconds = 0;
+        if (d->api.cu.EventRecord(begin, d->stream) || !way(arg, i) || d->api.cu.EventRecord(end, d->stream) ||
+            d->api.cu.EventSynchronize(end) || d->api.cu.EventElapsedTime(&milliseconds, begin, end))
+            return INFINITY;
+        if (milliseconds * 1e-3 < best) best = milliseconds * 1e-3;
+    }
+    return best;
+}
+
+int lz_cuda_fastest(lz_device *d, int n, bool (*way)(void *arg, int i), void *arg) {
+    lz_cu_event begin = NULL, end = NULL;
+    double times[MAX_WAYS], best = INFINITY;
+    if (n > MAX_WAYS) n = MAX_WAYS;
+    if (d->api.cu.EventCreate(&begin, LZ_CU_EVENT_DEFAULT)) return 0;
+    if (d->api.cu.EventCreate(&end, LZ_CU_EVENT_DEFAULT)) end = NULL;
+    for (int i = 0; end && i < n; i++) {
+        times[i] = measure(d, begin, end, way, arg, i);
+        if (times[i] < best) best = times[i];
+        lz_cuda_trace("  way %d: %.1f us", i, times[i] * 1e6);
+    }
+    d->api.cu.EventDestroy(begin);
+    if (!end) return 0;
+    d->api.cu.EventDestroy(end);
+    for (int i = 0; i < n; i++)
+        if (isfinite(times[i]) && times[i] <= best * near_enough) return i;
+    return -1;
+}
+
+char *lz_cuda_choice_text(const lz_device *d, const lz_choice *c) {
+    lz_text text = {.ctx = d->ctx};
+    const unsigned char *bytes = c->key;
+    lz_text_add(&text, "%s, version %zu, on %s\n", c->what, c->library, d->name);
+    for (size_t i = 0; i < c->key_bytes; i++) lz_text_add(&text, "%02x", bytes[i]);
+    return lz_text_take(&text, NULL);
+}
+
+int lz_cuda_recall(const lz_device *d, const lz_choice *c) {
+    char *text = lz_cuda_choice_text(d, c), *memory = NULL;
+    size_t bytes = 0;
+    const char *stored = text ? lz_cuda_stored(d, text, &bytes, &memory) : NULL;
+    int32_t chosen = -1;
+    if (stored && bytes == sizeof chosen) memcpy(&chosen, stored, sizeof chosen);
+    lz_host_free(d->ctx, memory);
+    lz_host_free(d->ctx, text);
+    return chosen;
+}
+
+void lz_cuda_note(const lz_device *d, const lz_choice *c, int chosen) {
+    char *text = lz_cuda_choice_text(d, c);
+    int32_t value = chosen;
+    if (text) lz_cuda_store(d, text, (const char *)&value, sizeof value);
+    lz_host_free(d->ctx, text);
+}
+
+bool lz_cuda_traces(void) { return getenv("LAZULI_CUDA_TRACE") != NULL; }
+
+void lz_cuda_trace(const char *format, ...) {
+    if (!lz_cuda_traces()) return;
+    va_list args;
+    va_start(args, format);
+    fputs("cuda: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+}

@@ -1,0 +1,253 @@
+/* sdpa.c: attention. Without a mask, or with the causal one, cuDNN does it in 16 bits; the rest, that is masks, f32, and
+ * small calls that are not worth a plan of cuDNN's, is kernels/sdpa.cu.
+ *
+ * cuDNN knows attention as a graph: scores = q k^T, scaled; softmax spelled out as maximum, difference, exponential, sum
+ * and quotient; the product with v. It finds the pattern and runs one kernel that never stores the scores. */
+#include <math.h>
+#include <string.h>
+
+#include "backend/cuda/dnn.h"
+#include "backend/cuda/own.h"
+
+#include "backend/cuda/kernels/products.h"
+
+/* ---- the call ----------------------------------------------------------------------------------------------------- */
+
+typedef struct attention {
+    const lz_tensor *q, *k, *v, *mask, *out; /* q [b, h, n, d], k v [b, g, m, d], mask [b, h, n, m] or NULL */
+    int64_t batches, heads, groups, n, m, d;
+    lz_dtype type; /* in which they are multiplied */
+    bool causal;
+    float scale;
+} attention;
+
+static attention look_at(const lz_call *call) {
+    attention a = {.q = &call->in[0], .k = &call->in[1], .v = &call->in[2], .out = &call->out};
+    a.mask = call->n_core > 3 ? &call->in[3] : NULL;
+    a.batches = a.q->dims.at[0], a.heads = a.q->dims.at[1], a.n = a.q->dims.at[2], a.d = a.q->dims.at[3];
+    a.groups = a.k->dims.at[1], a.m = a.k->dims.at[2];
+    a.type = lz_cuda_common_type(a.q->dtype, lz_cuda_common_type(a.k->dtype, a.v->dtype));
+    a.causal = call->params->sdpa.causal;
+    a.scale = (float)call->params->sdpa.scale;
+    return a;
+}
+
+static double work_of(const attention *a) {
+    return 4.0 * (double)a->batches * (double)a->heads * (double)a->n * (double)a->m * (double)a->d;
+}
+
+/* ---- cuDNN -------------------------------------------------------------------------------------------------------- */
+
+enum { Q = 1, K, V, OUT, SCALE, HIDDEN, TENSORS = HIDDEN }; /* HIDDEN: what a score becomes that is not seen */
+#define WORTH_A_PLAN 1e8
+#define WORTH_MEASURING 5e9
+
+/* Rows dense and at multiples of 16 bytes, as far as strides tell, and no two in the same place. */
+static bool dense_rows(const lz_tensor *t, lz_dtype type) {
+    bool fine = t->dtype == type && t->strides[3] == 1;
+    for (int i = 0; i < 3; i++)
+        fine = fine && (t->dims.at[i] == 1 || (t->strides[i] && t->strides[i] * lz_dtype_size(type) % 16 == 0));
+    return fine;
+}
+
+static bool suits_dnn(const lz_device *d, const attention *a) {
+    bool half = a->type == LZ_F16 || a->type == LZ_BF16;
+    return d->dnn && half && !a->mask && (!a->causal || a->n == a->m) && a->d % 8 == 0 && dense_rows(a->q, a->type) &&
+           dense_rows(a->k, a->type) && dense_rows(a->v, a->type) && dense_rows(a->out, a->type) &&
+           work_of(a) >= WORTH_A_PLAN;
+}
+
+static lz_dnn_key key_of(const attention *a) {
+    lz_dnn_key key;
+    memset(&key, 0, sizeof key);
+    memcpy(key.what, "sdpa", 5);
+    int64_t *to = key.numbers;
+    const int64_t sizes[] = {a->batches, a->heads, a->groups, a->n, a->m, a->d, a->type, a->causal};
+    memcpy(to, sizes, sizeof sizes);
+    to += sizeof sizes / sizeof *sizes;
+    const lz_tensor *tensors[] = {a->q, a->k, a->v, a->out};
+    for (int t = 0; t < 4; t++)
+        for (int i = 0; i < 4; i++) *to++ = tensors[t]->strides[i];
+    return key;
+}
+
+static lz_dnn_tensor operand(const lz_tensor *t, int64_t number) {
+    lz_dnn_tensor made = {.type = lz_dnn_type_of(t->dtype), .number = number};
+    memcpy(made.dims, t->dims.at, sizeof made.dims);
+    memcpy(made.strides, t->strides, sizeof made.strides);
+    for (int i = 2; i >= 0; i--) /* where there is one, any stride will do but 0 */
+        if (made.dims[i] == 1) made.strides[i] = made.dims[i + 1] * made.strides[i + 1];
+    return made;
+}
+
+/* Something as large as the scores, or one number for each row of them. */
+static lz_dnn_descriptor between(lz_dnn_graph *g, const attention *a, lz_dnn_type type, int64_t columns) {
+    lz_dnn_tensor t = {.type = type,
+                       .dims = {a->batches, a->heads, a->n, columns},
+                       .strides = {a->heads * a->n * columns, a->n * columns, columns, 1}};
+    return lz_dnn_add_tensor(g, &t);
+}
+
+static lz_dnn_descriptor number(lz_dnn_graph *g, int64_t which) {
+    lz_dnn_tensor t = {
+        .type = LZ_CUDNN_DATA_FLOAT, .dims = {1, 1, 1, 1}, .strides = {1, 1, 1, 1}, .number = which, .by_value = true};
+    return lz_dnn_add_tensor(g, &t);
+}
+
+/* scores where the query's number is not below the key's, otherwise hidden */
+static lz_dnn_descriptor add_causal_mask(lz_dnn_graph *g, const attention *a, lz_dnn_descriptor scores) {
+    lz_dnn_descriptor query = between(g, a, LZ_CUDNN_DATA_INT32, a->m), key = between(g, a, LZ_CUDNN_DATA_INT32, a->m);
+    lz_dnn_descriptor seen = between(g, a, LZ_CUDNN_DATA_BOOLEAN, a->m);
+    lz_dnn_descriptor masked = between(g, a, LZ_CUDNN_DATA_FLOAT, a->m);
+    lz_dnn_add_pointwise(g, LZ_CUDNN_POINTWISE_GEN_INDEX, scores, NULL, NULL, query, 2);
+    lz_dnn_add_pointwise(g, LZ_CUDNN_POINTWISE_GEN_INDEX, scores, NULL, NULL, key, 3);
+    lz_dnn_add_pointwise(g, LZ_CUDNN_POINTWISE_CMP_GE, query, key, NULL, seen, -1);
+    lz_dnn_add_pointwise(g, LZ_CUDNN_POINTWISE_BINARY_SELECT, scores, number(g, HIDDEN), seen, masked, -1);
+    return masked;
+}
+
+/* The logarithm of the sum is what training would keep; the pattern is known with it. */
+static lz_dnn_descriptor add_softmax(lz_dnn_graph *g, const attention *a, lz_dnn_descriptor scores) {
+    lz_dnn_descriptor most = between(g, a, LZ_CUDNN_DATA_FLOAT, 1), less = between(g, a, LZ_CUDNN_DATA_FLOAT, a->m),
+                      powers = between(g, a, LZ_CUDNN_DATA_FLOAT, a->m), sum = between(g, a, LZ_CUDNN_DATA_FLOAT, 1),
+                      log = between(g, a, LZ_CUDNN_DATA_FLOAT, 1), kept = between(g, a, LZ_CUDNN_DATA_FLOAT, 1),
+                      shares = between(g, a, lz_dnn_type_of(a->type), a->m);
+    lz_dnn_add_reduction(g, LZ_CUDNN_REDUCE_TENSOR_MAX, scores, most);
+    lz_dnn_add_pointwise(g, LZ_CUDNN_POINTWISE_SUB, scores, most, NULL, less, -1);
+    lz_dnn_add_pointwise(g, LZ_CUDNN_POINTWISE_EXP, less, NULL, NULL, powers, -1);
+    lz_dnn_add_reduction(g, LZ_CUDNN_REDUCE_TENSOR_ADD, powers, sum);
+    lz_dnn_add_pointwise(g, LZ_CUDNN_POINTWISE_LOG, sum, NULL, NULL, log, -1);
+    lz_dnn_add_pointwise(g, LZ_CUDNN_POINTWISE_ADD, most, log, NULL, kept, -1);
+    lz_dnn_add_pointwise(g, LZ_CUDNN_POINTWISE_DIV, powers, sum, NULL, shares, -1);
+    return shares;
+}
+
+static lz_dnn_plan *make_plan(lz_device *d, const attention *a, const lz_dnn_key *key) {
+    lz_dnn_graph g = {.d = d};
+    lz_dnn_tensor q = operand(a->q, Q), k = operand(a->k, K), v = operand(a->v, V), out = operand(a->out, OUT);
+    lz_dnn_tensor turned = k; /* [b, g, d, m] */
+    turned.dims[2] = k.dims[3], turned.dims[3] = k.dims[2];
+    turned.strides[2] = k.strides[3], turned.strides[3] = k.strides[2];
+    lz_dnn_descriptor raw = between(&g, a, LZ_CUDNN_DATA_FLOAT, a->m);
+    lz_dnn_descriptor scores = between(&g, a, LZ_CUDNN_DATA_FLOAT, a->m);
+    lz_dnn_add_matmul(&g, lz_dnn_add_tensor(&g, &q), lz_dnn_add_tensor(&g, &turned), raw);
+    lz_dnn_add_pointwise(&g, LZ_CUDNN_POINTWISE_MUL, raw, number(&g, SCALE), NULL, scores, -1);
+    if (a->causal) scores = add_causal_mask(&g, a, scores);
+    lz_dnn_descriptor shares = add_softmax(&g, a, scores);
+    lz_dnn_add_matmul(&g, shares, lz_dnn_add_tensor(&g, &v), lz_dnn_add_tensor(&g, &out));
+    return lz_dnn_make(&g, key, &(lz_dnn_order){.what = "sdpa", .thorough = work_of(a) >= WORTH_MEASURING});
+}
+
+static int64_t sdpa_scratch(const lz_call *call) {
+    attention a = look_at(call);
+    if (!suits_dnn(call->device, &a)) return 0;
+    lz_dnn_key key = key_of(&a);
+    lz_dnn_plan *plan;
+    if (!lz_dnn_find(call->device, &key, &plan)) plan = make_plan(call->device, &a, &key);
+    lz_pieces p = lz_pieces_of(NULL);
+    lz_take_piece(&p, plan ? lz_dnn_workspace(plan) : 0);
+    return lz_pieces_bytes(&p);
+}
+
+/* The plan that scratch() made, if it can be used with these addresses. */
+static lz_dnn_plan *usable_plan(const lz_call *call, const attention *a) {
+    if (!suits_dnn(call->device, a)) return NULL;
+    lz_dnn_key key = key_of(a);
+    lz_dnn_plan *plan;
+    if (!lz_dnn_find(call->device, &key, &plan) || !plan) return NULL;
+    uintptr_t bits = (uintptr_t)a->q->data | (uintptr_t)a->k->data | (uintptr_t)a->v->data | (uintptr_t)a->out->data;
+    return bits % 16 || (lz_dnn_workspace(plan) && !call->scratch) ? NULL : plan;
+}
+
+static bool run_plan(const lz_call *call, const attention *a, lz_dnn_plan *plan) {
+    float scale = a->scale, hidden = -INFINITY;
+    lz_pieces p = lz_pieces_of(call->scratch);
+    void *addresses[TENSORS] = {a->q->data, a->k->data, a->v->data, a->out->data, &scale, &hidden};
+    return lz_dnn_run(call, plan, addresses, a->causal ? HIDDEN : SCALE, lz_take_piece(&p, lz_dnn_workspace(plan)));
+}
+
+/* ---- our own ------------------------------------------------------------------------------------------------------ */
+
+/* As kernels/sdpa.cu has them. */
+typedef struct tiles {
+    int head, threads, queries, shared;
+} tiles;
+
+static tiles tiles_of(const attention *a) {
+    tiles t = {.head = (int)(a->d + 15) / 16 * 16};
+    if (a->type == LZ_F32) {
+        t.threads = 256, t.queries = 32;
+        t.shared = (2 * 32 * (t.head + 4) + 32 * 36 + 2 * 32) * 4;
+        return t;
+    }
+    if (t.head > 256) t.head = (t.head + 31) / 32 * 32;
+    int keys = t.head > 128 ? 32 : 64;
+    t.threads = t.head > 256 ? 256 : 128, t.queries = 64;
+    t.shared = (t.queries + 4 * keys) * (t.head + 8) * 2;
+    return t;
+}
+
+static lz_place place_of(const lz_tensor *t) {
+    lz_place made = {.data = t->data};
+    for (int i = 0; i < 4; i++) made.strides[i] = t->strides[i];
+    return made;
+}
+
+static bool aligned(const attention *a) {
+    uintptr_t bits = (uintptr_t)a->q->data | (uintptr_t)a->k->data | (uintptr_t)a->v->data;
+    return a->d % 8 == 0 && bits % 16 == 0 && dense_rows(a->q, a->type) && dense_rows(a->k, a->type) &&
+           dense_rows(a->v, a->type);
+}
+
+static char *kernel_text(const lz_call *call, const attention *a, const tiles *t) {
+    lz_text text = {.ctx = call->device->ctx};
+    lz_text_add(&text, "#define NUMBER %s\n#define Q_TYPE %s\n#define K_TYPE %s\n#define V_TYPE %s\n",
+                lz_cuda_type_name(a->type), lz_cuda_type_name(a->q->dtype), lz_cuda_type_name(a->k->dtype),
+                lz_cuda_type_name(a->v->dtype));
+    lz_text_add(&text, "#define OUT_TYPE %s\n#define HEAD %d\n#define ALIGNED %d\n", lz_cuda_type_name(a->out->dtype),
+                t->head, a->type != LZ_F32 && aligned(a));
+    if (a->type == LZ_F32) lz_text_add(&text, "#define PLAIN\n");
+    if (a->causal) lz_text_add(&text, "#define CAUSAL\n");
+    if (a->mask) lz_text_add(&text, "#define MASK_TYPE %s\n", lz_cuda_type_name(a->mask->dtype));
+    if (a->mask && a->mask->dtype != LZ_BOOL) lz_text_add(&text, "#define MASK_ADDS\n");
+    lz_text_add(&text, "#include \"sdpa.cu\"\n");
+    return lz_text_take(&text, call->err);
+}
+
+static bool run_own(const lz_call *call, const attention *a) {
+    tiles t = tiles_of(a);
+    char *text = kernel_text(call, a, &t);
+    lz_cu_function f = text ? lz_cuda_function(call->device, "sdpa", text, call->err) : NULL;
+    lz_host_free(call->device->ctx, text);
+    if (!f) return false;
+    lz_sdpa_params p = {.q = place_of(a->q),
+                        .k = place_of(a->k),
+                        .v = place_of(a->v),
+                        .out = place_of(a->out),
+                        .heads = (int)a->heads,
+                        .heads_per_group = (int)(a->heads / a->groups),
+                        .n = (int)a->n,
+                        .m = (int)a->m,
+                        .d = (int)a->d,
+                        .scale = a->scale};
+    if (a->mask) p.mask = place_of(a->mask);
+    int64_t blocks = (a->n + t.queries - 1) / t.queries * a->heads * a->batches;
+    return lz_cuda_launch(call, f, blocks, t.threads, t.shared, &p);
+}
+
+/* ---- the kernel --------------------------------------------------------------------------------------------------- */
+
+static bool can_sdpa(const lz_call *call) {
+    attention a = look_at(call);
+    bool mask = !a.mask || a.mask->dtype == LZ_BOOL || lz_cuda_is_real(a.mask->dtype);
+    bool fits = a.n < INT32_MAX / 2 && a.m < INT32_MAX / 2;
+    return fits && mask && lz_cuda_is_real(a.q->dtype) && lz_cuda_is_real(a.k->dtype) && lz_cuda_is_real(a.v->dtype);
+}
+
+static bool run_sdpa(const lz_call *call) {
+    attention a = look_at(call);
+    lz_dnn_plan *plan = usable_plan(call, &a);
+    return plan ? run_plan(call, &a, plan) : run_own(call, &a);
+}
+
+const lz_kernel lz_cuda_sdpa = {.name = "cuda.sdpa", .run = run_sdpa, .scratch = sdpa_scratch, .can = can_sdpa};

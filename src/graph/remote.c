@@ -1,0 +1,217 @@
+/* remote.c: running a program on a device with memory of its own. The first time, each kernel is launched (and prepares
+ * itself); from the second time on, the launches are recorded once for each set of addresses and replayed as one
+ * submission. Nothing here waits, unless a step has no kernel on the device: then its operands come here and go back. */
+#include <string.h>
+
+#include "graph/graph.h"
+
+enum { MAX_RECORDINGS = 4, MAX_OPERANDS = 4 + LZ_EXPR_ARGS };
+
+typedef struct recording {
+    lz_recording *work;
+    char **base; /* the addresses it was made with */
+} recording;
+
+struct lz_remote {
+    lz_buffer *constants;
+    recording recordings[MAX_RECORDINGS]; /* most recently made first */
+    int n_recordings;
+    int64_t runs;
+};
+
+static const lz_device_table *table_of(const lz_program *p) { return p->ctx->backend->device; }
+
+void lz_remote_free(lz_program *p) {
+    struct lz_remote *r = p->remote;
+    if (!r) return;
+    for (int i = 0; i < r->n_recordings; i++) {
+        table_of(p)->forget(p->ctx->device, r->recordings[i].work);
+        lz_host_free(p->ctx, r->recordings[i].base);
+    }
+    lz_buffer_release(r->constants);
+    lz_host_free(p->ctx, r);
+}
+
+/* ---- addresses --------------------------------------------------------------------------------------------------- */
+
+/* The program's numbers, put there once, each in a place of its own. */
+static bool send_constants(lz_program *p, lz_error *err) {
+    enum { EACH = sizeof p->stores->constant };
+    char *all = lz_host_alloc(p->ctx, (size_t)p->n_stores * EACH + 1);
+    lz_buffer *there = all ? lz_buffer_new(p->ctx, (int64_t)p->n_stores * EACH, err) : NULL;
+    if (!all) lz_out_of_memory(err, (int64_t)p->n_stores * EACH);
+    for (int i = 0; there && i < p->n_stores; i++) memcpy(all + (size_t)i * EACH, p->stores[i].constant, EACH);
+    bool fine = there && table_of(p)->write(p->ctx->device, there->remote, all, (int64_t)p->n_stores * EACH, err);
+    lz_host_free(p->ctx, all);
+    p->remote->constants = there;
+    return fine;
+}
+
+static bool prepare(lz_program *p, lz_error *err) {
+    if (p->remote) return true;
+    p->remote = lz_host_alloc(p->ctx, sizeof *p->remote);
+    if (!p->remote) {
+        lz_out_of_memory(err, sizeof *p->remote);
+        return false;
+    }
+    return send_constants(p, err);
+}
+
+static char *place_of(lz_program *p, int i, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
+                      lz_error *err) {
+    const lz_store *s = &p->stores[i];
+    switch (s->kind) {
+    case LZ_STORE_CONST: return p->remote->constants->remote + (size_t)i * sizeof s->constant;
+    case LZ_STORE_ARENA: return arena ? arena->remote + s->place : p->remote->constants->remote; /* of no size */
+    case LZ_STORE_OUTPUT: lz_buffer_stale(outputs[s->output]); return outputs[s->output]->remote;
+    default: break;
+    }
+    if (!s->argument) return lz_buffer_place(s->buffer, err);
+    const lz_argument *a = &arguments[s->argument - 1];
+    char *start = lz_buffer_place(a->buffer, err);
+    return start ? start + a->offset * lz_dtype_size(a->dtype) : NULL;
+}
+
+/* ---- steps without a kernel on the device ------------------------------------------------------------------------ */
+
+/* Bytes from the first element to the end of the last. */
+static int64_t span(const lz_tensor *t) {
+    int64_t last = 0;
+    if (lz_dims_size(t->dims) == 0) return 0;
+    for (int i = 0; i < t->dims.n; i++) last += (t->dims.at[i] - 1) * t->strides[i];
+    return (last + 1) * lz_dtype_size(t->dtype);
+}
+
+/* A copy of an operand here; its data then points to it. */
+static char *fetch(lz_program *p, lz_tensor *t, lz_error *err) {
+    char *here = lz_host_alloc(p->ctx, (size_t)span(t));
+    if (!here) lz_out_of_memory(err, span(t));
+    if (here && span(t) && !table_of(p)->read(p->ctx->device, here, t->data, span(t), err)) {
+        lz_host_free(p->ctx, here);
+        here = NULL;
+    }
+    t->data = here;
+    return here;
+}
+
+static bool run_on_host(lz_program *p, const lz_step *step, lz_error *err) {
+    lz_call call = step->call;
+    lz_tensor in[MAX_OPERANDS];
+    char *there = call.out.data, *out = fetch(p, &call.out, err), *scratch = NULL;
+    bool fine = out;
+    int n = 0;
+    for (; fine && n < call.n_in; n++) {
+        in[n] = step->call.in[n];
+        fine = fetch(p, &in[n], err);
+    }
+    call.in = in;
+    int64_t bytes = fine && step->kernel->scratch ? step->kernel->scratch(&call) : 0;
+    if (bytes && !(scratch = lz_host_alloc(p->ctx, (size_t)bytes))) fine = lz_out_of_memory(err, bytes) == LZ_OK;
+    call.scratch = scratch;
+    fine = fine && step->kernel->run(&call) && table_of(p)->write(p->ctx->device, there, out, span(&call.out), err);
+    for (int i = 0; i < n; i++) lz_host_free(p->ctx, in[i].data);
+    lz_host_free(p->ctx, out);
+    lz_host_free(p->ctx, scratch);
+    return fine;
+}
+
+/* ---- launching --------------------------------------------------------------------------------------------------- */
+
+static bool launch_all(lz_program *p, bool timed, lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    bool fine = !timed || table_of(p)->stamp(p->ctx->device, 0, &local);
+    for (int i = 0; i < p->n_steps && fine; i++) {
+        lz_step *step = &p->steps[i];
+        lz_bind_operands(p, step, &local);
+        fine = step->on_host ? run_on_host(p, step, &local) : step->kernel->run(&step->call);
+        if (fine && timed) fine = table_of(p)->stamp(p->ctx->device, i + 1, &local);
+        if (!fine) lz_fail(err, local.status, step->file ? "%s at %s:%d" : "%s", local.text, step->file, step->line);
+    }
+    return fine;
+}
+
+/* Every kernel with the time the device itself took; waits. */
+static bool launch_timed(lz_program *p, lz_error *err) {
+    if (!launch_all(p, true, err) || !table_of(p)->finish(p->ctx->device, err)) return false;
+    double end = lz_now(), all = table_of(p)->seconds(p->ctx->device, 0, p->n_steps);
+    for (int i = 0; i < p->n_steps; i++) {
+        double from = table_of(p)->seconds(p->ctx->device, 0, i), to = table_of(p)->seconds(p->ctx->device, 0, i + 1);
+        lz_profile_record(p->ctx, &p->steps[i], end - all + from, end - all + to);
+    }
+    return true;
+}
+
+static recording *find_recording(lz_program *p) {
+    struct lz_remote *r = p->remote;
+    for (int i = 0; i < r->n_recordings; i++)
+        if (!memcmp(r->recordings[i].base, p->base, (size_t)p->n_stores * sizeof *p->base)) return &r->recordings[i];
+    return NULL;
+}
+
+static void forget_oldest(lz_program *p) {
+    struct lz_remote *r = p->remote;
+    if (r->n_recordings < MAX_RECORDINGS) return;
+    recording *old = &r->recordings[--r->n_recordings];
+    table_of(p)->forget(p->ctx->device, old->work);
+    lz_host_free(p->ctx, old->base);
+}
+
+static recording *record(lz_program *p, lz_error *err) {
+    struct lz_remote *r = p->remote;
+    size_t bytes = (size_t)p->n_stores * sizeof *p->base;
+    char **base = lz_host_alloc(p->ctx, bytes + 1);
+    if (!base) {
+        lz_out_of_memory(err, (int64_t)bytes);
+        return NULL;
+    }
+    memcpy(base, p->base, bytes);
+    forget_oldest(p);
+    lz_recording *work = NULL;
+    if (table_of(p)->record(p->ctx->device, err)) {
+        lz_error ignored = {.status = LZ_OK};
+        bool fine = launch_all(p, false, err);
+        work = table_of(p)->end_record(p->ctx->device, fine ? err : &ignored); /* ends it in any case */
+        if (!fine && work) {
+            table_of(p)->forget(p->ctx->device, work);
+            work = NULL;
+        }
+    }
+    if (!work) {
+        lz_host_free(p->ctx, base);
+        return NULL;
+    }
+    memmove(&r->recordings[1], &r->recordings[0], (size_t)r->n_recordings * sizeof *r->recordings);
+    r->recordings[0] = (recording){work, base};
+    r->n_recordings++;
+    return &r->recordings[0];
+}
+
+static bool all_there(const lz_program *p) {
+    for (int i = 0; i < p->n_steps; i++)
+        if (p->steps[i].on_host) return false;
+    return true;
+}
+
+lz_status lz_remote_run(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
+                        lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    table_of(p)->enter(p->ctx->device);
+    bool fine = prepare(p, &local);
+    for (int i = 0; i < p->n_stores && fine; i++)
+        fine = (p->base[i] = place_of(p, i, arguments, arena, outputs, &local)) != NULL;
+    if (fine && lz_profile_on(p->ctx))
+        fine = launch_timed(p, &local);
+    else if (fine && p->remote->runs && p->n_steps > 1 && all_there(p)) {
+        recording *known = find_recording(p);
+        if (!known) known = record(p, &local);
+        if (!known && local.status != LZ_OUT_OF_MEMORY) { /* a kernel had something to prepare: next time, then */
+            local = (lz_error){.status = LZ_OK};
+            fine = launch_all(p, false, &local);
+        } else
+            fine = known && table_of(p)->replay(p->ctx->device, known->work, &local);
+    } else if (fine)
+        fine = launch_all(p, false, &local);
+    if (fine) p->remote->runs++;
+    if (!fine && err) *err = local;
+    return fine ? LZ_OK : local.status;
+}

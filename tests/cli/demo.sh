@@ -1,0 +1,125 @@
+# The first run: which model is taken when none is named, every option of `generate` on the demo model, and `make demo`.
+. tests/cli/transcript
+unset LAZULI_MODEL NO_COLOR
+flux=$PWD/tests/data/flux2
+root=$PWD
+absolute=$(realpath $lazuli)
+fox="a fox in 3d style on a blue background"
+said='^lazuli: this is the demo model; -m DIR takes another$'
+
+same() { try 0 cmp "$1" "$2" </dev/null; }
+
+# Nobody names a model, size or steps: the demo model, from any folder, and through a link
+mkdir "$work/away"
+cd "$work/away"
+try_match 0 '^fox.png  256 x 256, seed 1, 8 steps, ' "$absolute" "$fox" -S 1 -o fox.png
+try_match 0 "$said" "$absolute" "$fox" -S 1 -W 16 -H 16 -o small.png
+ln -s "$absolute" linked
+try 0 ./linked "$fox" -S 1 -W 16 -H 16 -q -o linked.png </dev/null
+same small.png linked.png
+try 0 sh -c "$absolute '$fox' -m $root/models/demo -S 1 -W 16 -H 16 -o chosen.png 2>&1 >/dev/null" </dev/null
+same small.png chosen.png
+for line in "^model +$root/models/demo\$" '^defaults +256 x 256 pixels, 8 steps, guidance is built in' \
+    '^A picture of 256 x 256 takes ' "$said"; do
+    try_match 0 "$line" "$absolute" info
+done
+try_match 0 '^ "width": 256,' sh -c "$absolute info --json 2>/dev/null"
+try_match 0 '^256 x 256 pixels, 8 steps, cpu' "$absolute" plan
+try_match 0 '^\{"ids": \[' "$absolute" tokenize a fox
+try 0 "$absolute" encode small.png -q -o small.safetensors </dev/null
+try_match 0 '^back.png  16 x 16 pixels' "$absolute" decode small.safetensors -o back.png
+cd "$root"
+
+# The environment comes before it, -m before both; an empty one is none
+try 0 env LAZULI_MODEL="$flux/A" $lazuli fox -S 1 -W 64 -H 64 -q -o "$work/environment.png" </dev/null
+try 0 $lazuli fox -m "$flux/A" -S 1 -W 64 -H 64 -q -o "$work/named.png" </dev/null
+same "$work/environment.png" "$work/named.png"
+try 0 env LAZULI_MODEL="$work/nowhere" $lazuli fox -m "$flux/A" -S 1 -W 64 -H 64 -q -o "$work/named.png" </dev/null
+same "$work/environment.png" "$work/named.png"
+try_match 0 "$said" env LAZULI_MODEL= $lazuli fox -S 1 -W 16 -H 16 -o "$work/x.png"
+for command in "generate fox" plan info "tokenize fox"; do
+    try_match 1 "^lazuli: .*$work/nowhere.*; \\\$LAZULI_MODEL names it\$" env LAZULI_MODEL="$work/nowhere" $lazuli $command
+done
+try_match 2 'model needs the name of a folder' $lazuli fox -m ''
+
+# A program on its own has no demo model, and says where it looked; with models/ beside it, it has one
+mkdir "$work/alone"
+cp "$absolute" "$work/alone/lazuli"
+if [ ! -e /usr/local/share/lazuli/models/demo ]; then
+    for command in fox plan info 'tokenize fox' "encode $flux/ref1.png -o $work/x.safetensors"; do
+        try_match 2 "^lazuli: no model was named, and the demo model is in none of its places \\($work/alone/../share/lazuli/models/demo, $work/alone/models/demo, .*-m DIR" \
+            "$work/alone/lazuli" $command
+    done
+fi
+ln -s "$root/models" "$work/alone/models"
+try_match 0 "$said" "$work/alone/lazuli" plan
+
+# Every option of `generate`, as its help lists them: a new one needs a line here
+one="-S 1 -W 16 -H 16 -s 1"
+try 0 $lazuli fox $one -q -o "$work/base.png" --dump "$work/base.safetensors" </dev/null
+options=$($lazuli generate --help | sed -n 's/^  \(-.,\|   \) --\([a-z-]*\).*/\2/p')
+for option in $options; do
+    words=fox
+    case $option in # what is given, then what is to be seen
+    model) given="-m models/demo" seen=', 1 step, ' ;;
+    prompt) words= given='--prompt fox' seen=', 1 step, ' ;;
+    width) given='--width 48' seen='  48 x 16, ' ;;
+    height) given='--height 48' seen='  16 x 48, ' ;;
+    seed) given='--seed 5,6' seen=', seed 5, ' ;;
+    count) given='--count 2' seen=', seed 2, ' ;;
+    steps) given='--steps 2' seen=', 2 steps, ' ;;
+    guidance) given='--guidance 2' seen='guidance changes nothing here' ;;
+    negative) given='--negative blue' seen='negative changes nothing here' ;;
+    image) given="--image $flux/ref1.png" seen=', 1 step, ' ;;
+    strength) given="-i $flux/ref1.png --strength 0.5 -s 4" seen=', 2 of 4 steps, ' ;;
+    output) given="--output $work/option.webp" seen="^$work/option.webp  " ;;
+    noise) given="--noise $work/base.safetensors" seen=', 1 step, ' ;;
+    dump) given="--dump $work/dump.safetensors" seen=', 1 step, ' ;;
+    precision) given='--precision bf16' seen=', 1 step, ' ;;
+    device) given='--device ref' seen=', 1 step, ' ;;
+    threads) given='--threads 1' seen=', 1 step, ' ;;
+    json) given='--json' seen='^ "family": "FLUX.2 ' ;;
+    quiet) given='--quiet' seen='' ;;
+    verbose) given='--verbose' seen='^picture +16 x 16, 1 step, ' ;;
+    profile) given='--profile' seen='^cpu.matmul ' ;;
+    help) given='--help' seen='^lazuli generate: ' ;;
+    version) given='--version' seen='^lazuli [0-9]' ;;
+    *) given= seen="a test of --$option in tests/cli/demo.sh" ;;
+    esac
+    if [ "$option" = quiet ]; then
+        try 0 $lazuli generate $words $one -o "$work/option.png" $given </dev/null
+    else
+        try_match 0 "$seen" $lazuli generate $words $one -o "$work/option.png" $given
+    fi
+    case $option in model | prompt | dump | threads) same "$work/base.png" "$work/option.png" ;; esac
+done
+same "$work/base.safetensors" "$work/dump.safetensors"
+try 0 test "$(echo $options | wc -w)" -gt 20 </dev/null # the list was read
+
+# `make demo` is tools/demo: pictures, where they are, what next. A painter that only says what it is asked to paint
+# stands in for the real one, and for chafa.
+mkdir -p "$work/bin"
+cat >"$work/bin/lazuli" <<'END'
+#!/bin/sh
+[ "$LAZULI_MODEL" = models/demo ] && echo "painted $5"
+END
+cat >"$work/bin/chafa" <<'END'
+#!/bin/sh
+echo "shown $*"
+END
+chmod +x "$work/bin/lazuli" "$work/bin/chafa"
+for line in '^\$ .*/lazuli "a fox in 3d style on a blue background" -S 1 -o .*/demo/fox.png$' "^painted $work/bin/demo/fox.png\$" \
+    "^4 pictures in [0-9]+ s: they are in $work/bin/demo\$" '^What to try next:$'; do
+    try_match 0 "$line" tools/demo "$work/bin"
+done
+try 1 sh -c "PATH=$work/bin:\$PATH tools/demo $work/bin | grep -e shown -e chafa" </dev/null # no terminal
+try_match 0 'fox.png -m models/demo$' env LAZULI_MODEL=mine tools/demo "$work/bin"
+if command -v script >/dev/null; then
+    terminal() { env -u NO_COLOR TERM=xterm PATH="$work/bin:$PATH" "$@"; }
+    try_match 0 "^shown --size 40x20 $work/bin/demo/fox.png" terminal script -qec "tools/demo $work/bin" /dev/null
+    try_match 0 "^shown .*--colors none $work/bin/demo/fox.png" terminal env NO_COLOR=1 script -qec "tools/demo $work/bin" /dev/null
+    try_match 1 '^0.?$' terminal env TERM=dumb script -qec "tools/demo $work/bin | grep -c shown" /dev/null
+fi
+printf '#!/bin/sh\necho "lazuli: no" >&2\nexit 1\n' >"$work/bin/lazuli"
+try_match 1 '^lazuli: no$' tools/demo "$work/bin" # a failure is not hidden
+finish

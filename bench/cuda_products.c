@@ -151,7 +151,7 @@ static work prepare(sizes s) {
         add_operand(&w, LZ_DIMS(s.c, s.b, 3, 3), 1 / sqrt(9.0 * (double)s.b));
         add_operand(&w, LZ_DIMS(s.c), 1);
         w.out = LZ_DIMS(1, s.a / s.stride, s.a / s.stride, s.c);
-        w.flops = 18.0 * (double)(s.a / s.stride) * (double)(s.a / s.stride) * (double)s.b * (double)s.c;
+        w.flops = 18.0 * (double)(w.out.at[1] * w.out.at[2]) * (double)s.b * (double)s.c;
         break;
     }
     return w;

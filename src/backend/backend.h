@@ -81,7 +81,7 @@ typedef struct lz_device_table {
     void (*enter)(lz_device *d);             /* before kernels: makes it the device of this thread */
     void *(*allocate)(lz_device *d, int64_t bytes, lz_error *err);
     void (*release)(lz_device *d, void *memory);
-    int64_t (*room)(lz_device *d); /* bytes still free */
+    int64_t (*room)(lz_device *d);                                                         /* bytes still free */
     bool (*write)(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err); /* from may go at once */
     bool (*read)(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err);
     bool (*finish)(lz_device *d, lz_error *err); /* waits; errors of earlier launches are told here */

@@ -304,10 +304,10 @@ int lz_step_inputs(lz_run_state *r, int step, lz_array *x, lz_array *in[LZ_STEP_
     lz_context *ctx = r->model->ctx;
     const lz_denoiser *d = &r->denoiser;
     float fall = r->sigmas[step + 1] - r->sigmas[step], guidance = (float)r->guidance;
-    int n = 0;
-    in[n++] = x;
-    in[n++] = lz_from(ctx, LZ_NONE, LZ_F32, &fall);
-    in[n++] = lz_from(ctx, LZ_NONE, LZ_F32, &guidance);
+    int n = 3;
+    in[0] = x;
+    in[1] = lz_from(ctx, LZ_NONE, LZ_F32, &fall);
+    in[2] = lz_from(ctx, LZ_NONE, LZ_F32, &guidance);
     for (int i = 0; i < 2; i++) in[n++] = d->tables[i];
     for (int i = 0; i < 2; i++)
         if (d->context[i]) in[n++] = d->context[i];

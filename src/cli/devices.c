@@ -29,7 +29,7 @@ int devices_command(const arguments *args) {
     if (!args->json) printf("default %-9s %s\n", "", lz_device_name(best));
     lz_close(best);
     for (size_t i = 0; i < COUNT(all); i++) show_device(args, list, all[i].device, all[i].isa, true);
-    char device[16] = "cuda:0";
+    char device[32] = "cuda:0";
     for (int i = 0; i < 64 && show_device(args, list, device, NULL, i == 0); i++)
         snprintf(device, sizeof device, "cuda:%d", i + 1);
     if (args->json) return print_json(args, object);

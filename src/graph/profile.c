@@ -97,7 +97,7 @@ static lz_array *waves(lz_context *ctx, lz_dims dims, lz_dtype type) {
 
 /* Work per second, of the first size that takes long enough to be measured. */
 static double best_rate(lz_context *ctx, lz_array *(*describe)(lz_array *), bool product, lz_error *err) {
-    enum { SMALLEST = 768, LARGEST = 12288, ROW = 1024 };
+    enum { SMALLEST = 192, LARGEST = 12288, ROW = 1024 };
     lz_dtype type = product ? ctx->compute : LZ_F32;
     double rate = 0;
     for (int64_t n = SMALLEST; n <= LARGEST; n *= 2) {

@@ -67,12 +67,12 @@ static void make_folders(char *path) {
     mkdir(path, 0700);
 }
 
-/* What a file begins with; then come the key and the code. */
+/* What a file begins with; then come the code, which loaders want at an even address, and the key. */
 typedef struct cache_head {
     char magic[8];
     uint64_t key_bytes, code_bytes, code_hash;
 } cache_head;
-#define CACHE_MAGIC "LZCUDA1"
+#define CACHE_MAGIC "LZCUDA2"
 
 static char *file_of(const lz_device *d, const char *key) {
     char name[64];
@@ -98,10 +98,10 @@ static bool is_code_of(const char *data, size_t bytes, const char *key) {
     size_t key_bytes = strlen(key);
     if (bytes < sizeof head + key_bytes) return false;
     memcpy(&head, data, sizeof head);
-    const char *code = data + sizeof head + key_bytes;
+    const char *code = data + sizeof head;
     size_t code_bytes = bytes - sizeof head - key_bytes;
     return !memcmp(head.magic, CACHE_MAGIC, sizeof head.magic) && head.key_bytes == key_bytes &&
-           head.code_bytes == code_bytes && !memcmp(data + sizeof head, key, key_bytes) &&
+           head.code_bytes == code_bytes && !memcmp(code + code_bytes, key, key_bytes) &&
            head.code_hash == hash_of(HASH_START, code, code_bytes);
 }
 
@@ -118,7 +118,7 @@ const char *lz_cuda_stored(const lz_device *d, const char *key, size_t *bytes, c
     if (fd >= 0) close(fd);
     lz_host_free(d->ctx, path);
     if (fine) *bytes = (size_t)s.st_size - sizeof(cache_head) - strlen(key);
-    return fine ? *memory + sizeof(cache_head) + strlen(key) : NULL;
+    return fine ? *memory + sizeof(cache_head) : NULL;
 }
 
 void lz_cuda_store(const lz_device *d, const char *key, const char *code, size_t bytes) {
@@ -134,8 +134,8 @@ void lz_cuda_store(const lz_device *d, const char *key, const char *code, size_t
     lz_host_free(d->ctx, folder);
     if (lz_writer_open(&w, d->ctx, path, NULL) == LZ_OK) {
         if (lz_writer_add(&w, &head, sizeof head, NULL) == LZ_OK &&
-            lz_writer_add(&w, key, (int64_t)head.key_bytes, NULL) == LZ_OK &&
-            lz_writer_add(&w, code, (int64_t)bytes, NULL) == LZ_OK)
+            lz_writer_add(&w, code, (int64_t)bytes, NULL) == LZ_OK &&
+            lz_writer_add(&w, key, (int64_t)head.key_bytes, NULL) == LZ_OK)
             lz_writer_commit(&w, NULL);
         lz_writer_discard(&w);
     }

@@ -402,7 +402,8 @@ lz_status lz_image_write(lz_context *ctx, const char *path, const lz_image *imag
 void lz_image_free(lz_context *ctx, lz_image *image);
 
 /* A model folder as it is published (diffusers layout): model_index.json, tokenizer, text_encoder, transformer, vae.
- * scheduler/ is not read: a family has one schedule. Weights are mapped, not read. One model may serve several threads.
+ * FLUX.2 [klein]; Qwen-Image, which reads its schedule from scheduler/ (the Lightning ones have their own), and its Edit
+ * models, which look at images and have a processor/. Weights are mapped, not read. One model may serve several threads.
  * model_index.json may name defaults, as diffusers calls the arguments: num_inference_steps, width, height. Where it
  * does not, as in all published folders, they are the family's steps and 1024 x 1024. */
 typedef struct lz_model lz_model;
@@ -410,7 +411,7 @@ lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err);
 void lz_model_close(lz_model *model);
 
 typedef struct lz_model_facts {
-    const char *family;    /* "FLUX.2 [klein]" */
+    const char *family;    /* "FLUX.2 [klein]", "Qwen-Image" */
     bool distilled;        /* few steps, guidance built in */
     int64_t width, height; /* by default */
     int steps;             /* by default */
@@ -420,7 +421,8 @@ typedef struct lz_model_facts {
 } lz_model_facts;
 lz_model_facts lz_model_about(const lz_model *model);
 
-/* Through the autoencoder: a picture to latents [1, c, h, w] (the middle of it, in whole tokens) and back. */
+/* Through the autoencoder: a picture to latents [1, c, h, w] (the middle of it, in whole tokens) and back. A token has one
+ * of them in FLUX.2, 2 x 2 in Qwen-Image. */
 lz_array *lz_encode_image(lz_model *model, const lz_image *image);
 lz_status lz_decode_latents(lz_model *model, lz_array *latents, lz_image *image, lz_error *err);
 
@@ -443,13 +445,13 @@ typedef struct lz_progress {
 
 typedef struct lz_picture_options {
     int reserved;
-    const char *prompt;     /* UTF-8; NULL: empty */
-    const char *negative;   /* what guidance leads away from; NULL: empty */
-    int64_t width, height;  /* 0: of the noise, else of the first image, else the model's own; cut down to a multiple of
-                               the model's token (16) */
-    int steps;              /* 0: the model's own */
-    double guidance;        /* 0: the model's own; above 1 costs two passes; distilled models have it built in */
-    uint64_t seed;          /* the noise torch makes for it */
+    const char *prompt;    /* UTF-8; NULL: empty */
+    const char *negative;  /* what guidance leads away from; NULL: empty, for Qwen-Image a space */
+    int64_t width, height; /* 0: of the noise, else of the first image (Qwen-Image-Edit: a megapixel in the shape of the
+                               last one), else the model's own; cut down to a multiple of the model's token (16) */
+    int steps;             /* 0: the model's own */
+    double guidance;       /* 0: the model's own; above 1 costs two passes; distilled models have it built in */
+    uint64_t seed;         /* the noise torch makes for it */
     const lz_image *images; /* references to look at */
     int n_images;
     double strength; /* above 0: the first image is where the picture starts; 1 keeps nothing of it */

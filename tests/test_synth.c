@@ -131,5 +131,39 @@ static void klein_4b_as_published(void) {
     CHECK_I64(run("$S --list klein-4b | sort >ours && sort '%s' | cmp - ours", path), 0);
 }
 
+/* The list of the published Qwen-Image is in another notation. */
+static void qwen_image_as_published(void) {
+    char path[512];
+    const char *shared = getenv("LZ_SHARED");
+    snprintf(path, sizeof path, "%s/spec/qwen-image.tensors.tsv", shared ? shared : LZ_SOURCE_DIR "/../shared");
+    if (access(path, R_OK) != 0) {
+        printf("    the published list is not here, skipped\n");
+        return;
+    }
+    CHECK_I64(run("$S --list qwen-image | sort >ours && awk -F '\\t' -v OFS='\\t' '{ gsub(/[][]/, \"\", $3); gsub(/,/, "
+                  "\"x\", "
+                  "$3); print }' '%s' | sort | cmp - ours",
+                  path),
+              0);
+}
+
+static void qwen_makes_pictures(void) {
+    char path[256];
+    lz_error err = {.status = LZ_OK};
+    CHECK_I64(run("$S qwen-tiny qwen --layers 2"), 0);
+    snprintf(path, sizeof path, "%s/qwen", folder);
+    lz_context *ctx = lz_open();
+    lz_model *model = lz_model_open(ctx, path, &err);
+    if (CHECK(model != NULL, "%s", err.text)) {
+        lz_picture p;
+        lz_status status = lz_generate(model, &p, &err, .prompt = "a red fox", .width = 64, .height = 48, .steps = 2);
+        CHECK_OK(status, &err);
+        if (!status) lz_picture_free(&p);
+        lz_model_close(model);
+    }
+    lz_close(ctx);
+}
+
 TEST_MAIN({"tiny_makes_pictures", tiny_makes_pictures}, {"variants", variants}, {"refusals", refusals},
-          {"klein_4b_as_published", klein_4b_as_published})
+          {"klein_4b_as_published", klein_4b_as_published}, {"qwen_image_as_published", qwen_image_as_published},
+          {"qwen_makes_pictures", qwen_makes_pictures})

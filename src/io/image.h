@@ -21,5 +21,9 @@ lz_status lz_image_read_memory(lz_context *ctx, const char *name, const void *da
 /* What Pillow's Image.resize((width, height), LANCZOS) gives, to the bit (up to Pillow 11; resize.c tells more). */
 lz_status lz_image_resize(lz_context *ctx, const lz_image *in, int64_t width, int64_t height, lz_image *out,
                           lz_error *err);
+/* The same with another filter. */
+typedef enum lz_filter { LZ_LANCZOS, LZ_BICUBIC } lz_filter;
+lz_status lz_image_filter(lz_context *ctx, const lz_image *in, int64_t width, int64_t height, lz_filter filter,
+                          lz_image *out, lz_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* resize.c: Lanczos, with the arithmetic of Pillow (src/libImaging/Resample.c), so that a picture prepared here is bit for
+/* resize.c: Lanczos and bicubic, with the arithmetic of Pillow (src/libImaging/Resample.c), so that a picture prepared here is bit for
  * bit the one the models' own code prepares: weights in double, rounded to fixed point with 22 bits; first all rows are
  * made as wide as wanted, and rounded to 8 bits, then all columns as high.
  *
@@ -11,7 +11,6 @@
 #include "io/image_codec.h"
 
 enum { BITS = 32 - 8 - 2 }; /* for 8 bits of pixel and 2 of sums outside 0 .. 255: Lanczos has negative weights */
-#define SUPPORT 3.0
 
 /* For each place of the output: where the input it depends on begins, how much that is, and with what weights. */
 typedef struct kernel {
@@ -21,18 +20,31 @@ typedef struct kernel {
 
 static double sinc(double x) { return x == 0.0 ? 1.0 : sin(x * M_PI) / (x * M_PI); }
 
-static double lanczos(double x) { return x >= -SUPPORT && x < SUPPORT ? sinc(x) * sinc(x / SUPPORT) : 0.0; }
+static double lanczos(double x) { return x >= -3.0 && x < 3.0 ? sinc(x) * sinc(x / 3.0) : 0.0; }
+
+static double bicubic(double x) { /* Keys, with a = -0.5 */
+    const double a = -0.5;
+    x = fabs(x);
+    if (x < 1.0) return ((a + 2.0) * x - (a + 3.0)) * x * x + 1;
+    return x < 2.0 ? (((x - 5) * x + 8) * x - 4) * a : 0.0;
+}
+
+typedef struct filter {
+    double (*weight)(double x);
+    double support;
+} filter;
+static const filter filters[] = {[LZ_LANCZOS] = {lanczos, 3.0}, [LZ_BICUBIC] = {bicubic, 2.0}};
 
 /* The weights of one place, in double; returns how many. */
-static int32_t weigh(int64_t from, double scale, int64_t place, int32_t *first, double *weights) {
-    double stretch = scale < 1.0 ? 1.0 : scale, support = SUPPORT * stretch, inverse = 1.0 / stretch;
+static int32_t weigh(const filter *f, int64_t from, double scale, int64_t place, int32_t *first, double *weights) {
+    double stretch = scale < 1.0 ? 1.0 : scale, support = f->support * stretch, inverse = 1.0 / stretch;
     double center = ((double)place + 0.5) * scale;
     int64_t begin = (int64_t)(center - support + 0.5), end = (int64_t)(center + support + 0.5);
     if (begin < 0) begin = 0;
     if (end > from) end = from;
     double sum = 0.0;
     for (int64_t i = begin; i < end; i++) {
-        weights[i - begin] = lanczos(((double)i - center + 0.5) * inverse);
+        weights[i - begin] = f->weight(((double)i - center + 0.5) * inverse);
         sum += weights[i - begin];
     }
     for (int64_t i = 0; i < end - begin; i++)
@@ -47,16 +59,16 @@ static void kernel_free(lz_context *ctx, kernel *k) {
     lz_host_free(ctx, k->weights);
 }
 
-static bool kernel_make(lz_context *ctx, kernel *k, int64_t from, int64_t to) {
+static bool kernel_make(lz_context *ctx, const filter *f, kernel *k, int64_t from, int64_t to) {
     double scale = (double)from / (double)to;
-    k->room = (int64_t)ceil(SUPPORT * (scale < 1.0 ? 1.0 : scale)) * 2 + 1;
+    k->room = (int64_t)ceil(f->support * (scale < 1.0 ? 1.0 : scale)) * 2 + 1;
     k->first = lz_host_alloc(ctx, (size_t)to * sizeof *k->first);
     k->count = lz_host_alloc(ctx, (size_t)to * sizeof *k->count);
     k->weights = lz_host_alloc(ctx, (size_t)(to * k->room) * sizeof *k->weights);
     double *exact = lz_host_alloc(ctx, (size_t)k->room * sizeof *exact);
     bool good = k->first && k->count && k->weights && exact;
     for (int64_t place = 0; good && place < to; place++) {
-        k->count[place] = weigh(from, scale, place, &k->first[place], exact);
+        k->count[place] = weigh(f, from, scale, place, &k->first[place], exact);
         for (int32_t i = 0; i < k->count[place]; i++)
             k->weights[place * k->room + i] = (int32_t)(exact[i] * (1 << BITS) + (exact[i] < 0 ? -0.5 : 0.5));
     }
@@ -93,20 +105,20 @@ static void mix_rows(const int32_t *weights, int32_t n, const uint8_t *in, uint8
     for (int64_t x = 0; x < row; x++) out[x] = round_to_byte(sums[x]);
 }
 
-static lz_status make_wide(lz_context *ctx, const lz_image *in, lz_image *out, lz_error *err) {
+static lz_status make_wide(lz_context *ctx, const filter *f, const lz_image *in, lz_image *out, lz_error *err) {
     kernel k = {.room = 0};
-    bool good = kernel_make(ctx, &k, in->width, out->width);
+    bool good = kernel_make(ctx, f, &k, in->width, out->width);
     for (int64_t y = 0; good && y < in->height; y++)
         resize_row(&k, in->pixels + y * in->width * 3, out->pixels + y * out->width * 3, out->width);
     kernel_free(ctx, &k);
     return good ? LZ_OK : lz_out_of_memory(err, out->width);
 }
 
-static lz_status make_high(lz_context *ctx, const lz_image *in, lz_image *out, lz_error *err) {
+static lz_status make_high(lz_context *ctx, const filter *f, const lz_image *in, lz_image *out, lz_error *err) {
     int64_t row = in->width * 3;
     kernel k = {.room = 0};
     int32_t *sums = lz_host_alloc(ctx, (size_t)row * sizeof *sums);
-    bool good = sums && kernel_make(ctx, &k, in->height, out->height);
+    bool good = sums && kernel_make(ctx, f, &k, in->height, out->height);
     for (int64_t y = 0; good && y < out->height; y++)
         mix_rows(k.weights + y * k.room, k.count[y], in->pixels + k.first[y] * row, out->pixels + y * row, row, sums);
     kernel_free(ctx, &k);
@@ -116,6 +128,12 @@ static lz_status make_high(lz_context *ctx, const lz_image *in, lz_image *out, l
 
 lz_status lz_image_resize(lz_context *ctx, const lz_image *in, int64_t width, int64_t height, lz_image *out,
                           lz_error *err) {
+    return lz_image_filter(ctx, in, width, height, LZ_LANCZOS, out, err);
+}
+
+lz_status lz_image_filter(lz_context *ctx, const lz_image *in, int64_t width, int64_t height, lz_filter kind,
+                          lz_image *out, lz_error *err) {
+    const filter *f = &filters[kind];
     if (!ctx || !in || !in->pixels || !out)
         return lz_fail(err, LZ_BAD_ARGUMENT, "lz_image_resize: an argument is NULL");
     *out = (lz_image){.width = 0};
@@ -132,13 +150,13 @@ lz_status lz_image_resize(lz_context *ctx, const lz_image *in, int64_t width, in
     if (status == LZ_OK && width == in->width)
         memcpy(wide.pixels, in->pixels, (size_t)(width * in->height * 3));
     else if (status == LZ_OK)
-        status = make_wide(ctx, in, &wide, err);
+        status = make_wide(ctx, f, in, &wide, err);
     if (status == LZ_OK && height == in->height) {
         *out = wide;
         return LZ_OK;
     }
     if (status == LZ_OK) status = lz_image_make(ctx, "resized picture", width, height, out, err);
-    if (status == LZ_OK) status = make_high(ctx, &wide, out, err);
+    if (status == LZ_OK) status = make_high(ctx, f, &wide, out, err);
     lz_image_free(ctx, &wide);
     if (status != LZ_OK) lz_image_free(ctx, out);
     return status;

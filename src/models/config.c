@@ -87,3 +87,22 @@ int lz_config_ints(lz_config *c, const char *key, int64_t *to, int most, int64_t
                      (long long)high);
     return 0;
 }
+
+int lz_config_reals(lz_config *c, const char *key, double *to, int most) {
+    const json_t *v = value_of(c, key);
+    if (!v) return 0;
+    size_t n = json_array_size(v);
+    bool fine = json_is_array(v) && n >= 1 && n <= (size_t)most;
+    for (size_t i = 0; fine && i < n; i++) {
+        to[i] = json_number_value(json_array_get(v, i));
+        fine = json_is_number(json_array_get(v, i));
+    }
+    if (fine) return (int)n;
+    lz_config_refuse(c, "'%s' must be a list of 1 to %d numbers", key, most);
+    return 0;
+}
+
+lz_config lz_config_inside(const lz_config *c, const char *key) {
+    json_t *root = json_object_get(c->root, key);
+    return (lz_config){.ctx = c->ctx, .path = c->path, .root = json_is_object(root) ? root : NULL};
+}

@@ -25,7 +25,10 @@ double lz_config_real(lz_config *c, const char *key, double otherwise);
 bool lz_config_bool(lz_config *c, const char *key, bool otherwise);
 const char *lz_config_text(lz_config *c, const char *key); /* NULL: not there */
 int lz_config_ints(lz_config *c, const char *key, int64_t *to, int most, int64_t low,
-                   int64_t high); /* how many; 0: not there */
+                   int64_t high);                                         /* how many; 0: not there */
+int lz_config_reals(lz_config *c, const char *key, double *to, int most); /* how many; 0: not there */
+/* The object under a key, to be read the same way and not to be closed; its root is NULL where there is none. */
+lz_config lz_config_inside(const lz_config *c, const char *key);
 
 /* Says that a key does not fit; the sentence goes on after "<path>: ". */
 void lz_config_refuse(lz_config *c, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -29,7 +29,7 @@ static void take_one(lz_loader *l, const char *prefix, const lz_weight *row, voi
     lz_scope *scope = lz_scope_begin(l->ctx, "load");
     lz_array *a = lz_weights_get(l->weights, name);
     lz_dims want = LZ_NONE;
-    for (; want.n < 4 && row->dims[want.n]; want.n++) want.at[want.n] = l->sizes[row->dims[want.n]];
+    for (; want.n < (int)sizeof row->dims && row->dims[want.n]; want.n++) want.at[want.n] = l->sizes[row->dims[want.n]];
     if (!lz_check(a, &l->err) && !lz_dims_equal(a->dims, want))
         lz_fail(&l->err, LZ_BAD_FILE, "%s: tensor '%s' is %s, but the configuration asks for %s",
                 LZ_SHOW_TEXT(l->folder), name, LZ_SHOW(a->dims), LZ_SHOW(want));

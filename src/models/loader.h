@@ -9,7 +9,7 @@
 typedef struct lz_weight {
     const char *name; /* behind the prefix */
     size_t field;     /* offset of an lz_array * */
-    uint8_t dims[4];  /* indices into the sizes, ended by 0; sizes[0] is not used */
+    uint8_t dims[5];  /* indices into the sizes, ended by 0; sizes[0] is not used */
 } lz_weight;
 
 typedef struct lz_loader {

@@ -10,9 +10,11 @@ lz_array *lz_encode_image(lz_model *model, const lz_image *image) {
     if (!image || !image->pixels || image->width < unit || image->height < unit)
         return lz_poison(ctx, LZ_BAD_ARGUMENT, "encode: an image of at least %lld x %lld is needed", (long long)unit,
                          (long long)unit);
-    if (lz_crop_image(ctx, image, unit, &middle, &err)) return lz_poison(ctx, err.status, "%s", err.text);
+    if (lz_crop_image(ctx, image, lz_middle(image, unit), &middle, &err))
+        return lz_poison(ctx, err.status, "%s", err.text);
     lz_array *tokens = model->family->encode(model->state, lz_picture_array(ctx, &middle));
-    lz_array *latents = lz_contiguous(lz_to_planes(tokens, middle.height / unit, middle.width / unit));
+    lz_array *latents = lz_contiguous(
+        lz_to_planes(tokens, middle.height / unit, middle.width / unit, model->family->patch));
     lz_image_free(ctx, &middle);
     return latents;
 }
@@ -23,14 +25,15 @@ lz_status lz_decode_latents(lz_model *model, lz_array *latents, lz_image *image,
     lz_status status = lz_check(latents, err);
     if (status) return status;
     lz_dims d = lz_shape(latents);
-    int64_t channels = model->family->channels(model->state);
-    if (d.n != 4 || d.at[0] != 1 || d.at[1] != channels || d.at[2] < 1 || d.at[3] < 1)
-        return lz_fail(err, LZ_BAD_SHAPE, "decode: latents are [1, %lld, h, w], not %s", (long long)channels,
-                       LZ_SHOW(d));
+    int64_t channels = model->family->channels(model->state), patch = model->family->patch;
+    if (d.n != 4 || d.at[0] != 1 || d.at[1] != channels || d.at[2] < 1 || d.at[3] < 1 || d.at[2] % patch ||
+        d.at[3] % patch)
+        return lz_fail(err, LZ_BAD_SHAPE, "decode: latents are [1, %lld, h, w]%s, not %s", (long long)channels,
+                       patch > 1 ? " with even h and w" : "", LZ_SHOW(d));
     lz_scope *scope = lz_scope_begin(model->ctx, "decode");
-    lz_array *tokens = lz_contiguous(lz_to_tokens(lz_cast(latents, LZ_F32))), *pixels = NULL;
+    lz_array *tokens = lz_contiguous(lz_to_tokens(lz_cast(latents, LZ_F32), patch)), *pixels = NULL;
     status = lz_eval(tokens, err);
-    if (!status) status = lz_decode_pixels(model, tokens, d.at[2], d.at[3], NULL, &pixels, NULL, err);
+    if (!status) status = lz_decode_pixels(model, tokens, d.at[2] / patch, d.at[3] / patch, NULL, &pixels, NULL, err);
     if (!status) status = lz_make_image(model->ctx, pixels, image, err);
     if (status) lz_image_free(model->ctx, image);
     lz_scope_end(scope);

@@ -13,7 +13,7 @@ lz_array *lz_describe_pixels(const lz_model *model, lz_array *x, int64_t h, int6
 
 static bool fits(const lz_model *model, int64_t h, int64_t w, int64_t room) {
     lz_scope *scope = lz_scope_begin(model->ctx, "fits");
-    lz_array *x = lz_contiguous(lz_full(model->ctx, LZ_DIMS(h * w, model->family->channels(model->state)), LZ_F32, 0));
+    lz_array *x = lz_contiguous(lz_full(model->ctx, LZ_DIMS(h * w, lz_token_channels(model)), LZ_F32, 0));
     lz_array *pixels = lz_describe_pixels(model, x, h, w);
     lz_plan_info info;
     bool good = lz_plan(&pixels, 1, &info, NULL) ||

@@ -1,5 +1,6 @@
 /* family.h: what the pipeline asks of a family of models. The loop in generate.c is the same for all; a family says
- * how a prompt becomes features, a picture becomes latent tokens and back, and a step becomes a velocity. */
+ * how a prompt becomes features, a picture becomes latent tokens and back, and a step becomes a velocity. Hooks that may
+ * be NULL say what then holds. */
 #ifndef LZ_FAMILY_H
 #define LZ_FAMILY_H
 
@@ -8,14 +9,23 @@
 #include "text/tokenizer.h"
 
 #define LZ_MAX_ROWS 8
+#define LZ_MAX_TABLES 6
+#define LZ_PROMPT_INPUTS 4
 
 enum { LZ_DEFAULT_SIZE = 1024, LZ_MAX_SIZE = 1 << 13, LZ_MAX_STEPS = 1000 };
 
-/* One prompt: its tokens, cut or padded to what the model reads. */
+/* One prompt, as arrays for features(): what varies from prompt to prompt is in them, so that prompts of one length are
+ * one program. */
 typedef struct lz_prompt {
-    lz_array *ids, *real; /* [t] i64; [t] bool: false where padded */
-    bool cut;             /* it was too long */
+    lz_array *in[LZ_PROMPT_INPUTS];
+    int n;    /* 0: there is no such prompt */
+    bool cut; /* it was too long */
 } lz_prompt;
+
+/* An image to look at: to what it is resized, and the middle part of that which is used. */
+typedef struct lz_reference_size {
+    int64_t small_width, small_height, width, height;
+} lz_reference_size;
 
 /* What a denoising run has before its first step. */
 typedef struct lz_denoiser {
@@ -28,39 +38,54 @@ typedef struct lz_denoiser {
     bool guided; /* there are two prompts: in the shape of a step */
 
     /* Made by prepare(); all evaluated. */
-    lz_array *context[2];        /* per prompt */
-    lz_array *tables[2];         /* per size */
+    lz_array *context[2];            /* per prompt */
+    lz_array *tables[LZ_MAX_TABLES]; /* per size, or the same for all steps */
+    int n_tables;
     lz_array *rows[LZ_MAX_ROWS]; /* per step: [steps, ...]; row i is an input of step i */
     int n_rows;
 } lz_denoiser;
 
 typedef struct lz_family {
     const char *name;
-    const char *pipeline; /* _class_name in model_index.json */
+    const char *pipelines[4]; /* _class_name in model_index.json; ended by NULL */
 
     void *(*open)(lz_context *ctx, const char *folder, lz_config *index, lz_error *err);
     void (*close)(void *model);
 
     /* Facts of an open model. */
     int64_t (*token_pixels)(const void *model);
-    int64_t (*channels)(const void *model);
-    bool (*distilled)(const void *model); /* guidance is in its weights */
-    int default_steps[2];                 /* not distilled, distilled; where the folder names none */
-    double default_guidance;              /* not distilled */
+    int64_t (*channels)(const void *model);  /* of latents */
+    int patch;                               /* latents of a token, in each direction */
+    bool (*distilled)(const void *model);    /* guidance is in its weights */
+    int (*default_steps)(const void *model); /* where the folder names none */
+    double default_guidance;                 /* not distilled */
+    const char *default_negative;            /* NULL: "" */
 
-    lz_status (*tokens)(const void *model, const char *prompt, lz_prompt *to, lz_error *err);
-    void *(*open_text)(const void *model,
+    /* Images. NULL: any number; the first one's own size; shrunk to a megapixel, the middle in whole tokens. */
+    void (*count_images)(const void *model, int *least, int *most); /* to look at, beside one to start from */
+    void (*picture_size)(const void *model, const lz_image *images, int n, int64_t *width, int64_t *height);
+    lz_reference_size (*reference_size)(const void *model, const lz_image *image);
+
+    /* The images stand in the prompt; features() gets their rows [p, e], all of them in order, behind the prompt's. */
+    lz_status (*tokens)(const void *model, const char *prompt, const lz_image *images, int n_images, lz_prompt *to,
+                        lz_error *err);
+    void *(*open_text)(const void *model, bool images,
                        lz_error *err); /* the text encoder: opened for the prompt, closed before denoising */
     lz_array *(*features)(const void *text, lz_prompt prompt);
     void (*close_text)(void *text);
+    /* NULL: the text encoder sees no images. An image as the text encoder wants it [h, w, 3] u8, and what it sees. */
+    lz_status (*view)(const void *model, const lz_image *image, lz_image *to, lz_error *err);
+    lz_array *(*look)(const void *text, lz_array *view); /* -> [p, e] */
+
     lz_array *(*encode)(const void *model, lz_array *picture); /* [h, w, 3] in -1..1 -> [tokens, c] */
     lz_array *(*decode)(const void *model, lz_array *tokens, int64_t h, int64_t w); /* -> [h, w, 3] in -1..1 */
-    void (*sigmas)(int64_t tokens, int steps, float *to);                           /* steps + 1, ending in 0 */
+    void (*sigmas)(const void *model, int64_t tokens, int steps, float *to);        /* steps + 1, ending in 0 */
     void (*prepare)(lz_denoiser *d, lz_array *sigmas); /* describes context, tables, rows */
     lz_array *(*velocity)(const lz_denoiser *d, int prompt, lz_array *x, lz_array *const *rows);
+    lz_array *(*guide)(lz_array *v, lz_array *away, lz_array *guidance); /* NULL: away + guidance (v - away) */
 } lz_family;
 
-extern const lz_family lz_family_flux2_klein;
+extern const lz_family lz_family_flux2_klein, lz_family_qwen_image;
 
 struct lz_model {
     lz_context *ctx;
@@ -73,8 +98,10 @@ struct lz_model {
     /* Kept from picture to picture where weights were sent to a device: what was sent, and the programs that use it.
      * Elsewhere the text encoder goes before denoising begins, and each program goes after its stage. */
     bool keeps;
-    void *text;             /* the text encoder, or NULL */
-    lz_compiled *read;      /* ids, real -> features */
+    void *text;        /* the text encoder, or NULL */
+    bool text_looks;   /* opened with what sees images */
+    lz_compiled *read; /* a prompt -> features */
+    int read_inputs;
     lz_compiled *step;      /* see lz_describe_step */
     lz_denoiser step_shape; /* what it was made for: sizes only */
     lz_compiled *decode;    /* tokens -> pixels */
@@ -82,5 +109,10 @@ struct lz_model {
 };
 
 void lz_model_forget(lz_model *m); /* what is kept */
+
+/* Of a token: all its latents. */
+static inline int64_t lz_token_channels(const lz_model *m) {
+    return m->family->channels(m->state) * m->family->patch * m->family->patch;
+}
 
 #endif

@@ -88,11 +88,14 @@ static void *open_klein(lz_context *ctx, const char *folder, lz_config *index, l
 static int64_t token_pixels(const void *model) { return lz_flux2_vae_pixels(((const klein *)model)->vae); }
 static int64_t channels(const void *model) { return lz_flux2_channels(((const klein *)model)->transformer); }
 static bool distilled(const void *model) { return ((const klein *)model)->distilled; }
+static int default_steps(const void *model) { return distilled(model) ? 4 : 50; }
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
 /* The chat template is encoded as one text: a prompt that begins with a line break fuses with the one before it. */
-static lz_status tokens(const void *model, const char *prompt, lz_prompt *to, lz_error *err) {
+static lz_status tokens(const void *model, const char *prompt, const lz_image *images, int n_images, lz_prompt *to,
+                        lz_error *err) {
+    (void)images, (void)n_images; /* they are not in the prompt */
     static const char before[] = "<|im_start|>user\n",
                       behind[] = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
     const klein *m = model;
@@ -115,8 +118,8 @@ static lz_status tokens(const void *model, const char *prompt, lz_prompt *to, lz
             ids[i] = i < n ? found[i] : m->pad;
         }
         to->cut = n > m->text_length;
-        to->ids = lz_from(m->ctx, LZ_DIMS(m->text_length), LZ_I64, ids);
-        to->real = lz_from(m->ctx, LZ_DIMS(m->text_length), LZ_BOOL, real);
+        to->in[to->n++] = lz_from(m->ctx, LZ_DIMS(m->text_length), LZ_I64, ids);
+        to->in[to->n++] = lz_from(m->ctx, LZ_DIMS(m->text_length), LZ_BOOL, real);
     }
     lz_host_free(m->ctx, found);
     lz_host_free(m->ctx, real);
@@ -125,12 +128,13 @@ static lz_status tokens(const void *model, const char *prompt, lz_prompt *to, lz
     return status;
 }
 
-static void *open_text(const void *model, lz_error *err) {
+static void *open_text(const void *model, bool images, lz_error *err) {
+    (void)images;
     const klein *m = model;
     return lz_qwen3_open(m->ctx, m->text_folder, m->layers, m->n_layers, err);
 }
 static lz_array *features(const void *text, lz_prompt prompt) {
-    return lz_qwen3_features(text, prompt.ids, prompt.real);
+    return lz_qwen3_features(text, prompt.in[0], prompt.in[1]);
 }
 static void close_text(void *text) { lz_qwen3_close(text); }
 
@@ -151,7 +155,8 @@ static double shift(int64_t n_tokens, int steps) {
     return slope * steps + (m200 - 200 * slope);
 }
 
-static void sigmas(int64_t n_tokens, int steps, float *to) {
+static void sigmas(const void *model, int64_t n_tokens, int steps, float *to) {
+    (void)model;
     float e = (float)exp(shift(n_tokens, steps)); /* from here on in f32, as the reference does it */
     for (int i = 0; i < steps; i++) {
         float s = (float)(1 - (double)i / steps);
@@ -181,6 +186,7 @@ static void prepare(lz_denoiser *d, lz_array *levels) {
         lz_flux2_rope(m->transformer, places, n, &d->tables[0], &d->tables[1]);
     } else
         d->tables[0] = d->tables[1] = lz_poison(m->ctx, LZ_OUT_OF_MEMORY, "places");
+    d->n_tables = 2;
     lz_host_free(m->ctx, places);
     for (int i = 0; i < 2; i++)
         if (d->features[i]) d->context[i] = lz_flux2_context(m->transformer, d->features[i]);
@@ -201,13 +207,14 @@ static lz_array *velocity(const lz_denoiser *d, int prompt, lz_array *x, lz_arra
 
 const lz_family lz_family_flux2_klein = {
     .name = "FLUX.2 [klein]",
-    .pipeline = "Flux2KleinPipeline",
+    .pipelines = {"Flux2KleinPipeline"},
     .open = open_klein,
     .close = close_klein,
     .token_pixels = token_pixels,
     .channels = channels,
+    .patch = 1,
     .distilled = distilled,
-    .default_steps = {50, 4},
+    .default_steps = default_steps,
     .default_guidance = 4,
     .tokens = tokens,
     .open_text = open_text,

@@ -45,15 +45,40 @@ static lz_status check_noise(const lz_run_state *r, int64_t unit, lz_error *err)
     lz_status status = lz_check(r->options->noise, err);
     if (status) return status;
     lz_dims d = lz_shape(r->options->noise);
-    int64_t c = r->model->family->channels(r->model->state);
+    int64_t c = r->model->family->channels(r->model->state), patch = r->model->family->patch;
     if (d.n == 4 && d.at[0] == 1 && d.at[1] == c && d.at[2] > 0 && d.at[3] > 0 && d.at[2] <= LZ_MAX_SIZE &&
-        d.at[3] <= LZ_MAX_SIZE)
+        d.at[3] <= LZ_MAX_SIZE && d.at[2] % patch == 0 && d.at[3] % patch == 0)
         return LZ_OK;
     return lz_fail(err, LZ_BAD_SHAPE, "the noise is %s, and this model needs [1, %lld, height / %lld, width / %lld]",
-                   LZ_SHOW(d), (long long)c, (long long)unit, (long long)unit);
+                   LZ_SHOW(d), (long long)c, (long long)(unit / patch), (long long)(unit / patch));
 }
 
-/* As asked, else that of the noise, else that of the first image, else the model's own. */
+const lz_image *lz_references(const lz_run_state *r, int *n) {
+    int start = r->options->strength > 0;
+    *n = r->options->n_images - start;
+    return r->options->images + start;
+}
+
+static lz_status count_references(const lz_run_state *r, lz_error *err) {
+    int n, least = 0, most = LZ_MAX_IMAGES;
+    lz_references(r, &n);
+    if (r->model->family->count_images) r->model->family->count_images(r->model->state, &least, &most);
+    if (n > most)
+        return lz_fail(err, LZ_BAD_ARGUMENT,
+                       most ? "this model looks at no more than %d image%s, and %d were given"
+                            : "this model looks at no images, except at one to start from "
+                              "(with a strength)",
+                       most, most > 1 ? "s" : "", n);
+    if (n < least) return lz_fail(err, LZ_BAD_ARGUMENT, "this model changes images: give it one to look at");
+    return LZ_OK;
+}
+
+static lz_dims latent_dims(const lz_run_state *r) {
+    const lz_family *f = r->model->family;
+    return LZ_DIMS(1, f->channels(r->model->state), f->patch * r->denoiser.h, f->patch * r->denoiser.w);
+}
+
+/* As asked, else that of the noise, else that of the images, else the model's own. */
 static lz_status settle_size(lz_run_state *r, lz_error *err) {
     const lz_picture_options *o = r->options;
     int64_t unit = r->model->family->token_pixels(r->model->state), width = r->model->width, height = r->model->height;
@@ -63,10 +88,13 @@ static lz_status settle_size(lz_run_state *r, lz_error *err) {
     if (o->n_images > 0) {
         width = o->images[0].width;
         height = o->images[0].height;
+        if (r->model->family->picture_size)
+            r->model->family->picture_size(r->model->state, o->images, o->n_images, &width, &height);
     }
+    int64_t patch = r->model->family->patch;
     if (o->noise) {
-        width = lz_shape(o->noise).at[3] * unit;
-        height = lz_shape(o->noise).at[2] * unit;
+        width = lz_shape(o->noise).at[3] / patch * unit;
+        height = lz_shape(o->noise).at[2] / patch * unit;
     }
     if (o->width) width = o->width;
     if (o->height) height = o->height;
@@ -77,7 +105,7 @@ static lz_status settle_size(lz_run_state *r, lz_error *err) {
     r->width = fit(width, unit);
     r->height = fit(height, unit);
     r->denoiser = (lz_denoiser){.model = r->model->state, .h = r->height / unit, .w = r->width / unit};
-    lz_dims want = LZ_DIMS(1, r->model->family->channels(r->model->state), r->denoiser.h, r->denoiser.w);
+    lz_dims want = latent_dims(r);
     if (o->noise && !lz_dims_equal(lz_shape(o->noise), want))
         return lz_fail(err, LZ_BAD_SHAPE, "the noise is %s, and this picture needs %s", LZ_SHOW(lz_shape(o->noise)),
                        LZ_SHOW(want));
@@ -98,6 +126,8 @@ lz_status lz_settle(lz_run_state *r, lz_error *err) {
     if (o->strength > 0 && !o->n_images)
         return lz_fail(err, LZ_BAD_ARGUMENT, "a strength was given, but no image to start from");
     r->steps = o->steps ? o->steps : r->model->steps;
+    status = count_references(r, err);
+    if (status) return status;
     r->guidance = f->distilled(r->model->state) ? 1 : o->guidance > 0 ? o->guidance : f->default_guidance;
     r->first_step = o->strength > 0 ? r->steps - (int)ceil(r->steps * o->strength) : 0;
     return LZ_OK;
@@ -119,11 +149,14 @@ lz_status lz_fill_options(lz_model *model, lz_picture_options *options, lz_error
 
 /* Of the prompt and, with guidance, of the negative one. */
 lz_status lz_read_tokens(lz_run_state *r, lz_prompt prompts[2], lz_error *err) {
-    const char *texts[2] = {r->options->prompt ? r->options->prompt : "",
-                            r->options->negative ? r->options->negative : ""};
+    const lz_family *f = r->model->family;
+    const char *texts[2] = {r->options->prompt, r->options->negative ? r->options->negative : f->default_negative};
+    int n_images;
+    const lz_image *images = lz_references(r, &n_images);
     memset(prompts, 0, 2 * sizeof *prompts);
     for (int i = 0; i < (r->guidance > 1 ? 2 : 1); i++) {
-        lz_status status = r->model->family->tokens(r->model->state, texts[i], &prompts[i], err);
+        const char *text = texts[i] ? texts[i] : "";
+        lz_status status = f->tokens(r->model->state, text, images, n_images, &prompts[i], err);
         if (status) return status;
         r->prompt_cut = r->prompt_cut || prompts[i].cut;
     }
@@ -133,20 +166,75 @@ lz_status lz_read_tokens(lz_run_state *r, lz_prompt prompts[2], lz_error *err) {
 static void describe_text(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
     (void)ctx;
     const lz_model *m = user;
-    out[0] = m->family->features(m->text, (lz_prompt){.ids = in[0], .real = in[1]});
+    lz_prompt prompt = {.n = m->read_inputs};
+    memcpy(prompt.in, in, (size_t)prompt.n * sizeof *in);
+    out[0] = m->family->features(m->text, prompt);
+}
+
+/* What the text encoder sees of all images, evaluated: [p, e], or NULL */
+static lz_status look_at_images(lz_run_state *r, lz_array **seen, lz_error *err) {
+    lz_model *m = r->model;
+    lz_array *each[LZ_MAX_IMAGES];
+    int n;
+    const lz_image *images = lz_references(r, &n);
+    *seen = NULL;
+    if (!m->family->look || !n) return LZ_OK;
+    for (int i = 0; i < n; i++) {
+        lz_image view = {0};
+        lz_status status = m->family->view(m->state, &images[i], &view, err);
+        lz_watch watch = watch_stage(r, "text", 0);
+        if (!status) {
+            lz_array *pixels = lz_from(m->ctx, LZ_DIMS(view.height, view.width, 3), LZ_U8, view.pixels);
+            each[i] = m->family->look(m->text, pixels);
+            status = lz_eval_watched(&each[i], 1, asked(r, &watch), err);
+        }
+        lz_image_free(m->ctx, &view);
+        if (status) return status;
+    }
+    *seen = n > 1 ? lz_concat(each, n, 0) : each[0];
+    return lz_eval(*seen, err);
+}
+
+/* The text encoder and the program that runs it: the last picture's, if it was of the same kind. */
+static lz_status ready_text(lz_run_state *r, int inputs, lz_error *err) {
+    lz_model *m = r->model;
+    lz_error local = {.status = LZ_OK};
+    int images;
+    lz_references(r, &images);
+    if (m->text && images && !m->text_looks) {
+        lz_compiled_free(m->read);
+        m->family->close_text(m->text);
+        m->read = NULL;
+        m->text = NULL;
+    }
+    if (m->read && m->read_inputs != inputs) {
+        lz_compiled_free(m->read);
+        m->read = NULL;
+    }
+    if (!m->text) {
+        m->text_looks = images;
+        m->text = m->family->open_text(m->state, images, &local);
+    }
+    m->read_inputs = inputs;
+    if (!local.status && !m->read) m->read = lz_compile(m->ctx, describe_text, m, inputs, 1, 2, &local);
+    if (local.status && err) *err = local;
+    return local.status;
 }
 
 static lz_status read_prompts(lz_run_state *r, lz_error *err) {
     lz_model *m = r->model;
     lz_error local = {.status = LZ_OK};
     lz_prompt prompts[2];
+    lz_array *seen = NULL;
     lz_read_tokens(r, prompts, &local);
-    if (!local.status && !m->text) m->text = m->family->open_text(m->state, &local);
-    if (!local.status && !m->read) m->read = lz_compile(m->ctx, describe_text, m, 2, 1, 1, &local);
+    int n_images, looks = m->family->look && lz_references(r, &n_images) && n_images;
+    if (!local.status) ready_text(r, prompts[0].n + looks, &local);
+    if (!local.status) look_at_images(r, &seen, &local);
     for (int i = 0; i < 2 && !local.status; i++) { /* one after the other: half the memory */
         lz_watch watch = watch_stage(r, "text", i);
-        lz_array *in[2] = {prompts[i].ids, prompts[i].real};
-        if (in[0]) lz_run_watched(m->read, in, &r->denoiser.features[i], asked(r, &watch), &local);
+        if (!prompts[i].n) continue;
+        if (seen) prompts[i].in[prompts[i].n++] = seen;
+        lz_run_watched(m->read, prompts[i].in, &r->denoiser.features[i], asked(r, &watch), &local);
     }
     if (!m->keeps) {
         lz_compiled_free(m->read);
@@ -162,8 +250,7 @@ static lz_status read_prompts(lz_run_state *r, lz_error *err) {
 
 enum { REFERENCE_AREA = 1024 * 1024 };
 
-/* As the reference pipeline does it: shrink to a megapixel, then take the middle, in whole tokens. */
-lz_reference_size lz_size_reference(const lz_image *image, int64_t unit) {
+lz_reference_size lz_middle(const lz_image *image, int64_t unit) {
     lz_reference_size s = {.small_width = image->width, .small_height = image->height};
     if (image->width * image->height > REFERENCE_AREA) {
         double scale = sqrt((double)REFERENCE_AREA / (double)(image->width * image->height));
@@ -175,14 +262,19 @@ lz_reference_size lz_size_reference(const lz_image *image, int64_t unit) {
     return s;
 }
 
-lz_status lz_crop_image(lz_context *ctx, const lz_image *image, int64_t unit, lz_image *to, lz_error *err) {
-    lz_reference_size s = lz_size_reference(image, unit);
+lz_reference_size lz_size_reference(const lz_model *m, const lz_image *image) {
+    return m->family->reference_size ? m->family->reference_size(m->state, image)
+                                     : lz_middle(image, m->family->token_pixels(m->state));
+}
+
+lz_status lz_crop_image(lz_context *ctx, const lz_image *image, lz_reference_size s, lz_image *to, lz_error *err) {
     lz_image small = *image;
     if (!s.width || !s.height)
         return lz_fail(err, LZ_BAD_ARGUMENT, "an image of %lld x %lld is too narrow to be looked at",
                        (long long)image->width, (long long)image->height);
     lz_status status = LZ_OK;
-    if (s.small_width != image->width) status = lz_image_resize(ctx, image, s.small_width, s.small_height, &small, err);
+    if (s.small_width != image->width || s.small_height != image->height)
+        status = lz_image_resize(ctx, image, s.small_width, s.small_height, &small, err);
     if (status) return status;
     *to = (lz_image){
         .width = s.width, .height = s.height, .pixels = lz_host_alloc(ctx, (size_t)(3 * s.width * s.height))};
@@ -216,7 +308,8 @@ static lz_status encode_images(lz_run_state *r, lz_error *err) {
         bool is_start = start && i == 0;
         lz_status status = is_start ? lz_image_resize(r->model->ctx, &r->options->images[i], r->width, r->height,
                                                       &image, err)
-                                    : lz_crop_image(r->model->ctx, &r->options->images[i], unit, &image, err);
+                                    : lz_crop_image(r->model->ctx, &r->options->images[i],
+                                                    lz_size_reference(r->model, &r->options->images[i]), &image, err);
         if (!status) status = encode_picture(r, &image, is_start ? &r->start : &tokens[r->denoiser.n_references], err);
         if (!status && !is_start) {
             int64_t *size = r->denoiser.reference_sizes[r->denoiser.n_references++];
@@ -232,18 +325,22 @@ static lz_status encode_images(lz_run_state *r, lz_error *err) {
 
 /* ---- 4 noise and schedule ---------------------------------------------------------------------------------------- */
 
-/* [1, c, h, w] <-> [h w, c] */
-lz_array *lz_to_tokens(lz_array *x) {
+/* [1, c, p h, p w] <-> [h w, c p p] */
+lz_array *lz_to_tokens(lz_array *x, int64_t patch) {
     lz_dims d = lz_shape(x);
-    return lz_transpose(lz_reshape(x, LZ_DIMS(d.at[1], d.at[2] * d.at[3])));
+    int64_t h = d.at[2] / patch, w = d.at[3] / patch;
+    x = lz_permute(lz_reshape(x, LZ_DIMS(d.at[1], h, patch, w, patch)), LZ_DIMS(1, 3, 0, 2, 4));
+    return lz_reshape(x, LZ_DIMS(h * w, d.at[1] * patch * patch));
 }
-lz_array *lz_to_planes(lz_array *tokens, int64_t h, int64_t w) {
-    return lz_reshape(lz_transpose(tokens), LZ_DIMS(1, lz_shape(tokens).at[1], h, w));
+lz_array *lz_to_planes(lz_array *tokens, int64_t h, int64_t w, int64_t patch) {
+    int64_t c = lz_shape(tokens).at[1] / (patch * patch);
+    tokens = lz_permute(lz_reshape(tokens, LZ_DIMS(h, w, c, patch, patch)), LZ_DIMS(2, 0, 3, 1, 4));
+    return lz_reshape(tokens, LZ_DIMS(1, c, h * patch, w * patch));
 }
 
 static lz_status make_noise(lz_run_state *r, lz_error *err) {
-    lz_dims want = LZ_DIMS(1, r->model->family->channels(r->model->state), r->denoiser.h, r->denoiser.w);
-    r->noise = r->options->noise ? lz_cast(r->options->noise, LZ_F32) : lz_randn(r->model->ctx, want, r->options->seed);
+    r->noise = r->options->noise ? lz_cast(r->options->noise, LZ_F32)
+                                 : lz_randn(r->model->ctx, latent_dims(r), r->options->seed);
     return lz_eval(r->noise, err);
 }
 
@@ -251,17 +348,17 @@ static lz_status make_noise(lz_run_state *r, lz_error *err) {
 
 void lz_prepare(lz_run_state *r) {
     lz_denoiser *d = &r->denoiser;
-    r->model->family->sigmas(d->h * d->w, r->steps, r->sigmas);
+    r->model->family->sigmas(r->model->state, d->h * d->w, r->steps, r->sigmas);
     r->model->family->prepare(d, lz_from(r->model->ctx, LZ_DIMS(r->steps), LZ_F32, r->sigmas));
 }
 
 static lz_status evaluate_prepared(lz_run_state *r, lz_error *err) {
     const lz_denoiser *d = &r->denoiser;
-    lz_array *all[4 + LZ_MAX_ROWS];
+    lz_array *all[2 + LZ_MAX_TABLES + LZ_MAX_ROWS];
     int n = 0;
     for (int i = 0; i < 2; i++)
         if (d->context[i]) all[n++] = d->context[i];
-    for (int i = 0; i < 2; i++) all[n++] = d->tables[i];
+    for (int i = 0; i < d->n_tables; i++) all[n++] = d->tables[i];
     for (int i = 0; i < d->n_rows; i++) all[n++] = d->rows[i];
     return lz_eval_all(all, n, err);
 }
@@ -278,6 +375,7 @@ lz_denoiser lz_step_shape(const lz_denoiser *d) {
     memcpy(shape.reference_sizes, d->reference_sizes, sizeof shape.reference_sizes);
     shape.n_references = d->n_references;
     shape.n_rows = d->n_rows;
+    shape.n_tables = d->n_tables;
     shape.guided = d->context[1];
     return shape;
 }
@@ -289,13 +387,13 @@ void lz_describe_step(lz_context *ctx, lz_array *const *in, lz_array **out, void
     lz_denoiser d = m->step_shape;
     lz_array *x = in[0], *fall = in[1], *guidance = in[2];
     int n = 3;
-    for (int i = 0; i < 2; i++) d.tables[i] = in[n++];
+    for (int i = 0; i < d.n_tables; i++) d.tables[i] = in[n++];
     for (int i = 0; i < 1 + d.guided; i++) d.context[i] = in[n++];
     if (d.n_references) d.references = in[n++];
     lz_array *v = m->family->velocity(&d, 0, x, in + n);
     if (d.guided) {
         lz_array *away = m->family->velocity(&d, 1, x, in + n);
-        v = lz_add(away, lz_mul(lz_sub(v, away), guidance));
+        v = m->family->guide ? m->family->guide(v, away, guidance) : lz_add(away, lz_mul(lz_sub(v, away), guidance));
     }
     out[0] = lz_add(x, lz_mul(v, fall));
 }
@@ -308,7 +406,7 @@ int lz_step_inputs(lz_run_state *r, int step, lz_array *x, lz_array *in[LZ_STEP_
     in[0] = x;
     in[1] = lz_from(ctx, LZ_NONE, LZ_F32, &fall);
     in[2] = lz_from(ctx, LZ_NONE, LZ_F32, &guidance);
-    for (int i = 0; i < 2; i++) in[n++] = d->tables[i];
+    for (int i = 0; i < d->n_tables; i++) in[n++] = d->tables[i];
     for (int i = 0; i < 2; i++)
         if (d->context[i]) in[n++] = d->context[i];
     if (d->references) in[n++] = d->references;
@@ -359,7 +457,7 @@ static lz_status denoise(lz_run_state *r, lz_array **x, lz_error *err) {
 
 /* Where the loop begins: the noise, or a picture covered by as much noise as the schedule has there. */
 static lz_status first_latents(lz_run_state *r, lz_array **x, lz_error *err) {
-    *x = lz_to_tokens(r->noise);
+    *x = lz_to_tokens(r->noise, r->model->family->patch);
     if (r->start) {
         double sigma = (double)r->sigmas[r->first_step];
         *x = lz_add(lz_mul(r->start, 1 - sigma), lz_mul(*x, sigma));
@@ -430,7 +528,7 @@ static lz_status run_stages(lz_run_state *r, lz_error *err) {
     lz_dims t = lz_shape(r->denoiser.features[0]);
     p->text = lz_retain(lz_cast(lz_reshape(r->denoiser.features[0], LZ_DIMS(1, t.at[0], t.at[1])), LZ_F32));
     p->noise = lz_retain(r->noise);
-    p->latents = lz_retain(lz_contiguous(lz_to_planes(x, r->denoiser.h, r->denoiser.w)));
+    p->latents = lz_retain(lz_contiguous(lz_to_planes(x, r->denoiser.h, r->denoiser.w, r->model->family->patch)));
     lz_array *planes = lz_permute(lz_reshape(pixels, LZ_DIMS(1, r->height, r->width, 3)), LZ_DIMS(0, 3, 1, 2));
     p->pixels = lz_retain(planes);
     return lz_eval_all((lz_array *[]){p->text, p->latents, p->pixels}, 3, err);

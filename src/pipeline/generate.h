@@ -22,11 +22,13 @@ typedef struct lz_run_state {
 } lz_run_state;
 
 lz_status lz_settle(lz_run_state *r, lz_error *err);
-lz_status lz_read_tokens(lz_run_state *r, lz_prompt prompts[2], lz_error *err); /* ids NULL: there is no such prompt */
+lz_status lz_read_tokens(lz_run_state *r, lz_prompt prompts[2], lz_error *err);
+/* The images that are looked at, without one to start from. */
+const lz_image *lz_references(const lz_run_state *r, int *n);
 void lz_prepare(lz_run_state *r);
 /* One step: x to the next x. Its inputs are listed by lz_step_inputs, which returns how many; user: a model whose
  * step_shape is set. */
-#define LZ_STEP_INPUTS (8 + LZ_MAX_ROWS)
+#define LZ_STEP_INPUTS (6 + LZ_MAX_TABLES + LZ_MAX_ROWS)
 void lz_describe_step(lz_context *ctx, lz_array *const *in, lz_array **out, void *user);
 int lz_step_inputs(lz_run_state *r, int step, lz_array *x, lz_array *in[LZ_STEP_INPUTS]);
 lz_denoiser lz_step_shape(const lz_denoiser *d); /* without its arrays */
@@ -37,16 +39,14 @@ int64_t lz_choose_tile(const lz_model *model, int64_t h, int64_t w);
 lz_status lz_decode_pixels(lz_model *model, lz_array *x, int64_t h, int64_t w, const lz_watch *watch, lz_array **pixels,
                            int64_t *tile, lz_error *err);
 
-/* An image to look at: how far it is shrunk, and the middle part of it that is used. */
-typedef struct lz_reference_size {
-    int64_t small_width, small_height, width, height;
-} lz_reference_size;
-lz_reference_size lz_size_reference(const lz_image *image, int64_t unit);
-lz_status lz_crop_image(lz_context *ctx, const lz_image *image, int64_t unit, lz_image *to, lz_error *err);
+lz_reference_size lz_size_reference(const lz_model *model, const lz_image *image);
+lz_reference_size lz_middle(const lz_image *image, int64_t unit); /* of a megapixel at most, in whole tokens */
+lz_status lz_crop_image(lz_context *ctx, const lz_image *image, lz_reference_size size, lz_image *to, lz_error *err);
 lz_array *lz_picture_array(lz_context *ctx, const lz_image *image);
 lz_status lz_make_image(lz_context *ctx, lz_array *pixels, lz_image *image,
-                        lz_error *err);                         /* pixels [h, w, 3] in 0..1 */
-lz_array *lz_to_tokens(lz_array *planes);                       /* [1, c, h, w] -> [h w, c] */
-lz_array *lz_to_planes(lz_array *tokens, int64_t h, int64_t w); /* and back */
+                        lz_error *err); /* pixels [h, w, 3] in 0..1 */
+/* [1, c, p h, p w] -> [h w, c p p], channel by channel, of each its rows; and back */
+lz_array *lz_to_tokens(lz_array *planes, int64_t patch);
+lz_array *lz_to_planes(lz_array *tokens, int64_t h, int64_t w, int64_t patch);
 
 #endif

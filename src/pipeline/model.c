@@ -5,13 +5,16 @@
 #include "io/file.h"
 #include "pipeline/family.h"
 
-static const lz_family *const families[] = {&lz_family_flux2_klein};
+static const lz_family *const families[] = {&lz_family_flux2_klein, &lz_family_qwen_image};
 
 static const lz_family *find_family(lz_config *index, lz_error *err) {
     const char *name = lz_config_text(index, "_class_name");
     for (size_t i = 0; name && i < sizeof families / sizeof families[0]; i++)
-        if (!strcmp(families[i]->pipeline, name)) return families[i];
-    lz_fail(err, LZ_BAD_FILE, "%s: models of the kind '%s' are not supported; FLUX.2 [klein] is (Flux2KleinPipeline)",
+        for (int k = 0; families[i]->pipelines[k]; k++)
+            if (!strcmp(families[i]->pipelines[k], name)) return families[i];
+    lz_fail(err, LZ_BAD_FILE,
+            "%s: models of the kind '%s' are not supported; FLUX.2 [klein] (Flux2KleinPipeline) and Qwen-Image "
+            "(QwenImagePipeline, ...) are",
             LZ_SHOW_TEXT(index->path), name ? LZ_SHOW_TEXT(name) : "(none named)");
     return NULL;
 }
@@ -23,8 +26,7 @@ static lz_status read_defaults(lz_model *m, lz_config *index, lz_error *err) {
     int64_t unit = f->token_pixels(m->state);
     m->width = lz_config_int(index, "width", LZ_DEFAULT_SIZE, unit, LZ_MAX_SIZE) / unit * unit;
     m->height = lz_config_int(index, "height", LZ_DEFAULT_SIZE, unit, LZ_MAX_SIZE) / unit * unit;
-    m->steps = (int)lz_config_int(index, "num_inference_steps", f->default_steps[f->distilled(m->state)], 1,
-                                  LZ_MAX_STEPS);
+    m->steps = (int)lz_config_int(index, "num_inference_steps", f->default_steps(m->state), 1, LZ_MAX_STEPS);
     if (index->err.status) *err = index->err;
     return index->err.status;
 }
@@ -50,8 +52,10 @@ lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err) {
         m->ctx = ctx;
         m->keeps = ctx->device;
         m->family = find_family(&index, &local);
-        if (m->family) m->state = m->family->open(ctx, folder, &index, &local);
-        if (m->state && read_defaults(m, &index, &local)) m->family->close(m->state);
+        if (m->family) {
+            m->state = m->family->open(ctx, folder, &index, &local);
+            if (m->state && read_defaults(m, &index, &local)) m->family->close(m->state);
+        }
     }
     lz_config_close(&index);
     if (!local.status) return m;

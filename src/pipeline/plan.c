@@ -16,24 +16,67 @@ static lz_status add_stage(lz_picture_plan *plan, const char *stage, lz_array *c
     return LZ_OK;
 }
 
+/* What the text encoder sees of the images: *seen gets the shape of it, or NULL; one after the other, as in generate.c. */
+static lz_status plan_looks(lz_run_state *r, const void *text, lz_stage_plan *all, lz_array **seen, lz_error *err) {
+    const lz_family *f = r->model->family;
+    int n, rows = 0;
+    int64_t width = 0;
+    const lz_image *images = lz_references(r, &n);
+    *seen = NULL;
+    for (int i = 0; i < n && f->look; i++) {
+        lz_image view = {0};
+        lz_plan_info info = {0};
+        lz_status status = f->view(r->model->state, &images[i], &view, err);
+        if (!status) {
+            lz_array *pixels = lz_from(r->model->ctx, LZ_DIMS(view.height, view.width, 3), LZ_U8, view.pixels);
+            lz_array *each = f->look(text, pixels);
+            status = lz_plan(&each, 1, &info, err);
+            rows += (int)lz_shape(each).at[0];
+            width = lz_shape(each).at[1];
+        }
+        lz_image_free(r->model->ctx, &view);
+        if (status) return status;
+        if (info.arena_bytes + info.output_bytes > all->bytes) all->bytes = info.arena_bytes + info.output_bytes;
+        all->flops += info.flops;
+    }
+    if (rows) *seen = lz_contiguous(lz_full(r->model->ctx, LZ_DIMS(rows, width), LZ_F32, 0));
+    return LZ_OK;
+}
+
 static lz_status plan_text(lz_run_state *r, lz_picture_plan *plan, lz_error *err) {
     lz_error local = {.status = LZ_OK};
+    const lz_family *f = r->model->family;
     lz_prompt prompts[2];
+    lz_stage_plan looks = {.bytes = 0};
+    lz_array *seen = NULL;
+    int images;
+    lz_references(r, &images);
     lz_read_tokens(r, prompts, &local);
-    void *text = local.status ? NULL : r->model->family->open_text(r->model->state, &local);
-    for (int i = 0; i < 2 && text; i++)
-        if (prompts[i].ids) r->denoiser.features[i] = r->model->family->features(text, prompts[i]);
+    void *text = local.status ? NULL : f->open_text(r->model->state, images, &local);
+    if (text) plan_looks(r, text, &looks, &seen, &local);
+    for (int i = 0; i < 2 && text && !local.status; i++) {
+        if (!prompts[i].n) continue;
+        if (seen) prompts[i].in[prompts[i].n++] = seen;
+        r->denoiser.features[i] = f->features(text, prompts[i]);
+    }
     if (!local.status) add_stage(plan, "text", r->denoiser.features, 1, r->denoiser.features[1] ? 2 : 1, &local);
+    if (!local.status) { /* the images count as part of the text */
+        lz_stage_plan *s = &plan->stages[plan->n_stages - 1];
+        if (looks.bytes > s->bytes) s->bytes = looks.bytes;
+        if (looks.bytes > plan->peak_bytes) plan->peak_bytes = looks.bytes;
+        s->flops += looks.flops;
+        plan->flops += looks.flops;
+    }
     for (int i = 0; i < 2 && !local.status; i++) /* from here on they are just arrays of that shape */
         if (r->denoiser.features[i])
             r->denoiser.features[i] = lz_full(r->model->ctx, lz_shape(r->denoiser.features[i]), LZ_F32, 0);
-    if (text) r->model->family->close_text(text);
+    if (text) f->close_text(text);
     if (local.status && err) *err = local;
     return local.status;
 }
 
 static lz_array *blank(lz_run_state *r, int64_t h, int64_t w) {
-    return lz_full(r->model->ctx, LZ_DIMS(h * w, r->model->family->channels(r->model->state)), LZ_F32, 0);
+    return lz_full(r->model->ctx, LZ_DIMS(h * w, lz_token_channels(r->model)), LZ_F32, 0);
 }
 
 /* Images are encoded one after the other: the largest counts for memory, all for work. */
@@ -42,7 +85,7 @@ static lz_status plan_images(lz_run_state *r, lz_picture_plan *plan, lz_error *e
     lz_stage_plan all = {.stage = "encode"};
     for (int i = 0; i < r->options->n_images; i++) {
         bool start = i == 0 && r->options->strength > 0;
-        lz_reference_size size = lz_size_reference(&r->options->images[i], unit);
+        lz_reference_size size = lz_size_reference(r->model, &r->options->images[i]);
         int64_t h = start ? r->height : size.height, w = start ? r->width : size.width;
         lz_array *picture = lz_contiguous(lz_full(r->model->ctx, LZ_DIMS(h, w, 3), LZ_F32, 0));
         lz_array *tokens = r->model->family->encode(r->model->state, picture);

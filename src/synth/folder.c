@@ -51,49 +51,7 @@ static lz_status write_bytes(job *j, const char *name, const char *text, int64_t
     return status ? status : remember(j, name);
 }
 
-/* FLUX.2-klein's files as published, with ` for ", $D for a size and @name for a piece of text. */
-typedef struct settings {
-    const char *name, *text;
-} settings;
-static const settings configs[] = {
-    {"scheduler/scheduler_config.json",
-     "{\n  `_class_name`: `FlowMatchEulerDiscreteScheduler`,\n  `_diffusers_version`: `0.37.0.dev0`,\n  "
-     "`base_image_seq_len`: 256,\n"
-     "  `base_shift`: 0.5,\n  `invert_sigmas`: false,\n  `max_image_seq_len`: 4096,\n  `max_shift`: 1.15,\n"
-     "  `num_train_timesteps`: 1000,\n  `shift`: 3.0,\n  `shift_terminal`: null,\n  `stochastic_sampling`: false,\n"
-     "  `time_shift_type`: `exponential`,\n  `use_beta_sigmas`: false,\n  `use_dynamic_shifting`: true,\n"
-     "  `use_exponential_sigmas`: false,\n  `use_karras_sigmas`: false\n}\n"},
-    {"text_encoder/config.json",
-     "{\n  `architectures`: [`Qwen3ForCausalLM`],\n  `attention_bias`: false,\n  `attention_dropout`: 0.0,\n  "
-     "`bos_token_id`: 151643,\n"
-     "  `dtype`: `bfloat16`,\n  `eos_token_id`: 151645,\n  `head_dim`: $e,\n  `hidden_act`: `silu`,\n  `hidden_size`: "
-     "$h,\n"
-     "  `initializer_range`: 0.02,\n  `intermediate_size`: $f,\n  `layer_types`: [@layer_types],\n  "
-     "`max_position_embeddings`: 40960,\n"
-     "  `max_window_layers`: $L,\n  `model_type`: `qwen3`,\n  `num_attention_heads`: $Q,\n  `num_hidden_layers`: $L,\n"
-     "  `num_key_value_heads`: $K,\n  `rms_norm_eps`: 1e-06,\n  `rope_scaling`: null,\n  `rope_theta`: 1000000,\n"
-     "  `sliding_window`: null,\n  `tie_word_embeddings`: @tied,\n  `transformers_version`: `4.56.1`,\n  `use_cache`: "
-     "true,\n"
-     "  `use_sliding_window`: false,\n  `vocab_size`: $V\n}\n"},
-    {"transformer/config.json",
-     "{\n  `_class_name`: `Flux2Transformer2DModel`,\n  `_diffusers_version`: `0.37.0.dev0`,\n  `attention_head_dim`: "
-     "$d,\n"
-     "  `axes_dims_rope`: [$a, $a, $a, $a],\n  `eps`: 1e-06,\n  `guidance_embeds`: false,\n  `in_channels`: 128,\n"
-     "  `joint_attention_dim`: $C,\n  `mlp_ratio`: 3.0,\n  `num_attention_heads`: $H,\n  `num_layers`: $N,\n"
-     "  `num_single_layers`: $S,\n  `out_channels`: null,\n  `patch_size`: 1,\n  `rope_theta`: 2000,\n"
-     "  `timestep_guidance_channels`: 256\n}\n"},
-    {"vae/config.json",
-     "{\n  `_class_name`: `AutoencoderKLFlux2`,\n  `_diffusers_version`: `0.37.0.dev0`,\n  `act_fn`: `silu`,\n  "
-     "`batch_norm_eps`: 0.0001,\n"
-     "  `batch_norm_momentum`: 0.1,\n  `block_out_channels`: [$c, $2c, $4c, $4c],\n"
-     "  `down_block_types`: [`DownEncoderBlock2D`, `DownEncoderBlock2D`, `DownEncoderBlock2D`, `DownEncoderBlock2D`],\n"
-     "  `force_upcast`: true,\n  `in_channels`: 3,\n  `latent_channels`: 32,\n  `layers_per_block`: 2,\n"
-     "  `mid_block_add_attention`: true,\n  `norm_num_groups`: $g,\n  `out_channels`: 3,\n  `patch_size`: [2, 2],\n"
-     "  `sample_size`: 1024,\n  `up_block_types`: [`UpDecoderBlock2D`, `UpDecoderBlock2D`, `UpDecoderBlock2D`, "
-     "`UpDecoderBlock2D`],\n"
-     "  `use_post_quant_conv`: true,\n  `use_quant_conv`: true\n}\n"},
-};
-static const settings byte_tokenizer[] = {
+static const synth_settings byte_tokenizer[] = {
     {"tokenizer/tokenizer.json",
      "{\n  `version`: `1.0`,\n  `truncation`: null,\n  `padding`: null,\n  `added_tokens`: [@added],\n  `normalizer`: "
      "{`type`: `NFC`},\n"
@@ -117,14 +75,6 @@ static const settings byte_tokenizer[] = {
      "`<|endoftext|>`,\n"
      "  `split_special_tokens`: false,\n  `tokenizer_class`: `Qwen2Tokenizer`,\n  `unk_token`: null\n}\n"},
 };
-static const settings model_index = {
-    "model_index.json", "{\n  `_class_name`: `Flux2KleinPipeline`,\n  `_diffusers_version`: `0.37.0.dev0`,\n@distilled"
-                        "  `scheduler`: [`diffusers`, `FlowMatchEulerDiscreteScheduler`],\n  `text_encoder`: "
-                        "[`transformers`, `Qwen3ForCausalLM`],\n"
-                        "  `tokenizer`: [`transformers`, `Qwen2TokenizerFast`],\n  `transformer`: [`diffusers`, "
-                        "`Flux2Transformer2DModel`],\n@out_layers"
-                        "  `vae`: [`diffusers`, `AutoencoderKLFlux2`]\n}\n"};
-
 /* Qwen's; the first 14 are "special". */
 static const char *const added_tokens[] = {
     "<|endoftext|>",  "<|im_start|>",   "<|im_end|>",      "<|object_ref_start|>", "<|object_ref_end|>",
@@ -172,6 +122,9 @@ static void print_piece(FILE *f, const synth_model *m, const char *name, size_t 
     if (IS("out_layers") && layers < 28)
         fprintf(f, "  \"text_encoder_out_layers\": [%lld, %lld, %lld],\n", (layers - 1) / 3, 2 * (layers - 1) / 3,
                 layers - 1);
+    if (IS("pipeline")) fputs(m->edits ? "QwenImageEditPlusPipeline" : "QwenImagePipeline", f);
+    if (IS("processor") && m->edits) fputs("  \"processor\": [\"transformers\", \"Qwen2VLProcessor\"],\n", f);
+    if (IS("zero_cond") && m->edits) fputs(",\n  \"zero_cond_t\": true", f);
     for (long long i = 0; i < layers && IS("layer_types"); i++) fprintf(f, "%s\"full_attention\"", i ? ", " : "");
     if (IS("vocab")) print_vocabulary(f);
     if (IS("added")) print_added(f);
@@ -179,7 +132,7 @@ static void print_piece(FILE *f, const synth_model *m, const char *name, size_t 
 #undef IS
 }
 
-static lz_status write_settings(job *j, const settings *s) {
+static lz_status write_settings(job *j, const synth_settings *s) {
     char *text = NULL;
     size_t bytes = 0;
     FILE *f = open_memstream(&text, &bytes);
@@ -387,15 +340,17 @@ static lz_status check_room(job *j) {
 }
 
 static lz_status write_all(job *j) {
-    static const char *const folders[] = {"scheduler", "text_encoder", "tokenizer", "transformer", "vae"};
+    static const char *const folders[] = {"scheduler", "text_encoder", "tokenizer", "transformer", "vae", "processor"};
+    const synth_settings *s = j->model->family->settings;
     lz_status status = take_folder(j);
     if (!status) status = check_room(j);
-    for (size_t i = 0; i < 5 && !status; i++) status = make_folder(j, folders[i]);
-    for (size_t i = 0; i < sizeof configs / sizeof configs[0] && !status; i++) status = write_settings(j, &configs[i]);
+    for (int i = 0; i < (j->model->edits ? 6 : 5) && !status; i++) status = make_folder(j, folders[i]);
+    for (; s[1].name && !status; s++)
+        if (j->model->edits || strncmp(s->name, "processor/", 10) != 0) status = write_settings(j, s);
     if (!status && j->options->tokenizer) status = copy_tokenizer(j, j->options->tokenizer);
     for (int i = 0; i < 2 && !status && !j->options->tokenizer; i++) status = write_settings(j, &byte_tokenizer[i]);
     for (int part = 0; part < SYNTH_PARTS && !status; part++) status = write_part(j, (synth_part)part);
-    return status ? status : write_settings(j, &model_index);
+    return status ? status : write_settings(j, s);
 }
 
 lz_status synth_write(lz_context *ctx, const synth_model *model, const char *folder, const synth_options *options,

@@ -35,7 +35,8 @@ static int help(void) {
     for (int i = 0; (name = synth_kind(i, &what)); i++) printf("  %-16s %s\n", name, what);
     puts("\noptions:\n"
          "  --layers N       blocks of the transformer, of both sorts together; fewer are quicker to measure\n"
-         "  --text-layers N  layers of the text encoder; below 28 others must be told text_encoder_out_layers\n"
+         "  --text-layers N  layers of the text encoder; for klein with fewer than 28 others must be told\n"
+         "                   text_encoder_out_layers\n"
          "  --tokenizer DIR  copy the tokenizer from there; otherwise one is made that knows bytes only\n"
          "  --whole          one file for each part, whatever its size\n"
          "  --seed N         other numbers; the same seed gives the same files everywhere (1)\n"

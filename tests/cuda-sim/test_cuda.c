@@ -162,36 +162,25 @@ static void profiled(void) {
     lz_close(ctx);
 }
 
-/* The demo model paints the same picture in f32, and one very like it in bf16; twice, so that programs are kept. */
-static void paints(void) {
+/* The same picture in f32, and one very like it in bf16; twice, so that programs are kept. least: dB of each */
+static void paint_here_and_there(const char *folder, const lz_picture_options *o, const double least[2]) {
     lz_error err = {0};
-    lz_image want = {0};
     lz_context *cpu = lz_open();
-    lz_model *model = lz_model_open(cpu, LZ_SOURCE_DIR "/models/demo", &err);
+    lz_model *model = lz_model_open(cpu, folder, &err);
     lz_picture p;
-    if (!CHECK(model && !lz_generate(model, &p, &err, .prompt = "a red apple", .seed = 5, .width = 64, .height = 48,
-                                     .steps = 3),
-               "%s", err.text))
-        return;
-    want = p.image;
-    static const struct {
-        lz_dtype type;
-        double least; /* dB */
-    } cases[] = {{LZ_F32, 70}, {LZ_BF16, 38}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        lz_context *ctx = lz_open(.device = "cuda", .compute = (int)cases[i].type);
-        lz_model *there = ctx ? lz_model_open(ctx, LZ_SOURCE_DIR "/models/demo", &err) : NULL;
+    if (!CHECK(model && !lz_generate_with(model, o, &p, &err), "%s", err.text)) return;
+    static const lz_dtype types[2] = {LZ_F32, LZ_BF16};
+    for (int i = 0; i < 2; i++) {
+        lz_context *ctx = lz_open(.device = "cuda", .compute = (int)types[i]);
+        lz_model *there = ctx ? lz_model_open(ctx, folder, &err) : NULL;
         for (int turn = 0; turn < 2; turn++) {
             lz_picture q;
-            if (!CHECK(there && !lz_generate(there, &q, &err, .prompt = "a red apple", .seed = 5, .width = 64,
-                                             .height = 48, .steps = 3),
-                       "%s", err.text))
-                break;
+            if (!CHECK(there && !lz_generate_with(there, o, &q, &err), "%s", err.text)) break;
             double sum = 0;
-            int64_t n = 3 * want.width * want.height;
-            for (int64_t k = 0; k < n; k++) sum += pow((double)want.pixels[k] - (double)q.image.pixels[k], 2);
+            int64_t n = 3 * p.image.width * p.image.height;
+            for (int64_t k = 0; k < n; k++) sum += pow((double)p.image.pixels[k] - (double)q.image.pixels[k], 2);
             double dB = sum > 0 ? 10 * log10(255.0 * 255.0 * (double)n / sum) : 99;
-            CHECK(dB >= cases[i].least, "%s, picture %d: %.1f dB", lz_dtype_name(cases[i].type), turn, dB);
+            CHECK(dB >= least[i], "%s, %s, picture %d: %.1f dB", folder, lz_dtype_name(types[i]), turn, dB);
             lz_picture_free(&q);
         }
         lz_model_close(there);
@@ -201,6 +190,16 @@ static void paints(void) {
     lz_picture_free(&p);
     lz_model_close(model);
     lz_close(cpu);
+}
+
+static void paints(void) {
+    paint_here_and_there(
+        LZ_SOURCE_DIR "/models/demo",
+        &(lz_picture_options){.prompt = "a red apple", .seed = 5, .width = 64, .height = 48, .steps = 3},
+        (double[]){70, 38});
+    paint_here_and_there(LZ_SOURCE_DIR "/tests/data/qwen/Q",
+                         &(lz_picture_options){.prompt = "a red fox", .width = 48, .height = 48, .steps = 2},
+                         (double[]){70, 25});
 }
 
 TEST_MAIN({"names", names}, {"here_and_there", here_and_there}, {"borrowed", borrowed}, {"replays", replays},

@@ -65,7 +65,7 @@ CHAT_TEMPLATE = """\
 {%- endif %}"""
 
 
-def make_tokenizer() -> Qwen2TokenizerFast:
+def make_tokenizer(special=tuple(SPECIAL), matched=tuple(MATCHED)) -> Qwen2TokenizerFast:
     tok = Tokenizer(models.BPE(continuing_subword_prefix="", end_of_word_suffix=""))
     tok.normalizer = normalizers.NFC()
     tok.pre_tokenizer = pre_tokenizers.Sequence([
@@ -76,8 +76,8 @@ def make_tokenizer() -> Qwen2TokenizerFast:
     trainer = trainers.BpeTrainer(vocab_size=BASE_TOKENS, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
                                   show_progress=False)
     tok.train_from_iterator([CORPUS], trainer)
-    tok.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in SPECIAL])
-    tok.add_tokens([AddedToken(t, special=False, normalized=False) for t in MATCHED])
+    tok.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in special])
+    tok.add_tokens([AddedToken(t, special=False, normalized=False) for t in matched])
 
     # Qwen's rule: ids 0..255 are the bytes in the order of their symbols, merge r gives id 256 + r.
     model = json.loads(tok.to_str())["model"]

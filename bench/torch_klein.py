@@ -1,0 +1,241 @@
+#!/usr/bin/env python3
+"""FLUX.2 [klein] by diffusers, stage by stage: the other half of bench/cuda, which starts this and prints the tables.
+
+    torch_klein.py STAGE --results FILE [--model DIR] [--sizes 256 512 1024] [--device cuda] [--seconds 300]
+
+    ceilings   what the machine gives: a matrix product, attention, copies
+    eager      diffusers as it comes
+    compiled   with what its manual advises: torch.compile, cuDNN's attention, a channels-last autoencoder. `blocks`
+               compiles block by block and tunes products; `graphs` compiles the whole transformer for CUDA graphs
+
+Parts of the pipeline are called with the tensors that the pipeline itself made for them. Times are medians of five or
+more after warming up, each waited for. Results are lines of JSON, written as they come: whatever cuts this off, they
+stay.
+"""
+
+import argparse
+import json
+import statistics
+import time
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+PROMPT, STEPS = "a red fox in the snow", 4
+FASTEST_FIRST = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION,
+                 SDPBackend.MATH]
+BEGUN = now = time.perf_counter()
+now = time.perf_counter
+
+
+def sync():
+    if ARGS.device == "cuda":
+        torch.cuda.synchronize()
+
+
+def emit(what, **fields):
+    line = json.dumps(dict(stage=ARGS.stage, what=what, **fields))
+    with open(ARGS.results, "a") as file:
+        file.write(line + "\n")
+    print(line, flush=True)
+
+
+def median_ms(run, warm=3, least=5, seconds=1.0):
+    """Of at least so many runs, and more while they fit into so many seconds."""
+    for _ in range(warm):
+        run()
+    sync()
+    times, begun = [], now()
+    while len(times) < least or (now() - begun < seconds and len(times) < 50):
+        start = now()
+        run()
+        sync()
+        times.append(1e3 * (now() - start))
+    return dict(ms=statistics.median(times), least_ms=min(times), runs=len(times))
+
+
+def relative(got, want):
+    got, want = got.double(), want.double()
+    return ((got - want).norm() / want.norm()).item()
+
+
+# ---- what the machine gives ------------------------------------------------------------------------------------------
+
+
+def ceiling(what, unit, work, run, times=10):
+    """work: how many of the unit; ten runs at once, so that waiting does not count."""
+    try:
+        ms = median_ms(lambda: [run() for _ in range(times)])["ms"] / times
+        emit(what, ms=ms, rate=work / ms * 1e3, unit=unit)
+    except RuntimeError as e:  # a kind of attention that this machine does not have
+        emit(what, failed=str(e).splitlines()[0][:200])
+
+
+def ceilings():
+    small = ARGS.device == "cpu"
+    n, length, gigabyte = (256, 128, 10**7) if small else (8192, 4608, 10**9)
+    kind = dict(device=ARGS.device, dtype=torch.bfloat16)
+    a, b = torch.randn(n, n, **kind), torch.randn(n, n, **kind)
+    ceiling(f"bf16 product {n}^3", "TFLOP/s", 2e-12 * n**3, lambda: a @ b)
+    q, k, v = (torch.randn(1, 24, length, 128, **kind) for _ in range(3))
+    for backend in [SDPBackend.MATH] if small else FASTEST_FIRST[:2]:
+        with sdpa_kernel(backend):
+            ceiling(f"attention 24 x 128, L = {length}, {backend.name.lower()}", "TFLOP/s",
+                    4e-12 * length**2 * 24 * 128, lambda: F.scaled_dot_product_attention(q, k, v))
+    here = torch.ones(gigabyte, dtype=torch.uint8, pin_memory=not small)
+    there, other = (torch.ones(4 * gigabyte, dtype=torch.uint8, device=ARGS.device) for _ in range(2))
+    ceiling("copy on the device, read + written", "GB/s", 8e-9 * gigabyte, lambda: other.copy_(there))
+    ceiling("copy to the device, pinned memory", "GB/s", 1e-9 * gigabyte, lambda: there[:gigabyte].copy_(here), times=1)
+
+
+# ---- the pipeline ----------------------------------------------------------------------------------------------------
+
+
+def load():
+    start = now()
+    import diffusers
+    import transformers
+
+    imported = now()
+    pipe = diffusers.Flux2KleinPipeline.from_pretrained(ARGS.model, dtype=torch.bfloat16).to(ARGS.device)
+    pipe.set_progress_bar_config(disable=True)
+    sync()
+    emit("load", import_s=imported - start, load_s=now() - imported, torch=torch.__version__,
+         cuda=torch.version.cuda, cudnn=torch.backends.cudnn.version(), diffusers=diffusers.__version__,
+         transformers=transformers.__version__)
+    return pipe
+
+
+def picture(pipe, size, steps=STEPS, **options):
+    return pipe(prompt=PROMPT, width=size, height=size, num_inference_steps=steps, guidance_scale=1.0,
+                generator=torch.Generator("cpu").manual_seed(1), **options).images
+
+
+def capture(pipe, size):
+    """What the pipeline hands to its transformer and to its autoencoder."""
+    seen, decode = {}, pipe.vae.decode
+    hook = pipe.transformer.register_forward_pre_hook(lambda _, args, kw: seen.update(step=kw), with_kwargs=True)
+
+    def keep(z, **options):
+        seen["latents"] = z
+        return decode(z, **options)
+
+    pipe.vae.decode = keep
+    picture(pipe, size, steps=1)
+    hook.remove()
+    del pipe.vae.decode
+    return seen
+
+
+def tail_ms(pipe, size, runs=5):
+    """From the last step on: latents to 8-bit pixels here."""
+    times = []
+    for _ in range(runs + 1):
+        marks = []
+
+        def on_step(*_):
+            sync()
+            marks.append(now())
+            return {}
+
+        picture(pipe, size, callback_on_step_end=on_step)
+        times.append(1e3 * (now() - marks[-1]))
+    return dict(ms=statistics.median(times[1:]), runs=runs)
+
+
+def parts(pipe, seen):
+    """name, size: how to run it"""
+    run = {("text", 0): lambda: pipe.encode_prompt(PROMPT, device=ARGS.device)[0]}
+    for size, s in seen.items():
+        run["step", size] = lambda s=s: pipe.transformer(**s["step"])[0]
+    z = seen[ARGS.sizes[-1]]["latents"]
+    run["vae", ARGS.sizes[-1]] = lambda: pipe.vae.decode(z, return_dict=False)[0]
+    return run
+
+
+@torch.no_grad()
+def eager():
+    pipe, size = load(), ARGS.sizes[-1]
+    start = now()
+    picture(pipe, size)
+    emit("first", engine="eager", size=size, ms=1e3 * (now() - start))
+    for (what, side), run in parts(pipe, {size: capture(pipe, size) for size in ARGS.sizes}).items():
+        emit(what, engine="eager", size=side, **median_ms(run))
+    emit("decode", engine="eager", size=size, **tail_ms(pipe, size))
+    for side in ARGS.sizes:
+        if ARGS.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        fields = median_ms(lambda: picture(pipe, side), warm=2)
+        if ARGS.device == "cuda":
+            fields["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+        emit("whole", engine="eager", size=side, **fields)
+
+
+@torch.no_grad()
+def compiled():
+    torch._dynamo.config.recompile_limit = 64
+    pipe, largest = load(), ARGS.sizes[-1]
+    run = parts(pipe, {size: capture(pipe, size) for size in ARGS.sizes})
+    want = {key: run[key]() for key in run}
+    torch.backends.cudnn.benchmark = True
+    pipe.vae.to(memory_format=torch.channels_last)
+    pipe.vae.decoder.compile(dynamic=False)
+    for layer in pipe.text_encoder.model.layers:
+        layer.compile(dynamic=False)
+
+    def blocks():
+        forget()
+        pipe.transformer.compile_repeated_blocks(mode="max-autotune-no-cudagraphs", dynamic=False)
+
+    def graphs():
+        forget()
+        pipe.transformer.compile(mode="reduce-overhead", dynamic=False)
+
+    def forget():
+        for module in pipe.transformer.modules():
+            module._compiled_call_impl = None
+
+    def attempt(engine, what, size, need, call=None):
+        """The first call compiles. need: seconds that it may take; otherwise it is left to another day."""
+        left = ARGS.seconds - (now() - BEGUN)
+        if left < need:
+            return emit(what, engine=engine, size=size, failed=f"left out: {left:.0f} s were left")
+        try:
+            start = now()
+            got = (call or run[what, size])()
+            sync()
+            fields = dict(compile_s=now() - start)
+            if not call:
+                fields["error"] = relative(got, want[what, size])  # against eager: rounding, nothing more
+            emit(what, engine=engine, size=size, **(median_ms(call or run[what, size]) | fields))
+        except Exception as e:
+            emit(what, engine=engine, size=size, failed=f"{type(e).__name__}: {' '.join(str(e).split())[:200]}")
+
+    with sdpa_kernel(FASTEST_FIRST, set_priority=True):
+        blocks()
+        attempt("blocks", "step", largest, 60)
+        attempt("blocks", "vae", largest, 45)
+        attempt("blocks", "text", 0, 30)
+        attempt("blocks", "whole", largest, 10, lambda: picture(pipe, largest))
+        if ARGS.seconds - (now() - BEGUN) > 10:
+            emit("decode", engine="blocks", size=largest, **tail_ms(pipe, largest))
+        graphs()
+        for size in ARGS.sizes:
+            attempt("graphs", "step", size, 40)
+        attempt("graphs", "whole", largest, 10, lambda: picture(pipe, largest))
+        blocks()
+        for size in ARGS.sizes[:-1]:
+            attempt("blocks", "step", size, 45)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stage", choices=["ceilings", "eager", "compiled"])
+    parser.add_argument("--results", required=True)
+    parser.add_argument("--model")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[256, 512, 1024])
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--seconds", type=float, default=300)
+    ARGS = parser.parse_args()
+    globals()[ARGS.stage]()

@@ -1,0 +1,41 @@
+/* qwen_image.h: the Qwen-Image transformer: from noisy latent tokens, text features and time to a velocity. */
+#ifndef LZ_QWEN_IMAGE_H
+#define LZ_QWEN_IMAGE_H
+
+#include "array/internal.h"
+
+typedef struct lz_qwen_image lz_qwen_image;
+
+lz_qwen_image *lz_qwen_image_open(lz_context *ctx, const char *folder, lz_error *err);
+void lz_qwen_image_close(lz_qwen_image *m);
+int64_t lz_qwen_image_channels(const lz_qwen_image *m);   /* of a latent token */
+int64_t lz_qwen_image_text_width(const lz_qwen_image *m); /* of a text feature */
+bool lz_qwen_image_still(const lz_qwen_image *m);         /* references are modulated as if no noise were left */
+
+/* What depends on time alone: computed for all steps before the first, with weights that are a third of the model and
+ * belong to nothing but these arrays: once they are evaluated, the weights are gone. Rows are steps, B the number of
+ * blocks. */
+typedef struct lz_qwen_image_time {
+    lz_array *image, *text, *out; /* [n, B 6D], [n, B 6D], [n, 2D] */
+    lz_array *still;              /* [1, B 6D] for references, or NULL: as the picture */
+} lz_qwen_image_time;
+lz_qwen_image_time lz_qwen_image_modulation(const lz_qwen_image *m, lz_array *sigmas); /* [n] f32 */
+
+/* What depends on the size alone. A token's place is three numbers; words have three times the same. */
+typedef struct lz_qwen_image_place {
+    int64_t image, row, column;
+} lz_qwen_image_place;
+void lz_qwen_image_rope(const lz_qwen_image *m, const lz_qwen_image_place *places, int64_t n, lz_array **cos,
+                        lz_array **sin); /* [n, d/2] */
+
+/* What depends on the prompt alone: [t, text width] -> [t, D] */
+lz_array *lz_qwen_image_context(const lz_qwen_image *m, lz_array *features);
+
+typedef struct lz_qwen_image_tables {
+    lz_array *text_cos, *text_sin, *cos, *sin; /* [t or more, d/2], [l, d/2] */
+} lz_qwen_image_tables;
+/* x [l, channels], context [t, D] -> velocity [rows, channels] of the first rows of x; the others are references */
+lz_array *lz_qwen_image_velocity(const lz_qwen_image *m, lz_array *x, lz_array *context, lz_qwen_image_time time,
+                                 lz_qwen_image_tables tables, int64_t rows);
+
+#endif

@@ -1,0 +1,19 @@
+/* qwen_vae.h: the autoencoder of Qwen-Image, for single pictures: in -1..1, [h, w, 3], to latent tokens and back. The
+ * statistics that make latents of unit spread belong to it. */
+#ifndef LZ_QWEN_VAE_H
+#define LZ_QWEN_VAE_H
+
+#include "array/internal.h"
+
+typedef struct lz_qwen_vae lz_qwen_vae;
+
+lz_qwen_vae *lz_qwen_vae_open(lz_context *ctx, const char *folder, lz_error *err);
+void lz_qwen_vae_close(lz_qwen_vae *m);
+int64_t lz_qwen_vae_channels(const lz_qwen_vae *m); /* of latents; a token is 2 x 2 of them */
+int64_t lz_qwen_vae_pixels(const lz_qwen_vae *m);   /* of a token, in each direction */
+
+lz_array *lz_qwen_vae_encode(const lz_qwen_vae *m, lz_array *picture); /* [h, w, 3] -> [tokens, 4 channels] */
+lz_array *lz_qwen_vae_decode(const lz_qwen_vae *m, lz_array *tokens, int64_t h,
+                             int64_t w); /* h, w in tokens -> [16 h, 16 w, 3] */
+
+#endif

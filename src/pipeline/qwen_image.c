@@ -1,0 +1,454 @@
+/* qwen_image.c: Qwen-Image as a family: Qwen2.5-VL features, the Qwen-Image transformer and autoencoder, and how they
+ * are used; to paint from text alone, or to change images (Edit; EditPlus, which is 2509 and 2511). */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "io/file.h"
+#include "io/image.h"
+#include "models/qwen25.h"
+#include "models/qwen25_vision.h"
+#include "models/qwen_image.h"
+#include "models/qwen_vae.h"
+#include "pipeline/family.h"
+#include "text/split.h"
+
+/* What the three pipelines differ in. */
+typedef struct variant {
+    const char *pipeline, *system, *picture; /* picture: what stands in the prompt for each image, numbered or not */
+    int64_t drop;                            /* tokens before the user's: computed, and not read by the transformer */
+    int64_t view_area;                       /* pixels of an image for the text encoder */
+    int least, most, steps;                  /* images to look at; steps by default */
+} variant;
+
+#define SEEN "<|vision_start|><|image_pad|><|vision_end|>"
+static const char painter[] =
+    "Describe the image by detailing the color, shape, size, texture, quantity, text, spatial "
+    "relationships of the objects and background:",
+                  editor[] =
+                      "Describe the key features of the input image (color, shape, size, texture, objects, "
+                      "background), then explain how the user's text instruction should alter or modify the image. "
+                      "Generate a new image that meets the user's requirements while maintaining consistency with "
+                      "the original input where appropriate.";
+enum { AREA = 1024 * 1024 };
+static const variant variants[] = {
+    {"QwenImagePipeline", painter, NULL, 34, 0, 0, 0, 50},
+    {"QwenImageEditPipeline", editor, SEEN, 64, AREA, 1, 1, 50},
+    {"QwenImageEditPlusPipeline", editor, "Picture %d: " SEEN, 64, 384 * 384, 1, LZ_MAX_IMAGES, 40},
+};
+
+typedef struct qwen {
+    lz_context *ctx;
+    const variant *variant;
+    char *text_folder, *processor; /* processor: NULL for models that see nothing */
+    lz_tokenizer *tokenizer;
+    lz_qwen_image *transformer;
+    lz_qwen_vae *vae;
+    int64_t text_length, image_pad, area; /* area: pixels of an image for the transformer */
+    bool distilled;
+    struct {
+        double base_shift, max_shift, base_tokens, max_tokens, terminal; /* terminal: the last sigma, 0: as it comes */
+    } schedule;
+} qwen;
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+
+static void close_qwen(void *model) {
+    qwen *m = model;
+    if (!m) return;
+    lz_qwen_vae_close(m->vae);
+    lz_qwen_image_close(m->transformer);
+    lz_tokenizer_free(m->tokenizer);
+    lz_host_free(m->ctx, m->processor);
+    lz_host_free(m->ctx, m->text_folder);
+    lz_host_free(m->ctx, m);
+}
+
+static lz_status read_index(qwen *m, lz_config *index, lz_error *err) {
+    const char *name = lz_config_text(index, "_class_name");
+    for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++)
+        if (name && !strcmp(variants[i].pipeline, name)) m->variant = &variants[i];
+    if (!m->variant) lz_config_refuse(index, "'_class_name' is not one of Qwen-Image's");
+    m->text_length = lz_config_int(index, "max_sequence_length", 512, 1, 1 << 20);
+    m->area = lz_config_int(index, "vae_image_size", AREA, 32 * 32, 64 * AREA); /* a constant in diffusers */
+    m->distilled = lz_config_bool(index, "is_distilled", false);
+    if (index->err.status && err) *err = index->err;
+    return index->err.status;
+}
+
+/* The Lightning models are told by their schedule: one shift for all sizes, and no last sigma of its own. */
+static lz_status read_schedule(qwen *m, const char *folder, lz_error *err) {
+    lz_config c;
+    lz_status status = lz_config_open(&c, m->ctx, folder, "scheduler_config.json", err);
+    if (status) return status;
+    m->schedule.base_shift = lz_config_real(&c, "base_shift", 0.5);
+    m->schedule.max_shift = lz_config_real(&c, "max_shift", 0.9);
+    m->schedule.base_tokens = (double)lz_config_int(&c, "base_image_seq_len", 256, 1, 1 << 30);
+    m->schedule.max_tokens = (double)lz_config_int(&c, "max_image_seq_len", 8192, 1, 1 << 30);
+    m->schedule.terminal = lz_config_real(&c, "shift_terminal", 0);
+    const char *type = lz_config_text(&c, "time_shift_type");
+    if (!lz_config_bool(&c, "use_dynamic_shifting", true) || (type && strcmp(type, "exponential")) != 0)
+        lz_config_refuse(&c, "only schedules that shift dynamically and exponentially are supported");
+    if (m->schedule.base_tokens == m->schedule.max_tokens || !(m->schedule.terminal >= 0 && m->schedule.terminal < 1))
+        lz_config_refuse(&c, "these numbers make no schedule");
+    if (m->schedule.terminal == 0 && m->schedule.base_shift == m->schedule.max_shift) m->distilled = true;
+    if (c.err.status && err) *err = c.err;
+    status = c.err.status;
+    lz_config_close(&c);
+    return status;
+}
+
+typedef struct reader { /* the text encoder */
+    lz_context *ctx;
+    lz_qwen25 *language;
+    lz_qwen25_vision *vision; /* NULL: no images are seen */
+    int64_t drop;
+} reader;
+
+static void close_text(void *text) {
+    reader *t = text;
+    if (!t) return;
+    lz_qwen25_vision_close(t->vision);
+    lz_qwen25_close(t->language);
+    lz_host_free(t->ctx, t);
+}
+
+static void *open_text(const void *model, bool images, lz_error *err) {
+    const qwen *m = model;
+    reader *t = lz_host_alloc(m->ctx, sizeof *t);
+    if (!t) {
+        lz_out_of_memory(err, sizeof *t);
+        return NULL;
+    }
+    t->ctx = m->ctx;
+    t->drop = m->variant->drop;
+    t->language = lz_qwen25_open(m->ctx, m->text_folder, err);
+    if (t->language && images) t->vision = lz_qwen25_vision_open(m->ctx, m->text_folder, m->processor, err);
+    if (t->language && (t->vision || !images)) return t;
+    close_text(t);
+    return NULL;
+}
+
+/* The parts must fit each other; said here, not as a failed product in the middle of a picture. */
+static lz_status check_fit(qwen *m, const char *folder, lz_error *err) {
+    if (lz_qwen_image_channels(m->transformer) != 4 * lz_qwen_vae_channels(m->vae))
+        return lz_fail(
+            err, LZ_BAD_FILE,
+            "%s: the transformer has %lld latent channels and the autoencoder 4 x %lld: they are of two models",
+            LZ_SHOW_TEXT(folder), (long long)lz_qwen_image_channels(m->transformer),
+            (long long)lz_qwen_vae_channels(m->vae));
+    if (m->processor && m->image_pad < 0)
+        return lz_fail(err, LZ_BAD_FILE, "%s: the tokenizer has no <|image_pad|>, which stands for an image",
+                       LZ_SHOW_TEXT(folder));
+    reader *text = open_text(m, m->processor, err);
+    if (!text) return err ? err->status : LZ_BAD_FILE;
+    int64_t width = lz_qwen25_width(text->language);
+    close_text(text);
+    if (width == lz_qwen_image_text_width(m->transformer)) return LZ_OK;
+    return lz_fail(err, LZ_BAD_FILE,
+                   "%s: the text encoder gives %lld features and the transformer reads %lld: they are of two models",
+                   LZ_SHOW_TEXT(folder), (long long)width, (long long)lz_qwen_image_text_width(m->transformer));
+}
+
+static void *open_qwen(lz_context *ctx, const char *folder, lz_config *index, lz_error *err) {
+    enum { TOKENIZER, TRANSFORMER, VAE, SCHEDULER, PARTS };
+    static const char *const names[PARTS] = {"tokenizer", "transformer", "vae", "scheduler"};
+    char *part[PARTS] = {NULL};
+    lz_error local = {.status = LZ_OK};
+    qwen *m = lz_host_alloc(ctx, sizeof *m);
+    if (m) m->ctx = ctx; /* close_qwen needs it */
+    bool room = m && (m->text_folder = lz_path_join(ctx, folder, "text_encoder"));
+    for (int i = 0; i < PARTS && room; i++) room = (part[i] = lz_path_join(ctx, folder, names[i])) != NULL;
+    if (!room) lz_out_of_memory(&local, sizeof *m);
+    bool fine = room && !read_index(m, index, &local);
+    if (fine && m->variant->most)
+        if (!(m->processor = lz_path_join(ctx, folder, "processor"))) fine = !lz_out_of_memory(&local, 0);
+    fine = fine && !read_schedule(m, part[SCHEDULER], &local) &&
+           (m->tokenizer = lz_tokenizer_open(ctx, part[TOKENIZER], &local)) &&
+           (m->transformer = lz_qwen_image_open(ctx, part[TRANSFORMER], &local)) &&
+           (m->vae = lz_qwen_vae_open(ctx, part[VAE], &local));
+    if (fine) m->image_pad = lz_tokenizer_id(m->tokenizer, "<|image_pad|>");
+    fine = fine && !check_fit(m, folder, &local);
+    if (local.status && err) *err = local;
+    for (int i = 0; i < PARTS; i++) lz_host_free(ctx, part[i]);
+    if (fine) return m;
+    close_qwen(m);
+    return NULL;
+}
+
+static int64_t token_pixels(const void *model) { return lz_qwen_vae_pixels(((const qwen *)model)->vae); }
+static int64_t channels(const void *model) { return lz_qwen_vae_channels(((const qwen *)model)->vae); }
+static bool distilled(const void *model) { return ((const qwen *)model)->distilled; }
+static int default_steps(const void *model) {
+    const qwen *m = model;
+    return m->distilled ? 8 : m->variant->steps;
+}
+static void count_images(const void *model, int *least, int *most) {
+    *least = ((const qwen *)model)->variant->least;
+    *most = ((const qwen *)model)->variant->most;
+}
+
+/* ---- sizes of images --------------------------------------------------------------------------------------------- */
+
+typedef struct size {
+    int64_t width, height;
+} size;
+
+/* An area in the shape of an image, in steps of 32 pixels. */
+static size shape_area(const lz_image *image, double area) {
+    double ratio = (double)image->width / (double)image->height, width = sqrt(area * ratio);
+    size s = {32 * (int64_t)rint(width / 32), 32 * (int64_t)rint(width / ratio / 32)};
+    if (s.width < 32) s.width = 32;
+    if (s.height < 32) s.height = 32;
+    return s;
+}
+
+/* That of the last image; a picture that starts from one and looks at none has its size. */
+static void picture_size(const void *model, const lz_image *images, int n, int64_t *width, int64_t *height) {
+    const qwen *m = model;
+    if (!m->variant->most) return;
+    size s = shape_area(&images[n - 1], AREA);
+    *width = s.width;
+    *height = s.height;
+}
+
+static lz_reference_size reference_size(const void *model, const lz_image *image) {
+    size s = shape_area(image, (double)((const qwen *)model)->area);
+    return (lz_reference_size){s.width, s.height, s.width, s.height};
+}
+
+/* For the text encoder: an area, then the nearest whole units. */
+static size view_size(const qwen *m, const lz_image *image, size *before) {
+    *before = shape_area(image, (double)m->variant->view_area);
+    int64_t unit = LZ_QWEN25_UNIT;
+    size s = {unit * (int64_t)rint((double)before->width / (double)unit),
+              unit * (int64_t)rint((double)before->height / (double)unit)};
+    if (s.width < unit) s.width = unit;
+    if (s.height < unit) s.height = unit;
+    return s;
+}
+
+static lz_status view(const void *model, const lz_image *image, lz_image *to, lz_error *err) {
+    const qwen *m = model;
+    size before, s = view_size(m, image, &before);
+    lz_image middle = {0};
+    lz_status status = lz_image_resize(m->ctx, image, before.width, before.height, &middle, err);
+    if (!status) status = lz_image_filter(m->ctx, &middle, s.width, s.height, LZ_BICUBIC, to, err);
+    lz_image_free(m->ctx, &middle);
+    return status;
+}
+
+/* ---- text -------------------------------------------------------------------------------------------------------- */
+
+/* The chat around the prompt, with one <|image_pad|> for each image. */
+static char *write_chat(const qwen *m, const char *prompt, int n_images, lz_error *err) {
+    lz_text chat = {.ctx = m->ctx};
+    lz_text_add(&chat, "<|im_start|>system\n%s<|im_end|>\n<|im_start|>user\n", m->variant->system);
+    for (int i = 0; i < n_images; i++) {
+        if (strstr(m->variant->picture, "%d")) lz_text_add(&chat, "Picture %d: ", i + 1);
+        lz_text_add(&chat, SEEN);
+    }
+    lz_text_add(&chat, "%s<|im_end|>\n<|im_start|>assistant\n", prompt);
+    return lz_text_take(&chat, err);
+}
+
+/* The tokens of a prompt, where they stand, and from which row they come: their own, or one of an image. */
+typedef struct line {
+    int64_t *ids, *rows;
+    float *places; /* [n, 3] */
+    int64_t n;
+} line;
+
+static void add_token(line *l, int64_t id, int64_t row, int64_t time, int64_t y, int64_t x) {
+    const int64_t place[3] = {time, y, x};
+    for (int i = 0; i < 3; i++) l->places[3 * l->n + i] = (float)place[i];
+    l->ids[l->n] = id;
+    l->rows[l->n++] = row;
+}
+
+/* Each <|image_pad|> of the chat becomes as many as its image has rows. Words count on; an image takes as many places as
+ * it has rows or columns, whichever are more. total: tokens in the end. */
+static void lay_out(const qwen *m, const int64_t *found, int64_t n, const lz_image *images, int n_images, int64_t total,
+                    line *l) {
+    int64_t place = 0, seen = 0;
+    for (int64_t i = 0, image = 0; i < n && l->n < total; i++) {
+        if (found[i] != m->image_pad || image == n_images) { /* what a prompt spells out itself is just a token */
+            add_token(l, found[i], l->n, place, place, place);
+            place++;
+            continue;
+        }
+        size before, s = view_size(m, &images[image++], &before);
+        int64_t h = s.height / LZ_QWEN25_UNIT, w = s.width / LZ_QWEN25_UNIT;
+        for (int64_t k = 0; k < h * w; k++) add_token(l, found[i], total + seen++, place, place + k / w, place + k % w);
+        place += h > w ? h : w;
+    }
+}
+
+static int64_t count_rows(const qwen *m, const lz_image *images, int n_images) {
+    int64_t sum = 0;
+    for (int i = 0; i < n_images; i++) {
+        size before, s = view_size(m, &images[i], &before);
+        sum += s.height / LZ_QWEN25_UNIT * (s.width / LZ_QWEN25_UNIT);
+    }
+    return sum;
+}
+
+static lz_status tokens(const void *model, const char *prompt, const lz_image *images, int n_images, lz_prompt *to,
+                        lz_error *err) {
+    const qwen *m = model;
+    int64_t bad = lz_utf8_error(prompt, strlen(prompt)); /* counted in the prompt, not in the chat around it */
+    if (bad >= 0) return lz_fail(err, LZ_BAD_ARGUMENT, "the prompt is not valid UTF-8 at byte %lld", (long long)bad);
+    char *chat = write_chat(m, prompt, n_images, err);
+    if (!chat) return LZ_OUT_OF_MEMORY;
+    int64_t *found = NULL, n = 0, most = m->variant->drop + m->text_length;
+    lz_status status = lz_tokenize(m->tokenizer, chat, strlen(chat), &found, &n, err);
+    lz_host_free(m->ctx, chat);
+    if (status) return status;
+    to->cut = !m->variant->most && n > most; /* prompts with images are never cut */
+    int64_t total = to->cut ? most : n - n_images + count_rows(m, images, n_images);
+    line l = {.ids = lz_host_alloc(m->ctx, (size_t)total * sizeof *l.ids),
+              .rows = lz_host_alloc(m->ctx, (size_t)total * sizeof *l.rows),
+              .places = lz_host_alloc(m->ctx, (size_t)(3 * total) * sizeof *l.places)};
+    if (l.ids && l.rows && l.places) {
+        lay_out(m, found, n, images, n_images, total, &l);
+        to->in[to->n++] = lz_from(m->ctx, LZ_DIMS(total), LZ_I64, l.ids);
+        to->in[to->n++] = lz_from(m->ctx, LZ_DIMS(total, 3), LZ_F32, l.places);
+        if (n_images) to->in[to->n++] = lz_from(m->ctx, LZ_DIMS(total), LZ_I64, l.rows);
+    } else
+        status = lz_out_of_memory(err, total);
+    lz_host_free(m->ctx, l.ids);
+    lz_host_free(m->ctx, l.rows);
+    lz_host_free(m->ctx, l.places);
+    lz_host_free(m->ctx, found);
+    return status;
+}
+
+static lz_array *look(const void *text, lz_array *picture) {
+    return lz_qwen25_vision_rows(((const reader *)text)->vision, picture);
+}
+
+/* The first tokens are the same in every prompt: what they say is in those that come behind. */
+static lz_array *features(const void *text, lz_prompt prompt) {
+    const reader *t = text;
+    bool images = prompt.n == 4;
+    lz_array *all = lz_qwen25_features(t->language, prompt.in[0], prompt.in[1], images ? prompt.in[2] : NULL,
+                                       images ? prompt.in[3] : NULL);
+    return lz_slice(all, 0, t->drop, lz_shape(all).at[0], 1);
+}
+
+/* ---- pictures ---------------------------------------------------------------------------------------------------- */
+
+static lz_array *encode(const void *model, lz_array *picture) {
+    return lz_qwen_vae_encode(((const qwen *)model)->vae, picture);
+}
+static lz_array *decode(const void *model, lz_array *x, int64_t h, int64_t w) {
+    return lz_qwen_vae_decode(((const qwen *)model)->vae, x, h, w);
+}
+
+/* From 1 down to 1/steps, shifted towards noise the more the larger the picture, then stretched to end where it shall. */
+static void sigmas(const void *model, int64_t n_tokens, int steps, float *to) {
+    const qwen *m = model;
+    double slope = (m->schedule.max_shift - m->schedule.base_shift) /
+                   (m->schedule.max_tokens - m->schedule.base_tokens);
+    /* From here on in f32, as the reference does it. */
+    float e = (float)exp(m->schedule.base_shift + slope * ((double)n_tokens - m->schedule.base_tokens));
+    for (int i = 0; i < steps; i++) {
+        float u = (float)(steps > 1 ? 1 + i * ((1.0 / steps - 1) / (steps - 1)) : 1);
+        to[i] = e / (e + (1 / u - 1));
+    }
+    float stretch = (1 - to[steps - 1]) / (float)(1 - m->schedule.terminal);
+    for (int i = 0; i < steps && m->schedule.terminal > 0 && steps > 1; i++) to[i] = 1 - (1 - to[i]) / stretch;
+    to[steps] = 0;
+}
+
+/* ---- denoising --------------------------------------------------------------------------------------------------- */
+
+/* The picture is image 0, references are 1, 2, ...; each is centred, the odd row or column on the negative side. Returns
+ * where the text begins: behind the largest of them, in both directions. */
+static int64_t place_image(int64_t image, int64_t h, int64_t w, lz_qwen_image_place *to) {
+    for (int64_t i = 0; i < h * w; i++)
+        to[i] = (lz_qwen_image_place){.image = image, .row = i / w - (h - h / 2), .column = i % w - (w - w / 2)};
+    return h > w ? h / 2 : w / 2;
+}
+
+static void make_tables(const qwen *m, lz_denoiser *d) {
+    int64_t n = d->h * d->w, text = 0, at = 0, begin = 0;
+    for (int k = 0; k < d->n_references; k++) n += d->reference_sizes[k][0] * d->reference_sizes[k][1];
+    for (int i = 0; i < 2; i++) {
+        int64_t t = d->features[i] ? lz_shape(d->features[i]).at[0] : 0;
+        if (t > text) text = t;
+    }
+    lz_qwen_image_place *places = lz_host_alloc(m->ctx, (size_t)(n > text ? n : text) * sizeof *places);
+    d->n_tables = 4;
+    if (!places) {
+        for (int i = 0; i < d->n_tables; i++) d->tables[i] = lz_poison(m->ctx, LZ_OUT_OF_MEMORY, "places");
+        return;
+    }
+    for (int k = 0; k <= d->n_references; k++) {
+        int64_t h = k ? d->reference_sizes[k - 1][0] : d->h, w = k ? d->reference_sizes[k - 1][1] : d->w;
+        int64_t behind = place_image(k, h, w, places + at);
+        if (behind > begin) begin = behind;
+        at += h * w;
+    }
+    lz_qwen_image_rope(m->transformer, places, n, &d->tables[2], &d->tables[3]);
+    for (int64_t i = 0; i < text; i++) places[i] = (lz_qwen_image_place){begin + i, begin + i, begin + i};
+    lz_qwen_image_rope(m->transformer, places, text, &d->tables[0], &d->tables[1]);
+    lz_host_free(m->ctx, places);
+}
+
+static void prepare(lz_denoiser *d, lz_array *levels) {
+    const qwen *m = d->model;
+    make_tables(m, d);
+    for (int i = 0; i < 2; i++)
+        if (d->features[i]) d->context[i] = lz_qwen_image_context(m->transformer, d->features[i]);
+    lz_qwen_image_time time = lz_qwen_image_modulation(m->transformer, levels);
+    d->rows[0] = time.image;
+    d->rows[1] = time.text;
+    d->rows[2] = time.out;
+    d->n_rows = 3;
+    if (time.still) d->tables[d->n_tables++] = time.still;
+}
+
+static lz_array *velocity(const lz_denoiser *d, int prompt, lz_array *x, lz_array *const *rows) {
+    const qwen *m = d->model;
+    lz_qwen_image_time time = {rows[0], rows[1], rows[2], d->n_tables > 4 ? d->tables[4] : NULL};
+    lz_qwen_image_tables tables = {d->tables[0], d->tables[1], d->tables[2], d->tables[3]};
+    if (d->references) x = lz_concat((lz_array *[]){x, d->references}, 2, 0);
+    return lz_qwen_image_velocity(m->transformer, x, d->context[prompt], time, tables, d->h * d->w);
+}
+
+/* Guidance turns each token and leaves it as long as it was. */
+static lz_array *guide(lz_array *v, lz_array *away, lz_array *guidance) {
+    lz_array *led = lz_add(away, lz_mul(lz_sub(v, away), guidance));
+    lz_array *was = lz_sum(lz_square(v), LZ_DIMS(1), true), *is = lz_sum(lz_square(led), LZ_DIMS(1), true);
+    return lz_mul(led, lz_sqrt(lz_div(was, lz_add(is, 1e-12))));
+}
+
+const lz_family lz_family_qwen_image = {
+    .name = "Qwen-Image",
+    .pipelines = {"QwenImagePipeline", "QwenImageEditPipeline", "QwenImageEditPlusPipeline"},
+    .open = open_qwen,
+    .close = close_qwen,
+    .token_pixels = token_pixels,
+    .channels = channels,
+    .patch = 2,
+    .distilled = distilled,
+    .default_steps = default_steps,
+    .default_guidance = 4,
+    .default_negative = " ",
+    .count_images = count_images,
+    .picture_size = picture_size,
+    .reference_size = reference_size,
+    .tokens = tokens,
+    .open_text = open_text,
+    .features = features,
+    .close_text = close_text,
+    .view = view,
+    .look = look,
+    .encode = encode,
+    .decode = decode,
+    .sigmas = sigmas,
+    .prepare = prepare,
+    .velocity = velocity,
+    .guide = guide,
+};

@@ -172,6 +172,11 @@ def eager():
         emit("whole", engine="eager", size=side, **fields)
 
 
+def forget(part):
+    for module in part.modules():
+        module._compiled_call_impl = None
+
+
 @torch.no_grad()
 def compiled():
     torch._dynamo.config.recompile_limit = 64
@@ -185,45 +190,47 @@ def compiled():
         layer.compile(dynamic=False)
 
     def blocks():
-        forget()
+        forget(pipe.transformer)
         pipe.transformer.compile_repeated_blocks(mode="max-autotune-no-cudagraphs", dynamic=False)
 
     def graphs():
-        forget()
+        forget(pipe.transformer)
         pipe.transformer.compile(mode="reduce-overhead", dynamic=False)
 
-    def forget():
-        for module in pipe.transformer.modules():
-            module._compiled_call_impl = None
-
-    def attempt(engine, what, size, need, call=None):
-        """The first call compiles. need: seconds that it may take; otherwise it is left to another day."""
+    def attempt(engine, what, size, need, part=None, measure=median_ms):
+        """The first call compiles. need: seconds it may take; with less left it is not begun. After a failure the part
+        goes on without being compiled."""
         left = ARGS.seconds - (now() - BEGUN)
-        if left < need:
-            return emit(what, engine=engine, size=size, failed=f"left out: {left:.0f} s were left")
+        call = run.get((what, size), lambda: picture(pipe, size))
         try:
+            if left < need:
+                raise TimeoutError(f"left out, {left:.0f} s were left")
             start = now()
-            got = (call or run[what, size])()
+            got = call()
             sync()
             fields = dict(compile_s=now() - start)
-            if not call:
+            if (what, size) in want:
                 fields["error"] = relative(got, want[what, size])  # against eager: rounding, nothing more
-            emit(what, engine=engine, size=size, **(median_ms(call or run[what, size]) | fields))
+            emit(what, engine=engine, size=size, **(measure(call) | fields))
+            return True
         except Exception as e:
-            emit(what, engine=engine, size=size, failed=f"{type(e).__name__}: {' '.join(str(e).split())[:200]}")
+            emit(what, engine=engine, size=size, failed=f"{type(e).__name__}: {' '.join(str(e).split())[:100]}")
+            if part:
+                forget(part)
+            return False
 
     with sdpa_kernel(FASTEST_FIRST, set_priority=True):
         blocks()
-        attempt("blocks", "step", largest, 60)
-        attempt("blocks", "vae", largest, 45)
-        attempt("blocks", "text", 0, 30)
-        attempt("blocks", "whole", largest, 10, lambda: picture(pipe, largest))
-        if ARGS.seconds - (now() - BEGUN) > 10:
-            emit("decode", engine="blocks", size=largest, **tail_ms(pipe, largest))
+        fine = attempt("blocks", "step", largest, 60)
+        attempt("blocks", "vae", largest, 45, pipe.vae)
+        attempt("blocks", "text", 0, 30, pipe.text_encoder)
+        if fine:
+            attempt("blocks", "decode", largest, 10, measure=lambda _: tail_ms(pipe, largest))
+            attempt("blocks", "whole", largest, 10)
         graphs()
-        for size in ARGS.sizes:
-            attempt("graphs", "step", size, 40)
-        attempt("graphs", "whole", largest, 10, lambda: picture(pipe, largest))
+        fine = [attempt("graphs", "step", size, 40) for size in ARGS.sizes]
+        if fine[-1]:
+            attempt("graphs", "whole", largest, 10)
         blocks()
         for size in ARGS.sizes[:-1]:
             attempt("blocks", "step", size, 45)

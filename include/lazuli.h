@@ -64,16 +64,24 @@ typedef struct lz_allocator {
     void *user;
 } lz_allocator;
 
+/* When the weights of a program do not fit into a device's memory beside everything else: */
+typedef enum lz_offload {
+    LZ_OFFLOAD_AUTO,   /* as many as fit stay there, the others are sent in every run, ahead of the kernels */
+    LZ_OFFLOAD_NONE,   /* it is an error */
+    LZ_OFFLOAD_STREAM, /* none of them stays there, even if all would fit: the least memory */
+} lz_offload;
+
 typedef struct lz_context_options {
     int reserved;
     const char *device;            /* "cpu" (default), "cuda" or "cuda:N", or "ref": slow and obviously right */
     int threads;                   /* 0: one per core this process may use. Results never depend on it. */
-    int64_t memory_limit;          /* bytes of array data, 0: no limit */
+    int64_t memory_limit;          /* bytes of array data (of a device: there), 0: no limit */
     int64_t cache_limit;           /* freed bytes kept for reuse; 0: 64 MiB, negative: none */
     bool no_fusion;                /* run every op as its own kernel; in f32 the bits are the same */
     const char *isa;               /* "baseline", "avx2", "avx512"; NULL: the best this machine has */
     const lz_allocator *allocator; /* NULL: the C library's */
     int compute;                   /* the type models compute in: LZ_F32 or LZ_BF16; 0: f32, on a GPU bf16 */
+    int offload;                   /* lz_offload; of no meaning where kernels work on the host's memory */
 } lz_context_options;
 
 lz_context *lz_open_with(const lz_context_options *options, lz_error *err);
@@ -293,6 +301,11 @@ typedef struct lz_plan_info {
     int64_t nodes;        /* reached from the outputs */
     int64_t kernels;      /* launches after fusion */
     double flops, bytes;  /* work and memory traffic of one run */
+    /* On a device with memory of its own, as things stand there now; elsewhere 0. Weights are borrowed memory. */
+    int64_t weight_bytes;   /* that kernels read */
+    int64_t resident_bytes; /* of weights that stay there, and of the ring that the others pass through */
+    int64_t streamed_bytes; /* of weights that are sent in every run, because they do not fit */
+    int64_t device_bytes;   /* all that must be there at once: arena, outputs, what is resident */
 } lz_plan_info;
 lz_status lz_plan(lz_array *const *arrays, int n, lz_plan_info *info, lz_error *err);
 
@@ -338,6 +351,7 @@ typedef struct lz_memory {
     int64_t limit;       /* 0: none */
     int64_t allocations; /* times the allocator was asked, for arrays or anything else */
     int64_t nodes;       /* arrays described so far */
+    int64_t streamed;    /* bytes of weights that were sent to a device for one run only, so far */
 } lz_memory;
 lz_memory lz_memory_info(lz_context *ctx);
 void lz_set_memory_limit(lz_context *ctx, int64_t bytes);
@@ -411,13 +425,14 @@ lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err);
 void lz_model_close(lz_model *model);
 
 typedef struct lz_model_facts {
-    const char *family;    /* "FLUX.2 [klein]", "Qwen-Image" */
-    bool distilled;        /* few steps, guidance built in */
-    int64_t width, height; /* by default */
-    int steps;             /* by default */
-    double guidance;       /* by default; 1: none */
-    int64_t token_pixels;  /* sides of a picture are multiples of this */
-    int64_t channels;      /* of the latents */
+    const char *family;            /* "FLUX.2 [klein]", "Qwen-Image" */
+    bool distilled;                /* few steps, guidance built in */
+    int64_t width, height;         /* by default */
+    int steps;                     /* by default */
+    double guidance;               /* by default; 1: none */
+    int64_t token_pixels;          /* sides of a picture are multiples of this */
+    int64_t channels;              /* of the latents */
+    int least_images, most_images; /* to look at; one to start from comes on top */
 } lz_model_facts;
 lz_model_facts lz_model_about(const lz_model *model);
 
@@ -472,6 +487,7 @@ typedef struct lz_picture {
     bool prompt_cut;   /* the prompt had more tokens than the model reads: its end was left out */
     int64_t tile; /* above 0: memory was short, and the picture was decoded in tiles of so many pixels, faded together:
                         slightly different from decoding it whole */
+    int64_t streamed_bytes; /* of weights, sent to the device in the last step because not all of them fit there */
     double text_seconds, encode_seconds, denoise_seconds, decode_seconds;
     double step_seconds[128]; /* of the first steps that were run */
     lz_context *ctx;
@@ -490,16 +506,22 @@ lz_status lz_fill_options(lz_model *model, lz_picture_options *options, lz_error
  * (text, noise, latents, pixels) and the cache come on top. */
 typedef struct lz_stage_plan {
     const char *stage;
-    int64_t bytes; /* intermediates and results at once */
+    int64_t bytes;        /* intermediates and results at once */
+    int64_t weight_bytes; /* that it reads */
     double flops;
+    /* On a device with memory of its own; elsewhere 0. */
+    int64_t device_bytes;   /* with the weights that stay there meanwhile */
+    int64_t streamed_bytes; /* of weights that do not: sent in each run of it (a step, a prompt, a tile) */
 } lz_stage_plan;
 typedef struct lz_picture_plan {
     lz_stage_plan stages[4];
     int n_stages;
-    int steps; /* that will be run */
-    int64_t peak_bytes, weight_bytes;
+    int steps;                        /* that will be run */
+    int64_t peak_bytes, weight_bytes; /* the most of its stages, each */
     int64_t tile; /* above 0: for lack of memory the picture will be decoded in tiles of so many pixels */
     double flops;
+    int64_t device_bytes;   /* the most of its stages */
+    int64_t streamed_bytes; /* by a denoising step */
 } lz_picture_plan;
 lz_status lz_plan_picture(lz_model *model, const lz_picture_options *options, lz_picture_plan *plan, lz_error *err);
 

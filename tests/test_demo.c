@@ -239,7 +239,8 @@ static void strength_counts_the_steps_it_runs(void) {
     CHECK_OK(lz_plan_picture(model, &o, &whole, &err), &err);
     o.strength = 0.5;
     CHECK_OK(lz_plan_picture(model, &o, &plan, &err), &err);
-    CHECK(plan.n_stages == 4 && plan.stages[2].flops * 2 == whole.stages[2].flops);
+    double half = plan.stages[2].flops / whole.stages[2].flops; /* what comes before the loop is the same */
+    CHECK(plan.n_stages == 4 && half > 0.5 && half < 0.55, "%g", half);
     lz_picture_free(&first);
     lz_model_close(model);
     lz_close(ctx);

@@ -67,6 +67,10 @@ lz_context *lz_open_with(const lz_context_options *options, lz_error *err) {
         lz_fail(err, LZ_BAD_TYPE, "models compute in f32 or bf16, not in type %d", options->compute);
         return NULL;
     }
+    if (options->offload < LZ_OFFLOAD_AUTO || options->offload > LZ_OFFLOAD_STREAM) {
+        lz_fail(err, LZ_BAD_ARGUMENT, "offload is auto, none or stream, not %d", options->offload);
+        return NULL;
+    }
     const lz_backend *backend = find_backend(options, err);
     if (!backend) return NULL;
     const lz_allocator *allocator = options->allocator ? options->allocator : &lz_system_allocator;
@@ -80,6 +84,7 @@ lz_context *lz_open_with(const lz_context_options *options, lz_error *err) {
     ctx->backend = backend;
     ctx->fusion = backend->fuses && !options->no_fusion;
     ctx->compute = options->compute ? (lz_dtype)options->compute : backend->half ? LZ_BF16 : LZ_F32;
+    ctx->offload = (lz_offload)options->offload;
     ctx->memory.limit = options->memory_limit > 0 ? options->memory_limit : 0;
     ctx->memory.allocations = 1;
     ctx->cache_limit = options->cache_limit ? options->cache_limit : DEFAULT_CACHE;
@@ -117,6 +122,7 @@ void lz_close(lz_context *ctx) {
         lz_host_free(ctx, ctx->no_memory->error);
         lz_host_free(ctx, ctx->no_memory);
     }
+    lz_buffer_release(ctx->ring);
     lz_clear_cache(ctx);
     if (ctx->device) ctx->backend->device->close(ctx->device);
     if (ctx->pool) lz_pool_free(ctx, ctx->pool);

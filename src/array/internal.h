@@ -52,8 +52,12 @@ typedef struct lz_buffer {
     int64_t refs;
     void (*release)(void *); /* borrowed: called when the last reference goes */
     void *user;
-    struct lz_buffer *next; /* in the cache */
+    struct lz_buffer *next, *previous; /* in the cache, or in the list of what is spare */
     bool borrowed;
+    bool spare;                /* in that list */
+    struct lz_buffer **holder; /* spare, and not borrowed: who keeps it. NULL there when it has gone */
+    uint64_t used;             /* spare: the run that needed it last */
+    int number;                /* for whoever lists buffers, under the lock; 0 in between */
 } lz_buffer;
 
 lz_buffer *lz_buffer_new(lz_context *ctx, int64_t bytes, lz_error *err);
@@ -68,8 +72,21 @@ const char *lz_buffer_host(lz_buffer *b, lz_error *err);
 bool lz_buffer_fill(lz_buffer *b, const void *data, int64_t bytes, lz_error *err);
 void lz_buffer_stale(lz_buffer *b); /* kernels are about to write it: the host's copy goes */
 
-/* Bytes that may still be had: up to the context's limit, or what the device or the system says is available. */
+/* Spare is what can go without loss when memory is needed elsewhere: on a device the copies of what is borrowed, and
+ * buffers that are only kept for the next run. They go the longest unused first, but never those of the run that is
+ * under way (between lz_turn_begin and lz_turn_end, with ctx->run). */
+void lz_turn_begin(lz_context *ctx);
+void lz_turn_end(lz_context *ctx);
+void lz_buffer_keep(lz_context *ctx, lz_buffer **holder);  /* *holder may go from now on: it is NULL then */
+void lz_buffer_claim(lz_context *ctx, lz_buffer **holder); /* it stays again, if it has not gone */
+bool lz_buffer_use(lz_buffer *b);     /* borrowed: its copy is needed by the run under way. false: there is none */
+void lz_buffer_unplace(lz_buffer *b); /* borrowed: its copy goes */
+
+/* Bytes that may still be had: up to the context's limit, and what the device or the system says is available. What is
+ * spare counts as available. */
 int64_t lz_memory_room(lz_context *ctx);
+/* What a buffer for so many bytes takes. */
+int64_t lz_buffer_size(int64_t bytes);
 
 /* Memory that is all freed at once: graphs and programs live in it. */
 typedef struct lz_bump {
@@ -148,6 +165,7 @@ struct lz_context {
     lz_pool *pool;
     bool fusion;
     lz_dtype compute;
+    lz_offload offload;
     char device_name[160];
 
     pthread_mutex_t lock; /* recursive; everything below, all nodes and buffers */
@@ -161,6 +179,10 @@ struct lz_context {
     lz_memory memory;
     int64_t cache_limit;
     lz_buffer *cache;
+    lz_buffer *spare; /* what can go */
+    uint64_t turn;    /* counts runs on a device */
+    bool running;     /* that one is under way */
+    lz_buffer *ring;  /* where weights pass through that do not stay on the device (graph/offload.c); spare */
 
     struct lz_profile *profile;
 };

@@ -1,6 +1,6 @@
 /* memory.c: where bytes come from. Host objects (nodes, programs, text) are small and freed at once; array data is
  * counted against the limit, and a little of it is kept for reuse, so that a loop does not go to the system every
- * turn. */
+ * turn. What could be made again (weights on a device, arenas between two runs) makes room when there is none. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 #include "array/internal.h"
 
-enum { ALIGN = 64, HUGE_PAGE = 2 << 20 };
+enum { ALIGN = 64, HUGE_PAGE = 2 << 20, DEVICE_RESERVE = 256 << 20 };
 
 /* Big blocks lie on huge-page bounds, so that a matrix product does not spend its time looking up pages. */
 static void *system_allocate(void *user, size_t bytes) {
@@ -104,12 +104,120 @@ static lz_buffer *take_cached(lz_context *ctx, int64_t bytes) {
     return found;
 }
 
-/* Drops from the cache what the limit leaves no room for. false: the limit does not allow the rest either. */
+/* ---- what is spare ----------------------------------------------------------------------------------------------- */
+
+static void add_spare(lz_buffer *b) {
+    lz_context *ctx = b->ctx;
+    b->spare = true;
+    b->used = ctx->turn;
+    b->previous = NULL;
+    b->next = ctx->spare;
+    if (b->next) b->next->previous = b;
+    ctx->spare = b;
+}
+
+static void remove_spare(lz_buffer *b) {
+    if (!b->spare) return;
+    b->spare = false;
+    if (b->next) b->next->previous = b->previous;
+    if (b->previous)
+        b->previous->next = b->next;
+    else
+        b->ctx->spare = b->next;
+    b->next = b->previous = NULL;
+}
+
+/* Waits for the device if it is still at work with it. */
+static void drop_spare(lz_buffer *b) {
+    lz_context *ctx = b->ctx;
+    remove_spare(b);
+    ctx->memory.active -= b->bytes;
+    if (!b->borrowed) {
+        *b->holder = NULL;
+        free_data(ctx, b);
+        return;
+    }
+    ctx->backend->device->release(ctx->device, b->remote);
+    b->remote = NULL;
+}
+
+static bool can_go(const lz_buffer *b) { return !(b->ctx->running && b->used == b->ctx->turn); }
+
+static int64_t spare_bytes(const lz_context *ctx) {
+    int64_t bytes = 0;
+    for (const lz_buffer *b = ctx->spare; b; b = b->next)
+        if (can_go(b)) bytes += b->bytes;
+    return bytes;
+}
+
+/* Gives back at least so many bytes of it, or all. false: there was nothing. */
+static bool make_spare_go(lz_context *ctx, int64_t bytes) {
+    int64_t gone = 0;
+    while (gone < bytes) {
+        lz_buffer *oldest = NULL;
+        for (lz_buffer *b = ctx->spare; b; b = b->next)
+            if (can_go(b) && (!oldest || b->used <= oldest->used)) oldest = b;
+        if (!oldest) break;
+        gone += oldest->bytes;
+        drop_spare(oldest);
+    }
+    return gone;
+}
+
+void lz_turn_begin(lz_context *ctx) {
+    LZ_LOCK(ctx);
+    ctx->turn++;
+    ctx->running = true;
+    LZ_UNLOCK(ctx);
+}
+
+void lz_turn_end(lz_context *ctx) {
+    LZ_LOCK(ctx);
+    ctx->running = false;
+    LZ_UNLOCK(ctx);
+}
+
+void lz_buffer_keep(lz_context *ctx, lz_buffer **holder) {
+    LZ_LOCK(ctx);
+    if (*holder && !(*holder)->spare) {
+        (*holder)->holder = holder;
+        add_spare(*holder);
+    }
+    LZ_UNLOCK(ctx);
+}
+
+void lz_buffer_claim(lz_context *ctx, lz_buffer **holder) {
+    LZ_LOCK(ctx);
+    if (*holder) remove_spare(*holder);
+    LZ_UNLOCK(ctx);
+}
+
+bool lz_buffer_use(lz_buffer *b) {
+    LZ_LOCK(b->ctx);
+    b->used = b->ctx->turn;
+    bool there = b->remote;
+    LZ_UNLOCK(b->ctx);
+    return there;
+}
+
+void lz_buffer_unplace(lz_buffer *b) {
+    LZ_LOCK(b->ctx);
+    if (b->spare) drop_spare(b);
+    LZ_UNLOCK(b->ctx);
+}
+
+/* ---- buffers ----------------------------------------------------------------------------------------------------- */
+
+/* Drops what the limit leaves no room for, from the cache and of what is spare. false: that is not enough. */
 static bool make_room(lz_context *ctx, int64_t bytes, lz_error *err) {
     lz_memory *m = &ctx->memory;
-    int64_t room = m->limit - m->active - bytes;
     if (!m->limit) return true;
+    int64_t room = m->limit - m->active - bytes;
     trim_cache(ctx, room > 0 ? room : 0);
+    if (room < 0 && spare_bytes(ctx) >= -room) {
+        make_spare_go(ctx, -room);
+        return true;
+    }
     if (room >= 0) return true;
     lz_fail(err, LZ_OUT_OF_MEMORY, "out of memory: %lld bytes asked for, %lld in use, and the limit is %lld",
             (long long)bytes, (long long)m->active, (long long)m->limit);
@@ -125,29 +233,36 @@ static bool allocate_data(lz_context *ctx, lz_buffer *b, lz_error *err) {
         return b->data;
     }
     const lz_device_table *device = ctx->backend->device;
-    b->remote = device->allocate(ctx->device, b->bytes, err);
-    if (!b->remote && ctx->cache) { /* what is kept for reuse is better used now */
+    lz_error local = {.status = LZ_OK};
+    b->remote = device->allocate(ctx->device, b->bytes, &local);
+    if (!b->remote && local.status == LZ_OUT_OF_MEMORY && ctx->cache) { /* what is kept for reuse is better used now */
         trim_cache(ctx, 0);
-        b->remote = device->allocate(ctx->device, b->bytes, err);
-        if (b->remote && err) err->status = LZ_OK;
+        b->remote = device->allocate(ctx->device, b->bytes, &local);
     }
+    while (!b->remote && local.status == LZ_OUT_OF_MEMORY && make_spare_go(ctx, b->bytes))
+        b->remote = device->allocate(ctx->device, b->bytes, &local);
+    if (!b->remote && err) *err = local;
     return b->remote;
 }
 
+int64_t lz_buffer_size(int64_t bytes) { return bytes < ALIGN ? ALIGN : (bytes + ALIGN - 1) / ALIGN * ALIGN; }
+
 lz_buffer *lz_buffer_new(lz_context *ctx, int64_t bytes, lz_error *err) {
-    bytes = bytes < ALIGN ? ALIGN : (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    bytes = lz_buffer_size(bytes);
     LZ_LOCK(ctx);
     lz_memory *m = &ctx->memory;
     lz_buffer *b = take_cached(ctx, bytes);
     if (!b) {
-        b = make_room(ctx, bytes, err) ? lz_host_alloc(ctx, sizeof *b) : NULL;
-        if (!b && !(err && err->status)) lz_out_of_memory(err, bytes);
+        lz_error local = {.status = LZ_OK};
+        b = make_room(ctx, bytes, &local) ? lz_host_alloc(ctx, sizeof *b) : NULL;
+        if (!b && !local.status) lz_out_of_memory(&local, bytes);
         if (b) b->bytes = bytes;
-        if (b && !allocate_data(ctx, b, err)) {
+        if (b && !allocate_data(ctx, b, &local)) {
             lz_host_free(ctx, b);
             b = NULL;
         }
         if (!b) {
+            if (err) *err = local;
             LZ_UNLOCK(ctx);
             return NULL;
         }
@@ -188,12 +303,10 @@ void lz_buffer_release(lz_buffer *b) {
     if (--b->refs == 0) {
         if (b->borrowed) {
             if (b->release) b->release(b->user);
-            if (b->remote) {
-                ctx->memory.active -= b->bytes;
-                ctx->backend->device->release(ctx->device, b->remote);
-            }
+            if (b->remote) drop_spare(b);
             lz_host_free(ctx, b);
         } else {
+            remove_spare(b);
             ctx->memory.active -= b->bytes;
             b->next = ctx->cache;
             ctx->cache = b;
@@ -209,15 +322,20 @@ void lz_buffer_release(lz_buffer *b) {
 char *lz_buffer_place(lz_buffer *b, lz_error *err) {
     lz_context *ctx = b->ctx;
     if (!ctx->device) return b->data;
-    if (b->remote) return b->remote;
     LZ_LOCK(ctx);
-    bool fine = make_room(ctx, b->bytes, err) && allocate_data(ctx, b, err);
-    if (fine) {
+    b->used = ctx->turn;
+    bool there = b->remote, fine = there || (make_room(ctx, b->bytes, err) && allocate_data(ctx, b, err));
+    if (fine && !there) {
+        add_spare(b);
         ctx->memory.active += b->bytes;
         note_peak(&ctx->memory);
     }
     LZ_UNLOCK(ctx);
-    return fine && ctx->backend->device->write(ctx->device, b->remote, b->data, b->bytes, err) ? b->remote : NULL;
+    if (fine && !there && !ctx->backend->device->write(ctx->device, b->remote, b->data, b->bytes, err)) {
+        lz_buffer_unplace(b); /* it is not what it should be */
+        fine = false;
+    }
+    return fine ? b->remote : NULL;
 }
 
 const char *lz_buffer_host(lz_buffer *b, lz_error *err) {
@@ -262,15 +380,28 @@ lz_memory lz_memory_info(lz_context *ctx) {
                    .peak = ctx->memory.peak,
                    .limit = ctx->memory.limit,
                    .nodes = ctx->memory.nodes,
+                   .streamed = ctx->memory.streamed,
                    .allocations = __atomic_load_n(&ctx->memory.allocations, __ATOMIC_RELAXED)};
     LZ_UNLOCK(ctx);
     return m;
 }
 
+/* What a device has left, but for a little of the whole that the driver takes for kernels, graphs and by rounding up. */
+static int64_t device_room(lz_context *ctx, const lz_memory *m) {
+    int64_t room = ctx->backend->device->room(ctx->device) + m->cached, little = (room + m->active) / 16;
+    return room - (little < DEVICE_RESERVE ? little : DEVICE_RESERVE);
+}
+
 int64_t lz_memory_room(lz_context *ctx) {
+    LZ_LOCK(ctx);
     lz_memory m = lz_memory_info(ctx);
-    if (m.limit) return m.limit - m.active;
-    if (ctx->device) return ctx->backend->device->room(ctx->device) + m.cached;
+    int64_t spare = spare_bytes(ctx), allowed = m.limit ? m.limit - m.active + spare : INT64_MAX;
+    LZ_UNLOCK(ctx);
+    if (ctx->device) {
+        int64_t there = device_room(ctx, &m) + spare;
+        return there < allowed ? there : allowed;
+    }
+    if (m.limit) return allowed;
     int64_t kilobytes = INT64_MAX / 1024;
     FILE *f = fopen("/proc/meminfo", "r");
     char line[128];
@@ -294,6 +425,7 @@ void lz_set_memory_limit(lz_context *ctx, int64_t bytes) {
     LZ_LOCK(ctx);
     ctx->memory.limit = bytes > 0 ? bytes : 0;
     if (bytes > 0) trim_cache(ctx, bytes > ctx->memory.active ? bytes - ctx->memory.active : 0);
+    if (bytes > 0) make_spare_go(ctx, ctx->memory.active - bytes);
     LZ_UNLOCK(ctx);
 }
 

@@ -72,8 +72,10 @@ typedef struct lz_kernel {
 } lz_kernel;
 
 /* What a device with memory of its own can do beside running kernels. Its kernels only put work into one queue, which
- * is done in order; write and launches return before it is done, read and finish after. Calls come one at a time. */
+ * is done in order; write and launches return before it is done, read and finish after. Calls come one at a time, but
+ * for allocate, release and room. */
 typedef struct lz_recording lz_recording;
+typedef enum lz_queue { LZ_QUEUE_KERNELS, LZ_QUEUE_COPIES } lz_queue;
 typedef struct lz_device_table {
     lz_device *(*open)(lz_context *ctx, int number, lz_error *err);
     void (*close)(lz_device *d);
@@ -93,6 +95,11 @@ typedef struct lz_device_table {
     /* Moments in the queue: stamp notes one, seconds tells how much later stamp b was than stamp a, after finish. */
     bool (*stamp)(lz_device *d, int i, lz_error *err);
     double (*seconds)(lz_device *d, int a, int b);
+    /* A second queue, whose copies run beside the kernels. mark notes moment i in one queue; what is put into a queue
+     * after await begins when that moment has come. */
+    bool (*send)(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err); /* write, by that queue */
+    bool (*mark)(lz_device *d, lz_queue queue, int i, lz_error *err);
+    bool (*await)(lz_device *d, lz_queue queue, int i, lz_error *err);
 } lz_device_table;
 
 typedef struct lz_backend {

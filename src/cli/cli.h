@@ -52,6 +52,7 @@ struct arguments {
     char **words; /* what is neither the command nor an option */
     int n_words;
     int precision; /* lz_dtype, or 0 */
+    int offload;   /* lz_offload */
     const char *model, *prompt, *negative, *output, *device, *noise, *dump;
     const char *images[LZ_MAX_IMAGES];
     int n_images;

@@ -109,11 +109,12 @@ static json_t *picture_json(const char *path, int64_t seed, const lz_picture *p,
     for (int i = 0; i < p->steps && i < (int)COUNT(p->step_seconds); i++)
         json_array_append_new(steps, json_milliseconds(p->step_seconds[i]));
     double all = p->text_seconds + p->encode_seconds + p->denoise_seconds + p->decode_seconds + write_seconds;
-    return json_pack("{s:o, s:I, s:{s:o, s:o, s:o, s:o, s:o, s:o}, s:o, s:I}", "file", json_text(path), "seed",
+    return json_pack("{s:o, s:I, s:{s:o, s:o, s:o, s:o, s:o, s:o}, s:o, s:I, s:I}", "file", json_text(path), "seed",
                      (json_int_t)seed, "milliseconds", "text", json_milliseconds(p->text_seconds), "encode",
                      json_milliseconds(p->encode_seconds), "denoise", json_milliseconds(p->denoise_seconds), "decode",
                      json_milliseconds(p->decode_seconds), "write", json_milliseconds(write_seconds), "total",
-                     json_milliseconds(all), "step_milliseconds", steps, "tile", (json_int_t)p->tile);
+                     json_milliseconds(all), "step_milliseconds", steps, "tile", (json_int_t)p->tile, "streamed_bytes",
+                     (json_int_t)p->streamed_bytes);
 }
 
 static int tell(const making *m, const char *path, int64_t seed, const lz_picture *p, double seconds) {
@@ -124,6 +125,7 @@ static int tell(const making *m, const char *path, int64_t seed, const lz_pictur
         if (a->n_images) fprintf(stderr, "encode %s, ", show_seconds(p->encode_seconds).text);
         fprintf(stderr, "denoise %s, ", show_seconds(p->denoise_seconds).text);
         fprintf(stderr, "decode %s; ", show_seconds(p->decode_seconds).text);
+        if (p->streamed_bytes) fprintf(stderr, "streamed %s a step; ", show_bytes(p->streamed_bytes).text);
         fprintf(stderr, "at most %s\n", show_bytes(lz_memory_info(m->job.ctx).peak).text);
     }
     if (a->quiet || a->json) return DONE;

@@ -76,6 +76,18 @@ static void print_info(const job *j, const component *parts, size_t n) {
     printf("on %s.\n", lz_device_name(j->ctx));
 }
 
+/* A picture of the model's own size; if it must look at an image, at one of that size. */
+static lz_status plan_default(job *j, lz_error *err) {
+    lz_image image = {.width = j->facts.width, .height = j->facts.height};
+    int n = j->facts.least_images > 0;
+    if (n) image.pixels = calloc((size_t)image.width, 3 * (size_t)image.height);
+    lz_picture_options o = {
+        .prompt = "a picture", .width = image.width, .height = image.height, .images = &image, .n_images = n};
+    lz_status status = lz_plan_picture(j->model, &o, &j->plan, err);
+    free(image.pixels);
+    return status;
+}
+
 int info_command(const arguments *args) {
     component parts[] = {{.name = "text_encoder"}, {.name = "transformer"}, {.name = "vae"}};
     lz_error err = {.status = LZ_OK};
@@ -83,8 +95,7 @@ int info_command(const arguments *args) {
     int code = job_open(&j, args);
     for (size_t i = 0; i < COUNT(parts) && code == DONE; i++)
         if (look_into(&j, &parts[i], &err) != LZ_OK) code = fail_with(args, &err);
-    if (code == DONE && lz_plan_picture(j.model, &(lz_picture_options){.prompt = "a picture"}, &j.plan, &err) != LZ_OK)
-        code = fail_with(args, &err);
+    if (code == DONE && plan_default(&j, &err) != LZ_OK) code = fail_with(args, &err);
     if (code == DONE && args->json) code = print_json(args, info_json(&j, parts, COUNT(parts)));
     if (code == DONE && !args->json) print_info(&j, parts, COUNT(parts));
     job_close(&j);

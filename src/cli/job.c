@@ -14,7 +14,8 @@ int job_open(job *j, const arguments *args) {
     if (code != DONE) return code;
     j->folder = j->choice.folder;
     lz_error err = {.status = LZ_OK};
-    lz_context_options where = {.device = args->device, .threads = (int)args->threads, .compute = args->precision};
+    lz_context_options where = {
+        .device = args->device, .threads = (int)args->threads, .compute = args->precision, .offload = args->offload};
     j->ctx = lz_open_with(&where, &err);
     if (!j->ctx) return fail_with(args, &err);
     j->model = lz_model_open(j->ctx, j->folder, &err);
@@ -150,6 +151,13 @@ static int check_memory(const job *j, int64_t need) {
                 show_bytes(have).text);
 }
 
+/* Whoever asked for it need not be told. */
+static void say_streamed(const job *j) {
+    if (!j->plan.streamed_bytes || j->args->offload == LZ_OFFLOAD_STREAM || j->args->command->bit == PLAN) return;
+    note(j->args, "the model does not fit on the device: %s of weights are sent there in every step, which takes time",
+         show_bytes(j->plan.streamed_bytes).text);
+}
+
 int job_ask(job *j) {
     const arguments *a = j->args;
     int code = ask_prompt(j);
@@ -168,17 +176,30 @@ int job_ask(job *j) {
     code = check_memory(j, j->picture.width * j->picture.height * 3 * 4 * 2);
     if (code != DONE) return code;
     if (lz_plan_picture(j->model, &j->picture, &j->plan, &err) != LZ_OK) return fail_with(a, &err);
+    say_streamed(j);
     return check_memory(j, j->plan.peak_bytes);
 }
 
 void print_plan(FILE *to, const job *j) {
     const lz_picture_plan *p = &j->plan;
-    fprintf(to, "%-9s %12s %14s\n", "stage", "memory", "operations");
-    for (int i = 0; i < p->n_stages; i++)
-        fprintf(to, "%-9s %12s %14s\n", p->stages[i].stage, show_bytes(p->stages[i].bytes).text,
-                show_flops(p->stages[i].flops).text);
-    fprintf(to, "%-9s %12s %14s  beside %s of weights\n", "at most", show_bytes(p->peak_bytes).text,
-            show_flops(p->flops).text, show_bytes(p->weight_bytes).text);
+    bool there = p->device_bytes; /* a device with memory of its own */
+    fprintf(to, "%-9s %12s %14s", "stage", "memory", "operations");
+    fprintf(to, there ? " %14s %14s\n" : "\n", "with weights", "streamed");
+    for (int i = 0; i < p->n_stages; i++) {
+        const lz_stage_plan *s = &p->stages[i];
+        fprintf(to, "%-9s %12s %14s", s->stage, show_bytes(s->bytes).text, show_flops(s->flops).text);
+        if (there) fprintf(to, " %14s %14s", show_bytes(s->device_bytes).text, show_bytes(s->streamed_bytes).text);
+        fputc('\n', to);
+    }
+    fprintf(to, "%-9s %12s %14s", "at most", show_bytes(p->peak_bytes).text, show_flops(p->flops).text);
+    if (there)
+        fprintf(to, " %14s", show_bytes(p->device_bytes).text);
+    else
+        fprintf(to, "  beside %s of weights", show_bytes(p->weight_bytes).text);
+    fputc('\n', to);
+    if (p->streamed_bytes)
+        fprintf(to, "%s of weights are sent to the device in every step%s\n", show_bytes(p->streamed_bytes).text,
+                j->args->offload == LZ_OFFLOAD_STREAM ? "" : ": not all of them fit there");
     if (p->tile)
         fprintf(to, "decode in tiles of %lld pixels: the whole does not fit into memory\n", (long long)p->tile);
 }

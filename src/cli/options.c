@@ -75,6 +75,17 @@ static int take_precision(arguments *args, const option *o, const char *value) {
     return fail(args, NOT_UNDERSTOOD, "--%s takes f32 or bf16, not '%s'", o->name, value);
 }
 
+static int take_offload(arguments *args, const option *o, const char *value) {
+    static const char *const names[] = {
+        [LZ_OFFLOAD_AUTO] = "auto", [LZ_OFFLOAD_NONE] = "none", [LZ_OFFLOAD_STREAM] = "stream"};
+    for (size_t i = 0; i < COUNT(names); i++) {
+        if (strcmp(value, names[i])) continue;
+        args->offload = (int)i;
+        return DONE;
+    }
+    return fail(args, NOT_UNDERSTOOD, "--%s takes auto, none or stream, not '%s'", o->name, value);
+}
+
 static int take_seeds(arguments *args, const option *o, const char *value) {
     for (const char *at = value, *comma;; at = comma + 1) {
         comma = strchrnul(at, ',');
@@ -128,6 +139,9 @@ const option options[] = {
      PICTURE | INFO | CODEC, take_text, TO(device), 0, 0},
     {"precision", 0, "TYPE", machine, "compute in f32 or bf16 (else f32, on a GPU bf16)", PICTURE | INFO | CODEC,
      take_precision, TO(precision), 0, 0},
+    {"offload", 0, "HOW", machine,
+     "of a model too large for the GPU: auto (what does not fit is streamed), none, stream (all)",
+     PICTURE | INFO | CODEC, take_offload, TO(offload), 0, 0},
     {"threads", 0, "N", machine, "how many (else one per core); the picture stays the same", PICTURE | INFO | CODEC,
      take_integer, TO(threads), 1, 1024},
     {"json", 0, NULL, words, "one JSON object on stdout, also for errors", EVERY, take_flag, TO(json), 0, 0},

@@ -4,13 +4,17 @@
 static json_t *plan_json(const job *j) {
     json_t *stages = json_array();
     for (int i = 0; i < j->plan.n_stages; i++)
-        json_array_append_new(stages, json_pack("{s:s, s:I, s:I}", "stage", j->plan.stages[i].stage, "bytes",
+        json_array_append_new(stages, json_pack("{s:s, s:I, s:I, s:I, s:I}", "stage", j->plan.stages[i].stage, "bytes",
                                                 (json_int_t)j->plan.stages[i].bytes, "flops",
-                                                (json_int_t)j->plan.stages[i].flops));
-    return json_pack("{s:o, s:s, s:I, s:I, s:I, s:o, s:I, s:I, s:I}", "model", json_text(j->folder), "family",
+                                                (json_int_t)j->plan.stages[i].flops, "device_bytes",
+                                                (json_int_t)j->plan.stages[i].device_bytes, "streamed_bytes",
+                                                (json_int_t)j->plan.stages[i].streamed_bytes));
+    return json_pack("{s:o, s:s, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I}", "model", json_text(j->folder), "family",
                      j->facts.family, "width", (json_int_t)j->picture.width, "height", (json_int_t)j->picture.height,
                      "steps", (json_int_t)j->plan.steps, "stages", stages, "peak_bytes", (json_int_t)j->plan.peak_bytes,
-                     "weight_bytes", (json_int_t)j->plan.weight_bytes, "flops", (json_int_t)j->plan.flops);
+                     "weight_bytes", (json_int_t)j->plan.weight_bytes, "flops", (json_int_t)j->plan.flops,
+                     "device_bytes", (json_int_t)j->plan.device_bytes, "streamed_bytes",
+                     (json_int_t)j->plan.streamed_bytes);
 }
 
 int plan_command(const arguments *args) {

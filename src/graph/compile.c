@@ -145,14 +145,27 @@ static entry *find_entry(lz_compiled *c) {
 
 /* ---- making one -------------------------------------------------------------------------------------------------- */
 
+static lz_array *make_placeholder(lz_context *ctx, int number, lz_dims dims, lz_dtype dtype, const int64_t *strides) {
+    lz_array *a = lz_node_new(ctx, LZ_OP_LEAF, dims, dtype, NULL, 0, NULL);
+    if (a->error) return a;
+    a->placeholder = number;
+    memcpy(a->strides, strides, sizeof a->strides);
+    return a;
+}
+
 static bool make_placeholders(lz_compiled *c, lz_array **to) {
     for (int i = 0; i < c->n_in; i++) {
-        to[i] = lz_node_new(c->ctx, LZ_OP_LEAF, c->now[i].dims, c->now[i].dtype, NULL, 0, NULL);
+        to[i] = make_placeholder(c->ctx, i + 1, c->now[i].dims, c->now[i].dtype, c->now[i].strides);
         if (to[i]->error) return false;
-        to[i]->placeholder = i + 1;
-        memcpy(to[i]->strides, c->now[i].strides, sizeof to[i]->strides);
     }
     return true;
+}
+
+lz_array *lz_stand_in(lz_array *a) {
+    if (!a || a->error) return a;
+    int64_t strides[LZ_MAX_DIMS] = {0};
+    lz_dense_strides(a->dims, strides);
+    return make_placeholder(a->ctx, 1, a->dims, a->dtype, strides);
 }
 
 typedef struct walk {
@@ -245,8 +258,9 @@ static lz_status trace(lz_compiled *c, entry *e, lz_error *err) {
     return status;
 }
 
-/* The arena is shared by all programs of this function: only one runs at a time. */
+/* The arena is shared by all programs of this function: only one runs at a time. Between two calls it may go. */
 static lz_status ensure_arena(lz_compiled *c, int64_t bytes, lz_error *err) {
+    lz_buffer_claim(c->ctx, &c->arena);
     if (!bytes || (c->arena && c->arena->bytes >= bytes)) return LZ_OK;
     lz_buffer_release(c->arena);
     lz_error local = {.status = LZ_OK};
@@ -370,6 +384,7 @@ lz_status lz_run_watched(lz_compiled *c, lz_array *const *in, lz_array **out, co
         for (int i = 0; set && i < c->n_out; i++) lz_adopt(out[i] = set->arrays[i]);
         LZ_UNLOCK(c->ctx);
         if (set) lz_program_run(e->program, c->now, c->arena, set->buffers, watch, &local);
+        lz_buffer_keep(c->ctx, &c->arena);
         forget_inputs(c);
         pthread_mutex_unlock(&c->lock);
     }

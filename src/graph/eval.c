@@ -143,10 +143,11 @@ lz_status lz_plan(lz_array *const *arrays, int n, lz_plan_info *info, lz_error *
     lz_error local = {.status = LZ_OK};
     LZ_LOCK(arrays[0]->ctx);
     lz_program *p = lz_program_new(arrays[0]->ctx, arrays, n, false, &local);
-    if (p) *info = p->info;
+    if (p && !lz_freight_foresee(p)) lz_out_of_memory(&local, 0);
+    if (p && !local.status) *info = p->info;
     lz_program_free(p);
     LZ_UNLOCK(arrays[0]->ctx);
-    if (!p && err) *err = local;
+    if (local.status && err) *err = local;
     return local.status;
 }
 

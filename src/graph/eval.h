@@ -22,5 +22,7 @@ void lz_job_free(lz_job *job);
 lz_status lz_eval_watched(lz_array *const *arrays, int n, const lz_watch *watch, lz_error *err);
 lz_status lz_run_watched(lz_compiled *compiled, lz_array *const *in, lz_array **out, const lz_watch *watch,
                          lz_error *err);
+/* An input of the same type and shape without a value: for planning what will be compiled, and nothing else. */
+lz_array *lz_stand_in(lz_array *a);
 
 #endif

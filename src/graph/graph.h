@@ -5,7 +5,7 @@
  * lower.c   walks the nodes once, from inputs to outputs; folds what is constant or does nothing, merges what is the same
  * fuse.c    gathers elementwise chains into expressions, and hangs them on the kernel before them where it can take them
  * plan.c    resolves views into strides, orders the launches, and gives every buffer its place in one arena
- * program.c runs the launches
+ * program.c runs the launches; remote.c does it on a device, offload.c brings the weights there
  * eval.c, compile.c, stream.c are the three ways to get there; print.c and profile.c show what happened. */
 #ifndef LZ_GRAPH_H
 #define LZ_GRAPH_H
@@ -105,7 +105,8 @@ typedef struct lz_program {
     int n_events;
     int64_t arena_bytes;
     lz_plan_info info;
-    struct lz_remote *remote; /* on a device with memory of its own: constants and recordings (remote.c) */
+    struct lz_remote *remote;   /* on a device with memory of its own: constants and recordings (remote.c) ... */
+    struct lz_freight *freight; /* ... and how its weights get there (offload.c) */
 } lz_program;
 
 /* The whole way from arrays to a program. Call with the context locked. own_outputs: results never share memory with
@@ -137,6 +138,25 @@ void lz_bind_operands(lz_program *p, lz_step *step, lz_error *err);
 lz_status lz_remote_run(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
                         lz_error *err);
 void lz_remote_free(lz_program *p);
+int64_t lz_remote_constants(const lz_program *p); /* bytes of its numbers there */
+
+/* Weights on their way to the device (offload.c). load: brings there what stays, or says why not. Then, for each step
+ * in order, before: sends what it needs of the rest, and sets p->base; after: notes that it was launched. end: in any
+ * case. All want ctx->run. */
+bool lz_freight_load(lz_program *p, const lz_argument *arguments, lz_error *err);
+bool lz_freight_streams(const lz_program *p); /* something is sent in this run */
+bool lz_freight_before(lz_program *p, int step, lz_error *err);
+bool lz_freight_after(lz_program *p, int step, lz_error *err);
+void lz_freight_end(lz_program *p, bool fine);
+char *lz_freight_place(const lz_program *p, int store); /* of a weight that stays; else NULL */
+bool lz_freight_foresee(lz_program *p); /* fills p->info as of now. Wants the lock. false: memory ran out */
+#define LZ_MAX_OPERANDS (4 + LZ_EXPR_ARGS)
+
+/* Bytes from the start of an input's buffer to its first element. */
+static inline int64_t lz_store_offset(const lz_program *p, int store, const lz_argument *arguments) {
+    const lz_argument *a = p->stores[store].argument ? &arguments[p->stores[store].argument - 1] : NULL;
+    return a ? a->offset * lz_dtype_size(a->dtype) : 0;
+}
 
 /* ---- profile ----------------------------------------------------------------------------------------------------- */
 

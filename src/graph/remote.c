@@ -1,11 +1,12 @@
 /* remote.c: running a program on a device with memory of its own. The first time, each kernel is launched (and prepares
  * itself); from the second time on, the launches are recorded once for each set of addresses and replayed as one
- * submission. Nothing here waits, unless a step has no kernel on the device: then its operands come here and go back. */
+ * submission. Programs whose weights do not all fit there (offload.c) are launched each time. Nothing here waits, unless
+ * a step has no kernel on the device: then its operands come here and go back. */
 #include <string.h>
 
 #include "graph/graph.h"
 
-enum { MAX_RECORDINGS = 4, MAX_OPERANDS = 4 + LZ_EXPR_ARGS };
+enum { MAX_RECORDINGS = 4 };
 
 typedef struct recording {
     lz_recording *work;
@@ -35,28 +36,32 @@ void lz_remote_free(lz_program *p) {
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
 
 /* The program's numbers, put there once, each in a place of its own. */
+enum { EACH = sizeof((lz_store *)0)->constant };
+
+int64_t lz_remote_constants(const lz_program *p) { return lz_buffer_size((int64_t)p->n_stores * EACH); }
+
 static bool send_constants(lz_program *p, lz_error *err) {
-    enum { EACH = sizeof p->stores->constant };
     char *all = lz_host_alloc(p->ctx, (size_t)p->n_stores * EACH + 1);
     lz_buffer *there = all ? lz_buffer_new(p->ctx, (int64_t)p->n_stores * EACH, err) : NULL;
     if (!all) lz_out_of_memory(err, (int64_t)p->n_stores * EACH);
     for (int i = 0; there && i < p->n_stores; i++) memcpy(all + (size_t)i * EACH, p->stores[i].constant, EACH);
     bool fine = there && table_of(p)->write(p->ctx->device, there->remote, all, (int64_t)p->n_stores * EACH, err);
     lz_host_free(p->ctx, all);
-    p->remote->constants = there;
+    if (fine) p->remote->constants = there;
+    if (!fine) lz_buffer_release(there);
     return fine;
 }
 
 static bool prepare(lz_program *p, lz_error *err) {
-    if (p->remote) return true;
-    p->remote = lz_host_alloc(p->ctx, sizeof *p->remote);
+    if (!p->remote) p->remote = lz_host_alloc(p->ctx, sizeof *p->remote);
     if (!p->remote) {
         lz_out_of_memory(err, sizeof *p->remote);
         return false;
     }
-    return send_constants(p, err);
+    return p->remote->constants || send_constants(p, err);
 }
 
+/* Where a store is; NULL and no error: nothing reads it, or it comes along with the step that does. */
 static char *place_of(lz_program *p, int i, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
                       lz_error *err) {
     const lz_store *s = &p->stores[i];
@@ -66,10 +71,9 @@ static char *place_of(lz_program *p, int i, const lz_argument *arguments, lz_buf
     case LZ_STORE_OUTPUT: lz_buffer_stale(outputs[s->output]); return outputs[s->output]->remote;
     default: break;
     }
-    if (!s->argument) return lz_buffer_place(s->buffer, err);
-    const lz_argument *a = &arguments[s->argument - 1];
-    char *start = lz_buffer_place(a->buffer, err);
-    return start ? start + a->offset * lz_dtype_size(a->dtype) : NULL;
+    lz_buffer *b = s->argument ? arguments[s->argument - 1].buffer : s->buffer;
+    char *start = b->borrowed ? lz_freight_place(p, i) : lz_buffer_place(b, err);
+    return start ? start + lz_store_offset(p, i, arguments) : NULL;
 }
 
 /* ---- steps without a kernel on the device ------------------------------------------------------------------------ */
@@ -96,7 +100,7 @@ static char *fetch(lz_program *p, lz_tensor *t, lz_error *err) {
 
 static bool run_on_host(lz_program *p, const lz_step *step, lz_error *err) {
     lz_call call = step->call;
-    lz_tensor in[MAX_OPERANDS];
+    lz_tensor in[LZ_MAX_OPERANDS];
     char *there = call.out.data, *out = fetch(p, &call.out, err), *scratch = NULL;
     bool fine = out;
     int n = 0;
@@ -122,8 +126,10 @@ static bool launch_all(lz_program *p, bool timed, lz_error *err) {
     bool fine = !timed || table_of(p)->stamp(p->ctx->device, 0, &local);
     for (int i = 0; i < p->n_steps && fine; i++) {
         lz_step *step = &p->steps[i];
-        lz_bind_operands(p, step, &local);
-        fine = step->on_host ? run_on_host(p, step, &local) : step->kernel->run(&step->call);
+        fine = lz_freight_before(p, i, &local);
+        if (fine) lz_bind_operands(p, step, &local);
+        if (fine) fine = step->on_host ? run_on_host(p, step, &local) : step->kernel->run(&step->call);
+        if (fine) fine = lz_freight_after(p, i, &local);
         if (fine && timed) fine = table_of(p)->stamp(p->ctx->device, i + 1, &local);
         if (!fine) lz_fail(err, local.status, step->file ? "%s at %s:%d" : "%s", local.text, step->file, step->line);
     }
@@ -192,25 +198,32 @@ static bool all_there(const lz_program *p) {
     return true;
 }
 
+static bool run_or_replay(lz_program *p, lz_error *err) {
+    if (lz_profile_on(p->ctx)) return launch_timed(p, err);
+    if (!p->remote->runs || p->n_steps < 2 || lz_freight_streams(p) || !all_there(p)) return launch_all(p, false, err);
+    recording *known = find_recording(p);
+    if (known) return table_of(p)->replay(p->ctx->device, known->work, err);
+    lz_error local = {.status = LZ_OK};
+    known = record(p, &local);
+    if (known) return table_of(p)->replay(p->ctx->device, known->work, err);
+    if (local.status != LZ_OUT_OF_MEMORY) return launch_all(p, false, err); /* a kernel had something to prepare */
+    if (err) *err = local;
+    return false;
+}
+
 lz_status lz_remote_run(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
                         lz_error *err) {
     lz_error local = {.status = LZ_OK};
     table_of(p)->enter(p->ctx->device);
-    bool fine = prepare(p, &local);
-    for (int i = 0; i < p->n_stores && fine; i++)
-        fine = (p->base[i] = place_of(p, i, arguments, arena, outputs, &local)) != NULL;
-    if (fine && lz_profile_on(p->ctx))
-        fine = launch_timed(p, &local);
-    else if (fine && p->remote->runs && p->n_steps > 1 && all_there(p)) {
-        recording *known = find_recording(p);
-        if (!known) known = record(p, &local);
-        if (!known && local.status != LZ_OUT_OF_MEMORY) { /* a kernel had something to prepare: next time, then */
-            local = (lz_error){.status = LZ_OK};
-            fine = launch_all(p, false, &local);
-        } else
-            fine = known && table_of(p)->replay(p->ctx->device, known->work, &local);
-    } else if (fine)
-        fine = launch_all(p, false, &local);
+    lz_turn_begin(p->ctx);
+    bool fine = prepare(p, &local) && lz_freight_load(p, arguments, &local);
+    for (int i = 0; i < p->n_stores && fine; i++) {
+        p->base[i] = place_of(p, i, arguments, arena, outputs, &local);
+        fine = !local.status;
+    }
+    fine = fine && run_or_replay(p, &local);
+    lz_freight_end(p, fine);
+    lz_turn_end(p->ctx);
     if (fine) p->remote->runs++;
     if (!fine && err) *err = local;
     return fine ? LZ_OK : local.status;

@@ -16,8 +16,8 @@ static bool fits(const lz_model *model, int64_t h, int64_t w, int64_t room) {
     lz_array *x = lz_contiguous(lz_full(model->ctx, LZ_DIMS(h * w, lz_token_channels(model)), LZ_F32, 0));
     lz_array *pixels = lz_describe_pixels(model, x, h, w);
     lz_plan_info info;
-    bool good = lz_plan(&pixels, 1, &info, NULL) ||
-                info.arena_bytes + info.output_bytes <= room; /* errors: say them later */
+    bool good = lz_plan(&pixels, 1, &info, NULL) || /* errors: say them later */
+                (info.device_bytes ? info.device_bytes : info.arena_bytes + info.output_bytes) <= room;
     lz_scope_end(scope);
     return good;
 }

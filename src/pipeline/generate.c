@@ -60,9 +60,9 @@ const lz_image *lz_references(const lz_run_state *r, int *n) {
 }
 
 static lz_status count_references(const lz_run_state *r, lz_error *err) {
-    int n, least = 0, most = LZ_MAX_IMAGES;
+    lz_model_facts facts = lz_model_about(r->model);
+    int n, least = facts.least_images, most = facts.most_images;
     lz_references(r, &n);
-    if (r->model->family->count_images) r->model->family->count_images(r->model->state, &least, &most);
     if (n > most)
         return lz_fail(err, LZ_BAD_ARGUMENT,
                        most ? "this model looks at no more than %d image%s, and %d were given"
@@ -352,14 +352,19 @@ void lz_prepare(lz_run_state *r) {
     r->model->family->prepare(d, lz_from(r->model->ctx, LZ_DIMS(r->steps), LZ_F32, r->sigmas));
 }
 
-static lz_status evaluate_prepared(lz_run_state *r, lz_error *err) {
-    const lz_denoiser *d = &r->denoiser;
-    lz_array *all[2 + LZ_MAX_TABLES + LZ_MAX_ROWS];
+int lz_list_prepared(lz_denoiser *d, lz_array **to[LZ_PREPARED]) {
     int n = 0;
     for (int i = 0; i < 2; i++)
-        if (d->context[i]) all[n++] = d->context[i];
-    for (int i = 0; i < d->n_tables; i++) all[n++] = d->tables[i];
-    for (int i = 0; i < d->n_rows; i++) all[n++] = d->rows[i];
+        if (d->context[i]) to[n++] = &d->context[i];
+    for (int i = 0; i < d->n_tables; i++) to[n++] = &d->tables[i];
+    for (int i = 0; i < d->n_rows; i++) to[n++] = &d->rows[i];
+    return n;
+}
+
+static lz_status evaluate_prepared(lz_run_state *r, lz_error *err) {
+    lz_array **places[LZ_PREPARED], *all[LZ_PREPARED];
+    int n = lz_list_prepared(&r->denoiser, places);
+    for (int i = 0; i < n; i++) all[i] = *places[i];
     return lz_eval_all(all, n, err);
 }
 
@@ -440,7 +445,9 @@ static lz_status denoise(lz_run_state *r, lz_array **x, lz_error *err) {
         lz_watch watch = watch_stage(r, "denoise", i - r->first_step);
         lz_array *in[LZ_STEP_INPUTS], *next = NULL;
         lz_step_inputs(r, i, *x, in);
+        int64_t streamed = lz_memory_info(ctx).streamed;
         lz_run_watched(r->model->step, in, &next, asked(r, &watch), &local);
+        r->picture->streamed_bytes = lz_memory_info(ctx).streamed - streamed;
         lz_scope_keep(scope, next);
         lz_scope_end(scope);
         *x = next;

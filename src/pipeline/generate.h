@@ -26,6 +26,8 @@ lz_status lz_read_tokens(lz_run_state *r, lz_prompt prompts[2], lz_error *err);
 /* The images that are looked at, without one to start from. */
 const lz_image *lz_references(const lz_run_state *r, int *n);
 void lz_prepare(lz_run_state *r);
+#define LZ_PREPARED (2 + LZ_MAX_TABLES + LZ_MAX_ROWS)
+int lz_list_prepared(lz_denoiser *d, lz_array **to[LZ_PREPARED]); /* where the arrays stand; returns how many */
 /* One step: x to the next x. Its inputs are listed by lz_step_inputs, which returns how many; user: a model whose
  * step_shape is set. */
 #define LZ_STEP_INPUTS (6 + LZ_MAX_TABLES + LZ_MAX_ROWS)

@@ -84,6 +84,8 @@ void lz_model_close(lz_model *m) {
 
 lz_model_facts lz_model_about(const lz_model *m) {
     bool distilled = m->family->distilled(m->state);
+    int least = 0, most = LZ_MAX_IMAGES;
+    if (m->family->count_images) m->family->count_images(m->state, &least, &most);
     return (lz_model_facts){
         .family = m->family->name,
         .distilled = distilled,
@@ -93,5 +95,7 @@ lz_model_facts lz_model_about(const lz_model *m) {
         .guidance = distilled ? 1 : m->family->default_guidance,
         .token_pixels = m->family->token_pixels(m->state),
         .channels = m->family->channels(m->state),
+        .least_images = least,
+        .most_images = most,
     };
 }

@@ -3,16 +3,23 @@
 
 #include "pipeline/generate.h"
 
+/* Programs of one stage come one after the other; what is said of being sent is said of the last. */
 static lz_status add_stage(lz_picture_plan *plan, const char *stage, lz_array *const *arrays, int n, int times,
                            lz_error *err) {
     lz_plan_info info;
     lz_status status = lz_plan(arrays, n, &info, err);
     if (status) return status;
-    lz_stage_plan *s = &plan->stages[plan->n_stages++];
-    *s = (lz_stage_plan){.stage = stage, .bytes = info.arena_bytes + info.output_bytes, .flops = info.flops * times};
-    if (s->bytes > plan->peak_bytes) plan->peak_bytes = s->bytes;
-    if (info.input_bytes > plan->weight_bytes) plan->weight_bytes = info.input_bytes;
-    plan->flops += s->flops;
+    if (!plan->n_stages || strcmp(plan->stages[plan->n_stages - 1].stage, stage))
+        plan->stages[plan->n_stages++] = (lz_stage_plan){.stage = stage};
+    lz_stage_plan *s = &plan->stages[plan->n_stages - 1];
+    int64_t bytes = info.arena_bytes + info.output_bytes;
+    if (bytes > s->bytes) s->bytes = bytes;
+    if (info.device_bytes > s->device_bytes) s->device_bytes = info.device_bytes;
+    s->streamed_bytes = info.streamed_bytes;
+    s->weight_bytes += info.input_bytes;
+    s->flops += info.flops * times;
+    if (bytes > plan->peak_bytes) plan->peak_bytes = bytes;
+    plan->flops += info.flops * times;
     return LZ_OK;
 }
 
@@ -37,6 +44,7 @@ static lz_status plan_looks(lz_run_state *r, const void *text, lz_stage_plan *al
         lz_image_free(r->model->ctx, &view);
         if (status) return status;
         if (info.arena_bytes + info.output_bytes > all->bytes) all->bytes = info.arena_bytes + info.output_bytes;
+        if (info.device_bytes > all->device_bytes) all->device_bytes = info.device_bytes;
         all->flops += info.flops;
     }
     if (rows) *seen = lz_contiguous(lz_full(r->model->ctx, LZ_DIMS(rows, width), LZ_F32, 0));
@@ -63,6 +71,7 @@ static lz_status plan_text(lz_run_state *r, lz_picture_plan *plan, lz_error *err
     if (!local.status) { /* the images count as part of the text */
         lz_stage_plan *s = &plan->stages[plan->n_stages - 1];
         if (looks.bytes > s->bytes) s->bytes = looks.bytes;
+        if (looks.device_bytes > s->device_bytes) s->device_bytes = looks.device_bytes;
         if (looks.bytes > plan->peak_bytes) plan->peak_bytes = looks.bytes;
         s->flops += looks.flops;
         plan->flops += looks.flops;
@@ -93,6 +102,9 @@ static lz_status plan_images(lz_run_state *r, lz_picture_plan *plan, lz_error *e
         lz_status status = lz_plan(&tokens, 1, &info, err);
         if (status) return status;
         if (info.arena_bytes + info.output_bytes > all.bytes) all.bytes = info.arena_bytes + info.output_bytes;
+        if (info.device_bytes > all.device_bytes) all.device_bytes = info.device_bytes;
+        if (info.streamed_bytes > all.streamed_bytes) all.streamed_bytes = info.streamed_bytes;
+        if (info.input_bytes > all.weight_bytes) all.weight_bytes = info.input_bytes;
         all.flops += info.flops;
         if (start) continue;
         int64_t *place = r->denoiser.reference_sizes[r->denoiser.n_references++];
@@ -107,18 +119,29 @@ static lz_status plan_images(lz_run_state *r, lz_picture_plan *plan, lz_error *e
     return LZ_OK;
 }
 
+/* What comes before the loop, then a step of it, for which that is just inputs. */
+static lz_status plan_denoise(lz_run_state *r, lz_picture_plan *plan, lz_error *err) {
+    lz_prepare(r);
+    lz_array **places[LZ_PREPARED], *all[LZ_PREPARED], *in[LZ_STEP_INPUTS], *next;
+    int n = lz_list_prepared(&r->denoiser, places);
+    for (int i = 0; i < n; i++) all[i] = *places[i];
+    lz_status status = add_stage(plan, "denoise", all, n, 1, err);
+    if (status) return status;
+    for (int i = 0; i < n; i++) *places[i] = lz_stand_in(all[i]);
+    lz_step_inputs(r, 0, lz_stand_in(blank(r, r->denoiser.h, r->denoiser.w)), in);
+    lz_model shape = {.family = r->model->family, .step_shape = lz_step_shape(&r->denoiser)};
+    lz_describe_step(r->model->ctx, in, &next, &shape);
+    status = add_stage(plan, "denoise", &next, 1, r->steps - r->first_step, err);
+    plan->streamed_bytes = plan->stages[plan->n_stages - 1].streamed_bytes;
+    return status;
+}
+
 static lz_status plan_stages(lz_run_state *r, lz_picture_plan *plan, lz_error *err) {
     lz_status status = lz_settle(r, err);
     plan->steps = r->steps - r->first_step;
     if (!status) status = plan_text(r, plan, err);
     if (!status) status = plan_images(r, plan, err);
-    if (status) return status;
-    lz_prepare(r);
-    lz_array *in[LZ_STEP_INPUTS], *x = blank(r, r->denoiser.h, r->denoiser.w), *next, *pixels;
-    lz_step_inputs(r, 0, x, in);
-    lz_model shape = {.family = r->model->family, .step_shape = lz_step_shape(&r->denoiser)};
-    lz_describe_step(r->model->ctx, in, &next, &shape);
-    status = add_stage(plan, "denoise", &next, 1, r->steps - r->first_step, err);
+    if (!status) status = plan_denoise(r, plan, err);
     if (status) return status;
     int64_t h = r->denoiser.h, w = r->denoiser.w, side = lz_choose_tile(r->model, h, w), tiles = 1;
     plan->tile = side * r->model->family->token_pixels(r->model->state);
@@ -127,7 +150,7 @@ static lz_status plan_stages(lz_run_state *r, lz_picture_plan *plan, lz_error *e
         h = h < side ? h : side;
         w = w < side ? w : side;
     }
-    pixels = lz_describe_pixels(r->model, lz_contiguous(blank(r, h, w)), h, w);
+    lz_array *pixels = lz_describe_pixels(r->model, lz_contiguous(blank(r, h, w)), h, w);
     return add_stage(plan, "decode", &pixels, 1, (int)tiles, err);
 }
 
@@ -139,6 +162,11 @@ lz_status lz_plan_picture(lz_model *model, const lz_picture_options *options, lz
     if (!r.sigmas) return lz_out_of_memory(err, (LZ_MAX_STEPS + 1) * sizeof *r.sigmas);
     lz_scope *scope = lz_scope_begin(model->ctx, "plan");
     lz_status status = plan_stages(&r, plan, err);
+    for (int i = 0; i < plan->n_stages; i++) {
+        const lz_stage_plan *s = &plan->stages[i];
+        if (s->weight_bytes > plan->weight_bytes) plan->weight_bytes = s->weight_bytes;
+        if (s->device_bytes > plan->device_bytes) plan->device_bytes = s->device_bytes;
+    }
     lz_scope_end(scope);
     lz_host_free(model->ctx, r.sigmas);
     return status;

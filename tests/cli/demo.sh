@@ -76,6 +76,7 @@ for option in $options; do
     noise) given="--noise $work/base.safetensors" seen=', 1 step, ' ;;
     dump) given="--dump $work/dump.safetensors" seen=', 1 step, ' ;;
     precision) given='--precision bf16' seen=', 1 step, ' ;;
+    offload) given='--offload stream' seen=', 1 step, ' ;;
     device) given='--device ref' seen=', 1 step, ' ;;
     threads) given='--threads 1' seen=', 1 step, ' ;;
     json) given='--json' seen='^ "family": "FLUX.2 ' ;;
@@ -91,7 +92,7 @@ for option in $options; do
     else
         try_match 0 "$seen" $lazuli generate $words $one -o "$work/option.png" $given
     fi
-    case $option in model | prompt | dump | threads) same "$work/base.png" "$work/option.png" ;; esac
+    case $option in model | prompt | dump | offload | threads) same "$work/base.png" "$work/option.png" ;; esac
 done
 same "$work/base.safetensors" "$work/dump.safetensors"
 try 0 test "$(echo $options | wc -w)" -gt 20 </dev/null # the list was read

@@ -91,6 +91,7 @@ lz_cu_result cuInit(unsigned flags) {
     fail_at = number("LAZULI_SIM_FAIL", 0);
     settings.memory = (size_t)number("LAZULI_SIM_MEMORY", 4L << 30);
     settings.async = number("LAZULI_SIM_ASYNC", 0) != 0;
+    settings.eager = number("LAZULI_SIM_ASYNC", 0) == 2;
     settings.strict = number("LAZULI_SIM_STRICT", 0) != 0;
     protect_device(true);
     initialised = true;

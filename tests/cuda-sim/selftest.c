@@ -605,6 +605,44 @@ static void puts_work_off(void) {
     reopen_with("LAZULI_SIM_ASYNC", NULL);
 }
 
+/* Two streams with LAZULI_SIM_ASYNC: each does no more than is waited for, or (2) all it may; an event orders them, as
+ * it was recorded when the wait was asked for. */
+static void orders_streams(void) {
+    for (int eager = 0; eager < 2 && simulated; eager++) {
+        reopen_with("LAZULI_SIM_ASYNC", eager ? "2" : "1");
+        lz_cu_stream other = NULL;
+        lz_cu_event event = NULL;
+        unsigned char *pinned = NULL;
+        OK(api.cu.StreamCreate(&other, LZ_CU_STREAM_NON_BLOCKING));
+        OK(api.cu.EventCreate(&event, LZ_CU_EVENT_DISABLE_TIMING));
+        OK(api.cu.MemHostAlloc((void **)&pinned, 16, 0));
+        lz_cu_ptr p = device_copy(NULL, 16);
+        memset(pinned, 0, 16);
+        OK(api.cu.MemsetD8Async(p, 1, 1, other)); /* nobody waits for it, ... */
+        OK(api.cu.MemsetD8Async(p + 1, 2, 1, other));
+        OK(api.cu.MemcpyDtoHAsync(pinned, p, 1, stream));
+        OK(api.cu.StreamSynchronize(stream));
+        CHECK_I64(pinned[0], eager ? 1 : 0xff);
+        OK(api.cu.EventRecord(event, other)); /* ... now somebody does */
+        OK(api.cu.StreamWaitEvent(stream, event, 0));
+        OK(api.cu.MemsetD8Async(p + 1, 3, 1, other));
+        OK(api.cu.EventRecord(event, other)); /* another moment, that nobody waits for */
+        OK(api.cu.MemcpyDtoHAsync(pinned + 1, p, 2, stream));
+        OK(api.cu.StreamSynchronize(stream));
+        CHECK_I64(pinned[1], 1);
+        CHECK_I64(pinned[2], eager ? 3 : 2);
+        OK(api.cu.EventSynchronize(event));
+        OK(api.cu.MemcpyDtoHAsync(pinned + 3, p + 1, 1, stream));
+        OK(api.cu.StreamSynchronize(stream));
+        CHECK_I64(pinned[3], 3);
+        OK(api.cu.EventDestroy(event));
+        OK(api.cu.StreamDestroy(other));
+        OK(api.cu.MemFreeHost(pinned));
+        OK(api.cu.MemFree(p));
+        reopen_with("LAZULI_SIM_ASYNC", NULL);
+    }
+}
+
 /* Runs fn in a child: the signal that ended it, or minus its exit status; what it printed goes to said. */
 static int in_child(void (*fn)(void), char *said, size_t bytes) {
     int ends[2], status = 0;
@@ -756,6 +794,7 @@ int main(int argc, char **argv) {
         {"runs_out_of_memory", runs_out_of_memory},
         {"fails_on_demand", fails_on_demand},
         {"puts_work_off", puts_work_off},
+        {"orders_streams", orders_streams},
         {"stops_at_bugs", stops_at_bugs},
         {"absent", absent},
         {"closes", closes},

@@ -10,9 +10,11 @@
  *   LAZULI_SIM_MEMORY=N   bytes the device has (4 GiB); more gives out of memory
  *   LAZULI_SIM_FAIL=N     the Nth call from cuInit on (that is 1) gives out of memory, the others work. Counted is what
  *                         can fail: not frees, destroys, pops, error texts
- *   LAZULI_SIM_ASYNC=1    streams put off their work until somebody waits, as real ones may; copies from and to
- *                         pageable host memory still happen at once. Finds missing waits, and pinned memory that is
- *                         used again too soon
+ *   LAZULI_SIM_ASYNC=1    streams put off their work until somebody waits, as real ones may, and do no more of it then
+ *                         than is waited for; copies from and to pageable host memory still happen at once. Finds
+ *                         missing waits, and pinned memory that is used again too soon
+ *   LAZULI_SIM_ASYNC=2    the same, but when somebody waits for one stream the others run as far ahead as they may.
+ *                         Finds what one stream writes while another still reads it
  *   LAZULI_SIM_STRICT=1   device memory is out of bounds whenever no kernel or copy runs: host code that touches it
  *                         crashes
  *   LAZULI_SIM_LEAKS=1    what still exists at exit is listed on stderr, and the status is 1
@@ -71,7 +73,7 @@ void count_live(object what, int change);
 
 extern struct settings {
     size_t memory;
-    bool async, strict;
+    bool async, eager, strict;
 } settings;
 
 /* ---- memory (memory.c) ------------------------------------------------------------------------------------------ */
@@ -84,7 +86,7 @@ void protect_device(bool closed);
 /* ---- work, and lists of it (stream.c) --------------------------------------------------------------------------- */
 
 /* Kinds differ where cuGraphExecUpdate must refuse. */
-typedef enum op_kind { OP_KERNEL, OP_COPY, OP_SET, OP_HOST, OP_EVENT } op_kind;
+typedef enum op_kind { OP_KERNEL, OP_COPY, OP_SET, OP_HOST, OP_EVENT, OP_WAIT } op_kind;
 
 typedef struct op {
     op_kind kind;
@@ -118,7 +120,8 @@ struct CUstream_st {
     capture *capture;
     bool loose;      /* in a capture: has work that its origin does not wait for */
     size_t captured; /* work since it joined the capture */
-    op_list pending; /* with LAZULI_SIM_ASYNC */
+    op_list pending; /* with LAZULI_SIM_ASYNC ... */
+    size_t next_op;  /* ... from this one on */
     struct CUstream_st *next;
 };
 

@@ -12,11 +12,11 @@ static capture *captures;
 
 struct CUevent_st {
     unsigned flags;
-    bool recorded, done;
+    unsigned long recorded, done; /* how often; done comes behind with LAZULI_SIM_ASYNC */
     struct timespec time;
-    unsigned long capture; /* recorded in the capture with this serial number, ... */
-    lz_cu_stream stream;   /* on this stream, ... */
-    size_t position;       /* behind this much of its work */
+    lz_cu_stream stream;   /* the last time, on this stream; ... */
+    unsigned long capture; /* if in the capture with this serial number, ... */
+    size_t position;       /* behind this much of the stream's work there */
 };
 
 /* ---- lists of work ---------------------------------------------------------------------------------------------- */
@@ -58,11 +58,52 @@ static void run_op(const op *what) {
     if (device) protect_device(true);
 }
 
+/* A stream's wait for a moment in another. The event may be recorded again later: that is another moment. */
+typedef struct moment {
+    lz_cu_event event;
+    unsigned long time;  /* which of its recordings */
+    lz_cu_stream stream; /* where it was recorded; not looked at once it is done */
+} moment;
+
+static bool has_work(lz_cu_stream s) { return s->next_op < s->pending.n; }
+
+static bool is_waiting(lz_cu_stream s) {
+    const op *next = &s->pending.ops[s->next_op];
+    const moment *m = next->data;
+    return next->kind == OP_WAIT && m->event->done < m->time;
+}
+
+static void run_one(lz_cu_stream stream);
+
+/* Until the moment has come. */
+static void reach(void *data) {
+    const moment *m = data;
+    while (m->event->done < m->time && has_work(m->stream)) run_one(m->stream);
+}
+
+/* The next piece of a stream's work, and before it what that waits for. */
+static void run_one(lz_cu_stream stream) {
+    op what = stream->pending.ops[stream->next_op];
+    if (is_waiting(stream)) reach(what.data);
+    stream->next_op++; /* no sooner: it is looked at from the other streams */
+    if (what.kind != OP_WAIT) run_op(&what);
+    if (stream->next_op < stream->pending.n) return;
+    list_clear(&stream->pending);
+    stream->next_op = 0;
+}
+
+/* With LAZULI_SIM_ASYNC=2 all the others run as far ahead as they may. */
+static void run_others(lz_cu_stream stream) {
+    bool any = settings.eager;
+    while (any) {
+        any = false;
+        for (lz_cu_stream s = streams; s; s = s->next)
+            for (; s != stream && has_work(s) && !is_waiting(s); any = true) run_one(s);
+    }
+}
+
 static void flush(lz_cu_stream stream) {
-    op_list list = stream->pending;
-    stream->pending = (op_list){0};
-    for (size_t i = 0; i < list.n; i++) run_op(&list.ops[i]);
-    list_clear(&list);
+    for (run_others(stream); has_work(stream); run_others(stream)) run_one(stream);
 }
 
 void flush_all(void) {
@@ -71,7 +112,7 @@ void flush_all(void) {
 
 static bool any_pending(void) {
     for (lz_cu_stream s = streams; s; s = s->next)
-        if (s->pending.n) return true;
+        if (has_work(s)) return true;
     return false;
 }
 
@@ -189,7 +230,7 @@ lz_cu_result cuStreamSynchronize(lz_cu_stream stream) {
 
 lz_cu_result cuStreamQuery(lz_cu_stream stream) {
     ENTER(NORMAL);
-    bool busy = stream ? stream->pending.n != 0 : any_pending();
+    bool busy = stream ? has_work(stream) : any_pending();
     lz_cu_result result = wait_for(stream); /* so whoever polls gets there */
     return result ? result : busy ? LZ_CUDA_ERROR_NOT_READY : LZ_CUDA_SUCCESS;
 }
@@ -263,7 +304,7 @@ lz_cu_result cuStreamEndCapture(lz_cu_stream stream, lz_cu_graph *graph) {
 static void mark(void *data) {
     lz_cu_event event = *(lz_cu_event *)data;
     clock_gettime(CLOCK_MONOTONIC, &event->time);
-    event->done = true;
+    event->done++;
 }
 
 lz_cu_result cuEventCreate(lz_cu_event *event, unsigned flags) {
@@ -289,16 +330,24 @@ lz_cu_result cuEventRecord(lz_cu_event event, lz_cu_stream stream) {
     ENTER(NORMAL);
     if (!event) return LZ_CUDA_ERROR_INVALID_HANDLE;
     event->capture = 0;
+    if (stream && stream->capture && stream->capture->broken) return LZ_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    event->stream = stream;
     if (stream && stream->capture) {
-        if (stream->capture->broken) return LZ_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         event->capture = stream->capture->serial;
-        event->stream = stream;
         event->position = stream->captured;
         return LZ_CUDA_SUCCESS;
     }
-    event->recorded = true;
-    event->done = false;
+    event->recorded++;
     return enqueue(stream, OP_EVENT, mark, &event, sizeof(lz_cu_event));
+}
+
+/* The stream goes on when the moment has come; the NULL stream waits for it at once. */
+static lz_cu_result wait_in(lz_cu_stream stream, lz_cu_event event) {
+    moment m = {event, event->recorded, event->stream};
+    if (event->done == event->recorded) return LZ_CUDA_SUCCESS;
+    if (stream) return enqueue(stream, OP_WAIT, reach, &m, sizeof m);
+    flush_all();
+    return LZ_CUDA_SUCCESS;
 }
 
 lz_cu_result cuStreamWaitEvent(lz_cu_stream stream, lz_cu_event event, unsigned flags) {
@@ -307,8 +356,7 @@ lz_cu_result cuStreamWaitEvent(lz_cu_stream stream, lz_cu_event event, unsigned 
     if (!event) return LZ_CUDA_ERROR_INVALID_HANDLE;
     if (!event->capture) {
         if (stream && stream->capture) return broken(stream->capture, LZ_CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
-        flush_all();
-        return LZ_CUDA_SUCCESS;
+        return wait_in(stream, event);
     }
     capture *c = find_capture(event->capture);
     if (!c) return LZ_CUDA_ERROR_CAPTURED_EVENT;
@@ -326,18 +374,24 @@ static lz_cu_result check_event(lz_cu_event event) {
     return LZ_CUDA_SUCCESS;
 }
 
+static void wait_here(lz_cu_event event) {
+    if (event->done == event->recorded) return;
+    run_others(event->stream);
+    reach(&(moment){event, event->recorded, event->stream});
+}
+
 lz_cu_result cuEventSynchronize(lz_cu_event event) {
     ENTER(NORMAL);
     lz_cu_result result = check_event(event);
-    if (!result) flush_all();
+    if (!result) wait_here(event);
     return result;
 }
 
 lz_cu_result cuEventQuery(lz_cu_event event) {
     ENTER(NORMAL);
     lz_cu_result result = check_event(event);
-    bool busy = !result && event->recorded && !event->done;
-    if (busy) flush_all(); /* so whoever polls gets there */
+    bool busy = !result && event->done < event->recorded;
+    if (busy) wait_here(event); /* so whoever polls gets there */
     return busy ? LZ_CUDA_ERROR_NOT_READY : result;
 }
 
@@ -348,7 +402,7 @@ lz_cu_result cuEventElapsedTime_v2(float *milliseconds, lz_cu_event start, lz_cu
     if (result) return result;
     bool timed = !((start->flags | end->flags) & LZ_CU_EVENT_DISABLE_TIMING);
     if (!timed || !start->recorded || !end->recorded) return LZ_CUDA_ERROR_INVALID_HANDLE;
-    if (!start->done || !end->done) return LZ_CUDA_ERROR_NOT_READY;
+    if (start->done < start->recorded || end->done < end->recorded) return LZ_CUDA_ERROR_NOT_READY;
     *milliseconds = (float)((double)(end->time.tv_sec - start->time.tv_sec) * 1e3 +
                             (double)(end->time.tv_nsec - start->time.tv_nsec) * 1e-6);
     return LZ_CUDA_SUCCESS;

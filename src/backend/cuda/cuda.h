@@ -1,7 +1,7 @@
 /* cuda.h: what the files of the CUDA backend share.
  *
  *   api.c      NVIDIA's libraries, found at run time
- *   device.c   the device of a context: memory, the queue, recordings
+ *   device.c   the device of a context: memory, queues, recordings
  *   jit.c      our kernels: CUDA C++ text, made to measure, compiled once and kept on disk
  *   expr.c     elementwise expressions as CUDA C++
  *   walk.c     the axes of a call, made few and handed to kernels
@@ -19,12 +19,18 @@
 #include "backend/backend.h"
 #include "backend/cuda/api.h"
 
+struct lz_cuda_events {
+    lz_cu_event *at;
+    int n;
+};
+
 struct lz_device {
     lz_context *ctx; /* for host memory (lz_host_alloc) and texts */
     lz_cuda_api api;
     lz_cu_device number;
     lz_cu_context context; /* current while any function of the backend runs */
     lz_cu_stream stream;
+    lz_cu_stream copies; /* the second queue; NULL until it is needed */
     char name[128];
     int capability; /* 90 on Hopper */
     int sms;        /* multiprocessors */
@@ -33,8 +39,8 @@ struct lz_device {
     struct lz_cuda_jit *jit;
     struct lz_cuda_blas *blas;
     struct lz_cuda_dnn *dnn;
-    struct lz_cuda_staging *staging;
-    struct lz_cuda_stamps *stamps;
+    struct lz_cuda_staging *staging[2]; /* of each queue */
+    struct lz_cuda_events stamps, marks;
 };
 
 /* Says what failed, in the driver's words. true: nothing did. */

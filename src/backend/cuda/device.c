@@ -1,4 +1,4 @@
-/* device.c: one GPU of a context: its memory, its queue, recordings of what was put there, and moments in it. */
+/* device.c: one GPU of a context: its memory, its queues, recordings of what was put there, and moments in them. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,8 +16,9 @@ bool lz_cuda_ok(const lz_device *d, lz_cu_result result, const char *what, lz_er
 
 static void enter(lz_device *d) { d->api.cu.CtxSetCurrent(d->context); }
 
-/* ---- staging: what is written goes through page-locked memory, so that nobody waits for the transfer -------------- */
+/* ---- the two queues ---------------------------------------------------------------------------------------------- */
 
+/* What is written goes through page-locked memory, so that nobody waits for the transfer. Each queue has its own. */
 enum { BLOCKS = 4, BLOCK = 16 << 20, PIECE = 1 << 20, STAGE_ALIGN = 256 };
 
 struct lz_cuda_staging {
@@ -27,8 +28,22 @@ struct lz_cuda_staging {
     int64_t used; /* of the current block */
 };
 
-static bool open_staging(lz_device *d, lz_error *err) {
-    struct lz_cuda_staging *s = d->staging = lz_host_alloc(d->ctx, sizeof *s);
+static lz_cu_stream stream_of(const lz_device *d, lz_queue queue) {
+    return queue == LZ_QUEUE_COPIES ? d->copies : d->stream;
+}
+
+static void close_staging(lz_device *d, lz_queue queue) {
+    struct lz_cuda_staging *s = d->staging[queue];
+    d->staging[queue] = NULL;
+    if (!s) return;
+    for (int i = 0; i < BLOCKS; i++)
+        if (s->sent[i]) d->api.cu.EventDestroy(s->sent[i]);
+    if (s->memory) d->api.cu.MemFreeHost(s->memory);
+    lz_host_free(d->ctx, s);
+}
+
+static bool open_staging(lz_device *d, lz_queue queue, lz_error *err) {
+    struct lz_cuda_staging *s = d->staging[queue] = lz_host_alloc(d->ctx, sizeof *s);
     if (!s) {
         lz_out_of_memory(err, sizeof *s);
         return false;
@@ -38,25 +53,27 @@ static bool open_staging(lz_device *d, lz_error *err) {
     s->memory = memory;
     for (int i = 0; fine && i < BLOCKS; i++)
         fine = lz_cuda_ok(d, d->api.cu.EventCreate(&s->sent[i], LZ_CU_EVENT_DISABLE_TIMING), "an event", err);
+    if (!fine) close_staging(d, queue);
     return fine;
 }
 
-static void close_staging(lz_device *d) {
-    struct lz_cuda_staging *s = d->staging;
-    if (!s) return;
-    for (int i = 0; i < BLOCKS; i++)
-        if (s->sent[i]) d->api.cu.EventDestroy(s->sent[i]);
-    if (s->memory) d->api.cu.MemFreeHost(s->memory);
-    lz_host_free(d->ctx, s);
+/* Most contexts never need the second queue: it is made when they do. */
+static bool open_copies(lz_device *d, lz_error *err) {
+    enter(d);
+    if (!d->copies &&
+        !lz_cuda_ok(d, d->api.cu.StreamCreate(&d->copies, LZ_CU_STREAM_NON_BLOCKING), "a second queue", err))
+        return false;
+    return d->staging[LZ_QUEUE_COPIES] || open_staging(d, LZ_QUEUE_COPIES, err);
 }
 
 /* The next block, once its last copies are out. */
-static bool next_block(lz_device *d, lz_error *err) {
-    struct lz_cuda_staging *s = d->staging;
-    if (!lz_cuda_ok(d, d->api.cu.EventRecord(s->sent[s->block], d->stream), "an event", err)) return false;
+static bool next_block(lz_device *d, lz_queue queue, lz_error *err) {
+    struct lz_cuda_staging *s = d->staging[queue];
+    if (!lz_cuda_ok(d, d->api.cu.EventRecord(s->sent[s->block], stream_of(d, queue)), "an event", err)) return false;
     s->block = (s->block + 1) % BLOCKS;
-    s->used = 0;
-    return lz_cuda_ok(d, d->api.cu.EventSynchronize(s->sent[s->block]), "an earlier copy", err);
+    bool free_again = lz_cuda_ok(d, d->api.cu.EventSynchronize(s->sent[s->block]), "an earlier copy", err);
+    s->used = free_again ? 0 : BLOCK;
+    return free_again;
 }
 
 typedef struct pieces {
@@ -72,11 +89,10 @@ static void copy_piece(void *arg, int64_t i, int thread) {
     memcpy(p->to + start, p->from + start, (size_t)n);
 }
 
-static bool write_device(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err) {
-    enter(d);
-    struct lz_cuda_staging *s = d->staging;
+static bool copy_in(lz_device *d, lz_queue queue, void *to, const void *from, int64_t bytes, lz_error *err) {
+    struct lz_cuda_staging *s = d->staging[queue];
     for (int64_t done = 0; done < bytes;) {
-        if (s->used + STAGE_ALIGN > BLOCK && !next_block(d, err)) return false;
+        if (s->used + STAGE_ALIGN > BLOCK && !next_block(d, queue, err)) return false;
         int64_t n = bytes - done < BLOCK - s->used ? bytes - done : BLOCK - s->used;
         char *stage = s->memory + (int64_t)s->block * BLOCK + s->used;
         pieces p = {stage, (const char *)from + done, n};
@@ -85,12 +101,21 @@ static bool write_device(lz_device *d, void *to, const void *from, int64_t bytes
         else
             lz_parallel(d->ctx->pool, (n + PIECE - 1) / PIECE, copy_piece, &p);
         lz_cu_result sent = d->api.cu.MemcpyHtoDAsync((lz_cu_ptr)(uintptr_t)to + (lz_cu_ptr)done, stage, (size_t)n,
-                                                      d->stream);
+                                                      stream_of(d, queue));
         if (!lz_cuda_ok(d, sent, "a copy to the device", err)) return false;
         s->used += (n + STAGE_ALIGN - 1) / STAGE_ALIGN * STAGE_ALIGN;
         done += n;
     }
     return true;
+}
+
+static bool write_device(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err) {
+    enter(d);
+    return copy_in(d, LZ_QUEUE_KERNELS, to, from, bytes, err);
+}
+
+static bool send_ahead(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err) {
+    return open_copies(d, err) && copy_in(d, LZ_QUEUE_COPIES, to, from, bytes, err);
 }
 
 static bool read_device(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err) {
@@ -128,9 +153,12 @@ static int64_t room(lz_device *d) {
     return d->api.cu.MemGetInfo(&unused, &total) == LZ_CUDA_SUCCESS ? (int64_t)unused : 0;
 }
 
+/* Copies ahead are waited for too: nothing of ours is under way any more. */
 static bool finish(lz_device *d, lz_error *err) {
     enter(d);
-    return lz_cuda_ok(d, d->api.cu.StreamSynchronize(d->stream), "earlier work", err) && lz_cuda_check_faults(d, err);
+    bool fine = !d->copies || lz_cuda_ok(d, d->api.cu.StreamSynchronize(d->copies), "earlier copies", err);
+    return lz_cuda_ok(d, d->api.cu.StreamSynchronize(d->stream), "earlier work", err) && fine &&
+           lz_cuda_check_faults(d, err);
 }
 
 /* ---- recordings -------------------------------------------------------------------------------------------------- */
@@ -173,48 +201,48 @@ static void forget(lz_device *d, lz_recording *r) {
 
 /* ---- moments ----------------------------------------------------------------------------------------------------- */
 
-struct lz_cuda_stamps {
-    lz_cu_event *events;
-    int n;
-};
+/* The i-th of a list, made when it is first asked for. */
+static lz_cu_event event_at(lz_device *d, struct lz_cuda_events *list, int i, unsigned flags, lz_error *err) {
+    if (i >= list->n) {
+        int n = 2 * i + 64;
+        lz_cu_event *more = lz_host_alloc(d->ctx, (size_t)n * sizeof *more);
+        if (!more) {
+            lz_out_of_memory(err, (int64_t)n * (int64_t)sizeof *more);
+            return NULL;
+        }
+        if (list->n) memcpy(more, list->at, (size_t)list->n * sizeof *more);
+        lz_host_free(d->ctx, list->at);
+        *list = (struct lz_cuda_events){more, n};
+    }
+    if (!list->at[i] && !lz_cuda_ok(d, d->api.cu.EventCreate(&list->at[i], flags), "an event", err)) return NULL;
+    return list->at[i];
+}
 
-static bool grow_stamps(lz_device *d, int n, lz_error *err) {
-    struct lz_cuda_stamps *s = d->stamps;
-    if (!s) s = d->stamps = lz_host_alloc(d->ctx, sizeof *s);
-    if (s && n <= s->n) return true;
-    n = 2 * n + 64;
-    lz_cu_event *events = s ? lz_host_alloc(d->ctx, (size_t)n * sizeof *events) : NULL;
-    if (!events) {
-        lz_out_of_memory(err, n);
-        return false;
-    }
-    if (s->n) memcpy(events, s->events, (size_t)s->n * sizeof *events);
-    lz_host_free(d->ctx, s->events);
-    s->events = events;
-    while (s->n < n) {
-        if (!lz_cuda_ok(d, d->api.cu.EventCreate(&s->events[s->n], LZ_CU_EVENT_DEFAULT), "an event", err)) return false;
-        s->n++;
-    }
-    return true;
+static void close_events(lz_device *d, struct lz_cuda_events *list) {
+    for (int i = 0; i < list->n; i++)
+        if (list->at[i]) d->api.cu.EventDestroy(list->at[i]);
+    lz_host_free(d->ctx, list->at);
 }
 
 static bool stamp(lz_device *d, int i, lz_error *err) {
-    return grow_stamps(d, i + 1, err) &&
-           lz_cuda_ok(d, d->api.cu.EventRecord(d->stamps->events[i], d->stream), "an event", err);
+    lz_cu_event event = event_at(d, &d->stamps, i, LZ_CU_EVENT_DEFAULT, err);
+    return event && lz_cuda_ok(d, d->api.cu.EventRecord(event, d->stream), "an event", err);
 }
 
 static double seconds(lz_device *d, int a, int b) {
     float milliseconds = 0;
-    d->api.cu.EventElapsedTime(&milliseconds, d->stamps->events[a], d->stamps->events[b]);
+    d->api.cu.EventElapsedTime(&milliseconds, d->stamps.at[a], d->stamps.at[b]);
     return milliseconds * 1e-3;
 }
 
-static void close_stamps(lz_device *d) {
-    struct lz_cuda_stamps *s = d->stamps;
-    if (!s) return;
-    for (int i = 0; i < s->n; i++) d->api.cu.EventDestroy(s->events[i]);
-    lz_host_free(d->ctx, s->events);
-    lz_host_free(d->ctx, s);
+static bool mark(lz_device *d, lz_queue queue, int i, lz_error *err) {
+    lz_cu_event event = open_copies(d, err) ? event_at(d, &d->marks, i, LZ_CU_EVENT_DISABLE_TIMING, err) : NULL;
+    return event && lz_cuda_ok(d, d->api.cu.EventRecord(event, stream_of(d, queue)), "an event", err);
+}
+
+static bool await_mark(lz_device *d, lz_queue queue, int i, lz_error *err) {
+    return lz_cuda_ok(d, d->api.cu.StreamWaitEvent(stream_of(d, queue), d->marks.at[i], 0), "waiting for an event",
+                      err);
 }
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -225,12 +253,16 @@ static void close_device(lz_device *d) {
     if (!d) return;
     if (d->context) {
         enter(d);
+        if (d->copies) d->api.cu.StreamSynchronize(d->copies);
         if (d->stream) d->api.cu.StreamSynchronize(d->stream);
         lz_cuda_dnn_close(d);
         lz_cuda_blas_close(d);
         lz_cuda_jit_close(d);
-        close_stamps(d);
-        close_staging(d);
+        close_events(d, &d->stamps);
+        close_events(d, &d->marks);
+        close_staging(d, LZ_QUEUE_KERNELS);
+        close_staging(d, LZ_QUEUE_COPIES);
+        if (d->copies) d->api.cu.StreamDestroy(d->copies);
         if (d->stream) d->api.cu.StreamDestroy(d->stream);
         d->api.cu.DevicePrimaryCtxRelease(d->number);
     }
@@ -281,7 +313,8 @@ static lz_device *open_device(lz_context *ctx, int number, lz_error *err) {
                 lz_cuda_ok(d, d->api.cu.DevicePrimaryCtxRetain(&d->context, d->number), "opening", err);
     if (fine) enter(d);
     fine = fine && lz_cuda_ok(d, d->api.cu.StreamCreate(&d->stream, LZ_CU_STREAM_NON_BLOCKING), "a queue", err) &&
-           open_staging(d, err) && lz_cuda_jit_open(d, err) && lz_cuda_blas_open(d, err) && lz_cuda_dnn_open(d, err);
+           open_staging(d, LZ_QUEUE_KERNELS, err) && lz_cuda_jit_open(d, err) && lz_cuda_blas_open(d, err) &&
+           lz_cuda_dnn_open(d, err);
     if (fine) return d;
     close_device(d);
     return NULL;
@@ -304,4 +337,7 @@ const lz_device_table lz_cuda_device_table = {
     .forget = forget,
     .stamp = stamp,
     .seconds = seconds,
+    .send = send_ahead,
+    .mark = mark,
+    .await = await_mark,
 };

@@ -1,0 +1,34 @@
+# A model that does not fit on the GPU, which is a simulated one here: what is said of it, and by --offload.
+. tests/cli/transcript
+if [ ! -e "$build/cuda-sim/libcuda.so.1" ]; then
+    echo "skipped: there is no simulated GPU"
+    try 0 true </dev/null
+    finish
+    exit
+fi
+export LAZULI_CUDA_PATH="$(realpath "$build")/cuda-sim" LAZULI_CACHE="$PWD/build/cuda-cache" # as in tests/cuda-sim
+one="fox -m models/demo --device cuda -S 1 -W 32 -H 32 -s 1"
+said='^lazuli: the model does not fit on the device: [0-9.]+ MiB of weights are sent there in every step'
+short() { env LAZULI_SIM_MEMORY=16000000 "$@"; }
+
+# The plan knows, and so does whoever generates: before, with -v afterwards, and in JSON
+try_match 0 '^stage +memory +operations +with weights +streamed$' $lazuli plan $one
+try_match 0 '^denoise .* MiB +0 bytes$' $lazuli plan $one
+try_match 0 '^[0-9.]+ MiB of weights are sent to the device in every step: not all of them fit there$' short $lazuli plan $one
+try_match 0 '^[0-9.]+ MiB of weights are sent to the device in every step$' $lazuli plan $one --offload stream
+try_match 0 '"streamed_bytes": [1-9][0-9]{6}' short $lazuli plan $one --json
+try_match 0 '"streamed_bytes": 0' $lazuli plan $one --json
+try 0 $lazuli $one -q -o "$work/all.png" </dev/null
+try_match 0 "$said" short $lazuli $one -o "$work/less.png"
+try 0 cmp "$work/all.png" "$work/less.png" </dev/null
+try_match 0 '; streamed [0-9.]+ MiB a step; at most' short $lazuli $one -v -o "$work/less.png"
+try_match 0 '"streamed_bytes": [1-9][0-9]{6}' short $lazuli $one --json -o "$work/less.png"
+try 0 short $lazuli $one -q -o "$work/less.png" </dev/null
+
+# Nothing is said of what was asked for; what may not be streamed fails with one sentence; the rest is refused
+try_match 1 0 sh -c "$lazuli $one --offload stream -o $work/less.png 2>&1 | grep -c 'does not fit'"
+try 0 cmp "$work/all.png" "$work/less.png" </dev/null
+try_match 1 "^lazuli: out of memory on Simulated GPU: [0-9]+ bytes of weights are needed there at once, .*offload 'auto'" \
+    short $lazuli $one --offload none -o "$work/none.png"
+try_match 2 "^lazuli: --offload takes auto, none or stream, not 'some'" $lazuli $one --offload some
+finish

@@ -417,9 +417,10 @@ void lz_image_free(lz_context *ctx, lz_image *image);
 
 /* A model folder as it is published (diffusers layout): model_index.json, tokenizer, text_encoder, transformer, vae.
  * FLUX.2 [klein]; Qwen-Image, which reads its schedule from scheduler/ (the Lightning ones have their own), and its Edit
- * models, which look at images and have a processor/. Weights are mapped, not read. One model may serve several threads.
- * model_index.json may name defaults, as diffusers calls the arguments: num_inference_steps, width, height. Where it
- * does not, as in all published folders, they are the family's steps and 1024 x 1024. */
+ * models, which look at images and have a processor/. Weights are mapped, not read. One model may serve several threads,
+ * but makes one picture at a time: they take turns. model_index.json may name defaults, as diffusers calls the
+ * arguments: num_inference_steps, width, height. Where it does not, as in all published folders, they are the family's
+ * steps and 1024 x 1024. */
 typedef struct lz_model lz_model;
 lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err);
 void lz_model_close(lz_model *model);

@@ -2,13 +2,16 @@
  * layout and what diffusers made of them in float32; here the same folders, prompts and seeds go through the public
  * API. */
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "check.h"
+#include "models/flux2.h"
 #include "models/taef2.h"
+#include "pixels.h"
 
 #ifndef LZ_SOURCE_DIR
 #define LZ_SOURCE_DIR "."
@@ -203,6 +206,151 @@ static void taef2(void) {
     lz_close(ctx);
 }
 
+/* ---- rope -------------------------------------------------------------------------------------------------------- */
+
+/* Each entry by itself: the bits of the tables, whatever they are made of. */
+static void rope(void) {
+    enum { N = 200 };
+    static const int64_t axes[] = {8, 24, 24, 8}; /* axes_dims_rope of the demo model */
+    lz_error err = {0};
+    lz_context *ctx = lz_open();
+    lz_flux2 *m = lz_flux2_open(ctx, LZ_SOURCE_DIR "/models/demo/transformer", &err);
+    if (!CHECK(m, "%s", err.text)) return;
+    lz_place places[N];
+    for (int i = 0; i < N; i++)
+        places[i] = (lz_place){{i % 3 * 10, i * 7 % 64 - 20, i * 11 % 128, i < 40 ? 511 - i : 0}};
+    lz_array *cosines, *sines;
+    lz_flux2_rope(m, places, N, &cosines, &sines);
+    const float *c = lz_data(cosines, &err), *s = lz_data(sines, &err);
+    CHECK(lz_dims_equal(lz_shape(cosines), LZ_DIMS(N, 32)) && lz_dims_equal(lz_shape(sines), LZ_DIMS(N, 32)));
+    int wrong = 0;
+    for (int i = 0; c && s && i < N; i++)
+        for (int a = 0; a < 4; a++)
+            for (int64_t k = 0; k < axes[a] / 2; k++, c++, s++) {
+                double angle = (double)places[i].at[a] * pow(2000, -2.0 * (double)k / (double)axes[a]);
+                wrong += *c != (float)cos(angle) || *s != (float)sin(angle);
+            }
+    CHECK_I64(wrong, 0);
+    lz_flux2_close(m);
+    lz_close(ctx);
+}
+
+/* ---- pixels ------------------------------------------------------------------------------------------------------ */
+
+static void pixels(void) {
+    lz_context *contexts[] = {lz_open(), lz_open(.no_fusion = true, .isa = "baseline"), lz_open(.device = "ref")};
+    for (int i = 0; i < 3; i++) {
+        check_pixels(contexts[i]);
+        lz_close(contexts[i]);
+    }
+}
+
+/* ---- several threads, one model ---------------------------------------------------------------------------------- */
+
+typedef struct painter {
+    pthread_t thread;
+    lz_model *model;
+    int64_t width, height;
+    uint8_t want[3 * 32 * 48]; /* what it paints alone */
+    bool known;
+    int wrong;
+} painter;
+
+static void *paint(void *user) {
+    painter *w = user;
+    lz_error err = {0};
+    for (int turn = 0; turn < 2; turn++) {
+        lz_picture p;
+        lz_status status = lz_generate(w->model, &p, &err, .prompt = "a red fox", .width = w->width,
+                                       .height = w->height, .steps = 2, .seed = 3);
+        size_t bytes = (size_t)(3 * w->width * w->height);
+        if (!status && !w->known) memcpy(w->want, p.image.pixels, bytes);
+        w->known = true;
+        w->wrong += status || memcmp(w->want, p.image.pixels, bytes) != 0;
+        lz_picture_free(&p);
+    }
+    return NULL;
+}
+
+static void threads_take_turns(void) {
+    lz_context *ctx = lz_open(.threads = 2);
+    lz_error err = {0};
+    lz_model *model = lz_model_open(ctx, DATA "/A", &err);
+    if (!CHECK(model, "%s", err.text)) return;
+    static painter painters[] = {{.width = 32, .height = 48}, {.width = 16, .height = 48}, {.width = 32, .height = 32}};
+    for (int alone = 1; alone >= 0; alone--) {
+        for (int i = 0; i < 3; i++) {
+            painters[i].model = model;
+            CHECK(pthread_create(&painters[i].thread, NULL, paint, &painters[i]) == 0);
+            if (alone) pthread_join(painters[i].thread, NULL);
+        }
+        for (int i = 0; i < 3 && !alone; i++) pthread_join(painters[i].thread, NULL);
+    }
+    for (int i = 0; i < 3; i++) CHECK_I64(painters[i].wrong, 0);
+    lz_model_close(model);
+    CHECK_I64(lz_memory_info(ctx).active, 0);
+    lz_close(ctx);
+}
+
+/* Whoever watches may do what it likes, but not paint with the same model. */
+static bool paint_another(void *user, const lz_progress *progress) {
+    (void)progress;
+    lz_picture p;
+    lz_error err = {0};
+    CHECK_STATUS(lz_generate(user, &p, &err, .width = 32, .height = 32), LZ_BAD_ARGUMENT, &err);
+    return false;
+}
+
+static void no_picture_inside_another(void) {
+    lz_context *ctx = lz_open();
+    lz_error err = {0};
+    lz_model *model = lz_model_open(ctx, DATA "/A", &err);
+    lz_picture p;
+    CHECK_STATUS(lz_generate(model, &p, &err, .width = 32, .height = 32, .watch = paint_another, .user = model),
+                 LZ_CANCELLED, &err);
+    CHECK_OK(lz_generate(model, &p, &err, .width = 32, .height = 32), &err);
+    lz_picture_free(&p);
+    lz_model_close(model);
+    lz_close(ctx);
+}
+
+/* ---- no memory --------------------------------------------------------------------------------------------------- */
+
+static long allocations_left; /* until one fails; 0: none does */
+
+static void *allocate(void *user, size_t bytes) {
+    (void)user;
+    bool fails = allocations_left > 0 && --allocations_left == 0;
+    return fails ? NULL : aligned_alloc(64, (bytes + 63) / 64 * 64);
+}
+static void release(void *user, void *memory, size_t bytes) {
+    (void)user, (void)bytes;
+    free(memory);
+}
+
+/* Wherever memory runs out on the way to a picture, that is what is told, and nothing is left behind. */
+static void memory_runs_out(void) {
+    const lz_allocator allocator = {allocate, release, NULL};
+    lz_error err = {0};
+    lz_context *ctx = lz_open(.allocator = &allocator, .threads = 1);
+    lz_model *model = lz_model_open(ctx, DATA "/A", &err);
+    bool failed = true;
+    int n = 0;
+    for (long at = 1; model && failed && n < 10000; at += 10000 / test_scale(100), n++) {
+        lz_picture p;
+        allocations_left = at;
+        lz_status status = lz_generate(model, &p, &err, .prompt = "fox", .width = 32, .height = 32, .steps = 2);
+        failed = allocations_left == 0;
+        allocations_left = 0;
+        CHECK(status == LZ_OUT_OF_MEMORY || status == LZ_OK, "allocation %ld: %s", at, err.text);
+        lz_picture_free(&p);
+        CHECK(lz_memory_info(ctx).active == 0, "allocation %ld: bytes are left", at);
+    }
+    CHECK(!failed && n > 5);
+    lz_model_close(model);
+    lz_close(ctx);
+}
+
 /* ---- the same bits ----------------------------------------------------------------------------------------------- */
 
 static void threads_agree(void) {
@@ -312,5 +460,7 @@ static void tiles(void) {
     lz_close(small);
 }
 
-TEST_MAIN({"against_diffusers", against_diffusers}, {"taef2", taef2}, {"threads_agree", threads_agree},
+TEST_MAIN({"against_diffusers", against_diffusers}, {"taef2", taef2}, {"rope", rope}, {"pixels", pixels},
+          {"threads_take_turns", threads_take_turns}, {"no_picture_inside_another", no_picture_inside_another},
+          {"memory_runs_out", memory_runs_out}, {"threads_agree", threads_agree},
           {"command_line_agrees", command_line_agrees}, {"options", options}, {"tiles", tiles})

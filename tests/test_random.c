@@ -115,6 +115,21 @@ static void our_bits(void) {
     }
 }
 
+/* Drawn in order by one thread, or in blocks by several with wider registers: the reference's bits. */
+static void as_reference(void) {
+    static const int64_t sizes[] = {1, 15, 16, 17, 31, 32, 4095, 4097, 65536, 100003};
+    static const char *const kinds[] = {"baseline", "avx2", "avx512"};
+    lz_context *ref = lz_open(.device = "ref");
+    for (int k = 0; k < 6; k++) {
+        lz_context *ctx = lz_open(.isa = kinds[k / 2], .threads = k % 2 ? 3 : 1);
+        for (size_t i = 0; ctx && i < sizeof sizes / sizeof *sizes; i++)
+            CHECK(hash_of(ctx, LZ_DIMS(sizes[i]), 7) == hash_of(ref, LZ_DIMS(sizes[i]), 7),
+                  "%s, %d threads: %" PRId64 " numbers differ", kinds[k / 2], k % 2 ? 3 : 1, sizes[i]);
+        lz_close(ctx);
+    }
+    lz_close(ref);
+}
+
 static void shapes(void) {
     lz_context *ctx = lz_open(.threads = 2);
     lz_error err = {0};
@@ -130,4 +145,4 @@ static void shapes(void) {
     lz_close(ctx);
 }
 
-TEST_MAIN({"as_torch", as_torch}, {"our_bits", our_bits}, {"shapes", shapes})
+TEST_MAIN({"as_torch", as_torch}, {"our_bits", our_bits}, {"as_reference", as_reference}, {"shapes", shapes})

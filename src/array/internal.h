@@ -69,6 +69,7 @@ void lz_buffer_release(lz_buffer *b);
  * ctx->lock. lz_buffer_place wants ctx->run, the others take it. NULL or false: err says why. */
 char *lz_buffer_place(lz_buffer *b, lz_error *err);
 const char *lz_buffer_host(lz_buffer *b, lz_error *err);
+bool lz_buffer_read(lz_buffer *b, int64_t offset, void *to, int64_t bytes, lz_error *err); /* keeps no copy here */
 bool lz_buffer_fill(lz_buffer *b, const void *data, int64_t bytes, lz_error *err);
 void lz_buffer_stale(lz_buffer *b); /* kernels are about to write it: the host's copy goes */
 

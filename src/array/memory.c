@@ -356,6 +356,17 @@ const char *lz_buffer_host(lz_buffer *b, lz_error *err) {
     return b->data;
 }
 
+bool lz_buffer_read(lz_buffer *b, int64_t offset, void *to, int64_t bytes, lz_error *err) {
+    if (b->data) {
+        memcpy(to, b->data + offset, (size_t)bytes);
+        return true;
+    }
+    pthread_mutex_lock(&b->ctx->run);
+    bool fine = b->ctx->backend->device->read(b->ctx->device, to, b->remote + offset, bytes, err);
+    pthread_mutex_unlock(&b->ctx->run);
+    return fine;
+}
+
 bool lz_buffer_fill(lz_buffer *b, const void *data, int64_t bytes, lz_error *err) {
     if (!b->ctx->device) {
         memcpy(b->data, data, (size_t)bytes);

@@ -8,17 +8,17 @@
  *             last 16 numbers are drawn again, over what is there (NormalFill16 in ATen's DistributionTemplates.h).
  *
  * In f32 the roundings on the way are part of the answer: an angle near pi rounded to f32 moves its sine by far more
- * than 2 ulp. So the f32 way repeats torch's AVX2 kernel operation for operation, its polynomials included. (Torch
- * without AVX2 rounds elsewhere, and differs from itself by 10^5 ulp.)
+ * than 2 ulp. So the f32 way repeats torch's AVX2 kernel operation for operation, its polynomials included
+ * (box_muller.h). (Torch without AVX2 rounds elsewhere, and differs from itself by 10^5 ulp.)
  *
- * The same bits on every machine: log, sin and cos are polynomials below, made of + - * / and sqrt only, which IEEE 754
+ * The same bits on every machine: log, sin and cos are polynomials, made of + - * / and sqrt only, which IEEE 754
  * defines to the last bit; libm's are not. A compiler must not fuse a * b + c either: build with -ffp-contract=off. */
 #include "array/random.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "array/number.h"
+#include "array/box_muller.h"
 
 #ifdef __clang__
 #pragma STDC FP_CONTRACT OFF
@@ -42,25 +42,41 @@ static void twister_seed(twister *t, uint64_t seed) {
     t->next = TWISTER_N;
 }
 
+static uint32_t twist(uint32_t word, uint32_t next, uint32_t far) {
+    return far ^ (((word & 0x80000000u) | (next & 0x7fffffffu)) >> 1) ^ (-(next & 1) & 0x9908b0dfu);
+}
+
 static void twister_turn(twister *t) {
-    for (int i = 0; i < TWISTER_N; i++) {
-        uint32_t high = t->state[i] & 0x80000000u, low = t->state[(i + 1) % TWISTER_N] & 0x7fffffffu;
-        uint32_t twist = ((high | low) >> 1) ^ (low & 1 ? 0x9908b0dfu : 0);
-        t->state[i] = t->state[(i + TWISTER_M) % TWISTER_N] ^ twist;
-    }
+    enum { LEFT = TWISTER_N - TWISTER_M };
+    uint32_t *s = t->state;
+    for (int i = 0; i < LEFT; i++) s[i] = twist(s[i], s[i + 1], s[i + TWISTER_M]);
+    for (int i = LEFT; i < TWISTER_N - 1; i++) s[i] = twist(s[i], s[i + 1], s[i - LEFT]);
+    s[TWISTER_N - 1] = twist(s[TWISTER_N - 1], s[0], s[TWISTER_M - 1]);
     t->next = 0;
 }
 
-static uint32_t draw(twister *t) {
-    if (t->next == TWISTER_N) twister_turn(t);
-    uint32_t y = t->state[t->next++];
+static uint32_t temper(uint32_t y) {
     y ^= y >> 11;
     y ^= (y << 7) & 0x9d2c5680u;
     y ^= (y << 15) & 0xefc60000u;
     return y ^ (y >> 18);
 }
 
-static float uniform24(twister *t) { return (float)(draw(t) & 0xffffffu) * 0x1p-24f; } /* [0, 1) */
+static uint32_t draw(twister *t) {
+    if (t->next == TWISTER_N) twister_turn(t);
+    return temper(t->state[t->next++]);
+}
+
+static void draw_uniform24(twister *t, float *out, int64_t n) { /* [0, 1) */
+    for (int64_t done = 0; done < n;) {
+        if (t->next == TWISTER_N) twister_turn(t);
+        int64_t left = TWISTER_N - t->next, now = n - done < left ? n - done : left;
+        const uint32_t *words = t->state + t->next;
+        for (int64_t i = 0; i < now; i++) out[done + i] = (float)(int32_t)(temper(words[i]) & 0xffffffu) * 0x1p-24f;
+        t->next += (int)now;
+        done += now;
+    }
+}
 
 static double uniform53(twister *t) { /* [0, 1) */
     uint64_t high = draw(t), low = draw(t);
@@ -101,49 +117,6 @@ static void sin_cos_f64(double x, double *sine, double *cosine) {
     *cosine = q == 1 ? -s : q == 2 ? -c : q == 3 ? s : c;
 }
 
-/* ---- log, sin and cos in f32: Cephes by S. Moshier, as in ATen's avx_mathfun.h ----------------------------------- */
-
-/* a b + c. Torch's compiler made FMAs; in f64 the product is exact, so this has the bits of one nearly always. */
-static float fused(float a, float b, float c) { return (float)((double)a * b + c); }
-
-static float log_f32(float x) { /* normal x > 0 */
-    static const float p[9] = {7.0376836292E-2f,  -1.1514610310E-1f, 1.1676998740E-1f,
-                               -1.2420140846E-1f, 1.4249322787E-1f,  -1.6668057665E-1f,
-                               2.0000714765E-1f,  -2.4999993993E-1f, 3.3333331174E-1f};
-    uint32_t bits = lz_float_to_bits(x);
-    float e = (float)((int)(bits >> 23) - 126);
-    x = lz_bits_to_float((bits & 0x7fffffu) | 0x3f000000u); /* [0.5, 1) */
-    if (x < 0.707106781f) {
-        e -= 1;
-        x += x;
-    }
-    x -= 1;
-    float z = x * x, y = p[0];
-    for (int i = 1; i < 9; i++) y = fused(y, x, p[i]);
-    y = fused(y * x, z, e * -2.12194440e-4f); /* log 2 in two parts */
-    y = y - z * 0.5f;
-    return fused(e, 0.693359375f, x + y);
-}
-
-static void sin_cos_f32(float x, float *sine, float *cosine) { /* 0 <= x < 7 */
-    int octant = ((int)(x * 1.27323954473516f) + 1) & ~1;
-    float q = (float)octant; /* x - q pi/4, in three parts */
-    x = fused(q, -0.78515625f, x);
-    x = fused(q, -2.4187564849853515625e-4f, x);
-    x = fused(q, -3.77489497744594108e-8f, x);
-    float z = x * x;
-    float c = fused(fused(2.443315711809948E-005f, z, -1.388731625493765E-003f), z, 4.166664568298827E-002f);
-    c = fused(c * z, z, -0.5f * z) + 1;
-    float s = fused(fused(-1.9515295891E-4f, z, 8.3321608736E-3f), z, -1.6666654611E-1f);
-    s = fused(s * z, x, x);
-    switch (octant & 6) {
-    case 0: *sine = s, *cosine = c; break;
-    case 2: *sine = c, *cosine = -s; break;
-    case 4: *sine = -s, *cosine = -c; break;
-    default: *sine = -c, *cosine = s; break;
-    }
-}
-
 /* ---- normal numbers --------------------------------------------------------------------------------------------- */
 
 static void fill_few(float *out, int64_t n, twister *t) {
@@ -156,27 +129,28 @@ static void fill_few(float *out, int64_t n, twister *t) {
     }
 }
 
-static void fill_16(float *out, twister *t) {
-    float uniform[16];
-    for (int j = 0; j < 16; j++) uniform[j] = uniform24(t);
-    for (int j = 0; j < 8; j++) {
-        float radius = (float)sqrt((double)(-2 * log_f32(1 - uniform[j]))); /* exact: as sqrtf would round */
-        float sine, cosine;
-        sin_cos_f32(6.2831855f * uniform[j + 8], &sine, &cosine);
-        out[j] = radius * cosine;
-        out[j + 8] = radius * sine;
-    }
-}
-
-void lz_torch_randn(float *out, int64_t n, uint64_t seed) {
+bool lz_torch_uniform(float *out, int64_t n, float last[16], uint64_t seed) {
     twister t;
     twister_seed(&t, seed);
     if (n < 16) {
         fill_few(out, n, &t);
-        return;
+        return false;
     }
-    for (int64_t i = 0; i + 16 <= n; i += 16) fill_16(out + i, &t);
+    draw_uniform24(&t, out, n); /* torch draws the tail too, before it draws the last 16 again */
+    if (n % 16) draw_uniform24(&t, last, 16);
+    return true;
+}
+
+/* 16 uniform numbers become normal ones: number j pairs with j + 8. */
+static void make_normal(float x[16]) {
+    for (int j = 0; j < 8; j++) lz_box_muller(x[j], x[j + 8], &x[j], &x[j + 8]);
+}
+
+void lz_torch_randn(float *out, int64_t n, uint64_t seed) {
+    float last[16];
+    if (!lz_torch_uniform(out, n, last, seed)) return;
+    for (int64_t i = 0; i + 16 <= n; i += 16) make_normal(out + i);
     if (n % 16 == 0) return;
-    for (int64_t i = 0; i < n % 16; i++) draw(&t); /* torch has drawn the tail too, before it draws the last 16 again */
-    fill_16(out + n - 16, &t);
+    make_normal(last);
+    memcpy(out + n - 16, last, sizeof last);
 }

@@ -1,4 +1,6 @@
-/* generate.c: `lazuli generate`: pictures from words, one for each seed. */
+/* generate.c: `lazuli generate`: pictures from words, one for each seed. While one is written, the next is painted. */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -6,12 +8,28 @@
 
 #include "progress.h"
 
+/* A picture on its way into its files. */
+typedef struct writing {
+    const job *job;
+    lz_picture picture;
+    int64_t seed;
+    char *path, *dump; /* dump: NULL where none is asked for */
+    double paint_seconds, write_seconds;
+    lz_error err;
+    pthread_t thread;
+    bool begun, apart; /* apart: by a thread of its own */
+    atomic_bool done;
+} writing;
+
 typedef struct making {
     job job;
     int64_t seeds[MAX_PICTURES];
     int n;
     double open_seconds;
     json_t *pictures;
+    writing writing;
+    progress line;
+    int code; /* an exit code: how writing went */
 } making;
 
 /* ---- before anything is opened ----------------------------------------------------------------------------------- */
@@ -92,16 +110,6 @@ static void describe(facts *f, const job *j, const lz_picture *p, int64_t seed) 
     f->pairs[n] = NULL;
 }
 
-static lz_status write_files(const job *j, const char *path, const char *dump, const lz_picture *p, int64_t seed,
-                             lz_error *err) {
-    facts f = {.pairs = {NULL}};
-    describe(&f, j, p, seed);
-    const lz_named_array arrays[] = {
-        {"text", p->text}, {"noise", p->noise}, {"latents", p->latents}, {"image", p->pixels}};
-    lz_status status = dump ? lz_weights_save(j->ctx, dump, arrays, COUNT(arrays), f.pairs, err) : LZ_OK;
-    return status ? status : lz_image_write(j->ctx, path, &p->image, f.pairs, err);
-}
-
 /* ---- telling ----------------------------------------------------------------------------------------------------- */
 
 static json_t *picture_json(const char *path, int64_t seed, const lz_picture *p, double write_seconds) {
@@ -135,46 +143,109 @@ static int tell(const making *m, const char *path, int64_t seed, const lz_pictur
     return flush_output(a);
 }
 
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
+
+/* Of a thread of its own: says nothing, and leaves what is to be said in the struct. */
+static void *write_files(void *arg) {
+    writing *w = arg;
+    const lz_picture *p = &w->picture;
+    double begun = seconds_now();
+    facts f = {.pairs = {NULL}};
+    describe(&f, w->job, p, w->seed);
+    const lz_named_array arrays[] = {
+        {"text", p->text}, {"noise", p->noise}, {"latents", p->latents}, {"image", p->pixels}};
+    if (w->dump) lz_weights_save(w->job->ctx, w->dump, arrays, COUNT(arrays), f.pairs, &w->err);
+    if (!w->err.status) lz_image_write(w->job->ctx, w->path, &p->image, f.pairs, &w->err);
+    w->write_seconds = seconds_now() - begun;
+    atomic_store(&w->done, true);
+    return NULL;
+}
+
+/* Waits for the picture that is being written, if there is one, and says how it went. */
+static int finish_writing(making *m) {
+    writing *w = &m->writing;
+    if (!w->begun) return m->code;
+    if (w->apart) pthread_join(w->thread, NULL);
+    if (w->err.status)
+        m->code = fail_with(m->job.args, &w->err);
+    else {
+        json_array_append_new(m->pictures, picture_json(w->path, w->seed, &w->picture, w->write_seconds));
+        m->code = tell(m, w->path, w->seed, &w->picture, w->paint_seconds + w->write_seconds);
+    }
+    lz_picture_free(&w->picture);
+    free(w->path);
+    free(w->dump);
+    *w = (writing){.begun = false};
+    return m->code;
+}
+
+/* What nobody will look at: on a device the next picture can have its place. */
+static void drop_arrays(lz_picture *p) {
+    lz_array **all[] = {&p->text, &p->noise, &p->latents, &p->pixels};
+    for (size_t i = 0; i < COUNT(all); i++) {
+        lz_release(*all[i]);
+        *all[i] = NULL;
+    }
+}
+
+/* Takes the picture. The last one has nothing to be written beside. */
+static int start_writing(making *m, int i, const lz_picture *p, double paint_seconds) {
+    const arguments *a = m->job.args;
+    writing *w = &m->writing;
+    *w = (writing){.job = &m->job, .picture = *p, .seed = m->seeds[i], .paint_seconds = paint_seconds, .begun = true};
+    w->path = !a->output ? unused_path(w->seed) : m->n > 1 ? numbered_path(a->output, i + 1) : strdup(a->output);
+    w->dump = !a->dump ? NULL : m->n > 1 ? numbered_path(a->dump, i + 1) : strdup(a->dump);
+    if (!w->path || (a->dump && !w->dump)) {
+        w->err.status = LZ_OUT_OF_MEMORY;
+        snprintf(w->err.text, sizeof w->err.text, "there is no memory left for a name");
+        return finish_writing(m);
+    }
+    if (!w->dump) drop_arrays(&w->picture);
+    w->apart = i + 1 < m->n && pthread_create(&w->thread, NULL, write_files, w) == 0;
+    if (w->apart) return DONE;
+    write_files(w);
+    return finish_writing(m);
+}
+
+/* ---- painting ---------------------------------------------------------------------------------------------------- */
+
+/* Tells of the picture before as soon as it is written; nothing is painted on when that failed. */
+static bool watch_picture(void *user, const lz_progress *now) {
+    making *m = user;
+    if (m->writing.begun && atomic_load(&m->writing.done)) {
+        progress_clear(&m->line);
+        finish_writing(m);
+    }
+    return m->code == DONE && progress_watch(&m->line, now);
+}
+
 static int make_one(making *m, int i) {
     job *j = &m->job;
     const arguments *a = j->args;
-    int64_t seed = m->seeds[i];
     lz_error err = {.status = LZ_OK};
     lz_picture p;
-    progress line;
     double begun = seconds_now();
-    progress_begin(&line, j, i, m->n);
+    progress_begin(&m->line, j, i, m->n);
     lz_picture_options asked = j->picture;
-    asked.seed = (uint64_t)seed;
-    asked.watch = progress_watch;
-    asked.user = &line;
+    asked.seed = (uint64_t)m->seeds[i];
+    asked.watch = watch_picture;
+    asked.user = m;
     lz_status status = stop_wanted() ? LZ_CANCELLED : lz_generate_with(j->model, &asked, &p, &err);
-    progress_clear(&line);
+    double painted = seconds_now();
+    progress_clear(&m->line);
+    if (finish_writing(m) != DONE) {
+        if (status == LZ_OK) lz_picture_free(&p);
+        return m->code;
+    }
     if (status == LZ_CANCELLED) return fail(a, STOPPED, "stopped");
     if (status != LZ_OK) return fail_with(a, &err);
     if (p.prompt_cut) note(a, "the prompt is longer than this model reads: its end was left out");
     if (p.tile)
         note(a, "memory was short: the picture was decoded in tiles of %lld pixels, which differs slightly",
              (long long)p.tile);
-
-    double written = seconds_now();
-    char *path = !a->output ? unused_path(seed) : m->n > 1 ? numbered_path(a->output, i + 1) : strdup(a->output);
-    char *dump = !a->dump ? NULL : m->n > 1 ? numbered_path(a->dump, i + 1) : strdup(a->dump);
-    int code = DONE;
-    if (stop_wanted())
-        code = fail(a, STOPPED, "stopped");
-    else if (!path || (a->dump && !dump))
-        code = fail(a, FAILED, "there is no memory left for a name");
-    else if (write_files(j, path, dump, &p, seed, &err) != LZ_OK)
-        code = fail_with(a, &err);
-    if (code == DONE) {
-        json_array_append_new(m->pictures, picture_json(path, seed, &p, seconds_now() - written));
-        code = tell(m, path, seed, &p, seconds_now() - begun);
-    }
+    if (!stop_wanted()) return start_writing(m, i, &p, painted - begun);
     lz_picture_free(&p);
-    free(path);
-    free(dump);
-    return code;
+    return fail(a, STOPPED, "stopped");
 }
 
 /* ---- all --------------------------------------------------------------------------------------------------------- */

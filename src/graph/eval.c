@@ -153,16 +153,13 @@ lz_status lz_plan(lz_array *const *arrays, int n, lz_plan_info *info, lz_error *
 
 /* ---- looking ----------------------------------------------------------------------------------------------------- */
 
-/* Where the host finds the value. NULL: it does not lie in row-major order, or err says why. */
-static const char *dense_data(const lz_array *a, lz_error *err) {
+/* Where the value lies, retained. NULL: not in row-major order. */
+static lz_buffer *dense_place(const lz_array *a, int64_t *offset) {
     LZ_LOCK(a->ctx);
-    bool dense = lz_is_dense(a->dims, a->strides);
-    lz_buffer *buffer = lz_buffer_retain(a->buffer);
-    int64_t offset = a->offset * lz_dtype_size(a->dtype);
+    lz_buffer *buffer = lz_is_dense(a->dims, a->strides) ? lz_buffer_retain(a->buffer) : NULL;
+    *offset = a->offset * lz_dtype_size(a->dtype);
     LZ_UNLOCK(a->ctx);
-    const char *data = dense ? lz_buffer_host(buffer, err) : NULL;
-    lz_buffer_release(buffer); /* the array holds it on */
-    return data ? data + offset : NULL;
+    return buffer;
 }
 
 /* Puts a strided value into row-major order, once. */
@@ -179,29 +176,37 @@ static lz_status make_dense(lz_array *a, lz_error *err) {
     return status;
 }
 
+/* Computes it; retained, in row-major order. NULL: err says why. */
+static lz_buffer *look(lz_array *a, int64_t *offset, lz_error *err) {
+    if (lz_eval(a, err)) return NULL;
+    lz_buffer *buffer = dense_place(a, offset);
+    return buffer || make_dense(a, err) ? buffer : dense_place(a, offset);
+}
+
 const void *lz_data(lz_array *a, lz_error *err) {
     lz_error local = {.status = LZ_OK};
-    const char *data = NULL;
-    if (!lz_eval(a, &local)) data = dense_data(a, &local);
-    if (!data && !local.status && !make_dense(a, &local)) data = dense_data(a, &local);
+    int64_t offset = 0;
+    lz_buffer *buffer = look(a, &offset, &local);
+    const char *data = buffer ? lz_buffer_host(buffer, &local) : NULL;
+    lz_buffer_release(buffer); /* the array holds it on */
     if (local.status && err) *err = local;
-    return data;
+    return data ? data + offset : NULL;
 }
 
 lz_status lz_copy(lz_array *a, void *out, int64_t bytes, lz_error *err) {
     lz_error local = {.status = LZ_OK};
-    const void *data = lz_data(a, &local);
-    if (!data) {
-        if (err) *err = local;
-        return local.status;
-    }
-    int64_t own = lz_size(a) * lz_dtype_size(a->dtype);
-    if (bytes != own)
-        return lz_fail(err, LZ_BAD_ARGUMENT, "copy: the array has %lld bytes, not %lld", (long long)own,
-                       (long long)bytes);
-    if (own && !out) return lz_fail(err, LZ_BAD_ARGUMENT, "copy: there is no place for the %lld bytes", (long long)own);
-    if (own) memcpy(out, data, (size_t)own);
-    return LZ_OK;
+    int64_t offset = 0, own = 0;
+    lz_buffer *buffer = look(a, &offset, &local);
+    if (buffer) own = lz_size(a) * lz_dtype_size(a->dtype);
+    if (buffer && bytes != own)
+        lz_fail(&local, LZ_BAD_ARGUMENT, "copy: the array has %lld bytes, not %lld", (long long)own, (long long)bytes);
+    else if (own && !out)
+        lz_fail(&local, LZ_BAD_ARGUMENT, "copy: there is no place for the %lld bytes", (long long)own);
+    else if (own)
+        lz_buffer_read(buffer, offset, out, own, &local);
+    lz_buffer_release(buffer);
+    if (local.status && err) *err = local;
+    return local.status;
 }
 
 double lz_item(lz_array *a, lz_error *err) {

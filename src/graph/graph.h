@@ -76,7 +76,7 @@ typedef struct lz_step {
     lz_call call;
     lz_operand out, *in;
     int scratch;  /* store, or -1 */
-    bool on_host; /* a reference kernel, on a device with memory of its own: operands are brought here and back */
+    bool on_host; /* a kernel of the host, on a device with memory of its own: operands are brought here and back */
     const char *file;
     int line;
     double flops, bytes;

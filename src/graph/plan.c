@@ -87,10 +87,17 @@ static bool has_f64(const lz_call *call) {
     return found;
 }
 
-static const lz_kernel *pick_kernel(const lz_context *ctx, const lz_call *call) {
-    const lz_kernel *own = has_f64(call) ? NULL : ctx->backend->kernel(call->op);
-    if (own && own->run && (!own->can || own->can(call))) return own;
-    return lz_ref_backend()->kernel(call->op);
+static const lz_kernel *able_kernel(const lz_backend *backend, const lz_call *call) {
+    const lz_kernel *k = has_f64(call) ? NULL : backend->kernel(call->op);
+    return k && k->run && (!k->can || k->can(call)) ? k : NULL;
+}
+
+/* What a device cannot do is done on the host: by the CPU's kernel, or by the reference. */
+static const lz_kernel *pick_kernel(const lz_context *ctx, const lz_call *call, bool *on_host) {
+    const lz_kernel *k = able_kernel(ctx->backend, call);
+    *on_host = ctx->device && !k;
+    if (*on_host) k = able_kernel(lz_cpu_backend(NULL, NULL), call);
+    return k ? k : lz_ref_backend()->kernel(call->op);
 }
 
 static lz_tensor tensor_of(const lz_value *v, const layout *l) {
@@ -158,8 +165,7 @@ static bool add_step(planner *s, const lz_value *v, const int *ids, const layout
     }
     step->bytes += count_bytes(&step->call.out);
     step->flops = count_flops(&step->call);
-    step->kernel = pick_kernel(p->ctx, &step->call);
-    step->on_host = p->ctx->device && step->kernel == lz_ref_backend()->kernel(v->op);
+    step->kernel = pick_kernel(p->ctx, &step->call, &step->on_host);
     int64_t scratch = step->kernel->scratch ? step->kernel->scratch(&step->call) : 0;
     if (scratch) {
         step->scratch = add_store(s, LZ_STORE_ARENA, scratch);

@@ -86,11 +86,11 @@ static int64_t span(const lz_tensor *t) {
     return (last + 1) * lz_dtype_size(t->dtype);
 }
 
-/* A copy of an operand here; its data then points to it. */
-static char *fetch(lz_program *p, lz_tensor *t, lz_error *err) {
+/* A copy of an operand here, or only room for it; its data then points there. */
+static char *fetch(lz_program *p, lz_tensor *t, bool filled, lz_error *err) {
     char *here = lz_host_alloc(p->ctx, (size_t)span(t));
     if (!here) lz_out_of_memory(err, span(t));
-    if (here && span(t) && !table_of(p)->read(p->ctx->device, here, t->data, span(t), err)) {
+    if (here && filled && span(t) && !table_of(p)->read(p->ctx->device, here, t->data, span(t), err)) {
         lz_host_free(p->ctx, here);
         here = NULL;
     }
@@ -101,12 +101,13 @@ static char *fetch(lz_program *p, lz_tensor *t, lz_error *err) {
 static bool run_on_host(lz_program *p, const lz_step *step, lz_error *err) {
     lz_call call = step->call;
     lz_tensor in[LZ_MAX_OPERANDS];
-    char *there = call.out.data, *out = fetch(p, &call.out, err), *scratch = NULL;
+    bool gaps = !lz_is_dense(call.out.dims, call.out.strides); /* what lies there stays */
+    char *there = call.out.data, *out = fetch(p, &call.out, gaps, err), *scratch = NULL;
     bool fine = out;
     int n = 0;
     for (; fine && n < call.n_in; n++) {
         in[n] = step->call.in[n];
-        fine = fetch(p, &in[n], err);
+        fine = fetch(p, &in[n], true, err);
     }
     call.in = in;
     int64_t bytes = fine && step->kernel->scratch ? step->kernel->scratch(&call) : 0;
@@ -214,6 +215,7 @@ static bool run_or_replay(lz_program *p, lz_error *err) {
 lz_status lz_remote_run(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
                         lz_error *err) {
     lz_error local = {.status = LZ_OK};
+    if (!p->n_steps) return LZ_OK; /* views, and values that are there: nothing to send */
     table_of(p)->enter(p->ctx->device);
     lz_turn_begin(p->ctx);
     bool fine = prepare(p, &local) && lz_freight_load(p, arguments, &local);

@@ -19,7 +19,7 @@
 #include "models/loader.h"
 
 enum { NONE, D, D2, D3, D6, M, M2, DM, IN1, C, E, TIME, HEAD, SIZES }; /* IN1 = 3D + 2M, DM = D + M */
-enum { MAX_AXES = 4 };
+enum { MAX_AXES = LZ_ROPE_AXES };
 
 typedef struct stream { /* of a double block: image or text */
     lz_array *q, *k, *v, *q_norm, *k_norm, *out, *mlp_in, *mlp_out;
@@ -200,28 +200,8 @@ lz_flux2_time lz_flux2_modulation(const lz_flux2 *m, lz_array *sigmas) {
     return time;
 }
 
-/* Each axis of the place turns its own share of the head's pairs. */
-void lz_flux2_rope(const lz_flux2 *m, const lz_flux2_place *places, int64_t n, lz_array **cos_table,
-                   lz_array **sin_table) {
-    int64_t half = m->head_size / 2;
-    float *table = lz_host_alloc(m->ctx, (size_t)(2 * n * half) * sizeof *table + 1);
-    if (!table) {
-        *cos_table = *sin_table = lz_poison(m->ctx, LZ_OUT_OF_MEMORY, "rope");
-        return;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t place[MAX_AXES] = {places[i].image, places[i].row, places[i].column, places[i].text};
-        float *c = table + i * half, *s = table + (n + i) * half;
-        for (int a = 0; a < MAX_AXES; a++)
-            for (int64_t k = 0; k < m->rope_axes[a] / 2; k++) {
-                double angle = (double)place[a] * pow(m->theta, -2.0 * (double)k / (double)m->rope_axes[a]);
-                *c++ = (float)cos(angle);
-                *s++ = (float)sin(angle);
-            }
-    }
-    *cos_table = lz_from(m->ctx, LZ_DIMS(n, half), LZ_F32, table);
-    *sin_table = lz_from(m->ctx, LZ_DIMS(n, half), LZ_F32, table + n * half);
-    lz_host_free(m->ctx, table);
+void lz_flux2_rope(const lz_flux2 *m, const lz_place *places, int64_t n, lz_array **cos, lz_array **sin) {
+    lz_rope_tables(m->ctx, m->rope_axes, m->theta, places, n, cos, sin);
 }
 
 lz_array *lz_flux2_context(const lz_flux2 *m, lz_array *features) {

@@ -2,7 +2,7 @@
 #ifndef LZ_FLUX2_H
 #define LZ_FLUX2_H
 
-#include "array/internal.h"
+#include "models/rope.h"
 
 typedef struct lz_flux2 lz_flux2;
 
@@ -17,12 +17,8 @@ typedef struct lz_flux2_time {
 } lz_flux2_time;
 lz_flux2_time lz_flux2_modulation(const lz_flux2 *m, lz_array *sigmas); /* [n] f32 */
 
-/* What depends on the size alone. A token's place is four numbers: image, row, column, text position. */
-typedef struct lz_flux2_place {
-    int64_t image, row, column, text;
-} lz_flux2_place;
-void lz_flux2_rope(const lz_flux2 *m, const lz_flux2_place *places, int64_t n, lz_array **cos,
-                   lz_array **sin); /* [n, d/2] */
+/* What depends on the size alone. A token's place: image, row, column, text position. */
+void lz_flux2_rope(const lz_flux2 *m, const lz_place *places, int64_t n, lz_array **cos, lz_array **sin); /* [n, d/2] */
 
 /* What depends on the prompt alone: [t, text width] -> [t, D] */
 lz_array *lz_flux2_context(const lz_flux2 *m, lz_array *features);

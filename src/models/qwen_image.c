@@ -47,7 +47,8 @@ typedef struct time_weights {
 struct lz_qwen_image {
     lz_context *ctx;
     char *folder;
-    int64_t width, heads, head_size, channels, text_width, n_blocks, rope_axes[AXES], sizes[SIZES];
+    int64_t width, heads, head_size, channels, text_width, n_blocks, sizes[SIZES];
+    int64_t rope_axes[AXES + 1]; /* ended by 0 */
     bool still;
     lz_array *text_norm;
     linear image_in, text_in, proj_out;
@@ -259,27 +260,8 @@ lz_qwen_image_time lz_qwen_image_modulation(const lz_qwen_image *m, lz_array *si
     return time;
 }
 
-/* Each axis of the place turns its own share of the head's pairs. */
-void lz_qwen_image_rope(const lz_qwen_image *m, const lz_qwen_image_place *places, int64_t n, lz_array **cos_table,
-                        lz_array **sin_table) {
-    int64_t half = m->head_size / 2, first = 0;
-    float *table = lz_host_alloc(m->ctx, (size_t)(2 * n * half) * sizeof *table + 1);
-    if (!table) {
-        *cos_table = *sin_table = lz_poison(m->ctx, LZ_OUT_OF_MEMORY, "rope");
-        return;
-    }
-    for (int axis = 0; axis < AXES; first += m->rope_axes[axis++] / 2)
-        for (int64_t k = 0; k < m->rope_axes[axis] / 2; k++) {
-            double omega = pow(10000, -2.0 * (double)k / (double)m->rope_axes[axis]);
-            for (int64_t i = 0; i < n; i++) {
-                const int64_t place[AXES] = {places[i].image, places[i].row, places[i].column};
-                table[i * half + first + k] = (float)cos((double)place[axis] * omega);
-                table[(n + i) * half + first + k] = (float)sin((double)place[axis] * omega);
-            }
-        }
-    *cos_table = lz_from(m->ctx, LZ_DIMS(n, half), LZ_F32, table);
-    *sin_table = lz_from(m->ctx, LZ_DIMS(n, half), LZ_F32, table + n * half);
-    lz_host_free(m->ctx, table);
+void lz_qwen_image_rope(const lz_qwen_image *m, const lz_place *places, int64_t n, lz_array **cos, lz_array **sin) {
+    lz_rope_tables(m->ctx, m->rope_axes, 10000, places, n, cos, sin);
 }
 
 lz_array *lz_qwen_image_context(const lz_qwen_image *m, lz_array *features) {

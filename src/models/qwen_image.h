@@ -2,7 +2,7 @@
 #ifndef LZ_QWEN_IMAGE_H
 #define LZ_QWEN_IMAGE_H
 
-#include "array/internal.h"
+#include "models/rope.h"
 
 typedef struct lz_qwen_image lz_qwen_image;
 
@@ -21,11 +21,8 @@ typedef struct lz_qwen_image_time {
 } lz_qwen_image_time;
 lz_qwen_image_time lz_qwen_image_modulation(const lz_qwen_image *m, lz_array *sigmas); /* [n] f32 */
 
-/* What depends on the size alone. A token's place is three numbers; words have three times the same. */
-typedef struct lz_qwen_image_place {
-    int64_t image, row, column;
-} lz_qwen_image_place;
-void lz_qwen_image_rope(const lz_qwen_image *m, const lz_qwen_image_place *places, int64_t n, lz_array **cos,
+/* What depends on the size alone. A token's place: image, row, column; words have three times the same. */
+void lz_qwen_image_rope(const lz_qwen_image *m, const lz_place *places, int64_t n, lz_array **cos,
                         lz_array **sin); /* [n, d/2] */
 
 /* What depends on the prompt alone: [t, text width] -> [t, D] */

@@ -3,10 +3,44 @@
  * differs slightly: whoever asked is told. */
 #include "pipeline/generate.h"
 
-/* [h, w, 3] in 0..1 */
 lz_array *lz_describe_pixels(const lz_model *model, lz_array *x, int64_t h, int64_t w) {
     lz_array *picture = model->family->decode(model->state, x, h, w);
     return lz_clip(lz_add(lz_mul(picture, 0.5), 0.5), 0, 1);
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
+
+/* Largest or smallest of each colour: down the columns first, where neighbours lie side by side. */
+static lz_array *extreme(lz_array *(*reduce)(lz_array *, lz_dims, bool), lz_array *pixels) {
+    lz_dims d = lz_shape(pixels);
+    lz_array *row = reduce(lz_reshape(pixels, LZ_DIMS(d.at[0], d.at[1] * 3)), LZ_DIMS(0), false);
+    return reduce(lz_reshape(row, LZ_DIMS(d.at[1], 3)), LZ_DIMS(0), false); /* [3] */
+}
+
+lz_array *lz_describe_bytes(lz_array *pixels) {
+    /* Beside 2^23 an f32 has no bits behind the point: adding it rounds, to nearest even as rintf does. */
+    lz_array *levels = lz_mul(lz_reshape(pixels, LZ_DIMS(-1)), 255.0);
+    lz_array *rounded = lz_sub(lz_add(levels, 0x1p23), 0x1p23);
+    lz_array *least = extreme((lz_min), pixels), *most = extreme((lz_max), pixels);
+    lz_array *good = lz_and(lz_greater_equal(least, 0.0), lz_less_equal(most, 1.0)), *flat = lz_equal(least, most);
+    return lz_concat((lz_array *[]){lz_cast(rounded, LZ_U8), lz_cast(good, LZ_U8), lz_cast(flat, LZ_U8)}, 3, 0);
+}
+
+lz_status lz_make_image(lz_context *ctx, const lz_decoded *decoded, lz_image *image, lz_error *err) {
+    lz_dims d = lz_shape(decoded->pixels);
+    int64_t n = lz_size(decoded->bytes);
+    *image = (lz_image){.width = d.at[1], .height = d.at[0], .pixels = lz_host_alloc(ctx, (size_t)n)};
+    if (!image->pixels) return lz_out_of_memory(err, n);
+    lz_status status = lz_copy(decoded->bytes, image->pixels, n, err);
+    if (status) return status;
+    const uint8_t *good = image->pixels + n - 6, *flat = good + 3;
+    if (!good[0] || !good[1] || !good[2])
+        return lz_fail(err, LZ_BAD_FILE,
+                       "the picture came out as not a number: the model's weights or the noise are damaged");
+    if (flat[0] && flat[1] && flat[2])
+        return lz_fail(err, LZ_BAD_FILE,
+                       "the picture came out in one flat colour: the model's weights or the noise are damaged");
+    return LZ_OK;
 }
 
 /* ---- what fits --------------------------------------------------------------------------------------------------- */
@@ -14,9 +48,9 @@ lz_array *lz_describe_pixels(const lz_model *model, lz_array *x, int64_t h, int6
 static bool fits(const lz_model *model, int64_t h, int64_t w, int64_t room) {
     lz_scope *scope = lz_scope_begin(model->ctx, "fits");
     lz_array *x = lz_contiguous(lz_full(model->ctx, LZ_DIMS(h * w, lz_token_channels(model)), LZ_F32, 0));
-    lz_array *pixels = lz_describe_pixels(model, x, h, w);
+    lz_array *pixels = lz_describe_pixels(model, x, h, w), *both[2] = {pixels, lz_describe_bytes(pixels)};
     lz_plan_info info;
-    bool good = lz_plan(&pixels, 1, &info, NULL) || /* errors: say them later */
+    bool good = lz_plan(both, 2, &info, NULL) || /* errors: say them later */
                 (info.device_bytes ? info.device_bytes : info.arena_bytes + info.output_bytes) <= room;
     lz_scope_end(scope);
     return good;
@@ -92,7 +126,7 @@ static int64_t next_start(int64_t at, int64_t size, int64_t side) {
 }
 
 static lz_status decode_tiles(const lz_model *model, lz_array *x, int64_t h, int64_t w, int64_t side,
-                              const lz_watch *watch, lz_array **pixels, lz_error *err) {
+                              const lz_watch *watch, lz_decoded *to, lz_error *err) {
     int64_t unit = model->family->token_pixels(model->state);
     canvas c = {.height = h * unit, .width = w * unit};
     c.sum = lz_host_alloc(model->ctx, (size_t)(c.height * c.width * 3) * sizeof *c.sum);
@@ -105,31 +139,38 @@ static lz_status decode_tiles(const lz_model *model, lz_array *x, int64_t h, int
     for (int64_t i = 0; room && i < c.height * c.width; i++)
         for (int k = 0; k < 3; k++) c.sum[3 * i + k] /= c.weight[i];
     if (!status) {
-        *pixels = lz_from(model->ctx, LZ_DIMS(c.height, c.width, 3), LZ_F32, c.sum);
-        status = lz_check(*pixels, err);
+        to->pixels = lz_from(model->ctx, LZ_DIMS(c.height, c.width, 3), LZ_F32, c.sum);
+        to->bytes = lz_describe_bytes(to->pixels);
+        status = lz_eval(to->bytes, err);
     }
     lz_host_free(model->ctx, c.sum);
     lz_host_free(model->ctx, c.weight);
     return status;
 }
 
+/* ---- at once ----------------------------------------------------------------------------------------------------- */
+
 static void describe_whole(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
     (void)ctx;
     const lz_model *m = user;
     out[0] = lz_describe_pixels(m, in[0], m->decode_size[0], m->decode_size[1]);
+    out[1] = lz_describe_bytes(out[0]);
 }
 
-static lz_status decode_whole(lz_model *m, lz_array *x, int64_t h, int64_t w, const lz_watch *watch, lz_array **pixels,
+static lz_status decode_whole(lz_model *m, lz_array *x, int64_t h, int64_t w, const lz_watch *watch, lz_decoded *to,
                               lz_error *err) {
     lz_error local = {.status = LZ_OK};
+    lz_array *out[2] = {NULL, NULL};
     if (m->decode_size[0] != h || m->decode_size[1] != w) {
         lz_compiled_free(m->decode);
         m->decode = NULL;
     }
     m->decode_size[0] = h;
     m->decode_size[1] = w;
-    if (!m->decode) m->decode = lz_compile(m->ctx, describe_whole, m, 1, 1, 1, &local);
-    if (m->decode) lz_run_watched(m->decode, &x, pixels, watch, &local);
+    if (!m->decode) m->decode = lz_compile(m->ctx, describe_whole, m, 1, 2, 1, &local);
+    if (m->decode) lz_run_watched(m->decode, &x, out, watch, &local);
+    to->pixels = out[0];
+    to->bytes = out[1];
     if (!m->keeps) {
         lz_compiled_free(m->decode);
         m->decode = NULL;
@@ -139,18 +180,17 @@ static lz_status decode_whole(lz_model *m, lz_array *x, int64_t h, int64_t w, co
 }
 
 static lz_status decode_once(lz_model *model, lz_array *x, int64_t h, int64_t w, int64_t side, const lz_watch *watch,
-                             lz_array **pixels, lz_error *err) {
-    return side ? decode_tiles(model, x, h, w, side, watch, pixels, err)
-                : decode_whole(model, x, h, w, watch, pixels, err);
+                             lz_decoded *to, lz_error *err) {
+    to->tile = side * model->family->token_pixels(model->state);
+    return side ? decode_tiles(model, x, h, w, side, watch, to, err) : decode_whole(model, x, h, w, watch, to, err);
 }
 
-lz_status lz_decode_pixels(lz_model *model, lz_array *x, int64_t h, int64_t w, const lz_watch *watch, lz_array **pixels,
-                           int64_t *tile, lz_error *err) {
+lz_status lz_decode_pixels(lz_model *model, lz_array *x, int64_t h, int64_t w, const lz_watch *watch, lz_decoded *to,
+                           lz_error *err) {
     bool known = model->decode && model->decode_size[0] == h && model->decode_size[1] == w; /* it fitted */
     int64_t side = known ? 0 : lz_choose_tile(model, h, w);
-    lz_status status = decode_once(model, x, h, w, side, watch, pixels, err);
+    lz_status status = decode_once(model, x, h, w, side, watch, to, err);
     while (status == LZ_OUT_OF_MEMORY && (side = smaller_tile(side, h, w)) > 0)
-        status = decode_once(model, x, h, w, side, watch, pixels, err);
-    if (tile) *tile = side * model->family->token_pixels(model->state);
+        status = decode_once(model, x, h, w, side, watch, to, err);
     return status;
 }

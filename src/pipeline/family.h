@@ -35,14 +35,17 @@ typedef struct lz_denoiser {
     int64_t h, w;          /* of the picture, in tokens */
     int64_t reference_sizes[16][2];
     int n_references;
-    bool guided; /* there are two prompts: in the shape of a step */
+    int64_t text[2]; /* tokens of the prompts; 0: there is no such one */
+    bool started;    /* it begins with an image that noise covers, not with noise alone */
+    bool stills;     /* there is a still */
 
-    /* Made by prepare(); all evaluated. */
+    /* What steps read, evaluated. */
     lz_array *context[2];            /* per prompt */
-    lz_array *tables[LZ_MAX_TABLES]; /* per size, or the same for all steps */
+    lz_array *tables[LZ_MAX_TABLES]; /* per size */
     int n_tables;
-    lz_array *rows[LZ_MAX_ROWS]; /* per step: [steps, ...]; row i is an input of step i */
+    lz_array *rows[LZ_MAX_ROWS]; /* per schedule: [steps, ...]; a step reads one row of each */
     int n_rows;
+    lz_array *still; /* per schedule, the same in every step; or NULL */
 } lz_denoiser;
 
 typedef struct lz_family {
@@ -80,7 +83,10 @@ typedef struct lz_family {
     lz_array *(*encode)(const void *model, lz_array *picture); /* [h, w, 3] in -1..1 -> [tokens, c] */
     lz_array *(*decode)(const void *model, lz_array *tokens, int64_t h, int64_t w); /* -> [h, w, 3] in -1..1 */
     void (*sigmas)(const void *model, int64_t tokens, int steps, float *to);        /* steps + 1, ending in 0 */
-    void (*prepare)(lz_denoiser *d, lz_array *sigmas); /* describes context, tables, rows */
+    /* What comes before the loop: these describe it. */
+    void (*tables)(lz_denoiser *d);                 /* from the sizes */
+    void (*rows)(lz_denoiser *d, lz_array *sigmas); /* and still; [steps] */
+    lz_array *(*context)(const void *model, lz_array *features);
     lz_array *(*velocity)(const lz_denoiser *d, int prompt, lz_array *x, lz_array *const *rows);
     lz_array *(*guide)(lz_array *v, lz_array *away, lz_array *guidance); /* NULL: away + guidance (v - away) */
 } lz_family;
@@ -94,21 +100,39 @@ struct lz_model {
     char *folder;
     int64_t width, height; /* of a picture, where nothing else is asked for; whole tokens */
     int steps;
+    pthread_mutex_t turn; /* what is below belongs to the picture that is being made */
 
-    /* Kept from picture to picture where weights were sent to a device: what was sent, and the programs that use it.
-     * Elsewhere the text encoder goes before denoising begins, and each program goes after its stage. */
+    /* Kept from picture to picture where weights were sent to a device: what was sent, the programs that use it, and
+     * what is the same for the next picture of this size or schedule. Elsewhere the text encoder goes before denoising
+     * begins, and everything else after its stage. */
     bool keeps;
     void *text;        /* the text encoder, or NULL */
     bool text_looks;   /* opened with what sees images */
     lz_compiled *read; /* a prompt -> features */
     int read_inputs;
-    lz_compiled *step;      /* see lz_describe_step */
-    lz_denoiser step_shape; /* what it was made for: sizes only */
-    lz_compiled *decode;    /* tokens -> pixels */
+
+    float *sigmas; /* of the last schedule, or NULL; and what is kept of it */
+    int n_sigmas;
+    lz_array *falls; /* [steps]: how far sigma falls in each */
+    lz_array *rows[LZ_MAX_ROWS], *still;
+    int n_rows;
+
+    lz_denoiser shape; /* of the last picture: sizes and numbers alone; and what is kept of it */
+    lz_array *tables[LZ_MAX_TABLES];
+    int n_tables;
+    lz_compiled *begin;  /* see lz_describe_begin */
+    lz_compiled *step;   /* see lz_describe_step */
+    lz_compiled *decode; /* tokens -> pixels, bytes */
     int64_t decode_size[2];
 };
 
-void lz_model_forget(lz_model *m); /* what is kept */
+/* One picture at a time. A thread that comes back in the middle of one (from whoever watches) is refused. */
+lz_status lz_model_enter(lz_model *m, lz_error *err);
+void lz_model_leave(lz_model *m);
+
+void lz_model_forget_size(lz_model *m);     /* begin, step, tables */
+void lz_model_forget_schedule(lz_model *m); /* rows, still, falls */
+void lz_model_forget(lz_model *m);          /* all that is kept */
 
 /* Of a token: all its latents. */
 static inline int64_t lz_token_channels(const lz_model *m) {

@@ -168,19 +168,19 @@ static void sigmas(const void *model, int64_t n_tokens, int steps, float *to) {
 /* ---- denoising --------------------------------------------------------------------------------------------------- */
 
 /* Text tokens count along the last axis; the picture is image 0, references are images 10, 20, ... */
-static void place_tokens(const lz_denoiser *d, int64_t text, lz_flux2_place *to) {
-    for (int64_t i = 0; i < text; i++) *to++ = (lz_flux2_place){.text = i};
+static void place_tokens(const lz_denoiser *d, int64_t text, lz_place *to) {
+    for (int64_t i = 0; i < text; i++) *to++ = (lz_place){{0, 0, 0, i}};
     for (int k = 0; k <= d->n_references; k++) {
         int64_t h = k ? d->reference_sizes[k - 1][0] : d->h, w = k ? d->reference_sizes[k - 1][1] : d->w;
-        for (int64_t i = 0; i < h * w; i++) *to++ = (lz_flux2_place){.image = 10 * k, .row = i / w, .column = i % w};
+        for (int64_t i = 0; i < h * w; i++) *to++ = (lz_place){{10 * k, i / w, i % w, 0}};
     }
 }
 
-static void prepare(lz_denoiser *d, lz_array *levels) {
+static void make_tables(lz_denoiser *d) {
     const klein *m = d->model;
     int64_t n = m->text_length + d->h * d->w;
     for (int k = 0; k < d->n_references; k++) n += d->reference_sizes[k][0] * d->reference_sizes[k][1];
-    lz_flux2_place *places = lz_host_alloc(m->ctx, (size_t)n * sizeof *places);
+    lz_place *places = lz_host_alloc(m->ctx, (size_t)n * sizeof *places);
     if (places) {
         place_tokens(d, m->text_length, places);
         lz_flux2_rope(m->transformer, places, n, &d->tables[0], &d->tables[1]);
@@ -188,14 +188,20 @@ static void prepare(lz_denoiser *d, lz_array *levels) {
         d->tables[0] = d->tables[1] = lz_poison(m->ctx, LZ_OUT_OF_MEMORY, "places");
     d->n_tables = 2;
     lz_host_free(m->ctx, places);
-    for (int i = 0; i < 2; i++)
-        if (d->features[i]) d->context[i] = lz_flux2_context(m->transformer, d->features[i]);
+}
+
+static void make_rows(lz_denoiser *d, lz_array *levels) {
+    const klein *m = d->model;
     lz_flux2_time time = lz_flux2_modulation(m->transformer, levels);
     d->rows[0] = time.image;
     d->rows[1] = time.text;
     d->rows[2] = time.single;
     d->rows[3] = time.out;
     d->n_rows = 4;
+}
+
+static lz_array *context(const void *model, lz_array *text) {
+    return lz_flux2_context(((const klein *)model)->transformer, text);
 }
 
 static lz_array *velocity(const lz_denoiser *d, int prompt, lz_array *x, lz_array *const *rows) {
@@ -223,6 +229,8 @@ const lz_family lz_family_flux2_klein = {
     .encode = encode,
     .decode = decode,
     .sigmas = sigmas,
-    .prepare = prepare,
+    .tables = make_tables,
+    .rows = make_rows,
+    .context = context,
     .velocity = velocity,
 };

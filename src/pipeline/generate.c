@@ -1,7 +1,7 @@
 /* generate.c: from a prompt to a picture, in numbered steps that are the same for every family of models.
  *
- *   1 settle the options     2 read the prompt     3 encode the images     4 noise and schedule
- *   5 what depends on time, size or prompt alone   6 the loop              7 decode (decode.c)    8 pixels */
+ *   1 settle the options     2 read the prompt     3 encode the images     4 noise
+ *   5 what depends on time, size or prompt alone   6 the loop              7 decode, bytes (decode.c) */
 #include <math.h>
 #include <string.h>
 
@@ -73,7 +73,7 @@ static lz_status count_references(const lz_run_state *r, lz_error *err) {
     return LZ_OK;
 }
 
-static lz_dims latent_dims(const lz_run_state *r) {
+lz_dims lz_latent_dims(const lz_run_state *r) {
     const lz_family *f = r->model->family;
     return LZ_DIMS(1, f->channels(r->model->state), f->patch * r->denoiser.h, f->patch * r->denoiser.w);
 }
@@ -105,7 +105,7 @@ static lz_status settle_size(lz_run_state *r, lz_error *err) {
     r->width = fit(width, unit);
     r->height = fit(height, unit);
     r->denoiser = (lz_denoiser){.model = r->model->state, .h = r->height / unit, .w = r->width / unit};
-    lz_dims want = latent_dims(r);
+    lz_dims want = lz_latent_dims(r);
     if (o->noise && !lz_dims_equal(lz_shape(o->noise), want))
         return lz_fail(err, LZ_BAD_SHAPE, "the noise is %s, and this picture needs %s", LZ_SHOW(lz_shape(o->noise)),
                        LZ_SHOW(want));
@@ -323,7 +323,7 @@ static lz_status encode_images(lz_run_state *r, lz_error *err) {
     return r->denoiser.references ? lz_eval(r->denoiser.references, err) : LZ_OK;
 }
 
-/* ---- 4 noise and schedule ---------------------------------------------------------------------------------------- */
+/* ---- 4 noise ----------------------------------------------------------------------------------------------------- */
 
 /* [1, c, p h, p w] <-> [h w, c p p] */
 lz_array *lz_to_tokens(lz_array *x, int64_t patch) {
@@ -340,38 +340,17 @@ lz_array *lz_to_planes(lz_array *tokens, int64_t h, int64_t w, int64_t patch) {
 
 static lz_status make_noise(lz_run_state *r, lz_error *err) {
     r->noise = r->options->noise ? lz_cast(r->options->noise, LZ_F32)
-                                 : lz_randn(r->model->ctx, latent_dims(r), r->options->seed);
+                                 : lz_randn(r->model->ctx, lz_latent_dims(r), r->options->seed);
     return lz_eval(r->noise, err);
 }
 
 /* ---- 5 what depends on time, size or prompt alone ---------------------------------------------------------------- */
 
-void lz_prepare(lz_run_state *r) {
-    lz_denoiser *d = &r->denoiser;
-    r->model->family->sigmas(r->model->state, d->h * d->w, r->steps, r->sigmas);
-    r->model->family->prepare(d, lz_from(r->model->ctx, LZ_DIMS(r->steps), LZ_F32, r->sigmas));
-}
+static int64_t rows_of(const lz_array *a) { return a ? lz_shape(a).at[0] : 0; }
 
-int lz_list_prepared(lz_denoiser *d, lz_array **to[LZ_PREPARED]) {
-    int n = 0;
-    for (int i = 0; i < 2; i++)
-        if (d->context[i]) to[n++] = &d->context[i];
-    for (int i = 0; i < d->n_tables; i++) to[n++] = &d->tables[i];
-    for (int i = 0; i < d->n_rows; i++) to[n++] = &d->rows[i];
-    return n;
-}
-
-static lz_status evaluate_prepared(lz_run_state *r, lz_error *err) {
-    lz_array **places[LZ_PREPARED], *all[LZ_PREPARED];
-    int n = lz_list_prepared(&r->denoiser, places);
-    for (int i = 0; i < n; i++) all[i] = *places[i];
-    return lz_eval_all(all, n, err);
-}
-
-/* ---- 6 the loop -------------------------------------------------------------------------------------------------- */
-
-/* What decides a step's program, beside the shapes of its inputs. */
-lz_denoiser lz_step_shape(const lz_denoiser *d) {
+/* What decides the programs of the loop, beside the shapes of their inputs. */
+lz_denoiser lz_shape_of(const lz_run_state *r) {
+    const lz_denoiser *d = &r->denoiser;
     lz_denoiser shape;
     memset(&shape, 0, sizeof shape); /* padding too: shapes are compared byte for byte */
     shape.model = d->model;
@@ -380,129 +359,247 @@ lz_denoiser lz_step_shape(const lz_denoiser *d) {
     memcpy(shape.reference_sizes, d->reference_sizes, sizeof shape.reference_sizes);
     shape.n_references = d->n_references;
     shape.n_rows = d->n_rows;
-    shape.n_tables = d->n_tables;
-    shape.guided = d->context[1];
+    shape.started = r->start;
+    shape.stills = d->still;
+    for (int i = 0; i < 2; i++) shape.text[i] = rows_of(d->features[i]);
     return shape;
 }
 
-/* in: x, how far sigma falls, guidance, tables, context (both when guided), references if any, the rows of this step. */
+void lz_describe_schedule(lz_run_state *r) {
+    lz_denoiser *d = &r->denoiser;
+    r->model->family->sigmas(r->model->state, d->h * d->w, r->steps, r->sigmas);
+    lz_array *levels = lz_from(r->model->ctx, LZ_DIMS(r->steps + 1), LZ_F32, r->sigmas);
+    lz_array *sigmas = lz_slice(levels, 0, 0, r->steps, 1);
+    r->model->family->rows(d, sigmas);
+    r->falls = lz_sub(lz_slice(levels, 0, 1, r->steps + 1, 1), sigmas);
+}
+
+/* Rows are the last picture's, if its schedule was the same. */
+static lz_status ready_schedule(lz_run_state *r, lz_error *err) {
+    lz_model *m = r->model;
+    lz_denoiser *d = &r->denoiser;
+    size_t bytes = (size_t)(r->steps + 1) * sizeof *r->sigmas;
+    m->family->sigmas(m->state, d->h * d->w, r->steps, r->sigmas);
+    if (m->n_sigmas != r->steps + 1 || memcmp(m->sigmas, r->sigmas, bytes) != 0) {
+        lz_model_forget_schedule(m);
+        lz_describe_schedule(r);
+        lz_array *all[2 + LZ_MAX_ROWS] = {r->falls, d->still};
+        int n = d->still ? 2 : 1;
+        for (int i = 0; i < d->n_rows; i++) all[n++] = d->rows[i];
+        lz_status status = lz_eval_all(all, n, err);
+        if (status) return status;
+        if (!(m->sigmas = lz_host_alloc(m->ctx, bytes))) return lz_out_of_memory(err, (int64_t)bytes);
+        memcpy(m->sigmas, r->sigmas, bytes);
+        m->n_sigmas = r->steps + 1;
+        m->n_rows = d->n_rows;
+        for (int i = 0; i < d->n_rows; i++) m->rows[i] = lz_retain(d->rows[i]);
+        m->still = lz_retain(d->still);
+        m->falls = lz_retain(r->falls);
+    }
+    memcpy(d->rows, m->rows, sizeof d->rows);
+    d->n_rows = m->n_rows;
+    d->still = m->still;
+    r->falls = m->falls;
+    return LZ_OK;
+}
+
+/* Tables and programs are the last picture's, if its sizes were the same. */
+static lz_status ready_size(lz_run_state *r, lz_error *err) {
+    lz_model *m = r->model;
+    lz_denoiser *d = &r->denoiser, shape = lz_shape_of(r);
+    if (!m->n_tables || memcmp(&shape, &m->shape, sizeof shape) != 0) {
+        lz_model_forget_size(m);
+        memcpy(&m->shape, &shape, sizeof shape);
+        memcpy(d->text, shape.text, sizeof d->text);
+        m->family->tables(d);
+        lz_status status = lz_eval_all(d->tables, d->n_tables, err);
+        if (status) return status;
+        m->n_tables = d->n_tables;
+        for (int i = 0; i < d->n_tables; i++) m->tables[i] = lz_retain(d->tables[i]);
+    }
+    memcpy(d->tables, m->tables, sizeof d->tables);
+    d->n_tables = m->n_tables;
+    return LZ_OK;
+}
+
+/* in: noise, guidance, first step, features (both when guided), references if any; with a start: it, its share, that of
+ * the noise. What is only handed on has the same place for every picture then, and recordings fit. */
+void lz_describe_begin(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
+    (void)ctx;
+    const lz_model *m = user;
+    const lz_denoiser *d = &m->shape;
+    lz_array *x = lz_to_tokens(in[0], m->family->patch);
+    int n = 3, k = 3;
+    for (int i = 0; i < 2; i++)
+        if (d->text[i]) out[k++] = m->family->context(m->state, in[n++]);
+    if (d->n_references) out[k++] = in[n++];
+    if (d->started) x = lz_add(lz_mul(in[n], in[n + 1]), lz_mul(x, in[n + 2]));
+    out[0] = lz_contiguous(x);
+    out[1] = in[2];
+    out[2] = in[1];
+}
+
+static lz_array *number_array(lz_context *ctx, double value) {
+    float number = (float)value;
+    return lz_from(ctx, LZ_NONE, LZ_F32, &number);
+}
+
+int lz_begin_inputs(const lz_run_state *r, lz_array *in[LZ_BEGIN_INPUTS]) {
+    lz_context *ctx = r->model->ctx;
+    const lz_denoiser *d = &r->denoiser;
+    int64_t first = r->first_step;
+    int n = 3;
+    in[0] = r->noise;
+    in[1] = number_array(ctx, r->guidance);
+    in[2] = lz_from(ctx, LZ_DIMS(1), LZ_I64, &first);
+    for (int i = 0; i < 2; i++)
+        if (d->features[i]) in[n++] = d->features[i];
+    if (d->references) in[n++] = d->references;
+    if (r->start) { /* a picture covered by as much noise as the schedule has there */
+        double noise = (double)r->sigmas[first];
+        in[n++] = r->start;
+        in[n++] = number_array(ctx, 1 - noise);
+        in[n++] = number_array(ctx, noise);
+    }
+    return n;
+}
+
+int lz_begin_outputs(lz_run_state *r, lz_array **out[LZ_BEGIN_OUTPUTS]) {
+    lz_denoiser *d = &r->denoiser;
+    int n = 0;
+    out[n++] = &r->x;
+    out[n++] = &r->at;
+    out[n++] = &r->guidance_array;
+    for (int i = 0; i < 2; i++)
+        if (d->features[i]) out[n++] = &d->context[i];
+    if (d->references) out[n++] = &d->references;
+    return n;
+}
+
+static lz_status begin(lz_run_state *r, lz_error *err) {
+    lz_model *m = r->model;
+    lz_error local = {.status = LZ_OK};
+    lz_status status = ready_schedule(r, err);
+    if (!status) status = ready_size(r, err);
+    if (status) return status;
+    lz_array *in[LZ_BEGIN_INPUTS], *out[LZ_BEGIN_OUTPUTS] = {NULL}, **to[LZ_BEGIN_OUTPUTS];
+    int n_in = lz_begin_inputs(r, in), n_out = lz_begin_outputs(r, to);
+    if (!m->begin) m->begin = lz_compile(m->ctx, lz_describe_begin, m, n_in, n_out, 1, &local);
+    if (!local.status) lz_run(m->begin, in, out, &local);
+    for (int i = 0; i < n_out; i++) *to[i] = out[i];
+    if (!m->keeps) {
+        lz_compiled_free(m->begin);
+        m->begin = NULL;
+    }
+    if (local.status && err) *err = local;
+    return local.status;
+}
+
+/* ---- 6 the loop -------------------------------------------------------------------------------------------------- */
+
+/* in: x, step, how far sigma falls in each, guidance, tables, context (both when guided), references, still, rows.
+ * out: x and step of the next turn. */
 void lz_describe_step(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
     (void)ctx;
     const lz_model *m = user;
-    lz_denoiser d = m->step_shape;
-    lz_array *x = in[0], *fall = in[1], *guidance = in[2];
-    int n = 3;
+    lz_denoiser d = m->shape;
+    lz_array *x = in[0], *at = in[1], *fall = lz_take(in[2], at, 0), *guidance = in[3], *rows[LZ_MAX_ROWS];
+    int n = 4;
+    d.n_tables = m->n_tables;
     for (int i = 0; i < d.n_tables; i++) d.tables[i] = in[n++];
-    for (int i = 0; i < 1 + d.guided; i++) d.context[i] = in[n++];
+    for (int i = 0; i < 2; i++)
+        if (d.text[i]) d.context[i] = in[n++];
     if (d.n_references) d.references = in[n++];
-    lz_array *v = m->family->velocity(&d, 0, x, in + n);
-    if (d.guided) {
-        lz_array *away = m->family->velocity(&d, 1, x, in + n);
+    if (d.stills) d.still = in[n++];
+    for (int i = 0; i < d.n_rows; i++) rows[i] = lz_take(in[n++], at, 0);
+    lz_array *v = m->family->velocity(&d, 0, x, rows);
+    if (d.text[1]) {
+        lz_array *away = m->family->velocity(&d, 1, x, rows);
         v = m->family->guide ? m->family->guide(v, away, guidance) : lz_add(away, lz_mul(lz_sub(v, away), guidance));
     }
     out[0] = lz_add(x, lz_mul(v, fall));
+    out[1] = lz_add(at, 1.0);
 }
 
-int lz_step_inputs(lz_run_state *r, int step, lz_array *x, lz_array *in[LZ_STEP_INPUTS]) {
-    lz_context *ctx = r->model->ctx;
+int lz_step_inputs(const lz_run_state *r, lz_array *in[LZ_STEP_INPUTS]) {
     const lz_denoiser *d = &r->denoiser;
-    float fall = r->sigmas[step + 1] - r->sigmas[step], guidance = (float)r->guidance;
-    int n = 3;
-    in[0] = x;
-    in[1] = lz_from(ctx, LZ_NONE, LZ_F32, &fall);
-    in[2] = lz_from(ctx, LZ_NONE, LZ_F32, &guidance);
+    int n = 0;
+    in[n++] = r->x;
+    in[n++] = r->at;
+    in[n++] = r->falls;
+    in[n++] = r->guidance_array;
     for (int i = 0; i < d->n_tables; i++) in[n++] = d->tables[i];
     for (int i = 0; i < 2; i++)
         if (d->context[i]) in[n++] = d->context[i];
     if (d->references) in[n++] = d->references;
-    for (int i = 0; i < d->n_rows; i++) in[n++] = lz_slice(d->rows[i], 0, step, step + 1, 1);
+    if (d->still) in[n++] = d->still;
+    for (int i = 0; i < d->n_rows; i++) in[n++] = d->rows[i];
     return n;
 }
 
-/* The program of a step: the last picture's, if it was made for the same sizes. */
-static lz_status ready_step(lz_run_state *r, lz_error *err) {
-    lz_model *m = r->model;
-    lz_denoiser shape = lz_step_shape(&r->denoiser);
-    if (m->step && !memcmp(&shape, &m->step_shape, sizeof shape)) return LZ_OK;
-    lz_compiled_free(m->step);
-    memcpy(&m->step_shape, &shape, sizeof shape);
-    lz_scope *scope = lz_scope_begin(m->ctx, "inputs");
-    lz_array *in[LZ_STEP_INPUTS];
-    lz_error local = {.status = LZ_OK};
-    m->step = lz_compile(m->ctx, lz_describe_step, m, lz_step_inputs(r, 0, r->noise, in), 1, 1, &local);
+/* One turn. The x before is let go, so that two sets of outputs serve any number of steps. */
+static lz_status take_step(lz_run_state *r, const lz_watch *watch, lz_error *err) {
+    lz_context *ctx = r->model->ctx;
+    lz_array *in[LZ_STEP_INPUTS], *next[LZ_STEP_OUTPUTS] = {NULL}, *last[LZ_STEP_OUTPUTS] = {r->x, r->at};
+    lz_scope *scope = lz_scope_begin(ctx, "step");
+    int64_t streamed = lz_memory_info(ctx).streamed;
+    lz_step_inputs(r, in);
+    lz_status status = lz_run_watched(r->model->step, in, next, watch, err);
+    r->picture->streamed_bytes = lz_memory_info(ctx).streamed - streamed;
+    for (int i = 0; i < LZ_STEP_OUTPUTS; i++) {
+        lz_retain(next[i]);
+        lz_release(last[i]);
+    }
     lz_scope_end(scope);
-    if (local.status && err) *err = local;
-    return local.status;
+    r->x = next[0];
+    r->at = next[1];
+    return status;
 }
 
-static lz_status denoise(lz_run_state *r, lz_array **x, lz_error *err) {
-    lz_context *ctx = r->model->ctx;
+enum { SCHEDULES = 4 }; /* numbers of steps for which a program is kept */
+
+static lz_status denoise(lz_run_state *r, lz_error *err) {
+    lz_model *m = r->model;
     lz_error local = {.status = LZ_OK};
-    ready_step(r, &local);
+    lz_array *in[LZ_STEP_INPUTS];
+    if (!m->step)
+        m->step = lz_compile(m->ctx, lz_describe_step, m, lz_step_inputs(r, in), LZ_STEP_OUTPUTS, SCHEDULES, &local);
+    lz_retain(r->x);
+    lz_retain(r->at);
     for (int i = r->first_step; i < r->steps && !local.status; i++) {
         double begun = lz_now();
-        lz_scope *scope = lz_scope_begin(ctx, "step");
         lz_watch watch = watch_stage(r, "denoise", i - r->first_step);
-        lz_array *in[LZ_STEP_INPUTS], *next = NULL;
-        lz_step_inputs(r, i, *x, in);
-        int64_t streamed = lz_memory_info(ctx).streamed;
-        lz_run_watched(r->model->step, in, &next, asked(r, &watch), &local);
-        r->picture->streamed_bytes = lz_memory_info(ctx).streamed - streamed;
-        lz_scope_keep(scope, next);
-        lz_scope_end(scope);
-        *x = next;
+        take_step(r, asked(r, &watch), &local);
         if (i - r->first_step < (int)(sizeof r->picture->step_seconds / sizeof r->picture->step_seconds[0]))
             r->picture->step_seconds[i - r->first_step] = lz_now() - begun;
     }
-    if (!r->model->keeps) {
-        lz_compiled_free(r->model->step);
-        r->model->step = NULL;
+    lz_adopt(r->x); /* from here on this scope holds it */
+    lz_release(r->x);
+    lz_release(r->at);
+    if (!m->keeps) {
+        lz_model_forget_size(m);
+        lz_model_forget_schedule(m);
     }
-    if (local.status && err) *err = local;
-    return local.status;
-}
-
-/* Where the loop begins: the noise, or a picture covered by as much noise as the schedule has there. */
-static lz_status first_latents(lz_run_state *r, lz_array **x, lz_error *err) {
-    *x = lz_to_tokens(r->noise, r->model->family->patch);
-    if (r->start) {
-        double sigma = (double)r->sigmas[r->first_step];
-        *x = lz_add(lz_mul(r->start, 1 - sigma), lz_mul(*x, sigma));
-    }
-    *x = lz_contiguous(*x);
-    return lz_eval(*x, err);
-}
-
-/* ---- 8 pixels ---------------------------------------------------------------------------------------------------- */
-
-lz_status lz_make_image(lz_context *ctx, lz_array *pixels, lz_image *image, lz_error *err) {
-    lz_error local = {.status = LZ_OK};
-    const float *p = lz_data(pixels, &local);
-    int64_t n = lz_size(pixels);
-    *image = (lz_image){.width = lz_shape(pixels).at[1], .height = lz_shape(pixels).at[0]};
-    if (p && !(image->pixels = lz_host_alloc(ctx, (size_t)n))) lz_out_of_memory(&local, n);
-    bool flat = true;
-    for (int64_t i = 0; p && image->pixels && i < n && !local.status; i++) {
-        if (!(p[i] >= 0 && p[i] <= 1)) {
-            lz_fail(&local, LZ_BAD_FILE,
-                    "the picture came out as not a number: the model's weights or the noise are damaged");
-            break;
-        }
-        flat = flat && p[i] == p[i % 3];
-        image->pixels[i] = (uint8_t)rintf(p[i] * 255);
-    }
-    if (!local.status && flat)
-        lz_fail(&local, LZ_BAD_FILE,
-                "the picture came out in one flat colour: the model's weights or the noise are damaged");
     if (local.status && err) *err = local;
     return local.status;
 }
 
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
 
+/* What a picture tells about itself. A device works on it while the bytes are waited for. */
+static lz_status keep_arrays(lz_run_state *r, lz_array *pixels, lz_error *err) {
+    lz_picture *p = r->picture;
+    lz_array *text = r->denoiser.features[0];
+    lz_dims t = lz_shape(text);
+    p->text = lz_retain(lz_cast(lz_reshape(text, LZ_DIMS(1, t.at[0], t.at[1])), LZ_F32));
+    p->noise = lz_retain(r->noise);
+    p->latents = lz_retain(lz_contiguous(lz_to_planes(r->x, r->denoiser.h, r->denoiser.w, r->model->family->patch)));
+    p->pixels = lz_retain(lz_permute(lz_reshape(pixels, LZ_DIMS(1, r->height, r->width, 3)), LZ_DIMS(0, 3, 1, 2)));
+    return lz_eval_all((lz_array *[]){p->text, p->latents, p->pixels}, 3, err);
+}
+
 static lz_status run_stages(lz_run_state *r, lz_error *err) {
     lz_picture *p = r->picture;
-    lz_array *x = NULL, *pixels = NULL;
     lz_status status = lz_settle(r, err);
     double begun = lz_now();
     if (!status) status = read_prompts(r, err);
@@ -514,31 +611,24 @@ static lz_status run_stages(lz_run_state *r, lz_error *err) {
 
     begun = lz_now();
     if (!status) status = make_noise(r, err);
-    if (!status) lz_prepare(r);
-    if (!status) status = evaluate_prepared(r, err);
-    if (!status) status = first_latents(r, &x, err);
-    if (!status) status = denoise(r, &x, err);
+    if (!status) status = begin(r, err);
+    if (!status) status = denoise(r, err);
     p->denoise_seconds = lz_now() - begun;
 
     begun = lz_now();
+    lz_decoded decoded = {0};
     if (!status) {
         lz_watch watch = watch_stage(r, "decode", 0);
-        status = lz_decode_pixels(r->model, x, r->denoiser.h, r->denoiser.w, asked(r, &watch), &pixels, &p->tile, err);
+        status = lz_decode_pixels(r->model, r->x, r->denoiser.h, r->denoiser.w, asked(r, &watch), &decoded, err);
     }
-    if (!status) status = lz_make_image(r->model->ctx, pixels, &p->image, err);
+    if (!status) status = keep_arrays(r, decoded.pixels, err);
+    if (!status) status = lz_make_image(r->model->ctx, &decoded, &p->image, err);
     p->decode_seconds = lz_now() - begun;
-    if (status) return status;
-
     p->steps = r->steps - r->first_step;
     p->prompt_cut = r->prompt_cut;
     p->guidance = r->guidance;
-    lz_dims t = lz_shape(r->denoiser.features[0]);
-    p->text = lz_retain(lz_cast(lz_reshape(r->denoiser.features[0], LZ_DIMS(1, t.at[0], t.at[1])), LZ_F32));
-    p->noise = lz_retain(r->noise);
-    p->latents = lz_retain(lz_contiguous(lz_to_planes(x, r->denoiser.h, r->denoiser.w, r->model->family->patch)));
-    lz_array *planes = lz_permute(lz_reshape(pixels, LZ_DIMS(1, r->height, r->width, 3)), LZ_DIMS(0, 3, 1, 2));
-    p->pixels = lz_retain(planes);
-    return lz_eval_all((lz_array *[]){p->text, p->latents, p->pixels}, 3, err);
+    p->tile = decoded.tile;
+    return status;
 }
 
 lz_status lz_generate_with(lz_model *model, const lz_picture_options *options, lz_picture *picture, lz_error *err) {
@@ -548,8 +638,13 @@ lz_status lz_generate_with(lz_model *model, const lz_picture_options *options, l
     lz_run_state r = {.model = model, .options = options, .picture = picture};
     r.sigmas = lz_host_alloc(model->ctx, (LZ_MAX_STEPS + 1) * sizeof *r.sigmas);
     if (!r.sigmas) return lz_out_of_memory(err, (LZ_MAX_STEPS + 1) * sizeof *r.sigmas);
+    lz_status status = lz_model_enter(model, err);
+    if (status) {
+        lz_host_free(model->ctx, r.sigmas);
+        return status;
+    }
     lz_scope *scope = lz_scope_begin(model->ctx, "generate");
-    lz_status status = run_stages(&r, err);
+    status = run_stages(&r, err);
     lz_scope_end(scope);
     if (status == LZ_OUT_OF_MEMORY && model->keeps) { /* perhaps there is room for one stage at a time */
         lz_model_forget(model);
@@ -561,6 +656,8 @@ lz_status lz_generate_with(lz_model *model, const lz_picture_options *options, l
         status = run_stages(&r, err);
         lz_scope_end(scope);
     }
+    if (!model->keeps) lz_model_forget(model); /* what a stage that failed has left */
+    lz_model_leave(model);
     lz_host_free(model->ctx, r.sigmas);
     if (status) lz_picture_free(picture);
     return status;

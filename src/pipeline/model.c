@@ -31,6 +31,14 @@ static lz_status read_defaults(lz_model *m, lz_config *index, lz_error *err) {
     return index->err.status;
 }
 
+static void init_turn(lz_model *m) {
+    pthread_mutexattr_t checked; /* a thread that would wait for itself is told */
+    pthread_mutexattr_init(&checked);
+    pthread_mutexattr_settype(&checked, PTHREAD_MUTEX_ERRORCHECK);
+    pthread_mutex_init(&m->turn, &checked);
+    pthread_mutexattr_destroy(&checked);
+}
+
 lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err) {
     lz_error local = {.status = LZ_OK};
     lz_config index;
@@ -58,19 +66,53 @@ lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err) {
         }
     }
     lz_config_close(&index);
-    if (!local.status) return m;
+    if (m && !local.status) {
+        init_turn(m);
+        return m;
+    }
     if (err) *err = local;
     if (m) lz_host_free(ctx, m->folder);
     lz_host_free(ctx, m);
     return NULL;
 }
 
-void lz_model_forget(lz_model *m) {
-    lz_compiled_free(m->read);
+lz_status lz_model_enter(lz_model *m, lz_error *err) {
+    if (pthread_mutex_lock(&m->turn) == 0) return LZ_OK;
+    return lz_fail(err, LZ_BAD_ARGUMENT, "this thread is making a picture with this model already: finish it first");
+}
+void lz_model_leave(lz_model *m) { pthread_mutex_unlock(&m->turn); }
+
+static void release_all(lz_array **arrays, int n) {
+    for (int i = 0; i < n; i++) {
+        lz_release(arrays[i]);
+        arrays[i] = NULL;
+    }
+}
+
+void lz_model_forget_size(lz_model *m) {
+    lz_compiled_free(m->begin);
     lz_compiled_free(m->step);
+    release_all(m->tables, LZ_MAX_TABLES);
+    m->begin = m->step = NULL;
+    m->n_tables = 0;
+}
+
+void lz_model_forget_schedule(lz_model *m) {
+    release_all(m->rows, LZ_MAX_ROWS);
+    release_all(&m->still, 1);
+    release_all(&m->falls, 1);
+    lz_host_free(m->ctx, m->sigmas);
+    m->sigmas = NULL;
+    m->n_rows = m->n_sigmas = 0;
+}
+
+void lz_model_forget(lz_model *m) {
+    lz_model_forget_size(m);
+    lz_model_forget_schedule(m);
+    lz_compiled_free(m->read);
     lz_compiled_free(m->decode);
     if (m->text) m->family->close_text(m->text);
-    m->read = m->step = m->decode = NULL;
+    m->read = m->decode = NULL;
     m->text = NULL;
 }
 
@@ -78,6 +120,7 @@ void lz_model_close(lz_model *m) {
     if (!m) return;
     lz_model_forget(m);
     m->family->close(m->state);
+    pthread_mutex_destroy(&m->turn);
     lz_host_free(m->ctx, m->folder);
     lz_host_free(m->ctx, m);
 }

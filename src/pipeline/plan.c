@@ -119,19 +119,44 @@ static lz_status plan_images(lz_run_state *r, lz_picture_plan *plan, lz_error *e
     return LZ_OK;
 }
 
-/* What comes before the loop, then a step of it, for which that is just inputs. */
-static lz_status plan_denoise(lz_run_state *r, lz_picture_plan *plan, lz_error *err) {
-    lz_prepare(r);
-    lz_array **places[LZ_PREPARED], *all[LZ_PREPARED], *in[LZ_STEP_INPUTS], *next;
-    int n = lz_list_prepared(&r->denoiser, places);
+/* Plans what stands at these places; from there on it is just inputs. */
+static lz_status plan_inputs(lz_picture_plan *plan, lz_array **const *places, int n, lz_error *err) {
+    lz_array *all[LZ_STEP_INPUTS] = {NULL};
     for (int i = 0; i < n; i++) all[i] = *places[i];
     lz_status status = add_stage(plan, "denoise", all, n, 1, err);
-    if (status) return status;
     for (int i = 0; i < n; i++) *places[i] = lz_stand_in(all[i]);
-    lz_step_inputs(r, 0, lz_stand_in(blank(r, r->denoiser.h, r->denoiser.w)), in);
-    lz_model shape = {.family = r->model->family, .step_shape = lz_step_shape(&r->denoiser)};
-    lz_describe_step(r->model->ctx, in, &next, &shape);
-    status = add_stage(plan, "denoise", &next, 1, r->steps - r->first_step, err);
+    return status;
+}
+
+/* What comes before the loop, then a step of it. */
+static lz_status plan_denoise(lz_run_state *r, lz_picture_plan *plan, lz_error *err) {
+    lz_context *ctx = r->model->ctx;
+    const lz_family *f = r->model->family;
+    lz_denoiser *d = &r->denoiser;
+    lz_array *in[LZ_STEP_INPUTS], *out[LZ_BEGIN_OUTPUTS], **places[LZ_STEP_INPUTS];
+    int n = 0;
+    lz_describe_schedule(r);
+    places[n++] = &r->falls;
+    if (d->still) places[n++] = &d->still;
+    for (int i = 0; i < d->n_rows; i++) places[n++] = &d->rows[i];
+    lz_status status = plan_inputs(plan, places, n, err);
+    if (status) return status;
+    r->noise = lz_stand_in(lz_full(ctx, lz_latent_dims(r), LZ_F32, 0));
+    if (r->options->strength > 0) r->start = lz_stand_in(blank(r, d->h, d->w));
+    lz_model shape = {.family = f, .state = r->model->state, .shape = lz_shape_of(r)};
+    memcpy(d->text, shape.shape.text, sizeof d->text);
+    f->tables(d);
+    shape.n_tables = d->n_tables;
+    lz_begin_inputs(r, in);
+    lz_describe_begin(ctx, in, out, &shape);
+    n = lz_begin_outputs(r, places);
+    for (int i = 0; i < n; i++) *places[i] = out[i];
+    status = plan_inputs(plan, places, n, err);
+    if (status) return status;
+    lz_step_inputs(r, in);
+    lz_array *next[LZ_STEP_OUTPUTS];
+    lz_describe_step(ctx, in, next, &shape);
+    status = add_stage(plan, "denoise", next, LZ_STEP_OUTPUTS, r->steps - r->first_step, err);
     plan->streamed_bytes = plan->stages[plan->n_stages - 1].streamed_bytes;
     return status;
 }
@@ -151,7 +176,7 @@ static lz_status plan_stages(lz_run_state *r, lz_picture_plan *plan, lz_error *e
         w = w < side ? w : side;
     }
     lz_array *pixels = lz_describe_pixels(r->model, lz_contiguous(blank(r, h, w)), h, w);
-    return add_stage(plan, "decode", &pixels, 1, (int)tiles, err);
+    return add_stage(plan, "decode", (lz_array *[]){pixels, lz_describe_bytes(pixels)}, 2, (int)tiles, err);
 }
 
 lz_status lz_plan_picture(lz_model *model, const lz_picture_options *options, lz_picture_plan *plan, lz_error *err) {

@@ -365,20 +365,18 @@ static void sigmas(const void *model, int64_t n_tokens, int steps, float *to) {
 
 /* The picture is image 0, references are 1, 2, ...; each is centred, the odd row or column on the negative side. Returns
  * where the text begins: behind the largest of them, in both directions. */
-static int64_t place_image(int64_t image, int64_t h, int64_t w, lz_qwen_image_place *to) {
-    for (int64_t i = 0; i < h * w; i++)
-        to[i] = (lz_qwen_image_place){.image = image, .row = i / w - (h - h / 2), .column = i % w - (w - w / 2)};
+static int64_t place_image(int64_t image, int64_t h, int64_t w, lz_place *to) {
+    for (int64_t i = 0; i < h * w; i++) to[i] = (lz_place){{image, i / w - (h - h / 2), i % w - (w - w / 2)}};
     return h > w ? h / 2 : w / 2;
 }
 
-static void make_tables(const qwen *m, lz_denoiser *d) {
+static void make_tables(lz_denoiser *d) {
+    const qwen *m = d->model;
     int64_t n = d->h * d->w, text = 0, at = 0, begin = 0;
     for (int k = 0; k < d->n_references; k++) n += d->reference_sizes[k][0] * d->reference_sizes[k][1];
-    for (int i = 0; i < 2; i++) {
-        int64_t t = d->features[i] ? lz_shape(d->features[i]).at[0] : 0;
-        if (t > text) text = t;
-    }
-    lz_qwen_image_place *places = lz_host_alloc(m->ctx, (size_t)(n > text ? n : text) * sizeof *places);
+    for (int i = 0; i < 2; i++)
+        if (d->text[i] > text) text = d->text[i];
+    lz_place *places = lz_host_alloc(m->ctx, (size_t)(n > text ? n : text) * sizeof *places);
     d->n_tables = 4;
     if (!places) {
         for (int i = 0; i < d->n_tables; i++) d->tables[i] = lz_poison(m->ctx, LZ_OUT_OF_MEMORY, "places");
@@ -391,27 +389,28 @@ static void make_tables(const qwen *m, lz_denoiser *d) {
         at += h * w;
     }
     lz_qwen_image_rope(m->transformer, places, n, &d->tables[2], &d->tables[3]);
-    for (int64_t i = 0; i < text; i++) places[i] = (lz_qwen_image_place){begin + i, begin + i, begin + i};
+    for (int64_t i = 0; i < text; i++) places[i] = (lz_place){{begin + i, begin + i, begin + i}};
     lz_qwen_image_rope(m->transformer, places, text, &d->tables[0], &d->tables[1]);
     lz_host_free(m->ctx, places);
 }
 
-static void prepare(lz_denoiser *d, lz_array *levels) {
+static void make_rows(lz_denoiser *d, lz_array *levels) {
     const qwen *m = d->model;
-    make_tables(m, d);
-    for (int i = 0; i < 2; i++)
-        if (d->features[i]) d->context[i] = lz_qwen_image_context(m->transformer, d->features[i]);
     lz_qwen_image_time time = lz_qwen_image_modulation(m->transformer, levels);
     d->rows[0] = time.image;
     d->rows[1] = time.text;
     d->rows[2] = time.out;
     d->n_rows = 3;
-    if (time.still) d->tables[d->n_tables++] = time.still;
+    d->still = time.still;
+}
+
+static lz_array *context(const void *model, lz_array *text) {
+    return lz_qwen_image_context(((const qwen *)model)->transformer, text);
 }
 
 static lz_array *velocity(const lz_denoiser *d, int prompt, lz_array *x, lz_array *const *rows) {
     const qwen *m = d->model;
-    lz_qwen_image_time time = {rows[0], rows[1], rows[2], d->n_tables > 4 ? d->tables[4] : NULL};
+    lz_qwen_image_time time = {rows[0], rows[1], rows[2], d->still};
     lz_qwen_image_tables tables = {d->tables[0], d->tables[1], d->tables[2], d->tables[3]};
     if (d->references) x = lz_concat((lz_array *[]){x, d->references}, 2, 0);
     return lz_qwen_image_velocity(m->transformer, x, d->context[prompt], time, tables, d->h * d->w);
@@ -448,7 +447,9 @@ const lz_family lz_family_qwen_image = {
     .encode = encode,
     .decode = decode,
     .sigmas = sigmas,
-    .prepare = prepare,
+    .tables = make_tables,
+    .rows = make_rows,
+    .context = context,
     .velocity = velocity,
     .guide = guide,
 };

@@ -51,6 +51,16 @@ try 0 $lazuli a red fox -m $A -S 43,7 -S 42 $small -q -o "$work/d.png" </dev/nul
 same "$work/d-1.png" "$work/other.png"
 same "$work/d-3.png" "$work/fox1.png"
 gone "$work/d.png" "$work/d-4.png"
+for line in 1 2 3; do # told in order, each once
+    try_match 0 "^$work/d-$line.png" sh -c "$lazuli fox -m $A -S 43,7,42 $small -o $work/d.png | sed -n ${line}p"
+done
+mkdir "$work/e-2.png" # one that cannot be written ends it, though the next is being painted; what is there is whole
+try_match 1 'e-2.png' $lazuli a red fox -m $A --count 4 -S 42 $small -q -o "$work/e.png"
+same "$work/e-1.png" "$work/fox1.png"
+gone "$work/e-3.png" "$work/e-4.png"
+try_match 0 '^lazuli-6-2.png' sh -c "cd $work && $absolute fox -m $model -S 6,6 $small | tail -n 1" # no name twice
+same "$work/lazuli-6.png" "$work/lazuli-6-2.png"
+try_match 0 '^3$' sh -c "$lazuli fox -m $A --count 3 -S 1 $small --json -o $work/j.png | grep -c write"
 
 # Steps, guidance, negative: model C has guidance
 try_match 0 ', 3 steps, ' $lazuli fox -m $flux/C -s 3 -S 1 $small -o "$work/g4.png"

@@ -20,7 +20,7 @@
  *   LAZULI_SIM_LEAKS=1    what still exists at exit is listed on stderr, and the status is 1
  *   CXX                   the compiler behind NVRTC (else the C++ compiler that the build found)
  *
- * For tests, found with dlsym in libcuda.so.1: lz_sim_calls and lz_sim_live, below.
+ * For tests, found with dlsym in libcuda.so.1: lz_sim_calls, lz_sim_count and lz_sim_live, below.
  *
  * What always is as on a GPU: calls need a current context; new memory holds rubbish (all ones: NaN), and memory that
  * was freed or lies behind an allocation cannot be touched; a capture refuses what a real one refuses. Unlike there,
@@ -42,8 +42,9 @@
 #define DECLARE_CU(returns, name, version, params) EXPORT returns cu##name##version params;
 LZ_CU_FUNCTIONS(DECLARE_CU)
 
-EXPORT long lz_sim_calls(void); /* counted by LAZULI_SIM_FAIL, since cuInit */
-EXPORT long lz_sim_live(void);  /* allocations, streams, events, modules, graphs, contexts that were not given back */
+EXPORT long lz_sim_calls(void);             /* counted by LAZULI_SIM_FAIL, since cuInit */
+EXPORT long lz_sim_count(const char *name); /* how often this entry point was called so far, as "cuMemAlloc_v2" */
+EXPORT long lz_sim_live(void); /* allocations, streams, events, modules, graphs, contexts that were not given back */
 
 /* For libcublasLt: has run(data) done by the stream like a kernel, now, later, or with each launch of a graph. data is
  * copied. */
@@ -61,11 +62,11 @@ enum {
     MAY_FAIL = 8,      /* is counted by LAZULI_SIM_FAIL */
     NORMAL = INITIALISED | CONTEXT | MAY_FAIL,
 };
-lz_cu_result enter(int needs);
+lz_cu_result enter(int needs, const char *name);
 bool failure_due(void); /* for the entry point that must not fail early; counts */
 void leave(const lz_cu_result *entered);
 #define ENTER(needs)                                                                                                   \
-    __attribute__((cleanup(leave))) const lz_cu_result entered = enter(needs);                                         \
+    __attribute__((cleanup(leave))) const lz_cu_result entered = enter(needs, __func__);                               \
     if (entered) return entered
 
 typedef enum object { MEMORY, HOST_MEMORY, STREAM, EVENT, MODULE, GRAPH, GRAPH_EXEC, CONTEXT_HELD, N_OBJECTS } object;

@@ -1,7 +1,9 @@
 /* test_cuda.c: what is special about a device with memory of its own: values here and there, recordings, errors, whole
  * pictures. The kernels themselves are tested by test_random_shapes and test_random_graphs with LZ_TEST_DEVICE=cuda.
  * Runs on a real GPU or, with LAZULI_CUDA_PATH naming its libraries, on the simulated one (tests/cuda-sim). */
-#include "check.h"
+#include <dlfcn.h>
+
+#include "pixels.h"
 
 static lz_context *open_cuda(void) {
     lz_error err = {0};
@@ -126,6 +128,47 @@ static void on_the_host(void) {
     lz_close(ctx);
 }
 
+/* Random numbers are drawn on the host, with its own bits, and nothing is waited for. */
+static void random_numbers(void) {
+    lz_context *ctx = open_cuda(), *ref = lz_open(.device = "ref");
+    if (!ctx) return;
+    lz_error err = {0};
+    const float *got = lz_data(lz_randn(ctx, LZ_DIMS(3, 1009), 5), &err),
+                *want = lz_data(lz_randn(ref, LZ_DIMS(3, 1009), 5), &err);
+    CHECK(got && want && !memcmp(got, want, 3 * 1009 * sizeof *got), "%s", err.text);
+    lz_close(ctx);
+    lz_close(ref);
+}
+
+static void pixels(void) {
+    lz_context *ctx = open_cuda();
+    if (!ctx) return;
+    check_pixels(ctx);
+    lz_scope_end(lz_scope_begin(ctx, "nothing"));
+    CHECK_I64(lz_memory_info(ctx).active, 0);
+    lz_close(ctx);
+}
+
+/* Bytes straight to where they are wanted, of views too; no copy is kept here. */
+static void copied(void) {
+    lz_context *ctx = open_cuda();
+    if (!ctx) return;
+    lz_error err = {0};
+    lz_scope *scope = lz_scope_begin(ctx, "test");
+    lz_array *x = lz_reshape(lz_mul(lz_arange(ctx, 0, 24, 1, LZ_F32), 0.5), LZ_DIMS(4, 6));
+    float all[24], row[6], column[4];
+    CHECK_OK(lz_copy(x, all, sizeof all, &err), &err);
+    CHECK_OK(lz_copy(lz_slice(x, 0, 2, 3, 1), row, sizeof row, &err), &err);
+    CHECK_OK(lz_copy(lz_slice(x, 1, 1, 2, 1), column, sizeof column, &err), &err);
+    CHECK(all[23] == 11.5F && row[0] == 6 && row[5] == 8.5F && column[0] == 0.5F && column[3] == 9.5F);
+    CHECK_STATUS(lz_copy(x, all, 4, &err), LZ_BAD_ARGUMENT, &err);
+    CHECK_STATUS(lz_copy(x, NULL, sizeof all, &err), LZ_BAD_ARGUMENT, &err);
+    const float *kept = lz_data(x, &err); /* from here on there is a copy here, and that is taken */
+    CHECK(kept && !lz_copy(x, all, sizeof all, &err) && !memcmp(kept, all, sizeof all));
+    lz_scope_end(scope);
+    lz_close(ctx);
+}
+
 /* More than there is: one sentence, and the context is as good as before. */
 static void out_of_memory(void) {
     lz_context *ctx = open_cuda();
@@ -202,5 +245,67 @@ static void paints(void) {
                          (double[]){70, 25});
 }
 
+/* How often the simulated driver was called; NULL on a real one. */
+typedef long (*call_counter)(const char *name);
+static call_counter find_counter(void) {
+    char path[512];
+    const char *folder = getenv("LAZULI_CUDA_PATH");
+    snprintf(path, sizeof path, "%s/libcuda.so.1", folder ? folder : "");
+    void *driver = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    void *found = driver ? dlsym(driver, "lz_sim_count") : NULL;
+    call_counter counter = NULL;
+    memcpy(&counter, &found, sizeof counter);
+    return counter;
+}
+
+/* Pictures of one size: once the programs are recorded, nothing is allocated, freed or recorded for another one, and
+ * the only wait is for its bytes; whatever the number of steps. programs: beside the steps. */
+static void paint_again(const char *folder, int programs) {
+    enum { STEPS = 5, WARM = 3 };
+    const struct {
+        const char *name;
+        int times;
+    } calls[] = {{"cuMemAlloc_v2", 0},
+                 {"cuMemFree_v2", 0},
+                 {"cuGraphInstantiateWithFlags", 0},
+                 {"cuStreamSynchronize", 1},
+                 {"cuEventSynchronize", 0},
+                 {"cuMemcpyDtoHAsync_v2", 1},
+                 {"cuModuleLoadData", 0},
+                 {"cuGraphLaunch", programs + STEPS}};
+    enum { CALLS = sizeof calls / sizeof *calls };
+    lz_error err = {0};
+    lz_context *ctx = lz_open(.device = "cuda", .threads = 2);
+    lz_model *model = ctx ? lz_model_open(ctx, folder, &err) : NULL;
+    call_counter count = find_counter();
+    if (!CHECK(model, "%s", err.text)) return;
+    for (int turn = 0; turn < WARM + 2; turn++) {
+        long before[CALLS];
+        lz_picture p;
+        for (int i = 0; i < CALLS; i++) before[i] = count ? count(calls[i].name) : 0;
+        if (!CHECK_OK(lz_generate(model, &p, &err, .prompt = "a red apple", .seed = (uint64_t)turn, .width = 32,
+                                  .height = 32, .steps = STEPS),
+                      &err))
+            break;
+        for (int i = 0; count && i < CALLS; i++) {
+            long n = count(calls[i].name) - before[i];
+            bool early = turn == 0 || (turn < WARM && strncmp(calls[i].name, "cuGraph", 7) == 0);
+            CHECK(early || n == calls[i].times, "%s, picture %d: %s was called %ld times, not %d", folder, turn + 1,
+                  calls[i].name, n, calls[i].times);
+        }
+        lz_picture_free(&p);
+    }
+    if (!count) printf("    skipped: a real driver does not count its calls\n");
+    lz_model_close(model);
+    lz_close(ctx);
+}
+
+static void nothing_but_work(void) {
+    paint_again(LZ_SOURCE_DIR "/models/demo", 3);       /* text, begin, decode */
+    paint_again(LZ_SOURCE_DIR "/tests/data/qwen/Q", 4); /* guided: two texts */
+}
+
 TEST_MAIN({"names", names}, {"here_and_there", here_and_there}, {"borrowed", borrowed}, {"replays", replays},
-          {"on_the_host", on_the_host}, {"out_of_memory", out_of_memory}, {"profiled", profiled}, {"paints", paints})
+          {"on_the_host", on_the_host}, {"random_numbers", random_numbers}, {"pixels", pixels}, {"copied", copied},
+          {"out_of_memory", out_of_memory}, {"profiled", profiled}, {"paints", paints},
+          {"nothing_but_work", nothing_but_work})

@@ -1,5 +1,5 @@
 /* backend.c: the table of the CUDA backend. What is not in it, or what a kernel's can() refuses (f64, odd mixtures of
- * types), runs on the reference kernels on the host, with its operands brought there and back. */
+ * types), runs on kernels of the host, with its operands brought there and back. */
 #include "backend/cuda/cuda.h"
 
 static const lz_kernel *find_kernel(lz_op op) {

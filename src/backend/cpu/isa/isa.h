@@ -81,7 +81,8 @@ const lz_kernel *cpu_kernel(lz_op op);
     X(copy)                                                                                                            \
     X(pad)                                                                                                             \
     X(take)                                                                                                            \
-    X(gather)
+    X(gather)                                                                                                          \
+    X(randn)
 #define X(name) extern const lz_kernel ISA(lz_kernel_##name);
 LZ_CPU_KERNELS(X)
 #undef X

@@ -24,6 +24,7 @@
     X(PAD, pad)                                                                                                        \
     X(TAKE, take)                                                                                                      \
     X(GATHER, gather)                                                                                                  \
+    X(RANDN, randn)                                                                                                    \
     X(CAST, integer)                                                                                                   \
     X(NEG, integer)                                                                                                    \
     X(ABS, integer)                                                                                                    \

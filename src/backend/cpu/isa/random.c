@@ -1,0 +1,55 @@
+/* random.c: normal numbers, with the bits of the reference (array/random.c) at every vector width and number of
+ * threads: words are drawn in order, which is quick, and then each block of 16 is by itself. */
+#include "array/random.h"
+
+#include <string.h>
+
+#include "array/box_muller.h"
+#include "backend/cpu/isa/isa.h"
+
+enum { BLOCK = 16, SOME = 16, TURN = 256 }; /* numbers of a block; blocks worked on together; of a thread's turn */
+
+/* Several blocks at once: their numbers side by side, where a long loop becomes vector code. */
+static void make_normal(float *x, int64_t blocks) {
+    enum { HALF = BLOCK / 2 };
+    float u[SOME * HALF], v[SOME * HALF];
+    for (int64_t done = 0; done < blocks; done += SOME, x += SOME * BLOCK) {
+        int n = (int)(blocks - done < SOME ? blocks - done : SOME);
+        for (int i = 0; i < n; i++) {
+            memcpy(u + i * HALF, x + i * BLOCK, sizeof(float[HALF]));
+            memcpy(v + i * HALF, x + i * BLOCK + HALF, sizeof(float[HALF]));
+        }
+        for (int i = 0; i < n * HALF; i++) lz_box_muller(u[i], v[i], &u[i], &v[i]);
+        for (int i = 0; i < n; i++) {
+            memcpy(x + i * BLOCK, u + i * HALF, sizeof(float[HALF]));
+            memcpy(x + i * BLOCK + HALF, v + i * HALF, sizeof(float[HALF]));
+        }
+    }
+}
+
+typedef struct normal_job {
+    float *x;
+    int64_t blocks;
+} normal_job;
+
+static void normal_turn(void *arg, int64_t turn, int thread) {
+    (void)thread;
+    const normal_job *job = arg;
+    int64_t first = turn * TURN, left = job->blocks - first;
+    make_normal(job->x + first * BLOCK, left < TURN ? left : TURN);
+}
+
+static bool run_randn(const lz_call *call) { /* out f32, row-major */
+    float *out = (float *)call->out.data, last[BLOCK];
+    int64_t n = 1;
+    for (int i = 0; i < call->out.dims.n; i++) n *= call->out.dims.at[i];
+    if (!lz_torch_uniform(out, n, last, call->params->randn.seed)) return true;
+    normal_job job = {out, n / BLOCK};
+    lz_parallel(call->pool, (job.blocks + TURN - 1) / TURN, normal_turn, &job);
+    if (n % BLOCK == 0) return true;
+    make_normal(last, 1);
+    memcpy(out + n - BLOCK, last, sizeof last);
+    return true;
+}
+
+const lz_kernel ISA(lz_kernel_randn) = {.name = "cpu.randn", .run = run_randn};

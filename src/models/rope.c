@@ -1,0 +1,78 @@
+/* rope.c: see rope.h. Tokens are many, but places along an axis few: each wave is computed once for each of them. */
+#include "models/rope.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Cosines and sines of one axis: a row for each place from the first to the last, a column for each pair. */
+typedef struct waves {
+    int64_t first, last, pairs;
+    float *cos, *sin;
+} waves;
+
+static int64_t size_of(const waves *w) { return (w->last - w->first + 1) * w->pairs; }
+
+static void fill_waves(waves *w, double theta) {
+    for (int64_t k = 0; k < w->pairs; k++) {
+        double frequency = pow(theta, -2.0 * (double)k / (double)(2 * w->pairs));
+        for (int64_t i = 0; i <= w->last - w->first; i++) {
+            double angle = (double)(w->first + i) * frequency;
+            w->cos[i * w->pairs + k] = (float)cos(angle);
+            w->sin[i * w->pairs + k] = (float)sin(angle);
+        }
+    }
+}
+
+/* Which places there are; returns how many numbers their waves take. */
+static int64_t measure(const int64_t channels[LZ_ROPE_AXES], const lz_place *places, int64_t n, waves *axes) {
+    int64_t size = 0;
+    for (int a = 0; a < LZ_ROPE_AXES && channels[a]; a++) {
+        waves *w = &axes[a];
+        w->pairs = channels[a] / 2;
+        for (int64_t i = 0; i < n; i++) {
+            int64_t at = places[i].at[a];
+            if (i == 0 || at < w->first) w->first = at;
+            if (i == 0 || at > w->last) w->last = at;
+        }
+        size += size_of(w);
+    }
+    return size;
+}
+
+/* The rows of all axes side by side, token by token. */
+static void join_waves(const waves *axes, const lz_place *places, int64_t n, float *c, float *s) {
+    for (int64_t i = 0; i < n; i++)
+        for (int a = 0; a < LZ_ROPE_AXES; a++) {
+            const waves *w = &axes[a];
+            int64_t row = (places[i].at[a] - w->first) * w->pairs;
+            if (!w->pairs) break;
+            memcpy(c, w->cos + row, (size_t)w->pairs * sizeof *c);
+            memcpy(s, w->sin + row, (size_t)w->pairs * sizeof *s);
+            c += w->pairs;
+            s += w->pairs;
+        }
+}
+
+void lz_rope_tables(lz_context *ctx, const int64_t channels[LZ_ROPE_AXES], double theta, const lz_place *places,
+                    int64_t n, lz_array **cos_table, lz_array **sin_table) {
+    waves axes[LZ_ROPE_AXES] = {{0}};
+    int64_t size = measure(channels, places, n, axes), half = 0;
+    for (int a = 0; a < LZ_ROPE_AXES; a++) half += axes[a].pairs;
+    float *few = lz_host_alloc(ctx, (size_t)(2 * size) * sizeof *few + 1), *next = few;
+    float *table = lz_host_alloc(ctx, (size_t)(2 * n * half) * sizeof *table + 1);
+    *cos_table = *sin_table = NULL;
+    if (few && table) {
+        for (int a = 0; a < LZ_ROPE_AXES && axes[a].pairs; a++) {
+            axes[a].cos = next;
+            axes[a].sin = next + size;
+            next += size_of(&axes[a]);
+            fill_waves(&axes[a], theta);
+        }
+        join_waves(axes, places, n, table, table + n * half);
+        *cos_table = lz_from(ctx, LZ_DIMS(n, half), LZ_F32, table);
+        *sin_table = lz_from(ctx, LZ_DIMS(n, half), LZ_F32, table + n * half);
+    } else
+        *cos_table = *sin_table = lz_poison(ctx, LZ_OUT_OF_MEMORY, "rope");
+    lz_host_free(ctx, table);
+    lz_host_free(ctx, few);
+}

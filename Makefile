@@ -39,6 +39,7 @@ test-asan: ## the same with address and undefined-behaviour sanitizers, on fewer
 test-cuda: build ## the CUDA backend on a real GPU: kernels against the reference, recordings, errors, pictures
 	@build/test_cuda
 	@build/test_offload
+	@build/test_gemm90
 	@LZ_TEST_DEVICE=cuda build/test_random_shapes
 	@LZ_TEST_DEVICE=cuda LZ_TEST_SCALE=$${LZ_TEST_SCALE:-20} build/test_random_graphs
 

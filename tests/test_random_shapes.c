@@ -429,6 +429,26 @@ static lz_array *large_matmul(builder *b) {
     return lz_matmul(x, y);
 }
 
+/* Layers as models have them: 16 bits, weights along k, rows that begin at multiples of 16 bytes, all kinds of endings. */
+static lz_array *large_linear(builder *b) {
+    lz_dtype t = chance(b, 70) ? LZ_BF16 : LZ_F16;
+    int64_t m = any(b, 1, 300), k = 8 * any(b, 1, 40), n = 8 * any(b, 1, 60);
+    b->ulp = 3, b->least = 1e-5, b->room = 8e-6 + 4 * eps_of[t];
+    snprintf(b->what, sizeof b->what, "large linear %s %lld x %lld x %lld", lz_dtype_name(t), (long long)m,
+             (long long)k, (long long)n);
+    lz_array *x = leaf(b, LZ_DIMS(1, m, k), t, 1), *w = leaf(b, LZ_DIMS(n, k), t, 1), *bias = NULL;
+    if (chance(b, 30)) bias = leaf(b, LZ_DIMS(n), t, 1);
+    lz_array *gate = leaf(b, LZ_DIMS(1, 1, n), t, 1), *residual = leaf(b, LZ_DIMS(1, m, n), t, 1);
+    lz_array *y = lz_linear(x, w, bias);
+    switch (any(b, 0, 4)) {
+    case 0: return lz_add(residual, lz_mul(gate, y));
+    case 1: return lz_gelu_tanh(y);
+    case 2: return lz_mul(lz_silu(y), residual);
+    case 3: return lz_cast(y, LZ_F32);
+    default: return y;
+    }
+}
+
 static lz_array *large_chain(builder *b) {
     lz_dims d = LZ_DIMS(any(b, 1, 3), any(b, 100, 300), any(b, 100, 300));
     lz_dtype t = any_float(b);
@@ -574,7 +594,7 @@ static lz_array *huge_add(builder *b) {
 
 static lz_array *(*const large_ops[])(builder *) = {
     large_matmul,   large_chain, large_sdpa,    large_norm,  large_group_norm, large_conv, large_reduce, large_move,
-    large_few_rows, large_rope,  large_softmax, huge_matmul, huge_sdpa,        huge_conv,  huge_add};
+    large_few_rows, large_rope,  large_softmax, huge_matmul, huge_sdpa,        huge_conv,  huge_add,     large_linear};
 
 static void describe_large(builder *b) {
     lz_array *y = large_ops[b->seed % (sizeof large_ops / sizeof *large_ops)](b);
@@ -582,6 +602,6 @@ static void describe_large(builder *b) {
 }
 
 static void single(void) { run_many(describe_op, test_scale(12000), 1); }
-static void large(void) { run_many(describe_large, test_scale(45), 15 * 1000); }
+static void large(void) { run_many(describe_large, test_scale(48), 16 * 1000); }
 
 TEST_MAIN({"single", single}, {"large", large})

@@ -1,15 +1,18 @@
 /* cuda_on_cpu.h: CUDA C++ as C++17, for the simulator. libnvrtc puts this before the source of a kernel and compiles
  * both into a shared library; libcuda calls its launch function.
  *
- * One block runs at a time and its threads are fibers, switched at barriers and warp functions only; a kernel that has
- * none runs as a plain loop. Odd blocks run their threads backwards, and every launch swaps the two, so that results
- * which depend on the order of threads differ. Shared memory starts as all ones, which is NaN. What is undefined on a
- * GPU and can be seen here (a barrier that some threads never reach, lanes that disagree, writes behind shared memory,
- * a stack that is too small, an illegal address, a division by zero) is said on stderr, and the program stops.
+ * One block, or one cluster of blocks, runs at a time and its threads are fibers, switched where they wait only; a
+ * kernel that never waits runs as a plain loop. Odd blocks run their threads backwards, and every launch swaps the two,
+ * so that results which depend on the order of threads differ. Shared memory starts as all ones, which is NaN. What is
+ * undefined on a GPU and can be seen here (a barrier that some threads never reach, lanes that disagree, writes behind
+ * shared memory, a stack that is too small, an illegal address, a division by zero) is said on stderr, and the program
+ * stops.
  *
- * Not here: what kernels hide behind #ifndef LZ_SIM (inline assembly: matrix units, asynchronous copies), half types,
- * textures, cooperative groups, launches from kernels. No header is included: kernels get none from NVRTC either, and
- * it keeps compiling at some tens of milliseconds. */
+ * Inline assembly is not here: what kernels hide behind #ifndef LZ_SIM they spell out in C++ otherwise. For the copy
+ * engine and the barriers of Hopper that is a few lines, because lz_sim has them: copies of every second pair of blocks
+ * are done at once, those of the others as late as the kernel's waiting allows, so that both a missing wait and a buffer
+ * that is given back too soon show. Nor are half types, textures, cooperative groups, launches from kernels. No header
+ * is included: kernels get none from NVRTC either, and it keeps compiling at some tens of milliseconds. */
 #ifndef __x86_64__
 #error "the simulator switches between threads in x86-64 assembly"
 #endif
@@ -20,9 +23,10 @@ typedef __SIZE_TYPE__ size_t;
 
 /* ---- what qualifies things -------------------------------------------------------------------------------------- */
 
-/* libnvrtc looks for these two attributes to find the kernels, and for the section to rewrite extern __shared__. */
+/* libnvrtc looks for these three attributes to find the kernels, and for the section to rewrite extern __shared__. */
 #define __global__ __attribute__((lz_sim_kernel))
 #define __launch_bounds__(...) __attribute__((lz_sim_bounds(__VA_ARGS__)))
+#define __cluster_dims__(...) __attribute__((lz_sim_cluster(__VA_ARGS__)))
 #define __shared__ static __attribute__((section("lz_sim_shared")))
 #define __device__
 #define __host__
@@ -104,7 +108,7 @@ static const int warpSize = 32;
 
 namespace lz_sim {
 
-enum state { FRESH, READY, AT_BARRIER, AT_WARP, DONE };
+enum state { FRESH, READY, AT_BARRIER, AT_WARP, AT_CONDITION, DONE };
 enum warp_op { SYNC, SHUFFLE, BALLOT, MATCH, ADD, MIN, MAX, UMIN, UMAX, AND, OR, XOR };
 typedef unsigned long long u64;
 
@@ -113,17 +117,22 @@ struct thread {
     char *stack;
     enum state state;
     uint3 index;
+    int block;     /* of its cluster */
     unsigned mask; /* at a warp function: who takes part, ... */
     warp_op op;
     int from;
     u64 value, result;
+    bool (*ready)(const thread &t); /* at a condition: may it go on? It looks at: */
+    const void *watched;
+    unsigned groups; /* of copies out of shared memory, that it has closed */
 };
 
 static const int SLACK = 256; /* watched bytes behind dynamic shared memory */
-alignas(1024) static char dynamic_shared[LZ_SIM_MAX_SHARED + SLACK];
-static thread threads[LZ_SIM_MAX_THREADS];
-static int n_threads, current;
-static bool backwards;
+alignas(1024) static char dynamic_shared[LZ_SIM_MAX_CLUSTER][LZ_SIM_MAX_SHARED + 1024];
+static thread threads[LZ_SIM_MAX_THREADS]; /* of the blocks of a cluster, one block after the other */
+static int n_threads, n_blocks, block_threads, current;
+static uint3 first_block;
+static bool backwards, lazy;
 static void *scheduler;
 static const lz_sim_launch *launch;
 static const u64 CANARY = 0x5ca1ab1e0ddba11ULL;
@@ -135,8 +144,8 @@ static void tell(const char *what) {
     for (int i = 0; i < n_threads; i++) waiting[threads[i].state]++;
     dprintf(2, "GPU simulator: kernel %s, block (%u, %u, %u), thread (%u, %u, %u): %s\n", launch->kernel->name,
             blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z, what);
-    dprintf(2, "    of %d threads %d wait at a block barrier, %d at a warp function, %d have returned\n", n_threads,
-            waiting[AT_BARRIER], waiting[AT_WARP], waiting[DONE]);
+    dprintf(2, "    of %d threads %d wait at a block barrier, %d at a warp function, %d for others, %d have returned\n",
+            n_threads, waiting[AT_BARRIER], waiting[AT_WARP], waiting[AT_CONDITION], waiting[DONE]);
 }
 
 __attribute__((noreturn)) static void fail(const char *what) {
@@ -147,6 +156,7 @@ __attribute__((noreturn)) static void fail(const char *what) {
 static void become(int i) {
     current = i;
     threadIdx = threads[i].index;
+    blockIdx = {first_block.x + threads[i].block, first_block.y, first_block.z};
 }
 
 __attribute__((noinline)) static void yield() {
@@ -192,59 +202,86 @@ __attribute__((noreturn)) static void stuck() {
     int i = 0;
     while (threads[i].state == DONE) i++;
     become(i);
-    fail(threads[i].state == AT_WARP ? "not all lanes of the mask come to this warp function"
-                                     : "not all threads of the block come to this barrier");
+    fail(threads[i].state == AT_WARP        ? "not all lanes of the mask come to this warp function"
+         : threads[i].state == AT_CONDITION ? "what it waits for never happens"
+                                            : "not all threads of the block come to this barrier");
 }
 
-static void run_block() {
+/* Lets a block go on if all its threads are at its barrier. */
+static bool pass_barrier(int block) {
+    thread *t = threads + block * block_threads;
+    int votes = 0;
+    for (int i = 0; i < block_threads; i++) {
+        if (t[i].state != AT_BARRIER) return false;
+        votes += t[i].value != 0;
+    }
+    for (int i = 0; i < block_threads; i++) {
+        t[i].result = votes;
+        t[i].state = READY;
+    }
+    return true;
+}
+
+static bool run_copy();
+static void start_copies();
+static bool copies_left();
+
+static void run_cluster() {
     char *free_stack = launch->stacks;
-    for (int i = 0; i < n_threads; i++) threads[i].state = FRESH;
+    start_copies();
+    for (int i = 0; i < n_threads; i++) {
+        threads[i].state = FRESH;
+        threads[i].groups = 0;
+    }
     for (;;) {
         bool moved = false;
         for (int i = 0; i < n_threads; i++) {
             thread &t = threads[at(i)];
-            if (t.state > READY) continue;
+            if (t.state > READY && (t.state != AT_CONDITION || !t.ready(t))) continue;
             resume(at(i), free_stack);
             moved = true;
         }
+        for (int i = 0; !moved && i < n_blocks; i++) moved = pass_barrier(i);
         if (moved) continue;
-        int waiting = 0, done = 0, votes = 0;
-        for (int i = 0; i < n_threads; i++) {
-            done += threads[i].state == DONE;
-            waiting += threads[i].state == AT_BARRIER;
-            votes += threads[i].state == AT_BARRIER && threads[i].value;
-        }
-        if (done == n_threads) return;
-        if (waiting != n_threads) stuck();
-        for (int i = 0; i < n_threads; i++) {
-            threads[i].result = votes;
-            threads[i].state = READY;
-        }
+        int done = 0;
+        for (int i = 0; i < n_threads; i++) done += threads[i].state == DONE;
+        if (done == n_threads) break;
+        if (!run_copy()) stuck();
     }
+    if (copies_left()) fail("returned while the copy engine was at work");
 }
 
 static void run_grid(const lz_sim_launch *l) {
     launch = l;
     gridDim = dim3(l->grid[0], l->grid[1], l->grid[2]);
     blockDim = dim3(l->block[0], l->block[1], l->block[2]);
-    n_threads = l->block[0] * l->block[1] * l->block[2];
-    unsigned i = 0;
-    for (unsigned z = 0; z < l->block[2]; z++)
-        for (unsigned y = 0; y < l->block[1]; y++)
-            for (unsigned x = 0; x < l->block[0]; x++) threads[i++].index = {x, y, z};
-    size_t watched = l->shared_bytes + SLACK;
+    block_threads = l->block[0] * l->block[1] * l->block[2];
+    n_blocks = l->kernel->cluster;
+    n_threads = n_blocks * block_threads;
+    int i = 0;
+    for (int block = 0; block < n_blocks; block++)
+        for (unsigned z = 0; z < l->block[2]; z++)
+            for (unsigned y = 0; y < l->block[1]; y++)
+                for (unsigned x = 0; x < l->block[0]; x++) {
+                    threads[i].block = block;
+                    threads[i++].index = {x, y, z};
+                }
+    if (n_blocks > 1 && (__start_lz_sim_shared || block_threads % 32))
+        fail("clusters have dynamic shared memory only here, and whole warps");
     u64 serial = l->serial;
     for (unsigned z = 0; z < l->grid[2]; z++)
         for (unsigned y = 0; y < l->grid[1]; y++)
-            for (unsigned x = 0; x < l->grid[0]; x++) {
-                blockIdx = {x, y, z};
-                backwards = serial++ & 1;
+            for (unsigned x = 0; x < l->grid[0]; x += n_blocks) {
+                first_block = blockIdx = {x, y, z};
+                backwards = serial & 1;
+                lazy = serial++ & 2;
                 if (__start_lz_sim_shared)
                     memset(__start_lz_sim_shared, 0xff, __stop_lz_sim_shared - __start_lz_sim_shared);
-                memset(dynamic_shared, 0xff, watched);
-                run_block();
-                for (int byte = 0; byte < SLACK; byte++)
-                    if (dynamic_shared[l->shared_bytes + byte] != '\xff')
+                for (int block = 0; block < n_blocks; block++)
+                    memset(dynamic_shared[block], 0xff, l->shared_bytes + SLACK);
+                run_cluster();
+                for (int byte = 0; byte < n_blocks * SLACK; byte++)
+                    if (dynamic_shared[byte / SLACK][l->shared_bytes + byte % SLACK] != '\xff')
                         fail("wrote behind its dynamic shared memory");
             }
 }
@@ -332,6 +369,166 @@ static int barrier(int vote) {
     return int(me.result);
 }
 
+/* ---- Hopper: conditions, clusters, barriers in shared memory, the copy engine ----------------------------------- */
+
+/* Goes on when ready(t) holds, with t.watched and t.value as given. */
+static void wait_until(bool (*ready)(const thread &t), const void *watched, u64 value) {
+    thread &me = threads[current];
+    me.ready = ready;
+    me.watched = watched;
+    me.value = value;
+    if (ready(me)) return;
+    me.state = AT_CONDITION;
+    yield();
+}
+
+/* Addresses in shared memory are offsets, as in PTX. */
+static char *shared_at(unsigned offset, int block) {
+    if (block < 0 || block >= n_blocks) fail("there is no such block in the cluster");
+    if (offset >= launch->shared_bytes) fail("an address behind the shared memory");
+    return dynamic_shared[block] + offset;
+}
+static char *shared_at(unsigned offset) { return shared_at(offset, threads[current].block); }
+static char *own_shared() { return dynamic_shared[threads[current].block]; }
+static unsigned offset_of(const void *at) { return unsigned(static_cast<const char *>(at) - own_shared()); }
+
+/* Barriers with a number: some threads of a block, or (the last one) all of a cluster. */
+struct gathering {
+    int arrived;
+    u64 round;
+};
+static gathering gatherings[LZ_SIM_MAX_CLUSTER * 16 + 1];
+
+static void pass(gathering &g, int count) {
+    if (++g.arrived < count) return;
+    g.arrived = 0;
+    g.round++;
+}
+static void gather(int which, int count) {
+    gathering &g = gatherings[which];
+    u64 round = g.round;
+    pass(g, count);
+    wait_until([](const thread &t) { return static_cast<const gathering *>(t.watched)->round != t.value; }, &g, round);
+}
+static int gathering_of(int number, int count) {
+    if (number < 1 || number > 15 || count % 32) fail("a barrier of this number or for so many threads");
+    return threads[current].block * 16 + number;
+}
+static void meet_threads(int number, int count) { gather(gathering_of(number, count), count); }
+static void pass_threads(int number, int count) { pass(gatherings[gathering_of(number, count)], count); }
+static void meet_cluster() { gather(LZ_SIM_MAX_CLUSTER * 16, n_threads); }
+
+/* An mbarrier: a phase ends when all have arrived and all bytes have come. */
+struct mbarrier {
+    int bytes; /* expected and not here yet; fewer than 0 when they came first */
+    unsigned char pending, count, phase, mark;
+};
+static mbarrier &mbarrier_at(unsigned offset, int block) {
+    mbarrier &b = *reinterpret_cast<mbarrier *>(shared_at(offset, block));
+    if (offset % 8 || b.mark != 0x5a) fail("no mbarrier was made here");
+    return b;
+}
+static void settle(mbarrier &b) {
+    if (b.pending || b.bytes) return;
+    b.pending = b.count;
+    b.phase ^= 1;
+}
+static void make_mbarrier(unsigned offset, unsigned count) {
+    if (!count || count > 255) fail("an mbarrier for so many arrivals");
+    *reinterpret_cast<mbarrier *>(shared_at(offset)) = {0, (unsigned char)count, (unsigned char)count, 0, 0x5a};
+}
+static void arrive(unsigned offset, int block, int expected = 0) {
+    mbarrier &b = mbarrier_at(offset, block);
+    if (!b.pending) fail("more arrivals at an mbarrier than it waits for");
+    b.bytes += expected;
+    b.pending--;
+    settle(b);
+}
+static void bytes_came(unsigned offset, int block, int bytes) {
+    mbarrier &b = mbarrier_at(offset, block);
+    b.bytes -= bytes;
+    settle(b);
+}
+static void wait_for_phase(unsigned offset, unsigned parity) {
+    wait_until([](const thread &t) { return static_cast<const mbarrier *>(t.watched)->phase != t.value; },
+               &mbarrier_at(offset, threads[current].block), parity & 1);
+}
+
+/* A copy of a two-dimensional tile, for the blocks of a mask into shared memory, or out of it. */
+struct tile_copy {
+    const lz_sim_tensor_map *map;
+    int x, y, block, thread;
+    unsigned at, barrier, mask, group;
+    bool in;
+};
+enum { MAX_COPIES = 256 };
+static tile_copy copies[MAX_COPIES];
+static int n_copies;
+
+static unsigned swizzled(unsigned offset, unsigned mode) { return offset ^ (offset >> 7 & ((1u << mode) - 1)) << 4; }
+
+/* One tile; beyond the edges of the tensor zeros are read, and nothing is written. */
+static void move_tile(const tile_copy &c, int block) {
+    const lz_sim_tensor_map &m = *c.map;
+    if (m.rank != 2) fail("copies of tiles have two dimensions here");
+    if (c.at % 128 || (m.swizzle == 3 && c.at % 1024)) fail("a tile in shared memory that is not aligned");
+    for (unsigned row = 0; row < m.box[1]; row++)
+        for (unsigned column = 0; column < m.box[0]; column++) {
+            const long long x = c.x + (long long)column, y = c.y + (long long)row;
+            const bool there = x >= 0 && y >= 0 && (u64)x < m.dims[0] && (u64)y < m.dims[1];
+            char *here = shared_at(swizzled(c.at + (row * m.box[0] + column) * m.size, m.swizzle), block);
+            char *far = reinterpret_cast<char *>(m.address) + (there ? y * (long long)m.strides[0] + x * m.size : 0);
+            if (!c.in && there) memcpy(far, here, m.size);
+            if (c.in && there) memcpy(here, far, m.size);
+            if (c.in && !there) memset(here, 0, m.size);
+        }
+}
+
+static void do_copy(int which) {
+    const tile_copy c = copies[which];
+    n_copies--;
+    for (int i = which; i < n_copies; i++) copies[i] = copies[i + 1];
+    for (int block = 0; block < n_blocks; block++) {
+        if (!(c.mask >> block & 1)) continue;
+        move_tile(c, block);
+        if (c.in) bytes_came(c.barrier, block, int(c.map->box[0] * c.map->box[1] * c.map->size));
+    }
+}
+
+static void start_copies() { n_copies = 0; }
+static bool copies_left() { return n_copies > 0; }
+static bool run_copy() { /* only what comes in happens by itself: what goes out is waited for */
+    for (int i = 0; i < n_copies; i++)
+        if (copies[i].in) {
+            do_copy(i);
+            return true;
+        }
+    return false;
+}
+
+static void start_copy(const tile_copy &c) {
+    if (n_copies == MAX_COPIES) fail("more copies under way than this simulator keeps");
+    copies[n_copies++] = c;
+    if (!lazy) do_copy(n_copies - 1);
+}
+static void copy_in(unsigned to, const void *map, int x, int y, unsigned barrier, unsigned mask) {
+    start_copy({static_cast<const lz_sim_tensor_map *>(map), x, y, threads[current].block, current, to, barrier,
+                mask ? mask : 1u << threads[current].block, 0, true});
+}
+static void copy_out(const void *map, int x, int y, unsigned from) {
+    start_copy({static_cast<const lz_sim_tensor_map *>(map), x, y, threads[current].block, current, from, 0,
+                1u << threads[current].block, threads[current].groups, false});
+}
+static void close_group() { threads[current].groups++; }
+/* All but the latest n groups of copies that this thread began have been read. */
+static void wait_for_groups(unsigned n) {
+    for (int i = 0; i < n_copies;)
+        if (!copies[i].in && copies[i].thread == current && copies[i].group + n < threads[current].groups)
+            do_copy(i);
+        else
+            i++;
+}
+
 /* ---- from the array of pointers that cuLaunchKernel takes to a call --------------------------------------------- */
 
 template <unsigned... I> struct list {};
@@ -349,9 +546,13 @@ template <class... P, void (*F)(P...)> struct entry<F> {
     }
     static void run(void **params) { call(params, typename count_to<sizeof...(P)>::type()); }
     static constexpr lz_sim_kernel describe(const char *name, int max_threads, int = 0) {
-        return {name, run, sizes, int(sizeof...(P)), max_threads};
+        return {name, run, sizes, int(sizeof...(P)), max_threads, 1};
     }
 };
+constexpr lz_sim_kernel clustered(lz_sim_kernel kernel, int blocks, int = 1, int = 1) {
+    kernel.cluster = blocks;
+    return kernel;
+}
 
 } // namespace lz_sim
 

@@ -184,8 +184,11 @@ lz_cu_result cuLaunchKernel(lz_cu_function function, unsigned grid_x, unsigned g
     if (extra) return LZ_CUDA_ERROR_NOT_SUPPORTED;
     const lz_sim_kernel *kernel = function->kernel;
     bool grid_fits = grid_x && grid_y && grid_z && grid_x <= 2147483647u && grid_y <= 65535 && grid_z <= 65535;
+    size_t threads = (size_t)block_x * block_y * block_z;
     bool block_fits = block_x && block_y && block_z && block_x <= 1024 && block_y <= 1024 && block_z <= 64 &&
-                      (size_t)block_x * block_y * block_z <= (size_t)kernel->max_threads;
+                      threads <= (size_t)kernel->max_threads;
+    bool cluster_fits = kernel->cluster <= LZ_SIM_MAX_CLUSTER && !(grid_x % (unsigned)kernel->cluster);
+    if (!cluster_fits || threads * (size_t)kernel->cluster > LZ_SIM_MAX_THREADS) return LZ_CUDA_ERROR_INVALID_VALUE;
     if (!grid_fits || !block_fits || shared_bytes > (unsigned)function->max_dynamic) return LZ_CUDA_ERROR_INVALID_VALUE;
     if (kernel->n_params > MAX_PARAMS || params_place(kernel, kernel->n_params) > MAX_PARAM_BYTES)
         return LZ_CUDA_ERROR_NOT_SUPPORTED;
@@ -198,7 +201,8 @@ lz_cu_result cuLaunchKernel(lz_cu_function function, unsigned grid_x, unsigned g
 
 /* ---- tensor maps ------------------------------------------------------------------------------------------------ */
 
-/* Only the rules: kernels that use the copy engine do something else here. */
+static_assert(sizeof(lz_sim_tensor_map) <= sizeof(lz_cu_tensor_map), "ours must fit into theirs");
+
 lz_cu_result cuTensorMapEncodeTiled(lz_cu_tensor_map *map, lz_cu_tensor_map_type type, uint32_t rank, void *address,
                                     const uint64_t *dims, const uint64_t *strides, const uint32_t *box,
                                     const uint32_t *element_strides, lz_cu_tensor_map_interleave interleave,
@@ -217,8 +221,15 @@ lz_cu_result cuTensorMapEncodeTiled(lz_cu_tensor_map *map, lz_cu_tensor_map_type
     uint32_t inner = fine ? box[0] * sizes[type] : 0;
     if (!fine || inner % 16 || inner > swizzles[swizzle]) return LZ_CUDA_ERROR_INVALID_VALUE;
     memset(map, 0, sizeof *map);
-    map->opaque[0] = (uintptr_t)address;
-    map->opaque[1] = rank;
-    for (uint32_t i = 0; i < rank; i++) map->opaque[2 + i] = dims[i];
+    lz_sim_tensor_map ours = {.address = (uintptr_t)address,
+                              .rank = (unsigned char)rank,
+                              .size = (unsigned char)sizes[type],
+                              .swizzle = (unsigned char)swizzle};
+    for (uint32_t i = 0; i < rank; i++) {
+        ours.dims[i] = dims[i];
+        ours.box[i] = (unsigned short)box[i];
+        if (i) ours.strides[i - 1] = strides[i - 1];
+    }
+    memcpy(map, &ours, sizeof ours);
     return LZ_CUDA_SUCCESS;
 }

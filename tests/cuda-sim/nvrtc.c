@@ -91,7 +91,8 @@ static const char *skip_space(const char *p) {
     return p;
 }
 
-static const char MARK[] = "__attribute__((lz_sim_kernel))", BOUNDS[] = "__attribute__((lz_sim_bounds";
+static const char MARK[] = "__attribute__((lz_sim_kernel))", BOUNDS[] = "__attribute__((lz_sim_bounds",
+                  CLUSTER[] = "__attribute__((lz_sim_cluster";
 static const char SHARED[] = "static __attribute__((section(\"lz_sim_shared\")))";
 
 /* From behind "extern __shared__": "T name[]" becomes "T *const name = ...". Returns where the declaration ends. */
@@ -110,31 +111,34 @@ static const char *rewrite_shared(text *out, const char *p) {
         else
             add_bytes(&type, p++, 1);
     }
-    add(out, "%s *const %.*s = reinterpret_cast<%s *>(lz_sim::dynamic_shared)", type.chars, (int)(name_end - name),
-        name, type.chars);
+    add(out, "%s *const %.*s = reinterpret_cast<%s *>(lz_sim::own_shared())", type.chars, (int)(name_end - name), name,
+        type.chars);
     drop(&type);
     return end;
 }
 
 /* From behind the mark: a row for the table. The name stands before the first bracket that belongs to no attribute. */
 static void add_kernel(text *table, int *n, const char *p) {
-    const char *bounds = NULL;
+    const char *bounds = NULL, *cluster = NULL;
     for (; *p && *p != '(' && *p != ';' && *p != '{'; p++) {
         if (strncmp(p, "__attribute__", 13)) continue;
         if (!strncmp(p, BOUNDS, sizeof BOUNDS - 1)) bounds = p + sizeof BOUNDS - 1;
+        if (!strncmp(p, CLUSTER, sizeof CLUSTER - 1)) cluster = p + sizeof CLUSTER - 1;
         p = skip_brackets(skip_space(p + 13)) - 1;
     }
     if (*p != '(') return;
     while (isspace((unsigned char)p[-1])) p--;
     const char *name = p;
     while (is_word(name[-1])) name--;
-    const char *bounds_end = bounds ? skip_brackets(bounds) : NULL;
     /* The brackets around (threads, blocks) become those of the call. */
-    add(table, "    lz_sim::entry<%.*s>::describe(\"%.*s\", ", (int)(p - name), name, (int)(p - name), name);
+    add(table, "    %slz_sim::entry<%.*s>::describe(\"%.*s\", ", cluster ? "lz_sim::clustered(" : "", (int)(p - name),
+        name, (int)(p - name), name);
     if (bounds)
-        add(table, "%.*s),\n", (int)(bounds_end - bounds - 2), bounds + 1);
+        add(table, "%.*s)", (int)(skip_brackets(bounds) - bounds - 2), bounds + 1);
     else
-        add(table, "LZ_SIM_MAX_THREADS),\n");
+        add(table, "LZ_SIM_MAX_THREADS)");
+    if (cluster) add(table, ", %.*s)", (int)(skip_brackets(cluster) - cluster - 2), cluster + 1);
+    add(table, ",\n");
     (*n)++;
 }
 

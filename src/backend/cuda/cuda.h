@@ -6,7 +6,8 @@
  *   expr.c     elementwise expressions as CUDA C++
  *   walk.c     the axes of a call, made few and handed to kernels
  *   element.c, rows.c, reduce.c, move.c, group_norm.c   kernels of our own (their device halves are kernels/NAME.cu)
- *   matmul.c   cuBLASLt
+ *   matmul.c   cuBLASLt, or on Hopper our own product, whichever is faster
+ *   gemm90.c   that product (kernels/gemm90.cu): its tiles and its launch
  *   dnn.c, sdpa.c, conv.c   cuDNN, with kernels of our own where it is absent or cannot
  *   backend.c  the table
  *

@@ -1,4 +1,4 @@
-/* matmul.c: matrix products by cuBLASLt.
+/* matmul.c: matrix products by cuBLASLt, or by a kernel of our own where that is faster.
  *
  * cuBLAS thinks in columns; our rows are its columns, so out = a b is asked for as out^T = b^T a^T. Nothing is copied as
  * long as one of the last two strides of each operand is 1: what is left of a view is a transposition and a distance
@@ -9,11 +9,15 @@
  * of the product, but not in f32, where fused and unfused must have the same bits.
  *
  * cuBLAS offers several algorithms for a product. Large ones in 16 bits are measured once per shape, and the choice is
- * kept on disk; the others take its first choice, so that f32 never depends on a clock. */
+ * kept on disk; the others take its first choice, so that f32 never depends on a clock. On Hopper kernels/gemm90.cu
+ * competes with all of that: product and epilogue together, as the caller sees them. LAZULI_CUDA_GEMM in the environment
+ * decides without measuring: "library", "own" (which tile, counting tells), "any" (some tile: for tests). */
 #include <limits.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "backend/cuda/gemm90.h"
 #include "backend/cuda/product.h"
 
 #define KEEP_BYTES ((int64_t)64 << 20) /* workspace of large products; cuBLAS asks for 32 MB on Hopper at most */
@@ -207,10 +211,24 @@ typedef struct product {
     bool measured; /* or not worth it */
 } product;
 
+/* Everything the fastest way of a call depends on, where our own kernel takes part. Zeroed before it is filled. */
+typedef struct contest_key {
+    int64_t m, n, k, a_row, b_row, out_row;
+    uint64_t text; /* a hash: types, expression, how its arguments lie */
+    lz_gemm90_way ways[LZ_GEMM90_WAYS];
+} contest_key;
+
+typedef struct contest {
+    struct contest *next;
+    contest_key key;
+    int chosen; /* one of the ways, or behind them: the library */
+} contest;
+
 struct lz_cuda_blas {
     lz_lt_handle handle;
     product *buckets[BUCKETS];
-    int count;
+    contest *contests[BUCKETS];
+    int count, n_contests;
 };
 
 static bool lt_ok(const lz_call *call, lz_lt_status status, const char *what) {
@@ -239,6 +257,15 @@ static void forget_products(lz_device *d) {
     d->blas->count = 0;
 }
 
+static void forget_contests(lz_device *d) {
+    for (int i = 0; i < BUCKETS; i++)
+        for (contest *c; (c = d->blas->contests[i]);) {
+            d->blas->contests[i] = c->next;
+            lz_host_free(d->ctx, c);
+        }
+    d->blas->n_contests = 0;
+}
+
 bool lz_cuda_blas_open(lz_device *d, lz_error *err) {
     d->blas = lz_host_alloc(d->ctx, sizeof *d->blas);
     if (!d->blas) {
@@ -255,6 +282,7 @@ bool lz_cuda_blas_open(lz_device *d, lz_error *err) {
 void lz_cuda_blas_close(lz_device *d) {
     if (!d->blas) return;
     forget_products(d);
+    forget_contests(d);
     if (d->blas->handle) d->api.lt.Destroy(d->blas->handle);
     lz_host_free(d->ctx, d->blas);
     d->blas = NULL;
@@ -545,7 +573,7 @@ static bool multiply_plainly(const lz_call *call, const way *w) {
     return true;
 }
 
-static bool run_matmul(const lz_call *call) {
+static bool run_library(const lz_call *call) {
     way w = plan_way(call);
     if (w.copy_a && !lz_cuda_convert(call, &call->in[0], &w.a)) return false;
     if (w.copy_b && !lz_cuda_convert(call, &call->in[1], &w.b)) return false;
@@ -555,6 +583,112 @@ static bool run_matmul(const lz_call *call) {
     if (o == FAILED || (o == REFUSED && !multiply_plainly(call, &w))) return false;
     if (w.indirect) return lz_cuda_finish(call, &w.product);
     return !call->expr || lz_cuda_epilogue(call);
+}
+
+/* ---- our own kernel against the library --------------------------------------------------------------------------- */
+
+typedef struct contestants {
+    lz_gemm90 own;
+    lz_gemm90_way ways[LZ_GEMM90_WAYS];
+    lz_cu_function functions[LZ_GEMM90_WAYS]; /* NULL: not asked for yet */
+    int n;                                    /* of those; the library is number n */
+} contestants;
+
+static bool run_contestant(void *arg, int i) {
+    contestants *c = arg;
+    if (i >= c->n) return run_library(c->own.call);
+    if (!c->functions[i]) c->functions[i] = lz_gemm90_function(&c->own, &c->ways[i]);
+    return c->functions[i] && lz_gemm90_run(&c->own, &c->ways[i], c->functions[i]);
+}
+
+static bool make_key(const contestants *c, contest_key *k) {
+    const lz_gemm90 *g = &c->own;
+    lz_text text = {.ctx = g->call->device->ctx};
+    lz_gemm90_text(g, &c->ways[0], &text);
+    char *whole = lz_text_take(&text, g->call->err);
+    if (!whole) return false;
+    memset(k, 0, sizeof *k);
+    k->m = g->m, k->n = g->n, k->k = g->k, k->a_row = g->a_row, k->b_row = g->b_row, k->out_row = g->out_row;
+    k->text = hash_bytes(whole, strlen(whole));
+    memcpy(k->ways, c->ways, (size_t)c->n * sizeof *c->ways);
+    lz_host_free(text.ctx, whole);
+    return true;
+}
+
+/* The number of the fastest. Not known and not to be measured now: the library. */
+static int measure_contestants(const contestants *c, const contest_key *k) {
+    lz_device *d = c->own.call->device;
+    lz_choice choice = {"way of a product", d->api.lt.GetVersion(), k, sizeof *k};
+    int chosen = lz_cuda_recall(d, &choice);
+    if (chosen >= 0 && chosen <= c->n) return chosen;
+    lz_error unused;
+    lz_call quiet = *c->own.call; /* what one says that fails does not matter */
+    quiet.err = &unused;
+    contestants trial = *c;
+    trial.own.call = &quiet;
+    chosen = lz_cuda_fastest(d, c->n + 1, run_contestant, &trial);
+    if (chosen < 0) return c->n;
+    lz_cuda_note(d, &choice, chosen);
+    if (chosen < c->n)
+        lz_cuda_trace(
+            "matmul m %lld n %lld k %lld: by our own kernel, %d columns, %d x 64 rows, in turn %d, cluster %d",
+            (long long)k->m, (long long)k->n, (long long)k->k, c->ways[chosen].columns, c->ways[chosen].blocks,
+            c->ways[chosen].in_turn, c->ways[chosen].cluster);
+    else
+        lz_cuda_trace("matmul m %lld n %lld k %lld: by the library", (long long)k->m, (long long)k->n, (long long)k->k);
+    return chosen;
+}
+
+/* false: err says why. */
+static bool choose_contestant(const contestants *c, int *chosen) {
+    lz_device *d = c->own.call->device;
+    contest_key k;
+    if (!make_key(c, &k)) return false;
+    contest **bucket = &d->blas->contests[hash_bytes(&k, sizeof k) % BUCKETS];
+    for (contest *known = *bucket; known; known = known->next)
+        if (!memcmp(&known->key, &k, sizeof k)) {
+            *chosen = known->chosen;
+            return true;
+        }
+    *chosen = c->n;
+    if (d->recording) return true;
+    if (d->blas->n_contests >= MAX_PRODUCTS) forget_contests(d);
+    contest *made = lz_host_alloc(d->ctx, sizeof *made);
+    if (!made) {
+        lz_out_of_memory(c->own.call->err, sizeof *made);
+        return false;
+    }
+    made->key = k;
+    made->chosen = *chosen = measure_contestants(c, &k);
+    bucket = &d->blas->contests[hash_bytes(&k, sizeof k) % BUCKETS];
+    made->next = *bucket;
+    *bucket = made;
+    d->blas->n_contests++;
+    return true;
+}
+
+/* Some way for a call of this size; other sizes get others. */
+static bool run_any_way(const lz_gemm90 *g) {
+    const lz_gemm90_way *all;
+    int n = lz_gemm90_all(g, &all), first = (int)((g->m + 3 * g->n + 5 * g->k) % n);
+    while (!lz_gemm90_suits(g, &all[first])) first = (first + 1) % n; /* the smallest do */
+    lz_cu_function f = lz_gemm90_function(g, &all[first]);
+    return f && lz_gemm90_run(g, &all[first], f);
+}
+
+static bool run_matmul(const lz_call *call) {
+    const char *wish = getenv("LAZULI_CUDA_GEMM");
+    contestants c = {.n = 0};
+    if ((wish && !strcmp(wish, "library")) || !lz_gemm90_reads(call, &c.own)) return run_library(call);
+    if (wish && !strcmp(wish, "any")) return run_any_way(&c.own);
+    c.n = lz_gemm90_ways(&c.own, c.ways);
+    int chosen = c.n;
+    double work = 2.0 * (double)c.own.m * (double)c.own.n * (double)c.own.k;
+    if (wish && !strcmp(wish, "own"))
+        chosen = 0;
+    else if (work >= LARGE_WORK && !choose_contestant(&c, &chosen))
+        return false;
+    return run_contestant(&c, chosen);
 }
 
 const lz_kernel lz_cuda_matmul = {

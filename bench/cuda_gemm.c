@@ -1,0 +1,404 @@
+/* cuda_gemm.c: our own matrix product for Hopper (kernels/gemm90.cu) against cuBLASLt at the sizes of FLUX.2 [klein] 4B:
+ * every tile, alone, with gate and residual, and as a swiglu, where the library needs a pass of its own for what we do
+ * inside. For each size it prints the library, our three best, whether counting alone would have offered the best to be
+ * measured, and the largest error of some elements against f64.
+ *
+ * Usage: cuda_gemm [rows, such as 4608 [ending: plain, gated, swiglu]]
+ *   LZ_DEVICE=cuda:1   another device
+ *   LZ_SHRINK=32       all sizes divided by this, for a dry run on a simulated GPU
+ *   LZ_ALL=1           a line for each tile
+ *
+ * Weights come from another place with each launch, as those of one layer after the other do, so that no cache keeps
+ * them. Kernels are compiled first, by as many processes as there are cores, into the cache that all programs use. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "backend/cuda/gemm90.h"
+
+typedef enum ending { PLAIN, GATED, SWIGLU, ENDINGS } ending;
+static const char *const ending_names[ENDINGS] = {"plain", "gated", "swiglu"};
+
+enum { PERIOD = 8388593, SAMPLES = 24, MAX_WAYS = 64 }; /* PERIOD: of the random numbers; a prime */
+#define POOL_BYTES ((int64_t)640 << 20)
+#define BATCH_SECONDS 3e-3
+
+static const int64_t all_rows[] = {512, 1024, 1536, 4608};
+static const int64_t all_weights[][2] = {{3072, 3072}, {18432, 3072}, {27648, 3072}, {3072, 12288}, {3072, 9216}};
+
+static const lz_expr gated = {
+    .n_args = 3, .n_steps = 1, .n_regs = 3, .steps = {{.op = LZ_EXPR_MUL_ADD, .a = 0, .b = 1, .c = 2}}};
+static const lz_expr swiglu = {
+    .n_args = 2, .n_steps = 2, .n_regs = 2, .steps = {{.op = LZ_OP_SILU, .a = 0}, {.op = LZ_OP_MUL, .a = 0, .b = 1}}};
+
+/* ---- one size ----------------------------------------------------------------------------------------------------- */
+
+typedef struct bench {
+    lz_device *d;
+    lz_error err;
+    char *pool, *a, *out, *wide, *scratch; /* wide: what the library makes of a swiglu before it is one */
+    int64_t pool_bytes, scratch_bytes;
+    uint16_t *numbers; /* one period of what lies in the pool, and in a and the others from other places on */
+    lz_cu_event begin, end;
+} bench;
+
+typedef struct work {
+    bench *b;
+    int64_t m, n, k; /* n: of the product; a swiglu's output has half of it */
+    ending ending;
+    lz_tensor in[4];
+    lz_call call, wide, narrow; /* ours; the library's two for a swiglu */
+    lz_tensor halves[2];
+    lz_params none;
+    int64_t turn, weights; /* copies of the weight in the pool */
+    const lz_gemm90_way *way;
+    lz_cu_function function;
+} work;
+
+static double number_at(uint16_t bits) {
+    uint32_t wide = (uint32_t)bits << 16;
+    float f;
+    memcpy(&f, &wide, sizeof f);
+    return f;
+}
+
+/* Operand i begins this many numbers into the period. */
+static int64_t start_of(int i) { return (int64_t)i * 1000003 % (PERIOD / 2) / 8 * 8; }
+
+static lz_tensor matrix(char *data, int64_t rows, int64_t columns, int64_t row, int64_t column) {
+    return (lz_tensor){.data = data, .dtype = LZ_BF16, .dims = LZ_DIMS(rows, columns), .strides = {row, column}};
+}
+
+static void prepare(work *w) {
+    bench *b = w->b;
+    int64_t columns = w->ending == SWIGLU ? w->n / 2 : w->n;
+    w->weights = b->pool_bytes / 2 / (w->n * w->k);
+    if (w->weights > 16) w->weights = 16;
+    w->in[0] = matrix(b->a, w->m, w->k, w->k, 1);
+    w->in[1] = matrix(b->pool, w->k, w->n, 1, w->k);
+    w->in[2] = matrix(b->a + 2 * start_of(2), w->m, w->n, 0, 1);
+    w->in[3] = matrix(b->pool + 2 * start_of(3), w->m, w->n, w->n, 1);
+    w->call = (lz_call){.op = LZ_OP_MATMUL,
+                        .params = &w->none,
+                        .expr = w->ending == GATED    ? &gated
+                                : w->ending == SWIGLU ? &swiglu
+                                                      : NULL,
+                        .out = matrix(b->out, w->m, columns, columns, 1),
+                        .in = w->in,
+                        .n_core = 2,
+                        .n_in = w->ending == GATED ? 4 : 2,
+                        .scratch = b->scratch,
+                        .device = b->d,
+                        .err = &b->err};
+    w->wide = w->narrow = w->call;
+    w->wide.expr = NULL;
+    w->wide.out = matrix(b->wide, w->m, w->n, w->n, 1);
+    w->halves[0] = matrix(b->wide, w->m, columns, w->n, 1);
+    w->halves[1] = matrix(b->wide + 2 * columns, w->m, columns, w->n, 1);
+    w->narrow.op = LZ_OP_FUSED, w->narrow.in = w->halves;
+}
+
+/* The next weight; its first number is another one of the period. */
+static void next_weight(work *w) { w->in[1].data = w->b->pool + 2 * (w->turn++ % w->weights) * w->n * w->k; }
+
+static bool run_library(work *w) {
+    next_weight(w);
+    setenv("LAZULI_CUDA_GEMM", "library", 1);
+    if (w->ending != SWIGLU) return lz_cuda_matmul.run(&w->call);
+    return lz_cuda_matmul.run(&w->wide) && lz_cuda_element.run(&w->narrow);
+}
+
+static bool reads(const work *w, lz_gemm90 *g) {
+    return w->ending == SWIGLU ? lz_gemm90_reads_pair(&w->call, g) : lz_gemm90_reads(&w->call, g);
+}
+
+static bool run_own(work *w) {
+    lz_gemm90 g;
+    next_weight(w);
+    return w->function && reads(w, &g) && lz_gemm90_run(&g, w->way, w->function);
+}
+
+/* ---- the same element by element ---------------------------------------------------------------------------------- */
+
+static double product_at(const work *w, int64_t row, int64_t column) {
+    const uint16_t *numbers = w->b->numbers;
+    double sum = 0;
+    for (int64_t i = 0; i < w->k; i++)
+        sum += number_at(numbers[(start_of(1) + row * w->k + i) % PERIOD]) *
+               number_at(numbers[(column * w->k + i) % PERIOD]);
+    return sum;
+}
+
+static double wanted_at(const work *w, int64_t row, int64_t column) {
+    double v = product_at(w, row, column);
+    const uint16_t *numbers = w->b->numbers;
+    if (w->ending == SWIGLU) return v / (1 + exp(-v)) * product_at(w, row, column + w->n / 2);
+    if (w->ending == PLAIN) return v;
+    double gate = number_at(numbers[(start_of(1) + start_of(2) + column) % PERIOD]);
+    return v * gate + number_at(numbers[(start_of(3) + row * w->n + column) % PERIOD]);
+}
+
+typedef struct samples {
+    int64_t row[SAMPLES], column[SAMPLES];
+    double wanted[SAMPLES];
+} samples;
+
+static samples choose_samples(const work *w) {
+    samples s;
+    int64_t m = w->call.out.dims.at[0], n = w->call.out.dims.at[1];
+    uint32_t state = (uint32_t)(m + n + w->k);
+    for (int i = 0; i < SAMPLES; i++) {
+        state = state * 1664525u + 1013904223u;
+        s.row[i] = i < 4 ? i / 2 * (m - 1) : (int64_t)(state >> 8) % m;
+        state = state * 1664525u + 1013904223u;
+        s.column[i] = i < 4 ? i % 2 * (n - 1) : (int64_t)(state >> 8) % n;
+        s.wanted[i] = wanted_at(w, s.row[i], s.column[i]);
+    }
+    return s;
+}
+
+/* Of one run into an output that was not a number before; NaN where one still is not, or nothing ran. */
+static double error_of(work *w, bool (*run)(work *w), const samples *s) {
+    bench *b = w->b;
+    double wrong = 0, all = 0;
+    int64_t row = w->call.out.strides[0], bytes = w->call.out.dims.at[0] * row * 2;
+    w->turn = 0;
+    if (b->d->api.cu.MemsetD8Async((lz_cu_ptr)(uintptr_t)b->out, 0xff, (size_t)bytes, b->d->stream) || !run(w))
+        return NAN;
+    for (int i = 0; i < SAMPLES; i++) {
+        uint16_t bits;
+        if (!lz_cuda_device_table.read(b->d, &bits, b->out + 2 * (s->row[i] * row + s->column[i]), 2, &b->err))
+            return NAN;
+        wrong += pow(number_at(bits) - s->wanted[i], 2);
+        all += pow(s->wanted[i], 2);
+    }
+    return sqrt(wrong / all);
+}
+
+/* ---- time --------------------------------------------------------------------------------------------------------- */
+
+static double time_batch(work *w, bool (*run)(work *w), int runs) {
+    bench *b = w->b;
+    float milliseconds = 0;
+    if (b->d->api.cu.EventRecord(b->begin, b->d->stream)) return INFINITY;
+    for (int i = 0; i < runs; i++)
+        if (!run(w)) return INFINITY;
+    if (b->d->api.cu.EventRecord(b->end, b->d->stream) || b->d->api.cu.EventSynchronize(b->end) ||
+        b->d->api.cu.EventElapsedTime(&milliseconds, b->begin, b->end))
+        return INFINITY;
+    return milliseconds * 1e-3 / runs;
+}
+
+/* Seconds of a run among many, the shorter of two batches. */
+static double time_of(work *w, bool (*run)(work *w)) {
+    double once = time_batch(w, run, 2);
+    if (!isfinite(once)) return once;
+    int runs = (int)(BATCH_SECONDS / once) + 2;
+    if (runs > 200) runs = 200;
+    double first = time_batch(w, run, runs), second = time_batch(w, run, runs);
+    return first < second ? first : second;
+}
+
+typedef struct result {
+    lz_gemm90_way way;
+    double seconds, error;
+} result;
+
+static int faster(const void *a, const void *b) {
+    double x = ((const result *)a)->seconds, y = ((const result *)b)->seconds;
+    return (x > y) - (x < y);
+}
+
+static void way_text(char *text, size_t bytes, const lz_gemm90_way *w) {
+    char group[8] = "";
+    if (w->group) snprintf(group, sizeof group, "g%d", w->group);
+    snprintf(text, bytes, "%dx%d%s%s%s", 64 * w->blocks * (w->in_turn ? 1 : 2), w->columns, w->in_turn ? "t" : "",
+             w->cluster == 2 ? "c" : "", group);
+}
+
+static double rate(const work *w, double seconds) {
+    return 2.0 * (double)w->m * (double)w->n * (double)w->k / seconds * 1e-12;
+}
+
+static result measure_way(work *w, const lz_gemm90_way *way, const samples *s) {
+    result r = {.way = *way};
+    lz_gemm90 g;
+    w->way = &r.way;
+    w->function = reads(w, &g) ? lz_gemm90_function(&g, way) : NULL;
+    r.error = error_of(w, run_own, s);
+    r.seconds = isnan(r.error) ? INFINITY : time_of(w, run_own);
+    w->way = NULL;
+    return r;
+}
+
+/* true: everything was right. */
+static bool run_work(work *w) {
+    lz_gemm90 g;
+    prepare(w);
+    if (!reads(w, &g)) {
+        printf("%s %lld %lld %lld: not for this kernel\n", ending_names[w->ending], (long long)w->m, (long long)w->n,
+               (long long)w->k);
+        return false;
+    }
+    samples s = choose_samples(w);
+    double library_error = error_of(w, run_library, &s), library = time_of(w, run_library), worst = 0;
+    const lz_gemm90_way *all;
+    lz_gemm90_way offered[LZ_GEMM90_WAYS];
+    result results[MAX_WAYS];
+    int n = 0, n_all = lz_gemm90_all(&g, &all), n_offered = lz_gemm90_ways(&g, offered);
+    for (int i = 0; i < n_all; i++)
+        if (lz_gemm90_suits(&g, &all[i])) results[n++] = measure_way(w, &all[i], &s);
+    qsort(results, (size_t)n, sizeof *results, faster);
+    lz_gemm90_way best = results[0].way;
+    for (int group = 2; group <= 16; group *= 2) { /* the order of the tiles, for the best only */
+        best.group = (int16_t)group;
+        results[n++] = measure_way(w, &best, &s);
+    }
+    qsort(results, (size_t)n, sizeof *results, faster);
+    printf("%-6s %5lld %6lld %6lld  library %8.1f us %6.1f (%.0e) ", ending_names[w->ending], (long long)w->m,
+           (long long)w->n, (long long)w->k, library * 1e6, rate(w, library), library_error);
+    for (int i = 0; i < 3; i++) {
+        char text[32];
+        way_text(text, sizeof text, &results[i].way);
+        printf(" %s %.1f us %.1f;", text, results[i].seconds * 1e6, rate(w, results[i].seconds));
+    }
+    bool was_offered = false, fine = true;
+    for (int i = 0; i < n_offered; i++)
+        was_offered |= !memcmp(&offered[i], &results[0].way, offsetof(lz_gemm90_way, group));
+    for (int i = 0; i < n; i++) {
+        if (!(results[i].error <= 0.01)) fine = false;
+        if (results[i].error > worst || isnan(results[i].error)) worst = results[i].error;
+    }
+    printf(" x%.3f%s  error %.0e%s\n", library / results[0].seconds, was_offered ? "" : " NOT OFFERED", worst,
+           fine ? "" : " WRONG");
+    for (int i = 0; (getenv("LZ_ALL") || !fine) && i < n; i++) {
+        char text[32];
+        way_text(text, sizeof text, &results[i].way);
+        printf("    %-12s %8.1f us %6.1f   error %.0e\n", text, results[i].seconds * 1e6, rate(w, results[i].seconds),
+               results[i].error);
+    }
+    if (!fine && w->b->err.status) printf("    %s\n", w->b->err.text);
+    fflush(stdout);
+    return fine;
+}
+
+/* ---- all of it ---------------------------------------------------------------------------------------------------- */
+
+/* A period of random numbers, roughly normal, again and again. */
+static bool fill(bench *b, char *to, int64_t start, int64_t bytes) {
+    for (int64_t done = 0; done < bytes;) {
+        int64_t at = (start + done / 2) % PERIOD,
+                n = 2 * (PERIOD - at) < bytes - done ? 2 * (PERIOD - at) : bytes - done;
+        if (!lz_cuda_device_table.write(b->d, to + done, b->numbers + at, n, &b->err)) return false;
+        done += n;
+    }
+    return true;
+}
+
+static bool open_bench(bench *b, int64_t most_rows, int64_t shrink) {
+    int64_t k = 12288 / shrink, n = 27648 / shrink, pool = POOL_BYTES / shrink / shrink + 2 * PERIOD;
+    const lz_device_table *t = &lz_cuda_device_table;
+    b->numbers = malloc(PERIOD * sizeof *b->numbers);
+    uint32_t state = 1;
+    for (int64_t i = 0; b->numbers && i < PERIOD; i++) {
+        int sum = 0;
+        for (int j = 0; j < 4; j++) sum += (int)((state = state * 1664525u + 1013904223u) >> 24) - 128;
+        float f = (float)sum / 128 * 0.0625f;
+        uint32_t bits;
+        memcpy(&bits, &f, sizeof bits);
+        b->numbers[i] = (uint16_t)(bits >> 16);
+    }
+    b->scratch_bytes = (int64_t)80 << 20;
+    b->pool_bytes = pool;
+    b->pool = t->allocate(b->d, pool, &b->err);
+    b->a = b->pool ? t->allocate(b->d, 2 * most_rows * k + 16 * PERIOD, &b->err) : NULL;
+    b->out = b->a ? t->allocate(b->d, 2 * most_rows * n, &b->err) : NULL;
+    b->wide = b->out ? t->allocate(b->d, 2 * most_rows * n, &b->err) : NULL;
+    b->scratch = b->wide ? t->allocate(b->d, b->scratch_bytes, &b->err) : NULL;
+    return b->numbers && b->scratch && fill(b, b->pool, 0, pool) &&
+           fill(b, b->a, start_of(1), 2 * most_rows * k + 16 * PERIOD) &&
+           !b->d->api.cu.EventCreate(&b->begin, LZ_CU_EVENT_DEFAULT) &&
+           !b->d->api.cu.EventCreate(&b->end, LZ_CU_EVENT_DEFAULT);
+}
+
+static int number_of(const char *text, int otherwise) { return text && atoi(text) > 0 ? atoi(text) : otherwise; }
+
+static lz_context *open_device(void) {
+    const char *device = getenv("LZ_DEVICE");
+    lz_error err = {.status = LZ_OK};
+    lz_context *ctx = lz_open_with(&(lz_context_options){.device = device ? device : "cuda"}, &err);
+    if (!ctx) fprintf(stderr, "cuda_gemm: %s\n", err.text);
+    if (ctx) lz_cuda_device_table.enter(ctx->device);
+    return ctx;
+}
+
+/* Each `of`th kernel into the cache on disk. */
+static int compile_some(int first, int of) {
+    lz_context *ctx = open_device();
+    if (!ctx) return 1;
+    bench b = {.d = ctx->device};
+    b.pool_bytes = POOL_BYTES;
+    b.pool = b.a = b.out = b.wide = (char *)4096; /* only aligned: nothing is launched */
+    int count = 0, failed = 0;
+    for (int e = 0; e < ENDINGS; e++) {
+        work w = {.b = &b, .m = 512, .n = 18432, .k = 3072, .ending = (ending)e};
+        const lz_gemm90_way *all;
+        lz_gemm90 g;
+        prepare(&w);
+        if (!reads(&w, &g)) break;
+        int n = lz_gemm90_all(&g, &all);
+        for (int i = 0; i < n; i++) {
+            if (!lz_gemm90_suits(&g, &all[i]) || count++ % of != first) continue;
+            if (lz_gemm90_function(&g, &all[i])) continue;
+            fprintf(stderr, "cuda_gemm: %s\n", b.err.text);
+            failed = 1;
+        }
+    }
+    lz_close(ctx);
+    return failed;
+}
+
+/* Processes, because a device compiles one kernel at a time. Before this one touches the GPU. */
+static bool compile_all(void) {
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int n = cores < 2 ? 1 : cores > 15 ? 14 : (int)cores - 1, failed = 0;
+    fflush(stdout);
+    for (int i = 0; i < n; i++) {
+        pid_t child = fork();
+        if (child == 0) _exit(compile_some(i, n));
+        if (child < 0) failed = 1;
+    }
+    for (int status; wait(&status) > 0;) failed |= status != 0;
+    return !failed;
+}
+
+int main(int n_arguments, char **arguments) {
+    int64_t only = n_arguments > 1 ? number_of(arguments[1], 0) : 0, shrink = number_of(getenv("LZ_SHRINK"), 1);
+    const char *ending_name = n_arguments > 2 ? arguments[2] : NULL;
+    if (!compile_all()) return 1;
+    lz_context *ctx = open_device();
+    if (!ctx) return 1;
+    bench b = {.d = ctx->device};
+    if (!open_bench(&b, 4608 / shrink, shrink)) {
+        fprintf(stderr, "cuda_gemm: %s\n", b.err.status ? b.err.text : "out of memory");
+        return 1;
+    }
+    printf("%s; TFLOP/s behind times; tiles: rows x columns, t in turn, c clusters of two, g rows of tiles together\n",
+           lz_device_name(ctx));
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof all_rows / sizeof *all_rows; i++)
+        for (size_t j = 0; j < sizeof all_weights / sizeof *all_weights; j++)
+            for (int e = 0; e < ENDINGS; e++) {
+                work w = {.b = &b, .m = all_rows[i] / shrink, .n = all_weights[j][0] / shrink, .ending = (ending)e};
+                w.k = all_weights[j][1] / shrink;
+                bool wanted = (!only || only == all_rows[i]) && (!ending_name || !strcmp(ending_name, ending_names[e]));
+                if (!wanted || (e == SWIGLU && all_weights[j][0] != 18432)) continue;
+                if (e == GATED && all_weights[j][0] != 3072) continue; /* only what goes back to the stream has one */
+                wrong += !run_work(&w);
+            }
+    printf(wrong ? "%d of the sizes WRONG\n" : "all right\n", wrong);
+    return wrong != 0;
+}

@@ -1,0 +1,257 @@
+/* gemm90.c: which calls our own matrix product for Hopper takes, in which tiles, and its launch.
+ *
+ * A tile of 128 x 256 loads least, but 4608 x 3072 are 432 such tiles: three rounds of 132 multiprocessors and a
+ * quarter of a fourth. So there are many widths; counting rounds finds the few that are worth measuring. */
+#include "backend/cuda/gemm90.h"
+
+#include <limits.h>
+#include <string.h>
+
+static int64_t over(int64_t n, int64_t by) { return (n + by - 1) / by; }
+
+/* ---- calls -------------------------------------------------------------------------------------------------------- */
+
+/* One row after the other at multiples of 16 bytes, as the copy engine wants it. */
+static bool suits_copies(const char *data, int64_t rows, int64_t *row, int64_t width, int64_t size) {
+    if (rows == 1) *row = (width * size + 15) / 16 * 16 / size; /* any will do */
+    return (uintptr_t)data % 16 == 0 && *row >= width && *row * size % 16 == 0 && *row * size < (INT64_C(1) << 40);
+}
+
+static bool is_weight(const lz_tensor *b) { /* [..., k, n]: dense along k, the same for all leading axes */
+    int last = b->dims.n - 1;
+    for (int i = 0; i < last - 1; i++)
+        if (b->strides[i] && b->dims.at[i] != 1) return false;
+    return b->strides[last - 1] == 1 || b->dims.at[last - 1] == 1;
+}
+
+/* Leading axes and rows as one axis of out, a, and the arguments. */
+static bool fold_rows(const lz_call *call, lz_gemm90 *g) {
+    int n = 2 + call->n_in - call->n_core, last = call->out.dims.n - 1;
+    lz_tensor all[2 + LZ_GEMM_ARGUMENTS] = {call->out, call->in[0]};
+    for (int i = 2; i < n; i++) all[i] = call->in[call->n_core + i - 2];
+    lz_axes axes = lz_axes_of(all, n, 0, last);
+    lz_axes_merge(&axes);
+    if (axes.rank != 1) return false;
+    g->m = axes.dims[0];
+    g->out_row = axes.strides[0][0], g->a_row = axes.strides[1][0];
+    for (int i = 2; i < n; i++) g->rows[(g->paired ? 0 : -1) + i] = g->m == 1 ? 0 : axes.strides[i][0];
+    return true;
+}
+
+static int first_argument(const lz_gemm90 *g) { return g->paired ? 2 : 1; }
+static int n_arguments(const lz_gemm90 *g) { return g->call->expr ? g->call->expr->n_args : 1; }
+static const lz_tensor *argument(const lz_gemm90 *g, int i) {
+    return &g->call->in[g->call->n_core + i - first_argument(g)];
+}
+
+static bool reads(const lz_call *call, bool paired, lz_gemm90 *g) {
+    const lz_tensor *a = &call->in[0], *b = &call->in[1], *out = &call->out;
+    int last = out->dims.n - 1;
+    *g = (lz_gemm90){.call = call, .paired = paired};
+    bool half = a->dtype == LZ_BF16 || a->dtype == LZ_F16;
+    bool typed = half && b->dtype == a->dtype && (out->dtype == LZ_F32 || out->dtype == a->dtype);
+    if (call->device->capability != 90 || !typed || call->n_in - call->n_core > LZ_GEMM_ARGUMENTS - 2) return false;
+    g->n = out->dims.at[last], g->k = a->dims.at[last];
+    bool dense = (a->strides[last] == 1 || g->k == 1) && (out->strides[last] == 1 || g->n == 1) && is_weight(b);
+    if (!dense || !fold_rows(call, g)) return false;
+    for (int i = first_argument(g); i < n_arguments(g); i++)
+        if (argument(g, i)->dtype == LZ_F64) return false;
+    g->b_row = b->strides[last];
+    bool fits = g->m > 0 && g->n > 0 && g->k > 0 && g->m <= INT_MAX / 2 && g->n <= INT_MAX / 2 && g->k <= INT_MAX / 2 &&
+                over(g->m, 64) * over(g->n, 32) <= INT_MAX;
+    /* A row's last 16 bytes are stored whole: seen on an H200. */
+    fits = fits && g->n * lz_dtype_size(out->dtype) % 16 == 0;
+    return fits && suits_copies(a->data, g->m, &g->a_row, g->k, 2) && suits_copies(b->data, g->n, &g->b_row, g->k, 2) &&
+           suits_copies(out->data, g->m, &g->out_row, g->n, lz_dtype_size(out->dtype));
+}
+
+bool lz_gemm90_reads(const lz_call *call, lz_gemm90 *g) { return reads(call, false, g); }
+bool lz_gemm90_reads_pair(const lz_call *call, lz_gemm90 *g) { return reads(call, true, g); }
+
+/* ---- ways --------------------------------------------------------------------------------------------------------- */
+
+/* In turn, a warpgroup holds a whole tile: 128 numbers for each thread, as many as fit. */
+static const lz_gemm90_way all_ways[] = {
+    {256, 1, 0, 2, 0}, {256, 1, 0, 1, 0}, {240, 1, 0, 2, 0}, {224, 1, 0, 2, 0}, {208, 1, 0, 2, 0}, {192, 1, 0, 2, 0},
+    {192, 1, 0, 1, 0}, {176, 1, 0, 2, 0}, {160, 1, 0, 2, 0}, {144, 1, 0, 2, 0}, {128, 1, 0, 2, 0}, {128, 1, 0, 1, 0},
+    {112, 1, 0, 2, 0}, {96, 1, 0, 2, 0},  {96, 1, 0, 1, 0},  {64, 1, 0, 1, 0},  {128, 2, 1, 2, 0}, {128, 2, 1, 1, 0},
+    {112, 2, 1, 2, 0}, {96, 2, 1, 2, 0},  {256, 1, 1, 2, 0}, {256, 1, 1, 1, 0}, {192, 1, 1, 2, 0}, {128, 1, 1, 1, 0},
+};
+
+int lz_gemm90_all(const lz_gemm90 *g, const lz_gemm90_way **ways) {
+    (void)g;
+    *ways = all_ways;
+    return (int)(sizeof all_ways / sizeof *all_ways);
+}
+
+static int tile_rows(const lz_gemm90_way *w) { return 64 * w->blocks * (w->in_turn ? 1 : 2); }
+static int out_columns(const lz_gemm90 *g, const lz_gemm90_way *w) { return g->paired ? w->columns / 2 : w->columns; }
+
+/* Of a piece that is stored at once: rows of up to 128 bytes that divide a tile. */
+static int store_columns(const lz_gemm90 *g, const lz_gemm90_way *w) {
+    int columns = 128 / (int)lz_dtype_size(g->call->out.dtype);
+    while (out_columns(g, w) % columns) columns /= 2;
+    return columns;
+}
+
+enum { MAX_STAGES = 8, GROUPS = 2, BUFFERS = 2, BARRIER_BYTES = 8 };
+
+static int stage_bytes(const lz_gemm90_way *w) { return (tile_rows(w) + w->columns) * 128; }
+static int piece_bytes(const lz_gemm90 *g, const lz_gemm90_way *w) {
+    return GROUPS * BUFFERS * 64 * store_columns(g, w) * (int)lz_dtype_size(g->call->out.dtype);
+}
+static int stages_of(const lz_gemm90 *g, const lz_gemm90_way *w) {
+    int stages = (g->call->device->max_shared - piece_bytes(g, w)) / (stage_bytes(w) + 2 * BARRIER_BYTES);
+    return stages < MAX_STAGES ? stages : MAX_STAGES;
+}
+static int shared_bytes(const lz_gemm90 *g, const lz_gemm90_way *w) {
+    return piece_bytes(g, w) + stages_of(g, w) * (stage_bytes(w) + 2 * BARRIER_BYTES);
+}
+
+bool lz_gemm90_suits(const lz_gemm90 *g, const lz_gemm90_way *w) {
+    return (!g->paired || w->columns % 32 == 0) && stages_of(g, w) >= 2 && g->call->device->sms >= w->cluster;
+}
+
+/* Cycles, roughly: rounds of tiles, each as long as its products or its loads, whichever is longer, and then what it
+ * takes to finish a tile while nobody multiplies. */
+static double cycles_of(const lz_gemm90 *g, const lz_gemm90_way *w) {
+    static const double products = 4096 * 0.8, loads = 40; /* of a multiprocessor: operations and bytes, in a cycle */
+    int64_t rows = tile_rows(w), tiles = over(g->m, rows * w->cluster) * over(g->n, out_columns(g, w));
+    int64_t rounds = over(tiles, g->call->device->sms / w->cluster);
+    double multiply = 2.0 * 64 * (double)(rows * w->columns) / products;
+    double load = 128.0 * ((double)rows + (double)w->columns / w->cluster) / loads;
+    double finish = w->in_turn ? 200 : 800 + 4.0 * w->columns;
+    return (double)rounds * ((double)over(g->k, 64) * (multiply > load ? multiply : load) + finish);
+}
+
+int lz_gemm90_ways(const lz_gemm90 *g, lz_gemm90_way ways[LZ_GEMM90_WAYS]) {
+    double best[LZ_GEMM90_WAYS];
+    int n = 0;
+    for (size_t i = 0; i < sizeof all_ways / sizeof *all_ways; i++) {
+        if (!lz_gemm90_suits(g, &all_ways[i])) continue;
+        double cycles = cycles_of(g, &all_ways[i]);
+        int at = n < LZ_GEMM90_WAYS ? n : LZ_GEMM90_WAYS - 1;
+        if (n == LZ_GEMM90_WAYS && cycles >= best[at]) continue;
+        for (; at > 0 && best[at - 1] > cycles; at--) best[at] = best[at - 1], ways[at] = ways[at - 1];
+        best[at] = cycles, ways[at] = all_ways[i];
+        if (n < LZ_GEMM90_WAYS) n++;
+    }
+    return n;
+}
+
+/* ---- the text ----------------------------------------------------------------------------------------------------- */
+
+/* The instruction names every register it adds to, so each width has its own text. */
+static void add_multiply(lz_text *text, int columns, lz_dtype type) {
+    const char *name = type == LZ_BF16 ? "bf16" : "f16";
+    int n = columns / 2;
+    lz_text_add(text, "#ifndef LZ_SIM\nFN void multiply(float (&sum)[%d], u64 a, u64 b, int add) {\n", n);
+    lz_text_add(text, "    asm volatile(\"{\\n.reg .pred p;\\nsetp.ne.b32 p, %%%d, 0;\\n\"\n", n + 2);
+    lz_text_add(text, "                 \"wgmma.mma_async.sync.aligned.m64n%dk16.f32.%s.%s {\"\n", columns, name, name);
+    for (int i = 0; i < n; i++)
+        lz_text_add(text, "%s%%%d%s", i % 16 ? "" : "                 \"", i,
+                    i == n - 1     ? "\"\n"
+                    : i % 16 == 15 ? ",\"\n"
+                                   : ",");
+    lz_text_add(text, "                 \"}, %%%d, %%%d, p, 1, 1, 0, 0;\\n}\"\n                 :", n, n + 1);
+    for (int i = 0; i < n; i++)
+        lz_text_add(text, "%s\"+f\"(sum[%d])", i ? i % 8 ? ", " : ",\n                 " : " ", i);
+    lz_text_add(text, "\n                 : \"l\"(a), \"l\"(b), \"r\"(add));\n}\n#else\n");
+    lz_text_add(text, "FN void multiply(float (&sum)[%d], u64 a, u64 b, int add) {\n", n);
+    lz_text_add(text, "    multiply_spelled_out<TYPE, COLUMNS>(sum, a, b, add);\n}\n#endif\n");
+}
+
+static const char *kind_of(const lz_gemm90 *g, const lz_gemm90_way *w, int i) {
+    const lz_tensor *t = argument(g, i);
+    int64_t column = t->strides[t->dims.n - 1];
+    lz_lie lie = lz_cuda_lie(t, column, &g->rows[i], 1, 2);
+    if (lie == LZ_VECTOR && g->n % store_columns(g, w)) lie = LZ_SCALAR; /* pieces must not be cut */
+    return lie == LZ_VECTOR ? "VECTOR" : lie == LZ_SAME ? "SAME" : "SCALAR";
+}
+
+void lz_gemm90_text(const lz_gemm90 *g, const lz_gemm90_way *w, lz_text *text) {
+    const lz_call *call = g->call;
+    lz_text_add(text, "#define TYPE %s\n#define OUT_TYPE %s\n", lz_cuda_type_name(call->in[0].dtype),
+                lz_cuda_type_name(call->out.dtype));
+    lz_text_add(text, "#define COLUMNS %d\n#define BLOCKS %d\n#define IN_TURN %d\n", w->columns, w->blocks, w->in_turn);
+    lz_text_add(text, "#define CLUSTER %d\n#define STAGES %d\n", w->cluster, stages_of(g, w));
+    lz_text_add(text, "#define STORE_COLUMNS %d\n#define PAIRED %d\n", store_columns(g, w), g->paired);
+    lz_text_add(text, "#define EACH_ARGUMENT(X)");
+    for (int i = first_argument(g); i < n_arguments(g); i++)
+        lz_text_add(text, " X(%d, %s, %d, %s)", i, lz_cuda_type_name(argument(g, i)->dtype), g->rows[i] ? 2 : 1,
+                    kind_of(g, w, i));
+    lz_text_add(text, "\n#define VALUES(h, j, e)");
+    for (int i = first_argument(g); i < n_arguments(g); i++)
+        lz_text_add(text, ", as_float(with.a%d[%s][j].at[e])", i, g->rows[i] ? "h" : "0");
+    lz_text_add(text, "\n#include \"hopper.cu\"\n");
+    lz_cuda_add_expression(text, "expression", call->expr);
+    add_multiply(text, w->columns, call->in[0].dtype);
+    lz_text_add(text, "#include \"gemm90.cu\"\n");
+}
+
+/* ---- running ------------------------------------------------------------------------------------------------------ */
+
+static bool encode(const lz_gemm90 *g, lz_gemm_map *map, const lz_tensor *t, int64_t rows, int64_t columns, int64_t row,
+                   int box_rows, int box_columns) {
+    lz_device *d = g->call->device;
+    int64_t size = lz_dtype_size(t->dtype);
+    uint64_t dims[2] = {(uint64_t)columns, (uint64_t)rows}, strides[1] = {(uint64_t)(row * size)};
+    uint32_t box[2] = {(uint32_t)box_columns, (uint32_t)box_rows}, steps[2] = {1, 1};
+    lz_cu_tensor_map_type type = t->dtype == LZ_BF16  ? LZ_CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                 : t->dtype == LZ_F16 ? LZ_CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                      : LZ_CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    lz_cu_tensor_map_swizzle swizzle = box_columns * size == 128  ? LZ_CU_TENSOR_MAP_SWIZZLE_128B
+                                       : box_columns * size == 64 ? LZ_CU_TENSOR_MAP_SWIZZLE_64B
+                                                                  : LZ_CU_TENSOR_MAP_SWIZZLE_32B;
+    lz_cu_tensor_map made;
+    lz_cu_result result = d->api.cu.TensorMapEncodeTiled(
+        &made, type, 2, t->data, dims, strides, box, steps, LZ_CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+        LZ_CU_TENSOR_MAP_L2_PROMOTION_L2_256B, LZ_CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (!lz_cuda_ok(d, result, "a tensor map", g->call->err)) return false;
+    memcpy(map, &made, sizeof *map);
+    return true;
+}
+
+/* Rows of tiles that are walked side by side: what runs at one time shall be about as high as wide. */
+static int group_of(const lz_gemm90 *g, const lz_gemm90_way *w) {
+    int64_t high = (int64_t)tile_rows(w) * w->cluster, all = over(g->m, high), best = 1;
+    if (w->group) return w->group < all ? w->group : (int)all;
+    int64_t area = (int64_t)g->call->device->sms * tile_rows(w) * out_columns(g, w);
+    while ((best + 1) * high * (best + 1) * high <= area) best++;
+    return (int)over(all, over(all, best)); /* evenly */
+}
+
+lz_cu_function lz_gemm90_function(const lz_gemm90 *g, const lz_gemm90_way *w) {
+    lz_device *d = g->call->device;
+    lz_text text = {.ctx = d->ctx};
+    lz_gemm90_text(g, w, &text);
+    char *whole = lz_text_take(&text, g->call->err);
+    if (!whole) return NULL;
+    lz_cu_function f = lz_cuda_function(d, "gemm90", whole, g->call->err);
+    lz_host_free(d->ctx, whole);
+    return f;
+}
+
+bool lz_gemm90_run(const lz_gemm90 *g, const lz_gemm90_way *w, lz_cu_function f) {
+    const lz_call *call = g->call;
+    lz_device *d = call->device;
+    lz_gemm_params p;
+    memset(&p, 0, sizeof p);
+    const lz_tensor *a = &call->in[0], *b = &call->in[1];
+    int parts = g->paired || w->cluster == 2 ? 2 : 1, store = store_columns(g, w);
+    if (!encode(g, &p.a, a, g->m, g->k, g->a_row, tile_rows(w), 64) ||
+        !encode(g, &p.b, b, g->paired ? 2 * g->n : g->n, g->k, g->b_row, w->columns / parts, 64) ||
+        !encode(g, &p.out, &call->out, g->m, g->n, g->out_row, 64, store))
+        return false;
+    for (int i = first_argument(g); i < n_arguments(g); i++) {
+        const lz_tensor *t = argument(g, i);
+        p.arguments[i] = (lz_gemm_argument){t->data, g->rows[i], t->strides[t->dims.n - 1]};
+    }
+    p.m = (int)g->m, p.n = (int)g->n, p.half = (int)g->n;
+    p.steps = (int)over(g->k, 64);
+    p.row_tiles = (int)over(g->m, (int64_t)tile_rows(w) * w->cluster);
+    p.column_tiles = (int)over(g->n, out_columns(g, w));
+    p.group = group_of(g, w);
+    int64_t clusters = (int64_t)p.row_tiles * p.column_tiles, room = d->sms / w->cluster;
+    return lz_cuda_launch(call, f, (clusters < room ? clusters : room) * w->cluster, 384, shared_bytes(g, w), &p);
+}

@@ -1,0 +1,46 @@
+/* gemm90.h: our own matrix product for Hopper (kernels/gemm90.cu), as matmul.c sees it: 16-bit operands whose rows lie
+ * along k, any epilogue inside. */
+#ifndef LZ_CUDA_OWN_GEMM90_H
+#define LZ_CUDA_OWN_GEMM90_H
+
+#include "backend/cuda/own.h"
+
+#include "backend/cuda/kernels/gemm90.h"
+
+/* A call as the kernel sees it: out [m, n] = expression(a [m, k] b^T [n, k], arguments). */
+typedef struct lz_gemm90 {
+    const lz_call *call;
+    int64_t m, n, k;
+    int64_t a_row, b_row, out_row;   /* elements from one row to the next */
+    int64_t rows[LZ_GEMM_ARGUMENTS]; /* the same of the arguments */
+    bool paired;                     /* b has 2 n rows, and arguments 0 and 1 are both products */
+} lz_gemm90;
+
+/* A tile: `columns` of b by 64 times `blocks` rows of a for each of two warpgroups, which work on one tile together or,
+ * in_turn, each on its own. cluster: blocks that share what they load of b. group: rows of clusters' tiles that are
+ * walked side by side, 0: as many as make what runs at one time about square. */
+typedef struct lz_gemm90_way {
+    int16_t columns, blocks, in_turn, cluster, group;
+} lz_gemm90_way;
+
+enum { LZ_GEMM90_WAYS = 4 };
+
+/* false: not for this kernel (another GPU, other types or strides). */
+bool lz_gemm90_reads(const lz_call *call, lz_gemm90 *g);
+/* The same of a call whose b has twice the columns of out: the expression's arguments 0 and 1 are the products with the
+ * first and the second half of them. */
+bool lz_gemm90_reads_pair(const lz_call *call, lz_gemm90 *g);
+/* The most promising ways, best first, as far as counting tells; at least one. */
+int lz_gemm90_ways(const lz_gemm90 *g, lz_gemm90_way ways[LZ_GEMM90_WAYS]);
+/* All there are, for tests and measurements. */
+int lz_gemm90_all(const lz_gemm90 *g, const lz_gemm90_way **ways);
+bool lz_gemm90_suits(const lz_gemm90 *g, const lz_gemm90_way *way);
+/* The kernel, compiled where it is new; NULL: err says why. It takes longer than a small product, so who runs a call
+ * again and again, to measure it, does this once. */
+lz_cu_function lz_gemm90_function(const lz_gemm90 *g, const lz_gemm90_way *way);
+bool lz_gemm90_run(const lz_gemm90 *g, const lz_gemm90_way *way, lz_cu_function f);
+/* The kernel's text, to be given to lz_cuda_function; what is before #include "gemm90.cu" depends on types, expression,
+ * and way, not on sizes. */
+void lz_gemm90_text(const lz_gemm90 *g, const lz_gemm90_way *way, lz_text *text);
+
+#endif

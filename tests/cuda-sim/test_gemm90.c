@@ -1,0 +1,280 @@
+/* test_gemm90.c: every tile of our own matrix product for Hopper, with every kind of ending, against sums in f64. Runs
+ * on a real GPU or, with LAZULI_CUDA_PATH naming its libraries, on the simulated one. */
+#include "backend/cuda/gemm90.h"
+#include "check.h"
+
+/* ---- operands ---------------------------------------------------------------------------------------------------- */
+
+typedef enum ending { PLAIN, GATED, BIASED_GELU, ODD_ARGUMENTS, SWIGLU, ENDINGS } ending;
+
+typedef struct problem {
+    int64_t m, n, k, pad; /* pad: elements between rows, and as many more as make them multiples of 8 */
+    lz_dtype type, out;
+    ending ending;
+} problem;
+
+enum { MAX_IN = 5 };
+
+typedef struct operands {
+    lz_tensor t[MAX_IN + 1]; /* the output is the first */
+    int n;
+    double *values[MAX_IN + 1];
+    int64_t bytes[MAX_IN + 1];
+} operands;
+
+static uint32_t state = 1;
+static double random_number(void) { return ((state = state * 1664525u + 1013904223u) >> 8) / 8388608.0 - 1; }
+
+static double rounded_to(lz_dtype type, double v) {
+    if (type == LZ_BF16) return lz_from_bf16(lz_to_bf16((float)v));
+    return type == LZ_F16 ? lz_from_f16(lz_to_f16((float)v)) : (double)(float)v;
+}
+
+static void put_number(lz_dtype type, char *at, double v) {
+    float f = (float)v;
+    uint16_t bits = type == LZ_BF16 ? lz_to_bf16(f) : lz_to_f16(f);
+    memcpy(at, type == LZ_F32 ? (void *)&f : (void *)&bits, (size_t)lz_dtype_size(type));
+}
+
+static double get_number(lz_dtype type, const char *at) {
+    float f;
+    uint16_t bits;
+    memcpy(&f, at, type == LZ_F32 ? 4 : 2);
+    memcpy(&bits, at, 2);
+    return type == LZ_F32 ? (double)f : type == LZ_BF16 ? lz_from_bf16(bits) : lz_from_f16(bits);
+}
+
+/* A matrix on the device with rows `row` apart and columns `column` apart; what lies between is NaN. */
+static void add_operand(lz_device *d, operands *o, lz_dims dims, lz_dtype type, int64_t row, int64_t column) {
+    int i = o->n++;
+    lz_error err = {0};
+    int64_t size = lz_dtype_size(type), rows = row ? dims.at[0] : 1, columns = column ? dims.at[1] : 1;
+    o->bytes[i] = ((rows - 1) * row + (columns - 1) * column + 1) * size;
+    o->values[i] = malloc((size_t)(dims.at[0] * dims.at[1]) * sizeof(double));
+    char *host = malloc((size_t)o->bytes[i]);
+    memset(host, 0xff, (size_t)o->bytes[i]);
+    for (int64_t r = 0; r < dims.at[0]; r++)
+        for (int64_t c = 0; c < dims.at[1]; c++) {
+            bool again = (r && !row) || (c && !column);
+            double *v = &o->values[i][r * dims.at[1] + c];
+            *v = again ? o->values[i][(row ? r : 0) * dims.at[1] + (column ? c : 0)]
+                       : rounded_to(type, random_number());
+            if (i && !again) put_number(type, host + (r * row + c * column) * size, *v);
+        }
+    o->t[i] = (lz_tensor){.dtype = type, .dims = dims, .strides = {row, column}};
+    o->t[i].data = lz_cuda_device_table.allocate(d, o->bytes[i], &err);
+    CHECK(o->t[i].data && lz_cuda_device_table.write(d, o->t[i].data, host, o->bytes[i], &err), "%s", err.text);
+    free(host);
+}
+
+static void free_operands(lz_device *d, operands *o) {
+    for (int i = 0; i < o->n; i++) {
+        lz_cuda_device_table.release(d, o->t[i].data);
+        free(o->values[i]);
+    }
+}
+
+static const lz_expr expressions[ENDINGS] = {
+    [GATED] = {.n_args = 3, .n_steps = 1, .n_regs = 3, .steps = {{.op = LZ_EXPR_MUL_ADD, .a = 0, .b = 1, .c = 2}}},
+    [BIASED_GELU] = {.n_args = 2,
+                     .n_steps = 2,
+                     .n_regs = 2,
+                     .steps = {{.op = LZ_OP_ADD, .a = 0, .b = 1}, {.op = LZ_OP_GELU_TANH, .a = 0}}},
+    /* a column, a matrix that lies transposed, and one number */
+    [ODD_ARGUMENTS] = {.n_args = 4,
+                       .n_steps = 3,
+                       .n_regs = 4,
+                       .steps = {{.op = LZ_OP_MUL, .a = 0, .b = 1},
+                                 {.op = LZ_OP_ADD, .a = 0, .b = 2},
+                                 {.op = LZ_OP_SUB, .a = 0, .b = 3}}},
+    [SWIGLU] = {.n_args = 2,
+                .n_steps = 2,
+                .n_regs = 2,
+                .steps = {{.op = LZ_OP_SILU, .a = 0}, {.op = LZ_OP_MUL, .a = 0, .b = 1}}},
+};
+
+static operands make_operands(lz_device *d, const problem *p) {
+    operands o = {0};
+    int64_t rows = p->ending == SWIGLU ? 2 * p->n : p->n, k = (p->k + p->pad + 7) / 8 * 8, n = (p->n + p->pad + 7) / 8 * 8;
+    lz_dims all = LZ_DIMS(p->m, p->n);
+    add_operand(d, &o, all, p->out, n, 1);
+    add_operand(d, &o, LZ_DIMS(p->m, p->k), p->type, k, 1);
+    add_operand(d, &o, LZ_DIMS(p->k, rows), p->type, 1, k);
+    if (p->ending == GATED) add_operand(d, &o, all, p->out, 0, 1), add_operand(d, &o, all, p->out, n, 1);
+    if (p->ending == BIASED_GELU) add_operand(d, &o, all, LZ_F32, 0, 1);
+    if (p->ending == ODD_ARGUMENTS) {
+        add_operand(d, &o, all, p->type, 3, 0);
+        add_operand(d, &o, all, LZ_F32, 1, p->m + 1);
+        add_operand(d, &o, all, LZ_F32, 0, 0);
+    }
+    return o;
+}
+
+/* ---- what is wanted ---------------------------------------------------------------------------------------------- */
+
+static double product_at(const problem *p, const operands *o, int64_t row, int64_t column) {
+    int64_t rows = p->ending == SWIGLU ? 2 * p->n : p->n;
+    double sum = 0;
+    for (int64_t i = 0; i < p->k; i++) sum += o->values[1][row * p->k + i] * o->values[2][i * rows + column];
+    return sum;
+}
+
+static double wanted_at(const problem *p, const operands *o, int64_t row, int64_t column) {
+    double v = product_at(p, o, row, column);
+    int64_t at = row * p->n + column;
+    switch (p->ending) {
+    case GATED: return v * o->values[3][at] + o->values[4][at];
+    case BIASED_GELU:
+        v += o->values[3][at];
+        return 0.5 * v * (1 + tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
+    case ODD_ARGUMENTS: return v * o->values[3][at] + o->values[4][at] - o->values[5][at];
+    case SWIGLU: return v / (1 + exp(-v)) * product_at(p, o, row, column + p->n);
+    default: return v;
+    }
+}
+
+/* All elements of the output; those between its rows must still be NaN. */
+static void check_output(lz_device *d, const problem *p, const operands *o, const double *wanted,
+                         const lz_gemm90_way *w, const char *what) {
+    lz_error err = {0};
+    char *got = malloc((size_t)o->bytes[0]);
+    CHECK(lz_cuda_device_table.read(d, got, o->t[0].data, o->bytes[0], &err), "%s", err.text);
+    int64_t size = lz_dtype_size(p->out), wrong = 0, first = -1, written = 0;
+    double room = (p->out == LZ_F32 ? 0 : p->out == LZ_BF16 ? 0x1p-8 : 0x1p-11) * 1.05;
+    double least = 3e-6 * sqrt((double)p->k) + 1e-6;
+    for (int64_t r = 0; r < p->m; r++)
+        for (int64_t c = 0; c < p->n; c++) {
+            double v = get_number(p->out, got + (r * o->t[0].strides[0] + c) * size), want = wanted[r * p->n + c];
+            bool fine = fabs(v - want) <= room * fabs(want) + least * (1 + fabs(want));
+            wrong += !fine;
+            if (!fine && first < 0) first = r * p->n + c;
+        }
+    for (int64_t r = 0; r + 1 < p->m; r++)
+        for (int64_t c = p->n; c < o->t[0].strides[0]; c++)
+            written += !isnan(get_number(p->out, got + (r * o->t[0].strides[0] + c) * size));
+    CHECK(!wrong && !written,
+          "%s %lld x %lld x %lld %s -> %s, ending %d, %d columns, %d blocks, in turn %d, cluster %d: %lld wrong, first "
+          "at row %lld, column %lld (%g, not %g); %lld written beside",
+          what, (long long)p->m, (long long)p->n, (long long)p->k, lz_dtype_name(p->type), lz_dtype_name(p->out),
+          (int)p->ending, w->columns, w->blocks, w->in_turn, w->cluster, (long long)wrong,
+          (long long)(first < 0 ? 0 : first / p->n), (long long)(first < 0 ? 0 : first % p->n),
+          first < 0 ? 0 : get_number(p->out, got + (first / p->n * o->t[0].strides[0] + first % p->n) * size),
+          first < 0 ? 0 : wanted[first], (long long)written);
+    free(got);
+}
+
+/* ---- running ----------------------------------------------------------------------------------------------------- */
+
+static lz_call call_of(lz_device *d, const problem *p, operands *o, lz_error *err) {
+    return (lz_call){.op = LZ_OP_MATMUL,
+                     .expr = p->ending == PLAIN ? NULL : &expressions[p->ending],
+                     .out = o->t[0],
+                     .in = o->t + 1,
+                     .n_core = 2,
+                     .n_in = o->n - 1,
+                     .device = d,
+                     .err = err};
+}
+
+static bool reads(const problem *p, const lz_call *call, lz_gemm90 *g) {
+    return p->ending == SWIGLU ? lz_gemm90_reads_pair(call, g) : lz_gemm90_reads(call, g);
+}
+
+static void check_refused(lz_device *d, const problem *p) {
+    lz_error err = {0};
+    operands o = make_operands(d, p);
+    lz_call call = call_of(d, p, &o, &err);
+    lz_gemm90 g;
+    CHECK(!reads(p, &call, &g), "%lld columns would be stored with their neighbours", (long long)p->n);
+    free_operands(d, &o);
+}
+
+static void run_problem(lz_device *d, const problem *p, const lz_gemm90_way *only) {
+    lz_error err = {0};
+    operands o = make_operands(d, p);
+    lz_call call = call_of(d, p, &o, &err);
+    lz_gemm90 g;
+    if (!CHECK(reads(p, &call, &g), "%lld x %lld x %lld is refused", (long long)p->m, (long long)p->n, (long long)p->k)) return;
+    double *wanted = malloc((size_t)(p->m * p->n) * sizeof *wanted);
+    for (int64_t i = 0; i < p->m * p->n; i++) wanted[i] = wanted_at(p, &o, i / p->n, i % p->n);
+    const lz_gemm90_way *all;
+    int n = lz_gemm90_all(&g, &all);
+    for (int i = 0; i < n; i++) {
+        const lz_gemm90_way *w = only ? only : &all[i];
+        if (only && i) break;
+        if (!lz_gemm90_suits(&g, w)) continue;
+        CHECK(!d->api.cu.MemsetD8Async((lz_cu_ptr)(uintptr_t)o.t[0].data, 0xff, (size_t)o.bytes[0], d->stream));
+        lz_cu_function f = lz_gemm90_function(&g, w);
+        if (CHECK(f && lz_gemm90_run(&g, w, f), "%s", err.text)) check_output(d, p, &o, wanted, w, "");
+    }
+    free(wanted);
+    free_operands(d, &o);
+}
+
+static lz_context *open_hopper(void) {
+    lz_error err = {0};
+    lz_context *ctx = lz_open_with(&(lz_context_options){.device = "cuda"}, &err);
+    if (!CHECK(ctx, "%s", err.text)) return NULL;
+    if (ctx->device->capability == 90) {
+        lz_cuda_device_table.enter(ctx->device);
+        return ctx;
+    }
+    lz_close(ctx);
+    return NULL;
+}
+
+/* Every tile, with and without an ending; several tiles for each block where they are small. */
+static void tiles(void) {
+    lz_context *ctx = open_hopper();
+    if (!ctx) return;
+    static const problem problems[] = {
+        {200, 328, 136, 8, LZ_BF16, LZ_BF16, PLAIN},
+        {264, 512, 320, 0, LZ_BF16, LZ_BF16, GATED},
+        {130, 264, 72, 8, LZ_F16, LZ_F16, SWIGLU},
+    };
+    for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) run_problem(ctx->device, &problems[i], NULL);
+    lz_close(ctx);
+}
+
+/* Sizes around the edges of tiles, types, endings. */
+static void edges(void) {
+    lz_context *ctx = open_hopper();
+    if (!ctx) return;
+    static const lz_gemm90_way ways[] = {
+        {256, 1, 0, 2, 0}, {176, 1, 0, 2, 0}, {128, 2, 1, 2, 0}, {96, 1, 0, 1, 0}, {256, 1, 1, 1, 0}};
+    static const int64_t sizes[] = {1, 7, 8, 64, 65, 127, 129, 255, 257, 300};
+    int n = (int)(sizeof sizes / sizeof *sizes);
+    for (int i = 0; i < 40; i++) {
+        problem p = {.m = sizes[i % n], .n = sizes[(i * 3 + 1) % n], .k = sizes[(i * 7 + 3) % n]};
+        p.type = i % 3 ? LZ_BF16 : LZ_F16;
+        p.out = i % 4 == 3 ? LZ_F32 : p.type;
+        p.ending = (ending)(i % ENDINGS);
+        p.pad = i % 2 ? 8 : 0;
+        int64_t whole = p.out == LZ_F32 ? 4 : 8; /* in 16 bytes, as which the copy engine stores the ends of rows */
+        check_refused(ctx->device, &(problem){p.m, p.n / 8 * 8 + 7, p.k, 8, p.type, p.out, p.ending});
+        p.n = (p.n + whole - 1) / whole * whole;
+        run_problem(ctx->device, &p, &ways[i % 5]);
+    }
+    lz_close(ctx);
+}
+
+/* More tiles than blocks, so that each takes several: the ring of stages goes on from tile to tile. */
+static void many_tiles(void) {
+    lz_context *ctx = open_hopper();
+    if (!ctx) return;
+    static const lz_gemm90_way ways[] = {
+        {256, 1, 0, 2, 0}, {128, 2, 1, 2, 0}, {128, 2, 1, 1, 0}, {144, 1, 0, 2, 0}, {256, 1, 1, 2, 0}};
+    int sms = ctx->device->sms;
+    for (int i = 0; i < 5; i++) {
+        problem p = {.m = 700, .n = 1040, .k = 88, .type = LZ_BF16, .out = LZ_BF16, .ending = i % 2 ? PLAIN : GATED};
+        ctx->device->sms = 6;
+        run_problem(ctx->device, &p, &ways[i]);
+        problem deep = {.m = 250, .n = 520, .k = 1160, .type = LZ_BF16, .out = LZ_BF16, .ending = PLAIN};
+        ctx->device->sms = 2; /* more steps along k than stages, too */
+        run_problem(ctx->device, &deep, &ways[i]);
+    }
+    ctx->device->sms = sms;
+    lz_close(ctx);
+}
+
+TEST_MAIN({"tiles", tiles}, {"edges", edges}, {"many_tiles", many_tiles})

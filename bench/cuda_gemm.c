@@ -51,7 +51,7 @@ typedef struct work {
     ending ending;
     lz_tensor in[4];
     lz_call call, wide, narrow; /* ours; the library's two for a swiglu */
-    lz_tensor halves[2];
+    lz_tensor both[2], halves[2];
     lz_params none;
     int64_t turn, weights; /* copies of the weight in the pool */
     const lz_gemm90_way *way;
@@ -78,8 +78,8 @@ static void prepare(work *w) {
     w->weights = b->pool_bytes / 2 / (w->n * w->k);
     if (w->weights > 16) w->weights = 16;
     w->in[0] = matrix(b->a, w->m, w->k, w->k, 1);
-    w->in[1] = matrix(b->pool, w->k, w->n, 1, w->k);
-    w->in[2] = matrix(b->a + 2 * start_of(2), w->m, w->n, 0, 1);
+    w->in[1] = matrix(b->pool, w->k, columns, 1, w->k);
+    w->in[2] = w->ending == SWIGLU ? w->in[1] : matrix(b->a + 2 * start_of(2), w->m, w->n, 0, 1);
     w->in[3] = matrix(b->pool + 2 * start_of(3), w->m, w->n, w->n, 1);
     w->call = (lz_call){.op = LZ_OP_MATMUL,
                         .params = &w->none,
@@ -88,13 +88,18 @@ static void prepare(work *w) {
                                                       : NULL,
                         .out = matrix(b->out, w->m, columns, columns, 1),
                         .in = w->in,
-                        .n_core = 2,
-                        .n_in = w->ending == GATED ? 4 : 2,
+                        .n_core = w->ending == SWIGLU ? 3 : 2,
+                        .n_in = w->ending == GATED    ? 4
+                                : w->ending == SWIGLU ? 3
+                                                      : 2,
                         .scratch = b->scratch,
                         .device = b->d,
                         .err = &b->err};
     w->wide = w->narrow = w->call;
+    w->both[0] = w->in[0];
+    w->both[1] = matrix(b->pool, w->k, w->n, 1, w->k);
     w->wide.expr = NULL;
+    w->wide.in = w->both, w->wide.n_core = w->wide.n_in = 2;
     w->wide.out = matrix(b->wide, w->m, w->n, w->n, 1);
     w->halves[0] = matrix(b->wide, w->m, columns, w->n, 1);
     w->halves[1] = matrix(b->wide + 2 * columns, w->m, columns, w->n, 1);
@@ -102,7 +107,10 @@ static void prepare(work *w) {
 }
 
 /* The next weight; its first number is another one of the period. */
-static void next_weight(work *w) { w->in[1].data = w->b->pool + 2 * (w->turn++ % w->weights) * w->n * w->k; }
+static void next_weight(work *w) {
+    w->in[1].data = w->both[1].data = w->b->pool + 2 * (w->turn++ % w->weights) * w->n * w->k;
+    if (w->ending == SWIGLU) w->in[2].data = w->in[1].data + w->n * w->k; /* half of the numbers, two bytes each */
+}
 
 static bool run_library(work *w) {
     next_weight(w);
@@ -111,14 +119,10 @@ static bool run_library(work *w) {
     return lz_cuda_matmul.run(&w->wide) && lz_cuda_element.run(&w->narrow);
 }
 
-static bool reads(const work *w, lz_gemm90 *g) {
-    return w->ending == SWIGLU ? lz_gemm90_reads_pair(&w->call, g) : lz_gemm90_reads(&w->call, g);
-}
-
 static bool run_own(work *w) {
     lz_gemm90 g;
     next_weight(w);
-    return w->function && reads(w, &g) && lz_gemm90_run(&g, w->way, w->function);
+    return w->function && lz_gemm90_reads(&w->call, &g) && lz_gemm90_run(&g, w->way, w->function);
 }
 
 /* ---- the same element by element ---------------------------------------------------------------------------------- */
@@ -227,7 +231,8 @@ static result measure_way(work *w, const lz_gemm90_way *way, const samples *s) {
     result r = {.way = *way};
     lz_gemm90 g;
     w->way = &r.way;
-    w->function = reads(w, &g) ? lz_gemm90_function(&g, way) : NULL;
+    w->function = NULL;
+    if (lz_gemm90_reads(&w->call, &g)) lz_gemm90_functions(&g, way, 1, &w->function);
     r.error = error_of(w, run_own, s);
     r.seconds = isnan(r.error) ? INFINITY : time_of(w, run_own);
     w->way = NULL;
@@ -238,7 +243,7 @@ static result measure_way(work *w, const lz_gemm90_way *way, const samples *s) {
 static bool run_work(work *w) {
     lz_gemm90 g;
     prepare(w);
-    if (!reads(w, &g)) {
+    if (!lz_gemm90_reads(&w->call, &g)) {
         printf("%s %lld %lld %lld: not for this kernel\n", ending_names[w->ending], (long long)w->m, (long long)w->n,
                (long long)w->k);
         return false;
@@ -348,11 +353,12 @@ static int compile_some(int first, int of) {
         const lz_gemm90_way *all;
         lz_gemm90 g;
         prepare(&w);
-        if (!reads(&w, &g)) break;
+        if (!lz_gemm90_reads(&w.call, &g)) break;
         int n = lz_gemm90_all(&g, &all);
         for (int i = 0; i < n; i++) {
             if (!lz_gemm90_suits(&g, &all[i]) || count++ % of != first) continue;
-            if (lz_gemm90_function(&g, &all[i])) continue;
+            lz_cu_function f;
+            if (lz_gemm90_functions(&g, &all[i], 1, &f)) continue;
             fprintf(stderr, "cuda_gemm: %s\n", b.err.text);
             failed = 1;
         }

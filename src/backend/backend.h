@@ -40,7 +40,8 @@ typedef struct lz_expr_step {
 } lz_expr_step;
 
 /* Registers 0 .. n_args-1 hold the arguments at the start. Of a kernel with an epilogue, argument 0 is the kernel's own
- * result, and arguments 1.. are the tensors behind the kernel's own inputs. */
+ * result, and arguments 1.. are the tensors behind the kernel's own inputs. Of a pair of products (a MATMUL with three
+ * inputs: a, b and another b), arguments 0 and 1 are the two results. */
 typedef struct lz_expr {
     int n_args, n_steps, n_regs, result;
     lz_expr_step steps[LZ_EXPR_STEPS];
@@ -106,6 +107,7 @@ typedef struct lz_backend {
     const char *name;
     bool fuses;                           /* wants expressions; otherwise plain ops only */
     bool half;                            /* at its best with 16-bit activations */
+    bool pairs;                           /* takes pairs of 16-bit products that end in one expression */
     const lz_kernel *(*kernel)(lz_op op); /* NULL, or one without run: none */
     const lz_device_table *device;        /* NULL: kernels work on host memory, and are done when they return */
 } lz_backend;

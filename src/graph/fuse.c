@@ -1,7 +1,8 @@
 /* fuse.c: elementwise chains become expressions. From each elementwise value that is not inside a chain yet, the
  * chain grows upwards over values that only it uses. If what feeds the chain is a kernel that ends in rows (a
  * product, a norm, ...) and only the chain reads it, the chain becomes that kernel's epilogue, and the value between
- * never exists in memory.
+ * never exists in memory. Two products of the same rows that a chain brings together (silu(x gate) * (x up)) become one
+ * pair, where the backend takes those.
  *
  * In f32 an expression does exactly the roundings of the single ops; in 16-bit types it keeps f32 between its steps. */
 #include <string.h>
@@ -41,9 +42,10 @@ typedef struct chain {
     int root;
     int members[LZ_EXPR_STEPS]; /* descending: users before what they use */
     int n;
-    int args[LZ_EXPR_ARGS]; /* values from outside; [0] is the host, if there is one */
+    int args[LZ_EXPR_ARGS]; /* values from outside; [0] is the host, if there is one, [1] its partner */
     int n_args;
-    int host; /* -1: none */
+    int host;    /* -1: none */
+    int partner; /* a product beside the host, -1: none */
 } chain;
 
 static bool has(const int *list, int n, int id) {
@@ -113,9 +115,36 @@ static void grow_chain(chain *c) {
     }
 }
 
+static void put_first(chain *c, int place, int id) {
+    for (int i = place; i < c->n_args; i++)
+        if (c->args[i] == id) {
+            c->args[i] = c->args[place];
+            c->args[place] = id;
+        }
+}
+
+static bool is_half(lz_dtype t) { return t == LZ_F16 || t == LZ_BF16; }
+
+/* Another product of the rows that the host multiplies. In 16 bits only: there it pays. */
+static void find_partner(chain *c) {
+    c->partner = -1;
+    const lz_value *host = &c->g->values[c->host], *all = c->g->values;
+    if (!c->g->ctx->backend->pairs || host->op != LZ_OP_MATMUL || !is_half(host->dtype)) return;
+    for (int i = 0; i < c->n_args && c->partner < 0; i++) {
+        const lz_value *v = &all[c->args[i]];
+        if (v == host || v->op != LZ_OP_MATMUL || !takes_epilogue(v) || v->in[0] != host->in[0] ||
+            !lz_dims_equal(v->dims, host->dims) || !only_used_inside(c, c->args[i]))
+            continue;
+        bool same = all[v->in[0]].dtype == host->dtype && all[v->in[1]].dtype == host->dtype &&
+                    all[host->in[1]].dtype == host->dtype && v->dtype == host->dtype;
+        if (same && v->dims.at[v->dims.n - 1] <= INT32_MAX) c->partner = c->args[i];
+    }
+    if (c->partner >= 0) put_first(c, 1, c->partner);
+}
+
 /* The kernel to hang the chain on: the one with most work, products before norms. */
 static void find_host(chain *c) {
-    c->host = -1;
+    c->host = c->partner = -1;
     const lz_dims dims = c->g->values[c->root].dims;
     for (int i = 0; i < c->n_args; i++) {
         const lz_value *v = &c->g->values[c->args[i]];
@@ -124,11 +153,9 @@ static void find_host(chain *c) {
         if (c->host >= 0 && !product) continue;
         c->host = c->args[i];
     }
-    for (int i = 0; i < c->n_args && c->host >= 0; i++)
-        if (c->args[i] == c->host) {
-            c->args[i] = c->args[0];
-            c->args[0] = c->host;
-        }
+    if (c->host < 0) return;
+    put_first(c, 0, c->host);
+    find_partner(c);
 }
 
 /* ---- from chain to expression ------------------------------------------------------------------------------------ */
@@ -269,10 +296,11 @@ static bool replace_root(chain *c) {
         find_host(c);
     }
     const lz_value *host = c->host >= 0 ? &g->values[c->host] : NULL;
-    int own = host ? host->n_in : 0, skip = host ? 1 : 0;
+    int pair = c->partner >= 0, own = host ? host->n_in + pair : 0, skip = host ? 1 + pair : 0;
     int *in = lz_bump_alloc(&g->memory, (size_t)(own + c->n_args + 1) * sizeof *in);
     if (!in) return false;
-    for (int i = 0; i < own; i++) in[i] = host->in[i];
+    for (int i = 0; i < own - pair; i++) in[i] = host->in[i];
+    if (pair) in[own - 1] = g->values[c->partner].in[1];
     for (int i = skip; i < c->n_args; i++) in[own + i - skip] = c->args[i];
     lz_value *root = &g->values[c->root];
     root->op = host ? host->op : LZ_OP_FUSED;
@@ -293,7 +321,7 @@ bool lz_fuse(lz_graph *g) {
     for (int i = g->n - 1; i >= 0; i--) {
         lz_value *v = &g->values[i];
         if (!v->uses || !fusable(g, v)) continue;
-        chain c = {.g = g, .root = i, .members = {i}, .n = 1, .host = -1};
+        chain c = {.g = g, .root = i, .members = {i}, .n = 1, .host = -1, .partner = -1};
         find_args(&c);
         if (g->ctx->fusion) {
             grow_chain(&c);

@@ -62,7 +62,7 @@ static double dims_product(lz_dims d, int from, int to) {
 static double count_flops(const lz_call *c) {
     lz_dims out = c->out.dims;
     double n = dims_product(out, 0, out.n), each = c->expr ? c->expr->n_steps : 0;
-    if (c->op == LZ_OP_MATMUL) each += 2.0 * (double)c->in[0].dims.at[out.n - 1];
+    if (c->op == LZ_OP_MATMUL) each += 2.0 * (double)((c->n_core - 1) * c->in[0].dims.at[out.n - 1]);
     if (c->op == LZ_OP_CONV2D) each += 2 * dims_product(c->in[1].dims, 1, 4);
     if (c->op == LZ_OP_SDPA) each += (c->params->sdpa.causal ? 2.0 : 4.0) * (double)c->in[1].dims.at[2];
     if (c->op == LZ_OP_LAYER_NORM || c->op == LZ_OP_GROUP_NORM || c->op == LZ_OP_SOFTMAX) each += 5;

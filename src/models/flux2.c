@@ -244,18 +244,18 @@ static lz_array *attend(const lz_flux2 *m, lz_array *q, lz_array *k, lz_array *v
     return lz_reshape(lz_permute(a, LZ_DIMS(0, 2, 1, 3)), LZ_DIMS(-1, m->width));
 }
 
-/* [n, 2M] -> [n, M]: the first half is the gate */
-static lz_array *swiglu(lz_array *x) {
-    lz_array *half[2];
-    lz_split(x, 1, 2, half);
-    return lz_mul(lz_silu(half[0]), half[1]);
+/* [n, D] -> [n, M]; the rows of weight [2M, D] from `first` on: those of the gate come first */
+static lz_array *swiglu(const lz_flux2 *m, lz_array *x, lz_array *weight, int64_t first) {
+    lz_array *gate = lz_slice(weight, 0, first, first + m->mlp, 1),
+             *up = lz_slice(weight, 0, first + m->mlp, first + 2 * m->mlp, 1);
+    return lz_mul(lz_silu(lz_linear(x, gate, NULL)), lz_linear(x, up, NULL));
 }
 
 /* What a stream adds after the joint attention. */
 static lz_array *finish_stream(const lz_flux2 *m, const stream *p, lz_array *x, lz_array *attention, lz_array *row) {
     modulation first = modulation_at(m, row, 0), second = modulation_at(m, row, 1);
     x = lz_add(x, lz_mul(lz_linear(attention, p->out, NULL), first.gate));
-    lz_array *h = swiglu(lz_linear(modulate(m, x, second), p->mlp_in, NULL));
+    lz_array *h = swiglu(m, modulate(m, x, second), p->mlp_in, 0);
     return lz_add(x, lz_mul(lz_linear(h, p->mlp_out, NULL), second.gate));
 }
 
@@ -282,10 +282,10 @@ static void run_double(const lz_flux2 *m, const double_block *p, lz_array **x, l
 static lz_array *run_single(const lz_flux2 *m, const single_block *p, lz_array *z, lz_flux2_time time, lz_array *cos,
                             lz_array *sin) {
     modulation mod = modulation_at(m, time.single, 0);
-    lz_array *h = lz_linear(modulate(m, z, mod), p->in, NULL); /* [S, 3D + 2M] */
+    lz_array *x = modulate(m, z, mod), *h = lz_linear(x, lz_slice(p->in, 0, 0, 3 * m->width, 1), NULL); /* [S, 3D] */
     lz_array *q = turn(m, vector(m, h, 0), p->q_norm, cos, sin), *k = turn(m, vector(m, h, 1), p->k_norm, cos, sin);
     lz_array *v = lz_permute(split_heads(m, vector(m, h, 2)), LZ_DIMS(0, 2, 1, 3));
-    lz_array *both[2] = {attend(m, q, k, v), swiglu(lz_slice(h, 1, 3 * m->width, 3 * m->width + 2 * m->mlp, 1))};
+    lz_array *both[2] = {attend(m, q, k, v), swiglu(m, x, p->in, 3 * m->width)};
     return lz_add(z, lz_mul(lz_linear(lz_concat(both, 2, 1), p->out, NULL), mod.gate));
 }
 

@@ -95,11 +95,12 @@ static const lz_expr expressions[ENDINGS] = {
 
 static operands make_operands(lz_device *d, const problem *p) {
     operands o = {0};
-    int64_t rows = p->ending == SWIGLU ? 2 * p->n : p->n, k = (p->k + p->pad + 7) / 8 * 8, n = (p->n + p->pad + 7) / 8 * 8;
+    int64_t k = (p->k + p->pad + 7) / 8 * 8, n = (p->n + p->pad + 7) / 8 * 8;
     lz_dims all = LZ_DIMS(p->m, p->n);
     add_operand(d, &o, all, p->out, n, 1);
     add_operand(d, &o, LZ_DIMS(p->m, p->k), p->type, k, 1);
-    add_operand(d, &o, LZ_DIMS(p->k, rows), p->type, 1, k);
+    for (int i = 0; i < (p->ending == SWIGLU ? 2 : 1); i++)
+        add_operand(d, &o, LZ_DIMS(p->k, p->n), p->type, 1, k + 8 * i);
     if (p->ending == GATED) add_operand(d, &o, all, p->out, 0, 1), add_operand(d, &o, all, p->out, n, 1);
     if (p->ending == BIASED_GELU) add_operand(d, &o, all, LZ_F32, 0, 1);
     if (p->ending == ODD_ARGUMENTS) {
@@ -112,15 +113,14 @@ static operands make_operands(lz_device *d, const problem *p) {
 
 /* ---- what is wanted ---------------------------------------------------------------------------------------------- */
 
-static double product_at(const problem *p, const operands *o, int64_t row, int64_t column) {
-    int64_t rows = p->ending == SWIGLU ? 2 * p->n : p->n;
+static double product_at(const problem *p, const operands *o, int which, int64_t row, int64_t column) {
     double sum = 0;
-    for (int64_t i = 0; i < p->k; i++) sum += o->values[1][row * p->k + i] * o->values[2][i * rows + column];
+    for (int64_t i = 0; i < p->k; i++) sum += o->values[1][row * p->k + i] * o->values[2 + which][i * p->n + column];
     return sum;
 }
 
 static double wanted_at(const problem *p, const operands *o, int64_t row, int64_t column) {
-    double v = product_at(p, o, row, column);
+    double v = product_at(p, o, 0, row, column);
     int64_t at = row * p->n + column;
     switch (p->ending) {
     case GATED: return v * o->values[3][at] + o->values[4][at];
@@ -128,7 +128,7 @@ static double wanted_at(const problem *p, const operands *o, int64_t row, int64_
         v += o->values[3][at];
         return 0.5 * v * (1 + tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
     case ODD_ARGUMENTS: return v * o->values[3][at] + o->values[4][at] - o->values[5][at];
-    case SWIGLU: return v / (1 + exp(-v)) * product_at(p, o, row, column + p->n);
+    case SWIGLU: return v / (1 + exp(-v)) * product_at(p, o, 1, row, column);
     default: return v;
     }
 }
@@ -170,14 +170,10 @@ static lz_call call_of(lz_device *d, const problem *p, operands *o, lz_error *er
                      .expr = p->ending == PLAIN ? NULL : &expressions[p->ending],
                      .out = o->t[0],
                      .in = o->t + 1,
-                     .n_core = 2,
+                     .n_core = p->ending == SWIGLU ? 3 : 2,
                      .n_in = o->n - 1,
                      .device = d,
                      .err = err};
-}
-
-static bool reads(const problem *p, const lz_call *call, lz_gemm90 *g) {
-    return p->ending == SWIGLU ? lz_gemm90_reads_pair(call, g) : lz_gemm90_reads(call, g);
 }
 
 static void check_refused(lz_device *d, const problem *p) {
@@ -185,7 +181,7 @@ static void check_refused(lz_device *d, const problem *p) {
     operands o = make_operands(d, p);
     lz_call call = call_of(d, p, &o, &err);
     lz_gemm90 g;
-    CHECK(!reads(p, &call, &g), "%lld columns would be stored with their neighbours", (long long)p->n);
+    CHECK(!lz_gemm90_reads(&call, &g), "%lld columns would be stored with their neighbours", (long long)p->n);
     free_operands(d, &o);
 }
 
@@ -194,7 +190,7 @@ static void run_problem(lz_device *d, const problem *p, const lz_gemm90_way *onl
     operands o = make_operands(d, p);
     lz_call call = call_of(d, p, &o, &err);
     lz_gemm90 g;
-    if (!CHECK(reads(p, &call, &g), "%lld x %lld x %lld is refused", (long long)p->m, (long long)p->n, (long long)p->k)) return;
+    if (!CHECK(lz_gemm90_reads(&call, &g), "%lld x %lld x %lld is refused", (long long)p->m, (long long)p->n, (long long)p->k)) return;
     double *wanted = malloc((size_t)(p->m * p->n) * sizeof *wanted);
     for (int64_t i = 0; i < p->m * p->n; i++) wanted[i] = wanted_at(p, &o, i / p->n, i % p->n);
     const lz_gemm90_way *all;
@@ -204,8 +200,9 @@ static void run_problem(lz_device *d, const problem *p, const lz_gemm90_way *onl
         if (only && i) break;
         if (!lz_gemm90_suits(&g, w)) continue;
         CHECK(!d->api.cu.MemsetD8Async((lz_cu_ptr)(uintptr_t)o.t[0].data, 0xff, (size_t)o.bytes[0], d->stream));
-        lz_cu_function f = lz_gemm90_function(&g, w);
-        if (CHECK(f && lz_gemm90_run(&g, w, f), "%s", err.text)) check_output(d, p, &o, wanted, w, "");
+        lz_cu_function f;
+        if (CHECK(lz_gemm90_functions(&g, w, 1, &f) && lz_gemm90_run(&g, w, f), "%s", err.text))
+            check_output(d, p, &o, wanted, w, "");
     }
     free(wanted);
     free_operands(d, &o);

@@ -24,6 +24,8 @@ static bool is_weight(const lz_tensor *b) { /* [..., k, n]: dense along k, the s
     return b->strides[last - 1] == 1 || b->dims.at[last - 1] == 1;
 }
 
+static int first_argument(const lz_gemm90 *g) { return g->paired ? 2 : 1; }
+
 /* Leading axes and rows as one axis of out, a, and the arguments. */
 static bool fold_rows(const lz_call *call, lz_gemm90 *g) {
     int n = 2 + call->n_in - call->n_core, last = call->out.dims.n - 1;
@@ -34,39 +36,39 @@ static bool fold_rows(const lz_call *call, lz_gemm90 *g) {
     if (axes.rank != 1) return false;
     g->m = axes.dims[0];
     g->out_row = axes.strides[0][0], g->a_row = axes.strides[1][0];
-    for (int i = 2; i < n; i++) g->rows[(g->paired ? 0 : -1) + i] = g->m == 1 ? 0 : axes.strides[i][0];
+    for (int i = 2; i < n; i++) g->rows[first_argument(g) + i - 2] = g->m == 1 ? 0 : axes.strides[i][0];
     return true;
 }
 
-static int first_argument(const lz_gemm90 *g) { return g->paired ? 2 : 1; }
 static int n_arguments(const lz_gemm90 *g) { return g->call->expr ? g->call->expr->n_args : 1; }
 static const lz_tensor *argument(const lz_gemm90 *g, int i) {
     return &g->call->in[g->call->n_core + i - first_argument(g)];
 }
 
-static bool reads(const lz_call *call, bool paired, lz_gemm90 *g) {
+bool lz_gemm90_reads(const lz_call *call, lz_gemm90 *g) {
     const lz_tensor *a = &call->in[0], *b = &call->in[1], *out = &call->out;
-    int last = out->dims.n - 1;
-    *g = (lz_gemm90){.call = call, .paired = paired};
+    int last = out->dims.n - 1, n_b = call->n_core - 1;
+    *g = (lz_gemm90){.call = call, .paired = n_b == 2};
     bool half = a->dtype == LZ_BF16 || a->dtype == LZ_F16;
-    bool typed = half && b->dtype == a->dtype && (out->dtype == LZ_F32 || out->dtype == a->dtype);
+    bool typed = half && (out->dtype == LZ_F32 || out->dtype == a->dtype);
+    for (int i = 0; i < n_b; i++) typed = typed && b[i].dtype == a->dtype && is_weight(&b[i]);
     if (call->device->capability != 90 || !typed || call->n_in - call->n_core > LZ_GEMM_ARGUMENTS - 2) return false;
     g->n = out->dims.at[last], g->k = a->dims.at[last];
-    bool dense = (a->strides[last] == 1 || g->k == 1) && (out->strides[last] == 1 || g->n == 1) && is_weight(b);
+    bool dense = (a->strides[last] == 1 || g->k == 1) && (out->strides[last] == 1 || g->n == 1);
     if (!dense || !fold_rows(call, g)) return false;
     for (int i = first_argument(g); i < n_arguments(g); i++)
         if (argument(g, i)->dtype == LZ_F64) return false;
-    g->b_row = b->strides[last];
     bool fits = g->m > 0 && g->n > 0 && g->k > 0 && g->m <= INT_MAX / 2 && g->n <= INT_MAX / 2 && g->k <= INT_MAX / 2 &&
                 over(g->m, 64) * over(g->n, 32) <= INT_MAX;
     /* A row's last 16 bytes are stored whole: seen on an H200. */
     fits = fits && g->n * lz_dtype_size(out->dtype) % 16 == 0;
-    return fits && suits_copies(a->data, g->m, &g->a_row, g->k, 2) && suits_copies(b->data, g->n, &g->b_row, g->k, 2) &&
+    for (int i = 0; i < n_b && fits; i++) {
+        g->b_row[i] = b[i].strides[last];
+        fits = suits_copies(b[i].data, g->n, &g->b_row[i], g->k, 2);
+    }
+    return fits && suits_copies(a->data, g->m, &g->a_row, g->k, 2) &&
            suits_copies(out->data, g->m, &g->out_row, g->n, lz_dtype_size(out->dtype));
 }
-
-bool lz_gemm90_reads(const lz_call *call, lz_gemm90 *g) { return reads(call, false, g); }
-bool lz_gemm90_reads_pair(const lz_call *call, lz_gemm90 *g) { return reads(call, true, g); }
 
 /* ---- ways --------------------------------------------------------------------------------------------------------- */
 
@@ -113,15 +115,17 @@ bool lz_gemm90_suits(const lz_gemm90 *g, const lz_gemm90_way *w) {
 }
 
 /* Cycles, roughly: rounds of tiles, each as long as its products or its loads, whichever is longer, and then what it
- * takes to finish a tile while nobody multiplies. */
+ * takes to finish a tile while nobody multiplies. The numbers are those that put the tiles an H200 was fastest with
+ * among the first, at the sizes of bench/cuda_gemm. */
 static double cycles_of(const lz_gemm90 *g, const lz_gemm90_way *w) {
-    static const double products = 4096 * 0.8, loads = 40; /* of a multiprocessor: operations and bytes, in a cycle */
+    const double products = w->in_turn ? 3000 : 3400, loads = 56; /* of a multiprocessor: operations and bytes */
     int64_t rows = tile_rows(w), tiles = over(g->m, rows * w->cluster) * over(g->n, out_columns(g, w));
     int64_t rounds = over(tiles, g->call->device->sms / w->cluster);
     double multiply = 2.0 * 64 * (double)(rows * w->columns) / products;
     double load = 128.0 * ((double)rows + (double)w->columns / w->cluster) / loads;
-    double finish = w->in_turn ? 200 : 800 + 4.0 * w->columns;
-    return (double)rounds * ((double)over(g->k, 64) * (multiply > load ? multiply : load) + finish);
+    double finish = (w->in_turn ? 1000 : 800 + 2.0 * w->columns) * (g->call->expr ? 1.5 : 1), alone = w->cluster == 1;
+    double cycles = (double)rounds * ((double)over(g->k, 64) * (multiply > load ? multiply : load) + finish);
+    return cycles * (1 + 0.005 * alone);
 }
 
 int lz_gemm90_ways(const lz_gemm90 *g, lz_gemm90_way ways[LZ_GEMM90_WAYS]) {
@@ -221,15 +225,18 @@ static int group_of(const lz_gemm90 *g, const lz_gemm90_way *w) {
     return (int)over(all, over(all, best)); /* evenly */
 }
 
-lz_cu_function lz_gemm90_function(const lz_gemm90 *g, const lz_gemm90_way *w) {
+bool lz_gemm90_functions(const lz_gemm90 *g, const lz_gemm90_way *ways, int n, lz_cu_function *functions) {
     lz_device *d = g->call->device;
-    lz_text text = {.ctx = d->ctx};
-    lz_gemm90_text(g, w, &text);
-    char *whole = lz_text_take(&text, g->call->err);
-    if (!whole) return NULL;
-    lz_cu_function f = lz_cuda_function(d, "gemm90", whole, g->call->err);
-    lz_host_free(d->ctx, whole);
-    return f;
+    char *texts[LZ_GEMM90_WAYS];
+    int made = 0;
+    for (; made < n; made++) {
+        lz_text text = {.ctx = d->ctx};
+        lz_gemm90_text(g, &ways[made], &text);
+        if (!(texts[made] = lz_text_take(&text, g->call->err))) break;
+    }
+    bool fine = made == n && lz_cuda_functions(d, "gemm90", (const char *const *)texts, n, functions, g->call->err);
+    while (made-- > 0) lz_host_free(d->ctx, texts[made]);
+    return fine;
 }
 
 bool lz_gemm90_run(const lz_gemm90 *g, const lz_gemm90_way *w, lz_cu_function f) {
@@ -240,14 +247,15 @@ bool lz_gemm90_run(const lz_gemm90 *g, const lz_gemm90_way *w, lz_cu_function f)
     const lz_tensor *a = &call->in[0], *b = &call->in[1];
     int parts = g->paired || w->cluster == 2 ? 2 : 1, store = store_columns(g, w);
     if (!encode(g, &p.a, a, g->m, g->k, g->a_row, tile_rows(w), 64) ||
-        !encode(g, &p.b, b, g->paired ? 2 * g->n : g->n, g->k, g->b_row, w->columns / parts, 64) ||
+        !encode(g, &p.b, b, g->n, g->k, g->b_row[0], w->columns / parts, 64) ||
+        (g->paired && !encode(g, &p.other, b + 1, g->n, g->k, g->b_row[1], w->columns / parts, 64)) ||
         !encode(g, &p.out, &call->out, g->m, g->n, g->out_row, 64, store))
         return false;
     for (int i = first_argument(g); i < n_arguments(g); i++) {
         const lz_tensor *t = argument(g, i);
         p.arguments[i] = (lz_gemm_argument){t->data, g->rows[i], t->strides[t->dims.n - 1]};
     }
-    p.m = (int)g->m, p.n = (int)g->n, p.half = (int)g->n;
+    p.m = (int)g->m, p.n = (int)g->n;
     p.steps = (int)over(g->k, 64);
     p.row_tiles = (int)over(g->m, (int64_t)tile_rows(w) * w->cluster);
     p.column_tiles = (int)over(g->n, out_columns(g, w));

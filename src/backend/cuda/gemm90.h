@@ -7,13 +7,13 @@
 
 #include "backend/cuda/kernels/gemm90.h"
 
-/* A call as the kernel sees it: out [m, n] = expression(a [m, k] b^T [n, k], arguments). */
+/* A call as the kernel sees it: out [m, n] = expression(a [m, k] b^T [n, k], arguments); of a pair, with two b. */
 typedef struct lz_gemm90 {
     const lz_call *call;
     int64_t m, n, k;
-    int64_t a_row, b_row, out_row;   /* elements from one row to the next */
-    int64_t rows[LZ_GEMM_ARGUMENTS]; /* the same of the arguments */
-    bool paired;                     /* b has 2 n rows, and arguments 0 and 1 are both products */
+    int64_t a_row, b_row[2], out_row; /* elements from one row to the next */
+    int64_t rows[LZ_GEMM_ARGUMENTS];  /* the same of the arguments */
+    bool paired;
 } lz_gemm90;
 
 /* A tile: `columns` of b by 64 times `blocks` rows of a for each of two warpgroups, which work on one tile together or,
@@ -23,21 +23,18 @@ typedef struct lz_gemm90_way {
     int16_t columns, blocks, in_turn, cluster, group;
 } lz_gemm90_way;
 
-enum { LZ_GEMM90_WAYS = 4 };
+enum { LZ_GEMM90_WAYS = 3 };
 
 /* false: not for this kernel (another GPU, other types or strides). */
 bool lz_gemm90_reads(const lz_call *call, lz_gemm90 *g);
-/* The same of a call whose b has twice the columns of out: the expression's arguments 0 and 1 are the products with the
- * first and the second half of them. */
-bool lz_gemm90_reads_pair(const lz_call *call, lz_gemm90 *g);
 /* The most promising ways, best first, as far as counting tells; at least one. */
 int lz_gemm90_ways(const lz_gemm90 *g, lz_gemm90_way ways[LZ_GEMM90_WAYS]);
 /* All there are, for tests and measurements. */
 int lz_gemm90_all(const lz_gemm90 *g, const lz_gemm90_way **ways);
 bool lz_gemm90_suits(const lz_gemm90 *g, const lz_gemm90_way *way);
-/* The kernel, compiled where it is new; NULL: err says why. It takes longer than a small product, so who runs a call
- * again and again, to measure it, does this once. */
-lz_cu_function lz_gemm90_function(const lz_gemm90 *g, const lz_gemm90_way *way);
+/* The kernels of n ways, compiled side by side where they are new. It takes longer than a small product, so who runs a
+ * call again and again, to measure it, does this once. false: some are missing, and err says why. */
+bool lz_gemm90_functions(const lz_gemm90 *g, const lz_gemm90_way *ways, int n, lz_cu_function *functions);
 bool lz_gemm90_run(const lz_gemm90 *g, const lz_gemm90_way *way, lz_cu_function f);
 /* The kernel's text, to be given to lz_cuda_function; what is before #include "gemm90.cu" depends on types, expression,
  * and way, not on sizes. */

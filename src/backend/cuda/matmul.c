@@ -173,10 +173,28 @@ static way plan_way(const lz_call *call) {
     return w;
 }
 
+/* A pair as single calls: one of its products, into scratch, without the ending. Products lie before what the calls
+ * themselves need. */
+static lz_call one_of_pair(const lz_call *call, int i, lz_tensor products[2], lz_tensor in[2]) {
+    lz_pieces p = lz_pieces_of(call->scratch);
+    lz_call one = *call;
+    for (int j = 0; j < 2; j++) products[j] = lz_cuda_packed(&p, &call->out, call->in[0].dtype, call->out.dims.n);
+    in[0] = call->in[0], in[1] = call->in[1 + i];
+    one.in = in, one.n_in = one.n_core = 2, one.expr = NULL;
+    one.out = products[i];
+    if (call->scratch) one.scratch = call->scratch + lz_pieces_bytes(&p);
+    return one;
+}
+
 static int64_t matmul_scratch(const lz_call *call) {
     lz_call measured = *call;
     measured.scratch = NULL;
-    return plan_way(&measured).workspace_bytes;
+    if (lz_cuda_products(call) == 1) return plan_way(&measured).workspace_bytes;
+    lz_tensor products[2], in[2];
+    lz_call one = one_of_pair(&measured, 0, products, in);
+    lz_pieces p = lz_pieces_of(NULL);
+    for (int i = 0; i < 2; i++) lz_cuda_packed(&p, &call->out, call->in[0].dtype, call->out.dims.n);
+    return lz_pieces_bytes(&p) + matmul_scratch(&one);
 }
 
 static bool can_matmul(const lz_call *call) {
@@ -213,7 +231,7 @@ typedef struct product {
 
 /* Everything the fastest way of a call depends on, where our own kernel takes part. Zeroed before it is filled. */
 typedef struct contest_key {
-    int64_t m, n, k, a_row, b_row, out_row;
+    int64_t m, n, k, a_row, b_row[2], out_row;
     uint64_t text; /* a hash: types, expression, how its arguments lie */
     lz_gemm90_way ways[LZ_GEMM90_WAYS];
 } contest_key;
@@ -573,7 +591,19 @@ static bool multiply_plainly(const lz_call *call, const way *w) {
     return true;
 }
 
+static bool run_library(const lz_call *call);
+
+static bool run_library_pair(const lz_call *call) {
+    lz_tensor products[2], in[2];
+    for (int i = 0; i < 2; i++) {
+        lz_call one = one_of_pair(call, i, products, in);
+        if (!run_library(&one)) return false;
+    }
+    return lz_cuda_finish(call, products);
+}
+
 static bool run_library(const lz_call *call) {
+    if (lz_cuda_products(call) == 2) return run_library_pair(call);
     way w = plan_way(call);
     if (w.copy_a && !lz_cuda_convert(call, &call->in[0], &w.a)) return false;
     if (w.copy_b && !lz_cuda_convert(call, &call->in[1], &w.b)) return false;
@@ -590,15 +620,14 @@ static bool run_library(const lz_call *call) {
 typedef struct contestants {
     lz_gemm90 own;
     lz_gemm90_way ways[LZ_GEMM90_WAYS];
-    lz_cu_function functions[LZ_GEMM90_WAYS]; /* NULL: not asked for yet */
-    int n;                                    /* of those; the library is number n */
+    lz_cu_function functions[LZ_GEMM90_WAYS];
+    int n; /* of those; the library is number n */
 } contestants;
 
 static bool run_contestant(void *arg, int i) {
     contestants *c = arg;
     if (i >= c->n) return run_library(c->own.call);
-    if (!c->functions[i]) c->functions[i] = lz_gemm90_function(&c->own, &c->ways[i]);
-    return c->functions[i] && lz_gemm90_run(&c->own, &c->ways[i], c->functions[i]);
+    return lz_gemm90_run(&c->own, &c->ways[i], c->functions[i]);
 }
 
 static bool make_key(const contestants *c, contest_key *k) {
@@ -608,7 +637,8 @@ static bool make_key(const contestants *c, contest_key *k) {
     char *whole = lz_text_take(&text, g->call->err);
     if (!whole) return false;
     memset(k, 0, sizeof *k);
-    k->m = g->m, k->n = g->n, k->k = g->k, k->a_row = g->a_row, k->b_row = g->b_row, k->out_row = g->out_row;
+    k->m = g->m, k->n = g->n, k->k = g->k, k->a_row = g->a_row, k->out_row = g->out_row;
+    memcpy(k->b_row, g->b_row, sizeof k->b_row);
     k->text = hash_bytes(whole, strlen(whole));
     memcpy(k->ways, c->ways, (size_t)c->n * sizeof *c->ways);
     lz_host_free(text.ctx, whole);
@@ -626,6 +656,7 @@ static int measure_contestants(const contestants *c, const contest_key *k) {
     quiet.err = &unused;
     contestants trial = *c;
     trial.own.call = &quiet;
+    if (!lz_gemm90_functions(&trial.own, trial.ways, trial.n, trial.functions)) return c->n;
     chosen = lz_cuda_fastest(d, c->n + 1, run_contestant, &trial);
     if (chosen < 0) return c->n;
     lz_cuda_note(d, &choice, chosen);
@@ -672,8 +703,8 @@ static bool run_any_way(const lz_gemm90 *g) {
     const lz_gemm90_way *all;
     int n = lz_gemm90_all(g, &all), first = (int)((g->m + 3 * g->n + 5 * g->k) % n);
     while (!lz_gemm90_suits(g, &all[first])) first = (first + 1) % n; /* the smallest do */
-    lz_cu_function f = lz_gemm90_function(g, &all[first]);
-    return f && lz_gemm90_run(g, &all[first], f);
+    lz_cu_function f;
+    return lz_gemm90_functions(g, &all[first], 1, &f) && lz_gemm90_run(g, &all[first], f);
 }
 
 static bool run_matmul(const lz_call *call) {
@@ -683,12 +714,13 @@ static bool run_matmul(const lz_call *call) {
     if (wish && !strcmp(wish, "any")) return run_any_way(&c.own);
     c.n = lz_gemm90_ways(&c.own, c.ways);
     int chosen = c.n;
-    double work = 2.0 * (double)c.own.m * (double)c.own.n * (double)c.own.k;
+    double work = 2.0 * lz_cuda_products(call) * (double)c.own.m * (double)c.own.n * (double)c.own.k;
     if (wish && !strcmp(wish, "own"))
         chosen = 0;
     else if (work >= LARGE_WORK && !choose_contestant(&c, &chosen))
         return false;
-    return run_contestant(&c, chosen);
+    if (chosen == c.n) return run_library(call);
+    return lz_gemm90_functions(&c.own, &c.ways[chosen], 1, &c.functions[chosen]) && run_contestant(&c, chosen);
 }
 
 const lz_kernel lz_cuda_matmul = {

@@ -42,8 +42,9 @@ typedef struct lz_ending {
 /* false: it is something else. Without an epilogue: true, and nothing in it. */
 bool lz_cuda_read_ending(const lz_call *call, lz_ending *ending);
 
-/* out = epilogue(product, ...), where the product does not lie in out. Without an epilogue: a copy. */
-bool lz_cuda_finish(const lz_call *call, const lz_tensor *product);
+/* out = epilogue(product, ...), where the product does not lie in out. Without an epilogue: a copy. Of a pair: two. */
+bool lz_cuda_finish(const lz_call *call, const lz_tensor *products);
+static inline int lz_cuda_products(const lz_call *call) { return call->op == LZ_OP_MATMUL ? call->n_core - 1 : 1; }
 /* Can that be done? */
 bool lz_cuda_can_finish(const lz_call *call);
 
@@ -53,7 +54,8 @@ bool lz_cuda_multiply_plainly(const lz_call *call, const lz_tensor *a, const lz_
 
 /* ---- the fastest -------------------------------------------------------------------------------------------------- */
 
-/* Puts each of n ways into the stream a few times, way(arg, i), and waits. Returns the first whose time is within a few
+/* Puts each of n ways into the stream a few times, way(arg, i), after something that empties the cache, as in a model
+ * the work of other layers does; and waits. Returns the first whose time is within a few
  * percent of the shortest, so that noise seldom changes the choice from one process to the next. A way that returns
  * false is out; -1: all are. Not to be called while recording. */
 int lz_cuda_fastest(lz_device *d, int n, bool (*way)(void *arg, int i), void *arg);

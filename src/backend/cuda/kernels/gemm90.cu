@@ -14,8 +14,7 @@
  *
  * Before it, in the head: TYPE of a and b; OUT_TYPE; COLUMNS of b in a tile; BLOCKS of 64 rows of a warpgroup;
  * IN_TURN: they take tiles in turn; STAGES; CLUSTER: blocks of one, 1 or 2; STORE_COLUMNS of a piece; PAIRED: one half
- * of a tile's columns are those of b, the other half those `half` rows further down, and the expression takes the sums
- * of both; EACH_ARGUMENT(X): X(i, type, rows, kind), where rows is 1 if all rows are the same and else 2; VALUES(h, j,
+ * of a tile's columns are of b, the other half of the other b, and the expression takes the sums of both; EACH_ARGUMENT(X): X(i, type, rows, kind), where rows is 1 if all rows are the same and else 2; VALUES(h, j,
  * e): their numbers, each after a comma; hopper.cu; expression; multiply: the product of one instruction.
  *
  * Legend: "group" counts the multiplying warpgroups, h the two rows of a lane (8 apart), j blocks of 8 columns, e the
@@ -155,11 +154,12 @@ FN void load_stage(const lz_gemm_params &p, u32 to, u32 barrier, int k, place at
     for (int part = 0; part < B_PARTS; part++) {
         if (CLUSTER == 2 && part != block) continue; /* the other block brings it */
         const u32 here = to + part * (B_BYTES / B_PARTS);
-        const int row = at.column + (PAIRED ? part * p.half : part * (COLUMNS / B_PARTS));
+        const lz_gemm_map *b = PAIRED && part ? &p.other : &p.b;
+        const int row = at.column + (PAIRED ? 0 : part * (COLUMNS / B_PARTS));
         if (CLUSTER == 2)
-            load_tile_for(here, &p.b, k, row, barrier, 3);
+            load_tile_for(here, b, k, row, barrier, 3);
         else
-            load_tile(here, &p.b, k, row, barrier);
+            load_tile(here, b, k, row, barrier);
     }
 }
 
@@ -185,6 +185,7 @@ extern "C" __global__ void CLUSTERED __launch_bounds__(384, 1) gemm90(const __gr
         show_barriers();
         expect_map(&p.a);
         expect_map(&p.b);
+        if (PAIRED) expect_map(&p.other);
         expect_map(&p.out);
     }
     if (CLUSTER > 1)

@@ -1,4 +1,5 @@
 /* cuda_klein.c: how long the stages of a picture take on a GPU: cuda_klein MODEL [DEVICE [SIZE...]]
+ *   LZ_PROFILE=1   after each size: one more picture, kernel by kernel
  *
  * For each size, after two pictures to warm up: medians of five watched pictures by stage (somebody who watches is asked
  * after every step, so each stage is waited for), then of five unwatched ones as a whole, prompt to pixels. `first` is
@@ -40,6 +41,21 @@ static bool note_time(void *user, const lz_progress *progress) {
     return true;
 }
 
+static bool profile(lz_context *ctx, lz_model *model, int64_t size, lz_error *err) {
+    lz_picture p;
+    lz_profile_start(ctx);
+    lz_status status = lz_generate(model, &p, err, .prompt = "a red fox in the snow", .seed = 1, .width = size,
+                                   .height = size, .steps = STEPS);
+    lz_profile_stop(ctx);
+    if (status) return false;
+    lz_picture_free(&p);
+    char *table = lz_profile_table(ctx, err);
+    if (!table) return false;
+    puts(table);
+    lz_free_text(ctx, table);
+    return true;
+}
+
 static bool measure(lz_context *ctx, lz_model *model, int64_t size, lz_error *err) {
     double first = 0, text[RUNS], step[(STEPS - 1) * RUNS], vae[RUNS], decode[RUNS], watched[RUNS], whole[RUNS];
     lz_reset_peak(ctx);
@@ -63,6 +79,7 @@ static bool measure(lz_context *ctx, lz_model *model, int64_t size, lz_error *er
         if (!watch) whole[k - RUNS] = took;
         lz_picture_free(&p);
     }
+    if (getenv("LZ_PROFILE") && !profile(ctx, model, size, err)) return false;
     printf("%6lld %9.2f %9.2f %9.2f %9.2f %9.2f %10.2f %9.2f %9.2f\n", (long long)size, first, 1e3 * median(text, RUNS),
            1e3 * median(step, (STEPS - 1) * RUNS), 1e3 * median(vae, RUNS), 1e3 * median(decode, RUNS),
            1e3 * median(watched, RUNS), 1e3 * median(whole, RUNS),

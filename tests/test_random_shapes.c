@@ -449,6 +449,19 @@ static lz_array *large_linear(builder *b) {
     }
 }
 
+/* Two products of the same rows that end in one expression. */
+static lz_array *large_pair(builder *b) {
+    lz_dtype t = chance(b, 70) ? LZ_BF16 : LZ_F16;
+    int64_t m = any(b, 1, 300), k = 8 * any(b, 1, 40), n = 8 * any(b, 1, 60);
+    b->ulp = 3, b->least = 1e-5, b->room = 8e-6 + 6 * eps_of[t];
+    snprintf(b->what, sizeof b->what, "large pair %s %lld x %lld x %lld", lz_dtype_name(t), (long long)m, (long long)k,
+             (long long)n);
+    lz_array *x = leaf(b, LZ_DIMS(m, k), t, 1), *w = leaf(b, LZ_DIMS(2 * n, k), t, 1);
+    lz_array *gate = lz_linear(x, lz_slice(w, 0, 0, n, 1), NULL), *up = lz_linear(x, lz_slice(w, 0, n, 2 * n, 1), NULL);
+    lz_array *y = chance(b, 70) ? lz_mul(lz_silu(gate), up) : lz_sub(up, gate);
+    return chance(b, 30) ? lz_add(leaf(b, LZ_DIMS(m, n), t, 1), y) : y;
+}
+
 static lz_array *large_chain(builder *b) {
     lz_dims d = LZ_DIMS(any(b, 1, 3), any(b, 100, 300), any(b, 100, 300));
     lz_dtype t = any_float(b);
@@ -469,6 +482,17 @@ static lz_array *large_sdpa(builder *b) {
     lz_array *v = view(b, LZ_DIMS(1, 1, m, d), t, 1), *mask = NULL;
     if (chance(b, 40)) mask = view(b, broadcastable(b, LZ_DIMS(1, h, n, m)), LZ_BOOL, 1);
     return lz_sdpa(q, k, v, .causal = chance(b, 50), .mask = mask);
+}
+
+/* One wide head, as autoencoders have it. */
+static lz_array *wide_sdpa(builder *b) {
+    int64_t d = 8 * any(b, 33, 64), n = any(b, 500, 800), m = any(b, 600, 800);
+    lz_dtype t = chance(b, 70) ? LZ_BF16 : LZ_F16;
+    b->ulp = 2, b->room = 5e-6 + sdpa_room(t);
+    snprintf(b->what, sizeof b->what, "wide sdpa %s n%lld m%lld d%lld", lz_dtype_name(t), (long long)n, (long long)m,
+             (long long)d);
+    return lz_sdpa(leaf(b, LZ_DIMS(1, 2, n, d), t, 1), leaf(b, LZ_DIMS(1, 1, m, d), t, 1),
+                   leaf(b, LZ_DIMS(1, 1, m, d), t, 1));
 }
 
 static lz_array *large_norm(builder *b) {
@@ -593,8 +617,9 @@ static lz_array *huge_add(builder *b) {
 }
 
 static lz_array *(*const large_ops[])(builder *) = {
-    large_matmul,   large_chain, large_sdpa,    large_norm,  large_group_norm, large_conv, large_reduce, large_move,
-    large_few_rows, large_rope,  large_softmax, huge_matmul, huge_sdpa,        huge_conv,  huge_add,     large_linear};
+    large_matmul, large_chain, large_sdpa,     large_norm,   large_group_norm, large_conv,
+    large_reduce, large_move,  large_few_rows, large_rope,   large_softmax,    huge_matmul,
+    huge_sdpa,    huge_conv,   huge_add,       large_linear, large_pair,       wide_sdpa};
 
 static void describe_large(builder *b) {
     lz_array *y = large_ops[b->seed % (sizeof large_ops / sizeof *large_ops)](b);
@@ -602,6 +627,6 @@ static void describe_large(builder *b) {
 }
 
 static void single(void) { run_many(describe_op, test_scale(12000), 1); }
-static void large(void) { run_many(describe_large, test_scale(48), 16 * 1000); }
+static void large(void) { run_many(describe_large, test_scale(54), 18 * 1000); }
 
 TEST_MAIN({"single", single}, {"large", large})

@@ -205,6 +205,62 @@ static void profiled(void) {
     lz_close(ctx);
 }
 
+/* bf16 numbers, the same in every context. */
+static lz_array *numbers_of(lz_context *ctx, lz_dims dims, unsigned seed) {
+    int64_t n = 1;
+    for (int i = 0; i < dims.n; i++) n *= dims.at[i];
+    float *x = malloc((size_t)n * sizeof *x);
+    for (int64_t i = 0; i < n; i++) x[i] = (float)((seed = seed * 1664525u + 1013904223u) >> 8) / 8388608.0F - 1;
+    lz_array *made = lz_cast(lz_from(ctx, dims, LZ_F32, x), LZ_BF16);
+    free(x);
+    return lz_contiguous(made);
+}
+
+static lz_array *pair_of(lz_context *ctx) {
+    lz_array *x = numbers_of(ctx, LZ_DIMS(1, 70, 136), 1), *w = numbers_of(ctx, LZ_DIMS(528, 136), 2);
+    lz_array *gate = lz_linear(x, lz_slice(w, 0, 0, 264, 1), NULL),
+             *up = lz_linear(x, lz_slice(w, 0, 264, 528, 1), NULL);
+    lz_array *y = lz_add(lz_mul(lz_silu(gate), up), numbers_of(ctx, LZ_DIMS(264), 3));
+    return lz_cast(y, LZ_F32);
+}
+
+static lz_array *wide_head_of(lz_context *ctx) {
+    lz_array *q = numbers_of(ctx, LZ_DIMS(1, 2, 700, 264), 4), *k = numbers_of(ctx, LZ_DIMS(1, 1, 704, 264), 5);
+    return lz_cast(lz_sdpa(q, k, numbers_of(ctx, LZ_DIMS(1, 1, 704, 264), 6)), LZ_F32);
+}
+
+static void check_like_reference(lz_array *(*describe)(lz_context *), int kernels, double room, const char *what) {
+    lz_context *ctx = open_cuda(), *ref = lz_open(.device = "ref");
+    if (!ctx) return;
+    lz_error err = {0};
+    lz_scope *a = lz_scope_begin(ctx, "there"), *b = lz_scope_begin(ref, "here");
+    lz_array *got = describe(ctx), *want = describe(ref);
+    lz_plan_info info;
+    CHECK_OK(lz_plan(&got, 1, &info, &err), &err);
+    if (kernels) CHECK_I64(info.kernels, kernels);
+    const float *x = lz_data(got, &err), *y = lz_data(want, &err);
+    double worst = x && y ? 0 : INFINITY;
+    for (int64_t i = 0; x && y && i < lz_size(want); i++)
+        worst = fmax(worst, fabs((double)x[i] - (double)y[i]) / (1 + fabs((double)y[i])));
+    CHECK(worst < room, "%s: %g (%s)", what, worst, err.text);
+    lz_scope_end(a);
+    lz_scope_end(b);
+    lz_close(ctx);
+    lz_close(ref);
+}
+
+/* silu(x g) * (x u) + bias is one kernel, whoever does the products (a cast for each operand beside it); one wide head
+ * is a product, a softmax and a product, some rows at a time. */
+static void together(void) {
+    static const char *const wishes[] = {"", "library", "own", "any"};
+    for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++) {
+        setenv("LAZULI_CUDA_GEMM", wishes[i], 1);
+        check_like_reference(pair_of, 4, 0.02, wishes[i]);
+    }
+    unsetenv("LAZULI_CUDA_GEMM");
+    check_like_reference(wide_head_of, 0, 0.01, "a wide head");
+}
+
 /* The same picture in f32, and one very like it in bf16; twice, so that programs are kept. least: dB of each */
 static void paint_here_and_there(const char *folder, const lz_picture_options *o, const double least[2]) {
     lz_error err = {0};
@@ -307,5 +363,5 @@ static void nothing_but_work(void) {
 
 TEST_MAIN({"names", names}, {"here_and_there", here_and_there}, {"borrowed", borrowed}, {"replays", replays},
           {"on_the_host", on_the_host}, {"random_numbers", random_numbers}, {"pixels", pixels}, {"copied", copied},
-          {"out_of_memory", out_of_memory}, {"profiled", profiled}, {"paints", paints},
+          {"out_of_memory", out_of_memory}, {"profiled", profiled}, {"together", together}, {"paints", paints},
           {"nothing_but_work", nothing_but_work})

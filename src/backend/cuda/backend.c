@@ -26,7 +26,11 @@ static const lz_kernel *find_kernel(lz_op op) {
 }
 
 const lz_backend *lz_cuda_backend(void) {
-    static const lz_backend backend = {
-        .name = "cuda", .fuses = true, .half = true, .pairs = true, .kernel = find_kernel, .device = &lz_cuda_device_table};
+    static const lz_backend backend = {.name = "cuda",
+                                       .fuses = true,
+                                       .half = true,
+                                       .pairs = true,
+                                       .kernel = find_kernel,
+                                       .device = &lz_cuda_device_table};
     return &backend;
 }

@@ -15,6 +15,7 @@ typedef struct element_job {
     int n;
     lz_axes axes;
     int width, unroll;
+    bool down; /* a thread's chunks lie below each other, because some arguments are the same there */
     lz_lie lie[LZ_OPERANDS];
 } element_job;
 
@@ -35,12 +36,25 @@ static int pick_width(const element_job *j) {
     return width;
 }
 
-/* More chunks per thread where there are few operands to wait for. */
-static int pick_unroll(const element_job *j) {
+/* Is the argument the same for all chunks below each other? */
+static bool repeats(const element_job *j, int k) {
+    return k > 0 && j->down && j->axes.strides[k][j->axes.rank - 2] == 0;
+}
+
+/* More chunks per thread where there are few operands to wait for. Where rows of something meet a vector (a norm, a
+ * gate, a bias), a thread goes down the rows and reads the vector once. */
+static void pick_chunks(element_job *j) {
     static const int unroll[] = {4, 4, 2, 2};
-    int vectors = 0;
-    for (int k = 1; k < j->n; k++) vectors += j->lie[k] == LZ_VECTOR;
-    return vectors < 4 && j->width > 1 ? unroll[vectors] : j->width > 1 ? 1 : 4;
+    int vectors = 0, same = 0;
+    j->down = j->axes.rank > 1 && j->width > 1;
+    for (int k = 1; k < j->n; k++)
+        if (j->lie[k] == LZ_VECTOR) repeats(j, k) ? same++ : vectors++;
+    j->unroll = vectors < 4 ? unroll[vectors] : 1;
+    while (j->down && j->axes.dims[j->axes.rank - 2] % j->unroll) j->unroll /= 2;
+    j->down = j->down && same && j->unroll > 1;
+    if (j->down) return;
+    vectors += same;
+    j->unroll = vectors < 4 && j->width > 1 ? unroll[vectors] : j->width > 1 ? 1 : 4;
 }
 
 static element_job make_job(const lz_tensor *tensors, int n) {
@@ -52,22 +66,23 @@ static element_job make_job(const lz_tensor *tensors, int n) {
         j.lie[k] = lz_cuda_lie(&tensors[k], inner_step(&j, k), j.axes.strides[k], j.axes.rank - 1, j.width);
         if (k == 0 && j.lie[k] == LZ_SAME) j.lie[k] = LZ_SCALAR; /* a single element */
     }
-    j.unroll = pick_unroll(&j);
+    pick_chunks(&j);
     return j;
 }
 
 static void add_head(lz_text *text, const element_job *j, bool narrow, const char *number) {
-    lz_text_add(text, "#define RANK %d\n#define WIDTH %d\n#define UNROLL %d\n#define THREADS %d\n", j->axes.rank,
-                j->width, j->unroll, THREADS);
+    lz_text_add(text, "#define RANK %d\n#define WIDTH %d\n#define UNROLL %d\n#define DOWN %d\n#define THREADS %d\n",
+                j->axes.rank, j->width, j->unroll, j->down, THREADS);
     lz_text_add(text, "typedef %s index_type;\ntypedef %s number;\n#define OUT_TYPE %s\n#define OUT_KIND %d\n",
                 narrow ? "u32" : "i64", number, lz_cuda_type_name(j->tensors[0].dtype), j->lie[0]);
     lz_text_add(text, "#define EACH_ARGUMENT(X)");
     for (int k = 1; k < j->n; k++)
-        lz_text_add(text, " X(%d, %s, %d)", k, lz_cuda_type_name(j->tensors[k].dtype), j->lie[k]);
+        lz_text_add(text, " X(%d, %s, %d, %d)", k, lz_cuda_type_name(j->tensors[k].dtype), j->lie[k],
+                    repeats(j, k) ? 1 : j->unroll);
     lz_text_add(text, "\n#define VALUES(u, j)");
     for (int k = 1; k < j->n; k++)
-        lz_text_add(text, "%s number_of<%s, number>(a%d[u].at[j])", k > 1 ? "," : "",
-                    lz_cuda_type_name(j->tensors[k].dtype), k);
+        lz_text_add(text, "%s number_of<%s, number>(a%d[%s].at[j])", k > 1 ? "," : "",
+                    lz_cuda_type_name(j->tensors[k].dtype), k, repeats(j, k) ? "0" : "u");
     lz_text_add(text, "\n");
 }
 
@@ -76,12 +91,16 @@ static bool run_chunks(const lz_call *call, element_job *j, const char *number, 
     bool narrow = lz_axes_narrow(&j->axes), whole = j->axes.dims[inner] % j->width == 0;
     lz_element_params p = {.last = j->axes.dims[inner]};
     j->axes.dims[inner] = (j->axes.dims[inner] + j->width - 1) / j->width;
-    for (int k = 0; k < j->n; k++) j->axes.strides[k][inner] *= j->width;
+    for (int k = 0; k < j->n; k++) {
+        j->axes.strides[k][inner] *= j->width;
+        if (j->down) j->axes.strides[k][inner - 1] *= j->unroll;
+    }
+    if (j->down) j->axes.dims[inner - 1] /= j->unroll;
     p.walk = lz_walk_of(&j->axes, j->tensors);
     lz_text text = {.ctx = call->device->ctx};
     add_head(&text, j, narrow, number);
     lz_text_add(&text, "#define WHOLE %d\n%s#include \"element.cu\"\n", whole, expression);
-    int64_t per_block = (int64_t)THREADS * j->unroll;
+    int64_t per_block = (int64_t)THREADS * (j->down ? 1 : j->unroll);
     return lz_cuda_run_text(call, "element", &text, (p.walk.size + per_block - 1) / per_block, THREADS, &p);
 }
 

@@ -1,5 +1,6 @@
-/* sdpa.c: attention. Without a mask, or with the causal one, cuDNN does it in 16 bits; the rest, that is masks, f32, and
- * small calls that are not worth a plan of cuDNN's, is kernels/sdpa.cu.
+/* sdpa.c: attention. Without a mask, or with the causal one, cuDNN does it in 16 bits; heads too wide for that are done in
+ * passes, some rows at a time: a product, a softmax, a product. The rest, that is masks, f32, and small calls that are
+ * not worth a plan of cuDNN's, is kernels/sdpa.cu.
  *
  * cuDNN knows attention as a graph: scores = q k^T, scaled; softmax spelled out as maximum, difference, exponential, sum
  * and quotient; the product with v. It finds the pattern and runs one kernel that never stores the scores. */
@@ -41,6 +42,8 @@ static double work_of(const attention *a) {
 enum { Q = 1, K, V, OUT, SCALE, HIDDEN, TENSORS = HIDDEN }; /* HIDDEN: what a score becomes that is not seen */
 #define WORTH_A_PLAN 1e8
 #define WIDEST_FOR_DNN 256 /* one head of 512 over 16384 pixels on an H200: cuDNN 6.7 ms, our kernel 3.7 ms */
+#define WORTH_PASSES 5e8
+#define SCORES_AT_ONCE ((int64_t)1 << 25)
 #define WORTH_MEASURING 5e9
 
 /* Rows dense and at multiples of 16 bytes, as far as strides tell, and no two in the same place. */
@@ -139,8 +142,90 @@ static lz_dnn_plan *make_plan(lz_device *d, const attention *a, const lz_dnn_key
     return lz_dnn_make(&g, key, &(lz_dnn_order){.what = "sdpa", .thorough = work_of(a) >= WORTH_MEASURING});
 }
 
+/* ---- in passes ---------------------------------------------------------------------------------------------------- */
+
+/* Some rows of one head: scores = scale q k^T in f32, shares = softmax(scores) in 16 bits, out = shares v. */
+typedef struct passes {
+    lz_tensor q, k, v, out, scores, shares;
+    lz_tensor first_in[2], last_in[2];
+    lz_expr scaled;
+    lz_call first, middle, last;
+    int64_t rows, bytes; /* of all: most at once, and scratch */
+} passes;
+
+static bool suits_passes(const attention *a) {
+    bool half = a->type == LZ_F16 || a->type == LZ_BF16;
+    return half && !a->mask && !a->causal && a->d % 8 == 0 && a->d > WIDEST_FOR_DNN && dense_rows(a->q, a->type) &&
+           dense_rows(a->k, a->type) && dense_rows(a->v, a->type) && dense_rows(a->out, a->type) &&
+           work_of(a) / (double)(a->batches * a->heads) >= WORTH_PASSES;
+}
+
+/* Rows of one head of an operand; of k the other way round, as a product wants it. */
+static lz_tensor rows_of(const lz_tensor *t, int64_t batch, int64_t head, int64_t first, int64_t rows, bool turned) {
+    lz_tensor made = {.dtype = t->dtype, .data = t->data};
+    if (t->data)
+        made.data += (batch * t->strides[0] + head * t->strides[1] + first * t->strides[2]) * lz_dtype_size(t->dtype);
+    made.dims = turned ? LZ_DIMS(t->dims.at[3], rows) : LZ_DIMS(rows, t->dims.at[3]);
+    made.strides[turned ? 1 : 0] = t->strides[2], made.strides[turned ? 0 : 1] = 1;
+    return made;
+}
+
+static lz_tensor packed_rows(lz_pieces *p, int64_t rows, int64_t columns, lz_dtype type) {
+    lz_tensor made = {.dtype = type, .dims = LZ_DIMS(rows, columns), .strides = {columns, 1}};
+    made.data = lz_take_piece(p, rows * columns * lz_dtype_size(type));
+    return made;
+}
+
+static lz_call pass_of(const lz_call *call, lz_op op, const lz_tensor *in, int n, const lz_tensor *out) {
+    lz_call made = *call;
+    made.op = op, made.in = in, made.n_in = made.n_core = n, made.out = *out, made.expr = NULL;
+    return made;
+}
+
+/* The same from scratch() and from run(). */
+static void plan_passes(const lz_call *call, const attention *a, int64_t batch, int64_t head, int64_t first,
+                        passes *w) {
+    lz_pieces p = lz_pieces_of(call->scratch);
+    int64_t group = head / (a->heads / a->groups), left = a->n - first;
+    w->rows = SCORES_AT_ONCE / a->m < 128 ? 128 : SCORES_AT_ONCE / a->m / 128 * 128;
+    if (w->rows > left) w->rows = left;
+    w->q = rows_of(a->q, batch, head, first, w->rows, false), w->k = rows_of(a->k, batch, group, 0, a->m, true);
+    w->v = rows_of(a->v, batch, group, 0, a->m, false), w->out = rows_of(a->out, batch, head, first, w->rows, false);
+    w->scores = packed_rows(&p, w->rows, a->m, LZ_F32), w->shares = packed_rows(&p, w->rows, a->m, a->type);
+    w->first_in[0] = w->q, w->first_in[1] = w->k, w->last_in[0] = w->shares, w->last_in[1] = w->v;
+    w->scaled = (lz_expr){.n_args = 1, .n_steps = 1, .n_regs = 1};
+    w->scaled.steps[0] = (lz_expr_step){.op = LZ_OP_MUL, .number = true, .k0 = a->scale};
+    w->first = pass_of(call, LZ_OP_MATMUL, w->first_in, 2, &w->scores);
+    w->first.expr = &w->scaled;
+    w->middle = pass_of(call, LZ_OP_SOFTMAX, &w->scores, 1, &w->shares);
+    w->last = pass_of(call, LZ_OP_MATMUL, w->last_in, 2, &w->out);
+    int64_t one = lz_cuda_matmul.scratch(&w->first), other = lz_cuda_matmul.scratch(&w->last);
+    w->first.scratch = w->last.scratch = lz_take_piece(&p, one > other ? one : other);
+    w->bytes = lz_pieces_bytes(&p);
+}
+
+static bool run_passes(const lz_call *call, const attention *a) {
+    passes w;
+    for (int64_t i = 0; i < a->batches * a->heads; i++)
+        for (int64_t first = 0; first < a->n; first += w.rows) {
+            plan_passes(call, a, i / a->heads, i % a->heads, first, &w);
+            if (!lz_cuda_matmul.run(&w.first) || !lz_cuda_softmax.run(&w.middle) || !lz_cuda_matmul.run(&w.last))
+                return false;
+        }
+    return true;
+}
+
+/* ---- scratch ------------------------------------------------------------------------------------------------------ */
+
 static int64_t sdpa_scratch(const lz_call *call) {
     attention a = look_at(call);
+    if (suits_passes(&a)) {
+        lz_call measured = *call;
+        measured.scratch = NULL;
+        passes w;
+        plan_passes(&measured, &a, 0, 0, 0, &w);
+        return w.bytes;
+    }
     if (!suits_dnn(call->device, &a)) return 0;
     lz_dnn_key key = key_of(&a);
     lz_dnn_plan *plan;
@@ -247,6 +332,7 @@ static bool can_sdpa(const lz_call *call) {
 
 static bool run_sdpa(const lz_call *call) {
     attention a = look_at(call);
+    if (suits_passes(&a)) return run_passes(call, &a);
     lz_dnn_plan *plan = usable_plan(call, &a);
     return plan ? run_plan(call, &a, plan) : run_own(call, &a);
 }

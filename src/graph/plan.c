@@ -17,6 +17,7 @@ typedef struct planner {
     layout *at;      /* of each value */
     int *dense_copy; /* of each value: 1 + store of a row-major copy made for a reshape */
     int *concat;     /* of each value: 1 + the concat that is its only user, into whose memory it is computed */
+    int *part;       /* of such a value: which input of the concat it is, itself or a view of it */
     int *begun;      /* of each concat: 1 + its store, from the first of its parts on */
 } planner;
 
@@ -242,17 +243,46 @@ static bool place_view(planner *s, const lz_value *v, layout *out) {
 
 /* ---- concat ------------------------------------------------------------------------------------------------------ */
 
+static bool used_once(const lz_value *v) { return v->uses == 1 && !v->output; }
+
+/* From how a view of a value is to lie to how the value must lie; false: no strides do that. */
+static bool undo_view(const lz_value *view, const lz_value *x, int64_t strides[LZ_MAX_DIMS]) {
+    int64_t seen[LZ_MAX_DIMS];
+    memcpy(seen, strides, sizeof seen);
+    if (view->op == LZ_OP_RESHAPE) return lz_reshape_strides(view->dims, seen, x->dims, strides);
+    if (view->op != LZ_OP_PERMUTE) return false;
+    for (int i = 0; i < view->dims.n; i++) strides[view->params.permute.axes.at[i]] = seen[i];
+    return true;
+}
+
+/* The attention behind a part of a concat, whose heads are only put together there, or -1. */
+static int attention_behind(const planner *s, const lz_value *concat, int part) {
+    int64_t strides[LZ_MAX_DIMS];
+    output_strides(concat, strides);
+    const lz_value *v = &s->g->values[part];
+    while (lz_op_table[v->op].kind == LZ_KIND_VIEW && used_once(v)) {
+        if (!undo_view(v, &s->g->values[v->in[0]], strides)) return -1;
+        part = v->in[0];
+        v = &s->g->values[part];
+    }
+    return v->op == LZ_OP_SDPA && used_once(v) && strides[3] == 1 ? part : -1;
+}
+
 /* What only a concat reads is computed straight into its part of the result; the rest is copied there. */
 static void find_parts(planner *s) {
     for (int i = 0; i < s->g->n; i++) {
         const lz_value *v = &s->g->values[i];
         if (v->op != LZ_OP_CONCAT || !v->uses) continue;
         for (int j = 0; j < v->n_in; j++) {
-            const lz_value *x = &s->g->values[v->in[j]];
+            int part = v->in[j], behind = attention_behind(s, v, part);
+            const lz_value *x = &s->g->values[part];
             lz_kind kind = lz_op_table[x->op].kind;
             bool computed = kind == LZ_KIND_REDUCE || (kind == LZ_KIND_ELEMENT && x->op != LZ_OP_COPY) ||
                             (kind == LZ_KIND_KERNEL && x->op != LZ_OP_CONCAT);
-            if (computed && x->uses == 1 && !x->output) s->concat[v->in[j]] = i + 1;
+            if (computed && used_once(x)) behind = part;
+            if (behind < 0) continue;
+            s->concat[part] = s->concat[behind] = i + 1;
+            s->part[behind] = part;
         }
     }
 }
@@ -294,10 +324,12 @@ static bool place_concat(planner *s, int id) {
 
 static bool place_kernel(planner *s, int id) {
     const lz_value *v = &s->g->values[id];
-    int concat = s->concat[id] - 1, j = 0;
+    int concat = s->concat[id] - 1, part = s->part[id], j = 0;
     if (concat >= 0) {
-        while (s->g->values[concat].in[j] != id) j++;
+        while (s->g->values[concat].in[j] != part) j++;
         s->at[id] = part_layout(s, concat, j);
+        for (; part != id; part = s->g->values[part].in[0])
+            undo_view(&s->g->values[part], &s->g->values[s->g->values[part].in[0]], s->at[id].strides);
     } else
         new_layout(s, v, &s->at[id]);
     return add_step(s, v, v->in, &s->at[id]);
@@ -444,14 +476,15 @@ bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs) {
     s.at = lz_bump_alloc(&g->memory, n * sizeof *s.at);
     s.dense_copy = lz_bump_alloc(&g->memory, n * sizeof *s.dense_copy);
     s.concat = lz_bump_alloc(&g->memory, n * sizeof *s.concat);
+    s.part = lz_bump_alloc(&g->memory, n * sizeof *s.part);
     s.begun = lz_bump_alloc(&g->memory, n * sizeof *s.begun);
     p->stores = lz_bump_alloc(&p->memory, 4 * n * sizeof *p->stores); /* result, dense copy, scratch of both */
     p->steps = lz_bump_alloc(&p->memory, 2 * n * sizeof *p->steps);
     p->events = lz_bump_alloc(&p->memory, n * sizeof *p->events);
     p->results = lz_bump_alloc(&p->memory, n * sizeof *p->results);
     p->output_bytes = lz_bump_alloc(&p->memory, n * sizeof *p->output_bytes);
-    if (!s.at || !s.dense_copy || !s.concat || !s.begun || !p->stores || !p->steps || !p->events || !p->results ||
-        !p->output_bytes)
+    if (!s.at || !s.dense_copy || !s.concat || !s.part || !s.begun || !p->stores || !p->steps || !p->events ||
+        !p->results || !p->output_bytes)
         return false;
     find_parts(&s);
     for (int i = 0; i < g->n; i++)

@@ -229,6 +229,16 @@ static lz_array *wide_head_of(lz_context *ctx) {
     return lz_cast(lz_sdpa(q, k, numbers_of(ctx, LZ_DIMS(1, 1, 704, 264), 6)), LZ_F32);
 }
 
+/* Heads that are normed and turned by the same angles, beside what else was made with them. */
+static lz_array *turned_heads_of(lz_context *ctx) {
+    enum { ROWS = 33, HEADS = 12, WIDTH = 128 };
+    lz_array *x = numbers_of(ctx, LZ_DIMS(ROWS, 3 * HEADS * WIDTH), 7), *norm = numbers_of(ctx, LZ_DIMS(WIDTH), 8);
+    lz_array *angles = lz_cast(numbers_of(ctx, LZ_DIMS(ROWS, WIDTH / 2), 9), LZ_F32);
+    lz_array *q = lz_reshape(lz_slice(x, 1, HEADS * WIDTH, 2 * HEADS * WIDTH, 1), LZ_DIMS(1, ROWS, HEADS, WIDTH));
+    q = lz_permute(lz_rms_norm(q, norm, 1e-6), LZ_DIMS(0, 2, 1, 3));
+    return lz_cast(lz_rope(q, lz_cos(angles), lz_sin(angles)), LZ_F32);
+}
+
 static void check_like_reference(lz_array *(*describe)(lz_context *), int kernels, double room, const char *what) {
     lz_context *ctx = open_cuda(), *ref = lz_open(.device = "ref");
     if (!ctx) return;
@@ -259,6 +269,7 @@ static void together(void) {
     }
     unsetenv("LAZULI_CUDA_GEMM");
     check_like_reference(wide_head_of, 0, 0.01, "a wide head");
+    check_like_reference(turned_heads_of, 0, 0.01, "turned heads");
 }
 
 /* The same picture in f32, and one very like it in bf16; twice, so that programs are kept. least: dB of each */

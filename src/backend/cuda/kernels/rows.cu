@@ -224,11 +224,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows(const __grid_constant
     float all[EACH][V];
     turn same;
 #pragma unroll
-    for (r.below = 0; r.below < EACH; r.below++) read_chunk(p, r, 0, all[r.below]);
+    for (int i = 0; i < EACH; i++) { /* a counter of its own: only with that is it unrolled, and all[] in registers */
+        r.below = i;
+        read_chunk(p, r, 0, all[i]);
+    }
     read_turn(same, p, r, 0);
 #pragma unroll
-    for (r.below = 0; r.below < EACH; r.below++) {
-        float(&v)[V] = all[r.below];
+    for (int i = 0; i < EACH; i++) {
+        r.below = i;
+        float(&v)[V] = all[i];
 #if NORM
         float squares[V];
         EACH_ELEMENT squares[j] = v[j] * v[j];

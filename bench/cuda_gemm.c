@@ -231,8 +231,7 @@ static result measure_way(work *w, const lz_gemm90_way *way, const samples *s) {
     result r = {.way = *way};
     lz_gemm90 g;
     w->way = &r.way;
-    w->function = NULL;
-    if (lz_gemm90_reads(&w->call, &g)) lz_gemm90_functions(&g, way, 1, &w->function);
+    w->function = lz_gemm90_reads(&w->call, &g) ? lz_gemm90_function(&g, way) : NULL;
     r.error = error_of(w, run_own, s);
     r.seconds = isnan(r.error) ? INFINITY : time_of(w, run_own);
     w->way = NULL;
@@ -357,8 +356,7 @@ static int compile_some(int first, int of) {
         int n = lz_gemm90_all(&g, &all);
         for (int i = 0; i < n; i++) {
             if (!lz_gemm90_suits(&g, &all[i]) || count++ % of != first) continue;
-            lz_cu_function f;
-            if (lz_gemm90_functions(&g, &all[i], 1, &f)) continue;
+            if (lz_gemm90_function(&g, &all[i])) continue;
             fprintf(stderr, "cuda_gemm: %s\n", b.err.text);
             failed = 1;
         }

@@ -200,9 +200,8 @@ static void run_problem(lz_device *d, const problem *p, const lz_gemm90_way *onl
         if (only && i) break;
         if (!lz_gemm90_suits(&g, w)) continue;
         CHECK(!d->api.cu.MemsetD8Async((lz_cu_ptr)(uintptr_t)o.t[0].data, 0xff, (size_t)o.bytes[0], d->stream));
-        lz_cu_function f;
-        if (CHECK(lz_gemm90_functions(&g, w, 1, &f) && lz_gemm90_run(&g, w, f), "%s", err.text))
-            check_output(d, p, &o, wanted, w, "");
+        lz_cu_function f = lz_gemm90_function(&g, w);
+        if (CHECK(f && lz_gemm90_run(&g, w, f), "%s", err.text)) check_output(d, p, &o, wanted, w, "");
     }
     free(wanted);
     free_operands(d, &o);

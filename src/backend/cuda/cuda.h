@@ -56,9 +56,6 @@ void lz_cuda_jit_close(lz_device *d);
 /* The kernel called name in this CUDA C++ text (kernels/prelude.cu goes before it). Known texts are not compiled again:
  * neither by this device (found by the text itself) nor by a later process (found on disk). NULL: err says why. */
 lz_cu_function lz_cuda_function(lz_device *d, const char *name, const char *text, lz_error *err);
-/* The same of n texts, which are compiled side by side. false: some are missing (NULL), and err says why. */
-bool lz_cuda_functions(lz_device *d, const char *name, const char *const *texts, int n, lz_cu_function *functions,
-                       lz_error *err);
 
 /* The files of kernels/, carried in the library (cmake/embed.cmake). A line #include "NAME" of a text stands for one. */
 typedef struct lz_cuda_source {

@@ -225,18 +225,15 @@ static int group_of(const lz_gemm90 *g, const lz_gemm90_way *w) {
     return (int)over(all, over(all, best)); /* evenly */
 }
 
-bool lz_gemm90_functions(const lz_gemm90 *g, const lz_gemm90_way *ways, int n, lz_cu_function *functions) {
+lz_cu_function lz_gemm90_function(const lz_gemm90 *g, const lz_gemm90_way *w) {
     lz_device *d = g->call->device;
-    char *texts[LZ_GEMM90_WAYS];
-    int made = 0;
-    for (; made < n; made++) {
-        lz_text text = {.ctx = d->ctx};
-        lz_gemm90_text(g, &ways[made], &text);
-        if (!(texts[made] = lz_text_take(&text, g->call->err))) break;
-    }
-    bool fine = made == n && lz_cuda_functions(d, "gemm90", (const char *const *)texts, n, functions, g->call->err);
-    while (made-- > 0) lz_host_free(d->ctx, texts[made]);
-    return fine;
+    lz_text text = {.ctx = d->ctx};
+    lz_gemm90_text(g, w, &text);
+    char *whole = lz_text_take(&text, g->call->err);
+    if (!whole) return NULL;
+    lz_cu_function f = lz_cuda_function(d, "gemm90", whole, g->call->err);
+    lz_host_free(d->ctx, whole);
+    return f;
 }
 
 bool lz_gemm90_run(const lz_gemm90 *g, const lz_gemm90_way *w, lz_cu_function f) {

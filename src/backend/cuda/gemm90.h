@@ -23,7 +23,7 @@ typedef struct lz_gemm90_way {
     int16_t columns, blocks, in_turn, cluster, group;
 } lz_gemm90_way;
 
-enum { LZ_GEMM90_WAYS = 3 };
+enum { LZ_GEMM90_WAYS = 2 };
 
 /* false: not for this kernel (another GPU, other types or strides). */
 bool lz_gemm90_reads(const lz_call *call, lz_gemm90 *g);
@@ -32,9 +32,9 @@ int lz_gemm90_ways(const lz_gemm90 *g, lz_gemm90_way ways[LZ_GEMM90_WAYS]);
 /* All there are, for tests and measurements. */
 int lz_gemm90_all(const lz_gemm90 *g, const lz_gemm90_way **ways);
 bool lz_gemm90_suits(const lz_gemm90 *g, const lz_gemm90_way *way);
-/* The kernels of n ways, compiled side by side where they are new. It takes longer than a small product, so who runs a
- * call again and again, to measure it, does this once. false: some are missing, and err says why. */
-bool lz_gemm90_functions(const lz_gemm90 *g, const lz_gemm90_way *ways, int n, lz_cu_function *functions);
+/* The kernel, compiled where it is new; NULL: err says why. It takes longer than a small product, so who runs a call
+ * again and again, to measure it, does this once. */
+lz_cu_function lz_gemm90_function(const lz_gemm90 *g, const lz_gemm90_way *way);
 bool lz_gemm90_run(const lz_gemm90 *g, const lz_gemm90_way *way, lz_cu_function f);
 /* The kernel's text, to be given to lz_cuda_function; what is before #include "gemm90.cu" depends on types, expression,
  * and way, not on sizes. */

@@ -7,7 +7,6 @@
  * A file of the cache holds everything its code was made from, and is used only if all of that is the same and the file
  * is ours. LAZULI_CACHE="" turns the cache off; if it cannot be written, nobody is told, and nothing is lost. */
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -226,6 +225,23 @@ static char *key_of(const lz_device *d, const char *text, lz_error *err) {
     return lz_text_take(&key, err);
 }
 
+static bool find_code(const lz_device *d, known *k, lz_error *err) {
+    char *key = key_of(d, k->text, err), *memory = NULL;
+    if (!key) return false;
+    size_t bytes = 0;
+    const char *stored = lz_cuda_stored(d, key, &bytes, &memory);
+    bool fine = stored && load(d, k, stored, NULL);
+    lz_host_free(d->ctx, memory);
+    if (!fine) {
+        char *code = compile(d, k->name, strstr(key, "\n\n") + 2, &bytes, err);
+        fine = code && load(d, k, code, err);
+        if (fine) lz_cuda_store(d, key, code, bytes);
+        lz_host_free(d->ctx, code);
+    }
+    lz_host_free(d->ctx, key);
+    return fine;
+}
+
 /* ---- functions --------------------------------------------------------------------------------------------------- */
 
 static void free_known(const lz_device *d, known *k) {
@@ -236,101 +252,29 @@ static void free_known(const lz_device *d, known *k) {
     lz_host_free(d->ctx, k);
 }
 
-/* A text on its way to a function. */
-typedef struct making {
-    const lz_device *d;
-    known *k;
-    char *key, *code; /* code: compiled just now */
-    size_t bytes;
-    lz_error err;
-    pthread_t thread;
-    bool apart, found; /* apart: compiled by a thread of its own; found: nothing is left to do */
-} making;
-
-static known *find_known(const lz_device *d, const char *name, const char *text, uint64_t hash) {
-    for (known *k = d->jit->buckets[hash % BUCKETS]; k; k = k->next)
-        if (k->hash == hash && !strcmp(k->name, name) && !strcmp(k->text, text)) return k;
-    return NULL;
-}
-
-/* By what is known, or lies on disk. Otherwise it is ready to be compiled, or err says why not. */
-static void look_for(making *m, const char *name, const char *text) {
-    const lz_device *d = m->d;
-    uint64_t hash = hash_of(hash_of(HASH_START, name, strlen(name) + 1), text, strlen(text));
-    if ((m->k = find_known(d, name, text, hash))) {
-        m->found = true;
-        return;
-    }
-    if ((m->k = lz_host_alloc(d->ctx, sizeof *m->k))) {
-        m->k->hash = hash;
-        m->k->name = lz_host_copy(d->ctx, name);
-        m->k->text = lz_host_copy(d->ctx, text);
-    }
-    if (!m->k || !m->k->name || !m->k->text) {
-        lz_out_of_memory(&m->err, (int64_t)strlen(text));
-        return;
-    }
-    char *memory = NULL;
-    if (!(m->key = key_of(d, text, &m->err))) return;
-    const char *stored = lz_cuda_stored(d, m->key, &m->bytes, &memory);
-    m->found = stored && load(d, m->k, stored, NULL);
-    lz_host_free(d->ctx, memory);
-}
-
-static void *compile_one(void *arg) {
-    making *m = arg;
-    m->code = compile(m->d, m->k->name, strstr(m->key, "\n\n") + 2, &m->bytes, &m->err);
-    return NULL;
-}
-
-/* What was compiled is loaded, and kept; what failed is forgotten. */
-static lz_cu_function settle(making *m) {
-    const lz_device *d = m->d;
-    if (m->code && load(d, m->k, m->code, &m->err)) {
-        m->found = true;
-        lz_cuda_store(d, m->key, m->code, m->bytes);
-    }
-    lz_host_free(d->ctx, m->code);
-    if (m->found && m->key) { /* new */
-        known **bucket = &d->jit->buckets[m->k->hash % BUCKETS];
-        m->k->next = *bucket;
-        *bucket = m->k;
-    }
-    lz_host_free(d->ctx, m->key);
-    if (m->found) return m->k->function;
-    free_known(d, m->k);
-    return NULL;
-}
-
-bool lz_cuda_functions(lz_device *d, const char *name, const char *const *texts, int n, lz_cu_function *functions,
-                       lz_error *err) {
-    enum { MAX = 8 };
-    making all[MAX];
-    for (; n > MAX; n -= MAX, texts += MAX, functions += MAX)
-        if (!lz_cuda_functions(d, name, texts, MAX, functions, err)) return false;
-    memset(all, 0, sizeof all);
-    for (int i = 0; i < n; i++) {
-        all[i].d = d;
-        look_for(&all[i], name, texts[i]);
-    }
-    for (int i = n - 1; i >= 0; i--) { /* the first by this thread, and whatever gets no other */
-        if (all[i].found || all[i].err.status) continue;
-        all[i].apart = i > 0 && pthread_create(&all[i].thread, NULL, compile_one, &all[i]) == 0;
-        if (!all[i].apart) compile_one(&all[i]);
-    }
-    bool fine = true;
-    for (int i = 0; i < n; i++) {
-        if (all[i].apart) pthread_join(all[i].thread, NULL);
-        functions[i] = settle(&all[i]);
-        if (!functions[i] && fine && err) *err = all[i].err;
-        fine = fine && functions[i];
-    }
-    return fine;
-}
-
 lz_cu_function lz_cuda_function(lz_device *d, const char *name, const char *text, lz_error *err) {
-    lz_cu_function f = NULL;
-    return lz_cuda_functions(d, name, &text, 1, &f, err) ? f : NULL;
+    uint64_t hash = hash_of(hash_of(HASH_START, name, strlen(name) + 1), text, strlen(text));
+    known **bucket = &d->jit->buckets[hash % BUCKETS];
+    for (known *k = *bucket; k; k = k->next)
+        if (k->hash == hash && !strcmp(k->name, name) && !strcmp(k->text, text)) return k->function;
+    known *k = lz_host_alloc(d->ctx, sizeof *k);
+    if (k) {
+        k->hash = hash;
+        k->name = lz_host_copy(d->ctx, name);
+        k->text = lz_host_copy(d->ctx, text);
+    }
+    if (!k || !k->name || !k->text) {
+        lz_out_of_memory(err, (int64_t)strlen(text));
+        free_known(d, k);
+        return NULL;
+    }
+    if (!find_code(d, k, err)) {
+        free_known(d, k);
+        return NULL;
+    }
+    k->next = *bucket;
+    *bucket = k;
+    return k->function;
 }
 
 bool lz_cuda_launch(const lz_call *call, lz_cu_function f, int64_t blocks, int threads, int shared_bytes,

@@ -10,8 +10,8 @@
  *
  * cuBLAS offers several algorithms for a product. Large ones in 16 bits are measured once per shape, and the choice is
  * kept on disk; the others take its first choice, so that f32 never depends on a clock. On Hopper kernels/gemm90.cu
- * competes with all of that: product and epilogue together, as the caller sees them. LAZULI_CUDA_GEMM in the environment
- * decides without measuring: "library", "own" (which tile, counting tells), "any" (some tile: for tests). */
+ * competes with all of that where the library would need a pass of its own for the epilogue. LAZULI_CUDA_GEMM in the
+ * environment decides without measuring: "library", "own" (which tile, counting tells), "any" (some tile: for tests). */
 #include <limits.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -620,14 +620,15 @@ static bool run_library(const lz_call *call) {
 typedef struct contestants {
     lz_gemm90 own;
     lz_gemm90_way ways[LZ_GEMM90_WAYS];
-    lz_cu_function functions[LZ_GEMM90_WAYS];
-    int n; /* of those; the library is number n */
+    lz_cu_function functions[LZ_GEMM90_WAYS]; /* NULL: not asked for yet */
+    int n;                                    /* of those; the library is number n */
 } contestants;
 
 static bool run_contestant(void *arg, int i) {
     contestants *c = arg;
     if (i >= c->n) return run_library(c->own.call);
-    return lz_gemm90_run(&c->own, &c->ways[i], c->functions[i]);
+    if (!c->functions[i]) c->functions[i] = lz_gemm90_function(&c->own, &c->ways[i]);
+    return c->functions[i] && lz_gemm90_run(&c->own, &c->ways[i], c->functions[i]);
 }
 
 static bool make_key(const contestants *c, contest_key *k) {
@@ -656,7 +657,6 @@ static int measure_contestants(const contestants *c, const contest_key *k) {
     quiet.err = &unused;
     contestants trial = *c;
     trial.own.call = &quiet;
-    if (!lz_gemm90_functions(&trial.own, trial.ways, trial.n, trial.functions)) return c->n;
     chosen = lz_cuda_fastest(d, c->n + 1, run_contestant, &trial);
     if (chosen < 0) return c->n;
     lz_cuda_note(d, &choice, chosen);
@@ -703,8 +703,15 @@ static bool run_any_way(const lz_gemm90 *g) {
     const lz_gemm90_way *all;
     int n = lz_gemm90_all(g, &all), first = (int)((g->m + 3 * g->n + 5 * g->k) % n);
     while (!lz_gemm90_suits(g, &all[first])) first = (first + 1) % n; /* the smallest do */
-    lz_cu_function f;
-    return lz_gemm90_functions(g, &all[first], 1, &f) && lz_gemm90_run(g, &all[first], f);
+    lz_cu_function f = lz_gemm90_function(g, &all[first]);
+    return f && lz_gemm90_run(g, &all[first], f);
+}
+
+/* Does the library's own product end as the call does? Then it is hardly ever slower, and a third of a second that NVRTC
+ * takes for each of our tiles is saved. It knows gates too, but on an H200 refuses them. */
+static bool library_ends(const lz_call *call) {
+    lz_ending e;
+    return lz_cuda_read_ending(call, &e) && e.gate < 0;
 }
 
 static bool run_matmul(const lz_call *call) {
@@ -717,10 +724,9 @@ static bool run_matmul(const lz_call *call) {
     double work = 2.0 * lz_cuda_products(call) * (double)c.own.m * (double)c.own.n * (double)c.own.k;
     if (wish && !strcmp(wish, "own"))
         chosen = 0;
-    else if (work >= LARGE_WORK && !choose_contestant(&c, &chosen))
+    else if (work >= LARGE_WORK && !library_ends(call) && !choose_contestant(&c, &chosen))
         return false;
-    if (chosen == c.n) return run_library(call);
-    return lz_gemm90_functions(&c.own, &c.ways[chosen], 1, &c.functions[chosen]) && run_contestant(&c, chosen);
+    return run_contestant(&c, chosen);
 }
 
 const lz_kernel lz_cuda_matmul = {

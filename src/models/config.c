@@ -30,6 +30,12 @@ void lz_config_close(lz_config *c) {
     c->path = NULL;
 }
 
+lz_status lz_config_end(lz_config *c, lz_error *err) {
+    if (c->err.status && err) *err = c->err;
+    lz_config_close(c);
+    return c->err.status;
+}
+
 void lz_config_refuse(lz_config *c, const char *format, ...) {
     if (c->err.status) return;
     char text[300];

@@ -18,6 +18,7 @@ typedef struct lz_config {
 
 lz_status lz_config_open(lz_config *c, lz_context *ctx, const char *folder, const char *file, lz_error *err);
 void lz_config_close(lz_config *c);
+lz_status lz_config_end(lz_config *c, lz_error *err); /* closes it; the first error */
 
 int64_t lz_config_int(lz_config *c, const char *key, int64_t otherwise, int64_t low,
                       int64_t high); /* null: otherwise */

@@ -12,8 +12,6 @@
 #include "models/flux2.h"
 
 #include <math.h>
-#include <stddef.h>
-#include <stdio.h>
 
 #include "models/config.h"
 #include "models/loader.h"
@@ -117,39 +115,22 @@ static lz_status read_config(lz_flux2 *m, const char *folder, int64_t sizes[SIZE
         [M] = m->mlp,      [M2] = 2 * m->mlp,   [DM] = m->width + m->mlp,  [IN1] = 3 * m->width + 2 * m->mlp,
         [C] = m->channels, [E] = m->text_width, [TIME] = m->time_channels, [HEAD] = m->head_size};
     for (int i = 0; i < SIZES; i++) sizes[i] = all[i];
-    if (c.err.status && err) *err = c.err;
-    status = c.err.status;
-    lz_config_close(&c);
-    return status;
+    return lz_config_end(&c, err);
 }
 
 lz_flux2 *lz_flux2_open(lz_context *ctx, const char *folder, lz_error *err) {
     lz_flux2 *m = lz_host_alloc(ctx, sizeof *m);
-    if (!m) {
-        lz_out_of_memory(err, sizeof *m);
-        return NULL;
-    }
-    m->ctx = ctx;
+    if (m) m->ctx = ctx;
     int64_t sizes[SIZES];
     lz_loader l;
-    lz_status status = read_config(m, folder, sizes, err);
+    lz_status status = m ? read_config(m, folder, sizes, err) : lz_out_of_memory(err, sizeof *m);
+    if (!status) status = lz_loader_open(&l, ctx, folder, sizes, err);
     if (!status) {
-        m->doubles = lz_host_alloc(ctx, (size_t)m->n_double * sizeof *m->doubles + 1);
-        m->singles = lz_host_alloc(ctx, (size_t)m->n_single * sizeof *m->singles + 1);
-        status = m->doubles && m->singles ? lz_loader_open(&l, ctx, folder, sizes, err)
-                                          : lz_out_of_memory(err, m->n_double + m->n_single);
-    }
-    if (!status) {
-        char prefix[64];
         lz_loader_take(&l, "", LZ_ROWS(model_rows), m);
-        for (int64_t i = 0; i < m->n_double; i++) {
-            snprintf(prefix, sizeof prefix, "transformer_blocks.%lld.", (long long)i);
-            lz_loader_take(&l, prefix, LZ_ROWS(double_rows), &m->doubles[i]);
-        }
-        for (int64_t i = 0; i < m->n_single; i++) {
-            snprintf(prefix, sizeof prefix, "single_transformer_blocks.%lld.", (long long)i);
-            lz_loader_take(&l, prefix, LZ_ROWS(single_rows), &m->singles[i]);
-        }
+        m->doubles = lz_loader_take_blocks(&l, "", "transformer_blocks.", m->n_double, LZ_ROWS(double_rows),
+                                           sizeof *m->doubles);
+        m->singles = lz_loader_take_blocks(&l, "", "single_transformer_blocks.", m->n_single, LZ_ROWS(single_rows),
+                                           sizeof *m->singles);
         status = lz_loader_close(&l, err);
     }
     if (!status) return m;
@@ -160,10 +141,8 @@ lz_flux2 *lz_flux2_open(lz_context *ctx, const char *folder, lz_error *err) {
 void lz_flux2_close(lz_flux2 *m) {
     if (!m) return;
     lz_loader_release(LZ_ROWS(model_rows), m);
-    for (int64_t i = 0; m->doubles && i < m->n_double; i++) lz_loader_release(LZ_ROWS(double_rows), &m->doubles[i]);
-    for (int64_t i = 0; m->singles && i < m->n_single; i++) lz_loader_release(LZ_ROWS(single_rows), &m->singles[i]);
-    lz_host_free(m->ctx, m->doubles);
-    lz_host_free(m->ctx, m->singles);
+    lz_loader_release_blocks(m->ctx, m->doubles, m->n_double, LZ_ROWS(double_rows), sizeof *m->doubles);
+    lz_loader_release_blocks(m->ctx, m->singles, m->n_single, LZ_ROWS(single_rows), sizeof *m->singles);
     lz_host_free(m->ctx, m);
 }
 

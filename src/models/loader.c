@@ -73,3 +73,29 @@ void lz_loader_release(const lz_weight *rows, int n, void *from) {
         *field = NULL;
     }
 }
+
+void *lz_loader_take_blocks(lz_loader *l, const char *stem, const char *list, int64_t n, const lz_weight *rows,
+                            int n_rows, size_t bytes) {
+    char prefix[128];
+    char *blocks = l->err.status ? NULL : lz_host_alloc(l->ctx, (size_t)n * bytes);
+    if (!blocks && !l->err.status) lz_out_of_memory(&l->err, n * (int64_t)bytes);
+    for (int64_t i = 0; i < n && !l->err.status; i++) {
+        snprintf(prefix, sizeof prefix, "%s%s%lld.", stem, list, (long long)i);
+        lz_loader_take(l, prefix, rows, n_rows, blocks + (size_t)i * bytes);
+    }
+    return blocks;
+}
+
+void lz_loader_skip_blocks(lz_loader *l, const char *list, int64_t first, int64_t end, const char *name) {
+    char prefix[128];
+    for (int64_t i = first; i < end; i++) {
+        snprintf(prefix, sizeof prefix, "%s%lld.%s", list, (long long)i, name);
+        lz_loader_skip(l, prefix);
+    }
+}
+
+void lz_loader_release_blocks(lz_context *ctx, void *blocks, int64_t n, const lz_weight *rows, int n_rows,
+                              size_t bytes) {
+    for (int64_t i = 0; blocks && i < n; i++) lz_loader_release(rows, n_rows, (char *)blocks + (size_t)i * bytes);
+    lz_host_free(ctx, blocks);
+}

@@ -4,6 +4,8 @@
 #ifndef LZ_LOADER_H
 #define LZ_LOADER_H
 
+#include <stddef.h>
+
 #include "array/internal.h"
 
 typedef struct lz_weight {
@@ -11,6 +13,17 @@ typedef struct lz_weight {
     size_t field;     /* offset of an lz_array * */
     uint8_t dims[5];  /* indices into the sizes, ended by 0; sizes[0] is not used */
 } lz_weight;
+
+/* A layer with a bias, linear, convolution or norm, and its two rows; dims: those of the weight, the bias has the first. */
+typedef struct lz_affine {
+    lz_array *weight, *bias;
+} lz_affine;
+
+#define LZ_AFFINE(name, type, field, ...)                                                                              \
+    {name ".weight", offsetof(type, field.weight), {__VA_ARGS__}}, {                                                   \
+        name ".bias", offsetof(type, field.bias), { LZ_FIRST(__VA_ARGS__, 0) }                                         \
+    }
+#define LZ_FIRST(first, ...) first
 
 typedef struct lz_loader {
     lz_context *ctx;
@@ -27,6 +40,15 @@ void lz_loader_take(lz_loader *l, const char *prefix, const lz_weight *rows, int
 void lz_loader_skip(lz_loader *l, const char *prefix);  /* tensors that begin so are known, and not needed */
 lz_status lz_loader_close(lz_loader *l, lz_error *err); /* the first error; tensors nobody asked for are one */
 void lz_loader_release(const lz_weight *rows, int n, void *from);
+
+/* A list of n blocks of some bytes each; block i is called <stem><list>i. in the files. The blocks are the caller's from
+ * then on, also those that an error left half empty; NULL: an error before the first. */
+void *lz_loader_take_blocks(lz_loader *l, const char *stem, const char *list, int64_t n, const lz_weight *rows,
+                            int n_rows, size_t bytes);
+/* Of blocks first to end - 1, tensors that begin with this name. */
+void lz_loader_skip_blocks(lz_loader *l, const char *list, int64_t first, int64_t end, const char *name);
+void lz_loader_release_blocks(lz_context *ctx, void *blocks, int64_t n, const lz_weight *rows, int n_rows,
+                              size_t bytes);
 
 #define LZ_ROWS(table) table, (int)(sizeof(table) / sizeof(table)[0])
 

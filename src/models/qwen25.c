@@ -7,8 +7,6 @@
 #include "models/qwen25.h"
 
 #include <math.h>
-#include <stddef.h>
-#include <stdio.h>
 
 #include "models/config.h"
 #include "models/loader.h"
@@ -88,35 +86,23 @@ static lz_status read_config(lz_qwen25 *m, const char *folder, int64_t sizes[SIZ
     read_rope(m, &c);
     int64_t all[SIZES] = {0, v, m->width, m->heads * m->head_size, m->groups * m->head_size, f};
     for (int i = 0; i < SIZES; i++) sizes[i] = all[i];
-    if (c.err.status && err) *err = c.err;
-    lz_config_close(&whole);
-    return c.err.status;
+    whole.err = c.err;
+    return lz_config_end(&whole, err);
 }
 
 lz_qwen25 *lz_qwen25_open(lz_context *ctx, const char *folder, lz_error *err) {
     lz_qwen25 *m = lz_host_alloc(ctx, sizeof *m);
-    if (!m) {
-        lz_out_of_memory(err, sizeof *m);
-        return NULL;
-    }
-    m->ctx = ctx;
+    if (m) m->ctx = ctx;
     int64_t sizes[SIZES];
     lz_loader l;
-    lz_status status = read_config(m, folder, sizes, err);
+    lz_status status = m ? read_config(m, folder, sizes, err) : lz_out_of_memory(err, sizeof *m);
+    if (!status) status = lz_loader_open(&l, ctx, folder, sizes, err);
     if (!status) {
-        m->layer = lz_host_alloc(ctx, (size_t)m->layers * sizeof *m->layer);
-        status = m->layer ? lz_loader_open(&l, ctx, folder, sizes, err) : lz_out_of_memory(err, m->layers);
-    }
-    if (!status) {
-        char prefix[64];
         /* As published, or as newer programs write it. */
         const char *stem = lz_weights_has(l.weights, "model.language_model.norm.weight") ? "model.language_model."
                                                                                          : "model.";
         lz_loader_take(&l, stem, LZ_ROWS(model_rows), m);
-        for (int64_t i = 0; i < m->layers; i++) {
-            snprintf(prefix, sizeof prefix, "%slayers.%lld.", stem, (long long)i);
-            lz_loader_take(&l, prefix, LZ_ROWS(layer_rows), &m->layer[i]);
-        }
+        m->layer = lz_loader_take_blocks(&l, stem, "layers.", m->layers, LZ_ROWS(layer_rows), sizeof *m->layer);
         lz_loader_skip(&l, "lm_head.");
         lz_loader_skip(&l, "visual.");
         lz_loader_skip(&l, "model.visual.");
@@ -130,8 +116,7 @@ lz_qwen25 *lz_qwen25_open(lz_context *ctx, const char *folder, lz_error *err) {
 void lz_qwen25_close(lz_qwen25 *m) {
     if (!m) return;
     lz_loader_release(LZ_ROWS(model_rows), m);
-    for (int64_t i = 0; m->layer && i < m->layers; i++) lz_loader_release(LZ_ROWS(layer_rows), &m->layer[i]);
-    lz_host_free(m->ctx, m->layer);
+    lz_loader_release_blocks(m->ctx, m->layer, m->layers, LZ_ROWS(layer_rows), sizeof *m->layer);
     lz_host_free(m->ctx, m);
 }
 

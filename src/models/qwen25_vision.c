@@ -10,8 +10,6 @@
 #include "models/qwen25_vision.h"
 
 #include <math.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "models/config.h"
@@ -21,13 +19,9 @@ enum { NONE, E, E3, E4, F, W, THREE, FRAMES, SIDE, SIZES };
 enum { PATCH = 14, MERGE = 2, PER_UNIT = MERGE * MERGE, MAX_WHOLE = 64, KINDS = 4 };
 static const double eps = 1e-6;
 
-typedef struct linear {
-    lz_array *weight, *bias;
-} linear;
-
 typedef struct block {
     lz_array *norm1, *norm2;
-    linear qkv, out, gate, up, down;
+    lz_affine qkv, out, gate, up, down;
 } block;
 
 struct lz_qwen25_vision {
@@ -37,27 +31,22 @@ struct lz_qwen25_vision {
     int n_whole;
     float mean[3], spread[3];
     lz_array *patch_embed, *norm;
-    linear merge_in, merge_out;
+    lz_affine merge_in, merge_out;
     block *blocks;
 };
-
-#define LINEAR(name, type, field, out, in)                                                                             \
-    {name ".weight", offsetof(type, field.weight), {out, in}}, {                                                       \
-        name ".bias", offsetof(type, field.bias), { out }                                                              \
-    }
 
 static const lz_weight model_rows[] = {
     {"patch_embed.proj.weight", offsetof(lz_qwen25_vision, patch_embed), {E, THREE, FRAMES, SIDE, SIDE}},
     {"merger.ln_q.weight", offsetof(lz_qwen25_vision, norm), {E}},
-    LINEAR("merger.mlp.0", lz_qwen25_vision, merge_in, E4, E4),
-    LINEAR("merger.mlp.2", lz_qwen25_vision, merge_out, W, E4),
+    LZ_AFFINE("merger.mlp.0", lz_qwen25_vision, merge_in, E4, E4),
+    LZ_AFFINE("merger.mlp.2", lz_qwen25_vision, merge_out, W, E4),
 };
 
 static const lz_weight block_rows[] = {
     {"norm1.weight", offsetof(block, norm1), {E}}, {"norm2.weight", offsetof(block, norm2), {E}},
-    LINEAR("attn.qkv", block, qkv, E3, E),         LINEAR("attn.proj", block, out, E, E),
-    LINEAR("mlp.gate_proj", block, gate, F, E),    LINEAR("mlp.up_proj", block, up, F, E),
-    LINEAR("mlp.down_proj", block, down, E, F),
+    LZ_AFFINE("attn.qkv", block, qkv, E3, E),      LZ_AFFINE("attn.proj", block, out, E, E),
+    LZ_AFFINE("mlp.gate_proj", block, gate, F, E), LZ_AFFINE("mlp.up_proj", block, up, F, E),
+    LZ_AFFINE("mlp.down_proj", block, down, E, F),
 };
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -86,9 +75,8 @@ static lz_status read_config(lz_qwen25_vision *m, const char *folder, int64_t si
         [E] = m->width, [E3] = 3 * m->width, [E4] = PER_UNIT * m->width, [F] = f, [W] = out, [THREE] = 3,
         [FRAMES] = 2,   [SIDE] = PATCH};
     for (int i = 0; i < SIZES; i++) sizes[i] = all[i];
-    if (c.err.status && err) *err = c.err;
-    lz_config_close(&whole);
-    return c.err.status;
+    whole.err = c.err;
+    return lz_config_end(&whole, err);
 }
 
 /* How pixels are brought to unit spread. */
@@ -100,9 +88,7 @@ static lz_status read_processor(lz_qwen25_vision *m, const char *folder, lz_erro
     if (folder) {
         int n = lz_config_reals(&c, "image_mean", mean, 3), k = lz_config_reals(&c, "image_std", spread, 3);
         if ((n && n != 3) || (k && k != 3)) lz_config_refuse(&c, "'image_mean' and 'image_std' must be three numbers");
-        if (c.err.status && err) *err = c.err;
-        status = c.err.status;
-        lz_config_close(&c);
+        status = lz_config_end(&c, err);
     }
     for (int i = 0; i < 3; i++) {
         m->mean[i] = (float)mean[i];
@@ -113,28 +99,17 @@ static lz_status read_processor(lz_qwen25_vision *m, const char *folder, lz_erro
 
 lz_qwen25_vision *lz_qwen25_vision_open(lz_context *ctx, const char *folder, const char *processor, lz_error *err) {
     lz_qwen25_vision *m = lz_host_alloc(ctx, sizeof *m);
-    if (!m) {
-        lz_out_of_memory(err, sizeof *m);
-        return NULL;
-    }
-    m->ctx = ctx;
+    if (m) m->ctx = ctx;
     int64_t sizes[SIZES];
     lz_loader l;
-    lz_status status = read_config(m, folder, sizes, err);
+    lz_status status = m ? read_config(m, folder, sizes, err) : lz_out_of_memory(err, sizeof *m);
     if (!status) status = read_processor(m, processor, err);
+    if (!status) status = lz_loader_open(&l, ctx, folder, sizes, err);
     if (!status) {
-        m->blocks = lz_host_alloc(ctx, (size_t)m->n_blocks * sizeof *m->blocks);
-        status = m->blocks ? lz_loader_open(&l, ctx, folder, sizes, err) : lz_out_of_memory(err, m->n_blocks);
-    }
-    if (!status) {
-        char prefix[64];
         /* As published, or as newer programs write it. */
         const char *stem = lz_weights_has(l.weights, "model.visual.merger.ln_q.weight") ? "model.visual." : "visual.";
         lz_loader_take(&l, stem, LZ_ROWS(model_rows), m);
-        for (int64_t i = 0; i < m->n_blocks; i++) {
-            snprintf(prefix, sizeof prefix, "%sblocks.%lld.", stem, (long long)i);
-            lz_loader_take(&l, prefix, LZ_ROWS(block_rows), &m->blocks[i]);
-        }
+        m->blocks = lz_loader_take_blocks(&l, stem, "blocks.", m->n_blocks, LZ_ROWS(block_rows), sizeof *m->blocks);
         lz_loader_skip(&l, ""); /* the language model */
         status = lz_loader_close(&l, err);
     }
@@ -146,8 +121,7 @@ lz_qwen25_vision *lz_qwen25_vision_open(lz_context *ctx, const char *folder, con
 void lz_qwen25_vision_close(lz_qwen25_vision *m) {
     if (!m) return;
     lz_loader_release(LZ_ROWS(model_rows), m);
-    for (int64_t i = 0; m->blocks && i < m->n_blocks; i++) lz_loader_release(LZ_ROWS(block_rows), &m->blocks[i]);
-    lz_host_free(m->ctx, m->blocks);
+    lz_loader_release_blocks(m->ctx, m->blocks, m->n_blocks, LZ_ROWS(block_rows), sizeof *m->blocks);
     lz_host_free(m->ctx, m);
 }
 
@@ -216,7 +190,7 @@ static order order_windows(const lz_qwen25_vision *m, int64_t h, int64_t w) {
 
 /* ---- the forward pass -------------------------------------------------------------------------------------------- */
 
-static lz_array *apply(linear p, lz_array *x) { return lz_linear(x, p.weight, p.bias); }
+static lz_array *apply(lz_affine p, lz_array *x) { return lz_linear(x, p.weight, p.bias); }
 
 /* [h, w, 3] u8 -> [U, 4 * 588]: of each unit its patches row by row, of each patch its colours, of each colour its rows */
 static lz_array *patches(const lz_qwen25_vision *m, lz_array *picture, const order *o) {

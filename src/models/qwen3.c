@@ -7,8 +7,6 @@
 #include "models/qwen3.h"
 
 #include <math.h>
-#include <stddef.h>
-#include <stdio.h>
 
 #include "models/config.h"
 #include "models/loader.h"
@@ -74,38 +72,21 @@ static lz_status read_config(lz_qwen3 *m, const char *folder, int64_t sizes[SIZE
     int64_t all[SIZES] = {0, m->vocabulary, m->width, m->heads * m->head_size, m->groups * m->head_size, m->head_size,
                           f};
     for (int i = 0; i < SIZES; i++) sizes[i] = all[i];
-    if (c.err.status && err) *err = c.err;
-    status = c.err.status;
-    lz_config_close(&c);
-    return status;
+    return lz_config_end(&c, err);
 }
 
 lz_qwen3 *lz_qwen3_open(lz_context *ctx, const char *folder, const int64_t *taps, int n_taps, lz_error *err) {
     lz_qwen3 *m = lz_host_alloc(ctx, sizeof *m);
-    if (!m) {
-        lz_out_of_memory(err, sizeof *m);
-        return NULL;
-    }
-    m->ctx = ctx;
-    m->n_taps = n_taps;
-    for (int i = 0; i < n_taps; i++) m->taps[i] = taps[i];
+    if (m) *m = (lz_qwen3){.ctx = ctx, .n_taps = n_taps};
+    for (int i = 0; m && i < n_taps; i++) m->taps[i] = taps[i];
     int64_t sizes[SIZES], needed = taps[n_taps - 1];
     lz_loader l;
-    lz_status status = read_config(m, folder, sizes, err);
+    lz_status status = m ? read_config(m, folder, sizes, err) : lz_out_of_memory(err, sizeof *m);
+    if (!status) status = lz_loader_open(&l, ctx, folder, sizes, err);
     if (!status) {
-        m->layer = lz_host_alloc(ctx, (size_t)needed * sizeof *m->layer + 1);
-        status = m->layer ? lz_loader_open(&l, ctx, folder, sizes, err) : lz_out_of_memory(err, needed);
-    }
-    if (!status) {
-        char prefix[64];
         lz_loader_take(&l, "model.", LZ_ROWS(model_rows), m);
-        for (int64_t i = 0; i < m->layers; i++) {
-            snprintf(prefix, sizeof prefix, "model.layers.%lld.", (long long)i);
-            if (i < needed)
-                lz_loader_take(&l, prefix, LZ_ROWS(layer_rows), &m->layer[i]);
-            else
-                lz_loader_skip(&l, prefix);
-        }
+        m->layer = lz_loader_take_blocks(&l, "model.", "layers.", needed, LZ_ROWS(layer_rows), sizeof *m->layer);
+        lz_loader_skip_blocks(&l, "model.layers.", needed, m->layers, "");
         if (needed == m->layers)
             lz_loader_take(&l, "model.", LZ_ROWS(norm_rows), m);
         else
@@ -122,9 +103,7 @@ void lz_qwen3_close(lz_qwen3 *m) {
     if (!m) return;
     lz_loader_release(LZ_ROWS(model_rows), m);
     lz_loader_release(LZ_ROWS(norm_rows), m);
-    for (int64_t i = 0; m->layer && i < m->taps[m->n_taps - 1]; i++)
-        lz_loader_release(LZ_ROWS(layer_rows), &m->layer[i]);
-    lz_host_free(m->ctx, m->layer);
+    lz_loader_release_blocks(m->ctx, m->layer, m->taps[m->n_taps - 1], LZ_ROWS(layer_rows), sizeof *m->layer);
     lz_host_free(m->ctx, m);
 }
 

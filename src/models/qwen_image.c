@@ -13,8 +13,6 @@
 #include "models/qwen_image.h"
 
 #include <math.h>
-#include <stddef.h>
-#include <stdio.h>
 
 #include "models/config.h"
 #include "models/loader.h"
@@ -22,13 +20,10 @@
 enum { NONE, D, D2, D6, M, C, E, TIME, HEAD, SIZES };
 enum { AXES = 3, TIME_CHANNELS = 256, VECTORS = 6 };
 static const double eps = 1e-6;
-
-typedef struct linear {
-    lz_array *weight, *bias;
-} linear;
+static const char block_list[] = "transformer_blocks.";
 
 typedef struct stream { /* image or text */
-    linear q, k, v, out, mlp_in, mlp_out;
+    lz_affine q, k, v, out, mlp_in, mlp_out;
     lz_array *q_norm, *k_norm;
 } stream;
 
@@ -37,11 +32,12 @@ typedef struct block {
 } block;
 
 typedef struct modulation_weights { /* of one block */
-    linear image, text;
+    lz_affine image, text;
 } modulation_weights;
 
 typedef struct time_weights {
-    linear in, out, norm_out;
+    lz_affine in, out, norm_out;
+    modulation_weights *blocks;
 } time_weights;
 
 struct lz_qwen_image {
@@ -51,50 +47,45 @@ struct lz_qwen_image {
     int64_t rope_axes[AXES + 1]; /* ended by 0 */
     bool still;
     lz_array *text_norm;
-    linear image_in, text_in, proj_out;
+    lz_affine image_in, text_in, proj_out;
     block *blocks;
 };
 
-#define LINEAR(name, type, field, out, in)                                                                             \
-    {name ".weight", offsetof(type, field.weight), {out, in}}, {                                                       \
-        name ".bias", offsetof(type, field.bias), { out }                                                              \
-    }
-
 static const lz_weight model_rows[] = {
     {"txt_norm.weight", offsetof(lz_qwen_image, text_norm), {E}},
-    LINEAR("img_in", lz_qwen_image, image_in, D, C),
-    LINEAR("txt_in", lz_qwen_image, text_in, D, E),
-    LINEAR("proj_out", lz_qwen_image, proj_out, C, D),
+    LZ_AFFINE("img_in", lz_qwen_image, image_in, D, C),
+    LZ_AFFINE("txt_in", lz_qwen_image, text_in, D, E),
+    LZ_AFFINE("proj_out", lz_qwen_image, proj_out, C, D),
 };
 
 static const lz_weight block_rows[] = {
-    LINEAR("attn.to_q", block, image.q, D, D),
-    LINEAR("attn.to_k", block, image.k, D, D),
-    LINEAR("attn.to_v", block, image.v, D, D),
+    LZ_AFFINE("attn.to_q", block, image.q, D, D),
+    LZ_AFFINE("attn.to_k", block, image.k, D, D),
+    LZ_AFFINE("attn.to_v", block, image.v, D, D),
     {"attn.norm_q.weight", offsetof(block, image.q_norm), {HEAD}},
     {"attn.norm_k.weight", offsetof(block, image.k_norm), {HEAD}},
-    LINEAR("attn.to_out.0", block, image.out, D, D),
-    LINEAR("img_mlp.net.0.proj", block, image.mlp_in, M, D),
-    LINEAR("img_mlp.net.2", block, image.mlp_out, D, M),
-    LINEAR("attn.add_q_proj", block, text.q, D, D),
-    LINEAR("attn.add_k_proj", block, text.k, D, D),
-    LINEAR("attn.add_v_proj", block, text.v, D, D),
+    LZ_AFFINE("attn.to_out.0", block, image.out, D, D),
+    LZ_AFFINE("img_mlp.net.0.proj", block, image.mlp_in, M, D),
+    LZ_AFFINE("img_mlp.net.2", block, image.mlp_out, D, M),
+    LZ_AFFINE("attn.add_q_proj", block, text.q, D, D),
+    LZ_AFFINE("attn.add_k_proj", block, text.k, D, D),
+    LZ_AFFINE("attn.add_v_proj", block, text.v, D, D),
     {"attn.norm_added_q.weight", offsetof(block, text.q_norm), {HEAD}},
     {"attn.norm_added_k.weight", offsetof(block, text.k_norm), {HEAD}},
-    LINEAR("attn.to_add_out", block, text.out, D, D),
-    LINEAR("txt_mlp.net.0.proj", block, text.mlp_in, M, D),
-    LINEAR("txt_mlp.net.2", block, text.mlp_out, D, M),
+    LZ_AFFINE("attn.to_add_out", block, text.out, D, D),
+    LZ_AFFINE("txt_mlp.net.0.proj", block, text.mlp_in, M, D),
+    LZ_AFFINE("txt_mlp.net.2", block, text.mlp_out, D, M),
 };
 
 static const lz_weight time_rows[] = {
-    LINEAR("time_text_embed.timestep_embedder.linear_1", time_weights, in, D, TIME),
-    LINEAR("time_text_embed.timestep_embedder.linear_2", time_weights, out, D, D),
-    LINEAR("norm_out.linear", time_weights, norm_out, D2, D),
+    LZ_AFFINE("time_text_embed.timestep_embedder.linear_1", time_weights, in, D, TIME),
+    LZ_AFFINE("time_text_embed.timestep_embedder.linear_2", time_weights, out, D, D),
+    LZ_AFFINE("norm_out.linear", time_weights, norm_out, D2, D),
 };
 
 static const lz_weight modulation_rows[] = {
-    LINEAR("img_mod.1", modulation_weights, image, D6, D),
-    LINEAR("txt_mod.1", modulation_weights, text, D6, D),
+    LZ_AFFINE("img_mod.1", modulation_weights, image, D6, D),
+    LZ_AFFINE("txt_mod.1", modulation_weights, text, D6, D),
 };
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -127,39 +118,30 @@ static lz_status read_config(lz_qwen_image *m, const char *folder, lz_error *err
         [D] = m->width,    [D2] = 2 * m->width, [D6] = VECTORS * m->width, [M] = 4 * m->width,
         [C] = m->channels, [E] = m->text_width, [TIME] = TIME_CHANNELS,    [HEAD] = m->head_size};
     for (int i = 0; i < SIZES; i++) m->sizes[i] = all[i];
-    if (c.err.status && err) *err = c.err;
-    status = c.err.status;
-    lz_config_close(&c);
-    return status;
+    return lz_config_end(&c, err);
 }
 
 /* Loads or releases what modulates. Of each block only the vectors are needed in a step, not what makes them. */
-static lz_status load_modulation(const lz_qwen_image *m, time_weights *t, modulation_weights *w, lz_error *err) {
+static lz_status load_modulation(const lz_qwen_image *m, time_weights *t, lz_error *err) {
     lz_loader l;
     lz_status status = lz_loader_open(&l, m->ctx, m->folder, m->sizes, err);
     if (status) return status;
     lz_loader_take(&l, "", LZ_ROWS(time_rows), t);
-    for (int64_t i = 0; i < m->n_blocks; i++) {
-        char prefix[64];
-        snprintf(prefix, sizeof prefix, "transformer_blocks.%lld.", (long long)i);
-        lz_loader_take(&l, prefix, LZ_ROWS(modulation_rows), &w[i]);
-    }
+    t->blocks = lz_loader_take_blocks(&l, "", block_list, m->n_blocks, LZ_ROWS(modulation_rows), sizeof *t->blocks);
     lz_loader_skip(&l, "");
     return lz_loader_close(&l, err);
 }
 
-static void release_modulation(const lz_qwen_image *m, time_weights *t, modulation_weights *w) {
+static void release_modulation(const lz_qwen_image *m, time_weights *t) {
     lz_loader_release(LZ_ROWS(time_rows), t);
-    for (int64_t i = 0; w && i < m->n_blocks; i++) lz_loader_release(LZ_ROWS(modulation_rows), &w[i]);
-    lz_host_free(m->ctx, w);
+    lz_loader_release_blocks(m->ctx, t->blocks, m->n_blocks, LZ_ROWS(modulation_rows), sizeof *t->blocks);
 }
 
 /* Said on opening, not when the first picture is half made. */
 static lz_status check_modulation(const lz_qwen_image *m, lz_error *err) {
-    time_weights t = {.in = {NULL}};
-    modulation_weights *w = lz_host_alloc(m->ctx, (size_t)m->n_blocks * sizeof *w);
-    lz_status status = w ? load_modulation(m, &t, w, err) : lz_out_of_memory(err, m->n_blocks);
-    release_modulation(m, &t, w);
+    time_weights t = {.blocks = NULL};
+    lz_status status = load_modulation(m, &t, err);
+    release_modulation(m, &t);
     return status;
 }
 
@@ -169,23 +151,14 @@ lz_qwen_image *lz_qwen_image_open(lz_context *ctx, const char *folder, lz_error 
     if (m) m->folder = lz_host_copy(ctx, folder);
     lz_loader l;
     lz_status status = m && m->folder ? read_config(m, folder, err) : lz_out_of_memory(err, sizeof *m);
+    if (!status) status = lz_loader_open(&l, ctx, folder, m->sizes, err);
     if (!status) {
-        m->blocks = lz_host_alloc(ctx, (size_t)m->n_blocks * sizeof *m->blocks);
-        status = m->blocks ? lz_loader_open(&l, ctx, folder, m->sizes, err) : lz_out_of_memory(err, m->n_blocks);
-    }
-    if (!status) {
-        char prefix[64];
         lz_loader_take(&l, "", LZ_ROWS(model_rows), m);
         lz_loader_skip(&l, "time_text_embed.");
         lz_loader_skip(&l, "norm_out.");
-        for (int64_t i = 0; i < m->n_blocks; i++) {
-            int end = snprintf(prefix, sizeof prefix, "transformer_blocks.%lld.", (long long)i);
-            lz_loader_take(&l, prefix, LZ_ROWS(block_rows), &m->blocks[i]);
-            snprintf(prefix + end, sizeof prefix - (size_t)end, "img_mod.");
-            lz_loader_skip(&l, prefix);
-            snprintf(prefix + end, sizeof prefix - (size_t)end, "txt_mod.");
-            lz_loader_skip(&l, prefix);
-        }
+        m->blocks = lz_loader_take_blocks(&l, "", block_list, m->n_blocks, LZ_ROWS(block_rows), sizeof *m->blocks);
+        lz_loader_skip_blocks(&l, block_list, 0, m->n_blocks, "img_mod.");
+        lz_loader_skip_blocks(&l, block_list, 0, m->n_blocks, "txt_mod.");
         status = lz_loader_close(&l, err);
     }
     if (!status) status = check_modulation(m, err);
@@ -197,8 +170,7 @@ lz_qwen_image *lz_qwen_image_open(lz_context *ctx, const char *folder, lz_error 
 void lz_qwen_image_close(lz_qwen_image *m) {
     if (!m) return;
     lz_loader_release(LZ_ROWS(model_rows), m);
-    for (int64_t i = 0; m->blocks && i < m->n_blocks; i++) lz_loader_release(LZ_ROWS(block_rows), &m->blocks[i]);
-    lz_host_free(m->ctx, m->blocks);
+    lz_loader_release_blocks(m->ctx, m->blocks, m->n_blocks, LZ_ROWS(block_rows), sizeof *m->blocks);
     lz_host_free(m->ctx, m->folder);
     lz_host_free(m->ctx, m);
 }
@@ -207,7 +179,7 @@ int64_t lz_qwen_image_channels(const lz_qwen_image *m) { return m->channels; }
 int64_t lz_qwen_image_text_width(const lz_qwen_image *m) { return m->text_width; }
 bool lz_qwen_image_still(const lz_qwen_image *m) { return m->still; }
 
-static lz_array *apply(linear p, lz_array *x) { return lz_linear(x, p.weight, p.bias); }
+static lz_array *apply(lz_affine p, lz_array *x) { return lz_linear(x, p.weight, p.bias); }
 
 /* ---- once per schedule, size, prompt ----------------------------------------------------------------------------- */
 
@@ -237,21 +209,19 @@ static lz_array *all_vectors(const lz_qwen_image *m, const modulation_weights *w
 lz_qwen_image_time lz_qwen_image_modulation(const lz_qwen_image *m, lz_array *sigmas) {
     lz_scope *scope = lz_scope_begin(m->ctx, "modulation");
     lz_error err = {.status = LZ_OK};
-    time_weights t = {.in = {NULL}};
-    modulation_weights *w = lz_host_alloc(m->ctx, (size_t)m->n_blocks * sizeof *w);
+    time_weights t = {.blocks = NULL};
     lz_qwen_image_time time = {.still = NULL};
-    if (!w || load_modulation(m, &t, w, &err))
-        time.image = time.text = time.out = lz_poison(m->ctx, err.status ? err.status : LZ_OUT_OF_MEMORY, "%s",
-                                                      err.text);
+    if (load_modulation(m, &t, &err))
+        time.image = time.text = time.out = lz_poison(m->ctx, err.status, "%s", err.text);
     else {
         lz_array *s = time_features(m, &t, sigmas);
-        time.image = all_vectors(m, w, false, s);
-        time.text = all_vectors(m, w, true, s);
+        time.image = all_vectors(m, t.blocks, false, s);
+        time.text = all_vectors(m, t.blocks, true, s);
         time.out = lz_cast(apply(t.norm_out, s), lz_compute_type(m->ctx));
         lz_array *zero = lz_full(m->ctx, LZ_DIMS(1), LZ_F32, 0);
-        if (m->still) time.still = all_vectors(m, w, false, time_features(m, &t, zero));
+        if (m->still) time.still = all_vectors(m, t.blocks, false, time_features(m, &t, zero));
     }
-    release_modulation(m, &t, w); /* the arrays keep what they need until they are evaluated */
+    release_modulation(m, &t); /* the arrays keep what they need until they are evaluated */
     lz_scope_keep(scope, time.image);
     lz_scope_keep(scope, time.text);
     lz_scope_keep(scope, time.out);

@@ -9,98 +9,19 @@ tests/data/flux2/README.md says what the files hold. In shapes: C = patch channe
 h, w = height/16, width/16, L = h*w, T = text length, S = T + L + reference tokens.
 """
 
-import argparse
-import json
-import math
-import pathlib
 import shutil
-import urllib.parse
 
 import torch
 from diffusers import (AutoencoderKLFlux2, Flux2KleinPipeline, Flux2Transformer2DModel,
                        FlowMatchEulerDiscreteScheduler)
-from diffusers.utils import logging as diffusers_logging
 from PIL import Image
-from safetensors.torch import load_file, save_file
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from tokenizers import Regex, processors
+from safetensors.torch import save_file
 from transformers import Qwen2TokenizerFast, Qwen3Config, Qwen3ForCausalLM
-from transformers.utils import logging as transformers_logging
 
-DATA = pathlib.Path(__file__).resolve().parents[2] / "tests" / "data" / "flux2"
+from common import (TESTS, UNICODE, check, edit_json, finish, main, make_pictures, make_tokenizer, randomise, ready,
+                    save_tokenizer, store)
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Tokenizer: Qwen's structure, some 340 merges learnt from these lines.
-
-CORPUS = """
-A cat holding a sign that says hello world. A red fox in the snow, photographed at dawn with a long lens.
-An old lighthouse on a cliff above the sea, waves, gulls, oil painting with thick strokes of paint.
-The user asks and the assistant answers. user assistant user assistant user assistant
-Make the sky purple and put the hat of the first picture on the dog of the second picture.
-It's a bowl of oranges; they're ripe, we've counted them: 1, 2, 3 and 42. I'll paint it, I'd say it isn't hard.
-A small robot waters the flowers in a glass house while the rain is falling on the roof.
-Portrait of a woman with silver hair, soft light, shallow depth of field, detailed skin texture.
-un café crème, déjà vu, naïve, über, señor. 一只可爱的猫坐在窗边。 空に白い雲。 고양이 한 마리. Привет, мир.
-
-two
-lines
-
-and    some    spaces   here
-"""
-PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
-BASE_TOKENS = 595
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-MATCHED = ["<think>", "</think>"]  # as in Qwen3: added tokens that are not flagged special, but match all the same
-
-CHAT_TEMPLATE = """\
-{%- for message in messages %}
-    {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}
-    {{- '<|im_start|>assistant\\n' }}
-    {%- if enable_thinking is defined and enable_thinking is false %}
-        {{- '<think>\\n\\n</think>\\n\\n' }}
-    {%- endif %}
-{%- endif %}"""
-
-
-def make_tokenizer(special=tuple(SPECIAL), matched=tuple(MATCHED)) -> Qwen2TokenizerFast:
-    tok = Tokenizer(models.BPE(continuing_subword_prefix="", end_of_word_suffix=""))
-    tok.normalizer = normalizers.NFC()
-    tok.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(PATTERN), behavior="isolated", invert=False),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)])
-    tok.post_processor = processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
-    tok.decoder = decoders.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
-    trainer = trainers.BpeTrainer(vocab_size=BASE_TOKENS, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-                                  show_progress=False)
-    tok.train_from_iterator([CORPUS], trainer)
-    tok.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in special])
-    tok.add_tokens([AddedToken(t, special=False, normalized=False) for t in matched])
-
-    # Qwen's rule: ids 0..255 are the bytes in the order of their symbols, merge r gives id 256 + r.
-    model = json.loads(tok.to_str())["model"]
-    assert all(model["vocab"][s] == i for i, s in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet())))
-    assert all(model["vocab"][a + b] == 256 + r for r, (a, b) in enumerate(model["merges"]))
-    assert tok.token_to_id("<|endoftext|>") == BASE_TOKENS and len(model["vocab"]) == BASE_TOKENS
-
-    # unk_token None, as in Qwen's tokenizer_config.json.
-    fast = Qwen2TokenizerFast(tokenizer_object=tok, pad_token=SPECIAL[0], eos_token=SPECIAL[2], unk_token=None,
-                              model_max_length=131072)
-    fast.chat_template = CHAT_TEMPLATE
-    return fast
-
-
-def save_tokenizer(tokenizer: Qwen2TokenizerFast, folder: pathlib.Path, with_merges: bool) -> None:
-    """save_pretrained of transformers 5 writes no vocab.json and merges.txt; the real folders have them."""
-    tokenizer.save_pretrained(folder)
-    if not with_merges:
-        return
-    model = json.loads((folder / "tokenizer.json").read_text())["model"]
-    (folder / "vocab.json").write_text(json.dumps(model["vocab"], ensure_ascii=False))
-    (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in model["merges"]))
-
+DATA = TESTS / "flux2"
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Models
@@ -135,33 +56,6 @@ MODELS = {
 # Larger than 1/sqrt(fan in), or the gates would hide what the blocks do behind their residual streams.
 GAINS = {"embed_tokens": 5.0, "timestep_embedder": 2.0, "modulation": 1.5, "norm_out": 1.5, "to_out": 2.0,
          "to_add_out": 2.0, "linear_out": 2.0, "context_embedder": 0.5, "decoder.conv_out": 0.5}
-SHARP = ("q_norm", "k_norm", "norm_q", "norm_k", "norm_added")  # norms of q and k: attention that is not a mere mean
-
-
-def randomise(module: torch.nn.Module, generator: torch.Generator) -> None:
-    """Random weights that keep activations near 1, so that every term of every equation is seen in the result."""
-    for name, p in module.named_parameters():
-        noise = torch.randn(p.shape, generator=generator)
-        if p.ndim > 1:
-            gain = next((g for part, g in GAINS.items() if part in name), 1.0)
-            p.data = gain * noise / math.sqrt(p[0].numel())  # 1/sqrt(fan in)
-        elif name.endswith("bias"):
-            p.data = 0.1 * noise
-        else:
-            p.data = (1.5 if any(part in name for part in SHARP) else 1.0) + 0.2 * noise  # weights of norms
-    # Patch channels that differ, so that a mix-up of their order shows.
-    for name, b in module.named_buffers():
-        if name == "bn.running_mean":
-            b.copy_(0.1 * torch.randn(b.shape, generator=generator))
-        if name == "bn.running_var":
-            b.copy_(1 + 2 * torch.rand(b.shape, generator=generator))
-
-
-def edit_json(path: pathlib.Path, **changes) -> None:
-    """Sets keys of a JSON file; a value of None removes the key."""
-    data = json.loads(path.read_text()) | changes
-    data = {k: v for k, v in data.items() if k not in changes or changes[k] is not None}
-    path.write_text(json.dumps(data, indent=2) + "\n")
 
 
 def make_model(name: str, tokenizer: Qwen2TokenizerFast) -> None:
@@ -178,7 +72,7 @@ def make_model(name: str, tokenizer: Qwen2TokenizerFast) -> None:
                                           eps=1e-6, guidance_embeds=False)
     vae = AutoencoderKLFlux2(**spec["vae"])
     for module in (text, transformer, vae):
-        randomise(module, generator)
+        randomise(module, generator, GAINS)
         module.to(spec["dtype"]).eval()
 
     text.save_pretrained(folder / "text_encoder", max_shard_size=spec["shard"])
@@ -204,21 +98,15 @@ def make_model(name: str, tokenizer: Qwen2TokenizerFast) -> None:
 
 def load_model(name: str, dtype: torch.dtype = torch.float32) -> Flux2KleinPipeline:
     pipe = Flux2KleinPipeline.from_pretrained(DATA / name, dtype=dtype)
-    pipe.set_progress_bar_config(disable=True)
     spec = MODELS[name]
     assert pipe.config.is_distilled == spec["distilled"]
     assert pipe.text_encoder.config.rope_parameters["rope_theta"] == spec["text"]["rope_theta"]
-    for module in (pipe.text_encoder, pipe.transformer, pipe.vae):
-        assert all(t.dtype == dtype for t in module.state_dict().values() if t.is_floating_point())
-    return pipe
+    return ready(pipe, dtype)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Cases
 
-# Astral characters, ZWJ and variation selectors, e + combining acute and Hangul jamo (both composed by NFC), a mark
-# that composes with nothing, right-to-left text, digits that are not ASCII.
-UNICODE = "一只可爱的猫 🐈\u200d⬛ 👩🏽\u200d🎨 ❤\ufe0f cafe\u0301 \u1112\u1161\u11ab q\u0307 שלום ١٢٣ ½ naïve—ok"
 LONG = " ".join(f"On hill {i} a lighthouse of colour {i * 7} looks over the sea;" for i in range(20))
 
 # Reference pictures: their names in tests/data/flux2 and (width, height). Not multiples of 16: the middle is used.
@@ -245,14 +133,6 @@ CASES = [
     case("c_guided_reference", "C", "make it blue", width=64, height=48, steps=3, guidance=4.0, seed=8,
          references=["ref3.png"]),
 ]
-
-
-def make_picture(width: int, height: int, index: int) -> Image.Image:
-    """Smooth, different in all channels and directions, and without symmetry."""
-    y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
-    waves = [torch.sin(0.11 * x + 0.05 * y * index), torch.cos(0.07 * x * index - 0.13 * y), torch.sin(0.002 * x * y)]
-    pixels = torch.stack([128 + 120 * wave for wave in waves], dim=-1).round().to(torch.uint8)
-    return Image.fromarray(pixels.numpy())
 
 
 def unpack(tokens: torch.Tensor, c: dict) -> torch.Tensor:
@@ -299,6 +179,11 @@ def run(pipe: Flux2KleinPipeline, c: dict, dtype: torch.dtype = torch.float32) -
     if references:
         seen["references"] = inputs[0][0][:, tokens:]
     return {k: v.detach().clone().contiguous() for k, v in seen.items()}
+
+
+def text_options(spec: dict) -> dict:
+    layers = spec.get("text_encoder_out_layers", (9, 18, 27))
+    return dict(layers=",".join(map(str, layers)), text_length=spec.get("max_sequence_length", 512))
 
 
 @torch.no_grad()
@@ -354,20 +239,6 @@ def run_inside(pipe: Flux2KleinPipeline, c: dict, golden: dict[str, torch.Tensor
     return {k: v.detach().clone().contiguous() for k, v in seen.items()}
 
 
-def error(got: torch.Tensor, want: torch.Tensor) -> float:
-    """Relative L2 error."""
-    got, want = got.double(), want.double()
-    return ((got - want).norm() / want.norm().clamp_min(1e-30)).item()
-
-
-def line(c: dict) -> str:
-    fields = dict(c, prompt=urllib.parse.quote(c["prompt"], safe=""), references=",".join(c["references"]))
-    spec = MODELS[c["model"]]
-    fields["layers"] = ",".join(map(str, spec.get("text_encoder_out_layers", (9, 18, 27))))
-    fields["text_length"] = spec.get("max_sequence_length", 512)
-    return " ".join(f"{k}={v}" for k, v in fields.items()) + "\n"
-
-
 def write() -> None:
     for name in [*MODELS, "cases"]:
         shutil.rmtree(DATA / name, ignore_errors=True)
@@ -375,8 +246,7 @@ def write() -> None:
     tokenizer = make_tokenizer()
     for name in MODELS:
         make_model(name, tokenizer)
-    for i, (name, size) in enumerate(PICTURES.items()):
-        make_picture(*size, i + 1).save(DATA / name)
+    make_pictures(DATA, PICTURES)
 
     pipes = {name: load_model(name) for name in MODELS}
     # To estimate the rounding noise only: the libraries keep some steps in float32 (RMS norms of Qwen3, RoPE, Euler).
@@ -387,50 +257,14 @@ def write() -> None:
                                                   add_generation_prompt=True, enable_thinking=False)
         assert text == f"<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 
-    lines = []
     for c in CASES:
         golden = run(pipes[c["model"]], c)
         exact = run(precise[c["model"]], c, torch.float64)
-        image, latents = golden["image"], golden["latents"]
-        tokens = int((golden["ids"] != tokenizer.pad_token_id).sum())
-        clipped = ((image <= 0) | (image >= 1)).float().mean()
-        print(f"{c['name']:20} {tokens:3} tokens  image {image.mean():.3f} +- {image.std():.3f} clipped {clipped:.3f}  "
-              f"latents {latents.std():.2f}  f32 against f64: text {error(golden['text'], exact['text']):.1e} "
-              f"latents {error(latents, exact['latents']):.1e} image {error(image, exact['image']):.1e}", flush=True)
-        assert image.std() > 0.05
-        save_file(golden, DATA / "cases" / f"{c['name']}.safetensors")
+        store(DATA, c, golden, exact, f"{int((golden['ids'] != tokenizer.pad_token_id).sum()):3} tokens")
         if c is CASES[0]:
             save_file(run_inside(pipes[c["model"]], c, golden), DATA / "cases" / f"{c['name']}_inside.safetensors")
-        lines.append(line(c))
-    (DATA / "cases.txt").write_text("".join(lines))
-    size = sum(f.stat().st_size for f in DATA.rglob("*") if f.is_file())
-    print(f"{DATA}: {size} bytes")
-    assert size < 6e6
-
-
-def check() -> None:
-    pipes = {name: load_model(name) for name in MODELS}
-    for c in CASES:
-        want = load_file(DATA / "cases" / f"{c['name']}.safetensors")
-        got = run(pipes[c["model"]], c)
-        assert got.keys() == want.keys()
-        worst = max(error(got[k], want[k]) for k in want)
-        print(f"{c['name']:20} largest relative error {worst:.1e}")
-        assert worst < 1e-6
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare the stored values with a new run")
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    for logging in (transformers_logging, diffusers_logging):
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
-    # Without AVX2 torch.randn gives other numbers.
-    assert torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512"), "needs a CPU with AVX2"
-    check() if parser.parse_args().check else write()
+    finish(DATA, [c | text_options(MODELS[c["model"]]) for c in CASES], 6e6)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, write, lambda: check(DATA, CASES, load_model, run))

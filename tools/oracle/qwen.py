@@ -9,28 +9,25 @@ folders are links to these with one file of their own: L has the schedule of the
 2025, Z is Edit-2511 (zero_cond_t).
 """
 
-import argparse
 import json
 import math
 import os
 import pathlib
 import shutil
-import urllib.parse
 
 import torch
 from diffusers import (AutoencoderKLQwenImage, FlowMatchEulerDiscreteScheduler, QwenImageEditPipeline,
                        QwenImageEditPlusPipeline, QwenImagePipeline, QwenImageTransformer2DModel)
 from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit_plus
-from diffusers.utils import logging as diffusers_logging
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import BatchFeature, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2TokenizerFast
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
-from transformers.utils import logging as transformers_logging
 
-from flux2 import UNICODE, edit_json, error, make_picture, make_tokenizer, save_tokenizer
+from common import (TESTS, UNICODE, check, edit_json, finish, main, make_pictures, make_tokenizer, randomise, ready,
+                    save_tokenizer, store)
 
-DATA = pathlib.Path(__file__).resolve().parents[2] / "tests" / "data" / "qwen"
+DATA = TESTS / "qwen"
 
 # Qwen2.5's own, in the order of their ids.
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>",
@@ -74,20 +71,6 @@ PIPELINES = {"Q": QwenImagePipeline, "L": QwenImagePipeline, "P": QwenImageEditP
 GAINS = {"embed_tokens": 5.0, "timestep_embedder": 2.0, "_mod.1": 1.5, "norm_out": 1.5, "to_out": 2.0,
          "to_add_out": 2.0, "net.2": 2.0, "decoder.conv_out": 0.9, "conv1": 1.7, "conv2": 1.7, "conv_in": 1.7,
          "conv_out": 1.7, "patch_embed": 1.0}
-SHARP = ("norm_q", "norm_k", "norm_added")
-
-
-def randomise(module: torch.nn.Module, generator: torch.Generator) -> None:
-    """Random weights that keep activations near 1, so that every term of every equation is seen in the result."""
-    for name, p in module.named_parameters():
-        noise = torch.randn(p.shape, generator=generator)
-        if name.endswith("gamma") or (p.ndim == 1 and not name.endswith("bias")):
-            p.data = (1.5 if any(part in name for part in SHARP) else 1.0) + 0.2 * noise  # weights of norms
-        elif p.ndim > 1:
-            gain = next((g for part, g in GAINS.items() if part in name), 1.0)
-            p.data = gain * noise / math.sqrt(p[0].numel())
-        else:
-            p.data = 0.1 * noise
 
 
 def make_text(spec: dict, tokenizer: Qwen2TokenizerFast) -> Qwen2_5_VLForConditionalGeneration:
@@ -148,7 +131,7 @@ def make_model(name: str, tokenizer: Qwen2TokenizerFast) -> None:
     vae = AutoencoderKLQwenImage(**spec["vae"], z_dim=4, attn_scales=[],
                                  temperal_downsample=[False, True, True], dropout=0.0, **STATISTICS)
     for module in (text, transformer, vae):
-        randomise(module, generator)
+        randomise(module, generator, GAINS)
         module.to(spec["dtype"]).eval()
     text.save_pretrained(folder / "text_encoder", max_shard_size=spec["shard"])
     rename(folder / "text_encoder", spec["hub_names"])
@@ -224,11 +207,7 @@ def load_model(name: str, dtype: torch.dtype = torch.float32):
         image_token, plain = text.config.image_token_id, text.forward
         text.forward = lambda *args, input_ids, **kw: plain(
             *args, input_ids=input_ids, mm_token_type_ids=(input_ids == image_token).int(), **kw)
-    pipe = PIPELINES[name](**parts)
-    pipe.set_progress_bar_config(disable=True)
-    for module in (pipe.text_encoder, pipe.transformer, pipe.vae):
-        assert all(t.dtype == dtype for t in module.state_dict().values() if t.is_floating_point())
-    return pipe
+    return ready(PIPELINES[name](**parts), dtype)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -295,13 +274,6 @@ def run(pipe, c: dict, dtype: torch.dtype = torch.float32) -> dict[str, torch.Te
     return {k: v.detach().clone().contiguous() for k, v in seen.items()}
 
 
-def line(c: dict) -> str:
-    fields = dict(c, references=",".join(c["references"]))
-    for key in ("prompt", "negative"):
-        fields[key] = urllib.parse.quote(c[key], safe="")
-    return " ".join(f"{k}={v}" for k, v in fields.items()) + "\n"
-
-
 def write() -> None:
     for name in [*PIPELINES, "cases"]:
         shutil.rmtree(DATA / name, ignore_errors=True)
@@ -311,51 +283,16 @@ def write() -> None:
         make_model(name, tokenizer)
     for name in LINKED:
         link_model(name)
-    for i, (name, size) in enumerate(PICTURES.items()):
-        make_picture(*size, i + 1).save(DATA / name)
+    make_pictures(DATA, PICTURES)
     pipes = {name: load_model(name) for name in PIPELINES}
     precise = {name: load_model(name, torch.float64) for name in PIPELINES}
     for c in CASES:
         golden = run(pipes[c["model"]], c)
         exact = run(precise[c["model"]], c, torch.float64)
-        image, latents = golden["image"], golden["latents"]
-        clipped = ((image <= 0) | (image >= 1)).float().mean()
-        print(f"{c['name']:12} text {tuple(golden['text'].shape)} {golden['text'].std():.2f}  image {image.mean():.3f} "
-              f"+- {image.std():.3f} clipped {clipped:.3f}  latents {latents.std():.2f}  f32 against f64: "
-              f"text {error(golden['text'], exact['text']):.1e} latents {error(latents, exact['latents']):.1e} "
-              f"image {error(image, exact['image']):.1e}", flush=True)
-        assert image.std() > 0.05
-        save_file(golden, DATA / "cases" / f"{c['name']}.safetensors")
-    (DATA / "cases.txt").write_text("".join(map(line, CASES)))
-    size = sum(f.stat().st_size for f in DATA.rglob("*") if f.is_file() and f.resolve() == f.absolute())
-    print(f"{DATA}: {size} bytes")
-    assert size < 2e6
-
-
-def check() -> None:
-    pipes = {name: load_model(name) for name in PIPELINES}
-    for c in CASES:
-        want = load_file(DATA / "cases" / f"{c['name']}.safetensors")
-        got = run(pipes[c["model"]], c)
-        assert got.keys() == want.keys()
-        worst = max(error(got[k], want[k]) for k in want)
-        print(f"{c['name']:12} largest relative error {worst:.1e}")
-        assert worst < 1e-6
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare the stored values with a new run")
-    torch.set_num_threads(1)
-    pipeline_qwenimage_edit_plus.VAE_IMAGE_SIZE = AREA
-    torch.use_deterministic_algorithms(True)
-    for logging in (transformers_logging, diffusers_logging):
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
-    # Without AVX2 torch.randn gives other numbers.
-    assert torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512"), "needs a CPU with AVX2"
-    check() if parser.parse_args().check else write()
+        store(DATA, c, golden, exact, f"text {tuple(golden['text'].shape)} {golden['text'].std():.2f}")
+    finish(DATA, CASES, 2e6)
 
 
 if __name__ == "__main__":
-    main()
+    pipeline_qwenimage_edit_plus.VAE_IMAGE_SIZE = AREA
+    main(__doc__, write, lambda: check(DATA, CASES, load_model, run))

@@ -1,0 +1,100 @@
+/* vae.c: see vae.h. */
+#include "models/vae.h"
+
+#include <stdio.h>
+
+/* ---- loading ----------------------------------------------------------------------------------------------------- */
+
+void lz_vae_visit(lz_loader *l, const char *prefix, const char *name, lz_table table, void *into, int64_t in,
+                  int64_t out) {
+    const int64_t sizes[] = {[LZ_ONE] = 1, [LZ_THREE] = 3, [LZ_IN] = in, [LZ_OUT] = out, [LZ_OUT3] = 3 * out};
+    char whole[160];
+    snprintf(whole, sizeof whole, "%s%s", prefix, name);
+    if (!l) {
+        lz_loader_release(table.rows, table.n, into);
+        return;
+    }
+    l->sizes = sizes;
+    lz_loader_take(l, whole, table.rows, table.n, into);
+    l->sizes = NULL;
+}
+
+void lz_vae_visit_resnet(lz_loader *l, const lz_vae_kind *kind, const char *prefix, lz_resnet *r, int64_t in,
+                         int64_t out) {
+    lz_vae_visit(l, prefix, "", kind->resnet, r, in, out);
+    if (in != out) lz_vae_visit(l, prefix, "conv_shortcut.", kind->conv1, &r->shortcut, in, out);
+}
+
+void lz_vae_visit_coder(lz_loader *l, const char *side, lz_coder *c, int64_t in, int64_t middle, int64_t out) {
+    char prefix[96];
+    int64_t last = c->width[c->levels - 1];
+    lz_vae_visit(l, side, "conv_in.", c->kind->conv3, &c->in, in, c->width[0]);
+    snprintf(prefix, sizeof prefix, "%smid_block.resnets.0.", side);
+    lz_vae_visit_resnet(l, c->kind, prefix, &c->before, middle, middle);
+    snprintf(prefix, sizeof prefix, "%smid_block.resnets.1.", side);
+    lz_vae_visit_resnet(l, c->kind, prefix, &c->behind, middle, middle);
+    lz_vae_visit(l, side, "mid_block.attentions.0.", c->kind->attention_rows, c, middle, middle);
+    lz_vae_visit(l, side, "", c->kind->norm_out, c, last, last);
+    lz_vae_visit(l, side, "conv_out.", c->kind->conv3, &c->out, last, out);
+}
+
+/* ---- parts ------------------------------------------------------------------------------------------------------- */
+
+/* [out, in, kh, kw] -> [out, kh, kw, in]. Of a kernel for films, [out, in, kt, kh, kw], the last slice meets the picture, the
+ * others what would be before it. */
+static lz_array *kernel(lz_array *weight) {
+    lz_dims d = lz_shape(weight);
+    if (d.n == 5) {
+        lz_array *now = lz_slice(weight, 2, d.at[2] - 1, d.at[2], 1);
+        weight = lz_reshape(now, LZ_DIMS(d.at[0], d.at[1], d.at[3], d.at[4]));
+    }
+    return lz_permute(weight, LZ_DIMS(0, 2, 3, 1));
+}
+
+static lz_array *conv3(lz_array *x, lz_affine c) {
+    return lz_conv2d(x, kernel(c.weight), c.bias, .top = 1, .bottom = 1, .left = 1, .right = 1);
+}
+lz_array *lz_vae_conv1(lz_array *x, lz_affine c) { return lz_conv2d(x, kernel(c.weight), c.bias); }
+
+static lz_array *norm_conv(const lz_coder *c, lz_array *x, lz_affine norm, lz_affine conv) {
+    return conv3(lz_silu(c->kind->norm(c, x, norm)), conv);
+}
+
+static lz_array *run_resnet(const lz_coder *c, const lz_resnet *r, lz_array *x) {
+    lz_array *h = norm_conv(c, norm_conv(c, x, r->norm1, r->conv1), r->norm2, r->conv2);
+    return lz_add(r->shortcut.weight ? lz_vae_conv1(x, r->shortcut) : x, h);
+}
+
+static lz_array *run_middle(const lz_coder *c, lz_array *x) {
+    x = run_resnet(c, &c->before, x);
+    lz_dims d = lz_shape(x); /* [1, h, w, c] */
+    lz_array *rows = lz_reshape(c->kind->norm(c, x, c->norm), LZ_DIMS(1, 1, d.at[1] * d.at[2], d.at[3]));
+    x = lz_add(x, lz_reshape(c->kind->attention(c, rows), d));
+    return run_resnet(c, &c->behind, x);
+}
+
+/* ---- both ways --------------------------------------------------------------------------------------------------- */
+
+lz_array *lz_vae_encode(const lz_coder *c, lz_array *picture) {
+    lz_dims d = lz_shape(picture);
+    lz_array *x = lz_reshape(picture, LZ_DIMS(1, d.at[0], d.at[1], 3));
+    x = conv3(lz_cast(x, lz_compute_type(picture->ctx)), c->in);
+    for (int i = 0; i < c->levels; i++) {
+        for (int j = 0; j < c->n_resnets; j++) x = run_resnet(c, &c->resnets[i][j], x);
+        /* Halving pads on the right and below only, so that pixel 0 stays the middle of the first window. */
+        if (c->resize[i].weight)
+            x = lz_conv2d(x, kernel(c->resize[i].weight), c->resize[i].bias, .stride = 2, .bottom = 1, .right = 1);
+    }
+    return norm_conv(c, run_middle(c, x), c->norm_out, c->out);
+}
+
+lz_array *lz_vae_decode(const lz_coder *c, lz_array *x) {
+    x = run_middle(c, conv3(x, c->in));
+    for (int i = 0; i < c->levels; i++) {
+        for (int j = 0; j < c->n_resnets; j++) x = run_resnet(c, &c->resnets[i][j], x);
+        if (c->resize[i].weight) x = conv3(lz_upsample_nearest(x, 2), c->resize[i]);
+    }
+    x = norm_conv(c, x, c->norm_out, c->out);
+    lz_dims d = lz_shape(x);
+    return lz_cast(lz_reshape(x, LZ_DIMS(d.at[1], d.at[2], 3)), LZ_F32);
+}

@@ -446,7 +446,6 @@ int64_t lz_dnn_workspace(const lz_dnn_plan *plan) { return plan->workspace; }
 enum { MAX_TENSORS = 8 };
 
 typedef struct execution {
-    const lz_call *call;
     const lz_dnn_plan *plan;
     lz_dnn_descriptor pack;
 } execution;
@@ -480,37 +479,26 @@ static bool make_pack(const lz_call *call, void *const *addresses, int n, void *
            dnn_ok(call, api->dnn.BackendFinalize(*pack), "operands");
 }
 
-static bool execute_plan(void *arg, int i) {
+static bool execute_plan(const lz_call *call, void *arg, int i) {
     const execution *e = arg;
-    lz_device *d = e->call->device;
-    return dnn_ok(e->call, d->api.dnn.BackendExecute(d->dnn->handle, e->plan->plans[i], e->pack), "running a plan");
+    lz_device *d = call->device;
+    return dnn_ok(call, d->api.dnn.BackendExecute(d->dnn->handle, e->plan->plans[i], e->pack), "running a plan");
 }
 
-static void choose_plan(const execution *e, lz_dnn_plan *plan) {
-    lz_device *d = e->call->device;
-    lz_choice c = {"plan", plan->n > 1 ? d->api.dnn.GetVersion() : 0, plan->key, sizeof *plan->key};
-    int chosen = plan->n > 1 ? lz_cuda_recall(d, &c) : 0;
-    if (chosen < 0 || chosen >= plan->n) {
-        if (d->recording) return; /* the first, this time */
-        lz_error unused;
-        lz_call quiet = *e->call; /* what a plan that fails says does not matter */
-        quiet.err = &unused;
-        execution trial = *e;
-        trial.call = &quiet;
-        chosen = lz_cuda_fastest(d, plan->n, execute_plan, &trial);
-        if (chosen >= 0) lz_cuda_note(d, &c, chosen);
-    }
+static void choose_plan(const lz_call *call, execution *e, lz_dnn_plan *plan) {
+    lz_choice c = {"plan", plan->n > 1 ? call->device->api.dnn.GetVersion() : 0, plan->key, sizeof *plan->key};
+    int chosen = plan->n > 1 ? lz_cuda_choose(call, &c, plan->n, execute_plan, e) : 0;
     plan->chosen = chosen < 0 ? 0 : chosen;
-    plan->measured = true;
+    plan->measured = !call->device->recording || chosen >= 0; /* otherwise it is the first, this time */
     if (plan->n > 1) lz_cuda_trace("cuDNN: took plan %d of %d", plan->chosen, plan->n);
 }
 
 bool lz_dnn_run(const lz_call *call, lz_dnn_plan *plan, void *const *addresses, int n, void *workspace) {
-    execution e = {.call = call, .plan = plan};
+    execution e = {.plan = plan};
     pthread_mutex_lock(&call->device->dnn->lock);
     bool done = make_pack(call, addresses, n, workspace, &e.pack);
-    if (done && !plan->measured) choose_plan(&e, plan);
-    done = done && execute_plan(&e, plan->chosen);
+    if (done && !plan->measured) choose_plan(call, &e, plan);
+    done = done && execute_plan(call, &e, plan->chosen);
     if (e.pack) call->device->api.dnn.BackendDestroyDescriptor(e.pack);
     pthread_mutex_unlock(&call->device->dnn->lock);
     return done;

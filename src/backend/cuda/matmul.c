@@ -435,21 +435,20 @@ static product *find_product(const lz_call *call, const key *k, const void *bias
 
 /* One launch of cuBLAS. */
 typedef struct launch {
-    const lz_call *call;
     product *p;
     const void *alpha, *a, *b, *c;
     void *d, *workspace;
     float beta;
 } launch;
 
-static bool launch_algorithm(void *arg, int i) {
+static bool launch_algorithm(const lz_call *call, void *arg, int i) {
     const launch *l = arg;
     const product *p = l->p;
-    lz_device *d = l->call->device;
+    lz_device *d = call->device;
     lz_lt_status status = d->api.lt.Matmul(d->blas->handle, p->desc, l->alpha, l->b, p->layout[B], l->a, p->layout[A],
                                            &l->beta, l->c, p->layout[C], l->d, p->layout[D], &p->algorithms[i].algo,
                                            l->workspace, (size_t)p->key.workspace, d->stream);
-    return lt_ok(l->call, status, "a matrix product");
+    return lt_ok(call, status, "a matrix product");
 }
 
 static void tell_choice(const product *p) {
@@ -460,26 +459,15 @@ static void tell_choice(const product *p) {
                   (long long)k->batch, k->epilogue, k->gate, k->residual, p->chosen, p->n);
 }
 
-static void choose_algorithm(launch *l) {
+static void choose_algorithm(const lz_call *call, launch *l) {
     product *p = l->p;
     const key *k = &p->key;
     double work = 2.0 * (double)k->m * (double)k->n * (double)k->k * (double)k->batch;
     bool worth = p->n > 1 && k->type != LZ_F32 && work >= LARGE_WORK;
-    lz_device *d = l->call->device;
-    lz_choice c = {"algorithm of a product", worth ? d->api.lt.GetVersion() : 0, k, sizeof *k};
-    int chosen = worth ? lz_cuda_recall(d, &c) : 0;
-    if (chosen < 0 || chosen >= p->n) {
-        if (d->recording) return; /* the first, this time */
-        lz_error unused;
-        lz_call quiet = *l->call; /* what an algorithm that fails says does not matter */
-        quiet.err = &unused;
-        launch trial = *l;
-        trial.call = &quiet;
-        chosen = lz_cuda_fastest(d, p->n, launch_algorithm, &trial);
-        if (chosen >= 0) lz_cuda_note(d, &c, chosen);
-    }
+    lz_choice c = {"algorithm of a product", worth ? call->device->api.lt.GetVersion() : 0, k, sizeof *k};
+    int chosen = worth ? lz_cuda_choose(call, &c, p->n, launch_algorithm, l) : 0;
     p->chosen = chosen < 0 ? 0 : chosen;
-    p->measured = true;
+    p->measured = !call->device->recording || chosen >= 0; /* otherwise it is the first, this time */
     if (worth) tell_choice(p);
 }
 
@@ -518,8 +506,7 @@ static outcome multiply_batch(const lz_call *call, const way *w, const shape *s,
     if (!p || !set_bias(call, p, bias)) return FAILED;
     if (!p->n) return REFUSED;
     static const float one = 1;
-    launch l = {.call = call,
-                .p = p,
+    launch l = {.p = p,
                 .alpha = e->gate >= 0 ? (const void *)w->gate.data : &one,
                 .a = at[A],
                 .b = at[B],
@@ -527,8 +514,8 @@ static outcome multiply_batch(const lz_call *call, const way *w, const shape *s,
                 .d = at[D],
                 .workspace = w->workspace,
                 .beta = e->residual >= 0 ? 1 : 0};
-    if (!p->measured) choose_algorithm(&l);
-    return launch_algorithm(&l, p->chosen) ? DONE : FAILED;
+    if (!p->measured) choose_algorithm(call, &l);
+    return launch_algorithm(call, &l, p->chosen) ? DONE : FAILED;
 }
 
 enum { MAX_BATCH = 65535 }; /* some kernels count batches in a grid's third axis */
@@ -624,11 +611,13 @@ typedef struct contestants {
     int n;                                    /* of those; the library is number n */
 } contestants;
 
-static bool run_contestant(void *arg, int i) {
+static bool run_contestant(const lz_call *call, void *arg, int i) {
     contestants *c = arg;
-    if (i >= c->n) return run_library(c->own.call);
-    if (!c->functions[i]) c->functions[i] = lz_gemm90_function(&c->own, &c->ways[i]);
-    return c->functions[i] && lz_gemm90_run(&c->own, &c->ways[i], c->functions[i]);
+    if (i >= c->n) return run_library(call);
+    lz_gemm90 own = c->own;
+    own.call = call;
+    if (!c->functions[i]) c->functions[i] = lz_gemm90_function(&own, &c->ways[i]);
+    return c->functions[i] && lz_gemm90_run(&own, &c->ways[i], c->functions[i]);
 }
 
 static bool make_key(const contestants *c, contest_key *k) {
@@ -647,19 +636,11 @@ static bool make_key(const contestants *c, contest_key *k) {
 }
 
 /* The number of the fastest. Not known and not to be measured now: the library. */
-static int measure_contestants(const contestants *c, const contest_key *k) {
-    lz_device *d = c->own.call->device;
-    lz_choice choice = {"way of a product", d->api.lt.GetVersion(), k, sizeof *k};
-    int chosen = lz_cuda_recall(d, &choice);
-    if (chosen >= 0 && chosen <= c->n) return chosen;
-    lz_error unused;
-    lz_call quiet = *c->own.call; /* what one says that fails does not matter */
-    quiet.err = &unused;
-    contestants trial = *c;
-    trial.own.call = &quiet;
-    chosen = lz_cuda_fastest(d, c->n + 1, run_contestant, &trial);
+static int measure_contestants(contestants *c, const contest_key *k) {
+    const lz_call *call = c->own.call;
+    lz_choice choice = {"way of a product", call->device->api.lt.GetVersion(), k, sizeof *k};
+    int chosen = lz_cuda_choose(call, &choice, c->n + 1, run_contestant, c);
     if (chosen < 0) return c->n;
-    lz_cuda_note(d, &choice, chosen);
     if (chosen < c->n)
         lz_cuda_trace(
             "matmul m %lld n %lld k %lld: by our own kernel, %d columns, %d x 64 rows, in turn %d, cluster %d",
@@ -671,7 +652,7 @@ static int measure_contestants(const contestants *c, const contest_key *k) {
 }
 
 /* false: err says why. */
-static bool choose_contestant(const contestants *c, int *chosen) {
+static bool choose_contestant(contestants *c, int *chosen) {
     lz_device *d = c->own.call->device;
     contest_key k;
     if (!make_key(c, &k)) return false;
@@ -726,7 +707,7 @@ static bool run_matmul(const lz_call *call) {
         chosen = 0;
     else if (work >= LARGE_WORK && !library_ends(call) && !choose_contestant(&c, &chosen))
         return false;
-    return run_contestant(&c, chosen);
+    return run_contestant(call, &c, chosen);
 }
 
 const lz_kernel lz_cuda_matmul = {

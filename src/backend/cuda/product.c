@@ -178,22 +178,31 @@ typedef struct stopwatch {
 } stopwatch;
 
 /* Seconds of the shortest of some runs, after one to warm up; infinite: it does not work. */
-static double measure(lz_device *d, const stopwatch *s, bool (*way)(void *arg, int i), void *arg, int i) {
+static double measure(const lz_call *call, const stopwatch *s, lz_cuda_way way, void *arg, int i) {
+    const lz_device *d = call->device;
     double best = INFINITY;
-    if (!way(arg, i)) return best;
+    if (!way(call, arg, i)) return best;
     for (int turn = 0; turn < TURNS; turn++) {
         float milliseconds = 0;
         if ((s->other &&
              d->api.cu.MemsetD8Async((lz_cu_ptr)(uintptr_t)s->other, 0, (size_t)d->cache_bytes, d->stream)) ||
-            d->api.cu.EventRecord(s->begin, d->stream) || !way(arg, i) || d->api.cu.EventRecord(s->end, d->stream) ||
-            d->api.cu.EventSynchronize(s->end) || d->api.cu.EventElapsedTime(&milliseconds, s->begin, s->end))
+            d->api.cu.EventRecord(s->begin, d->stream) || !way(call, arg, i) ||
+            d->api.cu.EventRecord(s->end, d->stream) || d->api.cu.EventSynchronize(s->end) ||
+            d->api.cu.EventElapsedTime(&milliseconds, s->begin, s->end))
             return INFINITY;
         if (milliseconds * 1e-3 < best) best = milliseconds * 1e-3;
     }
     return best;
 }
 
-int lz_cuda_fastest(lz_device *d, int n, bool (*way)(void *arg, int i), void *arg) {
+/* Puts each of n ways into the stream a few times, after something that empties the cache, as in a model the work of
+ * other layers does; and waits. Returns the first whose time is nearly the shortest, so that noise seldom changes the
+ * choice from one machine to the next. A way that returns false is out; -1: all are. */
+static int fastest(const lz_call *call, int n, lz_cuda_way way, void *arg) {
+    lz_device *d = call->device;
+    lz_error unused;
+    lz_call quiet = *call; /* what a way that fails says does not matter */
+    quiet.err = &unused;
     stopwatch s = {NULL, NULL, NULL};
     double times[MAX_WAYS], best = INFINITY;
     if (n > MAX_WAYS) n = MAX_WAYS;
@@ -204,7 +213,7 @@ int lz_cuda_fastest(lz_device *d, int n, bool (*way)(void *arg, int i), void *ar
     }
     s.other = lz_cuda_device_table.allocate(d, d->cache_bytes, NULL);
     for (int i = 0; i < n; i++) {
-        times[i] = measure(d, &s, way, arg, i);
+        times[i] = measure(&quiet, &s, way, arg, i);
         if (times[i] < best) best = times[i];
         lz_cuda_trace("  way %d: %.1f us", i, times[i] * 1e6);
     }
@@ -224,7 +233,7 @@ char *lz_cuda_choice_text(const lz_device *d, const lz_choice *c) {
     return lz_text_take(&text, NULL);
 }
 
-int lz_cuda_recall(const lz_device *d, const lz_choice *c) {
+static int recall(const lz_device *d, const lz_choice *c) {
     char *text = lz_cuda_choice_text(d, c), *memory = NULL;
     size_t bytes = 0;
     const char *stored = text ? lz_cuda_stored(d, text, &bytes, &memory) : NULL;
@@ -235,11 +244,20 @@ int lz_cuda_recall(const lz_device *d, const lz_choice *c) {
     return chosen;
 }
 
-void lz_cuda_note(const lz_device *d, const lz_choice *c, int chosen) {
+static void note(const lz_device *d, const lz_choice *c, int chosen) {
     char *text = lz_cuda_choice_text(d, c);
     int32_t value = chosen;
     if (text) lz_cuda_store(d, text, (const char *)&value, sizeof value);
     lz_host_free(d->ctx, text);
+}
+
+int lz_cuda_choose(const lz_call *call, const lz_choice *c, int n, lz_cuda_way way, void *arg) {
+    int chosen = recall(call->device, c);
+    if (chosen >= 0 && chosen < n) return chosen;
+    if (call->device->recording) return -1;
+    chosen = fastest(call, n, way, arg);
+    if (chosen >= 0) note(call->device, c, chosen);
+    return chosen;
 }
 
 bool lz_cuda_traces(void) { return getenv("LAZULI_CUDA_TRACE") != NULL; }

@@ -54,22 +54,19 @@ bool lz_cuda_multiply_plainly(const lz_call *call, const lz_tensor *a, const lz_
 
 /* ---- the fastest -------------------------------------------------------------------------------------------------- */
 
-/* Puts each of n ways into the stream a few times, way(arg, i), after something that empties the cache, as in a model
- * the work of other layers does; and waits. Returns the first whose time is within a few
- * percent of the shortest, so that noise seldom changes the choice from one process to the next. A way that returns
- * false is out; -1: all are. Not to be called while recording. */
-int lz_cuda_fastest(lz_device *d, int n, bool (*way)(void *arg, int i), void *arg);
+/* One of several ways to do a call; what goes wrong it tells through the call it is handed. */
+typedef bool (*lz_cuda_way)(const lz_call *call, void *arg, int i);
 
 /* Choices are kept on disk, so that later processes choose the same, at once. The key is everything the ways depend on;
- * library is its version. -1: not known. */
+ * library is its version. */
 typedef struct lz_choice {
     const char *what;
     size_t library;
     const void *key;
     size_t key_bytes;
 } lz_choice;
-int lz_cuda_recall(const lz_device *d, const lz_choice *c);
-void lz_cuda_note(const lz_device *d, const lz_choice *c, int chosen);
+/* The choice of an earlier process, or by measuring now. -1: none works, or the call is being recorded and cannot wait. */
+int lz_cuda_choose(const lz_call *call, const lz_choice *c, int n, lz_cuda_way way, void *arg);
 char *lz_cuda_choice_text(const lz_device *d, const lz_choice *c); /* its name on disk; to be freed; NULL: no memory */
 
 /* LAZULI_CUDA_TRACE in the environment: choices and refusals are told on stderr. */

@@ -257,15 +257,23 @@ static void run_double(const lz_flux2 *m, const double_block *p, lz_array **x, l
     *y = finish_stream(m, &p->text, *y, lz_slice(a, 0, 0, t, 1), time.text);
 }
 
-/* Attention and feed-forward side by side, from one projection into one: z [S, D] */
+typedef struct range { /* of tokens */
+    int64_t first, end;
+} range;
+
+static lz_array *tokens(lz_array *x, range r) { return lz_slice(x, 0, r.first, r.end, 1); }
+
+/* Attention and feed-forward side by side, from one weight into one. z [S, D], of which some rows are asked for; the
+ * others are only looked at. */
 static lz_array *run_single(const lz_flux2 *m, const single_block *p, lz_array *z, lz_flux2_time time, lz_array *cos,
-                            lz_array *sin) {
+                            lz_array *sin, range asked) {
     modulation mod = modulation_at(m, time.single, 0);
     lz_array *x = modulate(m, z, mod), *h = lz_linear(x, lz_slice(p->in, 0, 0, 3 * m->width, 1), NULL); /* [S, 3D] */
-    lz_array *q = turn(m, vector(m, h, 0), p->q_norm, cos, sin), *k = turn(m, vector(m, h, 1), p->k_norm, cos, sin);
+    lz_array *q = turn(m, tokens(vector(m, h, 0), asked), p->q_norm, tokens(cos, asked), tokens(sin, asked)),
+             *k = turn(m, vector(m, h, 1), p->k_norm, cos, sin);
     lz_array *v = lz_permute(split_heads(m, vector(m, h, 2)), LZ_DIMS(0, 2, 1, 3));
-    lz_array *both[2] = {attend(m, q, k, v), swiglu(m, x, p->in, 3 * m->width)};
-    return lz_add(z, lz_mul(lz_linear(lz_concat(both, 2, 1), p->out, NULL), mod.gate));
+    lz_array *both[2] = {attend(m, q, k, v), swiglu(m, tokens(x, asked), p->in, 3 * m->width)};
+    return lz_add(tokens(z, asked), lz_mul(lz_linear(lz_concat(both, 2, 1), p->out, NULL), mod.gate));
 }
 
 lz_array *lz_flux2_velocity(const lz_flux2 *m, lz_array *x, lz_array *context, lz_flux2_time time, lz_array *cos,
@@ -276,8 +284,10 @@ lz_array *lz_flux2_velocity(const lz_flux2 *m, lz_array *x, lz_array *context, l
     x = lz_linear(lz_cast(x, lz_compute_type(m->ctx)), m->x_embed, NULL);
     for (int64_t i = 0; i < m->n_double; i++) run_double(m, &m->doubles[i], &x, &y, time, cos, sin);
     lz_array *z = lz_concat((lz_array *[]){y, x}, 2, 0);
-    for (int64_t i = 0; i < m->n_single; i++) z = run_single(m, &m->singles[i], z, time, cos, sin);
-    z = lz_slice(z, 0, t, t + rows, 1);
+    range all = {0, lz_shape(z).at[0]}, picture = {t, t + rows};
+    for (int64_t i = 0; i < m->n_single; i++)
+        z = run_single(m, &m->singles[i], z, time, cos, sin, i == m->n_single - 1 ? picture : all);
+    if (!m->n_single) z = tokens(z, picture);
     /* The last norm has its vectors the other way round: scale, then shift. */
     z = lz_modulated_norm(z, vector(m, time.out, 0), vector(m, time.out, 1), m->eps);
     return lz_scope_return(scope, lz_cast(lz_linear(z, m->proj_out, NULL), LZ_F32));

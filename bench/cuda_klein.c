@@ -1,10 +1,17 @@
-/* cuda_klein.c: how long the stages of a picture take on a GPU: cuda_klein MODEL [DEVICE [SIZE...]]
- *   LZ_PROFILE=1   after each size: one more picture, kernel by kernel
+/* cuda_klein.c: how long the stages of a picture take on a GPU: cuda_klein MODEL [DEVICE [SIZE...]] [OPTIONS]
  *
  * For each size, after two pictures to warm up: medians of five watched pictures by stage (somebody who watches is asked
  * after every step, so each stage is waited for), then of five unwatched ones as a whole, prompt to pixels. `first` is
  * the first picture of a size, from nothing; `vae` is the decoder alone, `decode` also brings the pixels here as bytes;
- * `step` leaves the first out. bench/cuda reads the table by the names in its first line. */
+ * `step` leaves the first out. bench/cuda reads the table by the names in its first line.
+ *
+ *   --steps 4        of each picture
+ *   --guidance G     above 1, a step of a model that is not distilled is two passes; 0 is the model's own
+ *   --negative TEXT  what guidance leads away from
+ *   --warm 2, --runs 5
+ *   --limit GB       memory of the device that may be taken; weights beyond are streamed
+ *   --picture FILE   the last picture, as PPM: it depends on size, steps and guidance, not on warm, runs and limit
+ *   LZ_PROFILE=1 in the environment: after each size one more picture, kernel by kernel */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +19,13 @@
 
 #include "lazuli.h"
 
-enum { RUNS = 5, STEPS = 4, SIZES = 16 };
+#define PROMPT "a red fox in the snow"
+enum { MOST_RUNS = 16, MOST_STEPS = 128, SIZES = 16 };
+
+typedef struct wishes {
+    double steps, guidance, warm, runs, limit;
+    const char *negative, *picture;
+} wishes;
 
 typedef struct moments { /* when the device was last done with a stage */
     double denoise, decode;
@@ -41,11 +54,11 @@ static bool note_time(void *user, const lz_progress *progress) {
     return true;
 }
 
-static bool profile(lz_context *ctx, lz_model *model, int64_t size, lz_error *err) {
+static bool profile(lz_context *ctx, lz_model *model, int64_t size, const wishes *w, lz_error *err) {
     lz_picture p;
     lz_profile_start(ctx);
-    lz_status status = lz_generate(model, &p, err, .prompt = "a red fox in the snow", .seed = 1, .width = size,
-                                   .height = size, .steps = STEPS);
+    lz_status status = lz_generate(model, &p, err, .prompt = PROMPT, .negative = w->negative, .seed = 1, .width = size,
+                                   .height = size, .steps = (int)w->steps, .guidance = w->guidance);
     lz_profile_stop(ctx);
     if (status) return false;
     lz_picture_free(&p);
@@ -56,54 +69,110 @@ static bool profile(lz_context *ctx, lz_model *model, int64_t size, lz_error *er
     return true;
 }
 
-static bool measure(lz_context *ctx, lz_model *model, int64_t size, lz_error *err) {
-    double first = 0, text[RUNS], step[(STEPS - 1) * RUNS], vae[RUNS], decode[RUNS], watched[RUNS], whole[RUNS];
+static bool write_ppm(const char *path, const lz_image *image, lz_error *err) {
+    FILE *f = fopen(path, "wb");
+    size_t bytes = 3 * (size_t)(image->width * image->height);
+    bool fine = f && fprintf(f, "P6\n%lld %lld\n255\n", (long long)image->width, (long long)image->height) > 0 &&
+                fwrite(image->pixels, 1, bytes, f) == bytes;
+    fine = f && fclose(f) == 0 && fine;
+    if (!fine) snprintf(err->text, sizeof err->text, "%s: cannot be written", path);
+    return fine;
+}
+
+static bool measure(lz_context *ctx, lz_model *model, int64_t size, const wishes *w, lz_error *err) {
+    static double text[MOST_RUNS], step[MOST_STEPS * MOST_RUNS], vae[MOST_RUNS], decode[MOST_RUNS], watched[MOST_RUNS],
+        whole[MOST_RUNS];
+    int steps = (int)w->steps, warm = (int)w->warm, runs = (int)w->runs, n_steps = 0;
+    double first = 0;
+    long long tokens = 0, tile = 0, streamed = 0;
     lz_reset_peak(ctx);
-    for (int k = -2; k < 2 * RUNS; k++) {
+    for (int k = -warm; k < 2 * runs; k++) {
         lz_picture p;
         moments m = {0, 0};
-        bool watch = k < RUNS;
+        bool watch = k < runs;
         double begun = now();
-        if (lz_generate(model, &p, err, .prompt = "a red fox in the snow", .seed = (uint64_t)(k + 3), .width = size,
-                        .height = size, .steps = STEPS, .watch = watch ? note_time : NULL, .user = &m))
+        if (lz_generate(model, &p, err, .prompt = PROMPT, .negative = w->negative, .seed = (uint64_t)(2 * runs - k),
+                        .width = size, .height = size, .steps = steps, .guidance = w->guidance,
+                        .watch = watch ? note_time : NULL, .user = &m))
             return false;
         double took = now() - begun;
-        if (k == -2) first = took;
+        if (k == -warm) first = took;
         if (k >= 0 && watch) {
             text[k] = p.text_seconds;
             vae[k] = m.decode - m.denoise;
             decode[k] = p.decode_seconds;
             watched[k] = took;
-            memcpy(step + (STEPS - 1) * k, p.step_seconds + 1, (STEPS - 1) * sizeof *step);
+            for (int i = steps > 1; i < steps; i++) step[n_steps++] = p.step_seconds[i];
         }
-        if (!watch) whole[k - RUNS] = took;
+        if (!watch) whole[k - runs] = took;
+        fprintf(stderr, "picture %d of %d: %.2f s, its last step %.3f s\n", k + warm + 1, 2 * runs + warm, took,
+                p.step_seconds[steps - 1]); /* should this be stopped before its table */
+        tokens = (long long)lz_shape(p.text).at[1];
+        tile = (long long)p.tile;
+        streamed = (long long)p.streamed_bytes;
+        bool fine = k < 2 * runs - 1 || !w->picture || write_ppm(w->picture, &p.image, err);
         lz_picture_free(&p);
+        if (!fine) return false;
     }
-    if (getenv("LZ_PROFILE") && !profile(ctx, model, size, err)) return false;
-    printf("%6lld %9.2f %9.2f %9.2f %9.2f %9.2f %10.2f %9.2f %9.2f\n", (long long)size, first, 1e3 * median(text, RUNS),
-           1e3 * median(step, (STEPS - 1) * RUNS), 1e3 * median(vae, RUNS), 1e3 * median(decode, RUNS),
-           1e3 * median(watched, RUNS), 1e3 * median(whole, RUNS),
-           (double)lz_memory_info(ctx).peak / (double)(1 << 30));
+    if (getenv("LZ_PROFILE") && !profile(ctx, model, size, w, err)) return false;
+    printf("%6lld %9.2f %9.2f %9.2f %9.2f %9.2f %10.2f %9.2f %9.5f %6lld %12.5f %5lld\n", (long long)size, first,
+           1e3 * median(text, runs), 1e3 * median(step, n_steps), 1e3 * median(vae, runs), 1e3 * median(decode, runs),
+           1e3 * median(watched, runs), 1e3 * median(whole, runs), (double)lz_memory_info(ctx).peak / (double)(1 << 30),
+           tokens, (double)streamed / (double)(1 << 30), tile);
     fflush(stdout);
     return true;
 }
 
+static bool read_number(const char *text, double least, double most, double *to) {
+    char *end;
+    *to = strtod(text, &end);
+    return end != text && !*end && *to >= least && *to <= most;
+}
+
+/* Takes the options out of argv. false: one was not understood. */
+static bool take_options(int *argc, char **argv, wishes *w) {
+    const struct option {
+        const char *name;
+        double *number, least, most;
+        const char **text;
+    } known[] = {{"--steps", &w->steps, 1, MOST_STEPS, NULL}, {"--guidance", &w->guidance, 0, 100, NULL},
+                 {"--warm", &w->warm, 0, 100, NULL},          {"--runs", &w->runs, 1, MOST_RUNS, NULL},
+                 {"--limit", &w->limit, 0, 1e6, NULL},        {"--negative", NULL, 0, 0, &w->negative},
+                 {"--picture", NULL, 0, 0, &w->picture}};
+    int n = 0;
+    for (int i = 0; i < *argc; i++) {
+        const struct option *o = NULL;
+        for (size_t k = 0; k < sizeof known / sizeof known[0]; k++)
+            if (!strcmp(argv[i], known[k].name)) o = &known[k];
+        if (!o && !strncmp(argv[i], "--", 2)) return false;
+        if (!o) argv[n++] = argv[i];
+        if (!o) continue;
+        if (++i == *argc || (o->number && !read_number(argv[i], o->least, o->most, o->number))) return false;
+        if (o->text) *o->text = argv[i];
+    }
+    *argc = n;
+    return true;
+}
+
 int main(int argc, char **argv) {
+    wishes w = {.steps = 4, .warm = 2, .runs = 5};
     int64_t sizes[SIZES] = {256, 512, 1024};
+    if (!take_options(&argc, argv, &w)) return fprintf(stderr, "cuda_klein: its options are told in its source\n"), 2;
     int n = argc > 3 ? argc - 3 : 3;
     if (n > SIZES) return fprintf(stderr, "cuda_klein: at most %d sizes\n", SIZES), 2;
     for (int i = 3; i < argc; i++) sizes[i - 3] = strtoll(argv[i], NULL, 10);
     lz_error err = {0};
     double start = now();
-    lz_context *ctx = lz_open_with(&(lz_context_options){.device = argc > 2 ? argv[2] : "cuda"}, &err);
+    lz_context_options options = {.device = argc > 2 ? argv[2] : "cuda", .memory_limit = (int64_t)(1e9 * w.limit)};
+    lz_context *ctx = lz_open_with(&options, &err);
     double opened = now();
     lz_model *model = ctx && argc > 1 ? lz_model_open(ctx, argv[1], &err) : NULL;
     if (!model) return fprintf(stderr, "cuda_klein: %s\n", argc > 1 ? err.text : "which model?"), 1;
     printf("%s; opened in %.2f s, model in %.2f s\n", lz_device_name(ctx), opened - start, now() - opened);
-    printf("%6s %9s %9s %9s %9s %9s %10s %9s %9s\n", "size", "first_s", "text_ms", "step_ms", "vae_ms", "decode_ms",
-           "watched_ms", "whole_ms", "peak_gib");
+    printf("%6s %9s %9s %9s %9s %9s %10s %9s %9s %6s %12s %5s\n", "size", "first_s", "text_ms", "step_ms", "vae_ms",
+           "decode_ms", "watched_ms", "whole_ms", "peak_gib", "tokens", "streamed_gib", "tile");
     bool fine = true;
-    for (int i = 0; i < n && fine; i++) fine = measure(ctx, model, sizes[i], &err);
+    for (int i = 0; i < n && fine; i++) fine = measure(ctx, model, sizes[i], &w, &err);
     if (!fine) fprintf(stderr, "cuda_klein: %s\n", err.text);
     lz_model_close(model);
     lz_close(ctx);

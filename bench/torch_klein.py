@@ -2,11 +2,15 @@
 """FLUX.2 [klein] by diffusers, stage by stage: the other half of bench/cuda, which starts this and prints the tables.
 
     torch_klein.py STAGE --results FILE [--model DIR] [--sizes 256 512 1024] [--device cuda] [--seconds 300]
+                         [--tokens 11]
 
     ceilings   what the machine gives: a matrix product, attention, copies
     eager      diffusers as it comes
     compiled   with what its manual advises: torch.compile, cuDNN's attention, a channels-last autoencoder. `blocks`
                compiles block by block and tunes products; `graphs` compiles the whole transformer for CUDA graphs
+    qwen_eager, qwen_compiled
+               Qwen-Image's transformer alone, one pass, with weights made here and a prompt of so many tokens: `blocks`
+               compiles block by block, `graph` records that as one CUDA graph, `tuned` tunes products
 
 Parts of the pipeline are called with the tensors that the pipeline itself made for them. Times are medians of five or
 more after warming up, each waited for. Results are lines of JSON, written as they come: whatever cuts this off, they
@@ -15,6 +19,7 @@ stay.
 
 import argparse
 import json
+import pathlib
 import statistics
 import time
 
@@ -236,13 +241,107 @@ def compiled():
             attempt("blocks", "step", size, 45)
 
 
+# ---- Qwen-Image's transformer ----------------------------------------------------------------------------------------
+
+
+def qwen_passes():
+    """The transformer; size: how to run it, with what QwenImagePipeline hands to it (nothing is padded: no mask)."""
+    start = now()
+    import diffusers
+    import transformers
+
+    imported = now()
+    config = pathlib.Path(ARGS.model, "transformer/config.json")
+    config = json.loads(config.read_text()) if config.exists() else {}  # the class has the published ones by default
+    torch.manual_seed(1)
+    torch.set_default_dtype(torch.bfloat16)
+    with torch.device(ARGS.device):
+        model = diffusers.QwenImageTransformer2DModel.from_config(config).eval().requires_grad_(False)
+        text = torch.randn(1, ARGS.tokens, model.config.joint_attention_dim)
+        latents = {size: torch.randn(1, (size // 16) ** 2, model.config.in_channels) for size in ARGS.sizes}
+        time_ = torch.full([1], 0.5)
+    torch.set_default_dtype(torch.float32)
+    sync()
+    emit("load", import_s=imported - start, load_s=now() - imported, torch=torch.__version__,
+         cuda=torch.version.cuda, cudnn=torch.backends.cudnn.version(), diffusers=diffusers.__version__,
+         transformers=transformers.__version__, parameters=sum(p.numel() for p in model.parameters()),
+         types=sorted({str(p.dtype) for p in model.parameters()}), tokens=ARGS.tokens)
+
+    def one(size):
+        return model(hidden_states=latents[size], timestep=time_, guidance=None, encoder_hidden_states_mask=None,
+                     encoder_hidden_states=text, img_shapes=[[(1, size // 16, size // 16)]], attention_kwargs={},
+                     return_dict=False)[0]
+
+    return model, {size: lambda size=size: one(size) for size in ARGS.sizes}
+
+
+@torch.no_grad()
+def qwen_eager():
+    _, run = qwen_passes()
+    for size, call in run.items():
+        if ARGS.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        fields = median_ms(call)
+        if ARGS.device == "cuda":
+            fields["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+        emit("forward", engine="eager", size=size, finite=bool(call().isfinite().all()), **fields)
+
+
+@torch.no_grad()
+def qwen_compiled():
+    torch._dynamo.config.recompile_limit = 64
+    model, run = qwen_passes()
+    want = {size: call() for size, call in run.items()}
+
+    def attempt(engine, size, need, prepare=lambda call: call):
+        """As for klein: the first call compiles, and is not begun with less than need seconds left."""
+        left = ARGS.seconds - (now() - BEGUN)
+        try:
+            if left < need:
+                raise TimeoutError(f"left out, {left:.0f} s were left")
+            start = now()
+            call = prepare(run[size])
+            got = call()
+            sync()
+            fields = dict(compile_s=now() - start, error=relative(got, want[size]))
+            emit("forward", engine=engine, size=size, **(median_ms(call) | fields))
+        except Exception as e:
+            emit("forward", engine=engine, size=size, failed=f"{type(e).__name__}: {' '.join(str(e).split())[:100]}")
+
+    def record(call):
+        call()
+        sync()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            got = call()
+
+        def replay():
+            graph.replay()
+            return got
+
+        return replay
+
+    with sdpa_kernel(FASTEST_FIRST, set_priority=True):
+        model.compile_repeated_blocks(dynamic=False)
+        for size in ARGS.sizes:
+            attempt("blocks", size, 30)
+        for size in ARGS.sizes:
+            attempt("graph", size, 10, record)
+        forget(model)
+        torch._dynamo.reset()
+        model.compile_repeated_blocks(mode="max-autotune-no-cudagraphs", dynamic=False)
+        for size in ARGS.sizes:
+            attempt("tuned", size, 60)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stage", choices=["ceilings", "eager", "compiled"])
+    parser.add_argument("stage", choices=["ceilings", "eager", "compiled", "qwen_eager", "qwen_compiled"])
     parser.add_argument("--results", required=True)
     parser.add_argument("--model")
     parser.add_argument("--sizes", type=int, nargs="+", default=[256, 512, 1024])
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--tokens", type=int, default=11)
     ARGS = parser.parse_args()
     globals()[ARGS.stage]()

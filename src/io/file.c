@@ -151,17 +151,24 @@ lz_status lz_writer_open(lz_writer *w, lz_context *ctx, const char *path, lz_err
     return LZ_OK;
 }
 
-lz_status lz_writer_add(lz_writer *w, const void *data, int64_t bytes, lz_error *err) {
+lz_status lz_writer_put(lz_writer *w, int64_t place, const void *data, int64_t bytes, lz_error *err) {
     const char *at = data;
     while (bytes > 0) {
         size_t piece = bytes < (1 << 30) ? (size_t)bytes : (size_t)1 << 30;
         ssize_t n;
-        RETRY(n, write(w->fd, at, piece));
+        RETRY(n, pwrite(w->fd, at, piece, (off_t)place));
         if (n < 0) return lz_fail(err, LZ_IO, "%s: cannot be written: %s", LZ_SHOW_TEXT(w->path), strerror(errno));
         at += n;
+        place += n;
         bytes -= n;
     }
     return LZ_OK;
+}
+
+lz_status lz_writer_add(lz_writer *w, const void *data, int64_t bytes, lz_error *err) {
+    lz_status status = lz_writer_put(w, w->end, data, bytes, err);
+    if (!status) w->end += bytes;
+    return status;
 }
 
 /* A rename is on the disk when its folder is. Not every file system can do that, and none needs it to be whole. */

@@ -25,10 +25,13 @@ typedef struct lz_writer {
     const char *path;
     char *temporary; /* NULL: not writing */
     int fd;
+    int64_t end; /* of what was added */
 } lz_writer;
 
 lz_status lz_writer_open(lz_writer *writer, lz_context *ctx, const char *path, lz_error *err);
 lz_status lz_writer_add(lz_writer *writer, const void *data, int64_t bytes, lz_error *err);
+/* At its place, from any thread: for files whose size is known before. */
+lz_status lz_writer_put(lz_writer *writer, int64_t place, const void *data, int64_t bytes, lz_error *err);
 lz_status lz_writer_commit(lz_writer *writer, lz_error *err);
 void lz_writer_discard(lz_writer *writer); /* after a failure; does nothing after a commit */
 

@@ -1,8 +1,11 @@
 /* folder.c: writing a model folder. Settings and tokenizer are text with names of sizes in it; weights are drawn and written a
- * little at a time. Random numbers depend on the seed, the tensor's name and the place in it, on nothing else. */
+ * little at a time, on all threads. Random numbers depend on the seed, the tensor's name and the place in it, on nothing
+ * else. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,14 +18,29 @@
 
 enum { MOST_FILES = 256 };
 
+/* A file of weights that is being written. */
+typedef struct shard {
+    char path[PATH_MAX];
+    lz_writer writer;
+    const synth_tensor *tensors;
+    int n;
+    _Atomic int next, left; /* tensors: the first that nobody has begun; how many are not written yet */
+} shard;
+
 typedef struct job {
     lz_context *ctx;
     const synth_model *model;
     const char *folder;
     const synth_options *options;
-    int64_t done, total;        /* bytes of weights */
+    int64_t total;              /* bytes of weights */
     char made[MOST_FILES][128]; /* files and folders in it, and "" for itself; removed after a failure */
     int n_made;
+    synth_tensor *tensors[SYNTH_PARTS];
+    shard *shards;
+    int n_shards;
+    pthread_mutex_t lock; /* for what threads share: done, watching, the first failure */
+    int64_t done;         /* of total */
+    _Atomic lz_status failed;
     lz_error *err;
 } job;
 
@@ -204,20 +222,51 @@ static void draw(uint16_t *to, int64_t n, uint64_t stream, int64_t from, double 
 
 enum { CHUNK = 1 << 16 }; /* elements at a time */
 
-static lz_status write_tensor(job *j, lz_writer *w, const synth_tensor *t) {
+static void fail_job(job *j, const lz_error *err) {
+    pthread_mutex_lock(&j->lock);
+    if (!j->failed && j->err) *j->err = *err;
+    if (!j->failed) j->failed = err->status;
+    pthread_mutex_unlock(&j->lock);
+}
+
+static lz_status count_done(job *j, const shard *s, int64_t bytes, lz_error *err) {
+    pthread_mutex_lock(&j->lock);
+    j->done += bytes;
+    bool go_on = !j->options->watch || j->options->watch(j->options->user, s->path, j->done, j->total);
+    pthread_mutex_unlock(&j->lock);
+    return go_on ? LZ_OK : lz_fail(err, LZ_CANCELLED, "stopped; what was written is removed");
+}
+
+static lz_status write_tensor(job *j, shard *s, const synth_tensor *t, lz_error *err) {
     uint16_t chunk[CHUNK];
-    int64_t n = synth_bytes(t) / 2;
+    int64_t n = synth_bytes(t) / 2, place = s->writer.end;
     uint64_t stream = stream_of(j->options->seed, t->name);
-    for (int64_t at = 0; at < n; at += CHUNK) {
+    lz_status status = LZ_OK;
+    for (const synth_tensor *before = s->tensors; before < t; before++) place += synth_bytes(before);
+    for (int64_t at = 0; at < n && !status && !j->failed; at += CHUNK) {
         int64_t m = n - at < CHUNK ? n - at : CHUNK;
         draw(chunk, m, stream, at, t->mean, t->deviation);
-        lz_status status = lz_writer_add(w, chunk, 2 * m, j->err);
-        if (status) return status;
-        j->done += 2 * m;
-        if (j->options->watch && !j->options->watch(j->options->user, w->path, j->done, j->total))
-            return lz_fail(j->err, LZ_CANCELLED, "stopped; what was written is removed");
+        status = lz_writer_put(&s->writer, place + 2 * at, chunk, 2 * m, err);
+        if (!status) status = count_done(j, s, 2 * m, err);
     }
-    return LZ_OK;
+    return status;
+}
+
+/* What one thread does: tensor after tensor. Each thread begins with another file, because a file is written by one of
+ * them at a time; who is done helps the others. */
+static void write_weights(void *user, int64_t i, int thread) {
+    (void)thread;
+    job *j = user;
+    for (int k = 0; k < j->n_shards; k++) {
+        shard *s = &j->shards[(i + k) % j->n_shards];
+        for (int at; !j->failed && (at = atomic_fetch_add(&s->next, 1)) < s->n;) {
+            lz_error err = {.status = LZ_OK};
+            lz_status status = write_tensor(j, s, &s->tensors[at], &err);
+            if (!status && !j->failed && atomic_fetch_sub(&s->left, 1) == 1)
+                status = lz_writer_commit(&s->writer, &err);
+            if (status) fail_job(j, &err);
+        }
+    }
 }
 
 /* {"name": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}, ...}, its length before it. */
@@ -244,17 +293,16 @@ static lz_status write_header(job *j, lz_writer *w, const synth_tensor *tensors,
     return status;
 }
 
-static lz_status write_shard(job *j, const char *name, const synth_tensor *tensors, int n) {
-    char path[PATH_MAX];
-    lz_writer w;
-    lz_status status = join(j, path, name);
-    if (!status) status = lz_writer_open(&w, j->ctx, path, j->err);
+static lz_status begin_shard(job *j, const char *name, const synth_tensor *tensors, int n) {
+    lz_status status = remember(j, name);
     if (status) return status;
-    status = write_header(j, &w, tensors, n);
-    for (int i = 0; i < n && !status; i++) status = write_tensor(j, &w, &tensors[i]);
-    if (!status) status = lz_writer_commit(&w, j->err);
-    lz_writer_discard(&w);
-    return status ? status : remember(j, name);
+    shard *s = &j->shards[j->n_shards];
+    *s = (shard){.tensors = tensors, .n = n, .left = n};
+    status = join(j, s->path, name);
+    if (!status) status = lz_writer_open(&s->writer, j->ctx, s->path, j->err);
+    if (status) return status;
+    j->n_shards++;
+    return write_header(j, &s->writer, tensors, n);
 }
 
 /* How many tensors from the first one on go into one file. */
@@ -265,19 +313,17 @@ static int shard_length(const synth_tensor *tensors, int n, int64_t limit) {
     return n;
 }
 
-static lz_status write_part(job *j, synth_part part) {
+/* Its files, with all but the weights in them, and the index of these. */
+static lz_status begin_part(job *j, synth_part part) {
     static const char *const stems[] = {"model", "diffusion_pytorch_model", "diffusion_pytorch_model"};
     const int64_t limits[] = {j->model->text_shard, j->model->transformer_shard, INT64_MAX};
-    int n, shards = 0, shard = 0;
+    int n, shards = 0, number = 0;
     long long total = 0;
     char *index = NULL, name[128];
     size_t bytes = 0;
-    synth_tensor *tensors = synth_tensors(j->model, part, &n);
+    synth_tensor *tensors = j->tensors[part] = synth_tensors(j->model, part, &n);
     FILE *f = tensors ? open_memstream(&index, &bytes) : NULL;
-    if (!f) {
-        free(tensors);
-        return lz_out_of_memory(j->err, 0);
-    }
+    if (!f) return lz_out_of_memory(j->err, 0);
     for (int i = 0; i < n; i++) total += synth_bytes(&tensors[i]);
     for (int i = 0; i < n; shards++) i += shard_length(tensors + i, n - i, limits[part]);
     fprintf(f, "{\n  \"metadata\": {\"total_size\": %lld},\n  \"weight_map\": {", total);
@@ -285,19 +331,32 @@ static lz_status write_part(job *j, synth_part part) {
     for (int i = 0, length; i < n && !status; i += length) {
         length = shard_length(tensors + i, n - i, limits[part]);
         int stem = snprintf(name, sizeof name, "%s/%s", synth_part_names[part], stems[part]);
-        if (shards > 1) stem += snprintf(name + stem, sizeof name - (size_t)stem, "-%05d-of-%05d", ++shard, shards);
+        if (shards > 1) stem += snprintf(name + stem, sizeof name - (size_t)stem, "-%05d-of-%05d", ++number, shards);
         snprintf(name + stem, sizeof name - (size_t)stem, ".safetensors");
         for (int k = i; k < i + length; k++)
             fprintf(f, "%s\n    \"%s\": \"%s\"", k ? "," : "", tensors[k].name, strchr(name, '/') + 1);
-        status = write_shard(j, name, tensors + i, length);
+        status = begin_shard(j, name, tensors + i, length);
     }
     fputs("\n  }\n}\n", f);
     if (fclose(f) != 0 && !status) status = lz_out_of_memory(j->err, 0);
     snprintf(name, sizeof name, "%s/%s.safetensors.index.json", synth_part_names[part], stems[part]);
     if (!status && shards > 1) status = write_bytes(j, name, index, (int64_t)bytes);
     free(index);
-    free(tensors);
     return status;
+}
+
+static lz_status write_parts(job *j) {
+    lz_status status = LZ_OK;
+    j->shards = calloc(MOST_FILES, sizeof *j->shards);
+    if (!j->shards) return lz_out_of_memory(j->err, MOST_FILES * sizeof *j->shards);
+    pthread_mutex_init(&j->lock, NULL);
+    for (int part = 0; part < SYNTH_PARTS && !status; part++) status = begin_part(j, (synth_part)part);
+    if (!status) lz_parallel(j->ctx->pool, lz_pool_threads(j->ctx->pool), write_weights, j);
+    for (int i = 0; i < j->n_shards; i++) lz_writer_discard(&j->shards[i].writer);
+    for (int part = 0; part < SYNTH_PARTS; part++) free(j->tensors[part]);
+    pthread_mutex_destroy(&j->lock);
+    free(j->shards);
+    return status ? status : j->failed;
 }
 
 /* ---- the folder ---------------------------------------------------------------------------------------------------------- */
@@ -349,7 +408,7 @@ static lz_status write_all(job *j) {
         if (j->model->edits || strncmp(s->name, "processor/", 10) != 0) status = write_settings(j, s);
     if (!status && j->options->tokenizer) status = copy_tokenizer(j, j->options->tokenizer);
     for (int i = 0; i < 2 && !status && !j->options->tokenizer; i++) status = write_settings(j, &byte_tokenizer[i]);
-    for (int part = 0; part < SYNTH_PARTS && !status; part++) status = write_part(j, (synth_part)part);
+    if (!status) status = write_parts(j);
     return status ? status : write_settings(j, s);
 }
 

@@ -116,7 +116,7 @@ int main(int argc, char **argv) {
     struct sigaction action = {.sa_handler = stop};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    lz_context *ctx = lz_open(.threads = 1);
+    lz_context *ctx = lz_open();
     if (!ctx) return complain(1, "no context can be opened on this machine", "");
     lz_status status = synth_write(ctx, &model, words[1], &options, &err);
     lz_close(ctx);

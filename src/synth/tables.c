@@ -115,10 +115,11 @@ static void set_sizes(const struct kind *k, int64_t blocks, int64_t layers, synt
 lz_status synth_model_of(const char *kind, int64_t blocks, int64_t layers, synth_model *m, lz_error *err) {
     char known[300] = "";
     if (blocks == 1 || blocks > 1024) return lz_fail(err, LZ_BAD_ARGUMENT, "a transformer has 2 to 1024 blocks");
-    if ((layers && layers < 4) || layers > 1024)
-        return lz_fail(err, LZ_BAD_ARGUMENT, "a text encoder has 4 to 1024 layers");
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (!strcmp(kinds[i].name, kind)) {
+            int least = kinds[i].family == &synth_klein ? 4 : 1; /* klein reads three of them, and not the last */
+            if ((layers && layers < least) || layers > 1024)
+                return lz_fail(err, LZ_BAD_ARGUMENT, "its text encoder has %d to 1024 layers", least);
             set_sizes(&kinds[i], blocks, layers, m);
             return LZ_OK;
         }

@@ -190,7 +190,9 @@ static void run_problem(lz_device *d, const problem *p, const lz_gemm90_way *onl
     operands o = make_operands(d, p);
     lz_call call = call_of(d, p, &o, &err);
     lz_gemm90 g;
-    if (!CHECK(lz_gemm90_reads(&call, &g), "%lld x %lld x %lld is refused", (long long)p->m, (long long)p->n, (long long)p->k)) return;
+    if (!CHECK(lz_gemm90_reads(&call, &g), "%lld x %lld x %lld is refused", (long long)p->m, (long long)p->n,
+               (long long)p->k))
+        return;
     double *wanted = malloc((size_t)(p->m * p->n) * sizeof *wanted);
     for (int64_t i = 0; i < p->m * p->n; i++) wanted[i] = wanted_at(p, &o, i / p->n, i % p->n);
     const lz_gemm90_way *all;

@@ -37,9 +37,7 @@ static int pick_width(const element_job *j) {
 }
 
 /* Is the argument the same for all chunks below each other? */
-static bool repeats(const element_job *j, int k) {
-    return k > 0 && j->down && j->axes.strides[k][j->axes.rank - 2] == 0;
-}
+static bool repeats(const element_job *j, int k) { return j->down && !j->axes.strides[k][j->axes.rank - 2]; }
 
 /* More chunks per thread where there are few operands to wait for. Where rows of something meet a vector (a norm, a
  * gate, a bias), a thread goes down the rows and reads the vector once. */
@@ -50,8 +48,9 @@ static void pick_chunks(element_job *j) {
     for (int k = 1; k < j->n; k++)
         if (j->lie[k] == LZ_VECTOR) repeats(j, k) ? same++ : vectors++;
     j->unroll = vectors < 4 ? unroll[vectors] : 1;
-    while (j->down && j->axes.dims[j->axes.rank - 2] % j->unroll) j->unroll /= 2;
-    j->down = j->down && same && j->unroll > 1;
+    int64_t rows = j->down ? j->axes.dims[j->axes.rank - 2] : 1;
+    if (rows % 4 && j->unroll == 4) j->unroll = 2;
+    j->down = j->down && same && j->unroll > 1 && rows % j->unroll == 0;
     if (j->down) return;
     vectors += same;
     j->unroll = vectors < 4 && j->width > 1 ? unroll[vectors] : j->width > 1 ? 1 : 4;

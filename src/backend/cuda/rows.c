@@ -101,7 +101,7 @@ static void take_several(rows_job *j) {
     for (int k = 0; k < j->n; k++)
         if (k < 2 ? j->axes.strides[k][inner] % V : k >= j->n_core || j->axes.strides[k][inner]) return;
     if (j->p.n % V || divide(j->p.n).chunks != 1) return;
-    for (j->each = 4; j->axes.dims[inner] % j->each;) j->each /= 2;
+    j->each = j->axes.dims[inner] % 4 == 0 ? 4 : j->axes.dims[inner] % 2 == 0 ? 2 : 1;
     j->axes.dims[inner] /= j->each;
     for (int k = 0; k < j->n; k++) j->axes.strides[k][inner] *= j->each;
     j->p.walk = lz_walk_of(&j->axes, j->tensors);

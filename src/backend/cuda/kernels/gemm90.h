@@ -22,7 +22,7 @@ typedef struct lz_gemm_argument {
 enum { LZ_GEMM_ARGUMENTS = 8 };
 
 typedef struct lz_gemm_params {
-    lz_gemm_map a, b, other, out; /* other: of a pair, the second b */
+    lz_gemm_map a, b, other, out;                  /* other: of a pair, the second b */
     lz_gemm_argument arguments[LZ_GEMM_ARGUMENTS]; /* numbered as in the expression */
     int m, n;                                      /* of the output */
     int steps;                                     /* k in steps of 64, the last one filled up with zeros */

@@ -859,6 +859,28 @@ static void concat_parts_keep_to_themselves(void) {
     CHECK(fabs(sums[0] - sums[1]) < 1e-4 * fabs(sums[1]), "%g, not %g", sums[0], sums[1]);
 }
 
+/* Heads are put together where a concat wants them: attention, and what lies beside it, write there. */
+static void heads_are_put_together_in_place(void) {
+    double sums[2];
+    for (int ref = 0; ref < 2; ref++) {
+        lz_context *ctx = lz_open(.device = ref ? "ref" : "cpu");
+        lz_error err = {0};
+        lz_array *q = lz_randn(ctx, LZ_DIMS(1, 3, 5, 8), 1), *k = lz_randn(ctx, LZ_DIMS(1, 3, 7, 8), 2);
+        lz_array *heads = lz_permute(lz_sdpa(q, k, lz_randn(ctx, LZ_DIMS(1, 3, 7, 8), 3)), LZ_DIMS(0, 2, 1, 3));
+        lz_array *other = lz_randn(ctx, LZ_DIMS(5, 6), 4);
+        CHECK_OK(lz_eval_all((lz_array *[]){q, k, other}, 3, &err), &err);
+        lz_array *parts[2] = {lz_reshape(heads, LZ_DIMS(5, 24)), lz_exp(other)}, *whole = lz_concat(parts, 2, 1);
+        lz_plan_info info;
+        CHECK_OK(lz_plan(&whole, 1, &info, &err), &err);
+        if (!ref) CHECK_I64(info.kernels, 3); /* random numbers, attention, exp */
+        const float *x = lz_data(whole, &err);
+        sums[ref] = 0;
+        for (int i = 0; x && i < 150; i++) sums[ref] += (double)x[i] * (i + 1);
+        lz_close(ctx);
+    }
+    CHECK(fabs(sums[0] - sums[1]) < 1e-4 * fabs(sums[1]), "%g, not %g", sums[0], sums[1]);
+}
+
 static void transposed_double(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
     (void)ctx, (void)user;
     out[0] = lz_transpose(lz_mul(in[0], 2.0));
@@ -928,6 +950,7 @@ static void functions_cannot_look(void) {
 }
 
 TEST_MAIN({"concat_parts_keep_to_themselves", concat_parts_keep_to_themselves},
+          {"heads_are_put_together_in_place", heads_are_put_together_in_place},
           {"looked_at_outputs_are_used_again", looked_at_outputs_are_used_again},
           {"compiled_under_a_limit", compiled_under_a_limit}, {"functions_cannot_look", functions_cannot_look},
           {"planned_bytes", planned_bytes}, {"attention_memory_is_linear", attention_memory_is_linear},

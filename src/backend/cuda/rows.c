@@ -25,7 +25,6 @@ typedef struct rows_job {
     lz_tensor tensors[LZ_OPERANDS]; /* output, inputs of the op, arguments of the epilogue */
     int n, n_core;                  /* n_core: output and inputs of the op */
     lz_axes axes;                   /* over rows */
-    int each;                       /* rows of a thread */
     lz_rows_params p;
 } rows_job;
 
@@ -34,7 +33,7 @@ static lz_lie lie_of(const rows_job *j, int k, int width) {
 }
 
 static rows_job make_job(const lz_call *call) {
-    rows_job j = {.n = call->n_in + 1, .n_core = call->n_core + 1, .each = 1};
+    rows_job j = {.n = call->n_in + 1, .n_core = call->n_core + 1};
     int last = call->out.dims.n - 1;
     j.tensors[0] = call->out;
     for (int i = 0; i < call->n_in; i++) j.tensors[i + 1] = call->in[i];
@@ -73,7 +72,7 @@ static bool launch(const lz_call *call, rows_job *j, const char *op, lz_text *te
     division d = divide(j->p.n);
     lz_text_add(text, "#define ROW_OP %s\n#define RANK %d\n#define LANES %d\n#define CHUNKS %d\n#define WHOLE %d\n", op,
                 j->axes.rank, d.lanes, d.chunks, j->p.n % V == 0);
-    lz_text_add(text, "#define EACH %d\n#define EARLY %d\ntypedef %s index_type;\n", j->each, read_early(j, d),
+    lz_text_add(text, "#define EARLY %d\ntypedef %s index_type;\n", read_early(j, d),
                 lz_axes_narrow(&j->axes) ? "u32" : "i64");
     add_operand(text, j, "OUT", 0, lie_of(j, 0, V));
     add_operand(text, j, "X", 1, lie_of(j, 1, V));
@@ -95,22 +94,9 @@ static bool run_softmax(const lz_call *call) { return run_norm(call, "SOFTMAX");
 static bool run_rms_norm(const lz_call *call) { return run_norm(call, "RMS_NORM"); }
 static bool run_layer_norm(const lz_call *call) { return run_norm(call, "LAYER_NORM"); }
 
-/* Heads are turned by the same angles and weighted with the same numbers: one thread takes some, and reads those once. */
-static void take_several(rows_job *j) {
-    int inner = j->axes.rank - 1;
-    for (int k = 0; k < j->n; k++)
-        if (k < 2 ? j->axes.strides[k][inner] % V : k >= j->n_core || j->axes.strides[k][inner]) return;
-    if (j->p.n % V || divide(j->p.n).chunks != 1) return;
-    j->each = j->axes.dims[inner] % 4 == 0 ? 4 : j->axes.dims[inner] % 2 == 0 ? 2 : 1;
-    j->axes.dims[inner] /= j->each;
-    for (int k = 0; k < j->n; k++) j->axes.strides[k][inner] *= j->each;
-    j->p.walk = lz_walk_of(&j->axes, j->tensors);
-}
-
 static bool run_rope(const lz_call *call) {
     rows_job j = make_job(call);
     bool half_split = call->params->rope.half_split;
-    if (!half_split) take_several(&j);
     /* A chunk of angles lies together where pairs are neighbours, or where chunks do not cross the middle. */
     int width = half_split ? V : V / 2;
     bool together = !half_split || j.p.n % (2 * V) == 0;

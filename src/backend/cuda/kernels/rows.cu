@@ -8,9 +8,8 @@
  * Before it, in the head: ROW_OP; RANK of the walk over rows; LANES; CHUNKS per lane, or 0: as many as it takes,
  * read again for each pass; WHOLE: rows are whole chunks; OUT_TYPE, OUT_KIND, X_TYPE, X_KIND; EACH_ARGUMENT(X):
  * X(operand, type, kind) of the epilogue's arguments; VALUES(j): those, each behind a comma; EARLY: they are few
- * enough to be read before the sums; epilogue(); index_type, u32 or i64. For rope also NORM, WEIGHTED, HALF_SPLIT, EACH
- * (rows that a thread turns by the same angles; the walk goes over the first of each such rows), and types and kinds of
- * COS, SIN, WEIGHT. */
+ * enough to be read before the sums; epilogue(); index_type, u32 or i64. For rope also NORM, WEIGHTED, HALF_SPLIT, and
+ * types and kinds of COS, SIN, WEIGHT. */
 #define SOFTMAX 1
 #define RMS_NORM 2
 #define LAYER_NORM 3
@@ -52,7 +51,6 @@ struct part {
     i64 n; /* elements of the row; 0: there is no such row */
     index_type at[RANK];
     int lane;
-    int below; /* which of the rows that begin there */
 };
 
 FN i64 first_of(const part &r, int k) { return ((i64)k * LANES + r.lane) * V; }
@@ -62,7 +60,7 @@ FN int count_of(const part &r, int k) {
 }
 /* Where the row begins. */
 template <class T> FN T *row_of(const lz_place &place, const part &r) {
-    return (T *)place.data + offset<RANK>(place, r.at) + r.below * (index_type)(place.strides[RANK - 1] / EACH);
+    return (T *)place.data + offset<RANK>(place, r.at);
 }
 
 /* Elements i .. of an operand. */
@@ -218,35 +216,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows(const __grid_constant
     part r;
     r.n = live ? p.n : 0;
     r.lane = threadIdx.x % LANES;
-    r.below = 0;
     coordinates<RANK>(p.walk, (index_type)(live ? row : 0), r.at);
-#if EACH > 1 /* then a row is one chunk for each lane, and pairs are neighbours */
-    float all[EACH][V];
-    turn same;
-#pragma unroll
-    for (int i = 0; i < EACH; i++) { /* a counter of its own: only with that is it unrolled, and all[] in registers */
-        r.below = i;
-        read_chunk(p, r, 0, all[i]);
-    }
-    read_turn(same, p, r, 0);
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        r.below = i;
-        float(&v)[V] = all[i];
-#if NORM
-        float squares[V];
-        EACH_ELEMENT squares[j] = v[j] * v[j];
-        const float scale = __frsqrt_rn(sum_row(sum_chunk(squares)) * p.inverse + p.eps);
-        EACH_ELEMENT v[j] *= scale;
-#if WEIGHTED
-        EACH_ELEMENT v[j] *= as_float(same.weight.at[j]);
-#endif
-#endif
-        rotate_chunk(same, r, 0, v);
-        finish_chunk(p, r, 0, v, arguments());
-    }
-    return;
-#elif CHUNKS
+#if CHUNKS
     float kept[CHUNKS][V];
     EACH_CHUNK read_chunk(p, r, k, kept[k]);
 #if EARLY
@@ -299,7 +270,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows(const __grid_constant
     }
 #endif
 
-#if ROW_OP == ROPE && EACH == 1
+#if ROW_OP == ROPE
     turn turns[CHUNKS];
     EACH_CHUNK read_turn(turns[k], p, r, k);
 #if NORM

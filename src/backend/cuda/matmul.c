@@ -174,15 +174,16 @@ static way plan_way(const lz_call *call) {
 }
 
 /* A pair as single calls: one of its products, into scratch, without the ending. Products lie before what the calls
- * themselves need. */
-static lz_call one_of_pair(const lz_call *call, int i, lz_tensor products[2], lz_tensor in[2]) {
+ * themselves need; *bytes: how many they take. */
+static lz_call one_of_pair(const lz_call *call, int i, lz_tensor products[2], lz_tensor in[2], int64_t *bytes) {
     lz_pieces p = lz_pieces_of(call->scratch);
     lz_call one = *call;
     for (int j = 0; j < 2; j++) products[j] = lz_cuda_packed(&p, &call->out, call->in[0].dtype, call->out.dims.n);
     in[0] = call->in[0], in[1] = call->in[1 + i];
     one.in = in, one.n_in = one.n_core = 2, one.expr = NULL;
     one.out = products[i];
-    if (call->scratch) one.scratch = call->scratch + lz_pieces_bytes(&p);
+    *bytes = lz_pieces_bytes(&p);
+    if (call->scratch) one.scratch = call->scratch + *bytes;
     return one;
 }
 
@@ -191,10 +192,9 @@ static int64_t matmul_scratch(const lz_call *call) {
     measured.scratch = NULL;
     if (lz_cuda_products(call) == 1) return plan_way(&measured).workspace_bytes;
     lz_tensor products[2], in[2];
-    lz_call one = one_of_pair(&measured, 0, products, in);
-    lz_pieces p = lz_pieces_of(NULL);
-    for (int i = 0; i < 2; i++) lz_cuda_packed(&p, &call->out, call->in[0].dtype, call->out.dims.n);
-    return lz_pieces_bytes(&p) + matmul_scratch(&one);
+    int64_t bytes;
+    lz_call one = one_of_pair(&measured, 0, products, in, &bytes);
+    return bytes + plan_way(&one).workspace_bytes;
 }
 
 static bool can_matmul(const lz_call *call) {
@@ -582,8 +582,9 @@ static bool run_library(const lz_call *call);
 
 static bool run_library_pair(const lz_call *call) {
     lz_tensor products[2], in[2];
+    int64_t bytes;
     for (int i = 0; i < 2; i++) {
-        lz_call one = one_of_pair(call, i, products, in);
+        lz_call one = one_of_pair(call, i, products, in, &bytes);
         if (!run_library(&one)) return false;
     }
     return lz_cuda_finish(call, products);

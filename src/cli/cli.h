@@ -3,6 +3,7 @@
  *   main.c     which command            options.c   the table of options, reading them   help.c    printing both
  *   say.c      errors, notes, numbers   job.c       a model and what is asked of it      output.c  names of files
  *   model.c    which model              progress.c  the line that moves, Ctrl-C
+ *   names.c    short names, the cache   whole.c     is all of a model there?             pull/     fetching one
  * The other files are one command (or two) each.
  *
  * Results go to stdout, everything else to stderr. */
@@ -31,9 +32,11 @@ enum {
     DECODE = 32,
     TENSORS = 64,
     DEVICES = 128,
+    PULL = 1024,
+    MODELS = 2048,
     PICTURE = GENERATE | PLAN,
     CODEC = ENCODE | DECODE,
-    EVERY = 255,
+    EVERY = 0xffff,
 };
 
 typedef struct arguments arguments;
@@ -54,6 +57,7 @@ struct arguments {
     int precision; /* lz_dtype, or 0 */
     int offload;   /* lz_offload */
     const char *model, *prompt, *negative, *output, *device, *noise, *dump;
+    const char *to, *endpoint, *revision; /* of pull */
     const char *images[LZ_MAX_IMAGES];
     int n_images;
     int64_t seeds[MAX_PICTURES];
@@ -87,6 +91,8 @@ int encode_command(const arguments *args);
 int decode_command(const arguments *args);
 int tensors_command(const arguments *args);
 int devices_command(const arguments *args);
+int pull_command(const arguments *args);
+int models_command(const arguments *args);
 
 /* ---- speaking ---------------------------------------------------------------------------------------------------- */
 
@@ -123,11 +129,13 @@ const char *base_name(const char *path);                   /* what follows the l
 
 typedef struct model_choice {
     const char *folder;
-    bool from_environment;
-    char *demo; /* owned: nobody named a folder, so it is the demo model's. Else NULL */
+    const char *name; /* the last part of the folder's name, or OWNER/REPO where it is in the Hugging Face cache */
+    bool from_environment, demo; /* demo: nobody named one */
+    char *owned;                 /* what folder points to, if it had to be found; else NULL */
 } model_choice;
 
-int choose_model(const arguments *args, model_choice *choice);     /* an exit code; free(choice->demo) in any case */
+char *find_demo(void);                                             /* the demo model's folder, owned; or NULL */
+int choose_model(const arguments *args, model_choice *choice);     /* an exit code; free(choice->owned) in any case */
 void say_model(const arguments *args, const model_choice *choice); /* which it is, where nobody chose it */
 int fail_model(const arguments *args, const model_choice *choice, const lz_error *err); /* it cannot be opened */
 

@@ -98,7 +98,7 @@ static void describe(facts *f, const job *j, const lz_picture *p, int64_t seed) 
                                             {"strength", j->args->strength > 0 ? f->strength : NULL},
                                             {"guidance", f->guidance},
                                             {"size", f->size},
-                                            {"model", base_name(j->folder)},
+                                            {"model", j->choice.name},
                                             {"software", f->software},
                                         };
     int n = 0;

@@ -29,7 +29,7 @@ void job_close(job *j) {
     for (int i = 0; i < LZ_MAX_IMAGES; i++)
         if (j->images[i].pixels) lz_image_free(j->ctx, &j->images[i]);
     free(j->prompt);
-    free(j->choice.demo);
+    free(j->choice.owned);
     lz_model_close(j->model);
     lz_close(j->ctx);
 }

@@ -18,6 +18,8 @@ const command commands[] = {
     {TENSORS, "tensors", "PATH", "what a .safetensors file, a model's index.json or its folder holds", 1, 1,
      tensors_command},
     {DEVICES, "devices", "", "what this machine can compute on", 0, 0, devices_command},
+    {PULL, "pull", "NAME", "a model from the Hugging Face hub: OWNER/REPO or a short name", 1, 1, pull_command},
+    {MODELS, "models", "", "which models are here, and whether they are complete", 0, 0, models_command},
 };
 const size_t n_commands = COUNT(commands);
 

@@ -1,5 +1,7 @@
 /* model.c: which model is meant: the one of -m, else of $LAZULI_MODEL, else the demo model that comes with Lazuli.
  *
+ * Both name a folder, or else a model in the Hugging Face cache by its short name or OWNER/REPO; a folder wins.
+ *
  * The demo model is looked for from where this program really lies, so that an installed tree may be moved, and a folder
  * with the program and models/ in it may be handed on; after that where the build was told to install. */
 #include <limits.h>
@@ -7,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "cache.h"
 
 #ifndef LZ_SHARE /* the build says otherwise */
 #define LZ_SHARE "/usr/local/share/lazuli"
@@ -28,47 +30,82 @@ static void name_places(char *places[PLACES]) {
 }
 
 /* The folder without links and dots in its name, if there is a model in it; owned. */
-static char *model_at(const char *place) {
-    char *index = NULL;
-    if (!place || asprintf(&index, "%s/model_index.json", place) < 0) index = NULL;
-    bool there = index && access(index, R_OK) == 0;
-    free(index);
-    return there ? realpath(place, NULL) : NULL;
+static char *model_at(const char *place) { return have_file(place, "model_index.json") ? realpath(place, NULL) : NULL; }
+
+char *find_demo(void) {
+    char *places[PLACES], *demo = NULL;
+    name_places(places);
+    for (int i = 0; i < PLACES; i++) {
+        if (!demo) demo = model_at(places[i]);
+        free(places[i]);
+    }
+    return demo;
 }
 
-static int say_none(const arguments *args, char *const *places) {
-    char list[900] = "";
+static int say_none(const arguments *args) {
+    char list[900] = "", *places[PLACES];
+    name_places(places);
     for (int i = 0; i < PLACES; i++) {
         size_t used = strlen(list);
         if (places[i]) snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", places[i]);
+        free(places[i]);
     }
     return fail(args, NOT_UNDERSTOOD,
                 "no model was named, and the demo model is in none of its places (%s): name a folder that holds "
-                "model_index.json with -m DIR, or once and for all with 'export LAZULI_MODEL=DIR'",
-                list);
+                "model_index.json with -m DIR, or once and for all with 'export LAZULI_MODEL=DIR'; 'lazuli pull %s' "
+                "would fetch %s",
+                list, first_known()->name, show_bytes(first_known()->bytes).text);
+}
+
+/* No folder has this name: a model in the cache? If not, a name that could be pulled is told so; any other is left for
+ * the library to say what is wrong with it. */
+static int choose_cached(const arguments *args, model_choice *choice, const char *name) {
+    const char *repo = repo_of(name), *whose = choice->from_environment ? "; $LAZULI_MODEL names it" : "";
+    const known_model *known = known_by(name), *near = known ? NULL : nearest_known(name);
+    if (near) return fail(args, FAILED, "no model at %s; is %s meant?%s", name, near->name, whose);
+    if (!repo) return DONE;
+    char *cache = hub_cache(), *folder = cache_folder(cache, repo);
+    choice->owned = folder ? cached_model(folder) : NULL;
+    free(folder);
+    free(cache);
+    if (choice->owned) {
+        choice->folder = choice->owned;
+        choice->name = repo;
+        return DONE;
+    }
+    if (known)
+        return fail(args, FAILED, "no model at %s; 'lazuli pull %s' would fetch %s%s", name, known->name,
+                    show_bytes(known->bytes).text, whose);
+    return fail(args, FAILED,
+                "no model at %s: it is not a model folder, and not in the Hugging Face cache; 'lazuli pull %s' would "
+                "look for it on the hub%s",
+                name, name, whose);
 }
 
 int choose_model(const arguments *args, model_choice *choice) {
-    const char *environment = getenv("LAZULI_MODEL");
-    *choice = (model_choice){.folder = args->model};
-    if (args->model && !*args->model) return fail(args, NOT_UNDERSTOOD, "--model needs the name of a folder");
-    if (args->model) return DONE;
-    choice->from_environment = environment && *environment;
-    choice->folder = choice->from_environment ? environment : NULL;
-    if (choice->folder) return DONE;
-
-    char *places[PLACES];
-    name_places(places);
-    for (int i = 0; i < PLACES && !choice->demo; i++) choice->demo = model_at(places[i]);
-    int code = choice->demo ? DONE : say_none(args, places);
-    for (int i = 0; i < PLACES; i++) free(places[i]);
-    choice->folder = choice->demo;
-    return code;
+    const char *environment = getenv("LAZULI_MODEL"), *given = args->model;
+    *choice = (model_choice){.folder = NULL};
+    if (given && !*given) return fail(args, NOT_UNDERSTOOD, "--model needs the name of a folder");
+    choice->from_environment = !given && environment && *environment;
+    if (choice->from_environment) given = environment;
+    if (!given) {
+        choice->demo = true;
+        given = choice->owned = find_demo();
+        if (!given) return say_none(args);
+    }
+    choice->folder = given;
+    choice->name = base_name(given);
+    return access(given, F_OK) == 0 ? DONE : choose_cached(args, choice, given);
 }
 
 int fail_model(const arguments *args, const model_choice *choice, const lz_error *err) {
-    if (!choice->from_environment) return fail_with(args, err);
-    return fail(args, FAILED, "%s; $LAZULI_MODEL names it", err->text);
+    if (choice->owned && !choice->demo)
+        return fail(args, FAILED, "%s; 'lazuli models' says what is missing, 'lazuli pull %s' fetches it", err->text,
+                    choice->name);
+    if (choice->from_environment) return fail(args, FAILED, "%s; $LAZULI_MODEL names it", err->text);
+    if (access(choice->folder, F_OK) == 0) return fail_with(args, err);
+    return fail(args, FAILED, "%s; 'lazuli models' lists what is here, 'lazuli pull %s' would fetch %s", err->text,
+                first_known()->name, show_bytes(first_known()->bytes).text);
 }
 
 void say_model(const arguments *args, const model_choice *choice) {

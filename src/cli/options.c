@@ -108,7 +108,7 @@ static const char what[] = "the picture", leads[] = "what leads it", files[] = "
                   words[] = "what is said";
 
 const option options[] = {
-    {"model", 'm', "DIR", what, "the model's folder (else $LAZULI_MODEL, else the demo model)",
+    {"model", 'm', "DIR", what, "the model's folder, or its name if pulled (else $LAZULI_MODEL, else the demo model)",
      PICTURE | INFO | TOKENIZE | CODEC, take_text, TO(model), 0, 0},
     {"prompt", 'p', "TEXT", what, "what to show (or bare words; '-' reads it from stdin)", PICTURE, take_text,
      TO(prompt), 0, 0},
@@ -135,6 +135,10 @@ const option options[] = {
      take_text, TO(noise), 0, 0},
     {"dump", 0, "FILE", files, "write text, noise, latents and image as float32 .safetensors", PICTURE, take_text,
      TO(dump), 0, 0},
+    {"to", 0, "DIR", files, "a folder for the model (else the Hugging Face cache)", PULL, take_text, TO(to), 0, 0},
+    {"revision", 0, "NAME", files, "a branch, tag or commit of it (else main)", PULL, take_text, TO(revision), 0, 0},
+    {"endpoint", 0, "URL", files, "the hub (else $HF_ENDPOINT, else https://huggingface.co)", PULL, take_text,
+     TO(endpoint), 0, 0},
     {"device", 0, "NAME", machine, "cpu, cuda or cuda:N, or ref, which is slow and obviously right",
      PICTURE | INFO | CODEC, take_text, TO(device), 0, 0},
     {"precision", 0, "TYPE", machine, "compute in f32 or bf16 (else f32, on a GPU bf16)", PICTURE | INFO | CODEC,
@@ -145,7 +149,7 @@ const option options[] = {
     {"threads", 0, "N", machine, "how many (else one per core); the picture stays the same", PICTURE | INFO | CODEC,
      take_integer, TO(threads), 1, 1024},
     {"json", 0, NULL, words, "one JSON object on stdout, also for errors", EVERY, take_flag, TO(json), 0, 0},
-    {"quiet", 'q', NULL, words, "nothing but errors", PICTURE | CODEC, take_flag, TO(quiet), 0, 0},
+    {"quiet", 'q', NULL, words, "nothing but errors", PICTURE | CODEC | PULL, take_flag, TO(quiet), 0, 0},
     {"verbose", 'v', NULL, words, "device, model, plan and times; twice: --profile too", PICTURE, take_again,
      TO(verbose), 0, 0},
     {"profile", 0, NULL, words, "where the time went, kernel by kernel", PICTURE, take_flag, TO(profile), 0, 0},

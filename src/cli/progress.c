@@ -47,21 +47,28 @@ static double share_of_all(progress *p, const lz_progress *now) {
     return all > p->share && all <= 1 ? all : p->share;
 }
 
-static void draw(progress *p, const lz_progress *now, double elapsed) {
+void draw_line(const char *before, double share, const char *after) {
     struct winsize size = {.ws_col = 80};
     ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
-    char bar[BAR + 1], which[32] = "", step[40] = "", left[48] = "";
-    for (int i = 0; i < BAR; i++) bar[i] = i < (int)(p->share * BAR + 0.5) ? '#' : '.';
-    bar[BAR] = 0;
+    char bar[BAR + 2] = "", line[256];
+    for (int i = 0; i < BAR && size.ws_col >= 78; i++) bar[i] = i < (int)(share * BAR + 0.5) ? '#' : '.';
+    if (*bar) bar[BAR] = ' ';
+    snprintf(line, sizeof line, "%s %s%3.0f%%%s", before, bar, share * 100, after);
+    fprintf(stderr, "\r%.*s\033[K", size.ws_col > 1 ? size.ws_col - 1 : 79, line);
+    fflush(stderr);
+}
+
+void clear_line(void) { fputs("\r\033[K", stderr); }
+
+static void draw(progress *p, const lz_progress *now, double elapsed) {
+    char which[32] = "", step[40] = "", left[48] = "", before[80], after[160];
     if (p->pictures > 1) snprintf(which, sizeof which, "%d/%d ", p->picture + 1, p->pictures);
     if (strcmp(now->stage, "denoise") == 0) snprintf(step, sizeof step, " step %d/%d", now->step + 1, now->steps);
     if (p->share > 0.02 && elapsed > 0.5)
         snprintf(left, sizeof left, ", %s left", show_seconds(elapsed * (1 - p->share) / p->share).text);
-    char line[256];
-    snprintf(line, sizeof line, "%s%-7s %s%s%3.0f%%%s %s%s", which, now->stage, size.ws_col >= 78 ? bar : "",
-             size.ws_col >= 78 ? " " : "", p->share * 100, step, show_seconds(elapsed).text, left);
-    fprintf(stderr, "\r%.*s\033[K", size.ws_col > 1 ? size.ws_col - 1 : 79, line);
-    fflush(stderr);
+    snprintf(before, sizeof before, "%s%-7s", which, now->stage);
+    snprintf(after, sizeof after, "%s %s%s", step, show_seconds(elapsed).text, left);
+    draw_line(before, p->share, after);
     p->drawn = true;
 }
 
@@ -77,6 +84,6 @@ bool progress_watch(void *user, const lz_progress *now) {
 }
 
 void progress_clear(progress *p) {
-    if (p->drawn) fputs("\r\033[K", stderr);
+    if (p->drawn) clear_line();
     p->drawn = false;
 }

@@ -16,6 +16,9 @@ void progress_begin(progress *p, const job *j, int picture, int pictures);
 bool progress_watch(void *user, const lz_progress *now); /* for lz_picture_options.watch; false after Ctrl-C */
 void progress_clear(progress *p);
 
+void draw_line(const char *before, double share, const char *after); /* over the line that is there; after: its tail */
+void clear_line(void);
+
 void stop_on_signals(void); /* from here on Ctrl-C asks to stop; a second one ends at once */
 bool stop_wanted(void);
 

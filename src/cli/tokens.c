@@ -85,6 +85,6 @@ int tokenize_command(const arguments *args) {
         code = ctx ? fail_model(args, &choice, &err) : fail_with(args, &err);
     lz_tokenizer_free(t);
     lz_close(ctx);
-    free(choice.demo);
+    free(choice.owned);
     return code;
 }

@@ -1,0 +1,128 @@
+/* models.c: `lazuli models`: what is here: the demo model, $LAZULI_MODEL, the Hugging Face cache; and is it complete? */
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cache.h"
+
+typedef struct row {
+    char name[MAX_REPO + 1];
+    const char *from; /* demo, environment or cache */
+    char *folder;     /* owned */
+    model_state state;
+} row;
+
+typedef struct table {
+    lz_context *ctx;
+    row *rows;
+    size_t n, room;
+    bool full; /* of memory */
+} table;
+
+/* Takes the folder; NULL: nothing is added. */
+static void add_row(table *t, const char *name, const char *from, char *folder) {
+    if (!folder) return;
+    if (t->n == t->room) {
+        size_t room = 2 * t->room + 8;
+        row *rows = realloc(t->rows, room * sizeof *rows);
+        if (!rows) {
+            t->full = true;
+            free(folder);
+            return;
+        }
+        t->rows = rows;
+        t->room = room;
+    }
+    row *r = &t->rows[t->n++];
+    *r = (row){.from = from, .folder = folder};
+    snprintf(r->name, sizeof r->name, "%s", name);
+    look_at_model(t->ctx, folder, &r->state);
+}
+
+static int by_name(const void *a, const void *b) { return strcmp(((const row *)a)->name, ((const row *)b)->name); }
+
+/* models--OWNER--REPO that hold a model_index.json: the others are no picture models. */
+static void add_cached(table *t, const char *cache) {
+    static const char prefix[] = "models--";
+    size_t first = t->n;
+    DIR *dir = cache ? opendir(cache) : NULL;
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        char repo[MAX_REPO + 1];
+        const char *owner = e->d_name + strlen(prefix);
+        if (strncmp(e->d_name, prefix, strlen(prefix)) != 0) continue;
+        const char *dashes = strstr(owner, "--");
+        if (!dashes || strlen(owner) > MAX_REPO) continue;
+        snprintf(repo, sizeof repo, "%.*s/%s", (int)(dashes - owner), owner, dashes + 2);
+        char *folder = is_repo(repo) ? cache_folder(cache, repo) : NULL;
+        if (folder) add_row(t, repo, "cache", cached_model(folder));
+        free(folder);
+    }
+    if (dir) closedir(dir);
+    if (t->n > first) qsort(t->rows + first, t->n - first, sizeof *t->rows, by_name);
+}
+
+static json_t *table_json(const table *t, const char *cache) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < t->n; i++) {
+        const row *r = &t->rows[i];
+        json_array_append_new(list,
+                              json_pack("{s:o, s:s, s:o, s:o, s:I, s:b, s:O}", "name", json_text(r->name), "from",
+                                        r->from, "folder", json_text(r->folder), "class", json_text(r->state.class),
+                                        "bytes", (json_int_t)r->state.bytes, "complete",
+                                        json_array_size(r->state.faults) == 0, "faults", r->state.faults));
+    }
+    return json_pack("{s:o, s:o}", "cache", json_text(cache), "models", list);
+}
+
+static void print_fault(const row *r) {
+    size_t n = json_array_size(r->state.faults);
+    if (!n) return;
+    const char *fault = json_string_value(json_array_get(r->state.faults, 0)), *again = "";
+    char more[40] = "";
+    if (n > 1) snprintf(more, sizeof more, ", and %zu more faults", n - 1);
+    if (strcmp(r->from, "cache") == 0) again = "; lazuli pull ";
+    printf("    %s%s%s%s%s\n", fault ? fault : "?", more, again, *again ? r->name : "", *again ? " goes on" : "");
+}
+
+static void print_table(const table *t, const char *cache) {
+    int width = 4;
+    for (size_t i = 0; i < t->n; i++)
+        if ((int)strlen(t->rows[i].name) > width) width = (int)strlen(t->rows[i].name);
+    for (size_t i = 0; i < t->n; i++) {
+        const row *r = &t->rows[i];
+        printf("%-*s  %10s  %-10s  %s\n", width, r->name, show_bytes(r->state.bytes).text,
+               json_array_size(r->state.faults) ? "incomplete" : "complete", r->folder);
+        print_fault(r);
+    }
+    if (!t->n)
+        printf("no model is here (cache: %s); 'lazuli pull %s' would fetch %s\n", cache ? cache : "none",
+               first_known()->name, show_bytes(first_known()->bytes).text);
+}
+
+int models_command(const arguments *args) {
+    lz_error err = {.status = LZ_OK};
+    table t = {.ctx = lz_open_with(&(lz_context_options){.threads = 1}, &err)};
+    if (!t.ctx) return fail_with(args, &err);
+    const char *environment = getenv("LAZULI_MODEL");
+    char *cache = hub_cache();
+    add_row(&t, "demo", "demo", find_demo());
+    if (environment && *environment && (access(environment, F_OK) == 0 || !repo_of(environment)))
+        add_row(&t, "$LAZULI_MODEL", "environment", strdup(environment));
+    add_cached(&t, cache);
+    int code = DONE;
+    if (t.full)
+        code = fail(args, FAILED, "there is no memory left for the list");
+    else if (args->json)
+        code = print_json(args, table_json(&t, cache));
+    else
+        print_table(&t, cache);
+    for (size_t i = 0; i < t.n; i++) {
+        json_decref(t.rows[i].state.faults);
+        free(t.rows[i].folder);
+    }
+    free(t.rows);
+    free(cache);
+    lz_close(t.ctx);
+    return code;
+}

@@ -1,0 +1,145 @@
+/* names.c: see cache.h: from a name to a folder. Nothing here asks the network. */
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cache.h"
+
+/* ---- names ------------------------------------------------------------------------------------------------------- */
+
+/* Sizes: what the hub lists of the parts we take, in November 2026. */
+static const known_model known[] = {
+    {"flux2-klein-4b", "black-forest-labs/FLUX.2-klein-4B", 15964309209},
+    {"flux2-klein-9b", "black-forest-labs/FLUX.2-klein-9B", 34722772650},
+    {"flux2-klein-base-4b", "black-forest-labs/FLUX.2-klein-base-4B", 15964309000},
+    {"flux2-klein-base-9b", "black-forest-labs/FLUX.2-klein-base-9B", 34722772000},
+    {"qwen-image", "Qwen/Qwen-Image", 57704000000},
+    {"qwen-image-2512", "Qwen/Qwen-Image-2512", 57704000000},
+    {"qwen-image-edit", "Qwen/Qwen-Image-Edit", 57704000000},
+    {"qwen-image-edit-2509", "Qwen/Qwen-Image-Edit-2509", 57704000000},
+    {"qwen-image-edit-2511", "Qwen/Qwen-Image-Edit-2511", 57704000000},
+};
+
+const known_model *known_by(const char *name) {
+    for (size_t i = 0; i < COUNT(known); i++)
+        if (!strcasecmp(name, known[i].name) || !strcasecmp(name, known[i].repo) ||
+            !strcasecmp(name, base_name(known[i].repo)))
+            return &known[i];
+    return NULL;
+}
+
+const known_model *nearest_known(const char *name) {
+    const known_model *nearest = NULL;
+    int best = 3;
+    for (size_t i = 0; i < COUNT(known); i++) {
+        int d = distance(name, known[i].name);
+        if (d < best) {
+            best = d;
+            nearest = &known[i];
+        }
+    }
+    return nearest;
+}
+
+const known_model *first_known(void) { return &known[0]; }
+
+/* The hub's own rule: letters, digits, '-', '_' and '.', no "--" or "..", and neither end is '-' or '.'. */
+static bool is_name(const char *text, size_t n) {
+    if (n < 1 || n > 96 || strchr("-.", text[0]) || strchr("-.", text[n - 1])) return false;
+    for (size_t i = 0; i < n; i++) {
+        char c = text[i];
+        if (!(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && !(c >= '0' && c <= '9') && !strchr("-_.", c))
+            return false;
+        if (i && c == text[i - 1] && strchr("-.", c)) return false;
+    }
+    return true;
+}
+
+bool is_repo(const char *name) {
+    size_t owner = strcspn(name, "/");
+    return name[owner] && is_name(name, owner) && is_name(name + owner + 1, strlen(name + owner + 1));
+}
+
+bool is_commit(const char *text) { return strlen(text) == 40 && strspn(text, "0123456789abcdef") == 40; }
+
+const char *repo_of(const char *name) {
+    const known_model *model = known_by(name);
+    if (model) return model->repo;
+    return is_repo(name) ? name : NULL;
+}
+
+/* ---- folders ----------------------------------------------------------------------------------------------------- */
+
+char *path_of(const char *folder, const char *at) {
+    char *path = NULL;
+    return folder && asprintf(&path, "%s/%s", folder, at) >= 0 ? path : NULL;
+}
+
+bool have_file(const char *folder, const char *name) {
+    struct stat s;
+    char *path = path_of(folder, name);
+    bool there = path && stat(path, &s) == 0 && S_ISREG(s.st_mode);
+    free(path);
+    return there;
+}
+
+char *home_path(const char *variable, const char *below, const char *in_cache) {
+    const char *value = variable ? getenv(variable) : NULL, *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (value && *value) return *below ? path_of(value, below) : strdup(value);
+    if (!in_cache) return NULL;
+    if (cache && *cache) return path_of(cache, in_cache);
+    char *folder = home && *home ? path_of(home, ".cache") : NULL, *path = path_of(folder, in_cache);
+    free(folder);
+    return path;
+}
+
+char *hub_cache(void) {
+    char *path = home_path("HF_HUB_CACHE", "", NULL);
+    if (!path) path = home_path("HUGGINGFACE_HUB_CACHE", "", NULL); /* its older name */
+    return path ? path : home_path("HF_HOME", "hub", "huggingface/hub");
+}
+
+char *cache_folder(const char *cache, const char *repo) {
+    char *path = NULL;
+    int owner = (int)strcspn(repo, "/");
+    return cache && asprintf(&path, "%s/models--%.*s--%s", cache, owner, repo, repo + owner + 1) >= 0 ? path : NULL;
+}
+
+/* The snapshot that refs/main names, if it has been begun. */
+static char *snapshot_of_main(const char *folder) {
+    char commit[41] = "", *path = path_of(folder, "refs/main"), *snapshot = NULL;
+    FILE *file = path ? fopen(path, "re") : NULL;
+    if (file && fread(commit, 1, 40, file) == 40 && is_commit(commit) &&
+        asprintf(&snapshot, "%s/snapshots/%s", folder, commit) < 0)
+        snapshot = NULL;
+    if (file) fclose(file);
+    free(path);
+    if (snapshot && have_file(snapshot, "model_index.json")) return snapshot;
+    free(snapshot);
+    return NULL;
+}
+
+char *cached_model(const char *folder) {
+    char *best = snapshot_of_main(folder);
+    if (best) return best;
+    time_t newest = 0;
+    char *all = path_of(folder, "snapshots");
+    DIR *dir = all ? opendir(all) : NULL;
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        struct stat s;
+        char *one = *e->d_name == '.' ? NULL : path_of(all, e->d_name);
+        if (one && have_file(one, "model_index.json") && stat(one, &s) == 0 && (!best || s.st_mtime > newest)) {
+            free(best);
+            best = one;
+            newest = s.st_mtime;
+        } else {
+            free(one);
+        }
+    }
+    if (dir) closedir(dir);
+    free(all);
+    return best;
+}

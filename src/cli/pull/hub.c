@@ -1,0 +1,316 @@
+/* hub.c: see hub.h. The answers that are read:
+ *
+ *     GET /api/models/OWNER/REPO/revision/REV               {"sha": COMMIT, ...}
+ *     GET /api/models/OWNER/REPO/tree/COMMIT?recursive=true [{"type": "file", "path": "vae/config.json", "size": 821,
+ *                                                            "oid": SHA-1, "lfs": {"oid": SHA-256, "size": ...}}, ...]
+ *     GET /OWNER/REPO/resolve/COMMIT/PATH                   the file itself, mostly by a redirect to where it lies */
+#include "pull/hub.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cache.h"
+
+#define LARGEST_FILE ((int64_t)1 << 44)
+
+enum {
+    ANSWER_LIMIT = 32 << 20,
+    INDEX_LIMIT = 1 << 20,
+    TOKEN_LIMIT = 1024,
+    MOST_PAGES = 50,
+    MOST_FILES = 2000 /* needed ones */
+};
+
+/* ---- who is asked, and by whom ----------------------------------------------------------------------------------- */
+
+static char *token_file(const char *path) {
+    char text[TOKEN_LIMIT + 1] = "";
+    FILE *file = path ? fopen(path, "re") : NULL;
+    size_t n = file ? fread(text, 1, TOKEN_LIMIT, file) : 0;
+    if (file) fclose(file);
+    text[n] = 0;
+    return n ? strdup(text) : NULL;
+}
+
+/* Where the hub's own tools look, in their order. */
+static char *find_token(void) {
+    static const char *const variables[] = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"};
+    for (size_t i = 0; i < COUNT(variables); i++) {
+        const char *value = getenv(variables[i]);
+        if (value && *value) return strdup(value);
+    }
+    char *path = home_path("HF_TOKEN_PATH", "", NULL);
+    if (!path) path = home_path("HF_HOME", "token", "huggingface/token");
+    char *token = token_file(path);
+    free(path);
+    return token;
+}
+
+/* It becomes a line of the request: nothing that could end that line. It is never shown. */
+static int check_token(const arguments *args, char **token) {
+    if (!*token) return DONE;
+    char *begin = *token + strspn(*token, " \t\r\n");
+    size_t n = strlen(begin);
+    while (n && strchr(" \t\r\n", begin[n - 1])) n--;
+    memmove(*token, begin, n);
+    (*token)[n] = 0;
+    for (const char *c = *token; *c; c++)
+        if (*c <= 32 || *c >= 127 || n > TOKEN_LIMIT)
+            return fail(args, FAILED,
+                        "the token for the hub (of HF_TOKEN or its file) is no token: it holds odd letters");
+    if (n) return DONE;
+    free(*token);
+    *token = NULL;
+    return DONE;
+}
+
+static bool is_revision(const char *text) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/";
+    size_t n = strlen(text);
+    return n > 0 && n < 200 && strspn(text, letters) == n && !strstr(text, "..") && !strstr(text, "//") &&
+           !strchr("./-", text[0]) && text[n - 1] != '/';
+}
+
+int hub_open(hub *h, const arguments *args) {
+    const char *name = args->words[0], *endpoint = args->endpoint ? args->endpoint : getenv("HF_ENDPOINT"),
+               *pause = getenv("LAZULI_PULL_PAUSE");
+    *h = (hub){.repo = repo_of(name), .revision = args->revision ? args->revision : "main"};
+    h->web = (web){.args = args, .pause = pause ? strtod(pause, NULL) : 0.5};
+    if (!(h->web.pause >= 0 && h->web.pause < 60)) h->web.pause = 0.5;
+    const known_model *near = h->repo ? NULL : nearest_known(name);
+    if (near) return fail(args, NOT_UNDERSTOOD, "there is no model '%s'; is %s meant?", name, near->name);
+    if (!h->repo)
+        return fail(args, NOT_UNDERSTOOD, "'%s' is neither OWNER/REPO nor a short name like %s", name,
+                    first_known()->name);
+    if (!is_revision(h->revision)) return fail(args, NOT_UNDERSTOOD, "'%s' is no branch, tag or commit", h->revision);
+    if (!endpoint || !*endpoint) endpoint = "https://huggingface.co";
+    if (!web_url(endpoint))
+        return fail(args, NOT_UNDERSTOOD, "'%s' is no address of a hub: https://HOST is wanted", endpoint);
+    h->web.endpoint = strdup(endpoint);
+    if (!h->web.endpoint) return fail(args, FAILED, "there is no memory left");
+    for (size_t n = strlen(h->web.endpoint); n && h->web.endpoint[n - 1] == '/'; n--) h->web.endpoint[n - 1] = 0;
+    snprintf(h->web.page, sizeof h->web.page, "%s/%s", h->web.endpoint, h->repo);
+    h->web.token = find_token();
+    return check_token(args, &h->web.token);
+}
+
+void hub_close(hub *h) {
+    for (size_t i = 0; i < h->n; i++) free(h->files[i].path);
+    free(h->files);
+    free(h->web.endpoint);
+    if (h->web.token) explicit_bzero(h->web.token, strlen(h->web.token));
+    free(h->web.token);
+}
+
+/* ---- which files ------------------------------------------------------------------------------------------------- */
+
+/* No path that git could hold has these; a hub that lists one means harm. */
+static bool is_harmful(const char *path) {
+    if (*path == '/' || !*path) return true;
+    for (const char *at = path; at; at = strchr(at, '/')) {
+        if (*at == '/') at++;
+        size_t n = strcspn(at, "/");
+        if (n == 0 || (n == 1 && *at == '.') || (n == 2 && at[0] == '.' && at[1] == '.')) return true;
+    }
+    for (const char *c = path; *c; c++)
+        if ((unsigned char)*c < 32 || *c == 127) return true;
+    return false;
+}
+
+static bool is_plain(const char *name) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    return *name != '.' && *name != '-' && strlen(name) < 200 && strspn(name, letters) == strlen(name);
+}
+
+static bool is_weights(const char *name) {
+    return ends_in(name, ".safetensors") || ends_in(name, ".safetensors.index.json");
+}
+
+static bool is_small_kind(const char *name) {
+    static const char *const endings[] = {".json", ".txt", ".jinja", ".model"};
+    for (size_t i = 0; i < COUNT(endings); i++)
+        if (ends_in(name, endings[i])) return true;
+    return false;
+}
+
+/* "model-00002-of-00005.safetensors" and "model.safetensors.index.json" of the stem "model". */
+static bool is_shard_of(const char *name, const char *stem) {
+    size_t n = strlen(stem);
+    if (strncmp(name, stem, n) != 0) return false;
+    name += n;
+    if (strcmp(name, ".safetensors.index.json") == 0) return true;
+    int a = 0, b = 0, end = 0;
+    return sscanf(name, "-%5d-of-%5d.safetensors%n", &a, &b, &end) == 2 && end && !name[end];
+}
+
+/* How the weights of a part are kept, in the order in which they are looked for when it is opened; other names beside
+ * them (model.fp16.safetensors) are the same again in other types. */
+typedef enum keeping { ONE_MODEL, ONE_DIFFUSION, SHARDS_MODEL, SHARDS_DIFFUSION, OTHERWISE, KEEPINGS } keeping;
+
+static bool is_kept_as(const char *name, keeping k) {
+    switch (k) {
+    case ONE_MODEL: return strcmp(name, "model.safetensors") == 0;
+    case ONE_DIFFUSION: return strcmp(name, "diffusion_pytorch_model.safetensors") == 0;
+    case SHARDS_MODEL: return is_shard_of(name, "model");
+    case SHARDS_DIFFUSION: return is_shard_of(name, "diffusion_pytorch_model");
+    default: return is_weights(name);
+    }
+}
+
+static bool is_hash(const char *text, size_t n) {
+    return text && strlen(text) == n && strspn(text, "0123456789abcdef") == n;
+}
+
+static int add_file(hub *h, const json_t *entry) {
+    const arguments *args = h->web.args;
+    const char *path = json_string_value(json_object_get(entry, "path"));
+    const json_t *lfs = json_object_get(entry, "lfs");
+    hub_file f = {.large = json_is_object(lfs)};
+    const json_t *size = json_object_get(f.large ? lfs : entry, "size");
+    const char *hash = json_string_value(json_object_get(f.large ? lfs : entry, "oid"));
+    f.size = json_integer_value(size);
+    if (!is_plain(base_name(path)))
+        return fail(args, FAILED, "%s: the hub lists a file with odd letters in its name; nothing is taken", h->repo);
+    if (!json_is_integer(size) || f.size < 0 || f.size > LARGEST_FILE || !is_hash(hash, f.large ? 64 : 40))
+        return fail(args, FAILED, "%s: the hub lists %s with a size or a hash that cannot be", h->repo, path);
+    if (h->n == MOST_FILES) return fail(args, FAILED, "%s: the hub lists more than %d files", h->repo, MOST_FILES);
+    if (h->n == h->room) {
+        size_t room = 2 * h->room + 32;
+        hub_file *files = realloc(h->files, room * sizeof *files);
+        if (!files) return fail(args, FAILED, "there is no memory left");
+        h->files = files;
+        h->room = room;
+    }
+    snprintf(f.hash, sizeof f.hash, "%s", hash);
+    f.path = strdup(path);
+    if (!f.path) return fail(args, FAILED, "there is no memory left");
+    h->bytes += f.size; /* at most MOST_FILES * LARGEST_FILE: no overflow */
+    h->files[h->n++] = f;
+    return DONE;
+}
+
+/* The name of a file directly in the folder; "" stands for the top. NULL: it lies elsewhere, or is no file. */
+static const char *name_in(const json_t *entry, const char *folder) {
+    const char *type = json_string_value(json_object_get(entry, "type"));
+    const char *path = json_string_value(json_object_get(entry, "path"));
+    size_t n = strlen(folder);
+    if (!type || !path || strcmp(type, "file") != 0) return NULL;
+    if (n && (strncmp(path, folder, n) != 0 || path[n] != '/')) return NULL;
+    const char *name = n ? path + n + 1 : path;
+    return strchr(name, '/') ? NULL : name;
+}
+
+static int choose_part(hub *h, const json_t *tree, const char *folder) {
+    keeping kept = OTHERWISE;
+    const json_t *entry;
+    size_t i;
+    json_array_foreach((json_t *)tree, i, entry) {
+        const char *name = name_in(entry, folder);
+        for (keeping k = 0; name && k < kept; k++)
+            if (is_kept_as(name, k)) kept = k;
+    }
+    int code = DONE;
+    json_array_foreach((json_t *)tree, i, entry) {
+        const char *name = code == DONE ? name_in(entry, folder) : NULL;
+        if (name && (is_weights(name) ? is_kept_as(name, kept) : is_small_kind(name))) code = add_file(h, entry);
+    }
+    return code;
+}
+
+static int by_size(const void *a, const void *b) {
+    const hub_file *x = a, *y = b;
+    bool first = strcmp(x->path, "model_index.json") == 0, second = strcmp(y->path, "model_index.json") == 0;
+    if (first != second) return first ? -1 : 1; /* with it, what else is there can be judged */
+    return x->size < y->size ? -1 : x->size > y->size ? 1 : strcmp(x->path, y->path);
+}
+
+static int choose_files(hub *h, const json_t *tree, const json_t *index) {
+    const json_t *entry;
+    size_t i;
+    int code = DONE;
+    json_array_foreach((json_t *)tree, i, entry) {
+        const char *path = json_string_value(json_object_get(entry, "path"));
+        if (!path || is_harmful(path))
+            return fail(h->web.args, FAILED, "%s: the hub lists a path that leads elsewhere; nothing is taken from it",
+                        h->repo);
+        const char *name = name_in(entry, "");
+        if (name && strcmp(name, "model_index.json") == 0) code = add_file(h, entry);
+        if (code != DONE) return code;
+    }
+    for (i = 0; i < n_model_parts && code == DONE; i++)
+        if (names_part(index, model_parts[i].name)) code = choose_part(h, tree, model_parts[i].name);
+    if (code != DONE) return code;
+    qsort(h->files, h->n, sizeof *h->files, by_size);
+    for (i = 1; i < h->n; i++)
+        if (strcmp(h->files[i].path, h->files[i - 1].path) == 0)
+            return fail(h->web.args, FAILED, "%s: the hub lists %s twice", h->repo, h->files[i].path);
+    if (h->n < 2 || strcmp(h->files[0].path, "model_index.json") != 0)
+        return fail(h->web.args, FAILED, "%s: is no model for lazuli: no parts beside a model_index.json", h->repo);
+    return DONE;
+}
+
+/* ---- asking ------------------------------------------------------------------------------------------------------ */
+
+__attribute__((format(printf, 5, 6))) static int ask(hub *h, int64_t limit, json_t **json, char next[1024],
+                                                     const char *format, ...) {
+    char url[2048], *text = NULL;
+    size_t n = (size_t)snprintf(url, sizeof url, "%s", h->web.endpoint);
+    va_list list;
+    va_start(list, format);
+    vsnprintf(url + n, sizeof url - n, format, list);
+    va_end(list);
+    int code = web_text(&h->web, h->repo, url, limit, &text, next);
+    if (code != DONE) return code;
+    *json = json_loads(text, 0, NULL);
+    free(text);
+    return *json ? DONE : fail(h->web.args, FAILED, "%s: %s does not answer like a hub", h->repo, h->web.endpoint);
+}
+
+static int ask_commit(hub *h) {
+    char revision[640] = "";
+    for (const char *c = h->revision; *c; c++) {
+        size_t n = strlen(revision);
+        snprintf(revision + n, sizeof revision - n, *c == '/' ? "%%2F" : "%c", *c);
+    }
+    json_t *json = NULL;
+    int code = ask(h, ANSWER_LIMIT, &json, NULL, "/api/models/%s/revision/%s", h->repo, revision);
+    const char *commit = json_string_value(json_object_get(json, "sha"));
+    if (code == DONE && (!commit || !is_commit(commit)))
+        code = fail(h->web.args, FAILED, "%s: the hub names no commit for %s", h->repo, h->revision);
+    if (code == DONE) snprintf(h->commit, sizeof h->commit, "%s", commit);
+    json_decref(json);
+    return code;
+}
+
+/* Long lists come in pages, each of which names the next. */
+static int ask_tree(hub *h, json_t *tree) {
+    char next[1024] = "";
+    size_t n = strlen(h->web.endpoint);
+    int code = DONE;
+    for (int page = 0; page < MOST_PAGES && code == DONE; page++) {
+        json_t *json = NULL;
+        char here[1024];
+        if (page && (strncmp(next, h->web.endpoint, n) != 0 || next[n] != '/'))
+            return fail(h->web.args, FAILED, "%s: the hub's list of files goes on elsewhere", h->repo);
+        snprintf(here, sizeof here, "%s", page ? next + n : "");
+        code = page ? ask(h, ANSWER_LIMIT, &json, next, "%s", here)
+                    : ask(h, ANSWER_LIMIT, &json, next, "/api/models/%s/tree/%s?recursive=true", h->repo, h->commit);
+        if (code == DONE && (!json_is_array(json) || json_array_extend(tree, json) != 0))
+            code = fail(h->web.args, FAILED, "%s: the hub lists no files", h->repo);
+        json_decref(json);
+        if (code != DONE || !*next) return code;
+    }
+    return code == DONE ? fail(h->web.args, FAILED, "%s: the hub's list of files has no end", h->repo) : code;
+}
+
+int hub_ask(hub *h) {
+    json_t *tree = json_array(), *index = NULL;
+    int code = ask_commit(h);
+    if (code == DONE) code = ask_tree(h, tree);
+    if (code == DONE) code = ask(h, INDEX_LIMIT, &index, NULL, "/%s/resolve/%s/model_index.json", h->repo, h->commit);
+    if (code == DONE) code = choose_files(h, tree, index);
+    json_decref(tree);
+    json_decref(index);
+    return code;
+}

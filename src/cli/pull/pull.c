@@ -1,0 +1,212 @@
+/* pull.c: `lazuli pull`: a model from a hub, into the Hugging Face cache or a folder of its own.
+ *
+ * Everything can be broken off at any point: what has arrived stays in HASH.incomplete files, a file gets its name when
+ * its hash agrees, and the cache's refs point to the new snapshot when all of it is there. */
+#include <curl/curl.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "cache.h"
+#include "progress.h"
+#include "pull/hub.h"
+
+enum { CONNECTIONS = 4 };
+
+/* Where the parts of --to wait; it is gone when all are there. */
+#define WAITING_ROOM ".lazuli-pull"
+
+typedef struct pull {
+    const arguments *args;
+    hub hub;
+    char *root;   /* --to, or models--OWNER--REPO; owned */
+    char *folder; /* where the model is when all is done; owned */
+    int lock;
+    part *parts;
+    get *gets;
+} pull;
+
+/* ---- places ------------------------------------------------------------------------------------------------------ */
+
+static bool is_cached(const pull *p) { return !p->args->to; }
+
+static int no_memory(const pull *p) { return fail(p->args, FAILED, "there is no memory left"); }
+
+static int choose_root(pull *p) {
+    if (p->args->to && !*p->args->to) return fail(p->args, NOT_UNDERSTOOD, "--to needs the name of a folder");
+    char *cache = is_cached(p) ? hub_cache() : NULL;
+    if (is_cached(p) && !cache)
+        return fail(p->args, FAILED,
+                    "nobody says where the Hugging Face cache is: set HF_HOME, or name a folder with --to");
+    p->root = is_cached(p) ? cache_folder(cache, p->hub.repo) : strdup(p->args->to);
+    free(cache);
+    return p->root ? DONE : no_memory(p);
+}
+
+/* One pull at a time: the lock goes with the process, however that ends. */
+static int lock_root(pull *p) {
+    char *inside = path_of(p->root, "");
+    bool made = inside && make_folders(inside);
+    free(inside);
+    p->lock = made ? open(p->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (p->lock < 0) return fail(p->args, FAILED, "%s: cannot be made: %s", p->root, strerror(errno));
+    if (flock(p->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return fail(p->args, FAILED, "%s: another pull is at work there", p->root);
+    return DONE;
+}
+
+/* HASH.incomplete. Files with the same bytes may arrive at the same time, and must not grow into each other. */
+static char *growing_path(const pull *p, size_t i) {
+    const hub_file *files = p->hub.files;
+    char number[24] = "", *path = NULL;
+    for (size_t k = 0; k < i && !*number; k++)
+        if (strcmp(files[k].hash, files[i].hash) == 0) snprintf(number, sizeof number, "-%zu", i);
+    if (asprintf(&path, "%s/%s/%s%s.incomplete", p->root, is_cached(p) ? "blobs" : WAITING_ROOM, files[i].hash,
+                 number) < 0)
+        return NULL;
+    return path;
+}
+
+static int plan_part(pull *p, size_t i) {
+    hub *h = &p->hub;
+    part *t = &p->parts[i];
+    get *g = &p->gets[i];
+    const char *path = h->files[i].path;
+    *t = (part){.file = &h->files[i], .fd = -1, .trusted = is_cached(p)};
+    *g = (get){.what = path, .sink = &to_part, .to = t, .size = h->files[i].size};
+    int n = asprintf(&g->url, "%s/%s/resolve/%s/%s", h->web.endpoint, h->repo, h->commit, path);
+    if (n < 0) g->url = NULL;
+    t->growing = growing_path(p, i);
+    t->whole = is_cached(p) ? NULL : path_of(p->root, path);
+    if (is_cached(p)) {
+        if (asprintf(&t->whole, "%s/blobs/%s", p->root, t->file->hash) < 0) t->whole = NULL;
+        t->link = path_of(p->folder, path);
+    }
+    if (!g->url || !t->growing || !t->whole || (is_cached(p) && !t->link)) return no_memory(p);
+    g->have = part_bytes_there(t);
+    return DONE;
+}
+
+static int plan_parts(pull *p) {
+    hub *h = &p->hub;
+    p->parts = calloc(h->n, sizeof *p->parts);
+    p->gets = calloc(h->n, sizeof *p->gets);
+    if (is_cached(p)) {
+        if (asprintf(&p->folder, "%s/snapshots/%s", p->root, h->commit) < 0) p->folder = NULL;
+    } else {
+        p->folder = strdup(p->root);
+    }
+    if (!p->parts || !p->gets || !p->folder) return no_memory(p);
+    int code = DONE;
+    for (size_t i = 0; i < h->n && code == DONE; i++) code = plan_part(p, i);
+    return code;
+}
+
+/* ---- is there room? ---------------------------------------------------------------------------------------------- */
+
+static int check_room(const pull *p) {
+    struct statvfs s;
+    int64_t wanted = 0;
+    for (size_t i = 0; i < p->hub.n; i++) wanted += p->gets[i].size - p->gets[i].have;
+    if (statvfs(p->root, &s) != 0) return DONE; /* then the first write will tell */
+    double room = (double)s.f_bavail * (double)s.f_frsize;
+    if ((double)wanted > room)
+        return fail(p->args, FAILED, "%s: there is room for %s, and %s are still to come", p->root,
+                    show_bytes((int64_t)room).text, show_bytes(wanted).text);
+    if (wanted)
+        note(p->args, "%s: %zu files, %s; %s to fetch, into %s", p->hub.repo, p->hub.n, show_bytes(p->hub.bytes).text,
+             show_bytes(wanted).text, p->folder);
+    return DONE;
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+/* A small file, whole or not at all. */
+static bool write_text(const char *path, const char *text) {
+    char *beside = NULL;
+    if (!make_folders(path) || asprintf(&beside, "%s.%ld", path, (long)getpid()) < 0) return false;
+    FILE *file = fopen(beside, "we");
+    bool good = file && fputs(text, file) >= 0;
+    good = file && fclose(file) == 0 && good && rename(beside, path) == 0;
+    if (!good) unlink(beside);
+    free(beside);
+    return good;
+}
+
+static int set_ref(const pull *p) {
+    char *path = NULL;
+    if (is_commit(p->hub.revision)) return DONE; /* it is its own name */
+    if (asprintf(&path, "%s/refs/%s", p->root, p->hub.revision) < 0) return no_memory(p);
+    int code = write_text(path, p->hub.commit)
+                   ? DONE
+                   : fail(p->args, FAILED, "%s: cannot be written: %s", path, strerror(errno));
+    free(path);
+    return code;
+}
+
+static void drop_waiting_room(const pull *p) {
+    char *room = path_of(p->root, WAITING_ROOM);
+    DIR *dir = room ? opendir(room) : NULL;
+    for (struct dirent *e; dir && (e = readdir(dir));)
+        if (ends_in(e->d_name, ".incomplete")) unlinkat(dirfd(dir), e->d_name, 0); /* of other revisions */
+    if (dir) closedir(dir);
+    if (room) rmdir(room);
+    free(room);
+}
+
+static int report(const pull *p) {
+    const hub *h = &p->hub;
+    if (p->args->json)
+        return print_json(p->args,
+                          json_pack("{s:s, s:s, s:s, s:o, s:I, s:I, s:I}", "model", h->repo, "revision", h->revision,
+                                    "commit", h->commit, "folder", json_text(p->folder), "files", (json_int_t)h->n,
+                                    "bytes", (json_int_t)h->bytes, "received", (json_int_t)h->web.received));
+    if (!p->args->quiet) printf("%s  %zu files, %s, checked\n", p->folder, h->n, show_bytes(h->bytes).text);
+    return DONE;
+}
+
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
+
+static int pull_all(pull *p) {
+    int code = hub_open(&p->hub, p->args);
+    if (code == DONE) code = choose_root(p);
+    if (code == DONE) code = hub_ask(&p->hub);
+    if (code == DONE) code = lock_root(p);
+    if (code == DONE) code = plan_parts(p);
+    if (code == DONE) code = check_room(p);
+    bool shown = !p->args->quiet && isatty(STDERR_FILENO);
+    if (code == DONE) code = web_run(&p->hub.web, p->gets, p->hub.n, CONNECTIONS, shown ? p->hub.bytes : 0);
+    if (code == DONE && is_cached(p)) code = set_ref(p);
+    if (code == DONE && !is_cached(p)) drop_waiting_room(p);
+    return code == DONE ? report(p) : code;
+}
+
+int pull_command(const arguments *args) {
+    pull p = {.args = args, .lock = -1};
+    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) return fail(args, FAILED, "libcurl cannot be used here");
+    stop_on_signals();
+    signal(SIGPIPE, SIG_IGN); /* a connection that breaks while we write is an error like any other */
+    int code = pull_all(&p);
+    for (size_t i = 0; i < p.hub.n; i++) {
+        if (p.gets) free(p.gets[i].url);
+        if (!p.parts) continue;
+        free(p.parts[i].growing);
+        free(p.parts[i].whole);
+        free(p.parts[i].link);
+    }
+    free(p.parts);
+    free(p.gets);
+    free(p.root);
+    free(p.folder);
+    if (p.lock >= 0) close(p.lock);
+    hub_close(&p.hub);
+    curl_global_cleanup();
+    return code;
+}

@@ -1,0 +1,526 @@
+/* web.c: see web.h. libcurl moves the bytes; redirects are followed here, one request each, so that every address is
+ * judged and the token is decided on anew. */
+#include "pull/web.h"
+
+#include <curl/curl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "progress.h"
+
+enum {
+    TRIES = 6,              /* in a row without a new byte */
+    REDIRECTS = 8,          /* of one try */
+    LONGEST_PAUSE = 60,     /* seconds */
+    CHATTER = 1 << 20,      /* bytes of an answer that is no success; they are not looked at */
+    STALLED = 60,           /* seconds without a byte: broken */
+    CONNECTING = 30,        /* seconds */
+    BUFFER = 1 << 18,       /* bytes that libcurl reads at once */
+    ADDRESS_LIMIT = 1 << 14 /* letters */
+};
+
+typedef enum stage { NEW, WAITING, FLYING, ENDED } stage;
+
+/* One get on its way. */
+typedef struct flight {
+    web *web;
+    get *get;
+    stage stage;
+    CURL *easy;
+    char *at; /* the address now, owned */
+    int tries, redirects;
+    int64_t furthest;    /* the most bytes that were ever there */
+    double due;          /* when the pause ends */
+    int64_t range_begin; /* of Content-Range, -1: none */
+    double retry_after;  /* what the server asks for, seconds */
+    int64_t chatter;     /* bytes of an answer that is no success */
+    bool judged;         /* the first bytes of this answer have been looked at */
+    verdict verdict;     /* of the sink and of ourselves while bytes arrive */
+} flight;
+
+/* What a run of several has together. */
+typedef struct field {
+    web *web;
+    CURLM *multi;
+    struct curl_slist *secret; /* the header with the token */
+    flight *flights;
+    size_t n;
+    int64_t shown; /* bytes of all, for the line; 0: none */
+    bool drawn;
+    double drawn_at, rate; /* rate: bytes a second, of late */
+    int64_t received;      /* when it was drawn */
+} field;
+
+/* ---- addresses --------------------------------------------------------------------------------------------------- */
+
+typedef struct origin {
+    char scheme[8], host[256], port[8];
+} origin;
+
+static bool copy_part(CURLU *url, CURLUPart part, unsigned flags, char *to, size_t size) {
+    char *text = NULL;
+    bool good = curl_url_get(url, part, &text, flags) == CURLUE_OK && strlen(text) < size;
+    if (good) snprintf(to, size, "%s", text);
+    curl_free(text);
+    return good;
+}
+
+/* false: no address of ours. */
+static bool origin_of(const char *address, origin *o) {
+    CURLU *url = curl_url();
+    bool good = url && strlen(address) < ADDRESS_LIMIT && curl_url_set(url, CURLUPART_URL, address, 0) == CURLUE_OK &&
+                copy_part(url, CURLUPART_SCHEME, 0, o->scheme, sizeof o->scheme) &&
+                copy_part(url, CURLUPART_HOST, 0, o->host, sizeof o->host) &&
+                copy_part(url, CURLUPART_PORT, CURLU_DEFAULT_PORT, o->port, sizeof o->port);
+    curl_url_cleanup(url);
+    return good && (strcasecmp(o->scheme, "http") == 0 || strcasecmp(o->scheme, "https") == 0);
+}
+
+static bool same_origin(const char *a, const char *b) {
+    origin x, y;
+    return origin_of(a, &x) && origin_of(b, &y) && !strcasecmp(x.scheme, y.scheme) && !strcasecmp(x.host, y.host) &&
+           !strcmp(x.port, y.port);
+}
+
+bool web_url(const char *text) {
+    origin o;
+    for (const char *c = text; *c; c++)
+        if (*c <= 32 || *c >= 127 || strchr("@?#\\\"<>", *c)) return false;
+    return strlen(text) < 400 && strstr(text, "://") && origin_of(text, &o);
+}
+
+/* ---- an answer arrives ------------------------------------------------------------------------------------------- */
+
+/* The value of a header line, without blanks around it; or NULL, if it is another header. */
+static const char *header_value(const char *line, size_t n, const char *name, size_t *length) {
+    size_t m = strlen(name);
+    if (n <= m || strncasecmp(line, name, m) != 0 || line[m] != ':') return NULL;
+    const char *begin = line + m + 1, *end = line + n;
+    while (begin < end && (*begin == ' ' || *begin == '\t')) begin++;
+    while (end > begin && (unsigned char)end[-1] <= 32) end--;
+    *length = (size_t)(end - begin);
+    return begin;
+}
+
+static size_t on_header(char *line, size_t one, size_t n, void *user) {
+    flight *f = user;
+    size_t length;
+    char text[1200];
+    n *= one;
+    const char *value = header_value(line, n, "content-range", &length);
+    if (value && length < sizeof text && strncasecmp(value, "bytes ", 6) == 0) {
+        snprintf(text, sizeof text, "%.*s", (int)length, value);
+        f->range_begin = text[6] >= '0' && text[6] <= '9' ? strtoll(text + 6, NULL, 10) : -1;
+    }
+    value = header_value(line, n, "retry-after", &length);
+    if (value && length > 0 && length < 8 && *value >= '0' && *value <= '9') f->retry_after = atoi(value);
+    value = header_value(line, n, "link", &length);
+    if (value && length < sizeof text && *value == '<') { /* <address>; rel="next" */
+        snprintf(text, sizeof text, "%.*s", (int)length, value);
+        char *end = strchr(text, '>');
+        if (end && strstr(end, "rel=\"next\"") && end - text <= (long)sizeof f->get->next)
+            snprintf(f->get->next, sizeof f->get->next, "%.*s", (int)(end - text - 1), text + 1);
+    }
+    return n;
+}
+
+__attribute__((format(printf, 2, 3))) static verdict bad(get *g, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    vsnprintf(g->error, sizeof g->error, format, list);
+    va_end(list);
+    return BAD;
+}
+
+/* Do these bytes begin where ours end? */
+static verdict judge(flight *f, long code) {
+    get *g = f->get;
+    f->judged = true;
+    if (code == 206) return g->have > 0 && f->range_begin == g->have ? GOOD : AGAIN;
+    if (g->have == 0) return GOOD;
+    g->have = 0;
+    return g->sink->restart(g);
+}
+
+static size_t on_bytes(char *data, size_t one, size_t n, void *user) {
+    flight *f = user;
+    get *g = f->get;
+    long code = 0;
+    curl_easy_getinfo(f->easy, CURLINFO_RESPONSE_CODE, &code);
+    n *= one;
+    if (code != 200 && code != 206) return (f->chatter += (int64_t)n) > CHATTER ? 0 : n;
+    if (!f->judged) f->verdict = judge(f, code);
+    if (f->verdict == AGAIN) { /* another range than ours: from the first byte, then */
+        g->have = 0;
+        if (g->sink->restart(g) == BAD) f->verdict = BAD;
+    }
+    if (f->verdict != GOOD) return 0;
+    int64_t room = (g->size >= 0 ? g->size : g->limit) - g->have;
+    if (room < 0 || (uint64_t)room < n)
+        f->verdict = bad(g, "%s is longer than the %s that the hub %s", g->what,
+                         show_bytes(g->size >= 0 ? g->size : g->limit).text, g->size >= 0 ? "lists" : "may send");
+    else
+        f->verdict = g->sink->take(g, data, n);
+    if (f->verdict != GOOD) return 0;
+    g->have += (int64_t)n;
+    f->web->received += (int64_t)n;
+    return n;
+}
+
+/* ---- a request leaves -------------------------------------------------------------------------------------------- */
+
+/* Certificates of one's own, as the hub's tools and curl take them. */
+static const char *own_certificates(void) {
+    static const char *const variables[] = {"CURL_CA_BUNDLE", "SSL_CERT_FILE"};
+    for (size_t i = 0; i < COUNT(variables); i++) {
+        const char *value = getenv(variables[i]);
+        if (value && *value) return value;
+    }
+    return NULL;
+}
+
+static verdict send_request(field *all, flight *f) {
+    get *g = f->get;
+    CURL *easy = f->easy;
+    char range[40];
+    const char *certificates = own_certificates();
+    curl_easy_reset(easy);
+    f->range_begin = -1;
+    f->retry_after = 0;
+    f->chatter = 0;
+    f->judged = false;
+    f->verdict = GOOD;
+    bool known = same_origin(f->at, all->web->endpoint);
+    snprintf(range, sizeof range, "%lld-", (long long)g->have);
+    bool good = curl_easy_setopt(easy, CURLOPT_URL, f->at) == CURLE_OK;
+#if LIBCURL_VERSION_NUM >= 0x075500
+    good = good && curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK;
+#else
+    good = good && curl_easy_setopt(easy, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS)) == CURLE_OK;
+#endif
+    good = good && curl_easy_setopt(easy, CURLOPT_USERAGENT, "lazuli/" LZ_VERSION) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_HEADERDATA, f) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_bytes) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_WRITEDATA, f) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_PRIVATE, f) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)BUFFER) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, (long)CONNECTING) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, (long)STALLED) == CURLE_OK &&
+           (!certificates || curl_easy_setopt(easy, CURLOPT_CAINFO, certificates) == CURLE_OK) &&
+           (g->have == 0 || curl_easy_setopt(easy, CURLOPT_RANGE, range) == CURLE_OK) &&
+           (!known || !all->secret || curl_easy_setopt(easy, CURLOPT_HTTPHEADER, all->secret) == CURLE_OK) &&
+           curl_multi_add_handle(all->multi, easy) == CURLM_OK;
+    f->stage = FLYING;
+    return good ? GOOD : bad(g, "%s: no request could be made", g->what);
+}
+
+static verdict go_to(flight *f, const char *address) {
+    char *copy = strdup(address);
+    if (!copy) return bad(f->get, "%s: there is no memory left", f->get->what);
+    free(f->at);
+    f->at = copy;
+    return GOOD;
+}
+
+/* From the first address again: where it led to may have been good for a while only. */
+static verdict launch(field *all, flight *f) {
+    f->redirects = 0;
+    return go_to(f, f->get->url) == GOOD ? send_request(all, f) : BAD;
+}
+
+static verdict end_flight(flight *f) {
+    f->stage = ENDED;
+    if (f->easy) curl_easy_cleanup(f->easy);
+    f->easy = NULL;
+    f->get->sink->leave(f->get);
+    free(f->at);
+    f->at = NULL;
+    return GOOD;
+}
+
+static verdict finish(flight *f);
+
+static verdict start(field *all, flight *f) {
+    get *g = f->get;
+    f->stage = WAITING;
+    f->easy = curl_easy_init();
+    if (!f->easy) return bad(g, "%s: there is no memory left", g->what);
+    verdict v = g->sink->begin(g);
+    f->furthest = g->have;
+    if (v != GOOD || g->have != g->size) return v == GOOD ? launch(all, f) : v;
+    return finish(f) == AGAIN ? launch(all, f) : f->stage == ENDED ? GOOD : BAD;
+}
+
+/* ---- an answer has ended ----------------------------------------------------------------------------------------- */
+
+static void clear_drawn(field *all) {
+    if (all->drawn) clear_line();
+    all->drawn = false;
+}
+
+/* After a pause, unless nothing helps. */
+static verdict try_again(field *all, flight *f, const char *why) {
+    get *g = f->get;
+    f->tries = g->have > f->furthest ? 1 : f->tries + 1;
+    if (g->have > f->furthest) f->furthest = g->have;
+    if (f->tries >= TRIES)
+        return bad(g, "%s: %s, %d times in a row; the same command goes on from here", g->what, why, TRIES);
+    double pause = all->web->pause * (1 << (f->tries - 1));
+    if (pause < f->retry_after) pause = f->retry_after;
+    if (pause > LONGEST_PAUSE) pause = LONGEST_PAUSE;
+    clear_drawn(all);
+    note(all->web->args, "%s: %s; again in %s", g->what, why, show_seconds(pause).text);
+    f->due = seconds_now() + pause;
+    f->stage = WAITING;
+    return GOOD;
+}
+
+static verdict follow(field *all, flight *f) {
+    get *g = f->get;
+    char *to = NULL;
+    origin here, there;
+    curl_easy_getinfo(f->easy, CURLINFO_REDIRECT_URL, &to);
+    if (!to || !origin_of(to, &there) || !origin_of(f->at, &here))
+        return bad(g, "%s: the hub leads to an address that is not http or https", g->what);
+    if (strcasecmp(here.scheme, "https") == 0 && strcasecmp(there.scheme, "https") != 0)
+        return bad(g, "%s: the hub leads from https to http, where anybody could change it", g->what);
+    if (++f->redirects > REDIRECTS) return bad(g, "%s: the hub leads on and on (%d redirects)", g->what, REDIRECTS);
+    return go_to(f, to) == GOOD ? send_request(all, f) : BAD;
+}
+
+static verdict finish(flight *f) {
+    get *g = f->get;
+    verdict v = g->sink->finish(g);
+    if (v == GOOD) return end_flight(f);
+    if (v == AGAIN) g->have = 0;
+    return v;
+}
+
+static const struct {
+    long code;
+    const char *without, *with; /* a token */
+} refusals[] = {
+    {401, "there is no such model, or it is not open: accept its terms there, then set HF_TOKEN",
+     "the token is not accepted: is it still valid?"},
+    {403, "it is not open: accept its terms there, then set HF_TOKEN",
+     "the token may not read it: accept the model's terms there"},
+    {404, "there is no such model, revision or file", "there is no such model, revision or file"},
+};
+
+static verdict refuse(flight *f, long code) {
+    for (size_t i = 0; i < COUNT(refusals); i++)
+        if (refusals[i].code == code)
+            return bad(f->get, "%s: the hub answers %ld: %s (%s)", f->get->what, code,
+                       f->web->token ? refusals[i].with : refusals[i].without, f->web->page);
+    return bad(f->get, "%s: the hub answers %ld", f->get->what, code);
+}
+
+/* The certificate is wrong, or the address: trying again would change nothing. */
+static bool is_hopeless(CURLcode result) {
+    return result == CURLE_PEER_FAILED_VERIFICATION || result == CURLE_SSL_CACERT_BADFILE ||
+           result == CURLE_URL_MALFORMAT || result == CURLE_UNSUPPORTED_PROTOCOL || result == CURLE_OUT_OF_MEMORY;
+}
+
+static verdict landed(field *all, flight *f, CURLcode result) {
+    get *g = f->get;
+    long code = 0;
+    char why[200];
+    curl_easy_getinfo(f->easy, CURLINFO_RESPONSE_CODE, &code);
+    curl_multi_remove_handle(all->multi, f->easy);
+    f->stage = WAITING;
+    if (f->verdict == BAD) return BAD;
+    if (f->verdict == AGAIN) return try_again(all, f, "the hub sent other bytes than asked for");
+    if (result == CURLE_WRITE_ERROR && f->chatter > CHATTER) result = CURLE_OK; /* its code says enough */
+    if (is_hopeless(result)) return bad(g, "%s: %s", g->what, curl_easy_strerror(result));
+    if (result == CURLE_OK && code >= 300 && code < 400 && code != 304) return follow(all, f);
+    if (result != CURLE_OK) {
+        bool reached = result != CURLE_COULDNT_CONNECT && result != CURLE_COULDNT_RESOLVE_HOST;
+        snprintf(why, sizeof why, "%s (%s)", reached ? "the connection broke" : "the hub is out of reach",
+                 curl_easy_strerror(result));
+        return try_again(all, f, why);
+    }
+    if (code == 200 || code == 206) {
+        if (!f->judged && g->have && code == 200) return try_again(all, f, "the hub sent nothing");
+        if (g->size >= 0 && g->have < g->size) return try_again(all, f, "the answer ended early");
+        verdict v = finish(f);
+        return v == AGAIN ? try_again(all, f, "what arrived is damaged") : v;
+    }
+    if (code == 416) { /* it has less than we have of it */
+        g->have = 0;
+        return g->sink->restart(g) == BAD ? BAD : try_again(all, f, "the hub has no such range");
+    }
+    if (code == 408 || code == 429 || code >= 500) {
+        snprintf(why, sizeof why, "the hub answers %ld", code);
+        return try_again(all, f, why);
+    }
+    return refuse(f, code);
+}
+
+/* ---- all of them ------------------------------------------------------------------------------------------------- */
+
+static void show(field *all) {
+    double now = seconds_now(), passed = now - all->drawn_at;
+    if (!all->shown || passed < 0.2) return;
+    int64_t bytes = 0;
+    for (size_t i = 0; i < all->n; i++) bytes += all->flights[i].get->have;
+    if (all->drawn_at > 0) {
+        double rate = (double)(all->web->received - all->received) / passed;
+        all->rate = all->rate > 0 ? 0.9 * all->rate + 0.1 * rate : rate;
+    }
+    all->drawn_at = now;
+    all->received = all->web->received;
+    char after[160], left[48] = "";
+    if (all->rate > 1)
+        snprintf(left, sizeof left, ", %s left", show_seconds((double)(all->shown - bytes) / all->rate).text);
+    snprintf(after, sizeof after, " %s of %s, %s/s%s", show_bytes(bytes).text, show_bytes(all->shown).text,
+             show_bytes((int64_t)all->rate).text, left);
+    draw_line("pull", (double)bytes / (double)all->shown, after);
+    all->drawn = true;
+}
+
+/* Those whose turn it is; how many are on their way or wait for theirs. BAD in *v: one has failed. */
+static size_t launch_due(field *all, int at_once, verdict *v, get **culprit) {
+    size_t open = 0;
+    int busy = 0;
+    double now = seconds_now();
+    for (size_t i = 0; i < all->n; i++) busy += all->flights[i].stage == WAITING || all->flights[i].stage == FLYING;
+    for (size_t i = 0; i < all->n && *v == GOOD; i++) {
+        flight *f = &all->flights[i];
+        *culprit = f->get;
+        if (f->stage == NEW && busy < at_once && !stop_wanted()) {
+            *v = start(all, f);
+            busy += f->stage != ENDED;
+            show(all);
+        } else if (f->stage == WAITING && now >= f->due)
+            *v = launch(all, f);
+        open += f->stage != ENDED;
+    }
+    return open;
+}
+
+/* How many have ended. */
+static int read_answers(field *all, verdict *v, get **culprit) {
+    int left, ended = 0;
+    for (CURLMsg *m; *v == GOOD && (m = curl_multi_info_read(all->multi, &left));) {
+        flight *f = NULL;
+        if (m->msg != CURLMSG_DONE) continue;
+        CURLcode result = m->data.result;
+        curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&f);
+        *culprit = f->get;
+        *v = landed(all, f, result);
+        ended++;
+    }
+    return ended;
+}
+
+/* Until something arrives or a pause ends; never long, for Ctrl-C and the line that is shown. */
+static bool wait_a_little(field *all) {
+    double most = 0.1, now = seconds_now();
+    for (size_t i = 0; i < all->n; i++) {
+        const flight *f = &all->flights[i];
+        if (f->stage == WAITING && f->due - now < most) most = f->due > now ? f->due - now : 0;
+    }
+    return curl_multi_poll(all->multi, NULL, 0, (int)(most * 1e3 + 0.999), NULL) == CURLM_OK;
+}
+
+static int stopped(const field *all) {
+    return fail(all->web->args, STOPPED, "stopped; the same command goes on from here");
+}
+
+static int loop(field *all, int at_once) {
+    verdict v = GOOD;
+    get *culprit = NULL;
+    int running;
+    bool works = true;
+    while (works && launch_due(all, at_once, &v, &culprit) && v == GOOD && !stop_wanted()) {
+        works = curl_multi_perform(all->multi, &running) == CURLM_OK;
+        if (works && !read_answers(all, &v, &culprit)) works = wait_a_little(all);
+        show(all);
+    }
+    clear_drawn(all);
+    if (!works) return fail(all->web->args, FAILED, "libcurl cannot go on");
+    if (stop_wanted()) return stopped(all);
+    return v == GOOD ? DONE : fail(all->web->args, FAILED, "%s", culprit->error);
+}
+
+static struct curl_slist *secret_header(const web *w) {
+    char *line = NULL;
+    if (!w->token || asprintf(&line, "Authorization: Bearer %s", w->token) < 0) return NULL;
+    struct curl_slist *list = curl_slist_append(NULL, line);
+    free(line);
+    return list;
+}
+
+int web_run(web *w, get *gets, size_t n, int at_once, int64_t shown) {
+    field all = {.web = w, .n = n, .shown = shown, .multi = curl_multi_init(), .secret = secret_header(w)};
+    all.flights = calloc(n ? n : 1, sizeof *all.flights);
+    int code;
+    if (all.multi && all.flights && (all.secret || !w->token)) {
+        curl_multi_setopt(all.multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING); /* a connection each */
+        for (size_t i = 0; i < n; i++) all.flights[i] = (flight){.web = w, .get = &gets[i]};
+        code = loop(&all, at_once);
+    } else {
+        code = fail(w->args, FAILED, "there is no memory left");
+    }
+    for (size_t i = 0; i < n && all.flights; i++) {
+        flight *f = &all.flights[i];
+        if (f->stage == FLYING) curl_multi_remove_handle(all.multi, f->easy);
+        if (f->stage == WAITING || f->stage == FLYING) end_flight(f);
+    }
+    free(all.flights);
+    curl_slist_free_all(all.secret);
+    curl_multi_cleanup(all.multi);
+    return code;
+}
+
+/* ---- short answers ----------------------------------------------------------------------------------------------- */
+
+typedef struct memory {
+    char *text;
+    size_t n, room;
+} memory;
+
+static verdict memory_begin(get *g) { return g->have = 0, GOOD; }
+
+static verdict memory_take(get *g, const char *data, size_t n) {
+    memory *m = g->to;
+    if (m->n + n + 1 > m->room) {
+        size_t room = 2 * (m->n + n) + 1024;
+        char *text = realloc(m->text, room);
+        if (!text) return bad(g, "%s: there is no memory left", g->what);
+        m->text = text;
+        m->room = room;
+    }
+    memcpy(m->text + m->n, data, n);
+    m->n += n;
+    m->text[m->n] = 0;
+    return GOOD;
+}
+
+static verdict memory_restart(get *g) {
+    ((memory *)g->to)->n = 0;
+    return GOOD;
+}
+
+static verdict memory_finish(get *g) { return g->have ? GOOD : bad(g, "%s: the hub sent nothing", g->what); }
+
+static void memory_leave(get *g) { (void)g; }
+
+int web_text(web *w, const char *what, const char *url, int64_t limit, char **text, char next[1024]) {
+    static const sink to_memory = {memory_begin, memory_take, memory_restart, memory_finish, memory_leave};
+    memory m = {0};
+    get g = {.what = what, .url = (char *)url, .sink = &to_memory, .to = &m, .size = -1, .limit = limit};
+    int code = web_run(w, &g, 1, 1, 0);
+    if (code == DONE) {
+        *text = m.text;
+        if (next) snprintf(next, 1024, "%s", g.next);
+    } else {
+        free(m.text);
+    }
+    return code;
+}

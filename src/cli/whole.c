@@ -1,0 +1,136 @@
+/* whole.c: see cache.h: is all of a model there? Judged by model_index.json, the lists of shards and the headers of the
+ * weights; no tensor is read. */
+#include <dirent.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cache.h"
+
+const model_part model_parts[] = {
+    {"scheduler", "scheduler_config.json", NULL, false},
+    {"tokenizer", "tokenizer.json", "vocab.json", false},
+    {"processor", "preprocessor_config.json", NULL, false},
+    {"text_encoder", "config.json", NULL, true},
+    {"transformer", "config.json", NULL, true},
+    {"vae", "config.json", NULL, true},
+};
+const size_t n_model_parts = COUNT(model_parts);
+
+enum { JSON_FILE_LIMIT = 16 << 20 };
+
+bool ends_in(const char *text, const char *ending) {
+    size_t n = strlen(text), m = strlen(ending);
+    return n > m && strcmp(text + n - m, ending) == 0;
+}
+
+/* "vae": ["diffusers", "AutoencoderKL"]; a part that a model could have and has not is [null, null]. */
+bool names_part(const json_t *index, const char *part) {
+    const json_t *value = json_object_get(index, part);
+    return json_array_size(value) == 2 && json_is_string(json_array_get(value, 0)) &&
+           json_is_string(json_array_get(value, 1));
+}
+
+__attribute__((format(printf, 2, 3))) static void add_fault(model_state *state, const char *format, ...) {
+    char text[600];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    for (char *c = text; *c; c++)
+        if ((unsigned char)*c < 32 || *c == 127)
+            *c = '?'; /* names come from files, and a terminal must not obey them */
+    json_array_append_new(state->faults, json_text(text));
+}
+
+static json_t *read_json(const char *folder, const char *name) {
+    struct stat s;
+    char *path = path_of(folder, name);
+    bool good = path && stat(path, &s) == 0 && S_ISREG(s.st_mode) && s.st_size <= JSON_FILE_LIMIT;
+    json_t *json = good ? json_load_file(path, 0, NULL) : NULL;
+    free(path);
+    return json;
+}
+
+static void add_bytes(model_state *state, const char *folder) {
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        struct stat s;
+        char *path = *e->d_name == '.' ? NULL : path_of(folder, e->d_name);
+        if (path && stat(path, &s) == 0 && S_ISREG(s.st_mode)) state->bytes += s.st_size;
+        free(path);
+    }
+    if (dir) closedir(dir);
+}
+
+/* Are the bytes that its header promises there? */
+static void look_at_file(lz_context *ctx, const char *folder, const char *part, const char *name, model_state *state) {
+    lz_error err = {.status = LZ_OK};
+    char *path = path_of(folder, name);
+    lz_weights *weights = path && have_file(folder, name) ? lz_weights_open(ctx, path, &err) : NULL;
+    if (!have_file(folder, name))
+        add_fault(state, "%s/%s is missing", part, name);
+    else if (!weights)
+        add_fault(state, "%s/%s is damaged", part, name);
+    lz_weights_close(weights);
+    free(path);
+}
+
+static void look_at_shards(lz_context *ctx, const char *folder, const char *part, const json_t *map,
+                           model_state *state) {
+    json_t *seen = json_object(), *file;
+    const char *tensor;
+    json_object_foreach((json_t *)map, tensor, file) {
+        const char *name = json_string_value(file);
+        if (!name || strchr(name, '/') || json_object_get(seen, name)) continue;
+        json_object_set_new(seen, name, json_true());
+        look_at_file(ctx, folder, part, name, state);
+    }
+    json_decref(seen);
+}
+
+/* The file or the list of files that the library would open here. */
+static void look_at_weights(lz_context *ctx, const char *folder, const char *part, model_state *state) {
+    static const char *const stems[] = {"model", "diffusion_pytorch_model"};
+    char name[80];
+    for (size_t i = 0; i < COUNT(stems); i++) {
+        snprintf(name, sizeof name, "%s.safetensors", stems[i]);
+        if (have_file(folder, name)) return look_at_file(ctx, folder, part, name, state);
+    }
+    for (size_t i = 0; i < COUNT(stems); i++) {
+        snprintf(name, sizeof name, "%s.safetensors.index.json", stems[i]);
+        if (!have_file(folder, name)) continue;
+        json_t *index = read_json(folder, name), *map = json_object_get(index, "weight_map");
+        if (json_object_size(map))
+            look_at_shards(ctx, folder, part, map, state);
+        else
+            add_fault(state, "%s/%s is damaged", part, name);
+        json_decref(index);
+        return;
+    }
+    lz_error err = {.status = LZ_OK}; /* under a name of its own? */
+    lz_weights *weights = lz_weights_open(ctx, folder, &err);
+    if (!weights) add_fault(state, "the weights of %s are missing", part);
+    lz_weights_close(weights);
+}
+
+void look_at_model(lz_context *ctx, const char *folder, model_state *state) {
+    *state = (model_state){.faults = json_array()};
+    json_t *index = read_json(folder, "model_index.json");
+    const char *class = json_string_value(json_object_get(index, "_class_name"));
+    snprintf(state->class, sizeof state->class, "%s", class ? class : "");
+    if (!json_is_object(index)) add_fault(state, "model_index.json is missing or damaged");
+    add_bytes(state, folder);
+    for (size_t i = 0; i < n_model_parts; i++) {
+        const model_part *part = &model_parts[i];
+        char *inner = names_part(index, part->name) ? path_of(folder, part->name) : NULL;
+        if (!inner) continue;
+        add_bytes(state, inner);
+        if (!have_file(inner, part->config) && !(part->or_config && have_file(inner, part->or_config)))
+            add_fault(state, "%s/%s is missing", part->name, part->config);
+        if (part->weights) look_at_weights(ctx, inner, part->name, state);
+        free(inner);
+    }
+    json_decref(index);
+}

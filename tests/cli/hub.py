@@ -1,0 +1,193 @@
+"""hub.py MODELS STATE: a small Hugging Face hub on three ports of localhost, for tests/cli/pull.sh.
+
+It serves the folders in MODELS (or MODELS/B under any other name) as repositories, and misbehaves as the owner's name
+says: `breaks/B` breaks every connection, `moved/B` sends to the second port. The third one speaks https, if there is a
+STATE/tls.pem. STATE/ports holds the ports when it is ready, STATE/log a line for each request: port, path, range, token,
+status, bytes sent.
+"""
+import hashlib
+import http.server
+import json
+import os
+import ssl
+import sys
+import threading
+import time
+
+MODELS, STATE = sys.argv[1:3]
+COMMIT = "c0ffee" * 6 + "beef"
+TOKEN = "Bearer hf_secret"
+PIECE = 60000  # what passes before a connection breaks
+EXTRAS = ["README.md", "teaser.png", "flux-2-klein.safetensors", "vae/model.onnx", "text_encoder/pytorch_model.bin",
+          "transformer/diffusion_pytorch_model.fp16.safetensors", "transformer/old/config.json", "other/config.json"]
+lock = threading.Lock()
+seen = {}  # how often a path was asked for
+
+
+def files(owner, repo):
+    """path -> bytes."""
+    top = os.path.join(MODELS, repo if os.path.isdir(os.path.join(MODELS, repo)) else "B")
+    found = {extra: b"not needed" for extra in EXTRAS}
+    for folder, _, names in os.walk(top):
+        for name in names:
+            path = os.path.join(folder, name)
+            with open(path, "rb") as file:
+                found[os.path.relpath(path, top)] = file.read()
+    if owner == "twins":  # the same bytes under two names
+        index = json.loads(found["model_index.json"])
+        index["processor"] = ["transformers", "Qwen2VLProcessor"]
+        found["model_index.json"] = json.dumps(index).encode()
+        found["processor/preprocessor_config.json"] = found["scheduler/scheduler_config.json"]
+        found["vae/twin.json"] = found["scheduler/scheduler_config.json"]
+    if owner == "bare":
+        del found["model_index.json"]
+    if owner == "odd":
+        found["vae/con fig.json"] = b"{}"
+    return found
+
+
+def tree(owner, repo):
+    entries = [{"type": "directory", "path": "vae", "size": 0, "oid": "0" * 40}]
+    for path, data in files(owner, repo).items():
+        blob = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+        entry = {"type": "file", "path": path, "size": len(data), "oid": blob}
+        if path.endswith((".safetensors", ".png", ".bin", ".onnx")):
+            size = len(data)
+            if path.startswith("transformer/diffusion_pytorch_model"):
+                size += {"short": -1, "long": 1, "huge": 1 << 43, "negative": -1 << 40, "vast": 1 << 60}.get(owner, 0)
+            entry["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": size, "pointerSize": 134}
+            entry["size"] = 134 if owner == "pointers" else size
+        entries.append(entry)
+    harm = {"escapes": "../evil.json", "climbs": "vae/../../evil.json", "roots": "/tmp/evil.json", "dots": "vae/./a.json",
+            "nothing": "vae//a.json", "controls": "vae/a\n.json"}.get(owner)
+    if harm:
+        entries.append({"type": "file", "path": harm, "size": 2, "oid": "0" * 40})
+    if owner == "hashes":
+        entries[-1]["oid"] = "../../../evil"
+        entries[-1].pop("lfs", None)
+        entries[-1]["path"] = "vae/evil.json"
+    if owner == "doubles":
+        entries.append(next(e for e in entries if e["path"] == "vae/config.json"))
+    return entries
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16
+
+    def log_message(self, *_):
+        pass
+
+    def note(self, status, sent):
+        with lock, open(os.path.join(STATE, "log"), "a") as log:
+            log.write(f"{'cdn' if self.server is cdn else 'hub'} {self.path} range={self.headers.get('Range', '-')} "
+                      f"token={self.headers.get('Authorization', '-')} {status} sent={sent}\n")
+
+    def answer(self, status, data=b"", headers=(), stop=None):
+        """stop: after so many bytes the connection breaks."""
+        self.send_response(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        sent = data if stop is None else data[:stop]
+        self.note(status, len(sent))
+        self.wfile.write(sent)
+        if len(sent) < len(data):
+            self.wfile.flush()
+            self.close_connection = True
+
+    def count(self):
+        with lock:
+            seen[self.path] = seen.get(self.path, 0) + 1
+            return seen[self.path]
+
+    def do_GET(self):
+        try:
+            self.serve()
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+
+    def serve(self):
+        path, _, query = self.path.partition("?")
+        words = path.strip("/").split("/")
+        api = words[:2] == ["api", "models"]
+        if api:
+            words = words[2:]
+        owner, repo, kind, revision = words[:4]
+        times = self.count()
+        token = self.headers.get("Authorization")
+        if owner == "private" and token != TOKEN:
+            return self.answer(403 if token else 401)
+        if owner == "down" or (owner == "busy" and times < 3):
+            return self.answer(429 if times == 1 else 500, b"later", [("Retry-After", "0")])
+        if revision not in ("main", "v1", "refs%2Fpr%2F1", COMMIT):
+            return self.answer(404)
+        if api and owner == "garbage":
+            return self.answer(200, b"<html>")
+        if api and owner == "endless":
+            return self.answer(200, b"[" + b" " * (40 << 20))
+        if api and kind == "revision":
+            return self.answer(200, json.dumps({"sha": "main" if owner == "nameless" else COMMIT}).encode())
+        if api:
+            entries, headers = tree(owner, repo), []
+            if owner in ("paged", "astray") and not query.endswith("cursor=2"):
+                there = "http://localhost:1" if owner == "astray" else f"http://127.0.0.1:{hub.server_port}"
+                headers = [("Link", f'<{there}{path}?recursive=true&cursor=2>; rel="next"')]
+                entries = entries[:7]
+            elif owner == "paged":
+                entries = entries[7:]
+            return self.answer(200, json.dumps(entries).encode(), headers)
+        self.file(owner, repo, "/".join(words[4:]), times)
+
+    def file(self, owner, repo, name, times):
+        data = files(owner, repo).get(name)
+        if data is None:
+            return self.answer(404)
+        if owner == "moved" and self.server is not cdn:
+            return self.answer(302, b"there", [("Location", f"http://127.0.0.1:{cdn.server_port}{self.path}")])
+        if owner == "loops":
+            return self.answer(302, b"", [("Location", self.path)])
+        if owner == "local":
+            return self.answer(302, b"", [("Location", "file:///etc/passwd")])
+        large = len(data) > PIECE and name != "model_index.json"
+        if large and (owner == "wrong" or (owner == "once" and times == 1)):
+            data = data[:-1] + bytes([data[-1] ^ 1])
+        begin, headers, status = 0, [], 200
+        asked = self.headers.get("Range")
+        if asked and owner != "noranges":
+            begin = int(asked[len("bytes="):].rstrip("-"))
+            if begin >= len(data):
+                return self.answer(416)
+            first = begin - 1 if owner == "shifts" else begin
+            headers = [("Content-Range", f"bytes {first}-{len(data) - 1}/{len(data)}")]
+            status = 206
+        stop = PIECE if large and (owner == "breaks" or (owner in ("noranges", "shifts") and times == 1)) else None
+        if large and owner == "stalls" and not os.path.exists(os.path.join(STATE, "go")):
+            self.answer(status, data[begin:], headers, PIECE)
+            while not os.path.exists(os.path.join(STATE, "go")):
+                time.sleep(0.02)
+            return None
+        return self.answer(status, data[begin:], headers, stop)
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_):
+        pass
+
+
+hub = Server(("127.0.0.1", 0), Handler)
+cdn = Server(("127.0.0.1", 0), Handler)
+tls = Server(("127.0.0.1", 0), Handler)
+if os.path.exists(os.path.join(STATE, "tls.pem")):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(os.path.join(STATE, "tls.pem"))
+    tls.socket = context.wrap_socket(tls.socket, server_side=True)
+for server in cdn, tls:
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+with open(os.path.join(STATE, "ports.new"), "w") as ports:
+    ports.write(f"{hub.server_port} {cdn.server_port} {tls.server_port}\n")
+os.rename(os.path.join(STATE, "ports.new"), os.path.join(STATE, "ports"))
+hub.serve_forever()

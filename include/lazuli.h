@@ -414,6 +414,9 @@ lz_status lz_image_read(lz_context *ctx, const char *path, lz_image *image, lz_e
 lz_status lz_image_write(lz_context *ctx, const char *path, const lz_image *image, const char *const *text,
                          lz_error *err);
 void lz_image_free(lz_context *ctx, lz_image *image);
+/* What a PNG or a JPEG says under this key, in UTF-8: text of lz_image_write, or of other programs (tEXt, zTXt, iTXt).
+ * Pixels are not looked at. Release it with lz_free_text. NULL: LZ_NOT_FOUND where there is no such text, or another. */
+char *lz_image_read_text(lz_context *ctx, const char *path, const char *key, lz_error *err);
 
 /* A model folder as it is published (diffusers layout): model_index.json, tokenizer, text_encoder, transformer, vae.
  * FLUX.2 [klein]; Qwen-Image, which reads its schedule from scheduler/ (the Lightning ones have their own), and its Edit

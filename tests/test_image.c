@@ -99,6 +99,10 @@ static bool read_bytes(lz_context *ctx, const uint8_t *data, size_t bytes) {
         CHECK(!image.pixels);
     }
     lz_image_free(ctx, &image);
+    err.status = LZ_OK;
+    char *text = lz_image_text_memory(ctx, "some picture", exact + 1, (int64_t)bytes, "Software", &err);
+    CHECK(text ? err.status == LZ_OK : err.status == LZ_BAD_FILE || err.status == LZ_NOT_FOUND, "%s", err.text);
+    lz_free_text(ctx, text);
     free(exact);
     return status == LZ_OK;
 }
@@ -234,6 +238,22 @@ static void png_texts(const char *path, char *to, size_t room) {
     fclose(f);
 }
 
+/* Every text comes back as it was; another key is not there. */
+static void check_texts(lz_context *ctx, const char *path, const char *const *text) {
+    lz_error err;
+    for (; text[0]; text += 2) {
+        char *found = lz_image_read_text(ctx, path, text[0], &err);
+        if (CHECK(found, "%s", err.text)) CHECK(strcmp(found, text[1]) == 0, "%s: %.80s", text[0], found);
+        lz_free_text(ctx, found);
+    }
+    static const char *const others[] = {"pro", "prompt: ", "xxx", "",
+                                         "a key that is longer than any that can be there"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        CHECK(!lz_image_read_text(ctx, path, others[i], &err));
+        CHECK_STATUS(err.status, LZ_NOT_FOUND, &err);
+    }
+}
+
 static void metadata(void) {
     lz_context *ctx = lz_open(.threads = 1);
     enter_folder();
@@ -244,13 +264,15 @@ static void metadata(void) {
     png_texts(in_folder("a.png"), found, sizeof found);
     CHECK(strcmp(found, "*prompt=a cat, 猫, \u00e9;seed=42;Software=Lazuli;empty=;") == 0, "%s", found);
 
+    check_texts(ctx, in_folder("a.png"), texts);
+
     /* A JPEG comment longer than a marker has room for goes on in the next. */
     char *novel = malloc(200001);
     memset(novel, 'x', 200000);
     novel[200000] = 0;
-    CHECK_OK(
-        lz_image_write(ctx, in_folder("a.jpg"), &image, (const char *[]){"prompt", novel, "seed", "42", NULL}, &err),
-        &err);
+    const char *long_texts[] = {"before", "", "prompt", novel, "seed", "42", NULL};
+    CHECK_OK(lz_image_write(ctx, in_folder("a.jpg"), &image, long_texts, &err), &err);
+    check_texts(ctx, in_folder("a.jpg"), long_texts);
     CHECK_OK(lz_image_read(ctx, in_folder("a.jpg"), &back, &err), &err);
     lz_image_free(ctx, &back);
     size_t n;
@@ -259,6 +281,21 @@ static void metadata(void) {
     CHECK(memmem(data, n, "\xff\xfe\0\x0aseed: 42", 12));
     free(data);
     free(novel);
+    CHECK(!lz_image_read_text(ctx, in_folder("nowhere.png"), "prompt", &err));
+    CHECK_STATUS(err.status, LZ_NOT_FOUND, &err);
+    CHECK(!lz_image_read_text(ctx, NULL, "prompt", &err));
+    CHECK_STATUS(err.status, LZ_BAD_ARGUMENT, &err);
+
+    /* Latin-1, as tEXt is by its rules; a WebP keeps nothing. */
+    static const uint8_t latin1[] = "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x08\0\0\0\0\x3a\x7e\x9b\x55"
+                                    "\0\0\0\6tEXtkey\0\xe9!\xf0\xca\xa7\xde"
+                                    "\0\0\0\0IDAT\x35\xaf\x06\x1e";
+    char *key = lz_image_text_memory(ctx, "latin1", latin1, sizeof latin1 - 1, "key", &err);
+    if (CHECK(key, "%s", err.text)) CHECK(strcmp(key, "\u00e9!") == 0, "%s", key);
+    lz_free_text(ctx, key);
+    CHECK_OK(lz_image_write(ctx, in_folder("a.webp"), &image, texts, &err), &err);
+    CHECK(!lz_image_read_text(ctx, in_folder("a.webp"), "prompt", &err));
+    CHECK_STATUS(err.status, LZ_NOT_FOUND, &err);
 
     static const char *const bad[][3] = {
         {"", "x", NULL},
@@ -270,7 +307,7 @@ static void metadata(void) {
         CHECK_STATUS(lz_image_write(ctx, in_folder("b.png"), &image, bad[i], &err), LZ_BAD_ARGUMENT, &err);
         CHECK_TEXT(err.text, "key");
     }
-    CHECK_I64(empty_folder(), 2);
+    CHECK_I64(empty_folder(), 3);
     lz_image_free(ctx, &image);
     leave_folder();
     lz_close(ctx);
@@ -329,7 +366,7 @@ static void failing_writes(void) {
 
 /* ---- memory runs out --------------------------------------------------------------------------------------------- */
 
-/* Reads, resizes and writes. */
+/* Reads, resizes, writes, and reads the text. */
 static lz_status use_everything(lz_context *ctx, const char *from, const char *to, lz_error *err) {
     lz_image image, resized = {.width = 0};
     lz_status status = lz_image_read(ctx, from, &image, err);
@@ -337,7 +374,12 @@ static lz_status use_everything(lz_context *ctx, const char *from, const char *t
     if (status == LZ_OK) status = lz_image_write(ctx, to, &resized, texts, err);
     lz_image_free(ctx, &image);
     lz_image_free(ctx, &resized);
-    return status;
+    if (status != LZ_OK || strstr(to, ".webp")) return status;
+    char *text = lz_image_read_text(ctx, to, texts[0], err);
+    lz_free_text(ctx, text);
+    if (text) return LZ_OK;
+    unlink(to); /* what is there after a failure is counted */
+    return err->status;
 }
 
 static void failing_memory(void) {

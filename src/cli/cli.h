@@ -2,8 +2,8 @@
  *
  *   main.c     which command            options.c   the table of options, reading them   help.c    printing both
  *   say.c      errors, notes, numbers   job.c       a model and what is asked of it      output.c  names of files
- *   model.c    which model              progress.c  the line that moves, Ctrl-C
- *   names.c    short names, the cache   whole.c     is all of a model there?             pull/     fetching one
+ *   model.c    which model              progress.c  the line that moves, Ctrl-C          settings.c  options from files
+ *   names.c    short names, the cache   whole.c     is all of a model there?             pull/       fetching one
  * The other files are one command (or two) each.
  *
  * Results go to stdout, everything else to stderr. */
@@ -32,9 +32,12 @@ enum {
     DECODE = 32,
     TENSORS = 64,
     DEVICES = 128,
+    BATCH = 256,
+    COMPLETIONS = 512,
     PULL = 1024,
     MODELS = 2048,
-    PICTURE = GENERATE | PLAN,
+    MAN = 4096,
+    PICTURE = GENERATE | PLAN | BATCH,
     CODEC = ENCODE | DECODE,
     EVERY = 0xffff,
 };
@@ -65,6 +68,11 @@ struct arguments {
     int64_t width, height, steps, count, threads, verbose; /* 0: not given */
     double guidance, strength;                             /* 0: not given */
     bool help, version, json, quiet, profile;
+    const char *from, *settings; /* files that hold further options */
+    json_t *sources[2];          /* owned: what was read from these, and what texts above point into */
+    uint64_t given, elsewhere;   /* options that were given, a bit for each; and those that did not come from argv */
+    const char *where;           /* what errors and notes begin with: a file; or NULL */
+    int64_t line;                /* of a batch: they begin with its number; or 0 */
 };
 
 typedef struct option {
@@ -78,6 +86,15 @@ typedef struct option {
 } option;
 extern const option options[];
 extern const size_t n_options;
+
+const option *find_option(const char *name, size_t length); /* or NULL */
+const option *nearest_option(const char *name);             /* that may be meant, or NULL */
+bool is_setting(const option *option); /* it says something of the picture, so it may stand in a file */
+bool keeps_text(const option *option); /* its value must stay where it is */
+void forget_option(arguments *args, const option *option); /* of one that collects values: begin anew */
+const char *option_choices(const option *option);          /* "f32 bf16", or NULL: any value */
+bool is_given(const arguments *args, const char *name);
+bool is_elsewhere(const arguments *args, const char *name); /* it comes from a file of settings */
 
 int parse(int argc, char **argv, arguments *args); /* an exit code */
 void print_help(const command *only);              /* of one command, or NULL: of all */
@@ -93,6 +110,21 @@ int tensors_command(const arguments *args);
 int devices_command(const arguments *args);
 int pull_command(const arguments *args);
 int models_command(const arguments *args);
+int batch_command(const arguments *args);
+int completions_command(const arguments *args);
+int man_command(const arguments *args);
+
+typedef struct explained {
+    const char *name, *text;
+} explained;
+extern const explained exit_codes[], variables[]; /* ended by NULL */
+
+typedef struct example {
+    int command;
+    const char *line, *why;
+} example;
+extern const example examples[];
+extern const size_t n_examples;
 
 /* ---- speaking ---------------------------------------------------------------------------------------------------- */
 
@@ -102,6 +134,7 @@ int fail_with(const arguments *args, const lz_error *err); /* of the library: FA
 /* A sentence on stderr, unless -q. */
 __attribute__((format(printf, 2, 3))) void note(const arguments *args, const char *format, ...);
 
+const char *colour(FILE *to, const char *code);        /* the code, or "" where there are to be no colours */
 int flush_output(const arguments *args);               /* did all of stdout arrive? An exit code. */
 int print_json(const arguments *args, json_t *object); /* takes the object; NULL: out of memory. An exit code. */
 json_t *json_text(const char *text);                   /* bytes that are no UTF-8 become '?'; NULL becomes null */
@@ -124,6 +157,8 @@ int64_t picture_side_limit(const char *path);              /* by its ending; 0: 
 char *numbered_path(const char *path, int number);         /* fox.png, 2: fox-2.png; free it */
 char *unused_path(int64_t seed);                           /* lazuli-SEED.png, or with a number; free it */
 const char *base_name(const char *path);                   /* what follows the last slash */
+/* All of a file, or of stdin ('-'), up to most bytes. An exit code; free the text in any case. */
+int read_file(const arguments *args, const char *path, size_t most, char **text, size_t *bytes);
 
 /* ---- a model and what is asked of it ----------------------------------------------------------------------------- */
 
@@ -134,7 +169,7 @@ typedef struct model_choice {
     char *owned;                 /* what folder points to, if it had to be found; else NULL */
 } model_choice;
 
-char *find_demo(void);                                             /* the demo model's folder, owned; or NULL */
+char *find_demo(void); /* the demo model's folder, owned, absolute; NULL: it is nowhere */
 int choose_model(const arguments *args, model_choice *choice);     /* an exit code; free(choice->owned) in any case */
 void say_model(const arguments *args, const model_choice *choice); /* which it is, where nobody chose it */
 int fail_model(const arguments *args, const model_choice *choice, const lz_error *err); /* it cannot be opened */
@@ -142,7 +177,8 @@ int fail_model(const arguments *args, const model_choice *choice, const lz_error
 typedef struct job {
     const arguments *args;
     model_choice choice;
-    const char *folder; /* of the choice */
+    char *folder;  /* owned */
+    char *machine; /* owned: folder, device and so on: what the model was opened for */
     lz_context *ctx;
     lz_model *model;
     lz_model_facts facts;
@@ -152,9 +188,21 @@ typedef struct job {
     lz_picture_plan plan;
 } job;
 
-int job_open(job *j, const arguments *args); /* the model. An exit code; job_close in any case. */
-int job_ask(job *j);                         /* the picture asked for, and its plan */
+int job_open(job *j, const arguments *args);   /* the model. An exit code; job_close in any case. */
+int job_reopen(job *j, const arguments *args); /* the same, of a job that is zero or open: keeps the model if it can */
+int job_fill(job *j);                          /* the picture asked for */
+int job_plan(job *j);                          /* and its plan */
+int job_ask(job *j);                           /* both */
 void job_close(job *j);
 void print_plan(FILE *to, const job *j);
+
+/* ---- settings: a JSON object whose keys are names of options ----------------------------------------------------- */
+
+#define SETTINGS_KEY "lazuli" /* where they stand in a picture */
+
+int read_settings(arguments *args);                                   /* --settings, then --from. An exit code */
+int apply_settings(arguments *args, json_t *settings, bool overrule); /* else what is given stays. An exit code */
+json_t *settings_of(const job *j, int64_t seed);                      /* that make this picture again */
+char *settings_text(json_t *settings);                                /* one line of ASCII; free it. NULL: no memory */
 
 #endif

@@ -1,36 +1,11 @@
 /* generate.c: `lazuli generate`: pictures from words, one for each seed. While one is written, the next is painted. */
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 
-#include "progress.h"
-
-/* A picture on its way into its files. */
-typedef struct writing {
-    const job *job;
-    lz_picture picture;
-    int64_t seed;
-    char *path, *dump; /* dump: NULL where none is asked for */
-    double paint_seconds, write_seconds;
-    lz_error err;
-    pthread_t thread;
-    bool begun, apart; /* apart: by a thread of its own */
-    atomic_bool done;
-} writing;
-
-typedef struct making {
-    job job;
-    int64_t seeds[MAX_PICTURES];
-    int n;
-    double open_seconds;
-    json_t *pictures;
-    writing writing;
-    progress line;
-    int code; /* an exit code: how writing went */
-} making;
+#include "generate.h"
 
 /* ---- before anything is opened ----------------------------------------------------------------------------------- */
 
@@ -44,7 +19,7 @@ static int choose_seeds(making *m, const arguments *args) {
     if (args->count && args->n_seeds > 1)
         return fail(args, NOT_UNDERSTOOD, "--count counts on from one seed, and %d were given", args->n_seeds);
     m->n = args->count ? (int)args->count : args->n_seeds ? args->n_seeds : 1;
-    int64_t first = args->n_seeds ? args->seeds[0] : args->noise ? 0 : random_seed();
+    int64_t first = args->n_seeds ? args->seeds[0] : args->line ? args->line : args->noise ? 0 : random_seed();
     if (args->count && first > INT64_MAX - args->count)
         return fail(args, NOT_UNDERSTOOD, "there are no %lld seeds from %lld on", (long long)args->count,
                     (long long)first);
@@ -52,34 +27,70 @@ static int choose_seeds(making *m, const arguments *args) {
     return DONE;
 }
 
-static int check_names(const arguments *args) {
-    if (args->output && !picture_side_limit(args->output))
-        return fail(args, NOT_UNDERSTOOD, "%s: the name of a picture ends in .png, .jpg or .webp", args->output);
-    if (args->dump && picture_side_limit(args->dump))
-        return fail(args, NOT_UNDERSTOOD, "%s: --dump writes tensors: choose a name that ends in .safetensors",
-                    args->dump);
-    int code = check_output(args, args->output ? args->output : "lazuli.png");
-    if (code == DONE && args->dump) code = check_output(args, args->dump);
+static int check_names(const arguments *args, const char *path, const char *dump) {
+    if (path && !picture_side_limit(path))
+        return fail(args, NOT_UNDERSTOOD, "%s: the name of a picture ends in .png, .jpg or .webp", path);
+    if (dump && picture_side_limit(dump))
+        return fail(args, NOT_UNDERSTOOD, "%s: --dump writes tensors: choose a name that ends in .safetensors", dump);
+    int code = check_output(args, path ? path : "lazuli.png");
+    return code == DONE && dump ? check_output(args, dump) : code;
+}
+
+/* One for each seed. Those of a batch are checked one by one: folders may depend on the seed. */
+static int name_pictures(making *m, const arguments *args) {
+    const naming *names = m->naming;
+    const char *output = args->output ? args->output : names ? "{file}-{line}-{seed}.png" : NULL;
+    int code = names ? DONE : check_names(args, output, args->dump);
+    for (int i = 0; i < m->n && code == DONE; i++) {
+        char **to[] = {&m->paths[i], &m->dumps[i]};
+        const char *from[] = {output, args->dump};
+        for (size_t k = 0; k < COUNT(to) && code == DONE; k++) {
+            free(*to[k]);
+            *to[k] = NULL;
+            if (!from[k]) continue;
+            if (names)
+                code = expand_name(args, names, from[k], m->seeds[i], m->n > 1 ? i + 1 : 0, to[k]);
+            else if (!(*to[k] = m->n > 1 ? numbered_path(from[k], i + 1) : strdup(from[k])))
+                code = fail(args, FAILED, "there is no memory left for a name");
+        }
+        if (names && code == DONE) code = check_names(args, m->paths[i], m->dumps[i]);
+    }
     return code;
 }
 
 static int check_sides(const job *j) {
-    int64_t limit = j->args->output ? picture_side_limit(j->args->output) : INT64_MAX;
+    const char *output = j->args->output;
+    int64_t limit = output ? picture_side_limit(output) : INT64_MAX;
     if (j->picture.width <= limit && j->picture.height <= limit) return DONE;
-    return fail(j->args, FAILED, "%s: a picture of this kind has at most %lld pixels a side: choose .png",
-                j->args->output, (long long)limit);
+    return fail(j->args, FAILED, "%s: a picture of this kind has at most %lld pixels a side: choose .png", output,
+                (long long)limit);
 }
 
 /* ---- one picture ------------------------------------------------------------------------------------------------- */
 
-enum { MAX_FACTS = 24 };
+/* As other programs call it, first AUTOMATIC1111's web UI, whose form many read: the prompt, the negative one, the rest. */
+static char *parameters_of(const facts *f, const job *j) {
+    const arguments *a = j->args;
+    char *text = NULL;
+    int n = asprintf(&text,
+                     "%s\n%s%s%sSteps: %d, Sampler: Euler, CFG scale: %s%s%s, Size: %s, Model: %s%s%s, Version: %s",
+                     j->picture.prompt, a->negative ? "Negative prompt: " : "", a->negative ? a->negative : "",
+                     a->negative ? "\n" : "", j->picture.steps, f->guidance,
+                     a->noise ? "" : ", Seed: ", a->noise ? "" : f->seed, f->size, f->model,
+                     a->strength > 0 ? ", Denoising strength: " : "", a->strength > 0 ? f->strength : "", f->software);
+    return n < 0 ? NULL : text;
+}
 
-typedef struct facts { /* what is written into the file: key, value, ..., NULL */
-    const char *pairs[MAX_FACTS];
-    char seed[32], steps[32], guidance[32], strength[32], size[48], software[48];
-} facts;
+static char *model_name(const job *j) {
+    if (strchr(j->choice.name, '/')) return strdup(j->choice.name); /* OWNER/REPO */
+    char *full = realpath(j->folder, NULL), *name = strdup(base_name(full ? full : j->folder));
+    free(full);
+    return name;
+}
 
-static void describe(facts *f, const job *j, const lz_picture *p, int64_t seed) {
+/* false: no memory. In any case forget it afterwards. */
+static bool describe(facts *f, const job *j, const lz_picture *p, int64_t seed) {
+    *f = (facts){.pairs = {NULL}};
     snprintf(f->seed, sizeof f->seed, "%lld", (long long)seed);
     if (p->steps == j->picture.steps)
         snprintf(f->steps, sizeof f->steps, "%d", p->steps);
@@ -89,18 +100,26 @@ static void describe(facts *f, const job *j, const lz_picture *p, int64_t seed) 
     snprintf(f->strength, sizeof f->strength, "%g", j->args->strength);
     snprintf(f->size, sizeof f->size, "%lldx%lld", (long long)p->image.width, (long long)p->image.height);
     snprintf(f->software, sizeof f->software, "Lazuli %s", lz_version());
-    const char *noise = j->args->noise, *all[][2] = {
-                                            {"prompt", j->picture.prompt},
-                                            {"negative", j->args->negative},
-                                            {"seed", noise ? NULL : f->seed},
-                                            {"noise", noise},
-                                            {"steps", f->steps},
-                                            {"strength", j->args->strength > 0 ? f->strength : NULL},
-                                            {"guidance", f->guidance},
-                                            {"size", f->size},
-                                            {"model", j->choice.name},
-                                            {"software", f->software},
-                                        };
+    json_t *settings = settings_of(j, seed);
+    f->settings = settings_text(settings);
+    json_decref(settings);
+    f->model = model_name(j);
+    f->noise = j->args->noise ? realpath(j->args->noise, NULL) : NULL;
+    f->parameters = f->model ? parameters_of(f, j) : NULL;
+    const char *noise = f->noise, *all[][2] = {
+                                      {"parameters", f->parameters},
+                                      {"prompt", j->picture.prompt},
+                                      {"negative", j->args->negative},
+                                      {"seed", noise ? NULL : f->seed},
+                                      {"noise", noise},
+                                      {"steps", f->steps},
+                                      {"strength", j->args->strength > 0 ? f->strength : NULL},
+                                      {"guidance", f->guidance},
+                                      {"size", f->size},
+                                      {"model", f->model},
+                                      {"software", f->software},
+                                      {SETTINGS_KEY, f->settings},
+                                  };
     int n = 0;
     for (size_t i = 0; i < COUNT(all); i++) {
         if (!all[i][1]) continue;
@@ -108,21 +127,29 @@ static void describe(facts *f, const job *j, const lz_picture *p, int64_t seed) 
         f->pairs[n++] = all[i][1];
     }
     f->pairs[n] = NULL;
+    return f->settings && f->parameters;
+}
+
+static void forget_facts(facts *f) {
+    free(f->model);
+    free(f->noise);
+    free(f->parameters);
+    free(f->settings);
 }
 
 /* ---- telling ----------------------------------------------------------------------------------------------------- */
 
-static json_t *picture_json(const char *path, int64_t seed, const lz_picture *p, double write_seconds) {
+static json_t *picture_json(const job *j, const char *path, int64_t seed, const lz_picture *p, double write_seconds) {
     json_t *steps = json_array();
     for (int i = 0; i < p->steps && i < (int)COUNT(p->step_seconds); i++)
         json_array_append_new(steps, json_milliseconds(p->step_seconds[i]));
     double all = p->text_seconds + p->encode_seconds + p->denoise_seconds + p->decode_seconds + write_seconds;
-    return json_pack("{s:o, s:I, s:{s:o, s:o, s:o, s:o, s:o, s:o}, s:o, s:I, s:I}", "file", json_text(path), "seed",
-                     (json_int_t)seed, "milliseconds", "text", json_milliseconds(p->text_seconds), "encode",
+    return json_pack("{s:o, s:I, s:{s:o, s:o, s:o, s:o, s:o, s:o}, s:o, s:I, s:I, s:o}", "file", json_text(path),
+                     "seed", (json_int_t)seed, "milliseconds", "text", json_milliseconds(p->text_seconds), "encode",
                      json_milliseconds(p->encode_seconds), "denoise", json_milliseconds(p->denoise_seconds), "decode",
                      json_milliseconds(p->decode_seconds), "write", json_milliseconds(write_seconds), "total",
                      json_milliseconds(all), "step_milliseconds", steps, "tile", (json_int_t)p->tile, "streamed_bytes",
-                     (json_int_t)p->streamed_bytes);
+                     (json_int_t)p->streamed_bytes, "settings", settings_of(j, seed));
 }
 
 static int tell(const making *m, const char *path, int64_t seed, const lz_picture *p, double seconds) {
@@ -145,17 +172,23 @@ static int tell(const making *m, const char *path, int64_t seed, const lz_pictur
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
+static void say_no_memory(lz_error *err) {
+    err->status = LZ_OUT_OF_MEMORY;
+    snprintf(err->text, sizeof err->text, "there is no memory left for names and settings");
+}
+
 /* Of a thread of its own: says nothing, and leaves what is to be said in the struct. */
 static void *write_files(void *arg) {
     writing *w = arg;
     const lz_picture *p = &w->picture;
     double begun = seconds_now();
-    facts f = {.pairs = {NULL}};
-    describe(&f, w->job, p, w->seed);
+    facts f;
+    if (!describe(&f, w->job, p, w->seed)) say_no_memory(&w->err);
     const lz_named_array arrays[] = {
         {"text", p->text}, {"noise", p->noise}, {"latents", p->latents}, {"image", p->pixels}};
-    if (w->dump) lz_weights_save(w->job->ctx, w->dump, arrays, COUNT(arrays), f.pairs, &w->err);
+    if (!w->err.status && w->dump) lz_weights_save(w->job->ctx, w->dump, arrays, COUNT(arrays), f.pairs, &w->err);
     if (!w->err.status) lz_image_write(w->job->ctx, w->path, &p->image, f.pairs, &w->err);
+    forget_facts(&f);
     w->write_seconds = seconds_now() - begun;
     atomic_store(&w->done, true);
     return NULL;
@@ -169,7 +202,8 @@ static int finish_writing(making *m) {
     if (w->err.status)
         m->code = fail_with(m->job.args, &w->err);
     else {
-        json_array_append_new(m->pictures, picture_json(w->path, w->seed, &w->picture, w->write_seconds));
+        m->made++;
+        json_array_append_new(m->pictures, picture_json(w->job, w->path, w->seed, &w->picture, w->write_seconds));
         m->code = tell(m, w->path, w->seed, &w->picture, w->paint_seconds + w->write_seconds);
     }
     lz_picture_free(&w->picture);
@@ -190,14 +224,13 @@ static void drop_arrays(lz_picture *p) {
 
 /* Takes the picture. The last one has nothing to be written beside. */
 static int start_writing(making *m, int i, const lz_picture *p, double paint_seconds) {
-    const arguments *a = m->job.args;
     writing *w = &m->writing;
     *w = (writing){.job = &m->job, .picture = *p, .seed = m->seeds[i], .paint_seconds = paint_seconds, .begun = true};
-    w->path = !a->output ? unused_path(w->seed) : m->n > 1 ? numbered_path(a->output, i + 1) : strdup(a->output);
-    w->dump = !a->dump ? NULL : m->n > 1 ? numbered_path(a->dump, i + 1) : strdup(a->dump);
-    if (!w->path || (a->dump && !w->dump)) {
-        w->err.status = LZ_OUT_OF_MEMORY;
-        snprintf(w->err.text, sizeof w->err.text, "there is no memory left for a name");
+    w->path = m->paths[i] ? m->paths[i] : unused_path(w->seed);
+    w->dump = m->dumps[i];
+    m->paths[i] = m->dumps[i] = NULL;
+    if (!w->path) {
+        say_no_memory(&w->err);
         return finish_writing(m);
     }
     if (!w->dump) drop_arrays(&w->picture);
@@ -225,7 +258,7 @@ static int make_one(making *m, int i) {
     lz_error err = {.status = LZ_OK};
     lz_picture p;
     double begun = seconds_now();
-    progress_begin(&m->line, j, i, m->n);
+    progress_begin(&m->line, j, i, m->n, m->overall);
     lz_picture_options asked = j->picture;
     asked.seed = (uint64_t)m->seeds[i];
     asked.watch = watch_picture;
@@ -288,31 +321,79 @@ static int tell_profile(const job *j) {
     return DONE;
 }
 
-static int make_all(making *m, const arguments *args) {
+/* It is there, made from the same settings and whole (somebody may have copied half of it); so is its dump, if one is
+ * wanted. */
+static bool is_finished(const making *m, int i) {
+    lz_error err;
+    lz_image image;
+    if (m->dumps[i] && access(m->dumps[i], F_OK) != 0) return false;
+    json_t *settings = settings_of(&m->job, m->seeds[i]);
+    char *wanted = settings_text(settings), *found = lz_image_read_text(m->job.ctx, m->paths[i], SETTINGS_KEY, &err);
+    bool same = wanted && found && strcmp(wanted, found) == 0;
+    lz_free_text(m->job.ctx, found);
+    free(wanted);
+    json_decref(settings);
+    if (!same || lz_image_read(m->job.ctx, m->paths[i], &image, &err) != LZ_OK) return false;
+    lz_image_free(m->job.ctx, &image);
+    return true;
+}
+
+/* What is to be made is planned once, and not at all when everything is there. */
+static int make_missing(making *m) {
+    job *j = &m->job;
+    bool planned = false;
+    int code = DONE;
+    for (int i = 0; i < m->n && code == DONE; i++) {
+        if (m->naming && is_finished(m, i)) {
+            m->there++;
+            continue;
+        }
+        if (m->naming) remove_parts(m->paths[i]);
+        if (m->naming && m->dumps[i]) remove_parts(m->dumps[i]);
+        if (!planned) code = job_plan(j);
+        if (!planned && code == DONE) tell_before(j);
+        planned = true;
+        if (code == DONE) code = make_one(m, i);
+    }
+    int written = finish_writing(m); /* where the last ones were there already, the one before them */
+    return code == DONE ? written : code;
+}
+
+int make_pictures(making *m, const arguments *args) {
     job *j = &m->job;
     bool profile = args->profile || args->verbose > 1;
+    m->code = DONE;
+    if (!m->pictures) m->pictures = json_array();
+    int code = choose_seeds(m, args);
+    if (code == DONE) code = name_pictures(m, args);
+    if (code != DONE) return code;
     double begun = seconds_now();
-    int code = job_open(j, args);
-    if (code == DONE) code = job_ask(j);
+    code = job_reopen(j, args);
+    if (code == DONE) code = job_fill(j);
     if (code == DONE) code = check_sides(j);
     if (code != DONE) return code;
     m->open_seconds = seconds_now() - begun;
-    tell_before(j);
     lz_reset_peak(j->ctx);
     if (profile) lz_profile_start(j->ctx);
-    for (int i = 0; i < m->n && code == DONE; i++) code = make_one(m, i);
+    code = make_missing(m);
     if (profile && code == DONE) code = tell_profile(j);
-    if (args->json && code == DONE) code = print_json(args, run_json(m));
     return code;
 }
 
+void making_end(making *m) {
+    for (int i = 0; i < MAX_PICTURES; i++) {
+        free(m->paths[i]);
+        free(m->dumps[i]);
+    }
+    job_close(&m->job);
+    json_decref(m->pictures);
+}
+
 int generate_command(const arguments *args) {
-    making m = {.pictures = json_array()};
+    making m = {.pictures = NULL};
     stop_on_signals();
-    int code = choose_seeds(&m, args);
-    if (code == DONE) code = check_names(args);
-    if (code == DONE) code = make_all(&m, args);
-    job_close(&m.job);
-    json_decref(m.pictures);
+    int code = make_pictures(&m, args);
+    if (args->json && code == DONE) code = print_json(args, run_json(&m));
+    making_end(&m);
     return code;
 }

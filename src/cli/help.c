@@ -3,16 +3,29 @@
 
 #include "cli.h"
 
-static const struct {
-    int command;
-    const char *line, *why;
-} examples[] = {
+const explained exit_codes[] = {
+    {"0", "done"},
+    {"1", "failed; one sentence says what and why; of a batch: some lines failed, the others are done"},
+    {"2", "not understood: a command, an option or a value"},
+    {"130", "stopped by Ctrl-C (or SIGTERM); nothing half-written stays, and a batch can go on"},
+    {NULL, NULL},
+};
+
+const explained variables[] = {
+    {"LAZULI_MODEL", "the folder of the model, where -m names none"},
+    {"NO_COLOR", "if it is not empty, there are no colours on a terminal either"},
+    {NULL, NULL},
+};
+
+const example examples[] = {
     {GENERATE, "lazuli \"a fox in 3d style on a blue background\" -o fox.png", "a first picture, by the demo model"},
     {GENERATE, "lazuli \"a red fox in the snow\" -m models/klein -o fox.png", "by a model of yours"},
     {GENERATE, "export LAZULI_MODEL=models/klein", "from here on it is taken without -m"},
     {GENERATE, "lazuli a red fox -S 1,2,3 -W 768 -H 512", "three of them, wide: lazuli-1.png ..."},
     {GENERATE, "lazuli -p \"make the sky purple\" -i photo.jpg -o new.png", "look at a picture"},
     {GENERATE, "lazuli -p \"an oil painting\" -i photo.jpg --strength 0.6", "start from a picture"},
+    {GENERATE, "lazuli --from fox.png -o again.png", "the same once more, byte for byte"},
+    {GENERATE, "lazuli --from fox.png -S 8 -s 20", "the same with another seed and more steps"},
     {GENERATE, "echo a red fox | lazuli - --json | jq .pictures[0].file", "for scripts"},
     {PLAN, "lazuli plan a red fox -W 2048 -H 2048", "will it fit? nothing runs"},
     {INFO, "lazuli info -m models/klein", "what is in the folder, what will run"},
@@ -27,14 +40,23 @@ static const struct {
     {PULL, "lazuli pull flux2-klein-4b", "from then on: lazuli -m flux2-klein-4b \"a red fox\""},
     {PULL, "lazuli pull Qwen/Qwen-Image --to models/qwen", "into a folder of its own"},
     {MODELS, "lazuli models", "what is here, its size, what is missing"},
+    {BATCH, "lazuli batch prompts.txt -o 'out/{line}-{seed}.png'", "a prompt a line; run it again to go on"},
+    {BATCH, "lazuli batch jobs.jsonl -m models/klein -s 4", "{\"prompt\": ..., \"seed\": 7, \"width\": 512} a line"},
+    {COMPLETIONS, "eval \"$(lazuli completions bash)\"", "for this shell; `make install` does it for good"},
+    {MAN, "lazuli man | man -l -", "read it without installing it"},
 };
+const size_t n_examples = COUNT(examples);
 
 static void print_examples(const command *only) {
-    for (size_t i = 0; i < COUNT(examples); i++)
+    for (size_t i = 0; i < n_examples; i++)
         if (!only || examples[i].command == only->bit) {
             int gap = 62 - (int)strlen(examples[i].line);
             printf("  %s%*s  %s\n", examples[i].line, gap > 0 ? gap : 0, "", examples[i].why);
         }
+}
+
+static void print_title(const char *title) {
+    printf("\n%s%s:%s\n", colour(stdout, "\033[1m"), title, colour(stdout, "\033[0m"));
 }
 
 static void print_options(const command *only) {
@@ -42,7 +64,7 @@ static void print_options(const command *only) {
     for (size_t i = 0; i < n_options; i++) {
         const option *o = &options[i];
         if (only && !(o->commands & only->bit)) continue;
-        if (o->group != group) printf("\n%s:\n", group = o->group);
+        if (o->group != group) print_title(group = o->group);
         char letter[8] = "   ", name[40];
         if (o->letter) snprintf(letter, sizeof letter, "-%c,", o->letter);
         snprintf(name, sizeof name, "--%s%s%s", o->name, o->argument ? " " : "", o->argument ? o->argument : "");
@@ -58,9 +80,9 @@ void print_help(const command *only) {
     print_examples(only);
     printf("\nusage: lazuli %s [OPTIONS] %s\n", only ? only->name : "[COMMAND]", only ? only->takes : "[WORDS]");
     if (!only) {
-        puts("\ncommands:");
+        print_title("commands");
         for (size_t i = 0; i < n_commands; i++)
-            printf("  %-8s %-9s  %s%s\n", commands[i].name, commands[i].takes, commands[i].help,
+            printf("  %-11s %-8s  %s%s\n", commands[i].name, commands[i].takes, commands[i].help,
                    i ? "" : " (the command when none is named)");
     }
     print_options(only);

@@ -8,11 +8,20 @@
 
 /* ---- the model --------------------------------------------------------------------------------------------------- */
 
+static char *name_machine(const arguments *a, const char *folder) {
+    char *name = NULL;
+    int n = asprintf(&name, "%s\n%s\n%lld %d %d", folder, a->device ? a->device : "", (long long)a->threads,
+                     a->precision, a->offload);
+    return n < 0 ? NULL : name;
+}
+
 int job_open(job *j, const arguments *args) {
     *j = (job){.args = args};
     int code = choose_model(args, &j->choice);
     if (code != DONE) return code;
-    j->folder = j->choice.folder;
+    j->folder = strdup(j->choice.folder);
+    j->machine = name_machine(args, j->choice.folder);
+    if (!j->folder || !j->machine) return fail(args, FAILED, "there is no memory left for a name");
     lz_error err = {.status = LZ_OK};
     lz_context_options where = {
         .device = args->device, .threads = (int)args->threads, .compute = args->precision, .offload = args->offload};
@@ -25,11 +34,36 @@ int job_open(job *j, const arguments *args) {
     return DONE;
 }
 
-void job_close(job *j) {
+static void forget_picture(job *j) {
     for (int i = 0; i < LZ_MAX_IMAGES; i++)
         if (j->images[i].pixels) lz_image_free(j->ctx, &j->images[i]);
     free(j->prompt);
+    j->prompt = NULL;
+    j->picture = (lz_picture_options){.reserved = 0};
+}
+
+int job_reopen(job *j, const arguments *args) {
+    model_choice choice;
+    int code = choose_model(args, &choice);
+    char *machine = code == DONE ? name_machine(args, choice.folder) : NULL;
+    bool same = j->model && machine && strcmp(machine, j->machine) == 0;
+    free(machine);
+    free(choice.owned);
+    if (code != DONE) return code;
+    if (!same) {
+        job_close(j);
+        return job_open(j, args);
+    }
+    forget_picture(j);
+    j->args = args;
+    return DONE;
+}
+
+void job_close(job *j) {
+    forget_picture(j);
     free(j->choice.owned);
+    free(j->folder);
+    free(j->machine);
     lz_model_close(j->model);
     lz_close(j->ctx);
 }
@@ -73,7 +107,7 @@ static int ask_prompt(job *j) {
     if (!a->prompt && !a->n_words)
         return fail(a, NOT_UNDERSTOOD, "what shall be shown? Give a prompt: lazuli \"a red fox\" -o fox.png");
     const char *given = a->prompt ? a->prompt : a->words[0];
-    if (strcmp(given, "-") == 0 && a->n_words < 2) {
+    if (strcmp(given, "-") == 0 && a->n_words < 2 && !is_elsewhere(a, "prompt")) {
         int code = read_stdin(j);
         if (code != DONE) return code;
     } else if (!a->prompt && !(j->prompt = join(a->words, a->n_words)))
@@ -86,13 +120,19 @@ static int ask_prompt(job *j) {
 
 /* ---- the picture ------------------------------------------------------------------------------------------------- */
 
+/* Whoever did not type the name is told where it comes from. */
+static int fail_file(const arguments *args, const char *name, const lz_error *err) {
+    if (!is_elsewhere(args, name)) return fail_with(args, err);
+    return fail(args, FAILED, "%s; the settings name it: --%s FILE takes another", err->text, name);
+}
+
 static int ask_images(job *j) {
     const arguments *a = j->args;
     lz_error err = {.status = LZ_OK};
     if (a->strength > 0 && !a->n_images)
         return fail(a, NOT_UNDERSTOOD, "--strength says how much of an image to change: give one with --image");
     for (int i = 0; i < a->n_images; i++)
-        if (lz_image_read(j->ctx, a->images[i], &j->images[i], &err) != LZ_OK) return fail_with(a, &err);
+        if (lz_image_read(j->ctx, a->images[i], &j->images[i], &err) != LZ_OK) return fail_file(a, "image", &err);
     j->picture.images = j->images;
     j->picture.n_images = a->n_images;
     j->picture.strength = a->strength;
@@ -106,7 +146,7 @@ static int ask_noise(job *j) {
     if (a->count > 1 || a->n_seeds > 1)
         return fail(a, NOT_UNDERSTOOD, "one noise gives one picture: leave out --noise, or --count and further seeds");
     lz_weights *file = lz_weights_open(j->ctx, a->noise, &err);
-    if (!file) return fail_with(a, &err);
+    if (!file) return fail_file(a, "noise", &err);
     j->picture.noise = lz_weights_get(file, "noise");
     lz_status status = lz_check(j->picture.noise, &err);
     lz_weights_close(file);
@@ -158,7 +198,7 @@ static void say_streamed(const job *j) {
          show_bytes(j->plan.streamed_bytes).text);
 }
 
-int job_ask(job *j) {
+int job_fill(job *j) {
     const arguments *a = j->args;
     int code = ask_prompt(j);
     if (code == DONE) code = ask_images(j);
@@ -172,12 +212,22 @@ int job_ask(job *j) {
     if (lz_fill_options(j->model, &j->picture, &err) != LZ_OK) return fail_with(a, &err);
     say_cut(j);
     say_useless(j);
+    return DONE;
+}
+
+int job_plan(job *j) {
+    lz_error err = {.status = LZ_OK};
     /* Its pixels alone, as numbers in two orders: a size without sense is refused before it is planned at length. */
-    code = check_memory(j, j->picture.width * j->picture.height * 3 * 4 * 2);
+    int code = check_memory(j, j->picture.width * j->picture.height * 3 * 4 * 2);
     if (code != DONE) return code;
-    if (lz_plan_picture(j->model, &j->picture, &j->plan, &err) != LZ_OK) return fail_with(a, &err);
+    if (lz_plan_picture(j->model, &j->picture, &j->plan, &err) != LZ_OK) return fail_with(j->args, &err);
     say_streamed(j);
     return check_memory(j, j->plan.peak_bytes);
+}
+
+int job_ask(job *j) {
+    int code = job_fill(j);
+    return code == DONE ? job_plan(j) : code;
 }
 
 void print_plan(FILE *to, const job *j) {

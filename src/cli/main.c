@@ -20,14 +20,19 @@ const command commands[] = {
     {DEVICES, "devices", "", "what this machine can compute on", 0, 0, devices_command},
     {PULL, "pull", "NAME", "a model from the Hugging Face hub: OWNER/REPO or a short name", 1, 1, pull_command},
     {MODELS, "models", "", "which models are here, and whether they are complete", 0, 0, models_command},
+    {BATCH, "batch", "FILE", "many pictures: a prompt or JSON settings a line; goes on where it stopped", 1, 1,
+     batch_command},
+    {COMPLETIONS, "completions", "SHELL", "what bash, zsh or fish needs to complete all of this", 1, 1,
+     completions_command},
+    {MAN, "man", "", "the manual page", 0, 0, man_command},
 };
 const size_t n_commands = COUNT(commands);
 
-/* One lonely word that is nearly a command is a slip more often than a picture. */
+/* One lonely word that is nearly a command is a slip more often than a picture; but a can is no slip of man. */
 static const command *nearly_a_command(const arguments *args) {
     if (args->command != &commands[0] || args->n_words != 1 || args->prompt) return NULL;
     for (size_t i = 0; i < n_commands; i++)
-        if (distance(args->words[0], commands[i].name) == 1) return &commands[i];
+        if (strlen(commands[i].name) > 3 && distance(args->words[0], commands[i].name) == 1) return &commands[i];
     return NULL;
 }
 
@@ -65,5 +70,6 @@ int main(int argc, char **argv) {
     arguments args = {0};
     int code = parse(argc, argv, &args);
     if (code == DONE) code = run(&args);
+    for (size_t i = 0; i < COUNT(args.sources); i++) json_decref(args.sources[i]);
     return code == DONE ? flush_output(&args) : code;
 }

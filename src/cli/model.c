@@ -1,4 +1,5 @@
-/* model.c: which model is meant: the one of -m, else of $LAZULI_MODEL, else the demo model that comes with Lazuli.
+/* model.c: which model is meant: the one of -m, else of $LAZULI_MODEL, else the demo model that comes with Lazuli. That one
+ * may also be called 'demo': settings call it so, and so may -m where no folder is called so.
  *
  * Both name a folder, or else a model in the Hugging Face cache by its short name or OWNER/REPO; a folder wins.
  *
@@ -82,14 +83,20 @@ static int choose_cached(const arguments *args, model_choice *choice, const char
                 name, name, whose);
 }
 
+/* Settings say 'demo' where nobody named a model. */
+static bool means_demo(const arguments *args, const char *given) {
+    return strcmp(given, "demo") == 0 && (is_elsewhere(args, "model") || access(given, F_OK) != 0);
+}
+
 int choose_model(const arguments *args, model_choice *choice) {
     const char *environment = getenv("LAZULI_MODEL"), *given = args->model;
     *choice = (model_choice){.folder = NULL};
     if (given && !*given) return fail(args, NOT_UNDERSTOOD, "--model needs the name of a folder");
     choice->from_environment = !given && environment && *environment;
     if (choice->from_environment) given = environment;
-    if (!given) {
+    if (!given || means_demo(args, given)) {
         choice->demo = true;
+        choice->from_environment = false;
         given = choice->owned = find_demo();
         if (!given) return say_none(args);
     }
@@ -99,6 +106,8 @@ int choose_model(const arguments *args, model_choice *choice) {
 }
 
 int fail_model(const arguments *args, const model_choice *choice, const lz_error *err) {
+    if (is_elsewhere(args, "model"))
+        return fail(args, FAILED, "%s; the settings name it: -m DIR takes another", err->text);
     if (choice->owned && !choice->demo)
         return fail(args, FAILED, "%s; 'lazuli models' says what is missing, 'lazuli pull %s' fetches it", err->text,
                     choice->name);
@@ -109,5 +118,5 @@ int fail_model(const arguments *args, const model_choice *choice, const lz_error
 }
 
 void say_model(const arguments *args, const model_choice *choice) {
-    if (choice->demo) note(args, "this is the demo model; -m DIR takes another");
+    if (choice->demo && !args->model) note(args, "this is the demo model; -m DIR takes another");
 }

@@ -2,6 +2,7 @@
  *
  * Reading is strict: numbers have no tail and lie in their range, a value that is itself an option counts as missing,
  * and an option that the command has no use for is refused. */
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -100,6 +101,11 @@ static int take_seeds(arguments *args, const option *o, const char *value) {
     }
 }
 
+static int take_picture_file(arguments *args, const option *o, const char *value) {
+    if (*value) return take_text(args, o, value);
+    return fail(args, NOT_UNDERSTOOD, "--%s needs the name of a file", o->name);
+}
+
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
 #define TO(field) offsetof(arguments, field)
@@ -139,6 +145,10 @@ const option options[] = {
     {"revision", 0, "NAME", files, "a branch, tag or commit of it (else main)", PULL, take_text, TO(revision), 0, 0},
     {"endpoint", 0, "URL", files, "the hub (else $HF_ENDPOINT, else https://huggingface.co)", PULL, take_text,
      TO(endpoint), 0, 0},
+    {"from", 0, "FILE", files, "take every setting that is not given from a picture by Lazuli: PNG or JPEG", PICTURE,
+     take_picture_file, TO(from), 0, 0},
+    {"settings", 0, "FILE", files, "the same from JSON: {\"prompt\": \"a red fox\", \"seed\": 7, ...}", PICTURE,
+     take_picture_file, TO(settings), 0, 0},
     {"device", 0, "NAME", machine, "cpu, cuda or cuda:N, or ref, which is slow and obviously right",
      PICTURE | INFO | CODEC, take_text, TO(device), 0, 0},
     {"precision", 0, "TYPE", machine, "compute in f32 or bf16 (else f32, on a GPU bf16)", PICTURE | INFO | CODEC,
@@ -157,6 +167,21 @@ const option options[] = {
     {"version", 0, NULL, words, "print the version", EVERY, take_flag, TO(version), 0, 0},
 };
 const size_t n_options = COUNT(options);
+static_assert(COUNT(options) <= 64, "arguments.given has a bit for each");
+
+bool is_setting(const option *o) { return o->group != words && o->take != take_picture_file; }
+
+bool keeps_text(const option *o) { return o->take == take_text || o->take == take_image; }
+
+void forget_option(arguments *args, const option *o) {
+    if (o->take == take_image) args->n_images = 0;
+    if (o->take == take_seeds) args->n_seeds = 0;
+}
+
+const char *option_choices(const option *o) {
+    if (o->to == TO(device)) return "cpu cuda ref";
+    return o->take == take_precision ? "f32 bf16" : o->take == take_offload ? "auto none stream" : NULL;
+}
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
@@ -177,7 +202,7 @@ int distance(const char *a, const char *b) {
     return row[n];
 }
 
-static const option *find_name(const char *name, size_t length) {
+const option *find_option(const char *name, size_t length) {
     for (size_t i = 0; i < n_options; i++)
         if (strlen(options[i].name) == length && memcmp(options[i].name, name, length) == 0) return &options[i];
     return NULL;
@@ -191,22 +216,27 @@ static const option *find_letter(char letter) {
 
 static bool is_option(const char *word) {
     if (word[0] != '-' || !word[1]) return false;
-    if (word[1] == '-') return find_name(word + 2, strcspn(word + 2, "=")) != NULL;
+    if (word[1] == '-') return find_option(word + 2, strcspn(word + 2, "=")) != NULL;
     return !word[2] && find_letter(word[1]);
 }
 
-static int no_such_option(const arguments *args, const char *dashes, const char *name, size_t length) {
-    char given[40];
-    snprintf(given, sizeof given, "%.*s", (int)length, name);
+const option *nearest_option(const char *name) {
     const option *nearest = NULL;
     int best = 3; /* further off is a guess */
-    for (size_t i = 0; i < n_options && dashes[1]; i++) {
-        int d = distance(given, options[i].name);
+    for (size_t i = 0; i < n_options; i++) {
+        int d = distance(name, options[i].name);
         if (d < best && 2 * d <= (int)strlen(options[i].name)) {
             best = d;
             nearest = &options[i];
         }
     }
+    return nearest;
+}
+
+static int no_such_option(const arguments *args, const char *dashes, const char *name, size_t length) {
+    char given[40];
+    snprintf(given, sizeof given, "%.*s", (int)length, name);
+    const option *nearest = dashes[1] ? nearest_option(given) : NULL;
     if (nearest)
         return fail(args, NOT_UNDERSTOOD, "there is no option %s%s; is --%s meant?", dashes, given, nearest->name);
     return fail(args, NOT_UNDERSTOOD, "there is no option %s%s; 'lazuli --help' lists them", dashes, given);
@@ -215,12 +245,19 @@ static int no_such_option(const arguments *args, const char *dashes, const char 
 typedef struct reader {
     int argc, at;
     char **argv;
-    bool given[COUNT(options)];
 } reader;
+
+static bool has_bit(uint64_t set, const char *name) {
+    const option *o = find_option(name, strlen(name));
+    return o && set >> (o - options) & 1;
+}
+
+bool is_given(const arguments *args, const char *name) { return has_bit(args->given, name); }
+bool is_elsewhere(const arguments *args, const char *name) { return has_bit(args->elsewhere, name); }
 
 /* value: what was attached with '=' or to the letter, or NULL. */
 static int read_option(reader *r, arguments *args, const option *o, const char *value) {
-    r->given[o - options] = true;
+    args->given |= UINT64_C(1) << (o - options);
     if (!o->argument) {
         if (value) return fail(args, NOT_UNDERSTOOD, "--%s takes no value, but was given '%s'", o->name, value);
         return o->take(args, o, NULL);
@@ -233,7 +270,7 @@ static int read_option(reader *r, arguments *args, const option *o, const char *
 static int read_word(reader *r, arguments *args, const char *word) {
     if (word[1] == '-') {
         size_t length = strcspn(word + 2, "=");
-        const option *o = find_name(word + 2, length);
+        const option *o = find_option(word + 2, length);
         if (!o) return no_such_option(args, "--", word + 2, length);
         return read_option(r, args, o, word[2 + length] ? word + 3 + length : NULL);
     }
@@ -269,10 +306,10 @@ int parse(int argc, char **argv, arguments *args) {
                     args->n_words = 0;
                 }
     }
-    if (!args->command && (args->n_words || args->prompt)) args->command = &commands[0];
+    if (!args->command && (args->n_words || args->prompt || args->from || args->settings)) args->command = &commands[0];
     for (size_t i = 0; i < n_options && args->command; i++)
-        if (r.given[i] && !(options[i].commands & args->command->bit))
+        if (args->given >> i & 1 && !(options[i].commands & args->command->bit))
             return fail(args, NOT_UNDERSTOOD, "%s has no use for --%s; 'lazuli %s --help' lists what it takes",
                         args->command->name, options[i].name, args->command->name);
-    return DONE;
+    return args->help || args->version ? DONE : read_settings(args);
 }

@@ -49,6 +49,32 @@ char *numbered_path(const char *path, int number) {
     return asprintf(&to, "%.*s-%d%s", (int)stem, path, number, path + stem) < 0 ? NULL : to;
 }
 
+int read_file(const arguments *args, const char *path, size_t most, char **text, size_t *bytes) {
+    bool is_stdin = strcmp(path, "-") == 0;
+    FILE *file = is_stdin ? stdin : fopen(path, "re");
+    if (!file) return fail(args, FAILED, "%s: cannot be opened: %s", path, strerror(errno));
+    size_t room = 0, n = 0, got = 1;
+    int code = DONE;
+    *text = NULL;
+    while (got > 0 && n <= most) {
+        if (n == room) {
+            char *more = realloc(*text, room = 2 * room + 4096);
+            if (!more) break;
+            *text = more;
+        }
+        n += got = fread(*text + n, 1, room - n, file);
+    }
+    if (ferror(file))
+        code = fail(args, FAILED, "%s: cannot be read: %s", path, strerror(errno));
+    else if (n > most)
+        code = fail(args, FAILED, "%s: is too large: at most %s are read", path, show_bytes((int64_t)most).text);
+    else if (got > 0)
+        code = fail(args, FAILED, "%s: there is no memory left to read it", path);
+    if (!is_stdin) fclose(file);
+    *bytes = n;
+    return code;
+}
+
 /* Only a name that was asked for is overwritten. */
 char *unused_path(int64_t seed) {
     char first[64];

@@ -29,8 +29,8 @@ bool stop_wanted(void) { return stopped; }
 
 enum { BAR = 24 };
 
-void progress_begin(progress *p, const job *j, int picture, int pictures) {
-    *p = (progress){.plan = &j->plan, .picture = picture, .pictures = pictures};
+void progress_begin(progress *p, const job *j, int picture, int pictures, const overall *all) {
+    *p = (progress){.plan = &j->plan, .picture = picture, .pictures = pictures, .overall = all};
     p->shown = !j->args->quiet && isatty(STDERR_FILENO);
     p->begun = seconds_now();
 }
@@ -62,13 +62,21 @@ void clear_line(void) { fputs("\r\033[K", stderr); }
 
 static void draw(progress *p, const lz_progress *now, double elapsed) {
     char which[32] = "", step[40] = "", left[48] = "", before[80], after[160];
-    if (p->pictures > 1) snprintf(which, sizeof which, "%d/%d ", p->picture + 1, p->pictures);
+    double share = p->share, ahead = (1 - share) / share; /* times what was needed so far */
+    const overall *o = p->overall;
+    if (o) {
+        double here = (p->picture + p->share) / p->pictures; /* of this set */
+        share = (o->before + here) / o->all;
+        ahead = (o->all - o->before - here) / (o->painted + here);
+        elapsed = seconds_now() - o->begun;
+        snprintf(which, sizeof which, "%d/%d ", o->before + 1, o->all);
+    } else if (p->pictures > 1)
+        snprintf(which, sizeof which, "%d/%d ", p->picture + 1, p->pictures);
     if (strcmp(now->stage, "denoise") == 0) snprintf(step, sizeof step, " step %d/%d", now->step + 1, now->steps);
-    if (p->share > 0.02 && elapsed > 0.5)
-        snprintf(left, sizeof left, ", %s left", show_seconds(elapsed * (1 - p->share) / p->share).text);
+    if (p->share > 0.02 && elapsed > 0.5) snprintf(left, sizeof left, ", %s left", show_seconds(elapsed * ahead).text);
     snprintf(before, sizeof before, "%s%-7s", which, now->stage);
     snprintf(after, sizeof after, "%s %s%s", step, show_seconds(elapsed).text, left);
-    draw_line(before, p->share, after);
+    draw_line(before, share, after);
     p->drawn = true;
 }
 

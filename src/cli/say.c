@@ -5,10 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "cli.h"
 
 /* ---- sentences --------------------------------------------------------------------------------------------------- */
+
+const char *colour(FILE *to, const char *code) {
+    const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
+    return isatty(fileno(to)) && !(none && *none) && term && strcmp(term, "dumb") != 0 ? code : "";
+}
+
+static void say_where(const arguments *args) {
+    if (args->line) fprintf(stderr, "line %lld: ", (long long)args->line);
+    if (args->where) fprintf(stderr, "%s: ", args->where);
+}
 
 int fail(const arguments *args, int code, const char *format, ...) {
     char text[1200];
@@ -16,10 +27,17 @@ int fail(const arguments *args, int code, const char *format, ...) {
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    fprintf(stderr, "lazuli: %s\n", text);
+    for (char *c = text; *c; c++) /* what a file said may stand here; a terminal must not obey it */
+        if ((unsigned char)*c < 32 || *c == 127) *c = '?';
+    fprintf(stderr, "%slazuli:%s ", colour(stderr, "\033[1;31m"), colour(stderr, "\033[0m"));
+    say_where(args);
+    fprintf(stderr, "%s\n", text);
     if (args->json) {
+        bool batch = args->command && args->command->bit == BATCH; /* where each answer is a line */
         json_t *object = json_pack("{s:o}", "error", json_text(text));
-        json_dumpf(object, stdout, JSON_INDENT(1));
+        if (args->where) json_object_set_new(object, "file", json_text(args->where));
+        if (args->line) json_object_set_new(object, "line", json_integer(args->line));
+        json_dumpf(object, stdout, batch ? 0 : JSON_INDENT(1));
         putchar('\n');
         json_decref(object);
     }
@@ -35,6 +53,7 @@ void note(const arguments *args, const char *format, ...) {
     va_list list;
     va_start(list, format);
     fputs("lazuli: ", stderr);
+    say_where(args);
     vfprintf(stderr, format, list);
     fputc('\n', stderr);
     va_end(list);

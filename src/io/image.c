@@ -67,6 +67,47 @@ lz_status lz_image_read(lz_context *ctx, const char *path, lz_image *out, lz_err
     return status;
 }
 
+/* ---- text -------------------------------------------------------------------------------------------------------- */
+
+char *lz_image_copy_text(lz_context *ctx, const char *text, size_t bytes, bool latin1) {
+    char *copy = lz_host_alloc(ctx, 2 * bytes + 1), *end = copy;
+    if (!copy) return NULL;
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (latin1 && c >= 128) *end++ = (char)(0xc0 | c >> 6);
+        *end++ = (char)(latin1 && c >= 128 ? 0x80 | (c & 0x3f) : c);
+    }
+    *end = 0;
+    return copy;
+}
+
+char *lz_image_text_memory(lz_context *ctx, const char *name, const void *data, int64_t bytes, const char *key,
+                           lz_error *err) {
+    for (int i = 0; i < CODECS; i++) {
+        if (!codecs[i]->recognise(data, (size_t)bytes)) continue;
+        char *text = NULL;
+        lz_status status = codecs[i]->text ? codecs[i]->text(ctx, name, data, (size_t)bytes, key, &text, err) : LZ_OK;
+        if (status == LZ_OK && !text)
+            lz_fail(err, LZ_NOT_FOUND, "%s: the picture says nothing under '%s'", LZ_SHOW_TEXT(name),
+                    LZ_SHOW_TEXT(key));
+        return text;
+    }
+    lz_fail(err, LZ_BAD_FILE, "%s: is neither a PNG nor a JPEG nor a WebP picture", LZ_SHOW_TEXT(name));
+    return NULL;
+}
+
+char *lz_image_read_text(lz_context *ctx, const char *path, const char *key, lz_error *err) {
+    if (!ctx || !path || !key) {
+        lz_fail(err, LZ_BAD_ARGUMENT, "lz_image_read_text: an argument is NULL");
+        return NULL;
+    }
+    lz_mapping *map = lz_map_file(ctx, path, err);
+    if (!map) return NULL;
+    char *text = lz_image_text_memory(ctx, path, map->data, map->bytes, key, err);
+    lz_mapping_release(map);
+    return text;
+}
+
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 static const lz_image_codec *codec_by_name(const char *path) {

@@ -17,6 +17,9 @@
 /* As lz_image_read; name stands in errors. */
 lz_status lz_image_read_memory(lz_context *ctx, const char *name, const void *data, int64_t bytes, lz_image *out,
                                lz_error *err);
+/* As lz_image_read_text. */
+char *lz_image_text_memory(lz_context *ctx, const char *name, const void *data, int64_t bytes, const char *key,
+                           lz_error *err);
 
 /* What Pillow's Image.resize((width, height), LANCZOS) gives, to the bit (up to Pillow 11; resize.c tells more). */
 lz_status lz_image_resize(lz_context *ctx, const lz_image *in, int64_t width, int64_t height, lz_image *out,

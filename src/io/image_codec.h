@@ -14,6 +14,9 @@ typedef struct lz_image_codec {
     lz_status (*read)(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, lz_image *out,
                       lz_error *err);
     lz_status (*write)(lz_writer *to, const lz_image *image, const char *const *text, lz_error *err);
+    /* What stands under key, from lz_host_alloc; *to stays NULL where there is nothing. NULL: the format keeps no text. */
+    lz_status (*text)(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, const char *key, char **to,
+                      lz_error *err);
 } lz_image_codec;
 
 extern const lz_image_codec lz_png_codec, lz_jpeg_codec, lz_webp_codec;
@@ -23,6 +26,9 @@ lz_status lz_image_make(lz_context *ctx, const char *path, int64_t width, int64_
 
 /* n pixels of RGBA over white. */
 void lz_image_over_white(const uint8_t *rgba, int64_t n, uint8_t *rgb);
+
+/* Latin-1 to UTF-8, or UTF-8 as it is; NULL: out of memory. */
+char *lz_image_copy_text(lz_context *ctx, const char *text, size_t bytes, bool latin1);
 
 #define LZ_IMAGE_DAMAGED "the picture is damaged"
 

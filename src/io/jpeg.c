@@ -268,4 +268,37 @@ static lz_status write_jpeg(lz_writer *to, const lz_image *image, const char *co
     return status;
 }
 
-const lz_image_codec lz_jpeg_codec = {{".jpg", ".jpeg"}, JPEG_MAX_DIMENSION, recognise, read_jpeg, write_jpeg};
+/* ---- text -------------------------------------------------------------------------------------------------------- */
+
+/* The comment "key: value" that write_comment wrote, through the markers by hand: pixels need not be decoded for it. */
+static lz_status text_of_jpeg(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, const char *key,
+                              char **to, lz_error *err) {
+    (void)path;
+    enum { FULL = 65535 }; /* the length of a marker whose text goes on in the next */
+    size_t start = strlen(key) + 2, n = 0;
+    char *text = NULL;
+    for (size_t at = 2; at + 4 <= bytes && data[at] == 0xff && data[at + 1] != 0xda;) { /* up to the pixels */
+        size_t length = (size_t)data[at + 2] << 8 | data[at + 3];
+        const char *body = (const char *)data + at + 4;
+        if (length < 2 || length > bytes - at - 2) break;
+        size_t size = length - 2, skip = text ? 0 : start;
+        bool comment = data[at + 1] == JPEG_COM;
+        if (text && !comment) break;
+        at += 2 + length;
+        if (!comment || (!text && (size < start || memcmp(body, key, start - 2) || memcmp(body + start - 2, ": ", 2))))
+            continue;
+        char *longer = lz_host_alloc(ctx, n + size - skip + 1);
+        if (longer && n) memcpy(longer, text, n);
+        lz_host_free(ctx, text);
+        if (!longer) return lz_out_of_memory(err, (int64_t)(n + size));
+        text = longer;
+        memcpy(text + n, body + skip, size - skip);
+        text[n += size - skip] = 0;
+        if (length < FULL) break;
+    }
+    *to = text;
+    return LZ_OK;
+}
+
+const lz_image_codec lz_jpeg_codec = {{".jpg", ".jpeg"}, JPEG_MAX_DIMENSION, recognise,
+                                      read_jpeg,         write_jpeg,         text_of_jpeg};

@@ -100,6 +100,40 @@ static lz_status read_png(lz_context *ctx, const char *path, const uint8_t *data
     return status;
 }
 
+/* ---- text -------------------------------------------------------------------------------------------------------- */
+
+/* What stands before the pixels; where a key comes twice, the first. */
+static lz_status find_text(job *j, const char *key, char **to) {
+    if (setjmp(png_jmpbuf(j->png))) {
+        if (j->no_memory) return lz_out_of_memory(j->err, 0);
+        return lz_fail(j->err, LZ_BAD_FILE, "%s: " LZ_IMAGE_DAMAGED ": %s", LZ_SHOW_TEXT(j->path), j->message);
+    }
+    png_set_read_fn(j->png, j, read_bytes);
+    png_set_user_limits(j->png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
+    png_read_info(j->png, j->info);
+    png_textp texts = NULL;
+    int n = 0;
+    png_get_text(j->png, j->info, &texts, &n);
+    for (int i = 0; i < n && !*to; i++) {
+        if (strcmp(texts[i].key, key) != 0) continue;
+        bool latin1 = texts[i].compression < PNG_ITXT_COMPRESSION_NONE;
+        *to = lz_image_copy_text(j->ctx, texts[i].text, strlen(texts[i].text), latin1);
+        j->no_memory = !*to;
+    }
+    if (!*to && j->no_memory) return lz_out_of_memory(j->err, 0); /* libpng leaves a text out then, and goes on */
+    return LZ_OK;
+}
+
+static lz_status text_of_png(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, const char *key,
+                             char **to, lz_error *err) {
+    job j = {.ctx = ctx, .path = path, .data = data, .bytes = bytes, .err = err};
+    j.png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &j, on_error, on_warning, &j, allocate, release);
+    j.info = j.png ? png_create_info_struct(j.png) : NULL;
+    lz_status status = j.info ? find_text(&j, key, to) : lz_out_of_memory(err, 0);
+    png_destroy_read_struct(&j.png, &j.info, NULL);
+    return status;
+}
+
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 static void write_bytes(png_structp png, png_bytep data, size_t bytes) {
@@ -147,4 +181,4 @@ static lz_status write_png(lz_writer *to, const lz_image *image, const char *con
     return status;
 }
 
-const lz_image_codec lz_png_codec = {{".png"}, LZ_IMAGE_MAX_SIDE, recognise, read_png, write_png};
+const lz_image_codec lz_png_codec = {{".png"}, LZ_IMAGE_MAX_SIDE, recognise, read_png, write_png, text_of_png};

@@ -94,4 +94,4 @@ static lz_status write_webp(lz_writer *to, const lz_image *image, const char *co
     return lz_fail(err, LZ_BAD_ARGUMENT, "%s: cannot be made a WebP (error %d)", LZ_SHOW_TEXT(to->path), (int)why);
 }
 
-const lz_image_codec lz_webp_codec = {{".webp"}, WEBP_MAX_DIMENSION, recognise, read_webp, write_webp};
+const lz_image_codec lz_webp_codec = {{".webp"}, WEBP_MAX_DIMENSION, recognise, read_webp, write_webp, NULL};

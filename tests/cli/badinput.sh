@@ -91,7 +91,8 @@ wrong "there is no device 'abacus'" fox -m $A --device abacus
 # Images: every kind of PNG can be looked at; interlaced or not makes no difference; a damaged one is refused
 kinds=tests/data/flux2/kinds
 for kind in rgb interlaced grey grey16 palette alpha; do
-    try 0 $lazuli fox -m $A -i $kinds/$kind.png -W 64 -H 64 -s 1 -S 1 -q -o "$work/$kind.png" </dev/null
+    cp $kinds/$kind.png "$work/input.png" # under one name, which the picture tells
+    try 0 $lazuli fox -m $A -i "$work/input.png" -W 64 -H 64 -s 1 -S 1 -q -o "$work/$kind.png" </dev/null
 done
 try 0 cmp "$work/rgb.png" "$work/interlaced.png" </dev/null
 wrong 'corrupt.png: ' fox -m $A -i $kinds/corrupt.png

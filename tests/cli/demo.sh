@@ -57,6 +57,7 @@ try_match 0 "$said" "$work/alone/lazuli" plan
 # Every option of `generate`, as its help lists them: a new one needs a line here
 one="-S 1 -W 16 -H 16 -s 1"
 try 0 $lazuli fox $one -q -o "$work/base.png" --dump "$work/base.safetensors" </dev/null
+echo '{"guidance": 1}' >"$work/settings.json"
 options=$($lazuli generate --help | sed -n 's/^  \(-.,\|   \) --\([a-z-]*\).*/\2/p')
 for option in $options; do
     words=fox
@@ -75,6 +76,8 @@ for option in $options; do
     output) given="--output $work/option.webp" seen="^$work/option.webp  " ;;
     noise) given="--noise $work/base.safetensors" seen=', 1 step, ' ;;
     dump) given="--dump $work/dump.safetensors" seen=', 1 step, ' ;;
+    from) given="--from $work/base.png" seen=', seed 1, 1 step, ' ;;
+    settings) given="--settings $work/settings.json" seen=', 1 step, ' ;;
     precision) given='--precision bf16' seen=', 1 step, ' ;;
     offload) given='--offload stream' seen=', 1 step, ' ;;
     device) given='--device ref' seen=', 1 step, ' ;;
@@ -92,7 +95,7 @@ for option in $options; do
     else
         try_match 0 "$seen" $lazuli generate $words $one -o "$work/option.png" $given
     fi
-    case $option in model | prompt | dump | offload | threads) same "$work/base.png" "$work/option.png" ;; esac
+    case $option in model | prompt | dump | from | settings | offload | threads) same "$work/base.png" "$work/option.png" ;; esac
 done
 same "$work/base.safetensors" "$work/dump.safetensors"
 try 0 test "$(echo $options | wc -w)" -gt 20 </dev/null # the list was read

@@ -3,7 +3,8 @@
 
 prefix=$work/prefix
 cmake --install "$build" --prefix "$prefix" >"$work/log" 2>&1 || cat "$work/log"
-for file in include/lazuli.h lib/liblazuli.a lib/liblazuli.so lib/pkgconfig/lazuli.pc bin/lazuli; do
+for file in include/lazuli.h lib/liblazuli.a lib/liblazuli.so lib/pkgconfig/lazuli.pc bin/lazuli share/man/man1/lazuli.1 \
+    share/bash-completion/completions/lazuli share/zsh/site-functions/_lazuli share/fish/vendor_completions.d/lazuli.fish; do
     try_match 0 . ls "$prefix/$file"
 done
 export PKG_CONFIG_PATH="$prefix/lib/pkgconfig"

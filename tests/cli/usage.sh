@@ -12,8 +12,8 @@ try_match 0 '^  -W, --width PIXELS +' $lazuli -h
 try_match 0 '^usage: lazuli tensors \[OPTIONS\] PATH' $lazuli tensors --help
 try_match 0 '^      --json +' $lazuli tensors --help
 try 1 sh -c "$lazuli tensors --help | grep -e --width" </dev/null # only what it takes
-for command in generate plan info tokenize encode decode tensors devices pull models; do
-    try_match 0 "^  lazuli " $lazuli $command --help # each has an example
+for command in generate plan info tokenize encode decode tensors devices batch completions man pull models; do
+    try_match 0 "^  .*lazuli " $lazuli $command --help # each has an example
 done
 
 # Words

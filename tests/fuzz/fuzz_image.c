@@ -47,5 +47,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     } else if ((status != LZ_BAD_FILE && status != LZ_OUT_OF_MEMORY) || err.status != status || !err.text[0] ||
                image.pixels)
         abort();
+    lz_free_text(ctx, lz_image_text_memory(ctx, "fuzz", data, (int64_t)size, "prompt", &err));
     return 0;
 }

@@ -35,9 +35,9 @@ static char *token_file(const char *path) {
 
 /* Where the hub's own tools look, in their order. */
 static char *find_token(void) {
-    static const char *const variables[] = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"};
-    for (size_t i = 0; i < COUNT(variables); i++) {
-        const char *value = getenv(variables[i]);
+    static const char *const names[] = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"};
+    for (size_t i = 0; i < COUNT(names); i++) {
+        const char *value = getenv(names[i]);
         if (value && *value) return strdup(value);
     }
     char *path = home_path("HF_TOKEN_PATH", "", NULL);

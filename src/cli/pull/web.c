@@ -173,9 +173,9 @@ static size_t on_bytes(char *data, size_t one, size_t n, void *user) {
 
 /* Certificates of one's own, as the hub's tools and curl take them. */
 static const char *own_certificates(void) {
-    static const char *const variables[] = {"CURL_CA_BUNDLE", "SSL_CERT_FILE"};
-    for (size_t i = 0; i < COUNT(variables); i++) {
-        const char *value = getenv(variables[i]);
+    static const char *const names[] = {"CURL_CA_BUNDLE", "SSL_CERT_FILE"};
+    for (size_t i = 0; i < COUNT(names); i++) {
+        const char *value = getenv(names[i]);
         if (value && *value) return value;
     }
     return NULL;

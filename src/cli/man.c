@@ -1,0 +1,106 @@
+/* man.c: `lazuli man`: the manual page, in roff, printed from the tables. */
+#include <string.h>
+
+#include "cli.h"
+
+/* Text of one line: roff must see neither a request at its beginning nor an escape in it, and a hyphen of ours is one
+ * that can be copied into a shell. */
+static void print_text(const char *text) {
+    if (*text == '.' || *text == '\'') fputs("\\&", stdout);
+    for (; *text; text++) {
+        if (*text == '\\')
+            fputs("\\e", stdout);
+        else if (*text == '-')
+            fputs("\\-", stdout);
+        else if (*text == '\'')
+            fputs("\\(aq", stdout);
+        else if (*text == '`')
+            fputs("\\(ga", stdout);
+        else
+            putchar(*text);
+    }
+}
+
+static void print_paragraph(const char *text) {
+    print_text(text);
+    putchar('\n');
+}
+
+static void print_options(void) {
+    const char *group = NULL;
+    puts(".SH OPTIONS");
+    for (size_t i = 0; i < n_options; i++) {
+        const option *o = &options[i];
+        if (o->group != group) {
+            fputs(".SS ", stdout);
+            print_paragraph(group = o->group);
+        }
+        puts(".TP");
+        if (o->letter) printf("\\fB\\-%c\\fR, ", o->letter);
+        fputs("\\fB\\-\\-", stdout);
+        print_text(o->name);
+        fputs("\\fR", stdout);
+        if (o->argument) printf(" \\fI%s\\fR", o->argument);
+        putchar('\n');
+        print_paragraph(o->help);
+        if ((o->commands & EVERY) == EVERY) continue;
+        fputs("(", stdout);
+        for (size_t c = 0, n = 0; c < n_commands; c++)
+            if (o->commands & commands[c].bit) printf("%s%s", n++ ? ", " : "", commands[c].name);
+        puts(")");
+    }
+}
+
+static void print_explained(const char *title, const explained *list) {
+    printf(".SH %s\n", title);
+    for (; list->name; list++) {
+        printf(".TP\n.B %s\n", list->name);
+        print_paragraph(list->text);
+    }
+}
+
+static void print_examples(void) {
+    puts(".SH EXAMPLES");
+    for (size_t i = 0; i < n_examples; i++) {
+        puts(".PP");
+        if (*examples[i].why) {
+            print_text(examples[i].why);
+            puts(":");
+        }
+        puts(".PP\n.nf\n.RS");
+        print_paragraph(examples[i].line);
+        puts(".RE\n.fi");
+    }
+}
+
+int man_command(const arguments *args) {
+    (void)args;
+    printf(".TH LAZULI 1 \"\" \"Lazuli %s\" \"User Commands\"\n", lz_version());
+    puts(".SH NAME\nlazuli \\- makes pictures from words\n"
+         ".SH SYNOPSIS\n.B lazuli\n[\\fICOMMAND\\fR] [\\fIOPTIONS\\fR] [\\fIWORDS\\fR]\n"
+         ".SH DESCRIPTION\nLazuli runs open diffusion transformers from the folders in which they are published, on "
+         "the\n"
+         "processor or on an NVIDIA GPU.\n"
+         "Results go to the standard output, everything else to the standard error.\n"
+         "Colours are shown on a terminal only.\n"
+         ".SH COMMANDS");
+    for (size_t i = 0; i < n_commands; i++) {
+        printf(".TP\n\\fB%s\\fR \\fI%s\\fR\n", commands[i].name, commands[i].takes);
+        print_text(commands[i].help);
+        puts(i ? "" : " (the command when none is named)");
+    }
+    print_options();
+    puts(".SH SETTINGS");
+    print_paragraph(
+        "What --settings and the lines of batch hold is a JSON object whose keys are the names of options:");
+    puts(".PP\n.nf\n.RS");
+    print_paragraph("{\"prompt\": \"a red fox\", \"seed\": 7, \"width\": 512, \"image\": [\"a.png\", \"b.png\"]}");
+    puts(".RE\n.fi\n.PP");
+    print_paragraph("PNG and JPEG files carry theirs (under \"" SETTINGS_KEY
+                    "\"), from which --from makes the same file "
+                    "again. What is typed wins, then --settings, then --from; a line of batch wins over all of them.");
+    print_explained("ENVIRONMENT", variables);
+    print_explained("EXIT STATUS", exit_codes);
+    print_examples();
+    return DONE;
+}

@@ -169,9 +169,7 @@ const option options[] = {
 const size_t n_options = COUNT(options);
 static_assert(COUNT(options) <= 64, "arguments.given has a bit for each");
 
-bool is_setting(const option *o) {
-    return o->commands & GENERATE && o->group != words && o->take != take_picture_file;
-}
+bool is_setting(const option *o) { return o->commands & GENERATE && o->group != words && o->take != take_picture_file; }
 
 bool keeps_text(const option *o) { return o->take == take_text || o->take == take_image; }
 

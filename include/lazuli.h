@@ -421,7 +421,8 @@ char *lz_image_read_text(lz_context *ctx, const char *path, const char *key, lz_
 /* A model folder as it is published (diffusers layout): model_index.json, tokenizer, text_encoder, transformer, vae.
  * FLUX.2 [klein]; Qwen-Image, which reads its schedule from scheduler/ (the Lightning ones have their own), and its Edit
  * models, which look at images and have a processor/. Weights are mapped, not read. One model may serve several threads,
- * but makes one picture at a time: they take turns. model_index.json may name defaults, as diffusers calls the
+ * but makes one picture at a time: they take turns. On the CPU what the last few prompts became is kept, so that a
+ * prompt that comes again is not read again, and gives the same bits. model_index.json may name defaults, as diffusers calls the
  * arguments: num_inference_steps, width, height. Where it does not, as in all published folders, they are the family's
  * steps and 1024 x 1024. */
 typedef struct lz_model lz_model;
@@ -455,10 +456,19 @@ void lz_free_ids(lz_context *ctx, int64_t *ids);
 
 /* Told between kernels, on the thread that called lz_generate. */
 typedef struct lz_progress {
-    const char *stage; /* "text", "encode", "denoise", "decode" */
-    int step, steps;   /* of denoising, from 0, and how many are run */
-    double done;       /* of this stage or step, 0 to 1 */
+    const char *stage;       /* "text", "encode", "denoise", "decode" */
+    int step, steps;         /* of denoising, from 0, and how many are run */
+    double done;             /* of this stage or step, 0 to 1 */
+    const lz_image *preview; /* once after each step, where the options ask for it: what the picture would become if it
+                                went straight on. The library's own, during the call. Else NULL */
 } lz_progress;
+
+typedef enum lz_preview {
+    LZ_PREVIEW_NONE,
+    LZ_PREVIEW_SMALL, /* a pixel for 8 x 8, by a linear map from latents to colours, fitted to the model's autoencoder by
+                         encoding a small card once. On a device one wait a step */
+    LZ_PREVIEW_FULL,  /* decoded: as large and as slow as the picture itself. The last one is the picture */
+} lz_preview;
 
 #define LZ_MAX_IMAGES 16
 
@@ -477,6 +487,7 @@ typedef struct lz_picture_options {
     lz_array *noise; /* [1, c, h, w] f32 in place of the seed's; NULL */
     bool (*watch)(void *user, const lz_progress *progress); /* false stops it with LZ_CANCELLED; NULL */
     void *user;
+    int preview; /* lz_preview: what watch is shown after each step; it changes nothing of the picture */
 } lz_picture_options;
 
 /* Arrays are f32, evaluated, and retained until lz_picture_free. */

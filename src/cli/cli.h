@@ -4,6 +4,8 @@
  *   say.c      errors, notes, numbers   job.c       a model and what is asked of it      output.c  names of files
  *   model.c    which model              progress.c  the line that moves, Ctrl-C          settings.c  options from files
  *   names.c    short names, the cache   whole.c     is all of a model there?             pull/       fetching one
+ *   see.c      pictures on the terminal interactive.c  prompt by prompt                  sheet.c     side by side
+ *   with/, without/  what the terminal can, by libraries that may be missing
  * The other files are one command (or two) each.
  *
  * Results go to stdout, everything else to stderr. */
@@ -73,6 +75,8 @@ struct arguments {
     uint64_t given, elsewhere;   /* options that were given, a bit for each; and those that did not come from argv */
     const char *where;           /* what errors and notes begin with: a file; or NULL */
     int64_t line;                /* of a batch: they begin with its number; or 0 */
+    bool preview, show;
+    const char *steps_dir, *sheet;
 };
 
 typedef struct option {
@@ -98,9 +102,13 @@ bool is_elsewhere(const arguments *args, const char *name); /* it comes from a f
 
 int parse(int argc, char **argv, arguments *args); /* an exit code */
 void print_help(const command *only);              /* of one command, or NULL: of all */
-int distance(const char *a, const char *b);        /* letters to change, add or drop to make a of b */
+/* Digits only, and nothing behind them. */
+bool whole_number(const char *text, size_t length, double low, double high, int64_t *to);
+int distance(const char *a, const char *b); /* letters to change, add or drop to make a of b */
 
 int generate_command(const arguments *args);
+bool is_interactive(const arguments *args); /* there is nobody but somebody at a terminal to say what to show */
+int interactive_command(const arguments *args);
 int plan_command(const arguments *args);
 int info_command(const arguments *args);
 int tokenize_command(const arguments *args);
@@ -191,10 +199,15 @@ typedef struct job {
 int job_open(job *j, const arguments *args);   /* the model. An exit code; job_close in any case. */
 int job_reopen(job *j, const arguments *args); /* the same, of a job that is zero or open: keeps the model if it can */
 int job_fill(job *j);                          /* the picture asked for */
+int job_settle(job *j);                        /* its second half: prompt and images are set */
 int job_plan(job *j);                          /* and its plan */
 int job_ask(job *j);                           /* both */
 void job_close(job *j);
 void print_plan(FILE *to, const job *j);
+int check_text(const arguments *args, const char *what, const char *text); /* is it UTF-8? An exit code */
+int64_t random_seed(void);
+lz_status write_picture(const job *j, const lz_picture *p, int64_t seed, const char *path,
+                        lz_error *err); /* with what is to be known of it */
 
 /* ---- settings: a JSON object whose keys are names of options ----------------------------------------------------- */
 

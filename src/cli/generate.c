@@ -9,7 +9,7 @@
 
 /* ---- before anything is opened ----------------------------------------------------------------------------------- */
 
-static int64_t random_seed(void) {
+int64_t random_seed(void) {
     uint32_t bits; /* short enough to be typed again */
     if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) != sizeof bits) bits = (uint32_t)time(NULL);
     return bits;
@@ -137,6 +137,21 @@ static void forget_facts(facts *f) {
     free(f->settings);
 }
 
+static void say_no_memory(lz_error *err) {
+    err->status = LZ_OUT_OF_MEMORY;
+    snprintf(err->text, sizeof err->text, "there is no memory left for names and settings");
+}
+
+lz_status write_picture(const job *j, const lz_picture *p, int64_t seed, const char *path, lz_error *err) {
+    facts f;
+    if (describe(&f, j, p, seed))
+        lz_image_write(j->ctx, path, &p->image, f.pairs, err);
+    else
+        say_no_memory(err);
+    forget_facts(&f);
+    return err->status;
+}
+
 /* ---- telling ----------------------------------------------------------------------------------------------------- */
 
 static json_t *picture_json(const job *j, const char *path, int64_t seed, const lz_picture *p, double write_seconds) {
@@ -172,11 +187,6 @@ static int tell(const making *m, const char *path, int64_t seed, const lz_pictur
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-static void say_no_memory(lz_error *err) {
-    err->status = LZ_OUT_OF_MEMORY;
-    snprintf(err->text, sizeof err->text, "there is no memory left for names and settings");
-}
-
 /* Of a thread of its own: says nothing, and leaves what is to be said in the struct. */
 static void *write_files(void *arg) {
     writing *w = arg;
@@ -205,6 +215,7 @@ static int finish_writing(making *m) {
         m->made++;
         json_array_append_new(m->pictures, picture_json(w->job, w->path, w->seed, &w->picture, w->write_seconds));
         m->code = tell(m, w->path, w->seed, &w->picture, w->paint_seconds + w->write_seconds);
+        see_result(&m->see, &w->picture.image);
     }
     lz_picture_free(&w->picture);
     free(w->path);
@@ -247,8 +258,10 @@ static bool watch_picture(void *user, const lz_progress *now) {
     making *m = user;
     if (m->writing.begun && atomic_load(&m->writing.done)) {
         progress_clear(&m->line);
+        see_clear(&m->see);
         finish_writing(m);
     }
+    if (!see_watch(&m->see, now)) m->code = m->see.code;
     return m->code == DONE && progress_watch(&m->line, now);
 }
 
@@ -263,9 +276,12 @@ static int make_one(making *m, int i) {
     asked.seed = (uint64_t)m->seeds[i];
     asked.watch = watch_picture;
     asked.user = m;
+    asked.preview = see_kind(&m->see);
+    m->see.seed = m->seeds[i];
     lz_status status = stop_wanted() ? LZ_CANCELLED : lz_generate_with(j->model, &asked, &p, &err);
     double painted = seconds_now();
     progress_clear(&m->line);
+    see_leave(&m->see);
     if (finish_writing(m) != DONE) {
         if (status == LZ_OK) lz_picture_free(&p);
         return m->code;
@@ -366,16 +382,19 @@ int make_pictures(making *m, const arguments *args) {
     if (!m->pictures) m->pictures = json_array();
     int code = choose_seeds(m, args);
     if (code == DONE) code = name_pictures(m, args);
+    if (code == DONE) code = see_check(args);
     if (code != DONE) return code;
     double begun = seconds_now();
     code = job_reopen(j, args);
     if (code == DONE) code = job_fill(j);
     if (code == DONE) code = check_sides(j);
+    if (code == DONE) code = see_begin(&m->see, j, m->n);
     if (code != DONE) return code;
     m->open_seconds = seconds_now() - begun;
     lz_reset_peak(j->ctx);
     if (profile) lz_profile_start(j->ctx);
     code = make_missing(m);
+    if (code == DONE) code = see_finish(&m->see);
     if (profile && code == DONE) code = tell_profile(j);
     return code;
 }
@@ -385,6 +404,7 @@ void making_end(making *m) {
         free(m->paths[i]);
         free(m->dumps[i]);
     }
+    see_free(&m->see);
     job_close(&m->job);
     json_decref(m->pictures);
 }

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "progress.h"
+#include "see.h"
 
 enum { MAX_FACTS = 32 };
 
@@ -47,6 +48,7 @@ typedef struct making {
     int made, there;
     writing writing;
     progress line;
+    seeing see;
     int code; /* an exit code: how writing went */
 } making;
 

@@ -90,7 +90,7 @@ static char *join(char **words, int n) {
 }
 
 /* The library would say it too, but of the text it makes around the prompt, and after the model has been opened. */
-static int check_text(const arguments *args, const char *what, const char *text) {
+int check_text(const arguments *args, const char *what, const char *text) {
     json_t *string = text ? json_string(text) : json_null();
     bool good = string != NULL;
     json_decref(string);
@@ -199,11 +199,14 @@ static void say_streamed(const job *j) {
 }
 
 int job_fill(job *j) {
-    const arguments *a = j->args;
     int code = ask_prompt(j);
     if (code == DONE) code = ask_images(j);
     if (code == DONE) code = ask_noise(j);
-    if (code != DONE) return code;
+    return code == DONE ? job_settle(j) : code;
+}
+
+int job_settle(job *j) {
+    const arguments *a = j->args;
     lz_error err = {.status = LZ_OK};
     j->picture.width = a->width;
     j->picture.height = a->height;

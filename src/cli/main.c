@@ -51,6 +51,7 @@ static int run(const arguments *args) {
         print_help(args->help ? c : NULL);
         return DONE;
     }
+    if (!c && is_interactive(args)) return interactive_command(args);
     if (!c)
         return fail(args, NOT_UNDERSTOOD,
                     "what shall be shown? lazuli \"a red fox\" -o fox.png; 'lazuli --help' tells the rest");

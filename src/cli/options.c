@@ -40,7 +40,7 @@ static int take_image(arguments *args, const option *o, const char *value) {
 }
 
 /* Digits only: strtoll alone would skip spaces and take signs. */
-static bool whole_number(const char *text, size_t length, double low, double high, int64_t *to) {
+bool whole_number(const char *text, size_t length, double low, double high, int64_t *to) {
     char digits[24] = "";
     if (length < 1 || length >= sizeof digits) return false;
     for (size_t i = 0; i < length; i++)
@@ -149,6 +149,10 @@ const option options[] = {
      take_picture_file, TO(from), 0, 0},
     {"settings", 0, "FILE", files, "the same from JSON: {\"prompt\": \"a red fox\", \"seed\": 7, ...}", PICTURE,
      take_picture_file, TO(settings), 0, 0},
+    {"steps-dir", 0, "DIR", files, "keep each step's picture there too; decoded whole, so a step takes a decode more",
+     GENERATE, take_text, TO(steps_dir), 0, 0},
+    {"sheet", 0, "FILE", files, "all pictures side by side on one: .png, .jpg or .webp", GENERATE, take_text, TO(sheet),
+     0, 0},
     {"device", 0, "NAME", machine, "cpu, cuda or cuda:N, or ref, which is slow and obviously right",
      PICTURE | INFO | CODEC, take_text, TO(device), 0, 0},
     {"precision", 0, "TYPE", machine, "compute in f32 or bf16 (else f32, on a GPU bf16)", PICTURE | INFO | CODEC,
@@ -158,6 +162,9 @@ const option options[] = {
      PICTURE | INFO | CODEC, take_offload, TO(offload), 0, 0},
     {"threads", 0, "N", machine, "how many (else one per core); the picture stays the same", PICTURE | INFO | CODEC,
      take_integer, TO(threads), 1, 1024},
+    {"preview", 0, NULL, words, "the picture as it forms, small, on the terminal", GENERATE, take_flag, TO(preview), 0,
+     0},
+    {"show", 0, NULL, words, "the finished picture on the terminal", GENERATE, take_flag, TO(show), 0, 0},
     {"json", 0, NULL, words, "one JSON object on stdout, also for errors", EVERY, take_flag, TO(json), 0, 0},
     {"quiet", 'q', NULL, words, "nothing but errors", PICTURE | CODEC | PULL, take_flag, TO(quiet), 0, 0},
     {"verbose", 'v', NULL, words, "device, model, plan and times; twice: --profile too", PICTURE, take_again,

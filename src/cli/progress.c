@@ -11,16 +11,23 @@
 static volatile sig_atomic_t
     stopped; /* the only state of the program that is not passed around: signals leave no choice */
 
-static void remember(int signal) {
-    (void)signal;
-    stopped = 1;
-}
+static void remember(int signal) { stopped = signal == SIGINT ? 1 : 2; }
 
-void stop_on_signals(void) {
-    struct sigaction action = {.sa_handler = remember, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+static void handle_signals(void (*handler)(int), int flags) {
+    struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+}
+
+void stop_on_signals(void) { handle_signals(remember, (int)SA_RESETHAND | SA_RESTART); }
+void stop_picture_on_signals(void) { handle_signals(remember, SA_RESTART); }
+
+int forget_signals(void) {
+    int last = stopped;
+    handle_signals(SIG_DFL, 0);
+    stopped = 0;
+    return last;
 }
 
 bool stop_wanted(void) { return stopped; }

@@ -29,5 +29,7 @@ void clear_line(void);
 
 void stop_on_signals(void); /* from here on Ctrl-C asks to stop; a second one ends at once */
 bool stop_wanted(void);
+void stop_picture_on_signals(void); /* the same, any number of times */
+int forget_signals(void); /* they end the program again. Returns what came meanwhile: 0 nothing, 1 Ctrl-C, 2 to end */
 
 #endif

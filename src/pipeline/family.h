@@ -93,6 +93,15 @@ typedef struct lz_family {
 
 extern const lz_family lz_family_flux2_klein, lz_family_qwen_image;
 
+/* A prompt that was read; see recall.c. */
+typedef struct lz_reading {
+    char *key; /* its arrays: types, shapes, values */
+    size_t bytes;
+    lz_array *features;
+    int64_t used; /* when last, counted in prompts */
+} lz_reading;
+enum { LZ_READINGS = 4 };
+
 struct lz_model {
     lz_context *ctx;
     const lz_family *family;
@@ -110,6 +119,8 @@ struct lz_model {
     bool text_looks;   /* opened with what sees images */
     lz_compiled *read; /* a prompt -> features */
     int read_inputs;
+    lz_reading readings[LZ_READINGS]; /* kept in any case */
+    int64_t clock;
 
     float *sigmas; /* of the last schedule, or NULL; and what is kept of it */
     int n_sigmas;
@@ -120,9 +131,11 @@ struct lz_model {
     lz_denoiser shape; /* of the last picture: sizes and numbers alone; and what is kept of it */
     lz_array *tables[LZ_MAX_TABLES];
     int n_tables;
-    lz_compiled *begin;  /* see lz_describe_begin */
-    lz_compiled *step;   /* see lz_describe_step */
-    lz_compiled *decode; /* tokens -> pixels, bytes */
+    lz_compiled *begin;    /* see lz_describe_begin */
+    lz_compiled *step;     /* see lz_describe_step */
+    lz_compiled *decode;   /* tokens -> pixels, bytes */
+    lz_compiled *preview;  /* see preview.c */
+    lz_array *preview_map; /* kept in any case, once fitted; or NULL */
     int64_t decode_size[2];
 };
 
@@ -130,7 +143,8 @@ struct lz_model {
 lz_status lz_model_enter(lz_model *m, lz_error *err);
 void lz_model_leave(lz_model *m);
 
-void lz_model_forget_size(lz_model *m);     /* begin, step, tables */
+void lz_model_forget_size(lz_model *m); /* begin, step, preview, tables */
+void lz_model_forget_readings(lz_model *m);
 void lz_model_forget_schedule(lz_model *m); /* rows, still, falls */
 void lz_model_forget(lz_model *m);          /* all that is kept */
 

@@ -221,6 +221,18 @@ static lz_status ready_text(lz_run_state *r, int inputs, lz_error *err) {
     return local.status;
 }
 
+/* All of them were read before: whoever watches is told that the stage is over. */
+static bool recall_prompts(lz_run_state *r, const lz_prompt prompts[2], lz_error *err) {
+    if (err->status) return false;
+    for (int i = 0; i < 2; i++) {
+        r->denoiser.features[i] = prompts[i].n ? lz_recall(r->model, &prompts[i]) : NULL;
+        if (prompts[i].n && !r->denoiser.features[i]) return false;
+    }
+    lz_watch watch = watch_stage(r, "text", 0);
+    if (!watch.go_on(watch.user, 1)) lz_fail(err, LZ_CANCELLED, "stopped after the text");
+    return true;
+}
+
 static lz_status read_prompts(lz_run_state *r, lz_error *err) {
     lz_model *m = r->model;
     lz_error local = {.status = LZ_OK};
@@ -228,13 +240,15 @@ static lz_status read_prompts(lz_run_state *r, lz_error *err) {
     lz_array *seen = NULL;
     lz_read_tokens(r, prompts, &local);
     int n_images, looks = m->family->look && lz_references(r, &n_images) && n_images;
-    if (!local.status) ready_text(r, prompts[0].n + looks, &local);
-    if (!local.status) look_at_images(r, &seen, &local);
-    for (int i = 0; i < 2 && !local.status; i++) { /* one after the other: half the memory */
+    bool known = !looks && recall_prompts(r, prompts, &local);
+    if (!local.status && !known) ready_text(r, prompts[0].n + looks, &local);
+    if (!local.status && !known) look_at_images(r, &seen, &local);
+    for (int i = 0; i < 2 && !local.status && !known; i++) { /* one after the other: half the memory */
         lz_watch watch = watch_stage(r, "text", i);
         if (!prompts[i].n) continue;
         if (seen) prompts[i].in[prompts[i].n++] = seen;
         lz_run_watched(m->read, prompts[i].in, &r->denoiser.features[i], asked(r, &watch), &local);
+        if (!local.status && !looks) lz_remember(m, &prompts[i], r->denoiser.features[i]);
     }
     if (!m->keeps) {
         lz_compiled_free(m->read);
@@ -538,7 +552,7 @@ int lz_step_inputs(const lz_run_state *r, lz_array *in[LZ_STEP_INPUTS]) {
 }
 
 /* One turn. The x before is let go, so that two sets of outputs serve any number of steps. */
-static lz_status take_step(lz_run_state *r, const lz_watch *watch, lz_error *err) {
+static lz_status take_step(lz_run_state *r, int step, const lz_watch *watch, lz_error *err) {
     lz_context *ctx = r->model->ctx;
     lz_array *in[LZ_STEP_INPUTS], *next[LZ_STEP_OUTPUTS] = {NULL}, *last[LZ_STEP_OUTPUTS] = {r->x, r->at};
     lz_scope *scope = lz_scope_begin(ctx, "step");
@@ -546,13 +560,12 @@ static lz_status take_step(lz_run_state *r, const lz_watch *watch, lz_error *err
     lz_step_inputs(r, in);
     lz_status status = lz_run_watched(r->model->step, in, next, watch, err);
     r->picture->streamed_bytes = lz_memory_info(ctx).streamed - streamed;
-    for (int i = 0; i < LZ_STEP_OUTPUTS; i++) {
-        lz_retain(next[i]);
-        lz_release(last[i]);
-    }
-    lz_scope_end(scope);
+    for (int i = 0; i < LZ_STEP_OUTPUTS; i++) lz_retain(next[i]);
     r->x = next[0];
     r->at = next[1];
+    if (!status) status = lz_show_step(r, step, last[0], err);
+    for (int i = 0; i < LZ_STEP_OUTPUTS; i++) lz_release(last[i]);
+    lz_scope_end(scope);
     return status;
 }
 
@@ -569,7 +582,7 @@ static lz_status denoise(lz_run_state *r, lz_error *err) {
     for (int i = r->first_step; i < r->steps && !local.status; i++) {
         double begun = lz_now();
         lz_watch watch = watch_stage(r, "denoise", i - r->first_step);
-        take_step(r, asked(r, &watch), &local);
+        take_step(r, i, asked(r, &watch), &local);
         if (i - r->first_step < (int)(sizeof r->picture->step_seconds / sizeof r->picture->step_seconds[0]))
             r->picture->step_seconds[i - r->first_step] = lz_now() - begun;
     }
@@ -646,6 +659,7 @@ lz_status lz_generate_with(lz_model *model, const lz_picture_options *options, l
     lz_scope *scope = lz_scope_begin(model->ctx, "generate");
     status = run_stages(&r, err);
     lz_scope_end(scope);
+    if (status == LZ_OUT_OF_MEMORY) lz_model_forget_readings(model);
     if (status == LZ_OUT_OF_MEMORY && model->keeps) { /* perhaps there is room for one stage at a time */
         lz_model_forget(model);
         model->keeps = false;

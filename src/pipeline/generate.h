@@ -29,6 +29,9 @@ typedef struct lz_run_state {
 
 lz_status lz_settle(lz_run_state *r, lz_error *err);
 lz_status lz_read_tokens(lz_run_state *r, lz_prompt prompts[2], lz_error *err);
+/* Features of a prompt that was read lately, or NULL; they stay the model's. And that these are worth keeping. */
+lz_array *lz_recall(lz_model *m, const lz_prompt *prompt);
+void lz_remember(lz_model *m, const lz_prompt *prompt, lz_array *features);
 /* The images that are looked at, without one to start from. */
 const lz_image *lz_references(const lz_run_state *r, int *n);
 lz_dims lz_latent_dims(const lz_run_state *r);
@@ -65,6 +68,15 @@ typedef struct lz_decoded {
 lz_status lz_decode_pixels(lz_model *model, lz_array *x, int64_t h, int64_t w, const lz_watch *watch, lz_decoded *to,
                            lz_error *err);
 lz_status lz_make_image(lz_context *ctx, const lz_decoded *decoded, lz_image *image, lz_error *err);
+
+/* Tells whoever watches what the picture will be like, if they ask; before: the x that this step began with. */
+lz_status lz_show_step(lz_run_state *r, int step, lz_array *before, lz_error *err);
+/* The card whose latents the colours of previews are fitted to: [side, side, 3]; and it in n x n means, in 0..1. */
+void lz_paint_card(uint8_t *pixels, int64_t side);
+void lz_shrink_card(const uint8_t *pixels, int64_t side, int64_t n, double *colours);
+/* The linear map [3, c + 1] that takes latents [n, c], and a 1, closest to colours [n, 3]. */
+lz_status lz_fit_colours(lz_context *ctx, const float *latents, const double *colours, int64_t n, int64_t c, float *map,
+                         lz_error *err);
 
 lz_reference_size lz_size_reference(const lz_model *model, const lz_image *image);
 lz_reference_size lz_middle(const lz_image *image, int64_t unit); /* of a megapixel at most, in whole tokens */

@@ -92,8 +92,9 @@ static void release_all(lz_array **arrays, int n) {
 void lz_model_forget_size(lz_model *m) {
     lz_compiled_free(m->begin);
     lz_compiled_free(m->step);
+    lz_compiled_free(m->preview);
     release_all(m->tables, LZ_MAX_TABLES);
-    m->begin = m->step = NULL;
+    m->begin = m->step = m->preview = NULL;
     m->n_tables = 0;
 }
 
@@ -119,6 +120,8 @@ void lz_model_forget(lz_model *m) {
 void lz_model_close(lz_model *m) {
     if (!m) return;
     lz_model_forget(m);
+    lz_model_forget_readings(m);
+    lz_release(m->preview_map);
     m->family->close(m->state);
     pthread_mutex_destroy(&m->turn);
     lz_host_free(m->ctx, m->folder);

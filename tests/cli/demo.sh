@@ -82,6 +82,10 @@ for option in $options; do
     offload) given='--offload stream' seen=', 1 step, ' ;;
     device) given='--device ref' seen=', 1 step, ' ;;
     threads) given='--threads 1' seen=', 1 step, ' ;;
+    steps-dir) given="--steps-dir $work/steps" seen=', 1 step, ' ;;
+    sheet) given="--sheet $work/sheet.png" seen="^$work/sheet.png  32 x 32, a sheet of 1" ;;
+    preview) given='--preview' seen='--preview (needs a terminal|was left out)' ;;
+    show) given='--show' seen='--show (needs a terminal|was left out)' ;;
     json) given='--json' seen='^ "family": "FLUX.2 ' ;;
     quiet) given='--quiet' seen='' ;;
     verbose) given='--verbose' seen='^picture +16 x 16, 1 step, ' ;;
@@ -95,7 +99,7 @@ for option in $options; do
     else
         try_match 0 "$seen" $lazuli generate $words $one -o "$work/option.png" $given
     fi
-    case $option in model | prompt | dump | from | settings | offload | threads) same "$work/base.png" "$work/option.png" ;; esac
+    case $option in model | prompt | dump | from | settings | offload | threads | steps-dir | sheet | preview | show) same "$work/base.png" "$work/option.png" ;; esac
 done
 same "$work/base.safetensors" "$work/dump.safetensors"
 try 0 test "$(echo $options | wc -w)" -gt 20 </dev/null # the list was read

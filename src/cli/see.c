@@ -1,0 +1,160 @@
+/* see.c: see see.h. A preview is drawn in place: its lines are made once, and every further one goes back up to the first
+ * of them. The line that moves (progress.c) stands below. */
+#include "see.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "terminal.h"
+
+/* ---- can it be seen? --------------------------------------------------------------------------------------------- */
+
+enum { PREVIEW_COLUMNS = 40, PREVIEW_ROWS = 16, SHOW_COLUMNS = 80 };
+
+static bool can_move(void) { /* the cursor */
+    const char *name = getenv("TERM");
+    return name && *name && strcmp(name, "dumb") != 0;
+}
+
+bool see_possible(bool in_place) { return can_draw && isatty(STDERR_FILENO) && (!in_place || can_move()); }
+
+/* What was asked for and cannot be had is said, and the picture is made all the same. */
+static bool ask_terminal(const arguments *args, const char *name, bool asked, bool moves) {
+    if (!asked) return false;
+    if (!can_draw)
+        note(args, "--%s was left out of this build, which was made without chafa", name);
+    else if (!isatty(STDERR_FILENO))
+        note(args, "--%s needs a terminal, and stderr is none: nothing is shown", name);
+    else if (moves && !can_move())
+        note(args, "--%s needs a terminal that can move its cursor, and $TERM names none: nothing is shown", name);
+    else
+        return true;
+    return false;
+}
+
+int see_check(const arguments *args) {
+    struct stat s;
+    if (args->sheet && !picture_side_limit(args->sheet))
+        return fail(args, NOT_UNDERSTOOD, "%s: a sheet is a picture: choose a name that ends in .png, .jpg or .webp",
+                    args->sheet);
+    int code = args->sheet ? check_output(args, args->sheet) : DONE;
+    if (code != DONE || !args->steps_dir) return code;
+    if (mkdir(args->steps_dir, 0777) == 0) return DONE;
+    if (errno != EEXIST) return fail(args, FAILED, "%s: cannot be made: %s", args->steps_dir, strerror(errno));
+    if (stat(args->steps_dir, &s) == 0 && S_ISDIR(s.st_mode) && access(args->steps_dir, W_OK | X_OK) == 0) return DONE;
+    return fail(args, FAILED, "%s: is no folder that can be written into", args->steps_dir);
+}
+
+/* ---- on the terminal --------------------------------------------------------------------------------------------- */
+
+static void terminal_size(int *columns, int *rows) {
+    struct winsize size = {0};
+    ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
+    *columns = size.ws_col ? size.ws_col : 80;
+    *rows = size.ws_row ? size.ws_row : 24;
+}
+
+static int least(int a, int b) { return a < b ? a : b; }
+static int most(int a, int b) { return a > b ? a : b; }
+
+/* Pixels leave the cursor where each terminal likes it: it is put back, and moved down by us. */
+static void draw_preview(seeing *s, const lz_image *image) {
+    int columns, rows;
+    drawing d;
+    terminal_size(&columns, &rows);
+    if (!draw_picture(image, least(PREVIEW_COLUMNS, most(columns - 1, 1)), least(PREVIEW_ROWS, most(rows - 3, 1)), &d))
+        return;
+    see_clear(s);
+    for (int i = 0; i < d.rows; i++) fputc('\n', stderr);
+    fprintf(stderr, "\033[%dA\0337", d.rows);
+    fwrite(d.text, 1, d.bytes, stderr);
+    fprintf(stderr, "\0338\033[%dB\r", d.rows);
+    fflush(stderr);
+    s->rows = d.rows;
+    free(d.text);
+}
+
+/* Also of kitty's pixels, which lie above the letters: those under the cursor go. */
+void see_clear(seeing *s) {
+    if (s->rows) fprintf(stderr, "\r\033[%dA\033_Ga=d,d=C,q=2\033\\\033[J", s->rows);
+    s->rows = 0;
+}
+
+void see_leave(seeing *s) {
+    if (s->show) see_clear(s); /* the result comes in its place */
+    s->rows = 0;
+    s->drawn_at = 0;
+}
+
+static void show_result(const lz_image *image) {
+    int columns, rows;
+    drawing d;
+    terminal_size(&columns, &rows);
+    if (!draw_picture(image, least(SHOW_COLUMNS, most(columns - 1, 1)), most(rows - 3, 1), &d)) return;
+    fflush(stdout); /* its line comes first */
+    fwrite(d.text, 1, d.bytes, stderr);
+    fputc('\n', stderr);
+    fflush(stderr);
+    free(d.text);
+}
+
+/* ---- in a folder ------------------------------------------------------------------------------------------------- */
+
+static void keep_step(seeing *s, const lz_progress *now) {
+    char *path = NULL;
+    lz_error err = {.status = LZ_OK};
+    if (asprintf(&path, "%s/%lld-step-%02d.png", s->args->steps_dir, (long long)s->seed, now->step + 1) < 0)
+        s->code = fail(s->args, FAILED, "there is no memory left for a name");
+    else if (lz_image_write(s->ctx, path, now->preview, NULL, &err) != LZ_OK) {
+        see_clear(s);
+        s->code = fail_with(s->args, &err);
+    }
+    free(path);
+}
+
+/* ---- all --------------------------------------------------------------------------------------------------------- */
+
+int see_begin(seeing *s, const job *j, int pictures) {
+    const arguments *a = j->args;
+    *s = (seeing){.args = a, .ctx = j->ctx};
+    s->preview = ask_terminal(a, "preview", a->preview, true);
+    s->show = ask_terminal(a, "show", a->show, false);
+    return a->sheet ? sheet_begin(&s->sheet, a, pictures, j->picture.width, j->picture.height) : DONE;
+}
+
+int see_kind(const seeing *s) {
+    return s->args->steps_dir ? LZ_PREVIEW_FULL : s->preview ? LZ_PREVIEW_SMALL : LZ_PREVIEW_NONE;
+}
+
+/* Six in a second are enough; the last one stays. */
+bool see_watch(seeing *s, const lz_progress *now) {
+    if (!now->preview) return s->code == DONE;
+    double time = seconds_now();
+    if (s->args->steps_dir) keep_step(s, now);
+    if (s->preview && s->code == DONE && (time - s->drawn_at > 0.15 || now->step + 1 == now->steps)) {
+        s->drawn_at = time;
+        draw_preview(s, now->preview);
+    }
+    return s->code == DONE;
+}
+
+void see_result(seeing *s, const lz_image *image) {
+    if (s->sheet.image.pixels) sheet_add(&s->sheet, image);
+    if (s->show) show_result(image);
+}
+
+int see_finish(seeing *s) {
+    lz_error err = {.status = LZ_OK};
+    if (!s->sheet.image.pixels) return DONE;
+    if (lz_image_write(s->ctx, s->args->sheet, &s->sheet.image, NULL, &err) != LZ_OK) return fail_with(s->args, &err);
+    if (s->args->quiet || s->args->json) return DONE;
+    printf("%s  %lld x %lld, a sheet of %d\n", s->args->sheet, (long long)s->sheet.image.width,
+           (long long)s->sheet.image.height, s->sheet.n);
+    return flush_output(s->args);
+}
+
+void see_free(seeing *s) { free(s->sheet.image.pixels); }

@@ -1,0 +1,50 @@
+/* sheet.c: a contact sheet: pictures of one size in rows, in the order they were made. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "see.h"
+
+enum { LARGEST = 4096, GAP = 8 };
+
+static int64_t span(int n, int64_t size) { return GAP + n * (size + GAP); }
+
+int sheet_begin(sheet *s, const arguments *args, int n, int64_t width, int64_t height) {
+    int rows = 1;
+    s->columns = 1;
+    while (s->columns * rows < n) { /* about as wide as high */
+        if (span(s->columns, width) <= span(rows, height))
+            s->columns++;
+        else
+            rows++;
+    }
+    s->shrink = 0;
+    do {
+        s->shrink++;
+        s->width = width / s->shrink;
+        s->height = height / s->shrink;
+    } while (s->width > 1 && s->height > 1 &&
+             (span(s->columns, s->width) > LARGEST || span(rows, s->height) > LARGEST));
+    s->image = (lz_image){.width = span(s->columns, s->width), .height = span(rows, s->height)};
+    size_t bytes = (size_t)(3 * s->image.width * s->image.height);
+    s->image.pixels = malloc(bytes);
+    if (!s->image.pixels) return fail(args, FAILED, "there is no memory left for the sheet");
+    memset(s->image.pixels, 255, bytes);
+    return DONE;
+}
+
+static uint8_t mean_of(const lz_image *image, int64_t left, int64_t top, int side, int k) {
+    int64_t sum = 0;
+    for (int64_t y = top; y < top + side; y++)
+        for (int64_t x = left; x < left + side; x++) sum += image->pixels[3 * (y * image->width + x) + k];
+    return (uint8_t)((sum + side * side / 2) / (side * side));
+}
+
+void sheet_add(sheet *s, const lz_image *image) {
+    int64_t left = span(s->n % s->columns, s->width), top = span(s->n / s->columns, s->height);
+    for (int64_t y = 0; y < s->height; y++)
+        for (int64_t x = 0; x < s->width; x++)
+            for (int k = 0; k < 3; k++)
+                s->image.pixels[3 * ((top + y) * s->image.width + left + x) + k] = mean_of(image, x * s->shrink,
+                                                                                           y * s->shrink, s->shrink, k);
+    s->n++;
+}

@@ -1,0 +1,30 @@
+/* terminal.h: what the terminal can be asked beyond lines of text: to draw pictures (chafa) and to edit lines (libedit).
+ * with/ holds what calls these libraries, without/ what stands in where they were missing when this was built. */
+#ifndef LZ_CLI_TERMINAL_H
+#define LZ_CLI_TERMINAL_H
+
+#include "cli.h"
+
+/* ---- pictures ---------------------------------------------------------------------------------------------------- */
+
+extern const bool can_draw; /* it was built with chafa */
+
+typedef struct drawing {
+    char *text; /* with control sequences; owned */
+    size_t bytes;
+    int rows; /* lines of the terminal that it covers */
+} drawing;
+/* As large as fits into so many cells, by the best the terminal on stderr is known to have: kitty's, sixel or iTerm2's
+ * pixels, else symbols; without colours under NO_COLOR. False: there is no memory left. */
+bool draw_picture(const lz_image *image, int columns, int rows, drawing *to);
+
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
+
+extern const bool can_edit; /* it was built with libedit */
+
+typedef struct editor editor;
+editor *editor_open(const char *prompt, const char *history); /* a file, or NULL. NULL: there is no memory left */
+char *editor_read(editor *e);                                 /* owned, without its end; NULL: Ctrl-D, or the end */
+void editor_close(editor *e);                                 /* writes the history */
+
+#endif

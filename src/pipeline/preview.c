@@ -1,0 +1,222 @@
+/* preview.c: a picture after each step of where the loop is heading: from the step's velocity on in a straight line to
+ * the end of the schedule, and then either through the decoder, or through a linear map from a latent to a colour.
+ *
+ * The map is fitted to the model's own autoencoder, so that every family and every folder has one: a small card of
+ * coloured patches is encoded once, and its colours are regressed on the latents. It takes tokens to 2 x 2
+ * pixels of 8 x 8, because in both families a token is 2 x 2 latents, channel by channel. */
+#include <math.h>
+#include <string.h>
+
+#include "pipeline/generate.h"
+
+enum { SIDE = 2, CARD = 96 }; /* latents of a token, each way; pixels of the card */
+
+/* ---- the map ----------------------------------------------------------------------------------------------------- */
+
+/* A number in 0..1: the same ones in every run. */
+static double draw_number(uint64_t *state) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u; /* Knuth's MMIX */
+    return (double)(*state >> 33) / 0x1p31;
+}
+
+/* Mostly near grey, as in photos and drawings; one in five as it comes. */
+static void draw_colour(uint64_t *state, double colour[3]) {
+    for (int k = 0; k < 3; k++) colour[k] = draw_number(state);
+    double grey = draw_number(state), share = draw_number(state) > 0.2 ? 0.7 : 0;
+    for (int k = 0; k < 3; k++) colour[k] += share * (grey - colour[k]);
+}
+
+/* Patches of two colours: flat, fading, with an edge, speckled. Of the cards tried on the latents of TAEF2's encoder
+ * this kind fitted photos and drawings best, better than other photos and drawings did. */
+void lz_paint_card(uint8_t *pixels, int64_t side) {
+    enum { PATCH = 32, FLAT = 0, FADE, EDGE, SPECKLED, KINDS };
+    uint64_t state = 12;
+    for (int64_t top = 0; top < side; top += PATCH)
+        for (int64_t left = 0; left < side; left += PATCH) {
+            double a[3], b[3];
+            int kind = (int)(draw_number(&state) * KINDS);
+            draw_colour(&state, a);
+            draw_colour(&state, b);
+            double angle = 6.283185307179586 * draw_number(&state), spread = draw_number(&state);
+            for (int64_t y = top; y < top + PATCH && y < side; y++)
+                for (int64_t x = left; x < left + PATCH && x < side; x++) {
+                    double along = ((double)(x - left) / PATCH - 0.5) * cos(angle) +
+                                   ((double)(y - top) / PATCH - 0.5) * sin(angle);
+                    double mix = kind == FLAT   ? 0
+                                 : kind == FADE ? along + 0.5
+                                 : kind == EDGE ? along > 0
+                                                : 0.5 + spread * (2 * draw_number(&state) - 1);
+                    mix = fmin(fmax(mix, 0), 1);
+                    for (int k = 0; k < 3; k++)
+                        pixels[3 * (y * side + x) + k] = (uint8_t)(255 * (a[k] + mix * (b[k] - a[k])) + 0.5);
+                }
+        }
+}
+
+/* The mean colour of each square that a latent stands for: [n, n, 3] in 0..1 */
+void lz_shrink_card(const uint8_t *pixels, int64_t side, int64_t n, double *colours) {
+    int64_t step = side / n;
+    memset(colours, 0, (size_t)(n * n * 3) * sizeof *colours);
+    for (int64_t y = 0; y < n * step; y++)
+        for (int64_t x = 0; x < n * step; x++)
+            for (int k = 0; k < 3; k++)
+                colours[3 * (y / step * n + x / step) + k] += pixels[3 * (y * side + x) + k] /
+                                                              (255.0 * (double)(step * step));
+}
+
+/* a x = b for three b, a positive: by Cholesky, in place. a [m, m], b [m, 3] */
+static void solve(double *a, double *b, int64_t m) {
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j <= i; j++) {
+            double sum = a[i * m + j];
+            for (int64_t k = 0; k < j; k++) sum -= a[i * m + k] * a[j * m + k];
+            a[i * m + j] = i == j ? sqrt(sum) : sum / a[j * m + j];
+        }
+    for (int k = 0; k < 3; k++) {
+        for (int64_t i = 0; i < m; i++) {
+            for (int64_t j = 0; j < i; j++) b[3 * i + k] -= a[i * m + j] * b[3 * j + k];
+            b[3 * i + k] /= a[i * m + i];
+        }
+        for (int64_t i = m - 1; i >= 0; i--) {
+            for (int64_t j = i + 1; j < m; j++) b[3 * i + k] -= a[j * m + i] * b[3 * j + k];
+            b[3 * i + k] /= a[i * m + i];
+        }
+    }
+}
+
+/* Ridge regression around the means: the damping is small beside latents of variance 1, and keeps what the card does
+ * not tell at 0. */
+lz_status lz_fit_colours(lz_context *ctx, const float *latents, const double *colours, int64_t n, int64_t c, float *map,
+                         lz_error *err) {
+    size_t bytes = (size_t)(c * c + 3 * c + c + 3) * sizeof(double);
+    double *a = lz_host_alloc(ctx, bytes);
+    if (!a) return lz_out_of_memory(err, (int64_t)bytes);
+    double *b = a + c * c, *middle = b + 3 * c, *colour = middle + c;
+    memset(a, 0, bytes);
+    for (int64_t s = 0; s < n; s++) {
+        for (int64_t i = 0; i < c; i++) middle[i] += (double)latents[s * c + i] / (double)n;
+        for (int k = 0; k < 3; k++) colour[k] += colours[3 * s + k] / (double)n;
+    }
+    for (int64_t s = 0; s < n; s++)
+        for (int64_t i = 0; i < c; i++) {
+            double x = (double)latents[s * c + i] - middle[i];
+            for (int64_t j = 0; j <= i; j++) a[i * c + j] += x * ((double)latents[s * c + j] - middle[j]);
+            for (int k = 0; k < 3; k++) b[3 * i + k] += x * (colours[3 * s + k] - colour[k]);
+        }
+    for (int64_t i = 0; i < c; i++) a[i * c + i] += 0.01 * (double)n;
+    solve(a, b, c);
+    for (int k = 0; k < 3; k++) {
+        for (int64_t i = 0; i < c; i++) {
+            map[k * (c + 1) + i] = (float)b[3 * i + k];
+            colour[k] -= b[3 * i + k] * middle[i];
+        }
+        map[k * (c + 1) + c] = (float)colour[k];
+    }
+    lz_host_free(ctx, a);
+    return LZ_OK;
+}
+
+/* [h w, c 2 2] -> [2h 2w, c] */
+static lz_array *spread_tokens(lz_array *x, int64_t h, int64_t w) {
+    int64_t c = lz_shape(x).at[1] / (SIDE * SIDE);
+    x = lz_permute(lz_reshape(x, LZ_DIMS(h, w, c, SIDE, SIDE)), LZ_DIMS(0, 3, 1, 4, 2));
+    return lz_reshape(x, LZ_DIMS(h * w * SIDE * SIDE, c));
+}
+
+static lz_status fit_card(lz_model *m, uint8_t *pixels, double *colours, float *map, lz_error *err) {
+    int64_t unit = m->family->token_pixels(m->state), h = CARD / unit, n = h * SIDE;
+    int64_t c = lz_token_channels(m) / (SIDE * SIDE);
+    lz_image card = {.width = h * unit, .height = h * unit, .pixels = pixels};
+    lz_paint_card(pixels, card.width);
+    lz_shrink_card(pixels, card.width, n, colours);
+    lz_array *tokens = m->family->encode(m->state, lz_picture_array(m->ctx, &card));
+    lz_array *latents = lz_contiguous(spread_tokens(lz_cast(tokens, LZ_F32), h, h));
+    lz_error local = {.status = LZ_OK};
+    const float *data = lz_data(latents, &local);
+    if (data) lz_fit_colours(m->ctx, data, colours, n * n, c, map, &local);
+    if (local.status && err) *err = local;
+    return local.status;
+}
+
+/* Once for a model: [3, c + 1], the last column beside a 1. */
+static lz_status ready_map(lz_model *m, lz_error *err) {
+    if (m->preview_map) return LZ_OK;
+    int64_t columns = lz_token_channels(m) / (SIDE * SIDE) + 1;
+    size_t colours = (size_t)CARD * CARD * 3 * sizeof(double), map = (size_t)(3 * columns) * sizeof(float);
+    char *room = lz_host_alloc(m->ctx, colours + map + (size_t)CARD * CARD * 3);
+    if (!room) return lz_out_of_memory(err, (int64_t)(colours + map));
+    float *numbers = (float *)(void *)(room + colours);
+    lz_scope *scope = lz_scope_begin(m->ctx, "preview");
+    lz_status status = fit_card(m, (uint8_t *)room + colours + map, (double *)(void *)room, numbers, err);
+    if (!status) m->preview_map = lz_retain(lz_from(m->ctx, LZ_DIMS(3, columns), LZ_F32, numbers));
+    if (!status) status = lz_check(m->preview_map, err);
+    lz_scope_end(scope);
+    lz_host_free(m->ctx, room);
+    return status;
+}
+
+/* ---- a step's picture -------------------------------------------------------------------------------------------- */
+
+/* in: x before and after the step, how much further it is to the end than the step was long, the map */
+static void describe_colours(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
+    (void)ctx;
+    const lz_model *m = user;
+    int64_t c = lz_shape(in[3]).at[1] - 1;
+    lz_array *end = lz_add(in[1], lz_mul(lz_sub(in[1], in[0]), in[2]));
+    lz_array *latents = spread_tokens(end, m->shape.h, m->shape.w);
+    lz_array *bias = lz_reshape(lz_slice(in[3], 1, c, c + 1, 1), LZ_DIMS(3));
+    lz_array *colours = lz_linear(latents, lz_slice(in[3], 1, 0, c, 1), bias);
+    out[0] = lz_cast(lz_add(lz_mul(lz_clip(colours, 0, 1), 255.0), 0.5), LZ_U8);
+}
+
+static lz_status map_colours(lz_run_state *r, lz_array *const *in, lz_image *to, lz_error *err) {
+    lz_model *m = r->model;
+    lz_error local = {.status = LZ_OK};
+    lz_array *bytes = NULL;
+    int64_t w = SIDE * r->denoiser.w, h = SIDE * r->denoiser.h;
+    if (!m->preview) m->preview = lz_compile(m->ctx, describe_colours, m, 4, 1, 1, &local);
+    if (m->preview) lz_run(m->preview, in, &bytes, &local);
+    if (!local.status && !(to->pixels = lz_host_alloc(m->ctx, (size_t)(3 * w * h))))
+        lz_out_of_memory(&local, 3 * w * h);
+    to->width = w;
+    to->height = h;
+    if (!local.status) lz_copy(bytes, to->pixels, 3 * w * h, &local);
+    if (local.status && err) *err = local;
+    return local.status;
+}
+
+/* A sketch that is flat or no number is no error yet: the picture may still become one. */
+static lz_status decode_sketch(lz_run_state *r, lz_array *const *in, lz_image *to, lz_error *err) {
+    lz_decoded decoded = {0};
+    lz_error local = {.status = LZ_OK};
+    lz_array *end = lz_add(in[1], lz_mul(lz_sub(in[1], in[0]), in[2]));
+    lz_status status = lz_eval(end, &local);
+    if (!status) status = lz_decode_pixels(r->model, end, r->denoiser.h, r->denoiser.w, NULL, &decoded, &local);
+    if (!status) status = lz_make_image(r->model->ctx, &decoded, to, &local);
+    if (status == LZ_BAD_FILE && to->pixels) return LZ_OK;
+    if (status && err) *err = local;
+    return status;
+}
+
+/* step: in the schedule; r->x: behind it */
+lz_status lz_show_step(lz_run_state *r, int step, lz_array *before, lz_error *err) {
+    const lz_picture_options *o = r->options;
+    if (!o->preview || !o->watch) return LZ_OK;
+    lz_context *ctx = r->model->ctx;
+    float now = r->sigmas[step], next = r->sigmas[step + 1], ahead = now > next ? next / (now - next) : 0;
+    lz_image image = {0};
+    lz_scope *scope = lz_scope_begin(ctx, "preview");
+    lz_status status = o->preview == LZ_PREVIEW_SMALL ? ready_map(r->model, err) : LZ_OK;
+    lz_array *in[4] = {before, r->x, lz_from(ctx, LZ_NONE, LZ_F32, &ahead), r->model->preview_map};
+    if (!status)
+        status = o->preview == LZ_PREVIEW_SMALL ? map_colours(r, in, &image, err) : decode_sketch(r, in, &image, err);
+    lz_scope_end(scope);
+    if (!status) {
+        r->progress.done = 1;
+        r->progress.preview = &image;
+        if (!o->watch(o->user, &r->progress)) status = lz_fail(err, LZ_CANCELLED, "stopped after a step");
+        r->progress.preview = NULL;
+    }
+    lz_image_free(ctx, &image);
+    return status;
+}

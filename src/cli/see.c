@@ -75,12 +75,13 @@ static void draw_preview(seeing *s, const lz_image *image) {
     fprintf(stderr, "\0338\033[%dB\r", d.rows);
     fflush(stderr);
     s->rows = d.rows;
+    s->above = d.above;
     free(d.text);
 }
 
-/* Also of kitty's pixels, which lie above the letters: those under the cursor go. */
+/* Of kitty's pixels those under the cursor go. */
 void see_clear(seeing *s) {
-    if (s->rows) fprintf(stderr, "\r\033[%dA\033_Ga=d,d=C,q=2\033\\\033[J", s->rows);
+    if (s->rows) fprintf(stderr, "\r\033[%dA%s\033[J", s->rows, s->above ? "\033_Ga=d,d=C,q=2\033\\" : "");
     s->rows = 0;
 }
 

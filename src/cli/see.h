@@ -16,6 +16,7 @@ typedef struct seeing {
     lz_context *ctx;
     bool preview, show; /* asked for, and possible */
     int rows;           /* of the preview that stands on the terminal above the line; 0: none does */
+    bool above;         /* it lies over the letters: see drawing */
     double drawn_at;
     int64_t seed;
     sheet sheet;

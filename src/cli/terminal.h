@@ -12,7 +12,8 @@ extern const bool can_draw; /* it was built with chafa */
 typedef struct drawing {
     char *text; /* with control sequences; owned */
     size_t bytes;
-    int rows; /* lines of the terminal that it covers */
+    int rows;   /* lines of the terminal that it covers */
+    bool above; /* pixels that lie over the letters, and stay when these go: kitty's */
 } drawing;
 /* As large as fits into so many cells, by the best the terminal on stderr is known to have: kitty's, sixel or iTerm2's
  * pixels, else symbols; without colours under NO_COLOR. False: there is no memory left. */

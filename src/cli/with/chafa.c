@@ -78,6 +78,7 @@ bool draw_picture(const lz_image *image, int columns, int rows, drawing *to) {
                                  (gint)(3 * image->width));
     GString *text = chafa_canvas_print(canvas, terminal);
     *to = (drawing){.text = malloc(text->len + 1), .bytes = text->len, .rows = rows};
+    to->above = chafa_canvas_config_get_pixel_mode(config) == CHAFA_PIXEL_MODE_KITTY;
     if (to->text) memcpy(to->text, text->str, text->len + 1);
     g_string_free(text, TRUE);
     chafa_canvas_unref(canvas);

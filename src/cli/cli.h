@@ -184,9 +184,8 @@ int fail_model(const arguments *args, const model_choice *choice, const lz_error
 
 typedef struct job {
     const arguments *args;
-    model_choice choice;
-    char *folder;  /* owned */
-    char *machine; /* owned: folder, device and so on: what the model was opened for */
+    char *folder, *name; /* owned: see model_choice, whose texts may go before the job does */
+    char *machine;       /* owned: folder, device and so on: what the model was opened for */
     lz_context *ctx;
     lz_model *model;
     lz_model_facts facts;

@@ -82,7 +82,7 @@ static char *parameters_of(const facts *f, const job *j) {
 }
 
 static char *model_name(const job *j) {
-    if (strchr(j->choice.name, '/')) return strdup(j->choice.name); /* OWNER/REPO */
+    if (strchr(j->name, '/')) return strdup(j->name); /* OWNER/REPO */
     char *full = realpath(j->folder, NULL), *name = strdup(base_name(full ? full : j->folder));
     free(full);
     return name;
@@ -277,6 +277,7 @@ static int make_one(making *m, int i) {
     asked.watch = watch_picture;
     asked.user = m;
     asked.preview = see_kind(&m->see);
+    asked.preview_pause = see_pause(&m->see);
     m->see.seed = m->seeds[i];
     lz_status status = stop_wanted() ? LZ_CANCELLED : lz_generate_with(j->model, &asked, &p, &err);
     double painted = seconds_now();

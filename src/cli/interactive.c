@@ -85,6 +85,7 @@ static int paint(session *s, const wish *w) {
     if (code != DONE) return code;
     double begun = seconds_now();
     j->picture.preview = see_kind(&s->see);
+    j->picture.preview_pause = see_pause(&s->see);
     progress_begin(&s->line, j, 0, 1, NULL);
     stop_picture_on_signals();
     lz_status status = lz_generate_with(j->model, &j->picture, &p, &err);

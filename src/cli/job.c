@@ -15,23 +15,31 @@ static char *name_machine(const arguments *a, const char *folder) {
     return n < 0 ? NULL : name;
 }
 
-int job_open(job *j, const arguments *args) {
-    *j = (job){.args = args};
-    int code = choose_model(args, &j->choice);
-    if (code != DONE) return code;
-    j->folder = strdup(j->choice.folder);
-    j->machine = name_machine(args, j->choice.folder);
-    if (!j->folder || !j->machine) return fail(args, FAILED, "there is no memory left for a name");
+static int open_chosen(job *j, const model_choice *choice) {
+    const arguments *args = j->args;
+    j->folder = strdup(choice->folder);
+    j->name = strdup(choice->name);
+    j->machine = name_machine(args, choice->folder);
+    if (!j->folder || !j->name || !j->machine) return fail(args, FAILED, "there is no memory left for a name");
     lz_error err = {.status = LZ_OK};
     lz_context_options where = {
         .device = args->device, .threads = (int)args->threads, .compute = args->precision, .offload = args->offload};
     j->ctx = lz_open_with(&where, &err);
     if (!j->ctx) return fail_with(args, &err);
     j->model = lz_model_open(j->ctx, j->folder, &err);
-    if (!j->model) return fail_model(args, &j->choice, &err);
+    if (!j->model) return fail_model(args, choice, &err);
     j->facts = lz_model_about(j->model);
-    say_model(args, &j->choice);
+    say_model(args, choice);
     return DONE;
+}
+
+int job_open(job *j, const arguments *args) {
+    *j = (job){.args = args};
+    model_choice choice;
+    int code = choose_model(args, &choice);
+    if (code == DONE) code = open_chosen(j, &choice);
+    free(choice.owned);
+    return code;
 }
 
 static void forget_picture(job *j) {
@@ -61,8 +69,8 @@ int job_reopen(job *j, const arguments *args) {
 
 void job_close(job *j) {
     forget_picture(j);
-    free(j->choice.owned);
     free(j->folder);
+    free(j->name);
     free(j->machine);
     lz_model_close(j->model);
     lz_close(j->ctx);

@@ -88,7 +88,6 @@ void see_clear(seeing *s) {
 void see_leave(seeing *s) {
     if (s->show) see_clear(s); /* the result comes in its place */
     s->rows = 0;
-    s->drawn_at = 0;
 }
 
 static void show_result(const lz_image *image) {
@@ -131,15 +130,12 @@ int see_kind(const seeing *s) {
     return s->args->steps_dir ? LZ_PREVIEW_FULL : s->preview ? LZ_PREVIEW_SMALL : LZ_PREVIEW_NONE;
 }
 
-/* Six in a second are enough; the last one stays. */
+double see_pause(const seeing *s) { return s->args->steps_dir ? 0 : 0.25; } /* four in a second are enough */
+
 bool see_watch(seeing *s, const lz_progress *now) {
     if (!now->preview) return s->code == DONE;
-    double time = seconds_now();
     if (s->args->steps_dir) keep_step(s, now);
-    if (s->preview && s->code == DONE && (time - s->drawn_at > 0.15 || now->step + 1 == now->steps)) {
-        s->drawn_at = time;
-        draw_preview(s, now->preview);
-    }
+    if (s->preview && s->code == DONE) draw_preview(s, now->preview);
     return s->code == DONE;
 }
 

@@ -17,7 +17,6 @@ typedef struct seeing {
     bool preview, show; /* asked for, and possible */
     int rows;           /* of the preview that stands on the terminal above the line; 0: none does */
     bool above;         /* it lies over the letters: see drawing */
-    double drawn_at;
     int64_t seed;
     sheet sheet;
     int code; /* an exit code: how writing steps went */
@@ -27,6 +26,7 @@ bool see_possible(bool in_place);                     /* there is a terminal, an
 int see_check(const arguments *args);                 /* names, before anything is opened. An exit code */
 int see_begin(seeing *s, const job *j, int pictures); /* an exit code; see_free in any case */
 int see_kind(const seeing *s);                        /* lz_preview: what to ask the library for */
+double see_pause(const seeing *s);                    /* seconds between two of them */
 bool see_watch(seeing *s, const lz_progress *now);    /* false: stop, see code */
 void see_clear(seeing *s);                            /* takes the preview away, to print a line */
 void see_leave(seeing *s);                            /* this picture is done */

@@ -150,7 +150,7 @@ static json_t *absolute(const char *path) {
 
 /* The demo model goes by its name, it is there wherever Lazuli is; and so do those of the Hugging Face cache. */
 static json_t *model_of(const job *j) {
-    if (strchr(j->choice.name, '/')) return json_text(j->choice.name);
+    if (strchr(j->name, '/')) return json_text(j->name);
     char full[PATH_MAX], *demo = find_demo();
     bool is_demo = demo && realpath(j->folder, full) && strcmp(full, demo) == 0;
     free(demo);

@@ -19,6 +19,7 @@ typedef struct lz_run_state {
     lz_array *start; /* [h w, c] tokens of the image to start from, or NULL */
     lz_denoiser denoiser;
     lz_progress progress;
+    double shown_at; /* when the last preview was */
 
     /* The loop. A step is told nothing by the host: it makes the next x, and counts on. */
     lz_array *x;              /* [h w, c] */

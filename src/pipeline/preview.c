@@ -201,7 +201,8 @@ static lz_status decode_sketch(lz_run_state *r, lz_array *const *in, lz_image *t
 /* step: in the schedule; r->x: behind it */
 lz_status lz_show_step(lz_run_state *r, int step, lz_array *before, lz_error *err) {
     const lz_picture_options *o = r->options;
-    if (!o->preview || !o->watch) return LZ_OK;
+    bool late = lz_now() - r->shown_at >= o->preview_pause || step + 1 == r->steps;
+    if (!o->preview || !o->watch || !late) return LZ_OK;
     lz_context *ctx = r->model->ctx;
     float now = r->sigmas[step], next = r->sigmas[step + 1], ahead = now > next ? next / (now - next) : 0;
     lz_image image = {0};
@@ -216,6 +217,7 @@ lz_status lz_show_step(lz_run_state *r, int step, lz_array *before, lz_error *er
         r->progress.preview = &image;
         if (!o->watch(o->user, &r->progress)) status = lz_fail(err, LZ_CANCELLED, "stopped after a step");
         r->progress.preview = NULL;
+        r->shown_at = lz_now();
     }
     lz_image_free(ctx, &image);
     return status;

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Golden values for FLUX.2 [klein]: tiny random models in the real folder layout, run by diffusers in float32.
 
-    /opt/oracle/venv/bin/python tools/oracle/flux2.py           writes tests/data/flux2 (needs requirements.txt)
-    /opt/oracle/venv/bin/python tools/oracle/flux2.py --check   runs every case again from what is stored
+    python3 tools/oracle/flux2.py           writes tests/data/flux2 (needs requirements.txt)
+    python3 tools/oracle/flux2.py --check   runs every case again from what is stored
 
 The numbers come from the saved folders alone: make the models, save them, load them with from_pretrained, run.
 tests/data/flux2/README.md says what the files hold. In shapes: C = patch channels (4 * latent channels),

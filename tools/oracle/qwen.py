@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Golden values for Qwen-Image: tiny random models in the real folder layout, run by diffusers in float32.
 
-    /opt/oracle/venv/bin/python tools/oracle/qwen.py           writes tests/data/qwen (needs requirements.txt)
-    /opt/oracle/venv/bin/python tools/oracle/qwen.py --check   runs every case again from what is stored
+    python3 tools/oracle/qwen.py           writes tests/data/qwen (needs requirements.txt)
+    python3 tools/oracle/qwen.py --check   runs every case again from what is stored
 
 tests/data/qwen/README.md says what the files hold. Weights are made twice: Q paints from text alone, P edits. The other
 folders are links to these with one file of their own: L has the schedule of the Lightning models, E is Edit of August

@@ -2,7 +2,7 @@
 """Writes tests/data/randn.json: what torch.randn gives on a CPU with AVX2, for lz_randn to be compared with.
 
 Each case has the first and last 20 numbers (all, up to 40 of them) as the bits of their f32, and the f64 sum of all.
-Run it with a python that has torch: /opt/oracle/venv/bin/python tools/oracle/randn.py
+Run it with a python that has torch: python3 tools/oracle/randn.py
 """
 
 import json

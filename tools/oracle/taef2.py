@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Golden values for TAEF2, the tiny autoencoder for FLUX.2: taef2*.safetensors in tests/data/flux2.
 
-    /opt/oracle/venv/bin/python tools/oracle/taef2.py [folder of the real weights, default ../shared/data/taef2]
+    python3 tools/oracle/taef2.py [folder of the real weights, default ../shared/data/taef2]
 
 The real weights (5 MB, width 64) are too large for this repository. These are random ones in the same structure and
 under the same names, but narrow: width 8, pool width 32, 32 latent channels, float16. If the real weights are present,

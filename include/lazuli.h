@@ -487,7 +487,7 @@ typedef struct lz_picture_options {
     lz_array *noise; /* [1, c, h, w] f32 in place of the seed's; NULL */
     bool (*watch)(void *user, const lz_progress *progress); /* false stops it with LZ_CANCELLED; NULL */
     void *user;
-    int preview; /* lz_preview: what watch is shown after each step; it changes nothing of the picture */
+    int preview;          /* lz_preview: what watch is shown after each step; it changes nothing of the picture */
     double preview_pause; /* seconds: a step that ends earlier than this after the last preview has none, but the last
                            * step always has one. 0: every step */
 } lz_picture_options;

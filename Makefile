@@ -40,6 +40,7 @@ test-cuda: build ## the CUDA backend on a real GPU: kernels against the referenc
 	@build/test_cuda
 	@build/test_offload
 	@build/test_gemm90
+	@build/test_sdpa90
 	@LZ_TEST_DEVICE=cuda build/test_random_shapes
 	@LZ_TEST_DEVICE=cuda LZ_TEST_SCALE=$${LZ_TEST_SCALE:-20} build/test_random_graphs
 

@@ -1,9 +1,10 @@
-/* cuda_gemm.c: our own matrix product for Hopper (kernels/gemm90.cu) against cuBLASLt at the sizes of FLUX.2 [klein] 4B:
+/* cuda_gemm.c: our own matrix product for Hopper (kernels/gemm90.cu) against cuBLASLt at sizes of FLUX.2 [klein] 4B:
  * every tile, alone, with gate and residual, and as a swiglu, where the library needs a pass of its own for what we do
  * inside. For each size it prints the library, our three best, whether counting alone would have offered the best to be
- * measured, and the largest error of some elements against f64.
+ * measured, and the largest error of some elements against f64. Then groups of products, such as q, k, v of two
+ * streams: one launch of ours (* behind a tile: offered) against one after the other, by the library and by ours.
  *
- * Usage: cuda_gemm [rows, such as 4608 [ending: plain, gated, swiglu]]
+ * Usage: cuda_gemm [rows, such as 4608 [ending: plain, gated, swiglu]]; cuda_gemm groups
  *   LZ_DEVICE=cuda:1   another device
  *   LZ_SHRINK=32       all sizes divided by this, for a dry run on a simulated GPU
  *   LZ_ALL=1           a line for each tile
@@ -19,8 +20,8 @@
 
 #include "backend/cuda/gemm90.h"
 
-typedef enum ending { PLAIN, GATED, SWIGLU, ENDINGS } ending;
-static const char *const ending_names[ENDINGS] = {"plain", "gated", "swiglu"};
+typedef enum ending { PLAIN, GATED, SWIGLU, ALONE_ENDINGS, BIAS = ALONE_ENDINGS, GELU, ENDINGS } ending;
+static const char *const ending_names[ENDINGS] = {"plain", "gated", "swiglu", "bias", "gelu"};
 
 enum { PERIOD = 8388593, SAMPLES = 24, MAX_WAYS = 64 }; /* PERIOD: of the random numbers; a prime */
 #define POOL_BYTES ((int64_t)640 << 20)
@@ -29,12 +30,63 @@ enum { PERIOD = 8388593, SAMPLES = 24, MAX_WAYS = 64 }; /* PERIOD: of the random
 static const int64_t all_rows[] = {512, 1024, 1536, 4608};
 static const int64_t all_weights[][2] = {{3072, 3072}, {18432, 3072}, {27648, 3072}, {3072, 12288}, {3072, 9216}};
 
-static const lz_expr gated = {
-    .n_args = 3, .n_steps = 1, .n_regs = 3, .steps = {{.op = LZ_EXPR_MUL_ADD, .a = 0, .b = 1, .c = 2}}};
-static const lz_expr swiglu = {
-    .n_args = 2, .n_steps = 2, .n_regs = 2, .steps = {{.op = LZ_OP_SILU, .a = 0}, {.op = LZ_OP_MUL, .a = 0, .b = 1}}};
+typedef struct group_case {
+    const char *name;
+    ending ending;
+    struct {
+        int64_t m, n, k;
+    } products[LZ_GEMM90_PROBLEMS]; /* as many as have rows */
+} group_case;
 
-/* ---- one size ----------------------------------------------------------------------------------------------------- */
+static const group_case all_groups[] = {
+    {"q, k, v of 4096 + 149 rows",
+     BIAS,
+     {{4096, 3072, 3072},
+      {4096, 3072, 3072},
+      {4096, 3072, 3072},
+      {149, 3072, 3072},
+      {149, 3072, 3072},
+      {149, 3072, 3072}}},
+    {"q, k, v of 1024 + 149 rows",
+     BIAS,
+     {{1024, 3072, 3072},
+      {1024, 3072, 3072},
+      {1024, 3072, 3072},
+      {149, 3072, 3072},
+      {149, 3072, 3072},
+      {149, 3072, 3072}}},
+    {"q, k, v of 512 + 256 rows, twice",
+     BIAS,
+     {{512, 3072, 3072},
+      {512, 3072, 3072},
+      {512, 3072, 3072},
+      {256, 3072, 3072},
+      {256, 3072, 3072},
+      {256, 3072, 3072},
+      {512, 3072, 3072},
+      {512, 3072, 3072},
+      {512, 3072, 3072},
+      {256, 3072, 3072},
+      {256, 3072, 3072},
+      {256, 3072, 3072}}},
+    {"q, k, v of the text encoder", PLAIN, {{512, 4096, 2560}, {512, 1024, 2560}, {512, 1024, 2560}}},
+    {"first of the MLP, 4096 + 149 rows", GELU, {{4096, 12288, 3072}, {149, 12288, 3072}}},
+};
+
+static const lz_expr expressions[ENDINGS] = {
+    [GATED] = {.n_args = 3, .n_steps = 1, .n_regs = 3, .steps = {{.op = LZ_EXPR_MUL_ADD, .a = 0, .b = 1, .c = 2}}},
+    [SWIGLU] = {.n_args = 2,
+                .n_steps = 2,
+                .n_regs = 2,
+                .steps = {{.op = LZ_OP_SILU, .a = 0}, {.op = LZ_OP_MUL, .a = 0, .b = 1}}},
+    [BIAS] = {.n_args = 2, .n_steps = 1, .n_regs = 2, .steps = {{.op = LZ_OP_ADD, .a = 0, .b = 1}}},
+    [GELU] = {.n_args = 2,
+              .n_steps = 2,
+              .n_regs = 2,
+              .steps = {{.op = LZ_OP_ADD, .a = 0, .b = 1}, {.op = LZ_OP_GELU_TANH, .a = 0}}},
+};
+
+/* ---- one size ---------------------------------------------------------------------------------------------------- */
 
 typedef struct bench {
     lz_device *d;
@@ -53,10 +105,14 @@ typedef struct work {
     lz_call call, wide, narrow; /* ours; the library's two for a swiglu */
     lz_tensor both[2], halves[2];
     lz_params none;
-    int64_t turn, weights; /* copies of the weight in the pool */
-    const lz_gemm90_way *way;
+    int64_t turn, weights; /* copies of the weight in the pool, ... */
+    int64_t first, next;   /* the first, and how far it is from one to the next, in numbers */
+    lz_gemm90_way way;
     lz_cu_function function;
 } work;
+
+/* Something to be measured: a work, or a group. */
+typedef bool runner(void *arg);
 
 static double number_at(uint16_t bits) {
     uint32_t wide = (uint32_t)bits << 16;
@@ -75,23 +131,22 @@ static lz_tensor matrix(char *data, int64_t rows, int64_t columns, int64_t row, 
 static void prepare(work *w) {
     bench *b = w->b;
     int64_t columns = w->ending == SWIGLU ? w->n / 2 : w->n;
-    w->weights = b->pool_bytes / 2 / (w->n * w->k);
+    w->next = w->n * w->k;
+    w->weights = b->pool_bytes / 2 / w->next;
     if (w->weights > 16) w->weights = 16;
     w->in[0] = matrix(b->a, w->m, w->k, w->k, 1);
     w->in[1] = matrix(b->pool, w->k, columns, 1, w->k);
-    w->in[2] = w->ending == SWIGLU ? w->in[1] : matrix(b->a + 2 * start_of(2), w->m, w->n, 0, 1);
+    w->in[2] = w->ending == SWIGLU ? w->in[1] : matrix(b->a + 2 * start_of(2), w->m, w->n, 0, 1); /* gate or bias */
     w->in[3] = matrix(b->pool + 2 * start_of(3), w->m, w->n, w->n, 1);
     w->call = (lz_call){.op = LZ_OP_MATMUL,
                         .params = &w->none,
-                        .expr = w->ending == GATED    ? &gated
-                                : w->ending == SWIGLU ? &swiglu
-                                                      : NULL,
+                        .expr = w->ending == PLAIN ? NULL : &expressions[w->ending],
                         .out = matrix(b->out, w->m, columns, columns, 1),
                         .in = w->in,
                         .n_core = w->ending == SWIGLU ? 3 : 2,
-                        .n_in = w->ending == GATED    ? 4
-                                : w->ending == SWIGLU ? 3
-                                                      : 2,
+                        .n_in = w->ending == GATED   ? 4
+                                : w->ending == PLAIN ? 2
+                                                     : 3,
                         .scratch = b->scratch,
                         .device = b->d,
                         .err = &b->err};
@@ -103,38 +158,42 @@ static void prepare(work *w) {
     w->wide.out = matrix(b->wide, w->m, w->n, w->n, 1);
     w->halves[0] = matrix(b->wide, w->m, columns, w->n, 1);
     w->halves[1] = matrix(b->wide + 2 * columns, w->m, columns, w->n, 1);
-    w->narrow.op = LZ_OP_FUSED, w->narrow.in = w->halves;
+    w->narrow.op = LZ_OP_FUSED, w->narrow.in = w->halves, w->narrow.n_core = w->narrow.n_in = 2;
 }
 
 /* The next weight; its first number is another one of the period. */
 static void next_weight(work *w) {
-    w->in[1].data = w->both[1].data = w->b->pool + 2 * (w->turn++ % w->weights) * w->n * w->k;
+    w->in[1].data = w->both[1].data = w->b->pool + 2 * (w->first + w->turn++ % w->weights * w->next);
     if (w->ending == SWIGLU) w->in[2].data = w->in[1].data + w->n * w->k; /* half of the numbers, two bytes each */
 }
 
-static bool run_library(work *w) {
+static bool run_library(void *arg) {
+    work *w = arg;
     next_weight(w);
     setenv("LAZULI_CUDA_GEMM", "library", 1);
     if (w->ending != SWIGLU) return lz_cuda_matmul.run(&w->call);
     return lz_cuda_matmul.run(&w->wide) && lz_cuda_element.run(&w->narrow);
 }
 
-static bool run_own(work *w) {
+static bool run_own(void *arg) {
+    work *w = arg;
     lz_gemm90 g;
     next_weight(w);
-    return w->function && lz_gemm90_reads(&w->call, &g) && lz_gemm90_run(&g, w->way, w->function);
+    return w->function && lz_gemm90_reads(&w->call, &g) && lz_gemm90_run(&g, 1, &w->way, w->function);
 }
 
-/* ---- the same element by element ---------------------------------------------------------------------------------- */
+/* ---- the same element by element --------------------------------------------------------------------------------- */
 
 static double product_at(const work *w, int64_t row, int64_t column) {
     const uint16_t *numbers = w->b->numbers;
     double sum = 0;
     for (int64_t i = 0; i < w->k; i++)
         sum += number_at(numbers[(start_of(1) + row * w->k + i) % PERIOD]) *
-               number_at(numbers[(column * w->k + i) % PERIOD]);
+               number_at(numbers[(w->first + column * w->k + i) % PERIOD]);
     return sum;
 }
+
+static double gelu(double v) { return 0.5 * v * (1 + tanh(0.7978845608028654 * (v + 0.044715 * v * v * v))); }
 
 static double wanted_at(const work *w, int64_t row, int64_t column) {
     double v = product_at(w, row, column);
@@ -142,6 +201,8 @@ static double wanted_at(const work *w, int64_t row, int64_t column) {
     if (w->ending == SWIGLU) return v / (1 + exp(-v)) * product_at(w, row, column + w->n / 2);
     if (w->ending == PLAIN) return v;
     double gate = number_at(numbers[(start_of(1) + start_of(2) + column) % PERIOD]);
+    if (w->ending == BIAS) return v + gate;
+    if (w->ending == GELU) return gelu(v + gate);
     return v * gate + number_at(numbers[(start_of(3) + row * w->n + column) % PERIOD]);
 }
 
@@ -164,32 +225,37 @@ static samples choose_samples(const work *w) {
     return s;
 }
 
-/* Of one run into an output that was not a number before; NaN where one still is not, or nothing ran. */
-static double error_of(work *w, bool (*run)(work *w), const samples *s) {
+/* Writes what is not a number over the output, and starts with the first weight again. */
+static bool clear(work *w) {
+    int64_t bytes = w->call.out.dims.at[0] * w->call.out.strides[0] * 2;
+    w->turn = 0;
+    return !w->b->d->api.cu.MemsetD8Async((lz_cu_ptr)(uintptr_t)w->call.out.data, 0xff, (size_t)bytes, w->b->d->stream);
+}
+
+/* Of what was computed with the first weight; NaN where something is not a number. */
+static double error_now(work *w, const samples *s) {
     bench *b = w->b;
     double wrong = 0, all = 0;
-    int64_t row = w->call.out.strides[0], bytes = w->call.out.dims.at[0] * row * 2;
-    w->turn = 0;
-    if (b->d->api.cu.MemsetD8Async((lz_cu_ptr)(uintptr_t)b->out, 0xff, (size_t)bytes, b->d->stream) || !run(w))
-        return NAN;
+    int64_t row = w->call.out.strides[0];
     for (int i = 0; i < SAMPLES; i++) {
         uint16_t bits;
-        if (!lz_cuda_device_table.read(b->d, &bits, b->out + 2 * (s->row[i] * row + s->column[i]), 2, &b->err))
-            return NAN;
+        const char *at = (const char *)w->call.out.data + 2 * (s->row[i] * row + s->column[i]);
+        if (!lz_cuda_device_table.read(b->d, &bits, at, 2, &b->err)) return NAN;
         wrong += pow(number_at(bits) - s->wanted[i], 2);
         all += pow(s->wanted[i], 2);
     }
     return sqrt(wrong / all);
 }
 
-/* ---- time --------------------------------------------------------------------------------------------------------- */
+static double error_of(work *w, runner *run, const samples *s) { return clear(w) && run(w) ? error_now(w, s) : NAN; }
 
-static double time_batch(work *w, bool (*run)(work *w), int runs) {
-    bench *b = w->b;
+/* ---- time -------------------------------------------------------------------------------------------------------- */
+
+static double time_batch(bench *b, runner *run, void *arg, int runs) {
     float milliseconds = 0;
     if (b->d->api.cu.EventRecord(b->begin, b->d->stream)) return INFINITY;
     for (int i = 0; i < runs; i++)
-        if (!run(w)) return INFINITY;
+        if (!run(arg)) return INFINITY;
     if (b->d->api.cu.EventRecord(b->end, b->d->stream) || b->d->api.cu.EventSynchronize(b->end) ||
         b->d->api.cu.EventElapsedTime(&milliseconds, b->begin, b->end))
         return INFINITY;
@@ -197,12 +263,12 @@ static double time_batch(work *w, bool (*run)(work *w), int runs) {
 }
 
 /* Seconds of a run among many, the shorter of two batches. */
-static double time_of(work *w, bool (*run)(work *w)) {
-    double once = time_batch(w, run, 2);
+static double time_of(bench *b, runner *run, void *arg) {
+    double once = time_batch(b, run, arg, 2);
     if (!isfinite(once)) return once;
     int runs = (int)(BATCH_SECONDS / once) + 2;
     if (runs > 200) runs = 200;
-    double first = time_batch(w, run, runs), second = time_batch(w, run, runs);
+    double first = time_batch(b, run, arg, runs), second = time_batch(b, run, arg, runs);
     return first < second ? first : second;
 }
 
@@ -230,11 +296,10 @@ static double rate(const work *w, double seconds) {
 static result measure_way(work *w, const lz_gemm90_way *way, const samples *s) {
     result r = {.way = *way};
     lz_gemm90 g;
-    w->way = &r.way;
-    w->function = lz_gemm90_reads(&w->call, &g) ? lz_gemm90_function(&g, way) : NULL;
+    w->way = *way;
+    w->function = lz_gemm90_reads(&w->call, &g) ? lz_gemm90_function(&g, 1, way) : NULL;
     r.error = error_of(w, run_own, s);
-    r.seconds = isnan(r.error) ? INFINITY : time_of(w, run_own);
-    w->way = NULL;
+    r.seconds = isnan(r.error) ? INFINITY : time_of(w->b, run_own, w);
     return r;
 }
 
@@ -248,11 +313,11 @@ static bool run_work(work *w) {
         return false;
     }
     samples s = choose_samples(w);
-    double library_error = error_of(w, run_library, &s), library = time_of(w, run_library), worst = 0;
+    double library_error = error_of(w, run_library, &s), library = time_of(w->b, run_library, w), worst = 0;
     const lz_gemm90_way *all;
     lz_gemm90_way offered[LZ_GEMM90_WAYS];
     result results[MAX_WAYS];
-    int n = 0, n_all = lz_gemm90_all(&g, &all), n_offered = lz_gemm90_ways(&g, offered);
+    int n = 0, n_all = lz_gemm90_all(&g, &all), n_offered = lz_gemm90_ways(&g, 1, offered);
     for (int i = 0; i < n_all; i++)
         if (lz_gemm90_suits(&g, &all[i])) results[n++] = measure_way(w, &all[i], &s);
     qsort(results, (size_t)n, sizeof *results, faster);
@@ -289,7 +354,148 @@ static bool run_work(work *w) {
     return fine;
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------------------------- */
+/* ---- several in one launch --------------------------------------------------------------------------------------- */
+
+typedef struct group {
+    bench *b;
+    int n;
+    work works[LZ_GEMM90_PROBLEMS];
+    lz_gemm90 read[LZ_GEMM90_PROBLEMS];
+    lz_gemm90_way way;
+    lz_cu_function function;
+} group;
+
+/* false: not for this kernel. */
+static bool prepare_group(group *g, bench *b, const group_case *c, int64_t shrink) {
+    int64_t first = 0, out = 0;
+    bool fine = true;
+    *g = (group){.b = b};
+    for (; g->n < LZ_GEMM90_PROBLEMS && c->products[g->n].m; g->n++) {
+        work *w = &g->works[g->n];
+        *w = (work){.b = b, .ending = c->ending, .first = first};
+        w->m = c->products[g->n].m / shrink, w->n = c->products[g->n].n / shrink, w->k = c->products[g->n].k / shrink;
+        first += w->n * w->k;
+    }
+    for (int i = 0; i < g->n; i++) {
+        work *w = &g->works[i];
+        prepare(w);
+        w->next = first; /* behind those of the others */
+        w->weights = b->pool_bytes / 2 / first;
+        w->call.out.data = b->out + 2 * out;
+        out += (w->m * w->n + 7) / 8 * 8;
+        fine = fine && w->weights && lz_gemm90_reads(&w->call, &g->read[i]) && lz_gemm90_alike(g->read, &g->read[i]);
+    }
+    return fine;
+}
+
+static bool run_one_by_one(group *g, runner *run) {
+    for (int i = 0; i < g->n; i++)
+        if (!run(&g->works[i])) return false;
+    return true;
+}
+static bool run_group_library(void *arg) { return run_one_by_one(arg, run_library); }
+static bool run_group_singly(void *arg) { return run_one_by_one(arg, run_own); }
+
+static bool run_group(void *arg) {
+    group *g = arg;
+    for (int i = 0; i < g->n; i++) {
+        next_weight(&g->works[i]);
+        if (!lz_gemm90_reads(&g->works[i].call, &g->read[i])) return false;
+    }
+    return g->function && lz_gemm90_run(g->read, g->n, &g->way, g->function);
+}
+
+/* The largest of its products. */
+static double group_error(group *g, runner *run, const samples *s) {
+    double worst = 0;
+    for (int i = 0; i < g->n; i++)
+        if (!clear(&g->works[i])) return NAN;
+    if (!run(g)) return NAN;
+    for (int i = 0; i < g->n; i++) {
+        double error = error_now(&g->works[i], &s[i]);
+        if (!(error <= worst)) worst = error;
+        if (isnan(worst)) break;
+    }
+    return worst;
+}
+
+/* The fastest offered way of each product alone. */
+static void choose_singles(group *g, const samples *s) {
+    for (int i = 0; i < g->n; i++) {
+        work *w = &g->works[i], *before = w - 1;
+        if (i && before->m == w->m && before->n == w->n && before->k == w->k) {
+            w->way = before->way, w->function = before->function;
+            continue;
+        }
+        lz_gemm90_way offered[LZ_GEMM90_WAYS];
+        result best = {.seconds = INFINITY};
+        for (int j = 0, n = lz_gemm90_ways(&g->read[i], 1, offered); j < n; j++) {
+            result r = measure_way(w, &offered[j], &s[i]);
+            if (r.seconds < best.seconds) best = r;
+        }
+        w->way = best.way;
+        w->function = isfinite(best.seconds) ? lz_gemm90_function(&g->read[i], 1, &best.way) : NULL;
+    }
+}
+
+static bool run_group_case(bench *b, const group_case *c, int64_t shrink) {
+    group g;
+    samples s[LZ_GEMM90_PROBLEMS];
+    result results[MAX_WAYS];
+    lz_gemm90_way offered[LZ_GEMM90_WAYS];
+    const lz_gemm90_way *all;
+    if (!prepare_group(&g, b, c, shrink)) {
+        printf("%s: not for this kernel\n", c->name);
+        return false;
+    }
+    double work_done = 0;
+    for (int i = 0; i < g.n; i++) {
+        s[i] = choose_samples(&g.works[i]);
+        work_done += 2.0 * (double)g.works[i].m * (double)g.works[i].n * (double)g.works[i].k * 1e-12;
+    }
+    double library_error = group_error(&g, run_group_library, s), library = time_of(b, run_group_library, &g);
+    choose_singles(&g, s);
+    double singly_error = group_error(&g, run_group_singly, s), singly = time_of(b, run_group_singly, &g);
+    int n = 0, n_all = lz_gemm90_all(g.read, &all), n_offered = lz_gemm90_ways(g.read, g.n, offered);
+    bool fine = library_error <= 0.01 && singly_error <= 0.01;
+    for (int i = 0; i < n_all; i++) {
+        if (!lz_gemm90_suits(g.read, &all[i])) continue;
+        result *r = &results[n++];
+        g.way = r->way = all[i];
+        g.function = lz_gemm90_function(g.read, g.n, &g.way);
+        r->error = group_error(&g, run_group, s);
+        r->seconds = isnan(r->error) ? INFINITY : time_of(b, run_group, &g);
+        fine = fine && r->error <= 0.01;
+    }
+    qsort(results, (size_t)n, sizeof *results, faster);
+    printf("%-34s library %8.1f us %6.1f  singly %8.1f us %6.1f  together", c->name, library * 1e6, work_done / library,
+           singly * 1e6, work_done / singly);
+    bool best_offered = false;
+    for (int i = 0; i < n; i++) {
+        char text[32];
+        bool was_offered = false;
+        for (int j = 0; j < n_offered; j++)
+            was_offered |= !memcmp(&offered[j], &results[i].way, offsetof(lz_gemm90_way, group));
+        if (!i) best_offered = was_offered;
+        if (i >= 3 && !was_offered) continue; /* the three best, and those that would be measured */
+        way_text(text, sizeof text, &results[i].way);
+        printf(" %s%s %.1f us %.1f;", text, was_offered ? "*" : "", results[i].seconds * 1e6,
+               work_done / results[i].seconds);
+    }
+    printf(" x%.3f of the library, x%.3f of singly%s%s\n", library / results[0].seconds, singly / results[0].seconds,
+           best_offered ? "" : " NOT OFFERED", fine ? "" : " WRONG");
+    for (int i = 0; (getenv("LZ_ALL") || !fine) && i < n; i++) {
+        char text[32];
+        way_text(text, sizeof text, &results[i].way);
+        printf("    %-12s %8.1f us %6.1f   error %.0e\n", text, results[i].seconds * 1e6,
+               work_done / results[i].seconds, results[i].error);
+    }
+    if (!fine) printf("    library's error %.0e, singly %.0e; %s\n", library_error, singly_error, b->err.text);
+    fflush(stdout);
+    return fine;
+}
+
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
 
 /* A period of random numbers, roughly normal, again and again. */
 static bool fill(bench *b, char *to, int64_t start, int64_t bytes) {
@@ -315,7 +521,7 @@ static bool open_bench(bench *b, int64_t most_rows, int64_t shrink) {
         memcpy(&bits, &f, sizeof bits);
         b->numbers[i] = (uint16_t)(bits >> 16);
     }
-    b->scratch_bytes = (int64_t)80 << 20;
+    b->scratch_bytes = (int64_t)256 << 20;
     b->pool_bytes = pool;
     b->pool = t->allocate(b->d, pool, &b->err);
     b->a = b->pool ? t->allocate(b->d, 2 * most_rows * k + 16 * PERIOD, &b->err) : NULL;
@@ -347,7 +553,7 @@ static int compile_some(int first, int of) {
     b.pool_bytes = POOL_BYTES;
     b.pool = b.a = b.out = b.wide = (char *)4096; /* only aligned: nothing is launched */
     int count = 0, failed = 0;
-    for (int e = 0; e < ENDINGS; e++) {
+    for (int e = 0; e < ALONE_ENDINGS; e++) {
         work w = {.b = &b, .m = 512, .n = 18432, .k = 3072, .ending = (ending)e};
         const lz_gemm90_way *all;
         lz_gemm90 g;
@@ -356,9 +562,19 @@ static int compile_some(int first, int of) {
         int n = lz_gemm90_all(&g, &all);
         for (int i = 0; i < n; i++) {
             if (!lz_gemm90_suits(&g, &all[i]) || count++ % of != first) continue;
-            if (lz_gemm90_function(&g, &all[i])) continue;
+            if (lz_gemm90_function(&g, 1, &all[i])) continue;
             fprintf(stderr, "cuda_gemm: %s\n", b.err.text);
             failed = 1;
+        }
+    }
+    for (size_t c = 0; c < sizeof all_groups / sizeof *all_groups; c++) {
+        const lz_gemm90_way *all;
+        group g;
+        if (!prepare_group(&g, &b, &all_groups[c], 1)) break;
+        int n = lz_gemm90_all(g.read, &all);
+        for (int i = 0; i < n; i++) {
+            if (!lz_gemm90_suits(g.read, &all[i]) || count++ % of != first) continue;
+            failed |= !lz_gemm90_function(g.read, g.n, &all[i]);
         }
     }
     lz_close(ctx);
@@ -382,6 +598,7 @@ static bool compile_all(void) {
 int main(int n_arguments, char **arguments) {
     int64_t only = n_arguments > 1 ? number_of(arguments[1], 0) : 0, shrink = number_of(getenv("LZ_SHRINK"), 1);
     const char *ending_name = n_arguments > 2 ? arguments[2] : NULL;
+    bool only_groups = n_arguments > 1 && !strcmp(arguments[1], "groups");
     if (!compile_all()) return 1;
     lz_context *ctx = open_device();
     if (!ctx) return 1;
@@ -395,7 +612,7 @@ int main(int n_arguments, char **arguments) {
     int wrong = 0;
     for (size_t i = 0; i < sizeof all_rows / sizeof *all_rows; i++)
         for (size_t j = 0; j < sizeof all_weights / sizeof *all_weights; j++)
-            for (int e = 0; e < ENDINGS; e++) {
+            for (int e = 0; e < ALONE_ENDINGS && !only_groups; e++) {
                 work w = {.b = &b, .m = all_rows[i] / shrink, .n = all_weights[j][0] / shrink, .ending = (ending)e};
                 w.k = all_weights[j][1] / shrink;
                 bool wanted = (!only || only == all_rows[i]) && (!ending_name || !strcmp(ending_name, ending_names[e]));
@@ -403,6 +620,8 @@ int main(int n_arguments, char **arguments) {
                 if (e == GATED && all_weights[j][0] != 3072) continue; /* only what goes back to the stream has one */
                 wrong += !run_work(&w);
             }
+    for (size_t i = 0; i < sizeof all_groups / sizeof *all_groups && !only && !ending_name; i++)
+        wrong += !run_group_case(&b, &all_groups[i], shrink);
     printf(wrong ? "%d of the sizes WRONG\n" : "all right\n", wrong);
     return wrong != 0;
 }

@@ -186,6 +186,11 @@ static void patterns_are_one_kernel(void) {
     CHECK_I64(info.kernels, 2);
     lz_array *e = lz_exp(x), *sums = lz_add(lz_sum(e, LZ_DIMS(0), true), lz_sum(e, LZ_DIMS(1), true));
     CHECK(kernels(sums) <= 4, "%lld", (long long)kernels(sums));
+    /* But not 1 + scale for every row, which two norms have in common. */
+    lz_array *scale = input(ctx, LZ_DIMS(1, 64)), *shift = input(ctx, LZ_DIMS(1, 64));
+    lz_array *norms[] = {lz_modulated_norm(x, scale, shift, 1e-6), lz_modulated_norm(lz_exp(x), scale, shift, 1e-6)};
+    CHECK(lz_plan(norms, 2, &info, NULL) == LZ_OK);
+    CHECK_I64(info.kernels, 3);
     lz_close(ctx);
 }
 

@@ -70,7 +70,13 @@ typedef struct lz_kernel {
     bool (*run)(const lz_call *call);        /* false: call->err says why */
     int64_t (*scratch)(const lz_call *call); /* bytes; data pointers are not valid here. NULL: none */
     bool (*can)(const lz_call *call);        /* takes these types and strides? NULL: always. With an epilogue: must */
+    /* Calls that do not depend on each other, as one launch. They were found alike before, when nobody had addresses yet.
+     * Each has the same scratch. NULL: one after the other. */
+    bool (*alike)(const lz_call *a, const lz_call *b);
+    bool (*run_together)(const lz_call *const *calls, int n);
 } lz_kernel;
+
+enum { LZ_TOGETHER = 12 }; /* calls at most */
 
 /* What a device with memory of its own can do beside running kernels. Its kernels only put work into one queue, which
  * is done in order; write and launches return before it is done, read and finish after. Calls come one at a time, but
@@ -108,6 +114,7 @@ typedef struct lz_backend {
     bool fuses;                           /* wants expressions; otherwise plain ops only */
     bool half;                            /* at its best with 16-bit activations */
     bool pairs;                           /* takes pairs of 16-bit products that end in one expression */
+    bool together;                        /* has kernels that do several calls in one launch */
     const lz_kernel *(*kernel)(lz_op op); /* NULL, or one without run: none */
     const lz_device_table *device;        /* NULL: kernels work on host memory, and are done when they return */
 } lz_backend;

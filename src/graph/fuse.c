@@ -66,6 +66,19 @@ static bool only_used_inside(const chain *c, int id) {
     return !v->output && v->uses == uses_inside(c, id);
 }
 
+/* Something elementwise of numbers and of what repeats, such as 1 + scale for every row: computed again rather than kept,
+ * whoever else needs it. */
+static bool is_repeated(const lz_graph *g, const lz_value *v) {
+    for (int i = 0; i < v->n_in; i++) {
+        const lz_value *x = &g->values[v->in[i]];
+        bool repeats = x->op == LZ_OP_FULL || x->op == LZ_OP_BROADCAST;
+        for (int k = 0; x->op == LZ_OP_LEAF && !x->node->placeholder && k < x->dims.n; k++)
+            repeats = repeats || (x->dims.at[k] > 1 && x->node->strides[k] == 0);
+        if (!repeats) return false;
+    }
+    return !v->output;
+}
+
 /* Numbers become steps of their own. */
 static int count_numbers(const chain *c) {
     int seen[3 * LZ_EXPR_STEPS], n = 0;
@@ -102,7 +115,7 @@ static void grow_chain(chain *c) {
             const lz_value *v = &c->g->values[c->args[i]];
             if (c->args[i] > best && !has(refused, n_refused, c->args[i]) && fusable(c->g, v) &&
                 (is_real(v->dtype) || v->dtype == LZ_BOOL) && lz_dims_equal(v->dims, dims) &&
-                only_used_inside(c, c->args[i]))
+                (only_used_inside(c, c->args[i]) || is_repeated(c->g, v)))
                 best = c->args[i];
         }
         if (best < 0) return;
@@ -295,6 +308,7 @@ static bool replace_root(chain *c) {
         find_args(c);
         find_host(c);
     }
+    for (int m = 1; m < c->n; m++) g->values[c->members[m]].uses -= uses_inside(c, c->members[m]); /* absorbed */
     const lz_value *host = c->host >= 0 ? &g->values[c->host] : NULL;
     int pair = c->partner >= 0, own = host ? host->n_in + pair : 0, skip = host ? 1 + pair : 0;
     int *in = lz_bump_alloc(&g->memory, (size_t)(own + c->n_args + 1) * sizeof *in);
@@ -329,7 +343,6 @@ bool lz_fuse(lz_graph *g) {
         }
         if (c.n == 1 && c.host < 0 && v->op == LZ_OP_COPY) continue; /* moving bytes needs no arithmetic */
         if (!replace_root(&c)) return false;
-        for (int m = 1; m < c.n; m++) g->values[c.members[m]].uses = 0; /* absorbed */
     }
     lz_count_uses(g);
     return true;

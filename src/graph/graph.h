@@ -4,6 +4,7 @@
  *
  * lower.c   walks the nodes once, from inputs to outputs; folds what is constant or does nothing, merges what is the same
  * fuse.c    gathers elementwise chains into expressions, and hangs them on the kernel before them where it can take them
+ * order.c   decides what is computed first
  * plan.c    resolves views into strides, orders the launches, and gives every buffer its place in one arena
  * program.c runs the launches; remote.c does it on a device, offload.c brings the weights there
  * eval.c, compile.c, stream.c are the three ways to get there; print.c and profile.c show what happened. */
@@ -43,6 +44,7 @@ typedef struct lz_graph {
 bool lz_lower(lz_graph *g, lz_array *const *arrays, int n);
 bool lz_fuse(lz_graph *g);
 void lz_count_uses(lz_graph *g);
+int *lz_order_values(lz_graph *g); /* all values, inputs before users; NULL: no memory */
 
 /* ---- programs ---------------------------------------------------------------------------------------------------- */
 
@@ -76,6 +78,7 @@ typedef struct lz_step {
     lz_call call;
     lz_operand out, *in;
     int scratch;  /* store, or -1 */
+    int together; /* this and the following steps, launched as one; 1: alone, 0: launched with one before */
     bool on_host; /* a kernel of the host, on a device with memory of its own: operands are brought here and back */
     const char *file;
     int line;

@@ -383,9 +383,66 @@ static bool place_results(planner *s, bool own_outputs) {
     return true;
 }
 
+/* ---- launching together ------------------------------------------------------------------------------------------- */
+
+/* Does b read what a writes, or write what a reads? By stores: parts of one may be written by both. */
+static bool depends(const lz_step *b, const lz_step *a) {
+    for (int j = 0; j < b->call.n_in; j++)
+        if (b->in[j].store == a->out.store) return true;
+    for (int j = 0; j < a->call.n_in; j++)
+        if (a->in[j].store == b->out.store) return true;
+    return false;
+}
+
+/* How many steps from here on can be launched as one. */
+static int count_together(const lz_program *p, int first) {
+    const lz_step *a = &p->steps[first];
+    int n = 1;
+    for (; n < LZ_TOGETHER && first + n < p->n_steps; n++) {
+        const lz_step *b = &p->steps[first + n];
+        bool fits = a->kernel->alike && b->kernel == a->kernel && !a->on_host;
+        for (int i = first; i < first + n && fits; i++) /* with each: a plain product is like any that is turned */
+            fits = a->kernel->alike(&p->steps[i].call, &b->call) && !depends(b, &p->steps[i]);
+        if (!fits) break;
+    }
+    return n;
+}
+
+/* Scratch is for who does one after the other all the same: one piece for all. */
+static void share_scratch(lz_program *p, int first, int n) {
+    int largest = p->steps[first].scratch;
+    for (int i = first; i < first + n; i++) {
+        int own = p->steps[i].scratch;
+        if (own >= 0 && (largest < 0 || p->stores[own].bytes > p->stores[largest].bytes)) largest = own;
+    }
+    for (int i = first; i < first + n; i++) {
+        if (p->steps[i].scratch >= 0 && p->steps[i].scratch != largest) p->stores[p->steps[i].scratch].last = -1;
+        p->steps[i].scratch = largest;
+    }
+}
+
+/* What is launched together is done at any time: all that one of the steps uses lives as long as they all run. */
+static bool group_steps(lz_program *p) {
+    int *starts = lz_bump_alloc(&p->memory, (size_t)(p->n_steps + 1) * sizeof *starts);
+    if (!starts) return false;
+    for (int i = 0, n; i < p->n_steps; i += n) {
+        n = count_together(p, i);
+        for (int j = i; j < i + n; j++) starts[j] = i;
+        p->steps[i].together = n;
+        if (n > 1) share_scratch(p, i, n);
+        p->info.kernels++;
+    }
+    for (int i = 0; i < p->n_stores; i++) {
+        lz_store *s = &p->stores[i];
+        if (s->first < p->n_steps) s->first = starts[s->first];
+        if (s->last >= 0) s->last = starts[s->last] + p->steps[starts[s->last]].together - 1;
+    }
+    return true;
+}
+
 /* ---- the arena --------------------------------------------------------------------------------------------------- */
 
-enum { ALIGN = 64 };
+enum { ALIGN = 256 }; /* on an H200, matrices that do not begin with a line of the cache cost a fifth more */
 static int64_t aligned(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
 static bool same_place(const lz_tensor *a, const lz_tensor *b) {
@@ -400,18 +457,33 @@ static bool reads_before_writing(lz_op op) {
            op == LZ_OP_SOFTMAX || op == LZ_OP_ROPE;
 }
 
+/* Does another step of its group touch a store that this one does? */
+static bool shared_in_group(const lz_program *p, int first, int n, int step, int store) {
+    for (int i = first; i < first + n; i++) {
+        const lz_step *other = &p->steps[i];
+        if (i == step) continue;
+        if (other->out.store == store) return true;
+        for (int j = 0; j < other->call.n_in; j++)
+            if (other->in[j].store == store) return true;
+    }
+    return false;
+}
+
 /* Such a step may write over an operand that nobody needs afterwards. */
 static void reuse_operands(lz_program *p) {
     if (!p->ctx->backend->fuses) return; /* the reference kernels make no such promise */
-    for (int i = 0; i < p->n_steps; i++) {
+    for (int i = 0, first = 0; i < p->n_steps; i++) {
         lz_step *step = &p->steps[i];
         lz_store *out = &p->stores[step->out.store];
-        bool own = out->first == i && step->out.offset == 0; /* not a part of a concat */
+        if (step->together) first = i;
+        int n = p->steps[first].together;
+        bool own = out->first == first && step->out.offset == 0 && /* not a part of a concat */
+                   !shared_in_group(p, first, n, i, step->out.store);
         if (!reads_before_writing(step->call.op) || out->kind != LZ_STORE_ARENA || !own) continue;
         for (int j = 0; j < step->call.n_in; j++) {
             lz_store *x = &p->stores[step->in[j].store];
-            bool fits = x->kind == LZ_STORE_ARENA && x->last == i && x->bytes == out->bytes &&
-                        step->in[j].offset == 0 &&
+            bool fits = x->kind == LZ_STORE_ARENA && x->last == first + n - 1 && x->bytes == out->bytes &&
+                        step->in[j].offset == 0 && !shared_in_group(p, first, n, i, step->in[j].store) &&
                         lz_dtype_size(step->call.in[j].dtype) == lz_dtype_size(step->call.out.dtype) &&
                         same_place(&step->call.in[j], &step->call.out);
             for (int k = 0; fits && k < step->call.n_in;
@@ -487,9 +559,10 @@ bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs) {
         !p->results || !p->output_bytes)
         return false;
     find_parts(&s);
+    int *order = lz_order_values(g);
     for (int i = 0; i < g->n; i++)
-        if (g->values[i].uses && !place_value(&s, i)) return false;
-    if (!place_results(&s, own_outputs)) return false;
+        if (!order || (g->values[order[i]].uses && !place_value(&s, order[i]))) return false;
+    if (!place_results(&s, own_outputs) || !group_steps(p)) return false;
     reuse_operands(p);
     if (!place_in_arena(p)) return false;
     p->base = lz_bump_alloc(&p->memory, (size_t)(p->n_stores + 1) * sizeof *p->base);
@@ -497,7 +570,6 @@ bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs) {
     for (int i = 0; i < p->n_stores; i++)
         if (p->stores[i].kind == LZ_STORE_INPUT) p->info.input_bytes += p->stores[i].bytes;
     p->info.arena_bytes = p->arena_bytes;
-    p->info.kernels = p->n_steps;
     p->info.nodes = g->nodes;
     return true;
 }

@@ -45,12 +45,13 @@ static void add_expr(lz_text *t, const lz_expr *e) {
 }
 
 static void add_program(lz_text *t, const lz_program *p) {
-    lz_text_add(t, "# %d kernels, arena %lld bytes, outputs %lld bytes, %.3g flop, %.3g bytes moved\n", p->n_steps,
-                (long long)p->arena_bytes, (long long)p->info.output_bytes, p->info.flops, p->info.bytes);
+    lz_text_add(t, "# %lld kernels, arena %lld bytes, outputs %lld bytes, %.3g flop, %.3g bytes moved\n",
+                (long long)p->info.kernels, (long long)p->arena_bytes, (long long)p->info.output_bytes, p->info.flops,
+                p->info.bytes);
     for (int i = 0; i < p->n_steps; i++) {
         const lz_step *s = &p->steps[i];
-        lz_text_add(t, "%3d  %s %s %s -> ", i, s->kernel->name, lz_dtype_name(s->call.out.dtype),
-                    LZ_SHOW(s->call.out.dims));
+        lz_text_add(t, "%3d%s%s %s %s -> ", i, s->together ? "  " : "+ ", s->kernel->name,
+                    lz_dtype_name(s->call.out.dtype), LZ_SHOW(s->call.out.dims));
         add_operand(t, p, s->out);
         for (int j = 0; j < s->call.n_in; j++) {
             lz_text_add(t, "%s", j ? ", " : " of ");

@@ -122,16 +122,31 @@ static bool run_on_host(lz_program *p, const lz_step *step, lz_error *err) {
 
 /* ---- launching --------------------------------------------------------------------------------------------------- */
 
+static bool launch_one(lz_program *p, int i, lz_error *err) {
+    lz_step *step = &p->steps[i];
+    if (!lz_freight_before(p, i, err)) return false;
+    lz_bind_operands(p, step, err);
+    return (step->on_host ? run_on_host(p, step, err) : step->kernel->run(&step->call)) && lz_freight_after(p, i, err);
+}
+
+static bool launch_together(lz_program *p, int first, int n, lz_error *err) {
+    const lz_call *calls[LZ_TOGETHER];
+    for (int i = 0; i < n; i++) {
+        lz_bind_operands(p, &p->steps[first + i], err);
+        calls[i] = &p->steps[first + i].call;
+    }
+    return p->steps[first].kernel->run_together(calls, n);
+}
+
+/* Steps whose weights travel go one by one, each as soon as its own have come. */
 static bool launch_all(lz_program *p, bool timed, lz_error *err) {
     lz_error local = {.status = LZ_OK};
-    bool fine = !timed || table_of(p)->stamp(p->ctx->device, 0, &local);
-    for (int i = 0; i < p->n_steps && fine; i++) {
-        lz_step *step = &p->steps[i];
-        fine = lz_freight_before(p, i, &local);
-        if (fine) lz_bind_operands(p, step, &local);
-        if (fine) fine = step->on_host ? run_on_host(p, step, &local) : step->kernel->run(&step->call);
-        if (fine) fine = lz_freight_after(p, i, &local);
-        if (fine && timed) fine = table_of(p)->stamp(p->ctx->device, i + 1, &local);
+    bool fine = !timed || table_of(p)->stamp(p->ctx->device, 0, &local), streams = lz_freight_streams(p);
+    for (int i = 0, n; i < p->n_steps && fine; i += n) {
+        const lz_step *step = &p->steps[i];
+        n = streams || step->together < 2 ? 1 : step->together;
+        fine = n > 1 ? launch_together(p, i, n, &local) : launch_one(p, i, &local);
+        for (int j = 1; j <= n && fine && timed; j++) fine = table_of(p)->stamp(p->ctx->device, i + j, &local);
         if (!fine) lz_fail(err, local.status, step->file ? "%s at %s:%d" : "%s", local.text, step->file, step->line);
     }
     return fine;

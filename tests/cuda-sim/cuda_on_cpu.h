@@ -454,10 +454,16 @@ static void wait_for_phase(unsigned offset, unsigned parity) {
                &mbarrier_at(offset, threads[current].block), parity & 1);
 }
 
-/* A copy of a two-dimensional tile, for the blocks of a mask into shared memory, or out of it. */
+/* Where a tile begins: along a row, rows, and what is further out, of which a tile has one each. */
+struct place_of_tile {
+    int at[5];
+};
+
+/* A copy of a tile, for the blocks of a mask into shared memory, or out of it. */
 struct tile_copy {
     const lz_sim_tensor_map *map;
-    int x, y, block, thread;
+    place_of_tile place;
+    int block, thread;
     unsigned at, barrier, mask, group;
     bool in;
 };
@@ -470,14 +476,20 @@ static unsigned swizzled(unsigned offset, unsigned mode) { return offset ^ (offs
 /* One tile; beyond the edges of the tensor zeros are read, and nothing is written. */
 static void move_tile(const tile_copy &c, int block) {
     const lz_sim_tensor_map &m = *c.map;
-    if (m.rank != 2) fail("copies of tiles have two dimensions here");
     if (c.at % 128 || (m.swizzle == 3 && c.at % 1024)) fail("a tile in shared memory that is not aligned");
+    bool inside = true;
+    char *first = reinterpret_cast<char *>(m.address);
+    for (int i = 2; i < m.rank; i++) {
+        if (m.box[i] != 1) fail("copies of tiles have two dimensions here");
+        inside = inside && c.place.at[i] >= 0 && (u64)c.place.at[i] < m.dims[i];
+        first += c.place.at[i] * (long long)m.strides[i - 1];
+    }
     for (unsigned row = 0; row < m.box[1]; row++)
         for (unsigned column = 0; column < m.box[0]; column++) {
-            const long long x = c.x + (long long)column, y = c.y + (long long)row;
-            const bool there = x >= 0 && y >= 0 && (u64)x < m.dims[0] && (u64)y < m.dims[1];
+            const long long x = c.place.at[0] + (long long)column, y = c.place.at[1] + (long long)row;
+            const bool there = inside && x >= 0 && y >= 0 && (u64)x < m.dims[0] && (u64)y < m.dims[1];
             char *here = shared_at(swizzled(c.at + (row * m.box[0] + column) * m.size, m.swizzle), block);
-            char *far = reinterpret_cast<char *>(m.address) + (there ? y * (long long)m.strides[0] + x * m.size : 0);
+            char *far = first + (there ? y * (long long)m.strides[0] + x * m.size : 0);
             if (!c.in && there) memcpy(far, here, m.size);
             if (c.in && there) memcpy(here, far, m.size);
             if (c.in && !there) memset(here, 0, m.size);
@@ -511,12 +523,12 @@ static void start_copy(const tile_copy &c) {
     copies[n_copies++] = c;
     if (!lazy) do_copy(n_copies - 1);
 }
-static void copy_in(unsigned to, const void *map, int x, int y, unsigned barrier, unsigned mask) {
-    start_copy({static_cast<const lz_sim_tensor_map *>(map), x, y, threads[current].block, current, to, barrier,
+static void copy_in(unsigned to, const void *map, place_of_tile place, unsigned barrier, unsigned mask) {
+    start_copy({static_cast<const lz_sim_tensor_map *>(map), place, threads[current].block, current, to, barrier,
                 mask ? mask : 1u << threads[current].block, 0, true});
 }
-static void copy_out(const void *map, int x, int y, unsigned from) {
-    start_copy({static_cast<const lz_sim_tensor_map *>(map), x, y, threads[current].block, current, from, 0,
+static void copy_out(const void *map, place_of_tile place, unsigned from) {
+    start_copy({static_cast<const lz_sim_tensor_map *>(map), place, threads[current].block, current, from, 0,
                 1u << threads[current].block, threads[current].groups, false});
 }
 static void close_group() { threads[current].groups++; }

@@ -120,9 +120,10 @@ lz_cu_result cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, lz_cu_func
 
 /* ---- launches --------------------------------------------------------------------------------------------------- */
 
-enum { MAX_PARAMS = 256, MAX_PARAM_BYTES = 4096 };
+enum { MAX_PARAMS = 256, MAX_PARAM_BYTES = 32764 };
 
-/* As it lies in a list of work: the parameters one after the other, each at a multiple of 16. */
+/* As it lies in a list of work, there without what is not used of it: the parameters one after the other, each at a
+ * multiple of 16. */
 typedef struct launch {
     lz_cu_function function;
     unsigned grid[3], block[3], shared_bytes;
@@ -164,8 +165,9 @@ static void run_launch(void *data) {
         stacks = mmap(NULL, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (stacks == MAP_FAILED) abort();
     launch copy; /* the list keeps it at any address, parameters want theirs aligned */
-    memcpy(&copy, data, sizeof copy);
+    memcpy(&copy, data, offsetof(launch, params));
     const lz_sim_kernel *kernel = copy.function->kernel;
+    memcpy(copy.params, (char *)data + offsetof(launch, params), params_place(kernel, kernel->n_params));
     void *params[MAX_PARAMS];
     for (int i = 0; i < kernel->n_params; i++) params[i] = copy.params + params_place(kernel, i);
     lz_sim_launch l = {
@@ -196,7 +198,8 @@ lz_cu_result cuLaunchKernel(lz_cu_function function, unsigned grid_x, unsigned g
     launch l = {.function = function, .grid = {grid_x, grid_y, grid_z}, .block = {block_x, block_y, block_z}};
     l.shared_bytes = shared_bytes;
     for (int i = 0; i < kernel->n_params; i++) memcpy(l.params + params_place(kernel, i), params[i], kernel->sizes[i]);
-    return enqueue(stream, OP_KERNEL, run_launch, &l, sizeof l);
+    size_t bytes = offsetof(launch, params) + params_place(kernel, kernel->n_params);
+    return enqueue(stream, OP_KERNEL, run_launch, &l, bytes);
 }
 
 /* ---- tensor maps ------------------------------------------------------------------------------------------------ */

@@ -239,6 +239,57 @@ static lz_array *turned_heads_of(lz_context *ctx) {
     return lz_cast(lz_rope(q, lz_cos(angles), lz_sin(angles)), LZ_F32);
 }
 
+/* Two streams that meet in one attention, as in the models: what does not wait for each other is one launch. */
+typedef struct streams_case {
+    int64_t heads, head;
+    bool half_split, biased;
+    int kernels; /* with those that make the operands */
+} streams_case;
+static streams_case streams;
+
+static lz_array *turned_of(lz_context *ctx, lz_array *x, unsigned seed, bool turned) {
+    int64_t width = streams.heads * streams.head, rows = lz_shape(x).at[0], k = lz_shape(x).at[1];
+    lz_array *bias = streams.biased ? numbers_of(ctx, LZ_DIMS(width), seed + 1) : NULL;
+    lz_array *y = lz_linear(x, lz_mul(numbers_of(ctx, LZ_DIMS(width, k), seed), 0.2), bias);
+    y = lz_reshape(y, LZ_DIMS(1, rows, streams.heads, streams.head));
+    if (!turned) return lz_permute(y, LZ_DIMS(0, 2, 1, 3));
+    lz_array *angles = lz_cast(numbers_of(ctx, LZ_DIMS(rows, streams.head / 2), seed + 2), LZ_F32);
+    y = lz_rms_norm(y, numbers_of(ctx, LZ_DIMS(streams.head), seed + 3), 1e-6);
+    return lz_rope(lz_permute(y, LZ_DIMS(0, 2, 1, 3)), lz_cos(angles), lz_sin(angles),
+                   .half_split = streams.half_split);
+}
+
+static lz_array *streams_of(lz_context *ctx) {
+    enum { FIRST = 70, OTHER = 33, K = 72 };
+    int64_t width = streams.heads * streams.head;
+    lz_array *x[2] = {numbers_of(ctx, LZ_DIMS(FIRST, K), 1), numbers_of(ctx, LZ_DIMS(OTHER, K), 2)}, *q[2], *k[2],
+             *v[2];
+    for (unsigned i = 0; i < 2; i++) {
+        q[i] = turned_of(ctx, x[i], 10 + 100 * i, true);
+        k[i] = turned_of(ctx, x[i], 20 + 100 * i, true);
+        v[i] = turned_of(ctx, x[i], 30 + 100 * i, false);
+    }
+    lz_array *a = lz_sdpa(lz_concat(q, 2, 2), lz_concat(k, 2, 2), lz_concat(v, 2, 2));
+    a = lz_reshape(lz_permute(a, LZ_DIMS(0, 2, 1, 3)), LZ_DIMS(-1, width));
+    lz_array *y[2], *gate = numbers_of(ctx, LZ_DIMS(1, K), 5);
+    for (unsigned i = 0; i < 2; i++) {
+        lz_array *w = lz_mul(numbers_of(ctx, LZ_DIMS(K, width), 40 + i), 0.2);
+        lz_array *part = lz_slice(a, 0, i ? FIRST : 0, i ? FIRST + OTHER : FIRST, 1);
+        y[i] = lz_layer_norm(lz_add(x[i], lz_mul(lz_linear(part, w, NULL), gate)), NULL, NULL, 1e-6);
+    }
+    return lz_cast(lz_concat(y, 2, 0), LZ_F32);
+}
+
+/* Heads that were turned beside others, along one of the axes. */
+static int mixed_axis;
+static lz_array *mixed_heads_of(lz_context *ctx) {
+    enum { ROWS = 20, K = 32 };
+    streams = (streams_case){.heads = 2, .head = 16};
+    lz_array *x = numbers_of(ctx, LZ_DIMS(ROWS, K), 1), *plain = numbers_of(ctx, LZ_DIMS(1, 2, ROWS, 16), 2);
+    lz_array *three[] = {turned_of(ctx, x, 10, true), plain, turned_of(ctx, x, 20, true)};
+    return lz_cast(lz_concat(three, 3, mixed_axis), LZ_F32);
+}
+
 static void check_like_reference(lz_array *(*describe)(lz_context *), int kernels, double room, const char *what) {
     lz_context *ctx = open_cuda(), *ref = lz_open(.device = "ref");
     if (!ctx) return;
@@ -265,11 +316,110 @@ static void together(void) {
     static const char *const wishes[] = {"", "library", "own", "any"};
     for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++) {
         setenv("LAZULI_CUDA_GEMM", wishes[i], 1);
+        setenv("LAZULI_CUDA_SDPA", wishes[i], 1);
         check_like_reference(pair_of, 4, 0.02, wishes[i]);
+        static const streams_case cases[] = {
+            {2, 64, false, true, 41}, {3, 128, true, false, 35}, {5, 16, false, false, 35}, {2, 48, true, true, 41}};
+        for (size_t j = 0; j < sizeof cases / sizeof *cases; j++) {
+            streams = cases[j];
+            check_like_reference(streams_of, streams.kernels, 0.05, wishes[i]);
+        }
+        for (mixed_axis = 0; mixed_axis < 4; mixed_axis++) check_like_reference(mixed_heads_of, 0, 0.05, wishes[i]);
     }
     unsetenv("LAZULI_CUDA_GEMM");
+    unsetenv("LAZULI_CUDA_SDPA");
     check_like_reference(wide_head_of, 0, 0.01, "a wide head");
     check_like_reference(turned_heads_of, 0, 0.01, "turned heads");
+}
+
+/* Two passes over the same weights go side by side, so that each weight is sent to the device once for both. */
+static void passes_share_weights(void) {
+    enum { LAYERS = 6, WIDTH = 64, ROWS = 40 };
+    static uint16_t weights[LAYERS][WIDTH * WIDTH];
+    lz_error err = {0};
+    lz_context *ctx = lz_open(.device = "cuda", .offload = LZ_OFFLOAD_STREAM);
+    if (!CHECK(ctx, "%s", err.text)) return;
+    lz_scope *scope = lz_scope_begin(ctx, "passes");
+    lz_array *x[2] = {numbers_of(ctx, LZ_DIMS(ROWS, WIDTH), 1), numbers_of(ctx, LZ_DIMS(ROWS / 2, WIDTH), 2)};
+    lz_array *w[LAYERS];
+    for (int i = 0; i < LAYERS; i++) w[i] = lz_borrow(ctx, LZ_DIMS(WIDTH, WIDTH), LZ_BF16, weights[i], NULL, NULL);
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < LAYERS; i++) x[pass] = lz_silu(lz_linear(x[pass], w[i], NULL));
+    lz_plan_info info;
+    CHECK_OK(lz_plan(x, 2, &info, &err), &err);
+    CHECK_I64(info.streamed_bytes, (int64_t)sizeof weights);
+    lz_scope_end(scope);
+    lz_close(ctx);
+}
+
+/* Keys that are seen, in two stretches: whole tiles of 32 or 64 are not, or in part. Rows of a mask take turns. */
+static const struct {
+    int from, to;
+} stretches[][2] = {{{0, 99999}},                /* all */
+                    {{0, 20}},                   /* padding behind */
+                    {{140, 99999}},              /* in front */
+                    {{0, 0}},                    /* none */
+                    {{0, 64}, {192, 260}},       /* whole tiles */
+                    {{63, 64}, {24300, 24575}}}; /* far apart */
+enum { STRETCHES = sizeof stretches / sizeof *stretches };
+
+typedef struct masked_case {
+    int64_t batches, heads, groups, n, m, d, mask_batches, mask_heads;
+    bool causal;
+} masked_case;
+
+/* As [b, h, 1, m], or spelled out as [b, h, n, m]. */
+static lz_array *mask_of(lz_context *ctx, const masked_case *c, int64_t turn, bool spelled) {
+    int64_t n = spelled ? c->n : 1, rows = c->mask_batches * c->mask_heads;
+    uint8_t *seen = malloc((size_t)(rows * n * c->m));
+    for (int64_t i = 0; i < rows * n * c->m; i++) {
+        int64_t key = i % c->m, which = (i / c->m / n + turn) % STRETCHES;
+        seen[i] = false;
+        for (int s = 0; s < 2; s++) seen[i] |= key >= stretches[which][s].from && key < stretches[which][s].to;
+    }
+    lz_array *made = lz_from(ctx, LZ_DIMS(c->mask_batches, c->mask_heads, n, c->m), LZ_BOOL, seen);
+    free(seen);
+    return made;
+}
+
+static const float *masked_attention(lz_context *ctx, const masked_case *c, int64_t turn, bool spelled, lz_error *err) {
+    lz_array *q = numbers_of(ctx, LZ_DIMS(c->batches, c->heads, c->n, c->d), 10);
+    lz_array *k = numbers_of(ctx, LZ_DIMS(c->batches, c->groups, c->m, c->d), 11);
+    lz_array *v = numbers_of(ctx, LZ_DIMS(c->batches, c->groups, c->m, c->d), 12);
+    lz_array *mask = mask_of(ctx, c, turn, spelled);
+    return lz_data(lz_cast(lz_sdpa(q, k, v, .mask = mask, .causal = c->causal), LZ_F32), err);
+}
+
+/* Tiles of keys that nobody sees are not looked at: nearly the reference's numbers, and the very bits of the same mask
+ * spelled out for each query, which is read score by score. */
+static void masks_of_keys(void) {
+    static const masked_case cases[] = {
+        {1, 6, 2, 66, 270, 128, 1, 6, true}, {2, 3, 1, 20, 300, 64, 2, 3, false},
+        {2, 2, 1, 33, 200, 80, 2, 1, true},  {1, 3, 1, 70, 65, 80, 1, 3, true},    /* the first queries see nothing */
+        {1, 6, 1, 5, 100, 512, 1, 6, false}, {1, 1, 1, 3, 24576, 8, 1, 1, false}}; /* as many keys as have room */
+    lz_context *ctx = open_cuda(), *ref = lz_open(.device = "ref");
+    if (!ctx) return;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const masked_case *c = &cases[i];
+        int64_t turn = c->m > 1000 ? STRETCHES - 1 : 0; /* of many keys only those far apart: it takes long */
+        for (; turn < STRETCHES; turn += c->mask_batches * c->mask_heads) {
+            lz_error err = {0};
+            lz_scope *there = lz_scope_begin(ctx, "there"), *here = lz_scope_begin(ref, "here");
+            const float *got = masked_attention(ctx, c, turn, false, &err),
+                        *same = masked_attention(ctx, c, turn, true, &err),
+                        *want = masked_attention(ref, c, turn, false, &err);
+            int64_t size = c->batches * c->heads * c->n * c->d;
+            double worst = 0;
+            for (int64_t e = 0; got && want && e < size; e++)
+                worst = fmax(worst, fabs((double)got[e] - (double)want[e]));
+            CHECK(got && want && worst < 0.01, "case %d, turn %d: %g (%s)", (int)i, (int)turn, worst, err.text);
+            CHECK(got && same && !memcmp(got, same, (size_t)size * sizeof *got), "case %d, turn %d", (int)i, (int)turn);
+            lz_scope_end(there);
+            lz_scope_end(here);
+        }
+    }
+    lz_close(ctx);
+    lz_close(ref);
 }
 
 /* The same picture in f32, and one very like it in bf16; twice, so that programs are kept. least: dB of each */
@@ -374,5 +524,6 @@ static void nothing_but_work(void) {
 
 TEST_MAIN({"names", names}, {"here_and_there", here_and_there}, {"borrowed", borrowed}, {"replays", replays},
           {"on_the_host", on_the_host}, {"random_numbers", random_numbers}, {"pixels", pixels}, {"copied", copied},
-          {"out_of_memory", out_of_memory}, {"profiled", profiled}, {"together", together}, {"paints", paints},
+          {"out_of_memory", out_of_memory}, {"profiled", profiled}, {"together", together},
+          {"passes_share_weights", passes_share_weights}, {"masks_of_keys", masks_of_keys}, {"paints", paints},
           {"nothing_but_work", nothing_but_work})

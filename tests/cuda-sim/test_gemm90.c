@@ -1,5 +1,6 @@
-/* test_gemm90.c: every tile of our own matrix product for Hopper, with every kind of ending, against sums in f64. Runs
- * on a real GPU or, with LAZULI_CUDA_PATH naming its libraries, on the simulated one. */
+/* test_gemm90.c: every tile of our own matrix product for Hopper, with every kind of ending, alone and several in one
+ * launch, against sums in f64. Runs on a real GPU or, with LAZULI_CUDA_PATH naming its libraries, on the simulated one.
+ * LZ_TEST_SCALE=500: groups of every tile with every ending. */
 #include "backend/cuda/gemm90.h"
 #include "check.h"
 
@@ -185,28 +186,62 @@ static void check_refused(lz_device *d, const problem *p) {
     free_operands(d, &o);
 }
 
-static void run_problem(lz_device *d, const problem *p, const lz_gemm90_way *only) {
-    lz_error err = {0};
-    operands o = make_operands(d, p);
-    lz_call call = call_of(d, p, &o, &err);
-    lz_gemm90 g;
-    if (!CHECK(lz_gemm90_reads(&call, &g), "%lld x %lld x %lld is refused", (long long)p->m, (long long)p->n,
-               (long long)p->k))
-        return;
-    double *wanted = malloc((size_t)(p->m * p->n) * sizeof *wanted);
-    for (int64_t i = 0; i < p->m * p->n; i++) wanted[i] = wanted_at(p, &o, i / p->n, i % p->n);
-    const lz_gemm90_way *all;
-    int n = lz_gemm90_all(&g, &all);
+/* Some products that one launch does, and what is wanted of them. */
+typedef struct group {
+    const problem *problems;
+    int n;
+    operands operands[LZ_GEMM90_PROBLEMS];
+    lz_call calls[LZ_GEMM90_PROBLEMS];
+    lz_gemm90 read[LZ_GEMM90_PROBLEMS];
+    double *wanted[LZ_GEMM90_PROBLEMS];
+    lz_error err;
+} group;
+
+static bool make_group(lz_device *d, group *g, const problem *problems, int n) {
+    *g = (group){.problems = problems, .n = n};
+    bool fine = true;
     for (int i = 0; i < n; i++) {
-        const lz_gemm90_way *w = only ? only : &all[i];
-        if (only && i) break;
-        if (!lz_gemm90_suits(&g, w)) continue;
-        CHECK(!d->api.cu.MemsetD8Async((lz_cu_ptr)(uintptr_t)o.t[0].data, 0xff, (size_t)o.bytes[0], d->stream));
-        lz_cu_function f = lz_gemm90_function(&g, w);
-        if (CHECK(f && lz_gemm90_run(&g, w, f), "%s", err.text)) check_output(d, p, &o, wanted, w, "");
+        const problem *p = &problems[i];
+        g->operands[i] = make_operands(d, p);
+        g->calls[i] = call_of(d, p, &g->operands[i], &g->err);
+        fine &= CHECK(lz_gemm90_reads(&g->calls[i], &g->read[i]), "%lld x %lld x %lld is refused", (long long)p->m,
+                      (long long)p->n, (long long)p->k);
+        g->wanted[i] = malloc((size_t)(p->m * p->n) * sizeof(double));
+        for (int64_t j = 0; j < p->m * p->n; j++) g->wanted[i][j] = wanted_at(p, &g->operands[i], j / p->n, j % p->n);
+        if (fine) fine = CHECK(lz_gemm90_alike(&g->read[0], &g->read[i]));
     }
-    free(wanted);
-    free_operands(d, &o);
+    return fine;
+}
+
+static void free_group(lz_device *d, group *g) {
+    for (int i = 0; i < g->n; i++) {
+        free_operands(d, &g->operands[i]);
+        free(g->wanted[i]);
+    }
+}
+
+static void run_way(lz_device *d, group *g, const lz_gemm90_way *w) {
+    if (!lz_gemm90_suits(g->read, w)) return;
+    for (int i = 0; i < g->n; i++) {
+        const operands *o = &g->operands[i];
+        CHECK(!d->api.cu.MemsetD8Async((lz_cu_ptr)(uintptr_t)o->t[0].data, 0xff, (size_t)o->bytes[0], d->stream));
+    }
+    lz_cu_function f = lz_gemm90_function(g->read, g->n, w);
+    if (!CHECK(f && lz_gemm90_run(g->read, g->n, w, f), "%s", g->err.text)) return;
+    char what[32] = "";
+    for (int i = 0; i < g->n; i++) {
+        if (g->n > 1) snprintf(what, sizeof what, "%d of %d,", i + 1, g->n);
+        check_output(d, &g->problems[i], &g->operands[i], g->wanted[i], w, what);
+    }
+}
+
+/* only: NULL for all ways. */
+static void run_problem(lz_device *d, const problem *p, const lz_gemm90_way *only) {
+    group g;
+    const lz_gemm90_way *all = only;
+    if (make_group(d, &g, p, 1))
+        for (int i = 0, n = only ? 1 : lz_gemm90_all(g.read, &all); i < n; i++) run_way(d, &g, &all[i]);
+    free_group(d, &g);
 }
 
 static lz_context *open_hopper(void) {
@@ -275,4 +310,82 @@ static void many_tiles(void) {
     lz_close(ctx);
 }
 
-TEST_MAIN({"tiles", tiles}, {"edges", edges}, {"many_tiles", many_tiles})
+/* Several products in one launch, of sizes that leave warpgroups and whole blocks without rows, by few blocks, which go
+ * from one product to the next. */
+static void groups(void) {
+    static const int64_t rows[] = {149, 300, 35, 1, 160, 64, 129}, columns[] = {72, 256, 8, 104, 264, 64},
+                         depths[] = {72, 200, 8, 64};
+    static const int sizes[] = {6, 2, 12, 3}, multiprocessors[] = {5, 2, 12};
+    lz_context *ctx = open_hopper();
+    if (!ctx) return;
+    int sms = ctx->device->sms;
+    const lz_gemm90_way *all;
+    int n_all = lz_gemm90_all(NULL, &all), n = test_scale(n_all);
+    for (int i = 0; i < n; i++) {
+        problem problems[LZ_GEMM90_PROBLEMS];
+        int size = sizes[(i + i / n_all) % 4];
+        ending e = (ending)((i + i / n_all) % ENDINGS);
+        const lz_gemm90_way *w = &all[i % n_all];
+        if (e == SWIGLU && w->columns % 32) e = BIASED_GELU;
+        for (int j = 0; j < size; j++) {
+            problem *p = &problems[j];
+            *p = (problem){.m = rows[(i + j) % 7], .n = columns[(i + j) % 6], .k = depths[(i + j) % 4], .ending = e};
+            p->pad = j % 2 * 8;
+            p->type = i % 3 ? LZ_BF16 : LZ_F16;
+            p->out = i % 7 == 3 ? LZ_F32 : p->type;
+        }
+        ctx->device->sms = multiprocessors[i % 3];
+        group g;
+        if (make_group(ctx->device, &g, problems, size)) run_way(ctx->device, &g, w);
+        free_group(ctx->device, &g);
+    }
+    ctx->device->sms = sms;
+    lz_close(ctx);
+}
+
+/* What may not share a launch, and how many may. */
+static void alike(void) {
+    static const problem like = {35, 64, 72, 0, LZ_BF16, LZ_BF16, GATED};
+    static const problem others[] = {{35, 64, 72, 0, LZ_F16, LZ_F16, GATED},
+                                     {35, 64, 72, 0, LZ_BF16, LZ_F32, GATED},
+                                     {35, 64, 72, 0, LZ_BF16, LZ_BF16, PLAIN},
+                                     {35, 64, 72, 0, LZ_BF16, LZ_BF16, SWIGLU},
+                                     {35, 64, 72, 0, LZ_BF16, LZ_BF16, BIASED_GELU}};
+    lz_context *ctx = open_hopper();
+    if (!ctx) return;
+    lz_device *d = ctx->device;
+    group a, b;
+    lz_gemm90 many[LZ_GEMM90_PROBLEMS + 1];
+    lz_gemm90_way ways[LZ_GEMM90_WAYS];
+    if (!make_group(d, &a, &like, 1)) return;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (make_group(d, &b, &others[i], 1))
+            CHECK(!lz_gemm90_alike(a.read, b.read) && !lz_gemm90_alike(b.read, a.read), "number %zu", i);
+        free_group(d, &b);
+    }
+
+    lz_expr expr = expressions[GATED];
+    lz_call call = a.calls[0];
+    lz_tensor in[MAX_IN];
+    memcpy(in, call.in, (size_t)call.n_in * sizeof *in);
+    call.in = in, call.expr = &expr;
+    CHECK(lz_gemm90_reads(&call, many) && lz_gemm90_alike(a.read, many), "the same expression elsewhere");
+    expr.steps[0].b = 0;
+    CHECK(!lz_gemm90_alike(a.read, many), "another expression");
+    expr.steps[0].b = 1;
+    in[3].strides[0] = 0;
+    CHECK(lz_gemm90_reads(&call, many) && !lz_gemm90_alike(a.read, many), "an argument whose rows are all the same");
+    in[3].strides[0] = like.n, in[3].dtype = LZ_F16;
+    CHECK(lz_gemm90_reads(&call, many) && !lz_gemm90_alike(a.read, many), "an argument of another type");
+
+    for (int i = 0; i <= LZ_GEMM90_PROBLEMS; i++) many[i] = a.read[0];
+    CHECK(lz_gemm90_ways(many, LZ_GEMM90_PROBLEMS, ways) == LZ_GEMM90_WAYS);
+    CHECK(lz_gemm90_ways(many, LZ_GEMM90_PROBLEMS + 1, ways) == 0);
+    d->large_params = false;
+    CHECK(lz_gemm90_ways(many, 4, ways) == LZ_GEMM90_WAYS);
+    CHECK(lz_gemm90_ways(many, 5, ways) == 0, "its parameters would be too long");
+    free_group(d, &a);
+    lz_close(ctx);
+}
+
+TEST_MAIN({"tiles", tiles}, {"edges", edges}, {"many_tiles", many_tiles}, {"groups", groups}, {"alike", alike})

@@ -30,6 +30,7 @@ const lz_backend *lz_cuda_backend(void) {
                                        .fuses = true,
                                        .half = true,
                                        .pairs = true,
+                                       .together = true,
                                        .kernel = find_kernel,
                                        .device = &lz_cuda_device_table};
     return &backend;

@@ -6,8 +6,10 @@
  *   expr.c     elementwise expressions as CUDA C++
  *   walk.c     the axes of a call, made few and handed to kernels
  *   element.c, rows.c, reduce.c, move.c, group_norm.c   kernels of our own (their device halves are kernels/NAME.cu)
- *   matmul.c   cuBLASLt, or on Hopper our own product, whichever is faster
+ *   matmul.c   products: by the library or, on Hopper, by our own kernel, whichever is faster
+ *   blas.c     the library, cuBLASLt
  *   gemm90.c   that product (kernels/gemm90.cu): its tiles and its launch
+ *   sdpa90.c   our own attention for Hopper (kernels/sdpa90.cu)
  *   dnn.c, sdpa.c, conv.c   cuDNN, with kernels of our own where it is absent or cannot
  *   backend.c  the table
  *
@@ -37,9 +39,11 @@ struct lz_device {
     int sms;        /* multiprocessors */
     int max_shared; /* bytes a block can have */
     int64_t cache_bytes;
-    bool recording; /* launches are being recorded, not done */
+    bool large_params; /* kernels may have more than 4096 bytes of parameters */
+    bool recording;    /* launches are being recorded, not done */
     struct lz_cuda_jit *jit;
     struct lz_cuda_blas *blas;
+    struct lz_cuda_choices *choices;
     struct lz_cuda_dnn *dnn;
     struct lz_cuda_staging *staging[2]; /* of each queue */
     struct lz_cuda_events stamps, marks;
@@ -67,6 +71,8 @@ extern const lz_cuda_source lz_cuda_sources[]; /* the last one has no name */
  * after waiting for the queue. true: nothing was. */
 bool lz_cuda_check_faults(lz_device *d, lz_error *err);
 
+uint64_t lz_cuda_hash(const void *data, size_t bytes);
+
 /* Every kernel of ours takes one struct by value. */
 bool lz_cuda_launch(const lz_call *call, lz_cu_function f, int64_t blocks, int threads, int shared_bytes,
                     const void *params);
@@ -80,6 +86,8 @@ bool lz_cuda_epilogue(const lz_call *call);
 
 bool lz_cuda_blas_open(lz_device *d, lz_error *err);
 void lz_cuda_blas_close(lz_device *d);
+bool lz_cuda_choices_open(lz_device *d, lz_error *err); /* what was measured (product.c) */
+void lz_cuda_choices_close(lz_device *d);
 bool lz_cuda_dnn_open(lz_device *d, lz_error *err); /* true and d->dnn NULL when there is no cuDNN */
 void lz_cuda_dnn_close(lz_device *d);
 

@@ -257,6 +257,7 @@ static void close_device(lz_device *d) {
         if (d->stream) d->api.cu.StreamSynchronize(d->stream);
         lz_cuda_dnn_close(d);
         lz_cuda_blas_close(d);
+        lz_cuda_choices_close(d);
         lz_cuda_jit_close(d);
         close_events(d, &d->stamps);
         close_events(d, &d->marks);
@@ -315,7 +316,7 @@ static lz_device *open_device(lz_context *ctx, int number, lz_error *err) {
     if (fine) enter(d);
     fine = fine && lz_cuda_ok(d, d->api.cu.StreamCreate(&d->stream, LZ_CU_STREAM_NON_BLOCKING), "a queue", err) &&
            open_staging(d, LZ_QUEUE_KERNELS, err) && lz_cuda_jit_open(d, err) && lz_cuda_blas_open(d, err) &&
-           lz_cuda_dnn_open(d, err);
+           lz_cuda_choices_open(d, err) && lz_cuda_dnn_open(d, err);
     if (fine) return d;
     close_device(d);
     return NULL;

@@ -301,7 +301,9 @@ static lz_dnn_descriptor make_plan(lz_device *d, lz_dnn_attribute from, lz_dnn_a
 
 /* Compiling a plan takes half a second. cuDNN can write it down with its code; the next process reads that. */
 static char *plan_text(const lz_device *d, const lz_dnn_key *key) {
-    return lz_cuda_choice_text(d, &(lz_choice){"compiled plan", d->api.dnn.GetVersion(), key, sizeof *key});
+    return lz_cuda_choice_text(
+        d, &(lz_choice){
+               .what = "compiled plan", .library = d->api.dnn.GetVersion(), .key = key, .key_bytes = sizeof *key});
 }
 
 static void store_plan(const lz_device *d, const lz_dnn_key *key, lz_dnn_descriptor plan) {
@@ -382,10 +384,7 @@ static void free_graph(lz_dnn_graph *g) {
 /* ---- plans -------------------------------------------------------------------------------------------------------- */
 
 static entry **bucket_of(const lz_device *d, const lz_dnn_key *key) {
-    const unsigned char *b = (const unsigned char *)key;
-    uint64_t h = 14695981039346656037u; /* FNV-1a */
-    for (size_t i = 0; i < sizeof *key; i++) h = (h ^ b[i]) * 1099511628211u;
-    return &d->dnn->buckets[h % BUCKETS];
+    return &d->dnn->buckets[lz_cuda_hash(key, sizeof *key) % BUCKETS];
 }
 
 static entry *find_entry(const lz_device *d, const lz_dnn_key *key) {
@@ -486,7 +485,10 @@ static bool execute_plan(const lz_call *call, void *arg, int i) {
 }
 
 static void choose_plan(const lz_call *call, execution *e, lz_dnn_plan *plan) {
-    lz_choice c = {"plan", plan->n > 1 ? call->device->api.dnn.GetVersion() : 0, plan->key, sizeof *plan->key};
+    lz_choice c = {.what = "plan",
+                   .library = plan->n > 1 ? call->device->api.dnn.GetVersion() : 0,
+                   .key = plan->key,
+                   .key_bytes = sizeof *plan->key};
     int chosen = plan->n > 1 ? lz_cuda_choose(call, &c, plan->n, execute_plan, e) : 0;
     plan->chosen = chosen < 0 ? 0 : chosen;
     plan->measured = !call->device->recording || chosen >= 0; /* otherwise it is the first, this time */

@@ -1,5 +1,7 @@
 /* expr.c: types and expressions as CUDA C++. Every step becomes one call of a function of prelude.cu, in its own
  * statement: the same roundings whether an op is alone, in a chain, or behind another kernel. */
+#include <string.h>
+
 #include "array/number.h"
 #include "backend/cuda/own.h"
 
@@ -70,4 +72,16 @@ bool lz_cuda_run_text(const lz_call *call, const char *name, lz_text *text, int6
     lz_cu_function f = lz_cuda_function(call->device, name, whole, call->err);
     lz_host_free(text->ctx, whole);
     return f && lz_cuda_launch(call, f, blocks, threads, 0, params);
+}
+
+static bool same_steps(const lz_expr_step *a, const lz_expr_step *b) {
+    return a->op == b->op && a->dst == b->dst && a->a == b->a && a->b == b->b && a->c == b->c &&
+           a->number == b->number && !memcmp(&a->k0, &b->k0, sizeof a->k0) && !memcmp(&a->k1, &b->k1, sizeof a->k1);
+}
+
+bool lz_cuda_same_expressions(const lz_expr *a, const lz_expr *b) {
+    if (a == b || !a || !b) return a == b;
+    bool same = a->n_args == b->n_args && a->n_steps == b->n_steps && a->n_regs == b->n_regs && a->result == b->result;
+    for (int i = 0; i < a->n_steps && same; i++) same = same_steps(&a->steps[i], &b->steps[i]);
+    return same;
 }

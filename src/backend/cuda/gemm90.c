@@ -1,15 +1,18 @@
 /* gemm90.c: which calls our own matrix product for Hopper takes, in which tiles, and its launch.
  *
  * A tile of 128 x 256 loads least, but 4608 x 3072 are 432 such tiles: three rounds of 132 multiprocessors and a
- * quarter of a fourth. So there are many widths; counting rounds finds the few that are worth measuring. */
+ * quarter of a fourth. So there are many widths; counting rounds finds the few that are worth measuring. And one launch
+ * takes several products, where they do not wait for each other: all their tiles together have one last round. */
 #include "backend/cuda/gemm90.h"
 
 #include <limits.h>
 #include <string.h>
 
+#include "backend/cuda/product.h"
+
 static int64_t over(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
-/* ---- calls -------------------------------------------------------------------------------------------------------- */
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 /* One row after the other at multiples of 16 bytes, as the copy engine wants it. */
 static bool suits_copies(const char *data, int64_t rows, int64_t *row, int64_t width, int64_t size) {
@@ -47,7 +50,7 @@ static const lz_tensor *argument(const lz_gemm90 *g, int i) {
 
 bool lz_gemm90_reads(const lz_call *call, lz_gemm90 *g) {
     const lz_tensor *a = &call->in[0], *b = &call->in[1], *out = &call->out;
-    int last = out->dims.n - 1, n_b = call->n_core - 1;
+    int last = out->dims.n - 1, n_b = lz_cuda_products(call);
     *g = (lz_gemm90){.call = call, .paired = n_b == 2};
     bool half = a->dtype == LZ_BF16 || a->dtype == LZ_F16;
     bool typed = half && (out->dtype == LZ_F32 || out->dtype == a->dtype);
@@ -59,7 +62,7 @@ bool lz_gemm90_reads(const lz_call *call, lz_gemm90 *g) {
     for (int i = first_argument(g); i < n_arguments(g); i++)
         if (argument(g, i)->dtype == LZ_F64) return false;
     bool fits = g->m > 0 && g->n > 0 && g->k > 0 && g->m <= INT_MAX / 2 && g->n <= INT_MAX / 2 && g->k <= INT_MAX / 2 &&
-                over(g->m, 64) * over(g->n, 32) <= INT_MAX;
+                over(g->m, 64) * over(g->n, 32) <= INT_MAX / LZ_GEMM90_PROBLEMS;
     /* A row's last 16 bytes are stored whole: seen on an H200. */
     fits = fits && g->n * lz_dtype_size(out->dtype) % 16 == 0;
     for (int i = 0; i < n_b && fits; i++) {
@@ -70,7 +73,28 @@ bool lz_gemm90_reads(const lz_call *call, lz_gemm90 *g) {
            suits_copies(out->data, g->m, &g->out_row, g->n, lz_dtype_size(out->dtype));
 }
 
-/* ---- ways --------------------------------------------------------------------------------------------------------- */
+/* ---- groups ------------------------------------------------------------------------------------------------------ */
+
+bool lz_gemm90_alike(const lz_gemm90 *a, const lz_gemm90 *b) {
+    const lz_call *x = a->call, *y = b->call;
+    bool alike = x->device == y->device && a->paired == b->paired && x->in[0].dtype == y->in[0].dtype &&
+                 x->out.dtype == y->out.dtype && lz_cuda_same_expressions(x->expr, y->expr);
+    for (int i = first_argument(a); alike && i < n_arguments(a); i++) {
+        bool same_rows = !a->rows[i] == !b->rows[i] || a->m == 1 || b->m == 1; /* a single row is of both kinds */
+        alike = argument(a, i)->dtype == argument(b, i)->dtype && same_rows;
+    }
+    return alike;
+}
+
+/* Room in the parameters: one of few numbers, so that few kernels serve groups of all sizes. 4 fit into the 4 KB that
+ * parameters may have everywhere; more can be passed since CUDA 12.1. */
+enum { SMALL_GROUP = 4 };
+static_assert(SMALL_GROUP * sizeof(lz_gemm_problem) <= 4096, "a small group needs no long parameters");
+static_assert(LZ_GEMM90_PROBLEMS * sizeof(lz_gemm_problem) <= 32764, "these are the longest");
+
+static int room_for(int n) { return n == 1 ? 1 : n <= SMALL_GROUP ? SMALL_GROUP : LZ_GEMM90_PROBLEMS; }
+
+/* ---- ways -------------------------------------------------------------------------------------------------------- */
 
 /* In turn, a warpgroup holds a whole tile: 128 numbers for each thread, as many as fit. */
 static const lz_gemm90_way all_ways[] = {
@@ -114,26 +138,51 @@ bool lz_gemm90_suits(const lz_gemm90 *g, const lz_gemm90_way *w) {
     return (!g->paired || w->columns % 32 == 0) && stages_of(g, w) >= 2 && g->call->device->sms >= w->cluster;
 }
 
-/* Cycles, roughly: rounds of tiles, each as long as its products or its loads, whichever is longer, and then what it
- * takes to finish a tile while nobody multiplies. The numbers are those that put the tiles an H200 was fastest with
- * among the first, at the sizes of bench/cuda_gemm. */
-static double cycles_of(const lz_gemm90 *g, const lz_gemm90_way *w) {
-    const double products = w->in_turn ? 3000 : 3400, loads = 56; /* of a multiprocessor: operations and bytes */
-    int64_t rows = tile_rows(w), tiles = over(g->m, rows * w->cluster) * over(g->n, out_columns(g, w));
-    int64_t rounds = over(tiles, g->call->device->sms / w->cluster);
-    double multiply = 2.0 * 64 * (double)(rows * w->columns) / products;
-    double load = 128.0 * ((double)rows + (double)w->columns / w->cluster) / loads;
-    double finish = (w->in_turn ? 1000 : 800 + 2.0 * w->columns) * (g->call->expr ? 1.5 : 1), alone = w->cluster == 1;
-    double cycles = (double)rounds * ((double)over(g->k, 64) * (multiply > load ? multiply : load) + finish);
-    return cycles * (1 + 0.005 * alone);
+static int64_t tiles_of(const lz_gemm90 *g, const lz_gemm90_way *w) {
+    return over(g->m, (int64_t)tile_rows(w) * w->cluster) * over(g->n, out_columns(g, w));
 }
 
-int lz_gemm90_ways(const lz_gemm90 *g, lz_gemm90_way ways[LZ_GEMM90_WAYS]) {
+/* Cycles of a tile, roughly: as long as its products or its loads, whichever is longer, and then what it takes to
+ * finish it while nobody multiplies. The numbers are those that put the tiles an H200 was fastest with among the first,
+ * at the sizes of bench/cuda_gemm. */
+static double tile_cycles(const lz_gemm90 *g, const lz_gemm90_way *w) {
+    const double products = w->in_turn ? 3000 : 3400, loads = 56; /* of a multiprocessor: operations and bytes */
+    int rows = tile_rows(w);
+    double multiply = 2.0 * 64 * rows * w->columns / products;
+    double load = 128.0 * (rows + (double)w->columns / w->cluster) / loads;
+    double finish = w->in_turn ? 1000 : 800 + 2.0 * w->columns, alone = w->cluster == 1;
+    if (g->call->expr) finish *= 1.5;
+    return ((double)over(g->k, 64) * (multiply > load ? multiply : load) + finish) * (1 + 0.005 * alone);
+}
+
+/* Of the block that has most to do. Tiles of all products are dealt out in turn: first whole rounds of each product, to
+ * all, then what is left of it, to some. Who has most of that begins what is left of some product. */
+static double cycles_of(const lz_gemm90 *g, int n, const lz_gemm90_way *w) {
+    double each[LZ_GEMM90_PROBLEMS], whole = 0, most = 0;
+    int64_t first[LZ_GEMM90_PROBLEMS], rest[LZ_GEMM90_PROBLEMS], room = g->call->device->sms / w->cluster, all = 0;
+    for (int i = 0; i < n; i++) {
+        int64_t tiles = tiles_of(&g[i], w), rounds = tiles / room;
+        each[i] = tile_cycles(&g[i], w);
+        whole += (double)rounds * each[i];
+        first[i] = all % room, rest[i] = tiles % room;
+        all += tiles;
+    }
+    for (int i = 0; i < n; i++) {
+        double more = 0;
+        for (int j = 0; j < n; j++)
+            if ((first[i] - first[j] + room) % room < rest[j]) more += each[j];
+        if (more > most) most = more;
+    }
+    return whole + most;
+}
+
+int lz_gemm90_ways(const lz_gemm90 *g, int n_products, lz_gemm90_way ways[LZ_GEMM90_WAYS]) {
     double best[LZ_GEMM90_WAYS];
     int n = 0;
+    if (n_products > (g->call->device->large_params ? LZ_GEMM90_PROBLEMS : SMALL_GROUP)) return 0;
     for (size_t i = 0; i < sizeof all_ways / sizeof *all_ways; i++) {
         if (!lz_gemm90_suits(g, &all_ways[i])) continue;
-        double cycles = cycles_of(g, &all_ways[i]);
+        double cycles = cycles_of(g, n_products, &all_ways[i]);
         int at = n < LZ_GEMM90_WAYS ? n : LZ_GEMM90_WAYS - 1;
         if (n == LZ_GEMM90_WAYS && cycles >= best[at]) continue;
         for (; at > 0 && best[at - 1] > cycles; at--) best[at] = best[at - 1], ways[at] = ways[at - 1];
@@ -143,61 +192,99 @@ int lz_gemm90_ways(const lz_gemm90 *g, lz_gemm90_way ways[LZ_GEMM90_WAYS]) {
     return n;
 }
 
-/* ---- the text ----------------------------------------------------------------------------------------------------- */
+/* ---- the text ---------------------------------------------------------------------------------------------------- */
 
 /* The instruction names every register it adds to, so each width has its own text. */
-static void add_multiply(lz_text *text, int columns, lz_dtype type) {
+static void add_sums(lz_text *text, int columns, lz_dtype type) {
     const char *name = type == LZ_BF16 ? "bf16" : "f16";
     int n = columns / 2;
-    lz_text_add(text, "#ifndef LZ_SIM\nFN void multiply(float (&sum)[%d], u64 a, u64 b, int add) {\n", n);
-    lz_text_add(text, "    asm volatile(\"{\\n.reg .pred p;\\nsetp.ne.b32 p, %%%d, 0;\\n\"\n", n + 2);
     lz_text_add(text, "                 \"wgmma.mma_async.sync.aligned.m64n%dk16.f32.%s.%s {\"\n", columns, name, name);
     for (int i = 0; i < n; i++)
         lz_text_add(text, "%s%%%d%s", i % 16 ? "" : "                 \"", i,
                     i == n - 1     ? "\"\n"
                     : i % 16 == 15 ? ",\"\n"
                                    : ",");
-    lz_text_add(text, "                 \"}, %%%d, %%%d, p, 1, 1, 0, 0;\\n}\"\n                 :", n, n + 1);
-    for (int i = 0; i < n; i++)
-        lz_text_add(text, "%s\"+f\"(sum[%d])", i ? i % 8 ? ", " : ",\n                 " : " ", i);
-    lz_text_add(text, "\n                 : \"l\"(a), \"l\"(b), \"r\"(add));\n}\n#else\n");
-    lz_text_add(text, "FN void multiply(float (&sum)[%d], u64 a, u64 b, int add) {\n", n);
-    lz_text_add(text, "    multiply_spelled_out<TYPE, COLUMNS>(sum, a, b, add);\n}\n#endif\n");
 }
 
-static const char *kind_of(const lz_gemm90 *g, const lz_gemm90_way *w, int i) {
+static void add_sum_operands(lz_text *text, int n) {
+    lz_text_add(text, "                 :");
+    for (int i = 0; i < n; i++)
+        lz_text_add(text, "%s\"+f\"(sum[%d])", i ? i % 8 ? ", " : ",\n                 " : " ", i);
+    lz_text_add(text, "\n                 : ");
+}
+
+void lz_gemm90_add_multiply(lz_text *text, const char *name, int columns, lz_dtype type) {
+    int n = columns / 2;
+    lz_text_add(text, "#ifndef LZ_SIM\nFN void %s(float (&sum)[%d], u64 a, u64 b, int add) {\n", name, n);
+    lz_text_add(text, "    asm volatile(\"{\\n.reg .pred p;\\nsetp.ne.b32 p, %%%d, 0;\\n\"\n", n + 2);
+    add_sums(text, columns, type);
+    lz_text_add(text, "                 \"}, %%%d, %%%d, p, 1, 1, 0, 0;\\n}\"\n", n, n + 1);
+    add_sum_operands(text, n);
+    lz_text_add(text, "\"l\"(a), \"l\"(b), \"r\"(add));\n}\n#else\n");
+    lz_text_add(text, "FN void %s(float (&sum)[%d], u64 a, u64 b, int add) {\n", name, n);
+    lz_text_add(text, "    multiply_spelled_out<TYPE, %d>(sum, a, b, add);\n}\n#endif\n", columns);
+}
+
+void lz_gemm90_add_multiply_held(lz_text *text, const char *name, int columns, lz_dtype type, bool turned) {
+    int n = columns / 2;
+    lz_text_add(text, "#ifndef LZ_SIM\nFN void %s(float (&sum)[%d], const u32 (&a)[4], u64 b, int add) {\n", name, n);
+    lz_text_add(text, "    asm volatile(\"{\\n.reg .pred p;\\nsetp.ne.b32 p, %%%d, 0;\\n\"\n", n + 5);
+    add_sums(text, columns, type);
+    lz_text_add(text, "                 \"}, {%%%d, %%%d, %%%d, %%%d}, %%%d, p, 1, 1, %d;\\n}\"\n", n, n + 1, n + 2,
+                n + 3, n + 4, turned);
+    add_sum_operands(text, n);
+    lz_text_add(text, "\"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"l\"(b), \"r\"(add));\n}\n#else\n");
+    lz_text_add(text, "FN void %s(float (&sum)[%d], const u32 (&a)[4], u64 b, int add) {\n", name, n);
+    lz_text_add(text, "    multiply_held_spelled_out<TYPE, %d, %d>(sum, a, b, add);\n}\n#endif\n", columns, turned);
+}
+
+/* How argument i lies in one product; SCALAR covers all. */
+static lz_lie lie_of(const lz_gemm90 *g, const lz_gemm90_way *w, int i) {
     const lz_tensor *t = argument(g, i);
-    int64_t column = t->strides[t->dims.n - 1];
-    lz_lie lie = lz_cuda_lie(t, column, &g->rows[i], 1, 2);
-    if (lie == LZ_VECTOR && g->n % store_columns(g, w)) lie = LZ_SCALAR; /* pieces must not be cut */
+    lz_lie lie = lz_cuda_lie(t, t->strides[t->dims.n - 1], &g->rows[i], 1, 2);
+    return lie == LZ_VECTOR && g->n % store_columns(g, w) ? LZ_SCALAR : lie; /* pieces must not be cut */
+}
+
+/* And in all of them. */
+static const char *kind_of(const lz_gemm90 *g, int n, const lz_gemm90_way *w, int i) {
+    lz_lie lie = lie_of(g, w, i);
+    for (int j = 1; j < n; j++)
+        if (lie_of(&g[j], w, i) != lie) lie = LZ_SCALAR;
     return lie == LZ_VECTOR ? "VECTOR" : lie == LZ_SAME ? "SAME" : "SCALAR";
 }
 
-void lz_gemm90_text(const lz_gemm90 *g, const lz_gemm90_way *w, lz_text *text) {
+/* Has argument i rows that differ, in any of them? */
+static bool has_rows(const lz_gemm90 *g, int n, int i) {
+    bool has = false;
+    for (int j = 0; j < n; j++) has = has || g[j].rows[i];
+    return has;
+}
+
+void lz_gemm90_text(const lz_gemm90 *g, int n, const lz_gemm90_way *w, lz_text *text) {
     const lz_call *call = g->call;
-    lz_text_add(text, "#define TYPE %s\n#define OUT_TYPE %s\n", lz_cuda_type_name(call->in[0].dtype),
-                lz_cuda_type_name(call->out.dtype));
+    lz_text_add(text, "#define PROBLEMS %d\n#define TYPE %s\n#define OUT_TYPE %s\n", room_for(n),
+                lz_cuda_type_name(call->in[0].dtype), lz_cuda_type_name(call->out.dtype));
     lz_text_add(text, "#define COLUMNS %d\n#define BLOCKS %d\n#define IN_TURN %d\n", w->columns, w->blocks, w->in_turn);
     lz_text_add(text, "#define CLUSTER %d\n#define STAGES %d\n", w->cluster, stages_of(g, w));
     lz_text_add(text, "#define STORE_COLUMNS %d\n#define PAIRED %d\n", store_columns(g, w), g->paired);
     lz_text_add(text, "#define EACH_ARGUMENT(X)");
     for (int i = first_argument(g); i < n_arguments(g); i++)
-        lz_text_add(text, " X(%d, %s, %d, %s)", i, lz_cuda_type_name(argument(g, i)->dtype), g->rows[i] ? 2 : 1,
-                    kind_of(g, w, i));
+        lz_text_add(text, " X(%d, %s, %d, %s)", i, lz_cuda_type_name(argument(g, i)->dtype), has_rows(g, n, i) ? 2 : 1,
+                    kind_of(g, n, w, i));
     lz_text_add(text, "\n#define VALUES(h, j, e)");
     for (int i = first_argument(g); i < n_arguments(g); i++)
-        lz_text_add(text, ", as_float(with.a%d[%s][j].at[e])", i, g->rows[i] ? "h" : "0");
+        lz_text_add(text, ", as_float(with.a%d[%s][j].at[e])", i, has_rows(g, n, i) ? "h" : "0");
     lz_text_add(text, "\n#include \"hopper.cu\"\n");
     lz_cuda_add_expression(text, "expression", call->expr);
-    add_multiply(text, w->columns, call->in[0].dtype);
+    lz_gemm90_add_multiply(text, "multiply", w->columns, call->in[0].dtype);
     lz_text_add(text, "#include \"gemm90.cu\"\n");
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------ */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
-static bool encode(const lz_gemm90 *g, lz_gemm_map *map, const lz_tensor *t, int64_t rows, int64_t columns, int64_t row,
-                   int box_rows, int box_columns) {
-    lz_device *d = g->call->device;
+static bool encode(const lz_call *call, lz_gemm_map *map, const lz_tensor *t, int64_t rows, int64_t columns,
+                   int64_t row, int box_rows, int box_columns) {
+    lz_device *d = call->device;
     int64_t size = lz_dtype_size(t->dtype);
     uint64_t dims[2] = {(uint64_t)columns, (uint64_t)rows}, strides[1] = {(uint64_t)(row * size)};
     uint32_t box[2] = {(uint32_t)box_columns, (uint32_t)box_rows}, steps[2] = {1, 1};
@@ -211,7 +298,7 @@ static bool encode(const lz_gemm90 *g, lz_gemm_map *map, const lz_tensor *t, int
     lz_cu_result result = d->api.cu.TensorMapEncodeTiled(
         &made, type, 2, t->data, dims, strides, box, steps, LZ_CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
         LZ_CU_TENSOR_MAP_L2_PROMOTION_L2_256B, LZ_CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (!lz_cuda_ok(d, result, "a tensor map", g->call->err)) return false;
+    if (!lz_cuda_ok(d, result, "a tensor map", call->err)) return false;
     memcpy(map, &made, sizeof *map);
     return true;
 }
@@ -225,10 +312,10 @@ static int group_of(const lz_gemm90 *g, const lz_gemm90_way *w) {
     return (int)over(all, over(all, best)); /* evenly */
 }
 
-lz_cu_function lz_gemm90_function(const lz_gemm90 *g, const lz_gemm90_way *w) {
+lz_cu_function lz_gemm90_function(const lz_gemm90 *g, int n, const lz_gemm90_way *w) {
     lz_device *d = g->call->device;
     lz_text text = {.ctx = d->ctx};
-    lz_gemm90_text(g, w, &text);
+    lz_gemm90_text(g, n, w, &text);
     char *whole = lz_text_take(&text, g->call->err);
     if (!whole) return NULL;
     lz_cu_function f = lz_cuda_function(d, "gemm90", whole, g->call->err);
@@ -236,27 +323,37 @@ lz_cu_function lz_gemm90_function(const lz_gemm90 *g, const lz_gemm90_way *w) {
     return f;
 }
 
-bool lz_gemm90_run(const lz_gemm90 *g, const lz_gemm90_way *w, lz_cu_function f) {
-    const lz_call *call = g->call;
-    lz_device *d = call->device;
-    lz_gemm_params p;
-    memset(&p, 0, sizeof p);
-    const lz_tensor *a = &call->in[0], *b = &call->in[1];
+/* All but where its tiles are among those of the others. call: whose error is set. */
+static bool fill_problem(const lz_call *call, const lz_gemm90 *g, const lz_gemm90_way *w, lz_gemm_problem *p) {
+    const lz_tensor *a = &g->call->in[0], *b = &g->call->in[1];
     int parts = g->paired || w->cluster == 2 ? 2 : 1, store = store_columns(g, w);
-    if (!encode(g, &p.a, a, g->m, g->k, g->a_row, tile_rows(w), 64) ||
-        !encode(g, &p.b, b, g->n, g->k, g->b_row[0], w->columns / parts, 64) ||
-        (g->paired && !encode(g, &p.other, b + 1, g->n, g->k, g->b_row[1], w->columns / parts, 64)) ||
-        !encode(g, &p.out, &call->out, g->m, g->n, g->out_row, 64, store))
+    if (!encode(call, &p->a, a, g->m, g->k, g->a_row, tile_rows(w), 64) ||
+        !encode(call, &p->b, b, g->n, g->k, g->b_row[0], w->columns / parts, 64) ||
+        (g->paired && !encode(call, &p->other, b + 1, g->n, g->k, g->b_row[1], w->columns / parts, 64)) ||
+        !encode(call, &p->out, &g->call->out, g->m, g->n, g->out_row, 64, store))
         return false;
     for (int i = first_argument(g); i < n_arguments(g); i++) {
         const lz_tensor *t = argument(g, i);
-        p.arguments[i] = (lz_gemm_argument){t->data, g->rows[i], t->strides[t->dims.n - 1]};
+        p->arguments[i] = (lz_gemm_argument){t->data, g->rows[i], t->strides[t->dims.n - 1]};
     }
-    p.m = (int)g->m, p.n = (int)g->n;
-    p.steps = (int)over(g->k, 64);
-    p.row_tiles = (int)over(g->m, (int64_t)tile_rows(w) * w->cluster);
-    p.column_tiles = (int)over(g->n, out_columns(g, w));
-    p.group = group_of(g, w);
-    int64_t clusters = (int64_t)p.row_tiles * p.column_tiles, room = d->sms / w->cluster;
-    return lz_cuda_launch(call, f, (clusters < room ? clusters : room) * w->cluster, 384, shared_bytes(g, w), &p);
+    p->m = (int)g->m, p->n = (int)g->n;
+    p->steps = (int)over(g->k, 64);
+    p->row_tiles = (int)over(g->m, (int64_t)tile_rows(w) * w->cluster);
+    p->column_tiles = (int)over(g->n, out_columns(g, w));
+    p->group = group_of(g, w);
+    return true;
+}
+
+bool lz_gemm90_run(const lz_gemm90 *g, int n, const lz_gemm90_way *w, lz_cu_function f) {
+    lz_device *d = g->call->device;
+    lz_gemm_problem p[LZ_GEMM90_PROBLEMS];
+    int room = room_for(n), tiles = 0;
+    memset(p, 0, (size_t)room * sizeof *p);
+    for (int i = 0; i < room; i++) {
+        if (i < n && !fill_problem(g->call, &g[i], w, &p[i])) return false;
+        p[i].first = tiles;
+        p[i].end = tiles += p[i].row_tiles * p[i].column_tiles;
+    }
+    int clusters = d->sms / w->cluster < tiles ? d->sms / w->cluster : tiles;
+    return lz_cuda_launch(g->call, f, (int64_t)clusters * w->cluster, 384, shared_bytes(g, w), p);
 }

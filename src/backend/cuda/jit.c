@@ -42,6 +42,8 @@ static uint64_t hash_of(uint64_t start, const void *data, size_t bytes) {
 #define HASH_START UINT64_C(0xcbf29ce484222325)
 #define OTHER_START UINT64_C(0x84222325cbf29ce4)
 
+uint64_t lz_cuda_hash(const void *data, size_t bytes) { return hash_of(HASH_START, data, bytes); }
+
 /* ---- the cache on disk ------------------------------------------------------------------------------------------- */
 
 /* The folder, or NULL. */
@@ -318,8 +320,10 @@ bool lz_cuda_jit_open(lz_device *d, lz_error *err) {
         lz_out_of_memory(err, sizeof *j);
         return false;
     }
-    int major = 0, minor = 0;
+    int major = 0, minor = 0, driver = 0;
     d->api.nvrtc.Version(&major, &minor);
+    d->api.cu.DriverGetVersion(&driver);
+    d->large_params = (major > 12 || (major == 12 && minor >= 1)) && driver >= 12010;
     /* sm_90a has what later architectures do otherwise: the matrix units and copy engine of Hopper. */
     snprintf(j->architecture, sizeof j->architecture, "--gpu-architecture=sm_%d%s", d->capability,
              d->capability == 90 ? "a" : "");

@@ -1,201 +1,149 @@
-/* matmul.c: matrix products by cuBLASLt, or by a kernel of our own where that is faster.
+/* matmul.c: matrix products: by cuBLASLt (blas.c), or on Hopper by a kernel of our own (gemm90.c) where that is faster.
  *
- * cuBLAS thinks in columns; our rows are its columns, so out = a b is asked for as out^T = b^T a^T. Nothing is copied as
- * long as one of the last two strides of each operand is 1: what is left of a view is a transposition and a distance
- * between rows. Leading axes over which b repeats (a weight) become more rows of a; the others become a batch.
- *
- * Sums are in f32, and f32 is multiplied as f32. Operands of two types are brought to the one that holds both; results
- * of types that cuBLAS does not write go through f32 in scratch. Where the epilogue is one that cuBLAS knows it is part
- * of the product, but not in f32, where fused and unfused must have the same bits.
- *
- * cuBLAS offers several algorithms for a product. Large ones in 16 bits are measured once per shape, and the choice is
- * kept on disk; the others take its first choice, so that f32 never depends on a clock. On Hopper kernels/gemm90.cu
- * competes with all of that where the library would need a pass of its own for the epilogue. LAZULI_CUDA_GEMM in the
- * environment decides without measuring: "library", "own" (which tile, counting tells), "any" (some tile: for tests). */
+ * Ours competes where the library would need a pass of its own for what comes after the product, and where several
+ * products that do not wait for each other can be one launch. All ways of some calls are measured once and the choice is
+ * kept on disk. LAZULI_CUDA_GEMM in the environment decides without measuring: "library", "own" (which tile, counting
+ * tells), "any" (some tile: for tests); or, measuring, "single": no products in one launch. */
 #include <limits.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/cuda/gemm90.h"
 #include "backend/cuda/product.h"
 
-#define KEEP_BYTES ((int64_t)64 << 20) /* workspace of large products; cuBLAS asks for 32 MB on Hopper at most */
-#define SMALL_BYTES ((int64_t)4 << 20)
-#define LARGE_WORK 5e8 /* operations from which on measuring pays */
-#define SMALL_WORK 1e7
+#define HUGE_WORK 3e10
 
-/* ---- the shape of a product --------------------------------------------------------------------------------------- */
+/* ---- our own kernel against the library --------------------------------------------------------------------------- */
 
-enum { A, B, D, C, OPERANDS }; /* out = a b (+ c) */
+/* Some calls, and ways to do them: by one launch of our kernel, or behind those ways: otherwise. */
+typedef struct contestants {
+    lz_gemm90 own[LZ_TOGETHER];
+    int n_calls;
+    lz_gemm90_way ways[LZ_GEMM90_WAYS];
+    lz_cu_function functions[LZ_GEMM90_WAYS]; /* NULL: not asked for yet */
+    int n_ways;
+} contestants;
 
-/* A matrix as cuBLAS sees it. flipped: its rows are cuBLAS's columns, ld apart. */
-typedef struct matrix {
-    bool flipped;
-    int64_t ld;
-} matrix;
+static bool run_together(const lz_call *const *calls, int n);
 
-/* m x k times k x n, for each place in up to LZ_MAX_DIMS axes, the last of which is cuBLAS's batch. */
-typedef struct shape {
-    int64_t m, n, k;
-    matrix at[OPERANDS];
-    int axes;
-    int64_t size[LZ_MAX_DIMS], step[OPERANDS][LZ_MAX_DIMS]; /* steps in elements */
-} shape;
-
-static bool as_matrix(int64_t rows, int64_t columns, int64_t row, int64_t column, matrix *out) {
-    bool flipped = (column == 1 || columns == 1) && (row >= columns || rows == 1);
-    bool straight = (row == 1 || rows == 1) && (column >= rows || columns == 1);
-    *out = flipped ? (matrix){true, rows == 1 ? columns : row} : (matrix){false, columns == 1 ? rows : column};
-    return flipped || straight;
-}
-
-/* Takes the innermost leading axis into m, if b repeats over it and the rows of the others go on evenly. */
-static bool fold_axis(shape *s, int64_t row[OPERANDS]) {
-    int i = s->axes - 1;
-    if (s->step[B][i]) return false;
-    for (int t = 0; t < OPERANDS; t++)
-        if (t != B && s->m != 1 && s->step[t][i] != s->m * row[t]) return false;
-    for (int t = 0; t < OPERANDS; t++)
-        if (s->m == 1) row[t] = s->step[t][i];
-    s->m *= s->size[i];
-    s->axes--;
+/* Not by one launch of our kernel: each for itself, whichever way is best for it; and one alone by the library. */
+static bool run_otherwise(const lz_call *const *calls, int n) {
+    if (n == 1) return lz_cuda_blas_run(calls[0]);
+    for (int i = 0; i < n; i++)
+        if (!run_together(&calls[i], 1)) return false;
     return true;
 }
 
-/* Joins neighbouring axes that step evenly in all operands. */
-static void join_axes(shape *s) {
-    for (int i = s->axes - 2; i >= 0; i--) {
-        bool even = true;
-        for (int t = 0; t < OPERANDS; t++) even = even && s->step[t][i] == s->size[i + 1] * s->step[t][i + 1];
-        if (!even) continue;
-        s->size[i] *= s->size[i + 1];
-        for (int t = 0; t < OPERANDS; t++) s->step[t][i] = s->step[t][i + 1];
-        for (int j = i + 1; j < s->axes - 1; j++) {
-            s->size[j] = s->size[j + 1];
-            for (int t = 0; t < OPERANDS; t++) s->step[t][j] = s->step[t][j + 1];
-        }
-        s->axes--;
+/* call: says where errors go. */
+static bool run_contestant(const lz_call *call, void *arg, int i) {
+    contestants *c = arg;
+    lz_call copies[LZ_TOGETHER];
+    const lz_call *calls[LZ_TOGETHER];
+    lz_gemm90 own[LZ_TOGETHER];
+    for (int j = 0; j < c->n_calls; j++) {
+        copies[j] = *c->own[j].call;
+        copies[j].err = call->err;
+        own[j] = c->own[j];
+        own[j].call = calls[j] = &copies[j];
     }
+    if (i >= c->n_ways) return run_otherwise(calls, c->n_calls);
+    if (!c->functions[i]) c->functions[i] = lz_gemm90_function(own, c->n_calls, &c->ways[i]);
+    return c->functions[i] && lz_gemm90_run(own, c->n_calls, &c->ways[i], c->functions[i]);
 }
 
-static bool try_shape(const lz_tensor *a, const lz_tensor *b, const lz_tensor *out, const lz_tensor *c, bool fold,
-                      shape *s) {
-    int rank = out->dims.n, last = rank - 1, second = rank - 2;
-    const lz_tensor *all[OPERANDS] = {[A] = a, [B] = b, [D] = out, [C] = c ? c : out};
-    int64_t row[OPERANDS];
-    memset(s, 0, sizeof *s);
-    s->m = out->dims.at[second], s->n = out->dims.at[last], s->k = a->dims.at[last];
-    for (int t = 0; t < OPERANDS; t++) row[t] = all[t]->strides[second];
-    for (int i = 0; i < second; i++) {
-        if (out->dims.at[i] == 1) continue;
-        s->size[s->axes] = out->dims.at[i];
-        for (int t = 0; t < OPERANDS; t++) s->step[t][s->axes] = all[t]->strides[i];
-        s->axes++;
+/* Everything the fastest way of some calls depends on. Zeroed before it is filled. */
+typedef struct contest_key {
+    struct {
+        int64_t m, n, k, a_row, b_row[2], out_row;
+    } of[LZ_TOGETHER];
+    uint64_t text; /* a hash: types, expression, how its arguments lie */
+    lz_gemm90_way ways[LZ_GEMM90_WAYS];
+} contest_key;
+
+static bool make_key(const contestants *c, contest_key *k) {
+    lz_text text = {.ctx = c->own[0].call->device->ctx};
+    lz_gemm90_text(c->own, c->n_calls, &c->ways[0], &text);
+    char *whole = lz_text_take(&text, c->own[0].call->err);
+    if (!whole) return false;
+    memset(k, 0, sizeof *k);
+    for (int i = 0; i < c->n_calls; i++) {
+        const lz_gemm90 *g = &c->own[i];
+        k->of[i].m = g->m, k->of[i].n = g->n, k->of[i].k = g->k;
+        k->of[i].a_row = g->a_row, k->of[i].out_row = g->out_row;
+        memcpy(k->of[i].b_row, g->b_row, sizeof g->b_row);
     }
-    while (fold && s->axes && fold_axis(s, row)) {}
-    join_axes(s);
-    return as_matrix(s->m, s->k, row[A], a->strides[last], &s->at[A]) &&
-           as_matrix(s->k, s->n, b->strides[second], b->strides[last], &s->at[B]) &&
-           as_matrix(s->m, s->n, row[D], out->strides[last], &s->at[D]) && s->at[D].flipped &&
-           as_matrix(s->m, s->n, row[C], all[C]->strides[last], &s->at[C]) && s->at[C].flipped;
+    k->text = lz_cuda_hash(whole, strlen(whole));
+    memcpy(k->ways, c->ways, (size_t)c->n_ways * sizeof *c->ways);
+    lz_host_free(text.ctx, whole);
+    return true;
 }
 
-/* false: some operand is no matrix that cuBLAS could read. c may be NULL. */
-static bool find_shape(const lz_tensor *a, const lz_tensor *b, const lz_tensor *out, const lz_tensor *c, shape *s) {
-    return try_shape(a, b, out, c, true, s) || try_shape(a, b, out, c, false, s);
+static void tell_contest(const contestants *c, int chosen) {
+    if (!lz_cuda_traces()) return;
+    const lz_gemm90 *g = &c->own[0];
+    const lz_gemm90_way *w = &c->ways[chosen < c->n_ways ? chosen : 0];
+    lz_cuda_trace("matmul m %lld n %lld k %lld%s: %s", (long long)g->m, (long long)g->n, (long long)g->k,
+                  c->n_calls > 1 ? " and others" : "", chosen < c->n_ways ? "by our own kernel" : "otherwise");
+    if (chosen < c->n_ways)
+        lz_cuda_trace("  %d columns, %d x 64 rows, in turn %d, cluster %d", w->columns, w->blocks, w->in_turn,
+                      w->cluster);
 }
 
-static double work_of(const shape *s) {
-    double work = 2.0 * (double)s->m * (double)s->n * (double)s->k;
-    for (int i = 0; i < s->axes; i++) work *= (double)s->size[i];
-    return work;
+/* The number of the fastest. Not known and not to be measured now: none of ours. false: err says why. */
+static bool choose_contestant(contestants *c, int *chosen) {
+    const lz_call *call = c->own[0].call;
+    contest_key k;
+    if (!make_key(c, &k)) return false;
+    lz_choice choice = {
+        .what = "way of a product", .library = call->device->api.lt.GetVersion(), .key = &k, .key_bytes = sizeof k};
+    int found = lz_cuda_choose(call, &choice, c->n_ways + 1, run_contestant, c); /* may hold contests of single calls */
+    *chosen = found < 0 ? c->n_ways : found;
+    if (choice.measured) tell_contest(c, *chosen);
+    return true;
 }
 
-/* ---- how a call is done ------------------------------------------------------------------------------------------- */
-
-typedef struct way {
-    lz_dtype type;                 /* in which a and b are multiplied */
-    lz_tensor a, b, product;       /* the call's own, or copies in scratch */
-    bool copy_a, copy_b, indirect; /* indirect: the product is in scratch, and the epilogue brings it out */
-    shape s;
-    bool ends; /* the epilogue may be part of the product, in this shape: */
-    lz_ending ending;
-    shape ending_shape;
-    lz_tensor gate; /* as f32, in scratch */
-    char *workspace;
-    int64_t workspace_bytes;
-} way;
-
-static bool needs_copy(const lz_tensor *t, lz_dtype type) {
-    int last = t->dims.n - 1;
-    matrix m;
-    return t->dtype != type ||
-           !as_matrix(t->dims.at[last - 1], t->dims.at[last], t->strides[last - 1], t->strides[last], &m);
+/* Some way for calls of these sizes; other sizes get others. */
+static bool run_any_way(const lz_gemm90 *g, int n) {
+    const lz_gemm90_way *all;
+    int n_all = lz_gemm90_all(g, &all), first = (int)((g->m + 3 * g->n + 5 * g->k) % n_all);
+    while (!lz_gemm90_suits(g, &all[first])) first = (first + 1) % n_all; /* the smallest do */
+    lz_cu_function f = lz_gemm90_function(g, n, &all[first]);
+    return f && lz_gemm90_run(g, n, &all[first], f);
 }
 
-/* What cuBLAS writes: f32, or the type of its operands. */
-static bool writes(lz_dtype type, lz_dtype out) { return out == LZ_F32 || out == type; }
-
-static void plan_ending(const lz_call *call, way *w, lz_pieces *p) {
-    if (!call->expr || w->indirect || w->type == LZ_F32 || !lz_cuda_read_ending(call, &w->ending)) return;
-    const lz_tensor *c = w->ending.residual >= 0 ? &call->in[w->ending.residual] : NULL;
-    if (!find_shape(&w->a, &w->b, &w->product, c, &w->ending_shape)) return;
-    w->ends = true;
-    if (w->ending.gate < 0) return;
-    lz_tensor vector = call->in[w->ending.gate];
-    int last = vector.dims.n - 1;
-    vector.dims = LZ_DIMS(vector.dims.at[last]);
-    vector.strides[0] = vector.strides[last];
-    w->gate = lz_cuda_packed(p, &vector, LZ_F32, 1);
+/* Does the library's own product end as the call does? Then it is hardly ever much slower, and a third of a second that
+ * NVRTC takes for each of our tiles is saved, unless it is a large one. It knows gates too, but on an H200 refuses them. */
+static bool library_ends(const lz_call *call, double work) {
+    lz_ending e;
+    return work < HUGE_WORK && lz_cuda_read_ending(call, &e) && e.gate < 0;
 }
 
-/* The same from scratch() and from run(). */
-static way plan_way(const lz_call *call) {
-    way w;
-    memset(&w, 0, sizeof w);
-    lz_pieces p = lz_pieces_of(call->scratch);
-    w.type = lz_cuda_common_type(call->in[0].dtype, call->in[1].dtype);
-    w.a = call->in[0], w.b = call->in[1], w.product = call->out;
-    w.copy_a = needs_copy(&w.a, w.type), w.copy_b = needs_copy(&w.b, w.type);
-    if (w.copy_a) w.a = lz_cuda_packed(&p, &w.a, w.type, 2);
-    if (w.copy_b) w.b = lz_cuda_packed(&p, &w.b, w.type, 2);
-    w.indirect = !writes(w.type, call->out.dtype) || !find_shape(&w.a, &w.b, &w.product, NULL, &w.s);
-    if (w.indirect) {
-        w.product = lz_cuda_packed(&p, &call->out, LZ_F32, call->out.dims.n);
-        find_shape(&w.a, &w.b, &w.product, NULL, &w.s);
+/* ---- the kernel --------------------------------------------------------------------------------------------------- */
+
+static bool run_together(const lz_call *const *calls, int n) {
+    const char *wish = getenv("LAZULI_CUDA_GEMM");
+    contestants c = {.n_calls = n};
+    bool ours = !wish || strcmp(wish, "library") != 0;
+    double work = 0;
+    for (int i = 0; i < n && ours; i++) {
+        lz_gemm90 *g = &c.own[i];
+        ours = lz_gemm90_reads(calls[i], g);
+        work += 2.0 * lz_cuda_products(calls[i]) * (double)g->m * (double)g->n * (double)g->k;
     }
-    plan_ending(call, &w, &p);
-    double work = work_of(&w.s);
-    w.workspace_bytes = work >= LARGE_WORK ? KEEP_BYTES : work >= SMALL_WORK ? SMALL_BYTES : 0;
-    w.workspace = lz_take_piece(&p, w.workspace_bytes);
-    w.workspace_bytes = p.at ? w.workspace_bytes : lz_pieces_bytes(&p); /* while measuring: of everything */
-    return w;
+    if (n > 1 && wish && !strcmp(wish, "single")) ours = false;
+    if (!ours) return run_otherwise(calls, n);
+    if (wish && !strcmp(wish, "any")) return run_any_way(c.own, n);
+    c.n_ways = lz_gemm90_ways(c.own, n, c.ways);
+    int chosen = c.n_ways;
+    bool measured = c.n_ways && work >= LZ_LARGE_WORK && (n > 1 || !library_ends(calls[0], work));
+    if (wish && !strcmp(wish, "own"))
+        chosen = 0;
+    else if (measured && !choose_contestant(&c, &chosen))
+        return false;
+    return run_contestant(calls[0], &c, chosen);
 }
 
-/* A pair as single calls: one of its products, into scratch, without the ending. Products lie before what the calls
- * themselves need; *bytes: how many they take. */
-static lz_call one_of_pair(const lz_call *call, int i, lz_tensor products[2], lz_tensor in[2], int64_t *bytes) {
-    lz_pieces p = lz_pieces_of(call->scratch);
-    lz_call one = *call;
-    for (int j = 0; j < 2; j++) products[j] = lz_cuda_packed(&p, &call->out, call->in[0].dtype, call->out.dims.n);
-    in[0] = call->in[0], in[1] = call->in[1 + i];
-    one.in = in, one.n_in = one.n_core = 2, one.expr = NULL;
-    one.out = products[i];
-    *bytes = lz_pieces_bytes(&p);
-    if (call->scratch) one.scratch = call->scratch + *bytes;
-    return one;
-}
-
-static int64_t matmul_scratch(const lz_call *call) {
-    lz_call measured = *call;
-    measured.scratch = NULL;
-    if (lz_cuda_products(call) == 1) return plan_way(&measured).workspace_bytes;
-    lz_tensor products[2], in[2];
-    int64_t bytes;
-    lz_call one = one_of_pair(&measured, 0, products, in, &bytes);
-    return bytes + plan_way(&one).workspace_bytes;
-}
+static bool run_matmul(const lz_call *call) { return run_together(&call, 1); }
 
 static bool can_matmul(const lz_call *call) {
     const lz_tensor *a = &call->in[0], *b = &call->in[1];
@@ -204,512 +152,14 @@ static bool can_matmul(const lz_call *call) {
     return fits && lz_cuda_is_real(a->dtype) && lz_cuda_is_real(b->dtype) && lz_cuda_can_finish(call);
 }
 
-/* ---- what cuBLAS knows about a product ---------------------------------------------------------------------------- */
-
-/* Everything an algorithm depends on. Zeroed before it is filled: compared byte by byte. */
-typedef struct key {
-    int64_t m, n, k, batch;
-    int64_t ld[OPERANDS], step[OPERANDS];
-    int64_t workspace;
-    int32_t align[OPERANDS];
-    int32_t flipped_a, flipped_b;
-    int32_t type, out_type;
-    int32_t epilogue, gate, residual;
-} key;
-
-enum { MAX_ALGORITHMS = 8, BUCKETS = 256, MAX_PRODUCTS = 8192 };
-
-typedef struct product {
-    struct product *next;
-    key key;
-    lz_lt_matmul_desc desc;
-    lz_lt_layout layout[OPERANDS];
-    lz_lt_heuristic algorithms[MAX_ALGORITHMS];
-    int n, chosen; /* n is 0: cuBLAS does not do this */
-    bool measured; /* or not worth it */
-} product;
-
-/* Everything the fastest way of a call depends on, where our own kernel takes part. Zeroed before it is filled. */
-typedef struct contest_key {
-    int64_t m, n, k, a_row, b_row[2], out_row;
-    uint64_t text; /* a hash: types, expression, how its arguments lie */
-    lz_gemm90_way ways[LZ_GEMM90_WAYS];
-} contest_key;
-
-typedef struct contest {
-    struct contest *next;
-    contest_key key;
-    int chosen; /* one of the ways, or behind them: the library */
-} contest;
-
-struct lz_cuda_blas {
-    lz_lt_handle handle;
-    product *buckets[BUCKETS];
-    contest *contests[BUCKETS];
-    int count, n_contests;
-};
-
-static bool lt_ok(const lz_call *call, lz_lt_status status, const char *what) {
-    if (status == LZ_CUBLAS_STATUS_SUCCESS) return true;
-    lz_fail(call->err, LZ_DEVICE_FAILED, "cuBLASLt: %s: %s", what, call->device->api.lt.GetStatusName(status));
-    return false;
+static bool alike(const lz_call *a, const lz_call *b) {
+    lz_gemm90 first, second;
+    return lz_gemm90_reads(a, &first) && lz_gemm90_reads(b, &second) && lz_gemm90_alike(&first, &second);
 }
 
-static lz_cuda_type cuda_type(lz_dtype t) {
-    return t == LZ_BF16 ? LZ_CUDA_R_16BF : t == LZ_F16 ? LZ_CUDA_R_16F : LZ_CUDA_R_32F;
-}
-
-static void free_product(lz_device *d, product *p) {
-    for (int t = 0; t < OPERANDS; t++)
-        if (p->layout[t]) d->api.lt.MatrixLayoutDestroy(p->layout[t]);
-    if (p->desc) d->api.lt.MatmulDescDestroy(p->desc);
-    lz_host_free(d->ctx, p);
-}
-
-static void forget_products(lz_device *d) {
-    for (int i = 0; i < BUCKETS; i++)
-        for (product *p; (p = d->blas->buckets[i]);) {
-            d->blas->buckets[i] = p->next;
-            free_product(d, p);
-        }
-    d->blas->count = 0;
-}
-
-static void forget_contests(lz_device *d) {
-    for (int i = 0; i < BUCKETS; i++)
-        for (contest *c; (c = d->blas->contests[i]);) {
-            d->blas->contests[i] = c->next;
-            lz_host_free(d->ctx, c);
-        }
-    d->blas->n_contests = 0;
-}
-
-bool lz_cuda_blas_open(lz_device *d, lz_error *err) {
-    d->blas = lz_host_alloc(d->ctx, sizeof *d->blas);
-    if (!d->blas) {
-        lz_out_of_memory(err, sizeof *d->blas);
-        return false;
-    }
-    lz_lt_status status = d->api.lt.Create(&d->blas->handle);
-    if (status == LZ_CUBLAS_STATUS_SUCCESS) return true;
-    d->blas->handle = NULL;
-    lz_fail(err, LZ_DEVICE_FAILED, "cuBLASLt does not start: %s", d->api.lt.GetStatusName(status));
-    return false;
-}
-
-void lz_cuda_blas_close(lz_device *d) {
-    if (!d->blas) return;
-    forget_products(d);
-    forget_contests(d);
-    if (d->blas->handle) d->api.lt.Destroy(d->blas->handle);
-    lz_host_free(d->ctx, d->blas);
-    d->blas = NULL;
-}
-
-/* Rows and columns of what lies in memory, as cuBLAS counts them. */
-static void stored_size(const key *k, int t, uint64_t *rows, uint64_t *columns) {
-    int64_t r = t == B ? k->k : k->m, c = t == A ? k->k : k->n;
-    bool flipped = t == A ? k->flipped_a : t == B ? k->flipped_b : true;
-    *rows = (uint64_t)(flipped ? c : r), *columns = (uint64_t)(flipped ? r : c);
-}
-
-static bool make_layout(const lz_call *call, product *p, int t) {
-    const lz_cuda_api *api = &call->device->api;
-    const key *k = &p->key;
-    uint64_t rows, columns;
-    int32_t batch = (int32_t)k->batch;
-    stored_size(k, t, &rows, &columns);
-    lz_cuda_type type = cuda_type((lz_dtype)(t == A || t == B ? k->type : k->out_type));
-    return lt_ok(call, api->lt.MatrixLayoutCreate(&p->layout[t], type, rows, columns, k->ld[t]), "a layout") &&
-           lt_ok(call,
-                 api->lt.MatrixLayoutSetAttribute(p->layout[t], LZ_CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch,
-                                                  sizeof batch),
-                 "a batch") &&
-           lt_ok(call,
-                 api->lt.MatrixLayoutSetAttribute(p->layout[t], LZ_CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                                  &k->step[t], sizeof k->step[t]),
-                 "the step of a batch");
-}
-
-static bool set_desc(const lz_call *call, product *p, lz_lt_matmul_attribute attribute, const void *value, size_t bytes,
-                     const char *what) {
-    return lt_ok(call, call->device->api.lt.MatmulDescSetAttribute(p->desc, attribute, value, bytes), what);
-}
-
-static bool set_bias(const lz_call *call, product *p, const void *bias) {
-    return !bias || set_desc(call, p, LZ_CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias, "a bias");
-}
-
-static bool make_desc(const lz_call *call, product *p) {
-    const key *k = &p->key;
-    /* cuBLAS's first operand is b^T: not transposed when b lies flipped. Its second is a^T, likewise. */
-    int32_t first = k->flipped_b ? LZ_CUBLAS_OP_N : LZ_CUBLAS_OP_T;
-    int32_t second = k->flipped_a ? LZ_CUBLAS_OP_N : LZ_CUBLAS_OP_T;
-    int32_t pointers = LZ_CUBLASLT_POINTER_MODE_ALPHA_DEVICE_VECTOR_BETA_HOST;
-    lz_lt_status made = call->device->api.lt.MatmulDescCreate(&p->desc, LZ_CUBLAS_COMPUTE_32F, LZ_CUDA_R_32F);
-    return lt_ok(call, made, "a product") &&
-           set_desc(call, p, LZ_CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first, "a transposition") &&
-           set_desc(call, p, LZ_CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second, "a transposition") &&
-           set_desc(call, p, LZ_CUBLASLT_MATMUL_DESC_EPILOGUE, &k->epilogue, sizeof k->epilogue, "an epilogue") &&
-           (!k->gate || set_desc(call, p, LZ_CUBLASLT_MATMUL_DESC_POINTER_MODE, &pointers, sizeof pointers,
-                                 "a vector to scale by"));
-}
-
-/* Algorithms whose sums are in f32 and in an order of their own: no atomics, no sums in 16 bits. */
-static bool ask_algorithms(const lz_call *call, product *p) {
-    const lz_cuda_api *api = &call->device->api;
-    const key *k = &p->key;
-    lz_lt_preference wish = NULL;
-    if (!lt_ok(call, api->lt.MatmulPreferenceCreate(&wish), "a preference")) return false;
-    uint64_t workspace = (uint64_t)k->workspace;
-    uint32_t scheme = LZ_CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    uint32_t first = (uint32_t)k->align[B], second = (uint32_t)k->align[A], c = (uint32_t)k->align[C],
-             d = (uint32_t)k->align[D];
-    const struct {
-        lz_lt_preference_attribute attribute;
-        const void *value;
-        size_t bytes;
-    } wishes[] = {
-        {LZ_CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace},
-        {LZ_CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme, sizeof scheme},
-        {LZ_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &first, sizeof first},
-        {LZ_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &second, sizeof second},
-        {LZ_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &c, sizeof c},
-        {LZ_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &d, sizeof d},
-    };
-    bool fine = true;
-    for (size_t i = 0; fine && i < sizeof wishes / sizeof *wishes; i++)
-        fine = lt_ok(call,
-                     api->lt.MatmulPreferenceSetAttribute(wish, wishes[i].attribute, wishes[i].value, wishes[i].bytes),
-                     "a preference");
-    lz_lt_status found = LZ_CUBLAS_STATUS_NOT_SUPPORTED;
-    if (fine)
-        found = api->lt.MatmulAlgoGetHeuristic(call->device->blas->handle, p->desc, p->layout[B], p->layout[A],
-                                               p->layout[C], p->layout[D], wish, MAX_ALGORITHMS, p->algorithms, &p->n);
-    api->lt.MatmulPreferenceDestroy(wish);
-    if (found != LZ_CUBLAS_STATUS_SUCCESS) p->n = 0; /* this is how it says that there is none */
-    int kept = 0;
-    for (int i = 0; i < p->n; i++)
-        if (p->algorithms[i].state == LZ_CUBLAS_STATUS_SUCCESS && (int64_t)p->algorithms[i].workspace <= k->workspace)
-            p->algorithms[kept++] = p->algorithms[i];
-    p->n = kept;
-    if (!kept)
-        lz_cuda_trace("matmul m %lld n %lld k %lld epilogue %d gate %d: no algorithm (%s)", (long long)k->m,
-                      (long long)k->n, (long long)k->k, k->epilogue, k->gate, api->lt.GetStatusName(found));
-    return fine;
-}
-
-static uint64_t hash_bytes(const void *bytes, size_t n) {
-    const unsigned char *b = bytes;
-    uint64_t h = 14695981039346656037u; /* FNV-1a */
-    for (size_t i = 0; i < n; i++) h = (h ^ b[i]) * 1099511628211u;
-    return h;
-}
-
-/* NULL: err says why. */
-static product *find_product(const lz_call *call, const key *k, const void *bias) {
-    lz_device *d = call->device;
-    uint64_t bucket = hash_bytes(k, sizeof *k) % BUCKETS;
-    for (product *p = d->blas->buckets[bucket]; p; p = p->next)
-        if (!memcmp(&p->key, k, sizeof *k)) return p;
-    if (d->blas->count >= MAX_PRODUCTS) forget_products(d);
-    product *p = lz_host_alloc(d->ctx, sizeof *p);
-    if (!p) {
-        lz_out_of_memory(call->err, sizeof *p);
-        return NULL;
-    }
-    p->key = *k;
-    bool fine = make_desc(call, p) && set_bias(call, p, bias); /* its algorithms depend on there being one */
-    for (int t = 0; fine && t < OPERANDS; t++) fine = make_layout(call, p, t);
-    if (!fine || !ask_algorithms(call, p)) {
-        free_product(d, p);
-        return NULL;
-    }
-    p->next = d->blas->buckets[bucket];
-    d->blas->buckets[bucket] = p;
-    d->blas->count++;
-    return p;
-}
-
-/* ---- running ------------------------------------------------------------------------------------------------------ */
-
-/* One launch of cuBLAS. */
-typedef struct launch {
-    product *p;
-    const void *alpha, *a, *b, *c;
-    void *d, *workspace;
-    float beta;
-} launch;
-
-static bool launch_algorithm(const lz_call *call, void *arg, int i) {
-    const launch *l = arg;
-    const product *p = l->p;
-    lz_device *d = call->device;
-    lz_lt_status status = d->api.lt.Matmul(d->blas->handle, p->desc, l->alpha, l->b, p->layout[B], l->a, p->layout[A],
-                                           &l->beta, l->c, p->layout[C], l->d, p->layout[D], &p->algorithms[i].algo,
-                                           l->workspace, (size_t)p->key.workspace, d->stream);
-    return lt_ok(call, status, "a matrix product");
-}
-
-static void tell_choice(const product *p) {
-    if (!lz_cuda_traces()) return;
-    const key *k = &p->key;
-    lz_cuda_trace("matmul %s m %lld n %lld k %lld batch %lld epilogue %d gate %d c %d: algorithm %d of %d",
-                  lz_dtype_name((lz_dtype)k->type), (long long)k->m, (long long)k->n, (long long)k->k,
-                  (long long)k->batch, k->epilogue, k->gate, k->residual, p->chosen, p->n);
-}
-
-static void choose_algorithm(const lz_call *call, launch *l) {
-    product *p = l->p;
-    const key *k = &p->key;
-    double work = 2.0 * (double)k->m * (double)k->n * (double)k->k * (double)k->batch;
-    bool worth = p->n > 1 && k->type != LZ_F32 && work >= LARGE_WORK;
-    lz_choice c = {"algorithm of a product", worth ? call->device->api.lt.GetVersion() : 0, k, sizeof *k};
-    int chosen = worth ? lz_cuda_choose(call, &c, p->n, launch_algorithm, l) : 0;
-    p->chosen = chosen < 0 ? 0 : chosen;
-    p->measured = !call->device->recording || chosen >= 0; /* otherwise it is the first, this time */
-    if (worth) tell_choice(p);
-}
-
-typedef enum outcome { DONE, REFUSED, FAILED } outcome;
-
-static int32_t epilogue_code(const lz_ending *e) {
-    if (e->bias >= 0) return e->gelu_tanh ? LZ_CUBLASLT_EPILOGUE_GELU_BIAS : LZ_CUBLASLT_EPILOGUE_BIAS;
-    return e->gelu_tanh ? LZ_CUBLASLT_EPILOGUE_GELU : LZ_CUBLASLT_EPILOGUE_DEFAULT;
-}
-
-static const lz_ending no_ending = {-1, -1, -1, false};
-
-static int32_t address_alignment(const void *p) {
-    uintptr_t bits = (uintptr_t)p | 16;
-    return (int32_t)(bits & (~bits + 1));
-}
-
-/* One batch: the axes of s before the last are done with, at[] says where. batch: of the last axis, from here on. */
-static outcome multiply_batch(const lz_call *call, const way *w, const shape *s, const lz_ending *e,
-                              char *const at[OPERANDS], int64_t batch) {
-    key k;
-    memset(&k, 0, sizeof k);
-    k.m = s->m, k.n = s->n, k.k = s->k, k.batch = batch;
-    k.type = (int32_t)w->type, k.out_type = (int32_t)w->product.dtype;
-    k.flipped_a = s->at[A].flipped, k.flipped_b = s->at[B].flipped;
-    k.epilogue = epilogue_code(e), k.gate = e->gate >= 0, k.residual = e->residual >= 0;
-    k.workspace = w->workspace_bytes;
-    for (int t = 0; t < OPERANDS; t++) {
-        k.ld[t] = s->at[t].ld;
-        k.step[t] = batch > 1 ? s->step[t][s->axes - 1] : 0;
-        k.align[t] = address_alignment(at[t]);
-    }
-    const void *bias = e->bias >= 0 ? call->in[e->bias].data : NULL;
-    if (bias && address_alignment(bias) < k.align[D]) k.align[D] = address_alignment(bias);
-    product *p = find_product(call, &k, bias);
-    if (!p || !set_bias(call, p, bias)) return FAILED;
-    if (!p->n) return REFUSED;
-    static const float one = 1;
-    launch l = {.p = p,
-                .alpha = e->gate >= 0 ? (const void *)w->gate.data : &one,
-                .a = at[A],
-                .b = at[B],
-                .c = at[C],
-                .d = at[D],
-                .workspace = w->workspace,
-                .beta = e->residual >= 0 ? 1 : 0};
-    if (!p->measured) choose_algorithm(call, &l);
-    return launch_algorithm(call, &l, p->chosen) ? DONE : FAILED;
-}
-
-enum { MAX_BATCH = 65535 }; /* some kernels count batches in a grid's third axis */
-
-/* All of it: outer axes one after the other. */
-static outcome multiply(const lz_call *call, const way *w, const shape *s, const lz_ending *e) {
-    const lz_tensor *tensors[OPERANDS] = {
-        [A] = &w->a, [B] = &w->b, [D] = &w->product, [C] = e->residual >= 0 ? &call->in[e->residual] : &w->product};
-    int64_t outer = 1, inner = s->axes ? s->size[s->axes - 1] : 1;
-    for (int i = 0; i < s->axes - 1; i++) outer *= s->size[i];
-    for (int64_t place = 0; place < outer; place++)
-        for (int64_t first = 0; first < inner; first += MAX_BATCH) {
-            char *at[OPERANDS];
-            for (int t = 0; t < OPERANDS; t++) {
-                int64_t offset = s->axes ? first * s->step[t][s->axes - 1] : 0, rest = place;
-                for (int i = s->axes - 2; i >= 0; i--) {
-                    offset += rest % s->size[i] * s->step[t][i];
-                    rest /= s->size[i];
-                }
-                at[t] = tensors[t]->data + offset * lz_dtype_size(tensors[t]->dtype);
-            }
-            int64_t batch = inner - first < MAX_BATCH ? inner - first : MAX_BATCH;
-            outcome o = multiply_batch(call, w, s, e, at, batch);
-            if (o != DONE) return o;
-        }
-    return DONE;
-}
-
-static outcome multiply_with_ending(const lz_call *call, const way *w) {
-    if (!w->ends || !w->s.k) return REFUSED;
-    if (w->ending.gate >= 0) {
-        lz_tensor vector = call->in[w->ending.gate];
-        vector.strides[0] = vector.strides[vector.dims.n - 1];
-        vector.dims = w->gate.dims;
-        if (!lz_cuda_convert(call, &vector, &w->gate)) return FAILED;
-    }
-    return multiply(call, w, &w->ending_shape, &w->ending);
-}
-
-/* By our own kernel, one matrix after the other. */
-static bool multiply_plainly(const lz_call *call, const way *w) {
-    int leading = w->product.dims.n - 2;
-    int64_t matrices = 1;
-    for (int i = 0; i < leading; i++) matrices *= w->product.dims.at[i];
-    lz_cuda_trace("matmul %s: by our own kernel", lz_dtype_name(w->type));
-    for (int64_t place = 0; place < matrices; place++) {
-        lz_tensor t[3] = {w->a, w->b, w->product};
-        for (int j = 0; j < 3; j++) {
-            int64_t offset = 0, rest = place;
-            for (int i = leading - 1; i >= 0; i--) {
-                offset += rest % w->product.dims.at[i] * t[j].strides[i];
-                rest /= w->product.dims.at[i];
-            }
-            t[j].data += offset * lz_dtype_size(t[j].dtype);
-            t[j].strides[0] = t[j].strides[leading], t[j].strides[1] = t[j].strides[leading + 1];
-            t[j].dims = LZ_DIMS(t[j].dims.at[leading], t[j].dims.at[leading + 1]);
-        }
-        if (!lz_cuda_multiply_plainly(call, &t[0], &t[1], &t[2])) return false;
-    }
-    return true;
-}
-
-static bool run_library(const lz_call *call);
-
-static bool run_library_pair(const lz_call *call) {
-    lz_tensor products[2], in[2];
-    int64_t bytes;
-    for (int i = 0; i < 2; i++) {
-        lz_call one = one_of_pair(call, i, products, in, &bytes);
-        if (!run_library(&one)) return false;
-    }
-    return lz_cuda_finish(call, products);
-}
-
-static bool run_library(const lz_call *call) {
-    if (lz_cuda_products(call) == 2) return run_library_pair(call);
-    way w = plan_way(call);
-    if (w.copy_a && !lz_cuda_convert(call, &call->in[0], &w.a)) return false;
-    if (w.copy_b && !lz_cuda_convert(call, &call->in[1], &w.b)) return false;
-    outcome o = multiply_with_ending(call, &w);
-    if (o != REFUSED) return o == DONE;
-    o = w.s.k ? multiply(call, &w, &w.s, &no_ending) : REFUSED; /* an empty sum is still to be written */
-    if (o == FAILED || (o == REFUSED && !multiply_plainly(call, &w))) return false;
-    if (w.indirect) return lz_cuda_finish(call, &w.product);
-    return !call->expr || lz_cuda_epilogue(call);
-}
-
-/* ---- our own kernel against the library --------------------------------------------------------------------------- */
-
-typedef struct contestants {
-    lz_gemm90 own;
-    lz_gemm90_way ways[LZ_GEMM90_WAYS];
-    lz_cu_function functions[LZ_GEMM90_WAYS]; /* NULL: not asked for yet */
-    int n;                                    /* of those; the library is number n */
-} contestants;
-
-static bool run_contestant(const lz_call *call, void *arg, int i) {
-    contestants *c = arg;
-    if (i >= c->n) return run_library(call);
-    lz_gemm90 own = c->own;
-    own.call = call;
-    if (!c->functions[i]) c->functions[i] = lz_gemm90_function(&own, &c->ways[i]);
-    return c->functions[i] && lz_gemm90_run(&own, &c->ways[i], c->functions[i]);
-}
-
-static bool make_key(const contestants *c, contest_key *k) {
-    const lz_gemm90 *g = &c->own;
-    lz_text text = {.ctx = g->call->device->ctx};
-    lz_gemm90_text(g, &c->ways[0], &text);
-    char *whole = lz_text_take(&text, g->call->err);
-    if (!whole) return false;
-    memset(k, 0, sizeof *k);
-    k->m = g->m, k->n = g->n, k->k = g->k, k->a_row = g->a_row, k->out_row = g->out_row;
-    memcpy(k->b_row, g->b_row, sizeof k->b_row);
-    k->text = hash_bytes(whole, strlen(whole));
-    memcpy(k->ways, c->ways, (size_t)c->n * sizeof *c->ways);
-    lz_host_free(text.ctx, whole);
-    return true;
-}
-
-/* The number of the fastest. Not known and not to be measured now: the library. */
-static int measure_contestants(contestants *c, const contest_key *k) {
-    const lz_call *call = c->own.call;
-    lz_choice choice = {"way of a product", call->device->api.lt.GetVersion(), k, sizeof *k};
-    int chosen = lz_cuda_choose(call, &choice, c->n + 1, run_contestant, c);
-    if (chosen < 0) return c->n;
-    if (chosen < c->n)
-        lz_cuda_trace(
-            "matmul m %lld n %lld k %lld: by our own kernel, %d columns, %d x 64 rows, in turn %d, cluster %d",
-            (long long)k->m, (long long)k->n, (long long)k->k, c->ways[chosen].columns, c->ways[chosen].blocks,
-            c->ways[chosen].in_turn, c->ways[chosen].cluster);
-    else
-        lz_cuda_trace("matmul m %lld n %lld k %lld: by the library", (long long)k->m, (long long)k->n, (long long)k->k);
-    return chosen;
-}
-
-/* false: err says why. */
-static bool choose_contestant(contestants *c, int *chosen) {
-    lz_device *d = c->own.call->device;
-    contest_key k;
-    if (!make_key(c, &k)) return false;
-    contest **bucket = &d->blas->contests[hash_bytes(&k, sizeof k) % BUCKETS];
-    for (contest *known = *bucket; known; known = known->next)
-        if (!memcmp(&known->key, &k, sizeof k)) {
-            *chosen = known->chosen;
-            return true;
-        }
-    *chosen = c->n;
-    if (d->recording) return true;
-    if (d->blas->n_contests >= MAX_PRODUCTS) forget_contests(d);
-    contest *made = lz_host_alloc(d->ctx, sizeof *made);
-    if (!made) {
-        lz_out_of_memory(c->own.call->err, sizeof *made);
-        return false;
-    }
-    made->key = k;
-    made->chosen = *chosen = measure_contestants(c, &k);
-    bucket = &d->blas->contests[hash_bytes(&k, sizeof k) % BUCKETS];
-    made->next = *bucket;
-    *bucket = made;
-    d->blas->n_contests++;
-    return true;
-}
-
-/* Some way for a call of this size; other sizes get others. */
-static bool run_any_way(const lz_gemm90 *g) {
-    const lz_gemm90_way *all;
-    int n = lz_gemm90_all(g, &all), first = (int)((g->m + 3 * g->n + 5 * g->k) % n);
-    while (!lz_gemm90_suits(g, &all[first])) first = (first + 1) % n; /* the smallest do */
-    lz_cu_function f = lz_gemm90_function(g, &all[first]);
-    return f && lz_gemm90_run(g, &all[first], f);
-}
-
-/* Does the library's own product end as the call does? Then it is hardly ever slower, and a third of a second that NVRTC
- * takes for each of our tiles is saved. It knows gates too, but on an H200 refuses them. */
-static bool library_ends(const lz_call *call) {
-    lz_ending e;
-    return lz_cuda_read_ending(call, &e) && e.gate < 0;
-}
-
-static bool run_matmul(const lz_call *call) {
-    const char *wish = getenv("LAZULI_CUDA_GEMM");
-    contestants c = {.n = 0};
-    if ((wish && !strcmp(wish, "library")) || !lz_gemm90_reads(call, &c.own)) return run_library(call);
-    if (wish && !strcmp(wish, "any")) return run_any_way(&c.own);
-    c.n = lz_gemm90_ways(&c.own, c.ways);
-    int chosen = c.n;
-    double work = 2.0 * lz_cuda_products(call) * (double)c.own.m * (double)c.own.n * (double)c.own.k;
-    if (wish && !strcmp(wish, "own"))
-        chosen = 0;
-    else if (work >= LARGE_WORK && !library_ends(call) && !choose_contestant(&c, &chosen))
-        return false;
-    return run_contestant(call, &c, chosen);
-}
-
-const lz_kernel lz_cuda_matmul = {
-    .name = "cuda.matmul", .run = run_matmul, .scratch = matmul_scratch, .can = can_matmul};
+const lz_kernel lz_cuda_matmul = {.name = "cuda.matmul",
+                                  .run = run_matmul,
+                                  .scratch = lz_cuda_blas_scratch,
+                                  .can = can_matmul,
+                                  .alike = alike,
+                                  .run_together = run_together};

@@ -15,6 +15,8 @@ const char *lz_cuda_type_name(lz_dtype dtype); /* its name in prelude.cu; of f64
 
 /* Adds `float name(float r0, ...)`: the expression, or without one its first argument. */
 void lz_cuda_add_expression(lz_text *text, const char *name, const lz_expr *expr);
+/* By content, down to the sign of a zero; NULL is only like NULL. Bytes between and behind their steps are any. */
+bool lz_cuda_same_expressions(const lz_expr *a, const lz_expr *b);
 
 /* Compiles the text, where it is new, and launches it; the text is freed. */
 bool lz_cuda_run_text(const lz_call *call, const char *name, lz_text *text, int64_t blocks, int threads,

@@ -177,22 +177,37 @@ typedef struct stopwatch {
     char *other; /* memory that fills the cache; NULL: there is none, and the cache stays as it is */
 } stopwatch;
 
+/* What a way puts into the stream, as one submission: what the host does in between is not measured. NULL: it cannot be
+ * recorded. */
+static lz_recording *record_way(const lz_call *call, lz_cuda_way way, void *arg, int i) {
+    lz_device *d = call->device;
+    if (!lz_cuda_device_table.record(d, NULL)) return NULL;
+    bool fine = way(call, arg, i);
+    lz_recording *made = lz_cuda_device_table.end_record(d, NULL);
+    if (made && !fine) lz_cuda_device_table.forget(d, made);
+    return fine ? made : NULL;
+}
+
+static bool time_once(const lz_call *call, const stopwatch *s, lz_recording *work, double *best) {
+    lz_device *d = call->device;
+    float milliseconds = 0;
+    if ((s->other && d->api.cu.MemsetD8Async((lz_cu_ptr)(uintptr_t)s->other, 0, (size_t)d->cache_bytes, d->stream)) ||
+        d->api.cu.EventRecord(s->begin, d->stream) || !lz_cuda_device_table.replay(d, work, NULL) ||
+        d->api.cu.EventRecord(s->end, d->stream) || d->api.cu.EventSynchronize(s->end) ||
+        d->api.cu.EventElapsedTime(&milliseconds, s->begin, s->end))
+        return false;
+    if (milliseconds * 1e-3 < *best) *best = milliseconds * 1e-3;
+    return true;
+}
+
 /* Seconds of the shortest of some runs, after one to warm up; infinite: it does not work. */
 static double measure(const lz_call *call, const stopwatch *s, lz_cuda_way way, void *arg, int i) {
-    const lz_device *d = call->device;
     double best = INFINITY;
-    if (!way(call, arg, i)) return best;
-    for (int turn = 0; turn < TURNS; turn++) {
-        float milliseconds = 0;
-        if ((s->other &&
-             d->api.cu.MemsetD8Async((lz_cu_ptr)(uintptr_t)s->other, 0, (size_t)d->cache_bytes, d->stream)) ||
-            d->api.cu.EventRecord(s->begin, d->stream) || !way(call, arg, i) ||
-            d->api.cu.EventRecord(s->end, d->stream) || d->api.cu.EventSynchronize(s->end) ||
-            d->api.cu.EventElapsedTime(&milliseconds, s->begin, s->end))
-            return INFINITY;
-        if (milliseconds * 1e-3 < best) best = milliseconds * 1e-3;
-    }
-    return best;
+    lz_recording *work = way(call, arg, i) ? record_way(call, way, arg, i) : NULL;
+    bool fine = work;
+    for (int turn = 0; turn < TURNS && fine; turn++) fine = time_once(call, s, work, &best);
+    if (work) lz_cuda_device_table.forget(call->device, work);
+    return fine ? best : INFINITY;
 }
 
 /* Puts each of n ways into the stream a few times, after something that empties the cache, as in a model the work of
@@ -251,13 +266,77 @@ static void note(const lz_device *d, const lz_choice *c, int chosen) {
     lz_host_free(d->ctx, text);
 }
 
-int lz_cuda_choose(const lz_call *call, const lz_choice *c, int n, lz_cuda_way way, void *arg) {
-    int chosen = recall(call->device, c);
-    if (chosen >= 0 && chosen < n) return chosen;
-    if (call->device->recording) return -1;
-    chosen = fastest(call, n, way, arg);
-    if (chosen >= 0) note(call->device, c, chosen);
+/* What this process knows already, by what it is about. */
+typedef struct known {
+    struct known *next;
+    const char *what;
+    int chosen;
+    size_t bytes;
+    char key[];
+} known;
+
+enum { BUCKETS = 256, MOST_KNOWN = 8192 };
+struct lz_cuda_choices {
+    known *buckets[BUCKETS];
+    int n;
+};
+
+static void forget_all(lz_device *d) {
+    for (int i = 0; i < BUCKETS; i++)
+        for (known *k; (k = d->choices->buckets[i]);) {
+            d->choices->buckets[i] = k->next;
+            lz_host_free(d->ctx, k);
+        }
+    d->choices->n = 0;
+}
+
+bool lz_cuda_choices_open(lz_device *d, lz_error *err) {
+    d->choices = lz_host_alloc(d->ctx, sizeof *d->choices);
+    if (!d->choices) lz_out_of_memory(err, sizeof *d->choices);
+    return d->choices;
+}
+
+void lz_cuda_choices_close(lz_device *d) {
+    if (!d->choices) return;
+    forget_all(d);
+    lz_host_free(d->ctx, d->choices);
+    d->choices = NULL;
+}
+
+static known **bucket_of(const lz_device *d, const lz_choice *c) {
+    return &d->choices->buckets[lz_cuda_hash(c->key, c->key_bytes) % BUCKETS];
+}
+
+static const known *find_known(const lz_device *d, const lz_choice *c) {
+    for (const known *k = *bucket_of(d, c); k; k = k->next)
+        if (!strcmp(k->what, c->what) && k->bytes == c->key_bytes && !memcmp(k->key, c->key, k->bytes)) return k;
+    return NULL;
+}
+
+/* Without memory it is looked up again the next time. */
+static int remember(lz_device *d, const lz_choice *c, int chosen) {
+    if (d->choices->n >= MOST_KNOWN) forget_all(d);
+    known *k = lz_host_alloc(d->ctx, sizeof *k + c->key_bytes);
+    if (!k) return chosen;
+    known **bucket = bucket_of(d, c);
+    *k = (known){.next = *bucket, .what = c->what, .chosen = chosen, .bytes = c->key_bytes};
+    memcpy(k->key, c->key, c->key_bytes);
+    *bucket = k;
+    d->choices->n++;
     return chosen;
+}
+
+int lz_cuda_choose(const lz_call *call, lz_choice *c, int n, lz_cuda_way way, void *arg) {
+    lz_device *d = call->device;
+    const known *k = find_known(d, c);
+    if (k) return k->chosen;
+    int chosen = recall(d, c);
+    if (chosen >= 0 && chosen < n) return remember(d, c, chosen);
+    if (d->recording) return -1;
+    chosen = fastest(call, n, way, arg);
+    c->measured = true;
+    if (chosen >= 0) note(d, c, chosen);
+    return remember(d, c, chosen);
 }
 
 bool lz_cuda_traces(void) { return getenv("LAZULI_CUDA_TRACE") != NULL; }

@@ -44,9 +44,15 @@ bool lz_cuda_read_ending(const lz_call *call, lz_ending *ending);
 
 /* out = epilogue(product, ...), where the product does not lie in out. Without an epilogue: a copy. Of a pair: two. */
 bool lz_cuda_finish(const lz_call *call, const lz_tensor *products);
-static inline int lz_cuda_products(const lz_call *call) { return call->op == LZ_OP_MATMUL ? call->n_core - 1 : 1; }
 /* Can that be done? */
 bool lz_cuda_can_finish(const lz_call *call);
+
+static inline int lz_cuda_products(const lz_call *call) { return call->op == LZ_OP_MATMUL ? call->n_core - 1 : 1; }
+
+/* By the library (blas.c): a call of a plain product, or a pair. */
+#define LZ_LARGE_WORK 5e8 /* operations from which on measuring pays */
+bool lz_cuda_blas_run(const lz_call *call);
+int64_t lz_cuda_blas_scratch(const lz_call *call);
 
 /* out [m, n] = a [m, k] b [k, n] of any types and strides by the kernel that also does convolutions: for what cuBLAS
  * refuses. */
@@ -60,13 +66,14 @@ typedef bool (*lz_cuda_way)(const lz_call *call, void *arg, int i);
 /* Choices are kept on disk, so that later processes choose the same, at once. The key is everything the ways depend on;
  * library is its version. */
 typedef struct lz_choice {
-    const char *what;
+    const char *what; /* one that stays */
     size_t library;
     const void *key;
     size_t key_bytes;
+    bool measured; /* set when it was measured now */
 } lz_choice;
-/* The choice of an earlier process, or by measuring now. -1: none works, or the call is being recorded and cannot wait. */
-int lz_cuda_choose(const lz_call *call, const lz_choice *c, int n, lz_cuda_way way, void *arg);
+/* What was chosen before, by this process or an earlier one, or by measuring now. -1: none works, or the call is being recorded and cannot wait. */
+int lz_cuda_choose(const lz_call *call, lz_choice *c, int n, lz_cuda_way way, void *arg);
 char *lz_cuda_choice_text(const lz_device *d, const lz_choice *c); /* its name on disk; to be freed; NULL: no memory */
 
 /* LAZULI_CUDA_TRACE in the environment: choices and refusals are told on stderr. */

@@ -1,4 +1,6 @@
 /* rows.c: softmax, rms_norm, layer_norm over the last axis, and rope. The device half is kernels/rows.cu. */
+#include <string.h>
+
 #include "backend/cuda/own.h"
 
 enum { V = 8, LONGEST_ROPE = 8192 }; /* elements of a chunk; of a row whose half fits into shared memory */
@@ -68,7 +70,7 @@ static void add_arguments(lz_text *text, const rows_job *j) {
     lz_text_add(text, "\n");
 }
 
-static bool launch(const lz_call *call, rows_job *j, const char *op, lz_text *text) {
+static void add_rows(lz_text *text, const lz_call *call, const rows_job *j, const char *op) {
     division d = divide(j->p.n);
     lz_text_add(text, "#define ROW_OP %s\n#define RANK %d\n#define LANES %d\n#define CHUNKS %d\n#define WHOLE %d\n", op,
                 j->axes.rank, d.lanes, d.chunks, j->p.n % V == 0);
@@ -79,35 +81,78 @@ static bool launch(const lz_call *call, rows_job *j, const char *op, lz_text *te
     add_arguments(text, j);
     lz_cuda_add_expression(text, "epilogue", call->expr);
     lz_text_add(text, "#include \"rows.cu\"\n");
-    int threads = d.lanes < 128 ? 128 : d.lanes, rows = threads / d.lanes;
-    return lz_cuda_run_text(call, "rows", text, (j->p.walk.size + rows - 1) / rows, threads, &j->p);
 }
 
-static bool run_norm(const lz_call *call, const char *op) {
-    rows_job j = make_job(call);
-    lz_text text = {.ctx = call->device->ctx};
-    j.p.eps = call->op == LZ_OP_SOFTMAX ? 0.0f : (float)call->params->norm.eps;
-    return launch(call, &j, op, &text);
-}
-
-static bool run_softmax(const lz_call *call) { return run_norm(call, "SOFTMAX"); }
-static bool run_rms_norm(const lz_call *call) { return run_norm(call, "RMS_NORM"); }
-static bool run_layer_norm(const lz_call *call) { return run_norm(call, "LAYER_NORM"); }
-
-static bool run_rope(const lz_call *call) {
-    rows_job j = make_job(call);
+static void add_rope(lz_text *text, const lz_call *call, const rows_job *j) {
     bool half_split = call->params->rope.half_split;
     /* A chunk of angles lies together where pairs are neighbours, or where chunks do not cross the middle. */
     int width = half_split ? V : V / 2;
-    bool together = !half_split || j.p.n % (2 * V) == 0;
-    lz_text text = {.ctx = call->device->ctx};
-    lz_text_add(&text, "#define HALF_SPLIT %d\n#define NORM %d\n#define WEIGHTED %d\n", half_split,
+    bool together = !half_split || j->p.n % (2 * V) == 0;
+    lz_text_add(text, "#define HALF_SPLIT %d\n#define NORM %d\n#define WEIGHTED %d\n", half_split,
                 call->params->rope.norm, call->n_core > 3);
-    add_operand(&text, &j, "COS", 2, together ? lie_of(&j, 2, width) : LZ_SCALAR);
-    add_operand(&text, &j, "SIN", 3, together ? lie_of(&j, 3, width) : LZ_SCALAR);
-    if (call->n_core > 3) add_operand(&text, &j, "WEIGHT", 4, lie_of(&j, 4, V));
-    j.p.eps = (float)call->params->rope.eps;
-    return launch(call, &j, "ROPE", &text);
+    add_operand(text, j, "COS", 2, together ? lie_of(j, 2, width) : LZ_SCALAR);
+    add_operand(text, j, "SIN", 3, together ? lie_of(j, 3, width) : LZ_SCALAR);
+    if (call->n_core > 3) add_operand(text, j, "WEIGHT", 4, lie_of(j, 4, V));
+    add_rows(text, call, j, "ROPE");
+}
+
+/* Room for 1, 4 or LZ_TOGETHER calls: each is a text of its own. */
+static int room_for(int calls) { return calls == 1 ? 1 : calls <= 4 ? 4 : LZ_TOGETHER; }
+
+/* Its parameters, and the text of a kernel with room for that many calls. NULL: err says why. */
+static char *describe(const lz_call *call, int room, lz_rows_params *p) {
+    rows_job j = make_job(call);
+    lz_text text = {.ctx = call->device->ctx};
+    lz_text_add(&text, "#define CALLS %d\n", room);
+    if (call->op == LZ_OP_ROPE)
+        add_rope(&text, call, &j);
+    else
+        add_rows(&text, call, &j,
+                 call->op == LZ_OP_SOFTMAX    ? "SOFTMAX"
+                 : call->op == LZ_OP_RMS_NORM ? "RMS_NORM"
+                                              : "LAYER_NORM");
+    if (call->op != LZ_OP_SOFTMAX)
+        j.p.eps = (float)(call->op == LZ_OP_ROPE ? call->params->rope.eps : call->params->norm.eps);
+    *p = j.p;
+    return lz_text_take(&text, call->err);
+}
+
+/* All in one launch, if one text does for all. */
+static bool run_together(const lz_call *const *calls, int n) {
+    lz_context *ctx = calls[0]->device->ctx;
+    lz_rows_params all[LZ_TOGETHER];
+    memset(all, 0, (size_t)room_for(n) * sizeof *all);
+    char *text = describe(calls[0], room_for(n), &all[0]);
+    bool fine = text, same = n == 1 || calls[0]->device->large_params;
+    for (int i = 1; i < n && fine && same; i++) {
+        char *own = describe(calls[i], room_for(n), &all[i]);
+        fine = own;
+        same = fine && !strcmp(own, text);
+        lz_host_free(ctx, own);
+    }
+    division d = divide(all[0].n);
+    int threads = d.lanes < 128 ? 128 : d.lanes, rows = threads / d.lanes;
+    int64_t blocks = 0;
+    for (int i = 0; i < n && same; i++) {
+        all[i].first = (unsigned)blocks;
+        blocks += (all[i].walk.size + rows - 1) / rows;
+        same = n == 1 || blocks <= INT32_MAX;
+    }
+    all[0].calls = n;
+    lz_cu_function f = fine && same ? lz_cuda_function(calls[0]->device, "rows", text, calls[0]->err) : NULL;
+    lz_host_free(ctx, text);
+    for (int i = 0; i < n && fine && !same; i++) fine = run_together(&calls[i], 1);
+    return same ? f && lz_cuda_launch(calls[0], f, blocks, threads, 0, all) : fine;
+}
+
+static bool run_rows(const lz_call *call) { return run_together(&call, 1); }
+
+static bool alike(const lz_call *a, const lz_call *b) {
+    bool same = a->device->large_params && a->op == b->op && a->n_in == b->n_in && a->n_core == b->n_core &&
+                !memcmp(a->params, b->params, sizeof *a->params) && a->out.dtype == b->out.dtype &&
+                a->out.dims.at[a->out.dims.n - 1] == b->out.dims.at[b->out.dims.n - 1];
+    for (int i = 0; i < a->n_in && same; i++) same = a->in[i].dtype == b->in[i].dtype;
+    return same && lz_cuda_same_expressions(a->expr, b->expr);
 }
 
 static bool can_rows(const lz_call *call) {
@@ -122,7 +167,11 @@ static bool can_rope(const lz_call *call) {
     return can_rows(call) && call->out.dims.at[call->out.dims.n - 1] <= LONGEST_ROPE;
 }
 
-const lz_kernel lz_cuda_softmax = {.name = "cuda.softmax", .run = run_softmax, .can = can_rows};
-const lz_kernel lz_cuda_rms_norm = {.name = "cuda.rms_norm", .run = run_rms_norm, .can = can_rows};
-const lz_kernel lz_cuda_layer_norm = {.name = "cuda.layer_norm", .run = run_layer_norm, .can = can_rows};
-const lz_kernel lz_cuda_rope = {.name = "cuda.rope", .run = run_rope, .can = can_rope};
+const lz_kernel lz_cuda_softmax = {
+    .name = "cuda.softmax", .run = run_rows, .can = can_rows, .alike = alike, .run_together = run_together};
+const lz_kernel lz_cuda_rms_norm = {
+    .name = "cuda.rms_norm", .run = run_rows, .can = can_rows, .alike = alike, .run_together = run_together};
+const lz_kernel lz_cuda_layer_norm = {
+    .name = "cuda.layer_norm", .run = run_rows, .can = can_rows, .alike = alike, .run_together = run_together};
+const lz_kernel lz_cuda_rope = {
+    .name = "cuda.rope", .run = run_rows, .can = can_rope, .alike = alike, .run_together = run_together};

@@ -1,14 +1,17 @@
 /* sdpa.c: attention. Without a mask, or with the causal one, cuDNN does it in 16 bits; heads too wide for that are done in
  * passes, some rows at a time: a product, a softmax, a product. The rest, that is masks, f32, and small calls that are
- * not worth a plan of cuDNN's, is kernels/sdpa.cu.
+ * not worth a plan of cuDNN's, is kernels/sdpa.cu. On Hopper a kernel of our own (sdpa90.c) competes with cuDNN where
+ * there is no mask; LAZULI_CUDA_SDPA=own or =library in the environment: no competition.
  *
  * cuDNN knows attention as a graph: scores = q k^T, scaled; softmax spelled out as maximum, difference, exponential, sum
  * and quotient; the product with v. It finds the pattern and runs one kernel that never stores the scores. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "backend/cuda/dnn.h"
 #include "backend/cuda/own.h"
+#include "backend/cuda/sdpa90.h"
 
 #include "backend/cuda/kernels/products.h"
 
@@ -215,25 +218,7 @@ static bool run_passes(const lz_call *call, const attention *a) {
     return true;
 }
 
-/* ---- scratch ------------------------------------------------------------------------------------------------------ */
-
-static int64_t sdpa_scratch(const lz_call *call) {
-    attention a = look_at(call);
-    if (suits_passes(&a)) {
-        lz_call measured = *call;
-        measured.scratch = NULL;
-        passes w;
-        plan_passes(&measured, &a, 0, 0, 0, &w);
-        return w.bytes;
-    }
-    if (!suits_dnn(call->device, &a)) return 0;
-    lz_dnn_key key = key_of(&a);
-    lz_dnn_plan *plan;
-    if (!lz_dnn_find(call->device, &key, &plan)) plan = make_plan(call->device, &a, &key);
-    lz_pieces p = lz_pieces_of(NULL);
-    lz_take_piece(&p, plan ? lz_dnn_workspace(plan) : 0);
-    return lz_pieces_bytes(&p);
-}
+/* ---- cuDNN's plan ------------------------------------------------------------------------------------------------- */
 
 /* The plan that scratch() made, if it can be used with these addresses. */
 static lz_dnn_plan *usable_plan(const lz_call *call, const attention *a) {
@@ -285,6 +270,16 @@ static bool aligned(const attention *a) {
            dense_rows(a->v, a->type);
 }
 
+static bool aligned_out(const attention *a) {
+    return a->d % 8 == 0 && (uintptr_t)a->out->data % 16 == 0 && dense_rows(a->out, a->out->dtype);
+}
+
+/* Booleans that are the same for all queries. The kernel keeps a bit for each key between the rows of what it loads. */
+static bool mask_of_keys(const attention *a) {
+    return a->type != LZ_F32 && a->mask && a->mask->dtype == LZ_BOOL && (a->mask->strides[2] == 0 || a->n == 1) &&
+           a->m <= 128 * 192;
+}
+
 static char *kernel_text(const lz_call *call, const attention *a, const tiles *t) {
     lz_text text = {.ctx = call->device->ctx};
     lz_text_add(&text, "#define NUMBER %s\n#define Q_TYPE %s\n#define K_TYPE %s\n#define V_TYPE %s\n",
@@ -292,10 +287,12 @@ static char *kernel_text(const lz_call *call, const attention *a, const tiles *t
                 lz_cuda_type_name(a->v->dtype));
     lz_text_add(&text, "#define OUT_TYPE %s\n#define HEAD %d\n#define ALIGNED %d\n", lz_cuda_type_name(a->out->dtype),
                 t->head, a->type != LZ_F32 && aligned(a));
+    lz_text_add(&text, "#define ALIGNED_OUT %d\n", aligned_out(a));
     if (a->type == LZ_F32) lz_text_add(&text, "#define PLAIN\n");
     if (a->causal) lz_text_add(&text, "#define CAUSAL\n");
     if (a->mask) lz_text_add(&text, "#define MASK_TYPE %s\n", lz_cuda_type_name(a->mask->dtype));
     if (a->mask && a->mask->dtype != LZ_BOOL) lz_text_add(&text, "#define MASK_ADDS\n");
+    if (mask_of_keys(a)) lz_text_add(&text, "#define MASK_OF_KEYS\n");
     lz_text_add(&text, "#include \"sdpa.cu\"\n");
     return lz_text_take(&text, call->err);
 }
@@ -321,7 +318,104 @@ static bool run_own(const lz_call *call, const attention *a) {
     return lz_cuda_launch(call, f, blocks, t.threads, t.shared, &p);
 }
 
+/* ---- our own for Hopper against the library ----------------------------------------------------------------------- */
+
+/* Ways to do a call: ours, and behind them the library's, if it has one. */
+typedef struct contestants {
+    lz_sdpa90 own;
+    lz_cu_function functions[LZ_SDPA90_WAYS]; /* NULL: not asked for yet */
+    int n_ways;                               /* LZ_SDPA90_WAYS; 0: not for our kernel */
+    const attention *a;
+    lz_dnn_plan *plan; /* NULL: none */
+} contestants;
+
+typedef struct contest_key {
+    lz_dnn_key call;
+    lz_sdpa90_way ways[LZ_SDPA90_WAYS];
+    int32_t library;
+} contest_key; /* zeroed before it is filled */
+
+static bool wishes(const char *what) {
+    const char *wish = getenv("LAZULI_CUDA_SDPA");
+    return wish && !strcmp(wish, what);
+}
+
+/* false: not for our kernel. */
+static bool find_ways(const lz_call *call, const attention *a, contestants *c) {
+    *c = (contestants){.a = a};
+    bool ours = !wishes("library") && (work_of(a) >= WORTH_A_PLAN || wishes("own")) && lz_sdpa90_reads(call, &c->own);
+    if (ours) c->n_ways = LZ_SDPA90_WAYS;
+    return ours;
+}
+
+static bool run_contestant(const lz_call *call, void *arg, int i) {
+    contestants *c = arg;
+    if (i >= c->n_ways) return run_plan(call, c->a, c->plan);
+    const lz_sdpa90_way *w = &lz_sdpa90_ways[i];
+    lz_sdpa90 own = c->own;
+    own.call = call;
+    if (!c->functions[i]) c->functions[i] = lz_sdpa90_function(&own, w);
+    lz_pieces p = lz_pieces_of(call->scratch);
+    return c->functions[i] && lz_sdpa90_run(&own, w, c->functions[i], lz_take_piece(&p, lz_sdpa90_scratch(&own, w)));
+}
+
+static void tell_contest(const contestants *c, int chosen) {
+    const attention *a = c->a;
+    lz_cuda_trace("sdpa heads %lld n %lld m %lld d %lld: %s", (long long)a->heads, (long long)a->n, (long long)a->m,
+                  (long long)a->d, chosen < c->n_ways ? "by our own kernel" : "by the library");
+    if (chosen >= c->n_ways) return;
+    const lz_sdpa90_way *w = &lz_sdpa90_ways[chosen];
+    lz_cuda_trace("  %d keys, %d queries, in turn %d", w->keys, w->queries, w->in_turn);
+}
+
+/* The number of the fastest. Not known and not to be measured now: the library's, or the first. */
+static int choose_contestant(const lz_call *call, contestants *c) {
+    lz_device *d = call->device;
+    contest_key k;
+    memset(&k, 0, sizeof k);
+    k.call = key_of(c->a);
+    memcpy(k.ways, lz_sdpa90_ways, sizeof k.ways);
+    k.library = c->plan != NULL;
+    int otherwise = c->plan ? c->n_ways : 0, n = c->n_ways + (c->plan != NULL);
+    lz_choice choice = {.what = "way of an attention",
+                        .library = c->plan ? d->api.dnn.GetVersion() : 0,
+                        .key = &k,
+                        .key_bytes = sizeof k};
+    int chosen = lz_cuda_choose(call, &choice, n, run_contestant, c);
+    if (chosen < 0) chosen = otherwise;
+    if (choice.measured) tell_contest(c, chosen);
+    return chosen;
+}
+
 /* ---- the kernel --------------------------------------------------------------------------------------------------- */
+
+static int64_t sdpa_scratch(const lz_call *call) {
+    attention a = look_at(call);
+    if (suits_passes(&a)) {
+        lz_call measured = *call;
+        measured.scratch = NULL;
+        passes w;
+        plan_passes(&measured, &a, 0, 0, 0, &w);
+        return w.bytes;
+    }
+    contestants c;
+    int64_t most = 0;
+    bool ours = find_ways(call, &a, &c);
+    for (int i = 0; i < c.n_ways; i++) {
+        int64_t bytes = lz_sdpa90_scratch(&c.own, &lz_sdpa90_ways[i]);
+        if (bytes > most) most = bytes;
+    }
+    if (suits_dnn(call->device, &a) && !(ours && wishes("own"))) {
+        lz_dnn_key key = key_of(&a);
+        lz_dnn_plan *plan;
+        if (!lz_dnn_find(call->device, &key, &plan)) plan = make_plan(call->device, &a, &key);
+        if (plan && lz_dnn_workspace(plan) > most) most = lz_dnn_workspace(plan);
+    }
+    if (!most) return 0;
+    lz_pieces p = lz_pieces_of(NULL);
+    lz_take_piece(&p, most);
+    return lz_pieces_bytes(&p);
+}
 
 static bool can_sdpa(const lz_call *call) {
     attention a = look_at(call);
@@ -333,8 +427,17 @@ static bool can_sdpa(const lz_call *call) {
 static bool run_sdpa(const lz_call *call) {
     attention a = look_at(call);
     if (suits_passes(&a)) return run_passes(call, &a);
-    lz_dnn_plan *plan = usable_plan(call, &a);
-    return plan ? run_plan(call, &a, plan) : run_own(call, &a);
+    contestants c;
+    uintptr_t bits = (uintptr_t)a.q->data | (uintptr_t)a.k->data | (uintptr_t)a.v->data | (uintptr_t)a.out->data;
+    bool ours = find_ways(call, &a, &c) && bits % 16 == 0;
+    c.plan = usable_plan(call, &a);
+    if (!ours) return c.plan ? run_plan(call, &a, c.plan) : run_own(call, &a);
+    int chosen = c.plan ? c.n_ways : 0;
+    if (wishes("own"))
+        chosen = 0;
+    else if (work_of(&a) >= WORTH_MEASURING)
+        chosen = choose_contestant(call, &c);
+    return run_contestant(call, &c, chosen);
 }
 
 const lz_kernel lz_cuda_sdpa = {.name = "cuda.sdpa", .run = run_sdpa, .scratch = sdpa_scratch, .can = can_sdpa};

@@ -156,7 +156,7 @@ static bool run_reduce(const lz_call *call) {
 /* Integers are summed exactly, by the reference. */
 static bool can_reduce(const lz_call *call) { return call->in[0].dtype >= LZ_F16 && call->in[0].dtype <= LZ_F32; }
 
-const lz_kernel ISA(lz_kernel_reduce) = {"cpu.reduce", run_reduce, NULL, can_reduce};
+const lz_kernel ISA(lz_kernel_reduce) = {.name = "cpu.reduce", .run = run_reduce, .can = can_reduce};
 
 /* ---- argmax ------------------------------------------------------------------------------------------------------ */
 
@@ -193,4 +193,4 @@ static bool run_argmax(const lz_call *call) {
     return true;
 }
 
-const lz_kernel ISA(lz_kernel_argmax) = {"cpu.argmax", run_argmax, NULL, can_reduce};
+const lz_kernel ISA(lz_kernel_argmax) = {.name = "cpu.argmax", .run = run_argmax, .can = can_reduce};

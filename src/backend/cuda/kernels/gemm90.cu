@@ -1,10 +1,12 @@
-/* gemm90.cu: out = expression(a b^T, arguments) on Hopper; a [m, k], b [n, k] and out [m, n] with dense rows.
+/* gemm90.cu: out = expression(a b^T, arguments) on Hopper; a [m, k], b [n, k] and out [m, n] with dense rows. A launch
+ * does one such product or several, of any sizes: the last tiles of one run beside the first of the next.
  *
  * A block is three warpgroups: one lets the copy engine bring tiles of a and b into a ring of stages in shared memory,
  * two multiply what has come and keep the sums in registers. A block stays and takes one tile of out after the other,
  * so that the next tile is being loaded while the last one is finished and stored. The multiplying warpgroups either
  * share a tile, one half of its rows each (least to load), or take tiles in turn (one finishes its tile while the other
- * multiplies). Two blocks of a cluster take tiles below each other and load one half of b each, for both.
+ * multiplies). Two blocks of a cluster take tiles below each other and load one half of b each, for both. A warpgroup
+ * whose rows are all beyond m only gives the stages back.
  *
  * Finishing: sums go through the expression as f32, are rounded once, and leave through shared memory in pieces of 64
  * rows that the copy engine stores; it leaves out what lies beyond the edges. Arguments of the expression are fetched
@@ -12,15 +14,21 @@
  *
  * Every sum is added up in the order of k by one warpgroup: same bits from run to run, whatever the number of blocks.
  *
- * Before it, in the head: TYPE of a and b; OUT_TYPE; COLUMNS of b in a tile; BLOCKS of 64 rows of a warpgroup;
- * IN_TURN: they take tiles in turn; STAGES; CLUSTER: blocks of one, 1 or 2; STORE_COLUMNS of a piece; PAIRED: one half
- * of a tile's columns are of b, the other half of the other b, and the expression takes the sums of both; EACH_ARGUMENT(X): X(i, type, rows, kind), where rows is 1 if all rows are the same and else 2; VALUES(h, j,
- * e): their numbers, each after a comma; hopper.cu; expression; multiply: the product of one instruction.
+ * Before it, in the head: PROBLEMS: room for that many products; TYPE of a and b; OUT_TYPE; COLUMNS of b in a tile;
+ * BLOCKS of 64 rows of a warpgroup; IN_TURN: they take tiles in turn; STAGES; CLUSTER: blocks of one, 1 or 2;
+ * STORE_COLUMNS of a piece; PAIRED: one half of a tile's columns are of b, the other half of the other b, and the
+ * expression takes the sums of both; EACH_ARGUMENT(X): X(i, type, rows, kind), where rows is 1 if all rows are the same
+ * and else 2; VALUES(h, j, e): their numbers, each after a comma; hopper.cu; expression; multiply: the product of one
+ * instruction.
  *
  * Legend: "group" counts the multiplying warpgroups, h the two rows of a lane (8 apart), j blocks of 8 columns, e the
  * two columns of a lane in such a block. */
 
 #include "gemm90.h"
+
+struct lz_gemm_params {
+    lz_gemm_problem problems[PROBLEMS];
+};
 
 enum {
     TILE_ROWS = 64 * BLOCKS * (IN_TURN ? 1 : 2),
@@ -63,7 +71,7 @@ template <int KIND, class T> FN void fetch_row(vec<T, 2> (&to)[PAIRS], const T *
 }
 
 /* row, column: of this lane's first pair in the piece. */
-FN void fetch(fetched &to, const lz_gemm_params &p, int row, int column) {
+FN void fetch(fetched &to, const lz_gemm_problem &p, int row, int column) {
 #define FETCH(i, type, rows, kind)                                                                                     \
     _Pragma("unroll") for (int h = 0; h < rows; h++) {                                                                 \
         const lz_gemm_argument &x = p.arguments[i];                                                                    \
@@ -124,9 +132,16 @@ struct place {
     int row, column;
 };
 
+/* The product that a tile is of. number: that of an earlier tile. */
+FN const lz_gemm_problem &problem_of(const lz_gemm_params &all, int tile, int &number) {
+    while (PROBLEMS > 1 && tile >= all.problems[number].end) number++;
+    return all.problems[number];
+}
+
 /* Where a tile of this block begins. Some rows of tiles are walked together, column by column: what runs at one time
  * then reads few rows of a and of b. */
-FN place tile_place(const lz_gemm_params &p, int tile, int block) {
+FN place tile_place(const lz_gemm_problem &p, int tile, int block) {
+    if (PROBLEMS > 1) tile -= p.first;
     const int in_group = p.group * p.column_tiles, first = tile / in_group * p.group, at = tile % in_group;
     const int rows = min(p.row_tiles - first, p.group);
     return {((first + at % rows) * CLUSTER + block) * TILE_ROWS, at / rows * OUT_COLUMNS};
@@ -146,7 +161,7 @@ struct ring {
     }
 };
 
-FN void load_stage(const lz_gemm_params &p, u32 to, u32 barrier, int k, place at, u32 block) {
+FN void load_stage(const lz_gemm_problem &p, u32 to, u32 barrier, int k, place at, u32 block) {
     arrive_expecting(barrier, STAGE_BYTES);
     load_tile(to, &p.a, k, at.row, barrier);
     to += A_BYTES;
@@ -163,18 +178,24 @@ FN void load_stage(const lz_gemm_params &p, u32 to, u32 barrier, int k, place at
     }
 }
 
+/* This warp has read a stage: says so to every block that loads it. */
+FN void release(u32 barrier) {
+    const u32 lane = threadIdx.x % 32;
+    if (lane < CLUSTER) CLUSTER > 1 ? arrive_at(barrier, lane) : arrive(barrier);
+}
+
 #if CLUSTER > 1
 #define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
 #else
 #define CLUSTERED
 #endif
 
-extern "C" __global__ void CLUSTERED __launch_bounds__(384, 1) gemm90(const __grid_constant__ lz_gemm_params p) {
+extern "C" __global__ void CLUSTERED __launch_bounds__(384, 1) gemm90(const __grid_constant__ lz_gemm_params all) {
     extern __shared__ __align__(1024) char shared[];
     const u32 stages = address_of(shared), pieces = stages + STAGES * STAGE_BYTES,
               full = pieces + 2 * BUFFERS * PIECE_BYTES, empty = full + STAGES * 8;
     const u32 block = CLUSTER > 1 ? block_of_cluster() : 0;
-    const int tiles = p.row_tiles * p.column_tiles, first_tile = (int)blockIdx.x / CLUSTER,
+    const int tiles = all.problems[PROBLEMS - 1].end, first_tile = (int)blockIdx.x / CLUSTER,
               next_tile = (int)gridDim.x / CLUSTER;
     if (threadIdx.x == 0) {
         if (stages % 1024) __trap(); /* the swizzle goes by addresses */
@@ -183,10 +204,15 @@ extern "C" __global__ void CLUSTERED __launch_bounds__(384, 1) gemm90(const __gr
             make_barrier(empty + 8 * i, RELEASES);
         }
         show_barriers();
-        expect_map(&p.a);
-        expect_map(&p.b);
-        if (PAIRED) expect_map(&p.other);
-        expect_map(&p.out);
+    }
+    if (threadIdx.x < PROBLEMS) {
+        const lz_gemm_problem &p = all.problems[PROBLEMS == 1 ? 0 : threadIdx.x];
+        if (p.first < p.end) {
+            expect_map(&p.a);
+            expect_map(&p.b);
+            if (PAIRED) expect_map(&p.other);
+            expect_map(&p.out);
+        }
     }
     if (CLUSTER > 1)
         meet_cluster();
@@ -197,7 +223,9 @@ extern "C" __global__ void CLUSTERED __launch_bounds__(384, 1) gemm90(const __gr
         keep_registers<40>();
         if (threadIdx.x == 0) {
             ring r = {0, 0};
+            int number = 0;
             for (int tile = first_tile; tile < tiles; tile += next_tile) {
+                const lz_gemm_problem &p = problem_of(all, tile, number);
                 const place at = tile_place(p, tile, block);
                 for (int step = 0; step < p.steps; step++, r.go_on()) {
                     wait_for(empty + 8 * r.stage, r.parity ^ 1);
@@ -214,13 +242,23 @@ extern "C" __global__ void CLUSTERED __launch_bounds__(384, 1) gemm90(const __gr
         u32 buffer = 0;
         ring r = {0, 0};
         float sum[BLOCKS][COLUMNS / 2];
-        int turn = 0;
+        int turn = 0, number = 0;
         for (int tile = first_tile; tile < tiles; tile += next_tile, turn ^= 1) {
+            const lz_gemm_problem &p = problem_of(all, tile, number);
             if (IN_TURN && turn != group) {
                 r.skip(p.steps);
                 continue;
             }
             const place at = tile_place(p, tile, block);
+            const int row = at.row + group_row;
+            if (!IN_TURN && row >= p.m) { /* nothing to multiply, but the other warpgroups need these stages */
+                for (int step = 0; step < p.steps; step++, r.go_on()) {
+                    wait_for(full + 8 * r.stage, r.parity);
+                    __syncwarp(); /* all lanes have seen it: none is left to wait for a round that is long over */
+                    release(empty + 8 * r.stage);
+                }
+                continue;
+            }
             u32 last = 0;
             /* A barrier's parity tells one round from the next, not from the one after: nobody may wait further ahead.
              * So a warpgroup begins when the other has seen the last stage of its tile. */
@@ -237,18 +275,17 @@ extern "C" __global__ void CLUSTERED __launch_bounds__(384, 1) gemm90(const __gr
                                  matrix_at(here + A_BYTES) + k * K_STEP, step | k);
                 end_products();
                 wait_for_products<1>(); /* those of the step before are done: its stage may be loaded again */
-                if (step && lane < CLUSTER) CLUSTER > 1 ? arrive_at(last, lane) : arrive(last);
+                if (step) release(last);
                 last = empty + 8 * r.stage;
             }
             if (IN_TURN && tile + next_tile < tiles) pass_threads(3 + (group ^ 1), 256);
-            const int row = at.row + group_row, lane_row = row + threadIdx.x % 128 / 32 * 16 + lane / 4,
-                      lane_column = at.column + lane % 4 * 2;
+            const int lane_row = row + threadIdx.x % 128 / 32 * 16 + lane / 4, lane_column = at.column + lane % 4 * 2;
             fetched ahead[2];
             fetch(ahead[0], p, lane_row, lane_column);
             if (BLOCKS * PIECES > 1)
                 fetch(ahead[1], p, lane_row + 1 / PIECES * 64, lane_column + 1 % PIECES * STORE_COLUMNS);
             wait_for_products<0>();
-            if (lane < CLUSTER) CLUSTER > 1 ? arrive_at(last, lane) : arrive(last);
+            release(last);
 #pragma unroll
             for (int b = 0; b < BLOCKS; b++) take_sums(sum[b]);
 #pragma unroll

@@ -10,6 +10,12 @@ FN u64 matrix_at(u32 address) {
     return (u64)((address & 0x3ffff) >> 4) | 1ull << 16 | (1024ull >> 4) << 32 | 1ull << 62;
 }
 #define K_STEP 2 /* those 32 bytes, as matrix_at counts them */
+/* The same turned: rows of 128 bytes across k, eight of them 1024 bytes; `next` bytes from 64 numbers of a row to the
+ * 64 behind them. A step of 16 along k adds 2048 bytes. */
+FN u64 turned_matrix_at(u32 address, u32 next) {
+    return (u64)((address & 0x3ffff) >> 4) | (u64)(next >> 4) << 16 | (1024ull >> 4) << 32 | 1ull << 62;
+}
+#define TURNED_K_STEP 128
 
 /* Where a byte of a tile lies whose rows are 128, 64 or 32 bytes wide and swizzled that far. */
 template <int ROW_BYTES> FN u32 swizzled(u32 offset) { return offset ^ (offset >> 7 & (ROW_BYTES / 16 - 1)) << 4; }
@@ -88,10 +94,23 @@ FN void load_tile_for(u32 to, const void *map, int x, int y, u32 barrier, u16 ma
                  "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(mask)
                  : "memory");
 }
+/* Of a tensor with four axes; its box has one of each of the outer two. */
+FN void load_tile(u32 to, const void *map, int x, int y, int z, int w, u32 barrier) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+                 "[%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
+                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier)
+                 : "memory");
+}
 FN void store_tile(const void *map, int x, int y, u32 from) {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\n"
                  "cp.async.bulk.commit_group;" ::"l"(map),
                  "r"(x), "r"(y), "r"(from)
+                 : "memory");
+}
+FN void store_tile(const void *map, int x, int y, int z, int w, u32 from) {
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%1, %2, %3, %4}], [%5];\n"
+                 "cp.async.bulk.commit_group;" ::"l"(map),
+                 "r"(x), "r"(y), "r"(z), "r"(w), "r"(from)
                  : "memory");
 }
 /* All but the last N of this thread's stores have read what they store. */
@@ -122,6 +141,13 @@ FN void store_blocks(u32 row, const u32 (&from)[4]) {
                  "r"(from[1]), "r"(from[2]), "r"(from[3])
                  : "memory");
 }
+/* And from there. */
+FN void load_blocks(u32 (&to)[4], u32 row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(row)
+                 : "memory");
+}
 FN void store_two(u32 to, float a, float b) {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(a), "f"(b) : "memory");
 }
@@ -142,12 +168,21 @@ FN void pass_threads(int number, int threads) { lz_sim::pass_threads(number, thr
 FN void meet_cluster() { lz_sim::meet_cluster(); }
 
 FN void expect_map(const void *) {}
-FN void load_tile(u32 to, const void *map, int x, int y, u32 barrier) { lz_sim::copy_in(to, map, x, y, barrier, 0); }
+FN void load_tile(u32 to, const void *map, int x, int y, u32 barrier) {
+    lz_sim::copy_in(to, map, {x, y}, barrier, 0);
+}
 FN void load_tile_for(u32 to, const void *map, int x, int y, u32 barrier, u16 mask) {
-    lz_sim::copy_in(to, map, x, y, barrier, mask);
+    lz_sim::copy_in(to, map, {x, y}, barrier, mask);
+}
+FN void load_tile(u32 to, const void *map, int x, int y, int z, int w, u32 barrier) {
+    lz_sim::copy_in(to, map, {x, y, z, w}, barrier, 0);
 }
 FN void store_tile(const void *map, int x, int y, u32 from) {
-    lz_sim::copy_out(map, x, y, from);
+    lz_sim::copy_out(map, {x, y}, from);
+    lz_sim::close_group();
+}
+FN void store_tile(const void *map, int x, int y, int z, int w, u32 from) {
+    lz_sim::copy_out(map, {x, y, z, w}, from);
     lz_sim::close_group();
 }
 template <int N> FN void wait_for_stores() { lz_sim::wait_for_groups(N); }
@@ -187,11 +222,51 @@ template <class T, int N> FN void multiply_spelled_out(float (&sum)[N / 2], u64 
     }
 }
 
+/* Element (k, column) of a matrix that is described as by turned_matrix_at. */
+template <class T> FN float described_turned(u64 matrix, int k, int column) {
+    const u32 start = (u32)(matrix & 0x3fff) << 4, next = (u32)(matrix >> 16 & 0x3fff) << 4,
+              eight_rows = (u32)(matrix >> 32 & 0x3fff) << 4;
+    if (matrix >> 62 != 1 || matrix >> 49 & 7) lz_sim::fail("a matrix that is not swizzled over 128 bytes");
+    const u32 plain = start + column / 64 * next + column % 64 * 2 + k / 8 * eight_rows + k % 8 * 128;
+    T v;
+    memcpy(&v, lz_sim::shared_at(swizzled<128>(plain)), sizeof v);
+    return as_float(v);
+}
+
+/* sum [64, N] (+)= a [64, 16] b^T [N, 16] or, where b is turned, b [16, N]; a from registers: four lanes have a row of
+ * it, two neighbours of each half. */
+template <class T, int N, bool TURNED>
+FN void multiply_held_spelled_out(float (&sum)[N / 2], const u32 (&a)[4], u64 b, int add) {
+    const int column = threadIdx.x % 4 * 2, first = threadIdx.x % 32 / 4 * 4;
+    float left[2][16], right[16];
+    for (int i = 0; i < 4; i++)
+        for (int lane = 0; lane < 4; lane++) {
+            const u32 both = __shfl_sync(0xffffffffu, a[i], first + lane);
+            for (int e = 0; e < 2; e++) left[i % 2][i / 2 * 8 + lane * 2 + e] = as_float(T{(u16)(both >> 16 * e)});
+        }
+    for (int i = 0; i < N / 4; i++) {
+        const int at = i / 2 * 8 + column + i % 2;
+        for (int k = 0; k < 16; k++) right[k] = TURNED ? described_turned<T>(b, k, at) : described<T>(b, at, k);
+        for (int h = 0; h < 2; h++) {
+            float &to = sum[i / 2 * 4 + h * 2 + i % 2], total = add ? to : 0.0f;
+            for (int k = 0; k < 16; k++) total += left[h][k] * right[k];
+            to = total;
+        }
+    }
+}
+
 FN void store_blocks(u32 row, const u32 (&from)[4]) {
     const int lane = threadIdx.x % 32;
     for (int i = 0; i < 4; i++) {
         const u32 to = __shfl_sync(0xffffffffu, row, i * 8 + lane / 4) + lane % 4 * 4;
         memcpy(lz_sim::shared_at(to), &from[i], 4);
+    }
+}
+FN void load_blocks(u32 (&to)[4], u32 row) {
+    const int lane = threadIdx.x % 32;
+    for (int i = 0; i < 4; i++) {
+        const u32 from = __shfl_sync(0xffffffffu, row, i * 8 + lane / 4) + lane % 4 * 4;
+        memcpy(&to[i], lz_sim::shared_at(from), 4);
     }
 }
 FN void store_two(u32 to, float a, float b) {

@@ -39,12 +39,15 @@ typedef struct lz_transpose_params {
     unsigned along_tiles, across_tiles;
 } lz_transpose_params;
 
-/* rows.cu: the walk goes over rows; steps are those of the last axis. */
+/* rows.cu: the walk goes over rows; steps are those of the last axis. It is handed an array of these: several calls
+ * that are one launch. */
 typedef struct lz_rows_params {
     lz_walk walk;
     long long n; /* elements of a row */
     long long steps[LZ_OPERANDS];
     float inverse, eps; /* inverse: 1 / n */
+    unsigned first;     /* of its blocks */
+    int calls;          /* in the first one: how many there are */
 } lz_rows_params;
 
 /* reduce.cu: kept axes (operand 0 is the input, 1 the output) and reduced ones (of the input, from a kept place on). */

@@ -5,7 +5,8 @@
  * ... in registers: so a row is read once, and all of it before any of it is written, which allows writing in place.
  * Which element is where, and so the order of every sum, depends on the length of the row alone.
  *
- * Before it, in the head: ROW_OP; RANK of the walk over rows; LANES; CHUNKS per lane, or 0: as many as it takes,
+ * Before it, in the head: CALLS that there is room for; ROW_OP; RANK of the walk over rows;
+ * LANES; CHUNKS per lane, or 0: as many as it takes,
  * read again for each pass; WHOLE: rows are whole chunks; OUT_TYPE, OUT_KIND, X_TYPE, X_KIND; EACH_ARGUMENT(X):
  * X(operand, type, kind) of the epilogue's arguments; VALUES(j): those, each behind a comma; EARLY: they are few
  * enough to be read before the sums; epilogue(); index_type, u32 or i64. For rope also NORM, WEIGHTED, HALF_SPLIT, and
@@ -210,8 +211,16 @@ FN void rotate_chunk(const turn &t, const part &r, int k, float (&v)[V]) {
     }                                                                                                                  \
     name = sum_row(name);
 
-extern "C" __global__ void __launch_bounds__(THREADS) rows(const __grid_constant__ lz_rows_params p) {
-    const i64 row = (i64)blockIdx.x * ROWS + threadIdx.x / LANES;
+struct several {
+    lz_rows_params of[CALLS];
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS) rows(const __grid_constant__ several all) {
+    int call = 0;
+#pragma unroll
+    for (int i = 1; i < CALLS; i++) call += i < all.of[0].calls && blockIdx.x >= all.of[i].first;
+    const lz_rows_params &p = all.of[call];
+    const i64 row = (i64)(blockIdx.x - p.first) * ROWS + threadIdx.x / LANES;
     const bool live = row < p.walk.size; /* every thread takes part in the sums */
     part r;
     r.n = live ? p.n : 0;

@@ -5,8 +5,9 @@
  *
  * Before it: NUMBER, the type to multiply in (f16, bf16: by the matrix units; float: PLAIN arithmetic, which is
  * to be defined too); Q_TYPE, K_TYPE, V_TYPE as stored, OUT_TYPE; HEAD, the head size rounded up to a multiple of 16 (of 32
- * above 256); ALIGNED: q, k and v are NUMBERs, each row dense and at a multiple of 16 bytes; MASK_TYPE, if there is a
- * mask, and MASK_ADDS unless it is one of booleans; CAUSAL. */
+ * above 256); ALIGNED: q, k and v are NUMBERs, each row dense and at a multiple of 16 bytes; ALIGNED_OUT: the rows of out
+ * are, whatever its type; MASK_TYPE, if there is a mask, and MASK_ADDS unless it is one of booleans; MASK_OF_KEYS: it is,
+ * the same for all queries, of at most 128 * 192 keys, and this is not PLAIN; CAUSAL. */
 #include "products.h"
 
 typedef lz_sdpa_params params;
@@ -19,7 +20,12 @@ struct place {
 };
 
 FN place find_place(const params &p, int queries) {
-    const u32 tiles = (p.n + queries - 1) / queries, tile = blockIdx.x % tiles, rest = blockIdx.x / tiles;
+    const u32 tiles = (p.n + queries - 1) / queries;
+#ifdef CAUSAL /* late queries see most keys: they begin first */
+    const u32 others = gridDim.x / tiles, tile = tiles - 1 - blockIdx.x / others, rest = blockIdx.x % others;
+#else
+    const u32 tile = blockIdx.x % tiles, rest = blockIdx.x / tiles;
+#endif
     place at;
     at.batch = rest / p.heads;
     at.head = rest % p.heads;
@@ -42,13 +48,13 @@ FN int last_key(const params &p, int first, int queries) {
 #endif
 }
 
-/* A score with its mask; unseen ones are minus infinity. unit: of what is added. */
+/* A score with its mask, unless that is one of keys; unseen ones are minus infinity. unit: of what is added. */
 FN float masked(const params &p, const place &at, float score, int query, int key, float unit) {
     if (key >= p.m) return -INFINITE;
 #ifdef CAUSAL
     if (key > query + (p.m - p.n)) return -INFINITE;
 #endif
-#ifdef MASK_TYPE
+#if defined MASK_TYPE && !defined MASK_OF_KEYS
     if (query >= p.n) return score;
     const MASK_TYPE m =
         start_of<MASK_TYPE>(p.mask, at.batch, at.head)[query * p.mask.strides[2] + key * p.mask.strides[3]];
@@ -80,16 +86,21 @@ enum {
     KEPT = HEAD <= 128, /* queries stay in registers */
     UNROLL = KEPT ? HEAD / 16 : 4
 };
+#define ALL_SEEN (~0ull >> (64 - KEYS))
 
 /* Rows first .. first + ROWS of [rows, d] to [ROWS][PITCH]; zeros beyond. */
 template <int ROWS, class T>
 FN void load_rows(NUMBER *to, const T *from, i64 row_stride, i64 step, int first, int rows, int d) {
 #if ALIGNED
-    for (int i = threadIdx.x; i < ROWS * (HEAD / 8); i += THREADS) {
-        const int row = i / (HEAD / 8), column = i % (HEAD / 8) * 8;
-        const bool there = first + row < rows && column < d;
-        const T *source = there ? from + (first + row) * row_stride + column : from;
-        start_copy(to + row * PITCH + column, source, there);
+    enum { WIDTH = HEAD / 8, STEP = THREADS / WIDTH }; /* threads to a row, rows at a time */
+    const int top = threadIdx.x / WIDTH, column = threadIdx.x % WIDTH * 8;
+    const T *source = from + (first + top) * row_stride + column;
+#pragma unroll
+    for (int i = 0; i < ROWS; i += STEP) {
+        const bool there = first + top + i < rows && column < d;
+        if ((THREADS % WIDTH == 0 || top < STEP) && (ROWS % STEP == 0 || top + i < ROWS))
+            start_copy(to + (top + i) * PITCH + column, there ? source : from, there);
+        source += STEP * row_stride;
     }
 #else
     for (int i = threadIdx.x; i < ROWS * HEAD; i += THREADS) {
@@ -107,6 +118,57 @@ FN void load_keys(const params &p, const place &at, NUMBER *keys, NUMBER *values
     load_rows<KEYS>(values, start_of<const V_TYPE>(p.v, at.batch, at.group), p.v.strides[2], p.v.strides[3], first,
                     p.m, p.d);
 }
+
+/* ---- masks of keys ----------------------------------------------------------------------------------------------- */
+
+/* A bit for each key that is seen. The 16 bytes between a row in shared memory and the next hold those of 128 keys. */
+FN u32 *seen_at(int key) { return (u32 *)((NUMBER *)shared + key / 128 * PITCH + HEAD) + key % 128 / 32; }
+
+/* Of the keys of a tile. */
+FN u64 seen_in(int tile) {
+#ifdef MASK_OF_KEYS
+    const u32 *words = seen_at(tile * KEYS);
+    return KEYS > 32 ? (u64)words[1] << 32 | words[0] : words[0];
+#else
+    return ALL_SEEN;
+#endif
+}
+
+/* Looks at the mask of all keys before end. */
+FN void look_at_mask(const params &p, const place &at, int end) {
+#ifdef MASK_OF_KEYS
+    const MASK_TYPE *mask = start_of<const MASK_TYPE>(p.mask, at.batch, at.head);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll 1
+    for (int first = warp * 128; first < end; first += THREADS * 4) {
+        bool seen[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) { /* all on their way before the first is needed */
+            const int key = first + i * 32 + lane;
+            seen[i] = key < p.m && as_float(mask[key * p.mask.strides[3]]) != 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const u32 word = __ballot_sync(0xffffffffu, seen[i]);
+            if (lane == 0) seen_at(first)[i] = word;
+        }
+    }
+#endif
+}
+
+/* The first tile from this one on of which a key is seen. */
+FN int next_seen(int tile, int tiles) {
+#ifdef MASK_OF_KEYS
+    for (; tile < tiles; tile += 32) {
+        const int own = tile + (int)threadIdx.x % 32;
+        const u32 seen = __ballot_sync(0xffffffffu, own < tiles && seen_in(own) != 0);
+        if (seen) return tile + __ffs((int)seen) - 1;
+    }
+#endif
+    return tile;
+}
+
+/* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
 /* Where lane's row of the four 8 x 8 matrices of a 16 x 16 block begins: left to right first, or top to bottom. */
 FN const NUMBER *across_first(const NUMBER *block) {
@@ -130,22 +192,26 @@ extern "C" __global__ void __launch_bounds__(THREADS) sdpa(const __grid_constant
     load_rows<QUERIES>(queries, start_of<const Q_TYPE>(p.q, at.batch, at.head), p.q.strides[2], p.q.strides[3],
                        at.first, p.n, p.d);
     if (tiles) load_keys(p, at, keys, values, 0);
+    look_at_mask(p, at, end);
 
     float sums[COLUMNS / 8][4], largest[2] = {-INFINITE, -INFINITE}, total[2] = {0, 0};
     u32 kept[KEPT ? HEAD / 16 : 1][4];
 #pragma unroll
     for (int i = 0; i < COLUMNS / 8; i++) sums[i][0] = sums[i][1] = sums[i][2] = sums[i][3] = 0;
 
-    for (int tile = 0; tile < tiles; tile++) {
-        const int first = tile * KEYS, now = tile % 2;
+    for (int tile = 0, next, now = 0; tile < tiles; tile = next, now = 1 - now) {
+        const int first = tile * KEYS;
         wait_for_copies();
         __syncthreads();
         if (KEPT && tile == 0)
 #pragma unroll
             for (int c = 0; c < HEAD / 16; c++)
                 load_blocks(kept[KEPT ? c : 0], down_first(queries + rows * PITCH + c * 16));
-        if (tile + 1 < tiles) /* comes while this tile is computed */
-            load_keys(p, at, keys + (1 - now) * KEYS * PITCH, values + (1 - now) * KEYS * PITCH, first + KEYS);
+        next = next_seen(tile + 1, tiles);
+        if (next < tiles) /* comes while this tile is computed */
+            load_keys(p, at, keys + (1 - now) * KEYS * PITCH, values + (1 - now) * KEYS * PITCH, next * KEYS);
+        const u64 seen = seen_in(tile), own = seen >> lane % 4 * 2;
+        if (!seen) continue; /* the first tile comes before the mask is known */
 
         float scores[KEYS / 8][4];
 #pragma unroll
@@ -162,24 +228,31 @@ extern "C" __global__ void __launch_bounds__(THREADS) sdpa(const __grid_constant
             }
         }
 
-        bool plain = first + KEYS <= p.m;
+        bool plain = seen == ALL_SEEN && first + KEYS <= p.m;
 #ifdef CAUSAL
         plain = plain && first + KEYS - 1 <= at.first + rows + (p.m - p.n);
 #endif
-#ifdef MASK_TYPE
+#if defined MASK_TYPE && !defined MASK_OF_KEYS
         plain = false;
 #endif
-        float most[2] = {largest[0], largest[1]};
 #pragma unroll
         for (int i = 0; i < KEYS / 8; i++)
 #pragma unroll
-            for (int e = 0; e < 4; e++) {
-                float s = scores[i][e] * scale;
-                if (!plain) s = masked(p, at, s, query + e / 2 * 8, first + i * 8 + lane % 4 * 2 + e % 2, unit);
-                scores[i][e] = s;
-                most[e / 2] = fmaxf(most[e / 2], s);
-            }
-        float base[2];
+            for (int e = 0; e < 4; e++) scores[i][e] *= scale;
+        if (!plain)
+#pragma unroll
+            for (int i = 0; i < KEYS / 8; i++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    const int key = i * 8 + e % 2; /* from this lane's first one on */
+                    const float s = masked(p, at, scores[i][e], query + e / 2 * 8, first + lane % 4 * 2 + key, unit);
+                    scores[i][e] = own >> key & 1 ? s : -INFINITE;
+                }
+        float most[2] = {largest[0], largest[1]}, base[2];
+#pragma unroll
+        for (int i = 0; i < KEYS / 8; i++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) most[e / 2] = fmaxf(most[e / 2], scores[i][e]);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             most[r] = fmaxf(most[r], __shfl_xor_sync(0xffffffffu, most[r], 1));
@@ -226,8 +299,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) sdpa(const __grid_constant
 #pragma unroll
         for (int i = 0; i < COLUMNS / 8; i++) {
             const int column = left + i * 8 + lane % 4 * 2;
-            if (column < p.d) from_float(out[column * p.out.strides[3]], sums[i][2 * r] * by);
-            if (column + 1 < p.d) from_float(out[(column + 1) * p.out.strides[3]], sums[i][2 * r + 1] * by);
+            const float two[2] = {sums[i][2 * r] * by, sums[i][2 * r + 1] * by};
+#if ALIGNED_OUT
+            vec<OUT_TYPE, 2> stored;
+            put_all(stored, two);
+            if (column < p.d) store_words(stored, out + column);
+#else
+            if (column < p.d) from_float(out[column * p.out.strides[3]], two[0]);
+            if (column + 1 < p.d) from_float(out[(column + 1) * p.out.strides[3]], two[1]);
+#endif
         }
     }
 }

@@ -1,0 +1,191 @@
+/* sdpa90.c: which calls our own attention for Hopper takes, in which tiles, and its launch.
+ *
+ * 24 heads of 768 queries are 144 tiles: one round of 132 multiprocessors, and a second one with 12 of them. So tiles
+ * of the last round are split, by keys, as far as it takes to keep everybody busy; a second kernel puts them together
+ * again. */
+#include "backend/cuda/sdpa90.h"
+
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+#include "backend/cuda/gemm90.h"
+#include "backend/cuda/kernels/sdpa90.h"
+
+static int64_t over(int64_t n, int64_t by) { return (n + by - 1) / by; }
+
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
+
+/* Rows dense, all of them at multiples of 16 bytes, no two in the same place. */
+static bool suits_copies(const lz_tensor *t, lz_dtype type) {
+    bool fine = t->dtype == type && t->strides[3] == 1;
+    for (int i = 0; i < 3; i++)
+        fine = fine && (t->dims.at[i] == 1 ||
+                        (t->strides[i] > 0 && t->strides[i] % 8 == 0 && t->strides[i] < (INT64_C(1) << 38)));
+    return fine;
+}
+
+bool lz_sdpa90_reads(const lz_call *call, lz_sdpa90 *a) {
+    const lz_tensor *q = &call->in[0], *k = &call->in[1], *v = &call->in[2];
+    lz_dtype type = q->dtype;
+    *a = (lz_sdpa90){.call = call, .scale = (float)call->params->sdpa.scale};
+    a->batches = q->dims.at[0], a->heads = q->dims.at[1], a->n = q->dims.at[2], a->d = q->dims.at[3];
+    a->groups = k->dims.at[1], a->m = k->dims.at[2];
+    bool plain = call->n_core == 3 && !call->params->sdpa.causal && isfinite(a->scale) && a->scale > 0;
+    bool fits = a->batches > 0 && a->heads > 0 && a->n > 0 && a->m > 0 && a->n <= INT_MAX / 2 && a->m <= INT_MAX / 2;
+    fits = fits && over(a->n, 64) * a->heads * a->batches <= INT_MAX / 64;
+    return call->device->capability == 90 && plain && fits && (type == LZ_BF16 || type == LZ_F16) &&
+           (a->d == 64 || a->d == 128) && suits_copies(q, type) && suits_copies(k, type) && suits_copies(v, type) &&
+           suits_copies(&call->out, type);
+}
+
+/* ---- ways -------------------------------------------------------------------------------------------------------- */
+
+/* Three warpgroups have 160 registers for a thread, which is enough for 80 keys; two have 232, enough for 144 and the
+ * queries. Other numbers of keys, two warpgroups without queries in registers, and clusters that share what they load
+ * of k and v were never the fastest on an H200. */
+const lz_sdpa90_way lz_sdpa90_ways[LZ_SDPA90_WAYS] = {{80, 192, 1}, {80, 192, 0}, {144, 128, 1}, {128, 128, 1}};
+
+/* As kernels/sdpa90.cu has it. At most 209 KB of the 227 that a block can have. */
+static int shared_bytes(const lz_sdpa90 *a, const lz_sdpa90_way *w) {
+    enum { STAGES = 2, BARRIER_BYTES = 8 };
+    int barriers = STAGES * (4 + 2 * w->queries / 64);
+    return STAGES * (w->queries + 2 * w->keys) * (int)a->d * 2 + barriers * BARRIER_BYTES;
+}
+
+/* How the work is dealt out. */
+typedef struct schedule {
+    int64_t row_tiles, tiles, blocks; /* of queries, of a head and of all; of keys */
+    int64_t whole;                    /* tiles that are not split */
+    int64_t ranges;                   /* into which the others are, 0: there are none */
+} schedule;
+
+/* Rows of all parts. */
+static int64_t part_rows(int64_t ranges, const lz_sdpa90_way *w) { return 2 * ranges * w->queries; }
+
+/* Cycles, roughly: of a block of keys, of what is between two items, of a part's more to store, and of the second
+ * kernel, which reads that. */
+static double block_cycles(const lz_sdpa90 *a, const lz_sdpa90_way *w) {
+    return 4.0 * (double)a->d * w->queries * w->keys / (w->keys < 96 ? 2700 : 3000) + 100;
+}
+#define ITEM_CYCLES 2000
+#define PART_CYCLES 1000
+#define MERGE_CYCLES 4000
+#define MERGE_BYTES 2000 /* in a cycle */
+
+static schedule schedule_of(const lz_sdpa90 *a, const lz_sdpa90_way *w) {
+    schedule s = {.row_tiles = over(a->n, w->queries), .blocks = over(a->m, w->keys)};
+    int64_t room = a->call->device->sms;
+    s.tiles = s.row_tiles * a->heads * a->batches;
+    int64_t rounds = s.tiles / room, rest = s.tiles % room;
+    double each = block_cycles(a, w), all = (double)s.blocks * each + ITEM_CYCLES;
+    double least = (double)over(s.tiles, room) * all; /* of the one who has most to do */
+    bool fits = rest * s.blocks * room <= INT_MAX;    /* kernels count in 32 bits */
+    for (int64_t length = 1; rest && fits && length < s.blocks; length++) {
+        int64_t ranges = rest * over(s.blocks, length);
+        int parts = ranges > room ? 2 : 1; /* of a range: it need not end with a tile */
+        if (parts == 2) ranges = over(rest * s.blocks, length);
+        if (ranges > room) continue;
+        double bytes = (double)part_rows(ranges, w) / 2 * parts * (double)a->d * 4;
+        double cycles = (double)rounds * all + (double)length * each + parts * (ITEM_CYCLES + PART_CYCLES) +
+                        MERGE_CYCLES + bytes / MERGE_BYTES;
+        if (cycles < least) s.ranges = ranges, least = cycles;
+    }
+    s.whole = s.ranges ? rounds * room : s.tiles;
+    return s;
+}
+
+int64_t lz_sdpa90_scratch(const lz_sdpa90 *a, const lz_sdpa90_way *w) {
+    schedule s = schedule_of(a, w);
+    return part_rows(s.ranges, w) * (a->d + 2) * 4;
+}
+
+/* ---- running ----------------------------------------------------------------------------------------------------- */
+
+static lz_cu_function function_of(const lz_sdpa90 *a, const char *name, lz_text *text) {
+    lz_device *d = a->call->device;
+    char *whole = lz_text_take(text, a->call->err);
+    lz_cu_function f = whole ? lz_cuda_function(d, name, whole, a->call->err) : NULL;
+    lz_host_free(d->ctx, whole);
+    return f;
+}
+
+static void add_type(const lz_sdpa90 *a, lz_text *text) {
+    lz_text_add(text, "#define TYPE %s\n#define HEAD %d\n", lz_cuda_type_name(a->call->out.dtype), (int)a->d);
+}
+
+lz_cu_function lz_sdpa90_function(const lz_sdpa90 *a, const lz_sdpa90_way *w) {
+    lz_text text = {.ctx = a->call->device->ctx};
+    lz_dtype type = a->call->out.dtype;
+    add_type(a, &text);
+    lz_text_add(&text, "#define KEYS %d\n#define GROUPS %d\n#define IN_TURN %d\n", w->keys, w->queries / 64,
+                w->in_turn);
+    lz_text_add(&text, "#include \"hopper.cu\"\n#include \"matrix.cu\"\n");
+    if (w->queries == 128)
+        lz_gemm90_add_multiply_held(&text, "multiply_keys", w->keys, type, false);
+    else
+        lz_gemm90_add_multiply(&text, "multiply_keys", w->keys, type);
+    lz_gemm90_add_multiply_held(&text, "multiply_values", (int)a->d, type, true);
+    lz_text_add(&text, "#include \"sdpa90.cu\"\n");
+    return function_of(a, "sdpa90", &text);
+}
+
+static bool encode(const lz_sdpa90 *a, lz_gemm_map *map, const lz_tensor *t, int box_rows) {
+    lz_device *d = a->call->device;
+    uint64_t dims[4], strides[3];
+    uint32_t box[4] = {64, (uint32_t)box_rows, 1, 1}, steps[4] = {1, 1, 1, 1};
+    for (int i = 0; i < 4; i++) dims[i] = (uint64_t)t->dims.at[3 - i];
+    for (int i = 0; i < 3; i++) /* where there is one, any stride will do */
+        strides[i] = (uint64_t)(t->dims.at[2 - i] == 1 ? a->d : t->strides[2 - i]) * 2;
+    lz_cu_tensor_map_type type = t->dtype == LZ_BF16 ? LZ_CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                                     : LZ_CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    lz_cu_tensor_map made;
+    lz_cu_result result = d->api.cu.TensorMapEncodeTiled(
+        &made, type, 4, t->data, dims, strides, box, steps, LZ_CU_TENSOR_MAP_INTERLEAVE_NONE,
+        LZ_CU_TENSOR_MAP_SWIZZLE_128B, LZ_CU_TENSOR_MAP_L2_PROMOTION_L2_256B, LZ_CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (!lz_cuda_ok(d, result, "a tensor map", a->call->err)) return false;
+    memcpy(map, &made, sizeof *map);
+    return true;
+}
+
+static bool merge_parts(const lz_sdpa90 *a, const lz_sdpa90_way *w, const schedule *s, const lz_sdpa90_params *p) {
+    const lz_tensor *out = &a->call->out;
+    lz_text text = {.ctx = a->call->device->ctx};
+    add_type(a, &text);
+    lz_text_add(&text, "#include \"matrix.cu\"\n#include \"sdpa90_merge.cu\"\n");
+    lz_cu_function f = function_of(a, "sdpa90_merge", &text);
+    lz_sdpa90_merge_params m = {.split = p->split,
+                                .out = out->data,
+                                .batch = out->strides[0],
+                                .head = out->strides[1],
+                                .token = out->strides[2],
+                                .scale = p->scale,
+                                .n = (int)a->n,
+                                .tile_rows = w->queries};
+    m.total = (int)(s->tiles - s->whole) * m.tile_rows;
+    return f && lz_cuda_launch(a->call, f, over(m.total * (a->d / 8), 256), 256, 0, &m);
+}
+
+bool lz_sdpa90_run(const lz_sdpa90 *a, const lz_sdpa90_way *w, lz_cu_function f, char *scratch) {
+    const lz_call *call = a->call;
+    schedule s = schedule_of(a, w);
+    int64_t items = s.whole + 2 * s.ranges, sms = call->device->sms;
+    lz_sdpa90_params p = {.scale = a->scale * 1.44269504f,
+                          .heads_per_group = (int)(a->heads / a->groups),
+                          .m = (int)a->m,
+                          .items = (int)items};
+    p.split = (lz_sdpa90_split){.sums = (float *)(void *)scratch,
+                                .blocks = (int)s.blocks,
+                                .row_tiles = (int)s.row_tiles,
+                                .heads = (int)a->heads,
+                                .whole = (int)s.whole,
+                                .ranges = (int)s.ranges,
+                                .units = (int)((s.tiles - s.whole) * s.blocks)};
+    if (s.ranges) p.split.rows = p.split.sums + part_rows(s.ranges, w) * a->d;
+    if (!encode(a, &p.q, &call->in[0], 64) || !encode(a, &p.k, &call->in[1], w->keys) ||
+        !encode(a, &p.v, &call->in[2], w->keys) || !encode(a, &p.out, &call->out, 64))
+        return false;
+    int threads = 2 * w->queries + 128;
+    return lz_cuda_launch(call, f, items < sms ? items : sms, threads, shared_bytes(a, w), &p) &&
+           (!s.ranges || merge_parts(a, w, &s, &p));
+}

@@ -1,0 +1,206 @@
+/* test_sdpa90.c: every way of our own attention for Hopper against f64: sizes around the edges of tiles, fewer heads
+ * of keys, batches, both orders of heads and tokens, tiles in parts, large scores. Runs on a real GPU or, with
+ * LAZULI_CUDA_PATH naming its libraries, on the simulated one. */
+#include "backend/cuda/product.h"
+#include "backend/cuda/sdpa90.h"
+#include "check.h"
+
+typedef struct problem {
+    int64_t batches, heads, groups, n, m, d;
+    lz_dtype type;
+    bool token_major; /* [batch, token, head, number] in memory */
+    double scale;
+    int sms; /* that are used */
+} problem;
+
+enum { Q, K, V, OUT, OPERANDS };
+
+typedef struct operands {
+    lz_tensor t[OPERANDS];
+    double *values[OPERANDS];
+    int64_t bytes[OPERANDS];
+} operands;
+
+static uint32_t state = 1;
+static double random_number(void) { return ((state = state * 1664525u + 1013904223u) >> 8) / 8388608.0 - 1; }
+
+static uint16_t bits_of(lz_dtype type, double v) {
+    return type == LZ_BF16 ? lz_to_bf16((float)v) : lz_to_f16((float)v);
+}
+static double number_of(lz_dtype type, uint16_t bits) {
+    return type == LZ_BF16 ? lz_from_bf16(bits) : lz_from_f16(bits);
+}
+
+static int64_t offset_of(const lz_tensor *t, int64_t batch, int64_t head, int64_t token) {
+    return batch * t->strides[0] + head * t->strides[1] + token * t->strides[2];
+}
+
+/* 8 numbers behind each row of heads or tokens are NaN, and must stay so. */
+static void make_operand(lz_device *d, const problem *p, operands *o, int i) {
+    lz_error err = {0};
+    int64_t heads = i == Q || i == OUT ? p->heads : p->groups, tokens = i == Q || i == OUT ? p->n : p->m;
+    int64_t inner = p->token_major ? heads : tokens, outer = p->token_major ? tokens : heads, row = inner * p->d + 8;
+    lz_tensor *t = &o->t[i];
+    *t = (lz_tensor){.dtype = p->type, .dims = LZ_DIMS(p->batches, heads, tokens, p->d)};
+    t->strides[0] = outer * row, t->strides[3] = 1;
+    t->strides[1] = p->token_major ? p->d : row, t->strides[2] = p->token_major ? row : p->d;
+    o->bytes[i] = p->batches * outer * row * 2;
+    o->values[i] = malloc((size_t)(o->bytes[i] / 2) * sizeof(double));
+    uint16_t *host = malloc((size_t)o->bytes[i]);
+    for (int64_t j = 0; j < o->bytes[i] / 2; j++) {
+        host[j] = i == OUT || j % row >= inner * p->d ? 0xffff : bits_of(p->type, random_number());
+        o->values[i][j] = number_of(p->type, host[j]);
+    }
+    t->data = lz_cuda_device_table.allocate(d, o->bytes[i], &err);
+    CHECK(t->data && lz_cuda_device_table.write(d, t->data, host, o->bytes[i], &err), "%s", err.text);
+    free(host);
+}
+
+/* One row of the output. */
+static void wanted_row(const problem *p, const operands *o, int64_t batch, int64_t head, int64_t token, double *out) {
+    int64_t group = head / (p->heads / p->groups);
+    const double *q = o->values[Q] + offset_of(&o->t[Q], batch, head, token);
+    double *scores = malloc((size_t)p->m * sizeof(double)), most = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < p->m; j++) {
+        const double *k = o->values[K] + offset_of(&o->t[K], batch, group, j);
+        scores[j] = 0;
+        for (int64_t i = 0; i < p->d; i++) scores[j] += q[i] * k[i];
+        scores[j] *= p->scale;
+        if (scores[j] > most) most = scores[j];
+    }
+    for (int64_t i = 0; i < p->d; i++) out[i] = 0;
+    for (int64_t j = 0; j < p->m; j++) {
+        const double *v = o->values[V] + offset_of(&o->t[V], batch, group, j);
+        double share = exp(scores[j] - most);
+        sum += share;
+        for (int64_t i = 0; i < p->d; i++) out[i] += share * v[i];
+    }
+    for (int64_t i = 0; i < p->d; i++) out[i] /= sum;
+    free(scores);
+}
+
+/* Shares are rounded too, each by half of the last bit: of values up to 1, and evenly spread ones, that is the most. */
+static void check_output(const problem *p, const operands *o, const double *wanted, const uint16_t *got,
+                         const lz_sdpa90_way *w) {
+    double last = p->type == LZ_BF16 ? 0x1p-8 : 0x1p-11, worst = 0;
+    int64_t wrong = 0, written = 0;
+    for (int64_t j = 0; j < o->bytes[OUT] / 2; j++) {
+        double v = number_of(p->type, got[j]), error = fabs(v - wanted[j]);
+        if (isnan(wanted[j])) {
+            written += !isnan(v);
+            continue;
+        }
+        bool fine = error <= last * fabs(wanted[j]) + last * 0.6 + 2e-5 * p->scale;
+        wrong += !fine;
+        if (!fine && !(error <= worst)) worst = error;
+    }
+    CHECK(!wrong && !written,
+          "b%lld h%lld g%lld n%lld m%lld d%lld %s scale %g, %d keys, %d queries, in turn %d, %d multiprocessors: "
+          "%lld wrong, by up to %g; %lld written beside",
+          (long long)p->batches, (long long)p->heads, (long long)p->groups, (long long)p->n, (long long)p->m,
+          (long long)p->d, lz_dtype_name(p->type), p->scale, w->keys, w->queries, w->in_turn, p->sms, (long long)wrong,
+          worst, (long long)written);
+}
+
+static bool run_way(lz_device *d, const lz_sdpa90 *a, const lz_sdpa90_way *w, const operands *o, uint16_t *got) {
+    lz_error err = {0};
+    int64_t bytes = lz_sdpa90_scratch(a, w);
+    char *scratch = bytes ? lz_cuda_device_table.allocate(d, bytes, &err) : NULL;
+    lz_cu_function f = lz_sdpa90_function(a, w);
+    bool fine = CHECK(!d->api.cu.MemsetD8Async((lz_cu_ptr)(uintptr_t)o->t[OUT].data, 0xff, (size_t)o->bytes[OUT],
+                                               d->stream)) &&
+                CHECK(f && lz_sdpa90_run(a, w, f, scratch), "%s", a->call->err->text) &&
+                CHECK(lz_cuda_device_table.read(d, got, o->t[OUT].data, o->bytes[OUT], &err), "%s", err.text);
+    if (scratch) lz_cuda_device_table.release(d, scratch);
+    return fine;
+}
+
+static void run_problem(lz_device *d, const problem *p, const lz_sdpa90_way *ways, int n) {
+    operands o;
+    lz_error err = {0};
+    lz_params params = {.sdpa.scale = p->scale};
+    for (int i = 0; i < OPERANDS; i++) make_operand(d, p, &o, i);
+    lz_call call = {.op = LZ_OP_SDPA, .params = &params, .out = o.t[OUT], .in = o.t, .n_core = 3, .n_in = 3};
+    call.device = d, call.err = &err;
+    for (int64_t b = 0; b < p->batches; b++)
+        for (int64_t h = 0; h < p->heads; h++)
+            for (int64_t i = 0; i < p->n; i++)
+                wanted_row(p, &o, b, h, i, o.values[OUT] + offset_of(&o.t[OUT], b, h, i));
+    uint16_t *got = malloc((size_t)o.bytes[OUT]), *again = malloc((size_t)o.bytes[OUT]);
+    int sms = d->sms;
+    d->sms = p->sms;
+    lz_sdpa90 a;
+    if (CHECK(lz_sdpa90_reads(&call, &a), "n %lld is refused", (long long)p->n))
+        for (int i = 0; i < n; i++) {
+            if (!run_way(d, &a, &ways[i], &o, got)) continue;
+            check_output(p, &o, o.values[OUT], got, &ways[i]);
+            if (n > 1 && run_way(d, &a, &ways[i], &o, again))
+                CHECK(!memcmp(got, again, (size_t)o.bytes[OUT]), "other bits the second time");
+        }
+    d->sms = sms;
+    for (int i = 0; i < OPERANDS; i++) {
+        lz_cuda_device_table.release(d, o.t[i].data);
+        free(o.values[i]);
+    }
+    free(got);
+    free(again);
+}
+
+static lz_context *open_hopper(void) {
+    lz_error err = {0};
+    lz_context *ctx = lz_open_with(&(lz_context_options){.device = "cuda"}, &err);
+    if (!CHECK(ctx, "%s", err.text)) return NULL;
+    if (ctx->device->capability == 90) {
+        lz_cuda_device_table.enter(ctx->device);
+        return ctx;
+    }
+    lz_close(ctx);
+    return NULL;
+}
+
+/* Every way, twice; blocks that take several items, the last tile in parts. */
+static void ways(void) {
+    lz_context *ctx = open_hopper();
+    if (!ctx) return;
+    run_problem(ctx->device, &(problem){1, 3, 1, 100, 440, 128, LZ_F16, true, 1, 2}, lz_sdpa90_ways, LZ_SDPA90_WAYS);
+    lz_close(ctx);
+}
+
+/* Sizes around the edges of tiles, types, strides. */
+static void edges(void) {
+    static const int64_t sizes[] = {1, 63, 64, 128, 129, 300};
+    lz_context *ctx = open_hopper();
+    if (!ctx) return;
+    for (int i = 0; i < 14; i++) {
+        problem p = {.batches = 1 + i % 5 / 4, .heads = 1 + i % 3, .n = sizes[i % 6], .m = sizes[(i + i / 6) % 6]};
+        p.groups = i % 2 ? p.heads : 1;
+        p.type = i % 4 ? LZ_F16 : LZ_BF16;
+        p.d = i % 6 == 4 ? 64 : 128;
+        p.token_major = i % 5 < 3;
+        p.scale = i % 3 ? 0.3 : 2;
+        p.sms = 2 + i % 4 * 3;
+        run_problem(ctx->device, &p, &lz_sdpa90_ways[i % 4], 1);
+    }
+    lz_close(ctx);
+}
+
+/* Maxima that grow from block to block, of both signs and far apart. */
+static void large_scores(void) {
+    lz_context *ctx = open_hopper();
+    if (!ctx) return;
+    for (int i = 0; i < LZ_SDPA90_WAYS; i++)
+        run_problem(ctx->device, &(problem){1, 1, 1, 100, 513, 128, i ? LZ_F16 : LZ_BF16, true, 20, 1 + i % 2},
+                    &lz_sdpa90_ways[i], 1);
+    lz_close(ctx);
+}
+
+/* Three tiles for five: ranges of keys that reach from one tile into the next. */
+static void ranges(void) {
+    lz_context *ctx = open_hopper();
+    if (!ctx) return;
+    run_problem(ctx->device, &(problem){1, 1, 1, 260, 1100, 128, LZ_F16, true, 1, 5}, &lz_sdpa90_ways[2], 1);
+    run_problem(ctx->device, &(problem){1, 3, 1, 100, 790, 128, LZ_BF16, false, 1, 5}, &lz_sdpa90_ways[0], 1);
+    lz_close(ctx);
+}
+
+TEST_MAIN({"ways", ways}, {"edges", edges}, {"large_scores", large_scores}, {"ranges", ranges})

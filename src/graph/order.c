@@ -5,7 +5,6 @@
  *
  * By depth it is where the backend launches kernels together, unless that takes far more memory. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "graph/graph.h"
 

@@ -401,7 +401,7 @@ static int count_together(const lz_program *p, int first) {
     for (; n < LZ_TOGETHER && first + n < p->n_steps; n++) {
         const lz_step *b = &p->steps[first + n];
         bool fits = a->kernel->alike && b->kernel == a->kernel && !a->on_host;
-        for (int i = first; i < first + n && fits; i++) /* with each: a plain product is like any that is turned */
+        for (int i = first; i < first + n && fits; i++) /* with each: being alike is not handed on */
             fits = a->kernel->alike(&p->steps[i].call, &b->call) && !depends(b, &p->steps[i]);
         if (!fits) break;
     }

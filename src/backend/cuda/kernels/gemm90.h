@@ -25,11 +25,11 @@ enum { LZ_GEMM_ARGUMENTS = 8 };
 typedef struct lz_gemm_problem {
     lz_gemm_map a, b, other, out;                  /* other: of a pair, the second b */
     lz_gemm_argument arguments[LZ_GEMM_ARGUMENTS]; /* numbered as in the expression */
-    int m, n;                    /* of the output */
-    int steps;                   /* k in steps of 64, the last one filled up with zeros */
-    int row_tiles, column_tiles; /* row_tiles: of a whole cluster */
-    int group;                   /* rows of tiles that are walked side by side, for the L2 cache */
-    int first, end;              /* tiles, counted over all products: its first, the next one's */
+    int m, n;                                      /* of the output */
+    int steps;                                     /* k in steps of 64, the last one filled up with zeros */
+    int row_tiles, column_tiles;                   /* row_tiles: of a whole cluster */
+    int group;                                     /* rows of tiles that are walked side by side, for the L2 cache */
+    int first, end;                                /* tiles, counted over all products: its first, the next one's */
 } lz_gemm_problem;
 
 #endif

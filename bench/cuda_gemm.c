@@ -35,7 +35,7 @@ typedef struct group_case {
     ending ending;
     struct {
         int64_t m, n, k;
-    } products[LZ_GEMM90_PROBLEMS]; /* as many as have rows */
+    } products[LZ_TOGETHER]; /* as many as have rows */
 } group_case;
 
 static const group_case all_groups[] = {
@@ -317,7 +317,7 @@ static bool run_work(work *w) {
     const lz_gemm90_way *all;
     lz_gemm90_way offered[LZ_GEMM90_WAYS];
     result results[MAX_WAYS];
-    int n = 0, n_all = lz_gemm90_all(&g, &all), n_offered = lz_gemm90_ways(&g, 1, offered);
+    int n = 0, n_all = lz_gemm90_all(&all), n_offered = lz_gemm90_ways(&g, 1, offered);
     for (int i = 0; i < n_all; i++)
         if (lz_gemm90_suits(&g, &all[i])) results[n++] = measure_way(w, &all[i], &s);
     qsort(results, (size_t)n, sizeof *results, faster);
@@ -359,8 +359,8 @@ static bool run_work(work *w) {
 typedef struct group {
     bench *b;
     int n;
-    work works[LZ_GEMM90_PROBLEMS];
-    lz_gemm90 read[LZ_GEMM90_PROBLEMS];
+    work works[LZ_TOGETHER];
+    lz_gemm90 read[LZ_TOGETHER];
     lz_gemm90_way way;
     lz_cu_function function;
 } group;
@@ -370,7 +370,7 @@ static bool prepare_group(group *g, bench *b, const group_case *c, int64_t shrin
     int64_t first = 0, out = 0;
     bool fine = true;
     *g = (group){.b = b};
-    for (; g->n < LZ_GEMM90_PROBLEMS && c->products[g->n].m; g->n++) {
+    for (; g->n < LZ_TOGETHER && c->products[g->n].m; g->n++) {
         work *w = &g->works[g->n];
         *w = (work){.b = b, .ending = c->ending, .first = first};
         w->m = c->products[g->n].m / shrink, w->n = c->products[g->n].n / shrink, w->k = c->products[g->n].k / shrink;
@@ -440,7 +440,7 @@ static void choose_singles(group *g, const samples *s) {
 
 static bool run_group_case(bench *b, const group_case *c, int64_t shrink) {
     group g;
-    samples s[LZ_GEMM90_PROBLEMS];
+    samples s[LZ_TOGETHER];
     result results[MAX_WAYS];
     lz_gemm90_way offered[LZ_GEMM90_WAYS];
     const lz_gemm90_way *all;
@@ -456,7 +456,7 @@ static bool run_group_case(bench *b, const group_case *c, int64_t shrink) {
     double library_error = group_error(&g, run_group_library, s), library = time_of(b, run_group_library, &g);
     choose_singles(&g, s);
     double singly_error = group_error(&g, run_group_singly, s), singly = time_of(b, run_group_singly, &g);
-    int n = 0, n_all = lz_gemm90_all(g.read, &all), n_offered = lz_gemm90_ways(g.read, g.n, offered);
+    int n = 0, n_all = lz_gemm90_all(&all), n_offered = lz_gemm90_ways(g.read, g.n, offered);
     bool fine = library_error <= 0.01 && singly_error <= 0.01;
     for (int i = 0; i < n_all; i++) {
         if (!lz_gemm90_suits(g.read, &all[i])) continue;
@@ -559,7 +559,7 @@ static int compile_some(int first, int of) {
         lz_gemm90 g;
         prepare(&w);
         if (!lz_gemm90_reads(&w.call, &g)) break;
-        int n = lz_gemm90_all(&g, &all);
+        int n = lz_gemm90_all(&all);
         for (int i = 0; i < n; i++) {
             if (!lz_gemm90_suits(&g, &all[i]) || count++ % of != first) continue;
             if (lz_gemm90_function(&g, 1, &all[i])) continue;
@@ -571,7 +571,7 @@ static int compile_some(int first, int of) {
         const lz_gemm90_way *all;
         group g;
         if (!prepare_group(&g, &b, &all_groups[c], 1)) break;
-        int n = lz_gemm90_all(g.read, &all);
+        int n = lz_gemm90_all(&all);
         for (int i = 0; i < n; i++) {
             if (!lz_gemm90_suits(g.read, &all[i]) || count++ % of != first) continue;
             failed |= !lz_gemm90_function(g.read, g.n, &all[i]);

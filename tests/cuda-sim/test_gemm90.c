@@ -2,7 +2,7 @@
  * launch, against sums in f64. Runs on a real GPU or, with LAZULI_CUDA_PATH naming its libraries, on the simulated one.
  * LZ_TEST_SCALE=500: groups of every tile with every ending. */
 #include "backend/cuda/gemm90.h"
-#include "check.h"
+#include "hopper.h"
 
 /* ---- operands ---------------------------------------------------------------------------------------------------- */
 
@@ -190,10 +190,10 @@ static void check_refused(lz_device *d, const problem *p) {
 typedef struct group {
     const problem *problems;
     int n;
-    operands operands[LZ_GEMM90_PROBLEMS];
-    lz_call calls[LZ_GEMM90_PROBLEMS];
-    lz_gemm90 read[LZ_GEMM90_PROBLEMS];
-    double *wanted[LZ_GEMM90_PROBLEMS];
+    operands operands[LZ_TOGETHER];
+    lz_call calls[LZ_TOGETHER];
+    lz_gemm90 read[LZ_TOGETHER];
+    double *wanted[LZ_TOGETHER];
     lz_error err;
 } group;
 
@@ -240,20 +240,8 @@ static void run_problem(lz_device *d, const problem *p, const lz_gemm90_way *onl
     group g;
     const lz_gemm90_way *all = only;
     if (make_group(d, &g, p, 1))
-        for (int i = 0, n = only ? 1 : lz_gemm90_all(g.read, &all); i < n; i++) run_way(d, &g, &all[i]);
+        for (int i = 0, n = only ? 1 : lz_gemm90_all(&all); i < n; i++) run_way(d, &g, &all[i]);
     free_group(d, &g);
-}
-
-static lz_context *open_hopper(void) {
-    lz_error err = {0};
-    lz_context *ctx = lz_open_with(&(lz_context_options){.device = "cuda"}, &err);
-    if (!CHECK(ctx, "%s", err.text)) return NULL;
-    if (ctx->device->capability == 90) {
-        lz_cuda_device_table.enter(ctx->device);
-        return ctx;
-    }
-    lz_close(ctx);
-    return NULL;
 }
 
 /* Every tile, with and without an ending; several tiles for each block where they are small. */
@@ -320,9 +308,9 @@ static void groups(void) {
     if (!ctx) return;
     int sms = ctx->device->sms;
     const lz_gemm90_way *all;
-    int n_all = lz_gemm90_all(NULL, &all), n = test_scale(n_all);
+    int n_all = lz_gemm90_all(&all), n = test_scale(n_all);
     for (int i = 0; i < n; i++) {
-        problem problems[LZ_GEMM90_PROBLEMS];
+        problem problems[LZ_TOGETHER];
         int size = sizes[(i + i / n_all) % 4];
         ending e = (ending)((i + i / n_all) % ENDINGS);
         const lz_gemm90_way *w = &all[i % n_all];
@@ -355,7 +343,7 @@ static void alike(void) {
     if (!ctx) return;
     lz_device *d = ctx->device;
     group a, b;
-    lz_gemm90 many[LZ_GEMM90_PROBLEMS + 1];
+    lz_gemm90 many[LZ_TOGETHER + 1];
     lz_gemm90_way ways[LZ_GEMM90_WAYS];
     if (!make_group(d, &a, &like, 1)) return;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
@@ -378,9 +366,9 @@ static void alike(void) {
     in[3].strides[0] = like.n, in[3].dtype = LZ_F16;
     CHECK(lz_gemm90_reads(&call, many) && !lz_gemm90_alike(a.read, many), "an argument of another type");
 
-    for (int i = 0; i <= LZ_GEMM90_PROBLEMS; i++) many[i] = a.read[0];
-    CHECK(lz_gemm90_ways(many, LZ_GEMM90_PROBLEMS, ways) == LZ_GEMM90_WAYS);
-    CHECK(lz_gemm90_ways(many, LZ_GEMM90_PROBLEMS + 1, ways) == 0);
+    for (int i = 0; i <= LZ_TOGETHER; i++) many[i] = a.read[0];
+    CHECK(lz_gemm90_ways(many, LZ_TOGETHER, ways) == LZ_GEMM90_WAYS);
+    CHECK(lz_gemm90_ways(many, LZ_TOGETHER + 1, ways) == 0);
     d->large_params = false;
     CHECK(lz_gemm90_ways(many, 4, ways) == LZ_GEMM90_WAYS);
     CHECK(lz_gemm90_ways(many, 5, ways) == 0, "its parameters would be too long");

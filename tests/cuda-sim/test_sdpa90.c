@@ -3,7 +3,7 @@
  * LAZULI_CUDA_PATH naming its libraries, on the simulated one. */
 #include "backend/cuda/product.h"
 #include "backend/cuda/sdpa90.h"
-#include "check.h"
+#include "hopper.h"
 
 typedef struct problem {
     int64_t batches, heads, groups, n, m, d;
@@ -144,18 +144,6 @@ static void run_problem(lz_device *d, const problem *p, const lz_sdpa90_way *way
     }
     free(got);
     free(again);
-}
-
-static lz_context *open_hopper(void) {
-    lz_error err = {0};
-    lz_context *ctx = lz_open_with(&(lz_context_options){.device = "cuda"}, &err);
-    if (!CHECK(ctx, "%s", err.text)) return NULL;
-    if (ctx->device->capability == 90) {
-        lz_cuda_device_table.enter(ctx->device);
-        return ctx;
-    }
-    lz_close(ctx);
-    return NULL;
 }
 
 /* Every way, twice; blocks that take several items, the last tile in parts. */

@@ -62,7 +62,7 @@ bool lz_gemm90_reads(const lz_call *call, lz_gemm90 *g) {
     for (int i = first_argument(g); i < n_arguments(g); i++)
         if (argument(g, i)->dtype == LZ_F64) return false;
     bool fits = g->m > 0 && g->n > 0 && g->k > 0 && g->m <= INT_MAX / 2 && g->n <= INT_MAX / 2 && g->k <= INT_MAX / 2 &&
-                over(g->m, 64) * over(g->n, 32) <= INT_MAX / LZ_GEMM90_PROBLEMS;
+                over(g->m, 64) * over(g->n, 32) <= INT_MAX / LZ_TOGETHER;
     /* A row's last 16 bytes are stored whole: seen on an H200. */
     fits = fits && g->n * lz_dtype_size(out->dtype) % 16 == 0;
     for (int i = 0; i < n_b && fits; i++) {
@@ -86,13 +86,8 @@ bool lz_gemm90_alike(const lz_gemm90 *a, const lz_gemm90 *b) {
     return alike;
 }
 
-/* Room in the parameters: one of few numbers, so that few kernels serve groups of all sizes. 4 fit into the 4 KB that
- * parameters may have everywhere; more can be passed since CUDA 12.1. */
-enum { SMALL_GROUP = 4 };
-static_assert(SMALL_GROUP * sizeof(lz_gemm_problem) <= 4096, "a small group needs no long parameters");
-static_assert(LZ_GEMM90_PROBLEMS * sizeof(lz_gemm_problem) <= 32764, "these are the longest");
-
-static int room_for(int n) { return n == 1 ? 1 : n <= SMALL_GROUP ? SMALL_GROUP : LZ_GEMM90_PROBLEMS; }
+static_assert(LZ_FEW_TOGETHER * sizeof(lz_gemm_problem) <= 4096, "few need no long parameters");
+static_assert(LZ_TOGETHER * sizeof(lz_gemm_problem) <= 32764, "these are the longest");
 
 /* ---- ways -------------------------------------------------------------------------------------------------------- */
 
@@ -104,8 +99,7 @@ static const lz_gemm90_way all_ways[] = {
     {112, 2, 1, 2, 0}, {96, 2, 1, 2, 0},  {256, 1, 1, 2, 0}, {256, 1, 1, 1, 0}, {192, 1, 1, 2, 0}, {128, 1, 1, 1, 0},
 };
 
-int lz_gemm90_all(const lz_gemm90 *g, const lz_gemm90_way **ways) {
-    (void)g;
+int lz_gemm90_all(const lz_gemm90_way **ways) {
     *ways = all_ways;
     return (int)(sizeof all_ways / sizeof *all_ways);
 }
@@ -158,8 +152,8 @@ static double tile_cycles(const lz_gemm90 *g, const lz_gemm90_way *w) {
 /* Of the block that has most to do. Tiles of all products are dealt out in turn: first whole rounds of each product, to
  * all, then what is left of it, to some. Who has most of that begins what is left of some product. */
 static double cycles_of(const lz_gemm90 *g, int n, const lz_gemm90_way *w) {
-    double each[LZ_GEMM90_PROBLEMS], whole = 0, most = 0;
-    int64_t first[LZ_GEMM90_PROBLEMS], rest[LZ_GEMM90_PROBLEMS], room = g->call->device->sms / w->cluster, all = 0;
+    double each[LZ_TOGETHER], whole = 0, most = 0;
+    int64_t first[LZ_TOGETHER], rest[LZ_TOGETHER], room = g->call->device->sms / w->cluster, all = 0;
     for (int i = 0; i < n; i++) {
         int64_t tiles = tiles_of(&g[i], w), rounds = tiles / room;
         each[i] = tile_cycles(&g[i], w);
@@ -179,7 +173,7 @@ static double cycles_of(const lz_gemm90 *g, int n, const lz_gemm90_way *w) {
 int lz_gemm90_ways(const lz_gemm90 *g, int n_products, lz_gemm90_way ways[LZ_GEMM90_WAYS]) {
     double best[LZ_GEMM90_WAYS];
     int n = 0;
-    if (n_products > (g->call->device->large_params ? LZ_GEMM90_PROBLEMS : SMALL_GROUP)) return 0;
+    if (n_products > (g->call->device->large_params ? LZ_TOGETHER : LZ_FEW_TOGETHER)) return 0;
     for (size_t i = 0; i < sizeof all_ways / sizeof *all_ways; i++) {
         if (!lz_gemm90_suits(g, &all_ways[i])) continue;
         double cycles = cycles_of(g, n_products, &all_ways[i]);
@@ -262,7 +256,7 @@ static bool has_rows(const lz_gemm90 *g, int n, int i) {
 
 void lz_gemm90_text(const lz_gemm90 *g, int n, const lz_gemm90_way *w, lz_text *text) {
     const lz_call *call = g->call;
-    lz_text_add(text, "#define PROBLEMS %d\n#define TYPE %s\n#define OUT_TYPE %s\n", room_for(n),
+    lz_text_add(text, "#define PROBLEMS %d\n#define TYPE %s\n#define OUT_TYPE %s\n", lz_cuda_room_for(n),
                 lz_cuda_type_name(call->in[0].dtype), lz_cuda_type_name(call->out.dtype));
     lz_text_add(text, "#define COLUMNS %d\n#define BLOCKS %d\n#define IN_TURN %d\n", w->columns, w->blocks, w->in_turn);
     lz_text_add(text, "#define CLUSTER %d\n#define STAGES %d\n", w->cluster, stages_of(g, w));
@@ -346,8 +340,8 @@ static bool fill_problem(const lz_call *call, const lz_gemm90 *g, const lz_gemm9
 
 bool lz_gemm90_run(const lz_gemm90 *g, int n, const lz_gemm90_way *w, lz_cu_function f) {
     lz_device *d = g->call->device;
-    lz_gemm_problem p[LZ_GEMM90_PROBLEMS];
-    int room = room_for(n), tiles = 0;
+    lz_gemm_problem p[LZ_TOGETHER];
+    int room = lz_cuda_room_for(n), tiles = 0;
     memset(p, 0, (size_t)room * sizeof *p);
     for (int i = 0; i < room; i++) {
         if (i < n && !fill_problem(g->call, &g[i], w, &p[i])) return false;

@@ -23,10 +23,7 @@ typedef struct lz_gemm90_way {
     int16_t columns, blocks, in_turn, cluster, group;
 } lz_gemm90_way;
 
-enum {
-    LZ_GEMM90_WAYS = 2,
-    LZ_GEMM90_PROBLEMS = LZ_TOGETHER
-}; /* at most: ways that are offered, products of a launch */
+enum { LZ_GEMM90_WAYS = 2 }; /* that are offered, at most */
 
 /* false: not for this kernel (another GPU, other types or strides). */
 bool lz_gemm90_reads(const lz_call *call, lz_gemm90 *g);
@@ -39,7 +36,7 @@ bool lz_gemm90_alike(const lz_gemm90 *a, const lz_gemm90 *b);
 /* The most promising ways, best first, as far as counting tells; at least one. 0: these are more than fit. */
 int lz_gemm90_ways(const lz_gemm90 *g, int n, lz_gemm90_way ways[LZ_GEMM90_WAYS]);
 /* All there are, for tests and measurements. */
-int lz_gemm90_all(const lz_gemm90 *g, const lz_gemm90_way **ways);
+int lz_gemm90_all(const lz_gemm90_way **ways);
 bool lz_gemm90_suits(const lz_gemm90 *g, const lz_gemm90_way *way); /* the first suits: all do */
 /* The kernel, compiled where it is new; NULL: err says why. It takes longer than a small product, so who runs a call
  * again and again, to measure it, does this once. */

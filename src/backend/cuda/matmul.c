@@ -105,7 +105,7 @@ static bool choose_contestant(contestants *c, int *chosen) {
 /* Some way for calls of these sizes; other sizes get others. */
 static bool run_any_way(const lz_gemm90 *g, int n) {
     const lz_gemm90_way *all;
-    int n_all = lz_gemm90_all(g, &all), first = (int)((g->m + 3 * g->n + 5 * g->k) % n_all);
+    int n_all = lz_gemm90_all(&all), first = (int)((g->m + 3 * g->n + 5 * g->k) % n_all);
     while (!lz_gemm90_suits(g, &all[first])) first = (first + 1) % n_all; /* the smallest do */
     lz_cu_function f = lz_gemm90_function(g, n, &all[first]);
     return f && lz_gemm90_run(g, n, &all[first], f);

@@ -22,6 +22,13 @@ bool lz_cuda_same_expressions(const lz_expr *a, const lz_expr *b);
 bool lz_cuda_run_text(const lz_call *call, const char *name, lz_text *text, int64_t blocks, int threads,
                       const void *params);
 
+/* Several calls in one launch: room in the parameters is for one of few numbers, so that few kernels serve all. Few of
+ * gemm90's fit into the 4 KB that parameters may have everywhere. */
+enum { LZ_FEW_TOGETHER = 4 };
+static inline int lz_cuda_room_for(int calls) {
+    return calls == 1 ? 1 : calls <= LZ_FEW_TOGETHER ? LZ_FEW_TOGETHER : LZ_TOGETHER;
+}
+
 /* ---- what earlier processes left on disk (jit.c) ------------------------------------------------------------------ */
 
 /* What was stored under this text, or NULL. *memory is to be freed in either case. */

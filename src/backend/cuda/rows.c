@@ -96,9 +96,6 @@ static void add_rope(lz_text *text, const lz_call *call, const rows_job *j) {
     add_rows(text, call, j, "ROPE");
 }
 
-/* Room for 1, 4 or LZ_TOGETHER calls: each is a text of its own. */
-static int room_for(int calls) { return calls == 1 ? 1 : calls <= 4 ? 4 : LZ_TOGETHER; }
-
 /* Its parameters, and the text of a kernel with room for that many calls. NULL: err says why. */
 static char *describe(const lz_call *call, int room, lz_rows_params *p) {
     rows_job j = make_job(call);
@@ -121,11 +118,11 @@ static char *describe(const lz_call *call, int room, lz_rows_params *p) {
 static bool run_together(const lz_call *const *calls, int n) {
     lz_context *ctx = calls[0]->device->ctx;
     lz_rows_params all[LZ_TOGETHER];
-    memset(all, 0, (size_t)room_for(n) * sizeof *all);
-    char *text = describe(calls[0], room_for(n), &all[0]);
+    memset(all, 0, (size_t)lz_cuda_room_for(n) * sizeof *all);
+    char *text = describe(calls[0], lz_cuda_room_for(n), &all[0]);
     bool fine = text, same = n == 1 || calls[0]->device->large_params;
     for (int i = 1; i < n && fine && same; i++) {
-        char *own = describe(calls[i], room_for(n), &all[i]);
+        char *own = describe(calls[i], lz_cuda_room_for(n), &all[i]);
         fine = own;
         same = fine && !strcmp(own, text);
         lz_host_free(ctx, own);

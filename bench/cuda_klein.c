@@ -9,6 +9,7 @@
  *   --guidance G     above 1, a step of a model that is not distilled is two passes; 0 is the model's own
  *   --negative TEXT  what guidance leads away from
  *   --warm 2, --runs 5
+ *   --rest SECONDS   before each picture: a chip that rested has a higher clock than one kept busy
  *   --limit GB       memory of the device that may be taken; weights beyond are streamed
  *   --picture FILE   the last picture, as PPM: it depends on size, steps and guidance, not on warm, runs and limit
  *   LZ_PROFILE=1 in the environment: after each size one more picture, kernel by kernel */
@@ -23,7 +24,7 @@
 enum { MOST_RUNS = 16, MOST_STEPS = 128, SIZES = 16 };
 
 typedef struct wishes {
-    double steps, guidance, warm, runs, limit;
+    double steps, guidance, warm, runs, rest, limit;
     const char *negative, *picture;
 } wishes;
 
@@ -35,6 +36,11 @@ static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void sleep_for(double seconds) {
+    struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)(1e9 * (seconds - (double)(time_t)seconds))};
+    nanosleep(&t, NULL);
 }
 
 static int by_size(const void *a, const void *b) {
@@ -90,6 +96,7 @@ static bool measure(lz_context *ctx, lz_model *model, int64_t size, const wishes
         lz_picture p;
         moments m = {0, 0};
         bool watch = k < runs;
+        sleep_for(w->rest);
         double begun = now();
         if (lz_generate(model, &p, err, .prompt = PROMPT, .negative = w->negative, .seed = (uint64_t)(2 * runs - k),
                         .width = size, .height = size, .steps = steps, .guidance = w->guidance,
@@ -137,8 +144,8 @@ static bool take_options(int *argc, char **argv, wishes *w) {
         const char **text;
     } known[] = {{"--steps", &w->steps, 1, MOST_STEPS, NULL}, {"--guidance", &w->guidance, 0, 100, NULL},
                  {"--warm", &w->warm, 0, 100, NULL},          {"--runs", &w->runs, 1, MOST_RUNS, NULL},
-                 {"--limit", &w->limit, 0, 1e6, NULL},        {"--negative", NULL, 0, 0, &w->negative},
-                 {"--picture", NULL, 0, 0, &w->picture}};
+                 {"--rest", &w->rest, 0, 60, NULL},           {"--limit", &w->limit, 0, 1e6, NULL},
+                 {"--negative", NULL, 0, 0, &w->negative},    {"--picture", NULL, 0, 0, &w->picture}};
     int n = 0;
     for (int i = 0; i < *argc; i++) {
         const struct option *o = NULL;

@@ -2,7 +2,7 @@
 """FLUX.2 [klein] by diffusers, stage by stage: the other half of bench/cuda, which starts this and prints the tables.
 
     torch_klein.py STAGE --results FILE [--model DIR] [--sizes 256 512 1024] [--device cuda] [--seconds 300]
-                         [--tokens 11]
+                         [--rest 0.5] [--tokens 11]
 
     ceilings   what the machine gives: a matrix product, attention, copies
     eager      diffusers as it comes
@@ -13,7 +13,7 @@
                compiles block by block, `graph` records that as one CUDA graph, `tuned` tunes products
 
 Parts of the pipeline are called with the tensors that the pipeline itself made for them. Times are medians of five or
-more after warming up, each waited for. Results are lines of JSON, written as they come: whatever cuts this off, they
+more after warming up, each waited for; rested_ms of three, before each of which the GPU had nothing to do for a moment. Results are lines of JSON, written as they come: whatever cuts this off, they
 stay.
 """
 
@@ -46,18 +46,25 @@ def emit(what, **fields):
     print(line, flush=True)
 
 
+def one_ms(run, rest=0.0):
+    time.sleep(rest)
+    start = now()
+    run()
+    sync()
+    return 1e3 * (now() - start)
+
+
 def median_ms(run, warm=3, least=5, seconds=1.0):
-    """Of at least so many runs, and more while they fit into so many seconds."""
+    """Of at least so many runs, one after the other, and more while they fit into so many seconds; and of three that
+    each follow a rest."""
     for _ in range(warm):
         run()
     sync()
     times, begun = [], now()
     while len(times) < least or (now() - begun < seconds and len(times) < 50):
-        start = now()
-        run()
-        sync()
-        times.append(1e3 * (now() - start))
-    return dict(ms=statistics.median(times), least_ms=min(times), runs=len(times))
+        times.append(one_ms(run))
+    rested = [one_ms(run, rest=ARGS.rest) for _ in range(3)]
+    return dict(ms=statistics.median(times), least_ms=min(times), runs=len(times), rested_ms=statistics.median(rested))
 
 
 def relative(got, want):
@@ -71,8 +78,9 @@ def relative(got, want):
 def ceiling(what, unit, work, run, times=10):
     """work: how many of the unit; ten runs at once, so that waiting does not count."""
     try:
-        ms = median_ms(lambda: [run() for _ in range(times)])["ms"] / times
-        emit(what, ms=ms, rate=work / ms * 1e3, unit=unit)
+        took = median_ms(lambda: [run() for _ in range(times)])
+        ms, rested_ms = took["ms"] / times, took["rested_ms"] / times
+        emit(what, ms=ms, rate=work / ms * 1e3, rested_rate=work / rested_ms * 1e3, unit=unit)
     except RuntimeError as e:  # a kind of attention that this machine does not have
         emit(what, failed=str(e).splitlines()[0][:200])
 
@@ -342,6 +350,7 @@ if __name__ == "__main__":
     parser.add_argument("--sizes", type=int, nargs="+", default=[256, 512, 1024])
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--rest", type=float, default=0.5)
     parser.add_argument("--tokens", type=int, default=11)
     ARGS = parser.parse_args()
     globals()[ARGS.stage]()

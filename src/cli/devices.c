@@ -22,12 +22,16 @@ static bool show_device(const arguments *args, json_t *list, const char *device,
 
 int devices_command(const arguments *args) {
     lz_error err = {.status = LZ_OK};
-    lz_context *best = lz_open_with(&(lz_context_options){.reserved = 0}, &err);
-    if (!best) return fail_with(args, &err);
-    json_t *list = json_array(),
-           *object = json_pack("{s:o, s:o}", "default", json_text(lz_device_name(best)), "devices", list);
-    if (!args->json) printf("default %-9s %s\n", "", lz_device_name(best));
-    lz_close(best);
+    lz_context *here = lz_open_with(&(lz_context_options){.reserved = 0}, &err);
+    if (!here) return fail_with(args, &err);
+    lz_context *gpu = lz_open_with(&(lz_context_options){.device = "cuda"}, &err);
+    const char *small = lz_device_name(here), *large = gpu ? lz_device_name(gpu) : small;
+    json_t *list = json_array(), *object = json_pack("{s:o, s:o, s:o}", "default", json_text(large),
+                                                     "default_for_small_models", json_text(small), "devices", list);
+    if (!args->json) printf("default %-9s %s\n", "", large);
+    if (!args->json && gpu) printf("default %-9s %s\n", "small", small);
+    lz_close(gpu);
+    lz_close(here);
     for (size_t i = 0; i < COUNT(all); i++) show_device(args, list, all[i].device, all[i].isa, true);
     char device[32] = "cuda:0";
     for (int i = 0; i < 64 && show_device(args, list, device, NULL, i == 0); i++)

@@ -1,7 +1,9 @@
 /* job.c: a model, and the picture that is asked of it: what generating and planning have in common. */
 #include <errno.h>
+#include <fts.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli.h"
@@ -15,6 +17,39 @@ static char *name_machine(const arguments *a, const char *folder) {
     return n < 0 ? NULL : name;
 }
 
+#define LARGE_MODEL ((int64_t)256 << 20) /* with less, a CPU is done before a GPU has its kernels */
+
+/* Of the weights in a folder; the Hugging Face cache has links. */
+static int64_t weight_bytes(const char *folder) {
+    char *const roots[] = {(char *)folder, NULL};
+    int64_t bytes = 0;
+    FTS *walk = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, NULL);
+    for (FTSENT *e; walk && (e = fts_read(walk));) {
+        const char *end = strrchr(e->fts_name, '.');
+        if (e->fts_info == FTS_F && end && !strcmp(end, ".safetensors")) bytes += e->fts_statp->st_size;
+    }
+    if (walk) fts_close(walk);
+    return bytes;
+}
+
+/* The device that was asked for; else a GPU where there is one and the model is large. */
+static lz_context *open_context(const arguments *args, const char *folder, lz_error *err) {
+    bool any = !args->device || !strcmp(args->device, "auto");
+    lz_context_options where = {.device = any ? NULL : args->device,
+                                .threads = (int)args->threads,
+                                .compute = args->precision,
+                                .offload = args->offload};
+    if (any && weight_bytes(folder) >= LARGE_MODEL) {
+        where.device = "cuda";
+        lz_context *ctx = lz_open_with(&where, err);
+        if (ctx) return ctx;
+        if (err->status != LZ_NOT_FOUND) note(args, "the GPU is not used: %s", err->text);
+        where.device = NULL;
+        *err = (lz_error){.status = LZ_OK};
+    }
+    return lz_open_with(&where, err);
+}
+
 static int open_chosen(job *j, const model_choice *choice) {
     const arguments *args = j->args;
     j->folder = strdup(choice->folder);
@@ -22,9 +57,7 @@ static int open_chosen(job *j, const model_choice *choice) {
     j->machine = name_machine(args, choice->folder);
     if (!j->folder || !j->name || !j->machine) return fail(args, FAILED, "there is no memory left for a name");
     lz_error err = {.status = LZ_OK};
-    lz_context_options where = {
-        .device = args->device, .threads = (int)args->threads, .compute = args->precision, .offload = args->offload};
-    j->ctx = lz_open_with(&where, &err);
+    j->ctx = open_context(args, choice->folder, &err);
     if (!j->ctx) return fail_with(args, &err);
     j->model = lz_model_open(j->ctx, j->folder, &err);
     if (!j->model) return fail_model(args, choice, &err);

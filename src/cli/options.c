@@ -153,7 +153,7 @@ const option options[] = {
      GENERATE, take_text, TO(steps_dir), 0, 0},
     {"sheet", 0, "FILE", files, "all pictures side by side on one: .png, .jpg or .webp", GENERATE, take_text, TO(sheet),
      0, 0},
-    {"device", 0, "NAME", machine, "cpu, cuda or cuda:N, or ref, which is slow and obviously right",
+    {"device", 0, "NAME", machine, "auto (a GPU, if there is one and the model is large), cpu, cuda, cuda:N; ref is slow and obviously right",
      PICTURE | INFO | CODEC, take_text, TO(device), 0, 0},
     {"precision", 0, "TYPE", machine, "compute in f32 or bf16 (else f32, on a GPU bf16)", PICTURE | INFO | CODEC,
      take_precision, TO(precision), 0, 0},
@@ -186,7 +186,7 @@ void forget_option(arguments *args, const option *o) {
 }
 
 const char *option_choices(const option *o) {
-    if (o->to == TO(device)) return "cpu cuda ref";
+    if (o->to == TO(device)) return "auto cpu cuda ref";
     return o->take == take_precision ? "f32 bf16" : o->take == take_offload ? "auto none stream" : NULL;
 }
 

@@ -31,4 +31,20 @@ try 0 cmp "$work/all.png" "$work/less.png" </dev/null
 try_match 1 "^lazuli: out of memory on Simulated GPU: [0-9]+ bytes of weights are needed there at once, .*offload 'auto'" \
     short $lazuli $one --offload none -o "$work/none.png"
 try_match 2 "^lazuli: --offload takes auto, none or stream, not 'some'" $lazuli $one --offload some
+# Nobody asked for a device: a small model stays on the CPU, a large one goes to the GPU, if that works
+mkdir "$work/large"
+cp -r models/demo/* "$work/large"
+truncate -s 300M "$work/large/vae/more.safetensors"
+any="fox -S 1 -W 32 -H 32 -s 1 -v -o $work/any.png"
+try_match 0 '^device +cpu ' $lazuli $any -m models/demo
+try_match 0 '^device +cuda \(' $lazuli $any -m "$work/large"
+try_match 0 '^device +cuda \(' $lazuli $any -m "$work/large" --device auto
+try_match 0 '^device +cpu ' $lazuli $any -m "$work/large" --device cpu
+try_match 0 '^default +cuda \(' $lazuli devices
+try_match 0 '^default small +cpu \(' $lazuli devices
+mkdir "$work/driver"
+cp "$LAZULI_CUDA_PATH/libcuda.so.1" "$work/driver"
+try_match 0 '^lazuli: the GPU is not used: no CUDA runtime compiler' env LAZULI_CUDA_PATH="$work/driver" $lazuli $any -m "$work/large"
+try_match 0 '^device +cpu ' env LAZULI_CUDA_PATH="$work/driver" $lazuli $any -m "$work/large"
+try_match 1 0 sh -c "LAZULI_CUDA_PATH=$work $lazuli $any -m $work/large 2>&1 | grep -c 'not used'"
 finish

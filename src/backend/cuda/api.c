@@ -73,18 +73,20 @@ static void *look_up(void *handle, const char *symbol) {
     return function;
 }
 
-/* True also when it is absent and may be: then *handle stays NULL. */
+/* True also when it is absent and may be: then *handle stays NULL. Without the driver there is no GPU to be found; with
+ * it, one that does not work. */
 static bool open_library(lz_cuda_api *api, const struct library *library, void **handle, lz_error *err) {
+    lz_status fault = library == libraries ? LZ_NOT_FOUND : LZ_DEVICE_FAILED;
     const char *name = NULL;
     for (int i = 0; !*handle && (name = library->names[i]); i++) *handle = open_name(name);
     if (!*handle) {
-        if (library->absent) lz_fail(err, LZ_NOT_FOUND, "%s", library->absent);
+        if (library->absent) lz_fail(err, fault, "%s", library->absent);
         return !library->absent;
     }
     for (const entry *e = library->entries; e->symbol; e++) {
         void *function = look_up(*handle, e->symbol);
         if (!function) {
-            lz_fail(err, LZ_NOT_FOUND, "%s on this machine has no function %s; is it too old?", name, e->symbol);
+            lz_fail(err, LZ_DEVICE_FAILED, "%s on this machine has no function %s; is it too old?", name, e->symbol);
             return false;
         }
         memcpy((char *)api + e->place, &function, sizeof function);

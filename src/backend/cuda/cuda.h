@@ -98,4 +98,10 @@ extern const lz_kernel lz_cuda_reduce, lz_cuda_softmax, lz_cuda_rms_norm, lz_cud
     lz_cuda_arange;
 extern const lz_device_table lz_cuda_device_table; /* device.c */
 
+/* ---- traces (jit.c) ---------------------------------------------------------------------------------------------- */
+
+/* LAZULI_CUDA_TRACE in the environment: choices, refusals and what is compiled are told on stderr. */
+bool lz_cuda_traces(void);
+void lz_cuda_trace(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 #endif

@@ -7,6 +7,7 @@
  * A file of the cache holds everything its code was made from, and is used only if all of that is the same and the file
  * is ours. LAZULI_CACHE="" turns the cache off; if it cannot be written, nobody is told, and nothing is lost. */
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,6 +193,7 @@ static char *compile(const lz_device *d, const char *name, const char *text, siz
         return NULL;
     }
     char *code = NULL;
+    lz_cuda_trace("compiling %s", name);
     result = d->api.nvrtc.CompileProgram(program, sizeof options / sizeof *options, options);
     if (result == LZ_NVRTC_SUCCESS) result = d->api.nvrtc.GetCUBINSize(program, bytes);
     if (result != LZ_NVRTC_SUCCESS)
@@ -242,6 +244,20 @@ static bool find_code(const lz_device *d, known *k, lz_error *err) {
     }
     lz_host_free(d->ctx, key);
     return fine;
+}
+
+/* ---- traces ------------------------------------------------------------------------------------------------------ */
+
+bool lz_cuda_traces(void) { return getenv("LAZULI_CUDA_TRACE") != NULL; }
+
+void lz_cuda_trace(const char *format, ...) {
+    if (!lz_cuda_traces()) return;
+    va_list args;
+    va_start(args, format);
+    fputs("cuda: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
 }
 
 /* ---- functions --------------------------------------------------------------------------------------------------- */

@@ -2,9 +2,6 @@
 #include "backend/cuda/product.h"
 
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backend/cuda/own.h"
@@ -337,16 +334,4 @@ int lz_cuda_choose(const lz_call *call, lz_choice *c, int n, lz_cuda_way way, vo
     c->measured = true;
     if (chosen >= 0) note(d, c, chosen);
     return remember(d, c, chosen);
-}
-
-bool lz_cuda_traces(void) { return getenv("LAZULI_CUDA_TRACE") != NULL; }
-
-void lz_cuda_trace(const char *format, ...) {
-    if (!lz_cuda_traces()) return;
-    va_list args;
-    va_start(args, format);
-    fputs("cuda: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
-    va_end(args);
 }

@@ -76,8 +76,4 @@ typedef struct lz_choice {
 int lz_cuda_choose(const lz_call *call, lz_choice *c, int n, lz_cuda_way way, void *arg);
 char *lz_cuda_choice_text(const lz_device *d, const lz_choice *c); /* its name on disk; to be freed; NULL: no memory */
 
-/* LAZULI_CUDA_TRACE in the environment: choices and refusals are told on stderr. */
-bool lz_cuda_traces(void);
-void lz_cuda_trace(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
 #endif

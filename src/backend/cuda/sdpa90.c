@@ -152,7 +152,7 @@ static bool merge_parts(const lz_sdpa90 *a, const lz_sdpa90_way *w, const schedu
     const lz_tensor *out = &a->call->out;
     lz_text text = {.ctx = a->call->device->ctx};
     add_type(a, &text);
-    lz_text_add(&text, "#include \"matrix.cu\"\n#include \"sdpa90_merge.cu\"\n");
+    lz_text_add(&text, "#include \"sdpa90_merge.cu\"\n");
     lz_cu_function f = function_of(a, "sdpa90_merge", &text);
     lz_sdpa90_merge_params m = {.split = p->split,
                                 .out = out->data,

@@ -54,12 +54,6 @@ FN void start_copy(void *to, const void *from, bool there) {
 }
 FN void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-FN float exp2_of(float v) {
-    float r;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
-    return r;
-}
-
 #else
 
 /* What the lanes of each warp show each other. */
@@ -119,6 +113,5 @@ FN void start_copy(void *to, const void *from, bool there) {
     for (int i = 0; i < 4; i++) ((u32 *)to)[i] = there ? ((const u32 *)from)[i] : 0;
 }
 FN void wait_for_copies() {}
-FN float exp2_of(float v) { return exp2f(v); }
 
 #endif

@@ -288,14 +288,31 @@ FN float op_sin(float a) { return sinf(a); }
 FN float op_cos(float a) { return cosf(a); }
 FN float op_tanh(float a) { return tanhf(a); }
 FN float op_erf(float a) { return erff(a); }
-/* __fdividef is within 2 ulp, a quarter of the work of a division, and gives 0 where the true quotient is below
- * 2^-126. */
-FN float op_sigmoid(float a) { return __fdividef(1.0f, 1.0f + expf(-a)); }
-FN float op_silu(float a) { return __fdividef(a, 1.0f + expf(-a)); }
+/* 2^a and 1 / a by one instruction each, within 2 ulp; 0 where it is below 2^-126. */
+#ifndef LZ_SIM
+FN float exp2_of(float a) {
+    float r;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a));
+    return r;
+}
+FN float one_over(float a) {
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a));
+    return r;
+}
+#else
+FN float exp2_of(float a) { return exp2f(a); }
+FN float one_over(float a) { return 1.0f / a; }
+#endif
+/* These end many a product, while nobody multiplies: few instructions. e^x is 2^(x log2 e), off by 6e-8 |x|. */
+FN float op_sigmoid(float a) { return one_over(1.0f + exp2_of(-1.44269504f * a)); }
+FN float op_silu(float a) { return a * op_sigmoid(a); }
 FN float op_gelu(float a) { return 0.5f * a * (1.0f + erff(a * 0.707106781f)); }
-FN float op_gelu_tanh(float a) { /* (1 + tanh t) / 2 = sigmoid(2 t), which loses no digits where tanh is near -1 */
-    float t = 0.797884561f * (a + 0.044715f * a * a * a);
-    return __fdividef(a, 1.0f + expf(-2.0f * t));
+/* a (1 + tanh t) / 2 with t = sqrt(2 / pi) (a + 0.044715 a^3), and (1 + tanh t) / 2 = sigmoid(2 t), which loses no
+ * digits where tanh is near -1. */
+FN float op_gelu_tanh(float a) {
+    const float t = a * fmaf(a * a, -0.102943240f, -2.30220820f); /* -2 t log2 e */
+    return a * one_over(1.0f + exp2_of(t));
 }
 FN float op_clip(float a, float low, float high) {
     a = a < low ? low : a;

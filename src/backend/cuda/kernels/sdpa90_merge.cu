@@ -1,7 +1,7 @@
 /* sdpa90_merge.cu: tiles that sdpa90.cu did in parts: the sums of all parts, each by its own maximum, become those by the
  * largest, are added in the order of keys, and divided. A thread does 8 numbers of a row.
  *
- * Before it, in the head: TYPE, HEAD, and matrix.cu. */
+ * Before it, in the head: TYPE and HEAD. */
 
 #include "sdpa90.h"
 

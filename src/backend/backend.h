@@ -94,6 +94,9 @@ typedef struct lz_device_table {
     bool (*write)(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err); /* from may go at once */
     bool (*read)(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err);
     bool (*finish)(lz_device *d, lz_error *err); /* waits; errors of earlier launches are told here */
+    /* What is run between on and off is not done: kernels note what they would need to prepare, and off prepares it all
+     * at once. */
+    void (*rehearse)(lz_device *d, bool on);
     /* What is launched between begin and end is not done but recorded, and replayed as one submission. */
     bool (*record)(lz_device *d, lz_error *err);
     lz_recording *(*end_record)(lz_device *d, lz_error *err);

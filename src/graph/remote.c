@@ -1,12 +1,12 @@
-/* remote.c: running a program on a device with memory of its own. The first time, each kernel is launched (and prepares
- * itself); from the second time on, the launches are recorded once for each set of addresses and replayed as one
+/* remote.c: running a program on a device with memory of its own. The first time, it is rehearsed (all kernels prepare
+ * themselves, together), and each kernel is launched; from the second time on, the launches are recorded once for each set of addresses and replayed as one
  * submission. Programs whose weights do not all fit there (offload.c) are launched each time. Nothing here waits, unless
  * a step has no kernel on the device: then its operands come here and go back. */
 #include <string.h>
 
 #include "graph/graph.h"
 
-enum { MAX_RECORDINGS = 4 };
+enum { MAX_RECORDINGS = 4, WORTH_REHEARSING = 8 /* steps */ };
 
 typedef struct recording {
     lz_recording *work;
@@ -138,18 +138,42 @@ static bool launch_together(lz_program *p, int first, int n, lz_error *err) {
     return p->steps[first].kernel->run_together(calls, n);
 }
 
-/* Steps whose weights travel go one by one, each as soon as its own have come. */
+/* How many steps from here on are one launch. Those whose weights travel go one by one, each as soon as its own have
+ * come. */
+static int launched_with(const lz_program *p, int i) {
+    return lz_freight_streams(p) || p->steps[i].together < 2 ? 1 : p->steps[i].together;
+}
+
 static bool launch_all(lz_program *p, bool timed, lz_error *err) {
     lz_error local = {.status = LZ_OK};
-    bool fine = !timed || table_of(p)->stamp(p->ctx->device, 0, &local), streams = lz_freight_streams(p);
+    bool fine = !timed || table_of(p)->stamp(p->ctx->device, 0, &local);
     for (int i = 0, n; i < p->n_steps && fine; i += n) {
         const lz_step *step = &p->steps[i];
-        n = streams || step->together < 2 ? 1 : step->together;
+        n = launched_with(p, i);
         fine = n > 1 ? launch_together(p, i, n, &local) : launch_one(p, i, &local);
         for (int j = 1; j <= n && fine && timed; j++) fine = table_of(p)->stamp(p->ctx->device, i + j, &local);
         if (!fine) lz_fail(err, local.status, step->file ? "%s at %s:%d" : "%s", local.text, step->file, step->line);
     }
     return fine;
+}
+
+/* Steps whose kernels may have something to prepare do so together. What fails here fails again, in earnest. */
+static void rehearse(lz_program *p) {
+    for (int i = 0; i < p->n_stores; i++) /* what comes along later has no place yet: any will do */
+        if (!p->base[i]) p->base[i] = p->remote->constants->remote;
+    table_of(p)->rehearse(p->ctx->device, true);
+    for (int i = 0, n; i < p->n_steps; i += n) {
+        lz_error unused = {.status = LZ_OK};
+        lz_step *step = &p->steps[i];
+        n = launched_with(p, i);
+        if (n > 1) {
+            launch_together(p, i, n, &unused);
+        } else if (!step->on_host) {
+            lz_bind_operands(p, step, &unused);
+            step->kernel->run(&step->call);
+        }
+    }
+    table_of(p)->rehearse(p->ctx->device, false);
 }
 
 /* Every kernel with the time the device itself took; waits. */
@@ -238,6 +262,7 @@ lz_status lz_remote_run(lz_program *p, const lz_argument *arguments, lz_buffer *
         p->base[i] = place_of(p, i, arguments, arena, outputs, &local);
         fine = !local.status;
     }
+    if (fine && !p->remote->runs && p->n_steps >= WORTH_REHEARSING) rehearse(p);
     fine = fine && run_or_replay(p, &local);
     lz_freight_end(p, fine);
     lz_turn_end(p->ctx);

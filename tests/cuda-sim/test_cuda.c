@@ -517,6 +517,45 @@ static void paint_again(const char *folder, int programs) {
     lz_close(ctx);
 }
 
+/* A program of ten kernels: means, and between them expressions of different lengths. */
+static double ten_kernels(lz_context *ctx, lz_error *err) {
+    lz_scope *scope = lz_scope_begin(ctx, "test");
+    enum { N = 4 };
+    lz_array *x = lz_arange(ctx, 0, N, 1, LZ_F32);
+    for (int i = 1; i <= 5; i++)
+        for (int j = 0; j <= i; j++) x = j ? lz_add(lz_mul(x, 0.5), i) : lz_sub(x, lz_mean(x, LZ_DIMS(0), true));
+    const float *data = lz_data(x, err);
+    double first = data ? data[0] : NAN;
+    lz_scope_end(scope);
+    return first;
+}
+
+/* Kernels are compiled together before a program runs. When that fails it is told, and later tried again. */
+static void compiles_together(void) {
+    const char *cache = getenv("LAZULI_CACHE"), *compiler = getenv("CXX");
+    char *kept = cache ? strdup(cache) : NULL, *kept_compiler = compiler ? strdup(compiler) : NULL;
+    lz_context *ref = lz_open(.device = "ref");
+    lz_error err = {0};
+    double want = ten_kernels(ref, &err);
+    lz_close(ref);
+    setenv("LAZULI_CACHE", "", 1);
+    lz_context *ctx = open_cuda();
+    if (ctx && find_counter()) {
+        setenv("CXX", "/bin/false", 1); /* the simulated NVRTC's */
+        CHECK(isnan(ten_kernels(ctx, &err)));
+        CHECK_I64(err.status, LZ_DEVICE_FAILED);
+        CHECK_TEXT(err.text, "does not compile");
+        unsetenv("CXX");
+    }
+    double got = ten_kernels(ctx, &err);
+    CHECK(fabs(got - want) < 1e-5, "%g, not %g: %s", got, want, err.text);
+    lz_close(ctx);
+    kept ? setenv("LAZULI_CACHE", kept, 1) : unsetenv("LAZULI_CACHE");
+    if (kept_compiler) setenv("CXX", kept_compiler, 1);
+    free(kept);
+    free(kept_compiler);
+}
+
 static void nothing_but_work(void) {
     paint_again(LZ_SOURCE_DIR "/models/demo", 3);       /* text, begin, decode */
     paint_again(LZ_SOURCE_DIR "/tests/data/qwen/Q", 4); /* guided: two texts */
@@ -526,4 +565,4 @@ TEST_MAIN({"names", names}, {"here_and_there", here_and_there}, {"borrowed", bor
           {"on_the_host", on_the_host}, {"random_numbers", random_numbers}, {"pixels", pixels}, {"copied", copied},
           {"out_of_memory", out_of_memory}, {"profiled", profiled}, {"together", together},
           {"passes_share_weights", passes_share_weights}, {"masks_of_keys", masks_of_keys}, {"paints", paints},
-          {"nothing_but_work", nothing_but_work})
+          {"compiles_together", compiles_together}, {"nothing_but_work", nothing_but_work})

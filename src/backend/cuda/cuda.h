@@ -14,7 +14,8 @@
  *   backend.c  the table
  *
  * A kernel's run() only puts work into d->stream. Whatever takes time or memory the first time (compiling, measuring,
- * building plans) must happen on the first run of a call or in its scratch(), never while d->recording. */
+ * building plans) must happen on the first run of a call or in its scratch(), never while d->recording; and while
+ * d->rehearsing it puts nothing there. */
 #ifndef LZ_CUDA_H
 #define LZ_CUDA_H
 
@@ -41,6 +42,7 @@ struct lz_device {
     int64_t cache_bytes;
     bool large_params; /* kernels may have more than 4096 bytes of parameters */
     bool recording;    /* launches are being recorded, not done */
+    bool rehearsing;   /* nothing is launched or measured; what it would take is noted */
     struct lz_cuda_jit *jit;
     struct lz_cuda_blas *blas;
     struct lz_cuda_choices *choices;
@@ -60,6 +62,9 @@ void lz_cuda_jit_close(lz_device *d);
 /* The kernel called name in this CUDA C++ text (kernels/prelude.cu goes before it). Known texts are not compiled again:
  * neither by this device (found by the text itself) nor by a later process (found on disk). NULL: err says why. */
 lz_cu_function lz_cuda_function(lz_device *d, const char *name, const char *text, lz_error *err);
+/* In between, functions that are not there are only noted, and not to be launched; when it is over, all of them are
+ * compiled. What fails fails again, and is told, when the function is asked for in earnest. */
+void lz_cuda_rehearse(lz_device *d, bool on);
 
 /* The files of kernels/, carried in the library (cmake/embed.cmake). A line #include "NAME" of a text stands for one. */
 typedef struct lz_cuda_source {

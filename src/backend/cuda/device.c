@@ -333,6 +333,7 @@ const lz_device_table lz_cuda_device_table = {
     .write = write_device,
     .read = read_device,
     .finish = finish,
+    .rehearse = lz_cuda_rehearse,
     .record = start_record,
     .end_record = end_record,
     .replay = replay,

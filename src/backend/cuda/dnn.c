@@ -497,6 +497,7 @@ static void choose_plan(const lz_call *call, execution *e, lz_dnn_plan *plan) {
 
 bool lz_dnn_run(const lz_call *call, lz_dnn_plan *plan, void *const *addresses, int n, void *workspace) {
     execution e = {.plan = plan};
+    if (call->device->rehearsing) return true;
     pthread_mutex_lock(&call->device->dnn->lock);
     bool done = make_pack(call, addresses, n, workspace, &e.pack);
     if (done && !plan->measured) choose_plan(call, &e, plan);

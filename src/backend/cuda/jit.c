@@ -2,7 +2,8 @@
  *
  *   in this device's table, by the text
  *   on disk, in $LAZULI_CACHE, $XDG_CACHE_HOME/lazuli or ~/.cache/lazuli: compiled by an earlier process
- *   through NVRTC
+ *   through NVRTC, which takes up to a second for each: so before a program runs for the first time it is rehearsed,
+ *     and all that it asks for and is missing is compiled by all threads at once
  *
  * A file of the cache holds everything its code was made from, and is used only if all of that is the same and the file
  * is ours. LAZULI_CACHE="" turns the cache off; if it cannot be written, nobody is told, and nothing is lost. */
@@ -29,6 +30,7 @@ typedef struct known {
 
 struct lz_cuda_jit {
     known *buckets[BUCKETS];
+    int64_t n_missing;                   /* asked for while rehearsing */
     char architecture[32], release[192]; /* options and versions that change what is compiled */
     char *folder;                        /* of the disk cache; NULL: none */
     lz_fault *fault;
@@ -175,7 +177,7 @@ static bool add_expanded(lz_text *to, const char *text, lz_error *err) {
 static void tell_log(const lz_device *d, lz_nvrtc_program program, lz_nvrtc_result result, const char *name,
                      lz_error *err) {
     size_t bytes = 0;
-    d->api.nvrtc.GetProgramLogSize(program, &bytes);
+    if (program) d->api.nvrtc.GetProgramLogSize(program, &bytes);
     char *log = bytes ? lz_host_alloc(d->ctx, bytes + 1) : NULL;
     if (log && d->api.nvrtc.GetProgramLog(program, log) != LZ_NVRTC_SUCCESS) *log = 0;
     lz_fail(err, LZ_DEVICE_FAILED, "kernel %s does not compile (%s): %.400s", name, d->api.nvrtc.GetErrorString(result),
@@ -183,29 +185,41 @@ static void tell_log(const lz_device *d, lz_nvrtc_program program, lz_nvrtc_resu
     lz_host_free(d->ctx, log);
 }
 
-/* Machine code of a text. To be freed; NULL: err says why. */
-static char *compile(const lz_device *d, const char *name, const char *text, size_t *bytes, lz_error *err) {
+/* A text on its way to machine code. */
+typedef struct translation {
+    known *of;
+    char *key; /* the text is a part of it */
+    lz_nvrtc_program program;
+    lz_nvrtc_result result;
+} translation;
+
+/* Of what belongs to a context this uses nothing but its program's text: any thread may do it. */
+static void translate(const lz_device *d, translation *t) {
     const char *options[] = {d->jit->architecture, "--std=c++17", "--fmad=false", "-default-device"};
-    lz_nvrtc_program program = NULL;
-    lz_nvrtc_result result = d->api.nvrtc.CreateProgram(&program, text, name, 0, NULL, NULL);
-    if (result != LZ_NVRTC_SUCCESS) {
-        lz_fail(err, LZ_DEVICE_FAILED, "kernel %s: %s", name, d->api.nvrtc.GetErrorString(result));
-        return NULL;
-    }
+    const char *text = strstr(t->key, "\n\n") + 2;
+    lz_cuda_trace("compiling %s", t->of->name);
+    t->result = d->api.nvrtc.CreateProgram(&t->program, text, t->of->name, 0, NULL, NULL);
+    if (t->result == LZ_NVRTC_SUCCESS)
+        t->result = d->api.nvrtc.CompileProgram(t->program, sizeof options / sizeof *options, options);
+    else
+        t->program = NULL;
+}
+
+/* What came of it, to be freed; NULL: err says why. Ends the translation. */
+static char *take_code(const lz_device *d, translation *t, size_t *bytes, lz_error *err) {
     char *code = NULL;
-    lz_cuda_trace("compiling %s", name);
-    result = d->api.nvrtc.CompileProgram(program, sizeof options / sizeof *options, options);
-    if (result == LZ_NVRTC_SUCCESS) result = d->api.nvrtc.GetCUBINSize(program, bytes);
-    if (result != LZ_NVRTC_SUCCESS)
-        tell_log(d, program, result, name, err);
-    else if (!(code = lz_host_alloc(d->ctx, *bytes + 1)))
+    if (t->result == LZ_NVRTC_SUCCESS) t->result = d->api.nvrtc.GetCUBINSize(t->program, bytes);
+    if (t->result == LZ_NVRTC_SUCCESS && !(code = lz_host_alloc(d->ctx, *bytes + 1))) {
         lz_out_of_memory(err, (int64_t)*bytes);
-    else if ((result = d->api.nvrtc.GetCUBIN(program, code)) != LZ_NVRTC_SUCCESS) {
-        lz_fail(err, LZ_DEVICE_FAILED, "kernel %s: %s", name, d->api.nvrtc.GetErrorString(result));
-        lz_host_free(d->ctx, code);
-        code = NULL;
+    } else {
+        if (code) t->result = d->api.nvrtc.GetCUBIN(t->program, code);
+        if (t->result != LZ_NVRTC_SUCCESS) {
+            tell_log(d, t->program, t->result, t->of->name, err);
+            lz_host_free(d->ctx, code);
+            code = NULL;
+        }
     }
-    d->api.nvrtc.DestroyProgram(&program);
+    if (t->program) d->api.nvrtc.DestroyProgram(&t->program);
     return code;
 }
 
@@ -229,21 +243,82 @@ static char *key_of(const lz_device *d, const char *text, lz_error *err) {
     return lz_text_take(&key, err);
 }
 
-static bool find_code(const lz_device *d, known *k, lz_error *err) {
-    char *key = key_of(d, k->text, err), *memory = NULL;
-    if (!key) return false;
+static bool load_stored(const lz_device *d, const translation *t) {
     size_t bytes = 0;
-    const char *stored = lz_cuda_stored(d, key, &bytes, &memory);
-    bool fine = stored && load(d, k, stored, NULL);
+    char *memory = NULL;
+    const char *stored = lz_cuda_stored(d, t->key, &bytes, &memory);
+    bool fine = stored && load(d, t->of, stored, NULL);
     lz_host_free(d->ctx, memory);
-    if (!fine) {
-        char *code = compile(d, k->name, strstr(key, "\n\n") + 2, &bytes, err);
-        fine = code && load(d, k, code, err);
-        if (fine) lz_cuda_store(d, key, code, bytes);
-        lz_host_free(d->ctx, code);
-    }
-    lz_host_free(d->ctx, key);
     return fine;
+}
+
+static bool load_translated(const lz_device *d, translation *t, lz_error *err) {
+    size_t bytes = 0;
+    char *code = take_code(d, t, &bytes, err);
+    bool fine = code && load(d, t->of, code, err);
+    if (fine) lz_cuda_store(d, t->key, code, bytes);
+    lz_host_free(d->ctx, code);
+    return fine;
+}
+
+static bool find_code(const lz_device *d, known *k, lz_error *err) {
+    translation t = {.of = k, .key = key_of(d, k->text, err)};
+    if (!t.key) return false;
+    bool fine = load_stored(d, &t);
+    if (!fine) {
+        translate(d, &t);
+        fine = load_translated(d, &t, err);
+    }
+    lz_host_free(d->ctx, t.key);
+    return fine;
+}
+
+/* ---- all at once ------------------------------------------------------------------------------------------------- */
+
+typedef struct translations {
+    const lz_device *d;
+    translation *at;
+    int64_t n;
+} translations;
+
+static void translate_one(void *arg, int64_t i, int thread) {
+    (void)thread;
+    const translations *all = arg;
+    translate(all->d, &all->at[i]);
+}
+
+/* What was asked for and is not loaded, nor on disk. */
+static void collect(translations *all, int64_t room) {
+    for (int i = 0; i < BUCKETS; i++)
+        for (known *k = all->d->jit->buckets[i]; k && all->n < room; k = k->next) {
+            translation t = {.of = k, .key = k->function ? NULL : key_of(all->d, k->text, NULL)};
+            if (t.key && !load_stored(all->d, &t))
+                all->at[all->n++] = t;
+            else
+                lz_host_free(all->d->ctx, t.key);
+        }
+}
+
+static int longest_first(const void *a, const void *b) {
+    size_t x = strlen(((const translation *)a)->key), y = strlen(((const translation *)b)->key);
+    return (x < y) - (x > y);
+}
+
+void lz_cuda_rehearse(lz_device *d, bool on) {
+    d->rehearsing = on;
+    int64_t room = d->jit->n_missing;
+    if (on || !room) return;
+    d->jit->n_missing = 0;
+    translations all = {.d = d, .at = lz_host_alloc(d->ctx, (size_t)room * sizeof *all.at)};
+    if (!all.at) return;
+    collect(&all, room);
+    qsort(all.at, (size_t)all.n, sizeof *all.at, longest_first); /* so that none begins when the others are done */
+    lz_parallel(d->ctx->pool, all.n, translate_one, &all);
+    for (int64_t i = 0; i < all.n; i++) {
+        load_translated(d, &all.at[i], NULL); /* if not: who needs it will try again, and be told */
+        lz_host_free(d->ctx, all.at[i].key);
+    }
+    lz_host_free(d->ctx, all.at);
 }
 
 /* ---- traces ------------------------------------------------------------------------------------------------------ */
@@ -254,9 +329,11 @@ void lz_cuda_trace(const char *format, ...) {
     if (!lz_cuda_traces()) return;
     va_list args;
     va_start(args, format);
+    flockfile(stderr); /* several threads compile */
     fputs("cuda: ", stderr);
     vfprintf(stderr, format, args);
     fputc('\n', stderr);
+    funlockfile(stderr);
     va_end(args);
 }
 
@@ -270,12 +347,8 @@ static void free_known(const lz_device *d, known *k) {
     lz_host_free(d->ctx, k);
 }
 
-lz_cu_function lz_cuda_function(lz_device *d, const char *name, const char *text, lz_error *err) {
-    uint64_t hash = hash_of(hash_of(HASH_START, name, strlen(name) + 1), text, strlen(text));
-    known **bucket = &d->jit->buckets[hash % BUCKETS];
-    for (known *k = *bucket; k; k = k->next)
-        if (k->hash == hash && !strcmp(k->name, name) && !strcmp(k->text, text)) return k->function;
-    known *k = lz_host_alloc(d->ctx, sizeof *k);
+static known *add_known(lz_device *d, uint64_t hash, const char *name, const char *text, lz_error *err) {
+    known *k = lz_host_alloc(d->ctx, sizeof *k), **bucket = &d->jit->buckets[hash % BUCKETS];
     if (k) {
         k->hash = hash;
         k->name = lz_host_copy(d->ctx, name);
@@ -286,20 +359,26 @@ lz_cu_function lz_cuda_function(lz_device *d, const char *name, const char *text
         free_known(d, k);
         return NULL;
     }
-    if (!find_code(d, k, err)) {
-        free_known(d, k);
-        return NULL;
-    }
     k->next = *bucket;
     *bucket = k;
-    return k->function;
+    d->jit->n_missing += d->rehearsing;
+    return k;
+}
+
+lz_cu_function lz_cuda_function(lz_device *d, const char *name, const char *text, lz_error *err) {
+    uint64_t hash = hash_of(hash_of(HASH_START, name, strlen(name) + 1), text, strlen(text));
+    known *k = d->jit->buckets[hash % BUCKETS];
+    while (k && (k->hash != hash || strcmp(k->name, name) != 0 || strcmp(k->text, text) != 0)) k = k->next;
+    if (!k) k = add_known(d, hash, name, text, err);
+    if (k && !k->function && d->rehearsing) return (lz_cu_function)k; /* any: nobody will launch it */
+    return k && (k->function || find_code(d, k, err)) ? k->function : NULL;
 }
 
 bool lz_cuda_launch(const lz_call *call, lz_cu_function f, int64_t blocks, int threads, int shared_bytes,
                     const void *params) {
     const lz_device *d = call->device;
     const char *name = lz_op_table[call->op].name;
-    if (blocks == 0) return true;
+    if (blocks == 0 || d->rehearsing) return true;
     if (blocks < 0 || blocks > INT32_MAX) {
         lz_fail(call->err, LZ_BAD_SHAPE, "%s: %s is more than one launch can do", name, LZ_SHOW(call->out.dims));
         return false;

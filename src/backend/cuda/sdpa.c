@@ -1,7 +1,7 @@
 /* sdpa.c: attention. Without a mask, or with the causal one, cuDNN does it in 16 bits; heads too wide for that are done in
  * passes, some rows at a time: a product, a softmax, a product. The rest, that is masks, f32, and small calls that are
- * not worth a plan of cuDNN's, is kernels/sdpa.cu. On Hopper a kernel of our own (sdpa90.c) competes with cuDNN where
- * there is no mask; LAZULI_CUDA_SDPA=own or =library in the environment: no competition.
+ * not worth a plan of cuDNN's, is kernels/sdpa.cu. On Hopper, where there is no mask, a kernel of our own (sdpa90.c) takes
+ * cuDNN's place. LAZULI_CUDA_SDPA in the environment: =library, it does not; =own, also for small calls, unmeasured.
  *
  * cuDNN knows attention as a graph: scores = q k^T, scaled; softmax spelled out as maximum, difference, exponential, sum
  * and quotient; the product with v. It finds the pattern and runs one kernel that never stores the scores. */
@@ -220,14 +220,18 @@ static bool run_passes(const lz_call *call, const attention *a) {
 
 /* ---- cuDNN's plan ------------------------------------------------------------------------------------------------- */
 
+static bool at_even_places(const attention *a) {
+    uintptr_t bits = (uintptr_t)a->q->data | (uintptr_t)a->k->data | (uintptr_t)a->v->data | (uintptr_t)a->out->data;
+    return bits % 16 == 0;
+}
+
 /* The plan that scratch() made, if it can be used with these addresses. */
 static lz_dnn_plan *usable_plan(const lz_call *call, const attention *a) {
-    if (!suits_dnn(call->device, a)) return NULL;
+    if (!suits_dnn(call->device, a) || !at_even_places(a)) return NULL;
     lz_dnn_key key = key_of(a);
     lz_dnn_plan *plan;
     if (!lz_dnn_find(call->device, &key, &plan) || !plan) return NULL;
-    uintptr_t bits = (uintptr_t)a->q->data | (uintptr_t)a->k->data | (uintptr_t)a->v->data | (uintptr_t)a->out->data;
-    return bits % 16 || (lz_dnn_workspace(plan) && !call->scratch) ? NULL : plan;
+    return lz_dnn_workspace(plan) && !call->scratch ? NULL : plan;
 }
 
 static bool run_plan(const lz_call *call, const attention *a, lz_dnn_plan *plan) {
@@ -318,21 +322,16 @@ static bool run_own(const lz_call *call, const attention *a) {
     return lz_cuda_launch(call, f, blocks, t.threads, t.shared, &p);
 }
 
-/* ---- our own for Hopper against the library ----------------------------------------------------------------------- */
+/* ---- our own for Hopper ------------------------------------------------------------------------------------------- */
 
-/* Ways to do a call: ours, and behind them the library's, if it has one. */
 typedef struct contestants {
     lz_sdpa90 own;
     lz_cu_function functions[LZ_SDPA90_WAYS]; /* NULL: not asked for yet */
-    int n_ways;                               /* LZ_SDPA90_WAYS; 0: not for our kernel */
-    const attention *a;
-    lz_dnn_plan *plan; /* NULL: none */
 } contestants;
 
 typedef struct contest_key {
     lz_dnn_key call;
     lz_sdpa90_way ways[LZ_SDPA90_WAYS];
-    int32_t library;
 } contest_key; /* zeroed before it is filled */
 
 static bool wishes(const char *what) {
@@ -340,17 +339,13 @@ static bool wishes(const char *what) {
     return wish && !strcmp(wish, what);
 }
 
-/* false: not for our kernel. */
-static bool find_ways(const lz_call *call, const attention *a, contestants *c) {
-    *c = (contestants){.a = a};
-    bool ours = !wishes("library") && (work_of(a) >= WORTH_A_PLAN || wishes("own")) && lz_sdpa90_reads(call, &c->own);
-    if (ours) c->n_ways = LZ_SDPA90_WAYS;
-    return ours;
+static bool suits_hopper(const lz_call *call, const attention *a, contestants *c) {
+    *c = (contestants){.functions = {NULL}};
+    return !wishes("library") && (work_of(a) >= WORTH_A_PLAN || wishes("own")) && lz_sdpa90_reads(call, &c->own);
 }
 
 static bool run_contestant(const lz_call *call, void *arg, int i) {
     contestants *c = arg;
-    if (i >= c->n_ways) return run_plan(call, c->a, c->plan);
     const lz_sdpa90_way *w = &lz_sdpa90_ways[i];
     lz_sdpa90 own = c->own;
     own.call = call;
@@ -359,32 +354,24 @@ static bool run_contestant(const lz_call *call, void *arg, int i) {
     return c->functions[i] && lz_sdpa90_run(&own, w, c->functions[i], lz_take_piece(&p, lz_sdpa90_scratch(&own, w)));
 }
 
-static void tell_contest(const contestants *c, int chosen) {
-    const attention *a = c->a;
-    lz_cuda_trace("sdpa heads %lld n %lld m %lld d %lld: %s", (long long)a->heads, (long long)a->n, (long long)a->m,
-                  (long long)a->d, chosen < c->n_ways ? "by our own kernel" : "by the library");
-    if (chosen >= c->n_ways) return;
-    const lz_sdpa90_way *w = &lz_sdpa90_ways[chosen];
-    lz_cuda_trace("  %d keys, %d queries, in turn %d", w->keys, w->queries, w->in_turn);
-}
-
-/* The number of the fastest. Not known and not to be measured now: the library's, or the first. */
-static int choose_contestant(const lz_call *call, contestants *c) {
-    lz_device *d = call->device;
+/* The number of the fastest. Not known and not to be measured now: the first. */
+static int choose_contestant(const lz_call *call, const attention *a, contestants *c) {
     contest_key k;
     memset(&k, 0, sizeof k);
-    k.call = key_of(c->a);
+    k.call = key_of(a);
     memcpy(k.ways, lz_sdpa90_ways, sizeof k.ways);
-    k.library = c->plan != NULL;
-    int otherwise = c->plan ? c->n_ways : 0, n = c->n_ways + (c->plan != NULL);
-    lz_choice choice = {.what = "way of an attention",
-                        .library = c->plan ? d->api.dnn.GetVersion() : 0,
-                        .key = &k,
-                        .key_bytes = sizeof k};
-    int chosen = lz_cuda_choose(call, &choice, n, run_contestant, c);
-    if (chosen < 0) chosen = otherwise;
-    if (choice.measured) tell_contest(c, chosen);
+    lz_choice choice = {.what = "way of an attention", .key = &k, .key_bytes = sizeof k};
+    int found = lz_cuda_choose(call, &choice, LZ_SDPA90_WAYS, run_contestant, c), chosen = found < 0 ? 0 : found;
+    const lz_sdpa90_way *w = &lz_sdpa90_ways[chosen];
+    if (choice.measured)
+        lz_cuda_trace("sdpa heads %lld n %lld m %lld d %lld: %d keys, %d queries, in turn %d", (long long)a->heads,
+                      (long long)a->n, (long long)a->m, (long long)a->d, w->keys, w->queries, w->in_turn);
     return chosen;
+}
+
+static bool run_hopper(const lz_call *call, const attention *a, contestants *c) {
+    bool measured = work_of(a) >= WORTH_MEASURING && !wishes("own");
+    return run_contestant(call, c, measured ? choose_contestant(call, a, c) : 0);
 }
 
 /* ---- the kernel --------------------------------------------------------------------------------------------------- */
@@ -400,16 +387,16 @@ static int64_t sdpa_scratch(const lz_call *call) {
     }
     contestants c;
     int64_t most = 0;
-    bool ours = find_ways(call, &a, &c);
-    for (int i = 0; i < c.n_ways; i++) {
-        int64_t bytes = lz_sdpa90_scratch(&c.own, &lz_sdpa90_ways[i]);
-        if (bytes > most) most = bytes;
-    }
-    if (suits_dnn(call->device, &a) && !(ours && wishes("own"))) {
+    if (suits_hopper(call, &a, &c)) {
+        for (int i = 0; i < LZ_SDPA90_WAYS; i++) {
+            int64_t bytes = lz_sdpa90_scratch(&c.own, &lz_sdpa90_ways[i]);
+            if (bytes > most) most = bytes;
+        }
+    } else if (suits_dnn(call->device, &a)) {
         lz_dnn_key key = key_of(&a);
         lz_dnn_plan *plan;
         if (!lz_dnn_find(call->device, &key, &plan)) plan = make_plan(call->device, &a, &key);
-        if (plan && lz_dnn_workspace(plan) > most) most = lz_dnn_workspace(plan);
+        if (plan) most = lz_dnn_workspace(plan);
     }
     if (!most) return 0;
     lz_pieces p = lz_pieces_of(NULL);
@@ -428,16 +415,9 @@ static bool run_sdpa(const lz_call *call) {
     attention a = look_at(call);
     if (suits_passes(&a)) return run_passes(call, &a);
     contestants c;
-    uintptr_t bits = (uintptr_t)a.q->data | (uintptr_t)a.k->data | (uintptr_t)a.v->data | (uintptr_t)a.out->data;
-    bool ours = find_ways(call, &a, &c) && bits % 16 == 0;
-    c.plan = usable_plan(call, &a);
-    if (!ours) return c.plan ? run_plan(call, &a, c.plan) : run_own(call, &a);
-    int chosen = c.plan ? c.n_ways : 0;
-    if (wishes("own"))
-        chosen = 0;
-    else if (work_of(&a) >= WORTH_MEASURING)
-        chosen = choose_contestant(call, &c);
-    return run_contestant(call, &c, chosen);
+    if (at_even_places(&a) && suits_hopper(call, &a, &c)) return run_hopper(call, &a, &c);
+    lz_dnn_plan *plan = usable_plan(call, &a);
+    return plan ? run_plan(call, &a, plan) : run_own(call, &a);
 }
 
 const lz_kernel lz_cuda_sdpa = {.name = "cuda.sdpa", .run = run_sdpa, .scratch = sdpa_scratch, .can = can_sdpa};

@@ -13,8 +13,8 @@
                compiles block by block, `graph` records that as one CUDA graph, `tuned` tunes products
 
 Parts of the pipeline are called with the tensors that the pipeline itself made for them. Times are medians of five or
-more after warming up, each waited for; rested_ms of three, before each of which the GPU had nothing to do for a moment. Results are lines of JSON, written as they come: whatever cuts this off, they
-stay.
+more after warming up, each waited for; rested_ms of three, before each of which the GPU had nothing to do for a moment.
+Results are lines of JSON, written as they come: whatever cuts this off, they stay.
 """
 
 import argparse

@@ -19,13 +19,15 @@ static char *name_machine(const arguments *a, const char *folder) {
 
 #define LARGE_MODEL ((int64_t)256 << 20) /* with less, a CPU is done before a GPU has its kernels */
 
-/* Of the weights in a folder; the Hugging Face cache has links. */
+/* Of the weights in a folder and the folders in it, no deeper: it may be anything, / for one. The Hugging Face cache has
+ * links. */
 static int64_t weight_bytes(const char *folder) {
     char *const roots[] = {(char *)folder, NULL};
     int64_t bytes = 0;
     FTS *walk = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, NULL);
     for (FTSENT *e; walk && (e = fts_read(walk));) {
         const char *end = strrchr(e->fts_name, '.');
+        if (e->fts_info == FTS_D && e->fts_level > 1) fts_set(walk, e, FTS_SKIP);
         if (e->fts_info == FTS_F && end && !strcmp(end, ".safetensors")) bytes += e->fts_statp->st_size;
     }
     if (walk) fts_close(walk);

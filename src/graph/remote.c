@@ -1,7 +1,7 @@
 /* remote.c: running a program on a device with memory of its own. The first time, it is rehearsed (all kernels prepare
- * themselves, together), and each kernel is launched; from the second time on, the launches are recorded once for each set of addresses and replayed as one
- * submission. Programs whose weights do not all fit there (offload.c) are launched each time. Nothing here waits, unless
- * a step has no kernel on the device: then its operands come here and go back. */
+ * themselves, together), and each kernel is launched; from the second time on, the launches are recorded once for each
+ * set of addresses and replayed as one submission. Programs whose weights do not all fit there (offload.c) are launched
+ * each time. Nothing here waits, unless a step has no kernel on the device: then its operands come here and go back. */
 #include <string.h>
 
 #include "graph/graph.h"

@@ -47,4 +47,12 @@ cp "$LAZULI_CUDA_PATH/libcuda.so.1" "$work/driver"
 try_match 0 '^lazuli: the GPU is not used: no CUDA runtime compiler' env LAZULI_CUDA_PATH="$work/driver" $lazuli $any -m "$work/large"
 try_match 0 '^device +cpu ' env LAZULI_CUDA_PATH="$work/driver" $lazuli $any -m "$work/large"
 try_match 1 0 sh -c "LAZULI_CUDA_PATH=$work $lazuli $any -m $work/large 2>&1 | grep -c 'not used'"
+try_match 1 0 sh -c "LAZULI_SIM_GPUS=0 LAZULI_CUDA_PATH=$work/driver $lazuli $any -m $work/large 2>&1 | grep -c 'not used'"
+try_match 1 0 sh -c "LAZULI_SIM_GPUS=0 $lazuli $any -m $work/large 2>&1 | grep -c 'not used'"
+
+# Weights are looked for where models have them: not all over the disk, whatever folder is named
+mkdir -p "$work/large/vae/more"
+mv "$work/large/vae/more.safetensors" "$work/large/vae/more"
+ln -s / "$work/large/all"
+try_match 0 '^device +cpu ' timeout -s KILL 20 $lazuli $any -m "$work/large"
 finish

@@ -92,8 +92,8 @@ lazuli: cannot write the output: No space left on device
 END
 fi
 
-try_match 0 '^default +cpu \(.*thread' $lazuli devices
+try_match 0 '^default +cpu \(.*thread' env LAZULI_CUDA_PATH=/nowhere $lazuli devices
 try_match 0 '^cpu +baseline +cpu \(baseline' $lazuli devices
 try_match 0 '^ref +ref' $lazuli devices
-try_match 0 '^ "default": "cpu ' $lazuli devices --json
+try_match 0 '^ "default": "cpu ' env LAZULI_CUDA_PATH=/nowhere $lazuli devices --json
 finish

@@ -129,7 +129,7 @@ lz_cu_result cuDriverGetVersion(int *version) {
 
 lz_cu_result cuDeviceGetCount(int *count) {
     ENTER(INITIALISED | MAY_FAIL);
-    *count = 1;
+    *count = (int)number("LAZULI_SIM_GPUS", 1);
     return LZ_CUDA_SUCCESS;
 }
 

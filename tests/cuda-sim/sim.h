@@ -7,6 +7,7 @@
  *   blaslt.c                                          libcublasLt.so.13
  *
  * Environment, read when cuInit is called:
+ *   LAZULI_SIM_GPUS=0     the driver is there, and finds no GPU
  *   LAZULI_SIM_MEMORY=N   bytes the device has (4 GiB); more gives out of memory
  *   LAZULI_SIM_FAIL=N     the Nth call from cuInit on (that is 1) gives out of memory, the others work. Counted is what
  *                         can fail: not frees, destroys, pops, error texts

@@ -73,14 +73,18 @@ static void *look_up(void *handle, const char *symbol) {
     return function;
 }
 
-/* True also when it is absent and may be: then *handle stays NULL. Without the driver there is no GPU to be found; with
- * it, one that does not work. */
+/* Drivers are installed on machines without a GPU, too. */
+static bool finds_gpu(const lz_cuda_api *api) {
+    int n = 0;
+    return api->handles[0] && !api->cu.Init(0) && !api->cu.DeviceGetCount(&n) && n;
+}
+
+/* True also when it is absent and may be: then *handle stays NULL. */
 static bool open_library(lz_cuda_api *api, const struct library *library, void **handle, lz_error *err) {
-    lz_status fault = library == libraries ? LZ_NOT_FOUND : LZ_DEVICE_FAILED;
     const char *name = NULL;
     for (int i = 0; !*handle && (name = library->names[i]); i++) *handle = open_name(name);
     if (!*handle) {
-        if (library->absent) lz_fail(err, fault, "%s", library->absent);
+        if (library->absent) lz_fail(err, finds_gpu(api) ? LZ_DEVICE_FAILED : LZ_NOT_FOUND, "%s", library->absent);
         return !library->absent;
     }
     for (const entry *e = library->entries; e->symbol; e++) {

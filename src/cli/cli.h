@@ -186,6 +186,7 @@ typedef struct job {
     const arguments *args;
     char *folder, *name; /* owned: see model_choice, whose texts may go before the job does */
     char *machine;       /* owned: folder, device and so on: what the model was opened for */
+    char device[32];     /* that was asked for, or taken because the model is large; "": none in particular */
     lz_context *ctx;
     lz_model *model;
     lz_model_facts facts;

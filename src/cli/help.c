@@ -39,7 +39,7 @@ const example examples[] = {
     {DECODE, "lazuli decode -m models/klein latents.safetensors -o out.png", "and back"},
     {TENSORS, "lazuli tensors model.safetensors", "names, types, shapes, bytes; reads the header only"},
     {TENSORS, "lazuli tensors --json models/klein/vae | jq .bytes", ""},
-    {DEVICES, "lazuli devices", "which instruction sets and how many threads"},
+    {DEVICES, "lazuli devices", "instruction sets, threads and GPUs"},
     {PULL, "lazuli pull flux2-klein-4b", "from then on: lazuli -m flux2-klein-4b \"a red fox\""},
     {PULL, "lazuli pull Qwen/Qwen-Image --to models/qwen", "into a folder of its own"},
     {MODELS, "lazuli models", "what is here, its size, what is missing"},

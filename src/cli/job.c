@@ -10,10 +10,16 @@
 
 /* ---- the model --------------------------------------------------------------------------------------------------- */
 
+/* NULL: whichever is best. */
+static const char *asked_device(const arguments *a) {
+    return a->device && strcmp(a->device, "auto") != 0 ? a->device : NULL;
+}
+
 static char *name_machine(const arguments *a, const char *folder) {
     char *name = NULL;
-    int n = asprintf(&name, "%s\n%s\n%lld %d %d", folder, a->device ? a->device : "", (long long)a->threads,
-                     a->precision, a->offload);
+    const char *device = asked_device(a);
+    int n = asprintf(&name, "%s\n%s\n%lld %d %d", folder, device ? device : "", (long long)a->threads, a->precision,
+                     a->offload);
     return n < 0 ? NULL : name;
 }
 
@@ -34,22 +40,32 @@ static int64_t weight_bytes(const char *folder) {
     return bytes;
 }
 
+/* A picture to be made again tells where it was made, which need not be here. */
+static bool device_is_told(const arguments *args) {
+    return args->from && !args->settings && is_elsewhere(args, "device");
+}
+
 /* The device that was asked for; else a GPU where there is one and the model is large. */
-static lz_context *open_context(const arguments *args, const char *folder, lz_error *err) {
-    bool any = !args->device || !strcmp(args->device, "auto");
-    lz_context_options where = {.device = any ? NULL : args->device,
+static lz_context *open_context(job *j, const char *folder, lz_error *err) {
+    const arguments *args = j->args;
+    lz_context_options where = {.device = asked_device(args),
                                 .threads = (int)args->threads,
                                 .compute = args->precision,
                                 .offload = args->offload};
-    if (any && weight_bytes(folder) >= LARGE_MODEL) {
-        where.device = "cuda";
-        lz_context *ctx = lz_open_with(&where, err);
-        if (ctx) return ctx;
-        if (err->status != LZ_NOT_FOUND) note(args, "the GPU is not used: %s", err->text);
-        where.device = NULL;
+    bool large = !where.device && args->command->bit != INFO && weight_bytes(folder) >= LARGE_MODEL;
+    if (large) where.device = "cuda";
+    lz_context *ctx = lz_open_with(&where, err);
+    if (!ctx && (large || (device_is_told(args) && err->status == LZ_NOT_FOUND))) {
+        if (!large)
+            note(args, "%s: the picture was made there, and on the CPU will not be quite the same", err->text);
+        else if (err->status != LZ_NOT_FOUND)
+            note(args, "the GPU is not used: %s", err->text);
+        where.device = "cpu";
         *err = (lz_error){.status = LZ_OK};
+        ctx = lz_open_with(&where, err);
     }
-    return lz_open_with(&where, err);
+    snprintf(j->device, sizeof j->device, "%s", where.device ? where.device : "");
+    return ctx;
 }
 
 static int open_chosen(job *j, const model_choice *choice) {
@@ -59,7 +75,7 @@ static int open_chosen(job *j, const model_choice *choice) {
     j->machine = name_machine(args, choice->folder);
     if (!j->folder || !j->name || !j->machine) return fail(args, FAILED, "there is no memory left for a name");
     lz_error err = {.status = LZ_OK};
-    j->ctx = open_context(args, choice->folder, &err);
+    j->ctx = open_context(j, choice->folder, &err);
     if (!j->ctx) return fail_with(args, &err);
     j->model = lz_model_open(j->ctx, j->folder, &err);
     if (!j->model) return fail_model(args, choice, &err);

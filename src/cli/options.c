@@ -154,7 +154,7 @@ const option options[] = {
     {"sheet", 0, "FILE", files, "all pictures side by side on one: .png, .jpg or .webp", GENERATE, take_text, TO(sheet),
      0, 0},
     {"device", 0, "NAME", machine,
-     "auto (a GPU, if there is one and the model is large), cpu, cuda, cuda:N; ref is slow and obviously right",
+     "cpu, cuda, cuda:N, ref (slow and obviously right), auto: a GPU for large models, if there is one",
      PICTURE | INFO | CODEC, take_text, TO(device), 0, 0},
     {"precision", 0, "TYPE", machine, "compute in f32 or bf16 (else f32, on a GPU bf16)", PICTURE | INFO | CODEC,
      take_precision, TO(precision), 0, 0},

@@ -168,8 +168,8 @@ json_t *settings_of(const job *j, int64_t seed) {
                      (json_int_t)p->width, "height", (json_int_t)p->height, "seed",
                      a->noise ? NULL : json_integer(seed), "noise", absolute(a->noise), "steps", (json_int_t)p->steps,
                      "guidance", p->guidance, "image", images, "strength",
-                     a->strength > 0 ? json_real(a->strength) : NULL, "device", a->device ? json_text(a->device) : NULL,
-                     "precision", lz_dtype_name(lz_compute_type(j->ctx)));
+                     a->strength > 0 ? json_real(a->strength) : NULL, "device",
+                     *j->device ? json_text(j->device) : NULL, "precision", lz_dtype_name(lz_compute_type(j->ctx)));
 }
 
 /* With as few digits as give the same numbers back. */

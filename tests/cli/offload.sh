@@ -50,6 +50,14 @@ try_match 1 0 sh -c "LAZULI_CUDA_PATH=$work $lazuli $any -m $work/large 2>&1 | g
 try_match 1 0 sh -c "LAZULI_SIM_GPUS=0 LAZULI_CUDA_PATH=$work/driver $lazuli $any -m $work/large 2>&1 | grep -c 'not used'"
 try_match 1 0 sh -c "LAZULI_SIM_GPUS=0 $lazuli $any -m $work/large 2>&1 | grep -c 'not used'"
 
+# The picture tells which it was; where that is missing, the CPU makes it, and says so
+try_match 1 0 sh -c "$lazuli $any -m models/demo --json | grep -c '\"device\": \"cpu\"'"
+try_match 0 '"device": "cuda"' $lazuli $any -m "$work/large" --json
+try_match 0 '^lazuli: no NVIDIA driver .*: the picture was made there, and on the CPU will not be quite the same$' \
+    env LAZULI_CUDA_PATH="$work" $lazuli --from "$work/any.png" -o "$work/again.png"
+try 0 $lazuli --from "$work/any.png" -q -o "$work/again.png" </dev/null
+try 0 cmp "$work/any.png" "$work/again.png" </dev/null
+
 # Weights are looked for where models have them: not all over the disk, whatever folder is named
 mkdir -p "$work/large/vae/more"
 mv "$work/large/vae/more.safetensors" "$work/large/vae/more"

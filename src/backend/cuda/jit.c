@@ -25,12 +25,13 @@ typedef struct known {
     uint64_t hash;
     char *name, *text;
     lz_cu_module module;
-    lz_cu_function function;
+    lz_cu_function function; /* NULL: not loaded yet */
+    bool missing;            /* asked for while rehearsing */
 } known;
 
 struct lz_cuda_jit {
     known *buckets[BUCKETS];
-    int64_t n_missing;                   /* asked for while rehearsing */
+    int64_t n_missing;
     char architecture[32], release[192]; /* options and versions that change what is compiled */
     char *folder;                        /* of the disk cache; NULL: none */
     lz_fault *fault;
@@ -287,16 +288,18 @@ static void translate_one(void *arg, int64_t i, int thread) {
     translate(all->d, &all->at[i]);
 }
 
-/* What was asked for and is not loaded, nor on disk. */
-static void collect(translations *all, int64_t room) {
+/* What is missing, and not on disk either. */
+static void collect(translations *all) {
     for (int i = 0; i < BUCKETS; i++)
-        for (known *k = all->d->jit->buckets[i]; k && all->n < room; k = k->next) {
-            translation t = {.of = k, .key = k->function ? NULL : key_of(all->d, k->text, NULL)};
+        for (known *k = all->d->jit->buckets[i]; k; k = k->next) {
+            translation t = {.of = k, .key = k->missing ? key_of(all->d, k->text, NULL) : NULL};
+            k->missing = false;
             if (t.key && !load_stored(all->d, &t))
                 all->at[all->n++] = t;
             else
                 lz_host_free(all->d->ctx, t.key);
         }
+    all->d->jit->n_missing = 0;
 }
 
 static int longest_first(const void *a, const void *b) {
@@ -306,12 +309,10 @@ static int longest_first(const void *a, const void *b) {
 
 void lz_cuda_rehearse(lz_device *d, bool on) {
     d->rehearsing = on;
-    int64_t room = d->jit->n_missing;
-    if (on || !room) return;
-    d->jit->n_missing = 0;
-    translations all = {.d = d, .at = lz_host_alloc(d->ctx, (size_t)room * sizeof *all.at)};
+    if (on || !d->jit->n_missing) return;
+    translations all = {.d = d, .at = lz_host_alloc(d->ctx, (size_t)d->jit->n_missing * sizeof *all.at)};
     if (!all.at) return;
-    collect(&all, room);
+    collect(&all);
     qsort(all.at, (size_t)all.n, sizeof *all.at, longest_first); /* so that none begins when the others are done */
     lz_parallel(d->ctx->pool, all.n, translate_one, &all);
     for (int64_t i = 0; i < all.n; i++) {
@@ -361,7 +362,6 @@ static known *add_known(lz_device *d, uint64_t hash, const char *name, const cha
     }
     k->next = *bucket;
     *bucket = k;
-    d->jit->n_missing += d->rehearsing;
     return k;
 }
 
@@ -370,7 +370,11 @@ lz_cu_function lz_cuda_function(lz_device *d, const char *name, const char *text
     known *k = d->jit->buckets[hash % BUCKETS];
     while (k && (k->hash != hash || strcmp(k->name, name) != 0 || strcmp(k->text, text) != 0)) k = k->next;
     if (!k) k = add_known(d, hash, name, text, err);
-    if (k && !k->function && d->rehearsing) return (lz_cu_function)k; /* any: nobody will launch it */
+    if (k && !k->function && d->rehearsing) {
+        d->jit->n_missing += !k->missing;
+        k->missing = true;
+        return (lz_cu_function)k; /* any: nobody will launch it */
+    }
     return k && (k->function || find_code(d, k, err)) ? k->function : NULL;
 }
 

@@ -232,21 +232,18 @@ def compiled():
                 forget(part)
             return False
 
-    with sdpa_kernel(FASTEST_FIRST, set_priority=True):
-        blocks()
-        fine = attempt("blocks", "step", largest, 60)
-        attempt("blocks", "vae", largest, 45, pipe.vae)
-        attempt("blocks", "text", 0, 30, pipe.text_encoder)
-        if fine:
-            attempt("blocks", "decode", largest, 10, measure=lambda _: tail_ms(pipe, largest))
-            attempt("blocks", "whole", largest, 10)
+    with sdpa_kernel(FASTEST_FIRST, set_priority=True):  # what takes least time to compile first
         graphs()
-        fine = [attempt("graphs", "step", size, 40) for size in ARGS.sizes]
-        if fine[-1]:
+        fine = [attempt("graphs", "step", size, 40) for size in reversed(ARGS.sizes)]
+        attempt("graphs", "vae", largest, 45, pipe.vae)
+        attempt("graphs", "text", 0, 30, pipe.text_encoder)
+        if fine[0]:
+            attempt("graphs", "decode", largest, 10, measure=lambda _: tail_ms(pipe, largest))
             attempt("graphs", "whole", largest, 10)
         blocks()
-        for size in ARGS.sizes[:-1]:
-            attempt("blocks", "step", size, 45)
+        for size in reversed(ARGS.sizes):
+            if attempt("blocks", "step", size, 120) and size == largest:
+                attempt("blocks", "whole", largest, 10)
 
 
 # ---- Qwen-Image's transformer ----------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ static lz_context *open_context(job *j, const char *folder, lz_error *err) {
     bool large = !where.device && args->command->bit != INFO && weight_bytes(folder) >= LARGE_MODEL;
     if (large) where.device = "cuda";
     lz_context *ctx = lz_open_with(&where, err);
-    if (!ctx && (large || (device_is_told(args) && err->status == LZ_NOT_FOUND))) {
+    if (!ctx && (large || device_is_told(args))) {
         if (!large)
             note(args, "%s: the picture was made there, and on the CPU will not be quite the same", err->text);
         else if (err->status != LZ_NOT_FOUND)

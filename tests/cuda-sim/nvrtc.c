@@ -7,6 +7,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -328,6 +329,15 @@ static bool compile_in(lz_nvrtc_program p, const char *folder, const char *optio
     return fine;
 }
 
+static atomic_int compiling, most_compiling;
+
+int lz_sim_most_compiling(void) { return atomic_load(&most_compiling); }
+
+static void begin_compiling(void) {
+    int now = atomic_fetch_add(&compiling, 1) + 1, most = atomic_load(&most_compiling);
+    while (now > most && !atomic_compare_exchange_weak(&most_compiling, &most, now)) {}
+}
+
 lz_nvrtc_result nvrtcCompileProgram(lz_nvrtc_program program, int n_options, const char *const *options) {
     if (!program) return LZ_NVRTC_ERROR_INVALID_PROGRAM;
     drop(&program->log), drop(&program->cubin);
@@ -342,7 +352,9 @@ lz_nvrtc_result nvrtcCompileProgram(lz_nvrtc_program program, int n_options, con
     char folder[256];
     const char *temporary = getenv("TMPDIR");
     snprintf(folder, sizeof folder, "%s/lz-sim-XXXXXX", temporary && *temporary ? temporary : "/tmp");
+    begin_compiling();
     bool fine = mkdtemp(folder) && compile_in(program, folder, passed.chars);
+    atomic_fetch_sub(&compiling, 1);
     drop(&passed);
     static const char *const files[] = {"source.cpp", "preprocessed", "rewritten.ii", "library.so", "log"};
     char path[512];

@@ -21,7 +21,8 @@
  *   LAZULI_SIM_LEAKS=1    what still exists at exit is listed on stderr, and the status is 1
  *   CXX                   the compiler behind NVRTC (else the C++ compiler that the build found)
  *
- * For tests, found with dlsym in libcuda.so.1: lz_sim_calls, lz_sim_count and lz_sim_live, below.
+ * For tests, found with dlsym in libcuda.so.1: lz_sim_calls, lz_sim_count and lz_sim_live, below; and in
+ * libnvrtc.so.13: lz_sim_most_compiling.
  *
  * What always is as on a GPU: calls need a current context; new memory holds rubbish (all ones: NaN), and memory that
  * was freed or lies behind an allocation cannot be touched; a capture refuses what a real one refuses. Unlike there,
@@ -44,6 +45,7 @@
 LZ_CU_FUNCTIONS(DECLARE_CU)
 
 EXPORT long lz_sim_calls(void);             /* counted by LAZULI_SIM_FAIL, since cuInit */
+EXPORT int lz_sim_most_compiling(void);     /* programs at one time, so far */
 EXPORT long lz_sim_count(const char *name); /* how often this entry point was called so far, as "cuMemAlloc_v2" */
 EXPORT long lz_sim_live(void); /* allocations, streams, events, modules, graphs, contexts that were not given back */
 

@@ -462,16 +462,20 @@ static void paints(void) {
                          (double[]){70, 25});
 }
 
+/* Puts a function of the simulated GPU's libraries into *function; NULL on a real one. */
+static void find_simulated(const char *library, const char *name, void *function) {
+    char path[512];
+    const char *folder = getenv("LAZULI_CUDA_PATH");
+    snprintf(path, sizeof path, "%s/%s", folder ? folder : "", library);
+    void *handle = dlopen(path, RTLD_NOW | RTLD_NOLOAD), *found = handle ? dlsym(handle, name) : NULL;
+    memcpy(function, &found, sizeof found);
+}
+
 /* How often the simulated driver was called; NULL on a real one. */
 typedef long (*call_counter)(const char *name);
 static call_counter find_counter(void) {
-    char path[512];
-    const char *folder = getenv("LAZULI_CUDA_PATH");
-    snprintf(path, sizeof path, "%s/libcuda.so.1", folder ? folder : "");
-    void *driver = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-    void *found = driver ? dlsym(driver, "lz_sim_count") : NULL;
     call_counter counter = NULL;
-    memcpy(&counter, &found, sizeof counter);
+    find_simulated("libcuda.so.1", "lz_sim_count", &counter);
     return counter;
 }
 
@@ -549,6 +553,9 @@ static void compiles_together(void) {
     }
     double got = ten_kernels(ctx, &err);
     CHECK(fabs(got - want) < 1e-5, "%g, not %g: %s", got, want, err.text);
+    int (*most_compiling)(void) = NULL;
+    find_simulated("libnvrtc.so.13", "lz_sim_most_compiling", &most_compiling);
+    if (most_compiling) CHECK(most_compiling() > 1); /* there are two threads */
     lz_close(ctx);
     kept ? setenv("LAZULI_CACHE", kept, 1) : unsetenv("LAZULI_CACHE");
     if (kept_compiler) setenv("CXX", kept_compiler, 1);

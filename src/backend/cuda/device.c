@@ -298,8 +298,9 @@ static bool find_device(lz_device *d, int number, lz_error *err) {
     d->max_shared = attribute(d, LZ_CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
     d->cache_bytes = attribute(d, LZ_CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
     if (d->capability >= 80) return true;
-    lz_fail(err, LZ_NOT_FOUND, "%s is too old: Lazuli needs compute capability 8.0 (Ampere) or newer, this is %d.%d",
-            d->name, d->capability / 10, d->capability % 10);
+    lz_fail(err, LZ_DEVICE_FAILED,
+            "%s is too old: Lazuli needs compute capability 8.0 (Ampere) or newer, this is %d.%d", d->name,
+            d->capability / 10, d->capability % 10);
     return false;
 }
 

@@ -8,6 +8,7 @@ q, k and v, which are one matrix under the first names, must lie one behind the 
 """
 
 import json
+import os
 import shutil
 import struct
 import sys
@@ -33,10 +34,12 @@ def rename(tensors):
     named = {}
 
     def put(new, *old):
+        if missing := [name for name in old if name + ".weight" not in tensors]:
+            raise ValueError(f"there is no {missing[0]}.weight: it is not a transformer of FLUX.2 [klein] in one file")
         parts = [tensors[name + ".weight"] for name in old]
         for before, after in zip(parts, parts[1:]):
             if before["data_offsets"][1] != after["data_offsets"][0]:
-                sys.exit(f"klein_first_names.py: {old[0]} and what belongs to it do not lie one behind the other")
+                raise ValueError(f"{old[0]} and what belongs to it do not lie one behind the other")
         named[new] = {"dtype": parts[0]["dtype"],
                       "shape": [sum(part["shape"][0] for part in parts), *parts[0]["shape"][1:]],
                       "data_offsets": [parts[0]["data_offsets"][0], parts[-1]["data_offsets"][1]]}
@@ -54,16 +57,30 @@ def rename(tensors):
 
 
 def main(source, target):
-    with open(source, "rb") as here, open(target, "wb") as there:
-        tensors = json.loads(here.read(struct.unpack("<Q", here.read(8))[0]))
+    with open(source, "rb") as here:
+        bytes_of_head = struct.unpack("<Q", here.read(8))[0]
+        if bytes_of_head > os.path.getsize(source):
+            raise ValueError("is not a safetensors file, or a truncated one")
+        tensors = json.loads(here.read(bytes_of_head))
         tensors.pop("__metadata__", None)
         head = json.dumps(rename(tensors)).encode()
         head += b" " * (-len(head) % 8)
-        there.write(struct.pack("<Q", len(head)) + head)
-        shutil.copyfileobj(here, there, 1 << 26)
+        try:
+            with open(target, "xb") as there:
+                there.write(struct.pack("<Q", len(head)) + head)
+                shutil.copyfileobj(here, there, 1 << 26)
+        except OSError as e:
+            if not isinstance(e, FileExistsError) and os.path.exists(target):
+                os.unlink(target)
+            raise
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except OSError as e:
+        sys.exit(f"klein_first_names.py: {e.filename or sys.argv[2]}: {e.strerror}")
+    except (ValueError, struct.error) as e:
+        sys.exit(f"klein_first_names.py: {sys.argv[1]}: {e}")

@@ -76,6 +76,7 @@ static int open_chosen(job *j, const model_choice *choice) {
     if (!j->folder || !j->name || !j->machine) return fail(args, FAILED, "there is no memory left for a name");
     lz_error err = {.status = LZ_OK};
     j->ctx = open_context(j, choice->folder, &err);
+    if (!j->ctx && asked_device(args)) return fail(args, FAILED, "%s; --device auto takes what is here", err.text);
     if (!j->ctx) return fail_with(args, &err);
     j->model = lz_model_open(j->ctx, j->folder, &err);
     if (!j->model) return fail_model(args, choice, &err);

@@ -752,7 +752,6 @@ inline float __cosf(float x) { return cosf(x); }
 inline float __tanf(float x) { return tanf(x); }
 inline float __powf(float x, float y) { return powf(x, y); }
 inline void __sincosf(float x, float *s, float *c) { sincosf(x, s, c); }
-inline float __fdividef(float a, float b) { return a / b; }
 inline float __frsqrt_rn(float x) { return float(1.0 / sqrt(double(x))); }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }

@@ -10,8 +10,6 @@
 
 #include "backend/cuda/product.h"
 
-static int64_t over(int64_t n, int64_t by) { return (n + by - 1) / by; }
-
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 /* One row after the other at multiples of 16 bytes, as the copy engine wants it. */
@@ -62,7 +60,7 @@ bool lz_gemm90_reads(const lz_call *call, lz_gemm90 *g) {
     for (int i = first_argument(g); i < n_arguments(g); i++)
         if (argument(g, i)->dtype == LZ_F64) return false;
     bool fits = g->m > 0 && g->n > 0 && g->k > 0 && g->m <= INT_MAX / 2 && g->n <= INT_MAX / 2 && g->k <= INT_MAX / 2 &&
-                over(g->m, 64) * over(g->n, 32) <= INT_MAX / LZ_TOGETHER;
+                lz_over(g->m, 64) * lz_over(g->n, 32) <= INT_MAX / LZ_TOGETHER;
     /* A row's last 16 bytes are stored whole: seen on an H200. */
     fits = fits && g->n * lz_dtype_size(out->dtype) % 16 == 0;
     for (int i = 0; i < n_b && fits; i++) {
@@ -133,7 +131,7 @@ bool lz_gemm90_suits(const lz_gemm90 *g, const lz_gemm90_way *w) {
 }
 
 static int64_t tiles_of(const lz_gemm90 *g, const lz_gemm90_way *w) {
-    return over(g->m, (int64_t)tile_rows(w) * w->cluster) * over(g->n, out_columns(g, w));
+    return lz_over(g->m, (int64_t)tile_rows(w) * w->cluster) * lz_over(g->n, out_columns(g, w));
 }
 
 /* Cycles of a tile, roughly: as long as its products or its loads, whichever is longer, and then what it takes to
@@ -146,7 +144,7 @@ static double tile_cycles(const lz_gemm90 *g, const lz_gemm90_way *w) {
     double load = 128.0 * (rows + (double)w->columns / w->cluster) / loads;
     double finish = w->in_turn ? 1000 : 800 + 2.0 * w->columns, alone = w->cluster == 1;
     if (g->call->expr) finish *= 1.5;
-    return ((double)over(g->k, 64) * (multiply > load ? multiply : load) + finish) * (1 + 0.005 * alone);
+    return ((double)lz_over(g->k, 64) * (multiply > load ? multiply : load) + finish) * (1 + 0.005 * alone);
 }
 
 /* Of the block that has most to do. Tiles of all products are dealt out in turn: first whole rounds of each product, to
@@ -299,11 +297,11 @@ static bool encode(const lz_call *call, lz_gemm_map *map, const lz_tensor *t, in
 
 /* Rows of tiles that are walked side by side: what runs at one time shall be about as high as wide. */
 static int group_of(const lz_gemm90 *g, const lz_gemm90_way *w) {
-    int64_t high = (int64_t)tile_rows(w) * w->cluster, all = over(g->m, high), best = 1;
+    int64_t high = (int64_t)tile_rows(w) * w->cluster, all = lz_over(g->m, high), best = 1;
     if (w->group) return w->group < all ? w->group : (int)all;
     int64_t area = (int64_t)g->call->device->sms * tile_rows(w) * out_columns(g, w);
     while ((best + 1) * high * (best + 1) * high <= area) best++;
-    return (int)over(all, over(all, best)); /* evenly */
+    return (int)lz_over(all, lz_over(all, best)); /* evenly */
 }
 
 lz_cu_function lz_gemm90_function(const lz_gemm90 *g, int n, const lz_gemm90_way *w) {
@@ -331,9 +329,9 @@ static bool fill_problem(const lz_call *call, const lz_gemm90 *g, const lz_gemm9
         p->arguments[i] = (lz_gemm_argument){t->data, g->rows[i], t->strides[t->dims.n - 1]};
     }
     p->m = (int)g->m, p->n = (int)g->n;
-    p->steps = (int)over(g->k, 64);
-    p->row_tiles = (int)over(g->m, (int64_t)tile_rows(w) * w->cluster);
-    p->column_tiles = (int)over(g->n, out_columns(g, w));
+    p->steps = (int)lz_over(g->k, 64);
+    p->row_tiles = (int)lz_over(g->m, (int64_t)tile_rows(w) * w->cluster);
+    p->column_tiles = (int)lz_over(g->n, out_columns(g, w));
     p->group = group_of(g, w);
     return true;
 }

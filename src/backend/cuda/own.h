@@ -22,6 +22,9 @@ bool lz_cuda_same_expressions(const lz_expr *a, const lz_expr *b);
 bool lz_cuda_run_text(const lz_call *call, const char *name, lz_text *text, int64_t blocks, int threads,
                       const void *params);
 
+/* How many of a size it takes to cover n. */
+static inline int64_t lz_over(int64_t n, int64_t size) { return (n + size - 1) / size; }
+
 /* Several calls in one launch: room in the parameters is for one of few numbers, so that few kernels serve all. Few of
  * gemm90's fit into the 4 KB that parameters may have everywhere. */
 enum { LZ_FEW_TOGETHER = 4 };

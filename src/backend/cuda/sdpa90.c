@@ -12,8 +12,6 @@
 #include "backend/cuda/gemm90.h"
 #include "backend/cuda/kernels/sdpa90.h"
 
-static int64_t over(int64_t n, int64_t by) { return (n + by - 1) / by; }
-
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 /* Rows dense, all of them at multiples of 16 bytes, no two in the same place. */
@@ -33,7 +31,7 @@ bool lz_sdpa90_reads(const lz_call *call, lz_sdpa90 *a) {
     a->groups = k->dims.at[1], a->m = k->dims.at[2];
     bool plain = call->n_core == 3 && !call->params->sdpa.causal && isfinite(a->scale) && a->scale > 0;
     bool fits = a->batches > 0 && a->heads > 0 && a->n > 0 && a->m > 0 && a->n <= INT_MAX / 2 && a->m <= INT_MAX / 2;
-    fits = fits && over(a->n, 64) * a->heads * a->batches <= INT_MAX / 64;
+    fits = fits && lz_over(a->n, 64) * a->heads * a->batches <= INT_MAX / 64;
     return call->device->capability == 90 && plain && fits && (type == LZ_BF16 || type == LZ_F16) &&
            (a->d == 64 || a->d == 128) && suits_copies(q, type) && suits_copies(k, type) && suits_copies(v, type) &&
            suits_copies(&call->out, type);
@@ -74,17 +72,17 @@ static double block_cycles(const lz_sdpa90 *a, const lz_sdpa90_way *w) {
 #define MERGE_BYTES 2000 /* in a cycle */
 
 static schedule schedule_of(const lz_sdpa90 *a, const lz_sdpa90_way *w) {
-    schedule s = {.row_tiles = over(a->n, w->queries), .blocks = over(a->m, w->keys)};
+    schedule s = {.row_tiles = lz_over(a->n, w->queries), .blocks = lz_over(a->m, w->keys)};
     int64_t room = a->call->device->sms;
     s.tiles = s.row_tiles * a->heads * a->batches;
     int64_t rounds = s.tiles / room, rest = s.tiles % room;
     double each = block_cycles(a, w), all = (double)s.blocks * each + ITEM_CYCLES;
-    double least = (double)over(s.tiles, room) * all; /* of the one who has most to do */
-    bool fits = rest * s.blocks * room <= INT_MAX;    /* kernels count in 32 bits */
+    double least = (double)lz_over(s.tiles, room) * all; /* of the one who has most to do */
+    bool fits = rest * s.blocks * room <= INT_MAX;       /* kernels count in 32 bits */
     for (int64_t length = 1; rest && fits && length < s.blocks; length++) {
-        int64_t ranges = rest * over(s.blocks, length);
+        int64_t ranges = rest * lz_over(s.blocks, length);
         int parts = ranges > room ? 2 : 1; /* of a range: it need not end with a tile */
-        if (parts == 2) ranges = over(rest * s.blocks, length);
+        if (parts == 2) ranges = lz_over(rest * s.blocks, length);
         if (ranges > room) continue;
         double bytes = (double)part_rows(ranges, w) / 2 * parts * (double)a->d * 4;
         double cycles = (double)rounds * all + (double)length * each + parts * (ITEM_CYCLES + PART_CYCLES) +
@@ -163,7 +161,7 @@ static bool merge_parts(const lz_sdpa90 *a, const lz_sdpa90_way *w, const schedu
                                 .n = (int)a->n,
                                 .tile_rows = w->queries};
     m.total = (int)(s->tiles - s->whole) * m.tile_rows;
-    return f && lz_cuda_launch(a->call, f, over(m.total * (a->d / 8), 256), 256, 0, &m);
+    return f && lz_cuda_launch(a->call, f, lz_over(m.total * (a->d / 8), 256), 256, 0, &m);
 }
 
 bool lz_sdpa90_run(const lz_sdpa90 *a, const lz_sdpa90_way *w, lz_cu_function f, char *scratch) {

@@ -5,12 +5,11 @@
  * ... in registers: so a row is read once, and all of it before any of it is written, which allows writing in place.
  * Which element is where, and so the order of every sum, depends on the length of the row alone.
  *
- * Before it, in the head: CALLS that there is room for; ROW_OP; RANK of the walk over rows;
- * LANES; CHUNKS per lane, or 0: as many as it takes,
- * read again for each pass; WHOLE: rows are whole chunks; OUT_TYPE, OUT_KIND, X_TYPE, X_KIND; EACH_ARGUMENT(X):
- * X(operand, type, kind) of the epilogue's arguments; VALUES(j): those, each behind a comma; EARLY: they are few
- * enough to be read before the sums; epilogue(); index_type, u32 or i64. For rope also NORM, WEIGHTED, HALF_SPLIT, and
- * types and kinds of COS, SIN, WEIGHT. */
+ * Before it, in the head: CALLS that there is room for; ROW_OP; RANK of the walk over rows; LANES; CHUNKS per lane, or
+ * 0: as many as it takes, read again for each pass; WHOLE: rows are whole chunks; OUT_TYPE, OUT_KIND, X_TYPE, X_KIND;
+ * EACH_ARGUMENT(X): X(operand, type, kind) of the epilogue's arguments; VALUES(j): those, each behind a comma; EARLY:
+ * they are few enough to be read before the sums; epilogue(); index_type, u32 or i64. For rope also NORM, WEIGHTED,
+ * HALF_SPLIT, and types and kinds of COS, SIN, WEIGHT. */
 #define SOFTMAX 1
 #define RMS_NORM 2
 #define LAYER_NORM 3

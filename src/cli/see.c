@@ -51,11 +51,19 @@ int see_check(const arguments *args) {
 
 /* ---- on the terminal --------------------------------------------------------------------------------------------- */
 
+/* $COLUMNS and $LINES, then what the terminal says, then the usual size. */
+static int terminal_side(const char *variable, int told, int usual) {
+    const char *text = getenv(variable);
+    int64_t side;
+    if (text && whole_number(text, strlen(text), 1, 10000, &side)) return (int)side;
+    return told ? told : usual;
+}
+
 static void terminal_size(int *columns, int *rows) {
     struct winsize size = {0};
     ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
-    *columns = size.ws_col ? size.ws_col : 80;
-    *rows = size.ws_row ? size.ws_row : 24;
+    *columns = terminal_side("COLUMNS", size.ws_col, 80);
+    *rows = terminal_side("LINES", size.ws_row, 24);
 }
 
 static int least(int a, int b) { return a < b ? a : b; }

@@ -104,30 +104,54 @@ done
 same "$work/base.safetensors" "$work/dump.safetensors"
 try 0 test "$(echo $options | wc -w)" -gt 20 </dev/null # the list was read
 
-# `make demo` is tools/demo: pictures, where they are, what next. A painter that only says what it is asked to paint
-# stands in for the real one, and for chafa.
-mkdir -p "$work/bin"
-cat >"$work/bin/lazuli" <<'END'
+# `make demo` is tools/demo: pictures, where they are, what next. It runs in a folder of its own, by a painter that makes
+# small pictures.
+mkdir -p "$work/root/tools" "$work/root/build"
+cp tools/demo "$work/root/tools"
+ln -s "$root/models" "$work/root/models"
+cat >"$work/root/build/lazuli" <<END
 #!/bin/sh
-[ "$LAZULI_MODEL" = models/demo ] && echo "painted $5"
+[ "\$LAZULI_MODEL" = models/demo ] && exec "$absolute" "\$@" -W 32 -H 32 -s 1
 END
-cat >"$work/bin/chafa" <<'END'
-#!/bin/sh
-echo "shown $*"
-END
-chmod +x "$work/bin/lazuli" "$work/bin/chafa"
-for line in '^\$ .*/lazuli "a fox in 3d style on a blue background" -S 1 -o .*/demo/fox.png$' "^painted $work/bin/demo/fox.png\$" \
-    "^4 pictures in [0-9]+ s: they are in $work/bin/demo\$" '^What to try next:$'; do
-    try_match 0 "$line" tools/demo "$work/bin"
+chmod +x "$work/root/build/lazuli"
+cd "$work/root"
+for line in '^\$ build/lazuli "a fox in 3d style" -S 1 -o build/demo/fox.png$' \
+    '^build/demo/fox.png  32 x 32, seed 1, 1 step, ' '^4 pictures in [0-9]+ s: they are in build/demo$' '^What to try next:$'; do
+    try_match 0 "$line" tools/demo build
 done
-try 1 sh -c "PATH=$work/bin:\$PATH tools/demo $work/bin | grep -e shown -e chafa" </dev/null # no terminal
-try_match 0 'fox.png -m models/demo$' env LAZULI_MODEL=mine tools/demo "$work/bin"
-if command -v script >/dev/null; then
-    terminal() { env -u NO_COLOR TERM=xterm PATH="$work/bin:$PATH" "$@"; }
-    try_match 0 "^shown --size 40x20 $work/bin/demo/fox.png" terminal script -qec "tools/demo $work/bin" /dev/null
-    try_match 0 "^shown .*--colors none $work/bin/demo/fox.png" terminal env NO_COLOR=1 script -qec "tools/demo $work/bin" /dev/null
-    try_match 1 '^0.?$' terminal env TERM=dumb script -qec "tools/demo $work/bin | grep -c shown" /dev/null
+try_match 0 'fox.png -m models/demo$' env LAZULI_MODEL=mine tools/demo build
+escape=$(printf '\033')
+tools/demo build >"$work/said" 2>&1
+try 1 grep -e "$escape" -e chafa -e terminal -e '.\{81\}' "$work/said" </dev/null # trap 14: plain lines where there is no terminal
+if command -v script >/dev/null && ! $lazuli fox $one --show -o "$work/x.png" 2>&1 | grep -q 'left out'; then
+    on_terminal() { env TERM=xterm-256color LC_ALL=C.UTF-8 script -qec "stty cols 80 rows 24; tools/demo build" /dev/null; }
+    # trap 14: each picture is seen, without the program chafa; the last one fits on a screen with its command and the hints
+    on_terminal >"$work/said"
+    try 0 sh -c "grep -c '$escape.*$escape' $work/said | awk '{ print (\$1 >= 4 * 8) }'" <<'END'
+1
+END
+    try 0 sh -c "awk '/^\\\$ /{ first = NR } END { print (NR - first < 23) }' $work/said" <<'END'
+1
+END
+    try_match 0 '^What to try next:' cat "$work/said"
+    try 1 grep -e chafa -e 'needs a terminal' "$work/said" </dev/null
+    try 1 sh -c "NO_COLOR=1 TERM=xterm script -qec 'tools/demo build' /dev/null | grep '$escape\[[34]8'" </dev/null
 fi
+# trap 14: nothing lies in the checkout afterwards, whether the demo or the commands that it names were run
+sed -n 's/^  \(build.* -o .*\)/\1/p' "$work/said" | tr -d '\r' >"$work/hints"
+try 0 sh -c "wc -l <$work/hints" <<'END'
+2
+END
+try 0 env LAZULI_MODEL=models/demo sh -ec "sed 's/--show//' $work/hints | sh -e >/dev/null" </dev/null
+try_match 0 '^fox2.png' ls build/demo
+try 0 ls <<'END'
+build
+models
+tools
+END
+cd "$root"
+mkdir -p "$work/bin"
 printf '#!/bin/sh\necho "lazuli: no" >&2\nexit 1\n' >"$work/bin/lazuli"
+chmod +x "$work/bin/lazuli"
 try_match 1 '^lazuli: no$' tools/demo "$work/bin" # a failure is not hidden
 finish

@@ -80,9 +80,9 @@ zpty -r shell seen '*<*>*'
 print -r -- $seen
 zpty -d shell
 END
-    try_match 0 '<lazuli --width ?>' timeout 20 zsh -f "$work/complete.zsh" "$work/site" 'lazuli --wid'
-    try_match 0 '<lazuli fox --precision bf16 ?>' timeout 20 zsh -f "$work/complete.zsh" "$work/site" 'lazuli fox --precision b'
-    try_match 0 '<lazuli batch ?>' timeout 20 zsh -f "$work/complete.zsh" "$work/site" 'lazuli ba'
+    try_match 0 '<lazuli --width ?>' timeout 600 zsh -f "$work/complete.zsh" "$work/site" 'lazuli --wid'
+    try_match 0 '<lazuli fox --precision bf16 ?>' timeout 600 zsh -f "$work/complete.zsh" "$work/site" 'lazuli fox --precision b'
+    try_match 0 '<lazuli batch ?>' timeout 600 zsh -f "$work/complete.zsh" "$work/site" 'lazuli ba'
 fi
 
 # The manual page mentions all of it, and roff has nothing to say against it

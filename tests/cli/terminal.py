@@ -2,7 +2,7 @@
 
 A line of the script is '> text' (typed, with Enter), '+ text' (typed, without), '^C' or '^D' (the key), or '< text' (waited
 for in what the program printed since the last wait). The exit code is the program's;
-what it printed is printed. A wait ends after a minute at the latest, with code 99."""
+what it printed is printed. A wait ends after ten minutes at the latest, with code 99."""
 import fcntl, os, pty, select, struct, sys, termios, time
 
 child, terminal = pty.fork()
@@ -33,7 +33,7 @@ def give_up(why):
 
 def wait_for(text):
     global place
-    end = time.monotonic() + 60
+    end = time.monotonic() + 600
     while (at := seen.find(text, place)) < 0:
         if time.monotonic() > end or not pump(0.2):
             give_up(b"never came: " + text)
@@ -53,7 +53,7 @@ for line in sys.stdin:
         os.write(terminal, bytes([ord(line[1]) & 31]))
     elif line.startswith("< "):
         wait_for(line[2:].encode())
-end = time.monotonic() + 60
+end = time.monotonic() + 600
 while pump(0.2):
     if time.monotonic() > end:
         give_up(b"it does not end")

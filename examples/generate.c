@@ -41,7 +41,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     lz_error err;
-    lz_context *ctx = lz_open_with(&(lz_context_options){.threads = 0}, &err); /* the CPU, all its cores */
+    lz_context *ctx = lz_open(.error = &err); /* the CPU, all its cores */
     lz_status status = ctx ? paint(ctx, argv[1], argv[2], argv[3], &err) : err.status;
     if (status != LZ_OK) fprintf(stderr, "%s\n", err.text); /* one sentence: what, where, what to do */
     lz_close(ctx);

@@ -1,11 +1,16 @@
 /* hello.c: the whole idea in one page. Build it against an installed library with
- *     cc hello.c $(pkg-config --cflags --libs lazuli) -o hello */
+ *     cc hello.c $(pkg-config --cflags --libs lazuli) -o hello
+ * docs/embedding.md says what to add if the library is in a folder of your own. */
 #include <lazuli.h>
 #include <stdio.h>
 
 int main(void) {
-    lz_context *ctx = lz_open(); /* the CPU, all its cores */
-    if (!ctx) return 1;
+    lz_error err;
+    lz_context *ctx = lz_open(.error = &err); /* the CPU, all its cores */
+    if (!ctx) {
+        fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
 
     /* Describe: three rows of two numbers, their squares plus one, the sum of each row. Nothing is computed yet. */
     lz_array *x = lz_reshape(lz_arange(ctx, 0, 6, 1, LZ_F32), LZ_DIMS(3, 2));
@@ -13,7 +18,6 @@ int main(void) {
     lz_array *sums = lz_sum(y, LZ_DIMS(1), false);
 
     /* Look: now everything that was described is planned as a whole and run as one program. */
-    lz_error err;
     const float *p = lz_data(sums, &err);
     if (!p) {
         fprintf(stderr, "%s\n", err.text);

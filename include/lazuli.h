@@ -1,6 +1,7 @@
 /* lazuli.h: pictures from text, on a lazy array runtime. This header is the manual; it is in order of need.
  *
- *     lz_context *ctx = lz_open(.threads = 2);
+ *     lz_error err;
+ *     lz_context *ctx = lz_open(.threads = 2, .error = &err); // NULL: err.text says why
  *     lz_array *x = lz_full(ctx, LZ_DIMS(2, 3), LZ_F32, 1.5);
  *     lz_array *y = lz_add(lz_mul(x, x), 1.0);              // nothing is computed here
  *     const float *p = lz_data(y, &err);                    // here everything is, as one program
@@ -13,6 +14,12 @@
  *   3. Errors stick. A failed op returns a poisoned array, everything built on it is poisoned, and the function that
  *      finally evaluates returns the first error with its op, shapes and place. NULL is a poisoned array too.
  *   4. Nothing is global. Contexts are explicit, independent, and may be used from any thread.
+ *
+ * No argument crashes a function, NULL and nonsense included; only a pointer to something else, or to something that
+ * was freed, does. A function that needs an argument fails with LZ_BAD_ARGUMENT if the argument is NULL. Optional
+ * arguments say so. Ops return a poisoned array, or NULL if there is no context to make one in. Functions that close,
+ * free, release, end, start, stop or wait do nothing with NULL. Functions that only tell something (lz_shape, lz_size,
+ * lz_memory_info, lz_model_about, ...) tell zeros of NULL. Results of a function that failed are zeros.
  */
 #ifndef LAZULI_H
 #define LAZULI_H
@@ -57,7 +64,7 @@ typedef struct lz_error {
 
 typedef struct lz_context lz_context;
 
-/* Where host memory comes from. allocate returns memory aligned to 64 bytes, or NULL. */
+/* Where host memory comes from. allocate returns memory aligned to 64 bytes, or NULL. Both functions are needed. */
 typedef struct lz_allocator {
     void *(*allocate)(void *user, size_t bytes);
     void (*release)(void *user, void *memory, size_t bytes);
@@ -82,8 +89,10 @@ typedef struct lz_context_options {
     const lz_allocator *allocator; /* NULL: the C library's */
     int compute;                   /* the type models compute in: LZ_F32 or LZ_BF16; 0: f32, on a GPU bf16 */
     int offload;                   /* lz_offload; of no meaning where kernels work on the host's memory */
+    lz_error *error;               /* filled if the context cannot be opened; lz_open_with prefers its own err */
 } lz_context_options;
 
+/* lz_open(.device = "cuda", .error = &err) in C; both return NULL if they fail. options: NULL means the defaults. */
 lz_context *lz_open_with(const lz_context_options *options, lz_error *err);
 #define lz_open(...) lz_open_with(&(lz_context_options){.reserved = 0, __VA_ARGS__}, NULL)
 void lz_close(lz_context *ctx); /* every scope, array, stream and compiled function of it must be gone or unused */
@@ -333,7 +342,6 @@ typedef struct lz_compile_stats {
 } lz_compile_stats;
 
 /* cache_size: how many programs to keep, the least recently used goes first; 0: 8. */
-/* cache_size: how many programs to keep, the least recently used goes first; 0: 8. */
 lz_compiled *lz_compile(lz_context *ctx, lz_function function, void *user, int n_in, int n_out, int cache_size,
                         lz_error *err);
 /* The outputs belong to the current scope. What the function describes without touching its inputs is computed once and
@@ -543,8 +551,6 @@ typedef struct lz_picture_plan {
 lz_status lz_plan_picture(lz_model *model, const lz_picture_options *options, lz_picture_plan *plan, lz_error *err);
 
 /* ---- 17. Sugar ------------------------------------------------------------------------------------------------ */
-
-/* C11 is needed for the macros below. In C++ call the functions: lz_open_with, lz_sdpa_with, lz_add_number, ... */
 
 /* C11 is needed for the macros below. In C++ call the functions: lz_open_with, lz_sdpa_with, lz_add_number, ... */
 

@@ -39,6 +39,10 @@ static void contexts(void) {
     CHECK(err.status != LZ_OK);
     CHECK_TEXT(err.text, "avx9000");
     CHECK(!lz_open(.device = "abacus")); /* without a place for the text */
+    err = (lz_error){0};                 /* trap 20: lz_open says why, too */
+    CHECK(!lz_open(.device = "abacus", .error = &err));
+    CHECK_STATUS(err.status, LZ_NOT_FOUND, &err);
+    CHECK_TEXT(err.text, "abacus");
 
     lz_context *cpu = lz_open_with(NULL, &err), *three = lz_open(.threads = 3), *ref = lz_open(.device = "ref");
     CHECK(cpu && three && ref);

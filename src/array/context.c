@@ -63,6 +63,7 @@ static bool open_device(lz_context *ctx, const lz_context_options *options, lz_e
 lz_context *lz_open_with(const lz_context_options *options, lz_error *err) {
     lz_context_options none = {.reserved = 0};
     if (!options) options = &none;
+    if (!err) err = options->error;
     if (options->compute && options->compute != LZ_F32 && options->compute != LZ_BF16) {
         lz_fail(err, LZ_BAD_TYPE, "models compute in f32 or bf16, not in type %d", options->compute);
         return NULL;
@@ -71,9 +72,13 @@ lz_context *lz_open_with(const lz_context_options *options, lz_error *err) {
         lz_fail(err, LZ_BAD_ARGUMENT, "offload is auto, none or stream, not %d", options->offload);
         return NULL;
     }
+    const lz_allocator *allocator = options->allocator ? options->allocator : &lz_system_allocator;
+    if (!allocator->allocate || !allocator->release) {
+        lz_fail(err, LZ_BAD_ARGUMENT, "open: an allocator needs both of its functions, allocate and release");
+        return NULL;
+    }
     const lz_backend *backend = find_backend(options, err);
     if (!backend) return NULL;
-    const lz_allocator *allocator = options->allocator ? options->allocator : &lz_system_allocator;
     lz_context *ctx = allocator->allocate(allocator->user, sizeof *ctx);
     if (!ctx) {
         lz_out_of_memory(err, sizeof *ctx);
@@ -133,5 +138,5 @@ void lz_close(lz_context *ctx) {
     allocator.release(allocator.user, ctx, sizeof *ctx);
 }
 
-lz_dtype lz_compute_type(const lz_context *ctx) { return ctx->compute; }
-const char *lz_device_name(const lz_context *ctx) { return ctx->device_name; }
+lz_dtype lz_compute_type(const lz_context *ctx) { return ctx ? ctx->compute : LZ_F32; }
+const char *lz_device_name(const lz_context *ctx) { return ctx ? ctx->device_name : "no context"; }

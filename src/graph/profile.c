@@ -1,6 +1,10 @@
 /* profile.c: what each kernel took. Records are kept between start and stop; the table sums them by kernel and
  * compares with what this machine was measured to reach: a large matrix product for arithmetic, a large copy for
- * memory. */
+ * memory.
+ *
+ * ctx->lock guards everything in lz_profile, so that a thread may start, stop or show a profile while others run
+ * programs. A program asks lz_profile_on once, when it begins: a program that runs already when the profile starts is
+ * not timed. */
 #define LZ_NO_SUGAR
 #include <stdlib.h>
 #include <string.h>
@@ -27,9 +31,15 @@ bool lz_profile_new(lz_context *ctx) {
     return ctx->profile;
 }
 
-bool lz_profile_on(const lz_context *ctx) { return ctx->profile->on; }
+bool lz_profile_on(lz_context *ctx) {
+    LZ_LOCK(ctx);
+    bool on = ctx->profile->on;
+    LZ_UNLOCK(ctx);
+    return on;
+}
 
 void lz_profile_start(lz_context *ctx) {
+    if (!ctx) return;
     LZ_LOCK(ctx);
     ctx->profile->n = ctx->profile->lost = 0;
     ctx->profile->origin = lz_now();
@@ -38,6 +48,7 @@ void lz_profile_start(lz_context *ctx) {
 }
 
 void lz_profile_stop(lz_context *ctx) {
+    if (!ctx) return;
     LZ_LOCK(ctx);
     ctx->profile->on = false;
     LZ_UNLOCK(ctx);
@@ -112,14 +123,23 @@ static double best_rate(lz_context *ctx, lz_array *(*describe)(lz_array *), bool
     return rate;
 }
 
-static lz_status measure_peaks(lz_context *ctx, lz_error *err) {
+/* Measured once in the life of a context. Runs programs, so the caller must not hold the lock. */
+static lz_status measure_peaks(lz_context *ctx, double *flops, double *bytes, lz_error *err) {
+    lz_profile *p = ctx->profile;
+    LZ_LOCK(ctx);
+    *flops = p->peak_flops;
+    *bytes = p->peak_bytes;
+    LZ_UNLOCK(ctx);
+    if (*flops > 0) return LZ_OK;
     lz_error local = {.status = LZ_OK};
-    double flops = best_rate(ctx, square_product, true, &local);
-    double bytes = local.status ? 0 : best_rate(ctx, twice, false, &local);
+    *flops = best_rate(ctx, square_product, true, &local);
+    *bytes = local.status ? 0 : best_rate(ctx, twice, false, &local);
     if (local.status && err) *err = local;
     if (local.status) return local.status;
-    ctx->profile->peak_flops = flops;
-    ctx->profile->peak_bytes = bytes;
+    LZ_LOCK(ctx);
+    p->peak_flops = *flops;
+    p->peak_bytes = *bytes;
+    LZ_UNLOCK(ctx);
     return LZ_OK;
 }
 
@@ -153,24 +173,28 @@ static int sum_by_kernel(const lz_profile *p, row rows[LZ_OP_COUNT * 2]) {
 }
 
 char *lz_profile_table(lz_context *ctx, lz_error *err) {
-    lz_profile_stop(ctx);
-    lz_profile *p = ctx->profile;
-    if (!p->started) {
-        lz_fail(err, LZ_BAD_ARGUMENT, "profile_table: nothing was profiled: call lz_profile_start first");
-        return NULL;
-    }
-    lz_error local = {.status = LZ_OK};
-    if (p->peak_flops == 0 && measure_peaks(ctx, &local)) {
-        if (err) *err = local;
+    if (!ctx) {
+        lz_fail(err, LZ_BAD_ARGUMENT, "profile_table: the context is NULL");
         return NULL;
     }
     row rows[LZ_OP_COUNT * 2];
+    lz_profile *p = ctx->profile;
+    LZ_LOCK(ctx); /* rows, launches and lost are one moment's; the profile may start anew after it */
+    p->on = false;
+    bool started = p->started;
     int n = sum_by_kernel(p, rows);
-    double total = 0;
+    int64_t launches = p->n, lost = p->lost;
+    LZ_UNLOCK(ctx);
+    if (!started) {
+        lz_fail(err, LZ_BAD_ARGUMENT, "profile_table: nothing was profiled: call lz_profile_start first");
+        return NULL;
+    }
+    double peak_flops, peak_bytes, total = 0;
+    if (measure_peaks(ctx, &peak_flops, &peak_bytes, err)) return NULL;
     for (int i = 0; i < n; i++) total += rows[i].seconds;
     lz_text t = {.ctx = ctx};
-    lz_text_add(&t, "%s; measured peak %.1f GFLOP/s, %.1f GB/s\n", ctx->device_name, p->peak_flops / 1e9,
-                p->peak_bytes / 1e9);
+    lz_text_add(&t, "%s; measured peak %.1f GFLOP/s, %.1f GB/s\n", ctx->device_name, peak_flops / 1e9,
+                peak_bytes / 1e9);
     lz_text_add(&t, "%-20s %8s %12s %6s %12s %12s %6s %6s\n", "kernel", "calls", "ms", "time", "GFLOP/s", "GB/s",
                 "flops", "bytes");
     for (int i = 0; i < n; i++) {
@@ -178,10 +202,10 @@ char *lz_profile_table(lz_context *ctx, lz_error *err) {
         double s = r->seconds > 0 ? r->seconds : 1e-9;
         lz_text_add(&t, "%-20s %8lld %12.3f %5.1f%% %12.2f %12.2f %5.1f%% %5.1f%%\n", r->kernel, (long long)r->calls,
                     r->seconds * 1e3, 100 * r->seconds / (total > 0 ? total : 1), r->flops / s / 1e9,
-                    r->bytes / s / 1e9, 100 * r->flops / s / p->peak_flops, 100 * r->bytes / s / p->peak_bytes);
+                    r->bytes / s / 1e9, 100 * r->flops / s / peak_flops, 100 * r->bytes / s / peak_bytes);
     }
-    lz_text_add(&t, "%-20s %8lld %12.3f\n", "total", (long long)p->n, total * 1e3);
-    if (p->lost) lz_text_add(&t, "%lld launches were not recorded: out of memory\n", (long long)p->lost);
+    lz_text_add(&t, "%-20s %8lld %12.3f\n", "total", (long long)launches, total * 1e3);
+    if (lost) lz_text_add(&t, "%lld launches were not recorded: out of memory\n", (long long)lost);
     return lz_text_take(&t, err);
 }
 
@@ -207,12 +231,15 @@ static void add_events(lz_text *t, const lz_profile *p) {
 }
 
 lz_status lz_profile_trace(lz_context *ctx, const char *path, lz_error *err) {
-    lz_profile_stop(ctx);
-    const lz_profile *p = ctx->profile;
-    if (!p->started)
-        return lz_fail(err, LZ_BAD_ARGUMENT, "profile_trace: nothing was profiled: call lz_profile_start first");
+    if (!ctx || !path) return lz_fail(err, LZ_BAD_ARGUMENT, "profile_trace: the %s is NULL", ctx ? "path" : "context");
     lz_text t = {.ctx = ctx};
-    add_events(&t, p);
+    LZ_LOCK(ctx);
+    ctx->profile->on = false;
+    bool started = ctx->profile->started;
+    if (started) add_events(&t, ctx->profile);
+    LZ_UNLOCK(ctx);
+    if (!started)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "profile_trace: nothing was profiled: call lz_profile_start first");
     size_t length = t.length;
     char *text = lz_text_take(&t, err);
     if (!text) return LZ_OUT_OF_MEMORY;

@@ -116,8 +116,8 @@ int main(int argc, char **argv) {
     struct sigaction action = {.sa_handler = stop};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    lz_context *ctx = lz_open();
-    if (!ctx) return complain(1, "no context can be opened on this machine", "");
+    lz_context *ctx = lz_open(.error = &err);
+    if (!ctx) return complain(1, err.text, "");
     lz_status status = synth_write(ctx, &model, words[1], &options, &err);
     lz_close(ctx);
     if (status && isatty(2)) fputc('\n', stderr);

@@ -7,6 +7,16 @@ for file in include/lazuli.h lib/liblazuli.a lib/liblazuli.so lib/pkgconfig/lazu
     share/bash-completion/completions/lazuli share/zsh/site-functions/_lazuli share/fish/vendor_completions.d/lazuli.fish; do
     try_match 0 . ls "$prefix/$file"
 done
+
+# trap 20: a program built as docs/embedding.md says finds the library in a folder of its own. The commands are taken
+# from there; $HOME/lazuli is the folder they name.
+mkdir "$work/own"
+ln -s "$prefix" "$work/own/lazuli"
+ln -s "$PWD/examples" "$work/own/examples"
+sed -n '/^```sh$/,/^```$/p' docs/embedding.md | grep -v '^```' >"$work/own/commands"
+try_match 0 'rpath' cat "$work/own/commands"
+try_match 0 '^row 2: 43$' env -u LD_LIBRARY_PATH -u PKG_CONFIG_PATH HOME="$work/own" sh -ec "cd $work/own && . ./commands"
+
 export PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
 export LD_LIBRARY_PATH="$prefix/lib"
 cc=${CC:-cc}

@@ -75,7 +75,7 @@ struct arguments {
     uint64_t given, elsewhere;   /* options that were given, a bit for each; and those that did not come from argv */
     const char *where;           /* what errors and notes begin with: a file; or NULL */
     int64_t line;                /* of a batch: they begin with its number; or 0 */
-    bool preview, show;
+    bool preview, show, full_paths, no_metadata;
     const char *steps_dir, *sheet;
 };
 
@@ -215,7 +215,8 @@ lz_status write_picture(const job *j, const lz_picture *p, int64_t seed, const c
 
 int read_settings(arguments *args);                                   /* --settings, then --from. An exit code */
 int apply_settings(arguments *args, json_t *settings, bool overrule); /* else what is given stays. An exit code */
-json_t *settings_of(const job *j, int64_t seed);                      /* that make this picture again */
-char *settings_text(json_t *settings);                                /* one line of ASCII; free it. NULL: no memory */
+/* Those that make this picture again; files by their names, or by their full paths. NULL: no memory */
+json_t *settings_of(const job *j, int64_t seed, bool full_paths);
+char *settings_text(json_t *settings); /* one line of ASCII; free it. NULL: no memory */
 
 #endif

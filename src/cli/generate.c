@@ -88,9 +88,10 @@ static char *model_name(const job *j) {
     return name;
 }
 
-/* false: no memory. In any case forget it afterwards. */
+/* false: no memory. In any case forget it afterwards. With --no-metadata there are no pairs. */
 static bool describe(facts *f, const job *j, const lz_picture *p, int64_t seed) {
     *f = (facts){.pairs = {NULL}};
+    if (j->args->no_metadata) return true;
     snprintf(f->seed, sizeof f->seed, "%lld", (long long)seed);
     if (p->steps == j->picture.steps)
         snprintf(f->steps, sizeof f->steps, "%d", p->steps);
@@ -100,26 +101,26 @@ static bool describe(facts *f, const job *j, const lz_picture *p, int64_t seed) 
     snprintf(f->strength, sizeof f->strength, "%g", j->args->strength);
     snprintf(f->size, sizeof f->size, "%lldx%lld", (long long)p->image.width, (long long)p->image.height);
     snprintf(f->software, sizeof f->software, "Lazuli %s", lz_version());
-    json_t *settings = settings_of(j, seed);
+    json_t *settings = settings_of(j, seed, j->args->full_paths);
     f->settings = settings_text(settings);
     json_decref(settings);
     f->model = model_name(j);
-    f->noise = j->args->noise ? realpath(j->args->noise, NULL) : NULL;
     f->parameters = f->model ? parameters_of(f, j) : NULL;
-    const char *noise = f->noise, *all[][2] = {
-                                      {"parameters", f->parameters},
-                                      {"prompt", j->picture.prompt},
-                                      {"negative", j->args->negative},
-                                      {"seed", noise ? NULL : f->seed},
-                                      {"noise", noise},
-                                      {"steps", f->steps},
-                                      {"strength", j->args->strength > 0 ? f->strength : NULL},
-                                      {"guidance", f->guidance},
-                                      {"size", f->size},
-                                      {"model", f->model},
-                                      {"software", f->software},
-                                      {SETTINGS_KEY, f->settings},
-                                  };
+    const char *noise = j->args->noise ? base_name(j->args->noise) : NULL,
+               *all[][2] = {
+                   {"parameters", f->parameters},
+                   {"prompt", j->picture.prompt},
+                   {"negative", j->args->negative},
+                   {"seed", noise ? NULL : f->seed},
+                   {"noise", noise},
+                   {"steps", f->steps},
+                   {"strength", j->args->strength > 0 ? f->strength : NULL},
+                   {"guidance", f->guidance},
+                   {"size", f->size},
+                   {"model", f->model},
+                   {"software", f->software},
+                   {SETTINGS_KEY, f->settings},
+               };
     int n = 0;
     for (size_t i = 0; i < COUNT(all); i++) {
         if (!all[i][1]) continue;
@@ -132,7 +133,6 @@ static bool describe(facts *f, const job *j, const lz_picture *p, int64_t seed) 
 
 static void forget_facts(facts *f) {
     free(f->model);
-    free(f->noise);
     free(f->parameters);
     free(f->settings);
 }
@@ -164,7 +164,7 @@ static json_t *picture_json(const job *j, const char *path, int64_t seed, const 
                      json_milliseconds(p->encode_seconds), "denoise", json_milliseconds(p->denoise_seconds), "decode",
                      json_milliseconds(p->decode_seconds), "write", json_milliseconds(write_seconds), "total",
                      json_milliseconds(all), "step_milliseconds", steps, "tile", (json_int_t)p->tile, "streamed_bytes",
-                     (json_int_t)p->streamed_bytes, "settings", settings_of(j, seed));
+                     (json_int_t)p->streamed_bytes, "settings", settings_of(j, seed, true));
 }
 
 static int tell(const making *m, const char *path, int64_t seed, const lz_picture *p, double seconds) {
@@ -196,7 +196,8 @@ static void *write_files(void *arg) {
     if (!describe(&f, w->job, p, w->seed)) say_no_memory(&w->err);
     const lz_named_array arrays[] = {
         {"text", p->text}, {"noise", p->noise}, {"latents", p->latents}, {"image", p->pixels}};
-    if (!w->err.status && w->dump) lz_weights_save(w->job->ctx, w->dump, arrays, COUNT(arrays), f.pairs, &w->err);
+    if (!w->err.status && w->dump)
+        lz_weights_save(w->job->ctx, w->dump, arrays, COUNT(arrays), *f.pairs ? f.pairs : NULL, &w->err);
     if (!w->err.status) lz_image_write(w->job->ctx, w->path, &p->image, f.pairs, &w->err);
     forget_facts(&f);
     w->write_seconds = seconds_now() - begun;
@@ -344,7 +345,7 @@ static bool is_finished(const making *m, int i) {
     lz_error err;
     lz_image image;
     if (m->dumps[i] && access(m->dumps[i], F_OK) != 0) return false;
-    json_t *settings = settings_of(&m->job, m->seeds[i]);
+    json_t *settings = settings_of(&m->job, m->seeds[i], m->job.args->full_paths);
     char *wanted = settings_text(settings), *found = lz_image_read_text(m->job.ctx, m->paths[i], SETTINGS_KEY, &err);
     bool same = wanted && found && strcmp(wanted, found) == 0;
     lz_free_text(m->job.ctx, found);

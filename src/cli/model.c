@@ -61,7 +61,10 @@ static int say_none(const arguments *args) {
 /* No folder has this name: a model in the cache? If not, a name that could be pulled is told so; any other is left for
  * the library to say what is wrong with it. */
 static int choose_cached(const arguments *args, model_choice *choice, const char *name) {
-    const char *repo = repo_of(name), *whose = choice->from_environment ? "; $LAZULI_MODEL names it" : "";
+    const char *repo = repo_of(name), *whose = choice->from_environment ? "; $LAZULI_MODEL names it"
+                                               : is_elsewhere(args, "model")
+                                                   ? "; the settings name it: -m DIR takes another"
+                                                   : "";
     const known_model *known = known_by(name), *near = known ? NULL : nearest_known(name);
     if (near) return fail(args, FAILED, "no model at %s; is %s meant?%s", name, near->name, whose);
     if (!repo) return DONE;
@@ -88,11 +91,20 @@ static bool means_demo(const arguments *args, const char *given) {
     return strcmp(given, "demo") == 0 && (is_elsewhere(args, "model") || access(given, F_OK) != 0);
 }
 
+/* A picture names the folder of its model without the path: $LAZULI_MODEL may be that folder. */
+static bool means_environment(const arguments *args, const char *given, const char *environment) {
+    if (!environment || !is_elsewhere(args, "model") || strchr(given, '/') || access(given, F_OK) == 0) return false;
+    char *full = realpath(environment, NULL);
+    bool same = full && strcmp(base_name(full), given) == 0;
+    free(full);
+    return same;
+}
+
 int choose_model(const arguments *args, model_choice *choice) {
     const char *environment = getenv("LAZULI_MODEL"), *given = args->model;
     *choice = (model_choice){.folder = NULL};
     if (given && !*given) return fail(args, NOT_UNDERSTOOD, "--model needs the name of a folder");
-    choice->from_environment = !given && environment && *environment;
+    choice->from_environment = environment && *environment && (!given || means_environment(args, given, environment));
     if (choice->from_environment) given = environment;
     if (!given || means_demo(args, given)) {
         choice->demo = true;

@@ -153,6 +153,10 @@ const option options[] = {
      GENERATE, take_text, TO(steps_dir), 0, 0},
     {"sheet", 0, "FILE", files, "all pictures side by side on one: .png, .jpg or .webp", GENERATE, take_text, TO(sheet),
      0, 0},
+    {"full-paths", 0, NULL, files, "record where files are in the picture and its dump, not only their names",
+     GENERATE | BATCH, take_flag, TO(full_paths), 0, 0},
+    {"no-metadata", 0, NULL, files, "write pixels only: no prompt, no settings; --from cannot repeat it", GENERATE,
+     take_flag, TO(no_metadata), 0, 0},
     {"device", 0, "NAME", machine,
      "cpu, cuda, cuda:N, ref (slow and obviously right), auto: a GPU for large models, if there is one",
      PICTURE | INFO | CODEC, take_text, TO(device), 0, 0},
@@ -177,7 +181,7 @@ const option options[] = {
 const size_t n_options = COUNT(options);
 static_assert(COUNT(options) <= 64, "arguments.given has a bit for each");
 
-bool is_setting(const option *o) { return o->commands & GENERATE && o->group != words && o->take != take_picture_file; }
+bool is_setting(const option *o) { return o->commands & GENERATE && o->argument && o->take != take_picture_file; }
 
 bool keeps_text(const option *o) { return o->take == take_text || o->take == take_image; }
 

@@ -2,15 +2,50 @@
  * the same: one object whose keys are the names of options, and whose values are taken by the option table as if they had
  * been typed. What was typed wins, then --settings, then --from.
  *
- * What is written into a picture is complete (nothing is left to a model's defaults) and absolute (paths), so that it can
- * be made again from any folder, byte for byte. */
+ * Settings in a picture are complete: nothing is left to a model's defaults, so the picture can be made again, byte for
+ * byte. Files are recorded by their names, without their folders, unless --full-paths is given: a picture that is passed on
+ * does not tell how somebody's disk is organised. --from looks for these names beside the picture, then in the current
+ * folder. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli.h"
 
 enum { MOST_BYTES = 1 << 20 };
+
+/* The settings that a picture holds, in the order in which they are written. A picture with any other key, or with a value
+ * of another type, was not written by Lazuli: nothing is taken from it. */
+enum {
+    MODEL,
+    PROMPT,
+    NEGATIVE,
+    WIDTH,
+    HEIGHT,
+    SEED,
+    NOISE,
+    STEPS,
+    GUIDANCE,
+    IMAGE,
+    STRENGTH,
+    DEVICE,
+    PRECISION,
+    N_RECORDED
+};
+
+static const struct {
+    const char *key;
+    json_type type;
+} recorded[N_RECORDED] = {
+    [MODEL] = {"model", JSON_STRING},         [PROMPT] = {"prompt", JSON_STRING},
+    [NEGATIVE] = {"negative", JSON_STRING},   [WIDTH] = {"width", JSON_INTEGER},
+    [HEIGHT] = {"height", JSON_INTEGER},      [SEED] = {"seed", JSON_INTEGER},
+    [NOISE] = {"noise", JSON_STRING},         [STEPS] = {"steps", JSON_INTEGER},
+    [GUIDANCE] = {"guidance", JSON_REAL},     [IMAGE] = {"image", JSON_ARRAY},
+    [STRENGTH] = {"strength", JSON_REAL},     [DEVICE] = {"device", JSON_STRING},
+    [PRECISION] = {"precision", JSON_STRING},
+};
 
 /* ---- taking ------------------------------------------------------------------------------------------------------ */
 
@@ -102,9 +137,45 @@ static int read_json(arguments *args) {
     return take_source(args, &args->sources[0], args->settings, object);
 }
 
-/* Pictures come from strangers, and ours never say where to write. */
-static bool names_output(const json_t *settings) {
-    return json_object_get(settings, "output") || json_object_get(settings, "dump");
+/* Pictures come from strangers. The first key that Lazuli does not write, or not with such a value; or NULL. */
+static const char *foreign_key(json_t *settings) {
+    const char *key;
+    json_t *value;
+    json_object_foreach(settings, key, value) {
+        size_t i = 0;
+        while (i < N_RECORDED && strcmp(recorded[i].key, key) != 0) i++;
+        if (i == N_RECORDED || json_typeof(value) != recorded[i].type) return key;
+    }
+    return NULL;
+}
+
+/* A file that a picture names: beside the picture if it is there, else as it is, from the current folder. */
+static json_t *find_named(const char *picture, const json_t *name) {
+    const char *text = json_string_value(name);
+    char *beside = NULL;
+    if (!text || *text == '/' || asprintf(&beside, "%.*s%s", (int)(base_name(picture) - picture), picture, text) < 0)
+        return NULL;
+    json_t *found = access(beside, F_OK) == 0 ? json_string(beside) : NULL;
+    free(beside);
+    return found;
+}
+
+static void find_files(const char *picture, json_t *settings) {
+    json_t *images = json_object_get(settings, recorded[IMAGE].key),
+           *noise = json_object_get(settings, recorded[NOISE].key), *found;
+    for (size_t i = 0; i < json_array_size(images); i++)
+        if ((found = find_named(picture, json_array_get(images, i)))) json_array_set_new(images, i, found);
+    if ((found = find_named(picture, noise))) json_object_set_new(settings, recorded[NOISE].key, found);
+}
+
+/* Which files are read because the picture names them. A text of args that was taken from settings points into these. */
+static void say_files(const arguments *args, const char *picture, const json_t *settings) {
+    const json_t *images = json_object_get(settings, recorded[IMAGE].key);
+    const char *noise = json_string_value(json_object_get(settings, recorded[NOISE].key));
+    for (int i = 0; i < args->n_images; i++)
+        if (args->images[i] == json_string_value(json_array_get(images, (size_t)i)))
+            note(args, "%s names the image %s", picture, args->images[i]);
+    if (noise && args->noise == noise) note(args, "%s names the noise %s", picture, noise);
 }
 
 static int read_picture(arguments *args) {
@@ -114,6 +185,7 @@ static int read_picture(arguments *args) {
     char *text = lz_image_read_text(ctx, args->from, SETTINGS_KEY, &err);
     char *foreign = text ? NULL : lz_image_read_text(ctx, args->from, "parameters", &other);
     json_t *object = text ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    const char *key = foreign_key(object);
     int code = DONE;
     if (foreign)
         code = fail(args, FAILED,
@@ -127,13 +199,21 @@ static int read_picture(arguments *args) {
         code = fail_with(args, &err);
     else if (!object)
         code = fail(args, FAILED, "%s: its settings are damaged: they are not JSON", args->from);
-    else if (names_output(object))
-        code = fail(args, FAILED, "%s: its settings name a file to write, which those of Lazuli never do", args->from);
+    else if (key)
+        code = fail(args, FAILED,
+                    "%s: its settings hold \"%.60s\" in a way that Lazuli never writes: nothing is taken from it",
+                    args->from, key);
     lz_free_text(ctx, foreign);
     lz_free_text(ctx, text);
     lz_close(ctx);
-    if (code != DONE) json_decref(object);
-    return code == DONE ? take_source(args, &args->sources[1], args->from, object) : code;
+    if (code != DONE) {
+        json_decref(object);
+        return code;
+    }
+    find_files(args->from, object);
+    code = take_source(args, &args->sources[1], args->from, object);
+    if (code == DONE) say_files(args, args->from, object);
+    return code;
 }
 
 int read_settings(arguments *args) {
@@ -143,33 +223,52 @@ int read_settings(arguments *args) {
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-static json_t *absolute(const char *path) {
+/* A file's name, or all of its path. */
+static json_t *file_text(const char *path, bool full_paths) {
     char full[PATH_MAX];
-    return path ? json_text(realpath(path, full) ? full : path) : NULL;
+    if (!path || !full_paths) return json_text(path ? base_name(path) : NULL);
+    return json_text(realpath(path, full) ? full : path);
 }
 
-/* The demo model goes by its name, it is there wherever Lazuli is; and so do those of the Hugging Face cache. */
-static json_t *model_of(const job *j) {
+/* The demo model goes by its name, it is there wherever Lazuli is; and so do those of the Hugging Face cache. Another
+ * folder called demo is not to be taken for it. */
+static json_t *model_text(const job *j, bool full_paths) {
     if (strchr(j->name, '/')) return json_text(j->name);
     char full[PATH_MAX], *demo = find_demo();
-    bool is_demo = demo && realpath(j->folder, full) && strcmp(full, demo) == 0;
+    const char *folder = realpath(j->folder, full) ? full : j->folder;
+    bool is_demo = demo && strcmp(folder, demo) == 0;
     free(demo);
-    return is_demo ? json_string("demo") : absolute(j->folder);
+    if (is_demo) return json_string("demo");
+    if (!full_paths && strcmp(base_name(folder), "demo") == 0) return json_string("./demo");
+    return file_text(folder, full_paths);
 }
 
-json_t *settings_of(const job *j, int64_t seed) {
+json_t *settings_of(const job *j, int64_t seed, bool full_paths) {
     const arguments *a = j->args;
     const lz_picture_options *p = &j->picture;
-    json_t *images = a->n_images ? json_array() : NULL;
-    for (int i = 0; i < a->n_images; i++) json_array_append_new(images, absolute(a->images[i]));
-    /* o*: left out where it is NULL */
-    return json_pack("{s:o*, s:o, s:o*, s:I, s:I, s:o*, s:o*, s:I, s:f, s:o*, s:o*, s:o*, s:s}", "model", model_of(j),
-                     "prompt", json_text(p->prompt), "negative", a->negative ? json_text(a->negative) : NULL, "width",
-                     (json_int_t)p->width, "height", (json_int_t)p->height, "seed",
-                     a->noise ? NULL : json_integer(seed), "noise", absolute(a->noise), "steps", (json_int_t)p->steps,
-                     "guidance", p->guidance, "image", images, "strength",
-                     a->strength > 0 ? json_real(a->strength) : NULL, "device",
-                     *j->device ? json_text(j->device) : NULL, "precision", lz_dtype_name(lz_compute_type(j->ctx)));
+    json_t *images = a->n_images ? json_array() : json_null();
+    for (int i = 0; i < a->n_images; i++) json_array_append_new(images, file_text(a->images[i], full_paths));
+    json_t *values[N_RECORDED] = {/* null: left out */
+                                  [MODEL] = model_text(j, full_paths),
+                                  [PROMPT] = json_text(p->prompt),
+                                  [NEGATIVE] = json_text(a->negative),
+                                  [WIDTH] = json_integer(p->width),
+                                  [HEIGHT] = json_integer(p->height),
+                                  [SEED] = a->noise ? json_null() : json_integer(seed),
+                                  [NOISE] = file_text(a->noise, full_paths),
+                                  [STEPS] = json_integer(p->steps),
+                                  [GUIDANCE] = json_real(p->guidance),
+                                  [IMAGE] = images,
+                                  [STRENGTH] = a->strength > 0 ? json_real(a->strength) : json_null(),
+                                  [DEVICE] = *j->device ? json_text(j->device) : json_null(),
+                                  [PRECISION] = json_string(lz_dtype_name(lz_compute_type(j->ctx)))};
+    json_t *settings = json_object();
+    bool good = true;
+    for (int i = 0; i < N_RECORDED; i++) /* which refuses the NULL of a value that found no memory */
+        if (!json_is_null(values[i])) good = json_object_set_new(settings, recorded[i].key, values[i]) == 0 && good;
+    if (good) return settings;
+    json_decref(settings);
+    return NULL;
 }
 
 /* With as few digits as give the same numbers back. */

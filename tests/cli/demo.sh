@@ -83,6 +83,8 @@ for option in $options; do
     device) given='--device ref' seen=', 1 step, ' ;;
     threads) given='--threads 1' seen=', 1 step, ' ;;
     steps-dir) given="--steps-dir $work/steps" seen=', 1 step, ' ;;
+    full-paths) given='--full-paths' seen=', 1 step, ' ;;
+    no-metadata) given='--no-metadata' seen=', 1 step, ' ;;
     sheet) given="--sheet $work/sheet.png" seen="^$work/sheet.png  32 x 32, a sheet of 1" ;;
     preview) given='--preview' seen='--preview (needs a terminal|was left out)' ;;
     show) given='--show' seen='--show (needs a terminal|was left out)' ;;

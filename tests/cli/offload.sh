@@ -54,8 +54,8 @@ try_match 1 0 sh -c "LAZULI_SIM_GPUS=0 $lazuli $any -m $work/large 2>&1 | grep -
 try_match 1 0 sh -c "$lazuli $any -m models/demo --json | grep -c '\"device\": \"cpu\"'"
 try_match 0 '"device": "cuda"' $lazuli $any -m "$work/large" --json
 try_match 0 '^lazuli: no NVIDIA driver .*: the picture was made there, and on the CPU will not be quite the same$' \
-    env LAZULI_CUDA_PATH="$work" $lazuli --from "$work/any.png" -o "$work/again.png"
-try 0 $lazuli --from "$work/any.png" -q -o "$work/again.png" </dev/null
+    env LAZULI_CUDA_PATH="$work" $lazuli --from "$work/any.png" -m "$work/large" -o "$work/again.png"
+try 0 $lazuli --from "$work/any.png" -m "$work/large" -q -o "$work/again.png" </dev/null
 try 0 cmp "$work/any.png" "$work/again.png" </dev/null
 
 # Weights are looked for where models have them: not all over the disk, whatever folder is named

@@ -9,22 +9,27 @@ small="-W 32 -H 48 -s 2"
 same() { try 0 cmp "$1" "$2" </dev/null; }
 differ() { try_match 1 differ cmp "$1" "$2"; }
 
-# repeats FILE OPTIONS...: made with them; then, from another folder, from itself alone
+# repeats FILE OPTIONS...: made with them; then, from another folder, from itself alone. With --full-paths a picture finds
+# its files from anywhere; else they are found beside it.
 mkdir "$work/away"
 repeats() {
     file=$1
     shift
-    try 0 "$absolute" "$@" -q -o "$work/$file" </dev/null
-    try 0 sh -c "cd $work/away && $absolute --from ../$file -q -o $file" </dev/null
-    same "$work/$file" "$work/away/$file"
+    for paths in '' --full-paths; do
+        [ "$paths" ] || [ "$file" != guided.png ] || continue # a model is not looked for beside a picture
+        try 0 "$absolute" "$@" $paths -q -o "$work/$file" </dev/null
+        try 0 sh -c "cd $work/away && $absolute --from ../$file $paths -q -o $file" </dev/null
+        same "$work/$file" "$work/away/$file"
+    done
 }
+cp $flux/ref1.png $flux/ref2.png "$work"
 repeats plain.png a fox $small -S 7
 repeats plain.jpg a fox $small -S 7
 repeats own-size.png a fox -S 7 -s 1
 repeats random.png a fox $small
 repeats text.png "ein Fuchs, 狐 \"so\" \\ $(printf 'two\nlines')" -n 'blau, grün' $small -S 9223372036854775807
-repeats looked.png a fox $small -S 7 -i tests/data/flux2/ref1.png -i tests/data/flux2/ref2.png
-repeats started.png a fox -s 4 -S 7 -i tests/data/flux2/ref1.png --strength 0.7
+repeats looked.png a fox $small -S 7 -i "$work/ref1.png" -i "$work/ref2.png"
+repeats started.png a fox -s 4 -S 7 -i "$work/ref1.png" --strength 0.7
 repeats guided.png a fox -m tests/data/flux2/C $small -S 7 -g 2.3 -n blue
 repeats bf16.png a fox $small -S 7 --precision bf16
 repeats dash.png -S 7 $small -p ''
@@ -33,7 +38,7 @@ cd "$work"
 repeats noise.png a fox $small --noise x.safetensors
 cd - >/dev/null
 for file in plain.png started.png; do # wherever the environment points
-    try 0 env LAZULI_MODEL=$flux/A $lazuli --from "$work/$file" -q -o "$work/x.png" </dev/null
+    try 0 env LAZULI_MODEL=$flux/A $lazuli --from "$work/$file" --full-paths -q -o "$work/x.png" </dev/null
     same "$work/$file" "$work/x.png"
 done
 try 0 $lazuli --from "$work/plain.jpg" -q -o "$work/x.png" </dev/null # another kind of file, the same settings
@@ -68,7 +73,7 @@ try 0 $lazuli --settings "$work/s.json" --from "$work/guided.png" -q -o "$work/x
 try 0 $lazuli a fox -m $flux/C $small -S 7 -g 2.3 -n blue -q -o "$work/y.png" </dev/null
 same "$work/x.png" "$work/y.png"
 $lazuli --from "$work/guided.png" --json -o "$work/x.png" >"$work/json"
-try 0 $lazuli --settings "$work/json" -q -o "$work/y.png" </dev/null
+try 0 $lazuli --settings "$work/json" --full-paths -q -o "$work/y.png" </dev/null
 same "$work/guided.png" "$work/y.png"
 $lazuli a fox $small -S 1,2 --json -o "$work/x.png" >"$work/json" 2>/dev/null
 try_match 2 'json: tells of 2 pictures: choose' $lazuli --settings "$work/json"
@@ -88,12 +93,54 @@ if command -v exiftool >/dev/null; then
     try_match 0 'Steps: 2, Sampler' cat "$work/comment"
 fi
 
+# trap 13: a picture and its dump tell names, not folders; --no-metadata leaves nothing but pixels
+mkdir "$work/private"
+cp $flux/ref1.png "$work/private/ref1.png"
+cp -r $flux/A "$work/private/A"
+try 0 $lazuli a fox $small -S 7 -q -o "$work/x.png" --dump "$work/private/n.safetensors" </dev/null
+told() { # OPTIONS...: how many of the files made with them name the folder
+    rm -f "$work"/told.*
+    try 0 $lazuli a fox -m "$work/private/A" $small -S 7 -i "$work/private/ref1.png" -q -o "$work/told.png" \
+        --dump "$work/told.safetensors" "$@" </dev/null
+    try 0 $lazuli a fox $small --noise "$work/private/n.safetensors" -q -o "$work/told.jpg" "$@" </dev/null
+    told=$(LC_ALL=C grep -la private "$work"/told.* | wc -l)
+}
+told --full-paths
+try 0 test "$told" = 3 </dev/null
+told --no-metadata
+try 1 sh -c "LC_ALL=C grep -la -e fox -e lazuli -e Lazuli -e Steps -e metadata $work/told.*" </dev/null
+try_match 1 'told.png: holds no settings' $lazuli --from "$work/told.png"
+try_match 2 'batch has no use for --no-metadata' $lazuli batch "$work/s.json" --no-metadata
+told
+try 0 test "$told" = 0 </dev/null
+try_match 0 '"model": "A"' grep -a model "$work/told.png"
+try_match 0 '"image": \["ref1.png"\]' grep -a image "$work/told.png"
+
+# A name is looked for beside the picture, then in the current folder; a model as -m and $LAZULI_MODEL find it
+mv "$work/told.png" "$work/private"
+try_match 1 'A is not a model folder.*; the settings name it: -m DIR takes another' $lazuli --from "$work/private/told.png"
+try 0 sh -c "cd $work/private && $absolute --from told.png -o again.png | sed 's/,.*//'" <<'END'
+lazuli: told.png names the image ref1.png
+again.png  32 x 48
+END
+same "$work/private/told.png" "$work/private/again.png"
+try 0 env LAZULI_MODEL="$work/private/A" $lazuli --from "$work/private/told.png" -q -o "$work/x.png" </dev/null
+same "$work/private/told.png" "$work/x.png"
+mkdir "$work/elsewhere"
+mv "$work/private/ref1.png" "$work/elsewhere"
+try 0 sh -c "cd $work/elsewhere && $absolute --from ../private/told.png -m ../private/A -q -o again.png" </dev/null
+same "$work/private/told.png" "$work/elsewhere/again.png"
+cp -r $flux/A "$work/elsewhere/demo" # a folder called like the demo model is not the demo model
+try 0 sh -c "cd $work/elsewhere && $absolute a fox -m ./demo $small -S 7 -q -o d.png && $absolute --from d.png -q -o e.png" </dev/null
+same "$work/elsewhere/d.png" "$work/elsewhere/e.png"
+
 # What is not there any more is named
 cp $flux/ref1.png "$work/gone.png"
 cp -r $flux/A "$work/model"
-try 0 $lazuli a fox -m "$work/model" $small -S 7 -i "$work/gone.png" -q -o "$work/lost.png" </dev/null
+try 0 $lazuli a fox -m "$work/model" $small -S 7 -i "$work/gone.png" -q -o "$work/lost.png" --full-paths </dev/null
 rm -r "$work/gone.png"
 try 1 $lazuli --from "$work/lost.png" -o "$work/x.png" <<END
+lazuli: $work/lost.png names the image $(realpath "$work")/gone.png
 lazuli: $(realpath "$work")/gone.png: cannot be opened: No such file or directory; the settings name it: --image FILE takes another
 END
 try 0 $lazuli --from "$work/lost.png" -i $flux/ref1.png -q -o "$work/x.png" </dev/null
@@ -128,8 +175,21 @@ Steps: 20, Sampler: Euler a, CFG scale: 7, Seed: 1, Size: 512x512, Model: sd15' 
     try_match 1 "holds no settings of Lazuli; another program wrote its own" $lazuli --from "$work/a.png"
     a1111 lazuli '{"prompt": ' >"$work/a.png"
     try_match 1 'its settings are damaged' $lazuli --from "$work/a.png"
-    a1111 lazuli '{"prompt": "fox", "dump": "mine"}' >"$work/a.png"
-    try_match 1 'its settings name a file to write' $lazuli --from "$work/a.png"
+    # trap 5: the settings of a stranger's picture hold keys and kinds of values that Lazuli writes, or nothing is taken
+    for settings in '"dump": "mine"' '"output": "mine.png"' '"sheet": "mine.png"' '"steps-dir": "mine"' '"count": 9' '"threads": 1' \
+        '"pictures": [{"settings": {"prompt": "fox", "dump": "mine"}}]' '"pictures": []' '"seed": [1, 2]' '"seed": "1,2"' \
+        '"full-paths": 1' '"from": "a.png"' '"offload": "none"' '"image": "a.png"' '"steps": null'; do
+        a1111 lazuli "{\"prompt\": \"fox\", $settings}" >"$work/a.png"
+        try_match 1 'a.png: its settings hold "[a-z-]*" in a way that Lazuli never writes: nothing is taken from it' \
+            $lazuli --from "$work/a.png" -o "$work/x.png"
+    done
+    mkfifo "$work/pipe" # which would wait for ever
+    for settings in '"image": ["pipe"]' '"image": ["/dev/zero"]' '"noise": "pipe"' '"noise": "/dev/zero"'; do
+        a1111 lazuli "{\"prompt\": \"fox\", $settings}" >"$work/a.png"
+        try_match 1 'is not an ordinary file' timeout 20 $lazuli --from "$work/a.png" -o "$work/x.png"
+    done
+    a1111 lazuli '{"prompt": "fox", "model": "pipe"}' >"$work/a.png"
+    try_match 1 'the settings name it' timeout 20 sh -c "cd $work && $absolute --from a.png -o x.png"
     a1111 lazuli '["prompt"]' >"$work/a.png"
     try_match 1 'does not hold settings' $lazuli --from "$work/a.png"
     a1111 lazuli '{"prompt": "fox", "width": 7}' >"$work/a.png"

@@ -418,11 +418,12 @@ typedef struct lz_image {
  * orientation a camera noted is applied; colour profiles and gamma are ignored. */
 lz_status lz_image_read(lz_context *ctx, const char *path, lz_image *image, lz_error *err);
 /* By the ending of path: .png, .jpg, .jpeg (quality 95, 4:4:4), .webp (quality 95); whole or not at all, the same
- * bytes every time. text: key, value, ..., ended by NULL, or NULL; PNG and JPEG keep it. */
+ * bytes every time. text: key, value, ..., ended by NULL, or NULL. A PNG keeps it in tEXt and iTXt, a JPEG in comments, a
+ * WebP in XMP, where control characters other than tab and the ends of lines become U+FFFD. */
 lz_status lz_image_write(lz_context *ctx, const char *path, const lz_image *image, const char *const *text,
                          lz_error *err);
 void lz_image_free(lz_context *ctx, lz_image *image);
-/* What a PNG or a JPEG says under this key, in UTF-8: text of lz_image_write, or of other programs (tEXt, zTXt, iTXt).
+/* What a picture says under this key, in UTF-8: text of lz_image_write, or of other programs (tEXt, zTXt, iTXt).
  * Pixels are not looked at. Release it with lz_free_text. NULL: LZ_NOT_FOUND where there is no such text, or another. */
 char *lz_image_read_text(lz_context *ctx, const char *path, const char *key, lz_error *err);
 

@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #include "generate.h"
@@ -58,10 +57,6 @@ int expand_name(const arguments *args, const naming *names, const char *pattern,
         free(*to);
         *to = numbered;
     }
-    const char *dot = strrchr(base_name(*to), '.');
-    if (dot && strcasecmp(dot, ".webp") == 0)
-        return fail(args, NOT_UNDERSTOOD,
-                    "%s: a WebP file keeps no settings, by which a finished one is known: choose .png or .jpg", *to);
     json_t *other = json_object_get(names->used, *to);
     if (other)
         return fail(args, FAILED, "%s is the picture of line %lld already: put {line} or {seed} into the name", *to,

@@ -193,8 +193,7 @@ static int read_picture(arguments *args) {
                     "other things there",
                     args->from);
     else if (!text && err.status == LZ_NOT_FOUND && strstr(err.text, SETTINGS_KEY "'"))
-        code = fail(args, FAILED, "%s: holds no settings: only PNG and JPEG files by Lazuli do, as it wrote them",
-                    args->from);
+        code = fail(args, FAILED, "%s: holds no settings: only pictures by Lazuli do, as it wrote them", args->from);
     else if (!text)
         code = fail_with(args, &err);
     else if (!object)

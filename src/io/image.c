@@ -11,8 +11,8 @@ enum { CODECS = sizeof codecs / sizeof *codecs };
 
 /* ---- what the formats share -------------------------------------------------------------------------------------- */
 
-lz_status lz_image_make(lz_context *ctx, const char *path, int64_t width, int64_t height, lz_image *out,
-                        lz_error *err) {
+lz_status lz_image_make(lz_context *ctx, const char *path, int64_t file_bytes, int64_t width, int64_t height,
+                        lz_image *out, lz_error *err) {
     *out = (lz_image){.width = width, .height = height};
     if (width < 1 || height < 1) return lz_fail(err, LZ_BAD_FILE, "%s: the picture has no pixels", LZ_SHOW_TEXT(path));
     if (width > LZ_IMAGE_MAX_SIDE || height > LZ_IMAGE_MAX_SIDE || width * height * 3 > LZ_IMAGE_MAX_BYTES)
@@ -20,6 +20,12 @@ lz_status lz_image_make(lz_context *ctx, const char *path, int64_t width, int64_
                        "%s: the picture has %lld x %lld pixels; the most is %d a side and %lld in all",
                        LZ_SHOW_TEXT(path), (long long)width, (long long)height, LZ_IMAGE_MAX_SIDE,
                        (long long)(LZ_IMAGE_MAX_BYTES / 3));
+    if (width * height > LZ_IMAGE_SMALL_PIXELS && width * height / LZ_IMAGE_PIXELS_PER_BYTE > file_bytes)
+        return lz_fail(err, LZ_BAD_FILE,
+                       "%s: claims %lld x %lld pixels in %lld bytes; a picture of more than %lld pixels must have a "
+                       "byte for every %d",
+                       LZ_SHOW_TEXT(path), (long long)width, (long long)height, (long long)file_bytes,
+                       (long long)LZ_IMAGE_SMALL_PIXELS, LZ_IMAGE_PIXELS_PER_BYTE);
     out->pixels = lz_host_alloc(ctx, (size_t)(width * height * 3));
     return out->pixels ? LZ_OK : lz_out_of_memory(err, width * height * 3);
 }
@@ -69,6 +75,11 @@ lz_status lz_image_read(lz_context *ctx, const char *path, lz_image *out, lz_err
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
+lz_status lz_image_too_much_text(lz_error *err, const char *path) {
+    return lz_fail(err, LZ_BAD_FILE, "%s: the text of the picture takes more than the %lld bytes that are allowed",
+                   LZ_SHOW_TEXT(path), (long long)LZ_IMAGE_MAX_TEXT);
+}
+
 char *lz_image_copy_text(lz_context *ctx, const char *text, size_t bytes, bool latin1) {
     char *copy = lz_host_alloc(ctx, 2 * bytes + 1), *end = copy;
     if (!copy) return NULL;
@@ -86,7 +97,7 @@ char *lz_image_text_memory(lz_context *ctx, const char *name, const void *data, 
     for (int i = 0; i < CODECS; i++) {
         if (!codecs[i]->recognise(data, (size_t)bytes)) continue;
         char *text = NULL;
-        lz_status status = codecs[i]->text ? codecs[i]->text(ctx, name, data, (size_t)bytes, key, &text, err) : LZ_OK;
+        lz_status status = codecs[i]->text(ctx, name, data, (size_t)bytes, key, &text, err);
         if (status == LZ_OK && !text)
             lz_fail(err, LZ_NOT_FOUND, "%s: the picture says nothing under '%s'", LZ_SHOW_TEXT(name),
                     LZ_SHOW_TEXT(key));
@@ -120,6 +131,7 @@ static const lz_image_codec *codec_by_name(const char *path) {
 
 /* PNG's rules for a key, and UTF-8 is left to the reader. */
 static lz_status check_text(const char *path, const char *const *text, lz_error *err) {
+    int64_t bytes = 0;
     for (; text && text[0]; text += 2) {
         size_t n = strlen(text[0]);
         bool printable = n >= 1 && n <= 79;
@@ -129,8 +141,9 @@ static lz_status check_text(const char *path, const char *const *text, lz_error 
                            LZ_SHOW_TEXT(path), LZ_SHOW_TEXT(text[0]));
         if (!text[1])
             return lz_fail(err, LZ_BAD_ARGUMENT, "%s: the key '%s' has no value", LZ_SHOW_TEXT(path), text[0]);
+        bytes += (int64_t)(n + strlen(text[1]));
     }
-    return LZ_OK;
+    return bytes > LZ_IMAGE_MAX_TEXT ? lz_image_too_much_text(err, path) : LZ_OK;
 }
 
 lz_status lz_image_write(lz_context *ctx, const char *path, const lz_image *image, const char *const *text,

@@ -5,7 +5,7 @@
  * from lz_host_alloc.
  *
  * Writing tells the kind by the extension: .png, .jpg, .jpeg (quality 95, 4:4:4) or .webp (quality 95). The bytes are the
- * same every time. Text is kept by PNG (tEXt, iTXt) and JPEG (comments), not by WebP. */
+ * same every time. Text is kept: in tEXt and iTXt of a PNG, in comments of a JPEG, in the XMP of a WebP. */
 #ifndef LZ_IMAGE_H
 #define LZ_IMAGE_H
 
@@ -13,6 +13,13 @@
 
 #define LZ_IMAGE_MAX_SIDE 65535
 #define LZ_IMAGE_MAX_BYTES ((int64_t)512 << 20) /* of pixels */
+/* A WebP or an arithmetic-coded JPEG can hold a plain area of any size in a few bytes, so a header proves nothing.
+ * Pictures up to the first limit are read from files of any size; a larger one has at least a byte for so many pixels,
+ * a hundred times fewer than a photograph has. */
+#define LZ_IMAGE_SMALL_PIXELS ((int64_t)16 << 20)
+#define LZ_IMAGE_PIXELS_PER_BYTE 1024
+#define LZ_IMAGE_MAX_TEXT ((int64_t)32 << 20)    /* bytes of keys and values of a picture, written or read */
+#define LZ_IMAGE_MAX_XMP (6 * LZ_IMAGE_MAX_TEXT) /* the same as XML, where a letter may take five */
 
 /* As lz_image_read; name stands in errors. */
 lz_status lz_image_read_memory(lz_context *ctx, const char *name, const void *data, int64_t bytes, lz_image *out,

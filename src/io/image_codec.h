@@ -14,15 +14,18 @@ typedef struct lz_image_codec {
     lz_status (*read)(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, lz_image *out,
                       lz_error *err);
     lz_status (*write)(lz_writer *to, const lz_image *image, const char *const *text, lz_error *err);
-    /* What stands under key, from lz_host_alloc; *to stays NULL where there is nothing. NULL: the format keeps no text. */
+    /* What stands under key, from lz_host_alloc; *to stays NULL where there is nothing. */
     lz_status (*text)(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, const char *key, char **to,
                       lz_error *err);
 } lz_image_codec;
 
 extern const lz_image_codec lz_png_codec, lz_jpeg_codec, lz_webp_codec;
 
-/* Pixels for a picture of this size, or an error when it is none or too large. path: for the error. */
-lz_status lz_image_make(lz_context *ctx, const char *path, int64_t width, int64_t height, lz_image *out, lz_error *err);
+/* Pixels for a picture of this size, or an error if the size is zero or beyond the limits of image.h. path: for the
+ * error; file_bytes: of the file that claims the size. */
+lz_status lz_image_make(lz_context *ctx, const char *path, int64_t file_bytes, int64_t width, int64_t height,
+                        lz_image *out, lz_error *err);
+lz_status lz_image_too_much_text(lz_error *err, const char *path); /* sets the error */
 
 /* n pixels of RGBA over white. */
 void lz_image_over_white(const uint8_t *rgba, int64_t n, uint8_t *rgb);

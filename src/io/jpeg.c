@@ -3,7 +3,9 @@
  *   - libjpeg calls a file that ends too early a warning, and paints the rest grey; here it is an error.
  *   - CMYK is stored inverted, because Adobe's programs do so and nobody else writes it.
  *   - A camera held upright writes the picture lying down, and the EXIF marker says how to turn it.
- *   - A few bytes can claim a huge picture, or a huge number of passes over it: both are refused. */
+ *   - A few bytes can claim a huge picture, or a huge number of passes over it: both are refused.
+ *   - libjpeg walks through the list of saved markers for each further one, so it is told to save none; comments and EXIF
+ *     are found in the bytes. */
 #include <setjmp.h>
 #include <stdio.h> /* jpeglib.h needs it first */
 #include <string.h>
@@ -13,7 +15,7 @@
 
 #include "io/image_codec.h"
 
-enum { EXIF = JPEG_APP0 + 1, MAX_PASSES = 200, QUALITY = 95 };
+enum { EXIF = JPEG_APP0 + 1, START_OF_SCAN = 0xda, MAX_PASSES = 200, QUALITY = 95 };
 
 typedef struct job {
     struct jpeg_error_mgr errors; /* first: libjpeg knows the job by it */
@@ -57,6 +59,27 @@ static lz_status failed(job *j, lz_status status, const char *what) {
     return lz_fail(j->err, status, "%s: %s: %s", LZ_SHOW_TEXT(j->path), what, j->message);
 }
 
+/* ---- markers ----------------------------------------------------------------------------------------------------- */
+
+/* The markers before the pixels: 0xff, as often as one likes, a code, the length of all that follows, the body. */
+typedef struct marker {
+    int code;
+    const uint8_t *body;
+    size_t bytes;
+} marker;
+
+/* at: where to look, 2 for the first marker; moved on. false: there is no further one. */
+static bool next_marker(const uint8_t *data, size_t bytes, size_t *at, marker *to) {
+    if (*at >= bytes || data[*at] != 0xff) return false;
+    while (*at < bytes && data[*at] == 0xff) ++*at;
+    if (bytes - *at < 3 || data[*at] == START_OF_SCAN) return false;
+    size_t length = (size_t)data[*at + 1] << 8 | data[*at + 2];
+    if (length < 2 || length > bytes - *at - 1) return false;
+    *to = (marker){.code = data[*at], .body = data + *at + 3, .bytes = length - 2};
+    *at += 1 + length;
+    return true;
+}
+
 /* ---- the orientation --------------------------------------------------------------------------------------------- */
 
 static unsigned number(const uint8_t *at, int bytes, bool big_endian) {
@@ -85,10 +108,10 @@ static int orientation(const uint8_t *exif, size_t bytes) {
     return 1;
 }
 
-static int noted_orientation(const struct jpeg_decompress_struct *jpeg) {
-    for (jpeg_saved_marker_ptr m = jpeg->marker_list; m; m = m->next)
-        if (m->marker == EXIF && m->data_length >= 6 && memcmp(m->data, "Exif\0\0", 6) == 0)
-            return orientation(m->data, m->data_length);
+static int noted_orientation(const uint8_t *data, size_t bytes) {
+    size_t at = 2;
+    for (marker m; next_marker(data, bytes, &at, &m);)
+        if (m.code == EXIF && m.bytes >= 6 && memcmp(m.body, "Exif\0\0", 6) == 0) return orientation(m.body, m.bytes);
     return 1;
 }
 
@@ -103,7 +126,7 @@ static lz_status make_upright(job *j, lz_image *image) {
     if (how == 1) return LZ_OK;
     lz_image stored = *image;
     bool swap = turns[how].swap;
-    lz_status status = lz_image_make(j->ctx, j->path, swap ? stored.height : stored.width,
+    lz_status status = lz_image_make(j->ctx, j->path, INT64_MAX, swap ? stored.height : stored.width,
                                      swap ? stored.width : stored.height, image, j->err);
     uint8_t *to = image->pixels;
     for (int64_t y = 0; y < image->height && to; y++)
@@ -158,14 +181,14 @@ static lz_status decode(job *j, struct jpeg_decompress_struct *jpeg, const uint8
     jpeg_create_decompress(jpeg);
     jpeg->progress = &j->progress;
     jpeg_mem_src(jpeg, data, (unsigned long)bytes);
-    jpeg_save_markers(jpeg, EXIF, 0xffff);
     jpeg_read_header(jpeg, TRUE);
     if (!can_hold(jpeg, bytes)) {
         snprintf(j->message, sizeof j->message, "it is too short for its size");
         return failed(j, LZ_BAD_FILE, LZ_IMAGE_DAMAGED);
     }
-    j->orientation = noted_orientation(jpeg); /* the markers are gone when the last row is read */
-    lz_status status = lz_image_make(j->ctx, j->path, jpeg->image_width, jpeg->image_height, out, j->err);
+    j->orientation = noted_orientation(data, bytes);
+    lz_status status = lz_image_make(j->ctx, j->path, (int64_t)bytes, jpeg->image_width, jpeg->image_height, out,
+                                     j->err);
     if (status != LZ_OK) return status;
 
     bool cmyk = jpeg->jpeg_color_space == JCS_CMYK || jpeg->jpeg_color_space == JCS_YCCK;
@@ -270,33 +293,33 @@ static lz_status write_jpeg(lz_writer *to, const lz_image *image, const char *co
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
-/* The comment "key: value" that write_comment wrote, through the markers by hand: pixels need not be decoded for it. */
+static bool is_comment_of(const marker *m, const char *key) {
+    size_t n = strlen(key);
+    return m->code == JPEG_COM && m->bytes >= n + 2 && memcmp(m->body, key, n) == 0 &&
+           memcmp(m->body + n, ": ", 2) == 0;
+}
+
+/* The comment "key: value" that write_comment wrote, through the markers by hand: pixels need not be decoded for it. Once
+ * to measure, once to copy. */
 static lz_status text_of_jpeg(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, const char *key,
                               char **to, lz_error *err) {
-    (void)path;
-    enum { FULL = 65535 }; /* the length of a marker whose text goes on in the next */
-    size_t start = strlen(key) + 2, n = 0;
-    char *text = NULL;
-    for (size_t at = 2; at + 4 <= bytes && data[at] == 0xff && data[at + 1] != 0xda;) { /* up to the pixels */
-        size_t length = (size_t)data[at + 2] << 8 | data[at + 3];
-        const char *body = (const char *)data + at + 4;
-        if (length < 2 || length > bytes - at - 2) break;
-        size_t size = length - 2, skip = text ? 0 : start;
-        bool comment = data[at + 1] == JPEG_COM;
-        if (text && !comment) break;
-        at += 2 + length;
-        if (!comment || (!text && (size < start || memcmp(body, key, start - 2) || memcmp(body + start - 2, ": ", 2))))
-            continue;
-        char *longer = lz_host_alloc(ctx, n + size - skip + 1);
-        if (longer && n) memcpy(longer, text, n);
-        lz_host_free(ctx, text);
-        if (!longer) return lz_out_of_memory(err, (int64_t)(n + size));
-        text = longer;
-        memcpy(text + n, body + skip, size - skip);
-        text[n += size - skip] = 0;
-        if (length < FULL) break;
+    enum { FULL = 65533 }; /* the text of such a marker goes on in the next */
+    size_t at = 2, begin, bytes_left, skip = strlen(key) + 2;
+    marker m;
+    do {
+        begin = at;
+        if (!next_marker(data, bytes, &at, &m)) return LZ_OK;
+    } while (!is_comment_of(&m, key));
+    bytes_left = m.bytes;
+    while (m.bytes == FULL && next_marker(data, bytes, &at, &m) && m.code == JPEG_COM) bytes_left += m.bytes;
+    if (bytes_left - skip > (size_t)LZ_IMAGE_MAX_TEXT) return lz_image_too_much_text(err, path);
+
+    char *end = *to = lz_host_alloc(ctx, bytes_left - skip + 1);
+    if (!end) return lz_out_of_memory(err, (int64_t)bytes_left);
+    for (at = begin; bytes_left && next_marker(data, bytes, &at, &m); skip = 0) {
+        end = mempcpy(end, m.body + skip, m.bytes - skip);
+        bytes_left -= m.bytes;
     }
-    *to = text;
     return LZ_OK;
 }
 

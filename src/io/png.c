@@ -1,5 +1,8 @@
 /* png.c: PNG, by libpng. Its way to report an error is a jump over our frames, so everything that must be freed is in the
- * job, which the function that calls setjmp does not own. */
+ * job, which the function that calls setjmp does not own.
+ *
+ * Text and colour profiles may be compressed, a thousand to one. Reading pixels skips them; reading text lets libpng have
+ * a bounded amount of memory. Pictures are written with an sRGB chunk, because models paint in sRGB. */
 #include <png.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -12,7 +15,8 @@ typedef struct job {
     png_structp png;
     png_infop info;
     char message[100]; /* of the error that jumped */
-    bool no_memory;
+    bool no_memory, too_much;
+    int64_t allowed; /* bytes that libpng may still ask for */
     lz_error *err;
     /* reading */
     const char *path;
@@ -34,6 +38,9 @@ static void on_warning(png_structp png, png_const_charp message) { (void)png, (v
 
 static png_voidp allocate(png_structp png, png_alloc_size_t bytes) {
     job *j = png_get_mem_ptr(png);
+    j->too_much = j->too_much || bytes > (uint64_t)j->allowed;
+    if (j->too_much) return NULL;
+    j->allowed -= (int64_t)bytes;
     void *memory = lz_host_alloc(j->ctx, bytes);
     j->no_memory = j->no_memory || !memory;
     return memory;
@@ -63,12 +70,13 @@ static lz_status decode(job *j, lz_image *out) {
         return lz_fail(j->err, LZ_BAD_FILE, "%s: " LZ_IMAGE_DAMAGED ": %s", LZ_SHOW_TEXT(j->path), j->message);
     }
     png_set_read_fn(j->png, j, read_bytes);
-    png_set_user_limits(j->png, PNG_UINT_31_MAX, PNG_UINT_31_MAX); /* lz_image_make has its own, and says so */
+    png_set_user_limits(j->png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);         /* lz_image_make has its own, and says so */
+    png_set_keep_unknown_chunks(j->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1); /* pixels, palette and transparency only */
     png_read_info(j->png, j->info);
     int64_t width = png_get_image_width(j->png, j->info), height = png_get_image_height(j->png, j->info);
     if (width <= LZ_IMAGE_MAX_SIDE && height <= LZ_IMAGE_MAX_SIDE && !can_hold(j, height))
         png_error(j->png, "it is too short for its size");
-    lz_status status = lz_image_make(j->ctx, j->path, width, height, out, j->err);
+    lz_status status = lz_image_make(j->ctx, j->path, (int64_t)j->bytes, width, height, out, j->err);
     if (status != LZ_OK) return status;
 
     png_set_expand(j->png); /* palettes, few bits, tRNS */
@@ -89,9 +97,12 @@ static lz_status decode(job *j, lz_image *out) {
     return LZ_OK;
 }
 
+/* For libpng itself: rows, the window of inflate, and text, which it has twice: as read and as kept. */
+#define READ_MEMORY (2 * LZ_IMAGE_MAX_TEXT + (8 << 20))
+
 static lz_status read_png(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, lz_image *out,
                           lz_error *err) {
-    job j = {.ctx = ctx, .path = path, .data = data, .bytes = bytes, .err = err};
+    job j = {.ctx = ctx, .path = path, .data = data, .bytes = bytes, .err = err, .allowed = READ_MEMORY};
     j.png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &j, on_error, on_warning, &j, allocate, release);
     j.info = j.png ? png_create_info_struct(j.png) : NULL;
     lz_status status = j.info ? decode(&j, out) : lz_out_of_memory(err, 0);
@@ -105,11 +116,13 @@ static lz_status read_png(lz_context *ctx, const char *path, const uint8_t *data
 /* What stands before the pixels; where a key comes twice, the first. */
 static lz_status find_text(job *j, const char *key, char **to) {
     if (setjmp(png_jmpbuf(j->png))) {
+        if (j->too_much) return lz_image_too_much_text(j->err, j->path);
         if (j->no_memory) return lz_out_of_memory(j->err, 0);
         return lz_fail(j->err, LZ_BAD_FILE, "%s: " LZ_IMAGE_DAMAGED ": %s", LZ_SHOW_TEXT(j->path), j->message);
     }
     png_set_read_fn(j->png, j, read_bytes);
     png_set_user_limits(j->png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
+    png_set_chunk_malloc_max(j->png, LZ_IMAGE_MAX_TEXT);
     png_read_info(j->png, j->info);
     png_textp texts = NULL;
     int n = 0;
@@ -120,13 +133,15 @@ static lz_status find_text(job *j, const char *key, char **to) {
         *to = lz_image_copy_text(j->ctx, texts[i].text, strlen(texts[i].text), latin1);
         j->no_memory = !*to;
     }
-    if (!*to && j->no_memory) return lz_out_of_memory(j->err, 0); /* libpng leaves a text out then, and goes on */
+    /* libpng leaves a text out if there is no memory for it, and goes on. */
+    if (!*to && j->too_much) return lz_image_too_much_text(j->err, j->path);
+    if (!*to && j->no_memory) return lz_out_of_memory(j->err, 0);
     return LZ_OK;
 }
 
 static lz_status text_of_png(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, const char *key,
                              char **to, lz_error *err) {
-    job j = {.ctx = ctx, .path = path, .data = data, .bytes = bytes, .err = err};
+    job j = {.ctx = ctx, .path = path, .data = data, .bytes = bytes, .err = err, .allowed = READ_MEMORY};
     j.png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &j, on_error, on_warning, &j, allocate, release);
     j.info = j.png ? png_create_info_struct(j.png) : NULL;
     lz_status status = j.info ? find_text(&j, key, to) : lz_out_of_memory(err, 0);
@@ -165,6 +180,7 @@ static lz_status encode(job *j, const lz_image *image, const char *const *text) 
     png_set_write_fn(j->png, j, write_bytes, flush_nothing);
     png_set_IHDR(j->png, j->info, (png_uint_32)image->width, (png_uint_32)image->height, 8, PNG_COLOR_TYPE_RGB,
                  PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+    png_set_sRGB(j->png, j->info, PNG_sRGB_INTENT_PERCEPTUAL);
     add_text(j, text);
     png_write_info(j->png, j->info);
     for (int64_t y = 0; y < image->height; y++) png_write_row(j->png, image->pixels + y * image->width * 3);
@@ -173,7 +189,7 @@ static lz_status encode(job *j, const lz_image *image, const char *const *text) 
 }
 
 static lz_status write_png(lz_writer *to, const lz_image *image, const char *const *text, lz_error *err) {
-    job j = {.ctx = to->ctx, .to = to, .err = err};
+    job j = {.ctx = to->ctx, .to = to, .err = err, .allowed = INT64_MAX};
     j.png = png_create_write_struct_2(PNG_LIBPNG_VER_STRING, &j, on_error, on_warning, &j, allocate, release);
     j.info = j.png ? png_create_info_struct(j.png) : NULL;
     lz_status status = j.info ? encode(&j, image, text) : lz_out_of_memory(err, 0);

@@ -146,7 +146,7 @@ lz_status lz_image_filter(lz_context *ctx, const lz_image *in, int64_t width, in
                        (long long)in->width, (long long)in->height, (long long)width, (long long)height);
 
     lz_image wide = {.width = 0};
-    lz_status status = lz_image_make(ctx, "resized picture", width, in->height, &wide, err);
+    lz_status status = lz_image_make(ctx, "resized picture", INT64_MAX, width, in->height, &wide, err);
     if (status == LZ_OK && width == in->width)
         memcpy(wide.pixels, in->pixels, (size_t)(width * in->height * 3));
     else if (status == LZ_OK)
@@ -155,7 +155,7 @@ lz_status lz_image_filter(lz_context *ctx, const lz_image *in, int64_t width, in
         *out = wide;
         return LZ_OK;
     }
-    if (status == LZ_OK) status = lz_image_make(ctx, "resized picture", width, height, out, err);
+    if (status == LZ_OK) status = lz_image_make(ctx, "resized picture", INT64_MAX, width, height, out, err);
     if (status == LZ_OK) status = make_high(ctx, f, &wide, out, err);
     lz_image_free(ctx, &wide);
     if (status != LZ_OK) lz_image_free(ctx, out);

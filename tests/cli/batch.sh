@@ -50,7 +50,10 @@ try_match 0 'out/1-2.png' "$absolute" batch two.txt $tiny --count 2 -S 1 -o 'out
 for name in 'out/{what}.png' 'out/{line.png' 'out/{}.png'; do
     try_match 1 'line 1: .*: \{file\}, \{line\}, \{n\} and \{seed\} can stand in a name' "$absolute" batch two.txt -o "$name"
 done
-try_match 1 'line 1: out/1.webp: a WebP file keeps no settings' "$absolute" batch two.txt -o 'out/{n}.webp'
+# trap 20: a WebP says how it was made, so that a batch of them goes on too
+try_match 0 '^lazuli: 2 pictures made, 0 there' "$absolute" batch two.txt $tiny -o 'out/{n}.webp'
+try_match 0 '^lazuli: 0 pictures made, 2 there' "$absolute" batch two.txt $tiny -o 'out/{n}.webp'
+try_match 0 '^lazuli: 2 pictures made, 0 there' "$absolute" batch two.txt $tiny -s 2 -o 'out/{n}.webp'
 try_match 1 'line 2: nowhere/2.png: cannot be written: .*make the folder first' "$absolute" batch two.txt -o 'nowhere/{n}.png'
 try_match 0 '^out/2.png' "$absolute" batch two.txt $tiny -o 'out/{n}.png' --dump 'out/{n}.safetensors'
 rm out/2.safetensors

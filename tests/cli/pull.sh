@@ -243,13 +243,13 @@ paint -m "$flux/B" -o "$work/folder.png"
 for name in flux2-klein-4b Flux.2-Klein-4b black-forest-labs/FLUX.2-klein-4B stalls/B; do
     paint -m $name -o "$work/name.png" --dump "$work/name.safetensors"
 done
-paint -m flux2-klein-4b -o "$work/name.webp" # without a text, which names the model
-paint -m "$flux/B" -o "$work/folder.webp"
-try 0 cmp "$work/folder.webp" "$work/name.webp" </dev/null
+paint -m flux2-klein-4b -o "$work/short.png" --steps-dir "$work/by-name" # steps have no text, which names the model
+paint -m "$flux/B" -o "$work/folder.png" --steps-dir "$work/by-folder"
+try 0 diff -r "$work/by-folder" "$work/by-name" </dev/null
 try_match 0 'stalls/B' grep -a -o 'stalls/B' "$work/name.png"
 LAZULI_MODEL=flux2-klein-4b
 export LAZULI_MODEL
-paint -o "$work/name.webp"
+paint -o "$work/short.png"
 unset LAZULI_MODEL
 try_match 0 '^\{"ids": ' $lazuli tokenize -m stalls/B fox
 mkdir "$work/here"

@@ -25,6 +25,8 @@ repeats() {
 cp $flux/ref1.png $flux/ref2.png "$work"
 repeats plain.png a fox $small -S 7
 repeats plain.jpg a fox $small -S 7
+repeats plain.webp a fox $small -S 7 # trap 20: a WebP says how it was made
+repeats text.webp "ein Fuchs, 狐 <&> \"so\" \\ $(printf 'two\nlines')" -n 'blau, grün' $small -S 7
 repeats own-size.png a fox -S 7 -s 1
 repeats random.png a fox $small
 repeats text.png "ein Fuchs, 狐 \"so\" \\ $(printf 'two\nlines')" -n 'blau, grün' $small -S 9223372036854775807
@@ -159,7 +161,7 @@ sys.stdout.buffer.write(b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', struct.pack('>IIBB
 END
 }
 for file in $images/rgba-8.png $images/cmyk.jpg $images/alpha.webp "$flux/ref1.png"; do
-    try_match 1 'holds no settings: only PNG and JPEG files by Lazuli do' $lazuli --from $file
+    try_match 1 'holds no settings: only pictures by Lazuli do' $lazuli --from $file
 done
 try_match 1 'cannot be opened: No such file' $lazuli --from "$work/nowhere.png"
 try_match 1 'is neither a PNG nor a JPEG nor a WebP picture' $lazuli --from "$work/s.json"

@@ -71,7 +71,8 @@ typedef struct lz_allocator {
     void *user;
 } lz_allocator;
 
-/* When the weights of a program do not fit into a device's memory beside everything else: */
+/* When the weights of a program do not fit into a device's memory beside everything else. A result with weights that were
+ * sent may differ in roundings from one with all of them resident; from run to run it is the same. */
 typedef enum lz_offload {
     LZ_OFFLOAD_AUTO,   /* as many as fit stay there, the others are sent in every run, ahead of the kernels */
     LZ_OFFLOAD_NONE,   /* it is an error */

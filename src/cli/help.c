@@ -24,7 +24,7 @@ const example examples[] = {
     {GENERATE, "lazuli a red fox -S 1,2,3 -W 768 -H 512", "three of them, wide: lazuli-1.png ..."},
     {GENERATE, "lazuli -p \"make the sky purple\" -i photo.jpg -o new.png", "look at a picture"},
     {GENERATE, "lazuli -p \"an oil painting\" -i photo.jpg --strength 0.6", "start from a picture"},
-    {GENERATE, "lazuli --from fox.png -o again.png", "the same once more, byte for byte"},
+    {GENERATE, "lazuli --from fox.png -o again.png", "the same once more; on a CPU the same bytes"},
     {GENERATE, "lazuli --from fox.png -S 8 -s 20", "the same with another seed and more steps"},
     {GENERATE, "echo a red fox | lazuli - --json | jq .pictures[0].file", "for scripts"},
     {GENERATE, "lazuli a red fox --preview --show", "seen as it forms, and when it is done"},

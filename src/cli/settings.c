@@ -2,8 +2,8 @@
  * the same: one object whose keys are the names of options, and whose values are taken by the option table as if they had
  * been typed. What was typed wins, then --settings, then --from.
  *
- * Settings in a picture are complete: nothing is left to a model's defaults, so the picture can be made again, byte for
- * byte. Files are recorded by their names, without their folders, unless --full-paths is given: a picture that is passed on
+ * Settings in a picture are complete: nothing is left to a model's defaults, so the picture can be made again (on a CPU
+ * byte for byte). Files are recorded by their names, without their folders, unless --full-paths is given: a picture that is passed on
  * does not tell how somebody's disk is organised. --from looks for these names beside the picture, then in the current
  * folder. */
 #include <limits.h>

@@ -10,6 +10,11 @@ export LAZULI_CUDA_PATH="$(realpath "$build")/cuda-sim" LAZULI_CACHE="$PWD/build
 one="fox -m models/demo --device cuda -S 1 -W 32 -H 32 -s 1"
 said='^lazuli: the model does not fit on the device: [0-9.]+ MiB of weights are sent there in every step'
 short() { env LAZULI_SIM_MEMORY=16000000 "$@"; }
+without() { # PATTERN COMMAND...: the command succeeds and prints nothing that matches
+    kind=$1
+    shift
+    "$@" >"$work/said" 2>&1 && ! grep -e "$kind" "$work/said"
+}
 
 # The plan knows, and so does whoever generates: before, with -v afterwards, and in JSON
 try_match 0 '^stage +memory +operations +with weights +streamed$' $lazuli plan $one
@@ -18,16 +23,23 @@ try_match 0 '^[0-9.]+ MiB of weights are sent to the device in every step: not a
 try_match 0 '^[0-9.]+ MiB of weights are sent to the device in every step$' $lazuli plan $one --offload stream
 try_match 0 '"streamed_bytes": [1-9][0-9]{6}' short $lazuli plan $one --json
 try_match 0 '"streamed_bytes": 0' $lazuli plan $one --json
+
+# trap 21: what is promised of streaming. Roundings may differ on a GPU; the simulated one computes a product one way only,
+# so here all three pictures are the same, and differ if a weight arrives late, in the wrong place or not at all. Each run
+# writes a file of its own: one that failed leaves nothing to compare. Another seed shows that the pictures are not flat.
 try 0 $lazuli $one -q -o "$work/all.png" </dev/null
 try_match 0 "$said" short $lazuli $one -o "$work/less.png"
 try 0 cmp "$work/all.png" "$work/less.png" </dev/null
+try 0 $lazuli $one --offload stream -o "$work/streamed.png" -q </dev/null
+try 0 cmp "$work/all.png" "$work/streamed.png" </dev/null
+try 0 $lazuli $(echo "$one" | sed 's/-S 1/-S 2/') -q -o "$work/other.png" </dev/null
+try_match 1 differ cmp "$work/all.png" "$work/other.png"
 try_match 0 '; streamed [0-9.]+ MiB a step; at most' short $lazuli $one -v -o "$work/less.png"
 try_match 0 '"streamed_bytes": [1-9][0-9]{6}' short $lazuli $one --json -o "$work/less.png"
 try 0 short $lazuli $one -q -o "$work/less.png" </dev/null
 
 # Nothing is said of what was asked for; what may not be streamed fails with one sentence; the rest is refused
-try_match 1 0 sh -c "$lazuli $one --offload stream -o $work/less.png 2>&1 | grep -c 'does not fit'"
-try 0 cmp "$work/all.png" "$work/less.png" </dev/null
+try 0 without 'does not fit' $lazuli $one --offload stream -o "$work/streamed.png" </dev/null
 try_match 1 "^lazuli: out of memory on Simulated GPU: [0-9]+ bytes of weights are needed there at once, .*offload 'auto'" \
     short $lazuli $one --offload none -o "$work/none.png"
 try_match 2 "^lazuli: --offload takes auto, none or stream, not 'some'" $lazuli $one --offload some
@@ -46,12 +58,12 @@ mkdir "$work/driver"
 cp "$LAZULI_CUDA_PATH/libcuda.so.1" "$work/driver"
 try_match 0 '^lazuli: the GPU is not used: no CUDA runtime compiler' env LAZULI_CUDA_PATH="$work/driver" $lazuli $any -m "$work/large"
 try_match 0 '^device +cpu ' env LAZULI_CUDA_PATH="$work/driver" $lazuli $any -m "$work/large"
-try_match 1 0 sh -c "LAZULI_CUDA_PATH=$work $lazuli $any -m $work/large 2>&1 | grep -c 'not used'"
-try_match 1 0 sh -c "LAZULI_SIM_GPUS=0 LAZULI_CUDA_PATH=$work/driver $lazuli $any -m $work/large 2>&1 | grep -c 'not used'"
-try_match 1 0 sh -c "LAZULI_SIM_GPUS=0 $lazuli $any -m $work/large 2>&1 | grep -c 'not used'"
+try 0 without 'not used' env LAZULI_CUDA_PATH="$work" $lazuli $any -m "$work/large" </dev/null
+try 0 without 'not used' env LAZULI_SIM_GPUS=0 LAZULI_CUDA_PATH="$work/driver" $lazuli $any -m "$work/large" </dev/null
+try 0 without 'not used' env LAZULI_SIM_GPUS=0 $lazuli $any -m "$work/large" </dev/null
 
 # The picture tells which it was; where that is missing, the CPU makes it, and says so
-try_match 1 0 sh -c "$lazuli $any -m models/demo --json | grep -c '\"device\": \"cpu\"'"
+try 0 without '"device": "cpu"' $lazuli $any -m models/demo --json </dev/null
 try_match 0 '"device": "cuda"' $lazuli $any -m "$work/large" --json
 try_match 0 '^lazuli: no NVIDIA driver .*: the picture was made there, and on the CPU will not be quite the same$' \
     env LAZULI_CUDA_PATH="$work" $lazuli --from "$work/any.png" -m "$work/large" -o "$work/again.png"

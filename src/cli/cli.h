@@ -18,7 +18,7 @@
 #define LZ_NO_SUGAR /* where in this program an op was called is nothing to tell its user */
 #include "lazuli.h"
 
-enum { DONE = 0, FAILED = 1, NOT_UNDERSTOOD = 2, STOPPED = 130 };
+enum { DONE = 0, FAILED = 1, NOT_UNDERSTOOD = 2, STOPPED = 130, UNREAD = 141 };
 enum { MAX_PICTURES = 1000 };
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))

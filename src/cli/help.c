@@ -7,7 +7,8 @@ const explained exit_codes[] = {
     {"0", "done"},
     {"1", "failed; one sentence says what and why; of a batch: some lines failed, the others are done"},
     {"2", "not understood: a command, an option or a value"},
-    {"130", "stopped by Ctrl-C (or SIGTERM); nothing half-written stays, and a batch can go on"},
+    {"130", "stopped by Ctrl-C (143: by SIGTERM, 129: by SIGHUP); nothing half-written stays, and a batch can go on"},
+    {"141", "stdout was closed by its reader before all was said"},
     {NULL, NULL},
 };
 

@@ -2,6 +2,7 @@
  * open, pictures stay in memory until they are saved, and every error is a sentence after which the session goes on. */
 #include <ctype.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -37,6 +38,7 @@ typedef struct session {
     kept pictures[MAX_KEPT];
     int n;
     bool over;
+    int ended_by; /* a signal, or 0 */
 } session;
 
 /* ---- painting ---------------------------------------------------------------------------------------------------- */
@@ -91,7 +93,9 @@ static int paint(session *s, const wish *w) {
     lz_status status = lz_generate_with(j->model, &j->picture, &p, &err);
     progress_clear(&s->line);
     see_leave(&s->see);
-    s->over = forget_signals() > 1; /* to end it, not to stop a picture */
+    int signal = forget_signals();
+    if (signal && signal != SIGINT) s->ended_by = signal; /* Ctrl-C stops a picture, the others end the session */
+    s->over = s->ended_by;
     if (status == LZ_CANCELLED) return fail(&s->args, STOPPED, "stopped");
     if (status != LZ_OK) return fail_with(&s->args, &err);
     if (p.prompt_cut) note(&s->args, "the prompt is longer than this model reads: its end was left out");
@@ -372,7 +376,7 @@ static int talk(session *s) {
     if (!line) putchar('\n'); /* Ctrl-D leaves the cursor behind the prompt */
     editor_close(e);
     free(history);
-    return DONE;
+    return s->ended_by ? 128 + s->ended_by : DONE;
 }
 
 bool is_interactive(const arguments *args) {

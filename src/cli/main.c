@@ -1,11 +1,12 @@
 /* main.c: the command line. It calls lazuli.h like any other program would, and is the only place that prints.
  *
- * Exit codes: 0 done, 1 failed (one sentence on stderr says why), 2 not understood, 130 stopped by Ctrl-C. */
+ * Exit codes: 0 done, 1 failed (one sentence on stderr says why), 2 not understood, 128 and the signal's number when stopped
+ * (130 by Ctrl-C), 141 when nobody reads stdout any more. */
 #include <limits.h>
 #include <signal.h>
 #include <string.h>
 
-#include "cli.h"
+#include "progress.h"
 
 const command commands[] = {
     {GENERATE, "generate", "[WORDS]", "a picture from words", 0, INT_MAX, generate_command},
@@ -68,9 +69,11 @@ static int run(const arguments *args) {
 
 int main(int argc, char **argv) {
     signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error like any other */
+    signal(SIGPIPE, SIG_IGN); /* a reader of stdout that went away too: flush_output tells */
     arguments args = {0};
     int code = parse(argc, argv, &args);
     if (code == DONE) code = run(&args);
     for (size_t i = 0; i < COUNT(args.sources); i++) json_decref(args.sources[i]);
+    if (code == STOPPED) return stop_code();
     return code == DONE ? flush_output(&args) : code;
 }

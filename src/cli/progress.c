@@ -6,18 +6,21 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* ---- Ctrl-C ------------------------------------------------------------------------------------------------------ */
+/* ---- signals ----------------------------------------------------------------------------------------------------- */
 
-static volatile sig_atomic_t
-    stopped; /* the only state of the program that is not passed around: signals leave no choice */
+/* The signal that asked to stop, or 0. The only state of the program that is not passed around: signals leave no choice. */
+static volatile sig_atomic_t stopped;
 
-static void remember(int signal) { stopped = signal == SIGINT ? 1 : 2; }
+static void remember(int signal) { stopped = signal; }
 
 static void handle_signals(void (*handler)(int), int flags) {
-    struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = handler, .sa_flags = flags}, before;
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    for (size_t i = 0; i < COUNT(signals); i++) {
+        bool ignored = sigaction(signals[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN;
+        if (signals[i] != SIGHUP || !ignored) sigaction(signals[i], &action, NULL); /* nohup wants it ignored */
+    }
 }
 
 void stop_on_signals(void) { handle_signals(remember, (int)SA_RESETHAND | SA_RESTART); }
@@ -31,6 +34,7 @@ int forget_signals(void) {
 }
 
 bool stop_wanted(void) { return stopped; }
+int stop_code(void) { return stopped ? 128 + stopped : STOPPED; }
 
 /* ---- the line ---------------------------------------------------------------------------------------------------- */
 

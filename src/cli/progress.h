@@ -1,4 +1,4 @@
-/* progress.h: the line on the terminal that says how far a picture is, and Ctrl-C. */
+/* progress.h: the line on the terminal that says how far a picture is, and the signals that ask to stop. */
 #ifndef LZ_CLI_PROGRESS_H
 #define LZ_CLI_PROGRESS_H
 
@@ -27,9 +27,11 @@ void progress_clear(progress *p);
 void draw_line(const char *before, double share, const char *after); /* over the line that is there; after: its tail */
 void clear_line(void);
 
-void stop_on_signals(void); /* from here on Ctrl-C asks to stop; a second one ends at once */
+void stop_on_signals(
+    void); /* from here on Ctrl-C (SIGINT), SIGTERM and SIGHUP ask to stop; a second one ends at once */
 bool stop_wanted(void);
-void stop_picture_on_signals(void); /* the same, any number of times */
-int forget_signals(void); /* they end the program again. Returns what came meanwhile: 0 nothing, 1 Ctrl-C, 2 to end */
+int stop_code(void);                /* the exit code: 128 and the signal, as shells have it, so 130 after Ctrl-C */
+void stop_picture_on_signals(void); /* as stop_on_signals, any number of times */
+int forget_signals(void);           /* they end the program again. Returns the one that came meanwhile, or 0 */
 
 #endif

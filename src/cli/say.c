@@ -1,6 +1,7 @@
 /* say.c: errors, notes, JSON and numbers with units. */
 #include <errno.h>
 #include <math.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,8 +63,10 @@ void note(const arguments *args, const char *format, ...) {
 /* A stream that once failed keeps the mark, and what it held is lost: a later flush alone would find nothing to do and
  * call it well. */
 int flush_output(const arguments *args) {
+    struct pollfd reader = {.fd = STDOUT_FILENO};
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return DONE;
+    if (poll(&reader, 1, 0) == 1 && reader.revents & POLLERR) return UNREAD; /* as `| head -1` does: no error to tell */
     return fail(args, FAILED, "cannot write the output: %s", errno ? strerror(errno) : "an earlier write failed");
 }
 

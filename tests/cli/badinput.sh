@@ -127,17 +127,22 @@ if sh -c "ulimit -v 4000000 && $lazuli --version || exit 1" >/dev/null 2>&1; the
     try 0 ls -A "$out" </dev/null
 fi
 
-# Stopped: while it computes, no file and no part of one stays
-for signal in INT TERM; do
+# trap 11: stopped by any signal while it computes, no file and no part of one stays, and the exit code tells which
+for signal in INT.130 TERM.143 HUP.129; do
     $lazuli fox -m $A -W 1024 -H 1024 -s 1000 -o "$out/x.png" --dump "$out/x.safetensors" >"$work/said" 2>&1 </dev/null &
     pid=$!
     sleep 1
-    kill -$signal $pid
+    kill -${signal%.*} $pid
     status=0
     wait $pid || status=$?
-    try 130 sh -c "cat $work/said && exit $status" <<'END'
+    try ${signal#*.} sh -c "cat $work/said && exit $status" <<'END'
 lazuli: stopped
 END
     try 0 ls -A "$out" </dev/null
 done
+# trap 11: so it is when the reader of stdout goes away while the next picture is painted
+try 0 sh -c "{ $lazuli fox -m $A --count 9 -S 1 -W 64 -H 64 -o $work/unread.png; echo \$? >&2; } | :" <<'END'
+141
+END
+try 1 sh -c "ls $work | grep -e part -e unread-9" </dev/null
 finish

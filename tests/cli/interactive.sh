@@ -188,6 +188,17 @@ XDG_STATE_HOME=/proc/none talk 0 <<'END'
 END
 cd "$root"
 
+# trap 11: a session that a signal ends says so by its exit code, while it paints and while it waits
+cd "$work/home"
+for signal in 'TERM 143' 'HUP 129'; do
+    printf '< lazuli> \n> /size 1024x1024\n< lazuli> \n> a castle\n< step 1\n! %s\n' ${signal% *} >script
+    talk ${signal#* } <script
+    printed 'lazuli: stopped'
+    printf '< lazuli> \n! %s\n' ${signal% *} >script
+    talk ${signal#* } <script
+done
+cd "$root"
+
 # What is no session: options of one picture, and no terminal
 try_match 2 'what shall be shown' $lazuli
 try_match 2 'what shall be shown' python3 tests/cli/terminal.py $absolute -o x.png

@@ -1,9 +1,9 @@
 """Drives a program on a pseudo-terminal: python3 terminal.py PROGRAM ARGUMENT... <script
 
-A line of the script is '> text' (typed, with Enter), '+ text' (typed, without), '^C' or '^D' (the key), or '< text' (waited
-for in what the program printed since the last wait). The exit code is the program's;
-what it printed is printed. A wait ends after ten minutes at the latest, with code 99."""
-import fcntl, os, pty, select, struct, sys, termios, time
+A line of the script is '> text' (typed, with Enter), '+ text' (typed, without), '^C' or '^D' (the key), '! TERM' (a signal is
+sent), or '< text' (waited for in what the program printed since the last wait). The exit code is the program's, or 128 and
+the signal that ended it; what it printed is printed. A wait ends after ten minutes at the latest, with code 99."""
+import fcntl, os, pty, select, signal, struct, sys, termios, time
 
 child, terminal = pty.fork()
 if child == 0:
@@ -51,6 +51,8 @@ for line in sys.stdin:
         os.write(terminal, line[2:].encode())
     elif line in ("^C", "^D"):
         os.write(terminal, bytes([ord(line[1]) & 31]))
+    elif line.startswith("! "):
+        os.kill(child, signal.Signals["SIG" + line[2:]])
     elif line.startswith("< "):
         wait_for(line[2:].encode())
 end = time.monotonic() + 600
@@ -60,4 +62,5 @@ while pump(0.2):
 sys.stdout.buffer.write(seen)
 sys.stdout.flush()
 _, status = os.waitpid(child, 0)
-sys.exit(os.waitstatus_to_exitcode(status) & 255)
+code = os.waitstatus_to_exitcode(status)
+sys.exit(code if code >= 0 else 128 - code)

@@ -439,6 +439,10 @@ typedef struct lz_model lz_model;
 lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err);
 void lz_model_close(lz_model *model);
 
+/* The pipelines that lz_model_open takes, as "_class_name" in model_index.json calls them ("Flux2KleinPipeline"): for
+ * i = 0, 1, ...; NULL after the last. */
+const char *lz_pipeline_name(int i);
+
 typedef struct lz_model_facts {
     const char *family;            /* "FLUX.2 [klein]", "Qwen-Image" */
     bool distilled;                /* few steps, guidance built in */

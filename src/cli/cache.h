@@ -47,8 +47,15 @@ extern const size_t n_model_parts;
 bool names_part(const json_t *index, const char *part); /* does model_index.json say that it is there? */
 bool ends_in(const char *text, const char *ending);
 
+bool runs_pipeline(const char *class); /* "_class_name" of model_index.json, or NULL */
+typedef struct pipeline_list {
+    char text[300];
+} pipeline_list;
+pipeline_list runnable_pipelines(void); /* "Flux2KleinPipeline, QwenImagePipeline and ..." */
+
 typedef struct model_state {
     char class[80]; /* of model_index.json */
+    bool runs;      /* the library runs this class */
     int64_t bytes;  /* of the files there */
     json_t *faults; /* sentences; empty: complete */
 } model_state;

@@ -69,7 +69,7 @@ struct arguments {
     int n_seeds;
     int64_t width, height, steps, count, threads, verbose; /* 0: not given */
     double guidance, strength;                             /* 0: not given */
-    bool help, version, json, quiet, profile;
+    bool help, version, json, quiet, profile, check;
     const char *from, *settings; /* files that hold further options */
     json_t *sources[2];          /* owned: what was read from these, and what texts above point into */
     uint64_t given, elsewhere;   /* options that were given, a bit for each; and those that did not come from argv */

@@ -67,13 +67,16 @@ static json_t *table_json(const table *t, const char *cache) {
     for (size_t i = 0; i < t->n; i++) {
         const row *r = &t->rows[i];
         json_array_append_new(list,
-                              json_pack("{s:o, s:s, s:o, s:o, s:I, s:b, s:O}", "name", json_text(r->name), "from",
+                              json_pack("{s:o, s:s, s:o, s:o, s:b, s:I, s:b, s:O}", "name", json_text(r->name), "from",
                                         r->from, "folder", json_text(r->folder), "class", json_text(r->state.class),
-                                        "bytes", (json_int_t)r->state.bytes, "complete",
+                                        "runs", r->state.runs, "bytes", (json_int_t)r->state.bytes, "complete",
                                         json_array_size(r->state.faults) == 0, "faults", r->state.faults));
     }
     return json_pack("{s:o, s:o}", "cache", json_text(cache), "models", list);
 }
+
+/* It has an index, of a pipeline that the library does not know. */
+static bool is_foreign(const row *r) { return !r->state.runs && *r->state.class; }
 
 static void print_fault(const row *r) {
     size_t n = json_array_size(r->state.faults);
@@ -81,7 +84,7 @@ static void print_fault(const row *r) {
     const char *fault = json_string_value(json_array_get(r->state.faults, 0)), *again = "";
     char more[40] = "";
     if (n > 1) snprintf(more, sizeof more, ", and %zu more faults", n - 1);
-    if (strcmp(r->from, "cache") == 0) again = "; lazuli pull ";
+    if (strcmp(r->from, "cache") == 0 && r->state.runs) again = "; lazuli pull ";
     printf("    %s%s%s%s%s\n", fault ? fault : "?", more, again, *again ? r->name : "", *again ? " goes on" : "");
 }
 
@@ -92,7 +95,10 @@ static void print_table(const table *t, const char *cache) {
     for (size_t i = 0; i < t->n; i++) {
         const row *r = &t->rows[i];
         printf("%-*s  %10s  %-10s  %s\n", width, r->name, show_bytes(r->state.bytes).text,
-               json_array_size(r->state.faults) ? "incomplete" : "complete", r->folder);
+               !json_array_size(r->state.faults) ? "complete"
+               : is_foreign(r)                   ? "not run"
+                                                 : "incomplete",
+               r->folder);
         print_fault(r);
     }
     if (!t->n)

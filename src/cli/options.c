@@ -143,6 +143,8 @@ const option options[] = {
      TO(dump), 0, 0},
     {"to", 0, "DIR", files, "a folder for the model (else the Hugging Face cache)", PULL, take_text, TO(to), 0, 0},
     {"revision", 0, "NAME", files, "a branch, tag or commit of it (else main)", PULL, take_text, TO(revision), 0, 0},
+    {"check", 0, NULL, files, "also compute the hashes of files that were in the cache before", PULL, take_flag,
+     TO(check), 0, 0},
     {"endpoint", 0, "URL", files, "the hub (else $HF_ENDPOINT, else https://huggingface.co)", PULL, take_text,
      TO(endpoint), 0, 0},
     {"from", 0, "FILE", files, "take every setting that is not given from a picture by Lazuli: PNG or JPEG", PICTURE,

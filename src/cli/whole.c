@@ -32,6 +32,24 @@ bool names_part(const json_t *index, const char *part) {
            json_is_string(json_array_get(value, 1));
 }
 
+bool runs_pipeline(const char *class) {
+    const char *name;
+    for (int i = 0; class && (name = lz_pipeline_name(i)); i++)
+        if (strcmp(class, name) == 0) return true;
+    return false;
+}
+
+pipeline_list runnable_pipelines(void) {
+    pipeline_list list = {""};
+    const char *name;
+    for (int i = 0; (name = lz_pipeline_name(i)); i++) {
+        size_t n = strlen(list.text);
+        const char *between = !i ? "" : lz_pipeline_name(i + 1) ? ", " : " and ";
+        snprintf(list.text + n, sizeof list.text - n, "%s%s", between, name);
+    }
+    return list;
+}
+
 __attribute__((format(printf, 2, 3))) static void add_fault(model_state *state, const char *format, ...) {
     char text[600];
     va_list list;
@@ -120,7 +138,12 @@ void look_at_model(lz_context *ctx, const char *folder, model_state *state) {
     json_t *index = read_json(folder, "model_index.json");
     const char *class = json_string_value(json_object_get(index, "_class_name"));
     snprintf(state->class, sizeof state->class, "%s", class ? class : "");
-    if (!json_is_object(index)) add_fault(state, "model_index.json is missing or damaged");
+    state->runs = runs_pipeline(class);
+    if (!json_is_object(index))
+        add_fault(state, "model_index.json is missing or damaged");
+    else if (!state->runs)
+        add_fault(state, "a %s is not run by Lazuli; it runs %s", class ? state->class : "pipeline without a name",
+                  runnable_pipelines().text);
     add_bytes(state, folder);
     for (size_t i = 0; i < n_model_parts; i++) {
         const model_part *part = &model_parts[i];

@@ -7,6 +7,13 @@
 
 static const lz_family *const families[] = {&lz_family_flux2_klein, &lz_family_qwen_image};
 
+const char *lz_pipeline_name(int i) {
+    for (size_t f = 0; i >= 0 && f < sizeof families / sizeof families[0]; f++)
+        for (int k = 0; families[f]->pipelines[k]; k++)
+            if (i-- == 0) return families[f]->pipelines[k];
+    return NULL;
+}
+
 static const lz_family *find_family(lz_config *index, lz_error *err) {
     const char *name = lz_config_text(index, "_class_name");
     for (size_t i = 0; name && i < sizeof families / sizeof families[0]; i++)

@@ -39,6 +39,10 @@ def files(owner, repo):
         found["model_index.json"] = json.dumps(index).encode()
         found["processor/preprocessor_config.json"] = found["scheduler/scheduler_config.json"]
         found["vae/twin.json"] = found["scheduler/scheduler_config.json"]
+    if owner == "foreign":  # a pipeline that nobody here runs
+        index = json.loads(found["model_index.json"])
+        index["_class_name"] = "StableDiffusionXLPipeline"
+        found["model_index.json"] = json.dumps(index).encode()
     if owner == "bare":
         del found["model_index.json"]
     if owner == "odd":
@@ -68,6 +72,12 @@ def tree(owner, repo):
         entries[-1]["path"] = "vae/evil.json"
     if owner == "doubles":
         entries.append(next(e for e in entries if e["path"] == "vae/config.json"))
+    if owner == "twosizes":
+        entries.append(dict(next(e for e in entries if e["path"] == "vae/config.json"), size=1 << 30))
+    if owner == "crowd":
+        entries += [{"type": "file", "path": f"vae/{i}.json", "size": 2, "oid": "0" * 40} for i in range(2500)]
+    if owner == "fat":  # 1.9 MB in an entry, 30 MB for who keeps it
+        entries = [{"type": "file", "path": "README.md", "more": [1] * 630000}]
     return entries
 
 
@@ -96,6 +106,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if len(sent) < len(data):
             self.wfile.flush()
             self.close_connection = True
+
+    def drip(self, status, data, headers):
+        """A byte now and then, until the other side has had enough."""
+        self.send_response(status)
+        for name, value in headers + [("Content-Length", str(len(data)))]:
+            self.send_header(name, value)
+        self.end_headers()
+        self.note(status, 0)
+        for byte in data:
+            self.wfile.write(bytes([byte]))
+            self.wfile.flush()
+            time.sleep(0.02)
 
     def count(self):
         with lock:
@@ -137,6 +159,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 entries = entries[:7]
             elif owner == "paged":
                 entries = entries[7:]
+            elif owner == "fat":  # always one more
+                headers = [("Link", f'<http://127.0.0.1:{hub.server_port}{path}?cursor={times}>; rel="next"')]
             return self.answer(200, json.dumps(entries).encode(), headers)
         self.file(owner, repo, "/".join(words[4:]), times)
 
@@ -163,6 +187,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             headers = [("Content-Range", f"bytes {first}-{len(data) - 1}/{len(data)}")]
             status = 206
         stop = PIECE if large and (owner == "breaks" or (owner in ("noranges", "shifts") and times == 1)) else None
+        if large and owner == "drips":
+            return self.drip(status, data[begin:], headers)
         if large and owner == "stalls" and not os.path.exists(os.path.join(STATE, "go")):
             self.answer(status, data[begin:], headers, PIECE)
             while not os.path.exists(os.path.join(STATE, "go")):

@@ -126,6 +126,44 @@ refused 'SHA-256 differs' wrong/B
 refused 'is longer than the .* that the hub lists' short/B
 refused 'the answer ended early, 6 times in a row|the hub has no such range' long/B
 
+# trap 12: a byte now and then does not hold it for ever, though each try brings some
+forget
+export LAZULI_PULL_STALL=0.1
+refused 'fewer than 1.0 KiB a second arrived in 100 ms, 6 times in a row; the same command goes on from here' drips/B
+unset LAZULI_PULL_STALL
+try_match 0 'range=bytes=[1-9]' cat "$work/log" # each of them from where the last one was
+
+# trap 12: a host that is not there is named, after as many tries as anything else; this label is too long for any network
+long=$(printf 'nowhere%.0s' 1 2 3 4 5 6 7 8 9 10)
+refused "the host $long.test is not found .*, 6 times in a row" plain/B --endpoint "http://$long.test"
+
+# trap 12: a pipeline that Lazuli does not run is refused by its name, and nothing else of it is fetched
+forget
+refused 'is a StableDiffusionXLPipeline, which Lazuli does not run; nothing was fetched. It runs Flux2KleinPipeline, ' foreign/B
+try 0 test "$(asked resolve)" = 1 </dev/null
+try 1 test -e "$work/to" </dev/null
+
+# trap 12: no name in the folder is followed elsewhere, to write there or to remove something
+mkdir "$work/linked" "$work/others"
+touch "$work/others/$(printf '0%.0s' 1 2 3).incomplete" "$work/others/kept"
+ln -s ../others "$work/linked/.lazuli-pull"
+try_match 1 '.lazuli-pull/.*: cannot be written: a name in it is a link' pull plain/B --to "$work/linked" -q
+try 0 ls "$work/others" <<'END'
+000.incomplete
+kept
+END
+rm "$work/linked/.lazuli-pull"
+ln -s ../others "$work/linked/vae"
+try_match 1 'linked/vae/.*: cannot be written: a name in it is a link' pull plain/B --to "$work/linked" -q
+rm "$work/linked/vae"
+quiet plain/B --to "$work/linked"
+ln -s ../others "$work/linked/.lazuli-pull" # nothing is to fetch, so nothing is to remove
+quiet plain/B --to "$work/linked"
+try 0 ls "$work/others" <<'END'
+000.incomplete
+kept
+END
+
 # A token goes to the hub, and to nobody else
 forget
 refused 'answers 401: there is no such model, or it is not open: accept its terms there, then set HF_TOKEN' private/B
@@ -160,10 +198,21 @@ refused 'odd letters in its name' odd/B
 refused 'with a size or a hash that cannot be' hashes/B
 for owner in negative vast; do refused 'with a size or a hash that cannot be' $owner/B; done
 refused 'lists vae/config.json twice' doubles/B
+refused 'lists vae/config.json twice' twosizes/B # trap 12: with two sizes
 refused 'there is room for .*, and 8.0 TiB are still to come' huge/B
 refused 'answers 404' bare/B
 refused 'does not answer like a hub' garbage/B
-refused 'is longer than the 32.0 MiB' endless/B
+refused 'is longer than the 2.0 MiB' endless/B
+refused 'lists more than 2000 files' crowd/B # trap 8: limits of lists
+refused 'list of files has more than 20 pages' fat/B
+python3 - "$lazuli" "$work/to" <<'END' >"$work/memory" # trap 8: pages are not kept; all of these would take 600 MB
+import os, resource, subprocess, sys
+small = dict(os.environ, ASAN_OPTIONS="quarantine_size_mb=8")
+subprocess.run([sys.argv[1], "pull", "fat/B", "--to", sys.argv[2], "-q"], env=small, stderr=subprocess.DEVNULL)
+most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10
+print("little" if most < 350 else f"{most} MiB")
+END
+try_match 0 '^little$' cat "$work/memory"
 refused 'names no commit' nameless/B
 refused 'goes on elsewhere' astray/B
 refused 'leads on and on' loops/B
@@ -218,7 +267,7 @@ try_match 0 'stopped; the same command goes on from here' cat "$work/stopped"
 try_match 0 '130$' cat "$work/stopped"
 touch "$work/go"
 forget
-try_match 0 "^$folder/snapshots/$commit  1[0-9] files" pull stalls/B
+try_match 0 "^$folder/snapshots/$commit  [0-9]+ files?, .*, checked; [0-9]+ files?, .* were there before" pull stalls/B
 try_match 0 'range=bytes=[1-9][0-9]*- ' cat "$work/log"
 try 0 test "$(bytes)" -lt "$whole" </dev/null
 same "$folder/snapshots/$commit"
@@ -235,6 +284,19 @@ same "$work/hub/models--plain--B/snapshots/$commit"
 try 0 env HF_HOME="$work/hf" $lazuli pull plain/B -q --revision $commit </dev/null
 same "$work/hf/hub/models--plain--B/snapshots/$commit"
 try 1 test -e "$work/hf/hub/models--plain--B/refs" </dev/null
+
+# trap 12: "checked" is said of files that were hashed in this run; --check hashes those of earlier runs too
+try_match 0 "$commit  1[0-9] files, [0-9.]+ [KM]iB, were there before and are not checked again \\(--check does it\\)\$" pull stalls/B
+try_match 0 '^ "checked": 0' pull stalls/B --json
+chmod u+w "$folder/blobs/$vae"
+printf x | dd of="$folder/blobs/$vae" bs=1 seek=1000 conv=notrunc 2>/dev/null # the same size, other bytes
+try 0 sh -c "$lazuli pull stalls/B | grep -c ', checked'; true" <<'END'
+0
+END
+rm "$folder/snapshots/$commit/vae/config.json" "$folder/blobs/"*"$(printf 'blob %d\0' "$(wc -c <"$flux/B/vae/config.json")" | cat - "$flux/B/vae/config.json" | sha1sum | cut -d ' ' -f 1)"
+try_match 0 "$commit  1 file, [0-9.]+ .*, checked; 1[0-9] files, .* were there before and are not checked again" pull stalls/B
+try_match 0 "$commit  1[0-9] files, [0-9.]+ [KM]iB, checked\$" pull stalls/B --check
+same "$folder/snapshots/$commit"
 
 # By name: a folder wins, then the cache
 paint() { try 0 $lazuli fox -S 1 -W 64 -H 64 -s 1 -q "$@" </dev/null; }
@@ -269,6 +331,11 @@ other/tool SIZE complete    $cache/models--other--tool/snapshots/some
 stalls/B SIZE complete    $cache/models--stalls--B/snapshots/$commit
 END
 tool=$cache/models--other--tool/snapshots/some
+sed -i.kept s/Flux2KleinPipeline/StableDiffusionXLPipeline/ "$tool/model_index.json" # trap 12: whole, and of no use
+try_match 0 '^other/tool +[0-9.]+ MiB  not run +' $lazuli models
+try_match 0 '^    a StableDiffusionXLPipeline is not run by Lazuli; it runs Flux2KleinPipeline, .* and QwenImageEditPlusPipeline$' $lazuli models
+try_match 0 '"runs": false' $lazuli models --json
+mv "$tool/model_index.json.kept" "$tool/model_index.json"
 rm "$tool/transformer/diffusion_pytorch_model-00002-of-00004.safetensors" "$tool/scheduler/scheduler_config.json"
 head -c 5000 "$flux/A/vae/diffusion_pytorch_model.safetensors" >"$tool/vae/diffusion_pytorch_model.safetensors"
 try_match 0 '^    scheduler/scheduler_config.json is missing, and 2 more faults; lazuli pull other/tool goes on$' $lazuli models

@@ -12,14 +12,16 @@
 
 #include "cache.h"
 
-#define LARGEST_FILE ((int64_t)1 << 44)
+/* Limits of what a hub may say. A page of the hub's list holds up to 1000 files, in about 400 KB; of each page only the
+ * files that we need are kept. Page by page no more than 40 MiB are read, and about 30 MB of memory are in use. */
+#define LARGEST_FILE ((int64_t)1 << 44) /* bytes */
 
 enum {
-    ANSWER_LIMIT = 32 << 20,
-    INDEX_LIMIT = 1 << 20,
+    ANSWER_LIMIT = 2 << 20, /* bytes: of a page, and of what is said of a commit */
+    INDEX_LIMIT = 1 << 20,  /* bytes: of model_index.json */
     TOKEN_LIMIT = 1024,
-    MOST_PAGES = 50,
-    MOST_FILES = 2000 /* needed ones */
+    MOST_PAGES = 20,
+    MOST_FILES = 2000 /* that we need */
 };
 
 /* ---- who is asked, and by whom ----------------------------------------------------------------------------------- */
@@ -72,12 +74,18 @@ static bool is_revision(const char *text) {
            !strchr("./-", text[0]) && text[n - 1] != '/';
 }
 
+static double seconds_from(const char *variable, double least, double usual) {
+    const char *value = getenv(variable);
+    double seconds = value ? strtod(value, NULL) : usual;
+    return seconds >= least && seconds < 3600 ? seconds : usual;
+}
+
 int hub_open(hub *h, const arguments *args) {
-    const char *name = args->words[0], *endpoint = args->endpoint ? args->endpoint : getenv("HF_ENDPOINT"),
-               *pause = getenv("LAZULI_PULL_PAUSE");
+    const char *name = args->words[0], *endpoint = args->endpoint ? args->endpoint : getenv("HF_ENDPOINT");
     *h = (hub){.repo = repo_of(name), .revision = args->revision ? args->revision : "main"};
-    h->web = (web){.args = args, .pause = pause ? strtod(pause, NULL) : 0.5};
-    if (!(h->web.pause >= 0 && h->web.pause < 60)) h->web.pause = 0.5;
+    h->web = (web){.args = args,
+                   .pause = seconds_from("LAZULI_PULL_PAUSE", 0, 0.5),
+                   .stall = seconds_from("LAZULI_PULL_STALL", 0.01, 60)};
     const known_model *near = h->repo ? NULL : nearest_known(name);
     if (near) return fail(args, NOT_UNDERSTOOD, "there is no model '%s'; is %s meant?", name, near->name);
     if (!h->repo)
@@ -174,7 +182,9 @@ static int add_file(hub *h, const json_t *entry) {
         return fail(args, FAILED, "%s: the hub lists a file with odd letters in its name; nothing is taken", h->repo);
     if (!json_is_integer(size) || f.size < 0 || f.size > LARGEST_FILE || !is_hash(hash, f.large ? 64 : 40))
         return fail(args, FAILED, "%s: the hub lists %s with a size or a hash that cannot be", h->repo, path);
-    if (h->n == MOST_FILES) return fail(args, FAILED, "%s: the hub lists more than %d files", h->repo, MOST_FILES);
+    if (h->n == MOST_FILES)
+        return fail(args, FAILED, "%s: the hub lists more than %d files of the model; nothing is taken", h->repo,
+                    MOST_FILES);
     if (h->n == h->room) {
         size_t room = 2 * h->room + 32;
         hub_file *files = realloc(h->files, room * sizeof *files);
@@ -185,37 +195,65 @@ static int add_file(hub *h, const json_t *entry) {
     snprintf(f.hash, sizeof f.hash, "%s", hash);
     f.path = strdup(path);
     if (!f.path) return fail(args, FAILED, "there is no memory left");
-    h->bytes += f.size; /* at most MOST_FILES * LARGEST_FILE: no overflow */
     h->files[h->n++] = f;
     return DONE;
 }
 
-/* The name of a file directly in the folder; "" stands for the top. NULL: it lies elsewhere, or is no file. */
-static const char *name_in(const json_t *entry, const char *folder) {
-    const char *type = json_string_value(json_object_get(entry, "type"));
-    const char *path = json_string_value(json_object_get(entry, "path"));
+/* The name of a file directly in the folder; "" stands for the top. NULL: it lies elsewhere. */
+static const char *name_in(const char *path, const char *folder) {
     size_t n = strlen(folder);
-    if (!type || !path || strcmp(type, "file") != 0) return NULL;
     if (n && (strncmp(path, folder, n) != 0 || path[n] != '/')) return NULL;
     const char *name = n ? path + n + 1 : path;
     return strchr(name, '/') ? NULL : name;
 }
 
-static int choose_part(hub *h, const json_t *tree, const char *folder) {
-    keeping kept = OTHERWISE;
+/* Of weights that are there in several types all are, at first: see drop_other_weights. */
+static bool is_needed(const char *path, const json_t *index) {
+    if (strcmp(path, "model_index.json") == 0) return true;
+    for (size_t i = 0; i < n_model_parts; i++) {
+        const char *name = name_in(path, model_parts[i].name);
+        if (name && names_part(index, model_parts[i].name)) return is_weights(name) || is_small_kind(name);
+    }
+    return false;
+}
+
+static int take_page(hub *h, const json_t *page, const json_t *index) {
     const json_t *entry;
     size_t i;
-    json_array_foreach((json_t *)tree, i, entry) {
-        const char *name = name_in(entry, folder);
+    int code = DONE;
+    json_array_foreach((json_t *)page, i, entry) {
+        const char *type = json_string_value(json_object_get(entry, "type"));
+        const char *path = json_string_value(json_object_get(entry, "path"));
+        if (!path || is_harmful(path))
+            return fail(h->web.args, FAILED, "%s: the hub lists a path that leads elsewhere; nothing is taken from it",
+                        h->repo);
+        if (type && strcmp(type, "file") == 0 && is_needed(path, index)) code = add_file(h, entry);
+        if (code != DONE) return code;
+    }
+    return DONE;
+}
+
+/* Of a part's weights those stay that the library would open. */
+static void drop_other_weights(hub *h, const char *folder) {
+    keeping kept = OTHERWISE;
+    size_t left = 0;
+    for (size_t i = 0; i < h->n; i++) {
+        const char *name = name_in(h->files[i].path, folder);
         for (keeping k = 0; name && k < kept; k++)
             if (is_kept_as(name, k)) kept = k;
     }
-    int code = DONE;
-    json_array_foreach((json_t *)tree, i, entry) {
-        const char *name = code == DONE ? name_in(entry, folder) : NULL;
-        if (name && (is_weights(name) ? is_kept_as(name, kept) : is_small_kind(name))) code = add_file(h, entry);
+    for (size_t i = 0; i < h->n; i++) {
+        const char *name = name_in(h->files[i].path, folder);
+        if (name && is_weights(name) && !is_kept_as(name, kept))
+            free(h->files[i].path);
+        else
+            h->files[left++] = h->files[i];
     }
-    return code;
+    h->n = left;
+}
+
+static int by_path(const void *a, const void *b) {
+    return strcmp(((const hub_file *)a)->path, ((const hub_file *)b)->path);
 }
 
 static int by_size(const void *a, const void *b) {
@@ -225,26 +263,15 @@ static int by_size(const void *a, const void *b) {
     return x->size < y->size ? -1 : x->size > y->size ? 1 : strcmp(x->path, y->path);
 }
 
-static int choose_files(hub *h, const json_t *tree, const json_t *index) {
-    const json_t *entry;
-    size_t i;
-    int code = DONE;
-    json_array_foreach((json_t *)tree, i, entry) {
-        const char *path = json_string_value(json_object_get(entry, "path"));
-        if (!path || is_harmful(path))
-            return fail(h->web.args, FAILED, "%s: the hub lists a path that leads elsewhere; nothing is taken from it",
-                        h->repo);
-        const char *name = name_in(entry, "");
-        if (name && strcmp(name, "model_index.json") == 0) code = add_file(h, entry);
-        if (code != DONE) return code;
-    }
-    for (i = 0; i < n_model_parts && code == DONE; i++)
-        if (names_part(index, model_parts[i].name)) code = choose_part(h, tree, model_parts[i].name);
-    if (code != DONE) return code;
-    qsort(h->files, h->n, sizeof *h->files, by_size);
-    for (i = 1; i < h->n; i++)
+/* All pages have been taken. */
+static int choose_files(hub *h) {
+    if (h->n) qsort(h->files, h->n, sizeof *h->files, by_path);
+    for (size_t i = 1; i < h->n; i++)
         if (strcmp(h->files[i].path, h->files[i - 1].path) == 0)
-            return fail(h->web.args, FAILED, "%s: the hub lists %s twice", h->repo, h->files[i].path);
+            return fail(h->web.args, FAILED, "%s: the hub lists %s twice; nothing is taken", h->repo, h->files[i].path);
+    for (size_t i = 0; i < n_model_parts; i++) drop_other_weights(h, model_parts[i].name);
+    for (size_t i = 0; i < h->n; i++) h->bytes += h->files[i].size; /* at most MOST_FILES * LARGEST_FILE */
+    if (h->n) qsort(h->files, h->n, sizeof *h->files, by_size);
     if (h->n < 2 || strcmp(h->files[0].path, "model_index.json") != 0)
         return fail(h->web.args, FAILED, "%s: is no model for lazuli: no parts beside a model_index.json", h->repo);
     return DONE;
@@ -283,8 +310,18 @@ static int ask_commit(hub *h) {
     return code;
 }
 
+/* What cannot be run is not worth fetching. */
+static int ask_index(hub *h, json_t **index) {
+    int code = ask(h, INDEX_LIMIT, index, NULL, "/%s/resolve/%s/model_index.json", h->repo, h->commit);
+    if (code != DONE) return code;
+    const char *class = json_string_value(json_object_get(*index, "_class_name"));
+    if (runs_pipeline(class)) return DONE;
+    return fail(h->web.args, FAILED, "%s: is a %s, which Lazuli does not run; nothing was fetched. It runs %s", h->repo,
+                class && is_plain(class) ? class : "pipeline without a name", runnable_pipelines().text);
+}
+
 /* Long lists come in pages, each of which names the next. */
-static int ask_tree(hub *h, json_t *tree) {
+static int ask_files(hub *h, const json_t *index) {
     char next[1024] = "";
     size_t n = strlen(h->web.endpoint);
     int code = DONE;
@@ -296,21 +333,22 @@ static int ask_tree(hub *h, json_t *tree) {
         snprintf(here, sizeof here, "%s", page ? next + n : "");
         code = page ? ask(h, ANSWER_LIMIT, &json, next, "%s", here)
                     : ask(h, ANSWER_LIMIT, &json, next, "/api/models/%s/tree/%s?recursive=true", h->repo, h->commit);
-        if (code == DONE && (!json_is_array(json) || json_array_extend(tree, json) != 0))
+        if (code == DONE && !json_is_array(json))
             code = fail(h->web.args, FAILED, "%s: the hub lists no files", h->repo);
+        if (code == DONE) code = take_page(h, json, index);
         json_decref(json);
-        if (code != DONE || !*next) return code;
+        if (code == DONE && !*next) return choose_files(h);
     }
-    return code == DONE ? fail(h->web.args, FAILED, "%s: the hub's list of files has no end", h->repo) : code;
+    if (code != DONE) return code;
+    return fail(h->web.args, FAILED, "%s: the hub's list of files has more than %d pages; nothing is taken", h->repo,
+                MOST_PAGES);
 }
 
 int hub_ask(hub *h) {
-    json_t *tree = json_array(), *index = NULL;
+    json_t *index = NULL;
     int code = ask_commit(h);
-    if (code == DONE) code = ask_tree(h, tree);
-    if (code == DONE) code = ask(h, INDEX_LIMIT, &index, NULL, "/%s/resolve/%s/model_index.json", h->repo, h->commit);
-    if (code == DONE) code = choose_files(h, tree, index);
-    json_decref(tree);
+    if (code == DONE) code = ask_index(h, &index);
+    if (code == DONE) code = ask_files(h, index);
     json_decref(index);
     return code;
 }

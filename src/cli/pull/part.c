@@ -13,8 +13,13 @@
 
 enum { CHUNK = 1 << 20 };
 
+const char *why_not_written(void) {
+    return errno == ELOOP ? "a name in it is a link, which could lead anywhere: remove the link" : strerror(errno);
+}
+
 static verdict failed(get *g, const char *path) {
-    snprintf(g->error, sizeof g->error, "%s: cannot be written: %s", path, strerror(errno));
+    const part *p = g->to;
+    snprintf(g->error, sizeof g->error, "%s/%s: cannot be written: %s", p->root_name, path, why_not_written());
     return BAD;
 }
 
@@ -32,6 +37,44 @@ bool make_folders(const char *path) {
         *slash = '/';
     }
     free(copy);
+    return good;
+}
+
+/* One name in a folder, opened as a folder. */
+static int open_folder(int in, const char *name) {
+    struct stat s;
+    if (mkdirat(in, name, 0777) != 0 && errno != EEXIST) return -1;
+    int fd = openat(in, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int why = errno;
+    if (fd < 0 && fstatat(in, name, &s, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(s.st_mode)) why = ELOOP;
+    errno = why;
+    return fd;
+}
+
+int open_folder_of(int root, const char *path) {
+    char name[256];
+    int fd = openat(root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (const char *slash; fd >= 0 && (slash = strchr(path, '/')); path = slash + 1) {
+        size_t n = (size_t)(slash - path);
+        if (n >= sizeof name) return close(fd), errno = ENAMETOOLONG, -1;
+        memcpy(name, path, n);
+        name[n] = 0;
+        int inner = open_folder(fd, name), why = errno;
+        close(fd);
+        errno = why;
+        fd = inner;
+    }
+    return fd;
+}
+
+/* Both paths begin in root. */
+static bool move(int root, const char *from, const char *to) {
+    int a = open_folder_of(root, from), b = a < 0 ? -1 : open_folder_of(root, to);
+    bool good = b >= 0 && renameat(a, base_name(from), b, base_name(to)) == 0;
+    int why = errno;
+    if (a >= 0) close(a);
+    if (b >= 0) close(b);
+    errno = why;
     return good;
 }
 
@@ -74,14 +117,15 @@ static int64_t hash_file(part *p, int fd) {
 
 /* ---- the sink ---------------------------------------------------------------------------------------------------- */
 
-static int64_t size_of(const char *path) {
+/* Of a file, or of the file that a link names: reading it does no harm. */
+static int64_t size_of(int root, const char *path) {
     struct stat s;
-    return stat(path, &s) == 0 && S_ISREG(s.st_mode) ? s.st_size : -1;
+    return fstatat(root, path, &s, 0) == 0 && S_ISREG(s.st_mode) ? s.st_size : -1;
 }
 
 int64_t part_bytes_there(const part *p) {
-    if (size_of(p->whole) == p->file->size) return p->file->size;
-    int64_t growing = size_of(p->growing);
+    if (size_of(p->root, p->whole) == p->file->size) return p->file->size;
+    int64_t growing = size_of(p->root, p->growing);
     return growing > 0 && growing <= p->file->size ? growing : 0;
 }
 
@@ -90,20 +134,26 @@ static verdict put_link(get *g) {
     part *p = g->to;
     if (!p->link) return GOOD;
     char *to = NULL, *beside = NULL;
+    const char *name = base_name(p->link);
     bool inner = strchr(p->file->path, '/');
-    bool good = asprintf(&to, "%s../../blobs/%s", inner ? "../" : "", p->file->hash) >= 0 &&
-                asprintf(&beside, "%s.%ld", p->link, (long)getpid()) >= 0 && make_folders(p->link) &&
-                (unlink(beside) == 0 || errno == ENOENT) && symlink(to, beside) == 0 && rename(beside, p->link) == 0;
+    int folder = open_folder_of(p->root, p->link);
+    bool good = folder >= 0 && asprintf(&to, "%s../../blobs/%s", inner ? "../" : "", p->file->hash) >= 0 &&
+                asprintf(&beside, "%s.%ld", name, (long)getpid()) >= 0 &&
+                (unlinkat(folder, beside, 0) == 0 || errno == ENOENT) && symlinkat(to, folder, beside) == 0 &&
+                renameat(folder, beside, folder, name) == 0;
+    verdict v = good ? GOOD : failed(g, p->link);
+    if (folder >= 0) close(folder);
     free(to);
     free(beside);
-    return good ? GOOD : failed(g, p->link);
+    return v;
 }
 
 /* Is it here already? */
 static bool is_whole(part *p) {
-    if (size_of(p->whole) != p->file->size) return false;
+    if (size_of(p->root, p->whole) != p->file->size) return false;
+    p->unchecked = p->trusted;
     if (p->trusted) return true;
-    int fd = open(p->whole, O_RDONLY | O_CLOEXEC);
+    int fd = openat(p->root, p->whole, O_RDONLY | O_CLOEXEC);
     bool good = fd >= 0 && hash_file(p, fd) == p->file->size && hash_agrees(p);
     if (fd >= 0) close(fd);
     return good;
@@ -116,9 +166,12 @@ static verdict part_begin(get *g) {
         g->have = g->size;
         return GOOD;
     }
-    if (!make_folders(p->growing)) return failed(g, p->growing);
-    p->fd = open(p->growing, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
-    if (p->fd < 0) return failed(g, p->growing);
+    int folder = open_folder_of(p->root, p->growing);
+    if (folder < 0) return failed(g, p->growing);
+    p->fd = openat(folder, base_name(p->growing), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    verdict opened = p->fd < 0 ? failed(g, p->growing) : GOOD;
+    close(folder);
+    if (opened != GOOD) return opened;
     struct stat s;
     if (fstat(p->fd, &s) != 0 || !S_ISREG(s.st_mode)) return errno = EINVAL, failed(g, p->growing);
     if (s.st_size > g->size && ftruncate(p->fd, 0) != 0) return failed(g, p->growing);
@@ -152,14 +205,16 @@ static verdict part_finish(get *g) {
     if (p->fd < 0) return put_link(g);
     if (!hash_agrees(p)) {
         if (++p->damaged < 2) return part_restart(g) == BAD ? BAD : AGAIN;
-        unlink(p->growing);
+        int folder = open_folder_of(p->root, p->growing);
+        if (folder >= 0) unlinkat(folder, base_name(p->growing), 0);
+        if (folder >= 0) close(folder);
         snprintf(g->error, sizeof g->error,
                  "%s: what arrived is not what the hub lists (%s differs), twice; it is dropped", g->what,
                  p->file->large ? "SHA-256" : "SHA-1");
         return BAD;
     }
     if (fsync(p->fd) != 0) return failed(g, p->growing);
-    if (!make_folders(p->whole) || rename(p->growing, p->whole) != 0) return failed(g, p->whole);
+    if (!move(p->root, p->growing, p->whole)) return failed(g, p->whole);
     return put_link(g);
 }
 

@@ -68,8 +68,7 @@ static char *growing_path(const pull *p, size_t i) {
     char number[24] = "", *path = NULL;
     for (size_t k = 0; k < i && !*number; k++)
         if (strcmp(files[k].hash, files[i].hash) == 0) snprintf(number, sizeof number, "-%zu", i);
-    if (asprintf(&path, "%s/%s/%s%s.incomplete", p->root, is_cached(p) ? "blobs" : WAITING_ROOM, files[i].hash,
-                 number) < 0)
+    if (asprintf(&path, "%s/%s%s.incomplete", is_cached(p) ? "blobs" : WAITING_ROOM, files[i].hash, number) < 0)
         return NULL;
     return path;
 }
@@ -79,16 +78,17 @@ static int plan_part(pull *p, size_t i) {
     part *t = &p->parts[i];
     get *g = &p->gets[i];
     const char *path = h->files[i].path;
-    *t = (part){.file = &h->files[i], .fd = -1, .trusted = is_cached(p)};
+    *t = (part){.file = &h->files[i],
+                .root = p->lock,
+                .root_name = p->root,
+                .fd = -1,
+                .trusted = is_cached(p) && !p->args->check};
     *g = (get){.what = path, .sink = &to_part, .to = t, .size = h->files[i].size};
     int n = asprintf(&g->url, "%s/%s/resolve/%s/%s", h->web.endpoint, h->repo, h->commit, path);
     if (n < 0) g->url = NULL;
     t->growing = growing_path(p, i);
-    t->whole = is_cached(p) ? NULL : path_of(p->root, path);
-    if (is_cached(p)) {
-        if (asprintf(&t->whole, "%s/blobs/%s", p->root, t->file->hash) < 0) t->whole = NULL;
-        t->link = path_of(p->folder, path);
-    }
+    t->whole = is_cached(p) ? path_of("blobs", t->file->hash) : strdup(path);
+    if (is_cached(p) && asprintf(&t->link, "snapshots/%s/%s", h->commit, path) < 0) t->link = NULL;
     if (!g->url || !t->growing || !t->whole || (is_cached(p) && !t->link)) return no_memory(p);
     g->have = part_bytes_there(t);
     return DONE;
@@ -115,7 +115,7 @@ static int check_room(const pull *p) {
     struct statvfs s;
     int64_t wanted = 0;
     for (size_t i = 0; i < p->hub.n; i++) wanted += p->gets[i].size - p->gets[i].have;
-    if (statvfs(p->root, &s) != 0) return DONE; /* then the first write will tell */
+    if (fstatvfs(p->lock, &s) != 0) return DONE; /* then the first write will tell */
     double room = (double)s.f_bavail * (double)s.f_frsize;
     if ((double)wanted > room)
         return fail(p->args, FAILED, "%s: there is room for %s, and %s are still to come", p->root,
@@ -128,47 +128,72 @@ static int check_room(const pull *p) {
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
-/* A small file, whole or not at all. */
-static bool write_text(const char *path, const char *text) {
+/* A small file below root, whole or not at all. */
+static bool write_text(int root, const char *path, const char *text) {
     char *beside = NULL;
-    if (!make_folders(path) || asprintf(&beside, "%s.%ld", path, (long)getpid()) < 0) return false;
-    FILE *file = fopen(beside, "we");
-    bool good = file && fputs(text, file) >= 0;
-    good = file && fclose(file) == 0 && good && rename(beside, path) == 0;
-    if (!good) unlink(beside);
+    const char *name = base_name(path);
+    int folder = open_folder_of(root, path), fd = -1;
+    if (folder >= 0 && asprintf(&beside, "%s.%ld", name, (long)getpid()) >= 0) {
+        unlinkat(folder, beside, 0);
+        fd = openat(folder, beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    }
+    bool good = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    good = fd >= 0 && close(fd) == 0 && good && renameat(folder, beside, folder, name) == 0;
+    int why = errno;
+    if (fd >= 0 && !good) unlinkat(folder, beside, 0);
+    if (folder >= 0) close(folder);
     free(beside);
+    errno = why;
     return good;
 }
 
 static int set_ref(const pull *p) {
-    char *path = NULL;
     if (is_commit(p->hub.revision)) return DONE; /* it is its own name */
-    if (asprintf(&path, "%s/refs/%s", p->root, p->hub.revision) < 0) return no_memory(p);
-    int code = write_text(path, p->hub.commit)
-                   ? DONE
-                   : fail(p->args, FAILED, "%s: cannot be written: %s", path, strerror(errno));
+    char *path = path_of("refs", p->hub.revision);
+    if (!path) return no_memory(p);
+    int code = DONE;
+    if (!write_text(p->lock, path, p->hub.commit))
+        code = fail(p->args, FAILED, "%s/%s: cannot be written: %s", p->root, path, why_not_written());
     free(path);
     return code;
 }
 
+/* A link of that name is not ours, and is left alone. */
 static void drop_waiting_room(const pull *p) {
-    char *room = path_of(p->root, WAITING_ROOM);
-    DIR *dir = room ? opendir(room) : NULL;
+    int fd = openat(p->lock, WAITING_ROOM, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
     for (struct dirent *e; dir && (e = readdir(dir));)
-        if (ends_in(e->d_name, ".incomplete")) unlinkat(dirfd(dir), e->d_name, 0); /* of other revisions */
-    if (dir) closedir(dir);
-    if (room) rmdir(room);
-    free(room);
+        if (ends_in(e->d_name, ".incomplete")) unlinkat(fd, e->d_name, 0); /* of other revisions */
+    if (dir)
+        closedir(dir);
+    else if (fd >= 0)
+        close(fd);
+    unlinkat(p->lock, WAITING_ROOM, AT_REMOVEDIR); /* fails for a link */
 }
 
+/* "Checked" is said of files that this run has hashed, and of no others. */
 static int report(const pull *p) {
     const hub *h = &p->hub;
+    size_t old = 0;
+    int64_t old_bytes = 0;
+    for (size_t i = 0; i < h->n; i++) {
+        old += p->parts[i].unchecked;
+        old_bytes += p->parts[i].unchecked ? p->gets[i].size : 0;
+    }
     if (p->args->json)
         return print_json(p->args,
-                          json_pack("{s:s, s:s, s:s, s:o, s:I, s:I, s:I}", "model", h->repo, "revision", h->revision,
-                                    "commit", h->commit, "folder", json_text(p->folder), "files", (json_int_t)h->n,
-                                    "bytes", (json_int_t)h->bytes, "received", (json_int_t)h->web.received));
-    if (!p->args->quiet) printf("%s  %zu files, %s, checked\n", p->folder, h->n, show_bytes(h->bytes).text);
+                          json_pack("{s:s, s:s, s:s, s:o, s:I, s:I, s:I, s:I}", "model", h->repo, "revision",
+                                    h->revision, "commit", h->commit, "folder", json_text(p->folder), "files",
+                                    (json_int_t)h->n, "bytes", (json_int_t)h->bytes, "received",
+                                    (json_int_t)h->web.received, "checked", (json_int_t)(h->bytes - old_bytes)));
+    if (p->args->quiet) return DONE;
+    printf("%s  ", p->folder);
+    if (old < h->n)
+        printf("%zu file%s, %s, checked%s", h->n - old, h->n - old == 1 ? "" : "s",
+               show_bytes(h->bytes - old_bytes).text, old ? "; " : "\n");
+    if (old)
+        printf("%zu file%s, %s, were there before and are not checked again (--check does it)\n", old,
+               old == 1 ? "" : "s", show_bytes(old_bytes).text);
     return DONE;
 }
 

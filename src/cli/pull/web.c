@@ -11,11 +11,12 @@
 #include "progress.h"
 
 enum {
-    TRIES = 6,              /* in a row without a new byte */
+    TRIES = 6,              /* in a row that bring less than LEAST_GAIN together, or nearly stop */
+    LEAST_GAIN = 1 << 14,   /* bytes */
+    LEAST_RATE = 1 << 10,   /* bytes a second, over web.stall seconds; less counts as a break */
     REDIRECTS = 8,          /* of one try */
     LONGEST_PAUSE = 60,     /* seconds */
     CHATTER = 1 << 20,      /* bytes of an answer that is no success; they are not looked at */
-    STALLED = 60,           /* seconds without a byte: broken */
     CONNECTING = 30,        /* seconds */
     BUFFER = 1 << 18,       /* bytes that libcurl reads at once */
     ADDRESS_LIMIT = 1 << 14 /* letters */
@@ -31,7 +32,9 @@ typedef struct flight {
     CURL *easy;
     char *at; /* the address now, owned */
     int tries, redirects;
-    int64_t furthest;    /* the most bytes that were ever there */
+    int64_t furthest;    /* the most bytes that were there when tries began to be counted */
+    double watched;      /* since when arrived is counted */
+    int64_t arrived;     /* bytes */
     double due;          /* when the pause ends */
     int64_t range_begin; /* of Content-Range, -1: none */
     double retry_after;  /* what the server asks for, seconds */
@@ -150,6 +153,7 @@ static size_t on_bytes(char *data, size_t one, size_t n, void *user) {
     long code = 0;
     curl_easy_getinfo(f->easy, CURLINFO_RESPONSE_CODE, &code);
     n *= one;
+    f->arrived += (int64_t)n;
     if (code != 200 && code != 206) return (f->chatter += (int64_t)n) > CHATTER ? 0 : n;
     if (!f->judged) f->verdict = judge(f, code);
     if (f->verdict == AGAIN) { /* another range than ours: from the first byte, then */
@@ -181,12 +185,17 @@ static const char *own_certificates(void) {
     return NULL;
 }
 
+/* Each request has a handle of its own: libcurl does not take one again after a failed look-up of a host. Connections
+ * stay with the multi handle, and are used again. */
 static verdict send_request(field *all, flight *f) {
     get *g = f->get;
-    CURL *easy = f->easy;
+    if (f->easy) curl_easy_cleanup(f->easy);
+    CURL *easy = f->easy = curl_easy_init();
     char range[40];
     const char *certificates = own_certificates();
-    curl_easy_reset(easy);
+    if (!easy) return bad(g, "%s: there is no memory left", g->what);
+    f->watched = seconds_now();
+    f->arrived = 0;
     f->range_begin = -1;
     f->retry_after = 0;
     f->chatter = 0;
@@ -209,14 +218,12 @@ static verdict send_request(field *all, flight *f) {
            curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)BUFFER) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, (long)CONNECTING) == CURLE_OK &&
-           curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L) == CURLE_OK &&
-           curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, (long)STALLED) == CURLE_OK &&
            (!certificates || curl_easy_setopt(easy, CURLOPT_CAINFO, certificates) == CURLE_OK) &&
            (g->have == 0 || curl_easy_setopt(easy, CURLOPT_RANGE, range) == CURLE_OK) &&
            (!known || !all->secret || curl_easy_setopt(easy, CURLOPT_HTTPHEADER, all->secret) == CURLE_OK) &&
            curl_multi_add_handle(all->multi, easy) == CURLM_OK;
-    f->stage = FLYING;
-    return good ? GOOD : bad(g, "%s: no request could be made", g->what);
+    if (good) f->stage = FLYING;
+    return good ? GOOD : bad(g, "%s: libcurl takes no request for %s", g->what, f->at);
 }
 
 static verdict go_to(flight *f, const char *address) {
@@ -248,8 +255,6 @@ static verdict finish(flight *f);
 static verdict start(field *all, flight *f) {
     get *g = f->get;
     f->stage = WAITING;
-    f->easy = curl_easy_init();
-    if (!f->easy) return bad(g, "%s: there is no memory left", g->what);
     verdict v = g->sink->begin(g);
     f->furthest = g->have;
     if (v != GOOD || g->have != g->size) return v == GOOD ? launch(all, f) : v;
@@ -263,11 +268,12 @@ static void clear_drawn(field *all) {
     all->drawn = false;
 }
 
-/* After a pause, unless nothing helps. */
-static verdict try_again(field *all, flight *f, const char *why) {
+/* After a pause, unless nothing helps. stalled: bytes came, but so slowly that they do not count. */
+static verdict try_again_after(field *all, flight *f, bool stalled, const char *why) {
     get *g = f->get;
-    f->tries = g->have > f->furthest ? 1 : f->tries + 1;
-    if (g->have > f->furthest) f->furthest = g->have;
+    bool gained = !stalled && g->have - f->furthest >= LEAST_GAIN;
+    f->tries = gained ? 1 : f->tries + 1;
+    if (gained) f->furthest = g->have;
     if (f->tries >= TRIES)
         return bad(g, "%s: %s, %d times in a row; the same command goes on from here", g->what, why, TRIES);
     double pause = all->web->pause * (1 << (f->tries - 1));
@@ -279,6 +285,8 @@ static verdict try_again(field *all, flight *f, const char *why) {
     f->stage = WAITING;
     return GOOD;
 }
+
+static verdict try_again(field *all, flight *f, const char *why) { return try_again_after(all, f, false, why); }
 
 static verdict follow(field *all, flight *f) {
     get *g = f->get;
@@ -339,9 +347,16 @@ static verdict landed(field *all, flight *f, CURLcode result) {
     if (is_hopeless(result)) return bad(g, "%s: %s", g->what, curl_easy_strerror(result));
     if (result == CURLE_OK && code >= 300 && code < 400 && code != 304) return follow(all, f);
     if (result != CURLE_OK) {
-        bool reached = result != CURLE_COULDNT_CONNECT && result != CURLE_COULDNT_RESOLVE_HOST;
-        snprintf(why, sizeof why, "%s (%s)", reached ? "the connection broke" : "the hub is out of reach",
-                 curl_easy_strerror(result));
+        origin o = {.host = "of the hub"};
+        bool unknown = result == CURLE_COULDNT_RESOLVE_HOST || result == CURLE_COULDNT_RESOLVE_PROXY;
+        origin_of(f->at, &o);
+        if (result == CURLE_COULDNT_RESOLVE_PROXY) snprintf(o.host, sizeof o.host, "of the proxy");
+        if (unknown)
+            snprintf(why, sizeof why, "the host %.80s is not found (is there a network?)", o.host);
+        else
+            snprintf(why, sizeof why, "%s (%s)",
+                     result == CURLE_COULDNT_CONNECT ? "the hub is out of reach" : "the connection broke",
+                     curl_easy_strerror(result));
         return try_again(all, f, why);
     }
     if (code == 200 || code == 206) {
@@ -383,6 +398,29 @@ static void show(field *all) {
     all->drawn = true;
 }
 
+static void forgive_silence(field *all) {
+    for (size_t i = 0; i < all->n; i++) all->flights[i].watched = seconds_now();
+}
+
+/* Answers that nearly stop count as broken. */
+static void break_stalled(field *all, verdict *v, get **culprit) {
+    double now = seconds_now(), least = all->web->stall;
+    for (size_t i = 0; i < all->n && *v == GOOD; i++) {
+        flight *f = &all->flights[i];
+        if (f->stage != FLYING || now - f->watched < least) continue;
+        bool stalled = (double)f->arrived < LEAST_RATE * (now - f->watched);
+        f->watched = now;
+        f->arrived = 0;
+        if (!stalled) continue;
+        char why[100];
+        snprintf(why, sizeof why, "fewer than %s a second arrived in %s", show_bytes(LEAST_RATE).text,
+                 show_seconds(least).text);
+        curl_multi_remove_handle(all->multi, f->easy);
+        *culprit = f->get;
+        *v = try_again_after(all, f, true, why);
+    }
+}
+
 /* Those whose turn it is; how many are on their way or wait for theirs. BAD in *v: one has failed. */
 static size_t launch_due(field *all, int at_once, verdict *v, get **culprit) {
     size_t open = 0;
@@ -395,6 +433,7 @@ static size_t launch_due(field *all, int at_once, verdict *v, get **culprit) {
         if (f->stage == NEW && busy < at_once && !stop_wanted()) {
             *v = start(all, f);
             busy += f->stage != ENDED;
+            forgive_silence(all); /* it may have read a large file, while nobody took what the others got */
             show(all);
         } else if (f->stage == WAITING && now >= f->due)
             *v = launch(all, f);
@@ -440,6 +479,7 @@ static int loop(field *all, int at_once) {
     while (works && launch_due(all, at_once, &v, &culprit) && v == GOOD && !stop_wanted()) {
         works = curl_multi_perform(all->multi, &running) == CURLM_OK;
         if (works && !read_answers(all, &v, &culprit)) works = wait_a_little(all);
+        if (works && v == GOOD) break_stalled(all, &v, &culprit);
         show(all);
     }
     clear_drawn(all);

@@ -2,7 +2,8 @@
  *
  *   - the token goes to the endpoint's own scheme, host and port, and nowhere else;
  *   - redirects are few, stay with http and https, and never lead from https back to http;
- *   - what breaks is tried again after growing pauses, from the byte where it broke, as long as that helps;
+ *   - what breaks or nearly stops is tried again after growing pauses, from the byte where it broke, as long as that
+ *     brings enough new bytes;
  *   - no answer is longer than was agreed before. */
 #ifndef LZ_CLI_WEB_H
 #define LZ_CLI_WEB_H
@@ -15,6 +16,7 @@ typedef struct web {
     char *token;      /* or NULL */
     char page[512];   /* where people read about the model, for messages */
     double pause;     /* seconds before the first retry; each next is twice as long */
+    double stall;     /* seconds over which an answer must bring LEAST_RATE, see web.c */
     int64_t received; /* bytes, so far */
 } web;
 

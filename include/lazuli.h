@@ -430,7 +430,9 @@ char *lz_image_read_text(lz_context *ctx, const char *path, const char *key, lz_
 
 /* A model folder as it is published (diffusers layout): model_index.json, tokenizer, text_encoder, transformer, vae.
  * FLUX.2 [klein]; Qwen-Image, which reads its schedule from scheduler/ (the Lightning ones have their own), and its Edit
- * models, which look at images and have a processor/. Weights are mapped, not read. One model may serve several threads,
+ * models, which look at images and have a processor/. Weights are mapped, not read. A weight file that is
+ * changed after that is an error of the next picture (LZ_IO); a file that becomes shorter in the middle of a picture raises
+ * SIGBUS, as mapped files do, and a program may want a handler. One model may serve several threads,
  * but makes one picture at a time: they take turns. On the CPU what the last few prompts became is kept, so that a
  * prompt that comes again is not read again, and gives the same bits. model_index.json may name defaults, as diffusers calls the
  * arguments: num_inference_steps, width, height. Where it does not, as in all published folders, they are the family's

@@ -186,6 +186,7 @@ struct lz_context {
     lz_buffer *ring;  /* where weights pass through that do not stay on the device (graph/offload.c); spare */
 
     struct lz_profile *profile;
+    struct lz_mapping *mappings; /* files that are mapped now (io/file.c) */
 };
 
 #define LZ_LOCK(ctx) pthread_mutex_lock(&(ctx)->lock)

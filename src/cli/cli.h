@@ -5,6 +5,7 @@
  *   model.c    which model              progress.c  the line that moves, Ctrl-C          settings.c  options from files
  *   names.c    short names, the cache   whole.c     is all of a model there?             pull/       fetching one
  *   see.c      pictures on the terminal interactive.c  prompt by prompt                  sheet.c     side by side
+ *   shrunk.c   files that change under way
  *   with/, without/  what the terminal can, by libraries that may be missing
  * The other files are one command (or two) each.
  *
@@ -17,6 +18,7 @@
 
 #define LZ_NO_SUGAR /* where in this program an op was called is nothing to tell its user */
 #include "lazuli.h"
+#include "shrunk.h"
 
 enum { DONE = 0, FAILED = 1, NOT_UNDERSTOOD = 2, STOPPED = 130, UNREAD = 141 };
 enum { MAX_PICTURES = 1000 };

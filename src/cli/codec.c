@@ -25,7 +25,7 @@ static int encode(job *j) {
     lz_named_array latents = {"latents", lz_encode_image(j->model, image)};
     if (lz_eval(latents.array, &err) != LZ_OK) return fail_with(j->args, &err);
     stop_on_signals(); /* until here Ctrl-C may just end it; now a file is being written */
-    if (lz_weights_save(j->ctx, j->args->output, &latents, 1, NULL, &err) != LZ_OK) return fail_with(j->args, &err);
+    if (save_tensors(j->ctx, j->args->output, &latents, 1, NULL, &err) != LZ_OK) return fail_with(j->args, &err);
     return finish(j, latents.array);
 }
 
@@ -38,7 +38,7 @@ static int decode(job *j) {
     lz_weights_close(file);
     if (lz_decode_latents(j->model, latents, image, &err) != LZ_OK) return fail_with(j->args, &err);
     stop_on_signals();
-    if (lz_image_write(j->ctx, j->args->output, image, NULL, &err) != LZ_OK) return fail_with(j->args, &err);
+    if (save_image(j->ctx, j->args->output, image, NULL, &err) != LZ_OK) return fail_with(j->args, &err);
     return finish(j, latents);
 }
 

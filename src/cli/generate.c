@@ -145,7 +145,7 @@ static void say_no_memory(lz_error *err) {
 lz_status write_picture(const job *j, const lz_picture *p, int64_t seed, const char *path, lz_error *err) {
     facts f;
     if (describe(&f, j, p, seed))
-        lz_image_write(j->ctx, path, &p->image, f.pairs, err);
+        save_image(j->ctx, path, &p->image, f.pairs, err);
     else
         say_no_memory(err);
     forget_facts(&f);
@@ -197,8 +197,8 @@ static void *write_files(void *arg) {
     const lz_named_array arrays[] = {
         {"text", p->text}, {"noise", p->noise}, {"latents", p->latents}, {"image", p->pixels}};
     if (!w->err.status && w->dump)
-        lz_weights_save(w->job->ctx, w->dump, arrays, COUNT(arrays), *f.pairs ? f.pairs : NULL, &w->err);
-    if (!w->err.status) lz_image_write(w->job->ctx, w->path, &p->image, f.pairs, &w->err);
+        save_tensors(w->job->ctx, w->dump, arrays, COUNT(arrays), *f.pairs ? f.pairs : NULL, &w->err);
+    if (!w->err.status) save_image(w->job->ctx, w->path, &p->image, f.pairs, &w->err);
     forget_facts(&f);
     w->write_seconds = seconds_now() - begun;
     atomic_store(&w->done, true);

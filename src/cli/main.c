@@ -72,6 +72,7 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); /* a reader of stdout that went away too: flush_output tells */
     arguments args = {0};
     int code = parse(argc, argv, &args);
+    end_on_shrunk_files(args.json);
     if (code == DONE) code = run(&args);
     for (size_t i = 0; i < COUNT(args.sources); i++) json_decref(args.sources[i]);
     if (code == STOPPED) return stop_code();

@@ -117,7 +117,7 @@ static void keep_step(seeing *s, const lz_progress *now) {
     lz_error err = {.status = LZ_OK};
     if (asprintf(&path, "%s/%lld-step-%02d.png", s->args->steps_dir, (long long)s->seed, now->step + 1) < 0)
         s->code = fail(s->args, FAILED, "there is no memory left for a name");
-    else if (lz_image_write(s->ctx, path, now->preview, NULL, &err) != LZ_OK) {
+    else if (save_image(s->ctx, path, now->preview, NULL, &err) != LZ_OK) {
         see_clear(s);
         s->code = fail_with(s->args, &err);
     }
@@ -155,7 +155,7 @@ void see_result(seeing *s, const lz_image *image) {
 int see_finish(seeing *s) {
     lz_error err = {.status = LZ_OK};
     if (!s->sheet.image.pixels) return DONE;
-    if (lz_image_write(s->ctx, s->args->sheet, &s->sheet.image, NULL, &err) != LZ_OK) return fail_with(s->args, &err);
+    if (save_image(s->ctx, s->args->sheet, &s->sheet.image, NULL, &err) != LZ_OK) return fail_with(s->args, &err);
     if (s->args->quiet || s->args->json) return DONE;
     printf("%s  %lld x %lld, a sheet of %d\n", s->args->sheet, (long long)s->sheet.image.width,
            (long long)s->sheet.image.height, s->sheet.n);

@@ -56,7 +56,7 @@ lz_mapping *lz_map_memory(lz_context *ctx, const void *data, int64_t bytes, lz_e
 }
 
 /* Only regular files: opening a pipe would wait for its writer, and a device has no size. */
-static int open_regular(const char *path, int64_t *bytes, lz_error *err) {
+static int open_regular(const char *path, struct stat *found, lz_error *err) {
     struct stat s;
     if (stat(path, &s) != 0) {
         lz_fail(err, errno == ENOENT ? LZ_NOT_FOUND : LZ_IO, "%s: cannot be opened: %s", LZ_SHOW_TEXT(path),
@@ -74,33 +74,45 @@ static int open_regular(const char *path, int64_t *bytes, lz_error *err) {
         if (fd >= 0) close(fd);
         return -1;
     }
-    *bytes = s.st_size;
+    *found = s;
     return fd;
 }
 
-lz_mapping *lz_map_file(lz_context *ctx, const char *path, lz_error *err) {
-    int64_t bytes;
-    int fd = open_regular(path, &bytes, err);
-    if (fd < 0) return NULL;
-    if (bytes == 0) { /* which mmap refuses */
-        close(fd);
-        return lz_map_memory(ctx, "", 0, err);
-    }
-    void *data = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    int why = errno;
-    close(fd); /* the mapping keeps the file */
+/* Takes over fd. */
+static lz_mapping *map_open_file(lz_context *ctx, const char *path, int fd, const struct stat *s, lz_error *err) {
+    lz_mapping *m = new_mapping(ctx, err);
+    char *copy = m ? lz_host_copy(ctx, path) : NULL;
+    if (m && !copy) lz_out_of_memory(err, (int64_t)strlen(path));
+    void *data = copy ? mmap(NULL, (size_t)s->st_size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
     if (data == MAP_FAILED) {
-        lz_fail(err, why == ENOMEM ? LZ_OUT_OF_MEMORY : LZ_IO, "%s: cannot be mapped: %s", LZ_SHOW_TEXT(path),
-                strerror(why));
+        if (copy)
+            lz_fail(err, errno == ENOMEM ? LZ_OUT_OF_MEMORY : LZ_IO, "%s: cannot be mapped: %s", LZ_SHOW_TEXT(path),
+                    strerror(errno));
+        close(fd);
+        lz_host_free(ctx, copy);
+        lz_host_free(ctx, m);
         return NULL;
     }
-    lz_mapping *m = lz_map_memory(ctx, data, bytes, err);
-    if (!m) {
-        munmap(data, (size_t)bytes);
-        return NULL;
-    }
-    m->mapped = true;
+    m->data = data;
+    m->bytes = s->st_size;
+    m->path = copy;
+    m->fd = fd;
+    m->modified = s->st_mtim;
+    LZ_LOCK(ctx);
+    m->next = ctx->mappings;
+    if (m->next) m->next->previous = m;
+    ctx->mappings = m;
+    LZ_UNLOCK(ctx);
     return m;
+}
+
+lz_mapping *lz_map_file(lz_context *ctx, const char *path, lz_error *err) {
+    struct stat s;
+    int fd = open_regular(path, &s, err);
+    if (fd < 0) return NULL;
+    if (s.st_size > 0) return map_open_file(ctx, path, fd, &s, err);
+    close(fd); /* mmap refuses an empty file */
+    return lz_map_memory(ctx, "", 0, err);
 }
 
 lz_mapping *lz_mapping_retain(lz_mapping *m) {
@@ -108,11 +120,43 @@ lz_mapping *lz_mapping_retain(lz_mapping *m) {
     return m;
 }
 
+static void unmap(lz_mapping *m) {
+    LZ_LOCK(m->ctx);
+    if (m->next) m->next->previous = m->previous;
+    if (m->previous)
+        m->previous->next = m->next;
+    else
+        m->ctx->mappings = m->next;
+    LZ_UNLOCK(m->ctx);
+    munmap((void *)m->data, (size_t)m->bytes);
+    close(m->fd);
+    lz_host_free(m->ctx, m->path);
+}
+
 void lz_mapping_release(void *mapping) {
     lz_mapping *m = mapping;
     if (!m || atomic_fetch_sub(&m->refs, 1) > 1) return;
-    if (m->mapped) munmap((void *)m->data, (size_t)m->bytes);
+    if (m->path) unmap(m);
     lz_host_free(m->ctx, m);
+}
+
+/* By the descriptor, not by the name: another file may have the name by now, and does not concern us. */
+lz_status lz_check_mappings(lz_context *ctx, lz_error *err) {
+    lz_status status = LZ_OK;
+    struct stat s;
+    LZ_LOCK(ctx);
+    for (const lz_mapping *m = ctx->mappings; m && !status; m = m->next) {
+        if (fstat(m->fd, &s) != 0)
+            status = lz_fail(err, LZ_IO, "%s: cannot be looked at: %s", LZ_SHOW_TEXT(m->path), strerror(errno));
+        else if (s.st_size != m->bytes || s.st_mtim.tv_sec != m->modified.tv_sec ||
+                 s.st_mtim.tv_nsec != m->modified.tv_nsec)
+            status = lz_fail(err, LZ_IO,
+                             "%s: the file was changed after it was opened (%lld bytes then, %lld now): open the model "
+                             "again when the file is complete",
+                             LZ_SHOW_TEXT(m->path), (long long)m->bytes, (long long)s.st_size);
+    }
+    LZ_UNLOCK(ctx);
+    return status;
 }
 
 void lz_mapping_drop(const lz_mapping *m, int64_t begin, int64_t end) {
@@ -120,7 +164,7 @@ void lz_mapping_drop(const lz_mapping *m, int64_t begin, int64_t end) {
     int64_t page = sysconf(_SC_PAGESIZE);
     begin = (begin + page - 1) / page * page;
     end = end / page * page;
-    if (m->mapped && begin < end) madvise((void *)(m->data + begin), (size_t)(end - begin), MADV_DONTNEED);
+    if (m->path && begin < end) madvise((void *)(m->data + begin), (size_t)(end - begin), MADV_DONTNEED);
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */

@@ -2,21 +2,31 @@
 #ifndef LZ_FILE_H
 #define LZ_FILE_H
 
+#include <time.h>
+
 #include "array/internal.h"
 
-/* A file seen as memory, counted, so that arrays which borrow from it may outlive whoever opened it. */
+/* A file seen as memory, counted, so that arrays which borrow from it may outlive whoever opened it. A file that becomes
+ * shorter while it is mapped takes its pages along: reading them raises SIGBUS. The library looks before each picture
+ * (lz_check_mappings); a program that wants to end with a sentence in the middle of one needs a handler. */
 typedef struct lz_mapping {
     lz_context *ctx;
     const char *data;
     int64_t bytes;
-    bool mapped; /* false: somebody else's memory */
     _Atomic int64_t refs;
+    char *path; /* of a mapped file, owned; NULL: somebody else's memory, and nothing below is set */
+    int fd;
+    struct timespec modified;           /* when it was mapped */
+    struct lz_mapping *next, *previous; /* among the files of the context, under its lock */
 } lz_mapping;
 
 lz_mapping *lz_map_file(lz_context *ctx, const char *path, lz_error *err);
 lz_mapping *lz_map_memory(lz_context *ctx, const void *data, int64_t bytes, lz_error *err); /* data must stay */
 lz_mapping *lz_mapping_retain(lz_mapping *mapping);
 void lz_mapping_release(void *mapping); /* takes void * so that lz_borrow can call it */
+/* LZ_OK if every file that this context has mapped has the size and the time it had then. A file that was replaced by
+ * another of its name is still there for us, and unchanged. */
+lz_status lz_check_mappings(lz_context *ctx, lz_error *err);
 void lz_mapping_drop(const lz_mapping *mapping, int64_t begin, int64_t end); /* these pages are not needed soon */
 
 /* Writes go to a new file beside path, which takes its name when everything is on the disk. */

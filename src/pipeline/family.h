@@ -139,7 +139,8 @@ struct lz_model {
     int64_t decode_size[2];
 };
 
-/* One picture at a time. A thread that comes back in the middle of one (from whoever watches) is refused. */
+/* One picture at a time. A thread that comes back in the middle of one (from whoever watches) is refused, and so is a
+ * picture by weights that changed on the disk since they were opened. */
 lz_status lz_model_enter(lz_model *m, lz_error *err);
 void lz_model_leave(lz_model *m);
 

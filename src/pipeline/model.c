@@ -84,7 +84,11 @@ lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err) {
 }
 
 lz_status lz_model_enter(lz_model *m, lz_error *err) {
-    if (pthread_mutex_lock(&m->turn) == 0) return LZ_OK;
+    if (pthread_mutex_lock(&m->turn) == 0) {
+        lz_status status = lz_check_mappings(m->ctx, err);
+        if (status) lz_model_leave(m);
+        return status;
+    }
     return lz_fail(err, LZ_BAD_ARGUMENT, "this thread is making a picture with this model already: finish it first");
 }
 void lz_model_leave(lz_model *m) { pthread_mutex_unlock(&m->turn); }

@@ -1,0 +1,133 @@
+/* shrunk.c: see shrunk.h. A mapped file that becomes shorter while it is read raises SIGBUS: somebody copies or downloads over a model
+ * that is in use. The library looks at its files before each picture; in the middle of one only a signal handler can end
+ * the program with a sentence. It removes the files that are being written, names the file, and exits.
+ *
+ * A handler may only call functions that are safe in it (signal-safety(7)), so names are kept in fixed places. */
+#include "shrunk.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- files that are being written -------------------------------------------------------------------------------- */
+
+enum { PARTS = 8, NAME = PATH_MAX + 48 };
+
+/* A name belongs to the thread that set taken, until it clears it; the handler reads those that are ready. */
+static struct {
+    atomic_bool taken, ready;
+    char name[NAME]; /* of the unfinished file: lz_image_write and lz_weights_save write to PATH.PID-0.part */
+} parts[PARTS];
+
+static int begin_part(const char *path) {
+    int i = 0;
+    while (i < PARTS && atomic_exchange(&parts[i].taken, true)) i++;
+    if (i == PARTS) return i; /* more at once than ever happens: such a file would stay behind */
+    int n = snprintf(parts[i].name, NAME, "%s.%ld-0.part", path, (long)getpid());
+    atomic_store(&parts[i].ready, n < NAME);
+    return i;
+}
+
+static void end_part(int i) {
+    if (i == PARTS) return;
+    atomic_store(&parts[i].ready, false);
+    atomic_store(&parts[i].taken, false);
+}
+
+lz_status save_image(lz_context *ctx, const char *path, const lz_image *image, const char *const *text, lz_error *err) {
+    int part = begin_part(path);
+    lz_status status = lz_image_write(ctx, path, image, text, err);
+    end_part(part);
+    return status;
+}
+
+lz_status save_tensors(lz_context *ctx, const char *path, const lz_named_array *arrays, int64_t n,
+                       const char *const *text, lz_error *err) {
+    int part = begin_part(path);
+    lz_status status = lz_weights_save(ctx, path, arrays, n, text, err);
+    end_part(part);
+    return status;
+}
+
+/* ---- the handler ------------------------------------------------------------------------------------------------- */
+
+static bool want_json, on_terminal;
+static atomic_flag ending = ATOMIC_FLAG_INIT;
+
+static uintptr_t read_hex(const char **at) {
+    uintptr_t n = 0;
+    for (;; ++*at) {
+        int digit = **at >= '0' && **at <= '9' ? **at - '0' : **at >= 'a' && **at <= 'f' ? **at - 'a' + 10 : -1;
+        if (digit < 0) return n;
+        n = n << 4 | (uintptr_t)digit;
+    }
+}
+
+/* Lines of /proc/self/maps are "BEGIN-END rw-p OFFSET DEVICE INODE    PATH". */
+static const char *path_if_inside(const char *line, uintptr_t address) {
+    const char *at = line, *path = strchr(line, '/');
+    uintptr_t begin = read_hex(&at);
+    if (*at++ != '-') return NULL;
+    uintptr_t end = read_hex(&at);
+    return address >= begin && address < end ? path : NULL;
+}
+
+/* The file that is mapped at an address; "a file of the model" where that cannot be told. */
+static const char *file_at(uintptr_t address) {
+    static char line[NAME], block[4096];
+    const char *path = NULL;
+    size_t n = 0;
+    int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    for (ssize_t got; fd >= 0 && !path && (got = read(fd, block, sizeof block)) > 0;)
+        for (ssize_t i = 0; i < got && !path; i++) {
+            char c = block[i];
+            bool plain = (unsigned char)c >= 32 && c != 127 && c != '"' && c != '\\'; /* fit for terminals and JSON */
+            if (c != '\n') {
+                if (n < sizeof line - 1) line[n++] = plain ? c : '?';
+                continue;
+            }
+            line[n] = 0;
+            n = 0;
+            path = path_if_inside(line, address);
+        }
+    return path ? path : "a file of the model";
+}
+
+static void say_all(int to, const char *const *texts, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        ssize_t written = write(to, texts[i], strlen(texts[i]));
+        (void)written; /* there is nobody left to tell */
+    }
+}
+
+#define SHRUNK ": the file became shorter while it was in use: run the same command again when the file is complete"
+
+static void on_bus_error(int signal_number, siginfo_t *info, void *context) {
+    (void)context;
+    if (info->si_code != BUS_ADRERR) { /* not a page that is gone: a bug of ours, or somebody sent it */
+        signal(signal_number, SIG_DFL);
+        raise(signal_number);
+        return;
+    }
+    if (atomic_flag_test_and_set(&ending))
+        for (;;) pause(); /* another thread is ending the program */
+    for (int i = 0; i < PARTS; i++)
+        if (atomic_load(&parts[i].ready)) unlink(parts[i].name);
+    const char *path = file_at((uintptr_t)info->si_addr);
+    say_all(STDERR_FILENO, (const char *[]){on_terminal ? "\r\033[K" : "", "lazuli: ", path, SHRUNK, "\n"}, 5);
+    if (want_json) say_all(STDOUT_FILENO, (const char *[]){"{\"error\": \"", path, SHRUNK, "\"}\n"}, 4);
+    _exit(1);
+}
+
+void end_on_shrunk_files(bool json) {
+    want_json = json;
+    on_terminal = isatty(STDERR_FILENO);
+    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGBUS, &action, NULL);
+}

@@ -1,14 +1,18 @@
 /* batch.c: `lazuli batch`: many pictures, one line of a file after the other, by one model that stays loaded.
  *
  * A line is a prompt, or a JSON object of settings that overrule those of the command line; blank lines and those that
- * begin with # are skipped. Which pictures are finished nobody writes down: a file appears whole or not at all and holds
+ * begin with # are skipped. The lines of a file are all checked before the first picture is made; those of a pipe are
+ * taken one by one, as they come. Which pictures are finished nobody writes down: a file appears whole or not at all and holds
  * its settings, so what is there and would be made the same is left alone. Hence nothing is random here: a line without
  * a seed has its number as seed. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "generate.h"
@@ -88,19 +92,57 @@ void remove_parts(const char *path) {
 /* ---- lines ------------------------------------------------------------------------------------------------------- */
 
 typedef struct reader {
-    const char *at, *end;
-    int64_t line; /* the one before at */
+    const arguments *args;
+    int fd;     /* where more comes from; -1: text holds all lines, so that a copy of the reader reads them again */
+    char *text; /* owned by batch_command */
+    size_t at, end, room;
+    int64_t line; /* number of the line before at */
+    int code;     /* an exit code: why there is no further line */
 } reader;
+
+static int no_zero(const arguments *args, const char *text, size_t bytes) {
+    if (!memchr(text, 0, bytes)) return DONE;
+    return fail(args, FAILED, "%s: holds a zero byte: it is not text", args->words[0]);
+}
+
+/* Waits for more of a pipe, up to whatever stops us. False: nothing comes, see code. */
+static bool read_more(reader *r) {
+    struct pollfd wait = {.fd = r->fd, .events = POLLIN};
+    if (r->fd < 0) return false;
+    if (r->end - r->at > MOST_LINE) r->end = r->at + MOST_LINE + 1; /* too long already: its tail is dropped */
+    r->end -= r->at;
+    memmove(r->text, r->text + r->at, r->end);
+    r->at = 0;
+    for (int ready = 0; ready <= 0;) { /* a signal may come just before poll, hence the time limit */
+        if (stop_wanted()) {
+            r->code = fail(r->args, STOPPED, "stopped");
+            return false;
+        }
+        ready = poll(&wait, 1, 200);
+        if (ready < 0 && errno != EINTR) break;
+    }
+    ssize_t n = read(r->fd, r->text + r->end, r->room - r->end);
+    if (n < 0) r->code = fail(r->args, FAILED, "%s: cannot be read: %s", r->args->words[0], strerror(errno));
+    if (n > 0) r->code = no_zero(r->args, r->text + r->end, (size_t)n);
+    if (n > 0) r->end += (size_t)n;
+    return n > 0 && r->code == DONE;
+}
 
 static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
 /* The next line that asks for something, without the space around it. */
 static bool next_line(reader *r, const char **text, size_t *length) {
-    while (r->at < r->end) {
-        const char *begin = r->at, *stop = memchr(begin, '\n', (size_t)(r->end - begin));
-        if (!stop) stop = r->end;
-        r->at = stop < r->end ? stop + 1 : stop;
+    while (r->code == DONE) {
+        size_t size = r->end - r->at;
+        const char *begin = r->text + r->at, *stop = size ? memchr(begin, '\n', size) : NULL;
+        if (!stop && read_more(r)) continue;
+        if (r->code != DONE || (!stop && !size)) return false;
+        begin = r->text + r->at; /* read_more moved it */
+        if (!stop) stop = begin + size;
+        r->at += (size_t)(stop - begin) + (stop < r->text + r->end);
         r->line++;
+        if (r->line == 1 && stop - begin >= 3 && memcmp(begin, "\xef\xbb\xbf", 3) == 0)
+            begin += 3; /* as some editors begin UTF-8 */
         while (begin < stop && is_space(*begin)) begin++;
         while (begin < stop && is_space(stop[-1])) stop--;
         if (begin == stop || *begin == '#') continue;
@@ -124,6 +166,28 @@ static int read_line(const arguments *args, const char *text, size_t length, jso
     return *settings ? DONE : fail(args, FAILED, "there is no memory left for the prompt");
 }
 
+/* Opens the list: a file is read as a whole, from anything else lines are taken as they come. */
+static int open_list(const arguments *args, reader *r) {
+    const char *path = args->words[0];
+    bool is_stdin = strcmp(path, "-") == 0;
+    struct stat s;
+    *r = (reader){.args = args, .fd = -1};
+    if ((is_stdin ? fstat(STDIN_FILENO, &s) : stat(path, &s)) == 0 && !S_ISREG(s.st_mode)) {
+        r->room = MOST_LINE + (64 << 10);
+        r->text = malloc(r->room);
+        if (!r->text) return fail(args, FAILED, "there is no memory left to read lines");
+        r->fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+        return r->fd < 0 ? fail(args, FAILED, "%s: cannot be opened: %s", path, strerror(errno)) : DONE;
+    }
+    int code = read_file(args, path, MOST_BYTES, &r->text, &r->end);
+    return code == DONE ? no_zero(args, r->text, r->end) : code;
+}
+
+static void close_list(reader *r) {
+    if (r->fd > STDIN_FILENO) close(r->fd);
+    free(r->text);
+}
+
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
 typedef struct batch {
@@ -132,6 +196,8 @@ typedef struct batch {
     naming naming;
     overall overall;
     int failed;
+    bool *bad; /* owned: of each line of a file that asks for something: it cannot be made. NULL: of a pipe */
+    bool over; /* what is wrong is wrong with all lines */
 } batch;
 
 static void print_line(const json_t *object) {
@@ -156,51 +222,98 @@ static int tell_pictures(const batch *b, const arguments *args, int there) {
     return flush_output(args);
 }
 
-static int make_line(batch *b, const char *text, size_t length) {
+/* The arguments of a line. *sheet_name: owned, what args->sheet points to then. */
+static int ask_line(batch *b, const char *text, size_t length, arguments *args, json_t **settings, char **sheet_name) {
+    int code = read_line(args, text, length, settings);
+    if (code == DONE && *text != '{' && is_given(args, "prompt") && !is_elsewhere(args, "prompt")) {
+        b->over = true;
+        return fail(args, NOT_UNDERSTOOD,
+                    "is a prompt itself, and --prompt gives another: leave that out; it is for lines of JSON without a "
+                    "\"prompt\"");
+    }
+    if (code == DONE) code = apply_settings(args, *settings, true);
+    if (code == DONE && !args->prompt) code = fail(args, NOT_UNDERSTOOD, "has no \"prompt\"");
+    if (code != DONE || !args->sheet) return code;
+    code = expand_name(args, &b->naming, args->sheet, args->n_seeds ? args->seeds[0] : args->line, 0, sheet_name);
+    args->sheet = *sheet_name;
+    return code;
+}
+
+/* Makes the pictures of a line; or only checks it, as far as that goes without its model. */
+static int take_line(batch *b, const char *text, size_t length, bool only_check) {
+    making *m = &b->making;
     arguments args = *b->args;
     args.line = b->naming.line;
     args.n_words = 0;
     json_t *settings = NULL;
-    int there = b->making.there, made = b->making.made;
-    int code = read_line(&args, text, length, &settings);
-    if (code == DONE) code = apply_settings(&args, settings, true);
-    if (code == DONE && !args.prompt) code = fail(&args, NOT_UNDERSTOOD, "has no \"prompt\"");
-    if (code == DONE) code = make_pictures(&b->making, &args);
-    if (b->making.pictures) { /* those before one that failed, too */
-        int told = tell_pictures(b, &args, b->making.there - there);
+    char *sheet_name = NULL;
+    int there = m->there, made = m->made;
+    int code = ask_line(b, text, length, &args, &settings, &sheet_name);
+    if (code == DONE && only_check) {
+        code = job_check(&args, b->naming.used);
+        if (code == DONE) code = check_pictures(m, &args);
+    } else if (code == DONE)
+        code = make_pictures(m, &args);
+    if (m->pictures) { /* those before one that failed, too */
+        int told = tell_pictures(b, &args, m->there - there);
         if (code == DONE) code = told;
     }
-    b->overall.painted += b->making.made > made;
+    b->overall.painted += m->made > made;
     json_decref(settings);
+    free(sheet_name);
     return code;
 }
 
-static int make_lines(batch *b, reader lines) {
+static int take_lines(batch *b, reader *lines, bool only_check) {
+    const char *text;
+    size_t length;
+    b->naming.n = 0;
+    json_object_clear(b->naming.used);
+    while (next_line(lines, &text, &length)) {
+        bool unchecked = false, *bad = b->bad ? &b->bad[b->naming.n] : &unchecked;
+        b->naming.line = lines->line;
+        b->naming.n++;
+        if (stop_wanted()) return fail(b->args, STOPPED, "stopped");
+        int code = *bad ? DONE : take_line(b, text, length, only_check); /* a bad one has been told of */
+        if (code == STOPPED || b->over || ferror(stdout)) return code;
+        if (code != DONE) {
+            *bad = true;
+            b->failed++;
+        }
+        b->overall.before += !only_check;
+    }
+    return lines->code;
+}
+
+/* Says of every line of a file what is wrong with it, before the first picture. */
+static int check_lines(batch *b, reader lines) {
     reader ahead = lines;
     const char *text;
     size_t length;
     while (next_line(&ahead, &text, &length)) b->overall.all++;
-    for (; next_line(&lines, &text, &length); b->overall.before++) {
-        b->naming.line = lines.line;
-        b->naming.n++;
-        int code = stop_wanted() ? fail(b->args, STOPPED, "stopped") : make_line(b, text, length);
-        b->failed += code != DONE;
-        if (code == STOPPED || ferror(stdout)) return code;
-    }
-    return DONE;
+    b->bad = calloc((size_t)b->overall.all + 1, sizeof *b->bad);
+    if (!b->bad) return fail(b->args, FAILED, "there is no memory left for %d lines", b->overall.all);
+    int code = take_lines(b, &lines, true);
+    if (code == DONE && b->failed && b->failed < b->overall.all)
+        note(b->args, "%d of %d lines cannot be made; the others are", b->failed, b->overall.all);
+    return code;
 }
 
-static int tell_end(const batch *b) {
+/* The summary comes last, whatever happened. */
+static int tell_end(const batch *b, int code) {
     const making *m = &b->making;
     const arguments *a = b->args;
+    if (code == STOPPED)
+        note(a, "the same command goes on from here");
+    else
+        note(a, "%d picture%s made, %d there already", m->made, m->made == 1 ? "" : "s", m->there);
+    if (code == DONE && b->failed) code = fail(a, FAILED, "%d of %lld lines failed", b->failed, (long long)b->naming.n);
     if (a->json) {
         json_t *object = json_pack("{s:i, s:i, s:i}", "made", m->made, "there", m->there, "failed", b->failed);
         print_line(object);
         json_decref(object);
     }
-    note(a, "%d picture%s made, %d there already", m->made, m->made == 1 ? "" : "s", m->there);
-    if (b->failed) return fail(a, FAILED, "%d of %d lines failed", b->failed, b->overall.all);
-    return DONE;
+    return code;
 }
 
 /* {file}: prompts of lists/prompts.txt */
@@ -210,27 +323,30 @@ static char *stem(const char *path) {
     return dot > base ? strndup(base, (size_t)(dot - base)) : strdup(base);
 }
 
+static int run_batch(batch *b) {
+    reader lines;
+    int code = open_list(b->args, &lines);
+    stop_on_signals();
+    bool begun = code == DONE;
+    if (begun && lines.fd < 0) code = check_lines(b, lines);
+    if (code == DONE) code = take_lines(b, &lines, false);
+    if (begun && !b->over) code = tell_end(b, code);
+    close_list(&lines);
+    return code;
+}
+
 int batch_command(const arguments *args) {
-    char *text = NULL, *name = stem(args->words[0]);
-    size_t bytes = 0;
-    int code = read_file(args, args->words[0], MOST_BYTES, &text, &bytes);
-    if (code == DONE && memchr(text, 0, bytes))
-        code = fail(args, FAILED, "%s: holds a zero byte: it is not text", args->words[0]);
-    if (code == DONE && !name) code = fail(args, FAILED, "there is no memory left for a name");
+    if (args->prompt && strcmp(args->prompt, "-") == 0 && !is_elsewhere(args, "prompt"))
+        return fail(args, NOT_UNDERSTOOD, "--prompt - reads one prompt from stdin, and a batch has many: write it out");
+    char *name = stem(args->words[0]);
+    if (!name) return fail(args, FAILED, "there is no memory left for a name");
     batch b = {.args = args, .naming = {.file = name, .used = json_object()}, .overall = {.begun = seconds_now()}};
     b.making.naming = &b.naming;
     b.making.overall = &b.overall;
-    bool marked = bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0; /* as some editors begin UTF-8 */
-    reader lines = {.at = text ? text + (marked ? 3 : 0) : NULL, .end = text ? text + bytes : NULL};
-    if (code == DONE) {
-        stop_on_signals();
-        code = make_lines(&b, lines);
-        if (code == STOPPED) note(args, "the same command goes on from here");
-    }
-    if (code == DONE) code = tell_end(&b);
+    int code = run_batch(&b);
     making_end(&b.making);
     json_decref(b.naming.used);
-    free(text);
+    free(b.bad);
     free(name);
     return code;
 }

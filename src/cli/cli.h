@@ -97,6 +97,7 @@ const option *find_option(const char *name, size_t length); /* or NULL */
 const option *nearest_option(const char *name);             /* that may be meant, or NULL */
 bool is_setting(const option *option); /* it says something of the picture, so it may stand in a file */
 bool keeps_text(const option *option); /* its value must stay where it is */
+bool collects(const option *option);   /* it may be given several times, and keeps all values */
 void forget_option(arguments *args, const option *option); /* of one that collects values: begin anew */
 const char *option_choices(const option *option);          /* "f32 bf16", or NULL: any value */
 bool is_given(const arguments *args, const char *name);
@@ -165,7 +166,9 @@ double seconds_now(void);
 int check_output(const arguments *args, const char *path); /* can it be written there? An exit code. */
 int64_t picture_side_limit(const char *path);              /* by its ending; 0: not the name of a picture */
 char *numbered_path(const char *path, int number);         /* fox.png, 2: fox-2.png; free it */
-char *unused_path(int64_t seed);                           /* lazuli-SEED.png, or with a number; free it */
+bool is_folder(const char *path);                          /* it is one, or its name ends in a slash */
+char *file_in(const char *folder, const char *name);       /* FOLDER/NAME; folder: NULL for this one; free it */
+char *unused_path(const char *folder, int64_t seed);       /* lazuli-SEED.png there, or with a number; free it */
 const char *base_name(const char *path);                   /* what follows the last slash */
 /* All of a file, or of stdin ('-'), up to most bytes. An exit code; free the text in any case. */
 int read_file(const arguments *args, const char *path, size_t most, char **text, size_t *bytes);
@@ -198,6 +201,9 @@ typedef struct job {
     lz_picture_plan plan;
 } job;
 
+/* Before a model is opened: is there one, and the files that are to be read? coming: names of pictures that will be there
+ * by then. An exit code. */
+int job_check(const arguments *args, const json_t *coming);
 int job_open(job *j, const arguments *args);   /* the model. An exit code; job_close in any case. */
 int job_reopen(job *j, const arguments *args); /* the same, of a job that is zero or open: keeps the model if it can */
 int job_fill(job *j);                          /* the picture asked for */

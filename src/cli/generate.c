@@ -27,20 +27,32 @@ static int choose_seeds(making *m, const arguments *args) {
     return DONE;
 }
 
+/* -o DIR: pictures get names of their own there. NULL: -o names a file, or was not given. */
+static const char *output_folder(const arguments *args) {
+    const char *path = args->output;
+    return path && !picture_side_limit(path) && is_folder(path) ? path : NULL;
+}
+
 static int check_names(const arguments *args, const char *path, const char *dump) {
     if (path && !picture_side_limit(path))
         return fail(args, NOT_UNDERSTOOD, "%s: the name of a picture ends in .png, .jpg or .webp", path);
     if (dump && picture_side_limit(dump))
         return fail(args, NOT_UNDERSTOOD, "%s: --dump writes tensors: choose a name that ends in .safetensors", dump);
-    int code = check_output(args, path ? path : "lazuli.png");
+    char *own = path ? NULL : file_in(output_folder(args), "lazuli.png");
+    if (!path && !own) return fail(args, FAILED, "there is no memory left for a name");
+    int code = check_output(args, path ? path : own);
+    free(own);
     return code == DONE && dump ? check_output(args, dump) : code;
 }
 
 /* One for each seed. Those of a batch are checked one by one: folders may depend on the seed. */
 static int name_pictures(making *m, const arguments *args) {
     const naming *names = m->naming;
-    const char *output = args->output ? args->output : names ? "{file}-{line}-{seed}.png" : NULL;
+    const char *folder = output_folder(args);
+    char *own = names && (folder || !args->output) ? file_in(folder, "{file}-{line}-{seed}.png") : NULL;
+    const char *output = own ? own : folder ? NULL : args->output;
     int code = names ? DONE : check_names(args, output, args->dump);
+    if (names && !output) code = fail(args, FAILED, "there is no memory left for a name");
     for (int i = 0; i < m->n && code == DONE; i++) {
         char **to[] = {&m->paths[i], &m->dumps[i]};
         const char *from[] = {output, args->dump};
@@ -55,12 +67,13 @@ static int name_pictures(making *m, const arguments *args) {
         }
         if (names && code == DONE) code = check_names(args, m->paths[i], m->dumps[i]);
     }
+    free(own);
     return code;
 }
 
 static int check_sides(const job *j) {
     const char *output = j->args->output;
-    int64_t limit = output ? picture_side_limit(output) : INT64_MAX;
+    int64_t limit = output && !output_folder(j->args) ? picture_side_limit(output) : INT64_MAX;
     if (j->picture.width <= limit && j->picture.height <= limit) return DONE;
     return fail(j->args, FAILED, "%s: a picture of this kind has at most %lld pixels a side: choose .png", output,
                 (long long)limit);
@@ -238,7 +251,7 @@ static void drop_arrays(lz_picture *p) {
 static int start_writing(making *m, int i, const lz_picture *p, double paint_seconds) {
     writing *w = &m->writing;
     *w = (writing){.job = &m->job, .picture = *p, .seed = m->seeds[i], .paint_seconds = paint_seconds, .begun = true};
-    w->path = m->paths[i] ? m->paths[i] : unused_path(w->seed);
+    w->path = m->paths[i] ? m->paths[i] : unused_path(output_folder(m->job.args), w->seed);
     w->dump = m->dumps[i];
     m->paths[i] = m->dumps[i] = NULL;
     if (!w->path) {
@@ -340,8 +353,8 @@ static int tell_profile(const job *j) {
 }
 
 /* It is there, made from the same settings and whole (somebody may have copied half of it); so is its dump, if one is
- * wanted. */
-static bool is_finished(const making *m, int i) {
+ * wanted. Then it goes onto the sheet, as those before it did. */
+static bool is_finished(making *m, int i) {
     lz_error err;
     lz_image image;
     if (m->dumps[i] && access(m->dumps[i], F_OK) != 0) return false;
@@ -352,8 +365,10 @@ static bool is_finished(const making *m, int i) {
     free(wanted);
     json_decref(settings);
     if (!same || lz_image_read(m->job.ctx, m->paths[i], &image, &err) != LZ_OK) return false;
+    bool whole = image.width == m->job.picture.width && image.height == m->job.picture.height;
+    if (whole && finish_writing(m) == DONE) see_add(&m->see, &image);
     lz_image_free(m->job.ctx, &image);
-    return true;
+    return whole;
 }
 
 /* What is to be made is planned once, and not at all when everything is there. */
@@ -364,6 +379,7 @@ static int make_missing(making *m) {
     for (int i = 0; i < m->n && code == DONE; i++) {
         if (m->naming && is_finished(m, i)) {
             m->there++;
+            code = m->code;
             continue;
         }
         if (m->naming) remove_parts(m->paths[i]);
@@ -377,14 +393,18 @@ static int make_missing(making *m) {
     return code == DONE ? written : code;
 }
 
+int check_pictures(making *m, const arguments *args) {
+    int code = choose_seeds(m, args);
+    if (code == DONE) code = name_pictures(m, args);
+    return code == DONE ? see_check(args) : code;
+}
+
 int make_pictures(making *m, const arguments *args) {
     job *j = &m->job;
     bool profile = args->profile || args->verbose > 1;
     m->code = DONE;
     if (!m->pictures) m->pictures = json_array();
-    int code = choose_seeds(m, args);
-    if (code == DONE) code = name_pictures(m, args);
-    if (code == DONE) code = see_check(args);
+    int code = check_pictures(m, args);
     if (code != DONE) return code;
     double begun = seconds_now();
     code = job_reopen(j, args);

@@ -56,7 +56,8 @@ typedef struct making {
 int expand_name(const arguments *args, const naming *names, const char *pattern, int64_t seed, int number, char **to);
 void remove_parts(const char *path); /* what processes that are no more left of this file */
 
-int make_pictures(making *m, const arguments *args); /* an exit code; making_end in any case, after the last */
+int check_pictures(making *m, const arguments *args); /* its beginning: seeds and names. An exit code */
+int make_pictures(making *m, const arguments *args);  /* an exit code; making_end in any case, after the last */
 void making_end(making *m);
 
 #endif

@@ -45,6 +45,7 @@ const example examples[] = {
     {PULL, "lazuli pull Qwen/Qwen-Image --to models/qwen", "into a folder of its own"},
     {MODELS, "lazuli models", "what is here, its size, what is missing"},
     {BATCH, "lazuli batch prompts.txt -o 'out/{line}-{seed}.png'", "a prompt a line; run it again to go on"},
+    {BATCH, "lazuli batch prompts.txt -o out/", "into a folder, under names of their own"},
     {BATCH, "lazuli batch jobs.jsonl -m models/klein -s 4", "{\"prompt\": ..., \"seed\": 7, \"width\": 512} a line"},
     {COMPLETIONS, "eval \"$(lazuli completions bash)\"", "for this shell; `make install` does it for good"},
     {MAN, "lazuli man | man -l -", "read it without installing it"},

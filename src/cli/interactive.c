@@ -246,7 +246,8 @@ static void save(session *s, const char *rest) {
         k = &s->pictures[reference];
         rest += length + strspn(rest + length, " \t");
     }
-    char *path = *rest ? strdup(rest) : unused_path(k->wish.seed);
+    bool own = !*rest || (is_folder(rest) && !picture_side_limit(rest)); /* a name of its own */
+    char *path = own ? unused_path(*rest ? rest : NULL, k->wish.seed) : strdup(rest);
     lz_error err = {.status = LZ_OK};
     if (!path)
         fail(&s->args, FAILED, "there is no memory left for a name");

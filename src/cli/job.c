@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "cache.h"
 
 /* ---- the model --------------------------------------------------------------------------------------------------- */
 
@@ -186,11 +186,47 @@ static int fail_file(const arguments *args, const char *name, const lz_error *er
     return fail(args, FAILED, "%s; the settings name it: --%s FILE takes another", err->text, name);
 }
 
+/* Options that do not go together. */
+static int check_sense(const arguments *a) {
+    if (a->strength > 0 && !a->n_images)
+        return fail(a, NOT_UNDERSTOOD, "--strength says how much of an image to change: give one with --image");
+    if (a->noise && (a->count > 1 || a->n_seeds > 1))
+        return fail(a, NOT_UNDERSTOOD, "one noise gives one picture: leave out --noise, or --count and further seeds");
+    return DONE;
+}
+
+static int check_input(const arguments *a, const char *name, const char *path) {
+    lz_error err = {.status = LZ_NOT_FOUND};
+    if (access(path, R_OK) == 0) return DONE;
+    snprintf(err.text, sizeof err.text, "%s: cannot be opened: %s", path, strerror(errno));
+    return fail_file(a, name, &err);
+}
+
+static int check_model(const arguments *a) {
+    model_choice choice;
+    lz_error err = {.status = LZ_NOT_FOUND};
+    int code = choose_model(a, &choice);
+    if (code == DONE && !have_file(choice.folder, "model_index.json")) {
+        snprintf(err.text, sizeof err.text, "%s is not a model folder: it has no readable model_index.json",
+                 choice.folder);
+        code = fail_model(a, &choice, &err);
+    }
+    free(choice.owned);
+    return code;
+}
+
+int job_check(const arguments *a, const json_t *coming) {
+    int code = check_sense(a);
+    if (code == DONE) code = check_text(a, "negative prompt", a->negative);
+    if (code == DONE) code = check_model(a);
+    for (int i = 0; i < a->n_images && code == DONE; i++)
+        if (!json_object_get(coming, a->images[i])) code = check_input(a, "image", a->images[i]);
+    return code == DONE && a->noise ? check_input(a, "noise", a->noise) : code;
+}
+
 static int ask_images(job *j) {
     const arguments *a = j->args;
     lz_error err = {.status = LZ_OK};
-    if (a->strength > 0 && !a->n_images)
-        return fail(a, NOT_UNDERSTOOD, "--strength says how much of an image to change: give one with --image");
     for (int i = 0; i < a->n_images; i++)
         if (lz_image_read(j->ctx, a->images[i], &j->images[i], &err) != LZ_OK) return fail_file(a, "image", &err);
     j->picture.images = j->images;
@@ -203,8 +239,6 @@ static int ask_noise(job *j) {
     const arguments *a = j->args;
     lz_error err = {.status = LZ_OK};
     if (!a->noise) return DONE;
-    if (a->count > 1 || a->n_seeds > 1)
-        return fail(a, NOT_UNDERSTOOD, "one noise gives one picture: leave out --noise, or --count and further seeds");
     lz_weights *file = lz_weights_open(j->ctx, a->noise, &err);
     if (!file) return fail_file(a, "noise", &err);
     j->picture.noise = lz_weights_get(file, "noise");
@@ -260,6 +294,7 @@ static void say_streamed(const job *j) {
 
 int job_fill(job *j) {
     int code = ask_prompt(j);
+    if (code == DONE) code = check_sense(j->args);
     if (code == DONE) code = ask_images(j);
     if (code == DONE) code = ask_noise(j);
     return code == DONE ? job_settle(j) : code;

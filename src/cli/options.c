@@ -135,8 +135,8 @@ const option options[] = {
      TO(images), 0, 0},
     {"strength", 0, "X", leads, "start from the first image, and change it this much: 1 keeps nothing", PICTURE,
      take_number, TO(strength), 0.001, 1},
-    {"output", 'o', "FILE", files, "where to: .png, .jpg or .webp (else lazuli-SEED.png)", PICTURE | CODEC, take_text,
-     TO(output), 0, 0},
+    {"output", 'o', "FILE", files, "where to: .png, .jpg, .webp or a folder (else lazuli-SEED.png)", PICTURE | CODEC,
+     take_text, TO(output), 0, 0},
     {"noise", 0, "FILE", files, "start from the tensor 'noise' of a .safetensors, not from the seed's", PICTURE,
      take_text, TO(noise), 0, 0},
     {"dump", 0, "FILE", files, "write text, noise, latents and image as float32 .safetensors", PICTURE, take_text,
@@ -186,6 +186,8 @@ static_assert(COUNT(options) <= 64, "arguments.given has a bit for each");
 bool is_setting(const option *o) { return o->commands & GENERATE && o->argument && o->take != take_picture_file; }
 
 bool keeps_text(const option *o) { return o->take == take_text || o->take == take_image; }
+
+bool collects(const option *o) { return o->take == take_image || o->take == take_seeds; }
 
 void forget_option(arguments *args, const option *o) {
     if (o->take == take_image) args->n_images = 0;

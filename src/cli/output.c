@@ -25,10 +25,20 @@ int64_t picture_side_limit(const char *path) {
     return 0;
 }
 
+bool is_folder(const char *path) {
+    struct stat s;
+    return !*base_name(path) || (stat(path, &s) == 0 && S_ISDIR(s.st_mode));
+}
+
+char *file_in(const char *folder, const char *name) {
+    char *path = NULL;
+    bool slash = folder && *base_name(folder);
+    return asprintf(&path, "%s%s%s", folder ? folder : "", slash ? "/" : "", name) < 0 ? NULL : path;
+}
+
 int check_output(const arguments *args, const char *path) {
     struct stat s;
-    if (!*base_name(path) || (stat(path, &s) == 0 && S_ISDIR(s.st_mode)))
-        return fail(args, FAILED, "%s: is a folder, and a file is to be written: add a name", path);
+    if (is_folder(path)) return fail(args, FAILED, "%s: is a folder, and a file is to be written: add a name", path);
     size_t length = (size_t)(base_name(path) - path);
     char *folder = length ? strndup(path, length) : strdup(".");
     if (!folder) return fail(args, FAILED, "there is no memory left for a name");
@@ -76,13 +86,14 @@ int read_file(const arguments *args, const char *path, size_t most, char **text,
 }
 
 /* Only a name that was asked for is overwritten. */
-char *unused_path(int64_t seed) {
-    char first[64];
-    snprintf(first, sizeof first, "lazuli-%lld.png", (long long)seed);
-    char *path = strdup(first);
+char *unused_path(const char *folder, int64_t seed) {
+    char name[64];
+    snprintf(name, sizeof name, "lazuli-%lld.png", (long long)seed);
+    char *first = file_in(folder, name), *path = first ? strdup(first) : NULL;
     for (int i = 2; path && access(path, F_OK) == 0; i++) {
         free(path);
         path = numbered_path(first, i);
     }
+    free(first);
     return path;
 }

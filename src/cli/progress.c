@@ -75,7 +75,9 @@ static void draw(progress *p, const lz_progress *now, double elapsed) {
     char which[32] = "", step[40] = "", left[48] = "", before[80], after[160];
     double share = p->share, ahead = (1 - share) / share; /* times what was needed so far */
     const overall *o = p->overall;
-    if (o) {
+    if (o && !o->all)
+        snprintf(which, sizeof which, "%d ", o->before + 1);
+    else if (o) {
         double here = (p->picture + p->share) / p->pictures; /* of this set */
         share = (o->before + here) / o->all;
         ahead = (o->all - o->before - here) / (o->painted + here);

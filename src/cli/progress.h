@@ -6,7 +6,7 @@
 
 /* Of several sets of pictures, one after the other: a batch. */
 typedef struct overall {
-    int before, all; /* which of them it is, from 0 */
+    int before, all; /* which of them it is, from 0; all: how many, or 0: nobody knows */
     int painted;     /* of those before: the others were there already, and tell nothing of the time */
     double begun;
 } overall;

@@ -128,6 +128,7 @@ static void keep_step(seeing *s, const lz_progress *now) {
 
 int see_begin(seeing *s, const job *j, int pictures) {
     const arguments *a = j->args;
+    see_free(s); /* the sheet of the line before */
     *s = (seeing){.args = a, .ctx = j->ctx};
     s->preview = ask_terminal(a, "preview", a->preview, true);
     s->show = ask_terminal(a, "show", a->show, false);
@@ -147,8 +148,12 @@ bool see_watch(seeing *s, const lz_progress *now) {
     return s->code == DONE;
 }
 
-void see_result(seeing *s, const lz_image *image) {
+void see_add(seeing *s, const lz_image *image) {
     if (s->sheet.image.pixels) sheet_add(&s->sheet, image);
+}
+
+void see_result(seeing *s, const lz_image *image) {
+    see_add(s, image);
     if (s->show) show_result(image);
 }
 

@@ -24,13 +24,15 @@ typedef struct seeing {
 
 bool see_possible(bool in_place);                     /* there is a terminal, and something to draw on it with */
 int see_check(const arguments *args);                 /* names, before anything is opened. An exit code */
-int see_begin(seeing *s, const job *j, int pictures); /* an exit code; see_free in any case */
+int see_begin(seeing *s, const job *j, int pictures); /* of a seeing that is zero or was begun. An exit code; see_free
+                                                         in any case, after the last */
 int see_kind(const seeing *s);                        /* lz_preview: what to ask the library for */
 double see_pause(const seeing *s);                    /* seconds between two of them */
 bool see_watch(seeing *s, const lz_progress *now);    /* false: stop, see code */
 void see_clear(seeing *s);                            /* takes the preview away, to print a line */
 void see_leave(seeing *s);                            /* this picture is done */
-void see_result(seeing *s, const lz_image *image);    /* shown, and put on the sheet */
+void see_add(seeing *s, const lz_image *image);       /* put on the sheet, if there is one */
+void see_result(seeing *s, const lz_image *image);    /* the same, and shown */
 int see_finish(seeing *s);                            /* writes the sheet. An exit code */
 void see_free(seeing *s);
 

@@ -93,6 +93,8 @@ int apply_settings(arguments *args, json_t *settings, bool overrule) {
         const option *o = find_option(key, strlen(key));
         if (!o || !is_setting(o)) return no_such_setting(args, key);
         if (json_is_null(value) || (!overrule && stays(args, o))) continue;
+        if (json_is_array(value) && !collects(o))
+            return fail(args, NOT_UNDERSTOOD, "\"%s\" takes one value, and a list was given", o->name);
         forget_option(args, o);
         int code = json_is_array(value) ? DONE : take_value(args, o, value);
         for (size_t i = 0; i < json_array_size(value) && code == DONE; i++)

@@ -90,11 +90,122 @@ done
 rm bad-1-1.png
 try_match 1 '^\{"file": "bad-1-1.png", "seed": 1, .*"settings": \{.*, "line": 1\}$' "$absolute" batch bad.txt $tiny --json
 
+# trap 16: all lines of a file are checked before the first picture; a picture that an earlier line makes is no missing one
+cat >typo.txt <<'END'
+{"prompt": "a fox", "output": "out/typo-{n}.png"}
+{"prompt": "a fox", "output": "out/typo-{n}.png", "image": "out/typo-1.png", "strength": 0.5}
+{"prompt": "a fox", "output": "nowhere/{n}.png"}
+{"prompt": "a fox", "output": "out/typo-1.png"}
+{"prompt": "a fox", "image": "nowhere.png"}
+{"prompt": ["a fox", "a dog"]}
+{"prompt": "a fox", "width": [16], "sheet": "out/typo.png"}
+{"prompt": "a fox", "stepz": 1}
+END
+"$absolute" batch typo.txt -W 64 -H 64 -s 4 >said 2>&1
+try 0 test $? = 1 </dev/null
+try 0 sed -E 's/, [0-9]+ ms$//; s/(meant|there|opened|written).*/\1/' said <<'END'
+lazuli: line 3: nowhere/3.png: cannot be written
+lazuli: line 4: out/typo-1.png is the picture of line 1 already: put {line} or {seed} into the name
+lazuli: line 5: nowhere.png: cannot be opened
+lazuli: line 6: "prompt" takes one value, and a list was given
+lazuli: line 7: "width" takes one value, and a list was given
+lazuli: line 8: there
+lazuli: 6 of 8 lines cannot be made; the others are
+lazuli: line 1: this is the demo model; -m DIR takes another
+out/typo-1.png  64 x 64, seed 1, 4 steps
+out/typo-2.png  64 x 64, seed 2, 2 of 4 steps
+lazuli: 2 pictures made, 0 there
+lazuli: 6 of 8 lines failed
+END
+try_match 1 'line 8: there is no setting' sh -c "$absolute batch - -W 64 -H 64 -s 4 <typo.txt 2>&1 | head -6; exit 1" # of stdin too, where it is a file
+
+# trap 16: lines of a pipe are taken as they come: the second line is written when the first picture is there
+waits() { # until a file is there, for a minute at most
+    i=0
+    while [ ! -e "$1" ] && [ $i -lt 600 ]; do sleep 0.1 && i=$((i + 1)); done
+}
+(echo 'a fox' && waits out/pipe-1.png && ls out/pipe-1.png >seen && echo 'a dog' && echo '{"promt": 1}' && echo 'a cat') |
+    "$absolute" batch - $tiny -o 'out/pipe-{line}.png' >said 2>&1
+try 0 cat seen <<'END'
+out/pipe-1.png
+END
+try 0 test -e out/pipe-4.png </dev/null
+try_match 0 '^lazuli: line 3: there is no setting "promt"' cat said
+try_match 0 '^lazuli: 1 of 4 lines failed$' cat said
+mkfifo fifo
+(printf '\357\273\277a fox\r\n# none\n\n' && head -c 2000000 /dev/zero | tr '\0' x && printf '\na dog') >fifo &
+"$absolute" batch fifo $tiny -o 'out/fifo-{line}.png' >said 2>&1
+try_match 0 '^lazuli: line 4: is too long: at most 1.0 MiB' cat said
+try 0 "$absolute" a fox -S 1 $tiny -q -o x.png </dev/null
+same out/fifo-1.png x.png
+try 0 sh -c 'ls out/fifo-*' <<'END'
+out/fifo-1.png
+out/fifo-5.png
+END
+exec 3<>fifo # Ctrl-C while nothing comes
+"$absolute" batch fifo $tiny -o 'out/idle-{line}.png' >said 2>&1 3<&- &
+pid=$!
+echo 'a fox' >&3
+waits out/idle-1.png
+kill -INT $pid
+status=0
+wait $pid || status=$?
+exec 3<&-
+try_match 130 '^lazuli: the same command goes on from here$' sh -c "cat said && exit $status"
+
+# trap 16: an existing folder, or a name with a slash at its end, takes pictures under names of their own
+mkdir folder
+try_match 0 '^folder/two-2-2.png ' "$absolute" batch two.txt $tiny -o folder
+try_match 0 ' 0 pictures made, 2 there' "$absolute" batch two.txt $tiny -o folder/
+try_match 1 'line 1: nowhere/two-1-1.png: cannot be written: .*make the folder first' "$absolute" batch two.txt -o nowhere/
+try_match 0 '^folder/lazuli-7.png ' "$absolute" a fox $tiny -S 7 -o folder
+try_match 0 '^folder/lazuli-7-2.png ' "$absolute" a fox $tiny -S 7 -o folder/
+try_match 1 'nowhere/lazuli.png: cannot be written: .*make the folder first' "$absolute" a fox -o nowhere/
+
+# trap 16: the sheet of a second run, and of one that goes on, is the one of the first, byte for byte
+echo '{"prompt": "a fox", "seed": [1, 2, 3, 4], "output": "folder/{seed}.png", "sheet": "folder/sheet-{line}.png"}' >sheet.txt
+try_match 0 '^folder/sheet-1.png  56 x 56, a sheet of 4$' "$absolute" batch sheet.txt -s 1 -W 16 -H 16
+cp folder/sheet-1.png sheet.png
+try_match 0 ' 0 pictures made, 4 there' "$absolute" batch sheet.txt -s 1 -W 16 -H 16
+same sheet.png folder/sheet-1.png
+for gone in 1 '2 4' '1 2 3' 3; do
+    for seed in $gone; do rm folder/$seed.png; done
+    "$absolute" batch sheet.txt -s 1 -W 16 -H 16 >/dev/null 2>&1
+    same sheet.png folder/sheet-1.png
+done
+try 0 "$absolute" a fox -S 1,2,3,4 -s 1 -W 16 -H 16 -q -o x.png --sheet y.png </dev/null
+same sheet.png y.png
+
+# trap 16: -p is the prompt of JSON lines without one; lines of text are prompts themselves, and nothing is made
+echo '{"seed": 3}' >given.txt
+try_match 0 '^given-1-3.png' "$absolute" batch given.txt $tiny -p 'a fox'
+try 0 "$absolute" a fox -S 3 $tiny -q -o x.png </dev/null
+same x.png given-1-3.png
+echo 'a dog' >>given.txt
+rm given-1-3.png
+try 2 "$absolute" batch given.txt $tiny -p 'a fox' <<'END'
+lazuli: line 2: is a prompt itself, and --prompt gives another: leave that out; it is for lines of JSON without a "prompt"
+END
+try_match 2 'No such file' ls given-1-3.png
+try_match 0 '^given-2-3.png' "$absolute" batch given.txt --from x.png # the prompt of a picture is only a default
+try_match 2 'reads one prompt from stdin, and a batch has many' "$absolute" batch given.txt -p -
+
+# trap 16: the last line of --json is the summary, also when lines failed
+try 1 sh -c "$absolute batch typo.txt -W 64 -H 64 -s 4 --json 2>/dev/null >json; code=\$?; tail -n 1 json; exit \$code" <<'END'
+{"made": 0, "there": 2, "failed": 6}
+END
+try 0 sh -c "$absolute batch two.txt $tiny -o folder --json 2>/dev/null | tail -n 1" <<'END'
+{"made": 0, "there": 2, "failed": 0}
+END
+
 # Files that are none
 try_match 1 'nowhere.txt: cannot be opened' "$absolute" batch nowhere.txt
 try_match 1 'cannot be read: Is a directory' "$absolute" batch out
 try_match 1 'out/2.png: holds a zero byte: it is not text' "$absolute" batch out/2.png
-try_match 1 '/dev/zero: is too large: at most 64.0 MiB are read' "$absolute" batch /dev/zero
+try_match 1 '/dev/zero: holds a zero byte: it is not text' "$absolute" batch /dev/zero
+truncate -s 65M huge.txt
+try_match 1 'huge.txt: is too large: at most 64.0 MiB are read' "$absolute" batch huge.txt
+rm huge.txt
 try_match 2 'batch needs a FILE' "$absolute" batch
 head -c 2000000 /dev/zero | tr '\0' 'x' >long.txt
 echo >>long.txt

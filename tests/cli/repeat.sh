@@ -213,6 +213,9 @@ bad '--width takes' '{"width": 64.5}'
 bad '--steps takes' '{"steps": "many"}'
 bad '--guidance takes a number' '{"guidance": 1e300}'
 bad '--seed takes whole numbers' '{"seed": [1, -1]}'
+for key in model prompt width steps guidance device; do # trap 16: of a list, the last one was taken
+    bad "\"$key\" takes one value, and a list was given" "{\"$key\": [\"demo\", \"16\"]}"
+done
 bad '"prompt" takes text in quotes' '{"prompt": 5}'
 bad '"image" takes text in quotes' '{"image": ["a.png", {}]}'
 bad 'the value of "seed" is neither' '{"seed": {}}'

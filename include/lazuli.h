@@ -15,11 +15,11 @@
  *      finally evaluates returns the first error with its op, shapes and place. NULL is a poisoned array too.
  *   4. Nothing is global. Contexts are explicit, independent, and may be used from any thread.
  *
- * No argument crashes a function, NULL and nonsense included; only a pointer to something else, or to something that
- * was freed, does. A function that needs an argument fails with LZ_BAD_ARGUMENT if the argument is NULL. Optional
- * arguments say so. Ops return a poisoned array, or NULL if there is no context to make one in. Functions that close,
- * free, release, end, start, stop or wait do nothing with NULL. Functions that only tell something (lz_shape, lz_size,
- * lz_memory_info, lz_model_about, ...) tell zeros of NULL. Results of a function that failed are zeros.
+ * No argument crashes a function, NULL and nonsense included. One thing cannot be checked: a pointer that is not NULL
+ * must point to something of its type that is still there, and as long as the sizes beside it say. A function that
+ * needs an argument fails with LZ_BAD_ARGUMENT if it is NULL; an op then returns a poisoned array, or NULL if there is
+ * no context to make one in. Functions that close, free, release, end, start, stop or wait do nothing with NULL.
+ * Functions that only tell something (lz_shape, lz_size, lz_memory_info, lz_model_about, ...) tell zeros of NULL.
  */
 #ifndef LAZULI_H
 #define LAZULI_H
@@ -287,7 +287,7 @@ lz_array *lz_permute(lz_array *a, lz_dims axes);
 lz_array *lz_transpose(lz_array *a); /* the last two axes */
 /* As a[start:stop:step] along one axis; step > 0. */
 lz_array *lz_slice(lz_array *a, int axis, int64_t start, int64_t stop, int64_t step);
-void lz_split(lz_array *a, int axis, int parts, lz_array **out);
+void lz_split(lz_array *a, int axis, int parts, lz_array **out); /* out has a place for each part */
 lz_array *lz_broadcast(lz_array *a, lz_dims dims);
 lz_array *lz_concat(lz_array *const *arrays, int n, int axis);
 /* a[:, indices, :], where indices may have any shape; and torch.gather, where it has the rank of a. Each index must
@@ -342,7 +342,8 @@ typedef struct lz_compile_stats {
     int cached;
 } lz_compile_stats;
 
-/* cache_size: how many programs to keep, the least recently used goes first; 0: 8. */
+/* n_in: up to 65536; n_out: 1 to 65536. cache_size: how many programs to keep, the least recently used goes first;
+ * 0: 8. */
 lz_compiled *lz_compile(lz_context *ctx, lz_function function, void *user, int n_in, int n_out, int cache_size,
                         lz_error *err);
 /* The outputs belong to the current scope. What the function describes without touching its inputs is computed once and

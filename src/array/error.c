@@ -65,7 +65,7 @@ lz_array *lz_poison(lz_context *ctx, lz_status status, const char *format, ...) 
 }
 
 lz_array *lz_at(lz_array *a, const char *file, int line) {
-    if (!a || a->file || a == a->ctx->no_memory) return a;
+    if (!a || !file || a->file || a == a->ctx->no_memory) return a;
     a->file = file;
     a->line = line;
     if (a->error) {

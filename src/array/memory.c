@@ -385,6 +385,7 @@ void lz_buffer_stale(lz_buffer *b) {
 /* ---- public figures ---------------------------------------------------------------------------------------------- */
 
 lz_memory lz_memory_info(lz_context *ctx) {
+    if (!ctx) return (lz_memory){0};
     LZ_LOCK(ctx);
     lz_memory m = {.active = ctx->memory.active,
                    .cached = ctx->memory.cached,
@@ -433,6 +434,7 @@ int64_t lz_memory_room(lz_context *ctx) {
 }
 
 void lz_set_memory_limit(lz_context *ctx, int64_t bytes) {
+    if (!ctx) return;
     LZ_LOCK(ctx);
     ctx->memory.limit = bytes > 0 ? bytes : 0;
     if (bytes > 0) trim_cache(ctx, bytes > ctx->memory.active ? bytes - ctx->memory.active : 0);
@@ -441,12 +443,14 @@ void lz_set_memory_limit(lz_context *ctx, int64_t bytes) {
 }
 
 void lz_reset_peak(lz_context *ctx) {
+    if (!ctx) return;
     LZ_LOCK(ctx);
     ctx->memory.peak = ctx->memory.active + ctx->memory.cached;
     LZ_UNLOCK(ctx);
 }
 
 void lz_clear_cache(lz_context *ctx) {
+    if (!ctx) return;
     LZ_LOCK(ctx);
     trim_cache(ctx, 0);
     LZ_UNLOCK(ctx);
@@ -520,5 +524,9 @@ char *lz_text_take(lz_text *text, lz_error *err) {
     return NULL;
 }
 
-void lz_free_text(lz_context *ctx, char *text) { lz_host_free(ctx, text); }
-void lz_free_ids(lz_context *ctx, int64_t *ids) { lz_host_free(ctx, ids); }
+void lz_free_text(lz_context *ctx, char *text) {
+    if (ctx) lz_host_free(ctx, text);
+}
+void lz_free_ids(lz_context *ctx, int64_t *ids) {
+    if (ctx) lz_host_free(ctx, ids);
+}

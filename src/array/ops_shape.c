@@ -93,6 +93,7 @@ lz_array *lz_slice(lz_array *a, int axis, int64_t start, int64_t stop, int64_t s
 }
 
 void lz_split(lz_array *a, int axis, int parts, lz_array **out) {
+    if (!out) return;
     int at = a && !a->error ? lz_axis(axis, a->dims.n) : -1;
     bool fine = at >= 0 && parts > 0 && a->dims.at[at] % parts == 0;
     lz_array *bad = a && !a->error && !fine

@@ -5,6 +5,8 @@
 
 #include "graph/eval.h"
 
+enum { MAX_ARRAYS = 65536 }; /* inputs or outputs of a function; lazuli.h says so */
+
 /* One set of output arrays with their buffers. */
 typedef struct outputs {
     struct outputs *next;
@@ -33,8 +35,9 @@ struct lz_compiled {
 
 lz_compiled *lz_compile(lz_context *ctx, lz_function function, void *user, int n_in, int n_out, int cache_size,
                         lz_error *err) {
-    if (!ctx || !function || n_in < 0 || n_out < 1) {
-        lz_fail(err, LZ_BAD_ARGUMENT, "compile: needs a context, a function and at least one output");
+    if (!ctx || !function || n_in < 0 || n_out < 1 || n_in > MAX_ARRAYS || n_out > MAX_ARRAYS) {
+        lz_fail(err, LZ_BAD_ARGUMENT, "compile: needs a context, a function, 0 to %d inputs and 1 to %d outputs",
+                MAX_ARRAYS, MAX_ARRAYS);
         return NULL;
     }
     lz_compiled *c = lz_host_alloc(ctx, sizeof *c);
@@ -368,7 +371,8 @@ static outputs *find_set(lz_compiled *c, entry *e, lz_error *err) {
 /* ---- calling ----------------------------------------------------------------------------------------------------- */
 
 lz_status lz_run_watched(lz_compiled *c, lz_array *const *in, lz_array **out, const lz_watch *watch, lz_error *err) {
-    if (!c) return lz_fail(err, LZ_BAD_ARGUMENT, "run: the compiled function is NULL");
+    if (!c || !out)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "run: %s NULL", c ? "the place for the outputs is" : "the function is");
     lz_error local = {.status = LZ_OK};
     if (!lz_eval_all(in, c->n_in, &local) && c->n_in && in[0]->ctx != c->ctx)
         lz_fail(&local, LZ_BAD_ARGUMENT, "run: the inputs belong to another context than the function");

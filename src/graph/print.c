@@ -1,5 +1,5 @@
 /* print.c: graphs and programs as text. */
-#include "graph/graph.h"
+#include "graph/eval.h"
 
 static void add_node_text(lz_text *t, const lz_value *v, int id) {
     lz_text_add(t, "%%%d = %s %s %s", id, lz_op_table[v->op].name, lz_dtype_name(v->dtype), LZ_SHOW(v->dims));
@@ -63,8 +63,7 @@ static void add_program(lz_text *t, const lz_program *p) {
 }
 
 char *lz_graph_text(lz_array *const *arrays, int n, lz_graph_format format, lz_error *err) {
-    for (int i = 0; i < n; i++)
-        if (lz_check(arrays[i], err)) return NULL;
+    if (lz_check_all(arrays, n, err)) return NULL;
     if (n < 1 || format < LZ_GRAPH_TEXT || format > LZ_GRAPH_PROGRAM) {
         lz_fail(err, LZ_BAD_ARGUMENT, "graph_text: needs at least one array, and text, DOT or program as the format");
         return NULL;

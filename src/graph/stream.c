@@ -42,7 +42,11 @@ static void *serve(void *arg) {
 }
 
 lz_stream *lz_stream_new(lz_context *ctx, lz_error *err) {
-    lz_stream *s = ctx ? lz_host_alloc(ctx, sizeof *s) : NULL;
+    if (!ctx) {
+        lz_fail(err, LZ_BAD_ARGUMENT, "stream_new: the context is NULL");
+        return NULL;
+    }
+    lz_stream *s = lz_host_alloc(ctx, sizeof *s);
     if (s) {
         s->ctx = ctx;
         pthread_cond_init(&s->changed, NULL);

@@ -30,6 +30,15 @@ lz_status lz_image_make(lz_context *ctx, const char *path, int64_t file_bytes, i
     return out->pixels ? LZ_OK : lz_out_of_memory(err, width * height * 3);
 }
 
+lz_status lz_image_check(const lz_image *image, const char *what, int64_t least, lz_error *err) {
+    if (!image || !image->pixels) return lz_fail(err, LZ_BAD_ARGUMENT, "%s has no pixels", what);
+    if (image->width >= least && image->height >= least && image->width <= LZ_IMAGE_MAX_SIDE &&
+        image->height <= LZ_IMAGE_MAX_SIDE)
+        return LZ_OK;
+    return lz_fail(err, LZ_BAD_ARGUMENT, "%s is %lld x %lld, and each side must be from %lld to %d", what,
+                   (long long)image->width, (long long)image->height, (long long)least, LZ_IMAGE_MAX_SIDE);
+}
+
 void lz_image_over_white(const uint8_t *rgba, int64_t n, uint8_t *rgb) {
     for (; n > 0; n--, rgba += 4, rgb += 3) {
         int alpha = rgba[3];
@@ -38,7 +47,7 @@ void lz_image_over_white(const uint8_t *rgba, int64_t n, uint8_t *rgb) {
 }
 
 void lz_image_free(lz_context *ctx, lz_image *image) {
-    if (!image) return;
+    if (!ctx || !image) return;
     lz_host_free(ctx, image->pixels);
     *image = (lz_image){.width = 0};
 }

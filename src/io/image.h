@@ -21,6 +21,9 @@
 #define LZ_IMAGE_MAX_TEXT ((int64_t)32 << 20)    /* bytes of keys and values of a picture, written or read */
 #define LZ_IMAGE_MAX_XMP (6 * LZ_IMAGE_MAX_TEXT) /* the same as XML, where a letter may take five */
 
+/* That an image from outside has pixels, and sides from least to LZ_IMAGE_MAX_SIDE; what: names it in errors. */
+lz_status lz_image_check(const lz_image *image, const char *what, int64_t least, lz_error *err);
+
 /* As lz_image_read; name stands in errors. */
 lz_status lz_image_read_memory(lz_context *ctx, const char *name, const void *data, int64_t bytes, lz_image *out,
                                lz_error *err);

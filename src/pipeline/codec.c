@@ -7,10 +7,8 @@ lz_array *lz_encode_image(lz_model *model, const lz_image *image) {
     lz_error err = {.status = LZ_OK};
     lz_image middle = {0};
     int64_t unit = model->family->token_pixels(model->state);
-    if (!image || !image->pixels || image->width < unit || image->height < unit)
-        return lz_poison(ctx, LZ_BAD_ARGUMENT, "encode: an image of at least %lld x %lld is needed", (long long)unit,
-                         (long long)unit);
-    if (lz_crop_image(ctx, image, lz_middle(image, unit), &middle, &err))
+    if (lz_image_check(image, "encode: the image", unit, &err) ||
+        lz_crop_image(ctx, image, lz_middle(image, unit), &middle, &err))
         return lz_poison(ctx, err.status, "%s", err.text);
     lz_array *tokens = model->family->encode(model->state, lz_picture_array(ctx, &middle));
     lz_array *latents = lz_contiguous(
@@ -20,10 +18,13 @@ lz_array *lz_encode_image(lz_model *model, const lz_image *image) {
 }
 
 lz_status lz_decode_latents(lz_model *model, lz_array *latents, lz_image *image, lz_error *err) {
-    *image = (lz_image){0};
-    if (!model) return lz_fail(err, LZ_BAD_ARGUMENT, "decode: the model is NULL");
+    if (image) *image = (lz_image){0};
+    if (!model || !image)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "decode: the %s is NULL", model ? "place for the image" : "model");
     lz_status status = lz_check(latents, err);
     if (status) return status;
+    if (lz_context_of(latents) != model->ctx)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "decode: the latents belong to another context than the model");
     lz_dims d = lz_shape(latents);
     int64_t channels = model->family->channels(model->state), patch = model->family->patch;
     if (d.n != 4 || d.at[0] != 1 || d.at[1] != channels || d.at[2] < 1 || d.at[3] < 1 || d.at[2] % patch ||

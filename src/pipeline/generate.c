@@ -3,6 +3,7 @@
  *   1 settle the options     2 read the prompt     3 encode the images     4 noise
  *   5 what depends on time, size or prompt alone   6 the loop              7 decode, bytes (decode.c) */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "pipeline/generate.h"
@@ -33,10 +34,12 @@ static lz_status check_images(const lz_picture_options *o, int64_t unit, lz_erro
     if (o->n_images < 0 || o->n_images > LZ_MAX_IMAGES)
         return lz_fail(err, LZ_BAD_ARGUMENT, "%d images were given, and at most %d are taken", o->n_images,
                        LZ_MAX_IMAGES);
-    for (int i = 0; i < o->n_images; i++)
-        if (o->images[i].width < unit || o->images[i].height < unit || !o->images[i].pixels)
-            return lz_fail(err, LZ_BAD_ARGUMENT, "image %d is %lld x %lld, and must be at least %lld on each side",
-                           i + 1, (long long)o->images[i].width, (long long)o->images[i].height, (long long)unit);
+    for (int i = 0; i < o->n_images; i++) {
+        char what[32];
+        snprintf(what, sizeof what, "image %d", i + 1);
+        lz_status status = lz_image_check(&o->images[i], what, unit, err);
+        if (status) return status;
+    }
     return LZ_OK;
 }
 
@@ -44,6 +47,8 @@ static lz_status check_images(const lz_picture_options *o, int64_t unit, lz_erro
 static lz_status check_noise(const lz_run_state *r, int64_t unit, lz_error *err) {
     lz_status status = lz_check(r->options->noise, err);
     if (status) return status;
+    if (lz_context_of(r->options->noise) != r->model->ctx)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "the noise belongs to another context than the model");
     lz_dims d = lz_shape(r->options->noise);
     int64_t c = r->model->family->channels(r->model->state), patch = r->model->family->patch;
     if (d.n == 4 && d.at[0] == 1 && d.at[1] == c && d.at[2] > 0 && d.at[3] > 0 && d.at[2] <= LZ_MAX_SIZE &&
@@ -125,6 +130,8 @@ lz_status lz_settle(lz_run_state *r, lz_error *err) {
         return lz_fail(err, LZ_BAD_ARGUMENT, "a strength of %g cannot be used: take more than 0, to 1", o->strength);
     if (o->strength > 0 && !o->n_images)
         return lz_fail(err, LZ_BAD_ARGUMENT, "a strength was given, but no image to start from");
+    if (o->preview < LZ_PREVIEW_NONE || o->preview > LZ_PREVIEW_FULL || !(o->preview_pause >= 0))
+        return lz_fail(err, LZ_BAD_ARGUMENT, "a preview is none, small or full, and its pause at least 0 seconds");
     r->steps = o->steps ? o->steps : r->model->steps;
     status = count_references(r, err);
     if (status) return status;
@@ -645,8 +652,9 @@ static lz_status run_stages(lz_run_state *r, lz_error *err) {
 }
 
 lz_status lz_generate_with(lz_model *model, const lz_picture_options *options, lz_picture *picture, lz_error *err) {
-    memset(picture, 0, sizeof *picture);
-    if (!model || !options) return lz_fail(err, LZ_BAD_ARGUMENT, "generate: needs a model and options");
+    if (picture) memset(picture, 0, sizeof *picture);
+    if (!model || !options || !picture)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "generate: needs a model, options and a place for the picture");
     picture->ctx = model->ctx;
     lz_run_state r = {.model = model, .options = options, .picture = picture};
     r.sigmas = lz_host_alloc(model->ctx, (LZ_MAX_STEPS + 1) * sizeof *r.sigmas);

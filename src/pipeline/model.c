@@ -47,6 +47,10 @@ static void init_turn(lz_model *m) {
 }
 
 lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err) {
+    if (!ctx || !folder) {
+        lz_fail(err, LZ_BAD_ARGUMENT, "model_open: the %s is NULL", ctx ? "folder" : "context");
+        return NULL;
+    }
     lz_error local = {.status = LZ_OK};
     lz_config index;
     if (lz_config_open(&index, ctx, folder, "model_index.json", &local)) {
@@ -140,6 +144,7 @@ void lz_model_close(lz_model *m) {
 }
 
 lz_model_facts lz_model_about(const lz_model *m) {
+    if (!m) return (lz_model_facts){0};
     bool distilled = m->family->distilled(m->state);
     int least = 0, most = LZ_MAX_IMAGES;
     if (m->family->count_images) m->family->count_images(m->state, &least, &most);

@@ -180,8 +180,9 @@ static lz_status plan_stages(lz_run_state *r, lz_picture_plan *plan, lz_error *e
 }
 
 lz_status lz_plan_picture(lz_model *model, const lz_picture_options *options, lz_picture_plan *plan, lz_error *err) {
-    memset(plan, 0, sizeof *plan);
-    if (!model || !options) return lz_fail(err, LZ_BAD_ARGUMENT, "plan: needs a model and options");
+    if (plan) memset(plan, 0, sizeof *plan);
+    if (!model || !options || !plan)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "plan: needs a model, options and a place for the plan");
     lz_run_state r = {.model = model, .options = options};
     r.sigmas = lz_host_alloc(model->ctx, (LZ_MAX_STEPS + 1) * sizeof *r.sigmas);
     if (!r.sigmas) return lz_out_of_memory(err, (LZ_MAX_STEPS + 1) * sizeof *r.sigmas);

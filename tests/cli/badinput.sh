@@ -99,7 +99,7 @@ wrong 'corrupt.png: ' fox -m $A -i $kinds/corrupt.png
 
 # Too small ones are not, whatever their kind, and what is no picture is refused
 for kind in grey-1 grey-16 grey-8-interlaced palette-4 palette-8-trns-interlaced rgb-16 rgba-16-interlaced rgba-8 grey-alpha-16; do
-    wrong 'image 1 is 7 x 5, and must be at least 16 on each side' fox -m $A -i $images/$kind.png
+    wrong 'image 1 is 7 x 5, and each side must be from 16 to 65535' fox -m $A -i $images/$kind.png
 done
 wrong 'short.png: ' fox -m $A -i $images/short.png
 wrong 'empty.png: ' fox -m $A -i $images/empty.png

@@ -429,9 +429,10 @@ void lz_image_free(lz_context *ctx, lz_image *image);
  * Pixels are not looked at. Release it with lz_free_text. NULL: LZ_NOT_FOUND where there is no such text, or another. */
 char *lz_image_read_text(lz_context *ctx, const char *path, const char *key, lz_error *err);
 
-/* A model folder as it is published (diffusers layout): model_index.json, tokenizer, text_encoder, transformer, vae.
- * FLUX.2 [klein]; Qwen-Image, which reads its schedule from scheduler/ (the Lightning ones have their own), and its Edit
- * models, which look at images and have a processor/. Weights are mapped, not read. A weight file that is
+/* A model folder as it is published (diffusers layout): model_index.json, scheduler, tokenizer, text_encoder, transformer,
+ * vae. FLUX.2 [klein]; Qwen-Image (the Lightning models are told by their schedule), and its Edit models, which look at
+ * images and have a processor/. A field of a configuration that is not implemented is refused by name. Weights are mapped,
+ * not read. A weight file that is
  * changed after that is an error of the next picture (LZ_IO); a file that becomes shorter in the middle of a picture raises
  * SIGBUS, as mapped files do, and a program may want a handler. One model may serve several threads,
  * but makes one picture at a time: they take turns. On the CPU what the last few prompts became is kept, so that a
@@ -448,7 +449,8 @@ const char *lz_pipeline_name(int i);
 
 typedef struct lz_model_facts {
     const char *family;            /* "FLUX.2 [klein]", "Qwen-Image" */
-    bool distilled;                /* few steps, guidance built in */
+    bool distilled;                /* few steps, no guidance by default */
+    bool guidance_built_in;        /* distilled, and guidance that is asked for is ignored */
     int64_t width, height;         /* by default */
     int steps;                     /* by default */
     double guidance;               /* by default; 1: none */
@@ -491,13 +493,13 @@ typedef enum lz_preview {
 
 typedef struct lz_picture_options {
     int reserved;
-    const char *prompt;    /* UTF-8; NULL: empty */
-    const char *negative;  /* what guidance leads away from; NULL: empty, for Qwen-Image a space */
-    int64_t width, height; /* 0: of the noise, else of the first image (Qwen-Image-Edit: a megapixel in the shape of the
-                               last one), else the model's own; cut down to a multiple of the model's token (16) */
-    int steps;             /* 0: the model's own */
-    double guidance;       /* 0: the model's own; above 1 costs two passes; distilled models have it built in */
-    uint64_t seed;         /* the noise torch makes for it */
+    const char *prompt;     /* UTF-8; NULL: empty */
+    const char *negative;   /* what guidance leads away from; NULL: empty, for Qwen-Image a space */
+    int64_t width, height;  /* 0: of the noise, else of the first image (FLUX.2: shrunk to a megapixel if it is larger;
+                               Qwen-Image-Edit: a megapixel in the shape of the last one), else the model's own; cut down to a multiple of the model's token (16) */
+    int steps;              /* 0: the model's own */
+    double guidance;        /* 0: the model's own; above 1 costs two passes; a distilled FLUX.2 ignores it */
+    uint64_t seed;          /* the noise torch makes for it */
     const lz_image *images; /* references to look at */
     int n_images;
     double strength; /* above 0: the first image is where the picture starts; 1 keeps nothing of it */

@@ -68,10 +68,10 @@ static void goldens(void) {
 
 /* The small model with these words in its index. */
 static lz_model *open_with(lz_context *ctx, const char *words, lz_error *err) {
-    static const char *const parts[] = {"tokenizer", "text_encoder", "transformer", "vae"};
+    static const char *const parts[] = {"tokenizer", "text_encoder", "transformer", "vae", "scheduler"};
     char path[512];
     empty_folder();
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         snprintf(path, sizeof path, SMALL "/%s", parts[i]);
         CHECK(symlink(path, in_folder(parts[i])) == 0);
     }

@@ -54,8 +54,8 @@ static void print_info(const job *j, const component *parts, size_t n) {
     printf("model      %s\nfamily     %s%s\ndefaults   %lld x %lld pixels, %s, ", j->folder, j->facts.family,
            j->facts.distilled ? ", distilled" : "", (long long)j->facts.width, (long long)j->facts.height,
            show_steps(j->facts.steps, j->facts.steps).text);
-    if (j->facts.distilled)
-        puts("guidance is built in");
+    if (j->facts.guidance <= 1)
+        puts(j->facts.guidance_built_in ? "guidance is built in" : "no guidance");
     else
         printf("guidance %g: two passes a step\n", j->facts.guidance);
     printf("latents    %lld channels, one token for %lld x %lld pixels\n\n", (long long)j->facts.channels,

@@ -253,14 +253,18 @@ static void say_cut(const job *j) {
     const lz_image *first = a->n_images && !a->noise ? &j->images[0] : NULL;
     int64_t width = a->width ? a->width : first ? first->width : 0;
     int64_t height = a->height ? a->height : first ? first->height : 0;
-    if ((width && width != j->picture.width) || (height && height != j->picture.height))
+    if (!a->width && !a->height && first && first->width * first->height > 1024 * 1024)
+        note(j->args, "the picture is %lld x %lld: a megapixel in the shape of the image; -W and -H set another size",
+             (long long)j->picture.width, (long long)j->picture.height);
+    else if ((width && width != j->picture.width) || (height && height != j->picture.height))
         note(j->args, "cut to %lld x %lld: sides are multiples of %lld", (long long)j->picture.width,
              (long long)j->picture.height, (long long)j->facts.token_pixels);
 }
 
 static void say_useless(const job *j) {
     const arguments *a = j->args;
-    if (j->facts.distilled && a->guidance > 1) note(a, "--guidance changes nothing here: it is built into this model");
+    if (j->facts.guidance_built_in && a->guidance > 1)
+        note(a, "--guidance changes nothing here: it is built into this model");
     if (j->picture.guidance <= 1 && a->negative) note(a, "--negative changes nothing here: there is no guidance");
 }
 

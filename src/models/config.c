@@ -19,13 +19,16 @@ lz_status lz_config_open(lz_config *c, lz_context *ctx, const char *folder, cons
                              c->root ? 1 : problem.line, c->root ? "something else" : problem.text);
         lz_mapping_release(map);
     }
+    if (!status && !(c->asked = json_object())) status = lz_out_of_memory(err, LZ_SHOWN);
     if (status) lz_config_close(c);
     return status;
 }
 
 void lz_config_close(lz_config *c) {
+    json_decref(c->asked);
     json_decref(c->root);
     lz_host_free(c->ctx, c->path);
+    c->asked = NULL;
     c->root = NULL;
     c->path = NULL;
 }
@@ -46,8 +49,10 @@ void lz_config_refuse(lz_config *c, const char *format, ...) {
     lz_fail(&c->err, LZ_BAD_FILE, "%s: %s", LZ_SHOW_TEXT(c->path), text);
 }
 
-static const json_t *value_of(const lz_config *c, const char *key) {
+static const json_t *value_of(lz_config *c, const char *key) {
     const json_t *v = json_object_get(c->root, key);
+    if (v && !json_object_get(c->asked, key) && json_object_set_new(c->asked, key, json_true()) && !c->err.status)
+        lz_out_of_memory(&c->err, LZ_SHOWN);
     return json_is_null(v) ? NULL : v;
 }
 
@@ -77,6 +82,20 @@ bool lz_config_bool(lz_config *c, const char *key, bool otherwise) {
 }
 
 const char *lz_config_text(lz_config *c, const char *key) { return json_string_value(value_of(c, key)); }
+
+int lz_config_choice(lz_config *c, const char *key, const char *const *names) {
+    const json_t *v = value_of(c, key);
+    int found = 0;
+    for (size_t i = 0; v && i < (json_is_array(v) ? json_array_size(v) : 1); i++) {
+        const char *text = json_string_value(json_is_array(v) ? json_array_get(v, i) : v);
+        for (found = 0; text && names[found] && strcmp(names[found], text) != 0;) found++;
+        if (text && names[found]) continue;
+        lz_config_refuse(c, "'%s' is '%s', which is not supported; '%s' is", key, text ? LZ_SHOW_TEXT(text) : "no text",
+                         names[0]);
+        return 0;
+    }
+    return found;
+}
 
 int lz_config_ints(lz_config *c, const char *key, int64_t *to, int most, int64_t low, int64_t high) {
     const json_t *v = value_of(c, key);
@@ -108,7 +127,115 @@ int lz_config_reals(lz_config *c, const char *key, double *to, int most) {
     return 0;
 }
 
-lz_config lz_config_inside(const lz_config *c, const char *key) {
-    json_t *root = json_object_get(c->root, key);
-    return (lz_config){.ctx = c->ctx, .path = c->path, .root = json_is_object(root) ? root : NULL};
+lz_config lz_config_inside(lz_config *c, const char *key) {
+    json_t *root = json_object_get(c->root, key), *asked = NULL;
+    if (value_of(c, key) && !json_is_object(root)) lz_config_refuse(c, "'%s' must be an object", key);
+    if (json_is_object(root)) {
+        asked = json_object_get(c->asked, key);
+        if (!json_is_object(asked) && json_object_set_new(c->asked, key, asked = json_object()) && !c->err.status)
+            lz_out_of_memory(&c->err, LZ_SHOWN);
+    }
+    return (lz_config){.ctx = c->ctx, .path = c->path, .root = json_is_object(root) ? root : NULL, .asked = asked};
+}
+
+/* ---- what no one asked for --------------------------------------------------------------------------------------- */
+
+static bool is_among(const char *key, const char *const *names) {
+    for (; names && *names; names++)
+        if (strcmp(*names, key) == 0) return true;
+    return false;
+}
+
+void lz_config_refuse_rest(lz_config *c, const char *const *harmless) {
+    const char *key;
+    json_t *value;
+    json_object_foreach(c->root, key, value) {
+        bool fine = json_is_null(value) || *key == '_' || json_object_get(c->asked, key) || is_among(key, harmless);
+        if (!fine)
+            lz_config_refuse(
+                c,
+                "the field '%s' is unknown here, and may change the picture; if it does not, remove it from "
+                "this file",
+                LZ_SHOW_TEXT(key));
+    }
+}
+
+/* The fields of any configuration of transformers 4 or 5 that change nothing here: names, how training and writing text go,
+ * what is returned, ids of tokens (which come from the tokenizer). sliding_window counts only with use_sliding_window. */
+static const char *const of_transformers[] = {"architectures",
+                                              "model_type",
+                                              "transformers_version",
+                                              "name_or_path",
+                                              "auto_map",
+                                              "dtype",
+                                              "torch_dtype",
+                                              "use_bfloat16",
+                                              "torchscript",
+                                              "tf_legacy_loss",
+                                              "return_dict",
+                                              "output_hidden_states",
+                                              "output_attentions",
+                                              "use_cache",
+                                              "attention_dropout",
+                                              "initializer_range",
+                                              "tie_word_embeddings",
+                                              "tie_encoder_decoder",
+                                              "is_encoder_decoder",
+                                              "is_decoder",
+                                              "add_cross_attention",
+                                              "chunk_size_feed_forward",
+                                              "pruned_heads",
+                                              "finetuning_task",
+                                              "id2label",
+                                              "label2id",
+                                              "task_specific_params",
+                                              "problem_type",
+                                              "tokenizer_class",
+                                              "prefix",
+                                              "bos_token_id",
+                                              "eos_token_id",
+                                              "pad_token_id",
+                                              "sep_token_id",
+                                              "decoder_start_token_id",
+                                              "forced_bos_token_id",
+                                              "forced_eos_token_id",
+                                              "max_length",
+                                              "min_length",
+                                              "do_sample",
+                                              "early_stopping",
+                                              "num_beams",
+                                              "num_beam_groups",
+                                              "diversity_penalty",
+                                              "temperature",
+                                              "top_k",
+                                              "top_p",
+                                              "typical_p",
+                                              "repetition_penalty",
+                                              "length_penalty",
+                                              "no_repeat_ngram_size",
+                                              "encoder_no_repeat_ngram_size",
+                                              "num_return_sequences",
+                                              "output_scores",
+                                              "return_dict_in_generate",
+                                              "remove_invalid_values",
+                                              "max_position_embeddings",
+                                              "max_window_layers",
+                                              "sliding_window",
+                                              "vision_config",
+                                              "image_token_id",
+                                              "video_token_id",
+                                              "vision_token_id",
+                                              "vision_start_token_id",
+                                              "vision_end_token_id",
+                                              NULL};
+
+void lz_config_refuse_rest_of_transformers(lz_config *c) {
+    static const char *const acts[] = {"silu", NULL}, *const layers[] = {"full_attention", NULL};
+    static const char *const refused[] = {"use_sliding_window", "attention_bias"};
+    lz_config_choice(c, "hidden_act", acts);
+    lz_config_choice(c, "layer_types", layers);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (lz_config_bool(c, refused[i], false))
+            lz_config_refuse(c, "'%s' is true, which is not supported", refused[i]);
+    lz_config_refuse_rest(c, of_transformers);
 }

@@ -115,6 +115,7 @@ static lz_status read_config(lz_flux2 *m, const char *folder, int64_t sizes[SIZE
         [M] = m->mlp,      [M2] = 2 * m->mlp,   [DM] = m->width + m->mlp,  [IN1] = 3 * m->width + 2 * m->mlp,
         [C] = m->channels, [E] = m->text_width, [TIME] = m->time_channels, [HEAD] = m->head_size};
     for (int i = 0; i < SIZES; i++) sizes[i] = all[i];
+    lz_config_refuse_rest(&c, NULL);
     return lz_config_end(&c, err);
 }
 

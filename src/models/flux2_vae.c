@@ -89,6 +89,24 @@ static void visit_model(lz_loader *l, lz_flux2_vae *m) {
     lz_vae_visit(l, "bn.", "", (lz_table){LZ_ROWS(statistics_rows)}, m, 1, 4 * latent);
 }
 
+/* Training, and the size that it was trained at. */
+static const char *const harmless[] = {"batch_norm_momentum", "force_upcast", "sample_size", NULL};
+
+/* Fields with a value other than the one that is implemented. */
+static void check_kind(lz_config *c) {
+    static const char *const acts[] = {"silu", "swish", NULL}, *const down[] = {"DownEncoderBlock2D", NULL},
+                             *const up[] = {"UpDecoderBlock2D", NULL};
+    lz_config_choice(c, "act_fn", acts);
+    lz_config_choice(c, "down_block_types", down);
+    lz_config_choice(c, "up_block_types", up);
+    if (lz_config_int(c, "in_channels", 3, 1, 64) != 3 || lz_config_int(c, "out_channels", 3, 1, 64) != 3)
+        lz_config_refuse(c, "'in_channels' and 'out_channels' must be 3");
+    if (!lz_config_bool(c, "mid_block_add_attention", true) || !lz_config_bool(c, "use_quant_conv", true) ||
+        !lz_config_bool(c, "use_post_quant_conv", true))
+        lz_config_refuse(c, "autoencoders without attention or quantising convolutions are not supported");
+    lz_config_refuse_rest(c, harmless);
+}
+
 static lz_status read_config(lz_flux2_vae *m, const char *folder, lz_error *err) {
     lz_config c;
     lz_status status = lz_config_open(&c, m->ctx, folder, "config.json", err);
@@ -112,9 +130,7 @@ static lz_status read_config(lz_flux2_vae *m, const char *folder, lz_error *err)
     m->bn_eps = lz_config_real(&c, "batch_norm_eps", 1e-4);
     lz_config_ints(&c, "patch_size", patch, 2, 1, 64);
     if (patch[0] != 2 || patch[1] != 2) lz_config_refuse(&c, "'patch_size' must be [2, 2]");
-    if (!lz_config_bool(&c, "mid_block_add_attention", true) || !lz_config_bool(&c, "use_quant_conv", true) ||
-        !lz_config_bool(&c, "use_post_quant_conv", true))
-        lz_config_refuse(&c, "autoencoders without attention or quantising convolutions are not supported");
+    check_kind(&c);
     return lz_config_end(&c, err);
 }
 

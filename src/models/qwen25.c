@@ -8,8 +8,8 @@
 
 #include <math.h>
 
-#include "models/config.h"
 #include "models/loader.h"
+#include "models/rope.h"
 
 enum { NONE, V, W, Q, K, F, SIZES };
 enum { AXES = 3 };
@@ -49,23 +49,6 @@ static const lz_weight layer_rows[] = {
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-static void read_rope(lz_qwen25 *m, lz_config *c) {
-    static const char *const places[] = {"rope_scaling", "rope_parameters"}; /* older and newer files */
-    m->theta = lz_config_real(c, "rope_theta", 1e6);
-    int n = 0;
-    for (int i = 0; i < 2; i++) {
-        lz_config rope = lz_config_inside(c, places[i]);
-        if (!rope.root) continue;
-        m->theta = lz_config_real(&rope, "rope_theta", m->theta);
-        n = lz_config_ints(&rope, "mrope_section", m->sections, AXES, 0, 256);
-        if (!c->err.status) c->err = rope.err;
-    }
-    int64_t sum = 0;
-    for (int i = 0; i < n; i++) sum += m->sections[i];
-    if (n != AXES || 2 * sum != m->head_size)
-        lz_config_refuse(c, "'mrope_section' must be three numbers that add up to half the head size");
-}
-
 static lz_status read_config(lz_qwen25 *m, const char *folder, int64_t sizes[SIZES], lz_error *err) {
     lz_config whole, c;
     lz_status status = lz_config_open(&whole, m->ctx, folder, "config.json", err);
@@ -83,7 +66,10 @@ static lz_status read_config(lz_qwen25 *m, const char *folder, int64_t sizes[SIZ
     if (m->heads % m->groups || m->width % m->heads)
         lz_config_refuse(&c, "%lld query heads do not share %lld key heads and a width of %lld", (long long)m->heads,
                          (long long)m->groups, (long long)m->width);
-    read_rope(m, &c);
+    m->theta = lz_rope_read(&c, 1e6, m->sections);
+    if (2 * (m->sections[0] + m->sections[1] + m->sections[2]) != m->head_size)
+        lz_config_refuse(&c, "'mrope_section' must be three numbers that add up to half the head size");
+    lz_config_refuse_rest_of_transformers(&c);
     int64_t all[SIZES] = {0, v, m->width, m->heads * m->head_size, m->groups * m->head_size, f};
     for (int i = 0; i < SIZES; i++) sizes[i] = all[i];
     whole.err = c.err;

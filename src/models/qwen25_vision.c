@@ -29,7 +29,7 @@ struct lz_qwen25_vision {
     int64_t width, heads, head_size, n_blocks, window; /* window: its side, in units */
     int64_t whole[MAX_WHOLE];                          /* blocks that look at the whole picture */
     int n_whole;
-    float mean[3], spread[3];
+    lz_qwen25_processor processor;
     lz_array *patch_embed, *norm;
     lz_affine merge_in, merge_out;
     block *blocks;
@@ -51,6 +51,20 @@ static const lz_weight block_rows[] = {
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
+/* Fields with a value other than the one that is implemented. */
+static void check_kind(lz_config *c) {
+    static const char *const types[] = {"default", "axial", NULL};
+    lz_config rope = lz_config_inside(c, "rope_parameters");
+    lz_config_choice(&rope, "rope_type", types);
+    if (lz_config_real(&rope, "rope_theta", 10000) != 10000) lz_config_refuse(&rope, "'rope_theta' must be 10000");
+    lz_config_refuse_rest(&rope, NULL);
+    if (!c->err.status) c->err = rope.err;
+    if (lz_config_int(c, "in_chans", 3, 1, 64) != 3 || lz_config_int(c, "spatial_patch_size", PATCH, 1, 1024) != PATCH)
+        lz_config_refuse(c, "'in_chans' and 'spatial_patch_size' must be 3 and %d", PATCH);
+    lz_config_real(c, "tokens_per_second", 2); /* of films */
+    lz_config_refuse_rest_of_transformers(c);
+}
+
 static lz_status read_config(lz_qwen25_vision *m, const char *folder, int64_t sizes[SIZES], lz_error *err) {
     lz_config whole;
     lz_status status = lz_config_open(&whole, m->ctx, folder, "config.json", err);
@@ -71,6 +85,7 @@ static lz_status read_config(lz_qwen25_vision *m, const char *folder, int64_t si
         lz_config_int(&c, "spatial_merge_size", MERGE, 1, 64) != MERGE ||
         lz_config_int(&c, "temporal_patch_size", 2, 1, 64) != 2 || lz_config_int(&c, "in_channels", 3, 1, 64) != 3)
         lz_config_refuse(&c, "patches must be of 14 x 14 pixels in three colours and two frames, 2 x 2 of them a unit");
+    check_kind(&c);
     const int64_t all[SIZES] = {
         [E] = m->width, [E3] = 3 * m->width, [E4] = PER_UNIT * m->width, [F] = f, [W] = out, [THREE] = 3,
         [FRAMES] = 2,   [SIDE] = PATCH};
@@ -79,31 +94,13 @@ static lz_status read_config(lz_qwen25_vision *m, const char *folder, int64_t si
     return lz_config_end(&whole, err);
 }
 
-/* How pixels are brought to unit spread. */
-static lz_status read_processor(lz_qwen25_vision *m, const char *folder, lz_error *err) {
-    double mean[3] = {0.48145466, 0.4578275, 0.40821073}, spread[3] = {0.26862954, 0.26130258, 0.27577711};
-    lz_config c;
-    lz_status status = folder ? lz_config_open(&c, m->ctx, folder, "preprocessor_config.json", err) : LZ_OK;
-    if (status) return status;
-    if (folder) {
-        int n = lz_config_reals(&c, "image_mean", mean, 3), k = lz_config_reals(&c, "image_std", spread, 3);
-        if ((n && n != 3) || (k && k != 3)) lz_config_refuse(&c, "'image_mean' and 'image_std' must be three numbers");
-        status = lz_config_end(&c, err);
-    }
-    for (int i = 0; i < 3; i++) {
-        m->mean[i] = (float)mean[i];
-        m->spread[i] = (float)spread[i];
-    }
-    return status;
-}
-
-lz_qwen25_vision *lz_qwen25_vision_open(lz_context *ctx, const char *folder, const char *processor, lz_error *err) {
+lz_qwen25_vision *lz_qwen25_vision_open(lz_context *ctx, const char *folder, const lz_qwen25_processor *processor,
+                                        lz_error *err) {
     lz_qwen25_vision *m = lz_host_alloc(ctx, sizeof *m);
-    if (m) m->ctx = ctx;
+    if (m) *m = (lz_qwen25_vision){.ctx = ctx, .processor = *processor};
     int64_t sizes[SIZES];
     lz_loader l;
     lz_status status = m ? read_config(m, folder, sizes, err) : lz_out_of_memory(err, sizeof *m);
-    if (!status) status = read_processor(m, processor, err);
     if (!status) status = lz_loader_open(&l, ctx, folder, sizes, err);
     if (!status) {
         /* As published, or as newer programs write it. */
@@ -194,8 +191,8 @@ static lz_array *apply(lz_affine p, lz_array *x) { return lz_linear(x, p.weight,
 
 /* [h, w, 3] u8 -> [U, 4 * 588]: of each unit its patches row by row, of each patch its colours, of each colour its rows */
 static lz_array *patches(const lz_qwen25_vision *m, lz_array *picture, const order *o) {
-    lz_array *mean = lz_from(m->ctx, LZ_DIMS(3), LZ_F32, m->mean),
-             *spread = lz_from(m->ctx, LZ_DIMS(3), LZ_F32, m->spread);
+    lz_array *mean = lz_from(m->ctx, LZ_DIMS(3), LZ_F32, m->processor.mean),
+             *spread = lz_from(m->ctx, LZ_DIMS(3), LZ_F32, m->processor.spread);
     lz_array *x = lz_div(lz_sub(lz_div(lz_cast(picture, LZ_F32), 255.0), mean), spread);
     x = lz_reshape(x, LZ_DIMS(o->h, MERGE, PATCH, o->w, MERGE, PATCH, 3));
     return lz_reshape(lz_permute(x, LZ_DIMS(0, 3, 1, 4, 6, 2, 5)), LZ_DIMS(o->h * o->w, -1));

@@ -2,12 +2,12 @@
 #ifndef LZ_QWEN25_VISION_H
 #define LZ_QWEN25_VISION_H
 
-#include "array/internal.h"
+#include "models/qwen25_processor.h"
 
 typedef struct lz_qwen25_vision lz_qwen25_vision;
 
-/* processor: the folder with preprocessor_config.json, or NULL: the published numbers */
-lz_qwen25_vision *lz_qwen25_vision_open(lz_context *ctx, const char *folder, const char *processor, lz_error *err);
+lz_qwen25_vision *lz_qwen25_vision_open(lz_context *ctx, const char *folder, const lz_qwen25_processor *processor,
+                                        lz_error *err);
 void lz_qwen25_vision_close(lz_qwen25_vision *m);
 
 #define LZ_QWEN25_UNIT 28 /* pixels of a row's part of the picture, in each direction: 2 x 2 patches of 14 */

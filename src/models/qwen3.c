@@ -8,8 +8,8 @@
 
 #include <math.h>
 
-#include "models/config.h"
 #include "models/loader.h"
+#include "models/rope.h"
 
 enum { NONE, V, W, Q, K, D, F, SIZES };
 
@@ -52,16 +52,11 @@ static lz_status read_config(lz_qwen3 *m, const char *folder, int64_t sizes[SIZE
     m->width = lz_config_int(&c, "hidden_size", LZ_REQUIRED, 1, 1 << 20);
     m->heads = lz_config_int(&c, "num_attention_heads", LZ_REQUIRED, 1, 4096);
     m->groups = lz_config_int(&c, "num_key_value_heads", m->heads, 1, 4096);
-    m->head_size = lz_config_int(&c, "head_dim", m->width / m->heads, 2, 512);
+    m->head_size = lz_config_int(&c, "head_dim", 128, 2, 512);
     m->layers = lz_config_int(&c, "num_hidden_layers", LZ_REQUIRED, 1, 4096);
     m->vocabulary = lz_config_int(&c, "vocab_size", LZ_REQUIRED, 1, 1 << 24);
     m->eps = lz_config_real(&c, "rms_norm_eps", 1e-6);
-    m->theta = lz_config_real(&c, "rope_theta", 0);
-    if (m->theta == 0) { /* newer files keep it with the other numbers of the rotation */
-        lz_config rope = {.ctx = c.ctx, .path = c.path, .root = json_object_get(c.root, "rope_parameters")};
-        m->theta = lz_config_real(&rope, "rope_theta", 1e6);
-        if (!c.err.status) c.err = rope.err;
-    }
+    m->theta = lz_rope_read(&c, 10000, NULL);
     int64_t f = lz_config_int(&c, "intermediate_size", LZ_REQUIRED, 1, 1 << 24);
     if (m->heads % m->groups)
         lz_config_refuse(&c, "%lld query heads do not share %lld key heads", (long long)m->heads, (long long)m->groups);
@@ -72,6 +67,7 @@ static lz_status read_config(lz_qwen3 *m, const char *folder, int64_t sizes[SIZE
     int64_t all[SIZES] = {0, m->vocabulary, m->width, m->heads * m->head_size, m->groups * m->head_size, m->head_size,
                           f};
     for (int i = 0; i < SIZES; i++) sizes[i] = all[i];
+    lz_config_refuse_rest_of_transformers(&c);
     return lz_config_end(&c, err);
 }
 

@@ -118,6 +118,8 @@ static lz_status read_config(lz_qwen_image *m, const char *folder, lz_error *err
         [D] = m->width,    [D2] = 2 * m->width, [D6] = VECTORS * m->width, [M] = 4 * m->width,
         [C] = m->channels, [E] = m->text_width, [TIME] = TIME_CHANNELS,    [HEAD] = m->head_size};
     for (int i = 0; i < SIZES; i++) m->sizes[i] = all[i];
+    static const char *const harmless[] = {"pooled_projection_dim", NULL}; /* of older files, and of no use in them */
+    lz_config_refuse_rest(&c, harmless);
     return lz_config_end(&c, err);
 }
 

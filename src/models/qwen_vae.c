@@ -156,9 +156,12 @@ static lz_status read_config(lz_qwen_vae *m, const char *folder, lz_error *err) 
     if (lz_config_int(&c, "input_channels", 3, 1, 64) != 3)
         lz_config_refuse(&c, "'input_channels' must be 3: pictures with layers are not supported");
     if (json_array_size(json_object_get(c.root, "attn_scales")))
-        lz_config_refuse(&c, "autoencoders with attention outside the middle are not supported");
+        lz_config_refuse(&c, "'attn_scales' is not empty: attention outside the middle is not supported");
     read_statistics(&c, "latents_mean", m->latent, published_mean, m->mean);
     read_statistics(&c, "latents_std", m->latent, published_spread, m->spread);
+    /* Training; and what happens to time, of which a picture has none. */
+    static const char *const harmless[] = {"dropout", "temperal_downsample", "attn_scales", NULL};
+    lz_config_refuse_rest(&c, harmless);
     return lz_config_end(&c, err);
 }
 

@@ -53,6 +53,26 @@ static void join_waves(const waves *axes, const lz_place *places, int64_t n, flo
         }
 }
 
+double lz_rope_read(lz_config *c, double theta, int64_t sections[3]) {
+    static const char *const places[] = {"rope_scaling", "rope_parameters"};
+    static const char *const types[] = {"default", NULL}, *const with_axes[] = {"default", "mrope", NULL};
+    theta = lz_config_real(c, "rope_theta", theta);
+    for (int i = 0; i < 2; i++) {
+        lz_config rope = lz_config_inside(c, places[i]);
+        lz_config_choice(&rope, "rope_type", sections ? with_axes : types);
+        lz_config_choice(&rope, "type", sections ? with_axes : types);
+        theta = lz_config_real(&rope, "rope_theta", theta);
+        if (lz_config_real(&rope, "partial_rotary_factor", 1) != 1)
+            lz_config_refuse(&rope, "'partial_rotary_factor' must be 1");
+        int n = sections ? lz_config_ints(&rope, "mrope_section", sections, 3, 0, 256) : 0;
+        if (n && n != 3) lz_config_refuse(&rope, "'mrope_section' must be three numbers");
+        lz_config_refuse_rest(&rope, NULL);
+        if (!c->err.status) c->err = rope.err;
+    }
+    if (!(theta > 0)) lz_config_refuse(c, "'rope_theta' must be above 0");
+    return theta;
+}
+
 void lz_rope_tables(lz_context *ctx, const int64_t channels[LZ_ROPE_AXES], double theta, const lz_place *places,
                     int64_t n, lz_array **cos_table, lz_array **sin_table) {
     waves axes[LZ_ROPE_AXES] = {{0}};

@@ -6,6 +6,7 @@
 
 #include "graph/eval.h"
 #include "models/config.h"
+#include "pipeline/schedule.h"
 #include "text/tokenizer.h"
 
 #define LZ_MAX_ROWS 8
@@ -52,19 +53,20 @@ typedef struct lz_family {
     const char *name;
     const char *pipelines[4]; /* _class_name in model_index.json; ended by NULL */
 
-    void *(*open)(lz_context *ctx, const char *folder, lz_config *index, lz_error *err);
+    void *(*open)(lz_context *ctx, const char *folder, lz_config *index, const lz_schedule *schedule, lz_error *err);
     void (*close)(void *model);
 
     /* Facts of an open model. */
     int64_t (*token_pixels)(const void *model);
     int64_t (*channels)(const void *model);  /* of latents */
     int patch;                               /* latents of a token, in each direction */
-    bool (*distilled)(const void *model);    /* guidance is in its weights */
+    bool (*distilled)(const void *model);    /* few steps, and no guidance unless it is asked for */
+    bool ignores_guidance;                   /* where distilled: guidance that is asked for is not given either */
     int (*default_steps)(const void *model); /* where the folder names none */
     double default_guidance;                 /* not distilled */
     const char *default_negative;            /* NULL: "" */
 
-    /* Images. NULL: any number; the first one's own size; shrunk to a megapixel, the middle in whole tokens. */
+    /* Images. NULL: any number; shrunk to a megapixel, the middle in whole tokens; the picture is as large as the first. */
     void (*count_images)(const void *model, int *least, int *most); /* to look at, beside one to start from */
     void (*picture_size)(const void *model, const lz_image *images, int n, int64_t *width, int64_t *height);
     lz_reference_size (*reference_size)(const void *model, const lz_image *image);
@@ -82,10 +84,10 @@ typedef struct lz_family {
 
     lz_array *(*encode)(const void *model, lz_array *picture); /* [h, w, 3] in -1..1 -> [tokens, c] */
     lz_array *(*decode)(const void *model, lz_array *tokens, int64_t h, int64_t w); /* -> [h, w, 3] in -1..1 */
-    void (*sigmas)(const void *model, int64_t tokens, int steps, float *to);        /* steps + 1, ending in 0 */
+    double (*mu)(const lz_schedule *schedule, int64_t tokens, int steps);           /* see schedule.h */
     /* What comes before the loop: these describe it. */
-    void (*tables)(lz_denoiser *d);                 /* from the sizes */
-    void (*rows)(lz_denoiser *d, lz_array *sigmas); /* and still; [steps] */
+    void (*tables)(lz_denoiser *d);                /* from the sizes */
+    void (*rows)(lz_denoiser *d, lz_array *times); /* and still; [steps]: sigmas, as the transformer is told them */
     lz_array *(*context)(const void *model, lz_array *features);
     lz_array *(*velocity)(const lz_denoiser *d, int prompt, lz_array *x, lz_array *const *rows);
     lz_array *(*guide)(lz_array *v, lz_array *away, lz_array *guidance); /* NULL: away + guidance (v - away) */
@@ -106,6 +108,7 @@ struct lz_model {
     lz_context *ctx;
     const lz_family *family;
     void *state;
+    lz_schedule schedule;
     char *folder;
     int64_t width, height; /* of a picture, where nothing else is asked for; whole tokens */
     int steps;

@@ -1,6 +1,5 @@
 /* flux2_klein.c: FLUX.2 [klein] as a family: Qwen3 features, the FLUX.2 transformer and autoencoder, and how they
  * are used. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -65,7 +64,9 @@ static lz_status check_fit(klein *m, const char *folder, lz_error *err) {
                    LZ_SHOW_TEXT(folder), (long long)width, (long long)lz_flux2_text_width(m->transformer));
 }
 
-static void *open_klein(lz_context *ctx, const char *folder, lz_config *index, lz_error *err) {
+static void *open_klein(lz_context *ctx, const char *folder, lz_config *index, const lz_schedule *schedule,
+                        lz_error *err) {
+    (void)schedule;
     klein *m = lz_host_alloc(ctx, sizeof *m);
     char *part[3] = {lz_path_join(ctx, folder, "tokenizer"), lz_path_join(ctx, folder, "transformer"),
                      lz_path_join(ctx, folder, "vae")};
@@ -147,22 +148,13 @@ static lz_array *decode(const void *model, lz_array *x, int64_t h, int64_t w) {
     return lz_flux2_vae_decode(((const klein *)model)->vae, x, h, w);
 }
 
-/* The shift of the schedule, fitted by the model's makers for 10 and for 200 steps; it jumps at 4300 tokens. */
-static double shift(int64_t n_tokens, int steps) {
+/* Fitted by the model's makers for 10 and for 200 steps, whatever line the schedule has; it jumps at 4300 tokens. */
+static double mu(const lz_schedule *schedule, int64_t n_tokens, int steps) {
+    (void)schedule;
     double l = (double)n_tokens, m10 = 8.73809524e-05 * l + 1.89833333, m200 = 0.00016927 * l + 0.45666666;
     if (n_tokens > 4300) return m200;
     double slope = (m200 - m10) / 190;
     return slope * steps + (m200 - 200 * slope);
-}
-
-static void sigmas(const void *model, int64_t n_tokens, int steps, float *to) {
-    (void)model;
-    float e = (float)exp(shift(n_tokens, steps)); /* from here on in f32, as the reference does it */
-    for (int i = 0; i < steps; i++) {
-        float s = (float)(1 - (double)i / steps);
-        to[i] = e / (e + (1 / s - 1));
-    }
-    to[steps] = 0;
 }
 
 /* ---- denoising --------------------------------------------------------------------------------------------------- */
@@ -220,6 +212,7 @@ const lz_family lz_family_flux2_klein = {
     .channels = channels,
     .patch = 1,
     .distilled = distilled,
+    .ignores_guidance = true,
     .default_steps = default_steps,
     .default_guidance = 4,
     .tokens = tokens,
@@ -228,7 +221,7 @@ const lz_family lz_family_flux2_klein = {
     .close_text = close_text,
     .encode = encode,
     .decode = decode,
-    .sigmas = sigmas,
+    .mu = mu,
     .tables = make_tables,
     .rows = make_rows,
     .context = context,

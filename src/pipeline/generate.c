@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "io/file.h"
 #include "pipeline/generate.h"
 
 /* ---- watching ---------------------------------------------------------------------------------------------------- */
@@ -91,8 +92,9 @@ static lz_status settle_size(lz_run_state *r, lz_error *err) {
     if (!status && o->noise) status = check_noise(r, unit, err);
     if (status) return status;
     if (o->n_images > 0) {
-        width = o->images[0].width;
-        height = o->images[0].height;
+        lz_reference_size first = lz_middle(&o->images[0], unit);
+        width = first.width;
+        height = first.height;
         if (r->model->family->picture_size)
             r->model->family->picture_size(r->model->state, o->images, o->n_images, &width, &height);
     }
@@ -135,8 +137,17 @@ lz_status lz_settle(lz_run_state *r, lz_error *err) {
     r->steps = o->steps ? o->steps : r->model->steps;
     status = count_references(r, err);
     if (status) return status;
-    r->guidance = f->distilled(r->model->state) ? 1 : o->guidance > 0 ? o->guidance : f->default_guidance;
-    r->first_step = o->strength > 0 ? r->steps - (int)ceil(r->steps * o->strength) : 0;
+    lz_model_facts facts = lz_model_about(r->model);
+    r->guidance = o->guidance > 0 && !facts.guidance_built_in ? o->guidance : facts.guidance;
+    r->first_step = o->strength > 0 ? (int)(r->steps - r->steps * o->strength) : 0; /* as get_timesteps of diffusers */
+    if (r->first_step == r->steps)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "a strength of %g leaves nothing to do: take more", o->strength);
+    if (r->sigmas &&
+        !lz_schedule_sigmas(&r->model->schedule, f->mu(&r->model->schedule, r->denoiser.h * r->denoiser.w, r->steps),
+                            r->steps, r->sigmas))
+        return lz_fail(err, LZ_BAD_FILE,
+                       "%s: the numbers in scheduler/scheduler_config.json make no schedule for %lld x %lld",
+                       LZ_SHOW_TEXT(r->model->folder), (long long)r->width, (long long)r->height);
     return LZ_OK;
 }
 
@@ -388,10 +399,10 @@ lz_denoiser lz_shape_of(const lz_run_state *r) {
 
 void lz_describe_schedule(lz_run_state *r) {
     lz_denoiser *d = &r->denoiser;
-    r->model->family->sigmas(r->model->state, d->h * d->w, r->steps, r->sigmas);
+    double scale = r->model->schedule.time_scale;
     lz_array *levels = lz_from(r->model->ctx, LZ_DIMS(r->steps + 1), LZ_F32, r->sigmas);
     lz_array *sigmas = lz_slice(levels, 0, 0, r->steps, 1);
-    r->model->family->rows(d, sigmas);
+    r->model->family->rows(d, scale == 1 ? sigmas : lz_mul(sigmas, scale));
     r->falls = lz_sub(lz_slice(levels, 0, 1, r->steps + 1, 1), sigmas);
 }
 
@@ -400,7 +411,6 @@ static lz_status ready_schedule(lz_run_state *r, lz_error *err) {
     lz_model *m = r->model;
     lz_denoiser *d = &r->denoiser;
     size_t bytes = (size_t)(r->steps + 1) * sizeof *r->sigmas;
-    m->family->sigmas(m->state, d->h * d->w, r->steps, r->sigmas);
     if (m->n_sigmas != r->steps + 1 || memcmp(m->sigmas, r->sigmas, bytes) != 0) {
         lz_model_forget_schedule(m);
         lz_describe_schedule(r);

@@ -28,7 +28,7 @@ typedef struct lz_run_state {
     lz_array *guidance_array; /* [] */
 } lz_run_state;
 
-lz_status lz_settle(lz_run_state *r, lz_error *err);
+lz_status lz_settle(lz_run_state *r, lz_error *err); /* sigmas too, unless they are NULL */
 lz_status lz_read_tokens(lz_run_state *r, lz_prompt prompts[2], lz_error *err);
 /* Features of a prompt that was read lately, or NULL; they stay the model's. And that these are worth keeping. */
 lz_array *lz_recall(lz_model *m, const lz_prompt *prompt);

@@ -72,7 +72,8 @@ lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err) {
         m->keeps = ctx->device;
         m->family = find_family(&index, &local);
         if (m->family) {
-            m->state = m->family->open(ctx, folder, &index, &local);
+            if (!lz_schedule_read(&m->schedule, ctx, folder, &local))
+                m->state = m->family->open(ctx, folder, &index, &m->schedule, &local);
             if (m->state && read_defaults(m, &index, &local)) m->family->close(m->state);
         }
     }
@@ -151,6 +152,7 @@ lz_model_facts lz_model_about(const lz_model *m) {
     return (lz_model_facts){
         .family = m->family->name,
         .distilled = distilled,
+        .guidance_built_in = distilled && m->family->ignores_guidance,
         .width = m->width,
         .height = m->height,
         .steps = m->steps,

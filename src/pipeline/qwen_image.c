@@ -40,15 +40,13 @@ static const variant variants[] = {
 typedef struct qwen {
     lz_context *ctx;
     const variant *variant;
-    char *text_folder, *processor; /* processor: NULL for models that see nothing */
+    char *text_folder;
+    lz_qwen25_processor processor; /* of models that see images */
     lz_tokenizer *tokenizer;
     lz_qwen_image *transformer;
     lz_qwen_vae *vae;
     int64_t text_length, image_pad, area; /* area: pixels of an image for the transformer */
     bool distilled;
-    struct {
-        double base_shift, max_shift, base_tokens, max_tokens, terminal; /* terminal: the last sigma, 0: as it comes */
-    } schedule;
 } qwen;
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -59,7 +57,6 @@ static void close_qwen(void *model) {
     lz_qwen_vae_close(m->vae);
     lz_qwen_image_close(m->transformer);
     lz_tokenizer_free(m->tokenizer);
-    lz_host_free(m->ctx, m->processor);
     lz_host_free(m->ctx, m->text_folder);
     lz_host_free(m->ctx, m);
 }
@@ -77,25 +74,8 @@ static lz_status read_index(qwen *m, lz_config *index, lz_error *err) {
 }
 
 /* The Lightning models are told by their schedule: one shift for all sizes, and no last sigma of its own. */
-static lz_status read_schedule(qwen *m, const char *folder, lz_error *err) {
-    lz_config c;
-    lz_status status = lz_config_open(&c, m->ctx, folder, "scheduler_config.json", err);
-    if (status) return status;
-    m->schedule.base_shift = lz_config_real(&c, "base_shift", 0.5);
-    m->schedule.max_shift = lz_config_real(&c, "max_shift", 0.9);
-    m->schedule.base_tokens = (double)lz_config_int(&c, "base_image_seq_len", 256, 1, 1 << 30);
-    m->schedule.max_tokens = (double)lz_config_int(&c, "max_image_seq_len", 8192, 1, 1 << 30);
-    m->schedule.terminal = lz_config_real(&c, "shift_terminal", 0);
-    const char *type = lz_config_text(&c, "time_shift_type");
-    if (!lz_config_bool(&c, "use_dynamic_shifting", true) || (type && strcmp(type, "exponential")) != 0)
-        lz_config_refuse(&c, "only schedules that shift dynamically and exponentially are supported");
-    if (m->schedule.base_tokens == m->schedule.max_tokens || !(m->schedule.terminal >= 0 && m->schedule.terminal < 1))
-        lz_config_refuse(&c, "these numbers make no schedule");
-    if (m->schedule.terminal == 0 && m->schedule.base_shift == m->schedule.max_shift) m->distilled = true;
-    if (c.err.status && err) *err = c.err;
-    status = c.err.status;
-    lz_config_close(&c);
-    return status;
+static bool is_lightning(const lz_schedule *s) {
+    return s->dynamic && s->terminal == 0 && s->base_shift == s->max_shift;
 }
 
 typedef struct reader { /* the text encoder */
@@ -123,7 +103,7 @@ static void *open_text(const void *model, bool images, lz_error *err) {
     t->ctx = m->ctx;
     t->drop = m->variant->drop;
     t->language = lz_qwen25_open(m->ctx, m->text_folder, err);
-    if (t->language && images) t->vision = lz_qwen25_vision_open(m->ctx, m->text_folder, m->processor, err);
+    if (t->language && images) t->vision = lz_qwen25_vision_open(m->ctx, m->text_folder, &m->processor, err);
     if (t->language && (t->vision || !images)) return t;
     close_text(t);
     return NULL;
@@ -137,10 +117,10 @@ static lz_status check_fit(qwen *m, const char *folder, lz_error *err) {
             "%s: the transformer has %lld latent channels and the autoencoder 4 x %lld: they are of two models",
             LZ_SHOW_TEXT(folder), (long long)lz_qwen_image_channels(m->transformer),
             (long long)lz_qwen_vae_channels(m->vae));
-    if (m->processor && m->image_pad < 0)
+    if (m->variant->most && m->image_pad < 0)
         return lz_fail(err, LZ_BAD_FILE, "%s: the tokenizer has no <|image_pad|>, which stands for an image",
                        LZ_SHOW_TEXT(folder));
-    reader *text = open_text(m, m->processor, err);
+    reader *text = open_text(m, m->variant->most, err);
     if (!text) return err ? err->status : LZ_BAD_FILE;
     int64_t width = lz_qwen25_width(text->language);
     close_text(text);
@@ -150,9 +130,10 @@ static lz_status check_fit(qwen *m, const char *folder, lz_error *err) {
                    LZ_SHOW_TEXT(folder), (long long)width, (long long)lz_qwen_image_text_width(m->transformer));
 }
 
-static void *open_qwen(lz_context *ctx, const char *folder, lz_config *index, lz_error *err) {
-    enum { TOKENIZER, TRANSFORMER, VAE, SCHEDULER, PARTS };
-    static const char *const names[PARTS] = {"tokenizer", "transformer", "vae", "scheduler"};
+static void *open_qwen(lz_context *ctx, const char *folder, lz_config *index, const lz_schedule *schedule,
+                       lz_error *err) {
+    enum { TOKENIZER, TRANSFORMER, VAE, PROCESSOR, PARTS };
+    static const char *const names[PARTS] = {"tokenizer", "transformer", "vae", "processor"};
     char *part[PARTS] = {NULL};
     lz_error local = {.status = LZ_OK};
     qwen *m = lz_host_alloc(ctx, sizeof *m);
@@ -161,10 +142,9 @@ static void *open_qwen(lz_context *ctx, const char *folder, lz_config *index, lz
     for (int i = 0; i < PARTS && room; i++) room = (part[i] = lz_path_join(ctx, folder, names[i])) != NULL;
     if (!room) lz_out_of_memory(&local, sizeof *m);
     bool fine = room && !read_index(m, index, &local);
-    if (fine && m->variant->most)
-        if (!(m->processor = lz_path_join(ctx, folder, "processor"))) fine = !lz_out_of_memory(&local, 0);
-    fine = fine && !read_schedule(m, part[SCHEDULER], &local) &&
-           (m->tokenizer = lz_tokenizer_open(ctx, part[TOKENIZER], &local)) &&
+    if (fine && m->variant->most) fine = !lz_qwen25_processor_read(&m->processor, ctx, part[PROCESSOR], &local);
+    if (fine && is_lightning(schedule)) m->distilled = true;
+    fine = fine && (m->tokenizer = lz_tokenizer_open(ctx, part[TOKENIZER], &local)) &&
            (m->transformer = lz_qwen_image_open(ctx, part[TRANSFORMER], &local)) &&
            (m->vae = lz_qwen_vae_open(ctx, part[VAE], &local));
     if (fine) m->image_pad = lz_tokenizer_id(m->tokenizer, "<|image_pad|>");
@@ -206,8 +186,8 @@ static size shape_area(const lz_image *image, double area) {
 /* That of the last image; a picture that starts from one and looks at none has its size. */
 static void picture_size(const void *model, const lz_image *images, int n, int64_t *width, int64_t *height) {
     const qwen *m = model;
-    if (!m->variant->most) return;
-    size s = shape_area(&images[n - 1], AREA);
+    size s = {images[0].width, images[0].height};
+    if (m->variant->most) s = shape_area(&images[n - 1], AREA);
     *width = s.width;
     *height = s.height;
 }
@@ -217,14 +197,10 @@ static lz_reference_size reference_size(const void *model, const lz_image *image
     return (lz_reference_size){s.width, s.height, s.width, s.height};
 }
 
-/* For the text encoder: an area, then the nearest whole units. */
+/* For the text encoder: an area, then whole units within the limits of the processor. */
 static size view_size(const qwen *m, const lz_image *image, size *before) {
-    *before = shape_area(image, (double)m->variant->view_area);
-    int64_t unit = LZ_QWEN25_UNIT;
-    size s = {unit * (int64_t)rint((double)before->width / (double)unit),
-              unit * (int64_t)rint((double)before->height / (double)unit)};
-    if (s.width < unit) s.width = unit;
-    if (s.height < unit) s.height = unit;
+    size s = *before = shape_area(image, (double)m->variant->view_area);
+    lz_qwen25_fit(&m->processor, &s.width, &s.height);
     return s;
 }
 
@@ -345,20 +321,9 @@ static lz_array *decode(const void *model, lz_array *x, int64_t h, int64_t w) {
     return lz_qwen_vae_decode(((const qwen *)model)->vae, x, h, w);
 }
 
-/* From 1 down to 1/steps, shifted towards noise the more the larger the picture, then stretched to end where it shall. */
-static void sigmas(const void *model, int64_t n_tokens, int steps, float *to) {
-    const qwen *m = model;
-    double slope = (m->schedule.max_shift - m->schedule.base_shift) /
-                   (m->schedule.max_tokens - m->schedule.base_tokens);
-    /* From here on in f32, as the reference does it. */
-    float e = (float)exp(m->schedule.base_shift + slope * ((double)n_tokens - m->schedule.base_tokens));
-    for (int i = 0; i < steps; i++) {
-        float u = (float)(steps > 1 ? 1 + i * ((1.0 / steps - 1) / (steps - 1)) : 1);
-        to[i] = e / (e + (1 / u - 1));
-    }
-    float stretch = (1 - to[steps - 1]) / (float)(1 - m->schedule.terminal);
-    for (int i = 0; i < steps && m->schedule.terminal > 0 && steps > 1; i++) to[i] = 1 - (1 - to[i]) / stretch;
-    to[steps] = 0;
+static double mu(const lz_schedule *schedule, int64_t n_tokens, int steps) {
+    (void)steps;
+    return lz_schedule_line(schedule, n_tokens);
 }
 
 /* ---- denoising --------------------------------------------------------------------------------------------------- */
@@ -446,7 +411,7 @@ const lz_family lz_family_qwen_image = {
     .look = look,
     .encode = encode,
     .decode = decode,
-    .sigmas = sigmas,
+    .mu = mu,
     .tables = make_tables,
     .rows = make_rows,
     .context = context,

@@ -1,0 +1,18 @@
+/* qwen25_processor.h: how a picture is made ready for the vision tower of Qwen2.5-VL: the files of processor/. */
+#ifndef LZ_QWEN25_PROCESSOR_H
+#define LZ_QWEN25_PROCESSOR_H
+
+#include "array/internal.h"
+
+typedef struct lz_qwen25_processor {
+    float mean[3], spread[3];       /* pixels of 0 to 1 become (pixel - mean) / spread */
+    int64_t min_pixels, max_pixels; /* of a picture */
+} lz_qwen25_processor;
+
+/* From preprocessor_config.json, or, as transformers 5 writes it, from image_processor in processor_config.json. */
+lz_status lz_qwen25_processor_read(lz_qwen25_processor *p, lz_context *ctx, const char *folder, lz_error *err);
+
+/* The size that a picture of this size is resized to: about the same shape, in whole units, within the limits. */
+void lz_qwen25_fit(const lz_qwen25_processor *p, int64_t *width, int64_t *height);
+
+#endif

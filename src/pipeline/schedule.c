@@ -1,0 +1,97 @@
+/* schedule.c: see schedule.h. */
+#include "pipeline/schedule.h"
+
+#include <math.h>
+
+#include "models/config.h"
+
+enum { MAX_TOKENS = 1 << 30, MAX_TIMESTEPS = 1 << 20 };
+static const double max_shift = 100; /* its exponential is still a float */
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+/* The defaults are those of diffusers. shift_terminal may be false, which is none. */
+static double read_terminal(lz_config *c) {
+    if (json_is_false(json_object_get(c->root, "shift_terminal"))) return lz_config_bool(c, "shift_terminal", false);
+    double terminal = lz_config_real(c, "shift_terminal", 0);
+    if (!(terminal >= 0 && terminal < 1)) lz_config_refuse(c, "'shift_terminal' must be from 0 to less than 1");
+    return terminal;
+}
+
+static void read_fields(lz_schedule *s, lz_config *c) {
+    static const char *const classes[] = {"FlowMatchEulerDiscreteScheduler", NULL}, *const shifts[] = {"exponential",
+                                                                                                       "linear", NULL};
+    static const char *const refused[] = {"use_beta_sigmas", "invert_sigmas", "stochastic_sampling"};
+    lz_config_choice(c, "_class_name", classes);
+    *s = (lz_schedule){
+        .shift = lz_config_real(c, "shift", 1),
+        .dynamic = lz_config_bool(c, "use_dynamic_shifting", false),
+        .linear = lz_config_choice(c, "time_shift_type", shifts) == 1,
+        .base_shift = lz_config_real(c, "base_shift", 0.5),
+        .max_shift = lz_config_real(c, "max_shift", 1.15),
+        .base_tokens = (double)lz_config_int(c, "base_image_seq_len", 256, 1, MAX_TOKENS),
+        .max_tokens = (double)lz_config_int(c, "max_image_seq_len", 4096, 1, MAX_TOKENS),
+        .terminal = read_terminal(c),
+        .time_scale = (double)lz_config_int(c, "num_train_timesteps", 1000, 1, MAX_TIMESTEPS) / 1000,
+    };
+    bool karras = lz_config_bool(c, "use_karras_sigmas", false),
+         exponential = lz_config_bool(c, "use_exponential_sigmas", false);
+    s->space = karras ? LZ_KARRAS : exponential ? LZ_EXPONENTIAL : LZ_AS_SHIFTED;
+    if (karras && exponential)
+        lz_config_refuse(c, "'use_karras_sigmas' and 'use_exponential_sigmas' are both true: only one can be");
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (lz_config_bool(c, refused[i], false))
+            lz_config_refuse(c, "'%s' is true, which is not supported", refused[i]);
+    if (!(s->shift > 0 && s->shift <= exp(max_shift))) lz_config_refuse(c, "'shift' must be above 0");
+    if (!(fabs(s->base_shift) <= max_shift && fabs(s->max_shift) <= max_shift))
+        lz_config_refuse(c, "'base_shift' and 'max_shift' must be from -%g to %g", max_shift, max_shift);
+    if (s->base_tokens == s->max_tokens)
+        lz_config_refuse(c, "'base_image_seq_len' and 'max_image_seq_len' must differ");
+    lz_config_refuse_rest(c, NULL);
+}
+
+lz_status lz_schedule_read(lz_schedule *s, lz_context *ctx, const char *folder, lz_error *err) {
+    lz_config c;
+    lz_status status = lz_config_open(&c, ctx, folder, "scheduler/scheduler_config.json", err);
+    if (status) return status;
+    read_fields(s, &c);
+    return lz_config_end(&c, err);
+}
+
+/* ---- sigmas ------------------------------------------------------------------------------------------------------ */
+
+double lz_schedule_line(const lz_schedule *s, int64_t tokens) {
+    double slope = (s->max_shift - s->base_shift) / (s->max_tokens - s->base_tokens);
+    return (double)tokens * slope + (s->base_shift - slope * s->base_tokens);
+}
+
+/* Value i of n from first to last in equal steps, as numpy does it. */
+static double on_line(double first, double last, int i, int n) {
+    return i == n - 1 && n > 1 ? last : n > 1 ? i * ((last - first) / (n - 1)) + first : first;
+}
+
+static float shifted(const lz_schedule *s, double mu, float u) {
+    if (!s->dynamic) return (float)s->shift * u / (1 + (float)(s->shift - 1) * u);
+    float by = (float)(s->linear ? mu : exp(mu));
+    return by / (by + (1 / u - 1));
+}
+
+static double spaced(const lz_schedule *s, double first, double last, int i, int n) {
+    const double rho = 7;
+    if (s->space == LZ_EXPONENTIAL) return exp(on_line(log(first), log(last), i, n));
+    double from = pow(first, 1 / rho), to = pow(last, 1 / rho);
+    return pow(from + on_line(0, 1, i, n) * (to - from), rho);
+}
+
+bool lz_schedule_sigmas(const lz_schedule *s, double mu, int steps, float *to) {
+    for (int i = 0; i < steps; i++) to[i] = shifted(s, mu, (float)on_line(1, 1.0 / steps, i, steps));
+    /* A single step stays at 1: there is nothing to stretch (diffusers divides 0 by 0 here). */
+    float stretch = (1 - to[steps - 1]) / (float)(1 - s->terminal);
+    for (int i = 0; i < steps && s->terminal > 0 && steps > 1; i++) to[i] = 1 - (1 - to[i]) / stretch;
+    double first = (double)to[0], last = (double)to[steps - 1];
+    for (int i = 0; i < steps && s->space != LZ_AS_SHIFTED; i++) to[i] = (float)spaced(s, first, last, i, steps);
+    to[steps] = 0;
+    for (int i = 0; i < steps; i++)
+        if (!isfinite(to[i])) return false;
+    return true;
+}

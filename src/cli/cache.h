@@ -17,6 +17,8 @@ typedef struct known_model {
     const char *name, *repo;
     int64_t bytes; /* of what pull fetches */
 } known_model;
+extern const known_model known_models[];
+extern const size_t n_known_models;
 
 /* By its short name, its repository or the last part of that, whatever the case; NULL: none of ours. */
 const known_model *known_by(const char *name);
@@ -31,6 +33,8 @@ char *home_path(const char *variable, const char *below, const char *in_cache); 
 
 char *hub_cache(void);                                   /* its folder, owned; NULL: nobody knows where */
 char *cache_folder(const char *cache, const char *repo); /* cache/models--OWNER--REPO, owned */
+/* Every OWNER/REPO that has a folder there, picture model or not, in no order. */
+void each_cached(const char *cache, void (*visit)(void *user, const char *repo), void *user);
 char *cached_model(const char *folder); /* the snapshot to use in models--OWNER--REPO, owned; or NULL */
 bool have_file(const char *folder, const char *name);
 

@@ -4,6 +4,7 @@
  *   say.c      errors, notes, numbers   job.c       a model and what is asked of it      output.c  names of files
  *   model.c    which model              progress.c  the line that moves, Ctrl-C          settings.c  options from files
  *   names.c    short names, the cache   whole.c     is all of a model there?             pull/       fetching one
+ *   meant.c    words that are no prompt
  *   see.c      pictures on the terminal interactive.c  prompt by prompt                  sheet.c     side by side
  *   shrunk.c   files that change under way
  *   with/, without/  what the terminal can, by libraries that may be missing
@@ -61,8 +62,9 @@ struct arguments {
     const command *command;
     char **words; /* what is neither the command nor an option */
     int n_words;
-    int precision; /* lz_dtype, or 0 */
-    int offload;   /* lz_offload */
+    bool only_words; /* after a command, or after `--`: the words are what they say */
+    int precision;   /* lz_dtype, or 0 */
+    int offload;     /* lz_offload */
     const char *model, *prompt, *negative, *output, *device, *noise, *dump;
     const char *to, *endpoint, *revision; /* of pull */
     const char *images[LZ_MAX_IMAGES];
@@ -104,10 +106,17 @@ bool is_given(const arguments *args, const char *name);
 bool is_elsewhere(const arguments *args, const char *name); /* it comes from a file of settings */
 
 int parse(int argc, char **argv, arguments *args); /* an exit code */
-void print_help(const command *only);              /* of one command, or NULL: of all */
+int check_options(arguments *args); /* does the command take them? And reads files of settings. An exit code */
+const command *find_command(const char *name); /* or NULL */
+/* The words are a slip, a command of another program or the name of a model: hint says what to type instead. */
+bool is_hardly_a_prompt(const arguments *args, char *hint, size_t size);
+int refuse_or_ask(const arguments *args, const char *hint); /* DONE: they are to be painted all the same */
+void print_help(const command *only, bool all);             /* of one command, or NULL: of all, else the first screen */
+const char *option_help(const option *option, int bit);     /* of a command, where it may differ; 0: in general */
+bool is_blank(const char *text);                            /* it is empty, or holds nothing but blanks */
 /* Digits only, and nothing behind them. */
 bool whole_number(const char *text, size_t length, double low, double high, int64_t *to);
-int distance(const char *a, const char *b); /* letters to change, add or drop to make a of b */
+int distance(const char *a, const char *b); /* letters to change, add, drop or swap to make a of b */
 
 int generate_command(const arguments *args);
 bool is_interactive(const arguments *args); /* there is nobody but somebody at a terminal to say what to show */
@@ -128,7 +137,8 @@ int man_command(const arguments *args);
 typedef struct explained {
     const char *name, *text;
 } explained;
-extern const explained exit_codes[], variables[]; /* ended by NULL */
+extern const explained exit_codes[], variables[];                                      /* ended by NULL */
+void each_order(void (*print)(const char *name, const char *takes, const char *help)); /* commands of a session */
 
 typedef struct example {
     int command;

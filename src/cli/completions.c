@@ -1,12 +1,16 @@
 /* completions.c: `lazuli completions`: what a shell needs to complete commands, options and their values, printed from the
- * tables. An option is offered where its command takes it; without a command that is generate. */
+ * tables. An option is offered where its command takes it; without a command that is generate. Names of models come from
+ * `lazuli completions names`, which the shell runs: it looks at the names of folders and opens no file. */
+#include <stdlib.h>
 #include <string.h>
 
-#include "cli.h"
+#include "cache.h"
 
 /* What an option takes: a file, a folder, one of a few words, or something nobody can guess. */
 static bool takes_file(const option *o) { return o->argument && strcmp(o->argument, "FILE") == 0; }
 static bool takes_folder(const option *o) { return o->argument && strcmp(o->argument, "DIR") == 0; }
+
+static bool takes_model(const option *o) { return strcmp(o->name, "model") == 0; }
 
 static void print_commands(const char *between, int bits) {
     for (size_t i = 0, n = 0; i < n_commands; i++)
@@ -27,6 +31,7 @@ static void print_quoted(const char *text, const char *special, const char *apos
 
 static void print_bash(void) {
     puts("# bash completion for lazuli, by `lazuli completions bash`\n"
+         "_lazuli_names() { \"${COMP_WORDS[0]}\" completions names 2>/dev/null; }\n"
          "_lazuli() {\n"
          "    local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=generate options "
          "word");
@@ -43,6 +48,9 @@ static void print_bash(void) {
         if (o->letter) printf(" | -%c", o->letter);
         if (option_choices(o))
             printf(") COMPREPLY=($(compgen -W '%s' -- \"$current\")) && return ;;\n", option_choices(o));
+        else if (takes_model(o))
+            puts(") compopt -o filenames && mapfile -t COMPREPLY < <(compgen -W \"$(_lazuli_names)\" -- \"$current\"\n"
+                 "        compgen -d -- \"$current\") && return ;;");
         else if (takes_folder(o))
             puts(") compopt -o filenames && mapfile -t COMPREPLY < <(compgen -d -- \"$current\") && return ;;");
         else if (takes_file(o))
@@ -62,6 +70,8 @@ static void print_bash(void) {
          "        COMPREPLY=($(compgen -W \"$options\" -- \"$current\"))\n"
          "    elif [[ $command == completions ]]; then\n"
          "        COMPREPLY=($(compgen -W 'bash zsh fish' -- \"$current\"))\n"
+         "    elif [[ $command == pull ]]; then\n"
+         "        COMPREPLY=($(compgen -W \"$(_lazuli_names)\" -- \"$current\"))\n"
          "    elif ((COMP_CWORD == 1)); then");
     fputs("        COMPREPLY=($(compgen -W '", stdout);
     print_commands(" ", EVERY);
@@ -73,7 +83,7 @@ static void print_bash(void) {
 
 /* ---- zsh --------------------------------------------------------------------------------------------------------- */
 
-static void print_zsh_option(const option *o) {
+static void print_zsh_option(const option *o, int bit) {
     static const char special[] = "[]:\\", apostrophe[] = "'\\''";
     fputs("        ", stdout);
     bool again = strcmp(o->name, "image") == 0 || strcmp(o->name, "seed") == 0 || strcmp(o->name, "verbose") == 0;
@@ -84,14 +94,15 @@ static void print_zsh_option(const option *o) {
     else
         printf("'--%s", o->name);
     putchar('[');
-    print_quoted(o->help, special, apostrophe);
+    print_quoted(option_help(o, bit), special, apostrophe);
     putchar(']');
     if (o->argument) {
         putchar(':');
         print_quoted(o->argument, special, apostrophe);
         fputs(":", stdout);
         if (option_choices(o)) printf("(%s)", option_choices(o));
-        if (takes_folder(o)) fputs("_files -/", stdout);
+        if (takes_model(o)) fputs("_lazuli_models", stdout);
+        if (takes_folder(o) && !takes_model(o)) fputs("_files -/", stdout);
         if (takes_file(o)) fputs("_files", stdout);
     }
     puts("'");
@@ -100,6 +111,8 @@ static void print_zsh_option(const option *o) {
 static void print_zsh(void) {
     puts("#compdef lazuli\n"
          "# zsh completion for lazuli, by `lazuli completions zsh`\n"
+         "_lazuli_names() { compadd -- ${(f)\"$($words[1] completions names 2>/dev/null)\"}; }\n"
+         "_lazuli_models() { _lazuli_names; _files -/; }\n"
          "_lazuli() {\n"
          "    local command=generate word\n"
          "    local -a commands options\n"
@@ -115,7 +128,7 @@ static void print_zsh(void) {
     for (size_t c = 0; c < n_commands; c++) {
         printf("    (%s) options=(\n", commands[c].name);
         for (size_t i = 0; i < n_options; i++)
-            if (options[i].commands & commands[c].bit) print_zsh_option(&options[i]);
+            if (options[i].commands & commands[c].bit) print_zsh_option(&options[i], commands[c].bit);
         puts("    ) ;;");
     }
     puts("    esac\n"
@@ -123,6 +136,8 @@ static void print_zsh(void) {
          "        _describe command commands\n"
          "    elif [[ $command == completions && $words[CURRENT] != -* ]]; then\n"
          "        compadd bash zsh fish\n"
+         "    elif [[ $command == pull && $words[CURRENT] != -* && $words[CURRENT-1] != -* ]]; then\n"
+         "        _lazuli_names\n"
          "    else\n"
          "        _arguments -s -S $options '*:file:_files'\n"
          "    fi\n"
@@ -147,6 +162,10 @@ static void print_fish(void) {
          "    end\n"
          "    contains generate $argv\n"
          "end\n"
+         "function __lazuli_names\n"
+         "    set -l program (commandline -opc)[1]\n"
+         "    $program completions names 2>/dev/null\n"
+         "end\n"
          "function __lazuli_none\n"
          "    test (count (commandline -opc)) = 1\n"
          "end");
@@ -155,7 +174,8 @@ static void print_fish(void) {
         print_quoted(commands[i].help, special, apostrophe);
         puts("'");
     }
-    puts("complete -c lazuli -n '__lazuli_is completions' -f -a 'bash zsh fish'");
+    puts("complete -c lazuli -n '__lazuli_is completions' -f -a 'bash zsh fish'\n"
+         "complete -c lazuli -n '__lazuli_is pull' -f -a '(__lazuli_names)'");
     for (size_t i = 0; i < n_options; i++) {
         const option *o = &options[i];
         fputs("complete -c lazuli -n '__lazuli_is ", stdout);
@@ -164,6 +184,8 @@ static void print_fish(void) {
         if (o->letter) printf(" -s %c", o->letter);
         if (option_choices(o))
             printf(" -x -a '%s'", option_choices(o));
+        else if (takes_model(o))
+            fputs(" -x -a '(__lazuli_names; __fish_complete_directories)'", stdout);
         else if (takes_folder(o))
             fputs(" -x -a '(__fish_complete_directories)'", stdout);
         else if (o->argument)
@@ -176,11 +198,24 @@ static void print_fish(void) {
 
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
+static void print_name(void *user, const char *repo) {
+    (void)user;
+    if (!known_by(repo)) puts(repo);
+}
+
+/* What -m and pull take. */
+static void print_names(void) {
+    char *cache = hub_cache();
+    for (size_t i = 0; i < n_known_models; i++) puts(known_models[i].name);
+    each_cached(cache, print_name, NULL);
+    free(cache);
+}
+
 int completions_command(const arguments *args) {
     static const struct {
         const char *name;
         void (*print)(void);
-    } shells[] = {{"bash", print_bash}, {"zsh", print_zsh}, {"fish", print_fish}};
+    } shells[] = {{"bash", print_bash}, {"zsh", print_zsh}, {"fish", print_fish}, {"names", print_names}};
     for (size_t i = 0; i < COUNT(shells); i++)
         if (strcmp(args->words[0], shells[i].name) == 0) {
             shells[i].print();

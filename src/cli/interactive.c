@@ -301,11 +301,18 @@ static const struct {
     {"/quit", "", "ends; so does Ctrl-D. Ctrl-C stops a picture", quit},
 };
 
+void each_order(void (*print)(const char *name, const char *takes, const char *help)) {
+    for (size_t i = 0; i < COUNT(orders); i++) print(orders[i].name, orders[i].takes, orders[i].help);
+}
+
+static void print_order(const char *name, const char *takes, const char *text) {
+    printf("  %-7s %-12s %s\n", name, takes, text);
+}
+
 static void help(session *s, const char *rest) {
     (void)s, (void)rest;
     puts("Type what to see. $1, as a word of its own, has the model look at picture 1.");
-    for (size_t i = 0; i < COUNT(orders); i++)
-        printf("  %-7s %-12s %s\n", orders[i].name, orders[i].takes, orders[i].help);
+    each_order(print_order);
 }
 
 static void take_order(session *s, const char *line) {

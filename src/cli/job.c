@@ -1,6 +1,7 @@
 /* job.c: a model, and the picture that is asked of it: what generating and planning have in common. */
 #include <errno.h>
 #include <fts.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -45,11 +46,25 @@ static bool device_is_told(const arguments *args) {
     return args->from && !args->settings && is_elsewhere(args, "device");
 }
 
+/* More threads than cores wait for each other at the end of every kernel, and a thousand take ten times as long. */
+static int64_t useful_threads(const arguments *args) {
+    cpu_set_t set;
+    int64_t cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    if (args->threads <= cores) return args->threads;
+    note(args, "--threads %lld is more than the cores here: %lld %s used", (long long)args->threads, (long long)cores,
+         cores == 1 ? "is" : "are");
+    return cores;
+}
+
+static bool is_host(const lz_context *ctx) {
+    return strncmp(lz_device_name(ctx), "cpu", 3) == 0 || strncmp(lz_device_name(ctx), "ref", 3) == 0;
+}
+
 /* The device that was asked for; else a GPU where there is one and the model is large. */
 static lz_context *open_context(job *j, const char *folder, lz_error *err) {
     const arguments *args = j->args;
     lz_context_options where = {.device = asked_device(args),
-                                .threads = (int)args->threads,
+                                .threads = (int)useful_threads(args),
                                 .compute = args->precision,
                                 .offload = args->offload};
     bool large = !where.device && args->command->bit != INFO && weight_bytes(folder) >= LARGE_MODEL;
@@ -78,6 +93,8 @@ static int open_chosen(job *j, const model_choice *choice) {
     j->ctx = open_context(j, choice->folder, &err);
     if (!j->ctx && asked_device(args)) return fail(args, FAILED, "%s; --device auto takes what is here", err.text);
     if (!j->ctx) return fail_with(args, &err);
+    if (args->offload != LZ_OFFLOAD_AUTO && is_host(j->ctx))
+        note(args, "--offload changes nothing here: it is for GPUs, and this runs on %s", lz_device_name(j->ctx));
     j->model = lz_model_open(j->ctx, j->folder, &err);
     if (!j->model) return fail_model(args, choice, &err);
     j->facts = lz_model_about(j->model);
@@ -130,6 +147,8 @@ void job_close(job *j) {
 
 /* ---- the prompt -------------------------------------------------------------------------------------------------- */
 
+bool is_blank(const char *text) { return !text[strspn(text, " \t\r\n\v\f")]; }
+
 static int read_stdin(job *j) {
     size_t size = 0;
     errno = 0;
@@ -138,6 +157,7 @@ static int read_stdin(job *j) {
     if (n < 1) return fail(j->args, FAILED, "the prompt was to come from stdin, and nothing came");
     if (!j->prompt[n - 1]) return fail(j->args, FAILED, "the prompt from stdin holds a zero byte: it is not text");
     while (n > 0 && (j->prompt[n - 1] == '\n' || j->prompt[n - 1] == '\r')) j->prompt[--n] = 0;
+    if (is_blank(j->prompt)) return fail(j->args, FAILED, "the prompt was to come from stdin, and it is empty");
     return DONE;
 }
 
@@ -280,8 +300,7 @@ static int64_t memory_here(void) {
 
 static int check_memory(const job *j, int64_t need) {
     int64_t have = memory_here();
-    bool host = strncmp(lz_device_name(j->ctx), "cpu", 3) == 0 || strncmp(lz_device_name(j->ctx), "ref", 3) == 0;
-    if (!host || have <= 0 || need <= have || j->args->command->bit == PLAN) return DONE;
+    if (!is_host(j->ctx) || have <= 0 || need <= have || j->args->command->bit == PLAN) return DONE;
     return fail(j->args, FAILED,
                 "a picture of %lld x %lld would take %s or more beside the weights, and there are %s here: "
                 "choose a smaller --width and --height",

@@ -15,8 +15,8 @@ const command commands[] = {
     {TOKENIZE, "tokenize", "[WORDS]", "text to token ids; without words JSON lines from stdin", 0, INT_MAX,
      tokenize_command},
     {ENCODE, "encode", "IMAGE", "a picture to latents, through the autoencoder", 1, 1, encode_command},
-    {DECODE, "decode", "LATENTS", "latents to a picture", 1, 1, decode_command},
-    {TENSORS, "tensors", "PATH", "what a .safetensors file, a model's index.json or its folder holds", 1, 1,
+    {DECODE, "decode", "FILE", "the tensor 'latents' of a .safetensors file to a picture", 1, 1, decode_command},
+    {TENSORS, "tensors", "PATH", "what a .safetensors file, an index.json or the folder of a model's part holds", 1, 1,
      tensors_command},
     {DEVICES, "devices", "", "what this machine can compute on", 0, 0, devices_command},
     {PULL, "pull", "NAME", "a model from the Hugging Face hub: OWNER/REPO or a short name", 1, 1, pull_command},
@@ -29,42 +29,59 @@ const command commands[] = {
 };
 const size_t n_commands = COUNT(commands);
 
-/* One lonely word that is nearly a command is a slip more often than a picture; but a can is no slip of man. */
-static const command *nearly_a_command(const arguments *args) {
-    if (args->command != &commands[0] || args->n_words != 1 || args->prompt) return NULL;
-    for (size_t i = 0; i < n_commands; i++)
-        if (strlen(commands[i].name) > 3 && distance(args->words[0], commands[i].name) == 1) return &commands[i];
-    return NULL;
+/* `lazuli help`, `lazuli version`: no picture of help. */
+static bool asks_for(const arguments *args, const char *word) {
+    return !args->only_words && !args->prompt && args->n_words && strcmp(args->words[0], word) == 0;
 }
 
-/* `lazuli help` is no picture of help. */
-static bool is_lone_word(const arguments *args, const char *word) {
-    return args->command == &commands[0] && args->n_words == 1 && !args->prompt && strcmp(args->words[0], word) == 0;
+/* `help`, `help all`, `help COMMAND`; "help a fox" is a prompt. */
+static bool asks_for_help(const arguments *args) {
+    if (args->help) return true;
+    return asks_for(args, "help") && (args->n_words == 1 || (args->n_words == 2 && (!strcmp(args->words[1], "all") ||
+                                                                                    find_command(args->words[1]))));
 }
 
-static int run(const arguments *args) {
+static void help_on_request(const arguments *args) {
+    bool word = asks_for(args, "help"), all = asks_for(args, "all");
+    const char *topic = word && args->n_words > 1 ? args->words[1] : "";
+    if (word)
+        print_help(find_command(topic), strcmp(topic, "all") == 0);
+    else
+        print_help(all ? NULL : args->command, all);
+}
+
+static int check_words(const arguments *args) {
     const command *c = args->command;
-    if (args->version || is_lone_word(args, "version")) {
-        printf("lazuli %s\n", lz_version());
-        return DONE;
-    }
-    if (args->help || is_lone_word(args, "help")) {
-        print_help(args->help ? c : NULL);
-        return DONE;
-    }
-    if (!c && is_interactive(args)) return interactive_command(args);
-    if (!c)
-        return fail(args, NOT_UNDERSTOOD,
-                    "what shall be shown? lazuli \"a red fox\" -o fox.png; 'lazuli --help' tells the rest");
-    const command *near = nearly_a_command(args);
-    if (near)
-        return fail(args, NOT_UNDERSTOOD, "is the command %s meant? For a picture of it: lazuli generate %s",
-                    near->name, args->words[0]);
-    if (args->n_words < c->least) return fail(args, NOT_UNDERSTOOD, "%s needs a %s", c->name, c->takes);
+    if (args->n_words < c->least)
+        return fail(args, NOT_UNDERSTOOD, "%s needs %s %s", c->name, strchr("AEIOU", *c->takes) ? "an" : "a", c->takes);
     if (args->n_words > c->most)
         return fail(args, NOT_UNDERSTOOD, "'%s' is one word too many; 'lazuli %s --help' shows how it is used",
                     args->words[c->most], c->name);
-    return c->run(args);
+    bool blank = args->n_words && !args->prompt && c->bit & (GENERATE | PLAN);
+    for (int i = 0; i < args->n_words && blank; i++) blank = is_blank(args->words[i]);
+    return blank ? fail(args, NOT_UNDERSTOOD, "the prompt is empty; if that is meant: --prompt ''") : DONE;
+}
+
+static int run(arguments *args) {
+    char hint[1000];
+    int code = DONE;
+    if (args->version || (asks_for(args, "version") && args->n_words == 1)) {
+        printf("lazuli %s\n", lz_version());
+        return DONE;
+    }
+    if (asks_for_help(args)) {
+        help_on_request(args);
+        return DONE;
+    }
+    if (is_hardly_a_prompt(args, hint, sizeof hint)) code = refuse_or_ask(args, hint);
+    if (code == DONE) code = check_options(args);
+    if (code != DONE) return code;
+    if (!args->command && is_interactive(args)) return interactive_command(args);
+    if (!args->command)
+        return fail(args, NOT_UNDERSTOOD,
+                    "what shall be shown? lazuli \"a red fox\" -o fox.png; 'lazuli --help' tells the rest");
+    code = check_words(args);
+    return code == DONE ? args->command->run(args) : code;
 }
 
 int main(int argc, char **argv) {

@@ -1,7 +1,7 @@
 /* man.c: `lazuli man`: the manual page, in roff, printed from the tables. */
 #include <string.h>
 
-#include "cli.h"
+#include "cache.h"
 
 /* Text of one line: roff must see neither a request at its beginning nor an escape in it, and a hyphen of ours is one
  * that can be copied into a shell. */
@@ -14,6 +14,8 @@ static void print_text(const char *text) {
             fputs("\\-", stdout);
         else if (*text == '\'')
             fputs("\\(aq", stdout);
+        else if (*text == '~')
+            fputs("\\(ti", stdout);
         else if (*text == '`')
             fputs("\\(ga", stdout);
         else
@@ -43,11 +45,17 @@ static void print_options(void) {
         if (o->argument) printf(" \\fI%s\\fR", o->argument);
         putchar('\n');
         print_paragraph(o->help);
-        if ((o->commands & EVERY) == EVERY) continue;
-        fputs("(", stdout);
-        for (size_t c = 0, n = 0; c < n_commands; c++)
-            if (o->commands & commands[c].bit) printf("%s%s", n++ ? ", " : "", commands[c].name);
-        puts(")");
+        if ((o->commands & EVERY) != EVERY) {
+            fputs("(", stdout);
+            for (size_t c = 0, n = 0; c < n_commands; c++)
+                if (o->commands & commands[c].bit) printf("%s%s", n++ ? ", " : "", commands[c].name);
+            puts(")");
+        }
+        for (size_t c = 0; c < n_commands; c++)
+            if (o->commands & commands[c].bit && option_help(o, commands[c].bit) != o->help) {
+                printf(".br\n\\fB%s\\fR: ", commands[c].name);
+                print_paragraph(option_help(o, commands[c].bit));
+            }
     }
 }
 
@@ -56,6 +64,38 @@ static void print_explained(const char *title, const explained *list) {
     for (; list->name; list++) {
         printf(".TP\n.B %s\n", list->name);
         print_paragraph(list->text);
+    }
+}
+
+static void print_order(const char *name, const char *takes, const char *text) {
+    fputs(".TP\n\\fB", stdout);
+    print_text(name);
+    printf("\\fR%s", *takes ? " " : "");
+    print_paragraph(takes);
+    print_paragraph(text);
+}
+
+static void print_session(void) {
+    puts(".SH SESSION");
+    print_paragraph("lazuli alone, or with options but without a prompt, asks for prompts if stdin and stdout are a "
+                    "terminal. The model stays open. A line is a prompt, or one of these commands:");
+    each_order(print_order);
+    puts(".PP");
+    print_paragraph("In a prompt $1, as a word of its own, has the model look at picture 1. Ctrl-C stops a picture, "
+                    "Ctrl-D ends the session. The history of lines is in $XDG_STATE_HOME/lazuli/history, else in "
+                    "~/.local/state/lazuli/history.");
+}
+
+static void print_models(void) {
+    puts(".SH MODELS");
+    print_paragraph("-m takes a folder with a model_index.json, OWNER/REPO of the Hugging Face cache, or a name that "
+                    "pull knows:");
+    for (size_t i = 0; i < n_known_models; i++) {
+        fputs(".TP\n\\fB", stdout);
+        print_text(known_models[i].name);
+        puts("\\fR");
+        print_text(known_models[i].repo);
+        printf(", %s\n", show_bytes(known_models[i].bytes).text);
     }
 }
 
@@ -99,6 +139,8 @@ int man_command(const arguments *args) {
     print_paragraph("PNG and JPEG files carry theirs (under \"" SETTINGS_KEY
                     "\"), from which --from makes the same file "
                     "again. What is typed wins, then --settings, then --from; a line of batch wins over all of them.");
+    print_session();
+    print_models();
     print_explained("ENVIRONMENT", variables);
     print_explained("EXIT STATUS", exit_codes);
     print_examples();

@@ -1,5 +1,4 @@
 /* models.c: `lazuli models`: what is here: the demo model, $LAZULI_MODEL, the Hugging Face cache; and is it complete? */
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -42,23 +41,22 @@ static void add_row(table *t, const char *name, const char *from, char *folder) 
 
 static int by_name(const void *a, const void *b) { return strcmp(((const row *)a)->name, ((const row *)b)->name); }
 
-/* models--OWNER--REPO that hold a model_index.json: the others are no picture models. */
+typedef struct visit {
+    table *table;
+    const char *cache;
+} visit;
+
+/* Those without a model_index.json are no picture models. */
+static void add_one(void *user, const char *repo) {
+    const visit *v = user;
+    char *folder = cache_folder(v->cache, repo);
+    if (folder) add_row(v->table, repo, "cache", cached_model(folder));
+    free(folder);
+}
+
 static void add_cached(table *t, const char *cache) {
-    static const char prefix[] = "models--";
     size_t first = t->n;
-    DIR *dir = cache ? opendir(cache) : NULL;
-    for (struct dirent *e; dir && (e = readdir(dir));) {
-        char repo[MAX_REPO + 1];
-        const char *owner = e->d_name + strlen(prefix);
-        if (strncmp(e->d_name, prefix, strlen(prefix)) != 0) continue;
-        const char *dashes = strstr(owner, "--");
-        if (!dashes || strlen(owner) > MAX_REPO) continue;
-        snprintf(repo, sizeof repo, "%.*s/%s", (int)(dashes - owner), owner, dashes + 2);
-        char *folder = is_repo(repo) ? cache_folder(cache, repo) : NULL;
-        if (folder) add_row(t, repo, "cache", cached_model(folder));
-        free(folder);
-    }
-    if (dir) closedir(dir);
+    each_cached(cache, add_one, &(visit){t, cache});
     if (t->n > first) qsort(t->rows + first, t->n - first, sizeof *t->rows, by_name);
 }
 

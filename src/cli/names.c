@@ -11,7 +11,7 @@
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
 /* Sizes: what the hub lists of the parts we take, in November 2026. */
-static const known_model known[] = {
+const known_model known_models[] = {
     {"flux2-klein-4b", "black-forest-labs/FLUX.2-klein-4B", 15964309209},
     {"flux2-klein-9b", "black-forest-labs/FLUX.2-klein-9B", 34722772650},
     {"flux2-klein-base-4b", "black-forest-labs/FLUX.2-klein-base-4B", 15964309000},
@@ -22,29 +22,30 @@ static const known_model known[] = {
     {"qwen-image-edit-2509", "Qwen/Qwen-Image-Edit-2509", 57704000000},
     {"qwen-image-edit-2511", "Qwen/Qwen-Image-Edit-2511", 57704000000},
 };
+const size_t n_known_models = COUNT(known_models);
 
 const known_model *known_by(const char *name) {
-    for (size_t i = 0; i < COUNT(known); i++)
-        if (!strcasecmp(name, known[i].name) || !strcasecmp(name, known[i].repo) ||
-            !strcasecmp(name, base_name(known[i].repo)))
-            return &known[i];
+    for (size_t i = 0; i < n_known_models; i++)
+        if (!strcasecmp(name, known_models[i].name) || !strcasecmp(name, known_models[i].repo) ||
+            !strcasecmp(name, base_name(known_models[i].repo)))
+            return &known_models[i];
     return NULL;
 }
 
 const known_model *nearest_known(const char *name) {
     const known_model *nearest = NULL;
     int best = 3;
-    for (size_t i = 0; i < COUNT(known); i++) {
-        int d = distance(name, known[i].name);
+    for (size_t i = 0; i < n_known_models; i++) {
+        int d = distance(name, known_models[i].name);
         if (d < best) {
             best = d;
-            nearest = &known[i];
+            nearest = &known_models[i];
         }
     }
     return nearest;
 }
 
-const known_model *first_known(void) { return &known[0]; }
+const known_model *first_known(void) { return &known_models[0]; }
 
 /* The hub's own rule: letters, digits, '-', '_' and '.', no "--" or "..", and neither end is '-' or '.'. */
 static bool is_name(const char *text, size_t n) {
@@ -106,6 +107,21 @@ char *cache_folder(const char *cache, const char *repo) {
     char *path = NULL;
     int owner = (int)strcspn(repo, "/");
     return cache && asprintf(&path, "%s/models--%.*s--%s", cache, owner, repo, repo + owner + 1) >= 0 ? path : NULL;
+}
+
+void each_cached(const char *cache, void (*visit)(void *user, const char *repo), void *user) {
+    static const char prefix[] = "models--";
+    DIR *dir = cache ? opendir(cache) : NULL;
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        char repo[MAX_REPO + 1];
+        const char *owner = e->d_name + strlen(prefix);
+        if (strncmp(e->d_name, prefix, strlen(prefix)) != 0) continue;
+        const char *dashes = strstr(owner, "--");
+        if (!dashes || strlen(owner) > MAX_REPO) continue;
+        snprintf(repo, sizeof repo, "%.*s/%s", (int)(dashes - owner), owner, dashes + 2);
+        if (is_repo(repo)) visit(user, repo);
+    }
+    if (dir) closedir(dir);
 }
 
 /* The snapshot that refs/main names, if it has been begun. */

@@ -87,6 +87,18 @@ static int take_offload(arguments *args, const option *o, const char *value) {
     return fail(args, NOT_UNDERSTOOD, "--%s takes auto, none or stream, not '%s'", o->name, value);
 }
 
+/* Whether the device is here is another question, for later. */
+static int take_device(arguments *args, const option *o, const char *value) {
+    static const char *const names[] = {"auto", "cpu", "cuda", "ref"};
+    int64_t number;
+    bool good = strncmp(value, "cuda:", 5) == 0 && whole_number(value + 5, strlen(value + 5), 0, 1023, &number);
+    for (size_t i = 0; i < COUNT(names); i++) good = good || strcmp(value, names[i]) == 0;
+    if (good) return take_text(args, o, value);
+    return fail(args, NOT_UNDERSTOOD,
+                "--%s takes auto, cpu, cuda, cuda:0, cuda:1 ... or ref, not '%s'; 'lazuli devices' lists what is here",
+                o->name, value);
+}
+
 static int take_seeds(arguments *args, const option *o, const char *value) {
     for (const char *at = value, *comma;; at = comma + 1) {
         comma = strchrnul(at, ',');
@@ -114,16 +126,16 @@ static const char what[] = "the picture", leads[] = "what leads it", files[] = "
                   words[] = "what is said";
 
 const option options[] = {
-    {"model", 'm', "DIR", what, "the model's folder, or its name if pulled (else $LAZULI_MODEL, else the demo model)",
+    {"model", 'm', "DIR", what, "folder or name of a model (else $LAZULI_MODEL, else demo)",
      PICTURE | INFO | TOKENIZE | CODEC, take_text, TO(model), 0, 0},
     {"prompt", 'p', "TEXT", what, "what to show (or bare words; '-' reads it from stdin)", PICTURE, take_text,
      TO(prompt), 0, 0},
-    {"width", 'W', "PIXELS", what, "of the picture (else the noise's or the first image's, else the model's own)",
-     PICTURE, take_integer, TO(width), 16, 8192},
+    {"width", 'W', "PIXELS", what, "of the picture (else the noise's, image's or model's own)", PICTURE, take_integer,
+     TO(width), 16, 8192},
     {"height", 'H', "PIXELS", what, "the same; sides are cut down to a multiple of 16", PICTURE, take_integer,
      TO(height), 16, 8192},
-    {"seed", 'S', "N[,N...]", what, "which picture of all there could be; several make several (else random)", PICTURE,
-     take_seeds, TO(seeds), 0, 9223372036854775807.0},
+    {"seed", 'S', "N[,N...]", what, "which picture; 1,2,3 makes three (else a random one)", PICTURE, take_seeds,
+     TO(seeds), 0, 9223372036854775807.0},
     {"count", 0, "N", what, "how many pictures: of seeds S, S+1, ...", PICTURE, take_integer, TO(count), 1,
      MAX_PICTURES},
     {"steps", 's', "N", leads, "more are slower and finer (else the model's own)", PICTURE, take_integer, TO(steps), 1,
@@ -161,14 +173,14 @@ const option options[] = {
      take_flag, TO(no_metadata), 0, 0},
     {"device", 0, "NAME", machine,
      "cpu, cuda, cuda:N, ref (slow and obviously right), auto: a GPU for large models, if there is one",
-     PICTURE | INFO | CODEC, take_text, TO(device), 0, 0},
+     PICTURE | INFO | CODEC, take_device, TO(device), 0, 0},
     {"precision", 0, "TYPE", machine, "compute in f32 or bf16 (else f32, on a GPU bf16)", PICTURE | INFO | CODEC,
      take_precision, TO(precision), 0, 0},
     {"offload", 0, "HOW", machine,
      "of a model too large for the GPU: auto (what does not fit is streamed), none, stream (all)",
      PICTURE | INFO | CODEC, take_offload, TO(offload), 0, 0},
-    {"threads", 0, "N", machine, "how many (else one per core); the picture stays the same", PICTURE | INFO | CODEC,
-     take_integer, TO(threads), 1, 1024},
+    {"threads", 0, "N", machine, "how many, at most one per core (else one per core); the picture stays the same",
+     PICTURE | INFO | CODEC, take_integer, TO(threads), 1, 1024},
     {"preview", 0, NULL, words, "the picture as it forms, small, on the terminal", GENERATE, take_flag, TO(preview), 0,
      0},
     {"show", 0, NULL, words, "the finished picture on the terminal", GENERATE, take_flag, TO(show), 0, 0},
@@ -177,7 +189,8 @@ const option options[] = {
     {"verbose", 'v', NULL, words, "device, model, plan and times; twice: --profile too", PICTURE, take_again,
      TO(verbose), 0, 0},
     {"profile", 0, NULL, words, "where the time went, kernel by kernel", PICTURE, take_flag, TO(profile), 0, 0},
-    {"help", 'h', NULL, words, "print this; after a command, of that command", EVERY, take_flag, TO(help), 0, 0},
+    {"help", 'h', NULL, words, "one screen; --help all: everything; COMMAND --help: one command", EVERY, take_flag,
+     TO(help), 0, 0},
     {"version", 0, NULL, words, "print the version", EVERY, take_flag, TO(version), 0, 0},
 };
 const size_t n_options = COUNT(options);
@@ -185,7 +198,7 @@ static_assert(COUNT(options) <= 64, "arguments.given has a bit for each");
 
 bool is_setting(const option *o) { return o->commands & GENERATE && o->argument && o->take != take_picture_file; }
 
-bool keeps_text(const option *o) { return o->take == take_text || o->take == take_image; }
+bool keeps_text(const option *o) { return o->take == take_text || o->take == take_image || o->take == take_device; }
 
 bool collects(const option *o) { return o->take == take_image || o->take == take_seeds; }
 
@@ -201,21 +214,23 @@ const char *option_choices(const option *o) {
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-/* Levenshtein's, one row at a time. */
+/* Levenshtein's, with swapped neighbours as one change; of its table the last three rows. */
 int distance(const char *a, const char *b) {
-    int row[64], n = (int)strlen(b);
+    int rows[3][64], n = (int)strlen(b), i = 0;
     if (n > 63) return n;
-    for (int j = 0; j <= n; j++) row[j] = j;
-    for (int i = 1; *a; a++, i++) {
-        int corner = row[0];
+    for (int j = 0; j <= n; j++) rows[0][j] = j;
+    while (a[i]) {
+        int *row = rows[++i % 3], *before = rows[(i + 2) % 3], *earlier = rows[(i + 1) % 3];
         row[0] = i;
         for (int j = 1; j <= n; j++) {
-            int change = corner + (*a != b[j - 1]), skip = row[j] < row[j - 1] ? row[j] : row[j - 1];
-            corner = row[j];
-            row[j] = change < skip + 1 ? change : skip + 1;
+            int best = before[j - 1] + (a[i - 1] != b[j - 1]);
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            if (before[j] + 1 < best) best = before[j] + 1;
+            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            row[j] = swapped && earlier[j - 2] + 1 < best ? earlier[j - 2] + 1 : best;
         }
     }
-    return row[n];
+    return rows[i % 3][n];
 }
 
 const option *find_option(const char *name, size_t length) {
@@ -300,32 +315,38 @@ static int read_word(reader *r, arguments *args, const char *word) {
     return DONE;
 }
 
+const command *find_command(const char *name) {
+    for (size_t i = 0; i < n_commands; i++)
+        if (strcmp(commands[i].name, name) == 0) return &commands[i];
+    return NULL;
+}
+
 int parse(int argc, char **argv, arguments *args) {
     reader r = {.argc = argc, .argv = argv, .at = 1};
-    bool only_words = false;
     for (int i = 1; i < argc; i++) args->json = args->json || strcmp(argv[i], "--json") == 0; /* also for errors here */
     args->words = argv;
+    bool no_options = false;
     for (; r.at < argc; r.at++) {
         char *word = argv[r.at];
         int code = DONE;
-        if (!only_words && strcmp(word, "--") == 0)
-            only_words = true;
-        else if (!only_words && word[0] == '-' && word[1])
+        if (!no_options && strcmp(word, "--") == 0)
+            no_options = args->only_words = true;
+        else if (!no_options && word[0] == '-' && word[1])
             code = read_word(&r, args, word);
+        else if (!args->only_words && !args->n_words && (args->command = find_command(word)))
+            args->only_words = true;
         else
-            args->words[args->n_words++] = word; /* behind us in argv, so there is room */
+            args->words[args->n_words++] = word; /* already read in argv, so there is room */
         if (code != DONE) return code;
-        if (args->n_words == 1 && !args->command)
-            for (size_t i = 0; i < n_commands; i++)
-                if (!only_words && strcmp(commands[i].name, args->words[0]) == 0) {
-                    args->command = &commands[i];
-                    args->n_words = 0;
-                }
     }
     if (!args->command && (args->n_words || args->prompt || args->from || args->settings)) args->command = &commands[0];
+    return DONE;
+}
+
+int check_options(arguments *args) {
     for (size_t i = 0; i < n_options && args->command; i++)
         if (args->given >> i & 1 && !(options[i].commands & args->command->bit))
             return fail(args, NOT_UNDERSTOOD, "%s has no use for --%s; 'lazuli %s --help' lists what it takes",
                         args->command->name, options[i].name, args->command->name);
-    return args->help || args->version ? DONE : read_settings(args);
+    return read_settings(args);
 }

@@ -86,7 +86,7 @@ if [ "$(id -u)" != 0 ]; then
     mkdir -m 555 "$work/locked"
     try_match 1 'cannot be written into this folder' $lazuli fox -m $A -o "$work/locked/x.png"
 fi
-wrong "there is no device 'abacus'.*; --device auto takes what is here$" fox -m $A --device abacus
+try_match 2 "--device takes auto, .* not 'abacus'" $lazuli fox -m $A --device abacus -o "$out/x.png"
 
 # Images: every kind of PNG can be looked at; interlaced or not makes no difference; a damaged one is refused
 kinds=tests/data/flux2/kinds

@@ -1,10 +1,12 @@
 # Manners: completions and the manual page come from the tables, colours are for terminals, errors are JSON where asked.
 . tests/cli/transcript
 unset LAZULI_MODEL NO_COLOR
-commands=$($lazuli --help | sed -n '/^commands:/,/^$/s/^  \([a-z]*\) .*/\1/p')
-options=$($lazuli --help | sed -n 's/^  \(-.,\|   \) --\([a-z-]*\).*/\2/p')
+commands=$($lazuli --help all | sed -n '/^commands:/,/^$/s/^  \([a-z]*\) .*/\1/p')
+options=$($lazuli --help all | sed -n 's/^  \(-.,\|   \) --\([a-z-]*\).*/\2/p')
 try 0 test "$(echo $commands | wc -w)" -gt 10 </dev/null # the lists were read
 try 0 test "$(echo $options | wc -w)" -gt 25 </dev/null
+
+PATH="$(realpath $build):$PATH" # shells ask the program for names of models
 
 # Completions
 for shell in bash zsh fish; do
@@ -53,6 +55,20 @@ END
     tab fox -m "$work/mod" <<END
 $work/models
 END
+    # trap 19: names of models: those that pull knows, and those in the cache
+    mkdir -p "$work/hub/models--some--thing"
+    export HF_HUB_CACHE="$work/hub"
+    tab fox -m qwen-image-edit-25 <<'END'
+qwen-image-edit-2509
+qwen-image-edit-2511
+END
+    tab pull flux2-klein-b <<'END'
+flux2-klein-base-4b
+flux2-klein-base-9b
+END
+    tab fox -m some <<'END'
+some/thing
+END
 fi
 if command -v fish >/dev/null; then
     tab() { try 0 env HOME="$work" fish -c "source $work/fish; complete -C '$1' | cut -f 1"; }
@@ -65,6 +81,12 @@ bf16
 END
     tab 'lazuli completions z' <<'END'
 zsh
+END
+    tab "lazuli fox -m qwen-image-edit-250" <<'END'
+qwen-image-edit-2509
+END
+    tab "lazuli pull flux2-klein-4" <<'END'
+flux2-klein-4b
 END
 fi
 if command -v zsh >/dev/null; then # through a terminal of its own: what is typed, then a tab
@@ -82,6 +104,8 @@ zpty -d shell
 END
     try_match 0 '<lazuli --width ?>' timeout 600 zsh -f "$work/complete.zsh" "$work/site" 'lazuli --wid'
     try_match 0 '<lazuli fox --precision bf16 ?>' timeout 600 zsh -f "$work/complete.zsh" "$work/site" 'lazuli fox --precision b'
+    try_match 0 '<lazuli fox -m qwen-image-edit-2509 ?>' timeout 600 zsh -f "$work/complete.zsh" "$work/site" 'lazuli fox -m qwen-image-edit-250'
+    try_match 0 '<lazuli pull qwen-image-2512 ?>' timeout 600 zsh -f "$work/complete.zsh" "$work/site" 'lazuli pull qwen-image-2'
     try_match 0 '<lazuli batch ?>' timeout 600 zsh -f "$work/complete.zsh" "$work/site" 'lazuli ba'
 fi
 
@@ -95,9 +119,15 @@ if command -v groff >/dev/null; then
     for line in '^EXIT STATUS' '^       130 +stopped' 'NO_COLOR' 'LAZULI_MODEL' "lazuli batch prompts.txt -o 'out/"; do
         try_match 0 "$line" cat "$work/page"
     done
+    # trap 19: the session with its commands, and every variable that the program reads
+    for line in '^SESSION' '^       /save ' '^       /vary ' 'Ctrl-D ends the session' '^MODELS' '^       qwen-image-edit-2509'; do
+        try_match 0 "$line" cat "$work/page"
+    done
+    variables=$(cat $(find src -name '*.c') | sed -n '/getenv\|_names\[\|names\[\] =\|places\[\] =\|home_path(\|terminal_side(/s/"\([A-Z][A-Z_]*\)"/\n=\1\n/gp' | sed -n 's/^=//p' | sort -u)
+    try 0 test "$(echo $variables | wc -w)" -gt 15 </dev/null # the list was read
+    for variable in $variables; do try_match 0 "(^ +|, )$variable(,|\$| )" cat "$work/page"; done
 fi
 if command -v man >/dev/null; then try 0 sh -c "man --warnings -l $work/lazuli.1 2>&1 >/dev/null" </dev/null; fi
-try_match 0 '^Exit code 0: done, 1: failed, 2: not understood, 130: stopped' $lazuli --help
 
 # Colours
 escape=$(printf '\033')
@@ -109,7 +139,7 @@ plain $lazuli --help
 plain $lazuli --wdith 3
 if command -v script >/dev/null; then
     try_match 2 "$escape\[1;31mlazuli:$escape" env TERM=xterm script -qec "$lazuli --wdith 3" /dev/null
-    try_match 0 "$escape\[1mcommands:$escape" env TERM=xterm script -qec "$lazuli --help" /dev/null
+    try_match 0 "$escape\[1mcommands:$escape" env TERM=xterm script -qec "$lazuli --help all" /dev/null
     for quiet in NO_COLOR=1 TERM=dumb; do plain "TERM=xterm; export TERM; env $quiet script -qec '$lazuli --help; $lazuli --wdith 3' /dev/null"; done
     try_match 2 "$escape\[1;31mlazuli:" env TERM=xterm NO_COLOR= script -qec "$lazuli --wdith 3" /dev/null # empty is unset
 fi

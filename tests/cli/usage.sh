@@ -6,28 +6,60 @@ version=$(sed -n 's/#define LZ_VERSION "\(.*\)"/\1/p' include/lazuli.h)
 try 0 $lazuli --version <<END
 lazuli $version
 END
-try_match 0 '^usage: lazuli \[COMMAND\]' $lazuli --help
-try_match 0 '^  tensors +PATH +what ' $lazuli --help
-try_match 0 '^  -W, --width PIXELS +' $lazuli -h
+
+# trap 19: the usage comes first; the first screen fits on one of 24 lines; no line of any help is longer than 80 columns
+all="generate plan info tokenize encode decode tensors devices batch completions man pull models"
+try 0 sh -c "$lazuli --help | head -n 1" <<'END'
+usage: lazuli [COMMAND] [OPTIONS] [WORDS]
+END
+try 0 sh -c "$lazuli --help | wc -l | awk '{ print (\$1 < 24) }'" <<'END'
+1
+END
+$lazuli --help >"$work/first"
+$lazuli --help all >"$work/all"
+for words in 'all --help' 'help all'; do try 0 $lazuli $words <"$work/all"; done
+try 0 $lazuli help <"$work/first"
+try 0 $lazuli -h <"$work/first"
+try 0 sh -c "$lazuli --help all | sed -n '/^commands:/,/^\$/s/^  \\([a-z]*\\) .*/\\1/p' | sort | xargs" <<END
+$(echo $all | xargs -n 1 | sort | xargs)
+END
+for command in $all; do
+    $lazuli $command --help >"$work/help"
+    try 0 $lazuli help $command <"$work/help"
+    try 0 $lazuli --help $command <"$work/help"
+    try_match 0 "^usage: lazuli $command \\[OPTIONS\\]" head -n 1 "$work/help"
+    try_match 0 "^  .*lazuli " cat "$work/help" # each has an example
+    try_match 0 "[ :]$command( |\$)" cat "$work/first"
+    cat "$work/help" >>"$work/all"
+done
+try 1 grep -E '.{81}| $' "$work/first" "$work/all" </dev/null
+try_match 0 '^  tensors +PATH +what ' cat "$work/all"
+try_match 0 '^  -W, --width PIXELS +' cat "$work/first"
 try_match 0 '^usage: lazuli tensors \[OPTIONS\] PATH' $lazuli tensors --help
 try_match 0 '^      --json +' $lazuli tensors --help
 try 1 sh -c "$lazuli tensors --help | grep -e --width" </dev/null # only what it takes
-for command in generate plan info tokenize encode decode tensors devices batch completions man pull models; do
-    try_match 0 "^  .*lazuli " $lazuli $command --help # each has an example
-done
+# trap 19: what is said of an option holds for the command, and pull lists the names that it knows
+try_match 0 '^  -o, --output FILE +where to: a .safetensors file; needed$' $lazuli encode --help
+try_match 0 '^  -o, --output FILE +where to: .png, .jpg or .webp; needed$' $lazuli decode --help
+try_match 0 '^  -S, --seed .* \(else the number of the line\)$' $lazuli batch --help
+try_match 0 "folder of a model's part" $lazuli tensors --help
+try_match 0 '^  flux2-klein-4b +14.9 GiB  black-forest-labs/FLUX.2-klein-4B$' $lazuli pull --help
+try_match 0 '^  qwen-image-edit-2511 ' $lazuli pull --help
+try_match 0 '^  HF_TOKEN, ' $lazuli --help all
+try_match 0 '^  130 +stopped' $lazuli --help all
 
 # Words
 try 2 $lazuli <<'END'
 lazuli: what shall be shown? lazuli "a red fox" -o fox.png; 'lazuli --help' tells the rest
-END
-try 2 $lazuli tensor <<'END'
-lazuli: is the command tensors meant? For a picture of it: lazuli generate tensor
 END
 try 2 $lazuli devices here <<'END'
 lazuli: 'here' is one word too many; 'lazuli devices --help' shows how it is used
 END
 try 2 $lazuli tensors <<'END'
 lazuli: tensors needs a PATH
+END
+try 2 $lazuli encode -o x.safetensors <<'END'
+lazuli: encode needs an IMAGE
 END
 try 2 $lazuli tensors a b <<'END'
 lazuli: 'b' is one word too many; 'lazuli tensors --help' shows how it is used
@@ -36,6 +68,84 @@ try_match 2 'encode needs to know where to' $lazuli encode in.png
 try_match 2 'decode needs to know where to' $lazuli decode in.safetensors
 try_match 2 'latents are no picture' $lazuli encode in.png -o out.png
 try_match 2 'ends in .png, .jpg or .webp' $lazuli decode in.safetensors -o out.safetensors
+
+# trap 15: a word that is nearly a command, that is one of another program, or that names a model is no picture
+small="-S 1 -W 16 -H 16 -s 1 -q -o $work/x.png"
+no_picture() { # HINT WORDS...
+    hint=$1
+    shift
+    try_match 2 "$hint" $lazuli "$@" $small
+    try 1 test -e "$work/x.png" </dev/null
+}
+try 2 $lazuli tensor <<'END'
+lazuli: 'tensor' is no command; is 'lazuli tensors' meant? (to paint the words: lazuli generate tensor)
+END
+no_picture "'modles' is no command; is 'lazuli models' meant" modles
+no_picture "is 'lazuli pull' meant" pul flux2-klein-4b --to "$work"
+no_picture "is 'lazuli tensors' meant" tensros models/demo/vae/config.json
+no_picture "'list' is no command: 'lazuli models' lists the models" list
+for word in serve server start ps chat rm ls show download get install update txt2img img2img edit paint gen create; do
+    no_picture "^lazuli: '$word' is no command: " $word
+done
+no_picture 'lazuli -m NAME "a fox" ' run NAME 'a fox'
+no_picture 'lazuli -m flux2-klein-4b "a red fox" ' run flux2-klein-4b
+no_picture 'lazuli -m demo "a red fox" ' run demo
+no_picture 'lazuli pull qwen-image. ' download qwen-image
+no_picture 'lazuli "a fox" -o picture.png' txt2img 'a fox'
+no_picture "'flux2-klein-4b' is the name of a model: lazuli -m flux2-klein-4b \"a fox\"" flux2-klein-4b 'a fox'
+no_picture "'qwen-iamge' is nearly the name of a model: lazuli -m qwen-image \"a red fox\"" qwen-iamge a red fox
+no_picture 'is the name of a model: lazuli -m models/demo "fox"' models/demo fox
+no_picture "'demo' is the name of a model" demo
+mkdir -p "$work/hub/models--some--thing/snapshots/1"
+echo '{}' >"$work/hub/models--some--thing/snapshots/1/model_index.json"
+try_match 2 'is the name of a model: lazuli -m some/thing "fox"' env HF_HUB_CACHE="$work/hub" $lazuli some/thing fox
+try_match 2 '^ "error": ".*lazuli models' $lazuli list --json
+picture() { try 0 $lazuli "$@" $small </dev/null; }
+for words in plane bull camels fox 'list of fruits' 'run in the park' 'show me a fox' 'generate list' '--prompt list' 'help me'; do
+    picture $words
+done
+picture 'list of fruits'
+try 0 $lazuli $small -- list </dev/null
+rm "$work/x.png"
+
+# trap 15: an empty prompt is asked for by name
+for words in '' ' '; do
+    try 2 $lazuli "$words" $small <<'END'
+lazuli: the prompt is empty; if that is meant: --prompt ''
+END
+    try_match 1 'the prompt was to come from stdin, and (it is empty|nothing came)' sh -c "printf '$words' | $lazuli - $small"
+done
+try_match 1 'the prompt was to come from stdin, and it is empty' sh -c "echo | $lazuli --prompt - $small"
+try 1 test -e "$work/x.png" </dev/null
+picture --prompt ''
+
+# trap 15: on a terminal it is asked, and nothing is painted unless the answer is yes
+if command -v python3 >/dev/null; then
+    rm "$work/x.png"
+    for answer in n ''; do
+        printf '< all the same? [y/N]\n> %s\n' $answer >"$work/script"
+        code=0
+        python3 tests/cli/terminal.py $lazuli modles $small <"$work/script" >"$work/said" || code=$?
+        try 0 test $code = 2 </dev/null
+        try_match 0 "is 'lazuli models' meant" cat "$work/said"
+        try 1 test -e "$work/x.png" </dev/null
+    done
+    printf '< all the same? [y/N]\n> y\n' | python3 tests/cli/terminal.py $lazuli modles $small >"$work/said"
+    try 0 test -e "$work/x.png" </dev/null
+fi
+
+# trap 19: a device that there cannot be; more threads than cores; --offload without a GPU
+try 2 $lazuli fox --device gpu <<'END'
+lazuli: --device takes auto, cpu, cuda, cuda:0, cuda:1 ... or ref, not 'gpu'; 'lazuli devices' lists what is here
+END
+for bad in cuda: cuda:x cuda:-1 CPU ''; do try_match 2 '--device takes auto, cpu' $lazuli fox --device "$bad"; done
+said="-S 1 -W 16 -H 16 -s 1 -o $work/x.png"
+try_match 0 '^lazuli: --threads 1000 is more than the cores here: [0-9]+ (is|are) used$' $lazuli fox --threads 1000 $said
+if taskset -c 0 true 2>/dev/null; then
+    try_match 0 '^device +cpu .* 1 thread$' taskset -c 0 $lazuli fox --threads 1000 $said -v
+fi
+try_match 0 '^lazuli: --offload changes nothing here: ' $lazuli fox --device cpu --offload stream $said
+try 1 sh -c "$lazuli fox --device cpu --offload auto --threads 1 $said 2>&1 | grep -e offload -e threads" </dev/null
 
 # Options
 try 2 $lazuli devices --fast <<'END'

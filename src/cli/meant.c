@@ -1,0 +1,124 @@
+/* meant.c: words that are hardly a prompt: a command with a slip, a command of another program, the name of a model.
+ *
+ * A prompt may begin with any word ("list of fruits", "run in the park"). So a first word that is like a command is told of
+ * only if it stands alone, or if operands follow: a model, a file, a prompt in quotes. The name of a model is told of always.
+ * After `generate`, after `--` and with --prompt, words are a prompt, whatever they are. */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "cache.h"
+
+/* Commands of other programs, and what does the same here. NAME and PROMPT stand for the words that follow. */
+static const struct {
+    const char *words, *hint;
+} others[] = {
+    {"run use", "lazuli -m NAME \"PROMPT\" paints with a model"},
+    {"list ls", "'lazuli models' lists the models that are here"},
+    {"show inspect", "'lazuli info -m NAME' says what a model holds, --show draws a picture on the terminal"},
+    {"download get fetch install add create", "'lazuli pull NAME' fetches a model"},
+    {"update upgrade", "'lazuli pull NAME' fetches what is new in a model"},
+    {"search find", "'lazuli pull --help' lists models that can be fetched"},
+    {"rm remove delete uninstall", "'lazuli models' says in which folder a model lies; remove that"},
+    {"serve server start stop daemon ps api", "there is no server; 'lazuli' alone keeps a model open, 'lazuli batch' "
+                                              "reads prompts from a file or from stdin"},
+    {"chat repl shell session interactive", "'lazuli' alone on a terminal asks for prompts"},
+    {"gen paint draw imagine txt2img text2img t2i", "lazuli \"PROMPT\" -o picture.png"},
+    {"img2img image2image i2i", "lazuli \"PROMPT\" -i photo.jpg --strength 0.6 -o picture.png"},
+    {"edit inpaint", "lazuli \"PROMPT\" -i photo.jpg -o picture.png"},
+    {"bench benchmark", "'lazuli \"PROMPT\" --profile' says where the time goes"},
+    {"login auth", "$HF_TOKEN holds the token for the Hugging Face hub"},
+    {"gpu gpus device", "'lazuli devices' lists what this machine can compute on"},
+    {"quit exit", "nothing is running"},
+};
+
+static bool has_blank(const char *text) { return text[strcspn(text, " \t\r\n")] != 0; }
+
+static bool is_one_of(const char *word, const char *list) {
+    for (size_t n; *list; list += n + strspn(list + n, " ")) {
+        n = strcspn(list, " ");
+        if (strlen(word) == n && strncasecmp(word, list, n) == 0) return true;
+    }
+    return false;
+}
+
+/* Four letters are few: "plane" and "bull" are pictures, "pul" and "plna" are slips. A swap keeps the sum of the letters. */
+static bool is_slip(const char *word, const char *name) {
+    if (strlen(name) < 4 || distance(word, name) != 1) return false;
+    if (strlen(name) > 4 || strlen(word) < 4) return true;
+    int sum = 0;
+    for (int i = 0; i < 4; i++) sum += word[i] - name[i];
+    return strlen(word) == 4 && sum == 0;
+}
+
+/* A folder with a model, or a name that is in our list or in the Hugging Face cache. */
+static bool names_model(const char *word) {
+    if (known_by(word) || have_file(word, "model_index.json")) return true;
+    if (!is_repo(word)) return false;
+    char *cache = hub_cache(), *folder = cache_folder(cache, word), *model = folder ? cached_model(folder) : NULL;
+    bool there = model != NULL;
+    free(model);
+    free(folder);
+    free(cache);
+    return there;
+}
+
+static bool names_file(const char *word) { return strpbrk(word, "./") && access(word, F_OK) == 0; }
+
+/* hint with NAME and PROMPT replaced. */
+static void expand(const char *hint, const char *name, const char *prompt, char *to, size_t size) {
+    for (size_t used = 0; *hint && used + 1 < size; used += strlen(to + used)) {
+        bool names = strncmp(hint, "NAME", 4) == 0, prompts = strncmp(hint, "PROMPT", 6) == 0;
+        snprintf(to + used, size - used, "%.*s", names || prompts ? 200 : 1, names ? name : prompts ? prompt : hint);
+        hint += names ? 4 : prompts ? 6 : 1;
+    }
+}
+
+static bool explain_model(const arguments *args, const char *prompt, char *hint, size_t size) {
+    const char *word = args->words[0], *meant = names_model(word) ? word : NULL;
+    if (args->n_words == 1 && strcmp(word, "demo") == 0) meant = word;
+    const known_model *near = meant ? NULL : nearest_known(word);
+    if (!meant && !near) return false;
+    snprintf(hint, size, "'%.200s' is %sthe name of a model: lazuli -m %.200s \"%.200s\"", word, near ? "nearly " : "",
+             near ? near->name : meant, args->n_words == 2 ? args->words[1] : prompt);
+    return true;
+}
+
+bool is_hardly_a_prompt(const arguments *args, char *hint, size_t size) {
+    if (args->only_words || args->prompt || args->n_words < 1 || args->command != &commands[0]) return false;
+    const char *word = args->words[0], *last = args->words[args->n_words - 1], *second = args->words[1];
+    if (!*word || has_blank(word)) return false;
+    bool alone = args->n_words == 1;
+    bool model = !alone && (strcmp(second, "demo") == 0 || names_model(second) || nearest_known(second));
+    bool operands = model || (!alone && has_blank(last)) || (args->n_words == 2 && names_file(second));
+    const char *name = model || args->n_words > 2 ? second : "NAME";
+    const char *prompt = !alone && has_blank(last) ? last : "a red fox";
+    if (explain_model(args, prompt, hint, size)) return true;
+    if (!alone && !operands) return false;
+    for (size_t i = 0; i < n_commands; i++)
+        if (is_slip(word, commands[i].name)) {
+            snprintf(hint, size, "'%.200s' is no command; is 'lazuli %s' meant?", word, commands[i].name);
+            return true;
+        }
+    for (size_t i = 0; i < COUNT(others); i++)
+        if (is_one_of(word, others[i].words)) {
+            size_t used = (size_t)snprintf(hint, size, "'%.200s' is no command: ", word);
+            expand(others[i].hint, name, prompt, hint + used, size - used);
+            return true;
+        }
+    return false;
+}
+
+/* On a terminal the words may be painted all the same. */
+int refuse_or_ask(const arguments *args, const char *hint) {
+    if (args->json || !isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
+        return fail(args, NOT_UNDERSTOOD, "%s (to paint the words: lazuli generate %s%s)", hint, args->words[0],
+                    args->n_words > 1 ? " ..." : "");
+    int code = fail(args, NOT_UNDERSTOOD, "%s", hint);
+    fprintf(stderr, "Paint the words all the same? [y/N] ");
+    char answer[8] = "";
+    bool yes = fgets(answer, sizeof answer, stdin) && tolower((unsigned char)answer[0]) == 'y';
+    return yes ? DONE : code;
+}

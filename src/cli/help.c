@@ -24,6 +24,7 @@ const explained variables[] = {
     {"LAZULI_CUDA_DNN", "0: cuDNN is not used"},
     {"LAZULI_CUDA_TRACE", "if it is set, choices, refusals and compilations of a GPU are told on stderr"},
     {"LAZULI_PULL_PAUSE", "seconds before pull tries a failed request again for the first time (else 0.5)"},
+    {"LAZULI_PULL_STALL", "seconds without a byte after which pull gives up on a request (else 60)"},
     {"HF_ENDPOINT", "the hub that pull asks (else https://huggingface.co)"},
     {"HF_TOKEN, HUGGING_FACE_HUB_TOKEN", "the token for the hub"},
     {"HF_TOKEN_PATH", "the file with the token (else $HF_HOME/token)"},
@@ -81,7 +82,8 @@ static const struct {
 } differences[] = {
     {ENCODE, "output", "where to: a .safetensors file; needed"},
     {DECODE, "output", "where to: .png, .jpg or .webp; needed"},
-    {BATCH, "output", "names of pictures, with {file}, {line}, {n} and {seed} (else {file}-{line}-{seed}.png)"},
+    {BATCH, "output",
+     "where to: names with {file}, {line}, {n} and {seed}, or a folder (else {file}-{line}-{seed}.png)"},
     {BATCH, "seed", "of every line that has none (else the number of the line)"},
     {BATCH, "prompt", "of every line that has none"},
     {BATCH, "json", "each picture as a JSON object, one a line; errors too"},

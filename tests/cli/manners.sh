@@ -123,7 +123,7 @@ if command -v groff >/dev/null; then
     for line in '^SESSION' '^       /save ' '^       /vary ' 'Ctrl-D ends the session' '^MODELS' '^       qwen-image-edit-2509'; do
         try_match 0 "$line" cat "$work/page"
     done
-    variables=$(cat $(find src -name '*.c') | sed -n '/getenv\|_names\[\|names\[\] =\|places\[\] =\|home_path(\|terminal_side(/s/"\([A-Z][A-Z_]*\)"/\n=\1\n/gp' | sed -n 's/^=//p' | sort -u)
+    variables=$(find src -name '*.c' -exec grep -hoE '"((LAZULI|HF|XDG|CURL|SSL|NO|HUGGING_?FACE)_[A-Z_]+|HOME|TERM|LINES|COLUMNS)"' {} + | tr -d '"' | sort -u)
     try 0 test "$(echo $variables | wc -w)" -gt 15 </dev/null # the list was read
     for variable in $variables; do try_match 0 "(^ +|, )$variable(,|\$| )" cat "$work/page"; done
 fi

@@ -24,7 +24,7 @@ const explained variables[] = {
     {"LAZULI_CUDA_DNN", "0: cuDNN is not used"},
     {"LAZULI_CUDA_TRACE", "if it is set, choices, refusals and compilations of a GPU are told on stderr"},
     {"LAZULI_PULL_PAUSE", "seconds before pull tries a failed request again for the first time (else 0.5)"},
-    {"LAZULI_PULL_STALL", "seconds without a byte after which pull gives up on a request (else 60)"},
+    {"LAZULI_PULL_STALL", "seconds with less than 1 KiB each after which pull tries a request again (else 60)"},
     {"HF_ENDPOINT", "the hub that pull asks (else https://huggingface.co)"},
     {"HF_TOKEN, HUGGING_FACE_HUB_TOKEN", "the token for the hub"},
     {"HF_TOKEN_PATH", "the file with the token (else $HF_HOME/token)"},

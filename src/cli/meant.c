@@ -46,6 +46,7 @@ static bool is_one_of(const char *word, const char *list) {
 
 /* Four letters are few: "plane" and "bull" are pictures, "pul" and "plna" are slips. A swap keeps the sum of the letters. */
 static bool is_slip(const char *word, const char *name) {
+    if (strcasecmp(word, name) == 0) return true;
     if (strlen(name) < 4 || distance(word, name) != 1) return false;
     if (strlen(name) > 4 || strlen(word) < 4) return true;
     int sum = 0;

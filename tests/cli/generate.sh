@@ -3,7 +3,7 @@
 unset LAZULI_MODEL
 flux=tests/data/flux2
 A=$flux/A
-small="-W 64 -H 64 --threads 2"
+small="-W 64 -H 64 --threads $threads"
 
 same() { try 0 cmp "$1" "$2" </dev/null; }
 differ() { try_match 1 differ cmp "$1" "$2"; }

@@ -1,7 +1,7 @@
 # Seeing pictures: --preview and --show on a terminal and without one, --steps-dir, --sheet.
 . tests/cli/transcript
 unset LAZULI_MODEL NO_COLOR
-fox="-p fox -m models/demo --threads 2 -S 7"
+fox="-p fox -m models/demo --threads $threads -S 7"
 built=$($lazuli $fox -W 16 -H 16 -s 1 --show -o "$work/x.png" 2>&1 >/dev/null)
 
 same() { try 0 cmp "$1" "$2" </dev/null; }

@@ -538,6 +538,22 @@ void lz_picture_free(lz_picture *picture);
  * take for them. */
 lz_status lz_fill_options(lz_model *model, lz_picture_options *options, lz_error *err);
 
+/* What a model was trained for. A folder may hold lazuli.json, of which every key is optional; published folders have none:
+ *
+ *     {"sizes": [[256, 256]], "references": false, "start_images": true, "words": "words.txt"}
+ *
+ * words.txt lists the words that the model knows, words that are read as others, and words that are read as nothing; see
+ * models/demo/words.txt. Pictures of other sizes, images and words are made all the same. What is likely to go wrong with a
+ * picture is said here, a sentence each; an empty text: nothing. */
+typedef struct lz_remarks {
+    char size[200];
+    char images[200];
+    char words[600];   /* words that are not known, and the nearest that are */
+    char read_as[600]; /* the prompt that the model is given, if it is not the one of the options; cut if it is long */
+} lz_remarks;
+lz_status lz_remark(lz_model *model, const lz_picture_options *options, lz_remarks *remarks, lz_error *err);
+const char *lz_model_words(const lz_model *model); /* the text of its list, until it is closed; NULL: it has none */
+
 /* What a picture will take, before anything runs: the most that one stage needs at once. What the picture keeps
  * (text, noise, latents, pixels) and the cache come on top. */
 typedef struct lz_stage_plan {

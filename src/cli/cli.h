@@ -79,7 +79,7 @@ struct arguments {
     uint64_t given, elsewhere;   /* options that were given, a bit for each; and those that did not come from argv */
     const char *where;           /* what errors and notes begin with: a file; or NULL */
     int64_t line;                /* of a batch: they begin with its number; or 0 */
-    bool preview, show, full_paths, no_metadata;
+    bool preview, show, full_paths, no_metadata, list_words;
     const char *steps_dir, *sheet;
 };
 
@@ -209,6 +209,7 @@ typedef struct job {
     lz_image images[LZ_MAX_IMAGES];
     lz_picture_options picture; /* all but seed and watch; after job_ask nothing is left open */
     lz_picture_plan plan;
+    lz_remarks said; /* what was remarked on with this model so far; of words, the last prompt's */
 } job;
 
 /* Before a model is opened: is there one, and the files that are to be read? coming: names of pictures that will be there

@@ -88,11 +88,24 @@ static lz_status plan_default(job *j, lz_error *err) {
     return status;
 }
 
+static int print_words(const job *j) {
+    const char *text = lz_model_words(j->model);
+    if (!text) return fail(j->args, FAILED, "%s has no list of words: it is not limited to some", j->folder);
+    if (j->args->json) return print_json(j->args, json_pack("{s:o}", "words", json_text(text)));
+    fputs(text, stdout);
+    return flush_output(j->args);
+}
+
 int info_command(const arguments *args) {
     component parts[] = {{.name = "text_encoder"}, {.name = "transformer"}, {.name = "vae"}};
     lz_error err = {.status = LZ_OK};
     job j;
     int code = job_open(&j, args);
+    if (args->list_words) {
+        if (code == DONE) code = print_words(&j);
+        job_close(&j);
+        return code;
+    }
     for (size_t i = 0; i < COUNT(parts) && code == DONE; i++)
         if (look_into(&j, &parts[i], &err) != LZ_OK) code = fail_with(args, &err);
     if (code == DONE && plan_default(&j, &err) != LZ_OK) code = fail_with(args, &err);

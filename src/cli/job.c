@@ -315,6 +315,25 @@ static void say_streamed(const job *j) {
          show_bytes(j->plan.streamed_bytes).text);
 }
 
+/* What the model was not trained for. Of sizes and images once, of words once per prompt: a session paints one many times. */
+static int say_remarks(job *j) {
+    const arguments *a = j->args;
+    lz_remarks now, *said = &j->said;
+    lz_error err = {.status = LZ_OK};
+    if (a->command->bit == PLAN) return DONE;
+    if (lz_remark(j->model, &j->picture, &now, &err) != LZ_OK) return fail_with(a, &err);
+    if (*now.size && !*said->size) note(a, "%s", now.size);
+    if (*now.images && !*said->images) note(a, "%s", now.images);
+    if (*now.read_as && strcmp(now.read_as, said->read_as) != 0) note(a, "the prompt is read as \"%s\"", now.read_as);
+    if (*now.words && strcmp(now.words, said->words) != 0)
+        note(a, "%s; 'lazuli info%s%s --words' lists all that it knows", now.words, a->model ? " -m " : "",
+             a->model ? a->model : "");
+    if (!*now.size) memcpy(now.size, said->size, sizeof now.size);
+    if (!*now.images) memcpy(now.images, said->images, sizeof now.images);
+    *said = now;
+    return DONE;
+}
+
 int job_fill(job *j) {
     int code = ask_prompt(j);
     if (code == DONE) code = check_sense(j->args);
@@ -343,7 +362,8 @@ int job_plan(job *j) {
     if (code != DONE) return code;
     if (lz_plan_picture(j->model, &j->picture, &j->plan, &err) != LZ_OK) return fail_with(j->args, &err);
     say_streamed(j);
-    return check_memory(j, j->plan.peak_bytes);
+    code = check_memory(j, j->plan.peak_bytes);
+    return code == DONE ? say_remarks(j) : code;
 }
 
 int job_ask(job *j) {

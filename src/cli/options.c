@@ -181,6 +181,8 @@ const option options[] = {
      PICTURE | INFO | CODEC, take_offload, TO(offload), 0, 0},
     {"threads", 0, "N", machine, "how many, at most one per core (else one per core); the picture stays the same",
      PICTURE | INFO | CODEC, take_integer, TO(threads), 1, 1024},
+    {"words", 0, NULL, words, "the words that the model knows, and nothing else", INFO, take_flag, TO(list_words), 0,
+     0},
     {"preview", 0, NULL, words, "the picture as it forms, small, on the terminal", GENERATE, take_flag, TO(preview), 0,
      0},
     {"show", 0, NULL, words, "the finished picture on the terminal", GENERATE, take_flag, TO(show), 0, 0},

@@ -8,6 +8,7 @@
 #include "models/config.h"
 #include "pipeline/schedule.h"
 #include "text/tokenizer.h"
+#include "text/vocabulary.h"
 
 #define LZ_MAX_ROWS 8
 #define LZ_MAX_TABLES 6
@@ -104,6 +105,15 @@ typedef struct lz_reading {
 } lz_reading;
 enum { LZ_READINGS = 4 };
 
+/* What the folder says its model was trained for (lazuli.json; see trained.c). */
+enum { LZ_MAX_SIZES = 16 };
+typedef struct lz_trained {
+    int64_t sizes[LZ_MAX_SIZES][2]; /* width, height */
+    int n_sizes;                    /* 0: any */
+    bool no_references, no_start;
+    lz_vocabulary *words; /* or NULL */
+} lz_trained;
+
 struct lz_model {
     lz_context *ctx;
     const lz_family *family;
@@ -112,6 +122,7 @@ struct lz_model {
     char *folder;
     int64_t width, height; /* of a picture, where nothing else is asked for; whole tokens */
     int steps;
+    lz_trained trained;
     pthread_mutex_t turn; /* what is below belongs to the picture that is being made */
 
     /* Kept from picture to picture where weights were sent to a device: what was sent, the programs that use it, and
@@ -146,6 +157,11 @@ struct lz_model {
  * picture by weights that changed on the disk since they were opened. */
 lz_status lz_model_enter(lz_model *m, lz_error *err);
 void lz_model_leave(lz_model *m);
+
+lz_status lz_trained_open(lz_trained *t, lz_context *ctx, const char *folder, lz_error *err);
+void lz_trained_close(lz_trained *t);
+/* The prompt in words that the model knows, owned; NULL: as it is. */
+lz_status lz_read_as(const lz_model *m, const char *prompt, char **to, lz_error *err);
 
 void lz_model_forget_size(lz_model *m); /* begin, step, preview, tables */
 void lz_model_forget_readings(lz_model *m);

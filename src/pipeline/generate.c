@@ -174,7 +174,10 @@ lz_status lz_read_tokens(lz_run_state *r, lz_prompt prompts[2], lz_error *err) {
     memset(prompts, 0, 2 * sizeof *prompts);
     for (int i = 0; i < (r->guidance > 1 ? 2 : 1); i++) {
         const char *text = texts[i] ? texts[i] : "";
-        lz_status status = f->tokens(r->model->state, text, images, n_images, &prompts[i], err);
+        char *read_as = NULL;
+        lz_status status = lz_read_as(r->model, text, &read_as, err);
+        if (!status) status = f->tokens(r->model->state, read_as ? read_as : text, images, n_images, &prompts[i], err);
+        lz_host_free(r->model->ctx, read_as);
         if (status) return status;
         r->prompt_cut = r->prompt_cut || prompts[i].cut;
     }

@@ -74,7 +74,8 @@ lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err) {
         if (m->family) {
             if (!lz_schedule_read(&m->schedule, ctx, folder, &local))
                 m->state = m->family->open(ctx, folder, &index, &m->schedule, &local);
-            if (m->state && read_defaults(m, &index, &local)) m->family->close(m->state);
+            if (m->state && (read_defaults(m, &index, &local) || lz_trained_open(&m->trained, ctx, folder, &local)))
+                m->family->close(m->state);
         }
     }
     lz_config_close(&index);
@@ -139,6 +140,7 @@ void lz_model_close(lz_model *m) {
     lz_model_forget_readings(m);
     lz_release(m->preview_map);
     m->family->close(m->state);
+    lz_trained_close(&m->trained);
     pthread_mutex_destroy(&m->turn);
     lz_host_free(m->ctx, m->folder);
     lz_host_free(m->ctx, m);

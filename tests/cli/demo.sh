@@ -17,7 +17,8 @@ try_match 0 "$said" "$absolute" "$fox" -S 1 -W 16 -H 16 -o small.png
 ln -s "$absolute" linked
 try 0 ./linked "$fox" -S 1 -W 16 -H 16 -q -o linked.png </dev/null
 same small.png linked.png
-try 0 sh -c "$absolute '$fox' -m $root/models/demo -S 1 -W 16 -H 16 -o chosen.png 2>&1 >/dev/null" </dev/null
+try 0 sh -c "$absolute '$fox' -m $root/models/demo -S 1 -W 16 -H 16 -o chosen.png 2>said >/dev/null" </dev/null
+try 1 grep 'demo model' said </dev/null
 same small.png chosen.png
 for line in "^model +$root/models/demo\$" '^defaults +256 x 256 pixels, 8 steps, guidance is built in' \
     '^A picture of 256 x 256 takes ' "$said"; do
@@ -113,12 +114,12 @@ cp tools/demo "$work/root/tools"
 ln -s "$root/models" "$work/root/models"
 cat >"$work/root/build/lazuli" <<END
 #!/bin/sh
-[ "\$LAZULI_MODEL" = models/demo ] && exec "$absolute" "\$@" -W 32 -H 32 -s 1
+[ "\$LAZULI_MODEL" = models/demo ] && exec "$absolute" "\$@" -s 1
 END
 chmod +x "$work/root/build/lazuli"
 cd "$work/root"
 for line in '^\$ build/lazuli "a fox in 3d style" -S 1 -o build/demo/fox.png$' \
-    '^build/demo/fox.png  32 x 32, seed 1, 1 step, ' '^4 pictures in [0-9]+ s: they are in build/demo$' '^What to try next:$'; do
+    '^build/demo/fox.png  256 x 256, seed 1, 1 step, ' '^4 pictures in [0-9]+ s: they are in build/demo$' '^What to try next:$'; do
     try_match 0 "$line" tools/demo build
 done
 try_match 0 'fox.png -m models/demo$' env LAZULI_MODEL=mine tools/demo build

@@ -53,7 +53,7 @@ try_match 0 . ls "$work/c-1.png" "$work/c-2.png"
 try_match 2 'a sheet is a picture' $lazuli $fox --sheet "$work/sheet.txt" -o "$work/never.png"
 try_match 1 'make the folder first' $lazuli $fox --sheet "$work/no/sheet.png" -o "$work/never.png"
 try_match 0 '^ "family"' $lazuli $fox -W 16 -H 16 -s 1 --sheet "$work/j.png" -o "$work/c.png" --json
-try 1 sh -c "$lazuli $fox -W 16 -H 16 -s 1 --sheet $work/j.png -o $work/c.png --json | grep 'a sheet'" </dev/null
+try 1 sh -c "$lazuli $fox -W 16 -H 16 -s 1 --sheet $work/j.png -o $work/c.png --json -q | grep 'a sheet'" </dev/null
 gone "$work/never.png"
 
 # Without a terminal it is said, and the picture is made all the same

@@ -98,29 +98,36 @@ def decode(data: bytes) -> np.ndarray:
     return np.asarray(picture)
 
 
-class Things:
-    """names, and which drawings there are: index[thing][style] -> number of the drawing or -1"""
+class Words:
+    """rows of name and keywords; other: the keywords that belong to one thing only"""
+
+    def __init__(self, rows: list):
+        self.rows = rows
+        self.names = [clean(r["name"]) or "sign" for r in rows]
+        self.keywords = [r["keywords"] for r in rows]
+        seen = {}
+        for r in rows:
+            for k in r["keywords"]:
+                seen[k] = seen.get(k, 0) + 1
+        taken = set(self.names)
+        self.other = [
+            [k for k in r["keywords"] if seen[k] == 1 and k not in taken and re.fullmatch("[a-z ]{4,20}", k)] for r in rows
+        ]
+
+
+class Things(Words):
+    """and which drawings there are: index[thing][style] -> number of the drawing or -1"""
 
     def __init__(self, path: pathlib.Path, pixels: bool = True):
         with tarfile.open(path) as tar:
             files = {m.name: tar.extractfile(m).read() for m in tar if m.isfile()}
-        self.rows = json.loads(files.pop("things.json"))
+        super().__init__(json.loads(files.pop("things.json")))
         paths = sorted(files)
         place = {p: i for i, p in enumerate(paths)}
         self.index = np.array([[place.get(f"{s}/{r['codepoints']}.webp", -1) for s in NAMES] for r in self.rows])
         self.out = np.array([[held_out(r["codepoints"], s) for s in NAMES] for r in self.rows]) & (self.index >= 0)
         self.out &= ((self.index >= 0).sum(1) >= 3)[:, None]
-        self.names = [clean(r["name"]) or "sign" for r in self.rows]
         self.weights = np.array([GROUPS.get(r["group"], 1.0) for r in self.rows])
-        seen = {}
-        for r in self.rows:
-            for k in r["keywords"]:
-                seen[k] = seen.get(k, 0) + 1
-        taken = set(self.names)
-        self.other = [
-            [k for k in r["keywords"] if seen[k] == 1 and k not in taken and re.fullmatch("[a-z ]{4,20}", k)]
-            for r in self.rows
-        ]
         if pixels:
             with ProcessPoolExecutor() as pool:
                 self.pixels = np.stack(list(pool.map(decode, [files[p] for p in paths], chunksize=64)))

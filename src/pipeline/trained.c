@@ -1,0 +1,121 @@
+/* trained.c: what a model was trained for, as its folder tells in lazuli.json, and what is said of pictures beyond that. The
+ * file is optional and our own: diffusers passes it over. */
+#include <stdio.h>
+#include <string.h>
+
+#include "io/file.h"
+#include "pipeline/generate.h"
+#include "text/split.h"
+
+/* ---- the file ---------------------------------------------------------------------------------------------------- */
+
+static void read_sizes(lz_trained *t, lz_config *c) {
+    const json_t *sizes = json_object_get(c->root, "sizes");
+    size_t n = json_array_size(sizes);
+    bool fine = !sizes || (json_is_array(sizes) && n <= LZ_MAX_SIZES);
+    for (size_t i = 0; fine && i < n; i++) {
+        const json_t *size = json_array_get(sizes, i);
+        for (size_t k = 0; k < 2; k++) t->sizes[i][k] = json_integer_value(json_array_get(size, k));
+        fine = json_array_size(size) == 2 && t->sizes[i][0] > 0 && t->sizes[i][1] > 0;
+    }
+    t->n_sizes = (int)n;
+    if (!fine) lz_config_refuse(c, "'sizes' must be a list of at most %d pairs such as [256, 256]", LZ_MAX_SIZES);
+}
+
+static void read_words(lz_trained *t, lz_config *c, const char *folder) {
+    const char *name = lz_config_text(c, "words");
+    if (!name) return;
+    if (!*name || strchr(name, '/')) {
+        lz_config_refuse(c, "'words' must be the name of a file in the same folder");
+        return;
+    }
+    char *path = lz_path_join(c->ctx, folder, name);
+    if (path)
+        t->words = lz_vocabulary_open(c->ctx, path, &c->err);
+    else
+        lz_out_of_memory(&c->err, LZ_SHOWN);
+    lz_host_free(c->ctx, path);
+}
+
+lz_status lz_trained_open(lz_trained *t, lz_context *ctx, const char *folder, lz_error *err) {
+    lz_config c;
+    lz_error local = {.status = LZ_OK};
+    lz_status status = lz_config_open(&c, ctx, folder, "lazuli.json", &local);
+    if (status == LZ_NOT_FOUND) return LZ_OK;
+    if (!status) {
+        read_sizes(t, &c);
+        t->no_references = !lz_config_bool(&c, "references", true);
+        t->no_start = !lz_config_bool(&c, "start_images", true);
+        if (!c.err.status) read_words(t, &c, folder);
+        status = lz_config_end(&c, &local);
+    }
+    if (status) lz_trained_close(t);
+    if (status && err) *err = local;
+    return status;
+}
+
+void lz_trained_close(lz_trained *t) {
+    lz_vocabulary_close(t->words);
+    *t = (lz_trained){.n_sizes = 0};
+}
+
+/* ---- what is said of it ------------------------------------------------------------------------------------------ */
+
+lz_status lz_read_as(const lz_model *m, const char *prompt, char **to, lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    *to = m->trained.words ? lz_vocabulary_read(m->trained.words, prompt, &local) : NULL;
+    if (local.status && err) *err = local;
+    return local.status;
+}
+
+static void remark_size(const lz_trained *t, int64_t width, int64_t height, lz_remarks *to) {
+    size_t used = 0, room = sizeof to->size;
+    for (int i = 0; i < t->n_sizes; i++)
+        if (t->sizes[i][0] == width && t->sizes[i][1] == height) return;
+    for (int i = 0; i < t->n_sizes && used < room; i++)
+        used += (size_t)snprintf(to->size + used, room - used, "%s%lld x %lld",
+                                 i ? ", " : "this model was trained for pictures of ", (long long)t->sizes[i][0],
+                                 (long long)t->sizes[i][1]);
+    if (used && used < room)
+        snprintf(to->size + used, room - used, ": one of %lld x %lld is likely to be broken", (long long)width,
+                 (long long)height);
+}
+
+static void remark_images(const lz_trained *t, const lz_run_state *r, lz_remarks *to) {
+    int n;
+    lz_references(r, &n);
+    if (n && t->no_references)
+        snprintf(to->images, sizeof to->images,
+                 "this model was not trained to look at images: the picture is likely to be broken");
+    else if (r->options->strength > 0 && t->no_start)
+        snprintf(to->images, sizeof to->images,
+                 "this model was not trained to start from an image: the picture is likely to be broken");
+}
+
+static lz_status remark_words(const lz_model *m, const char *prompt, lz_remarks *to, lz_error *err) {
+    char *read_as = NULL;
+    lz_status status = lz_read_as(m, prompt, &read_as, err);
+    if (read_as) snprintf(to->read_as, sizeof to->read_as, "%s", read_as);
+    lz_host_free(m->ctx, read_as);
+    int64_t good = lz_utf8_error(to->read_as, strlen(to->read_as)); /* of a letter that was cut */
+    if (good >= 0) to->read_as[good] = 0;
+    if (!status) lz_vocabulary_unknown(m->trained.words, prompt, to->words, sizeof to->words);
+    return status;
+}
+
+lz_status lz_remark(lz_model *model, const lz_picture_options *options, lz_remarks *remarks, lz_error *err) {
+    if (!model || !options || !remarks)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "remark: needs a model, options and a place for remarks");
+    memset(remarks, 0, sizeof *remarks);
+    lz_run_state r = {.model = model, .options = options};
+    lz_status status = lz_settle(&r, err);
+    if (status) return status;
+    const lz_trained *t = &model->trained;
+    remark_size(t, r.width, r.height, remarks);
+    remark_images(t, &r, remarks);
+    return t->words ? remark_words(model, options->prompt ? options->prompt : "", remarks, err) : LZ_OK;
+}
+
+const char *lz_model_words(const lz_model *model) {
+    return model && model->trained.words ? lz_vocabulary_text(model->trained.words) : NULL;
+}

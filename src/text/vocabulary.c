@@ -1,0 +1,333 @@
+/* vocabulary.c: the words that a model knows. A line of the file is
+ *
+ *     KNOWN, KNOWN, ... = WORD, WORD, ... ~ WORD, WORD, ...        (and # begins a comment)
+ *
+ * A WORD after = is read as the first KNOWN, or as nothing where the line has none. A WORD after ~ only leads to KNOWN when
+ * somebody asks for it. Each may be several words: a phrase. A prompt is cut into words, and from left to right the longest
+ * phrase that begins at a word is taken, so "hot dog" is not hot. A prompt of known words comes out byte for byte.
+ *
+ * All phrases stand in one sorted array. Limits: a file of 1 MiB; phrases of 8 words and 127 bytes, longer ones are passed over;
+ * of an unknown word the first 39 bytes are told. */
+#include "text/vocabulary.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/file.h"
+#include "text/split.h"
+
+enum { MOST_BYTES = 1 << 20, MOST_WORDS = 8, PHRASE = 128, NEAREST = 3, TOLD = 3 };
+
+typedef enum lz_meaning { KNOWN, READ_AS, NEAR } lz_meaning;
+
+typedef struct lz_phrase {
+    const char *text;   /* in lower case, with one space between words */
+    const char *target; /* the first KNOWN of its line; or "" */
+    lz_meaning meaning;
+} lz_phrase;
+
+struct lz_vocabulary {
+    lz_context *ctx;
+    char *text;   /* the file */
+    char *normal; /* its phrases, each ended by a zero */
+    lz_phrase *phrases;
+    size_t n;
+};
+
+/* ---- words ------------------------------------------------------------------------------------------------------- */
+
+/* ASCII alone is put into lower case; other letters are compared as they are. */
+static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
+
+static bool in_word(char c) {
+    return (unsigned char)c >= 0x80 || (c >= '0' && c <= '9') || (lower(c) >= 'a' && lower(c) <= 'z') || c == '-' ||
+           c == '\'';
+}
+
+/* The next word of a text that ends at end; begin == end: there is none. */
+typedef struct span {
+    const char *begin, *end;
+} span;
+
+static span next_word(const char *at, const char *end) {
+    while (at < end && !in_word(*at)) at++;
+    span w = {at, at};
+    while (w.end < end && in_word(*w.end)) w.end++;
+    return w;
+}
+
+static bool only_spaces(const char *at, const char *end) {
+    while (at < end && *at == ' ') at++;
+    return at == end;
+}
+
+/* ---- the file ---------------------------------------------------------------------------------------------------- */
+
+static int compare(const void *a, const void *b) {
+    const lz_phrase *p = a, *q = b;
+    int order = strcmp(p->text, q->text);
+    if (!order) order = (int)p->meaning - (int)q->meaning;
+    if (!order) order = p->text < q->text ? -1 : p->text > q->text; /* as in the file */
+    return order;
+}
+
+/* One line; normal has room for as many bytes. */
+static char *add_line(lz_vocabulary *w, const char *at, const char *end, char *normal) {
+    const char *target = "";
+    lz_meaning meaning = KNOWN;
+    while (at < end && *at != '#') {
+        const char *stop = at;
+        while (stop < end && !strchr(",=~", *stop)) stop++;
+        char *text = normal;
+        for (span word = next_word(at, stop); word.begin < word.end; word = next_word(word.end, stop)) {
+            if (normal > text) *normal++ = ' ';
+            for (const char *c = word.begin; c < word.end; c++) *normal++ = lower(*c);
+        }
+        if (normal - text >= PHRASE)
+            normal = text;
+        else if (normal > text) {
+            *normal++ = 0;
+            if (meaning == KNOWN && !*target) target = text;
+            w->phrases[w->n++] = (lz_phrase){text, target, meaning};
+        }
+        if (stop < end && *stop != ',') meaning = *stop == '=' ? READ_AS : NEAR;
+        at = stop < end ? stop + 1 : end;
+    }
+    return normal;
+}
+
+static lz_status check_bytes(const char *path, const lz_mapping *map, lz_error *err) {
+    if (map->bytes > MOST_BYTES)
+        return lz_fail(err, LZ_BAD_FILE, "%s: a list of words has at most %d bytes, and this has %lld",
+                       LZ_SHOW_TEXT(path), MOST_BYTES, (long long)map->bytes);
+    bool plain = lz_utf8_error(map->data, (size_t)map->bytes) < 0;
+    for (int64_t i = 0; plain && i < map->bytes; i++)
+        plain = map->data[i] == '\n' || ((unsigned char)map->data[i] >= 32 && map->data[i] != 127);
+    return plain ? LZ_OK
+                 : lz_fail(err, LZ_BAD_FILE, "%s: a list of words must be plain UTF-8 text", LZ_SHOW_TEXT(path));
+}
+
+static lz_vocabulary *read_words(lz_context *ctx, const lz_mapping *map, lz_error *err) {
+    size_t bytes = (size_t)map->bytes, phrases = 1;
+    for (size_t i = 0; i < bytes; i++) phrases += strchr(",=~\n", map->data[i]) != NULL;
+    lz_vocabulary *w = lz_host_alloc(ctx, sizeof *w);
+    if (w) {
+        w->ctx = ctx;
+        w->text = lz_host_alloc(ctx, bytes + 1);
+        w->normal = lz_host_alloc(ctx, bytes + 1);
+        w->phrases = lz_host_alloc(ctx, phrases * sizeof *w->phrases);
+    }
+    if (!w || !w->text || !w->normal || !w->phrases) {
+        lz_vocabulary_close(w);
+        lz_out_of_memory(err, (int64_t)(phrases * sizeof *w->phrases));
+        return NULL;
+    }
+    memcpy(w->text, map->data, bytes);
+    char *normal = w->normal;
+    for (const char *at = w->text, *end = at + bytes, *stop; at < end; at = stop < end ? stop + 1 : end) {
+        stop = memchr(at, '\n', (size_t)(end - at));
+        if (!stop) stop = end;
+        normal = add_line(w, at, stop, normal);
+    }
+    qsort(w->phrases, w->n, sizeof *w->phrases, compare);
+    return w;
+}
+
+lz_vocabulary *lz_vocabulary_open(lz_context *ctx, const char *path, lz_error *err) {
+    lz_mapping *map = lz_map_file(ctx, path, err);
+    if (!map) return NULL;
+    lz_vocabulary *w = check_bytes(path, map, err) == LZ_OK ? read_words(ctx, map, err) : NULL;
+    lz_mapping_release(map);
+    return w;
+}
+
+void lz_vocabulary_close(lz_vocabulary *w) {
+    if (!w) return;
+    lz_host_free(w->ctx, w->text);
+    lz_host_free(w->ctx, w->normal);
+    lz_host_free(w->ctx, w->phrases);
+    lz_host_free(w->ctx, w);
+}
+
+const char *lz_vocabulary_text(const lz_vocabulary *w) { return w->text; }
+
+/* ---- reading a prompt -------------------------------------------------------------------------------------------- */
+
+/* How it is known or read; or NULL. */
+static const lz_phrase *find(const lz_vocabulary *w, const char *text) {
+    size_t low = 0, high = w->n;
+    while (low < high) { /* the first that is not before it: the one of the lowest meaning */
+        size_t middle = low + (high - low) / 2;
+        if (strcmp(w->phrases[middle].text, text) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const lz_phrase *p = &w->phrases[low];
+    return low < w->n && p->meaning != NEAR && strcmp(p->text, text) == 0 ? p : NULL;
+}
+
+/* A piece of a prompt: a phrase, or one word that is unknown (phrase is NULL). begin == end: the prompt is over. */
+typedef struct piece {
+    const char *begin, *end;
+    const lz_phrase *phrase;
+} piece;
+
+static piece next_piece(const lz_vocabulary *w, const char *at, const char *end) {
+    char key[PHRASE];
+    size_t used = 0;
+    span word = next_word(at, end);
+    piece p = {word.begin, word.end, NULL};
+    for (int n = 0; n < MOST_WORDS && word.begin < word.end; n++) {
+        size_t length = (size_t)(word.end - word.begin);
+        if (used + length + 2 > sizeof key) break;
+        if (n) key[used++] = ' ';
+        for (size_t i = 0; i < length; i++) key[used++] = lower(word.begin[i]);
+        key[used] = 0;
+        const lz_phrase *found = find(w, key);
+        if (found) p = (piece){p.begin, word.end, found};
+        span next = next_word(word.end, end);
+        if (!only_spaces(word.end, next.begin)) break;
+        word = next;
+    }
+    return p;
+}
+
+/* Written to a buffer, or only counted where there is none. */
+typedef struct output {
+    char *to;
+    size_t n;
+    bool has_words;
+} output;
+
+static void put(output *o, const char *at, const char *end) {
+    o->has_words = o->has_words || next_word(at, end).begin < end;
+    if (o->to && end > at) memcpy(o->to + o->n, at, (size_t)(end - at));
+    o->n += (size_t)(end - at);
+}
+
+/* A phrase that is read as nothing goes with what parts it from the word before; at the beginning, with what follows. */
+static output rewrite(const lz_vocabulary *w, const char *prompt, char *to) {
+    const char *end = prompt + strlen(prompt), *copied = prompt, *before = prompt;
+    output o = {.to = to};
+    for (piece p = next_piece(w, prompt, end); p.begin < p.end; p = next_piece(w, p.end, end)) {
+        bool replaced = p.phrase && p.phrase->meaning == READ_AS;
+        if (replaced && *p.phrase->target) {
+            put(&o, copied, p.begin);
+            put(&o, p.phrase->target, p.phrase->target + strlen(p.phrase->target));
+            copied = p.end;
+        } else if (replaced) {
+            put(&o, copied, before);
+            copied = o.has_words ? p.end : next_word(p.end, end).begin;
+        }
+        before = copied > p.end ? copied : p.end;
+    }
+    put(&o, copied, end);
+    return o;
+}
+
+char *lz_vocabulary_read(const lz_vocabulary *w, const char *prompt, lz_error *err) {
+    output o = rewrite(w, prompt, NULL);
+    if (!o.has_words) return NULL; /* nothing would be left of it */
+    char *to = lz_host_alloc(w->ctx, o.n + 1);
+    if (!to) {
+        lz_out_of_memory(err, (int64_t)o.n);
+        return NULL;
+    }
+    rewrite(w, prompt, to);
+    if (strcmp(to, prompt) != 0) return to;
+    lz_host_free(w->ctx, to);
+    return NULL;
+}
+
+/* ---- what is unknown --------------------------------------------------------------------------------------------- */
+
+/* A letter changed, added, dropped, or two that changed places. */
+static bool one_slip(const char *a, const char *b) {
+    size_t same = 0, n = strlen(a), m = strlen(b);
+    while (a[same] && a[same] == b[same]) same++;
+    a += same;
+    b += same;
+    if (n == m) return *a && (!strcmp(a + 1, b + 1) || (a[0] == b[1] && a[1] == b[0] && !strcmp(a + 2, b + 2)));
+    return n == m + 1 ? !strcmp(a + 1, b) : m == n + 1 && !strcmp(a, b + 1);
+}
+
+static bool has_word(const char *phrase, const char *word) {
+    size_t length = strlen(word);
+    for (const char *at = phrase; (at = strstr(at, word)); at++)
+        if ((at == phrase || at[-1] == ' ') && (!at[length] || at[length] == ' ')) return true;
+    return false;
+}
+
+/* How near a phrase is to a word: 0 is nearest, FAR is not near. */
+enum { FAR = 3 };
+static int how_far(const lz_phrase *p, const char *word) {
+    if (!*p->target) return FAR;
+    if (p->meaning == NEAR) return strcmp(p->text, word) == 0 ? 1 : FAR;
+    if (has_word(p->text, word)) return 0;
+    return strlen(word) > 3 && one_slip(p->text, word) ? 2 : FAR;
+}
+
+typedef struct nearest {
+    const char *targets[NEAREST];
+    int far[NEAREST], n;
+} nearest;
+
+/* Keeps the nearest, of these the shortest, each once. */
+static void consider(nearest *best, const char *target, int far) {
+    int place = best->n;
+    for (int i = 0; i < best->n; i++)
+        if (strcmp(best->targets[i], target) == 0) return;
+    while (place > 0 && (far < best->far[place - 1] ||
+                         (far == best->far[place - 1] && strlen(target) < strlen(best->targets[place - 1]))))
+        place--;
+    if (place == NEAREST) return;
+    if (best->n < NEAREST) best->n++;
+    for (int i = best->n - 1; i > place; i--) {
+        best->targets[i] = best->targets[i - 1];
+        best->far[i] = best->far[i - 1];
+    }
+    best->targets[place] = target;
+    best->far[place] = far;
+}
+
+static nearest look_around(const lz_vocabulary *w, char *word) {
+    nearest best = {.n = 0};
+    for (int far = 0; far < FAR; far++) /* so that a target comes with its smallest distance first */
+        for (size_t i = 0; i < w->n; i++)
+            if (how_far(&w->phrases[i], word) == far) consider(&best, w->phrases[i].target, far);
+    size_t length = strlen(word);
+    if (best.n || length < 4 || word[length - 1] != 's') return best;
+    word[length - 1] = 0;
+    best = look_around(w, word);
+    word[length - 1] = 's';
+    return best;
+}
+
+__attribute__((format(printf, 3, 4))) static void say(char *to, size_t room, const char *format, ...) {
+    size_t used = strlen(to);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(to + used, room - used, format, args);
+    va_end(args);
+    int64_t good = lz_utf8_error(to, strlen(to)); /* of a letter that was cut */
+    if (good >= 0) to[good] = 0;
+}
+
+void lz_vocabulary_unknown(const lz_vocabulary *w, const char *prompt, char *to, size_t room) {
+    const char *end = prompt + strlen(prompt);
+    int n = 0;
+    to[0] = 0;
+    for (piece p = next_piece(w, prompt, end); p.begin < p.end; p = next_piece(w, p.end, end)) {
+        char word[40] = "";
+        if (p.phrase || n++ >= TOLD) continue;
+        say(word, sizeof word, "%.*s", (int)(p.end - p.begin < PHRASE ? p.end - p.begin : PHRASE), p.begin);
+        for (char *c = word; *c; c++) *c = lower(*c);
+        nearest best = look_around(w, word);
+        say(to, room, "%s\"%s\"", n == 1 ? "this model does not know " : ", ", word);
+        for (int i = 0; i < best.n; i++) say(to, room, "%s\"%s\"", i ? ", " : " (it knows ", best.targets[i]);
+        if (best.n) say(to, room, ")");
+    }
+    if (n > TOLD) say(to, room, " and %d more", n - TOLD);
+}

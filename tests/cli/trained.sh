@@ -1,0 +1,49 @@
+# What a model was not trained for is said on stderr: sizes and images once, words once for each prompt. With -q nothing is.
+. tests/cli/transcript
+unset LAZULI_MODEL
+flux=tests/data/flux2
+small="-m models/demo -W 16 -H 16 -s 1 -S 1"
+size='^lazuli: .*this model was trained for pictures of 256 x 256: one of 16 x 16 is likely to be broken$'
+told() { # PATTERN COMMAND...: the command succeeds; how many lines of stderr match
+    kind=$1
+    shift
+    "$@" >"$work/printed" 2>"$work/said" && { grep -c -e "$kind" "$work/said" || true; }
+}
+tells() { # NUMBER PATTERN COMMAND...
+    echo "$1" >"$work/number"
+    shift
+    try 0 told "$@" <"$work/number"
+}
+
+# trap 4: a size or images that the model does not know
+tells 1 "$size" $lazuli a fox $small --count 2 -o "$work/fox.png"
+tells 0 . $lazuli a fox -m models/demo -s 1 -S 1 -o "$work/own.png"
+tells 0 . $lazuli a fox $small -q -o "$work/fox.png"
+tells 0 . $lazuli plan a fox $small
+tells 0 . $lazuli a wombat -m $flux/A -W 16 -H 16 -s 1 -S 1 -i $flux/ref1.png -o "$work/fox.png"
+tells 1 'not trained to look at images' $lazuli a fox $small -i $flux/ref1.png -o "$work/fox.png"
+tells 0 'trained to' $lazuli a fox $small -s 2 -i $flux/ref1.png --strength 0.5 -o "$work/fox.png"
+printf '%s\n' 'a fox' '{"prompt": "a dog", "width": 32}' 'a cat' >"$work/list.txt"
+tells 1 'trained for pictures' $lazuli batch "$work/list.txt" $small -o "$work/{line}.png"
+tells 0 'trained for' $lazuli batch "$work/list.txt" $small -o "$work/{line}.png" # they are there
+
+# trap 22: words that the model does not know, with the nearest; words that are read as others; the picture keeps the prompt
+coffee='^lazuli: the prompt is read as "a hot beverage"$'
+tells 1 "$coffee" $lazuli a cup of coffee $small --count 2 -o "$work/coffee.png"
+try_match 0 '"prompt": "a cup of coffee"' $lazuli a cup of coffee $small --json -o "$work/coffee.png"
+try_match 0 'a cup of coffee' cat "$work/coffee.png"
+tells 1 "$coffee" $lazuli --from "$work/coffee.png" -m models/demo -o "$work/again.png"
+try 0 cmp "$work/coffee.png" "$work/again.png" </dev/null
+tells 1 "^lazuli: this model does not know \"pengiun\" (it knows \"penguin\"); 'lazuli info -m models/demo --words' lists all that it knows\$" \
+    $lazuli a pengiun $small -o "$work/x.png"
+tells 0 'know' $lazuli a pengiun $small -q -o "$work/x.png"
+printf '%s\n' 'a wombat' 'a fox' 'a yak' >"$work/list.txt"
+tells 2 'know' $lazuli batch "$work/list.txt" $small --count 2 -o "$work/words-{line}-{seed}.png"
+tells 1 '^lazuli: line 3: this model does not know "yak"' $lazuli batch "$work/list.txt" $small -o "$work/more-{line}.png"
+
+# The list itself
+try 0 sh -c "$lazuli info -m models/demo --words | cmp - models/demo/words.txt" </dev/null
+try_match 0 '^hot beverage, hot beverages = .*coffee' $lazuli info --words
+try_match 0 '^ "words": "# Words that' $lazuli info --words --json
+try_match 1 "^lazuli: $flux/A has no list of words" $lazuli info -m $flux/A --words
+finish

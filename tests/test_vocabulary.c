@@ -1,0 +1,293 @@
+/* test_vocabulary.c: what a folder says its model was trained for (lazuli.json, words.txt): prompts read by it, and what is
+ * said of words, sizes and images beyond it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "folder.h"
+#include "pipeline/family.h"
+
+#ifndef LZ_SOURCE_DIR
+#define LZ_SOURCE_DIR "."
+#endif
+#define DEMO LZ_SOURCE_DIR "/models/demo"
+#define SMALL LZ_SOURCE_DIR "/tests/data/flux2/A"
+
+static lz_remarks remark(lz_model *model, const char *prompt) {
+    lz_remarks r = {.size = ""};
+    lz_error err = {0};
+    CHECK_OK(lz_remark(model, &(lz_picture_options){.prompt = prompt}, &r, &err), &err);
+    return r;
+}
+
+/* trap 22: words that the demo model does not know gave some picture without a word. read_as NULL: the prompt stays as it is;
+ * unknown NULL: nothing is said. */
+static void demo_words(void) {
+    static const struct {
+        const char *prompt, *read_as, *unknown;
+    } cases[] = {
+        {"a cup of coffee", "a hot beverage", NULL},
+        {"two Bikes on a red background.", "two bicycles on a red background.", NULL},
+        {"a photo of a cute cat, 8k, highly detailed", "a cat", NULL},
+        {"Please draw me a dog", "a dog", NULL},
+        {"cute, adorable", NULL, NULL}, /* nothing would be left */
+        {"a hot dog", NULL, NULL},      /* not something hot */
+        {"a flat picture of a fox", NULL, NULL},
+        {"A RED APPLE", NULL, NULL},
+        {"", NULL, NULL},
+        {" .,;!", NULL, NULL},
+        {"a wombat", NULL, "this model does not know \"wombat\""},
+        {"a giraf", NULL, "this model does not know \"giraf\""},
+        {"a pengiun", NULL, "\"pengiun\" (it knows \"penguin\")"},
+        {"a beautiful wizzard", "a wizzard", "\"wizzard\" (it knows \"mage\")"},
+        {"two kittens", NULL, "\"kittens\" (it knows \"cat face\""},
+        {"qqa qqb qqc qqd qqe", NULL, "\"qqa\", \"qqb\", \"qqc\" and 2 more"},
+        {"ein schöner Käfer", NULL, "\"schöner\", \"käfer\""},
+    };
+    lz_context *ctx = lz_open();
+    lz_error err = {0};
+    lz_model *model = lz_model_open(ctx, DEMO, &err);
+    if (!CHECK(model != NULL, "%s", err.text)) return;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        lz_remarks r = remark(model, cases[i].prompt);
+        CHECK(strcmp(r.read_as, cases[i].read_as ? cases[i].read_as : "") == 0, "trap 22: '%s' is read as '%s'",
+              cases[i].prompt, r.read_as);
+        CHECK(cases[i].unknown ? strstr(r.words, cases[i].unknown) != NULL : !*r.words, "trap 22: '%s': %s",
+              cases[i].prompt, r.words);
+    }
+    lz_model_close(model);
+    lz_close(ctx);
+}
+
+/* What is said to be read as something else gives its features, and the known prompt those of its own. */
+static void demo_reads(void) {
+    static const char *const prompts[] = {"a cup of coffee", "a hot beverage", "a hot dog"};
+    lz_context *ctx = lz_open();
+    lz_error err = {0};
+    lz_model *model = lz_model_open(ctx, DEMO, &err);
+    lz_picture p[3] = {{.steps = 0}};
+    for (int i = 0; i < 3 && model; i++)
+        CHECK_OK(lz_generate(model, &p[i], &err, .prompt = prompts[i], .width = 16, .height = 16, .steps = 1), &err);
+    const void *said = lz_data(p[0].text, &err), *known = lz_data(p[1].text, &err);
+    size_t bytes = 4 * (size_t)lz_size(p[0].text);
+    CHECK(lz_size(p[1].text) * 4 == (int64_t)bytes && memcmp(said, known, bytes) == 0, "trap 22");
+    CHECK(memcmp(p[0].image.pixels, p[2].image.pixels, 16 * 16 * 3) != 0);
+    for (int i = 0; i < 3; i++) lz_picture_free(&p[i]);
+    lz_model_close(model);
+    lz_close(ctx);
+}
+
+/* Prompts of known words stay as they are, or they would no longer be what diffusers paints: every word of the list in a
+ * sentence of the training, and the prompts of the sheet. */
+static void known_stays(void) {
+    lz_context *ctx = lz_open();
+    lz_error err = {0};
+    lz_model *model = lz_model_open(ctx, DEMO, &err);
+    const char *text = model ? lz_model_words(model) : "";
+    int n = 0;
+    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        size_t end = strcspn(line, "#=~\n");
+        for (size_t at = 0, length; at < end && n < 20000; at += length + 1) {
+            char prompt[300];
+            length = strcspn(line + at, ",#=~\n");
+            if (at + length > end || length < 2) continue;
+            snprintf(prompt, sizeof prompt, "a %.*s in 3d style on a dark blue background", (int)length, line + at);
+            lz_remarks r = remark(model, prompt);
+            CHECK(!*r.read_as && !*r.words, "'%s': %s %s", prompt, r.read_as, r.words);
+            n++;
+        }
+    }
+    CHECK(n > 3000, "%d known words", n);
+    char row[600];
+    FILE *sheet = fopen(LZ_SOURCE_DIR "/docs/demo-sheet.md", "r");
+    for (n = 0; sheet && fgets(row, sizeof row, sheet);) {
+        char *prompt = row[0] == '|' && row[2] >= '0' && row[2] <= '9' ? strchr(row + 1, '|') + 2 : NULL;
+        if (!prompt) continue;
+        *strstr(prompt, " |") = 0;
+        CHECK(!*remark(model, prompt).read_as, "'%s'", prompt);
+        n++;
+    }
+    if (sheet) fclose(sheet);
+    CHECK_I64(n, 30);
+    lz_model_close(model);
+    lz_close(ctx);
+}
+
+/* trap 4: sizes and images that the model was not trained for gave broken pictures without a word. */
+static void demo_sizes(void) {
+    lz_context *ctx = lz_open();
+    lz_error err = {0};
+    uint8_t *grey = calloc(256 * 256, 3);
+    lz_image image = {.width = 256, .height = 256, .pixels = grey};
+    lz_remarks r;
+    lz_model *model = lz_model_open(ctx, DEMO, &err), *other = lz_model_open(ctx, SMALL, &err);
+    if (!CHECK(model && other, "%s", err.text)) return;
+    lz_picture_options own = {.prompt = "a fox"}, large = {.width = 512, .height = 256};
+    lz_picture_options look = {.images = &image, .n_images = 1},
+                       start = {.images = &image, .n_images = 1, .strength = 0.5};
+    CHECK_OK(lz_remark(model, &own, &r, &err), &err);
+    CHECK(!*r.size && !*r.images && !*r.words && !*r.read_as);
+    CHECK_OK(lz_remark(model, &large, &r, &err), &err);
+    CHECK(strstr(r.size, "trained for pictures of 256 x 256: one of 512 x 256"), "trap 4: %s", r.size);
+    CHECK_OK(lz_remark(model, &look, &r, &err), &err);
+    CHECK(strstr(r.images, "not trained to look at images"), "trap 4: %s", r.images);
+    CHECK_OK(lz_remark(model, &start, &r, &err), &err);
+    CHECK(!*r.images && !*r.size, "%s", r.images);
+    CHECK_OK(lz_remark(other, &look, &r, &err), &err); /* a folder that says nothing */
+    CHECK(!*r.size && !*r.images && !*r.words && !*r.read_as && !lz_model_words(other));
+    CHECK_STATUS(lz_remark(model, &(lz_picture_options){.width = -1}, &r, &err), LZ_BAD_ARGUMENT, &err);
+    CHECK_STATUS(lz_remark(model, NULL, &r, &err), LZ_BAD_ARGUMENT, &err);
+    lz_model_close(model);
+    lz_model_close(other);
+    free(grey);
+    lz_close(ctx);
+}
+
+/* ---- folders of our own ------------------------------------------------------------------------------------------ */
+
+static void write_file(const char *name, const char *text, size_t bytes) {
+    FILE *f = fopen(in_folder(name), "w");
+    CHECK(f && fwrite(text, 1, bytes, f) == bytes);
+    if (f) fclose(f);
+}
+
+/* The small model with such a lazuli.json, and with words if there are some. */
+static lz_model *open_with(lz_context *ctx, const char *json, const char *words, size_t bytes, lz_error *err) {
+    static const char *const parts[] = {"tokenizer", "text_encoder", "transformer", "vae", "model_index.json"};
+    char path[512];
+    empty_folder();
+    for (int i = 0; i < 5; i++) {
+        snprintf(path, sizeof path, SMALL "/%s", parts[i]);
+        CHECK(symlink(path, in_folder(parts[i])) == 0);
+    }
+    write_file("lazuli.json", json, strlen(json));
+    if (words) write_file("words.txt", words, bytes);
+    *err = (lz_error){0};
+    return lz_model_open(ctx, folder, err);
+}
+
+static void hostile_json(void) {
+    static const struct {
+        const char *json, *says;
+    } cases[] = {
+        {"[]", "not a JSON object"},
+        {"{\"sizes\": 256}", "'sizes'"},
+        {"{\"sizes\": [256, 256]}", "'sizes'"},
+        {"{\"sizes\": [[256]]}", "'sizes'"},
+        {"{\"sizes\": [[256, -256]]}", "'sizes'"},
+        {"{\"sizes\": [[1,1],[1,1],[1,1],[1,1],[1,1],[1,1],[1,1],[1,1],[1,1],[1,1],[1,1],[1,1],[1,1],[1,1],[1,1],[1,1],"
+         "[1,1]]}",
+         "'sizes'"},
+        {"{\"references\": 0}", "'references'"},
+        {"{\"start_images\": \"no\"}", "'start_images'"},
+        {"{\"words\": \"../words.txt\"}", "'words'"},
+        {"{\"words\": \"\"}", "'words'"},
+        {"{\"words\": \"none.txt\"}", "none.txt"},
+    };
+    lz_context *ctx = lz_open();
+    enter_folder();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        lz_error err;
+        lz_model *model = open_with(ctx, cases[i].json, NULL, 0, &err);
+        CHECK(model == NULL, "%s was taken", cases[i].json);
+        CHECK_TEXT(err.text, cases[i].says);
+        lz_model_close(model);
+    }
+    leave_folder();
+    lz_close(ctx);
+}
+
+static void hostile_words(void) {
+    static const char json[] = "{\"words\": \"words.txt\"}";
+    static char large[(1 << 20) + 1];
+    lz_context *ctx = lz_open();
+    lz_error err;
+    enter_folder();
+    memset(large, 'a', sizeof large);
+    static const struct {
+        const char *text;
+        size_t bytes;
+    } bad[] = {{large, sizeof large}, {"fox\0dog", 7}, {"fox\x1b[31m", 8}, {"f\xc3", 2}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        lz_model *model = open_with(ctx, json, bad[i].text, bad[i].bytes, &err);
+        CHECK(model == NULL, "words %zu were taken", i);
+        CHECK_TEXT(err.text, "words.txt: a list of words");
+        lz_model_close(model);
+    }
+    /* Any plain text will do: of random lists and prompts the prompt stays text, and what is said is cut to its room. */
+    unsigned state = 7;
+    for (int round = 0; round < test_scale(3000); round++) {
+        static const char letters[] = "aab c,=~#\n'-9\xc3\xa4";
+        char text[400], prompt[400], *to[2] = {text, prompt};
+        for (int k = 0; k < 2; k++) {
+            size_t n = 0, most = (state = state * 1664525 + 1013904223) >> 24;
+            while (n < most) {
+                size_t c = (state = state * 1664525 + 1013904223) >> 16;
+                c %= 14;
+                to[k][n++] = letters[c];
+                if (c == 13) to[k][n++] = letters[14];
+            }
+            to[k][n] = 0;
+        }
+        write_file("words.txt", text, strlen(text));
+        lz_vocabulary *words = lz_vocabulary_open(ctx, in_folder("words.txt"), &err);
+        if (!CHECK(words != NULL, "%s", err.text)) continue;
+        char *read_as = lz_vocabulary_read(words, prompt, &err), said[60];
+        lz_vocabulary_unknown(words, prompt, said, sizeof said);
+        CHECK(!read_as || *read_as);
+        CHECK(strlen(said) < sizeof said && strcmp(lz_vocabulary_text(words), text) == 0);
+        lz_host_free(ctx, read_as);
+        lz_vocabulary_close(words);
+    }
+    /* A long phrase is passed over, long words and names are cut between letters. */
+    memset(large, 'b', 4000);
+    memcpy(large + 4000, ", fox = vixen", 14);
+    lz_model *model = open_with(ctx, json, large, 4013, &err);
+    CHECK(model && strcmp(remark(model, "a vixen").read_as, "a fox") == 0);
+    for (size_t i = 0; i < 4000; i += 2) memcpy(large + i, "\xc3\xa4", 2);
+    large[4000] = 0;
+    lz_remarks r = model ? remark(model, large) : (lz_remarks){.size = ""};
+    CHECK(strstr(r.words, "does not know \"\xc3\xa4") && strstr(r.words, "\xc3\xa4\""), "%s", r.words);
+    lz_model_close(model);
+    empty_folder();
+    leave_folder();
+    CHECK(lz_memory_info(ctx).active == 0);
+    lz_close(ctx);
+}
+
+/* Every allocation of opening the list and of reading by it fails once. */
+static void no_memory(void) {
+    static const char json[] = "{\"sizes\": [[64, 64]], \"words\": \"words.txt\"}", words[] = "fox = vixen ~ animal\n";
+    enter_folder();
+    write_file("lazuli.json", json, strlen(json));
+    write_file("words.txt", words, strlen(words));
+    failing f = {.fail_at = 0};
+    lz_allocator allocator = {failing_allocate, failing_release, &f};
+    lz_context *ctx = lz_open_with(&(lz_context_options){.threads = 1, .allocator = &allocator}, NULL);
+    bool over = false;
+    for (long long at = 1; at < 100 && !over; at++) {
+        lz_error err = {0};
+        lz_trained t = {.n_sizes = 0};
+        long long live = f.live;
+        char *read_as = NULL;
+        f.asked = 0;
+        f.fail_at = at;
+        if (lz_trained_open(&t, ctx, folder, &err) == LZ_OK) read_as = lz_vocabulary_read(t.words, "a vixen", &err);
+        over = f.asked < at;
+        CHECK_I64(err.status, over ? LZ_OK : LZ_OUT_OF_MEMORY);
+        CHECK(!over || (read_as && strcmp(read_as, "a fox") == 0));
+        lz_host_free(ctx, read_as);
+        lz_trained_close(&t);
+        CHECK_I64(f.live, live);
+    }
+    CHECK(over);
+    lz_close(ctx);
+    empty_folder();
+    leave_folder();
+}
+
+TEST_MAIN({"demo_words", demo_words}, {"demo_reads", demo_reads}, {"known_stays", known_stays},
+          {"demo_sizes", demo_sizes}, {"hostile_json", hostile_json}, {"hostile_words", hostile_words},
+          {"no_memory", no_memory})

@@ -1,0 +1,228 @@
+"""Writes the words that the demo model knows: the names and the grammar of its captions (data.py), and what people say instead.
+
+    python tools/demo-model/words.py ../shared/data/emoji models/demo/words.txt
+
+The format is in the head of the file that it writes. everyday.py measures whether the words that are read as others help.
+"""
+
+import json
+import lzma
+import pathlib
+import re
+import sys
+
+import data
+
+HEAD = """\
+# Words that this model knows, for people and for programs. A line is
+#
+#     KNOWN, KNOWN, ... = WORD, WORD, ... ~ WORD, WORD, ...
+#
+# The model was trained with KNOWN. A WORD after = is read as the first KNOWN of its line (as nothing, if the line begins with
+# =). A WORD after ~ has to do with it: whoever asks for such a word is told of KNOWN. Made by tools/demo-model/words.py.
+"""
+
+# Words of the training that belong to one thing only (Things.other) and name it. They came in a tenth of its captions, which
+# was too little: "a bike" gave a petri dish. Adjectives, verbs and words for something else were left out by hand.
+NOUNS = """
+pumpkin firework dynamite koinobori present frisbee pingpong shuttlecock sleigh toboggan sledge yoyo revolver handgun billiards
+console controller gamepad playstation dice puzzle jigsaw matryoshka crochet rope twine puppy doge doggo kitty housecat jaguar
+mule reindeer stag buffalo bullock oxen warthog lamb dromedary alpaca guanaco rhino hippo dormouse joey cockerel mallard cygnet
+duckling peahen crow toad alligator croc tortoise terrapin gecko python brachiosaurus brontosaurus diplodocus tyrannosaurus trex
+pufferfish seashell reef slug bumblebee ladybug ladybird grasshopper roach cobweb spiderweb earthworm amoeba germ sakura daisy
+sprout houseplant clover leaves grape cantaloupe honeydew mandarin plantain blueberry gooseberry kiwifruit olives aubergine maize
+chilli chili capsicum pickle gherkin kale peanut acorn gingerbread radish loaf naan flapjacks steak cheeseburger chips frankfurter
+hotdog sausage wiener gyro doner meatball casserole paella curry stew porridge cereal oatmeal onigiri ramen noodles pasta sashimi
+tempura mooncake empanada pierogi gyoza icecream donut biscuit lolly lollypop pudding flan latte espresso kettle matcha martini
+cocktail bourbon scotch soda milkshake smoothie boba silverware eyewear polo tshirt trousers jacket stockings skirt bathers blouse
+wallet rucksack satchel jandals sneakers sneaker slipper stiletto heels boots comb necklace rosary makeup ruby gemstone bugle
+earphones earphone piano conga djembe recorder smartphone handset beeper charger monitor imac trackpad camcorder torch novel
+parchment coins moneybag crate treasure parcel mailbox ballpoint hatchet pickaxe cogwheel capsule plaster cane bones sofa settee
+sunscreen shampoo diaper cask casket grave tombstone amulet talisman statue policeman policewoman builder fist physician swimmer
+ballerina toddler newborn bigfoot sasquatch cherub footprint campsite yurt fortress eiffel bridge skyline railroad subway tube
+minivan campervan motorhome motorbike vespa highway road tire powerboat dinghy saturn galaxy universe whirlpool lightning twister
+parasol flame tsunami wristwatch
+""".split()
+
+# Common words by hand.
+SYNONYMS = """
+hot beverage = coffee, cup of coffee, mug of coffee, mug
+bicycle = bike
+laptop = computer, notebook computer
+desktop computer = pc
+airplane = plane, aeroplane, jet
+automobile = car
+mobile phone = phone, cellphone, cell phone, iphone
+deciduous tree = tree, oak tree
+evergreen tree = pine tree, fir tree, pine
+tulip = flower
+beer mug = beer, glass of beer, pint of beer
+hamburger = burger
+soccer ball = ball
+soft ice cream = ice cream cone
+rabbit = bunny
+television = tv, tv set, telly
+couch and lamp = couch
+crescent moon = moon
+sailboat = boat, sailing boat, yacht
+red heart = heart
+teacup without handle = tea, cup of tea, green tea
+mage = wizard, magician
+woman mage = witch, sorceress
+metro = underground train
+house = home, cottage
+office building = skyscraper
+cityscape = city, town
+beach with umbrella = beach
+desert island = island
+cloud with rain = rain
+snowflake = snow
+water wave = wave, ocean, sea
+globe showing europe-africa = earth, globe, planet earth
+ringed planet = planet
+ewe = sheep
+baby chick = chick
+pig = piggy
+honeybee = bee
+t-rex = dinosaur, dino
+tropical fish = goldfish
+eagle = hawk
+chipmunk = squirrel
+green salad = salad
+cheese wedge = cheese
+meat on bone = meat
+poultry leg = chicken leg, drumstick
+cooked rice = rice, bowl of rice
+doughnut = doughnuts
+chocolate bar = chocolate
+honey pot = honey
+red apple = apple
+cherries = cherry
+ear of corn = corn
+hot pepper = chili pepper, chilli pepper
+glass of milk = milk
+bottle with popping cork = champagne
+tumbler glass = whiskey, whisky
+child = kid
+health worker = doctor
+woman health worker = nurse
+cook = chef
+man police officer = cop
+clown face = clown
+baby angel = angel
+smiling face with horns = devil
+ogre = monster
+skull = skeleton
+santa claus = santa
+flexed biceps = muscle, muscles
+smiling face with smiling eyes = smiley, smile
+alarm clock = clock
+hourglass done = hourglass
+light bulb = lightbulb, bulb
+closed book = book
+envelope = letter, mail
+locked = lock, padlock
+carpentry saw = saw
+kitchen knife = knife
+fork and knife = fork, cutlery
+pot of food = pot
+handbag = bag, purse
+luggage = suitcase
+top hat = hat
+billed cap = cap, baseball cap
+t-shirt = shirt
+jeans = pants
+running shoe = shoe, trainer
+high-heeled shoe = high heels, high heel
+necktie = tie
+money bag = money
+dollar banknote = dollar, banknote
+gem stone = diamond, jewel, gem
+1st place medal = gold medal, medal
+game die = die
+chess pawn = chess
+teddy bear = toy bear, teddy
+musical keyboard = keyboard instrument
+optical disk = cd
+flying saucer = ufo
+bow and arrow = bow
+world map = map
+potted plant = plant
+fire engine = fire truck
+""".strip().splitlines()
+
+# What prompts for other models hold, and the demo model has no use for.
+FILLERS = """
+cute, adorable, lovely, beautiful, gorgeous, pretty, nice, cool, awesome, amazing, stunning, epic, funny, fancy, wonderful,
+fantastic, great, perfect, majestic, magical, mystical, crazy, vibrant, colorful, colourful, simple, minimalist, very, really, super,
+realistic, photorealistic, hyperrealistic, photo realistic, detailed, highly detailed, ultra detailed, very detailed, intricate,
+sharp focus, high quality, best quality, good quality, high resolution, high res, hd, uhd, full hd, 4k, 8k, 16k, 4k resolution,
+8k resolution, masterpiece, professional, cinematic, dramatic, cinematic lighting, studio lighting, soft lighting, dramatic lighting,
+digital art, digital painting, concept art, oil painting, fine art, trending on artstation, unreal engine, octane render, award winning,
+award-winning, please, draw, draw me, paint, paint me, show me, make, make me, create, generate, give me, i want
+"""
+MEDIA = "photo photograph picture image painting oil_painting watercolor watercolour drawing sketch illustration render rendering"
+MEDIA = [m.replace("_", " ") for m in (MEDIA + " portrait closeup close-up icon digital_painting realistic_photo").split()]
+
+# Said with the things, in captions.
+GRAMMAR = (
+    "a an the some in on at of with to and style background left right top bottom corner above below over under next beside "
+    "small little tiny big large huge two three four 2 3 4 drawing emoji picture"
+).split() + ["a pair of", "left of", "right of", "to the left of", "to the right of", "next to"]
+
+
+def split(text: str) -> list:
+    return [w for w in re.split(r"[,\s]*,[,\s]*|\s*\n\s*", text.strip()) if w]
+
+
+def main():
+    source, target = pathlib.Path(sys.argv[1]), sys.argv[2]
+    with lzma.open(source / "emoji.jsonl.xz", "rt") as file:
+        things = data.Words([{k: t[k] for k in ("name", "keywords")} for t in map(json.loads, file)])
+    known = set(things.names) | {data.plural(n) for n in things.names} | set(GRAMMAR) | set(data.COLOURS) | set(data.PLACES)
+    read_as, used = {}, set()
+    for line in SYNONYMS:
+        name, words = line.split(" = ")
+        if name not in things.names:
+            sys.exit(f"words.py: no thing is called '{name}'")
+        read_as.setdefault(name, []).extend(split(words))
+    for name, other in zip(things.names, things.other):
+        read_as.setdefault(name, []).extend(w for w in other if w in NOUNS)
+        used.update(other)
+    if set(NOUNS) - used:
+        sys.exit(f"words.py: not words of the training: {sorted(set(NOUNS) - used)}")
+
+    meant = {}
+    for name, words in read_as.items():
+        for w in words:
+            meant.setdefault(w, set()).add(name)
+            meant.setdefault(data.plural(w), set()).add(name)
+    twice = [w for w, names in meant.items() if len(names) > 1 or w in split(FILLERS)]
+    if twice:
+        sys.exit(f"words.py: read in two ways: {twice}")
+
+    lines = [HEAD, "# Things"]
+    for name, keywords in sorted(zip(things.names, things.keywords)):
+        words, plural = [w for w in read_as[name] if w not in known], data.plural(name)
+        near = [k for k in keywords if re.fullmatch("[a-z][a-z -]{1,19}", k) and k not in known and k not in words]
+        plurals = [p for w in words if (p := data.plural(w)) != w and p not in known and p not in words]
+        same = plural == name
+        line = name + ("" if same else f", {plural}")
+        line += " = " + ", ".join(words + (plurals if same else [])) if words else ""
+        lines.append(line + (" ~ " + ", ".join(near) if near else ""))
+        if plurals and not same:
+            lines.append(f"{plural} = {', '.join(plurals)}")
+    styles = sorted({w.lower() for _, words in data.STYLES.values() for w in words})
+    lines += ["", "# Styles"] + [f"{s} style, {s}" for s in styles]
+    lines += [f"{s} {what} of" for s in styles for what in ("picture", "drawing", "emoji")]
+    lines += ["", "# Backgrounds: on a COLOUR background"] + sorted(data.COLOURS)
+    lines += ["", "# Places"] + list(data.PLACES)
+    lines += ["", "# Said with these"] + GRAMMAR
+    fillers = [f for f in split(FILLERS) if f not in known] + [f"{a}{m} of" for m in MEDIA for a in ("", "a ", "an ")[: 3 if m[0] in "aeiou" else 2]]
+    lines += ["", "# Read as nothing"] + ["= " + ", ".join(fillers[i : i + 8]) for i in range(0, len(fillers), 8)]
+    pathlib.Path(target).write_text("\n".join(lines) + "\n")
+    print(f"{len(things.names)} things, {sum(map(len, read_as.values()))} words read as others, {len(fillers)} as nothing")
+
+
+if __name__ == "__main__":
+    main()

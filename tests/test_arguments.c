@@ -65,7 +65,8 @@
     X(picture_options, 27)                                                                                             \
     X(own_options, 27)                                                                                                 \
     X(picture, 1)                                                                                                      \
-    X(picture_plan, 1)
+    X(picture_plan, 1)                                                                                                 \
+    X(remarks, 1)
 
 typedef enum kind {
 #define X(name, bad) KIND_##name,
@@ -116,6 +117,7 @@ static struct {
     lz_context_options context_options;
     lz_plan_info info;
     lz_picture_plan plan;
+    lz_remarks remarks;
     bool has_error; /* the function was given a place for its error */
 } now;
 
@@ -365,6 +367,7 @@ static lz_picture_options *give_own_options(int pick) {
 static const lz_picture_options *give_picture_options(int pick) { return give_own_options(pick); }
 static lz_picture *give_picture(int pick) { return pick ? NULL : &now.picture; }
 static lz_picture_plan *give_picture_plan(int pick) { return pick ? NULL : &now.plan; }
+static lz_remarks *give_remarks(int pick) { return pick ? NULL : &now.remarks; }
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 

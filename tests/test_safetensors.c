@@ -472,7 +472,7 @@ static void folders(void) {
     CHECK_TEXT(err.text, "holds no .safetensors file");
     /* Each line adds a file that goes before the ones there already; its one tensor tells which was opened. */
     static const char *const steps[][2] = {
-        {"z.safetensors", "z"}, {"diffusion_pytorch_model.safetensors", "diffusion"}, {"model.safetensors", "model"}};
+        {"z.safetensors", "z"}, {"model.safetensors", "model"}, {"diffusion_pytorch_model.safetensors", "diffusion"}};
     for (int i = 0; i < 3; i++) {
         char header[200];
         snprintf(header, sizeof header, "{\"%s\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}",
@@ -482,8 +482,21 @@ static void folders(void) {
         CHECK(w && lz_weights_has(w, steps[i][1]), "%s", steps[i][0]);
         lz_weights_close(w);
     }
+    /* Beside an index a single file is a stray one in diffusers, and goes before it in transformers. */
+    write_tensors("shard.safetensors", ONE_TENSOR("shard"), 2);
+    static const char *const stray[][2] = {{"diffusion_pytorch_model", "shard"}, {"model", "model"}};
+    for (int i = 0; i < 2; i++) {
+        char name[80];
+        snprintf(name, sizeof name, "%s.safetensors.index.json", stray[i][0]);
+        write_text(name, "{\"weight_map\":{\"shard\":\"shard.safetensors\"}}");
+        lz_weights *w = lz_weights_open(ctx, folder, &err);
+        CHECK(w && lz_weights_has(w, stray[i][1]), "trap 3: %s: %s", name, w ? lz_weights_name(w, 0) : err.text);
+        lz_weights_close(w);
+        unlink(in_folder(name));
+        unlink(in_folder("diffusion_pytorch_model.safetensors"));
+    }
+    unlink(in_folder("shard.safetensors"));
     unlink(in_folder("model.safetensors"));
-    unlink(in_folder("diffusion_pytorch_model.safetensors"));
     write_tensors("y.safetensors", ONE_TENSOR("y"), 2);
     CHECK(!lz_weights_open(ctx, folder, &err) && err.status == LZ_BAD_ARGUMENT);
     CHECK_TEXT(err.text, "holds 2 files *.safetensors: name the one to open");
@@ -492,6 +505,40 @@ static void folders(void) {
     CHECK(w && lz_weights_count(w) == 1 && lz_weights_has(w, "y"));
     lz_weights_close(w);
     leave_folder();
+    lz_close(ctx);
+}
+
+/* Files of a variant, as save_pretrained(variant="fp16") names them: in one piece, in shards, and in the older spelling of
+ * shards. */
+static void variants(void) {
+    lz_context *ctx = lz_open(.threads = 1);
+    static const char *const kinds[][3] = {
+        /* shards, and the index of them */
+        {"diffusion_pytorch_model.fp16.safetensors"},
+        {"model.fp16-00001-of-00002.safetensors", "model.fp16-00002-of-00002.safetensors",
+         "model.safetensors.index.fp16.json"},
+        {"diffusion_pytorch_model-00001-of-00002.fp16.safetensors",
+         "diffusion_pytorch_model-00002-of-00002.fp16.safetensors",
+         "diffusion_pytorch_model.safetensors.index.fp16.json"}};
+    for (int i = 0; i < 3; i++) {
+        lz_error err = {.status = LZ_OK};
+        char index[400];
+        enter_folder();
+        write_tensors(kinds[i][0], ONE_TENSOR("a"), 2);
+        if (kinds[i][1]) {
+            write_tensors(kinds[i][1], ONE_TENSOR("b"), 2);
+            snprintf(index, sizeof index, "{\"weight_map\":{\"a\":\"%s\",\"b\":\"%s\"}}", kinds[i][0], kinds[i][1]);
+            write_text(kinds[i][2], index);
+        }
+        lz_weights *w = lz_weights_open(ctx, folder, &err);
+        CHECK(w && lz_weights_count(w) == (kinds[i][1] ? 2 : 1), "trap 2: %s: %s", kinds[i][0], err.text);
+        lz_weights_close(w);
+        write_tensors("model.safetensors", ONE_TENSOR("plain"), 2); /* what is not a variant goes first */
+        w = lz_weights_open(ctx, folder, &err);
+        CHECK(w && lz_weights_has(w, "plain"), "%s", err.text);
+        lz_weights_close(w);
+        leave_folder();
+    }
     lz_close(ctx);
 }
 
@@ -606,5 +653,5 @@ TEST_MAIN({"reads what python wrote", reads_what_python_wrote}, {"unknown types 
           {"hostile headers", hostile_headers}, {"hostile bytes", hostile_bytes},
           {"long names are shortened", long_names_are_shortened}, {"truncated anywhere", truncated_anywhere},
           {"bools are checked", bools_are_checked}, {"hostile indexes", hostile_indexes}, {"folders", folders},
-          {"failed saves leave nothing", failed_saves_leave_nothing},
+          {"variants", variants}, {"failed saves leave nothing", failed_saves_leave_nothing},
           {"every allocation may fail", every_allocation_may_fail})

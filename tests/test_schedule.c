@@ -286,6 +286,7 @@ typedef struct field {
 
 #define TEXT "text_encoder/config.json"
 #define VAE "vae/config.json"
+#define WORDS "tokenizer/tokenizer_config.json"
 #define EYES "processor/preprocessor_config.json"
 static const field fields[] = {
     {"flux2/C", TEXT, "hidden_act", "\"gelu\"", "hidden_act"},
@@ -313,6 +314,10 @@ static const field fields[] = {
     {"flux2/C", VAE, "down_block_types", "[\"AttnDownEncoderBlock2D\"]", "down_block_types"},
     {"flux2/C", VAE, "in_channels", "4", "in_channels"},
     {"flux2/C", VAE, "scaling_factor", "0.5", "scaling_factor"},
+    {"flux2/C", WORDS, "padding_side", "\"left\"", "padding_side"},
+    {"qwen/Q", WORDS, "padding_side", "\"left\"", NULL}, /* a prompt alone is not padded */
+    {"flux2/C", WORDS, "add_bos_token", "true", "add_bos_token"},
+    {"flux2/C", WORDS, "clean_up_tokenization_spaces", "false", NULL},
     {"flux2/C", "transformer/config.json", "is_tp", "true", "is_tp"},
     {"flux2/C", "scheduler/scheduler_config.json", "use_beta_sigmas", "true", "use_beta_sigmas"},
     {"qwen/Q", TEXT, "hidden_act", "\"gelu\"", "hidden_act"},

@@ -299,6 +299,15 @@ static const change json_changes[] = {
     {"(?i:", "\\\\C(?i:", "the pattern that splits words cannot be used"},
     {"\"post_processor\":{\"type\":\"ByteLevel\"", "\"post_processor\":{\"type\":\"TemplateProcessing\"",
      "post_processor"},
+    {"\"post_processor\":{",
+     "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<|endoftext|>\"}},"
+     "{\"Sequence\":{\"id\":\"A\"}}]},\"old\":{",
+     "post_processor"},
+    {"\"post_processor\":{",
+     "\"post_processor\":{\"type\":\"Sequence\",\"processors\":[{\"type\":\"ByteLevel\"},{\"type\":\"BertProcessing\"}]"
+     "},"
+     "\"old\":{",
+     "post_processor"},
     {"\"!\":0", "\"!\":-1", "has the id -1"},
     {"\"!\":0", "\"!\":2147483648", "has the id 2147483648"},
     {"\"!\":0", "\"!\":99999999999999999999", "is not valid JSON"},
@@ -382,6 +391,9 @@ static void hostile_separate_files(void) {
         {"", "{\"added_tokens_decoder\": {\"900\": {\"content\": \"<a>\", \"single_word\": true}}}",
          "wants single_word"},
         {"", "{\"added_tokens_decoder\": {\"900\": 1}}", "has no content"},
+        {"", "{\"add_prefix_space\": true}", "add_prefix_space"},
+        {"", "{\"add_bos_token\": true}", "add_bos_token"},
+        {"", "{\"truncation_side\": \"left\"}", "truncation_side"},
         {"", "{", "is not valid JSON"},
     };
     for (size_t i = 0; i < sizeof config_changes / sizeof *config_changes; i++) {
@@ -418,6 +430,20 @@ static void other_spellings(void) {
         lz_host_free(ctx, apart);
     }
     lz_tokenizer_free(t);
+
+    /* As a tokenizer that was loaded and saved by transformers 5 has it. */
+    static const char *const identities[] = {
+        "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],"
+        "\"pair\":[{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},{\"Sequence\":{\"id\":\"B\",\"type_id\":1}}],"
+        "\"special_tokens\":{}},\"old\":{",
+        "\"post_processor\":{\"type\":\"Sequence\",\"processors\":[{\"type\":\"ByteLevel\"},{\"type\":"
+        "\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}]}]},\"old\":{"};
+    for (size_t i = 0; i < 2; i++) {
+        write_changed("tokenizer.json", text, "\"post_processor\":{", identities[i]);
+        t = lz_tokenizer_open(ctx, folder, &err);
+        if (CHECK(t, "trap 2: %s", err.text)) check_golden(ctx, t, test_data("tokenizer/golden.jsonl"));
+        lz_tokenizer_free(t);
+    }
     unlink(in_folder("tokenizer.json"));
 
     char *vocabulary = read_whole(test_data("tokenizer/separate/vocab.json"), &size);

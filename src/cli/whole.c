@@ -11,7 +11,7 @@
 const model_part model_parts[] = {
     {"scheduler", "scheduler_config.json", NULL, false},
     {"tokenizer", "tokenizer.json", "vocab.json", false},
-    {"processor", "preprocessor_config.json", NULL, false},
+    {"processor", "preprocessor_config.json", "processor_config.json", false},
     {"text_encoder", "config.json", NULL, true},
     {"transformer", "config.json", NULL, true},
     {"vae", "config.json", NULL, true},
@@ -110,15 +110,13 @@ static void look_at_shards(lz_context *ctx, const char *folder, const char *part
 
 /* The file or the list of files that the library would open here. */
 static void look_at_weights(lz_context *ctx, const char *folder, const char *part, model_state *state) {
-    static const char *const stems[] = {"model", "diffusion_pytorch_model"};
-    char name[80];
-    for (size_t i = 0; i < COUNT(stems); i++) {
-        snprintf(name, sizeof name, "%s.safetensors", stems[i]);
-        if (have_file(folder, name)) return look_at_file(ctx, folder, part, name, state);
-    }
-    for (size_t i = 0; i < COUNT(stems); i++) {
-        snprintf(name, sizeof name, "%s.safetensors.index.json", stems[i]);
+    static const char *const names[] = {"diffusion_pytorch_model.safetensors.index.json",
+                                        "diffusion_pytorch_model.safetensors", "model.safetensors",
+                                        "model.safetensors.index.json"};
+    for (size_t i = 0; i < COUNT(names); i++) {
+        const char *name = names[i];
         if (!have_file(folder, name)) continue;
+        if (!ends_in(name, ".json")) return look_at_file(ctx, folder, part, name, state);
         json_t *index = read_json(folder, name), *map = json_object_get(index, "weight_map");
         if (json_object_size(map))
             look_at_shards(ctx, folder, part, map, state);

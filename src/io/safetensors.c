@@ -27,6 +27,7 @@
 #define HEADER_LIMIT 100000000 /* of the reference implementation */
 #define METADATA "__metadata__"
 #define INDEX_SUFFIX ".safetensors.index.json"
+#define INDEX_PART ".safetensors.index." /* of a variant: model.safetensors.index.fp16.json */
 #define DAMAGED ": the file is damaged, download it again"
 
 static const char *const type_names[LZ_DTYPE_COUNT] = {
@@ -379,10 +380,11 @@ static bool is_file(const char *path) {
     return stat(path, &s) == 0 && S_ISREG(s.st_mode);
 }
 
-/* The file with one of the usual names. NULL: there is none, or no memory (which *err then says). */
+/* The file with one of the usual names, in the order of diffusers, which takes an index before a single file, and of
+ * transformers, which does not. NULL: there is none, or no memory (which *err then says). */
 static char *usual_file(lz_context *ctx, const char *folder, lz_error *err) {
-    static const char *const names[] = {"model.safetensors", "diffusion_pytorch_model.safetensors",
-                                        "model" INDEX_SUFFIX, "diffusion_pytorch_model" INDEX_SUFFIX};
+    static const char *const names[] = {"diffusion_pytorch_model" INDEX_SUFFIX, "diffusion_pytorch_model.safetensors",
+                                        "model.safetensors", "model" INDEX_SUFFIX};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *path = lz_path_join(ctx, folder, names[i]);
         if (!path) no_memory(err, strlen(folder));
@@ -392,7 +394,9 @@ static char *usual_file(lz_context *ctx, const char *folder, lz_error *err) {
     return NULL;
 }
 
-/* The only index, or else the only safetensors file. */
+static bool is_index(const char *name) { return strstr(name, INDEX_PART) && ends_with(name, ".json"); }
+
+/* The only index, or else the only safetensors file: of a variant (fp16), or with a name of its own. */
 static char *only_file(lz_context *ctx, const char *folder, lz_error *err) {
     static const char *const kinds[2] = {INDEX_SUFFIX, ".safetensors"};
     int count[2] = {0};
@@ -404,7 +408,7 @@ static char *only_file(lz_context *ctx, const char *folder, lz_error *err) {
     }
     for (struct dirent *e; (e = readdir(dir));)
         for (int k = 0; k < 2; k++)
-            if (*e->d_name != '.' && ends_with(e->d_name, kinds[k]) && count[k]++ == 0)
+            if (*e->d_name != '.' && (k ? ends_with(e->d_name, kinds[k]) : is_index(e->d_name)) && count[k]++ == 0)
                 snprintf(only[k], sizeof only[k], "%s", e->d_name);
     closedir(dir);
 

@@ -49,6 +49,10 @@ static lz_status read_index(klein *m, lz_config *index, lz_error *err) {
 
 /* The parts must fit each other; said here, not as a failed product in the middle of a picture. */
 static lz_status check_fit(klein *m, const char *folder, lz_error *err) {
+    if (lz_tokenizer_pads_left(m->tokenizer))
+        return lz_fail(err, LZ_BAD_FILE,
+                       "%s: padding_side in tokenizer/tokenizer_config.json is not 'right', which is not supported",
+                       LZ_SHOW_TEXT(folder));
     if (lz_flux2_channels(m->transformer) != lz_flux2_vae_channels(m->vae))
         return lz_fail(err, LZ_BAD_FILE,
                        "%s: the transformer has %lld latent channels and the autoencoder %lld: they are of two models",

@@ -127,6 +127,7 @@ int64_t lz_tokenizer_id(const lz_tokenizer *t, const char *token) {
 }
 
 int64_t lz_tokenizer_pad(const lz_tokenizer *t) { return t ? t->pad : -1; }
+bool lz_tokenizer_pads_left(const lz_tokenizer *t) { return t && t->pads_left; }
 
 void lz_tokenizer_free(lz_tokenizer *t) {
     if (!t) return;

@@ -7,6 +7,7 @@
 
 /* The id of an added token or of a vocabulary entry as the file spells it (a space is "Ġ" there); -1: none. */
 int64_t lz_tokenizer_id(const lz_tokenizer *t, const char *token);
-int64_t lz_tokenizer_pad(const lz_tokenizer *t); /* -1: none */
+int64_t lz_tokenizer_pad(const lz_tokenizer *t);    /* -1: none */
+bool lz_tokenizer_pads_left(const lz_tokenizer *t); /* padding goes before the text */
 
 #endif

@@ -290,9 +290,22 @@ static lz_status read_pre_tokenizer(source *s, json_t *pre, const char **pattern
     return LZ_OK;
 }
 
+/* Leaves the ids of one text as they are: ByteLevel, and a template that is the text alone, which transformers 5 writes. */
+static bool adds_nothing(json_t *post) {
+    json_t *single = json_object_get(post, "single");
+    if (has_type(post, "TemplateProcessing"))
+        return json_array_size(single) == 1 && json_is_object(json_object_get(json_array_get(single, 0), "Sequence"));
+    return has_type(post, "ByteLevel");
+}
+
 static lz_status check_post_processor(source *s, json_t *post) {
-    if (!post || json_is_null(post) || has_type(post, "ByteLevel")) return LZ_OK;
-    return BAD(s, "the post_processor is not ByteLevel, the only kind supported");
+    if (!post || json_is_null(post) || adds_nothing(post)) return LZ_OK;
+    json_t *steps = json_object_get(post, "processors");
+    bool fine = has_type(post, "Sequence") && json_is_array(steps);
+    for (size_t i = 0; fine && i < json_array_size(steps); i++) fine = adds_nothing(json_array_get(steps, i));
+    if (fine) return LZ_OK;
+    return BAD(s, "the post_processor is neither ByteLevel nor a template without tokens of its own, the only kinds "
+                  "supported");
 }
 
 /* ---- the two forms ----------------------------------------------------------------------------------------------- */
@@ -364,11 +377,24 @@ static lz_status read_pad_token(source *s) {
     return s->t->pad >= 0 ? LZ_OK : BAD(s, "pad_token is '%s', which is no token", LZ_SHOW_TEXT(text));
 }
 
+/* What would change the ids and is not done here. Other settings say how ids become text, or name tokens. */
+static lz_status check_settings(source *s) {
+    static const char *const refused[] = {"add_prefix_space", "add_bos_token", "add_eos_token", "split_special_tokens"};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (is_true(s->json, refused[i])) return BAD(s, "%s is true, which is not supported", refused[i]);
+    const char *padding = json_string_value(json_object_get(s->json, "padding_side")),
+               *cut = json_string_value(json_object_get(s->json, "truncation_side"));
+    if (cut && strcmp(cut, "right") != 0) return BAD(s, "truncation_side is not 'right', which is not supported");
+    s->t->pads_left = padding && strcmp(padding, "right") != 0;
+    return LZ_OK;
+}
+
 static lz_status load_config(lz_tokenizer *t, const char *folder, lz_error *err) {
     source s;
     lz_status status = open_json(&s, t, folder, "tokenizer_config.json", err);
     if (status == LZ_OK) status = read_added_decoder(&s, json_object_get(s.json, "added_tokens_decoder"));
     if (status == LZ_OK) status = read_pad_token(&s);
+    if (status == LZ_OK) status = check_settings(&s);
     close_source(&s);
     return status == LZ_NOT_FOUND ? LZ_OK : status;
 }

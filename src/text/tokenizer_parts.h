@@ -21,6 +21,7 @@ struct lz_tokenizer {
     size_t n_added, added_room;
     size_t added_from[257]; /* those that begin with byte b are added_from[b] .. added_from[b + 1] - 1 */
     int64_t pad;
+    bool pads_left;
 };
 
 #endif

@@ -72,6 +72,14 @@ try 0 $lazuli fox -m $flux/C -s 3 -S 1 -n 'blue' $small -q -o "$work/g.png" </de
 differ "$work/g.png" "$work/g4.png"
 holds "$work/g.png" negative
 try_match 0 'guidance changes nothing here' $lazuli fox -m $A -g 3 $small -o "$work/g.png"
+# trap 3: a Lightning model has no guidance unless it is asked for
+lightning="$lazuli fox -m tests/data/qwen/L -S 1 -s 2 -W 48 -H 48 --no-metadata"
+try_match 0 '^defaults .* 8 steps, no guidance$' $lazuli info -m tests/data/qwen/L
+try 0 $lightning -q -o "$work/l1.png" </dev/null
+try_match 0 'negative changes nothing here' $lightning -n dark -o "$work/l2.png"
+same "$work/l1.png" "$work/l2.png"
+try 0 sh -c "$lightning -g 4 -n dark -o $work/l2.png 2>&1 | grep 'changes nothing'; exit 0" </dev/null
+differ "$work/l1.png" "$work/l2.png"
 try_match 0 'negative changes nothing here' $lazuli fox -m $A -n blue $small -o "$work/g.png"
 
 # Sizes

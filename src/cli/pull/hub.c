@@ -154,7 +154,7 @@ static bool is_shard_of(const char *name, const char *stem) {
 
 /* How the weights of a part are kept, in the order in which they are looked for when it is opened; other names beside
  * them (model.fp16.safetensors) are the same again in other types. */
-typedef enum keeping { ONE_MODEL, ONE_DIFFUSION, SHARDS_MODEL, SHARDS_DIFFUSION, OTHERWISE, KEEPINGS } keeping;
+typedef enum keeping { SHARDS_DIFFUSION, ONE_DIFFUSION, ONE_MODEL, SHARDS_MODEL, OTHERWISE, KEEPINGS } keeping;
 
 static bool is_kept_as(const char *name, keeping k) {
     switch (k) {

@@ -420,10 +420,14 @@ typedef struct lz_image {
  * orientation a camera noted is applied; colour profiles and gamma are ignored. */
 lz_status lz_image_read(lz_context *ctx, const char *path, lz_image *image, lz_error *err);
 /* By the ending of path: .png, .jpg, .jpeg (quality 95, 4:4:4), .webp (quality 95); whole or not at all, the same
- * bytes every time. text: key, value, ..., ended by NULL, or NULL. A PNG keeps it in tEXt and iTXt, a JPEG in comments, a
+ * bytes every time. A file that was there leaves its permissions to the new one, and a link stays a link.
+ * text: key, value, ..., ended by NULL, or NULL. A PNG keeps it in tEXt and iTXt, a JPEG in comments, a
  * WebP in XMP, where control characters other than tab and the ends of lines become U+FFFD. */
 lz_status lz_image_write(lz_context *ctx, const char *path, const lz_image *image, const char *const *text,
                          lz_error *err);
+/* The same bytes in memory, for a kind such as ".png". Release them with lz_free_text. NULL: it failed. */
+char *lz_image_encode(lz_context *ctx, const char *kind, const lz_image *image, const char *const *text, int64_t *bytes,
+                      lz_error *err);
 void lz_image_free(lz_context *ctx, lz_image *image);
 /* What a picture says under this key, in UTF-8: text of lz_image_write, or of other programs (tEXt, zTXt, iTXt).
  * Pixels are not looked at. Release it with lz_free_text. NULL: LZ_NOT_FOUND where there is no such text, or another. */

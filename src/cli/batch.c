@@ -61,11 +61,6 @@ int expand_name(const arguments *args, const naming *names, const char *pattern,
         free(*to);
         *to = numbered;
     }
-    json_t *other = json_object_get(names->used, *to);
-    if (other)
-        return fail(args, FAILED, "%s is the picture of line %lld already: put {line} or {seed} into the name", *to,
-                    (long long)json_integer_value(other));
-    json_object_set_new(names->used, *to, json_integer(args->line));
     return DONE;
 }
 
@@ -250,7 +245,7 @@ static int take_line(batch *b, const char *text, size_t length, bool only_check)
     int there = m->there, made = m->made;
     int code = ask_line(b, text, length, &args, &settings, &sheet_name);
     if (code == DONE && only_check) {
-        code = job_check(&args, b->naming.used);
+        code = job_check(&args, m->claimed);
         if (code == DONE) code = check_pictures(m, &args);
     } else if (code == DONE)
         code = make_pictures(m, &args);
@@ -268,7 +263,7 @@ static int take_lines(batch *b, reader *lines, bool only_check) {
     const char *text;
     size_t length;
     b->naming.n = 0;
-    json_object_clear(b->naming.used);
+    json_object_clear(b->making.claimed);
     while (next_line(lines, &text, &length)) {
         bool unchecked = false, *bad = b->bad ? &b->bad[b->naming.n] : &unchecked;
         b->naming.line = lines->line;
@@ -340,12 +335,12 @@ int batch_command(const arguments *args) {
         return fail(args, NOT_UNDERSTOOD, "--prompt - reads one prompt from stdin, and a batch has many: write it out");
     char *name = stem(args->words[0]);
     if (!name) return fail(args, FAILED, "there is no memory left for a name");
-    batch b = {.args = args, .naming = {.file = name, .used = json_object()}, .overall = {.begun = seconds_now()}};
+    batch b = {.args = args, .naming = {.file = name}, .overall = {.begun = seconds_now()}};
     b.making.naming = &b.naming;
+    b.making.claimed = json_object();
     b.making.overall = &b.overall;
     int code = run_batch(&b);
     making_end(&b.making);
-    json_decref(b.naming.used);
     free(b.bad);
     free(name);
     return code;

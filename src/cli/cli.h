@@ -174,12 +174,27 @@ double seconds_now(void);
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
 int check_output(const arguments *args, const char *path); /* can it be written there? An exit code. */
-int64_t picture_side_limit(const char *path);              /* by its ending; 0: not the name of a picture */
-char *numbered_path(const char *path, int number);         /* fox.png, 2: fox-2.png; free it */
-bool is_folder(const char *path);                          /* it is one, or its name ends in a slash */
-char *file_in(const char *folder, const char *name);       /* FOLDER/NAME; folder: NULL for this one; free it */
-char *unused_path(const char *folder, int64_t seed);       /* lazuli-SEED.png there, or with a number; free it */
-const char *base_name(const char *path);                   /* what follows the last slash */
+int check_free(const arguments *args, const char *path,
+               int64_t bytes); /* is that much free on the disk? An exit code */
+/* Outputs of a run, so that no file is written twice: names and inodes, and the line of a batch that writes them (else 0).
+ * The exit code says whether another output has the file already. */
+int claim_output(const arguments *args, json_t *claimed, const char *path);
+int claim_steps(const arguments *args, json_t *claimed, int64_t seed); /* every file of --steps-dir with this seed */
+bool is_claimed(const json_t *claimed, const char *path);
+/* lazuli-SEED.png there (NULL: here), or with a number, as an empty file; free the name, and remove the file if nothing is
+ * written. NULL: it failed. */
+char *reserve_path(const json_t *claimed, const char *folder, int64_t seed, lz_error *err);
+
+/* -o - writes the picture to stdout, as PNG. Lines that would go there go to stderr then. */
+bool is_stdout(const char *path);
+FILE *result_stream(const arguments *args);
+int check_stdout(const arguments *args, int pictures); /* is there nothing against it? An exit code */
+lz_status put_picture(lz_context *ctx, const char *path, const lz_image *image, const char *const *text, lz_error *err);
+int64_t picture_side_limit(const char *path);        /* by its ending; 0: not the name of a picture */
+char *numbered_path(const char *path, int number);   /* fox.png, 2: fox-2.png; free it */
+const char *base_name(const char *path);             /* what follows the last slash */
+bool is_folder(const char *path);                    /* it is one, or its name ends in a slash */
+char *file_in(const char *folder, const char *name); /* FOLDER/NAME; folder: NULL for this one; free it */
 /* All of a file, or of stdin ('-'), up to most bytes. An exit code; free the text in any case. */
 int read_file(const arguments *args, const char *path, size_t most, char **text, size_t *bytes);
 

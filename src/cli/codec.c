@@ -13,8 +13,9 @@ static int finish(const job *j, const lz_array *latents) {
                                     "latents", (json_int_t)d.at[0], (json_int_t)d.at[1], (json_int_t)d.at[2],
                                     (json_int_t)d.at[3], "peak_bytes", (json_int_t)lz_memory_info(j->ctx).peak));
     if (!a->quiet)
-        printf("%s  %lld x %lld pixels, latents [%lld, %lld, %lld, %lld]\n", a->output, (long long)width,
-               (long long)height, (long long)d.at[0], (long long)d.at[1], (long long)d.at[2], (long long)d.at[3]);
+        fprintf(result_stream(a), "%s  %lld x %lld pixels, latents [%lld, %lld, %lld, %lld]\n", a->output,
+                (long long)width, (long long)height, (long long)d.at[0], (long long)d.at[1], (long long)d.at[2],
+                (long long)d.at[3]);
     return DONE;
 }
 
@@ -38,13 +39,13 @@ static int decode(job *j) {
     lz_weights_close(file);
     if (lz_decode_latents(j->model, latents, image, &err) != LZ_OK) return fail_with(j->args, &err);
     stop_on_signals();
-    if (save_image(j->ctx, j->args->output, image, NULL, &err) != LZ_OK) return fail_with(j->args, &err);
+    if (put_picture(j->ctx, j->args->output, image, NULL, &err) != LZ_OK) return fail_with(j->args, &err);
     return finish(j, latents);
 }
 
 static int run(const arguments *args, int (*work)(job *)) {
     job j;
-    int code = check_output(args, args->output);
+    int code = is_stdout(args->output) ? check_stdout(args, 1) : check_output(args, args->output);
     if (code != DONE) return code;
     code = job_open(&j, args);
     if (code == DONE) code = work(&j);
@@ -54,7 +55,7 @@ static int run(const arguments *args, int (*work)(job *)) {
 
 int encode_command(const arguments *args) {
     if (!args->output) return fail(args, NOT_UNDERSTOOD, "encode needs to know where to: -o latents.safetensors");
-    if (picture_side_limit(args->output))
+    if (picture_side_limit(args->output) || is_stdout(args->output))
         return fail(args, NOT_UNDERSTOOD, "%s: latents are no picture: choose a name that ends in .safetensors",
                     args->output);
     return run(args, encode);
@@ -62,7 +63,7 @@ int encode_command(const arguments *args) {
 
 int decode_command(const arguments *args) {
     if (!args->output) return fail(args, NOT_UNDERSTOOD, "decode needs to know where to: -o picture.png");
-    if (!picture_side_limit(args->output))
+    if (!picture_side_limit(args->output) && !is_stdout(args->output))
         return fail(args, NOT_UNDERSTOOD, "%s: the name of a picture ends in .png, .jpg or .webp", args->output);
     return run(args, decode);
 }

@@ -30,29 +30,44 @@ static int choose_seeds(making *m, const arguments *args) {
 /* -o DIR: pictures get names of their own there. NULL: -o names a file, or was not given. */
 static const char *output_folder(const arguments *args) {
     const char *path = args->output;
-    return path && !picture_side_limit(path) && is_folder(path) ? path : NULL;
+    return path && !is_stdout(path) && !picture_side_limit(path) && is_folder(path) ? path : NULL;
 }
 
 static int check_names(const arguments *args, const char *path, const char *dump) {
     if (path && !picture_side_limit(path))
         return fail(args, NOT_UNDERSTOOD, "%s: the name of a picture ends in .png, .jpg or .webp", path);
-    if (dump && picture_side_limit(dump))
+    if (dump && (picture_side_limit(dump) || is_stdout(dump)))
         return fail(args, NOT_UNDERSTOOD, "%s: --dump writes tensors: choose a name that ends in .safetensors", dump);
-    char *own = path ? NULL : file_in(output_folder(args), "lazuli.png");
-    if (!path && !own) return fail(args, FAILED, "there is no memory left for a name");
-    int code = check_output(args, path ? path : own);
-    free(own);
-    return code == DONE && dump ? check_output(args, dump) : code;
+    return DONE;
 }
 
-/* One for each seed. Those of a batch are checked one by one: folders may depend on the seed. */
+/* Each output can be written, and is no other output. */
+static int claim_names(making *m, const arguments *args, int i) {
+    const char *all[] = {m->paths[i], m->dumps[i], i == 0 ? args->sheet : NULL};
+    int code = check_names(args, m->naming || !is_stdout(m->paths[i]) ? m->paths[i] : NULL, m->dumps[i]);
+    for (size_t k = 0; k < COUNT(all) && code == DONE; k++) {
+        if (!all[k] || is_stdout(all[k])) continue;
+        code = check_output(args, all[k]);
+        if (code == DONE) code = claim_output(args, m->claimed, all[k]);
+    }
+    return code;
+}
+
+/* One for each seed. */
 static int name_pictures(making *m, const arguments *args) {
     const naming *names = m->naming;
     const char *folder = output_folder(args);
     char *own = names && (folder || !args->output) ? file_in(folder, "{file}-{line}-{seed}.png") : NULL;
+    char *unnamed = names ? NULL : file_in(folder, "lazuli.png");
     const char *output = own ? own : folder ? NULL : args->output;
-    int code = names ? DONE : check_names(args, output, args->dump);
-    if (names && !output) code = fail(args, FAILED, "there is no memory left for a name");
+    int code = DONE;
+    if (names ? !output : !unnamed)
+        code = fail(args, FAILED, "there is no memory left for a name");
+    else if (!output)
+        code = check_output(args, unnamed);
+    else if (!names && is_stdout(output))
+        code = check_stdout(args, m->n);
+    free(unnamed);
     for (int i = 0; i < m->n && code == DONE; i++) {
         char **to[] = {&m->paths[i], &m->dumps[i]};
         const char *from[] = {output, args->dump};
@@ -65,7 +80,7 @@ static int name_pictures(making *m, const arguments *args) {
             else if (!(*to[k] = m->n > 1 ? numbered_path(from[k], i + 1) : strdup(from[k])))
                 code = fail(args, FAILED, "there is no memory left for a name");
         }
-        if (names && code == DONE) code = check_names(args, m->paths[i], m->dumps[i]);
+        if (code == DONE) code = claim_names(m, args, i);
     }
     free(own);
     return code;
@@ -73,7 +88,8 @@ static int name_pictures(making *m, const arguments *args) {
 
 static int check_sides(const job *j) {
     const char *output = j->args->output;
-    int64_t limit = output && !output_folder(j->args) ? picture_side_limit(output) : INT64_MAX;
+    bool named = output && !output_folder(j->args) && !is_stdout(output);
+    int64_t limit = named ? picture_side_limit(output) : INT64_MAX;
     if (j->picture.width <= limit && j->picture.height <= limit) return DONE;
     return fail(j->args, FAILED, "%s: a picture of this kind has at most %lld pixels a side: choose .png", output,
                 (long long)limit);
@@ -182,6 +198,8 @@ static json_t *picture_json(const job *j, const char *path, int64_t seed, const 
 
 static int tell(const making *m, const char *path, int64_t seed, const lz_picture *p, double seconds) {
     const arguments *a = m->job.args;
+    int code = is_stdout(path) ? flush_output(a) : DONE;
+    if (code != DONE) return code;
     if (a->verbose && !a->quiet) {
         fprintf(stderr, "open %s, ", show_seconds(m->open_seconds).text);
         fprintf(stderr, "text %s, ", show_seconds(p->text_seconds).text);
@@ -192,9 +210,10 @@ static int tell(const making *m, const char *path, int64_t seed, const lz_pictur
         fprintf(stderr, "at most %s\n", show_bytes(lz_memory_info(m->job.ctx).peak).text);
     }
     if (a->quiet || a->json) return DONE;
-    printf("%s  %lld x %lld, seed %lld, %s, ", path, (long long)p->image.width, (long long)p->image.height,
-           (long long)seed, show_steps(p->steps, m->job.picture.steps).text);
-    printf("%s\n", show_seconds(seconds).text);
+    FILE *to = result_stream(a);
+    fprintf(to, "%s  %lld x %lld, seed %lld, %s, ", path, (long long)p->image.width, (long long)p->image.height,
+            (long long)seed, show_steps(p->steps, m->job.picture.steps).text);
+    fprintf(to, "%s\n", show_seconds(seconds).text);
     return flush_output(a);
 }
 
@@ -211,7 +230,8 @@ static void *write_files(void *arg) {
         {"text", p->text}, {"noise", p->noise}, {"latents", p->latents}, {"image", p->pixels}};
     if (!w->err.status && w->dump)
         save_tensors(w->job->ctx, w->dump, arrays, COUNT(arrays), *f.pairs ? f.pairs : NULL, &w->err);
-    if (!w->err.status) save_image(w->job->ctx, w->path, &p->image, f.pairs, &w->err);
+    if (!w->err.status) put_picture(w->job->ctx, w->path, &p->image, f.pairs, &w->err);
+    if (w->err.status && w->reserved) unlink(w->path);
     forget_facts(&f);
     w->write_seconds = seconds_now() - begun;
     atomic_store(&w->done, true);
@@ -251,13 +271,11 @@ static void drop_arrays(lz_picture *p) {
 static int start_writing(making *m, int i, const lz_picture *p, double paint_seconds) {
     writing *w = &m->writing;
     *w = (writing){.job = &m->job, .picture = *p, .seed = m->seeds[i], .paint_seconds = paint_seconds, .begun = true};
-    w->path = m->paths[i] ? m->paths[i] : unused_path(output_folder(m->job.args), w->seed);
+    w->reserved = !m->paths[i];
+    w->path = w->reserved ? reserve_path(m->claimed, output_folder(m->job.args), w->seed, &w->err) : m->paths[i];
     w->dump = m->dumps[i];
     m->paths[i] = m->dumps[i] = NULL;
-    if (!w->path) {
-        say_no_memory(&w->err);
-        return finish_writing(m);
-    }
+    if (!w->path) return finish_writing(m);
     if (!w->dump) drop_arrays(&w->picture);
     w->apart = i + 1 < m->n && pthread_create(&w->thread, NULL, write_files, w) == 0;
     if (w->apart) return DONE;
@@ -279,9 +297,21 @@ static bool watch_picture(void *user, const lz_progress *now) {
     return m->code == DONE && progress_watch(&m->line, now);
 }
 
+/* Room for pixels that no format makes smaller; a dump holds the same and more as numbers of four bytes. */
+static int check_disk(const making *m, int i) {
+    const lz_picture_options *p = &m->job.picture;
+    const arguments *a = m->job.args;
+    int64_t bytes = 3 * p->width * p->height;
+    const char *path = m->paths[i] ? m->paths[i] : "lazuli.png";
+    int code = is_stdout(path) ? DONE : check_free(a, path, bytes);
+    return code == DONE && m->dumps[i] ? check_free(a, m->dumps[i], 4 * bytes) : code;
+}
+
 static int make_one(making *m, int i) {
     job *j = &m->job;
     const arguments *a = j->args;
+    int code = check_disk(m, i);
+    if (code != DONE) return code;
     lz_error err = {.status = LZ_OK};
     lz_picture p;
     double begun = seconds_now();
@@ -394,9 +424,12 @@ static int make_missing(making *m) {
 }
 
 int check_pictures(making *m, const arguments *args) {
+    if (!m->claimed) m->claimed = json_object();
     int code = choose_seeds(m, args);
     if (code == DONE) code = name_pictures(m, args);
-    return code == DONE ? see_check(args) : code;
+    if (code == DONE) code = see_check(args);
+    for (int i = 0; i < m->n && code == DONE && args->steps_dir; i++) code = claim_steps(args, m->claimed, m->seeds[i]);
+    return code;
 }
 
 int make_pictures(making *m, const arguments *args) {
@@ -429,6 +462,7 @@ void making_end(making *m) {
     see_free(&m->see);
     job_close(&m->job);
     json_decref(m->pictures);
+    json_decref(m->claimed);
 }
 
 int generate_command(const arguments *args) {

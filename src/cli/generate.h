@@ -26,6 +26,7 @@ typedef struct writing {
     lz_error err;
     pthread_t thread;
     bool begun, apart; /* apart: by a thread of its own */
+    bool reserved;     /* path is an empty file until it is written */
     atomic_bool done;
 } writing;
 
@@ -33,7 +34,6 @@ typedef struct writing {
 typedef struct naming {
     const char *file;
     int64_t line, n; /* n: which of the lines that ask for something */
-    json_t *used;    /* name: line; so that none is taken twice */
 } naming;
 
 typedef struct making {
@@ -43,6 +43,7 @@ typedef struct making {
     int n;
     double open_seconds;
     json_t *pictures;       /* owned: what is told of those that were made */
+    json_t *claimed;        /* owned: files that are outputs, see claim_output; of a batch: of all lines */
     const naming *naming;   /* of a batch: what is there already is left alone; or NULL */
     const overall *overall; /* the same */
     int made, there;

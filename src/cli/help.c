@@ -81,7 +81,7 @@ static const struct {
     const char *option, *help;
 } differences[] = {
     {ENCODE, "output", "where to: a .safetensors file; needed"},
-    {DECODE, "output", "where to: .png, .jpg or .webp; needed"},
+    {DECODE, "output", "where to: .png, .jpg, .webp, or - for stdout; needed"},
     {BATCH, "output",
      "where to: names with {file}, {line}, {n} and {seed}, or a folder (else {file}-{line}-{seed}.png)"},
     {BATCH, "seed", "of every line that has none (else the number of the line)"},

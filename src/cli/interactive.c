@@ -247,16 +247,17 @@ static void save(session *s, const char *rest) {
         rest += length + strspn(rest + length, " \t");
     }
     bool own = !*rest || (is_folder(rest) && !picture_side_limit(rest)); /* a name of its own */
-    char *path = own ? unused_path(*rest ? rest : NULL, k->wish.seed) : strdup(rest);
     lz_error err = {.status = LZ_OK};
+    char *path = own ? reserve_path(NULL, *rest ? rest : NULL, k->wish.seed, &err) : strdup(rest);
     if (!path)
-        fail(&s->args, FAILED, "there is no memory left for a name");
+        fail(&s->args, FAILED, "%s", own ? err.text : "there is no memory left for a name");
     else if (!picture_side_limit(path))
         fail(&s->args, NOT_UNDERSTOOD, "%s: the name of a picture ends in .png, .jpg or .webp", path);
     else if (check_output(&s->args, path) == DONE) {
-        if (write_kept(s, k, path, &err) != LZ_OK)
+        if (write_kept(s, k, path, &err) != LZ_OK) {
             fail_with(&s->args, &err);
-        else {
+            if (own) unlink(path);
+        } else {
             printf("%s\n", path);
             free(k->path);
             k->path = realpath(path, NULL);

@@ -240,7 +240,7 @@ int job_check(const arguments *a, const json_t *coming) {
     if (code == DONE) code = check_text(a, "negative prompt", a->negative);
     if (code == DONE) code = check_model(a);
     for (int i = 0; i < a->n_images && code == DONE; i++)
-        if (!json_object_get(coming, a->images[i])) code = check_input(a, "image", a->images[i]);
+        if (!is_claimed(coming, a->images[i])) code = check_input(a, "image", a->images[i]);
     return code == DONE && a->noise ? check_input(a, "noise", a->noise) : code;
 }
 

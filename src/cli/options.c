@@ -147,7 +147,7 @@ const option options[] = {
      TO(images), 0, 0},
     {"strength", 0, "X", leads, "start from the first image, and change it this much: 1 keeps nothing", PICTURE,
      take_number, TO(strength), 0.001, 1},
-    {"output", 'o', "FILE", files, "where to: .png, .jpg, .webp or DIR (else lazuli-SEED.png)", PICTURE | CODEC,
+    {"output", 'o', "FILE", files, ".png, .jpg, .webp, DIR, - (stdout); else lazuli-SEED.png", PICTURE | CODEC,
      take_text, TO(output), 0, 0},
     {"noise", 0, "FILE", files, "start from the tensor 'noise' of a .safetensors, not from the seed's", PICTURE,
      take_text, TO(noise), 0, 0},

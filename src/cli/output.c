@@ -1,12 +1,15 @@
 /* output.c: where results go. Everything that can be known to be wrong with a name is found before computing. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "cli.h"
+#include "shrunk.h"
 
 static const struct {
     const char *ending;
@@ -36,21 +39,169 @@ char *file_in(const char *folder, const char *name) {
     return asprintf(&path, "%s%s%s", folder ? folder : "", slash ? "/" : "", name) < 0 ? NULL : path;
 }
 
-int check_output(const arguments *args, const char *path) {
-    struct stat s;
-    if (is_folder(path)) return fail(args, FAILED, "%s: is a folder, and a file is to be written: add a name", path);
+static char *folder_of(const char *path) {
     size_t length = (size_t)(base_name(path) - path);
-    char *folder = length ? strndup(path, length) : strdup(".");
-    if (!folder) return fail(args, FAILED, "there is no memory left for a name");
-    int code = DONE;
-    if (stat(folder, &s) != 0)
-        code = fail(args, FAILED, "%s: cannot be written: %s: %s; make the folder first", path, folder,
-                    strerror(errno));
-    else if (access(folder, W_OK | X_OK) != 0)
+    return length ? strndup(path, length) : strdup("./");
+}
+
+/* ---- can it be written? ------------------------------------------------------------------------------------------ */
+
+/* What the library will do: make NAME.PID-NUMBER.part beside the file, or beside the one that a link leads to. This finds a
+ * folder that cannot be written into, a name that is too long, a disk without a place for one more file. */
+static int try_part(const arguments *args, const char *path) {
+    char *target = realpath(path, NULL), *part = NULL;
+    if (asprintf(&part, "%s.%ld-0.part", target ? target : path, (long)getpid()) < 0) part = NULL;
+    free(target);
+    if (!part) return fail(args, FAILED, "there is no memory left for a name");
+    int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600), code = DONE;
+    if (fd >= 0) {
+        close(fd);
+        unlink(part);
+    } else if (errno == ENAMETOOLONG)
+        code = fail(args, FAILED, "%.40s...: the name is too long: most folders take names of 230 bytes",
+                    base_name(path));
+    else if (errno != EEXIST) /* left by a process that had our number */
         code = fail(args, FAILED, "%s: cannot be written into this folder: %s", path, strerror(errno));
-    free(folder);
+    free(part);
     return code;
 }
+
+int check_output(const arguments *args, const char *path) {
+    struct stat s;
+    bool is_link = lstat(path, &s) == 0 && S_ISLNK(s.st_mode), exists = stat(path, &s) == 0;
+    if (is_folder(path)) return fail(args, FAILED, "%s: is a folder, and a file is to be written: add a name", path);
+    if (exists && !S_ISREG(s.st_mode))
+        return fail(args, FAILED, "%s: is a device or a pipe: name a file; -o - writes to stdout", path);
+    if (exists && access(path, W_OK) != 0)
+        return fail(args, FAILED, "%s: is there, and is not to be written: %s", path, strerror(errno));
+    if (!exists && is_link)
+        return fail(args, FAILED, "%s: is a link that leads to no file: remove it, or choose another name", path);
+    char *folder = folder_of(path);
+    if (!folder) return fail(args, FAILED, "there is no memory left for a name");
+    int code = stat(folder, &s) == 0 || errno == ENAMETOOLONG
+                   ? DONE
+                   : fail(args, FAILED, "%s: cannot be written: %s: %s; make the folder first", path, folder,
+                          strerror(errno));
+    free(folder);
+    return code == DONE ? try_part(args, path) : code;
+}
+
+int check_free(const arguments *args, const char *path, int64_t bytes) {
+    struct statvfs disk;
+    char *folder = folder_of(path);
+    bool known = folder && statvfs(folder, &disk) == 0 && disk.f_blocks;
+    free(folder);
+    if (!known) return DONE; /* then writing will tell */
+    int64_t room = (int64_t)((geteuid() ? disk.f_bavail : disk.f_bfree) * disk.f_frsize);
+    if (room >= bytes) return DONE;
+    return fail(args, FAILED, "%s: the disk is full: it has %s, and %s may be needed", path, show_bytes(room).text,
+                show_bytes(bytes).text);
+}
+
+/* ---- is it written once? ----------------------------------------------------------------------------------------- */
+
+/* The folder without links and dots, and the name; of a file that is there, without links in its name either. Owned. */
+static char *full_name(const char *path) {
+    char *full = realpath(path, NULL), *folder = full ? NULL : folder_of(path),
+         *there = folder ? realpath(folder, NULL) : NULL;
+    if (there && asprintf(&full, "%s/%s", there, base_name(path)) < 0) full = NULL;
+    free(folder);
+    free(there);
+    return full;
+}
+
+static const char step_mark[] = "-step-"; /* DIR/SEED-step-NN.png: see keep_step */
+
+/* Who has it already: the number of a line, 0 outside of a batch; -1: nobody */
+static int64_t claimed_by(const json_t *claimed, const char *full, const char *inode) {
+    const char *mark = strstr(base_name(full), step_mark);
+    char *steps = mark ? strndup(full, (size_t)(mark - full) + strlen(step_mark)) : NULL;
+    const json_t *line = json_object_get(claimed, full);
+    if (!line && *inode) line = json_object_get(claimed, inode);
+    if (!line && steps) line = json_object_get(claimed, steps);
+    free(steps);
+    return line ? json_integer_value(line) : -1;
+}
+
+static void show_inode(const char *path, char to[48]) {
+    struct stat s;
+    *to = 0;
+    if (stat(path, &s) == 0) snprintf(to, 48, "%llu:%llu", (unsigned long long)s.st_dev, (unsigned long long)s.st_ino);
+}
+
+bool is_claimed(const json_t *claimed, const char *path) {
+    char *full = full_name(path), inode[48];
+    show_inode(path, inode);
+    bool taken = full && claimed_by(claimed, full, inode) >= 0;
+    free(full);
+    return taken;
+}
+
+static int refuse_twice(const arguments *args, const char *path, int64_t line) {
+    if (line != args->line)
+        return fail(args, FAILED, "%s is written by line %lld already: put {line} or {seed} into the name", path,
+                    (long long)line);
+    return fail(args, NOT_UNDERSTOOD, "%s would be written twice: give each output a name of its own", path);
+}
+
+int claim_output(const arguments *args, json_t *claimed, const char *path) {
+    char *full = full_name(path), inode[48];
+    if (!full) return fail(args, FAILED, "%s: cannot be written: %s", path, strerror(errno));
+    show_inode(path, inode);
+    int64_t line = claimed_by(claimed, full, inode);
+    if (line < 0) json_object_set_new(claimed, full, json_integer(args->line));
+    if (line < 0 && *inode) json_object_set_new(claimed, inode, json_integer(args->line));
+    free(full);
+    return line < 0 ? DONE : refuse_twice(args, path, line);
+}
+
+int claim_steps(const arguments *args, json_t *claimed, int64_t seed) {
+    char *folder = realpath(args->steps_dir, NULL), *all = NULL, *first = NULL;
+    const char *other;
+    json_t *value;
+    int64_t line = -1;
+    if (folder && asprintf(&all, "%s/%lld%s", folder, (long long)seed, step_mark) < 0) all = NULL;
+    if (asprintf(&first, "%s/%lld%s01.png", args->steps_dir, (long long)seed, step_mark) < 0) first = NULL;
+    if (all)
+        json_object_foreach(claimed, other, value) if (strncmp(other, all, strlen(all)) == 0)
+            line = json_integer_value(value);
+    if (all && line < 0) json_object_set_new(claimed, all, json_integer(args->line));
+    int code = !all || !first ? fail(args, FAILED, "there is no memory left for a name")
+               : line < 0     ? DONE
+                              : refuse_twice(args, first, line);
+    free(folder);
+    free(all);
+    free(first);
+    return code;
+}
+
+/* ---- stdout ------------------------------------------------------------------------------------------------------ */
+
+bool is_stdout(const char *path) { return path && strcmp(path, "-") == 0; }
+
+FILE *result_stream(const arguments *args) { return is_stdout(args->output) ? stderr : stdout; }
+
+int check_stdout(const arguments *args, int pictures) {
+    if (args->json) return fail(args, NOT_UNDERSTOOD, "-o - and --json both write to stdout: choose one");
+    if (pictures > 1) return fail(args, NOT_UNDERSTOOD, "-o - writes one picture, and %d were asked for", pictures);
+    if (isatty(STDOUT_FILENO))
+        return fail(args, NOT_UNDERSTOOD,
+                    "-o - writes the picture's bytes to stdout, which is a terminal: name a file");
+    return DONE;
+}
+
+lz_status put_picture(lz_context *ctx, const char *path, const lz_image *image, const char *const *text,
+                      lz_error *err) {
+    if (!is_stdout(path)) return save_image(ctx, path, image, text, err);
+    int64_t bytes = 0;
+    char *data = lz_image_encode(ctx, ".png", image, text, &bytes, err);
+    if (!data) return err->status;
+    fwrite(data, 1, (size_t)bytes, stdout); /* flush_output tells whether all of it arrived */
+    lz_free_text(ctx, data);
+    return LZ_OK;
+}
+
+/* ---- names and reading ------------------------------------------------------------------------------------------- */
 
 char *numbered_path(const char *path, int number) {
     const char *dot = strrchr(base_name(path), '.');
@@ -85,14 +236,26 @@ int read_file(const arguments *args, const char *path, size_t most, char **text,
     return code;
 }
 
-/* Only a name that was asked for is overwritten. */
-char *unused_path(const char *folder, int64_t seed) {
+/* Only a name that was asked for is overwritten. The file is made here, empty, so that no other process takes the name. */
+char *reserve_path(const json_t *claimed, const char *folder, int64_t seed, lz_error *err) {
     char name[64];
     snprintf(name, sizeof name, "lazuli-%lld.png", (long long)seed);
     char *first = file_in(folder, name), *path = first ? strdup(first) : NULL;
-    for (int i = 2; path && access(path, F_OK) == 0; i++) {
+    int fd = -1;
+    for (int i = 2; path && fd < 0; i++) {
+        bool taken = is_claimed(claimed, path);
+        fd = taken ? -1 : open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0 || (!taken && errno != EEXIST)) break;
         free(path);
         path = numbered_path(first, i);
+    }
+    if (fd >= 0)
+        close(fd);
+    else {
+        err->status = LZ_IO;
+        snprintf(err->text, sizeof err->text, "%s: cannot be written: %s", name, strerror(errno));
+        free(path);
+        path = NULL;
     }
     free(first);
     return path;

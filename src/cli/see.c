@@ -41,8 +41,7 @@ int see_check(const arguments *args) {
     if (args->sheet && !picture_side_limit(args->sheet))
         return fail(args, NOT_UNDERSTOOD, "%s: a sheet is a picture: choose a name that ends in .png, .jpg or .webp",
                     args->sheet);
-    int code = args->sheet ? check_output(args, args->sheet) : DONE;
-    if (code != DONE || !args->steps_dir) return code;
+    if (!args->steps_dir) return DONE;
     if (mkdir(args->steps_dir, 0777) == 0) return DONE;
     if (errno != EEXIST) return fail(args, FAILED, "%s: cannot be made: %s", args->steps_dir, strerror(errno));
     if (stat(args->steps_dir, &s) == 0 && S_ISDIR(s.st_mode) && access(args->steps_dir, W_OK | X_OK) == 0) return DONE;
@@ -162,8 +161,8 @@ int see_finish(seeing *s) {
     if (!s->sheet.image.pixels) return DONE;
     if (save_image(s->ctx, s->args->sheet, &s->sheet.image, NULL, &err) != LZ_OK) return fail_with(s->args, &err);
     if (s->args->quiet || s->args->json) return DONE;
-    printf("%s  %lld x %lld, a sheet of %d\n", s->args->sheet, (long long)s->sheet.image.width,
-           (long long)s->sheet.image.height, s->sheet.n);
+    fprintf(result_stream(s->args), "%s  %lld x %lld, a sheet of %d\n", s->args->sheet, (long long)s->sheet.image.width,
+            (long long)s->sheet.image.height, s->sheet.n);
     return flush_output(s->args);
 }
 

@@ -3,8 +3,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -169,23 +171,36 @@ void lz_mapping_drop(const lz_mapping *m, int64_t begin, int64_t end) {
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
+/* A file that is replaced leaves its owner, group and permissions to the new one. If the group cannot be kept, nobody of
+ * another group is let in. */
+static void keep_permissions(int fd, const struct stat *s) {
+    bool same_group = fchown(fd, s->st_uid, s->st_gid) == 0 || fchown(fd, (uid_t)-1, s->st_gid) == 0;
+    fchmod(fd, s->st_mode & (same_group ? 0777 : 0707));
+}
+
 lz_status lz_writer_open(lz_writer *w, lz_context *ctx, const char *path, lz_error *err) {
     *w = (lz_writer){.ctx = ctx, .path = path, .fd = -1};
     struct stat s;
-    if (stat(path, &s) == 0 && S_ISDIR(s.st_mode))
-        return lz_fail(err, LZ_IO, "%s: is a folder, not a file", LZ_SHOW_TEXT(path));
-    if (stat(path, &s) == 0 && !S_ISREG(s.st_mode)) /* the new file would take the place of a device */
+    char target[PATH_MAX]; /* where a link leads: the link stays */
+    bool is_link = lstat(path, &s) == 0 && S_ISLNK(s.st_mode);
+    if (is_link && !realpath(path, target))
+        return lz_fail(err, LZ_IO, "%s: is a link that leads to no file: %s", LZ_SHOW_TEXT(path), strerror(errno));
+    bool exists = stat(path, &s) == 0;
+    if (exists && S_ISDIR(s.st_mode)) return lz_fail(err, LZ_IO, "%s: is a folder, not a file", LZ_SHOW_TEXT(path));
+    if (exists && !S_ISREG(s.st_mode)) /* the new file would take the place of a device */
         return lz_fail(err, LZ_IO, "%s: is a device or pipe; name a file", LZ_SHOW_TEXT(path));
 
-    /* Beside the file, because rename works only within a file system; with the permissions any new file would have. */
+    /* Beside the file, because rename works only within a file system. */
     unsigned counter = 0;
-    size_t n = strlen(path) + 48;
+    w->target_bytes = strlen(is_link ? target : path);
+    size_t n = w->target_bytes + 48;
     char *temporary = lz_host_alloc(ctx, n);
     if (!temporary) return lz_out_of_memory(err, (int64_t)n);
     do {
-        snprintf(temporary, n, "%s.%ld-%u.part", path, (long)getpid(), counter++);
-        RETRY(w->fd, open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+        snprintf(temporary, n, "%s.%ld-%u.part", is_link ? target : path, (long)getpid(), counter++);
+        RETRY(w->fd, open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, exists ? s.st_mode & 0777 : 0666));
     } while (w->fd < 0 && errno == EEXIST);
+    if (w->fd >= 0 && exists) keep_permissions(w->fd, &s);
     if (w->fd < 0) {
         lz_fail(err, LZ_IO, "%s: cannot be written: %s", LZ_SHOW_TEXT(path), strerror(errno));
         lz_host_free(ctx, temporary);
@@ -193,6 +208,28 @@ lz_status lz_writer_open(lz_writer *w, lz_context *ctx, const char *path, lz_err
     }
     w->temporary = temporary;
     return LZ_OK;
+}
+
+lz_status lz_writer_open_memory(lz_writer *w, lz_context *ctx, const char *name, lz_error *err) {
+    *w = (lz_writer){.ctx = ctx, .path = name, .fd = memfd_create(name, MFD_CLOEXEC)};
+    return w->fd >= 0 ? LZ_OK : lz_fail(err, LZ_IO, "%s: cannot be made in memory: %s", name, strerror(errno));
+}
+
+char *lz_writer_bytes(lz_writer *w, lz_error *err) {
+    char *bytes = lz_host_alloc(w->ctx, (size_t)w->end + 1);
+    if (!bytes) lz_out_of_memory(err, w->end);
+    for (int64_t at = 0; bytes && at < w->end;) {
+        ssize_t n;
+        RETRY(n, pread(w->fd, bytes + at, (size_t)(w->end - at), (off_t)at));
+        if (n > 0) {
+            at += n;
+            continue;
+        }
+        lz_fail(err, LZ_IO, "%s: cannot be read back: %s", w->path, strerror(errno));
+        lz_host_free(w->ctx, bytes);
+        bytes = NULL;
+    }
+    return bytes;
 }
 
 lz_status lz_writer_put(lz_writer *w, int64_t place, const void *data, int64_t bytes, lz_error *err) {
@@ -231,9 +268,11 @@ lz_status lz_writer_commit(lz_writer *w, lz_error *err) {
     int fd = w->fd;
     w->fd = -1;
     good = close(fd) == 0 && good;
-    good = good && rename(w->temporary, w->path) == 0;
+    char target[PATH_MAX];
+    snprintf(target, sizeof target, "%.*s", (int)w->target_bytes, w->temporary);
+    good = good && rename(w->temporary, target) == 0;
     if (!good) return lz_fail(err, LZ_IO, "%s: cannot be written: %s", LZ_SHOW_TEXT(w->path), strerror(errno));
-    sync_folder(w->path);
+    sync_folder(target);
     lz_host_free(w->ctx, w->temporary);
     w->temporary = NULL;
     return LZ_OK;

@@ -29,11 +29,13 @@ void lz_mapping_release(void *mapping); /* takes void * so that lz_borrow can ca
 lz_status lz_check_mappings(lz_context *ctx, lz_error *err);
 void lz_mapping_drop(const lz_mapping *mapping, int64_t begin, int64_t end); /* these pages are not needed soon */
 
-/* Writes go to a new file beside path, which takes its name when everything is on the disk. */
+/* Writes go to a new file beside path, which takes its name when everything is on the disk. A file that was there leaves its
+ * permissions to the new one; a link stays, and the file that it leads to is replaced. */
 typedef struct lz_writer {
     lz_context *ctx;
     const char *path;
-    char *temporary; /* NULL: not writing */
+    char *temporary;     /* the target's name with an ending of its own; NULL: not writing a file */
+    size_t target_bytes; /* of temporary: the target's name */
     int fd;
     int64_t end; /* of what was added */
 } lz_writer;
@@ -43,6 +45,9 @@ lz_status lz_writer_add(lz_writer *writer, const void *data, int64_t bytes, lz_e
 /* At its place, from any thread: for files whose size is known before. */
 lz_status lz_writer_put(lz_writer *writer, int64_t place, const void *data, int64_t bytes, lz_error *err);
 lz_status lz_writer_commit(lz_writer *writer, lz_error *err);
+/* Into memory, where name stands in errors only; all bytes that were added, from lz_host_alloc, or NULL; then discard it. */
+lz_status lz_writer_open_memory(lz_writer *writer, lz_context *ctx, const char *name, lz_error *err);
+char *lz_writer_bytes(lz_writer *writer, lz_error *err);
 void lz_writer_discard(lz_writer *writer); /* after a failure; does nothing after a commit */
 
 /* Names and paths in messages come from outside: long ones lose their middle, and bytes that could drive a terminal are

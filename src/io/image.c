@@ -155,11 +155,10 @@ static lz_status check_text(const char *path, const char *const *text, lz_error 
     return bytes > LZ_IMAGE_MAX_TEXT ? lz_image_too_much_text(err, path) : LZ_OK;
 }
 
-lz_status lz_image_write(lz_context *ctx, const char *path, const lz_image *image, const char *const *text,
-                         lz_error *err) {
-    if (!ctx || !path || !image || !image->pixels)
-        return lz_fail(err, LZ_BAD_ARGUMENT, "lz_image_write: an argument is NULL");
-    const lz_image_codec *codec = codec_by_name(path);
+/* The format by the ending of path, if it can hold this picture and this text. */
+static lz_status choose_codec(const char *path, const lz_image *image, const char *const *text,
+                              const lz_image_codec **to, lz_error *err) {
+    const lz_image_codec *codec = *to = codec_by_name(path);
     if (!codec)
         return lz_fail(err, LZ_BAD_ARGUMENT, "%s: the name of a picture must end in .png, .jpg or .webp",
                        LZ_SHOW_TEXT(path));
@@ -167,13 +166,37 @@ lz_status lz_image_write(lz_context *ctx, const char *path, const lz_image *imag
         return lz_fail(err, LZ_BAD_ARGUMENT, "%s: %lld x %lld pixels; sides of a picture of this kind are 1 to %lld",
                        LZ_SHOW_TEXT(path), (long long)image->width, (long long)image->height,
                        (long long)codec->max_side);
-    lz_status status = check_text(path, text, err);
-    if (status != LZ_OK) return status;
+    return check_text(path, text, err);
+}
 
+lz_status lz_image_write(lz_context *ctx, const char *path, const lz_image *image, const char *const *text,
+                         lz_error *err) {
+    if (!ctx || !path || !image || !image->pixels)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "lz_image_write: an argument is NULL");
+    const lz_image_codec *codec;
+    lz_status status = choose_codec(path, image, text, &codec, err);
+    if (status != LZ_OK) return status;
     lz_writer to;
     status = lz_writer_open(&to, ctx, path, err);
     if (status == LZ_OK) status = codec->write(&to, image, text, err);
     if (status == LZ_OK) status = lz_writer_commit(&to, err);
     lz_writer_discard(&to);
     return status;
+}
+
+char *lz_image_encode(lz_context *ctx, const char *kind, const lz_image *image, const char *const *text, int64_t *bytes,
+                      lz_error *err) {
+    if (!ctx || !kind || !image || !image->pixels || !bytes) {
+        lz_fail(err, LZ_BAD_ARGUMENT, "lz_image_encode: an argument is NULL");
+        return NULL;
+    }
+    const lz_image_codec *codec;
+    if (choose_codec(kind, image, text, &codec, err) != LZ_OK) return NULL;
+    lz_writer to;
+    lz_status status = lz_writer_open_memory(&to, ctx, "a picture", err);
+    if (status == LZ_OK) status = codec->write(&to, image, text, err);
+    char *data = status == LZ_OK ? lz_writer_bytes(&to, err) : NULL;
+    *bytes = data ? to.end : 0;
+    lz_writer_discard(&to);
+    return data;
 }

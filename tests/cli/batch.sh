@@ -45,7 +45,7 @@ try 0 "$absolute" batch p.txt $tiny -s 2 -q </dev/null
 mkdir out
 try_match 0 '^out/p-1-7-2.png ' "$absolute" batch p.txt $tiny -S 7 -o 'out/{file}-{n}-{seed}-{line}.png'
 printf 'a fox\na dog\n' >two.txt
-try_match 1 '^lazuli: line 2: out/x.png is the picture of line 1 already: put \{line\} or \{seed\}' "$absolute" batch two.txt $tiny -o out/x.png
+try_match 1 '^lazuli: line 2: out/x.png is written by line 1 already: put \{line\} or \{seed\}' "$absolute" batch two.txt $tiny -o out/x.png
 try_match 0 'out/1-2.png' "$absolute" batch two.txt $tiny --count 2 -S 1 -o 'out/{n}.png' # several of a line are numbered
 for name in 'out/{what}.png' 'out/{line.png' 'out/{}.png'; do
     try_match 1 'line 1: .*: \{file\}, \{line\}, \{n\} and \{seed\} can stand in a name' "$absolute" batch two.txt -o "$name"
@@ -105,7 +105,7 @@ END
 try 0 test $? = 1 </dev/null
 try 0 sed -E 's/, [0-9]+ ms$//; s/(meant|there|opened|written).*/\1/' said <<'END'
 lazuli: line 3: nowhere/3.png: cannot be written
-lazuli: line 4: out/typo-1.png is the picture of line 1 already: put {line} or {seed} into the name
+lazuli: line 4: out/typo-1.png is written
 lazuli: line 5: nowhere.png: cannot be opened
 lazuli: line 6: "prompt" takes one value, and a list was given
 lazuli: line 7: "width" takes one value, and a list was given

@@ -54,10 +54,13 @@ gone "$work/d.png" "$work/d-4.png"
 for line in 1 2 3; do # told in order, each once
     try_match 0 "^$work/d-$line.png" sh -c "$lazuli fox -m $A -S 43,7,42 $small -o $work/d.png | sed -n ${line}p"
 done
-mkdir "$work/e-2.png" # one that cannot be written ends it, though the next is being painted; what is there is whole
-try_match 1 'e-2.png' $lazuli a red fox -m $A --count 4 -S 42 $small -q -o "$work/e.png"
-same "$work/e-1.png" "$work/fox1.png"
-gone "$work/e-3.png" "$work/e-4.png"
+mkdir "$work/e-2.png" # trap 11: one that cannot be written is found before any is made
+try_match 1 'e-2.png: is a folder' $lazuli a red fox -m $A --count 4 -S 42 $small -q -o "$work/e.png"
+gone "$work/e-1.png" "$work/e-3.png" "$work/e-4.png"
+# What cannot be known before ends it, though the next is being painted, and leaves nothing
+try_match 1 'f-1.png: cannot be written: File too large' \
+    sh -c "ulimit -f 1 && $lazuli a red fox -m $A --count 4 -S 42 $small -q -o $work/f.png"
+gone "$work"/f-*
 try_match 0 '^lazuli-6-2.png' sh -c "cd $work && $absolute fox -m $model -S 6,6 $small | tail -n 1" # no name twice
 same "$work/lazuli-6.png" "$work/lazuli-6-2.png"
 try_match 0 '^3$' sh -c "$lazuli fox -m $A --count 3 -S 1 $small --json -o $work/j.png | grep -c write"

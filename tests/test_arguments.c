@@ -121,6 +121,7 @@ static struct {
     bool has_error; /* the function was given a place for its error */
 } now;
 
+static const char model_folder[] = LZ_SOURCE_DIR "/tests/data/flux2/A";
 static char folder[600], path[700];
 static _Alignas(64) char bytes[1 << 16];
 
@@ -189,12 +190,11 @@ static lz_weights *give_weights(int pick) {
     return pick ? NULL : now.weights;
 }
 static lz_model *give_model(int pick) {
-    if (!pick && !now.model) now.model = lz_model_open(need_context(), LZ_SOURCE_DIR "/tests/data/flux2/A", NULL);
+    if (!pick && !now.model) now.model = lz_model_open(need_context(), model_folder, NULL);
     return pick ? NULL : now.model;
 }
 static lz_tokenizer *give_tokenizer(int pick) {
-    if (!pick && !now.tokenizer)
-        now.tokenizer = lz_tokenizer_open(need_context(), LZ_SOURCE_DIR "/tests/data/flux2/A", NULL);
+    if (!pick && !now.tokenizer) now.tokenizer = lz_tokenizer_open(need_context(), model_folder, NULL);
     return pick ? NULL : now.tokenizer;
 }
 
@@ -229,7 +229,7 @@ static const char *give_text(int pick) {
 }
 static const char *give_path(int pick) { return (const char *[]){path, NULL, "", "/nowhere/\xff%s%n.png", "/"}[pick]; }
 static const char *give_folder(int pick) {
-    return (const char *[]){LZ_SOURCE_DIR "/tests/data/flux2/A", NULL, "", "/nowhere/\xff%s%n", path}[pick];
+    return (const char *[]){model_folder, NULL, "", "/nowhere/\xff%s%n", path}[pick];
 }
 static const char *const *give_pairs(int pick) {
     static const char *const good[] = {"key", "value", NULL}, *const odd[] = {"key", NULL, NULL},
@@ -241,7 +241,7 @@ static int give_int(int pick) { return (int[]){1, -1, 0, INT_MAX, INT_MIN, 100}[
 static int give_parts(int pick) { return (int[]){1, -1, 0, INT_MIN, PLACES - 1}[pick]; } /* each part has a place */
 static int64_t give_int64(int pick) { return (int64_t[]){1, -1, 0, INT64_MAX, INT64_MIN}[pick]; }
 static int64_t give_bytes(int pick) { return (int64_t[]){16, -1, 0, INT64_MAX, INT64_MIN}[pick]; }
-static size_t give_size(int pick) { return (size_t[]){2, 0, SIZE_MAX}[pick]; }
+static size_t give_size(int pick) { return (size_t[]){1, 0, SIZE_MAX}[pick]; }
 static uint64_t give_uint64(int pick) { return (uint64_t[]){1, 0, UINT64_MAX}[pick]; }
 static double give_double(int pick) { return (double[]){1, NAN, 0, -1, INFINITY, -INFINITY, 1e308}[pick]; }
 static bool give_bool(int pick) { return pick; }

@@ -1,0 +1,132 @@
+/* test_threads.c: several threads, one context. Results are checked; that nothing is touched without its lock is for
+ * the thread sanitizer to say: build with -DLZ_THREAD_SANITIZE=ON and run this program. */
+#include <pthread.h>
+#include <unistd.h>
+
+#include "check.h"
+
+enum { THREADS = 3, ROUNDS = 30 };
+
+typedef struct shared {
+    lz_context *ctx;
+    lz_array *x;           /* [8, 8], 1 everywhere: read by all */
+    lz_compiled *compiled; /* x -> x + x */
+    lz_model *model;
+    atomic_int left; /* threads that still run programs */
+    const char *trace;
+} shared;
+
+static void run_all(void *(*work)(void *), shared *s, void *(*beside)(void *)) {
+    pthread_t threads[THREADS + 1];
+    atomic_store(&s->left, THREADS);
+    for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, work, s) == 0);
+    CHECK(pthread_create(&threads[THREADS], NULL, beside, s) == 0);
+    for (int i = 0; i <= THREADS; i++) pthread_join(threads[i], NULL);
+}
+
+static void twice(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
+    (void)ctx, (void)user;
+    out[0] = lz_add(in[0], in[0]);
+}
+
+/* Eager, compiled and in the background. */
+static void *run_programs(void *arg) {
+    shared *s = arg;
+    lz_error err = {.status = LZ_OK};
+    lz_stream *stream = lz_stream_new(s->ctx, &err);
+    for (int i = 0; i < test_scale(ROUNDS); i++) {
+        lz_scope *scope = lz_scope_begin(s->ctx, "round");
+        lz_array *sum = lz_sum(lz_matmul(lz_exp(lz_mul(s->x, 0.0)), s->x), LZ_NONE, false);
+        CHECK(lz_item(sum, &err) == 512, "%s", err.text);
+        lz_array *out[1] = {NULL};
+        CHECK_OK(lz_run(s->compiled, &s->x, out, &err), &err);
+        CHECK(lz_item(lz_mean(out[0], LZ_NONE, false), &err) == 2, "%s", err.text);
+        lz_array *later = lz_transpose(lz_add(s->x, 2.0));
+        CHECK_OK(lz_async_eval(stream, &later, 1, &err), &err);
+        const float *data = lz_data(later, &err);
+        CHECK(data && data[63] == 3, "%s", err.text);
+        lz_scope_end(scope);
+    }
+    lz_stream_free(stream);
+    atomic_fetch_sub(&s->left, 1);
+    return NULL;
+}
+
+/* trap 9: a profile starts, stops and is shown while programs run. */
+static void *profile(void *arg) {
+    shared *s = arg;
+    lz_error err = {.status = LZ_OK};
+    do {
+        lz_profile_start(s->ctx);
+        usleep(500);
+        CHECK_OK(lz_profile_trace(s->ctx, s->trace, &err), &err);
+        lz_profile_start(s->ctx);
+        usleep(500);
+        char *table = lz_profile_table(s->ctx, &err);
+        CHECK(table && strstr(table, "total"), "%s", err.text);
+        lz_free_text(s->ctx, table);
+        lz_profile_start(s->ctx); /* records that are shown by nobody */
+        lz_profile_stop(s->ctx);
+        lz_memory_info(s->ctx);
+        lz_compiled_stats(s->compiled);
+        lz_clear_cache(s->ctx);
+        lz_reset_peak(s->ctx);
+    } while (atomic_load(&s->left));
+    return NULL;
+}
+
+static void profile_while_running(void) {
+    char folder[] = "/tmp/lazuli-XXXXXX", path[64];
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/trace.json", folder);
+    lz_error err = {.status = LZ_OK};
+    shared s = {.ctx = lz_open(.threads = 2, .error = &err), .trace = path};
+    if (!CHECK(s.ctx != NULL, "%s", err.text)) return;
+    s.x = lz_full(s.ctx, LZ_DIMS(8, 8), LZ_F32, 1);
+    s.compiled = lz_compile(s.ctx, twice, NULL, 1, 1, 0, &err);
+    run_all(run_programs, &s, profile);
+    lz_compiled_free(s.compiled);
+    lz_close(s.ctx);
+    CHECK(unlink(path) == 0 && rmdir(folder) == 0);
+}
+
+/* A model serves several threads; seeds decide the pictures, not the order. */
+static void *paint(void *arg) {
+    shared *s = arg;
+    lz_error err = {.status = LZ_OK};
+    lz_picture picture;
+    lz_status status = lz_generate(s->model, &picture, &err, .prompt = "a fox", .width = 32, .height = 32, .steps = 2,
+                                   .seed = 1);
+    if (CHECK_OK(status, &err)) CHECK_I64(picture.image.width, 32);
+    lz_picture_free(&picture);
+    atomic_fetch_sub(&s->left, 1);
+    return NULL;
+}
+
+/* Meanwhile: facts, plans, and a profile. */
+static void *look_on(void *arg) {
+    shared *s = arg;
+    lz_error err = {.status = LZ_OK};
+    do {
+        lz_picture_plan plan;
+        CHECK_I64(lz_model_about(s->model).channels, 128);
+        CHECK_OK(
+            lz_plan_picture(s->model, &(lz_picture_options){.prompt = "a fox", .width = 32, .height = 32}, &plan, &err),
+            &err);
+        lz_profile_start(s->ctx);
+        lz_profile_stop(s->ctx);
+    } while (atomic_load(&s->left));
+    return NULL;
+}
+
+static void paint_from_threads(void) {
+    lz_error err = {.status = LZ_OK};
+    shared s = {.ctx = lz_open(.threads = 2, .error = &err)};
+    if (!CHECK(s.ctx != NULL, "%s", err.text)) return;
+    s.model = lz_model_open(s.ctx, LZ_SOURCE_DIR "/tests/data/flux2/A", &err);
+    if (CHECK(s.model != NULL, "%s", err.text)) run_all(paint, &s, look_on);
+    lz_model_close(s.model);
+    lz_close(s.ctx);
+}
+
+TEST_MAIN({"profile_while_running", profile_while_running}, {"paint_from_threads", paint_from_threads})

@@ -399,6 +399,7 @@ lz_array *lz_weights_get(lz_weights *weights, const char *name); /* as stored, i
 /* Converted now; the pages of the original are given back. */
 lz_array *lz_weights_cast(lz_weights *weights, const char *name, lz_dtype dtype);
 const char *lz_weights_metadata(const lz_weights *weights, const char *key); /* NULL where there is none */
+const char *lz_weights_metadata_key(const lz_weights *weights, int64_t i);   /* the keys; NULL after the last */
 void lz_weights_close(lz_weights *weights);                                  /* arrays already taken stay valid */
 
 typedef struct lz_named_array {

@@ -15,7 +15,8 @@ enum { MAX_REPO = 200 }; /* letters of OWNER/REPO */
 
 typedef struct known_model {
     const char *name, *repo;
-    int64_t bytes; /* of what pull fetches */
+    int64_t bytes;    /* of what pull fetches */
+    const char *kind; /* of src/synth */
 } known_model;
 extern const known_model known_models[];
 extern const size_t n_known_models;
@@ -37,6 +38,12 @@ char *cache_folder(const char *cache, const char *repo); /* cache/models--OWNER-
 void each_cached(const char *cache, void (*visit)(void *user, const char *repo), void *user);
 char *cached_model(const char *folder); /* the snapshot to use in models--OWNER--REPO, owned; or NULL */
 bool have_file(const char *folder, const char *name);
+
+/* A folder in $TMPDIR to plan with, instead of the model's own. An exit code; published_close in any case. Between the two
+ * signals that would end the program wait. */
+int published_open(const arguments *args, const known_model *model, char **folder);
+void published_close(char **folder); /* removes it; NULL: does nothing */
+void say_published(FILE *to, const known_model *model);
 
 /* ---- is all of it there? ----------------------------------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
  *   names.c    short names, the cache   whole.c     is all of a model there?             pull/       fetching one
  *   meant.c    words that are no prompt
  *   see.c      pictures on the terminal interactive.c  prompt by prompt                  sheet.c     side by side
- *   shrunk.c   files that change under way
+ *   shrunk.c   files that change under way  published.c  a model that is not here        estimate.c  how long it takes
  *   with/, without/  what the terminal can, by libraries that may be missing
  * The other files are one command (or two) each.
  *
@@ -160,13 +160,15 @@ int flush_output(const arguments *args);               /* did all of stdout arri
 int print_json(const arguments *args, json_t *object); /* takes the object; NULL: out of memory. An exit code. */
 json_t *json_text(const char *text);                   /* bytes that are no UTF-8 become '?'; NULL becomes null */
 json_t *json_milliseconds(double seconds);
+/* Text from a file may hold anything, and a terminal must not obey it: on stdout, padded to width, cut after most. */
+void print_masked(const char *text, int width, int most);
 
 typedef struct figure {
     char text[32];
 } figure;
 figure show_bytes(int64_t bytes);    /* "1.5 GiB" */
 figure show_flops(double flops);     /* "3.21 Tflop" */
-figure show_seconds(double seconds); /* "812 ms", "3.4 s", "2m05s" */
+figure show_seconds(double seconds); /* "812 ms", "3.4 s", "2m05s", "1h20m" */
 figure show_steps(int run, int all); /* "4 steps", "2 of 4 steps" */
 int64_t bytes_of(const lz_array *a); /* as stored */
 double seconds_now(void);
@@ -203,14 +205,21 @@ int read_file(const arguments *args, const char *path, size_t most, char **text,
 typedef struct model_choice {
     const char *folder;
     const char *name; /* the last part of the folder's name, or OWNER/REPO where it is in the Hugging Face cache */
-    bool from_environment, demo; /* demo: nobody named one */
-    char *owned;                 /* what folder points to, if it had to be found; else NULL */
+    bool from_environment, demo;         /* demo: nobody named one */
+    const struct known_model *published; /* it is not here, and only its sizes are to be known: see published.c */
+    char *owned;                         /* what folder points to, if it had to be found; else NULL */
 } model_choice;
 
 char *find_demo(void); /* the demo model's folder, owned, absolute; NULL: it is nowhere */
 int choose_model(const arguments *args, model_choice *choice);     /* an exit code; free(choice->owned) in any case */
 void say_model(const arguments *args, const model_choice *choice); /* which it is, where nobody chose it */
 int fail_model(const arguments *args, const model_choice *choice, const lz_error *err); /* it cannot be opened */
+
+/* How long a picture may take: see estimate.c. */
+typedef struct estimate {
+    int64_t product[2], convolution[2]; /* channels out and in, of the model's own */
+    double stages[4], seconds;          /* of lz_picture_plan.stages, and of all; 0: not known */
+} estimate;
 
 typedef struct job {
     const arguments *args;
@@ -222,9 +231,13 @@ typedef struct job {
     lz_model_facts facts;
     char *prompt; /* owned */
     lz_image images[LZ_MAX_IMAGES];
+    lz_image blank;             /* pixels: owned; what a plan looks at where the model must and no image is given */
     lz_picture_options picture; /* all but seed and watch; after job_ask nothing is left open */
     lz_picture_plan plan;
-    lz_remarks said; /* what was remarked on with this model so far; of words, the last prompt's */
+    lz_remarks said;                     /* what was remarked on with this model so far; of words, the last prompt's */
+    const struct known_model *published; /* the folder is a stand-in for this model, which is not here */
+    char *stand_in;                      /* that folder, to remove; owned */
+    estimate estimate;
 } job;
 
 /* Before a model is opened: is there one, and the files that are to be read? coming: names of pictures that will be there
@@ -238,6 +251,10 @@ int job_plan(job *j);                          /* and its plan */
 int job_ask(job *j);                           /* both */
 void job_close(job *j);
 void print_plan(FILE *to, const job *j);
+const char *model_told(const job *j);  /* its folder, or its name where it is not here */
+void estimate_shapes(job *j);          /* while the folder is there; then, with a plan, */
+void estimate_time(job *j);            /* the estimate */
+json_t *json_estimate(double seconds); /* null where there is none */
 int check_text(const arguments *args, const char *what, const char *text); /* is it UTF-8? An exit code */
 int64_t random_seed(void);
 lz_status write_picture(const job *j, const lz_picture *p, int64_t seed, const char *path,

@@ -1,57 +1,133 @@
-/* info.c: `lazuli info`: what a model's folder holds, and what will run. */
+/* info.c: `lazuli info`: what a model's folder holds, and what will run; or what a file of tensors holds. */
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
-#include "cli.h"
+#include "cache.h"
 
 typedef struct component {
     const char *name;
-    int64_t tensors, bytes;
+    int64_t tensors, unreadable, elements, bytes;
     int64_t of_type[LZ_DTYPE_COUNT];
 } component;
 
 /* Headers only: no tensor is touched. */
-static lz_status look_into(const job *j, component *c, lz_error *err) {
-    char *path = NULL;
-    if (asprintf(&path, "%s/%s", j->folder, c->name) < 0) path = NULL;
-    lz_weights *weights = lz_weights_open(j->ctx, path, err);
-    free(path);
-    if (!weights) return err->status;
-    lz_scope *scope = lz_scope_begin(j->ctx, "info");
+static void count_tensors(lz_context *ctx, lz_weights *weights, component *c) {
+    lz_scope *scope = lz_scope_begin(ctx, "info");
     c->tensors = lz_weights_count(weights);
     for (int64_t i = 0; i < c->tensors; i++) {
         lz_array *a = lz_weights_get(weights, lz_weights_name(weights, i));
-        if (lz_check(a, NULL) != LZ_OK) continue;
-        c->bytes += bytes_of(a);
-        c->of_type[lz_type(a)]++;
+        bool good = lz_check(a, NULL) == LZ_OK;
+        c->unreadable += !good;
+        c->elements += good ? lz_size(a) : 0;
+        c->bytes += good ? bytes_of(a) : 0;
+        if (good) c->of_type[lz_type(a)]++;
     }
     lz_scope_end(scope);
+}
+
+static lz_status look_into(const job *j, component *c, lz_error *err) {
+    char *path = path_of(j->folder, c->name);
+    lz_weights *weights = lz_weights_open(j->ctx, path, err);
+    free(path);
+    if (!weights) return err->status;
+    count_tensors(j->ctx, weights, c);
     lz_weights_close(weights);
     return LZ_OK;
 }
 
+static json_t *types_json(const component *c) {
+    json_t *types = json_object();
+    for (int t = 0; t < LZ_DTYPE_COUNT; t++)
+        if (c->of_type[t]) json_object_set_new(types, lz_dtype_name((lz_dtype)t), json_integer(c->of_type[t]));
+    return types;
+}
+
+static void print_types(const component *c) {
+    for (int t = 0; t < LZ_DTYPE_COUNT; t++)
+        if (c->of_type[t]) printf(" %lld %s", (long long)c->of_type[t], lz_dtype_name((lz_dtype)t));
+    putchar('\n');
+}
+
+/* ---- a file ------------------------------------------------------------------------------------------------------ */
+
+enum { SHOWN = 200 }; /* letters of a value */
+
+static json_t *file_json(const char *path, lz_weights *weights, const component *c) {
+    json_t *metadata = json_object();
+    const char *key;
+    for (int64_t i = 0; (key = lz_weights_metadata_key(weights, i)); i++)
+        json_object_set_new(metadata, key, json_text(lz_weights_metadata(weights, key)));
+    return json_pack("{s:o, s:I, s:I, s:I, s:I, s:o, s:o}", "file", json_text(path), "tensors", (json_int_t)c->tensors,
+                     "unreadable", (json_int_t)c->unreadable, "elements", (json_int_t)c->elements, "bytes",
+                     (json_int_t)c->bytes, "types", types_json(c), "metadata", metadata);
+}
+
+static void print_file(const char *path, lz_weights *weights, const component *c) {
+    printf("file       %s\nholds      %lld tensor%s, %lld elements, %s\ntypes     ", path, (long long)c->tensors,
+           c->tensors == 1 ? "" : "s", (long long)c->elements, show_bytes(c->bytes).text);
+    print_types(c);
+    if (c->unreadable) printf("unreadable %lld: 'lazuli tensors' says why\n", (long long)c->unreadable);
+    const char *key;
+    for (int64_t i = 0; (key = lz_weights_metadata_key(weights, i)); i++) {
+        const char *value = lz_weights_metadata(weights, key);
+        printf(i ? "           " : "metadata   ");
+        print_masked(key, 0, SHOWN);
+        printf(": ");
+        print_masked(value, 0, SHOWN);
+        puts(strlen(value) > SHOWN ? "..." : "");
+    }
+}
+
+/* A file of tensors, or a folder with one that is no model's: is there something to say of it? */
+static bool is_file(const char *path) {
+    struct stat s;
+    if (!path || stat(path, &s) != 0) return false;
+    return !S_ISDIR(s.st_mode) || !have_file(path, "model_index.json");
+}
+
+/* *code: an exit code. false: it is a folder without tensors, of which nothing is known here. */
+static bool inform_of_file(const arguments *args, const char *path, int *code) {
+    lz_error err = {.status = LZ_OK};
+    struct stat s;
+    component c = {.name = path};
+    lz_context *ctx = lz_open_with(&(lz_context_options){.threads = 1}, &err);
+    lz_weights *weights = ctx ? lz_weights_open(ctx, path, &err) : NULL;
+    bool known = weights || !ctx || (stat(path, &s) == 0 && !S_ISDIR(s.st_mode));
+    *code = weights || !known ? DONE : fail_with(args, &err);
+    if (weights) {
+        count_tensors(ctx, weights, &c);
+        if (args->json)
+            *code = print_json(args, file_json(path, weights, &c));
+        else
+            print_file(path, weights, &c);
+    }
+    lz_weights_close(weights);
+    lz_close(ctx);
+    return known;
+}
+
+/* ---- a model ----------------------------------------------------------------------------------------------------- */
+
 static json_t *info_json(const job *j, const component *parts, size_t n) {
     json_t *list = json_array();
-    for (size_t i = 0; i < n; i++) {
-        json_t *types = json_object();
-        for (int t = 0; t < LZ_DTYPE_COUNT; t++)
-            if (parts[i].of_type[t])
-                json_object_set_new(types, lz_dtype_name((lz_dtype)t), json_integer(parts[i].of_type[t]));
+    for (size_t i = 0; i < n; i++)
         json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:o}", "name", parts[i].name, "tensors",
                                               (json_int_t)parts[i].tensors, "bytes", (json_int_t)parts[i].bytes,
-                                              "types", types));
-    }
-    return json_pack("{s:o, s:s, s:b, s:I, s:I, s:i, s:f, s:I, s:I, s:s, s:o, s:{s:I, s:I, s:I, s:I}}", "model",
-                     json_text(j->folder), "family", j->facts.family, "distilled", j->facts.distilled, "width",
-                     (json_int_t)j->facts.width, "height", (json_int_t)j->facts.height, "steps", j->facts.steps,
-                     "guidance", j->facts.guidance, "token_pixels", (json_int_t)j->facts.token_pixels, "channels",
-                     (json_int_t)j->facts.channels, "device", lz_device_name(j->ctx), "components", list, "plan",
-                     "width", (json_int_t)j->facts.width, "height", (json_int_t)j->facts.height, "peak_bytes",
-                     (json_int_t)j->plan.peak_bytes, "flops", (json_int_t)j->plan.flops);
+                                              "types", types_json(&parts[i])));
+    return json_pack("{s:o, s:b, s:s, s:b, s:I, s:I, s:i, s:f, s:I, s:I, s:s, s:o, s:{s:I, s:I, s:I, s:I, s:o}}",
+                     "model", json_text(model_told(j)), "downloaded", !j->published, "family", j->facts.family,
+                     "distilled", j->facts.distilled, "width", (json_int_t)j->facts.width, "height",
+                     (json_int_t)j->facts.height, "steps", j->facts.steps, "guidance", j->facts.guidance,
+                     "token_pixels", (json_int_t)j->facts.token_pixels, "channels", (json_int_t)j->facts.channels,
+                     "device", lz_device_name(j->ctx), "components", list, "plan", "width", (json_int_t)j->facts.width,
+                     "height", (json_int_t)j->facts.height, "peak_bytes", (json_int_t)j->plan.peak_bytes, "flops",
+                     (json_int_t)j->plan.flops, "seconds", json_estimate(j->estimate.seconds));
 }
 
 static void print_info(const job *j, const component *parts, size_t n) {
     int64_t tensors = 0, bytes = 0;
-    printf("model      %s\nfamily     %s%s\ndefaults   %lld x %lld pixels, %s, ", j->folder, j->facts.family,
+    printf("model      %s\nfamily     %s%s\ndefaults   %lld x %lld pixels, %s, ", model_told(j), j->facts.family,
            j->facts.distilled ? ", distilled" : "", (long long)j->facts.width, (long long)j->facts.height,
            show_steps(j->facts.steps, j->facts.steps).text);
     if (j->facts.guidance <= 1)
@@ -66,37 +142,25 @@ static void print_info(const job *j, const component *parts, size_t n) {
         tensors += parts[i].tensors;
         bytes += parts[i].bytes;
         printf("%-14s %7lld %14s ", parts[i].name, (long long)parts[i].tensors, show_bytes(parts[i].bytes).text);
-        for (int t = 0; t < LZ_DTYPE_COUNT; t++)
-            if (parts[i].of_type[t]) printf(" %lld %s", (long long)parts[i].of_type[t], lz_dtype_name((lz_dtype)t));
-        putchar('\n');
+        print_types(&parts[i]);
     }
     printf("%-14s %7lld %14s\n\n", "together", (long long)tensors, show_bytes(bytes).text);
-    printf("A picture of %lld x %lld takes %s beside the weights and %s, ", (long long)j->facts.width,
+    printf("A picture of %lld x %lld takes %s beside the weights and %s", (long long)j->facts.width,
            (long long)j->facts.height, show_bytes(j->plan.peak_bytes).text, show_flops(j->plan.flops).text);
-    printf("on %s.\n", lz_device_name(j->ctx));
-}
-
-/* A picture of the model's own size; if it must look at an image, at one of that size. */
-static lz_status plan_default(job *j, lz_error *err) {
-    lz_image image = {.width = j->facts.width, .height = j->facts.height};
-    int n = j->facts.least_images > 0;
-    if (n) image.pixels = calloc((size_t)image.width, 3 * (size_t)image.height);
-    lz_picture_options o = {
-        .prompt = "a picture", .width = image.width, .height = image.height, .images = &image, .n_images = n};
-    lz_status status = lz_plan_picture(j->model, &o, &j->plan, err);
-    free(image.pixels);
-    return status;
+    if (j->estimate.seconds > 0) printf(", about %s", show_seconds(j->estimate.seconds).text);
+    printf(", on %s.\n", lz_device_name(j->ctx));
+    if (j->published) say_published(stdout, j->published);
 }
 
 static int print_words(const job *j) {
     const char *text = lz_model_words(j->model);
-    if (!text) return fail(j->args, FAILED, "%s has no list of words: it is not limited to some", j->folder);
+    if (!text) return fail(j->args, FAILED, "%s has no list of words: it is not limited to some", model_told(j));
     if (j->args->json) return print_json(j->args, json_pack("{s:o}", "words", json_text(text)));
     fputs(text, stdout);
     return flush_output(j->args);
 }
 
-int info_command(const arguments *args) {
+static int inform_of_model(const arguments *args) {
     component parts[] = {{.name = "text_encoder"}, {.name = "transformer"}, {.name = "vae"}};
     lz_error err = {.status = LZ_OK};
     job j;
@@ -108,9 +172,23 @@ int info_command(const arguments *args) {
     }
     for (size_t i = 0; i < COUNT(parts) && code == DONE; i++)
         if (look_into(&j, &parts[i], &err) != LZ_OK) code = fail_with(args, &err);
-    if (code == DONE && plan_default(&j, &err) != LZ_OK) code = fail_with(args, &err);
+    if (code == DONE) code = job_ask(&j); /* a picture of the model's own size */
+    if (code == DONE) estimate_shapes(&j);
+    published_close(&j.stand_in);
+    if (code == DONE) estimate_time(&j);
     if (code == DONE && args->json) code = print_json(args, info_json(&j, parts, COUNT(parts)));
     if (code == DONE && !args->json) print_info(&j, parts, COUNT(parts));
     job_close(&j);
     return code;
+}
+
+int info_command(const arguments *given) {
+    arguments args = *given;
+    int code = DONE;
+    if (args.n_words && args.model)
+        return fail(given, NOT_UNDERSTOOD, "the model was given with --model, and '%s' besides: one of them is enough",
+                    args.words[0]);
+    if (args.n_words) args.model = args.words[0];
+    args.n_words = 0;
+    return is_file(args.model) && inform_of_file(&args, args.model, &code) ? code : inform_of_model(&args);
 }

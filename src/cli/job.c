@@ -85,12 +85,15 @@ static lz_context *open_context(job *j, const char *folder, lz_error *err) {
 
 static int open_chosen(job *j, const model_choice *choice) {
     const arguments *args = j->args;
-    j->folder = strdup(choice->folder);
+    j->published = choice->published;
+    int code = j->published ? published_open(args, j->published, &j->stand_in) : DONE;
+    if (code != DONE) return code;
+    j->folder = strdup(j->stand_in ? j->stand_in : choice->folder);
     j->name = strdup(choice->name);
     j->machine = name_machine(args, choice->folder);
     if (!j->folder || !j->name || !j->machine) return fail(args, FAILED, "there is no memory left for a name");
     lz_error err = {.status = LZ_OK};
-    j->ctx = open_context(j, choice->folder, &err);
+    j->ctx = open_context(j, j->folder, &err);
     if (!j->ctx && asked_device(args)) return fail(args, FAILED, "%s; --device auto takes what is here", err.text);
     if (!j->ctx) return fail_with(args, &err);
     if (args->offload != LZ_OFFLOAD_AUTO && is_host(j->ctx))
@@ -112,6 +115,8 @@ int job_open(job *j, const arguments *args) {
 }
 
 static void forget_picture(job *j) {
+    free(j->blank.pixels);
+    j->blank.pixels = NULL;
     for (int i = 0; i < LZ_MAX_IMAGES; i++)
         if (j->images[i].pixels) lz_image_free(j->ctx, &j->images[i]);
     free(j->prompt);
@@ -138,12 +143,16 @@ int job_reopen(job *j, const arguments *args) {
 
 void job_close(job *j) {
     forget_picture(j);
+    published_close(&j->stand_in);
     free(j->folder);
     free(j->name);
     free(j->machine);
     lz_model_close(j->model);
     lz_close(j->ctx);
 }
+
+/* Nothing will be painted. */
+static bool is_looking(const job *j) { return j->args->command->bit & (PLAN | INFO); }
 
 /* ---- the prompt -------------------------------------------------------------------------------------------------- */
 
@@ -183,7 +192,7 @@ static int ask_prompt(job *j) {
     if (a->prompt && a->n_words)
         return fail(a, NOT_UNDERSTOOD, "the prompt was given with --prompt, and '%s' besides: put all of it in quotes",
                     a->words[0]);
-    if (!a->prompt && !a->n_words && a->command->bit == PLAN) return DONE; /* any prompt takes as much */
+    if (!a->prompt && !a->n_words && is_looking(j)) return DONE; /* any prompt takes as much */
     if (!a->prompt && !a->n_words)
         return fail(a, NOT_UNDERSTOOD, "what shall be shown? Give a prompt: lazuli \"a red fox\" -o fox.png");
     const char *given = a->prompt ? a->prompt : a->words[0];
@@ -244,6 +253,16 @@ int job_check(const arguments *a, const json_t *coming) {
     return code == DONE && a->noise ? check_input(a, "noise", a->noise) : code;
 }
 
+/* Any image takes as much, too. */
+static int ask_blank(job *j) {
+    j->blank = (lz_image){.width = j->facts.width, .height = j->facts.height};
+    j->blank.pixels = calloc((size_t)j->blank.width, 3 * (size_t)j->blank.height);
+    if (!j->blank.pixels) return fail(j->args, FAILED, "there is no memory left for an image");
+    j->picture.images = &j->blank;
+    j->picture.n_images = 1;
+    return DONE;
+}
+
 static int ask_images(job *j) {
     const arguments *a = j->args;
     lz_error err = {.status = LZ_OK};
@@ -252,7 +271,7 @@ static int ask_images(job *j) {
     j->picture.images = j->images;
     j->picture.n_images = a->n_images;
     j->picture.strength = a->strength;
-    return DONE;
+    return is_looking(j) && !a->n_images && j->facts.least_images ? ask_blank(j) : DONE;
 }
 
 static int ask_noise(job *j) {
@@ -300,7 +319,7 @@ static int64_t memory_here(void) {
 
 static int check_memory(const job *j, int64_t need) {
     int64_t have = memory_here();
-    if (!is_host(j->ctx) || have <= 0 || need <= have || j->args->command->bit == PLAN) return DONE;
+    if (!is_host(j->ctx) || have <= 0 || need <= have || is_looking(j)) return DONE;
     return fail(j->args, FAILED,
                 "a picture of %lld x %lld would take %s or more beside the weights, and there are %s here: "
                 "choose a smaller --width and --height",
@@ -310,7 +329,7 @@ static int check_memory(const job *j, int64_t need) {
 
 /* Whoever asked for it need not be told. */
 static void say_streamed(const job *j) {
-    if (!j->plan.streamed_bytes || j->args->offload == LZ_OFFLOAD_STREAM || j->args->command->bit == PLAN) return;
+    if (!j->plan.streamed_bytes || j->args->offload == LZ_OFFLOAD_STREAM || is_looking(j)) return;
     note(j->args, "the model does not fit on the device: %s of weights are sent there in every step, which takes time",
          show_bytes(j->plan.streamed_bytes).text);
 }
@@ -371,18 +390,28 @@ int job_ask(job *j) {
     return code == DONE ? job_plan(j) : code;
 }
 
+const char *model_told(const job *j) { return j->published ? j->name : j->folder; }
+
+/* The column of estimated times, where there is an estimate. */
+static void print_time(FILE *to, const job *j, const char *text) {
+    if (j->estimate.seconds > 0) fprintf(to, " %12s", text);
+}
+
 void print_plan(FILE *to, const job *j) {
     const lz_picture_plan *p = &j->plan;
     bool there = p->device_bytes; /* a device with memory of its own */
     fprintf(to, "%-9s %12s %14s", "stage", "memory", "operations");
+    print_time(to, j, "about");
     fprintf(to, there ? " %14s %14s\n" : "\n", "with weights", "streamed");
     for (int i = 0; i < p->n_stages; i++) {
         const lz_stage_plan *s = &p->stages[i];
         fprintf(to, "%-9s %12s %14s", s->stage, show_bytes(s->bytes).text, show_flops(s->flops).text);
+        print_time(to, j, show_seconds(j->estimate.stages[i]).text);
         if (there) fprintf(to, " %14s %14s", show_bytes(s->device_bytes).text, show_bytes(s->streamed_bytes).text);
         fputc('\n', to);
     }
     fprintf(to, "%-9s %12s %14s", "at most", show_bytes(p->peak_bytes).text, show_flops(p->flops).text);
+    print_time(to, j, show_seconds(j->estimate.seconds).text);
     if (there)
         fprintf(to, " %14s", show_bytes(p->device_bytes).text);
     else

@@ -1,7 +1,8 @@
 /* model.c: which model is meant: the one of -m, else of $LAZULI_MODEL, else the demo model that comes with Lazuli. That one
  * may also be called 'demo': settings call it so, and so may -m where no folder is called so.
  *
- * Both name a folder, or else a model in the Hugging Face cache by its short name or OWNER/REPO; a folder wins.
+ * Both name a folder, or else a model in the Hugging Face cache by its short name or OWNER/REPO; a folder wins. What a model
+ * with a short name takes can be planned without it.
  *
  * The demo model is looked for from where this program really lies, so that an installed tree may be moved, and a folder
  * with the program and models/ in it may be handed on; after that where the build was told to install. */
@@ -75,6 +76,11 @@ static int choose_cached(const arguments *args, model_choice *choice, const char
     if (choice->owned) {
         choice->folder = choice->owned;
         choice->name = repo;
+        return DONE;
+    }
+    if (known && args->command->bit & (PLAN | INFO)) {
+        choice->published = known;
+        choice->name = known->name;
         return DONE;
     }
     if (known)

@@ -12,15 +12,15 @@
 
 /* Sizes: what the hub lists of the parts we take, in November 2026. */
 const known_model known_models[] = {
-    {"flux2-klein-4b", "black-forest-labs/FLUX.2-klein-4B", 15964309209},
-    {"flux2-klein-9b", "black-forest-labs/FLUX.2-klein-9B", 34722772650},
-    {"flux2-klein-base-4b", "black-forest-labs/FLUX.2-klein-base-4B", 15964309000},
-    {"flux2-klein-base-9b", "black-forest-labs/FLUX.2-klein-base-9B", 34722772000},
-    {"qwen-image", "Qwen/Qwen-Image", 57704000000},
-    {"qwen-image-2512", "Qwen/Qwen-Image-2512", 57704000000},
-    {"qwen-image-edit", "Qwen/Qwen-Image-Edit", 57704000000},
-    {"qwen-image-edit-2509", "Qwen/Qwen-Image-Edit-2509", 57704000000},
-    {"qwen-image-edit-2511", "Qwen/Qwen-Image-Edit-2511", 57704000000},
+    {"flux2-klein-4b", "black-forest-labs/FLUX.2-klein-4B", 15964309209, "klein-4b"},
+    {"flux2-klein-9b", "black-forest-labs/FLUX.2-klein-9B", 34722772650, "klein-9b"},
+    {"flux2-klein-base-4b", "black-forest-labs/FLUX.2-klein-base-4B", 15964309000, "klein-base-4b"},
+    {"flux2-klein-base-9b", "black-forest-labs/FLUX.2-klein-base-9B", 34722772000, "klein-base-9b"},
+    {"qwen-image", "Qwen/Qwen-Image", 57704000000, "qwen-image"},
+    {"qwen-image-2512", "Qwen/Qwen-Image-2512", 57704000000, "qwen-image"},
+    {"qwen-image-edit", "Qwen/Qwen-Image-Edit", 57704000000, "qwen-image-edit"},
+    {"qwen-image-edit-2509", "Qwen/Qwen-Image-Edit-2509", 57704000000, "qwen-image-edit-2509"},
+    {"qwen-image-edit-2511", "Qwen/Qwen-Image-Edit-2511", 57704000000, "qwen-image-edit-2511"},
 };
 const size_t n_known_models = COUNT(known_models);
 

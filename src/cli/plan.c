@@ -1,31 +1,37 @@
 /* plan.c: `lazuli plan`: what a picture will take. Everything is described and planned, and nothing is run. */
-#include "cli.h"
+#include "cache.h"
 
 static json_t *plan_json(const job *j) {
     json_t *stages = json_array();
     for (int i = 0; i < j->plan.n_stages; i++)
-        json_array_append_new(stages, json_pack("{s:s, s:I, s:I, s:I, s:I}", "stage", j->plan.stages[i].stage, "bytes",
-                                                (json_int_t)j->plan.stages[i].bytes, "flops",
+        json_array_append_new(stages, json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "stage", j->plan.stages[i].stage,
+                                                "bytes", (json_int_t)j->plan.stages[i].bytes, "flops",
                                                 (json_int_t)j->plan.stages[i].flops, "device_bytes",
                                                 (json_int_t)j->plan.stages[i].device_bytes, "streamed_bytes",
-                                                (json_int_t)j->plan.stages[i].streamed_bytes));
-    return json_pack("{s:o, s:s, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I}", "model", json_text(j->folder), "family",
-                     j->facts.family, "width", (json_int_t)j->picture.width, "height", (json_int_t)j->picture.height,
-                     "steps", (json_int_t)j->plan.steps, "stages", stages, "peak_bytes", (json_int_t)j->plan.peak_bytes,
-                     "weight_bytes", (json_int_t)j->plan.weight_bytes, "flops", (json_int_t)j->plan.flops,
-                     "device_bytes", (json_int_t)j->plan.device_bytes, "streamed_bytes",
-                     (json_int_t)j->plan.streamed_bytes);
+                                                (json_int_t)j->plan.stages[i].streamed_bytes, "seconds",
+                                                json_estimate(j->estimate.stages[i])));
+    return json_pack("{s:o, s:s, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:b}", "model",
+                     json_text(model_told(j)), "family", j->facts.family, "width", (json_int_t)j->picture.width,
+                     "height", (json_int_t)j->picture.height, "steps", (json_int_t)j->plan.steps, "stages", stages,
+                     "peak_bytes", (json_int_t)j->plan.peak_bytes, "weight_bytes", (json_int_t)j->plan.weight_bytes,
+                     "flops", (json_int_t)j->plan.flops, "device_bytes", (json_int_t)j->plan.device_bytes,
+                     "streamed_bytes", (json_int_t)j->plan.streamed_bytes, "seconds",
+                     json_estimate(j->estimate.seconds), "downloaded", !j->published);
 }
 
 int plan_command(const arguments *args) {
     job j;
     int code = job_open(&j, args);
     if (code == DONE) code = job_ask(&j);
+    if (code == DONE) estimate_shapes(&j);
+    published_close(&j.stand_in);
+    if (code == DONE) estimate_time(&j);
     if (code == DONE && args->json) code = print_json(args, plan_json(&j));
     if (code == DONE && !args->json) {
         printf("%lld x %lld pixels, %s, %s\n\n", (long long)j.picture.width, (long long)j.picture.height,
                show_steps(j.plan.steps, j.picture.steps).text, lz_device_name(j.ctx));
         print_plan(stdout, &j);
+        if (j.published) say_published(stdout, j.published);
     }
     job_close(&j);
     return code;

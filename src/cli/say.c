@@ -122,8 +122,10 @@ figure show_seconds(double seconds) {
         snprintf(f.text, sizeof f.text, "%.0f ms", seconds * 1e3);
     else if (seconds < 60)
         snprintf(f.text, sizeof f.text, "%.1f s", seconds);
-    else
+    else if (seconds < 3600)
         snprintf(f.text, sizeof f.text, "%.0fm%02.0fs", floor(seconds / 60), floor(fmod(seconds, 60)));
+    else
+        snprintf(f.text, sizeof f.text, "%.0fh%02.0fm", floor(seconds / 3600), floor(fmod(seconds, 3600) / 60));
     return f;
 }
 
@@ -142,4 +144,14 @@ double seconds_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void print_masked(const char *text, int width, int most) {
+    int column = 0;
+    for (; *text && (column < most || (*text & 0xc0) == 0x80); text++) {
+        unsigned char c = (unsigned char)*text;
+        putchar(c < 32 || c == 127 ? '?' : c);
+        column += (c & 0xc0) != 0x80; /* the later bytes of a UTF-8 character take no room */
+    }
+    for (; column < width; column++) putchar(' ');
 }

@@ -1,23 +1,24 @@
-/* tensors.c: `lazuli tensors`: the tensors of a file or folder. */
+/* tensors.c: `lazuli tensors`: the tensors of a file or folder; of a model's folder those of all its parts, by names that
+ * begin with the part's. */
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "cli.h"
+#include "cache.h"
+
+enum { MOST_SOURCES = 8, WIDEST_NAME = 80 };
+
+typedef struct source {
+    lz_weights *weights;
+    const char *part; /* or NULL: it is all there is */
+} source;
 
 typedef struct listing {
-    lz_weights *weights;
-    int64_t elements, bytes;
+    lz_context *ctx;
+    source sources[MOST_SOURCES];
+    int n;
+    int64_t tensors, elements, bytes;
 } listing;
-
-/* A name from a file may hold anything; a terminal must not obey it. */
-static void print_name(const char *name, int width) {
-    int column = 0;
-    for (; *name; name++) {
-        unsigned char c = (unsigned char)*name;
-        putchar(c < 32 || c == 127 ? '?' : c);
-        column += (c & 0xc0) != 0x80; /* the later bytes of a UTF-8 character take no room */
-    }
-    for (; column < width; column++) putchar(' ');
-}
 
 static void format_shape(char *to, size_t size, lz_dims dims) {
     size_t n = (size_t)snprintf(to, size, "[");
@@ -26,75 +27,118 @@ static void format_shape(char *to, size_t size, lz_dims dims) {
     if (n < size) snprintf(to + n, size - n, "]");
 }
 
-static void print_table(listing *list, lz_context *ctx) {
-    int64_t n = lz_weights_count(list->weights);
-    int width = 0;
-    for (int64_t i = 0; i < n; i++) {
-        int length = (int)strlen(lz_weights_name(list->weights, i));
-        if (length > width) width = length;
-    }
-    if (width > 80) width = 80;
-    for (int64_t i = 0; i < n; i++) {
-        const char *name = lz_weights_name(list->weights, i);
-        lz_scope *scope = lz_scope_begin(ctx, NULL);
-        lz_array *a = lz_weights_get(list->weights, name);
-        lz_error err;
-        print_name(name, width);
-        if (lz_check(a, &err) == LZ_OK) {
-            char shape[200];
-            format_shape(shape, sizeof shape, lz_shape(a));
-            printf("  %-4s  %-20s  %12lld\n", lz_dtype_name(lz_type(a)), shape, (long long)bytes_of(a));
-            list->elements += lz_size(a);
-            list->bytes += bytes_of(a);
-        } else {
-            fputs("  unreadable: ", stdout);
-            print_name(err.text, 0);
-            putchar('\n');
-        }
-        lz_scope_end(scope);
-    }
-    printf("%lld tensor%s, %lld elements, %lld bytes", (long long)n, n == 1 ? "" : "s", (long long)list->elements,
-           (long long)list->bytes);
-    if (list->bytes >= 1024) printf(" (%s)", show_bytes(list->bytes).text);
-    putchar('\n');
+/* Owned; NULL: there is no memory left. */
+static char *full_name(const source *s, int64_t i) {
+    const char *name = lz_weights_name(s->weights, i);
+    return s->part ? path_of(s->part, name) : strdup(name);
 }
 
-static json_t *tensor_json(lz_weights *weights, const char *name, listing *list) {
+static bool count(listing *list, lz_array *a, lz_error *err) {
+    bool good = lz_check(a, err) == LZ_OK;
+    list->tensors++;
+    list->elements += good ? lz_size(a) : 0;
+    list->bytes += good ? bytes_of(a) : 0;
+    return good;
+}
+
+static void print_tensor(listing *list, const char *name, lz_array *a, int width) {
     lz_error err;
-    lz_array *a = lz_weights_get(weights, name);
-    if (lz_check(a, &err) != LZ_OK)
-        return json_pack("{s:o, s:o}", "name", json_text(name), "error", json_text(err.text));
+    print_masked(name, width, INT32_MAX);
+    if (count(list, a, &err)) {
+        char shape[200];
+        format_shape(shape, sizeof shape, lz_shape(a));
+        printf("  %-4s  %-20s  %12lld\n", lz_dtype_name(lz_type(a)), shape, (long long)bytes_of(a));
+    } else {
+        fputs("  unreadable: ", stdout);
+        print_masked(err.text, 0, INT32_MAX);
+        putchar('\n');
+    }
+}
+
+static int widest_name(const listing *list) {
+    size_t width = 0;
+    for (const source *s = list->sources; s < list->sources + list->n; s++)
+        for (int64_t i = 0; i < lz_weights_count(s->weights); i++) {
+            size_t length = strlen(lz_weights_name(s->weights, i)) + (s->part ? strlen(s->part) + 1 : 0);
+            if (length > width) width = length;
+        }
+    return width < WIDEST_NAME ? (int)width : WIDEST_NAME;
+}
+
+static json_t *tensor_json(listing *list, const char *name, lz_array *a) {
+    lz_error err;
+    if (!count(list, a, &err)) return json_pack("{s:o, s:o}", "name", json_text(name), "error", json_text(err.text));
     json_t *shape = json_array();
     for (int d = 0; d < lz_shape(a).n; d++) json_array_append_new(shape, json_integer(lz_shape(a).at[d]));
-    list->elements += lz_size(a);
-    list->bytes += bytes_of(a);
     return json_pack("{s:o, s:s, s:o, s:I}", "name", json_text(name), "type", lz_dtype_name(lz_type(a)), "shape", shape,
                      "bytes", (json_int_t)bytes_of(a));
 }
 
-static json_t *listing_json(listing *list, lz_context *ctx) {
-    json_t *tensors = json_array();
-    for (int64_t i = 0; i < lz_weights_count(list->weights); i++) {
-        lz_scope *scope = lz_scope_begin(ctx, NULL);
-        json_array_append_new(tensors, tensor_json(list->weights, lz_weights_name(list->weights, i), list));
-        lz_scope_end(scope);
+/* to: where JSON goes; NULL: a line for each, on stdout. */
+static void list_tensors(listing *list, json_t *to) {
+    int width = to ? 0 : widest_name(list);
+    for (const source *s = list->sources; s < list->sources + list->n; s++)
+        for (int64_t i = 0; i < lz_weights_count(s->weights); i++) {
+            lz_scope *scope = lz_scope_begin(list->ctx, NULL);
+            lz_array *a = lz_weights_get(s->weights, lz_weights_name(s->weights, i));
+            char *name = full_name(s, i);
+            if (to)
+                json_array_append_new(to, tensor_json(list, name ? name : "?", a));
+            else
+                print_tensor(list, name ? name : "?", a, width);
+            free(name);
+            lz_scope_end(scope);
+        }
+}
+
+static int show(const arguments *args, listing *list) {
+    json_t *all = args->json ? json_array() : NULL;
+    list_tensors(list, all);
+    if (args->json)
+        return print_json(args, json_pack("{s:o, s:I, s:I}", "tensors", all, "elements", (json_int_t)list->elements,
+                                          "bytes", (json_int_t)list->bytes));
+    printf("%lld tensor%s, %lld elements, %lld bytes", (long long)list->tensors, list->tensors == 1 ? "" : "s",
+           (long long)list->elements, (long long)list->bytes);
+    if (list->bytes >= 1024) printf(" (%s)", show_bytes(list->bytes).text);
+    putchar('\n');
+    return DONE;
+}
+
+static lz_status add_source(listing *list, const char *path, const char *part, lz_error *err) {
+    lz_weights *weights = lz_weights_open(list->ctx, path, err);
+    if (weights) list->sources[list->n++] = (source){weights, part};
+    return weights ? LZ_OK : err->status;
+}
+
+static lz_status open_sources(listing *list, const char *path, lz_error *err) {
+    if (!have_file(path, "model_index.json")) return add_source(list, path, NULL, err);
+    lz_status status = LZ_OK;
+    for (size_t i = 0; i < n_model_parts && list->n < MOST_SOURCES && !status; i++) {
+        char *part = model_parts[i].weights ? path_of(path, model_parts[i].name) : NULL;
+        if (part && access(part, F_OK) == 0) status = add_source(list, part, model_parts[i].name, err);
+        free(part);
     }
-    return json_pack("{s:o, s:I, s:I}", "tensors", tensors, "elements", (json_int_t)list->elements, "bytes",
-                     (json_int_t)list->bytes);
+    return status || list->n ? status : add_source(list, path, NULL, err);
+}
+
+/* A model of the Hugging Face cache by its name, where nothing here is called so; owned, or NULL. */
+static char *find_cached(const char *name) {
+    const char *repo = access(name, F_OK) == 0 ? NULL : repo_of(name);
+    char *cache = repo ? hub_cache() : NULL, *folder = cache ? cache_folder(cache, repo) : NULL;
+    char *model = folder ? cached_model(folder) : NULL;
+    free(folder);
+    free(cache);
+    return model;
 }
 
 int tensors_command(const arguments *args) {
     lz_error err = {.status = LZ_OK};
-    lz_context *ctx = lz_open_with(&(lz_context_options){.threads = 1}, &err);
-    listing list = {.weights = ctx ? lz_weights_open(ctx, args->words[0], &err) : NULL};
-    int code = DONE;
-    if (!list.weights)
-        code = fail_with(args, &err);
-    else if (args->json)
-        code = print_json(args, listing_json(&list, ctx));
-    else
-        print_table(&list, ctx);
-    lz_weights_close(list.weights);
-    lz_close(ctx);
+    listing list = {.ctx = lz_open_with(&(lz_context_options){.threads = 1}, &err)};
+    char *cached = find_cached(args->words[0]);
+    bool good = list.ctx && open_sources(&list, cached ? cached : args->words[0], &err) == LZ_OK;
+    int code = good ? show(args, &list) : fail_with(args, &err);
+    for (int i = 0; i < list.n; i++) lz_weights_close(list.sources[i].weights);
+    free(cached);
+    lz_close(list.ctx);
     return code;
 }

@@ -498,6 +498,10 @@ const char *lz_weights_name(const lz_weights *w, int64_t i) {
 
 bool lz_weights_has(const lz_weights *w, const char *name) { return find(w, name) != NULL; }
 
+const char *lz_weights_metadata_key(const lz_weights *w, int64_t i) {
+    return w && i >= 0 && i < w->n_metadata ? w->metadata[i].key : NULL;
+}
+
 const char *lz_weights_metadata(const lz_weights *w, const char *key) {
     for (int64_t i = 0; w && key && i < w->n_metadata; i++)
         if (strcmp(w->metadata[i].key, key) == 0) return w->metadata[i].value;

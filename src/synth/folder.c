@@ -140,9 +140,9 @@ static void print_piece(FILE *f, const synth_model *m, const char *name, size_t 
     if (IS("out_layers") && layers < 28)
         fprintf(f, "  \"text_encoder_out_layers\": [%lld, %lld, %lld],\n", (layers - 1) / 3, 2 * (layers - 1) / 3,
                 layers - 1);
-    if (IS("pipeline")) fputs(m->edits ? "QwenImageEditPlusPipeline" : "QwenImagePipeline", f);
+    if (IS("pipeline")) fputs(m->pipeline, f);
     if (IS("processor") && m->edits) fputs("  \"processor\": [\"transformers\", \"Qwen2VLProcessor\"],\n", f);
-    if (IS("zero_cond") && m->edits) fputs(",\n  \"zero_cond_t\": true", f);
+    if (IS("zero_cond") && m->zero_cond) fputs(",\n  \"zero_cond_t\": true", f);
     for (long long i = 0; i < layers && IS("layer_types"); i++) fprintf(f, "%s\"full_attention\"", i ? ", " : "");
     if (IS("vocab")) print_vocabulary(f);
     if (IS("added")) print_added(f);
@@ -345,13 +345,23 @@ static lz_status begin_part(job *j, synth_part part) {
     return status;
 }
 
+/* The end of a file is set, and what lies before it is a hole. */
+static lz_status leave_hollow(job *j, shard *s) {
+    int64_t bytes = s->writer.end;
+    for (int i = 0; i < s->n; i++) bytes += synth_bytes(&s->tensors[i]);
+    if (ftruncate(s->writer.fd, bytes) == 0) return lz_writer_commit(&s->writer, j->err);
+    return lz_fail(j->err, LZ_IO, "%s: a file of %.1f GB without content cannot be made there: %s",
+                   LZ_SHOW_TEXT(s->path), 1e-9 * (double)bytes, strerror(errno));
+}
+
 static lz_status write_parts(job *j) {
     lz_status status = LZ_OK;
     j->shards = calloc(MOST_FILES, sizeof *j->shards);
     if (!j->shards) return lz_out_of_memory(j->err, MOST_FILES * sizeof *j->shards);
     pthread_mutex_init(&j->lock, NULL);
     for (int part = 0; part < SYNTH_PARTS && !status; part++) status = begin_part(j, (synth_part)part);
-    if (!status) lz_parallel(j->ctx->pool, lz_pool_threads(j->ctx->pool), write_weights, j);
+    for (int i = 0; i < j->n_shards && !status && j->options->hollow; i++) status = leave_hollow(j, &j->shards[i]);
+    if (!status && !j->options->hollow) lz_parallel(j->ctx->pool, lz_pool_threads(j->ctx->pool), write_weights, j);
     for (int i = 0; i < j->n_shards; i++) lz_writer_discard(&j->shards[i].writer);
     for (int part = 0; part < SYNTH_PARTS; part++) free(j->tensors[part]);
     pthread_mutex_destroy(&j->lock);
@@ -402,7 +412,7 @@ static lz_status write_all(job *j) {
     static const char *const folders[] = {"scheduler", "text_encoder", "tokenizer", "transformer", "vae", "processor"};
     const synth_settings *s = j->model->family->settings;
     lz_status status = take_folder(j);
-    if (!status) status = check_room(j);
+    if (!status && !j->options->hollow) status = check_room(j);
     for (int i = 0; i < (j->model->edits ? 6 : 5) && !status; i++) status = make_folder(j, folders[i]);
     for (; s[1].name && !status; s++)
         if (j->model->edits || strncmp(s->name, "processor/", 10) != 0) status = write_settings(j, s);

@@ -42,7 +42,7 @@ static const synth_settings settings[] = {
      "  `sample_size`: 1024,\n  `up_block_types`: [`UpDecoderBlock2D`, `UpDecoderBlock2D`, `UpDecoderBlock2D`, "
      "`UpDecoderBlock2D`],\n"
      "  `use_post_quant_conv`: true,\n  `use_quant_conv`: true\n}\n"},
-    {"model_index.json", "{\n  `_class_name`: `Flux2KleinPipeline`,\n  `_diffusers_version`: `0.37.0.dev0`,\n@distilled"
+    {"model_index.json", "{\n  `_class_name`: `@pipeline`,\n  `_diffusers_version`: `0.37.0.dev0`,\n@distilled"
                          "  `scheduler`: [`diffusers`, `FlowMatchEulerDiscreteScheduler`],\n  `text_encoder`: "
                          "[`transformers`, `Qwen3ForCausalLM`],\n"
                          "  `tokenizer`: [`transformers`, `Qwen2TokenizerFast`],\n  `transformer`: [`diffusers`, "

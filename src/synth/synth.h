@@ -15,6 +15,8 @@ typedef struct synth_model {
     int64_t size[128];
     bool distilled, tied;                  /* tied: the text encoder has no output matrix of its own */
     bool edits;                            /* looks at images: there is a processor */
+    bool zero_cond;                        /* references are modulated as at time 0 */
+    const char *pipeline;                  /* _class_name of model_index.json */
     int64_t text_shard, transformer_shard; /* bytes; files are split before they grow beyond */
 } synth_model;
 
@@ -51,6 +53,7 @@ int64_t synth_bytes(const synth_tensor *tensor);
 typedef struct synth_options {
     uint64_t seed;
     const char *tokenizer; /* a folder to copy it from; NULL: one that knows bytes only */
+    bool hollow;           /* files of weights have their size and no content, and take no room: enough to plan with */
     bool (*watch)(void *user, const char *file, int64_t done, int64_t total); /* in bytes; false stops; may be NULL */
     void *user;
 } synth_options;

@@ -15,74 +15,50 @@ static const char size_letters[] = "HdNShfQKeLcgVvwxb";
 static const struct kind {
     const char *name, *help;
     const synth_family *family;
+    const char *pipeline;
     int64_t sizes[sizeof size_letters - 1];
-    bool distilled, tied, edits;
+    bool distilled, tied, edits, zero_cond;
     int64_t text_shard, transformer_shard; /* 5 and 10 GB are what transformers and diffusers do by default */
 } kinds[] = {
-    /* H  d  N  S  h  f  Q  K  e  L  c  g  V  v  w  x  b */
-    {"klein-4b",
-     "16.0 GB, 4 steps",
-     &synth_klein,
-     {24, 128, 5, 20, 2560, 9728, 32, 8, 128, 36, 128, 32, 151936},
-     true,
-     true,
-     false,
-     5 * GB,
-     10 * GB},
-    {"klein-9b",
-     "34.7 GB, 4 steps",
-     &synth_klein,
-     {32, 128, 8, 24, 4096, 12288, 32, 8, 128, 36, 128, 32, 151936},
-     true,
-     false,
-     false,
-     5 * GB,
-     10 * GB},
-    {"klein-base-4b",
-     "16.0 GB, 50 steps with guidance",
-     &synth_klein,
-     {24, 128, 5, 20, 2560, 9728, 32, 8, 128, 36, 128, 32, 151936},
-     false,
-     true,
-     false,
-     5 * GB,
-     10 * GB},
+/* H  d  N  S  h  f  Q  K  e  L  c  g  V  v  w  x  b */
+#define KLEIN_4B                                                                                                       \
+    { 24, 128, 5, 20, 2560, 9728, 32, 8, 128, 36, 128, 32, 151936 }
+#define KLEIN_9B                                                                                                       \
+    { 32, 128, 8, 24, 4096, 12288, 32, 8, 128, 36, 128, 32, 151936 }
+#define QWEN                                                                                                           \
+    { 24, 128, 60, 0, 3584, 18944, 28, 4, 128, 28, 96, 0, 152064, 1280, 3420, 16, 32 }
+    {"klein-4b", "16.0 GB, 4 steps", &synth_klein, "Flux2KleinPipeline", KLEIN_4B, .distilled = true, .tied = true,
+     .text_shard = 5 * GB, .transformer_shard = 10 * GB},
+    {"klein-9b", "34.7 GB, 4 steps", &synth_klein, "Flux2KleinPipeline", KLEIN_9B, .distilled = true,
+     .text_shard = 5 * GB, .transformer_shard = 10 * GB},
+    {"klein-base-4b", "16.0 GB, 50 steps with guidance", &synth_klein, "Flux2KleinPipeline", KLEIN_4B, .tied = true,
+     .text_shard = 5 * GB, .transformer_shard = 10 * GB},
+    {"klein-base-9b", "34.7 GB, 50 steps with guidance", &synth_klein, "Flux2KleinPipeline", KLEIN_9B,
+     .text_shard = 5 * GB, .transformer_shard = 10 * GB},
     {"tiny",
      "12 MB, the same architecture for tests",
      &synth_klein,
+     "Flux2KleinPipeline",
      {2, 32, 1, 2, 32, 64, 4, 2, 16, 28, 8, 4, 151936},
-     true,
-     true,
-     false,
-     GB / 100,
-     GB / 2500},
-    {"qwen-image",
-     "57.7 GB, 50 steps with guidance",
-     &synth_qwen,
-     {24, 128, 60, 0, 3584, 18944, 28, 4, 128, 28, 96, 0, 152064, 1280, 3420, 16, 32},
-     false,
-     false,
-     false,
-     5 * GB,
-     5 * GB},
-    {"qwen-image-edit",
-     "57.7 GB, the same for changing images (2511)",
-     &synth_qwen,
-     {24, 128, 60, 0, 3584, 18944, 28, 4, 128, 28, 96, 0, 152064, 1280, 3420, 16, 32},
-     false,
-     false,
-     true,
-     5 * GB,
-     10 * GB},
+     .distilled = true,
+     .tied = true,
+     .text_shard = GB / 100,
+     .transformer_shard = GB / 2500},
+    {"qwen-image", "57.7 GB, 50 steps with guidance", &synth_qwen, "QwenImagePipeline", QWEN, .text_shard = 5 * GB,
+     .transformer_shard = 5 * GB},
+    {"qwen-image-edit", "57.7 GB, the same for changing an image", &synth_qwen, "QwenImageEditPipeline", QWEN,
+     .edits = true, .text_shard = 5 * GB, .transformer_shard = 10 * GB},
+    {"qwen-image-edit-2509", "57.7 GB, for changing several", &synth_qwen, "QwenImageEditPlusPipeline", QWEN,
+     .edits = true, .text_shard = 5 * GB, .transformer_shard = 10 * GB},
+    {"qwen-image-edit-2511", "57.7 GB, the same once more", &synth_qwen, "QwenImageEditPlusPipeline", QWEN,
+     .edits = true, .zero_cond = true, .text_shard = 5 * GB, .transformer_shard = 10 * GB},
     {"qwen-tiny",
      "23 MB, the same architecture for tests",
      &synth_qwen,
+     "QwenImagePipeline",
      {2, 32, 3, 0, 32, 64, 2, 1, 16, 4, 8, 0, 152064, 32, 48, 2, 2},
-     false,
-     false,
-     false,
-     GB / 100,
-     GB / 2500},
+     .text_shard = GB / 100,
+     .transformer_shard = GB / 2500},
 };
 
 const char *synth_kind(int i, const char **help) {
@@ -96,6 +72,8 @@ static void set_sizes(const struct kind *k, int64_t blocks, int64_t layers, synt
                        .distilled = k->distilled,
                        .tied = k->tied,
                        .edits = k->edits,
+                       .zero_cond = k->zero_cond,
+                       .pipeline = k->pipeline,
                        .text_shard = k->text_shard,
                        .transformer_shard = k->transformer_shard};
     int64_t *s = m->size, all;

@@ -14,6 +14,63 @@ for line in '"distilled": false' '"steps": 50' '"guidance": 4.0' '"f16": 33' '"c
 done
 try_match 1 'is not a model folder' $lazuli info -m "$work"
 
+# trap 18: info and tensors take a model, a folder of tensors or a file, without -m
+for model in models/demo demo; do try_match 0 '^transformer +49 ' $lazuli info $model; done
+try_match 0 '"components"' $lazuli info $A --json
+try_match 0 'about [0-9.]+ ?(ms|s|m|h)' $lazuli info $A
+try_match 0 '"seconds": [0-9]*\.?[0-9]*[1-9]' $lazuli info $A --json
+try_match 2 "the model was given with --model, and 'models/demo' besides" $lazuli info -m $A models/demo
+try_match 1 'is not a model folder' $lazuli info "$work"
+try_match 1 'nowhere.safetensors' $lazuli info "$work/nowhere.safetensors"
+vae=$A/vae/diffusion_pytorch_model.safetensors
+for path in $vae $A/vae; do
+    try_match 0 '^holds +251 tensors, [0-9]+ elements, 447.6 KiB$' $lazuli info $path
+    try_match 0 '^types +1 i64 250 bf16$' $lazuli info $path
+done
+try_match 0 '^holds +42 tensors' $lazuli info tests/data/python.safetensors
+try_match 0 '^unreadable +[1-9]' $lazuli info tests/data/python.safetensors
+try_match 0 '"bf16": 250' $lazuli info $vae --json
+head -c 5000 $vae >"$work/cut.safetensors"
+try_match 1 'cut.safetensors: .*truncated' $lazuli info "$work/cut.safetensors"
+try_match 0 '^transformer/x_embedder.weight +bf16 ' $lazuli tensors $A
+try_match 0 '^vae/decoder.conv_in.weight +bf16 ' $lazuli tensors $A
+try_match 0 '^610 tensors, ' $lazuli tensors $A
+try_match 0 '"name": "text_encoder/model.norm.weight"' $lazuli tensors $A --json
+
+# trap 18: every short name can be planned before it is downloaded, from the published sizes; a picture cannot be made
+export HOME="$work/home" TMPDIR="$work/temporary"
+unset XDG_CACHE_HOME HF_HOME HF_HUB_CACHE HUGGINGFACE_HUB_CACHE
+mkdir "$HOME" "$TMPDIR"
+names=$(sed -n 's/^    {"\([a-z0-9-]*\)", "[^"]*\/[^"]*", [0-9]*, "[a-z0-9-]*"},$/\1/p' src/cli/names.c)
+try 0 test "$(echo "$names" | wc -l)" -ge 9 </dev/null
+for name in $names; do
+    $lazuli plan -m $name -W 256 -H 256 -s 1 --device cpu >"$work/planned" 2>&1
+    try_match 0 "^at most .* of weights\$" cat "$work/planned"
+    try_match 0 "published model; nothing was downloaded. 'lazuli pull $name' fetches [0-9.]+ GiB" cat "$work/planned"
+done
+try_match 0 '^denoise .* Tflop +[0-9.]+' $lazuli plan -m FLUX.2-klein-4B --device cpu
+for line in '^model +flux2-klein-4b$' '^transformer +169 +7.2 GiB' "'lazuli pull flux2-klein-4b' fetches 14.9 GiB"; do
+    try_match 0 "$line" $lazuli info flux2-klein-4b
+done
+$lazuli plan -m flux2-klein-4b -W 256 -H 256 --json --device cpu >"$work/planned" 2>&1
+for line in '"downloaded": false' '"model": "flux2-klein-4b"' '"seconds": [0-9]*\.?[0-9]*[1-9]'; do
+    try_match 0 "$line" cat "$work/planned"
+done
+try_match 1 "no model at flux2-klein-4b; 'lazuli pull flux2-klein-4b' would fetch 14.9 GiB" $lazuli fox -m flux2-klein-4b
+try 0 ls "$TMPDIR" </dev/null # nothing is left there
+TMPDIR="$work/nowhere"
+try_match 1 'nowhere/lazuli-plan-.*: cannot be made: .*TMPDIR names another place' $lazuli plan -m flux2-klein-4b
+unset TMPDIR
+# A signal that comes while the stand-in is there ends the program after it is removed
+mkdir "$work/stopped"
+for wait in 0.01 0.05 0.1 0.2; do
+    TMPDIR="$work/stopped" $lazuli plan -m qwen-image >/dev/null 2>&1 &
+    sleep $wait
+    kill -TERM $! 2>/dev/null
+    wait $! 2>/dev/null
+done
+try 0 ls "$work/stopped" </dev/null
+
 # Text to ids
 try 0 $lazuli tokenize -m $A a red fox <<'END'
 {"ids": [64, 575, 531]}

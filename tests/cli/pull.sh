@@ -18,7 +18,7 @@ END
 done
 try_match 1 "no model at qwen-imag; is qwen-image meant" $lazuli fox -m qwen-imag
 try_match 1 "no model at models/klein: .* 'lazuli pull models/klein' would look for it on the hub" $lazuli fox -m models/klein
-try_match 1 "would fetch 14.9 GiB; .LAZULI_MODEL names it" env LAZULI_MODEL=flux2-klein-4b $lazuli info
+try_match 1 "would fetch 14.9 GiB; .LAZULI_MODEL names it" env LAZULI_MODEL=flux2-klein-4b $lazuli tokenize fox
 try_match 1 "is not a model folder.*'lazuli pull flux2-klein-4b' would fetch" $lazuli info -m "$work/nowhere"
 
 if $lazuli pull fox 2>&1 </dev/null | grep -q 'built without download support'; then

@@ -155,10 +155,11 @@ static void write_file(const char *name, const char *text, size_t bytes) {
 
 /* The small model with such a lazuli.json, and with words if there are some. */
 static lz_model *open_with(lz_context *ctx, const char *json, const char *words, size_t bytes, lz_error *err) {
-    static const char *const parts[] = {"tokenizer", "text_encoder", "transformer", "vae", "model_index.json"};
+    static const char *const parts[] = {"tokenizer",   "text_encoder", "scheduler",
+                                        "transformer", "vae",          "model_index.json"};
     char path[512];
     empty_folder();
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         snprintf(path, sizeof path, SMALL "/%s", parts[i]);
         CHECK(symlink(path, in_folder(parts[i])) == 0);
     }
@@ -218,7 +219,7 @@ static void hostile_words(void) {
     }
     /* Any plain text will do: of random lists and prompts the prompt stays text, and what is said is cut to its room. */
     unsigned state = 7;
-    for (int round = 0; round < test_scale(3000); round++) {
+    for (int round = 0; round < test_scale(1000); round++) {
         static const char letters[] = "aab c,=~#\n'-9\xc3\xa4";
         char text[400], prompt[400], *to[2] = {text, prompt};
         for (int k = 0; k < 2; k++) {

@@ -112,6 +112,7 @@ lazuli: line 7: "width" takes one value, and a list was given
 lazuli: line 8: there
 lazuli: 6 of 8 lines cannot be made; the others are
 lazuli: line 1: this is the demo model; -m DIR takes another
+lazuli: line 1: this model was trained for pictures of 256 x 256: one of 64 x 64 is likely to be broken
 out/typo-1.png  64 x 64, seed 1, 4 steps
 out/typo-2.png  64 x 64, seed 2, 2 of 4 steps
 lazuli: 2 pictures made, 0 there

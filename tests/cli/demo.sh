@@ -108,7 +108,7 @@ same "$work/base.safetensors" "$work/dump.safetensors"
 try 0 test "$(echo $options | wc -w)" -gt 20 </dev/null # the list was read
 
 # `make demo` is tools/demo: pictures, where they are, what next. It runs in a folder of its own, by a painter that makes
-# small pictures.
+# pictures in one step.
 mkdir -p "$work/root/tools" "$work/root/build"
 cp tools/demo "$work/root/tools"
 ln -s "$root/models" "$work/root/models"
@@ -118,13 +118,13 @@ cat >"$work/root/build/lazuli" <<END
 END
 chmod +x "$work/root/build/lazuli"
 cd "$work/root"
+try 0 sh -c "tools/demo build >$work/said 2>&1" </dev/null
 for line in '^\$ build/lazuli "a fox in 3d style" -S 1 -o build/demo/fox.png$' \
     '^build/demo/fox.png  256 x 256, seed 1, 1 step, ' '^4 pictures in [0-9]+ s: they are in build/demo$' '^What to try next:$'; do
-    try_match 0 "$line" tools/demo build
+    try_match 0 "$line" cat "$work/said"
 done
 try_match 0 'fox.png -m models/demo$' env LAZULI_MODEL=mine tools/demo build
 escape=$(printf '\033')
-tools/demo build >"$work/said" 2>&1
 try 1 grep -e "$escape" -e chafa -e terminal -e '.\{81\}' "$work/said" </dev/null # trap 14: plain lines where there is no terminal
 if command -v script >/dev/null && ! $lazuli fox $one --show -o "$work/x.png" 2>&1 | grep -q 'left out'; then
     on_terminal() { env TERM=xterm-256color LC_ALL=C.UTF-8 script -qec "stty cols 80 rows 24; tools/demo build" /dev/null; }

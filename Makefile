@@ -7,6 +7,9 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
 cmake = cmake -G Ninja --log-level=WARNING -Wno-dev --no-warn-unused-cli -S .
 ninja = ninja --quiet -j $(JOBS)
+# $(call compile,FOLDER[,TARGET]): silent, but for the first time, which takes minutes: then on a terminal Ninja says how far.
+compile = @quiet=--quiet; [ -e $(1)/lazuli ] || { echo "compiling: some minutes, the first time"; [ ! -t 1 ] || quiet=; }; \
+	ninja $$quiet -j $(JOBS) -C $(1) $(2)
 sources = $(shell find include src tests examples bench -name '*.[ch]' 2>/dev/null)
 
 # Everything is kept by CMake and Ninja, so every target is phony.
@@ -19,12 +22,12 @@ all: build ## build/lazuli, build/liblazuli.a, build/liblazuli.so
 build:
 	@tools/install-packages build
 	@$(cmake) -B build >/dev/null
-	@$(ninja) -C build
+	$(call compile,build)
 
 demo: ## the first minute: builds, paints a few prompts with the demo model, shows them where the terminal can
 	@tools/install-packages build
 	@$(cmake) -B build >/dev/null
-	@[ -t 1 ] && [ ! -e build/lazuli ] || quiet=--quiet; ninja $$quiet -j $(JOBS) -C build lazuli # new: shows how far
+	$(call compile,build,lazuli)
 	@tools/demo build
 
 test: build ## build and run every test; the last line counts the checks
@@ -33,7 +36,7 @@ test: build ## build and run every test; the last line counts the checks
 test-asan: ## the same with address and undefined-behaviour sanitizers, on fewer random cases
 	@tools/install-packages build
 	@$(cmake) -B build-asan -DLZ_SANITIZE=ON >/dev/null
-	@$(ninja) -C build-asan
+	$(call compile,build-asan)
 	@LZ_TEST_SCALE=$${LZ_TEST_SCALE:-10} tests/summarise build-asan $(JOBS)
 
 test-cuda: build ## the CUDA backend on a real GPU: kernels against the reference, recordings, errors, pictures

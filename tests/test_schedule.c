@@ -254,7 +254,7 @@ static void run_picture(lz_context *ctx, lz_weights *golden, const json_t *row) 
                              .n_images = (int)json_array_size(references)),
                  &err)) {
         double db = psnr(p.pixels, lz_weights_get(golden, name));
-        CHECK(db >= 60, "trap 1: %s: %g dB", name, db);
+        CHECK(db >= 60, "trap 1 (schedule), trap 2 (processor_config.json): %s: %g dB", name, db);
         printf("    %-20s %.1f dB\n", name, db);
         lz_picture_free(&p);
     }

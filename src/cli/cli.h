@@ -197,7 +197,7 @@ char *numbered_path(const char *path, int number);   /* fox.png, 2: fox-2.png; f
 const char *base_name(const char *path);             /* what follows the last slash */
 bool is_folder(const char *path);                    /* it is one, or its name ends in a slash */
 char *file_in(const char *folder, const char *name); /* FOLDER/NAME; folder: NULL for this one; free it */
-/* All of a file, or of stdin ('-'), up to most bytes. An exit code; free the text in any case. */
+/* All of a file, or of stdin ('-'), up to most bytes, ended by a zero byte. An exit code; free the text in any case. */
 int read_file(const arguments *args, const char *path, size_t most, char **text, size_t *bytes);
 
 /* ---- a model and what is asked of it ----------------------------------------------------------------------------- */
@@ -263,6 +263,7 @@ lz_status write_picture(const job *j, const lz_picture *p, int64_t seed, const c
 /* ---- settings: a JSON object whose keys are names of options ----------------------------------------------------- */
 
 #define SETTINGS_KEY "lazuli" /* where they stand in a picture */
+#define SHEET_KEY "sheet"     /* and in a sheet, with the seeds of all its pictures */
 
 int read_settings(arguments *args);                                   /* --settings, then --from. An exit code */
 int apply_settings(arguments *args, json_t *settings, bool overrule); /* else what is given stays. An exit code */

@@ -432,6 +432,25 @@ int check_pictures(making *m, const arguments *args) {
     return code;
 }
 
+/* A sheet says how its pictures were made: one set of settings, with the seeds of all, as --settings takes them. --from
+ * does not: a picture that others made must not decide how many files are written. */
+static int finish_sheet(making *m) {
+    const job *j = &m->job;
+    if (!j->args->sheet) return DONE;
+    json_t *settings = settings_of(j, m->seeds[0], j->args->full_paths), *seeds = json_array();
+    for (int i = 0; i < m->n; i++) json_array_append_new(seeds, json_integer(m->seeds[i]));
+    if (json_object_get(settings, "seed")) json_object_set(settings, "seed", seeds);
+    char *text = settings_text(settings), software[48];
+    snprintf(software, sizeof software, "Lazuli %s", lz_version());
+    const char *pairs[] = {"prompt", j->picture.prompt, "software", software, SHEET_KEY, text, NULL};
+    int code = text ? see_finish(&m->see, j->args->no_metadata ? NULL : pairs)
+                    : fail(j->args, FAILED, "there is no memory left for names and settings");
+    free(text);
+    json_decref(seeds);
+    json_decref(settings);
+    return code;
+}
+
 int make_pictures(making *m, const arguments *args) {
     job *j = &m->job;
     bool profile = args->profile || args->verbose > 1;
@@ -449,7 +468,7 @@ int make_pictures(making *m, const arguments *args) {
     lz_reset_peak(j->ctx);
     if (profile) lz_profile_start(j->ctx);
     code = make_missing(m);
-    if (code == DONE) code = see_finish(&m->see);
+    if (code == DONE) code = finish_sheet(m);
     if (profile && code == DONE) code = tell_profile(j);
     return code;
 }

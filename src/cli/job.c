@@ -158,13 +158,15 @@ static bool is_looking(const job *j) { return j->args->command->bit & (PLAN | IN
 
 bool is_blank(const char *text) { return !text[strspn(text, " \t\r\n\v\f")]; }
 
+enum { MOST_PROMPT = 1 << 20 };
+
 static int read_stdin(job *j) {
-    size_t size = 0;
-    errno = 0;
-    ssize_t n = getdelim(&j->prompt, &size, '\0', stdin); /* up to the end, for text has no such byte */
-    if (n < 0 && errno) return fail(j->args, FAILED, "the prompt cannot be read from stdin: %s", strerror(errno));
+    size_t n = 0;
+    int code = read_file(j->args, "-", MOST_PROMPT, &j->prompt, &n);
+    if (code != DONE) return code;
     if (n < 1) return fail(j->args, FAILED, "the prompt was to come from stdin, and nothing came");
-    if (!j->prompt[n - 1]) return fail(j->args, FAILED, "the prompt from stdin holds a zero byte: it is not text");
+    if (memchr(j->prompt, 0, n))
+        return fail(j->args, FAILED, "the prompt from stdin holds a zero byte: it is not text");
     while (n > 0 && (j->prompt[n - 1] == '\n' || j->prompt[n - 1] == '\r')) j->prompt[--n] = 0;
     if (is_blank(j->prompt)) return fail(j->args, FAILED, "the prompt was to come from stdin, and it is empty");
     return DONE;
@@ -263,11 +265,19 @@ static int ask_blank(job *j) {
     return DONE;
 }
 
+#define MOST_PIXELS ((int64_t)1 << 30) /* bytes, of all images: 22 megapixels for each of 16 */
+
 static int ask_images(job *j) {
     const arguments *a = j->args;
     lz_error err = {.status = LZ_OK};
-    for (int i = 0; i < a->n_images; i++)
+    int64_t bytes = 0;
+    for (int i = 0; i < a->n_images; i++) {
         if (lz_image_read(j->ctx, a->images[i], &j->images[i], &err) != LZ_OK) return fail_file(a, "image", &err);
+        bytes += 3 * j->images[i].width * j->images[i].height;
+        if (bytes > MOST_PIXELS)
+            return fail(a, FAILED, "%s: the images together take more than %s as pixels: make them smaller",
+                        a->images[i], show_bytes(MOST_PIXELS).text);
+    }
     j->picture.images = j->images;
     j->picture.n_images = a->n_images;
     j->picture.strength = a->strength;

@@ -214,6 +214,7 @@ int read_file(const arguments *args, const char *path, size_t most, char **text,
     bool is_stdin = strcmp(path, "-") == 0;
     FILE *file = is_stdin ? stdin : fopen(path, "re");
     if (!file) return fail(args, FAILED, "%s: cannot be opened: %s", path, strerror(errno));
+    if (is_stdin) path = "stdin";
     size_t room = 0, n = 0, got = 1;
     int code = DONE;
     *text = NULL;
@@ -231,6 +232,8 @@ int read_file(const arguments *args, const char *path, size_t most, char **text,
         code = fail(args, FAILED, "%s: is too large: at most %s are read", path, show_bytes((int64_t)most).text);
     else if (got > 0)
         code = fail(args, FAILED, "%s: there is no memory left to read it", path);
+    else
+        (*text)[n] = 0; /* there is room: the last call of fread was given some, and found the end */
     if (!is_stdin) fclose(file);
     *bytes = n;
     return code;

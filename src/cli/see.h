@@ -33,7 +33,7 @@ void see_clear(seeing *s);                            /* takes the preview away,
 void see_leave(seeing *s);                            /* this picture is done */
 void see_add(seeing *s, const lz_image *image);       /* put on the sheet, if there is one */
 void see_result(seeing *s, const lz_image *image);    /* the same, and shown */
-int see_finish(seeing *s);                            /* writes the sheet. An exit code */
+int see_finish(seeing *s, const char *const *text);   /* writes the sheet, with this text. An exit code */
 void see_free(seeing *s);
 
 /* A sheet of n pictures as large as this one, side by side, shrunk so that it is no more than 4096 pixels a side. */

@@ -186,6 +186,7 @@ static int read_picture(arguments *args) {
     if (!ctx) return fail_with(args, &err);
     char *text = lz_image_read_text(ctx, args->from, SETTINGS_KEY, &err);
     char *foreign = text ? NULL : lz_image_read_text(ctx, args->from, "parameters", &other);
+    char *sheet = text ? NULL : lz_image_read_text(ctx, args->from, SHEET_KEY, &other);
     json_t *object = text ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
     const char *key = foreign_key(object);
     int code = DONE;
@@ -193,6 +194,10 @@ static int read_picture(arguments *args) {
         code = fail(args, FAILED,
                     "%s: holds no settings of Lazuli; another program wrote its own into it ('parameters'), which mean "
                     "other things there",
+                    args->from);
+    else if (sheet)
+        code = fail(args, FAILED,
+                    "%s: is a sheet of several pictures, and --from repeats one: name the file of one of them",
                     args->from);
     else if (!text && err.status == LZ_NOT_FOUND && strstr(err.text, SETTINGS_KEY "'"))
         code = fail(args, FAILED, "%s: holds no settings: only pictures by Lazuli do, as it wrote them", args->from);
@@ -205,6 +210,7 @@ static int read_picture(arguments *args) {
                     "%s: its settings hold \"%.60s\" in a way that Lazuli never writes: nothing is taken from it",
                     args->from, key);
     lz_free_text(ctx, foreign);
+    lz_free_text(ctx, sheet);
     lz_free_text(ctx, text);
     lz_close(ctx);
     if (code != DONE) {

@@ -44,13 +44,28 @@ static int answer_line(const arguments *args, lz_context *ctx, const lz_tokenize
     return code == DONE ? flush_output(args) : code; /* whoever asks line by line is waiting */
 }
 
+enum { MOST_LINE = 16 << 20 };
+
+/* As getline, but a line that is longer than MOST_LINE ends there: its length is one more. */
+static size_t next_line(char **line, size_t *size) {
+    size_t n = 0;
+    for (int c = 0; c != '\n' && n <= MOST_LINE && (c = getc(stdin)) != EOF; (*line)[n++] = (char)c) {
+        char *larger = n < *size ? *line : realloc(*line, *size = 2 * *size + 4096);
+        if (!larger) return MOST_LINE + 1;
+        *line = larger;
+    }
+    return n;
+}
+
 static int answer_lines(const arguments *args, lz_context *ctx, const lz_tokenizer *t) {
     char *line = NULL;
-    size_t size = 0;
-    ssize_t length;
+    size_t size = 0, length;
     int code = DONE;
-    for (long number = 1; code == DONE && (length = getline(&line, &size, stdin)) >= 0; number++)
-        code = answer_line(args, ctx, t, line, (size_t)length, number);
+    for (long number = 1; code == DONE && (length = next_line(&line, &size)); number++)
+        if (length > MOST_LINE)
+            code = fail(args, FAILED, "line %ld is too long: at most %s are read", number, show_bytes(MOST_LINE).text);
+        else
+            code = answer_line(args, ctx, t, line, length, number);
     if (code == DONE && ferror(stdin)) code = fail(args, FAILED, "stdin cannot be read");
     free(line);
     return code;

@@ -107,6 +107,7 @@ typedef struct lz_program {
     lz_event **events; /* of inputs that are still being computed */
     int n_events;
     int64_t arena_bytes;
+    int64_t concat_visits; /* inputs of concats that planning looked at: twice each, so that it takes linear time */
     lz_plan_info info;
     struct lz_remote *remote;   /* on a device with memory of its own: constants and recordings (remote.c) ... */
     struct lz_freight *freight; /* ... and how its weights get there (offload.c) */

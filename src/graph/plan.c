@@ -17,7 +17,8 @@ typedef struct planner {
     layout *at;      /* of each value */
     int *dense_copy; /* of each value: 1 + store of a row-major copy made for a reshape */
     int *concat;     /* of each value: 1 + the concat that is its only user, into whose memory it is computed */
-    int *part;       /* of such a value: which input of the concat it is, itself or a view of it */
+    int *part;       /* of such a value: the input of the concat that it is, itself or behind views */
+    int64_t *begin;  /* of such a value: where that input begins along the axis */
     int *begun;      /* of each concat: 1 + its store, from the first of its parts on */
 } planner;
 
@@ -273,9 +274,13 @@ static void find_parts(planner *s) {
     for (int i = 0; i < s->g->n; i++) {
         const lz_value *v = &s->g->values[i];
         if (v->op != LZ_OP_CONCAT || !v->uses) continue;
+        int64_t end = 0;
         for (int j = 0; j < v->n_in; j++) {
             int part = v->in[j], behind = attention_behind(s, v, part);
             const lz_value *x = &s->g->values[part];
+            int64_t begin = end;
+            s->p->concat_visits++;
+            end += x->dims.at[v->params.at.axis];
             lz_kind kind = lz_op_table[x->op].kind;
             bool computed = kind == LZ_KIND_REDUCE || (kind == LZ_KIND_ELEMENT && x->op != LZ_OP_COPY) ||
                             (kind == LZ_KIND_KERNEL && x->op != LZ_OP_CONCAT);
@@ -283,14 +288,14 @@ static void find_parts(planner *s) {
             if (behind < 0) continue;
             s->concat[part] = s->concat[behind] = i + 1;
             s->part[behind] = part;
+            s->begin[behind] = begin;
         }
     }
 }
 
-/* Where part j of a concat lies. */
-static layout part_layout(planner *s, int concat, int j) {
+/* Where the part of a concat lies that begins there along the axis. */
+static layout part_layout(planner *s, int concat, int64_t begin) {
     const lz_value *v = &s->g->values[concat];
-    int axis = v->params.at.axis;
     layout at;
     if (s->begun[concat]) {
         at = (layout){.store = s->begun[concat] - 1};
@@ -298,15 +303,18 @@ static layout part_layout(planner *s, int concat, int j) {
     } else
         new_layout(s, v, &at);
     s->begun[concat] = at.store + 1;
-    for (int i = 0; i < j; i++) at.offset += s->g->values[v->in[i]].dims.at[axis] * at.strides[axis];
+    at.offset = begin * at.strides[v->params.at.axis];
     return at;
 }
 
 static bool place_concat(planner *s, int id) {
     const lz_value *v = &s->g->values[id];
+    int64_t begin = 0;
     for (int j = 0; j < v->n_in; j++) {
         int part = v->in[j];
-        layout to = part_layout(s, id, j);
+        layout to = part_layout(s, id, begin);
+        s->p->concat_visits++;
+        begin += s->g->values[part].dims.at[v->params.at.axis];
         if (s->concat[part]) continue; /* is there already */
         lz_value copy = {.op = LZ_OP_COPY,
                          .dtype = v->dtype,
@@ -324,11 +332,10 @@ static bool place_concat(planner *s, int id) {
 
 static bool place_kernel(planner *s, int id) {
     const lz_value *v = &s->g->values[id];
-    int concat = s->concat[id] - 1, part = s->part[id], j = 0;
+    int concat = s->concat[id] - 1;
     if (concat >= 0) {
-        while (s->g->values[concat].in[j] != part) j++;
-        s->at[id] = part_layout(s, concat, j);
-        for (; part != id; part = s->g->values[part].in[0])
+        s->at[id] = part_layout(s, concat, s->begin[id]);
+        for (int part = s->part[id]; part != id; part = s->g->values[part].in[0])
             undo_view(&s->g->values[part], &s->g->values[s->g->values[part].in[0]], s->at[id].strides);
     } else
         new_layout(s, v, &s->at[id]);
@@ -549,14 +556,15 @@ bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs) {
     s.dense_copy = lz_bump_alloc(&g->memory, n * sizeof *s.dense_copy);
     s.concat = lz_bump_alloc(&g->memory, n * sizeof *s.concat);
     s.part = lz_bump_alloc(&g->memory, n * sizeof *s.part);
+    s.begin = lz_bump_alloc(&g->memory, n * sizeof *s.begin);
     s.begun = lz_bump_alloc(&g->memory, n * sizeof *s.begun);
     p->stores = lz_bump_alloc(&p->memory, 4 * n * sizeof *p->stores); /* result, dense copy, scratch of both */
     p->steps = lz_bump_alloc(&p->memory, 2 * n * sizeof *p->steps);
     p->events = lz_bump_alloc(&p->memory, n * sizeof *p->events);
     p->results = lz_bump_alloc(&p->memory, n * sizeof *p->results);
     p->output_bytes = lz_bump_alloc(&p->memory, n * sizeof *p->output_bytes);
-    if (!s.at || !s.dense_copy || !s.concat || !s.part || !s.begun || !p->stores || !p->steps || !p->events ||
-        !p->results || !p->output_bytes)
+    if (!s.at || !s.dense_copy || !s.concat || !s.part || !s.begin || !s.begun || !p->stores || !p->steps ||
+        !p->events || !p->results || !p->output_bytes)
         return false;
     find_parts(&s);
     int *order = lz_order_values(g);

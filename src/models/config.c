@@ -11,7 +11,11 @@ lz_status lz_config_open(lz_config *c, lz_context *ctx, const char *folder, cons
     if (!c->path) return lz_out_of_memory(err, LZ_SHOWN);
     lz_mapping *map = lz_map_file(ctx, c->path, err);
     lz_status status = map ? LZ_OK : err ? err->status : LZ_IO;
-    if (map) {
+    if (map && map->bytes > LZ_CONFIG_MAX_BYTES) {
+        status = lz_fail(err, LZ_BAD_FILE, "%s: holds %lld bytes, more than the %d allowed for a configuration",
+                         LZ_SHOW_TEXT(c->path), (long long)map->bytes, LZ_CONFIG_MAX_BYTES);
+        lz_mapping_release(map);
+    } else if (map) {
         json_error_t problem;
         c->root = json_loadb(map->data, (size_t)map->bytes, JSON_REJECT_DUPLICATES, &problem);
         if (!json_is_object(c->root))

@@ -19,6 +19,7 @@ typedef struct lz_config {
 } lz_config;
 
 #define LZ_REQUIRED INT64_MIN
+#define LZ_CONFIG_MAX_BYTES (16 << 20) /* of a file; published ones have a few thousand */
 
 lz_status lz_config_open(lz_config *c, lz_context *ctx, const char *folder, const char *file, lz_error *err);
 void lz_config_close(lz_config *c);

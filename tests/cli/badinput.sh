@@ -145,4 +145,12 @@ try 0 sh -c "{ $lazuli fox -m $A --count 9 -S 1 -W 64 -H 64 -o $work/unread.png;
 141
 END
 try 1 sh -c "ls $work | grep -e part -e unread-9" </dev/null
+# trap 8: an endless prompt, an endless line, a configuration without end
+try_match 1 '^lazuli: stdin: is too large: at most 1.0 MiB are read$' sh -c "yes | $lazuli -m $A -p - -o $work/never.png"
+try_match 1 '^lazuli: line 1 is too long: at most 16.0 MiB are read$' sh -c "yes | tr -d '\\n' | $lazuli tokenize -m $A"
+cp -rL $A "$work/endless"
+chmod -R u+w "$work/endless"
+truncate -s 17M "$work/endless/vae/config.json"
+wrong 'vae/config.json: holds 17825792 bytes, more than the 16777216 allowed for a configuration' fox -m "$work/endless"
+
 finish

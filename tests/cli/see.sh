@@ -50,6 +50,18 @@ try 0 $lazuli $fox --count 2 -W 16 -H 16 -s 1 -q -o "$work/c.png" --sheet "$work
 try 0 $lazuli $fox --count 2 -W 16 -H 16 -s 1 -q -o "$work/c.png" --sheet "$work/again2.png" </dev/null
 same "$work/again.png" "$work/again2.png"
 try_match 0 . ls "$work/c-1.png" "$work/c-2.png"
+# trap 20: a sheet says how its pictures were made; --from takes one picture, --settings takes all of them
+for sheet in s.png s.jpg s.webp; do
+    try 0 $lazuli $fox --count 2 -W 16 -H 16 -s 1 -q -o "$work/c.png" --sheet "$work/$sheet" </dev/null
+    try_match 1 "$sheet: is a sheet of several pictures, and --from repeats one: name the file of one" $lazuli --from "$work/$sheet"
+    grep -a -o '{"model": .*"seed": \[7, 8\].*}' "$work/$sheet" >"$work/sheet.json"
+    try 0 $lazuli --settings "$work/sheet.json" -q -o "$work/d.png" --sheet "$work/again2.png" </dev/null
+    same "$work/again.png" "$work/again2.png"
+    for n in 1 2; do same "$work/c-$n.png" "$work/d-$n.png"; done
+done
+try_match 0 "Lazuli [0-9]" grep -a -o 'software.Lazuli [0-9.]*' "$work/again.png"
+try 0 $lazuli $fox --count 2 -W 16 -H 16 -s 1 -q -o "$work/c.png" --sheet "$work/bare.png" --no-metadata </dev/null
+try_match 1 'holds no settings' $lazuli --from "$work/bare.png"
 try_match 2 'a sheet is a picture' $lazuli $fox --sheet "$work/sheet.txt" -o "$work/never.png"
 try_match 1 'make the folder first' $lazuli $fox --sheet "$work/no/sheet.png" -o "$work/never.png"
 try_match 0 '^ "family"' $lazuli $fox -W 16 -H 16 -s 1 --sheet "$work/j.png" -o "$work/c.png" --json

@@ -42,7 +42,8 @@ static void demo_words(void) {
         {"a giraf", NULL, "this model does not know \"giraf\""},
         {"a pengiun", NULL, "\"pengiun\" (it knows \"penguin\")"},
         {"a beautiful wizzard", "a wizzard", "\"wizzard\" (it knows \"mage\")"},
-        {"two kittens", NULL, "\"kittens\" (it knows \"cat face\""},
+        {"two kittens", "two cat faces", NULL},
+        {"two caffeines", NULL, "\"caffeines\" (it knows \"hot beverage\")"},
         {"qqa qqb qqc qqd qqe", NULL, "\"qqa\", \"qqb\", \"qqc\" and 2 more"},
         {"ein schöner Käfer", NULL, "\"schöner\", \"käfer\""},
     };
@@ -71,9 +72,13 @@ static void demo_reads(void) {
     for (int i = 0; i < 3 && model; i++)
         CHECK_OK(lz_generate(model, &p[i], &err, .prompt = prompts[i], .width = 16, .height = 16, .steps = 1), &err);
     const void *said = lz_data(p[0].text, &err), *known = lz_data(p[1].text, &err);
-    size_t bytes = 4 * (size_t)lz_size(p[0].text);
-    CHECK(lz_size(p[1].text) * 4 == (int64_t)bytes && memcmp(said, known, bytes) == 0, "trap 22");
-    CHECK(memcmp(p[0].image.pixels, p[2].image.pixels, 16 * 16 * 3) != 0);
+    if (!said || !known || !p[0].image.pixels || !p[2].image.pixels)
+        CHECK(false, "nothing was painted: %s", err.text);
+    else {
+        size_t bytes = 4 * (size_t)lz_size(p[0].text);
+        CHECK(lz_size(p[0].text) == lz_size(p[1].text) && memcmp(said, known, bytes) == 0, "trap 22");
+        CHECK(memcmp(p[0].image.pixels, p[2].image.pixels, sizeof(uint8_t[16][16][3])) != 0);
+    }
     for (int i = 0; i < 3; i++) lz_picture_free(&p[i]);
     lz_model_close(model);
     lz_close(ctx);
@@ -119,7 +124,7 @@ static void known_stays(void) {
 static void demo_sizes(void) {
     lz_context *ctx = lz_open();
     lz_error err = {0};
-    uint8_t *grey = calloc(256 * 256, 3);
+    static uint8_t grey[256 * 256 * 3];
     lz_image image = {.width = 256, .height = 256, .pixels = grey};
     lz_remarks r;
     lz_model *model = lz_model_open(ctx, DEMO, &err), *other = lz_model_open(ctx, SMALL, &err);
@@ -141,7 +146,6 @@ static void demo_sizes(void) {
     CHECK_STATUS(lz_remark(model, NULL, &r, &err), LZ_BAD_ARGUMENT, &err);
     lz_model_close(model);
     lz_model_close(other);
-    free(grey);
     lz_close(ctx);
 }
 

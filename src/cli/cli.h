@@ -7,6 +7,7 @@
  *   meant.c    words that are no prompt
  *   see.c      pictures on the terminal interactive.c  prompt by prompt                  sheet.c     side by side
  *   shrunk.c   files that change under way  published.c  a model that is not here        estimate.c  how long it takes
+ *   album.c    pictures of a session
  *   with/, without/  what the terminal can, by libraries that may be missing
  * The other files are one command (or two) each.
  *
@@ -183,8 +184,10 @@ int check_free(const arguments *args, const char *path,
 int claim_output(const arguments *args, json_t *claimed, const char *path);
 int claim_steps(const arguments *args, json_t *claimed, int64_t seed); /* every file of --steps-dir with this seed */
 bool is_claimed(const json_t *claimed, const char *path);
-/* lazuli-SEED.png there (NULL: here), or with a number, as an empty file; free the name, and remove the file if nothing is
- * written. NULL: it failed. */
+/* A file of this name (which is taken over), or with a number, is made, empty; free the name, and remove the file if nothing
+ * is written. NULL: it failed. */
+char *reserve_name(const json_t *claimed, char *first, lz_error *err);
+/* The same of lazuli-SEED.png there (NULL: here). */
 char *reserve_path(const json_t *claimed, const char *folder, int64_t seed, lz_error *err);
 
 /* -o - writes the picture to stdout, as PNG. Lines that would go there go to stderr then. */

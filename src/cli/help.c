@@ -54,6 +54,7 @@ const example examples[] = {
     {GENERATE, "lazuli a red fox --preview --show", "seen as it forms, and when it is done"},
     {GENERATE, "lazuli a red fox --count 9 --sheet foxes.jpg", "nine, and all of them on one picture"},
     {GENERATE, "lazuli", "on a terminal: asks for prompts, and keeps the model open"},
+    {GENERATE, "lazuli -i photo.jpg", "the same, and the first prompt looks at this picture"},
     {PLAN, "lazuli plan a red fox -W 2048 -H 2048", "will it fit, how long will it take? nothing is painted"},
     {PLAN, "lazuli plan -m flux2-klein-4b", "the same of a model that is not here yet"},
     {INFO, "lazuli info models/klein", "what is in the folder, what will run"},

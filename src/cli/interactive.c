@@ -1,42 +1,24 @@
 /* interactive.c: `lazuli` alone on a terminal: a line is a prompt, or a command that begins with a slash. The model stays
- * open, pictures stay in memory until they are saved, and every error is a sentence after which the session goes on. */
+ * open, its pictures have numbers (album.c), and every error is a sentence after which the session goes on. */
 #include <ctype.h>
-#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "album.h"
 #include "progress.h"
 #include "see.h"
 #include "terminal.h"
-
-enum { MAX_KEPT = 256 }; /* pictures; a megapixel takes 3 MB */
-
-/* What was asked for, beside the settings. */
-typedef struct wish {
-    char *prompt;                  /* owned */
-    int references[LZ_MAX_IMAGES]; /* earlier pictures, from 0 */
-    int n_references;
-    int64_t seed;
-} wish;
-
-typedef struct kept {
-    lz_image image;
-    wish wish;
-    int steps, schedule_steps;
-    double guidance;
-    char *path; /* owned: where it was saved last; or NULL */
-} kept;
 
 typedef struct session {
     arguments args; /* the settings */
     job job;
     seeing see;
     progress line;
-    kept pictures[MAX_KEPT];
-    int n;
+    album album;
+    int given;       /* pictures that -i gave, $1 and so on, for the first prompt; 0: not any more */
+    char number[16]; /* the word that was completed last */
     bool over;
     int ended_by; /* a signal, or 0 */
 } session;
@@ -48,27 +30,15 @@ static bool watch(void *user, const lz_progress *now) {
     return see_watch(&s->see, now) && progress_watch(&s->line, now);
 }
 
-/* Takes the image. */
-static void keep(session *s, const wish *w, const lz_picture *p) {
-    kept *k = &s->pictures[s->n++];
-    *k = (kept){.image = p->image,
-                .wish = *w,
-                .steps = p->steps,
-                .schedule_steps = s->job.picture.steps,
-                .guidance = p->guidance};
-    k->wish.prompt = strdup(w->prompt);
-}
-
 static int ask(session *s, const wish *w, lz_image images[LZ_MAX_IMAGES]) {
     job *j = &s->job;
-    if (s->n == MAX_KEPT)
-        return fail(&s->args, FAILED, "%d pictures are kept, and there is no place for more: /undo drops the last",
-                    s->n);
-    for (int i = 0; i < w->n_references; i++) images[i] = s->pictures[w->references[i]].image;
+    if (!album_has_place(&s->album, j)) return FAILED;
+    for (int i = 0; i < w->n_references; i++) images[i] = s->album.pictures[w->references[i]].image;
     j->picture = (lz_picture_options){.prompt = w->prompt,
                                       .negative = s->args.negative,
                                       .images = images,
                                       .n_images = w->n_references,
+                                      .strength = w->n_references ? s->args.strength : 0,
                                       .seed = (uint64_t)w->seed,
                                       .watch = watch,
                                       .user = s};
@@ -99,11 +69,19 @@ static int paint(session *s, const wish *w) {
     if (status == LZ_CANCELLED) return fail(&s->args, STOPPED, "stopped");
     if (status != LZ_OK) return fail_with(&s->args, &err);
     if (p.prompt_cut) note(&s->args, "the prompt is longer than this model reads: its end was left out");
-    keep(s, w, &p);
-    printf("$%d  %lld x %lld, seed %lld, %s, ", s->n, (long long)p.image.width, (long long)p.image.height,
+    printf("$%d  %lld x %lld, seed %lld, %s, ", s->album.n + 1, (long long)p.image.width, (long long)p.image.height,
            (long long)w->seed, show_steps(p.steps, j->picture.steps).text);
     printf("%s\n", show_seconds(seconds_now() - begun).text);
     see_result(&s->see, &p.image);
+    kept k = {.image = p.image,
+              .wish = *w,
+              .steps = p.steps,
+              .schedule_steps = j->picture.steps,
+              .guidance = p.guidance,
+              .strength = j->picture.strength};
+    k.wish.prompt = strdup(w->prompt);
+    album_add(&s->album, j, &k);
+    s->given = 0;
     p.image = (lz_image){.pixels = NULL};
     lz_picture_free(&p);
     return DONE;
@@ -115,9 +93,10 @@ static int paint(session *s, const wish *w) {
 static int read_reference(session *s, const char *word, size_t length) {
     int64_t number;
     if (word[0] != '$' || !whole_number(word + 1, length - 1, 0, 1e9, &number)) return -1;
-    if (number >= 1 && number <= s->n) return (int)number - 1;
-    if (s->n)
-        fail(&s->args, NOT_UNDERSTOOD, "there is no picture $%lld: they are $1 to $%d", (long long)number, s->n);
+    int n = s->album.n;
+    if (number >= 1 && number <= n) return (int)number - 1;
+    if (n)
+        fail(&s->args, NOT_UNDERSTOOD, "there is no picture $%lld: they are $1 to $%d", (long long)number, n);
     else
         fail(&s->args, NOT_UNDERSTOOD, "there is no picture $%lld: none has been made yet", (long long)number);
     return -2;
@@ -141,6 +120,8 @@ static bool read_wish(session *s, const char *line, wish *w) {
             end = (char *)memcpy(end, line, length) + length;
         }
     }
+    if (!w->n_references)
+        for (; w->n_references < s->given; w->n_references++) w->references[w->n_references] = w->n_references;
     return check_text(&s->args, "prompt", w->prompt) == DONE;
 }
 
@@ -155,10 +136,18 @@ static void take_prompt(session *s, const char *line) {
 
 /* ---- commands ---------------------------------------------------------------------------------------------------- */
 
-static kept *last(session *s) {
-    if (s->n) return &s->pictures[s->n - 1];
+static kept *no_picture(const session *s) {
     fail(&s->args, NOT_UNDERSTOOD, "there is no picture yet: type what to see");
     return NULL;
+}
+
+static kept *last(session *s) { return s->album.n ? &s->album.pictures[s->album.n - 1] : no_picture(s); }
+
+/* Not one that was loaded: it has no prompt. */
+static kept *last_painted(session *s) {
+    for (int i = s->album.n - 1; i >= 0; i--)
+        if (s->album.pictures[i].wish.prompt) return &s->album.pictures[i];
+    return no_picture(s);
 }
 
 static void set_size(session *s, const char *rest) {
@@ -193,15 +182,29 @@ static void set_steps(session *s, const char *rest) {
         s->args.steps = steps;
 }
 
+/* Within the limits of the option of the same name. */
+static void set_real(session *s, const char *name, const char *rest, double *to) {
+    const option *o = find_option(name, strlen(name));
+    char *end = NULL;
+    double value = *rest ? strtod(rest, &end) : 0;
+    if (*rest && (*end || !(value >= o->low && value <= o->high)))
+        fail(&s->args, NOT_UNDERSTOOD, "/%s takes a number from %g to %g, not '%s'", name, o->low, o->high, rest);
+    else
+        *to = value;
+}
+
+static void set_guidance(session *s, const char *rest) { set_real(s, "guidance", rest, &s->args.guidance); }
+static void set_strength(session *s, const char *rest) { set_real(s, "strength", rest, &s->args.strength); }
+
 static void again(session *s, const char *rest) {
     (void)rest;
-    const kept *k = last(s);
+    const kept *k = last_painted(s);
     if (k) paint(s, &k->wish);
 }
 
 static void vary(session *s, const char *rest) {
     int64_t count = 4;
-    const kept *k = last(s);
+    const kept *k = last_painted(s);
     if (!k) return;
     if (*rest && !whole_number(rest, strlen(rest), 1, 64, &count)) {
         fail(&s->args, NOT_UNDERSTOOD, "/vary takes a whole number from 1 to 64, not '%s'", rest);
@@ -214,26 +217,16 @@ static void vary(session *s, const char *rest) {
     }
 }
 
-/* Writes a picture with the settings it was painted with. References are recorded by the files they were saved to; one
- * that was not saved as $N, which nobody will find. */
-static lz_status write_kept(session *s, const kept *k, const char *path, lz_error *err) {
-    char numbers[LZ_MAX_IMAGES][16];
-    arguments args = s->args;
-    job j = s->job;
-    j.args = &args;
-    j.picture.prompt = k->wish.prompt;
-    j.picture.width = k->image.width;
-    j.picture.height = k->image.height;
-    j.picture.steps = k->schedule_steps;
-    j.picture.guidance = k->guidance;
-    args.n_images = k->wish.n_references;
-    for (int i = 0; i < args.n_images; i++) {
-        int number = k->wish.references[i];
-        snprintf(numbers[i], sizeof numbers[i], "$%d", number + 1);
-        args.images[i] = s->pictures[number].path ? s->pictures[number].path : numbers[i];
-    }
-    lz_picture p = {.image = k->image, .steps = k->steps, .guidance = k->guidance};
-    return write_picture(&j, &p, k->wish.seed, path, err);
+/* A file as it is typed: in quotes or not, ~ for the home folder. Owned. */
+static char *typed_path(const char *text) {
+    const char *home = getenv("HOME");
+    size_t length = strlen(text);
+    bool quoted = length > 1 && strchr("'\"", *text) && text[length - 1] == *text;
+    char *path = quoted ? strndup(text + 1, length - 2) : strdup(text), *full = NULL;
+    if (!path || !home || strncmp(path, "~/", 2) != 0) return path;
+    full = file_in(home, path + 2);
+    free(path);
+    return full;
 }
 
 /* "[$N] [FILE]" */
@@ -243,41 +236,41 @@ static void save(session *s, const char *rest) {
     int reference = k ? read_reference(s, rest, length) : -2;
     if (reference == -2) return;
     if (reference >= 0) {
-        k = &s->pictures[reference];
+        k = &s->album.pictures[reference];
         rest += length + strspn(rest + length, " \t");
     }
-    bool own = !*rest || (is_folder(rest) && !picture_side_limit(rest)); /* a name of its own */
-    lz_error err = {.status = LZ_OK};
-    char *path = own ? reserve_path(NULL, *rest ? rest : NULL, k->wish.seed, &err) : strdup(rest);
+    lz_error err = {.status = LZ_OK, .text = "there is no memory left for a name"};
+    char *typed = typed_path(rest), *path = typed;
+    bool own = typed && (!*typed || (is_folder(typed) && !picture_side_limit(typed))); /* a name of its own */
+    if (own) path = reserve_path(NULL, *typed ? typed : NULL, k->wish.seed, &err);
     if (!path)
-        fail(&s->args, FAILED, "%s", own ? err.text : "there is no memory left for a name");
-    else if (!picture_side_limit(path))
-        fail(&s->args, NOT_UNDERSTOOD, "%s: the name of a picture ends in .png, .jpg or .webp", path);
-    else if (check_output(&s->args, path) == DONE) {
-        if (write_kept(s, k, path, &err) != LZ_OK) {
-            fail_with(&s->args, &err);
-            if (own) unlink(path);
-        } else {
-            printf("%s\n", path);
-            free(k->path);
-            k->path = realpath(path, NULL);
-        }
-    }
+        fail(&s->args, FAILED, "%s", err.text);
+    else if (album_save(&s->album, &s->job, k, path) != DONE && own)
+        unlink(path);
+    if (own) free(path);
+    free(typed);
+}
+
+static void load(session *s, const char *rest) {
+    char *path = typed_path(rest);
+    if (!path || !*path)
+        fail(&s->args, NOT_UNDERSTOOD, "/load needs the name of a picture: /load photo.jpg");
+    else
+        album_load(&s->album, &s->job, path);
     free(path);
 }
 
-static void drop_last(session *s) {
-    kept *k = &s->pictures[--s->n];
-    lz_image_free(s->job.ctx, &k->image);
-    free(k->wish.prompt);
-    free(k->path);
+static void list(session *s, const char *rest) {
+    (void)rest;
+    if (last(s)) album_list(&s->album);
 }
 
 static void undo(session *s, const char *rest) {
     (void)rest;
     if (!last(s)) return;
-    drop_last(s);
-    printf("$%d is dropped\n", s->n + 1);
+    album_drop_last(&s->album, &s->job);
+    printf("$%d is dropped\n", s->album.n + 1);
+    if (s->given > s->album.n) s->given = s->album.n;
 }
 
 static void quit(session *s, const char *rest) {
@@ -294,8 +287,12 @@ static const struct {
     {"/size", "WxH", "of the pictures from here on; alone: the model's own", set_size},
     {"/seed", "N", "of the pictures from here on; alone: a random one for each", set_seed},
     {"/steps", "N", "of the pictures from here on; alone: the model's own", set_steps},
-    {"/again", "", "the last picture once more, with the size and steps of now", again},
+    {"/guidance", "X", "how closely prompts are followed; alone: the model's own", set_guidance},
+    {"/strength", "X", "start from the first $N of a prompt and change it this much; alone: look at it", set_strength},
+    {"/again", "", "the last picture once more, with the size, steps ... of now", again},
     {"/vary", "[N]", "the last prompt with the next N seeds, else 4", vary},
+    {"/load", "FILE", "a picture from a file; it gets the next number", load},
+    {"/list", "", "all pictures: size, seed, prompt, where they were saved", list},
     {"/save", "[$N] [FILE]", "the last picture, or picture N, as .png, .jpg or .webp", save},
     {"/undo", "", "drops the last picture", undo},
     {"/help", "", "this", help},
@@ -307,7 +304,7 @@ void each_order(void (*print)(const char *name, const char *takes, const char *h
 }
 
 static void print_order(const char *name, const char *takes, const char *text) {
-    printf("  %-7s %-12s %s\n", name, takes, text);
+    printf("  %-9s %-12s %s\n", name, takes, text);
 }
 
 static void help(session *s, const char *rest) {
@@ -340,23 +337,16 @@ static void take_order(session *s, const char *line) {
 
 /* ---- the session ------------------------------------------------------------------------------------------------- */
 
-/* $XDG_STATE_HOME/lazuli/history, else below ~/.local/state; owned. NULL: there is no such place, and no history. */
-static char *history_path(void) {
-    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    char *path = NULL;
-    bool own = state && *state == '/';
-    if (!own && (!home || *home != '/')) return NULL;
-    if (asprintf(&path, "%s%s/lazuli/history", own ? state : home, own ? "" : "/.local/state") < 0) return NULL;
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        bool there = mkdir(path, 0700) == 0 || errno == EEXIST;
-        *slash = '/';
-        if (there) continue;
-        free(path);
-        return NULL;
-    }
-    return path;
+/* What Tab completes: commands, then pictures. */
+static const char *word_to_complete(void *user, int i) {
+    session *s = user;
+    if (i < (int)COUNT(orders)) return orders[i].name;
+    i -= (int)COUNT(orders);
+    snprintf(s->number, sizeof s->number, "$%d", i + 1);
+    return i < s->album.n ? s->number : NULL;
 }
+
+static bool names_file(const char *line) { return strncmp(line, "/save ", 6) == 0 || strncmp(line, "/load ", 6) == 0; }
 
 static void take_line(session *s, char *line) {
     for (char *end = line + strlen(line); end > line && isspace((unsigned char)end[-1]);) *--end = 0;
@@ -369,8 +359,8 @@ static void take_line(session *s, char *line) {
 }
 
 static int talk(session *s) {
-    char *history = history_path(), *line = NULL;
-    editor *e = editor_open("lazuli> ", history);
+    char *history = state_path("history"), *line = NULL;
+    editor *e = editor_open("lazuli> ", history, (completion){word_to_complete, names_file, s});
     if (!e) {
         free(history);
         return fail(&s->args, FAILED, "there is no memory left to read lines");
@@ -388,9 +378,23 @@ static int talk(session *s) {
     return s->ended_by ? 128 + s->ended_by : DONE;
 }
 
+/* Pictures of -i are the first of the session. */
+static int load_given(session *s) {
+    int code = DONE;
+    for (int i = 0; i < s->args.n_images && code == DONE; i++) code = album_load(&s->album, &s->job, s->args.images[i]);
+    s->args.n_images = 0;
+    s->given = s->album.n;
+    if (s->given > 1)
+        printf("The first prompt looks at $1 to $%d; later ones name them: $1 in blue\n", s->given);
+    else if (s->given)
+        printf("The first prompt %s $1; later ones name it: $1 in blue\n",
+               s->args.strength > 0 ? "changes" : "looks at");
+    return code;
+}
+
 bool is_interactive(const arguments *args) {
-    bool about_one = args->output || args->n_images || args->noise || args->dump || args->count || args->steps_dir ||
-                     args->sheet || args->json;
+    bool about_one = args->output || args->noise || args->dump || args->count || args->steps_dir || args->sheet ||
+                     args->json;
     return !about_one && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
 }
 
@@ -407,8 +411,10 @@ int interactive_command(const arguments *args) {
     s->args.preview = see_possible(true);
     s->args.show = see_possible(false);
     int code = job_open(&s->job, &s->args);
+    if (code == DONE) album_open(&s->album, &s->job);
+    if (code == DONE) code = load_given(s);
     if (code == DONE) code = talk(s);
-    while (s->n) drop_last(s);
+    album_close(&s->album, &s->job, !s->ended_by);
     job_close(&s->job);
     free(s);
     return code;

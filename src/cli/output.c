@@ -240,10 +240,8 @@ int read_file(const arguments *args, const char *path, size_t most, char **text,
 }
 
 /* Only a name that was asked for is overwritten. The file is made here, empty, so that no other process takes the name. */
-char *reserve_path(const json_t *claimed, const char *folder, int64_t seed, lz_error *err) {
-    char name[64];
-    snprintf(name, sizeof name, "lazuli-%lld.png", (long long)seed);
-    char *first = file_in(folder, name), *path = first ? strdup(first) : NULL;
+char *reserve_name(const json_t *claimed, char *first, lz_error *err) {
+    char *path = first ? strdup(first) : NULL;
     int fd = -1;
     for (int i = 2; path && fd < 0; i++) {
         bool taken = is_claimed(claimed, path);
@@ -256,10 +254,16 @@ char *reserve_path(const json_t *claimed, const char *folder, int64_t seed, lz_e
         close(fd);
     else {
         err->status = LZ_IO;
-        snprintf(err->text, sizeof err->text, "%s: cannot be written: %s", name, strerror(errno));
+        snprintf(err->text, sizeof err->text, "%s: cannot be written: %s", first ? first : "a name", strerror(errno));
         free(path);
         path = NULL;
     }
     free(first);
     return path;
+}
+
+char *reserve_path(const json_t *claimed, const char *folder, int64_t seed, lz_error *err) {
+    char name[64];
+    snprintf(name, sizeof name, "lazuli-%lld.png", (long long)seed);
+    return reserve_name(claimed, file_in(folder, name), err);
 }

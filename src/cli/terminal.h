@@ -24,8 +24,16 @@ bool draw_picture(const lz_image *image, int columns, int rows, drawing *to);
 extern const bool can_edit; /* it was built with libedit */
 
 typedef struct editor editor;
-editor *editor_open(const char *prompt, const char *history); /* a file, or NULL. NULL: there is no memory left */
-char *editor_read(editor *e);                                 /* owned, without its end; NULL: Ctrl-D, or the end */
-void editor_close(editor *e);                                 /* writes the history */
+/* What Tab completes, where the cursor is after a word that begins with / (the first) or $, or is the name of a file. */
+typedef struct completion {
+    const char *(*word)(void *user, int i); /* word i, up to the next call; NULL: after the last */
+    bool (*names_file)(const char *line);   /* what is typed behind this is the name of a file */
+    void *user;
+} completion;
+editor *editor_open(const char *prompt, const char *history,
+                    completion by_tab); /* history: a file, or NULL. NULL: there
+                                                                                    is no memory left */
+char *editor_read(editor *e);           /* owned, without its end; NULL: Ctrl-D, or the end. Writes the history */
+void editor_close(editor *e);
 
 #endif

@@ -167,6 +167,249 @@ try 0 $lazuli "$fox" -m models/demo -W 32 -H 64 -s 3 -q -S 7 -o "$work/cli.png" 
 same "$work/home/large.png" "$work/cli.png"
 same "$work/home/lazuli-7.png" "$work/cli.png"
 
+# trap 17: pictures that are not saved stay below the state folder, each with settings that make it again
+cd "$work/home"
+unsaved="$work/state/lazuli/unsaved"
+rm -rf "$unsaved"
+folder() { printf '%s\n' "$unsaved"/*; } # of the only session
+repeats() { # it is what --from makes of it, byte for byte
+    try 0 "$absolute" --from "$1" -q -o "$work/again.${1##*.}" </dev/null
+    same "$1" "$work/again.${1##*.}"
+}
+talk 0 -W 48 -H 32 -s 2 -S 5 <<'END'
+< lazuli> 
+> a fox
+< $1  
+< lazuli> 
+> $1 in blue
+< $2  
+< lazuli> 
+> a dog
+< $3  
+< lazuli> 
+> a cat
+< $4  
+< lazuli> 
+> /undo
+< lazuli> 
+> $2 in red
+< $4  
+< lazuli> 
+> /save $3 dog.png
+< dog.png
+< lazuli> 
+> /save $2 blue.jpg
+< blue-from-1.png  is $1, from which blue.jpg was made
+< blue.jpg
+< lazuli> 
+^D
+END
+printed "^lazuli: 1 picture that was not saved is in $(folder)"
+try 0 ls "$(folder)" <<'END'
+1.png
+2.png
+4.png
+END
+repeats blue.jpg
+repeats "$(folder)/4.png"
+repeats "$(folder)/2.png"
+same "$(folder)/1.png" blue-from-1.png
+
+# trap 17: of a killed session too, and of a closed terminal; the next session says where they are
+for signal in 'KILL 137' 'HUP 129' 'TERM 143'; do
+    rm -rf "$unsaved"
+    printf '< lazuli> \n> a fox\n< $1  \n< lazuli> \n> $1 in blue\n< $2  \n< lazuli> \n! %s\n' ${signal% *} >script
+    talk ${signal#* } -W 32 -H 32 -s 1 <script
+    try 0 sh -c "cd '$unsaved'/* && ls" <<'END'
+1.png
+2.png
+END
+    repeats "$(folder)/2.png"
+    talk 0 <<'END'
+< lazuli> 
+^D
+END
+    printed "^lazuli: 2 pictures of a session that was cut off are in $(folder)"
+    talk 0 <<'END'
+< lazuli> 
+^D
+END
+    try_match 1 '^0$' grep -c 'cut off' "$work/session" # it has been said
+    try 0 sh -c "cd '$unsaved'/* && ls" <<'END'
+1.png
+2.png
+END
+done
+
+# The oldest go, while there are more than 256; sessions that run and files of others stay
+rm -rf "$unsaved"
+mkdir -p "$unsaved/20200101-000000" "$unsaved/20200102-000000" "$unsaved/20200103-000000-$$" "$unsaved/20200104-000000" "$unsaved/mine"
+for i in $(seq 200); do touch "$unsaved/20200104-000000/$i.png"; done
+for i in $(seq 57); do touch "$unsaved/20200102-000000/$i.png"; done
+touch "$unsaved/20200101-000000/1.png" "$unsaved/20200101-000000/1.png.1-1.part" "$unsaved/20200103-000000-$$/1.png" "$unsaved/20200102-000000/note"
+talk 0 <<'END'
+< lazuli> 
+^D
+END
+try 0 ls "$unsaved" <<END
+20200102-000000
+20200103-000000-$$
+20200104-000000
+mine
+END
+try 0 ls "$unsaved/20200102-000000" <<'END'
+note
+END
+try 0 sh -c "ls '$unsaved/20200104-000000' | wc -l | tr -d ' '" <<'END'
+200
+END
+rm -rf "$unsaved"
+
+# trap 17: what is saved can be made again, whatever was saved of the pictures it was made from
+mkdir -p far near
+talk 0 -W 48 -H 32 -s 2 -S 5 <<'END'
+< lazuli> 
+> a fox
+< $1  
+< lazuli> 
+> $1 in blue
+< $2  
+< lazuli> 
+> $2 $1 with a hat
+< $3  
+< lazuli> 
+> /save near/hat.png
+< near/hat-from-1.png  is $1, from which near/hat-from-2.png was made
+< near/hat-from-2.png  is $2, from which near/hat.png was made
+< near/hat.png
+< lazuli> 
+> /save $3 near/twice.png
+< near/twice.png
+< lazuli> 
+> /save $1 far/one.jpg
+< far/one.jpg
+< lazuli> 
+> /save $2 far/two.png
+< far/two-from-1.png  is $1, from which far/two.png was made
+< far/two.png
+< lazuli> 
+> /save $3 far/two.png
+< far/two-from-2.png  is $2, from which far/two.png was made
+< far/two.png
+< lazuli> 
+^D
+END
+for file in near/hat.png near/hat-from-2.png near/twice.png far/two.png far/two-from-2.png; do repeats $file; done
+same near/hat.png near/twice.png
+try 0 ls near far <<'END'
+far:
+one.jpg
+two-from-1.png
+two-from-2.png
+two.png
+
+near:
+hat-from-1.png
+hat-from-2.png
+hat.png
+twice.png
+END
+try_match 2 'No such file' ls "$unsaved"/* # all were saved
+
+# trap 17: -i starts a session with that picture; /load, /list, /strength, /guidance, Tab
+cp "$root/tests/data/flux2/ref1.png" "a photo.png"
+talk 0 -i "a photo.png" --strength 0.5 -W 32 -H 32 -s 4 -S 5 <<'END'
+< $1  75 x 70, a photo.png
+< The first prompt changes $1; later ones name it: $1 in blue
+< lazuli> 
+> /again
+< there is no picture yet
+< lazuli> 
+> in blue
+< $2  32 x 32, seed 5, 2 of 4 steps
+< lazuli> 
+> /save begun.png
+< begun.png
+< lazuli> 
+> a fox
+< $3  32 x 32, seed 5, 4 steps
+< lazuli> 
+> /save fox3.png
+< lazuli> 
+> /strength
+< lazuli> 
+> $1 in blue
+< $4  32 x 32, seed 5, 4 steps
+< lazuli> 
+> /save seen.png
+< lazuli> 
++ /lo
+^I
++ begu
+^I
+> 
+< $5  32 x 32, begun.png
+< lazuli> 
+> /strength 2
+< /strength takes a number from 0.001 to 1, not '2'
+< lazuli> 
+> /guidance x
+< /guidance takes a number from 1 to 1000, not 'x'
+< lazuli> 
+> /load
+< /load needs the name of a picture
+< lazuli> 
+> /load "a photo.png"
+< $6  75 x 70, a photo.png
+< lazuli> 
+> /load nowhere.png
+< nowhere.png: cannot be opened
+< lazuli> 
++ /save $
+^I
++ 2 beg
+^I
+> 
+< begun.png
+< lazuli> 
++ /
+^I
+< /guidance
+> list
+< $1   75 x 70, loaded: 
+< $2   32 x 32, seed 5, "$1 in blue", saved: 
+< $3   32 x 32, seed 5, "a fox", saved: 
+< $5   32 x 32, not saved
+< lazuli> 
+^D
+END
+printed "^lazuli: 1 picture that was not saved is in $(folder)" # $5, which was overwritten
+try 0 ls "$(folder)" <<'END'
+5.png
+END
+two="-m $root/models/demo -W 32 -H 32 -s 4 -S 5 -q"
+try 0 "$absolute" in blue $two -i "a photo.png" --strength 0.5 -o x.png </dev/null
+same begun.png x.png
+try 0 "$absolute" a fox $two -o x.png </dev/null
+same fox3.png x.png
+try 0 "$absolute" in blue $two -i "a photo.png" -o x.png </dev/null
+same seen.png x.png
+try_match 1 'nowhere.png: cannot be opened' python3 "$root/tests/cli/terminal.py" "$absolute" -i nowhere.png
+talk 0 -m "$root/tests/data/flux2/C" -W 32 -H 32 -s 2 -S 5 <<'END'
+< lazuli> 
+> /guidance 2.5
+< lazuli> 
+> a fox
+< $1  
+< lazuli> 
+> /save guided.png
+< lazuli> 
+^D
+END
+try 0 "$absolute" a fox -m "$root/tests/data/flux2/C" -W 32 -H 32 -s 2 -S 5 -g 2.5 -q -o x.png </dev/null
+same guided.png x.png
+cd "$root"
+
 # The history is there the next time
 try_match 0 'a.040fox.040on' cat "$work/state/lazuli/history"
 cd "$work/home"
@@ -182,9 +425,14 @@ XDG_STATE_HOME= HOME="$work/home" talk 0 <<'END'
 > /quit
 END
 try_match 0 quit cat "$work/home/.local/state/lazuli/history"
-XDG_STATE_HOME=/proc/none talk 0 <<'END'
+XDG_STATE_HOME=/proc/none talk 0 -W 16 -H 16 -s 1 <<'END'
+< lazuli> 
+> a dog
+< $1  
+< lazuli: pictures that are not saved will be lost at the end: there is no folder for them
 < lazuli> 
 > /quit
+< lazuli: 1 picture was not saved, and lost
 END
 cd "$root"
 

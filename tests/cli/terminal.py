@@ -1,6 +1,6 @@
 """Drives a program on a pseudo-terminal: python3 terminal.py PROGRAM ARGUMENT... <script
 
-A line of the script is '> text' (typed, with Enter), '+ text' (typed, without), '^C' or '^D' (the key), '! TERM' (a signal is
+A line of the script is '> text' (typed, with Enter), '+ text' (typed, without), '^C', '^D' or '^I' (the key), '! TERM' (a signal is
 sent), or '< text' (waited for in what the program printed since the last wait). The exit code is the program's, or 128 and
 the signal that ended it; what it printed is printed. A wait ends after ten minutes at the latest, with code 99."""
 import fcntl, os, pty, select, signal, struct, sys, termios, time
@@ -49,7 +49,7 @@ for line in sys.stdin:
         os.write(terminal, line[2:].encode() + b"\r")
     elif line.startswith("+ "):
         os.write(terminal, line[2:].encode())
-    elif line in ("^C", "^D"):
+    elif line in ("^C", "^D", "^I"):
         os.write(terminal, bytes([ord(line[1]) & 31]))
     elif line.startswith("! "):
         os.kill(child, signal.Signals["SIG" + line[2:]])

@@ -15,6 +15,7 @@ struct editor {
     History *history;
     HistEvent event;
     const char *prompt, *path;
+    completion by_tab;
 };
 
 static char *show_prompt(EditLine *line) {
@@ -23,12 +24,64 @@ static char *show_prompt(EditLine *line) {
     return (char *)(uintptr_t)e->prompt; /* libedit only reads it */
 }
 
-editor *editor_open(const char *prompt, const char *history_path) {
+/* ---- Tab --------------------------------------------------------------------------------------------------------- */
+
+enum { LONGEST = 64 }; /* of the words that are completed */
+
+static size_t common_length(const char *a, const char *b) {
+    size_t n = 0;
+    while (a[n] && a[n] == b[n]) n++;
+    return n;
+}
+
+/* Adds what all words have in common that begin like this; if that is nothing more, lists them. */
+static unsigned char complete_word(editor *e, const char *typed, size_t length) {
+    char common[LONGEST] = "";
+    int n = 0;
+    const char *word;
+    for (int i = 0; (word = e->by_tab.word(e->by_tab.user, i)); i++) {
+        if (strncmp(word, typed, length) != 0) continue;
+        if (n++)
+            common[common_length(common, word)] = 0;
+        else
+            snprintf(common, sizeof common, "%s", word);
+    }
+    if (!n) return CC_ERROR;
+    bool more = strlen(common) > length;
+    if (more && el_insertstr(e->line, common + length) != 0) return CC_ERROR;
+    if (n == 1) return el_insertstr(e->line, " ") == 0 ? CC_REFRESH : CC_ERROR;
+    if (more) return CC_REFRESH;
+    putchar('\n');
+    for (int i = 0; (word = e->by_tab.word(e->by_tab.user, i)); i++)
+        if (strncmp(word, typed, length) == 0) printf("%s  ", word);
+    putchar('\n');
+    fflush(stdout);
+    return CC_REDISPLAY;
+}
+
+static unsigned char complete(EditLine *line, int key) {
+    editor *e = NULL;
+    el_get(line, EL_CLIENTDATA, &e);
+    const LineInfo *info = el_line(line);
+    const char *word = info->cursor;
+    while (word > info->buffer && word[-1] != ' ') word--;
+    size_t length = (size_t)(info->cursor - word);
+    if (length && (*word == '$' || (*word == '/' && word == info->buffer))) return complete_word(e, word, length);
+    char *before = strndup(info->buffer, (size_t)(word - info->buffer));
+    bool file = before && e->by_tab.names_file(before);
+    free(before);
+    return file ? _el_fn_complete(line, key) : CC_ERROR;
+}
+
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
+
+editor *editor_open(const char *prompt, const char *history_path, completion by_tab) {
     setlocale(LC_CTYPE, ""); /* letters of several bytes are one */
     editor *e = calloc(1, sizeof *e);
     if (!e) return NULL;
     e->prompt = prompt;
     e->path = history_path;
+    e->by_tab = by_tab;
     e->line = el_init("lazuli", stdin, stdout, stderr);
     e->history = history_init();
     if (!e->line || !e->history) {
@@ -46,6 +99,8 @@ editor *editor_open(const char *prompt, const char *history_path) {
     el_set(e->line, EL_SETTY, "-d", "-isig", NULL);
     el_set(e->line, EL_BIND, "^C", "em-kill-line", NULL);
     el_set(e->line, EL_BIND, "^R", "em-inc-search-prev", NULL);
+    el_set(e->line, EL_ADDFN, "lazuli-complete", "completes commands, pictures and files", complete);
+    el_set(e->line, EL_BIND, "^I", "lazuli-complete", NULL);
     el_source(e->line, NULL); /* ~/.editrc has the last word */
     return e;
 }
@@ -55,12 +110,12 @@ char *editor_read(editor *e) {
     const char *line = el_gets(e->line, &n);
     if (!line || n < 1) return NULL;
     if (line[strspn(line, " \t\n")]) history(e->history, &e->event, H_ENTER, line);
+    if (e->path) history(e->history, &e->event, H_SAVE, e->path); /* the terminal may be closed at any time */
     return strndup(line, strcspn(line, "\n"));
 }
 
 void editor_close(editor *e) {
     if (!e) return;
-    if (e->path && e->history) history(e->history, &e->event, H_SAVE, e->path);
     if (e->history) history_end(e->history);
     if (e->line) el_end(e->line);
     free(e);

@@ -3,8 +3,8 @@
 
 const bool can_edit = false;
 
-editor *editor_open(const char *prompt, const char *history) {
-    (void)prompt, (void)history;
+editor *editor_open(const char *prompt, const char *history, completion by_tab) {
+    (void)prompt, (void)history, (void)by_tab;
     return NULL;
 }
 

@@ -1,0 +1,309 @@
+/* album.c: see album.h. */
+#include "album.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- folders of sessions ----------------------------------------------------------------------------------------- */
+
+/* $XDG_STATE_HOME, else ~/.local/state. */
+char *state_path(const char *below) {
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    char *path = NULL;
+    bool own = state && *state == '/';
+    if (!own && (!home || *home != '/')) {
+        errno = ENOENT;
+        return NULL;
+    }
+    if (asprintf(&path, "%s%s/lazuli/%s", own ? state : home, own ? "" : "/.local/state", below) < 0) return NULL;
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        bool there = mkdir(path, 0700) == 0 || errno == EEXIST;
+        *slash = '/';
+        if (there) continue;
+        free(path);
+        return NULL;
+    }
+    return path;
+}
+
+/* DATE-TIME or DATE-TIME-PID */
+static int read_session(const char *name, long *pid) {
+    int date, time, end = 0, n = sscanf(name, "%8d-%6d%n-%ld%n", &date, &time, &end, pid, &end);
+    return end && !name[end] ? n : 0;
+}
+
+static int is_session(const struct dirent *e) {
+    long pid;
+    return read_session(e->d_name, &pid) >= 2;
+}
+
+static bool is_running(const char *session) {
+    long pid;
+    return read_session(session, &pid) == 3 && (kill((pid_t)pid, 0) == 0 || errno != ESRCH);
+}
+
+/* Pictures in a folder of a session; which are removed with it, if that is wanted. */
+static int count_pictures(const char *unsaved, const char *session, bool removing) {
+    char *folder = file_in(unsaved, session);
+    DIR *dir = folder ? opendir(folder) : NULL;
+    int n = 0;
+    for (const struct dirent *e; dir && (e = readdir(dir));) {
+        int number, end = 0;
+        if (sscanf(e->d_name, "%d.png%n", &number, &end) != 1 || !end) continue; /* also N.png.PID-NUMBER.part */
+        n += !e->d_name[end];
+        if (removing) unlinkat(dirfd(dir), e->d_name, 0);
+    }
+    if (dir) closedir(dir);
+    if (dir && removing) rmdir(folder); /* stays where somebody put something of theirs into it */
+    free(folder);
+    return n;
+}
+
+/* The name without the PID says that it has been told where they are. Owned: the folder, whatever its name is now. */
+static char *mark_told(const char *unsaved, const char *session) {
+    char told[64];
+    snprintf(told, sizeof told, "%.*s", (int)(strrchr(session, '-') - session), session);
+    char *from = file_in(unsaved, session), *to = file_in(unsaved, told);
+    if (from && to && access(to, F_OK) != 0 && rename(from, to) == 0) {
+        free(from);
+        return to;
+    }
+    free(to);
+    return from;
+}
+
+static void tell_folder(const job *j, const char *unsaved, const char *session, int n, const char *which) {
+    char *folder = mark_told(unsaved, session);
+    if (folder) note(j->args, "%d picture%s %s %s in %s", n, n == 1 ? "" : "s", which, n == 1 ? "is" : "are", folder);
+    free(folder);
+}
+
+void album_open(album *a, const job *j) {
+    struct dirent **sessions = NULL;
+    char stamp[32], *unsaved = state_path("unsaved");
+    time_t now = time(NULL);
+    struct tm parts;
+    strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", localtime_r(&now, &parts));
+    snprintf(a->session, sizeof a->session, "%s-%ld", stamp, (long)getpid());
+    int n = unsaved ? scandir(unsaved, &sessions, is_session, alphasort) : 0, all = 0;
+    for (int i = n - 1; i >= 0; i--) { /* the newest first: they stay */
+        const char *session = sessions[i]->d_name;
+        bool running = is_running(session);
+        int here = count_pictures(unsaved, session, false);
+        all += here;
+        if (!running && (all > MOST_UNSAVED || !here))
+            count_pictures(unsaved, session, true);
+        else if (!running && read_session(session, &(long){0}) == 3)
+            tell_folder(j, unsaved, session, here, "of a session that was cut off");
+        free(sessions[i]);
+    }
+    free((void *)sessions);
+    free(unsaved);
+}
+
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
+
+/* With the settings it was painted with. files: of its references. */
+static lz_status write_kept(const job *session, const kept *k, char *const *files, const char *path, lz_error *err) {
+    arguments args = *session->args;
+    job j = *session;
+    if (!k->wish.prompt) return lz_image_write(j.ctx, path, &k->image, NULL, err);
+    j.args = &args;
+    j.picture.prompt = k->wish.prompt;
+    j.picture.width = k->image.width;
+    j.picture.height = k->image.height;
+    j.picture.steps = k->schedule_steps;
+    j.picture.guidance = k->guidance;
+    args.strength = k->strength;
+    args.n_images = k->wish.n_references;
+    for (int i = 0; i < args.n_images; i++) args.images[i] = files[i];
+    lz_picture p = {.image = k->image, .steps = k->steps, .guidance = k->guidance};
+    return write_picture(&j, &p, k->wish.seed, path, err);
+}
+
+/* Writes the copy of a picture below the state folder, after those of its references. False: see err. */
+static bool write_copy(album *a, const job *j, kept *k, lz_error *err) {
+    char name[96], *files[LZ_MAX_IMAGES];
+    if (k->copy) return true;
+    for (int i = 0; i < k->wish.n_references; i++) {
+        kept *reference = &a->pictures[k->wish.references[i]];
+        if (!write_copy(a, j, reference, err)) return false;
+        files[i] = reference->copy;
+    }
+    snprintf(name, sizeof name, "unsaved/%s/%d.png", a->session, (int)(k - a->pictures) + 1);
+    k->copy = state_path(name);
+    if (k->copy && write_kept(j, k, files, k->copy, err) == LZ_OK) return true;
+    if (!k->copy) snprintf(err->text, sizeof err->text, "there is no folder for them: %s", strerror(errno));
+    free(k->copy);
+    k->copy = NULL;
+    return false;
+}
+
+/* From here on it is not lost at the end. If that cannot be, it is said once. */
+static void protect(album *a, const job *j, kept *k) {
+    lz_error err = {.status = LZ_OK};
+    if (a->homeless || write_copy(a, j, k, &err)) return;
+    a->homeless = true;
+    note(j->args, "pictures that are not saved will be lost at the end: %s", err.text);
+}
+
+/* A file that holds exactly this picture, where a picture that is saved as `path` can refer to it: beside it, for files
+ * are recorded by their names alone. */
+static bool is_beside(const job *j, const kept *k, const char *path) {
+    if (!k->path || !k->exact || access(k->path, R_OK) != 0) return false;
+    if (j->args->full_paths) return true;
+    size_t length = (size_t)(base_name(path) - path);
+    char *folder = length ? strndup(path, length) : strdup("."), *full = folder ? realpath(folder, NULL) : NULL;
+    length = (size_t)(base_name(k->path) - k->path);
+    bool same = full && strlen(full) + 1 == length && memcmp(full, k->path, length - 1) == 0;
+    free(folder);
+    free(full);
+    return same;
+}
+
+static int save_as(album *a, const job *j, kept *k, const char *path, const char *stem);
+
+/* References that are not beside it are saved as STEM-from-N.png. */
+static int save_references(album *a, const job *j, const kept *k, const char *path, const char *stem) {
+    int code = DONE;
+    for (int i = 0; i < k->wish.n_references && code == DONE; i++) {
+        int number = k->wish.references[i];
+        kept *reference = &a->pictures[number];
+        if (is_beside(j, reference, path)) continue;
+        char *first = NULL, *name = NULL;
+        lz_error err = {.text = "there is no memory left for a name"};
+        if (asprintf(&first, "%s-from-%d.png", stem, number + 1) >= 0) name = reserve_name(NULL, first, &err);
+        code = name ? save_as(a, j, reference, name, stem) : fail(j->args, FAILED, "%s", err.text);
+        if (code == DONE)
+            printf("%s  is $%d, from which %s was made\n", name, number + 1, path);
+        else if (name)
+            unlink(name);
+        free(name);
+    }
+    return code;
+}
+
+static int save_as(album *a, const job *j, kept *k, const char *path, const char *stem) {
+    char *files[LZ_MAX_IMAGES], *full = realpath(path, NULL);
+    for (int i = 0; i < a->n && full; i++) { /* what it overwrites is not saved any more */
+        kept *other = &a->pictures[i];
+        if (other == k || !other->path || strcmp(other->path, full) != 0) continue;
+        free(other->path);
+        other->path = NULL;
+        protect(a, j, other);
+    }
+    free(full);
+    lz_error err = {.status = LZ_OK};
+    int code = save_references(a, j, k, path, stem);
+    if (code != DONE) return code;
+    for (int i = 0; i < k->wish.n_references; i++) files[i] = a->pictures[k->wish.references[i]].path;
+    if (write_kept(j, k, files, path, &err) != LZ_OK) return fail_with(j->args, &err);
+    free(k->path);
+    k->path = realpath(path, NULL);
+    const char *dot = strrchr(base_name(path), '.');
+    k->exact = dot && strcasecmp(dot, ".png") == 0;
+    return DONE;
+}
+
+int album_save(album *a, const job *j, kept *k, const char *path) {
+    if (!picture_side_limit(path))
+        return fail(j->args, NOT_UNDERSTOOD, "%s: the name of a picture ends in .png, .jpg or .webp", path);
+    int code = check_output(j->args, path);
+    if (code != DONE) return code;
+    const char *dot = strrchr(base_name(path), '.');
+    char *stem = strndup(path, (size_t)(dot - path));
+    code = stem ? save_as(a, j, k, path, stem) : fail(j->args, FAILED, "there is no memory left for a name");
+    if (code == DONE) printf("%s\n", path);
+    free(stem);
+    return code;
+}
+
+/* ---- the pictures ------------------------------------------------------------------------------------------------ */
+
+bool album_has_place(album *a, const job *j) {
+    if (a->n < MAX_KEPT) return true;
+    fail(j->args, FAILED, "%d pictures are kept, and there is no place for more: /undo drops the last", a->n);
+    return false;
+}
+
+void album_add(album *a, const job *j, const kept *k) {
+    kept *added = &a->pictures[a->n++];
+    *added = *k;
+    if (!added->path) protect(a, j, added);
+}
+
+int album_load(album *a, const job *j, const char *path) {
+    lz_error err = {.status = LZ_OK};
+    kept k = {.exact = true};
+    if (!album_has_place(a, j)) return FAILED;
+    if (lz_image_read(j->ctx, path, &k.image, &err) != LZ_OK) return fail_with(j->args, &err);
+    k.path = realpath(path, NULL);
+    album_add(a, j, &k);
+    printf("$%d  %lld x %lld, %s\n", a->n, (long long)k.image.width, (long long)k.image.height, path);
+    return DONE;
+}
+
+static void forget_copy(kept *k) {
+    if (k->copy) unlink(k->copy);
+    free(k->copy);
+    k->copy = NULL;
+}
+
+static void forget(const job *j, kept *k) {
+    lz_image_free(j->ctx, &k->image);
+    free(k->wish.prompt);
+    free(k->path);
+    free(k->copy);
+}
+
+void album_drop_last(album *a, const job *j) {
+    kept *k = &a->pictures[--a->n];
+    forget_copy(k);
+    forget(j, k);
+}
+
+void album_list(const album *a) {
+    for (int i = 0; i < a->n; i++) {
+        const kept *k = &a->pictures[i];
+        printf("$%-3d %lld x %lld, ", i + 1, (long long)k->image.width, (long long)k->image.height);
+        if (k->wish.prompt) printf("seed %lld, \"", (long long)k->wish.seed);
+        for (int r = 0; r < k->wish.n_references; r++) printf("$%d ", k->wish.references[r] + 1);
+        if (k->wish.prompt) printf("%s\", ", k->wish.prompt);
+        printf("%s%s\n", k->path ? (k->wish.prompt ? "saved: " : "loaded: ") : "not saved", k->path ? k->path : "");
+    }
+}
+
+/* Copies of saved pictures go, unless a copy that stays refers to them. */
+static int forget_saved(album *a) {
+    int unsaved = 0;
+    bool needed[MAX_KEPT] = {false};
+    for (int i = a->n - 1; i >= 0; i--) { /* references are earlier pictures */
+        kept *k = &a->pictures[i];
+        unsaved += !k->path && k->copy;
+        if (k->path && !needed[i])
+            forget_copy(k);
+        else
+            for (int r = 0; r < k->wish.n_references; r++) needed[k->wish.references[r]] = true;
+    }
+    return unsaved;
+}
+
+void album_close(album *a, const job *j, bool tell) {
+    char *unsaved = a->n ? state_path("unsaved") : NULL;
+    int lost = 0, n = forget_saved(a);
+    for (int i = 0; i < a->n; i++) lost += !a->pictures[i].path && !a->pictures[i].copy;
+    if (lost) note(j->args, "%d picture%s not saved, and lost", lost, lost == 1 ? " was" : "s were");
+    if (n && unsaved && tell)
+        tell_folder(j, unsaved, a->session, n, n == 1 ? "that was not saved" : "that were not saved");
+    if (!n && unsaved) count_pictures(unsaved, a->session, true); /* the empty folder */
+    free(unsaved);
+    while (a->n) forget(j, &a->pictures[--a->n]);
+}

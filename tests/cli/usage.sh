@@ -40,7 +40,7 @@ try_match 0 '^      --json +' $lazuli tensors --help
 try 1 sh -c "$lazuli tensors --help | grep -e --width" </dev/null # only what it takes
 # trap 19: what is said of an option holds for the command, and pull lists the names that it knows
 try_match 0 '^  -o, --output FILE +where to: a .safetensors file; needed$' $lazuli encode --help
-try_match 0 '^  -o, --output FILE +where to: .png, .jpg or .webp; needed$' $lazuli decode --help
+try_match 0 '^  -o, --output FILE +where to: .png, .*; needed$' $lazuli decode --help
 try_match 0 '^  -S, --seed .* \(else the number of the line\)$' $lazuli batch --help
 try_match 0 "folder of a model's part" $lazuli tensors --help
 try_match 0 '^  flux2-klein-4b +14.9 GiB  black-forest-labs/FLUX.2-klein-4B$' $lazuli pull --help

@@ -98,6 +98,7 @@ static void read_shrunk(const char *weights, bool json) {
         snprintf(name, sizeof name, "%s.%ld-0.part", in_folder(i ? "done.png" : "half.png"), (long)getpid());
         close(open(name, O_RDWR | O_CREAT, 0600));
     }
+    close(open(in_folder("half.png"), O_RDWR | O_CREAT, 0600)); /* a reserved name */
     if (ftruncate(fd, 4096) != 0) _exit(9);
     _exit(data[1 << 19] ? 7 : 8);
 }

@@ -1,6 +1,6 @@
-/* shrunk.c: see shrunk.h. A mapped file that becomes shorter while it is read raises SIGBUS: somebody copies or downloads over a model
- * that is in use. The library looks at its files before each picture; in the middle of one only a signal handler can end
- * the program with a sentence. It removes the files that are being written, names the file, and exits.
+/* shrunk.c: see shrunk.h. A mapped file that becomes shorter while it is read raises SIGBUS: somebody copies or downloads
+ * over a model that is in use. The library looks at its files before each picture; in the middle of one only a signal
+ * handler can end the program with a sentence. It removes the files that are being written, names the file, and exits.
  *
  * A handler may only call functions that are safe in it (signal-safety(7)), so names are kept in fixed places. */
 #include "shrunk.h"
@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- files that are being written -------------------------------------------------------------------------------- */
@@ -21,6 +22,7 @@ enum { PARTS = 8, NAME = PATH_MAX + 48 };
 /* A name belongs to the thread that set taken, until it clears it; the handler reads those that are ready. */
 static struct {
     atomic_bool taken, ready;
+    int path_length;
     char name[NAME]; /* of the unfinished file: lz_image_write and lz_weights_save write to PATH.PID-0.part */
 } parts[PARTS];
 
@@ -29,6 +31,7 @@ static int begin_part(const char *path) {
     while (i < PARTS && atomic_exchange(&parts[i].taken, true)) i++;
     if (i == PARTS) return i; /* more at once than ever happens: such a file would stay behind */
     int n = snprintf(parts[i].name, NAME, "%s.%ld-0.part", path, (long)getpid());
+    parts[i].path_length = (int)strlen(path);
     atomic_store(&parts[i].ready, n < NAME);
     return i;
 }
@@ -105,6 +108,14 @@ static void say_all(int to, const char *const *texts, size_t n) {
     }
 }
 
+/* And the empty file that reserved its name, if there is one. */
+static void remove_part(char *name, int path_length) {
+    struct stat s;
+    unlink(name);
+    name[path_length] = 0;
+    if (stat(name, &s) == 0 && S_ISREG(s.st_mode) && s.st_size == 0) unlink(name);
+}
+
 #define SHRUNK ": the file became shorter while it was in use: run the same command again when the file is complete"
 
 static void on_bus_error(int signal_number, siginfo_t *info, void *context) {
@@ -117,7 +128,7 @@ static void on_bus_error(int signal_number, siginfo_t *info, void *context) {
     if (atomic_flag_test_and_set(&ending))
         for (;;) pause(); /* another thread is ending the program */
     for (int i = 0; i < PARTS; i++)
-        if (atomic_load(&parts[i].ready)) unlink(parts[i].name);
+        if (atomic_load(&parts[i].ready)) remove_part(parts[i].name, parts[i].path_length);
     const char *path = file_at((uintptr_t)info->si_addr);
     say_all(STDERR_FILENO, (const char *[]){on_terminal ? "\r\033[K" : "", "lazuli: ", path, SHRUNK, "\n"}, 5);
     if (want_json) say_all(STDOUT_FILENO, (const char *[]){"{\"error\": \"", path, SHRUNK, "\"}\n"}, 4);

@@ -1,13 +1,15 @@
-/* fuzz_image.c: any bytes are a picture or one sentence; and a picture, made small, can be written and read again. */
+/* fuzz_image.c: any bytes are a picture or one sentence; a picture, made small, can be written and read again, and so can
+ * any text in it; and what any bytes say under a key is text or one sentence. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "io/file.h"
 #include "io/image.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A few bytes may claim a picture of 512 MB, rightly; that is no news, and it is slow. */
+/* A few bytes may claim a picture of 16 megapixels, rightly; that is no news, and it is slow. */
 static void *allocate(void *user, size_t bytes) {
     (void)user;
     return bytes > 16 << 20 ? NULL : aligned_alloc(64, (bytes + 63) / 64 * 64);
@@ -18,7 +20,8 @@ static void release(void *user, void *memory, size_t bytes) {
     free(memory);
 }
 
-static void write_and_read(lz_context *ctx, const lz_image *image, uint8_t choice) {
+static void write_and_read(lz_context *ctx, const lz_image *image, uint8_t choice, const char *value) {
+    const char *const text[] = {"before", "", "the key", value, NULL};
     static const char *const extensions[] = {"png", "jpg", "webp"};
     static char folder[] = "/tmp/lazuli-fuzz-XXXXXX", path[sizeof folder + 16];
     if (!path[0] && !mkdtemp(folder)) abort();
@@ -26,7 +29,10 @@ static void write_and_read(lz_context *ctx, const lz_image *image, uint8_t choic
     lz_error err;
     lz_image small, again;
     if (lz_image_resize(ctx, image, 1 + choice % 7, 1 + choice % 5, &small, &err) != LZ_OK) return; /* memory */
-    if (lz_image_write(ctx, path, &small, NULL, &err) != LZ_OK) abort();
+    if (lz_image_write(ctx, path, &small, text, &err) != LZ_OK) abort();
+    char *found = lz_image_read_text(ctx, path, "the key", &err);
+    if (!found || strcmp(found, value) != 0) abort();
+    lz_free_text(ctx, found);
     if (lz_image_read(ctx, path, &again, &err) != LZ_OK) abort();
     if (again.width != small.width || again.height != small.height) abort();
     lz_image_free(ctx, &small);
@@ -42,11 +48,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     lz_status status = lz_image_read_memory(ctx, "fuzz", data, (int64_t)size, &image, &err);
     if (status == LZ_OK) {
         if (!image.pixels || image.width < 1 || image.height < 1) abort();
-        if (data[size - 1] % 16 == 0) write_and_read(ctx, &image, data[size / 2]); /* seldom: it goes to the disk */
+        char value[65] = ""; /* the last bytes, as printable characters */
+        for (size_t i = 0; i < 64 && i < size; i++) value[i] = (char)(' ' + data[size - 1 - i] % 95);
+        if (data[size - 1] % 16 == 0)
+            write_and_read(ctx, &image, data[size / 2], value); /* seldom: it goes to the disk */
         lz_image_free(ctx, &image);
     } else if ((status != LZ_BAD_FILE && status != LZ_OUT_OF_MEMORY) || err.status != status || !err.text[0] ||
                image.pixels)
         abort();
-    lz_free_text(ctx, lz_image_text_memory(ctx, "fuzz", data, (int64_t)size, "prompt", &err));
+    static const char *const keys[] = {"prompt", "lazuli", "a key: 1"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        err = (lz_error){.status = LZ_OK};
+        char *text = lz_image_text_memory(ctx, "fuzz", data, (int64_t)size, keys[i], &err);
+        if (!text == !err.status || (!text && !err.text[0])) abort();
+        lz_free_text(ctx, text);
+    }
     return 0;
 }

@@ -54,6 +54,10 @@ typedef enum lz_status {
 
 const char *lz_status_name(lz_status status);
 
+/* For text from outside that is to be printed on a terminal: control characters (C0, DEL, C1), marks that turn the direction
+ * of writing, and bytes that are not UTF-8 become '?', in place. Returns text. */
+char *lz_printable(char *text);
+
 /* Filled when a function fails, and left alone when it does not; pass NULL to ignore the text. */
 typedef struct lz_error {
     lz_status status;

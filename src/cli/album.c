@@ -183,7 +183,7 @@ static int save_references(album *a, const job *j, const kept *k, const char *pa
         if (asprintf(&first, "%s-from-%d.png", stem, number + 1) >= 0) name = reserve_name(NULL, first, &err);
         code = name ? save_as(a, j, reference, name, stem) : fail(j->args, FAILED, "%s", err.text);
         if (code == DONE)
-            printf("%s  is $%d, from which %s was made\n", name, number + 1, path);
+            say(stdout, "%s  is $%d, from which %s was made\n", name, number + 1, path);
         else if (name)
             unlink(name);
         free(name);
@@ -221,7 +221,7 @@ int album_save(album *a, const job *j, kept *k, const char *path) {
     const char *dot = strrchr(base_name(path), '.');
     char *stem = strndup(path, (size_t)(dot - path));
     code = stem ? save_as(a, j, k, path, stem) : fail(j->args, FAILED, "there is no memory left for a name");
-    if (code == DONE) printf("%s\n", path);
+    if (code == DONE) say(stdout, "%s\n", path);
     free(stem);
     return code;
 }
@@ -247,7 +247,7 @@ int album_load(album *a, const job *j, const char *path) {
     if (lz_image_read(j->ctx, path, &k.image, &err) != LZ_OK) return fail_with(j->args, &err);
     k.path = realpath(path, NULL);
     album_add(a, j, &k);
-    printf("$%d  %lld x %lld, %s\n", a->n, (long long)k.image.width, (long long)k.image.height, path);
+    say(stdout, "$%d  %lld x %lld, %s\n", a->n, (long long)k.image.width, (long long)k.image.height, path);
     return DONE;
 }
 
@@ -276,8 +276,9 @@ void album_list(const album *a) {
         printf("$%-3d %lld x %lld, ", i + 1, (long long)k->image.width, (long long)k->image.height);
         if (k->wish.prompt) printf("seed %lld, \"", (long long)k->wish.seed);
         for (int r = 0; r < k->wish.n_references; r++) printf("$%d ", k->wish.references[r] + 1);
-        if (k->wish.prompt) printf("%s\", ", k->wish.prompt);
-        printf("%s%s\n", k->path ? (k->wish.prompt ? "saved: " : "loaded: ") : "not saved", k->path ? k->path : "");
+        if (k->wish.prompt) say(stdout, "%s\", ", k->wish.prompt);
+        say(stdout, "%s%s\n", k->path ? (k->wish.prompt ? "saved: " : "loaded: ") : "not saved",
+            k->path ? k->path : "");
     }
 }
 

@@ -196,7 +196,7 @@ typedef struct batch {
 } batch;
 
 static void print_line(const json_t *object) {
-    json_dumpf(object, stdout, JSON_REAL_PRECISION(12));
+    json_dumpf(object, stdout, JSON_ENSURE_ASCII | JSON_REAL_PRECISION(12));
     putchar('\n');
 }
 

@@ -150,6 +150,8 @@ extern const size_t n_examples;
 
 /* ---- speaking ---------------------------------------------------------------------------------------------------- */
 
+/* As fprintf, and the only way to print text from outside: lz_printable is applied to all but a '\n' at the format's end. */
+__attribute__((format(printf, 2, 3))) void say(FILE *to, const char *format, ...);
 /* One sentence on stderr and, with --json, as {"error": ...} on stdout. Returns code. */
 __attribute__((format(printf, 3, 4))) int fail(const arguments *args, int code, const char *format, ...);
 int fail_with(const arguments *args, const lz_error *err); /* of the library: FAILED, or STOPPED */

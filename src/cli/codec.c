@@ -13,9 +13,8 @@ static int finish(const job *j, const lz_array *latents) {
                                     "latents", (json_int_t)d.at[0], (json_int_t)d.at[1], (json_int_t)d.at[2],
                                     (json_int_t)d.at[3], "peak_bytes", (json_int_t)lz_memory_info(j->ctx).peak));
     if (!a->quiet)
-        fprintf(result_stream(a), "%s  %lld x %lld pixels, latents [%lld, %lld, %lld, %lld]\n", a->output,
-                (long long)width, (long long)height, (long long)d.at[0], (long long)d.at[1], (long long)d.at[2],
-                (long long)d.at[3]);
+        say(result_stream(a), "%s  %lld x %lld pixels, latents [%lld, %lld, %lld, %lld]\n", a->output, (long long)width,
+            (long long)height, (long long)d.at[0], (long long)d.at[1], (long long)d.at[2], (long long)d.at[3]);
     return DONE;
 }
 

@@ -211,8 +211,8 @@ static int tell(const making *m, const char *path, int64_t seed, const lz_pictur
     }
     if (a->quiet || a->json) return DONE;
     FILE *to = result_stream(a);
-    fprintf(to, "%s  %lld x %lld, seed %lld, %s, ", path, (long long)p->image.width, (long long)p->image.height,
-            (long long)seed, show_steps(p->steps, m->job.picture.steps).text);
+    say(to, "%s  %lld x %lld, seed %lld, %s, ", path, (long long)p->image.width, (long long)p->image.height,
+        (long long)seed, show_steps(p->steps, m->job.picture.steps).text);
     fprintf(to, "%s\n", show_seconds(seconds).text);
     return flush_output(a);
 }
@@ -347,8 +347,8 @@ static int make_one(making *m, int i) {
 static void tell_before(const job *j) {
     const arguments *a = j->args;
     if (!a->verbose || a->quiet) return;
-    fprintf(stderr, "device    %s\nmodel     %s: %s%s\n", lz_device_name(j->ctx), j->folder, j->facts.family,
-            j->facts.distilled ? ", distilled" : "");
+    say(stderr, "device    %s\n", lz_device_name(j->ctx));
+    say(stderr, "model     %s: %s%s\n", j->folder, j->facts.family, j->facts.distilled ? ", distilled" : "");
     fprintf(stderr, "picture   %lld x %lld, %s, guidance %g\n\n", (long long)j->picture.width,
             (long long)j->picture.height, show_steps(j->plan.steps, j->picture.steps).text, j->picture.guidance);
     print_plan(stderr, j);

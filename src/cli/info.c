@@ -64,8 +64,9 @@ static json_t *file_json(const char *path, lz_weights *weights, const component 
 }
 
 static void print_file(const char *path, lz_weights *weights, const component *c) {
-    printf("file       %s\nholds      %lld tensor%s, %lld elements, %s\ntypes     ", path, (long long)c->tensors,
-           c->tensors == 1 ? "" : "s", (long long)c->elements, show_bytes(c->bytes).text);
+    say(stdout, "file       %s\n", path);
+    printf("holds      %lld tensor%s, %lld elements, %s\ntypes     ", (long long)c->tensors, c->tensors == 1 ? "" : "s",
+           (long long)c->elements, show_bytes(c->bytes).text);
     print_types(c);
     if (c->unreadable) printf("unreadable %lld: 'lazuli tensors' says why\n", (long long)c->unreadable);
     const char *key;
@@ -127,7 +128,8 @@ static json_t *info_json(const job *j, const component *parts, size_t n) {
 
 static void print_info(const job *j, const component *parts, size_t n) {
     int64_t tensors = 0, bytes = 0;
-    printf("model      %s\nfamily     %s%s\ndefaults   %lld x %lld pixels, %s, ", model_told(j), j->facts.family,
+    say(stdout, "model      %s\n", model_told(j));
+    printf("family     %s%s\ndefaults   %lld x %lld pixels, %s, ", j->facts.family,
            j->facts.distilled ? ", distilled" : "", (long long)j->facts.width, (long long)j->facts.height,
            show_steps(j->facts.steps, j->facts.steps).text);
     if (j->facts.guidance <= 1)
@@ -148,7 +150,7 @@ static void print_info(const job *j, const component *parts, size_t n) {
     printf("A picture of %lld x %lld takes %s beside the weights and %s", (long long)j->facts.width,
            (long long)j->facts.height, show_bytes(j->plan.peak_bytes).text, show_flops(j->plan.flops).text);
     if (j->estimate.seconds > 0) printf(", about %s", show_seconds(j->estimate.seconds).text);
-    printf(", on %s.\n", lz_device_name(j->ctx));
+    say(stdout, ", on %s.\n", lz_device_name(j->ctx));
     if (j->published) say_published(stdout, j->published);
 }
 
@@ -156,7 +158,10 @@ static int print_words(const job *j) {
     const char *text = lz_model_words(j->model);
     if (!text) return fail(j->args, FAILED, "%s has no list of words: it is not limited to some", model_told(j));
     if (j->args->json) return print_json(j->args, json_pack("{s:o}", "words", json_text(text)));
-    fputs(text, stdout);
+    for (size_t n; *text; text += n + (text[n] == '\n')) {
+        n = strcspn(text, "\n");
+        say(stdout, "%.*s\n", (int)n, text);
+    }
     return flush_output(j->args);
 }
 

@@ -365,8 +365,8 @@ static int talk(session *s) {
         free(history);
         return fail(&s->args, FAILED, "there is no memory left to read lines");
     }
-    printf("Lazuli %s, %s, %s. Type what to see; /help lists the rest.\n", lz_version(), s->job.facts.family,
-           lz_device_name(s->job.ctx));
+    say(stdout, "Lazuli %s, %s, %s. Type what to see; /help lists the rest.\n", lz_version(), s->job.facts.family,
+        lz_device_name(s->job.ctx));
     fflush(stdout);
     while (!s->over && (line = editor_read(e))) {
         take_line(s, line);

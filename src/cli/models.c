@@ -83,7 +83,7 @@ static void print_fault(const row *r) {
     char more[40] = "";
     if (n > 1) snprintf(more, sizeof more, ", and %zu more faults", n - 1);
     if (strcmp(r->from, "cache") == 0 && r->state.runs) again = "; lazuli pull ";
-    printf("    %s%s%s%s%s\n", fault ? fault : "?", more, again, *again ? r->name : "", *again ? " goes on" : "");
+    say(stdout, "    %s%s%s%s%s\n", fault ? fault : "?", more, again, *again ? r->name : "", *again ? " goes on" : "");
 }
 
 static void print_table(const table *t, const char *cache) {
@@ -92,16 +92,16 @@ static void print_table(const table *t, const char *cache) {
         if ((int)strlen(t->rows[i].name) > width) width = (int)strlen(t->rows[i].name);
     for (size_t i = 0; i < t->n; i++) {
         const row *r = &t->rows[i];
-        printf("%-*s  %10s  %-10s  %s\n", width, r->name, show_bytes(r->state.bytes).text,
-               !json_array_size(r->state.faults) ? "complete"
-               : is_foreign(r)                   ? "not run"
-                                                 : "incomplete",
-               r->folder);
+        say(stdout, "%-*s  %10s  %-10s  %s\n", width, r->name, show_bytes(r->state.bytes).text,
+            !json_array_size(r->state.faults) ? "complete"
+            : is_foreign(r)                   ? "not run"
+                                              : "incomplete",
+            r->folder);
         print_fault(r);
     }
     if (!t->n)
-        printf("no model is here (cache: %s); 'lazuli pull %s' would fetch %s\n", cache ? cache : "none",
-               first_known()->name, show_bytes(first_known()->bytes).text);
+        say(stdout, "no model is here (cache: %s); 'lazuli pull %s' would fetch %s\n", cache ? cache : "none",
+            first_known()->name, show_bytes(first_known()->bytes).text);
 }
 
 int models_command(const arguments *args) {

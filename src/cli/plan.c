@@ -28,8 +28,9 @@ int plan_command(const arguments *args) {
     if (code == DONE) estimate_time(&j);
     if (code == DONE && args->json) code = print_json(args, plan_json(&j));
     if (code == DONE && !args->json) {
-        printf("%lld x %lld pixels, %s, %s\n\n", (long long)j.picture.width, (long long)j.picture.height,
-               show_steps(j.plan.steps, j.picture.steps).text, lz_device_name(j.ctx));
+        say(stdout, "%lld x %lld pixels, %s, %s\n", (long long)j.picture.width, (long long)j.picture.height,
+            show_steps(j.plan.steps, j.picture.steps).text, lz_device_name(j.ctx));
+        putchar('\n');
         print_plan(stdout, &j);
         if (j.published) say_published(stdout, j.published);
     }

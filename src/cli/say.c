@@ -17,9 +17,27 @@ const char *colour(FILE *to, const char *code) {
     return isatty(fileno(to)) && !(none && *none) && term && strcmp(term, "dumb") != 0 ? code : "";
 }
 
+static void say_list(FILE *to, const char *format, va_list list) {
+    char *text = NULL;
+    size_t n = strlen(format);
+    if (vasprintf(&text, format, list) < 0) return; /* there is no memory left to speak */
+    bool line = n && format[n - 1] == '\n';
+    if (line) text[strlen(text) - 1] = 0;
+    fputs(lz_printable(text), to);
+    if (line) fputc('\n', to);
+    free(text);
+}
+
+void say(FILE *to, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    say_list(to, format, list);
+    va_end(list);
+}
+
 static void say_where(const arguments *args) {
     if (args->line) fprintf(stderr, "line %lld: ", (long long)args->line);
-    if (args->where) fprintf(stderr, "%s: ", args->where);
+    if (args->where) say(stderr, "%s: ", args->where);
 }
 
 int fail(const arguments *args, int code, const char *format, ...) {
@@ -28,8 +46,7 @@ int fail(const arguments *args, int code, const char *format, ...) {
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    for (char *c = text; *c; c++) /* what a file said may stand here; a terminal must not obey it */
-        if ((unsigned char)*c < 32 || *c == 127) *c = '?';
+    lz_printable(text);
     fprintf(stderr, "%slazuli:%s ", colour(stderr, "\033[1;31m"), colour(stderr, "\033[0m"));
     say_where(args);
     fprintf(stderr, "%s\n", text);
@@ -38,7 +55,7 @@ int fail(const arguments *args, int code, const char *format, ...) {
         json_t *object = json_pack("{s:o}", "error", json_text(text));
         if (args->where) json_object_set_new(object, "file", json_text(args->where));
         if (args->line) json_object_set_new(object, "line", json_integer(args->line));
-        json_dumpf(object, stdout, batch ? 0 : JSON_INDENT(1));
+        json_dumpf(object, stdout, JSON_ENSURE_ASCII | (batch ? 0 : JSON_INDENT(1)));
         putchar('\n');
         json_decref(object);
     }
@@ -55,7 +72,7 @@ void note(const arguments *args, const char *format, ...) {
     va_start(list, format);
     fputs("lazuli: ", stderr);
     say_where(args);
-    vfprintf(stderr, format, list);
+    say_list(stderr, format, list);
     fputc('\n', stderr);
     va_end(list);
 }
@@ -88,7 +105,8 @@ json_t *json_milliseconds(double seconds) { return json_real(round(seconds * 1e6
 
 int print_json(const arguments *args, json_t *object) {
     if (!object) return fail(args, FAILED, "there is no memory left for the answer");
-    char *text = json_dumps(object, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
+    /* ASCII: a terminal would obey the control characters U+0080 to U+009F, which JSON may hold as they are */
+    char *text = json_dumps(object, JSON_ENSURE_ASCII | JSON_INDENT(1) | JSON_REAL_PRECISION(12));
     json_decref(object);
     if (!text) return fail(args, FAILED, "there is no memory left for the answer");
     puts(text);
@@ -147,11 +165,12 @@ double seconds_now(void) {
 }
 
 void print_masked(const char *text, int width, int most) {
+    char *shown = strdup(text);
     int column = 0;
-    for (; *text && (column < most || (*text & 0xc0) == 0x80); text++) {
-        unsigned char c = (unsigned char)*text;
-        putchar(c < 32 || c == 127 ? '?' : c);
-        column += (c & 0xc0) != 0x80; /* the later bytes of a UTF-8 character take no room */
+    for (const char *c = lz_printable(shown); c && *c && (column < most || (*c & 0xc0) == 0x80); c++) {
+        putchar(*c);
+        column += (*c & 0xc0) != 0x80; /* the later bytes of a UTF-8 character take no room */
     }
     for (; column < width; column++) putchar(' ');
+    free(shown);
 }

@@ -161,8 +161,8 @@ int see_finish(seeing *s, const char *const *text) {
     if (!s->sheet.image.pixels) return DONE;
     if (save_image(s->ctx, s->args->sheet, &s->sheet.image, text, &err) != LZ_OK) return fail_with(s->args, &err);
     if (s->args->quiet || s->args->json) return DONE;
-    fprintf(result_stream(s->args), "%s  %lld x %lld, a sheet of %d\n", s->args->sheet, (long long)s->sheet.image.width,
-            (long long)s->sheet.image.height, s->sheet.n);
+    say(result_stream(s->args), "%s  %lld x %lld, a sheet of %d\n", s->args->sheet, (long long)s->sheet.image.width,
+        (long long)s->sheet.image.height, s->sheet.n);
     return flush_output(s->args);
 }
 

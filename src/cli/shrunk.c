@@ -89,14 +89,14 @@ static const char *file_at(uintptr_t address) {
     for (ssize_t got; fd >= 0 && !path && (got = read(fd, block, sizeof block)) > 0;)
         for (ssize_t i = 0; i < got && !path; i++) {
             char c = block[i];
-            bool plain = (unsigned char)c >= 32 && c != 127 && c != '"' && c != '\\'; /* fit for terminals and JSON */
+            bool plain = c != '"' && c != '\\'; /* fit for JSON */
             if (c != '\n') {
                 if (n < sizeof line - 1) line[n++] = plain ? c : '?';
                 continue;
             }
             line[n] = 0;
             n = 0;
-            path = path_if_inside(line, address);
+            path = path_if_inside(lz_printable(line), address);
         }
     return path ? path : "a file of the model";
 }

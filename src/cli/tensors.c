@@ -48,11 +48,8 @@ static void print_tensor(listing *list, const char *name, lz_array *a, int width
         char shape[200];
         format_shape(shape, sizeof shape, lz_shape(a));
         printf("  %-4s  %-20s  %12lld\n", lz_dtype_name(lz_type(a)), shape, (long long)bytes_of(a));
-    } else {
-        fputs("  unreadable: ", stdout);
-        print_masked(err.text, 0, INT32_MAX);
-        putchar('\n');
-    }
+    } else
+        say(stdout, "  unreadable: %s\n", err.text);
 }
 
 static int widest_name(const listing *list) {

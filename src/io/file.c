@@ -22,9 +22,7 @@ const char *lz_show_text(const char *text, char to[LZ_SHOWN]) {
         memcpy(to, text, n + 1);
     else
         snprintf(to, LZ_SHOWN, "%.*s...%s", (int)head, text, text + n - tail);
-    for (char *c = to; *c; c++)
-        if ((unsigned char)*c < 32 || *c == 127) *c = '?';
-    return to;
+    return lz_printable(to);
 }
 
 char *lz_path_join(lz_context *ctx, const char *folder, const char *name) {

@@ -187,7 +187,7 @@ static int report(const pull *p) {
                                     (json_int_t)h->n, "bytes", (json_int_t)h->bytes, "received",
                                     (json_int_t)h->web.received, "checked", (json_int_t)(h->bytes - old_bytes)));
     if (p->args->quiet) return DONE;
-    printf("%s  ", p->folder);
+    say(stdout, "%s  ", p->folder);
     if (old < h->n)
         printf("%zu file%s, %s, checked%s", h->n - old, h->n - old == 1 ? "" : "s",
                show_bytes(h->bytes - old_bytes).text, old ? "; " : "\n");

@@ -384,6 +384,7 @@ static int load_given(session *s) {
     for (int i = 0; i < s->args.n_images && code == DONE; i++) code = album_load(&s->album, &s->job, s->args.images[i]);
     s->args.n_images = 0;
     s->given = s->album.n;
+    if (code != DONE) return code;
     if (s->given > 1)
         printf("The first prompt looks at $1 to $%d; later ones name them: $1 in blue\n", s->given);
     else if (s->given)

@@ -254,7 +254,8 @@ char *reserve_name(const json_t *claimed, char *first, lz_error *err) {
         close(fd);
     else {
         err->status = LZ_IO;
-        snprintf(err->text, sizeof err->text, "%s: cannot be written: %s", first ? first : "a name", strerror(errno));
+        snprintf(err->text, sizeof err->text, "%s: cannot be written: %s%s", first ? first : "a name", strerror(errno),
+                 errno == ENOENT ? "; make the folder first" : "");
         free(path);
         path = NULL;
     }

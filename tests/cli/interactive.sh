@@ -122,6 +122,9 @@ talk 0 -W 48 -H 32 -s 2 <<'END'
 > /save nowhere/fox.png
 < make the folder first
 < lazuli> 
+> /save nowhere/
+< make the folder first
+< lazuli> 
 > /save
 < lazuli-7.png
 < lazuli> 

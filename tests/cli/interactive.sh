@@ -150,6 +150,9 @@ talk 0 -W 48 -H 32 -s 2 <<'END'
 < lazuli> 
 ^D
 END
+try 0 sh -c "grep -c 'this model was trained for' $work/session" <<'END' # trap 4: once in a session
+1
+END
 printed '^lazuli: .*stopped|lazuli: stopped'
 same fox.png again.png
 same fox.png third.png

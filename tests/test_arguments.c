@@ -442,8 +442,9 @@ static void saw_tokenizer(lz_tokenizer *tokenizer) {
     lz_tokenizer_free(tokenizer);
 }
 static void saw_owned_text(char *text) {
-    saw_pointer(text, true);
-    lz_free_text(now.ctx, text);
+    bool own = !now.call->n || now.call->kinds[0] != KIND_owned_text; /* lz_printable returns its argument */
+    saw_pointer(text, own);
+    if (own) lz_free_text(now.ctx, text);
 }
 
 /* Poisoned with a sentence, or an array that can be evaluated, or says why not. */

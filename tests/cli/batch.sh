@@ -103,7 +103,7 @@ cat >typo.txt <<'END'
 END
 "$absolute" batch typo.txt -W 64 -H 64 -s 4 >said 2>&1
 try 0 test $? = 1 </dev/null
-try 0 sed -E 's/, [0-9]+ ms$//; s/(meant|there|opened|written).*/\1/' said <<'END'
+try 0 sed -E 's/, [0-9.]+ m?s$//; s/(meant|there|opened|written).*/\1/' said <<'END'
 lazuli: line 3: nowhere/3.png: cannot be written
 lazuli: line 4: out/typo-1.png is written
 lazuli: line 5: nowhere.png: cannot be opened

@@ -9,6 +9,8 @@ fi
 root=$PWD
 absolute=$(realpath $lazuli)
 export TERM=dumb LC_ALL=C XDG_STATE_HOME="$work/state" # plain letters: what is printed is what is compared
+echo leak:wcsdup >"$work/lsan" # libedit frees neither the name nor the help of a function that is added to it (EL_ADDFN)
+export LSAN_OPTIONS="suppressions=$work/lsan:print_suppressions=0"
 mkdir "$work/home"
 cd "$work/home"
 

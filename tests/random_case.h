@@ -301,7 +301,7 @@ typedef struct machine { /* the contexts of one instruction set, or of the devic
     lz_context *two, *one, *three, *unfused;
 } machine;
 
-static machine machines[3];
+static machine machines[4];
 static int n_machines;
 static lz_context *ref;
 
@@ -316,12 +316,12 @@ static inline void open_device(const char *device) {
 }
 
 static inline void open_all(void) {
-    static const char *const names[] = {"avx512", "avx2", "baseline"};
+    static const char *const names[] = {"avx512bf16", "avx512", "avx2", "baseline"};
     const char *device = getenv("LZ_TEST_DEVICE");
     ref = lz_open(.device = "ref", .threads = 1);
     n_machines = 0;
     if (device) open_device(device);
-    for (int i = 0; i < 3 && !device; i++) {
+    for (int i = 0; i < 4 && !device; i++) {
         machine m = {.isa = names[i], .two = lz_open(.isa = names[i], .threads = 2)};
         if (!m.two) continue;
         m.one = lz_open(.isa = names[i], .threads = 1);

@@ -6,6 +6,10 @@
  * reads the probabilities as they lie. The softmax is the online one (Milakov and Gimelshein 2018; FlashAttention):
  * each row keeps its largest score so far, and when a larger one comes, what has been summed is scaled down.
  *
+ * Where the processor multiplies pairs of bf16 (gemm.h) and q, k and v are bf16, keys and queries are packed in pairs
+ * along d, values in pairs of keys, and probabilities are rounded to bf16 when they are stored; scores, the softmax and
+ * all sums stay f32.
+ *
  * Sums are always made in the order of the keys, so the bits do not depend on threads. Memory: the packed heads of one
  * turn, that is m (2 d), at least one head and at most about PACKED_BYTES; and a block of scores for each thread. */
 #include <math.h>
@@ -27,6 +31,8 @@ typedef struct attention {
     int64_t turn, first;               /* heads of keys packed at a time; the first of this turn */
     int64_t query_blocks, key_blocks;
     int64_t packed_floats, thread_floats; /* for one head; for one thread */
+    bool pairs;                           /* d and the keys of a block are counted in words of two bf16 numbers */
+    int64_t d_words;                      /* d, or d / 2 */
     float scale;
     float *packed, *own;
 } attention;
@@ -35,13 +41,16 @@ typedef struct attention {
 typedef struct query_block {
     int64_t batch, head, first, count;
     const float *keys, *values; /* packed, of this head */
-    float *queries;             /* [panel][d][MR], scaled */
+    float *queries;             /* [panel][d][MR] */
     float *scores;              /* [QUERIES][KEYS], then probabilities */
     float *sums;                /* [QUERIES][padded_d]: of probability times value */
     float *largest;             /* [QUERIES]: score so far */
     float *total;               /* [QUERIES][LANES]: sum of probabilities relative to the largest, in parts */
     float *shrink;              /* [QUERIES]: by what the sums so far must be multiplied */
 } query_block;
+
+/* Words that so many keys take in a column of packed values; blocks before the last have an even number of keys. */
+static int64_t value_words(const attention *a, int64_t keys) { return a->pairs ? parts_of(keys, 2) : keys; }
 
 static attention plan_attention(const lz_call *call) {
     attention a = {.call = call, .q = &call->in[0], .k = &call->in[1], .v = &call->in[2]};
@@ -51,8 +60,11 @@ static attention plan_attention(const lz_call *call) {
     a.group = a.heads / larger(1, a.k->dims.at[1]);
     a.padded_m = round_up(a.m, NR), a.padded_d = round_up(a.d, NR);
     a.query_blocks = parts_of(a.n, QUERIES), a.key_blocks = parts_of(a.m, KEYS);
-    a.packed_floats = a.padded_m * a.d + a.m * a.padded_d;
-    a.thread_floats = QUERIES * (a.d + KEYS + a.padded_d + LANES + 2);
+    a.pairs = suits_pairs(a.q->dtype, a.q->strides[3], a.k->dtype, a.k->strides[3], a.d) && a.v->dtype == LZ_BF16 &&
+              a.v->strides[3] == 1;
+    a.d_words = a.pairs ? a.d / 2 : a.d;
+    a.packed_floats = a.padded_m * a.d_words + value_words(&a, a.m) * a.padded_d;
+    a.thread_floats = QUERIES * (a.d_words + KEYS + a.padded_d + LANES + 2);
     a.scale = (float)(call->params->sdpa.scale * LOG2_E); /* log2(e): see exp2_negative */
     /* Enough heads in a turn that all threads have work, however few queries there are. */
     int64_t tasks = (int64_t)lz_pool_threads(call->pool) * TASKS_PER_THREAD;
@@ -69,6 +81,19 @@ static const char *element(const lz_tensor *t, int64_t batch, int64_t head, int6
 
 /* ---- packing keys and values ------------------------------------------------------------------------------------- */
 
+/* to[pair of keys][NR][2]: NR columns of values from column c on, the values of two neighbouring keys side by side. */
+static void pair_values(const attention *a, int64_t batch, int64_t head, int64_t start, int64_t keys, int64_t c,
+                        uint16_t *to) {
+    static const uint16_t zeros[NR];
+    int64_t columns = smaller(NR, a->d - c);
+    for (int64_t j = 0; j < keys; j += 2, to += 2 * NR) {
+        const uint16_t *even = (const uint16_t *)element(a->v, batch, head, start + j, c);
+        const uint16_t *odd = j + 1 < keys ? (const uint16_t *)element(a->v, batch, head, start + j + 1, c) : zeros;
+        for (int64_t i = 0; i < columns; i++) to[2 * i] = even[i], to[2 * i + 1] = odd[i];
+        for (int64_t i = columns; i < NR; i++) to[2 * i] = to[2 * i + 1] = 0;
+    }
+}
+
 /* Keys: [panel of NR keys][d][NR]. Values: [block of KEYS][panel of NR columns][keys of the block][NR]. */
 static void pack_key_block(void *arg, int64_t task, int thread) {
     (void)thread;
@@ -76,65 +101,82 @@ static void pack_key_block(void *arg, int64_t task, int thread) {
     int64_t slot = task / a->key_blocks, start = task % a->key_blocks * KEYS, kv_heads = a->k->dims.at[1];
     int64_t batch = (a->first + slot) / kv_heads, head = (a->first + slot) % kv_heads;
     int64_t keys = smaller(KEYS, a->m - start);
-    float *packed_keys = a->packed + slot * a->packed_floats, *packed_values = packed_keys + a->padded_m * a->d;
+    float *packed_keys = a->packed + slot * a->packed_floats, *packed_values = packed_keys + a->padded_m * a->d_words;
     const char *rows[NR];
     for (int64_t j = start; j < start + keys; j += NR) {
         for (int64_t i = 0; i < NR; i++) rows[i] = j + i < a->m ? element(a->k, batch, head, j + i, 0) : NULL;
-        pack_panel(packed_keys + j * a->d, NR, rows, a->k->dtype, a->k->strides[3], a->d);
+        pack_panel(packed_keys + j * a->d_words, NR, rows, a->pairs ? LZ_F32 : a->k->dtype, a->k->strides[3],
+                   a->d_words);
     }
     for (int64_t c = 0; c < a->d; c += NR) {
+        float *to = packed_values + value_words(a, start) * a->padded_d + c * value_words(a, keys);
+        if (a->pairs) {
+            pair_values(a, batch, head, start, keys, c, (uint16_t *)to);
+            continue;
+        }
         for (int64_t i = 0; i < NR; i++) rows[i] = c + i < a->d ? element(a->v, batch, head, start, c + i) : NULL;
-        pack_panel(packed_values + start * a->padded_d + c * keys, NR, rows, a->v->dtype, a->v->strides[2], keys);
+        pack_panel(to, NR, rows, a->v->dtype, a->v->strides[2], keys);
     }
 }
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* scores[rows][KEYS] (one panel of columns) = queries keys^T. */
-typedef void score_kernel(int64_t d, const float *queries, const float *keys, float *scores);
-#define SCORE(rows)                                                                                                    \
-    static void score_##rows(int64_t d, const float *queries, const float *keys, float *scores) {                      \
+/* scores[rows][KEYS] (one panel of columns) = queries keys^T scale. */
+typedef void score_kernel(int64_t d, const float *queries, const float *keys, float scale, float *scores);
+#define SCORE_OF(name, pairs, rows)                                                                                    \
+    static void name##_##rows(int64_t d, const float *queries, const float *keys, float scale, float *scores) {        \
         vf acc[MR][NV];                                                                                                \
         clear(rows, acc);                                                                                              \
-        add_products(rows, d, queries, 1, MR, keys, acc);                                                              \
+        add_products(pairs, rows, d, queries, 1, MR, keys, acc);                                                       \
+        if (pairs)                                                                                                     \
+            _Pragma("GCC unroll 16") for (int r = 0; r < (rows); r++) for (int v = 0; v < NV; v++) acc[r][v] *= scale; \
         put(rows, acc, scores, KEYS, false);                                                                           \
     }
+#define SCORE(rows) SCORE_OF(score, false, rows) WITH_PAIRS(SCORE_OF(score_pairs, true, rows))
 ROW_COUNTS(SCORE)
 #define SCORE_NAME(rows) score_##rows,
-static score_kernel *const score_kernels[MR] = {ROW_COUNTS(SCORE_NAME)};
+#define SCORE_PAIRS_NAME(rows) score_pairs_##rows,
+static score_kernel *const score_kernels[2][MR] = {{ROW_COUNTS(SCORE_NAME)},
+                                                   WITH_PAIRS({ROW_COUNTS(SCORE_PAIRS_NAME)})};
 
 /* sums[rows][ld] (one panel of columns) = sums shrink + probabilities values. */
 typedef void blend_kernel(int64_t keys, const float *probabilities, const float *values, const float *shrink,
                           float *sums, int64_t ld);
-#define BLEND(rows)                                                                                                    \
-    static void blend_##rows(int64_t keys, const float *probabilities, const float *values, const float *shrink,       \
-                             float *sums, int64_t ld) {                                                                \
+#define BLEND_OF(name, pairs, rows)                                                                                    \
+    static void name##_##rows(int64_t keys, const float *probabilities, const float *values, const float *shrink,      \
+                              float *sums, int64_t ld) {                                                               \
         vf acc[MR][NV];                                                                                                \
         clear(rows, acc);                                                                                              \
-        add_products(rows, keys, probabilities, KEYS, 1, values, acc);                                                 \
+        add_products(pairs, rows, keys, probabilities, KEYS, 1, values, acc);                                          \
         _Pragma("GCC unroll 16") for (int r = 0; r < (rows); r++) for (int v = 0; v < NV; v++) {                       \
             float *to = sums + r * ld + v * LANES;                                                                     \
             store(to, load(to) * shrink[r] + acc[r][v]);                                                               \
         }                                                                                                              \
     }
+#define BLEND(rows) BLEND_OF(blend, false, rows) WITH_PAIRS(BLEND_OF(blend_pairs, true, rows))
 ROW_COUNTS(BLEND)
 #define BLEND_NAME(rows) blend_##rows,
-static blend_kernel *const blend_kernels[MR] = {ROW_COUNTS(BLEND_NAME)};
+#define BLEND_PAIRS_NAME(rows) blend_pairs_##rows,
+static blend_kernel *const blend_kernels[2][MR] = {{ROW_COUNTS(BLEND_NAME)},
+                                                   WITH_PAIRS({ROW_COUNTS(BLEND_PAIRS_NAME)})};
 
 static void score_keys(const attention *a, const query_block *b, int64_t start, int64_t keys) {
     for (int64_t j = 0; j < keys; j += NR)
         for (int64_t i = 0; i < b->count; i += MR)
-            score_kernels[smaller(MR, b->count - i) - 1](a->d, b->queries + i * a->d, b->keys + (start + j) * a->d,
-                                                         b->scores + i * KEYS + j);
+            score_kernels[a->pairs][smaller(MR, b->count - i) - 1](a->d_words, b->queries + i * a->d_words,
+                                                                   b->keys + (start + j) * a->d_words, a->scale,
+                                                                   b->scores + i * KEYS + j);
 }
 
 static void blend_values(const attention *a, const query_block *b, int64_t start, int64_t keys) {
-    int64_t packed = smaller(KEYS, a->m - start); /* causal: keys may be fewer than lie in the packed block */
+    /* Causal: keys may be fewer than lie in the packed block. */
+    int64_t packed = value_words(a, smaller(KEYS, a->m - start)), words = value_words(a, keys);
+    const float *values = b->values + value_words(a, start) * a->padded_d;
     for (int64_t c = 0; c < a->d; c += NR)
         for (int64_t i = 0; i < b->count; i += MR)
-            blend_kernels[smaller(MR, b->count - i) - 1](keys, b->scores + i * KEYS,
-                                                         b->values + start * a->padded_d + c * packed, b->shrink + i,
-                                                         b->sums + i * a->padded_d + c, a->padded_d);
+            blend_kernels[a->pairs][smaller(MR, b->count - i) - 1](words, b->scores + i * KEYS, values + c * packed,
+                                                                   b->shrink + i, b->sums + i * a->padded_d + c,
+                                                                   a->padded_d);
 }
 
 /* ---- softmax ----------------------------------------------------------------------------------------------------- */
@@ -184,8 +226,19 @@ static void mask_row(const attention *a, const query_block *b, int64_t i, int64_
     for (int64_t j = larger(0, visible); j < round_up(keys, NR); j++) scores[j] = -INFINITY;
 }
 
-/* Scores of one row become probabilities relative to the largest score so far. */
-static void soften_row(const query_block *b, int64_t i, int64_t keys) {
+/* 2 LANES numbers at from, rounded to bf16 with ties to even, become LANES words at to; to may be from. */
+INLINE void store_pairs(float *to, const float *from) {
+#if defined(__AVX512BF16__)
+    __m512bh words = _mm512_cvtne2ps_pbh((__m512)load(from + LANES), (__m512)load(from));
+    store(to, (vf)words);
+#else
+    (void)to, (void)from; /* never reached: HAS_PAIRS is false */
+#endif
+}
+
+/* Scores of one row become probabilities relative to the largest score so far. pairs: rounded to bf16, in half the
+ * place. */
+static void soften_row(const query_block *b, int64_t i, int64_t keys, bool pairs) {
     float *scores = b->scores + i * KEYS, before = b->largest[i];
     vf most[2] = {before - (vf){0}, before - (vf){0}}; /* two, for a comparison takes longer than a load */
     for (int64_t j = 0; j < keys; j += 2 * LANES)
@@ -198,6 +251,7 @@ static void soften_row(const query_block *b, int64_t i, int64_t keys) {
         store(scores + j, p);
         sum += p;
     }
+    for (int64_t j = 0; pairs && j < keys; j += 2 * LANES) store_pairs(scores + j / 2, scores + j);
     b->shrink[i] = exp2_negative((vf){0} + (before - base))[0];
     float *total = b->total + i * LANES;
     store(total, load(total) * b->shrink[i] + sum);
@@ -211,9 +265,11 @@ static void start_block(const attention *a, const query_block *b) {
         const char *rows[MR];
         for (int64_t r = 0; r < MR; r++)
             rows[r] = i + r < b->count ? element(a->q, b->batch, b->head, b->first + i + r, 0) : NULL;
-        pack_panel(b->queries + i * a->d, MR, rows, a->q->dtype, a->q->strides[3], a->d);
+        pack_panel(b->queries + i * a->d_words, MR, rows, a->pairs ? LZ_F32 : a->q->dtype, a->q->strides[3],
+                   a->d_words);
     }
-    for (int64_t i = 0; i < round_up(b->count, MR) * a->d; i++) b->queries[i] *= a->scale;
+    if (!a->pairs) /* pairs are scaled as scores, which are f32 */
+        for (int64_t i = 0; i < round_up(b->count, MR) * a->d; i++) b->queries[i] *= a->scale;
     for (int64_t i = 0; i < b->count; i++) b->largest[i] = -INFINITY;
     memset(b->total, 0, QUERIES * LANES * sizeof(float));
     memset(b->sums, 0, (size_t)(b->count * a->padded_d) * sizeof(float));
@@ -239,9 +295,9 @@ static void attend(void *arg, int64_t task, int thread) {
     b.count = smaller(QUERIES, a->n - b.first);
     b.batch = kv_head / a->k->dims.at[1];
     b.head = kv_head % a->k->dims.at[1] * a->group + task / a->query_blocks % a->group;
-    b.keys = a->packed + slot * a->packed_floats, b.values = b.keys + a->padded_m * a->d;
+    b.keys = a->packed + slot * a->packed_floats, b.values = b.keys + a->padded_m * a->d_words;
     b.queries = a->own + thread * a->thread_floats;
-    b.scores = b.queries + QUERIES * a->d, b.sums = b.scores + QUERIES * KEYS;
+    b.scores = b.queries + QUERIES * a->d_words, b.sums = b.scores + QUERIES * KEYS;
     b.total = b.sums + QUERIES * a->padded_d;
     b.largest = b.total + QUERIES * LANES, b.shrink = b.largest + QUERIES;
 
@@ -254,7 +310,7 @@ static void attend(void *arg, int64_t task, int thread) {
         for (int64_t i = 0; i < b.count; i++) {
             int64_t visible = causal ? smaller(keys, b.first + i + beyond - start) : keys;
             mask_row(a, &b, i, start, keys, visible);
-            soften_row(&b, i, keys);
+            soften_row(&b, i, keys, a->pairs);
         }
         blend_values(a, &b, start, keys);
     }

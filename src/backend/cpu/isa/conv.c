@@ -15,6 +15,9 @@ typedef struct window {
     const lz_call *call;
     const lz_tensor *x, *w; /* x [n, h, w, c], w [o, kh, kw, c] */
     int64_t size_x, size_w; /* of an element */
+    bool pairs;             /* channels are counted in pairs of bf16 numbers, and packed as words */
+    lz_dtype type_x, type_w;
+    int64_t stride_x, stride_w, step_x, step_w; /* from a channel to the next: in elements; in bytes */
     int64_t kernel_height, kernel_width, channels, out_channels, images, out_height, out_width, step, top, left;
 } window;
 
@@ -26,6 +29,10 @@ static window window_of(const lz_call *call) {
     s.kernel_height = w->dims.at[1], s.kernel_width = w->dims.at[2];
     s.images = out[0], s.out_height = out[1], s.out_width = out[2];
     s.step = call->params->conv.stride, s.top = call->params->conv.top, s.left = call->params->conv.left;
+    s.type_x = x->dtype, s.type_w = w->dtype, s.stride_x = x->strides[3], s.stride_w = w->strides[3];
+    s.pairs = suits_pairs(s.type_x, s.stride_x, s.type_w, s.stride_w, s.channels);
+    if (s.pairs) s.type_x = s.type_w = LZ_F32, s.channels /= 2;
+    s.step_x = s.stride_x * lz_dtype_size(s.type_x), s.step_w = s.stride_w * lz_dtype_size(s.type_w);
     return s;
 }
 
@@ -60,9 +67,10 @@ static gemm conv_gemm(const window *s) {
                   .batch = 1,
                   .segments = s->kernel_height * s->kernel_width,
                   .segment_length = s->channels,
-                  .a = {s->images * s->out_height * s->out_width, s->x->dtype, s->x->strides[3], s, locate_pixel},
-                  .b = {s->out_channels, s->w->dtype, s->w->strides[3], s, locate_weight},
-                  .shared = SHARE_B};
+                  .a = {s->images * s->out_height * s->out_width, s->type_x, s->stride_x, s, locate_pixel},
+                  .b = {s->out_channels, s->type_w, s->stride_w, s, locate_weight},
+                  .shared = SHARE_B,
+                  .pairs = s->pairs};
 }
 
 /* ---- windows that move by one: strips -------------------------------------------------------------------------- */
@@ -120,9 +128,9 @@ static void pack_weight_panel(void *arg, int64_t panel, int thread) {
             const char *rows[NR];
             for (int64_t i = 0; i < NR; i++) {
                 bool exists = panel * NR + i < s->out_channels;
-                rows[i] = exists ? locate_weight(s, 0, panel * NR + i, place) + c * s->w->strides[3] * s->size_w : NULL;
+                rows[i] = exists ? locate_weight(s, 0, panel * NR + i, place) + c * s->step_w : NULL;
             }
-            pack_panel(to, NR, rows, s->w->dtype, s->w->strides[3], depth);
+            pack_panel(to, NR, rows, s->type_w, s->stride_w, depth);
         }
     }
 }
@@ -136,28 +144,31 @@ static void pack_strips(const strips *p, int64_t image, int64_t y, int64_t x, in
         const char *rows[STRIP];
         for (int64_t j = 0; j < width; j++) {
             const char *pixel = image_at(s, image, y + i, x + j);
-            rows[j] = pixel ? pixel + c * s->x->strides[3] * s->size_x : NULL;
+            rows[j] = pixel ? pixel + c * s->step_x : NULL;
         }
-        pack_strip(to, STRIP, rows, width, s->x->dtype, s->x->strides[3], depth);
+        pack_strip(to, STRIP, rows, width, s->type_x, s->stride_x, depth);
     }
 }
 
 /* c[pixels][ldc] (+)= windows times weights, for pixels that begin at strip; all places of the window. */
 typedef void window_kernel(const strips *p, int64_t depth, const float *strip, const float *weights, float *c,
                            bool add);
-#define WINDOW(rows)                                                                                                   \
-    static void window_##rows(const strips *p, int64_t depth, const float *strip, const float *weights, float *c,      \
+#define WINDOW_OF(name, pairs, rows)                                                                                   \
+    static void name##_##rows(const strips *p, int64_t depth, const float *strip, const float *weights, float *c,      \
                               bool add) {                                                                              \
         vf acc[MR][NV];                                                                                                \
         clear(rows, acc);                                                                                              \
         for (int64_t y = 0; y < p->s.kernel_height; y++, strip += depth * STRIP)                                       \
             for (int64_t x = 0; x < p->s.kernel_width; x++, weights += depth * NR)                                     \
-                add_products(rows, depth, strip + x, 1, STRIP, weights, acc);                                          \
+                add_products(pairs, rows, depth, strip + x, 1, STRIP, weights, acc);                                   \
         put(rows, acc, c, p->tile_out, add);                                                                           \
     }
+#define WINDOW(rows) WINDOW_OF(window, false, rows) WITH_PAIRS(WINDOW_OF(window_pairs, true, rows))
 ROW_COUNTS(WINDOW)
 #define WINDOW_NAME(rows) window_##rows,
-static window_kernel *const window_kernels[MR] = {ROW_COUNTS(WINDOW_NAME)};
+#define WINDOW_PAIRS_NAME(rows) window_pairs_##rows,
+static window_kernel *const window_kernels[2][MR] = {{ROW_COUNTS(WINDOW_NAME)},
+                                                     WITH_PAIRS({ROW_COUNTS(WINDOW_PAIRS_NAME)})};
 
 static void compute_tile(void *arg, int64_t tile, int thread) {
     const strips *p = arg;
@@ -176,9 +187,9 @@ static void compute_tile(void *arg, int64_t tile, int thread) {
             const float *weights = p->weights + ((out + j) * s->channels + c * NR) * p->places;
             for (int64_t i = 0; i < height; i++)
                 for (int64_t k = 0; k < width; k += MR)
-                    window_kernels[smaller(MR, width - k) - 1](p, depth, strip + i * depth * STRIP + k, weights,
-                                                               result + (i * p->tile_width + k) * p->tile_out + j,
-                                                               c > 0);
+                    window_kernels[s->pairs][smaller(MR, width - k) - 1](
+                        p, depth, strip + i * depth * STRIP + k, weights,
+                        result + (i * p->tile_width + k) * p->tile_out + j, c > 0);
         }
     }
     for (int64_t i = 0; i < height; i++)

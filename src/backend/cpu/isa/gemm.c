@@ -65,7 +65,10 @@ INLINE void transpose_rows(float *to, int64_t ld, const char *const *rows, int64
     for (; k < depth; k++)
         for (int64_t i = 0; i < present; i++) {
             to[k * ld + i] = 0;
-            if (rows[i]) read_floats(to + k * ld + i, rows[i] + k * size, dtype, 1, 1);
+            if (rows[i] && dtype == LZ_F32)
+                memcpy(to + k * ld + i, rows[i] + k * size, sizeof *to); /* pairs may lie at odd multiples of 2 */
+            else if (rows[i])
+                read_floats(to + k * ld + i, rows[i] + k * size, dtype, 1, 1);
         }
 }
 
@@ -171,17 +174,20 @@ static void pack_side(const gemm *g, const gemm_side *side, int64_t batch, int64
 #define TILES_PER_THREAD 4    /* at least, where C is large enough: threads should finish at the same time */
 
 typedef void panel_kernel(int64_t depth, const float *a, const float *b, float *c, int64_t ldc, bool add);
-#define KERNEL(rows)                                                                                                   \
-    static void multiply_##rows(int64_t depth, const float *a, const float *b, float *c, int64_t ldc, bool add) {      \
+#define KERNEL_OF(name, pairs, rows)                                                                                   \
+    static void name##_##rows(int64_t depth, const float *a, const float *b, float *c, int64_t ldc, bool add) {        \
         vf acc[MR][NV];                                                                                                \
         for (int r = 0; r < (rows); r++) __builtin_prefetch(c + r * ldc, 1);                                           \
         clear(rows, acc);                                                                                              \
-        add_products(rows, depth, a, 1, MR, b, acc);                                                                   \
+        add_products(pairs, rows, depth, a, 1, MR, b, acc);                                                            \
         put(rows, acc, c, ldc, add);                                                                                   \
     }
+#define KERNEL(rows) KERNEL_OF(multiply, false, rows) WITH_PAIRS(KERNEL_OF(multiply_pairs, true, rows))
 ROW_COUNTS(KERNEL)
 #define NAME(rows) multiply_##rows,
-static panel_kernel *const kernels[MR] = {ROW_COUNTS(NAME)};
+#define PAIRS_NAME(rows) multiply_pairs_##rows,
+static panel_kernel *const kernels[2][MR] = {{ROW_COUNTS(NAME)},
+                                             WITH_PAIRS({ROW_COUNTS(PAIRS_NAME)})}; /* by gemm.pairs */
 
 /* What a thread of a run sees. Sizes in rows of A (m) and of B (n). */
 typedef struct gemm_run {
@@ -275,12 +281,12 @@ static void pack_own(const gemm_run *run, const gemm_side *side, int64_t batch, 
 }
 
 /* c[m, n] (+)= a b for packed blocks, in pieces of BLOCK_N so that a piece of B stays in L2 while all of A goes by. */
-static void multiply_blocks(const float *a, const float *b, float *c, int64_t ldc, int64_t m, int64_t n, int64_t depth,
-                            bool add) {
+static void multiply_blocks(bool pairs, const float *a, const float *b, float *c, int64_t ldc, int64_t m, int64_t n,
+                            int64_t depth, bool add) {
     for (int64_t piece = 0; piece < n; piece += BLOCK_N)
         for (int64_t i = 0; i < m; i += MR)
             for (int64_t j = piece; j < smaller(n, piece + BLOCK_N); j += NR)
-                kernels[smaller(MR, m - i) - 1](depth, a + i * depth, b + j * depth, c + i * ldc + j, ldc, add);
+                kernels[pairs][smaller(MR, m - i) - 1](depth, a + i * depth, b + j * depth, c + i * ldc + j, ldc, add);
 }
 
 void finish_rows(const lz_call *call, int64_t row, int64_t rows, int64_t col, int64_t n, float *c, int64_t ldc) {
@@ -317,7 +323,7 @@ static void compute_tile(void *arg, int64_t tile, int thread) {
             b = shared_block(run, col - run->first_n, k, depth);
         else
             pack_own(run, &g->b, batch, col, n, NR, k, depth, own_b);
-        multiply_blocks(a, b, c, run->tile_n, m, n, depth, k > 0);
+        multiply_blocks(g->pairs, a, b, c, run->tile_n, m, n, depth, k > 0);
     }
     if (run->k == 0) memset(c, 0, (size_t)(m * run->tile_n) * sizeof(float));
     finish_rows(g->call, batch * g->a.rows + row, m, col, n, c, run->tile_n);
@@ -470,6 +476,7 @@ static gemm matmul_gemm(const lz_call *call, strided_rows *a, strided_rows *b) {
     g.shared = g.a.rows <= g.b.rows ? SHARE_A : SHARE_B;
     /* Many small products keep all threads busy without sharing, and without waiting for each other. */
     if (g.batch > 1 && g.a.rows * g.b.rows < 1024 * 1024) g.shared = SHARE_NEITHER;
+    if (!has_few_rows(&g)) use_pairs(&g);
     return g;
 }
 

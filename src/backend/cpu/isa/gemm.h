@@ -8,10 +8,15 @@
 
 #include "backend/cpu/isa/isa.h"
 
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
+
 typedef float vf __attribute__((vector_size(4 * LANES)));
 typedef int32_t vi __attribute__((vector_size(4 * LANES)));
 typedef uint32_t vu __attribute__((vector_size(4 * LANES)));
-typedef float vf_loose __attribute__((vector_size(4 * LANES), aligned(4), may_alias)); /* for unaligned memory */
+typedef float vf_loose
+    __attribute__((vector_size(4 * LANES), aligned(2), may_alias)); /* unaligned; also pairs of bf16 */
 
 /* The block of C that is held in registers: MR rows of NV vectors. Chosen so that accumulators, NV vectors of B and one
  * broadcast element of A just fit. */
@@ -77,17 +82,49 @@ INLINE float sum_of_lanes(vf v) {
     return v[0];
 }
 
-/* acc[r][v] += sum over k of a[r, k] b[k, v]. a[r, k] is at a[r a_row + k a_k]; b is a panel [depth][NR]. rows and
- * a_row must be constants where this is inlined: then acc lives in registers. */
-INLINE void add_products(int rows, int64_t depth, const float *a, int64_t a_row, int64_t a_k, const float *b,
-                         vf acc[MR][NV]) {
+/* ---- pairs ------------------------------------------------------------------------------------------------------- */
+
+/* Some processors have an instruction that multiplies two neighbouring bf16 numbers by two others and adds both products
+ * to an f32 sum. Two neighbouring bf16 numbers of a row are one 32-bit word here, a pair. Panels of pairs are packed by
+ * the code that packs f32, which moves words without looking at them: a row of K bf16 numbers is a row of K / 2 words.
+ * Only the micro-kernel is another. The instruction takes subnormal inputs as zero and gives zero for subnormal sums. */
+#if defined(__AVX512BF16__)
+#define HAS_PAIRS true
+#define WITH_PAIRS(...) __VA_ARGS__ /* code for processors that have it */
+#else
+#define HAS_PAIRS false
+#define WITH_PAIRS(...)
+#endif
+
+/* sum + a[0] b[0] + a[1] b[1] for the two bf16 numbers in each word. */
+INLINE vf add_pairs(vf sum, float a, vf b) {
+#if defined(__AVX512BF16__)
+    return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_ps(a), (__m512bh)b);
+#else
+    (void)a, (void)b;
+    return sum; /* never reached: HAS_PAIRS is false */
+#endif
+}
+
+/* Can rows of two tensors be multiplied as pairs? length: elements of a row that lie side by side. */
+INLINE bool suits_pairs(lz_dtype a, int64_t stride_a, lz_dtype b, int64_t stride_b, int64_t length) {
+    return HAS_PAIRS && a == LZ_BF16 && b == LZ_BF16 && stride_a == 1 && stride_b == 1 && length % 2 == 0;
+}
+
+/* acc[r][v] += sum over k of a[r, k] b[k, v]. a[r, k] is at a[r a_row + k a_k]; b is a panel [depth][NR]. pairs: each
+ * element is a word of two bf16 numbers. pairs, rows and a_row must be constants where this is inlined: then acc lives
+ * in registers. */
+INLINE void add_products(bool pairs, int rows, int64_t depth, const float *a, int64_t a_row, int64_t a_k,
+                         const float *b, vf acc[MR][NV]) {
 #pragma GCC unroll 1
     for (int64_t k = 0; k < depth; k++, a += a_k, b += NR) {
         vf column[NV];
         for (int v = 0; v < NV; v++) column[v] = load(b + v * LANES);
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++)
-            for (int v = 0; v < NV; v++) acc[r][v] += a[r * a_row] * column[v];
+            for (int v = 0; v < NV; v++)
+                acc[r][v] = pairs ? add_pairs(acc[r][v], a[r * a_row], column[v])
+                                  : acc[r][v] + a[r * a_row] * column[v];
     }
 }
 INLINE void clear(int rows, vf acc[MR][NV]) {
@@ -136,7 +173,16 @@ typedef struct gemm {
     int64_t segments, segment_length; /* K = segments * segment_length */
     gemm_side a, b;
     gemm_shared shared; /* the side that is packed once, for all tasks to read */
+    bool pairs;         /* elements are words of two bf16 numbers; dtype of both sides is LZ_F32 then */
 } gemm;
+
+/* The same product by pairs, where both sides are rows of bf16 and this processor multiplies those. */
+INLINE void use_pairs(gemm *g) {
+    if (!suits_pairs(g->a.dtype, g->a.stride, g->b.dtype, g->b.stride, g->segment_length)) return;
+    g->pairs = true;
+    g->segment_length /= 2;
+    g->a.dtype = g->b.dtype = LZ_F32;
+}
 
 #define run_gemm ISA(lz_run_gemm)
 #define gemm_scratch ISA(lz_gemm_scratch)

@@ -301,7 +301,7 @@ typedef struct machine { /* the contexts of one instruction set, or of the devic
     lz_context *two, *one, *three, *unfused;
 } machine;
 
-static machine machines[4];
+static machine machines[5];
 static int n_machines;
 static lz_context *ref;
 
@@ -315,18 +315,34 @@ static inline void open_device(const char *device) {
     machines[n_machines++] = m;
 }
 
+#ifdef LZ_TEST_TILES
+/* The kernels for AMX, with its instructions in C (tiles.h), so that they are tested on every processor. */
+#include "array/internal.h"
+const lz_kernel *lz_cpu_kernel_tiles_in_c(lz_op op);
+static lz_context *open_isa(const char *isa, int threads, bool no_fusion) {
+    static const lz_backend tiles = {.name = "cpu (tiles in C)", .fuses = true, .kernel = lz_cpu_kernel_tiles_in_c};
+    lz_context *ctx = strcmp(isa, "baseline") ? NULL : lz_open(.threads = threads, .no_fusion = no_fusion);
+    if (ctx) ctx->backend = &tiles;
+    return ctx;
+}
+#else
+static lz_context *open_isa(const char *isa, int threads, bool no_fusion) {
+    return lz_open(.isa = isa, .threads = threads, .no_fusion = no_fusion);
+}
+#endif
+
 static inline void open_all(void) {
-    static const char *const names[] = {"avx512bf16", "avx512", "avx2", "baseline"};
+    static const char *const names[] = {"amx", "avx512bf16", "avx512", "avx2", "baseline"};
     const char *device = getenv("LZ_TEST_DEVICE");
     ref = lz_open(.device = "ref", .threads = 1);
     n_machines = 0;
     if (device) open_device(device);
-    for (int i = 0; i < 4 && !device; i++) {
-        machine m = {.isa = names[i], .two = lz_open(.isa = names[i], .threads = 2)};
+    for (size_t i = 0; i < sizeof names / sizeof *names && !device; i++) {
+        machine m = {.isa = names[i], .two = open_isa(names[i], 2, false)};
         if (!m.two) continue;
-        m.one = lz_open(.isa = names[i], .threads = 1);
-        m.three = lz_open(.isa = names[i], .threads = 3);
-        m.unfused = lz_open(.isa = names[i], .threads = 2, .no_fusion = true);
+        m.one = open_isa(names[i], 1, false);
+        m.three = open_isa(names[i], 3, false);
+        m.unfused = open_isa(names[i], 2, true);
         machines[n_machines++] = m;
     }
     CHECK(ref && n_machines > 0);

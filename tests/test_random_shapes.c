@@ -160,9 +160,10 @@ static lz_array *do_addmm(builder *b) {
     return lz_addmm(c, x, y, .alpha = chance(b, 50) ? 0.5 : 0, .beta = chance(b, 50) ? -2 : 0);
 }
 
-/* GPUs round the probabilities of a 16-bit attention to 16 bits before they are multiplied with the values. */
+/* GPUs, and processors that multiply bf16, round the probabilities of a 16-bit attention to 16 bits before they are
+ * multiplied by the values. */
 static double sdpa_room(lz_dtype t) {
-    bool rounds = getenv("LZ_TEST_DEVICE") && (t == LZ_F16 || t == LZ_BF16);
+    bool rounds = t == LZ_BF16 || (getenv("LZ_TEST_DEVICE") && t == LZ_F16);
     return rounds ? eps_of[t] / 4 : 0;
 }
 
@@ -626,7 +627,66 @@ static void describe_large(builder *b) {
     if (!b->n_out) b->out[b->n_out++] = y;
 }
 
+/* ---- bf16 ------------------------------------------------------------------------------------------------------- */
+
+/* Both sides bf16, rows along k, as models have them: what instructions for bf16 take (gemm.h, tiles.h), at sizes around
+ * those of their blocks. Depths are often multiples of 32, else even or odd. */
+static int64_t any_depth(builder *b, int64_t most) {
+    if (chance(b, 60)) return 32 * any(b, 1, most / 32);
+    return chance(b, 70) ? 2 * any(b, 1, most / 2) : any(b, 1, most);
+}
+
+static lz_array *bf16_linear(builder *b) {
+    int64_t m = any(b, 9, 140), k = any_depth(b, 1100), n = any(b, 1, 300);
+    while (m * k * n > 12000000) n = (n + 1) / 2;
+    b->ulp = 2, b->room = 6e-6, b->least = 5e-7 * sqrt((double)k);
+    snprintf(b->what, sizeof b->what, "bf16 linear %lld x %lld x %lld", (long long)m, (long long)k, (long long)n);
+    lz_array *x = leaf(b, LZ_DIMS(m, k), LZ_BF16, 1), *w = leaf(b, LZ_DIMS(n, k), LZ_BF16, 1);
+    if (chance(b, 20)) x = lz_slice(leaf(b, LZ_DIMS(m, k + 3), LZ_BF16, 1), 1, 1, k + 1, 1); /* rows at odd addresses */
+    return lz_linear(x, w, NULL);
+}
+
+static lz_array *bf16_products(builder *b) { /* many small ones, none of them shared */
+    int64_t h = any(b, 2, 5), m = any(b, 9, 70), k = any_depth(b, 200), n = any(b, 1, 90);
+    b->ulp = 2, b->room = 6e-6, b->least = 5e-7 * sqrt((double)k);
+    snprintf(b->what, sizeof b->what, "bf16 products %lld x %lld x %lld x %lld", (long long)h, (long long)m,
+             (long long)k, (long long)n);
+    return lz_matmul(leaf(b, LZ_DIMS(h, m, k), LZ_BF16, 1), lz_transpose(leaf(b, LZ_DIMS(h, n, k), LZ_BF16, 1)));
+}
+
+static lz_array *bf16_sdpa(builder *b) {
+    int64_t d = any_depth(b, 160), n = any(b, 1, 130), m = any(b, 1, 300), g = any(b, 1, 2), h = g * any(b, 1, 2);
+    b->ulp = 2, b->room = 5e-6 + sdpa_room(LZ_BF16);
+    snprintf(b->what, sizeof b->what, "bf16 sdpa h%lld g%lld n%lld m%lld d%lld", (long long)h, (long long)g,
+             (long long)n, (long long)m, (long long)d);
+    lz_array *q = leaf(b, LZ_DIMS(1, h, n, d), LZ_BF16, 1), *k = leaf(b, LZ_DIMS(1, g, m, d), LZ_BF16, 1);
+    lz_array *v = leaf(b, LZ_DIMS(1, g, m, d), LZ_BF16, 1), *mask = NULL;
+    if (chance(b, 40)) mask = view(b, broadcastable(b, LZ_DIMS(1, h, n, m)), LZ_BOOL, 1);
+    return lz_sdpa(q, k, v, .causal = chance(b, 40), .mask = mask, .scale = chance(b, 30) ? 0.3 : 0);
+}
+
+static lz_array *bf16_conv(builder *b) {
+    int64_t c = any_depth(b, 100), o = any(b, 1, 80), size = any(b, 3, 30);
+    int kernel = (int)any(b, 1, 3), stride = (int)any(b, 1, 2), around = kernel / 2;
+    while (size * size * c * o * kernel * kernel > 6000000) size = size * 2 / 3 + 1, o = (o + 1) / 2;
+    b->ulp = 2, b->room = 6e-6, b->least = 5e-7 * sqrt((double)(c * kernel * kernel));
+    snprintf(b->what, sizeof b->what, "bf16 conv2d %lld -> %lld, %dx%d by %d, %lld pixels", (long long)c, (long long)o,
+             kernel, kernel, stride, (long long)size);
+    return lz_conv2d(leaf(b, LZ_DIMS(1, size, size + 1, c), LZ_BF16, 1),
+                     leaf(b, LZ_DIMS(o, kernel, kernel, c), LZ_BF16, 1), NULL, .stride = stride, .top = around,
+                     .bottom = around, .left = around, .right = around);
+}
+
+static lz_array *(*const bf16_ops[])(builder *) = {bf16_linear, bf16_products, bf16_sdpa, bf16_conv};
+
+static void describe_bf16(builder *b) {
+    b->only_f32 = false;
+    b->out[b->n_out++] = bf16_ops[b->seed % (sizeof bf16_ops / sizeof *bf16_ops)](b);
+}
+
 static void single(void) { run_many(describe_op, test_scale(12000), 1); }
 static void large(void) { run_many(describe_large, test_scale(54), 18 * 1000); }
 
-TEST_MAIN({"single", single}, {"large", large})
+static void bf16(void) { run_many(describe_bf16, test_scale(400), 4 * 1000000); }
+
+TEST_MAIN({"single", single}, {"large", large}, {"bf16", bf16})

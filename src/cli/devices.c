@@ -3,7 +3,8 @@
 
 static const struct {
     const char *device, *isa;
-} all[] = {{"cpu", "avx512bf16"}, {"cpu", "avx512"}, {"cpu", "avx2"}, {"cpu", "baseline"}, {"ref", NULL}};
+} all[] = {{"cpu", "amx"},  {"cpu", "avx512bf16"}, {"cpu", "avx512"},
+           {"cpu", "avx2"}, {"cpu", "baseline"},   {"ref", NULL}};
 
 /* One line, or one object in list; nothing of a device that is not there and not to be told of. false: it is not. */
 static bool show_device(const arguments *args, json_t *list, const char *device, const char *isa, bool tell) {

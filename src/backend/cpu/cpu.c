@@ -8,9 +8,14 @@ const lz_kernel *lz_cpu_kernel_baseline(lz_op op);
 static bool always(void) { return true; }
 
 #ifdef LZ_HAVE_X86_ISAS
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 const lz_kernel *lz_cpu_kernel_avx2(lz_op op);
 const lz_kernel *lz_cpu_kernel_avx512(lz_op op);
 const lz_kernel *lz_cpu_kernel_avx512bf16(lz_op op);
+const lz_kernel *lz_cpu_kernel_amx(lz_op op);
 
 static bool has_avx2(void) {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
@@ -24,6 +29,15 @@ static bool has_avx512(void) {
 static bool has_avx512bf16(void) {
     return has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("amd");
 }
+/* Tiles are large registers, so Linux gives them only to processes that ask. */
+static bool has_amx(void) {
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* of arch_prctl(2) */
+    unsigned a, b, c, d;
+    if (!has_avx512() || !__builtin_cpu_supports("avx512bf16") || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
+        return false;
+    bool bf16 = d >> 22 & 1, tiles = d >> 24 & 1;
+    return bf16 && tiles && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
 #endif
 
 /* Best first. */
@@ -33,6 +47,7 @@ static const struct {
     lz_backend backend;
 } choices[] = {
 #ifdef LZ_HAVE_X86_ISAS
+    {"amx", has_amx, {.name = "cpu (amx)", .fuses = true, .kernel = lz_cpu_kernel_amx}},
     {"avx512bf16", has_avx512bf16, {.name = "cpu (avx512bf16)", .fuses = true, .kernel = lz_cpu_kernel_avx512bf16}},
     {"avx512", has_avx512, {.name = "cpu (avx512)", .fuses = true, .kernel = lz_cpu_kernel_avx512}},
     {"avx2", has_avx2, {.name = "cpu (avx2)", .fuses = true, .kernel = lz_cpu_kernel_avx2}},
@@ -50,8 +65,9 @@ const lz_backend *lz_cpu_backend(const char *isa, lz_error *err) {
     if (known)
         lz_fail(err, LZ_NOT_FOUND, "this machine cannot run the instruction set '%s'", isa);
     else
-        lz_fail(err, LZ_NOT_FOUND,
-                "there is no instruction set '%s' in this build: take 'baseline', 'avx2', 'avx512' or 'avx512bf16'",
-                isa);
+        lz_fail(
+            err, LZ_NOT_FOUND,
+            "there is no instruction set '%s' in this build: take 'baseline', 'avx2', 'avx512', 'avx512bf16' or 'amx'",
+            isa);
     return NULL;
 }

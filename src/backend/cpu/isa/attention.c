@@ -14,7 +14,7 @@
  * turn, that is m (2 d), at least one head and at most about PACKED_BYTES; and a block of scores for each thread. */
 #include <math.h>
 
-#include "backend/cpu/isa/gemm.h"
+#include "backend/cpu/isa/tiles.h"
 
 #define QUERIES (96 / MR * MR) /* in a block: as many as keep the scores in L2 */
 #define KEYS 256               /* in a block; a multiple of NR */
@@ -49,8 +49,11 @@ typedef struct query_block {
     float *shrink;              /* [QUERIES]: by what the sums so far must be multiplied */
 } query_block;
 
-/* Words that so many keys take in a column of packed values; blocks before the last have an even number of keys. */
-static int64_t value_words(const attention *a, int64_t keys) { return a->pairs ? parts_of(keys, 2) : keys; }
+/* Words that so many keys take in a column of packed values. */
+static int64_t value_words(const attention *a, int64_t keys) {
+    if (!a->pairs) return keys;
+    return HAS_TILES ? round_up(keys, 2 * LANES) / 2 : parts_of(keys, 2);
+}
 
 static attention plan_attention(const lz_call *call) {
     attention a = {.call = call, .q = &call->in[0], .k = &call->in[1], .v = &call->in[2]};
@@ -60,7 +63,7 @@ static attention plan_attention(const lz_call *call) {
     a.group = a.heads / larger(1, a.k->dims.at[1]);
     a.padded_m = round_up(a.m, NR), a.padded_d = round_up(a.d, NR);
     a.query_blocks = parts_of(a.n, QUERIES), a.key_blocks = parts_of(a.m, KEYS);
-    a.pairs = suits_pairs(a.q->dtype, a.q->strides[3], a.k->dtype, a.k->strides[3], a.d) && a.v->dtype == LZ_BF16 &&
+    a.pairs = suits_pairs(a.q->dtype, a.q->strides[3], a.k->dtype, a.k->strides[3], a.d, 1) && a.v->dtype == LZ_BF16 &&
               a.v->strides[3] == 1;
     a.d_words = a.pairs ? a.d / 2 : a.d;
     a.packed_floats = a.padded_m * a.d_words + value_words(&a, a.m) * a.padded_d;
@@ -86,10 +89,11 @@ static void pair_values(const attention *a, int64_t batch, int64_t head, int64_t
                         uint16_t *to) {
     static const uint16_t zeros[NR];
     int64_t columns = smaller(NR, a->d - c);
-    for (int64_t j = 0; j < keys; j += 2, to += 2 * NR) {
-        const uint16_t *even = (const uint16_t *)element(a->v, batch, head, start + j, c);
-        const uint16_t *odd = j + 1 < keys ? (const uint16_t *)element(a->v, batch, head, start + j + 1, c) : zeros;
-        for (int64_t i = 0; i < columns; i++) to[2 * i] = even[i], to[2 * i + 1] = odd[i];
+    for (int64_t j = 0; j < 2 * value_words(a, keys); j += 2, to += 2 * NR) {
+        const uint16_t *two[2];
+        for (int64_t i = 0; i < 2; i++)
+            two[i] = j + i < keys ? (const uint16_t *)element(a->v, batch, head, start + j + i, c) : zeros;
+        for (int64_t i = 0; i < columns; i++) to[2 * i] = two[0][i], to[2 * i + 1] = two[1][i];
         for (int64_t i = columns; i < NR; i++) to[2 * i] = to[2 * i + 1] = 0;
     }
 }
@@ -121,15 +125,13 @@ static void pack_key_block(void *arg, int64_t task, int thread) {
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* scores[rows][KEYS] (one panel of columns) = queries keys^T scale. */
-typedef void score_kernel(int64_t d, const float *queries, const float *keys, float scale, float *scores);
+/* scores[rows][KEYS] (one panel of columns) = queries keys^T. */
+typedef void score_kernel(int64_t d, const float *queries, const float *keys, float *scores);
 #define SCORE_OF(name, pairs, rows)                                                                                    \
-    static void name##_##rows(int64_t d, const float *queries, const float *keys, float scale, float *scores) {        \
+    static void name##_##rows(int64_t d, const float *queries, const float *keys, float *scores) {                     \
         vf acc[MR][NV];                                                                                                \
         clear(rows, acc);                                                                                              \
         add_products(pairs, rows, d, queries, 1, MR, keys, acc);                                                       \
-        if (pairs)                                                                                                     \
-            _Pragma("GCC unroll 16") for (int r = 0; r < (rows); r++) for (int v = 0; v < NV; v++) acc[r][v] *= scale; \
         put(rows, acc, scores, KEYS, false);                                                                           \
     }
 #define SCORE(rows) SCORE_OF(score, false, rows) WITH_PAIRS(SCORE_OF(score_pairs, true, rows))
@@ -161,17 +163,44 @@ static blend_kernel *const blend_kernels[2][MR] = {{ROW_COUNTS(BLEND_NAME)},
                                                    WITH_PAIRS({ROW_COUNTS(BLEND_PAIRS_NAME)})};
 
 static void score_keys(const attention *a, const query_block *b, int64_t start, int64_t keys) {
+#if HAS_TILES
+    if (a->pairs) {
+        tiles_begin();
+        for (int64_t j = 0; j < keys; j += NR)
+            for (int64_t i = 0; i < b->count; i += PAIR_ROWS)
+                multiply_tiles(a->d_words, b->queries + i * a->d_words, a->d_words, b->keys + (start + j) * a->d_words,
+                               b->scores + i * KEYS + j, KEYS, false);
+        tiles_end();
+        return;
+    }
+#endif
     for (int64_t j = 0; j < keys; j += NR)
         for (int64_t i = 0; i < b->count; i += MR)
-            score_kernels[a->pairs][smaller(MR, b->count - i) - 1](a->d_words, b->queries + i * a->d_words,
-                                                                   b->keys + (start + j) * a->d_words, a->scale,
-                                                                   b->scores + i * KEYS + j);
+            score_kernels[a->pairs][smaller(MR, b->count - i) - 1](
+                a->d_words, b->queries + i * a->d_words, b->keys + (start + j) * a->d_words, b->scores + i * KEYS + j);
 }
 
 static void blend_values(const attention *a, const query_block *b, int64_t start, int64_t keys) {
     /* Causal: keys may be fewer than lie in the packed block. */
     int64_t packed = value_words(a, smaller(KEYS, a->m - start)), words = value_words(a, keys);
     const float *values = b->values + value_words(a, start) * a->padded_d;
+#if HAS_TILES
+    if (a->pairs) {
+        float block[PAIR_ROWS][NR] __attribute__((aligned(64)));
+        tiles_begin();
+        for (int64_t c = 0; c < a->d; c += NR)
+            for (int64_t i = 0; i < b->count; i += PAIR_ROWS) {
+                multiply_tiles(words, b->scores + i * KEYS, KEYS, values + c * packed, block[0], NR, false);
+                for (int64_t r = 0; r < smaller(PAIR_ROWS, b->count - i); r++)
+                    for (int v = 0; v < NV; v++) {
+                        float *to = b->sums + (i + r) * a->padded_d + c + v * LANES;
+                        store(to, load(to) * b->shrink[i + r] + load(block[r] + v * LANES));
+                    }
+            }
+        tiles_end();
+        return;
+    }
+#endif
     for (int64_t c = 0; c < a->d; c += NR)
         for (int64_t i = 0; i < b->count; i += MR)
             blend_kernels[a->pairs][smaller(MR, b->count - i) - 1](words, b->scores + i * KEYS, values + c * packed,
@@ -214,6 +243,8 @@ INLINE float largest_lane(vf v) {
 static void mask_row(const attention *a, const query_block *b, int64_t i, int64_t start, int64_t keys,
                      int64_t visible) {
     float *scores = b->scores + i * KEYS;
+    if (a->pairs) /* elsewhere the queries were scaled, which are f32 there */
+        for (int64_t j = 0; j < keys; j += LANES) store(scores + j, load(scores + j) * a->scale);
     if (a->mask) {
         float m[KEYS];
         const char *from = element(a->mask, b->batch, b->head, b->first + i, start);
@@ -232,7 +263,9 @@ INLINE void store_pairs(float *to, const float *from) {
     __m512bh words = _mm512_cvtne2ps_pbh((__m512)load(from + LANES), (__m512)load(from));
     store(to, (vf)words);
 #else
-    (void)to, (void)from; /* never reached: HAS_PAIRS is false */
+    uint16_t words[2 * LANES];
+    for (int i = 0; i < 2 * LANES; i++) words[i] = lz_to_bf16(from[i]);
+    memcpy(to, words, sizeof words);
 #endif
 }
 
@@ -246,7 +279,7 @@ static void soften_row(const query_block *b, int64_t i, int64_t keys, bool pairs
     float now = largest_lane(lanewise_larger(most[0], most[1]));
     float base = now == -INFINITY ? 0 : now; /* nothing seen yet: 2^(-inf - 0) is 0, 2^(-inf + inf) would be NaN */
     vf sum = {0};
-    for (int64_t j = 0; j < keys; j += LANES) {
+    for (int64_t j = 0; j < (pairs ? round_up(keys, 2 * LANES) : keys); j += LANES) {
         vf p = exp2_negative(load(scores + j) - base);
         store(scores + j, p);
         sum += p;
@@ -261,12 +294,21 @@ static void soften_row(const query_block *b, int64_t i, int64_t keys, bool pairs
 /* ---- tasks ------------------------------------------------------------------------------------------------------- */
 
 static void start_block(const attention *a, const query_block *b) {
-    for (int64_t i = 0; i < b->count; i += MR) {
-        const char *rows[MR];
-        for (int64_t r = 0; r < MR; r++)
+    int64_t panel = a->pairs ? PAIR_ROWS : MR;
+    for (int64_t i = 0; i < b->count; i += panel) {
+        const char *rows[PAIR_ROWS > MR ? PAIR_ROWS : MR];
+        float *to = b->queries + i * a->d_words;
+        for (int64_t r = 0; r < panel; r++)
             rows[r] = i + r < b->count ? element(a->q, b->batch, b->head, b->first + i + r, 0) : NULL;
-        pack_panel(b->queries + i * a->d_words, MR, rows, a->pairs ? LZ_F32 : a->q->dtype, a->q->strides[3],
-                   a->d_words);
+        if (HAS_TILES && a->pairs)
+            for (int64_t r = 0; r < panel; r++, to += a->d_words) {
+                if (rows[r])
+                    memcpy(to, rows[r], (size_t)a->d_words * sizeof *to);
+                else
+                    memset(to, 0, (size_t)a->d_words * sizeof *to);
+            }
+        else
+            pack_panel(to, MR, rows, a->pairs ? LZ_F32 : a->q->dtype, a->q->strides[3], a->d_words);
     }
     if (!a->pairs) /* pairs are scaled as scores, which are f32 */
         for (int64_t i = 0; i < round_up(b->count, MR) * a->d; i++) b->queries[i] *= a->scale;

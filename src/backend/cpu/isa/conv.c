@@ -30,7 +30,7 @@ static window window_of(const lz_call *call) {
     s.images = out[0], s.out_height = out[1], s.out_width = out[2];
     s.step = call->params->conv.stride, s.top = call->params->conv.top, s.left = call->params->conv.left;
     s.type_x = x->dtype, s.type_w = w->dtype, s.stride_x = x->strides[3], s.stride_w = w->strides[3];
-    s.pairs = suits_pairs(s.type_x, s.stride_x, s.type_w, s.stride_w, s.channels);
+    s.pairs = suits_pairs(s.type_x, s.stride_x, s.type_w, s.stride_w, s.channels, s.kernel_height * s.kernel_width);
     if (s.pairs) s.type_x = s.type_w = LZ_F32, s.channels /= 2;
     s.step_x = s.stride_x * lz_dtype_size(s.type_x), s.step_w = s.stride_w * lz_dtype_size(s.type_w);
     return s;
@@ -95,6 +95,7 @@ typedef struct strips {
 static bool suits_strips(const window *s) {
     int64_t places = s->kernel_height * s->kernel_width;
     int64_t bytes = round_up(s->out_channels, NR) * places * s->channels * (int64_t)sizeof(float);
+    if (HAS_TILES && s->pairs) return false; /* tiles want rows of A as they are */
     return s->step == 1 && places > 1 && s->kernel_width <= STRIP - 4 * MR && s->channels >= LANES &&
            s->out_width >= MR && bytes <= WEIGHT_BYTES;
 }

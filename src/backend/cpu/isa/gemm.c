@@ -13,7 +13,7 @@
  * on the tile, so results have the same bits for any number of threads, with or without an epilogue, and for any M and
  * N; except that for a handful of rows, where packing B would cost more than multiplying by it, there is a second path:
  * dot products straight from memory, with as many partial sums as a vector has lanes. */
-#include "backend/cpu/isa/gemm.h"
+#include "backend/cpu/isa/tiles.h"
 
 /* ---- packing ---------------------------------------------------------------------------------------------------- */
 
@@ -166,6 +166,21 @@ static void pack_side(const gemm *g, const gemm_side *side, int64_t batch, int64
     }
 }
 
+/* Rows of A for tiles (tiles.h): one after the other, as they lie in memory, depth words each. */
+static void copy_rows(const gemm *g, int64_t batch, int64_t row, int64_t k, int64_t depth, float *to) {
+    const gemm_side *side = &g->a;
+    for (int64_t i = 0; i < PAIR_ROWS; i++, to += depth)
+        for (int64_t at = 0, n; at < depth; at += n) {
+            int64_t segment = (k + at) / g->segment_length, start = (k + at) % g->segment_length;
+            n = smaller(depth - at, g->segment_length - start);
+            const char *from = row + i < side->rows ? side->locate(side->source, batch, row + i, segment) : NULL;
+            if (from)
+                memcpy(to + at, from + 4 * start, (size_t)n * sizeof *to);
+            else
+                memset(to + at, 0, (size_t)n * sizeof *to);
+        }
+}
+
 /* ---- the engine ------------------------------------------------------------------------------------------------- */
 
 #define BLOCK_K 384           /* a panel of A, MR x BLOCK_K, stays in L1 */
@@ -194,7 +209,7 @@ typedef struct gemm_run {
     const gemm *g;
     int64_t k; /* the whole of K, block_k at a time */
     int64_t block_k;
-    int64_t tile_m, tile_n;          /* multiples of MR and NR */
+    int64_t tile_m, tile_n;          /* multiples of panels */
     int64_t chunk_m, chunk_n;        /* tiles are made of one chunk after the other, chunks are multiples of tiles */
     int64_t batch, first_m, first_n; /* where the current chunk starts (batch: only where a side is shared) */
     int64_t tiles_m, tiles_n;        /* in the current chunk */
@@ -204,22 +219,23 @@ typedef struct gemm_run {
 } gemm_run;
 
 static const gemm_side *shared_side(const gemm *g) { return g->shared == SHARE_A ? &g->a : &g->b; }
-static int64_t panel_width(const gemm *g) { return g->shared == SHARE_A ? MR : NR; }
+static int64_t panel_rows(const gemm *g) { return g->pairs ? PAIR_ROWS : MR; } /* of A */
+static int64_t panel_width(const gemm *g) { return g->shared == SHARE_A ? panel_rows(g) : NR; }
 
 /* Makes tiles smaller until there is one for everybody. */
 static void cut_tiles(gemm_run *run, int threads) {
     const gemm *g = run->g;
-    int64_t wanted = (int64_t)threads * TILES_PER_THREAD;
-    run->tile_m = smaller(run->tile_m, round_up(larger(1, g->a.rows), MR));
+    int64_t mr = panel_rows(g), wanted = (int64_t)threads * TILES_PER_THREAD;
+    run->tile_m = smaller(run->tile_m, round_up(larger(1, g->a.rows), mr));
     run->tile_n = smaller(run->tile_n, round_up(larger(1, g->b.rows), NR));
     int64_t batch = g->shared == SHARE_NEITHER ? g->batch : 1;
     while (batch * parts_of(larger(1, g->a.rows), run->tile_m) * parts_of(larger(1, g->b.rows), run->tile_n) < wanted) {
-        if (run->tile_m > run->tile_n && run->tile_m > 4 * MR)
-            run->tile_m = round_up(run->tile_m / 2, MR);
+        if (run->tile_m > run->tile_n && run->tile_m > 4 * mr)
+            run->tile_m = round_up(run->tile_m / 2, mr);
         else if (run->tile_n > 2 * NR)
             run->tile_n = round_up(run->tile_n / 2, NR);
-        else if (run->tile_m > 4 * MR)
-            run->tile_m = round_up(run->tile_m / 2, MR);
+        else if (run->tile_m > 4 * mr)
+            run->tile_m = round_up(run->tile_m / 2, mr);
         else
             break;
     }
@@ -229,7 +245,7 @@ static gemm_run plan_run(const gemm *g) {
     gemm_run run = {.g = g, .k = g->segments * g->segment_length};
     run.block_k = larger(1, round_up(parts_of(run.k, larger(1, parts_of(run.k, BLOCK_K))), LANES));
     /* The tile is long on the side that is shared, for what is not shared is packed again for every tile. */
-    run.tile_m = (g->shared == SHARE_A ? 3 : 1) * (256 / MR) * MR;
+    run.tile_m = (g->shared == SHARE_A ? 3 : 1) * (256 / panel_rows(g)) * panel_rows(g);
     run.tile_n = (g->shared == SHARE_B ? 3 : 1) * BLOCK_N;
     cut_tiles(&run, lz_pool_threads(g->call->pool));
 
@@ -263,6 +279,15 @@ static float *shared_block(const gemm_run *run, int64_t row, int64_t k, int64_t 
     return run->shared + k * chunk_rows(run) + row * depth;
 }
 
+/* One panel of either side. */
+static void pack_block(const gemm *g, const gemm_side *side, int64_t batch, int64_t row, int64_t width, int64_t k,
+                       int64_t depth, float *to) {
+    if (HAS_TILES && g->pairs && side == &g->a)
+        copy_rows(g, batch, row, k, depth, to);
+    else
+        pack_side(g, side, batch, row, width, k, depth, to);
+}
+
 static void pack_shared_panel(void *arg, int64_t panel, int thread) {
     (void)thread;
     const gemm_run *run = arg;
@@ -270,19 +295,29 @@ static void pack_shared_panel(void *arg, int64_t panel, int thread) {
     int64_t first = run->g->shared == SHARE_A ? run->first_m : run->first_n;
     for (int64_t k = 0; k < run->k; k += run->block_k) {
         int64_t depth = smaller(run->block_k, run->k - k);
-        pack_side(run->g, shared_side(run->g), run->batch, first + row, width, k, depth,
-                  shared_block(run, row, k, depth));
+        pack_block(run->g, shared_side(run->g), run->batch, first + row, width, k, depth,
+                   shared_block(run, row, k, depth));
     }
 }
 
 static void pack_own(const gemm_run *run, const gemm_side *side, int64_t batch, int64_t row, int64_t rows,
                      int64_t width, int64_t k, int64_t depth, float *to) {
-    for (int64_t i = 0; i < rows; i += width) pack_side(run->g, side, batch, row + i, width, k, depth, to + i * depth);
+    for (int64_t i = 0; i < rows; i += width) pack_block(run->g, side, batch, row + i, width, k, depth, to + i * depth);
 }
 
 /* c[m, n] (+)= a b for packed blocks, in pieces of BLOCK_N so that a piece of B stays in L2 while all of A goes by. */
 static void multiply_blocks(bool pairs, const float *a, const float *b, float *c, int64_t ldc, int64_t m, int64_t n,
                             int64_t depth, bool add) {
+#if HAS_TILES
+    if (pairs) {
+        tiles_begin();
+        for (int64_t i = 0; i < m; i += PAIR_ROWS)
+            for (int64_t j = 0; j < n; j += NR)
+                multiply_tiles(depth, a + i * depth, depth, b + j * depth, c + i * ldc + j, ldc, add);
+        tiles_end();
+        return;
+    }
+#endif
     for (int64_t piece = 0; piece < n; piece += BLOCK_N)
         for (int64_t i = 0; i < m; i += MR)
             for (int64_t j = piece; j < smaller(n, piece + BLOCK_N); j += NR)
@@ -318,7 +353,7 @@ static void compute_tile(void *arg, int64_t tile, int thread) {
         if (g->shared == SHARE_A)
             a = shared_block(run, row - run->first_m, k, depth);
         else
-            pack_own(run, &g->a, batch, row, m, MR, k, depth, own_a);
+            pack_own(run, &g->a, batch, row, m, panel_rows(g), k, depth, own_a);
         if (g->shared == SHARE_B)
             b = shared_block(run, col - run->first_n, k, depth);
         else

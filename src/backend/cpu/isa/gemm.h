@@ -8,7 +8,7 @@
 
 #include "backend/cpu/isa/isa.h"
 
-#if defined(__AVX512BF16__)
+#if defined(__AVX512BF16__) || defined(__AMX_BF16__)
 #include <immintrin.h>
 #endif
 
@@ -20,7 +20,7 @@ typedef float vf_loose
 
 /* The block of C that is held in registers: MR rows of NV vectors. Chosen so that accumulators, NV vectors of B and one
  * broadcast element of A just fit. */
-#if defined(__AVX512F__) /* 32 registers */
+#if LANES == 16 /* 32 registers */
 #define MR 12
 #define NV 2
 #elif defined(__AVX2__) /* 16 registers */
@@ -88,13 +88,19 @@ INLINE float sum_of_lanes(vf v) {
  * to an f32 sum. Two neighbouring bf16 numbers of a row are one 32-bit word here, a pair. Panels of pairs are packed by
  * the code that packs f32, which moves words without looking at them: a row of K bf16 numbers is a row of K / 2 words.
  * Only the micro-kernel is another. The instruction takes subnormal inputs as zero and gives zero for subnormal sums. */
-#if defined(__AVX512BF16__)
-#define HAS_PAIRS true
-#define WITH_PAIRS(...) __VA_ARGS__ /* code for processors that have it */
+#if defined(__AMX_BF16__) || defined(LZ_TILES_IN_C)
+#define HAS_TILES 1 /* the instruction works on whole blocks of C: see tiles.h */
 #else
-#define HAS_PAIRS false
+#define HAS_TILES 0
+#endif
+#if defined(__AVX512BF16__) && !HAS_TILES
+#define HAS_PAIRS 1
+#define WITH_PAIRS(...) __VA_ARGS__ /* micro-kernels of the instruction on vectors */
+#else
+#define HAS_PAIRS HAS_TILES
 #define WITH_PAIRS(...)
 #endif
+#define PAIR_ROWS (HAS_TILES ? 32 : MR) /* of A in a panel of pairs */
 
 /* sum + a[0] b[0] + a[1] b[1] for the two bf16 numbers in each word. */
 INLINE vf add_pairs(vf sum, float a, vf b) {
@@ -106,9 +112,11 @@ INLINE vf add_pairs(vf sum, float a, vf b) {
 #endif
 }
 
-/* Can rows of two tensors be multiplied as pairs? length: elements of a row that lie side by side. */
-INLINE bool suits_pairs(lz_dtype a, int64_t stride_a, lz_dtype b, int64_t stride_b, int64_t length) {
-    return HAS_PAIRS && a == LZ_BF16 && b == LZ_BF16 && stride_a == 1 && stride_b == 1 && length % 2 == 0;
+/* Can rows of two tensors be multiplied as pairs? Rows consist of segments of so many elements that lie side by side.
+ * Tiles take 32 elements at a time. */
+INLINE bool suits_pairs(lz_dtype a, int64_t stride_a, lz_dtype b, int64_t stride_b, int64_t length, int64_t segments) {
+    return HAS_PAIRS && a == LZ_BF16 && b == LZ_BF16 && stride_a == 1 && stride_b == 1 && length % 2 == 0 &&
+           (!HAS_TILES || length * segments % 32 == 0);
 }
 
 /* acc[r][v] += sum over k of a[r, k] b[k, v]. a[r, k] is at a[r a_row + k a_k]; b is a panel [depth][NR]. pairs: each
@@ -178,7 +186,7 @@ typedef struct gemm {
 
 /* The same product by pairs, where both sides are rows of bf16 and this processor multiplies those. */
 INLINE void use_pairs(gemm *g) {
-    if (!suits_pairs(g->a.dtype, g->a.stride, g->b.dtype, g->b.stride, g->segment_length)) return;
+    if (!suits_pairs(g->a.dtype, g->a.stride, g->b.dtype, g->b.stride, g->segment_length, g->segments)) return;
     g->pairs = true;
     g->segment_length /= 2;
     g->a.dtype = g->b.dtype = LZ_F32;

@@ -57,7 +57,7 @@ def main():
     for _ in range(args.runs):
         seconds.clear()
         begun = time.perf_counter()
-        image = pipe(args.prompt, height=args.size, width=args.size, num_inference_steps=args.steps,
+        image = pipe(prompt=args.prompt, height=args.size, width=args.size, num_inference_steps=args.steps,
                      generator=torch.Generator("cpu").manual_seed(42)).images[0]
         whole = time.perf_counter() - begun
     if args.out:

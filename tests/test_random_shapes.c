@@ -642,6 +642,7 @@ static lz_array *bf16_linear(builder *b) {
     b->ulp = 2, b->room = 6e-6, b->least = 5e-7 * sqrt((double)k);
     snprintf(b->what, sizeof b->what, "bf16 linear %lld x %lld x %lld", (long long)m, (long long)k, (long long)n);
     lz_array *x = leaf(b, LZ_DIMS(m, k), LZ_BF16, 1), *w = leaf(b, LZ_DIMS(n, k), LZ_BF16, 1);
+    if (chance(b, 20)) w = lz_transpose(leaf(b, LZ_DIMS(k, n), LZ_BF16, 1));
     if (chance(b, 20)) x = lz_slice(leaf(b, LZ_DIMS(m, k + 3), LZ_BF16, 1), 1, 1, k + 1, 1); /* rows at odd addresses */
     return lz_linear(x, w, NULL);
 }
@@ -672,8 +673,9 @@ static lz_array *bf16_conv(builder *b) {
     b->ulp = 2, b->room = 6e-6, b->least = 5e-7 * sqrt((double)(c * kernel * kernel));
     snprintf(b->what, sizeof b->what, "bf16 conv2d %lld -> %lld, %dx%d by %d, %lld pixels", (long long)c, (long long)o,
              kernel, kernel, stride, (long long)size);
-    return lz_conv2d(leaf(b, LZ_DIMS(1, size, size + 1, c), LZ_BF16, 1),
-                     leaf(b, LZ_DIMS(o, kernel, kernel, c), LZ_BF16, 1), NULL, .stride = stride, .top = around,
+    lz_array *w = chance(b, 50) ? leaf(b, LZ_DIMS(o, kernel, kernel, c), LZ_BF16, 1)
+                                : lz_permute(leaf(b, LZ_DIMS(o, c, kernel, kernel), LZ_BF16, 1), LZ_DIMS(0, 2, 3, 1));
+    return lz_conv2d(leaf(b, LZ_DIMS(1, size, size + 1, c), LZ_BF16, 1), w, NULL, .stride = stride, .top = around,
                      .bottom = around, .left = around, .right = around);
 }
 

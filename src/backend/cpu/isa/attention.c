@@ -63,8 +63,8 @@ static attention plan_attention(const lz_call *call) {
     a.group = a.heads / larger(1, a.k->dims.at[1]);
     a.padded_m = round_up(a.m, NR), a.padded_d = round_up(a.d, NR);
     a.query_blocks = parts_of(a.n, QUERIES), a.key_blocks = parts_of(a.m, KEYS);
-    a.pairs = suits_pairs(a.q->dtype, a.q->strides[3], a.k->dtype, a.k->strides[3], a.d, 1) && a.v->dtype == LZ_BF16 &&
-              a.v->strides[3] == 1;
+    a.pairs = suits_pairs(a.q->dtype, a.q->strides[3], a.k->dtype, a.d, 1) && a.k->strides[3] == 1 &&
+              a.v->dtype == LZ_BF16 && a.v->strides[3] == 1;
     a.d_words = a.pairs ? a.d / 2 : a.d;
     a.packed_floats = a.padded_m * a.d_words + value_words(&a, a.m) * a.padded_d;
     a.thread_floats = QUERIES * (a.d_words + KEYS + a.padded_d + LANES + 2);

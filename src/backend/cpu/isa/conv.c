@@ -30,7 +30,7 @@ static window window_of(const lz_call *call) {
     s.images = out[0], s.out_height = out[1], s.out_width = out[2];
     s.step = call->params->conv.stride, s.top = call->params->conv.top, s.left = call->params->conv.left;
     s.type_x = x->dtype, s.type_w = w->dtype, s.stride_x = x->strides[3], s.stride_w = w->strides[3];
-    s.pairs = suits_pairs(s.type_x, s.stride_x, s.type_w, s.stride_w, s.channels, s.kernel_height * s.kernel_width);
+    s.pairs = suits_pairs(s.type_x, s.stride_x, s.type_w, s.channels, s.kernel_height * s.kernel_width);
     if (s.pairs) s.type_x = s.type_w = LZ_F32, s.channels /= 2;
     s.step_x = s.stride_x * lz_dtype_size(s.type_x), s.step_w = s.stride_w * lz_dtype_size(s.type_w);
     return s;
@@ -131,7 +131,10 @@ static void pack_weight_panel(void *arg, int64_t panel, int thread) {
                 bool exists = panel * NR + i < s->out_channels;
                 rows[i] = exists ? locate_weight(s, 0, panel * NR + i, place) + c * s->step_w : NULL;
             }
-            pack_panel(to, NR, rows, s->type_w, s->stride_w, depth);
+            if (s->pairs)
+                pack_pairs(to, NR, rows, s->stride_w, depth);
+            else
+                pack_panel(to, NR, rows, s->type_w, s->stride_w, depth);
         }
     }
 }

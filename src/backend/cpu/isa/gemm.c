@@ -145,6 +145,29 @@ void pack_panel(float *to, int64_t width, const char *const *rows, lz_dtype dtyp
         pack_rows(to, MR, MR, rows, dtype, stride, depth);
 }
 
+/* Where the two elements of a pair lie side by side, rows of pairs are rows of words. Elsewhere (the weights of a
+ * convolution, as they are stored) a few of them are widened to f32, whose upper halves then become pairs. */
+void pack_pairs(float *to, int64_t width, const char *const *rows, int64_t stride, int64_t depth) {
+    enum { WORDS = 16 };
+    float wide[2 * WORDS * NR];
+    const char *from[NR];
+    if (stride == 1) {
+        pack_panel(to, width, rows, LZ_F32, 1, depth);
+        return;
+    }
+    for (int64_t k = 0; k < depth; k += WORDS, to += WORDS * width) {
+        int64_t n = smaller(WORDS, depth - k);
+        for (int64_t i = 0; i < width; i++) from[i] = rows[i] ? rows[i] + 4 * k * stride : NULL;
+        pack_panel(wide, width, from, LZ_BF16, stride, 2 * n);
+        for (int64_t j = 0; j < n; j++)
+            for (int64_t i = 0; i < width; i++) {
+                uint32_t even = lz_float_to_bits(wide[2 * j * width + i]),
+                         odd = lz_float_to_bits(wide[(2 * j + 1) * width + i]);
+                to[j * width + i] = lz_bits_to_float(even >> 16 | (odd & 0xffff0000u));
+            }
+    }
+}
+
 void pack_strip(float *to, int64_t ld, const char *const *rows, int64_t count, lz_dtype dtype, int64_t stride,
                 int64_t depth) {
     for (int64_t i = 0; i < count; i += LANES) pack_rows(to + i, ld, LANES, rows + i, dtype, stride, depth);
@@ -161,7 +184,10 @@ static void pack_side(const gemm *g, const gemm_side *side, int64_t batch, int64
             const char *at = row + i < side->rows ? side->locate(side->source, batch, row + i, segment) : NULL;
             rows[i] = at ? at + start * side->stride * size : NULL;
         }
-        pack_panel(to, width, rows, side->dtype, side->stride, n);
+        if (g->pairs)
+            pack_pairs(to, width, rows, side->stride, n);
+        else
+            pack_panel(to, width, rows, side->dtype, side->stride, n);
         to += n * width, k += n, depth -= n;
     }
 }

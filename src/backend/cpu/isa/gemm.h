@@ -112,10 +112,10 @@ INLINE vf add_pairs(vf sum, float a, vf b) {
 #endif
 }
 
-/* Can rows of two tensors be multiplied as pairs? Rows consist of segments of so many elements that lie side by side.
+/* Can rows of two tensors be multiplied as pairs? Rows consist of segments of so many elements, those of A side by side.
  * Tiles take 32 elements at a time. */
-INLINE bool suits_pairs(lz_dtype a, int64_t stride_a, lz_dtype b, int64_t stride_b, int64_t length, int64_t segments) {
-    return HAS_PAIRS && a == LZ_BF16 && b == LZ_BF16 && stride_a == 1 && stride_b == 1 && length % 2 == 0 &&
+INLINE bool suits_pairs(lz_dtype a, int64_t stride_a, lz_dtype b, int64_t length, int64_t segments) {
+    return HAS_PAIRS && a == LZ_BF16 && b == LZ_BF16 && stride_a == 1 && length % 2 == 0 &&
            (!HAS_TILES || length * segments % 32 == 0);
 }
 
@@ -153,7 +153,10 @@ INLINE void put(int rows, vf acc[MR][NV], float *c, int64_t ldc, bool add) {
 /* Packs one panel: to[k][width] (k < depth) from width rows; a row that is NULL is zeros. stride in elements. */
 #define pack_panel ISA(lz_pack_panel)
 void pack_panel(float *to, int64_t width, const char *const *rows, lz_dtype dtype, int64_t stride, int64_t depth);
-/* The same for any multiple of LANES rows, with to[k] ld apart. */
+/* The same of bf16 rows, in pairs: to[k][width] words, k < depth, each of two elements that are stride apart. */
+#define pack_pairs ISA(lz_pack_pairs)
+void pack_pairs(float *to, int64_t width, const char *const *rows, int64_t stride, int64_t depth);
+/* As pack_panel, for any multiple of LANES rows, with to[k] ld apart. */
 #define pack_strip ISA(lz_pack_strip)
 void pack_strip(float *to, int64_t ld, const char *const *rows, int64_t count, lz_dtype dtype, int64_t stride,
                 int64_t depth);
@@ -186,7 +189,7 @@ typedef struct gemm {
 
 /* The same product by pairs, where both sides are rows of bf16 and this processor multiplies those. */
 INLINE void use_pairs(gemm *g) {
-    if (!suits_pairs(g->a.dtype, g->a.stride, g->b.dtype, g->b.stride, g->segment_length, g->segments)) return;
+    if (!suits_pairs(g->a.dtype, g->a.stride, g->b.dtype, g->segment_length, g->segments)) return;
     g->pairs = true;
     g->segment_length /= 2;
     g->a.dtype = g->b.dtype = LZ_F32;

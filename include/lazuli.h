@@ -83,6 +83,8 @@ typedef enum lz_offload {
     LZ_OFFLOAD_STREAM, /* none of them stays there, even if all would fit: the least memory */
 } lz_offload;
 
+#define LZ_FASTEST (-1) /* bf16 if the device or processor multiplies bf16 faster than f32, else f32 */
+
 typedef struct lz_context_options {
     int reserved;
     const char *device;            /* "cpu" (default), "cuda" or "cuda:N", or "ref": slow and obviously right */
@@ -90,9 +92,9 @@ typedef struct lz_context_options {
     int64_t memory_limit;          /* bytes of array data (of a device: there), 0: no limit */
     int64_t cache_limit;           /* freed bytes kept for reuse; 0: 64 MiB, negative: none */
     bool no_fusion;                /* run every op as its own kernel; in f32 the bits are the same */
-    const char *isa;               /* "baseline", "avx2", "avx512"; NULL: the best this machine has */
+    const char *isa;               /* "baseline", "avx2", "avx512", "avx512bf16", "amx"; NULL: the best here */
     const lz_allocator *allocator; /* NULL: the C library's */
-    int compute;                   /* the type models compute in: LZ_F32 or LZ_BF16; 0: f32, on a GPU bf16 */
+    int compute;                   /* models compute in LZ_F32, LZ_BF16 or LZ_FASTEST; 0: f32, on a GPU bf16 */
     int offload;                   /* lz_offload; of no meaning where kernels work on the host's memory */
     lz_error *error;               /* filled if the context cannot be opened; lz_open_with prefers its own err */
 } lz_context_options;

@@ -60,11 +60,18 @@ static bool open_device(lz_context *ctx, const lz_context_options *options, lz_e
     return ctx->device;
 }
 
+/* f32 unless something else is asked for; on a device bf16. */
+static lz_dtype compute_type(const lz_backend *backend, int asked) {
+    if (asked == LZ_F32 || asked == LZ_BF16) return (lz_dtype)asked;
+    return backend->half && (asked == LZ_FASTEST || backend->device) ? LZ_BF16 : LZ_F32;
+}
+
 lz_context *lz_open_with(const lz_context_options *options, lz_error *err) {
     lz_context_options none = {.reserved = 0};
     if (!options) options = &none;
     if (!err) err = options->error;
-    if (options->compute && options->compute != LZ_F32 && options->compute != LZ_BF16) {
+    if (options->compute && options->compute != LZ_F32 && options->compute != LZ_BF16 &&
+        options->compute != LZ_FASTEST) {
         lz_fail(err, LZ_BAD_TYPE, "models compute in f32 or bf16, not in type %d", options->compute);
         return NULL;
     }
@@ -88,7 +95,7 @@ lz_context *lz_open_with(const lz_context_options *options, lz_error *err) {
     ctx->allocator = *allocator;
     ctx->backend = backend;
     ctx->fusion = backend->fuses && !options->no_fusion;
-    ctx->compute = options->compute ? (lz_dtype)options->compute : backend->half ? LZ_BF16 : LZ_F32;
+    ctx->compute = compute_type(backend, options->compute);
     ctx->offload = (lz_offload)options->offload;
     ctx->memory.limit = options->memory_limit > 0 ? options->memory_limit : 0;
     ctx->memory.allocations = 1;

@@ -115,7 +115,7 @@ typedef struct lz_device_table {
 typedef struct lz_backend {
     const char *name;
     bool fuses;                           /* wants expressions; otherwise plain ops only */
-    bool half;                            /* at its best with 16-bit activations */
+    bool half;                            /* multiplies bf16 faster than f32 */
     bool pairs;                           /* takes pairs of 16-bit products that end in one expression */
     bool together;                        /* has kernels that do several calls in one launch */
     const lz_kernel *(*kernel)(lz_op op); /* NULL, or one without run: none */

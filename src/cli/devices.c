@@ -16,7 +16,7 @@ static bool show_device(const arguments *args, json_t *list, const char *device,
         json_array_append_new(list, json_pack("{s:s, s:o, s:o}", "device", device, "isa", json_text(isa),
                                               ctx ? "name" : "error", json_text(name)));
     else
-        say(stdout, "%-7s %-9s %s\n", device, isa ? isa : "", name);
+        say(stdout, "%-7s %-10s %s\n", device, isa ? isa : "", name);
     lz_close(ctx);
     return !err.status;
 }
@@ -29,8 +29,8 @@ int devices_command(const arguments *args) {
     const char *small = lz_device_name(here), *large = gpu ? lz_device_name(gpu) : small;
     json_t *list = json_array(), *object = json_pack("{s:o, s:o, s:o}", "default", json_text(large),
                                                      "default_for_small_models", json_text(small), "devices", list);
-    if (!args->json) say(stdout, "default %-9s %s\n", "", large);
-    if (!args->json && gpu) say(stdout, "default %-9s %s\n", "small", small);
+    if (!args->json) say(stdout, "default %-10s %s\n", "", large);
+    if (!args->json && gpu) say(stdout, "default %-10s %s\n", "small", small);
     lz_close(gpu);
     lz_close(here);
     for (size_t i = 0; i < COUNT(all); i++) show_device(args, list, all[i].device, all[i].isa, true);

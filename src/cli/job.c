@@ -60,14 +60,17 @@ static bool is_host(const lz_context *ctx) {
     return strncmp(lz_device_name(ctx), "cpu", 3) == 0 || strncmp(lz_device_name(ctx), "ref", 3) == 0;
 }
 
-/* The device that was asked for; else a GPU where there is one and the model is large. */
+/* The device and the precision that were asked for. Else, if the model is large, a GPU if there is one, and the type that
+ * the device or processor multiplies fastest. */
 static lz_context *open_context(job *j, const char *folder, lz_error *err) {
     const arguments *args = j->args;
     lz_context_options where = {.device = asked_device(args),
                                 .threads = (int)useful_threads(args),
                                 .compute = args->precision,
                                 .offload = args->offload};
-    bool large = !where.device && args->command->bit != INFO && weight_bytes(folder) >= LARGE_MODEL;
+    bool large = weight_bytes(folder) >= LARGE_MODEL;
+    if (large && !where.compute) where.compute = LZ_FASTEST;
+    large = large && !where.device && args->command->bit != INFO;
     if (large) where.device = "cuda";
     lz_context *ctx = lz_open_with(&where, err);
     if (!ctx && (large || device_is_told(args))) {

@@ -70,10 +70,11 @@ static int take_number(arguments *args, const option *o, const char *value) {
 
 static int take_precision(arguments *args, const option *o, const char *value) {
     static const lz_dtype types[] = {LZ_F32, LZ_BF16};
+    args->precision = 0;
     for (size_t i = 0; i < COUNT(types); i++)
         if (!strcmp(value, lz_dtype_name(types[i]))) args->precision = (int)types[i];
-    if (args->precision) return DONE;
-    return fail(args, NOT_UNDERSTOOD, "--%s takes f32 or bf16, not '%s'", o->name, value);
+    if (args->precision || !strcmp(value, "auto")) return DONE;
+    return fail(args, NOT_UNDERSTOOD, "--%s takes auto, f32 or bf16, not '%s'", o->name, value);
 }
 
 static int take_offload(arguments *args, const option *o, const char *value) {
@@ -174,8 +175,8 @@ const option options[] = {
     {"device", 0, "NAME", machine,
      "cpu, cuda, cuda:N, ref (slow and obviously right), auto: a GPU for large models, if there is one",
      PICTURE | INFO | CODEC, take_device, TO(device), 0, 0},
-    {"precision", 0, "TYPE", machine, "compute in f32 or bf16 (else f32, on a GPU bf16)", PICTURE | INFO | CODEC,
-     take_precision, TO(precision), 0, 0},
+    {"precision", 0, "TYPE", machine, "f32, bf16, or auto: bf16 on GPUs, and for large models on CPUs that have it",
+     PICTURE | INFO | CODEC, take_precision, TO(precision), 0, 0},
     {"offload", 0, "HOW", machine,
      "of a model too large for the GPU: auto (what does not fit is streamed), none, stream (all)",
      PICTURE | INFO | CODEC, take_offload, TO(offload), 0, 0},
@@ -211,7 +212,7 @@ void forget_option(arguments *args, const option *o) {
 
 const char *option_choices(const option *o) {
     if (o->to == TO(device)) return "auto cpu cuda ref";
-    return o->take == take_precision ? "f32 bf16" : o->take == take_offload ? "auto none stream" : NULL;
+    return o->take == take_precision ? "auto f32 bf16" : o->take == take_offload ? "auto none stream" : NULL;
 }
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */

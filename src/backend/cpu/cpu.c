@@ -47,8 +47,10 @@ static const struct {
     lz_backend backend;
 } choices[] = {
 #ifdef LZ_HAVE_X86_ISAS
-    {"amx", has_amx, {.name = "cpu (amx)", .fuses = true, .kernel = lz_cpu_kernel_amx}},
-    {"avx512bf16", has_avx512bf16, {.name = "cpu (avx512bf16)", .fuses = true, .kernel = lz_cpu_kernel_avx512bf16}},
+    {"amx", has_amx, {.name = "cpu (amx)", .fuses = true, .half = true, .kernel = lz_cpu_kernel_amx}},
+    {"avx512bf16",
+     has_avx512bf16,
+     {.name = "cpu (avx512bf16)", .fuses = true, .half = true, .kernel = lz_cpu_kernel_avx512bf16}},
     {"avx512", has_avx512, {.name = "cpu (avx512)", .fuses = true, .kernel = lz_cpu_kernel_avx512}},
     {"avx2", has_avx2, {.name = "cpu (avx2)", .fuses = true, .kernel = lz_cpu_kernel_avx2}},
 #endif

@@ -1,0 +1,33 @@
+# --precision on the CPU: f32 for small models; for large ones bf16, if the processor multiplies it faster.
+. tests/cli/transcript
+unset LAZULI_MODEL NO_COLOR
+small="fox -W 32 -H 32 -s 2 -S 7 --device cpu --json -o $work/x.png"
+precision() { # OPTIONS...: the one that the picture records
+    $lazuli $small "$@" </dev/null 2>/dev/null | tr -d ' \n' | sed -n 's/.*"precision":"\([a-z0-9]*\)".*/\1/p'
+}
+expect() { # WANTED OPTIONS...
+    wanted=$1
+    shift
+    found=$(precision "$@")
+    try 0 test "$found" = "$wanted" </dev/null
+}
+
+expect f32 -m tests/data/flux2/A
+expect f32 -m tests/data/flux2/A --precision auto
+expect bf16 -m tests/data/flux2/A --precision bf16
+
+# A model is large by the bytes of its weight files, and a file with a hole counts as what it pretends to be.
+cp -r tests/data/flux2/A "$work/large"
+truncate -s 300M "$work/large/unused.safetensors"
+fastest=f32
+$lazuli devices | grep -E '^cpu +(amx|avx512bf16) +cpu' >/dev/null && fastest=bf16
+expect $fastest -m "$work/large"
+expect $fastest -m "$work/large" --precision auto
+expect f32 -m "$work/large" --precision f32
+
+# What was taken is recorded, and --from repeats it.
+try 0 $lazuli fox -W 32 -H 32 -s 2 -S 7 --device cpu -m "$work/large" --full-paths -q -o "$work/once.png" </dev/null
+try 0 $lazuli --from "$work/once.png" --full-paths -q -o "$work/again.png" </dev/null
+try 0 cmp "$work/once.png" "$work/again.png" </dev/null
+try_match 2 "takes auto, f32 or bf16, not .f16." $lazuli fox --precision f16
+finish

@@ -26,25 +26,28 @@ def measure(case, unit, work, run):
     print(case, "torch", unit, *numbers, "", sep="\t", flush=True)
 
 
-def linear(m, k, n):
-    case = f"linear {m}x{k}->{n} f32"
+TYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+
+
+def linear(m, k, n, kind):
+    case = f"linear {m}x{k}->{n} {kind}"
     if ONLY in case:
-        x, w = torch.randn(m, k), torch.randn(n, k)
+        x, w = torch.randn(m, k).to(TYPES[kind]), torch.randn(n, k).to(TYPES[kind])
         measure(case, "GF", 2e-9 * m * k * n, lambda: F.linear(x, w))
 
 
-def attention(length):
-    case = f"attention 24x128 at {length}"
+def attention(length, kind):
+    case = f"attention 24x128 at {length} {kind}"
     if ONLY in case:
-        q, k, v = (torch.randn(1, 24, length, 128) for _ in range(3))
+        q, k, v = (torch.randn(1, 24, length, 128).to(TYPES[kind]) for _ in range(3))
         measure(case, "GF", 4e-9 * length * length * 24 * 128, lambda: F.scaled_dot_product_attention(q, k, v))
 
 
-def conv(size, channels):
-    case = f"conv 3x3 {channels}->{channels} at {size}x{size}"
+def conv(size, channels, kind):
+    case = f"conv 3x3 {channels}->{channels} at {size}x{size} {kind}"
     if ONLY in case:
-        x = torch.randn(1, channels, size, size).to(memory_format=torch.channels_last)
-        w = torch.randn(channels, channels, 3, 3).to(memory_format=torch.channels_last)
+        x = torch.randn(1, channels, size, size).to(TYPES[kind], memory_format=torch.channels_last)
+        w = torch.randn(channels, channels, 3, 3).to(TYPES[kind], memory_format=torch.channels_last)
         measure(case, "GF", 2e-9 * 9 * size * size * channels * channels, lambda: F.conv2d(x, w, padding=1))
 
 
@@ -57,10 +60,11 @@ def norm(rows, width):
 
 torch.set_num_threads(THREADS)
 torch.manual_seed(1)
-for shape in [(2048, 2048, 2048), (768, 3072, 27648), (768, 12288, 3072), (512, 2560, 9728), (1536, 3072, 27648)]:
-    linear(*shape)
-for tokens in (768, 1536, 4608):
-    attention(tokens)
-conv(64, 512)
-conv(512, 128)
+for kind in TYPES:
+    for shape in [(2048, 2048, 2048), (768, 3072, 27648), (768, 12288, 3072), (512, 2560, 9728), (1536, 3072, 27648)]:
+        linear(*shape, kind)
+    for tokens in (768, 1536, 4608):
+        attention(tokens, kind)
+    conv(64, 512, kind)
+    conv(512, 128, kind)
 norm(4608, 3072)

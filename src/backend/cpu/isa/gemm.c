@@ -271,7 +271,7 @@ static gemm_run plan_run(const gemm *g) {
     gemm_run run = {.g = g, .k = g->segments * g->segment_length};
     run.block_k = larger(1, round_up(parts_of(run.k, larger(1, parts_of(run.k, BLOCK_K))), LANES));
     /* The tile is long on the side that is shared, for what is not shared is packed again for every tile. */
-    run.tile_m = (g->shared == SHARE_A ? 3 : 1) * (256 / panel_rows(g)) * panel_rows(g);
+    run.tile_m = (g->shared == SHARE_A ? 3 : 1) * (264 / panel_rows(g)) * panel_rows(g);
     run.tile_n = (g->shared == SHARE_B ? 3 : 1) * BLOCK_N;
     cut_tiles(&run, lz_pool_threads(g->call->pool));
 

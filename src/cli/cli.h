@@ -102,7 +102,7 @@ bool is_setting(const option *option); /* it says something of the picture, so i
 bool keeps_text(const option *option); /* its value must stay where it is */
 bool collects(const option *option);   /* it may be given several times, and keeps all values */
 void forget_option(arguments *args, const option *option); /* of one that collects values: begin anew */
-const char *option_choices(const option *option);          /* "f32 bf16", or NULL: any value */
+const char *option_choices(const option *option);          /* "auto f32 bf16", or NULL: any value */
 bool is_given(const arguments *args, const char *name);
 bool is_elsewhere(const arguments *args, const char *name); /* it comes from a file of settings */
 

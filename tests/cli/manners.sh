@@ -42,6 +42,7 @@ END
 
 END
     tab fox --precision '' <<'END'
+auto
 f32
 bf16
 END

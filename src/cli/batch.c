@@ -335,7 +335,9 @@ int batch_command(const arguments *args) {
         return fail(args, NOT_UNDERSTOOD, "--prompt - reads one prompt from stdin, and a batch has many: write it out");
     char *name = stem(args->words[0]);
     if (!name) return fail(args, FAILED, "there is no memory left for a name");
-    batch b = {.args = args, .naming = {.file = name}, .overall = {.begun = seconds_now()}};
+    batch b = {.args = args,
+               .naming = {.file = name, .list = is_stdout(args->words[0]) ? "/dev/stdin" : args->words[0]},
+               .overall = {.begun = seconds_now()}};
     b.making.naming = &b.naming;
     b.making.claimed = json_object();
     b.making.overall = &b.overall;

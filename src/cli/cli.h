@@ -186,6 +186,8 @@ int check_free(const arguments *args, const char *path,
 int claim_output(const arguments *args, json_t *claimed, const char *path);
 int claim_steps(const arguments *args, json_t *claimed, int64_t seed); /* every file of --steps-dir with this seed */
 bool is_claimed(const json_t *claimed, const char *path);
+/* Is the output none of the files that are read: images, the noise, and `also` (or NULL)? An exit code. */
+int check_unread(const arguments *args, const char *also, const char *path);
 /* A file of this name (which is taken over), or with a number, is made, empty; free the name, and remove the file if nothing
  * is written. NULL: it failed. */
 char *reserve_name(const json_t *claimed, char *first, lz_error *err);
@@ -198,6 +200,7 @@ FILE *result_stream(const arguments *args);
 int check_stdout(const arguments *args, int pictures); /* is there nothing against it? An exit code */
 lz_status put_picture(lz_context *ctx, const char *path, const lz_image *image, const char *const *text, lz_error *err);
 int64_t picture_side_limit(const char *path);        /* by its ending; 0: not the name of a picture */
+bool is_tensor_file(const char *path);               /* by its ending */
 char *numbered_path(const char *path, int number);   /* fox.png, 2: fox-2.png; free it */
 const char *base_name(const char *path);             /* what follows the last slash */
 bool is_folder(const char *path);                    /* it is one, or its name ends in a slash */

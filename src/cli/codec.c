@@ -45,6 +45,7 @@ static int decode(job *j) {
 static int run(const arguments *args, int (*work)(job *)) {
     job j;
     int code = is_stdout(args->output) ? check_stdout(args, 1) : check_output(args, args->output);
+    if (code == DONE && !is_stdout(args->output)) code = check_unread(args, args->words[0], args->output);
     if (code != DONE) return code;
     code = job_open(&j, args);
     if (code == DONE) code = work(&j);
@@ -54,8 +55,8 @@ static int run(const arguments *args, int (*work)(job *)) {
 
 int encode_command(const arguments *args) {
     if (!args->output) return fail(args, NOT_UNDERSTOOD, "encode needs to know where to: -o latents.safetensors");
-    if (picture_side_limit(args->output) || is_stdout(args->output))
-        return fail(args, NOT_UNDERSTOOD, "%s: latents are no picture: choose a name that ends in .safetensors",
+    if (!is_tensor_file(args->output))
+        return fail(args, NOT_UNDERSTOOD, "%s: encode writes tensors: choose a name that ends in .safetensors",
                     args->output);
     return run(args, encode);
 }

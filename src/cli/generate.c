@@ -36,18 +36,19 @@ static const char *output_folder(const arguments *args) {
 static int check_names(const arguments *args, const char *path, const char *dump) {
     if (path && !picture_side_limit(path))
         return fail(args, NOT_UNDERSTOOD, "%s: the name of a picture ends in .png, .jpg or .webp", path);
-    if (dump && (picture_side_limit(dump) || is_stdout(dump)))
+    if (dump && !is_tensor_file(dump))
         return fail(args, NOT_UNDERSTOOD, "%s: --dump writes tensors: choose a name that ends in .safetensors", dump);
     return DONE;
 }
 
-/* Each output can be written, and is no other output. */
+/* Each output can be written, and is neither another output nor an input. */
 static int claim_names(making *m, const arguments *args, int i) {
     const char *all[] = {m->paths[i], m->dumps[i], i == 0 ? args->sheet : NULL};
     int code = check_names(args, m->naming || !is_stdout(m->paths[i]) ? m->paths[i] : NULL, m->dumps[i]);
     for (size_t k = 0; k < COUNT(all) && code == DONE; k++) {
         if (!all[k] || is_stdout(all[k])) continue;
         code = check_output(args, all[k]);
+        if (code == DONE) code = check_unread(args, m->naming ? m->naming->list : NULL, all[k]);
         if (code == DONE) code = claim_output(args, m->claimed, all[k]);
     }
     return code;

@@ -32,8 +32,8 @@ typedef struct writing {
 
 /* How pictures of a batch are named: {file}, {line}, {n} and {seed} in a pattern. */
 typedef struct naming {
-    const char *file;
-    int64_t line, n; /* n: which of the lines that ask for something */
+    const char *file, *list; /* list: the file that holds the lines */
+    int64_t line, n;         /* n: which of the lines that ask for something */
 } naming;
 
 typedef struct making {

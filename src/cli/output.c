@@ -28,6 +28,11 @@ int64_t picture_side_limit(const char *path) {
     return 0;
 }
 
+bool is_tensor_file(const char *path) {
+    const char *dot = strrchr(base_name(path), '.');
+    return dot && strcasecmp(dot, ".safetensors") == 0;
+}
+
 bool is_folder(const char *path) {
     struct stat s;
     return !*base_name(path) || (stat(path, &s) == 0 && S_ISDIR(s.st_mode));
@@ -173,6 +178,21 @@ int claim_steps(const arguments *args, json_t *claimed, int64_t seed) {
     free(all);
     free(first);
     return code;
+}
+
+/* ---- is it read? ------------------------------------------------------------------------------------------------- */
+
+static bool is_same_file(const char *a, const char *b) {
+    struct stat s, t;
+    return stat(a, &s) == 0 && stat(b, &t) == 0 && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
+}
+
+int check_unread(const arguments *args, const char *also, const char *path) {
+    bool is_read = (also && is_same_file(also, path)) || (args->noise && is_same_file(args->noise, path));
+    for (int i = 0; i < args->n_images; i++) is_read = is_read || is_same_file(args->images[i], path);
+    if (!is_read) return DONE;
+    return fail(args, NOT_UNDERSTOOD,
+                "%s is read for this picture and would be overwritten: choose another name for the output", path);
 }
 
 /* ---- stdout ------------------------------------------------------------------------------------------------------ */

@@ -28,7 +28,7 @@ refused 1 'null.png: is a link that leads to no file' -o null.png
 rm null.png
 long=$(printf '%0250d' 7)
 refused 1 '0000...: the name is too long' -o $long.png
-refused 1 '0000...: the name is too long' -o new.png --dump $long
+refused 1 '0000...: the name is too long' -o new.png --dump $long.safetensors
 refused 1 '0000...: the name is too long' --sheet $long.png
 refused 2 '-: --dump writes tensors' --dump -
 if [ "$(id -u)" != 0 ]; then
@@ -84,6 +84,51 @@ try 0 "$absolute" a -S 1 $tiny -q -o x.png </dev/null
 same x.png a.png
 rm -rf ./*.png sub here twice.txt said
 
+# Tensors go into a file that is called so: no other file is overwritten.
+echo mine >notes.txt
+refused 2 'notes.txt: --dump writes tensors: choose a name that ends in .safetensors' -o new.png --dump notes.txt
+refused 2 'notes: --dump writes tensors' -o new.png --dump notes
+try_match 1 'line 1: notes.txt: --dump writes tensors' "$absolute" batch notes.txt --dump notes.txt
+try_match 1 'line 1: 1.txt: --dump writes tensors' "$absolute" batch notes.txt --dump '{line}.txt'
+try_match 2 'notes.txt: encode writes tensors' "$absolute" encode notes.txt -o notes.txt
+try 0 cat notes.txt <<'END'
+mine
+END
+rm notes.txt
+nothing_made
+
+# A file that is read is not overwritten.
+"$absolute" fox $tiny -S 7 -q -o photo.png --dump photo.safetensors
+cp photo.png photo.was
+cp photo.safetensors tensors.was
+ln photo.png linked.png
+ln -s photo.png soft.png
+ln photo.png linked.safetensors
+read='is read for this picture and would be overwritten: choose another name for the output'
+refused 2 "photo.png $read" -i photo.png -o photo.png
+refused 2 "soft.png $read" -i photo.png -o soft.png
+refused 2 "linked.png $read" -i ./photo.png -o linked.png
+refused 2 "photo.png $read" -i soft.png -o new.png --sheet photo.png
+refused 2 "linked.safetensors $read" -i photo.png -o new.png --dump linked.safetensors
+refused 2 "photo.safetensors $read" --noise photo.safetensors -o new.png --dump photo.safetensors
+cp photo.png photo-2.png
+refused 2 "photo-2.png $read" -i photo-2.png -o photo.png --count 2
+try_match 2 "linked.png $read" "$absolute" decode linked.safetensors -o linked.png
+echo '{"prompt": "fox", "image": "photo.png", "output": "photo.png"}' >list
+try_match 1 "line 1: photo.png $read" "$absolute" batch list $tiny
+echo fox >list.png
+try_match 1 "line 1: ./list.png $read" "$absolute" batch list.png $tiny -o ./list.png
+try_match 1 "line 1: list.png $read" sh -c "$absolute batch - $tiny -o list.png <list.png"
+same photo.png photo.was
+same photo.safetensors tensors.was
+rm -f new.png list list.png linked.* soft.png
+printf '%s\n' '{"prompt": "a", "output": "a.png"}' '{"prompt": "b", "output": "b.png", "image": "a.png"}' >chain # one after the other stays allowed,
+try 0 "$absolute" batch chain $tiny -q </dev/null
+try 0 "$absolute" batch chain $tiny -q -s 2 </dev/null
+try 0 "$absolute" --from photo.png -q -o photo.png </dev/null # and so does a picture that is made again
+same photo.png photo.was
+rm -f ./*.png ./*.safetensors ./*.was chain
+
 # trap 11: a file that is replaced keeps its permissions, and a link stays one
 mkdir real
 : >real/fox.png
@@ -124,7 +169,7 @@ try 0 sh -c "$absolute decode l.safetensors -o - 2>/dev/null | cmp - back.png" <
 refused 2 '-o - and --json both write to stdout' -o - --json
 refused 2 '-o - writes one picture, and 2 were asked for' -o - --count 2
 refused 2 '-: a sheet is a picture' --sheet -
-try_match 2 '-: latents are no picture' "$absolute" encode fox.png -o -
+try_match 2 '-: encode writes tensors' "$absolute" encode fox.png -o -
 echo fox >list
 try_match 1 'line 1: -: the name of a picture ends in' "$absolute" batch list -o -
 if command -v script >/dev/null; then

@@ -66,7 +66,7 @@ lazuli: 'b' is one word too many; 'lazuli tensors --help' shows how it is used
 END
 try_match 2 'encode needs to know where to' $lazuli encode in.png
 try_match 2 'decode needs to know where to' $lazuli decode in.safetensors
-try_match 2 'latents are no picture' $lazuli encode in.png -o out.png
+try_match 2 'encode writes tensors' $lazuli encode in.png -o out.png
 try_match 2 'ends in .png, .jpg or .webp' $lazuli decode in.safetensors -o out.safetensors
 
 # trap 15: a word that is nearly a command, that is one of another program, or that names a model is no picture

@@ -19,7 +19,7 @@
  * must point to something of its type that is still there, and as long as the sizes beside it say. A function that
  * needs an argument fails with LZ_BAD_ARGUMENT if it is NULL; an op then returns a poisoned array, or NULL if there is
  * no context to make one in. Functions that close, free, release, end, start, stop or wait do nothing with NULL.
- * Functions that only tell something (lz_shape, lz_size, lz_memory_info, lz_model_about, ...) tell zeros of NULL.
+ * Functions that only tell something (lz_shape, lz_size, lz_memory_info, lz_model_about, ...) return zeros if it is NULL.
  */
 #ifndef LAZULI_H
 #define LAZULI_H
@@ -507,7 +507,8 @@ typedef struct lz_picture_options {
     const char *prompt;     /* UTF-8; NULL: empty */
     const char *negative;   /* what guidance leads away from; NULL: empty, for Qwen-Image a space */
     int64_t width, height;  /* 0: of the noise, else of the first image (FLUX.2: shrunk to a megapixel if it is larger;
-                               Qwen-Image-Edit: a megapixel in the shape of the last one), else the model's own; cut down to a multiple of the model's token (16) */
+                               Qwen-Image-Edit: a megapixel in the shape of the last one), else the model's own; cut
+                               down to a multiple of the model's token (16) */
     int steps;              /* 0: the model's own */
     double guidance;        /* 0: the model's own; above 1 costs two passes; a distilled FLUX.2 ignores it */
     uint64_t seed;          /* the noise torch makes for it */

@@ -643,6 +643,7 @@ static lz_array *bf16_linear(builder *b) {
     snprintf(b->what, sizeof b->what, "bf16 linear %lld x %lld x %lld", (long long)m, (long long)k, (long long)n);
     lz_array *x = leaf(b, LZ_DIMS(m, k), LZ_BF16, 1), *w = leaf(b, LZ_DIMS(n, k), LZ_BF16, 1);
     if (chance(b, 20)) w = lz_transpose(leaf(b, LZ_DIMS(k, n), LZ_BF16, 1));
+    if (chance(b, 20)) w = lz_slice(leaf(b, LZ_DIMS(n, k + 1), LZ_BF16, 1), 1, 1, k + 1, 1);
     if (chance(b, 20)) x = lz_slice(leaf(b, LZ_DIMS(m, k + 3), LZ_BF16, 1), 1, 1, k + 1, 1); /* rows at odd addresses */
     return lz_linear(x, w, NULL);
 }

@@ -180,13 +180,12 @@ lz_status lz_writer_open(lz_writer *w, lz_context *ctx, const char *path, lz_err
     *w = (lz_writer){.ctx = ctx, .path = path, .fd = -1};
     struct stat s;
     char target[PATH_MAX]; /* where a link leads: the link stays */
-    bool is_link = lstat(path, &s) == 0 && S_ISLNK(s.st_mode);
-    if (is_link && !realpath(path, target))
-        return lz_fail(err, LZ_IO, "%s: is a link that leads to no file: %s", LZ_SHOW_TEXT(path), strerror(errno));
-    bool exists = stat(path, &s) == 0;
+    bool is_link = lstat(path, &s) == 0 && S_ISLNK(s.st_mode), exists = stat(path, &s) == 0;
     if (exists && S_ISDIR(s.st_mode)) return lz_fail(err, LZ_IO, "%s: is a folder, not a file", LZ_SHOW_TEXT(path));
     if (exists && !S_ISREG(s.st_mode)) /* the new file would take the place of a device */
         return lz_fail(err, LZ_IO, "%s: is a device or pipe; name a file", LZ_SHOW_TEXT(path));
+    if (is_link && !realpath(path, target))
+        return lz_fail(err, LZ_IO, "%s: is a link that leads to no file: %s", LZ_SHOW_TEXT(path), strerror(errno));
 
     /* Beside the file, because rename works only within a file system. */
     unsigned counter = 0;

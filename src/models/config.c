@@ -135,9 +135,10 @@ lz_config lz_config_inside(lz_config *c, const char *key) {
     json_t *root = json_object_get(c->root, key), *asked = NULL;
     if (value_of(c, key) && !json_is_object(root)) lz_config_refuse(c, "'%s' must be an object", key);
     if (json_is_object(root)) {
-        asked = json_object_get(c->asked, key);
-        if (!json_is_object(asked) && json_object_set_new(c->asked, key, asked = json_object()) && !c->err.status)
+        if (!json_is_object(json_object_get(c->asked, key)) && json_object_set_new(c->asked, key, json_object()) &&
+            !c->err.status)
             lz_out_of_memory(&c->err, LZ_SHOWN);
+        asked = json_object_get(c->asked, key);
     }
     return (lz_config){.ctx = c->ctx, .path = c->path, .root = json_is_object(root) ? root : NULL, .asked = asked};
 }
@@ -165,77 +166,33 @@ void lz_config_refuse_rest(lz_config *c, const char *const *harmless) {
 }
 
 /* The fields of any configuration of transformers 4 or 5 that change nothing here: names, how training and writing text go,
- * what is returned, ids of tokens (which come from the tokenizer). sliding_window counts only with use_sliding_window. */
-static const char *const of_transformers[] = {"architectures",
-                                              "model_type",
-                                              "transformers_version",
-                                              "name_or_path",
-                                              "auto_map",
-                                              "dtype",
-                                              "torch_dtype",
-                                              "use_bfloat16",
-                                              "torchscript",
-                                              "tf_legacy_loss",
-                                              "return_dict",
-                                              "output_hidden_states",
-                                              "output_attentions",
-                                              "use_cache",
-                                              "attention_dropout",
-                                              "initializer_range",
-                                              "tie_word_embeddings",
-                                              "tie_encoder_decoder",
-                                              "is_encoder_decoder",
-                                              "is_decoder",
-                                              "add_cross_attention",
-                                              "chunk_size_feed_forward",
-                                              "pruned_heads",
-                                              "finetuning_task",
-                                              "id2label",
-                                              "label2id",
-                                              "task_specific_params",
-                                              "problem_type",
-                                              "tokenizer_class",
-                                              "prefix",
-                                              "bos_token_id",
-                                              "eos_token_id",
-                                              "pad_token_id",
-                                              "sep_token_id",
-                                              "decoder_start_token_id",
-                                              "forced_bos_token_id",
-                                              "forced_eos_token_id",
-                                              "max_length",
-                                              "min_length",
-                                              "do_sample",
-                                              "early_stopping",
-                                              "num_beams",
-                                              "num_beam_groups",
-                                              "diversity_penalty",
-                                              "temperature",
-                                              "top_k",
-                                              "top_p",
-                                              "typical_p",
-                                              "repetition_penalty",
-                                              "length_penalty",
-                                              "no_repeat_ngram_size",
-                                              "encoder_no_repeat_ngram_size",
-                                              "num_return_sequences",
-                                              "output_scores",
-                                              "return_dict_in_generate",
-                                              "remove_invalid_values",
-                                              "max_position_embeddings",
-                                              "max_window_layers",
-                                              "sliding_window",
-                                              "vision_config",
-                                              "image_token_id",
-                                              "video_token_id",
-                                              "vision_token_id",
-                                              "vision_start_token_id",
-                                              "vision_end_token_id",
-                                              NULL};
+ * what is returned, ids of tokens (which come from the tokenizer), and what re-uploads add. sliding_window counts only with
+ * use_sliding_window. */
+static const char *const of_transformers[] = {
+    /* names and versions */
+    "architectures", "model_type", "transformers_version", "name_or_path", "auto_map", "dtype", "torch_dtype",
+    "tokenizer_class", "finetuning_task", "unsloth_fixed", "unsloth_version",
+    /* training and what is returned */
+    "use_bfloat16", "torchscript", "tf_legacy_loss", "return_dict", "output_hidden_states", "output_attentions",
+    "use_cache", "attention_dropout", "initializer_range", "chunk_size_feed_forward", "pruned_heads", "id2label",
+    "label2id", "problem_type", "task_specific_params",
+    /* kinds of models that ours are not, or heads that are not read */
+    "tie_word_embeddings", "tie_encoder_decoder", "is_encoder_decoder", "is_decoder", "add_cross_attention",
+    /* writing text */
+    "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty",
+    "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size",
+    "encoder_no_repeat_ngram_size", "num_return_sequences", "output_scores", "return_dict_in_generate",
+    "remove_invalid_values", "prefix",
+    /* ids of tokens */
+    "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id", "forced_bos_token_id",
+    "forced_eos_token_id", "image_token_id", "video_token_id", "vision_token_id", "vision_start_token_id",
+    "vision_end_token_id",
+    /* limits that no prompt here reaches, and the other part of the same file */
+    "max_position_embeddings", "max_window_layers", "sliding_window", "vision_config", NULL};
 
 void lz_config_refuse_rest_of_transformers(lz_config *c) {
     static const char *const acts[] = {"silu", NULL}, *const layers[] = {"full_attention", NULL};
-    static const char *const refused[] = {"use_sliding_window", "attention_bias"};
+    static const char *const refused[] = {"use_sliding_window", "attention_bias", "use_mrope"};
     lz_config_choice(c, "hidden_act", acts);
     lz_config_choice(c, "layer_types", layers);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)

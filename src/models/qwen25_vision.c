@@ -56,6 +56,7 @@ static void check_kind(lz_config *c) {
     static const char *const types[] = {"default", "axial", NULL};
     lz_config rope = lz_config_inside(c, "rope_parameters");
     lz_config_choice(&rope, "rope_type", types);
+    lz_config_choice(&rope, "type", types);
     if (lz_config_real(&rope, "rope_theta", 10000) != 10000) lz_config_refuse(&rope, "'rope_theta' must be 10000");
     lz_config_refuse_rest(&rope, NULL);
     if (!c->err.status) c->err = rope.err;

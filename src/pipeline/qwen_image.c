@@ -183,7 +183,7 @@ static size shape_area(const lz_image *image, double area) {
     return s;
 }
 
-/* That of the last image; a picture that starts from one and looks at none has its size. */
+/* Edit models: a megapixel in the shape of the last image. Others: the size of the start image. */
 static void picture_size(const void *model, const lz_image *images, int n, int64_t *width, int64_t *height) {
     const qwen *m = model;
     size s = {images[0].width, images[0].height};

@@ -47,6 +47,7 @@ lz_status lz_trained_open(lz_trained *t, lz_context *ctx, const char *folder, lz
         t->no_references = !lz_config_bool(&c, "references", true);
         t->no_start = !lz_config_bool(&c, "start_images", true);
         if (!c.err.status) read_words(t, &c, folder);
+        lz_config_refuse_rest(&c, (const char *const[]){"sizes", NULL}); /* read as a list of lists */
         status = lz_config_end(&c, &local);
     }
     if (status) lz_trained_close(t);

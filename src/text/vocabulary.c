@@ -74,9 +74,10 @@ static int compare(const void *a, const void *b) {
 
 /* One line; normal has room for as many bytes. */
 static char *add_line(lz_vocabulary *w, const char *at, const char *end, char *normal) {
-    const char *target = "";
+    const char *target = "", *comment = memchr(at, '#', (size_t)(end - at));
     lz_meaning meaning = KNOWN;
-    while (at < end && *at != '#') {
+    if (comment) end = comment;
+    while (at < end) {
         const char *stop = at;
         while (stop < end && !strchr(",=~", *stop)) stop++;
         char *text = normal;
@@ -103,7 +104,7 @@ static lz_status check_bytes(const char *path, const lz_mapping *map, lz_error *
                        LZ_SHOW_TEXT(path), MOST_BYTES, (long long)map->bytes);
     bool plain = lz_utf8_error(map->data, (size_t)map->bytes) < 0;
     for (int64_t i = 0; plain && i < map->bytes; i++)
-        plain = map->data[i] == '\n' || ((unsigned char)map->data[i] >= 32 && map->data[i] != 127);
+        plain = memchr("\n\r\t", map->data[i], 3) || ((unsigned char)map->data[i] >= 32 && map->data[i] != 127);
     return plain ? LZ_OK
                  : lz_fail(err, LZ_BAD_FILE, "%s: a list of words must be plain UTF-8 text", LZ_SHOW_TEXT(path));
 }

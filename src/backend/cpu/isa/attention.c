@@ -41,7 +41,7 @@ typedef struct attention {
 typedef struct query_block {
     int64_t batch, head, first, count;
     const float *keys, *values; /* packed, of this head */
-    float *queries;             /* [panel][d][MR] */
+    float *queries;             /* [panel][d][MR]; for tiles [32][d] words */
     float *scores;              /* [QUERIES][KEYS], then probabilities */
     float *sums;                /* [QUERIES][padded_d]: of probability times value */
     float *largest;             /* [QUERIES]: score so far */

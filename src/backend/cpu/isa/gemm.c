@@ -84,7 +84,11 @@ INLINE void transpose_staged(float *to, int64_t ld, const char *const *rows, int
         int64_t n = smaller(STAGE, depth - k);
         for (int64_t i = 0; i < present; i++) {
             from[i] = rows[i] ? (const char *)staged[i] : NULL;
-            if (rows[i]) read_floats(staged[i], rows[i] + k * step, dtype, stride, n);
+            if (rows[i] && dtype == LZ_F32 &&
+                stride == 1) /* pairs of bf16 among them, which may be aligned to 2 alone */
+                memcpy(staged[i], rows[i] + k * step, (size_t)n * sizeof(float));
+            else if (rows[i])
+                read_floats(staged[i], rows[i] + k * step, dtype, stride, n);
         }
         transpose_rows(to + k * ld, ld, from, present, false, LZ_F32, n);
     }

@@ -2,7 +2,8 @@
  *
  * C[m, n] = sum over k of A[m, k] B[n, k]. Both sides are seen as rows of K numbers; how a row is found is the side's
  * own business (a strided tensor, an image under a convolution window). Rows are packed into panels: MR rows of A, or
- * NR rows of B, with k outermost, [k][MR] and [k][NR], in f32. The micro-kernel multiplies one panel by the other. */
+ * NR rows of B, with k outermost, [k][MR] and [k][NR], in f32 or as pairs of bf16 (below; for AMX rows of A stay rows:
+ * tiles.h). The micro-kernel multiplies one panel by the other. */
 #ifndef LZ_GEMM_H
 #define LZ_GEMM_H
 
@@ -108,7 +109,7 @@ INLINE vf add_pairs(vf sum, float a, vf b) {
     return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_ps(a), (__m512bh)b);
 #else
     (void)a, (void)b;
-    return sum; /* never reached: HAS_PAIRS is false */
+    return sum; /* never called: no micro-kernel of pairs is made (WITH_PAIRS) */
 #endif
 }
 

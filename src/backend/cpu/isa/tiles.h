@@ -56,9 +56,15 @@ INLINE void tiles_begin(void) {
         uint8_t rows[16];
     } shape __attribute__((aligned(64))) = {.palette = 1};
     for (int i = 0; i < 8; i++) shape.row_bytes[i] = 64, shape.rows[i] = 16;
+    __asm__ volatile(
+        "" ::
+            : "memory"); /* GCC 12 does not know that all of shape is read, nor what tiles read and write */
     _tile_loadconfig(&shape);
 }
-INLINE void tiles_end(void) { _tile_release(); }
+INLINE void tiles_end(void) {
+    _tile_release();
+    __asm__ volatile("" ::: "memory");
+}
 
 #endif /* LZ_TILES_IN_C */
 

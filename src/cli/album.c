@@ -50,7 +50,7 @@ static bool is_running(const char *session) {
     return read_session(session, &pid) == 3 && (kill((pid_t)pid, 0) == 0 || errno != ESRCH);
 }
 
-/* Pictures in a folder of a session; which are removed with it, if that is wanted. */
+/* Number of pictures in a session's folder; removing: deletes them and the folder. */
 static int count_pictures(const char *unsaved, const char *session, bool removing) {
     char *folder = file_in(unsaved, session);
     DIR *dir = folder ? opendir(folder) : NULL;

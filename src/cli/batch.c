@@ -2,9 +2,9 @@
  *
  * A line is a prompt, or a JSON object of settings that overrule those of the command line; blank lines and those that
  * begin with # are skipped. The lines of a file are all checked before the first picture is made; those of a pipe are
- * taken one by one, as they come. Which pictures are finished nobody writes down: a file appears whole or not at all and holds
- * its settings, so what is there and would be made the same is left alone. Hence nothing is random here: a line without
- * a seed has its number as seed. */
+ * taken one by one, as they come. There is no list of finished pictures: a file appears whole or not at all and holds its
+ * settings, so a file that is there and would be made the same is left alone. Hence nothing is random here: a line
+ * without a seed has its number as seed. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -290,7 +290,7 @@ static int check_lines(batch *b, reader lines) {
     if (!b->bad) return fail(b->args, FAILED, "there is no memory left for %d lines", b->overall.all);
     int code = take_lines(b, &lines, true);
     if (code == DONE && b->failed && b->failed < b->overall.all)
-        note(b->args, "%d of %d lines cannot be made; the others are", b->failed, b->overall.all);
+        note(b->args, "%d of %d lines cannot be made; the others will be", b->failed, b->overall.all);
     return code;
 }
 
@@ -302,7 +302,9 @@ static int tell_end(const batch *b, int code) {
         note(a, "the same command goes on from here");
     else
         note(a, "%d picture%s made, %d there already", m->made, m->made == 1 ? "" : "s", m->there);
-    if (code == DONE && b->failed) code = fail(a, FAILED, "%d of %lld lines failed", b->failed, (long long)b->naming.n);
+    if (code == DONE && b->failed)
+        code = fail(a, FAILED, "%d of %lld line%s failed", b->failed, (long long)b->naming.n,
+                    b->naming.n == 1 ? "" : "s");
     if (a->json) {
         json_t *object = json_pack("{s:i, s:i, s:i}", "made", m->made, "there", m->there, "failed", b->failed);
         print_line(object);
@@ -330,6 +332,27 @@ static int run_batch(batch *b) {
     return code;
 }
 
+static bool is_fixed(const char *path) { return !path || !memchr(path, '{', (size_t)(base_name(path) - path)); }
+
+/* A fault of -o or --dump is the same in every line: it is said once, here, with the names of line 1. Folders that
+ * differ from line to line wait for the lines. */
+static int check_own_names(batch *b) {
+    const arguments *a = b->args;
+    if (is_stdout(a->output))
+        return fail(a, NOT_UNDERSTOOD,
+                    "-o - writes one picture to stdout, and a batch writes files: name them, as in "
+                    "-o 'out/{line}-{seed}.png'");
+    if (a->output && is_folder(a->output) && access(a->output, W_OK | X_OK) != 0)
+        return fail(a, NOT_UNDERSTOOD, "%s: is no folder that can be written into: make it first", a->output);
+    if ((!a->output && !a->dump) || !is_fixed(a->output) || !is_fixed(a->dump)) return DONE;
+    arguments one = *a;
+    one.n_seeds = 1;
+    one.seeds[0] = b->naming.line = b->naming.n = 1;
+    one.count = 0;
+    one.sheet = one.steps_dir = NULL;
+    return check_pictures(&b->making, &one) == DONE ? DONE : NOT_UNDERSTOOD;
+}
+
 int batch_command(const arguments *args) {
     if (args->prompt && strcmp(args->prompt, "-") == 0 && !is_elsewhere(args, "prompt"))
         return fail(args, NOT_UNDERSTOOD, "--prompt - reads one prompt from stdin, and a batch has many: write it out");
@@ -341,7 +364,8 @@ int batch_command(const arguments *args) {
     b.making.naming = &b.naming;
     b.making.claimed = json_object();
     b.making.overall = &b.overall;
-    int code = run_batch(&b);
+    int code = check_own_names(&b);
+    if (code == DONE) code = run_batch(&b);
     making_end(&b.making);
     free(b.bad);
     free(name);

@@ -78,6 +78,7 @@ struct arguments {
     const char *from, *settings; /* files that hold further options */
     json_t *sources[2];          /* owned: what was read from these, and what texts above point into */
     uint64_t given, elsewhere;   /* options that were given, a bit for each; and those that did not come from argv */
+    uint64_t by_line;            /* of elsewhere: those that a line of a batch gives */
     const char *where;           /* what errors and notes begin with: a file; or NULL */
     int64_t line;                /* of a batch: they begin with its number; or 0 */
     bool preview, show, full_paths, no_metadata, list_words;
@@ -105,22 +106,25 @@ void forget_option(arguments *args, const option *option); /* of one that collec
 const char *option_choices(const option *option);          /* "auto f32 bf16", or NULL: any value */
 bool is_given(const arguments *args, const char *name);
 bool is_elsewhere(const arguments *args, const char *name); /* it comes from a file of settings */
+bool is_by_line(const arguments *args, const char *name);   /* it comes from this line of a batch */
 
 int parse(int argc, char **argv, arguments *args); /* an exit code */
 int check_options(arguments *args); /* does the command take them? And reads files of settings. An exit code */
 const command *find_command(const char *name); /* or NULL */
 /* The words are a slip, a command of another program or the name of a model: hint says what to type instead. */
 bool is_hardly_a_prompt(const arguments *args, char *hint, size_t size);
+const char *slip_of(const char *word); /* the command that this mistyped word is like, or NULL */
+bool has_blank(const char *text);
 int refuse_or_ask(const arguments *args, const char *hint); /* DONE: they are to be painted all the same */
 void print_help(const command *only, bool all);             /* of one command, or NULL: of all, else the first screen */
 const char *option_help(const option *option, int bit);     /* of a command, where it may differ; 0: in general */
 bool is_blank(const char *text);                            /* it is empty, or holds nothing but blanks */
-/* Digits only, and nothing behind them. */
+/* Digits only, in this range. */
 bool whole_number(const char *text, size_t length, double low, double high, int64_t *to);
 int distance(const char *a, const char *b); /* letters to change, add, drop or swap to make a of b */
 
 int generate_command(const arguments *args);
-bool is_interactive(const arguments *args); /* there is nobody but somebody at a terminal to say what to show */
+bool is_interactive(const arguments *args); /* no prompt and no output was given, and stdin and stdout are a terminal */
 int interactive_command(const arguments *args);
 int plan_command(const arguments *args);
 int info_command(const arguments *args);
@@ -155,6 +159,8 @@ __attribute__((format(printf, 2, 3))) void say(FILE *to, const char *format, ...
 /* One sentence on stderr and, with --json, as {"error": ...} on stdout. Returns code. */
 __attribute__((format(printf, 3, 4))) int fail(const arguments *args, int code, const char *format, ...);
 int fail_with(const arguments *args, const lz_error *err); /* of the library: FAILED, or STOPPED */
+/* The same of a file that settings name with this option; instead: what takes another. FAILED */
+int fail_elsewhere(const arguments *args, const char *name, const char *instead, const lz_error *err);
 /* A sentence on stderr, unless -q. */
 __attribute__((format(printf, 2, 3))) void note(const arguments *args, const char *format, ...);
 

@@ -1,7 +1,7 @@
 /* estimate.c: how long a picture will take: the operations of each stage over the rate that this machine reaches now, with
  * a matrix product as large as the transformer's largest and a convolution as wide as the autoencoder's widest. Both are
- * described and run like a model's own, for about a
- * quarter of a second in all. What it takes to send weights to a device is left out. */
+ * described and run like a model's own, for about a quarter of a second in all. What it takes to send weights to a device
+ * is left out. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,10 +44,10 @@ static lz_array *describe(bool convolution, lz_array *x, lz_array *w) {
     return lz_conv2d_with(x, w, NULL, (lz_conv2d_options){.top = 1, .bottom = 1, .left = 1, .right = 1});
 }
 
-/* Seconds of one of them, on average; 0: it failed. The first one of a size does not count: what is compiled or chosen
- * for it is kept. */
+/* Seconds of the fastest of some runs, which other programs disturb least; 0: it failed. The first one of a size does
+ * not count: what is compiled or chosen for it is kept. */
 static double time_one(lz_context *ctx, bool convolution, lz_array *x, lz_array *w, lz_error *err) {
-    double all = 0;
+    double all = 0, shortest = 0;
     int runs = -1;
     while (all < MEASURED && runs < MOST_RUNS) {
         lz_scope *scope = lz_scope_begin(ctx, "estimate");
@@ -57,9 +57,11 @@ static double time_one(lz_context *ctx, bool convolution, lz_array *x, lz_array 
         double passed = seconds_now() - begun;
         lz_scope_end(scope);
         if (!good) return 0;
-        if (runs++ >= 0) all += passed;
+        if (runs++ < 0) continue;
+        all += passed;
+        if (shortest == 0 || passed < shortest) shortest = passed;
     }
-    return all / runs;
+    return shortest;
 }
 
 /* Operations a second: of ever larger ones, until one takes long enough or is as large as the picture's. */

@@ -259,7 +259,7 @@ static int finish_writing(making *m) {
     return m->code;
 }
 
-/* What nobody will look at: on a device the next picture can have its place. */
+/* Arrays that no --dump needs are released, so that the next picture can use their device memory. */
 static void drop_arrays(lz_picture *p) {
     lz_array **all[] = {&p->text, &p->noise, &p->latents, &p->pixels};
     for (size_t i = 0; i < COUNT(all); i++) {

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "album.h"
@@ -335,6 +336,16 @@ static void take_order(session *s, const char *line) {
         fail(&s->args, NOT_UNDERSTOOD, "there is no command %s; /help lists them", name);
 }
 
+/* Words that people type to leave or to ask, without a slash. */
+static const char *order_meant(const char *line) {
+    static const char *const others[][2] = {{"exit", "/quit"}, {"bye", "/quit"}, {"?", "/help"}};
+    for (size_t i = 0; i < COUNT(orders); i++)
+        if (strcasecmp(line, orders[i].name + 1) == 0) return orders[i].name;
+    for (size_t i = 0; i < COUNT(others); i++)
+        if (strcasecmp(line, others[i][0]) == 0) return others[i][1];
+    return NULL;
+}
+
 /* ---- the session ------------------------------------------------------------------------------------------------- */
 
 /* What Tab completes: commands, then pictures. */
@@ -351,7 +362,10 @@ static bool names_file(const char *line) { return strncmp(line, "/save ", 6) == 
 static void take_line(session *s, char *line) {
     for (char *end = line + strlen(line); end > line && isspace((unsigned char)end[-1]);) *--end = 0;
     line += strspn(line, " \t");
-    if (*line == '/')
+    const char *meant = order_meant(line);
+    if (meant)
+        fail(&s->args, NOT_UNDERSTOOD, "'%s' is a command with a slash: %s", line, meant);
+    else if (*line == '/')
         take_order(s, line);
     else if (*line)
         take_prompt(s, line);
@@ -399,7 +413,20 @@ bool is_interactive(const arguments *args) {
     return !about_one && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
 }
 
+/* Options of generate that a session has no place for. */
+static int check_session(const arguments *args) {
+    if (args->n_seeds > 1)
+        return fail(args, NOT_UNDERSTOOD, "a session takes one seed with -S; /vary 4 paints the last prompt with more");
+    if (args->profile || args->verbose)
+        return fail(args, NOT_UNDERSTOOD,
+                    "a session has no use for --%s: give a prompt too, as in lazuli \"a red fox\" %s",
+                    args->profile ? "profile" : "verbose", args->profile ? "--profile" : "-v");
+    return DONE;
+}
+
 int interactive_command(const arguments *args) {
+    int code = check_session(args);
+    if (code != DONE) return code;
     if (!can_edit)
         return fail(
             args, NOT_UNDERSTOOD,
@@ -411,7 +438,7 @@ int interactive_command(const arguments *args) {
     s->args.command = &commands[0];
     s->args.preview = see_possible(true);
     s->args.show = see_possible(false);
-    int code = job_open(&s->job, &s->args);
+    code = job_open(&s->job, &s->args);
     if (code == DONE) album_open(&s->album, &s->job);
     if (code == DONE) code = load_given(s);
     if (code == DONE) code = talk(s);

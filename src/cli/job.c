@@ -216,8 +216,10 @@ static int ask_prompt(job *j) {
 
 /* Whoever did not type the name is told where it comes from. */
 static int fail_file(const arguments *args, const char *name, const lz_error *err) {
+    char instead[40];
     if (!is_elsewhere(args, name)) return fail_with(args, err);
-    return fail(args, FAILED, "%s; the settings name it: --%s FILE takes another", err->text, name);
+    snprintf(instead, sizeof instead, "--%s FILE", name);
+    return fail_elsewhere(args, name, instead, err);
 }
 
 /* Options that do not go together. */
@@ -258,7 +260,7 @@ int job_check(const arguments *a, const json_t *coming) {
     return code == DONE && a->noise ? check_input(a, "noise", a->noise) : code;
 }
 
-/* Any image takes as much, too. */
+/* Memory and work depend on the size of an image, not on its content. */
 static int ask_blank(job *j) {
     j->blank = (lz_image){.width = j->facts.width, .height = j->facts.height};
     j->blank.pixels = calloc((size_t)j->blank.width, 3 * (size_t)j->blank.height);
@@ -340,14 +342,15 @@ static int check_memory(const job *j, int64_t need) {
                 show_bytes(have).text);
 }
 
-/* Whoever asked for it need not be told. */
+/* With --offload stream the user asked for it. */
 static void say_streamed(const job *j) {
     if (!j->plan.streamed_bytes || j->args->offload == LZ_OFFLOAD_STREAM || is_looking(j)) return;
     note(j->args, "the model does not fit on the device: %s of weights are sent there in every step, which takes time",
          show_bytes(j->plan.streamed_bytes).text);
 }
 
-/* What the model was not trained for. Of sizes and images once, of words once per prompt: a session paints one many times. */
+/* What the model was not trained for. Of sizes and images once, of words once per prompt: a session paints one many
+ * times. */
 static int say_remarks(job *j) {
     const arguments *a = j->args;
     lz_remarks now, *said = &j->said;

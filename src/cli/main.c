@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "progress.h"
 
@@ -36,20 +37,28 @@ static bool asks_for(const arguments *args, const char *word) {
     return !args->only_words && !args->prompt && args->n_words && strcmp(args->words[0], word) == 0;
 }
 
-/* `help`, `help all`, `help COMMAND`; "help a fox" is a prompt. */
+/* `help`, `help TOPIC`, --help; "help a fox" is a prompt. */
 static bool asks_for_help(const arguments *args) {
     if (args->help) return true;
-    return asks_for(args, "help") && (args->n_words == 1 || (args->n_words == 2 && (!strcmp(args->words[1], "all") ||
-                                                                                    find_command(args->words[1]))));
+    return asks_for(args, "help") && (args->n_words == 1 || (args->n_words == 2 && !has_blank(args->words[1])));
 }
 
-static void help_on_request(const arguments *args) {
-    bool word = asks_for(args, "help"), all = asks_for(args, "all");
-    const char *topic = word && args->n_words > 1 ? args->words[1] : "";
-    if (word)
-        print_help(find_command(topic), strcmp(topic, "all") == 0);
-    else
-        print_help(all ? NULL : args->command, all);
+/* The topic is the one word of `help TOPIC`, `--help TOPIC` and `TOPIC --help`: "all" or a command. */
+static int help_on_request(const arguments *args) {
+    bool word = asks_for(args, "help"), bare = args->command == &commands[0] && !args->only_words && !args->prompt;
+    const char *topic = args->n_words == 1 + word && bare ? args->words[word] : "", *meant;
+    bool all = strcmp(topic, "all") == 0;
+    if (!*topic || has_blank(topic)) {
+        print_help(word ? NULL : args->command, false);
+        return DONE;
+    }
+    if (all || find_command(topic)) {
+        print_help(find_command(topic), all);
+        return DONE;
+    }
+    if ((meant = slip_of(topic)))
+        return fail(args, NOT_UNDERSTOOD, "there is no command '%s'; is '%s' meant?", topic, meant);
+    return fail(args, NOT_UNDERSTOOD, "there is no command '%s'; 'lazuli --help' lists them", topic);
 }
 
 static int check_words(const arguments *args) {
@@ -71,17 +80,15 @@ static int run(arguments *args) {
         printf("lazuli %s\n", lz_version());
         return DONE;
     }
-    if (asks_for_help(args)) {
-        help_on_request(args);
-        return DONE;
-    }
+    if (asks_for_help(args)) return help_on_request(args);
     if (is_hardly_a_prompt(args, hint, sizeof hint)) code = refuse_or_ask(args, hint);
     if (code == DONE) code = check_options(args);
     if (code != DONE) return code;
     if (!args->command && is_interactive(args)) return interactive_command(args);
     if (!args->command)
         return fail(args, NOT_UNDERSTOOD,
-                    "what shall be shown? lazuli \"a red fox\" -o fox.png; 'lazuli --help' tells the rest");
+                    "what shall be shown? lazuli \"a red fox\" -o fox.png; 'lazuli --help' tells the rest%s",
+                    isatty(STDIN_FILENO) ? "" : "; 'lazuli -' reads the prompt from stdin");
     code = check_words(args);
     return code == DONE ? args->command->run(args) : code;
 }

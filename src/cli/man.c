@@ -82,8 +82,11 @@ static void print_session(void) {
     each_order(print_order);
     puts(".PP");
     print_paragraph("In a prompt $1, as a word of its own, has the model look at picture 1. Ctrl-C stops a picture, "
-                    "Ctrl-D ends the session. The history of lines is in $XDG_STATE_HOME/lazuli/history, else in "
-                    "~/.local/state/lazuli/history.");
+                    "Ctrl-D ends the session.");
+    puts(".PP");
+    print_paragraph(
+        "$XDG_STATE_HOME/lazuli/, else ~/.local/state/lazuli/, holds the history of the session and pictures "
+        "that were not saved.");
 }
 
 static void print_models(void) {

@@ -1,8 +1,8 @@
 /* meant.c: words that are hardly a prompt: a command with a slip, a command of another program, the name of a model.
  *
- * A prompt may begin with any word ("list of fruits", "run in the park"). So a first word that is like a command is told of
- * only if it stands alone, or if operands follow: a model, a file, a prompt in quotes. The name of a model is told of always.
- * After `generate`, after `--` and with --prompt, words are a prompt, whatever they are. */
+ * A prompt may begin with any word ("list of fruits", "run in the park"). So a first word that is like a command is told
+ * of only if it stands alone, or if operands follow: a model, a file, a prompt in quotes. The name of a model is told of
+ * always. After `generate`, after `--` and with --prompt, words are a prompt, whatever they are. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static const struct {
     {"quit exit", "nothing is running"},
 };
 
-static bool has_blank(const char *text) { return text[strcspn(text, " \t\r\n")] != 0; }
+bool has_blank(const char *text) { return text[strcspn(text, " \t\r\n")] != 0; }
 
 static bool is_one_of(const char *word, const char *list) {
     for (size_t n; *list; list += n + strspn(list + n, " ")) {
@@ -52,6 +52,12 @@ static bool is_slip(const char *word, const char *name) {
     int sum = 0;
     for (int i = 0; i < 4; i++) sum += word[i] - name[i];
     return strlen(word) == 4 && sum == 0;
+}
+
+const char *slip_of(const char *word) {
+    for (size_t i = 0; i < n_commands; i++)
+        if (is_slip(word, commands[i].name)) return commands[i].name;
+    return NULL;
 }
 
 /* A folder with a model, or a name that is in our list or in the Hugging Face cache. */
@@ -79,7 +85,8 @@ static void expand(const char *hint, const char *name, const char *prompt, char 
 
 static bool explain_model(const arguments *args, const char *prompt, char *hint, size_t size) {
     const char *word = args->words[0], *meant = names_model(word) ? word : NULL;
-    if (args->n_words == 1 && strcmp(word, "demo") == 0) meant = word;
+    bool whole = args->n_words == 1 || (args->n_words == 2 && has_blank(args->words[1])); /* `demo "a fox"` */
+    if (whole && strcmp(word, "demo") == 0) meant = word;
     const known_model *near = meant ? NULL : nearest_known(word);
     if (!meant && !near) return false;
     snprintf(hint, size, "'%.200s' is %sthe name of a model: lazuli -m %.200s \"%.200s\"", word, near ? "nearly " : "",
@@ -98,11 +105,11 @@ bool is_hardly_a_prompt(const arguments *args, char *hint, size_t size) {
     const char *prompt = !alone && has_blank(last) ? last : "a red fox";
     if (explain_model(args, prompt, hint, size)) return true;
     if (!alone && !operands) return false;
-    for (size_t i = 0; i < n_commands; i++)
-        if (is_slip(word, commands[i].name)) {
-            snprintf(hint, size, "'%.200s' is no command; is 'lazuli %s' meant?", word, commands[i].name);
-            return true;
-        }
+    const char *meant = slip_of(word);
+    if (meant) {
+        snprintf(hint, size, "'%.200s' is no command; is 'lazuli %s' meant?", word, meant);
+        return true;
+    }
     for (size_t i = 0; i < COUNT(others); i++)
         if (is_one_of(word, others[i].words)) {
             size_t used = (size_t)snprintf(hint, size, "'%.200s' is no command: ", word);

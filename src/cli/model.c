@@ -124,8 +124,7 @@ int choose_model(const arguments *args, model_choice *choice) {
 }
 
 int fail_model(const arguments *args, const model_choice *choice, const lz_error *err) {
-    if (is_elsewhere(args, "model"))
-        return fail(args, FAILED, "%s; the settings name it: -m DIR takes another", err->text);
+    if (is_elsewhere(args, "model")) return fail_elsewhere(args, "model", "-m DIR", err);
     if (choice->owned && !choice->demo)
         return fail(args, FAILED, "%s; 'lazuli models' says what is missing, 'lazuli pull %s' fetches it", err->text,
                     choice->name);

@@ -26,13 +26,20 @@ static int take_again(arguments *args, const option *o, const char *value) {
     return DONE;
 }
 
+static bool names_path(const option *o) { return !strcmp(o->argument, "FILE") || !strcmp(o->argument, "DIR"); }
+
+static int fail_unnamed(const arguments *args, const option *o) {
+    return fail(args, NOT_UNDERSTOOD, "--%s needs the name of a file or folder", o->name);
+}
+
 static int take_text(arguments *args, const option *o, const char *value) {
+    if (!*value && names_path(o)) return fail_unnamed(args, o);
     *(const char **)place(args, o) = value;
     return DONE;
 }
 
 static int take_image(arguments *args, const option *o, const char *value) {
-    (void)o;
+    if (!*value) return fail_unnamed(args, o);
     if (args->n_images == LZ_MAX_IMAGES)
         return fail(args, NOT_UNDERSTOOD, "at most %d images can be given", LZ_MAX_IMAGES);
     args->images[args->n_images++] = value;
@@ -114,10 +121,8 @@ static int take_seeds(arguments *args, const option *o, const char *value) {
     }
 }
 
-static int take_picture_file(arguments *args, const option *o, const char *value) {
-    if (*value) return take_text(args, o, value);
-    return fail(args, NOT_UNDERSTOOD, "--%s needs the name of a file", o->name);
-}
+/* A file of settings: no setting itself. */
+static int take_settings_file(arguments *args, const option *o, const char *value) { return take_text(args, o, value); }
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
@@ -161,9 +166,9 @@ const option options[] = {
     {"endpoint", 0, "URL", files, "the hub (else $HF_ENDPOINT, else https://huggingface.co)", PULL, take_text,
      TO(endpoint), 0, 0},
     {"from", 0, "FILE", files, "take every setting that is not given from a picture by Lazuli", PICTURE,
-     take_picture_file, TO(from), 0, 0},
+     take_settings_file, TO(from), 0, 0},
     {"settings", 0, "FILE", files, "the same from JSON: {\"prompt\": \"a red fox\", \"seed\": 7, ...}", PICTURE,
-     take_picture_file, TO(settings), 0, 0},
+     take_settings_file, TO(settings), 0, 0},
     {"steps-dir", 0, "DIR", files, "keep each step's picture there too; decoded whole, so a step takes a decode more",
      GENERATE, take_text, TO(steps_dir), 0, 0},
     {"sheet", 0, "FILE", files, "all pictures side by side on one: .png, .jpg or .webp", GENERATE, take_text, TO(sheet),
@@ -199,7 +204,7 @@ const option options[] = {
 const size_t n_options = COUNT(options);
 static_assert(COUNT(options) <= 64, "arguments.given has a bit for each");
 
-bool is_setting(const option *o) { return o->commands & GENERATE && o->argument && o->take != take_picture_file; }
+bool is_setting(const option *o) { return o->commands & GENERATE && o->argument && o->take != take_settings_file; }
 
 bool keeps_text(const option *o) { return o->take == take_text || o->take == take_image || o->take == take_device; }
 
@@ -288,6 +293,7 @@ static bool has_bit(uint64_t set, const char *name) {
 
 bool is_given(const arguments *args, const char *name) { return has_bit(args->given, name); }
 bool is_elsewhere(const arguments *args, const char *name) { return has_bit(args->elsewhere, name); }
+bool is_by_line(const arguments *args, const char *name) { return has_bit(args->by_line, name); }
 
 /* value: what was attached with '=' or to the letter, or NULL. */
 static int read_option(reader *r, arguments *args, const option *o, const char *value) {
@@ -326,7 +332,8 @@ const command *find_command(const char *name) {
 
 int parse(int argc, char **argv, arguments *args) {
     reader r = {.argc = argc, .argv = argv, .at = 1};
-    for (int i = 1; i < argc; i++) args->json = args->json || strcmp(argv[i], "--json") == 0; /* also for errors here */
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        args->json = args->json || strcmp(argv[i], "--json") == 0; /* also for errors here */
     args->words = argv;
     bool no_options = false;
     for (; r.at < argc; r.at++) {
@@ -347,9 +354,10 @@ int parse(int argc, char **argv, arguments *args) {
 }
 
 int check_options(arguments *args) {
-    for (size_t i = 0; i < n_options && args->command; i++)
-        if (args->given >> i & 1 && !(options[i].commands & args->command->bit))
-            return fail(args, NOT_UNDERSTOOD, "%s has no use for --%s; 'lazuli %s --help' lists what it takes",
-                        args->command->name, options[i].name, args->command->name);
+    const command *c = args->command ? args->command : &commands[0]; /* a session takes generate's */
+    for (size_t i = 0; i < n_options; i++)
+        if (args->given >> i & 1 && !(options[i].commands & c->bit))
+            return fail(args, NOT_UNDERSTOOD, "%s has no use for --%s; 'lazuli %s --help' lists what it takes", c->name,
+                        options[i].name, c->name);
     return read_settings(args);
 }

@@ -62,6 +62,11 @@ int fail(const arguments *args, int code, const char *format, ...) {
     return code;
 }
 
+int fail_elsewhere(const arguments *args, const char *name, const char *instead, const lz_error *err) {
+    if (is_by_line(args, name)) return fail(args, FAILED, "%s; this line names it", err->text);
+    return fail(args, FAILED, "%s; the settings name it: %s takes another", err->text, instead);
+}
+
 int fail_with(const arguments *args, const lz_error *err) {
     return fail(args, err->status == LZ_CANCELLED ? STOPPED : FAILED, "%s", err->text);
 }

@@ -86,7 +86,7 @@ static void draw_preview(seeing *s, const lz_image *image) {
     free(d.text);
 }
 
-/* Of kitty's pixels those under the cursor go. */
+/* kitty's graphics are deleted by a command of their own. */
 void see_clear(seeing *s) {
     if (s->rows) fprintf(stderr, "\r\033[%dA%s\033[J", s->rows, s->above ? "\033_Ga=d,d=C,q=2\033\\" : "");
     s->rows = 0;

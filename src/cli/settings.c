@@ -3,9 +3,9 @@
  * been typed. What was typed wins, then --settings, then --from.
  *
  * Settings in a picture are complete: nothing is left to a model's defaults, so the picture can be made again (on a CPU
- * byte for byte). Files are recorded by their names, without their folders, unless --full-paths is given: a picture that is passed on
- * does not tell how somebody's disk is organised. --from looks for these names beside the picture, then in the current
- * folder. */
+ * byte for byte). Files are recorded by their names, without their folders, unless --full-paths is given: a picture that
+ * is passed on does not tell how somebody's disk is organised. --from looks for these names beside the picture, then in
+ * the current folder. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,13 +51,12 @@ static const struct {
 
 static int no_such_setting(const arguments *args, const char *key) {
     char known[600] = "";
+    const option *nearest = nearest_option(key);
+    if (nearest && is_setting(nearest))
+        return fail(args, NOT_UNDERSTOOD, "there is no setting \"%.60s\"; is \"%s\" meant?", key, nearest->name);
     for (size_t i = 0, n = 0; i < n_options && n < sizeof known; i++)
         if (is_setting(&options[i]))
             n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", options[i].name);
-    const option *nearest = nearest_option(key);
-    if (nearest && is_setting(nearest))
-        return fail(args, NOT_UNDERSTOOD, "there is no setting \"%s\"; is \"%s\" meant? There are %s", key,
-                    nearest->name, known);
     return fail(args, NOT_UNDERSTOOD, "there is no setting \"%.60s\"; there are %s", key, known);
 }
 
@@ -104,6 +103,7 @@ int apply_settings(arguments *args, json_t *settings, bool overrule) {
     }
     args->given |= taken;
     args->elsewhere |= taken;
+    if (args->line) args->by_line |= taken;
     return DONE;
 }
 

@@ -48,13 +48,13 @@ printf 'a fox\na dog\n' >two.txt
 try_match 1 '^lazuli: line 2: out/x.png is written by line 1 already: put \{line\} or \{seed\}' "$absolute" batch two.txt $tiny -o out/x.png
 try_match 0 'out/1-2.png' "$absolute" batch two.txt $tiny --count 2 -S 1 -o 'out/{n}.png' # several of a line are numbered
 for name in 'out/{what}.png' 'out/{line.png' 'out/{}.png'; do
-    try_match 1 'line 1: .*: \{file\}, \{line\}, \{n\} and \{seed\} can stand in a name' "$absolute" batch two.txt -o "$name"
+    try_match 2 '^lazuli: [^ ]*: \{file\}, \{line\}, \{n\} and \{seed\} can stand in a name' "$absolute" batch two.txt -o "$name"
 done
 # trap 20: a WebP says how it was made, so that a batch of them goes on too
 try_match 0 '^lazuli: 2 pictures made, 0 there' "$absolute" batch two.txt $tiny -o 'out/{n}.webp'
 try_match 0 '^lazuli: 0 pictures made, 2 there' "$absolute" batch two.txt $tiny -o 'out/{n}.webp'
 try_match 0 '^lazuli: 2 pictures made, 0 there' "$absolute" batch two.txt $tiny -s 2 -o 'out/{n}.webp'
-try_match 1 'line 2: nowhere/2.png: cannot be written: .*make the folder first' "$absolute" batch two.txt -o 'nowhere/{n}.png'
+try_match 2 'lazuli: nowhere/1.png: cannot be written: .*make the folder first' "$absolute" batch two.txt -o 'nowhere/{n}.png'
 try_match 0 '^out/2.png' "$absolute" batch two.txt $tiny -o 'out/{n}.png' --dump 'out/{n}.safetensors'
 rm out/2.safetensors
 try_match 0 '1 picture made, 1 there' "$absolute" batch two.txt $tiny -o 'out/{n}.png' --dump 'out/{n}.safetensors'
@@ -76,9 +76,9 @@ $(printf 'a \377 dog')
 END
 "$absolute" batch bad.txt $tiny >said 2>&1
 try 0 test $? = 1 </dev/null
-for line in '^bad-1-1.png' 'line 2: there is no setting "promt"; is "prompt" meant\? There are ' 'line 3: --steps takes a whole number' \
-    'line 4: is not JSON, though it begins with \{' 'line 5: has no "prompt"' 'line 6: .*nowhere is not a model folder.*; the settings name it' \
-    'line 7: nowhere.png: cannot be opened' 'line 8: --strength says how much' 'line 9: --count counts on from one seed' \
+for line in '^bad-1-1.png' 'line 2: there is no setting "promt"; is "prompt" meant\?$' 'line 3: --steps takes a whole number' \
+    'line 4: is not JSON, though it begins with \{' 'line 5: has no "prompt"' 'line 6: .*nowhere is not a model folder.*; this line names it$' \
+    'line 7: nowhere.png: cannot be opened: .*; this line names it$' 'line 8: --strength says how much' 'line 9: --count counts on from one seed' \
     'line 10: is not valid UTF-8' '^bad-11-11.png' '^lazuli: 2 pictures made, 0 there already' '^lazuli: 9 of 11 lines failed$'; do
     try_match 0 "$line" cat said
 done
@@ -89,6 +89,28 @@ for line in '^\{"line": 1, "there": 1\}$' '^\{"error": "there is no setting .*, 
 done
 rm bad-1-1.png
 try_match 1 '^\{"file": "bad-1-1.png", "seed": 1, .*"settings": \{.*, "line": 1\}$' "$absolute" batch bad.txt $tiny --json
+
+# A fault of the command's own -o or --dump is said once; settings that the command names are not called the line's
+printf 'a fox\na dog\n' >own.txt
+try 2 "$absolute" batch own.txt $tiny -o '{lin}.png' <<'END'
+lazuli: {lin}.png: {file}, {line}, {n} and {seed} can stand in a name, and no other {}
+END
+try 2 "$absolute" batch own.txt $tiny -o nix/ <<'END'
+lazuli: nix/: is no folder that can be written into: make it first
+END
+try 2 "$absolute" batch own.txt $tiny -o 'nix/{line}.png' <<'END'
+lazuli: nix/1.png: cannot be written: nix/: No such file or directory; make the folder first
+END
+try 2 "$absolute" batch own.txt $tiny -o - <<'END'
+lazuli: -o - writes one picture to stdout, and a batch writes files: name them, as in -o 'out/{line}-{seed}.png'
+END
+try 2 "$absolute" batch own.txt $tiny --dump x.png <<'END'
+lazuli: x.png: --dump writes tensors: choose a name that ends in .safetensors
+END
+echo '{"image": "nowhere.png"}' >own.json
+try_match 1 'line 2: nowhere.png: .*; the settings name it: --image FILE takes another$' "$absolute" batch own.txt $tiny --settings own.json
+echo '{"prompt": "a fox", "image": "nowhere.png"}' >own.txt
+try_match 1 '^lazuli: 1 of 1 line failed$' "$absolute" batch own.txt $tiny
 
 # trap 16: all lines of a file are checked before the first picture; a picture that an earlier line makes is no missing one
 cat >typo.txt <<'END'
@@ -110,7 +132,7 @@ lazuli: line 5: nowhere.png: cannot be opened
 lazuli: line 6: "prompt" takes one value, and a list was given
 lazuli: line 7: "width" takes one value, and a list was given
 lazuli: line 8: there
-lazuli: 6 of 8 lines cannot be made; the others are
+lazuli: 6 of 8 lines cannot be made; the others will be
 lazuli: line 1: this is the demo model; -m DIR takes another
 lazuli: line 1: this model was trained for pictures of 256 x 256: one of 64 x 64 is likely to be broken
 out/typo-1.png  64 x 64, seed 1, 4 steps
@@ -158,7 +180,7 @@ try_match 130 '^lazuli: the same command goes on from here$' sh -c "cat said && 
 mkdir folder
 try_match 0 '^folder/two-2-2.png ' "$absolute" batch two.txt $tiny -o folder
 try_match 0 ' 0 pictures made, 2 there' "$absolute" batch two.txt $tiny -o folder/
-try_match 1 'line 1: nowhere/two-1-1.png: cannot be written: .*make the folder first' "$absolute" batch two.txt -o nowhere/
+try_match 2 'lazuli: nowhere/: is no folder that can be written into: make it first' "$absolute" batch two.txt -o nowhere/
 try_match 0 '^folder/lazuli-7.png ' "$absolute" a fox $tiny -S 7 -o folder
 try_match 0 '^folder/lazuli-7-2.png ' "$absolute" a fox $tiny -S 7 -o folder/
 try_match 1 'nowhere/lazuli.png: cannot be written: .*make the folder first' "$absolute" a fox -o nowhere/

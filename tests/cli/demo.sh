@@ -41,7 +41,7 @@ try_match 0 "$said" env LAZULI_MODEL= $lazuli fox -S 1 -W 16 -H 16 -o "$work/x.p
 for command in "generate fox" plan info "tokenize fox"; do
     try_match 1 "^lazuli: .*$work/nowhere.*; \\\$LAZULI_MODEL names it\$" env LAZULI_MODEL="$work/nowhere" $lazuli $command
 done
-try_match 2 'model needs the name of a folder' $lazuli fox -m ''
+try_match 2 'model needs the name of a file or folder' $lazuli fox -m ''
 
 # A program on its own has no demo model, and says where it looked; with models/ beside it, it has one
 mkdir "$work/alone"

@@ -455,6 +455,34 @@ for signal in 'TERM 143' 'HUP 129'; do
 done
 cd "$root"
 
+# Commands without their slash are no prompts; options that a session has no use for
+cd "$work/home"
+talk 0 -W 16 -H 16 -s 1 <<'END'
+< lazuli> 
+> help
+< lazuli: 'help' is a command with a slash: /help
+< lazuli> 
+> exit
+< lazuli: 'exit' is a command with a slash: /quit
+< lazuli> 
+> ?
+< lazuli: '?' is a command with a slash: /help
+< lazuli> 
+> Quit
+< lazuli: 'Quit' is a command with a slash: /quit
+< lazuli> 
+> quit smoking
+< $1  16 x 16
+< lazuli> 
+> /quit
+END
+cd "$root"
+terminal() { python3 tests/cli/terminal.py $absolute "$@"; }
+try_match 2 'a session takes one seed with -S; /vary 4 ' terminal -S 1,2
+try_match 2 'a session has no use for --verbose: ' terminal -v
+try_match 2 'a session has no use for --profile: ' terminal --profile
+try_match 2 'generate has no use for --check' terminal --check
+
 # What is no session: options of one picture, and no terminal
 try_match 2 'what shall be shown' $lazuli
 try_match 2 'what shall be shown' python3 tests/cli/terminal.py $absolute -o x.png

@@ -171,7 +171,7 @@ refused 2 '-o - writes one picture, and 2 were asked for' -o - --count 2
 refused 2 '-: a sheet is a picture' --sheet -
 try_match 2 '-: encode writes tensors' "$absolute" encode fox.png -o -
 echo fox >list
-try_match 1 'line 1: -: the name of a picture ends in' "$absolute" batch list -o -
+try_match 2 'a batch writes files: name them' "$absolute" batch list -o -
 if command -v script >/dev/null; then
     try_match 2 'stdout, which is a terminal' script -qec "$absolute fox $tiny -o -" /dev/null
 fi

@@ -203,7 +203,7 @@ bad() { # PATTERN TEXT
     printf '%s' "$2" >"$work/bad.json"
     try_match "${3:-2}" "^lazuli: $work/bad.json: $1" $lazuli --settings "$work/bad.json" -o "$work/never.png"
 }
-bad 'there is no setting "widht"; is "width" meant\? There are model, prompt, ' '{"widht": 64}'
+bad 'there is no setting "widht"; is "width" meant\?$' '{"widht": 64}'
 bad 'there is no setting "x"; there are model, prompt, ' '{"x": 1}'
 for key in json help from settings quiet; do bad "there is no setting \"$key\"" "{\"$key\": 1}"; done
 bad 'there is no setting "\?\[2J"' '{"\u001b[2J": 1}'

@@ -48,9 +48,19 @@ try_match 0 '^  qwen-image-edit-2511 ' $lazuli pull --help
 try_match 0 '^  HF_TOKEN, ' $lazuli --help all
 try_match 0 '^  130 +stopped' $lazuli --help all
 
+# A topic that is no command
+for words in 'help modles' '--help modles' 'modles --help'; do
+    try 2 $lazuli $words <<'END'
+lazuli: there is no command 'modles'; is 'models' meant?
+END
+done
+try 2 $lazuli help xyzzy <<'END'
+lazuli: there is no command 'xyzzy'; 'lazuli --help' lists them
+END
+
 # Words
 try 2 $lazuli <<'END'
-lazuli: what shall be shown? lazuli "a red fox" -o fox.png; 'lazuli --help' tells the rest
+lazuli: what shall be shown? lazuli "a red fox" -o fox.png; 'lazuli --help' tells the rest; 'lazuli -' reads the prompt from stdin
 END
 try 2 $lazuli devices here <<'END'
 lazuli: 'here' is one word too many; 'lazuli devices --help' shows how it is used
@@ -96,12 +106,13 @@ no_picture "'flux2-klein-4b' is the name of a model: lazuli -m flux2-klein-4b \"
 no_picture "'qwen-iamge' is nearly the name of a model: lazuli -m qwen-image \"a red fox\"" qwen-iamge a red fox
 no_picture 'is the name of a model: lazuli -m models/demo "fox"' models/demo fox
 no_picture "'demo' is the name of a model" demo
+no_picture "'demo' is the name of a model: lazuli -m demo \"a fox\"" demo 'a fox'
 mkdir -p "$work/hub/models--some--thing/snapshots/1"
 echo '{}' >"$work/hub/models--some--thing/snapshots/1/model_index.json"
 try_match 2 'is the name of a model: lazuli -m some/thing "fox"' env HF_HUB_CACHE="$work/hub" $lazuli some/thing fox
 try_match 2 '^ "error": ".*lazuli models' $lazuli list --json
 picture() { try 0 $lazuli "$@" $small </dev/null; }
-for words in plane bull camels fox 'list of fruits' 'run in the park' 'show me a fox' 'generate list' '--prompt list' 'help me'; do
+for words in plane bull camels fox 'list of fruits' 'run in the park' 'show me a fox' 'generate list' '--prompt list' 'help me out'; do
     picture $words
 done
 picture 'list of fruits'
@@ -165,6 +176,16 @@ END
 done
 try 2 $lazuli fox -o -q <<'END'
 lazuli: --output needs a value: --output FILE
+END
+for option in --output --sheet --dump --image --noise --steps-dir --from --settings --model; do
+    try 2 $lazuli fox $option '' <<END
+lazuli: $option needs the name of a file or folder
+END
+done
+# After -- --json is a word
+try 1 sh -c "$lazuli -S 1 -W 16 -H 16 -s 1 -q -o $work/word.png -- --json | grep -F '{'" </dev/null
+try 2 $lazuli --check <<'END'
+lazuli: generate has no use for --check; 'lazuli generate --help' lists what it takes
 END
 try 2 $lazuli fox --quiet=very <<'END'
 lazuli: --quiet takes no value, but was given 'very'

@@ -316,8 +316,8 @@ static int ask_index(hub *h, json_t **index) {
     if (code != DONE) return code;
     const char *class = json_string_value(json_object_get(*index, "_class_name"));
     if (runs_pipeline(class)) return DONE;
-    return fail(h->web.args, FAILED, "%s: is a %s, which Lazuli does not run; nothing was fetched. It runs %s", h->repo,
-                class && is_plain(class) ? class : "pipeline without a name", runnable_pipelines().text);
+    return fail(h->web.args, FAILED, "%s: is a %s, which Lazuli does not run (it runs %s); nothing was fetched",
+                h->repo, class && is_plain(class) ? class : "pipeline without a name", runnable_pipelines().text);
 }
 
 /* Long lists come in pages, each of which names the next. */

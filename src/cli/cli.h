@@ -121,6 +121,7 @@ const char *option_help(const option *option, int bit);     /* of a command, whe
 bool is_blank(const char *text);                            /* it is empty, or holds nothing but blanks */
 /* Digits only, in this range. */
 bool whole_number(const char *text, size_t length, double low, double high, int64_t *to);
+bool read_number(const option *option, const char *text, double *to); /* in the option's range */
 int distance(const char *a, const char *b); /* letters to change, add, drop or swap to make a of b */
 
 int generate_command(const arguments *args);
@@ -248,6 +249,7 @@ typedef struct job {
     lz_image blank;             /* pixels: owned; what a plan looks at where the model must and no image is given */
     lz_picture_options picture; /* all but seed and watch; after job_ask nothing is left open */
     lz_picture_plan plan;
+    bool said_guidance, said_negative;   /* the same of options that change nothing */
     lz_remarks said;                     /* what was remarked on with this model so far; of words, the last prompt's */
     const struct known_model *published; /* the folder is a stand-in for this model, which is not here */
     char *stand_in;                      /* that folder, to remove; owned */

@@ -87,12 +87,44 @@ static bool is_file(const char *path) {
     return !S_ISDIR(s.st_mode) || !have_file(path, "model_index.json");
 }
 
+/* A picture's settings, or those of a sheet. An exit code */
+static int inform_of_picture(const arguments *args, lz_context *ctx, const char *path) {
+    lz_error err = {.status = LZ_OK};
+    char *text = lz_image_read_text(ctx, path, SETTINGS_KEY, &err);
+    if (!text && err.status == LZ_NOT_FOUND) text = lz_image_read_text(ctx, path, SHEET_KEY, &err);
+    json_t *settings = text ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL, *value;
+    const char *key;
+    int code = DONE;
+    lz_free_text(ctx, text);
+    if (!json_is_object(settings))
+        code = err.status != LZ_OK && err.status != LZ_NOT_FOUND
+                   ? fail_with(args, &err)
+                   : fail(args, FAILED, "%s: is a picture without settings of Lazuli, and info is about models", path);
+    else if (args->json)
+        code = print_json(args, json_pack("{s:o, s:O}", "file", json_text(path), "settings", settings));
+    else {
+        say(stdout, "picture    %s\n", path);
+        json_object_foreach(settings, key, value) {
+            char *shown = json_is_string(value) ? strdup(json_string_value(value)) : json_dumps(value, JSON_ENCODE_ANY);
+            say(stdout, "%-10s %s\n", key, shown ? shown : "");
+            free(shown);
+        }
+    }
+    json_decref(settings);
+    return code;
+}
+
 /* *code: an exit code. false: it is a folder without tensors, of which nothing is known here. */
 static bool inform_of_file(const arguments *args, const char *path, int *code) {
     lz_error err = {.status = LZ_OK};
     struct stat s;
     component c = {.name = path};
     lz_context *ctx = lz_open_with(&(lz_context_options){.threads = 1}, &err);
+    if (ctx && picture_side_limit(path) && stat(path, &s) == 0 && S_ISREG(s.st_mode)) {
+        *code = inform_of_picture(args, ctx, path);
+        lz_close(ctx);
+        return true;
+    }
     lz_weights *weights = ctx ? lz_weights_open(ctx, path, &err) : NULL;
     bool known = weights || !ctx || (stat(path, &s) == 0 && !S_ISDIR(s.st_mode));
     *code = weights || !known ? DONE : fail_with(args, &err);

@@ -151,14 +151,19 @@ static kept *last_painted(session *s) {
     return no_picture(s);
 }
 
+/* A whole number in the limits of an option. */
+static bool read_whole(const option *o, const char *text, size_t length, int64_t *to) {
+    return whole_number(text, length, o->low, o->high, to);
+}
+
 static void set_size(session *s, const char *rest) {
+    const option *o = find_option("width", 5);
     size_t width = strcspn(rest, "x");
-    int64_t w = 0, h = 0;
-    if (!*rest)
-        w = h = 0; /* the model's own */
-    else if (!rest[width] || !whole_number(rest, width, 16, 8192, &w) ||
-             !whole_number(rest + width + 1, strlen(rest + width + 1), 16, 8192, &h)) {
-        fail(&s->args, NOT_UNDERSTOOD, "/size takes sides from 16 to 8192 pixels, such as 512x768, not '%s'", rest);
+    int64_t w = 0, h = 0; /* the model's own */
+    if (*rest && (!rest[width] || !read_whole(o, rest, width, &w) ||
+                  !read_whole(o, rest + width + 1, strlen(rest + width + 1), &h))) {
+        fail(&s->args, NOT_UNDERSTOOD, "/size takes sides from %.0f to %.0f pixels, such as 512x768, not '%s'", o->low,
+             o->high, rest);
         return;
     }
     s->args.width = w;
@@ -167,7 +172,7 @@ static void set_size(session *s, const char *rest) {
 
 static void set_seed(session *s, const char *rest) {
     int64_t seed;
-    if (*rest && !whole_number(rest, strlen(rest), 0, 9223372036854775807.0, &seed)) {
+    if (*rest && !read_whole(find_option("seed", 4), rest, strlen(rest), &seed)) {
         fail(&s->args, NOT_UNDERSTOOD, "/seed takes a whole number, or nothing for random ones, not '%s'", rest);
         return;
     }
@@ -176,19 +181,19 @@ static void set_seed(session *s, const char *rest) {
 }
 
 static void set_steps(session *s, const char *rest) {
+    const option *o = find_option("steps", 5);
     int64_t steps = 0;
-    if (*rest && !whole_number(rest, strlen(rest), 1, 1000, &steps))
-        fail(&s->args, NOT_UNDERSTOOD, "/steps takes a whole number from 1 to 1000, not '%s'", rest);
+    if (*rest && !read_whole(o, rest, strlen(rest), &steps))
+        fail(&s->args, NOT_UNDERSTOOD, "/steps takes a whole number from %.0f to %.0f, not '%s'", o->low, o->high,
+             rest);
     else
         s->args.steps = steps;
 }
 
-/* Within the limits of the option of the same name. */
 static void set_real(session *s, const char *name, const char *rest, double *to) {
     const option *o = find_option(name, strlen(name));
-    char *end = NULL;
-    double value = *rest ? strtod(rest, &end) : 0;
-    if (*rest && (*end || !(value >= o->low && value <= o->high)))
+    double value = 0;
+    if (*rest && !read_number(o, rest, &value))
         fail(&s->args, NOT_UNDERSTOOD, "/%s takes a number from %g to %g, not '%s'", name, o->low, o->high, rest);
     else
         *to = value;

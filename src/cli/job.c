@@ -315,11 +315,14 @@ static void say_cut(const job *j) {
              (long long)j->picture.height, (long long)j->facts.token_pixels);
 }
 
-static void say_useless(const job *j) {
+/* Once: a session and a batch paint many pictures with one model. */
+static void say_useless(job *j) {
     const arguments *a = j->args;
-    if (j->facts.guidance_built_in && a->guidance > 1)
-        note(a, "--guidance changes nothing here: it is built into this model");
-    if (j->picture.guidance <= 1 && a->negative) note(a, "--negative changes nothing here: there is no guidance");
+    bool guidance = j->facts.guidance_built_in && a->guidance > 1, negative = j->picture.guidance <= 1 && a->negative;
+    if (guidance && !j->said_guidance) note(a, "--guidance changes nothing here: it is built into this model");
+    if (negative && !j->said_negative) note(a, "--negative changes nothing here: there is no guidance");
+    j->said_guidance |= guidance;
+    j->said_negative |= negative;
 }
 
 /* What this process may have: the machine's memory, or less where a container says so. */

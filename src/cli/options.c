@@ -64,15 +64,18 @@ static int take_integer(arguments *args, const option *o, const char *value) {
                 value);
 }
 
-static int take_number(arguments *args, const option *o, const char *value) {
+bool read_number(const option *o, const char *text, double *to) {
     char *end = NULL;
-    double number = strtod(value, &end);
-    bool plain = *value && strspn(value, "0123456789.eE+-") == strlen(value);
-    if (!plain || *end || !(number >= o->low && number <= o->high))
-        return fail(args, NOT_UNDERSTOOD, "--%s takes a number from %g to %g, not '%s'", o->name, o->low, o->high,
-                    value);
-    *(double *)place(args, o) = number;
-    return DONE;
+    double number = strtod(text, &end);
+    bool plain = *text && strspn(text, "0123456789.eE+-") == strlen(text);
+    if (!plain || *end || !(number >= o->low && number <= o->high)) return false;
+    *to = number;
+    return true;
+}
+
+static int take_number(arguments *args, const option *o, const char *value) {
+    if (read_number(o, value, place(args, o))) return DONE;
+    return fail(args, NOT_UNDERSTOOD, "--%s takes a number from %g to %g, not '%s'", o->name, o->low, o->high, value);
 }
 
 static int take_precision(arguments *args, const option *o, const char *value) {

@@ -483,6 +483,29 @@ try_match 2 'a session has no use for --verbose: ' terminal -v
 try_match 2 'a session has no use for --profile: ' terminal --profile
 try_match 2 'generate has no use for --check' terminal --check
 
+# Numbers are read as those of options; an option that changes nothing is told of once
+cd "$work/home"
+talk 0 -W 16 -H 16 -s 1 -n dark <<'END'
+< lazuli> 
+> /guidance 0x10
+< /guidance takes a number from 1 to 1000, not '0x10'
+< lazuli> 
+> /size 512
+< /size takes sides from 16 to 8192 pixels, such as 512x768, not '512'
+< lazuli> 
+> a fox
+< $1  
+< lazuli> 
+> a dog
+< $2  
+< lazuli> 
+> /quit
+END
+try 0 grep -c -e '--negative changes nothing here' "$work/session" <<'END'
+1
+END
+cd "$root"
+
 # What is no session: options of one picture, and no terminal
 try_match 2 'what shall be shown' $lazuli
 try_match 2 'what shall be shown' python3 tests/cli/terminal.py $absolute -o x.png

@@ -14,6 +14,13 @@ for line in '"distilled": false' '"steps": 50' '"guidance": 4.0' '"f16": 33' '"c
 done
 try_match 1 'is not a model folder' $lazuli info -m "$work"
 
+# info of a picture: its settings, or one sentence
+$lazuli a fox -q -S 7 -s 1 -W 16 -H 16 -o "$work/fox.png"
+try_match 0 '^seed +7$' $lazuli info "$work/fox.png"
+try_match 0 '"seed": 7' $lazuli info "$work/fox.png" --json
+$lazuli a fox -q -S 7 -s 1 -W 16 -H 16 -o "$work/bare.png" --no-metadata
+try_match 1 'bare.png: is a picture without settings of Lazuli' $lazuli info "$work/bare.png"
+
 # trap 18: info and tensors take a model, a folder of tensors or a file, without -m
 for model in models/demo demo; do try_match 0 '^transformer +49 ' $lazuli info $model; done
 try_match 0 '"components"' $lazuli info $A --json

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include "check.h"
+#include "cli/parts.c"  /* NOLINT(bugprone-suspicious-include): the handler needs it */
 #include "cli/shrunk.c" /* NOLINT(bugprone-suspicious-include): the handler is not in the library */
 #include "folder.h"
 
@@ -84,15 +85,28 @@ static void before_a_picture(void) {
 
 /* ---- in the middle of one ---------------------------------------------------------------------------------------- */
 
-/* Begins to write two files, one of them done; then reads a page that is gone. */
+/* The part of link.png, which leads to target.png: it has the number 1, because another process left 0. */
+static void begin_link(void) {
+    char name[600];
+    close(open(in_folder("target.png"), O_RDWR | O_CREAT, 0600)); /* empty, and not reserved by us: it stays */
+    if (symlink("target.png", in_folder("link.png")) != 0) _exit(9);
+    for (int i = 0; i < 2; i++) {
+        if (i) begin_part(in_folder("link.png"), false);
+        snprintf(name, sizeof name, "%s.%ld-%d.part", in_folder("target.png"), (long)getpid(), i);
+        close(open(name, O_RDWR | O_CREAT, 0600));
+    }
+}
+
+/* Begins to write three files, one of them done; then reads a page that is gone. */
 static void read_shrunk(const char *weights, bool json) {
     end_on_shrunk_files(json);
     int fd = open(weights, O_RDWR | O_CREAT, 0600);
     if (fd < 0 || ftruncate(fd, 1 << 20) != 0) _exit(9);
     const volatile char *data = mmap(NULL, 1 << 20, PROT_READ, MAP_PRIVATE, fd, 0);
     if (data == MAP_FAILED || data[1 << 19] != 0) _exit(9);
-    end_part(begin_part(in_folder("done.png")));
-    begin_part(in_folder("half.png"));
+    end_part(begin_part(in_folder("done.png"), true));
+    begin_part(in_folder("half.png"), true);
+    begin_link();
     for (int i = 0; i < 2; i++) {
         char name[600];
         snprintf(name, sizeof name, "%s.%ld-0.part", in_folder(i ? "done.png" : "half.png"), (long)getpid());
@@ -130,8 +144,11 @@ static void in_the_middle(void) {
         CHECK_TEXT(said, "lazuli: /");
         CHECK_TEXT(said, "some ?weights?.safetensors: the file became shorter while it was in use: run the same");
         CHECK((strstr(said, "{\"error\": \"/") != NULL) == json);
-        CHECK_I64(files_in_folder(), 2); /* the weights, and the file of which nobody said that it is being written */
-        CHECK_I64(empty_folder(), 2);
+        /* The weights, the file of which nobody said that it is being written, link.png, target.png and the part that
+         * another process left. */
+        CHECK_I64(files_in_folder(), 5);
+        CHECK(access(in_folder("target.png"), F_OK) == 0, "an empty file of the user's was removed");
+        CHECK_I64(empty_folder(), 5);
     }
     leave_folder();
 }

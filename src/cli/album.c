@@ -50,15 +50,17 @@ static bool is_running(const char *session) {
     return read_session(session, &pid) == 3 && (kill((pid_t)pid, 0) == 0 || errno != ESRCH);
 }
 
-/* Number of pictures in a session's folder; removing: deletes them and the folder. */
+/* Number of pictures in a session's folder: N.png. removing: deletes them, unfinished ones too, and the folder. */
 static int count_pictures(const char *unsaved, const char *session, bool removing) {
     char *folder = file_in(unsaved, session);
     DIR *dir = folder ? opendir(folder) : NULL;
     int n = 0;
     for (const struct dirent *e; dir && (e = readdir(dir));) {
-        int number, end = 0;
-        if (sscanf(e->d_name, "%d.png%n", &number, &end) != 1 || !end) continue; /* also N.png.PID-NUMBER.part */
-        n += !e->d_name[end];
+        const char *ending = e->d_name + strspn(e->d_name, "0123456789");
+        pid_t pid;
+        if (ending == e->d_name || strncmp(ending, ".png", 4) != 0) continue;
+        if (ending[4] && !is_part_ending(ending + 4, &pid)) continue;
+        n += !ending[4];
         if (removing) unlinkat(dirfd(dir), e->d_name, 0);
     }
     if (dir) closedir(dir);
@@ -115,7 +117,7 @@ void album_open(album *a, const job *j) {
 static lz_status write_kept(const job *session, const kept *k, char *const *files, const char *path, lz_error *err) {
     arguments args = *session->args;
     job j = *session;
-    if (!k->wish.prompt) return lz_image_write(j.ctx, path, &k->image, NULL, err);
+    if (!k->wish.prompt) return save_image(j.ctx, path, &k->image, NULL, err);
     j.args = &args;
     j.picture.prompt = k->wish.prompt;
     j.picture.width = k->image.width;
@@ -160,9 +162,8 @@ static void protect(album *a, const job *j, kept *k) {
 static bool is_beside(const job *j, const kept *k, const char *path) {
     if (!k->path || !k->exact || access(k->path, R_OK) != 0) return false;
     if (j->args->full_paths) return true;
-    size_t length = (size_t)(base_name(path) - path);
-    char *folder = length ? strndup(path, length) : strdup("."), *full = folder ? realpath(folder, NULL) : NULL;
-    length = (size_t)(base_name(k->path) - k->path);
+    char *folder = folder_of(path), *full = folder ? realpath(folder, NULL) : NULL;
+    size_t length = (size_t)(base_name(k->path) - k->path);
     bool same = full && strlen(full) + 1 == length && memcmp(full, k->path, length - 1) == 0;
     free(folder);
     free(full);

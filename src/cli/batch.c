@@ -5,11 +5,9 @@
  * taken one by one, as they come. There is no list of finished pictures: a file appears whole or not at all and holds its
  * settings, so a file that is there and would be made the same is left alone. Hence nothing is random here: a line
  * without a seed has its number as seed. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -62,26 +60,6 @@ int expand_name(const arguments *args, const naming *names, const char *pattern,
         *to = numbered;
     }
     return DONE;
-}
-
-/* NAME.PID-NUMBER.part is what lz_image_write writes into before it is whole. */
-void remove_parts(const char *path) {
-    const char *base = base_name(path);
-    char *folder = base > path ? strndup(path, (size_t)(base - path)) : strdup("./");
-    DIR *dir = folder ? opendir(folder) : NULL;
-    size_t length = strlen(base);
-    for (const struct dirent *e; dir && (e = readdir(dir));) {
-        long pid;
-        unsigned number;
-        int end = 0;
-        if (strncmp(e->d_name, base, length) != 0) continue;
-        if (sscanf(e->d_name + length, ".%ld-%u.part%n", &pid, &number, &end) != 2 || !end ||
-            e->d_name[length + (size_t)end] || pid < 1)
-            continue;
-        if (kill((pid_t)pid, 0) != 0 && errno == ESRCH) unlinkat(dirfd(dir), e->d_name, 0);
-    }
-    if (dir) closedir(dir);
-    free(folder);
 }
 
 /* ---- lines ------------------------------------------------------------------------------------------------------- */

@@ -7,7 +7,7 @@
  *   meant.c    words that are no prompt
  *   see.c      pictures on the terminal interactive.c  prompt by prompt                  sheet.c     side by side
  *   shrunk.c   files that change under way  published.c  a model that is not here        estimate.c  how long it takes
- *   album.c    pictures of a session
+ *   album.c    pictures of a session    parts.c     paths, unfinished files
  *   with/, without/  what the terminal can, by libraries that may be missing
  * The other files are one command (or two) each.
  *
@@ -20,6 +20,7 @@
 
 #define LZ_NO_SUGAR /* where in this program an op was called is nothing to tell its user */
 #include "lazuli.h"
+#include "parts.h"
 #include "shrunk.h"
 
 enum { DONE = 0, FAILED = 1, NOT_UNDERSTOOD = 2, STOPPED = 130, UNREAD = 141 };
@@ -209,7 +210,6 @@ lz_status put_picture(lz_context *ctx, const char *path, const lz_image *image, 
 int64_t picture_side_limit(const char *path);        /* by its ending; 0: not the name of a picture */
 bool is_tensor_file(const char *path);               /* by its ending */
 char *numbered_path(const char *path, int number);   /* fox.png, 2: fox-2.png; free it */
-const char *base_name(const char *path);             /* what follows the last slash */
 bool is_folder(const char *path);                    /* it is one, or its name ends in a slash */
 char *file_in(const char *folder, const char *name); /* FOLDER/NAME; folder: NULL for this one; free it */
 /* All of a file, or of stdin ('-'), up to most bytes, ended by a zero byte. An exit code; free the text in any case. */

@@ -231,7 +231,7 @@ static void *write_files(void *arg) {
         {"text", p->text}, {"noise", p->noise}, {"latents", p->latents}, {"image", p->pixels}};
     if (!w->err.status && w->dump)
         save_tensors(w->job->ctx, w->dump, arrays, COUNT(arrays), *f.pairs ? f.pairs : NULL, &w->err);
-    if (!w->err.status) put_picture(w->job->ctx, w->path, &p->image, f.pairs, &w->err);
+    if (!w->err.status) (w->reserved ? save_reserved : put_picture)(w->job->ctx, w->path, &p->image, f.pairs, &w->err);
     if (w->err.status && w->reserved) unlink(w->path);
     forget_facts(&f);
     w->write_seconds = seconds_now() - begun;
@@ -303,8 +303,12 @@ static int check_disk(const making *m, int i) {
     const lz_picture_options *p = &m->job.picture;
     const arguments *a = m->job.args;
     int64_t bytes = 3 * p->width * p->height;
-    const char *path = m->paths[i] ? m->paths[i] : "lazuli.png";
-    int code = is_stdout(path) ? DONE : check_free(a, path, bytes);
+    const lz_image *all = &m->see.sheet.image;
+    char *unnamed = m->paths[i] ? NULL : file_in(output_folder(a), "lazuli.png");
+    const char *path = m->paths[i] ? m->paths[i] : unnamed;
+    int code = !path || is_stdout(path) ? DONE : check_free(a, path, bytes);
+    free(unnamed);
+    if (code == DONE && all->pixels) code = check_free(a, a->sheet, 3 * all->width * all->height);
     return code == DONE && m->dumps[i] ? check_free(a, m->dumps[i], 4 * bytes) : code;
 }
 

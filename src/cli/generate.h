@@ -55,7 +55,6 @@ typedef struct making {
 
 /* fields of a pattern filled in; number: of the picture, where a pattern without {seed} has to name several, or 0 */
 int expand_name(const arguments *args, const naming *names, const char *pattern, int64_t seed, int number, char **to);
-void remove_parts(const char *path); /* what processes that are no more left of this file */
 
 int check_pictures(making *m, const arguments *args); /* its beginning: seeds and names. An exit code */
 int make_pictures(making *m, const arguments *args);  /* an exit code; making_end in any case, after the last */

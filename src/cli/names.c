@@ -74,10 +74,7 @@ const char *repo_of(const char *name) {
 
 /* ---- folders ----------------------------------------------------------------------------------------------------- */
 
-char *path_of(const char *folder, const char *at) {
-    char *path = NULL;
-    return folder && asprintf(&path, "%s/%s", folder, at) >= 0 ? path : NULL;
-}
+char *path_of(const char *folder, const char *at) { return folder ? file_in(folder, at) : NULL; }
 
 bool have_file(const char *folder, const char *name) {
     struct stat s;

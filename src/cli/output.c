@@ -1,6 +1,7 @@
 /* output.c: where results go. Everything that can be known to be wrong with a name is found before computing. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -15,11 +16,6 @@ static const struct {
     const char *ending;
     int64_t side; /* the most the format can say */
 } kinds[] = {{".png", 65535}, {".jpg", 65535}, {".jpeg", 65535}, {".webp", 16383}};
-
-const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
 
 int64_t picture_side_limit(const char *path) {
     const char *dot = strrchr(base_name(path), '.');
@@ -44,31 +40,21 @@ char *file_in(const char *folder, const char *name) {
     return asprintf(&path, "%s%s%s", folder ? folder : "", slash ? "/" : "", name) < 0 ? NULL : path;
 }
 
-static char *folder_of(const char *path) {
-    size_t length = (size_t)(base_name(path) - path);
-    return length ? strndup(path, length) : strdup("./");
-}
-
 /* ---- can it be written? ------------------------------------------------------------------------------------------ */
 
-/* What the library will do: make NAME.PID-NUMBER.part beside the file, or beside the one that a link leads to. This finds a
- * folder that cannot be written into, a name that is too long, a disk without a place for one more file. */
+/* What the library will do: make the unfinished file. This finds a folder that cannot be written into, a name that is too
+ * long, a disk without a place for one more file. */
 static int try_part(const arguments *args, const char *path) {
-    char *target = realpath(path, NULL), *part = NULL;
-    if (asprintf(&part, "%s.%ld-0.part", target ? target : path, (long)getpid()) < 0) part = NULL;
-    free(target);
-    if (!part) return fail(args, FAILED, "there is no memory left for a name");
-    int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600), code = DONE;
-    if (fd >= 0) {
-        close(fd);
-        unlink(part);
-    } else if (errno == ENAMETOOLONG)
-        code = fail(args, FAILED, "%.40s...: the name is too long: most folders take names of 230 bytes",
+    char part[PATH_MAX + 48];
+    bool fits = name_part(path, part, sizeof part) > 0;
+    int fd = fits ? open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
+    if (!fits || (fd < 0 && errno == ENAMETOOLONG))
+        return fail(args, FAILED, "%.40s...: the name is too long: most folders take names of 230 bytes",
                     base_name(path));
-    else if (errno != EEXIST) /* left by a process that had our number */
-        code = fail(args, FAILED, "%s: cannot be written into this folder: %s", path, strerror(errno));
-    free(part);
-    return code;
+    if (fd < 0) return fail(args, FAILED, "%s: cannot be written into this folder: %s", path, strerror(errno));
+    close(fd);
+    unlink(part);
+    return DONE;
 }
 
 int check_output(const arguments *args, const char *path) {
@@ -103,13 +89,31 @@ int check_free(const arguments *args, const char *path, int64_t bytes) {
                 show_bytes(bytes).text);
 }
 
+/* ---- is it read? ------------------------------------------------------------------------------------------------- */
+
+static bool is_same_file(const char *a, const char *b) {
+    struct stat s, t;
+    return stat(a, &s) == 0 && stat(b, &t) == 0 && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
+}
+
+static int refuse_read(const arguments *args, const char *path) {
+    return fail(args, NOT_UNDERSTOOD,
+                "%s is read for this picture and would be overwritten: choose another name for the output", path);
+}
+
+int check_unread(const arguments *args, const char *also, const char *path) {
+    bool is_read = (also && is_same_file(also, path)) || (args->noise && is_same_file(args->noise, path));
+    for (int i = 0; i < args->n_images; i++) is_read = is_read || is_same_file(args->images[i], path);
+    return is_read ? refuse_read(args, path) : DONE;
+}
+
 /* ---- is it written once? ----------------------------------------------------------------------------------------- */
 
 /* The folder without links and dots, and the name; of a file that is there, without links in its name either. Owned. */
 static char *full_name(const char *path) {
     char *full = realpath(path, NULL), *folder = full ? NULL : folder_of(path),
          *there = folder ? realpath(folder, NULL) : NULL;
-    if (there && asprintf(&full, "%s/%s", there, base_name(path)) < 0) full = NULL;
+    if (there && asprintf(&full, "%s/%s", there[1] ? there : "", base_name(path)) < 0) full = NULL;
     free(folder);
     free(there);
     return full;
@@ -161,7 +165,9 @@ int claim_output(const arguments *args, json_t *claimed, const char *path) {
 }
 
 int claim_steps(const arguments *args, json_t *claimed, int64_t seed) {
-    char *folder = realpath(args->steps_dir, NULL), *all = NULL, *first = NULL;
+    char *name = strdup(args->steps_dir), *all = NULL, *first = NULL;
+    for (size_t n = name ? strlen(name) : 0; n > 1 && name[n - 1] == '/';) name[--n] = 0;
+    char *folder = name ? full_name(name) : NULL; /* it need not be there yet */
     const char *other;
     json_t *value;
     int64_t line = -1;
@@ -174,25 +180,16 @@ int claim_steps(const arguments *args, json_t *claimed, int64_t seed) {
     int code = !all || !first ? fail(args, FAILED, "there is no memory left for a name")
                : line < 0     ? DONE
                               : refuse_twice(args, first, line);
+    for (int i = 0; i < args->n_images && code == DONE; i++) {
+        char *image = full_name(args->images[i]);
+        if (image && all && strncmp(image, all, strlen(all)) == 0) code = refuse_read(args, args->images[i]);
+        free(image);
+    }
+    free(name);
     free(folder);
     free(all);
     free(first);
     return code;
-}
-
-/* ---- is it read? ------------------------------------------------------------------------------------------------- */
-
-static bool is_same_file(const char *a, const char *b) {
-    struct stat s, t;
-    return stat(a, &s) == 0 && stat(b, &t) == 0 && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
-}
-
-int check_unread(const arguments *args, const char *also, const char *path) {
-    bool is_read = (also && is_same_file(also, path)) || (args->noise && is_same_file(args->noise, path));
-    for (int i = 0; i < args->n_images; i++) is_read = is_read || is_same_file(args->images[i], path);
-    if (!is_read) return DONE;
-    return fail(args, NOT_UNDERSTOOD,
-                "%s is read for this picture and would be overwritten: choose another name for the output", path);
 }
 
 /* ---- stdout ------------------------------------------------------------------------------------------------------ */

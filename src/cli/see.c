@@ -42,7 +42,11 @@ int see_check(const arguments *args) {
         return fail(args, NOT_UNDERSTOOD, "%s: a sheet is a picture: choose a name that ends in .png, .jpg or .webp",
                     args->sheet);
     if (!args->steps_dir) return DONE;
-    if (mkdir(args->steps_dir, 0777) == 0) return DONE;
+    if (mkdir(args->steps_dir, 0777) ==
+        0) { /* it can be made; the first step makes it, when nothing is refused any more */
+        rmdir(args->steps_dir);
+        return DONE;
+    }
     if (errno != EEXIST) return fail(args, FAILED, "%s: cannot be made: %s", args->steps_dir, strerror(errno));
     if (stat(args->steps_dir, &s) == 0 && S_ISDIR(s.st_mode) && access(args->steps_dir, W_OK | X_OK) == 0) return DONE;
     return fail(args, FAILED, "%s: is no folder that can be written into", args->steps_dir);
@@ -114,6 +118,7 @@ static void show_result(const lz_image *image) {
 static void keep_step(seeing *s, const lz_progress *now) {
     char *path = NULL;
     lz_error err = {.status = LZ_OK};
+    mkdir(s->args->steps_dir, 0777); /* where that fails it is there, or writing tells */
     if (asprintf(&path, "%s/%lld-step-%02d.png", s->args->steps_dir, (long long)s->seed, now->step + 1) < 0)
         s->code = fail(s->args, FAILED, "there is no memory left for a name");
     else if (save_image(s->ctx, path, now->preview, NULL, &err) != LZ_OK) {

@@ -15,6 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "parts.h"
+
 /* ---- files that are being written -------------------------------------------------------------------------------- */
 
 enum { PARTS = 8, NAME = PATH_MAX + 48 };
@@ -22,17 +24,17 @@ enum { PARTS = 8, NAME = PATH_MAX + 48 };
 /* A name belongs to the thread that set taken, until it clears it; the handler reads those that are ready. */
 static struct {
     atomic_bool taken, ready;
-    int path_length;
-    char name[NAME]; /* of the unfinished file: lz_image_write and lz_weights_save write to PATH.PID-0.part */
+    size_t reserved; /* bytes of the name that name an empty file, which reserves it; 0: there is none */
+    char name[NAME]; /* of the unfinished file: see name_part */
 } parts[PARTS];
 
-static int begin_part(const char *path) {
+static int begin_part(const char *path, bool reserved) {
     int i = 0;
     while (i < PARTS && atomic_exchange(&parts[i].taken, true)) i++;
     if (i == PARTS) return i; /* more at once than ever happens: such a file would stay behind */
-    int n = snprintf(parts[i].name, NAME, "%s.%ld-0.part", path, (long)getpid());
-    parts[i].path_length = (int)strlen(path);
-    atomic_store(&parts[i].ready, n < NAME);
+    size_t length = name_part(path, parts[i].name, NAME);
+    parts[i].reserved = reserved ? length : 0;
+    atomic_store(&parts[i].ready, length > 0);
     return i;
 }
 
@@ -42,16 +44,26 @@ static void end_part(int i) {
     atomic_store(&parts[i].taken, false);
 }
 
-lz_status save_image(lz_context *ctx, const char *path, const lz_image *image, const char *const *text, lz_error *err) {
-    int part = begin_part(path);
+static lz_status write_image(lz_context *ctx, const char *path, bool reserved, const lz_image *image,
+                             const char *const *text, lz_error *err) {
+    int part = begin_part(path, reserved);
     lz_status status = lz_image_write(ctx, path, image, text, err);
     end_part(part);
     return status;
 }
 
+lz_status save_image(lz_context *ctx, const char *path, const lz_image *image, const char *const *text, lz_error *err) {
+    return write_image(ctx, path, false, image, text, err);
+}
+
+lz_status save_reserved(lz_context *ctx, const char *path, const lz_image *image, const char *const *text,
+                        lz_error *err) {
+    return write_image(ctx, path, true, image, text, err);
+}
+
 lz_status save_tensors(lz_context *ctx, const char *path, const lz_named_array *arrays, int64_t n,
                        const char *const *text, lz_error *err) {
-    int part = begin_part(path);
+    int part = begin_part(path, false);
     lz_status status = lz_weights_save(ctx, path, arrays, n, text, err);
     end_part(part);
     return status;
@@ -108,11 +120,11 @@ static void say_all(int to, const char *const *texts, size_t n) {
     }
 }
 
-/* And the empty file that reserved its name, if there is one. */
-static void remove_part(char *name, int path_length) {
+static void remove_part(char *name, size_t reserved) {
     struct stat s;
     unlink(name);
-    name[path_length] = 0;
+    if (!reserved) return;
+    name[reserved] = 0;
     if (stat(name, &s) == 0 && S_ISREG(s.st_mode) && s.st_size == 0) unlink(name);
 }
 
@@ -128,7 +140,7 @@ static void on_bus_error(int signal_number, siginfo_t *info, void *context) {
     if (atomic_flag_test_and_set(&ending))
         for (;;) pause(); /* another thread is ending the program */
     for (int i = 0; i < PARTS; i++)
-        if (atomic_load(&parts[i].ready)) remove_part(parts[i].name, parts[i].path_length);
+        if (atomic_load(&parts[i].ready)) remove_part(parts[i].name, parts[i].reserved);
     const char *path = file_at((uintptr_t)info->si_addr);
     say_all(STDERR_FILENO, (const char *[]){on_terminal ? "\r\033[K" : "", "lazuli: ", path, SHRUNK, "\n"}, 5);
     if (want_json) say_all(STDOUT_FILENO, (const char *[]){"{\"error\": \"", path, SHRUNK, "\"}\n"}, 4);

@@ -10,6 +10,9 @@ void end_on_shrunk_files(bool json);
 
 /* As lz_image_write and lz_weights_save. The file they write to until it is complete goes when the program ends so. */
 lz_status save_image(lz_context *ctx, const char *path, const lz_image *image, const char *const *text, lz_error *err);
+/* To an empty file that was made to reserve the name: it goes too. */
+lz_status save_reserved(lz_context *ctx, const char *path, const lz_image *image, const char *const *text,
+                        lz_error *err);
 lz_status save_tensors(lz_context *ctx, const char *path, const lz_named_array *arrays, int64_t n,
                        const char *const *text, lz_error *err);
 

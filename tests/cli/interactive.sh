@@ -254,7 +254,7 @@ rm -rf "$unsaved"
 mkdir -p "$unsaved/20200101-000000" "$unsaved/20200102-000000" "$unsaved/20200103-000000-$$" "$unsaved/20200104-000000" "$unsaved/mine"
 for i in $(seq 200); do touch "$unsaved/20200104-000000/$i.png"; done
 for i in $(seq 57); do touch "$unsaved/20200102-000000/$i.png"; done
-touch "$unsaved/20200101-000000/1.png" "$unsaved/20200101-000000/1.png.1-1.part" "$unsaved/20200103-000000-$$/1.png" "$unsaved/20200102-000000/note"
+touch "$unsaved/20200101-000000/1.png" "$unsaved/20200101-000000/1.png.1-1.part" "$unsaved/20200103-000000-$$/1.png" "$unsaved/20200102-000000/note" "$unsaved/20200102-000000/1.png~" "$unsaved/20200102-000000/1.png.1-1.part.bak"
 talk 0 <<'END'
 < lazuli> 
 ^D
@@ -265,7 +265,9 @@ try 0 ls "$unsaved" <<END
 20200104-000000
 mine
 END
-try 0 ls "$unsaved/20200102-000000" <<'END'
+try 0 env LC_ALL=C ls "$unsaved/20200102-000000" <<'END'
+1.png.1-1.part.bak
+1.png~
 note
 END
 try 0 sh -c "ls '$unsaved/20200104-000000' | wc -l | tr -d ' '" <<'END'

@@ -45,6 +45,8 @@ END
     chmod 755 locked
 elif mkdir small && mount -t tmpfs -o size=64k none small 2>/dev/null; then # a disk that is full
     refused 1 'small/x.png: the disk is full: it has [0-9.]* KiB, and 192.0 KiB may be needed' -o small/x.png
+    refused 1 'small/lazuli.png: the disk is full: it has [0-9.]* KiB, and 192.0 KiB may be needed' -o small
+    refused 1 'small/s.png: the disk is full: it has [0-9.]* KiB, and 216.8 KiB may be needed' -o new.png --sheet small/s.png
     umount small
 fi
 nothing_made
@@ -84,6 +86,20 @@ try 0 "$absolute" a -S 1 $tiny -q -o x.png </dev/null
 same x.png a.png
 rm -rf ./*.png sub here twice.txt said
 
+# A batch removes what killed processes left of a file, also where a link leads to it.
+mkdir real
+: >real/fox.png
+ln -s real/fox.png link.png
+touch real/fox.png.999999999-0.part real/fox.png.999999999-1.part real/fox.png.999999999-0.part~ real/fox.png.+999999999-0.part
+echo fox >list
+try 0 "$absolute" batch list $tiny -q -o link.png </dev/null
+try 0 env LC_ALL=C ls real <<'END'
+fox.png
+fox.png.+999999999-0.part
+fox.png.999999999-0.part~
+END
+rm -r real link.png list
+
 # Tensors go into a file that is called so: no other file is overwritten.
 echo mine >notes.txt
 refused 2 'notes.txt: --dump writes tensors: choose a name that ends in .safetensors' -o new.png --dump notes.txt
@@ -122,6 +138,10 @@ try_match 1 "line 1: list.png $read" sh -c "$absolute batch - $tiny -o list.png 
 same photo.png photo.was
 same photo.safetensors tensors.was
 rm -f new.png list list.png linked.* soft.png
+mkdir steps
+cp photo.png steps/7-step-03.png
+refused 2 "steps/7-step-03.png $read" -i steps/7-step-03.png --steps-dir ./steps/ -o new.png
+rm -r steps
 printf '%s\n' '{"prompt": "a", "output": "a.png"}' '{"prompt": "b", "output": "b.png", "image": "a.png"}' >chain # one after the other stays allowed,
 try 0 "$absolute" batch chain $tiny -q </dev/null
 try 0 "$absolute" batch chain $tiny -q -s 2 </dev/null

@@ -32,6 +32,13 @@ try 0 $lazuli $fox,8 -W 16 -H 16 -s 1 -q -o "$work/two.png" --steps-dir "$work/s
 sized "$work/steps/8-step-01.png" 16x16
 try_match 1 'cannot be made: No such file' $lazuli $fox --steps-dir "$work/no/steps" -o "$work/never.png"
 try_match 1 'is no folder' $lazuli $fox --steps-dir "$work/fox.png" -o "$work/never.png"
+try_match 2 'ends in .png' $lazuli $fox --steps-dir "$work/refused" -o "$work/never.txt" # what is refused leaves no folder
+try_match 2 'give one with --image' $lazuli $fox --steps-dir "$work/refused/" --strength 0.5 -o "$work/never.png"
+gone "$work/refused"
+try 0 $lazuli $fox -W 16 -H 16 -s 1 -q --steps-dir "$work/slash/" -o "$work/slash.png" </dev/null
+try 0 ls "$work/slash" <<'END'
+7-step-01.png
+END
 mkdir "$work/blocked" "$work/blocked/7-step-02.png" # a step that cannot be written ends it, in one sentence
 try_match 1 '^lazuli: .*7-step-02.png' $lazuli $fox -W 16 -H 16 -s 3 -q --steps-dir "$work/blocked" -o "$work/never.png"
 try 1 sh -c "$lazuli $fox -W 16 -H 16 -s 3 -q --steps-dir $work/blocked -o $work/never.png 2>&1 | grep stopped" </dev/null

@@ -104,8 +104,8 @@ rm -r real link.png list
 echo mine >notes.txt
 refused 2 'notes.txt: --dump writes tensors: choose a name that ends in .safetensors' -o new.png --dump notes.txt
 refused 2 'notes: --dump writes tensors' -o new.png --dump notes
-try_match 1 'line 1: notes.txt: --dump writes tensors' "$absolute" batch notes.txt --dump notes.txt
-try_match 1 'line 1: 1.txt: --dump writes tensors' "$absolute" batch notes.txt --dump '{line}.txt'
+try_match 2 'notes.txt: --dump writes tensors' "$absolute" batch notes.txt --dump notes.txt
+try_match 2 '1.txt: --dump writes tensors' "$absolute" batch notes.txt --dump '{line}.txt'
 try_match 2 'notes.txt: encode writes tensors' "$absolute" encode notes.txt -o notes.txt
 try 0 cat notes.txt <<'END'
 mine
@@ -133,8 +133,8 @@ try_match 2 "linked.png $read" "$absolute" decode linked.safetensors -o linked.p
 echo '{"prompt": "fox", "image": "photo.png", "output": "photo.png"}' >list
 try_match 1 "line 1: photo.png $read" "$absolute" batch list $tiny
 echo fox >list.png
-try_match 1 "line 1: ./list.png $read" "$absolute" batch list.png $tiny -o ./list.png
-try_match 1 "line 1: list.png $read" sh -c "$absolute batch - $tiny -o list.png <list.png"
+try_match 2 "./list.png $read" "$absolute" batch list.png $tiny -o ./list.png
+try_match 2 "list.png $read" sh -c "$absolute batch - $tiny -o list.png <list.png"
 same photo.png photo.was
 same photo.safetensors tensors.was
 rm -f new.png list list.png linked.* soft.png

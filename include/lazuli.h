@@ -436,7 +436,7 @@ lz_status lz_image_write(lz_context *ctx, const char *path, const lz_image *imag
 char *lz_image_encode(lz_context *ctx, const char *kind, const lz_image *image, const char *const *text, int64_t *bytes,
                       lz_error *err);
 void lz_image_free(lz_context *ctx, lz_image *image);
-/* What a picture says under this key, in UTF-8: text of lz_image_write, or of other programs (tEXt, zTXt, iTXt).
+/* The text that a picture holds under this key, in UTF-8: text of lz_image_write, or of other programs (tEXt, zTXt, iTXt).
  * Pixels are not looked at. Release it with lz_free_text. NULL: LZ_NOT_FOUND where there is no such text, or another. */
 char *lz_image_read_text(lz_context *ctx, const char *path, const char *key, lz_error *err);
 

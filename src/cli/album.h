@@ -13,7 +13,7 @@
 
 enum { MAX_KEPT = 256, MOST_UNSAVED = 256 }; /* pictures; one of a megapixel takes 3 MB of memory */
 
-/* What was asked for, beside the settings. */
+/* The prompt, references and seed of a picture; sizes and steps are settings. */
 typedef struct wish {
     char *prompt;                  /* owned; NULL: it was not painted but loaded */
     int references[LZ_MAX_IMAGES]; /* earlier pictures, from 0 */

@@ -283,7 +283,7 @@ lz_status write_picture(const job *j, const lz_picture *p, int64_t seed, const c
 
 int read_settings(arguments *args);                                   /* --settings, then --from. An exit code */
 int apply_settings(arguments *args, json_t *settings, bool overrule); /* else what is given stays. An exit code */
-/* Those that make this picture again; files by their names, or by their full paths. NULL: no memory */
+/* The settings that make this picture again; files by their names, or by their full paths. NULL: no memory */
 json_t *settings_of(const job *j, int64_t seed, bool full_paths);
 char *settings_text(json_t *settings); /* one line of ASCII; free it. NULL: no memory */
 

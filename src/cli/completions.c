@@ -203,7 +203,7 @@ static void print_name(void *user, const char *repo) {
     if (!known_by(repo)) puts(repo);
 }
 
-/* What -m and pull take. */
+/* Names of models that -m and pull take. */
 static void print_names(void) {
     char *cache = hub_cache();
     for (size_t i = 0; i < n_known_models; i++) puts(known_models[i].name);

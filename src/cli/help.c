@@ -80,7 +80,7 @@ const example examples[] = {
 };
 const size_t n_examples = COUNT(examples);
 
-/* What an option is to one command, if that differs from what options.c says. */
+/* Help texts of an option for one command, if they differ from the text in options.c. */
 static const struct {
     int commands;
     const char *option, *help;

@@ -353,7 +353,7 @@ static const char *order_meant(const char *line) {
 
 /* ---- the session ------------------------------------------------------------------------------------------------- */
 
-/* What Tab completes: commands, then pictures. */
+/* Tab completes commands, then numbers of pictures. */
 static const char *word_to_complete(void *user, int i) {
     session *s = user;
     if (i < (int)COUNT(orders)) return orders[i].name;

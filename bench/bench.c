@@ -8,6 +8,7 @@
  * functions, oneDNN primitives); no engine packs weights beforehand, except oneDNN's convolution, whose layout it
  * chooses itself. */
 #include <lazuli.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -426,6 +427,10 @@ int main(int argc, char **argv) {
     if (threads < 1) threads = 1;
     if (repeats < 1 || repeats > MAX_REPEATS) die("LZ_REPEATS must be 1 .. 64");
     only = argc > 1 ? argv[1] : NULL;
+    /* Freed memory stays with the process: the other engines write their results to memory that they had before, and for
+     * ours the kernel would clear new pages in every run. */
+    mallopt(M_MMAP_MAX, 0);
+    mallopt(M_TRIM_THRESHOLD, -1);
     lz_error err;
     lz_context *ctx = lz_open(.threads = threads, .isa = getenv("LZ_ISA"), .error = &err);
     if (!ctx) die(err.text);

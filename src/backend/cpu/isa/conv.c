@@ -75,10 +75,11 @@ static gemm conv_gemm(const window *s) {
 
 /* ---- windows that move by one: strips -------------------------------------------------------------------------- */
 
-#define STRIP 80          /* pixels in a strip, a multiple of LANES */
-#define BLOCK_DEPTH 576   /* of K at a time: the strips of so many channels, and a panel of weights, stay in L2 */
-#define TILE_ROWS 4       /* rows of the image in a tile; more of them share more strips */
-#define TILE_CHANNELS 512 /* output channels in a tile */
+#define STRIP 80           /* pixels in a strip, a multiple of LANES */
+#define BLOCK_DEPTH 576    /* of K at a time: the strips of so many channels, and a panel of weights, stay in L2 */
+#define TILE_ROWS 8        /* rows of the image in a tile, at most; more of them share more strips */
+#define TILE_FLOATS 160000 /* of a tile's results, at most: they stay in L2 with the strips */
+#define TILE_CHANNELS 512  /* output channels in a tile */
 #define WEIGHT_BYTES 48000000
 #define TILES_PER_THREAD 4
 
@@ -109,6 +110,7 @@ static strips plan_strips(window s) {
     p.tiles_x = parts_of(s.out_width, p.tile_width), p.tiles_out = parts_of(s.out_channels, p.tile_out);
     int64_t wanted = (int64_t)lz_pool_threads(s.call->pool) * TILES_PER_THREAD;
     p.tile_height = TILE_ROWS;
+    while (p.tile_height > 4 && p.tile_height * p.tile_width * p.tile_out > TILE_FLOATS) p.tile_height /= 2;
     while (p.tile_height > 1 && s.images * parts_of(s.out_height, p.tile_height) * p.tiles_x * p.tiles_out < wanted)
         p.tile_height /= 2;
     p.tiles_y = parts_of(s.out_height, p.tile_height);
@@ -139,11 +141,11 @@ static void pack_weight_panel(void *arg, int64_t panel, int thread) {
     }
 }
 
-/* Strips [row][channel][STRIP] of the image from pixel (y, x) on, channels c .. c + depth. */
-static void pack_strips(const strips *p, int64_t image, int64_t y, int64_t x, int64_t height, int64_t c, int64_t depth,
-                        float *to) {
+/* Strips [row][channel][STRIP] of the image for so many pixels of the output, from pixel (y, x) on, channels c .. c + depth. */
+static void pack_strips(const strips *p, int64_t image, int64_t y, int64_t x, int64_t height, int64_t pixels, int64_t c,
+                        int64_t depth, float *to) {
     const window *s = &p->s;
-    int64_t width = round_up(p->tile_width + s->kernel_width - 1, LANES);
+    int64_t width = round_up(pixels + s->kernel_width - 1, LANES);
     for (int64_t i = 0; i < height; i++, to += depth * STRIP) {
         const char *rows[STRIP];
         for (int64_t j = 0; j < width; j++) {
@@ -184,21 +186,25 @@ static void compute_tile(void *arg, int64_t tile, int thread) {
     int64_t outs = smaller(p->tile_out, s->out_channels - out);
     float *strip = p->own + thread * p->own_floats, *result = strip + p->strip_floats;
 
+    int64_t first = (image * s->out_height + y) * s->out_width + x; /* its first row of the output */
     for (int64_t c = 0; c < s->channels; c += p->block) {
         int64_t depth = smaller(p->block, s->channels - c);
-        pack_strips(p, image, y - s->top, x - s->left, height + s->kernel_height - 1, c, depth, strip);
+        bool last = c + depth == s->channels;
+        pack_strips(p, image, y - s->top, x - s->left, height + s->kernel_height - 1, width, c, depth, strip);
         for (int64_t j = 0; j < outs; j += NR) {
             const float *weights = p->weights + ((out + j) * s->channels + c * NR) * p->places;
             for (int64_t i = 0; i < height; i++)
-                for (int64_t k = 0; k < width; k += MR)
-                    window_kernels[s->pairs][smaller(MR, width - k) - 1](
-                        p, depth, strip + i * depth * STRIP + k, weights,
-                        result + (i * p->tile_width + k) * p->tile_out + j, c > 0);
+                for (int64_t k = 0; k < width; k += MR) {
+                    int64_t some = smaller(MR, width - k);
+                    if (last) expect_stores(s->call, output_at(s->call, first + i * s->out_width + k, out), some, j);
+                    window_kernels[s->pairs][some - 1](p, depth, strip + i * depth * STRIP + k, weights,
+                                                       result + (i * p->tile_width + k) * p->tile_out + j, c > 0);
+                }
         }
     }
     for (int64_t i = 0; i < height; i++)
-        finish_rows(s->call, (image * s->out_height + y + i) * s->out_width + x, width, out, outs,
-                    result + i * p->tile_width * p->tile_out, p->tile_out);
+        finish_rows(s->call, first + i * s->out_width, width, out, outs, result + i * p->tile_width * p->tile_out,
+                    p->tile_out);
 }
 
 static void run_strips(strips *p) {

@@ -244,11 +244,13 @@ typedef struct block {
     const float *at[LZ_EXPR_REGS];
 } block;
 
-/* Runs the steps on n elements. out: where the result should go, or NULL; returns where it is. */
-static const float *run_steps(const lz_expr *e, block *r, int n, float *out) {
+/* Runs the steps on n elements. out: where the result should go, or NULL; returns where it is, in f32, for the caller to
+ * store as dtype. A last step that rounds to this type is left out: storing rounds in the same way. */
+static const float *run_steps(const lz_expr *e, block *r, int n, float *out, lz_dtype dtype) {
     for (int i = 0; i < e->n_steps; i++) {
         const lz_expr_step *s = &e->steps[i];
         bool last = i == e->n_steps - 1;
+        if (last && !out && s->op == LZ_OP_CAST && s->b == (int)dtype) return r->at[s->a];
         float *d = last && out ? out : r->room[s->dst];
         step_fn fn = s->number ? with_number[s->op] : s->op == LZ_OP_CAST ? casts[s->b] : steps[s->op];
         if (s->op == LZ_OP_CAST && !fn) fn = step_copy; /* to f32: already there; to integers: done when it is stored */
@@ -274,14 +276,14 @@ static void load(block *r, int i, int at, const char *data, lz_dtype dtype, int6
 
 /* ---- the end of a row -------------------------------------------------------------------------------------------- */
 
-row_end begin_row(const lz_call *call, int64_t row) {
+void begin_row(row_end *e, const lz_call *call, int64_t row) {
     const lz_tensor *out = &call->out, *arg = call->in + call->n_core - 1; /* argument i is arg[i] */
-    row_end e = {.call = call, .to = out->data + row_offset(out, row) * lz_dtype_size(out->dtype)};
-    e.direct = out->dtype == LZ_F32 && out->strides[out->dims.n - 1] == 1;
-    e.stream = e.direct && streams(out);
+    e->call = call;
+    e->to = out->data + row_offset(out, row) * lz_dtype_size(out->dtype);
+    e->direct = out->dtype == LZ_F32 && out->strides[out->dims.n - 1] == 1;
+    e->stream = e->direct && streams(out);
     for (int i = 1; call->expr && i < call->expr->n_args; i++)
-        e.from[i] = arg[i].data + row_offset(&arg[i], row) * lz_dtype_size(arg[i].dtype);
-    return e;
+        e->from[i] = arg[i].data + row_offset(&arg[i], row) * lz_dtype_size(arg[i].dtype);
 }
 
 void finish_piece(const row_end *e, int64_t col, float *values, int64_t n) {
@@ -298,7 +300,7 @@ void finish_piece(const row_end *e, int64_t col, float *values, int64_t n) {
             int64_t step = arg[i].strides[last];
             load(&r, i, 0, e->from[i] + (col + at) * step * lz_dtype_size(arg[i].dtype), arg[i].dtype, step, m, true);
         }
-        if (call->expr) result = run_steps(call->expr, &r, m, e->direct && !e->stream ? (float *)to : NULL);
+        if (call->expr) result = run_steps(call->expr, &r, m, e->direct && !e->stream ? (float *)to : NULL, out->dtype);
         if (e->stream)
             stream_floats((float *)to, result, m);
         else if (result != (float *)to)
@@ -307,7 +309,8 @@ void finish_piece(const row_end *e, int64_t col, float *values, int64_t n) {
 }
 
 void finish_row(const lz_call *call, int64_t row, int64_t col, float *values, int64_t n) {
-    row_end e = begin_row(call, row);
+    row_end e;
+    begin_row(&e, call, row);
     finish_piece(&e, col, values, n);
 }
 
@@ -330,7 +333,7 @@ static void run_straight(const element_job *job, const walk_place *p, block *r, 
     int64_t step = job->w.strides[0][inner] / lz_dtype_size(c->out.dtype);
     float *to = (float *)(c->out.data + p->offset[0]),
           *target = c->out.dtype == LZ_F32 && step == 1 && !job->stream ? to : NULL;
-    const float *result = run_steps(c->expr, r, n, target);
+    const float *result = run_steps(c->expr, r, n, target, c->out.dtype);
     if (job->stream && step == 1)
         stream_floats(to, result, n);
     else if (result != target)
@@ -351,7 +354,7 @@ static void run_pieces(const element_job *job, walk_place *p, block *r, int n) {
         walk_on(&job->w, p, run);
         at += run;
     }
-    const float *result = run_steps(c->expr, r, n, NULL);
+    const float *result = run_steps(c->expr, r, n, NULL, c->out.dtype);
     int64_t step = job->w.strides[0][inner] / lz_dtype_size(c->out.dtype);
     for (int at = 0; at < n;) {
         int run = (int)(walk_run(&job->w, &start) < n - at ? walk_run(&job->w, &start) : n - at);

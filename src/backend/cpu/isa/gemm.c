@@ -150,10 +150,10 @@ void pack_panel(float *to, int64_t width, const char *const *rows, lz_dtype dtyp
 }
 
 /* Where the two elements of a pair lie side by side, rows of pairs are rows of words. Elsewhere (the weights of a
- * convolution, as they are stored) a few of them are widened to f32, whose upper halves then become pairs. */
+ * convolution, as they are stored) words are put together first, a few of each row. */
 void pack_pairs(float *to, int64_t width, const char *const *rows, int64_t stride, int64_t depth) {
-    enum { WORDS = 16 };
-    float wide[2 * WORDS * NR];
+    enum { WORDS = 32 };
+    uint32_t words[NR][WORDS];
     const char *from[NR];
     if (stride == 1) {
         pack_panel(to, width, rows, LZ_F32, 1, depth);
@@ -161,14 +161,15 @@ void pack_pairs(float *to, int64_t width, const char *const *rows, int64_t strid
     }
     for (int64_t k = 0; k < depth; k += WORDS, to += WORDS * width) {
         int64_t n = smaller(WORDS, depth - k);
-        for (int64_t i = 0; i < width; i++) from[i] = rows[i] ? rows[i] + 4 * k * stride : NULL;
-        pack_panel(wide, width, from, LZ_BF16, stride, 2 * n);
-        for (int64_t j = 0; j < n; j++)
-            for (int64_t i = 0; i < width; i++) {
-                uint32_t even = lz_float_to_bits(wide[2 * j * width + i]),
-                         odd = lz_float_to_bits(wide[(2 * j + 1) * width + i]);
-                to[j * width + i] = lz_bits_to_float(even >> 16 | (odd & 0xffff0000u));
-            }
+        for (int64_t i = 0; i < width; i++) {
+            from[i] = NULL;
+            if (!rows[i]) continue;
+            const uint16_t *element = (const uint16_t *)rows[i] + 2 * k * stride;
+            for (int64_t j = 0; j < n; j++, element += 2 * stride)
+                words[i][j] = element[0] | (uint32_t)element[stride] << 16;
+            from[i] = (const char *)words[i];
+        }
+        pack_panel(to, width, from, LZ_F32, 1, n);
     }
 }
 
@@ -222,7 +223,8 @@ typedef void panel_kernel(int64_t depth, const float *a, const float *b, float *
 #define KERNEL_OF(name, pairs, rows)                                                                                   \
     static void name##_##rows(int64_t depth, const float *a, const float *b, float *c, int64_t ldc, bool add) {        \
         vf acc[MR][NV];                                                                                                \
-        for (int r = 0; r < (rows); r++) __builtin_prefetch(c + r * ldc, 1);                                           \
+        for (int r = 0; r < (rows); r++)                                                                               \
+            for (int v = 0; v < NV; v++) __builtin_prefetch(c + r * ldc + v * LANES, 1);                               \
         clear(rows, acc);                                                                                              \
         add_products(pairs, rows, depth, a, 1, MR, b, acc);                                                            \
         put(rows, acc, c, ldc, add);                                                                                   \
@@ -335,23 +337,43 @@ static void pack_own(const gemm_run *run, const gemm_side *side, int64_t batch, 
     for (int64_t i = 0; i < rows; i += width) pack_block(run->g, side, batch, row + i, width, k, depth, to + i * depth);
 }
 
-/* c[m, n] (+)= a b for packed blocks, in pieces of BLOCK_N so that a piece of B stays in L2 while all of A goes by. */
-static void multiply_blocks(bool pairs, const float *a, const float *b, float *c, int64_t ldc, int64_t m, int64_t n,
-                            int64_t depth, bool add) {
+/* A tile of C: rows and columns of it that exist, and where they begin in the output. */
+typedef struct c_tile {
+    const lz_call *call;
+    float *c;
+    int64_t ldc, row, col, m, n;
+} c_tile;
+
+/* c (+)= a b for packed blocks, in pieces of BLOCK_N so that a piece of B stays in L2 while all of A goes by. last: these
+ * are the last products of the tile; rows are finished while they are in the cache. */
+static void multiply_blocks(bool pairs, const float *a, const float *b, const c_tile *t, int64_t depth, bool add,
+                            bool last) {
+    int64_t rows = pairs ? PAIR_ROWS : MR;
 #if HAS_TILES
-    if (pairs) {
-        tiles_begin();
-        for (int64_t i = 0; i < m; i += PAIR_ROWS)
-            for (int64_t j = 0; j < n; j += NR)
-                multiply_tiles(depth, a + i * depth, depth, b + j * depth, c + i * ldc + j, ldc, add);
-        tiles_end();
-        return;
-    }
+    if (pairs) tiles_begin();
 #endif
-    for (int64_t piece = 0; piece < n; piece += BLOCK_N)
-        for (int64_t i = 0; i < m; i += MR)
-            for (int64_t j = piece; j < smaller(n, piece + BLOCK_N); j += NR)
-                kernels[pairs][smaller(MR, m - i) - 1](depth, a + i * depth, b + j * depth, c + i * ldc + j, ldc, add);
+    for (int64_t piece = 0; piece < t->n; piece += BLOCK_N) {
+        int64_t end = smaller(t->n, piece + BLOCK_N);
+        for (int64_t i = 0; i < t->m; i += rows) {
+            int64_t some = smaller(rows, t->m - i);
+            float *c = t->c + i * t->ldc;
+            const char *out = last ? output_at(t->call, t->row + i, t->col) : NULL;
+            for (int64_t j = piece; j < end; j += NR) {
+                if (last) expect_stores(t->call, out, some, j);
+#if HAS_TILES
+                if (pairs) {
+                    multiply_tiles(depth, a + i * depth, depth, b + j * depth, c + j, t->ldc, add);
+                    continue;
+                }
+#endif
+                kernels[pairs][some - 1](depth, a + i * depth, b + j * depth, c + j, t->ldc, add);
+            }
+            if (last) finish_rows(t->call, t->row + i, some, t->col + piece, end - piece, c + piece, t->ldc);
+        }
+    }
+#if HAS_TILES
+    if (pairs) tiles_end();
+#endif
 }
 
 void finish_rows(const lz_call *call, int64_t row, int64_t rows, int64_t col, int64_t n, float *c, int64_t ldc) {
@@ -375,7 +397,9 @@ static void compute_tile(void *arg, int64_t tile, int thread) {
     int64_t m = smaller(run->tile_m, g->a.rows - row), n = smaller(run->tile_n, g->b.rows - col);
     float *own_a = run->own + thread * run->own_floats;
     float *own_b = own_a + run->tile_m * run->block_k;
-    float *c = own_b + run->tile_n * run->block_k;
+    const c_tile t = {
+        g->call, own_b + run->tile_n * run->block_k, run->tile_n, batch * g->a.rows + row, col, m, n,
+    };
 
     for (int64_t k = 0; k < run->k; k += run->block_k) {
         int64_t depth = smaller(run->block_k, run->k - k);
@@ -388,10 +412,11 @@ static void compute_tile(void *arg, int64_t tile, int thread) {
             b = shared_block(run, col - run->first_n, k, depth);
         else
             pack_own(run, &g->b, batch, col, n, NR, k, depth, own_b);
-        multiply_blocks(g->pairs, a, b, c, run->tile_n, m, n, depth, k > 0);
+        multiply_blocks(g->pairs, a, b, &t, depth, k > 0, k + depth == run->k);
     }
-    if (run->k == 0) memset(c, 0, (size_t)(m * run->tile_n) * sizeof(float));
-    finish_rows(g->call, batch * g->a.rows + row, m, col, n, c, run->tile_n);
+    if (run->k > 0) return;
+    memset(t.c, 0, (size_t)(m * run->tile_n) * sizeof(float));
+    finish_rows(t.call, t.row, m, col, n, t.c, run->tile_n);
 }
 
 static void run_chunk(gemm_run *run, int64_t batches) {

@@ -167,6 +167,22 @@ void pack_strip(float *to, int64_t ld, const char *const *rows, int64_t count, l
 #define finish_rows ISA(lz_finish_rows)
 void finish_rows(const lz_call *call, int64_t row, int64_t rows, int64_t col, int64_t n, float *c, int64_t ldc);
 
+/* Where out[row, col] lies, and a hint that NR columns from col on of so many rows from there will soon be written: the
+ * cache fetches them while products are computed. Rows are taken to be evenly spaced; where they are not, the hint is of
+ * no use and no harm. */
+INLINE const char *output_at(const lz_call *call, int64_t row, int64_t col) {
+    const lz_tensor *out = &call->out;
+    return out->data + (row_offset(out, row) + col * out->strides[out->dims.n - 1]) * lz_dtype_size(out->dtype);
+}
+INLINE void expect_stores(const lz_call *call, const char *at, int64_t rows, int64_t col) {
+    const lz_tensor *out = &call->out;
+    int64_t size = lz_dtype_size(out->dtype), axes = out->dims.n;
+    int64_t step = axes > 1 ? out->strides[axes - 2] * size : 0;
+    at += col * out->strides[axes - 1] * size;
+    for (int64_t i = 0; i < rows; i++, at += step)
+        for (int64_t byte = 0; byte < NR * size; byte += 64) __builtin_prefetch(at + byte, 1);
+}
+
 /* One side of a product. K is made of segments of the same length (matmul: one; conv2d: one for each place of the
  * window); within a segment the elements of a row are stride apart. */
 typedef struct gemm_side {

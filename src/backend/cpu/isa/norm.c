@@ -59,7 +59,8 @@ static void prefetch_row(const lz_tensor *x, int64_t row) {
 static void finish_normalised(const lz_call *c, int64_t row, const float *x, int64_t n, float mean, float scale) {
     enum { PIECE = 512 };
     float y[PIECE];
-    row_end end = begin_row(c, row);
+    row_end end;
+    begin_row(&end, c, row);
     for (int64_t at = 0; at < n; at += PIECE) {
         int m = (int)(n - at < PIECE ? n - at : PIECE);
         for (int i = 0; i < m; i++) y[i] = (x[at + i] - mean) * scale;

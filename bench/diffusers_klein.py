@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A picture with FLUX.2 [klein] by diffusers on the CPU, for bench/klein: seconds of each stage as one line of JSON.
+"""Pictures with FLUX.2 [klein] by diffusers on the CPU, for bench/klein: seconds of each stage, one line of JSON for a picture.
 
     diffusers_klein.py DIR [--size 256] [--steps 4] [--precision bf16] [--compile] [--runs 1] [--out FILE.png]
 
-The model is loaded before the clock starts. With --runs 2 the second run is told, when everything is warm.
+The model is loaded before the clock starts. The second picture of --runs 2 finds everything warm.
 """
 
 import argparse
@@ -60,11 +60,11 @@ def main():
         image = pipe(prompt=args.prompt, height=args.size, width=args.size, num_inference_steps=args.steps,
                      generator=torch.Generator("cpu").manual_seed(42)).images[0]
         whole = time.perf_counter() - begun
+        print(json.dumps({"load": load, "text": seconds["text"], "step": seconds["steps"] / args.steps,
+                          "decode": seconds["decode"], "whole": whole, "threads": torch.get_num_threads(),
+                          "torch": torch.__version__}), flush=True)
     if args.out:
         image.save(args.out)
-    print(json.dumps({"load": load, "text": seconds["text"], "step": seconds["steps"] / args.steps,
-                      "decode": seconds["decode"], "whole": whole, "threads": torch.get_num_threads(),
-                      "torch": torch.__version__}))
 
 
 if __name__ == "__main__":

@@ -147,7 +147,9 @@ static inline void run_case(lz_context *ctx, const char *data, const test_case *
     lz_scope_end(scope);
 }
 
-static inline void check_cases(const char *data, int cases) {
+/* Calls `run` with each case of data/cases.txt, of which there must be so many. */
+static inline void each_case(const char *data, int cases,
+                             void (*run)(lz_context *ctx, const char *data, const test_case *c)) {
     lz_context *ctx = lz_open();
     char line[8192];
     snprintf(line, sizeof line, "%s/cases.txt", data);
@@ -157,7 +159,7 @@ static inline void check_cases(const char *data, int cases) {
     int n = 0;
     while (f && fgets(line, sizeof line, f)) {
         read_case(line, &c);
-        run_case(ctx, data, &c);
+        run(ctx, data, &c);
         n++;
     }
     CHECK(n == cases, "%d cases", n);
@@ -165,5 +167,7 @@ static inline void check_cases(const char *data, int cases) {
     CHECK(lz_memory_info(ctx).active == 0, "%lld bytes are left", (long long)lz_memory_info(ctx).active);
     lz_close(ctx);
 }
+
+static inline void check_cases(const char *data, int cases) { each_case(data, cases, run_case); }
 
 #endif

@@ -11,6 +11,7 @@
 #endif
 #define DEMO LZ_SOURCE_DIR "/models/demo"
 #define TAEF2 LZ_SOURCE_DIR "/../shared/data/taef2"
+#define PREVIEW LZ_SOURCE_DIR "/tests/data/preview/taef2_latents.safetensors"
 
 /* ---- comparing --------------------------------------------------------------------------------------------------- */
 
@@ -139,35 +140,59 @@ static void full_ends_in_the_picture(void) {
     lz_close(ctx);
 }
 
-/* FLUX.2's own latents, as a real (tiny) encoder makes them: the map of the card shows a photo. */
+/* FLUX.2's own latents, as a real (tiny) encoder makes them, TAEF2; see tests/data/preview/README.md. */
+enum { CARD = 96, CARD_LATENTS = CARD / 8, CHANNELS = 32, PHOTO = 256, PHOTO_LATENTS = PHOTO / 8 };
+
+/* The map of the card shows a photo. */
 static void card_fits_real_latents(void) {
-    enum { SIDE = 96, N = SIDE / 8, C = 32, PHOTO = 256, M = PHOTO / 8 };
-    static uint8_t card[SIDE * SIDE * 3], colours[M * M * 3];
-    static double means[N * N * 3];
-    float map[3 * (C + 1)];
+    static uint8_t card[CARD * CARD * 3], colours[PHOTO_LATENTS * PHOTO_LATENTS * 3];
+    static double means[CARD_LATENTS * CARD_LATENTS * 3];
+    float map[3 * (CHANNELS + 1)];
+    lz_context *ctx = lz_open();
+    lz_error err = {0};
+    lz_weights *golden = lz_weights_open(ctx, PREVIEW, &err);
+    if (!CHECK(golden, "%s", err.text)) return;
+    lz_paint_card(card, CARD);
+    lz_shrink_card(card, CARD, CARD_LATENTS, means);
+    const float *latents = lz_data(lz_weights_cast(golden, "card", LZ_F32), &err);
+    CHECK_OK(lz_fit_colours(ctx, latents, means, (int64_t)CARD_LATENTS * CARD_LATENTS, CHANNELS, map, &err), &err);
+    latents = lz_data(lz_weights_cast(golden, "photo", LZ_F32), &err);
+    for (int i = 0; i < PHOTO_LATENTS * PHOTO_LATENTS * 3 && CHECK(latents, "%s", err.text); i++) {
+        double sum = map[i % 3 * (CHANNELS + 1) + CHANNELS];
+        for (int k = 0; k < CHANNELS; k++)
+            sum += (double)map[i % 3 * (CHANNELS + 1) + k] * latents[i / 3 * CHANNELS + k];
+        colours[i] = (uint8_t)(fmin(fmax(sum, 0), 1) * 255 + 0.5);
+    }
+    lz_image small = {.width = PHOTO_LATENTS, .height = PHOTO_LATENTS, .pixels = colours}, photo = small;
+    lz_array *shrunk = lz_weights_get(golden, "photo_colours");
+    photo.pixels = (uint8_t *)lz_data(shrunk, &err);
+    if (CHECK(photo.pixels && lz_size(shrunk) == (int64_t)sizeof colours, "%s", err.text)) {
+        printf("    correlation %.3f, %.1f dB\n", correlation(&photo, &small), psnr(&photo, &small));
+        CHECK(correlation(&photo, &small) > 0.75);
+    }
+    lz_weights_close(golden);
+    lz_close(ctx);
+}
+
+/* Where TAEF2's weights are, the committed latents are what it makes of the card. */
+static void committed_latents_are_real(void) {
+    static uint8_t card[CARD * CARD * 3];
     lz_context *ctx = lz_open();
     lz_error err = {0};
     lz_taef2 *m = lz_taef2_open(ctx, TAEF2 "/taef2.safetensors", &err);
-    if (!m) printf("    skipped: the real TAEF2 weights are not here\n");
-    lz_image photo = {0}, small = {.width = M, .height = M, .pixels = colours};
-    if (m && CHECK_OK(lz_image_read(ctx, TAEF2 "/image.png", &photo, &err), &err)) {
-        lz_paint_card(card, SIDE);
-        lz_shrink_card(card, SIDE, N, means);
-        lz_array *pixels = lz_from(ctx, LZ_DIMS(SIDE, SIDE, 3), LZ_U8, card);
-        lz_array *z = lz_taef2_encode(m, lz_div(lz_cast(pixels, LZ_F32), 255.0));
-        const float *latents = lz_data(lz_contiguous(z), &err);
-        CHECK_OK(lz_fit_colours(ctx, latents, means, (int64_t)N * N, C, map, &err), &err);
-        pixels = lz_from(ctx, LZ_DIMS(PHOTO, PHOTO, 3), LZ_U8, photo.pixels);
-        latents = lz_data(lz_contiguous(lz_taef2_encode(m, lz_div(lz_cast(pixels, LZ_F32), 255.0))), &err);
-        for (int i = 0; i < M * M * 3 && latents; i++) {
-            double sum = map[i % 3 * (C + 1) + C];
-            for (int k = 0; k < C; k++) sum += (double)map[i % 3 * (C + 1) + k] * latents[i / 3 * C + k];
-            colours[i] = (uint8_t)(fmin(fmax(sum, 0), 1) * 255 + 0.5);
+    lz_weights *golden = lz_weights_open(ctx, PREVIEW, &err);
+    if (!m) printf("    TAEF2's weights are not here: latents that it made were tested\n");
+    if (m && CHECK(golden, "%s", err.text)) {
+        lz_paint_card(card, CARD);
+        lz_array *pixels = lz_div(lz_cast(lz_from(ctx, LZ_DIMS(CARD, CARD, 3), LZ_U8, card), LZ_F32), 255.0);
+        const float *a = lz_data(lz_contiguous(lz_taef2_encode(m, pixels)), &err),
+                    *b = lz_data(lz_weights_cast(golden, "card", LZ_F32), &err);
+        if (CHECK(a && b, "%s", err.text)) {
+            double error = max_relative_error(a, b, (int64_t)CARD_LATENTS * CARD_LATENTS * CHANNELS);
+            CHECK(error < 1e-3, "%g", error); /* they are stored as f16 */
         }
-        printf("    correlation %.3f, %.1f dB\n", correlation(&photo, &small), psnr(&photo, &small));
-        CHECK(correlation(&photo, &small) > 0.75);
-        lz_image_free(ctx, &photo);
     }
+    lz_weights_close(golden);
     lz_taef2_close(m);
     lz_close(ctx);
 }
@@ -263,5 +288,6 @@ static void known_prompts_are_not_read(void) {
 }
 
 TEST_MAIN({"map_is_the_picture", map_is_the_picture}, {"full_ends_in_the_picture", full_ends_in_the_picture},
-          {"card_fits_real_latents", card_fits_real_latents}, {"fit_finds_a_map", fit_finds_a_map},
+          {"card_fits_real_latents", card_fits_real_latents},
+          {"committed_latents_are_real", committed_latents_are_real}, {"fit_finds_a_map", fit_finds_a_map},
           {"repeated_prompts", repeated_prompts}, {"known_prompts_are_not_read", known_prompts_are_not_read})

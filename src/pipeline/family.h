@@ -4,14 +4,12 @@
 #ifndef LZ_FAMILY_H
 #define LZ_FAMILY_H
 
-#include "graph/eval.h"
 #include "models/config.h"
+#include "pipeline/sampler.h"
 #include "pipeline/schedule.h"
 #include "text/tokenizer.h"
 #include "text/vocabulary.h"
 
-#define LZ_MAX_ROWS 8
-#define LZ_MAX_TABLES 6
 #define LZ_PROMPT_INPUTS 4
 
 enum { LZ_DEFAULT_SIZE = 1024, LZ_MAX_SIZE = 1 << 13, LZ_MAX_STEPS = 1000 };
@@ -28,27 +26,6 @@ typedef struct lz_prompt {
 typedef struct lz_reference_size {
     int64_t small_width, small_height, width, height;
 } lz_reference_size;
-
-/* What a denoising run has before its first step. */
-typedef struct lz_denoiser {
-    void *model;           /* the family's own */
-    lz_array *features[2]; /* [t, e]: of the prompt, and of the negative one (or NULL: no guidance) */
-    lz_array *references;  /* [r, c] tokens, or NULL */
-    int64_t h, w;          /* of the picture, in tokens */
-    int64_t reference_sizes[16][2];
-    int n_references;
-    int64_t text[2]; /* tokens of the prompts; 0: there is no such one */
-    bool started;    /* it begins with an image that noise covers, not with noise alone */
-    bool stills;     /* there is a still */
-
-    /* What steps read, evaluated. */
-    lz_array *context[2];            /* per prompt */
-    lz_array *tables[LZ_MAX_TABLES]; /* per size */
-    int n_tables;
-    lz_array *rows[LZ_MAX_ROWS]; /* per schedule: [steps, ...]; a step reads one row of each */
-    int n_rows;
-    lz_array *still; /* per schedule, the same in every step; or NULL */
-} lz_denoiser;
 
 typedef struct lz_family {
     const char *name;
@@ -87,10 +64,13 @@ typedef struct lz_family {
     lz_array *(*decode)(const void *model, lz_array *tokens, int64_t h, int64_t w); /* -> [h, w, 3] in -1..1 */
     double (*mu)(const lz_schedule *schedule, int64_t tokens, int steps);           /* see schedule.h */
     /* What comes before the loop: these describe it. */
-    void (*tables)(lz_denoiser *d);                /* from the sizes */
-    void (*rows)(lz_denoiser *d, lz_array *times); /* and still; [steps]: sigmas, as the transformer is told them */
+    void (*tables)(const void *model, const lz_layout *layout, lz_slots *to); /* to->tables */
+    /* to->rows, to->clean_row; times [steps]: sigmas, as the transformer is told them */
+    void (*rows)(const void *model, lz_array *times, lz_slots *to);
     lz_array *(*context)(const void *model, lz_array *features);
-    lz_array *(*velocity)(const lz_denoiser *d, int prompt, lz_array *x, lz_array *const *rows);
+    /* A step: at x, for the context of a prompt, with its row of each of in->rows. */
+    lz_array *(*velocity)(const void *model, const lz_layout *layout, const lz_slots *in, int prompt, lz_array *x,
+                          lz_array *const *rows);
     lz_array *(*guide)(lz_array *v, lz_array *away, lz_array *guidance); /* NULL: away + guidance (v - away) */
 } lz_family;
 
@@ -138,15 +118,11 @@ struct lz_model {
 
     float *sigmas; /* of the last schedule, or NULL; and what is kept of it */
     int n_sigmas;
-    lz_array *falls; /* [steps]: how far sigma falls in each */
-    lz_array *rows[LZ_MAX_ROWS], *still;
-    int n_rows;
+    lz_slots schedule_slots; /* sigma_drops, rows, clean_row; retained */
 
-    lz_denoiser shape; /* of the last picture: sizes and numbers alone; and what is kept of it */
-    lz_array *tables[LZ_MAX_TABLES];
-    int n_tables;
-    lz_compiled *begin;    /* see lz_describe_begin */
-    lz_compiled *step;     /* see lz_describe_step */
+    lz_layout layout;      /* of the last picture; and what is kept of it */
+    lz_slots size_slots;   /* tables; retained */
+    lz_traced begin, step; /* see generate.h */
     lz_compiled *decode;   /* tokens -> pixels, bytes */
     lz_compiled *preview;  /* see preview.c */
     lz_array *preview_map; /* kept in any case, once fitted; or NULL */
@@ -165,8 +141,8 @@ lz_status lz_read_as(const lz_model *m, const char *prompt, char **to, lz_error 
 
 void lz_model_forget_size(lz_model *m); /* begin, step, preview, tables */
 void lz_model_forget_readings(lz_model *m);
-void lz_model_forget_schedule(lz_model *m); /* rows, still, falls */
-void lz_model_forget(lz_model *m);          /* all that is kept */
+void lz_model_forget_schedule(lz_model *m);
+void lz_model_forget(lz_model *m); /* all that is kept */
 
 /* Of a token: all its latents. */
 static inline int64_t lz_token_channels(const lz_model *m) {

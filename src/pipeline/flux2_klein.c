@@ -164,47 +164,46 @@ static double mu(const lz_schedule *schedule, int64_t n_tokens, int steps) {
 /* ---- denoising --------------------------------------------------------------------------------------------------- */
 
 /* Text tokens count along the last axis; the picture is image 0, references are images 10, 20, ... */
-static void place_tokens(const lz_denoiser *d, int64_t text, lz_place *to) {
+static void place_tokens(const lz_layout *l, int64_t text, lz_place *to) {
     for (int64_t i = 0; i < text; i++) *to++ = (lz_place){{0, 0, 0, i}};
-    for (int k = 0; k <= d->n_references; k++) {
-        int64_t h = k ? d->reference_sizes[k - 1][0] : d->h, w = k ? d->reference_sizes[k - 1][1] : d->w;
+    for (int k = 0; k <= l->n_references; k++) {
+        int64_t h = k ? l->reference_sizes[k - 1][0] : l->h, w = k ? l->reference_sizes[k - 1][1] : l->w;
         for (int64_t i = 0; i < h * w; i++) *to++ = (lz_place){{10 * k, i / w, i % w, 0}};
     }
 }
 
-static void make_tables(lz_denoiser *d) {
-    const klein *m = d->model;
-    int64_t n = m->text_length + d->h * d->w;
-    for (int k = 0; k < d->n_references; k++) n += d->reference_sizes[k][0] * d->reference_sizes[k][1];
+static void make_tables(const void *model, const lz_layout *l, lz_slots *to) {
+    const klein *m = model;
+    int64_t n = m->text_length + l->h * l->w;
+    for (int k = 0; k < l->n_references; k++) n += l->reference_sizes[k][0] * l->reference_sizes[k][1];
     lz_place *places = lz_host_alloc(m->ctx, (size_t)n * sizeof *places);
     if (places) {
-        place_tokens(d, m->text_length, places);
-        lz_flux2_rope(m->transformer, places, n, &d->tables[0], &d->tables[1]);
+        place_tokens(l, m->text_length, places);
+        lz_flux2_rope(m->transformer, places, n, &to->tables[0], &to->tables[1]);
     } else
-        d->tables[0] = d->tables[1] = lz_poison(m->ctx, LZ_OUT_OF_MEMORY, "places");
-    d->n_tables = 2;
+        to->tables[0] = to->tables[1] = lz_poison(m->ctx, LZ_OUT_OF_MEMORY, "places");
     lz_host_free(m->ctx, places);
 }
 
-static void make_rows(lz_denoiser *d, lz_array *levels) {
-    const klein *m = d->model;
-    lz_flux2_time time = lz_flux2_modulation(m->transformer, levels);
-    d->rows[0] = time.image;
-    d->rows[1] = time.text;
-    d->rows[2] = time.single;
-    d->rows[3] = time.out;
-    d->n_rows = 4;
+static void make_rows(const void *model, lz_array *times, lz_slots *to) {
+    const klein *m = model;
+    lz_flux2_time time = lz_flux2_modulation(m->transformer, times);
+    to->rows[0] = time.image;
+    to->rows[1] = time.text;
+    to->rows[2] = time.single;
+    to->rows[3] = time.out;
 }
 
 static lz_array *context(const void *model, lz_array *text) {
     return lz_flux2_context(((const klein *)model)->transformer, text);
 }
 
-static lz_array *velocity(const lz_denoiser *d, int prompt, lz_array *x, lz_array *const *rows) {
-    const klein *m = d->model;
+static lz_array *velocity(const void *model, const lz_layout *l, const lz_slots *in, int prompt, lz_array *x,
+                          lz_array *const *rows) {
+    const klein *m = model;
     lz_flux2_time time = {rows[0], rows[1], rows[2], rows[3]};
-    if (d->references) x = lz_concat((lz_array *[]){x, d->references}, 2, 0);
-    return lz_flux2_velocity(m->transformer, x, d->context[prompt], time, d->tables[0], d->tables[1], d->h * d->w);
+    if (in->references) x = lz_concat((lz_array *[]){x, in->references}, 2, 0);
+    return lz_flux2_velocity(m->transformer, x, in->context[prompt], time, in->tables[0], in->tables[1], l->h * l->w);
 }
 
 const lz_family lz_family_flux2_klein = {

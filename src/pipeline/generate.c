@@ -25,6 +25,10 @@ static lz_watch watch_stage(lz_run_state *r, const char *stage, int step) {
 /* Nobody is asked when nobody watches: a device then goes on without waiting. */
 static const lz_watch *asked(const lz_run_state *r, const lz_watch *watch) { return r->options->watch ? watch : NULL; }
 
+lz_run_state lz_new_run(lz_model *model, const lz_picture_options *options) {
+    return (lz_run_state){.model = model, .options = options, .sampler = &lz_samplers[LZ_SAMPLER_EULER]};
+}
+
 /* ---- 1 settle the options ---------------------------------------------------------------------------------------- */
 
 static int64_t fit(int64_t size, int64_t unit) { return size / unit * unit; }
@@ -81,7 +85,7 @@ static lz_status count_references(const lz_run_state *r, lz_error *err) {
 
 lz_dims lz_latent_dims(const lz_run_state *r) {
     const lz_family *f = r->model->family;
-    return LZ_DIMS(1, f->channels(r->model->state), f->patch * r->denoiser.h, f->patch * r->denoiser.w);
+    return LZ_DIMS(1, f->channels(r->model->state), f->patch * r->layout.h, f->patch * r->layout.w);
 }
 
 /* As asked, else that of the noise, else that of the images, else the model's own. */
@@ -111,7 +115,7 @@ static lz_status settle_size(lz_run_state *r, lz_error *err) {
                        (long long)height, (long long)unit, LZ_MAX_SIZE);
     r->width = fit(width, unit);
     r->height = fit(height, unit);
-    r->denoiser = (lz_denoiser){.model = r->model->state, .h = r->height / unit, .w = r->width / unit};
+    r->layout = (lz_layout){.h = r->height / unit, .w = r->width / unit};
     lz_dims want = lz_latent_dims(r);
     if (o->noise && !lz_dims_equal(lz_shape(o->noise), want))
         return lz_fail(err, LZ_BAD_SHAPE, "the noise is %s, and this picture needs %s", LZ_SHOW(lz_shape(o->noise)),
@@ -143,7 +147,7 @@ lz_status lz_settle(lz_run_state *r, lz_error *err) {
     if (r->first_step == r->steps)
         return lz_fail(err, LZ_BAD_ARGUMENT, "a strength of %g leaves nothing to do: take more", o->strength);
     if (r->sigmas &&
-        !lz_schedule_sigmas(&r->model->schedule, f->mu(&r->model->schedule, r->denoiser.h * r->denoiser.w, r->steps),
+        !lz_schedule_sigmas(&r->model->schedule, f->mu(&r->model->schedule, r->layout.h * r->layout.w, r->steps),
                             r->steps, r->sigmas))
         return lz_fail(err, LZ_BAD_FILE,
                        "%s: the numbers in scheduler/scheduler_config.json make no schedule for %lld x %lld",
@@ -153,7 +157,7 @@ lz_status lz_settle(lz_run_state *r, lz_error *err) {
 
 lz_status lz_fill_options(lz_model *model, lz_picture_options *options, lz_error *err) {
     if (!model || !options) return lz_fail(err, LZ_BAD_ARGUMENT, "fill_options: needs a model and options");
-    lz_run_state r = {.model = model, .options = options};
+    lz_run_state r = lz_new_run(model, options);
     lz_status status = lz_settle(&r, err);
     if (status) return status;
     options->width = r.width;
@@ -246,8 +250,8 @@ static lz_status ready_text(lz_run_state *r, int inputs, lz_error *err) {
 static bool recall_prompts(lz_run_state *r, const lz_prompt prompts[2], lz_error *err) {
     if (err->status) return false;
     for (int i = 0; i < 2; i++) {
-        r->denoiser.features[i] = prompts[i].n ? lz_recall(r->model, &prompts[i]) : NULL;
-        if (prompts[i].n && !r->denoiser.features[i]) return false;
+        r->slots.features[i] = prompts[i].n ? lz_recall(r->model, &prompts[i]) : NULL;
+        if (prompts[i].n && !r->slots.features[i]) return false;
     }
     lz_watch watch = watch_stage(r, "text", 0);
     if (!watch.go_on(watch.user, 1)) lz_fail(err, LZ_CANCELLED, "stopped after the text");
@@ -268,8 +272,8 @@ static lz_status read_prompts(lz_run_state *r, lz_error *err) {
         lz_watch watch = watch_stage(r, "text", i);
         if (!prompts[i].n) continue;
         if (seen) prompts[i].in[prompts[i].n++] = seen;
-        lz_run_watched(m->read, prompts[i].in, &r->denoiser.features[i], asked(r, &watch), &local);
-        if (!local.status && !looks) lz_remember(m, &prompts[i], r->denoiser.features[i]);
+        lz_run_watched(m->read, prompts[i].in, &r->slots.features[i], asked(r, &watch), &local);
+        if (!local.status && !looks) lz_remember(m, &prompts[i], r->slots.features[i]);
     }
     if (!m->keeps) {
         lz_compiled_free(m->read);
@@ -345,17 +349,18 @@ static lz_status encode_images(lz_run_state *r, lz_error *err) {
                                                       &image, err)
                                     : lz_crop_image(r->model->ctx, &r->options->images[i],
                                                     lz_size_reference(r->model, &r->options->images[i]), &image, err);
-        if (!status) status = encode_picture(r, &image, is_start ? &r->start : &tokens[r->denoiser.n_references], err);
+        if (!status)
+            status = encode_picture(r, &image, is_start ? &r->slots.start : &tokens[r->layout.n_references], err);
         if (!status && !is_start) {
-            int64_t *size = r->denoiser.reference_sizes[r->denoiser.n_references++];
+            int64_t *size = r->layout.reference_sizes[r->layout.n_references++];
             size[0] = image.height / unit;
             size[1] = image.width / unit;
         }
         lz_image_free(r->model->ctx, &image);
         if (status) return status;
     }
-    if (r->denoiser.n_references) r->denoiser.references = lz_concat(tokens, r->denoiser.n_references, 0);
-    return r->denoiser.references ? lz_eval(r->denoiser.references, err) : LZ_OK;
+    if (r->layout.n_references) r->slots.references = lz_concat(tokens, (int)r->layout.n_references, 0);
+    return r->slots.references ? lz_eval(r->slots.references, err) : LZ_OK;
 }
 
 /* ---- 4 noise ----------------------------------------------------------------------------------------------------- */
@@ -374,103 +379,107 @@ lz_array *lz_to_planes(lz_array *tokens, int64_t h, int64_t w, int64_t patch) {
 }
 
 static lz_status make_noise(lz_run_state *r, lz_error *err) {
-    r->noise = r->options->noise ? lz_cast(r->options->noise, LZ_F32)
-                                 : lz_randn(r->model->ctx, lz_latent_dims(r), r->options->seed);
-    return lz_eval(r->noise, err);
+    r->slots.noise = r->options->noise ? lz_cast(r->options->noise, LZ_F32)
+                                       : lz_randn(r->model->ctx, lz_latent_dims(r), r->options->seed);
+    return lz_eval(r->slots.noise, err);
 }
 
 /* ---- 5 what depends on time, size or prompt alone ---------------------------------------------------------------- */
 
-static int64_t rows_of(const lz_array *a) { return a ? lz_shape(a).at[0] : 0; }
+static const lz_slot schedule_list[] = {LZ_SLOT(sigma_drops), LZ_SLOT(clean_row), LZ_SLOT(rows)};
+static const lz_slot size_list[] = {LZ_SLOT(tables)};
+const lz_slot_list lz_schedule_slots = LZ_SLOT_LIST(schedule_list), lz_size_slots = LZ_SLOT_LIST(size_list);
 
-/* What decides the programs of the loop, beside the shapes of their inputs. */
-lz_denoiser lz_shape_of(const lz_run_state *r) {
-    const lz_denoiser *d = &r->denoiser;
-    lz_denoiser shape;
-    memset(&shape, 0, sizeof shape); /* padding too: shapes are compared byte for byte */
-    shape.model = d->model;
-    shape.h = d->h;
-    shape.w = d->w;
-    memcpy(shape.reference_sizes, d->reference_sizes, sizeof shape.reference_sizes);
-    shape.n_references = d->n_references;
-    shape.n_rows = d->n_rows;
-    shape.started = r->start;
-    shape.stills = d->still;
-    for (int i = 0; i < 2; i++) shape.text[i] = rows_of(d->features[i]);
-    return shape;
-}
-
-void lz_describe_schedule(lz_run_state *r) {
-    lz_denoiser *d = &r->denoiser;
+void lz_describe_schedule(const lz_run_state *r, lz_slots *to) {
     double scale = r->model->schedule.time_scale;
     lz_array *levels = lz_from(r->model->ctx, LZ_DIMS(r->steps + 1), LZ_F32, r->sigmas);
     lz_array *sigmas = lz_slice(levels, 0, 0, r->steps, 1);
-    r->model->family->rows(d, scale == 1 ? sigmas : lz_mul(sigmas, scale));
-    r->falls = lz_sub(lz_slice(levels, 0, 1, r->steps + 1, 1), sigmas);
+    r->model->family->rows(r->model->state, scale == 1 ? sigmas : lz_mul(sigmas, scale), to);
+    to->sigma_drops = lz_sub(lz_slice(levels, 0, 1, r->steps + 1, 1), sigmas);
 }
 
-/* Rows are the last picture's, if its schedule was the same. */
+void lz_count_text(lz_run_state *r) {
+    for (int i = 0; i < 2; i++)
+        r->layout.text_tokens[i] = r->slots.features[i] ? lz_shape(r->slots.features[i]).at[0] : 0;
+}
+
+/* Evaluates the slots of a list and retains them for the model. */
+static lz_status keep_slots(lz_slot_list list, const lz_slots *from, lz_slots *kept, lz_error *err) {
+    lz_array *all[LZ_MAX_SLOTS];
+    uint64_t filled;
+    int n = lz_slots_pack(list, from, all, &filled);
+    lz_status status = lz_eval_all(all, n, err);
+    if (status) return status;
+    lz_slots_unpack(list, filled, all, kept);
+    lz_slots_retain(list, kept);
+    return LZ_OK;
+}
+
+/* The arrays of the schedule are the last picture's, if its schedule was the same. */
 static lz_status ready_schedule(lz_run_state *r, lz_error *err) {
     lz_model *m = r->model;
-    lz_denoiser *d = &r->denoiser;
     size_t bytes = (size_t)(r->steps + 1) * sizeof *r->sigmas;
     if (m->n_sigmas != r->steps + 1 || memcmp(m->sigmas, r->sigmas, bytes) != 0) {
+        lz_slots made = {NULL};
         lz_model_forget_schedule(m);
-        lz_describe_schedule(r);
-        lz_array *all[2 + LZ_MAX_ROWS] = {r->falls, d->still};
-        int n = d->still ? 2 : 1;
-        for (int i = 0; i < d->n_rows; i++) all[n++] = d->rows[i];
-        lz_status status = lz_eval_all(all, n, err);
+        lz_describe_schedule(r, &made);
+        lz_status status = keep_slots(lz_schedule_slots, &made, &m->schedule_slots, err);
         if (status) return status;
         if (!(m->sigmas = lz_host_alloc(m->ctx, bytes))) return lz_out_of_memory(err, (int64_t)bytes);
         memcpy(m->sigmas, r->sigmas, bytes);
         m->n_sigmas = r->steps + 1;
-        m->n_rows = d->n_rows;
-        for (int i = 0; i < d->n_rows; i++) m->rows[i] = lz_retain(d->rows[i]);
-        m->still = lz_retain(d->still);
-        m->falls = lz_retain(r->falls);
     }
-    memcpy(d->rows, m->rows, sizeof d->rows);
-    d->n_rows = m->n_rows;
-    d->still = m->still;
-    r->falls = m->falls;
+    lz_slots_copy(lz_schedule_slots, &m->schedule_slots, &r->slots);
     return LZ_OK;
 }
 
 /* Tables and programs are the last picture's, if its sizes were the same. */
 static lz_status ready_size(lz_run_state *r, lz_error *err) {
     lz_model *m = r->model;
-    lz_denoiser *d = &r->denoiser, shape = lz_shape_of(r);
-    if (!m->n_tables || memcmp(&shape, &m->shape, sizeof shape) != 0) {
+    lz_count_text(r);
+    if (!m->size_slots.tables[0] || memcmp(&r->layout, &m->layout, sizeof r->layout) != 0) {
+        lz_slots made = {NULL};
         lz_model_forget_size(m);
-        memcpy(&m->shape, &shape, sizeof shape);
-        memcpy(d->text, shape.text, sizeof d->text);
-        m->family->tables(d);
-        lz_status status = lz_eval_all(d->tables, d->n_tables, err);
+        m->layout = r->layout;
+        m->begin = lz_trace_begin(r);
+        m->step = lz_trace_step(r);
+        m->family->tables(m->state, &r->layout, &made);
+        lz_status status = keep_slots(lz_size_slots, &made, &m->size_slots, err);
         if (status) return status;
-        m->n_tables = d->n_tables;
-        for (int i = 0; i < d->n_tables; i++) m->tables[i] = lz_retain(d->tables[i]);
     }
-    memcpy(d->tables, m->tables, sizeof d->tables);
-    d->n_tables = m->n_tables;
+    lz_slots_copy(lz_size_slots, &m->size_slots, &r->slots);
     return LZ_OK;
 }
 
-/* in: noise, guidance, first step, features (both when guided), references if any; with a start: it, its share, that of
- * the noise. What is only handed on has the same place for every picture then, and recordings fit. */
-void lz_describe_begin(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
-    (void)ctx;
-    const lz_model *m = user;
-    const lz_denoiser *d = &m->shape;
-    lz_array *x = lz_to_tokens(in[0], m->family->patch);
-    int n = 3, k = 3;
+static const lz_slot begin_in[] = {LZ_SLOT(noise),      LZ_SLOT(guidance), LZ_SLOT(step_index),  LZ_SLOT(features),
+                                   LZ_SLOT(references), LZ_SLOT(start),    LZ_SLOT(start_share), LZ_SLOT(noise_share)};
+static const lz_slot begin_out[] = {LZ_SLOT(x),       LZ_SLOT(step_index), LZ_SLOT(guidance),
+                                    LZ_SLOT(context), LZ_SLOT(references), LZ_SLOT(states)};
+
+/* Guidance, the index and references pass through: the program copies them, so their addresses are the same for every
+ * picture and the recorded step can be replayed. */
+static void describe_begin(const lz_traced *t, const lz_slots *in, lz_slots *out) {
+    const lz_model *m = t->model;
+    lz_array *x = lz_to_tokens(in->noise, m->family->patch);
     for (int i = 0; i < 2; i++)
-        if (d->text[i]) out[k++] = m->family->context(m->state, in[n++]);
-    if (d->n_references) out[k++] = in[n++];
-    if (d->started) x = lz_add(lz_mul(in[n], in[n + 1]), lz_mul(x, in[n + 2]));
-    out[0] = lz_contiguous(x);
-    out[1] = in[2];
-    out[2] = in[1];
+        if (in->features[i]) out->context[i] = m->family->context(m->state, in->features[i]);
+    if (in->start) x = lz_add(lz_mul(in->start, in->start_share), lz_mul(x, in->noise_share));
+    out->x = lz_contiguous(x);
+    out->step_index = in->step_index;
+    out->guidance = in->guidance;
+    out->references = in->references;
+    if (t->sampler->n_states) t->sampler->begin(out->x, out->states);
+}
+
+lz_traced lz_trace_begin(const lz_run_state *r) {
+    static const lz_traced_kind kind = {
+        .name = "begin",
+        .in = LZ_SLOT_LIST(begin_in),
+        .out = LZ_SLOT_LIST(begin_out),
+        .describe = describe_begin,
+        .cached = 1,
+    };
+    return (lz_traced){.kind = &kind, .model = r->model, .sampler = r->sampler, .layout = r->layout};
 }
 
 static lz_array *number_array(lz_context *ctx, double value) {
@@ -478,127 +487,111 @@ static lz_array *number_array(lz_context *ctx, double value) {
     return lz_from(ctx, LZ_NONE, LZ_F32, &number);
 }
 
-int lz_begin_inputs(const lz_run_state *r, lz_array *in[LZ_BEGIN_INPUTS]) {
+void lz_fill_begin(lz_run_state *r) {
     lz_context *ctx = r->model->ctx;
-    const lz_denoiser *d = &r->denoiser;
+    lz_slots *s = &r->slots;
     int64_t first = r->first_step;
-    int n = 3;
-    in[0] = r->noise;
-    in[1] = number_array(ctx, r->guidance);
-    in[2] = lz_from(ctx, LZ_DIMS(1), LZ_I64, &first);
-    for (int i = 0; i < 2; i++)
-        if (d->features[i]) in[n++] = d->features[i];
-    if (d->references) in[n++] = d->references;
-    if (r->start) { /* a picture covered by as much noise as the schedule has there */
+    s->guidance = number_array(ctx, r->guidance);
+    s->step_index = lz_from(ctx, LZ_DIMS(1), LZ_I64, &first);
+    if (s->start) { /* a picture covered by as much noise as the schedule has there */
         double noise = (double)r->sigmas[first];
-        in[n++] = r->start;
-        in[n++] = number_array(ctx, 1 - noise);
-        in[n++] = number_array(ctx, noise);
+        s->start_share = number_array(ctx, 1 - noise);
+        s->noise_share = number_array(ctx, noise);
     }
-    return n;
-}
-
-int lz_begin_outputs(lz_run_state *r, lz_array **out[LZ_BEGIN_OUTPUTS]) {
-    lz_denoiser *d = &r->denoiser;
-    int n = 0;
-    out[n++] = &r->x;
-    out[n++] = &r->at;
-    out[n++] = &r->guidance_array;
-    for (int i = 0; i < 2; i++)
-        if (d->features[i]) out[n++] = &d->context[i];
-    if (d->references) out[n++] = &d->references;
-    return n;
 }
 
 static lz_status begin(lz_run_state *r, lz_error *err) {
     lz_model *m = r->model;
-    lz_error local = {.status = LZ_OK};
+    const lz_slots *s = &r->slots;
     lz_status status = ready_schedule(r, err);
     if (!status) status = ready_size(r, err);
     if (status) return status;
-    lz_array *in[LZ_BEGIN_INPUTS], *out[LZ_BEGIN_OUTPUTS] = {NULL}, **to[LZ_BEGIN_OUTPUTS];
-    int n_in = lz_begin_inputs(r, in), n_out = lz_begin_outputs(r, to);
-    if (!m->begin) m->begin = lz_compile(m->ctx, lz_describe_begin, m, n_in, n_out, 1, &local);
-    if (!local.status) lz_run(m->begin, in, out, &local);
-    for (int i = 0; i < n_out; i++) *to[i] = out[i];
-    if (!m->keeps) {
-        lz_compiled_free(m->begin);
-        m->begin = NULL;
-    }
-    if (local.status && err) *err = local;
-    return local.status;
+    lz_fill_begin(r);
+    lz_slots made = {.x = s->noise,
+                     .step_index = s->step_index,
+                     .guidance = s->guidance,
+                     .context = {s->features[0], s->features[1]},
+                     .references = s->references};
+    for (int i = 0; i < r->sampler->n_states; i++) made.states[i] = s->noise;
+    status = lz_traced_run(&m->begin, &r->slots, &made, NULL, err);
+    lz_slots_copy(m->begin.kind->out, &made, &r->slots);
+    if (!m->keeps) lz_traced_free(&m->begin);
+    return status;
 }
 
 /* ---- 6 the loop -------------------------------------------------------------------------------------------------- */
 
-/* in: x, step, how far sigma falls in each, guidance, tables, context (both when guided), references, still, rows.
- * out: x and step of the next turn. */
-void lz_describe_step(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
-    (void)ctx;
-    const lz_model *m = user;
-    lz_denoiser d = m->shape;
-    lz_array *x = in[0], *at = in[1], *fall = lz_take(in[2], at, 0), *guidance = in[3], *rows[LZ_MAX_ROWS];
-    int n = 4;
-    d.n_tables = m->n_tables;
-    for (int i = 0; i < d.n_tables; i++) d.tables[i] = in[n++];
-    for (int i = 0; i < 2; i++)
-        if (d.text[i]) d.context[i] = in[n++];
-    if (d.n_references) d.references = in[n++];
-    if (d.stills) d.still = in[n++];
-    for (int i = 0; i < d.n_rows; i++) rows[i] = lz_take(in[n++], at, 0);
-    lz_array *v = m->family->velocity(&d, 0, x, rows);
-    if (d.text[1]) {
-        lz_array *away = m->family->velocity(&d, 1, x, rows);
-        v = m->family->guide ? m->family->guide(v, away, guidance) : lz_add(away, lz_mul(lz_sub(v, away), guidance));
-    }
-    out[0] = lz_add(x, lz_mul(v, fall));
-    out[1] = lz_add(at, 1.0);
+static const lz_slot step_in[] = {LZ_SLOT(x),         LZ_SLOT(step_index), LZ_SLOT(states),  LZ_SLOT(sigma_drops),
+                                  LZ_SLOT(guidance),  LZ_SLOT(tables),     LZ_SLOT(context), LZ_SLOT(references),
+                                  LZ_SLOT(clean_row), LZ_SLOT(rows)};
+static const lz_slot step_out[] = {LZ_SLOT(x), LZ_SLOT(step_index), LZ_SLOT(states)};
+
+typedef struct step_inputs {
+    const lz_traced *traced;
+    const lz_slots *in;
+} step_inputs;
+
+/* The model's velocity for the prompt, led away from that for the negative prompt. */
+static lz_array *guided_velocity(const lz_sampler_step *s, lz_array *x, lz_array *step_index) {
+    const step_inputs *step = s->user;
+    const lz_slots *in = step->in;
+    const lz_layout *layout = &step->traced->layout;
+    const lz_model *m = step->traced->model;
+    lz_array *rows[LZ_MAX_ROWS] = {NULL};
+    for (int i = 0; i < LZ_MAX_ROWS && in->rows[i]; i++) rows[i] = lz_take(in->rows[i], step_index, 0);
+    lz_array *v = m->family->velocity(m->state, layout, in, 0, x, rows);
+    if (!in->context[1]) return v;
+    lz_array *away = m->family->velocity(m->state, layout, in, 1, x, rows);
+    return m->family->guide ? m->family->guide(v, away, in->guidance)
+                            : lz_add(away, lz_mul(lz_sub(v, away), in->guidance));
 }
 
-int lz_step_inputs(const lz_run_state *r, lz_array *in[LZ_STEP_INPUTS]) {
-    const lz_denoiser *d = &r->denoiser;
-    int n = 0;
-    in[n++] = r->x;
-    in[n++] = r->at;
-    in[n++] = r->falls;
-    in[n++] = r->guidance_array;
-    for (int i = 0; i < d->n_tables; i++) in[n++] = d->tables[i];
-    for (int i = 0; i < 2; i++)
-        if (d->context[i]) in[n++] = d->context[i];
-    if (d->references) in[n++] = d->references;
-    if (d->still) in[n++] = d->still;
-    for (int i = 0; i < d->n_rows; i++) in[n++] = d->rows[i];
-    return n;
+static void describe_step(const lz_traced *t, const lz_slots *in, lz_slots *out) {
+    const step_inputs inputs = {t, in};
+    const lz_sampler_step step = {.x = in->x,
+                                  .step_index = in->step_index,
+                                  .sigma_drops = in->sigma_drops,
+                                  .states = in->states,
+                                  .velocity = guided_velocity,
+                                  .user = &inputs};
+    out->x = t->sampler->step(&step, out->states);
+    out->step_index = lz_add(in->step_index, 1.0);
 }
 
-/* One turn. The x before is let go, so that two sets of outputs serve any number of steps. */
+lz_traced lz_trace_step(const lz_run_state *r) {
+    static const lz_traced_kind kind = {
+        .name = "step",
+        .in = LZ_SLOT_LIST(step_in),
+        .out = LZ_SLOT_LIST(step_out),
+        .describe = describe_step,
+        .cached = 4, /* numbers of steps */
+    };
+    return (lz_traced){.kind = &kind, .model = r->model, .sampler = r->sampler, .layout = r->layout};
+}
+
+/* A step makes the slots again that it was handed. Those of the step before are released, so that two sets of outputs
+ * serve any number of steps. */
 static lz_status take_step(lz_run_state *r, int step, const lz_watch *watch, lz_error *err) {
     lz_context *ctx = r->model->ctx;
-    lz_array *in[LZ_STEP_INPUTS], *next[LZ_STEP_OUTPUTS] = {NULL}, *last[LZ_STEP_OUTPUTS] = {r->x, r->at};
+    lz_traced *program = &r->model->step;
+    lz_slots last = r->slots, next = r->slots;
     lz_scope *scope = lz_scope_begin(ctx, "step");
     int64_t streamed = lz_memory_info(ctx).streamed;
-    lz_step_inputs(r, in);
-    lz_status status = lz_run_watched(r->model->step, in, next, watch, err);
+    lz_status status = lz_traced_run(program, &r->slots, &next, watch, err);
     r->picture->streamed_bytes = lz_memory_info(ctx).streamed - streamed;
-    for (int i = 0; i < LZ_STEP_OUTPUTS; i++) lz_retain(next[i]);
-    r->x = next[0];
-    r->at = next[1];
-    if (!status) status = lz_show_step(r, step, last[0], err);
-    for (int i = 0; i < LZ_STEP_OUTPUTS; i++) lz_release(last[i]);
+    lz_slots_retain(program->kind->out, &next);
+    lz_slots_copy(program->kind->out, &next, &r->slots);
+    if (!status) status = lz_show_step(r, step, last.x, err);
+    lz_slots_release(program->kind->out, &last);
     lz_scope_end(scope);
     return status;
 }
 
-enum { SCHEDULES = 4 }; /* numbers of steps for which a program is kept */
-
 static lz_status denoise(lz_run_state *r, lz_error *err) {
     lz_model *m = r->model;
     lz_error local = {.status = LZ_OK};
-    lz_array *in[LZ_STEP_INPUTS];
-    if (!m->step)
-        m->step = lz_compile(m->ctx, lz_describe_step, m, lz_step_inputs(r, in), LZ_STEP_OUTPUTS, SCHEDULES, &local);
-    lz_retain(r->x);
-    lz_retain(r->at);
+    lz_slot_list handed = m->step.kind->out;
+    lz_slots_retain(handed, &r->slots);
     for (int i = r->first_step; i < r->steps && !local.status; i++) {
         double begun = lz_now();
         lz_watch watch = watch_stage(r, "denoise", i - r->first_step);
@@ -606,9 +599,9 @@ static lz_status denoise(lz_run_state *r, lz_error *err) {
         if (i - r->first_step < (int)(sizeof r->picture->step_seconds / sizeof r->picture->step_seconds[0]))
             r->picture->step_seconds[i - r->first_step] = lz_now() - begun;
     }
-    lz_adopt(r->x); /* from here on this scope holds it */
-    lz_release(r->x);
-    lz_release(r->at);
+    lz_slots last = r->slots;
+    lz_adopt(r->slots.x); /* from here on this scope holds it */
+    lz_slots_release(handed, &last);
     if (!m->keeps) {
         lz_model_forget_size(m);
         lz_model_forget_schedule(m);
@@ -622,11 +615,11 @@ static lz_status denoise(lz_run_state *r, lz_error *err) {
 /* What a picture tells about itself. A device works on it while the bytes are waited for. */
 static lz_status keep_arrays(lz_run_state *r, lz_array *pixels, lz_error *err) {
     lz_picture *p = r->picture;
-    lz_array *text = r->denoiser.features[0];
+    lz_array *text = r->slots.features[0];
     lz_dims t = lz_shape(text);
     p->text = lz_retain(lz_cast(lz_reshape(text, LZ_DIMS(1, t.at[0], t.at[1])), LZ_F32));
-    p->noise = lz_retain(r->noise);
-    p->latents = lz_retain(lz_contiguous(lz_to_planes(r->x, r->denoiser.h, r->denoiser.w, r->model->family->patch)));
+    p->noise = lz_retain(r->slots.noise);
+    p->latents = lz_retain(lz_contiguous(lz_to_planes(r->slots.x, r->layout.h, r->layout.w, r->model->family->patch)));
     p->pixels = lz_retain(lz_permute(lz_reshape(pixels, LZ_DIMS(1, r->height, r->width, 3)), LZ_DIMS(0, 3, 1, 2)));
     return lz_eval_all((lz_array *[]){p->text, p->latents, p->pixels}, 3, err);
 }
@@ -652,7 +645,7 @@ static lz_status run_stages(lz_run_state *r, lz_error *err) {
     lz_decoded decoded = {0};
     if (!status) {
         lz_watch watch = watch_stage(r, "decode", 0);
-        status = lz_decode_pixels(r->model, r->x, r->denoiser.h, r->denoiser.w, asked(r, &watch), &decoded, err);
+        status = lz_decode_pixels(r->model, r->slots.x, r->layout.h, r->layout.w, asked(r, &watch), &decoded, err);
     }
     if (!status) status = keep_arrays(r, decoded.pixels, err);
     if (!status) status = lz_make_image(r->model->ctx, &decoded, &p->image, err);
@@ -669,7 +662,8 @@ lz_status lz_generate_with(lz_model *model, const lz_picture_options *options, l
     if (!model || !options || !picture)
         return lz_fail(err, LZ_BAD_ARGUMENT, "generate: needs a model, options and a place for the picture");
     picture->ctx = model->ctx;
-    lz_run_state r = {.model = model, .options = options, .picture = picture};
+    lz_run_state r = lz_new_run(model, options);
+    r.picture = picture;
     r.sigmas = lz_host_alloc(model->ctx, (LZ_MAX_STEPS + 1) * sizeof *r.sigmas);
     if (!r.sigmas) return lz_out_of_memory(err, (LZ_MAX_STEPS + 1) * sizeof *r.sigmas);
     lz_status status = lz_model_enter(model, err);
@@ -686,7 +680,10 @@ lz_status lz_generate_with(lz_model *model, const lz_picture_options *options, l
         model->keeps = false;
         lz_picture_free(picture);
         picture->ctx = model->ctx;
-        r = (lz_run_state){.model = model, .options = options, .picture = picture, .sigmas = r.sigmas};
+        float *sigmas = r.sigmas;
+        r = lz_new_run(model, options);
+        r.picture = picture;
+        r.sigmas = sigmas;
         scope = lz_scope_begin(model->ctx, "generate");
         status = run_stages(&r, err);
         lz_scope_end(scope);

@@ -10,23 +10,19 @@ typedef struct lz_run_state {
     lz_model *model;
     const lz_picture_options *options;
     lz_picture *picture;
+    const lz_sampler *sampler;
     int64_t width, height;
     int steps, first_step;
     bool prompt_cut;
     double guidance; /* 1: none */
     float *sigmas;   /* [steps + 1] */
-    lz_array *noise; /* [1, c, h, w] */
-    lz_array *start; /* [h w, c] tokens of the image to start from, or NULL */
-    lz_denoiser denoiser;
+    lz_layout layout;
+    lz_slots slots; /* of the stages so far */
     lz_progress progress;
     double shown_at; /* when the last preview was */
-
-    /* The loop. A step is told nothing by the host: it makes the next x, and counts on. */
-    lz_array *x;              /* [h w, c] */
-    lz_array *at;             /* [1] i64: which step this is */
-    lz_array *falls;          /* [steps]: how far sigma falls in each */
-    lz_array *guidance_array; /* [] */
 } lz_run_state;
+
+lz_run_state lz_new_run(lz_model *model, const lz_picture_options *options);
 
 lz_status lz_settle(lz_run_state *r, lz_error *err); /* sigmas too, unless they are NULL */
 lz_status lz_read_tokens(lz_run_state *r, lz_prompt prompts[2], lz_error *err);
@@ -36,23 +32,18 @@ void lz_remember(lz_model *m, const lz_prompt *prompt, lz_array *features);
 /* The images that are looked at, without one to start from. */
 const lz_image *lz_references(const lz_run_state *r, int *n);
 lz_dims lz_latent_dims(const lz_run_state *r);
-/* Described from the sigmas of r: d->rows, d->still, r->falls. */
-void lz_describe_schedule(lz_run_state *r);
+/* Describes from the sigmas of r: sigma_drops, rows, clean_row. */
+void lz_describe_schedule(const lz_run_state *r, lz_slots *to);
 
-/* What comes before the loop, and one turn of it, as functions to be compiled; user: a model whose shape is set. The
- * run state knows what goes in, and where what comes out belongs; its lists return how many that are. */
-enum {
-    LZ_BEGIN_INPUTS = 9,
-    LZ_BEGIN_OUTPUTS = 6,
-    LZ_STEP_INPUTS = 8 + LZ_MAX_TABLES + LZ_MAX_ROWS,
-    LZ_STEP_OUTPUTS = 2,
-};
-void lz_describe_begin(lz_context *ctx, lz_array *const *in, lz_array **out, void *user);
-int lz_begin_inputs(const lz_run_state *r, lz_array *in[LZ_BEGIN_INPUTS]);
-int lz_begin_outputs(lz_run_state *r, lz_array **out[LZ_BEGIN_OUTPUTS]);
-void lz_describe_step(lz_context *ctx, lz_array *const *in, lz_array **out, void *user);
-int lz_step_inputs(const lz_run_state *r, lz_array *in[LZ_STEP_INPUTS]);
-lz_denoiser lz_shape_of(const lz_run_state *r); /* without arrays, and without tables */
+extern const lz_slot_list lz_schedule_slots, lz_size_slots;
+void lz_count_text(lz_run_state *r); /* layout.text_tokens, from the features */
+
+/* The programs of the loop, not compiled yet. The first makes from noise and features what the loop begins with; the
+ * second is a step. A step is told nothing by the host: it makes the next x, and adds 1 to its index. */
+lz_traced lz_trace_begin(const lz_run_state *r);
+lz_traced lz_trace_step(const lz_run_state *r);
+/* Fills the slots that the first program reads, beside those of earlier stages. */
+void lz_fill_begin(lz_run_state *r);
 
 /* [h, w, 3] in 0..1 */
 lz_array *lz_describe_pixels(const lz_model *model, lz_array *x, int64_t h, int64_t w);

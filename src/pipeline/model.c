@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "io/file.h"
-#include "pipeline/family.h"
+#include "pipeline/generate.h"
 
 static const lz_family *const families[] = {&lz_family_flux2_klein, &lz_family_qwen_image};
 
@@ -99,29 +99,19 @@ lz_status lz_model_enter(lz_model *m, lz_error *err) {
 }
 void lz_model_leave(lz_model *m) { pthread_mutex_unlock(&m->turn); }
 
-static void release_all(lz_array **arrays, int n) {
-    for (int i = 0; i < n; i++) {
-        lz_release(arrays[i]);
-        arrays[i] = NULL;
-    }
-}
-
 void lz_model_forget_size(lz_model *m) {
-    lz_compiled_free(m->begin);
-    lz_compiled_free(m->step);
+    lz_traced_free(&m->begin);
+    lz_traced_free(&m->step);
     lz_compiled_free(m->preview);
-    release_all(m->tables, LZ_MAX_TABLES);
-    m->begin = m->step = m->preview = NULL;
-    m->n_tables = 0;
+    m->preview = NULL;
+    lz_slots_release(lz_size_slots, &m->size_slots);
 }
 
 void lz_model_forget_schedule(lz_model *m) {
-    release_all(m->rows, LZ_MAX_ROWS);
-    release_all(&m->still, 1);
-    release_all(&m->falls, 1);
+    lz_slots_release(lz_schedule_slots, &m->schedule_slots);
     lz_host_free(m->ctx, m->sigmas);
     m->sigmas = NULL;
-    m->n_rows = m->n_sigmas = 0;
+    m->n_sigmas = 0;
 }
 
 void lz_model_forget(lz_model *m) {

@@ -65,9 +65,9 @@ static lz_status plan_text(lz_run_state *r, lz_picture_plan *plan, lz_error *err
     for (int i = 0; i < 2 && text && !local.status; i++) {
         if (!prompts[i].n) continue;
         if (seen) prompts[i].in[prompts[i].n++] = seen;
-        r->denoiser.features[i] = f->features(text, prompts[i]);
+        r->slots.features[i] = f->features(text, prompts[i]);
     }
-    if (!local.status) add_stage(plan, "text", r->denoiser.features, 1, r->denoiser.features[1] ? 2 : 1, &local);
+    if (!local.status) add_stage(plan, "text", r->slots.features, 1, r->slots.features[1] ? 2 : 1, &local);
     if (!local.status) { /* the images count as part of the text */
         lz_stage_plan *s = &plan->stages[plan->n_stages - 1];
         if (looks.bytes > s->bytes) s->bytes = looks.bytes;
@@ -77,8 +77,8 @@ static lz_status plan_text(lz_run_state *r, lz_picture_plan *plan, lz_error *err
         plan->flops += looks.flops;
     }
     for (int i = 0; i < 2 && !local.status; i++) /* from here on they are just arrays of that shape */
-        if (r->denoiser.features[i])
-            r->denoiser.features[i] = lz_full(r->model->ctx, lz_shape(r->denoiser.features[i]), LZ_F32, 0);
+        if (r->slots.features[i])
+            r->slots.features[i] = lz_full(r->model->ctx, lz_shape(r->slots.features[i]), LZ_F32, 0);
     if (text) f->close_text(text);
     if (local.status && err) *err = local;
     return local.status;
@@ -107,56 +107,47 @@ static lz_status plan_images(lz_run_state *r, lz_picture_plan *plan, lz_error *e
         if (info.input_bytes > all.weight_bytes) all.weight_bytes = info.input_bytes;
         all.flops += info.flops;
         if (start) continue;
-        int64_t *place = r->denoiser.reference_sizes[r->denoiser.n_references++];
+        int64_t *place = r->layout.reference_sizes[r->layout.n_references++];
         place[0] = h / unit;
         place[1] = w / unit;
         rows += place[0] * place[1];
     }
-    if (rows) r->denoiser.references = blank(r, rows, 1);
+    if (rows) r->slots.references = blank(r, rows, 1);
     if (r->options->n_images) plan->stages[plan->n_stages++] = all;
     if (all.bytes > plan->peak_bytes) plan->peak_bytes = all.bytes;
     plan->flops += all.flops;
     return LZ_OK;
 }
 
-/* Plans what stands at these places; from there on it is just inputs. */
-static lz_status plan_inputs(lz_picture_plan *plan, lz_array **const *places, int n, lz_error *err) {
-    lz_array *all[LZ_STEP_INPUTS] = {NULL};
-    for (int i = 0; i < n; i++) all[i] = *places[i];
-    lz_status status = add_stage(plan, "denoise", all, n, 1, err);
-    for (int i = 0; i < n; i++) *places[i] = lz_stand_in(all[i]);
+/* Plans the slots of a list, which are described in *made. For what comes later they are inputs without a value. */
+static lz_status plan_slots(lz_run_state *r, lz_picture_plan *plan, lz_slot_list list, const lz_slots *made, int times,
+                            lz_error *err) {
+    lz_array *all[LZ_MAX_SLOTS];
+    uint64_t filled;
+    int n = lz_slots_pack(list, made, all, &filled);
+    lz_status status = add_stage(plan, "denoise", all, n, times, err);
+    for (int i = 0; i < n; i++) all[i] = lz_stand_in(all[i]);
+    lz_slots_unpack(list, filled, all, &r->slots);
     return status;
 }
 
 /* What comes before the loop, then a step of it. */
 static lz_status plan_denoise(lz_run_state *r, lz_picture_plan *plan, lz_error *err) {
-    lz_context *ctx = r->model->ctx;
-    const lz_family *f = r->model->family;
-    lz_denoiser *d = &r->denoiser;
-    lz_array *in[LZ_STEP_INPUTS], *out[LZ_BEGIN_OUTPUTS], **places[LZ_STEP_INPUTS];
-    int n = 0;
-    lz_describe_schedule(r);
-    places[n++] = &r->falls;
-    if (d->still) places[n++] = &d->still;
-    for (int i = 0; i < d->n_rows; i++) places[n++] = &d->rows[i];
-    lz_status status = plan_inputs(plan, places, n, err);
+    lz_slots schedule = {NULL}, begun = {NULL}, next = {NULL};
+    lz_describe_schedule(r, &schedule);
+    lz_status status = plan_slots(r, plan, lz_schedule_slots, &schedule, 1, err);
     if (status) return status;
-    r->noise = lz_stand_in(lz_full(ctx, lz_latent_dims(r), LZ_F32, 0));
-    if (r->options->strength > 0) r->start = lz_stand_in(blank(r, d->h, d->w));
-    lz_model shape = {.family = f, .state = r->model->state, .shape = lz_shape_of(r)};
-    memcpy(d->text, shape.shape.text, sizeof d->text);
-    f->tables(d);
-    shape.n_tables = d->n_tables;
-    lz_begin_inputs(r, in);
-    lz_describe_begin(ctx, in, out, &shape);
-    n = lz_begin_outputs(r, places);
-    for (int i = 0; i < n; i++) *places[i] = out[i];
-    status = plan_inputs(plan, places, n, err);
+    r->slots.noise = lz_stand_in(lz_full(r->model->ctx, lz_latent_dims(r), LZ_F32, 0));
+    if (r->options->strength > 0) r->slots.start = lz_stand_in(blank(r, r->layout.h, r->layout.w));
+    lz_count_text(r);
+    r->model->family->tables(r->model->state, &r->layout, &r->slots);
+    lz_traced begin = lz_trace_begin(r), step = lz_trace_step(r);
+    lz_fill_begin(r);
+    begin.kind->describe(&begin, &r->slots, &begun);
+    status = plan_slots(r, plan, begin.kind->out, &begun, 1, err);
     if (status) return status;
-    lz_step_inputs(r, in);
-    lz_array *next[LZ_STEP_OUTPUTS];
-    lz_describe_step(ctx, in, next, &shape);
-    status = add_stage(plan, "denoise", next, LZ_STEP_OUTPUTS, r->steps - r->first_step, err);
+    step.kind->describe(&step, &r->slots, &next);
+    status = plan_slots(r, plan, step.kind->out, &next, r->steps - r->first_step, err);
     plan->streamed_bytes = plan->stages[plan->n_stages - 1].streamed_bytes;
     return status;
 }
@@ -168,7 +159,7 @@ static lz_status plan_stages(lz_run_state *r, lz_picture_plan *plan, lz_error *e
     if (!status) status = plan_images(r, plan, err);
     if (!status) status = plan_denoise(r, plan, err);
     if (status) return status;
-    int64_t h = r->denoiser.h, w = r->denoiser.w, side = lz_choose_tile(r->model, h, w), tiles = 1;
+    int64_t h = r->layout.h, w = r->layout.w, side = lz_choose_tile(r->model, h, w), tiles = 1;
     plan->tile = side * r->model->family->token_pixels(r->model->state);
     if (side) { /* work by area; a quarter of each tile lies under the next */
         tiles = 1 + h * w * 16 / (9 * side * side);
@@ -183,7 +174,7 @@ lz_status lz_plan_picture(lz_model *model, const lz_picture_options *options, lz
     if (plan) memset(plan, 0, sizeof *plan);
     if (!model || !options || !plan)
         return lz_fail(err, LZ_BAD_ARGUMENT, "plan: needs a model, options and a place for the plan");
-    lz_run_state r = {.model = model, .options = options};
+    lz_run_state r = lz_new_run(model, options);
     r.sigmas = lz_host_alloc(model->ctx, (LZ_MAX_STEPS + 1) * sizeof *r.sigmas);
     if (!r.sigmas) return lz_out_of_memory(err, (LZ_MAX_STEPS + 1) * sizeof *r.sigmas);
     lz_scope *scope = lz_scope_begin(model->ctx, "plan");

@@ -163,7 +163,7 @@ static void describe_colours(lz_context *ctx, lz_array *const *in, lz_array **ou
     const lz_model *m = user;
     int64_t c = lz_shape(in[3]).at[1] - 1;
     lz_array *end = lz_add(in[1], lz_mul(lz_sub(in[1], in[0]), in[2]));
-    lz_array *latents = spread_tokens(end, m->shape.h, m->shape.w);
+    lz_array *latents = spread_tokens(end, m->layout.h, m->layout.w);
     lz_array *bias = lz_reshape(lz_slice(in[3], 1, c, c + 1, 1), LZ_DIMS(3));
     lz_array *colours = lz_linear(latents, lz_slice(in[3], 1, 0, c, 1), bias);
     out[0] = lz_cast(lz_add(lz_mul(lz_clip(colours, 0, 1), 255.0), 0.5), LZ_U8);
@@ -173,7 +173,7 @@ static lz_status map_colours(lz_run_state *r, lz_array *const *in, lz_image *to,
     lz_model *m = r->model;
     lz_error local = {.status = LZ_OK};
     lz_array *bytes = NULL;
-    int64_t w = SIDE * r->denoiser.w, h = SIDE * r->denoiser.h;
+    int64_t w = SIDE * r->layout.w, h = SIDE * r->layout.h;
     if (!m->preview) m->preview = lz_compile(m->ctx, describe_colours, m, 4, 1, 1, &local);
     if (m->preview) lz_run(m->preview, in, &bytes, &local);
     if (!local.status && !(to->pixels = lz_host_alloc(m->ctx, (size_t)(3 * w * h))))
@@ -191,14 +191,14 @@ static lz_status decode_sketch(lz_run_state *r, lz_array *const *in, lz_image *t
     lz_error local = {.status = LZ_OK};
     lz_array *end = lz_add(in[1], lz_mul(lz_sub(in[1], in[0]), in[2]));
     lz_status status = lz_eval(end, &local);
-    if (!status) status = lz_decode_pixels(r->model, end, r->denoiser.h, r->denoiser.w, NULL, &decoded, &local);
+    if (!status) status = lz_decode_pixels(r->model, end, r->layout.h, r->layout.w, NULL, &decoded, &local);
     if (!status) status = lz_make_image(r->model->ctx, &decoded, to, &local);
     if (status == LZ_BAD_FILE && to->pixels) return LZ_OK;
     if (status && err) *err = local;
     return status;
 }
 
-/* step: in the schedule; r->x: behind it */
+/* step: in the schedule; r->slots.x: after it */
 lz_status lz_show_step(lz_run_state *r, int step, lz_array *before, lz_error *err) {
     const lz_picture_options *o = r->options;
     bool late = lz_now() - r->shown_at >= o->preview_pause || step + 1 == r->steps;
@@ -208,7 +208,7 @@ lz_status lz_show_step(lz_run_state *r, int step, lz_array *before, lz_error *er
     lz_image image = {0};
     lz_scope *scope = lz_scope_begin(ctx, "preview");
     lz_status status = o->preview == LZ_PREVIEW_SMALL ? ready_map(r->model, err) : LZ_OK;
-    lz_array *in[4] = {before, r->x, lz_from(ctx, LZ_NONE, LZ_F32, &ahead), r->model->preview_map};
+    lz_array *in[4] = {before, r->slots.x, lz_from(ctx, LZ_NONE, LZ_F32, &ahead), r->model->preview_map};
     if (!status)
         status = o->preview == LZ_PREVIEW_SMALL ? map_colours(r, in, &image, err) : decode_sketch(r, in, &image, err);
     lz_scope_end(scope);

@@ -335,50 +335,49 @@ static int64_t place_image(int64_t image, int64_t h, int64_t w, lz_place *to) {
     return h > w ? h / 2 : w / 2;
 }
 
-static void make_tables(lz_denoiser *d) {
-    const qwen *m = d->model;
-    int64_t n = d->h * d->w, text = 0, at = 0, begin = 0;
-    for (int k = 0; k < d->n_references; k++) n += d->reference_sizes[k][0] * d->reference_sizes[k][1];
+static void make_tables(const void *model, const lz_layout *l, lz_slots *to) {
+    const qwen *m = model;
+    int64_t n = l->h * l->w, text = 0, at = 0, begin = 0;
+    for (int k = 0; k < l->n_references; k++) n += l->reference_sizes[k][0] * l->reference_sizes[k][1];
     for (int i = 0; i < 2; i++)
-        if (d->text[i] > text) text = d->text[i];
+        if (l->text_tokens[i] > text) text = l->text_tokens[i];
     lz_place *places = lz_host_alloc(m->ctx, (size_t)(n > text ? n : text) * sizeof *places);
-    d->n_tables = 4;
     if (!places) {
-        for (int i = 0; i < d->n_tables; i++) d->tables[i] = lz_poison(m->ctx, LZ_OUT_OF_MEMORY, "places");
+        for (int i = 0; i < 4; i++) to->tables[i] = lz_poison(m->ctx, LZ_OUT_OF_MEMORY, "places");
         return;
     }
-    for (int k = 0; k <= d->n_references; k++) {
-        int64_t h = k ? d->reference_sizes[k - 1][0] : d->h, w = k ? d->reference_sizes[k - 1][1] : d->w;
+    for (int k = 0; k <= l->n_references; k++) {
+        int64_t h = k ? l->reference_sizes[k - 1][0] : l->h, w = k ? l->reference_sizes[k - 1][1] : l->w;
         int64_t behind = place_image(k, h, w, places + at);
         if (behind > begin) begin = behind;
         at += h * w;
     }
-    lz_qwen_image_rope(m->transformer, places, n, &d->tables[2], &d->tables[3]);
+    lz_qwen_image_rope(m->transformer, places, n, &to->tables[2], &to->tables[3]);
     for (int64_t i = 0; i < text; i++) places[i] = (lz_place){{begin + i, begin + i, begin + i}};
-    lz_qwen_image_rope(m->transformer, places, text, &d->tables[0], &d->tables[1]);
+    lz_qwen_image_rope(m->transformer, places, text, &to->tables[0], &to->tables[1]);
     lz_host_free(m->ctx, places);
 }
 
-static void make_rows(lz_denoiser *d, lz_array *levels) {
-    const qwen *m = d->model;
-    lz_qwen_image_time time = lz_qwen_image_modulation(m->transformer, levels);
-    d->rows[0] = time.image;
-    d->rows[1] = time.text;
-    d->rows[2] = time.out;
-    d->n_rows = 3;
-    d->still = time.still;
+static void make_rows(const void *model, lz_array *times, lz_slots *to) {
+    const qwen *m = model;
+    lz_qwen_image_time time = lz_qwen_image_modulation(m->transformer, times);
+    to->rows[0] = time.image;
+    to->rows[1] = time.text;
+    to->rows[2] = time.out;
+    to->clean_row = time.still;
 }
 
 static lz_array *context(const void *model, lz_array *text) {
     return lz_qwen_image_context(((const qwen *)model)->transformer, text);
 }
 
-static lz_array *velocity(const lz_denoiser *d, int prompt, lz_array *x, lz_array *const *rows) {
-    const qwen *m = d->model;
-    lz_qwen_image_time time = {rows[0], rows[1], rows[2], d->still};
-    lz_qwen_image_tables tables = {d->tables[0], d->tables[1], d->tables[2], d->tables[3]};
-    if (d->references) x = lz_concat((lz_array *[]){x, d->references}, 2, 0);
-    return lz_qwen_image_velocity(m->transformer, x, d->context[prompt], time, tables, d->h * d->w);
+static lz_array *velocity(const void *model, const lz_layout *l, const lz_slots *in, int prompt, lz_array *x,
+                          lz_array *const *rows) {
+    const qwen *m = model;
+    lz_qwen_image_time time = {rows[0], rows[1], rows[2], in->clean_row};
+    lz_qwen_image_tables tables = {in->tables[0], in->tables[1], in->tables[2], in->tables[3]};
+    if (in->references) x = lz_concat((lz_array *[]){x, in->references}, 2, 0);
+    return lz_qwen_image_velocity(m->transformer, x, in->context[prompt], time, tables, l->h * l->w);
 }
 
 /* Guidance turns each token and leaves it as long as it was. */

@@ -108,7 +108,7 @@ lz_status lz_remark(lz_model *model, const lz_picture_options *options, lz_remar
     if (!model || !options || !remarks)
         return lz_fail(err, LZ_BAD_ARGUMENT, "remark: needs a model, options and a place for remarks");
     memset(remarks, 0, sizeof *remarks);
-    lz_run_state r = {.model = model, .options = options};
+    lz_run_state r = lz_new_run(model, options);
     lz_status status = lz_settle(&r, err);
     if (status) return status;
     const lz_trained *t = &model->trained;

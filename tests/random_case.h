@@ -332,7 +332,7 @@ static lz_context *open_isa(const char *isa, int threads, bool no_fusion) {
 #endif
 
 static inline void open_all(void) {
-    static const char *const names[] = {"amx", "avx512bf16", "avx512", "avx2", "baseline"};
+    static const char *const names[] = {"amx", "avx512bf16", "avx512", "avx2", "armbf16", "baseline"};
     const char *device = getenv("LZ_TEST_DEVICE");
     ref = lz_open(.device = "ref", .threads = 1);
     n_machines = 0;

@@ -1,5 +1,6 @@
 /* cpu.c: the CPU backend: the kernels of isa/ are there once for each instruction set; the choice is made at run
  * time. */
+#include <stdio.h>
 #include <string.h>
 
 #include "array/internal.h"
@@ -39,6 +40,16 @@ static bool has_amx(void) {
 }
 #endif
 
+#ifdef LZ_HAVE_ARM_ISAS
+#include <sys/auxv.h>
+
+const lz_kernel *lz_cpu_kernel_armbf16(lz_op op);
+static bool has_armbf16(void) {
+    enum { BF16 = 1 << 14 }; /* HWCAP2_BF16 of Linux */
+    return getauxval(AT_HWCAP2) & BF16;
+}
+#endif
+
 /* Best first. */
 static const struct {
     const char *isa;
@@ -55,6 +66,12 @@ static const struct {
     {"avx512", has_avx512, always, {.name = "cpu (avx512)", .fuses = true, .kernel = lz_cpu_kernel_avx512}},
     {"avx2", has_avx2, always, {.name = "cpu (avx2)", .fuses = true, .kernel = lz_cpu_kernel_avx2}},
 #endif
+#ifdef LZ_HAVE_ARM_ISAS
+    {"armbf16",
+     has_armbf16,
+     always,
+     {.name = "cpu (armbf16)", .fuses = true, .half = true, .kernel = lz_cpu_kernel_armbf16}},
+#endif
     {"baseline", always, always, {.name = "cpu (baseline)", .fuses = true, .kernel = lz_cpu_kernel_baseline}},
 };
 
@@ -65,12 +82,13 @@ const lz_backend *lz_cpu_backend(const char *isa, lz_error *err) {
         known = true;
         if (choices[i].runs_here() && (isa || choices[i].is_fast())) return &choices[i].backend;
     }
-    if (known)
+    if (known) {
         lz_fail(err, LZ_NOT_FOUND, "this machine cannot run the instruction set '%s'", isa);
-    else
-        lz_fail(
-            err, LZ_NOT_FOUND,
-            "there is no instruction set '%s' in this build: take 'baseline', 'avx2', 'avx512', 'avx512bf16' or 'amx'",
-            isa);
+        return NULL;
+    }
+    char names[200] = "";
+    for (size_t i = 0, at = 0; i < sizeof choices / sizeof choices[0]; i++)
+        at += (size_t)snprintf(names + at, sizeof names - at, "%s'%s'", i ? ", " : "", choices[i].isa);
+    lz_fail(err, LZ_NOT_FOUND, "there is no instruction set '%s' in this build: take one of %s", isa, names);
     return NULL;
 }

@@ -11,6 +11,12 @@
 
 #if defined(__AVX512BF16__) || defined(__AMX_BF16__)
 #include <immintrin.h>
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#include <arm_neon.h>
+#define HAS_BFMMLA 1
+#endif
+#ifndef HAS_BFMMLA
+#define HAS_BFMMLA 0
 #endif
 
 typedef float vf __attribute__((vector_size(4 * LANES)));
@@ -94,7 +100,7 @@ INLINE float sum_of_lanes(vf v) {
 #else
 #define HAS_TILES 0
 #endif
-#if defined(__AVX512BF16__) && !HAS_TILES
+#if (defined(__AVX512BF16__) && !HAS_TILES) || HAS_BFMMLA
 #define HAS_PAIRS 1
 #define WITH_PAIRS(...) __VA_ARGS__ /* micro-kernels of the instruction on vectors */
 #else
@@ -107,6 +113,9 @@ INLINE float sum_of_lanes(vf v) {
 INLINE vf add_pairs(vf sum, float a, vf b) {
 #if defined(__AVX512BF16__)
     return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_ps(a), (__m512bh)b);
+#elif HAS_BFMMLA
+    return (vf)vbfdotq_f32((float32x4_t)sum, vreinterpretq_bf16_f32(vdupq_n_f32(a)),
+                           vreinterpretq_bf16_f32((float32x4_t)b));
 #else
     (void)a, (void)b;
     return sum; /* never called: no micro-kernel of pairs is made (WITH_PAIRS) */
@@ -120,11 +129,54 @@ INLINE bool suits_pairs(lz_dtype a, int64_t stride_a, lz_dtype b, int64_t length
            (!HAS_TILES || length * segments % 32 == 0);
 }
 
+#if HAS_BFMMLA
+/* acc += a b for a panel of pairs [depth][MR], where a[k] and a[k + 1] are a_k apart. BFMMLA multiplies two rows of four
+ * bf16 numbers by two columns of four: what add_pairs does twice, in the same order and with the same rounding, for a
+ * square of four results at once. Two words of each row become neighbours by zipping two steps of k. */
+INLINE void add_squares(int64_t depth, const float *a, int64_t a_k, const float *b, vf acc[MR][NV]) {
+    float32x4_t square[MR / 2][NR / 2];
+    for (int r = 0; r < MR / 2; r++)
+        for (int v = 0; v < NV; v++) {
+            float32x4_t above = (float32x4_t)acc[2 * r][v], below = (float32x4_t)acc[2 * r + 1][v];
+            square[r][2 * v] = vcombine_f32(vget_low_f32(above), vget_low_f32(below));
+            square[r][2 * v + 1] = vcombine_f32(vget_high_f32(above), vget_high_f32(below));
+        }
+    for (int64_t k = 0; k < depth; k += 2, a += 2 * a_k, b += 2 * NR) {
+        bfloat16x8_t rows[MR / 2], columns[NR / 2];
+        bool both = k + 1 < depth; /* else the second step is of zeros */
+        for (int i = 0; i < MR / 4; i++) {
+            float32x4_t first = vld1q_f32(a + 4 * i), second = both ? vld1q_f32(a + a_k + 4 * i) : vdupq_n_f32(0);
+            rows[2 * i] = vreinterpretq_bf16_f32(vzip1q_f32(first, second));
+            rows[2 * i + 1] = vreinterpretq_bf16_f32(vzip2q_f32(first, second));
+        }
+        for (int i = 0; i < NR / 4; i++) {
+            float32x4_t first = vld1q_f32(b + 4 * i), second = both ? vld1q_f32(b + NR + 4 * i) : vdupq_n_f32(0);
+            columns[2 * i] = vreinterpretq_bf16_f32(vzip1q_f32(first, second));
+            columns[2 * i + 1] = vreinterpretq_bf16_f32(vzip2q_f32(first, second));
+        }
+        for (int r = 0; r < MR / 2; r++)
+            for (int c = 0; c < NR / 2; c++) square[r][c] = vbfmmlaq_f32(square[r][c], rows[r], columns[c]);
+    }
+    for (int r = 0; r < MR / 2; r++)
+        for (int v = 0; v < NV; v++) {
+            float32x4_t left = square[r][2 * v], right = square[r][2 * v + 1];
+            acc[2 * r][v] = (vf)vcombine_f32(vget_low_f32(left), vget_low_f32(right));
+            acc[2 * r + 1][v] = (vf)vcombine_f32(vget_high_f32(left), vget_high_f32(right));
+        }
+}
+#endif
+
 /* acc[r][v] += sum over k of a[r, k] b[k, v]. a[r, k] is at a[r a_row + k a_k]; b is a panel [depth][NR]. pairs: each
  * element is a word of two bf16 numbers. pairs, rows and a_row must be constants where this is inlined: then acc lives
  * in registers. */
 INLINE void add_products(bool pairs, int rows, int64_t depth, const float *a, int64_t a_row, int64_t a_k,
                          const float *b, vf acc[MR][NV]) {
+#if HAS_BFMMLA
+    if (pairs && rows == MR && a_row == 1) {
+        add_squares(depth, a, a_k, b, acc);
+        return;
+    }
+#endif
 #pragma GCC unroll 1
     for (int64_t k = 0; k < depth; k++, a += a_k, b += NR) {
         vf column[NV];

@@ -1,6 +1,7 @@
-/* isa.h: the files of this folder are compiled once for each instruction set, with LZ_ISA set to baseline, avx2 or
- * avx512. They are plain C that the compiler turns into vector code; only the vector width differs. Every exported name
- * goes through ISA(), and what they share is declared here. */
+/* isa.h: the files of this folder are compiled once for each instruction set, with LZ_ISA set to its name
+ * (CMakeLists.txt lists them). They are plain C that the compiler turns into vector code; only the vector width differs,
+ * and the instruction that multiplies bf16 (gemm.h, tiles.h). Every exported name goes through ISA(), and what they share
+ * is declared here. */
 #ifndef LZ_ISA_H
 #define LZ_ISA_H
 

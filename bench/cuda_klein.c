@@ -170,7 +170,8 @@ int main(int argc, char **argv) {
     for (int i = 3; i < argc; i++) sizes[i - 3] = strtoll(argv[i], NULL, 10);
     lz_error err = {0};
     double start = now();
-    lz_context_options options = {.device = argc > 2 ? argv[2] : "cuda", .memory_limit = (int64_t)(1e9 * w.limit)};
+    lz_context_options options = LZ_CONTEXT_OPTIONS(.device = argc > 2 ? argv[2] : "cuda",
+                                                    .memory_limit = (int64_t)(1e9 * w.limit));
     lz_context *ctx = lz_open_with(&options, &err);
     double opened = now();
     lz_model *model = ctx && argc > 1 ? lz_model_open(ctx, argv[1], &err) : NULL;

@@ -317,7 +317,7 @@ static sizes shrunk(sizes s, int64_t by) {
 int main(int n_arguments, char **arguments) {
     const char *device = getenv("LZ_DEVICE"), *shrink = getenv("LZ_SHRINK");
     lz_error err = {.status = LZ_OK};
-    lz_context *ctx = lz_open_with(&(lz_context_options){.device = device ? device : "cuda"}, &err);
+    lz_context *ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.device = device ? device : "cuda"), &err);
     if (!ctx) {
         fprintf(stderr, "cuda-products: %s\n", err.text);
         return 1;

@@ -1,25 +1,36 @@
-/* lazuli.h: pictures from text, on a lazy array runtime. This header is the manual; it is in order of need.
+/* lazuli.h: pictures from text. This header is the manual, in order of need; docs/embedding.md says how to build.
  *
  *     lz_error err;
- *     lz_context *ctx = lz_open(.threads = 2, .error = &err); // NULL: err.text says why
- *     lz_array *x = lz_full(ctx, LZ_DIMS(2, 3), LZ_F32, 1.5);
- *     lz_array *y = lz_add(lz_mul(x, x), 1.0);              // nothing is computed here
- *     const float *p = lz_data(y, &err);                    // here everything is, as one program
+ *     lz_context *ctx = lz_open(.error = &err);                      // where to compute; NULL: err.text says why
+ *     lz_model *model = lz_model_open(ctx, "models/demo", &err);     // NULL here and failures below: the same
+ *     lz_picture picture;
+ *     if (lz_generate(model, &picture, &err, .prompt = "a red fox", .seed = 1) == LZ_OK) {
+ *         lz_image_write(ctx, "fox.png", &picture.image, NULL, &err);
+ *         lz_picture_free(&picture);
+ *     }
+ *     lz_model_close(model);
  *     lz_close(ctx);
  *
- * Four rules carry the whole library:
- *   1. Ops only describe. They check shapes and types when called, and compute nothing.
- *   2. Nobody frees intermediates. An array belongs to the innermost scope of the calling thread; leaving the scope
- *      releases all but what was handed out.
- *   3. Errors stick. A failed op returns a poisoned array, everything built on it is poisoned, and the function that
- *      finally evaluates returns the first error with its op, shapes and place. NULL is a poisoned array too.
- *   4. Nothing is global. Contexts are explicit, independent, and may be used from any thread.
+ * The models run on a runtime of lazy arrays, which is public too: lazuli_array.h. This header includes it at its end; a
+ * program that only makes pictures needs nothing of it.
  *
- * No argument crashes a function, NULL and nonsense included. One thing cannot be checked: a pointer that is not NULL
- * must point to something of its type that is still there, and as long as the sizes beside it say. A function that
- * needs an argument fails with LZ_BAD_ARGUMENT if it is NULL; an op then returns a poisoned array, or NULL if there is
- * no context to make one in. Functions that close, free, release, end, start, stop or wait do nothing with NULL.
- * Functions that only tell something (lz_shape, lz_size, lz_memory_info, lz_model_about, ...) return zeros if it is NULL.
+ * Rules that hold for all functions:
+ *
+ *   Globals    There are none. Everything belongs to a context; contexts are independent of each other. The library
+ *              reads no environment variable, prints nothing, and never ends the program.
+ *   Threads    Functions may be called from any thread, and for one context from several threads at once. The exception
+ *              is a function that ends an object (close, free, end): no other thread may use that object meanwhile or
+ *              later. Structs that the caller owns (options, pictures, images, errors) are not locked.
+ *   Ownership  Who opens or makes an object ends it with the function named beside it. A context is closed last: models,
+ *              pictures, images, tokenizers, weights, streams, compiled functions, texts and retained arrays of it go
+ *              first. Arguments are only read during the call, unless their comment says otherwise.
+ *   NULL       No argument crashes a function, NULL and nonsense included. A function that needs an argument fails with
+ *              LZ_BAD_ARGUMENT if it is NULL. Functions that close, free, release, end, start, stop or wait do nothing
+ *              with NULL. Functions that only tell something (lz_model_about, lz_memory_info, lz_shape, ...) return
+ *              zeros. What cannot be checked: a pointer that is not NULL must point to a living object of its type, as
+ *              long as the sizes beside it say.
+ *   Errors     A function that can fail returns an lz_status, or a pointer that is NULL if it failed, and fills an
+ *              lz_error. After a failure there is nothing to free: what the function had made is gone.
  */
 #ifndef LAZULI_H
 #define LAZULI_H
@@ -32,10 +43,23 @@
 extern "C" {
 #endif
 
-#define LZ_VERSION "0.1.0"
-const char *lz_version(void);
+/* ---- 1. Versions ---------------------------------------------------------------------------------------------- */
 
-/* ---- 1. Errors ------------------------------------------------------------------------------------------------ */
+/* Of this header. Before 1.0 a new MINOR may change anything in it (CHANGELOG.md says what), and the shared library has
+ * another name then (liblazuli.so.0.1), so a program never runs with a library that it was not built for. A new PATCH
+ * keeps what programs were built with: option structs may get members at their end, and enums values; structs that the
+ * library fills or returns keep their size. From 1.0 on the same holds for MAJOR and MINOR. */
+#define LZ_VERSION "0.1.0"
+#define LZ_VERSION_MAJOR 0
+#define LZ_VERSION_MINOR 1
+#define LZ_VERSION_PATCH 0
+#define LZ_VERSION_NUMBER (LZ_VERSION_MAJOR * 10000 + LZ_VERSION_MINOR * 100 + LZ_VERSION_PATCH)
+
+/* Of the library that is running. */
+const char *lz_version(void);
+int lz_version_number(void); /* as LZ_VERSION_NUMBER */
+
+/* ---- 2. Errors ------------------------------------------------------------------------------------------------ */
 
 typedef enum lz_status {
     LZ_OK = 0,
@@ -43,71 +67,33 @@ typedef enum lz_status {
     LZ_BAD_SHAPE,     /* sizes that do not fit together */
     LZ_BAD_TYPE,      /* an element type the op does not take */
     LZ_BAD_INDEX,     /* take or gather met an index outside its axis */
-    LZ_OUT_OF_MEMORY, /* the system, or the limit set on the context, said no */
+    LZ_OUT_OF_MEMORY, /* of the system, or of the limit set on the context */
     LZ_BAD_FILE,      /* a file whose contents are wrong */
     LZ_IO,            /* a file that cannot be read or written */
     LZ_NOT_FOUND,     /* no such tensor, device, file */
-    LZ_CANCELLED,     /* whoever was watching said stop */
-    LZ_DEVICE_FAILED, /* the GPU or its driver: the text has its words */
+    LZ_CANCELLED,     /* watch returned false */
+    LZ_DEVICE_FAILED, /* the GPU or its driver failed; the text has the driver's words */
     LZ_STATUS_COUNT
 } lz_status;
 
-const char *lz_status_name(lz_status status);
+const char *lz_status_name(lz_status status); /* such as "bad shape" */
 
-/* For text from outside that is to be printed on a terminal: control characters (C0, DEL, C1), marks that turn the direction
- * of writing, and bytes that are not UTF-8 become '?', in place. Returns text. */
-char *lz_printable(char *text);
-
-/* Filled when a function fails, and left alone when it does not; pass NULL to ignore the text. */
+/* Filled when a function fails, and left alone when it does not. Functions take NULL in its place. */
 typedef struct lz_error {
     lz_status status;
-    char text[600];
+    char text[600]; /* one sentence: what failed, where, and what to do */
 } lz_error;
 
-/* ---- 2. Contexts ---------------------------------------------------------------------------------------------- */
+/* For text from outside that is to be printed on a terminal: control characters (C0, DEL, C1), marks that turn the
+ * direction of writing, and bytes that are not UTF-8 become '?', in place. Returns text. */
+char *lz_printable(char *text);
 
+/* ---- 3. Contexts ---------------------------------------------------------------------------------------------- */
+
+/* A context is a place to compute: a device, its threads, its memory. Everything below is made in one. */
 typedef struct lz_context lz_context;
 
-/* Where host memory comes from. allocate returns memory aligned to 64 bytes, or NULL. Both functions are needed. */
-typedef struct lz_allocator {
-    void *(*allocate)(void *user, size_t bytes);
-    void (*release)(void *user, void *memory, size_t bytes);
-    void *user;
-} lz_allocator;
-
-/* When the weights of a program do not fit into a device's memory beside everything else. A result with weights that were
- * sent may differ in roundings from one with all of them resident; from run to run it is the same. */
-typedef enum lz_offload {
-    LZ_OFFLOAD_AUTO,   /* as many as fit stay there, the others are sent in every run, ahead of the kernels */
-    LZ_OFFLOAD_NONE,   /* it is an error */
-    LZ_OFFLOAD_STREAM, /* none of them stays there, even if all would fit: the least memory */
-} lz_offload;
-
-#define LZ_FASTEST (-1) /* bf16 if the device or processor multiplies bf16 faster than f32, else f32 */
-
-typedef struct lz_context_options {
-    int reserved;
-    const char *device;            /* "cpu" (default), "cuda" or "cuda:N", or "ref": slow and obviously right */
-    int threads;                   /* 0: one per core this process may use. Results never depend on it. */
-    int64_t memory_limit;          /* bytes of array data (of a device: there), 0: no limit */
-    int64_t cache_limit;           /* freed bytes kept for reuse; 0: 64 MiB, negative: none */
-    bool no_fusion;                /* run every op as its own kernel; in f32 the bits are the same */
-    const char *isa;               /* "baseline", "avx2", "avx512", "avx512bf16", "amx"; NULL: the best here */
-    const lz_allocator *allocator; /* NULL: the C library's */
-    int compute;                   /* models compute in LZ_F32, LZ_BF16 or LZ_FASTEST; 0: f32, on a GPU bf16 */
-    int offload;                   /* lz_offload; of no meaning where kernels work on the host's memory */
-    lz_error *error;               /* filled if the context cannot be opened; lz_open_with prefers its own err */
-} lz_context_options;
-
-/* lz_open(.device = "cuda", .error = &err) in C; both return NULL if they fail. options: NULL means the defaults. */
-lz_context *lz_open_with(const lz_context_options *options, lz_error *err);
-#define lz_open(...) lz_open_with(&(lz_context_options){.reserved = 0, __VA_ARGS__}, NULL)
-void lz_close(lz_context *ctx); /* every scope, array, stream and compiled function of it must be gone or unused */
-
-const char *lz_device_name(const lz_context *ctx); /* such as "cpu (avx512), 2 threads" */
-
-/* ---- 3. Types and shapes -------------------------------------------------------------------------------------- */
-
+/* Types of numbers. Pictures need three of them, for `compute` below: LZ_F32, LZ_BF16 and LZ_FASTEST. */
 typedef enum lz_dtype {
     LZ_BOOL,
     LZ_U8,
@@ -121,245 +107,54 @@ typedef enum lz_dtype {
     LZ_F64, /* exact, slow: runs on the reference kernels, on the host, whatever the device */
     LZ_DTYPE_COUNT
 } lz_dtype;
+#define LZ_FASTEST (-1) /* bf16 if the device or processor multiplies bf16 faster than f32, else f32 */
 
-const char *lz_dtype_name(lz_dtype dtype); /* "f32" */
-int64_t lz_dtype_size(lz_dtype dtype);     /* bytes */
+/* Where host memory comes from. allocate returns memory aligned to 64 bytes, or NULL. Both functions are needed, may be
+ * called from any thread, and are used until the context is closed. */
+typedef struct lz_allocator {
+    void *(*allocate)(void *user, size_t bytes);
+    void (*release)(void *user, void *memory, size_t bytes);
+    void *user;
+} lz_allocator;
 
-/* The type of a result of two arrays: bool < integers < floats; u8 with i8 gives i32, f16 with bf16 gives f32. */
-lz_dtype lz_promote(lz_dtype a, lz_dtype b);
+/* What to do when the weights of a program do not fit into a GPU's memory beside everything else. With streamed weights
+ * a result may differ in roundings from one with all weights resident; from run to run it is the same. */
+typedef enum lz_offload {
+    LZ_OFFLOAD_AUTO,   /* as many as fit stay there, the others are sent in every run, ahead of the kernels */
+    LZ_OFFLOAD_NONE,   /* fail with LZ_OUT_OF_MEMORY */
+    LZ_OFFLOAD_STREAM, /* all weights are sent in every run, even if they would fit: takes the least memory */
+} lz_offload;
 
-/* What models compute in on this context; sums are in f32 in any case. */
-lz_dtype lz_compute_type(const lz_context *ctx);
+/* Every option struct begins with its size, so that it can grow: the macros fill it in, and a size of 0 is refused.
+ * Members that are not named are zero, which means the default. Pointers are read during lz_open_with only. */
+typedef struct lz_context_options {
+    size_t size;                   /* sizeof(lz_context_options) */
+    const char *device;            /* "cpu" (default), "cuda" or "cuda:N", or "ref": slow and obviously right */
+    int threads;                   /* 0: one per core this process may use. Results never depend on it. */
+    int64_t memory_limit;          /* bytes of array data (on a GPU: in its memory), 0: no limit */
+    int64_t cache_limit;           /* freed bytes kept for reuse; 0: 64 MiB, negative: none */
+    bool no_fusion;                /* run every op as its own kernel; in f32 the bits are the same */
+    const char *isa;               /* "baseline", "avx2", "avx512", "avx512bf16", "amx"; NULL: the best here */
+    const lz_allocator *allocator; /* NULL: the C library's */
+    int compute;                   /* models compute in LZ_F32, LZ_BF16 or LZ_FASTEST; 0: f32, on a GPU bf16 */
+    int offload;                   /* lz_offload; changes nothing where kernels work on the host's memory */
+    lz_error *error;               /* filled if the context cannot be opened; lz_open_with prefers its own err */
+} lz_context_options;
 
-#define LZ_MAX_DIMS 8
+/* In C: lz_open(.device = "cuda", .error = &err), or lz_open_with(&LZ_CONTEXT_OPTIONS(.device = "cuda"), &err). Both
+ * return NULL if they fail. options: NULL means the defaults. The default is the CPU, because a library should not take
+ * a GPU that nobody offered it; the command line chooses a GPU for large models if there is one. */
+lz_context *lz_open_with(const lz_context_options *options, lz_error *err);
+/* Ends open scopes, and frees the arrays that belong to the context. Whatever else was made in the context must be gone
+ * before: lz_close may not precede lz_model_close. */
+void lz_close(lz_context *ctx);
 
-/* Sizes, axes or any short list of integers. Negative axes count from the end. */
-typedef struct lz_dims {
-    int n;
-    int64_t at[LZ_MAX_DIMS];
-} lz_dims;
+const char *lz_device_name(const lz_context *ctx); /* such as "cpu (avx512), 2 threads"; valid until lz_close */
 
-#define LZ_DIMS(...) ((lz_dims){.n = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .at = {__VA_ARGS__}})
-#define LZ_NONE ((lz_dims){.n = 0}) /* the shape of a scalar; as axes: all of them */
+/* Frees a text or bytes that a function returned for the caller to free (each says so). */
+void lz_free_text(lz_context *ctx, char *text);
 
-/* ---- 4. Arrays ------------------------------------------------------------------------------------------------ */
-
-typedef struct lz_array lz_array;
-
-/* From memory: copied, or borrowed until release(user) is called (which may be after the array is gone). */
-lz_array *lz_from(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *data);
-lz_array *lz_borrow(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *data, void (*release)(void *),
-                    void *user);
-
-lz_array *lz_full(lz_context *ctx, lz_dims dims, lz_dtype dtype, double value); /* one element in memory, any shape */
-lz_array *lz_number(lz_context *ctx, double value); /* weak: takes the type of its partner */
-lz_array *lz_arange(lz_context *ctx, double start, double stop, double step, lz_dtype dtype);
-
-/* What torch.randn(dims, generator=torch.Generator("cpu").manual_seed(seed)) gives, in f32, to 2 ulp; the same bits on
- * every machine of ours. */
-lz_array *lz_randn(lz_context *ctx, lz_dims dims, uint64_t seed);
-
-lz_context *lz_context_of(const lz_array *a);
-lz_dims lz_shape(const lz_array *a);
-lz_dtype lz_type(const lz_array *a);
-int64_t lz_size(const lz_array *a);                   /* number of elements; 0 for a poisoned array */
-lz_status lz_check(const lz_array *a, lz_error *err); /* LZ_OK, or the error that poisoned it */
-
-/* Looking computes. The pointer is row-major, and valid as long as the array. */
-const void *lz_data(lz_array *a, lz_error *err);
-lz_status lz_copy(lz_array *a, void *out, int64_t bytes, lz_error *err); /* bytes must be the array's */
-double lz_item(lz_array *a, lz_error *err);                              /* the one element, as a number */
-
-/* An array outlives its scope while somebody retains it. */
-lz_array *lz_retain(lz_array *a);
-void lz_release(lz_array *a);
-
-/* ---- 5. Scopes ------------------------------------------------------------------------------------------------ */
-
-/* The names of the open scopes stand in error messages. */
-typedef struct lz_scope lz_scope;
-lz_scope *lz_scope_begin(lz_context *ctx, const char *name);
-lz_array *lz_scope_keep(lz_scope *scope, lz_array *a); /* hand an array to the enclosing scope */
-void lz_scope_end(lz_scope *scope);
-lz_array *lz_scope_return(lz_scope *scope, lz_array *a); /* keep one, end the scope, return the one */
-
-/* ---- 6. Ops: elementwise -------------------------------------------------------------------------------------- */
-
-/* Shapes broadcast as in NumPy, types promote as lz_promote says; in lz_add(a, 2.0) the number never changes the type
- * of the array. Functions that have no integer meaning (lz_exp, lz_div, ...) turn integers into f32. */
-lz_array *lz_add(lz_array *a, lz_array *b);
-lz_array *lz_sub(lz_array *a, lz_array *b);
-lz_array *lz_mul(lz_array *a, lz_array *b);
-lz_array *lz_div(lz_array *a, lz_array *b);
-lz_array *lz_pow(lz_array *a, lz_array *b);
-lz_array *lz_maximum(lz_array *a, lz_array *b); /* NaN wins */
-lz_array *lz_minimum(lz_array *a, lz_array *b);
-lz_array *lz_equal(lz_array *a, lz_array *b); /* comparisons give bool */
-lz_array *lz_not_equal(lz_array *a, lz_array *b);
-lz_array *lz_less(lz_array *a, lz_array *b);
-lz_array *lz_less_equal(lz_array *a, lz_array *b);
-lz_array *lz_greater(lz_array *a, lz_array *b);
-lz_array *lz_greater_equal(lz_array *a, lz_array *b);
-lz_array *lz_and(lz_array *a, lz_array *b); /* logical: nonzero is true */
-lz_array *lz_or(lz_array *a, lz_array *b);
-
-lz_array *lz_neg(lz_array *a);
-lz_array *lz_abs(lz_array *a);
-lz_array *lz_not(lz_array *a);
-lz_array *lz_square(lz_array *a);
-lz_array *lz_floor(lz_array *a);
-lz_array *lz_exp(lz_array *a);
-lz_array *lz_log(lz_array *a);
-lz_array *lz_sqrt(lz_array *a);
-lz_array *lz_rsqrt(lz_array *a);
-lz_array *lz_sin(lz_array *a);
-lz_array *lz_cos(lz_array *a);
-lz_array *lz_tanh(lz_array *a);
-lz_array *lz_erf(lz_array *a);
-lz_array *lz_sigmoid(lz_array *a);
-lz_array *lz_silu(lz_array *a);
-lz_array *lz_gelu(lz_array *a);      /* x Φ(x), with erf */
-lz_array *lz_gelu_tanh(lz_array *a); /* the tanh approximation */
-
-lz_array *lz_where(lz_array *condition, lz_array *a, lz_array *b);
-lz_array *lz_clip(lz_array *a, double low, double high);
-/* To nearest even; float to integer toward zero, saturating, NaN to 0; integer to integer wraps. */
-lz_array *lz_cast(lz_array *a, lz_dtype dtype);
-
-/* ---- 7. Ops: reductions --------------------------------------------------------------------------------------- */
-
-lz_array *lz_sum(lz_array *a, lz_dims axes, bool keepdims); /* integers sum to i64 */
-lz_array *lz_mean(lz_array *a, lz_dims axes, bool keepdims);
-lz_array *lz_var(lz_array *a, lz_dims axes, bool keepdims); /* of the population: divided by n */
-lz_array *lz_max(lz_array *a, lz_dims axes, bool keepdims); /* NaN wins; an empty axis is an error */
-lz_array *lz_min(lz_array *a, lz_dims axes, bool keepdims);
-lz_array *lz_argmax(lz_array *a, int axis, bool keepdims); /* i64; the first of equals, or the first NaN */
-lz_array *lz_logsumexp(lz_array *a, lz_dims axes, bool keepdims);
-lz_array *lz_softmax(lz_array *a, int axis); /* a row that is all -inf gives NaN, as in torch */
-
-/* ---- 8. Ops: matrices and attention --------------------------------------------------------------------------- */
-
-/* The two sides may differ in type: each is read as it is stored, sums are in f32, the result has the promoted type. */
-lz_array *lz_matmul(lz_array *a, lz_array *b);                 /* [..., m, k] x [..., k, n], batches broadcast */
-lz_array *lz_linear(lz_array *x, lz_array *w, lz_array *bias); /* x [..., k], w [n, k], bias [n] or NULL */
-
-typedef struct lz_addmm_options {
-    int reserved;
-    double alpha, beta; /* 0 means 1 */
-} lz_addmm_options;
-lz_array *lz_addmm_with(lz_array *c, lz_array *a, lz_array *b, lz_addmm_options options); /* beta c + alpha a b */
-
-typedef struct lz_sdpa_options {
-    int reserved;
-    double scale;   /* 0: 1/sqrt(head size) */
-    bool causal;    /* query i sees keys 0 .. i + (keys - queries) */
-    lz_array *mask; /* broadcasts to [b, heads, queries, keys]; bool (true: may look) or float (added to the scores).
-                       A key-padding mask is bool [b, 1, 1, keys]. */
-} lz_sdpa_options;
-/* q [b, h, n, d], k and v [b, g, m, d] with h a multiple of g (grouped queries), d up to 512. Memory grows with n + m,
- * never with n times m. A query that may look at nothing gives zeros. */
-lz_array *lz_sdpa_with(lz_array *q, lz_array *k, lz_array *v, lz_sdpa_options options);
-
-/* ---- 9. Ops: norms, rope, convolution -------------------------------------------------------------------------- */
-
-/* Over the last axis; statistics in f32. weight and bias may be NULL. */
-lz_array *lz_rms_norm(lz_array *x, lz_array *weight, double eps);
-lz_array *lz_layer_norm(lz_array *x, lz_array *weight, lz_array *bias, double eps);
-lz_array *lz_modulated_norm(lz_array *x, lz_array *scale, lz_array *shift, double eps); /* LN(x) (1 + scale) + shift */
-lz_array *lz_group_norm(lz_array *x, int groups, lz_array *weight, lz_array *bias, double eps); /* x [n, ..., c] */
-
-typedef struct lz_rope_options {
-    int reserved;
-    bool half_split; /* pairs (i, i + d/2) as in Qwen; otherwise adjacent pairs (2i, 2i + 1) as in FLUX */
-} lz_rope_options;
-/* x [..., n, d]; cos and sin [n, d/2], or anything that broadcasts to [..., n, d/2]. */
-lz_array *lz_rope_with(lz_array *x, lz_array *cos, lz_array *sin, lz_rope_options options);
-
-typedef struct lz_conv2d_options {
-    int reserved;
-    int stride;                   /* 0 means 1 */
-    int top, bottom, left, right; /* zero padding, each side its own */
-} lz_conv2d_options;
-/* Channels last: x [n, h, w, c], w [out, kh, kw, c], bias [out] or NULL. Permute weights stored [out, c, kh, kw]. */
-lz_array *lz_conv2d_with(lz_array *x, lz_array *w, lz_array *bias, lz_conv2d_options options);
-lz_array *lz_upsample_nearest(lz_array *x, int factor); /* [n, h, w, c] -> [n, h f, w f, c] */
-lz_array *lz_pad(lz_array *a, lz_dims before, lz_dims after, double value);
-
-/* ---- 10. Ops: shapes ------------------------------------------------------------------------------------------- */
-
-/* These are views wherever strides can say it, and cost nothing. */
-lz_array *lz_reshape(lz_array *a, lz_dims dims); /* one size may be -1 */
-lz_array *lz_permute(lz_array *a, lz_dims axes);
-lz_array *lz_transpose(lz_array *a); /* the last two axes */
-/* As a[start:stop:step] along one axis; step > 0. */
-lz_array *lz_slice(lz_array *a, int axis, int64_t start, int64_t stop, int64_t step);
-void lz_split(lz_array *a, int axis, int parts, lz_array **out); /* out has a place for each part */
-lz_array *lz_broadcast(lz_array *a, lz_dims dims);
-lz_array *lz_concat(lz_array *const *arrays, int n, int axis);
-/* a[:, indices, :], where indices may have any shape; and torch.gather, where it has the rank of a. Each index must
- * lie in 0 .. size-1, or evaluating fails. */
-lz_array *lz_take(lz_array *a, lz_array *indices, int axis);
-lz_array *lz_gather(lz_array *a, lz_array *indices, int axis);
-lz_array *lz_contiguous(lz_array *a); /* row-major in memory */
-
-/* ---- 11. Evaluating ------------------------------------------------------------------------------------------- */
-
-/* Plans everything the arrays need as a whole, and runs it. Only the arrays named keep their values; what lies between
- * lives in one arena while the program runs. */
-lz_status lz_eval(lz_array *a, lz_error *err);
-lz_status lz_eval_all(lz_array *const *arrays, int n, lz_error *err);
-
-/* What a graph will take, before anything runs. */
-typedef struct lz_plan_info {
-    int64_t arena_bytes;  /* for intermediates; exactly what the run will allocate */
-    int64_t output_bytes; /* for the arrays asked for */
-    int64_t input_bytes;  /* already there */
-    int64_t nodes;        /* reached from the outputs */
-    int64_t kernels;      /* launches after fusion */
-    double flops, bytes;  /* work and memory traffic of one run */
-    /* On a device with memory of its own, as things stand there now; elsewhere 0. Weights are borrowed memory. */
-    int64_t weight_bytes;   /* that kernels read */
-    int64_t resident_bytes; /* of weights that stay there, and of the ring that the others pass through */
-    int64_t streamed_bytes; /* of weights that are sent in every run, because they do not fit */
-    int64_t device_bytes;   /* all that must be there at once: arena, outputs, what is resident */
-} lz_plan_info;
-lz_status lz_plan(lz_array *const *arrays, int n, lz_plan_info *info, lz_error *err);
-
-/* A stream runs programs in the background, in order. Arrays given to lz_async_eval may be used at once in further ops;
- * looking at one waits for it. */
-typedef struct lz_stream lz_stream;
-lz_stream *lz_stream_new(lz_context *ctx, lz_error *err);
-lz_status lz_async_eval(lz_stream *stream, lz_array *const *arrays, int n, lz_error *err);
-lz_status lz_wait(lz_array *a, lz_error *err); /* until this array has its value */
-void lz_stream_wait(lz_stream *stream);        /* until the stream has nothing left to do */
-void lz_stream_free(lz_stream *stream);        /* waits first */
-
-/* ---- 12. Compiling -------------------------------------------------------------------------------------------- */
-
-/* Describes outputs from inputs. Called once for each new signature (types, shapes, strides of the inputs); must depend
- * on nothing but its arguments and arrays that stay the same. Numbers that vary come in as arrays. */
-typedef void (*lz_function)(lz_context *ctx, lz_array *const *in, lz_array **out, void *user);
-typedef struct lz_compiled lz_compiled;
-
-typedef struct lz_compile_stats {
-    int64_t calls;
-    int64_t compiles;  /* programs planned; calls with a known signature plan nothing */
-    int64_t evictions; /* programs dropped because the cache was full */
-    int cached;
-} lz_compile_stats;
-
-/* n_in: up to 65536; n_out: 1 to 65536. cache_size: how many programs to keep, the least recently used goes first;
- * 0: 8. */
-lz_compiled *lz_compile(lz_context *ctx, lz_function function, void *user, int n_in, int n_out, int cache_size,
-                        lz_error *err);
-/* The outputs belong to the current scope. What the function describes without touching its inputs is computed once and
- * kept. A replay allocates nothing as soon as the outputs of earlier calls have been released. */
-lz_status lz_run(lz_compiled *compiled, lz_array *const *in, lz_array **out, lz_error *err);
-lz_compile_stats lz_compiled_stats(const lz_compiled *compiled);
-void lz_compiled_free(lz_compiled *compiled);
-
-/* ---- 13. Memory ----------------------------------------------------------------------------------------------- */
-
+/* Memory of a context: on a GPU its memory, else the host's. */
 typedef struct lz_memory {
     int64_t active;      /* bytes in arrays and arenas */
     int64_t cached;      /* freed, kept for reuse */
@@ -374,51 +169,10 @@ void lz_set_memory_limit(lz_context *ctx, int64_t bytes);
 void lz_reset_peak(lz_context *ctx);
 void lz_clear_cache(lz_context *ctx);
 
-/* ---- 14. Seeing inside ---------------------------------------------------------------------------------------- */
+/* ---- 4. Images ------------------------------------------------------------------------------------------------ */
 
-typedef enum lz_graph_format {
-    LZ_GRAPH_TEXT,   /* what was described */
-    LZ_GRAPH_DOT,    /* the same for graphviz */
-    LZ_GRAPH_PROGRAM /* what will run, after all passes, with its place in memory */
-} lz_graph_format;
-/* Release it with lz_free_text. */
-char *lz_graph_text(lz_array *const *arrays, int n, lz_graph_format format, lz_error *err);
-void lz_free_text(lz_context *ctx, char *text);
-
-/* Between start and stop every kernel is timed. The table gives time, bytes, operations and the share of what this
- * machine was measured to reach (a matrix product, a copy). */
-void lz_profile_start(lz_context *ctx);
-void lz_profile_stop(lz_context *ctx);
-char *lz_profile_table(lz_context *ctx, lz_error *err);
-lz_status lz_profile_trace(lz_context *ctx, const char *path, lz_error *err); /* for chrome://tracing or Perfetto */
-
-/* ---- 15. Weights ---------------------------------------------------------------------------------------------- */
-
-/* A safetensors file, a model.safetensors.index.json, or a folder that holds either. Mapped, not read: a tensor costs
- * memory when it is touched. Every offset, size, name and type is checked on opening. */
-typedef struct lz_weights lz_weights;
-lz_weights *lz_weights_open(lz_context *ctx, const char *path, lz_error *err);
-int64_t lz_weights_count(const lz_weights *weights);
-const char *lz_weights_name(const lz_weights *weights, int64_t i);
-bool lz_weights_has(const lz_weights *weights, const char *name);
-lz_array *lz_weights_get(lz_weights *weights, const char *name); /* as stored, in place */
-/* Converted now; the pages of the original are given back. */
-lz_array *lz_weights_cast(lz_weights *weights, const char *name, lz_dtype dtype);
-const char *lz_weights_metadata(const lz_weights *weights, const char *key); /* NULL where there is none */
-const char *lz_weights_metadata_key(const lz_weights *weights, int64_t i);   /* the keys; NULL after the last */
-void lz_weights_close(lz_weights *weights);                                  /* arrays already taken stay valid */
-
-typedef struct lz_named_array {
-    const char *name;
-    lz_array *array;
-} lz_named_array;
-/* Writes path whole or not at all. metadata: pairs of key and value, ended by NULL; may be NULL. */
-lz_status lz_weights_save(lz_context *ctx, const char *path, const lz_named_array *arrays, int64_t n,
-                          const char *const *metadata, lz_error *err);
-
-/* ---- 16. Pictures --------------------------------------------------------------------------------------------- */
-
-/* RGB, row by row. */
+/* RGB, row by row, 8 bits each. An image that a function fills is freed with lz_image_free; of one that the caller
+ * fills, the caller owns the pixels. */
 typedef struct lz_image {
     int64_t width, height;
     uint8_t *pixels;
@@ -426,33 +180,39 @@ typedef struct lz_image {
 /* PNG, JPEG or WebP, told by the content. Alpha is laid over white, 16 bits are rounded to 8, CMYK becomes RGB, and the
  * orientation a camera noted is applied; colour profiles and gamma are ignored. */
 lz_status lz_image_read(lz_context *ctx, const char *path, lz_image *image, lz_error *err);
-/* By the ending of path: .png, .jpg, .jpeg (quality 95, 4:4:4), .webp (quality 95); whole or not at all, the same
- * bytes every time. A file that was there leaves its permissions to the new one, and a link stays a link.
+/* By the ending of path: .png, .jpg, .jpeg (quality 95, 4:4:4), .webp (quality 95). The file appears whole or not at all,
+ * with the same bytes every time. A file that was there leaves its permissions to the new one, and a link stays a link.
  * text: key, value, ..., ended by NULL, or NULL. A PNG keeps it in tEXt and iTXt, a JPEG in comments, a
  * WebP in XMP, where control characters other than tab and the ends of lines become U+FFFD. */
 lz_status lz_image_write(lz_context *ctx, const char *path, const lz_image *image, const char *const *text,
                          lz_error *err);
-/* The same bytes in memory, for a kind such as ".png". Release them with lz_free_text. NULL: it failed. */
+/* The same bytes in memory, for a kind such as ".png". Free them with lz_free_text. NULL: it failed. */
 char *lz_image_encode(lz_context *ctx, const char *kind, const lz_image *image, const char *const *text, int64_t *bytes,
                       lz_error *err);
 void lz_image_free(lz_context *ctx, lz_image *image);
 /* The text that a picture holds under this key, in UTF-8: text of lz_image_write, or of other programs (tEXt, zTXt, iTXt).
- * Pixels are not looked at. Release it with lz_free_text. NULL: LZ_NOT_FOUND where there is no such text, or another. */
+ * Pixels are not looked at. Free it with lz_free_text. NULL: it failed, with LZ_NOT_FOUND if there is no such text. */
 char *lz_image_read_text(lz_context *ctx, const char *path, const char *key, lz_error *err);
 
+/* ---- 5. Models ------------------------------------------------------------------------------------------------ */
+
 /* A model folder as it is published (diffusers layout): model_index.json, scheduler, tokenizer, text_encoder, transformer,
- * vae. FLUX.2 [klein]; Qwen-Image (the Lightning models are told by their schedule), and its Edit models, which look at
- * images and have a processor/. A field of a configuration that is not implemented is refused by name. Weights are mapped,
- * not read. A weight file that is
- * changed after that is an error of the next picture (LZ_IO); a file that becomes shorter in the middle of a picture raises
- * SIGBUS, as mapped files do, and a program may want a handler. One model may serve several threads,
- * but makes one picture at a time: they take turns. On the CPU what the last few prompts became is kept, so that a
- * prompt that comes again is not read again, and gives the same bits. model_index.json may name defaults, as diffusers calls the
- * arguments: num_inference_steps, width, height. Where it does not, as in all published folders, they are the family's
- * steps and 1024 x 1024. */
+ * vae. FLUX.2 [klein]; Qwen-Image (Lightning models are recognised by their schedule) and its Edit models, which look at
+ * images and have a processor/. A field of a configuration that is not implemented is refused by name.
+ * model_index.json may name defaults, as diffusers calls the arguments: num_inference_steps, width, height. Where it
+ * does not, as in all published folders, they are the family's steps and 1024 x 1024.
+ *
+ * Weights are mapped, not read. If a weight file is changed after that, the next picture fails with LZ_IO; if a file
+ * becomes shorter in the middle of a picture, the process gets SIGBUS, as with all mapped files, and a program may want
+ * a handler.
+ *
+ * The library takes a folder, and does not search for one. The demo model is installed as share/lazuli/models/demo below
+ * the prefix; `pkg-config --variable=demo lazuli` prints its folder. `lazuli pull` puts models into the cache of the
+ * Hugging Face tools, and `lazuli models` prints their folders. */
 typedef struct lz_model lz_model;
+/* One model may serve several threads. It makes one picture at a time; further callers wait. */
 lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err);
-void lz_model_close(lz_model *model);
+void lz_model_close(lz_model *model); /* no picture of it may be under way */
 
 /* The pipelines that lz_model_open takes, as "_class_name" in model_index.json calls them ("Flux2KleinPipeline"): for
  * i = 0, 1, ...; NULL after the last. */
@@ -469,41 +229,38 @@ typedef struct lz_model_facts {
     int64_t channels;              /* of the latents */
     int least_images, most_images; /* to look at; one to start from comes on top */
 } lz_model_facts;
-lz_model_facts lz_model_about(const lz_model *model);
+lz_model_facts lz_model_about(const lz_model *model); /* its texts are constants */
 
-/* Through the autoencoder: a picture to latents [1, c, h, w] (the middle of it, in whole tokens) and back. A token has one
- * of them in FLUX.2, 2 x 2 in Qwen-Image. */
-lz_array *lz_encode_image(lz_model *model, const lz_image *image);
-lz_status lz_decode_latents(lz_model *model, lz_array *latents, lz_image *image, lz_error *err);
+/* ---- 6. Making a picture -------------------------------------------------------------------------------------- */
 
-/* The tokenizer of a model folder, or of its tokenizer/ alone. */
-typedef struct lz_tokenizer lz_tokenizer;
-lz_tokenizer *lz_tokenizer_open(lz_context *ctx, const char *folder, lz_error *err);
-void lz_tokenizer_free(lz_tokenizer *tokenizer);
-lz_status lz_tokenize(const lz_tokenizer *tokenizer, const char *text, size_t bytes, int64_t **ids, int64_t *n,
-                      lz_error *err);
-void lz_free_ids(lz_context *ctx, int64_t *ids);
+typedef struct lz_array lz_array; /* numbers in some shape: lazuli_array.h */
 
-/* Told between kernels, on the thread that called lz_generate. */
+/* What watch is told. A picture goes through the stages "text", "encode" (only with images), "denoise" and "decode", in
+ * this order; "text" and "encode" may come several times, once for each prompt or image, and "decode" once for each tile.
+ *
+ * Progress of the whole picture: lz_plan_picture gives the operations (flops) of each stage. With s = done, or in
+ * "denoise" s = (step + done) / steps, it is (flops of the stages before + s * flops of this stage) / flops of all. */
 typedef struct lz_progress {
-    const char *stage;       /* "text", "encode", "denoise", "decode" */
-    int step, steps;         /* of denoising, from 0, and how many are run */
+    const char *stage;
+    int step;                /* in "denoise" the step, from 0; in "text" the prompt (1: the negative one); else 0 */
+    int steps;               /* denoising steps of this picture, in every stage */
     double done;             /* of this stage or step, 0 to 1 */
-    const lz_image *preview; /* once after each step, where the options ask for it: what the picture would become if it
+    const lz_image *preview; /* once after each step, if the options ask for it: what the picture would become if it
                                 went straight on. The library's own, during the call. Else NULL */
 } lz_progress;
 
 typedef enum lz_preview {
     LZ_PREVIEW_NONE,
     LZ_PREVIEW_SMALL, /* a pixel for 8 x 8, by a linear map from latents to colours, fitted to the model's autoencoder by
-                         encoding a small card once. On a device one wait a step */
+                         encoding a small card once. On a GPU it costs one wait a step */
     LZ_PREVIEW_FULL,  /* decoded: as large and as slow as the picture itself. The last one is the picture */
 } lz_preview;
 
 #define LZ_MAX_IMAGES 16
 
+/* Pointers must stay valid until the call that takes the options returns. */
 typedef struct lz_picture_options {
-    int reserved;
+    size_t size;            /* sizeof(lz_picture_options) */
     const char *prompt;     /* UTF-8; NULL: empty */
     const char *negative;   /* what guidance leads away from; NULL: empty, for Qwen-Image a space */
     int64_t width, height;  /* 0: of the noise, else of the first image (FLUX.2: shrunk to a megapixel if it is larger;
@@ -511,21 +268,24 @@ typedef struct lz_picture_options {
                                down to a multiple of the model's token (16) */
     int steps;              /* 0: the model's own */
     double guidance;        /* 0: the model's own; above 1 costs two passes; a distilled FLUX.2 ignores it */
-    uint64_t seed;          /* the noise torch makes for it */
+    uint64_t seed;          /* of the noise: torch.Generator("cpu").manual_seed(seed) gives the same */
     const lz_image *images; /* references to look at */
     int n_images;
     double strength; /* above 0: the first image is where the picture starts; 1 keeps nothing of it */
     lz_array *noise; /* [1, c, h, w] f32 in place of the seed's; NULL */
-    bool (*watch)(void *user, const lz_progress *progress); /* false stops it with LZ_CANCELLED; NULL */
+    /* Called between kernels (on a GPU: after each step and stage), on the thread that makes the picture. Returning false
+     * ends the picture with LZ_CANCELLED. It may call lz_ functions, except that making, encoding or decoding a picture
+     * with the same model is refused, and that nothing in use may be closed. NULL: nobody watches. */
+    bool (*watch)(void *user, const lz_progress *progress);
     void *user;
-    int preview;          /* lz_preview: what watch is shown after each step; it changes nothing of the picture */
+    int preview;          /* lz_preview: what watch is shown after each step; the picture stays the same */
     double preview_pause; /* seconds: a step that ends earlier than this after the last preview has none, but the last
                            * step always has one. 0: every step */
 } lz_picture_options;
 
-/* Arrays are f32, evaluated, and retained until lz_picture_free. */
+/* Filled by lz_generate, freed by lz_picture_free. Arrays are f32, evaluated, and retained until then. */
 typedef struct lz_picture {
-    lz_image image;
+    lz_image image;    /* freed with the picture; not with lz_image_free */
     lz_array *text;    /* [1, t, e] what the prompt became */
     lz_array *noise;   /* [1, c, h, w] */
     lz_array *latents; /* [1, c, h, w] the last ones, normalised */
@@ -540,36 +300,23 @@ typedef struct lz_picture {
     double step_seconds[128]; /* of the first steps that were run */
     lz_context *ctx;
 } lz_picture;
-/* A picture that is not a number, or flat, is an error. */
+/* In C: lz_generate(model, &picture, &err, .prompt = "a red fox", .seed = 1). *picture need not be initialised. After a
+ * failure it is zero, and lz_picture_free has nothing to do (calling it is no error). A picture that is not a number, or
+ * flat, is a failure. On the CPU the features of the last few prompts are kept, so that a prompt that comes again is not
+ * read again; it gives the same bits. */
 lz_status lz_generate_with(lz_model *model, const lz_picture_options *options, lz_picture *picture, lz_error *err);
-#define lz_generate(model, picture, err, ...)                                                                          \
-    lz_generate_with(model, &(lz_picture_options){.reserved = 0, __VA_ARGS__}, picture, err)
 void lz_picture_free(lz_picture *picture);
+
+/* ---- 7. Before a picture is made ------------------------------------------------------------------------------- */
 
 /* Fills in what was left open, or cut to whole tokens: width, height, steps and guidance become what lz_generate would
  * take for them. */
 lz_status lz_fill_options(lz_model *model, lz_picture_options *options, lz_error *err);
 
-/* What a model was trained for. A folder may hold lazuli.json, of which every key is optional; published folders have none:
- *
- *     {"sizes": [[256, 256]], "references": false, "start_images": true, "words": "words.txt"}
- *
- * words.txt lists the words that the model knows, words that are read as others, and words that are read as nothing; see
- * models/demo/words.txt. Pictures of other sizes, images and words are made all the same. What is likely to go wrong with a
- * picture is said here, a sentence each; an empty text: nothing. */
-typedef struct lz_remarks {
-    char size[200];
-    char images[200];
-    char words[600];   /* words that are not known, and the nearest that are */
-    char read_as[600]; /* the prompt that the model is given, if it is not the one of the options; cut if it is long */
-} lz_remarks;
-lz_status lz_remark(lz_model *model, const lz_picture_options *options, lz_remarks *remarks, lz_error *err);
-const char *lz_model_words(const lz_model *model); /* the text of its list, until it is closed; NULL: it has none */
-
-/* What a picture will take, before anything runs: the most that one stage needs at once. What the picture keeps
- * (text, noise, latents, pixels) and the cache come on top. */
+/* What a picture will take: the most that one stage needs at once. What the picture keeps (text, noise, latents, pixels)
+ * and the cache come on top. */
 typedef struct lz_stage_plan {
-    const char *stage;
+    const char *stage;    /* a constant, as in lz_progress */
     int64_t bytes;        /* intermediates and results at once */
     int64_t weight_bytes; /* that it reads */
     double flops;
@@ -589,107 +336,57 @@ typedef struct lz_picture_plan {
 } lz_picture_plan;
 lz_status lz_plan_picture(lz_model *model, const lz_picture_options *options, lz_picture_plan *plan, lz_error *err);
 
-/* ---- 17. Sugar ------------------------------------------------------------------------------------------------ */
+/* A model folder may hold a file lazuli.json, which lists the sizes, images and words that the model was trained with:
+ *
+ *     {"sizes": [[256, 256]], "references": false, "start_images": true, "words": "words.txt"}
+ *
+ * Every key is optional; published folders have no such file. words.txt lists words that the model knows, words that are
+ * replaced by known ones, and words that are left out of the prompt; models/demo/words.txt is an example. lz_generate
+ * makes any picture; lz_remark says in one sentence each why the result may be poor. An empty text: no remark. */
+typedef struct lz_remarks {
+    char size[200];
+    char images[200];
+    char words[600];   /* words that are not known, and the nearest that are */
+    char read_as[600]; /* the prompt that the model is given, if it is not the one of the options; cut if it is long */
+} lz_remarks;
+lz_status lz_remark(lz_model *model, const lz_picture_options *options, lz_remarks *remarks, lz_error *err);
+const char *lz_model_words(const lz_model *model); /* the text of its list, until it is closed; NULL: it has none */
 
-/* C11 is needed for the macros below. In C++ call the functions: lz_open_with, lz_sdpa_with, lz_add_number, ... */
-
-/* A number as the second argument of a binary op. */
-lz_array *lz_add_number(lz_array *a, double b);
-lz_array *lz_sub_number(lz_array *a, double b);
-lz_array *lz_mul_number(lz_array *a, double b);
-lz_array *lz_div_number(lz_array *a, double b);
-lz_array *lz_pow_number(lz_array *a, double b);
-lz_array *lz_maximum_number(lz_array *a, double b);
-lz_array *lz_minimum_number(lz_array *a, double b);
-lz_array *lz_equal_number(lz_array *a, double b);
-lz_array *lz_not_equal_number(lz_array *a, double b);
-lz_array *lz_less_number(lz_array *a, double b);
-lz_array *lz_less_equal_number(lz_array *a, double b);
-lz_array *lz_greater_number(lz_array *a, double b);
-lz_array *lz_greater_equal_number(lz_array *a, double b);
-
-/* Remembers where an op was called, for its error message. The macros below do it for every op; a file that wants
- * the plain functions defines LZ_NO_SUGAR first. */
-lz_array *lz_at(lz_array *a, const char *file, int line);
-
-#if !defined(__cplusplus) && !defined(LZ_NO_SUGAR)
-#define LZ_HERE(call) lz_at(call, __FILE__, __LINE__)
-#define LZ_BINARY(name, a, b) LZ_HERE(_Generic((b), lz_array * : name, default : name##_number)(a, b))
-
-#define lz_add(a, b) LZ_BINARY(lz_add, a, b)
-#define lz_sub(a, b) LZ_BINARY(lz_sub, a, b)
-#define lz_mul(a, b) LZ_BINARY(lz_mul, a, b)
-#define lz_div(a, b) LZ_BINARY(lz_div, a, b)
-#define lz_pow(a, b) LZ_BINARY(lz_pow, a, b)
-#define lz_maximum(a, b) LZ_BINARY(lz_maximum, a, b)
-#define lz_minimum(a, b) LZ_BINARY(lz_minimum, a, b)
-#define lz_equal(a, b) LZ_BINARY(lz_equal, a, b)
-#define lz_not_equal(a, b) LZ_BINARY(lz_not_equal, a, b)
-#define lz_less(a, b) LZ_BINARY(lz_less, a, b)
-#define lz_less_equal(a, b) LZ_BINARY(lz_less_equal, a, b)
-#define lz_greater(a, b) LZ_BINARY(lz_greater, a, b)
-#define lz_greater_equal(a, b) LZ_BINARY(lz_greater_equal, a, b)
-#define lz_and(...) LZ_HERE(lz_and(__VA_ARGS__))
-#define lz_or(...) LZ_HERE(lz_or(__VA_ARGS__))
-#define lz_neg(a) LZ_HERE(lz_neg(a))
-#define lz_abs(a) LZ_HERE(lz_abs(a))
-#define lz_not(a) LZ_HERE(lz_not(a))
-#define lz_square(a) LZ_HERE(lz_square(a))
-#define lz_floor(a) LZ_HERE(lz_floor(a))
-#define lz_exp(a) LZ_HERE(lz_exp(a))
-#define lz_log(a) LZ_HERE(lz_log(a))
-#define lz_sqrt(a) LZ_HERE(lz_sqrt(a))
-#define lz_rsqrt(a) LZ_HERE(lz_rsqrt(a))
-#define lz_sin(a) LZ_HERE(lz_sin(a))
-#define lz_cos(a) LZ_HERE(lz_cos(a))
-#define lz_tanh(a) LZ_HERE(lz_tanh(a))
-#define lz_erf(a) LZ_HERE(lz_erf(a))
-#define lz_sigmoid(a) LZ_HERE(lz_sigmoid(a))
-#define lz_silu(a) LZ_HERE(lz_silu(a))
-#define lz_gelu(a) LZ_HERE(lz_gelu(a))
-#define lz_gelu_tanh(a) LZ_HERE(lz_gelu_tanh(a))
-#define lz_where(...) LZ_HERE(lz_where(__VA_ARGS__))
-#define lz_clip(...) LZ_HERE(lz_clip(__VA_ARGS__))
-#define lz_cast(...) LZ_HERE(lz_cast(__VA_ARGS__))
-#define lz_sum(...) LZ_HERE(lz_sum(__VA_ARGS__))
-#define lz_mean(...) LZ_HERE(lz_mean(__VA_ARGS__))
-#define lz_var(...) LZ_HERE(lz_var(__VA_ARGS__))
-#define lz_max(...) LZ_HERE(lz_max(__VA_ARGS__))
-#define lz_min(...) LZ_HERE(lz_min(__VA_ARGS__))
-#define lz_argmax(...) LZ_HERE(lz_argmax(__VA_ARGS__))
-#define lz_logsumexp(...) LZ_HERE(lz_logsumexp(__VA_ARGS__))
-#define lz_softmax(...) LZ_HERE(lz_softmax(__VA_ARGS__))
-#define lz_matmul(...) LZ_HERE(lz_matmul(__VA_ARGS__))
-#define lz_linear(...) LZ_HERE(lz_linear(__VA_ARGS__))
-#define lz_addmm(c, a, b, ...) LZ_HERE(lz_addmm_with(c, a, b, (lz_addmm_options){.reserved = 0, __VA_ARGS__}))
-#define lz_sdpa(q, k, v, ...) LZ_HERE(lz_sdpa_with(q, k, v, (lz_sdpa_options){.reserved = 0, __VA_ARGS__}))
-#define lz_rms_norm(...) LZ_HERE(lz_rms_norm(__VA_ARGS__))
-#define lz_layer_norm(...) LZ_HERE(lz_layer_norm(__VA_ARGS__))
-#define lz_modulated_norm(...) LZ_HERE(lz_modulated_norm(__VA_ARGS__))
-#define lz_group_norm(...) LZ_HERE(lz_group_norm(__VA_ARGS__))
-#define lz_rope(x, cos, sin, ...) LZ_HERE(lz_rope_with(x, cos, sin, (lz_rope_options){.reserved = 0, __VA_ARGS__}))
-#define lz_conv2d(x, w, bias, ...) LZ_HERE(lz_conv2d_with(x, w, bias, (lz_conv2d_options){.reserved = 0, __VA_ARGS__}))
-#define lz_upsample_nearest(...) LZ_HERE(lz_upsample_nearest(__VA_ARGS__))
-#define lz_pad(...) LZ_HERE(lz_pad(__VA_ARGS__))
-#define lz_reshape(...) LZ_HERE(lz_reshape(__VA_ARGS__))
-#define lz_permute(...) LZ_HERE(lz_permute(__VA_ARGS__))
-#define lz_transpose(...) LZ_HERE(lz_transpose(__VA_ARGS__))
-#define lz_slice(...) LZ_HERE(lz_slice(__VA_ARGS__))
-#define lz_broadcast(...) LZ_HERE(lz_broadcast(__VA_ARGS__))
-#define lz_concat(...) LZ_HERE(lz_concat(__VA_ARGS__))
-#define lz_from(...) LZ_HERE(lz_from(__VA_ARGS__))
-#define lz_borrow(...) LZ_HERE(lz_borrow(__VA_ARGS__))
-#define lz_full(...) LZ_HERE(lz_full(__VA_ARGS__))
-#define lz_arange(...) LZ_HERE(lz_arange(__VA_ARGS__))
-#define lz_randn(...) LZ_HERE(lz_randn(__VA_ARGS__))
-#define lz_contiguous(...) LZ_HERE(lz_contiguous(__VA_ARGS__))
-#define lz_take(...) LZ_HERE(lz_take(__VA_ARGS__))
-#define lz_gather(...) LZ_HERE(lz_gather(__VA_ARGS__))
-#define lz_weights_get(...) LZ_HERE(lz_weights_get(__VA_ARGS__))
-#define lz_weights_cast(...) LZ_HERE(lz_weights_cast(__VA_ARGS__))
-#endif
+/* The tokenizer of a model folder, or of its tokenizer/ alone. It never changes, so threads may share it. */
+typedef struct lz_tokenizer lz_tokenizer;
+lz_tokenizer *lz_tokenizer_open(lz_context *ctx, const char *folder, lz_error *err);
+void lz_tokenizer_free(lz_tokenizer *tokenizer);
+lz_status lz_tokenize(const lz_tokenizer *tokenizer, const char *text, size_t bytes, int64_t **ids, int64_t *n,
+                      lz_error *err); /* free *ids with lz_free_ids */
+void lz_free_ids(lz_context *ctx, int64_t *ids);
 
 #ifdef __cplusplus
 }
 #endif
+
+/* ---- 8. Options as arguments ----------------------------------------------------------------------------------- */
+
+/* LZ_CONTEXT_OPTIONS and LZ_PICTURE_OPTIONS are options with their size. In C the members follow in the parentheses; in
+ * C++ they are set one by one:
+ *
+ *     auto options = LZ_PICTURE_OPTIONS();
+ *     options.prompt = "a red fox";
+ *     lz_status status = lz_generate_with(model, &options, &picture, &err);
+ */
+#ifdef __cplusplus
+template <class Options> Options lz_options_of() {
+    Options options = {};
+    options.size = sizeof options;
+    return options;
+}
+#define LZ_CONTEXT_OPTIONS() lz_options_of<lz_context_options>()
+#define LZ_PICTURE_OPTIONS() lz_options_of<lz_picture_options>()
+#else
+#define LZ_CONTEXT_OPTIONS(...) ((lz_context_options){.size = sizeof(lz_context_options), __VA_ARGS__})
+#define LZ_PICTURE_OPTIONS(...) ((lz_picture_options){.size = sizeof(lz_picture_options), __VA_ARGS__})
+#define lz_open(...) lz_open_with(&LZ_CONTEXT_OPTIONS(__VA_ARGS__), NULL)
+#define lz_generate(model, picture, err, ...) lz_generate_with(model, &LZ_PICTURE_OPTIONS(__VA_ARGS__), picture, err)
+#endif
+
+#include "lazuli_array.h"
 #endif

@@ -1,4 +1,4 @@
-# calls.awk: reads include/lazuli.h and writes, for test_arguments.c, a function that calls each exported function with
+# calls.awk: reads the headers of include/ and writes, for test_arguments.c, a function that calls each exported function with
 # picked samples, and a table of them all. A declaration that cannot be read, or a type without samples, is an error, so
 # that no function is left out.
 #
@@ -44,7 +44,7 @@ BEGIN {
     read_table("lz_array *:array, lz_status:status, lz_context *:context, lz_scope *:scope, lz_stream *:stream, " \
                "lz_compiled *:compiled, lz_weights *:weights, lz_model *:model, lz_tokenizer *:tokenizer, " \
                "char *:owned_text, const char *:text, const void *:data, int64_t:number, double:number, " \
-               "bool:number, lz_dtype:number, lz_dims:dims, lz_memory:memory, lz_compile_stats:stats, " \
+               "bool:number, int:number, lz_dtype:number, lz_dims:dims, lz_memory:memory, lz_compile_stats:stats, " \
                "lz_model_facts:facts, void:nothing", kind_of_result)
 }
 
@@ -147,7 +147,7 @@ function read_declaration(s,    open, head, name, result, inside, n, i, type, pa
 
 END {
     if (failed) exit 1
-    print "/* Made from include/lazuli.h by tests/calls.awk. */"
+    print "/* Made from the headers of include/ by tests/calls.awk. */"
     count = split(without_braces(without_comments(text)), statements, ";")
     for (k = 1; k <= count; k++) {
         statement = trimmed(statements[k])

@@ -307,7 +307,7 @@ static lz_context *ref;
 
 static inline void open_device(const char *device) {
     lz_error err = {0};
-    machine m = {.isa = device, .two = lz_open_with(&(lz_context_options){.device = device, .threads = 2}, &err)};
+    machine m = {.isa = device, .two = lz_open_with(&LZ_CONTEXT_OPTIONS(.device = device, .threads = 2), &err)};
     if (!CHECK(m.two, "%s", err.text)) return;
     m.one = lz_open(.device = device, .threads = 1);
     m.three = lz_open(.device = device, .threads = 3);

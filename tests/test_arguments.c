@@ -1,7 +1,7 @@
 /* test_arguments.c: trap 9: no argument crashes an exported function, NULL and nonsense included; each failure has a
  * sentence.
  *
- * tests/calls.awk reads include/lazuli.h and writes calls.h: for each exported function one that calls it with picked
+ * tests/calls.awk reads the headers of include/ and writes calls.h: for each exported function one that calls it with picked
  * samples. A sample is made by give_KIND(pick): 0 is a good one, 1 the first bad one (of pointers NULL), and so on;
  * saw_KIND looks at the result. Each function is called with all samples bad, with only the first one good, with all
  * good, with all but one good, and with random picks. Each call has a context of its own. */
@@ -55,15 +55,15 @@
     X(sdpa, 4)                                                                                                         \
     X(rope, 1)                                                                                                         \
     X(conv2d, 4)                                                                                                       \
-    X(context_options, 14)                                                                                             \
+    X(context_options, 17)                                                                                             \
     X(plan_info, 1)                                                                                                    \
     X(function, 1)                                                                                                     \
     X(release, 1)                                                                                                      \
     X(named_arrays, 4)                                                                                                 \
     X(image, 6)                                                                                                        \
     X(image_place, 1)                                                                                                  \
-    X(picture_options, 27)                                                                                             \
-    X(own_options, 27)                                                                                                 \
+    X(picture_options, 29)                                                                                             \
+    X(own_options, 29)                                                                                                 \
     X(picture, 1)                                                                                                      \
     X(picture_plan, 1)                                                                                                 \
     X(remarks, 1)
@@ -301,8 +301,12 @@ static const lz_context_options *give_context_options(int pick) {
         {.allocator = &half},
         {.compute = 99},
         {.offload = -1},
+        {.size = 0}, /* see below: bad sizes */
+        {.size = 1},
+        {.size = SIZE_MAX},
     };
     now.context_options = samples[pick];
+    if (pick < 15) now.context_options.size = sizeof now.context_options;
     return pick == 1 ? NULL : &now.context_options;
 }
 static lz_plan_info *give_plan_info(int pick) { return pick ? NULL : &now.info; }
@@ -354,10 +358,13 @@ static lz_picture_options *give_own_options(int pick) {
         {.preview = LZ_PREVIEW_SMALL, .preview_pause = NAN},
         {.preview = LZ_PREVIEW_SMALL, .preview_pause = -1},
         {.n_images = 1, .images = now.images}, /* huge */
+        {.size = 0},                           /* see below: bad sizes */
+        {.size = SIZE_MAX},
     };
     if (pick >= 20 && pick <= 22) samples[pick].noise = give_latents(pick - 18);
     if (pick == 27) give_image(4);
     now.options = samples[pick];
+    if (pick < 28) now.options.size = sizeof now.options;
     if (!now.options.prompt) now.options.prompt = "a fox";
     if (!now.options.steps) now.options.steps = 1;
     if (!now.options.width) now.options.width = 32;

@@ -31,11 +31,11 @@ static void contexts(void) {
     CHECK_I64(lz_dtype_size((lz_dtype)99), 0);
 
     lz_error err = {0};
-    CHECK(!lz_open_with(&(lz_context_options){.device = "abacus"}, &err));
+    CHECK(!lz_open_with(&LZ_CONTEXT_OPTIONS(.device = "abacus"), &err));
     CHECK_I64(err.status, LZ_NOT_FOUND);
     CHECK_TEXT(err.text, "abacus");
     err = (lz_error){0};
-    CHECK(!lz_open_with(&(lz_context_options){.isa = "avx9000"}, &err));
+    CHECK(!lz_open_with(&LZ_CONTEXT_OPTIONS(.isa = "avx9000"), &err));
     CHECK(err.status != LZ_OK);
     CHECK_TEXT(err.text, "avx9000");
     CHECK(!lz_open(.device = "abacus")); /* without a place for the text */

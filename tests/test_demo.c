@@ -86,7 +86,7 @@ static lz_model *open_with(lz_context *ctx, const char *words, lz_error *err) {
 static void check_defaults(lz_context *ctx, const char *words, int64_t width, int64_t height, int steps) {
     lz_error err;
     lz_model *model = open_with(ctx, words, &err);
-    lz_picture_options o = {.prompt = "fox"}, some = {.height = 70, .steps = 3};
+    lz_picture_options o = LZ_PICTURE_OPTIONS(.prompt = "fox"), some = LZ_PICTURE_OPTIONS(.height = 70, .steps = 3);
     lz_picture_plan plan;
     if (!CHECK(model != NULL, "%s: %s", words, err.text)) return;
     lz_model_facts facts = lz_model_about(model);
@@ -102,7 +102,7 @@ static void check_defaults(lz_context *ctx, const char *words, int64_t width, in
     CHECK_I64(some.width, width);
     CHECK_I64(some.height, 64);
     CHECK_I64(some.steps, 3);
-    CHECK_OK(lz_plan_picture(model, &(lz_picture_options){.height = 64}, &plan, &err), &err);
+    CHECK_OK(lz_plan_picture(model, &LZ_PICTURE_OPTIONS(.height = 64), &plan, &err), &err);
     CHECK_I64(plan.steps, steps);
     lz_model_close(model);
 }
@@ -166,7 +166,7 @@ static void noise_gives_the_size(void) {
     CHECK_I64(p.image.width, 80);
     CHECK_I64(p.image.height, 48);
     lz_picture_free(&p);
-    lz_picture_options both = {.noise = noise, .images = &image, .n_images = 1};
+    lz_picture_options both = LZ_PICTURE_OPTIONS(.noise = noise, .images = &image, .n_images = 1);
     CHECK_OK(lz_fill_options(model, &both, &err), &err); /* before the image: no other size would do */
     CHECK_I64(both.width, 80);
     CHECK_STATUS(lz_generate(model, &p, &err, .noise = noise, .width = 64), LZ_BAD_SHAPE, &err);
@@ -180,13 +180,13 @@ static void noise_gives_the_size(void) {
                              LZ_DIMS(1, 128, 1, 1 << 14)};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         lz_array *bad = lz_full(ctx, wrong[i], LZ_F32, 1);
-        lz_picture_options o = {.noise = bad};
+        lz_picture_options o = LZ_PICTURE_OPTIONS(.noise = bad);
         if (lz_check(bad, &err) != LZ_OK) continue; /* larger than an array may be */
         CHECK_STATUS(lz_fill_options(model, &o, &err), LZ_BAD_SHAPE, &err);
     }
-    lz_picture_options large = {.noise = lz_full(ctx, LZ_DIMS(1, 128, 1, 513), LZ_F32, 1)};
+    lz_picture_options large = LZ_PICTURE_OPTIONS(.noise = lz_full(ctx, LZ_DIMS(1, 128, 1, 513), LZ_F32, 1));
     CHECK_STATUS(lz_fill_options(model, &large, &err), LZ_BAD_ARGUMENT, &err); /* 8208 pixels */
-    lz_picture_options poisoned = {.noise = lz_reshape(noise, LZ_DIMS(7))};
+    lz_picture_options poisoned = LZ_PICTURE_OPTIONS(.noise = lz_reshape(noise, LZ_DIMS(7)));
     CHECK_STATUS(lz_fill_options(model, &poisoned, &err), LZ_BAD_SHAPE, &err);
     lz_model_close(model);
     lz_close(ctx);
@@ -219,12 +219,8 @@ static void strength_counts_the_steps_it_runs(void) {
     CHECK_OK(lz_generate(model, &first, &err, .width = 64, .height = 64, .steps = 1), &err);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         watched w = {.last = -1};
-        lz_picture_options o = {.images = &first.image,
-                                .n_images = 1,
-                                .steps = cases[i].steps,
-                                .strength = cases[i].strength,
-                                .watch = watch,
-                                .user = &w};
+        lz_picture_options o = LZ_PICTURE_OPTIONS(.images = &first.image, .n_images = 1, .steps = cases[i].steps,
+                                                  .strength = cases[i].strength, .watch = watch, .user = &w);
         if (!CHECK_OK(lz_generate_with(model, &o, &p, &err), &err)) continue;
         CHECK_I64(p.steps, cases[i].run);
         CHECK_I64(w.calls, cases[i].run);
@@ -235,7 +231,7 @@ static void strength_counts_the_steps_it_runs(void) {
         CHECK_I64(plan.steps, cases[i].run);
         lz_picture_free(&p);
     }
-    lz_picture_options o = {.images = &first.image, .n_images = 1, .strength = 1};
+    lz_picture_options o = LZ_PICTURE_OPTIONS(.images = &first.image, .n_images = 1, .strength = 1);
     CHECK_OK(lz_plan_picture(model, &o, &whole, &err), &err);
     o.strength = 0.5;
     CHECK_OK(lz_plan_picture(model, &o, &plan, &err), &err);

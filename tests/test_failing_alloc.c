@@ -118,7 +118,7 @@ static char folder[600];
 
 static void run_scenario(scenario *s, const lz_allocator *allocator) {
     lz_error err = {0};
-    s->ctx = lz_open_with(&(lz_context_options){.threads = 2, .allocator = allocator}, &err);
+    s->ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.threads = 2, .allocator = allocator), &err);
     if (!MADE(s->ctx)) return;
     lz_context *ctx = s->ctx;
     float data[48];
@@ -206,7 +206,7 @@ static void run_scenario(scenario *s, const lz_allocator *allocator) {
 /* The table of a profile measures the machine first, which takes its time: a scenario of its own, run less often. */
 static void run_table(scenario *s, const lz_allocator *allocator) {
     lz_error err = {0};
-    s->ctx = lz_open_with(&(lz_context_options){.threads = 2, .allocator = allocator}, &err);
+    s->ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.threads = 2, .allocator = allocator), &err);
     if (!MADE(s->ctx)) return;
     lz_profile_start(s->ctx);
     STEP(lz_eval(lz_exp(lz_arange(s->ctx, 0, 100, 1, LZ_F32)), &err));

@@ -315,17 +315,17 @@ static void promotion_table(void) {
     }
 }
 
-static void on_ref(void) { run_all("ref", (lz_context_options){.device = "ref"}); }
-static void on_cpu(void) { run_all("cpu", (lz_context_options){.threads = 2}); }
-static void on_cpu_unfused(void) { run_all("cpu, no fusion", (lz_context_options){.no_fusion = true, .threads = 1}); }
-static void on_baseline(void) { run_all("cpu baseline", (lz_context_options){.isa = "baseline", .threads = 2}); }
-static void on_avx2(void) { run_all("cpu avx2", (lz_context_options){.isa = "avx2", .threads = 2}); }
-static void on_avx512(void) { run_all("cpu avx512", (lz_context_options){.isa = "avx512", .threads = 2}); }
+static void on_ref(void) { run_all("ref", LZ_CONTEXT_OPTIONS(.device = "ref")); }
+static void on_cpu(void) { run_all("cpu", LZ_CONTEXT_OPTIONS(.threads = 2)); }
+static void on_cpu_unfused(void) { run_all("cpu, no fusion", LZ_CONTEXT_OPTIONS(.no_fusion = true, .threads = 1)); }
+static void on_baseline(void) { run_all("cpu baseline", LZ_CONTEXT_OPTIONS(.isa = "baseline", .threads = 2)); }
+static void on_avx2(void) { run_all("cpu avx2", LZ_CONTEXT_OPTIONS(.isa = "avx2", .threads = 2)); }
+static void on_avx512(void) { run_all("cpu avx512", LZ_CONTEXT_OPTIONS(.isa = "avx512", .threads = 2)); }
 static void on_baseline_unfused(void) {
-    run_all("cpu baseline, no fusion", (lz_context_options){.isa = "baseline", .no_fusion = true});
+    run_all("cpu baseline, no fusion", LZ_CONTEXT_OPTIONS(.isa = "baseline", .no_fusion = true));
 }
 static void on_avx2_unfused(void) {
-    run_all("cpu avx2, no fusion", (lz_context_options){.isa = "avx2", .no_fusion = true});
+    run_all("cpu avx2, no fusion", LZ_CONTEXT_OPTIONS(.isa = "avx2", .no_fusion = true));
 }
 
 TEST_MAIN({"promotion_table", promotion_table}, {"ref", on_ref}, {"cpu", on_cpu}, {"cpu_unfused", on_cpu_unfused},

@@ -83,8 +83,8 @@ static void map_is_the_picture(void) {
     seen s = {.ctx = ctx};
     for (int i = 0; i < test_scale(3) && CHECK(model != NULL, "%s", err.text); i++) {
         lz_picture p, plain;
-        lz_picture_options o = {
-            .prompt = prompts[i], .seed = 1, .width = 192, .height = 128, .watch = look, .user = &s};
+        lz_picture_options o = LZ_PICTURE_OPTIONS(.prompt = prompts[i], .seed = 1, .width = 192, .height = 128,
+                                                  .watch = look, .user = &s);
         if (!CHECK_OK(lz_generate_with(model, &o, &plain, &err), &err)) break;
         CHECK_I64(s.n, 0); /* nobody asked */
         o.preview = LZ_PREVIEW_SMALL;
@@ -115,7 +115,8 @@ static void full_ends_in_the_picture(void) {
     lz_model *model = lz_model_open(ctx, DEMO, &err);
     seen s = {.ctx = ctx};
     lz_picture p;
-    lz_picture_options o = {.prompt = "two red apples", .seed = 3, .width = 64, .height = 96, .steps = 3};
+    lz_picture_options o = LZ_PICTURE_OPTIONS(.prompt = "two red apples", .seed = 3, .width = 64, .height = 96,
+                                              .steps = 3);
     o.preview = LZ_PREVIEW_FULL;
     CHECK_OK(lz_generate_with(model, &o, &p, &err), &err); /* nobody watches: nothing to show */
     lz_picture_free(&p);
@@ -236,7 +237,8 @@ static void prompts_are_recalled_exactly(const char *folder, double guidance) {
     for (size_t i = 0; i < sizeof prompts / sizeof *prompts && CHECK(model != NULL, "%s", err.text); i++) {
         lz_model *fresh = lz_model_open(ctx, folder, &err);
         lz_picture a, b;
-        lz_picture_options o = {.prompt = prompts[i], .width = 64, .height = 64, .steps = 1, .guidance = guidance};
+        lz_picture_options o = LZ_PICTURE_OPTIONS(.prompt = prompts[i], .width = 64, .height = 64, .steps = 1,
+                                                  .guidance = guidance);
         bool fine = CHECK_OK(lz_generate_with(model, &o, &a, &err), &err);
         if (fine && CHECK_OK(lz_generate_with(fresh, &o, &b, &err), &err)) {
             CHECK(same_values(a.text, b.text), "%s: other features", prompts[i]);
@@ -276,7 +278,8 @@ static void known_prompts_are_not_read(void) {
     int calls[2] = {0};
     for (int i = 0; i < 2; i++) {
         lz_picture p;
-        lz_picture_options o = {.prompt = "a fox", .width = 16, .height = 16, .steps = 1, .watch = count_text};
+        lz_picture_options o = LZ_PICTURE_OPTIONS(.prompt = "a fox", .width = 16, .height = 16, .steps = 1,
+                                                  .watch = count_text);
         o.seed = (uint64_t)i;
         o.user = &calls[i];
         if (CHECK_OK(lz_generate_with(model, &o, &p, &err), &err)) lz_picture_free(&p);

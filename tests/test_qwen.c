@@ -42,7 +42,7 @@ static void options(void) {
     lz_picture_free(&p);
 
     /* By default a changed picture has the shape of the last image and an area of a megapixel. */
-    lz_picture_options o = {.images = &image, .n_images = 1};
+    lz_picture_options o = LZ_PICTURE_OPTIONS(.images = &image, .n_images = 1);
     CHECK_OK(lz_fill_options(editor, &o, &err), &err);
     CHECK(o.width == 1056 && o.height == 992, "%lld x %lld", (long long)o.width, (long long)o.height);
     lz_picture_plan plan;

@@ -174,7 +174,7 @@ static void sizes(void) {
     if (CHECK(m && pixels, "%s", err.text)) json_array_foreach(rows, i, row) {
             lz_image image = {.width = number(row, 0), .height = number(row, 1), .pixels = pixels};
             for (int start = 0; start < 2; start++) {
-                lz_picture_options o = {.images = &image, .n_images = 1, .strength = start ? 0.5 : 0};
+                lz_picture_options o = LZ_PICTURE_OPTIONS(.images = &image, .n_images = 1, .strength = start ? 0.5 : 0);
                 CHECK_OK(lz_fill_options(m, &o, &err), &err);
                 CHECK(o.width == number(row, 2) && o.height == number(row, 3),
                       "trap 3: %lld x %lld gives %lld x %lld, and %lld x %lld in diffusers", (long long)image.width,
@@ -198,13 +198,13 @@ static void strengths(void) {
     lz_image image = {.width = 16, .height = 16, .pixels = pixels};
     lz_picture_plan plan;
     if (CHECK(m != NULL, "%s", err.text)) json_array_foreach(rows, i, row) {
-            lz_picture_options o = {.images = &image, .n_images = 1, .steps = (int)number(row, 0)};
+            lz_picture_options o = LZ_PICTURE_OPTIONS(.images = &image, .n_images = 1, .steps = (int)number(row, 0));
             o.strength = json_number_value(json_array_get(row, 1));
             CHECK_OK(lz_plan_picture(m, &o, &plan, &err), &err);
             CHECK(plan.steps == number(row, 2), "trap 3: strength %g runs %d of %d steps, and %lld in diffusers",
                   o.strength, plan.steps, o.steps, (long long)number(row, 2));
         }
-    lz_picture_options none = {.images = &image, .n_images = 1, .steps = 4, .strength = 1e-300};
+    lz_picture_options none = LZ_PICTURE_OPTIONS(.images = &image, .n_images = 1, .steps = 4, .strength = 1e-300);
     CHECK_STATUS(lz_fill_options(m, &none, &err), LZ_BAD_ARGUMENT, &err);
     lz_model_close(m);
     json_decref(rows);
@@ -375,7 +375,8 @@ static void guidance(void) {
     lz_context *ctx = lz_open();
     lz_error err = {.status = LZ_OK};
     lz_model *lightning = lz_model_open(ctx, DATA "/qwen/L", &err), *klein = lz_model_open(ctx, DATA "/flux2/B", &err);
-    lz_picture_options plain = {.prompt = "a"}, asked = {.guidance = 4}, ignored = {.guidance = 4};
+    lz_picture_options plain = LZ_PICTURE_OPTIONS(.prompt = "a"), asked = LZ_PICTURE_OPTIONS(.guidance = 4),
+                       ignored = LZ_PICTURE_OPTIONS(.guidance = 4);
     if (!CHECK(lightning && klein, "%s", err.text)) return;
     CHECK_OK(lz_fill_options(lightning, &plain, &err), &err);
     CHECK(plain.guidance == 1 && plain.steps == 8);

@@ -111,7 +111,7 @@ static void *look_on(void *arg) {
         lz_picture_plan plan;
         CHECK_I64(lz_model_about(s->model).channels, 128);
         CHECK_OK(
-            lz_plan_picture(s->model, &(lz_picture_options){.prompt = "a fox", .width = 32, .height = 32}, &plan, &err),
+            lz_plan_picture(s->model, &LZ_PICTURE_OPTIONS(.prompt = "a fox", .width = 32, .height = 32), &plan, &err),
             &err);
         lz_profile_start(s->ctx);
         lz_profile_stop(s->ctx);

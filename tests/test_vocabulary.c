@@ -18,7 +18,7 @@
 static lz_remarks remark(lz_model *model, const char *prompt) {
     lz_remarks r = {.size = ""};
     lz_error err = {0};
-    CHECK_OK(lz_remark(model, &(lz_picture_options){.prompt = prompt}, &r, &err), &err);
+    CHECK_OK(lz_remark(model, &LZ_PICTURE_OPTIONS(.prompt = prompt), &r, &err), &err);
     return r;
 }
 
@@ -129,9 +129,10 @@ static void demo_sizes(void) {
     lz_remarks r;
     lz_model *model = lz_model_open(ctx, DEMO, &err), *other = lz_model_open(ctx, SMALL, &err);
     if (!CHECK(model && other, "%s", err.text)) return;
-    lz_picture_options own = {.prompt = "a fox"}, large = {.width = 512, .height = 256};
-    lz_picture_options look = {.images = &image, .n_images = 1},
-                       start = {.images = &image, .n_images = 1, .strength = 0.5};
+    lz_picture_options own = LZ_PICTURE_OPTIONS(.prompt = "a fox"),
+                       large = LZ_PICTURE_OPTIONS(.width = 512, .height = 256);
+    lz_picture_options look = LZ_PICTURE_OPTIONS(.images = &image, .n_images = 1),
+                       start = LZ_PICTURE_OPTIONS(.images = &image, .n_images = 1, .strength = 0.5);
     CHECK_OK(lz_remark(model, &own, &r, &err), &err);
     CHECK(!*r.size && !*r.images && !*r.words && !*r.read_as);
     CHECK_OK(lz_remark(model, &large, &r, &err), &err);
@@ -142,7 +143,7 @@ static void demo_sizes(void) {
     CHECK(!*r.images && !*r.size, "%s", r.images);
     CHECK_OK(lz_remark(other, &look, &r, &err), &err); /* a folder that says nothing */
     CHECK(!*r.size && !*r.images && !*r.words && !*r.read_as && !lz_model_words(other));
-    CHECK_STATUS(lz_remark(model, &(lz_picture_options){.width = -1}, &r, &err), LZ_BAD_ARGUMENT, &err);
+    CHECK_STATUS(lz_remark(model, &LZ_PICTURE_OPTIONS(.width = -1), &r, &err), LZ_BAD_ARGUMENT, &err);
     CHECK_STATUS(lz_remark(model, NULL, &r, &err), LZ_BAD_ARGUMENT, &err);
     lz_model_close(model);
     lz_model_close(other);
@@ -270,7 +271,7 @@ static void no_memory(void) {
     write_file("words.txt", words, strlen(words));
     failing f = {.fail_at = 0};
     lz_allocator allocator = {failing_allocate, failing_release, &f};
-    lz_context *ctx = lz_open_with(&(lz_context_options){.threads = 1, .allocator = &allocator}, NULL);
+    lz_context *ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.threads = 1, .allocator = &allocator), NULL);
     bool over = false;
     for (long long at = 1; at < 100 && !over; at++) {
         lz_error err = {0};

@@ -66,9 +66,9 @@ static lz_dtype compute_type(const lz_backend *backend, int asked) {
     return backend->half && (asked == LZ_FASTEST || backend->device) ? LZ_BF16 : LZ_F32;
 }
 
-lz_context *lz_open_with(const lz_context_options *options, lz_error *err) {
-    lz_context_options none = {.reserved = 0};
-    if (!options) options = &none;
+lz_context *lz_open_with(const lz_context_options *given, lz_error *err) {
+    lz_context_options own = LZ_CONTEXT_OPTIONS(), *options = &own;
+    if (given && lz_read_options(&own, sizeof own, given, "LZ_CONTEXT_OPTIONS", err) != LZ_OK) return NULL;
     if (!err) err = options->error;
     if (options->compute && options->compute != LZ_F32 && options->compute != LZ_BF16 &&
         options->compute != LZ_FASTEST) {

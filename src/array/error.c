@@ -5,6 +5,7 @@
 #include "array/internal.h"
 
 const char *lz_version(void) { return LZ_VERSION; }
+int lz_version_number(void) { return LZ_VERSION_NUMBER; }
 
 const char *lz_status_name(lz_status status) {
     static const char *const names[LZ_STATUS_COUNT] = {

@@ -24,6 +24,13 @@ lz_array *lz_poison(lz_context *ctx, lz_status status, const char *format, ...) 
 const char *lz_dims_text(lz_dims dims, char to[LZ_DIMS_TEXT]);
 #define LZ_SHOW(dims) lz_dims_text(dims, (char[LZ_DIMS_TEXT]){0})
 
+/* ---- options (options.c) ---------------------------------------------------------------------------------------- */
+
+/* Copies options, which begin with their size, into *to, which has this size. Members that the program does not know,
+ * because it was built with an older header, become zero; members that this library does not know must be zero. macro: what
+ * makes such options, for the error. */
+lz_status lz_read_options(void *to, size_t size, const void *options, const char *macro, lz_error *err);
+
 /* ---- sizes, checked (dims.c) ------------------------------------------------------------------------------------ */
 
 /* Number of elements, or -1 when a size is negative or the bytes of any type would pass INT64_MAX / 2. */

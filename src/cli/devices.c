@@ -9,7 +9,7 @@ static const struct {
 /* One line, or one object in list; nothing of a device that is not there and not to be told of. false: it is not. */
 static bool show_device(const arguments *args, json_t *list, const char *device, const char *isa, bool tell) {
     lz_error err = {.status = LZ_OK};
-    lz_context *ctx = lz_open_with(&(lz_context_options){.device = device, .isa = isa}, &err);
+    lz_context *ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.device = device, .isa = isa), &err);
     if (!ctx && !tell) return false;
     const char *name = ctx ? lz_device_name(ctx) : err.text;
     if (args->json)
@@ -23,9 +23,9 @@ static bool show_device(const arguments *args, json_t *list, const char *device,
 
 int devices_command(const arguments *args) {
     lz_error err = {.status = LZ_OK};
-    lz_context *here = lz_open_with(&(lz_context_options){.reserved = 0}, &err);
+    lz_context *here = lz_open_with(&LZ_CONTEXT_OPTIONS(), &err);
     if (!here) return fail_with(args, &err);
-    lz_context *gpu = lz_open_with(&(lz_context_options){.device = "cuda"}, &err);
+    lz_context *gpu = lz_open_with(&LZ_CONTEXT_OPTIONS(.device = "cuda"), &err);
     const char *small = lz_device_name(here), *large = gpu ? lz_device_name(gpu) : small;
     json_t *list = json_array(), *object = json_pack("{s:o, s:o, s:o}", "default", json_text(large),
                                                      "default_for_small_models", json_text(small), "devices", list);

@@ -119,7 +119,7 @@ static bool inform_of_file(const arguments *args, const char *path, int *code) {
     lz_error err = {.status = LZ_OK};
     struct stat s;
     component c = {.name = path};
-    lz_context *ctx = lz_open_with(&(lz_context_options){.threads = 1}, &err);
+    lz_context *ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.threads = 1), &err);
     if (ctx && picture_side_limit(path) && stat(path, &s) == 0 && S_ISREG(s.st_mode)) {
         *code = inform_of_picture(args, ctx, path);
         lz_close(ctx);

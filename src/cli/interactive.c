@@ -35,14 +35,9 @@ static int ask(session *s, const wish *w, lz_image images[LZ_MAX_IMAGES]) {
     job *j = &s->job;
     if (!album_has_place(&s->album, j)) return FAILED;
     for (int i = 0; i < w->n_references; i++) images[i] = s->album.pictures[w->references[i]].image;
-    j->picture = (lz_picture_options){.prompt = w->prompt,
-                                      .negative = s->args.negative,
-                                      .images = images,
-                                      .n_images = w->n_references,
-                                      .strength = w->n_references ? s->args.strength : 0,
-                                      .seed = (uint64_t)w->seed,
-                                      .watch = watch,
-                                      .user = s};
+    j->picture = LZ_PICTURE_OPTIONS(.prompt = w->prompt, .negative = s->args.negative, .images = images,
+                                    .n_images = w->n_references, .strength = w->n_references ? s->args.strength : 0,
+                                    .seed = (uint64_t)w->seed, .watch = watch, .user = s);
     int code = job_settle(j);
     return code == DONE ? job_plan(j) : code;
 }

@@ -64,10 +64,8 @@ static bool is_host(const lz_context *ctx) {
  * the device or processor multiplies fastest. */
 static lz_context *open_context(job *j, const char *folder, lz_error *err) {
     const arguments *args = j->args;
-    lz_context_options where = {.device = asked_device(args),
-                                .threads = (int)useful_threads(args),
-                                .compute = args->precision,
-                                .offload = args->offload};
+    lz_context_options where = LZ_CONTEXT_OPTIONS(.device = asked_device(args), .threads = (int)useful_threads(args),
+                                                  .compute = args->precision, .offload = args->offload);
     bool large = weight_bytes(folder) >= LARGE_MODEL;
     if (large && !where.compute) where.compute = LZ_FASTEST;
     large = large && !where.device && args->command->bit != INFO;
@@ -109,7 +107,7 @@ static int open_chosen(job *j, const model_choice *choice) {
 }
 
 int job_open(job *j, const arguments *args) {
-    *j = (job){.args = args};
+    *j = (job){.args = args, .picture = LZ_PICTURE_OPTIONS()};
     model_choice choice;
     int code = choose_model(args, &choice);
     if (code == DONE) code = open_chosen(j, &choice);
@@ -124,7 +122,7 @@ static void forget_picture(job *j) {
         if (j->images[i].pixels) lz_image_free(j->ctx, &j->images[i]);
     free(j->prompt);
     j->prompt = NULL;
-    j->picture = (lz_picture_options){.reserved = 0};
+    j->picture = LZ_PICTURE_OPTIONS();
 }
 
 int job_reopen(job *j, const arguments *args) {

@@ -106,7 +106,7 @@ static void print_table(const table *t, const char *cache) {
 
 int models_command(const arguments *args) {
     lz_error err = {.status = LZ_OK};
-    table t = {.ctx = lz_open_with(&(lz_context_options){.threads = 1}, &err)};
+    table t = {.ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.threads = 1), &err)};
     if (!t.ctx) return fail_with(args, &err);
     const char *environment = getenv("LAZULI_MODEL");
     char *cache = hub_cache();

@@ -27,7 +27,7 @@ static lz_status lay_out(const known_model *model, const char *folder, lz_error 
     lz_status status = synth_model_of(model->kind, 0, 0, &what, err);
     if (status) return status;
     what.text_shard = what.transformer_shard = INT64_MAX; /* one file for each part */
-    lz_context *ctx = lz_open_with(&(lz_context_options){.threads = 1}, err);
+    lz_context *ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.threads = 1), err);
     if (!ctx) return err->status;
     status = synth_write(ctx, &what, folder, &(synth_options){.hollow = true}, err);
     lz_close(ctx);

@@ -182,7 +182,7 @@ static void say_files(const arguments *args, const char *picture, const json_t *
 
 static int read_picture(arguments *args) {
     lz_error err = {.status = LZ_OK}, other;
-    lz_context *ctx = lz_open_with(&(lz_context_options){.threads = 1}, &err);
+    lz_context *ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.threads = 1), &err);
     if (!ctx) return fail_with(args, &err);
     char *text = lz_image_read_text(ctx, args->from, SETTINGS_KEY, &err);
     char *foreign = text ? NULL : lz_image_read_text(ctx, args->from, "parameters", &other);

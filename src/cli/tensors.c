@@ -130,7 +130,7 @@ static char *find_cached(const char *name) {
 
 int tensors_command(const arguments *args) {
     lz_error err = {.status = LZ_OK};
-    listing list = {.ctx = lz_open_with(&(lz_context_options){.threads = 1}, &err)};
+    listing list = {.ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.threads = 1), &err)};
     char *cached = find_cached(args->words[0]);
     bool good = list.ctx && open_sources(&list, cached ? cached : args->words[0], &err) == LZ_OK;
     int code = good ? show(args, &list) : fail_with(args, &err);

@@ -91,7 +91,7 @@ int tokenize_command(const arguments *args) {
     int code = choose_model(args, &choice);
     if (code != DONE) return code;
     lz_error err = {.status = LZ_OK};
-    lz_context *ctx = lz_open_with(&(lz_context_options){.threads = 1}, &err);
+    lz_context *ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.threads = 1), &err);
     lz_tokenizer *t = ctx ? open_tokenizer(ctx, choice.folder, &err) : NULL;
     if (t) {
         say_model(args, &choice);

@@ -157,8 +157,11 @@ lz_status lz_settle(lz_run_state *r, lz_error *err) {
 
 lz_status lz_fill_options(lz_model *model, lz_picture_options *options, lz_error *err) {
     if (!model || !options) return lz_fail(err, LZ_BAD_ARGUMENT, "fill_options: needs a model and options");
-    lz_run_state r = lz_new_run(model, options);
-    lz_status status = lz_settle(&r, err);
+    lz_picture_options own;
+    lz_status status = lz_read_options(&own, sizeof own, options, "LZ_PICTURE_OPTIONS", err);
+    if (status) return status;
+    lz_run_state r = lz_new_run(model, &own);
+    status = lz_settle(&r, err);
     if (status) return status;
     options->width = r.width;
     options->height = r.height;
@@ -661,16 +664,19 @@ lz_status lz_generate_with(lz_model *model, const lz_picture_options *options, l
     if (picture) memset(picture, 0, sizeof *picture);
     if (!model || !options || !picture)
         return lz_fail(err, LZ_BAD_ARGUMENT, "generate: needs a model, options and a place for the picture");
-    picture->ctx = model->ctx;
-    lz_run_state r = lz_new_run(model, options);
+    lz_picture_options own;
+    lz_status status = lz_read_options(&own, sizeof own, options, "LZ_PICTURE_OPTIONS", err);
+    if (status) return status;
+    lz_run_state r = lz_new_run(model, &own);
     r.picture = picture;
     r.sigmas = lz_host_alloc(model->ctx, (LZ_MAX_STEPS + 1) * sizeof *r.sigmas);
     if (!r.sigmas) return lz_out_of_memory(err, (LZ_MAX_STEPS + 1) * sizeof *r.sigmas);
-    lz_status status = lz_model_enter(model, err);
+    status = lz_model_enter(model, err);
     if (status) {
         lz_host_free(model->ctx, r.sigmas);
         return status;
     }
+    picture->ctx = model->ctx;
     lz_scope *scope = lz_scope_begin(model->ctx, "generate");
     status = run_stages(&r, err);
     lz_scope_end(scope);
@@ -681,7 +687,7 @@ lz_status lz_generate_with(lz_model *model, const lz_picture_options *options, l
         lz_picture_free(picture);
         picture->ctx = model->ctx;
         float *sigmas = r.sigmas;
-        r = lz_new_run(model, options);
+        r = lz_new_run(model, &own);
         r.picture = picture;
         r.sigmas = sigmas;
         scope = lz_scope_begin(model->ctx, "generate");

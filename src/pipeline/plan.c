@@ -174,11 +174,14 @@ lz_status lz_plan_picture(lz_model *model, const lz_picture_options *options, lz
     if (plan) memset(plan, 0, sizeof *plan);
     if (!model || !options || !plan)
         return lz_fail(err, LZ_BAD_ARGUMENT, "plan: needs a model, options and a place for the plan");
-    lz_run_state r = lz_new_run(model, options);
+    lz_picture_options own;
+    lz_status status = lz_read_options(&own, sizeof own, options, "LZ_PICTURE_OPTIONS", err);
+    if (status) return status;
+    lz_run_state r = lz_new_run(model, &own);
     r.sigmas = lz_host_alloc(model->ctx, (LZ_MAX_STEPS + 1) * sizeof *r.sigmas);
     if (!r.sigmas) return lz_out_of_memory(err, (LZ_MAX_STEPS + 1) * sizeof *r.sigmas);
     lz_scope *scope = lz_scope_begin(model->ctx, "plan");
-    lz_status status = plan_stages(&r, plan, err);
+    status = plan_stages(&r, plan, err);
     for (int i = 0; i < plan->n_stages; i++) {
         const lz_stage_plan *s = &plan->stages[i];
         if (s->weight_bytes > plan->weight_bytes) plan->weight_bytes = s->weight_bytes;

@@ -108,13 +108,16 @@ lz_status lz_remark(lz_model *model, const lz_picture_options *options, lz_remar
     if (!model || !options || !remarks)
         return lz_fail(err, LZ_BAD_ARGUMENT, "remark: needs a model, options and a place for remarks");
     memset(remarks, 0, sizeof *remarks);
-    lz_run_state r = lz_new_run(model, options);
-    lz_status status = lz_settle(&r, err);
+    lz_picture_options own;
+    lz_status status = lz_read_options(&own, sizeof own, options, "LZ_PICTURE_OPTIONS", err);
+    if (status) return status;
+    lz_run_state r = lz_new_run(model, &own);
+    status = lz_settle(&r, err);
     if (status) return status;
     const lz_trained *t = &model->trained;
     remark_size(t, r.width, r.height, remarks);
     remark_images(t, &r, remarks);
-    return t->words ? remark_words(model, options->prompt ? options->prompt : "", remarks, err) : LZ_OK;
+    return t->words ? remark_words(model, own.prompt ? own.prompt : "", remarks, err) : LZ_OK;
 }
 
 const char *lz_model_words(const lz_model *model) {

@@ -8,7 +8,7 @@
 /* NULL: there is another GPU, or none, which is a failure. */
 static lz_context *open_hopper(void) {
     lz_error err = {0};
-    lz_context *ctx = lz_open_with(&(lz_context_options){.device = "cuda"}, &err);
+    lz_context *ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.device = "cuda"), &err);
     if (!CHECK(ctx, "%s", err.text)) return NULL;
     if (ctx->device->capability == 90) {
         lz_cuda_device_table.enter(ctx->device);

@@ -7,7 +7,7 @@
 
 static lz_context *open_cuda(void) {
     lz_error err = {0};
-    lz_context *ctx = lz_open_with(&(lz_context_options){.device = "cuda", .cache_limit = -1, .threads = 2}, &err);
+    lz_context *ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.device = "cuda", .cache_limit = -1, .threads = 2), &err);
     CHECK(ctx, "%s", err.text);
     return ctx;
 }
@@ -16,10 +16,10 @@ static void names(void) {
     lz_error err = {0};
     static const char *const wrong[] = {"cuda:", "cuda:x", "cuda:1x", "cuda:99999", "cudax"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        CHECK(!lz_open_with(&(lz_context_options){.device = wrong[i]}, &err), "%s", wrong[i]);
+        CHECK(!lz_open_with(&LZ_CONTEXT_OPTIONS(.device = wrong[i]), &err), "%s", wrong[i]);
         CHECK_TEXT(err.text, "there is no device");
     }
-    CHECK(!lz_open_with(&(lz_context_options){.device = "cuda:999"}, &err));
+    CHECK(!lz_open_with(&LZ_CONTEXT_OPTIONS(.device = "cuda:999"), &err));
     CHECK_TEXT(err.text, "there is no GPU 999");
     lz_context *ctx = open_cuda();
     if (!ctx) return;
@@ -454,12 +454,11 @@ static void paint_here_and_there(const char *folder, const lz_picture_options *o
 }
 
 static void paints(void) {
-    paint_here_and_there(
-        LZ_SOURCE_DIR "/models/demo",
-        &(lz_picture_options){.prompt = "a red apple", .seed = 5, .width = 64, .height = 48, .steps = 3},
-        (double[]){70, 38});
+    paint_here_and_there(LZ_SOURCE_DIR "/models/demo",
+                         &LZ_PICTURE_OPTIONS(.prompt = "a red apple", .seed = 5, .width = 64, .height = 48, .steps = 3),
+                         (double[]){70, 38});
     paint_here_and_there(LZ_SOURCE_DIR "/tests/data/qwen/Q",
-                         &(lz_picture_options){.prompt = "a red fox", .width = 48, .height = 48, .steps = 2},
+                         &LZ_PICTURE_OPTIONS(.prompt = "a red fox", .width = 48, .height = 48, .steps = 2),
                          (double[]){70, 25});
 }
 

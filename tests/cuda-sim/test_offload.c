@@ -9,12 +9,8 @@
 
 static lz_context *open_with(int offload, int64_t limit) {
     lz_error err = {0};
-    lz_context_options o = {.device = "cuda",
-                            .cache_limit = -1,
-                            .threads = 2,
-                            .offload = offload,
-                            .memory_limit = limit,
-                            .compute = LZ_F32};
+    lz_context_options o = LZ_CONTEXT_OPTIONS(.device = "cuda", .cache_limit = -1, .threads = 2, .offload = offload,
+                                              .memory_limit = limit, .compute = LZ_F32);
     lz_context *ctx = lz_open_with(&o, &err);
     CHECK(ctx, "%s", err.text);
     return ctx;
@@ -208,7 +204,7 @@ static void modes(void) {
             lz_close(ctx);
         }
     lz_error err = {0};
-    CHECK(!lz_open_with(&(lz_context_options){.offload = 3}, &err));
+    CHECK(!lz_open_with(&LZ_CONTEXT_OPTIONS(.offload = 3), &err));
     CHECK_TEXT(err.text, "offload is auto, none or stream");
 }
 
@@ -484,12 +480,8 @@ static void fail_each_call(int mode) {
     for (long call = 1; !through && call < 100000; call++) {
         lz_error err = {0};
         set_option("LAZULI_SIM_FAIL", call);
-        lz_context_options o = {.device = "cuda",
-                                .cache_limit = -1,
-                                .threads = 1,
-                                .memory_limit = 230000,
-                                .offload = mode,
-                                .compute = LZ_F32};
+        lz_context_options o = LZ_CONTEXT_OPTIONS(.device = "cuda", .cache_limit = -1, .threads = 1,
+                                                  .memory_limit = 230000, .offload = mode, .compute = LZ_F32);
         lz_context *ctx = lz_open_with(&o, &err);
         if (!ctx) CHECK(err.text[0]);
         if (ctx) {
@@ -551,12 +543,8 @@ static void failing_allocations(void) {
         failing f = {.fail_at = number};
         lz_allocator allocator = {failing_allocate, failing_release, &f};
         lz_error err = {0};
-        lz_context_options o = {.device = "cuda",
-                                .cache_limit = -1,
-                                .threads = 1,
-                                .memory_limit = 230000,
-                                .allocator = &allocator,
-                                .compute = LZ_F32};
+        lz_context_options o = LZ_CONTEXT_OPTIONS(.device = "cuda", .cache_limit = -1, .threads = 1,
+                                                  .memory_limit = 230000, .allocator = &allocator, .compute = LZ_F32);
         lz_context *ctx = lz_open_with(&o, &err);
         if (ctx) {
             small_model m = make_model(ctx, true);
@@ -579,7 +567,7 @@ static void failing_allocations(void) {
 /* ---- pictures ---------------------------------------------------------------------------------------------------- */
 
 static lz_picture_options apple(int64_t width) {
-    return (lz_picture_options){.prompt = "a red apple", .seed = 5, .width = width, .height = 32, .steps = 1};
+    return LZ_PICTURE_OPTIONS(.prompt = "a red apple", .seed = 5, .width = width, .height = 32, .steps = 1);
 }
 
 static bool paint(lz_model *model, int64_t width, lz_picture *p) {

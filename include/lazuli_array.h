@@ -1,0 +1,436 @@
+/* lazuli_array.h: lazy arrays, on which the models of lazuli.h run. This header is their manual, in order of need.
+ * lazuli.h includes it; a program may include either.
+ *
+ *     lz_error err;
+ *     lz_context *ctx = lz_open(.threads = 2, .error = &err); // NULL: err.text says why
+ *     lz_array *x = lz_full(ctx, LZ_DIMS(2, 3), LZ_F32, 1.5);
+ *     lz_array *y = lz_add(lz_mul(x, x), 1.0);              // nothing is computed here
+ *     const float *p = lz_data(y, &err);                    // here everything is, as one program
+ *     lz_close(ctx);
+ *
+ * The rules of lazuli.h hold here too. Three more:
+ *   1. Ops only describe. They check shapes and types when called, and compute nothing.
+ *   2. Nobody frees intermediates. An array belongs to the innermost scope that the calling thread has open, or to the
+ *      context if it has none open. It is freed when that scope ends, or with the context, unless somebody retains it.
+ *   3. Errors stick. A failed op returns a poisoned array, everything built on it is poisoned, and the function that
+ *      finally evaluates returns the first error with its op, shapes and place. NULL is a poisoned array too: an op
+ *      returns it only if there is no context to make an array in.
+ *
+ * Options of ops are passed by value, so they change only when LZ_VERSION_MINOR does.
+ */
+#ifndef LAZULI_ARRAY_H
+#define LAZULI_ARRAY_H
+
+#include "lazuli.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- 1. Types and shapes -------------------------------------------------------------------------------------- */
+
+const char *lz_dtype_name(lz_dtype dtype); /* "f32" */
+int64_t lz_dtype_size(lz_dtype dtype);     /* bytes */
+
+/* The type of a result of two arrays: bool < integers < floats; u8 with i8 gives i32, f16 with bf16 gives f32. */
+lz_dtype lz_promote(lz_dtype a, lz_dtype b);
+
+/* What models compute in on this context; sums are in f32 in any case. */
+lz_dtype lz_compute_type(const lz_context *ctx);
+
+#define LZ_MAX_DIMS 8
+
+/* Sizes, axes or any short list of integers. Negative axes count from the end. */
+typedef struct lz_dims {
+    int n;
+    int64_t at[LZ_MAX_DIMS];
+} lz_dims;
+
+#ifdef __cplusplus
+} /* templates have no C linkage */
+template <class... Sizes> lz_dims lz_dims_of(Sizes... sizes) {
+    return lz_dims{static_cast<int>(sizeof...(sizes)), {static_cast<int64_t>(sizes)...}};
+}
+#define LZ_DIMS(...) lz_dims_of(__VA_ARGS__)
+#define LZ_NONE lz_dims_of()
+extern "C" {
+#else
+#define LZ_DIMS(...) ((lz_dims){.n = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .at = {__VA_ARGS__}})
+#define LZ_NONE ((lz_dims){.n = 0}) /* the shape of a scalar; as axes: all of them */
+#endif
+
+/* ---- 2. Arrays ------------------------------------------------------------------------------------------------ */
+
+/* From memory: copied, or borrowed until release(user) is called, on any thread. That may be after the array is gone, and
+ * is at the latest when the context is closed. */
+lz_array *lz_from(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *data);
+lz_array *lz_borrow(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *data, void (*release)(void *),
+                    void *user);
+
+lz_array *lz_full(lz_context *ctx, lz_dims dims, lz_dtype dtype, double value); /* one element in memory, any shape */
+lz_array *lz_number(lz_context *ctx, double value); /* weak: takes the type of its partner */
+lz_array *lz_arange(lz_context *ctx, double start, double stop, double step, lz_dtype dtype);
+
+/* What torch.randn(dims, generator=torch.Generator("cpu").manual_seed(seed)) gives, in f32, to 2 ulp; the same bits on
+ * every machine of ours. */
+lz_array *lz_randn(lz_context *ctx, lz_dims dims, uint64_t seed);
+
+lz_context *lz_context_of(const lz_array *a);
+lz_dims lz_shape(const lz_array *a);
+lz_dtype lz_type(const lz_array *a);
+int64_t lz_size(const lz_array *a);                   /* number of elements; 0 for a poisoned array */
+lz_status lz_check(const lz_array *a, lz_error *err); /* LZ_OK, or the error that poisoned it */
+
+/* Looking computes, and on a GPU waits and copies. The pointer is row-major, and valid as long as the array. */
+const void *lz_data(lz_array *a, lz_error *err);
+lz_status lz_copy(lz_array *a, void *out, int64_t bytes, lz_error *err); /* bytes must be the array's */
+double lz_item(lz_array *a, lz_error *err);                              /* the one element, as a number */
+
+/* An array outlives its scope while somebody retains it. Each lz_retain is undone by one lz_release, before lz_close; an
+ * array that was not retained is not released. */
+lz_array *lz_retain(lz_array *a);
+void lz_release(lz_array *a);
+
+/* ---- 3. Scopes ------------------------------------------------------------------------------------------------ */
+
+/* A scope belongs to the thread that begins it, and is ended by that thread, inner ones first. Arrays made outside any
+ * scope live until lz_close: a program that runs long makes its arrays in scopes. The names of the open scopes stand in
+ * error messages. */
+typedef struct lz_scope lz_scope;
+lz_scope *lz_scope_begin(lz_context *ctx, const char *name); /* NULL if memory is out: the enclosing scope is used */
+lz_array *lz_scope_keep(lz_scope *scope, lz_array *a);       /* hand an array to the enclosing scope */
+void lz_scope_end(lz_scope *scope);                          /* releases the arrays that are left in it */
+lz_array *lz_scope_return(lz_scope *scope, lz_array *a);     /* keep one, end the scope, return the one */
+
+/* ---- 4. Ops: elementwise -------------------------------------------------------------------------------------- */
+
+/* Shapes broadcast as in NumPy, types promote as lz_promote says; in lz_add(a, 2.0) the number never changes the type
+ * of the array. Functions that have no integer meaning (lz_exp, lz_div, ...) turn integers into f32. */
+lz_array *lz_add(lz_array *a, lz_array *b);
+lz_array *lz_sub(lz_array *a, lz_array *b);
+lz_array *lz_mul(lz_array *a, lz_array *b);
+lz_array *lz_div(lz_array *a, lz_array *b);
+lz_array *lz_pow(lz_array *a, lz_array *b);
+lz_array *lz_maximum(lz_array *a, lz_array *b); /* NaN wins */
+lz_array *lz_minimum(lz_array *a, lz_array *b);
+lz_array *lz_equal(lz_array *a, lz_array *b); /* comparisons give bool */
+lz_array *lz_not_equal(lz_array *a, lz_array *b);
+lz_array *lz_less(lz_array *a, lz_array *b);
+lz_array *lz_less_equal(lz_array *a, lz_array *b);
+lz_array *lz_greater(lz_array *a, lz_array *b);
+lz_array *lz_greater_equal(lz_array *a, lz_array *b);
+lz_array *lz_and(lz_array *a, lz_array *b); /* logical: nonzero is true */
+lz_array *lz_or(lz_array *a, lz_array *b);
+
+lz_array *lz_neg(lz_array *a);
+lz_array *lz_abs(lz_array *a);
+lz_array *lz_not(lz_array *a);
+lz_array *lz_square(lz_array *a);
+lz_array *lz_floor(lz_array *a);
+lz_array *lz_exp(lz_array *a);
+lz_array *lz_log(lz_array *a);
+lz_array *lz_sqrt(lz_array *a);
+lz_array *lz_rsqrt(lz_array *a);
+lz_array *lz_sin(lz_array *a);
+lz_array *lz_cos(lz_array *a);
+lz_array *lz_tanh(lz_array *a);
+lz_array *lz_erf(lz_array *a);
+lz_array *lz_sigmoid(lz_array *a);
+lz_array *lz_silu(lz_array *a);
+lz_array *lz_gelu(lz_array *a);      /* x Φ(x), with erf */
+lz_array *lz_gelu_tanh(lz_array *a); /* the tanh approximation */
+
+lz_array *lz_where(lz_array *condition, lz_array *a, lz_array *b);
+lz_array *lz_clip(lz_array *a, double low, double high);
+/* To nearest even; float to integer toward zero, saturating, NaN to 0; integer to integer wraps. */
+lz_array *lz_cast(lz_array *a, lz_dtype dtype);
+
+/* ---- 5. Ops: reductions --------------------------------------------------------------------------------------- */
+
+lz_array *lz_sum(lz_array *a, lz_dims axes, bool keepdims); /* integers sum to i64 */
+lz_array *lz_mean(lz_array *a, lz_dims axes, bool keepdims);
+lz_array *lz_var(lz_array *a, lz_dims axes, bool keepdims); /* of the population: divided by n */
+lz_array *lz_max(lz_array *a, lz_dims axes, bool keepdims); /* NaN wins; an empty axis is an error */
+lz_array *lz_min(lz_array *a, lz_dims axes, bool keepdims);
+lz_array *lz_argmax(lz_array *a, int axis, bool keepdims); /* i64; the first of equals, or the first NaN */
+lz_array *lz_logsumexp(lz_array *a, lz_dims axes, bool keepdims);
+lz_array *lz_softmax(lz_array *a, int axis); /* a row that is all -inf gives NaN, as in torch */
+
+/* ---- 6. Ops: matrices and attention --------------------------------------------------------------------------- */
+
+/* The two sides may differ in type: each is read as it is stored, sums are in f32, the result has the promoted type. */
+lz_array *lz_matmul(lz_array *a, lz_array *b);                 /* [..., m, k] x [..., k, n], batches broadcast */
+lz_array *lz_linear(lz_array *x, lz_array *w, lz_array *bias); /* x [..., k], w [n, k], bias [n] or NULL */
+
+typedef struct lz_addmm_options {
+    int reserved;
+    double alpha, beta; /* 0 means 1 */
+} lz_addmm_options;
+lz_array *lz_addmm_with(lz_array *c, lz_array *a, lz_array *b, lz_addmm_options options); /* beta c + alpha a b */
+
+typedef struct lz_sdpa_options {
+    int reserved;
+    double scale;   /* 0: 1/sqrt(head size) */
+    bool causal;    /* query i sees keys 0 .. i + (keys - queries) */
+    lz_array *mask; /* broadcasts to [b, heads, queries, keys]; bool (true: may look) or float (added to the scores).
+                       A key-padding mask is bool [b, 1, 1, keys]. */
+} lz_sdpa_options;
+/* q [b, h, n, d], k and v [b, g, m, d] with h a multiple of g (grouped queries), d up to 512. Memory grows with n + m,
+ * never with n times m. A query that may look at nothing gives zeros. */
+lz_array *lz_sdpa_with(lz_array *q, lz_array *k, lz_array *v, lz_sdpa_options options);
+
+/* ---- 7. Ops: norms, rope, convolution -------------------------------------------------------------------------- */
+
+/* Over the last axis; statistics in f32. weight and bias may be NULL. */
+lz_array *lz_rms_norm(lz_array *x, lz_array *weight, double eps);
+lz_array *lz_layer_norm(lz_array *x, lz_array *weight, lz_array *bias, double eps);
+lz_array *lz_modulated_norm(lz_array *x, lz_array *scale, lz_array *shift, double eps); /* LN(x) (1 + scale) + shift */
+lz_array *lz_group_norm(lz_array *x, int groups, lz_array *weight, lz_array *bias, double eps); /* x [n, ..., c] */
+
+typedef struct lz_rope_options {
+    int reserved;
+    bool half_split; /* pairs (i, i + d/2) as in Qwen; otherwise adjacent pairs (2i, 2i + 1) as in FLUX */
+} lz_rope_options;
+/* x [..., n, d]; cos and sin [n, d/2], or anything that broadcasts to [..., n, d/2]. */
+lz_array *lz_rope_with(lz_array *x, lz_array *cos, lz_array *sin, lz_rope_options options);
+
+typedef struct lz_conv2d_options {
+    int reserved;
+    int stride;                   /* 0 means 1 */
+    int top, bottom, left, right; /* zero padding, each side its own */
+} lz_conv2d_options;
+/* Channels last: x [n, h, w, c], w [out, kh, kw, c], bias [out] or NULL. Permute weights stored [out, c, kh, kw]. */
+lz_array *lz_conv2d_with(lz_array *x, lz_array *w, lz_array *bias, lz_conv2d_options options);
+lz_array *lz_upsample_nearest(lz_array *x, int factor); /* [n, h, w, c] -> [n, h f, w f, c] */
+lz_array *lz_pad(lz_array *a, lz_dims before, lz_dims after, double value);
+
+/* ---- 8. Ops: shapes ------------------------------------------------------------------------------------------- */
+
+/* These are views wherever strides can say it, and cost nothing. */
+lz_array *lz_reshape(lz_array *a, lz_dims dims); /* one size may be -1 */
+lz_array *lz_permute(lz_array *a, lz_dims axes);
+lz_array *lz_transpose(lz_array *a); /* the last two axes */
+/* As a[start:stop:step] along one axis; step > 0. */
+lz_array *lz_slice(lz_array *a, int axis, int64_t start, int64_t stop, int64_t step);
+void lz_split(lz_array *a, int axis, int parts, lz_array **out); /* out has a place for each part */
+lz_array *lz_broadcast(lz_array *a, lz_dims dims);
+lz_array *lz_concat(lz_array *const *arrays, int n, int axis);
+/* a[:, indices, :], where indices may have any shape; and torch.gather, where it has the rank of a. Each index must
+ * lie in 0 .. size-1, or evaluating fails. */
+lz_array *lz_take(lz_array *a, lz_array *indices, int axis);
+lz_array *lz_gather(lz_array *a, lz_array *indices, int axis);
+lz_array *lz_contiguous(lz_array *a); /* row-major in memory */
+
+/* ---- 9. Evaluating -------------------------------------------------------------------------------------------- */
+
+/* Plans everything the arrays need as a whole, and runs it. Only the arrays named keep their values; what lies between
+ * lives in one arena while the program runs. On a GPU these functions return when the work is queued; functions that
+ * look at an array (lz_data, lz_copy, lz_item) and lz_wait wait for it, and return errors that were found meanwhile. */
+lz_status lz_eval(lz_array *a, lz_error *err);
+lz_status lz_eval_all(lz_array *const *arrays, int n, lz_error *err);
+
+/* What a graph will take, before anything runs. */
+typedef struct lz_plan_info {
+    int64_t arena_bytes;  /* for intermediates; exactly what the run will allocate */
+    int64_t output_bytes; /* for the arrays asked for */
+    int64_t input_bytes;  /* already there */
+    int64_t nodes;        /* reached from the outputs */
+    int64_t kernels;      /* launches after fusion */
+    double flops, bytes;  /* work and memory traffic of one run */
+    /* On a device with memory of its own, as things stand there now; elsewhere 0. Weights are borrowed memory. */
+    int64_t weight_bytes;   /* that kernels read */
+    int64_t resident_bytes; /* of weights that stay there, and of the ring that the others pass through */
+    int64_t streamed_bytes; /* of weights that are sent in every run, because they do not fit */
+    int64_t device_bytes;   /* all that must be there at once: arena, outputs, what is resident */
+} lz_plan_info;
+lz_status lz_plan(lz_array *const *arrays, int n, lz_plan_info *info, lz_error *err);
+
+/* A stream is a thread that runs programs in the background, in order. Arrays given to lz_async_eval may be used at once
+ * in further ops; looking at one waits for it. */
+typedef struct lz_stream lz_stream;
+lz_stream *lz_stream_new(lz_context *ctx, lz_error *err);
+lz_status lz_async_eval(lz_stream *stream, lz_array *const *arrays, int n, lz_error *err);
+lz_status lz_wait(lz_array *a, lz_error *err); /* until this array has its value */
+void lz_stream_wait(lz_stream *stream);        /* until the stream has nothing left to do */
+void lz_stream_free(lz_stream *stream);        /* waits first */
+
+/* ---- 10. Compiling -------------------------------------------------------------------------------------------- */
+
+/* Describes outputs from inputs. Called once for each new signature (types, shapes, strides of the inputs), by lz_run, on
+ * its thread, in a scope of its own; must depend on nothing but its arguments and arrays that stay the same. Numbers that
+ * vary come in as arrays. The inputs have no values yet: looking at them, or at what is made of them, fails with
+ * LZ_BAD_ARGUMENT. Arrays from outside may be looked at, and must live as long as the compiled function. */
+typedef void (*lz_function)(lz_context *ctx, lz_array *const *in, lz_array **out, void *user);
+typedef struct lz_compiled lz_compiled;
+
+typedef struct lz_compile_stats {
+    int64_t calls;
+    int64_t compiles;  /* programs planned; calls with a known signature plan nothing */
+    int64_t evictions; /* programs dropped because the cache was full */
+    int cached;
+} lz_compile_stats;
+
+/* n_in: up to 65536; n_out: 1 to 65536. cache_size: how many programs to keep, the least recently used goes first;
+ * 0: 8. */
+lz_compiled *lz_compile(lz_context *ctx, lz_function function, void *user, int n_in, int n_out, int cache_size,
+                        lz_error *err);
+/* When it returns the outputs are computed (on a GPU: queued, as by lz_eval). They belong to the innermost scope of the
+ * calling thread like any array: they are freed with it, and lz_retain keeps them longer. What the function describes
+ * without touching its inputs is computed once and kept. A replay allocates nothing as soon as the outputs of earlier
+ * calls have been freed. Threads that run one compiled function wait for each other. */
+lz_status lz_run(lz_compiled *compiled, lz_array *const *in, lz_array **out, lz_error *err);
+lz_compile_stats lz_compiled_stats(const lz_compiled *compiled);
+void lz_compiled_free(lz_compiled *compiled);
+
+/* ---- 11. Seeing inside ---------------------------------------------------------------------------------------- */
+
+typedef enum lz_graph_format {
+    LZ_GRAPH_TEXT,   /* what was described */
+    LZ_GRAPH_DOT,    /* the same for graphviz */
+    LZ_GRAPH_PROGRAM /* what will run, after all passes, with its place in memory */
+} lz_graph_format;
+/* Free it with lz_free_text. */
+char *lz_graph_text(lz_array *const *arrays, int n, lz_graph_format format, lz_error *err);
+
+/* Between start and stop every kernel is timed. The table gives time, bytes, operations and the share of what this
+ * machine was measured to reach (a matrix product, a copy); free it with lz_free_text. */
+void lz_profile_start(lz_context *ctx);
+void lz_profile_stop(lz_context *ctx);
+char *lz_profile_table(lz_context *ctx, lz_error *err);
+lz_status lz_profile_trace(lz_context *ctx, const char *path, lz_error *err); /* for chrome://tracing or Perfetto */
+
+/* ---- 12. Weights ---------------------------------------------------------------------------------------------- */
+
+/* A safetensors file, a model.safetensors.index.json, or a folder that holds either. Mapped, not read: a tensor costs
+ * memory when it is touched. Every offset, size, name and type is checked on opening. */
+typedef struct lz_weights lz_weights;
+lz_weights *lz_weights_open(lz_context *ctx, const char *path, lz_error *err);
+int64_t lz_weights_count(const lz_weights *weights);
+const char *lz_weights_name(const lz_weights *weights, int64_t i);
+bool lz_weights_has(const lz_weights *weights, const char *name);
+lz_array *lz_weights_get(lz_weights *weights, const char *name); /* as stored, in place */
+/* Converted now; the pages of the original are given back. */
+lz_array *lz_weights_cast(lz_weights *weights, const char *name, lz_dtype dtype);
+const char *lz_weights_metadata(const lz_weights *weights, const char *key); /* NULL where there is none */
+const char *lz_weights_metadata_key(const lz_weights *weights, int64_t i);   /* the keys; NULL after the last */
+void lz_weights_close(lz_weights *weights);                                  /* arrays already taken stay valid */
+
+typedef struct lz_named_array {
+    const char *name;
+    lz_array *array;
+} lz_named_array;
+/* Writes path whole or not at all. metadata: pairs of key and value, ended by NULL; may be NULL. */
+lz_status lz_weights_save(lz_context *ctx, const char *path, const lz_named_array *arrays, int64_t n,
+                          const char *const *metadata, lz_error *err);
+
+/* ---- 13. Pictures as arrays ----------------------------------------------------------------------------------- */
+
+/* Through the autoencoder: a picture to latents [1, c, h, w] (the middle of it, in whole tokens) and back. A token has one
+ * of them in FLUX.2, 2 x 2 in Qwen-Image. */
+lz_array *lz_encode_image(lz_model *model, const lz_image *image);
+lz_status lz_decode_latents(lz_model *model, lz_array *latents, lz_image *image, lz_error *err);
+
+/* ---- 14. Sugar ------------------------------------------------------------------------------------------------ */
+
+/* C11 is needed for the macros below. In C++ call the functions: lz_sdpa_with, lz_add_number, ... */
+
+/* A number as the second argument of a binary op. */
+lz_array *lz_add_number(lz_array *a, double b);
+lz_array *lz_sub_number(lz_array *a, double b);
+lz_array *lz_mul_number(lz_array *a, double b);
+lz_array *lz_div_number(lz_array *a, double b);
+lz_array *lz_pow_number(lz_array *a, double b);
+lz_array *lz_maximum_number(lz_array *a, double b);
+lz_array *lz_minimum_number(lz_array *a, double b);
+lz_array *lz_equal_number(lz_array *a, double b);
+lz_array *lz_not_equal_number(lz_array *a, double b);
+lz_array *lz_less_number(lz_array *a, double b);
+lz_array *lz_less_equal_number(lz_array *a, double b);
+lz_array *lz_greater_number(lz_array *a, double b);
+lz_array *lz_greater_equal_number(lz_array *a, double b);
+
+/* Remembers where an op was called, for its error message. The macros below do it for every op; a file that wants
+ * the plain functions defines LZ_NO_SUGAR first. */
+lz_array *lz_at(lz_array *a, const char *file, int line);
+
+#if !defined(__cplusplus) && !defined(LZ_NO_SUGAR)
+#define LZ_HERE(call) lz_at(call, __FILE__, __LINE__)
+#define LZ_BINARY(name, a, b) LZ_HERE(_Generic((b), lz_array * : name, default : name##_number)(a, b))
+
+#define lz_add(a, b) LZ_BINARY(lz_add, a, b)
+#define lz_sub(a, b) LZ_BINARY(lz_sub, a, b)
+#define lz_mul(a, b) LZ_BINARY(lz_mul, a, b)
+#define lz_div(a, b) LZ_BINARY(lz_div, a, b)
+#define lz_pow(a, b) LZ_BINARY(lz_pow, a, b)
+#define lz_maximum(a, b) LZ_BINARY(lz_maximum, a, b)
+#define lz_minimum(a, b) LZ_BINARY(lz_minimum, a, b)
+#define lz_equal(a, b) LZ_BINARY(lz_equal, a, b)
+#define lz_not_equal(a, b) LZ_BINARY(lz_not_equal, a, b)
+#define lz_less(a, b) LZ_BINARY(lz_less, a, b)
+#define lz_less_equal(a, b) LZ_BINARY(lz_less_equal, a, b)
+#define lz_greater(a, b) LZ_BINARY(lz_greater, a, b)
+#define lz_greater_equal(a, b) LZ_BINARY(lz_greater_equal, a, b)
+#define lz_and(...) LZ_HERE(lz_and(__VA_ARGS__))
+#define lz_or(...) LZ_HERE(lz_or(__VA_ARGS__))
+#define lz_neg(a) LZ_HERE(lz_neg(a))
+#define lz_abs(a) LZ_HERE(lz_abs(a))
+#define lz_not(a) LZ_HERE(lz_not(a))
+#define lz_square(a) LZ_HERE(lz_square(a))
+#define lz_floor(a) LZ_HERE(lz_floor(a))
+#define lz_exp(a) LZ_HERE(lz_exp(a))
+#define lz_log(a) LZ_HERE(lz_log(a))
+#define lz_sqrt(a) LZ_HERE(lz_sqrt(a))
+#define lz_rsqrt(a) LZ_HERE(lz_rsqrt(a))
+#define lz_sin(a) LZ_HERE(lz_sin(a))
+#define lz_cos(a) LZ_HERE(lz_cos(a))
+#define lz_tanh(a) LZ_HERE(lz_tanh(a))
+#define lz_erf(a) LZ_HERE(lz_erf(a))
+#define lz_sigmoid(a) LZ_HERE(lz_sigmoid(a))
+#define lz_silu(a) LZ_HERE(lz_silu(a))
+#define lz_gelu(a) LZ_HERE(lz_gelu(a))
+#define lz_gelu_tanh(a) LZ_HERE(lz_gelu_tanh(a))
+#define lz_where(...) LZ_HERE(lz_where(__VA_ARGS__))
+#define lz_clip(...) LZ_HERE(lz_clip(__VA_ARGS__))
+#define lz_cast(...) LZ_HERE(lz_cast(__VA_ARGS__))
+#define lz_sum(...) LZ_HERE(lz_sum(__VA_ARGS__))
+#define lz_mean(...) LZ_HERE(lz_mean(__VA_ARGS__))
+#define lz_var(...) LZ_HERE(lz_var(__VA_ARGS__))
+#define lz_max(...) LZ_HERE(lz_max(__VA_ARGS__))
+#define lz_min(...) LZ_HERE(lz_min(__VA_ARGS__))
+#define lz_argmax(...) LZ_HERE(lz_argmax(__VA_ARGS__))
+#define lz_logsumexp(...) LZ_HERE(lz_logsumexp(__VA_ARGS__))
+#define lz_softmax(...) LZ_HERE(lz_softmax(__VA_ARGS__))
+#define lz_matmul(...) LZ_HERE(lz_matmul(__VA_ARGS__))
+#define lz_linear(...) LZ_HERE(lz_linear(__VA_ARGS__))
+#define lz_addmm(c, a, b, ...) LZ_HERE(lz_addmm_with(c, a, b, (lz_addmm_options){.reserved = 0, __VA_ARGS__}))
+#define lz_sdpa(q, k, v, ...) LZ_HERE(lz_sdpa_with(q, k, v, (lz_sdpa_options){.reserved = 0, __VA_ARGS__}))
+#define lz_rms_norm(...) LZ_HERE(lz_rms_norm(__VA_ARGS__))
+#define lz_layer_norm(...) LZ_HERE(lz_layer_norm(__VA_ARGS__))
+#define lz_modulated_norm(...) LZ_HERE(lz_modulated_norm(__VA_ARGS__))
+#define lz_group_norm(...) LZ_HERE(lz_group_norm(__VA_ARGS__))
+#define lz_rope(x, cos, sin, ...) LZ_HERE(lz_rope_with(x, cos, sin, (lz_rope_options){.reserved = 0, __VA_ARGS__}))
+#define lz_conv2d(x, w, bias, ...) LZ_HERE(lz_conv2d_with(x, w, bias, (lz_conv2d_options){.reserved = 0, __VA_ARGS__}))
+#define lz_upsample_nearest(...) LZ_HERE(lz_upsample_nearest(__VA_ARGS__))
+#define lz_pad(...) LZ_HERE(lz_pad(__VA_ARGS__))
+#define lz_reshape(...) LZ_HERE(lz_reshape(__VA_ARGS__))
+#define lz_permute(...) LZ_HERE(lz_permute(__VA_ARGS__))
+#define lz_transpose(...) LZ_HERE(lz_transpose(__VA_ARGS__))
+#define lz_slice(...) LZ_HERE(lz_slice(__VA_ARGS__))
+#define lz_broadcast(...) LZ_HERE(lz_broadcast(__VA_ARGS__))
+#define lz_concat(...) LZ_HERE(lz_concat(__VA_ARGS__))
+#define lz_from(...) LZ_HERE(lz_from(__VA_ARGS__))
+#define lz_borrow(...) LZ_HERE(lz_borrow(__VA_ARGS__))
+#define lz_full(...) LZ_HERE(lz_full(__VA_ARGS__))
+#define lz_arange(...) LZ_HERE(lz_arange(__VA_ARGS__))
+#define lz_randn(...) LZ_HERE(lz_randn(__VA_ARGS__))
+#define lz_contiguous(...) LZ_HERE(lz_contiguous(__VA_ARGS__))
+#define lz_take(...) LZ_HERE(lz_take(__VA_ARGS__))
+#define lz_gather(...) LZ_HERE(lz_gather(__VA_ARGS__))
+#define lz_weights_get(...) LZ_HERE(lz_weights_get(__VA_ARGS__))
+#define lz_weights_cast(...) LZ_HERE(lz_weights_cast(__VA_ARGS__))
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+#endif

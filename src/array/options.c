@@ -1,0 +1,28 @@
+/* options.c: option structs that can grow. A program says in `size` how much of a struct it was built with. */
+#include <string.h>
+
+#include "array/internal.h"
+
+enum { MOST_BYTES = 1 << 16 }; /* no option struct is as large: a larger size is not a size */
+
+static bool all_zero(const char *bytes, size_t n) {
+    while (n && !*bytes) bytes++, n--;
+    return !n;
+}
+
+lz_status lz_read_options(void *to, size_t size, const void *options, const char *macro, lz_error *err) {
+    size_t given;
+    memcpy(&given, options, sizeof given);
+    if (given < sizeof given || given > MOST_BYTES)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "the size of these options is %zu: make them with %s(), which sets it",
+                       given, macro);
+    if (given > size && !all_zero((const char *)options + size, given - size))
+        return lz_fail(err, LZ_BAD_ARGUMENT,
+                       "these options name something that Lazuli %s does not know: the program was built for a newer "
+                       "one",
+                       lz_version());
+    memset(to, 0, size);
+    memcpy(to, options, given < size ? given : size);
+    memcpy(to, &size, sizeof size);
+    return LZ_OK;
+}

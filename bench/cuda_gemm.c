@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "backend/cuda/gemm90.h"
+#include "cli/environment.h"
 
 typedef enum ending { PLAIN, GATED, SWIGLU, ALONE_ENDINGS, BIAS = ALONE_ENDINGS, GELU, ENDINGS } ending;
 static const char *const ending_names[ENDINGS] = {"plain", "gated", "swiglu", "bias", "gelu"};
@@ -539,7 +540,7 @@ static int number_of(const char *text, int otherwise) { return text && atoi(text
 static lz_context *open_device(void) {
     const char *device = getenv("LZ_DEVICE");
     lz_error err = {.status = LZ_OK};
-    lz_context *ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.device = device ? device : "cuda"), &err);
+    lz_context *ctx = open_as_asked(LZ_CONTEXT_OPTIONS(.device = device ? device : "cuda"), &err);
     if (!ctx) fprintf(stderr, "cuda_gemm: %s\n", err.text);
     if (ctx) lz_cuda_device_table.enter(ctx->device);
     return ctx;

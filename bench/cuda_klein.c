@@ -18,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "lazuli.h"
+#include "cli/environment.h"
 
 #define PROMPT "a red fox in the snow"
 enum { MOST_RUNS = 16, MOST_STEPS = 128, SIZES = 16 };
@@ -172,7 +172,7 @@ int main(int argc, char **argv) {
     double start = now();
     lz_context_options options = LZ_CONTEXT_OPTIONS(.device = argc > 2 ? argv[2] : "cuda",
                                                     .memory_limit = (int64_t)(1e9 * w.limit));
-    lz_context *ctx = lz_open_with(&options, &err);
+    lz_context *ctx = open_as_asked(options, &err);
     double opened = now();
     lz_model *model = ctx && argc > 1 ? lz_model_open(ctx, argv[1], &err) : NULL;
     if (!model) return fprintf(stderr, "cuda_klein: %s\n", argc > 1 ? err.text : "which model?"), 1;

@@ -7,12 +7,13 @@
  *   LZ_SHRINK=8             all sizes divided by this, for a dry run on a simulated GPU
  *   LAZULI_CUDA_TRACE=1     tells which algorithms were chosen, and what the libraries refused
  *   LAZULI_CUDA_DNN=0       our own kernels instead of cuDNN's */
-#include <lazuli.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "cli/environment.h"
 
 typedef enum kind { MATMUL, GATED, BIASED, SDPA, CONV } kind;
 
@@ -317,7 +318,7 @@ static sizes shrunk(sizes s, int64_t by) {
 int main(int n_arguments, char **arguments) {
     const char *device = getenv("LZ_DEVICE"), *shrink = getenv("LZ_SHRINK");
     lz_error err = {.status = LZ_OK};
-    lz_context *ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.device = device ? device : "cuda"), &err);
+    lz_context *ctx = open_as_asked(LZ_CONTEXT_OPTIONS(.device = device ? device : "cuda"), &err);
     if (!ctx) {
         fprintf(stderr, "cuda-products: %s\n", err.text);
         return 1;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "backend/cuda/sdpa90.h"
+#include "cli/environment.h"
 
 enum { HEAD = 128, COLD_RUNS = 31, WARM_RUNS = 30, SAMPLES = 6 };
 
@@ -218,7 +219,7 @@ static int number_of(const char *text, int otherwise) { return text && atoi(text
 static lz_context *open_device(void) {
     const char *device = getenv("LZ_DEVICE");
     lz_error err = {.status = LZ_OK};
-    lz_context *ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.device = device ? device : "cuda"), &err);
+    lz_context *ctx = open_as_asked(LZ_CONTEXT_OPTIONS(.device = device ? device : "cuda"), &err);
     if (!ctx) fprintf(stderr, "cuda_sdpa: %s\n", err.text);
     if (ctx) lz_cuda_device_table.enter(ctx->device);
     return ctx;

@@ -11,8 +11,8 @@
  *     lz_model_close(model);
  *     lz_close(ctx);
  *
- * The models run on a runtime of lazy arrays, which is public too: lazuli_array.h. This header includes it at its end; a
- * program that only makes pictures needs nothing of it.
+ * The models run on a runtime of lazy arrays, which is public too: lazuli_array.h. This header includes it at its end;
+ * a program that only makes pictures needs nothing of it.
  *
  * Rules that hold for all functions:
  *
@@ -21,9 +21,9 @@
  *   Threads    Functions may be called from any thread, and for one context from several threads at once. The exception
  *              is a function that ends an object (close, free, end): no other thread may use that object meanwhile or
  *              later. Structs that the caller owns (options, pictures, images, errors) are not locked.
- *   Ownership  Who opens or makes an object ends it with the function named beside it. A context is closed last: models,
- *              pictures, images, tokenizers, weights, streams, compiled functions, texts and retained arrays of it go
- *              first. Arguments are only read during the call, unless their comment says otherwise.
+ *   Ownership  Who opens or makes an object ends it with the function named beside it. A context is closed last, after
+ *              its models, pictures, images, tokenizers, weights, streams, compiled functions, texts and retained
+ *              arrays. Arguments are only read during the call, unless their comment says otherwise.
  *   NULL       No argument crashes a function, NULL and nonsense included. A function that needs an argument fails with
  *              LZ_BAD_ARGUMENT if it is NULL. Functions that close, free, release, end, start, stop or wait do nothing
  *              with NULL. Functions that only tell something (lz_model_about, lz_memory_info, lz_shape, ...) return
@@ -125,6 +125,12 @@ typedef enum lz_offload {
     LZ_OFFLOAD_STREAM, /* all weights are sent in every run, even if they would fit: takes the least memory */
 } lz_offload;
 
+/* What the library says without being asked. */
+typedef enum lz_log_level {
+    LZ_LOG_NOTE,   /* for users: something is done another way than asked, such as in tiles because memory is short */
+    LZ_LOG_DETAIL, /* for developers: choices, refusals and compilations of a GPU */
+} lz_log_level;
+
 /* Every option struct begins with its size, so that it can grow: the macros fill it in, and a size of 0 is refused.
  * Members that are not named are zero, which means the default. Pointers are read during lz_open_with only. */
 typedef struct lz_context_options {
@@ -139,6 +145,17 @@ typedef struct lz_context_options {
     int compute;                   /* models compute in LZ_F32, LZ_BF16 or LZ_FASTEST; 0: f32, on a GPU bf16 */
     int offload;                   /* lz_offload; changes nothing where kernels work on the host's memory */
     lz_error *error;               /* filled if the context cannot be opened; lz_open_with prefers its own err */
+    /* Called on any thread, but one call at a time, until lz_close returns; must not call lz_ functions of this
+     * context. text is one line, valid during the call. NULL: nothing is said. */
+    void (*log)(void *user, lz_log_level level, const char *text);
+    void *log_user;
+    /* GPUs only. Kernels are compiled and measured when they are first needed, which takes seconds; a folder keeps the
+     * results for later processes, NULL keeps none. The command line takes ~/.cache/lazuli. */
+    const char *cache_folder;
+    const char *cuda_path; /* folders with NVIDIA's libraries, separated by colons; empty or NULL: the usual ones */
+    const char *cuda_gemm; /* products by "library", "own", "any" or "single" kernels; NULL: the fastest, measured */
+    const char *cuda_sdpa; /* attention by "library" or "own" kernel; NULL: the fastest, measured */
+    bool no_cudnn;         /* do as if cuDNN were not installed */
 } lz_context_options;
 
 /* In C: lz_open(.device = "cuda", .error = &err), or lz_open_with(&LZ_CONTEXT_OPTIONS(.device = "cuda"), &err). Both
@@ -150,6 +167,17 @@ lz_context *lz_open_with(const lz_context_options *options, lz_error *err);
 void lz_close(lz_context *ctx);
 
 const char *lz_device_name(const lz_context *ctx); /* such as "cpu (avx512), 2 threads"; valid until lz_close */
+
+/* What this machine can compute on: the CPU first, then every GPU. "ref" is not listed. */
+typedef struct lz_device_info {
+    char device[32];   /* for lz_context_options.device: "cpu", "cuda:0" */
+    char name[128];    /* such as "cpu (avx512)" or "NVIDIA H200" */
+    int64_t memory;    /* bytes in all; 0: unknown */
+    char problem[256]; /* why no context can be opened there; empty: one can */
+} lz_device_info;
+/* Fills up to n entries, and returns how many devices there are; -1: it failed. devices may be NULL if n is 0. Of the
+ * options (NULL: the defaults) only isa and cuda_path count. No context is opened. */
+int lz_find_devices(const lz_context_options *options, lz_device_info *devices, int n, lz_error *err);
 
 /* Frees a text or bytes that a function returned for the caller to free (each says so). */
 void lz_free_text(lz_context *ctx, char *text);
@@ -171,44 +199,49 @@ void lz_clear_cache(lz_context *ctx);
 
 /* ---- 4. Images ------------------------------------------------------------------------------------------------ */
 
-/* RGB, row by row, 8 bits each. An image that a function fills is freed with lz_image_free; of one that the caller
- * fills, the caller owns the pixels. */
+/* Row by row from the top, without gaps, 8 bits a channel. An image that a function fills is freed with lz_image_free;
+ * of one that the caller fills, the caller owns the pixels. */
 typedef struct lz_image {
     int64_t width, height;
     uint8_t *pixels;
+    int channels; /* 3: RGB; the library sets it so. 0 means 3, and other numbers are refused */
 } lz_image;
 /* PNG, JPEG or WebP, told by the content. Alpha is laid over white, 16 bits are rounded to 8, CMYK becomes RGB, and the
  * orientation a camera noted is applied; colour profiles and gamma are ignored. */
 lz_status lz_image_read(lz_context *ctx, const char *path, lz_image *image, lz_error *err);
-/* By the ending of path: .png, .jpg, .jpeg (quality 95, 4:4:4), .webp (quality 95). The file appears whole or not at all,
- * with the same bytes every time. A file that was there leaves its permissions to the new one, and a link stays a link.
- * text: key, value, ..., ended by NULL, or NULL. A PNG keeps it in tEXt and iTXt, a JPEG in comments, a
+/* The same of a file in memory, which is not needed after the call. */
+lz_status lz_image_decode(lz_context *ctx, const void *data, int64_t bytes, lz_image *image, lz_error *err);
+/* By the ending of path: .png, .jpg, .jpeg (quality 95, 4:4:4), .webp (quality 95). The file appears whole or not at
+ * all, with the same bytes every time. A file that was there leaves its permissions to the new one, and a link stays a
+ * link. text: key, value, ..., ended by NULL, or NULL. A PNG keeps it in tEXt and iTXt, a JPEG in comments, a
  * WebP in XMP, where control characters other than tab and the ends of lines become U+FFFD. */
 lz_status lz_image_write(lz_context *ctx, const char *path, const lz_image *image, const char *const *text,
                          lz_error *err);
-/* The same bytes in memory, for a kind such as ".png". Free them with lz_free_text. NULL: it failed. */
+/* The bytes of such a file, for a kind such as ".png". Free them with lz_free_text. NULL: it failed. */
 char *lz_image_encode(lz_context *ctx, const char *kind, const lz_image *image, const char *const *text, int64_t *bytes,
                       lz_error *err);
 void lz_image_free(lz_context *ctx, lz_image *image);
-/* The text that a picture holds under this key, in UTF-8: text of lz_image_write, or of other programs (tEXt, zTXt, iTXt).
- * Pixels are not looked at. Free it with lz_free_text. NULL: it failed, with LZ_NOT_FOUND if there is no such text. */
+/* The text that a picture holds under this key, in UTF-8: text of lz_image_write, or of other programs (tEXt, zTXt,
+ * iTXt). Pixels are not looked at. Free it with lz_free_text. NULL: it failed, with LZ_NOT_FOUND if there is no such
+ * text. */
 char *lz_image_read_text(lz_context *ctx, const char *path, const char *key, lz_error *err);
+char *lz_image_decode_text(lz_context *ctx, const void *data, int64_t bytes, const char *key, lz_error *err);
 
 /* ---- 5. Models ------------------------------------------------------------------------------------------------ */
 
-/* A model folder as it is published (diffusers layout): model_index.json, scheduler, tokenizer, text_encoder, transformer,
- * vae. FLUX.2 [klein]; Qwen-Image (Lightning models are recognised by their schedule) and its Edit models, which look at
- * images and have a processor/. A field of a configuration that is not implemented is refused by name.
- * model_index.json may name defaults, as diffusers calls the arguments: num_inference_steps, width, height. Where it
- * does not, as in all published folders, they are the family's steps and 1024 x 1024.
+/* A model folder as it is published (diffusers layout): model_index.json, scheduler, tokenizer, text_encoder,
+ * transformer, vae. FLUX.2 [klein]; Qwen-Image (Lightning models are recognised by their schedule) and its Edit
+ * models, which look at images and have a processor/. A field of a configuration that is not implemented is refused by
+ * name. model_index.json may name defaults, as diffusers calls the arguments: num_inference_steps, width, height.
+ * Where it does not, as in all published folders, they are the family's steps and 1024 x 1024.
  *
  * Weights are mapped, not read. If a weight file is changed after that, the next picture fails with LZ_IO; if a file
  * becomes shorter in the middle of a picture, the process gets SIGBUS, as with all mapped files, and a program may want
  * a handler.
  *
- * The library takes a folder, and does not search for one. The demo model is installed as share/lazuli/models/demo below
- * the prefix; `pkg-config --variable=demo lazuli` prints its folder. `lazuli pull` puts models into the cache of the
- * Hugging Face tools, and `lazuli models` prints their folders. */
+ * The library takes a folder, and does not search for one. The demo model is installed as share/lazuli/models/demo
+ * below the prefix; `pkg-config --variable=demo lazuli` prints its folder. `lazuli pull` puts models into the cache of
+ * the Hugging Face tools, and `lazuli models` prints their folders. */
 typedef struct lz_model lz_model;
 /* One model may serve several threads. It makes one picture at a time; further callers wait. */
 lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err);
@@ -236,7 +269,8 @@ lz_model_facts lz_model_about(const lz_model *model); /* its texts are constants
 typedef struct lz_array lz_array; /* numbers in some shape: lazuli_array.h */
 
 /* What watch is told. A picture goes through the stages "text", "encode" (only with images), "denoise" and "decode", in
- * this order; "text" and "encode" may come several times, once for each prompt or image, and "decode" once for each tile.
+ * this order; "text" and "encode" may come several times, once for each prompt or image, and "decode" once for each
+ * tile.
  *
  * Progress of the whole picture: lz_plan_picture gives the operations (flops) of each stage. With s = done, or in
  * "denoise" s = (step + done) / steps, it is (flops of the stages before + s * flops of this stage) / flops of all. */
@@ -251,8 +285,8 @@ typedef struct lz_progress {
 
 typedef enum lz_preview {
     LZ_PREVIEW_NONE,
-    LZ_PREVIEW_SMALL, /* a pixel for 8 x 8, by a linear map from latents to colours, fitted to the model's autoencoder by
-                         encoding a small card once. On a GPU it costs one wait a step */
+    LZ_PREVIEW_SMALL, /* a pixel for 8 x 8, by a linear map from latents to colours, fitted to the model's autoencoder
+                         by encoding a small card once. On a GPU it costs one wait a step */
     LZ_PREVIEW_FULL,  /* decoded: as large and as slow as the picture itself. The last one is the picture */
 } lz_preview;
 
@@ -273,9 +307,9 @@ typedef struct lz_picture_options {
     int n_images;
     double strength; /* above 0: the first image is where the picture starts; 1 keeps nothing of it */
     lz_array *noise; /* [1, c, h, w] f32 in place of the seed's; NULL */
-    /* Called between kernels (on a GPU: after each step and stage), on the thread that makes the picture. Returning false
-     * ends the picture with LZ_CANCELLED. It may call lz_ functions, except that making, encoding or decoding a picture
-     * with the same model is refused, and that nothing in use may be closed. NULL: nobody watches. */
+    /* Called between kernels (on a GPU: after each step and stage), on the thread that makes the picture. Returning
+     * false ends the picture with LZ_CANCELLED. It may call lz_ functions, except that making a picture or decoding
+     * latents with the same model is refused, and that nothing in use may be closed. NULL: nobody watches. */
     bool (*watch)(void *user, const lz_progress *progress);
     void *user;
     int preview;          /* lz_preview: what watch is shown after each step; the picture stays the same */
@@ -285,7 +319,7 @@ typedef struct lz_picture_options {
 
 /* Filled by lz_generate, freed by lz_picture_free. Arrays are f32, evaluated, and retained until then. */
 typedef struct lz_picture {
-    lz_image image;    /* freed with the picture; not with lz_image_free */
+    lz_image image;    /* freed with the picture. To keep it longer, copy the struct and set this one to zeros */
     lz_array *text;    /* [1, t, e] what the prompt became */
     lz_array *noise;   /* [1, c, h, w] */
     lz_array *latents; /* [1, c, h, w] the last ones, normalised */
@@ -301,9 +335,9 @@ typedef struct lz_picture {
     lz_context *ctx;
 } lz_picture;
 /* In C: lz_generate(model, &picture, &err, .prompt = "a red fox", .seed = 1). *picture need not be initialised. After a
- * failure it is zero, and lz_picture_free has nothing to do (calling it is no error). A picture that is not a number, or
- * flat, is a failure. On the CPU the features of the last few prompts are kept, so that a prompt that comes again is not
- * read again; it gives the same bits. */
+ * failure it is zero, and lz_picture_free has nothing to do (calling it is no error). A picture that is not a number,
+ * or flat, is a failure. On the CPU the features of the last few prompts are kept, so that a prompt that comes again
+ * is not read again; it gives the same bits. */
 lz_status lz_generate_with(lz_model *model, const lz_picture_options *options, lz_picture *picture, lz_error *err);
 void lz_picture_free(lz_picture *picture);
 
@@ -313,8 +347,8 @@ void lz_picture_free(lz_picture *picture);
  * take for them. */
 lz_status lz_fill_options(lz_model *model, lz_picture_options *options, lz_error *err);
 
-/* What a picture will take: the most that one stage needs at once. What the picture keeps (text, noise, latents, pixels)
- * and the cache come on top. */
+/* What a picture will take: the most that one stage needs at once. What the picture keeps (text, noise, latents,
+ * pixels) and the cache come on top. */
 typedef struct lz_stage_plan {
     const char *stage;    /* a constant, as in lz_progress */
     int64_t bytes;        /* intermediates and results at once */
@@ -340,9 +374,10 @@ lz_status lz_plan_picture(lz_model *model, const lz_picture_options *options, lz
  *
  *     {"sizes": [[256, 256]], "references": false, "start_images": true, "words": "words.txt"}
  *
- * Every key is optional; published folders have no such file. words.txt lists words that the model knows, words that are
- * replaced by known ones, and words that are left out of the prompt; models/demo/words.txt is an example. lz_generate
- * makes any picture; lz_remark says in one sentence each why the result may be poor. An empty text: no remark. */
+ * Every key is optional; published folders have no such file. words.txt lists words that the model knows, words that
+ * are replaced by known ones, and words that are left out of the prompt; models/demo/words.txt is an example.
+ * lz_generate makes any picture; lz_remark says in one sentence each why the result may be poor. An empty text: no
+ * remark. */
 typedef struct lz_remarks {
     char size[200];
     char images[200];

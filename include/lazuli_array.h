@@ -61,8 +61,8 @@ extern "C" {
 
 /* ---- 2. Arrays ------------------------------------------------------------------------------------------------ */
 
-/* From memory: copied, or borrowed until release(user) is called, on any thread. That may be after the array is gone, and
- * is at the latest when the context is closed. */
+/* From memory: copied, or borrowed until release(user) is called, on any thread. That may be after the array is gone,
+ * and is at the latest when the context is closed. */
 lz_array *lz_from(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *data);
 lz_array *lz_borrow(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *data, void (*release)(void *),
                     void *user);
@@ -86,8 +86,8 @@ const void *lz_data(lz_array *a, lz_error *err);
 lz_status lz_copy(lz_array *a, void *out, int64_t bytes, lz_error *err); /* bytes must be the array's */
 double lz_item(lz_array *a, lz_error *err);                              /* the one element, as a number */
 
-/* An array outlives its scope while somebody retains it. Each lz_retain is undone by one lz_release, before lz_close; an
- * array that was not retained is not released. */
+/* An array outlives its scope while somebody retains it. Each lz_retain is undone by one lz_release, before lz_close;
+ * an array that was not retained is not released. */
 lz_array *lz_retain(lz_array *a);
 void lz_release(lz_array *a);
 
@@ -245,8 +245,8 @@ typedef struct lz_plan_info {
 } lz_plan_info;
 lz_status lz_plan(lz_array *const *arrays, int n, lz_plan_info *info, lz_error *err);
 
-/* A stream is a thread that runs programs in the background, in order. Arrays given to lz_async_eval may be used at once
- * in further ops; looking at one waits for it. */
+/* A stream is a thread that runs programs in the background, in order. Arrays given to lz_async_eval may be used at
+ * once in further ops; looking at one waits for it. */
 typedef struct lz_stream lz_stream;
 lz_stream *lz_stream_new(lz_context *ctx, lz_error *err);
 lz_status lz_async_eval(lz_stream *stream, lz_array *const *arrays, int n, lz_error *err);
@@ -256,10 +256,10 @@ void lz_stream_free(lz_stream *stream);        /* waits first */
 
 /* ---- 10. Compiling -------------------------------------------------------------------------------------------- */
 
-/* Describes outputs from inputs. Called once for each new signature (types, shapes, strides of the inputs), by lz_run, on
- * its thread, in a scope of its own; must depend on nothing but its arguments and arrays that stay the same. Numbers that
- * vary come in as arrays. The inputs have no values yet: looking at them, or at what is made of them, fails with
- * LZ_BAD_ARGUMENT. Arrays from outside may be looked at, and must live as long as the compiled function. */
+/* Describes outputs from inputs. Called once for each new signature (types, shapes, strides of the inputs), by lz_run,
+ * on its thread, in a scope of its own; must depend on nothing but its arguments and arrays that stay the same.
+ * Numbers that vary come in as arrays. The inputs have no values yet: looking at them, or at what is made of them,
+ * fails with LZ_BAD_ARGUMENT. Arrays from outside may be looked at, and must live as long as the compiled function. */
 typedef void (*lz_function)(lz_context *ctx, lz_array *const *in, lz_array **out, void *user);
 typedef struct lz_compiled lz_compiled;
 
@@ -325,8 +325,8 @@ lz_status lz_weights_save(lz_context *ctx, const char *path, const lz_named_arra
 
 /* ---- 13. Pictures as arrays ----------------------------------------------------------------------------------- */
 
-/* Through the autoencoder: a picture to latents [1, c, h, w] (the middle of it, in whole tokens) and back. A token has one
- * of them in FLUX.2, 2 x 2 in Qwen-Image. */
+/* Through the autoencoder: a picture to latents [1, c, h, w] (the middle of it, in whole tokens) and back. A token has
+ * one of them in FLUX.2, 2 x 2 in Qwen-Image. */
 lz_array *lz_encode_image(lz_model *model, const lz_image *image);
 lz_status lz_decode_latents(lz_model *model, lz_array *latents, lz_image *image, lz_error *err);
 

@@ -13,6 +13,7 @@
 #define LZ_RANDOM_CASE_H
 
 #include "check.h"
+#include "cli/environment.h"
 
 /* ---- a case being described -------------------------------------------------------------------------------------- */
 
@@ -307,11 +308,11 @@ static lz_context *ref;
 
 static inline void open_device(const char *device) {
     lz_error err = {0};
-    machine m = {.isa = device, .two = lz_open_with(&LZ_CONTEXT_OPTIONS(.device = device, .threads = 2), &err)};
+    machine m = {.isa = device, .two = open_as_asked(LZ_CONTEXT_OPTIONS(.device = device, .threads = 2), &err)};
     if (!CHECK(m.two, "%s", err.text)) return;
-    m.one = lz_open(.device = device, .threads = 1);
-    m.three = lz_open(.device = device, .threads = 3);
-    m.unfused = lz_open(.device = device, .threads = 2, .no_fusion = true);
+    m.one = open_as_asked(LZ_CONTEXT_OPTIONS(.device = device, .threads = 1), NULL);
+    m.three = open_as_asked(LZ_CONTEXT_OPTIONS(.device = device, .threads = 3), NULL);
+    m.unfused = open_as_asked(LZ_CONTEXT_OPTIONS(.device = device, .threads = 2, .no_fusion = true), NULL);
     machines[n_machines++] = m;
 }
 

@@ -40,6 +40,7 @@
     X(parts, 4)                                                                                                        \
     X(int64, 4)                                                                                                        \
     X(bytes, 4)                                                                                                        \
+    X(length, 4)                                                                                                       \
     X(size, 2)                                                                                                         \
     X(uint64, 2)                                                                                                       \
     X(double, 6)                                                                                                       \
@@ -60,13 +61,14 @@
     X(function, 1)                                                                                                     \
     X(release, 1)                                                                                                      \
     X(named_arrays, 4)                                                                                                 \
-    X(image, 6)                                                                                                        \
+    X(image, 8)                                                                                                        \
     X(image_place, 1)                                                                                                  \
     X(picture_options, 29)                                                                                             \
     X(own_options, 29)                                                                                                 \
     X(picture, 1)                                                                                                      \
     X(picture_plan, 1)                                                                                                 \
-    X(remarks, 1)
+    X(remarks, 1)                                                                                                      \
+    X(devices, 1)
 
 typedef enum kind {
 #define X(name, bad) KIND_##name,
@@ -118,6 +120,7 @@ static struct {
     lz_plan_info info;
     lz_picture_plan plan;
     lz_remarks remarks;
+    lz_device_info devices[64];
     bool has_error; /* the function was given a place for its error */
 } now;
 
@@ -241,6 +244,7 @@ static int give_int(int pick) { return (int[]){1, -1, 0, INT_MAX, INT_MIN, 100}[
 static int give_parts(int pick) { return (int[]){1, -1, 0, INT_MIN, PLACES - 1}[pick]; } /* each part has a place */
 static int64_t give_int64(int pick) { return (int64_t[]){1, -1, 0, INT64_MAX, INT64_MIN}[pick]; }
 static int64_t give_bytes(int pick) { return (int64_t[]){16, -1, 0, INT64_MAX, INT64_MIN}[pick]; }
+static int64_t give_length(int pick) { return (int64_t[]){16, -1, 0, INT64_MIN, sizeof bytes - 1}[pick]; }
 static size_t give_size(int pick) { return (size_t[]){1, 0, SIZE_MAX}[pick]; }
 static uint64_t give_uint64(int pick) { return (uint64_t[]){1, 0, UINT64_MAX}[pick]; }
 static double give_double(int pick) { return (double[]){1, NAN, 0, -1, INFINITY, -INFINITY, 1e308}[pick]; }
@@ -317,13 +321,15 @@ static const lz_named_array *give_named_arrays(int pick) { /* ended by a NULL na
 }
 
 static const lz_image *give_image(int pick) {
-    now.images[0] = (lz_image[]){{32, 32, (uint8_t *)bytes},
+    now.images[0] = (lz_image[]){{32, 32, (uint8_t *)bytes, 3},
                                  {0},
-                                 {32, 32, NULL},
-                                 {-32, -32, (uint8_t *)bytes},
-                                 {INT64_MAX, INT64_MAX, (uint8_t *)bytes},
-                                 {(int64_t)1 << 33, (int64_t)1 << 33, (uint8_t *)bytes},
-                                 {1, INT64_MAX, (uint8_t *)bytes}}[pick];
+                                 {32, 32, NULL, 3},
+                                 {-32, -32, (uint8_t *)bytes, 3},
+                                 {INT64_MAX, INT64_MAX, (uint8_t *)bytes, 3},
+                                 {(int64_t)1 << 33, (int64_t)1 << 33, (uint8_t *)bytes, 3},
+                                 {1, INT64_MAX, (uint8_t *)bytes, 3},
+                                 {32, 32, (uint8_t *)bytes, 4},
+                                 {32, 32, (uint8_t *)bytes, INT_MIN}}[pick];
     return pick == 1 ? NULL : now.images;
 }
 static lz_image *give_image_place(int pick) { return pick ? NULL : &now.image; }
@@ -375,6 +381,7 @@ static const lz_picture_options *give_picture_options(int pick) { return give_ow
 static lz_picture *give_picture(int pick) { return pick ? NULL : &now.picture; }
 static lz_picture_plan *give_picture_plan(int pick) { return pick ? NULL : &now.plan; }
 static lz_remarks *give_remarks(int pick) { return pick ? NULL : &now.remarks; }
+static lz_device_info *give_devices(int pick) { return pick ? NULL : now.devices; }
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 

@@ -175,7 +175,7 @@ static void resizing(void) {
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 static lz_image smooth(lz_context *ctx, int64_t width, int64_t height) {
-    lz_image image = {width, height, lz_host_alloc(ctx, (size_t)(width * height * 3))};
+    lz_image image = {.width = width, .height = height, .pixels = lz_host_alloc(ctx, (size_t)(width * height * 3))};
     for (int64_t i = 0; i < width * height * 3; i++) {
         int64_t x = i / 3 % width, y = i / 3 / width;
         image.pixels[i] = (uint8_t)(i % 3 == 0 ? x * 255 / width : i % 3 == 1 ? y * 255 / height : 128);
@@ -358,7 +358,7 @@ static void failing_writes(void) {
     lz_context *ctx = lz_open(.threads = 1);
     enter_folder();
     lz_error err;
-    lz_image image = smooth(ctx, 200, 200), wide = smooth(ctx, 65535, 1), none = {0, 5, image.pixels};
+    lz_image image = smooth(ctx, 200, 200), wide = smooth(ctx, 65535, 1), none = {.height = 5, .pixels = image.pixels};
 
     CHECK_STATUS(lz_image_write(ctx, in_folder("a.gif"), &image, NULL, &err), LZ_BAD_ARGUMENT, &err);
     CHECK_TEXT(err.text, ".png, .jpg or .webp");

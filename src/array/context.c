@@ -2,6 +2,7 @@
  * others. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "array/internal.h"
 #include "graph/graph.h"
@@ -17,6 +18,7 @@ static void init_locks(lz_context *ctx) {
     pthread_mutex_init(&ctx->lock, &recursive);
     pthread_mutexattr_destroy(&recursive);
     pthread_mutex_init(&ctx->run, NULL);
+    pthread_mutex_init(&ctx->log_lock, NULL);
     pthread_cond_init(&ctx->event, NULL);
 }
 
@@ -56,7 +58,7 @@ static const lz_backend *find_backend(const lz_context_options *options, lz_erro
 /* The other side of a backend with memory of its own. */
 static bool open_device(lz_context *ctx, const lz_context_options *options, lz_error *err) {
     if (!ctx->backend->device) return true;
-    ctx->device = ctx->backend->device->open(ctx, device_number(options->device), err);
+    ctx->device = ctx->backend->device->open(ctx, device_number(options->device), options, err);
     return ctx->device;
 }
 
@@ -101,6 +103,8 @@ lz_context *lz_open_with(const lz_context_options *given, lz_error *err) {
     ctx->memory.allocations = 1;
     ctx->cache_limit = options->cache_limit ? options->cache_limit : DEFAULT_CACHE;
     if (ctx->cache_limit < 0) ctx->cache_limit = 0;
+    ctx->log = options->log;
+    ctx->log_user = options->log_user;
     ctx->root.ctx = ctx;
     init_locks(ctx);
     ctx->no_memory = make_no_memory(ctx);
@@ -139,10 +143,40 @@ void lz_close(lz_context *ctx) {
     if (ctx->device) ctx->backend->device->close(ctx->device);
     if (ctx->pool) lz_pool_free(ctx, ctx->pool);
     pthread_cond_destroy(&ctx->event);
+    pthread_mutex_destroy(&ctx->log_lock);
     pthread_mutex_destroy(&ctx->run);
     pthread_mutex_destroy(&ctx->lock);
     lz_allocator allocator = ctx->allocator;
     allocator.release(allocator.user, ctx, sizeof *ctx);
+}
+
+void lz_tell(lz_context *ctx, lz_log_level level, const char *format, ...) {
+    if (!ctx->log) return;
+    char text[1200];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    pthread_mutex_lock(&ctx->log_lock);
+    ctx->log(ctx->log_user, level, text);
+    pthread_mutex_unlock(&ctx->log_lock);
+}
+
+int lz_find_devices(const lz_context_options *given, lz_device_info *devices, int n, lz_error *err) {
+    lz_context_options own = LZ_CONTEXT_OPTIONS();
+    if (n < 0 || (n && !devices)) {
+        lz_fail(err, LZ_BAD_ARGUMENT, "find_devices: there is no place for %d devices", n);
+        return -1;
+    }
+    if (given && lz_read_options(&own, sizeof own, given, "LZ_CONTEXT_OPTIONS", err) != LZ_OK) return -1;
+    const lz_backend *cpu = lz_cpu_backend(own.isa, err);
+    if (!cpu) return -1;
+    if (n) {
+        devices[0] = (lz_device_info){.device = "cpu",
+                                      .memory = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE)};
+        snprintf(devices[0].name, sizeof devices[0].name, "%s", cpu->name);
+    }
+    return 1 + lz_cuda_backend()->device->list(&own, n ? devices + 1 : NULL, n ? n - 1 : 0);
 }
 
 lz_dtype lz_compute_type(const lz_context *ctx) { return ctx ? ctx->compute : LZ_F32; }

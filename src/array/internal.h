@@ -24,11 +24,14 @@ lz_array *lz_poison(lz_context *ctx, lz_status status, const char *format, ...) 
 const char *lz_dims_text(lz_dims dims, char to[LZ_DIMS_TEXT]);
 #define LZ_SHOW(dims) lz_dims_text(dims, (char[LZ_DIMS_TEXT]){0})
 
+/* Tells whoever listens to the context's log; one line. Formats nothing if nobody does. (context.c) */
+void lz_tell(lz_context *ctx, lz_log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
 /* ---- options (options.c) ---------------------------------------------------------------------------------------- */
 
 /* Copies options, which begin with their size, into *to, which has this size. Members that the program does not know,
- * because it was built with an older header, become zero; members that this library does not know must be zero. macro: what
- * makes such options, for the error. */
+ * because it was built with an older header, become zero; members that this library does not know must be zero. macro:
+ * what makes such options, for the error. */
 lz_status lz_read_options(void *to, size_t size, const void *options, const char *macro, lz_error *err);
 
 /* ---- sizes, checked (dims.c) ------------------------------------------------------------------------------------ */
@@ -175,6 +178,10 @@ struct lz_context {
     lz_dtype compute;
     lz_offload offload;
     char device_name[160];
+
+    void (*log)(void *user, lz_log_level level, const char *text); /* NULL: nobody listens */
+    void *log_user;
+    pthread_mutex_t log_lock; /* held while log is called; taken after all others */
 
     pthread_mutex_t lock; /* recursive; everything below, all nodes and buffers */
     pthread_mutex_t run;  /* one program at a time; taken before lock, never after */

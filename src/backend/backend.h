@@ -84,7 +84,9 @@ enum { LZ_TOGETHER = 12 }; /* calls at most */
 typedef struct lz_recording lz_recording;
 typedef enum lz_queue { LZ_QUEUE_KERNELS, LZ_QUEUE_COPIES } lz_queue;
 typedef struct lz_device_table {
-    lz_device *(*open)(lz_context *ctx, int number, lz_error *err);
+    lz_device *(*open)(lz_context *ctx, int number, const lz_context_options *options, lz_error *err);
+    /* Fills up to n entries; returns how many there are. No context is opened. */
+    int (*list)(const lz_context_options *options, lz_device_info *devices, int n);
     void (*close)(lz_device *d);
     const char *(*name)(const lz_device *d); /* such as "NVIDIA H200" */
     void (*enter)(lz_device *d);             /* before kernels: makes it the device of this thread */

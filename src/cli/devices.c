@@ -1,16 +1,18 @@
 /* devices.c: `lazuli devices`: what this machine can compute on. */
 #include "cli.h"
+#include "environment.h"
+
+enum { MOST_DEVICES = 64 };
 
 static const struct {
     const char *device, *isa;
 } all[] = {{"cpu", "amx"},  {"cpu", "avx512bf16"}, {"cpu", "avx512"},
            {"cpu", "avx2"}, {"cpu", "baseline"},   {"ref", NULL}};
 
-/* One line, or one object in list; nothing of a device that is not there and not to be told of. false: it is not. */
-static bool show_device(const arguments *args, json_t *list, const char *device, const char *isa, bool tell) {
+/* One line, or one object in list. */
+static void show_device(const arguments *args, json_t *list, const char *device, const char *isa) {
     lz_error err = {.status = LZ_OK};
-    lz_context *ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.device = device, .isa = isa), &err);
-    if (!ctx && !tell) return false;
+    lz_context *ctx = open_as_asked(LZ_CONTEXT_OPTIONS(.device = device, .isa = isa), &err);
     const char *name = ctx ? lz_device_name(ctx) : err.text;
     if (args->json)
         json_array_append_new(list, json_pack("{s:s, s:o, s:o}", "device", device, "isa", json_text(isa),
@@ -18,14 +20,13 @@ static bool show_device(const arguments *args, json_t *list, const char *device,
     else
         say(stdout, "%-7s %-10s %s\n", device, isa ? isa : "", name);
     lz_close(ctx);
-    return !err.status;
 }
 
 int devices_command(const arguments *args) {
     lz_error err = {.status = LZ_OK};
     lz_context *here = lz_open_with(&LZ_CONTEXT_OPTIONS(), &err);
     if (!here) return fail_with(args, &err);
-    lz_context *gpu = lz_open_with(&LZ_CONTEXT_OPTIONS(.device = "cuda"), &err);
+    lz_context *gpu = open_as_asked(LZ_CONTEXT_OPTIONS(.device = "cuda"), &err);
     const char *small = lz_device_name(here), *large = gpu ? lz_device_name(gpu) : small;
     json_t *list = json_array(), *object = json_pack("{s:o, s:o, s:o}", "default", json_text(large),
                                                      "default_for_small_models", json_text(small), "devices", list);
@@ -33,10 +34,13 @@ int devices_command(const arguments *args) {
     if (!args->json && gpu) say(stdout, "default %-10s %s\n", "small", small);
     lz_close(gpu);
     lz_close(here);
-    for (size_t i = 0; i < COUNT(all); i++) show_device(args, list, all[i].device, all[i].isa, true);
-    char device[32] = "cuda:0";
-    for (int i = 0; i < 64 && show_device(args, list, device, NULL, i == 0); i++)
-        snprintf(device, sizeof device, "cuda:%d", i + 1);
+    for (size_t i = 0; i < COUNT(all); i++) show_device(args, list, all[i].device, all[i].isa);
+    char cache[ENVIRONMENT_PATH];
+    lz_context_options asked = environment_options(LZ_CONTEXT_OPTIONS(), cache);
+    lz_device_info found[MOST_DEVICES];
+    int n = lz_find_devices(&asked, found, MOST_DEVICES, NULL);
+    for (int i = 1; i < n && i < MOST_DEVICES; i++) show_device(args, list, found[i].device, NULL);
+    if (n < 2) show_device(args, list, "cuda:0", NULL); /* which says why there is none */
     if (args->json) return print_json(args, object);
     json_decref(object);
     return DONE;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cache.h"
+#include "environment.h"
 
 /* ---- the model --------------------------------------------------------------------------------------------------- */
 
@@ -70,7 +71,7 @@ static lz_context *open_context(job *j, const char *folder, lz_error *err) {
     if (large && !where.compute) where.compute = LZ_FASTEST;
     large = large && !where.device && args->command->bit != INFO;
     if (large) where.device = "cuda";
-    lz_context *ctx = lz_open_with(&where, err);
+    lz_context *ctx = open_as_asked(where, err);
     if (!ctx && (large || device_is_told(args))) {
         if (!large)
             note(args, "%s: the picture was made there, and on the CPU will not be quite the same", err->text);
@@ -78,7 +79,7 @@ static lz_context *open_context(job *j, const char *folder, lz_error *err) {
             note(args, "the GPU is not used: %s", err->text);
         where.device = "cpu";
         *err = (lz_error){.status = LZ_OK};
-        ctx = lz_open_with(&where, err);
+        ctx = open_as_asked(where, err);
     }
     snprintf(j->device, sizeof j->device, "%s", where.device ? where.device : "");
     return ctx;
@@ -350,8 +351,8 @@ static void say_streamed(const job *j) {
          show_bytes(j->plan.streamed_bytes).text);
 }
 
-/* What the model was not trained for. Of sizes and images once, of words once per prompt: a session paints one many
- * times. */
+/* Notes what lz_remark says of this picture. A session makes many pictures with one model, so it notes remarks on sizes
+ * and images once, and remarks on words once for each prompt. */
 static int say_remarks(job *j) {
     const arguments *a = j->args;
     lz_remarks now, *said = &j->said;

@@ -13,7 +13,7 @@ enum { CODECS = sizeof codecs / sizeof *codecs };
 
 lz_status lz_image_make(lz_context *ctx, const char *path, int64_t file_bytes, int64_t width, int64_t height,
                         lz_image *out, lz_error *err) {
-    *out = (lz_image){.width = width, .height = height};
+    *out = (lz_image){.width = width, .height = height, .channels = 3};
     if (width < 1 || height < 1) return lz_fail(err, LZ_BAD_FILE, "%s: the picture has no pixels", LZ_SHOW_TEXT(path));
     if (width > LZ_IMAGE_MAX_SIDE || height > LZ_IMAGE_MAX_SIDE || width * height * 3 > LZ_IMAGE_MAX_BYTES)
         return lz_fail(err, LZ_BAD_FILE,
@@ -30,8 +30,11 @@ lz_status lz_image_make(lz_context *ctx, const char *path, int64_t file_bytes, i
     return out->pixels ? LZ_OK : lz_out_of_memory(err, width * height * 3);
 }
 
+static bool is_rgb(const lz_image *image) { return image->channels == 3 || !image->channels; }
+
 lz_status lz_image_check(const lz_image *image, const char *what, int64_t least, lz_error *err) {
     if (!image || !image->pixels) return lz_fail(err, LZ_BAD_ARGUMENT, "%s has no pixels", what);
+    if (!is_rgb(image)) return lz_fail(err, LZ_BAD_ARGUMENT, "%s has %d channels, not 3", what, image->channels);
     if (image->width >= least && image->height >= least && image->width <= LZ_IMAGE_MAX_SIDE &&
         image->height <= LZ_IMAGE_MAX_SIDE)
         return LZ_OK;
@@ -82,6 +85,12 @@ lz_status lz_image_read(lz_context *ctx, const char *path, lz_image *out, lz_err
     return status;
 }
 
+lz_status lz_image_decode(lz_context *ctx, const void *data, int64_t bytes, lz_image *out, lz_error *err) {
+    if (!ctx || !out || bytes < 0 || (bytes && !data))
+        return lz_fail(err, LZ_BAD_ARGUMENT, "lz_image_decode: an argument is NULL, or the size is negative");
+    return lz_image_read_memory(ctx, "the picture", data, bytes, out, err);
+}
+
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
 lz_status lz_image_too_much_text(lz_error *err, const char *path) {
@@ -128,6 +137,14 @@ char *lz_image_read_text(lz_context *ctx, const char *path, const char *key, lz_
     return text;
 }
 
+char *lz_image_decode_text(lz_context *ctx, const void *data, int64_t bytes, const char *key, lz_error *err) {
+    if (!ctx || !key || bytes < 0 || (bytes && !data)) {
+        lz_fail(err, LZ_BAD_ARGUMENT, "lz_image_decode_text: an argument is NULL, or the size is negative");
+        return NULL;
+    }
+    return lz_image_text_memory(ctx, "the picture", data, bytes, key, err);
+}
+
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 static const lz_image_codec *codec_by_name(const char *path) {
@@ -159,6 +176,9 @@ static lz_status check_text(const char *path, const char *const *text, lz_error 
 static lz_status choose_codec(const char *path, const lz_image *image, const char *const *text,
                               const lz_image_codec **to, lz_error *err) {
     const lz_image_codec *codec = *to = codec_by_name(path);
+    if (!is_rgb(image))
+        return lz_fail(err, LZ_BAD_ARGUMENT, "%s: the image has %d channels, not 3", LZ_SHOW_TEXT(path),
+                       image->channels);
     if (!codec)
         return lz_fail(err, LZ_BAD_ARGUMENT, "%s: the name of a picture must end in .png, .jpg or .webp",
                        LZ_SHOW_TEXT(path));

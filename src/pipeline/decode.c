@@ -29,7 +29,7 @@ lz_array *lz_describe_bytes(lz_array *pixels) {
 lz_status lz_make_image(lz_context *ctx, const lz_decoded *decoded, lz_image *image, lz_error *err) {
     lz_dims d = lz_shape(decoded->pixels);
     int64_t n = lz_size(decoded->bytes);
-    *image = (lz_image){.width = d.at[1], .height = d.at[0], .pixels = lz_host_alloc(ctx, (size_t)n)};
+    *image = (lz_image){.width = d.at[1], .height = d.at[0], .pixels = lz_host_alloc(ctx, (size_t)n), .channels = 3};
     if (!image->pixels) return lz_out_of_memory(err, n);
     lz_status status = lz_copy(decoded->bytes, image->pixels, n, err);
     if (status) return status;
@@ -182,6 +182,9 @@ static lz_status decode_whole(lz_model *m, lz_array *x, int64_t h, int64_t w, co
 static lz_status decode_once(lz_model *model, lz_array *x, int64_t h, int64_t w, int64_t side, const lz_watch *watch,
                              lz_decoded *to, lz_error *err) {
     to->tile = side * model->family->token_pixels(model->state);
+    if (side)
+        lz_tell(model->ctx, LZ_LOG_NOTE, "memory is short: the picture is decoded in tiles of %lld pixels",
+                (long long)to->tile);
     return side ? decode_tiles(model, x, h, w, side, watch, to, err) : decode_whole(model, x, h, w, watch, to, err);
 }
 

@@ -163,10 +163,12 @@ lz_status lz_fill_options(lz_model *model, lz_picture_options *options, lz_error
     lz_run_state r = lz_new_run(model, &own);
     status = lz_settle(&r, err);
     if (status) return status;
-    options->width = r.width;
-    options->height = r.height;
-    options->steps = r.steps;
-    options->guidance = r.guidance;
+    own.size = options->size;
+    own.width = r.width;
+    own.height = r.height;
+    own.steps = r.steps;
+    own.guidance = r.guidance;
+    memcpy(options, &own, own.size < sizeof own ? own.size : sizeof own);
     return LZ_OK;
 }
 
@@ -655,6 +657,8 @@ static lz_status run_stages(lz_run_state *r, lz_error *err) {
     p->decode_seconds = lz_now() - begun;
     p->steps = r->steps - r->first_step;
     p->prompt_cut = r->prompt_cut;
+    if (r->prompt_cut && !status)
+        lz_tell(r->model->ctx, LZ_LOG_NOTE, "the prompt has more tokens than the model reads: its end was left out");
     p->guidance = r->guidance;
     p->tile = decoded.tile;
     return status;
@@ -682,6 +686,8 @@ lz_status lz_generate_with(lz_model *model, const lz_picture_options *options, l
     lz_scope_end(scope);
     if (status == LZ_OUT_OF_MEMORY) lz_model_forget_readings(model);
     if (status == LZ_OUT_OF_MEMORY && model->keeps) { /* perhaps there is room for one stage at a time */
+        lz_tell(model->ctx, LZ_LOG_NOTE,
+                "memory is short: the picture is begun again, with one stage in memory at a time");
         lz_model_forget(model);
         model->keeps = false;
         lz_picture_free(picture);

@@ -74,6 +74,8 @@ try_match 0 "^model +$work/stage/usr/share/lazuli/models/demo\$" "$work/stage/us
 nm -D --defined-only "$prefix/lib/liblazuli.so" | sed 's/.* //; s/@.*//' | grep -v '^LAZULI_0$' | sort >"$work/exported"
 sed -n 's/^[a-z][a-z0-9_ ]*[ *]\(lz_[a-z0-9_]*\)(.*/\1/p' include/*.h | sort -u >"$work/declared"
 try 0 diff "$work/declared" "$work/exported" </dev/null
+# It reads no environment variable: that is left to programs.
+try 1 sh -c "nm -D --undefined-only $prefix/lib/liblazuli.so | grep -w -e getenv -e secure_getenv" </dev/null
 try_match 0 'liblazuli\.so\.0\.[0-9]+ ' sh -c "ldd $work/hello-shared"
 
 finish

@@ -124,9 +124,12 @@ if command -v groff >/dev/null; then
     for line in '^SESSION' '^       /save ' '^       /vary ' 'Ctrl-D ends the session' '^MODELS' '^       qwen-image-edit-2509'; do
         try_match 0 "$line" cat "$work/page"
     done
-    variables=$(find src -name '*.c' -exec grep -hoE '"((LAZULI|HF|XDG|CURL|SSL|NO|HUGGING_?FACE)_[A-Z_]+|HOME|TERM|LINES|COLUMNS)"' {} + | tr -d '"' | sort -u)
+    variables=$(find src -name '*.[ch]' -exec grep -hoE '"((LAZULI|HF|XDG|CURL|SSL|NO|HUGGING_?FACE)_[A-Z_]+|HOME|TERM|LINES|COLUMNS)"' {} + | tr -d '"' | sort -u)
     try 0 test "$(echo $variables | wc -w)" -gt 15 </dev/null # the list was read
-    for variable in $variables; do try_match 0 "(^ +|, )$variable(,|\$| )" cat "$work/page"; done
+    for variable in $variables; do
+        try_match 0 "(^ +|, )$variable(,|\$| )" cat "$work/page"
+        try_match 0 "^\|.*\`$variable\`.* \|" sed -n '/^## Environment variables/,/^## Limits/p' docs/cli.md
+    done
 fi
 if command -v man >/dev/null; then try 0 sh -c "man --warnings -l $work/lazuli.1 2>&1 >/dev/null" </dev/null; fi
 

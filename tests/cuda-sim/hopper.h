@@ -4,11 +4,12 @@
 
 #include "backend/cuda/cuda.h"
 #include "check.h"
+#include "cli/environment.h"
 
 /* NULL: there is another GPU, or none, which is a failure. */
 static lz_context *open_hopper(void) {
     lz_error err = {0};
-    lz_context *ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.device = "cuda"), &err);
+    lz_context *ctx = open_as_asked(LZ_CONTEXT_OPTIONS(.device = "cuda"), &err);
     if (!CHECK(ctx, "%s", err.text)) return NULL;
     if (ctx->device->capability == 90) {
         lz_cuda_device_table.enter(ctx->device);

@@ -245,7 +245,8 @@ static void captures_products(void) {
 
 static bool set_up(void) {
     lz_error err = {0};
-    return CHECK(lz_cuda_api_open(&api, &err), "%s", err.text) && CHECK_I64(open_context(), LZ_CUDA_SUCCESS);
+    return CHECK(lz_cuda_api_open(&api, getenv("LAZULI_CUDA_PATH"), &err), "%s", err.text) &&
+           CHECK_I64(open_context(), LZ_CUDA_SUCCESS);
 }
 
 static void closes(void) {

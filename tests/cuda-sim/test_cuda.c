@@ -3,11 +3,12 @@
  * Runs on a real GPU or, with LAZULI_CUDA_PATH naming its libraries, on the simulated one (tests/cuda-sim). */
 #include <dlfcn.h>
 
+#include "cli/environment.h"
 #include "pixels.h"
 
 static lz_context *open_cuda(void) {
     lz_error err = {0};
-    lz_context *ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.device = "cuda", .cache_limit = -1, .threads = 2), &err);
+    lz_context *ctx = open_as_asked(LZ_CONTEXT_OPTIONS(.device = "cuda", .cache_limit = -1, .threads = 2), &err);
     CHECK(ctx, "%s", err.text);
     return ctx;
 }
@@ -16,17 +17,17 @@ static void names(void) {
     lz_error err = {0};
     static const char *const wrong[] = {"cuda:", "cuda:x", "cuda:1x", "cuda:99999", "cudax"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        CHECK(!lz_open_with(&LZ_CONTEXT_OPTIONS(.device = wrong[i]), &err), "%s", wrong[i]);
+        CHECK(!open_as_asked(LZ_CONTEXT_OPTIONS(.device = wrong[i]), &err), "%s", wrong[i]);
         CHECK_TEXT(err.text, "there is no device");
     }
-    CHECK(!lz_open_with(&LZ_CONTEXT_OPTIONS(.device = "cuda:999"), &err));
+    CHECK(!open_as_asked(LZ_CONTEXT_OPTIONS(.device = "cuda:999"), &err));
     CHECK_TEXT(err.text, "there is no GPU 999");
     lz_context *ctx = open_cuda();
     if (!ctx) return;
     CHECK_TEXT(lz_device_name(ctx), "cuda (");
     CHECK_I64(lz_compute_type(ctx), LZ_BF16);
     lz_close(ctx);
-    ctx = lz_open(.device = "cuda", .compute = LZ_F32);
+    ctx = open_as_asked(LZ_CONTEXT_OPTIONS(.device = "cuda", .compute = LZ_F32), NULL);
     CHECK_I64(lz_compute_type(ctx), LZ_F32);
     lz_close(ctx);
 }
@@ -317,7 +318,7 @@ static void together(void) {
     static const char *const wishes[] = {"", "library", "own", "any"};
     for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++) {
         setenv("LAZULI_CUDA_GEMM", wishes[i], 1);
-        setenv("LAZULI_CUDA_SDPA", wishes[i], 1);
+        setenv("LAZULI_CUDA_SDPA", strcmp(wishes[i], "any") ? wishes[i] : "", 1);
         check_like_reference(pair_of, 4, 0.02, wishes[i]);
         static const streams_case cases[] = {
             {2, 64, false, true, 41}, {3, 128, true, false, 35}, {5, 16, false, false, 35}, {2, 48, true, true, 41}};
@@ -333,12 +334,48 @@ static void together(void) {
     check_like_reference(turned_heads_of, 0, 0.01, "turned heads");
 }
 
+static void listen_to(void *user, lz_log_level level, const char *text) {
+    int *heard = user;
+    heard[level == LZ_LOG_DETAIL && strncmp(text, "cuda: ", 6) == 0 ? 0 : 1]++;
+}
+
+/* What the options of a context say of GPUs, and what is listed. */
+static void options(void) {
+    lz_error err = {0};
+    char cache[ENVIRONMENT_PATH];
+    int heard[2] = {0, 0};
+    lz_context_options o = environment_options(LZ_CONTEXT_OPTIONS(.device = "cuda", .threads = 2), cache);
+    o.cache_folder = NULL; /* so that something is compiled */
+    o.log = listen_to;
+    o.log_user = heard;
+    lz_context *ctx = lz_open_with(&o, &err);
+    if (!CHECK(ctx, "%s", err.text)) return;
+    CHECK(lz_item(lz_add(lz_full(ctx, LZ_NONE, LZ_F32, 1), 1.0), &err) == 2, "%s", err.text);
+    lz_array *x = lz_arange(ctx, 0, 5, 1, LZ_F32);
+    CHECK(lz_item(lz_sum(lz_mul(x, x), LZ_NONE, false), &err) == 30, "%s", err.text);
+    lz_close(ctx);
+    CHECK(heard[0] > 0 && heard[1] == 0, "%d details, %d others", heard[0], heard[1]);
+    o.cuda_gemm = "fast";
+    CHECK(!lz_open_with(&o, &err));
+    CHECK_I64(err.status, LZ_BAD_ARGUMENT);
+    CHECK_TEXT(err.text, "'fast' is neither");
+    o.cuda_gemm = NULL;
+    o.cuda_sdpa = "any";
+    CHECK(!lz_open_with(&o, &err));
+    CHECK_TEXT(err.text, "'any' is neither");
+    lz_device_info found[64];
+    int n = lz_find_devices(&o, found, 64, &err);
+    CHECK(n >= 2 && strcmp(found[1].device, "cuda:0") == 0 && found[1].memory > 0 && !*found[1].problem, "%d: %s", n,
+          err.text);
+    CHECK_I64(lz_find_devices(&o, NULL, 0, &err), n);
+}
+
 /* Two passes over the same weights go side by side, so that each weight is sent to the device once for both. */
 static void passes_share_weights(void) {
     enum { LAYERS = 6, WIDTH = 64, ROWS = 40 };
     static uint16_t weights[LAYERS][WIDTH * WIDTH];
     lz_error err = {0};
-    lz_context *ctx = lz_open(.device = "cuda", .offload = LZ_OFFLOAD_STREAM);
+    lz_context *ctx = open_as_asked(LZ_CONTEXT_OPTIONS(.device = "cuda", .offload = LZ_OFFLOAD_STREAM), NULL);
     if (!CHECK(ctx, "%s", err.text)) return;
     lz_scope *scope = lz_scope_begin(ctx, "passes");
     lz_array *x[2] = {numbers_of(ctx, LZ_DIMS(ROWS, WIDTH), 1), numbers_of(ctx, LZ_DIMS(ROWS / 2, WIDTH), 2)};
@@ -432,7 +469,7 @@ static void paint_here_and_there(const char *folder, const lz_picture_options *o
     if (!CHECK(model && !lz_generate_with(model, o, &p, &err), "%s", err.text)) return;
     static const lz_dtype types[2] = {LZ_F32, LZ_BF16};
     for (int i = 0; i < 2; i++) {
-        lz_context *ctx = lz_open(.device = "cuda", .compute = (int)types[i]);
+        lz_context *ctx = open_as_asked(LZ_CONTEXT_OPTIONS(.device = "cuda", .compute = (int)types[i]), NULL);
         lz_model *there = ctx ? lz_model_open(ctx, folder, &err) : NULL;
         for (int turn = 0; turn < 2; turn++) {
             lz_picture q;
@@ -496,7 +533,7 @@ static void paint_again(const char *folder, int programs) {
                  {"cuGraphLaunch", programs + STEPS}};
     enum { CALLS = sizeof calls / sizeof *calls };
     lz_error err = {0};
-    lz_context *ctx = lz_open(.device = "cuda", .threads = 2);
+    lz_context *ctx = open_as_asked(LZ_CONTEXT_OPTIONS(.device = "cuda", .threads = 2), NULL);
     lz_model *model = ctx ? lz_model_open(ctx, folder, &err) : NULL;
     call_counter count = find_counter();
     if (!CHECK(model, "%s", err.text)) return;
@@ -570,6 +607,6 @@ static void nothing_but_work(void) {
 
 TEST_MAIN({"names", names}, {"here_and_there", here_and_there}, {"borrowed", borrowed}, {"replays", replays},
           {"on_the_host", on_the_host}, {"random_numbers", random_numbers}, {"pixels", pixels}, {"copied", copied},
-          {"out_of_memory", out_of_memory}, {"profiled", profiled}, {"together", together},
+          {"out_of_memory", out_of_memory}, {"profiled", profiled}, {"options", options}, {"together", together},
           {"passes_share_weights", passes_share_weights}, {"masks_of_keys", masks_of_keys}, {"paints", paints},
           {"compiles_together", compiles_together}, {"nothing_but_work", nothing_but_work})

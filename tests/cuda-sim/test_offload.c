@@ -6,12 +6,13 @@
 #include <pthread.h>
 
 #include "check.h"
+#include "cli/environment.h"
 
 static lz_context *open_with(int offload, int64_t limit) {
     lz_error err = {0};
     lz_context_options o = LZ_CONTEXT_OPTIONS(.device = "cuda", .cache_limit = -1, .threads = 2, .offload = offload,
                                               .memory_limit = limit, .compute = LZ_F32);
-    lz_context *ctx = lz_open_with(&o, &err);
+    lz_context *ctx = open_as_asked(o, &err);
     CHECK(ctx, "%s", err.text);
     return ctx;
 }
@@ -204,7 +205,7 @@ static void modes(void) {
             lz_close(ctx);
         }
     lz_error err = {0};
-    CHECK(!lz_open_with(&LZ_CONTEXT_OPTIONS(.offload = 3), &err));
+    CHECK(!open_as_asked(LZ_CONTEXT_OPTIONS(.offload = 3), &err));
     CHECK_TEXT(err.text, "offload is auto, none or stream");
 }
 
@@ -482,7 +483,7 @@ static void fail_each_call(int mode) {
         set_option("LAZULI_SIM_FAIL", call);
         lz_context_options o = LZ_CONTEXT_OPTIONS(.device = "cuda", .cache_limit = -1, .threads = 1,
                                                   .memory_limit = 230000, .offload = mode, .compute = LZ_F32);
-        lz_context *ctx = lz_open_with(&o, &err);
+        lz_context *ctx = open_as_asked(o, &err);
         if (!ctx) CHECK(err.text[0]);
         if (ctx) {
             small_model m = make_model(ctx, true);
@@ -545,7 +546,7 @@ static void failing_allocations(void) {
         lz_error err = {0};
         lz_context_options o = LZ_CONTEXT_OPTIONS(.device = "cuda", .cache_limit = -1, .threads = 1,
                                                   .memory_limit = 230000, .allocator = &allocator, .compute = LZ_F32);
-        lz_context *ctx = lz_open_with(&o, &err);
+        lz_context *ctx = open_as_asked(o, &err);
         if (ctx) {
             small_model m = make_model(ctx, true);
             lz_compiled *c = lz_compile(ctx, describe, &m, 1, 1, 1, &err);
@@ -584,7 +585,7 @@ static bool same_picture(const lz_picture *a, const lz_picture *b) {
  * is about what it sends. */
 static void paint_with_less(int mode, int64_t limit, const lz_picture *want) {
     lz_error err = {0};
-    lz_context *ctx = lz_open(.device = "cuda", .memory_limit = limit, .offload = mode);
+    lz_context *ctx = open_as_asked(LZ_CONTEXT_OPTIONS(.device = "cuda", .memory_limit = limit, .offload = mode), NULL);
     lz_model *model = lz_model_open(ctx, LZ_SOURCE_DIR "/models/demo", &err);
     lz_picture_plan plan;
     lz_picture_options o = apple(32);
@@ -608,7 +609,8 @@ static void paint_with_less(int mode, int64_t limit, const lz_picture *want) {
 static void paint_or_refuse(int64_t limit, const lz_picture *want) {
     lz_error err = {0};
     lz_picture p;
-    lz_context *ctx = lz_open(.device = "cuda", .memory_limit = limit, .offload = LZ_OFFLOAD_NONE);
+    lz_context *ctx = open_as_asked(
+        LZ_CONTEXT_OPTIONS(.device = "cuda", .memory_limit = limit, .offload = LZ_OFFLOAD_NONE), NULL);
     lz_model *model = lz_model_open(ctx, LZ_SOURCE_DIR "/models/demo", &err);
     lz_picture_options o = apple(32);
     CHECK_STATUS(lz_generate_with(model, &o, &p, &err), LZ_OUT_OF_MEMORY, &err);
@@ -627,7 +629,7 @@ static void paints(void) {
     lz_picture_plan plan;
     lz_picture_options o = apple(32);
     unsetenv("LAZULI_SIM_STRICT"); /* whole pictures take long with it, and the tests before had it */
-    lz_context *ctx = lz_open(.device = "cuda");
+    lz_context *ctx = open_as_asked(LZ_CONTEXT_OPTIONS(.device = "cuda"), NULL);
     lz_model *model = ctx ? lz_model_open(ctx, LZ_SOURCE_DIR "/models/demo", &err) : NULL;
     if (CHECK(model, "%s", err.text) && CHECK_OK(lz_plan_picture(model, &o, &plan, &err), &err) &&
         paint(model, 32, &want)) {

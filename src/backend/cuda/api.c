@@ -3,7 +3,6 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "array/internal.h"
@@ -54,9 +53,8 @@ static void *open_usual(const char *name) {
     return handle;
 }
 
-/* A library by one name, in the directories of LAZULI_CUDA_PATH or else in the usual places. */
-static void *open_name(const char *name) {
-    const char *path = getenv("LAZULI_CUDA_PATH");
+/* A library by one name, in the directories of path (lz_context_options.cuda_path) or else in the usual places. */
+static void *open_name(const char *path, const char *name) {
     if (!path || !*path) return open_usual(name);
     for (;;) {
         size_t length = strcspn(path, ":");
@@ -80,9 +78,10 @@ static bool finds_gpu(const lz_cuda_api *api) {
 }
 
 /* True also when it is absent and may be: then *handle stays NULL. */
-static bool open_library(lz_cuda_api *api, const struct library *library, void **handle, lz_error *err) {
+static bool open_library(lz_cuda_api *api, const struct library *library, const char *path, void **handle,
+                         lz_error *err) {
     const char *name = NULL;
-    for (int i = 0; !*handle && (name = library->names[i]); i++) *handle = open_name(name);
+    for (int i = 0; !*handle && (name = library->names[i]); i++) *handle = open_name(path, name);
     if (!*handle) {
         if (library->absent) lz_fail(err, finds_gpu(api) ? LZ_DEVICE_FAILED : LZ_NOT_FOUND, "%s", library->absent);
         return !library->absent;
@@ -110,10 +109,10 @@ static void preload_builtins(const lz_cuda_api *api) {
     if (handle) dlclose(handle); /* it stays */
 }
 
-bool lz_cuda_api_open(lz_cuda_api *api, lz_error *err) {
+bool lz_cuda_api_open(lz_cuda_api *api, const char *path, lz_error *err) {
     *api = (lz_cuda_api){0};
     for (int i = 0; i < 4; i++) {
-        if (!open_library(api, &libraries[i], &api->handles[i], err)) {
+        if (!open_library(api, &libraries[i], path, &api->handles[i], err)) {
             lz_cuda_api_close(api);
             return false;
         }

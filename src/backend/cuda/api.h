@@ -756,7 +756,7 @@ typedef struct lz_cuda_api {
 /* Fills *api, or says what is missing (LZ_NOT_FOUND: no driver, no library, or one without a function we need) and
  * leaves it zeroed. LAZULI_CUDA_PATH in the environment is a list of directories, separated by ':', to look in instead
  * of the usual places; an empty entry stands for these, so "dir:" means dir first. */
-bool lz_cuda_api_open(lz_cuda_api *api, lz_error *err);
+bool lz_cuda_api_open(lz_cuda_api *api, const char *path, lz_error *err);
 void lz_cuda_api_close(lz_cuda_api *api); /* a zeroed one is fine */
 
 #endif

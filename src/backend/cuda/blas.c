@@ -357,8 +357,9 @@ static bool ask_algorithms(const lz_call *call, product *p) {
             p->algorithms[kept++] = p->algorithms[i];
     p->n = kept;
     if (!kept)
-        lz_cuda_trace("matmul m %lld n %lld k %lld epilogue %d gate %d: no algorithm (%s)", (long long)k->m,
-                      (long long)k->n, (long long)k->k, k->epilogue, k->gate, api->lt.GetStatusName(found));
+        lz_cuda_trace(call->device, "matmul m %lld n %lld k %lld epilogue %d gate %d: no algorithm (%s)",
+                      (long long)k->m, (long long)k->n, (long long)k->k, k->epilogue, k->gate,
+                      api->lt.GetStatusName(found));
     return fine;
 }
 
@@ -407,10 +408,9 @@ static bool launch_algorithm(const lz_call *call, void *arg, int i) {
     return lt_ok(call, status, "a matrix product");
 }
 
-static void tell_choice(const product *p) {
-    if (!lz_cuda_traces()) return;
+static void tell_choice(const lz_device *d, const product *p) {
     const key *k = &p->key;
-    lz_cuda_trace("matmul %s m %lld n %lld k %lld batch %lld epilogue %d gate %d c %d: algorithm %d of %d",
+    lz_cuda_trace(d, "matmul %s m %lld n %lld k %lld batch %lld epilogue %d gate %d c %d: algorithm %d of %d",
                   lz_dtype_name((lz_dtype)k->type), (long long)k->m, (long long)k->n, (long long)k->k,
                   (long long)k->batch, k->epilogue, k->gate, k->residual, p->chosen, p->n);
 }
@@ -427,7 +427,7 @@ static void choose_algorithm(const lz_call *call, launch *l) {
     int chosen = worth ? lz_cuda_choose(call, &c, p->n, launch_algorithm, l) : 0;
     p->chosen = chosen < 0 ? 0 : chosen;
     p->measured = !call->device->recording || chosen >= 0; /* otherwise it is the first, this time */
-    if (worth) tell_choice(p);
+    if (worth) tell_choice(call->device, p);
 }
 
 typedef enum outcome { DONE, REFUSED, FAILED } outcome;
@@ -520,7 +520,7 @@ static bool multiply_plainly(const lz_call *call, const way *w) {
     int leading = w->product.dims.n - 2;
     int64_t matrices = 1;
     for (int i = 0; i < leading; i++) matrices *= w->product.dims.at[i];
-    lz_cuda_trace("matmul %s: by our own kernel", lz_dtype_name(w->type));
+    lz_cuda_trace(call->device, "matmul %s: by our own kernel", lz_dtype_name(w->type));
     for (int64_t place = 0; place < matrices; place++) {
         lz_tensor t[3] = {w->a, w->b, w->product};
         for (int j = 0; j < 3; j++) {

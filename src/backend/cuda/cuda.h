@@ -28,6 +28,16 @@ struct lz_cuda_events {
     int n;
 };
 
+/* Who multiplies, and who attends: lz_context_options.cuda_gemm and .cuda_sdpa. */
+typedef enum lz_gemm_choice {
+    LZ_GEMM_FASTEST, /* as measured */
+    LZ_GEMM_LIBRARY, /* cuBLASLt */
+    LZ_GEMM_OWN,     /* our own kernel where it suits, with the tile that is estimated to be fastest */
+    LZ_GEMM_ANY,     /* our own kernel where it suits, with some tile: for tests */
+    LZ_GEMM_SINGLE,  /* as measured, but no product shares a launch with others */
+} lz_gemm_choice;
+typedef enum lz_sdpa_choice { LZ_SDPA_FASTEST, LZ_SDPA_LIBRARY, LZ_SDPA_OWN } lz_sdpa_choice;
+
 struct lz_device {
     lz_context *ctx; /* for host memory (lz_host_alloc) and texts */
     lz_cuda_api api;
@@ -43,6 +53,8 @@ struct lz_device {
     bool large_params; /* kernels may have more than 4096 bytes of parameters */
     bool recording;    /* launches are being recorded, not done */
     bool rehearsing;   /* nothing is launched or measured; what it would take is noted */
+    lz_gemm_choice gemm;
+    lz_sdpa_choice sdpa;
     struct lz_cuda_jit *jit;
     struct lz_cuda_blas *blas;
     struct lz_cuda_choices *choices;
@@ -56,7 +68,8 @@ bool lz_cuda_ok(const lz_device *d, lz_cu_result result, const char *what, lz_er
 
 /* ---- kernels of our own (jit.c) ---------------------------------------------------------------------------------- */
 
-bool lz_cuda_jit_open(lz_device *d, lz_error *err);
+/* folder: where compiled code is kept for later processes; NULL: nowhere. */
+bool lz_cuda_jit_open(lz_device *d, const char *folder, lz_error *err);
 void lz_cuda_jit_close(lz_device *d);
 
 /* The kernel called name in this CUDA C++ text (kernels/prelude.cu goes before it). Known texts are not compiled again:
@@ -103,10 +116,9 @@ extern const lz_kernel lz_cuda_reduce, lz_cuda_softmax, lz_cuda_rms_norm, lz_cud
     lz_cuda_arange;
 extern const lz_device_table lz_cuda_device_table; /* device.c */
 
-/* ---- traces (jit.c) ---------------------------------------------------------------------------------------------- */
+/* ---- traces ------------------------------------------------------------------------------------------------------- */
 
-/* LAZULI_CUDA_TRACE in the environment: choices, refusals and what is compiled are told on stderr. */
-bool lz_cuda_traces(void);
-void lz_cuda_trace(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Choices, refusals and compilations, for the context's log. */
+#define lz_cuda_trace(d, ...) lz_tell((d)->ctx, LZ_LOG_DETAIL, "cuda: " __VA_ARGS__)
 
 #endif

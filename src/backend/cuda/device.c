@@ -304,7 +304,27 @@ static bool find_device(lz_device *d, int number, lz_error *err) {
     return false;
 }
 
-static lz_device *open_device(lz_context *ctx, int number, lz_error *err) {
+/* Sets what the options say of kernels. */
+static bool read_choices(lz_device *d, const lz_context_options *options, lz_error *err) {
+    static const char *const gemm[] = {"", "library", "own", "any", "single"}, *const sdpa[] = {"", "library", "own"};
+    const char *product = options->cuda_gemm ? options->cuda_gemm : "",
+               *attention = options->cuda_sdpa ? options->cuda_sdpa : "";
+    int i = 0, k = 0;
+    while (i <= LZ_GEMM_SINGLE && strcmp(gemm[i], product) != 0) i++;
+    while (k <= LZ_SDPA_OWN && strcmp(sdpa[k], attention) != 0) k++;
+    if (i > LZ_GEMM_SINGLE || k > LZ_SDPA_OWN) {
+        lz_fail(err, LZ_BAD_ARGUMENT,
+                "products are 'library', 'own', 'any' or 'single', and attention is 'library' or 'own'; '%.40s' is "
+                "neither",
+                i > LZ_GEMM_SINGLE ? product : attention);
+        return false;
+    }
+    d->gemm = (lz_gemm_choice)i;
+    d->sdpa = (lz_sdpa_choice)k;
+    return true;
+}
+
+static lz_device *open_device(lz_context *ctx, int number, const lz_context_options *options, lz_error *err) {
     lz_device *d = lz_host_alloc(ctx, sizeof *d);
     if (!d) {
         lz_out_of_memory(err, sizeof *d);
@@ -312,19 +332,54 @@ static lz_device *open_device(lz_context *ctx, int number, lz_error *err) {
     }
     d->ctx = ctx;
     snprintf(d->name, sizeof d->name, "GPU %d", number);
-    bool fine = lz_cuda_api_open(&d->api, err) && find_device(d, number, err) &&
+    bool fine = read_choices(d, options, err) && lz_cuda_api_open(&d->api, options->cuda_path, err) &&
+                find_device(d, number, err) &&
                 lz_cuda_ok(d, d->api.cu.DevicePrimaryCtxRetain(&d->context, d->number), "opening", err);
     if (fine) enter(d);
     fine = fine && lz_cuda_ok(d, d->api.cu.StreamCreate(&d->stream, LZ_CU_STREAM_NON_BLOCKING), "a queue", err) &&
-           open_staging(d, LZ_QUEUE_KERNELS, err) && lz_cuda_jit_open(d, err) && lz_cuda_blas_open(d, err) &&
-           lz_cuda_choices_open(d, err) && lz_cuda_dnn_open(d, err);
+           open_staging(d, LZ_QUEUE_KERNELS, err) && lz_cuda_jit_open(d, options->cache_folder, err) &&
+           lz_cuda_blas_open(d, err) && lz_cuda_choices_open(d, err) && (options->no_cudnn || lz_cuda_dnn_open(d, err));
     if (fine) return d;
     close_device(d);
     return NULL;
 }
 
+/* Of GPU i, the device d having been found or not (err). */
+static lz_device_info describe_device(const lz_device *d, int i, const lz_error *err) {
+    lz_device_info info = {.memory = 0};
+    size_t bytes = 0;
+    snprintf(info.device, sizeof info.device, "cuda:%d", i);
+    snprintf(info.name, sizeof info.name, "%s", d->name);
+    if (err->status)
+        snprintf(info.problem, sizeof info.problem, "%.*s", (int)sizeof info.problem - 1, err->text);
+    else if (d->api.cu.DeviceTotalMem(&bytes, d->number) == LZ_CUDA_SUCCESS)
+        info.memory = (int64_t)bytes;
+    return info;
+}
+
+/* Where there is a GPU but not all of NVIDIA's libraries, the first GPU is listed with what is missing. */
+static int list_devices(const lz_context_options *options, lz_device_info *to, int n) {
+    lz_device d = {.name = "GPU 0"};
+    lz_error err = {.status = LZ_OK};
+    int count = 0;
+    if (!lz_cuda_api_open(&d.api, options->cuda_path, &err)) {
+        if (err.status != LZ_NOT_FOUND && n) to[0] = describe_device(&d, 0, &err);
+        return err.status != LZ_NOT_FOUND;
+    }
+    if (d.api.cu.Init(0) != LZ_CUDA_SUCCESS || d.api.cu.DeviceGetCount(&count) != LZ_CUDA_SUCCESS) count = 0;
+    for (int i = 0; i < count && i < n; i++) {
+        err = (lz_error){.status = LZ_OK};
+        snprintf(d.name, sizeof d.name, "GPU %d", i);
+        find_device(&d, i, &err);
+        to[i] = describe_device(&d, i, &err);
+    }
+    lz_cuda_api_close(&d.api);
+    return count;
+}
+
 const lz_device_table lz_cuda_device_table = {
     .open = open_device,
+    .list = list_devices,
     .close = close_device,
     .name = device_name,
     .enter = enter,

@@ -2,13 +2,12 @@
  * one, finalised. A graph of operations is handed to cuDNN's heuristics, which answer with engine configurations, best
  * first; those whose arithmetic we do not want are passed over, and of the first that can be finalised we keep plans.
  *
- * A refusal is not an error: kernels of our own do the work then. LAZULI_CUDA_TRACE tells what was refused and why;
- * LAZULI_CUDA_DNN=0 does without cuDNN altogether. */
+ * A refusal is not an error: kernels of our own do the work then. The context's log tells what was refused and why;
+ * lz_context_options.no_cudnn does without cuDNN. */
 #include "backend/cuda/dnn.h"
 
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backend/cuda/own.h"
@@ -43,15 +42,14 @@ struct lz_cuda_dnn {
 /* ---- opening ------------------------------------------------------------------------------------------------------ */
 
 static void tell_refusal(const lz_device *d, lz_dnn_status status, const char *what) {
-    if (!lz_cuda_traces()) return;
+    if (!d->ctx->log) return;
     char more[1024] = "";
     d->api.dnn.GetLastErrorString(more, sizeof more);
-    lz_cuda_trace("cuDNN: %s: %s (%d): %s", what, d->api.dnn.GetErrorString(status), (int)status, more);
+    lz_cuda_trace(d, "cuDNN: %s: %s (%d): %s", what, d->api.dnn.GetErrorString(status), (int)status, more);
 }
 
 bool lz_cuda_dnn_open(lz_device *d, lz_error *err) {
-    const char *wanted = getenv("LAZULI_CUDA_DNN");
-    if (!d->api.has_dnn || (wanted && !strcmp(wanted, "0"))) return true;
+    if (!d->api.has_dnn) return true;
     d->dnn = lz_host_alloc(d->ctx, sizeof *d->dnn);
     if (!d->dnn) {
         lz_out_of_memory(err, sizeof *d->dnn);
@@ -61,7 +59,8 @@ bool lz_cuda_dnn_open(lz_device *d, lz_error *err) {
     lz_dnn_status status = d->api.dnn.Create(&d->dnn->handle);
     if (!status) status = d->api.dnn.SetStream(d->dnn->handle, d->stream);
     if (!status) return true;
-    tell_refusal(d, status, "starting"); /* a cuDNN that does not fit the driver is as good as none */
+    /* A cuDNN that does not fit the driver is as good as none. */
+    lz_tell(d->ctx, LZ_LOG_NOTE, "cuDNN is not used: it does not start (%s)", d->api.dnn.GetErrorString(status));
     lz_cuda_dnn_close(d);
     return true;
 }
@@ -294,7 +293,7 @@ static lz_dnn_descriptor make_plan(lz_device *d, lz_dnn_attribute from, lz_dnn_a
     if (status)
         tell_refusal(d, status, describe(text, order, "a plan"));
     else
-        lz_cuda_trace("cuDNN: %s: a plan wants %lld bytes of workspace", order->what, (long long)*workspace);
+        lz_cuda_trace(d, "cuDNN: %s: a plan wants %lld bytes of workspace", order->what, (long long)*workspace);
     if (plan) d->api.dnn.BackendDestroyDescriptor(plan);
     return NULL;
 }
@@ -326,7 +325,7 @@ static void recall_plan(lz_device *d, const lz_dnn_key *key, const lz_dnn_order 
                                  (int64_t)bytes, written, &to->workspace, order);
     to->n = to->plans[0] != NULL;
     if (!to->n) to->workspace = 0;
-    if (to->n) lz_cuda_trace("cuDNN: %s: a plan from disk", order->what);
+    if (to->n) lz_cuda_trace(d, "cuDNN: %s: a plan from disk", order->what);
     lz_host_free(d->ctx, memory);
     lz_host_free(d->ctx, text);
 }
@@ -343,7 +342,7 @@ static void take_plans(lz_dnn_graph *g, lz_dnn_descriptor *configs, int64_t n, c
         lz_dnn_descriptor plan = make_plan(d, LZ_CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
                                            LZ_CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &configs[i], &workspace, order);
         if (!plan) continue;
-        lz_cuda_trace("cuDNN: %s: engine %lld%s, %lld bytes of workspace", order->what, (long long)e.index,
+        lz_cuda_trace(d, "cuDNN: %s: engine %lld%s, %lld bytes of workspace", order->what, (long long)e.index,
                       e.compiles ? ", compiled" : "", (long long)workspace);
         to->plans[to->n++] = plan;
         if (workspace > to->workspace) to->workspace = workspace;
@@ -427,7 +426,7 @@ lz_dnn_plan *lz_dnn_make(lz_dnn_graph *g, const lz_dnn_key *key, const lz_dnn_or
         recall_plan(d, key, order, &e->plan);
         if (!e->plan.n) make_plans(g, order, &e->plan);
         e->possible = e->plan.n > 0;
-        if (!e->possible) lz_cuda_trace("cuDNN: %s: no plan", order->what);
+        if (!e->possible) lz_cuda_trace(d, "cuDNN: %s: no plan", order->what);
         entry **bucket = bucket_of(d, key);
         e->next = *bucket;
         *bucket = e;
@@ -492,7 +491,7 @@ static void choose_plan(const lz_call *call, execution *e, lz_dnn_plan *plan) {
     int chosen = plan->n > 1 ? lz_cuda_choose(call, &c, plan->n, execute_plan, e) : 0;
     plan->chosen = chosen < 0 ? 0 : chosen;
     plan->measured = !call->device->recording || chosen >= 0; /* otherwise it is the first, this time */
-    if (plan->n > 1) lz_cuda_trace("cuDNN: took plan %d of %d", plan->chosen, plan->n);
+    if (plan->n > 1) lz_cuda_trace(call->device, "cuDNN: took plan %d of %d", plan->chosen, plan->n);
 }
 
 bool lz_dnn_run(const lz_call *call, lz_dnn_plan *plan, void *const *addresses, int n, void *workspace) {

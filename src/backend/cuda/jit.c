@@ -1,14 +1,13 @@
 /* jit.c: from CUDA C++ to a loaded function, three ways, the quickest first:
  *
  *   in this device's table, by the text
- *   on disk, in $LAZULI_CACHE, $XDG_CACHE_HOME/lazuli or ~/.cache/lazuli: compiled by an earlier process
+ *   on disk, in cuda/ of lz_context_options.cache_folder: compiled by an earlier process
  *   through NVRTC, which takes up to a second for each: so before a program runs for the first time it is rehearsed,
  *     and all that it asks for and is missing is compiled by all threads at once
  *
  * A file of the cache holds everything its code was made from, and is used only if all of that is the same and the file
- * is ours. LAZULI_CACHE="" turns the cache off; if it cannot be written, nobody is told, and nothing is lost. */
+ * is ours. If the folder cannot be written, code is compiled again by the next process; that is no error. */
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,19 +48,6 @@ static uint64_t hash_of(uint64_t start, const void *data, size_t bytes) {
 uint64_t lz_cuda_hash(const void *data, size_t bytes) { return hash_of(HASH_START, data, bytes); }
 
 /* ---- the cache on disk ------------------------------------------------------------------------------------------- */
-
-/* The folder, or NULL. */
-static char *find_folder(lz_context *ctx) {
-    static const struct {
-        const char *variable, *below;
-    } places[] = {{"LAZULI_CACHE", "cuda"}, {"XDG_CACHE_HOME", "lazuli/cuda"}, {"HOME", ".cache/lazuli/cuda"}};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        const char *value = getenv(places[i].variable);
-        if (value && *value) return lz_path_join(ctx, value, places[i].below);
-        if (value && i == 0) return NULL; /* set, and empty */
-    }
-    return NULL;
-}
 
 /* Makes the folders that are missing, for our eyes only. */
 static void make_folders(char *path) {
@@ -198,7 +184,7 @@ typedef struct translation {
 static void translate(const lz_device *d, translation *t) {
     const char *options[] = {d->jit->architecture, "--std=c++17", "--fmad=false", "-default-device"};
     const char *text = strstr(t->key, "\n\n") + 2;
-    lz_cuda_trace("compiling %s", t->of->name);
+    lz_cuda_trace(d, "compiling %s", t->of->name);
     t->result = d->api.nvrtc.CreateProgram(&t->program, text, t->of->name, 0, NULL, NULL);
     if (t->result == LZ_NVRTC_SUCCESS)
         t->result = d->api.nvrtc.CompileProgram(t->program, sizeof options / sizeof *options, options);
@@ -322,22 +308,6 @@ void lz_cuda_rehearse(lz_device *d, bool on) {
     lz_host_free(d->ctx, all.at);
 }
 
-/* ---- traces ------------------------------------------------------------------------------------------------------ */
-
-bool lz_cuda_traces(void) { return getenv("LAZULI_CUDA_TRACE") != NULL; }
-
-void lz_cuda_trace(const char *format, ...) {
-    if (!lz_cuda_traces()) return;
-    va_list args;
-    va_start(args, format);
-    flockfile(stderr); /* several threads compile */
-    fputs("cuda: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
-    funlockfile(stderr);
-    va_end(args);
-}
-
 /* ---- functions --------------------------------------------------------------------------------------------------- */
 
 static void free_known(const lz_device *d, known *k) {
@@ -413,7 +383,7 @@ bool lz_cuda_check_faults(lz_device *d, lz_error *err) {
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-bool lz_cuda_jit_open(lz_device *d, lz_error *err) {
+bool lz_cuda_jit_open(lz_device *d, const char *folder, lz_error *err) {
     struct lz_cuda_jit *j = d->jit = lz_host_alloc(d->ctx, sizeof *j);
     if (!j) {
         lz_out_of_memory(err, sizeof *j);
@@ -427,7 +397,7 @@ bool lz_cuda_jit_open(lz_device *d, lz_error *err) {
     snprintf(j->architecture, sizeof j->architecture, "--gpu-architecture=sm_%d%s", d->capability,
              d->capability == 90 ? "a" : "");
     snprintf(j->release, sizeof j->release, "%s, NVRTC %d.%d, %s", d->name, major, minor, j->architecture);
-    j->folder = find_folder(d->ctx);
+    j->folder = folder && *folder ? lz_path_join(d->ctx, folder, "cuda") : NULL;
     void *fault = NULL;
     lz_cu_result got = d->api.cu.MemHostAlloc(&fault, sizeof *j->fault, LZ_CU_MEMHOSTALLOC_DEVICEMAP);
     if (!lz_cuda_ok(d, got, "memory", err)) return false;

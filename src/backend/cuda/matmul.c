@@ -2,10 +2,8 @@
  *
  * Ours competes where the library would need a pass of its own for what comes after the product, and where several
  * products that do not wait for each other can be one launch. All ways of some calls are measured once and the choice is
- * kept on disk. LAZULI_CUDA_GEMM in the environment decides without measuring: "library", "own" (which tile, counting
- * tells), "any" (some tile: for tests); or, measuring, "single": no products in one launch. */
+ * kept on disk. lz_context_options.cuda_gemm (lz_gemm_choice) decides without measuring. */
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backend/cuda/gemm90.h"
@@ -79,13 +77,13 @@ static bool make_key(const contestants *c, contest_key *k) {
 }
 
 static void tell_contest(const contestants *c, int chosen) {
-    if (!lz_cuda_traces()) return;
     const lz_gemm90 *g = &c->own[0];
+    const lz_device *d = g->call->device;
     const lz_gemm90_way *w = &c->ways[chosen < c->n_ways ? chosen : 0];
-    lz_cuda_trace("matmul m %lld n %lld k %lld%s: %s", (long long)g->m, (long long)g->n, (long long)g->k,
+    lz_cuda_trace(d, "matmul m %lld n %lld k %lld%s: %s", (long long)g->m, (long long)g->n, (long long)g->k,
                   c->n_calls > 1 ? " and others" : "", chosen < c->n_ways ? "by our own kernel" : "otherwise");
     if (chosen < c->n_ways)
-        lz_cuda_trace("  %d columns, %d x 64 rows, in turn %d, cluster %d", w->columns, w->blocks, w->in_turn,
+        lz_cuda_trace(d, "  %d columns, %d x 64 rows, in turn %d, cluster %d", w->columns, w->blocks, w->in_turn,
                       w->cluster);
 }
 
@@ -121,22 +119,22 @@ static bool library_ends(const lz_call *call, double work) {
 /* ---- the kernel --------------------------------------------------------------------------------------------------- */
 
 static bool run_together(const lz_call *const *calls, int n) {
-    const char *wish = getenv("LAZULI_CUDA_GEMM");
+    lz_gemm_choice wish = calls[0]->device->gemm;
     contestants c = {.n_calls = n};
-    bool ours = !wish || strcmp(wish, "library") != 0;
+    bool ours = wish != LZ_GEMM_LIBRARY;
     double work = 0;
     for (int i = 0; i < n && ours; i++) {
         lz_gemm90 *g = &c.own[i];
         ours = lz_gemm90_reads(calls[i], g);
         work += 2.0 * lz_cuda_products(calls[i]) * (double)g->m * (double)g->n * (double)g->k;
     }
-    if (n > 1 && wish && !strcmp(wish, "single")) ours = false;
+    if (n > 1 && wish == LZ_GEMM_SINGLE) ours = false;
     if (!ours) return run_otherwise(calls, n);
-    if (wish && !strcmp(wish, "any")) return run_any_way(c.own, n);
+    if (wish == LZ_GEMM_ANY) return run_any_way(c.own, n);
     c.n_ways = lz_gemm90_ways(c.own, n, c.ways);
     int chosen = c.n_ways;
     bool measured = c.n_ways && work >= LZ_LARGE_WORK && (n > 1 || !library_ends(calls[0], work));
-    if (wish && !strcmp(wish, "own"))
+    if (wish == LZ_GEMM_OWN)
         chosen = 0;
     else if (measured && !choose_contestant(&c, &chosen))
         return false;

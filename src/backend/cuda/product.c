@@ -227,7 +227,7 @@ static int fastest(const lz_call *call, int n, lz_cuda_way way, void *arg) {
     for (int i = 0; i < n; i++) {
         times[i] = measure(&quiet, &s, way, arg, i);
         if (times[i] < best) best = times[i];
-        lz_cuda_trace("  way %d: %.1f us", i, times[i] * 1e6);
+        lz_cuda_trace(d, "  way %d: %.1f us", i, times[i] * 1e6);
     }
     if (s.other) lz_cuda_device_table.release(d, s.other);
     d->api.cu.EventDestroy(s.begin);

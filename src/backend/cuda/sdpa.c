@@ -1,12 +1,11 @@
 /* sdpa.c: attention. Without a mask, or with the causal one, cuDNN does it in 16 bits; heads too wide for that are done in
  * passes, some rows at a time: a product, a softmax, a product. The rest, that is masks, f32, and small calls that are
  * not worth a plan of cuDNN's, is kernels/sdpa.cu. On Hopper, where there is no mask, a kernel of our own (sdpa90.c) takes
- * cuDNN's place. LAZULI_CUDA_SDPA in the environment: =library, it does not; =own, also for small calls, unmeasured.
+ * cuDNN's place. lz_context_options.cuda_sdpa: "library", it does not; "own", also for small calls, unmeasured.
  *
  * cuDNN knows attention as a graph: scores = q k^T, scaled; softmax spelled out as maximum, difference, exponential, sum
  * and quotient; the product with v. It finds the pattern and runs one kernel that never stores the scores. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backend/cuda/dnn.h"
@@ -334,14 +333,11 @@ typedef struct contest_key {
     lz_sdpa90_way ways[LZ_SDPA90_WAYS];
 } contest_key; /* zeroed before it is filled */
 
-static bool wishes(const char *what) {
-    const char *wish = getenv("LAZULI_CUDA_SDPA");
-    return wish && !strcmp(wish, what);
-}
-
 static bool suits_hopper(const lz_call *call, const attention *a, contestants *c) {
     *c = (contestants){.functions = {NULL}};
-    return !wishes("library") && (work_of(a) >= WORTH_A_PLAN || wishes("own")) && lz_sdpa90_reads(call, &c->own);
+    lz_sdpa_choice wish = call->device->sdpa;
+    return wish != LZ_SDPA_LIBRARY && (work_of(a) >= WORTH_A_PLAN || wish == LZ_SDPA_OWN) &&
+           lz_sdpa90_reads(call, &c->own);
 }
 
 static bool run_contestant(const lz_call *call, void *arg, int i) {
@@ -364,13 +360,14 @@ static int choose_contestant(const lz_call *call, const attention *a, contestant
     int found = lz_cuda_choose(call, &choice, LZ_SDPA90_WAYS, run_contestant, c), chosen = found < 0 ? 0 : found;
     const lz_sdpa90_way *w = &lz_sdpa90_ways[chosen];
     if (choice.measured)
-        lz_cuda_trace("sdpa heads %lld n %lld m %lld d %lld: %d keys, %d queries, in turn %d", (long long)a->heads,
-                      (long long)a->n, (long long)a->m, (long long)a->d, w->keys, w->queries, w->in_turn);
+        lz_cuda_trace(call->device, "sdpa heads %lld n %lld m %lld d %lld: %d keys, %d queries, in turn %d",
+                      (long long)a->heads, (long long)a->n, (long long)a->m, (long long)a->d, w->keys, w->queries,
+                      w->in_turn);
     return chosen;
 }
 
 static bool run_hopper(const lz_call *call, const attention *a, contestants *c) {
-    bool measured = work_of(a) >= WORTH_MEASURING && !wishes("own");
+    bool measured = work_of(a) >= WORTH_MEASURING && call->device->sdpa != LZ_SDPA_OWN;
     return run_contestant(call, c, measured ? choose_contestant(call, a, c) : 0);
 }
 

@@ -246,7 +246,7 @@ typedef struct lz_plan_info {
 lz_status lz_plan(lz_array *const *arrays, int n, lz_plan_info *info, lz_error *err);
 
 /* A stream is a thread that runs programs in the background, in order. Arrays given to lz_async_eval may be used at
- * once in further ops; looking at one waits for it. */
+ * once in further ops; looking at one waits for it. Several threads may give work to one stream. */
 typedef struct lz_stream lz_stream;
 lz_stream *lz_stream_new(lz_context *ctx, lz_error *err);
 lz_status lz_async_eval(lz_stream *stream, lz_array *const *arrays, int n, lz_error *err);
@@ -280,7 +280,7 @@ lz_compiled *lz_compile(lz_context *ctx, lz_function function, void *user, int n
  * calls have been freed. Threads that run one compiled function wait for each other. */
 lz_status lz_run(lz_compiled *compiled, lz_array *const *in, lz_array **out, lz_error *err);
 lz_compile_stats lz_compiled_stats(const lz_compiled *compiled);
-void lz_compiled_free(lz_compiled *compiled);
+void lz_compiled_free(lz_compiled *compiled); /* outputs of earlier calls stay valid */
 
 /* ---- 11. Seeing inside ---------------------------------------------------------------------------------------- */
 

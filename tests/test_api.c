@@ -223,10 +223,10 @@ static void compiled(void) {
     CHECK_OK(lz_run(f, &x, &y, &err), &err);
     lz_retain(y); /* else it would go with the scope */
     lz_scope_end(scope);
+    lz_compiled_free(f); /* what it computed stays */
     const float *data = lz_data(y, &err);
     CHECK(data && data[2] == 3);
     lz_release(y);
-    lz_compiled_free(f);
     lz_close(ctx);
 }
 

@@ -231,7 +231,7 @@ lz_status lz_eval_all(lz_array *const *arrays, int n, lz_error *err);
 
 /* What a graph will take, before anything runs. */
 typedef struct lz_plan_info {
-    int64_t arena_bytes;  /* for intermediates; exactly what the run will allocate */
+    int64_t arena_bytes;  /* for intermediates and, on the host, converted weights; exactly what the run will allocate */
     int64_t output_bytes; /* for the arrays asked for */
     int64_t input_bytes;  /* already there */
     int64_t nodes;        /* reached from the outputs */
@@ -305,6 +305,8 @@ lz_status lz_profile_trace(lz_context *ctx, const char *path, lz_error *err); /*
  * memory when it is touched. Every offset, size, name and type is checked on opening. */
 typedef struct lz_weights lz_weights;
 lz_weights *lz_weights_open(lz_context *ctx, const char *path, lz_error *err);
+/* The names by which it looks for them in a folder, in this order; NULL after the last. */
+const char *lz_weights_file_name(int i);
 int64_t lz_weights_count(const lz_weights *weights);
 const char *lz_weights_name(const lz_weights *weights, int64_t i);
 bool lz_weights_has(const lz_weights *weights, const char *name);

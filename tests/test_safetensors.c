@@ -5,7 +5,7 @@
 
 #include "check.h"
 #include "folder.h"
-#include "io/safetensors.h"
+#include "io/weights.h"
 
 static const lz_dtype all_types[] = {LZ_BOOL, LZ_U8, LZ_I8, LZ_I32, LZ_I64, LZ_F8, LZ_F16, LZ_BF16, LZ_F32, LZ_F64};
 static const struct {

@@ -110,11 +110,8 @@ static void look_at_shards(lz_context *ctx, const char *folder, const char *part
 
 /* The file or the list of files that the library would open here. */
 static void look_at_weights(lz_context *ctx, const char *folder, const char *part, model_state *state) {
-    static const char *const names[] = {"diffusion_pytorch_model.safetensors.index.json",
-                                        "diffusion_pytorch_model.safetensors", "model.safetensors",
-                                        "model.safetensors.index.json"};
-    for (size_t i = 0; i < COUNT(names); i++) {
-        const char *name = names[i];
+    const char *name;
+    for (int i = 0; (name = lz_weights_file_name(i)); i++) {
         if (!have_file(folder, name)) continue;
         if (!ends_in(name, ".json")) return look_at_file(ctx, folder, part, name, state);
         json_t *index = read_json(folder, name), *map = json_object_get(index, "weight_map");

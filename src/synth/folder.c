@@ -13,7 +13,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "io/file.h"
+#include "io/weights.h"
 #include "synth/synth.h"
 
 enum { MOST_FILES = 256 };
@@ -315,7 +315,7 @@ static int shard_length(const synth_tensor *tensors, int n, int64_t limit) {
 
 /* Its files, with all but the weights in them, and the index of these. */
 static lz_status begin_part(job *j, synth_part part) {
-    static const char *const stems[] = {"model", "diffusion_pytorch_model", "diffusion_pytorch_model"};
+    static const char *const stems[] = {LZ_WEIGHTS_TRANSFORMERS, LZ_WEIGHTS_DIFFUSERS, LZ_WEIGHTS_DIFFUSERS};
     const int64_t limits[] = {j->model->text_shard, j->model->transformer_shard, INT64_MAX};
     int n, shards = 0, number = 0;
     long long total = 0;
@@ -332,14 +332,14 @@ static lz_status begin_part(job *j, synth_part part) {
         length = shard_length(tensors + i, n - i, limits[part]);
         int stem = snprintf(name, sizeof name, "%s/%s", synth_part_names[part], stems[part]);
         if (shards > 1) stem += snprintf(name + stem, sizeof name - (size_t)stem, "-%05d-of-%05d", ++number, shards);
-        snprintf(name + stem, sizeof name - (size_t)stem, ".safetensors");
+        snprintf(name + stem, sizeof name - (size_t)stem, LZ_WEIGHTS_ENDING);
         for (int k = i; k < i + length; k++)
             fprintf(f, "%s\n    \"%s\": \"%s\"", k ? "," : "", tensors[k].name, strchr(name, '/') + 1);
         status = begin_shard(j, name, tensors + i, length);
     }
     fputs("\n  }\n}\n", f);
     if (fclose(f) != 0 && !status) status = lz_out_of_memory(j->err, 0);
-    snprintf(name, sizeof name, "%s/%s.safetensors.index.json", synth_part_names[part], stems[part]);
+    snprintf(name, sizeof name, "%s/%s" LZ_WEIGHTS_INDEX, synth_part_names[part], stems[part]);
     if (!status && shards > 1) status = write_bytes(j, name, index, (int64_t)bytes);
     free(index);
     return status;

@@ -1,7 +1,7 @@
 /* fuzz_safetensors.c: any bytes are a safetensors file or an error, and what is listed can be read to its end. */
 #include <stdlib.h>
 
-#include "io/safetensors.h"
+#include "io/weights.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

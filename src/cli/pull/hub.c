@@ -6,6 +6,7 @@
  *     GET /OWNER/REPO/resolve/COMMIT/PATH                   the file itself, mostly by a redirect to where it lies */
 #include "pull/hub.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -131,8 +132,12 @@ static bool is_plain(const char *name) {
     return *name != '.' && *name != '-' && strlen(name) < 200 && strspn(name, letters) == strlen(name);
 }
 
+/* By how it ends: as one of the names that the library looks for does, from its first dot on. */
 static bool is_weights(const char *name) {
-    return ends_in(name, ".safetensors") || ends_in(name, ".safetensors.index.json");
+    const char *usual;
+    for (int i = 0; (usual = lz_weights_file_name(i)); i++)
+        if (ends_in(name, strchr(usual, '.'))) return true;
+    return false;
 }
 
 static bool is_small_kind(const char *name) {
@@ -142,28 +147,17 @@ static bool is_small_kind(const char *name) {
     return false;
 }
 
-/* "model-00002-of-00005.safetensors" and "model.safetensors.index.json" of the stem "model". */
-static bool is_shard_of(const char *name, const char *stem) {
-    size_t n = strlen(stem);
-    if (strncmp(name, stem, n) != 0) return false;
-    name += n;
-    if (strcmp(name, ".safetensors.index.json") == 0) return true;
+/* Does a file belong to weights that are kept under this name? To those under the name of an index belong the files that it
+ * lists, "model-00002-of-00005.safetensors" beside "model.safetensors.index.json". usual NULL: under none of the usual names;
+ * other names beside those (model.fp16.safetensors) are the same weights in other types. */
+static bool is_kept_as(const char *name, const char *usual) {
+    if (!usual) return is_weights(name);
+    if (strcmp(name, usual) == 0) return true;
+    size_t stem = strcspn(usual, ".");
     int a = 0, b = 0, end = 0;
-    return sscanf(name, "-%5d-of-%5d.safetensors%n", &a, &b, &end) == 2 && end && !name[end];
-}
-
-/* How the weights of a part are kept, in the order in which they are looked for when it is opened; other names beside
- * them (model.fp16.safetensors) are the same again in other types. */
-typedef enum keeping { SHARDS_DIFFUSION, ONE_DIFFUSION, ONE_MODEL, SHARDS_MODEL, OTHERWISE, KEEPINGS } keeping;
-
-static bool is_kept_as(const char *name, keeping k) {
-    switch (k) {
-    case ONE_MODEL: return strcmp(name, "model.safetensors") == 0;
-    case ONE_DIFFUSION: return strcmp(name, "diffusion_pytorch_model.safetensors") == 0;
-    case SHARDS_MODEL: return is_shard_of(name, "model");
-    case SHARDS_DIFFUSION: return is_shard_of(name, "diffusion_pytorch_model");
-    default: return is_weights(name);
-    }
+    return ends_in(usual, ".json") && is_weights(name) && strncmp(name, usual, stem) == 0 &&
+           sscanf(name + stem, "-%5d-of-%5d%n", &a, &b, &end) == 2 && end && name[stem + (size_t)end] == '.' &&
+           !strchr(name + stem + (size_t)end + 1, '.');
 }
 
 static bool is_hash(const char *text, size_t n) {
@@ -235,16 +229,16 @@ static int take_page(hub *h, const json_t *page, const json_t *index) {
 
 /* Of a part's weights those stay that the library would open. */
 static void drop_other_weights(hub *h, const char *folder) {
-    keeping kept = OTHERWISE;
+    int kept = INT_MAX; /* number of the name by which the library would find them */
     size_t left = 0;
     for (size_t i = 0; i < h->n; i++) {
         const char *name = name_in(h->files[i].path, folder);
-        for (keeping k = 0; name && k < kept; k++)
-            if (is_kept_as(name, k)) kept = k;
+        for (int k = 0; name && k < kept && lz_weights_file_name(k); k++)
+            if (is_kept_as(name, lz_weights_file_name(k))) kept = k;
     }
     for (size_t i = 0; i < h->n; i++) {
         const char *name = name_in(h->files[i].path, folder);
-        if (name && is_weights(name) && !is_kept_as(name, kept))
+        if (name && is_weights(name) && !is_kept_as(name, lz_weights_file_name(kept)))
             free(h->files[i].path);
         else
             h->files[left++] = h->files[i];

@@ -1,0 +1,55 @@
+/* weights.h: named tensors in files, whatever the format of the files.
+ *
+ * weights.c knows what a path means, maps files, finds tensors by their names and hands them out. What a file of one format
+ * says of its tensors is read by that format's row in the table of weights.c. */
+#ifndef LZ_WEIGHTS_H
+#define LZ_WEIGHTS_H
+
+#include <jansson.h>
+
+#include "io/file.h"
+
+/* How files of weights are called: <stem>.safetensors, or <stem>-00001-of-00002.safetensors beside an index. Diffusers and
+ * transformers use one stem each. */
+#define LZ_WEIGHTS_DIFFUSERS "diffusion_pytorch_model"
+#define LZ_WEIGHTS_TRANSFORMERS "model"
+#define LZ_WEIGHTS_ENDING ".safetensors"
+#define LZ_WEIGHTS_INDEX LZ_WEIGHTS_ENDING ".index.json"
+
+typedef struct lz_weights_tensor {
+    const char *name;
+    const char *type; /* as the file has it */
+    int dtype;        /* LZ_DTYPE_COUNT: one that has no lz_dtype. It is listed, and an error when it is asked for */
+    lz_dims dims;
+    int64_t begin, end; /* from the start of the file */
+    int shard;          /* number of the file; set by lz_weights_add */
+} lz_weights_tensor;
+
+typedef struct lz_weights_format {
+    const char *ending; /* of its files' names */
+    /* Adds all tensors and metadata of a file. path: for errors. */
+    bool (*read)(lz_weights *w, const char *path, const lz_mapping *file, lz_error *err);
+} lz_weights_format;
+
+extern const lz_weights_format lz_format_safetensors;
+
+/* For formats. Texts are copied. A tensor that does not lie in the file, or has not the bytes of its shape, is refused. */
+bool lz_weights_add(lz_weights *w, const lz_weights_tensor *tensor, lz_error *err);
+bool lz_weights_add_metadata(lz_weights *w, const char *key, const char *value, lz_error *err);
+/* The tensors that this file has added so far; their order may be changed. */
+lz_weights_tensor *lz_weights_added(lz_weights *w, int64_t *n);
+/* A BAD_FILE error about the file at path; returns false. */
+bool lz_weights_bad_file(lz_error *err, const char *path, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* what: as errors call it, such as "the header". NULL: it is not JSON, or memory ran out. */
+json_t *lz_weights_parse(const char *path, const char *what, const char *text, int64_t bytes, lz_error *err);
+#define LZ_DAMAGED ": the file is damaged, download it again"
+
+/* lz_weights_open with other formats than the table's; the first one is tried for files that end in none of their endings. */
+lz_weights *lz_weights_open_as(lz_context *ctx, const char *path, const lz_weights_format *const *formats, int n,
+                               lz_error *err);
+/* The same as opening a safetensors file with these bytes. label stands for its path in errors. data must stay until the
+ * weights and all arrays taken from them are gone. */
+lz_weights *lz_weights_open_memory(lz_context *ctx, const char *label, const void *data, int64_t bytes, lz_error *err);
+
+#endif

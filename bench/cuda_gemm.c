@@ -503,7 +503,7 @@ static bool fill(bench *b, char *to, int64_t start, int64_t bytes) {
     for (int64_t done = 0; done < bytes;) {
         int64_t at = (start + done / 2) % PERIOD,
                 n = 2 * (PERIOD - at) < bytes - done ? 2 * (PERIOD - at) : bytes - done;
-        if (!lz_cuda_device_table.write(b->d, to + done, b->numbers + at, n, &b->err)) return false;
+        if (!lz_cuda_device_table.write(b->d, to + done, (lz_bytes){.data = b->numbers + at}, n, &b->err)) return false;
         done += n;
     }
     return true;

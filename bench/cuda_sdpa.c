@@ -164,7 +164,8 @@ static bool prepare(bench *b) {
         b->host[i] = malloc((size_t)numbers * 2);
         for (int64_t j = 0; b->host[i] && j < numbers; j++) b->host[i][j] = random_bits(&state);
         b->in[i].data = t->allocate(b->d, numbers * 2, &b->err);
-        fine = fine && b->host[i] && b->in[i].data && t->write(b->d, b->in[i].data, b->host[i], numbers * 2, &b->err);
+        fine = fine && b->host[i] && b->in[i].data &&
+               t->write(b->d, b->in[i].data, (lz_bytes){.data = b->host[i]}, numbers * 2, &b->err);
     }
     b->out = tensor_of(b, b->n);
     b->out.data = t->allocate(b->d, b->n * b->heads * HEAD * 2, &b->err);

@@ -53,15 +53,21 @@ void lz_host_free(lz_context *ctx, void *memory);
 char *lz_host_copy(lz_context *ctx, const char *text); /* strdup */
 
 /* Array data, counted. Either owned (from the allocator or the cache) or borrowed. On a device with memory of its own
- * it may be there, here, or in both places; what is borrowed is here first, and goes there when a kernel needs it. */
+ * it may be there, here, or in both places; what is borrowed is here first, and goes there when a kernel needs it.
+ *
+ * A made buffer is a borrowed one whose bytes are nowhere until they are needed: make writes them, as often as it is asked
+ * to. On a device they are made on their way there, and no copy is kept here. On the host they are here as long as a program
+ * reads them (lz_buffer_hold), in one copy for all programs. */
 typedef struct lz_buffer {
     lz_context *ctx;
     char *data;    /* in the host's memory, or NULL */
     char *remote;  /* in the device's memory, or NULL */
     int64_t bytes; /* as allocated */
     int64_t refs;
-    void (*release)(void *); /* borrowed: called when the last reference goes */
-    void *user;
+    void (*release)(void *);           /* borrowed: called when the last reference goes */
+    lz_maker make;                     /* made: see above; else NULL */
+    void *user;                        /* of release and make */
+    int holders;                       /* made: programs of the host that read it */
     struct lz_buffer *next, *previous; /* in the cache, or in the list of what is spare */
     bool borrowed;
     bool spare;                /* in that list */
@@ -72,6 +78,7 @@ typedef struct lz_buffer {
 
 lz_buffer *lz_buffer_new(lz_context *ctx, int64_t bytes, lz_error *err);
 lz_buffer *lz_buffer_borrow(lz_context *ctx, const void *data, int64_t bytes, void (*release)(void *), void *user);
+lz_buffer *lz_buffer_made(lz_context *ctx, int64_t bytes, lz_maker make, void (*release)(void *), void *user);
 lz_buffer *lz_buffer_retain(lz_buffer *b);
 void lz_buffer_release(lz_buffer *b);
 
@@ -82,6 +89,10 @@ const char *lz_buffer_host(lz_buffer *b, lz_error *err);
 bool lz_buffer_read(lz_buffer *b, int64_t offset, void *to, int64_t bytes, lz_error *err); /* keeps no copy here */
 bool lz_buffer_fill(lz_buffer *b, const void *data, int64_t bytes, lz_error *err);
 void lz_buffer_stale(lz_buffer *b); /* kernels are about to write it: the host's copy goes */
+/* Of a made buffer, on the host: hold makes its bytes, if no one else has; let_go frees them, if no one else holds them. */
+bool lz_buffer_hold(lz_buffer *b, lz_error *err); /* wants ctx->run */
+void lz_buffer_let_go(lz_buffer *b);
+static inline lz_bytes lz_buffer_bytes(const lz_buffer *b) { return (lz_bytes){b->data, b->make, b->user}; }
 
 /* Spare is what can go without loss when memory is needed elsewhere: on a device the copies of what is borrowed, and
  * buffers that are only kept for the next run. They go the longest unused first, but never those of the run that is
@@ -209,6 +220,9 @@ struct lz_context {
 /* A node in the innermost scope of this thread; its inputs are retained. Poisoned when memory runs out. */
 lz_array *lz_node_new(lz_context *ctx, lz_op op, lz_dims dims, lz_dtype dtype, lz_array *const *in, int n_in,
                       const lz_params *params);
+/* An array whose bytes are made when they are needed, in row-major order; release(user) is called in any case. */
+lz_array *lz_array_made(lz_context *ctx, lz_dims dims, lz_dtype dtype, lz_maker make, void (*release)(void *),
+                        void *user);
 void lz_scope_clear(lz_scope *scope); /* releases its nodes */
 void lz_adopt(lz_array *a);           /* gives a reference to the innermost scope of this thread */
 void lz_node_set_value(lz_array *a, lz_buffer *buffer, int64_t offset, const int64_t *strides, lz_event *event);

@@ -289,11 +289,23 @@ lz_buffer *lz_buffer_borrow(lz_context *ctx, const void *data, int64_t bytes, vo
     return b;
 }
 
+lz_buffer *lz_buffer_made(lz_context *ctx, int64_t bytes, lz_maker make, void (*release)(void *), void *user) {
+    lz_buffer *b = lz_buffer_borrow(ctx, NULL, bytes, release, user);
+    if (b) b->make = make;
+    return b;
+}
+
 lz_buffer *lz_buffer_retain(lz_buffer *b) {
     LZ_LOCK(b->ctx);
     b->refs++;
     LZ_UNLOCK(b->ctx);
     return b;
+}
+
+/* The host's copy of a made buffer goes. Counted only where kernels work on it. */
+static void unmake(lz_buffer *b) {
+    if (b->data && !b->ctx->device) b->ctx->memory.active -= b->bytes;
+    free_host_copy(b->ctx, b);
 }
 
 void lz_buffer_release(lz_buffer *b) {
@@ -302,6 +314,7 @@ void lz_buffer_release(lz_buffer *b) {
     LZ_LOCK(ctx);
     if (--b->refs == 0) {
         if (b->borrowed) {
+            if (b->make) unmake(b);
             if (b->release) b->release(b->user);
             if (b->remote) drop_spare(b);
             lz_host_free(ctx, b);
@@ -331,18 +344,71 @@ char *lz_buffer_place(lz_buffer *b, lz_error *err) {
         note_peak(&ctx->memory);
     }
     LZ_UNLOCK(ctx);
-    if (fine && !there && !ctx->backend->device->write(ctx->device, b->remote, b->data, b->bytes, err)) {
+    if (fine && !there && !ctx->backend->device->write(ctx->device, b->remote, lz_buffer_bytes(b), b->bytes, err)) {
         lz_buffer_unplace(b); /* it is not what it should be */
         fine = false;
     }
     return fine ? b->remote : NULL;
 }
 
+enum { PIECE = 1 << 20 };
+
+typedef struct making {
+    const lz_buffer *buffer;
+    char *to;
+} making;
+
+static void make_piece(void *arg, int64_t i, int thread) {
+    (void)thread;
+    const making *m = arg;
+    int64_t start = i * PIECE, left = m->buffer->bytes - start;
+    m->buffer->make(m->buffer->user, start, left < PIECE ? left : PIECE, m->to + start);
+}
+
+/* Wants ctx->run: the pool is idle then. */
+static bool make_here(lz_buffer *b, lz_error *err) {
+    lz_context *ctx = b->ctx;
+    making m = {b, NULL};
+    if (b->data || !b->bytes) return true;
+    LZ_LOCK(ctx);
+    count_allocation(ctx);
+    bool room = ctx->device || make_room(ctx, b->bytes, err);
+    if (room && !(m.to = ctx->allocator.allocate(ctx->allocator.user, (size_t)b->bytes)))
+        lz_out_of_memory(err, b->bytes);
+    if (m.to && !ctx->device) {
+        ctx->memory.active += b->bytes;
+        note_peak(&ctx->memory);
+    }
+    LZ_UNLOCK(ctx);
+    if (m.to) lz_parallel(ctx->pool, (b->bytes + PIECE - 1) / PIECE, make_piece, &m);
+    LZ_LOCK(ctx);
+    b->data = m.to;
+    LZ_UNLOCK(ctx);
+    return m.to;
+}
+
+bool lz_buffer_hold(lz_buffer *b, lz_error *err) {
+    LZ_LOCK(b->ctx);
+    b->holders++; /* from here on no one frees them */
+    LZ_UNLOCK(b->ctx);
+    bool fine = make_here(b, err);
+    if (!fine) lz_buffer_let_go(b);
+    return fine;
+}
+
+void lz_buffer_let_go(lz_buffer *b) {
+    LZ_LOCK(b->ctx);
+    if (--b->holders == 0) unmake(b);
+    LZ_UNLOCK(b->ctx);
+}
+
 const char *lz_buffer_host(lz_buffer *b, lz_error *err) {
     lz_context *ctx = b->ctx;
-    if (b->data) return b->data;
+    if (b->data && !b->make) return b->data;
     pthread_mutex_lock(&ctx->run);
-    if (!b->data) { /* another thread may have been faster */
+    if (b->make) {
+        lz_buffer_hold(b, err); /* for good: the pointer that is handed out must last as long as the array */
+    } else if (!b->data) {      /* another thread may have been faster */
         char *copy = ctx->allocator.allocate(ctx->allocator.user, (size_t)b->bytes);
         count_allocation(ctx);
         if (!copy) lz_out_of_memory(err, b->bytes);
@@ -357,6 +423,10 @@ const char *lz_buffer_host(lz_buffer *b, lz_error *err) {
 }
 
 bool lz_buffer_read(lz_buffer *b, int64_t offset, void *to, int64_t bytes, lz_error *err) {
+    if (b->make) {
+        b->make(b->user, offset, bytes, to);
+        return true;
+    }
     if (b->data) {
         memcpy(to, b->data + offset, (size_t)bytes);
         return true;
@@ -373,7 +443,7 @@ bool lz_buffer_fill(lz_buffer *b, const void *data, int64_t bytes, lz_error *err
         return true;
     }
     pthread_mutex_lock(&b->ctx->run);
-    bool fine = b->ctx->backend->device->write(b->ctx->device, b->remote, data, bytes, err);
+    bool fine = b->ctx->backend->device->write(b->ctx->device, b->remote, (lz_bytes){.data = data}, bytes, err);
     pthread_mutex_unlock(&b->ctx->run);
     return fine;
 }

@@ -302,3 +302,14 @@ lz_array *lz_borrow(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *d
     if (release) release(user); /* a borrowed thing is always given back, even when it was refused */
     return a;
 }
+
+lz_array *lz_array_made(lz_context *ctx, lz_dims dims, lz_dtype dtype, lz_maker make, void (*release)(void *),
+                        void *user) {
+    int64_t n = lz_dims_size(dims);
+    lz_buffer *buffer = n < 0 ? NULL : lz_buffer_made(ctx, n * lz_dtype_size(dtype), make, release, user);
+    if (!buffer && release) release(user);
+    if (!buffer) return n < 0 ? bad_dims(ctx, "made", dims) : ctx->no_memory;
+    lz_array *a = leaf(ctx, dims, dtype, buffer);
+    lz_buffer_release(buffer);
+    return a;
+}

@@ -78,6 +78,15 @@ typedef struct lz_kernel {
 
 enum { LZ_TOGETHER = 12 }; /* calls at most */
 
+/* Bytes that a device is sent: those at data or, if data is NULL, those that make writes. make writes `bytes` bytes of the
+ * whole, from `offset` on, to `to`; both numbers are multiples of the element's size. Several threads may call it at once. */
+typedef void (*lz_maker)(const void *user, int64_t offset, int64_t bytes, char *to);
+typedef struct lz_bytes {
+    const void *data;
+    lz_maker make;
+    const void *user;
+} lz_bytes;
+
 /* What a device with memory of its own can do beside running kernels. Its kernels only put work into one queue, which
  * is done in order; write and launches return before it is done, read and finish after. Calls come one at a time, but
  * for allocate, release and room. */
@@ -92,8 +101,8 @@ typedef struct lz_device_table {
     void (*enter)(lz_device *d);             /* before kernels: makes it the device of this thread */
     void *(*allocate)(lz_device *d, int64_t bytes, lz_error *err);
     void (*release)(lz_device *d, void *memory);
-    int64_t (*room)(lz_device *d);                                                         /* bytes still free */
-    bool (*write)(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err); /* from may go at once */
+    int64_t (*room)(lz_device *d);                                                      /* bytes still free */
+    bool (*write)(lz_device *d, void *to, lz_bytes from, int64_t bytes, lz_error *err); /* from may go at once */
     bool (*read)(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err);
     bool (*finish)(lz_device *d, lz_error *err); /* waits; errors of earlier launches are told here */
     /* What is run between on and off is not done: kernels note what they would need to prepare, and off prepares it all
@@ -109,7 +118,7 @@ typedef struct lz_device_table {
     double (*seconds)(lz_device *d, int a, int b);
     /* A second queue, whose copies run beside the kernels. mark notes moment i in one queue; what is put into a queue
      * after await begins when that moment has come. */
-    bool (*send)(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err); /* write, by that queue */
+    bool (*send)(lz_device *d, void *to, lz_bytes from, int64_t bytes, lz_error *err); /* write, by that queue */
     bool (*mark)(lz_device *d, lz_queue queue, int i, lz_error *err);
     bool (*await)(lz_device *d, lz_queue queue, int i, lz_error *err);
 } lz_device_table;

@@ -48,6 +48,7 @@ lz_job *lz_job_new(lz_context *ctx, lz_array *const *arrays, int n, lz_error *er
     }
     job->ctx = ctx;
     job->program = lz_program_new(ctx, arrays, n, false, err);
+    if (job->program) job->program->once = true;
     if (job->program && !needs_arguments(job->program, err) && allocate(job, err)) return job;
     lz_job_free(job);
     return NULL;

@@ -64,6 +64,7 @@ typedef struct lz_store {
     int output;        /* OUTPUT: index of the buffer */
     int same_as;       /* -1, or the store whose memory this one takes over */
     lz_buffer *buffer; /* INPUT: retained */
+    bool held;         /* INPUT, of a made buffer, on the host: this program holds its bytes */
     char constant[8];
 } lz_store;
 
@@ -108,6 +109,7 @@ typedef struct lz_program {
     int n_events;
     int64_t arena_bytes;
     int64_t concat_visits; /* inputs of concats that planning looked at: twice each, so that it takes linear time */
+    bool once;             /* it will run one time */
     lz_plan_info info;
     struct lz_remote *remote;   /* on a device with memory of its own: constants and recordings (remote.c) ... */
     struct lz_freight *freight; /* ... and how its weights get there (offload.c) */

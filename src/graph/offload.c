@@ -1,7 +1,8 @@
 /* offload.c: bringing the weights of a program to a device that may have too little memory for all of them.
  *
- * Weights are borrowed memory: they are here (mostly mapped files), and can be sent again at any time. As many as fit
- * stay on the device; the others pass through a ring of memory, sent by a queue of their own while kernels run:
+ * Weights are borrowed memory: they are here (mostly mapped files), or are made from what is here while they are sent. So
+ * they can be sent again at any time. As many as fit stay on the device; the others pass through a ring of memory, sent by a
+ * queue of their own while kernels run:
  *
  *     copies   w1 w2 w3 ... w4 .....      a copy waits until the kernels are done with what it overwrites
  *     kernels     k1 k2 .. k3 .. k4 ...   a kernel waits until its weights have arrived
@@ -374,7 +375,7 @@ static bool send_loads(lz_program *p, int step, lz_error *err) {
         const load *l = &f->loads[f->next_load];
         weight *w = &f->weights[l->weight];
         w->place = l->place;
-        fine = device->send(ctx->device, ctx->ring->remote + l->place, w->buffer->data, w->bytes, err);
+        fine = device->send(ctx->device, ctx->ring->remote + l->place, lz_buffer_bytes(w->buffer), w->bytes, err);
         bytes += w->bytes;
     }
     LZ_LOCK(ctx);

@@ -575,9 +575,15 @@ bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs) {
     if (!place_in_arena(p)) return false;
     p->base = lz_bump_alloc(&p->memory, (size_t)(p->n_stores + 1) * sizeof *p->base);
     if (!p->base) return false;
-    for (int i = 0; i < p->n_stores; i++)
-        if (p->stores[i].kind == LZ_STORE_INPUT) p->info.input_bytes += p->stores[i].bytes;
     p->info.arena_bytes = p->arena_bytes;
+    for (int i = 0; i < p->n_stores; i++) {
+        const lz_store *store = &p->stores[i];
+        if (store->kind != LZ_STORE_INPUT) continue;
+        p->info.input_bytes += store->bytes;
+        /* On the host, weights that must be made take memory too. */
+        if (!p->ctx->device && store->buffer && store->buffer->make && store->last >= 0 && !store->buffer->data)
+            p->info.arena_bytes += store->bytes;
+    }
     p->info.nodes = g->nodes;
     return true;
 }

@@ -23,7 +23,10 @@ lz_program *lz_program_new(lz_context *ctx, lz_array *const *arrays, int n, bool
 void lz_program_free(lz_program *p) {
     if (!p) return;
     lz_remote_free(p);
-    for (int i = 0; i < p->n_stores; i++) lz_buffer_release(p->stores[i].buffer);
+    for (int i = 0; i < p->n_stores; i++) {
+        if (p->stores[i].held) lz_buffer_let_go(p->stores[i].buffer);
+        lz_buffer_release(p->stores[i].buffer);
+    }
     for (int i = 0; i < p->n_events; i++) lz_event_release(p->ctx, p->events[i]);
     lz_bump_free(&p->memory);
     lz_host_free(p->ctx, p);
@@ -46,9 +49,34 @@ static void bind_stores(lz_program *p, const lz_argument *arguments, lz_buffer *
             p->base[i] = arena ? arena->data + s->place : NULL;
         else if (s->argument) {
             const lz_argument *a = &arguments[s->argument - 1];
-            p->base[i] = a->buffer->data + a->offset * lz_dtype_size(a->dtype);
+            if (!a->buffer->make) p->base[i] = a->buffer->data + a->offset * lz_dtype_size(a->dtype);
         } else
             p->base[i] = s->buffer->data;
+    }
+}
+
+/* Made inputs of a step: their bytes are made before the first step that reads them. They stay as long as the program or,
+ * if it runs only once, until the last step that reads them. */
+static bool hold_inputs(lz_program *p, const lz_step *step, const lz_argument *arguments, lz_error *err) {
+    for (int j = 0; j < step->call.n_in; j++) {
+        int i = step->in[j].store;
+        lz_store *s = &p->stores[i];
+        if (s->kind != LZ_STORE_INPUT || s->held) continue;
+        lz_buffer *b = s->argument ? arguments[s->argument - 1].buffer : s->buffer;
+        if (!b->make) continue;
+        if (!lz_buffer_hold(b, err)) return false;
+        s->held = !s->argument; /* the bytes of an argument stay as long as its array */
+        p->base[i] = b->data + lz_store_offset(p, i, arguments);
+    }
+    return true;
+}
+
+static void let_inputs_go(lz_program *p, int step) {
+    for (int j = 0; j < p->steps[step].call.n_in; j++) {
+        lz_store *s = &p->stores[p->steps[step].in[j].store];
+        if (!s->held || s->last > step) continue;
+        s->held = false;
+        lz_buffer_let_go(s->buffer);
     }
 }
 
@@ -69,15 +97,17 @@ void lz_bind_operands(lz_program *p, lz_step *step, lz_error *err) {
 }
 
 /* The steps in order, on the host; asks between them. */
-static lz_status run_here(lz_program *p, const lz_watch *watch, lz_error *err) {
+static lz_status run_here(lz_program *p, const lz_argument *arguments, const lz_watch *watch, lz_error *err) {
     lz_error local = {.status = LZ_OK};
     bool fine = true, timed = lz_profile_on(p->ctx);
     double done = 0, all = p->info.flops + p->info.bytes; /* as good a measure of time as any, ahead of time */
     for (int i = 0; i < p->n_steps && fine; i++) {
         lz_step *step = &p->steps[i];
-        lz_bind_operands(p, step, &local);
+        fine = hold_inputs(p, step, arguments, &local);
+        if (fine) lz_bind_operands(p, step, &local);
         double start = timed ? lz_now() : 0;
-        fine = step->kernel->run(&step->call);
+        fine = fine && step->kernel->run(&step->call);
+        if (p->once) let_inputs_go(p, i);
         if (timed) lz_profile_record(p->ctx, step, start, lz_now());
         if (!fine) lz_fail(err, local.status, step->file ? "%s at %s:%d" : "%s", local.text, step->file, step->line);
         done += step->flops + step->bytes;
@@ -112,7 +142,7 @@ lz_status lz_program_run(lz_program *p, const lz_argument *arguments, lz_buffer 
         status = run_there(p, arguments, arena, outputs, watch, err);
     } else {
         bind_stores(p, arguments, arena, outputs);
-        status = run_here(p, watch, err);
+        status = run_here(p, arguments, watch, err);
     }
     pthread_mutex_unlock(&p->ctx->run);
     return status;

@@ -45,7 +45,8 @@ static bool send_constants(lz_program *p, lz_error *err) {
     lz_buffer *there = all ? lz_buffer_new(p->ctx, (int64_t)p->n_stores * EACH, err) : NULL;
     if (!all) lz_out_of_memory(err, (int64_t)p->n_stores * EACH);
     for (int i = 0; there && i < p->n_stores; i++) memcpy(all + (size_t)i * EACH, p->stores[i].constant, EACH);
-    bool fine = there && table_of(p)->write(p->ctx->device, there->remote, all, (int64_t)p->n_stores * EACH, err);
+    bool fine = there && table_of(p)->write(p->ctx->device, there->remote, (lz_bytes){.data = all},
+                                            (int64_t)p->n_stores * EACH, err);
     lz_host_free(p->ctx, all);
     if (fine) p->remote->constants = there;
     if (!fine) lz_buffer_release(there);
@@ -113,7 +114,8 @@ static bool run_on_host(lz_program *p, const lz_step *step, lz_error *err) {
     int64_t bytes = fine && step->kernel->scratch ? step->kernel->scratch(&call) : 0;
     if (bytes && !(scratch = lz_host_alloc(p->ctx, (size_t)bytes))) fine = lz_out_of_memory(err, bytes) == LZ_OK;
     call.scratch = scratch;
-    fine = fine && step->kernel->run(&call) && table_of(p)->write(p->ctx->device, there, out, span(&call.out), err);
+    fine = fine && step->kernel->run(&call) &&
+           table_of(p)->write(p->ctx->device, there, (lz_bytes){.data = out}, span(&call.out), err);
     for (int i = 0; i < n; i++) lz_host_free(p->ctx, in[i].data);
     lz_host_free(p->ctx, out);
     lz_host_free(p->ctx, scratch);

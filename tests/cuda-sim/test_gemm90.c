@@ -64,7 +64,8 @@ static void add_operand(lz_device *d, operands *o, lz_dims dims, lz_dtype type, 
         }
     o->t[i] = (lz_tensor){.dtype = type, .dims = dims, .strides = {row, column}};
     o->t[i].data = lz_cuda_device_table.allocate(d, o->bytes[i], &err);
-    CHECK(o->t[i].data && lz_cuda_device_table.write(d, o->t[i].data, host, o->bytes[i], &err), "%s", err.text);
+    lz_bytes from = {.data = host};
+    CHECK(o->t[i].data && lz_cuda_device_table.write(d, o->t[i].data, from, o->bytes[i], &err), "%s", err.text);
     free(host);
 }
 

@@ -52,7 +52,8 @@ static void make_operand(lz_device *d, const problem *p, operands *o, int i) {
         o->values[i][j] = number_of(p->type, host[j]);
     }
     t->data = lz_cuda_device_table.allocate(d, o->bytes[i], &err);
-    CHECK(t->data && lz_cuda_device_table.write(d, t->data, host, o->bytes[i], &err), "%s", err.text);
+    lz_bytes from = {.data = host};
+    CHECK(t->data && lz_cuda_device_table.write(d, t->data, from, o->bytes[i], &err), "%s", err.text);
     free(host);
 }
 

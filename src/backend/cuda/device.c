@@ -78,28 +78,28 @@ static bool next_block(lz_device *d, lz_queue queue, lz_error *err) {
 
 typedef struct pieces {
     char *to;
-    const char *from;
-    int64_t bytes;
+    lz_bytes from;
+    int64_t offset, bytes; /* of from */
 } pieces;
 
 static void copy_piece(void *arg, int64_t i, int thread) {
     (void)thread;
     const pieces *p = arg;
     int64_t start = i * PIECE, n = p->bytes - start < PIECE ? p->bytes - start : PIECE;
-    memcpy(p->to + start, p->from + start, (size_t)n);
+    if (p->from.data)
+        memcpy(p->to + start, (const char *)p->from.data + p->offset + start, (size_t)n);
+    else
+        p->from.make(p->from.user, p->offset + start, n, p->to + start);
 }
 
-static bool copy_in(lz_device *d, lz_queue queue, void *to, const void *from, int64_t bytes, lz_error *err) {
+static bool copy_in(lz_device *d, lz_queue queue, void *to, lz_bytes from, int64_t bytes, lz_error *err) {
     struct lz_cuda_staging *s = d->staging[queue];
     for (int64_t done = 0; done < bytes;) {
         if (s->used + STAGE_ALIGN > BLOCK && !next_block(d, queue, err)) return false;
         int64_t n = bytes - done < BLOCK - s->used ? bytes - done : BLOCK - s->used;
         char *stage = s->memory + (int64_t)s->block * BLOCK + s->used;
-        pieces p = {stage, (const char *)from + done, n};
-        if (n <= PIECE)
-            memcpy(p.to, p.from, (size_t)n);
-        else
-            lz_parallel(d->ctx->pool, (n + PIECE - 1) / PIECE, copy_piece, &p);
+        pieces p = {stage, from, done, n};
+        lz_parallel(d->ctx->pool, (n + PIECE - 1) / PIECE, copy_piece, &p);
         lz_cu_result sent = d->api.cu.MemcpyHtoDAsync((lz_cu_ptr)(uintptr_t)to + (lz_cu_ptr)done, stage, (size_t)n,
                                                       stream_of(d, queue));
         if (!lz_cuda_ok(d, sent, "a copy to the device", err)) return false;
@@ -109,12 +109,12 @@ static bool copy_in(lz_device *d, lz_queue queue, void *to, const void *from, in
     return true;
 }
 
-static bool write_device(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err) {
+static bool write_device(lz_device *d, void *to, lz_bytes from, int64_t bytes, lz_error *err) {
     enter(d);
     return copy_in(d, LZ_QUEUE_KERNELS, to, from, bytes, err);
 }
 
-static bool send_ahead(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err) {
+static bool send_ahead(lz_device *d, void *to, lz_bytes from, int64_t bytes, lz_error *err) {
     return open_copies(d, err) && copy_in(d, LZ_QUEUE_COPIES, to, from, bytes, err);
 }
 

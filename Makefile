@@ -42,6 +42,7 @@ test-asan: ## the same with address and undefined-behaviour sanitizers, on fewer
 test-cuda: build ## the CUDA backend on a real GPU: kernels against the reference, recordings, errors, pictures
 	@build/test_cuda
 	@build/test_offload
+	@build/test_params
 	@build/test_gemm90
 	@build/test_sdpa90
 	@LZ_TEST_DEVICE=cuda build/test_random_shapes

@@ -231,7 +231,7 @@ lz_status lz_eval_all(lz_array *const *arrays, int n, lz_error *err);
 
 /* What a graph will take, before anything runs. */
 typedef struct lz_plan_info {
-    int64_t arena_bytes;  /* for intermediates and, on the host, converted weights; exactly what the run will allocate */
+    int64_t arena_bytes; /* for intermediates and, on the host, converted weights; exactly what the run will allocate */
     int64_t output_bytes; /* for the arrays asked for */
     int64_t input_bytes;  /* already there */
     int64_t nodes;        /* reached from the outputs */

@@ -20,7 +20,7 @@ enum { NONE, D, D2, D3, D6, M, M2, DM, IN1, C, E, TIME, HEAD, SIZES }; /* IN1 = 
 enum { MAX_AXES = LZ_ROPE_AXES };
 
 typedef struct stream { /* of a double block: image or text */
-    lz_array *q, *k, *v, *q_norm, *k_norm, *out, *mlp_in, *mlp_out;
+    lz_param *q, *k, *v, *q_norm, *k_norm, *out, *mlp_in, *mlp_out;
 } stream;
 
 typedef struct double_block {
@@ -28,7 +28,7 @@ typedef struct double_block {
 } double_block;
 
 typedef struct single_block {
-    lz_array *in, *q_norm, *k_norm, *out;
+    lz_param *in, *q_norm, *k_norm, *out;
 } single_block;
 
 struct lz_flux2 {
@@ -36,7 +36,7 @@ struct lz_flux2 {
     int64_t width, heads, head_size, mlp, channels, text_width, n_double, n_single, time_channels;
     int64_t rope_axes[MAX_AXES];
     double theta, eps;
-    lz_array *x_embed, *context_embed, *time_in, *time_out, *mod_image, *mod_text, *mod_single, *norm_out, *proj_out;
+    lz_param *x_embed, *context_embed, *time_in, *time_out, *mod_image, *mod_text, *mod_single, *norm_out, *proj_out;
     double_block *doubles;
     single_block *singles;
 };
@@ -163,14 +163,14 @@ lz_flux2_time lz_flux2_modulation(const lz_flux2 *m, lz_array *sigmas) {
     lz_array *angle = lz_mul(tau, omega); /* [n, half] */
     lz_array *wave = lz_concat((lz_array *[]){lz_cos(angle), lz_sin(angle)}, 2,
                                1); /* [n, time_channels], cosines first */
-    lz_array *c = lz_linear(lz_silu(lz_linear(wave, m->time_in, NULL)), m->time_out, NULL); /* [n, D] */
+    lz_array *c = lz_apply(lz_silu(lz_apply(wave, m->time_in, NULL)), m->time_out, NULL); /* [n, D] */
     lz_array *s = lz_silu(c);
     lz_dtype type = lz_compute_type(m->ctx);
     lz_flux2_time time = {
-        .image = lz_cast(lz_linear(s, m->mod_image, NULL), type),
-        .text = lz_cast(lz_linear(s, m->mod_text, NULL), type),
-        .single = lz_cast(lz_linear(s, m->mod_single, NULL), type),
-        .out = lz_cast(lz_linear(s, m->norm_out, NULL), type),
+        .image = lz_cast(lz_apply(s, m->mod_image, NULL), type),
+        .text = lz_cast(lz_apply(s, m->mod_text, NULL), type),
+        .single = lz_cast(lz_apply(s, m->mod_single, NULL), type),
+        .out = lz_cast(lz_apply(s, m->norm_out, NULL), type),
     };
     lz_scope_keep(scope, time.image);
     lz_scope_keep(scope, time.text);
@@ -185,7 +185,7 @@ void lz_flux2_rope(const lz_flux2 *m, const lz_place *places, int64_t n, lz_arra
 }
 
 lz_array *lz_flux2_context(const lz_flux2 *m, lz_array *features) {
-    return lz_linear(lz_cast(features, lz_compute_type(m->ctx)), m->context_embed, NULL);
+    return lz_apply(lz_cast(features, lz_compute_type(m->ctx)), m->context_embed, NULL);
 }
 
 /* ---- the forward pass -------------------------------------------------------------------------------------------- */
@@ -213,8 +213,8 @@ static lz_array *split_heads(const lz_flux2 *m, lz_array *x) {
 }
 
 /* Normed, rotated: [n, D] -> [1, H, n, d]. The tables are rows of the whole ones. */
-static lz_array *turn(const lz_flux2 *m, lz_array *x, lz_array *norm, lz_array *cos, lz_array *sin) {
-    x = lz_rms_norm(split_heads(m, x), norm, m->eps);
+static lz_array *turn(const lz_flux2 *m, lz_array *x, const lz_param *norm, lz_array *cos, lz_array *sin) {
+    x = lz_rms_norm(split_heads(m, x), norm->value, m->eps);
     return lz_rope(lz_permute(x, LZ_DIMS(0, 2, 1, 3)), cos, sin);
 }
 
@@ -225,18 +225,17 @@ static lz_array *attend(const lz_flux2 *m, lz_array *q, lz_array *k, lz_array *v
 }
 
 /* [n, D] -> [n, M]; the rows of weight [2M, D] from `first` on: those of the gate come first */
-static lz_array *swiglu(const lz_flux2 *m, lz_array *x, lz_array *weight, int64_t first) {
-    lz_array *gate = lz_slice(weight, 0, first, first + m->mlp, 1),
-             *up = lz_slice(weight, 0, first + m->mlp, first + 2 * m->mlp, 1);
-    return lz_mul(lz_silu(lz_linear(x, gate, NULL)), lz_linear(x, up, NULL));
+static lz_array *swiglu(const lz_flux2 *m, lz_array *x, const lz_param *weight, int64_t first) {
+    lz_array *gate = lz_apply_rows(x, weight, first, m->mlp), *up = lz_apply_rows(x, weight, first + m->mlp, m->mlp);
+    return lz_mul(lz_silu(gate), up);
 }
 
 /* What a stream adds after the joint attention. */
 static lz_array *finish_stream(const lz_flux2 *m, const stream *p, lz_array *x, lz_array *attention, lz_array *row) {
     modulation first = modulation_at(m, row, 0), second = modulation_at(m, row, 1);
-    x = lz_add(x, lz_mul(lz_linear(attention, p->out, NULL), first.gate));
+    x = lz_add(x, lz_mul(lz_apply(attention, p->out, NULL), first.gate));
     lz_array *h = swiglu(m, modulate(m, x, second), p->mlp_in, 0);
-    return lz_add(x, lz_mul(lz_linear(h, p->mlp_out, NULL), second.gate));
+    return lz_add(x, lz_mul(lz_apply(h, p->mlp_out, NULL), second.gate));
 }
 
 /* x [L, D] and y [T, D] see each other in one attention, text first. */
@@ -247,11 +246,11 @@ static void run_double(const lz_flux2 *m, const double_block *p, lz_array **x, l
                           lz_slice(sin, 0, t, s, 1)};
     lz_array *xn = modulate(m, *x, modulation_at(m, time.image, 0)),
              *yn = modulate(m, *y, modulation_at(m, time.text, 0));
-    lz_array *q[2] = {turn(m, lz_linear(yn, p->text.q, NULL), p->text.q_norm, table[0], table[1]),
-                      turn(m, lz_linear(xn, p->image.q, NULL), p->image.q_norm, table[2], table[3])};
-    lz_array *k[2] = {turn(m, lz_linear(yn, p->text.k, NULL), p->text.k_norm, table[0], table[1]),
-                      turn(m, lz_linear(xn, p->image.k, NULL), p->image.k_norm, table[2], table[3])};
-    lz_array *v[2] = {lz_linear(yn, p->text.v, NULL), lz_linear(xn, p->image.v, NULL)};
+    lz_array *q[2] = {turn(m, lz_apply(yn, p->text.q, NULL), p->text.q_norm, table[0], table[1]),
+                      turn(m, lz_apply(xn, p->image.q, NULL), p->image.q_norm, table[2], table[3])};
+    lz_array *k[2] = {turn(m, lz_apply(yn, p->text.k, NULL), p->text.k_norm, table[0], table[1]),
+                      turn(m, lz_apply(xn, p->image.k, NULL), p->image.k_norm, table[2], table[3])};
+    lz_array *v[2] = {lz_apply(yn, p->text.v, NULL), lz_apply(xn, p->image.v, NULL)};
     lz_array *values = lz_permute(split_heads(m, lz_concat(v, 2, 0)), LZ_DIMS(0, 2, 1, 3));
     lz_array *a = attend(m, lz_concat(q, 2, 2), lz_concat(k, 2, 2), values);
     *x = finish_stream(m, &p->image, *x, lz_slice(a, 0, t, s, 1), time.image);
@@ -269,12 +268,12 @@ static lz_array *tokens(lz_array *x, range r) { return lz_slice(x, 0, r.first, r
 static lz_array *run_single(const lz_flux2 *m, const single_block *p, lz_array *z, lz_flux2_time time, lz_array *cos,
                             lz_array *sin, range asked) {
     modulation mod = modulation_at(m, time.single, 0);
-    lz_array *x = modulate(m, z, mod), *h = lz_linear(x, lz_slice(p->in, 0, 0, 3 * m->width, 1), NULL); /* [S, 3D] */
+    lz_array *x = modulate(m, z, mod), *h = lz_apply_rows(x, p->in, 0, 3 * m->width); /* [S, 3D] */
     lz_array *q = turn(m, tokens(vector(m, h, 0), asked), p->q_norm, tokens(cos, asked), tokens(sin, asked)),
              *k = turn(m, vector(m, h, 1), p->k_norm, cos, sin);
     lz_array *v = lz_permute(split_heads(m, vector(m, h, 2)), LZ_DIMS(0, 2, 1, 3));
     lz_array *both[2] = {attend(m, q, k, v), swiglu(m, tokens(x, asked), p->in, 3 * m->width)};
-    return lz_add(tokens(z, asked), lz_mul(lz_linear(lz_concat(both, 2, 1), p->out, NULL), mod.gate));
+    return lz_add(tokens(z, asked), lz_mul(lz_apply(lz_concat(both, 2, 1), p->out, NULL), mod.gate));
 }
 
 lz_array *lz_flux2_velocity(const lz_flux2 *m, lz_array *x, lz_array *context, lz_flux2_time time, lz_array *cos,
@@ -282,7 +281,7 @@ lz_array *lz_flux2_velocity(const lz_flux2 *m, lz_array *x, lz_array *context, l
     lz_scope *scope = lz_scope_begin(m->ctx, "flux2");
     int64_t t = lz_shape(context).at[0];
     lz_array *y = context;
-    x = lz_linear(lz_cast(x, lz_compute_type(m->ctx)), m->x_embed, NULL);
+    x = lz_apply(lz_cast(x, lz_compute_type(m->ctx)), m->x_embed, NULL);
     for (int64_t i = 0; i < m->n_double; i++) run_double(m, &m->doubles[i], &x, &y, time, cos, sin);
     lz_array *z = lz_concat((lz_array *[]){y, x}, 2, 0);
     range all = {0, lz_shape(z).at[0]}, picture = {t, t + rows};
@@ -291,5 +290,5 @@ lz_array *lz_flux2_velocity(const lz_flux2 *m, lz_array *x, lz_array *context, l
     if (!m->n_single) z = tokens(z, picture);
     /* The last norm has its vectors the other way round: scale, then shift. */
     z = lz_modulated_norm(z, vector(m, time.out, 0), vector(m, time.out, 1), m->eps);
-    return lz_scope_return(scope, lz_cast(lz_linear(z, m->proj_out, NULL), LZ_F32));
+    return lz_scope_return(scope, lz_cast(lz_apply(z, m->proj_out, NULL), LZ_F32));
 }

@@ -37,9 +37,9 @@ static void take_one(lz_loader *l, const char *prefix, const lz_weight *row, voi
         lz_fail(&l->err, LZ_BAD_FILE, "%s: tensor '%s' is %s, and weights must be a float type",
                 LZ_SHOW_TEXT(l->folder), name, lz_dtype_name(a->dtype));
     if (!l->err.status) {
-        /* Wider than what the model computes in: narrowed once, when first used. */
-        bool wide = lz_dtype_size(a->dtype) > lz_dtype_size(lz_compute_type(l->ctx));
-        *(lz_array **)((char *)into + row->field) = lz_retain(wide ? lz_cast(a, lz_compute_type(l->ctx)) : a);
+        lz_dtype compute = lz_compute_type(l->ctx);
+        const lz_recipe *recipe = lz_dtype_size(a->dtype) > lz_dtype_size(compute) ? &lz_recipe_cast : NULL;
+        *(lz_param **)((char *)into + row->field) = lz_param_new(l->ctx, name, recipe, want, compute, &a, 1, &l->err);
         mark_seen(l, name);
     }
     lz_scope_end(scope);
@@ -68,8 +68,8 @@ lz_status lz_loader_close(lz_loader *l, lz_error *err) {
 
 void lz_loader_release(const lz_weight *rows, int n, void *from) {
     for (int i = 0; i < n; i++) {
-        lz_array **field = (lz_array **)((char *)from + rows[i].field);
-        lz_release(*field);
+        lz_param **field = (lz_param **)((char *)from + rows[i].field);
+        lz_param_free(*field);
         *field = NULL;
     }
 }

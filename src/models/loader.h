@@ -6,19 +6,15 @@
 
 #include <stddef.h>
 
-#include "array/internal.h"
+#include "models/param.h"
 
 typedef struct lz_weight {
     const char *name; /* behind the prefix */
-    size_t field;     /* offset of an lz_array * */
+    size_t field;     /* offset of an lz_param * */
     uint8_t dims[5];  /* indices into the sizes, ended by 0; sizes[0] is not used */
 } lz_weight;
 
-/* A layer with a bias, linear, convolution or norm, and its two rows; dims: those of the weight, the bias has the first. */
-typedef struct lz_affine {
-    lz_array *weight, *bias;
-} lz_affine;
-
+/* The two rows of an lz_affine; dims: those of the weight, the bias has the first. */
 #define LZ_AFFINE(name, type, field, ...)                                                                              \
     {name ".weight", offsetof(type, field.weight), {__VA_ARGS__}}, {                                                   \
         name ".bias", offsetof(type, field.bias), { LZ_FIRST(__VA_ARGS__, 0) }                                         \
@@ -35,7 +31,7 @@ typedef struct lz_loader {
 } lz_loader;
 
 lz_status lz_loader_open(lz_loader *l, lz_context *ctx, const char *folder, const int64_t *sizes, lz_error *err);
-/* Fields get retained arrays, in place in the mapped file. Release them with lz_loader_release. */
+/* Fields get parameters that are the caller's: free them with lz_loader_release. */
 void lz_loader_take(lz_loader *l, const char *prefix, const lz_weight *rows, int n, void *into);
 void lz_loader_skip(lz_loader *l, const char *prefix);  /* tensors that begin so are known, and not needed */
 lz_status lz_loader_close(lz_loader *l, lz_error *err); /* the first error; tensors nobody asked for are one */

@@ -15,7 +15,7 @@ enum { NONE, V, W, Q, K, F, SIZES };
 enum { AXES = 3 };
 
 typedef struct layer {
-    lz_array *input_norm, *q, *q_bias, *k, *k_bias, *v, *v_bias, *o, *post_norm, *gate, *up, *down;
+    lz_param *input_norm, *q, *q_bias, *k, *k_bias, *v, *v_bias, *o, *post_norm, *gate, *up, *down;
 } layer;
 
 struct lz_qwen25 {
@@ -23,7 +23,7 @@ struct lz_qwen25 {
     int64_t width, heads, groups, head_size, layers;
     int64_t sections[AXES]; /* pairs that turn with time, row, column */
     double eps, theta;
-    lz_array *embed, *norm;
+    lz_param *embed, *norm;
     layer *layer; /* [layers] */
 };
 
@@ -116,19 +116,19 @@ static lz_array *to_heads(const lz_qwen25 *m, lz_array *x, int64_t heads) {
 }
 
 static lz_array *attention(const lz_qwen25 *m, const layer *p, lz_array *x, lz_array *cos, lz_array *sin) {
-    lz_array *q = to_heads(m, lz_linear(x, p->q, p->q_bias), m->heads);
-    lz_array *k = to_heads(m, lz_linear(x, p->k, p->k_bias), m->groups);
-    lz_array *v = to_heads(m, lz_linear(x, p->v, p->v_bias), m->groups);
+    lz_array *q = to_heads(m, lz_apply(x, p->q, p->q_bias), m->heads);
+    lz_array *k = to_heads(m, lz_apply(x, p->k, p->k_bias), m->groups);
+    lz_array *v = to_heads(m, lz_apply(x, p->v, p->v_bias), m->groups);
     q = lz_rope(q, cos, sin, .half_split = true); /* [1, H, T, d] */
     k = lz_rope(k, cos, sin, .half_split = true); /* [1, G, T, d] */
     lz_array *a = lz_sdpa(q, k, v, .causal = true);
     a = lz_reshape(lz_permute(a, LZ_DIMS(0, 2, 1, 3)), LZ_DIMS(-1, m->heads * m->head_size));
-    return lz_linear(a, p->o, NULL); /* [T, W] */
+    return lz_apply(a, p->o, NULL); /* [T, W] */
 }
 
 static lz_array *mlp(const layer *p, lz_array *x) {
-    lz_array *gate = lz_silu(lz_linear(x, p->gate, NULL)); /* [T, F] */
-    return lz_linear(lz_mul(gate, lz_linear(x, p->up, NULL)), p->down, NULL);
+    lz_array *gate = lz_silu(lz_apply(x, p->gate, NULL)); /* [T, F] */
+    return lz_apply(lz_mul(gate, lz_apply(x, p->up, NULL)), p->down, NULL);
 }
 
 /* Pair j turns by place * theta^(-2j/d), as [t, d/2]: the first pairs by the time, the next by the row, the last by the column.
@@ -150,12 +150,12 @@ lz_array *lz_qwen25_features(const lz_qwen25 *m, lz_array *ids, lz_array *places
     lz_scope *scope = lz_scope_begin(m->ctx, "qwen2.5");
     lz_dtype type = lz_compute_type(m->ctx);
     lz_array *angle = angles(m, places), *cos = lz_cos(angle), *sin = lz_sin(angle);
-    lz_array *x = lz_cast(lz_take(m->embed, ids, 0), type); /* [T, W] */
+    lz_array *x = lz_cast(lz_take(m->embed->value, ids, 0), type); /* [T, W] */
     if (pictures) x = lz_take(lz_concat((lz_array *[]){x, lz_cast(pictures, type)}, 2, 0), rows, 0);
     for (int64_t i = 0; i < m->layers; i++) {
         const layer *p = &m->layer[i];
-        x = lz_add(x, attention(m, p, lz_rms_norm(x, p->input_norm, m->eps), cos, sin));
-        x = lz_add(x, mlp(p, lz_rms_norm(x, p->post_norm, m->eps)));
+        x = lz_add(x, attention(m, p, lz_rms_norm(x, p->input_norm->value, m->eps), cos, sin));
+        x = lz_add(x, mlp(p, lz_rms_norm(x, p->post_norm->value, m->eps)));
     }
-    return lz_scope_return(scope, lz_rms_norm(x, m->norm, m->eps));
+    return lz_scope_return(scope, lz_rms_norm(x, m->norm->value, m->eps));
 }

@@ -20,7 +20,7 @@ enum { PATCH = 14, MERGE = 2, PER_UNIT = MERGE * MERGE, MAX_WHOLE = 64, KINDS = 
 static const double eps = 1e-6;
 
 typedef struct block {
-    lz_array *norm1, *norm2;
+    lz_param *norm1, *norm2;
     lz_affine qkv, out, gate, up, down;
 } block;
 
@@ -30,7 +30,7 @@ struct lz_qwen25_vision {
     int64_t whole[MAX_WHOLE];                          /* blocks that look at the whole picture */
     int n_whole;
     lz_qwen25_processor processor;
-    lz_array *patch_embed, *norm;
+    lz_param *patch_embed, *norm;
     lz_affine merge_in, merge_out;
     block *blocks;
 };
@@ -188,8 +188,6 @@ static order order_windows(const lz_qwen25_vision *m, int64_t h, int64_t w) {
 
 /* ---- the forward pass -------------------------------------------------------------------------------------------- */
 
-static lz_array *apply(lz_affine p, lz_array *x) { return lz_linear(x, p.weight, p.bias); }
-
 /* [h, w, 3] u8 -> [U, 4 * 588]: of each unit its patches row by row, of each patch its colours, of each colour its rows */
 static lz_array *patches(const lz_qwen25_vision *m, lz_array *picture, const order *o) {
     lz_array *mean = lz_from(m->ctx, LZ_DIMS(3), LZ_F32, m->processor.mean),
@@ -201,7 +199,7 @@ static lz_array *patches(const lz_qwen25_vision *m, lz_array *picture, const ord
 
 /* One picture fills both frames of a patch, so their kernels can be added: [E, 3, 2, 14, 14] -> [E, 588] */
 static lz_array *patch_kernel(const lz_qwen25_vision *m) {
-    lz_array *w = lz_cast(m->patch_embed, LZ_F32);
+    lz_array *w = lz_cast(m->patch_embed->value, LZ_F32);
     lz_array *sum = lz_add(lz_slice(w, 2, 0, 1, 1), lz_slice(w, 2, 1, 2, 1));
     return lz_cast(lz_reshape(sum, LZ_DIMS(m->width, -1)), lz_compute_type(m->ctx));
 }
@@ -241,11 +239,11 @@ static lz_array *run_block(const lz_qwen25_vision *m, int64_t b, lz_array *x, co
     bool whole = false;
     for (int i = 0; i < m->n_whole; i++) whole = whole || m->whole[i] == b;
     lz_array *qkv[3];
-    lz_split(apply(p->qkv, lz_rms_norm(x, p->norm1, eps)), 1, 3, qkv);
+    lz_split(lz_apply_affine(lz_rms_norm(x, p->norm1->value, eps), p->qkv), 1, 3, qkv);
     for (int i = 0; i < 2; i++) qkv[i] = turn(m, qkv[i], o);
-    x = lz_add(x, apply(p->out, look_around(m, o, whole, qkv)));
-    lz_array *h = lz_rms_norm(x, p->norm2, eps);
-    return lz_add(x, apply(p->down, lz_mul(lz_silu(apply(p->gate, h)), apply(p->up, h))));
+    x = lz_add(x, lz_apply_affine(look_around(m, o, whole, qkv), p->out));
+    lz_array *h = lz_rms_norm(x, p->norm2->value, eps);
+    return lz_add(x, lz_apply_affine(lz_mul(lz_silu(lz_apply_affine(h, p->gate)), lz_apply_affine(h, p->up)), p->down));
 }
 
 lz_array *lz_qwen25_vision_rows(const lz_qwen25_vision *m, lz_array *picture) {
@@ -256,7 +254,7 @@ lz_array *lz_qwen25_vision_rows(const lz_qwen25_vision *m, lz_array *picture) {
     lz_array *x = lz_cast(lz_take(patches(m, picture, &o), o.there, 0), lz_compute_type(m->ctx));
     x = lz_linear(lz_reshape(x, LZ_DIMS(PER_UNIT * units, -1)), patch_kernel(m), NULL); /* [P, E] */
     for (int64_t b = 0; b < m->n_blocks; b++) x = run_block(m, b, x, &o);
-    x = lz_reshape(lz_rms_norm(x, m->norm, eps), LZ_DIMS(units, PER_UNIT * m->width)); /* [U, 4E] */
-    x = apply(m->merge_out, lz_gelu(apply(m->merge_in, x)));                           /* [U, W] */
+    x = lz_reshape(lz_rms_norm(x, m->norm->value, eps), LZ_DIMS(units, PER_UNIT * m->width)); /* [U, 4E] */
+    x = lz_apply_affine(lz_gelu(lz_apply_affine(x, m->merge_in)), m->merge_out);              /* [U, W] */
     return lz_scope_return(scope, lz_take(x, o.back, 0));
 }

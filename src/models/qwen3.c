@@ -14,7 +14,7 @@
 enum { NONE, V, W, Q, K, D, F, SIZES };
 
 typedef struct layer {
-    lz_array *input_norm, *q, *k, *v, *q_norm, *k_norm, *o, *post_norm, *gate, *up, *down;
+    lz_param *input_norm, *q, *k, *v, *q_norm, *k_norm, *o, *post_norm, *gate, *up, *down;
 } layer;
 
 struct lz_qwen3 {
@@ -23,7 +23,7 @@ struct lz_qwen3 {
     double eps, theta;
     int64_t taps[LZ_QWEN3_MAX_TAPS];
     int n_taps;
-    lz_array *embed, *norm; /* norm: only where the state behind the last layer is read */
+    lz_param *embed, *norm; /* norm: only where the state behind the last layer is read */
     layer *layer;           /* [layers], up to the last tap */
 };
 
@@ -116,21 +116,21 @@ static lz_array *to_heads(lz_array *x, int64_t heads, int64_t head_size) {
 
 static lz_array *attention(const lz_qwen3 *m, const layer *p, lz_array *x, lz_array *cos, lz_array *sin,
                            lz_array *real) {
-    lz_array *q = lz_reshape(lz_linear(x, p->q, NULL), LZ_DIMS(1, -1, m->heads, m->head_size));
-    lz_array *k = lz_reshape(lz_linear(x, p->k, NULL), LZ_DIMS(1, -1, m->groups, m->head_size));
-    lz_array *v = to_heads(lz_linear(x, p->v, NULL), m->groups, m->head_size);
-    q = lz_permute(lz_rms_norm(q, p->q_norm, m->eps), LZ_DIMS(0, 2, 1, 3));
-    k = lz_permute(lz_rms_norm(k, p->k_norm, m->eps), LZ_DIMS(0, 2, 1, 3));
+    lz_array *q = lz_reshape(lz_apply(x, p->q, NULL), LZ_DIMS(1, -1, m->heads, m->head_size));
+    lz_array *k = lz_reshape(lz_apply(x, p->k, NULL), LZ_DIMS(1, -1, m->groups, m->head_size));
+    lz_array *v = to_heads(lz_apply(x, p->v, NULL), m->groups, m->head_size);
+    q = lz_permute(lz_rms_norm(q, p->q_norm->value, m->eps), LZ_DIMS(0, 2, 1, 3));
+    k = lz_permute(lz_rms_norm(k, p->k_norm->value, m->eps), LZ_DIMS(0, 2, 1, 3));
     q = lz_rope(q, cos, sin, .half_split = true); /* [1, H, T, d] */
     k = lz_rope(k, cos, sin, .half_split = true); /* [1, G, T, d] */
     lz_array *a = lz_sdpa(q, k, v, .causal = true, .mask = real);
     a = lz_reshape(lz_permute(a, LZ_DIMS(0, 2, 1, 3)), LZ_DIMS(-1, m->heads * m->head_size));
-    return lz_linear(a, p->o, NULL); /* [T, W] */
+    return lz_apply(a, p->o, NULL); /* [T, W] */
 }
 
 static lz_array *mlp(const layer *p, lz_array *x) {
-    lz_array *gate = lz_silu(lz_linear(x, p->gate, NULL)); /* [T, F] */
-    return lz_linear(lz_mul(gate, lz_linear(x, p->up, NULL)), p->down, NULL);
+    lz_array *gate = lz_silu(lz_apply(x, p->gate, NULL)); /* [T, F] */
+    return lz_apply(lz_mul(gate, lz_apply(x, p->up, NULL)), p->down, NULL);
 }
 
 /* Angles p * theta^(-2j/d), in f64, as [t, d/2]. */
@@ -149,15 +149,15 @@ lz_array *lz_qwen3_features(const lz_qwen3 *m, lz_array *ids, lz_array *real) {
     lz_array *cos, *sin, *taps[LZ_QWEN3_MAX_TAPS];
     rope_tables(m, t, &cos, &sin);
     real = lz_reshape(real, LZ_DIMS(1, 1, 1, t));
-    lz_array *x = lz_cast(lz_take(m->embed, ids, 0), lz_compute_type(m->ctx)); /* [T, W] */
+    lz_array *x = lz_cast(lz_take(m->embed->value, ids, 0), lz_compute_type(m->ctx)); /* [T, W] */
     for (int64_t i = 0, tap = 0; tap < m->n_taps; i++) {
         /* Transformers counts the state behind the last layer as the normed one. */
         for (; tap < m->n_taps && m->taps[tap] == i; tap++)
-            taps[tap] = i == m->layers ? lz_rms_norm(x, m->norm, m->eps) : x;
+            taps[tap] = i == m->layers ? lz_rms_norm(x, m->norm->value, m->eps) : x;
         if (tap == m->n_taps) break;
         const layer *p = &m->layer[i];
-        x = lz_add(x, attention(m, p, lz_rms_norm(x, p->input_norm, m->eps), cos, sin, real));
-        x = lz_add(x, mlp(p, lz_rms_norm(x, p->post_norm, m->eps)));
+        x = lz_add(x, attention(m, p, lz_rms_norm(x, p->input_norm->value, m->eps), cos, sin, real));
+        x = lz_add(x, mlp(p, lz_rms_norm(x, p->post_norm->value, m->eps)));
     }
     return lz_scope_return(scope, lz_concat(taps, m->n_taps, 1));
 }

@@ -24,7 +24,7 @@ static const char block_list[] = "transformer_blocks.";
 
 typedef struct stream { /* image or text */
     lz_affine q, k, v, out, mlp_in, mlp_out;
-    lz_array *q_norm, *k_norm;
+    lz_param *q_norm, *k_norm;
 } stream;
 
 typedef struct block {
@@ -46,7 +46,7 @@ struct lz_qwen_image {
     int64_t width, heads, head_size, channels, text_width, n_blocks, sizes[SIZES];
     int64_t rope_axes[AXES + 1]; /* ended by 0 */
     bool still;
-    lz_array *text_norm;
+    lz_param *text_norm;
     lz_affine image_in, text_in, proj_out;
     block *blocks;
 };
@@ -181,8 +181,6 @@ int64_t lz_qwen_image_channels(const lz_qwen_image *m) { return m->channels; }
 int64_t lz_qwen_image_text_width(const lz_qwen_image *m) { return m->text_width; }
 bool lz_qwen_image_still(const lz_qwen_image *m) { return m->still; }
 
-static lz_array *apply(lz_affine p, lz_array *x) { return lz_linear(x, p.weight, p.bias); }
-
 /* ---- once per schedule, size, prompt ----------------------------------------------------------------------------- */
 
 /* [n] -> [n, D]: what all modulation vectors are made of */
@@ -194,7 +192,7 @@ static lz_array *time_features(const lz_qwen_image *m, const time_weights *p, lz
     lz_array *time = lz_reshape(lz_div(lz_mul(sigmas, 1000.0), 1000.0), LZ_DIMS(-1, 1));
     lz_array *angle = lz_mul(lz_mul(time, omega), 1000.0);                          /* [n, 128] */
     lz_array *wave = lz_concat((lz_array *[]){lz_cos(angle), lz_sin(angle)}, 2, 1); /* [n, 256], cosines first */
-    return lz_silu(apply(p->out, lz_silu(apply(p->in, wave))));
+    return lz_silu(lz_apply_affine(lz_silu(lz_apply_affine(wave, p->in)), p->out));
 }
 
 /* [n, D] -> [n, B 6D] */
@@ -202,7 +200,7 @@ static lz_array *all_vectors(const lz_qwen_image *m, const modulation_weights *w
     lz_array **parts = lz_host_alloc(m->ctx, (size_t)m->n_blocks * sizeof *parts);
     if (!parts) return lz_poison(m->ctx, LZ_OUT_OF_MEMORY, "modulation");
     for (int64_t i = 0; i < m->n_blocks; i++)
-        parts[i] = lz_cast(apply(text ? w[i].text : w[i].image, s), lz_compute_type(m->ctx));
+        parts[i] = lz_cast(lz_apply_affine(s, text ? w[i].text : w[i].image), lz_compute_type(m->ctx));
     lz_array *all = lz_concat(parts, (int)m->n_blocks, 1);
     lz_host_free(m->ctx, parts);
     return all;
@@ -219,7 +217,7 @@ lz_qwen_image_time lz_qwen_image_modulation(const lz_qwen_image *m, lz_array *si
         lz_array *s = time_features(m, &t, sigmas);
         time.image = all_vectors(m, t.blocks, false, s);
         time.text = all_vectors(m, t.blocks, true, s);
-        time.out = lz_cast(apply(t.norm_out, s), lz_compute_type(m->ctx));
+        time.out = lz_cast(lz_apply_affine(s, t.norm_out), lz_compute_type(m->ctx));
         lz_array *zero = lz_full(m->ctx, LZ_DIMS(1), LZ_F32, 0);
         if (m->still) time.still = all_vectors(m, t.blocks, false, time_features(m, &t, zero));
     }
@@ -237,7 +235,8 @@ void lz_qwen_image_rope(const lz_qwen_image *m, const lz_place *places, int64_t 
 }
 
 lz_array *lz_qwen_image_context(const lz_qwen_image *m, lz_array *features) {
-    return apply(m->text_in, lz_rms_norm(lz_cast(features, lz_compute_type(m->ctx)), m->text_norm, eps));
+    return lz_apply_affine(lz_rms_norm(lz_cast(features, lz_compute_type(m->ctx)), m->text_norm->value, eps),
+                           m->text_in);
 }
 
 /* ---- the forward pass -------------------------------------------------------------------------------------------- */
@@ -287,16 +286,16 @@ static lz_array *to_heads(const lz_qwen_image *m, lz_array *x) {
 }
 
 /* Normed, rotated: [n, D] -> [1, H, n, d] */
-static lz_array *turn(const lz_qwen_image *m, lz_array *x, lz_array *norm, lz_array *cos, lz_array *sin) {
-    x = lz_rms_norm(lz_reshape(x, LZ_DIMS(1, -1, m->heads, m->head_size)), norm, eps);
+static lz_array *turn(const lz_qwen_image *m, lz_array *x, const lz_param *norm, lz_array *cos, lz_array *sin) {
+    x = lz_rms_norm(lz_reshape(x, LZ_DIMS(1, -1, m->heads, m->head_size)), norm->value, eps);
     return lz_rope(lz_permute(x, LZ_DIMS(0, 2, 1, 3)), cos, sin);
 }
 
 /* What a stream adds after the joint attention. */
 static lz_array *finish_stream(const stream *p, lz_array *x, lz_array *attention, modulation first, modulation second) {
-    x = add_gated(x, apply(p->out, attention), first);
-    lz_array *h = lz_gelu_tanh(apply(p->mlp_in, modulate(x, second)));
-    return add_gated(x, apply(p->mlp_out, h), second);
+    x = add_gated(x, lz_apply_affine(attention, p->out), first);
+    lz_array *h = lz_gelu_tanh(lz_apply_affine(modulate(x, second), p->mlp_in));
+    return add_gated(x, lz_apply_affine(h, p->mlp_out), second);
 }
 
 /* x [L, D] and y [T, D] see each other in one attention, text first. Nobody reads the last block's text. */
@@ -311,11 +310,11 @@ static void run_block(const lz_qwen_image *m, int64_t b, lz_array **x, lz_array 
         text[i] = modulation_at(m, time.text, NULL, 0, b, i);
     }
     lz_array *xn = modulate(*x, image[0]), *yn = modulate(*y, text[0]);
-    lz_array *q[2] = {turn(m, apply(p->text.q, yn), p->text.q_norm, tables.text_cos, tables.text_sin),
-                      turn(m, apply(p->image.q, xn), p->image.q_norm, tables.cos, tables.sin)};
-    lz_array *k[2] = {turn(m, apply(p->text.k, yn), p->text.k_norm, tables.text_cos, tables.text_sin),
-                      turn(m, apply(p->image.k, xn), p->image.k_norm, tables.cos, tables.sin)};
-    lz_array *v[2] = {apply(p->text.v, yn), apply(p->image.v, xn)};
+    lz_array *q[2] = {turn(m, lz_apply_affine(yn, p->text.q), p->text.q_norm, tables.text_cos, tables.text_sin),
+                      turn(m, lz_apply_affine(xn, p->image.q), p->image.q_norm, tables.cos, tables.sin)};
+    lz_array *k[2] = {turn(m, lz_apply_affine(yn, p->text.k), p->text.k_norm, tables.text_cos, tables.text_sin),
+                      turn(m, lz_apply_affine(xn, p->image.k), p->image.k_norm, tables.cos, tables.sin)};
+    lz_array *v[2] = {lz_apply_affine(yn, p->text.v), lz_apply_affine(xn, p->image.v)};
     lz_array *queries = last ? q[1] : lz_concat(q, 2, 2);
     lz_array *a = lz_sdpa(queries, lz_concat(k, 2, 2), to_heads(m, lz_concat(v, 2, 0))); /* [1, H, T + L, d] */
     a = lz_reshape(lz_permute(a, LZ_DIMS(0, 2, 1, 3)), LZ_DIMS(-1, m->width));
@@ -332,10 +331,10 @@ lz_array *lz_qwen_image_velocity(const lz_qwen_image *m, lz_array *x, lz_array *
     tables.text_cos = lz_slice(tables.text_cos, 0, 0, t, 1);
     tables.text_sin = lz_slice(tables.text_sin, 0, 0, t, 1);
     if (lz_shape(x).at[0] == rows) time.still = NULL; /* no references */
-    x = apply(m->image_in, lz_cast(x, lz_compute_type(m->ctx)));
+    x = lz_apply_affine(lz_cast(x, lz_compute_type(m->ctx)), m->image_in);
     for (int64_t b = 0; b < m->n_blocks; b++) run_block(m, b, &x, &y, time, tables, rows);
     /* The last norm has its vectors the other way round: scale, then shift. */
     x = lz_modulated_norm(lz_slice(x, 0, 0, rows, 1), lz_slice(time.out, 1, 0, m->width, 1),
                           lz_slice(time.out, 1, m->width, 2 * m->width, 1), eps);
-    return lz_scope_return(scope, lz_cast(apply(m->proj_out, x), LZ_F32));
+    return lz_scope_return(scope, lz_cast(lz_apply_affine(x, m->proj_out), LZ_F32));
 }

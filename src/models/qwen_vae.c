@@ -52,15 +52,13 @@ static const lz_weight resize_rows[] = {
 /* x sqrt(c) / |x| times gamma; the eps is for pixels that are all 0. */
 static lz_array *pixel_norm(const lz_coder *c, lz_array *x, lz_affine n) {
     (void)c;
-    return lz_rms_norm(x, lz_reshape(n.weight, LZ_DIMS(-1)), 1e-24);
+    return lz_rms_norm(x, lz_reshape(n.weight->value, LZ_DIMS(-1)), 1e-24);
 }
 
 static lz_array *attention(const lz_coder *p, lz_array *x) {
-    int64_t c = lz_shape(x).at[3];
     lz_array *part[3];
-    lz_split(lz_linear(x, lz_reshape(p->qkv[0].weight, LZ_DIMS(3 * c, c)), p->qkv[0].bias), 3, 3, part);
-    lz_array *out = lz_reshape(p->attention_out.weight, LZ_DIMS(c, c));
-    return lz_linear(lz_sdpa(part[0], part[1], part[2]), out, p->attention_out.bias);
+    lz_split(lz_apply_affine(x, p->qkv[0]), 3, 3, part);
+    return lz_apply_affine(lz_sdpa(part[0], part[1], part[2]), p->attention_out);
 }
 
 static const lz_vae_kind kind = {

@@ -1,0 +1,120 @@
+/* param.c: see param.h. */
+#define LZ_NO_SUGAR
+#include "models/param.h"
+
+#include <string.h>
+
+#include "array/number.h"
+
+/* ---- recipes ----------------------------------------------------------------------------------------------------- */
+
+/* The usual narrowing is a loop that becomes vector code; the reference kernel does the others. */
+static void make_cast(const lz_recipe_work *work, int64_t first, int64_t n, char *to) {
+    const lz_tensor *source = &work->from[0];
+    const char *from = source->data + first * lz_dtype_size(source->dtype);
+    if (source->dtype == LZ_F32 && work->dtype == LZ_BF16) {
+        for (int64_t i = 0; i < n; i++) ((uint16_t *)to)[i] = lz_to_bf16(((const float *)from)[i]);
+        return;
+    }
+    const lz_params none = {.full.value = 0};
+    const lz_tensor in = {.data = (char *)from, .dtype = source->dtype, .dims = {1, {n}}, .strides = {1}};
+    const lz_tensor out = {.data = to, .dtype = work->dtype, .dims = {1, {n}}, .strides = {1}};
+    const lz_call call = {.op = LZ_OP_CAST, .params = &none, .in = &in, .n_in = 1, .n_core = 1, .out = out};
+    lz_ref_backend()->kernel(LZ_OP_CAST)->run(&call);
+}
+
+const lz_recipe lz_recipe_cast = {"cast", make_cast};
+
+/* ---- values ------------------------------------------------------------------------------------------------------ */
+
+/* Belongs to the value's buffer. */
+typedef struct made {
+    lz_context *ctx;
+    const lz_recipe *recipe;
+    lz_recipe_work work;
+    lz_array *sources[LZ_PARAM_SOURCES]; /* retained */
+} made;
+
+static void make_bytes(const void *user, int64_t offset, int64_t bytes, char *to) {
+    const made *m = user;
+    int64_t size = lz_dtype_size(m->work.dtype);
+    m->recipe->make(&m->work, offset / size, bytes / size, to);
+}
+
+static void free_made(void *user) {
+    made *m = user;
+    for (int i = 0; i < m->work.n; i++) lz_release(m->sources[i]);
+    lz_host_free(m->ctx, m);
+}
+
+static lz_array *make_value(lz_context *ctx, const lz_recipe *recipe, lz_dims dims, lz_dtype dtype,
+                            lz_array *const *sources, int n, lz_error *err) {
+    made *m = lz_host_alloc(ctx, sizeof *m);
+    if (!m) {
+        lz_out_of_memory(err, sizeof *m);
+        return NULL;
+    }
+    *m = (made){.ctx = ctx, .recipe = recipe, .work = {.dtype = dtype, .dims = dims}};
+    for (int i = 0; i < n; i++) {
+        lz_error local = {.status = LZ_OK};
+        lz_tensor *from = &m->work.from[i];
+        *from = (lz_tensor){.data = (char *)lz_data(sources[i], &local), .dtype = lz_type(sources[i])};
+        if (local.status) {
+            if (err) *err = local;
+            free_made(m);
+            return NULL;
+        }
+        from->dims = lz_shape(sources[i]);
+        lz_dense_strides(from->dims, from->strides);
+        m->sources[m->work.n++] = lz_retain(sources[i]);
+    }
+    lz_array *value = lz_array_made(ctx, dims, dtype, make_bytes, free_made, m);
+    return lz_check(value, err) ? NULL : value;
+}
+
+lz_param *lz_param_new(lz_context *ctx, const char *name, const lz_recipe *recipe, lz_dims dims, lz_dtype dtype,
+                       lz_array *const *sources, int n, lz_error *err) {
+    if (n < 1 || n > LZ_PARAM_SOURCES) {
+        lz_fail(err, LZ_BAD_ARGUMENT, "parameter '%s': has %d sources, not 1 to %d", name, n, LZ_PARAM_SOURCES);
+        return NULL;
+    }
+    size_t length = strlen(name) + 1;
+    lz_param *p = lz_host_alloc(ctx, sizeof *p + length);
+    if (!p) {
+        lz_out_of_memory(err, (int64_t)(sizeof *p + length));
+        return NULL;
+    }
+    p->ctx = ctx;
+    p->recipe = recipe;
+    memcpy(p->name, name, length);
+    lz_scope *scope = lz_scope_begin(ctx, "parameter");
+    p->value = lz_retain(recipe ? make_value(ctx, recipe, dims, dtype, sources, n, err) : sources[0]);
+    lz_scope_end(scope);
+    if (p->value) return p;
+    lz_param_free(p);
+    return NULL;
+}
+
+void lz_param_free(lz_param *p) {
+    if (!p) return;
+    lz_release(p->value);
+    lz_host_free(p->ctx, p);
+}
+
+/* ---- applying ---------------------------------------------------------------------------------------------------- */
+
+/* A convolution of 1 x 1 is a linear layer. */
+static lz_array *matrix(const lz_param *weight) {
+    lz_dims d = lz_shape(weight->value);
+    return d.n > 2 ? lz_reshape(weight->value, (lz_dims){2, {d.at[0], d.at[1]}}) : weight->value;
+}
+
+lz_array *lz_apply(lz_array *x, const lz_param *weight, const lz_param *bias) {
+    return lz_linear(x, matrix(weight), bias ? bias->value : NULL);
+}
+
+lz_array *lz_apply_affine(lz_array *x, lz_affine layer) { return lz_apply(x, layer.weight, layer.bias); }
+
+lz_array *lz_apply_rows(lz_array *x, const lz_param *weight, int64_t first, int64_t n) {
+    return lz_linear(x, lz_slice(weight->value, 0, first, first + n, 1), NULL);
+}

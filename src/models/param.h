@@ -1,0 +1,59 @@
+/* param.h: a parameter of a model: a named tensor of its files, as the model's ops read it.
+ *
+ *     file --lz_weights_get--> sources, mapped --recipe--> value --lz_apply--> product
+ *
+ * If the file's type is one that the model computes with, the value is the source itself. Otherwise a recipe makes the value
+ * from the sources, as often as it is needed. All programs read the same value, so a device holds at most one copy of it,
+ * which is streamed and evicted as any weight is (made buffers in array/internal.h, graph/offload.c). */
+#ifndef LZ_PARAM_H
+#define LZ_PARAM_H
+
+#include "array/internal.h"
+
+enum { LZ_PARAM_SOURCES = 3 };
+
+/* What a recipe reads and what it writes. */
+typedef struct lz_recipe_work {
+    lz_tensor from[LZ_PARAM_SOURCES]; /* in the host's memory, row-major */
+    int n;
+    lz_dtype dtype; /* of the value */
+    lz_dims dims;
+} lz_recipe_work;
+
+typedef struct lz_recipe {
+    const char *name;
+    /* Writes elements first .. first + n - 1 of the value, in row-major order. Several threads may call it at once. */
+    void (*make)(const lz_recipe_work *work, int64_t first, int64_t n, char *to);
+} lz_recipe;
+
+extern const lz_recipe lz_recipe_cast; /* one source, of any type; the shape stays */
+
+typedef struct lz_param {
+    lz_context *ctx;
+    const lz_recipe *recipe; /* NULL: the value is the source */
+    lz_array *value;         /* retained; its buffer knows whether it is on the device */
+    char name[];             /* in the file */
+} lz_param;
+
+/* recipe NULL: the value is sources[0], and dtype and dims are not looked at. Sources are retained as long as the value. */
+lz_param *lz_param_new(lz_context *ctx, const char *name, const lz_recipe *recipe, lz_dims dims, lz_dtype dtype,
+                       lz_array *const *sources, int n, lz_error *err);
+void lz_param_free(lz_param *p); /* programs that read the value keep it */
+
+/* A layer with a bias: linear, convolution or norm. */
+typedef struct lz_affine {
+    lz_param *weight, *bias;
+} lz_affine;
+
+/* x [..., in] times weight [out, in] or [out, in, 1, 1], plus bias [out], which may be NULL. */
+lz_array *lz_apply(lz_array *x, const lz_param *weight, const lz_param *bias);
+lz_array *lz_apply_affine(lz_array *x, lz_affine layer);
+/* The same with rows first .. first + n - 1 of the weight. */
+lz_array *lz_apply_rows(lz_array *x, const lz_param *weight, int64_t first, int64_t n);
+#ifdef LZ_HERE
+#define lz_apply(...) LZ_HERE(lz_apply(__VA_ARGS__))
+#define lz_apply_affine(...) LZ_HERE(lz_apply_affine(__VA_ARGS__))
+#define lz_apply_rows(...) LZ_HERE(lz_apply_rows(__VA_ARGS__))
+#endif
+
+#endif

@@ -13,7 +13,7 @@ compile = @quiet=--quiet; [ -e $(1)/lazuli ] || { echo "compiling: some minutes,
 sources = $(shell find include src tests examples bench -name '*.[ch]' 2>/dev/null)
 
 # Everything is kept by CMake and Ninja, so every target is phony.
-.PHONY: all build demo test test-asan test-cuda bench fuzz fuzz-quick cross format lint install clean help
+.PHONY: all build demo test test-asan test-threads test-cuda coverage bench fuzz fuzz-quick cross format lint docs deb install clean help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -38,6 +38,19 @@ test-asan: ## the same with address and undefined-behaviour sanitizers, on fewer
 	@$(cmake) -B build-asan -DLZ_SANITIZE=ON >/dev/null
 	$(call compile,build-asan)
 	@LZ_TEST_SCALE=$${LZ_TEST_SCALE:-10} tests/summarise build-asan $(JOBS)
+
+test-threads: ## several threads in one context, under the thread sanitizer
+	@tools/install-packages build
+	@$(cmake) -B build-threads -DLZ_THREAD_SANITIZE=ON >/dev/null
+	@[ -e build-threads/test_threads ] || echo "compiling: some minutes, the first time"
+	@$(ninja) -C build-threads test_threads
+	@LZ_TEST_SCALE=$${LZ_TEST_SCALE:-30} build-threads/test_threads
+
+coverage: ## which lines the tests run, on fewer random cases: the share, and build-coverage/html
+	@tools/install-packages build coverage
+	@$(cmake) -B build-coverage -DLZ_COVERAGE=ON >/dev/null
+	$(call compile,build-coverage)
+	@tools/coverage build-coverage $(JOBS)
 
 test-cuda: build ## the CUDA backend on a real GPU: kernels against the reference, recordings, errors, pictures
 	@build/test_cuda
@@ -79,12 +92,23 @@ lint: ## clang-format, clang-tidy, cppcheck: all silent
 	@$(cmake) -B build >/dev/null
 	@tools/lint build $(JOBS) $(sources)
 
+docs: ## pages from the headers, build/docs/html; a warning is an error
+	@tools/install-packages docs
+	@mkdir -p build/docs
+	@LZ_VERSION=$$(sed -n 's/^#define LZ_VERSION "\(.*\)"/\1/p' include/lazuli.h) doxygen docs/Doxyfile
+	@echo "build/docs/html/index.html"
+
+deb: build ## a Debian package, build/lazuli_*.deb
+	@tools/install-packages build deb
+	@cd build && cpack -G DEB >cpack.log 2>&1 || { cat cpack.log; exit 1; }
+	@ls build/lazuli_*.deb
+
 install: build ## into PREFIX=/usr/local, below DESTDIR
 	@DESTDIR=$(DESTDIR) cmake --install build --prefix $(PREFIX) >/dev/null
 	@echo "installed in $(DESTDIR)$(PREFIX)"
 
 clean: ## remove everything that was built
-	@rm -rf build build-asan build-fuzz build-aarch64
+	@rm -rf build build-asan build-threads build-coverage build-fuzz build-aarch64
 
 help:
 	@echo "make [target]"

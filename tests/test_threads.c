@@ -1,5 +1,5 @@
 /* test_threads.c: several threads, one context. Results are checked; that nothing is touched without its lock is for
- * the thread sanitizer to say: build with -DLZ_THREAD_SANITIZE=ON and run this program. */
+ * the thread sanitizer to say: `make test-threads` builds this program with it. */
 #include <pthread.h>
 #include <unistd.h>
 
@@ -12,7 +12,9 @@ typedef struct shared {
     lz_array *x;           /* [8, 8], 1 everywhere: read by all */
     lz_compiled *compiled; /* x -> x + x */
     lz_model *model;
-    atomic_int left; /* threads that still run programs */
+    atomic_int left;  /* threads that still run programs */
+    atomic_bool stop; /* pictures shall stop */
+    atomic_int painted, stopped;
     const char *trace;
 } shared;
 
@@ -129,4 +131,115 @@ static void paint_from_threads(void) {
     lz_close(s.ctx);
 }
 
-TEST_MAIN({"profile_while_running", profile_while_running}, {"paint_from_threads", paint_from_threads})
+/* ---- compile ----------------------------------------------------------------------------------------------------- */
+
+static void scale_by(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
+    (void)ctx;
+    out[0] = lz_mul(lz_add(in[0], in[0]), *(double *)user);
+}
+
+/* A function of its own and one that all share, for inputs of many shapes: more than a function keeps programs for. */
+static void *compile_and_run(void *arg) {
+    shared *s = arg;
+    lz_error err = {.status = LZ_OK};
+    for (int i = 0; i < test_scale(ROUNDS); i++) {
+        lz_scope *scope = lz_scope_begin(s->ctx, "compile");
+        double factor = i + 1;
+        lz_array *x = lz_full(s->ctx, LZ_DIMS(3 + i % 20, 4), LZ_F32, 1), *out[1] = {NULL};
+        CHECK_OK(lz_eval(x, &err), &err);
+        lz_compiled *own = lz_compile(s->ctx, scale_by, &factor, 1, 1, 2, &err);
+        for (int turn = 0; turn < 2 && CHECK(own != NULL, "%s", err.text); turn++) {
+            CHECK_OK(lz_run(own, &x, out, &err), &err);
+            CHECK(lz_item(lz_mean(out[0], LZ_NONE, false), &err) == 2 * factor, "%s", err.text);
+        }
+        CHECK_OK(lz_run(s->compiled, &x, out, &err), &err);
+        CHECK(lz_item(lz_mean(out[0], LZ_NONE, false), &err) == 2, "%s", err.text);
+        lz_compiled_free(own);
+        lz_scope_end(scope);
+    }
+    atomic_fetch_sub(&s->left, 1);
+    return NULL;
+}
+
+/* Meanwhile: what the shared function has done, and contexts that open and close. */
+static void *open_and_close(void *arg) {
+    shared *s = arg;
+    lz_error err = {.status = LZ_OK};
+    do {
+        CHECK(lz_compiled_stats(s->compiled).cached <= 3);
+        lz_context *other = lz_open(.threads = 2, .error = &err);
+        if (CHECK(other != NULL, "%s", err.text)) {
+            lz_array *sum = lz_sum(lz_exp(lz_full(other, LZ_DIMS(64, 64), LZ_F32, 0)), LZ_NONE, false);
+            CHECK(lz_item(sum, &err) == 4096, "%s", err.text);
+        }
+        lz_close(other);
+    } while (atomic_load(&s->left));
+    return NULL;
+}
+
+static void compile_from_threads(void) {
+    lz_error err = {.status = LZ_OK};
+    shared s = {.ctx = lz_open(.threads = 2, .error = &err)};
+    if (!CHECK(s.ctx != NULL, "%s", err.text)) return;
+    s.compiled = lz_compile(s.ctx, twice, NULL, 1, 1, 3, &err);
+    if (CHECK(s.compiled != NULL, "%s", err.text)) run_all(compile_and_run, &s, open_and_close);
+    lz_compiled_free(s.compiled);
+    CHECK_I64(lz_memory_info(s.ctx).active, 0);
+    lz_close(s.ctx);
+}
+
+/* ---- cancel and close -------------------------------------------------------------------------------------------- */
+
+static bool go_on(void *user, const lz_progress *now) {
+    (void)now;
+    return !atomic_load(&((shared *)user)->stop);
+}
+
+/* Pictures of a model that all share, and of one that this thread opens and closes. Each is whole, or stopped. */
+static void *paint_until_stopped(void *arg) {
+    shared *s = arg;
+    lz_error err = {.status = LZ_OK};
+    for (int i = 0; i < test_scale(8); i++) {
+        lz_picture picture;
+        lz_model *own = i % 2 ? lz_model_open(s->ctx, LZ_SOURCE_DIR "/tests/data/flux2/B", &err) : NULL;
+        CHECK(own || i % 2 == 0, "%s", err.text);
+        lz_status status = lz_generate(own ? own : s->model, &picture, &err, .prompt = "a fox", .width = 32,
+                                       .height = 32, .steps = 3, .seed = (uint64_t)i, .watch = go_on, .user = s);
+        CHECK(status == LZ_OK || status == LZ_CANCELLED, "%s", err.text);
+        atomic_fetch_add(status ? &s->stopped : &s->painted, 1);
+        lz_picture_free(&picture);
+        lz_model_close(own);
+    }
+    atomic_fetch_sub(&s->left, 1);
+    return NULL;
+}
+
+static void *stop_now_and_then(void *arg) {
+    shared *s = arg;
+    do {
+        int before = atomic_load(&s->painted);
+        usleep(2000);
+        atomic_store(&s->stop, true);
+        usleep(2000);
+        atomic_store(&s->stop, false);
+        while (atomic_load(&s->left) && atomic_load(&s->painted) == before) usleep(1000); /* one is whole */
+    } while (atomic_load(&s->left));
+    return NULL;
+}
+
+static void cancel_and_close_from_threads(void) {
+    lz_error err = {.status = LZ_OK};
+    shared s = {.ctx = lz_open(.threads = 2, .error = &err)};
+    if (!CHECK(s.ctx != NULL, "%s", err.text)) return;
+    s.model = lz_model_open(s.ctx, LZ_SOURCE_DIR "/tests/data/flux2/B", &err);
+    if (CHECK(s.model != NULL, "%s", err.text)) run_all(paint_until_stopped, &s, stop_now_and_then);
+    printf("    %d pictures painted, %d stopped\n", atomic_load(&s.painted), atomic_load(&s.stopped));
+    CHECK_I64(atomic_load(&s.painted) + atomic_load(&s.stopped), THREADS * test_scale(8));
+    lz_model_close(s.model);
+    CHECK_I64(lz_memory_info(s.ctx).active, 0);
+    lz_close(s.ctx);
+}
+
+TEST_MAIN({"profile_while_running", profile_while_running}, {"paint_from_threads", paint_from_threads},
+          {"compile_from_threads", compile_from_threads},
+          {"cancel_and_close_from_threads", cancel_and_close_from_threads})

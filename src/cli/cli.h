@@ -166,7 +166,8 @@ int fail_elsewhere(const arguments *args, const char *name, const char *instead,
 /* A sentence on stderr, unless -q. */
 __attribute__((format(printf, 2, 3))) void note(const arguments *args, const char *format, ...);
 
-const char *colour(FILE *to, const char *code);        /* the code, or "" where there are to be no colours */
+const char *colour(FILE *to, const char *code); /* the code, or "" where there are to be no colours */
+bool lines_move(void); /* stderr is a terminal on which a line can be drawn over: for progress and previews */
 int flush_output(const arguments *args);               /* did all of stdout arrive? An exit code. */
 int print_json(const arguments *args, json_t *object); /* takes the object; NULL: out of memory. An exit code. */
 json_t *json_text(const char *text);                   /* bytes that are no UTF-8 become '?'; NULL becomes null */

@@ -37,7 +37,8 @@ const explained variables[] = {
     {"CURL_CA_BUNDLE, SSL_CERT_FILE", "a file with certificates of your own, for pull"},
     {"https_proxy, http_proxy, no_proxy", "proxies, for pull"},
     {"NO_COLOR", "if it is not empty, there are no colours on a terminal either"},
-    {"TERM", "the kind of the terminal: how pictures and colours are shown on it; dumb: neither colours nor previews"},
+    {"TERM",
+     "the kind of the terminal: how pictures and colours are shown on it; dumb: no colours, previews or moving lines"},
     {"LINES, COLUMNS", "the size of the terminal for pictures (else what the terminal says)"},
     {NULL, NULL},
 };

@@ -42,7 +42,7 @@ enum { BAR = 24 };
 
 void progress_begin(progress *p, const job *j, int picture, int pictures, const overall *all) {
     *p = (progress){.plan = &j->plan, .picture = picture, .pictures = pictures, .overall = all};
-    p->shown = !j->args->quiet && isatty(STDERR_FILENO);
+    p->shown = !j->args->quiet && lines_move();
     p->begun = seconds_now();
 }
 

@@ -15,7 +15,7 @@ typedef struct progress {
     const lz_picture_plan *plan; /* how much of the work each stage is */
     int picture, pictures;       /* which of how many, from 0 */
     const overall *overall;      /* what the line is about then; or NULL */
-    bool shown;                  /* stderr is a terminal, and -q was not given */
+    bool shown;                  /* stderr is a terminal where lines_move(), and -q was not given */
     bool drawn;
     double begun, drawn_at, share;
 } progress;

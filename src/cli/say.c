@@ -12,10 +12,18 @@
 
 /* ---- sentences --------------------------------------------------------------------------------------------------- */
 
-const char *colour(FILE *to, const char *code) {
-    const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
-    return isatty(fileno(to)) && !(none && *none) && term && strcmp(term, "dumb") != 0 ? code : "";
+/* The terminal understands escape sequences: $TERM names a kind, and not "dumb". */
+static bool has_sequences(void) {
+    const char *kind = getenv("TERM");
+    return kind && *kind && strcmp(kind, "dumb") != 0;
 }
+
+const char *colour(FILE *to, const char *code) {
+    const char *none = getenv("NO_COLOR");
+    return isatty(fileno(to)) && !(none && *none) && has_sequences() ? code : "";
+}
+
+bool lines_move(void) { return isatty(STDERR_FILENO) && has_sequences(); }
 
 static void say_list(FILE *to, const char *format, va_list list) {
     char *text = NULL;

@@ -15,12 +15,7 @@
 
 enum { PREVIEW_COLUMNS = 40, PREVIEW_ROWS = 16, SHOW_COLUMNS = 80 };
 
-static bool can_move(void) { /* the cursor */
-    const char *name = getenv("TERM");
-    return name && *name && strcmp(name, "dumb") != 0;
-}
-
-bool see_possible(bool in_place) { return can_draw && isatty(STDERR_FILENO) && (!in_place || can_move()); }
+bool see_possible(bool in_place) { return can_draw && (in_place ? lines_move() : isatty(STDERR_FILENO) != 0); }
 
 /* What was asked for and cannot be had is said, and the picture is made all the same. */
 static bool ask_terminal(const arguments *args, const char *name, bool asked, bool moves) {
@@ -29,7 +24,7 @@ static bool ask_terminal(const arguments *args, const char *name, bool asked, bo
         note(args, "--%s was left out of this build, which was made without chafa", name);
     else if (!isatty(STDERR_FILENO))
         note(args, "--%s needs a terminal, and stderr is none: nothing is shown", name);
-    else if (moves && !can_move())
+    else if (moves && !lines_move())
         note(args, "--%s needs a terminal that can move its cursor, and $TERM names none: nothing is shown", name);
     else
         return true;

@@ -8,7 +8,7 @@ if ! command -v python3 >/dev/null || ! python3 -c 'import pty' 2>/dev/null; the
 fi
 root=$PWD
 absolute=$(realpath $lazuli)
-export TERM=dumb LC_ALL=C XDG_STATE_HOME="$work/state" # plain letters: what is printed is what is compared
+export TERM=dumb NO_COLOR=1 LC_ALL=C XDG_STATE_HOME="$work/state" # plain letters: what is printed is what is compared
 echo leak:wcsdup >"$work/lsan" # libedit frees neither the name nor the help of a function that is added to it (EL_ADDFN)
 export LSAN_OPTIONS="suppressions=$work/lsan:print_suppressions=0"
 mkdir "$work/home"
@@ -39,7 +39,7 @@ if grep -q 'left out of this build' "$work/session"; then
     exit
 fi
 
-# Two prompts, the first again, others like it, one that looks at it; settings; mistakes; a stopped one; the end
+# Two prompts, the first again, others like it, one that looks at it; settings; mistakes; the end
 talk 0 -W 48 -H 32 -s 2 <<'END'
 < Type what to see; /help lists the rest.
 < lazuli> 
@@ -133,13 +133,6 @@ talk 0 -W 48 -H 32 -s 2 <<'END'
 > /help
 < /quit
 < lazuli> 
-> /size 1024x1024
-< lazuli> 
-> a castle
-< step 1
-^C
-< lazuli: stopped
-< lazuli> 
 + half a line
 ^C
 > /nothing
@@ -154,6 +147,17 @@ talk 0 -W 48 -H 32 -s 2 <<'END'
 END
 try 0 sh -c "grep -c 'this model was trained for' $work/session" <<'END' # trap 4: once in a session
 1
+END
+try 1 grep "$(printf '\033')" "$work/session" </dev/null # a dumb terminal gets no escape sequence, and no moving line
+# A picture that is stopped; "step 1" is in the moving line, so this terminal can draw one
+TERM=vt100 talk 0 -s 3 -W 1024 -H 1024 <<'END'
+< lazuli> 
+> a castle
+< step 1
+^C
+< lazuli: stopped
+< lazuli> 
+^D
 END
 printed '^lazuli: .*stopped|lazuli: stopped'
 same fox.png again.png
@@ -450,7 +454,7 @@ cd "$root"
 cd "$work/home"
 for signal in 'TERM 143' 'HUP 129'; do
     printf '< lazuli> \n> /size 1024x1024\n< lazuli> \n> a castle\n< step 1\n! %s\n' ${signal% *} >script
-    talk ${signal#* } <script
+    TERM=vt100 talk ${signal#* } <script
     printed 'lazuli: stopped'
     printf '< lazuli> \n! %s\n' ${signal% *} >script
     talk ${signal#* } <script

@@ -118,7 +118,7 @@ for owner in noranges shifts once busy moved; do
 done
 try 0 test "$(grep -c ' 429 ' "$work/log")" -gt 5 </dev/null
 if command -v script >/dev/null; then
-    try_match 0 'pull [#.]{24} +[0-9]+% .* of .*, .*/s' script -qec "stty cols 100; $lazuli pull breaks/B --to $work/seen" /dev/null
+    try_match 0 'pull [#.]{24} +[0-9]+% .* of .*, .*/s' env TERM=xterm script -qec "stty cols 100; $lazuli pull breaks/B --to $work/seen" /dev/null
     same "$work/seen"
 fi
 refused 'the hub answers 500, 6 times in a row; the same command goes on from here' down/B

@@ -206,7 +206,7 @@ static int pull_all(pull *p) {
     if (code == DONE) code = lock_root(p);
     if (code == DONE) code = plan_parts(p);
     if (code == DONE) code = check_room(p);
-    bool shown = !p->args->quiet && isatty(STDERR_FILENO);
+    bool shown = !p->args->quiet && lines_move();
     if (code == DONE) code = web_run(&p->hub.web, p->gets, p->hub.n, CONNECTIONS, shown ? p->hub.bytes : 0);
     if (code == DONE && is_cached(p)) code = set_ref(p);
     if (code == DONE && !is_cached(p)) drop_waiting_room(p);

@@ -46,12 +46,12 @@ extern "C" {
 /* ---- 1. Versions ---------------------------------------------------------------------------------------------- */
 
 /* Of this header. Before 1.0 a new MINOR may change anything in it (CHANGELOG.md says what), and the shared library has
- * another name then (liblazuli.so.0.1), so a program never runs with a library that it was not built for. A new PATCH
+ * another name then (liblazuli.so.0.2), so a program never runs with a library that it was not built for. A new PATCH
  * keeps what programs were built with: option structs may get members at their end, and enums values; structs that the
  * library fills or returns keep their size. From 1.0 on the same holds for MAJOR and MINOR. */
-#define LZ_VERSION "0.1.0"
+#define LZ_VERSION "0.2.0"
 #define LZ_VERSION_MAJOR 0
-#define LZ_VERSION_MINOR 1
+#define LZ_VERSION_MINOR 2
 #define LZ_VERSION_PATCH 0
 #define LZ_VERSION_NUMBER (LZ_VERSION_MAJOR * 10000 + LZ_VERSION_MINOR * 100 + LZ_VERSION_PATCH)
 

@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "array/internal.h"
 #include "backend/cuda/gemm90.h"
 #include "cli/environment.h"
 

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array/internal.h"
 #include "backend/cuda/sdpa90.h"
 #include "cli/environment.h"
 

@@ -20,8 +20,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "array/number.h"
 #include "lazuli.h"
+#include "op/number.h"
 
 #ifndef CHECK_SHOWN
 #define CHECK_SHOWN 20 /* failures printed per test function */

@@ -8,9 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "check.h"
 #include "folder.h"
-#include "io/file.h"
 #include "io/image.h"
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */

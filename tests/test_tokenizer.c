@@ -7,9 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "check.h"
 #include "folder.h"
-#include "io/file.h"
 #include "text/tokenizer.h"
 
 /* ---- golden files ------------------------------------------------------------------------------------------------ */

@@ -1,11 +1,11 @@
 /* test_weights.c: weights as objects: parameters that are made from what a file holds, and a second format of files. Their
  * toys stand for what comes later, quantised types and other containers; tests/cuda-sim/test_params.c does the same on a
  * device. */
-#include "array/number.h"
 #include "check.h"
 #include "folder.h"
 #include "io/weights.h"
 #include "models/param.h"
+#include "op/number.h"
 
 /* ---- a second format --------------------------------------------------------------------------------------------- */
 

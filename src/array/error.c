@@ -1,70 +1,8 @@
-/* error.c: one way to say what went wrong: a status for programs, one sentence for people. */
+/* error.c: poisoned arrays: a failed op returns one, with a sentence that names the op, the shapes and the place. */
 #include <stdio.h>
 #include <string.h>
 
 #include "array/internal.h"
-
-const char *lz_version(void) { return LZ_VERSION; }
-int lz_version_number(void) { return LZ_VERSION_NUMBER; }
-
-const char *lz_status_name(lz_status status) {
-    static const char *const names[LZ_STATUS_COUNT] = {
-        [LZ_OK] = "ok",
-        [LZ_BAD_ARGUMENT] = "bad argument",
-        [LZ_BAD_SHAPE] = "bad shape",
-        [LZ_BAD_TYPE] = "bad type",
-        [LZ_BAD_INDEX] = "bad index",
-        [LZ_OUT_OF_MEMORY] = "out of memory",
-        [LZ_BAD_FILE] = "bad file",
-        [LZ_IO] = "input/output",
-        [LZ_NOT_FOUND] = "not found",
-        [LZ_CANCELLED] = "cancelled",
-        [LZ_DEVICE_FAILED] = "device failed",
-    };
-    return status >= 0 && status < LZ_STATUS_COUNT ? names[status] : "unknown status";
-}
-
-/* The bytes of a UTF-8 character, or 0 if there is none. */
-static size_t read_character(const unsigned char *at, uint32_t *point) {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* a shorter form would do: not UTF-8 */
-    size_t n = *at < 0x80 ? 1 : *at >= 0xf0 ? 4 : *at >= 0xe0 ? 3 : 2;
-    *point = n == 1 ? *at : *at & (0x7fu >> n);
-    for (size_t i = 1; i < n; i++) {
-        if ((at[i] & 0xc0) != 0x80) return 0; /* the end of the text too */
-        *point = *point << 6 | (at[i] & 0x3f);
-    }
-    bool surrogate = *point >= 0xd800 && *point < 0xe000;
-    return *at >= 0xf8 || (*at & 0xc0) == 0x80 || *point < least[n] || *point > 0x10ffff || surrogate ? 0 : n;
-}
-
-char *lz_printable(char *text) {
-    char *to = text;
-    for (const char *from = text; from && *from;) {
-        uint32_t c = 0;
-        size_t n = read_character((const unsigned char *)from, &c);
-        bool control = c < 32 || (c >= 127 && c < 160),
-             turns = (c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
-        if (!n || control || turns)
-            *to++ = '?';
-        else {
-            memmove(to, from, n);
-            to += n;
-        }
-        from += n ? n : 1;
-    }
-    if (to) *to = 0;
-    return text;
-}
-
-lz_status lz_fail(lz_error *err, lz_status status, const char *format, ...) {
-    if (!err) return status;
-    va_list args;
-    va_start(args, format);
-    err->status = status;
-    vsnprintf(err->text, sizeof err->text, format, args);
-    va_end(args);
-    return status;
-}
 
 /* " (in outer/inner)" for the scopes this thread has open, outermost first. */
 static void add_scopes(const lz_scope *scope, char *text, size_t size) {

@@ -1,56 +1,18 @@
-/* internal.h: what the rooms of the library share: the node, the context, memory, errors. */
+/* internal.h: what the rooms above base share: the node, the context, the data of arrays. */
 #ifndef LZ_INTERNAL_H
 #define LZ_INTERNAL_H
 
-#include <pthread.h>
-#include <stdarg.h>
-
-#include "array/op.h"
 #include "backend/backend.h"
+#include "base/base.h"
+#include "op/dims.h"
+#include "op/op.h"
 
 /* ---- errors (error.c) ------------------------------------------------------------------------------------------- */
 
-/* Fills err (which may be NULL) and returns status, so that `return lz_fail(err, ...)` reads well. */
-lz_status lz_fail(lz_error *err, lz_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static inline lz_status lz_out_of_memory(lz_error *err, int64_t bytes) {
-    lz_fail(err, LZ_OUT_OF_MEMORY, "out of memory: %lld more bytes could not be had", (long long)bytes);
-    return LZ_OUT_OF_MEMORY;
-}
 /* A poisoned array with this error; never NULL while ctx is not. Names the open scopes. */
 lz_array *lz_poison(lz_context *ctx, lz_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* "[2, 3]"; writes at most size bytes, always ends them, returns to. */
-#define LZ_DIMS_TEXT 200
-const char *lz_dims_text(lz_dims dims, char to[LZ_DIMS_TEXT]);
-#define LZ_SHOW(dims) lz_dims_text(dims, (char[LZ_DIMS_TEXT]){0})
-
-/* Tells whoever listens to the context's log; one line. Formats nothing if nobody does. (context.c) */
-void lz_tell(lz_context *ctx, lz_log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
-
-/* ---- options (options.c) ---------------------------------------------------------------------------------------- */
-
-/* Copies options, which begin with their size, into *to, which has this size. Members that the program does not know,
- * because it was built with an older header, become zero; members that this library does not know must be zero. macro:
- * what makes such options, for the error. */
-lz_status lz_read_options(void *to, size_t size, const void *options, const char *macro, lz_error *err);
-
-/* ---- sizes, checked (dims.c) ------------------------------------------------------------------------------------ */
-
-/* Number of elements, or -1 when a size is negative or the bytes of any type would pass INT64_MAX / 2. */
-int64_t lz_dims_size(lz_dims dims);
-bool lz_dims_equal(lz_dims a, lz_dims b);
-void lz_dense_strides(lz_dims dims, int64_t strides[LZ_MAX_DIMS]);
-bool lz_is_dense(lz_dims dims, const int64_t *strides); /* row-major without gaps; axes of size 1 do not matter */
-/* Strides of the same elements under other dims; false when a copy is needed. */
-bool lz_reshape_strides(lz_dims from, const int64_t *strides, lz_dims to, int64_t *out);
-bool lz_is_float(lz_dtype dtype);
-
 /* ---- memory (memory.c) ------------------------------------------------------------------------------------------ */
-
-/* Small host objects: 64-byte aligned, zeroed, size remembered. NULL when there is none. */
-void *lz_host_alloc(lz_context *ctx, size_t bytes);
-void lz_host_free(lz_context *ctx, void *memory);
-char *lz_host_copy(lz_context *ctx, const char *text); /* strdup */
 
 /* Array data, counted. Either owned (from the allocator or the cache) or borrowed. On a device with memory of its own
  * it may be there, here, or in both places; what is borrowed is here first, and goes there when a kernel needs it.
@@ -83,7 +45,7 @@ lz_buffer *lz_buffer_retain(lz_buffer *b);
 void lz_buffer_release(lz_buffer *b);
 
 /* Where this context's kernels find it, and where the host does; each brings it there first. Not to be called with
- * ctx->lock. lz_buffer_place wants ctx->run, the others take it. NULL or false: err says why. */
+ * base.lock. lz_buffer_place wants ctx->run, the others take it. NULL or false: err says why. */
 char *lz_buffer_place(lz_buffer *b, lz_error *err);
 const char *lz_buffer_host(lz_buffer *b, lz_error *err);
 bool lz_buffer_read(lz_buffer *b, int64_t offset, void *to, int64_t bytes, lz_error *err); /* keeps no copy here */
@@ -109,26 +71,6 @@ void lz_buffer_unplace(lz_buffer *b); /* borrowed: its copy goes */
 int64_t lz_memory_room(lz_context *ctx);
 /* What a buffer for so many bytes takes. */
 int64_t lz_buffer_size(int64_t bytes);
-
-/* Memory that is all freed at once: graphs and programs live in it. */
-typedef struct lz_bump {
-    lz_context *ctx;
-    struct lz_bump_chunk *chunks;
-    char *at;
-    size_t left;
-} lz_bump;
-void *lz_bump_alloc(lz_bump *bump, size_t bytes); /* zeroed; NULL when there is none */
-void lz_bump_free(lz_bump *bump);
-
-/* Text that grows. */
-typedef struct lz_text {
-    lz_context *ctx;
-    char *data;
-    size_t length, capacity;
-    bool failed; /* memory ran out: the text is not whole */
-} lz_text;
-void lz_text_add(lz_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-char *lz_text_take(lz_text *text, lz_error *err); /* NULL when it failed */
 
 /* ---- events: something that will have happened ------------------------------------------------------------------- */
 
@@ -181,28 +123,24 @@ struct lz_scope {
 };
 
 struct lz_context {
-    lz_allocator allocator;
+    lz_base base; /* first: lz_base_of */
     const lz_backend *backend;
     lz_device *device; /* of a backend with memory of its own */
-    lz_pool *pool;
     bool fusion;
     lz_dtype compute;
     lz_offload offload;
     char device_name[160];
 
-    void (*log)(void *user, lz_log_level level, const char *text); /* NULL: nobody listens */
-    void *log_user;
-    pthread_mutex_t log_lock; /* held while log is called; taken after all others */
-
-    pthread_mutex_t lock; /* recursive; everything below, all nodes and buffers */
-    pthread_mutex_t run;  /* one program at a time; taken before lock, never after */
+    pthread_mutex_t run;  /* one program at a time; taken before base.lock, never after */
     pthread_cond_t event; /* some event is done */
+
+    /* base.lock guards what follows, and all nodes and buffers. */
 
     lz_scope root, *scopes;
     lz_array *no_memory; /* what an op returns when even its node cannot be had */
     uint64_t mark;
 
-    lz_memory memory;
+    lz_memory memory; /* but for allocations, which base counts */
     int64_t cache_limit;
     lz_buffer *cache;
     lz_buffer *spare; /* what can go */
@@ -211,11 +149,7 @@ struct lz_context {
     lz_buffer *ring;  /* where weights pass through that do not stay on the device (graph/offload.c); spare */
 
     struct lz_profile *profile;
-    struct lz_mapping *mappings; /* files that are mapped now (io/file.c) */
 };
-
-#define LZ_LOCK(ctx) pthread_mutex_lock(&(ctx)->lock)
-#define LZ_UNLOCK(ctx) pthread_mutex_unlock(&(ctx)->lock)
 
 /* A node in the innermost scope of this thread; its inputs are retained. Poisoned when memory runs out. */
 lz_array *lz_node_new(lz_context *ctx, lz_op op, lz_dims dims, lz_dtype dtype, lz_array *const *in, int n_in,
@@ -228,10 +162,5 @@ void lz_adopt(lz_array *a);           /* gives a reference to the innermost scop
 void lz_node_set_value(lz_array *a, lz_buffer *buffer, int64_t offset, const int64_t *strides, lz_event *event);
 lz_status lz_event_wait(lz_context *ctx, lz_event *event, lz_error *err); /* NULL event: done */
 void lz_event_release(lz_context *ctx, lz_event *event);
-
-/* ---- threads (pool.c) -------------------------------------------------------------------------------------------- */
-
-lz_pool *lz_pool_new(lz_context *ctx, int threads);
-void lz_pool_free(lz_context *ctx, lz_pool *pool);
 
 #endif

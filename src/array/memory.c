@@ -1,65 +1,15 @@
-/* memory.c: where bytes come from. Host objects (nodes, programs, text) are small and freed at once; array data is
- * counted against the limit, and a little of it is kept for reuse, so that a loop does not go to the system every
- * turn. What could be made again (weights on a device, arenas between two runs) makes room when there is none. */
+/* memory.c: where the data of arrays is. It is counted against the limit, and a little of it is kept for reuse, so that a
+ * loop does not go to the system every turn. What could be made again (weights on a device, arenas between two runs)
+ * makes room when there is none. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "array/internal.h"
 
-enum { ALIGN = 64, HUGE_PAGE = 2 << 20, DEVICE_RESERVE = 256 << 20 };
-
-/* Big blocks lie on huge-page bounds, so that a matrix product does not spend its time looking up pages. */
-static void *system_allocate(void *user, size_t bytes) {
-    (void)user;
-    void *memory = NULL;
-    size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : ALIGN;
-    if (posix_memalign(&memory, align, bytes)) return NULL;
-    if (align == HUGE_PAGE) madvise(memory, bytes, MADV_HUGEPAGE);
-    return memory;
-}
-static void system_release(void *user, void *memory, size_t bytes) {
-    (void)user, (void)bytes;
-    free(memory);
-}
-const lz_allocator lz_system_allocator = {system_allocate, system_release, NULL};
-
-/* ---- host objects ------------------------------------------------------------------------------------------------ */
-
-typedef struct header {
-    size_t bytes; /* header included */
-    char pad[ALIGN - sizeof(size_t)];
-} header;
-
-/* Host objects are made without the lock. */
-static void count_allocation(lz_context *ctx) { __atomic_add_fetch(&ctx->memory.allocations, 1, __ATOMIC_RELAXED); }
-
-void *lz_host_alloc(lz_context *ctx, size_t bytes) {
-    if (bytes > SIZE_MAX / 2) return NULL;
-    size_t whole = sizeof(header) + bytes;
-    count_allocation(ctx);
-    header *h = ctx->allocator.allocate(ctx->allocator.user, whole);
-    if (!h) return NULL;
-    memset(h, 0, whole);
-    h->bytes = whole;
-    return h + 1;
-}
-
-void lz_host_free(lz_context *ctx, void *memory) {
-    if (!memory) return;
-    header *h = (header *)memory - 1;
-    ctx->allocator.release(ctx->allocator.user, h, h->bytes);
-}
-
-char *lz_host_copy(lz_context *ctx, const char *text) {
-    size_t n = strlen(text) + 1;
-    char *copy = lz_host_alloc(ctx, n);
-    if (copy) memcpy(copy, text, n);
-    return copy;
-}
+enum { ALIGN = 64, DEVICE_RESERVE = 256 << 20 };
 
 /* ---- array data -------------------------------------------------------------------------------------------------- */
 
@@ -68,7 +18,7 @@ static void note_peak(lz_memory *m) {
 }
 
 static void free_host_copy(lz_context *ctx, lz_buffer *b) {
-    if (b->data) ctx->allocator.release(ctx->allocator.user, b->data, (size_t)b->bytes);
+    if (b->data) ctx->base.allocator.release(ctx->base.allocator.user, b->data, (size_t)b->bytes);
     b->data = NULL;
 }
 
@@ -226,9 +176,9 @@ static bool make_room(lz_context *ctx, int64_t bytes, lz_error *err) {
 
 /* Memory where kernels work: the host's, or the device's. */
 static bool allocate_data(lz_context *ctx, lz_buffer *b, lz_error *err) {
-    count_allocation(ctx);
+    lz_count_allocation(ctx);
     if (!ctx->device) {
-        b->data = ctx->allocator.allocate(ctx->allocator.user, (size_t)b->bytes);
+        b->data = ctx->base.allocator.allocate(ctx->base.allocator.user, (size_t)b->bytes);
         if (!b->data) lz_out_of_memory(err, b->bytes);
         return b->data;
     }
@@ -371,16 +321,16 @@ static bool make_here(lz_buffer *b, lz_error *err) {
     making m = {b, NULL};
     if (b->data || !b->bytes) return true;
     LZ_LOCK(ctx);
-    count_allocation(ctx);
+    lz_count_allocation(ctx);
     bool room = ctx->device || make_room(ctx, b->bytes, err);
-    if (room && !(m.to = ctx->allocator.allocate(ctx->allocator.user, (size_t)b->bytes)))
+    if (room && !(m.to = ctx->base.allocator.allocate(ctx->base.allocator.user, (size_t)b->bytes)))
         lz_out_of_memory(err, b->bytes);
     if (m.to && !ctx->device) {
         ctx->memory.active += b->bytes;
         note_peak(&ctx->memory);
     }
     LZ_UNLOCK(ctx);
-    if (m.to) lz_parallel(ctx->pool, (b->bytes + PIECE - 1) / PIECE, make_piece, &m);
+    if (m.to) lz_parallel(ctx->base.pool, (b->bytes + PIECE - 1) / PIECE, make_piece, &m);
     LZ_LOCK(ctx);
     b->data = m.to;
     LZ_UNLOCK(ctx);
@@ -409,11 +359,11 @@ const char *lz_buffer_host(lz_buffer *b, lz_error *err) {
     if (b->make) {
         lz_buffer_hold(b, err); /* for good: the pointer that is handed out must last as long as the array */
     } else if (!b->data) {      /* another thread may have been faster */
-        char *copy = ctx->allocator.allocate(ctx->allocator.user, (size_t)b->bytes);
-        count_allocation(ctx);
+        char *copy = ctx->base.allocator.allocate(ctx->base.allocator.user, (size_t)b->bytes);
+        lz_count_allocation(ctx);
         if (!copy) lz_out_of_memory(err, b->bytes);
         if (copy && !ctx->backend->device->read(ctx->device, copy, b->remote, b->bytes, err)) {
-            ctx->allocator.release(ctx->allocator.user, copy, (size_t)b->bytes);
+            ctx->base.allocator.release(ctx->base.allocator.user, copy, (size_t)b->bytes);
             copy = NULL;
         }
         b->data = copy;
@@ -463,7 +413,7 @@ lz_memory lz_memory_info(lz_context *ctx) {
                    .limit = ctx->memory.limit,
                    .nodes = ctx->memory.nodes,
                    .streamed = ctx->memory.streamed,
-                   .allocations = __atomic_load_n(&ctx->memory.allocations, __ATOMIC_RELAXED)};
+                   .allocations = __atomic_load_n(&ctx->base.allocations, __ATOMIC_RELAXED)};
     LZ_UNLOCK(ctx);
     return m;
 }
@@ -524,79 +474,4 @@ void lz_clear_cache(lz_context *ctx) {
     LZ_LOCK(ctx);
     trim_cache(ctx, 0);
     LZ_UNLOCK(ctx);
-}
-
-/* ---- memory that goes at once ------------------------------------------------------------------------------------ */
-
-struct lz_bump_chunk {
-    struct lz_bump_chunk *next;
-    char pad[ALIGN - sizeof(void *)];
-};
-
-void *lz_bump_alloc(lz_bump *bump, size_t bytes) {
-    bytes = (bytes + 15) / 16 * 16;
-    if (bytes > bump->left) {
-        size_t size = bytes > 16384 ? bytes : 65536;
-        struct lz_bump_chunk *chunk = lz_host_alloc(bump->ctx, sizeof *chunk + size);
-        if (!chunk) return NULL;
-        chunk->next = bump->chunks;
-        bump->chunks = chunk;
-        if (size == bytes) return chunk + 1; /* a block of its own: the open chunk stays open */
-        bump->at = (char *)(chunk + 1);
-        bump->left = size;
-    }
-    void *memory = bump->at;
-    bump->at += bytes;
-    bump->left -= bytes;
-    return memory;
-}
-
-void lz_bump_free(lz_bump *bump) {
-    while (bump->chunks) {
-        struct lz_bump_chunk *next = bump->chunks->next;
-        lz_host_free(bump->ctx, bump->chunks);
-        bump->chunks = next;
-    }
-    bump->at = NULL;
-    bump->left = 0;
-}
-
-/* ---- text -------------------------------------------------------------------------------------------------------- */
-
-void lz_text_add(lz_text *text, const char *format, ...) {
-    if (text->failed) return;
-    va_list args, again;
-    va_start(args, format);
-    va_copy(again, args);
-    int n = vsnprintf(NULL, 0, format, args);
-    if (text->length + (size_t)n + 1 > text->capacity) {
-        size_t capacity = (text->length + (size_t)n + 1) * 2 + 1024;
-        char *grown = lz_host_alloc(text->ctx, capacity);
-        if (grown) {
-            if (text->data) memcpy(grown, text->data, text->length);
-            lz_host_free(text->ctx, text->data);
-            text->data = grown;
-            text->capacity = capacity;
-        } else
-            text->failed = true;
-    }
-    if (!text->failed)
-        text->length += (size_t)vsnprintf(text->data + text->length, text->capacity - text->length, format, again);
-    va_end(again);
-    va_end(args);
-}
-
-char *lz_text_take(lz_text *text, lz_error *err) {
-    if (!text->failed && !text->data) lz_text_add(text, "%s", "");
-    if (!text->failed) return text->data;
-    lz_host_free(text->ctx, text->data);
-    lz_out_of_memory(err, (int64_t)text->capacity);
-    return NULL;
-}
-
-void lz_free_text(lz_context *ctx, char *text) {
-    if (ctx) lz_host_free(ctx, text);
-}
-void lz_free_ids(lz_context *ctx, int64_t *ids) {
-    if (ctx) lz_host_free(ctx, ids);
 }

@@ -204,7 +204,7 @@ lz_status lz_event_wait(lz_context *ctx, lz_event *event, lz_error *err) {
     if (!event) return LZ_OK;
     LZ_LOCK(ctx);
     event->refs++;
-    while (!event->done) pthread_cond_wait(&ctx->event, &ctx->lock);
+    while (!event->done) pthread_cond_wait(&ctx->event, &ctx->base.lock);
     lz_status status = event->err.status;
     if (status && err) *err = event->err;
     lz_event_release(ctx, event);

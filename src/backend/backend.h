@@ -15,7 +15,8 @@
 #ifndef LZ_BACKEND_H
 #define LZ_BACKEND_H
 
-#include "array/op.h"
+#include "base/base.h"
+#include "op/op.h"
 
 typedef struct lz_tensor {
     char *data;
@@ -49,7 +50,6 @@ typedef struct lz_expr {
 
 /* ---- calls ------------------------------------------------------------------------------------------------------ */
 
-typedef struct lz_pool lz_pool;
 typedef struct lz_device lz_device;
 
 typedef struct lz_call {
@@ -138,12 +138,5 @@ const lz_backend *lz_ref_backend(void);
 /* NULL, with the reason, when isa names none that this machine can run. */
 const lz_backend *lz_cpu_backend(const char *isa, lz_error *err);
 const lz_backend *lz_cuda_backend(void);
-
-/* ---- threads ---------------------------------------------------------------------------------------------------- */
-
-/* Calls fn(arg, i, thread) once for each i in 0 .. n-1, on all threads, and returns when all are done. thread is in
- * 0 .. lz_pool_threads()-1. What fn writes for i must not depend on thread or on the order. */
-void lz_parallel(lz_pool *pool, int64_t n, void (*fn)(void *arg, int64_t i, int thread), void *arg);
-int lz_pool_threads(const lz_pool *pool);
 
 #endif

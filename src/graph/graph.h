@@ -166,7 +166,6 @@ static inline int64_t lz_store_offset(const lz_program *p, int store, const lz_a
 
 /* ---- profile ----------------------------------------------------------------------------------------------------- */
 
-double lz_now(void); /* seconds */
 bool lz_profile_new(lz_context *ctx);
 bool lz_profile_on(lz_context *ctx);
 void lz_profile_record(lz_context *ctx, const lz_step *step, double start, double end);

@@ -156,7 +156,7 @@ static bool add_step(planner *s, const lz_value *v, const int *ids, const layout
                            .in = in,
                            .n_in = v->n_in,
                            .n_core = v->n_core,
-                           .pool = p->ctx->pool,
+                           .pool = p->ctx->base.pool,
                            .device = p->ctx->device};
     step->call.out = tensor_of(v, out);
     for (int i = 0; i < v->n_in; i++) {

@@ -2,15 +2,15 @@
  * compares with what this machine was measured to reach: a large matrix product for arithmetic, a large copy for
  * memory.
  *
- * ctx->lock guards everything in lz_profile, so that a thread may start, stop or show a profile while others run
+ * base.lock guards everything in lz_profile, so that a thread may start, stop or show a profile while others run
  * programs. A program asks lz_profile_on once, when it begins: a program that runs already when the profile starts is
  * not timed. */
 #define LZ_NO_SUGAR
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "graph/graph.h"
-#include "io/file.h"
 
 typedef struct record {
     const char *kernel, *file;

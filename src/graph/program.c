@@ -1,7 +1,5 @@
 /* program.c: a program is a flat list of launches. Running it sets the pointers and calls the kernels in order; it
  * allocates nothing and builds nothing. */
-#include <time.h>
-
 #include "graph/graph.h"
 
 lz_program *lz_program_new(lz_context *ctx, lz_array *const *arrays, int n, bool own_outputs, lz_error *err) {
@@ -30,12 +28,6 @@ void lz_program_free(lz_program *p) {
     for (int i = 0; i < p->n_events; i++) lz_event_release(p->ctx, p->events[i]);
     lz_bump_free(&p->memory);
     lz_host_free(p->ctx, p);
-}
-
-double lz_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static void bind_stores(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs) {

@@ -5,7 +5,7 @@
 struct lz_stream {
     lz_context *ctx;
     pthread_t thread;
-    lz_job *first, *last; /* under ctx->lock */
+    lz_job *first, *last; /* under base.lock */
     bool busy, stop;
     pthread_cond_t changed;
 };
@@ -26,7 +26,7 @@ static void *serve(void *arg) {
     lz_stream *s = arg;
     for (;;) {
         LZ_LOCK(s->ctx);
-        while (!s->first && !s->stop) pthread_cond_wait(&s->changed, &s->ctx->lock);
+        while (!s->first && !s->stop) pthread_cond_wait(&s->changed, &s->ctx->base.lock);
         lz_job *job = s->first;
         if (job) {
             s->first = job->next;
@@ -90,7 +90,7 @@ lz_status lz_async_eval(lz_stream *s, lz_array *const *arrays, int n, lz_error *
 void lz_stream_wait(lz_stream *s) {
     if (!s) return;
     LZ_LOCK(s->ctx);
-    while (s->first || s->busy) pthread_cond_wait(&s->changed, &s->ctx->lock);
+    while (s->first || s->busy) pthread_cond_wait(&s->changed, &s->ctx->base.lock);
     LZ_UNLOCK(s->ctx);
 }
 

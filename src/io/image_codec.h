@@ -3,7 +3,7 @@
 #ifndef LZ_IMAGE_CODEC_H
 #define LZ_IMAGE_CODEC_H
 
-#include "io/file.h"
+#include "base/file.h"
 #include "io/image.h"
 
 typedef struct lz_image_codec {

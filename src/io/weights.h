@@ -7,7 +7,8 @@
 
 #include <jansson.h>
 
-#include "io/file.h"
+#include "array/internal.h"
+#include "base/file.h"
 
 /* How files of weights are called: <stem>.safetensors, or <stem>-00001-of-00002.safetensors beside an index. Diffusers and
  * transformers use one stem each. */

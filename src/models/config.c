@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "io/file.h"
+#include "base/file.h"
 
 lz_status lz_config_open(lz_config *c, lz_context *ctx, const char *folder, const char *file, lz_error *err) {
     *c = (lz_config){.ctx = ctx, .path = lz_path_join(ctx, folder, file)};

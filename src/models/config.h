@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-#include "array/internal.h"
+#include "base/base.h"
 
 typedef struct lz_config {
     lz_context *ctx;

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "array/internal.h"
+
 /* Cosines and sines of one axis: a row for each place from the first to the last, a column for each pair. */
 typedef struct waves {
     int64_t first, last, pairs;

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "io/file.h"
+#include "base/file.h"
 #include "models/flux2.h"
 #include "models/flux2_vae.h"
 #include "models/qwen3.h"

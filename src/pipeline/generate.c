@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "io/file.h"
+#include "base/file.h"
 #include "pipeline/generate.h"
 
 /* ---- watching ---------------------------------------------------------------------------------------------------- */

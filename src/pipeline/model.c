@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "io/file.h"
+#include "base/file.h"
 #include "pipeline/generate.h"
 
 static const lz_family *const families[] = {&lz_family_flux2_klein, &lz_family_qwen_image};

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "io/file.h"
+#include "base/file.h"
 #include "io/image.h"
 #include "models/qwen25.h"
 #include "models/qwen25_vision.h"

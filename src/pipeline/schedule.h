@@ -4,7 +4,7 @@
 #ifndef LZ_SCHEDULE_H
 #define LZ_SCHEDULE_H
 
-#include "array/internal.h"
+#include "base/base.h"
 
 typedef struct lz_schedule {
     double shift;                                            /* of every picture, where dynamic is false */

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "io/file.h"
+#include "base/file.h"
 #include "pipeline/generate.h"
 #include "text/split.h"
 

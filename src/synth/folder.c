@@ -356,12 +356,13 @@ static lz_status leave_hollow(job *j, shard *s) {
 
 static lz_status write_parts(job *j) {
     lz_status status = LZ_OK;
+    lz_pool *pool = lz_base_of(j->ctx)->pool;
     j->shards = calloc(MOST_FILES, sizeof *j->shards);
     if (!j->shards) return lz_out_of_memory(j->err, MOST_FILES * sizeof *j->shards);
     pthread_mutex_init(&j->lock, NULL);
     for (int part = 0; part < SYNTH_PARTS && !status; part++) status = begin_part(j, (synth_part)part);
     for (int i = 0; i < j->n_shards && !status && j->options->hollow; i++) status = leave_hollow(j, &j->shards[i]);
-    if (!status && !j->options->hollow) lz_parallel(j->ctx->pool, lz_pool_threads(j->ctx->pool), write_weights, j);
+    if (!status && !j->options->hollow) lz_parallel(pool, lz_pool_threads(pool), write_weights, j);
     for (int i = 0; i < j->n_shards; i++) lz_writer_discard(&j->shards[i].writer);
     for (int part = 0; part < SYNTH_PARTS; part++) free(j->tensors[part]);
     pthread_mutex_destroy(&j->lock);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "array/internal.h"
+#include "base/base.h"
 #include "synth/list.h"
 
 #define GB INT64_C(1000000000)

@@ -2,7 +2,7 @@
 #ifndef LZ_BPE_H
 #define LZ_BPE_H
 
-#include "array/internal.h"
+#include "base/base.h"
 
 typedef struct lz_token {
     const char *text; /* NULL: this slot is free */

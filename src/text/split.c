@@ -15,7 +15,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "io/file.h"
+#include "base/file.h"
 
 /* ---- UTF-8 and normal forms -------------------------------------------------------------------------------------- */
 

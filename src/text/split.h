@@ -2,7 +2,7 @@
 #ifndef LZ_SPLIT_H
 #define LZ_SPLIT_H
 
-#include "array/internal.h"
+#include "base/base.h"
 
 #define LZ_QWEN_PATTERN                                                                                                \
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|"  \

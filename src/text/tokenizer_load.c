@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "io/file.h"
+#include "base/file.h"
 #include "text/tokenizer_parts.h"
 
 #define DAMAGED ": the file is damaged, download it again"

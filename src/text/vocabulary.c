@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/file.h"
+#include "base/file.h"
 #include "text/split.h"
 
 enum { MOST_BYTES = 1 << 20, MOST_WORDS = 8, PHRASE = 128, NEAREST = 3, TOLD = 3 };

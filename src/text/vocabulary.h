@@ -2,7 +2,7 @@
 #ifndef LZ_VOCABULARY_H
 #define LZ_VOCABULARY_H
 
-#include "array/internal.h"
+#include "base/base.h"
 
 typedef struct lz_vocabulary lz_vocabulary;
 

@@ -5,7 +5,7 @@
  * that one which is too small or used by somebody else is noticed. */
 #include <math.h>
 
-#include "array/number.h"
+#include "op/number.h"
 #include "sim.h"
 
 #define DECLARE(returns, name, version, params) EXPORT returns cublasLt##name params;

@@ -2,6 +2,7 @@
 #ifndef LZ_TEST_HOPPER_H
 #define LZ_TEST_HOPPER_H
 
+#include "array/internal.h"
 #include "backend/cuda/cuda.h"
 #include "check.h"
 #include "cli/environment.h"

@@ -1,10 +1,10 @@
 /* test_params.c: parameters on a device. A weight that must be converted takes what one of the right type would take: one copy
  * on the device for all programs, which is planned, streamed and evicted. Runs on a real GPU or on the simulated one. */
-#include "array/number.h"
 #include "check.h"
 #include "cli/environment.h"
 #include "folder.h"
 #include "models/param.h"
+#include "op/number.h"
 
 static lz_context *open_device(int offload) {
     lz_error err = {0};

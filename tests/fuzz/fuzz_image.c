@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/file.h"
+#include "base/file.h"
 #include "io/image.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

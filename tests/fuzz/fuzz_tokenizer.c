@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/file.h"
+#include "base/file.h"
 #include "text/split.h"
 #include "text/tokenizer.h"
 

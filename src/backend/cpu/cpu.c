@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "array/internal.h"
+#include "backend/backend.h"
 
 const lz_kernel *lz_cpu_kernel_baseline(lz_op op);
 static bool always(void) { return true; }

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "array/internal.h"
+#include "base/base.h"
 
 /* A function's symbol, and where in lz_cuda_api its pointer goes. */
 typedef struct entry {

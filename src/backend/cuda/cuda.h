@@ -19,9 +19,9 @@
 #ifndef LZ_CUDA_H
 #define LZ_CUDA_H
 
-#include "array/internal.h"
 #include "backend/backend.h"
 #include "backend/cuda/api.h"
+#include "op/dims.h"
 
 struct lz_cuda_events {
     lz_cu_event *at;

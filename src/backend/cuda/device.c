@@ -99,7 +99,7 @@ static bool copy_in(lz_device *d, lz_queue queue, void *to, lz_bytes from, int64
         int64_t n = bytes - done < BLOCK - s->used ? bytes - done : BLOCK - s->used;
         char *stage = s->memory + (int64_t)s->block * BLOCK + s->used;
         pieces p = {stage, from, done, n};
-        lz_parallel(d->ctx->pool, (n + PIECE - 1) / PIECE, copy_piece, &p);
+        lz_parallel(lz_base_of(d->ctx)->pool, (n + PIECE - 1) / PIECE, copy_piece, &p);
         lz_cu_result sent = d->api.cu.MemcpyHtoDAsync((lz_cu_ptr)(uintptr_t)to + (lz_cu_ptr)done, stage, (size_t)n,
                                                       stream_of(d, queue));
         if (!lz_cuda_ok(d, sent, "a copy to the device", err)) return false;

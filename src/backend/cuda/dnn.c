@@ -42,7 +42,7 @@ struct lz_cuda_dnn {
 /* ---- opening ------------------------------------------------------------------------------------------------------ */
 
 static void tell_refusal(const lz_device *d, lz_dnn_status status, const char *what) {
-    if (!d->ctx->log) return;
+    if (!lz_base_of(d->ctx)->log) return;
     char more[1024] = "";
     d->api.dnn.GetLastErrorString(more, sizeof more);
     lz_cuda_trace(d, "cuDNN: %s: %s (%d): %s", what, d->api.dnn.GetErrorString(status), (int)status, more);

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "array/number.h"
 #include "backend/cuda/own.h"
+#include "op/number.h"
 
 enum { THREADS = 256 };
 

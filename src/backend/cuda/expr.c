@@ -2,8 +2,8 @@
  * statement: the same roundings whether an op is alone, in a chain, or behind another kernel. */
 #include <string.h>
 
-#include "array/number.h"
 #include "backend/cuda/own.h"
+#include "op/number.h"
 
 const char *lz_cuda_type_name(lz_dtype dtype) {
     static const char *const names[LZ_DTYPE_COUNT] = {

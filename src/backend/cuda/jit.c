@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "backend/cuda/own.h"
-#include "io/file.h"
+#include "base/file.h"
 
 enum { BUCKETS = 512 };
 
@@ -300,7 +300,7 @@ void lz_cuda_rehearse(lz_device *d, bool on) {
     if (!all.at) return;
     collect(&all);
     qsort(all.at, (size_t)all.n, sizeof *all.at, longest_first); /* so that none begins when the others are done */
-    lz_parallel(d->ctx->pool, all.n, translate_one, &all);
+    lz_parallel(lz_base_of(d->ctx)->pool, all.n, translate_one, &all);
     for (int64_t i = 0; i < all.n; i++) {
         load_translated(d, &all.at[i], NULL); /* if not: who needs it will try again, and be told */
         lz_host_free(d->ctx, all.at[i].key);

@@ -6,8 +6,9 @@
 #ifndef LZ_REF_H
 #define LZ_REF_H
 
-#include "array/internal.h"
-#include "array/number.h"
+#include "backend/backend.h"
+#include "op/dims.h"
+#include "op/number.h"
 
 /* ---- indices ---------------------------------------------------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
  * take, gather. */
 #include "backend/ref/ref.h"
 
-#include "array/random.h"
+#include "op/random.h"
 
 /* ---- from numbers ----------------------------------------------------------------------------------------------- */
 

@@ -1,8 +1,8 @@
 /* integer.c: elementwise ops on integers and bools: blocks of 256 elements as i64, one loop for each op, wrapping
  * around when they are stored. Integers do not join expressions, whose registers are f32. */
-#include "array/internal.h"
 #include "backend/cpu/isa/isa.h"
 #include "backend/cpu/isa/walk.h"
+#include "op/dims.h"
 
 enum { BLOCK = 256, TURN = 64 * BLOCK };
 

@@ -5,8 +5,8 @@
 #ifndef LZ_ISA_H
 #define LZ_ISA_H
 
-#include "array/number.h"
 #include "backend/backend.h"
+#include "op/number.h"
 
 #ifndef LZ_ISA
 #define LZ_ISA baseline

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "array/number.h"
+#include "op/number.h"
 
 #define FN static inline __attribute__((always_inline)) float
 

@@ -2,7 +2,6 @@
  * one shape, whole runs at a time where both sides are dense. */
 #include <string.h>
 
-#include "array/internal.h"
 #include "backend/cpu/isa/isa.h"
 #include "backend/cpu/isa/walk.h"
 

@@ -1,11 +1,11 @@
 /* random.c: normal numbers, with the bits of the reference (array/random.c) at every vector width and number of
  * threads: words are drawn in order, which is quick, and then each block of 16 is by itself. */
-#include "array/random.h"
+#include "op/random.h"
 
 #include <string.h>
 
-#include "array/box_muller.h"
 #include "backend/cpu/isa/isa.h"
+#include "op/box_muller.h"
 
 enum { BLOCK = 16, SOME = 16, TURN = 256 }; /* numbers of a block; blocks worked on together; of a thread's turn */
 

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#include "array/number.h"
+#include "op/number.h"
 
 #ifdef __clang__
 #pragma STDC FP_CONTRACT OFF

@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-#include "array/internal.h"
+#include "base/base.h"
 
 /* A file seen as memory, counted, so that arrays which borrow from it may outlive whoever opened it. A file that becomes
  * shorter while it is mapped takes its pages along: reading them raises SIGBUS. The library looks before each picture
@@ -49,13 +49,5 @@ lz_status lz_writer_commit(lz_writer *writer, lz_error *err);
 lz_status lz_writer_open_memory(lz_writer *writer, lz_context *ctx, const char *name, lz_error *err);
 char *lz_writer_bytes(lz_writer *writer, lz_error *err);
 void lz_writer_discard(lz_writer *writer); /* after a failure; does nothing after a commit */
-
-/* Names and paths in messages come from outside: long ones lose their middle, and bytes that could drive a terminal are
- * masked. */
-#define LZ_SHOWN 168
-const char *lz_show_text(const char *text, char to[LZ_SHOWN]);
-#define LZ_SHOW_TEXT(text) lz_show_text(text, (char[LZ_SHOWN]){0})
-
-char *lz_path_join(lz_context *ctx, const char *folder, const char *name); /* NULL: out of memory */
 
 #endif

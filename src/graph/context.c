@@ -4,10 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "array/internal.h"
 #include "graph/graph.h"
-
-extern const lz_allocator lz_system_allocator;
 
 enum { DEFAULT_CACHE = 64 << 20 };
 
@@ -15,10 +12,10 @@ static void init_locks(lz_context *ctx) {
     pthread_mutexattr_t recursive;
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
-    pthread_mutex_init(&ctx->lock, &recursive);
+    pthread_mutex_init(&ctx->base.lock, &recursive);
     pthread_mutexattr_destroy(&recursive);
     pthread_mutex_init(&ctx->run, NULL);
-    pthread_mutex_init(&ctx->log_lock, NULL);
+    pthread_mutex_init(&ctx->base.log_lock, NULL);
     pthread_cond_init(&ctx->event, NULL);
 }
 
@@ -94,22 +91,22 @@ lz_context *lz_open_with(const lz_context_options *given, lz_error *err) {
         return NULL;
     }
     memset(ctx, 0, sizeof *ctx);
-    ctx->allocator = *allocator;
+    ctx->base.allocator = *allocator;
     ctx->backend = backend;
     ctx->fusion = backend->fuses && !options->no_fusion;
     ctx->compute = compute_type(backend, options->compute);
     ctx->offload = (lz_offload)options->offload;
     ctx->memory.limit = options->memory_limit > 0 ? options->memory_limit : 0;
-    ctx->memory.allocations = 1;
+    ctx->base.allocations = 1;
     ctx->cache_limit = options->cache_limit ? options->cache_limit : DEFAULT_CACHE;
     if (ctx->cache_limit < 0) ctx->cache_limit = 0;
-    ctx->log = options->log;
-    ctx->log_user = options->log_user;
+    ctx->base.log = options->log;
+    ctx->base.log_user = options->log_user;
     ctx->root.ctx = ctx;
     init_locks(ctx);
     ctx->no_memory = make_no_memory(ctx);
-    ctx->pool = lz_pool_new(ctx, options->threads);
-    if (!ctx->no_memory || !ctx->pool || !lz_profile_new(ctx)) {
+    ctx->base.pool = lz_pool_new(ctx, options->threads);
+    if (!ctx->no_memory || !ctx->base.pool || !lz_profile_new(ctx)) {
         lz_fail(err, LZ_OUT_OF_MEMORY,
                 "out of memory while opening a context: its threads or first objects could not be made");
         lz_close(ctx);
@@ -119,7 +116,7 @@ lz_context *lz_open_with(const lz_context_options *given, lz_error *err) {
         lz_close(ctx);
         return NULL;
     }
-    int threads = lz_pool_threads(ctx->pool);
+    int threads = lz_pool_threads(ctx->base.pool);
     if (ctx->device)
         snprintf(ctx->device_name, sizeof ctx->device_name, "%s (%s)", backend->name,
                  backend->device->name(ctx->device));
@@ -141,25 +138,13 @@ void lz_close(lz_context *ctx) {
     lz_buffer_release(ctx->ring);
     lz_clear_cache(ctx);
     if (ctx->device) ctx->backend->device->close(ctx->device);
-    if (ctx->pool) lz_pool_free(ctx, ctx->pool);
+    if (ctx->base.pool) lz_pool_free(ctx, ctx->base.pool);
     pthread_cond_destroy(&ctx->event);
-    pthread_mutex_destroy(&ctx->log_lock);
+    pthread_mutex_destroy(&ctx->base.log_lock);
     pthread_mutex_destroy(&ctx->run);
-    pthread_mutex_destroy(&ctx->lock);
-    lz_allocator allocator = ctx->allocator;
+    pthread_mutex_destroy(&ctx->base.lock);
+    lz_allocator allocator = ctx->base.allocator;
     allocator.release(allocator.user, ctx, sizeof *ctx);
-}
-
-void lz_tell(lz_context *ctx, lz_log_level level, const char *format, ...) {
-    if (!ctx->log) return;
-    char text[1200];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    pthread_mutex_lock(&ctx->log_lock);
-    ctx->log(ctx->log_user, level, text);
-    pthread_mutex_unlock(&ctx->log_lock);
 }
 
 int lz_find_devices(const lz_context_options *given, lz_device_info *devices, int n, lz_error *err) {

@@ -13,12 +13,12 @@
  *
  * The same bits on every machine: log, sin and cos are polynomials, made of + - * / and sqrt only, which IEEE 754
  * defines to the last bit; libm's are not. A compiler must not fuse a * b + c either: build with -ffp-contract=off. */
-#include "array/random.h"
+#include "op/random.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "array/box_muller.h"
+#include "op/box_muller.h"
 
 #ifdef __clang__
 #pragma STDC FP_CONTRACT OFF

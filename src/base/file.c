@@ -1,5 +1,5 @@
 /* file.c: see file.h. */
-#include "io/file.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,24 +15,6 @@
 #define RETRY(result, call)                                                                                            \
     do result = (call);                                                                                                \
     while (result < 0 && errno == EINTR)
-
-const char *lz_show_text(const char *text, char to[LZ_SHOWN]) {
-    size_t n = strlen(text), head = 80, tail = 80;
-    if (n <= head + tail)
-        memcpy(to, text, n + 1);
-    else
-        snprintf(to, LZ_SHOWN, "%.*s...%s", (int)head, text, text + n - tail);
-    return lz_printable(to);
-}
-
-char *lz_path_join(lz_context *ctx, const char *folder, const char *name) {
-    size_t n = strlen(folder) + strlen(name) + 2;
-    char *path = lz_host_alloc(ctx, n);
-    if (!path) return NULL;
-    bool slash = *folder && folder[strlen(folder) - 1] != '/';
-    snprintf(path, n, "%s%s%s", folder, slash ? "/" : "", name);
-    return path;
-}
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
@@ -99,9 +81,9 @@ static lz_mapping *map_open_file(lz_context *ctx, const char *path, int fd, cons
     m->fd = fd;
     m->modified = s->st_mtim;
     LZ_LOCK(ctx);
-    m->next = ctx->mappings;
+    m->next = lz_base_of(ctx)->mappings;
     if (m->next) m->next->previous = m;
-    ctx->mappings = m;
+    lz_base_of(ctx)->mappings = m;
     LZ_UNLOCK(ctx);
     return m;
 }
@@ -126,7 +108,7 @@ static void unmap(lz_mapping *m) {
     if (m->previous)
         m->previous->next = m->next;
     else
-        m->ctx->mappings = m->next;
+        lz_base_of(m->ctx)->mappings = m->next;
     LZ_UNLOCK(m->ctx);
     munmap((void *)m->data, (size_t)m->bytes);
     close(m->fd);
@@ -145,7 +127,7 @@ lz_status lz_check_mappings(lz_context *ctx, lz_error *err) {
     lz_status status = LZ_OK;
     struct stat s;
     LZ_LOCK(ctx);
-    for (const lz_mapping *m = ctx->mappings; m && !status; m = m->next) {
+    for (const lz_mapping *m = lz_base_of(ctx)->mappings; m && !status; m = m->next) {
         if (fstat(m->fd, &s) != 0)
             status = lz_fail(err, LZ_IO, "%s: cannot be looked at: %s", LZ_SHOW_TEXT(m->path), strerror(errno));
         else if (s.st_size != m->bytes || s.st_mtim.tv_sec != m->modified.tv_sec ||

@@ -1,7 +1,7 @@
 /* options.c: option structs that can grow. A program says in `size` how much of a struct it was built with. */
 #include <string.h>
 
-#include "array/internal.h"
+#include "base/base.h"
 
 enum { MOST_BYTES = 1 << 16 }; /* no option struct is as large: a larger size is not a size */
 

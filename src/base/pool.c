@@ -4,7 +4,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "array/internal.h"
+#include "base/base.h"
 
 enum { SPINS = 2000, MAX_THREADS = 256 };
 

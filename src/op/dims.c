@@ -1,14 +1,8 @@
-/* dims.c: shapes, strides and types: arithmetic that cannot overflow. */
+/* dims.c: see dims.h. */
+#include "op/dims.h"
+
 #include <stdio.h>
 #include <string.h>
-
-#include "array/internal.h"
-
-const lz_op_info lz_op_table[LZ_OP_COUNT] = {
-#define X(id, name, kind, inputs) [LZ_OP_##id] = {name, LZ_KIND_##kind, inputs},
-    LZ_OPS(X)
-#undef X
-};
 
 static const struct {
     const char *name;

@@ -1,0 +1,104 @@
+/* base.h: what every room of the library uses, and what uses no other room: errors, host memory, text, the clock, threads.
+ * Files are in base/file.h. */
+#ifndef LZ_BASE_H
+#define LZ_BASE_H
+
+#include <pthread.h>
+#include <stdarg.h>
+
+#include "lazuli.h"
+
+typedef struct lz_pool lz_pool;
+
+/* The part of a context that this room knows. It is the first member of lz_context (array/internal.h), so a pointer to one
+ * is a pointer to the other. */
+typedef struct lz_base {
+    lz_allocator allocator;
+    int64_t allocations;  /* how often the allocator was called; atomic */
+    pthread_mutex_t lock; /* recursive; guards the context, its nodes and its buffers */
+    lz_pool *pool;
+    void (*log)(void *user, lz_log_level level, const char *text); /* NULL: nobody listens */
+    void *log_user;
+    pthread_mutex_t log_lock;    /* held while log is called; taken after all others */
+    struct lz_mapping *mappings; /* files that are mapped now (file.c); under the lock */
+} lz_base;
+
+static inline lz_base *lz_base_of(lz_context *ctx) { return (lz_base *)ctx; }
+
+#define LZ_LOCK(ctx) pthread_mutex_lock(&lz_base_of(ctx)->lock)
+#define LZ_UNLOCK(ctx) pthread_mutex_unlock(&lz_base_of(ctx)->lock)
+
+/* ---- errors (error.c) -------------------------------------------------------------------------------------------- */
+
+/* Fills err (which may be NULL) and returns status, so that `return lz_fail(err, ...)` reads well. */
+lz_status lz_fail(lz_error *err, lz_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static inline lz_status lz_out_of_memory(lz_error *err, int64_t bytes) {
+    lz_fail(err, LZ_OUT_OF_MEMORY, "out of memory: %lld more bytes could not be had", (long long)bytes);
+    return LZ_OUT_OF_MEMORY;
+}
+
+/* Tells whoever listens to the context's log; one line. Formats nothing if nobody does. (log.c) */
+void lz_tell(lz_context *ctx, lz_log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* ---- options (options.c) ----------------------------------------------------------------------------------------- */
+
+/* Copies options, which begin with their size, into *to, which has this size. Members that the program does not know,
+ * because it was built with an older header, become zero; members that this library does not know must be zero. macro:
+ * what makes such options, for the error. */
+lz_status lz_read_options(void *to, size_t size, const void *options, const char *macro, lz_error *err);
+
+/* ---- host memory (memory.c) -------------------------------------------------------------------------------------- */
+
+extern const lz_allocator lz_system_allocator;
+
+/* Small host objects: 64-byte aligned, zeroed, size remembered. NULL when there is none. */
+void *lz_host_alloc(lz_context *ctx, size_t bytes);
+void lz_host_free(lz_context *ctx, void *memory);
+char *lz_host_copy(lz_context *ctx, const char *text); /* strdup */
+void lz_count_allocation(lz_context *ctx);             /* for callers of the allocator itself; takes no lock */
+
+/* Memory that is all freed at once: graphs and programs live in it. */
+typedef struct lz_bump {
+    lz_context *ctx;
+    struct lz_bump_chunk *chunks;
+    char *at;
+    size_t left;
+} lz_bump;
+void *lz_bump_alloc(lz_bump *bump, size_t bytes); /* zeroed; NULL when there is none */
+void lz_bump_free(lz_bump *bump);
+
+/* ---- text (text.c) ----------------------------------------------------------------------------------------------- */
+
+/* Text that grows. */
+typedef struct lz_text {
+    lz_context *ctx;
+    char *data;
+    size_t length, capacity;
+    bool failed; /* memory ran out: the text is not whole */
+} lz_text;
+void lz_text_add(lz_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+char *lz_text_take(lz_text *text, lz_error *err); /* NULL when it failed */
+
+/* Names and paths in messages come from outside: long ones lose their middle, and bytes that could drive a terminal are
+ * masked. */
+#define LZ_SHOWN 168
+const char *lz_show_text(const char *text, char to[LZ_SHOWN]);
+#define LZ_SHOW_TEXT(text) lz_show_text(text, (char[LZ_SHOWN]){0})
+
+char *lz_path_join(lz_context *ctx, const char *folder, const char *name); /* NULL: out of memory */
+
+/* ---- the clock (clock.c) ----------------------------------------------------------------------------------------- */
+
+double lz_now(void); /* seconds since some moment, never going back */
+
+/* ---- threads (pool.c) -------------------------------------------------------------------------------------------- */
+
+lz_pool *lz_pool_new(lz_context *ctx, int threads); /* threads below 1: as many as there are cores */
+void lz_pool_free(lz_context *ctx, lz_pool *pool);
+
+/* Calls fn(arg, i, thread) once for each i in 0 .. n-1, on all threads, and returns when all are done. thread is in
+ * 0 .. lz_pool_threads()-1. What fn writes for i must not depend on thread or on the order. */
+void lz_parallel(lz_pool *pool, int64_t n, void (*fn)(void *arg, int64_t i, int thread), void *arg);
+int lz_pool_threads(const lz_pool *pool);
+
+#endif

@@ -1,0 +1,21 @@
+/* dims.h: shapes, strides and types: arithmetic that cannot overflow. */
+#ifndef LZ_DIMS_H
+#define LZ_DIMS_H
+
+#include "lazuli.h"
+
+/* Number of elements, or -1 when a size is negative or the bytes of any type would pass INT64_MAX / 2. */
+int64_t lz_dims_size(lz_dims dims);
+bool lz_dims_equal(lz_dims a, lz_dims b);
+void lz_dense_strides(lz_dims dims, int64_t strides[LZ_MAX_DIMS]);
+bool lz_is_dense(lz_dims dims, const int64_t *strides); /* row-major without gaps; axes of size 1 do not matter */
+/* Strides of the same elements under other dims; false when a copy is needed. */
+bool lz_reshape_strides(lz_dims from, const int64_t *strides, lz_dims to, int64_t *out);
+bool lz_is_float(lz_dtype dtype);
+
+/* "[2, 3]"; writes at most size bytes, always ends them, returns to. */
+#define LZ_DIMS_TEXT 200
+const char *lz_dims_text(lz_dims dims, char to[LZ_DIMS_TEXT]);
+#define LZ_SHOW(dims) lz_dims_text(dims, (char[LZ_DIMS_TEXT]){0})
+
+#endif

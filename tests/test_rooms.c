@@ -1,0 +1,133 @@
+/* test_rooms.c: a source file includes only what its room may include. The rooms and what each may include are the table
+ * in docs/architecture.md, from the lowest room to the highest. A room may name only rooms above its own row there, so
+ * the table has no cycle, and then the includes have none. */
+#include <dirent.h>
+#include <sys/stat.h>
+
+#include "check.h"
+
+enum { ROOMS = 32, PATH_BYTES = 512 };
+
+typedef struct room {
+    char name[64];
+    bool may[ROOMS]; /* include these rooms */
+    int files;
+} room;
+
+static room rooms[ROOMS];
+static int n_rooms;
+
+/* The text between the next two backticks, and where to go on; NULL: there is none. */
+static const char *next_word(const char *at, char *word, size_t bytes) {
+    const char *begin = strchr(at, '`'), *end = begin ? strchr(begin + 1, '`') : NULL;
+    if (!end) return NULL;
+    snprintf(word, bytes, "%.*s", (int)(end - begin - 1), begin + 1);
+    return end + 1;
+}
+
+/* "| `graph` | what it holds | `base`, `op` |" */
+static void read_row(const char *line) {
+    room *r = &rooms[n_rooms];
+    char word[64];
+    const char *at = next_word(line, r->name, sizeof r->name), *cell = at ? strchr(at, '|') : NULL;
+    cell = cell ? strchr(cell + 1, '|') : NULL;
+    if (!CHECK(cell, "row '%.60s' of docs/architecture.md needs three cells", line)) return;
+    while ((cell = next_word(cell, word, sizeof word))) {
+        int i = 0;
+        while (i < n_rooms && strcmp(rooms[i].name, word)) i++;
+        if (CHECK(i < n_rooms, "room '%s' may include '%s', which is not above it in the table", r->name, word))
+            r->may[i] = true;
+    }
+    n_rooms++;
+}
+
+static void read_table(void) {
+    FILE *f = fopen(LZ_SOURCE_DIR "/docs/architecture.md", "r");
+    char line[1024];
+    bool inside = false;
+    n_rooms = 0;
+    memset(rooms, 0, sizeof rooms);
+    while (f && fgets(line, sizeof line, f)) {
+        if (!strncmp(line, "| room |", 8))
+            inside = true;
+        else if (inside && line[0] != '|')
+            inside = false;
+        else if (inside && !strncmp(line, "| `", 3) && CHECK(n_rooms < ROOMS))
+            read_row(line);
+    }
+    if (f) fclose(f);
+    CHECK(n_rooms > 3, "docs/architecture.md has a table of rooms");
+}
+
+/* The room of a path below src: the longest row that the path begins with; -1: none. */
+static int room_of(const char *path) {
+    int best = -1;
+    for (int i = 0; i < n_rooms; i++) {
+        size_t n = strlen(rooms[i].name);
+        bool inside = !strncmp(path, rooms[i].name, n) && path[n] == '/';
+        if (inside && (best < 0 || n > strlen(rooms[best].name))) best = i;
+    }
+    return best;
+}
+
+static bool is_file(const char *folder, const char *name) {
+    char path[3 * PATH_BYTES];
+    struct stat s;
+    snprintf(path, sizeof path, LZ_SOURCE_DIR "/%s/%s", folder, name);
+    return stat(path, &s) == 0 && S_ISREG(s.st_mode);
+}
+
+/* file: below src. included: as it stands between the quotes, below src, include, src/cli or the folder of the file. */
+static void check_include(const char *file, const char *included) {
+    char folder[PATH_BYTES], below_src[2 * PATH_BYTES];
+    int own = room_of(file), other = own;
+    snprintf(folder, sizeof folder, "src/%.*s", (int)(strrchr(file, '/') - file), file);
+    if (is_file("src", included))
+        other = room_of(included);
+    else if (is_file(folder, included)) {
+        snprintf(below_src, sizeof below_src, "%s/%s", folder + strlen("src/"), included);
+        other = room_of(below_src);
+    } else if (!is_file("include", included) && !is_file("src/cli", included))
+        CHECK(false, "%s includes '%s', which is not there", file, included);
+    CHECK(own >= 0 && other >= 0 && (own == other || rooms[own].may[other]),
+          "%s includes '%s': docs/architecture.md does not let room '%s' include room '%s'", file, included,
+          own >= 0 ? rooms[own].name : "?", other >= 0 ? rooms[other].name : "?");
+}
+
+static void check_file(const char *file) {
+    char path[4 * PATH_BYTES], line[1024], included[PATH_BYTES];
+    int own = room_of(file);
+    if (!CHECK(own >= 0, "src/%s is in no room of docs/architecture.md", file)) return;
+    rooms[own].files++;
+    snprintf(path, sizeof path, LZ_SOURCE_DIR "/src/%s", file);
+    FILE *f = fopen(path, "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, " # include \"%500[^\"]\"", included) == 1) check_include(file, included);
+    if (CHECK(f, "src/%s can be read", file)) fclose(f);
+}
+
+/* below: a folder of src, with a slash at its end, or "". */
+static void check_folder(const char *below) {
+    char path[4 * PATH_BYTES], inside[PATH_BYTES];
+    if (snprintf(path, sizeof path, LZ_SOURCE_DIR "/src/%s", below) >= (int)sizeof path) return;
+    DIR *d = opendir(path);
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        const char *end = strrchr(e->d_name, '.');
+        bool is_source = end && (!strcmp(end, ".c") || !strcmp(end, ".h"));
+        if (e->d_name[0] == '.') continue;
+        if (snprintf(inside, PATH_BYTES, "%s%s%s", below, e->d_name, end ? "" : "/") >= PATH_BYTES) continue;
+        if (!end)
+            check_folder(inside);
+        else if (is_source)
+            check_file(inside);
+    }
+    if (CHECK(d, "src/%s can be read", below)) closedir(d);
+}
+
+static void includes(void) {
+    read_table();
+    check_folder("");
+    for (int i = 0; i < n_rooms; i++) CHECK(rooms[i].files > 0, "room '%s' holds no file", rooms[i].name);
+}
+
+TEST_MAIN({"includes", includes})

@@ -30,6 +30,7 @@ typedef struct lz_tensor {
 #define LZ_EXPR_ARGS 8
 #define LZ_EXPR_REGS 16
 #define LZ_EXPR_STEPS 32
+#define LZ_MAX_OPERANDS (4 + LZ_EXPR_ARGS) /* inputs of a call */
 
 /* dst = op(a, b, c), all f32. FULL loads k0; CLIP clips to k0..k1; CAST rounds to the type in b (bool: to 0 or 1);
  * LZ_EXPR_MUL_ADD is a * b + c, rounded twice. With number set, k0 stands in for b. */

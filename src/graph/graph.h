@@ -156,7 +156,6 @@ bool lz_freight_after(lz_program *p, int step, lz_error *err);
 void lz_freight_end(lz_program *p, bool fine);
 char *lz_freight_place(const lz_program *p, int store); /* of a weight that stays; else NULL */
 bool lz_freight_foresee(lz_program *p); /* fills p->info as of now. Wants the lock. false: memory ran out */
-#define LZ_MAX_OPERANDS (4 + LZ_EXPR_ARGS)
 
 /* Bytes from the start of an input's buffer to its first element. */
 static inline int64_t lz_store_offset(const lz_program *p, int store, const lz_argument *arguments) {

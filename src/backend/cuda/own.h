@@ -6,6 +6,7 @@
 #ifndef LZ_CUDA_OWN_H
 #define LZ_CUDA_OWN_H
 
+#include "backend/common/axes.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/kernels/params.h"
 
@@ -40,22 +41,8 @@ void lz_cuda_store(const lz_device *d, const char *key, const char *data, size_t
 
 /* ---- walks (walk.c) ---------------------------------------------------------------------------------------------- */
 
-/* Some axes that operands have in common, with the strides (in elements) of each operand. */
-typedef struct lz_axes {
-    int rank, n;
-    int64_t dims[LZ_AXES];
-    int64_t strides[LZ_OPERANDS][LZ_AXES];
-} lz_axes;
+_Static_assert(LZ_AXES == LZ_MAX_DIMS && LZ_OPERANDS == 1 + LZ_MAX_OPERANDS, "kernels/params.h repeats both sizes");
 
-/* Axes first .. end-1 of n tensors. */
-lz_axes lz_axes_of(const lz_tensor *tensors, int n, int first, int end);
-/* Puts the axes in the order of an operand's memory: allowed where the order of elements does not matter. */
-void lz_axes_sort(lz_axes *axes, int operand);
-/* Fewest axes: those of size 1 go, neighbours that are one axis in every operand are joined. At least one stays. */
-void lz_axes_merge(lz_axes *axes);
-int64_t lz_axes_size(const lz_axes *axes);
-/* Do all indices and all offsets of all operands stay below 2^31? */
-bool lz_axes_narrow(const lz_axes *axes);
 lz_walk lz_walk_of(const lz_axes *axes, const lz_tensor *tensors);
 
 /* How an operand's elements lie along an axis with this step, taken `width` at a time: VECTOR, SCALAR, SAME of

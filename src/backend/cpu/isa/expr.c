@@ -325,12 +325,12 @@ typedef struct element_job {
 /* One block that lies within the innermost axis. */
 static void run_straight(const element_job *job, const walk_place *p, block *r, int n) {
     const lz_call *c = job->call;
-    int inner = job->w.n_axes - 1;
+    int inner = job->w.axes.rank - 1;
     for (int i = 0; i < c->n_in; i++) {
-        int64_t stride = job->w.strides[i + 1][inner] / lz_dtype_size(c->in[i].dtype);
+        int64_t stride = job->w.axes.strides[i + 1][inner] / lz_dtype_size(c->in[i].dtype);
         load(r, i, 0, c->in[i].data + p->offset[i + 1], c->in[i].dtype, stride, n, true);
     }
-    int64_t step = job->w.strides[0][inner] / lz_dtype_size(c->out.dtype);
+    int64_t step = job->w.axes.strides[0][inner] / lz_dtype_size(c->out.dtype);
     float *to = (float *)(c->out.data + p->offset[0]),
           *target = c->out.dtype == LZ_F32 && step == 1 && !job->stream ? to : NULL;
     const float *result = run_steps(c->expr, r, n, target, c->out.dtype);
@@ -343,19 +343,19 @@ static void run_straight(const element_job *job, const walk_place *p, block *r, 
 /* One block put together from several short runs. */
 static void run_pieces(const element_job *job, walk_place *p, block *r, int n) {
     const lz_call *c = job->call;
-    int inner = job->w.n_axes - 1;
+    int inner = job->w.axes.rank - 1;
     walk_place start = *p;
     for (int at = 0; at < n;) {
         int run = (int)(walk_run(&job->w, p) < n - at ? walk_run(&job->w, p) : n - at);
         for (int i = 0; i < c->n_in; i++) {
-            int64_t stride = job->w.strides[i + 1][inner] / lz_dtype_size(c->in[i].dtype);
+            int64_t stride = job->w.axes.strides[i + 1][inner] / lz_dtype_size(c->in[i].dtype);
             load(r, i, at, c->in[i].data + p->offset[i + 1], c->in[i].dtype, stride, run, false);
         }
         walk_on(&job->w, p, run);
         at += run;
     }
     const float *result = run_steps(c->expr, r, n, NULL, c->out.dtype);
-    int64_t step = job->w.strides[0][inner] / lz_dtype_size(c->out.dtype);
+    int64_t step = job->w.axes.strides[0][inner] / lz_dtype_size(c->out.dtype);
     for (int at = 0; at < n;) {
         int run = (int)(walk_run(&job->w, &start) < n - at ? walk_run(&job->w, &start) : n - at);
         write_floats(c->out.data + start.offset[0], result + at, c->out.dtype, step, run);
@@ -372,7 +372,7 @@ static void element_turn(void *arg, int64_t turn, int thread) {
     block r;
     clear(&r);
     walk_seek(&job->w, &p, at);
-    bool long_rows = job->w.dims[job->w.n_axes - 1] >= BLOCK / 2;
+    bool long_rows = job->w.axes.dims[job->w.axes.rank - 1] >= BLOCK / 2;
     while (at < end) {
         int n = (int)(end - at < BLOCK ? end - at : BLOCK);
         if (long_rows || walk_run(&job->w, &p) >= n) {

@@ -94,16 +94,16 @@ static void integer_turn(void *arg, int64_t turn, int thread) {
     const integer_job *job = arg;
     const lz_call *c = job->call;
     int64_t at = turn * TURN, end = at + TURN < job->w.size ? at + TURN : job->w.size, r[3][BLOCK];
-    int inner = job->w.n_axes - 1;
+    int inner = job->w.axes.rank - 1;
     walk_place p;
     walk_seek(&job->w, &p, at);
     while (at < end) {
         int64_t run = walk_run(&job->w, &p) < end - at ? walk_run(&job->w, &p) : end - at;
         int n = (int)(run < BLOCK ? run : BLOCK);
         for (int i = 0; i < c->n_in; i++)
-            read_whole(r[i], c->in[i].data + p.offset[i + 1], c->in[i].dtype, job->w.strides[i + 1][inner], n);
+            read_whole(r[i], c->in[i].data + p.offset[i + 1], c->in[i].dtype, job->w.axes.strides[i + 1][inner], n);
         compute(c, r[0], r[1], r[2], n);
-        write_whole(c->out.data + p.offset[0], r[0], c->out.dtype, job->w.strides[0][inner], n);
+        write_whole(c->out.data + p.offset[0], r[0], c->out.dtype, job->w.axes.strides[0][inner], n);
         walk_on(&job->w, &p, n);
         at += n;
     }

@@ -33,14 +33,14 @@ typedef struct copy_job {
 static void copy_turn(void *arg, int64_t turn, int thread) {
     (void)thread;
     const copy_job *job = arg;
-    int inner = job->w.n_axes - 1;
+    int inner = job->w.axes.rank - 1;
     int64_t at = turn * TURN, end = at + TURN < job->w.size ? at + TURN : job->w.size;
     walk_place p;
     walk_seek(&job->w, &p, at);
     while (at < end) {
         int64_t n = walk_run(&job->w, &p) < end - at ? walk_run(&job->w, &p) : end - at;
-        copy_run(job->to + p.offset[0], job->w.strides[0][inner], job->from + p.offset[1], job->w.strides[1][inner],
-                 job->size, n);
+        copy_run(job->to + p.offset[0], job->w.axes.strides[0][inner], job->from + p.offset[1],
+                 job->w.axes.strides[1][inner], job->size, n);
         walk_on(&job->w, &p, n);
         at += n;
     }

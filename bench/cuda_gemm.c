@@ -140,7 +140,7 @@ static void prepare(work *w) {
     w->in[1] = matrix(b->pool, w->k, columns, 1, w->k);
     w->in[2] = w->ending == SWIGLU ? w->in[1] : matrix(b->a + 2 * start_of(2), w->m, w->n, 0, 1); /* gate or bias */
     w->in[3] = matrix(b->pool + 2 * start_of(3), w->m, w->n, w->n, 1);
-    w->call = (lz_call){.op = LZ_OP_MATMUL,
+    w->call = (lz_call){.op = w->ending == SWIGLU ? LZ_OP_MATMUL_PAIR : LZ_OP_MATMUL,
                         .params = &w->none,
                         .expr = w->ending == PLAIN ? NULL : &expressions[w->ending],
                         .out = matrix(b->out, w->m, columns, columns, 1),
@@ -156,7 +156,7 @@ static void prepare(work *w) {
     w->both[0] = w->in[0];
     w->both[1] = matrix(b->pool, w->k, w->n, 1, w->k);
     w->wide.expr = NULL;
-    w->wide.in = w->both, w->wide.n_core = w->wide.n_in = 2;
+    w->wide.op = LZ_OP_MATMUL, w->wide.in = w->both, w->wide.n_core = w->wide.n_in = 2;
     w->wide.out = matrix(b->wide, w->m, w->n, w->n, 1);
     w->halves[0] = matrix(b->wide, w->m, columns, w->n, 1);
     w->halves[1] = matrix(b->wide + 2 * columns, w->m, columns, w->n, 1);

@@ -8,6 +8,8 @@
  *   rope     x [..., n, d], cos and sin [..., n, d/2] with the same leading axes. When params.rope.norm is set, x is first
  *            divided by its root mean square over d and in[3], if present, is multiplied on ([d] broadcast to x).
  *   matmul   a [..., m, k], b [..., k, n], out [..., m, n], the same leading axes in all three.
+ *   matmul_pair: a [..., m, k], b and another b [..., k, n] of one 16-bit type, with an epilogue over both products. Only
+ *            backends that have a kernel for it get any.
  *   sdpa     q [b, h, n, d], k and v [b, g, m, d], optional in[3] mask [b, h, n, m]; out [b, h, n, d].
  *   conv2d   x [n, h, w, c], w [o, kh, kw, c], out [n, oh, ow, o].
  *   pad, take, gather: as in lazuli.h; indices are i64. concat never arrives: the planner makes it of copies.
@@ -42,8 +44,8 @@ typedef struct lz_expr_step {
 } lz_expr_step;
 
 /* Registers 0 .. n_args-1 hold the arguments at the start. Of a kernel with an epilogue, argument 0 is the kernel's own
- * result, and arguments 1.. are the tensors behind the kernel's own inputs. Of a pair of products (a MATMUL with three
- * inputs: a, b and another b), arguments 0 and 1 are the two results. */
+ * result, and arguments 1.. are the tensors after the kernel's own inputs. Of a MATMUL_PAIR, arguments 0 and 1 are its two
+ * results. */
 typedef struct lz_expr {
     int n_args, n_steps, n_regs, result;
     lz_expr_step steps[LZ_EXPR_STEPS];
@@ -128,7 +130,6 @@ typedef struct lz_backend {
     const char *name;
     bool fuses;                           /* wants expressions; otherwise plain ops only */
     bool half;                            /* multiplies bf16 faster than f32 */
-    bool pairs;                           /* takes pairs of 16-bit products that end in one expression */
     bool together;                        /* has kernels that do several calls in one launch */
     const lz_kernel *(*kernel)(lz_op op); /* NULL, or one without run: none */
     const lz_device_table *device;        /* NULL: kernels work on host memory, and are done when they return */

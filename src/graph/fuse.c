@@ -2,7 +2,7 @@
  * chain grows upwards over values that only it uses. If what feeds the chain is a kernel that ends in rows (a
  * product, a norm, ...) and only the chain reads it, the chain becomes that kernel's epilogue, and the value between
  * never exists in memory. Two products of the same rows that a chain brings together (silu(x gate) * (x up)) become one
- * pair, where the backend takes those.
+ * MATMUL_PAIR, where the backend has a kernel for it.
  *
  * In f32 an expression does exactly the roundings of the single ops; in 16-bit types it keeps f32 between its steps. */
 #include <string.h>
@@ -15,24 +15,20 @@ static bool is_real(lz_dtype t) { return t == LZ_F16 || t == LZ_BF16 || t == LZ_
 
 /* Registers are f32, so integers stay outside unless only their being zero matters or they are cast to a float. */
 static bool fusable(const lz_graph *g, const lz_value *v) {
-    if (lz_op_table[v->op].kind != LZ_KIND_ELEMENT || v->op == LZ_OP_FUSED) return false;
-    bool logical = v->op == LZ_OP_AND || v->op == LZ_OP_OR || v->op == LZ_OP_NOT;
+    const lz_op_info *op = &lz_op_table[v->op];
+    if (op->kind != LZ_KIND_ELEMENT || v->op == LZ_OP_FUSED) return false;
     for (int i = 0; i < v->n_in; i++) {
         lz_dtype t = g->values[v->in[i]].dtype;
         if (t == LZ_F64) return false;
-        if (is_real(t) || logical || (v->op == LZ_OP_WHERE && i == 0)) continue;
+        if (is_real(t) || op->truth >> i & 1) continue;
         if (v->op == LZ_OP_CAST && is_real(v->dtype)) continue;
         return false;
     }
     return is_real(v->dtype) || v->dtype == LZ_BOOL || (v->op == LZ_OP_CAST && v->dtype != LZ_F64);
 }
 
-/* Kernels whose rows go through finish_row. */
 static bool takes_epilogue(const lz_value *v) {
-    bool ends_in_rows = v->op == LZ_OP_MATMUL || v->op == LZ_OP_CONV2D || v->op == LZ_OP_LAYER_NORM ||
-                        v->op == LZ_OP_RMS_NORM || v->op == LZ_OP_GROUP_NORM || v->op == LZ_OP_ROPE ||
-                        v->op == LZ_OP_SOFTMAX;
-    return ends_in_rows && is_real(v->dtype) && !v->expr && v->dims.n >= 1;
+    return lz_op_table[v->op].epilogue && is_real(v->dtype) && !v->expr && v->dims.n >= 1;
 }
 
 /* ---- the chain --------------------------------------------------------------------------------------------------- */
@@ -142,7 +138,8 @@ static bool is_half(lz_dtype t) { return t == LZ_F16 || t == LZ_BF16; }
 static void find_partner(chain *c) {
     c->partner = -1;
     const lz_value *host = &c->g->values[c->host], *all = c->g->values;
-    if (!c->g->ctx->backend->pairs || host->op != LZ_OP_MATMUL || !is_half(host->dtype)) return;
+    const lz_kernel *pair = c->g->ctx->backend->kernel(LZ_OP_MATMUL_PAIR);
+    if (!pair || !pair->run || host->op != LZ_OP_MATMUL || !is_half(host->dtype)) return;
     for (int i = 0; i < c->n_args && c->partner < 0; i++) {
         const lz_value *v = &all[c->args[i]];
         if (v == host || v->op != LZ_OP_MATMUL || !takes_epilogue(v) || v->in[0] != host->in[0] ||
@@ -162,8 +159,7 @@ static void find_host(chain *c) {
     for (int i = 0; i < c->n_args; i++) {
         const lz_value *v = &c->g->values[c->args[i]];
         if (!takes_epilogue(v) || !lz_dims_equal(v->dims, dims) || !only_used_inside(c, c->args[i])) continue;
-        bool product = v->op == LZ_OP_MATMUL || v->op == LZ_OP_CONV2D;
-        if (c->host >= 0 && !product) continue;
+        if (c->host >= 0 && !lz_op_table[v->op].product) continue;
         c->host = c->args[i];
     }
     if (c->host < 0) return;
@@ -201,13 +197,6 @@ static bool needed_later(const chain *c, int at, int id) {
     return false;
 }
 
-/* Ops that take a number for their second operand, without a register. */
-static bool takes_number(lz_op op) {
-    return op == LZ_OP_ADD || op == LZ_OP_SUB || op == LZ_OP_MUL || op == LZ_OP_DIV || op == LZ_OP_MAXIMUM ||
-           op == LZ_OP_MINIMUM;
-}
-static bool commutes(lz_op op) { return op == LZ_OP_ADD || op == LZ_OP_MUL; }
-
 /* The register of an operand; a number met for the first time gets one. -1: there is none left. */
 static int operand_register(const chain *c, lz_expr *e, registers *r, int id) {
     int at = find_register(r, id);
@@ -224,14 +213,14 @@ static bool write_step(const chain *c, lz_expr *e, registers *r, int m) {
     const lz_value *v = &c->g->values[c->members[m]];
     int in[3] = {-1, -1, -1};
     for (int j = 0; j < v->n_in; j++) in[j] = v->in[j];
-    if (commutes(v->op) && c->g->values[in[0]].op == LZ_OP_FULL) {
+    if (lz_op_table[v->op].commutes && c->g->values[in[0]].op == LZ_OP_FULL) {
         in[0] = v->in[1];
         in[1] = v->in[0];
     }
     lz_expr_step step = {.op = (uint8_t)v->op};
     uint8_t *place[3] = {&step.a, &step.b, &step.c};
     for (int j = 0; j < v->n_in; j++) {
-        if (j == 1 && takes_number(v->op) && c->g->values[in[j]].op == LZ_OP_FULL) {
+        if (j == 1 && lz_op_table[v->op].number && c->g->values[in[j]].op == LZ_OP_FULL) {
             step.number = true;
             step.k0 = (float)c->g->values[in[j]].params.full.value;
             in[j] = -1;
@@ -317,7 +306,7 @@ static bool replace_root(chain *c) {
     if (pair) in[own - 1] = g->values[c->partner].in[1];
     for (int i = skip; i < c->n_args; i++) in[own + i - skip] = c->args[i];
     lz_value *root = &g->values[c->root];
-    root->op = host ? host->op : LZ_OP_FUSED;
+    root->op = pair ? LZ_OP_MATMUL_PAIR : host ? host->op : LZ_OP_FUSED;
     if (host)
         root->params = host->params;
     else

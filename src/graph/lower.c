@@ -157,8 +157,7 @@ static int through_broadcast(lz_graph *g, int id) {
     lz_value view = g->values[id];
     if (view.op != LZ_OP_BROADCAST) return id;
     lz_value inner = g->values[view.in[0]];
-    bool cheap = inner.op == LZ_OP_ADD || inner.op == LZ_OP_SUB || inner.op == LZ_OP_MUL || inner.op == LZ_OP_NEG ||
-                 inner.op == LZ_OP_CAST;
+    bool cheap = lz_op_table[inner.op].cheap;
     for (int i = 0; i < inner.n_in; i++) { /* only what can join an expression */
         lz_dtype t = g->values[inner.in[i]].dtype;
         cheap = cheap && t != LZ_F64 && (inner.op == LZ_OP_CAST || (t >= LZ_F16 && t <= LZ_F32));

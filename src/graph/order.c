@@ -27,7 +27,7 @@ static void find_places(const lz_graph *g, place *places) {
             if (places[v->in[j]].depth > depth) depth = places[v->in[j]].depth;
         places[i] = (place){.depth = depth + !(is_view(v) || is_given(v)),
                             .kind = is_view(v) ? LZ_OP_COUNT : (int)v->op,
-                            .rank = v->op == LZ_OP_MATMUL ? v->in[1] : i,
+                            .rank = lz_op_table[v->op].product ? v->in[1] : i,
                             .value = i};
     }
 }

@@ -60,18 +60,21 @@ static double dims_product(lz_dims d, int from, int to) {
     return n;
 }
 
-/* Operations, as peers count them: 2 for a multiply-add, 1 for each elementwise step. */
+/* Terms of the sum that each element of the output is; 1: it is none. */
+static double count_terms(const lz_call *c) {
+    const lz_op_info *op = &lz_op_table[c->op];
+    if (c->n_core == 0) return 1;
+    lz_dims d = c->in[op->sum.input].dims;
+    int axes = op->kind == LZ_KIND_REDUCE ? c->params->reduce.count : op->sum.axes, end = d.n - op->sum.after;
+    double n = dims_product(d, end - axes, end);
+    return c->op == LZ_OP_SDPA && c->params->sdpa.causal ? n / 2 : n;
+}
+
+/* Operations, as peers count them; each step of an expression is one. */
 static double count_flops(const lz_call *c) {
-    lz_dims out = c->out.dims;
-    double n = dims_product(out, 0, out.n), each = c->expr ? c->expr->n_steps : 0;
-    if (c->op == LZ_OP_MATMUL) each += 2.0 * (double)((c->n_core - 1) * c->in[0].dims.at[out.n - 1]);
-    if (c->op == LZ_OP_CONV2D) each += 2 * dims_product(c->in[1].dims, 1, 4);
-    if (c->op == LZ_OP_SDPA) each += (c->params->sdpa.causal ? 2.0 : 4.0) * (double)c->in[1].dims.at[2];
-    if (c->op == LZ_OP_LAYER_NORM || c->op == LZ_OP_GROUP_NORM || c->op == LZ_OP_SOFTMAX) each += 5;
-    if (c->op == LZ_OP_RMS_NORM || c->op == LZ_OP_ROPE) each += 3;
-    if (lz_op_table[c->op].kind == LZ_KIND_REDUCE) return dims_product(c->in[0].dims, 0, c->in[0].dims.n);
-    if (lz_op_table[c->op].kind == LZ_KIND_ELEMENT && !c->expr && c->op != LZ_OP_COPY && c->op != LZ_OP_CAST) each += 1;
-    return n * each;
+    double each = lz_op_table[c->op].flops * count_terms(c);
+    if (c->expr) each += c->expr->n_steps;
+    return dims_product(c->out.dims, 0, c->out.dims.n) * each;
 }
 
 /* Every element of every operand once; what is broadcast is read once. */
@@ -112,10 +115,9 @@ static lz_operand operand_of(const lz_value *v, const layout *l) {
     return (lz_operand){l->store, l->offset * lz_dtype_size(v->dtype)};
 }
 
-/* Attention is stored [b, n, h, d], so that putting its heads together is a view. */
 static void output_strides(const lz_value *v, int64_t strides[LZ_MAX_DIMS]) {
     lz_dense_strides(v->dims, strides);
-    if (v->op != LZ_OP_SDPA) return;
+    if (!lz_op_table[v->op].heads_inside) return;
     int64_t h = v->dims.at[1], n = v->dims.at[2], d = v->dims.at[3];
     strides[0] = n * h * d;
     strides[1] = d;
@@ -214,37 +216,51 @@ static bool copy_number(planner *s, int id, layout *out) {
 
 /* ---- views ------------------------------------------------------------------------------------------------------- */
 
-static bool place_view(planner *s, const lz_value *v, layout *out) {
-    int id = v->in[0];
-    const lz_value *x = &s->g->values[id];
-    const layout *from = &s->at[id];
-    *out = *from;
-    memset(out->strides, 0, sizeof out->strides);
-    switch (v->op) {
-    case LZ_OP_PERMUTE:
-        for (int i = 0; i < v->dims.n; i++) out->strides[i] = from->strides[v->params.permute.axes.at[i]];
-        return true;
-    case LZ_OP_SLICE:
-        memcpy(out->strides, from->strides, sizeof out->strides);
-        out->offset += v->params.slice.start * from->strides[v->params.slice.axis];
-        out->strides[v->params.slice.axis] *= v->params.slice.step;
-        return true;
-    case LZ_OP_BROADCAST:
-        for (int i = 0, skip = v->dims.n - x->dims.n; i < x->dims.n; i++)
-            if (x->dims.at[i] == v->dims.at[i + skip]) out->strides[i + skip] = from->strides[i];
-        return true;
-    default: /* RESHAPE */
-        if (lz_reshape_strides(x->dims, from->strides, v->dims, out->strides)) return true;
-        if (!copy_dense(s, id, out)) return false;
-        memset(out->strides, 0, sizeof out->strides);
-        lz_dense_strides(v->dims, out->strides);
-        return true;
-    }
+/* Each sees x through the view v: from where x lies to where v does, with strides of 0 to begin with. false: no strides
+ * do that. */
+typedef bool (*view_rule)(const lz_value *v, const lz_value *x, const layout *from, layout *out);
+
+static bool see_permuted(const lz_value *v, const lz_value *x, const layout *from, layout *out) {
+    (void)x;
+    for (int i = 0; i < v->dims.n; i++) out->strides[i] = from->strides[v->params.permute.axes.at[i]];
+    return true;
 }
 
-/* ---- concat ------------------------------------------------------------------------------------------------------ */
+static bool see_slice(const lz_value *v, const lz_value *x, const layout *from, layout *out) {
+    (void)x;
+    memcpy(out->strides, from->strides, sizeof out->strides);
+    out->offset += v->params.slice.start * from->strides[v->params.slice.axis];
+    out->strides[v->params.slice.axis] *= v->params.slice.step;
+    return true;
+}
 
-static bool used_once(const lz_value *v) { return v->uses == 1 && !v->output; }
+static bool see_broadcast(const lz_value *v, const lz_value *x, const layout *from, layout *out) {
+    for (int i = 0, skip = v->dims.n - x->dims.n; i < x->dims.n; i++)
+        if (x->dims.at[i] == v->dims.at[i + skip]) out->strides[i + skip] = from->strides[i];
+    return true;
+}
+
+static bool see_reshaped(const lz_value *v, const lz_value *x, const layout *from, layout *out) {
+    return lz_reshape_strides(x->dims, from->strides, v->dims, out->strides);
+}
+
+static const view_rule views[LZ_OP_COUNT] = {
+    [LZ_OP_PERMUTE] = see_permuted,
+    [LZ_OP_SLICE] = see_slice,
+    [LZ_OP_BROADCAST] = see_broadcast,
+    [LZ_OP_RESHAPE] = see_reshaped,
+};
+
+static bool place_view(planner *s, const lz_value *v, layout *out) {
+    int id = v->in[0];
+    *out = s->at[id];
+    memset(out->strides, 0, sizeof out->strides);
+    if (views[v->op](v, &s->g->values[id], &s->at[id], out)) return true;
+    if (!copy_dense(s, id, out)) return false; /* a reshape: of a row-major copy it is a view */
+    memset(out->strides, 0, sizeof out->strides);
+    lz_dense_strides(v->dims, out->strides);
+    return true;
+}
 
 /* From how a view of a value is to lie to how the value must lie; false: no strides do that. */
 static bool undo_view(const lz_value *view, const lz_value *x, int64_t strides[LZ_MAX_DIMS]) {
@@ -256,6 +272,10 @@ static bool undo_view(const lz_value *view, const lz_value *x, int64_t strides[L
     return true;
 }
 
+/* ---- concat ------------------------------------------------------------------------------------------------------ */
+
+static bool used_once(const lz_value *v) { return v->uses == 1 && !v->output; }
+
 /* The attention behind a part of a concat, whose heads are only put together there, or -1. */
 static int attention_behind(const planner *s, const lz_value *concat, int part) {
     int64_t strides[LZ_MAX_DIMS];
@@ -266,7 +286,13 @@ static int attention_behind(const planner *s, const lz_value *concat, int part) 
         part = v->in[0];
         v = &s->g->values[part];
     }
-    return v->op == LZ_OP_SDPA && used_once(v) && strides[3] == 1 ? part : -1;
+    return lz_op_table[v->op].heads_inside && used_once(v) && strides[3] == 1 ? part : -1;
+}
+
+static bool is_computed(const lz_value *v) {
+    const lz_op_info *op = &lz_op_table[v->op];
+    bool has_kernel = op->kind == LZ_KIND_ELEMENT || op->kind == LZ_KIND_REDUCE || op->kind == LZ_KIND_KERNEL;
+    return has_kernel && !op->moves;
 }
 
 /* What only a concat reads is computed straight into its part of the result; the rest is copied there. */
@@ -281,10 +307,7 @@ static void find_parts(planner *s) {
             int64_t begin = end;
             s->p->concat_visits++;
             end += x->dims.at[v->params.at.axis];
-            lz_kind kind = lz_op_table[x->op].kind;
-            bool computed = kind == LZ_KIND_REDUCE || (kind == LZ_KIND_ELEMENT && x->op != LZ_OP_COPY) ||
-                            (kind == LZ_KIND_KERNEL && x->op != LZ_OP_CONCAT);
-            if (computed && used_once(x)) behind = part;
+            if (is_computed(x) && used_once(x)) behind = part;
             if (behind < 0) continue;
             s->concat[part] = s->concat[behind] = i + 1;
             s->part[behind] = part;
@@ -458,12 +481,6 @@ static bool same_place(const lz_tensor *a, const lz_tensor *b) {
     return true;
 }
 
-/* Kernels that write an element or a row after its last reading. */
-static bool reads_before_writing(lz_op op) {
-    return op == LZ_OP_FUSED || op == LZ_OP_RMS_NORM || op == LZ_OP_LAYER_NORM || op == LZ_OP_GROUP_NORM ||
-           op == LZ_OP_SOFTMAX || op == LZ_OP_ROPE;
-}
-
 /* Does another step of its group touch a store that this one does? */
 static bool shared_in_group(const lz_program *p, int first, int n, int step, int store) {
     for (int i = first; i < first + n; i++) {
@@ -476,7 +493,7 @@ static bool shared_in_group(const lz_program *p, int first, int n, int step, int
     return false;
 }
 
-/* Such a step may write over an operand that nobody needs afterwards. */
+/* A step of an op that works in place may write over an operand that no later step reads. */
 static void reuse_operands(lz_program *p) {
     if (!p->ctx->backend->fuses) return; /* the reference kernels make no such promise */
     for (int i = 0, first = 0; i < p->n_steps; i++) {
@@ -486,7 +503,7 @@ static void reuse_operands(lz_program *p) {
         int n = p->steps[first].together;
         bool own = out->first == first && step->out.offset == 0 && /* not a part of a concat */
                    !shared_in_group(p, first, n, i, step->out.store);
-        if (!reads_before_writing(step->call.op) || out->kind != LZ_STORE_ARENA || !own) continue;
+        if (!lz_op_table[step->call.op].in_place || out->kind != LZ_STORE_ARENA || !own) continue;
         for (int j = 0; j < step->call.n_in; j++) {
             lz_store *x = &p->stores[step->in[j].store];
             bool fits = x->kind == LZ_STORE_ARENA && x->last == first + n - 1 && x->bytes == out->bytes &&

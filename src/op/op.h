@@ -14,84 +14,107 @@ typedef enum lz_kind {
     LZ_KIND_KERNEL,  /* everything with a shape rule of its own */
 } lz_kind;
 
-/* X(enum, name, kind, number of inputs or -1) */
-#define LZ_OPS(X)                                                                                                      \
-    X(LEAF, "leaf", LEAF, 0)                                                                                           \
-    X(FULL, "full", MAKE, 0)                                                                                           \
-    X(ARANGE, "arange", MAKE, 0)                                                                                       \
-    X(RANDN, "randn", MAKE, 0)                                                                                         \
-    X(COPY, "copy", ELEMENT, 1)                                                                                        \
-    X(CAST, "cast", ELEMENT, 1)                                                                                        \
-    X(NEG, "neg", ELEMENT, 1)                                                                                          \
-    X(ABS, "abs", ELEMENT, 1)                                                                                          \
-    X(NOT, "not", ELEMENT, 1)                                                                                          \
-    X(SQUARE, "square", ELEMENT, 1)                                                                                    \
-    X(FLOOR, "floor", ELEMENT, 1)                                                                                      \
-    X(EXP, "exp", ELEMENT, 1)                                                                                          \
-    X(LOG, "log", ELEMENT, 1)                                                                                          \
-    X(SQRT, "sqrt", ELEMENT, 1)                                                                                        \
-    X(RSQRT, "rsqrt", ELEMENT, 1)                                                                                      \
-    X(SIN, "sin", ELEMENT, 1)                                                                                          \
-    X(COS, "cos", ELEMENT, 1)                                                                                          \
-    X(TANH, "tanh", ELEMENT, 1)                                                                                        \
-    X(ERF, "erf", ELEMENT, 1)                                                                                          \
-    X(SIGMOID, "sigmoid", ELEMENT, 1)                                                                                  \
-    X(SILU, "silu", ELEMENT, 1)                                                                                        \
-    X(GELU, "gelu", ELEMENT, 1)                                                                                        \
-    X(GELU_TANH, "gelu_tanh", ELEMENT, 1)                                                                              \
-    X(CLIP, "clip", ELEMENT, 1)                                                                                        \
-    X(ADD, "add", ELEMENT, 2)                                                                                          \
-    X(SUB, "sub", ELEMENT, 2)                                                                                          \
-    X(MUL, "mul", ELEMENT, 2)                                                                                          \
-    X(DIV, "div", ELEMENT, 2)                                                                                          \
-    X(POW, "pow", ELEMENT, 2)                                                                                          \
-    X(MAXIMUM, "maximum", ELEMENT, 2)                                                                                  \
-    X(MINIMUM, "minimum", ELEMENT, 2)                                                                                  \
-    X(EQUAL, "equal", ELEMENT, 2)                                                                                      \
-    X(NOT_EQUAL, "not_equal", ELEMENT, 2)                                                                              \
-    X(LESS, "less", ELEMENT, 2)                                                                                        \
-    X(LESS_EQUAL, "less_equal", ELEMENT, 2)                                                                            \
-    X(GREATER, "greater", ELEMENT, 2)                                                                                  \
-    X(GREATER_EQUAL, "greater_equal", ELEMENT, 2)                                                                      \
-    X(AND, "and", ELEMENT, 2)                                                                                          \
-    X(OR, "or", ELEMENT, 2)                                                                                            \
-    X(WHERE, "where", ELEMENT, 3)                                                                                      \
-    X(RESHAPE, "reshape", VIEW, 1)                                                                                     \
-    X(PERMUTE, "permute", VIEW, 1)                                                                                     \
-    X(SLICE, "slice", VIEW, 1)                                                                                         \
-    X(BROADCAST, "broadcast", VIEW, 1)                                                                                 \
-    X(SUM, "sum", REDUCE, 1)                                                                                           \
-    X(MEAN, "mean", REDUCE, 1)                                                                                         \
-    X(VAR, "var", REDUCE, 1)                                                                                           \
-    X(MAX, "max", REDUCE, 1)                                                                                           \
-    X(MIN, "min", REDUCE, 1)                                                                                           \
-    X(ARGMAX, "argmax", REDUCE, 1)                                                                                     \
-    X(LOGSUMEXP, "logsumexp", REDUCE, 1)                                                                               \
-    X(SOFTMAX, "softmax", KERNEL, 1)                                                                                   \
-    X(RMS_NORM, "rms_norm", KERNEL, 1)                                                                                 \
-    X(LAYER_NORM, "layer_norm", KERNEL, 1)                                                                             \
-    X(GROUP_NORM, "group_norm", KERNEL, 1)                                                                             \
-    X(ROPE, "rope", KERNEL, 3)                                                                                         \
-    X(MATMUL, "matmul", KERNEL, 2)                                                                                     \
-    X(SDPA, "sdpa", KERNEL, -1)                                                                                        \
-    X(CONV2D, "conv2d", KERNEL, 2)                                                                                     \
-    X(PAD, "pad", KERNEL, 1)                                                                                           \
-    X(CONCAT, "concat", KERNEL, -1)                                                                                    \
-    X(TAKE, "take", KERNEL, 2)                                                                                         \
-    X(GATHER, "gather", KERNEL, 2)                                                                                     \
-    X(FUSED, "fused", ELEMENT, -1) /* made by the fusion pass only: an expression over its inputs */
+/* clang-format off */
+/* X(enum, name, kind, number of inputs or -1, facts: see lz_op_info) */
+#define LZ_OPS(X) \
+    X(LEAF, "leaf", LEAF, 0) \
+    X(FULL, "full", MAKE, 0) \
+    X(ARANGE, "arange", MAKE, 0) \
+    X(RANDN, "randn", MAKE, 0) \
+    X(COPY, "copy", ELEMENT, 1, .moves = true) \
+    X(CAST, "cast", ELEMENT, 1, .cheap = true) \
+    X(NEG, "neg", ELEMENT, 1, .flops = 1, .cheap = true) \
+    X(ABS, "abs", ELEMENT, 1, .flops = 1) \
+    X(NOT, "not", ELEMENT, 1, .flops = 1, .truth = 1) \
+    X(SQUARE, "square", ELEMENT, 1, .flops = 1) \
+    X(FLOOR, "floor", ELEMENT, 1, .flops = 1) \
+    X(EXP, "exp", ELEMENT, 1, .flops = 1) \
+    X(LOG, "log", ELEMENT, 1, .flops = 1) \
+    X(SQRT, "sqrt", ELEMENT, 1, .flops = 1) \
+    X(RSQRT, "rsqrt", ELEMENT, 1, .flops = 1) \
+    X(SIN, "sin", ELEMENT, 1, .flops = 1) \
+    X(COS, "cos", ELEMENT, 1, .flops = 1) \
+    X(TANH, "tanh", ELEMENT, 1, .flops = 1) \
+    X(ERF, "erf", ELEMENT, 1, .flops = 1) \
+    X(SIGMOID, "sigmoid", ELEMENT, 1, .flops = 1) \
+    X(SILU, "silu", ELEMENT, 1, .flops = 1) \
+    X(GELU, "gelu", ELEMENT, 1, .flops = 1) \
+    X(GELU_TANH, "gelu_tanh", ELEMENT, 1, .flops = 1) \
+    X(CLIP, "clip", ELEMENT, 1, .flops = 1) \
+    X(ADD, "add", ELEMENT, 2, .flops = 1, .number = true, .commutes = true, .cheap = true) \
+    X(SUB, "sub", ELEMENT, 2, .flops = 1, .number = true, .cheap = true) \
+    X(MUL, "mul", ELEMENT, 2, .flops = 1, .number = true, .commutes = true, .cheap = true) \
+    X(DIV, "div", ELEMENT, 2, .flops = 1, .number = true) \
+    X(POW, "pow", ELEMENT, 2, .flops = 1) \
+    X(MAXIMUM, "maximum", ELEMENT, 2, .flops = 1, .number = true) \
+    X(MINIMUM, "minimum", ELEMENT, 2, .flops = 1, .number = true) \
+    X(EQUAL, "equal", ELEMENT, 2, .flops = 1) \
+    X(NOT_EQUAL, "not_equal", ELEMENT, 2, .flops = 1) \
+    X(LESS, "less", ELEMENT, 2, .flops = 1) \
+    X(LESS_EQUAL, "less_equal", ELEMENT, 2, .flops = 1) \
+    X(GREATER, "greater", ELEMENT, 2, .flops = 1) \
+    X(GREATER_EQUAL, "greater_equal", ELEMENT, 2, .flops = 1) \
+    X(AND, "and", ELEMENT, 2, .flops = 1, .truth = 3) \
+    X(OR, "or", ELEMENT, 2, .flops = 1, .truth = 3) \
+    X(WHERE, "where", ELEMENT, 3, .flops = 1, .truth = 1) \
+    X(RESHAPE, "reshape", VIEW, 1) \
+    X(PERMUTE, "permute", VIEW, 1) \
+    X(SLICE, "slice", VIEW, 1) \
+    X(BROADCAST, "broadcast", VIEW, 1) \
+    X(SUM, "sum", REDUCE, 1, .flops = 1) \
+    X(MEAN, "mean", REDUCE, 1, .flops = 1) \
+    X(VAR, "var", REDUCE, 1, .flops = 1) \
+    X(MAX, "max", REDUCE, 1, .flops = 1) \
+    X(MIN, "min", REDUCE, 1, .flops = 1) \
+    X(ARGMAX, "argmax", REDUCE, 1, .flops = 1) \
+    X(LOGSUMEXP, "logsumexp", REDUCE, 1, .flops = 1) \
+    X(SOFTMAX, "softmax", KERNEL, 1, .flops = 5, .epilogue = 1, .in_place = true) \
+    X(RMS_NORM, "rms_norm", KERNEL, 1, .flops = 3, .epilogue = 1, .in_place = true) \
+    X(LAYER_NORM, "layer_norm", KERNEL, 1, .flops = 5, .epilogue = 1, .in_place = true) \
+    X(GROUP_NORM, "group_norm", KERNEL, 1, .flops = 5, .epilogue = 1, .in_place = true) \
+    X(ROPE, "rope", KERNEL, 3, .flops = 3, .epilogue = 1, .in_place = true) \
+    X(MATMUL, "matmul", KERNEL, 2, .flops = 2, .sum = {0, 1, 0}, .epilogue = 1, .product = true) \
+    X(SDPA, "sdpa", KERNEL, -1, .flops = 4, .sum = {1, 1, 1}, .heads_inside = true) \
+    X(CONV2D, "conv2d", KERNEL, 2, .flops = 2, .sum = {1, 3, 0}, .epilogue = 1, .product = true) \
+    X(PAD, "pad", KERNEL, 1) \
+    X(CONCAT, "concat", KERNEL, -1, .moves = true) \
+    X(TAKE, "take", KERNEL, 2) \
+    X(GATHER, "gather", KERNEL, 2) \
+    /* Made by the fusion pass only: two products of the same a with b and another b, ended by one expression; and an \
+     * expression over its inputs. */ \
+    X(MATMUL_PAIR, "matmul_pair", KERNEL, 3, .flops = 4, .sum = {0, 1, 0}, .epilogue = 2, .product = true) \
+    X(FUSED, "fused", ELEMENT, -1, .in_place = true)
+/* clang-format on */
 
 typedef enum lz_op {
-#define X(id, name, kind, inputs) LZ_OP_##id,
+#define X(id, name, kind, inputs, ...) LZ_OP_##id,
     LZ_OPS(X)
 #undef X
         LZ_OP_COUNT
 } lz_op;
 
+/* What passes and backends may know of an op. A fact that is not given in LZ_OPS is false, none or 0. */
 typedef struct lz_op_info {
     const char *name;
     lz_kind kind;
     int inputs;
+    /* Operations as peers count them, 2 for a multiply-add: for each element of the output and each term of its sum. The
+     * terms are the sizes of so many axes of an input; after: axes of that input that follow them. A REDUCE sums over its
+     * reduced axes. */
+    double flops;
+    struct {
+        int input, axes, after;
+    } sum;
+    int epilogue; /* its kernels can end rows with an expression, whose first arguments are so many results; 0: cannot */
+    bool in_place; /* its kernels write an element or a row after reading it: the output may lie where an input is */
+    bool product;  /* sums of products with a weight, which is input 1 */
+    bool moves;    /* copies elements and computes nothing: the planner may find a way without it */
+    bool heads_inside; /* the output [b, h, n, d] is stored as [b, n, h, d], so that joining its heads is a view */
+    /* ELEMENT */
+    bool number;    /* a number may be the second operand of its step in an expression */
+    bool commutes;  /* op(a, b) = op(b, a) */
+    bool cheap;     /* computed again for each row, rather than read, when its operands repeat */
+    unsigned truth; /* bit i: of input i only matters whether it is zero, so it may be an integer */
 } lz_op_info;
 extern const lz_op_info lz_op_table[LZ_OP_COUNT];
 

@@ -168,7 +168,7 @@ static void check_output(lz_device *d, const problem *p, const operands *o, cons
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
 static lz_call call_of(lz_device *d, const problem *p, operands *o, lz_error *err) {
-    return (lz_call){.op = LZ_OP_MATMUL,
+    return (lz_call){.op = p->ending == SWIGLU ? LZ_OP_MATMUL_PAIR : LZ_OP_MATMUL,
                      .expr = p->ending == PLAIN ? NULL : &expressions[p->ending],
                      .out = o->t[0],
                      .in = o->t + 1,

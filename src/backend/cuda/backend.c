@@ -3,11 +3,6 @@
 #include "backend/cuda/cuda.h"
 
 static const lz_kernel *find_kernel(lz_op op) {
-    switch (lz_op_table[op].kind) {
-    case LZ_KIND_ELEMENT: return &lz_cuda_element;
-    case LZ_KIND_REDUCE: return &lz_cuda_reduce;
-    default: break;
-    }
     static const lz_kernel *const table[LZ_OP_COUNT] = {
         [LZ_OP_ARANGE] = &lz_cuda_arange,
         [LZ_OP_SOFTMAX] = &lz_cuda_softmax,
@@ -16,20 +11,22 @@ static const lz_kernel *find_kernel(lz_op op) {
         [LZ_OP_GROUP_NORM] = &lz_cuda_group_norm,
         [LZ_OP_ROPE] = &lz_cuda_rope,
         [LZ_OP_MATMUL] = &lz_cuda_matmul,
+        [LZ_OP_MATMUL_PAIR] = &lz_cuda_matmul,
         [LZ_OP_SDPA] = &lz_cuda_sdpa,
         [LZ_OP_CONV2D] = &lz_cuda_conv2d,
         [LZ_OP_PAD] = &lz_cuda_pad,
         [LZ_OP_TAKE] = &lz_cuda_take,
         [LZ_OP_GATHER] = &lz_cuda_gather,
     };
-    return table[op];
+    static const lz_kernel *const of_kind[] = {
+        [LZ_KIND_ELEMENT] = &lz_cuda_element, [LZ_KIND_REDUCE] = &lz_cuda_reduce, [LZ_KIND_KERNEL] = NULL};
+    return table[op] ? table[op] : of_kind[lz_op_table[op].kind];
 }
 
 const lz_backend *lz_cuda_backend(void) {
     static const lz_backend backend = {.name = "cuda",
                                        .fuses = true,
                                        .half = true,
-                                       .pairs = true,
                                        .together = true,
                                        .kernel = find_kernel,
                                        .device = &lz_cuda_device_table};

@@ -174,7 +174,7 @@ static lz_call one_of_pair(const lz_call *call, int i, lz_tensor products[2], lz
     lz_call one = *call;
     for (int j = 0; j < 2; j++) products[j] = lz_cuda_packed(&p, &call->out, call->in[0].dtype, call->out.dims.n);
     in[0] = call->in[0], in[1] = call->in[1 + i];
-    one.in = in, one.n_in = one.n_core = 2, one.expr = NULL;
+    one.op = LZ_OP_MATMUL, one.in = in, one.n_in = one.n_core = 2, one.expr = NULL;
     one.out = products[i];
     *bytes = lz_pieces_bytes(&p);
     if (call->scratch) one.scratch = call->scratch + *bytes;

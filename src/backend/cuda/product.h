@@ -47,7 +47,7 @@ bool lz_cuda_finish(const lz_call *call, const lz_tensor *products);
 /* Can that be done? */
 bool lz_cuda_can_finish(const lz_call *call);
 
-static inline int lz_cuda_products(const lz_call *call) { return call->op == LZ_OP_MATMUL ? call->n_core - 1 : 1; }
+static inline int lz_cuda_products(const lz_call *call) { return call->op == LZ_OP_MATMUL_PAIR ? 2 : 1; }
 
 /* By the library (blas.c): a call of a plain product, or a pair. */
 #define LZ_LARGE_WORK 5e8 /* operations from which on measuring pays */

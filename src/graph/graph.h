@@ -5,7 +5,9 @@
  * lower.c   walks the nodes once, from inputs to outputs; folds what is constant or does nothing, merges what is the same
  * fuse.c    gathers elementwise chains into expressions, and hangs them on the kernel before them where it can take them
  * order.c   decides what is computed first
- * plan.c    resolves views into strides, orders the launches, and gives every buffer its place in one arena
+ * plan.c    resolves views into strides, so that only kernels are left
+ * group.c   joins steps that can be launched as one
+ * arena.c   gives every buffer its place in one arena
  * program.c runs the launches; remote.c does it on a device, offload.c brings the weights there
  * eval.c, compile.c, stream.c are the three ways to get there; print.c and profile.c show what happened. */
 #ifndef LZ_GRAPH_H
@@ -119,6 +121,8 @@ typedef struct lz_program {
  * inputs. */
 lz_program *lz_program_new(lz_context *ctx, lz_array *const *arrays, int n, bool own_outputs, lz_error *err);
 bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs);
+bool lz_plan_groups(lz_program *p); /* called by lz_plan_steps, once all steps are there; then lz_plan_arena */
+bool lz_plan_arena(lz_program *p);
 /* Asked between kernels, with the share of the program's work that is done; false stops it with LZ_CANCELLED. */
 typedef struct lz_watch {
     bool (*go_on)(void *user, double done);

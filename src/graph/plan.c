@@ -1,5 +1,5 @@
 /* plan.c: values to steps. Views become strides and offsets into the store of what they look at, so that only
- * kernels are left; then every store gets its place in the arena, by when it is born and when it was last read. */
+ * kernels are left. group.c then joins steps into launches, and arena.c gives the stores their places. */
 #include <string.h>
 
 #include "graph/graph.h"
@@ -413,154 +413,6 @@ static bool place_results(planner *s, bool own_outputs) {
     return true;
 }
 
-/* ---- launching together ------------------------------------------------------------------------------------------- */
-
-/* Does b read what a writes, or write what a reads? By stores: parts of one may be written by both. */
-static bool depends(const lz_step *b, const lz_step *a) {
-    for (int j = 0; j < b->call.n_in; j++)
-        if (b->in[j].store == a->out.store) return true;
-    for (int j = 0; j < a->call.n_in; j++)
-        if (a->in[j].store == b->out.store) return true;
-    return false;
-}
-
-/* How many steps from here on can be launched as one. */
-static int count_together(const lz_program *p, int first) {
-    const lz_step *a = &p->steps[first];
-    int n = 1;
-    for (; n < LZ_TOGETHER && first + n < p->n_steps; n++) {
-        const lz_step *b = &p->steps[first + n];
-        bool fits = a->kernel->alike && b->kernel == a->kernel && !a->on_host;
-        for (int i = first; i < first + n && fits; i++) /* with each: being alike is not handed on */
-            fits = a->kernel->alike(&p->steps[i].call, &b->call) && !depends(b, &p->steps[i]);
-        if (!fits) break;
-    }
-    return n;
-}
-
-/* Scratch is for who does one after the other all the same: one piece for all. */
-static void share_scratch(lz_program *p, int first, int n) {
-    int largest = p->steps[first].scratch;
-    for (int i = first; i < first + n; i++) {
-        int own = p->steps[i].scratch;
-        if (own >= 0 && (largest < 0 || p->stores[own].bytes > p->stores[largest].bytes)) largest = own;
-    }
-    for (int i = first; i < first + n; i++) {
-        if (p->steps[i].scratch >= 0 && p->steps[i].scratch != largest) p->stores[p->steps[i].scratch].last = -1;
-        p->steps[i].scratch = largest;
-    }
-}
-
-/* What is launched together is done at any time: all that one of the steps uses lives as long as they all run. */
-static bool group_steps(lz_program *p) {
-    int *starts = lz_bump_alloc(&p->memory, (size_t)(p->n_steps + 1) * sizeof *starts);
-    if (!starts) return false;
-    for (int i = 0, n; i < p->n_steps; i += n) {
-        n = count_together(p, i);
-        for (int j = i; j < i + n; j++) starts[j] = i;
-        p->steps[i].together = n;
-        if (n > 1) share_scratch(p, i, n);
-        p->info.kernels++;
-    }
-    for (int i = 0; i < p->n_stores; i++) {
-        lz_store *s = &p->stores[i];
-        if (s->first < p->n_steps) s->first = starts[s->first];
-        if (s->last >= 0) s->last = starts[s->last] + p->steps[starts[s->last]].together - 1;
-    }
-    return true;
-}
-
-/* ---- the arena --------------------------------------------------------------------------------------------------- */
-
-enum { ALIGN = 256 }; /* on an H200, matrices that do not begin with a line of the cache cost a fifth more */
-static int64_t aligned(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
-
-static bool same_place(const lz_tensor *a, const lz_tensor *b) {
-    for (int i = 0; i < a->dims.n; i++)
-        if (a->dims.at[i] != 1 && a->strides[i] != b->strides[i]) return false;
-    return true;
-}
-
-/* Does another step of its group touch a store that this one does? */
-static bool shared_in_group(const lz_program *p, int first, int n, int step, int store) {
-    for (int i = first; i < first + n; i++) {
-        const lz_step *other = &p->steps[i];
-        if (i == step) continue;
-        if (other->out.store == store) return true;
-        for (int j = 0; j < other->call.n_in; j++)
-            if (other->in[j].store == store) return true;
-    }
-    return false;
-}
-
-/* A step of an op that works in place may write over an operand that no later step reads. */
-static void reuse_operands(lz_program *p) {
-    if (!p->ctx->backend->fuses) return; /* the reference kernels make no such promise */
-    for (int i = 0, first = 0; i < p->n_steps; i++) {
-        lz_step *step = &p->steps[i];
-        lz_store *out = &p->stores[step->out.store];
-        if (step->together) first = i;
-        int n = p->steps[first].together;
-        bool own = out->first == first && step->out.offset == 0 && /* not a part of a concat */
-                   !shared_in_group(p, first, n, i, step->out.store);
-        if (!lz_op_table[step->call.op].in_place || out->kind != LZ_STORE_ARENA || !own) continue;
-        for (int j = 0; j < step->call.n_in; j++) {
-            lz_store *x = &p->stores[step->in[j].store];
-            bool fits = x->kind == LZ_STORE_ARENA && x->last == first + n - 1 && x->bytes == out->bytes &&
-                        step->in[j].offset == 0 && !shared_in_group(p, first, n, i, step->in[j].store) &&
-                        lz_dtype_size(step->call.in[j].dtype) == lz_dtype_size(step->call.out.dtype) &&
-                        same_place(&step->call.in[j], &step->call.out);
-            for (int k = 0; fits && k < step->call.n_in;
-                 k++) /* the same store through another view would see new values */
-                fits = step->in[k].store != step->in[j].store ||
-                       (step->in[k].offset == 0 && same_place(&step->call.in[k], &step->call.out));
-            if (!fits) continue;
-            out->same_as = step->in[j].store;
-            break;
-        }
-    }
-    for (int i = p->n_stores - 1; i >= 0; i--) { /* users come later than what they reuse: lifetimes join backwards */
-        lz_store *s = &p->stores[i];
-        if (s->same_as >= 0 && s->last > p->stores[s->same_as].last) p->stores[s->same_as].last = s->last;
-    }
-}
-
-/* Walks the steps; at each, frees what is dead and puts what is born into the smallest gap that holds it. */
-static bool place_in_arena(lz_program *p) {
-    int *live = lz_bump_alloc(&p->memory, (size_t)(p->n_stores + 1) * sizeof *live); /* by place, ascending */
-    if (!live) return false;
-    int n = 0, next = 0;
-    for (int step = 0; step < p->n_steps; step++) {
-        int kept = 0;
-        for (int i = 0; i < n; i++)
-            if (p->stores[live[i]].last >= step) live[kept++] = live[i];
-        n = kept;
-        for (; next < p->n_stores && p->stores[next].first <= step; next++) {
-            lz_store *s = &p->stores[next];
-            if (s->kind != LZ_STORE_ARENA || s->same_as >= 0 || s->last < 0) continue;
-            int64_t need = aligned(s->bytes), end = 0, best = -1, best_gap = INT64_MAX;
-            int best_at = n;
-            for (int i = 0; i <= n; i++) {
-                int64_t gap = i < n ? p->stores[live[i]].place - end : INT64_MAX - 1;
-                if (gap >= need && gap < best_gap) {
-                    best = end;
-                    best_gap = gap;
-                    best_at = i;
-                }
-                if (i < n) end = p->stores[live[i]].place + aligned(p->stores[live[i]].bytes);
-            }
-            s->place = best;
-            if (best + need > p->arena_bytes) p->arena_bytes = best + need;
-            memmove(&live[best_at + 1], &live[best_at], (size_t)(n - best_at) * sizeof *live);
-            live[best_at] = next;
-            n++;
-        }
-    }
-    for (int i = 0; i < p->n_stores; i++)
-        if (p->stores[i].same_as >= 0) p->stores[i].place = p->stores[p->stores[i].same_as].place;
-    return true;
-}
-
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
 
 bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs) {
@@ -587,9 +439,7 @@ bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs) {
     int *order = lz_order_values(g);
     for (int i = 0; i < g->n; i++)
         if (!order || (g->values[order[i]].uses && !place_value(&s, order[i]))) return false;
-    if (!place_results(&s, own_outputs) || !group_steps(p)) return false;
-    reuse_operands(p);
-    if (!place_in_arena(p)) return false;
+    if (!place_results(&s, own_outputs) || !lz_plan_groups(p) || !lz_plan_arena(p)) return false;
     p->base = lz_bump_alloc(&p->memory, (size_t)(p->n_stores + 1) * sizeof *p->base);
     if (!p->base) return false;
     p->info.arena_bytes = p->arena_bytes;

@@ -366,7 +366,7 @@ static bool ask_algorithms(const lz_call *call, product *p) {
 /* NULL: err says why. */
 static product *find_product(const lz_call *call, const key *k, const void *bias) {
     lz_device *d = call->device;
-    uint64_t bucket = lz_cuda_hash(k, sizeof *k) % BUCKETS;
+    uint64_t bucket = lz_hash(k, sizeof *k) % BUCKETS;
     for (product *p = d->blas->buckets[bucket]; p; p = p->next)
         if (!memcmp(&p->key, k, sizeof *k)) return p;
     if (d->blas->count >= MAX_PRODUCTS) forget_products(d);

@@ -20,6 +20,7 @@
 #define LZ_CUDA_H
 
 #include "backend/backend.h"
+#include "backend/common/choices.h"
 #include "backend/cuda/api.h"
 #include "op/dims.h"
 
@@ -57,7 +58,8 @@ struct lz_device {
     lz_sdpa_choice sdpa;
     struct lz_cuda_jit *jit;
     struct lz_cuda_blas *blas;
-    struct lz_cuda_choices *choices;
+    lz_disk disk;        /* what earlier processes compiled and measured */
+    lz_choices *choices; /* what was measured */
     struct lz_cuda_dnn *dnn;
     struct lz_cuda_staging *staging[2]; /* of each queue */
     struct lz_cuda_events stamps, marks;
@@ -89,8 +91,6 @@ extern const lz_cuda_source lz_cuda_sources[]; /* the last one has no name */
  * after waiting for the queue. true: nothing was. */
 bool lz_cuda_check_faults(lz_device *d, lz_error *err);
 
-uint64_t lz_cuda_hash(const void *data, size_t bytes);
-
 /* Every kernel of ours takes one struct by value. */
 bool lz_cuda_launch(const lz_call *call, lz_cu_function f, int64_t blocks, int threads, int shared_bytes,
                     const void *params);
@@ -104,8 +104,6 @@ bool lz_cuda_epilogue(const lz_call *call);
 
 bool lz_cuda_blas_open(lz_device *d, lz_error *err);
 void lz_cuda_blas_close(lz_device *d);
-bool lz_cuda_choices_open(lz_device *d, lz_error *err); /* what was measured (product.c) */
-void lz_cuda_choices_close(lz_device *d);
 bool lz_cuda_dnn_open(lz_device *d, lz_error *err); /* true and d->dnn NULL when there is no cuDNN */
 void lz_cuda_dnn_close(lz_device *d);
 

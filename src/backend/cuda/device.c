@@ -257,7 +257,7 @@ static void close_device(lz_device *d) {
         if (d->stream) d->api.cu.StreamSynchronize(d->stream);
         lz_cuda_dnn_close(d);
         lz_cuda_blas_close(d);
-        lz_cuda_choices_close(d);
+        lz_choices_close(d->choices);
         lz_cuda_jit_close(d);
         close_events(d, &d->stamps);
         close_events(d, &d->marks);
@@ -338,7 +338,8 @@ static lz_device *open_device(lz_context *ctx, int number, const lz_context_opti
     if (fine) enter(d);
     fine = fine && lz_cuda_ok(d, d->api.cu.StreamCreate(&d->stream, LZ_CU_STREAM_NON_BLOCKING), "a queue", err) &&
            open_staging(d, LZ_QUEUE_KERNELS, err) && lz_cuda_jit_open(d, options->cache_folder, err) &&
-           lz_cuda_blas_open(d, err) && lz_cuda_choices_open(d, err) && (options->no_cudnn || lz_cuda_dnn_open(d, err));
+           lz_cuda_blas_open(d, err) && (d->choices = lz_choices_open(&d->disk, d->name, err)) &&
+           (options->no_cudnn || lz_cuda_dnn_open(d, err));
     if (fine) return d;
     close_device(d);
     return NULL;

@@ -300,9 +300,10 @@ static lz_dnn_descriptor make_plan(lz_device *d, lz_dnn_attribute from, lz_dnn_a
 
 /* Compiling a plan takes half a second. cuDNN can write it down with its code; the next process reads that. */
 static char *plan_text(const lz_device *d, const lz_dnn_key *key) {
-    return lz_cuda_choice_text(
-        d, &(lz_choice){
-               .what = "compiled plan", .library = d->api.dnn.GetVersion(), .key = key, .key_bytes = sizeof *key});
+    return lz_choice_text(d->choices, &(lz_choice){.what = "compiled plan",
+                                                   .library = d->api.dnn.GetVersion(),
+                                                   .key = key,
+                                                   .key_bytes = sizeof *key});
 }
 
 static void store_plan(const lz_device *d, const lz_dnn_key *key, lz_dnn_descriptor plan) {
@@ -311,7 +312,7 @@ static void store_plan(const lz_device *d, const lz_dnn_key *key, lz_dnn_descrip
     lz_dnn_status status = d->api.dnn.BackendGetAttribute(plan, json, LZ_CUDNN_TYPE_CHAR, 0, &n, NULL);
     char *text = plan_text(d, key), *written = !status && n > 0 ? lz_host_alloc(d->ctx, (size_t)n) : NULL;
     if (text && written && !d->api.dnn.BackendGetAttribute(plan, json, LZ_CUDNN_TYPE_CHAR, n, &n, written))
-        lz_cuda_store(d, text, written, (size_t)n);
+        lz_disk_keep(&d->disk, text, written, (size_t)n);
     lz_host_free(d->ctx, written);
     lz_host_free(d->ctx, text);
 }
@@ -319,7 +320,7 @@ static void store_plan(const lz_device *d, const lz_dnn_key *key, lz_dnn_descrip
 static void recall_plan(lz_device *d, const lz_dnn_key *key, const lz_dnn_order *order, lz_dnn_plan *to) {
     char *text = plan_text(d, key), *memory = NULL;
     size_t bytes = 0;
-    const char *written = text ? lz_cuda_stored(d, text, &bytes, &memory) : NULL;
+    const char *written = text ? lz_disk_find(&d->disk, text, &bytes, &memory) : NULL;
     if (written)
         to->plans[0] = make_plan(d, LZ_CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, LZ_CUDNN_TYPE_CHAR,
                                  (int64_t)bytes, written, &to->workspace, order);
@@ -383,7 +384,7 @@ static void free_graph(lz_dnn_graph *g) {
 /* ---- plans -------------------------------------------------------------------------------------------------------- */
 
 static entry **bucket_of(const lz_device *d, const lz_dnn_key *key) {
-    return &d->dnn->buckets[lz_cuda_hash(key, sizeof *key) % BUCKETS];
+    return &d->dnn->buckets[lz_hash(key, sizeof *key) % BUCKETS];
 }
 
 static entry *find_entry(const lz_device *d, const lz_dnn_key *key) {

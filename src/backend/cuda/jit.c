@@ -5,17 +5,12 @@
  *   through NVRTC, which takes up to a second for each: so before a program runs for the first time it is rehearsed,
  *     and all that it asks for and is missing is compiled by all threads at once
  *
- * A file of the cache holds everything its code was made from, and is used only if all of that is the same and the file
- * is ours. If the folder cannot be written, code is compiled again by the next process; that is no error. */
-#include <fcntl.h>
+ * If the folder cannot be written, code is compiled again by the next process; that is no error (backend/common/disk.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "backend/cuda/own.h"
-#include "base/file.h"
 
 enum { BUCKETS = 512 };
 
@@ -32,107 +27,8 @@ struct lz_cuda_jit {
     known *buckets[BUCKETS];
     int64_t n_missing;
     char architecture[32], release[192]; /* options and versions that change what is compiled */
-    char *folder;                        /* of the disk cache; NULL: none */
     lz_fault *fault;
 };
-
-/* FNV-1a; another start gives another hash. */
-static uint64_t hash_of(uint64_t start, const void *data, size_t bytes) {
-    uint64_t h = start;
-    for (const unsigned char *p = data, *end = p + bytes; p < end; p++) h = (h ^ *p) * UINT64_C(0x100000001b3);
-    return h;
-}
-#define HASH_START UINT64_C(0xcbf29ce484222325)
-#define OTHER_START UINT64_C(0x84222325cbf29ce4)
-
-uint64_t lz_cuda_hash(const void *data, size_t bytes) { return hash_of(HASH_START, data, bytes); }
-
-/* ---- the cache on disk ------------------------------------------------------------------------------------------- */
-
-/* Makes the folders that are missing, for our eyes only. */
-static void make_folders(char *path) {
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        mkdir(path, 0700);
-        *slash = '/';
-    }
-    mkdir(path, 0700);
-}
-
-/* What a file begins with; then come the code, which loaders want at an even address, and the key. */
-typedef struct cache_head {
-    char magic[8];
-    uint64_t key_bytes, code_bytes, code_hash;
-} cache_head;
-#define CACHE_MAGIC "LZCUDA2"
-
-static char *file_of(const lz_device *d, const char *key) {
-    char name[64];
-    size_t n = strlen(key);
-    snprintf(name, sizeof name, "%016llx%016llx.bin", (unsigned long long)hash_of(HASH_START, key, n),
-             (unsigned long long)hash_of(OTHER_START, key, n));
-    return d->jit->folder ? lz_path_join(d->ctx, d->jit->folder, name) : NULL;
-}
-
-static bool read_all(int fd, char *to, size_t bytes) {
-    while (bytes > 0) {
-        ssize_t n = read(fd, to, bytes);
-        if (n <= 0) return false;
-        to += n;
-        bytes -= (size_t)n;
-    }
-    return true;
-}
-
-/* Is this what lz_cuda_store wrote for the key? */
-static bool is_code_of(const char *data, size_t bytes, const char *key) {
-    cache_head head;
-    size_t key_bytes = strlen(key);
-    if (bytes < sizeof head + key_bytes) return false;
-    memcpy(&head, data, sizeof head);
-    const char *code = data + sizeof head;
-    size_t code_bytes = bytes - sizeof head - key_bytes;
-    return !memcmp(head.magic, CACHE_MAGIC, sizeof head.magic) && head.key_bytes == key_bytes &&
-           head.code_bytes == code_bytes && !memcmp(code + code_bytes, key, key_bytes) &&
-           head.code_hash == hash_of(HASH_START, code, code_bytes);
-}
-
-const char *lz_cuda_stored(const lz_device *d, const char *key, size_t *bytes, char **memory) {
-    char *path = file_of(d, key);
-    *memory = NULL;
-    if (!path) return NULL;
-    struct stat s;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    bool ours = fd >= 0 && fstat(fd, &s) == 0 && S_ISREG(s.st_mode) && s.st_uid == geteuid() && s.st_size > 0 &&
-                s.st_size < (1 << 28);
-    *memory = ours ? lz_host_alloc(d->ctx, (size_t)s.st_size) : NULL;
-    bool fine = *memory && read_all(fd, *memory, (size_t)s.st_size) && is_code_of(*memory, (size_t)s.st_size, key);
-    if (fd >= 0) close(fd);
-    lz_host_free(d->ctx, path);
-    if (fine) *bytes = (size_t)s.st_size - sizeof(cache_head) - strlen(key);
-    return fine ? *memory + sizeof(cache_head) : NULL;
-}
-
-void lz_cuda_store(const lz_device *d, const char *key, const char *code, size_t bytes) {
-    char *path = file_of(d, key), *folder = path ? lz_host_copy(d->ctx, d->jit->folder) : NULL;
-    if (!folder) {
-        lz_host_free(d->ctx, path);
-        return;
-    }
-    cache_head head = {.key_bytes = strlen(key), .code_bytes = bytes, .code_hash = hash_of(HASH_START, code, bytes)};
-    memcpy(head.magic, CACHE_MAGIC, sizeof head.magic);
-    lz_writer w;
-    make_folders(folder);
-    lz_host_free(d->ctx, folder);
-    if (lz_writer_open(&w, d->ctx, path, NULL) == LZ_OK) {
-        if (lz_writer_add(&w, &head, sizeof head, NULL) == LZ_OK &&
-            lz_writer_add(&w, code, (int64_t)bytes, NULL) == LZ_OK &&
-            lz_writer_add(&w, key, (int64_t)head.key_bytes, NULL) == LZ_OK)
-            lz_writer_commit(&w, NULL);
-        lz_writer_discard(&w);
-    }
-    lz_host_free(d->ctx, path);
-}
 
 /* ---- compiling --------------------------------------------------------------------------------------------------- */
 
@@ -233,7 +129,7 @@ static char *key_of(const lz_device *d, const char *text, lz_error *err) {
 static bool load_stored(const lz_device *d, const translation *t) {
     size_t bytes = 0;
     char *memory = NULL;
-    const char *stored = lz_cuda_stored(d, t->key, &bytes, &memory);
+    const char *stored = lz_disk_find(&d->disk, t->key, &bytes, &memory);
     bool fine = stored && load(d, t->of, stored, NULL);
     lz_host_free(d->ctx, memory);
     return fine;
@@ -243,7 +139,7 @@ static bool load_translated(const lz_device *d, translation *t, lz_error *err) {
     size_t bytes = 0;
     char *code = take_code(d, t, &bytes, err);
     bool fine = code && load(d, t->of, code, err);
-    if (fine) lz_cuda_store(d, t->key, code, bytes);
+    if (fine) lz_disk_keep(&d->disk, t->key, code, bytes);
     lz_host_free(d->ctx, code);
     return fine;
 }
@@ -336,7 +232,7 @@ static known *add_known(lz_device *d, uint64_t hash, const char *name, const cha
 }
 
 lz_cu_function lz_cuda_function(lz_device *d, const char *name, const char *text, lz_error *err) {
-    uint64_t hash = hash_of(hash_of(HASH_START, name, strlen(name) + 1), text, strlen(text));
+    uint64_t hash = lz_hash_from(lz_hash(name, strlen(name) + 1), text, strlen(text));
     known *k = d->jit->buckets[hash % BUCKETS];
     while (k && (k->hash != hash || strcmp(k->name, name) != 0 || strcmp(k->text, text) != 0)) k = k->next;
     if (!k) k = add_known(d, hash, name, text, err);
@@ -397,7 +293,7 @@ bool lz_cuda_jit_open(lz_device *d, const char *folder, lz_error *err) {
     snprintf(j->architecture, sizeof j->architecture, "--gpu-architecture=sm_%d%s", d->capability,
              d->capability == 90 ? "a" : "");
     snprintf(j->release, sizeof j->release, "%s, NVRTC %d.%d, %s", d->name, major, minor, j->architecture);
-    j->folder = folder && *folder ? lz_path_join(d->ctx, folder, "cuda") : NULL;
+    d->disk = (lz_disk){.ctx = d->ctx, .folder = folder && *folder ? lz_path_join(d->ctx, folder, "cuda") : NULL};
     void *fault = NULL;
     lz_cu_result got = d->api.cu.MemHostAlloc(&fault, sizeof *j->fault, LZ_CU_MEMHOSTALLOC_DEVICEMAP);
     if (!lz_cuda_ok(d, got, "memory", err)) return false;
@@ -415,7 +311,7 @@ void lz_cuda_jit_close(lz_device *d) {
             free_known(d, k);
         }
     if (j->fault) d->api.cu.MemFreeHost(j->fault);
-    lz_host_free(d->ctx, j->folder);
+    lz_disk_close(&d->disk);
     lz_host_free(d->ctx, j);
     d->jit = NULL;
 }

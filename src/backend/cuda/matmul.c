@@ -70,7 +70,7 @@ static bool make_key(const contestants *c, contest_key *k) {
         k->of[i].a_row = g->a_row, k->of[i].out_row = g->out_row;
         memcpy(k->of[i].b_row, g->b_row, sizeof g->b_row);
     }
-    k->text = lz_cuda_hash(whole, strlen(whole));
+    k->text = lz_hash(whole, strlen(whole));
     memcpy(k->ways, c->ways, (size_t)c->n_ways * sizeof *c->ways);
     lz_host_free(text.ctx, whole);
     return true;

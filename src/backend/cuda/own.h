@@ -33,12 +33,6 @@ static inline int lz_cuda_room_for(int calls) {
     return calls == 1 ? 1 : calls <= LZ_FEW_TOGETHER ? LZ_FEW_TOGETHER : LZ_TOGETHER;
 }
 
-/* ---- what earlier processes left on disk (jit.c) ------------------------------------------------------------------ */
-
-/* What was stored under this text, or NULL. *memory is to be freed in either case. */
-const char *lz_cuda_stored(const lz_device *d, const char *key, size_t *bytes, char **memory);
-void lz_cuda_store(const lz_device *d, const char *key, const char *data, size_t bytes);
-
 /* ---- walks (walk.c) ---------------------------------------------------------------------------------------------- */
 
 _Static_assert(LZ_AXES == LZ_MAX_DIMS && LZ_OPERANDS == 1 + LZ_MAX_OPERANDS, "kernels/params.h repeats both sizes");

@@ -237,92 +237,6 @@ static int fastest(const lz_call *call, int n, lz_cuda_way way, void *arg) {
     return -1;
 }
 
-char *lz_cuda_choice_text(const lz_device *d, const lz_choice *c) {
-    lz_text text = {.ctx = d->ctx};
-    const unsigned char *bytes = c->key;
-    lz_text_add(&text, "%s, version %zu, on %s\n", c->what, c->library, d->name);
-    for (size_t i = 0; i < c->key_bytes; i++) lz_text_add(&text, "%02x", bytes[i]);
-    return lz_text_take(&text, NULL);
-}
-
-static int recall(const lz_device *d, const lz_choice *c) {
-    char *text = lz_cuda_choice_text(d, c), *memory = NULL;
-    size_t bytes = 0;
-    const char *stored = text ? lz_cuda_stored(d, text, &bytes, &memory) : NULL;
-    int32_t chosen = -1;
-    if (stored && bytes == sizeof chosen) memcpy(&chosen, stored, sizeof chosen);
-    lz_host_free(d->ctx, memory);
-    lz_host_free(d->ctx, text);
-    return chosen;
-}
-
-static void note(const lz_device *d, const lz_choice *c, int chosen) {
-    char *text = lz_cuda_choice_text(d, c);
-    int32_t value = chosen;
-    if (text) lz_cuda_store(d, text, (const char *)&value, sizeof value);
-    lz_host_free(d->ctx, text);
-}
-
-/* What this process knows already, by what it is about. */
-typedef struct known {
-    struct known *next;
-    const char *what;
-    int chosen;
-    size_t bytes;
-    char key[];
-} known;
-
-enum { BUCKETS = 256, MOST_KNOWN = 8192 };
-struct lz_cuda_choices {
-    known *buckets[BUCKETS];
-    int n;
-};
-
-static void forget_all(lz_device *d) {
-    for (int i = 0; i < BUCKETS; i++)
-        for (known *k; (k = d->choices->buckets[i]);) {
-            d->choices->buckets[i] = k->next;
-            lz_host_free(d->ctx, k);
-        }
-    d->choices->n = 0;
-}
-
-bool lz_cuda_choices_open(lz_device *d, lz_error *err) {
-    d->choices = lz_host_alloc(d->ctx, sizeof *d->choices);
-    if (!d->choices) lz_out_of_memory(err, sizeof *d->choices);
-    return d->choices;
-}
-
-void lz_cuda_choices_close(lz_device *d) {
-    if (!d->choices) return;
-    forget_all(d);
-    lz_host_free(d->ctx, d->choices);
-    d->choices = NULL;
-}
-
-static known **bucket_of(const lz_device *d, const lz_choice *c) {
-    return &d->choices->buckets[lz_cuda_hash(c->key, c->key_bytes) % BUCKETS];
-}
-
-static const known *find_known(const lz_device *d, const lz_choice *c) {
-    for (const known *k = *bucket_of(d, c); k; k = k->next)
-        if (!strcmp(k->what, c->what) && k->bytes == c->key_bytes && !memcmp(k->key, c->key, k->bytes)) return k;
-    return NULL;
-}
-
-/* Without memory it is looked up again the next time. */
-static int remember(lz_device *d, const lz_choice *c, int chosen) {
-    if (d->choices->n >= MOST_KNOWN) forget_all(d);
-    known *k = lz_host_alloc(d->ctx, sizeof *k + c->key_bytes);
-    if (!k) return chosen;
-    known **bucket = bucket_of(d, c);
-    *k = (known){.next = *bucket, .what = c->what, .chosen = chosen, .bytes = c->key_bytes};
-    memcpy(k->key, c->key, c->key_bytes);
-    *bucket = k;
-    d->choices->n++;
-    return chosen;
-}
-
 static void rehearse_all(const lz_call *call, int n, lz_cuda_way way, void *arg) {
     lz_error unused;
     lz_call quiet = *call;
@@ -332,14 +246,12 @@ static void rehearse_all(const lz_call *call, int n, lz_cuda_way way, void *arg)
 
 int lz_cuda_choose(const lz_call *call, lz_choice *c, int n, lz_cuda_way way, void *arg) {
     lz_device *d = call->device;
-    const known *k = find_known(d, c);
-    if (k) return k->chosen;
-    int chosen = recall(d, c);
-    if (chosen >= 0 && chosen < n) return remember(d, c, chosen);
+    int chosen;
+    if (lz_choices_find(d->choices, c, n, &chosen)) return chosen;
     if (d->rehearsing) rehearse_all(call, n, way, arg);
     if (d->recording || d->rehearsing) return -1;
     chosen = fastest(call, n, way, arg);
     c->measured = true;
-    if (chosen >= 0) note(d, c, chosen);
-    return remember(d, c, chosen);
+    lz_choices_note(d->choices, c, chosen);
+    return chosen;
 }

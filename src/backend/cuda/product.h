@@ -63,17 +63,8 @@ bool lz_cuda_multiply_plainly(const lz_call *call, const lz_tensor *a, const lz_
 /* One of several ways to do a call; what goes wrong it tells through the call it is handed. */
 typedef bool (*lz_cuda_way)(const lz_call *call, void *arg, int i);
 
-/* Choices are kept on disk, so that later processes choose the same, at once. The key is everything the ways depend on;
- * library is its version. */
-typedef struct lz_choice {
-    const char *what; /* one that stays */
-    size_t library;
-    const void *key;
-    size_t key_bytes;
-    bool measured; /* set when it was measured now */
-} lz_choice;
-/* What was chosen before, by this process or an earlier one, or by measuring now. -1: none works, or the call is being recorded and cannot wait. */
+/* What was chosen before, by this process or an earlier one, or by measuring now. -1: none works, or the call is being
+ * recorded and cannot wait. */
 int lz_cuda_choose(const lz_call *call, lz_choice *c, int n, lz_cuda_way way, void *arg);
-char *lz_cuda_choice_text(const lz_device *d, const lz_choice *c); /* its name on disk; to be freed; NULL: no memory */
 
 #endif

@@ -110,6 +110,50 @@ static void planned_bytes(void) {
     lz_close(ctx);
 }
 
+/* 2 for a multiply-add, 1 for each element that an elementwise op or a reduction reads. */
+static void counted_operations(void) {
+    lz_context *ctx = open_plain();
+    lz_array *x = input(ctx, LZ_DIMS(6, 32)), *w = input(ctx, LZ_DIMS(32, 10)), *q = input(ctx, LZ_DIMS(1, 2, 5, 8)),
+             *k = input(ctx, LZ_DIMS(1, 2, 7, 8)), *image = input(ctx, LZ_DIMS(1, 6, 6, 4)),
+             *filter = input(ctx, LZ_DIMS(8, 3, 3, 4));
+    const struct {
+        const char *what;
+        lz_array *of;
+        double operations;
+    } cases[] = {
+        {"matmul", lz_matmul(x, w), 2.0 * 6 * 10 * 32},
+        {"matmul and an epilogue", lz_silu(lz_matmul(x, w)), 2.0 * 6 * 10 * 32 + 60},
+        {"conv2d", lz_conv2d(image, filter, NULL, .stride = 1), 2.0 * 4 * 4 * 8 * 3 * 3 * 4},
+        {"sdpa", lz_sdpa(q, k, k), 4.0 * 2 * 5 * 8 * 7},
+        {"causal sdpa", lz_sdpa(q, q, q, .causal = true), 2.0 * 2 * 5 * 8 * 5},
+        {"sum", lz_sum(x, LZ_DIMS(1), false), 6 * 32},
+        {"softmax", lz_softmax(x, -1), 5.0 * 6 * 32},
+        {"rms_norm", lz_rms_norm(x, NULL, 1e-6), 3.0 * 6 * 32},
+        {"add", lz_add(x, x), 6 * 32},
+        {"copy", lz_contiguous(lz_transpose(x)), 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK(plan(cases[i].of).flops == cases[i].operations, "%s: %g, not %g", cases[i].what, plan(cases[i].of).flops,
+              cases[i].operations);
+    lz_close(ctx);
+}
+
+/* A fact stands only where the passes that read it can use it. */
+static void facts_of_ops(void) {
+    for (int i = 0; i < LZ_OP_COUNT; i++) {
+        const lz_op_info *op = &lz_op_table[i];
+        bool element = op->number || op->commutes || op->cheap || op->truth;
+        CHECK(op->name && op->name[0], "op %d has no name", i);
+        CHECK(!element || op->kind == LZ_KIND_ELEMENT, "%s", op->name);
+        CHECK(!op->epilogue || op->kind == LZ_KIND_KERNEL, "%s", op->name);
+        CHECK(!op->commutes || op->inputs == 2, "%s", op->name);
+        CHECK(!op->product || (op->inputs > 1 && op->sum.axes > 0), "%s: its weight is input 1", op->name);
+        CHECK(!op->moves || op->flops == 0, "%s", op->name);
+        CHECK(op->inputs < 0 || op->sum.input < op->inputs || op->inputs == 0, "%s", op->name);
+        CHECK(op->truth >> (op->inputs < 0 ? 0 : op->inputs) == 0, "%s", op->name);
+    }
+}
+
 static void attention_memory_is_linear(void) {
     lz_context *ctx = open_plain();
     int64_t bytes[4];
@@ -959,7 +1003,8 @@ TEST_MAIN({"concat_parts_keep_to_themselves", concat_parts_keep_to_themselves},
           {"heads_are_put_together_in_place", heads_are_put_together_in_place},
           {"looked_at_outputs_are_used_again", looked_at_outputs_are_used_again},
           {"compiled_under_a_limit", compiled_under_a_limit}, {"functions_cannot_look", functions_cannot_look},
-          {"planned_bytes", planned_bytes}, {"attention_memory_is_linear", attention_memory_is_linear},
+          {"planned_bytes", planned_bytes}, {"counted_operations", counted_operations}, {"facts_of_ops", facts_of_ops},
+          {"attention_memory_is_linear", attention_memory_is_linear},
           {"patterns_are_one_kernel", patterns_are_one_kernel}, {"computing_in_place", computing_in_place},
           {"merging_and_folding", merging_and_folding}, {"compiled_loop", compiled_loop},
           {"replay_allocates_nothing", replay_allocates_nothing}, {"replay_keeps_results", replay_keeps_results},

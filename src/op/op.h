@@ -21,12 +21,12 @@ typedef enum lz_kind {
     X(FULL, "full", MAKE, 0) \
     X(ARANGE, "arange", MAKE, 0) \
     X(RANDN, "randn", MAKE, 0) \
-    X(COPY, "copy", ELEMENT, 1, .moves = true) \
-    X(CAST, "cast", ELEMENT, 1, .cheap = true) \
-    X(NEG, "neg", ELEMENT, 1, .flops = 1, .cheap = true) \
-    X(ABS, "abs", ELEMENT, 1, .flops = 1) \
-    X(NOT, "not", ELEMENT, 1, .flops = 1, .truth = 1) \
-    X(SQUARE, "square", ELEMENT, 1, .flops = 1) \
+    X(COPY, "copy", ELEMENT, 1, .moves = true, .whole = true) \
+    X(CAST, "cast", ELEMENT, 1, .cheap = true, .whole = true) \
+    X(NEG, "neg", ELEMENT, 1, .flops = 1, .cheap = true, .whole = true) \
+    X(ABS, "abs", ELEMENT, 1, .flops = 1, .whole = true) \
+    X(NOT, "not", ELEMENT, 1, .flops = 1, .truth = 1, .whole = true) \
+    X(SQUARE, "square", ELEMENT, 1, .flops = 1, .whole = true) \
     X(FLOOR, "floor", ELEMENT, 1, .flops = 1) \
     X(EXP, "exp", ELEMENT, 1, .flops = 1) \
     X(LOG, "log", ELEMENT, 1, .flops = 1) \
@@ -40,33 +40,33 @@ typedef enum lz_kind {
     X(SILU, "silu", ELEMENT, 1, .flops = 1) \
     X(GELU, "gelu", ELEMENT, 1, .flops = 1) \
     X(GELU_TANH, "gelu_tanh", ELEMENT, 1, .flops = 1) \
-    X(CLIP, "clip", ELEMENT, 1, .flops = 1) \
-    X(ADD, "add", ELEMENT, 2, .flops = 1, .number = true, .commutes = true, .cheap = true) \
-    X(SUB, "sub", ELEMENT, 2, .flops = 1, .number = true, .cheap = true) \
-    X(MUL, "mul", ELEMENT, 2, .flops = 1, .number = true, .commutes = true, .cheap = true) \
+    X(CLIP, "clip", ELEMENT, 1, .flops = 1, .whole = true) \
+    X(ADD, "add", ELEMENT, 2, .flops = 1, .number = true, .commutes = true, .cheap = true, .whole = true) \
+    X(SUB, "sub", ELEMENT, 2, .flops = 1, .number = true, .cheap = true, .whole = true) \
+    X(MUL, "mul", ELEMENT, 2, .flops = 1, .number = true, .commutes = true, .cheap = true, .whole = true) \
     X(DIV, "div", ELEMENT, 2, .flops = 1, .number = true) \
-    X(POW, "pow", ELEMENT, 2, .flops = 1) \
-    X(MAXIMUM, "maximum", ELEMENT, 2, .flops = 1, .number = true) \
-    X(MINIMUM, "minimum", ELEMENT, 2, .flops = 1, .number = true) \
-    X(EQUAL, "equal", ELEMENT, 2, .flops = 1) \
-    X(NOT_EQUAL, "not_equal", ELEMENT, 2, .flops = 1) \
-    X(LESS, "less", ELEMENT, 2, .flops = 1) \
-    X(LESS_EQUAL, "less_equal", ELEMENT, 2, .flops = 1) \
-    X(GREATER, "greater", ELEMENT, 2, .flops = 1) \
-    X(GREATER_EQUAL, "greater_equal", ELEMENT, 2, .flops = 1) \
-    X(AND, "and", ELEMENT, 2, .flops = 1, .truth = 3) \
-    X(OR, "or", ELEMENT, 2, .flops = 1, .truth = 3) \
-    X(WHERE, "where", ELEMENT, 3, .flops = 1, .truth = 1) \
+    X(POW, "pow", ELEMENT, 2, .flops = 1, .whole = true) \
+    X(MAXIMUM, "maximum", ELEMENT, 2, .flops = 1, .number = true, .whole = true) \
+    X(MINIMUM, "minimum", ELEMENT, 2, .flops = 1, .number = true, .whole = true) \
+    X(EQUAL, "equal", ELEMENT, 2, .flops = 1, .whole = true) \
+    X(NOT_EQUAL, "not_equal", ELEMENT, 2, .flops = 1, .whole = true) \
+    X(LESS, "less", ELEMENT, 2, .flops = 1, .whole = true) \
+    X(LESS_EQUAL, "less_equal", ELEMENT, 2, .flops = 1, .whole = true) \
+    X(GREATER, "greater", ELEMENT, 2, .flops = 1, .whole = true) \
+    X(GREATER_EQUAL, "greater_equal", ELEMENT, 2, .flops = 1, .whole = true) \
+    X(AND, "and", ELEMENT, 2, .flops = 1, .truth = 3, .whole = true) \
+    X(OR, "or", ELEMENT, 2, .flops = 1, .truth = 3, .whole = true) \
+    X(WHERE, "where", ELEMENT, 3, .flops = 1, .truth = 1, .whole = true) \
     X(RESHAPE, "reshape", VIEW, 1) \
     X(PERMUTE, "permute", VIEW, 1) \
     X(SLICE, "slice", VIEW, 1) \
     X(BROADCAST, "broadcast", VIEW, 1) \
-    X(SUM, "sum", REDUCE, 1, .flops = 1) \
+    X(SUM, "sum", REDUCE, 1, .flops = 1, .whole = true) \
     X(MEAN, "mean", REDUCE, 1, .flops = 1) \
     X(VAR, "var", REDUCE, 1, .flops = 1) \
-    X(MAX, "max", REDUCE, 1, .flops = 1) \
-    X(MIN, "min", REDUCE, 1, .flops = 1) \
-    X(ARGMAX, "argmax", REDUCE, 1, .flops = 1) \
+    X(MAX, "max", REDUCE, 1, .flops = 1, .whole = true) \
+    X(MIN, "min", REDUCE, 1, .flops = 1, .whole = true) \
+    X(ARGMAX, "argmax", REDUCE, 1, .flops = 1, .whole = true) \
     X(LOGSUMEXP, "logsumexp", REDUCE, 1, .flops = 1) \
     X(SOFTMAX, "softmax", KERNEL, 1, .flops = 5, .epilogue = 1, .in_place = true) \
     X(RMS_NORM, "rms_norm", KERNEL, 1, .flops = 3, .epilogue = 1, .in_place = true) \
@@ -109,6 +109,7 @@ typedef struct lz_op_info {
     bool in_place; /* its kernels write an element or a row after reading it: the output may lie where an input is */
     bool product;  /* sums of products with a weight, which is input 1 */
     bool moves;    /* copies elements and computes nothing: the planner may find a way without it */
+    bool whole;    /* exact on integers, in i64 */
     bool heads_inside; /* the output [b, h, n, d] is stored as [b, n, h, d], so that joining its heads is a view */
     /* ELEMENT */
     bool number;    /* a number may be the second operand of its step in an expression */

@@ -171,20 +171,8 @@ typedef enum manner {
     UNABLE, /* by the reference */
 } manner;
 
-static bool has_whole_form(lz_op op) {
-    static const bool whole[LZ_OP_COUNT] = {
-        [LZ_OP_COPY] = true,       [LZ_OP_CAST] = true,    [LZ_OP_NEG] = true,           [LZ_OP_ABS] = true,
-        [LZ_OP_NOT] = true,        [LZ_OP_SQUARE] = true,  [LZ_OP_CLIP] = true,          [LZ_OP_ADD] = true,
-        [LZ_OP_SUB] = true,        [LZ_OP_MUL] = true,     [LZ_OP_POW] = true,           [LZ_OP_MAXIMUM] = true,
-        [LZ_OP_MINIMUM] = true,    [LZ_OP_EQUAL] = true,   [LZ_OP_NOT_EQUAL] = true,     [LZ_OP_LESS] = true,
-        [LZ_OP_LESS_EQUAL] = true, [LZ_OP_GREATER] = true, [LZ_OP_GREATER_EQUAL] = true, [LZ_OP_AND] = true,
-        [LZ_OP_OR] = true,         [LZ_OP_WHERE] = true,
-    };
-    return whole[op];
-}
-
 static manner manner_of(const lz_call *call) {
-    bool whole = has_whole_form(call->op), f64 = call->out.dtype == LZ_F64, mixed = false;
+    bool whole = lz_op_table[call->op].whole, f64 = call->out.dtype == LZ_F64, mixed = false;
     for (int i = 0; i < call->n_in; i++) {
         whole = whole && !lz_is_float(call->in[i].dtype);
         f64 = f64 || call->in[i].dtype == LZ_F64;

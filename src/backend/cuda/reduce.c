@@ -55,8 +55,7 @@ static int64_t reduce_scratch(const lz_call *call) {
 }
 
 static const char *number_of(const lz_call *call) {
-    bool exact = call->op == LZ_OP_SUM || call->op == LZ_OP_MAX || call->op == LZ_OP_MIN || call->op == LZ_OP_ARGMAX;
-    return exact && !lz_is_float(call->in[0].dtype) ? "i64" : "float";
+    return lz_op_table[call->op].whole && !lz_is_float(call->in[0].dtype) ? "i64" : "float";
 }
 
 static bool run_pass(const lz_call *call, const reduce_job *j, bool finish) {

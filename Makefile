@@ -43,8 +43,9 @@ test-threads: ## several threads in one context, under the thread sanitizer
 	@tools/install-packages build
 	@$(cmake) -B build-threads -DLZ_THREAD_SANITIZE=ON >/dev/null
 	@[ -e build-threads/test_threads ] || echo "compiling: some minutes, the first time"
-	@$(ninja) -C build-threads test_threads
+	@$(ninja) -C build-threads test_threads test_jobs
 	@LZ_TEST_SCALE=$${LZ_TEST_SCALE:-30} build-threads/test_threads
+	@build-threads/test_jobs
 
 coverage: ## which lines the tests run, on fewer random cases: the share, and build-coverage/html
 	@tools/install-packages build coverage

@@ -243,7 +243,7 @@ char *lz_image_decode_text(lz_context *ctx, const void *data, int64_t bytes, con
  * below the prefix; `pkg-config --variable=demo lazuli` prints its folder. `lazuli pull` puts models into the cache of
  * the Hugging Face tools, and `lazuli models` prints their folders. */
 typedef struct lz_model lz_model;
-/* One model may serve several threads. It makes one picture at a time; further callers wait. */
+/* One model may serve several threads. Their pictures are made at the same time, and take turns step by step. */
 lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err);
 void lz_model_close(lz_model *model); /* no picture of it may be under way */
 

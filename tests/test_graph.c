@@ -704,7 +704,7 @@ static void watching(void) {
     for (int i = 0; i < 10; i++) y = lz_tanh(lz_matmul(y, x));
     int64_t before = lz_memory_info(ctx).active;
     watcher w = {.stop_at = 4};
-    lz_watch watch = {go_on, &w};
+    lz_watch watch = {.go_on = go_on, .user = &w};
     CHECK_STATUS(lz_eval_watched(&y, 1, &watch, &err), LZ_CANCELLED, &err);
     CHECK_I64(w.asked, 4);
     CHECK_I64(lz_memory_info(ctx).active, before); /* nothing stays of a run that was stopped */

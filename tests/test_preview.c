@@ -249,9 +249,9 @@ static void prompts_are_recalled_exactly(const char *folder, double guidance) {
         if (fine) lz_picture_free(&a);
         lz_model_close(fresh);
     }
-    int64_t clock = model ? model->clock : 0;
+    int64_t clock = model ? model->kept.clock : 0;
     lz_reading kept[LZ_READINGS] = {0};
-    if (model) memcpy(kept, model->readings, sizeof kept);
+    if (model) memcpy(kept, model->kept.readings, sizeof kept);
     for (int i = 0; i < LZ_READINGS; i++) CHECK(kept[i].features && kept[i].used <= clock);
     lz_model_close(model);
     CHECK_I64(lz_memory_info(ctx).active, 0);

@@ -4,30 +4,30 @@
 
 #include "graph/eval.h"
 
-/* ---- jobs: a program with the memory it runs in ------------------------------------------------------------------ */
+/* ---- evaluations: a program with the memory it runs in ----------------------------------------------------------- */
 
-void lz_job_free(lz_job *job) {
-    if (!job) return;
-    lz_context *ctx = job->ctx;
-    if (job->outputs)
-        for (int i = 0; i < job->program->n_outputs; i++) lz_buffer_release(job->outputs[i]);
-    lz_buffer_release(job->arena);
-    lz_program_free(job->program);
-    lz_host_free(ctx, job->outputs);
-    lz_host_free(ctx, job);
+void lz_evaluation_free(lz_evaluation *e) {
+    if (!e) return;
+    lz_context *ctx = e->ctx;
+    if (e->outputs)
+        for (int i = 0; i < e->program->n_outputs; i++) lz_buffer_release(e->outputs[i]);
+    lz_buffer_release(e->arena);
+    lz_program_free(e->program);
+    lz_host_free(ctx, e->outputs);
+    lz_host_free(ctx, e);
 }
 
-static bool allocate(lz_job *job, lz_error *err) {
-    lz_program *p = job->program;
-    job->outputs = lz_host_alloc(job->ctx, (size_t)(p->n_outputs + 1) * sizeof(lz_buffer *));
-    if (!job->outputs) {
+static bool allocate(lz_evaluation *e, lz_error *err) {
+    lz_program *p = e->program;
+    e->outputs = lz_host_alloc(e->ctx, (size_t)(p->n_outputs + 1) * sizeof(lz_buffer *));
+    if (!e->outputs) {
         lz_out_of_memory(err, p->n_outputs);
         return false;
     }
     for (int i = 0; i < p->n_outputs; i++)
-        if (!(job->outputs[i] = lz_buffer_new(job->ctx, p->output_bytes[i], err))) return false;
-    if (p->arena_bytes) job->arena = lz_buffer_new(job->ctx, p->arena_bytes, err);
-    return !p->arena_bytes || job->arena;
+        if (!(e->outputs[i] = lz_buffer_new(e->ctx, p->output_bytes[i], err))) return false;
+    if (p->arena_bytes) e->arena = lz_buffer_new(e->ctx, p->arena_bytes, err);
+    return !p->arena_bytes || e->arena;
 }
 
 /* Inside a function being compiled, its inputs have no values to compute with. */
@@ -40,31 +40,31 @@ static bool needs_arguments(const lz_program *p, lz_error *err) {
     return false;
 }
 
-lz_job *lz_job_new(lz_context *ctx, lz_array *const *arrays, int n, lz_error *err) {
-    lz_job *job = lz_host_alloc(ctx, sizeof *job);
-    if (!job) {
-        lz_out_of_memory(err, sizeof *job);
+lz_evaluation *lz_evaluation_new(lz_context *ctx, lz_array *const *arrays, int n, lz_error *err) {
+    lz_evaluation *e = lz_host_alloc(ctx, sizeof *e);
+    if (!e) {
+        lz_out_of_memory(err, sizeof *e);
         return NULL;
     }
-    job->ctx = ctx;
-    job->program = lz_program_new(ctx, arrays, n, false, err);
-    if (job->program) job->program->once = true;
-    if (job->program && !needs_arguments(job->program, err) && allocate(job, err)) return job;
-    lz_job_free(job);
+    e->ctx = ctx;
+    e->program = lz_program_new(ctx, arrays, n, false, err);
+    if (e->program) e->program->once = true;
+    if (e->program && !needs_arguments(e->program, err) && allocate(e, err)) return e;
+    lz_evaluation_free(e);
     return NULL;
 }
 
-lz_status lz_job_run(lz_job *job, const lz_watch *watch, lz_error *err) {
-    return lz_program_run(job->program, NULL, job->arena, job->outputs, watch, err);
+lz_status lz_evaluation_run(lz_evaluation *e, const lz_watch *watch, lz_error *err) {
+    return lz_program_run(e->program, NULL, e->arena, e->outputs, watch, err);
 }
 
-void lz_job_commit(lz_job *job, lz_array *const *arrays, lz_event *event) {
-    lz_program *p = job->program;
+void lz_evaluation_commit(lz_evaluation *e, lz_array *const *arrays, lz_event *event) {
+    lz_program *p = e->program;
     for (int i = 0; i < p->n_results; i++) {
         lz_result *r = &p->results[i];
         lz_store *s = &p->stores[r->at.store];
         if (arrays[i]->buffer) continue; /* another thread was faster, or it is asked for twice */
-        lz_buffer *buffer = s->kind == LZ_STORE_OUTPUT ? job->outputs[s->output] : s->buffer;
+        lz_buffer *buffer = s->kind == LZ_STORE_OUTPUT ? e->outputs[s->output] : s->buffer;
         lz_node_set_value(arrays[i], buffer, r->at.offset / lz_dtype_size(r->dtype), r->strides, event);
     }
 }
@@ -108,12 +108,12 @@ lz_status lz_eval_watched(lz_array *const *arrays, int n, const lz_watch *watch,
         lz_error local = {.status = LZ_OK};
         lz_context *ctx = arrays[0]->ctx;
         LZ_LOCK(ctx);
-        lz_job *job = lz_job_new(ctx, arrays, n, &local);
+        lz_evaluation *e = lz_evaluation_new(ctx, arrays, n, &local);
         LZ_UNLOCK(ctx);
-        status = job ? lz_job_run(job, watch, &local) : local.status;
+        status = e ? lz_evaluation_run(e, watch, &local) : local.status;
         LZ_LOCK(ctx);
-        if (!status) lz_job_commit(job, arrays, NULL);
-        lz_job_free(job);
+        if (!status) lz_evaluation_commit(e, arrays, NULL);
+        lz_evaluation_free(e);
         LZ_UNLOCK(ctx);
         if (status && err) *err = local;
     }

@@ -1,22 +1,23 @@
-/* eval.h: a job is a program with the memory it runs in: what lz_eval runs at once, and a stream later. */
+/* eval.h: an evaluation is a program with the memory it runs in: lz_eval runs it at once, a stream later. */
 #ifndef LZ_EVAL_H
 #define LZ_EVAL_H
 
 #include "graph/graph.h"
 
-typedef struct lz_job {
+typedef struct lz_evaluation {
     lz_context *ctx;
     lz_program *program;
     lz_buffer *arena, **outputs;
     lz_event *event; /* streams: told when it is done */
-    struct lz_job *next;
-} lz_job;
+    struct lz_evaluation *next;
+} lz_evaluation;
 
 lz_status lz_check_all(lz_array *const *arrays, int n, lz_error *err);
-lz_job *lz_job_new(lz_context *ctx, lz_array *const *arrays, int n, lz_error *err); /* with the context locked */
-lz_status lz_job_run(lz_job *job, const lz_watch *watch, lz_error *err);
-void lz_job_commit(lz_job *job, lz_array *const *arrays, lz_event *event); /* with the context locked */
-void lz_job_free(lz_job *job);
+lz_evaluation *lz_evaluation_new(lz_context *ctx, lz_array *const *arrays, int n,
+                                 lz_error *err); /* with the context locked */
+lz_status lz_evaluation_run(lz_evaluation *e, const lz_watch *watch, lz_error *err);
+void lz_evaluation_commit(lz_evaluation *e, lz_array *const *arrays, lz_event *event); /* with the context locked */
+void lz_evaluation_free(lz_evaluation *e);
 
 /* lz_eval_all and lz_run, with somebody watching. */
 lz_status lz_eval_watched(lz_array *const *arrays, int n, const lz_watch *watch, lz_error *err);

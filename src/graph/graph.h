@@ -123,9 +123,12 @@ lz_program *lz_program_new(lz_context *ctx, lz_array *const *arrays, int n, bool
 bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs);
 bool lz_plan_groups(lz_program *p); /* called by lz_plan_steps, once all steps are there; then lz_plan_arena */
 bool lz_plan_arena(lz_program *p);
-/* Asked between kernels, with the share of the program's work that is done; false stops it with LZ_CANCELLED. */
+/* Watches one run of a program. Members may be NULL. They are called without base.lock and ctx->run; begin and end may
+ * take and drop a lock of their owner. */
 typedef struct lz_watch {
+    /* Asked between kernels, with the share of the program's work that is done; false stops it with LZ_CANCELLED. */
     bool (*go_on)(void *user, double done);
+    void (*begin)(void *user), (*end)(void *user); /* before the first kernel, and after the last or an error */
     void *user;
 } lz_watch;
 

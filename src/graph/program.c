@@ -103,7 +103,7 @@ static lz_status run_here(lz_program *p, const lz_argument *arguments, const lz_
         if (timed) lz_profile_record(p->ctx, step, start, lz_now());
         if (!fine) lz_fail(err, local.status, step->file ? "%s at %s:%d" : "%s", local.text, step->file, step->line);
         done += step->flops + step->bytes;
-        if (fine && watch && !ask(p->ctx, watch, done / all)) {
+        if (fine && watch && watch->go_on && !ask(p->ctx, watch, done / all)) {
             local.status = lz_fail(err, LZ_CANCELLED, "stopped");
             fine = false;
         }
@@ -115,7 +115,7 @@ static lz_status run_here(lz_program *p, const lz_argument *arguments, const lz_
 static lz_status run_there(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
                            const lz_watch *watch, lz_error *err) {
     lz_status status = lz_remote_run(p, arguments, arena, outputs, err);
-    if (status || !watch) return status;
+    if (status || !watch || !watch->go_on) return status;
     lz_error local = {.status = LZ_OK};
     if (!p->ctx->backend->device->finish(p->ctx->device, &local)) {
         if (err) *err = local;
@@ -128,6 +128,7 @@ lz_status lz_program_run(lz_program *p, const lz_argument *arguments, lz_buffer 
                          const lz_watch *watch, lz_error *err) {
     for (int i = 0; i < p->n_events; i++)
         if (lz_event_wait(p->ctx, p->events[i], err)) return err ? err->status : LZ_BAD_ARGUMENT;
+    if (watch && watch->begin) watch->begin(watch->user);
     pthread_mutex_lock(&p->ctx->run);
     lz_status status;
     if (p->ctx->device) {
@@ -137,5 +138,6 @@ lz_status lz_program_run(lz_program *p, const lz_argument *arguments, lz_buffer 
         status = run_here(p, arguments, watch, err);
     }
     pthread_mutex_unlock(&p->ctx->run);
+    if (watch && watch->end) watch->end(watch->user);
     return status;
 }

@@ -5,18 +5,18 @@
 struct lz_stream {
     lz_context *ctx;
     pthread_t thread;
-    lz_job *first, *last; /* under base.lock */
+    lz_evaluation *first, *last; /* under base.lock */
     bool busy, stop;
     pthread_cond_t changed;
 };
 
-static void finish(lz_stream *s, lz_job *job, const lz_error *err) {
+static void finish(lz_stream *s, lz_evaluation *e, const lz_error *err) {
     LZ_LOCK(s->ctx);
-    job->event->err = *err;
-    job->event->done = true;
+    e->event->err = *err;
+    e->event->done = true;
     pthread_cond_broadcast(&s->ctx->event);
-    lz_event_release(s->ctx, job->event);
-    lz_job_free(job);
+    lz_event_release(s->ctx, e->event);
+    lz_evaluation_free(e);
     s->busy = false;
     pthread_cond_broadcast(&s->changed);
     LZ_UNLOCK(s->ctx);
@@ -27,17 +27,17 @@ static void *serve(void *arg) {
     for (;;) {
         LZ_LOCK(s->ctx);
         while (!s->first && !s->stop) pthread_cond_wait(&s->changed, &s->ctx->base.lock);
-        lz_job *job = s->first;
-        if (job) {
-            s->first = job->next;
+        lz_evaluation *e = s->first;
+        if (e) {
+            s->first = e->next;
             if (!s->first) s->last = NULL;
             s->busy = true;
         }
         LZ_UNLOCK(s->ctx);
-        if (!job) return NULL;
+        if (!e) return NULL;
         lz_error err = {.status = LZ_OK};
-        lz_job_run(job, NULL, &err);
-        finish(s, job, &err);
+        lz_evaluation_run(e, NULL, &err);
+        finish(s, e, &err);
     }
 }
 
@@ -67,16 +67,16 @@ lz_status lz_async_eval(lz_stream *s, lz_array *const *arrays, int n, lz_error *
         return lz_fail(err, LZ_BAD_ARGUMENT, "async_eval: the arrays belong to another context than the stream");
     LZ_LOCK(s->ctx);
     lz_event *event = lz_host_alloc(s->ctx, sizeof *event);
-    lz_job *job = event ? lz_job_new(s->ctx, arrays, n, &local) : NULL;
-    if (job) {
+    lz_evaluation *e = event ? lz_evaluation_new(s->ctx, arrays, n, &local) : NULL;
+    if (e) {
         event->refs = 1;
-        job->event = event;
-        lz_job_commit(job, arrays, event);
+        e->event = event;
+        lz_evaluation_commit(e, arrays, event);
         if (s->last)
-            s->last->next = job;
+            s->last->next = e;
         else
-            s->first = job;
-        s->last = job;
+            s->first = e;
+        s->last = e;
         pthread_cond_broadcast(&s->changed);
     } else {
         if (!event) lz_out_of_memory(&local, sizeof *event);

@@ -31,7 +31,7 @@ lz_status lz_decode_latents(lz_model *model, lz_array *latents, lz_image *image,
         d.at[3] % patch)
         return lz_fail(err, LZ_BAD_SHAPE, "decode: latents are [1, %lld, h, w]%s, not %s", (long long)channels,
                        patch > 1 ? " with even h and w" : "", LZ_SHOW(d));
-    status = lz_model_enter(model, err);
+    status = lz_model_enter(model, NULL, err);
     if (status) return status;
     lz_scope *scope = lz_scope_begin(model->ctx, "decode");
     lz_array *tokens = lz_contiguous(lz_to_tokens(lz_cast(latents, LZ_F32), patch));
@@ -41,6 +41,5 @@ lz_status lz_decode_latents(lz_model *model, lz_array *latents, lz_image *image,
     if (!status) status = lz_make_image(model->ctx, &decoded, image, err);
     if (status) lz_image_free(model->ctx, image);
     lz_scope_end(scope);
-    lz_model_leave(model);
     return status;
 }

@@ -150,10 +150,10 @@ static lz_status decode_tiles(const lz_model *model, lz_array *x, int64_t h, int
 
 /* ---- at once ----------------------------------------------------------------------------------------------------- */
 
-static void describe_whole(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
+void lz_describe_whole(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
     (void)ctx;
-    const lz_model *m = user;
-    out[0] = lz_describe_pixels(m, in[0], m->decode_size[0], m->decode_size[1]);
+    const lz_decoder *d = user;
+    out[0] = lz_describe_pixels(d->model, in[0], d->h, d->w);
     out[1] = lz_describe_bytes(out[0]);
 }
 
@@ -161,20 +161,11 @@ static lz_status decode_whole(lz_model *m, lz_array *x, int64_t h, int64_t w, co
                               lz_error *err) {
     lz_error local = {.status = LZ_OK};
     lz_array *out[2] = {NULL, NULL};
-    if (m->decode_size[0] != h || m->decode_size[1] != w) {
-        lz_compiled_free(m->decode);
-        m->decode = NULL;
-    }
-    m->decode_size[0] = h;
-    m->decode_size[1] = w;
-    if (!m->decode) m->decode = lz_compile(m->ctx, describe_whole, m, 1, 2, 1, &local);
-    if (m->decode) lz_run_watched(m->decode, &x, out, watch, &local);
+    lz_decoder *d = lz_decoder_take(m, h, w, &local);
+    if (d) lz_run_watched(d->program, &x, out, watch, &local);
     to->pixels = out[0];
     to->bytes = out[1];
-    if (!m->keeps) {
-        lz_compiled_free(m->decode);
-        m->decode = NULL;
-    }
+    lz_kept_put(m, LZ_KEPT_DECODER, d);
     if (local.status && err) *err = local;
     return local.status;
 }
@@ -190,8 +181,7 @@ static lz_status decode_once(lz_model *model, lz_array *x, int64_t h, int64_t w,
 
 lz_status lz_decode_pixels(lz_model *model, lz_array *x, int64_t h, int64_t w, const lz_watch *watch, lz_decoded *to,
                            lz_error *err) {
-    bool known = model->decode && model->decode_size[0] == h && model->decode_size[1] == w; /* it fitted */
-    int64_t side = known ? 0 : lz_choose_tile(model, h, w);
+    int64_t side = lz_decoder_is_kept(model, h, w) ? 0 : lz_choose_tile(model, h, w);
     lz_status status = decode_once(model, x, h, w, side, watch, to, err);
     while (status == LZ_OUT_OF_MEMORY && (side = smaller_tile(side, h, w)) > 0)
         status = decode_once(model, x, h, w, side, watch, to, err);

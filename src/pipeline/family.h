@@ -1,26 +1,17 @@
-/* family.h: what the pipeline asks of a family of models. The loop in generate.c is the same for all; a family says
+/* family.h: what the pipeline asks of a family of models. The loop in denoise.c is the same for all; a family says
  * how a prompt becomes features, a picture becomes latent tokens and back, and a step becomes a velocity. Hooks that may
  * be NULL say what then holds. */
 #ifndef LZ_FAMILY_H
 #define LZ_FAMILY_H
 
 #include "models/config.h"
-#include "pipeline/sampler.h"
+#include "pipeline/fair_lock.h"
+#include "pipeline/kept.h"
 #include "pipeline/schedule.h"
 #include "text/tokenizer.h"
 #include "text/vocabulary.h"
 
-#define LZ_PROMPT_INPUTS 4
-
 enum { LZ_DEFAULT_SIZE = 1024, LZ_MAX_SIZE = 1 << 13, LZ_MAX_STEPS = 1000 };
-
-/* One prompt, as arrays for features(): what varies from prompt to prompt is in them, so that prompts of one length are
- * one program. */
-typedef struct lz_prompt {
-    lz_array *in[LZ_PROMPT_INPUTS];
-    int n;    /* 0: there is no such prompt */
-    bool cut; /* it was too long */
-} lz_prompt;
 
 /* An image to look at: to what it is resized, and the middle part of that which is used. */
 typedef struct lz_reference_size {
@@ -76,15 +67,6 @@ typedef struct lz_family {
 
 extern const lz_family lz_family_flux2_klein, lz_family_qwen_image;
 
-/* A prompt that was read; see recall.c. */
-typedef struct lz_reading {
-    char *key; /* its arrays: types, shapes, values */
-    size_t bytes;
-    lz_array *features;
-    int64_t used; /* when last, counted in prompts */
-} lz_reading;
-enum { LZ_READINGS = 4 };
-
 /* What the folder says its model was trained for (lazuli.json; see trained.c). */
 enum { LZ_MAX_SIZES = 16 };
 typedef struct lz_trained {
@@ -103,46 +85,21 @@ struct lz_model {
     int64_t width, height; /* of a picture, where nothing else is asked for; whole tokens */
     int steps;
     lz_trained trained;
-    pthread_mutex_t turn; /* what is below belongs to the picture that is being made */
 
-    /* Kept from picture to picture where weights were sent to a device: what was sent, the programs that use it, and
-     * what is the same for the next picture of this size or schedule. Elsewhere the text encoder goes before denoising
-     * begins, and everything else after its stage. */
-    bool keeps;
-    void *text;        /* the text encoder, or NULL */
-    bool text_looks;   /* opened with what sees images */
-    lz_compiled *read; /* a prompt -> features */
-    int read_inputs;
-    lz_reading readings[LZ_READINGS]; /* kept in any case */
-    int64_t clock;
-
-    float *sigmas; /* of the last schedule, or NULL; and what is kept of it */
-    int n_sigmas;
-    lz_slots schedule_slots; /* sigma_drops, rows, clean_row; retained */
-
-    lz_layout layout;      /* of the last picture; and what is kept of it */
-    lz_slots size_slots;   /* tables; retained */
-    lz_traced begin, step; /* see generate.h */
-    lz_compiled *decode;   /* tokens -> pixels, bytes */
-    lz_compiled *preview;  /* see preview.c */
-    lz_array *preview_map; /* kept in any case, once fitted; or NULL */
-    int64_t decode_size[2];
+    lz_kept kept;         /* what jobs leave for later ones; has its own lock */
+    lz_fair_lock running; /* held while a program of a job runs */
+    struct lz_job *jobs;  /* that run now; protected by the lock of kept */
 };
 
-/* One picture at a time. A thread that comes back in the middle of one (from whoever watches) is refused, and so is a
- * picture by weights that changed on the disk since they were opened. */
-lz_status lz_model_enter(lz_model *m, lz_error *err);
-void lz_model_leave(lz_model *m);
+/* A job, or something else (NULL) that uses the model, begins on this thread. Refused if a job of the model runs on it,
+ * which means that a user's function called back, and if weights changed on the disk since they were opened. */
+lz_status lz_model_enter(lz_model *m, struct lz_job *job, lz_error *err);
+void lz_model_leave(lz_model *m, struct lz_job *job);
 
 lz_status lz_trained_open(lz_trained *t, lz_context *ctx, const char *folder, lz_error *err);
 void lz_trained_close(lz_trained *t);
 /* The prompt in words that the model knows, owned; NULL: as it is. */
 lz_status lz_read_as(const lz_model *m, const char *prompt, char **to, lz_error *err);
-
-void lz_model_forget_size(lz_model *m); /* begin, step, preview, tables */
-void lz_model_forget_readings(lz_model *m);
-void lz_model_forget_schedule(lz_model *m);
-void lz_model_forget(lz_model *m); /* all that is kept */
 
 /* Of a token: all its latents. */
 static inline int64_t lz_token_channels(const lz_model *m) {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "pipeline/generate.h"
+#include "pipeline/job.h"
 
 static const lz_family *const families[] = {&lz_family_flux2_klein, &lz_family_qwen_image};
 
@@ -38,14 +38,6 @@ static lz_status read_defaults(lz_model *m, lz_config *index, lz_error *err) {
     return index->err.status;
 }
 
-static void init_turn(lz_model *m) {
-    pthread_mutexattr_t checked; /* a thread that would wait for itself is told */
-    pthread_mutexattr_init(&checked);
-    pthread_mutexattr_settype(&checked, PTHREAD_MUTEX_ERRORCHECK);
-    pthread_mutex_init(&m->turn, &checked);
-    pthread_mutexattr_destroy(&checked);
-}
-
 lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err) {
     if (!ctx || !folder) {
         lz_fail(err, LZ_BAD_ARGUMENT, "model_open: the %s is NULL", ctx ? "folder" : "context");
@@ -69,7 +61,6 @@ lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err) {
         lz_out_of_memory(&local, sizeof *m);
     else {
         m->ctx = ctx;
-        m->keeps = ctx->device;
         m->family = find_family(&index, &local);
         if (m->family) {
             if (!lz_schedule_read(&m->schedule, ctx, folder, &local))
@@ -80,7 +71,8 @@ lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err) {
     }
     lz_config_close(&index);
     if (m && !local.status) {
-        init_turn(m);
+        lz_kept_init(m);
+        lz_fair_init(&m->running);
         return m;
     }
     if (err) *err = local;
@@ -89,49 +81,38 @@ lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err) {
     return NULL;
 }
 
-lz_status lz_model_enter(lz_model *m, lz_error *err) {
-    if (pthread_mutex_lock(&m->turn) == 0) {
-        lz_status status = lz_check_mappings(m->ctx, err);
-        if (status) lz_model_leave(m);
-        return status;
+lz_status lz_model_enter(lz_model *m, lz_job *job, lz_error *err) {
+    lz_status status = lz_check_mappings(m->ctx, err);
+    if (status) return status;
+    pthread_mutex_lock(&m->kept.lock);
+    bool inside = false;
+    for (const lz_job *j = m->jobs; j; j = j->next) inside = inside || pthread_equal(j->thread, pthread_self());
+    if (!inside && job) {
+        job->thread = pthread_self();
+        job->next = m->jobs;
+        m->jobs = job;
     }
+    pthread_mutex_unlock(&m->kept.lock);
+    if (!inside) return LZ_OK;
     return lz_fail(err, LZ_BAD_ARGUMENT, "this thread is making a picture with this model already: finish it first");
 }
-void lz_model_leave(lz_model *m) { pthread_mutex_unlock(&m->turn); }
 
-void lz_model_forget_size(lz_model *m) {
-    lz_traced_free(&m->begin);
-    lz_traced_free(&m->step);
-    lz_compiled_free(m->preview);
-    m->preview = NULL;
-    lz_slots_release(lz_size_slots, &m->size_slots);
-}
-
-void lz_model_forget_schedule(lz_model *m) {
-    lz_slots_release(lz_schedule_slots, &m->schedule_slots);
-    lz_host_free(m->ctx, m->sigmas);
-    m->sigmas = NULL;
-    m->n_sigmas = 0;
-}
-
-void lz_model_forget(lz_model *m) {
-    lz_model_forget_size(m);
-    lz_model_forget_schedule(m);
-    lz_compiled_free(m->read);
-    lz_compiled_free(m->decode);
-    if (m->text) m->family->close_text(m->text);
-    m->read = m->decode = NULL;
-    m->text = NULL;
+void lz_model_leave(lz_model *m, lz_job *job) {
+    pthread_mutex_lock(&m->kept.lock);
+    for (lz_job **j = &m->jobs; *j; j = &(*j)->next)
+        if (*j == job) {
+            *j = job->next;
+            break;
+        }
+    pthread_mutex_unlock(&m->kept.lock);
 }
 
 void lz_model_close(lz_model *m) {
     if (!m) return;
-    lz_model_forget(m);
-    lz_model_forget_readings(m);
-    lz_release(m->preview_map);
+    lz_kept_free(m);
+    lz_fair_destroy(&m->running);
     m->family->close(m->state);
     lz_trained_close(&m->trained);
-    pthread_mutex_destroy(&m->turn);
     lz_host_free(m->ctx, m->folder);
     lz_host_free(m->ctx, m);
 }

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "pipeline/generate.h"
+#include "pipeline/job.h"
 
 enum { SIDE = 2, CARD = 96 }; /* latents of a token, each way; pixels of the card */
 
@@ -138,20 +138,33 @@ static lz_status fit_card(lz_model *m, uint8_t *pixels, double *colours, float *
     return local.status;
 }
 
-/* Once for a model: [3, c + 1], the last column beside a 1. */
-static lz_status ready_map(lz_model *m, lz_error *err) {
-    if (m->preview_map) return LZ_OK;
+/* Once for a model: [3, c + 1], the last column beside a 1. Two jobs may fit it at the same time: the first stays. */
+static lz_status ready_map(lz_model *m, lz_array **map, lz_error *err) {
+    pthread_mutex_lock(&m->kept.lock);
+    *map = m->kept.preview_map;
+    pthread_mutex_unlock(&m->kept.lock);
+    if (*map) return LZ_OK;
     int64_t columns = lz_token_channels(m) / (SIDE * SIDE) + 1;
-    size_t colours = (size_t)CARD * CARD * 3 * sizeof(double), map = (size_t)(3 * columns) * sizeof(float);
-    char *room = lz_host_alloc(m->ctx, colours + map + (size_t)CARD * CARD * 3);
-    if (!room) return lz_out_of_memory(err, (int64_t)(colours + map));
+    size_t colours = (size_t)CARD * CARD * 3 * sizeof(double), bytes = (size_t)(3 * columns) * sizeof(float);
+    char *room = lz_host_alloc(m->ctx, colours + bytes + (size_t)CARD * CARD * 3);
+    if (!room) return lz_out_of_memory(err, (int64_t)(colours + bytes));
     float *numbers = (float *)(void *)(room + colours);
     lz_scope *scope = lz_scope_begin(m->ctx, "preview");
-    lz_status status = fit_card(m, (uint8_t *)room + colours + map, (double *)(void *)room, numbers, err);
-    if (!status) m->preview_map = lz_retain(lz_from(m->ctx, LZ_DIMS(3, columns), LZ_F32, numbers));
-    if (!status) status = lz_check(m->preview_map, err);
+    lz_status status = fit_card(m, (uint8_t *)room + colours + bytes, (double *)(void *)room, numbers, err);
+    lz_array *made = status ? NULL : lz_retain(lz_from(m->ctx, LZ_DIMS(3, columns), LZ_F32, numbers));
+    if (!status) status = lz_check(made, err);
     lz_scope_end(scope);
     lz_host_free(m->ctx, room);
+    if (!status) {
+        pthread_mutex_lock(&m->kept.lock);
+        if (!m->kept.preview_map) {
+            m->kept.preview_map = made;
+            made = NULL;
+        }
+        *map = m->kept.preview_map;
+        pthread_mutex_unlock(&m->kept.lock);
+    }
+    lz_release(made);
     return status;
 }
 
@@ -160,24 +173,24 @@ static lz_status ready_map(lz_model *m, lz_error *err) {
 /* in: x before and after the step, how much further it is to the end than the step was long, the map */
 static void describe_colours(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
     (void)ctx;
-    const lz_model *m = user;
+    const lz_loop *loop = user;
     int64_t c = lz_shape(in[3]).at[1] - 1;
     lz_array *end = lz_add(in[1], lz_mul(lz_sub(in[1], in[0]), in[2]));
-    lz_array *latents = spread_tokens(end, m->layout.h, m->layout.w);
+    lz_array *latents = spread_tokens(end, loop->layout.h, loop->layout.w);
     lz_array *bias = lz_reshape(lz_slice(in[3], 1, c, c + 1, 1), LZ_DIMS(3));
     lz_array *colours = lz_linear(latents, lz_slice(in[3], 1, 0, c, 1), bias);
     out[0] = lz_cast(lz_add(lz_mul(lz_clip(colours, 0, 1), 255.0), 0.5), LZ_U8);
 }
 
-static lz_status map_colours(lz_run_state *r, lz_array *const *in, lz_image *to, lz_error *err) {
-    lz_model *m = r->model;
+static lz_status map_colours(lz_job *job, lz_array *const *in, lz_image *to, lz_error *err) {
+    lz_context *ctx = job->model->ctx;
+    lz_loop *loop = job->loop;
     lz_error local = {.status = LZ_OK};
     lz_array *bytes = NULL;
-    int64_t w = SIDE * r->layout.w, h = SIDE * r->layout.h;
-    if (!m->preview) m->preview = lz_compile(m->ctx, describe_colours, m, 4, 1, 1, &local);
-    if (m->preview) lz_run(m->preview, in, &bytes, &local);
-    if (!local.status && !(to->pixels = lz_host_alloc(m->ctx, (size_t)(3 * w * h))))
-        lz_out_of_memory(&local, 3 * w * h);
+    int64_t w = SIDE * job->layout.w, h = SIDE * job->layout.h;
+    if (!loop->preview) loop->preview = lz_compile(ctx, describe_colours, loop, 4, 1, 1, &local);
+    if (loop->preview) lz_run(loop->preview, in, &bytes, &local);
+    if (!local.status && !(to->pixels = lz_host_alloc(ctx, (size_t)(3 * w * h)))) lz_out_of_memory(&local, 3 * w * h);
     to->width = w;
     to->height = h;
     if (!local.status) lz_copy(bytes, to->pixels, 3 * w * h, &local);
@@ -186,38 +199,36 @@ static lz_status map_colours(lz_run_state *r, lz_array *const *in, lz_image *to,
 }
 
 /* A sketch that is flat or no number is no error yet: the picture may still become one. */
-static lz_status decode_sketch(lz_run_state *r, lz_array *const *in, lz_image *to, lz_error *err) {
+static lz_status decode_sketch(lz_job *job, lz_array *const *in, lz_image *to, lz_error *err) {
     lz_decoded decoded = {0};
     lz_error local = {.status = LZ_OK};
     lz_array *end = lz_add(in[1], lz_mul(lz_sub(in[1], in[0]), in[2]));
     lz_status status = lz_eval(end, &local);
-    if (!status) status = lz_decode_pixels(r->model, end, r->layout.h, r->layout.w, NULL, &decoded, &local);
-    if (!status) status = lz_make_image(r->model->ctx, &decoded, to, &local);
+    if (!status) status = lz_decode_pixels(job->model, end, job->layout.h, job->layout.w, NULL, &decoded, &local);
+    if (!status) status = lz_make_image(job->model->ctx, &decoded, to, &local);
     if (status == LZ_BAD_FILE && to->pixels) return LZ_OK;
     if (status && err) *err = local;
     return status;
 }
 
-/* step: in the schedule; r->slots.x: after it */
-lz_status lz_show_step(lz_run_state *r, int step, lz_array *before, lz_error *err) {
-    const lz_picture_options *o = r->options;
-    bool late = lz_now() - r->shown_at >= o->preview_pause || step + 1 == r->steps;
+lz_status lz_job_preview(lz_job *job, int step, lz_array *before, lz_error *err) {
+    const lz_picture_options *o = &job->options;
+    bool late = lz_now() - job->shown_at >= o->preview_pause || step + 1 == o->steps;
     if (!o->preview || !o->watch || !late) return LZ_OK;
-    lz_context *ctx = r->model->ctx;
-    float now = r->sigmas[step], next = r->sigmas[step + 1], ahead = now > next ? next / (now - next) : 0;
+    lz_context *ctx = job->model->ctx;
+    float now = job->sigmas[step], next = job->sigmas[step + 1], ahead = now > next ? next / (now - next) : 0;
     lz_image image = {0};
+    lz_array *map = NULL;
     lz_scope *scope = lz_scope_begin(ctx, "preview");
-    lz_status status = o->preview == LZ_PREVIEW_SMALL ? ready_map(r->model, err) : LZ_OK;
-    lz_array *in[4] = {before, r->slots.x, lz_from(ctx, LZ_NONE, LZ_F32, &ahead), r->model->preview_map};
+    lz_status status = o->preview == LZ_PREVIEW_SMALL ? ready_map(job->model, &map, err) : LZ_OK;
+    lz_array *in[4] = {before, job->slots.x, lz_from(ctx, LZ_NONE, LZ_F32, &ahead), map};
     if (!status)
-        status = o->preview == LZ_PREVIEW_SMALL ? map_colours(r, in, &image, err) : decode_sketch(r, in, &image, err);
+        status = o->preview == LZ_PREVIEW_SMALL ? map_colours(job, in, &image, err)
+                                                : decode_sketch(job, in, &image, err);
     lz_scope_end(scope);
     if (!status) {
-        r->progress.done = 1;
-        r->progress.preview = &image;
-        if (!o->watch(o->user, &r->progress)) status = lz_fail(err, LZ_CANCELLED, "stopped after a step");
-        r->progress.preview = NULL;
-        r->shown_at = lz_now();
+        if (!lz_job_tell(job, 1, &image)) status = lz_fail(err, LZ_CANCELLED, "stopped after a step");
+        job->shown_at = lz_now();
     }
     lz_image_free(ctx, &image);
     return status;

@@ -4,7 +4,7 @@
  * encoder stays open and reading takes milliseconds, but looking at tokens that were sent there is one wait more. */
 #include <string.h>
 
-#include "pipeline/generate.h"
+#include "pipeline/job.h"
 
 /* Where memory is counted, only the prompts of this picture: it holds them to its end in any case. */
 static int places(const lz_model *m) { return lz_memory_info(m->ctx).limit ? 2 : LZ_READINGS; }
@@ -33,35 +33,60 @@ static char *make_key(const lz_model *m, const lz_prompt *p, size_t *bytes) {
     return key;
 }
 
+/* With the lock. */
+static lz_reading *find_key(lz_model *m, const char *key, size_t bytes) {
+    lz_reading *all = m->kept.readings;
+    for (int i = 0; i < LZ_READINGS; i++)
+        if (all[i].key && all[i].bytes == bytes && memcmp(all[i].key, key, bytes) == 0) {
+            all[i].used = ++m->kept.clock;
+            return &all[i];
+        }
+    return NULL;
+}
+
 lz_array *lz_recall(lz_model *m, const lz_prompt *prompt) {
     size_t bytes;
     char *key = make_key(m, prompt, &bytes);
-    lz_reading *found = NULL;
-    for (int i = 0; i < LZ_READINGS && key; i++)
-        if (m->readings[i].bytes == bytes && memcmp(m->readings[i].key, key, bytes) == 0) found = &m->readings[i];
+    if (!key) return NULL;
+    pthread_mutex_lock(&m->kept.lock);
+    lz_reading *found = find_key(m, key, bytes);
+    lz_array *features = found ? lz_retain(found->features) : NULL;
+    pthread_mutex_unlock(&m->kept.lock);
     lz_host_free(m->ctx, key);
-    if (!found) return NULL;
-    found->used = ++m->clock;
-    return found->features;
+    return features;
 }
 
-static void forget(const lz_model *m, lz_reading *r) {
+static void forget(const lz_model *m, const lz_reading *r) {
     lz_release(r->features);
     lz_host_free(m->ctx, r->key);
-    *r = (lz_reading){.key = NULL};
 }
 
 /* In place of the one that was not used for longest. */
 void lz_remember(lz_model *m, const lz_prompt *prompt, lz_array *features) {
-    lz_reading *oldest = &m->readings[0], new = {.used = ++m->clock};
-    if (lz_recall(m, prompt) || !(new.key = make_key(m, prompt, &new.bytes))) return;
-    for (int i = 1; i < places(m); i++)
-        if (m->readings[i].used < oldest->used) oldest = &m->readings[i];
-    new.features = lz_retain(features);
-    forget(m, oldest);
-    *oldest = new;
+    lz_reading new = {.features = features}, old;
+    int n = places(m);
+    if (!(new.key = make_key(m, prompt, &new.bytes))) return;
+    lz_retain(features);
+    pthread_mutex_lock(&m->kept.lock);
+    if (find_key(m, new.key, new.bytes)) /* another job was faster */
+        old = new;
+    else {
+        lz_reading *oldest = &m->kept.readings[0];
+        for (int i = 1; i < n; i++)
+            if (m->kept.readings[i].used < oldest->used) oldest = &m->kept.readings[i];
+        new.used = ++m->kept.clock;
+        old = *oldest;
+        *oldest = new;
+    }
+    pthread_mutex_unlock(&m->kept.lock);
+    forget(m, &old);
 }
 
-void lz_model_forget_readings(lz_model *m) {
-    for (int i = 0; i < LZ_READINGS; i++) forget(m, &m->readings[i]);
+void lz_kept_forget_readings(lz_model *m) {
+    lz_reading old[LZ_READINGS];
+    pthread_mutex_lock(&m->kept.lock);
+    memcpy(old, m->kept.readings, sizeof old);
+    memset(m->kept.readings, 0, sizeof old);
+    pthread_mutex_unlock(&m->kept.lock);
+    for (int i = 0; i < LZ_READINGS; i++) forget(m, &old[i]);
 }

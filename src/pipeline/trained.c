@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "pipeline/generate.h"
+#include "pipeline/job.h"
 #include "text/split.h"
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
@@ -82,13 +82,13 @@ static void remark_size(const lz_trained *t, int64_t width, int64_t height, lz_r
                  (long long)height);
 }
 
-static void remark_images(const lz_trained *t, const lz_run_state *r, lz_remarks *to) {
+static void remark_images(const lz_trained *t, const lz_job *job, lz_remarks *to) {
     int n;
-    lz_references(r, &n);
+    lz_job_references(job, &n);
     if (n && t->no_references)
         snprintf(to->images, sizeof to->images,
                  "this model was not trained to look at images: the picture is likely to be broken");
-    else if (r->options->strength > 0 && t->no_start)
+    else if (job->options.strength > 0 && t->no_start)
         snprintf(to->images, sizeof to->images,
                  "this model was not trained to start from an image: the picture is likely to be broken");
 }
@@ -108,16 +108,17 @@ lz_status lz_remark(lz_model *model, const lz_picture_options *options, lz_remar
     if (!model || !options || !remarks)
         return lz_fail(err, LZ_BAD_ARGUMENT, "remark: needs a model, options and a place for remarks");
     memset(remarks, 0, sizeof *remarks);
-    lz_picture_options own;
-    lz_status status = lz_read_options(&own, sizeof own, options, "LZ_PICTURE_OPTIONS", err);
-    if (status) return status;
-    lz_run_state r = lz_new_run(model, &own);
-    status = lz_settle(&r, err);
-    if (status) return status;
+    lz_error local = {.status = LZ_OK};
+    lz_job *job = lz_job_new(model, options, NULL, &local);
     const lz_trained *t = &model->trained;
-    remark_size(t, r.width, r.height, remarks);
-    remark_images(t, &r, remarks);
-    return t->words ? remark_words(model, own.prompt ? own.prompt : "", remarks, err) : LZ_OK;
+    if (job) {
+        remark_size(t, job->options.width, job->options.height, remarks);
+        remark_images(t, job, remarks);
+        if (t->words) remark_words(model, job->options.prompt ? job->options.prompt : "", remarks, &local);
+    }
+    lz_job_free(job);
+    if (local.status && err) *err = local;
+    return local.status;
 }
 
 const char *lz_model_words(const lz_model *model) {

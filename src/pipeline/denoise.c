@@ -1,0 +1,212 @@
+/* denoise.c: the loop from noise to latents, the same for every family and every sampler. What depends on the schedule or
+ * the size alone is computed before it; a step is one program. */
+#include "pipeline/job.h"
+
+/* ---- what depends on the schedule or the size alone -------------------------------------------------------------- */
+
+static const lz_slot schedule_list[] = {LZ_SLOT(sigma_drops), LZ_SLOT(clean_row), LZ_SLOT(rows)};
+static const lz_slot size_list[] = {LZ_SLOT(tables)};
+const lz_slot_list lz_schedule_slots = LZ_SLOT_LIST(schedule_list), lz_size_slots = LZ_SLOT_LIST(size_list);
+
+void lz_describe_schedule(const lz_model *m, const float *sigmas, int steps, lz_slots *to) {
+    double scale = m->schedule.time_scale;
+    lz_array *levels = lz_from(m->ctx, LZ_DIMS(steps + 1), LZ_F32, sigmas);
+    lz_array *before = lz_slice(levels, 0, 0, steps, 1);
+    m->family->rows(m->state, scale == 1 ? before : lz_mul(before, scale), to);
+    to->sigma_drops = lz_sub(lz_slice(levels, 0, 1, steps + 1, 1), before);
+}
+
+void lz_count_text(const lz_slots *s, lz_layout *layout) {
+    for (int i = 0; i < 2; i++) layout->text_tokens[i] = s->features[i] ? lz_shape(s->features[i]).at[0] : 0;
+}
+
+/* ---- what the loop begins with ----------------------------------------------------------------------------------- */
+
+static const lz_slot begin_in[] = {LZ_SLOT(noise),      LZ_SLOT(guidance), LZ_SLOT(step_index),  LZ_SLOT(features),
+                                   LZ_SLOT(references), LZ_SLOT(start),    LZ_SLOT(start_share), LZ_SLOT(noise_share)};
+static const lz_slot begin_out[] = {LZ_SLOT(x),       LZ_SLOT(step_index), LZ_SLOT(guidance),
+                                    LZ_SLOT(context), LZ_SLOT(references), LZ_SLOT(states)};
+
+/* Guidance, the index and references pass through: the program copies them, so their addresses are the same for every
+ * picture and the recorded step can be replayed. */
+static void describe_begin(const lz_traced *t, const lz_slots *in, lz_slots *out) {
+    const lz_model *m = t->model;
+    lz_array *x = lz_to_tokens(in->noise, m->family->patch);
+    for (int i = 0; i < 2; i++)
+        if (in->features[i]) out->context[i] = m->family->context(m->state, in->features[i]);
+    if (in->start) x = lz_add(lz_mul(in->start, in->start_share), lz_mul(x, in->noise_share));
+    out->x = lz_contiguous(x);
+    out->step_index = in->step_index;
+    out->guidance = in->guidance;
+    out->references = in->references;
+    if (t->sampler->n_states) t->sampler->begin(out->x, out->states);
+}
+
+lz_traced lz_trace_begin(const lz_model *m, const lz_layout *layout, const lz_sampler *sampler) {
+    static const lz_traced_kind kind = {
+        .name = "begin",
+        .in = LZ_SLOT_LIST(begin_in),
+        .out = LZ_SLOT_LIST(begin_out),
+        .describe = describe_begin,
+        .cached = 1,
+    };
+    return (lz_traced){.kind = &kind, .model = m, .sampler = sampler, .layout = *layout};
+}
+
+static lz_array *number_array(lz_context *ctx, double value) {
+    float number = (float)value;
+    return lz_from(ctx, LZ_NONE, LZ_F32, &number);
+}
+
+void lz_fill_begin(const lz_job *job, lz_slots *s) {
+    lz_context *ctx = job->model->ctx;
+    int64_t first = job->first_step;
+    s->guidance = number_array(ctx, job->options.guidance);
+    s->step_index = lz_from(ctx, LZ_DIMS(1), LZ_I64, &first);
+    if (s->start) { /* a picture covered by as much noise as the schedule has there */
+        double noise = (double)job->sigmas[first];
+        s->start_share = number_array(ctx, 1 - noise);
+        s->noise_share = number_array(ctx, noise);
+    }
+}
+
+static lz_status make_noise(lz_job *job, lz_error *err) {
+    const lz_picture_options *o = &job->options;
+    job->slots.noise = o->noise ? lz_cast(o->noise, LZ_F32) : lz_randn(job->model->ctx, lz_job_latents(job), o->seed);
+    return lz_eval(job->slots.noise, err);
+}
+
+/* Arrays and programs of the schedule and of the size: those of an earlier job, or new ones. */
+static lz_status ready_loop(lz_job *job, lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    lz_count_text(&job->slots, &job->layout);
+    job->schedule = lz_schedule_take(job->model, job->sigmas, job->options.steps + 1, &local);
+    if (job->schedule) job->loop = lz_loop_take(job->model, &job->layout, job->sampler, &local);
+    if (job->loop) {
+        lz_slots_copy(lz_schedule_slots, &job->schedule->slots, &job->slots);
+        lz_slots_copy(lz_size_slots, &job->loop->slots, &job->slots);
+    }
+    if (local.status && err) *err = local;
+    return local.status;
+}
+
+static lz_status begin(lz_job *job, lz_error *err) {
+    lz_traced *program = &job->loop->begin;
+    const lz_slots *s = &job->slots;
+    lz_fill_begin(job, &job->slots);
+    lz_slots made = {.x = s->noise,
+                     .step_index = s->step_index,
+                     .guidance = s->guidance,
+                     .context = {s->features[0], s->features[1]},
+                     .references = s->references};
+    for (int i = 0; i < job->sampler->n_states; i++) made.states[i] = s->noise;
+    lz_status status = lz_traced_run(program, s, &made, NULL, err);
+    lz_slots_copy(program->kind->out, &made, &job->slots);
+    if (!lz_kept_programs(job->model)) lz_traced_free(program);
+    return status;
+}
+
+/* ---- a step -------------------------------------------------------------------------------------------------- */
+
+static const lz_slot step_in[] = {LZ_SLOT(x),         LZ_SLOT(step_index), LZ_SLOT(states),  LZ_SLOT(sigma_drops),
+                                  LZ_SLOT(guidance),  LZ_SLOT(tables),     LZ_SLOT(context), LZ_SLOT(references),
+                                  LZ_SLOT(clean_row), LZ_SLOT(rows)};
+static const lz_slot step_out[] = {LZ_SLOT(x), LZ_SLOT(step_index), LZ_SLOT(states)};
+
+typedef struct step_inputs {
+    const lz_traced *traced;
+    const lz_slots *in;
+} step_inputs;
+
+/* The model's velocity for the prompt, led away from that for the negative prompt. */
+static lz_array *guided_velocity(const lz_sampler_step *s, lz_array *x, lz_array *step_index) {
+    const step_inputs *step = s->user;
+    const lz_slots *in = step->in;
+    const lz_layout *layout = &step->traced->layout;
+    const lz_model *m = step->traced->model;
+    lz_array *rows[LZ_MAX_ROWS] = {NULL};
+    for (int i = 0; i < LZ_MAX_ROWS && in->rows[i]; i++) rows[i] = lz_take(in->rows[i], step_index, 0);
+    lz_array *v = m->family->velocity(m->state, layout, in, 0, x, rows);
+    if (!in->context[1]) return v;
+    lz_array *away = m->family->velocity(m->state, layout, in, 1, x, rows);
+    return m->family->guide ? m->family->guide(v, away, in->guidance)
+                            : lz_add(away, lz_mul(lz_sub(v, away), in->guidance));
+}
+
+static void describe_step(const lz_traced *t, const lz_slots *in, lz_slots *out) {
+    const step_inputs inputs = {t, in};
+    const lz_sampler_step step = {.x = in->x,
+                                  .step_index = in->step_index,
+                                  .sigma_drops = in->sigma_drops,
+                                  .states = in->states,
+                                  .velocity = guided_velocity,
+                                  .user = &inputs};
+    out->x = t->sampler->step(&step, out->states);
+    out->step_index = lz_add(in->step_index, 1.0);
+}
+
+lz_traced lz_trace_step(const lz_model *m, const lz_layout *layout, const lz_sampler *sampler) {
+    static const lz_traced_kind kind = {
+        .name = "step",
+        .in = LZ_SLOT_LIST(step_in),
+        .out = LZ_SLOT_LIST(step_out),
+        .describe = describe_step,
+        .cached = 4, /* numbers of steps */
+    };
+    return (lz_traced){.kind = &kind, .model = m, .sampler = sampler, .layout = *layout};
+}
+
+/* A step makes the slots again that it was handed. Those of the step before are released, so that two sets of outputs
+ * serve any number of steps. */
+static lz_status take_step(lz_job *job, int step, lz_error *err) {
+    lz_context *ctx = job->model->ctx;
+    lz_traced *program = &job->loop->step;
+    lz_slots last = job->slots, next = job->slots;
+    lz_status status = lz_job_begin(job, "denoise", step - job->first_step, err);
+    if (status) return status;
+    lz_scope *scope = lz_scope_begin(ctx, "step");
+    int64_t streamed = lz_memory_info(ctx).streamed;
+    status = lz_traced_run(program, &job->slots, &next, &job->watch, err);
+    job->picture->streamed_bytes = lz_memory_info(ctx).streamed - streamed;
+    lz_slots_retain(program->kind->out, &next);
+    lz_slots_copy(program->kind->out, &next, &job->slots);
+    if (!status) status = lz_job_preview(job, step, last.x, err);
+    lz_slots_release(program->kind->out, &last);
+    lz_scope_end(scope);
+    return status;
+}
+
+/* ---- the loop ---------------------------------------------------------------------------------------------------- */
+
+static lz_status take_steps(lz_job *job, lz_error *err) {
+    enum { TIMES = sizeof job->picture->step_seconds / sizeof job->picture->step_seconds[0] };
+    lz_slot_list handed = job->loop->step.kind->out;
+    lz_status status = LZ_OK;
+    lz_slots_retain(handed, &job->slots);
+    for (int i = job->first_step; i < job->options.steps && !status; i++) {
+        double begun = lz_now();
+        status = take_step(job, i, err);
+        int run = i - job->first_step;
+        if (run < TIMES) job->picture->step_seconds[run] = lz_now() - begun;
+    }
+    lz_slots last = job->slots;
+    lz_adopt(job->slots.x); /* from here on this scope holds it */
+    lz_slots_release(handed, &last);
+    return status;
+}
+
+lz_status lz_job_denoise(lz_job *job, lz_error *err) {
+    lz_status status = make_noise(job, err);
+    if (!status) status = ready_loop(job, err);
+    if (!status) status = begin(job, err);
+    if (!status) status = take_steps(job, err);
+    lz_job_end_loop(job);
+    return status;
+}
+
+void lz_job_end_loop(lz_job *job) {
+    lz_kept_put(job->model, LZ_KEPT_LOOP, job->loop);
+    lz_kept_put(job->model, LZ_KEPT_SCHEDULE, job->schedule);
+    job->loop = NULL;
+    job->schedule = NULL;
+}

@@ -1,0 +1,99 @@
+/* images.c: images as the model takes them: resized, cut to whole tokens, encoded. */
+#include <math.h>
+#include <string.h>
+
+#include "pipeline/job.h"
+
+static int64_t fit(int64_t size, int64_t unit) { return size / unit * unit; }
+
+enum { REFERENCE_AREA = 1024 * 1024 };
+
+lz_reference_size lz_middle(const lz_image *image, int64_t unit) {
+    lz_reference_size s = {.small_width = image->width, .small_height = image->height};
+    if (image->width * image->height > REFERENCE_AREA) {
+        double scale = sqrt((double)REFERENCE_AREA / (double)(image->width * image->height));
+        s.small_width = (int64_t)((double)image->width * scale);
+        s.small_height = (int64_t)((double)image->height * scale);
+    }
+    s.width = fit(s.small_width, unit);
+    s.height = fit(s.small_height, unit);
+    return s;
+}
+
+lz_reference_size lz_size_reference(const lz_model *m, const lz_image *image) {
+    return m->family->reference_size ? m->family->reference_size(m->state, image)
+                                     : lz_middle(image, m->family->token_pixels(m->state));
+}
+
+lz_status lz_crop_image(lz_context *ctx, const lz_image *image, lz_reference_size s, lz_image *to, lz_error *err) {
+    lz_image small = *image;
+    if (!s.width || !s.height)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "an image of %lld x %lld is too narrow to be looked at",
+                       (long long)image->width, (long long)image->height);
+    lz_status status = LZ_OK;
+    if (s.small_width != image->width || s.small_height != image->height)
+        status = lz_image_resize(ctx, image, s.small_width, s.small_height, &small, err);
+    if (status) return status;
+    *to = (lz_image){
+        .width = s.width, .height = s.height, .pixels = lz_host_alloc(ctx, (size_t)(3 * s.width * s.height))};
+    if (!to->pixels) status = lz_out_of_memory(err, 3 * s.width * s.height);
+    int64_t left = (small.width - s.width) / 2, top = (small.height - s.height) / 2;
+    for (int64_t y = 0; y < s.height && to->pixels; y++)
+        memcpy(to->pixels + 3 * y * s.width, small.pixels + 3 * ((top + y) * small.width + left),
+               (size_t)(3 * s.width));
+    if (small.pixels != image->pixels) lz_image_free(ctx, &small);
+    return status;
+}
+
+lz_array *lz_picture_array(lz_context *ctx, const lz_image *image) { /* [h, w, 3] in -1..1 */
+    lz_array *bytes = lz_from(ctx, LZ_DIMS(image->height, image->width, 3), LZ_U8, image->pixels);
+    return lz_sub(lz_mul(lz_div(lz_cast(bytes, LZ_F32), 255.0), 2.0), 1.0);
+}
+
+/* [1, c, p h, p w] <-> [h w, c p p] */
+lz_array *lz_to_tokens(lz_array *x, int64_t patch) {
+    lz_dims d = lz_shape(x);
+    int64_t h = d.at[2] / patch, w = d.at[3] / patch;
+    x = lz_permute(lz_reshape(x, LZ_DIMS(d.at[1], h, patch, w, patch)), LZ_DIMS(1, 3, 0, 2, 4));
+    return lz_reshape(x, LZ_DIMS(h * w, d.at[1] * patch * patch));
+}
+lz_array *lz_to_planes(lz_array *tokens, int64_t h, int64_t w, int64_t patch) {
+    int64_t c = lz_shape(tokens).at[1] / (patch * patch);
+    tokens = lz_permute(lz_reshape(tokens, LZ_DIMS(h, w, c, patch, patch)), LZ_DIMS(2, 0, 3, 1, 4));
+    return lz_reshape(tokens, LZ_DIMS(1, c, h * patch, w * patch));
+}
+
+/* Tokens of one picture, evaluated: [h w, c] */
+static lz_status encode_picture(lz_job *job, const lz_image *image, lz_array **tokens, lz_error *err) {
+    const lz_model *m = job->model;
+    lz_status status = lz_job_begin(job, "encode", 0, err);
+    if (status) return status;
+    *tokens = m->family->encode(m->state, lz_picture_array(m->ctx, image));
+    return lz_eval_watched(tokens, 1, &job->watch, err);
+}
+
+static lz_status encode_start(lz_job *job, lz_error *err) {
+    const lz_picture_options *o = &job->options;
+    lz_image image = {0};
+    lz_status status = lz_image_resize(job->model->ctx, &o->images[0], o->width, o->height, &image, err);
+    if (!status) status = encode_picture(job, &image, &job->slots.start, err);
+    lz_image_free(job->model->ctx, &image);
+    return status;
+}
+
+lz_status lz_job_images(lz_job *job, lz_error *err) {
+    lz_context *ctx = job->model->ctx;
+    lz_array *tokens[LZ_MAX_IMAGES];
+    int n;
+    const lz_image *images = lz_job_references(job, &n);
+    lz_status status = job->options.strength > 0 ? encode_start(job, err) : LZ_OK;
+    for (int i = 0; i < n && !status; i++) {
+        lz_image image = {0};
+        status = lz_crop_image(ctx, &images[i], lz_size_reference(job->model, &images[i]), &image, err);
+        if (!status) status = encode_picture(job, &image, &tokens[i], err);
+        lz_image_free(ctx, &image);
+    }
+    if (status || !n) return status;
+    job->slots.references = lz_concat(tokens, n, 0);
+    return lz_eval(job->slots.references, err);
+}

@@ -1,0 +1,215 @@
+/* job.c: a job: making it, running its stages, and what other threads may do with it meanwhile. */
+#include "pipeline/job.h"
+
+#include <string.h>
+
+/* ---- watching ---------------------------------------------------------------------------------------------------- */
+
+static void update_view(lz_job *job, const lz_job_view *to) {
+    pthread_mutex_lock(&job->lock);
+    uint64_t changes = job->view.changes + 1;
+    job->view = *to;
+    job->view.changes = changes;
+    pthread_cond_broadcast(&job->changed);
+    pthread_mutex_unlock(&job->lock);
+}
+
+lz_job_view lz_job_look(lz_job *job) {
+    pthread_mutex_lock(&job->lock);
+    lz_job_view view = job->view;
+    pthread_mutex_unlock(&job->lock);
+    return view;
+}
+
+lz_job_view lz_job_wait(lz_job *job, uint64_t changes) {
+    pthread_mutex_lock(&job->lock);
+    while (job->view.changes <= changes && job->view.state != LZ_JOB_OVER) pthread_cond_wait(&job->changed, &job->lock);
+    lz_job_view view = job->view;
+    pthread_mutex_unlock(&job->lock);
+    return view;
+}
+
+void lz_job_cancel(lz_job *job) { atomic_store(&job->cancelled, true); }
+
+/* Only the thread that runs the job writes its view, so that thread may read it without the lock. */
+lz_status lz_job_begin(lz_job *job, const char *stage, int step, lz_error *err) {
+    lz_job_view view = {
+        .state = LZ_JOB_RUNNING, .stage = stage, .step = step, .steps = job->options.steps - job->first_step};
+    update_view(job, &view);
+    return atomic_load(&job->cancelled) ? lz_fail(err, LZ_CANCELLED, "stopped before a stage or a step") : LZ_OK;
+}
+
+bool lz_job_tell(lz_job *job, double done, const lz_image *preview) {
+    lz_job_view view = job->view;
+    view.done = done;
+    update_view(job, &view);
+    if (atomic_load(&job->cancelled)) return false;
+    if (!job->options.watch) return true;
+    lz_progress progress = {
+        .stage = view.stage, .step = view.step, .steps = view.steps, .done = done, .preview = preview};
+    return job->options.watch(job->options.user, &progress);
+}
+
+/* Between the kernels of a program, which runs under the model's lock: the user is called without it. */
+static bool ask(void *user, double done) {
+    lz_job *job = user;
+    bool lends = job->options.watch;
+    if (lends) lz_fair_drop(&job->model->running);
+    bool go_on = lz_job_tell(job, done, NULL);
+    if (lends) lz_fair_retake(&job->model->running, job->place);
+    return go_on;
+}
+
+static void begin_program(void *user) {
+    lz_job *job = user;
+    job->place = lz_fair_take(&job->model->running);
+}
+
+static void end_program(void *user) { lz_fair_drop(&((lz_job *)user)->model->running); }
+
+/* ---- making one -------------------------------------------------------------------------------------------------- */
+
+static char *copy_text(lz_context *ctx, const char *text, bool *fine) {
+    char *copy = text ? lz_host_copy(ctx, text) : NULL;
+    if (text && !copy) *fine = false;
+    return copy;
+}
+
+lz_job *lz_job_new(lz_model *model, const lz_picture_options *options, const lz_sampler *sampler, lz_error *err) {
+    lz_context *ctx = model->ctx;
+    lz_job *job = lz_host_alloc(ctx, sizeof *job);
+    if (!job) {
+        lz_out_of_memory(err, sizeof *job);
+        return NULL;
+    }
+    job->model = model;
+    job->sampler = sampler ? sampler : &lz_samplers[LZ_SAMPLER_EULER];
+    if (lz_read_options(&job->options, sizeof job->options, options, "LZ_PICTURE_OPTIONS", err)) {
+        lz_host_free(ctx, job);
+        return NULL;
+    }
+    options = &job->options;
+    pthread_mutex_init(&job->lock, NULL);
+    pthread_cond_init(&job->changed, NULL);
+    /* A device runs a program as one submission. It is waited for only where the user wants to be told. */
+    bool asks = options->watch || !ctx->device;
+    job->watch = (lz_watch){.go_on = asks ? ask : NULL, .begin = begin_program, .end = end_program, .user = job};
+    bool fine = true;
+    job->options.prompt = copy_text(ctx, options->prompt, &fine);
+    job->options.negative = copy_text(ctx, options->negative, &fine);
+    if (!fine) lz_out_of_memory(err, sizeof *job);
+    if (fine && !lz_job_settle(job, err)) return job;
+    lz_job_free(job);
+    return NULL;
+}
+
+/* What a run that ended early has left. */
+static void end_stages(lz_job *job) {
+    lz_encoder_close(job->model, job->encoder, false);
+    job->encoder = NULL;
+    lz_job_end_loop(job);
+    for (int i = 0; i < 2; i++) {
+        lz_release(job->recalled[i]);
+        job->recalled[i] = NULL;
+    }
+    memset(&job->slots, 0, sizeof job->slots);
+}
+
+void lz_job_free(lz_job *job) {
+    if (!job) return;
+    lz_context *ctx = job->model->ctx;
+    end_stages(job);
+    lz_job_free_tokens(job);
+    lz_host_free(ctx, job->sigmas);
+    lz_host_free(ctx, (char *)job->options.prompt);
+    lz_host_free(ctx, (char *)job->options.negative);
+    pthread_cond_destroy(&job->changed);
+    pthread_mutex_destroy(&job->lock);
+    lz_host_free(ctx, job);
+}
+
+lz_status lz_job_prepare(lz_job *job, lz_error *err) {
+    lz_status status = lz_job_sigmas(job, err);
+    return status ? status : lz_job_tokens(job, err);
+}
+
+/* ---- running it -------------------------------------------------------------------------------------------------- */
+
+/* What a picture tells about itself. A device works on it while the bytes are waited for. */
+static lz_status keep_arrays(lz_job *job, lz_array *pixels, lz_error *err) {
+    const lz_picture_options *o = &job->options;
+    const lz_slots *s = &job->slots;
+    lz_picture *p = job->picture;
+    lz_dims t = lz_shape(s->features[0]);
+    p->text = lz_retain(lz_cast(lz_reshape(s->features[0], LZ_DIMS(1, t.at[0], t.at[1])), LZ_F32));
+    p->noise = lz_retain(s->noise);
+    p->latents = lz_retain(lz_contiguous(lz_to_planes(s->x, job->layout.h, job->layout.w, job->model->family->patch)));
+    p->pixels = lz_retain(lz_permute(lz_reshape(pixels, LZ_DIMS(1, o->height, o->width, 3)), LZ_DIMS(0, 3, 1, 2)));
+    return lz_eval_all((lz_array *[]){p->text, p->latents, p->pixels}, 3, err);
+}
+
+static lz_status decode(lz_job *job, lz_error *err) {
+    lz_model *m = job->model;
+    lz_decoded decoded = {0};
+    lz_status status = lz_job_begin(job, "decode", 0, err);
+    if (!status) status = lz_decode_pixels(m, job->slots.x, job->layout.h, job->layout.w, &job->watch, &decoded, err);
+    if (!status) status = keep_arrays(job, decoded.pixels, err);
+    if (!status) status = lz_make_image(m->ctx, &decoded, &job->picture->image, err);
+    job->picture->tile = decoded.tile;
+    return status;
+}
+
+static lz_status run_stages(lz_job *job, lz_error *err) {
+    lz_picture *p = job->picture;
+    const struct {
+        lz_status (*run)(lz_job *job, lz_error *err);
+        double *seconds;
+    } stages[] = {
+        {lz_job_prepare, NULL},
+        {lz_job_text, &p->text_seconds},
+        {lz_job_images, &p->encode_seconds},
+        {lz_job_denoise, &p->denoise_seconds},
+        {decode, &p->decode_seconds},
+    };
+    lz_status status = LZ_OK;
+    lz_scope *scope = lz_scope_begin(job->model->ctx, "generate");
+    for (size_t i = 0; i < sizeof stages / sizeof *stages && !status; i++) {
+        double begun = lz_now();
+        status = stages[i].run(job, err);
+        if (stages[i].seconds) *stages[i].seconds = lz_now() - begun;
+    }
+    p->ctx = job->model->ctx;
+    p->steps = job->options.steps - job->first_step;
+    p->prompt_cut = job->prompts[0].cut || job->prompts[1].cut;
+    if (p->prompt_cut && !status)
+        lz_tell(p->ctx, LZ_LOG_NOTE, "the prompt has more tokens than the model reads: its end was left out");
+    p->guidance = job->options.guidance;
+    lz_scope_end(scope);
+    end_stages(job);
+    return status;
+}
+
+lz_status lz_job_run(lz_job *job, lz_picture *picture, lz_error *err) {
+    lz_model *m = job->model;
+    memset(picture, 0, sizeof *picture);
+    if (job->view.state != LZ_JOB_NEW) return lz_fail(err, LZ_BAD_ARGUMENT, "a job is run once");
+    job->picture = picture;
+    lz_status status = lz_model_enter(m, job, err);
+    if (!status) {
+        status = run_stages(job, err);
+        if (status == LZ_OUT_OF_MEMORY) lz_kept_forget_readings(m);
+        if (status == LZ_OUT_OF_MEMORY && lz_kept_give_up(m)) { /* perhaps there is room for one stage at a time */
+            lz_tell(m->ctx, LZ_LOG_NOTE,
+                    "memory is short: the picture is begun again, with one stage in memory at a time");
+            lz_picture_free(picture);
+            status = run_stages(job, err);
+        }
+        lz_model_leave(m, job);
+    }
+    if (status) lz_picture_free(picture);
+    lz_job_view view = job->view;
+    view.state = LZ_JOB_OVER;
+    view.status = status;
+    update_view(job, &view);
+    return status;
+}

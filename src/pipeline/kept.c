@@ -1,0 +1,246 @@
+/* kept.c: what jobs leave with their model for the jobs that come after them. */
+#include <string.h>
+
+#include "pipeline/job.h"
+
+/* ---- items: used by one job at a time ---------------------------------------------------------------------------- */
+
+static void free_reader(lz_model *m, void *item) {
+    lz_reader *r = item;
+    lz_compiled_free(r->program);
+    lz_encoder_close(m, r->encoder, true);
+}
+
+static void free_loop(lz_model *m, void *item) {
+    (void)m;
+    lz_loop *l = item;
+    lz_traced_free(&l->begin);
+    lz_traced_free(&l->step);
+    lz_compiled_free(l->preview);
+    lz_slots_release(lz_size_slots, &l->slots);
+}
+
+static void free_schedule(lz_model *m, void *item) {
+    lz_schedule_arrays *s = item;
+    lz_slots_release(lz_schedule_slots, &s->slots);
+    lz_host_free(m->ctx, s->sigmas);
+}
+
+static void free_decoder(lz_model *m, void *item) {
+    (void)m;
+    lz_compiled_free(((lz_decoder *)item)->program);
+}
+
+static const struct {
+    size_t bytes;
+    void (*free)(lz_model *m, void *item); /* what it owns */
+} kinds[LZ_KEPT_ITEMS] = {
+    [LZ_KEPT_READER] = {sizeof(lz_reader), free_reader},
+    [LZ_KEPT_LOOP] = {sizeof(lz_loop), free_loop},
+    [LZ_KEPT_SCHEDULE] = {sizeof(lz_schedule_arrays), free_schedule},
+    [LZ_KEPT_DECODER] = {sizeof(lz_decoder), free_decoder},
+};
+
+static void free_item(lz_model *m, int kind, void *item) {
+    if (!item) return;
+    kinds[kind].free(m, item);
+    lz_host_free(m->ctx, item);
+}
+
+/* The item that is kept, or NULL; the caller owns it. */
+static void *take_item(lz_model *m, int kind) {
+    pthread_mutex_lock(&m->kept.lock);
+    void *item = m->kept.items[kind];
+    m->kept.items[kind] = NULL;
+    pthread_mutex_unlock(&m->kept.lock);
+    return item;
+}
+
+void lz_kept_put(lz_model *m, int kind, void *item) {
+    if (!item) return;
+    pthread_mutex_lock(&m->kept.lock);
+    void *old = item;
+    if (m->kept.programs) {
+        old = m->kept.items[kind];
+        m->kept.items[kind] = item;
+    }
+    pthread_mutex_unlock(&m->kept.lock);
+    free_item(m, kind, old);
+}
+
+/* A new one, zeroed. The item that did not suit goes first, so that memory never holds both. */
+static void *new_item(lz_model *m, int kind, void *unsuitable, lz_error *err) {
+    free_item(m, kind, unsuitable);
+    void *item = lz_host_alloc(m->ctx, kinds[kind].bytes);
+    if (!item) lz_out_of_memory(err, (int64_t)kinds[kind].bytes);
+    return item;
+}
+
+static void describe_text(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
+    (void)ctx;
+    const lz_reader *r = user;
+    lz_prompt prompt = {.n = r->inputs};
+    memcpy(prompt.in, in, (size_t)prompt.n * sizeof *in);
+    out[0] = r->model->family->features(r->encoder->text, prompt);
+}
+
+lz_reader *lz_reader_take(lz_model *m, lz_text_encoder *encoder, int inputs, lz_error *err) {
+    lz_reader *r = take_item(m, LZ_KEPT_READER);
+    if (r && r->encoder == encoder && r->inputs == inputs) return r;
+    if (!(r = new_item(m, LZ_KEPT_READER, r, err))) return NULL;
+    pthread_mutex_lock(&m->kept.lock);
+    encoder->users++;
+    pthread_mutex_unlock(&m->kept.lock);
+    *r = (lz_reader){.model = m, .encoder = encoder, .inputs = inputs};
+    if ((r->program = lz_compile(m->ctx, describe_text, r, inputs, 1, 2, err))) return r;
+    free_item(m, LZ_KEPT_READER, r);
+    return NULL;
+}
+
+/* Evaluates the slots of a list and retains them in *to. */
+static lz_status keep_slots(lz_slot_list list, const lz_slots *from, lz_slots *to, lz_error *err) {
+    lz_array *all[LZ_MAX_SLOTS];
+    uint64_t filled;
+    int n = lz_slots_pack(list, from, all, &filled);
+    lz_status status = lz_eval_all(all, n, err);
+    if (status) return status;
+    lz_slots_unpack(list, filled, all, to);
+    lz_slots_retain(list, to);
+    return LZ_OK;
+}
+
+lz_loop *lz_loop_take(lz_model *m, const lz_layout *layout, const lz_sampler *sampler, lz_error *err) {
+    lz_loop *l = take_item(m, LZ_KEPT_LOOP);
+    if (l && !memcmp(&l->layout, layout, sizeof *layout) && l->sampler == sampler) return l;
+    if (!(l = new_item(m, LZ_KEPT_LOOP, l, err))) return NULL;
+    *l = (lz_loop){.layout = *layout, .sampler = sampler};
+    l->begin = lz_trace_begin(m, layout, sampler);
+    l->step = lz_trace_step(m, layout, sampler);
+    lz_slots made = {NULL};
+    m->family->tables(m->state, layout, &made);
+    if (!keep_slots(lz_size_slots, &made, &l->slots, err)) return l;
+    free_item(m, LZ_KEPT_LOOP, l);
+    return NULL;
+}
+
+lz_schedule_arrays *lz_schedule_take(lz_model *m, const float *sigmas, int n, lz_error *err) {
+    size_t bytes = (size_t)n * sizeof *sigmas;
+    lz_schedule_arrays *s = take_item(m, LZ_KEPT_SCHEDULE);
+    if (s && s->n_sigmas == n && !memcmp(s->sigmas, sigmas, bytes)) return s;
+    if (!(s = new_item(m, LZ_KEPT_SCHEDULE, s, err))) return NULL;
+    lz_slots made = {NULL};
+    s->n_sigmas = n;
+    if ((s->sigmas = lz_host_alloc(m->ctx, bytes))) {
+        memcpy(s->sigmas, sigmas, bytes);
+        lz_describe_schedule(m, sigmas, n - 1, &made);
+        if (!keep_slots(lz_schedule_slots, &made, &s->slots, err)) return s;
+    } else
+        lz_out_of_memory(err, (int64_t)bytes);
+    free_item(m, LZ_KEPT_SCHEDULE, s);
+    return NULL;
+}
+
+lz_decoder *lz_decoder_take(lz_model *m, int64_t h, int64_t w, lz_error *err) {
+    lz_decoder *d = take_item(m, LZ_KEPT_DECODER);
+    if (d && d->h == h && d->w == w) return d;
+    if (!(d = new_item(m, LZ_KEPT_DECODER, d, err))) return NULL;
+    *d = (lz_decoder){.model = m, .h = h, .w = w};
+    if ((d->program = lz_compile(m->ctx, lz_describe_whole, d, 1, 2, 1, err))) return d;
+    free_item(m, LZ_KEPT_DECODER, d);
+    return NULL;
+}
+
+bool lz_decoder_is_kept(lz_model *m, int64_t h, int64_t w) {
+    pthread_mutex_lock(&m->kept.lock);
+    const lz_decoder *d = m->kept.items[LZ_KEPT_DECODER];
+    bool is = d && d->h == h && d->w == w;
+    pthread_mutex_unlock(&m->kept.lock);
+    return is;
+}
+
+/* ---- the text encoder: shared by jobs ---------------------------------------------------------------------------- */
+
+/* The open encoder if it suits, counted; *old gets one that does not, out of the model's hands. */
+static lz_text_encoder *find_encoder(lz_model *m, bool images, lz_text_encoder **old) {
+    pthread_mutex_lock(&m->kept.lock);
+    lz_text_encoder *e = m->kept.encoder;
+    bool suits = e && (e->sees_images || !images);
+    if (suits) e->users++;
+    *old = suits ? NULL : e;
+    if (!suits) m->kept.encoder = NULL;
+    pthread_mutex_unlock(&m->kept.lock);
+    return suits ? e : NULL;
+}
+
+lz_text_encoder *lz_encoder_open(lz_model *m, bool images, lz_error *err) {
+    lz_text_encoder *old, *e = find_encoder(m, images, &old);
+    if (e) return e;
+    if (old) {
+        free_item(m, LZ_KEPT_READER, take_item(m, LZ_KEPT_READER));
+        lz_encoder_close(m, old, false);
+    }
+    if (!(e = lz_host_alloc(m->ctx, sizeof *e))) {
+        lz_out_of_memory(err, sizeof *e);
+        return NULL;
+    }
+    *e = (lz_text_encoder){.text = m->family->open_text(m->state, images, err), .sees_images = images, .users = 1};
+    if (!e->text) {
+        lz_host_free(m->ctx, e);
+        return NULL;
+    }
+    pthread_mutex_lock(&m->kept.lock);
+    if (!m->kept.encoder) { /* unless another job was faster: then there are two until this job ends */
+        m->kept.encoder = e;
+        e->users++;
+    }
+    pthread_mutex_unlock(&m->kept.lock);
+    return e;
+}
+
+void lz_encoder_close(lz_model *m, lz_text_encoder *e, bool ran) {
+    if (!e) return;
+    pthread_mutex_lock(&m->kept.lock);
+    int users = --e->users;
+    e->ran = e->ran || ran;
+    if (e->ran && !m->kept.programs && m->kept.encoder == e && users == 1) { /* the model alone is left */
+        m->kept.encoder = NULL;
+        users = --e->users;
+    }
+    pthread_mutex_unlock(&m->kept.lock);
+    if (users) return;
+    m->family->close_text(e->text);
+    lz_host_free(m->ctx, e);
+}
+
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
+
+void lz_kept_init(lz_model *m) {
+    pthread_mutex_init(&m->kept.lock, NULL);
+    m->kept.programs = m->ctx->device;
+}
+
+bool lz_kept_programs(lz_model *m) {
+    pthread_mutex_lock(&m->kept.lock);
+    bool programs = m->kept.programs;
+    pthread_mutex_unlock(&m->kept.lock);
+    return programs;
+}
+
+bool lz_kept_give_up(lz_model *m) {
+    pthread_mutex_lock(&m->kept.lock);
+    bool kept = m->kept.programs;
+    lz_text_encoder *encoder = m->kept.encoder;
+    m->kept.programs = false;
+    m->kept.encoder = NULL;
+    pthread_mutex_unlock(&m->kept.lock);
+    for (int i = 0; i < LZ_KEPT_ITEMS; i++) free_item(m, i, take_item(m, i));
+    lz_encoder_close(m, encoder, false);
+    return kept;
+}
+
+void lz_kept_free(lz_model *m) {
+    lz_kept_give_up(m);
+    lz_kept_forget_readings(m);
+    lz_release(m->kept.preview_map);
+    pthread_mutex_destroy(&m->kept.lock);
+}

@@ -1,0 +1,108 @@
+/* kept.h: what jobs leave with their model for the jobs that come after them. Where weights were sent to a device these
+ * are the text encoder, compiled programs, and arrays that are the same for the next picture of this size or schedule.
+ * On the CPU the text encoder is closed when the prompt was read, and everything else goes after its stage; the features
+ * of the last prompts and the colour map of previews stay on both.
+ *
+ * kept.lock protects the members of lz_kept. It is held for moments only: never while something is opened, planned,
+ * compiled, evaluated or freed, and never while a user's function runs. Programs are not shared: a job takes one out,
+ * uses it alone, and puts it back. Two jobs of one kind that run at the same time have two. */
+#ifndef LZ_KEPT_H
+#define LZ_KEPT_H
+
+#include <pthread.h>
+
+#include "pipeline/sampler.h"
+
+#define LZ_PROMPT_INPUTS 4
+
+/* One prompt, as arrays for features(): what varies from prompt to prompt is in them, so that prompts of one length are
+ * one program. */
+typedef struct lz_prompt {
+    lz_array *in[LZ_PROMPT_INPUTS];
+    int n;    /* 0: there is no such prompt */
+    bool cut; /* it was too long */
+} lz_prompt;
+
+/* The open text encoder. Shared by all jobs that need it: it does not change. */
+typedef struct lz_text_encoder {
+    void *text; /* the family's own */
+    bool sees_images, ran;
+    int users; /* jobs, readers, and the model if it keeps it */
+} lz_text_encoder;
+
+/* The program from a prompt to features. */
+typedef struct lz_reader {
+    const lz_model *model;
+    lz_text_encoder *encoder; /* counted in its users */
+    int inputs;
+    lz_compiled *program;
+} lz_reader;
+
+/* The programs of the denoising loop for one size, and its tables. */
+typedef struct lz_loop {
+    lz_layout layout;
+    const lz_sampler *sampler;
+    lz_slots slots; /* tables; retained */
+    lz_traced begin, step;
+    lz_compiled *preview; /* NULL: not yet; see preview.c */
+} lz_loop;
+
+/* What depends on the schedule alone. */
+typedef struct lz_schedule_arrays {
+    float *sigmas; /* owned */
+    int n_sigmas;
+    lz_slots slots; /* sigma_drops, rows, clean_row; retained */
+} lz_schedule_arrays;
+
+/* The program from tokens to pixels and bytes, of a picture that is decoded as a whole. */
+typedef struct lz_decoder {
+    const lz_model *model;
+    int64_t h, w; /* in tokens */
+    lz_compiled *program;
+} lz_decoder;
+
+/* A prompt that was read; see recall.c. */
+typedef struct lz_reading {
+    char *key; /* its arrays: types, shapes, values */
+    size_t bytes;
+    lz_array *features;
+    int64_t used; /* when last, counted in prompts */
+} lz_reading;
+enum { LZ_READINGS = 4 };
+
+enum { LZ_KEPT_READER, LZ_KEPT_LOOP, LZ_KEPT_SCHEDULE, LZ_KEPT_DECODER, LZ_KEPT_ITEMS };
+
+typedef struct lz_kept {
+    pthread_mutex_t lock;
+    bool programs; /* programs and what they read are kept at all; false after memory ran out */
+    lz_text_encoder *encoder;
+    void *items[LZ_KEPT_ITEMS]; /* an lz_reader, an lz_loop, ...; or NULL */
+    lz_reading readings[LZ_READINGS];
+    int64_t clock;
+    lz_array *preview_map; /* NULL: not yet */
+} lz_kept;
+
+void lz_kept_init(lz_model *m);
+void lz_kept_free(lz_model *m);
+bool lz_kept_programs(lz_model *m);
+/* Memory ran out: frees all programs and what they read, and keeps none from now on. Those of running jobs go when these
+ * put them back. False: there was nothing to give up. */
+bool lz_kept_give_up(lz_model *m);
+void lz_kept_forget_readings(lz_model *m);
+
+/* The text encoder: the open one, or newly opened. NULL: err says why. */
+lz_text_encoder *lz_encoder_open(lz_model *m, bool images, lz_error *err);
+/* ran: its weights were used, so that it is worth its memory only where programs are kept. */
+void lz_encoder_close(lz_model *m, lz_text_encoder *e, bool ran);
+
+/* Each takes the one that is kept if it suits, or else makes one (NULL: err says why). */
+lz_reader *lz_reader_take(lz_model *m, lz_text_encoder *encoder, int inputs, lz_error *err);
+lz_loop *lz_loop_take(lz_model *m, const lz_layout *layout, const lz_sampler *sampler, lz_error *err);
+lz_schedule_arrays *lz_schedule_take(lz_model *m, const float *sigmas, int n, lz_error *err);
+lz_decoder *lz_decoder_take(lz_model *m, int64_t h, int64_t w, lz_error *err);
+/* A decoder of this size is kept, so a picture of this size fitted into memory. */
+bool lz_decoder_is_kept(lz_model *m, int64_t h, int64_t w);
+/* Puts back what was taken, or NULL. Where nothing is kept it is freed. */
+void lz_kept_put(lz_model *m, int kind, void *item);
+
+#endif

@@ -1,0 +1,145 @@
+/* settle.c: what was asked for becomes what will be made: each option is checked, and what was left open is filled in. */
+#include <stdio.h>
+
+#include "base/file.h"
+#include "pipeline/job.h"
+
+static int64_t fit(int64_t size, int64_t unit) { return size / unit * unit; }
+
+static lz_status check_images(const lz_picture_options *o, int64_t unit, lz_error *err) {
+    if (o->n_images > 0 && !o->images)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "%d images were named, but none given", o->n_images);
+    if (o->n_images < 0 || o->n_images > LZ_MAX_IMAGES)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "%d images were given, and at most %d are taken", o->n_images,
+                       LZ_MAX_IMAGES);
+    for (int i = 0; i < o->n_images; i++) {
+        char what[32];
+        snprintf(what, sizeof what, "image %d", i + 1);
+        lz_status status = lz_image_check(&o->images[i], what, unit, err);
+        if (status) return status;
+    }
+    return LZ_OK;
+}
+
+/* [1, c, h, w], with sides that can be counted in pixels. */
+static lz_status check_noise(const lz_job *job, int64_t unit, lz_error *err) {
+    lz_status status = lz_check(job->options.noise, err);
+    if (status) return status;
+    if (lz_context_of(job->options.noise) != job->model->ctx)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "the noise belongs to another context than the model");
+    lz_dims d = lz_shape(job->options.noise);
+    int64_t c = job->model->family->channels(job->model->state), patch = job->model->family->patch;
+    if (d.n == 4 && d.at[0] == 1 && d.at[1] == c && d.at[2] > 0 && d.at[3] > 0 && d.at[2] <= LZ_MAX_SIZE &&
+        d.at[3] <= LZ_MAX_SIZE && d.at[2] % patch == 0 && d.at[3] % patch == 0)
+        return LZ_OK;
+    return lz_fail(err, LZ_BAD_SHAPE, "the noise is %s, and this model needs [1, %lld, height / %lld, width / %lld]",
+                   LZ_SHOW(d), (long long)c, (long long)(unit / patch), (long long)(unit / patch));
+}
+
+const lz_image *lz_job_references(const lz_job *job, int *n) {
+    int start = job->options.strength > 0;
+    *n = job->options.n_images - start;
+    return job->options.images + start;
+}
+
+static lz_status settle_references(lz_job *job, lz_error *err) {
+    lz_model_facts facts = lz_model_about(job->model);
+    int n, least = facts.least_images, most = facts.most_images;
+    const lz_image *images = lz_job_references(job, &n);
+    if (n > most)
+        return lz_fail(err, LZ_BAD_ARGUMENT,
+                       most ? "this model looks at no more than %d image%s, and %d were given"
+                            : "this model looks at no images, except at one to start from "
+                              "(with a strength)",
+                       most, most > 1 ? "s" : "", n);
+    if (n < least) return lz_fail(err, LZ_BAD_ARGUMENT, "this model changes images: give it one to look at");
+    int64_t unit = facts.token_pixels;
+    for (int i = 0; i < n; i++) {
+        lz_reference_size size = lz_size_reference(job->model, &images[i]);
+        int64_t *tokens = job->layout.reference_sizes[job->layout.n_references++];
+        tokens[0] = size.height / unit;
+        tokens[1] = size.width / unit;
+    }
+    return LZ_OK;
+}
+
+lz_dims lz_job_latents(const lz_job *job) {
+    const lz_family *f = job->model->family;
+    return LZ_DIMS(1, f->channels(job->model->state), f->patch * job->layout.h, f->patch * job->layout.w);
+}
+
+/* As asked, else that of the noise, else that of the images, else the model's own. */
+static lz_status settle_size(lz_job *job, lz_error *err) {
+    lz_picture_options *o = &job->options;
+    int64_t unit = job->model->family->token_pixels(job->model->state), width = job->model->width,
+            height = job->model->height;
+    lz_status status = check_images(o, unit, err);
+    if (!status && o->noise) status = check_noise(job, unit, err);
+    if (status) return status;
+    if (o->n_images > 0) {
+        lz_reference_size first = lz_middle(&o->images[0], unit);
+        width = first.width;
+        height = first.height;
+        if (job->model->family->picture_size)
+            job->model->family->picture_size(job->model->state, o->images, o->n_images, &width, &height);
+    }
+    int64_t patch = job->model->family->patch;
+    if (o->noise) {
+        width = lz_shape(o->noise).at[3] / patch * unit;
+        height = lz_shape(o->noise).at[2] / patch * unit;
+    }
+    if (o->width) width = o->width;
+    if (o->height) height = o->height;
+    if (width < unit || height < unit || width > LZ_MAX_SIZE || height > LZ_MAX_SIZE)
+        return lz_fail(err, LZ_BAD_ARGUMENT,
+                       "a picture of %lld x %lld cannot be made: each side must be from %lld to %d", (long long)width,
+                       (long long)height, (long long)unit, LZ_MAX_SIZE);
+    o->width = fit(width, unit);
+    o->height = fit(height, unit);
+    job->layout = (lz_layout){.h = o->height / unit, .w = o->width / unit};
+    lz_dims want = lz_job_latents(job);
+    if (o->noise && !lz_dims_equal(lz_shape(o->noise), want))
+        return lz_fail(err, LZ_BAD_SHAPE, "the noise is %s, and this picture needs %s", LZ_SHOW(lz_shape(o->noise)),
+                       LZ_SHOW(want));
+    return LZ_OK;
+}
+
+lz_status lz_job_settle(lz_job *job, lz_error *err) {
+    lz_picture_options *o = &job->options;
+    lz_status status = settle_size(job, err);
+    if (status) return status;
+    if (o->steps < 0 || o->steps > LZ_MAX_STEPS)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "%d steps cannot be made: take 1 to %d", o->steps, LZ_MAX_STEPS);
+    if (!(o->guidance >= 0) || o->guidance > 1000)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "a guidance of %g cannot be used: take 1 to 1000", o->guidance);
+    if (!(o->strength >= 0 && o->strength <= 1))
+        return lz_fail(err, LZ_BAD_ARGUMENT, "a strength of %g cannot be used: take more than 0, to 1", o->strength);
+    if (o->strength > 0 && !o->n_images)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "a strength was given, but no image to start from");
+    if (o->preview < LZ_PREVIEW_NONE || o->preview > LZ_PREVIEW_FULL || !(o->preview_pause >= 0))
+        return lz_fail(err, LZ_BAD_ARGUMENT, "a preview is none, small or full, and its pause at least 0 seconds");
+    if (!o->steps) o->steps = job->model->steps;
+    status = settle_references(job, err);
+    if (status) return status;
+    lz_model_facts facts = lz_model_about(job->model);
+    if (!(o->guidance > 0) || facts.guidance_built_in) o->guidance = facts.guidance;
+    job->first_step = o->strength > 0 ? (int)(o->steps - o->steps * o->strength) : 0; /* get_timesteps of diffusers */
+    if (job->first_step == o->steps)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "a strength of %g leaves nothing to do: take more", o->strength);
+    return LZ_OK;
+}
+
+lz_status lz_job_sigmas(lz_job *job, lz_error *err) {
+    const lz_model *m = job->model;
+    int steps = job->options.steps;
+    size_t bytes = (size_t)(steps + 1) * sizeof *job->sigmas;
+    if (job->sigmas) return LZ_OK;
+    if (!(job->sigmas = lz_host_alloc(m->ctx, bytes))) return lz_out_of_memory(err, (int64_t)bytes);
+    double mu = m->family->mu(&m->schedule, job->layout.h * job->layout.w, steps);
+    if (lz_schedule_sigmas(&m->schedule, mu, steps, job->sigmas)) return LZ_OK;
+    lz_host_free(m->ctx, job->sigmas);
+    job->sigmas = NULL;
+    return lz_fail(err, LZ_BAD_FILE,
+                   "%s: the numbers in scheduler/scheduler_config.json make no schedule for %lld x %lld",
+                   LZ_SHOW_TEXT(m->folder), (long long)job->options.width, (long long)job->options.height);
+}

@@ -1,0 +1,109 @@
+/* text.c: from prompts to features: tokens, then the text encoder, unless the prompts were read lately. */
+#include <string.h>
+
+#include "pipeline/job.h"
+
+/* Of the prompt and, with guidance, of the negative one. */
+lz_status lz_job_tokens(lz_job *job, lz_error *err) {
+    const lz_model *m = job->model;
+    const lz_picture_options *o = &job->options;
+    const char *texts[2] = {o->prompt, o->negative ? o->negative : m->family->default_negative};
+    int n_images;
+    const lz_image *images = lz_job_references(job, &n_images);
+    for (int i = 0; i < (o->guidance > 1 ? 2 : 1) && !job->has_tokens; i++) {
+        const char *text = texts[i] ? texts[i] : "";
+        char *read_as = NULL;
+        lz_prompt prompt = {.n = 0};
+        lz_status status = lz_read_as(m, text, &read_as, err);
+        if (!status) status = m->family->tokens(m->state, read_as ? read_as : text, images, n_images, &prompt, err);
+        lz_host_free(m->ctx, read_as);
+        if (status) return status;
+        for (int k = 0; k < prompt.n; k++) lz_retain(prompt.in[k]);
+        job->prompts[i] = prompt;
+    }
+    job->has_tokens = true;
+    return LZ_OK;
+}
+
+void lz_job_free_tokens(lz_job *job) {
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < job->prompts[i].n; k++) lz_release(job->prompts[i].in[k]);
+    memset(job->prompts, 0, sizeof job->prompts);
+}
+
+lz_status lz_job_encoder(lz_job *job, lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    int images;
+    lz_job_references(job, &images);
+    if (!job->encoder) job->encoder = lz_encoder_open(job->model, images, &local);
+    if (local.status && err) *err = local;
+    return local.status;
+}
+
+/* All of them were read before: the user is told that the stage is over. */
+static bool recall_prompts(lz_job *job, lz_error *err) {
+    for (int i = 0; i < 2; i++) {
+        if (!job->prompts[i].n) continue;
+        lz_array *features = lz_recall(job->model, &job->prompts[i]);
+        if (!features) return false;
+        lz_release(job->recalled[i]);
+        job->slots.features[i] = job->recalled[i] = features;
+    }
+    if (!lz_job_tell(job, 1, NULL)) lz_fail(err, LZ_CANCELLED, "stopped after the text");
+    return true;
+}
+
+/* What the text encoder sees of all images, evaluated: [p, e] */
+static lz_status look_at_images(lz_job *job, lz_array **seen, lz_error *err) {
+    const lz_model *m = job->model;
+    lz_array *each[LZ_MAX_IMAGES];
+    int n;
+    const lz_image *images = lz_job_references(job, &n);
+    for (int i = 0; i < n; i++) {
+        lz_image view = {0};
+        lz_status status = lz_job_begin(job, "text", 0, err);
+        if (!status) status = m->family->view(m->state, &images[i], &view, err);
+        if (!status) {
+            lz_array *pixels = lz_from(m->ctx, LZ_DIMS(view.height, view.width, 3), LZ_U8, view.pixels);
+            each[i] = m->family->look(job->encoder->text, pixels);
+            status = lz_eval_watched(&each[i], 1, &job->watch, err);
+        }
+        lz_image_free(m->ctx, &view);
+        if (status) return status;
+    }
+    *seen = n > 1 ? lz_concat(each, n, 0) : each[0];
+    return lz_eval(*seen, err);
+}
+
+/* One prompt after the other: half the memory. */
+static lz_status read_prompts(lz_job *job, bool looks, lz_error *err) {
+    lz_model *m = job->model;
+    lz_error local = {.status = LZ_OK};
+    lz_array *seen = NULL;
+    lz_reader *reader = NULL;
+    if (!lz_job_encoder(job, &local)) reader = lz_reader_take(m, job->encoder, job->prompts[0].n + looks, &local);
+    if (reader && looks) look_at_images(job, &seen, &local);
+    for (int i = 0; i < 2 && !local.status; i++) {
+        lz_prompt prompt = job->prompts[i];
+        if (!prompt.n || lz_job_begin(job, "text", i, &local)) continue;
+        if (seen) prompt.in[prompt.n++] = seen;
+        lz_run_watched(reader->program, prompt.in, &job->slots.features[i], &job->watch, &local);
+        if (!local.status && !looks) lz_remember(m, &prompt, job->slots.features[i]);
+    }
+    lz_kept_put(m, LZ_KEPT_READER, reader);
+    if (local.status && err) *err = local;
+    return local.status;
+}
+
+lz_status lz_job_text(lz_job *job, lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    int n_images;
+    lz_job_references(job, &n_images);
+    bool looks = job->model->family->look && n_images;
+    lz_job_begin(job, "text", 0, &local);
+    if (!local.status && (looks || !recall_prompts(job, &local))) read_prompts(job, looks, &local);
+    lz_encoder_close(job->model, job->encoder, true);
+    job->encoder = NULL;
+    if (local.status && err) *err = local;
+    return local.status;
+}

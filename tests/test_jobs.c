@@ -1,0 +1,288 @@
+/* test_jobs.c: jobs, the slots of their programs and samplers. A rehearsal for what will be built on them: a second
+ * sampler, two jobs of one model at the same time, cancelling and looking from another thread. Build it with
+ * -DLZ_THREAD_SANITIZE=ON too. */
+#include <pthread.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "pipeline/job.h"
+
+#define SMALL LZ_SOURCE_DIR "/tests/data/flux2/A"
+enum { SIDE = 32, STEPS = 3 };
+
+static lz_picture_options small(uint64_t seed) {
+    return LZ_PICTURE_OPTIONS(.prompt = "a red fox", .seed = seed, .width = SIDE, .height = SIDE, .steps = STEPS);
+}
+
+static bool same_picture(const lz_picture *a, const lz_picture *b) {
+    size_t bytes = (size_t)(3 * a->image.width * a->image.height);
+    return a->image.pixels && b->image.pixels && a->image.width == b->image.width &&
+           memcmp(a->image.pixels, b->image.pixels, bytes) == 0;
+}
+
+/* Makes a job, runs it and frees it. */
+static lz_status run_job(lz_model *model, const lz_picture_options *o, const lz_sampler *sampler, lz_picture *p) {
+    lz_error err = {0};
+    lz_job *job = lz_job_new(model, o, sampler, &err);
+    if (CHECK(job != NULL, "%s", err.text)) CHECK_OK(lz_job_run(job, p, &err), &err);
+    lz_job_free(job);
+    return err.status;
+}
+
+/* ---- slots ------------------------------------------------------------------------------------------------------- */
+
+static void describe_difference(const lz_traced *t, const lz_slots *in, lz_slots *out) {
+    (void)t;
+    out->x = lz_sub(in->x, in->noise);
+    if (in->references) out->x = lz_add(out->x, in->references);
+    out->context[1] = in->rows[2];
+}
+
+/* A program finds its arrays by name, whatever their order in the list and whichever others are filled. */
+static void slots_by_name(void) {
+    static const lz_slot one[] = {LZ_SLOT(x), LZ_SLOT(noise), LZ_SLOT(rows), LZ_SLOT(references)};
+    static const lz_slot other[] = {LZ_SLOT(references), LZ_SLOT(rows), LZ_SLOT(guidance), LZ_SLOT(noise), LZ_SLOT(x)};
+    static const lz_slot made[] = {LZ_SLOT(context), LZ_SLOT(x)};
+    const lz_slot_list lists[] = {LZ_SLOT_LIST(one), LZ_SLOT_LIST(other)};
+    lz_error err = {0};
+    lz_context *ctx = lz_open();
+    lz_model model = {.ctx = ctx};
+    for (int i = 0; i < 2; i++) {
+        const lz_traced_kind kind = {"difference", lists[i], LZ_SLOT_LIST(made), describe_difference, 1};
+        lz_traced t = {.kind = &kind, .model = &model};
+        lz_slots in = {.x = lz_full(ctx, LZ_DIMS(2), LZ_F32, 5), .noise = lz_full(ctx, LZ_DIMS(2), LZ_F32, 3)};
+        in.rows[2] = lz_full(ctx, LZ_DIMS(2), LZ_F32, 11);
+        for (int k = 0; k < 2; k++) { /* another slot is filled: the program is compiled again */
+            lz_slots out = {.x = in.x, .context = {NULL, in.x}};
+            if (CHECK_OK(lz_traced_run(&t, &in, &out, NULL, &err), &err)) {
+                CHECK(lz_item(lz_mean(out.x, LZ_NONE, false), &err) == 2 + 100 * k, "%s", err.text);
+                CHECK(lz_item(lz_mean(out.context[1], LZ_NONE, false), &err) == 11, "%s", err.text);
+                CHECK(!out.context[0] && !out.noise);
+            }
+            in.references = lz_full(ctx, LZ_DIMS(2), LZ_F32, 100);
+        }
+        lz_slots out = {.x = in.x, .context = {in.x, NULL}}; /* which it does not make */
+        CHECK_STATUS(lz_traced_run(&t, &in, &out, NULL, &err), LZ_BAD_ARGUMENT, &err);
+        CHECK_TEXT(err.text, "'difference' does not make 'context'");
+        CHECK(lz_check(out.x, NULL) != LZ_OK);
+        lz_traced_free(&t);
+    }
+    lz_close(ctx);
+}
+
+/* ---- one object -------------------------------------------------------------------------------------------------- */
+
+/* A job is planned and then run: the plan and the picture are those of the two functions of lazuli.h. */
+static void planned_and_run(void) {
+    lz_error err = {0};
+    lz_context *ctx = lz_open();
+    lz_model *model = lz_model_open(ctx, SMALL, &err);
+    lz_picture_options o = small(4);
+    lz_picture_plan plan, again, want_plan;
+    lz_picture p, want;
+    lz_job *job = model ? lz_job_new(model, &o, NULL, &err) : NULL;
+    if (CHECK(job != NULL, "%s", err.text)) {
+        CHECK_I64(lz_job_look(job).state, LZ_JOB_NEW);
+        CHECK_OK(lz_job_plan(job, &plan, &err), &err);
+        CHECK_OK(lz_job_plan(job, &again, &err), &err);
+        CHECK_OK(lz_plan_picture(model, &o, &want_plan, &err), &err);
+        CHECK(memcmp(&plan, &again, sizeof plan) == 0 && plan.n_stages == want_plan.n_stages);
+        CHECK(plan.peak_bytes == want_plan.peak_bytes && plan.flops == want_plan.flops);
+        CHECK_OK(lz_job_run(job, &p, &err), &err);
+        CHECK_OK(lz_generate_with(model, &o, &want, &err), &err);
+        CHECK(same_picture(&p, &want));
+        lz_job_view view = lz_job_look(job);
+        CHECK(view.state == LZ_JOB_OVER && view.status == LZ_OK && view.steps == STEPS && view.step == 0);
+        CHECK(!strcmp(view.stage, "decode"), "%s", view.stage);
+        lz_picture_free(&p);
+        lz_picture_free(&want);
+        CHECK_STATUS(lz_job_run(job, &p, &err), LZ_BAD_ARGUMENT, &err); /* once */
+        lz_job_free(job);
+    }
+    lz_job *wrong = lz_job_new(model, &LZ_PICTURE_OPTIONS(.steps = -1), NULL, &err);
+    CHECK(!wrong && err.status == LZ_BAD_ARGUMENT);
+    lz_model_close(model);
+    CHECK_I64(lz_memory_info(ctx).active, 0);
+    lz_close(ctx);
+}
+
+/* ---- a second sampler -------------------------------------------------------------------------------------------- */
+
+static void begin_zero(lz_array *x, lz_array **states) { states[0] = lz_contiguous(lz_mul(x, 0.0)); }
+
+/* Adams-Bashforth of two steps: the velocity of the step before is its state. The first step is Euler's. */
+static lz_array *step_adams(const lz_sampler_step *s, lz_array **states) {
+    lz_array *v = s->velocity(s, s->x, s->step_index), *drop = lz_take(s->sigma_drops, s->step_index, 0);
+    lz_array *later = lz_cast(lz_greater(s->step_index, 0.0), LZ_F32);
+    states[0] = v;
+    return lz_add(s->x, lz_mul(lz_add(v, lz_mul(lz_mul(lz_sub(v, s->states[0]), 0.5), later)), drop));
+}
+static const lz_sampler adams = {.name = "adams", .n_states = 1, .begin = begin_zero, .step = step_adams};
+
+/* Heun, but for the last step: two passes through the model. */
+static lz_array *step_heun(const lz_sampler_step *s, lz_array **states) {
+    (void)states;
+    int64_t steps = lz_shape(s->sigma_drops).at[0];
+    lz_array *v = s->velocity(s, s->x, s->step_index), *drop = lz_take(s->sigma_drops, s->step_index, 0);
+    lz_array *more = lz_less(s->step_index, (double)(steps - 1)); /* a step comes after this one */
+    lz_array *next = lz_add(s->step_index, lz_cast(more, LZ_I64));
+    lz_array *w = s->velocity(s, lz_add(s->x, lz_mul(v, drop)), next);
+    lz_array *half = lz_mul(lz_mul(lz_sub(w, v), lz_cast(more, LZ_F32)), 0.5);
+    return lz_add(s->x, lz_mul(lz_add(v, half), drop));
+}
+static const lz_sampler heun = {.name = "heun", .step = step_heun};
+
+static void a_second_sampler(void) {
+    lz_error err = {0};
+    lz_context *ctx = lz_open();
+    lz_model *model = lz_model_open(ctx, SMALL, &err);
+    const lz_sampler *samplers[] = {&adams, &heun};
+    for (int i = 0; i < 2 && CHECK(model != NULL, "%s", err.text); i++)
+        for (int steps = 1; steps <= STEPS; steps += STEPS - 1) {
+            lz_picture_options o = small(7);
+            lz_picture euler, p, again;
+            o.steps = steps;
+            run_job(model, &o, NULL, &euler);
+            run_job(model, &o, samplers[i], &p);
+            run_job(model, &o, samplers[i], &again);
+            CHECK(same_picture(&p, &euler) == (steps == 1), "%s, %d steps", samplers[i]->name, steps);
+            CHECK(same_picture(&p, &again));
+            lz_picture_plan plan, of_euler;
+            lz_job *job = lz_job_new(model, &o, samplers[i], &err);
+            if (CHECK(job != NULL, "%s", err.text)) {
+                CHECK_OK(lz_job_plan(job, &plan, &err), &err);
+                CHECK_OK(lz_plan_picture(model, &o, &of_euler, &err), &err);
+                CHECK(plan.stages[1].flops > of_euler.stages[1].flops * (samplers[i] == &heun ? 1.3 : 1));
+            }
+            lz_job_free(job);
+            lz_picture_free(&euler);
+            lz_picture_free(&p);
+            lz_picture_free(&again);
+        }
+    lz_model_close(model);
+    CHECK_I64(lz_memory_info(ctx).active, 0);
+    lz_close(ctx);
+}
+
+/* ---- two jobs at the same time ----------------------------------------------------------------------------------- */
+
+typedef struct painter {
+    lz_model *model;
+    lz_picture_options options;
+    lz_picture picture;
+    lz_status status;
+    struct painter *other; /* NULL: alone */
+    atomic_int step;       /* that was begun last; -1: none */
+    bool waited;           /* in vain */
+} painter;
+
+/* The user's function of each job waits until the other job has begun the same step. Neither would ever end if a job held
+ * something meanwhile that the other one needs. */
+static bool wait_for_other(void *user, const lz_progress *now) {
+    painter *p = user;
+    if (strcmp(now->stage, "denoise") != 0 || atomic_load(&p->step) >= now->step) return true;
+    atomic_store(&p->step, now->step);
+    for (int i = 0; p->other && i < 60000 && atomic_load(&p->other->step) < now->step; i++) usleep(1000);
+    p->waited = p->waited || (p->other && atomic_load(&p->other->step) < now->step);
+    return !p->waited;
+}
+
+static void *paint(void *user) {
+    painter *p = user;
+    lz_error err = {0};
+    lz_job *job = lz_job_new(p->model, &p->options, NULL, &err);
+    if (CHECK(job != NULL, "%s", err.text)) CHECK_OK(lz_job_run(job, &p->picture, &err), &err);
+    p->status = err.status;
+    lz_job_free(job);
+    return NULL;
+}
+
+static void interleave(const char *folder, bool same_size) {
+    enum { JOBS = 2 };
+    lz_error err = {0};
+    lz_context *ctx = lz_open(.threads = 2);
+    lz_model *model = lz_model_open(ctx, folder, &err);
+    painter alone[JOBS], both[JOBS];
+    for (int i = 0; i < JOBS && CHECK(model != NULL, "%s", err.text); i++) {
+        lz_picture_options o = small((uint64_t)i);
+        if (!same_size && i) o.width = 48;
+        alone[i] = (painter){.model = model, .options = o, .step = -1};
+        both[i] = (painter){.model = model, .options = o, .step = -1, .other = &both[1 - i]};
+        alone[i].options.watch = both[i].options.watch = wait_for_other;
+        alone[i].options.user = &alone[i];
+        both[i].options.user = &both[i];
+        paint(&alone[i]);
+    }
+    pthread_t threads[JOBS];
+    for (int i = 0; i < JOBS && model; i++) CHECK(pthread_create(&threads[i], NULL, paint, &both[i]) == 0);
+    for (int i = 0; i < JOBS && model; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < JOBS && model; i++) {
+        CHECK(!both[i].waited && both[i].status == LZ_OK);
+        CHECK(same_picture(&alone[i].picture, &both[i].picture), "job %d", i);
+        lz_picture_free(&alone[i].picture);
+        lz_picture_free(&both[i].picture);
+    }
+    lz_model_close(model);
+    CHECK_I64(lz_memory_info(ctx).active, 0);
+    lz_close(ctx);
+}
+
+static void two_jobs_interleave(void) {
+    interleave(SMALL, true);
+    interleave(SMALL, false);
+    interleave(LZ_SOURCE_DIR "/tests/data/qwen/Q", true);
+}
+
+/* ---- from another thread ----------------------------------------------------------------------------------------- */
+
+typedef struct running {
+    lz_job *job;
+    lz_picture picture;
+    lz_status status;
+} running;
+
+static void *run_long(void *user) {
+    running *r = user;
+    r->status = lz_job_run(r->job, &r->picture, NULL);
+    lz_picture_free(&r->picture);
+    return NULL;
+}
+
+/* A job of a thousand steps without a user's function: another thread sees it move, and stops it in its third step. */
+static void looked_at_and_cancelled(void) {
+    lz_error err = {0};
+    lz_context *ctx = lz_open(.threads = 2);
+    lz_model *model = lz_model_open(ctx, SMALL, &err);
+    lz_picture_options o = small(1);
+    o.steps = 1000;
+    running r = {.job = model ? lz_job_new(model, &o, NULL, &err) : NULL};
+    pthread_t thread;
+    if (CHECK(r.job != NULL, "%s", err.text) && CHECK(pthread_create(&thread, NULL, run_long, &r) == 0)) {
+        lz_job_view view = {0};
+        bool text = false;
+        while (view.state != LZ_JOB_OVER && !(view.step >= 2 && view.stage && !strcmp(view.stage, "denoise"))) {
+            view = lz_job_wait(r.job, view.changes);
+            text = text || (view.stage && !strcmp(view.stage, "text"));
+        }
+        lz_job_cancel(r.job);
+        while (view.state != LZ_JOB_OVER) view = lz_job_wait(r.job, view.changes);
+        pthread_join(thread, NULL);
+        CHECK_I64(r.status, LZ_CANCELLED);
+        CHECK_I64(view.status, LZ_CANCELLED);
+        CHECK(view.steps == 1000 && view.step >= 2 && view.step < 1000 && text);
+    }
+    lz_job_free(r.job);
+    lz_job *never = model ? lz_job_new(model, &o, NULL, &err) : NULL; /* before it runs */
+    if (CHECK(never != NULL, "%s", err.text)) {
+        lz_job_cancel(never);
+        CHECK_STATUS(lz_job_run(never, &r.picture, &err), LZ_CANCELLED, &err);
+    }
+    lz_job_free(never);
+    lz_model_close(model);
+    CHECK_I64(lz_memory_info(ctx).active, 0);
+    lz_close(ctx);
+}
+
+TEST_MAIN({"slots_by_name", slots_by_name}, {"planned_and_run", planned_and_run},
+          {"a_second_sampler", a_second_sampler}, {"two_jobs_interleave", two_jobs_interleave},
+          {"looked_at_and_cancelled", looked_at_and_cancelled})

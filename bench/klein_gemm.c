@@ -2,6 +2,7 @@
  * bf16 with "bf16" as the argument. Prints two rates in Gflop/s, the best of three each: by the clock with all threads, and by the
  * processor's time with one thread, which does not suffer from whoever else is using the machine. bench/klein divides by them. */
 #include <lazuli.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -31,6 +32,8 @@ static double rate(lz_dtype dtype, int threads, clockid_t clock, lz_error *err) 
 
 int main(int argc, char **argv) {
     lz_error err = {.status = LZ_OK};
+    mallopt(M_MMAP_MAX, 0); /* freed memory stays here: else the kernel clears new pages for every result */
+    mallopt(M_TRIM_THRESHOLD, -1);
     lz_dtype dtype = argc > 1 && strcmp(argv[1], "bf16") == 0 ? LZ_BF16 : LZ_F32;
     double all = rate(dtype, 0, CLOCK_MONOTONIC, &err);
     double one = all > 0 ? rate(dtype, 1, CLOCK_PROCESS_CPUTIME_ID, &err) : 0;

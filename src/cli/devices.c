@@ -6,8 +6,13 @@ enum { MOST_DEVICES = 64 };
 
 static const struct {
     const char *device, *isa;
-} all[] = {{"cpu", "amx"},  {"cpu", "avx512bf16"}, {"cpu", "avx512"},
-           {"cpu", "avx2"}, {"cpu", "baseline"},   {"ref", NULL}};
+} all[] = {
+#ifdef __x86_64__
+    {"cpu", "amx"},      {"cpu", "avx512bf16"}, {"cpu", "avx512"}, {"cpu", "avx2"},
+#elif defined(__aarch64__)
+    {"cpu", "armbf16"},
+#endif
+    {"cpu", "baseline"}, {"ref", NULL}};
 
 /* One line, or one object in list. */
 static void show_device(const arguments *args, json_t *list, const char *device, const char *isa) {

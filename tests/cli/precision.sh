@@ -20,7 +20,7 @@ expect bf16 -m tests/data/flux2/A --precision bf16
 cp -r tests/data/flux2/A "$work/large"
 truncate -s 300M "$work/large/unused.safetensors"
 fastest=f32
-$lazuli devices | grep -E '^cpu +(amx|avx512bf16) +cpu' >/dev/null && fastest=bf16
+$lazuli devices | grep -E '^cpu +(amx|avx512bf16|armbf16) +cpu' >/dev/null && fastest=bf16
 expect $fastest -m "$work/large"
 expect $fastest -m "$work/large" --precision auto
 expect f32 -m "$work/large" --precision f32

@@ -44,6 +44,8 @@ static bool has_amx(void) {
 #include <sys/auxv.h>
 
 const lz_kernel *lz_cpu_kernel_armbf16(lz_op op);
+/* Taken wherever it is there: by Arm's optimisation guides a BFMMLA multiplies four times as much as an f32 multiply-add
+ * in the same time. Not measured by us. */
 static bool has_armbf16(void) {
     enum { BF16 = 1 << 14 }; /* HWCAP2_BF16 of Linux */
     return getauxval(AT_HWCAP2) & BF16;

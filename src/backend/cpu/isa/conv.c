@@ -78,7 +78,7 @@ static gemm conv_gemm(const window *s) {
 #define STRIP 80           /* pixels in a strip, a multiple of LANES */
 #define BLOCK_DEPTH 576    /* of K at a time: the strips of so many channels, and a panel of weights, stay in L2 */
 #define TILE_ROWS 8        /* rows of the image in a tile, at most; more of them share more strips */
-#define TILE_FLOATS 160000 /* of a tile's results, at most: they stay in L2 with the strips */
+#define TILE_FLOATS 160000 /* of a tile's results, at most, unless four rows are more: they should stay in L2 */
 #define TILE_CHANNELS 512  /* output channels in a tile */
 #define WEIGHT_BYTES 48000000
 #define TILES_PER_THREAD 4

@@ -245,12 +245,13 @@ typedef struct block {
 } block;
 
 /* Runs the steps on n elements. out: where the result should go, or NULL; returns where it is, in f32, for the caller to
- * store as dtype. A last step that rounds to this type is left out: storing rounds in the same way. */
+ * store as dtype. A last step that rounds to a type of 8 or 16 bits is left out where that is the type: storing rounds in
+ * the same way. (Types of 32 bits may be stored over the argument itself, so they get a copy first.) */
 static const float *run_steps(const lz_expr *e, block *r, int n, float *out, lz_dtype dtype) {
     for (int i = 0; i < e->n_steps; i++) {
         const lz_expr_step *s = &e->steps[i];
         bool last = i == e->n_steps - 1;
-        if (last && !out && s->op == LZ_OP_CAST && s->b == (int)dtype) return r->at[s->a];
+        if (last && !out && s->op == LZ_OP_CAST && s->b == (int)dtype && lz_dtype_size(dtype) <= 2) return r->at[s->a];
         float *d = last && out ? out : r->room[s->dst];
         step_fn fn = s->number ? with_number[s->op] : s->op == LZ_OP_CAST ? casts[s->b] : steps[s->op];
         if (s->op == LZ_OP_CAST && !fn) fn = step_copy; /* to f32: already there; to integers: done when it is stored */

@@ -3,7 +3,7 @@
  * elsewhere.
  *
  * C is cut into tiles; a task computes one tile from beginning to end in an f32 buffer of its thread, walking over K in
- * blocks, and then hands the rows to finish_row. For each block of K, the rows of A and of B that the tile needs are
+ * blocks; at the last block finished rows go to finish_row while they are in the cache. For each block of K, the rows of A and of B that the tile needs are
  * packed into panels (gemm.h): bf16, f16, fp8 become f32 there, transposes and image windows become straight lines, and
  * the inner loop knows nothing of either. Usually one side is small enough (activations of a linear layer, weights of a
  * convolution) to be packed once for all tasks; the other side is packed by each task into a block that stays in the L2

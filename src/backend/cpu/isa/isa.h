@@ -46,7 +46,7 @@ typedef struct row_end {
     const char *from[LZ_EXPR_ARGS]; /* of the epilogue's arguments 1 .. */
     bool direct, stream;            /* f32 in place; written around the caches */
 } row_end;
-void begin_row(row_end *e, const lz_call *call, int64_t row); /* fills in e: a copy of it would wait for stores */
+void begin_row(row_end *e, const lz_call *call, int64_t row); /* not by value: that copy stalled */
 void finish_piece(const row_end *e, int64_t col, float *values, int64_t n);
 
 /* Where row `row` of a tensor begins, counting over all axes but the last; in elements. */

@@ -7,8 +7,8 @@
  * a multiple of TILE_WORDS, and all 32 rows and columns are computed: what is beyond the matrix must be zeros in A and B
  * and room in C.
  *
- * Tiles belong to a thread. They are set up and given back around each group of products, so that no other code of the
- * thread meets them. With LZ_TILES_IN_C the instructions are plain C, for tests on processors that lack them. */
+ * Tiles belong to a thread. They are set up and given back around the products of one block of K and, at the last block, the
+ * ends of its rows. With LZ_TILES_IN_C the instructions are plain C, for tests on processors that lack them. */
 #ifndef LZ_TILES_H
 #define LZ_TILES_H
 

@@ -140,7 +140,7 @@ typedef struct lz_context_options {
     int64_t memory_limit;          /* bytes of array data (on a GPU: in its memory), 0: no limit */
     int64_t cache_limit;           /* freed bytes kept for reuse; 0: 64 MiB, negative: none */
     bool no_fusion;                /* run every op as its own kernel; in f32 the bits are the same */
-    const char *isa;               /* "baseline", "avx2", "avx512", "avx512bf16", "amx", "armbf16"; NULL: the best here */
+    const char *isa;               /* such as "baseline" or "avx2" (`lazuli devices`); NULL: the best here */
     const lz_allocator *allocator; /* NULL: the C library's */
     int compute;                   /* models compute in LZ_F32, LZ_BF16 or LZ_FASTEST; 0: f32, on a GPU bf16 */
     int offload;                   /* lz_offload; changes nothing where kernels work on the host's memory */

@@ -60,14 +60,14 @@ typedef enum lz_store_kind {
 typedef struct lz_store {
     lz_store_kind kind;
     int64_t bytes;
-    int first, last;   /* steps */
-    int64_t place;     /* ARENA: offset */
-    int argument;      /* INPUT: 1 + index of the function's argument; 0: buffer */
-    int output;        /* OUTPUT: index of the buffer */
-    int same_as;       /* -1, or the store whose memory this one takes over */
-    lz_buffer *buffer; /* INPUT: retained */
-    bool held;         /* INPUT, of a made buffer, on the host: this program holds its bytes */
-    char constant[8];
+    int first, last;              /* steps */
+    int64_t place;                /* ARENA: offset */
+    int argument;                 /* INPUT: 1 + index of the function's argument; 0: buffer */
+    int output;                   /* OUTPUT: index of the buffer */
+    int same_as;                  /* -1, or the store whose memory this one takes over */
+    lz_buffer *buffer;            /* INPUT: retained */
+    bool held;                    /* INPUT, of a made buffer, on the host: this program holds its bytes */
+    _Alignas(8) char constant[8]; /* CONST: an element of any type */
 } lz_store;
 
 /* Where an operand's first element is. */

@@ -181,9 +181,11 @@ static lz_status decode_once(lz_model *model, lz_array *x, int64_t h, int64_t w,
 
 lz_status lz_decode_pixels(lz_model *model, lz_array *x, int64_t h, int64_t w, const lz_watch *watch, lz_decoded *to,
                            lz_error *err) {
+    lz_error local = {.status = LZ_OK}; /* of an attempt: a smaller tile may do */
     int64_t side = lz_decoder_is_kept(model, h, w) ? 0 : lz_choose_tile(model, h, w);
-    lz_status status = decode_once(model, x, h, w, side, watch, to, err);
+    lz_status status = decode_once(model, x, h, w, side, watch, to, &local);
     while (status == LZ_OUT_OF_MEMORY && (side = smaller_tile(side, h, w)) > 0)
-        status = decode_once(model, x, h, w, side, watch, to, err);
+        status = decode_once(model, x, h, w, side, watch, to, &local);
+    if (status && err) *err = local;
     return status;
 }

@@ -9,10 +9,10 @@ lz_status lz_generate_with(lz_model *model, const lz_picture_options *options, l
         return lz_fail(err, LZ_BAD_ARGUMENT, "generate: needs a model, options and a place for the picture");
     lz_error local = {.status = LZ_OK};
     lz_job *job = lz_job_new(model, options, NULL, &local);
-    if (job) lz_job_run(job, picture, &local);
+    lz_status status = job ? lz_job_run(job, picture, &local) : local.status;
     lz_job_free(job);
-    if (local.status && err) *err = local;
-    return local.status;
+    if (status && err) *err = local;
+    return status;
 }
 
 lz_status lz_plan_picture(lz_model *model, const lz_picture_options *options, lz_picture_plan *plan, lz_error *err) {
@@ -21,10 +21,10 @@ lz_status lz_plan_picture(lz_model *model, const lz_picture_options *options, lz
         return lz_fail(err, LZ_BAD_ARGUMENT, "plan: needs a model, options and a place for the plan");
     lz_error local = {.status = LZ_OK};
     lz_job *job = lz_job_new(model, options, NULL, &local);
-    if (job) lz_job_plan(job, plan, &local);
+    lz_status status = job ? lz_job_plan(job, plan, &local) : local.status;
     lz_job_free(job);
-    if (local.status && err) *err = local;
-    return local.status;
+    if (status && err) *err = local;
+    return status;
 }
 
 lz_status lz_fill_options(lz_model *model, lz_picture_options *options, lz_error *err) {

@@ -159,8 +159,7 @@ static lz_status decode(lz_job *job, lz_error *err) {
     return status;
 }
 
-static lz_status run_stages(lz_job *job, lz_error *err) {
-    lz_picture *p = job->picture;
+static lz_status run_stages(lz_job *job, lz_picture *p, lz_error *err) {
     const struct {
         lz_status (*run)(lz_job *job, lz_error *err);
         double *seconds;
@@ -196,13 +195,13 @@ lz_status lz_job_run(lz_job *job, lz_picture *picture, lz_error *err) {
     job->picture = picture;
     lz_status status = lz_model_enter(m, job, err);
     if (!status) {
-        status = run_stages(job, err);
+        status = run_stages(job, picture, err);
         if (status == LZ_OUT_OF_MEMORY) lz_kept_forget_readings(m);
         if (status == LZ_OUT_OF_MEMORY && lz_kept_give_up(m)) { /* perhaps there is room for one stage at a time */
             lz_tell(m->ctx, LZ_LOG_NOTE,
                     "memory is short: the picture is begun again, with one stage in memory at a time");
             lz_picture_free(picture);
-            status = run_stages(job, err);
+            status = run_stages(job, picture, err);
         }
         lz_model_leave(m, job);
     }

@@ -121,7 +121,8 @@ static void check_folder(const char *below) {
         else if (is_source)
             check_file(inside);
     }
-    if (CHECK(d, "src/%s can be read", below)) closedir(d);
+    CHECK(d, "src/%s can be read", below);
+    if (d) closedir(d);
 }
 
 static void includes(void) {

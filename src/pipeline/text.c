@@ -83,7 +83,7 @@ static lz_status read_prompts(lz_job *job, bool looks, lz_error *err) {
     lz_reader *reader = NULL;
     if (!lz_job_encoder(job, &local)) reader = lz_reader_take(m, job->encoder, job->prompts[0].n + looks, &local);
     if (reader && looks) look_at_images(job, &seen, &local);
-    for (int i = 0; i < 2 && !local.status; i++) {
+    for (int i = 0; reader && i < 2 && !local.status; i++) {
         lz_prompt prompt = job->prompts[i];
         if (!prompt.n || lz_job_begin(job, "text", i, &local)) continue;
         if (seen) prompt.in[prompt.n++] = seen;

@@ -119,7 +119,7 @@ static void text_encoder(void) {
     opened o;
     lz_error err = {0};
     if (!open_golden(&o)) return;
-    lz_qwen3 *m = lz_qwen3_open(o.ctx, DATA "/A/text_encoder", taps, 3, &err);
+    lz_qwen3 *m = lz_qwen3_open(o.ctx, DATA "/A/text_encoder", taps, 3, NULL, &err);
     if (!CHECK(m, "%s", err.text)) return;
     lz_scope *scope = lz_scope_begin(o.ctx, "text");
     lz_array *ids = lz_reshape(lz_cast(lz_weights_get(o.whole, "ids"), LZ_I64), LZ_DIMS(TEXT));

@@ -39,6 +39,7 @@ struct lz_flux2 {
     lz_param *x_embed, *context_embed, *time_in, *time_out, *mod_image, *mod_text, *mod_single, *norm_out, *proj_out;
     double_block *doubles;
     single_block *singles;
+    lz_targets *targets; /* owned */
 };
 
 static const lz_weight model_rows[] = {
@@ -122,11 +123,14 @@ static lz_status read_config(lz_flux2 *m, const char *folder, int64_t sizes[SIZE
 lz_flux2 *lz_flux2_open(lz_context *ctx, const char *folder, lz_error *err) {
     lz_flux2 *m = lz_host_alloc(ctx, sizeof *m);
     if (m) m->ctx = ctx;
+    if (m) m->targets = lz_targets_new(ctx);
     int64_t sizes[SIZES];
     lz_loader l;
-    lz_status status = m ? read_config(m, folder, sizes, err) : lz_out_of_memory(err, sizeof *m);
+    lz_status status = m && m->targets ? read_config(m, folder, sizes, err) : lz_out_of_memory(err, sizeof *m);
     if (!status) status = lz_loader_open(&l, ctx, folder, sizes, err);
     if (!status) {
+        l.targets = m->targets;
+        l.lasting = true;
         lz_loader_take(&l, "", LZ_ROWS(model_rows), m);
         m->doubles = lz_loader_take_blocks(&l, "", "transformer_blocks.", m->n_double, LZ_ROWS(double_rows),
                                            sizeof *m->doubles);
@@ -144,9 +148,11 @@ void lz_flux2_close(lz_flux2 *m) {
     lz_loader_release(LZ_ROWS(model_rows), m);
     lz_loader_release_blocks(m->ctx, m->doubles, m->n_double, LZ_ROWS(double_rows), sizeof *m->doubles);
     lz_loader_release_blocks(m->ctx, m->singles, m->n_single, LZ_ROWS(single_rows), sizeof *m->singles);
+    lz_targets_free(m->targets);
     lz_host_free(m->ctx, m);
 }
 
+lz_targets *lz_flux2_targets(lz_flux2 *m) { return m->targets; }
 int64_t lz_flux2_channels(const lz_flux2 *m) { return m->channels; }
 int64_t lz_flux2_text_width(const lz_flux2 *m) { return m->text_width; }
 

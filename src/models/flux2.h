@@ -2,12 +2,14 @@
 #ifndef LZ_FLUX2_H
 #define LZ_FLUX2_H
 
+#include "models/patch.h"
 #include "models/rope.h"
 
 typedef struct lz_flux2 lz_flux2;
 
 lz_flux2 *lz_flux2_open(lz_context *ctx, const char *folder, lz_error *err);
 void lz_flux2_close(lz_flux2 *m);
+lz_targets *lz_flux2_targets(lz_flux2 *m);      /* for LoRAs */
 int64_t lz_flux2_channels(const lz_flux2 *m);   /* of a latent token */
 int64_t lz_flux2_text_width(const lz_flux2 *m); /* of a text feature */
 

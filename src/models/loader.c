@@ -23,6 +23,18 @@ static void mark_seen(lz_loader *l, const char *name) {
         if (!strcmp(lz_weights_name(l->weights, i), name)) l->seen[i] = true;
 }
 
+/* DoRA needs the values of a parameter, which may be open for moments only. */
+static void add_target(lz_loader *l, lz_param *param, lz_dims dims) {
+    if (!l->targets) return;
+    lz_target *target = lz_targets_add(l->targets, param->name, dims);
+    if (!target)
+        lz_out_of_memory(&l->err, sizeof *target);
+    else if (lz_patch_waits(target))
+        lz_patch_build(target, param->value, &l->err);
+    if (target && l->lasting) target->param = param;
+    param->target = target;
+}
+
 static void take_one(lz_loader *l, const char *prefix, const lz_weight *row, void *into) {
     char name[256];
     snprintf(name, sizeof name, "%s%s", prefix, row->name);
@@ -41,6 +53,7 @@ static void take_one(lz_loader *l, const char *prefix, const lz_weight *row, voi
         const lz_recipe *recipe = lz_dtype_size(a->dtype) > lz_dtype_size(compute) ? &lz_recipe_cast : NULL;
         *(lz_param **)((char *)into + row->field) = lz_param_new(l->ctx, name, recipe, want, compute, &a, 1, &l->err);
         mark_seen(l, name);
+        if (!l->err.status) add_target(l, *(lz_param **)((char *)into + row->field), want);
     }
     lz_scope_end(scope);
 }

@@ -26,8 +26,10 @@ typedef struct lz_loader {
     lz_weights *weights;
     const char *folder;
     const int64_t *sizes;
-    bool *seen;   /* of each tensor of the files */
-    lz_error err; /* the first one */
+    bool *seen;          /* of each tensor of the files */
+    lz_targets *targets; /* set after lz_loader_open: the parameters are listed there, for LoRAs. NULL: they are not */
+    bool lasting;        /* the parameters stay open as long as the targets */
+    lz_error err;        /* the first one */
 } lz_loader;
 
 lz_status lz_loader_open(lz_loader *l, lz_context *ctx, const char *folder, const int64_t *sizes, lz_error *err);

@@ -109,12 +109,27 @@ static lz_array *matrix(const lz_param *weight) {
     return d.n > 2 ? lz_reshape(weight->value, (lz_dims){2, {d.at[0], d.at[1]}}) : weight->value;
 }
 
+/* x times rows first .. first + n - 1 of the base, without what LoRAs add. */
+static lz_array *multiply(lz_array *x, const lz_param *weight, int64_t first, int64_t n, const lz_param *bias) {
+    lz_array *w = matrix(weight);
+    if (n != lz_shape(w).at[0]) w = lz_slice(w, 0, first, first + n, 1);
+    return lz_linear(x, w, bias ? bias->value : NULL);
+}
+
+static lz_array *apply(lz_array *x, const lz_param *weight, int64_t first, int64_t n, const lz_param *bias) {
+    const lz_patch *patch = weight->target ? weight->target->patch : NULL;
+    if (!patch) return multiply(x, weight, first, n, bias);
+    lz_array *y = multiply(lz_patch_input(patch, x), weight, first, n, NULL);
+    y = lz_patch_output(patch, x, y, first, n);
+    return bias ? lz_add(y, bias->value) : y;
+}
+
 lz_array *lz_apply(lz_array *x, const lz_param *weight, const lz_param *bias) {
-    return lz_linear(x, matrix(weight), bias ? bias->value : NULL);
+    return apply(x, weight, 0, lz_shape(weight->value).at[0], bias);
 }
 
 lz_array *lz_apply_affine(lz_array *x, lz_affine layer) { return lz_apply(x, layer.weight, layer.bias); }
 
 lz_array *lz_apply_rows(lz_array *x, const lz_param *weight, int64_t first, int64_t n) {
-    return lz_linear(x, lz_slice(weight->value, 0, first, first + n, 1), NULL);
+    return apply(x, weight, first, n, NULL);
 }

@@ -8,7 +8,7 @@
 #ifndef LZ_PARAM_H
 #define LZ_PARAM_H
 
-#include "array/internal.h"
+#include "models/patch.h"
 
 enum { LZ_PARAM_SOURCES = 3 };
 
@@ -32,6 +32,7 @@ typedef struct lz_param {
     lz_context *ctx;
     const lz_recipe *recipe; /* NULL: the value is the source */
     lz_array *value;         /* retained; its buffer knows whether it is on the device */
+    const lz_target *target; /* what LoRAs add to it; NULL: nothing ever */
     char name[];             /* in the file */
 } lz_param;
 
@@ -45,7 +46,7 @@ typedef struct lz_affine {
     lz_param *weight, *bias;
 } lz_affine;
 
-/* x [..., in] times weight [out, in] or [out, in, 1, 1], plus bias [out], which may be NULL. */
+/* x [..., in] times weight [out, in] or [out, in, 1, 1], plus bias [out], which may be NULL; with what LoRAs add. */
 lz_array *lz_apply(lz_array *x, const lz_param *weight, const lz_param *bias);
 lz_array *lz_apply_affine(lz_array *x, lz_affine layer);
 /* The same with rows first .. first + n - 1 of the weight. */

@@ -76,7 +76,7 @@ static lz_status read_config(lz_qwen25 *m, const char *folder, int64_t sizes[SIZ
     return lz_config_end(&whole, err);
 }
 
-lz_qwen25 *lz_qwen25_open(lz_context *ctx, const char *folder, lz_error *err) {
+lz_qwen25 *lz_qwen25_open(lz_context *ctx, const char *folder, lz_targets *targets, lz_error *err) {
     lz_qwen25 *m = lz_host_alloc(ctx, sizeof *m);
     if (m) m->ctx = ctx;
     int64_t sizes[SIZES];
@@ -84,6 +84,7 @@ lz_qwen25 *lz_qwen25_open(lz_context *ctx, const char *folder, lz_error *err) {
     lz_status status = m ? read_config(m, folder, sizes, err) : lz_out_of_memory(err, sizeof *m);
     if (!status) status = lz_loader_open(&l, ctx, folder, sizes, err);
     if (!status) {
+        l.targets = targets;
         /* As published, or as newer programs write it. */
         const char *stem = lz_weights_has(l.weights, "model.language_model.norm.weight") ? "model.language_model."
                                                                                          : "model.";

@@ -3,11 +3,12 @@
 #ifndef LZ_QWEN25_H
 #define LZ_QWEN25_H
 
-#include "array/internal.h"
+#include "models/patch.h"
 
 typedef struct lz_qwen25 lz_qwen25;
 
-lz_qwen25 *lz_qwen25_open(lz_context *ctx, const char *folder, lz_error *err);
+/* targets: for LoRAs, as long as the model; NULL: none. */
+lz_qwen25 *lz_qwen25_open(lz_context *ctx, const char *folder, lz_targets *targets, lz_error *err);
 void lz_qwen25_close(lz_qwen25 *m);
 int64_t lz_qwen25_width(const lz_qwen25 *m); /* of a hidden state */
 

@@ -71,7 +71,8 @@ static lz_status read_config(lz_qwen3 *m, const char *folder, int64_t sizes[SIZE
     return lz_config_end(&c, err);
 }
 
-lz_qwen3 *lz_qwen3_open(lz_context *ctx, const char *folder, const int64_t *taps, int n_taps, lz_error *err) {
+lz_qwen3 *lz_qwen3_open(lz_context *ctx, const char *folder, const int64_t *taps, int n_taps, lz_targets *targets,
+                        lz_error *err) {
     lz_qwen3 *m = lz_host_alloc(ctx, sizeof *m);
     if (m) *m = (lz_qwen3){.ctx = ctx, .n_taps = n_taps};
     for (int i = 0; m && i < n_taps; i++) m->taps[i] = taps[i];
@@ -80,6 +81,7 @@ lz_qwen3 *lz_qwen3_open(lz_context *ctx, const char *folder, const int64_t *taps
     lz_status status = m ? read_config(m, folder, sizes, err) : lz_out_of_memory(err, sizeof *m);
     if (!status) status = lz_loader_open(&l, ctx, folder, sizes, err);
     if (!status) {
+        l.targets = targets;
         lz_loader_take(&l, "model.", LZ_ROWS(model_rows), m);
         m->layer = lz_loader_take_blocks(&l, "model.", "layers.", needed, LZ_ROWS(layer_rows), sizeof *m->layer);
         lz_loader_skip_blocks(&l, "model.layers.", needed, m->layers, "");

@@ -2,15 +2,16 @@
 #ifndef LZ_QWEN3_H
 #define LZ_QWEN3_H
 
-#include "array/internal.h"
+#include "models/patch.h"
 
 #define LZ_QWEN3_MAX_TAPS 8
 
 typedef struct lz_qwen3 lz_qwen3;
 
 /* taps: numbers of the hidden states to return, counted as transformers does (0: the embedding, k: after layer k-1),
- * ascending. Layers behind the last tap are not loaded. */
-lz_qwen3 *lz_qwen3_open(lz_context *ctx, const char *folder, const int64_t *taps, int n_taps, lz_error *err);
+ * ascending. Layers behind the last tap are not loaded. targets: for LoRAs, as long as the model; NULL: none. */
+lz_qwen3 *lz_qwen3_open(lz_context *ctx, const char *folder, const int64_t *taps, int n_taps, lz_targets *targets,
+                        lz_error *err);
 void lz_qwen3_close(lz_qwen3 *m);
 int64_t lz_qwen3_width(const lz_qwen3 *m); /* of one hidden state */
 int64_t lz_qwen3_vocabulary(const lz_qwen3 *m);

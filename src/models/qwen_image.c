@@ -46,6 +46,7 @@ struct lz_qwen_image {
     int64_t width, heads, head_size, channels, text_width, n_blocks, sizes[SIZES];
     int64_t rope_axes[AXES + 1]; /* ended by 0 */
     bool still;
+    lz_targets *targets; /* owned */
     lz_param *text_norm;
     lz_affine image_in, text_in, proj_out;
     block *blocks;
@@ -128,6 +129,7 @@ static lz_status load_modulation(const lz_qwen_image *m, time_weights *t, lz_err
     lz_loader l;
     lz_status status = lz_loader_open(&l, m->ctx, m->folder, m->sizes, err);
     if (status) return status;
+    l.targets = m->targets;
     lz_loader_take(&l, "", LZ_ROWS(time_rows), t);
     t->blocks = lz_loader_take_blocks(&l, "", block_list, m->n_blocks, LZ_ROWS(modulation_rows), sizeof *t->blocks);
     lz_loader_skip(&l, "");
@@ -151,10 +153,13 @@ lz_qwen_image *lz_qwen_image_open(lz_context *ctx, const char *folder, lz_error 
     lz_qwen_image *m = lz_host_alloc(ctx, sizeof *m);
     if (m) m->ctx = ctx;
     if (m) m->folder = lz_host_copy(ctx, folder);
+    if (m) m->targets = lz_targets_new(ctx);
     lz_loader l;
-    lz_status status = m && m->folder ? read_config(m, folder, err) : lz_out_of_memory(err, sizeof *m);
+    lz_status status = m && m->folder && m->targets ? read_config(m, folder, err) : lz_out_of_memory(err, sizeof *m);
     if (!status) status = lz_loader_open(&l, ctx, folder, m->sizes, err);
     if (!status) {
+        l.targets = m->targets;
+        l.lasting = true;
         lz_loader_take(&l, "", LZ_ROWS(model_rows), m);
         lz_loader_skip(&l, "time_text_embed.");
         lz_loader_skip(&l, "norm_out.");
@@ -173,9 +178,13 @@ void lz_qwen_image_close(lz_qwen_image *m) {
     if (!m) return;
     lz_loader_release(LZ_ROWS(model_rows), m);
     lz_loader_release_blocks(m->ctx, m->blocks, m->n_blocks, LZ_ROWS(block_rows), sizeof *m->blocks);
+    lz_targets_free(m->targets);
     lz_host_free(m->ctx, m->folder);
     lz_host_free(m->ctx, m);
 }
+
+lz_targets *lz_qwen_image_targets(lz_qwen_image *m) { return m->targets; }
+lz_status lz_qwen_image_build(const lz_qwen_image *m, lz_error *err) { return check_modulation(m, err); }
 
 int64_t lz_qwen_image_channels(const lz_qwen_image *m) { return m->channels; }
 int64_t lz_qwen_image_text_width(const lz_qwen_image *m) { return m->text_width; }

@@ -2,12 +2,16 @@
 #ifndef LZ_QWEN_IMAGE_H
 #define LZ_QWEN_IMAGE_H
 
+#include "models/patch.h"
 #include "models/rope.h"
 
 typedef struct lz_qwen_image lz_qwen_image;
 
 lz_qwen_image *lz_qwen_image_open(lz_context *ctx, const char *folder, lz_error *err);
 void lz_qwen_image_close(lz_qwen_image *m);
+lz_targets *lz_qwen_image_targets(lz_qwen_image *m); /* for LoRAs */
+/* Builds patches that wait for the values of what modulates, which is not open otherwise. */
+lz_status lz_qwen_image_build(const lz_qwen_image *m, lz_error *err);
 int64_t lz_qwen_image_channels(const lz_qwen_image *m);   /* of a latent token */
 int64_t lz_qwen_image_text_width(const lz_qwen_image *m); /* of a text feature */
 bool lz_qwen_image_still(const lz_qwen_image *m);         /* references are modulated as if no noise were left */

@@ -5,6 +5,7 @@
 #define LZ_FAMILY_H
 
 #include "models/config.h"
+#include "models/patch.h"
 #include "pipeline/fair_lock.h"
 #include "pipeline/kept.h"
 #include "pipeline/schedule.h"
@@ -24,6 +25,10 @@ typedef struct lz_family {
 
     void *(*open)(lz_context *ctx, const char *folder, lz_config *index, const lz_schedule *schedule, lz_error *err);
     void (*close)(void *model);
+    /* What LoRAs change: the parameters of the transformer, or of the text encoder. */
+    lz_targets *(*targets)(const void *model, bool text);
+    /* Builds the transformer's patches that wait for parameters which are not open all the time. NULL: all are. */
+    lz_status (*build)(const void *model, lz_error *err);
 
     /* Facts of an open model. */
     int64_t (*token_pixels)(const void *model);

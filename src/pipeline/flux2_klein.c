@@ -19,6 +19,7 @@ typedef struct klein {
     int64_t layers[LZ_QWEN3_MAX_TAPS], text_length, pad;
     int n_layers;
     bool distilled;
+    lz_targets *text_targets; /* owned; of the text encoder, which is closed after each prompt */
 } klein;
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -29,6 +30,7 @@ static void close_klein(void *model) {
     lz_flux2_vae_close(m->vae);
     lz_flux2_close(m->transformer);
     lz_tokenizer_free(m->tokenizer);
+    lz_targets_free(m->text_targets);
     lz_host_free(m->ctx, m->text_folder);
     lz_host_free(m->ctx, m);
 }
@@ -58,7 +60,7 @@ static lz_status check_fit(klein *m, const char *folder, lz_error *err) {
                        "%s: the transformer has %lld latent channels and the autoencoder %lld: they are of two models",
                        LZ_SHOW_TEXT(folder), (long long)lz_flux2_channels(m->transformer),
                        (long long)lz_flux2_vae_channels(m->vae));
-    lz_qwen3 *text = lz_qwen3_open(m->ctx, m->text_folder, m->layers, m->n_layers, err);
+    lz_qwen3 *text = lz_qwen3_open(m->ctx, m->text_folder, m->layers, m->n_layers, m->text_targets, err);
     if (!text) return err ? err->status : LZ_BAD_FILE;
     int64_t width = lz_qwen3_width(text) * m->n_layers;
     lz_qwen3_close(text);
@@ -77,6 +79,7 @@ static void *open_klein(lz_context *ctx, const char *folder, lz_config *index, c
     if (m) m->ctx = ctx; /* close_klein needs it */
     bool fine = m && part[0] && part[1] && part[2];
     if (fine) fine = (m->text_folder = lz_path_join(ctx, folder, "text_encoder")) != NULL;
+    if (fine) fine = (m->text_targets = lz_targets_new(ctx)) != NULL;
     if (!fine) lz_out_of_memory(err, sizeof *m);
     lz_error local = {.status = LZ_OK};
     fine = fine && !read_index(m, index, &local) && (m->tokenizer = lz_tokenizer_open(ctx, part[0], &local)) &&
@@ -91,6 +94,10 @@ static void *open_klein(lz_context *ctx, const char *folder, lz_config *index, c
 }
 
 static int64_t token_pixels(const void *model) { return lz_flux2_vae_pixels(((const klein *)model)->vae); }
+static lz_targets *targets(const void *model, bool text) {
+    const klein *m = model;
+    return text ? m->text_targets : lz_flux2_targets(m->transformer);
+}
 static int64_t channels(const void *model) { return lz_flux2_channels(((const klein *)model)->transformer); }
 static bool distilled(const void *model) { return ((const klein *)model)->distilled; }
 static int default_steps(const void *model) { return distilled(model) ? 4 : 50; }
@@ -136,7 +143,7 @@ static lz_status tokens(const void *model, const char *prompt, const lz_image *i
 static void *open_text(const void *model, bool images, lz_error *err) {
     (void)images;
     const klein *m = model;
-    return lz_qwen3_open(m->ctx, m->text_folder, m->layers, m->n_layers, err);
+    return lz_qwen3_open(m->ctx, m->text_folder, m->layers, m->n_layers, m->text_targets, err);
 }
 static lz_array *features(const void *text, lz_prompt prompt) {
     return lz_qwen3_features(text, prompt.in[0], prompt.in[1]);
@@ -211,6 +218,7 @@ const lz_family lz_family_flux2_klein = {
     .pipelines = {"Flux2KleinPipeline"},
     .open = open_klein,
     .close = close_klein,
+    .targets = targets,
     .token_pixels = token_pixels,
     .channels = channels,
     .patch = 1,

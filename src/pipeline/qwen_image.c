@@ -47,6 +47,7 @@ typedef struct qwen {
     lz_qwen_vae *vae;
     int64_t text_length, image_pad, area; /* area: pixels of an image for the transformer */
     bool distilled;
+    lz_targets *text_targets; /* owned; of the text encoder, which is closed after each prompt */
 } qwen;
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -57,6 +58,7 @@ static void close_qwen(void *model) {
     lz_qwen_vae_close(m->vae);
     lz_qwen_image_close(m->transformer);
     lz_tokenizer_free(m->tokenizer);
+    lz_targets_free(m->text_targets);
     lz_host_free(m->ctx, m->text_folder);
     lz_host_free(m->ctx, m);
 }
@@ -102,7 +104,7 @@ static void *open_text(const void *model, bool images, lz_error *err) {
     }
     t->ctx = m->ctx;
     t->drop = m->variant->drop;
-    t->language = lz_qwen25_open(m->ctx, m->text_folder, err);
+    t->language = lz_qwen25_open(m->ctx, m->text_folder, m->text_targets, err);
     if (t->language && images) t->vision = lz_qwen25_vision_open(m->ctx, m->text_folder, &m->processor, err);
     if (t->language && (t->vision || !images)) return t;
     close_text(t);
@@ -138,7 +140,8 @@ static void *open_qwen(lz_context *ctx, const char *folder, lz_config *index, co
     lz_error local = {.status = LZ_OK};
     qwen *m = lz_host_alloc(ctx, sizeof *m);
     if (m) m->ctx = ctx; /* close_qwen needs it */
-    bool room = m && (m->text_folder = lz_path_join(ctx, folder, "text_encoder"));
+    bool room = m && (m->text_folder = lz_path_join(ctx, folder, "text_encoder")) &&
+                (m->text_targets = lz_targets_new(ctx));
     for (int i = 0; i < PARTS && room; i++) room = (part[i] = lz_path_join(ctx, folder, names[i])) != NULL;
     if (!room) lz_out_of_memory(&local, sizeof *m);
     bool fine = room && !read_index(m, index, &local);
@@ -157,6 +160,13 @@ static void *open_qwen(lz_context *ctx, const char *folder, lz_config *index, co
 }
 
 static int64_t token_pixels(const void *model) { return lz_qwen_vae_pixels(((const qwen *)model)->vae); }
+static lz_targets *targets(const void *model, bool text) {
+    const qwen *m = model;
+    return text ? m->text_targets : lz_qwen_image_targets(m->transformer);
+}
+static lz_status build(const void *model, lz_error *err) {
+    return lz_qwen_image_build(((const qwen *)model)->transformer, err);
+}
 static int64_t channels(const void *model) { return lz_qwen_vae_channels(((const qwen *)model)->vae); }
 static bool distilled(const void *model) { return ((const qwen *)model)->distilled; }
 static int default_steps(const void *model) {
@@ -392,6 +402,8 @@ const lz_family lz_family_qwen_image = {
     .pipelines = {"QwenImagePipeline", "QwenImageEditPipeline", "QwenImageEditPlusPipeline"},
     .open = open_qwen,
     .close = close_qwen,
+    .targets = targets,
+    .build = build,
     .token_pixels = token_pixels,
     .channels = channels,
     .patch = 2,

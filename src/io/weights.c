@@ -200,6 +200,9 @@ static const tensor *find(const lz_weights *w, const char *name) {
     return bsearch(&(tensor){.name = name}, w->tensors, (size_t)w->n_tensors, sizeof *w->tensors, by_name);
 }
 
+const lz_weights_tensor *lz_weights_find(const lz_weights *w, const char *name) { return find(w, name); }
+const char *lz_weights_path(const lz_weights *w) { return w->path; }
+
 static bool sort_names(lz_weights *w, lz_error *err) {
     if (w->n_tensors) qsort(w->tensors, (size_t)w->n_tensors, sizeof *w->tensors, by_name);
     for (int64_t i = 1; i < w->n_tensors; i++) {
@@ -479,6 +482,11 @@ static bool all_bools(const char *data, int64_t n) {
 lz_array *(lz_weights_get)(lz_weights *w, const char *name) {
     if (!w) return NULL;
     const tensor *t = find(w, name);
+    return t ? lz_weights_get_rows(w, name, 0, -1, t->dims) : no_such_tensor(w, name);
+}
+
+lz_array *lz_weights_get_rows(lz_weights *w, const char *name, int64_t first, int64_t rows, lz_dims dims) {
+    const tensor *t = find(w, name);
     if (!t) return no_such_tensor(w, name);
     const shard *s = &w->shards[t->shard];
     if (t->dtype == LZ_DTYPE_COUNT)
@@ -486,13 +494,14 @@ lz_array *(lz_weights_get)(lz_weights *w, const char *name) {
                          "%s: tensor '%s' has the type %s, which Lazuli does not read: convert the file",
                          LZ_SHOW_TEXT(s->path), LZ_SHOW_TEXT(name), LZ_SHOW_TEXT(t->type));
     lz_dtype dtype = (lz_dtype)t->dtype;
-    const char *data = s->map->data + t->begin;
+    int64_t row = t->dims.n && t->dims.at[0] ? (t->end - t->begin) / t->dims.at[0] : 0; /* bytes */
+    const char *data = s->map->data + t->begin + (rows < 0 ? 0 : first * row);
     if (dtype == LZ_BOOL && !all_bools(data, t->end - t->begin))
         return lz_poison(w->ctx, LZ_BAD_FILE, "%s: tensor '%s' of type BOOL holds bytes other than 0 and 1" LZ_DAMAGED,
                          LZ_SHOW_TEXT(s->path), LZ_SHOW_TEXT(name));
     /* Nothing makes a writer align its tensors, though all known ones do. */
-    if ((uintptr_t)data % (uintptr_t)lz_dtype_size(dtype) != 0) return lz_from(w->ctx, t->dims, dtype, data);
-    return lz_borrow(w->ctx, t->dims, dtype, data, lz_mapping_release, lz_mapping_retain(s->map));
+    if ((uintptr_t)data % (uintptr_t)lz_dtype_size(dtype) != 0) return lz_from(w->ctx, dims, dtype, data);
+    return lz_borrow(w->ctx, dims, dtype, data, lz_mapping_release, lz_mapping_retain(s->map));
 }
 
 lz_array *(lz_weights_cast)(lz_weights *w, const char *name, lz_dtype dtype) {

@@ -39,6 +39,12 @@ bool lz_weights_add(lz_weights *w, const lz_weights_tensor *tensor, lz_error *er
 bool lz_weights_add_metadata(lz_weights *w, const char *key, const char *value, lz_error *err);
 /* The tensors that this file has added so far; their order may be changed. */
 lz_weights_tensor *lz_weights_added(lz_weights *w, int64_t *n);
+/* What the files say of a tensor, until they are closed. NULL: they have none of this name. */
+const lz_weights_tensor *lz_weights_find(const lz_weights *w, const char *name);
+const char *lz_weights_path(const lz_weights *w); /* as it was given */
+/* lz_weights_get of rows first .. first + rows - 1 (rows -1: all), which are in the tensor, as an array of shape dims, which
+ * has as many elements. */
+lz_array *lz_weights_get_rows(lz_weights *w, const char *name, int64_t first, int64_t rows, lz_dims dims);
 /* A BAD_FILE error about the file at path; returns false. */
 bool lz_weights_bad_file(lz_error *err, const char *path, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

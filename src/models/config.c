@@ -28,6 +28,13 @@ lz_status lz_config_open(lz_config *c, lz_context *ctx, const char *folder, cons
     return status;
 }
 
+lz_status lz_config_of(lz_config *c, lz_context *ctx, const char *path, json_t *root, lz_error *err) {
+    *c = (lz_config){.ctx = ctx, .path = lz_host_copy(ctx, path), .root = root, .asked = json_object()};
+    if (c->path && c->root && c->asked) return LZ_OK;
+    lz_config_close(c);
+    return lz_out_of_memory(err, LZ_SHOWN);
+}
+
 void lz_config_close(lz_config *c) {
     json_decref(c->asked);
     json_decref(c->root);

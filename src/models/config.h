@@ -22,6 +22,8 @@ typedef struct lz_config {
 #define LZ_CONFIG_MAX_BYTES (16 << 20) /* of a file; published ones have a few thousand */
 
 lz_status lz_config_open(lz_config *c, lz_context *ctx, const char *folder, const char *file, lz_error *err);
+/* The same of an object, which it takes over; path stands for the file in errors. NULL: memory ran out. */
+lz_status lz_config_of(lz_config *c, lz_context *ctx, const char *path, json_t *root, lz_error *err);
 void lz_config_close(lz_config *c);
 lz_status lz_config_end(lz_config *c, lz_error *err); /* closes it; the first error */
 

@@ -13,8 +13,8 @@
 
 #include <math.h>
 
-#include "models/config.h"
 #include "models/loader.h"
+#include "models/signature.h"
 
 enum { NONE, D, D2, D3, D6, M, M2, DM, IN1, C, E, TIME, HEAD, SIZES }; /* IN1 = 3D + 2M, DM = D + M */
 enum { MAX_AXES = LZ_ROPE_AXES };
@@ -84,7 +84,7 @@ static const lz_weight single_rows[] = {
 
 static lz_status read_config(lz_flux2 *m, const char *folder, int64_t sizes[SIZES], lz_error *err) {
     lz_config c;
-    lz_status status = lz_config_open(&c, m->ctx, folder, "config.json", err);
+    lz_status status = lz_component_config(&c, m->ctx, folder, &lz_names_flux2, err);
     if (status) return status;
     m->heads = lz_config_int(&c, "num_attention_heads", LZ_REQUIRED, 1, 4096);
     m->head_size = lz_config_int(&c, "attention_head_dim", LZ_REQUIRED, 2, 512);
@@ -127,7 +127,7 @@ lz_flux2 *lz_flux2_open(lz_context *ctx, const char *folder, lz_error *err) {
     int64_t sizes[SIZES];
     lz_loader l;
     lz_status status = m && m->targets ? read_config(m, folder, sizes, err) : lz_out_of_memory(err, sizeof *m);
-    if (!status) status = lz_loader_open(&l, ctx, folder, sizes, err);
+    if (!status) status = lz_loader_open(&l, ctx, folder, &lz_names_flux2, sizes, err);
     if (!status) {
         l.targets = m->targets;
         l.lasting = true;

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "models/config.h"
+#include "models/signature.h"
 #include "models/vae.h"
 
 struct lz_flux2_vae {
@@ -109,7 +109,7 @@ static void check_kind(lz_config *c) {
 
 static lz_status read_config(lz_flux2_vae *m, const char *folder, lz_error *err) {
     lz_config c;
-    lz_status status = lz_config_open(&c, m->ctx, folder, "config.json", err);
+    lz_status status = lz_component_config(&c, m->ctx, folder, &lz_names_flux2_vae, err);
     if (status) return status;
     int64_t wide[LZ_MAX_LEVELS], narrow[LZ_MAX_LEVELS], patch[2] = {2, 2};
     int levels = lz_config_ints(&c, "block_out_channels", wide, LZ_MAX_LEVELS, 1, 65536);
@@ -139,7 +139,7 @@ lz_flux2_vae *lz_flux2_vae_open(lz_context *ctx, const char *folder, lz_error *e
     if (m) m->ctx = ctx;
     lz_loader l;
     lz_status status = m ? read_config(m, folder, err) : lz_out_of_memory(err, sizeof *m);
-    if (!status) status = lz_loader_open(&l, ctx, folder, NULL, err);
+    if (!status) status = lz_loader_open(&l, ctx, folder, &lz_names_flux2_vae, NULL, err);
     if (!status) {
         visit_model(&l, m);
         lz_loader_skip(&l, "bn.num_batches_tracked");

@@ -6,13 +6,21 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "models/signature.h"
 
-lz_status lz_loader_open(lz_loader *l, lz_context *ctx, const char *folder, const int64_t *sizes, lz_error *err) {
+lz_status lz_loader_open(lz_loader *l, lz_context *ctx, const char *folder, const lz_component *component,
+                         const int64_t *sizes, lz_error *err) {
     lz_error local = {.status = LZ_OK};
     *l = (lz_loader){.ctx = ctx, .folder = folder, .sizes = sizes, .weights = lz_weights_open(ctx, folder, &local)};
     if (l->weights) l->seen = lz_host_alloc(ctx, (size_t)lz_weights_count(l->weights) + 1);
     if (l->weights && !l->seen) lz_out_of_memory(&local, lz_weights_count(l->weights));
-    if (!local.status) return LZ_OK;
+    if (!local.status) {
+        /* A component that is not there has the engine's names, so that the first tensor that is missing is named. */
+        l->strict = !lz_is_derived(ctx, folder);
+        if (!lz_names_open(&l->names, component, l->weights))
+            snprintf(l->names.prefix, sizeof l->names.prefix, "%s", component->stem);
+        return LZ_OK;
+    }
     lz_weights_close(l->weights);
     if (err) *err = local;
     return local.status;
@@ -39,20 +47,27 @@ static void take_one(lz_loader *l, const char *prefix, const lz_weight *row, voi
     char name[256];
     snprintf(name, sizeof name, "%s%s", prefix, row->name);
     lz_scope *scope = lz_scope_begin(l->ctx, "load");
-    lz_array *a = lz_weights_get(l->weights, name);
     lz_dims want = LZ_NONE;
     for (; want.n < (int)sizeof row->dims && row->dims[want.n]; want.n++) want.at[want.n] = l->sizes[row->dims[want.n]];
-    if (!lz_check(a, &l->err) && !lz_dims_equal(a->dims, want))
-        lz_fail(&l->err, LZ_BAD_FILE, "%s: tensor '%s' is %s, but the configuration asks for %s",
-                LZ_SHOW_TEXT(l->folder), name, LZ_SHOW(a->dims), LZ_SHOW(want));
-    if (!l->err.status && !lz_is_float(a->dtype))
-        lz_fail(&l->err, LZ_BAD_FILE, "%s: tensor '%s' is %s, and weights must be a float type",
-                LZ_SHOW_TEXT(l->folder), name, lz_dtype_name(a->dtype));
+    lz_origin from;
+    lz_array *sources[LZ_NAME_PIECES];
+    const lz_recipe *recipe = NULL;
+    int n = 0;
+    if (lz_names_find(&l->names, name, want, &from))
+        lz_arrange(&l->names, name, &from, want, sources, &n, &recipe, &l->err);
+    else
+        lz_check(lz_weights_get(l->weights, name), &l->err); /* which says what is nearest */
+    for (int i = 0; i < n && !l->err.status; i++)
+        if (!lz_is_float(sources[i]->dtype) || sources[i]->dtype != sources[0]->dtype)
+            lz_fail(&l->err, LZ_BAD_FILE, "%s: tensor '%s' is %s, and weights must be a float type",
+                    LZ_SHOW_TEXT(l->folder), LZ_SHOW_TEXT(from.pieces[i].name), lz_dtype_name(sources[i]->dtype));
     if (!l->err.status) {
-        lz_dtype compute = lz_compute_type(l->ctx);
-        const lz_recipe *recipe = lz_dtype_size(a->dtype) > lz_dtype_size(compute) ? &lz_recipe_cast : NULL;
-        *(lz_param **)((char *)into + row->field) = lz_param_new(l->ctx, name, recipe, want, compute, &a, 1, &l->err);
-        mark_seen(l, name);
+        lz_dtype compute = lz_compute_type(l->ctx), type = sources[0]->dtype;
+        bool narrow = lz_dtype_size(type) > lz_dtype_size(compute);
+        if (narrow && !recipe) recipe = &lz_recipe_cast;
+        *(lz_param **)((char *)into + row->field) = lz_param_new(l->ctx, name, recipe, want, narrow ? compute : type,
+                                                                 sources, n, &l->err);
+        for (int i = 0; i < n; i++) mark_seen(l, from.pieces[i].name);
         if (!l->err.status) add_target(l, *(lz_param **)((char *)into + row->field), want);
     }
     lz_scope_end(scope);
@@ -63,13 +78,19 @@ void lz_loader_take(lz_loader *l, const char *prefix, const lz_weight *rows, int
 }
 
 void lz_loader_skip(lz_loader *l, const char *prefix) {
-    for (int64_t i = 0, n = lz_weights_count(l->weights); i < n; i++)
-        if (!strncmp(lz_weights_name(l->weights, i), prefix, strlen(prefix))) l->seen[i] = true;
+    const char *stem = l->names.component->stem;
+    char in_file[2 * LZ_NAME_SIZE];
+    bool inside = !strncmp(prefix, stem, strlen(stem));
+    snprintf(in_file, sizeof in_file, "%s%s", inside ? l->names.prefix : "", prefix + (inside ? strlen(stem) : 0));
+    for (int64_t i = 0, n = lz_weights_count(l->weights); i < n; i++) {
+        const char *name = lz_weights_name(l->weights, i);
+        if (!strncmp(name, prefix, strlen(prefix)) || !strncmp(name, in_file, strlen(in_file))) l->seen[i] = true;
+    }
 }
 
 lz_status lz_loader_close(lz_loader *l, lz_error *err) {
     for (int64_t i = 0, n = lz_weights_count(l->weights); i < n && !l->err.status; i++)
-        if (!l->seen[i])
+        if (!l->seen[i] && l->strict)
             lz_fail(&l->err, LZ_BAD_FILE,
                     "%s: tensor '%s' has no place in this model: is it of another kind, or its configuration wrong?",
                     LZ_SHOW_TEXT(l->folder), LZ_SHOW_TEXT(lz_weights_name(l->weights, i)));

@@ -6,7 +6,8 @@
 
 #include <stddef.h>
 
-#include "models/param.h"
+#include "models/arrange.h"
+#include "models/config.h"
 
 typedef struct lz_weight {
     const char *name; /* behind the prefix */
@@ -26,17 +27,23 @@ typedef struct lz_loader {
     lz_weights *weights;
     const char *folder;
     const int64_t *sizes;
+    lz_names names;
     bool *seen;          /* of each tensor of the files */
     lz_targets *targets; /* set after lz_loader_open: the parameters are listed there, for LoRAs. NULL: they are not */
     bool lasting;        /* the parameters stay open as long as the targets */
+    bool strict;         /* the folder has a configuration: tensors that nobody asked for are an error */
     lz_error err;        /* the first one */
 } lz_loader;
 
-lz_status lz_loader_open(lz_loader *l, lz_context *ctx, const char *folder, const int64_t *sizes, lz_error *err);
+/* folder: of a component, or a file. */
+lz_status lz_loader_open(lz_loader *l, lz_context *ctx, const char *folder, const lz_component *component,
+                         const int64_t *sizes, lz_error *err);
 /* Fields get parameters that are the caller's: free them with lz_loader_release. */
 void lz_loader_take(lz_loader *l, const char *prefix, const lz_weight *rows, int n, void *into);
-void lz_loader_skip(lz_loader *l, const char *prefix);  /* tensors that begin so are known, and not needed */
-lz_status lz_loader_close(lz_loader *l, lz_error *err); /* the first error; tensors nobody asked for are one */
+/* Tensors that begin so (engine's names, or the file's) are known, and not needed. */
+void lz_loader_skip(lz_loader *l, const char *prefix);
+/* The first error; of a folder with a configuration, tensors that nobody asked for are one. */
+lz_status lz_loader_close(lz_loader *l, lz_error *err);
 void lz_loader_release(const lz_weight *rows, int n, void *from);
 
 /* A list of n blocks of some bytes each; block i is called <stem><list>i. in the files. The blocks are the caller's from

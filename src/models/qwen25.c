@@ -10,6 +10,7 @@
 
 #include "models/loader.h"
 #include "models/rope.h"
+#include "models/signature.h"
 
 enum { NONE, V, W, Q, K, F, SIZES };
 enum { AXES = 3 };
@@ -51,7 +52,7 @@ static const lz_weight layer_rows[] = {
 
 static lz_status read_config(lz_qwen25 *m, const char *folder, int64_t sizes[SIZES], lz_error *err) {
     lz_config whole, c;
-    lz_status status = lz_config_open(&whole, m->ctx, folder, "config.json", err);
+    lz_status status = lz_component_config(&whole, m->ctx, folder, &lz_names_qwen25, err);
     if (status) return status;
     c = lz_config_inside(&whole, "text_config"); /* newer files keep the language model apart */
     if (!c.root) c = whole;
@@ -82,14 +83,11 @@ lz_qwen25 *lz_qwen25_open(lz_context *ctx, const char *folder, lz_targets *targe
     int64_t sizes[SIZES];
     lz_loader l;
     lz_status status = m ? read_config(m, folder, sizes, err) : lz_out_of_memory(err, sizeof *m);
-    if (!status) status = lz_loader_open(&l, ctx, folder, sizes, err);
+    if (!status) status = lz_loader_open(&l, ctx, folder, &lz_names_qwen25, sizes, err);
     if (!status) {
         l.targets = targets;
-        /* As published, or as newer programs write it. */
-        const char *stem = lz_weights_has(l.weights, "model.language_model.norm.weight") ? "model.language_model."
-                                                                                         : "model.";
-        lz_loader_take(&l, stem, LZ_ROWS(model_rows), m);
-        m->layer = lz_loader_take_blocks(&l, stem, "layers.", m->layers, LZ_ROWS(layer_rows), sizeof *m->layer);
+        lz_loader_take(&l, "model.", LZ_ROWS(model_rows), m);
+        m->layer = lz_loader_take_blocks(&l, "model.", "layers.", m->layers, LZ_ROWS(layer_rows), sizeof *m->layer);
         lz_loader_skip(&l, "lm_head.");
         lz_loader_skip(&l, "visual.");
         lz_loader_skip(&l, "model.visual.");

@@ -12,8 +12,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "models/config.h"
 #include "models/loader.h"
+#include "models/signature.h"
 
 enum { NONE, E, E3, E4, F, W, THREE, FRAMES, SIDE, SIZES };
 enum { PATCH = 14, MERGE = 2, PER_UNIT = MERGE * MERGE, MAX_WHOLE = 64, KINDS = 4 };
@@ -68,7 +68,7 @@ static void check_kind(lz_config *c) {
 
 static lz_status read_config(lz_qwen25_vision *m, const char *folder, int64_t sizes[SIZES], lz_error *err) {
     lz_config whole;
-    lz_status status = lz_config_open(&whole, m->ctx, folder, "config.json", err);
+    lz_status status = lz_component_config(&whole, m->ctx, folder, &lz_names_qwen25_vision, err);
     if (status) return status;
     lz_config c = lz_config_inside(&whole, "vision_config");
     m->width = lz_config_int(&c, "hidden_size", LZ_REQUIRED, 1, 1 << 20);
@@ -102,12 +102,11 @@ lz_qwen25_vision *lz_qwen25_vision_open(lz_context *ctx, const char *folder, con
     int64_t sizes[SIZES];
     lz_loader l;
     lz_status status = m ? read_config(m, folder, sizes, err) : lz_out_of_memory(err, sizeof *m);
-    if (!status) status = lz_loader_open(&l, ctx, folder, sizes, err);
+    if (!status) status = lz_loader_open(&l, ctx, folder, &lz_names_qwen25_vision, sizes, err);
     if (!status) {
-        /* As published, or as newer programs write it. */
-        const char *stem = lz_weights_has(l.weights, "model.visual.merger.ln_q.weight") ? "model.visual." : "visual.";
-        lz_loader_take(&l, stem, LZ_ROWS(model_rows), m);
-        m->blocks = lz_loader_take_blocks(&l, stem, "blocks.", m->n_blocks, LZ_ROWS(block_rows), sizeof *m->blocks);
+        lz_loader_take(&l, "visual.", LZ_ROWS(model_rows), m);
+        m->blocks = lz_loader_take_blocks(&l, "visual.", "blocks.", m->n_blocks, LZ_ROWS(block_rows),
+                                          sizeof *m->blocks);
         lz_loader_skip(&l, ""); /* the language model */
         status = lz_loader_close(&l, err);
     }

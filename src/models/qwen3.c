@@ -10,6 +10,7 @@
 
 #include "models/loader.h"
 #include "models/rope.h"
+#include "models/signature.h"
 
 enum { NONE, V, W, Q, K, D, F, SIZES };
 
@@ -47,7 +48,7 @@ static const lz_weight layer_rows[] = {
 
 static lz_status read_config(lz_qwen3 *m, const char *folder, int64_t sizes[SIZES], lz_error *err) {
     lz_config c;
-    lz_status status = lz_config_open(&c, m->ctx, folder, "config.json", err);
+    lz_status status = lz_component_config(&c, m->ctx, folder, &lz_names_qwen3, err);
     if (status) return status;
     m->width = lz_config_int(&c, "hidden_size", LZ_REQUIRED, 1, 1 << 20);
     m->heads = lz_config_int(&c, "num_attention_heads", LZ_REQUIRED, 1, 4096);
@@ -79,7 +80,7 @@ lz_qwen3 *lz_qwen3_open(lz_context *ctx, const char *folder, const int64_t *taps
     int64_t sizes[SIZES], needed = taps[n_taps - 1];
     lz_loader l;
     lz_status status = m ? read_config(m, folder, sizes, err) : lz_out_of_memory(err, sizeof *m);
-    if (!status) status = lz_loader_open(&l, ctx, folder, sizes, err);
+    if (!status) status = lz_loader_open(&l, ctx, folder, &lz_names_qwen3, sizes, err);
     if (!status) {
         l.targets = targets;
         lz_loader_take(&l, "model.", LZ_ROWS(model_rows), m);

@@ -14,8 +14,8 @@
 
 #include <math.h>
 
-#include "models/config.h"
 #include "models/loader.h"
+#include "models/signature.h"
 
 enum { NONE, D, D2, D6, M, C, E, TIME, HEAD, SIZES };
 enum { AXES = 3, TIME_CHANNELS = 256, VECTORS = 6 };
@@ -93,7 +93,7 @@ static const lz_weight modulation_rows[] = {
 
 static lz_status read_config(lz_qwen_image *m, const char *folder, lz_error *err) {
     lz_config c;
-    lz_status status = lz_config_open(&c, m->ctx, folder, "config.json", err);
+    lz_status status = lz_component_config(&c, m->ctx, folder, &lz_names_qwen_image, err);
     if (status) return status;
     m->heads = lz_config_int(&c, "num_attention_heads", LZ_REQUIRED, 1, 4096);
     m->head_size = lz_config_int(&c, "attention_head_dim", LZ_REQUIRED, 2, 512);
@@ -127,7 +127,7 @@ static lz_status read_config(lz_qwen_image *m, const char *folder, lz_error *err
 /* Loads or releases what modulates. Of each block only the vectors are needed in a step, not what makes them. */
 static lz_status load_modulation(const lz_qwen_image *m, time_weights *t, lz_error *err) {
     lz_loader l;
-    lz_status status = lz_loader_open(&l, m->ctx, m->folder, m->sizes, err);
+    lz_status status = lz_loader_open(&l, m->ctx, m->folder, &lz_names_qwen_image, m->sizes, err);
     if (status) return status;
     l.targets = m->targets;
     lz_loader_take(&l, "", LZ_ROWS(time_rows), t);
@@ -156,7 +156,7 @@ lz_qwen_image *lz_qwen_image_open(lz_context *ctx, const char *folder, lz_error 
     if (m) m->targets = lz_targets_new(ctx);
     lz_loader l;
     lz_status status = m && m->folder && m->targets ? read_config(m, folder, err) : lz_out_of_memory(err, sizeof *m);
-    if (!status) status = lz_loader_open(&l, ctx, folder, m->sizes, err);
+    if (!status) status = lz_loader_open(&l, ctx, folder, &lz_names_qwen_image, m->sizes, err);
     if (!status) {
         l.targets = m->targets;
         l.lasting = true;

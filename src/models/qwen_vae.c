@@ -9,8 +9,8 @@
 
 #include <stdio.h>
 
-#include "models/config.h"
 #include "models/flux2_vae.h"
+#include "models/signature.h"
 #include "models/vae.h"
 
 enum { MAX_LATENT = 256 };
@@ -137,7 +137,7 @@ static void read_statistics(lz_config *c, const char *key, int64_t latent, const
 
 static lz_status read_config(lz_qwen_vae *m, const char *folder, lz_error *err) {
     lz_config c;
-    lz_status status = lz_config_open(&c, m->ctx, folder, "config.json", err);
+    lz_status status = lz_component_config(&c, m->ctx, folder, &lz_names_qwen_vae, err);
     if (status) return status;
     int64_t times[LZ_MAX_LEVELS], base = lz_config_int(&c, "base_dim", 96, 1, 4096);
     int levels = lz_config_ints(&c, "dim_mult", times, LZ_MAX_LEVELS, 1, 64);
@@ -168,7 +168,7 @@ lz_qwen_vae *lz_qwen_vae_open(lz_context *ctx, const char *folder, lz_error *err
     if (m) m->ctx = ctx;
     lz_loader l;
     lz_status status = m ? read_config(m, folder, err) : lz_out_of_memory(err, sizeof *m);
-    if (!status) status = lz_loader_open(&l, ctx, folder, NULL, err);
+    if (!status) status = lz_loader_open(&l, ctx, folder, &lz_names_qwen_vae, NULL, err);
     if (!status) {
         visit_model(&l, m);
         status = lz_loader_close(&l, err);

@@ -1,0 +1,134 @@
+/* arrange.c: see arrange.h. */
+#define LZ_NO_SUGAR
+#include "models/arrange.h"
+
+#include <string.h>
+
+/* ---- recipes ----------------------------------------------------------------------------------------------------- */
+
+/* Where an element of the value is: the number of the source, and the element of that source. */
+typedef struct spot {
+    int source;
+    int64_t element;
+} spot;
+
+enum { CHUNK = 1024 };
+
+static void copy_element(const lz_tensor *from, int64_t element, char *to, int64_t i) {
+    switch (lz_dtype_size(from->dtype)) {
+    case 1: to[i] = from->data[element]; break;
+    case 2: memcpy(to + 2 * i, from->data + 2 * element, 2); break;
+    case 4: memcpy(to + 4 * i, from->data + 4 * element, 4); break;
+    default: memcpy(to + 8 * i, from->data + 8 * element, 8); break;
+    }
+}
+
+/* Gathers some elements in their own type, then casts them. */
+static void gather(const lz_recipe_work *work, int64_t first, int64_t n, char *to,
+                   spot (*locate)(const lz_recipe_work *work, int64_t element)) {
+    double room[CHUNK];
+    for (int64_t at = 0; at < n; at += CHUNK) {
+        int64_t some = n - at < CHUNK ? n - at : CHUNK;
+        for (int64_t i = 0; i < some; i++) {
+            spot s = locate(work, first + at + i);
+            copy_element(&work->from[s.source], s.element, (char *)room, i);
+        }
+        lz_recipe_work cast = {.from = {{.data = (char *)room, .dtype = work->from[0].dtype, .dims = {1, {some}}}},
+                               .n = 1,
+                               .dtype = work->dtype,
+                               .dims = {1, {some}}};
+        cast.from[0].strides[0] = 1;
+        lz_recipe_cast.make(&cast, 0, some, to + at * lz_dtype_size(work->dtype));
+    }
+}
+
+/* One source after the other. */
+static spot in_turn(const lz_recipe_work *work, int64_t element) {
+    int i = 0;
+    for (; i < work->n - 1 && element >= lz_dims_size(work->from[i].dims); i++)
+        element -= lz_dims_size(work->from[i].dims);
+    return (spot){i, element};
+}
+
+/* [out, in, frames, h, w], where each source is a frame. */
+static spot by_frame(const lz_recipe_work *work, int64_t element) {
+    int64_t area = work->dims.at[3] * work->dims.at[4], frames = work->dims.at[2];
+    return (spot){(int)(element / area % frames), element / (area * frames) * area + element % area};
+}
+
+/* [out, in, k...] from [out, k..., in] */
+static spot channels_first(const lz_recipe_work *work, int64_t element) {
+    int64_t in = work->dims.at[1], kernel = 1;
+    for (int i = 2; i < work->dims.n; i++) kernel *= work->dims.at[i];
+    int64_t out = element / (in * kernel), channel = element / kernel % in;
+    return (spot){0, (out * kernel + element % kernel) * in + channel};
+}
+
+static void make_joined(const lz_recipe_work *work, int64_t first, int64_t n, char *to) {
+    gather(work, first, n, to, in_turn);
+}
+static void make_frames(const lz_recipe_work *work, int64_t first, int64_t n, char *to) {
+    gather(work, first, n, to, by_frame);
+}
+static void make_channels_first(const lz_recipe_work *work, int64_t first, int64_t n, char *to) {
+    gather(work, first, n, to, channels_first);
+}
+
+static const lz_recipe joined = {"join", make_joined}, frames = {"frames", make_frames},
+                       first_channels = {"channels first", make_channels_first};
+
+/* ---- shapes ------------------------------------------------------------------------------------------------------ */
+
+/* A shape without its axes of length 1: writers add and drop them. */
+static lz_dims squeezed(lz_dims d) {
+    lz_dims s = {.n = 0};
+    for (int i = 0; i < d.n; i++)
+        if (d.at[i] != 1) s.at[s.n++] = d.at[i];
+    return s;
+}
+
+static bool fits(lz_dims a, lz_dims b) { return lz_dims_equal(squeezed(a), squeezed(b)); }
+
+static lz_dims with_channels_last(lz_dims d) {
+    int64_t in = d.at[1];
+    for (int i = 1; i < d.n - 1; i++) d.at[i] = d.at[i + 1];
+    d.at[d.n - 1] = in;
+    return d;
+}
+
+static lz_dims file_dims(const lz_names *names, const lz_origin *from, int i) {
+    const lz_weights_tensor *t = lz_weights_find(names->weights, from->pieces[i].name);
+    lz_dims d = t ? t->dims : LZ_NONE;
+    if (from->pieces[i].rows >= 0 && d.n) d.at[0] = from->pieces[i].rows;
+    return d;
+}
+
+/* The shape that the pieces have together. */
+static lz_dims whole_dims(const lz_names *names, const lz_origin *from) {
+    lz_dims d = file_dims(names, from, 0);
+    if (from->frames && d.n == 4) return (lz_dims){5, {d.at[0], d.at[1], from->n, d.at[2], d.at[3]}};
+    for (int i = 1; i < from->n && d.n; i++) {
+        lz_dims next = file_dims(names, from, i);
+        if (next.n) d.at[0] += next.at[0];
+    }
+    return d;
+}
+
+lz_status lz_arrange(const lz_names *names, const char *name, const lz_origin *from, lz_dims want, lz_array **sources,
+                     int *n, const lz_recipe **recipe, lz_error *err) {
+    lz_dims has = whole_dims(names, from);
+    bool last = names->channels_last && want.n >= 4 && has.n == want.n;
+    if (!fits(has, last ? with_channels_last(want) : want))
+        return lz_fail(err, LZ_BAD_FILE, "%s: tensor '%s' is %s, but the configuration asks for %s",
+                       LZ_SHOW_TEXT(lz_weights_path(names->weights)),
+                       LZ_SHOW_TEXT(from->n > 1 ? name : from->pieces[0].name), LZ_SHOW(has), LZ_SHOW(want));
+    *recipe = from->frames ? &frames : from->n > 1 ? &joined : last ? &first_channels : NULL;
+    for (*n = 0; *n < from->n; ++*n) {
+        lz_dims dims = *recipe ? file_dims(names, from, *n) : want;
+        sources[*n] = lz_weights_get_rows(names->weights, from->pieces[*n].name, from->pieces[*n].first,
+                                          from->pieces[*n].rows, dims);
+        lz_status status = lz_check(sources[*n], err);
+        if (status) return status;
+    }
+    return LZ_OK;
+}

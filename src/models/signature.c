@@ -1,0 +1,369 @@
+/* signature.c: see signature.h. */
+#include "models/signature.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+/* ---- sizes ------------------------------------------------------------------------------------------------------- */
+
+enum { MLX_GROUP = 64 };
+
+static int64_t rows(const lz_names *n, const char *name) {
+    lz_dims d = lz_names_shape(n, name);
+    return d.n > 0 ? d.at[0] : 0;
+}
+
+/* Of a matrix. Packed ones have fewer than the model: MLX's (U32) are told by their scales, two numbers in a byte by the
+ * byte. */
+static int64_t columns(const lz_names *n, const char *name) {
+    lz_origin from;
+    char whole[2 * LZ_NAME_SIZE];
+    snprintf(whole, sizeof whole, "%s%s", n->component->stem, name);
+    if (!lz_names_find(n, whole, (lz_dims){.n = 0}, &from)) return 0;
+    const lz_weights_tensor *t = lz_weights_find(n->weights, from.pieces[0].name);
+    if (!t || t->dims.n < 2) return 0;
+    int64_t last = t->dims.at[t->dims.n - 1];
+    size_t module = strlen(from.pieces[0].name) - strlen("weight");
+    snprintf(whole, sizeof whole, "%.*sscales", (int)module, from.pieces[0].name);
+    const lz_weights_tensor *scales = lz_weights_find(n->weights, whole);
+    if (scales && scales->dims.n == 2 && !strcmp(t->type, "U32")) return MLX_GROUP * scales->dims.at[1];
+    snprintf(whole, sizeof whole, "%.*sweight_scale_2", (int)module, from.pieces[0].name);
+    if (lz_weights_has(n->weights, whole) && !strcmp(t->type, "U8")) return 2 * last;
+    return last;
+}
+
+/* How many of the names with a %d there are, from 0 on. */
+static int count(const lz_names *n, const char *format) {
+    char name[LZ_NAME_SIZE];
+    int i = 0;
+    for (; i < 4096; i++) {
+        const char *at = strstr(format, "%d");
+        snprintf(name, sizeof name, "%.*s%d%s", (int)(at - format), format, i, at + 2);
+        if (lz_names_shape(n, name).n < 0) break;
+    }
+    return i;
+}
+
+static bool is_fused(const lz_names *n, const char *name, const char *word) {
+    lz_origin from;
+    return lz_names_find(n, name, (lz_dims){.n = 0}, &from) && strstr(from.pieces[0].name, word);
+}
+
+static int64_t over(int64_t a, int64_t b) { return b ? a / b : 0; }
+
+/* ---- configurations ---------------------------------------------------------------------------------------------- */
+
+/* The number that floor(number * width) gives back. */
+static double ratio(int64_t part, int64_t width) {
+    double r = width ? (double)part / (double)width : 0;
+    return (int64_t)((double)width * r) < part ? nextafter(r, INFINITY) : r;
+}
+
+static json_t *flux2_config(const lz_names *n, const char *path) {
+    (void)path;
+    int64_t d = rows(n, "x_embedder.weight"), head = rows(n, "transformer_blocks.0.attn.norm_q.weight"),
+            m = rows(n, "transformer_blocks.0.ff.linear_in.weight") / 2, c = columns(n, "x_embedder.weight");
+    if (!head) head = rows(n, "single_transformer_blocks.0.attn.norm_q.weight");
+    if (!m) m = (rows(n, "single_transformer_blocks.0.attn.to_qkv_mlp_proj.weight") - 3 * d) / 2;
+    return json_pack("{s:I, s:I, s:f, s:I, s:I, s:i, s:i, s:I, s:[I, I, I, I]}", "num_attention_heads", over(d, head),
+                     "attention_head_dim", head, "mlp_ratio", ratio(m, d), "in_channels", c, "joint_attention_dim",
+                     columns(n, "context_embedder.weight"), "num_layers",
+                     count(n, "transformer_blocks.%d.attn.norm_q.weight"), "num_single_layers",
+                     count(n, "single_transformer_blocks.%d.attn.norm_q.weight"), "timestep_guidance_channels",
+                     columns(n, "time_guidance_embed.timestep_embedder.linear_1.weight"), "axes_dims_rope", head / 4,
+                     head / 4, head / 4, head / 4);
+}
+
+/* zero_cond_t: the marker of ComfyUI's files. GGUF files cannot have it, so the name counts too. */
+static json_t *qwen_image_config(const lz_names *n, const char *path) {
+    int64_t d = rows(n, "img_in.weight"), head = rows(n, "transformer_blocks.0.attn.norm_q.weight"),
+            c = columns(n, "img_in.weight"), third = (head - head / 8) / 2;
+    bool still = lz_names_shape(n, "__index_timestep_zero__").n >= 0 || lz_file_name_has(path, "2511");
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:i, s:b, s:[I, I, I]}", "num_attention_heads", over(d, head),
+                     "attention_head_dim", head, "in_channels", c, "out_channels", c / 4, "joint_attention_dim",
+                     rows(n, "txt_norm.weight"), "num_layers", count(n, "transformer_blocks.%d.attn.norm_q.weight"),
+                     "zero_cond_t", still, "axes_dims_rope", head / 8, third, third);
+}
+
+/* GGUF files say it: people use language models of the same shape that were trained for longer texts. */
+static double rope_theta(const lz_names *n) {
+    const char *key;
+    static const char ending[] = ".rope.freq_base";
+    for (int64_t i = 0; (key = lz_weights_metadata_key(n->weights, i)); i++) {
+        size_t length = strlen(key);
+        const char *value = lz_weights_metadata(n->weights, key);
+        if (length < sizeof ending || strcmp(key + length - (sizeof ending - 1), ending) != 0 || !value) continue;
+        double theta = strtod(value, NULL);
+        if (theta >= 1 && theta <= 1e12) return theta;
+    }
+    return 1e6;
+}
+
+/* Rows of queries and of keys, of feed-forward; layers. */
+typedef struct language {
+    int64_t hidden, q, k, f, vocabulary;
+    int layers;
+} language;
+
+static language measure(const lz_names *n) {
+    language m = {.hidden = rows(n, "layers.0.input_layernorm.weight"),
+                  .q = rows(n, "layers.0.self_attn.q_proj.weight"),
+                  .k = rows(n, "layers.0.self_attn.k_proj.weight"),
+                  .f = rows(n, "layers.0.mlp.gate_proj.weight"),
+                  .vocabulary = rows(n, "embed_tokens.weight"),
+                  .layers = count(n, "layers.%d.input_layernorm.weight")};
+    if (is_fused(n, "model.layers.0.self_attn.q_proj.weight", "qkv_proj")) {
+        m.q = columns(n, "layers.0.self_attn.o_proj.weight");
+        m.k = (m.k - m.q) / 2;
+    }
+    if (is_fused(n, "model.layers.0.mlp.gate_proj.weight", "gate_up_proj")) m.f /= 2;
+    return m;
+}
+
+/* Files are cut behind the last layer that is read, whose state is then not the normed one of a whole model: one layer more
+ * is said to be there, which no picture model reads. */
+static json_t *qwen3_config(const lz_names *n, const char *path) {
+    (void)path;
+    language m = measure(n);
+    int64_t head = rows(n, "layers.0.self_attn.q_norm.weight");
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f}", "hidden_size", m.hidden, "num_attention_heads",
+                     over(m.q, head), "num_key_value_heads", over(m.k, head), "head_dim", head, "intermediate_size",
+                     m.f, "vocab_size", m.vocabulary, "num_hidden_layers", m.layers + 1, "rope_theta", rope_theta(n));
+}
+
+static json_t *qwen25_config(const lz_names *n, const char *path) {
+    (void)path;
+    enum { HEAD = 128 };
+    language m = measure(n);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:{s:[i, i, i]}}", "hidden_size", m.hidden,
+                     "num_attention_heads", m.q / HEAD, "num_key_value_heads", m.k / HEAD, "intermediate_size", m.f,
+                     "vocab_size", m.vocabulary, "num_hidden_layers", m.layers, "rope_theta", rope_theta(n),
+                     "rope_scaling", "mrope_section", 16, 24, 24);
+}
+
+static json_t *vision_config(const lz_names *n, const char *path) {
+    (void)path;
+    enum { HEAD = 80 };
+    int64_t width = rows(n, "blocks.0.norm1.weight");
+    return json_pack("{s:{s:I, s:I, s:i, s:I, s:I, s:i, s:[i, i, i, i]}}", "vision_config", "hidden_size", width,
+                     "num_heads", width / HEAD, "depth", count(n, "blocks.%d.norm1.weight"), "intermediate_size",
+                     rows(n, "blocks.0.mlp.gate_proj.weight"), "out_hidden_size", rows(n, "merger.mlp.2.weight"),
+                     "window_size", 112, "fullatt_block_indexes", 7, 15, 23, 31);
+}
+
+static json_t *level_widths(const lz_names *n, const char *list, int levels, bool reversed) {
+    json_t *widths = json_array();
+    for (int i = 0; i < levels; i++) {
+        char name[LZ_NAME_SIZE];
+        snprintf(name, sizeof name, "%s.%d.resnets.0.conv1.weight", list, reversed ? levels - 1 - i : i);
+        json_array_append_new(widths, json_integer(rows(n, name)));
+    }
+    return widths;
+}
+
+static json_t *flux2_vae_config(const lz_names *n, const char *path) {
+    (void)path;
+    int levels = count(n, "encoder.down_blocks.%d.resnets.0.conv1.weight");
+    return json_pack(
+        "{s:o, s:o, s:i, s:I}", "block_out_channels", level_widths(n, "encoder.down_blocks", levels, false),
+        "decoder_block_out_channels", level_widths(n, "decoder.up_blocks", levels, true), "layers_per_block",
+        count(n, "encoder.down_blocks.0.resnets.%d.conv1.weight"), "latent_channels", rows(n, "bn.running_mean") / 4);
+}
+
+/* The encoder's blocks are one list: a level's resnets, then what halves, but for the last level. */
+static json_t *qwen_vae_config(const lz_names *n, const char *path) {
+    (void)path;
+    int64_t base = rows(n, "encoder.conv_in.weight");
+    int resnets = 0, all = 0;
+    json_t *times = json_array();
+    char name[LZ_NAME_SIZE];
+    for (int i = 0, first = 0; i < 64; i++) {
+        snprintf(name, sizeof name, "encoder.down_blocks.%d.conv1.weight", i);
+        int64_t width = rows(n, name);
+        if (width && first == i) json_array_append_new(times, json_integer(over(width, base)));
+        snprintf(name, sizeof name, "encoder.down_blocks.%d.resample.1.weight", i);
+        bool resamples = lz_names_shape(n, name).n > 0;
+        if (!width && !resamples) break;
+        if (resamples && !all++) resnets = i;
+        if (resamples) first = i + 1;
+    }
+    return json_pack("{s:I, s:o, s:i, s:I}", "base_dim", base, "dim_mult", times, "num_res_blocks", resnets, "z_dim",
+                     rows(n, "post_quant_conv.weight"));
+}
+
+/* ---- kinds ------------------------------------------------------------------------------------------------------- */
+
+typedef struct size_title { /* of a published model */
+    int64_t rows;
+    const char *title;
+} size_title;
+
+typedef struct kind {
+    const lz_component *component;
+    lz_part part;
+    json_t *(*config)(const lz_names *names, const char *path); /* NULL: it cannot be used */
+    const char *measured;                                       /* a tensor whose rows tell the size */
+    size_title titles[3];                                       /* rows 0: any */
+} kind;
+
+/* In the order in which they are asked: FLUX.1's autoencoder has the names of FLUX.2's. */
+static const kind kinds[] = {
+    {&lz_names_flux2,
+     LZ_PART_TRANSFORMER,
+     flux2_config,
+     "x_embedder.weight",
+     {{3072, "FLUX.2 [klein] 4B"}, {4096, "FLUX.2 [klein] 9B"}, {0, "FLUX.2 [klein]"}}},
+    {&lz_names_qwen_image, LZ_PART_TRANSFORMER, qwen_image_config, "img_in.weight", {{0, "Qwen-Image"}}},
+    {&lz_names_z_image, LZ_PART_TRANSFORMER, NULL, "cap_embedder.1.weight", {{0, "Z-Image"}}},
+    {&lz_names_qwen3,
+     LZ_PART_TEXT_ENCODER,
+     qwen3_config,
+     "layers.0.input_layernorm.weight",
+     {{2560, "Qwen3-4B"}, {4096, "Qwen3-8B"}, {0, "Qwen3"}}},
+    {&lz_names_qwen25,
+     LZ_PART_TEXT_ENCODER,
+     qwen25_config,
+     "layers.0.input_layernorm.weight",
+     {{3584, "Qwen2.5-VL-7B"}, {2048, "Qwen2.5-VL-3B"}, {0, "Qwen2.5-VL"}}},
+    {&lz_names_qwen25_vision, LZ_PART_VISION, vision_config, "blocks.0.norm1.weight", {{0, "Qwen2.5-VL"}}},
+    {&lz_names_flux2_vae, LZ_PART_VAE, flux2_vae_config, "decoder.conv_in.weight", {{0, "FLUX.2"}}},
+    {&lz_names_flux1_vae, LZ_PART_VAE, NULL, "decoder.conv_in.weight", {{0, "FLUX.1"}}},
+    {&lz_names_qwen_vae, LZ_PART_VAE, qwen_vae_config, "decoder.conv_in.weight", {{0, "Qwen-Image"}}},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+/* Files that are known, and cannot be used. A name that begins with '*' is the end of a tensor's name. */
+static const struct {
+    const char *name, *sentence;
+} refusals[] = {
+    {"*.lora_A.weight", "lora"},
+    {"*.lora_A.default.weight", "lora"},
+    {"*.lora_down.weight", "lora"},
+    {"*.lora.down.weight", "lora"},
+    {"*_lora.down.weight", "lora"},
+    {"*.lora_A", "lora"},
+    {"*.lokr_w1", "lora"},
+    {"*.lokr_w2", "lora"},
+    {"*.lokr_w1_a", "lora"},
+    {"*.hada_w1_a", "lora"},
+    {"*.wscales", "it is a Nunchaku file, made for other kernels: take the GGUF or the fp8 file of the model"},
+    {"*guidance_in.in_layer.weight", "it is FLUX.2 [dev], FLUX.1 or another model with embedded guidance, which is not "
+                                     "supported; FLUX.2 [klein] is"},
+    {"*double_blocks.0.img_mod.lin.weight", "it is a FLUX.1 model, which is not supported; FLUX.2 [klein] is"},
+    {"*time_text_embed.addition_t_embedding.weight", "it is Qwen-Image-Layered, which is not supported"},
+    {"*txt_in.text_norm.weight", "it is Qwen-Image 2.1, which is not supported; Qwen-Image, 2512 and Edit are"},
+    {"*siglip_embedder.1.weight", "it is Z-Image-Omni, which is not supported"},
+};
+static const char is_lora[] =
+    "it is a LoRA, which changes a model and is not one: name the model with -m, and give the LoRA "
+    "with --lora";
+
+static const char *find_refusal(lz_weights *w) {
+    for (int64_t i = 0, all = lz_weights_count(w); i < all; i++) {
+        const char *name = lz_weights_name(w, i);
+        size_t length = strlen(name);
+        for (size_t k = 0; k < sizeof refusals / sizeof *refusals; k++) {
+            const char *end = refusals[k].name + 1;
+            size_t m = strlen(end);
+            if (length < m || strcmp(name + length - m, end) != 0) continue;
+            return strcmp(refusals[k].sentence, "lora") ? refusals[k].sentence : is_lora;
+        }
+    }
+    return NULL;
+}
+
+static const char *find_title(const kind *k, const lz_names *n) {
+    int64_t size = rows(n, k->measured);
+    int i = 0;
+    for (; i < 2 && k->titles[i].rows && k->titles[i].rows != size;) i++;
+    return k->titles[i].title;
+}
+
+void lz_signature_read(lz_signature *s, lz_weights *w) {
+    *s = (lz_signature){.refused = find_refusal(w)};
+    lz_names n;
+    for (int i = 0; i < KINDS; i++) {
+        const kind *k = &kinds[i];
+        if (s->parts[k->part] || !lz_names_open(&n, k->component, w)) continue;
+        s->parts[k->part] = k->component;
+        snprintf(s->title[k->part], sizeof s->title[0], "%s", find_title(k, &n));
+        bool first = !s->refused;
+        if (first && k->component == &lz_names_z_image)
+            s->refused = rows(&n, k->measured) == 2304 ? "it is Lumina 2, which is not supported"
+                                                       : "it is a Z-Image transformer, which is not supported";
+        if (first && k->component == &lz_names_flux2 && rows(&n, k->measured) == 6144)
+            s->refused = "it is FLUX.2 [dev], which is not supported; FLUX.2 [klein] is";
+        if (first && k->component == &lz_names_qwen25 && rows(&n, k->measured) == 2048)
+            s->refused = "it is Qwen2.5-VL-3B, and Qwen-Image reads the features of Qwen2.5-VL-7B";
+    }
+}
+
+void lz_signature_describe(const lz_signature *s, char *to, size_t size) {
+    static const char *const words[LZ_PARTS] = {"transformer", "text encoder", "vision encoder", "autoencoder"};
+    size_t used = 0;
+    to[0] = 0;
+    for (int i = 0; i < LZ_PARTS; i++)
+        if (s->parts[i] && used < size)
+            used += (size_t)snprintf(to + used, size - used, "%sa %s %s", used ? " and " : "", s->title[i], words[i]);
+    if (!used) snprintf(to, size, "no model that is known here");
+}
+
+/* ---- a component's configuration --------------------------------------------------------------------------------- */
+
+bool lz_file_name_has(const char *path, const char *word) {
+    const char *slash = strrchr(path, '/');
+    for (const char *p = slash ? slash + 1 : path; *p; p++)
+        if (!strncasecmp(p, word, strlen(word))) return true;
+    return false;
+}
+
+/* A component of a folder in the layout of diffusers has a configuration, or lacks it. */
+bool lz_is_derived(lz_context *ctx, const char *path) {
+    char *config = lz_path_join(ctx, path, "config.json"), *index = lz_path_join(ctx, path, "../model_index.json");
+    bool derived = config && index && access(config, F_OK) != 0 && access(index, F_OK) != 0;
+    lz_host_free(ctx, config);
+    lz_host_free(ctx, index);
+    return derived;
+}
+
+static const kind *kind_of(const lz_component *component) {
+    for (int i = 0; i < KINDS; i++)
+        if (kinds[i].component == component) return &kinds[i];
+    return NULL;
+}
+
+static lz_status derive(lz_config *c, lz_context *ctx, lz_weights *w, const char *path, const lz_component *component,
+                        lz_error *err) {
+    lz_signature s;
+    lz_names n;
+    char what[300];
+    lz_signature_read(&s, w);
+    lz_signature_describe(&s, what, sizeof what);
+    if (s.refused) return lz_fail(err, LZ_BAD_FILE, "%s: %s", LZ_SHOW_TEXT(path), s.refused);
+    if (!lz_names_open(&n, component, w))
+        return lz_fail(err, LZ_BAD_FILE, "%s: a %s is needed, and this is %s", LZ_SHOW_TEXT(path), component->name,
+                       what);
+    /* The same names and shapes: only the file's name tells. */
+    if (component == &lz_names_qwen_vae && lz_file_name_has(path, "wan"))
+        lz_tell(ctx, LZ_LOG_NOTE,
+                "%s: an autoencoder of Wan has the shape of Qwen-Image's, but gives slightly wrong pictures",
+                LZ_SHOW_TEXT(path));
+    const kind *k = kind_of(component);
+    json_t *root = k && k->config ? k->config(&n, path) : NULL;
+    return lz_config_of(c, ctx, path, root, err);
+}
+
+lz_status lz_component_config(lz_config *c, lz_context *ctx, const char *path, const lz_component *component,
+                              lz_error *err) {
+    if (!lz_is_derived(ctx, path)) return lz_config_open(c, ctx, path, "config.json", err);
+    lz_error local = {.status = LZ_OK};
+    lz_weights *w = lz_weights_open(ctx, path, &local);
+    if (w) derive(c, ctx, w, path, component, &local);
+    lz_weights_close(w);
+    if (local.status && err) *err = local;
+    return local.status;
+}

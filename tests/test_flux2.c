@@ -46,6 +46,9 @@ static void check_taef2(lz_context *ctx, const char *weights, const char *values
 static void taef2(void) {
     lz_context *ctx = lz_open();
     check_taef2(ctx, DATA "/taef2.safetensors", DATA "/taef2_golden.safetensors", "recon");
+    lz_error err = {.status = LZ_OK}; /* a file with other tensors is refused when it is opened, with a name */
+    CHECK(!lz_taef2_open(ctx, DATA "/taef2_golden.safetensors", &err));
+    CHECK(err.status != LZ_OK && strstr(err.text, "encoder.0.weight"));
     FILE *real = fopen(LZ_SOURCE_DIR "/../shared/data/taef2/taef2.safetensors", "r");
     if (real) {
         fclose(real);

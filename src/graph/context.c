@@ -33,29 +33,56 @@ static lz_array *make_no_memory(lz_context *ctx) {
     return a;
 }
 
-/* "cuda:2" -> 2, "cuda" -> 0; -1: not a number, or an absurd one */
-static int device_number(const char *device) {
-    const char *digits = strchr(device, ':');
-    if (!digits) return 0;
-    int number = 0, n = 0;
-    for (digits++; *digits >= '0' && *digits <= '9' && n < 4; digits++, n++) number = 10 * number + (*digits - '0');
-    return n && !*digits ? number : -1;
+static const lz_backend *find_ref(const lz_context_options *options, lz_error *err) {
+    (void)options, (void)err;
+    return lz_ref_backend();
 }
 
-static const lz_backend *find_backend(const lz_context_options *options, lz_error *err) {
-    const char *device = options->device ? options->device : "cpu";
-    if (!strcmp(device, "ref")) return lz_ref_backend();
-    if (!strcmp(device, "cpu")) return lz_cpu_backend(options->isa, err);
-    if (!strcmp(device, "cuda") || (!strncmp(device, "cuda:", 5) && device_number(device) >= 0))
-        return lz_cuda_backend();
+static const lz_backend *find_cpu(const lz_context_options *options, lz_error *err) {
+    return lz_cpu_backend(options->isa, err);
+}
+
+static const lz_backend *find_cuda(const lz_context_options *options, lz_error *err) {
+    (void)options, (void)err;
+    return lz_cuda_backend();
+}
+
+/* The backends by name. A name that is numbered may be followed by ':' and the number of a device. */
+static const struct {
+    const char *name;
+    bool numbered, listed; /* listed: among the devices that lz_find_devices tells of, in this order */
+    const lz_backend *(*find)(const lz_context_options *options, lz_error *err); /* NULL: err says why */
+} backends[] = {
+    {"cpu", .listed = true, .find = find_cpu},
+    {"cuda", .numbered = true, .listed = true, .find = find_cuda},
+    {"ref", .find = find_ref},
+};
+enum { BACKENDS = sizeof backends / sizeof backends[0] };
+
+/* ":2" -> 2, "" -> 0; -1: not a number, or an absurd one */
+static int device_number(const char *digits) {
+    if (!*digits) return 0;
+    int number = 0, n = 0;
+    bool colon = *digits == ':';
+    for (digits++; *digits >= '0' && *digits <= '9' && n < 4; digits++, n++) number = 10 * number + (*digits - '0');
+    return colon && n && !*digits ? number : -1;
+}
+
+static const lz_backend *find_backend(const lz_context_options *options, int *number, lz_error *err) {
+    const char *device = options->device ? options->device : backends[0].name;
+    for (int i = 0; i < BACKENDS; i++) {
+        size_t n = strlen(backends[i].name);
+        if (strncmp(device, backends[i].name, n) != 0 || (device[n] && !backends[i].numbered)) continue;
+        if ((*number = device_number(device + n)) >= 0) return backends[i].find(options, err);
+    }
     lz_fail(err, LZ_NOT_FOUND, "there is no device '%s': take 'cpu', 'cuda', 'cuda:1' or 'ref'", device);
     return NULL;
 }
 
 /* The other side of a backend with memory of its own. */
-static bool open_device(lz_context *ctx, const lz_context_options *options, lz_error *err) {
+static bool open_device(lz_context *ctx, int number, const lz_context_options *options, lz_error *err) {
     if (!ctx->backend->device) return true;
-    ctx->device = ctx->backend->device->open(ctx, device_number(options->device), options, err);
+    ctx->device = ctx->backend->device->open(ctx, number, options, err);
     return ctx->device;
 }
 
@@ -83,7 +110,8 @@ lz_context *lz_open_with(const lz_context_options *given, lz_error *err) {
         lz_fail(err, LZ_BAD_ARGUMENT, "open: an allocator needs both of its functions, allocate and release");
         return NULL;
     }
-    const lz_backend *backend = find_backend(options, err);
+    int number = 0;
+    const lz_backend *backend = find_backend(options, &number, err);
     if (!backend) return NULL;
     lz_context *ctx = allocator->allocate(allocator->user, sizeof *ctx);
     if (!ctx) {
@@ -112,7 +140,7 @@ lz_context *lz_open_with(const lz_context_options *given, lz_error *err) {
         lz_close(ctx);
         return NULL;
     }
-    if (!open_device(ctx, options, err)) {
+    if (!open_device(ctx, number, options, err)) {
         lz_close(ctx);
         return NULL;
     }
@@ -154,14 +182,24 @@ int lz_find_devices(const lz_context_options *given, lz_device_info *devices, in
         return -1;
     }
     if (given && lz_read_options(&own, sizeof own, given, "LZ_CONTEXT_OPTIONS", err) != LZ_OK) return -1;
-    const lz_backend *cpu = lz_cpu_backend(own.isa, err);
-    if (!cpu) return -1;
-    if (n) {
-        devices[0] = (lz_device_info){.device = "cpu",
-                                      .memory = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE)};
-        snprintf(devices[0].name, sizeof devices[0].name, "%s", cpu->name);
+    int found = 0;
+    for (int i = 0; i < BACKENDS; i++) {
+        if (!backends[i].listed) continue;
+        const lz_backend *backend = backends[i].find(&own, err);
+        if (!backend) return -1;
+        lz_device_info *to = found < n ? devices + found : NULL;
+        if (backend->device)
+            found += backend->device->list(&own, to, found < n ? n - found : 0);
+        else {
+            if (to) {
+                *to = (lz_device_info){.memory = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE)};
+                snprintf(to->device, sizeof to->device, "%s", backends[i].name);
+                snprintf(to->name, sizeof to->name, "%s", backend->name);
+            }
+            found++;
+        }
     }
-    return 1 + lz_cuda_backend()->device->list(&own, n ? devices + 1 : NULL, n ? n - 1 : 0);
+    return found;
 }
 
 lz_dtype lz_compute_type(const lz_context *ctx) { return ctx ? ctx->compute : LZ_F32; }

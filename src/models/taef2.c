@@ -1,67 +1,132 @@
-/* taef2.c: a row of layers each way; the tables below are the whole architecture. Widths are read from the tensors. */
+/* taef2.c: a row of layers each way; the tables below are the whole architecture. Widths are read from the tensors: there is
+ * no configuration. */
 #include "models/taef2.h"
 
 #include <stdio.h>
 
-typedef enum kind { CONV, HALVE, BLOCK, POOLED, CLAMP, RELU, DOUBLE } kind; /* HALVE: convolution with stride 2 */
+#include "models/loader.h"
 
-static const kind encoder_layers[] = {CONV,  BLOCK, HALVE, BLOCK,  BLOCK,  BLOCK,  HALVE, BLOCK,
-                                      BLOCK, BLOCK, HALVE, POOLED, POOLED, POOLED, CONV};
-static const kind decoder_layers[] = {CLAMP, CONV,   RELU, POOLED, POOLED, POOLED, DOUBLE, CONV, BLOCK, BLOCK,
-                                      BLOCK, DOUBLE, CONV, BLOCK,  BLOCK,  BLOCK,  DOUBLE, CONV, BLOCK, CONV};
+enum { ONE = 1, THREE, COLOURS, LATENT, WIDTH, HIDDEN }; /* what rows are made of */
 
-struct lz_taef2 {
-    lz_context *ctx;
-    lz_weights *weights;
-};
+/* What a layer of any kind holds. */
+typedef struct layer {
+    lz_affine conv[3];   /* a single convolution: the first */
+    lz_param *pool_in;   /* [hidden, width, 1, 1] */
+    lz_affine pool_norm; /* [hidden] */
+    lz_param *pool_out;  /* [width, hidden, 1, 1] */
+} layer;
 
-/* A tensor of layer i; NULL when the layer has none of that name. */
-static lz_array *tensor(const lz_taef2 *m, const char *side, int i, const char *name) {
-    char whole[64];
-    snprintf(whole, sizeof whole, "%s.%d.%s", side, i, name);
-    return lz_weights_has(m->weights, whole) ? lz_weights_get(m->weights, whole) : NULL;
-}
+typedef struct kind {
+    const lz_weight *rows;
+    int n;
+    lz_array *(*run)(const layer *l, lz_array *x);
+} kind;
 
-static lz_array *needed(const lz_taef2 *m, const char *side, int i, const char *name) {
-    char whole[64];
-    snprintf(whole, sizeof whole, "%s.%d.%s", side, i, name);
-    return lz_weights_get(m->weights, whole); /* poisoned, and named, when it is missing */
-}
+/* ---- kinds of layers --------------------------------------------------------------------------------------------- */
 
-static lz_array *conv(const lz_taef2 *m, const char *side, int i, const char *part, lz_array *x, int stride) {
-    char weight[32], bias[32];
-    snprintf(weight, sizeof weight, "%sweight", part);
-    snprintf(bias, sizeof bias, "%sbias", part);
-    lz_array *w = lz_permute(needed(m, side, i, weight), LZ_DIMS(0, 2, 3, 1));
+static lz_array *conv(lz_array *x, const lz_param *weight, const lz_param *bias, int stride) {
+    lz_array *w = lz_permute(weight->value, LZ_DIMS(0, 2, 3, 1));
     int pad = lz_shape(w).at[1] == 3;
-    return lz_conv2d(x, w, tensor(m, side, i, bias), .stride = stride, .top = pad, .bottom = pad, .left = pad,
+    return lz_conv2d(x, w, bias ? bias->value : NULL, .stride = stride, .top = pad, .bottom = pad, .left = pad,
                      .right = pad);
 }
 
-static lz_array *relu(lz_array *x) { return lz_maximum(x, 0.0); }
+static lz_array *conv3(const layer *l, lz_array *x) { return conv(x, l->conv[0].weight, l->conv[0].bias, 1); }
+static lz_array *halve(const layer *l, lz_array *x) { return conv(x, l->conv[0].weight, l->conv[0].bias, 2); }
+static lz_array *relu_of(lz_array *x) { return lz_maximum(x, 0.0); }
 
-static lz_array *block(const lz_taef2 *m, const char *side, int i, lz_array *x, bool pooled) {
-    if (pooled) {
-        lz_array *h = conv(m, side, i, "pool.0.", x, 1);
-        h = lz_group_norm(h, 4, needed(m, side, i, "pool.1.weight"), needed(m, side, i, "pool.1.bias"), 1e-5);
-        x = lz_add(x, conv(m, side, i, "pool.3.", relu(h), 1));
-    }
-    lz_array *h = relu(conv(m, side, i, "conv.0.", x, 1));
-    h = relu(conv(m, side, i, "conv.2.", h, 1));
-    return relu(lz_add(conv(m, side, i, "conv.4.", h, 1), x));
+static lz_array *block(const layer *l, lz_array *x) {
+    lz_array *h = x;
+    for (int i = 0; i < 2; i++) h = relu_of(conv(h, l->conv[i].weight, l->conv[i].bias, 1));
+    return relu_of(lz_add(conv(h, l->conv[2].weight, l->conv[2].bias, 1), x));
 }
 
-static lz_array *run(const lz_taef2 *m, const char *side, const kind *layers, int n, lz_array *x) {
-    for (int i = 0; i < n; i++) switch (layers[i]) {
-        case CONV: x = conv(m, side, i, "", x, 1); break;
-        case HALVE: x = conv(m, side, i, "", x, 2); break;
-        case BLOCK: x = block(m, side, i, x, false); break;
-        case POOLED: x = block(m, side, i, x, true); break;
-        case CLAMP: x = lz_mul(lz_tanh(lz_div(x, 3.0)), 3.0); break;
-        case RELU: x = relu(x); break;
-        case DOUBLE: x = lz_upsample_nearest(x, 2); break;
-        }
+static lz_array *pooled(const layer *l, lz_array *x) {
+    lz_array *h = conv(x, l->pool_in, NULL, 1);
+    h = lz_group_norm(h, 4, l->pool_norm.weight->value, l->pool_norm.bias->value, 1e-5);
+    return block(l, lz_add(x, conv(relu_of(h), l->pool_out, NULL, 1)));
+}
+
+static lz_array *clamp(const layer *l, lz_array *x) {
+    (void)l;
+    return lz_mul(lz_tanh(lz_div(x, 3.0)), 3.0);
+}
+
+static lz_array *relu(const layer *l, lz_array *x) {
+    (void)l;
+    return relu_of(x);
+}
+
+static lz_array *twice(const layer *l, lz_array *x) {
+    (void)l;
+    return lz_upsample_nearest(x, 2);
+}
+
+#define CONV(out, in)                                                                                                  \
+    {                                                                                                                  \
+        {"weight", offsetof(layer, conv[0].weight), {out, in, THREE, THREE}}, {                                        \
+            "bias", offsetof(layer, conv[0].bias), { out }                                                             \
+        }                                                                                                              \
+    }
+#define CONV_OF(name, i) LZ_AFFINE(name, layer, conv[i], WIDTH, WIDTH, THREE, THREE)
+
+static const lz_weight from_picture_rows[] = CONV(WIDTH, COLOURS), to_latent_rows[] = CONV(LATENT, WIDTH),
+                       from_latent_rows[] = CONV(WIDTH, LATENT), to_picture_rows[] = CONV(COLOURS, WIDTH),
+                       plain_rows[] = {{"weight", offsetof(layer, conv[0].weight), {WIDTH, WIDTH, THREE, THREE}}};
+static const lz_weight block_rows[] = {CONV_OF("conv.0", 0), CONV_OF("conv.2", 1), CONV_OF("conv.4", 2)};
+static const lz_weight pooled_rows[] = {
+    {"pool.0.weight", offsetof(layer, pool_in), {HIDDEN, WIDTH, ONE, ONE}},
+    LZ_AFFINE("pool.1", layer, pool_norm, HIDDEN),
+    {"pool.3.weight", offsetof(layer, pool_out), {WIDTH, HIDDEN, ONE, ONE}},
+    CONV_OF("conv.0", 0),
+    CONV_OF("conv.2", 1),
+    CONV_OF("conv.4", 2),
+};
+
+static const kind FROM_PICTURE = {LZ_ROWS(from_picture_rows), conv3}, TO_LATENT = {LZ_ROWS(to_latent_rows), conv3},
+                  FROM_LATENT = {LZ_ROWS(from_latent_rows), conv3}, TO_PICTURE = {LZ_ROWS(to_picture_rows), conv3},
+                  PLAIN = {LZ_ROWS(plain_rows), conv3}, HALVE = {LZ_ROWS(plain_rows), halve},
+                  BLOCK = {LZ_ROWS(block_rows), block}, POOLED = {LZ_ROWS(pooled_rows), pooled},
+                  CLAMP = {NULL, 0, clamp}, RELU = {NULL, 0, relu}, DOUBLE = {NULL, 0, twice};
+
+/* ---- the two rows of layers -------------------------------------------------------------------------------------- */
+
+enum { MAX_LAYERS = 20 };
+typedef struct side {
+    const char *name;
+    const kind *kinds[MAX_LAYERS]; /* ended by NULL, if they are fewer */
+} side;
+static const side sides[2] = {
+    {"encoder",
+     {&FROM_PICTURE, &BLOCK, &HALVE, &BLOCK, &BLOCK, &BLOCK, &HALVE, &BLOCK, &BLOCK, &BLOCK, &HALVE, &POOLED, &POOLED,
+      &POOLED, &TO_LATENT}},
+    {"decoder", {&CLAMP, &FROM_LATENT, &RELU,  &POOLED, &POOLED, &POOLED, &DOUBLE, &PLAIN, &BLOCK, &BLOCK,
+                 &BLOCK, &DOUBLE,      &PLAIN, &BLOCK,  &BLOCK,  &BLOCK,  &DOUBLE, &PLAIN, &BLOCK, &TO_PICTURE}},
+};
+
+struct lz_taef2 {
+    lz_context *ctx;
+    layer layers[2][MAX_LAYERS]; /* of the encoder, of the decoder */
+};
+
+static lz_array *run(const lz_taef2 *m, int s, lz_array *x) {
+    for (int i = 0; i < MAX_LAYERS && sides[s].kinds[i]; i++) x = sides[s].kinds[i]->run(&m->layers[s][i], x);
     return x;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+
+static const lz_component names = {
+    .name = "TAEF2 autoencoder",
+    .stem = "",
+    .prefixes = {""},
+    .anchors = {"encoder.0.weight", "decoder.19.weight"},
+};
+
+/* Axis 0 of a tensor; the loader says which one is missing. */
+static int64_t rows_of(const lz_loader *l, const char *name) {
+    lz_dims d = lz_names_shape(&l->names, name);
+    return d.n > 0 ? d.at[0] : 0;
 }
 
 lz_taef2 *lz_taef2_open(lz_context *ctx, const char *path, lz_error *err) {
@@ -71,30 +136,45 @@ lz_taef2 *lz_taef2_open(lz_context *ctx, const char *path, lz_error *err) {
         return NULL;
     }
     m->ctx = ctx;
-    m->weights = lz_weights_open(ctx, path, err);
-    if (m->weights) return m;
+    int64_t sizes[] = {[ONE] = 1, [THREE] = 3, [COLOURS] = 3, [HIDDEN] = 0};
+    lz_loader l;
+    lz_status status = lz_loader_open(&l, ctx, path, &names, sizes, err);
+    if (!status) {
+        sizes[WIDTH] = rows_of(&l, "encoder.0.weight");
+        sizes[LATENT] = rows_of(&l, "encoder.14.weight");
+        sizes[HIDDEN] = rows_of(&l, "encoder.11.pool.0.weight");
+        for (int s = 0; s < 2; s++)
+            for (int i = 0; i < MAX_LAYERS && sides[s].kinds[i]; i++) {
+                char prefix[32];
+                snprintf(prefix, sizeof prefix, "%s.%d.", sides[s].name, i);
+                lz_loader_take(&l, prefix, sides[s].kinds[i]->rows, sides[s].kinds[i]->n, &m->layers[s][i]);
+            }
+        status = lz_loader_close(&l, err);
+    }
+    if (!status) return m;
     lz_taef2_close(m);
     return NULL;
 }
 
 void lz_taef2_close(lz_taef2 *m) {
     if (!m) return;
-    lz_weights_close(m->weights);
+    for (int s = 0; s < 2; s++)
+        for (int i = 0; i < MAX_LAYERS && sides[s].kinds[i]; i++)
+            lz_loader_release(sides[s].kinds[i]->rows, sides[s].kinds[i]->n, &m->layers[s][i]);
     lz_host_free(m->ctx, m);
 }
 
-#define LAYERS(table) table, (int)(sizeof(table) / sizeof(table)[0])
+/* ---- both ways --------------------------------------------------------------------------------------------------- */
 
 lz_array *lz_taef2_encode(const lz_taef2 *m, lz_array *picture) {
     lz_scope *scope = lz_scope_begin(m->ctx, "taef2");
     lz_dims d = lz_shape(picture);
-    lz_array *x = lz_reshape(picture, LZ_DIMS(1, d.at[0], d.at[1], 3));
-    return lz_scope_return(scope, run(m, "encoder", LAYERS(encoder_layers), x));
+    return lz_scope_return(scope, run(m, 0, lz_reshape(picture, LZ_DIMS(1, d.at[0], d.at[1], 3))));
 }
 
 lz_array *lz_taef2_decode(const lz_taef2 *m, lz_array *latents) {
     lz_scope *scope = lz_scope_begin(m->ctx, "taef2");
-    lz_array *x = run(m, "decoder", LAYERS(decoder_layers), latents);
+    lz_array *x = run(m, 1, latents);
     lz_dims d = lz_shape(x);
     return lz_scope_return(scope, lz_reshape(x, LZ_DIMS(d.at[1], d.at[2], 3)));
 }

@@ -105,23 +105,45 @@ static held added(const lz_call *call, held a, held b) {
     return a;
 }
 
+typedef held reader(const lz_call *call, const lz_expr_step *s, const held *r, bool last);
+
+static held read_add(const lz_call *call, const lz_expr_step *s, const held *r, bool last) {
+    (void)last;
+    return added(call, r[s->a], r[s->b]);
+}
+
+static held read_mul(const lz_call *call, const lz_expr_step *s, const held *r, bool last) {
+    (void)last;
+    return multiplied(call, r[s->a], r[s->b]);
+}
+
+static held read_mul_add(const lz_call *call, const lz_expr_step *s, const held *r, bool last) {
+    (void)last;
+    return added(call, multiplied(call, r[s->a], r[s->b]), r[s->c]);
+}
+
+/* Rounding that happens anyway. */
+static held read_cast(const lz_call *call, const lz_expr_step *s, const held *r, bool last) {
+    return s->b == LZ_F32 || (last && s->b == call->out.dtype) ? r[s->a] : (held){.kind = OTHER};
+}
+
+static held read_gelu_tanh(const lz_call *call, const lz_expr_step *s, const held *r, bool last) {
+    (void)call, (void)last;
+    held x = r[s->a];
+    if (x.kind != RESULT || x.ending.gate >= 0 || x.ending.residual >= 0 || x.ending.gelu_tanh) x.kind = OTHER;
+    x.ending.gelu_tanh = true;
+    return x;
+}
+
+/* Steps that an ending may consist of. */
+static reader *const readers[LZ_OP_COUNT + 1] = {
+    [LZ_OP_ADD] = read_add,           [LZ_OP_MUL] = read_mul,
+    [LZ_OP_CAST] = read_cast,         [LZ_OP_GELU_TANH] = read_gelu_tanh,
+    [LZ_EXPR_MUL_ADD] = read_mul_add,
+};
+
 static held stepped(const lz_call *call, const lz_expr_step *s, const held *r, bool last) {
-    if (s->number) return (held){.kind = OTHER};
-    switch ((int)s->op) {
-    case LZ_OP_ADD: return added(call, r[s->a], r[s->b]);
-    case LZ_OP_MUL: return multiplied(call, r[s->a], r[s->b]);
-    case LZ_EXPR_MUL_ADD: return added(call, multiplied(call, r[s->a], r[s->b]), r[s->c]);
-    case LZ_OP_CAST: /* rounding that happens anyway */
-        if (s->b == LZ_F32 || (last && s->b == call->out.dtype)) return r[s->a];
-        return (held){.kind = OTHER};
-    case LZ_OP_GELU_TANH: {
-        held x = r[s->a];
-        if (x.kind != RESULT || x.ending.gate >= 0 || x.ending.residual >= 0 || x.ending.gelu_tanh) x.kind = OTHER;
-        x.ending.gelu_tanh = true;
-        return x;
-    }
-    default: return (held){.kind = OTHER};
-    }
+    return s->number || !readers[s->op] ? (held){.kind = OTHER} : readers[s->op](call, s, r, last);
 }
 
 bool lz_cuda_read_ending(const lz_call *call, lz_ending *ending) {

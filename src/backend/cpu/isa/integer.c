@@ -39,54 +39,61 @@ static int64_t power(int64_t base, int64_t exponent) { /* a negative power of an
     return (int64_t)result;
 }
 
-/* a op b, into a; unsigned where it may wrap. */
-static bool compute(const lz_call *call, int64_t *restrict a, const int64_t *restrict b, const int64_t *restrict c,
-                    int n) {
-#define EACH(expression)                                                                                               \
-    for (int i = 0; i < n; i++) a[i] = (int64_t)(expression);                                                          \
-    return true
-#define U(x) ((uint64_t)(x))
-    int64_t low = 0, high = 0;
-    switch (call->op) {
-    case LZ_OP_COPY:
-    case LZ_OP_CAST: return true;
-    case LZ_OP_NEG: EACH(0 - U(a[i]));
-    case LZ_OP_ABS: EACH(a[i] < 0 ? 0 - U(a[i]) : U(a[i]));
-    case LZ_OP_NOT: EACH(a[i] == 0);
-    case LZ_OP_SQUARE: EACH(U(a[i]) * U(a[i]));
-    case LZ_OP_ADD: EACH(U(a[i]) + U(b[i]));
-    case LZ_OP_SUB: EACH(U(a[i]) - U(b[i]));
-    case LZ_OP_MUL: EACH(U(a[i]) * U(b[i]));
-    case LZ_OP_POW: EACH(power(a[i], b[i]));
-    case LZ_OP_MAXIMUM: EACH(a[i] > b[i] ? a[i] : b[i]);
-    case LZ_OP_MINIMUM: EACH(a[i] < b[i] ? a[i] : b[i]);
-    case LZ_OP_EQUAL: EACH(a[i] == b[i]);
-    case LZ_OP_NOT_EQUAL: EACH(a[i] != b[i]);
-    case LZ_OP_LESS: EACH(a[i] < b[i]);
-    case LZ_OP_LESS_EQUAL: EACH(a[i] <= b[i]);
-    case LZ_OP_GREATER: EACH(a[i] > b[i]);
-    case LZ_OP_GREATER_EQUAL: EACH(a[i] >= b[i]);
-    case LZ_OP_AND: EACH((a[i] != 0) & (b[i] != 0));
-    case LZ_OP_OR: EACH((a[i] != 0) | (b[i] != 0));
-    case LZ_OP_WHERE: EACH(a[i] ? b[i] : c[i]);
-    case LZ_OP_CLIP: { /* the limits first become numbers of this type */
-        static const int64_t least[] = {
-            [LZ_BOOL] = 0, [LZ_U8] = 0, [LZ_I8] = INT8_MIN, [LZ_I32] = INT32_MIN, [LZ_I64] = INT64_MIN};
-        static const int64_t most[] = {
-            [LZ_BOOL] = 1, [LZ_U8] = UINT8_MAX, [LZ_I8] = INT8_MAX, [LZ_I32] = INT32_MAX, [LZ_I64] = INT64_MAX};
-        low = lz_saturate(call->params->clip.low, least[call->out.dtype], most[call->out.dtype]);
-        high = lz_saturate(call->params->clip.high, least[call->out.dtype], most[call->out.dtype]);
-        EACH(a[i] < low ? low : a[i] > high ? high : a[i]);
-    }
-    default: return false;
-    }
-#undef U
-#undef EACH
+/* The limits of clip, as numbers of the type that is clipped. */
+static int64_t clip_limit(const lz_call *call, double limit) {
+    static const int64_t least[] = {
+        [LZ_BOOL] = 0, [LZ_U8] = 0, [LZ_I8] = INT8_MIN, [LZ_I32] = INT32_MIN, [LZ_I64] = INT64_MIN};
+    static const int64_t most[] = {
+        [LZ_BOOL] = 1, [LZ_U8] = UINT8_MAX, [LZ_I8] = INT8_MAX, [LZ_I32] = INT32_MAX, [LZ_I64] = INT64_MAX};
+    return lz_saturate(limit, least[call->out.dtype], most[call->out.dtype]);
 }
+
+/* One function for each op: op(a, b, c), into a; unsigned where it may wrap. */
+#define U(x) ((uint64_t)(x))
+#define OPS(X)                                                                                                         \
+    X(COPY, a[i])                                                                                                      \
+    X(CAST, a[i])                                                                                                      \
+    X(NEG, 0 - U(a[i]))                                                                                                \
+    X(ABS, a[i] < 0 ? 0 - U(a[i]) : U(a[i]))                                                                           \
+    X(NOT, a[i] == 0)                                                                                                  \
+    X(SQUARE, U(a[i]) * U(a[i]))                                                                                       \
+    X(ADD, U(a[i]) + U(b[i]))                                                                                          \
+    X(SUB, U(a[i]) - U(b[i]))                                                                                          \
+    X(MUL, U(a[i]) * U(b[i]))                                                                                          \
+    X(POW, power(a[i], b[i]))                                                                                          \
+    X(MAXIMUM, a[i] > b[i] ? a[i] : b[i])                                                                              \
+    X(MINIMUM, a[i] < b[i] ? a[i] : b[i])                                                                              \
+    X(EQUAL, a[i] == b[i])                                                                                             \
+    X(NOT_EQUAL, a[i] != b[i])                                                                                         \
+    X(LESS, a[i] < b[i])                                                                                               \
+    X(LESS_EQUAL, a[i] <= b[i])                                                                                        \
+    X(GREATER, a[i] > b[i])                                                                                            \
+    X(GREATER_EQUAL, a[i] >= b[i])                                                                                     \
+    X(AND, (a[i] != 0) & (b[i] != 0))                                                                                  \
+    X(OR, (a[i] != 0) | (b[i] != 0))                                                                                   \
+    X(WHERE, a[i] ? b[i] : c[i])                                                                                       \
+    X(CLIP, a[i]<low ? low : a[i]> high ? high : a[i])
+
+typedef void compute(int64_t *restrict a, const int64_t *restrict b, const int64_t *restrict c, int64_t low,
+                     int64_t high, int n);
+#define X(op, expression)                                                                                              \
+    static void compute_##op(int64_t *restrict a, const int64_t *restrict b, const int64_t *restrict c, int64_t low,   \
+                             int64_t high, int n) {                                                                    \
+        (void)b, (void)c, (void)low, (void)high;                                                                       \
+        for (int i = 0; i < n; i++) a[i] = (int64_t)(expression);                                                      \
+    }
+OPS(X)
+#undef X
+#define X(op, expression) [LZ_OP_##op] = compute_##op,
+static compute *const computes[LZ_OP_COUNT] = {OPS(X)};
+#undef X
+#undef OPS
+#undef U
 
 typedef struct integer_job {
     const lz_call *call;
-    walk w; /* tensor 0 is the output */
+    walk w;            /* tensor 0 is the output */
+    int64_t low, high; /* of clip */
 } integer_job;
 
 static void integer_turn(void *arg, int64_t turn, int thread) {
@@ -102,7 +109,7 @@ static void integer_turn(void *arg, int64_t turn, int thread) {
         int n = (int)(run < BLOCK ? run : BLOCK);
         for (int i = 0; i < c->n_in; i++)
             read_whole(r[i], c->in[i].data + p.offset[i + 1], c->in[i].dtype, job->w.axes.strides[i + 1][inner], n);
-        compute(c, r[0], r[1], r[2], n);
+        computes[c->op](r[0], r[1], r[2], job->low, job->high, n);
         write_whole(c->out.data + p.offset[0], r[0], c->out.dtype, job->w.axes.strides[0][inner], n);
         walk_on(&job->w, &p, n);
         at += n;
@@ -111,6 +118,10 @@ static void integer_turn(void *arg, int64_t turn, int thread) {
 
 static bool run_integer(const lz_call *call) {
     integer_job job = {.call = call};
+    if (call->op == LZ_OP_CLIP) {
+        job.low = clip_limit(call, call->params->clip.low);
+        job.high = clip_limit(call, call->params->clip.high);
+    }
     const lz_tensor *tensors[4] = {&call->out};
     for (int i = 0; i < call->n_in; i++) tensors[i + 1] = &call->in[i];
     walk_make(&job.w, tensors, call->n_in + 1);
@@ -121,7 +132,7 @@ static bool run_integer(const lz_call *call) {
 static bool can_integer(const lz_call *call) {
     bool whole = !lz_is_float(call->out.dtype) && !call->expr;
     for (int i = 0; i < call->n_in; i++) whole = whole && !lz_is_float(call->in[i].dtype);
-    return whole && compute(call, NULL, NULL, NULL, 0);
+    return whole && computes[call->op];
 }
 
 const lz_kernel ISA(lz_kernel_integer) = {.name = "cpu.integer", .run = run_integer, .can = can_integer};

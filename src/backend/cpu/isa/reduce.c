@@ -102,24 +102,31 @@ static void spread_first(double *m, double value) {
     for (int i = 0; i < BLOCK; i++) m[i] = value;
 }
 
+/* How an op reduces: a first pass, whose result may be divided by the count; then, for some, a second pass around it. */
+static const struct {
+    pass first, second;
+    bool mean, twice;
+} passes[LZ_OP_COUNT] = {
+    [LZ_OP_SUM] = {.first = SUM},
+    [LZ_OP_MEAN] = {.first = SUM, .mean = true},
+    [LZ_OP_VAR] = {.first = SUM, .mean = true, .twice = true, .second = SPREAD},
+    [LZ_OP_MIN] = {.first = SMALLEST},
+    [LZ_OP_MAX] = {.first = LARGEST},
+    [LZ_OP_LOGSUMEXP] = {.first = LARGEST, .twice = true, .second = EXPONENTIAL},
+};
+
 static void reduce_some(const reduce_job *j, const char *data, int n, double *acc) {
-    double m[BLOCK];
+    lz_op op = j->call->op;
     double count = (double)j->count;
-    switch (j->call->op) {
-    case LZ_OP_SUM:
-    case LZ_OP_MEAN:
-    case LZ_OP_VAR: run_pass(j, SUM, data, n, acc, NULL); break;
-    case LZ_OP_MIN: run_pass(j, SMALLEST, data, n, acc, NULL); break;
-    default: run_pass(j, LARGEST, data, n, acc, NULL); break; /* MAX, LOGSUMEXP */
-    }
-    if (j->call->op == LZ_OP_MEAN || j->call->op == LZ_OP_VAR)
-        for (int i = 0; i < n; i++) acc[i] /= count;
-    if (j->call->op != LZ_OP_VAR && j->call->op != LZ_OP_LOGSUMEXP) return;
-    for (int i = 0; i < n; i++)
-        m[i] = j->call->op == LZ_OP_LOGSUMEXP && isinf(acc[i]) ? 0 : acc[i]; /* inf - inf is no use */
+    run_pass(j, passes[op].first, data, n, acc, NULL);
+    for (int i = 0; i < n && passes[op].mean; i++) acc[i] /= count;
+    if (!passes[op].twice) return;
+    double m[BLOCK] = {0};
+    bool logarithm = passes[op].second == EXPONENTIAL;
+    for (int i = 0; i < n; i++) m[i] = logarithm && isinf(acc[i]) ? 0 : acc[i]; /* inf - inf is no use */
     if (!j->side_by_side) spread_first(m, m[0]);
-    run_pass(j, j->call->op == LZ_OP_VAR ? SPREAD : EXPONENTIAL, data, n, acc, m);
-    for (int i = 0; i < n; i++) acc[i] = j->call->op == LZ_OP_VAR ? acc[i] / count : log(acc[i]) + m[i];
+    run_pass(j, passes[op].second, data, n, acc, m);
+    for (int i = 0; i < n; i++) acc[i] = logarithm ? log(acc[i]) + m[i] : acc[i] / count;
 }
 
 static void reduce_turn(void *arg, int64_t turn, int thread) {

@@ -301,8 +301,9 @@ lz_status lz_profile_trace(lz_context *ctx, const char *path, lz_error *err); /*
 
 /* ---- 12. Weights ---------------------------------------------------------------------------------------------- */
 
-/* A safetensors file, a model.safetensors.index.json, or a folder that holds either. Mapped, not read: a tensor costs
- * memory when it is touched. Every offset, size, name and type is checked on opening. */
+/* A safetensors or GGUF file (the first bytes tell which; one part of a split model stands for all), a
+ * model.safetensors.index.json, or a folder that holds one of these. Mapped, not read: a tensor costs memory when it is
+ * touched. Every offset, size, name and type is checked on opening. */
 typedef struct lz_weights lz_weights;
 lz_weights *lz_weights_open(lz_context *ctx, const char *path, lz_error *err);
 /* The names by which it looks for them in a folder, in this order; NULL after the last. */
@@ -311,6 +312,11 @@ int64_t lz_weights_count(const lz_weights *weights);
 const char *lz_weights_name(const lz_weights *weights, int64_t i);
 bool lz_weights_has(const lz_weights *weights, const char *name);
 lz_array *lz_weights_get(lz_weights *weights, const char *name); /* as stored, in place */
+/* Of tensors that are not plain numbers, how they are stored: "q4_k", "e5m2" (see lz_unpack), "u32"; NULL for plain numbers
+ * and for types that are not known. Shape and bytes are known for each tensor. */
+const char *lz_weights_packing(const lz_weights *weights, const char *name);
+lz_dims lz_weights_shape(const lz_weights *weights, const char *name); /* in elements */
+int64_t lz_weights_bytes(const lz_weights *weights, const char *name); /* in the file */
 /* Converted now; the pages of the original are given back. */
 lz_array *lz_weights_cast(lz_weights *weights, const char *name, lz_dtype dtype);
 const char *lz_weights_metadata(const lz_weights *weights, const char *key); /* NULL where there is none */

@@ -5,23 +5,43 @@
 
 #include "cache.h"
 
+enum { MOST_TYPES = 64 };
+
 typedef struct component {
     const char *name;
     int64_t tensors, unreadable, elements, bytes;
-    int64_t of_type[LZ_DTYPE_COUNT];
+    int n_types;
+    struct {
+        const char *name;
+        int64_t n;
+    } types[MOST_TYPES]; /* those of plain numbers, then others as they were met; n may be 0 */
 } component;
+
+static void count_type(component *c, const char *name) {
+    int i = 0;
+    while (i < c->n_types && strcmp(c->types[i].name, name) != 0) i++;
+    if (i == MOST_TYPES) return;
+    if (i == c->n_types) c->types[c->n_types++].name = name;
+    c->types[i].n++;
+}
 
 /* Headers only: no tensor is touched. */
 static void count_tensors(lz_context *ctx, lz_weights *weights, component *c) {
     lz_scope *scope = lz_scope_begin(ctx, "info");
     c->tensors = lz_weights_count(weights);
+    for (c->n_types = 0; c->n_types < LZ_DTYPE_COUNT; c->n_types++)
+        c->types[c->n_types].name = lz_dtype_name((lz_dtype)c->n_types);
     for (int64_t i = 0; i < c->tensors; i++) {
-        lz_array *a = lz_weights_get(weights, lz_weights_name(weights, i));
-        bool good = lz_check(a, NULL) == LZ_OK;
-        c->unreadable += !good;
-        c->elements += good ? lz_size(a) : 0;
-        c->bytes += good ? bytes_of(a) : 0;
-        if (good) c->of_type[lz_type(a)]++;
+        const char *name = lz_weights_name(weights, i), *type = lz_weights_packing(weights, name);
+        lz_array *a = type ? NULL : lz_weights_get(weights, name);
+        if (a && lz_check(a, NULL) == LZ_OK) type = lz_dtype_name(lz_type(a));
+        lz_dims shape = lz_weights_shape(weights, name);
+        int64_t elements = 1;
+        for (int d = 0; d < shape.n; d++) elements *= shape.at[d];
+        c->unreadable += !type;
+        c->elements += type ? elements : 0;
+        c->bytes += type ? lz_weights_bytes(weights, name) : 0;
+        if (type) count_type(c, type);
     }
     lz_scope_end(scope);
 }
@@ -38,14 +58,14 @@ static lz_status look_into(const job *j, component *c, lz_error *err) {
 
 static json_t *types_json(const component *c) {
     json_t *types = json_object();
-    for (int t = 0; t < LZ_DTYPE_COUNT; t++)
-        if (c->of_type[t]) json_object_set_new(types, lz_dtype_name((lz_dtype)t), json_integer(c->of_type[t]));
+    for (int t = 0; t < c->n_types; t++)
+        if (c->types[t].n) json_object_set_new(types, c->types[t].name, json_integer(c->types[t].n));
     return types;
 }
 
 static void print_types(const component *c) {
-    for (int t = 0; t < LZ_DTYPE_COUNT; t++)
-        if (c->of_type[t]) printf(" %lld %s", (long long)c->of_type[t], lz_dtype_name((lz_dtype)t));
+    for (int t = 0; t < c->n_types; t++)
+        if (c->types[t].n) printf(" %lld %s", (long long)c->types[t].n, c->types[t].name);
     putchar('\n');
 }
 

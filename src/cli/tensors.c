@@ -33,23 +33,37 @@ static char *full_name(const source *s, int64_t i) {
     return s->part ? path_of(s->part, name) : strdup(name);
 }
 
-static bool count(listing *list, lz_array *a, lz_error *err) {
-    bool good = lz_check(a, err) == LZ_OK;
+/* One tensor, as it is listed. */
+typedef struct entry {
+    const char *type; /* NULL: it cannot be read, and err says why */
+    lz_dims shape;
+    int64_t bytes;
+    lz_error err;
+} entry;
+
+static entry look_at(listing *list, lz_weights *weights, const char *name) {
+    entry e = {
+        lz_weights_packing(weights, name), lz_weights_shape(weights, name), lz_weights_bytes(weights, name), {0}};
+    if (!e.type) {
+        lz_array *a = lz_weights_get(weights, name);
+        if (lz_check(a, &e.err) == LZ_OK) e.type = lz_dtype_name(lz_type(a));
+    }
+    int64_t elements = 1;
+    for (int d = 0; d < e.shape.n; d++) elements *= e.shape.at[d];
     list->tensors++;
-    list->elements += good ? lz_size(a) : 0;
-    list->bytes += good ? bytes_of(a) : 0;
-    return good;
+    list->elements += e.type ? elements : 0;
+    list->bytes += e.type ? e.bytes : 0;
+    return e;
 }
 
-static void print_tensor(listing *list, const char *name, lz_array *a, int width) {
-    lz_error err;
+static void print_tensor(const char *name, const entry *e, int width, int type_width) {
     print_masked(name, width, INT32_MAX);
-    if (count(list, a, &err)) {
+    if (e->type) {
         char shape[200];
-        format_shape(shape, sizeof shape, lz_shape(a));
-        printf("  %-4s  %-20s  %12lld\n", lz_dtype_name(lz_type(a)), shape, (long long)bytes_of(a));
+        format_shape(shape, sizeof shape, e->shape);
+        printf("  %-*s  %-20s  %12lld\n", type_width, e->type, shape, (long long)e->bytes);
     } else
-        say(stdout, "  unreadable: %s\n", err.text);
+        say(stdout, "  unreadable: %s\n", e->err.text);
 }
 
 static int widest_name(const listing *list) {
@@ -62,27 +76,36 @@ static int widest_name(const listing *list) {
     return width < WIDEST_NAME ? (int)width : WIDEST_NAME;
 }
 
-static json_t *tensor_json(listing *list, const char *name, lz_array *a) {
-    lz_error err;
-    if (!count(list, a, &err)) return json_pack("{s:o, s:o}", "name", json_text(name), "error", json_text(err.text));
+static int widest_type(const listing *list) {
+    size_t width = 4;
+    for (const source *s = list->sources; s < list->sources + list->n; s++)
+        for (int64_t i = 0; i < lz_weights_count(s->weights); i++) {
+            const char *packing = lz_weights_packing(s->weights, lz_weights_name(s->weights, i));
+            if (packing && strlen(packing) > width) width = strlen(packing);
+        }
+    return (int)width;
+}
+
+static json_t *tensor_json(const char *name, const entry *e) {
+    if (!e->type) return json_pack("{s:o, s:o}", "name", json_text(name), "error", json_text(e->err.text));
     json_t *shape = json_array();
-    for (int d = 0; d < lz_shape(a).n; d++) json_array_append_new(shape, json_integer(lz_shape(a).at[d]));
-    return json_pack("{s:o, s:s, s:o, s:I}", "name", json_text(name), "type", lz_dtype_name(lz_type(a)), "shape", shape,
-                     "bytes", (json_int_t)bytes_of(a));
+    for (int d = 0; d < e->shape.n; d++) json_array_append_new(shape, json_integer(e->shape.at[d]));
+    return json_pack("{s:o, s:s, s:o, s:I}", "name", json_text(name), "type", e->type, "shape", shape, "bytes",
+                     (json_int_t)e->bytes);
 }
 
 /* to: where JSON goes; NULL: a line for each, on stdout. */
 static void list_tensors(listing *list, json_t *to) {
-    int width = to ? 0 : widest_name(list);
+    int width = to ? 0 : widest_name(list), type_width = to ? 0 : widest_type(list);
     for (const source *s = list->sources; s < list->sources + list->n; s++)
         for (int64_t i = 0; i < lz_weights_count(s->weights); i++) {
             lz_scope *scope = lz_scope_begin(list->ctx, NULL);
-            lz_array *a = lz_weights_get(s->weights, lz_weights_name(s->weights, i));
+            entry e = look_at(list, s->weights, lz_weights_name(s->weights, i));
             char *name = full_name(s, i);
             if (to)
-                json_array_append_new(to, tensor_json(list, name ? name : "?", a));
+                json_array_append_new(to, tensor_json(name ? name : "?", &e));
             else
-                print_tensor(list, name ? name : "?", a, width);
+                print_tensor(name ? name : "?", &e, width, type_width);
             free(name);
             lz_scope_end(scope);
         }

@@ -20,12 +20,41 @@ static const char *const type_names[LZ_DTYPE_COUNT] = {
     [LZ_F8] = "F8_E4M3", [LZ_F16] = "F16", [LZ_BF16] = "BF16", [LZ_F32] = "F32", [LZ_F64] = "F64",
 };
 
+/* Types that have no lz_dtype. Some are codes or scales of quantised weights. */
+static const struct {
+    const char *name;
+    int bytes;
+    bool packed;
+    const char *codes; /* as in lz_weights_tensor */
+    lz_packing packing;
+} other_types[] = {{.name = "F8_E5M2", .bytes = 1, .packed = true, .packing = LZ_PACKING_E5M2},
+                   {.name = "F8_E8M0", .bytes = 1, .codes = "e8m0"},
+                   {.name = "U32", .bytes = 4, .codes = "u32"},
+                   {.name = "I16", .bytes = 2},
+                   {.name = "U16", .bytes = 2},
+                   {.name = "U64", .bytes = 8}};
+
 /* ---- one header -------------------------------------------------------------------------------------------------- */
 
 static int find_type(const char *name) {
     int i = 0;
     while (i < LZ_DTYPE_COUNT && strcmp(type_names[i], name) != 0) i++;
     return i;
+}
+
+/* Sets what is known of the type; bytes of an element, or 0 if they are not known. */
+static int64_t read_type(tensor *t, const char *name) {
+    t->type = name;
+    t->dtype = find_type(name);
+    if (t->dtype < LZ_DTYPE_COUNT) return lz_dtype_size((lz_dtype)t->dtype);
+    for (size_t i = 0; i < sizeof other_types / sizeof *other_types; i++)
+        if (strcmp(other_types[i].name, name) == 0) {
+            t->packed = other_types[i].packed;
+            t->packing = other_types[i].packing;
+            t->codes = other_types[i].codes;
+            return other_types[i].bytes;
+        }
+    return 0;
 }
 
 /* data: where offsets count from. file: bytes of the whole. */
@@ -71,13 +100,12 @@ static bool read_tensor(const char *path, int64_t data, int64_t file, const char
     t->end = data + end;
 
     const char *type_name = json_string_value(type);
-    t->dtype = find_type(type_name);
-    if (t->dtype < LZ_DTYPE_COUNT && elements * lz_dtype_size((lz_dtype)t->dtype) != end - begin)
+    int64_t each = read_type(t, type_name), bytes;
+    if (__builtin_mul_overflow(elements, each, &bytes)) bytes = -1;
+    if (each && bytes != end - begin)
         return BAD(err, path,
                    "tensor '%s' of type %s and shape %s takes %lld bytes, but its data_offsets hold %lld" LZ_DAMAGED,
-                   LZ_SHOW_TEXT(name), type_name, LZ_SHOW(t->dims),
-                   (long long)(elements * lz_dtype_size((lz_dtype)t->dtype)), (long long)(end - begin));
-    t->type = type_name;
+                   LZ_SHOW_TEXT(name), type_name, LZ_SHOW(t->dims), (long long)bytes, (long long)(end - begin));
     t->name = name;
     return true;
 }
@@ -135,12 +163,17 @@ static bool read_entries(lz_weights *w, const char *path, json_t *header, int64_
     return check_cover(path, added, n, data, file, err);
 }
 
+static uint64_t header_length(const lz_mapping *map) {
+    uint64_t length = 0;
+    for (int i = 7; i >= 0; i--) length = length << 8 | (unsigned char)map->data[i];
+    return length;
+}
+
 static bool read_file(lz_weights *w, const char *path, const lz_mapping *map, lz_error *err) {
     if (map->bytes < 8)
         return BAD(err, path, "holds %lld bytes, too few for a safetensors file: download it again",
                    (long long)map->bytes);
-    uint64_t length = 0;
-    for (int i = 7; i >= 0; i--) length = length << 8 | (unsigned char)map->data[i];
+    uint64_t length = header_length(map);
     if (length > HEADER_LIMIT)
         return BAD(err, path, "claims a header of %llu bytes, more than the %d allowed: is this a safetensors file?",
                    (unsigned long long)length, HEADER_LIMIT);
@@ -155,7 +188,13 @@ static bool read_file(lz_weights *w, const char *path, const lz_mapping *map, lz
     return good;
 }
 
-const lz_weights_format lz_format_safetensors = {LZ_WEIGHTS_ENDING, read_file};
+static bool recognise(const lz_mapping *map) {
+    if (map->bytes < 9 || map->data[8] != '{') return false;
+    uint64_t length = header_length(map);
+    return length <= HEADER_LIMIT && (int64_t)length <= map->bytes - 8;
+}
+
+const lz_weights_format lz_format_safetensors = {LZ_WEIGHTS_ENDING, read_file, recognise};
 
 /* ---- saving ------------------------------------------------------------------------------------------------------ */
 

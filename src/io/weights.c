@@ -1,10 +1,8 @@
 /* weights.c: see weights.h. Large models come as several files and an index.json that maps each name to its file. Files come
  * from strangers: nothing in them is believed until it is checked, and all of it is checked on opening, so that what is listed
  * can be read. The one exception is a type we do not know: the tensor is listed, and is an error only when it is asked for,
- * because the rest of the file is good.
- *
- * Tensors are borrowed from the mapping, which lives as long as the last of them. */
-#include "io/weights.h"
+ * because the rest of the file is good. */
+#include "io/weights_inside.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,9 +14,7 @@
 #define INDEX_LIMIT 100000000                  /* bytes */
 #define INDEX_PART LZ_WEIGHTS_ENDING ".index." /* of a variant: model.safetensors.index.fp16.json */
 
-typedef lz_weights_tensor tensor;
-
-static const lz_weights_format *const formats[] = {&lz_format_safetensors};
+static const lz_weights_format *const formats[] = {&lz_format_safetensors, &lz_format_gguf};
 enum { FORMATS = sizeof formats / sizeof *formats, MAX_FORMATS = 8 };
 
 /* In the order of diffusers, which takes an index before a single file, and of transformers, which does not. */
@@ -28,31 +24,6 @@ static const char *const usual_names[] = {LZ_WEIGHTS_DIFFUSERS LZ_WEIGHTS_INDEX,
 enum { USUAL = sizeof usual_names / sizeof *usual_names };
 
 const char *lz_weights_file_name(int i) { return i >= 0 && i < USUAL ? usual_names[i] : NULL; }
-
-typedef struct shard {
-    const char *path;
-    lz_mapping *map;
-    int64_t first; /* of its tensors, while it is read */
-} shard;
-
-typedef struct pair {
-    const char *key, *value;
-} pair;
-
-struct lz_weights {
-    lz_context *ctx;
-    const lz_weights_format *const *formats; /* until it is open */
-    int n_formats;
-    lz_bump bump;     /* names, paths, metadata */
-    const char *path; /* as given */
-    shard *shards;
-    int n_shards, shard_room;
-    tensor *tensors; /* sorted by name, once all are there */
-    int64_t n_tensors, tensor_room;
-    pair *metadata;
-    int64_t n_metadata, metadata_room;
-    bool has_metadata; /* of an earlier shard: the shards of a model repeat each other */
-};
 
 /* ---- words for errors -------------------------------------------------------------------------------------------- */
 
@@ -115,6 +86,10 @@ static const char *keep_text(lz_weights *w, const char *text, lz_error *err) {
 static bool lies_in_file(const tensor *t, const lz_mapping *map) {
     int64_t n = lz_dims_size(t->dims), bytes = t->end - t->begin;
     if (n < 0 || t->begin < 0 || t->end < t->begin || t->end > map->bytes) return false;
+    if (t->packed) {
+        const lz_packing_info *info = &lz_packing_table[t->packing];
+        return n % info->elements == 0 && bytes % info->bytes == 0 && n / info->elements == bytes / info->bytes;
+    }
     return t->dtype == LZ_DTYPE_COUNT || n * lz_dtype_size((lz_dtype)t->dtype) == bytes;
 }
 
@@ -132,15 +107,29 @@ bool lz_weights_add(lz_weights *w, const lz_weights_tensor *t, lz_error *err) {
     return true;
 }
 
-bool lz_weights_add_metadata(lz_weights *w, const char *key, const char *value, lz_error *err) {
+static bool add_pair(lz_weights *w, pair p, lz_error *err) {
     if (w->has_metadata) return true;
+    if (lz_weights_metadata(w, p.key))
+        return BAD(err, w->shards[w->n_shards - 1].path, "has the key '%s' twice" LZ_DAMAGED, LZ_SHOW_TEXT(p.key));
     if (!grow(w->ctx, (void **)&w->metadata, sizeof *w->metadata, w->n_metadata, &w->metadata_room, err)) return false;
-    pair *p = &w->metadata[w->n_metadata];
-    p->key = keep_text(w, key, err);
-    p->value = keep_text(w, value, err);
-    if (!p->key || !p->value) return false;
-    w->n_metadata++;
+    p.key = keep_text(w, p.key, err);
+    p.text = keep_text(w, p.text, err);
+    if (!p.key || !p.text) return false;
+    w->metadata[w->n_metadata++] = p;
     return true;
+}
+
+bool lz_weights_add_metadata(lz_weights *w, const char *key, const char *value, lz_error *err) {
+    const lz_value none = {.type = LZ_VALUE_TYPES};
+    return add_pair(w, (pair){key, value, none}, err);
+}
+
+bool lz_weights_add_value(lz_weights *w, const char *key, const lz_value *value, lz_error *err) {
+    char *text = lz_value_text(w->ctx, value);
+    if (!text) return no_memory(err, 0);
+    bool good = add_pair(w, (pair){key, text, *value}, err);
+    lz_host_free(w->ctx, text);
+    return good;
 }
 
 lz_weights_tensor *lz_weights_added(lz_weights *w, int64_t *n) {
@@ -156,10 +145,32 @@ static bool ends_with(const char *text, const char *end) {
     return n > m && strcmp(text + n - m, end) == 0;
 }
 
-static const lz_weights_format *format_of(const lz_weights *w, const char *path) {
+/* NULL: it is none of them. */
+static const lz_weights_format *recognise(const lz_weights *w, const char *path, const lz_mapping *map) {
     for (int i = 0; i < w->n_formats; i++)
-        if (ends_with(path, w->formats[i]->ending)) return w->formats[i];
-    return w->formats[0];
+        if (w->formats[i]->recognise && w->formats[i]->recognise(map)) return w->formats[i];
+    for (int i = 0; i < w->n_formats; i++)
+        if (!w->formats[i]->recognise && ends_with(path, w->formats[i]->ending)) return w->formats[i];
+    return NULL;
+}
+
+/* Files that people take for weights, by their first bytes. */
+static const struct {
+    const char *bytes, *words;
+} strangers[] = {
+    {"version https://git-lfs", "is only a Git LFS pointer: fetch the file itself with 'git lfs pull'"},
+    {"PK\x03\x04",
+     "is a PyTorch file (a zip archive), which may run programs when it is read, and which Lazuli does not "
+     "read: take the .safetensors or .gguf file of the model"},
+};
+
+static bool refuse_stranger(const char *path, const lz_mapping *map, lz_error *err) {
+    for (size_t i = 0; i < sizeof strangers / sizeof *strangers; i++) {
+        size_t n = strlen(strangers[i].bytes);
+        if (map->bytes > (int64_t)n && memcmp(map->data, strangers[i].bytes, n) == 0)
+            return BAD(err, path, "%s", strangers[i].words);
+    }
+    return true;
 }
 
 /* Takes over map. Fails after having put it among the shards, so that closing the weights releases it. */
@@ -173,10 +184,9 @@ static bool read_shard(lz_weights *w, const char *path, lz_mapping *map, lz_erro
     w->shards[w->n_shards++] = (shard){.path = path, .map = map, .first = w->n_tensors};
     w->has_metadata = w->n_metadata > 0;
 
-    static const char lfs[] = "version https://git-lfs";
-    if (map->bytes >= (int64_t)sizeof lfs && memcmp(map->data, lfs, sizeof lfs - 1) == 0)
-        return BAD(err, path, "is only a Git LFS pointer: fetch the file itself with 'git lfs pull'");
-    return format_of(w, path)->read(w, path, map, err);
+    const lz_weights_format *format = recognise(w, path, map);
+    if (!format && !refuse_stranger(path, map, err)) return false;
+    return (format ? format : w->formats[0])->read(w, path, map, err);
 }
 
 static bool open_shard(lz_weights *w, const char *path, lz_error *err) {
@@ -191,23 +201,11 @@ static bool open_shard(lz_weights *w, const char *path, lz_error *err) {
 
 /* ---- looking up -------------------------------------------------------------------------------------------------- */
 
-static int by_name(const void *a, const void *b) {
-    return strcmp(((const tensor *)a)->name, ((const tensor *)b)->name);
-}
-
-static const tensor *find(const lz_weights *w, const char *name) {
-    if (!w || !name || !w->n_tensors) return NULL;
-    return bsearch(&(tensor){.name = name}, w->tensors, (size_t)w->n_tensors, sizeof *w->tensors, by_name);
-}
-
-const lz_weights_tensor *lz_weights_find(const lz_weights *w, const char *name) { return find(w, name); }
-const char *lz_weights_path(const lz_weights *w) { return w->path; }
-
 static bool sort_names(lz_weights *w, lz_error *err) {
-    if (w->n_tensors) qsort(w->tensors, (size_t)w->n_tensors, sizeof *w->tensors, by_name);
+    if (w->n_tensors) qsort(w->tensors, (size_t)w->n_tensors, sizeof *w->tensors, lz_weights_by_name);
     for (int64_t i = 1; i < w->n_tensors; i++) {
         const tensor *t = &w->tensors[i];
-        if (by_name(t - 1, t) == 0)
+        if (lz_weights_by_name(t - 1, t) == 0)
             return BAD(err, w->shards[t->shard].path, "tensor '%s' is also in %s: a model has each name once",
                        LZ_SHOW_TEXT(t->name), LZ_SHOW_TEXT(w->shards[t[-1].shard].path));
     }
@@ -248,7 +246,7 @@ static bool read_index(lz_weights *w, const char *path, json_t *index, lz_error 
     }
     if (!sort_names(w, err)) return false;
     json_object_foreach(map, name, value) {
-        const tensor *t = find(w, name);
+        const tensor *t = lz_weights_find(w, name);
         if (!t || t->shard != find_shard(w, json_string_value(value)))
             return BAD(err, path,
                        "puts tensor '%s' into '%s', which does not hold it: the files are of different versions",
@@ -295,6 +293,8 @@ static bool is_index(const char *name) { return strstr(name, INDEX_PART) && ends
 static int kind_of(const lz_weights *w, const char *name) {
     if (*name == '.') return -1;
     if (is_index(name)) return 0;
+    int number, of;
+    if (lz_gguf_split_name(name, &number, &of) && number > 1) return -1; /* the first part stands for all */
     for (int i = 0; i < w->n_formats; i++)
         if (ends_with(name, w->formats[i]->ending)) return 1 + i;
     return -1;
@@ -330,8 +330,25 @@ static char *only_file(const lz_weights *w, const char *folder, lz_error *err) {
     return path;
 }
 
+/* All parts of a split GGUF model, of which path is one. */
+static bool open_split(lz_weights *w, const char *path, int count, lz_error *err) {
+    int stem = (int)(strlen(path) - strlen("-00001-of-00001" LZ_GGUF_ENDING));
+    bool good = true;
+    for (int i = 1; i <= count && good; i++) {
+        lz_text part = {.ctx = w->ctx};
+        lz_text_add(&part, "%.*s-%05d-of-%05d" LZ_GGUF_ENDING, stem, path, i, count);
+        char *name = lz_text_take(&part, err);
+        good = name && open_shard(w, name, err);
+        lz_host_free(w->ctx, name);
+    }
+    return good;
+}
+
 static bool open_path(lz_weights *w, const char *path, lz_error *err) {
-    return ends_with(path, ".json") ? open_index(w, path, err) : open_shard(w, path, err) && sort_names(w, err);
+    int number, count;
+    if (ends_with(path, ".json")) return open_index(w, path, err);
+    if (lz_gguf_split_name(path, &number, &count)) return open_split(w, path, count, err) && sort_names(w, err);
+    return open_shard(w, path, err) && sort_names(w, err);
 }
 
 static lz_weights *new_weights(lz_context *ctx, const char *path, lz_error *err) {
@@ -401,118 +418,4 @@ void lz_weights_close(lz_weights *w) {
     lz_host_free(w->ctx, w->metadata);
     lz_bump_free(&w->bump);
     lz_host_free(w->ctx, w);
-}
-
-/* ---- what is in it ----------------------------------------------------------------------------------------------- */
-
-int64_t lz_weights_count(const lz_weights *w) { return w ? w->n_tensors : 0; }
-
-const char *lz_weights_name(const lz_weights *w, int64_t i) {
-    return w && i >= 0 && i < w->n_tensors ? w->tensors[i].name : NULL;
-}
-
-bool lz_weights_has(const lz_weights *w, const char *name) { return find(w, name) != NULL; }
-
-const char *lz_weights_metadata_key(const lz_weights *w, int64_t i) {
-    return w && i >= 0 && i < w->n_metadata ? w->metadata[i].key : NULL;
-}
-
-const char *lz_weights_metadata(const lz_weights *w, const char *key) {
-    for (int64_t i = 0; w && key && i < w->n_metadata; i++)
-        if (strcmp(w->metadata[i].key, key) == 0) return w->metadata[i].value;
-    return NULL;
-}
-
-/* ---- taking tensors ---------------------------------------------------------------------------------------------- */
-
-#define DISTANCE_LIMIT 128
-
-/* How many characters must be added, removed or changed to make one name of the other. */
-static int distance(const char *a, size_t n, const char *b, size_t m) {
-    int row[DISTANCE_LIMIT + 1];
-    for (size_t j = 0; j <= m; j++) row[j] = (int)j;
-    for (size_t i = 1; i <= n; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= m; j++) {
-            int change = diagonal + (a[i - 1] != b[j - 1]);
-            int other = 1 + (row[j] < row[j - 1] ? row[j] : row[j - 1]);
-            diagonal = row[j];
-            row[j] = change < other ? change : other;
-        }
-    }
-    return row[m];
-}
-
-/* The name most like this one, if any is like it at all. A model has some thousand names: a few milliseconds. */
-static const char *nearest_name(const lz_weights *w, const char *name) {
-    size_t n = strlen(name);
-    if (n > DISTANCE_LIMIT || w->n_tensors > 20000) return NULL;
-    const char *best = NULL;
-    int least = (int)n / 3 + 1;
-    for (int64_t i = 0; i < w->n_tensors; i++) {
-        const char *other = w->tensors[i].name;
-        size_t m = strlen(other);
-        if (m > DISTANCE_LIMIT) continue;
-        int d = distance(name, n, other, m);
-        if (d < least) {
-            least = d;
-            best = other;
-        }
-    }
-    return best;
-}
-
-static lz_array *no_such_tensor(lz_weights *w, const char *name) {
-    if (!name)
-        return lz_poison(w->ctx, LZ_BAD_ARGUMENT, "%s: a tensor was asked for without a name", LZ_SHOW_TEXT(w->path));
-    const char *nearest = nearest_name(w, name);
-    return lz_poison(w->ctx, LZ_NOT_FOUND, "%s: there is no tensor '%s'%s%s%s", LZ_SHOW_TEXT(w->path),
-                     LZ_SHOW_TEXT(name), nearest ? "; the nearest name is '" : "", nearest ? LZ_SHOW_TEXT(nearest) : "",
-                     nearest ? "'" : "");
-}
-
-/* A bool is one byte that is 0 or 1, and the kernels rely on it. */
-static bool all_bools(const char *data, int64_t n) {
-    unsigned char any = 0;
-    for (int64_t i = 0; i < n; i++) any |= (unsigned char)data[i];
-    return any <= 1;
-}
-
-lz_array *(lz_weights_get)(lz_weights *w, const char *name) {
-    if (!w) return NULL;
-    const tensor *t = find(w, name);
-    return t ? lz_weights_get_rows(w, name, 0, -1, t->dims) : no_such_tensor(w, name);
-}
-
-lz_array *lz_weights_get_rows(lz_weights *w, const char *name, int64_t first, int64_t rows, lz_dims dims) {
-    const tensor *t = find(w, name);
-    if (!t) return no_such_tensor(w, name);
-    const shard *s = &w->shards[t->shard];
-    if (t->dtype == LZ_DTYPE_COUNT)
-        return lz_poison(w->ctx, LZ_BAD_TYPE,
-                         "%s: tensor '%s' has the type %s, which Lazuli does not read: convert the file",
-                         LZ_SHOW_TEXT(s->path), LZ_SHOW_TEXT(name), LZ_SHOW_TEXT(t->type));
-    lz_dtype dtype = (lz_dtype)t->dtype;
-    int64_t row = t->dims.n && t->dims.at[0] ? (t->end - t->begin) / t->dims.at[0] : 0; /* bytes */
-    const char *data = s->map->data + t->begin + (rows < 0 ? 0 : first * row);
-    if (dtype == LZ_BOOL && !all_bools(data, t->end - t->begin))
-        return lz_poison(w->ctx, LZ_BAD_FILE, "%s: tensor '%s' of type BOOL holds bytes other than 0 and 1" LZ_DAMAGED,
-                         LZ_SHOW_TEXT(s->path), LZ_SHOW_TEXT(name));
-    /* Nothing makes a writer align its tensors, though all known ones do. */
-    if ((uintptr_t)data % (uintptr_t)lz_dtype_size(dtype) != 0) return lz_from(w->ctx, dims, dtype, data);
-    return lz_borrow(w->ctx, dims, dtype, data, lz_mapping_release, lz_mapping_retain(s->map));
-}
-
-lz_array *(lz_weights_cast)(lz_weights *w, const char *name, lz_dtype dtype) {
-    const tensor *t = find(w, name);
-    if (!t || t->dtype == (int)dtype) return (lz_weights_get)(w, name);
-    lz_scope *scope = lz_scope_begin(w->ctx, "lz_weights_cast");
-    lz_array *result = (lz_cast)((lz_weights_get)(w, name), dtype);
-    lz_error err;
-    lz_status status = lz_eval(result, &err);
-    if (status != LZ_OK && lz_check(result, NULL) == LZ_OK) result = lz_poison(w->ctx, status, "%s", err.text);
-    result = lz_scope_return(scope, result);
-    lz_mapping_drop(w->shards[t->shard].map, t->begin, t->end);
-    return result;
 }

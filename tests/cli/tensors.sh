@@ -30,6 +30,11 @@ try_match 0 '^unknown.i16 .*unreadable: .* has the type I16' $lazuli tensors $da
 try_match 0 '^odd "name"\?' $lazuli tensors $data/python.safetensors
 try_match 0 '^42 tensors, ' $lazuli tensors $data/python.safetensors
 try_match 0 '"error": ".* has the type I16' $lazuli tensors $data/python.safetensors --json
+try_match 0 '^Q4_K +q4_k    \[2, 256\] +288$' $lazuli tensors $data/gguf/types.gguf
+try_match 0 '"type": "iq4_nl"' $lazuli tensors $data/gguf/types.gguf --json
+try_match 0 '^5 tensors, 40 elements, 160 bytes$' $lazuli tensors $data/gguf/split-00002-of-00003.gguf
+try_match 0 '^types +1 i32 .*2 q8_0' $lazuli info $data/gguf/types.gguf
+try_match 0 ' tokenizer.ggml.tokens: \[4 texts\]$' $lazuli info $data/gguf/types.gguf
 
 try 1 $lazuli tensors nowhere.safetensors <<'END'
 lazuli: nowhere.safetensors: cannot be opened: No such file or directory

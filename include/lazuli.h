@@ -264,6 +264,36 @@ typedef struct lz_model_facts {
 } lz_model_facts;
 lz_model_facts lz_model_about(const lz_model *model); /* its texts are constants */
 
+/* A LoRA is a file that changes some weights of a model a little: LoRA, LoHa, LoKr, DoRA and whole differences, for the
+ * transformer or the text encoder, with the names of any trainer. The weights stay as they are; what a LoRA adds is
+ * computed beside them. */
+typedef struct lz_lora {
+    size_t size;      /* sizeof(lz_lora) */
+    const char *path; /* a safetensors file */
+    double weight;    /* how much of it is added: 1 is as it was trained, 0 nothing */
+    bool partial;     /* modules that the model does not have are left out; without this they are an error */
+    bool ordinary;    /* a LoRA for few steps (Lightning) leaves the steps, the guidance and the schedule as they are */
+} lz_lora;
+/* All LoRAs of the pictures that follow, in place of those before; n = 0: none. Between pictures: no picture or plan of the
+ * model may be under way. The model and its text encoder are not opened again. After a failure everything is as before. A
+ * file of which nothing belongs to the model is refused, and so is one whose shapes do not fit. */
+lz_status lz_model_set_loras(lz_model *model, const lz_lora *loras, int n, lz_error *err);
+
+/* What came of a LoRA. */
+typedef struct lz_lora_facts {
+    const char *path;    /* the library's own, until the LoRAs change */
+    double weight;       /* as given */
+    int modules, used;   /* in the file; those that the model has */
+    int in_text;         /* of these in the text encoder */
+    int given_twice;     /* fused matrices that the file holds in parts, too: the parts are used */
+    char unused[3][128]; /* names of modules that the model does not have */
+    int64_t rank;        /* the largest; 0: no module has one */
+    int steps;           /* above 0: it is for so many steps without guidance, which are the model's defaults now */
+    double shift;        /* of the schedule, which it brings along, then; else 0 */
+} lz_lora_facts;
+/* Fills up to n entries, and returns how many LoRAs the model has. facts may be NULL if n is 0. */
+int lz_model_loras(const lz_model *model, lz_lora_facts *facts, int n);
+
 /* ---- 6. Making a picture -------------------------------------------------------------------------------------- */
 
 typedef struct lz_array lz_array; /* numbers in some shape: lazuli_array.h */
@@ -401,7 +431,7 @@ void lz_free_ids(lz_context *ctx, int64_t *ids);
 
 /* ---- 8. Options as arguments ----------------------------------------------------------------------------------- */
 
-/* LZ_CONTEXT_OPTIONS and LZ_PICTURE_OPTIONS are options with their size. In C the members follow in the parentheses; in
+/* LZ_CONTEXT_OPTIONS, LZ_PICTURE_OPTIONS and LZ_LORA are options with their size. In C the members follow in the parentheses; in
  * C++ they are set one by one:
  *
  *     auto options = LZ_PICTURE_OPTIONS();
@@ -416,9 +446,11 @@ template <class Options> Options lz_options_of() {
 }
 #define LZ_CONTEXT_OPTIONS() lz_options_of<lz_context_options>()
 #define LZ_PICTURE_OPTIONS() lz_options_of<lz_picture_options>()
+#define LZ_LORA() lz_options_of<lz_lora>()
 #else
 #define LZ_CONTEXT_OPTIONS(...) ((lz_context_options){.size = sizeof(lz_context_options), __VA_ARGS__})
 #define LZ_PICTURE_OPTIONS(...) ((lz_picture_options){.size = sizeof(lz_picture_options), __VA_ARGS__})
+#define LZ_LORA(...) ((lz_lora){.size = sizeof(lz_lora), __VA_ARGS__})
 #define lz_open(...) lz_open_with(&LZ_CONTEXT_OPTIONS(__VA_ARGS__), NULL)
 #define lz_generate(model, picture, err, ...) lz_generate_with(model, &LZ_PICTURE_OPTIONS(__VA_ARGS__), picture, err)
 #endif

@@ -33,7 +33,8 @@ BEGIN {
                "void (*)(void *):release, const lz_named_array *:named_arrays, const lz_image *:image, " \
                "lz_image *:image_place, const lz_picture_options *:picture_options, " \
                "lz_picture_options *:own_options, lz_picture *:picture, lz_picture_plan *:picture_plan, " \
-               "lz_remarks *:remarks, lz_device_info *:devices", kind_of_type)
+               "lz_remarks *:remarks, lz_device_info *:devices, const lz_lora *:loras, " \
+               "lz_lora_facts *:lora_facts", kind_of_type)
     # ... or of parameters with this type and name, or of this parameter of this function.
     read_table("const char *path:path, const char *folder:folder, lz_dims axes:axes, lz_array *indices:indices, " \
                "lz_array *latents:latents, lz_array *weight:row, lz_array *bias:row", kind_of_name)

@@ -68,7 +68,9 @@
     X(picture, 1)                                                                                                      \
     X(picture_plan, 1)                                                                                                 \
     X(remarks, 1)                                                                                                      \
-    X(devices, 1)
+    X(devices, 1)                                                                                                      \
+    X(loras, 6)                                                                                                        \
+    X(lora_facts, 1)
 
 typedef enum kind {
 #define X(name, bad) KIND_##name,
@@ -121,6 +123,8 @@ static struct {
     lz_picture_plan plan;
     lz_remarks remarks;
     lz_device_info devices[64];
+    lz_lora loras[64];
+    lz_lora_facts lora_facts[64];
     bool has_error; /* the function was given a place for its error */
 } now;
 
@@ -382,6 +386,19 @@ static lz_picture *give_picture(int pick) { return pick ? NULL : &now.picture; }
 static lz_picture_plan *give_picture_plan(int pick) { return pick ? NULL : &now.plan; }
 static lz_remarks *give_remarks(int pick) { return pick ? NULL : &now.remarks; }
 static lz_device_info *give_devices(int pick) { return pick ? NULL : now.devices; }
+static lz_lora_facts *give_lora_facts(int pick) { return pick ? NULL : now.lora_facts; }
+
+static const lz_lora *give_loras(int pick) {
+    static const char file[] = LZ_SOURCE_DIR "/tests/data/lora/klein-few.safetensors";
+    const lz_lora samples[] = {
+        LZ_LORA(.path = file, .weight = 1),   LZ_LORA(.path = file), /* NULL */
+        LZ_LORA(.path = NULL, .weight = 1),   LZ_LORA(.path = "/nonexistent", .weight = 1),
+        LZ_LORA(.path = file, .weight = NAN), {.path = file},
+        {.size = SIZE_MAX, .path = file},
+    };
+    for (size_t i = 0; i < sizeof now.loras / sizeof *now.loras; i++) now.loras[i] = samples[pick];
+    return pick == 1 ? NULL : now.loras;
+}
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 

@@ -220,7 +220,7 @@ static lz_array *split_heads(const lz_flux2 *m, lz_array *x) {
 
 /* Normed, rotated: [n, D] -> [1, H, n, d]. The tables are rows of the whole ones. */
 static lz_array *turn(const lz_flux2 *m, lz_array *x, const lz_param *norm, lz_array *cos, lz_array *sin) {
-    x = lz_rms_norm(split_heads(m, x), norm->value, m->eps);
+    x = lz_rms_norm(split_heads(m, x), lz_dense(norm), m->eps);
     return lz_rope(lz_permute(x, LZ_DIMS(0, 2, 1, 3)), cos, sin);
 }
 

@@ -103,6 +103,11 @@ void lz_param_free(lz_param *p) {
 
 /* ---- applying ---------------------------------------------------------------------------------------------------- */
 
+lz_array *lz_dense(const lz_param *p) {
+    const lz_patch *patch = p->target ? p->target->patch : NULL;
+    return patch ? lz_patch_vector(patch, p->value) : p->value;
+}
+
 /* A convolution of 1 x 1 is a linear layer. */
 static lz_array *matrix(const lz_param *weight) {
     lz_dims d = lz_shape(weight->value);

@@ -41,6 +41,9 @@ lz_param *lz_param_new(lz_context *ctx, const char *name, const lz_recipe *recip
                        lz_array *const *sources, int n, lz_error *err);
 void lz_param_free(lz_param *p); /* programs that read the value keep it */
 
+/* The value as an array: of a norm with what LoRAs add to it. */
+lz_array *lz_dense(const lz_param *p);
+
 /* A layer with a bias: linear, convolution or norm. */
 typedef struct lz_affine {
     lz_param *weight, *bias;

@@ -106,17 +106,40 @@ static void free_patch(lz_patch *p) {
     lz_host_free(p->ctx, p);
 }
 
-void lz_targets_clear(lz_targets *t) {
-    for (int64_t i = 0; i < t->n; i++) {
-        free_patch(t->list[i]->patch);
+lz_patch **lz_targets_take(lz_targets *t) {
+    lz_patch **patches = lz_host_alloc(t->ctx, (size_t)(t->n + 1) * sizeof *patches);
+    for (int64_t i = 0; patches && i < t->n; i++) {
+        patches[i] = t->list[i]->patch;
         t->list[i]->patch = NULL;
     }
+    return patches;
+}
+
+void lz_targets_put(lz_targets *t, lz_patch **patches) {
+    for (int64_t i = 0; patches && i < t->n; i++) {
+        free_patch(t->list[i]->patch);
+        t->list[i]->patch = patches[i];
+    }
+    lz_host_free(t->ctx, patches);
+}
+
+void lz_targets_drop(lz_targets *t, lz_patch **patches) {
+    for (int64_t i = 0; patches && i < t->n; i++) free_patch(patches[i]);
+    lz_host_free(t->ctx, patches);
+}
+
+bool lz_targets_patched(const lz_targets *t) {
+    for (int64_t i = 0; i < t->n; i++)
+        if (t->list[i]->patch) return true;
+    return false;
 }
 
 void lz_targets_free(lz_targets *t) {
     if (!t) return;
-    lz_targets_clear(t);
-    for (int64_t i = 0; i < t->n; i++) lz_host_free(t->ctx, t->list[i]);
+    for (int64_t i = 0; i < t->n; i++) {
+        free_patch(t->list[i]->patch);
+        lz_host_free(t->ctx, t->list[i]);
+    }
     lz_host_free(t->ctx, t->list);
     lz_host_free(t->ctx, t);
 }

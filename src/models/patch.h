@@ -38,7 +38,12 @@ lz_targets *lz_targets_new(lz_context *ctx); /* NULL: memory is out */
 lz_target *lz_targets_add(lz_targets *t, const char *name, lz_dims dims);
 lz_target *lz_targets_find(const lz_targets *t, const char *name); /* or NULL */
 void lz_targets_free(lz_targets *t);                               /* and all patches */
-void lz_targets_clear(lz_targets *t);                              /* the patches */
+/* Takes the patches away, in a list that lz_targets_put puts back, after freeing those that came meanwhile. NULL: memory is
+ * out, and nothing was taken. lz_targets_drop frees the list. */
+lz_patch **lz_targets_take(lz_targets *t);
+void lz_targets_put(lz_targets *t, lz_patch **patches);
+void lz_targets_drop(lz_targets *t, lz_patch **patches);
+bool lz_targets_patched(const lz_targets *t); /* any of them */
 
 /* ---- terms ------------------------------------------------------------------------------------------------------- */
 

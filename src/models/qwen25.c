@@ -153,8 +153,8 @@ lz_array *lz_qwen25_features(const lz_qwen25 *m, lz_array *ids, lz_array *places
     if (pictures) x = lz_take(lz_concat((lz_array *[]){x, lz_cast(pictures, type)}, 2, 0), rows, 0);
     for (int64_t i = 0; i < m->layers; i++) {
         const layer *p = &m->layer[i];
-        x = lz_add(x, attention(m, p, lz_rms_norm(x, p->input_norm->value, m->eps), cos, sin));
-        x = lz_add(x, mlp(p, lz_rms_norm(x, p->post_norm->value, m->eps)));
+        x = lz_add(x, attention(m, p, lz_rms_norm(x, lz_dense(p->input_norm), m->eps), cos, sin));
+        x = lz_add(x, mlp(p, lz_rms_norm(x, lz_dense(p->post_norm), m->eps)));
     }
-    return lz_scope_return(scope, lz_rms_norm(x, m->norm->value, m->eps));
+    return lz_scope_return(scope, lz_rms_norm(x, lz_dense(m->norm), m->eps));
 }

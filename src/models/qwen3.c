@@ -122,8 +122,8 @@ static lz_array *attention(const lz_qwen3 *m, const layer *p, lz_array *x, lz_ar
     lz_array *q = lz_reshape(lz_apply(x, p->q, NULL), LZ_DIMS(1, -1, m->heads, m->head_size));
     lz_array *k = lz_reshape(lz_apply(x, p->k, NULL), LZ_DIMS(1, -1, m->groups, m->head_size));
     lz_array *v = to_heads(lz_apply(x, p->v, NULL), m->groups, m->head_size);
-    q = lz_permute(lz_rms_norm(q, p->q_norm->value, m->eps), LZ_DIMS(0, 2, 1, 3));
-    k = lz_permute(lz_rms_norm(k, p->k_norm->value, m->eps), LZ_DIMS(0, 2, 1, 3));
+    q = lz_permute(lz_rms_norm(q, lz_dense(p->q_norm), m->eps), LZ_DIMS(0, 2, 1, 3));
+    k = lz_permute(lz_rms_norm(k, lz_dense(p->k_norm), m->eps), LZ_DIMS(0, 2, 1, 3));
     q = lz_rope(q, cos, sin, .half_split = true); /* [1, H, T, d] */
     k = lz_rope(k, cos, sin, .half_split = true); /* [1, G, T, d] */
     lz_array *a = lz_sdpa(q, k, v, .causal = true, .mask = real);
@@ -156,11 +156,11 @@ lz_array *lz_qwen3_features(const lz_qwen3 *m, lz_array *ids, lz_array *real) {
     for (int64_t i = 0, tap = 0; tap < m->n_taps; i++) {
         /* Transformers counts the state behind the last layer as the normed one. */
         for (; tap < m->n_taps && m->taps[tap] == i; tap++)
-            taps[tap] = i == m->layers ? lz_rms_norm(x, m->norm->value, m->eps) : x;
+            taps[tap] = i == m->layers ? lz_rms_norm(x, lz_dense(m->norm), m->eps) : x;
         if (tap == m->n_taps) break;
         const layer *p = &m->layer[i];
-        x = lz_add(x, attention(m, p, lz_rms_norm(x, p->input_norm->value, m->eps), cos, sin, real));
-        x = lz_add(x, mlp(p, lz_rms_norm(x, p->post_norm->value, m->eps)));
+        x = lz_add(x, attention(m, p, lz_rms_norm(x, lz_dense(p->input_norm), m->eps), cos, sin, real));
+        x = lz_add(x, mlp(p, lz_rms_norm(x, lz_dense(p->post_norm), m->eps)));
     }
     return lz_scope_return(scope, lz_concat(taps, m->n_taps, 1));
 }

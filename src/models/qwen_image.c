@@ -244,7 +244,7 @@ void lz_qwen_image_rope(const lz_qwen_image *m, const lz_place *places, int64_t 
 }
 
 lz_array *lz_qwen_image_context(const lz_qwen_image *m, lz_array *features) {
-    return lz_apply_affine(lz_rms_norm(lz_cast(features, lz_compute_type(m->ctx)), m->text_norm->value, eps),
+    return lz_apply_affine(lz_rms_norm(lz_cast(features, lz_compute_type(m->ctx)), lz_dense(m->text_norm), eps),
                            m->text_in);
 }
 
@@ -296,7 +296,7 @@ static lz_array *to_heads(const lz_qwen_image *m, lz_array *x) {
 
 /* Normed, rotated: [n, D] -> [1, H, n, d] */
 static lz_array *turn(const lz_qwen_image *m, lz_array *x, const lz_param *norm, lz_array *cos, lz_array *sin) {
-    x = lz_rms_norm(lz_reshape(x, LZ_DIMS(1, -1, m->heads, m->head_size)), norm->value, eps);
+    x = lz_rms_norm(lz_reshape(x, LZ_DIMS(1, -1, m->heads, m->head_size)), lz_dense(norm), eps);
     return lz_rope(lz_permute(x, LZ_DIMS(0, 2, 1, 3)), cos, sin);
 }
 

@@ -29,6 +29,7 @@ typedef struct lz_family {
     lz_targets *(*targets)(const void *model, bool text);
     /* Builds the transformer's patches that wait for parameters which are not open all the time. NULL: all are. */
     lz_status (*build)(const void *model, lz_error *err);
+    double few_step_shift; /* of the schedule, with a LoRA for few steps (Lightning); 0: none is known */
 
     /* Facts of an open model. */
     int64_t (*token_pixels)(const void *model);
@@ -91,6 +92,11 @@ struct lz_model {
     int steps;
     lz_trained trained;
 
+    lz_lora_facts *loras; /* owned, with their paths; they change between pictures only */
+    int n_loras;
+    int lora_steps;           /* by default with these; 0: they are not for few steps */
+    lz_schedule own_schedule; /* without LoRAs for few steps */
+
     lz_kept kept;         /* what jobs leave for later ones; has its own lock */
     lz_fair_lock running; /* held while a program of a job runs */
     struct lz_job *jobs;  /* that run now; protected by the lock of kept */
@@ -101,6 +107,7 @@ struct lz_model {
 lz_status lz_model_enter(lz_model *m, struct lz_job *job, lz_error *err);
 void lz_model_leave(lz_model *m, struct lz_job *job);
 
+void lz_loras_free(lz_model *m); /* the list; loras.c */
 lz_status lz_trained_open(lz_trained *t, lz_context *ctx, const char *folder, lz_error *err);
 void lz_trained_close(lz_trained *t);
 /* The prompt in words that the model knows, owned; NULL: as it is. */

@@ -238,6 +238,16 @@ bool lz_kept_give_up(lz_model *m) {
     return kept;
 }
 
+void lz_kept_forget_transformer(lz_model *m) {
+    free_item(m, LZ_KEPT_LOOP, take_item(m, LZ_KEPT_LOOP));
+    free_item(m, LZ_KEPT_SCHEDULE, take_item(m, LZ_KEPT_SCHEDULE));
+}
+
+void lz_kept_forget_text(lz_model *m) {
+    free_item(m, LZ_KEPT_READER, take_item(m, LZ_KEPT_READER));
+    lz_kept_forget_readings(m);
+}
+
 void lz_kept_free(lz_model *m) {
     lz_kept_give_up(m);
     lz_kept_forget_readings(m);

@@ -89,6 +89,9 @@ bool lz_kept_programs(lz_model *m);
  * put them back. False: there was nothing to give up. */
 bool lz_kept_give_up(lz_model *m);
 void lz_kept_forget_readings(lz_model *m);
+/* Frees the programs and arrays that were made with the transformer's weights, or with the text encoder's. */
+void lz_kept_forget_transformer(lz_model *m);
+void lz_kept_forget_text(lz_model *m);
 
 /* The text encoder: the open one, or newly opened. NULL: err says why. */
 lz_text_encoder *lz_encoder_open(lz_model *m, bool images, lz_error *err);

@@ -71,6 +71,7 @@ lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err) {
     }
     lz_config_close(&index);
     if (m && !local.status) {
+        m->own_schedule = m->schedule;
         lz_kept_init(m);
         lz_fair_init(&m->running);
         return m;
@@ -112,6 +113,7 @@ void lz_model_close(lz_model *m) {
     lz_kept_free(m);
     lz_fair_destroy(&m->running);
     m->family->close(m->state);
+    lz_loras_free(m);
     lz_trained_close(&m->trained);
     lz_host_free(m->ctx, m->folder);
     lz_host_free(m->ctx, m);
@@ -119,7 +121,7 @@ void lz_model_close(lz_model *m) {
 
 lz_model_facts lz_model_about(const lz_model *m) {
     if (!m) return (lz_model_facts){0};
-    bool distilled = m->family->distilled(m->state);
+    bool distilled = m->family->distilled(m->state) || m->lora_steps;
     int least = 0, most = LZ_MAX_IMAGES;
     if (m->family->count_images) m->family->count_images(m->state, &least, &most);
     return (lz_model_facts){
@@ -128,7 +130,7 @@ lz_model_facts lz_model_about(const lz_model *m) {
         .guidance_built_in = distilled && m->family->ignores_guidance,
         .width = m->width,
         .height = m->height,
-        .steps = m->steps,
+        .steps = m->lora_steps ? m->lora_steps : m->steps,
         .guidance = distilled ? 1 : m->family->default_guidance,
         .token_pixels = m->family->token_pixels(m->state),
         .channels = m->family->channels(m->state),

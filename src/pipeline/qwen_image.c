@@ -404,6 +404,7 @@ const lz_family lz_family_qwen_image = {
     .close = close_qwen,
     .targets = targets,
     .build = build,
+    .few_step_shift = 3,
     .token_pixels = token_pixels,
     .channels = channels,
     .patch = 2,

@@ -118,10 +118,10 @@ lz_status lz_job_settle(lz_job *job, lz_error *err) {
         return lz_fail(err, LZ_BAD_ARGUMENT, "a strength was given, but no image to start from");
     if (o->preview < LZ_PREVIEW_NONE || o->preview > LZ_PREVIEW_FULL || !(o->preview_pause >= 0))
         return lz_fail(err, LZ_BAD_ARGUMENT, "a preview is none, small or full, and its pause at least 0 seconds");
-    if (!o->steps) o->steps = job->model->steps;
+    lz_model_facts facts = lz_model_about(job->model);
+    if (!o->steps) o->steps = facts.steps;
     status = settle_references(job, err);
     if (status) return status;
-    lz_model_facts facts = lz_model_about(job->model);
     if (!(o->guidance > 0) || facts.guidance_built_in) o->guidance = facts.guidance;
     job->first_step = o->strength > 0 ? (int)(o->steps - o->steps * o->strength) : 0; /* get_timesteps of diffusers */
     if (job->first_step == o->steps)

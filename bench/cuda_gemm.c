@@ -37,7 +37,7 @@ typedef struct group_case {
     ending ending;
     struct {
         int64_t m, n, k;
-    } products[LZ_TOGETHER]; /* as many as have rows */
+    } products[LZ_MAX_GROUP]; /* as many as have rows */
 } group_case;
 
 static const group_case all_groups[] = {
@@ -361,8 +361,8 @@ static bool run_work(work *w) {
 typedef struct group {
     bench *b;
     int n;
-    work works[LZ_TOGETHER];
-    lz_gemm90 read[LZ_TOGETHER];
+    work works[LZ_MAX_GROUP];
+    lz_gemm90 read[LZ_MAX_GROUP];
     lz_gemm90_way way;
     lz_cu_function function;
 } group;
@@ -372,7 +372,7 @@ static bool prepare_group(group *g, bench *b, const group_case *c, int64_t shrin
     int64_t first = 0, out = 0;
     bool fine = true;
     *g = (group){.b = b};
-    for (; g->n < LZ_TOGETHER && c->products[g->n].m; g->n++) {
+    for (; g->n < LZ_MAX_GROUP && c->products[g->n].m; g->n++) {
         work *w = &g->works[g->n];
         *w = (work){.b = b, .ending = c->ending, .first = first};
         w->m = c->products[g->n].m / shrink, w->n = c->products[g->n].n / shrink, w->k = c->products[g->n].k / shrink;
@@ -442,7 +442,7 @@ static void choose_singles(group *g, const samples *s) {
 
 static bool run_group_case(bench *b, const group_case *c, int64_t shrink) {
     group g;
-    samples s[LZ_TOGETHER];
+    samples s[LZ_MAX_GROUP];
     result results[MAX_WAYS];
     lz_gemm90_way offered[LZ_GEMM90_WAYS];
     const lz_gemm90_way *all;

@@ -1,4 +1,4 @@
-/* error.c: poisoned arrays: a failed op returns one, with a sentence that names the op, the shapes and the place. */
+/* error.c: poisoned arrays. A failed op returns one; its error names the op, the shapes, and the line of the call. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* internal.h: what the rooms above base share: the node, the context, the data of arrays. */
+/* internal.h: what array, graph, io, models and pipeline share: the context, arrays and scopes, the data of arrays. */
 #ifndef LZ_INTERNAL_H
 #define LZ_INTERNAL_H
 
@@ -9,33 +9,35 @@
 
 /* ---- errors (error.c) ------------------------------------------------------------------------------------------- */
 
-/* A poisoned array with this error; never NULL while ctx is not. Names the open scopes. */
+/* A poisoned array with this error, to which the names of the thread's open scopes are added. Never NULL. */
 lz_array *lz_poison(lz_context *ctx, lz_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* ---- memory (memory.c) ------------------------------------------------------------------------------------------ */
 
-/* Array data, counted. Either owned (from the allocator or the cache) or borrowed. On a device with memory of its own
- * it may be there, here, or in both places; what is borrowed is here first, and goes there when a kernel needs it.
+/* The data of arrays, reference-counted. A buffer is either owned (its memory is from the allocator or the cache) or
+ * borrowed (it points to memory of the caller or of a mapped file). In a context with a device, the bytes may be in
+ * host memory, in device memory, or in both. Borrowed bytes begin in host memory and are uploaded if a kernel needs
+ * them.
  *
- * A made buffer is a borrowed one whose bytes are nowhere until they are needed: make writes them, as often as it is asked
- * to. On a device they are made on their way there, and no copy is kept here. On the host they are here as long as a program
- * reads them (lz_buffer_hold), in one copy for all programs. */
+ * A made buffer is a borrowed buffer whose bytes are computed by `make`, as often as necessary. On a device they are
+ * made while they are uploaded, and no host copy is kept. On the host they exist while a program holds them
+ * (lz_buffer_hold), in one copy for all programs. */
 typedef struct lz_buffer {
     lz_context *ctx;
-    char *data;    /* in the host's memory, or NULL */
-    char *remote;  /* in the device's memory, or NULL */
-    int64_t bytes; /* as allocated */
+    char *data;    /* host memory, or NULL */
+    char *remote;  /* device memory, or NULL */
+    int64_t bytes; /* as allocated: lz_buffer_size of what was requested */
     int64_t refs;
-    void (*release)(void *);           /* borrowed: called when the last reference goes */
-    lz_maker make;                     /* made: see above; else NULL */
-    void *user;                        /* of release and make */
-    int holders;                       /* made: programs of the host that read it */
-    struct lz_buffer *next, *previous; /* in the cache, or in the list of what is spare */
+    void (*release)(void *);           /* borrowed: called after the last reference is released */
+    lz_maker make;                     /* made: writes the bytes; else NULL */
+    void *user;                        /* argument of release and make */
+    int holders;                       /* made: number of lz_buffer_hold calls not yet undone by lz_buffer_let_go */
+    struct lz_buffer *next, *previous; /* in ctx->cache or ctx->evictable */
     bool borrowed;
-    bool spare;                /* in that list */
-    struct lz_buffer **holder; /* spare, and not borrowed: who keeps it. NULL there when it has gone */
-    uint64_t used;             /* spare: the run that needed it last */
-    int number;                /* for whoever lists buffers, under the lock; 0 in between */
+    bool evictable;           /* in ctx->evictable */
+    struct lz_buffer **owner; /* evictable and owned: the pointer to this buffer, which eviction sets to NULL */
+    uint64_t last_run;        /* value of ctx->device_runs at the last run that needed it */
+    int list_index;           /* temporary mark while graph/offload.c lists buffers, under base.lock; 0 otherwise */
 } lz_buffer;
 
 lz_buffer *lz_buffer_new(lz_context *ctx, int64_t bytes, lz_error *err);
@@ -44,40 +46,45 @@ lz_buffer *lz_buffer_made(lz_context *ctx, int64_t bytes, lz_maker make, void (*
 lz_buffer *lz_buffer_retain(lz_buffer *b);
 void lz_buffer_release(lz_buffer *b);
 
-/* Where this context's kernels find it, and where the host does; each brings it there first. Not to be called with
- * base.lock. lz_buffer_place wants ctx->run, the others take it. NULL or false: err says why. */
-char *lz_buffer_place(lz_buffer *b, lz_error *err);
+/* lz_buffer_upload returns the address at which this context's kernels read the bytes, and uploads them to the device
+ * first if they are not there. lz_buffer_host returns the address of the bytes in host memory, and downloads them
+ * first. The caller of any of these does not hold base.lock. The caller of lz_buffer_upload holds ctx->run_lock; the
+ * others take it themselves. NULL or false: err has the reason. */
+char *lz_buffer_upload(lz_buffer *b, lz_error *err);
 const char *lz_buffer_host(lz_buffer *b, lz_error *err);
-bool lz_buffer_read(lz_buffer *b, int64_t offset, void *to, int64_t bytes, lz_error *err); /* keeps no copy here */
+bool lz_buffer_read(lz_buffer *b, int64_t offset, void *to, int64_t bytes, lz_error *err); /* makes no host copy */
 bool lz_buffer_fill(lz_buffer *b, const void *data, int64_t bytes, lz_error *err);
-void lz_buffer_stale(lz_buffer *b); /* kernels are about to write it: the host's copy goes */
-/* Of a made buffer, on the host: hold makes its bytes, if no one else has; let_go frees them, if no one else holds them. */
-bool lz_buffer_hold(lz_buffer *b, lz_error *err); /* wants ctx->run */
+void lz_buffer_stale(lz_buffer *b); /* before kernels overwrite it: frees the host copy of an owned buffer */
+/* For a made buffer on the host: hold makes the bytes unless they exist; let_go frees them after the last holder has
+ * called it. Each hold is undone by one let_go, or by the release of the buffer. */
+bool lz_buffer_hold(lz_buffer *b, lz_error *err); /* the caller holds ctx->run_lock */
 void lz_buffer_let_go(lz_buffer *b);
 static inline lz_bytes lz_buffer_bytes(const lz_buffer *b) { return (lz_bytes){b->data, b->make, b->user}; }
 
-/* Spare is what can go without loss when memory is needed elsewhere: on a device the copies of what is borrowed, and
- * buffers that are only kept for the next run. They go the longest unused first, but never those of the run that is
- * under way (between lz_turn_begin and lz_turn_end, with ctx->run). */
-void lz_turn_begin(lz_context *ctx);
-void lz_turn_end(lz_context *ctx);
-void lz_buffer_keep(lz_context *ctx, lz_buffer **holder);  /* *holder may go from now on: it is NULL then */
-void lz_buffer_claim(lz_context *ctx, lz_buffer **holder); /* it stays again, if it has not gone */
-bool lz_buffer_use(lz_buffer *b);     /* borrowed: its copy is needed by the run under way. false: there is none */
-void lz_buffer_unplace(lz_buffer *b); /* borrowed: its copy goes */
+/* Evictable device memory can be freed without loss if memory is needed elsewhere: copies of borrowed buffers, and
+ * owned buffers that are only kept for the next run (arenas, the ring). The least recently used is evicted first.
+ * Memory that the current run uses is never evicted; a run lasts from lz_device_run_begin to lz_device_run_end, with
+ * ctx->run_lock held. */
+void lz_device_run_begin(lz_context *ctx);
+void lz_device_run_end(lz_context *ctx);
+/* set_evictable: the buffer may be evicted from now on, which sets *owner to NULL. claim: not any more. */
+void lz_buffer_set_evictable(lz_context *ctx, lz_buffer **owner);
+void lz_buffer_claim(lz_context *ctx, lz_buffer **owner);
+bool lz_buffer_use(lz_buffer *b); /* borrowed: marks the device copy as used by the current run. false: there is none */
+void lz_buffer_evict(lz_buffer *b); /* borrowed: frees the device copy */
 
-/* Bytes that may still be had: up to the context's limit, and what the device or the system says is available. What is
- * spare counts as available. */
-int64_t lz_memory_room(lz_context *ctx);
-/* What a buffer for so many bytes takes. */
+/* Bytes that can still be allocated: at most up to the context's limit, and what the device or the system reports as
+ * free. Evictable memory counts as free. */
+int64_t lz_memory_available(lz_context *ctx);
+/* The size of a buffer for so many bytes, rounded up. */
 int64_t lz_buffer_size(int64_t bytes);
 
-/* ---- events: something that will have happened ------------------------------------------------------------------- */
+/* ---- events: completion of an asynchronous run ------------------------------------------------------------------- */
 
 typedef struct lz_event {
-    int refs;
+    int refs; /* base.lock guards all members */
     bool done;
-    lz_error err; /* valid when done */
+    lz_error err; /* valid if done */
 } lz_event;
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------- */
@@ -86,10 +93,10 @@ typedef struct lz_event {
 
 struct lz_array {
     lz_context *ctx;
-    int64_t refs; /* the scope's, the consumers', the retainers' */
+    int64_t refs; /* one each for the scope, for every array that has it as an input, and for every lz_retain */
     lz_op op;
     lz_dtype dtype;
-    bool weak; /* a number: takes the type of its partner */
+    bool weak; /* made by lz_number: takes the type of the other operand */
     lz_dims dims;
     lz_params params;
 
@@ -97,68 +104,70 @@ struct lz_array {
     lz_array **in; /* inline_in, or allocated */
     lz_array *inline_in[LZ_INLINE_INPUTS];
 
-    lz_buffer *buffer; /* once evaluated: the inputs are gone, and this is where the value is (or will be: event) */
-    int64_t offset;    /* in elements */
+    /* The value, once evaluated; the inputs are released then. If event is set, a stream has yet to fill it. */
+    lz_buffer *buffer;
+    int64_t offset; /* in elements */
     int64_t strides[LZ_MAX_DIMS];
     lz_event *event; /* of the asynchronous run that fills the buffer; NULL: filled */
     int placeholder; /* 1 + index of an input of a function being compiled; 0: none */
 
-    lz_error *error; /* poisoned */
+    lz_error *error; /* owned; set if the array is poisoned */
     const char *file;
     int line;
 
-    lz_scope *scope; /* that holds a reference; the list of its nodes */
+    lz_scope *scope; /* the scope that has a reference; next and previous link its nodes */
     lz_array *next, *previous;
 
-    uint64_t mark; /* last graph walk that met this node, and what it noted */
+    uint64_t mark; /* last graph walk that visited this node, and what it stored */
     int mark_id;
 };
 
 struct lz_scope {
     lz_context *ctx;
     pthread_t thread;
-    lz_scope *parent, *next; /* enclosing one of this thread; list of all open ones of the context */
+    lz_scope *parent, *next; /* enclosing scope of this thread; next open scope of the context */
     char *name;
     lz_array *nodes;
 };
 
 struct lz_context {
-    lz_base base; /* first: lz_base_of */
+    lz_base base; /* must be the first member: lz_base_of */
     const lz_backend *backend;
-    lz_device *device; /* of a backend with memory of its own */
+    lz_device *device; /* of a backend with its own memory; else NULL */
     bool fusion;
     lz_dtype compute;
     lz_offload offload;
     char device_name[160];
 
-    pthread_mutex_t run;  /* one program at a time; taken before base.lock, never after */
-    pthread_cond_t event; /* some event is done */
+    /* Held while a program runs, so programs run one at a time. Taken before base.lock, never while holding it. */
+    pthread_mutex_t run_lock;
+    pthread_cond_t event_done; /* an event is done; waited for with base.lock */
 
-    /* base.lock guards what follows, and all nodes and buffers. */
+    /* base.lock guards the members that follow, and all nodes and buffers. */
 
     lz_scope root, *scopes;
-    lz_array *no_memory; /* what an op returns when even its node cannot be had */
+    lz_array *no_memory; /* poisoned; returned by ops whose node cannot be allocated */
     uint64_t mark;
 
-    lz_memory memory; /* but for allocations, which base counts */
+    lz_memory memory; /* except `allocations`, which base counts */
     int64_t cache_limit;
     lz_buffer *cache;
-    lz_buffer *spare; /* what can go */
-    uint64_t turn;    /* counts runs on a device */
-    bool running;     /* that one is under way */
-    lz_buffer *ring;  /* where weights pass through that do not stay on the device (graph/offload.c); spare */
+    lz_buffer *evictable; /* list of evictable buffers */
+    uint64_t device_runs; /* number of runs on the device that have begun */
+    bool device_running;  /* between lz_device_run_begin and lz_device_run_end */
+    lz_buffer *ring; /* device memory through which weights are streamed (graph/offload.c); evictable between runs */
 
     struct lz_profile *profile;
 };
 
-/* A node in the innermost scope of this thread; its inputs are retained. Poisoned when memory runs out. */
+/* A node in the innermost scope of this thread; its inputs are retained. ctx->no_memory if memory runs out. */
 lz_array *lz_node_new(lz_context *ctx, lz_op op, lz_dims dims, lz_dtype dtype, lz_array *const *in, int n_in,
                       const lz_params *params);
-/* An array whose bytes are made when they are needed, in row-major order; release(user) is called in any case. */
+/* An array with a made buffer, in row-major order. release(user) is called after the last use, and after an error. */
 lz_array *lz_array_made(lz_context *ctx, lz_dims dims, lz_dtype dtype, lz_maker make, void (*release)(void *),
                         void *user);
 void lz_scope_clear(lz_scope *scope); /* releases its nodes */
-void lz_adopt(lz_array *a);           /* gives a reference to the innermost scope of this thread */
+void lz_adopt(lz_array *a);           /* retains a for the innermost scope of this thread */
 void lz_node_set_value(lz_array *a, lz_buffer *buffer, int64_t offset, const int64_t *strides, lz_event *event);
 lz_status lz_event_wait(lz_context *ctx, lz_event *event, lz_error *err); /* NULL event: done */
 void lz_event_release(lz_context *ctx, lz_event *event);

@@ -1,6 +1,8 @@
-/* memory.c: where the data of arrays is. It is counted against the limit, and a little of it is kept for reuse, so that a
- * loop does not go to the system every turn. What could be made again (weights on a device, arenas between two runs)
- * makes room when there is none. */
+/* memory.c: the data of arrays, in host or device memory. It is counted against the context's limit. Released buffers
+ * are kept in a small cache, so that a loop does not allocate in each iteration. If memory runs out, evictable buffers
+ * (weights on a device, arenas between two runs) are freed.
+ *
+ * base.lock is held by the callers of all static functions, except make_piece and make_bytes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +30,7 @@ static void free_data(lz_context *ctx, lz_buffer *b) {
     lz_host_free(ctx, b);
 }
 
-/* Drops cached buffers, the oldest (at the end of the list) first, until at most keep bytes are left. */
+/* Frees cached buffers, the oldest (at the end of the list) first, until at most `keep` bytes are left. */
 static void trim_cache(lz_context *ctx, int64_t keep) {
     while (ctx->cache && ctx->memory.cached > keep) {
         lz_buffer **last = &ctx->cache;
@@ -54,36 +56,36 @@ static lz_buffer *take_cached(lz_context *ctx, int64_t bytes) {
     return found;
 }
 
-/* ---- what is spare ----------------------------------------------------------------------------------------------- */
+/* ---- evictable memory -------------------------------------------------------------------------------------------- */
 
-static void add_spare(lz_buffer *b) {
+static void add_evictable(lz_buffer *b) {
     lz_context *ctx = b->ctx;
-    b->spare = true;
-    b->used = ctx->turn;
+    b->evictable = true;
+    b->last_run = ctx->device_runs;
     b->previous = NULL;
-    b->next = ctx->spare;
+    b->next = ctx->evictable;
     if (b->next) b->next->previous = b;
-    ctx->spare = b;
+    ctx->evictable = b;
 }
 
-static void remove_spare(lz_buffer *b) {
-    if (!b->spare) return;
-    b->spare = false;
+static void remove_evictable(lz_buffer *b) {
+    if (!b->evictable) return;
+    b->evictable = false;
     if (b->next) b->next->previous = b->previous;
     if (b->previous)
         b->previous->next = b->next;
     else
-        b->ctx->spare = b->next;
+        b->ctx->evictable = b->next;
     b->next = b->previous = NULL;
 }
 
-/* Waits for the device if it is still at work with it. */
-static void drop_spare(lz_buffer *b) {
+/* Frees an evictable buffer, or the device copy of a borrowed one. Waits if the device still uses it. */
+static void evict(lz_buffer *b) {
     lz_context *ctx = b->ctx;
-    remove_spare(b);
+    remove_evictable(b);
     ctx->memory.active -= b->bytes;
     if (!b->borrowed) {
-        *b->holder = NULL;
+        *b->owner = NULL;
         free_data(ctx, b);
         return;
     }
@@ -91,90 +93,90 @@ static void drop_spare(lz_buffer *b) {
     b->remote = NULL;
 }
 
-static bool can_go(const lz_buffer *b) { return !(b->ctx->running && b->used == b->ctx->turn); }
+static bool may_evict(const lz_buffer *b) { return !(b->ctx->device_running && b->last_run == b->ctx->device_runs); }
 
-static int64_t spare_bytes(const lz_context *ctx) {
+static int64_t evictable_bytes(const lz_context *ctx) {
     int64_t bytes = 0;
-    for (const lz_buffer *b = ctx->spare; b; b = b->next)
-        if (can_go(b)) bytes += b->bytes;
+    for (const lz_buffer *b = ctx->evictable; b; b = b->next)
+        if (may_evict(b)) bytes += b->bytes;
     return bytes;
 }
 
-/* Gives back at least so many bytes of it, or all. false: there was nothing. */
-static bool make_spare_go(lz_context *ctx, int64_t bytes) {
+/* Evicts at least so many bytes, or all that may be evicted. false: nothing was evicted. */
+static bool evict_bytes(lz_context *ctx, int64_t bytes) {
     int64_t gone = 0;
     while (gone < bytes) {
         lz_buffer *oldest = NULL;
-        for (lz_buffer *b = ctx->spare; b; b = b->next)
-            if (can_go(b) && (!oldest || b->used <= oldest->used)) oldest = b;
+        for (lz_buffer *b = ctx->evictable; b; b = b->next)
+            if (may_evict(b) && (!oldest || b->last_run <= oldest->last_run)) oldest = b;
         if (!oldest) break;
         gone += oldest->bytes;
-        drop_spare(oldest);
+        evict(oldest);
     }
     return gone;
 }
 
-void lz_turn_begin(lz_context *ctx) {
+void lz_device_run_begin(lz_context *ctx) {
     LZ_LOCK(ctx);
-    ctx->turn++;
-    ctx->running = true;
+    ctx->device_runs++;
+    ctx->device_running = true;
     LZ_UNLOCK(ctx);
 }
 
-void lz_turn_end(lz_context *ctx) {
+void lz_device_run_end(lz_context *ctx) {
     LZ_LOCK(ctx);
-    ctx->running = false;
+    ctx->device_running = false;
     LZ_UNLOCK(ctx);
 }
 
-void lz_buffer_keep(lz_context *ctx, lz_buffer **holder) {
+void lz_buffer_set_evictable(lz_context *ctx, lz_buffer **owner) {
     LZ_LOCK(ctx);
-    if (*holder && !(*holder)->spare) {
-        (*holder)->holder = holder;
-        add_spare(*holder);
+    if (*owner && !(*owner)->evictable) {
+        (*owner)->owner = owner;
+        add_evictable(*owner);
     }
     LZ_UNLOCK(ctx);
 }
 
-void lz_buffer_claim(lz_context *ctx, lz_buffer **holder) {
+void lz_buffer_claim(lz_context *ctx, lz_buffer **owner) {
     LZ_LOCK(ctx);
-    if (*holder) remove_spare(*holder);
+    if (*owner) remove_evictable(*owner);
     LZ_UNLOCK(ctx);
 }
 
 bool lz_buffer_use(lz_buffer *b) {
     LZ_LOCK(b->ctx);
-    b->used = b->ctx->turn;
+    b->last_run = b->ctx->device_runs;
     bool there = b->remote;
     LZ_UNLOCK(b->ctx);
     return there;
 }
 
-void lz_buffer_unplace(lz_buffer *b) {
+void lz_buffer_evict(lz_buffer *b) {
     LZ_LOCK(b->ctx);
-    if (b->spare) drop_spare(b);
+    if (b->evictable) evict(b);
     LZ_UNLOCK(b->ctx);
 }
 
 /* ---- buffers ----------------------------------------------------------------------------------------------------- */
 
-/* Drops what the limit leaves no room for, from the cache and of what is spare. false: that is not enough. */
-static bool make_room(lz_context *ctx, int64_t bytes, lz_error *err) {
+/* Frees cached and evictable memory until `bytes` more stay below the limit. false: that is not possible. */
+static bool make_space(lz_context *ctx, int64_t bytes, lz_error *err) {
     lz_memory *m = &ctx->memory;
     if (!m->limit) return true;
-    int64_t room = m->limit - m->active - bytes;
-    trim_cache(ctx, room > 0 ? room : 0);
-    if (room < 0 && spare_bytes(ctx) >= -room) {
-        make_spare_go(ctx, -room);
+    int64_t left = m->limit - m->active - bytes;
+    trim_cache(ctx, left > 0 ? left : 0);
+    if (left < 0 && evictable_bytes(ctx) >= -left) {
+        evict_bytes(ctx, -left);
         return true;
     }
-    if (room >= 0) return true;
+    if (left >= 0) return true;
     lz_fail(err, LZ_OUT_OF_MEMORY, "out of memory: %lld bytes asked for, %lld in use, and the limit is %lld",
             (long long)bytes, (long long)m->active, (long long)m->limit);
     return false;
 }
 
-/* Memory where kernels work: the host's, or the device's. */
+/* Allocates memory that this context's kernels can use: on the device if there is one, else on the host. */
 static bool allocate_data(lz_context *ctx, lz_buffer *b, lz_error *err) {
     lz_count_allocation(ctx);
     if (!ctx->device) {
@@ -185,11 +187,11 @@ static bool allocate_data(lz_context *ctx, lz_buffer *b, lz_error *err) {
     const lz_device_table *device = ctx->backend->device;
     lz_error local = {.status = LZ_OK};
     b->remote = device->allocate(ctx->device, b->bytes, &local);
-    if (!b->remote && local.status == LZ_OUT_OF_MEMORY && ctx->cache) { /* what is kept for reuse is better used now */
+    if (!b->remote && local.status == LZ_OUT_OF_MEMORY && ctx->cache) { /* free the cache first */
         trim_cache(ctx, 0);
         b->remote = device->allocate(ctx->device, b->bytes, &local);
     }
-    while (!b->remote && local.status == LZ_OUT_OF_MEMORY && make_spare_go(ctx, b->bytes))
+    while (!b->remote && local.status == LZ_OUT_OF_MEMORY && evict_bytes(ctx, b->bytes))
         b->remote = device->allocate(ctx->device, b->bytes, &local);
     if (!b->remote && err) *err = local;
     return b->remote;
@@ -204,7 +206,7 @@ lz_buffer *lz_buffer_new(lz_context *ctx, int64_t bytes, lz_error *err) {
     lz_buffer *b = take_cached(ctx, bytes);
     if (!b) {
         lz_error local = {.status = LZ_OK};
-        b = make_room(ctx, bytes, &local) ? lz_host_alloc(ctx, sizeof *b) : NULL;
+        b = make_space(ctx, bytes, &local) ? lz_host_alloc(ctx, sizeof *b) : NULL;
         if (!b && !local.status) lz_out_of_memory(&local, bytes);
         if (b) b->bytes = bytes;
         if (b && !allocate_data(ctx, b, &local)) {
@@ -252,7 +254,7 @@ lz_buffer *lz_buffer_retain(lz_buffer *b) {
     return b;
 }
 
-/* The host's copy of a made buffer goes. Counted only where kernels work on it. */
+/* Frees the host bytes of a made buffer. They count as active only if kernels run on the host. */
 static void unmake(lz_buffer *b) {
     if (b->data && !b->ctx->device) b->ctx->memory.active -= b->bytes;
     free_host_copy(b->ctx, b);
@@ -266,10 +268,10 @@ void lz_buffer_release(lz_buffer *b) {
         if (b->borrowed) {
             if (b->make) unmake(b);
             if (b->release) b->release(b->user);
-            if (b->remote) drop_spare(b);
+            if (b->remote) evict(b);
             lz_host_free(ctx, b);
         } else {
-            remove_spare(b);
+            remove_evictable(b);
             ctx->memory.active -= b->bytes;
             b->next = ctx->cache;
             ctx->cache = b;
@@ -280,22 +282,22 @@ void lz_buffer_release(lz_buffer *b) {
     LZ_UNLOCK(ctx);
 }
 
-/* ---- here and there ---------------------------------------------------------------------------------------------- */
+/* ---- host and device --------------------------------------------------------------------------------------------- */
 
-char *lz_buffer_place(lz_buffer *b, lz_error *err) {
+char *lz_buffer_upload(lz_buffer *b, lz_error *err) {
     lz_context *ctx = b->ctx;
     if (!ctx->device) return b->data;
     LZ_LOCK(ctx);
-    b->used = ctx->turn;
-    bool there = b->remote, fine = there || (make_room(ctx, b->bytes, err) && allocate_data(ctx, b, err));
+    b->last_run = ctx->device_runs;
+    bool there = b->remote, fine = there || (make_space(ctx, b->bytes, err) && allocate_data(ctx, b, err));
     if (fine && !there) {
-        add_spare(b);
+        add_evictable(b);
         ctx->memory.active += b->bytes;
         note_peak(&ctx->memory);
     }
     LZ_UNLOCK(ctx);
     if (fine && !there && !ctx->backend->device->write(ctx->device, b->remote, lz_buffer_bytes(b), b->bytes, err)) {
-        lz_buffer_unplace(b); /* it is not what it should be */
+        lz_buffer_evict(b); /* the copy is incomplete */
         fine = false;
     }
     return fine ? b->remote : NULL;
@@ -315,15 +317,16 @@ static void make_piece(void *arg, int64_t i, int thread) {
     m->buffer->make(m->buffer->user, start, left < PIECE ? left : PIECE, m->to + start);
 }
 
-/* Wants ctx->run: the pool is idle then. */
-static bool make_here(lz_buffer *b, lz_error *err) {
+/* Makes the bytes of a made buffer in host memory. The caller holds ctx->run_lock, so the pool is idle, and not
+ * base.lock. */
+static bool make_bytes(lz_buffer *b, lz_error *err) {
     lz_context *ctx = b->ctx;
     making m = {b, NULL};
     if (b->data || !b->bytes) return true;
     LZ_LOCK(ctx);
     lz_count_allocation(ctx);
-    bool room = ctx->device || make_room(ctx, b->bytes, err);
-    if (room && !(m.to = ctx->base.allocator.allocate(ctx->base.allocator.user, (size_t)b->bytes)))
+    bool allowed = ctx->device || make_space(ctx, b->bytes, err);
+    if (allowed && !(m.to = ctx->base.allocator.allocate(ctx->base.allocator.user, (size_t)b->bytes)))
         lz_out_of_memory(err, b->bytes);
     if (m.to && !ctx->device) {
         ctx->memory.active += b->bytes;
@@ -339,9 +342,9 @@ static bool make_here(lz_buffer *b, lz_error *err) {
 
 bool lz_buffer_hold(lz_buffer *b, lz_error *err) {
     LZ_LOCK(b->ctx);
-    b->holders++; /* from here on no one frees them */
+    b->holders++; /* from now on lz_buffer_let_go of another holder does not free the bytes */
     LZ_UNLOCK(b->ctx);
-    bool fine = make_here(b, err);
+    bool fine = make_bytes(b, err);
     if (!fine) lz_buffer_let_go(b);
     return fine;
 }
@@ -355,10 +358,10 @@ void lz_buffer_let_go(lz_buffer *b) {
 const char *lz_buffer_host(lz_buffer *b, lz_error *err) {
     lz_context *ctx = b->ctx;
     if (b->data && !b->make) return b->data;
-    pthread_mutex_lock(&ctx->run);
+    pthread_mutex_lock(&ctx->run_lock);
     if (b->make) {
-        lz_buffer_hold(b, err); /* for good: the pointer that is handed out must last as long as the array */
-    } else if (!b->data) {      /* another thread may have been faster */
+        lz_buffer_hold(b, err); /* never undone: the returned pointer is valid as long as the array */
+    } else if (!b->data) {      /* another thread may have downloaded it meanwhile */
         char *copy = ctx->base.allocator.allocate(ctx->base.allocator.user, (size_t)b->bytes);
         lz_count_allocation(ctx);
         if (!copy) lz_out_of_memory(err, b->bytes);
@@ -368,7 +371,7 @@ const char *lz_buffer_host(lz_buffer *b, lz_error *err) {
         }
         b->data = copy;
     }
-    pthread_mutex_unlock(&ctx->run);
+    pthread_mutex_unlock(&ctx->run_lock);
     return b->data;
 }
 
@@ -381,9 +384,9 @@ bool lz_buffer_read(lz_buffer *b, int64_t offset, void *to, int64_t bytes, lz_er
         memcpy(to, b->data + offset, (size_t)bytes);
         return true;
     }
-    pthread_mutex_lock(&b->ctx->run);
+    pthread_mutex_lock(&b->ctx->run_lock);
     bool fine = b->ctx->backend->device->read(b->ctx->device, to, b->remote + offset, bytes, err);
-    pthread_mutex_unlock(&b->ctx->run);
+    pthread_mutex_unlock(&b->ctx->run_lock);
     return fine;
 }
 
@@ -392,9 +395,9 @@ bool lz_buffer_fill(lz_buffer *b, const void *data, int64_t bytes, lz_error *err
         memcpy(b->data, data, (size_t)bytes);
         return true;
     }
-    pthread_mutex_lock(&b->ctx->run);
+    pthread_mutex_lock(&b->ctx->run_lock);
     bool fine = b->ctx->backend->device->write(b->ctx->device, b->remote, (lz_bytes){.data = data}, bytes, err);
-    pthread_mutex_unlock(&b->ctx->run);
+    pthread_mutex_unlock(&b->ctx->run_lock);
     return fine;
 }
 
@@ -418,19 +421,19 @@ lz_memory lz_memory_info(lz_context *ctx) {
     return m;
 }
 
-/* What a device has left, but for a little of the whole that the driver takes for kernels, graphs and by rounding up. */
-static int64_t device_room(lz_context *ctx, const lz_memory *m) {
-    int64_t room = ctx->backend->device->room(ctx->device) + m->cached, little = (room + m->active) / 16;
-    return room - (little < DEVICE_RESERVE ? little : DEVICE_RESERVE);
+/* Free bytes of the device, minus a reserve for what the driver needs for kernels, graphs and rounding up. */
+static int64_t device_available(lz_context *ctx, const lz_memory *m) {
+    int64_t free = ctx->backend->device->available(ctx->device) + m->cached, reserve = (free + m->active) / 16;
+    return free - (reserve < DEVICE_RESERVE ? reserve : DEVICE_RESERVE);
 }
 
-int64_t lz_memory_room(lz_context *ctx) {
+int64_t lz_memory_available(lz_context *ctx) {
     LZ_LOCK(ctx);
     lz_memory m = lz_memory_info(ctx);
-    int64_t spare = spare_bytes(ctx), allowed = m.limit ? m.limit - m.active + spare : INT64_MAX;
+    int64_t spare = evictable_bytes(ctx), allowed = m.limit ? m.limit - m.active + spare : INT64_MAX;
     LZ_UNLOCK(ctx);
     if (ctx->device) {
-        int64_t there = device_room(ctx, &m) + spare;
+        int64_t there = device_available(ctx, &m) + spare;
         return there < allowed ? there : allowed;
     }
     if (m.limit) return allowed;
@@ -445,12 +448,12 @@ int64_t lz_memory_room(lz_context *ctx) {
     f = fopen("/proc/self/statm", "r");
     if (f && fscanf(f, "%lld", &pages) != 1) pages = 0;
     if (f) fclose(f);
-    int64_t room = kilobytes * 1024;
+    int64_t free = kilobytes * 1024;
     if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
         int64_t left = (int64_t)limit.rlim_cur - pages * sysconf(_SC_PAGESIZE);
-        room = left < room ? left : room;
+        free = left < free ? left : free;
     }
-    return room;
+    return free;
 }
 
 void lz_set_memory_limit(lz_context *ctx, int64_t bytes) {
@@ -458,7 +461,7 @@ void lz_set_memory_limit(lz_context *ctx, int64_t bytes) {
     LZ_LOCK(ctx);
     ctx->memory.limit = bytes > 0 ? bytes : 0;
     if (bytes > 0) trim_cache(ctx, bytes > ctx->memory.active ? bytes - ctx->memory.active : 0);
-    if (bytes > 0) make_spare_go(ctx, ctx->memory.active - bytes);
+    if (bytes > 0) evict_bytes(ctx, ctx->memory.active - bytes);
     LZ_UNLOCK(ctx);
 }
 

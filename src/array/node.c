@@ -1,6 +1,6 @@
-/* node.c: the life of arrays and scopes. A node is held by its scope, by the nodes built on it and by whoever
- * retains it; when the last of them lets go, it and all that only it held are freed, without recursion, so that a
- * graph may be as deep as memory allows. */
+/* node.c: lifetimes of arrays and scopes. A node is referenced by its scope, by the nodes that have it as an input, and
+ * by callers of lz_retain. When the last reference is released, the node and all inputs that only it referenced are
+ * freed, without recursion, so that a graph may be as deep as memory allows. */
 #include <assert.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ static lz_scope *innermost(lz_context *ctx) {
     return &ctx->root;
 }
 
-static void link_node(lz_scope *scope, lz_array *a) { /* takes over one reference */
+static void link_node(lz_scope *scope, lz_array *a) { /* the scope takes over one reference of the caller */
     a->scope = scope;
     a->previous = NULL;
     a->next = scope->nodes;
@@ -39,7 +39,7 @@ lz_scope *lz_scope_begin(lz_context *ctx, const char *name) {
     char *copy = scope ? lz_host_copy(ctx, name ? name : "scope") : NULL;
     if (!copy) {
         lz_host_free(ctx, scope);
-        return NULL; /* its arrays fall to the enclosing scope instead */
+        return NULL; /* arrays will be added to the enclosing scope instead */
     }
     LZ_LOCK(ctx);
     *scope = (lz_scope){
@@ -116,7 +116,7 @@ lz_array *lz_node_new(lz_context *ctx, lz_op op, lz_dims dims, lz_dtype dtype, l
     a->refs = 1;
     a->op = op;
     a->dtype = dtype;
-    a->dims.n = dims.n; /* what lies behind stays zero, so that shapes compare as bytes */
+    a->dims.n = dims.n; /* sizes after dims.n stay zero, so that shapes compare as bytes */
     for (int i = 0; i < dims.n; i++) a->dims.at[i] = dims.at[i];
     if (params) a->params = *params;
     a->n_in = n_in;
@@ -132,7 +132,7 @@ lz_array *lz_node_new(lz_context *ctx, lz_op op, lz_dims dims, lz_dtype dtype, l
     return a;
 }
 
-/* Lets go of what a node was computed from. Nodes that nobody else holds go to the list of the dead. */
+/* Releases the inputs of a node. Inputs without other references are added to the list of the dead. */
 static void drop_inputs(lz_array *a, lz_array **dead) {
     for (int i = 0; i < a->n_in; i++)
         if (--a->in[i]->refs == 0) {
@@ -204,7 +204,7 @@ lz_status lz_event_wait(lz_context *ctx, lz_event *event, lz_error *err) {
     if (!event) return LZ_OK;
     LZ_LOCK(ctx);
     event->refs++;
-    while (!event->done) pthread_cond_wait(&ctx->event, &ctx->base.lock);
+    while (!event->done) pthread_cond_wait(&ctx->event_done, &ctx->base.lock);
     lz_status status = event->err.status;
     if (status && err) *err = event->err;
     lz_event_release(ctx, event);

@@ -1,5 +1,4 @@
-/* ops_element.c: the rules of elementwise ops: promote, broadcast, make one node. All of them go through one
- * function. */
+/* ops_element.c: the rules of elementwise ops: promote, broadcast, make one node. All of them use element(). */
 #define LZ_NO_SUGAR
 #include <math.h>
 #include <string.h>
@@ -55,7 +54,7 @@ bool lz_broadcast_dims(lz_dims a, lz_dims b, lz_dims *out) {
 
 /* ---- making inputs fit ------------------------------------------------------------------------------------------- */
 
-/* A number has no type of its own; as an element of an array it must be one of the values that type has. */
+/* Can an array of this type have the element v? A C number has no type of its own. */
 static bool number_fits(double v, lz_dtype dtype) {
     static const double low[] = {
         [LZ_BOOL] = 0, [LZ_U8] = 0, [LZ_I8] = -128, [LZ_I32] = -2147483648.0, [LZ_I64] = -0x1p63};
@@ -86,7 +85,7 @@ lz_array *lz_as_dims(lz_array *a, lz_dims dims) {
 
 /* ---- the one function -------------------------------------------------------------------------------------------- */
 
-/* The type that operands first .. n-1 share; weak ones follow the others. */
+/* The promoted type of operands first .. n-1. Weak operands take the type of the others. */
 static bool common_type(lz_array *const *in, int first, int n, lz_dtype *type) {
     bool found = false;
     for (int i = first; i < n; i++)
@@ -299,7 +298,7 @@ lz_array *lz_borrow(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *d
         lz_buffer_release(buffer);
         return a;
     }
-    if (release) release(user); /* a borrowed thing is always given back, even when it was refused */
+    if (release) release(user); /* release is called even if the array could not be made */
     return a;
 }
 

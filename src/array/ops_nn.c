@@ -1,5 +1,5 @@
-/* ops_nn.c: the rules of matrix products, attention, norms, rope and convolution. What is elementwise about them (bias,
- * affine, modulation) is described as elementwise ops; the fusion pass puts it back into one kernel. */
+/* ops_nn.c: the rules of matrix products, attention, norms, rope and convolution. Their elementwise parts
+ * (bias, affine, modulation) are separate elementwise ops; fusion (graph/fuse.c) makes them epilogues again. */
 #define LZ_NO_SUGAR
 #include <math.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static lz_array *need_float(const char *op, lz_array *const *arrays, int n, bool
     return NULL;
 }
 
-/* Two f8 operands multiply to f32: there is no f8 arithmetic to stay in. */
+/* The product of two f8 operands is f32, since there is no f8 arithmetic. */
 static lz_dtype product_type(lz_dtype a, lz_dtype b) {
     lz_dtype type = lz_promote(a, b);
     return type == LZ_F8 ? LZ_F32 : type;
@@ -128,7 +128,7 @@ static lz_array *norm(lz_op op, lz_array *x, int groups, double eps) {
     return lz_node_new(x->ctx, op, x->dims, x->dtype, &x, 1, &p);
 }
 
-/* weight and bias along the last axis, where given */
+/* y * weight + bias along the last axis. Each may be NULL. */
 static lz_array *affine(const char *name, lz_array *y, lz_array *weight, lz_array *bias) {
     for (int i = 0; i < 2; i++) {
         lz_array *part = i ? bias : weight;

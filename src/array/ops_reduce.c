@@ -1,5 +1,5 @@
-/* ops_reduce.c: the rules of reductions and softmax. A reduction's axes are moved to the back by a view, so that
- * kernels know one form only: in [kept..., reduced...] -> out [kept...]. */
+/* ops_reduce.c: the rules of reductions and softmax. A permute moves the reduced axes to the end, so that kernels have
+ * one form only: in [kept..., reduced...] -> out [kept...]. */
 #define LZ_NO_SUGAR
 #include <string.h>
 
@@ -77,7 +77,7 @@ lz_array *lz_softmax(lz_array *a, int axis) {
     if (a->dtype == LZ_F8) return lz_poison(a->ctx, LZ_BAD_TYPE, "softmax: f8 is for storage only: cast it first");
     if (!lz_is_float(a->dtype)) a = lz_as_type(a, LZ_F32);
     if (a->error) return a;
-    lz_dims swap = {.n = n}; /* its own inverse */
+    lz_dims swap = {.n = n}; /* the permutation is its own inverse */
     for (int i = 0; i < n; i++) swap.at[i] = i;
     swap.at[at] = n - 1;
     swap.at[n - 1] = at;

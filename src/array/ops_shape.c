@@ -86,7 +86,7 @@ lz_array *lz_slice(lz_array *a, int axis, int64_t start, int64_t stop, int64_t s
     memset(&p, 0, sizeof p);
     p.slice.axis = at;
     p.slice.start = length ? start : 0;
-    p.slice.step = length > 1 ? step : 1; /* of one element the step says nothing, and it may be huge */
+    p.slice.step = length > 1 ? step : 1; /* the step of a single element is irrelevant, and may be huge */
     lz_dims to = a->dims;
     to.at[at] = length;
     return lz_node_new(a->ctx, LZ_OP_SLICE, to, a->dtype, &a, 1, &p);
@@ -144,7 +144,7 @@ lz_array *lz_concat(lz_array *const *arrays, int n, int axis) {
     }
     lz_params p;
     memset(&p, 0, sizeof p);
-    p.at.axis = at;
+    p.along.axis = at;
     if (!out) out = n == 1 ? in[0] : lz_node_new(ctx, LZ_OP_CONCAT, to, type, in, n, &p);
     lz_host_free(ctx, in);
     return out;
@@ -171,7 +171,7 @@ lz_array *lz_pad(lz_array *a, lz_dims before, lz_dims after, double value) {
     return lz_node_new(a->ctx, LZ_OP_PAD, to, a->dtype, &a, 1, &p);
 }
 
-/* Each pixel becomes f x f of itself: two new axes of stride 0, folded in by a reshape. */
+/* Each pixel is repeated f x f times: two new axes of stride 0, merged by a reshape. */
 lz_array *lz_upsample_nearest(lz_array *x, int factor) {
     NEED("upsample_nearest", x);
     lz_dims d = x->dims;
@@ -201,7 +201,7 @@ lz_array *lz_take(lz_array *a, lz_array *indices, int axis) {
     if (to.n > LZ_MAX_DIMS)
         return lz_poison(a->ctx, LZ_BAD_SHAPE, "take: %s by %s has more than %d axes", LZ_SHOW(a->dims),
                          LZ_SHOW(indices->dims), LZ_MAX_DIMS);
-    for (int i = 0; i < to.n; i++) /* before the axis, the indices' own axes, behind the axis */
+    for (int i = 0; i < to.n; i++) /* axes before `axis`, then the axes of the indices, then the axes after `axis` */
         to.at[i] = i < at                     ? a->dims.at[i]
                    : i < at + indices->dims.n ? indices->dims.at[i - at]
                                               : a->dims.at[i - indices->dims.n + 1];
@@ -209,7 +209,7 @@ lz_array *lz_take(lz_array *a, lz_array *indices, int axis) {
         return lz_poison(a->ctx, LZ_BAD_SHAPE, "take: the result %s would be too large", LZ_SHOW(to));
     lz_params p;
     memset(&p, 0, sizeof p);
-    p.at.axis = at;
+    p.along.axis = at;
     in[1] = lz_as_type(indices, LZ_I64);
     return in[1]->error ? in[1] : lz_node_new(a->ctx, LZ_OP_TAKE, to, a->dtype, in, 2, &p);
 }
@@ -229,7 +229,7 @@ lz_array *lz_gather(lz_array *a, lz_array *indices, int axis) {
                          LZ_SHOW(indices->dims), LZ_SHOW(a->dims), at);
     lz_params p;
     memset(&p, 0, sizeof p);
-    p.at.axis = at;
+    p.along.axis = at;
     in[1] = lz_as_type(indices, LZ_I64);
     return in[1]->error ? in[1] : lz_node_new(a->ctx, LZ_OP_GATHER, indices->dims, a->dtype, in, 2, &p);
 }

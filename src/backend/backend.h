@@ -1,18 +1,18 @@
-/* backend.h: what a backend is: for each op, a kernel. The planner has resolved every view, so a kernel sees plain
- * strided tensors; it computes one of them from the others and allocates nothing.
+/* backend.h: a backend is a table of kernels, one for each op, and optionally a device. The planner has resolved every
+ * view, so a kernel gets strided tensors; it computes one of them from the others and allocates nothing.
  *
- * Shapes a kernel may rely on (checked when the op was called):
+ * Shapes that a kernel can rely on (array/ops_*.c has checked them):
  *   ELEMENT  every input has the dims of the output; broadcast axes have stride 0.
  *   REDUCE   in = [kept..., reduced...], params.reduce.count reduced axes; out = [kept...].
  *   softmax, rms_norm, layer_norm: over the last axis. group_norm: x [n, ..., c].
- *   rope     x [..., n, d], cos and sin [..., n, d/2] with the same leading axes. When params.rope.norm is set, x is first
- *            divided by its root mean square over d and in[3], if present, is multiplied on ([d] broadcast to x).
+ *   rope     x [..., n, d], cos and sin [..., n, d/2] with the same leading axes. If params.rope.norm is set, x is
+ *            first divided by its root mean square over d, and multiplied by in[3] ([d] broadcast to x) if given.
  *   matmul   a [..., m, k], b [..., k, n], out [..., m, n], the same leading axes in all three.
- *   matmul_pair: a [..., m, k], b and another b [..., k, n] of one 16-bit type, with an epilogue over both products. Only
- *            backends that have a kernel for it get any.
+ *   matmul_pair: a [..., m, k], b and another b [..., k, n] of one 16-bit type, with an epilogue over both products.
+ *            Fusion makes it only for backends that have a kernel for it.
  *   sdpa     q [b, h, n, d], k and v [b, g, m, d], optional in[3] mask [b, h, n, m]; out [b, h, n, d].
  *   conv2d   x [n, h, w, c], w [o, kh, kw, c], out [n, oh, ow, o].
- *   pad, take, gather: as in lazuli.h; indices are i64. concat never arrives: the planner makes it of copies.
+ *   pad, take, gather: as in lazuli_array.h; indices are i64. There is no concat: the planner replaces it by copies.
  * Types: element inputs share one type except where and cast; matmul, sdpa, conv2d and rope inputs may differ. */
 #ifndef LZ_BACKEND_H
 #define LZ_BACKEND_H
@@ -35,7 +35,7 @@ typedef struct lz_tensor {
 #define LZ_MAX_OPERANDS (4 + LZ_EXPR_ARGS) /* inputs of a call */
 
 /* dst = op(a, b, c), all f32. FULL loads k0; CLIP clips to k0..k1; CAST rounds to the type in b (bool: to 0 or 1);
- * LZ_EXPR_MUL_ADD is a * b + c, rounded twice. With number set, k0 stands in for b. */
+ * LZ_EXPR_MUL_ADD is a * b + c, rounded twice. If number is set, k0 is used instead of b. */
 #define LZ_EXPR_MUL_ADD LZ_OP_COUNT
 typedef struct lz_expr_step {
     uint8_t op, dst, a, b, c;
@@ -43,9 +43,9 @@ typedef struct lz_expr_step {
     float k0, k1;
 } lz_expr_step;
 
-/* Registers 0 .. n_args-1 hold the arguments at the start. Of a kernel with an epilogue, argument 0 is the kernel's own
- * result, and arguments 1.. are the tensors after the kernel's own inputs. Of a MATMUL_PAIR, arguments 0 and 1 are its two
- * results. */
+/* Registers 0 .. n_args-1 have the arguments at the start. In an epilogue, argument 0 is the result of the kernel, and
+ * the following arguments are the tensors in[n_core], in[n_core + 1], ... In the epilogue of a MATMUL_PAIR, arguments 0
+ * and 1 are its two products. */
 typedef struct lz_expr {
     int n_args, n_steps, n_regs, result;
     lz_expr_step steps[LZ_EXPR_STEPS];
@@ -58,31 +58,35 @@ typedef struct lz_device lz_device;
 typedef struct lz_call {
     lz_op op;
     const lz_params *params;
-    const lz_expr *expr; /* FUSED: the chain; a kernel: its epilogue, or NULL */
+    const lz_expr *expr; /* of FUSED: the chain; of other ops: the epilogue, or NULL */
     lz_tensor out;
     const lz_tensor *in; /* n_core inputs of the op, then the arguments of the epilogue (with the dims of out) */
     int n_core, n_in;
-    char *scratch; /* of the size the kernel asked for, aligned to 64 */
+    char *scratch; /* of the size that kernel->scratch returned, aligned to 64 */
     lz_pool *pool;
-    lz_device *device; /* of a backend with memory of its own; NULL: data is in the host's */
+    lz_device *device; /* of a backend with its own memory; NULL: data is in host memory */
     lz_error *err;     /* set by a kernel that returns false */
 } lz_call;
 
 typedef struct lz_kernel {
     const char *name;                        /* for the profiler, such as "cpu.matmul" */
-    bool (*run)(const lz_call *call);        /* false: call->err says why */
-    int64_t (*scratch)(const lz_call *call); /* bytes; data pointers are not valid here. NULL: none */
-    bool (*can)(const lz_call *call);        /* takes these types and strides? NULL: always. With an epilogue: must */
-    /* Calls that do not depend on each other, as one launch. They were found alike before, when nobody had addresses yet.
-     * Each has the same scratch. NULL: one after the other. */
+    bool (*run)(const lz_call *call);        /* false: call->err has the reason */
+    int64_t (*scratch)(const lz_call *call); /* bytes; called before data pointers are set. NULL: none */
+    /* Does the kernel support the types and strides of the call? NULL: always. Must be true if the call has an
+     * epilogue. */
+    bool (*can)(const lz_call *call);
+    /* run_group runs up to LZ_MAX_GROUP calls that do not depend on each other in one launch. alike says whether two
+     * calls can be in one group; it is called while planning, before data pointers are set. The calls share one scratch
+     * buffer. NULL: each call is run alone. */
     bool (*alike)(const lz_call *a, const lz_call *b);
-    bool (*run_together)(const lz_call *const *calls, int n);
+    bool (*run_group)(const lz_call *const *calls, int n);
 } lz_kernel;
 
-enum { LZ_TOGETHER = 12 }; /* calls at most */
+enum { LZ_MAX_GROUP = 12 }; /* calls in one launch */
 
-/* Bytes that a device is sent: those at data or, if data is NULL, those that make writes. make writes `bytes` bytes of the
- * whole, from `offset` on, to `to`; both numbers are multiples of the element's size. Several threads may call it at once. */
+/* Bytes to upload: at data or, if data is NULL, written by make(user, offset, bytes, to). make writes the bytes from
+ * `offset` to `offset + bytes` of the whole to `to`; both numbers are multiples of the element's size. Several threads
+ * may call it at the same time. */
 typedef void (*lz_maker)(const void *user, int64_t offset, int64_t bytes, char *to);
 typedef struct lz_bytes {
     const void *data;
@@ -90,54 +94,57 @@ typedef struct lz_bytes {
     const void *user;
 } lz_bytes;
 
-/* What a device with memory of its own can do beside running kernels. Its kernels only put work into one queue, which
- * is done in order; write and launches return before it is done, read and finish after. Calls come one at a time, but
- * for allocate, release and room. */
+/* A device with its own memory. Kernels and write put work into one queue, which runs in order, and return before the
+ * work is done; read and finish wait until the queue is empty. When write returns, it has read `from`. allocate,
+ * release, available, name, enter and forget may be called by any thread at any time; the others only by a thread that
+ * holds ctx->run_lock. */
 typedef struct lz_recording lz_recording;
 typedef enum lz_queue { LZ_QUEUE_KERNELS, LZ_QUEUE_COPIES } lz_queue;
 typedef struct lz_device_table {
     lz_device *(*open)(lz_context *ctx, int number, const lz_context_options *options, lz_error *err);
-    /* Fills up to n entries; returns how many there are. No context is opened. */
+    /* Fills up to n entries; returns the number of devices. Opens nothing. */
     int (*list)(const lz_context_options *options, lz_device_info *devices, int n);
     void (*close)(lz_device *d);
     const char *(*name)(const lz_device *d); /* such as "NVIDIA H200" */
-    void (*enter)(lz_device *d);             /* before kernels: makes it the device of this thread */
+    void (*enter)(lz_device *d);             /* makes it the current device of this thread, for kernels */
     void *(*allocate)(lz_device *d, int64_t bytes, lz_error *err);
     void (*release)(lz_device *d, void *memory);
-    int64_t (*room)(lz_device *d);                                                      /* bytes still free */
-    bool (*write)(lz_device *d, void *to, lz_bytes from, int64_t bytes, lz_error *err); /* from may go at once */
+    int64_t (*available)(lz_device *d); /* free bytes */
+    bool (*write)(lz_device *d, void *to, lz_bytes from, int64_t bytes, lz_error *err);
     bool (*read)(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err);
-    bool (*finish)(lz_device *d, lz_error *err); /* waits; errors of earlier launches are told here */
-    /* What is run between on and off is not done: kernels note what they would need to prepare, and off prepares it all
-     * at once. */
+    bool (*finish)(lz_device *d, lz_error *err); /* waits; returns errors of earlier launches */
+    /* A rehearsal: kernels run between rehearse(true) and rehearse(false) launch nothing, but list the code that they
+     * need. rehearse(false) compiles all of it at once. */
     void (*rehearse)(lz_device *d, bool on);
-    /* What is launched between begin and end is not done but recorded, and replayed as one submission. */
+    /* Kernels launched between record and end_record do not run, but are recorded. replay runs a recording as one
+     * submission. The caller owns the recording until forget. */
     bool (*record)(lz_device *d, lz_error *err);
     lz_recording *(*end_record)(lz_device *d, lz_error *err);
     bool (*replay)(lz_device *d, lz_recording *r, lz_error *err);
     void (*forget)(lz_device *d, lz_recording *r);
-    /* Moments in the queue: stamp notes one, seconds tells how much later stamp b was than stamp a, after finish. */
+    /* stamp(i) puts a time stamp into the queue; after finish, seconds(a, b) is the time between stamps a and b. */
     bool (*stamp)(lz_device *d, int i, lz_error *err);
     double (*seconds)(lz_device *d, int a, int b);
-    /* A second queue, whose copies run beside the kernels. mark notes moment i in one queue; what is put into a queue
-     * after await begins when that moment has come. */
-    bool (*send)(lz_device *d, void *to, lz_bytes from, int64_t bytes, lz_error *err); /* write, by that queue */
+    /* A second queue runs copies while the first runs kernels. mark(queue, i) puts mark i into a queue. Work that is
+     * put into a queue after await(queue, i) begins after the other queue has reached mark i. */
+    bool (*send)(lz_device *d, void *to, lz_bytes from, int64_t bytes, lz_error *err); /* write, in that queue */
     bool (*mark)(lz_device *d, lz_queue queue, int i, lz_error *err);
     bool (*await)(lz_device *d, lz_queue queue, int i, lz_error *err);
 } lz_device_table;
 
 typedef struct lz_backend {
     const char *name;
-    bool fuses;                           /* wants expressions; otherwise plain ops only */
+    bool fuses;                           /* its kernels take expressions and epilogues; otherwise plain ops only */
     bool half;                            /* multiplies bf16 faster than f32 */
-    bool together;                        /* has kernels that do several calls in one launch */
-    const lz_kernel *(*kernel)(lz_op op); /* NULL, or one without run: none */
-    const lz_device_table *device;        /* NULL: kernels work on host memory, and are done when they return */
+    bool groups;                          /* has kernels with run_group */
+    const lz_kernel *(*kernel)(lz_op op); /* NULL, or a kernel without run: the backend does not have the op */
+    const lz_device_table *device;        /* NULL: kernels use host memory, and are done when they return */
 } lz_backend;
 
-/* The reference: every op, every type, in f64 (integers in i64), one element at a time. */
+/* The reference kernels: every op and type, in f64 (integers in i64), one element at a time. */
 const lz_backend *lz_ref_backend(void);
-/* NULL, with the reason, when isa names none that this machine can run. */
+/* isa: name of an instruction set, or NULL: the best that this machine has. Returns NULL, and err has the reason, if
+ * this machine does not have it. */
 const lz_backend *lz_cpu_backend(const char *isa, lz_error *err);
 const lz_backend *lz_cuda_backend(void);
 

@@ -1,13 +1,14 @@
-/* compile.c: keeping programs. The function is called once for each signature of its inputs, on stand-ins; the
- * program made from what it describes is kept with its memory, and replayed. The outputs of a call are arrays made
- * for the first call and used again as soon as nobody holds them, so that a loop in a scope allocates nothing. */
+/* compile.c: compiled functions. The function is called once for each signature (types, shapes and strides) of its
+ * inputs, on placeholders. The program planned from its outputs is kept, with its memory, and run again by later calls
+ * of that signature. Output arrays of a call are reused by a later call if nobody else has a reference to them, so that
+ * a loop in a scope allocates nothing. */
 #include <string.h>
 
 #include "graph/eval.h"
 
-enum { MAX_ARRAYS = 65536 }; /* inputs or outputs of a function; lazuli.h says so */
+enum { MAX_ARRAYS = 65536 }; /* inputs or outputs of a function; documented in lazuli_array.h */
 
-/* One set of output arrays with their buffers. */
+/* One set of output arrays with their buffers; owned by its entry. */
 typedef struct outputs {
     struct outputs *next;
     lz_buffer **buffers;
@@ -16,7 +17,7 @@ typedef struct outputs {
 
 typedef struct entry {
     struct entry *next;  /* most recently used first */
-    lz_argument *inputs; /* their types, shapes and strides; no buffers */
+    lz_argument *inputs; /* the signature; .buffer is NULL */
     lz_program *program;
     outputs *sets;
 } entry;
@@ -27,10 +28,12 @@ struct lz_compiled {
     void *user;
     int n_in, n_out, cache_size;
     entry *entries;
-    lz_argument *now; /* the inputs of the call that is running */
-    lz_buffer *arena; /* large enough for the program that runs */
+    lz_argument *current; /* inputs of the call that is running; under lock */
+    lz_buffer *arena;     /* shared by all programs of this function; evictable between calls */
     lz_compile_stats stats;
-    pthread_mutex_t lock; /* one call at a time */
+    /* Guards entries, current, arena and stats. Held during a call, so calls run one at a time. Taken before run_lock
+     * and base.lock. */
+    pthread_mutex_t lock;
 };
 
 lz_compiled *lz_compile(lz_context *ctx, lz_function function, void *user, int n_in, int n_out, int cache_size,
@@ -41,17 +44,17 @@ lz_compiled *lz_compile(lz_context *ctx, lz_function function, void *user, int n
         return NULL;
     }
     lz_compiled *c = lz_host_alloc(ctx, sizeof *c);
-    lz_argument *now = lz_host_alloc(ctx, (size_t)(n_in + 1) * sizeof *now);
-    if (!c || !now) {
+    lz_argument *current = lz_host_alloc(ctx, (size_t)(n_in + 1) * sizeof *current);
+    if (!c || !current) {
         lz_host_free(ctx, c);
-        lz_host_free(ctx, now);
+        lz_host_free(ctx, current);
         lz_out_of_memory(err, sizeof *c);
         return NULL;
     }
     *c = (lz_compiled){.ctx = ctx,
                        .function = function,
                        .user = user,
-                       .now = now,
+                       .current = current,
                        .n_in = n_in,
                        .n_out = n_out,
                        .cache_size = cache_size > 0 ? cache_size : 8};
@@ -59,7 +62,7 @@ lz_compiled *lz_compile(lz_context *ctx, lz_function function, void *user, int n
     return c;
 }
 
-/* ---- letting go -------------------------------------------------------------------------------------------------- */
+/* ---- freeing ----------------------------------------------------------------------------------------------------- */
 
 static void free_set(lz_compiled *c, const lz_program *p, outputs *set) {
     for (int i = 0; set->buffers && i < p->n_outputs; i++) lz_buffer_release(set->buffers[i]);
@@ -92,14 +95,14 @@ void lz_compiled_free(lz_compiled *c) {
     lz_buffer_release(c->arena);
     LZ_UNLOCK(ctx);
     pthread_mutex_destroy(&c->lock);
-    lz_host_free(ctx, c->now);
+    lz_host_free(ctx, c->current);
     lz_host_free(ctx, c);
 }
 
 lz_compile_stats lz_compiled_stats(const lz_compiled *compiled) {
     lz_compile_stats stats = {0};
     if (!compiled) return stats;
-    lz_compiled *c = (lz_compiled *)compiled; /* only its lock is touched */
+    lz_compiled *c = (lz_compiled *)compiled; /* only its lock is changed */
     pthread_mutex_lock(&c->lock);
     stats = c->stats;
     for (const entry *e = c->entries; e; e = e->next) stats.cached++;
@@ -111,29 +114,30 @@ lz_compile_stats lz_compiled_stats(const lz_compiled *compiled) {
 
 static bool matches(const lz_compiled *c, const entry *e) {
     for (int i = 0; i < c->n_in; i++) {
-        const lz_argument *s = &e->inputs[i], *now = &c->now[i];
+        const lz_argument *s = &e->inputs[i], *now = &c->current[i];
         if (s->dtype != now->dtype || !lz_dims_equal(s->dims, now->dims)) return false;
         if (memcmp(s->strides, now->strides, (size_t)s->dims.n * sizeof s->strides[0])) return false;
     }
     return true;
 }
 
-/* Notes where the inputs lie, all at one moment: another thread that looks at one may move it. */
-static void note_inputs(lz_compiled *c, lz_array *const *in) {
+/* Copies buffer, offset and strides of all inputs under one lock: another thread that reads an input may replace its
+ * buffer by a row-major one (make_dense in eval.c). */
+static void retain_inputs(lz_compiled *c, lz_array *const *in) {
     LZ_LOCK(c->ctx);
     for (int i = 0; i < c->n_in; i++) {
-        c->now[i] = (lz_argument){.dtype = in[i]->dtype, .dims = in[i]->dims, .offset = in[i]->offset};
-        memcpy(c->now[i].strides, in[i]->strides, sizeof c->now[i].strides);
-        c->now[i].buffer = lz_buffer_retain(in[i]->buffer);
+        c->current[i] = (lz_argument){.dtype = in[i]->dtype, .dims = in[i]->dims, .offset = in[i]->offset};
+        memcpy(c->current[i].strides, in[i]->strides, sizeof c->current[i].strides);
+        c->current[i].buffer = lz_buffer_retain(in[i]->buffer);
     }
     LZ_UNLOCK(c->ctx);
 }
 
-static void forget_inputs(lz_compiled *c) {
-    for (int i = 0; i < c->n_in; i++) lz_buffer_release(c->now[i].buffer);
+static void release_inputs(lz_compiled *c) {
+    for (int i = 0; i < c->n_in; i++) lz_buffer_release(c->current[i].buffer);
 }
 
-/* Moves the entry to the front; NULL: not known yet. */
+/* The entry of the current signature, moved to the front; NULL: there is none yet. */
 static entry *find_entry(lz_compiled *c) {
     for (entry **e = &c->entries; *e; e = &(*e)->next)
         if (matches(c, *e)) {
@@ -146,7 +150,7 @@ static entry *find_entry(lz_compiled *c) {
     return NULL;
 }
 
-/* ---- making one -------------------------------------------------------------------------------------------------- */
+/* ---- tracing ----------------------------------------------------------------------------------------------------- */
 
 static lz_array *make_placeholder(lz_context *ctx, int number, lz_dims dims, lz_dtype dtype, const int64_t *strides) {
     lz_array *a = lz_node_new(ctx, LZ_OP_LEAF, dims, dtype, NULL, 0, NULL);
@@ -158,7 +162,7 @@ static lz_array *make_placeholder(lz_context *ctx, int number, lz_dims dims, lz_
 
 static bool make_placeholders(lz_compiled *c, lz_array **to) {
     for (int i = 0; i < c->n_in; i++) {
-        to[i] = make_placeholder(c->ctx, i + 1, c->now[i].dims, c->now[i].dtype, c->now[i].strides);
+        to[i] = make_placeholder(c->ctx, i + 1, c->current[i].dims, c->current[i].dtype, c->current[i].strides);
         if (to[i]->error) return false;
     }
     return true;
@@ -190,14 +194,15 @@ static bool push(lz_context *ctx, walk *w, lz_array *a) {
     return true;
 }
 
-/* Lists what must be computed once and for all: nodes that need no placeholder, read by nodes that do, or asked for.
- * A second visit, after the inputs, sets mark_id: 1 when the node depends on an input of the function. */
+/* Lists the nodes that do not depend on an input of the function, and are read by nodes that do, or are outputs. They
+ * are evaluated once, while tracing. A node's second visit, after its inputs, sets mark_id to 1 if it depends on an
+ * input. */
 static bool find_constants(lz_context *ctx, lz_array *const *out, int n_out, walk *constants) {
     walk stack = {0};
     bool fine = true;
     uint64_t mark = ++ctx->mark;
     for (int i = 0; i < n_out && fine; i++) fine = push(ctx, &stack, out[i]);
-    uint64_t open = ++ctx->mark; /* met, inputs pending */
+    uint64_t open = ++ctx->mark; /* mark of nodes whose inputs are not all visited */
     while (stack.n && fine) {
         lz_array *a = stack.nodes[stack.n - 1];
         if (a->mark == mark) {
@@ -261,7 +266,7 @@ static lz_status trace(lz_compiled *c, entry *e, lz_error *err) {
     return status;
 }
 
-/* The arena is shared by all programs of this function: only one runs at a time. Between two calls it may go. */
+/* Makes the arena large enough, and not evictable until lz_run_watched is done. */
 static lz_status ensure_arena(lz_compiled *c, int64_t bytes, lz_error *err) {
     lz_buffer_claim(c->ctx, &c->arena);
     if (!bytes || (c->arena && c->arena->bytes >= bytes)) return LZ_OK;
@@ -294,7 +299,7 @@ static entry *make_entry(lz_compiled *c, lz_error *err) {
         return NULL;
     }
     for (int i = 0; i < c->n_in; i++) {
-        e->inputs[i] = c->now[i];
+        e->inputs[i] = c->current[i];
         e->inputs[i].buffer = NULL;
     }
     if (trace(c, e, err)) {
@@ -310,10 +315,11 @@ static entry *make_entry(lz_compiled *c, lz_error *err) {
 
 /* ---- outputs ----------------------------------------------------------------------------------------------------- */
 
-static bool unheld(const lz_compiled *c, const lz_program *p, const outputs *set) {
+static bool is_unused(const lz_compiled *c, const lz_program *p, const outputs *set) {
     for (int i = 0; i < c->n_out; i++)
         if (set->arrays[i]->refs > 1) return false;
-    for (int i = 0; i < p->n_outputs; i++) { /* views made of an earlier output hold its buffer */
+    for (int i = 0; i < p->n_outputs;
+         i++) { /* arrays that are views of an earlier output have references to its buffer */
         int own = 1;
         for (int j = 0; j < p->n_results; j++) own += set->arrays[j]->buffer == set->buffers[i];
         if (set->buffers[i]->refs > own) return false;
@@ -321,12 +327,12 @@ static bool unheld(const lz_compiled *c, const lz_program *p, const outputs *set
     return true;
 }
 
-/* Where output i of a set lies: as planned, even if somebody who looked at it had it moved. */
-static void place_output(const lz_program *p, outputs *set, int i) {
+/* Gives output i of a set its planned buffer back: reading it may have replaced the buffer by a row-major copy. */
+static void reset_output(const lz_program *p, outputs *set, int i) {
     const lz_result *r = &p->results[i];
-    lz_buffer *buffer = set->buffers[p->stores[r->at.store].output];
+    lz_buffer *buffer = set->buffers[p->stores[r->operand.store].output];
     if (set->arrays[i]->buffer != buffer)
-        lz_node_set_value(set->arrays[i], buffer, r->at.offset / lz_dtype_size(r->dtype), r->strides, NULL);
+        lz_node_set_value(set->arrays[i], buffer, r->operand.offset / lz_dtype_size(r->dtype), r->strides, NULL);
 }
 
 static outputs *make_set(lz_compiled *c, const lz_program *p, lz_error *err) {
@@ -347,7 +353,7 @@ static outputs *make_set(lz_compiled *c, const lz_program *p, lz_error *err) {
             break;
         }
         set->arrays[i] = lz_retain(a);
-        place_output(p, set, i);
+        reset_output(p, set, i);
     }
     lz_scope_end(scope);
     if (fine) return set;
@@ -357,8 +363,8 @@ static outputs *make_set(lz_compiled *c, const lz_program *p, lz_error *err) {
 
 static outputs *find_set(lz_compiled *c, entry *e, lz_error *err) {
     for (outputs *set = e->sets; set; set = set->next)
-        if (unheld(c, e->program, set)) {
-            for (int i = 0; i < c->n_out; i++) place_output(e->program, set, i);
+        if (is_unused(c, e->program, set)) {
+            for (int i = 0; i < c->n_out; i++) reset_output(e->program, set, i);
             return set;
         }
     outputs *set = make_set(c, e->program, err);
@@ -379,7 +385,7 @@ lz_status lz_run_watched(lz_compiled *c, lz_array *const *in, lz_array **out, co
     if (!local.status) {
         pthread_mutex_lock(&c->lock);
         c->stats.calls++;
-        note_inputs(c, in);
+        retain_inputs(c, in);
         entry *e = find_entry(c);
         if (!e) e = make_entry(c, &local);
         if (e && ensure_arena(c, e->program->arena_bytes, &local)) e = NULL;
@@ -387,9 +393,9 @@ lz_status lz_run_watched(lz_compiled *c, lz_array *const *in, lz_array **out, co
         outputs *set = e ? find_set(c, e, &local) : NULL;
         for (int i = 0; set && i < c->n_out; i++) lz_adopt(out[i] = set->arrays[i]);
         LZ_UNLOCK(c->ctx);
-        if (set) lz_program_run(e->program, c->now, c->arena, set->buffers, watch, &local);
-        lz_buffer_keep(c->ctx, &c->arena);
-        forget_inputs(c);
+        if (set) lz_program_run(e->program, c->current, c->arena, set->buffers, watch, &local);
+        lz_buffer_set_evictable(c->ctx, &c->arena);
+        release_inputs(c);
         pthread_mutex_unlock(&c->lock);
     }
     if (local.status && err) *err = local;

@@ -1,5 +1,5 @@
-/* context.c: opening and closing. A context owns its threads, its memory and its lock, and shares nothing with
- * others. */
+/* context.c: opening and closing contexts. A context owns its threads, memory and locks, and shares nothing with other
+ * contexts. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,12 +14,12 @@ static void init_locks(lz_context *ctx) {
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&ctx->base.lock, &recursive);
     pthread_mutexattr_destroy(&recursive);
-    pthread_mutex_init(&ctx->run, NULL);
+    pthread_mutex_init(&ctx->run_lock, NULL);
     pthread_mutex_init(&ctx->base.log_lock, NULL);
-    pthread_cond_init(&ctx->event, NULL);
+    pthread_cond_init(&ctx->event_done, NULL);
 }
 
-/* The array every op returns when memory is out: made while there is some. */
+/* The poisoned array that every op returns if memory runs out. It is allocated when the context is opened. */
 static lz_array *make_no_memory(lz_context *ctx) {
     lz_array *a = lz_host_alloc(ctx, sizeof *a);
     lz_error *error = lz_host_alloc(ctx, sizeof *error);
@@ -50,8 +50,8 @@ static const lz_backend *find_cuda(const lz_context_options *options, lz_error *
 /* The backends by name. A name that is numbered may be followed by ':' and the number of a device. */
 static const struct {
     const char *name;
-    bool numbered, listed; /* listed: among the devices that lz_find_devices tells of, in this order */
-    const lz_backend *(*find)(const lz_context_options *options, lz_error *err); /* NULL: err says why */
+    bool numbered, listed; /* listed: reported by lz_find_devices, in this order */
+    const lz_backend *(*find)(const lz_context_options *options, lz_error *err); /* NULL: err has the reason */
 } backends[] = {
     {"cpu", .listed = true, .find = find_cpu},
     {"cuda", .numbered = true, .listed = true, .find = find_cuda},
@@ -59,7 +59,7 @@ static const struct {
 };
 enum { BACKENDS = sizeof backends / sizeof backends[0] };
 
-/* ":2" -> 2, "" -> 0; -1: not a number, or an absurd one */
+/* ":2" -> 2, "" -> 0; -1: not a number, or too large */
 static int device_number(const char *digits) {
     if (!*digits) return 0;
     int number = 0, n = 0;
@@ -86,7 +86,7 @@ static bool open_device(lz_context *ctx, int number, const lz_context_options *o
     return ctx->device;
 }
 
-/* f32 unless something else is asked for; on a device bf16. */
+/* The type that models compute in: the requested one; by default f32, on a device bf16. */
 static lz_dtype compute_type(const lz_backend *backend, int asked) {
     if (asked == LZ_F32 || asked == LZ_BF16) return (lz_dtype)asked;
     return backend->half && (asked == LZ_FASTEST || backend->device) ? LZ_BF16 : LZ_F32;
@@ -167,9 +167,9 @@ void lz_close(lz_context *ctx) {
     lz_clear_cache(ctx);
     if (ctx->device) ctx->backend->device->close(ctx->device);
     if (ctx->base.pool) lz_pool_free(ctx, ctx->base.pool);
-    pthread_cond_destroy(&ctx->event);
+    pthread_cond_destroy(&ctx->event_done);
     pthread_mutex_destroy(&ctx->base.log_lock);
-    pthread_mutex_destroy(&ctx->run);
+    pthread_mutex_destroy(&ctx->run_lock);
     pthread_mutex_destroy(&ctx->base.lock);
     lz_allocator allocator = ctx->base.allocator;
     allocator.release(allocator.user, ctx, sizeof *ctx);

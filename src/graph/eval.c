@@ -1,10 +1,10 @@
-/* eval.c: evaluating arrays here and now, and looking at them. */
+/* eval.c: evaluating arrays on the calling thread, and reading their values. */
 #define LZ_NO_SUGAR
 #include <string.h>
 
 #include "graph/eval.h"
 
-/* ---- evaluations: a program with the memory it runs in ----------------------------------------------------------- */
+/* ---- evaluations: a program with its arena and output buffers ---------------------------------------------------- */
 
 void lz_evaluation_free(lz_evaluation *e) {
     if (!e) return;
@@ -30,7 +30,7 @@ static bool allocate(lz_evaluation *e, lz_error *err) {
     return !p->arena_bytes || e->arena;
 }
 
-/* Inside a function being compiled, its inputs have no values to compute with. */
+/* The inputs of a function that is being compiled are placeholders: they have no values to compute with. */
 static bool needs_arguments(const lz_program *p, lz_error *err) {
     for (int i = 0; i < p->n_stores; i++)
         if (p->stores[i].argument) {
@@ -62,16 +62,16 @@ void lz_evaluation_commit(lz_evaluation *e, lz_array *const *arrays, lz_event *e
     lz_program *p = e->program;
     for (int i = 0; i < p->n_results; i++) {
         lz_result *r = &p->results[i];
-        lz_store *s = &p->stores[r->at.store];
-        if (arrays[i]->buffer) continue; /* another thread was faster, or it is asked for twice */
+        lz_store *s = &p->stores[r->operand.store];
+        if (arrays[i]->buffer) continue; /* another thread has evaluated it, or it is listed twice */
         lz_buffer *buffer = s->kind == LZ_STORE_OUTPUT ? e->outputs[s->output] : s->buffer;
-        lz_node_set_value(arrays[i], buffer, r->at.offset / lz_dtype_size(r->dtype), r->strides, event);
+        lz_node_set_value(arrays[i], buffer, r->operand.offset / lz_dtype_size(r->dtype), r->strides, event);
     }
 }
 
 /* ---- evaluating -------------------------------------------------------------------------------------------------- */
 
-/* The first error among the arrays. */
+/* Returns the first error among the arrays. */
 lz_status lz_check_all(lz_array *const *arrays, int n, lz_error *err) {
     if (n < 0 || (n && !arrays)) return lz_fail(err, LZ_BAD_ARGUMENT, "there are no arrays to evaluate");
     for (int i = 0; i < n; i++) {
@@ -91,7 +91,7 @@ static bool any_pending(lz_array *const *arrays, int n) {
     return pending;
 }
 
-/* Until it was handed to the device at least, if another thread is at it. */
+/* If a stream computes the array, waits until that run is over (on a device: until its kernels are queued). */
 static lz_status wait_event(lz_array *a, lz_error *err) {
     LZ_LOCK(a->ctx);
     lz_event *event = a->event;
@@ -129,9 +129,9 @@ lz_status lz_wait(lz_array *a, lz_error *err) {
     if (!status) status = wait_event(a, err);
     if (status || !a->ctx->device) return status;
     lz_error local = {.status = LZ_OK};
-    pthread_mutex_lock(&a->ctx->run);
+    pthread_mutex_lock(&a->ctx->run_lock);
     a->ctx->backend->device->finish(a->ctx->device, &local);
-    pthread_mutex_unlock(&a->ctx->run);
+    pthread_mutex_unlock(&a->ctx->run_lock);
     if (local.status && err) *err = local;
     return local.status;
 }
@@ -144,7 +144,7 @@ lz_status lz_plan(lz_array *const *arrays, int n, lz_plan_info *info, lz_error *
     lz_error local = {.status = LZ_OK};
     LZ_LOCK(arrays[0]->ctx);
     lz_program *p = lz_program_new(arrays[0]->ctx, arrays, n, false, &local);
-    if (p && !lz_freight_foresee(p)) lz_out_of_memory(&local, 0);
+    if (p && !lz_offload_estimate(p)) lz_out_of_memory(&local, 0);
     if (p && !local.status) *info = p->info;
     lz_program_free(p);
     LZ_UNLOCK(arrays[0]->ctx);
@@ -152,10 +152,10 @@ lz_status lz_plan(lz_array *const *arrays, int n, lz_plan_info *info, lz_error *
     return local.status;
 }
 
-/* ---- looking ----------------------------------------------------------------------------------------------------- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-/* Where the value lies, retained. NULL: not in row-major order. */
-static lz_buffer *dense_place(const lz_array *a, int64_t *offset) {
+/* The buffer of an evaluated array, retained. NULL: the value is not in row-major order. */
+static lz_buffer *dense_buffer(const lz_array *a, int64_t *offset) {
     LZ_LOCK(a->ctx);
     lz_buffer *buffer = lz_is_dense(a->dims, a->strides) ? lz_buffer_retain(a->buffer) : NULL;
     *offset = a->offset * lz_dtype_size(a->dtype);
@@ -163,33 +163,33 @@ static lz_buffer *dense_place(const lz_array *a, int64_t *offset) {
     return buffer;
 }
 
-/* Puts a strided value into row-major order, once. */
+/* Replaces a strided value by a row-major copy. */
 static lz_status make_dense(lz_array *a, lz_error *err) {
     lz_scope *scope = lz_scope_begin(a->ctx, "data");
     lz_array *copy = lz_contiguous(a);
     lz_status status = lz_eval(copy, err);
     LZ_LOCK(a->ctx);
     bool still = !lz_is_dense(a->dims,
-                              a->strides); /* another thread may have been faster, and handed out its pointer */
+                              a->strides); /* another thread may have done it and returned a pointer into its copy */
     if (!status && still) lz_node_set_value(a, copy->buffer, copy->offset, copy->strides, NULL);
     LZ_UNLOCK(a->ctx);
     lz_scope_end(scope);
     return status;
 }
 
-/* Computes it; retained, in row-major order. NULL: err says why. */
-static lz_buffer *look(lz_array *a, int64_t *offset, lz_error *err) {
+/* Evaluates a and returns its row-major buffer, retained. NULL: err has the reason. */
+static lz_buffer *evaluate_dense(lz_array *a, int64_t *offset, lz_error *err) {
     if (lz_eval(a, err)) return NULL;
-    lz_buffer *buffer = dense_place(a, offset);
-    return buffer || make_dense(a, err) ? buffer : dense_place(a, offset);
+    lz_buffer *buffer = dense_buffer(a, offset);
+    return buffer || make_dense(a, err) ? buffer : dense_buffer(a, offset);
 }
 
 const void *lz_data(lz_array *a, lz_error *err) {
     lz_error local = {.status = LZ_OK};
     int64_t offset = 0;
-    lz_buffer *buffer = look(a, &offset, &local);
+    lz_buffer *buffer = evaluate_dense(a, &offset, &local);
     const char *data = buffer ? lz_buffer_host(buffer, &local) : NULL;
-    lz_buffer_release(buffer); /* the array holds it on */
+    lz_buffer_release(buffer); /* the array keeps its own reference */
     if (local.status && err) *err = local;
     return data ? data + offset : NULL;
 }
@@ -197,7 +197,7 @@ const void *lz_data(lz_array *a, lz_error *err) {
 lz_status lz_copy(lz_array *a, void *out, int64_t bytes, lz_error *err) {
     lz_error local = {.status = LZ_OK};
     int64_t offset = 0, own = 0;
-    lz_buffer *buffer = look(a, &offset, &local);
+    lz_buffer *buffer = evaluate_dense(a, &offset, &local);
     if (buffer) own = lz_size(a) * lz_dtype_size(a->dtype);
     if (buffer && bytes != own)
         lz_fail(&local, LZ_BAD_ARGUMENT, "copy: the array has %lld bytes, not %lld", (long long)own, (long long)bytes);

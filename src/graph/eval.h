@@ -1,4 +1,5 @@
-/* eval.h: an evaluation is a program with the memory it runs in: lz_eval runs it at once, a stream later. */
+/* eval.h: an evaluation is a program together with its arena and output buffers. lz_eval runs it immediately, a stream
+ * runs it on its thread. */
 #ifndef LZ_EVAL_H
 #define LZ_EVAL_H
 
@@ -8,22 +9,22 @@ typedef struct lz_evaluation {
     lz_context *ctx;
     lz_program *program;
     lz_buffer *arena, **outputs;
-    lz_event *event; /* streams: told when it is done */
+    lz_event *event; /* of a stream: set to done after the run; owned until then */
     struct lz_evaluation *next;
 } lz_evaluation;
 
 lz_status lz_check_all(lz_array *const *arrays, int n, lz_error *err);
 lz_evaluation *lz_evaluation_new(lz_context *ctx, lz_array *const *arrays, int n,
-                                 lz_error *err); /* with the context locked */
+                                 lz_error *err); /* the caller holds base.lock */
 lz_status lz_evaluation_run(lz_evaluation *e, const lz_watch *watch, lz_error *err);
-void lz_evaluation_commit(lz_evaluation *e, lz_array *const *arrays, lz_event *event); /* with the context locked */
+void lz_evaluation_commit(lz_evaluation *e, lz_array *const *arrays, lz_event *event); /* the caller holds base.lock */
 void lz_evaluation_free(lz_evaluation *e);
 
-/* lz_eval_all and lz_run, with somebody watching. */
+/* lz_eval_all and lz_run with progress and cancellation. watch may be NULL. */
 lz_status lz_eval_watched(lz_array *const *arrays, int n, const lz_watch *watch, lz_error *err);
 lz_status lz_run_watched(lz_compiled *compiled, lz_array *const *in, lz_array **out, const lz_watch *watch,
                          lz_error *err);
-/* An input of the same type and shape without a value: for planning what will be compiled, and nothing else. */
+/* A placeholder of the same type and shape, without a value. It can be planned with, but not evaluated. */
 lz_array *lz_stand_in(lz_array *a);
 
 #endif

@@ -1,10 +1,10 @@
-/* fuse.c: elementwise chains become expressions. From each elementwise value that is not inside a chain yet, the
- * chain grows upwards over values that only it uses. If what feeds the chain is a kernel that ends in rows (a
- * product, a norm, ...) and only the chain reads it, the chain becomes that kernel's epilogue, and the value between
- * never exists in memory. Two products of the same rows that a chain brings together (silu(x gate) * (x up)) become one
- * MATMUL_PAIR, where the backend has a kernel for it.
+/* fuse.c: elementwise chains become expressions. Starting from each elementwise value that is in no chain yet, the
+ * chain takes in the values that only the chain uses. If an input of the chain is computed by a kernel that takes an
+ * epilogue (a product, a norm, ...) and only the chain reads it, the chain becomes the epilogue of that kernel, the
+ * producer, and the producer's result is never stored. Two products of the same rows that a chain combines (silu(x
+ * gate) * (x up)) become one MATMUL_PAIR, if the backend has a kernel for it.
  *
- * In f32 an expression does exactly the roundings of the single ops; in 16-bit types it keeps f32 between its steps. */
+ * In f32 an expression rounds exactly as the single ops do; in 16-bit types it keeps f32 between its steps. */
 #include <string.h>
 
 #include "graph/graph.h"
@@ -13,7 +13,8 @@
 
 static bool is_real(lz_dtype t) { return t == LZ_F16 || t == LZ_BF16 || t == LZ_F32; }
 
-/* Registers are f32, so integers stay outside unless only their being zero matters or they are cast to a float. */
+/* Registers are f32, so an integer operand is fusable only if the op asks whether it is zero, or casts it to a
+ * float. */
 static bool fusable(const lz_graph *g, const lz_value *v) {
     const lz_op_info *op = &lz_op_table[v->op];
     if (op->kind != LZ_KIND_ELEMENT || v->op == LZ_OP_FUSED) return false;
@@ -36,12 +37,12 @@ static bool takes_epilogue(const lz_value *v) {
 typedef struct chain {
     lz_graph *g;
     int root;
-    int members[LZ_EXPR_STEPS]; /* descending: users before what they use */
+    int members[LZ_EXPR_STEPS]; /* descending indices: users before their inputs */
     int n;
-    int args[LZ_EXPR_ARGS]; /* values from outside; [0] is the host, if there is one, [1] its partner */
+    int args[LZ_EXPR_ARGS]; /* inputs that are not members; [0] is the producer and [1] its partner, if there are any */
     int n_args;
-    int host;    /* -1: none */
-    int partner; /* a product beside the host, -1: none */
+    int producer; /* value whose kernel gets the chain as its epilogue; -1: none */
+    int partner;  /* second product of a MATMUL_PAIR; -1: none */
 } chain;
 
 static bool has(const int *list, int n, int id) {
@@ -62,8 +63,8 @@ static bool only_used_inside(const chain *c, int id) {
     return !v->output && v->uses == uses_inside(c, id);
 }
 
-/* Something elementwise of numbers and of what repeats, such as 1 + scale for every row: computed again rather than kept,
- * whoever else needs it. */
+/* Is v elementwise over constants and broadcast operands alone, such as 1 + scale for every row? Each chain that reads
+ * such a value computes it again, which is cheaper than storing it. */
 static bool is_repeated(const lz_graph *g, const lz_value *v) {
     for (int i = 0; i < v->n_in; i++) {
         const lz_value *x = &g->values[v->in[i]];
@@ -75,7 +76,7 @@ static bool is_repeated(const lz_graph *g, const lz_value *v) {
     return !v->output;
 }
 
-/* Numbers become steps of their own. */
+/* Distinct constants that the members read. Each may need a step and a register. */
 static int count_numbers(const chain *c) {
     int seen[3 * LZ_EXPR_STEPS], n = 0;
     for (int i = 0; i < c->n; i++)
@@ -86,7 +87,7 @@ static int count_numbers(const chain *c) {
     return n;
 }
 
-/* Arguments in the order in which the members mention them. false: more than an expression takes. */
+/* Lists the arguments in the order in which the members read them. false: more than an expression can have. */
 static bool find_args(chain *c) {
     c->n_args = 0;
     for (int i = 0; i < c->n; i++) {
@@ -101,7 +102,7 @@ static bool find_args(chain *c) {
     return c->n + count_numbers(c) <= LZ_EXPR_STEPS && c->n_args + count_numbers(c) < LZ_EXPR_REGS;
 }
 
-/* Takes in, latest first, what only the chain uses, until nothing more fits. */
+/* Adds arguments that only the chain uses to its members, the latest first, until no more fit. */
 static void grow_chain(chain *c) {
     int refused[LZ_EXPR_ARGS], n_refused = 0;
     const lz_dims dims = c->g->values[c->root].dims;
@@ -134,44 +135,44 @@ static void put_first(chain *c, int place, int id) {
 
 static bool is_half(lz_dtype t) { return t == LZ_F16 || t == LZ_BF16; }
 
-/* Another product of the rows that the host multiplies. In 16 bits only: there it pays. */
+/* Finds a second product with the producer's left operand. Only for 16-bit types, where a pair is faster. */
 static void find_partner(chain *c) {
     c->partner = -1;
-    const lz_value *host = &c->g->values[c->host], *all = c->g->values;
+    const lz_value *producer = &c->g->values[c->producer], *all = c->g->values;
     const lz_kernel *pair = c->g->ctx->backend->kernel(LZ_OP_MATMUL_PAIR);
-    if (!pair || !pair->run || host->op != LZ_OP_MATMUL || !is_half(host->dtype)) return;
+    if (!pair || !pair->run || producer->op != LZ_OP_MATMUL || !is_half(producer->dtype)) return;
     for (int i = 0; i < c->n_args && c->partner < 0; i++) {
         const lz_value *v = &all[c->args[i]];
-        if (v == host || v->op != LZ_OP_MATMUL || !takes_epilogue(v) || v->in[0] != host->in[0] ||
-            !lz_dims_equal(v->dims, host->dims) || !only_used_inside(c, c->args[i]))
+        if (v == producer || v->op != LZ_OP_MATMUL || !takes_epilogue(v) || v->in[0] != producer->in[0] ||
+            !lz_dims_equal(v->dims, producer->dims) || !only_used_inside(c, c->args[i]))
             continue;
-        bool same = all[v->in[0]].dtype == host->dtype && all[v->in[1]].dtype == host->dtype &&
-                    all[host->in[1]].dtype == host->dtype && v->dtype == host->dtype;
+        bool same = all[v->in[0]].dtype == producer->dtype && all[v->in[1]].dtype == producer->dtype &&
+                    all[producer->in[1]].dtype == producer->dtype && v->dtype == producer->dtype;
         if (same && v->dims.at[v->dims.n - 1] <= INT32_MAX) c->partner = c->args[i];
     }
     if (c->partner >= 0) put_first(c, 1, c->partner);
 }
 
-/* The kernel to hang the chain on: the one with most work, products before norms. */
-static void find_host(chain *c) {
-    c->host = c->partner = -1;
+/* Chooses the kernel that gets the chain as its epilogue: a product before a norm, since it has more work. */
+static void find_producer(chain *c) {
+    c->producer = c->partner = -1;
     const lz_dims dims = c->g->values[c->root].dims;
     for (int i = 0; i < c->n_args; i++) {
         const lz_value *v = &c->g->values[c->args[i]];
         if (!takes_epilogue(v) || !lz_dims_equal(v->dims, dims) || !only_used_inside(c, c->args[i])) continue;
-        if (c->host >= 0 && !lz_op_table[v->op].product) continue;
-        c->host = c->args[i];
+        if (c->producer >= 0 && !lz_op_table[v->op].product) continue;
+        c->producer = c->args[i];
     }
-    if (c->host < 0) return;
-    put_first(c, 0, c->host);
+    if (c->producer < 0) return;
+    put_first(c, 0, c->producer);
     find_partner(c);
 }
 
 /* ---- from chain to expression ------------------------------------------------------------------------------------ */
 
 typedef struct registers {
-    int holds[LZ_EXPR_REGS]; /* value, or -1: free */
-    int n;                   /* most ever in use */
+    int holds[LZ_EXPR_REGS]; /* index of the value; -1: free */
+    int n;                   /* registers used so far, at most */
 } registers;
 
 static int find_register(const registers *r, int id) {
@@ -188,7 +189,7 @@ static int take_register(registers *r, int id) {
     return i;
 }
 
-/* Is id read by members after (that is, listed before) position at? */
+/* Is value id read by a member that is computed after member `at` (that is, listed before it)? */
 static bool needed_later(const chain *c, int at, int id) {
     for (int i = 0; i < at; i++) {
         const lz_value *v = &c->g->values[c->members[i]];
@@ -197,7 +198,7 @@ static bool needed_later(const chain *c, int at, int id) {
     return false;
 }
 
-/* The register of an operand; a number met for the first time gets one. -1: there is none left. */
+/* The register of an operand. The first read of a constant adds a step that loads it. -1: no register or step left. */
 static int operand_register(const chain *c, lz_expr *e, registers *r, int id) {
     int at = find_register(r, id);
     if (at >= 0) return at;
@@ -208,7 +209,7 @@ static int operand_register(const chain *c, lz_expr *e, registers *r, int id) {
     return at;
 }
 
-/* One member as a step. false: more registers or steps needed than there are. */
+/* Adds the step of a member. false: too few registers or steps. */
 static bool write_step(const chain *c, lz_expr *e, registers *r, int m) {
     const lz_value *v = &c->g->values[c->members[m]];
     int in[3] = {-1, -1, -1};
@@ -230,7 +231,7 @@ static bool write_step(const chain *c, lz_expr *e, registers *r, int m) {
         if (at < 0) return false;
         *place[j] = (uint8_t)at;
     }
-    for (int j = 0; j < v->n_in; j++) /* what dies here may be overwritten by the result */
+    for (int j = 0; j < v->n_in; j++) /* the result may use the register of an operand that is not read again */
         if (in[j] >= 0 && !needed_later(c, m, in[j])) r->holds[*place[j]] = -1;
     int dst = take_register(r, c->members[m]);
     if (dst < 0 || e->n_steps == LZ_EXPR_STEPS) return false;
@@ -241,15 +242,15 @@ static bool write_step(const chain *c, lz_expr *e, registers *r, int m) {
     return true;
 }
 
-/* A product that the very next step adds to something, and nobody else reads, becomes one step with it: one trip
- * through the registers less. */
+/* Joins a MUL and the ADD right after it into MUL_ADD if no other step reads the product: one pass over the registers
+ * instead of two. */
 static void join_products(lz_expr *e) {
     int kept = 0;
     for (int i = 0; i < e->n_steps; i++) {
         lz_expr_step *add = &e->steps[i], *mul = kept ? &e->steps[kept - 1] : NULL;
         bool joins = mul && mul->op == LZ_OP_MUL && !mul->number && add->op == LZ_OP_ADD && !add->number &&
                      add->a != add->b && (add->a == mul->dst || add->b == mul->dst);
-        /* Is the product read again before its register is written? */
+        /* Does a later step read the product before its register is overwritten? */
         for (int j = i + 1; joins && add->dst != mul->dst && j < e->n_steps; j++) {
             const lz_expr_step *s = &e->steps[j];
             int reads = s->op == LZ_OP_CAST || s->number ? 1 : lz_op_table[s->op].inputs;
@@ -271,7 +272,7 @@ static void join_products(lz_expr *e) {
     e->n_steps = kept;
 }
 
-/* false: more registers needed than there are. */
+/* false: too few registers. */
 static bool write_expr(const chain *c, lz_expr *e) {
     registers r;
     memset(e, 0, sizeof *e);
@@ -287,28 +288,29 @@ static bool write_expr(const chain *c, lz_expr *e) {
     return true;
 }
 
-/* The root becomes the fused value: an expression, or the host with an epilogue. */
+/* The root becomes the fused value: an expression, or the producer with its epilogue. */
 static bool replace_root(chain *c) {
     lz_graph *g = c->g;
     lz_expr *e = lz_bump_alloc(&g->memory, sizeof *e);
     if (!e) return false;
-    while (!write_expr(c, e)) { /* too many registers: leave the earliest member outside */
+    while (!write_expr(c, e)) { /* too few registers: remove the earliest member from the chain */
         c->n--;
         find_args(c);
-        find_host(c);
+        find_producer(c);
     }
-    for (int m = 1; m < c->n; m++) g->values[c->members[m]].uses -= uses_inside(c, c->members[m]); /* absorbed */
-    const lz_value *host = c->host >= 0 ? &g->values[c->host] : NULL;
-    int pair = c->partner >= 0, own = host ? host->n_in + pair : 0, skip = host ? 1 + pair : 0;
+    for (int m = 1; m < c->n; m++)
+        g->values[c->members[m]].uses -= uses_inside(c, c->members[m]); /* computed inside the root from now on */
+    const lz_value *producer = c->producer >= 0 ? &g->values[c->producer] : NULL;
+    int pair = c->partner >= 0, own = producer ? producer->n_in + pair : 0, skip = producer ? 1 + pair : 0;
     int *in = lz_bump_alloc(&g->memory, (size_t)(own + c->n_args + 1) * sizeof *in);
     if (!in) return false;
-    for (int i = 0; i < own - pair; i++) in[i] = host->in[i];
+    for (int i = 0; i < own - pair; i++) in[i] = producer->in[i];
     if (pair) in[own - 1] = g->values[c->partner].in[1];
     for (int i = skip; i < c->n_args; i++) in[own + i - skip] = c->args[i];
     lz_value *root = &g->values[c->root];
-    root->op = pair ? LZ_OP_MATMUL_PAIR : host ? host->op : LZ_OP_FUSED;
-    if (host)
-        root->params = host->params;
+    root->op = pair ? LZ_OP_MATMUL_PAIR : producer ? producer->op : LZ_OP_FUSED;
+    if (producer)
+        root->params = producer->params;
     else
         memset(&root->params, 0, sizeof root->params);
     root->expr = e;
@@ -324,13 +326,13 @@ bool lz_fuse(lz_graph *g) {
     for (int i = g->n - 1; i >= 0; i--) {
         lz_value *v = &g->values[i];
         if (!v->uses || !fusable(g, v)) continue;
-        chain c = {.g = g, .root = i, .members = {i}, .n = 1, .host = -1, .partner = -1};
+        chain c = {.g = g, .root = i, .members = {i}, .n = 1, .producer = -1, .partner = -1};
         find_args(&c);
         if (g->ctx->fusion) {
             grow_chain(&c);
-            find_host(&c);
+            find_producer(&c);
         }
-        if (c.n == 1 && c.host < 0 && v->op == LZ_OP_COPY) continue; /* moving bytes needs no arithmetic */
+        if (c.n == 1 && c.producer < 0 && v->op == LZ_OP_COPY) continue; /* the copy kernel is faster */
         if (!replace_root(&c)) return false;
     }
     lz_count_uses(g);

@@ -1,15 +1,16 @@
 /* graph.h: from described arrays to a program.
  *
- *     nodes --lower--> values --fuse--> fewer values --plan--> steps with a place in memory --run--> results
+ *     nodes --lower--> values --fuse--> fewer values --plan--> steps with offsets in one arena --run--> results
  *
- * lower.c   walks the nodes once, from inputs to outputs; folds what is constant or does nothing, merges what is the same
- * fuse.c    gathers elementwise chains into expressions, and hangs them on the kernel before them where it can take them
- * order.c   decides what is computed first
+ * lower.c   walks the nodes once, from inputs to outputs; folds constants and no-ops, merges equal values
+ * fuse.c    gathers elementwise chains into expressions; a chain can become the epilogue of the kernel before it
+ * order.c   decides in which order values are computed
  * plan.c    resolves views into strides, so that only kernels are left
- * group.c   joins steps that can be launched as one
- * arena.c   gives every buffer its place in one arena
- * program.c runs the launches; remote.c does it on a device, offload.c brings the weights there
- * eval.c, compile.c, stream.c are the three ways to get there; print.c and profile.c show what happened. */
+ * group.c   joins steps into groups that are launched as one
+ * arena.c   gives every temporary store its offset in one arena
+ * program.c runs the steps on the host; remote.c runs them on a device; offload.c uploads or streams the weights
+ * eval.c, compile.c and stream.c are the three callers: evaluate now, keep the program, evaluate in the background
+ * print.c   and profile.c show the program and the time of its kernels. */
 #ifndef LZ_GRAPH_H
 #define LZ_GRAPH_H
 
@@ -22,12 +23,12 @@ typedef struct lz_value {
     lz_dtype dtype;
     lz_dims dims;
     lz_params params;
-    const lz_expr *expr; /* FUSED, or a kernel with an epilogue */
-    int *in;             /* values; always with smaller numbers */
-    int n_in, n_core;    /* n_core: inputs of the op itself; the rest belong to the epilogue */
-    lz_array *node;      /* LEAF: where the value is. Others: where it was described */
+    const lz_expr *expr; /* of FUSED, or the epilogue of a kernel; else NULL */
+    int *in;             /* indices of values, each smaller than this value's own index */
+    int n_in, n_core;    /* the first n_core are inputs of the op; the others are arguments of the epilogue */
+    lz_array *node;      /* LEAF: the array that has the value. Others: the array that described it */
     bool output;
-    int uses; /* by live values; 0: dead */
+    int uses; /* number of live values that read this one, plus 1 for each output; 0: dead */
 } lz_value;
 
 typedef struct lz_graph {
@@ -35,61 +36,61 @@ typedef struct lz_graph {
     lz_bump memory;
     lz_value *values;
     int n, capacity;
-    int *slots; /* hash table: value + 1, by what it computes */
+    int *slots; /* hash table of values; an entry is 1 + the index of a value, 0: empty */
     int n_slots;
-    int *outputs; /* value of each array asked for */
+    int *outputs; /* index of the value of each requested array */
     int n_outputs;
-    int64_t nodes; /* met on the way */
+    int64_t nodes; /* number of nodes that lz_lower visited */
 } lz_graph;
 
-/* These return false when memory ran out. */
+/* These return false if memory ran out. */
 bool lz_lower(lz_graph *g, lz_array *const *arrays, int n);
 bool lz_fuse(lz_graph *g);
 void lz_count_uses(lz_graph *g);
-int *lz_order_values(lz_graph *g); /* all values, inputs before users; NULL: no memory */
+int *lz_order_values(lz_graph *g); /* indices of all values, inputs before users; NULL: out of memory */
 
 /* ---- programs ---------------------------------------------------------------------------------------------------- */
 
 typedef enum lz_store_kind {
     LZ_STORE_INPUT,  /* a leaf's buffer, or an argument of a compiled function */
-    LZ_STORE_CONST,  /* one element, in the program */
-    LZ_STORE_ARENA,  /* lives from one step to another */
-    LZ_STORE_OUTPUT, /* a buffer of its own */
+    LZ_STORE_CONST,  /* one element, stored in the program */
+    LZ_STORE_ARENA,  /* temporary, in the arena from step `first` to step `last` */
+    LZ_STORE_OUTPUT, /* a buffer that the caller of lz_program_run gives */
 } lz_store_kind;
 
 typedef struct lz_store {
     lz_store_kind kind;
     int64_t bytes;
-    int first, last;              /* steps */
-    int64_t place;                /* ARENA: offset */
-    int argument;                 /* INPUT: 1 + index of the function's argument; 0: buffer */
-    int output;                   /* OUTPUT: index of the buffer */
-    int same_as;                  /* -1, or the store whose memory this one takes over */
-    lz_buffer *buffer;            /* INPUT: retained */
-    bool held;                    /* INPUT, of a made buffer, on the host: this program holds its bytes */
+    int first, last;              /* indices of the steps that first write and last read it */
+    int64_t arena_offset;         /* ARENA: bytes from the start of the arena */
+    int argument;                 /* INPUT: 1 + index of the compiled function's argument; 0: the store has a buffer */
+    int output;                   /* OUTPUT: index of the output buffer */
+    int same_as;                  /* index of the store whose memory this one reuses; -1: none */
+    lz_buffer *buffer;            /* INPUT: retained until the program is freed */
+    bool held;                    /* INPUT with a made buffer, on the host: this program has called lz_buffer_hold */
     _Alignas(8) char constant[8]; /* CONST: an element of any type */
 } lz_store;
 
-/* Where an operand's first element is. */
+/* The first element of an operand. */
 typedef struct lz_operand {
     int store;
-    int64_t offset; /* bytes */
+    int64_t offset; /* bytes from the start of the store */
 } lz_operand;
 
 typedef struct lz_step {
     const lz_kernel *kernel;
     lz_call call;
     lz_operand out, *in;
-    int scratch;  /* store, or -1 */
-    int together; /* this and the following steps, launched as one; 1: alone, 0: launched with one before */
-    bool on_host; /* a kernel of the host, on a device with memory of its own: operands are brought here and back */
+    int scratch;    /* index of a store; -1: none */
+    int group_size; /* steps launched as one from this step on; 1: this step alone; 0: in an earlier step's group */
+    bool on_host; /* in a program for a device: the kernel runs on the host; operands are copied to the host and back */
     const char *file;
     int line;
     double flops, bytes;
 } lz_step;
 
 typedef struct lz_result {
-    lz_operand at;
+    lz_operand operand;
     lz_dtype dtype;
     lz_dims dims;
     int64_t strides[LZ_MAX_DIMS];
@@ -102,37 +103,38 @@ typedef struct lz_program {
     int n_steps;
     lz_store *stores;
     int n_stores;
-    char **base; /* of each store, while running */
+    char **base; /* address of each store; valid while ctx->run_lock is held for a run */
     lz_result *results;
     int n_results;
     int n_outputs; /* output buffers */
     int64_t *output_bytes;
-    lz_event **events; /* of inputs that are still being computed */
+    lz_event **events; /* retained events of inputs that a stream had not computed when the program was planned */
     int n_events;
     int64_t arena_bytes;
-    int64_t concat_visits; /* inputs of concats that planning looked at: twice each, so that it takes linear time */
-    bool once;             /* it will run one time */
+    int64_t concat_visits; /* inputs of concats that planning visited; a test checks that it visits each twice */
+    bool once;             /* made for a single run: host bytes of made inputs are released after their last step */
     lz_plan_info info;
-    struct lz_remote *remote;   /* on a device with memory of its own: constants and recordings (remote.c) ... */
-    struct lz_freight *freight; /* ... and how its weights get there (offload.c) */
+    struct lz_remote *remote;        /* on a device: constants and recordings (remote.c); NULL before the first run */
+    struct lz_offload_plan *offload; /* on a device: which weights stay and which are streamed (offload.c) */
 } lz_program;
 
-/* The whole way from arrays to a program. Call with the context locked. own_outputs: results never share memory with
- * inputs. */
+/* Lowers, fuses and plans arrays into a program. The caller holds base.lock. If own_outputs is set, results never share
+ * memory with inputs. */
 lz_program *lz_program_new(lz_context *ctx, lz_array *const *arrays, int n, bool own_outputs, lz_error *err);
 bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs);
-bool lz_plan_groups(lz_program *p); /* called by lz_plan_steps, once all steps are there; then lz_plan_arena */
+bool lz_plan_groups(lz_program *p); /* lz_plan_steps calls these two, in this order, after the last step is added */
 bool lz_plan_arena(lz_program *p);
-/* Watches one run of a program. Members may be NULL. They are called without base.lock and ctx->run; begin and end may
- * take and drop a lock of their owner. */
+/* Watches one run of a program. Members may be NULL. Neither base.lock nor ctx->run_lock is held
+ * while they are called, so begin and end may take and release a lock of the caller. */
 typedef struct lz_watch {
-    /* Asked between kernels, with the share of the program's work that is done; false stops it with LZ_CANCELLED. */
+    /* Called between kernels with the fraction of the program's work that is done; false stops it with LZ_CANCELLED. */
     bool (*go_on)(void *user, double done);
-    void (*begin)(void *user), (*end)(void *user); /* before the first kernel, and after the last or an error */
+    void (*begin)(void *user),
+        (*end)(void *user); /* called before the first kernel, and after the last one or an error */
     void *user;
 } lz_watch;
 
-/* What a compiled function is called with: where an input lies, as it was when the call began. */
+/* An input of a compiled function: its buffer, offset and strides at the moment the call began. */
 typedef struct lz_argument {
     lz_dtype dtype;
     lz_dims dims;
@@ -140,29 +142,30 @@ typedef struct lz_argument {
     lz_buffer *buffer;                    /* retained while the call runs */
 } lz_argument;
 
-/* Takes ctx->run. arguments: of a compiled function, or NULL. watch may be NULL. */
+/* Takes ctx->run_lock for the run; the caller holds neither it nor base.lock. arguments: those of a compiled function,
+ * or NULL. watch may be NULL. */
 lz_status lz_program_run(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
                          const lz_watch *watch, lz_error *err);
 void lz_program_free(lz_program *p);
 
-/* Sets the pointers of a step's call from p->base. */
+/* Sets the data pointers of a step's call from p->base. */
 void lz_bind_operands(lz_program *p, lz_step *step, lz_error *err);
-/* Running on a device with memory of its own (remote.c). Wants ctx->run. */
+/* Running on a device with its own memory (remote.c). The caller of lz_remote_run holds ctx->run_lock. */
 lz_status lz_remote_run(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
                         lz_error *err);
 void lz_remote_free(lz_program *p);
-int64_t lz_remote_constants(const lz_program *p); /* bytes of its numbers there */
+int64_t lz_remote_constants(const lz_program *p); /* device bytes of the program's constants */
 
-/* Weights on their way to the device (offload.c). load: brings there what stays, or says why not. Then, for each step
- * in order, before: sends what it needs of the rest, and sets p->base; after: notes that it was launched. end: in any
- * case. All want ctx->run. */
-bool lz_freight_load(lz_program *p, const lz_argument *arguments, lz_error *err);
-bool lz_freight_streams(const lz_program *p); /* something is sent in this run */
-bool lz_freight_before(lz_program *p, int step, lz_error *err);
-bool lz_freight_after(lz_program *p, int step, lz_error *err);
-void lz_freight_end(lz_program *p, bool fine);
-char *lz_freight_place(const lz_program *p, int store); /* of a weight that stays; else NULL */
-bool lz_freight_foresee(lz_program *p); /* fills p->info as of now. Wants the lock. false: memory ran out */
+/* Weights of a program on a device (offload.c). The caller holds ctx->run_lock from prepare to end. prepare chooses and
+ * uploads the resident weights. For each step in order, before_step sends the step's streamed weights and sets p->base,
+ * and after_step marks that the step was launched. end is called whether or not the run succeeded. */
+bool lz_offload_prepare(lz_program *p, const lz_argument *arguments, lz_error *err);
+bool lz_offload_streams(const lz_program *p); /* true if this run streams weights */
+bool lz_offload_before_step(lz_program *p, int step, lz_error *err);
+bool lz_offload_after_step(lz_program *p, int step, lz_error *err);
+void lz_offload_end(lz_program *p, bool fine);
+char *lz_offload_address(const lz_program *p, int store); /* device address of a resident weight; NULL: not resident */
+bool lz_offload_estimate(lz_program *p); /* fills p->info; the caller holds base.lock. false: memory ran out */
 
 /* Bytes from the start of an input's buffer to its first element. */
 static inline int64_t lz_store_offset(const lz_program *p, int store, const lz_argument *arguments) {

@@ -1,6 +1,6 @@
-/* lower.c: nodes to values. Every node is met once, inputs before users. On the way in, a value that does nothing is
- * replaced by its input, one that depends on numbers alone becomes a number, one that stands there already is not
- * made again. What no output needs is never met. */
+/* lower.c: nodes to values. Every node that an output needs is visited once, inputs before users. A no-op is replaced
+ * by its input, an op over constants alone by a constant (FULL), and a value that equals an earlier one by that
+ * value. */
 #include <math.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ static bool grow(lz_bump *memory, void **data, int *capacity, int need, size_t s
     return true;
 }
 
-/* ---- merging the same -------------------------------------------------------------------------------------------- */
+/* ---- merging equal values ---------------------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t h, const void *data, size_t n) {
     const unsigned char *p = data;
@@ -59,7 +59,7 @@ static bool grow_slots(lz_graph *g) {
     return true;
 }
 
-/* The number of this value: a new one, or that of its twin. -1: no memory. */
+/* The index of the value: a new one, or that of an equal value. -1: out of memory. */
 static int add_value(lz_graph *g, const lz_value *v) {
     if (!grow_slots(g) || !grow(&g->memory, (void **)&g->values, &g->capacity, g->n + 1, sizeof *g->values)) return -1;
     uint64_t at = hash_value(v) & (uint64_t)(g->n_slots - 1);
@@ -84,11 +84,11 @@ static bool is_full(const lz_graph *g, int id, double value) {
     return v->op == LZ_OP_FULL && v->params.full.value == value && !(value == 0 && signbit(v->params.full.value));
 }
 
-/* The number as an array of this type holds it. */
+/* value rounded to dtype. */
 static double rounded(lz_dtype dtype, double value) {
-    int64_t room = 0;
+    int64_t cells = 0;
     double result = value;
-    lz_tensor one = {.data = (char *)&room, .dtype = dtype}, wide = {.data = (char *)&result, .dtype = LZ_F64};
+    lz_tensor one = {.data = (char *)&cells, .dtype = dtype}, wide = {.data = (char *)&result, .dtype = LZ_F64};
     const lz_params full = {.full.value = value}, none = {.full.value = 0};
     lz_ref_backend()->kernel(LZ_OP_FULL)->run(&(lz_call){.op = LZ_OP_FULL, .params = &full, .out = one});
     lz_ref_backend()
@@ -97,17 +97,18 @@ static double rounded(lz_dtype dtype, double value) {
     return result;
 }
 
-/* The reference kernel of an elementwise op on numbers. false: better left alone (i64 that a double cannot hold). */
+/* Runs the reference kernel of an elementwise op over constants. false: not folded (an i64 that a double cannot
+ * represent). */
 static bool fold_numbers(const lz_graph *g, const lz_value *v, double *result) {
     lz_tensor in[3];
-    int64_t room[4] = {0};
+    int64_t cells[4] = {0};
     for (int i = 0; i < v->n_in; i++) {
         const lz_value *x = &g->values[v->in[i]];
-        in[i] = (lz_tensor){.data = (char *)&room[i], .dtype = x->dtype};
+        in[i] = (lz_tensor){.data = (char *)&cells[i], .dtype = x->dtype};
         lz_call make = {.op = LZ_OP_FULL, .params = &x->params, .out = in[i]};
         if (!lz_ref_backend()->kernel(LZ_OP_FULL)->run(&make)) return false;
     }
-    lz_tensor out = {.data = (char *)&room[3], .dtype = v->dtype};
+    lz_tensor out = {.data = (char *)&cells[3], .dtype = v->dtype};
     lz_call compute = {.op = v->op, .params = &v->params, .in = in, .n_in = v->n_in, .n_core = v->n_in, .out = out};
     if (!lz_ref_backend()->kernel(v->op)->run(&compute)) return false;
     lz_tensor wide = {.data = (char *)result, .dtype = LZ_F64};
@@ -134,7 +135,7 @@ static int emit_view(lz_graph *g, lz_op op, int of, lz_dims dims, const lz_param
     return emit(g, &v);
 }
 
-/* A view of a number is a number; a view that changes nothing is its input; two of a kind are one. */
+/* A view of a constant is a constant; a view that changes nothing is its input; two views of one kind are joined. */
 static int emit_simple_view(lz_graph *g, lz_value *v) {
     lz_value *x = &g->values[v->in[0]];
     if (x->op == LZ_OP_FULL) return emit_full(g, v, x->params.full.value);
@@ -152,13 +153,13 @@ static int emit_simple_view(lz_graph *g, lz_value *v) {
     return add_value(g, v);
 }
 
-/* broadcast(1 + scale) as an operand becomes 1 + broadcast(scale): then it can join the chain that uses it. */
+/* The operand broadcast(1 + scale) becomes 1 + broadcast(scale), which can be fused into the chain that reads it. */
 static int through_broadcast(lz_graph *g, int id) {
     lz_value view = g->values[id];
     if (view.op != LZ_OP_BROADCAST) return id;
     lz_value inner = g->values[view.in[0]];
     bool cheap = lz_op_table[inner.op].cheap;
-    for (int i = 0; i < inner.n_in; i++) { /* only what can join an expression */
+    for (int i = 0; i < inner.n_in; i++) { /* only types that can be in an expression */
         lz_dtype t = g->values[inner.in[i]].dtype;
         cheap = cheap && t != LZ_F64 && (inner.op == LZ_OP_CAST || (t >= LZ_F16 && t <= LZ_F32));
     }
@@ -193,7 +194,7 @@ static int emit_element(lz_graph *g, lz_value *v) {
     return add_value(g, v);
 }
 
-/* rope(permute(rms_norm(x) * w)) becomes one op, if the permutation leaves the last axis alone. */
+/* rope(permute(rms_norm(x) * w)) becomes one op if the permutation keeps the last axis last. */
 static int emit_rope(lz_graph *g, lz_value *v) {
     lz_value x = g->values[v->in[0]], permute = {.op = LZ_OP_LEAF};
     if (x.op == LZ_OP_PERMUTE && x.params.permute.axes.at[x.dims.n - 1] == x.dims.n - 1) {
@@ -286,7 +287,7 @@ bool lz_lower(lz_graph *g, lz_array *const *arrays, int n) {
     return true;
 }
 
-/* Counts the users of each value that an output needs. */
+/* Sets `uses` of all values. */
 void lz_count_uses(lz_graph *g) {
     for (int i = 0; i < g->n; i++) g->values[i].uses = 0;
     for (int i = 0; i < g->n_outputs; i++) g->values[g->outputs[i]].uses++;

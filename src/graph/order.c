@@ -1,50 +1,53 @@
-/* order.c: in which order values are computed. As they were described, one branch is finished before the next begins:
- * least is in memory at one time. By depth, what waits for the same number of kernels comes together: the streams of a
- * block, the two passes of a guided step. None of it waits for another, so that kernels that are alike can be launched
- * as one, and a weight that two passes share is read (or sent to the device) once for both.
+/* order.c: the order in which values are computed. There are two.
  *
- * By depth it is where the backend launches kernels together, unless that takes far more memory. */
+ * In the described order one branch is finished before the next begins, which needs the least memory. In the order of
+ * depth, values that need the same number of kernels before them are neighbours, for example the text and image streams
+ * of a block, or the two passes of a guided step. They do not depend on each other, so similar kernels can be launched
+ * as one group, and a weight that both passes use is read (or streamed to the device) once.
+ *
+ * Depth is used if the backend launches groups, unless it needs far more memory. */
 #include <stdlib.h>
 
 #include "graph/graph.h"
 
-#define ROOM ((int64_t)64 << 20) /* less than this is not far more */
+#define SLACK ((int64_t)64 << 20) /* up to this many bytes more are always accepted */
 
-typedef struct place {
+typedef struct sort_key {
     int depth, kind, rank, value;
-} place;
+} sort_key;
 
 static bool is_view(const lz_value *v) { return lz_op_table[v->op].kind == LZ_KIND_VIEW; }
 static bool is_given(const lz_value *v) { return v->op == LZ_OP_LEAF || v->op == LZ_OP_FULL; }
 
-/* How many kernels must come before each value. Of one depth, kernels of a kind are neighbours, views come last, and
- * products are ranked by their weight. */
-static void find_places(const lz_graph *g, place *places) {
+/* depth is the number of kernels on the longest path to a value. Within one depth, values are sorted by op, views last,
+ * and products by their right operand, so that products with the same weight are neighbours. */
+static void make_keys(const lz_graph *g, sort_key *keys) {
     for (int i = 0; i < g->n; i++) {
         const lz_value *v = &g->values[i];
         int depth = 0;
         for (int j = 0; j < v->n_in; j++)
-            if (places[v->in[j]].depth > depth) depth = places[v->in[j]].depth;
-        places[i] = (place){.depth = depth + !(is_view(v) || is_given(v)),
-                            .kind = is_view(v) ? LZ_OP_COUNT : (int)v->op,
-                            .rank = lz_op_table[v->op].product ? v->in[1] : i,
-                            .value = i};
+            if (keys[v->in[j]].depth > depth) depth = keys[v->in[j]].depth;
+        keys[i] = (sort_key){.depth = depth + !(is_view(v) || is_given(v)),
+                             .kind = is_view(v) ? LZ_OP_COUNT : (int)v->op,
+                             .rank = lz_op_table[v->op].product ? v->in[1] : i,
+                             .value = i};
     }
 }
 
 static int by_depth(const void *a, const void *b) {
-    const place *x = a, *y = b;
+    const sort_key *x = a, *y = b;
     if (x->depth != y->depth) return x->depth < y->depth ? -1 : 1;
     if (x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
     if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
     return x->value < y->value ? -1 : 1;
 }
 
-/* Most bytes that are alive at one time, roughly: a concat counts beside its parts. root, last: room for the work. */
+/* Peak of the bytes that are alive at one time; an estimate, since a concat is counted in addition to its parts. root
+ * and last are temporary arrays of g->n elements. */
 static int64_t most_alive(const lz_graph *g, const int *order, int *root, int *last) {
     int64_t now = 0, most = 0;
     for (int i = 0; i < g->n; i++) root[i] = is_view(&g->values[i]) ? root[g->values[i].in[0]] : i;
-    for (int i = 0; i < g->n; i++) { /* inputs have smaller numbers, and outputs stay */
+    for (int i = 0; i < g->n; i++) { /* outputs live until the end */
         const lz_value *v = &g->values[order[i]];
         last[order[i]] = i;
         if (v->output) last[root[order[i]]] = g->n;
@@ -63,7 +66,7 @@ static int64_t most_alive(const lz_graph *g, const int *order, int *root, int *l
             const lz_value *x = &g->values[of];
             if (last[of] != i || is_given(x)) continue;
             now -= lz_dims_size(x->dims) * lz_dtype_size(x->dtype);
-            last[of] = -1; /* read twice, it dies once */
+            last[of] = -1; /* subtracted only once, even if v reads it twice */
         }
     }
     return most;
@@ -73,14 +76,14 @@ int *lz_order_values(lz_graph *g) {
     size_t n = (size_t)g->n + 1;
     int *described = lz_bump_alloc(&g->memory, n * sizeof *described);
     for (int i = 0; described && i < g->n; i++) described[i] = i;
-    if (!described || !g->ctx->backend->together || !g->ctx->fusion) return described;
+    if (!described || !g->ctx->backend->groups || !g->ctx->fusion) return described;
     int *deep = lz_bump_alloc(&g->memory, n * sizeof *deep), *root = lz_bump_alloc(&g->memory, n * sizeof *root),
         *last = lz_bump_alloc(&g->memory, n * sizeof *last);
-    place *places = lz_bump_alloc(&g->memory, n * sizeof *places);
-    if (!deep || !root || !last || !places) return NULL;
-    find_places(g, places);
-    qsort(places, (size_t)g->n, sizeof *places, by_depth);
-    for (int i = 0; i < g->n; i++) deep[i] = places[i].value;
+    sort_key *keys = lz_bump_alloc(&g->memory, n * sizeof *keys);
+    if (!deep || !root || !last || !keys) return NULL;
+    make_keys(g, keys);
+    qsort(keys, (size_t)g->n, sizeof *keys, by_depth);
+    for (int i = 0; i < g->n; i++) deep[i] = keys[i].value;
     int64_t least = most_alive(g, described, root, last), now = most_alive(g, deep, root, last);
-    return now - ROOM > 2 * least ? described : deep;
+    return now - SLACK > 2 * least ? described : deep;
 }

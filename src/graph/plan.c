@@ -1,10 +1,10 @@
-/* plan.c: values to steps. Views become strides and offsets into the store of what they look at, so that only
- * kernels are left. group.c then joins steps into launches, and arena.c gives the stores their places. */
+/* plan.c: values to steps. A view becomes strides and an offset into the store of its input, so that only kernels are
+ * left. group.c then joins steps into groups, and arena.c gives the stores their offsets. */
 #include <string.h>
 
 #include "graph/graph.h"
 
-/* Where a value lies. */
+/* Store, offset and strides of a value. */
 typedef struct layout {
     int store;      /* -1: not planned yet */
     int64_t offset; /* elements */
@@ -14,12 +14,12 @@ typedef struct layout {
 typedef struct planner {
     lz_graph *g;
     lz_program *p;
-    layout *at;      /* of each value */
+    layout *layouts; /* of each value */
     int *dense_copy; /* of each value: 1 + store of a row-major copy made for a reshape */
-    int *concat;     /* of each value: 1 + the concat that is its only user, into whose memory it is computed */
-    int *part;       /* of such a value: the input of the concat that it is, itself or behind views */
-    int64_t *begin;  /* of such a value: where that input begins along the axis */
-    int *begun;      /* of each concat: 1 + its store, from the first of its parts on */
+    int *concat; /* of each value: 1 + the concat that is its only user and into whose store it is computed; 0: none */
+    int *part;   /* of such a value: the input of that concat, which is the value itself or a chain of views of it */
+    int64_t *begin; /* of such a value: index along the axis at which that input begins */
+    int *begun;     /* of each concat: 1 + its store; 0: none of its parts is planned yet */
 } planner;
 
 /* ---- stores ------------------------------------------------------------------------------------------------------ */
@@ -37,7 +37,7 @@ static int leaf_store(planner *s, const lz_value *v) {
     if (!store->argument) {
         store->buffer = lz_buffer_retain(v->node->buffer);
         store->bytes = store->buffer->bytes;
-        if (v->node->event && (!v->node->event->done || v->node->event->err.status)) { /* still to come, or never */
+        if (v->node->event && (!v->node->event->done || v->node->event->err.status)) { /* not computed yet, or failed */
             v->node->event->refs++;
             s->p->events[s->p->n_events++] = v->node->event;
         }
@@ -60,7 +60,7 @@ static double dims_product(lz_dims d, int from, int to) {
     return n;
 }
 
-/* Terms of the sum that each element of the output is; 1: it is none. */
+/* The number of terms that are summed for one element of the output; 1: no sum. */
 static double count_terms(const lz_call *c) {
     const lz_op_info *op = &lz_op_table[c->op];
     if (c->n_core == 0) return 1;
@@ -70,14 +70,14 @@ static double count_terms(const lz_call *c) {
     return c->op == LZ_OP_SDPA && c->params->sdpa.causal ? n / 2 : n;
 }
 
-/* Operations, as peers count them; each step of an expression is one. */
+/* Floating point operations. A step of an expression counts as one per element. */
 static double count_flops(const lz_call *c) {
     double each = lz_op_table[c->op].flops * count_terms(c);
     if (c->expr) each += c->expr->n_steps;
     return dims_product(c->out.dims, 0, c->out.dims.n) * each;
 }
 
-/* Every element of every operand once; what is broadcast is read once. */
+/* Bytes that reading or writing the tensor once moves. Broadcast axes count as one element. */
 static double count_bytes(const lz_tensor *t) {
     double n = (double)lz_dtype_size(t->dtype);
     for (int i = 0; i < t->dims.n; i++)
@@ -85,7 +85,7 @@ static double count_bytes(const lz_tensor *t) {
     return n;
 }
 
-/* f64 is exact and slow everywhere: it always runs on the reference kernels. */
+/* Calls with f64 always run on the reference kernels: no backend has fast ones. */
 static bool has_f64(const lz_call *call) {
     bool found = call->out.dtype == LZ_F64;
     for (int i = 0; i < call->n_in; i++) found = found || call->in[i].dtype == LZ_F64;
@@ -97,7 +97,8 @@ static const lz_kernel *able_kernel(const lz_backend *backend, const lz_call *ca
     return k && k->run && (!k->can || k->can(call)) ? k : NULL;
 }
 
-/* What a device cannot do is done on the host: by the CPU's kernel, or by the reference. */
+/* The kernel of the context's backend. If a device has none for the call, the CPU's kernel or the reference kernel runs
+ * on the host. */
 static const lz_kernel *pick_kernel(const lz_context *ctx, const lz_call *call, bool *on_host) {
     const lz_kernel *k = able_kernel(ctx->backend, call);
     *on_host = ctx->device && !k;
@@ -128,14 +129,14 @@ static void touch(planner *s, int store) {
     if (store >= 0) s->p->stores[store].last = s->p->n_steps;
 }
 
-/* A store of its own for a value. */
+/* Gives a value a new store. */
 static void new_layout(planner *s, const lz_value *v, layout *out) {
     memset(out, 0, sizeof *out);
     output_strides(v, out->strides);
     out->store = add_store(s, LZ_STORE_ARENA, lz_dims_size(v->dims) * lz_dtype_size(v->dtype));
 }
 
-/* One launch: out = op(in...). ids: values of the inputs. */
+/* Adds the step out = op(in...). ids: indices of the input values. */
 static bool add_step(planner *s, const lz_value *v, const int *ids, const layout *out) {
     lz_program *p = s->p;
     if (lz_dims_size(v->dims) == 0) return true; /* nothing to compute */
@@ -162,10 +163,10 @@ static bool add_step(planner *s, const lz_value *v, const int *ids, const layout
                            .device = p->ctx->device};
     step->call.out = tensor_of(v, out);
     for (int i = 0; i < v->n_in; i++) {
-        in[i] = tensor_of(&s->g->values[ids[i]], &s->at[ids[i]]);
-        operands[i] = operand_of(&s->g->values[ids[i]], &s->at[ids[i]]);
+        in[i] = tensor_of(&s->g->values[ids[i]], &s->layouts[ids[i]]);
+        operands[i] = operand_of(&s->g->values[ids[i]], &s->layouts[ids[i]]);
         step->bytes += count_bytes(&in[i]);
-        touch(s, s->at[ids[i]].store);
+        touch(s, s->layouts[ids[i]].store);
     }
     step->bytes += count_bytes(&step->call.out);
     step->flops = count_flops(&step->call);
@@ -182,7 +183,7 @@ static bool add_step(planner *s, const lz_value *v, const int *ids, const layout
     return true;
 }
 
-/* A row-major copy of a value, made once. */
+/* A row-major copy of a value; the second call for a value gives the same copy. */
 static bool copy_dense(planner *s, int id, layout *out) {
     lz_value copy = {.op = LZ_OP_COPY,
                      .dtype = s->g->values[id].dtype,
@@ -203,7 +204,7 @@ static bool copy_dense(planner *s, int id, layout *out) {
     return add_step(s, &copy, &id, out);
 }
 
-/* A number that is asked for: one element, seen with strides of 0. */
+/* A constant that is an output: one element, read with strides of 0. */
 static bool copy_number(planner *s, int id, layout *out) {
     lz_value one = {
         .op = LZ_OP_COPY, .dtype = s->g->values[id].dtype, .dims = LZ_NONE, .in = &id, .n_in = 1, .n_core = 1};
@@ -216,8 +217,8 @@ static bool copy_number(planner *s, int id, layout *out) {
 
 /* ---- views ------------------------------------------------------------------------------------------------------- */
 
-/* Each sees x through the view v: from where x lies to where v does, with strides of 0 to begin with. false: no strides
- * do that. */
+/* Computes the layout of v, a view of x, from the layout of x. out has the store and offset of x, and strides of 0.
+ * false: no strides can express the view. */
 typedef bool (*view_rule)(const lz_value *v, const lz_value *x, const layout *from, layout *out);
 
 static bool see_permuted(const lz_value *v, const lz_value *x, const layout *from, layout *out) {
@@ -251,18 +252,18 @@ static const view_rule views[LZ_OP_COUNT] = {
     [LZ_OP_RESHAPE] = see_reshaped,
 };
 
-static bool place_view(planner *s, const lz_value *v, layout *out) {
+static bool plan_view(planner *s, const lz_value *v, layout *out) {
     int id = v->in[0];
-    *out = s->at[id];
+    *out = s->layouts[id];
     memset(out->strides, 0, sizeof out->strides);
-    if (views[v->op](v, &s->g->values[id], &s->at[id], out)) return true;
-    if (!copy_dense(s, id, out)) return false; /* a reshape: of a row-major copy it is a view */
+    if (views[v->op](v, &s->g->values[id], &s->layouts[id], out)) return true;
+    if (!copy_dense(s, id, out)) return false; /* a reshape that needs a copy: it is a view of a row-major copy */
     memset(out->strides, 0, sizeof out->strides);
     lz_dense_strides(v->dims, out->strides);
     return true;
 }
 
-/* From how a view of a value is to lie to how the value must lie; false: no strides do that. */
+/* Replaces the strides that a view of x must have by the strides that x must have; false: no strides can express it. */
 static bool undo_view(const lz_value *view, const lz_value *x, int64_t strides[LZ_MAX_DIMS]) {
     int64_t seen[LZ_MAX_DIMS];
     memcpy(seen, strides, sizeof seen);
@@ -276,7 +277,7 @@ static bool undo_view(const lz_value *view, const lz_value *x, int64_t strides[L
 
 static bool used_once(const lz_value *v) { return v->uses == 1 && !v->output; }
 
-/* The attention behind a part of a concat, whose heads are only put together there, or -1. */
+/* The attention value that, through views that only merge its heads, is an input of a concat; -1: none. */
 static int attention_behind(const planner *s, const lz_value *concat, int part) {
     int64_t strides[LZ_MAX_DIMS];
     output_strides(concat, strides);
@@ -295,7 +296,8 @@ static bool is_computed(const lz_value *v) {
     return has_kernel && !op->moves;
 }
 
-/* What only a concat reads is computed straight into its part of the result; the rest is copied there. */
+/* Finds the values that can be computed directly into their part of a concat's store: those that only the concat reads.
+ * The other inputs are copied there. */
 static void find_parts(planner *s) {
     for (int i = 0; i < s->g->n; i++) {
         const lz_value *v = &s->g->values[i];
@@ -306,7 +308,7 @@ static void find_parts(planner *s) {
             const lz_value *x = &s->g->values[part];
             int64_t begin = end;
             s->p->concat_visits++;
-            end += x->dims.at[v->params.at.axis];
+            end += x->dims.at[v->params.along.axis];
             if (is_computed(x) && used_once(x)) behind = part;
             if (behind < 0) continue;
             s->concat[part] = s->concat[behind] = i + 1;
@@ -316,7 +318,7 @@ static void find_parts(planner *s) {
     }
 }
 
-/* Where the part of a concat lies that begins there along the axis. */
+/* The layout of the part of a concat that begins at index `begin` along the axis. */
 static layout part_layout(planner *s, int concat, int64_t begin) {
     const lz_value *v = &s->g->values[concat];
     layout at;
@@ -326,19 +328,19 @@ static layout part_layout(planner *s, int concat, int64_t begin) {
     } else
         new_layout(s, v, &at);
     s->begun[concat] = at.store + 1;
-    at.offset = begin * at.strides[v->params.at.axis];
+    at.offset = begin * at.strides[v->params.along.axis];
     return at;
 }
 
-static bool place_concat(planner *s, int id) {
+static bool plan_concat(planner *s, int id) {
     const lz_value *v = &s->g->values[id];
     int64_t begin = 0;
     for (int j = 0; j < v->n_in; j++) {
         int part = v->in[j];
         layout to = part_layout(s, id, begin);
         s->p->concat_visits++;
-        begin += s->g->values[part].dims.at[v->params.at.axis];
-        if (s->concat[part]) continue; /* is there already */
+        begin += s->g->values[part].dims.at[v->params.along.axis];
+        if (s->concat[part]) continue; /* was computed there */
         lz_value copy = {.op = LZ_OP_COPY,
                          .dtype = v->dtype,
                          .dims = s->g->values[part].dims,
@@ -349,25 +351,25 @@ static bool place_concat(planner *s, int id) {
         memset(&copy.params, 0, sizeof copy.params);
         if (!add_step(s, &copy, &part, &to)) return false;
     }
-    s->at[id] = part_layout(s, id, 0);
+    s->layouts[id] = part_layout(s, id, 0);
     return true;
 }
 
-static bool place_kernel(planner *s, int id) {
+static bool plan_kernel(planner *s, int id) {
     const lz_value *v = &s->g->values[id];
     int concat = s->concat[id] - 1;
     if (concat >= 0) {
-        s->at[id] = part_layout(s, concat, s->begin[id]);
+        s->layouts[id] = part_layout(s, concat, s->begin[id]);
         for (int part = s->part[id]; part != id; part = s->g->values[part].in[0])
-            undo_view(&s->g->values[part], &s->g->values[s->g->values[part].in[0]], s->at[id].strides);
+            undo_view(&s->g->values[part], &s->g->values[s->g->values[part].in[0]], s->layouts[id].strides);
     } else
-        new_layout(s, v, &s->at[id]);
-    return add_step(s, v, v->in, &s->at[id]);
+        new_layout(s, v, &s->layouts[id]);
+    return add_step(s, v, v->in, &s->layouts[id]);
 }
 
-static bool place_value(planner *s, int id) {
+static bool plan_value(planner *s, int id) {
     lz_value *v = &s->g->values[id];
-    layout *out = &s->at[id];
+    layout *out = &s->layouts[id];
     if (v->op == LZ_OP_LEAF) {
         *out = (layout){.store = leaf_store(s, v), .offset = v->node->placeholder ? 0 : v->node->offset};
         memcpy(out->strides, v->node->strides, sizeof out->strides);
@@ -377,23 +379,23 @@ static bool place_value(planner *s, int id) {
         *out = (layout){.store = const_store(s, v)};
         return true;
     }
-    if (lz_op_table[v->op].kind == LZ_KIND_VIEW) return place_view(s, v, out);
-    if (v->op == LZ_OP_COPY && lz_is_dense(v->dims, s->at[v->in[0]].strides)) { /* is row-major already */
-        *out = s->at[v->in[0]];
+    if (lz_op_table[v->op].kind == LZ_KIND_VIEW) return plan_view(s, v, out);
+    if (v->op == LZ_OP_COPY && lz_is_dense(v->dims, s->layouts[v->in[0]].strides)) { /* already row-major */
+        *out = s->layouts[v->in[0]];
         return true;
     }
-    if (v->op == LZ_OP_CONCAT) return place_concat(s, id);
-    return place_kernel(s, id);
+    if (v->op == LZ_OP_CONCAT) return plan_concat(s, id);
+    return plan_kernel(s, id);
 }
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
-static bool place_results(planner *s, bool own_outputs) {
+static bool plan_results(planner *s, bool own_outputs) {
     lz_program *p = s->p;
     lz_graph *g = s->g;
     for (int i = 0; i < g->n_outputs; i++) {
         int id = g->outputs[i];
-        layout at = s->at[id];
+        layout at = s->layouts[id];
         lz_store_kind kind = p->stores[at.store].kind;
         if (kind == LZ_STORE_CONST && !copy_number(s, id, &at)) return false;
         if (kind == LZ_STORE_INPUT && own_outputs && !copy_dense(s, id, &at)) return false;
@@ -406,40 +408,42 @@ static bool place_results(planner *s, bool own_outputs) {
         }
         lz_result *r = &p->results[i];
         *r = (lz_result){
-            .at = operand_of(&g->values[id], &at), .dtype = g->values[id].dtype, .dims = g->values[id].dims};
+            .operand = operand_of(&g->values[id], &at), .dtype = g->values[id].dtype, .dims = g->values[id].dims};
         memcpy(r->strides, at.strides, sizeof r->strides);
     }
     p->n_results = g->n_outputs;
     return true;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------------------------- */
+/* ---- planning ---------------------------------------------------------------------------------------------------- */
 
 bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs) {
-    if (g->ctx->device) g->ctx->backend->device->enter(g->ctx->device); /* kernels may ask it how much they need */
+    if (g->ctx->device)
+        g->ctx->backend->device->enter(g->ctx->device); /* the scratch functions of kernels may call the device */
     planner s = {.g = g, .p = p};
     size_t n = (size_t)g->n + (size_t)g->n_outputs + 1;
     for (int i = 0; i < g->n; i++)
-        n += g->values[i].op == LZ_OP_CONCAT ? (size_t)g->values[i].n_in : 0; /* a copy for each part */
-    s.at = lz_bump_alloc(&g->memory, n * sizeof *s.at);
+        n += g->values[i].op == LZ_OP_CONCAT ? (size_t)g->values[i].n_in : 0; /* one copy for each input */
+    s.layouts = lz_bump_alloc(&g->memory, n * sizeof *s.layouts);
     s.dense_copy = lz_bump_alloc(&g->memory, n * sizeof *s.dense_copy);
     s.concat = lz_bump_alloc(&g->memory, n * sizeof *s.concat);
     s.part = lz_bump_alloc(&g->memory, n * sizeof *s.part);
     s.begin = lz_bump_alloc(&g->memory, n * sizeof *s.begin);
     s.begun = lz_bump_alloc(&g->memory, n * sizeof *s.begun);
-    p->stores = lz_bump_alloc(&p->memory, 4 * n * sizeof *p->stores); /* result, dense copy, scratch of both */
+    p->stores = lz_bump_alloc(&p->memory,
+                              4 * n * sizeof *p->stores); /* for each value: result, dense copy, and scratch of both */
     p->steps = lz_bump_alloc(&p->memory, 2 * n * sizeof *p->steps);
     p->events = lz_bump_alloc(&p->memory, n * sizeof *p->events);
     p->results = lz_bump_alloc(&p->memory, n * sizeof *p->results);
     p->output_bytes = lz_bump_alloc(&p->memory, n * sizeof *p->output_bytes);
-    if (!s.at || !s.dense_copy || !s.concat || !s.part || !s.begin || !s.begun || !p->stores || !p->steps ||
+    if (!s.layouts || !s.dense_copy || !s.concat || !s.part || !s.begin || !s.begun || !p->stores || !p->steps ||
         !p->events || !p->results || !p->output_bytes)
         return false;
     find_parts(&s);
     int *order = lz_order_values(g);
     for (int i = 0; i < g->n; i++)
-        if (!order || (g->values[order[i]].uses && !place_value(&s, order[i]))) return false;
-    if (!place_results(&s, own_outputs) || !lz_plan_groups(p) || !lz_plan_arena(p)) return false;
+        if (!order || (g->values[order[i]].uses && !plan_value(&s, order[i]))) return false;
+    if (!plan_results(&s, own_outputs) || !lz_plan_groups(p) || !lz_plan_arena(p)) return false;
     p->base = lz_bump_alloc(&p->memory, (size_t)(p->n_stores + 1) * sizeof *p->base);
     if (!p->base) return false;
     p->info.arena_bytes = p->arena_bytes;
@@ -447,7 +451,7 @@ bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs) {
         const lz_store *store = &p->stores[i];
         if (store->kind != LZ_STORE_INPUT) continue;
         p->info.input_bytes += store->bytes;
-        /* On the host, weights that must be made take memory too. */
+        /* On the host, the bytes of made inputs take memory while the program runs. */
         if (!p->ctx->device && store->buffer && store->buffer->make && store->last >= 0 && !store->buffer->data)
             p->info.arena_bytes += store->bytes;
     }

@@ -18,7 +18,7 @@ static void add_node_dot(lz_text *t, const lz_value *v, int id) {
 static void add_operand(lz_text *t, const lz_program *p, lz_operand o) {
     static const char *const kinds[] = {"input", "const", "arena", "output"};
     const lz_store *s = &p->stores[o.store];
-    int64_t at = s->kind == LZ_STORE_ARENA ? s->place : s->kind == LZ_STORE_OUTPUT ? s->output : o.store;
+    int64_t at = s->kind == LZ_STORE_ARENA ? s->arena_offset : s->kind == LZ_STORE_OUTPUT ? s->output : o.store;
     lz_text_add(t, "%s@%lld", kinds[s->kind], (long long)at);
     if (o.offset) lz_text_add(t, "+%lld", (long long)o.offset);
 }
@@ -50,7 +50,7 @@ static void add_program(lz_text *t, const lz_program *p) {
                 p->info.bytes);
     for (int i = 0; i < p->n_steps; i++) {
         const lz_step *s = &p->steps[i];
-        lz_text_add(t, "%3d%s%s %s %s -> ", i, s->together ? "  " : "+ ", s->kernel->name,
+        lz_text_add(t, "%3d%s%s %s %s -> ", i, s->group_size ? "  " : "+ ", s->kernel->name,
                     lz_dtype_name(s->call.out.dtype), LZ_SHOW(s->call.out.dims));
         add_operand(t, p, s->out);
         for (int j = 0; j < s->call.n_in; j++) {

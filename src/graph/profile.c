@@ -1,10 +1,9 @@
-/* profile.c: what each kernel took. Records are kept between start and stop; the table sums them by kernel and
- * compares with what this machine was measured to reach: a large matrix product for arithmetic, a large copy for
- * memory.
+/* profile.c: the time that each kernel takes. Records are kept between start and stop. The table sums them by kernel
+ * and compares them with the peak rates of this machine, measured with a large matrix product and a large copy.
  *
- * base.lock guards everything in lz_profile, so that a thread may start, stop or show a profile while others run
- * programs. A program asks lz_profile_on once, when it begins: a program that runs already when the profile starts is
- * not timed. */
+ * base.lock guards everything in lz_profile, so a thread may start, stop or show a profile while other threads run
+ * programs. A program calls lz_profile_on once, when it begins: a program that is already running when the profile
+ * starts is not timed. */
 #define LZ_NO_SUGAR
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +19,7 @@ typedef struct record {
 
 typedef struct lz_profile {
     record *records;
-    int64_t n, capacity, lost; /* lost: no memory to keep them */
+    int64_t n, capacity, lost; /* lost: records that were dropped because memory ran out */
     double origin;
     bool on, started;
     double peak_flops, peak_bytes; /* per second; 0: not measured yet */
@@ -82,7 +81,7 @@ void lz_profile_record(lz_context *ctx, const lz_step *step, double start, doubl
 
 /* ---- what the machine can do ------------------------------------------------------------------------------------- */
 
-/* Seconds of the best of three runs. */
+/* Seconds of the fastest of three runs. */
 static double best_time(lz_array *(*describe)(lz_array *), lz_array *x, lz_error *err) {
     double best = 1e30;
     for (int i = 0; i < 3; i++) {
@@ -106,7 +105,7 @@ static lz_array *waves(lz_context *ctx, lz_dims dims, lz_dtype type) {
     return lz_cast(lz_reshape(x, dims), type);
 }
 
-/* Work per second, of the first size that takes long enough to be measured. */
+/* Operations or bytes per second, at the first size that takes long enough to be measured. */
 static double best_rate(lz_context *ctx, lz_array *(*describe)(lz_array *), bool product, lz_error *err) {
     enum { SMALLEST = 192, LARGEST = 12288, ROW = 1024 };
     lz_dtype type = product ? ctx->compute : LZ_F32;
@@ -123,7 +122,7 @@ static double best_rate(lz_context *ctx, lz_array *(*describe)(lz_array *), bool
     return rate;
 }
 
-/* Measured once in the life of a context. Runs programs, so the caller must not hold the lock. */
+/* Measures the peak rates, once per context. Runs programs, so the caller must not hold base.lock. */
 static lz_status measure_peaks(lz_context *ctx, double *flops, double *bytes, lz_error *err) {
     lz_profile *p = ctx->profile;
     LZ_LOCK(ctx);
@@ -179,7 +178,7 @@ char *lz_profile_table(lz_context *ctx, lz_error *err) {
     }
     row rows[LZ_OP_COUNT * 2];
     lz_profile *p = ctx->profile;
-    LZ_LOCK(ctx); /* rows, launches and lost are one moment's; the profile may start anew after it */
+    LZ_LOCK(ctx); /* rows, launches and lost must be of one moment: another thread may restart the profile */
     p->on = false;
     bool started = p->started;
     int n = sum_by_kernel(p, rows);
@@ -209,7 +208,7 @@ char *lz_profile_table(lz_context *ctx, lz_error *err) {
     return lz_text_take(&t, err);
 }
 
-/* A string as JSON wants it; file names may hold anything. */
+/* Adds a string with JSON escapes; file names may contain any byte. */
 static void add_json_text(lz_text *t, const char *text) {
     lz_text_add(t, "\"");
     for (; *text; text++)

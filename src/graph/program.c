@@ -1,5 +1,5 @@
-/* program.c: a program is a flat list of launches. Running it sets the pointers and calls the kernels in order; it
- * allocates nothing and builds nothing. */
+/* program.c: a program is a flat list of steps. Running it sets the pointers and calls the kernels in order; it
+ * allocates nothing, except the bytes of made inputs (lz_buffer_hold). */
 #include "graph/graph.h"
 
 lz_program *lz_program_new(lz_context *ctx, lz_array *const *arrays, int n, bool own_outputs, lz_error *err) {
@@ -38,7 +38,7 @@ static void bind_stores(lz_program *p, const lz_argument *arguments, lz_buffer *
         else if (s->kind == LZ_STORE_OUTPUT)
             p->base[i] = outputs[s->output]->data;
         else if (s->kind == LZ_STORE_ARENA)
-            p->base[i] = arena ? arena->data + s->place : NULL;
+            p->base[i] = arena ? arena->data + s->arena_offset : NULL;
         else if (s->argument) {
             const lz_argument *a = &arguments[s->argument - 1];
             if (!a->buffer->make) p->base[i] = a->buffer->data + a->offset * lz_dtype_size(a->dtype);
@@ -47,8 +47,8 @@ static void bind_stores(lz_program *p, const lz_argument *arguments, lz_buffer *
     }
 }
 
-/* Made inputs of a step: their bytes are made before the first step that reads them. They stay as long as the program or,
- * if it runs only once, until the last step that reads them. */
+/* Makes the bytes of a step's made inputs (lz_buffer_hold), before the first step that reads them. The program holds
+ * them until it is freed or, if it runs only once, until the last step that reads them (release_inputs). */
 static bool hold_inputs(lz_program *p, const lz_step *step, const lz_argument *arguments, lz_error *err) {
     for (int j = 0; j < step->call.n_in; j++) {
         int i = step->in[j].store;
@@ -57,13 +57,13 @@ static bool hold_inputs(lz_program *p, const lz_step *step, const lz_argument *a
         lz_buffer *b = s->argument ? arguments[s->argument - 1].buffer : s->buffer;
         if (!b->make) continue;
         if (!lz_buffer_hold(b, err)) return false;
-        s->held = !s->argument; /* the bytes of an argument stay as long as its array */
+        s->held = !s->argument; /* the bytes of an argument are held until its buffer is freed */
         p->base[i] = b->data + lz_store_offset(p, i, arguments);
     }
     return true;
 }
 
-static void let_inputs_go(lz_program *p, int step) {
+static void release_inputs(lz_program *p, int step) {
     for (int j = 0; j < p->steps[step].call.n_in; j++) {
         lz_store *s = &p->stores[p->steps[step].in[j].store];
         if (!s->held || s->last > step) continue;
@@ -72,11 +72,12 @@ static void let_inputs_go(lz_program *p, int step) {
     }
 }
 
-/* Whoever watches may evaluate something: the pool is idle, and this program's pointers are its own. */
+/* Calls go_on without run_lock, so that it may evaluate arrays: no kernel runs meanwhile, and another program does not
+ * use this program's pointers. */
 static bool ask(lz_context *ctx, const lz_watch *watch, double done) {
-    pthread_mutex_unlock(&ctx->run);
+    pthread_mutex_unlock(&ctx->run_lock);
     bool go_on = watch->go_on(watch->user, done);
-    pthread_mutex_lock(&ctx->run);
+    pthread_mutex_lock(&ctx->run_lock);
     return go_on;
 }
 
@@ -88,18 +89,18 @@ void lz_bind_operands(lz_program *p, lz_step *step, lz_error *err) {
     step->call.err = err;
 }
 
-/* The steps in order, on the host; asks between them. */
-static lz_status run_here(lz_program *p, const lz_argument *arguments, const lz_watch *watch, lz_error *err) {
+/* Runs the steps in order on the host, and calls go_on between them. */
+static lz_status run_on_host(lz_program *p, const lz_argument *arguments, const lz_watch *watch, lz_error *err) {
     lz_error local = {.status = LZ_OK};
     bool fine = true, timed = lz_profile_on(p->ctx);
-    double done = 0, all = p->info.flops + p->info.bytes; /* as good a measure of time as any, ahead of time */
+    double done = 0, all = p->info.flops + p->info.bytes; /* estimates time, for the fraction that go_on gets */
     for (int i = 0; i < p->n_steps && fine; i++) {
         lz_step *step = &p->steps[i];
         fine = hold_inputs(p, step, arguments, &local);
         if (fine) lz_bind_operands(p, step, &local);
         double start = timed ? lz_now() : 0;
         fine = fine && step->kernel->run(&step->call);
-        if (p->once) let_inputs_go(p, i);
+        if (p->once) release_inputs(p, i);
         if (timed) lz_profile_record(p->ctx, step, start, lz_now());
         if (!fine) lz_fail(err, local.status, step->file ? "%s at %s:%d" : "%s", local.text, step->file, step->line);
         done += step->flops + step->bytes;
@@ -111,9 +112,9 @@ static lz_status run_here(lz_program *p, const lz_argument *arguments, const lz_
     return fine ? LZ_OK : local.status;
 }
 
-/* All of it is one submission there: whoever watches is asked when it is done. */
-static lz_status run_there(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
-                           const lz_watch *watch, lz_error *err) {
+/* A device gets the program as one submission, so go_on is called once, after the device is done. */
+static lz_status run_on_device(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
+                               const lz_watch *watch, lz_error *err) {
     lz_status status = lz_remote_run(p, arguments, arena, outputs, err);
     if (status || !watch || !watch->go_on) return status;
     lz_error local = {.status = LZ_OK};
@@ -129,15 +130,15 @@ lz_status lz_program_run(lz_program *p, const lz_argument *arguments, lz_buffer 
     for (int i = 0; i < p->n_events; i++)
         if (lz_event_wait(p->ctx, p->events[i], err)) return err ? err->status : LZ_BAD_ARGUMENT;
     if (watch && watch->begin) watch->begin(watch->user);
-    pthread_mutex_lock(&p->ctx->run);
+    pthread_mutex_lock(&p->ctx->run_lock);
     lz_status status;
     if (p->ctx->device) {
-        status = run_there(p, arguments, arena, outputs, watch, err);
+        status = run_on_device(p, arguments, arena, outputs, watch, err);
     } else {
         bind_stores(p, arguments, arena, outputs);
-        status = run_here(p, arguments, watch, err);
+        status = run_on_host(p, arguments, watch, err);
     }
-    pthread_mutex_unlock(&p->ctx->run);
+    pthread_mutex_unlock(&p->ctx->run_lock);
     if (watch && watch->end) watch->end(watch->user);
     return status;
 }

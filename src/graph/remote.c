@@ -1,7 +1,8 @@
-/* remote.c: running a program on a device with memory of its own. The first time, it is rehearsed (all kernels prepare
- * themselves, together), and each kernel is launched; from the second time on, the launches are recorded once for each
- * set of addresses and replayed as one submission. Programs whose weights do not all fit there (offload.c) are launched
- * each time. Nothing here waits, unless a step has no kernel on the device: then its operands come here and go back. */
+/* remote.c: running a program on a device with its own memory. The first run is rehearsed, which compiles all missing
+ * kernels at once, and then launches kernel by kernel. From the second run on, the launches are recorded once for each
+ * set of addresses, and the recording is replayed as one submission. A program that streams weights (offload.c) is
+ * launched kernel by kernel every time. The host waits for the device only if a step has no kernel there: its operands
+ * are copied to the host and the result back. */
 #include <string.h>
 
 #include "graph/graph.h"
@@ -10,7 +11,7 @@ enum { MAX_RECORDINGS = 4, WORTH_REHEARSING = 8 /* steps */ };
 
 typedef struct recording {
     lz_recording *work;
-    char **base; /* the addresses it was made with */
+    char **base; /* value of p->base when it was recorded; a recording is replayed only with equal addresses */
 } recording;
 
 struct lz_remote {
@@ -35,7 +36,7 @@ void lz_remote_free(lz_program *p) {
 
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
 
-/* The program's numbers, put there once, each in a place of its own. */
+/* Bytes of one constant on the device. Constants are uploaded once, at index * EACH. */
 enum { EACH = sizeof((lz_store *)0)->constant };
 
 int64_t lz_remote_constants(const lz_program *p) { return lz_buffer_size((int64_t)p->n_stores * EACH); }
@@ -62,18 +63,21 @@ static bool prepare(lz_program *p, lz_error *err) {
     return p->remote->constants || send_constants(p, err);
 }
 
-/* Where a store is; NULL and no error: nothing reads it, or it comes along with the step that does. */
-static char *place_of(lz_program *p, int i, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
-                      lz_error *err) {
+/* The device address of a store. NULL without an error: nothing reads the store, or it is a streamed weight, whose
+ * address lz_offload_before_step sets. */
+static char *device_address(lz_program *p, int i, const lz_argument *arguments, lz_buffer *arena,
+                            lz_buffer *const *outputs, lz_error *err) {
     const lz_store *s = &p->stores[i];
     switch (s->kind) {
     case LZ_STORE_CONST: return p->remote->constants->remote + (size_t)i * sizeof s->constant;
-    case LZ_STORE_ARENA: return arena ? arena->remote + s->place : p->remote->constants->remote; /* of no size */
+    case LZ_STORE_ARENA:
+        return arena ? arena->remote + s->arena_offset
+                     : p->remote->constants->remote; /* the arena has no bytes: any valid address */
     case LZ_STORE_OUTPUT: lz_buffer_stale(outputs[s->output]); return outputs[s->output]->remote;
     default: break;
     }
     lz_buffer *b = s->argument ? arguments[s->argument - 1].buffer : s->buffer;
-    char *start = b->borrowed ? lz_freight_place(p, i) : lz_buffer_place(b, err);
+    char *start = b->borrowed ? lz_offload_address(p, i) : lz_buffer_upload(b, err);
     return start ? start + lz_store_offset(p, i, arguments) : NULL;
 }
 
@@ -87,7 +91,7 @@ static int64_t span(const lz_tensor *t) {
     return (last + 1) * lz_dtype_size(t->dtype);
 }
 
-/* A copy of an operand here, or only room for it; its data then points there. */
+/* Allocates host memory for an operand and points t->data to it; copies the operand there if `filled` is set. */
 static char *fetch(lz_program *p, lz_tensor *t, bool filled, lz_error *err) {
     char *here = lz_host_alloc(p->ctx, (size_t)span(t));
     if (!here) lz_out_of_memory(err, span(t));
@@ -99,10 +103,10 @@ static char *fetch(lz_program *p, lz_tensor *t, bool filled, lz_error *err) {
     return here;
 }
 
-static bool run_on_host(lz_program *p, const lz_step *step, lz_error *err) {
+static bool run_step_on_host(lz_program *p, const lz_step *step, lz_error *err) {
     lz_call call = step->call;
     lz_tensor in[LZ_MAX_OPERANDS];
-    bool gaps = !lz_is_dense(call.out.dims, call.out.strides); /* what lies there stays */
+    bool gaps = !lz_is_dense(call.out.dims, call.out.strides); /* bytes between the elements must be kept */
     char *there = call.out.data, *out = fetch(p, &call.out, gaps, err), *scratch = NULL;
     bool fine = out;
     int n = 0;
@@ -126,24 +130,25 @@ static bool run_on_host(lz_program *p, const lz_step *step, lz_error *err) {
 
 static bool launch_one(lz_program *p, int i, lz_error *err) {
     lz_step *step = &p->steps[i];
-    if (!lz_freight_before(p, i, err)) return false;
+    if (!lz_offload_before_step(p, i, err)) return false;
     lz_bind_operands(p, step, err);
-    return (step->on_host ? run_on_host(p, step, err) : step->kernel->run(&step->call)) && lz_freight_after(p, i, err);
+    return (step->on_host ? run_step_on_host(p, step, err) : step->kernel->run(&step->call)) &&
+           lz_offload_after_step(p, i, err);
 }
 
-static bool launch_together(lz_program *p, int first, int n, lz_error *err) {
-    const lz_call *calls[LZ_TOGETHER];
+static bool launch_group(lz_program *p, int first, int n, lz_error *err) {
+    const lz_call *calls[LZ_MAX_GROUP];
     for (int i = 0; i < n; i++) {
         lz_bind_operands(p, &p->steps[first + i], err);
         calls[i] = &p->steps[first + i].call;
     }
-    return p->steps[first].kernel->run_together(calls, n);
+    return p->steps[first].kernel->run_group(calls, n);
 }
 
-/* How many steps from here on are one launch. Those whose weights travel go one by one, each as soon as its own have
- * come. */
+/* The number of steps, from i on, that are one launch. A program that streams weights launches each step alone, as soon
+ * as the weights of that step have arrived. */
 static int launched_with(const lz_program *p, int i) {
-    return lz_freight_streams(p) || p->steps[i].together < 2 ? 1 : p->steps[i].together;
+    return lz_offload_streams(p) || p->steps[i].group_size < 2 ? 1 : p->steps[i].group_size;
 }
 
 static bool launch_all(lz_program *p, bool timed, lz_error *err) {
@@ -152,16 +157,17 @@ static bool launch_all(lz_program *p, bool timed, lz_error *err) {
     for (int i = 0, n; i < p->n_steps && fine; i += n) {
         const lz_step *step = &p->steps[i];
         n = launched_with(p, i);
-        fine = n > 1 ? launch_together(p, i, n, &local) : launch_one(p, i, &local);
+        fine = n > 1 ? launch_group(p, i, n, &local) : launch_one(p, i, &local);
         for (int j = 1; j <= n && fine && timed; j++) fine = table_of(p)->stamp(p->ctx->device, i + j, &local);
         if (!fine) lz_fail(err, local.status, step->file ? "%s at %s:%d" : "%s", local.text, step->file, step->line);
     }
     return fine;
 }
 
-/* Steps whose kernels may have something to prepare do so together. What fails here fails again, in earnest. */
+/* Runs all steps in rehearsal mode, so that missing kernels are compiled at once. Errors are ignored: the launch that
+ * follows reports them. */
 static void rehearse(lz_program *p) {
-    for (int i = 0; i < p->n_stores; i++) /* what comes along later has no place yet: any will do */
+    for (int i = 0; i < p->n_stores; i++) /* streamed weights have no address yet: any valid one */
         if (!p->base[i]) p->base[i] = p->remote->constants->remote;
     table_of(p)->rehearse(p->ctx->device, true);
     for (int i = 0, n; i < p->n_steps; i += n) {
@@ -169,7 +175,7 @@ static void rehearse(lz_program *p) {
         lz_step *step = &p->steps[i];
         n = launched_with(p, i);
         if (n > 1) {
-            launch_together(p, i, n, &unused);
+            launch_group(p, i, n, &unused);
         } else if (!step->on_host) {
             lz_bind_operands(p, step, &unused);
             step->kernel->run(&step->call);
@@ -178,7 +184,7 @@ static void rehearse(lz_program *p) {
     table_of(p)->rehearse(p->ctx->device, false);
 }
 
-/* Every kernel with the time the device itself took; waits. */
+/* Launches every kernel between two time stamps of the device, waits, and records the times in the profile. */
 static bool launch_timed(lz_program *p, lz_error *err) {
     if (!launch_all(p, true, err) || !table_of(p)->finish(p->ctx->device, err)) return false;
     double end = lz_now(), all = table_of(p)->seconds(p->ctx->device, 0, p->n_steps);
@@ -218,7 +224,7 @@ static recording *record(lz_program *p, lz_error *err) {
     if (table_of(p)->record(p->ctx->device, err)) {
         lz_error ignored = {.status = LZ_OK};
         bool fine = launch_all(p, false, err);
-        work = table_of(p)->end_record(p->ctx->device, fine ? err : &ignored); /* ends it in any case */
+        work = table_of(p)->end_record(p->ctx->device, fine ? err : &ignored); /* must be called after an error too */
         if (!fine && work) {
             table_of(p)->forget(p->ctx->device, work);
             work = NULL;
@@ -234,7 +240,7 @@ static recording *record(lz_program *p, lz_error *err) {
     return &r->recordings[0];
 }
 
-static bool all_there(const lz_program *p) {
+static bool all_on_device(const lz_program *p) {
     for (int i = 0; i < p->n_steps; i++)
         if (p->steps[i].on_host) return false;
     return true;
@@ -242,13 +248,15 @@ static bool all_there(const lz_program *p) {
 
 static bool run_or_replay(lz_program *p, lz_error *err) {
     if (lz_profile_on(p->ctx)) return launch_timed(p, err);
-    if (!p->remote->runs || p->n_steps < 2 || lz_freight_streams(p) || !all_there(p)) return launch_all(p, false, err);
+    if (!p->remote->runs || p->n_steps < 2 || lz_offload_streams(p) || !all_on_device(p))
+        return launch_all(p, false, err);
     recording *known = find_recording(p);
     if (known) return table_of(p)->replay(p->ctx->device, known->work, err);
     lz_error local = {.status = LZ_OK};
     known = record(p, &local);
     if (known) return table_of(p)->replay(p->ctx->device, known->work, err);
-    if (local.status != LZ_OUT_OF_MEMORY) return launch_all(p, false, err); /* a kernel had something to prepare */
+    if (local.status != LZ_OUT_OF_MEMORY)
+        return launch_all(p, false, err); /* a kernel was not compiled yet, which cannot be recorded */
     if (err) *err = local;
     return false;
 }
@@ -256,18 +264,18 @@ static bool run_or_replay(lz_program *p, lz_error *err) {
 lz_status lz_remote_run(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
                         lz_error *err) {
     lz_error local = {.status = LZ_OK};
-    if (!p->n_steps) return LZ_OK; /* views, and values that are there: nothing to send */
+    if (!p->n_steps) return LZ_OK; /* all results are views of evaluated values */
     table_of(p)->enter(p->ctx->device);
-    lz_turn_begin(p->ctx);
-    bool fine = prepare(p, &local) && lz_freight_load(p, arguments, &local);
+    lz_device_run_begin(p->ctx);
+    bool fine = prepare(p, &local) && lz_offload_prepare(p, arguments, &local);
     for (int i = 0; i < p->n_stores && fine; i++) {
-        p->base[i] = place_of(p, i, arguments, arena, outputs, &local);
+        p->base[i] = device_address(p, i, arguments, arena, outputs, &local);
         fine = !local.status;
     }
     if (fine && !p->remote->runs && p->n_steps >= WORTH_REHEARSING) rehearse(p);
     fine = fine && run_or_replay(p, &local);
-    lz_freight_end(p, fine);
-    lz_turn_end(p->ctx);
+    lz_offload_end(p, fine);
+    lz_device_run_end(p->ctx);
     if (fine) p->remote->runs++;
     if (!fine && err) *err = local;
     return fine ? LZ_OK : local.status;

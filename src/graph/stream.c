@@ -1,20 +1,21 @@
-/* stream.c: evaluating in the background. Planning and allocating happen at once, so their errors are told at once;
- * the arrays then have a buffer and an event. A stream is a thread with a queue. */
+/* stream.c: evaluating in the background. A stream is a thread with a queue. lz_async_eval plans and allocates on the
+ * calling thread, so it returns those errors itself; the arrays then have a buffer, and an event that the stream's
+ * thread sets to done. */
 #include "graph/eval.h"
 
 struct lz_stream {
     lz_context *ctx;
     pthread_t thread;
-    lz_evaluation *first, *last; /* under base.lock */
+    lz_evaluation *first, *last; /* the queue, which owns its evaluations; base.lock guards it and the members below */
     bool busy, stop;
-    pthread_cond_t changed;
+    pthread_cond_t changed; /* queue, busy or stop; waited for with base.lock */
 };
 
 static void finish(lz_stream *s, lz_evaluation *e, const lz_error *err) {
     LZ_LOCK(s->ctx);
     e->event->err = *err;
     e->event->done = true;
-    pthread_cond_broadcast(&s->ctx->event);
+    pthread_cond_broadcast(&s->ctx->event_done);
     lz_event_release(s->ctx, e->event);
     lz_evaluation_free(e);
     s->busy = false;
@@ -98,7 +99,7 @@ void lz_stream_free(lz_stream *s) {
     if (!s) return;
     lz_context *ctx = s->ctx;
     LZ_LOCK(ctx);
-    s->stop = true; /* the thread empties its queue first */
+    s->stop = true; /* the thread runs what is in its queue before it ends */
     pthread_cond_broadcast(&s->changed);
     LZ_UNLOCK(ctx);
     pthread_join(s->thread, NULL);

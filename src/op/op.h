@@ -98,9 +98,9 @@ typedef struct lz_op_info {
     const char *name;
     lz_kind kind;
     int inputs;
-    /* Operations as peers count them, 2 for a multiply-add: for each element of the output and each term of its sum. The
-     * terms are the sizes of so many axes of an input; after: axes of that input that follow them. A REDUCE sums over its
-     * reduced axes. */
+    /* Operations as peers count them, 2 for a multiply-add: for each element of the output and each term of its sum.
+     * The terms are the sizes of so many axes of an input; after: axes of that input that follow them. A REDUCE sums
+     * over its reduced axes. */
     double flops;
     struct {
         int input, axes, after;
@@ -134,7 +134,7 @@ typedef union lz_params {
     struct { double scale; bool causal; } sdpa;
     struct { int stride, top, bottom, left, right; } conv;
     struct { lz_dims before, after; double value; } pad;
-    struct { int axis; } at;                                /* concat, take, gather */
+    struct { int axis; } along;                             /* concat, take, gather */
 } lz_params;
 /* clang-format on */
 

@@ -60,7 +60,7 @@ static const int64_t sides[] = {64, 48, 32, 24, 16}; /* of tiles, in tokens */
 enum { SIDES = sizeof sides / sizeof sides[0] };
 
 int64_t lz_choose_tile(const lz_model *model, int64_t h, int64_t w) {
-    int64_t room = lz_memory_room(model->ctx);
+    int64_t room = lz_memory_available(model->ctx);
     if (fits(model, h, w, room)) return 0;
     int i = 0;
     while (i < SIDES - 1 && !fits(model, sides[i], sides[i], room)) i++;

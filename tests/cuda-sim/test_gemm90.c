@@ -191,10 +191,10 @@ static void check_refused(lz_device *d, const problem *p) {
 typedef struct group {
     const problem *problems;
     int n;
-    operands operands[LZ_TOGETHER];
-    lz_call calls[LZ_TOGETHER];
-    lz_gemm90 read[LZ_TOGETHER];
-    double *wanted[LZ_TOGETHER];
+    operands operands[LZ_MAX_GROUP];
+    lz_call calls[LZ_MAX_GROUP];
+    lz_gemm90 read[LZ_MAX_GROUP];
+    double *wanted[LZ_MAX_GROUP];
     lz_error err;
 } group;
 
@@ -311,7 +311,7 @@ static void groups(void) {
     const lz_gemm90_way *all;
     int n_all = lz_gemm90_all(&all), n = test_scale(n_all);
     for (int i = 0; i < n; i++) {
-        problem problems[LZ_TOGETHER];
+        problem problems[LZ_MAX_GROUP];
         int size = sizes[(i + i / n_all) % 4];
         ending e = (ending)((i + i / n_all) % ENDINGS);
         const lz_gemm90_way *w = &all[i % n_all];
@@ -344,7 +344,7 @@ static void alike(void) {
     if (!ctx) return;
     lz_device *d = ctx->device;
     group a, b;
-    lz_gemm90 many[LZ_TOGETHER + 1];
+    lz_gemm90 many[LZ_MAX_GROUP + 1];
     lz_gemm90_way ways[LZ_GEMM90_WAYS];
     if (!make_group(d, &a, &like, 1)) return;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
@@ -367,9 +367,9 @@ static void alike(void) {
     in[3].strides[0] = like.n, in[3].dtype = LZ_F16;
     CHECK(lz_gemm90_reads(&call, many) && !lz_gemm90_alike(a.read, many), "an argument of another type");
 
-    for (int i = 0; i <= LZ_TOGETHER; i++) many[i] = a.read[0];
-    CHECK(lz_gemm90_ways(many, LZ_TOGETHER, ways) == LZ_GEMM90_WAYS);
-    CHECK(lz_gemm90_ways(many, LZ_TOGETHER + 1, ways) == 0);
+    for (int i = 0; i <= LZ_MAX_GROUP; i++) many[i] = a.read[0];
+    CHECK(lz_gemm90_ways(many, LZ_MAX_GROUP, ways) == LZ_GEMM90_WAYS);
+    CHECK(lz_gemm90_ways(many, LZ_MAX_GROUP + 1, ways) == 0);
     d->large_params = false;
     CHECK(lz_gemm90_ways(many, 4, ways) == LZ_GEMM90_WAYS);
     CHECK(lz_gemm90_ways(many, 5, ways) == 0, "its parameters would be too long");

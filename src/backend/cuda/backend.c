@@ -27,7 +27,7 @@ const lz_backend *lz_cuda_backend(void) {
     static const lz_backend backend = {.name = "cuda",
                                        .fuses = true,
                                        .half = true,
-                                       .together = true,
+                                       .groups = true,
                                        .kernel = find_kernel,
                                        .device = &lz_cuda_device_table};
     return &backend;

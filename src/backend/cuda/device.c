@@ -147,7 +147,7 @@ static void release(lz_device *d, void *memory) {
     d->api.cu.MemFree((lz_cu_ptr)(uintptr_t)memory);
 }
 
-static int64_t room(lz_device *d) {
+static int64_t available(lz_device *d) {
     enter(d);
     size_t unused = 0, total = 0;
     return d->api.cu.MemGetInfo(&unused, &total) == LZ_CUDA_SUCCESS ? (int64_t)unused : 0;
@@ -386,7 +386,7 @@ const lz_device_table lz_cuda_device_table = {
     .enter = enter,
     .allocate = allocate,
     .release = release,
-    .room = room,
+    .available = available,
     .write = write_device,
     .read = read_device,
     .finish = finish,

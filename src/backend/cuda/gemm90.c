@@ -60,7 +60,7 @@ bool lz_gemm90_reads(const lz_call *call, lz_gemm90 *g) {
     for (int i = first_argument(g); i < n_arguments(g); i++)
         if (argument(g, i)->dtype == LZ_F64) return false;
     bool fits = g->m > 0 && g->n > 0 && g->k > 0 && g->m <= INT_MAX / 2 && g->n <= INT_MAX / 2 && g->k <= INT_MAX / 2 &&
-                lz_over(g->m, 64) * lz_over(g->n, 32) <= INT_MAX / LZ_TOGETHER;
+                lz_over(g->m, 64) * lz_over(g->n, 32) <= INT_MAX / LZ_MAX_GROUP;
     /* A row's last 16 bytes are stored whole: seen on an H200. */
     fits = fits && g->n * lz_dtype_size(out->dtype) % 16 == 0;
     for (int i = 0; i < n_b && fits; i++) {
@@ -84,8 +84,8 @@ bool lz_gemm90_alike(const lz_gemm90 *a, const lz_gemm90 *b) {
     return alike;
 }
 
-static_assert(LZ_FEW_TOGETHER * sizeof(lz_gemm_problem) <= 4096, "few need no long parameters");
-static_assert(LZ_TOGETHER * sizeof(lz_gemm_problem) <= 32764, "these are the longest");
+static_assert(LZ_SMALL_GROUP * sizeof(lz_gemm_problem) <= 4096, "few need no long parameters");
+static_assert(LZ_MAX_GROUP * sizeof(lz_gemm_problem) <= 32764, "these are the longest");
 
 /* ---- ways -------------------------------------------------------------------------------------------------------- */
 
@@ -150,8 +150,8 @@ static double tile_cycles(const lz_gemm90 *g, const lz_gemm90_way *w) {
 /* Of the block that has most to do. Tiles of all products are dealt out in turn: first whole rounds of each product, to
  * all, then what is left of it, to some. Who has most of that begins what is left of some product. */
 static double cycles_of(const lz_gemm90 *g, int n, const lz_gemm90_way *w) {
-    double each[LZ_TOGETHER], whole = 0, most = 0;
-    int64_t first[LZ_TOGETHER], rest[LZ_TOGETHER], room = g->call->device->sms / w->cluster, all = 0;
+    double each[LZ_MAX_GROUP], whole = 0, most = 0;
+    int64_t first[LZ_MAX_GROUP], rest[LZ_MAX_GROUP], room = g->call->device->sms / w->cluster, all = 0;
     for (int i = 0; i < n; i++) {
         int64_t tiles = tiles_of(&g[i], w), rounds = tiles / room;
         each[i] = tile_cycles(&g[i], w);
@@ -171,7 +171,7 @@ static double cycles_of(const lz_gemm90 *g, int n, const lz_gemm90_way *w) {
 int lz_gemm90_ways(const lz_gemm90 *g, int n_products, lz_gemm90_way ways[LZ_GEMM90_WAYS]) {
     double best[LZ_GEMM90_WAYS];
     int n = 0;
-    if (n_products > (g->call->device->large_params ? LZ_TOGETHER : LZ_FEW_TOGETHER)) return 0;
+    if (n_products > (g->call->device->large_params ? LZ_MAX_GROUP : LZ_SMALL_GROUP)) return 0;
     for (size_t i = 0; i < sizeof all_ways / sizeof *all_ways; i++) {
         if (!lz_gemm90_suits(g, &all_ways[i])) continue;
         double cycles = cycles_of(g, n_products, &all_ways[i]);
@@ -338,7 +338,7 @@ static bool fill_problem(const lz_call *call, const lz_gemm90 *g, const lz_gemm9
 
 bool lz_gemm90_run(const lz_gemm90 *g, int n, const lz_gemm90_way *w, lz_cu_function f) {
     lz_device *d = g->call->device;
-    lz_gemm_problem p[LZ_TOGETHER];
+    lz_gemm_problem p[LZ_MAX_GROUP];
     int room = lz_cuda_room_for(n), tiles = 0;
     memset(p, 0, (size_t)room * sizeof *p);
     for (int i = 0; i < room; i++) {

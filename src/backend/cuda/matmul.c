@@ -1,8 +1,8 @@
 /* matmul.c: matrix products: by cuBLASLt (blas.c), or on Hopper by a kernel of our own (gemm90.c) where that is faster.
  *
  * Ours competes where the library would need a pass of its own for what comes after the product, and where several
- * products that do not wait for each other can be one launch. All ways of some calls are measured once and the choice is
- * kept on disk. lz_context_options.cuda_gemm (lz_gemm_choice) decides without measuring. */
+ * products that do not wait for each other can be one launch. All ways of some calls are measured once and the choice
+ * is kept on disk. lz_context_options.cuda_gemm (lz_gemm_choice) decides without measuring. */
 #include <limits.h>
 #include <string.h>
 
@@ -15,29 +15,29 @@
 
 /* Some calls, and ways to do them: by one launch of our kernel, or behind those ways: otherwise. */
 typedef struct contestants {
-    lz_gemm90 own[LZ_TOGETHER];
+    lz_gemm90 own[LZ_MAX_GROUP];
     int n_calls;
     lz_gemm90_way ways[LZ_GEMM90_WAYS];
     lz_cu_function functions[LZ_GEMM90_WAYS]; /* NULL: not asked for yet */
     int n_ways;
 } contestants;
 
-static bool run_together(const lz_call *const *calls, int n);
+static bool run_group(const lz_call *const *calls, int n);
 
 /* Not by one launch of our kernel: each for itself, whichever way is best for it; and one alone by the library. */
 static bool run_otherwise(const lz_call *const *calls, int n) {
     if (n == 1) return lz_cuda_blas_run(calls[0]);
     for (int i = 0; i < n; i++)
-        if (!run_together(&calls[i], 1)) return false;
+        if (!run_group(&calls[i], 1)) return false;
     return true;
 }
 
 /* call: says where errors go. */
 static bool run_contestant(const lz_call *call, void *arg, int i) {
     contestants *c = arg;
-    lz_call copies[LZ_TOGETHER];
-    const lz_call *calls[LZ_TOGETHER];
-    lz_gemm90 own[LZ_TOGETHER];
+    lz_call copies[LZ_MAX_GROUP];
+    const lz_call *calls[LZ_MAX_GROUP];
+    lz_gemm90 own[LZ_MAX_GROUP];
     for (int j = 0; j < c->n_calls; j++) {
         copies[j] = *c->own[j].call;
         copies[j].err = call->err;
@@ -53,7 +53,7 @@ static bool run_contestant(const lz_call *call, void *arg, int i) {
 typedef struct contest_key {
     struct {
         int64_t m, n, k, a_row, b_row[2], out_row;
-    } of[LZ_TOGETHER];
+    } of[LZ_MAX_GROUP];
     uint64_t text; /* a hash: types, expression, how its arguments lie */
     lz_gemm90_way ways[LZ_GEMM90_WAYS];
 } contest_key;
@@ -110,7 +110,8 @@ static bool run_any_way(const lz_gemm90 *g, int n) {
 }
 
 /* Does the library's own product end as the call does? Then it is hardly ever much slower, and a third of a second that
- * NVRTC takes for each of our tiles is saved, unless it is a large one. It knows gates too, but on an H200 refuses them. */
+ * NVRTC takes for each of our tiles is saved, unless it is a large one. It knows gates too, but on an H200 refuses
+ * them. */
 static bool library_ends(const lz_call *call, double work) {
     lz_ending e;
     return work < HUGE_WORK && lz_cuda_read_ending(call, &e) && e.gate < 0;
@@ -118,7 +119,7 @@ static bool library_ends(const lz_call *call, double work) {
 
 /* ---- the kernel --------------------------------------------------------------------------------------------------- */
 
-static bool run_together(const lz_call *const *calls, int n) {
+static bool run_group(const lz_call *const *calls, int n) {
     lz_gemm_choice wish = calls[0]->device->gemm;
     contestants c = {.n_calls = n};
     bool ours = wish != LZ_GEMM_LIBRARY;
@@ -141,7 +142,7 @@ static bool run_together(const lz_call *const *calls, int n) {
     return run_contestant(calls[0], &c, chosen);
 }
 
-static bool run_matmul(const lz_call *call) { return run_together(&call, 1); }
+static bool run_matmul(const lz_call *call) { return run_group(&call, 1); }
 
 static bool can_matmul(const lz_call *call) {
     const lz_tensor *a = &call->in[0], *b = &call->in[1];
@@ -160,4 +161,4 @@ const lz_kernel lz_cuda_matmul = {.name = "cuda.matmul",
                                   .scratch = lz_cuda_blas_scratch,
                                   .can = can_matmul,
                                   .alike = alike,
-                                  .run_together = run_together};
+                                  .run_group = run_group};

@@ -46,7 +46,7 @@ static bool run_pad(const lz_call *call) {
 /* Output, source and indices over the axes of the output; the source has no stride along what is indexed. */
 static void take_operands(const lz_call *call, lz_tensor t[3]) {
     const lz_tensor *x = &call->in[0], *index = &call->in[1];
-    int axis = call->params->at.axis, middle = index->dims.n;
+    int axis = call->params->along.axis, middle = index->dims.n;
     bool gather = call->op == LZ_OP_GATHER;
     t[0] = t[1] = t[2] = call->out;
     t[1].data = x->data;
@@ -80,7 +80,7 @@ static bool run_take(const lz_call *call) {
     lz_tensor t[3];
     take_operands(call, t);
     for (int k = 0; k < 2; k++) t[k].dtype = bits_type(call->out.dtype);
-    int axis = call->params->at.axis;
+    int axis = call->params->along.axis;
     lz_take_params p = {.size = call->in[0].dims.at[axis],
                         .stride = call->in[0].strides[axis],
                         .fault = lz_cuda_fault(call->device),

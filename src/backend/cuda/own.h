@@ -28,9 +28,9 @@ static inline int64_t lz_over(int64_t n, int64_t size) { return (n + size - 1) /
 
 /* Several calls in one launch: room in the parameters is for one of few numbers, so that few kernels serve all. Few of
  * gemm90's fit into the 4 KB that parameters may have everywhere. */
-enum { LZ_FEW_TOGETHER = 4 };
+enum { LZ_SMALL_GROUP = 4 };
 static inline int lz_cuda_room_for(int calls) {
-    return calls == 1 ? 1 : calls <= LZ_FEW_TOGETHER ? LZ_FEW_TOGETHER : LZ_TOGETHER;
+    return calls == 1 ? 1 : calls <= LZ_SMALL_GROUP ? LZ_SMALL_GROUP : LZ_MAX_GROUP;
 }
 
 /* ---- walks (walk.c) ---------------------------------------------------------------------------------------------- */

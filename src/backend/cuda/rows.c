@@ -115,9 +115,9 @@ static char *describe(const lz_call *call, int room, lz_rows_params *p) {
 }
 
 /* All in one launch, if one text does for all. */
-static bool run_together(const lz_call *const *calls, int n) {
+static bool run_group(const lz_call *const *calls, int n) {
     lz_context *ctx = calls[0]->device->ctx;
-    lz_rows_params all[LZ_TOGETHER];
+    lz_rows_params all[LZ_MAX_GROUP];
     memset(all, 0, (size_t)lz_cuda_room_for(n) * sizeof *all);
     char *text = describe(calls[0], lz_cuda_room_for(n), &all[0]);
     bool fine = text, same = n == 1 || calls[0]->device->large_params;
@@ -138,11 +138,11 @@ static bool run_together(const lz_call *const *calls, int n) {
     all[0].calls = n;
     lz_cu_function f = fine && same ? lz_cuda_function(calls[0]->device, "rows", text, calls[0]->err) : NULL;
     lz_host_free(ctx, text);
-    for (int i = 0; i < n && fine && !same; i++) fine = run_together(&calls[i], 1);
+    for (int i = 0; i < n && fine && !same; i++) fine = run_group(&calls[i], 1);
     return same ? f && lz_cuda_launch(calls[0], f, blocks, threads, 0, all) : fine;
 }
 
-static bool run_rows(const lz_call *call) { return run_together(&call, 1); }
+static bool run_rows(const lz_call *call) { return run_group(&call, 1); }
 
 static bool alike(const lz_call *a, const lz_call *b) {
     bool same = a->device->large_params && a->op == b->op && a->n_in == b->n_in && a->n_core == b->n_core &&
@@ -165,10 +165,10 @@ static bool can_rope(const lz_call *call) {
 }
 
 const lz_kernel lz_cuda_softmax = {
-    .name = "cuda.softmax", .run = run_rows, .can = can_rows, .alike = alike, .run_together = run_together};
+    .name = "cuda.softmax", .run = run_rows, .can = can_rows, .alike = alike, .run_group = run_group};
 const lz_kernel lz_cuda_rms_norm = {
-    .name = "cuda.rms_norm", .run = run_rows, .can = can_rows, .alike = alike, .run_together = run_together};
+    .name = "cuda.rms_norm", .run = run_rows, .can = can_rows, .alike = alike, .run_group = run_group};
 const lz_kernel lz_cuda_layer_norm = {
-    .name = "cuda.layer_norm", .run = run_rows, .can = can_rows, .alike = alike, .run_together = run_together};
+    .name = "cuda.layer_norm", .run = run_rows, .can = can_rows, .alike = alike, .run_group = run_group};
 const lz_kernel lz_cuda_rope = {
-    .name = "cuda.rope", .run = run_rows, .can = can_rope, .alike = alike, .run_together = run_together};
+    .name = "cuda.rope", .run = run_rows, .can = can_rope, .alike = alike, .run_group = run_group};

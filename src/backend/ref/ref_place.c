@@ -56,7 +56,7 @@ static bool read_index(const lz_call *call, const int64_t *place, int64_t size, 
 /* a [left..., size, right...], indices [middle...], out [left..., middle..., right...] */
 bool lz_ref_take(const lz_call *call) {
     const lz_tensor *a = &call->in[0];
-    int axis = call->params->at.axis, middle = call->in[1].dims.n;
+    int axis = call->params->along.axis, middle = call->in[1].dims.n;
     FOR_EACH(i, call->out.dims) {
         int64_t from[LZ_MAX_DIMS];
         for (int k = 0; k < axis; k++) from[k] = i[k];
@@ -70,7 +70,7 @@ bool lz_ref_take(const lz_call *call) {
 /* out and indices of one shape, with the rank of a: out[i, j, k] = a[i, indices[i, j, k], k] */
 bool lz_ref_gather(const lz_call *call) {
     const lz_tensor *a = &call->in[0];
-    int axis = call->params->at.axis;
+    int axis = call->params->along.axis;
     FOR_EACH(i, call->out.dims) {
         int64_t from[LZ_MAX_DIMS];
         memcpy(from, i, sizeof from);

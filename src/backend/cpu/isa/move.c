@@ -82,7 +82,7 @@ static bool run_pad(const lz_call *call) {
 /* out [before..., indices..., behind...]: for each index, a slab of x is copied. */
 static bool run_take(const lz_call *call) {
     const lz_tensor *x = &call->in[0], *index = &call->in[1];
-    int axis = call->params->at.axis;
+    int axis = call->params->along.axis;
     int64_t count = 1, limit = x->dims.at[axis];
     for (int i = 0; i < index->dims.n; i++) count *= index->dims.at[i];
     lz_tensor from = *x, to = {.dtype = x->dtype}; /* a slab: x and out without the axis */
@@ -126,7 +126,7 @@ static void gather_turn(void *arg, int64_t row, int thread) {
     gather_job *job = arg;
     const lz_call *c = job->call;
     const lz_tensor *x = &c->in[0], *index = &c->in[1];
-    int axis = c->params->at.axis, last = c->out.dims.n - 1;
+    int axis = c->params->along.axis, last = c->out.dims.n - 1;
     int64_t size = lz_dtype_size(x->dtype), limit = x->dims.at[axis], rest = row, base = 0;
     for (int i = last - 1; i >= 0; i--) {
         if (i != axis) base += rest % c->out.dims.at[i] * x->strides[i];
@@ -151,7 +151,7 @@ static bool run_gather(const lz_call *call) {
     lz_parallel(call->pool, row_count(&call->out), gather_turn, &job);
     if (job.failed)
         lz_fail(call->err, LZ_BAD_INDEX, "gather: index %lld is outside an axis of %lld", (long long)job.wrong,
-                (long long)call->in[0].dims.at[call->params->at.axis]);
+                (long long)call->in[0].dims.at[call->params->along.axis]);
     return !job.failed;
 }
 

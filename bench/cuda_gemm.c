@@ -109,7 +109,7 @@ typedef struct work {
     lz_params none;
     int64_t turn, weights; /* copies of the weight in the pool, ... */
     int64_t first, next;   /* the first, and how far it is from one to the next, in numbers */
-    lz_gemm90_way way;
+    lz_gemm90_config way;
     lz_cu_function function;
 } work;
 
@@ -275,7 +275,7 @@ static double time_of(bench *b, runner *run, void *arg) {
 }
 
 typedef struct result {
-    lz_gemm90_way way;
+    lz_gemm90_config way;
     double seconds, error;
 } result;
 
@@ -284,10 +284,10 @@ static int faster(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void way_text(char *text, size_t bytes, const lz_gemm90_way *w) {
+static void way_text(char *text, size_t bytes, const lz_gemm90_config *w) {
     char group[8] = "";
     if (w->group) snprintf(group, sizeof group, "g%d", w->group);
-    snprintf(text, bytes, "%dx%d%s%s%s", 64 * w->blocks * (w->in_turn ? 1 : 2), w->columns, w->in_turn ? "t" : "",
+    snprintf(text, bytes, "%dx%d%s%s%s", 64 * w->blocks * (w->pingpong ? 1 : 2), w->columns, w->pingpong ? "t" : "",
              w->cluster == 2 ? "c" : "", group);
 }
 
@@ -295,7 +295,7 @@ static double rate(const work *w, double seconds) {
     return 2.0 * (double)w->m * (double)w->n * (double)w->k / seconds * 1e-12;
 }
 
-static result measure_way(work *w, const lz_gemm90_way *way, const samples *s) {
+static result measure_way(work *w, const lz_gemm90_config *way, const samples *s) {
     result r = {.way = *way};
     lz_gemm90 g;
     w->way = *way;
@@ -316,14 +316,14 @@ static bool run_work(work *w) {
     }
     samples s = choose_samples(w);
     double library_error = error_of(w, run_library, &s), library = time_of(w->b, run_library, w), worst = 0;
-    const lz_gemm90_way *all;
-    lz_gemm90_way offered[LZ_GEMM90_WAYS];
+    const lz_gemm90_config *all;
+    lz_gemm90_config offered[LZ_GEMM90_CONFIGS];
     result results[MAX_WAYS];
-    int n = 0, n_all = lz_gemm90_all(&all), n_offered = lz_gemm90_ways(&g, 1, offered);
+    int n = 0, n_all = lz_gemm90_all(&all), n_offered = lz_gemm90_configs(&g, 1, offered);
     for (int i = 0; i < n_all; i++)
         if (lz_gemm90_suits(&g, &all[i])) results[n++] = measure_way(w, &all[i], &s);
     qsort(results, (size_t)n, sizeof *results, faster);
-    lz_gemm90_way best = results[0].way;
+    lz_gemm90_config best = results[0].way;
     for (int group = 2; group <= 16; group *= 2) { /* the order of the tiles, for the best only */
         best.group = (int16_t)group;
         results[n++] = measure_way(w, &best, &s);
@@ -338,7 +338,7 @@ static bool run_work(work *w) {
     }
     bool was_offered = false, fine = true;
     for (int i = 0; i < n_offered; i++)
-        was_offered |= !memcmp(&offered[i], &results[0].way, offsetof(lz_gemm90_way, group));
+        was_offered |= !memcmp(&offered[i], &results[0].way, offsetof(lz_gemm90_config, group));
     for (int i = 0; i < n; i++) {
         if (!(results[i].error <= 0.01)) fine = false;
         if (results[i].error > worst || isnan(results[i].error)) worst = results[i].error;
@@ -363,7 +363,7 @@ typedef struct group {
     int n;
     work works[LZ_MAX_GROUP];
     lz_gemm90 read[LZ_MAX_GROUP];
-    lz_gemm90_way way;
+    lz_gemm90_config way;
     lz_cu_function function;
 } group;
 
@@ -429,9 +429,9 @@ static void choose_singles(group *g, const samples *s) {
             w->way = before->way, w->function = before->function;
             continue;
         }
-        lz_gemm90_way offered[LZ_GEMM90_WAYS];
+        lz_gemm90_config offered[LZ_GEMM90_CONFIGS];
         result best = {.seconds = INFINITY};
-        for (int j = 0, n = lz_gemm90_ways(&g->read[i], 1, offered); j < n; j++) {
+        for (int j = 0, n = lz_gemm90_configs(&g->read[i], 1, offered); j < n; j++) {
             result r = measure_way(w, &offered[j], &s[i]);
             if (r.seconds < best.seconds) best = r;
         }
@@ -444,8 +444,8 @@ static bool run_group_case(bench *b, const group_case *c, int64_t shrink) {
     group g;
     samples s[LZ_MAX_GROUP];
     result results[MAX_WAYS];
-    lz_gemm90_way offered[LZ_GEMM90_WAYS];
-    const lz_gemm90_way *all;
+    lz_gemm90_config offered[LZ_GEMM90_CONFIGS];
+    const lz_gemm90_config *all;
     if (!prepare_group(&g, b, c, shrink)) {
         printf("%s: not for this kernel\n", c->name);
         return false;
@@ -458,7 +458,7 @@ static bool run_group_case(bench *b, const group_case *c, int64_t shrink) {
     double library_error = group_error(&g, run_group_library, s), library = time_of(b, run_group_library, &g);
     choose_singles(&g, s);
     double singly_error = group_error(&g, run_group_singly, s), singly = time_of(b, run_group_singly, &g);
-    int n = 0, n_all = lz_gemm90_all(&all), n_offered = lz_gemm90_ways(g.read, g.n, offered);
+    int n = 0, n_all = lz_gemm90_all(&all), n_offered = lz_gemm90_configs(g.read, g.n, offered);
     bool fine = library_error <= 0.01 && singly_error <= 0.01;
     for (int i = 0; i < n_all; i++) {
         if (!lz_gemm90_suits(g.read, &all[i])) continue;
@@ -477,7 +477,7 @@ static bool run_group_case(bench *b, const group_case *c, int64_t shrink) {
         char text[32];
         bool was_offered = false;
         for (int j = 0; j < n_offered; j++)
-            was_offered |= !memcmp(&offered[j], &results[i].way, offsetof(lz_gemm90_way, group));
+            was_offered |= !memcmp(&offered[j], &results[i].way, offsetof(lz_gemm90_config, group));
         if (!i) best_offered = was_offered;
         if (i >= 3 && !was_offered) continue; /* the three best, and those that would be measured */
         way_text(text, sizeof text, &results[i].way);
@@ -557,7 +557,7 @@ static int compile_some(int first, int of) {
     int count = 0, failed = 0;
     for (int e = 0; e < ALONE_ENDINGS; e++) {
         work w = {.b = &b, .m = 512, .n = 18432, .k = 3072, .ending = (ending)e};
-        const lz_gemm90_way *all;
+        const lz_gemm90_config *all;
         lz_gemm90 g;
         prepare(&w);
         if (!lz_gemm90_reads(&w.call, &g)) break;
@@ -570,7 +570,7 @@ static int compile_some(int first, int of) {
         }
     }
     for (size_t c = 0; c < sizeof all_groups / sizeof *all_groups; c++) {
-        const lz_gemm90_way *all;
+        const lz_gemm90_config *all;
         group g;
         if (!prepare_group(&g, &b, &all_groups[c], 1)) break;
         int n = lz_gemm90_all(&all);

@@ -31,7 +31,7 @@ typedef struct bench {
     lz_call call;
     char *flush;
     lz_cu_event begin, end;
-    lz_sdpa90_way way; /* keys 0: the library */
+    lz_sdpa90_config way; /* keys 0: the library */
     lz_cu_function function;
 } bench;
 
@@ -203,10 +203,10 @@ static bool run_length(bench *b) {
     setenv("LAZULI_CUDA_SDPA", "library", 1);
     b->way.keys = 0;
     bool fine = with_scratch(b, b->d->dnn ? "cuDNN" : "no cuDNN", lz_cuda_sdpa.scratch(&b->call));
-    for (int i = 0; i < LZ_SDPA90_WAYS; i++) {
+    for (int i = 0; i < LZ_SDPA90_CONFIGS; i++) {
         char text[32];
-        b->way = lz_sdpa90_ways[i];
-        snprintf(text, sizeof text, "%dx%d%s", b->way.queries, b->way.keys, b->way.in_turn ? " in turn" : "");
+        b->way = lz_sdpa90_configs[i];
+        snprintf(text, sizeof text, "%dx%d%s", b->way.queries, b->way.keys, b->way.pingpong ? " in turn" : "");
         b->function = lz_sdpa90_function(&a, &b->way);
         if (!b->function) printf("  %s: %s\n", text, b->err.text);
         fine = b->function && with_scratch(b, text, lz_sdpa90_scratch(&a, &b->way)) && fine;

@@ -10,9 +10,9 @@
  *
  * Inline assembly is not here: what kernels hide behind #ifndef LZ_SIM they spell out in C++ otherwise. For the copy
  * engine and the barriers of Hopper that is a few lines, because lz_sim has them: copies of every second pair of blocks
- * are done at once, those of the others as late as the kernel's waiting allows, so that both a missing wait and a buffer
- * that is given back too soon show. Nor are half types, textures, cooperative groups, launches from kernels. No header
- * is included: kernels get none from NVRTC either, and it keeps compiling at some tens of milliseconds. */
+ * are done at once, those of the others as late as the kernel's waiting allows, so that both a missing wait and a
+ * buffer that is given back too soon show. Nor are half types, textures, cooperative groups, launches from kernels. No
+ * header is included: kernels get none from NVRTC either, and it keeps compiling at some tens of milliseconds. */
 #ifndef __x86_64__
 #error "the simulator switches between threads in x86-64 assembly"
 #endif
@@ -414,9 +414,9 @@ static int gathering_of(int number, int count) {
     if (number < 1 || number > 15 || count % 32) fail("a barrier of this number or for so many threads");
     return threads[current].block * 16 + number;
 }
-static void meet_threads(int number, int count) { gather(gathering_of(number, count), count); }
-static void pass_threads(int number, int count) { pass(gatherings[gathering_of(number, count)], count); }
-static void meet_cluster() { gather(LZ_SIM_MAX_CLUSTER * 16, n_threads); }
+static void sync_threads(int number, int count) { gather(gathering_of(number, count), count); }
+static void arrive_threads(int number, int count) { pass(gatherings[gathering_of(number, count)], count); }
+static void sync_cluster() { gather(LZ_SIM_MAX_CLUSTER * 16, n_threads); }
 
 /* An mbarrier: a phase ends when all have arrived and all bytes have come. */
 struct mbarrier {

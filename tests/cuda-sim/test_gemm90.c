@@ -137,7 +137,7 @@ static double wanted_at(const problem *p, const operands *o, int64_t row, int64_
 
 /* All elements of the output; those between its rows must still be NaN. */
 static void check_output(lz_device *d, const problem *p, const operands *o, const double *wanted,
-                         const lz_gemm90_way *w, const char *what) {
+                         const lz_gemm90_config *w, const char *what) {
     lz_error err = {0};
     char *got = malloc((size_t)o->bytes[0]);
     CHECK(lz_cuda_device_table.read(d, got, o->t[0].data, o->bytes[0], &err), "%s", err.text);
@@ -158,7 +158,7 @@ static void check_output(lz_device *d, const problem *p, const operands *o, cons
           "%s %lld x %lld x %lld %s -> %s, ending %d, %d columns, %d blocks, in turn %d, cluster %d: %lld wrong, first "
           "at row %lld, column %lld (%g, not %g); %lld written beside",
           what, (long long)p->m, (long long)p->n, (long long)p->k, lz_dtype_name(p->type), lz_dtype_name(p->out),
-          (int)p->ending, w->columns, w->blocks, w->in_turn, w->cluster, (long long)wrong,
+          (int)p->ending, w->columns, w->blocks, w->pingpong, w->cluster, (long long)wrong,
           (long long)(first < 0 ? 0 : first / p->n), (long long)(first < 0 ? 0 : first % p->n),
           first < 0 ? 0 : get_number(p->out, got + (first / p->n * o->t[0].strides[0] + first % p->n) * size),
           first < 0 ? 0 : wanted[first], (long long)written);
@@ -221,7 +221,7 @@ static void free_group(lz_device *d, group *g) {
     }
 }
 
-static void run_way(lz_device *d, group *g, const lz_gemm90_way *w) {
+static void run_way(lz_device *d, group *g, const lz_gemm90_config *w) {
     if (!lz_gemm90_suits(g->read, w)) return;
     for (int i = 0; i < g->n; i++) {
         const operands *o = &g->operands[i];
@@ -237,9 +237,9 @@ static void run_way(lz_device *d, group *g, const lz_gemm90_way *w) {
 }
 
 /* only: NULL for all ways. */
-static void run_problem(lz_device *d, const problem *p, const lz_gemm90_way *only) {
+static void run_problem(lz_device *d, const problem *p, const lz_gemm90_config *only) {
     group g;
-    const lz_gemm90_way *all = only;
+    const lz_gemm90_config *all = only;
     if (make_group(d, &g, p, 1))
         for (int i = 0, n = only ? 1 : lz_gemm90_all(&all); i < n; i++) run_way(d, &g, &all[i]);
     free_group(d, &g);
@@ -262,7 +262,7 @@ static void tiles(void) {
 static void edges(void) {
     lz_context *ctx = open_hopper();
     if (!ctx) return;
-    static const lz_gemm90_way ways[] = {
+    static const lz_gemm90_config ways[] = {
         {256, 1, 0, 2, 0}, {176, 1, 0, 2, 0}, {128, 2, 1, 2, 0}, {96, 1, 0, 1, 0}, {256, 1, 1, 1, 0}};
     static const int64_t sizes[] = {1, 7, 8, 64, 65, 127, 129, 255, 257, 300};
     int n = (int)(sizeof sizes / sizeof *sizes);
@@ -284,7 +284,7 @@ static void edges(void) {
 static void many_tiles(void) {
     lz_context *ctx = open_hopper();
     if (!ctx) return;
-    static const lz_gemm90_way ways[] = {
+    static const lz_gemm90_config ways[] = {
         {256, 1, 0, 2, 0}, {128, 2, 1, 2, 0}, {128, 2, 1, 1, 0}, {144, 1, 0, 2, 0}, {256, 1, 1, 2, 0}};
     int sms = ctx->device->sms;
     for (int i = 0; i < 5; i++) {
@@ -308,13 +308,13 @@ static void groups(void) {
     lz_context *ctx = open_hopper();
     if (!ctx) return;
     int sms = ctx->device->sms;
-    const lz_gemm90_way *all;
+    const lz_gemm90_config *all;
     int n_all = lz_gemm90_all(&all), n = test_scale(n_all);
     for (int i = 0; i < n; i++) {
         problem problems[LZ_MAX_GROUP];
         int size = sizes[(i + i / n_all) % 4];
         ending e = (ending)((i + i / n_all) % ENDINGS);
-        const lz_gemm90_way *w = &all[i % n_all];
+        const lz_gemm90_config *w = &all[i % n_all];
         if (e == SWIGLU && w->columns % 32) e = BIASED_GELU;
         for (int j = 0; j < size; j++) {
             problem *p = &problems[j];
@@ -345,7 +345,7 @@ static void alike(void) {
     lz_device *d = ctx->device;
     group a, b;
     lz_gemm90 many[LZ_MAX_GROUP + 1];
-    lz_gemm90_way ways[LZ_GEMM90_WAYS];
+    lz_gemm90_config ways[LZ_GEMM90_CONFIGS];
     if (!make_group(d, &a, &like, 1)) return;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         if (make_group(d, &b, &others[i], 1))
@@ -368,11 +368,11 @@ static void alike(void) {
     CHECK(lz_gemm90_reads(&call, many) && !lz_gemm90_alike(a.read, many), "an argument of another type");
 
     for (int i = 0; i <= LZ_MAX_GROUP; i++) many[i] = a.read[0];
-    CHECK(lz_gemm90_ways(many, LZ_MAX_GROUP, ways) == LZ_GEMM90_WAYS);
-    CHECK(lz_gemm90_ways(many, LZ_MAX_GROUP + 1, ways) == 0);
+    CHECK(lz_gemm90_configs(many, LZ_MAX_GROUP, ways) == LZ_GEMM90_CONFIGS);
+    CHECK(lz_gemm90_configs(many, LZ_MAX_GROUP + 1, ways) == 0);
     d->large_params = false;
-    CHECK(lz_gemm90_ways(many, 4, ways) == LZ_GEMM90_WAYS);
-    CHECK(lz_gemm90_ways(many, 5, ways) == 0, "its parameters would be too long");
+    CHECK(lz_gemm90_configs(many, 4, ways) == LZ_GEMM90_CONFIGS);
+    CHECK(lz_gemm90_configs(many, 5, ways) == 0, "its parameters would be too long");
     free_group(d, &a);
     lz_close(ctx);
 }

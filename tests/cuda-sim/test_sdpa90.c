@@ -82,7 +82,7 @@ static void wanted_row(const problem *p, const operands *o, int64_t batch, int64
 
 /* Shares are rounded too, each by half of the last bit: of values up to 1, and evenly spread ones, that is the most. */
 static void check_output(const problem *p, const operands *o, const double *wanted, const uint16_t *got,
-                         const lz_sdpa90_way *w) {
+                         const lz_sdpa90_config *w) {
     double last = p->type == LZ_BF16 ? 0x1p-8 : 0x1p-11, worst = 0;
     int64_t wrong = 0, written = 0;
     for (int64_t j = 0; j < o->bytes[OUT] / 2; j++) {
@@ -99,11 +99,11 @@ static void check_output(const problem *p, const operands *o, const double *want
           "b%lld h%lld g%lld n%lld m%lld d%lld %s scale %g, %d keys, %d queries, in turn %d, %d multiprocessors: "
           "%lld wrong, by up to %g; %lld written beside",
           (long long)p->batches, (long long)p->heads, (long long)p->groups, (long long)p->n, (long long)p->m,
-          (long long)p->d, lz_dtype_name(p->type), p->scale, w->keys, w->queries, w->in_turn, p->sms, (long long)wrong,
+          (long long)p->d, lz_dtype_name(p->type), p->scale, w->keys, w->queries, w->pingpong, p->sms, (long long)wrong,
           worst, (long long)written);
 }
 
-static bool run_way(lz_device *d, const lz_sdpa90 *a, const lz_sdpa90_way *w, const operands *o, uint16_t *got) {
+static bool run_way(lz_device *d, const lz_sdpa90 *a, const lz_sdpa90_config *w, const operands *o, uint16_t *got) {
     lz_error err = {0};
     int64_t bytes = lz_sdpa90_scratch(a, w);
     char *scratch = bytes ? lz_cuda_device_table.allocate(d, bytes, &err) : NULL;
@@ -116,7 +116,7 @@ static bool run_way(lz_device *d, const lz_sdpa90 *a, const lz_sdpa90_way *w, co
     return fine;
 }
 
-static void run_problem(lz_device *d, const problem *p, const lz_sdpa90_way *ways, int n) {
+static void run_problem(lz_device *d, const problem *p, const lz_sdpa90_config *ways, int n) {
     operands o;
     lz_error err = {0};
     lz_params params = {.sdpa.scale = p->scale};
@@ -151,7 +151,8 @@ static void run_problem(lz_device *d, const problem *p, const lz_sdpa90_way *way
 static void ways(void) {
     lz_context *ctx = open_hopper();
     if (!ctx) return;
-    run_problem(ctx->device, &(problem){1, 3, 1, 100, 440, 128, LZ_F16, true, 1, 2}, lz_sdpa90_ways, LZ_SDPA90_WAYS);
+    run_problem(ctx->device, &(problem){1, 3, 1, 100, 440, 128, LZ_F16, true, 1, 2}, lz_sdpa90_configs,
+                LZ_SDPA90_CONFIGS);
     lz_close(ctx);
 }
 
@@ -168,7 +169,7 @@ static void edges(void) {
         p.token_major = i % 5 < 3;
         p.scale = i % 3 ? 0.3 : 2;
         p.sms = 2 + i % 4 * 3;
-        run_problem(ctx->device, &p, &lz_sdpa90_ways[i % 4], 1);
+        run_problem(ctx->device, &p, &lz_sdpa90_configs[i % 4], 1);
     }
     lz_close(ctx);
 }
@@ -177,9 +178,9 @@ static void edges(void) {
 static void large_scores(void) {
     lz_context *ctx = open_hopper();
     if (!ctx) return;
-    for (int i = 0; i < LZ_SDPA90_WAYS; i++)
+    for (int i = 0; i < LZ_SDPA90_CONFIGS; i++)
         run_problem(ctx->device, &(problem){1, 1, 1, 100, 513, 128, i ? LZ_F16 : LZ_BF16, true, 20, 1 + i % 2},
-                    &lz_sdpa90_ways[i], 1);
+                    &lz_sdpa90_configs[i], 1);
     lz_close(ctx);
 }
 
@@ -187,8 +188,8 @@ static void large_scores(void) {
 static void ranges(void) {
     lz_context *ctx = open_hopper();
     if (!ctx) return;
-    run_problem(ctx->device, &(problem){1, 1, 1, 260, 1100, 128, LZ_F16, true, 1, 5}, &lz_sdpa90_ways[2], 1);
-    run_problem(ctx->device, &(problem){1, 3, 1, 100, 790, 128, LZ_BF16, false, 1, 5}, &lz_sdpa90_ways[0], 1);
+    run_problem(ctx->device, &(problem){1, 1, 1, 260, 1100, 128, LZ_F16, true, 1, 5}, &lz_sdpa90_configs[2], 1);
+    run_problem(ctx->device, &(problem){1, 3, 1, 100, 790, 128, LZ_BF16, false, 1, 5}, &lz_sdpa90_configs[0], 1);
     lz_close(ctx);
 }
 

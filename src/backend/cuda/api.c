@@ -1,4 +1,4 @@
-/* api.c: finds NVIDIA's libraries and looks up what api.h declares. */
+/* api.c: opens NVIDIA's libraries at run time and looks up the functions that api.h declares. */
 #include "backend/cuda/api.h"
 
 #include <dlfcn.h>
@@ -7,10 +7,10 @@
 
 #include "base/base.h"
 
-/* A function's symbol, and where in lz_cuda_api its pointer goes. */
+/* A function's symbol, and the offset of its pointer in lz_cuda_api. */
 typedef struct entry {
     const char *symbol;
-    size_t place;
+    size_t offset;
 } entry;
 
 #define CU(returns, name, version, params) {"cu" #name #version, offsetof(lz_cuda_api, cu.name)},
@@ -23,7 +23,7 @@ static const entry nvrtc_entries[] = {LZ_NVRTC_FUNCTIONS(NVRTC){0}};
 static const entry lt_entries[] = {LZ_LT_FUNCTIONS(LT){0}};
 static const entry dnn_entries[] = {LZ_DNN_FUNCTIONS(DNN){0}};
 
-/* Newest first: what we call is the same in both, and the driver runs the output of either. */
+/* Names of each library, newest version first. The functions that we call are the same in all of these versions. */
 static const struct library {
     const char *names[3];
     const entry *entries;
@@ -35,10 +35,10 @@ static const struct library {
     {{"libcudnn.so.9"}, dnn_entries, NULL},
 };
 
-/* Symbols that CUDA 13 renamed: the same function under its older name. */
+/* Symbols that CUDA 13 renamed, with the name of the same function before. */
 static const char *const older_names[][2] = {{"cuEventElapsedTime_v2", "cuEventElapsedTime"}};
 
-/* NODELETE: these libraries start threads and register exit handlers; unloading would pull the code from under them. */
+/* RTLD_NODELETE: these libraries start threads and register exit handlers, whose code must stay loaded. */
 static void *open_path(const char *directory, size_t length, const char *name) {
     char path[1024];
     int n = snprintf(path, sizeof path, "%.*s%s%s", (int)length, directory, length ? "/" : "", name);
@@ -53,7 +53,8 @@ static void *open_usual(const char *name) {
     return handle;
 }
 
-/* A library by one name, in the directories of path (lz_context_options.cuda_path) or else in the usual places. */
+/* Opens a library by one name, in the directories of path (lz_context_options.cuda_path) if there is one, else in the
+ * directories that the dynamic linker searches. */
 static void *open_name(const char *path, const char *name) {
     if (!path || !*path) return open_usual(name);
     for (;;) {
@@ -71,13 +72,13 @@ static void *look_up(void *handle, const char *symbol) {
     return function;
 }
 
-/* Drivers are installed on machines without a GPU, too. */
+/* The driver may be installed on a machine without a GPU. */
 static bool finds_gpu(const lz_cuda_api *api) {
     int n = 0;
     return api->handles[0] && !api->cu.Init(0) && !api->cu.DeviceGetCount(&n) && n;
 }
 
-/* True also when it is absent and may be: then *handle stays NULL. */
+/* Returns true if the library is optional and absent too; *handle stays NULL then. */
 static bool open_library(lz_cuda_api *api, const struct library *library, const char *path, void **handle,
                          lz_error *err) {
     const char *name = NULL;
@@ -92,12 +93,13 @@ static bool open_library(lz_cuda_api *api, const struct library *library, const 
             lz_fail(err, LZ_DEVICE_FAILED, "%s on this machine has no function %s; is it too old?", name, e->symbol);
             return false;
         }
-        memcpy((char *)api + e->place, &function, sizeof function);
+        memcpy((char *)api + e->offset, &function, sizeof function);
     }
     return true;
 }
 
-/* NVRTC opens a second library by its bare name, and finds it beside itself only if that is loaded already. */
+/* NVRTC opens a second library by its bare name, which fails outside the linker's directories unless it is already
+ * loaded. */
 static void preload_builtins(const lz_cuda_api *api) {
     int major = 0, minor = 0;
     Dl_info info;
@@ -106,7 +108,7 @@ static void preload_builtins(const lz_cuda_api *api) {
     char name[64];
     snprintf(name, sizeof name, "libnvrtc-builtins.so.%d.%d", major, minor);
     void *handle = slash ? open_path(info.dli_fname, (size_t)(slash - info.dli_fname), name) : NULL;
-    if (handle) dlclose(handle); /* it stays */
+    if (handle) dlclose(handle); /* stays loaded: RTLD_NODELETE */
 }
 
 bool lz_cuda_api_open(lz_cuda_api *api, const char *path, lz_error *err) {

@@ -2,9 +2,9 @@
  * without the CUDA toolkit. Nothing is linked: lz_cuda_api_open looks the libraries up when a context asks for a GPU.
  *
  * How to read the names: api->cu.MemAlloc is cuMemAlloc, api->nvrtc.CompileProgram is nvrtcCompileProgram,
- * api->lt.Matmul is cublasLtMatmul, api->dnn.BackendExecute is cudnnBackendExecute; a constant is its name in NVIDIA's
- * documentation behind LZ_. So everything here can be looked up there. The numbers are part of those libraries' binary
- * interface and never change; tests/cuda-sim/check_api.c compares all of them with the real headers where these are. */
+ * api->lt.Matmul is cublasLtMatmul, api->dnn.BackendExecute is cudnnBackendExecute; a constant is LZ_ and its name in
+ * NVIDIA's documentation. The values are part of those libraries' binary interface and never change;
+ * tests/cuda-sim/check_api.c compares all of them with the real headers, on machines that have them. */
 #ifndef LZ_CUDA_API_H
 #define LZ_CUDA_API_H
 
@@ -146,7 +146,7 @@ enum {
     LZ_CU_MEMHOSTALLOC_WRITECOMBINED = 4,
 };
 
-/* What the copy engine of Hopper needs to know of a tensor in global memory; handed to kernels by value. */
+/* Describes a tensor in global memory for the copy engine (TMA) of Hopper; passed to kernels by value. */
 typedef struct lz_cu_tensor_map {
     _Alignas(128) uint64_t opaque[16];
 } lz_cu_tensor_map;
@@ -186,7 +186,7 @@ typedef enum lz_cu_tensor_map_fill {
     LZ_CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA = 1,
 } lz_cu_tensor_map_fill;
 
-/* X(what it returns, name, version, parameters): the symbol is cu<name><version>. */
+/* X(return type, name, version, parameters). The symbol is cu<name><version>. */
 #define LZ_CU_FUNCTIONS(X)                                                                                             \
     X(lz_cu_result, Init, , (unsigned flags))                                                                          \
     X(lz_cu_result, DriverGetVersion, , (int *version))                                                                \
@@ -411,7 +411,7 @@ typedef struct lz_lt_algo {
 typedef struct lz_lt_heuristic {
     lz_lt_algo algo;
     size_t workspace;
-    lz_lt_status state; /* the other fields hold when this is success */
+    lz_lt_status state; /* the other fields are valid if this is success */
     float waves;
     int reserved[4];
 } lz_lt_heuristic;
@@ -571,7 +571,7 @@ typedef enum lz_dnn_kind {
     LZ_CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR = 22,
     LZ_CUDNN_BACKEND_OPERATION_CONCAT_DESCRIPTOR = 27,
     LZ_CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR = 31,
-    LZ_CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR = 41, /* since cuDNN 9.13 or so: be ready for a refusal */
+    LZ_CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR = 41, /* since about cuDNN 9.13; older ones refuse it */
 } lz_dnn_kind;
 
 /* The type of the elements that an attribute is set to. */
@@ -730,7 +730,7 @@ typedef enum lz_dnn_attribute {
        int64_t *count, void *elements))                                                                                \
     X(lz_dnn_status, BackendExecute, , (lz_dnn_handle handle, lz_dnn_descriptor plan, lz_dnn_descriptor variant_pack))
 
-/* ---- all of them ------------------------------------------------------------------------------------------------- */
+/* ---- all functions ----------------------------------------------------------------------------------------------- */
 
 #define LZ_API_FIELD(returns, name, version, params) returns(*name) params;
 
@@ -747,16 +747,17 @@ typedef struct lz_cuda_api {
     struct {
         LZ_DNN_FUNCTIONS(LZ_API_FIELD)
     } dnn;            /* all NULL unless has_dnn */
-    bool has_dnn;     /* cuDNN is optional: without it our own kernels do its work */
+    bool has_dnn;     /* cuDNN is optional: without it our own kernels are used */
     void *handles[4]; /* of the libraries, in the order above */
 } lz_cuda_api;
 
 #undef LZ_API_FIELD
 
-/* Fills *api, or says what is missing (LZ_NOT_FOUND: no driver, no library, or one without a function we need) and
- * leaves it zeroed. LAZULI_CUDA_PATH in the environment is a list of directories, separated by ':', to look in instead
- * of the usual places; an empty entry stands for these, so "dir:" means dir first. */
+/* Fills *api. false: err says what is missing (LZ_NOT_FOUND: no driver, no library, or one without a function that we
+ * need), and *api is zeroed. path (lz_context_options.cuda_path) is a list of directories, separated by ':', to search
+ * instead of the dynamic linker's; an empty entry stands for the linker's, so "dir:" means dir first. NULL: only
+ * those. */
 bool lz_cuda_api_open(lz_cuda_api *api, const char *path, lz_error *err);
-void lz_cuda_api_close(lz_cuda_api *api); /* a zeroed one is fine */
+void lz_cuda_api_close(lz_cuda_api *api); /* accepts a zeroed one */
 
 #endif

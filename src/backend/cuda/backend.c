@@ -1,5 +1,6 @@
-/* backend.c: the table of the CUDA backend. What is not in it, or what a kernel's can() refuses (f64, odd mixtures of
- * types), runs on kernels of the host, with its operands brought there and back. */
+/* backend.c: the table of the CUDA backend. A call whose op is not in it, or that the kernel's can() refuses (f64, some
+ * mixtures of types), runs on a kernel of the host: graph/remote.c copies its operands to the host and the result
+ * back. */
 #include "backend/cuda/cuda.h"
 
 static const lz_kernel *find_kernel(lz_op op) {

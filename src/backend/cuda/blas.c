@@ -1,35 +1,36 @@
 /* blas.c: matrix products by cuBLASLt.
  *
- * cuBLAS thinks in columns; our rows are its columns, so out = a b is asked for as out^T = b^T a^T. Nothing is copied as
- * long as one of the last two strides of each operand is 1: what is left of a view is a transposition and a distance
- * between rows. Leading axes over which b repeats (a weight) become more rows of a; the others become a batch.
+ * cuBLAS matrices are column-major, ours are row-major, so out = a b is computed as out^T = b^T a^T. An operand is not
+ * copied if one of its last two strides is 1: cuBLAS takes it with a transposition flag and a distance between rows.
+ * Leading axes over which b repeats (b is a weight) become more rows of a; the other leading axes become a batch.
  *
- * Sums are in f32, and f32 is multiplied as f32. Operands of two types are brought to the one that holds both; results
- * of types that cuBLAS does not write go through f32 in scratch. Where the epilogue is one that cuBLAS knows it is part
- * of the product, but not in f32, where fused and unfused must have the same bits.
+ * Sums are in f32, and f32 is multiplied as f32 (no TF32). Operands of two types are converted to a type that
+ * represents both; results of types that cuBLAS does not write are stored as f32 in scratch first. An epilogue that
+ * cuBLAS supports becomes part of the product, except in f32, where fused and unfused programs must give the same bits.
  *
- * cuBLAS offers several algorithms for a product. Large ones in 16 bits are measured once per shape, and the choice is
- * kept on disk; the others take its first choice, so that f32 never depends on a clock. */
+ * cuBLAS offers several algorithms for a product. For large 16-bit products they are measured once per shape, and the
+ * choice is kept on disk. Other products use its first suggestion, so that f32 results never depend on measured
+ * times. */
 #include <stddef.h>
 #include <string.h>
 
 #include "backend/cuda/product.h"
 
-#define KEEP_BYTES ((int64_t)64 << 20) /* workspace of large products; cuBLAS asks for 32 MB on Hopper at most */
+#define KEEP_BYTES ((int64_t)64 << 20) /* workspace of large products; cuBLAS wants up to 32 MB on Hopper */
 #define SMALL_BYTES ((int64_t)4 << 20)
 #define SMALL_WORK 1e7
 
-/* ---- the shape of a product --------------------------------------------------------------------------------------- */
+/* ---- the shape of a product -------------------------------------------------------------------------------------- */
 
 enum { A, B, D, C, OPERANDS }; /* out = a b (+ c) */
 
-/* A matrix as cuBLAS sees it. flipped: its rows are cuBLAS's columns, ld apart. */
+/* A matrix for cuBLAS. flipped: our rows are its columns, ld elements apart; otherwise our columns are. */
 typedef struct matrix {
     bool flipped;
     int64_t ld;
 } matrix;
 
-/* m x k times k x n, for each place in up to LZ_MAX_DIMS axes, the last of which is cuBLAS's batch. */
+/* m x k times k x n, for each index of up to LZ_MAX_DIMS leading axes, the last of which is cuBLAS's batch. */
 typedef struct shape {
     int64_t m, n, k;
     matrix at[OPERANDS];
@@ -44,7 +45,7 @@ static bool as_matrix(int64_t rows, int64_t columns, int64_t row, int64_t column
     return flipped || straight;
 }
 
-/* Takes the innermost leading axis into m, if b repeats over it and the rows of the others go on evenly. */
+/* Merges the innermost leading axis into m, if b repeats over it and the rows of the other operands continue evenly. */
 static bool fold_axis(shape *s, int64_t row[OPERANDS]) {
     int i = s->axes - 1;
     if (s->step[B][i]) return false;
@@ -57,7 +58,7 @@ static bool fold_axis(shape *s, int64_t row[OPERANDS]) {
     return true;
 }
 
-/* Joins neighbouring axes that step evenly in all operands. */
+/* Merges neighbouring axes that are one evenly strided axis in all operands. */
 static void join_axes(shape *s) {
     for (int i = s->axes - 2; i >= 0; i--) {
         bool even = true;
@@ -95,7 +96,7 @@ static bool try_shape(const lz_tensor *a, const lz_tensor *b, const lz_tensor *o
            as_matrix(s->m, s->n, row[C], all[C]->strides[last], &s->at[C]) && s->at[C].flipped;
 }
 
-/* false: some operand is no matrix that cuBLAS could read. c may be NULL. */
+/* false: cuBLAS cannot read an operand with these strides. c may be NULL. */
 static bool find_shape(const lz_tensor *a, const lz_tensor *b, const lz_tensor *out, const lz_tensor *c, shape *s) {
     return try_shape(a, b, out, c, true, s) || try_shape(a, b, out, c, false, s);
 }
@@ -106,20 +107,20 @@ static double work_of(const shape *s) {
     return work;
 }
 
-/* ---- how a call is done ------------------------------------------------------------------------------------------- */
+/* ---- the plan of a call ------------------------------------------------------------------------------------------ */
 
-typedef struct way {
-    lz_dtype type;                 /* in which a and b are multiplied */
-    lz_tensor a, b, product;       /* the call's own, or copies in scratch */
-    bool copy_a, copy_b, indirect; /* indirect: the product is in scratch, and the epilogue brings it out */
+typedef struct method {
+    lz_dtype type;                 /* type in which a and b are multiplied */
+    lz_tensor a, b, product;       /* tensors of the call, or copies in scratch */
+    bool copy_a, copy_b, indirect; /* indirect: the product is stored in scratch, and the epilogue writes out */
     shape s;
-    bool ends; /* the epilogue may be part of the product, in this shape: */
+    bool ends; /* cuBLAS can do the epilogue, with the three members below: */
     lz_ending ending;
     shape ending_shape;
-    lz_tensor gate; /* as f32, in scratch */
+    lz_tensor gate; /* a copy as f32, in scratch */
     char *workspace;
     int64_t workspace_bytes;
-} way;
+} method;
 
 static bool needs_copy(const lz_tensor *t, lz_dtype type) {
     int last = t->dims.n - 1;
@@ -128,10 +129,10 @@ static bool needs_copy(const lz_tensor *t, lz_dtype type) {
            !as_matrix(t->dims.at[last - 1], t->dims.at[last], t->strides[last - 1], t->strides[last], &m);
 }
 
-/* What cuBLAS writes: f32, or the type of its operands. */
+/* Can cuBLAS write the type? It writes f32, or the type of its operands. */
 static bool writes(lz_dtype type, lz_dtype out) { return out == LZ_F32 || out == type; }
 
-static void plan_ending(const lz_call *call, way *w, lz_pieces *p) {
+static void plan_ending(const lz_call *call, method *w, lz_scratch *p) {
     if (!call->expr || w->indirect || w->type == LZ_F32 || !lz_cuda_read_ending(call, &w->ending)) return;
     const lz_tensor *c = w->ending.residual >= 0 ? &call->in[w->ending.residual] : NULL;
     if (!find_shape(&w->a, &w->b, &w->product, c, &w->ending_shape)) return;
@@ -144,11 +145,11 @@ static void plan_ending(const lz_call *call, way *w, lz_pieces *p) {
     w->gate = lz_cuda_packed(p, &vector, LZ_F32, 1);
 }
 
-/* The same from scratch() and from run(). */
-static way plan_way(const lz_call *call) {
-    way w;
+/* scratch() and run() call this, and get the same plan. */
+static method plan_method(const lz_call *call) {
+    method w;
     memset(&w, 0, sizeof w);
-    lz_pieces p = lz_pieces_of(call->scratch);
+    lz_scratch p = lz_scratch_at(call->scratch);
     w.type = lz_cuda_common_type(call->in[0].dtype, call->in[1].dtype);
     w.a = call->in[0], w.b = call->in[1], w.product = call->out;
     w.copy_a = needs_copy(&w.a, w.type), w.copy_b = needs_copy(&w.b, w.type);
@@ -162,21 +163,22 @@ static way plan_way(const lz_call *call) {
     plan_ending(call, &w, &p);
     double work = work_of(&w.s);
     w.workspace_bytes = work >= LZ_LARGE_WORK ? KEEP_BYTES : work >= SMALL_WORK ? SMALL_BYTES : 0;
-    w.workspace = lz_take_piece(&p, w.workspace_bytes);
-    w.workspace_bytes = p.at ? w.workspace_bytes : lz_pieces_bytes(&p); /* while measuring: of everything */
+    w.workspace = lz_scratch_take(&p, w.workspace_bytes);
+    /* When scratch() calls: all bytes of scratch. */
+    w.workspace_bytes = p.at ? w.workspace_bytes : lz_scratch_bytes(&p);
     return w;
 }
 
-/* A pair as single calls: one of its products, into scratch, without the ending. Products lie before what the calls
- * themselves need; *bytes: how many they take. */
+/* One product of a pair as a call of its own, into scratch, without the epilogue. Both products are stored at the start
+ * of scratch, in *bytes bytes; the scratch of the single calls comes after them. */
 static lz_call one_of_pair(const lz_call *call, int i, lz_tensor products[2], lz_tensor in[2], int64_t *bytes) {
-    lz_pieces p = lz_pieces_of(call->scratch);
+    lz_scratch p = lz_scratch_at(call->scratch);
     lz_call one = *call;
     for (int j = 0; j < 2; j++) products[j] = lz_cuda_packed(&p, &call->out, call->in[0].dtype, call->out.dims.n);
     in[0] = call->in[0], in[1] = call->in[1 + i];
     one.op = LZ_OP_MATMUL, one.in = in, one.n_in = one.n_core = 2, one.expr = NULL;
     one.out = products[i];
-    *bytes = lz_pieces_bytes(&p);
+    *bytes = lz_scratch_bytes(&p);
     if (call->scratch) one.scratch = call->scratch + *bytes;
     return one;
 }
@@ -184,16 +186,16 @@ static lz_call one_of_pair(const lz_call *call, int i, lz_tensor products[2], lz
 int64_t lz_cuda_blas_scratch(const lz_call *call) {
     lz_call measured = *call;
     measured.scratch = NULL;
-    if (lz_cuda_products(call) == 1) return plan_way(&measured).workspace_bytes;
+    if (lz_cuda_products(call) == 1) return plan_method(&measured).workspace_bytes;
     lz_tensor products[2], in[2];
     int64_t bytes;
     lz_call one = one_of_pair(&measured, 0, products, in, &bytes);
-    return bytes + plan_way(&one).workspace_bytes;
+    return bytes + plan_method(&one).workspace_bytes;
 }
 
-/* ---- what cuBLAS knows about a product ---------------------------------------------------------------------------- */
+/* ---- descriptors and algorithms ---------------------------------------------------------------------------------- */
 
-/* Everything an algorithm depends on. Zeroed before it is filled: compared byte by byte. */
+/* All that the choice of an algorithm depends on. Zeroed before it is filled, since keys are compared byte by byte. */
 typedef struct key {
     int64_t m, n, k, batch;
     int64_t ld[OPERANDS], step[OPERANDS];
@@ -212,8 +214,8 @@ typedef struct product {
     lz_lt_matmul_desc desc;
     lz_lt_layout layout[OPERANDS];
     lz_lt_heuristic algorithms[MAX_ALGORITHMS];
-    int n, chosen; /* n is 0: cuBLAS does not do this */
-    bool measured; /* or not worth it */
+    int n, chosen; /* n is 0 if cuBLAS has no algorithm */
+    bool measured; /* chosen is final: measured, or too small to be measured */
 } product;
 
 struct lz_cuda_blas {
@@ -269,7 +271,7 @@ void lz_cuda_blas_close(lz_device *d) {
     d->blas = NULL;
 }
 
-/* Rows and columns of what lies in memory, as cuBLAS counts them. */
+/* Rows and columns of a stored matrix, in cuBLAS's column-major terms. */
 static void stored_size(const key *k, int t, uint64_t *rows, uint64_t *columns) {
     int64_t r = t == B ? k->k : k->m, c = t == A ? k->k : k->n;
     bool flipped = t == A ? k->flipped_a : t == B ? k->flipped_b : true;
@@ -305,7 +307,7 @@ static bool set_bias(const lz_call *call, product *p, const void *bias) {
 
 static bool make_desc(const lz_call *call, product *p) {
     const key *k = &p->key;
-    /* cuBLAS's first operand is b^T: not transposed when b lies flipped. Its second is a^T, likewise. */
+    /* cuBLAS's first operand is b^T, which needs no transposition if b is flipped. Its second is a^T, likewise. */
     int32_t first = k->flipped_b ? LZ_CUBLAS_OP_N : LZ_CUBLAS_OP_T;
     int32_t second = k->flipped_a ? LZ_CUBLAS_OP_N : LZ_CUBLAS_OP_T;
     int32_t pointers = LZ_CUBLASLT_POINTER_MODE_ALPHA_DEVICE_VECTOR_BETA_HOST;
@@ -318,7 +320,7 @@ static bool make_desc(const lz_call *call, product *p) {
                                  "a vector to scale by"));
 }
 
-/* Algorithms whose sums are in f32 and in an order of their own: no atomics, no sums in 16 bits. */
+/* Asks for algorithms that sum in f32 and in a fixed order: no atomics, no 16-bit sums. */
 static bool ask_algorithms(const lz_call *call, product *p) {
     const lz_cuda_api *api = &call->device->api;
     const key *k = &p->key;
@@ -350,7 +352,7 @@ static bool ask_algorithms(const lz_call *call, product *p) {
         found = api->lt.MatmulAlgoGetHeuristic(call->device->blas->handle, p->desc, p->layout[B], p->layout[A],
                                                p->layout[C], p->layout[D], wish, MAX_ALGORITHMS, p->algorithms, &p->n);
     api->lt.MatmulPreferenceDestroy(wish);
-    if (found != LZ_CUBLAS_STATUS_SUCCESS) p->n = 0; /* this is how it says that there is none */
+    if (found != LZ_CUBLAS_STATUS_SUCCESS) p->n = 0; /* cuBLAS reports that it has no algorithm */
     int kept = 0;
     for (int i = 0; i < p->n; i++)
         if (p->algorithms[i].state == LZ_CUBLAS_STATUS_SUCCESS && (int64_t)p->algorithms[i].workspace <= k->workspace)
@@ -363,7 +365,7 @@ static bool ask_algorithms(const lz_call *call, product *p) {
     return fine;
 }
 
-/* NULL: err says why. */
+/* The product of a key, made if it is new. NULL: call->err has the reason. */
 static product *find_product(const lz_call *call, const key *k, const void *bias) {
     lz_device *d = call->device;
     uint64_t bucket = lz_hash(k, sizeof *k) % BUCKETS;
@@ -376,7 +378,7 @@ static product *find_product(const lz_call *call, const key *k, const void *bias
         return NULL;
     }
     p->key = *k;
-    bool fine = make_desc(call, p) && set_bias(call, p, bias); /* its algorithms depend on there being one */
+    bool fine = make_desc(call, p) && set_bias(call, p, bias); /* the algorithms depend on whether there is a bias */
     for (int t = 0; fine && t < OPERANDS; t++) fine = make_layout(call, p, t);
     if (!fine || !ask_algorithms(call, p)) {
         free_product(d, p);
@@ -388,9 +390,9 @@ static product *find_product(const lz_call *call, const key *k, const void *bias
     return p;
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------ */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
-/* One launch of cuBLAS. */
+/* Arguments of one launch of cuBLAS. */
 typedef struct launch {
     product *p;
     const void *alpha, *a, *b, *c;
@@ -408,7 +410,7 @@ static bool launch_algorithm(const lz_call *call, void *arg, int i) {
     return lt_ok(call, status, "a matrix product");
 }
 
-static void tell_choice(const lz_device *d, const product *p) {
+static void log_choice(const lz_device *d, const product *p) {
     const key *k = &p->key;
     lz_cuda_trace(d, "matmul %s m %lld n %lld k %lld batch %lld epilogue %d gate %d c %d: algorithm %d of %d",
                   lz_dtype_name((lz_dtype)k->type), (long long)k->m, (long long)k->n, (long long)k->k,
@@ -426,8 +428,9 @@ static void choose_algorithm(const lz_call *call, launch *l) {
                    .key_bytes = sizeof *k};
     int chosen = worth ? lz_cuda_choose(call, &c, p->n, launch_algorithm, l) : 0;
     p->chosen = chosen < 0 ? 0 : chosen;
-    p->measured = !call->device->recording || chosen >= 0; /* otherwise it is the first, this time */
-    if (worth) tell_choice(call->device, p);
+    /* Otherwise the first algorithm is used, and a later run measures. */
+    p->measured = !call->device->recording || chosen >= 0;
+    if (worth) log_choice(call->device, p);
 }
 
 typedef enum outcome { DONE, REFUSED, FAILED } outcome;
@@ -444,8 +447,9 @@ static int32_t address_alignment(const void *p) {
     return (int32_t)(bits & (~bits + 1));
 }
 
-/* One batch: the axes of s before the last are done with, at[] says where. batch: of the last axis, from here on. */
-static outcome multiply_batch(const lz_call *call, const way *w, const shape *s, const lz_ending *e,
+/* Multiplies one batch: `batch` matrices along the last axis of s. at[] has the addresses at the current indices of all
+ * axes. */
+static outcome multiply_batch(const lz_call *call, const method *w, const shape *s, const lz_ending *e,
                               char *const at[OPERANDS], int64_t batch) {
     key k;
     memset(&k, 0, sizeof k);
@@ -478,19 +482,19 @@ static outcome multiply_batch(const lz_call *call, const way *w, const shape *s,
     return launch_algorithm(call, &l, p->chosen) ? DONE : FAILED;
 }
 
-enum { MAX_BATCH = 65535 }; /* some kernels count batches in a grid's third axis */
+enum { MAX_BATCH = 65535 }; /* limit of a grid's third axis, which some kernels use for the batch */
 
-/* All of it: outer axes one after the other. */
-static outcome multiply(const lz_call *call, const way *w, const shape *s, const lz_ending *e) {
+/* Multiplies all batches, one after another over the outer axes. */
+static outcome multiply(const lz_call *call, const method *w, const shape *s, const lz_ending *e) {
     const lz_tensor *tensors[OPERANDS] = {
         [A] = &w->a, [B] = &w->b, [D] = &w->product, [C] = e->residual >= 0 ? &call->in[e->residual] : &w->product};
     int64_t outer = 1, inner = s->axes ? s->size[s->axes - 1] : 1;
     for (int i = 0; i < s->axes - 1; i++) outer *= s->size[i];
-    for (int64_t place = 0; place < outer; place++)
+    for (int64_t index = 0; index < outer; index++)
         for (int64_t first = 0; first < inner; first += MAX_BATCH) {
             char *at[OPERANDS];
             for (int t = 0; t < OPERANDS; t++) {
-                int64_t offset = s->axes ? first * s->step[t][s->axes - 1] : 0, rest = place;
+                int64_t offset = s->axes ? first * s->step[t][s->axes - 1] : 0, rest = index;
                 for (int i = s->axes - 2; i >= 0; i--) {
                     offset += rest % s->size[i] * s->step[t][i];
                     rest /= s->size[i];
@@ -504,7 +508,7 @@ static outcome multiply(const lz_call *call, const way *w, const shape *s, const
     return DONE;
 }
 
-static outcome multiply_with_ending(const lz_call *call, const way *w) {
+static outcome multiply_with_ending(const lz_call *call, const method *w) {
     if (!w->ends || !w->s.k) return REFUSED;
     if (w->ending.gate >= 0) {
         lz_tensor vector = call->in[w->ending.gate];
@@ -515,16 +519,16 @@ static outcome multiply_with_ending(const lz_call *call, const way *w) {
     return multiply(call, w, &w->ending_shape, &w->ending);
 }
 
-/* By our own kernel, one matrix after the other. */
-static bool multiply_plainly(const lz_call *call, const way *w) {
+/* Multiplies with kernels/conv.cu, one matrix after another. */
+static bool multiply_plainly(const lz_call *call, const method *w) {
     int leading = w->product.dims.n - 2;
     int64_t matrices = 1;
     for (int i = 0; i < leading; i++) matrices *= w->product.dims.at[i];
     lz_cuda_trace(call->device, "matmul %s: by our own kernel", lz_dtype_name(w->type));
-    for (int64_t place = 0; place < matrices; place++) {
+    for (int64_t index = 0; index < matrices; index++) {
         lz_tensor t[3] = {w->a, w->b, w->product};
         for (int j = 0; j < 3; j++) {
-            int64_t offset = 0, rest = place;
+            int64_t offset = 0, rest = index;
             for (int i = leading - 1; i >= 0; i--) {
                 offset += rest % w->product.dims.at[i] * t[j].strides[i];
                 rest /= w->product.dims.at[i];
@@ -550,12 +554,12 @@ static bool run_pair(const lz_call *call) {
 
 bool lz_cuda_blas_run(const lz_call *call) {
     if (lz_cuda_products(call) == 2) return run_pair(call);
-    way w = plan_way(call);
+    method w = plan_method(call);
     if (w.copy_a && !lz_cuda_convert(call, &call->in[0], &w.a)) return false;
     if (w.copy_b && !lz_cuda_convert(call, &call->in[1], &w.b)) return false;
     outcome o = multiply_with_ending(call, &w);
     if (o != REFUSED) return o == DONE;
-    o = w.s.k ? multiply(call, &w, &w.s, &no_ending) : REFUSED; /* an empty sum is still to be written */
+    o = w.s.k ? multiply(call, &w, &w.s, &no_ending) : REFUSED; /* if k is 0, zeros must still be written */
     if (o == FAILED || (o == REFUSED && !multiply_plainly(call, &w))) return false;
     if (w.indirect) return lz_cuda_finish(call, &w.product);
     return !call->expr || lz_cuda_epilogue(call);

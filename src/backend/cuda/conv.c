@@ -1,9 +1,10 @@
-/* conv.c: convolution, channels last. Windows of one pixel are a matrix product; the rest is cuDNN's where there is
- * enough of it, and otherwise that of kernels/conv.cu, which takes every type and stride.
+/* conv.c: convolution, channels last. A 1 x 1 convolution is a matrix product. Large other ones run on cuDNN; small
+ * ones, and those that cuDNN refuses, run on kernels/conv.cu, which takes every type and stride.
  *
- * cuDNN wants both operands of one type with channels side by side. Weights that are not (published ones have channels
- * before rows and columns) are brought into that form in scratch on each run: there are few of them next to the pixels.
- * A bias, and a picture to add (the way past a block of an autoencoder), become part of the convolution in 16 bits. */
+ * cuDNN needs both operands in one type, with the channels contiguous. Weights in another layout (published ones have
+ * channels before rows and columns) are copied into scratch on each run, which is cheap: they are small compared with
+ * the pixels. In 16-bit types, a bias and a residual image (of a block of an autoencoder) become part of the
+ * convolution. */
 #include <limits.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@
 #define WORTH_A_PLAN 1e8
 #define WORTH_MEASURING 5e9
 
-/* ---- windows of one pixel ----------------------------------------------------------------------------------------- */
+/* ---- 1 x 1 convolutions ------------------------------------------------------------------------------------------ */
 
 static bool is_product(const lz_call *call) {
     const lz_tensor *w = &call->in[1];
@@ -26,7 +27,7 @@ static bool is_product(const lz_call *call) {
 
 enum { MAX_IN = 2 + LZ_EXPR_ARGS };
 
-/* x [n, h, w, c] times w [c, o], which repeats over n and h. */
+/* The call as a matrix product: x [n, h, w, c] times w [c, o], broadcast over n and h. */
 static lz_call as_product(const lz_call *call, lz_tensor in[MAX_IN]) {
     lz_call product = *call;
     const lz_tensor *x = &call->in[0], *w = &call->in[1];
@@ -40,19 +41,19 @@ static lz_call as_product(const lz_call *call, lz_tensor in[MAX_IN]) {
     return product;
 }
 
-/* ---- how the others are done -------------------------------------------------------------------------------------- */
+/* ---- the plan of a call ------------------------------------------------------------------------------------------ */
 
-typedef struct way {
-    lz_dtype type;           /* in which x and w are multiplied */
-    lz_tensor x, w, product; /* the call's own, or copies in scratch */
-    bool copy_x, copy_w;     /* for cuDNN only */
-    bool indirect;           /* the result is in scratch, and the epilogue brings it out */
-    lz_dnn_plan *plan;       /* NULL: our own kernel */
-    bool ends;               /* the plan has the epilogue in it */
+typedef struct method {
+    lz_dtype type;           /* type in which x and w are multiplied */
+    lz_tensor x, w, product; /* tensors of the call, or copies in scratch */
+    bool copy_x, copy_w;     /* only if cuDNN is used */
+    bool indirect;           /* the result is stored in scratch, and the epilogue writes out */
+    lz_dnn_plan *plan;       /* NULL: kernels/conv.cu is used */
+    bool ends;               /* the plan includes the epilogue */
     lz_ending ending;
     char *workspace;
     int64_t bytes; /* of scratch */
-} way;
+} method;
 
 static double work_of(const lz_call *call) {
     double work = 2.0 * (double)lz_dims_size(call->out.dims);
@@ -60,7 +61,7 @@ static double work_of(const lz_call *call) {
     return work;
 }
 
-/* Channels side by side, and no two pixels in one place. */
+/* Are channels contiguous, and all strides of longer axes nonzero? */
 static bool channels_last(const lz_tensor *t) {
     bool fine = t->strides[3] == 1 || t->dims.at[3] == 1;
     for (int i = 0; i < 3; i++) fine = fine && (t->strides[i] || t->dims.at[i] == 1);
@@ -69,7 +70,7 @@ static bool channels_last(const lz_tensor *t) {
 
 static bool is_half_or_f32(lz_dtype t) { return t == LZ_F16 || t == LZ_BF16 || t == LZ_F32; }
 
-/* ---- cuDNN -------------------------------------------------------------------------------------------------------- */
+/* ---- cuDNN ------------------------------------------------------------------------------------------------------- */
 
 enum { X = 1, W, OUT, BIAS, RESIDUAL };
 
@@ -77,7 +78,7 @@ static lz_dnn_tensor operand(const lz_tensor *t, int64_t number) { /* [n, h, w, 
     lz_dnn_tensor made = {.type = lz_dnn_type_of(t->dtype), .number = number};
     static const int axis[] = {0, 3, 1, 2};
     int64_t strides[4], dense = 1;
-    for (int i = 3; i >= 0; i--) { /* where there is one of something, any stride will do but 0 */
+    for (int i = 3; i >= 0; i--) { /* an axis of size 1 may have any stride except 0 */
         strides[i] = t->dims.at[i] == 1 ? dense : t->strides[i];
         dense = strides[i] * t->dims.at[i];
     }
@@ -95,7 +96,7 @@ static void add_numbers(int64_t **to, const lz_tensor *t) {
     }
 }
 
-static lz_dnn_key key_of(const lz_call *call, const way *w, bool ends) {
+static lz_dnn_key key_of(const lz_call *call, const method *w, bool ends) {
     lz_dnn_key key;
     memset(&key, 0, sizeof key);
     memcpy(key.what, ends ? "conv, ended" : "conv", ends ? 12 : 5);
@@ -117,8 +118,8 @@ static lz_dnn_key key_of(const lz_call *call, const way *w, bool ends) {
     return key;
 }
 
-/* cuDNN knows convolution + picture + bias, in this order, ready compiled. */
-static void add_ending(lz_dnn_graph *g, const lz_call *call, const way *w, lz_dnn_descriptor sums,
+/* Adds residual and bias in this order: cuDNN has precompiled kernels for convolution + residual + bias. */
+static void add_ending(lz_dnn_graph *g, const lz_call *call, const method *w, lz_dnn_descriptor sums,
                        lz_dnn_descriptor out) {
     int64_t o = call->out.dims.at[3];
     lz_dnn_tensor bias = {
@@ -133,7 +134,7 @@ static void add_ending(lz_dnn_graph *g, const lz_call *call, const way *w, lz_dn
     lz_dnn_add_pointwise(g, LZ_CUDNN_POINTWISE_ADD, sums, lz_dnn_add_tensor(g, &bias), NULL, out, -1);
 }
 
-static lz_dnn_plan *make_plan(const lz_call *call, const way *w, const lz_dnn_key *key, bool ends) {
+static lz_dnn_plan *make_plan(const lz_call *call, const method *w, const lz_dnn_key *key, bool ends) {
     lz_dnn_graph g = {.d = call->device};
     const int64_t before[2] = {call->params->conv.top, call->params->conv.left};
     const int64_t behind[2] = {call->params->conv.bottom, call->params->conv.right};
@@ -150,8 +151,8 @@ static lz_dnn_plan *make_plan(const lz_call *call, const way *w, const lz_dnn_ke
                                        .thorough = w->type != LZ_F32 && work_of(call) >= WORTH_MEASURING});
 }
 
-/* make: in scratch(); run() takes what is there. */
-static lz_dnn_plan *find_plan(const lz_call *call, const way *w, bool ends, bool make) {
+/* make: scratch() makes the plan; run() only finds it. */
+static lz_dnn_plan *find_plan(const lz_call *call, const method *w, bool ends, bool make) {
     lz_dnn_key key = key_of(call, w, ends);
     lz_dnn_plan *plan = NULL;
     if (!lz_dnn_find(call->device, &key, &plan) && make) plan = make_plan(call, w, &key, ends);
@@ -162,14 +163,14 @@ static bool suits_dnn(const lz_call *call, lz_dtype type) {
     return call->device->dnn && is_half_or_f32(type) && call->in[1].dims.at[3] > 0 && work_of(call) >= WORTH_A_PLAN;
 }
 
-/* An ending that cuDNN can have: a bias, and perhaps a picture of the same layout as the result. */
-static bool suits_ending(const lz_call *call, const way *w) {
+/* Can cuDNN do the epilogue? It must be a bias, and optionally a residual with the strides of the result. */
+static bool suits_ending(const lz_call *call, const method *w) {
     const lz_ending *e = &w->ending;
     if (e->bias < 0 || e->gate >= 0 || e->gelu_tanh) return false;
     return e->residual < 0 || channels_last(&call->in[e->residual]);
 }
 
-static void plan_dnn(const lz_call *call, way *w, lz_pieces *p, bool make) {
+static void plan_dnn(const lz_call *call, method *w, lz_scratch *p, bool make) {
     w->copy_x = w->x.dtype != w->type || !channels_last(&w->x);
     w->copy_w = w->w.dtype != w->type || !lz_is_dense(w->w.dims, w->w.strides);
     if (w->copy_x) w->x = lz_cuda_packed(p, &w->x, w->type, 4);
@@ -179,14 +180,14 @@ static void plan_dnn(const lz_call *call, way *w, lz_pieces *p, bool make) {
     if (known && suits_ending(call, w)) w->plan = find_plan(call, w, true, make);
     w->ends = w->plan;
     if (!w->plan) w->plan = find_plan(call, w, false, make);
-    if (w->plan) w->workspace = lz_take_piece(p, lz_dnn_workspace(w->plan));
+    if (w->plan) w->workspace = lz_scratch_take(p, lz_dnn_workspace(w->plan));
 }
 
-/* The same from scratch(), where make is true, and from run(). */
-static way plan_way(const lz_call *call, bool make) {
-    way w;
+/* scratch() (with make) and run() call this, and get the same plan. */
+static method plan_method(const lz_call *call, bool make) {
+    method w;
     memset(&w, 0, sizeof w);
-    lz_pieces p = lz_pieces_of(make ? NULL : call->scratch);
+    lz_scratch p = lz_scratch_at(make ? NULL : call->scratch);
     w.type = lz_cuda_common_type(call->in[0].dtype, call->in[1].dtype);
     w.x = call->in[0], w.w = call->in[1], w.product = call->out;
     bool dnn = suits_dnn(call, w.type);
@@ -194,11 +195,11 @@ static way plan_way(const lz_call *call, bool make) {
     if (dnn && !channels_last(&call->out)) w.indirect = true;
     if (w.indirect) w.product = lz_cuda_packed(&p, &call->out, LZ_F32, 4);
     if (dnn) plan_dnn(call, &w, &p, make);
-    w.bytes = lz_pieces_bytes(&p);
+    w.bytes = lz_scratch_bytes(&p);
     return w;
 }
 
-static bool run_plan(const lz_call *call, const way *w) {
+static bool run_plan(const lz_call *call, const method *w) {
     if (w->copy_x && !lz_cuda_convert(call, &call->in[0], &w->x)) return false;
     if (w->copy_w && !lz_cuda_convert(call, &call->in[1], &w->w)) return false;
     void *addresses[RESIDUAL] = {w->x.data, w->w.data, w->product.data};
@@ -208,8 +209,8 @@ static bool run_plan(const lz_call *call, const way *w) {
     return lz_dnn_run(call, w->plan, addresses, n, w->workspace);
 }
 
-/* Plans are made for operands at multiples of 16 bytes. */
-static bool usable(const lz_call *call, const way *w) {
+/* Can the plan be used with these addresses? Plans are made for operands that are aligned to 16 bytes. */
+static bool usable(const lz_call *call, const method *w) {
     if (!w->plan || (lz_dnn_workspace(w->plan) && !call->scratch)) return false;
     uintptr_t bits = (uintptr_t)w->x.data | (uintptr_t)w->w.data | (uintptr_t)w->product.data;
     if (w->ends) bits |= (uintptr_t)call->in[w->ending.bias].data;
@@ -217,10 +218,10 @@ static bool usable(const lz_call *call, const way *w) {
     return bits % 16 == 0;
 }
 
-/* ---- our own ------------------------------------------------------------------------------------------------------ */
+/* ---- conv.cu ----------------------------------------------------------------------------------------------------- */
 
-static lz_place place_of(const lz_tensor *t) {
-    lz_place made = {.data = t->data};
+static lz_strided strided_of(const lz_tensor *t) {
+    lz_strided made = {.data = t->data};
     for (int i = 0; i < 4; i++) made.strides[i] = t->strides[i];
     return made;
 }
@@ -230,9 +231,9 @@ static bool run_own(const lz_call *call, const lz_tensor *x, const lz_tensor *w,
     lz_text text = {.ctx = call->device->ctx};
     lz_text_add(&text, "#define X_TYPE %s\n#define W_TYPE %s\n#define OUT_TYPE %s\n#include \"conv.cu\"\n",
                 lz_cuda_type_name(x->dtype), lz_cuda_type_name(w->dtype), lz_cuda_type_name(out->dtype));
-    lz_conv_params p = {.x = place_of(x),
-                        .w = place_of(w),
-                        .out = place_of(out),
+    lz_conv_params p = {.x = strided_of(x),
+                        .w = strided_of(w),
+                        .out = strided_of(out),
                         .pixels = out->dims.at[0] * out->dims.at[1] * out->dims.at[2],
                         .outputs = out->dims.at[3],
                         .height = (int)x->dims.at[1],
@@ -245,12 +246,12 @@ static bool run_own(const lz_call *call, const lz_tensor *x, const lz_tensor *w,
                         .stride = stride,
                         .top = top,
                         .left = left};
-    enum { TILE = 64, THREADS = 256 }; /* as in conv.cu */
+    enum { TILE = 64, THREADS = 256 }; /* the same as in conv.cu */
     int64_t blocks = (p.pixels + TILE - 1) / TILE * ((p.outputs + TILE - 1) / TILE);
     return lz_cuda_run_text(call, "conv", &text, blocks, THREADS, &p);
 }
 
-/* [m, k] as pictures of one row, [k, n] as windows of one pixel. */
+/* a [m, k] is an image of one row, b [k, n] the weights of a 1 x 1 convolution. */
 bool lz_cuda_multiply_plainly(const lz_call *call, const lz_tensor *a, const lz_tensor *b, const lz_tensor *out) {
     lz_tensor x = {.data = a->data, .dtype = a->dtype, .dims = LZ_DIMS(1, 1, a->dims.at[0], a->dims.at[1])};
     lz_tensor w = {.data = b->data, .dtype = b->dtype, .dims = LZ_DIMS(b->dims.at[1], 1, 1, b->dims.at[0])};
@@ -261,7 +262,7 @@ bool lz_cuda_multiply_plainly(const lz_call *call, const lz_tensor *a, const lz_
     return run_own(call, &x, &w, &y, 1, 0, 0);
 }
 
-/* ---- the kernel --------------------------------------------------------------------------------------------------- */
+/* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
 static bool can_conv(const lz_call *call) {
     for (int i = 0; i < 2; i++)
@@ -272,7 +273,7 @@ static bool can_conv(const lz_call *call) {
 
 static int64_t conv_scratch(const lz_call *call) {
     lz_tensor in[MAX_IN];
-    if (!is_product(call)) return plan_way(call, true).bytes;
+    if (!is_product(call)) return plan_method(call, true).bytes;
     lz_call product = as_product(call, in);
     return lz_cuda_matmul.scratch(&product);
 }
@@ -283,7 +284,7 @@ static bool run_conv(const lz_call *call) {
         lz_call product = as_product(call, in);
         return lz_cuda_matmul.run(&product);
     }
-    way w = plan_way(call, false);
+    method w = plan_method(call, false);
     bool planned = usable(call, &w);
     bool done = planned ? run_plan(call, &w)
                         : run_own(call, &call->in[0], &call->in[1], &w.product, call->params->conv.stride,

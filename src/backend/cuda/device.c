@@ -1,4 +1,4 @@
-/* device.c: one GPU of a context: its memory, its queues, recordings of what was put there, and moments in them. */
+/* device.c: the GPU of a context: its memory, its two queues, recordings of launches, time stamps and marks. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,14 +18,15 @@ static void enter(lz_device *d) { d->api.cu.CtxSetCurrent(d->context); }
 
 /* ---- the two queues ---------------------------------------------------------------------------------------------- */
 
-/* What is written goes through page-locked memory, so that nobody waits for the transfer. Each queue has its own. */
+/* Uploads go through page-locked memory, a ring of BLOCKS blocks, so that the host does not wait for the transfer. Each
+ * queue has its own ring. */
 enum { BLOCKS = 4, BLOCK = 16 << 20, PIECE = 1 << 20, STAGE_ALIGN = 256 };
 
 struct lz_cuda_staging {
     char *memory;
-    lz_cu_event sent[BLOCKS]; /* all copies out of a block are done */
+    lz_cu_event sent[BLOCKS]; /* recorded after the last copy out of the block */
     int block;
-    int64_t used; /* of the current block */
+    int64_t used; /* bytes of the current block */
 };
 
 static lz_cu_stream stream_of(const lz_device *d, lz_queue queue) {
@@ -57,7 +58,7 @@ static bool open_staging(lz_device *d, lz_queue queue, lz_error *err) {
     return fine;
 }
 
-/* Most contexts never need the second queue: it is made when they do. */
+/* Makes the second queue when it is first used. */
 static bool open_copies(lz_device *d, lz_error *err) {
     enter(d);
     if (!d->copies &&
@@ -66,7 +67,7 @@ static bool open_copies(lz_device *d, lz_error *err) {
     return d->staging[LZ_QUEUE_COPIES] || open_staging(d, LZ_QUEUE_COPIES, err);
 }
 
-/* The next block, once its last copies are out. */
+/* Goes on to the next block, and waits until the copies out of it are done. */
 static bool next_block(lz_device *d, lz_queue queue, lz_error *err) {
     struct lz_cuda_staging *s = d->staging[queue];
     if (!lz_cuda_ok(d, d->api.cu.EventRecord(s->sent[s->block], stream_of(d, queue)), "an event", err)) return false;
@@ -79,7 +80,7 @@ static bool next_block(lz_device *d, lz_queue queue, lz_error *err) {
 typedef struct pieces {
     char *to;
     lz_bytes from;
-    int64_t offset, bytes; /* of from */
+    int64_t offset, bytes; /* range of `from` */
 } pieces;
 
 static void copy_piece(void *arg, int64_t i, int thread) {
@@ -141,7 +142,7 @@ static void *allocate(lz_device *d, int64_t bytes, lz_error *err) {
     return lz_cuda_ok(d, result, "memory", err) ? (void *)(uintptr_t)memory : NULL; // NOLINT(performance-no-int-to-ptr)
 }
 
-/* Waits for the work that may still use it. */
+/* cuMemFree waits for the work that may still use the memory. */
 static void release(lz_device *d, void *memory) {
     enter(d);
     d->api.cu.MemFree((lz_cu_ptr)(uintptr_t)memory);
@@ -153,7 +154,7 @@ static int64_t available(lz_device *d) {
     return d->api.cu.MemGetInfo(&unused, &total) == LZ_CUDA_SUCCESS ? (int64_t)unused : 0;
 }
 
-/* Copies ahead are waited for too: nothing of ours is under way any more. */
+/* Waits for both queues. */
 static bool finish(lz_device *d, lz_error *err) {
     enter(d);
     bool fine = !d->copies || lz_cuda_ok(d, d->api.cu.StreamSynchronize(d->copies), "earlier copies", err);
@@ -199,9 +200,9 @@ static void forget(lz_device *d, lz_recording *r) {
     lz_host_free(d->ctx, r);
 }
 
-/* ---- moments ----------------------------------------------------------------------------------------------------- */
+/* ---- time stamps, marks ------------------------------------------------------------------------------------------ */
 
-/* The i-th of a list, made when it is first asked for. */
+/* Event i of a list, made when it is first used. */
 static lz_cu_event event_at(lz_device *d, struct lz_cuda_events *list, int i, unsigned flags, lz_error *err) {
     if (i >= list->n) {
         int n = 2 * i + 64;
@@ -304,7 +305,7 @@ static bool find_device(lz_device *d, int number, lz_error *err) {
     return false;
 }
 
-/* Sets what the options say of kernels. */
+/* Reads options->cuda_gemm and options->cuda_sdpa. */
 static bool read_choices(lz_device *d, const lz_context_options *options, lz_error *err) {
     static const char *const gemm[] = {"", "library", "own", "any", "single"}, *const sdpa[] = {"", "library", "own"};
     const char *product = options->cuda_gemm ? options->cuda_gemm : "",
@@ -345,7 +346,7 @@ static lz_device *open_device(lz_context *ctx, int number, const lz_context_opti
     return NULL;
 }
 
-/* Of GPU i, the device d having been found or not (err). */
+/* Describes GPU i. d: the opened device; if opening it failed, err has the reason. */
 static lz_device_info describe_device(const lz_device *d, int i, const lz_error *err) {
     lz_device_info info = {.memory = 0};
     size_t bytes = 0;
@@ -358,7 +359,7 @@ static lz_device_info describe_device(const lz_device *d, int i, const lz_error 
     return info;
 }
 
-/* Where there is a GPU but not all of NVIDIA's libraries, the first GPU is listed with what is missing. */
+/* If there is a GPU but a library of NVIDIA's is missing, only the first GPU is listed, with that error. */
 static int list_devices(const lz_context_options *options, lz_device_info *to, int n) {
     lz_device d = {.name = "GPU 0"};
     lz_error err = {.status = LZ_OK};

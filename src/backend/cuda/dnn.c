@@ -1,9 +1,9 @@
-/* dnn.c: cuDNN by its graph interface, in plain C. Everything there is a descriptor: created, given attributes one by
- * one, finalised. A graph of operations is handed to cuDNN's heuristics, which answer with engine configurations, best
- * first; those whose arithmetic we do not want are passed over, and of the first that can be finalised we keep plans.
+/* dnn.c: cuDNN's graph interface. Every object there is a descriptor: it is created, gets attributes one by one, and is
+ * finalised. cuDNN's heuristics return engine configurations for a graph of operations, best first. Configurations
+ * whose arithmetic we do not accept are skipped; up to MAX_PLANS of the others that can be finalised are kept as plans.
  *
- * A refusal is not an error: kernels of our own do the work then. The context's log tells what was refused and why;
- * lz_context_options.no_cudnn does without cuDNN. */
+ * A refusal is not an error: our own kernels run instead, and the context's log says what was refused and why.
+ * lz_context_options.no_cudnn turns cuDNN off. */
 #include "backend/cuda/dnn.h"
 
 #include <pthread.h>
@@ -17,7 +17,7 @@ enum { MAX_CONFIGS = 32, MAX_PLANS = 4, BUCKETS = 128, MAX_KEPT = 4096 };
 
 struct lz_dnn_plan {
     lz_dnn_descriptor plans[MAX_PLANS];
-    int64_t workspace; /* enough for each of them */
+    int64_t workspace; /* bytes; the largest of all plans */
     int n, chosen;
     bool measured;
     const lz_dnn_key *key;
@@ -30,8 +30,9 @@ typedef struct entry {
     lz_dnn_plan plan;
 } entry;
 
-/* Plans are made where programs are planned, while another thread may be running one. Entries stay until the end, so
- * that a plan once found can be used; when there are very many, further shapes get none. */
+/* Plans are made while programs are planned, and another thread may run a plan at that time; `lock` guards the table.
+ * Entries are freed only when the device is closed, so a plan that was found stays valid. After MAX_KEPT entries,
+ * further shapes get no plan. */
 struct lz_cuda_dnn {
     pthread_mutex_t lock;
     lz_dnn_handle handle;
@@ -39,7 +40,7 @@ struct lz_cuda_dnn {
     int count;
 };
 
-/* ---- opening ------------------------------------------------------------------------------------------------------ */
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 static void tell_refusal(const lz_device *d, lz_dnn_status status, const char *what) {
     if (!lz_base_of(d->ctx)->log) return;
@@ -59,7 +60,7 @@ bool lz_cuda_dnn_open(lz_device *d, lz_error *err) {
     lz_dnn_status status = d->api.dnn.Create(&d->dnn->handle);
     if (!status) status = d->api.dnn.SetStream(d->dnn->handle, d->stream);
     if (!status) return true;
-    /* A cuDNN that does not fit the driver is as good as none. */
+    /* cuDNN does not work with this driver: go on without it. */
     lz_tell(d->ctx, LZ_LOG_NOTE, "cuDNN is not used: it does not start (%s)", d->api.dnn.GetErrorString(status));
     lz_cuda_dnn_close(d);
     return true;
@@ -83,7 +84,7 @@ void lz_cuda_dnn_close(lz_device *d) {
     d->dnn = NULL;
 }
 
-/* ---- descriptors -------------------------------------------------------------------------------------------------- */
+/* ---- descriptors ------------------------------------------------------------------------------------------------- */
 
 static bool fine(lz_dnn_graph *g, lz_dnn_status status, const char *what) {
     if (!status) return true;
@@ -220,14 +221,14 @@ void lz_dnn_add_convolution(lz_dnn_graph *g, lz_dnn_descriptor x, lz_dnn_descrip
     add_op(g, made, "a convolution's node");
 }
 
-/* ---- engines ------------------------------------------------------------------------------------------------------ */
+/* ---- engines ----------------------------------------------------------------------------------------------------- */
 
 static const char *describe(char text[64], const lz_dnn_order *order, const char *step) {
     snprintf(text, 64, "%s: %s", order->what, step);
     return text;
 }
 
-/* Notes of an engine that we will not have: sums that change from run to run or are not in f32, and transforms that
+/* Does the note exclude an engine? Excluded are sums that change from run to run or are not in f32, and transforms that
  * lose digits. */
 static bool unwanted(lz_dnn_numerical_note note, bool exact) {
     switch (note) {
@@ -246,7 +247,7 @@ static bool unwanted(lz_dnn_numerical_note note, bool exact) {
 
 typedef struct engine {
     int64_t index;
-    bool unwanted, compiles; /* compiles: its kernels are made at run time, which takes a second or so */
+    bool unwanted, compiles; /* compiles: compiles its kernels at run time, which takes about a second */
 } engine;
 
 static engine look_at_engine(const lz_device *d, lz_dnn_descriptor config, bool exact) {
@@ -274,7 +275,7 @@ static engine look_at_engine(const lz_device *d, lz_dnn_descriptor config, bool 
     return found;
 }
 
-/* A finalised plan, or NULL: of a configuration, or of what an earlier one was written down as. */
+/* A finalised plan, or NULL. Made from an engine configuration, or from the serialised form of an earlier plan. */
 static lz_dnn_descriptor make_plan(lz_device *d, lz_dnn_attribute from, lz_dnn_attribute_type type, int64_t count,
                                    const void *elements, int64_t *workspace, const lz_dnn_order *order) {
     lz_dnn_descriptor plan = NULL;
@@ -298,7 +299,8 @@ static lz_dnn_descriptor make_plan(lz_device *d, lz_dnn_attribute from, lz_dnn_a
     return NULL;
 }
 
-/* Compiling a plan takes half a second. cuDNN can write it down with its code; the next process reads that. */
+/* The cache key of a serialised plan. Compiling a plan takes half a second, so cuDNN's serialised form, which includes
+ * the compiled code, is kept on disk for later processes. */
 static char *plan_text(const lz_device *d, const lz_dnn_key *key) {
     return lz_choice_text(d->choices, &(lz_choice){.what = "compiled plan",
                                                    .library = d->api.dnn.GetVersion(),
@@ -331,7 +333,7 @@ static void recall_plan(lz_device *d, const lz_dnn_key *key, const lz_dnn_order 
     lz_host_free(d->ctx, text);
 }
 
-/* Plans of the wanted configurations among these, best first, until there are enough. */
+/* Adds plans of the accepted configurations, best first, until there are enough. */
 static void take_plans(lz_dnn_graph *g, lz_dnn_descriptor *configs, int64_t n, const lz_dnn_order *order,
                        lz_dnn_plan *to) {
     lz_device *d = g->d;
@@ -339,7 +341,8 @@ static void take_plans(lz_dnn_graph *g, lz_dnn_descriptor *configs, int64_t n, c
     for (int64_t i = 0; i < n && to->n < wanted; i++) {
         int64_t workspace = 0;
         engine e = look_at_engine(d, configs[i], order->exact);
-        if (e.unwanted || (e.compiles && to->n)) continue; /* compiling is worth it when nothing else is there */
+        /* An engine that compiles is only used if there is no other. */
+        if (e.unwanted || (e.compiles && to->n)) continue;
         lz_dnn_descriptor plan = make_plan(d, LZ_CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
                                            LZ_CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &configs[i], &workspace, order);
         if (!plan) continue;
@@ -374,14 +377,14 @@ static void ask_heuristics(lz_dnn_graph *g, lz_dnn_descriptor graph, lz_dnn_heur
              describe(text, order, "ENGINEHEUR_RESULTS"));
     if (!g->failed) take_plans(g, configs, found < made ? found : made, order, to);
     for (int64_t i = 0; i < made; i++) api->dnn.BackendDestroyDescriptor(configs[i]);
-    g->failed = false; /* the other kind of heuristics may still know something */
+    g->failed = false; /* the other kind of heuristics may still find a configuration */
 }
 
 static void free_graph(lz_dnn_graph *g) {
     while (g->n_all) g->d->api.dnn.BackendDestroyDescriptor(g->all[--g->n_all]);
 }
 
-/* ---- plans -------------------------------------------------------------------------------------------------------- */
+/* ---- plans ------------------------------------------------------------------------------------------------------- */
 
 static entry **bucket_of(const lz_device *d, const lz_dnn_key *key) {
     return &d->dnn->buckets[lz_hash(key, sizeof *key) % BUCKETS];
@@ -420,7 +423,7 @@ static void make_plans(lz_dnn_graph *g, const lz_dnn_order *order, lz_dnn_plan *
 lz_dnn_plan *lz_dnn_make(lz_dnn_graph *g, const lz_dnn_key *key, const lz_dnn_order *order) {
     lz_device *d = g->d;
     pthread_mutex_lock(&d->dnn->lock);
-    entry *e = find_entry(d, key); /* another thread may have been faster */
+    entry *e = find_entry(d, key); /* another thread may have added it meanwhile */
     if (!e && (e = lz_host_alloc(d->ctx, sizeof *e))) {
         e->key = *key;
         e->plan.key = &e->key;
@@ -440,7 +443,7 @@ lz_dnn_plan *lz_dnn_make(lz_dnn_graph *g, const lz_dnn_key *key, const lz_dnn_or
 
 int64_t lz_dnn_workspace(const lz_dnn_plan *plan) { return plan->workspace; }
 
-/* ---- running ------------------------------------------------------------------------------------------------------ */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 enum { MAX_TENSORS = 8 };
 
@@ -491,7 +494,8 @@ static void choose_plan(const lz_call *call, execution *e, lz_dnn_plan *plan) {
                    .key_bytes = sizeof *plan->key};
     int chosen = plan->n > 1 ? lz_cuda_choose(call, &c, plan->n, execute_plan, e) : 0;
     plan->chosen = chosen < 0 ? 0 : chosen;
-    plan->measured = !call->device->recording || chosen >= 0; /* otherwise it is the first, this time */
+    /* Otherwise the first plan is used, and a later run measures. */
+    plan->measured = !call->device->recording || chosen >= 0;
     if (plan->n > 1) lz_cuda_trace(call->device, "cuDNN: took plan %d of %d", plan->chosen, plan->n);
 }
 

@@ -1,5 +1,5 @@
-/* element.c: ops that take each element by itself: expressions, copies, casts, integers. The device half is
- * kernels/element.cu; for one argument that is dense along another axis than the output, kernels/transpose.cu. */
+/* element.c: elementwise ops: expressions, copies, casts, integers. The device side is kernels/element.cu, or
+ * kernels/transpose.cu for a single argument that is dense along another axis than the output. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,18 +11,19 @@ enum { THREADS = 256 };
 /* ---- what the kernel is made for --------------------------------------------------------------------------------- */
 
 typedef struct element_job {
-    const lz_tensor *tensors; /* 0 is the output */
+    const lz_tensor *tensors; /* [0] is the output */
     int n;
     lz_axes axes;
     int width, unroll;
-    bool down; /* a thread's chunks lie below each other, because some arguments are the same there */
-    lz_lie lie[LZ_OPERANDS];
+    /* The chunks of a thread are in one column of several rows, because some arguments are the same for all rows. */
+    bool down;
+    lz_access access[LZ_OPERANDS];
 } element_job;
 
 static int64_t inner_step(const element_job *j, int k) { return j->axes.strides[k][j->axes.rank - 1]; }
 
-/* As many elements as fill 16 bytes of the smallest operand that is dense. Rows must be whole chunks, but the last
- * chunk of a flat walk may be cut short. */
+/* Elements of a chunk: as many as fill 16 bytes of the dense operand with the smallest type. A row must be a multiple
+ * of the chunk, except that the last chunk of a one-dimensional walk may be shorter. */
 static int pick_width(const element_job *j) {
     int64_t least = 16, most = 0, inner = j->axes.dims[j->axes.rank - 1];
     for (int k = 0; k < j->n; k++) {
@@ -36,17 +37,18 @@ static int pick_width(const element_job *j) {
     return width;
 }
 
-/* Is the argument the same for all chunks below each other? */
+/* Is the argument the same for all chunks of a thread? */
 static bool repeats(const element_job *j, int k) { return j->down && !j->axes.strides[k][j->axes.rank - 2]; }
 
-/* More chunks per thread where there are few operands to wait for. Where rows of something meet a vector (a norm, a
- * gate, a bias), a thread goes down the rows and reads the vector once. */
+/* Chooses the number of chunks per thread: more if there are few operands to load. If a matrix is combined with a
+ * vector (the weight of a norm, a gate, a bias), the chunks of a thread are in consecutive rows, and the vector is read
+ * once. */
 static void pick_chunks(element_job *j) {
     static const int unroll[] = {4, 4, 2, 2};
     int vectors = 0, same = 0;
     j->down = j->axes.rank > 1 && j->width > 1;
     for (int k = 1; k < j->n; k++)
-        if (j->lie[k] == LZ_VECTOR) repeats(j, k) ? same++ : vectors++;
+        if (j->access[k] == LZ_VECTOR) repeats(j, k) ? same++ : vectors++;
     j->unroll = vectors < 4 ? unroll[vectors] : 1;
     int64_t rows = j->down ? j->axes.dims[j->axes.rank - 2] : 1;
     if (rows % 4 && j->unroll == 4) j->unroll = 2;
@@ -62,8 +64,8 @@ static element_job make_job(const lz_tensor *tensors, int n) {
     lz_axes_merge(&j.axes);
     j.width = pick_width(&j);
     for (int k = 0; k < n; k++) {
-        j.lie[k] = lz_cuda_lie(&tensors[k], inner_step(&j, k), j.axes.strides[k], j.axes.rank - 1, j.width);
-        if (k == 0 && j.lie[k] == LZ_SAME) j.lie[k] = LZ_SCALAR; /* a single element */
+        j.access[k] = lz_cuda_access(&tensors[k], inner_step(&j, k), j.axes.strides[k], j.axes.rank - 1, j.width);
+        if (k == 0 && j.access[k] == LZ_SAME) j.access[k] = LZ_SCALAR; /* the output is a single element */
     }
     pick_chunks(&j);
     return j;
@@ -73,10 +75,10 @@ static void add_head(lz_text *text, const element_job *j, bool narrow, const cha
     lz_text_add(text, "#define RANK %d\n#define WIDTH %d\n#define UNROLL %d\n#define DOWN %d\n#define THREADS %d\n",
                 j->axes.rank, j->width, j->unroll, j->down, THREADS);
     lz_text_add(text, "typedef %s index_type;\ntypedef %s number;\n#define OUT_TYPE %s\n#define OUT_KIND %d\n",
-                narrow ? "u32" : "i64", number, lz_cuda_type_name(j->tensors[0].dtype), j->lie[0]);
+                narrow ? "u32" : "i64", number, lz_cuda_type_name(j->tensors[0].dtype), j->access[0]);
     lz_text_add(text, "#define EACH_ARGUMENT(X)");
     for (int k = 1; k < j->n; k++)
-        lz_text_add(text, " X(%d, %s, %d, %d)", k, lz_cuda_type_name(j->tensors[k].dtype), j->lie[k],
+        lz_text_add(text, " X(%d, %s, %d, %d)", k, lz_cuda_type_name(j->tensors[k].dtype), j->access[k],
                     repeats(j, k) ? 1 : j->unroll);
     lz_text_add(text, "\n#define VALUES(u, j)");
     for (int k = 1; k < j->n; k++)
@@ -103,10 +105,10 @@ static bool run_chunks(const lz_call *call, element_job *j, const char *number, 
     return lz_cuda_run_text(call, "element", &text, (p.walk.size + per_block - 1) / per_block, THREADS, &p);
 }
 
-/* ---- one argument, turned ---------------------------------------------------------------------------------------- */
+/* ---- transposition ----------------------------------------------------------------------------------------------- */
 
-/* The axis along which the argument is dense, where that is not the last and both are long enough to be worth it. */
-static int turned_axis(const element_job *j) {
+/* The axis along which the argument is dense, if it is not the last and both axes are long enough; otherwise -1. */
+static int transposed_axis(const element_job *j) {
     int inner = j->axes.rank - 1;
     if (j->n != 2 || inner_step(j, 0) != 1 || inner_step(j, 1) <= 1 || j->axes.dims[inner] < 16) return -1;
     for (int i = 0; i < inner; i++)
@@ -114,8 +116,8 @@ static int turned_axis(const element_job *j) {
     return -1;
 }
 
-static bool run_turned(const lz_call *call, const element_job *j, int axis, const char *number,
-                       const char *expression) {
+static bool run_transposed(const lz_call *call, const element_job *j, int axis, const char *number,
+                           const char *expression) {
     int inner = j->axes.rank - 1, tile = lz_dtype_size(j->tensors[1].dtype) > 2 ? 32 : 64;
     lz_transpose_params p = {.along = j->axes.dims[inner],
                              .across = j->axes.dims[axis],
@@ -138,8 +140,8 @@ static bool run_turned(const lz_call *call, const element_job *j, int axis, cons
 
 bool lz_cuda_map(const lz_call *call, const lz_tensor *tensors, int n, const char *number, const char *expression) {
     element_job j = make_job(tensors, n);
-    int turned = turned_axis(&j);
-    if (turned >= 0 && lz_axes_size(&j.axes) <= INT32_MAX) return run_turned(call, &j, turned, number, expression);
+    int axis = transposed_axis(&j);
+    if (axis >= 0 && lz_axes_size(&j.axes) <= INT32_MAX) return run_transposed(call, &j, axis, number, expression);
     return run_chunks(call, &j, number, expression);
 }
 
@@ -163,12 +165,12 @@ bool lz_cuda_epilogue(const lz_call *call) {
 
 /* ---- single ops -------------------------------------------------------------------------------------------------- */
 
-/* How an op that is no expression is computed. */
+/* The arithmetic of an op that is not an expression. */
 typedef enum manner {
-    BITS,   /* moved as it is */
+    BITS,   /* bits are copied */
     WHOLE,  /* in i64 */
     REAL,   /* in f32 */
-    UNABLE, /* by the reference */
+    UNABLE, /* left to the reference kernel */
 } manner;
 
 static manner manner_of(const lz_call *call) {
@@ -181,12 +183,12 @@ static manner manner_of(const lz_call *call) {
     if ((call->op == LZ_OP_COPY || call->op == LZ_OP_CAST) && call->in[0].dtype == call->out.dtype) return BITS;
     if (f64) return UNABLE;
     if (whole) return WHOLE;
-    /* Integers beyond 2^24 are more than an f32 holds; only as conditions and in casts is that no loss. */
+    /* An f32 does not represent integers above 2^24. That is no loss only for conditions and casts. */
     bool converts = call->op == LZ_OP_CAST || call->op == LZ_OP_WHERE || call->out.dtype == LZ_BOOL;
     return mixed && !converts ? UNABLE : REAL;
 }
 
-/* Whole limits of an integer type, as the reference makes them. */
+/* A limit of clip for an integer type, rounded as the reference kernel rounds it. */
 static int64_t whole_limit(lz_dtype t, double limit) {
     static const int64_t least[] = {[LZ_BOOL] = 0, [LZ_I8] = INT8_MIN, [LZ_I32] = INT32_MIN, [LZ_I64] = INT64_MIN};
     static const int64_t most[] = {
@@ -211,7 +213,7 @@ static bool run_whole(const lz_call *call, const lz_tensor *tensors) {
 static bool run_real(const lz_call *call, const lz_tensor *tensors) {
     lz_expr one = {.n_args = call->n_in, .n_regs = call->n_in + 1, .result = call->n_in, .n_steps = 1};
     one.steps[0] = (lz_expr_step){.op = (uint8_t)call->op, .dst = (uint8_t)call->n_in, .b = 1, .c = 2};
-    if (call->op == LZ_OP_CAST) one.steps[0].b = LZ_F32; /* the cast is in the store */
+    if (call->op == LZ_OP_CAST) one.steps[0].b = LZ_F32; /* the store converts to the type of the output */
     if (call->op == LZ_OP_CLIP) {
         one.steps[0].k0 = (float)call->params->clip.low;
         one.steps[0].k1 = (float)call->params->clip.high;
@@ -219,7 +221,7 @@ static bool run_real(const lz_call *call, const lz_tensor *tensors) {
     return run_expression(call, &one, tensors, call->n_in + 1);
 }
 
-/* The element's bits, as a type that nothing is done to. */
+/* Copies the bits of elements, as a type of the same size. */
 static bool run_bits(const lz_call *call, lz_tensor *tensors) {
     static const char *const number[] = {[1] = "u8", [4] = "i32", [8] = "i64"};
     static const lz_dtype same_size[] = {[1] = LZ_U8, [2] = LZ_BF16, [4] = LZ_I32, [8] = LZ_I64};

@@ -1,5 +1,5 @@
-/* expr.c: types and expressions as CUDA C++. Every step becomes one call of a function of prelude.cu, in its own
- * statement: the same roundings whether an op is alone, in a chain, or behind another kernel. */
+/* expr.c: types and expressions as CUDA C++. Each step of an expression becomes a statement with one call of a
+ * function of prelude.cu, so an op rounds the same whether it is alone, in a chain, or in an epilogue. */
 #include <string.h>
 
 #include "backend/cuda/own.h"
@@ -13,7 +13,7 @@ const char *lz_cuda_type_name(lz_dtype dtype) {
     return names[dtype];
 }
 
-/* Numbers as their bits: no digits are lost, and infinities need no name. */
+/* A constant is written as its bits: no digits are lost, and infinities and NaN work too. */
 static void add_number(lz_text *text, float number) {
     lz_text_add(text, "__uint_as_float(0x%08xu)", (unsigned)lz_float_to_bits(number));
 }
@@ -24,7 +24,7 @@ static int operands_of(const lz_expr_step *s) {
     return lz_op_table[s->op].inputs;
 }
 
-/* What comes before the operands. A cast to an integer happens when the result is stored. */
+/* Adds the name of the function. A cast to an integer adds none, since the store converts. */
 static void add_function(lz_text *text, const lz_expr_step *s) {
     if (s->op == LZ_EXPR_MUL_ADD)
         lz_text_add(text, "op_mul_add(");
@@ -39,9 +39,9 @@ static void add_step(lz_text *text, const lz_expr_step *s) {
     if (s->op == LZ_OP_FULL) {
         add_number(text, s->k0);
     } else {
-        const int place[3] = {s->a, s->b, s->c};
+        const int registers[3] = {s->a, s->b, s->c};
         add_function(text, s);
-        for (int i = 0; i < 3 && i < operands_of(s); i++) lz_text_add(text, i ? ", r%d" : "r%d", place[i]);
+        for (int i = 0; i < 3 && i < operands_of(s); i++) lz_text_add(text, i ? ", r%d" : "r%d", registers[i]);
         if (s->number || s->op == LZ_OP_CLIP) {
             lz_text_add(text, ", ");
             add_number(text, s->k0);

@@ -1,31 +1,32 @@
-/* group_norm.c: x [n, pixels..., c], normalised over the pixels and channels of each group. Two kernels find mean and
- * scale (kernels/group_norm.cu); a third, elementwise one applies them together with the epilogue. */
+/* group_norm.c: x [n, pixels..., c], normalised over the pixels and channels of each group. Two kernels
+ * (kernels/group_norm.cu) compute mean and scale; a third, elementwise kernel applies them and the epilogue. */
 #include "backend/cuda/own.h"
 
-enum { SPAN = 1024, BLOCK_WORK = 32768, MOST_SLABS = 1024 }; /* channels of a tile; elements of a block; slabs */
+/* Most channels of a tile; elements of a block; most slabs. */
+enum { SPAN = 1024, BLOCK_WORK = 32768, MOST_SLABS = 1024 };
 
 typedef struct group_job {
     lz_group_params p;
     lz_axes pixels;
     int64_t images;
     int width;
-    lz_lie lie;
-    int64_t partial_bytes, channel_bytes; /* of each image-wide array */
+    lz_access access;
+    int64_t partial_bytes, channel_bytes; /* of p.partial; of p.mean and of p.scale */
 } group_job;
 
 static int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/* Channels of a chunk: chunks must not straddle tiles. */
+/* Chooses the channels of a chunk: a chunk must be inside one tile. */
 static void pick_width(group_job *j, const lz_tensor *x) {
     int64_t tile = (int64_t)j->p.tile_groups * j->p.group_size, outer[LZ_AXES + 1];
     for (int i = 0; i < j->pixels.rank; i++) outer[i] = j->pixels.strides[0][i];
     outer[j->pixels.rank] = j->p.image_stride;
     for (j->width = 8; j->width > 1; j->width /= 2) {
         bool divides = j->p.channels % j->width == 0 && (j->p.tiles == 1 || tile % j->width == 0);
-        j->lie = lz_cuda_lie(x, j->p.channel_stride, outer, j->pixels.rank + 1, j->width);
-        if (divides && j->lie == LZ_VECTOR) return;
+        j->access = lz_cuda_access(x, j->p.channel_stride, outer, j->pixels.rank + 1, j->width);
+        if (divides && j->access == LZ_VECTOR) return;
     }
-    j->lie = LZ_SCALAR;
+    j->access = LZ_SCALAR;
 }
 
 static group_job make_job(const lz_call *call) {
@@ -45,7 +46,7 @@ static group_job make_job(const lz_call *call) {
     if (p->tile_groups > p->groups) p->tile_groups = p->groups;
     p->tiles = (p->groups + p->tile_groups - 1) / p->tile_groups;
     p->eps = call->params->norm.eps;
-    /* By the shape alone, so that sums have the same order everywhere. */
+    /* Slabs depend on the shape alone, so that sums have the same order on every GPU. */
     int64_t span = (int64_t)p->tile_groups * p->group_size, pixels = p->pixels.size;
     int64_t slab = (BLOCK_WORK + span - 1) / span, least = (pixels + MOST_SLABS - 1) / MOST_SLABS;
     p->slab = (int)(slab > least ? slab : least);
@@ -64,7 +65,7 @@ static bool run_stats(const lz_call *call, group_job *j) {
     lz_text text = {.ctx = call->device->ctx};
     pick_width(j, &call->in[0]);
     lz_text_add(&text, "#define STEP 1\n#define RANK %d\n#define WIDTH %d\n#define X_TYPE %s\n#define X_KIND %d\n",
-                j->pixels.rank, j->width, lz_cuda_type_name(call->in[0].dtype), j->lie);
+                j->pixels.rank, j->width, lz_cuda_type_name(call->in[0].dtype), j->access);
     lz_text_add(&text, "#include \"group_norm.cu\"\n");
     return lz_cuda_run_text(call, "group_stats", &text, j->images * j->p.slabs * j->p.tiles, 256, &j->p);
 }
@@ -75,7 +76,7 @@ static bool run_finish(const lz_call *call, const group_job *j) {
     return lz_cuda_run_text(call, "group_finish", &text, j->images * j->p.groups, 128, &j->p);
 }
 
-/* A number for each image and channel, seen with the dims of x. */
+/* One number for each image and channel, broadcast to the dims of x. */
 static lz_tensor by_channel(const lz_call *call, float *data) {
     int last = call->out.dims.n - 1;
     lz_tensor t = {.data = (char *)data, .dtype = LZ_F32, .dims = call->out.dims};

@@ -1,11 +1,11 @@
-/* jit.c: from CUDA C++ to a loaded function, three ways, the quickest first:
+/* jit.c: from CUDA C++ text to a loaded function. It is looked for in this order:
  *
  *   in this device's table, by the text
- *   on disk, in cuda/ of lz_context_options.cache_folder: compiled by an earlier process
- *   through NVRTC, which takes up to a second for each: so before a program runs for the first time it is rehearsed,
- *     and all that it asks for and is missing is compiled by all threads at once
+ *   on disk, in cuda/ of lz_context_options.cache_folder, where an earlier process stored the compiled code
+ *   otherwise NVRTC compiles it, which takes up to a second. So the first run of a program begins with a rehearsal,
+ *     which lists all missing functions and compiles them on all threads
  *
- * If the folder cannot be written, code is compiled again by the next process; that is no error (backend/common/disk.h). */
+ * If the folder cannot be written, the next process compiles again; that is no error (backend/common/disk.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,20 +19,21 @@ typedef struct known {
     uint64_t hash;
     char *name, *text;
     lz_cu_module module;
-    lz_cu_function function; /* NULL: not loaded yet */
-    bool missing;            /* asked for while rehearsing */
+    lz_cu_function function; /* NULL: not compiled or not loaded yet */
+    bool missing;            /* requested during a rehearsal */
 } known;
 
 struct lz_cuda_jit {
     known *buckets[BUCKETS];
     int64_t n_missing;
-    char architecture[32], release[192]; /* options and versions that change what is compiled */
+    /* Compiler option; GPU, versions and options, which are part of the key on disk. */
+    char architecture[32], release[192];
     lz_fault *fault;
 };
 
 /* ---- compiling --------------------------------------------------------------------------------------------------- */
 
-/* Adds a text, its lines #include "NAME" replaced by the files they name. */
+/* Adds a text with its lines #include "NAME" replaced by those files. */
 static bool add_expanded(lz_text *to, const char *text, lz_error *err) {
     static const char include[] = "#include \"";
     while (*text) {
@@ -56,7 +57,7 @@ static bool add_expanded(lz_text *to, const char *text, lz_error *err) {
     return true;
 }
 
-/* What the compiler complains about, as far as a message holds it. Its text is ours, so this is a fault of ours. */
+/* Puts the compiler's log into err, as far as it fits. The text is ours, so such an error is a bug in this library. */
 static void tell_log(const lz_device *d, lz_nvrtc_program program, lz_nvrtc_result result, const char *name,
                      lz_error *err) {
     size_t bytes = 0;
@@ -68,15 +69,15 @@ static void tell_log(const lz_device *d, lz_nvrtc_program program, lz_nvrtc_resu
     lz_host_free(d->ctx, log);
 }
 
-/* A text on its way to machine code. */
+/* The compilation of a text. */
 typedef struct translation {
     known *of;
-    char *key; /* the text is a part of it */
+    char *key; /* release, an empty line, the text; owned */
     lz_nvrtc_program program;
     lz_nvrtc_result result;
 } translation;
 
-/* Of what belongs to a context this uses nothing but its program's text: any thread may do it. */
+/* Compiles. Several threads may run this at once: it only uses its own translation, and constants of the device. */
 static void translate(const lz_device *d, translation *t) {
     const char *options[] = {d->jit->architecture, "--std=c++17", "--fmad=false", "-default-device"};
     const char *text = strstr(t->key, "\n\n") + 2;
@@ -88,7 +89,7 @@ static void translate(const lz_device *d, translation *t) {
         t->program = NULL;
 }
 
-/* What came of it, to be freed; NULL: err says why. Ends the translation. */
+/* The machine code, which the caller frees; NULL: err has the reason. Ends the translation. */
 static char *take_code(const lz_device *d, translation *t, size_t *bytes, lz_error *err) {
     char *code = NULL;
     if (t->result == LZ_NVRTC_SUCCESS) t->result = d->api.nvrtc.GetCUBINSize(t->program, bytes);
@@ -114,7 +115,7 @@ static bool load(const lz_device *d, known *k, const char *code, lz_error *err) 
     return false;
 }
 
-/* The whole text of a kernel behind what else its code depends on. The text begins after the first empty line. */
+/* The key on disk: versions and options that the code depends on, an empty line, and the whole text of the kernel. */
 static char *key_of(const lz_device *d, const char *text, lz_error *err) {
     lz_text key = {.ctx = d->ctx};
     lz_text_add(&key, "%s\n\n", d->jit->release);
@@ -170,7 +171,7 @@ static void translate_one(void *arg, int64_t i, int thread) {
     translate(all->d, &all->at[i]);
 }
 
-/* What is missing, and not on disk either. */
+/* Lists the functions that were requested during the rehearsal and are not on disk. */
 static void collect(translations *all) {
     for (int i = 0; i < BUCKETS; i++)
         for (known *k = all->d->jit->buckets[i]; k; k = k->next) {
@@ -195,10 +196,10 @@ void lz_cuda_rehearse(lz_device *d, bool on) {
     translations all = {.d = d, .at = lz_host_alloc(d->ctx, (size_t)d->jit->n_missing * sizeof *all.at)};
     if (!all.at) return;
     collect(&all);
-    qsort(all.at, (size_t)all.n, sizeof *all.at, longest_first); /* so that none begins when the others are done */
+    qsort(all.at, (size_t)all.n, sizeof *all.at, longest_first); /* so that no long one starts last */
     lz_parallel(lz_base_of(d->ctx)->pool, all.n, translate_one, &all);
     for (int64_t i = 0; i < all.n; i++) {
-        load_translated(d, &all.at[i], NULL); /* if not: who needs it will try again, and be told */
+        load_translated(d, &all.at[i], NULL); /* errors are ignored: lz_cuda_function tries again and returns them */
         lz_host_free(d->ctx, all.at[i].key);
     }
     lz_host_free(d->ctx, all.at);
@@ -239,7 +240,7 @@ lz_cu_function lz_cuda_function(lz_device *d, const char *name, const char *text
     if (k && !k->function && d->rehearsing) {
         d->jit->n_missing += !k->missing;
         k->missing = true;
-        return (lz_cu_function)k; /* any: nobody will launch it */
+        return (lz_cu_function)k; /* not NULL, and never launched */
     }
     return k && (k->function || find_code(d, k, err)) ? k->function : NULL;
 }
@@ -289,7 +290,7 @@ bool lz_cuda_jit_open(lz_device *d, const char *folder, lz_error *err) {
     d->api.nvrtc.Version(&major, &minor);
     d->api.cu.DriverGetVersion(&driver);
     d->large_params = (major > 12 || (major == 12 && minor >= 1)) && driver >= 12010;
-    /* sm_90a has what later architectures do otherwise: the matrix units and copy engine of Hopper. */
+    /* sm_90a has instructions that exist on Hopper only: its matrix units (wgmma) and register reallocation. */
     snprintf(j->architecture, sizeof j->architecture, "--gpu-architecture=sm_%d%s", d->capability,
              d->capability == 90 ? "a" : "");
     snprintf(j->release, sizeof j->release, "%s, NVRTC %d.%d, %s", d->name, major, minor, j->architecture);

@@ -1,8 +1,8 @@
-/* matmul.c: matrix products: by cuBLASLt (blas.c), or on Hopper by a kernel of our own (gemm90.c) where that is faster.
+/* matmul.c: matrix products: by cuBLASLt (blas.c) or, on Hopper, by our own kernel (gemm90.c) if that is faster.
  *
- * Ours competes where the library would need a pass of its own for what comes after the product, and where several
- * products that do not wait for each other can be one launch. All ways of some calls are measured once and the choice
- * is kept on disk. lz_context_options.cuda_gemm (lz_gemm_choice) decides without measuring. */
+ * Our kernel is a candidate if the library would need a second launch for the epilogue, or if several independent
+ * products can be one launch. The candidates are measured once, and the choice is kept on disk.
+ * lz_context_options.cuda_gemm (lz_gemm_choice) chooses without measuring. */
 #include <limits.h>
 #include <string.h>
 
@@ -11,20 +11,21 @@
 
 #define HUGE_WORK 3e10
 
-/* ---- our own kernel against the library --------------------------------------------------------------------------- */
+/* ---- our own kernel or the library ------------------------------------------------------------------------------- */
 
-/* Some calls, and ways to do them: by one launch of our kernel, or behind those ways: otherwise. */
-typedef struct contestants {
+/* Calls and their candidates: candidate i < n_configs is one launch of our kernel with configs[i]; candidate n_configs
+ * is run_otherwise. */
+typedef struct candidates {
     lz_gemm90 own[LZ_MAX_GROUP];
     int n_calls;
-    lz_gemm90_way ways[LZ_GEMM90_WAYS];
-    lz_cu_function functions[LZ_GEMM90_WAYS]; /* NULL: not asked for yet */
-    int n_ways;
-} contestants;
+    lz_gemm90_config configs[LZ_GEMM90_CONFIGS];
+    lz_cu_function functions[LZ_GEMM90_CONFIGS]; /* NULL: not compiled yet */
+    int n_configs;
+} candidates;
 
 static bool run_group(const lz_call *const *calls, int n);
 
-/* Not by one launch of our kernel: each for itself, whichever way is best for it; and one alone by the library. */
+/* Runs several calls one by one, each with its own fastest candidate; a single call by the library. */
 static bool run_otherwise(const lz_call *const *calls, int n) {
     if (n == 1) return lz_cuda_blas_run(calls[0]);
     for (int i = 0; i < n; i++)
@@ -32,9 +33,9 @@ static bool run_otherwise(const lz_call *const *calls, int n) {
     return true;
 }
 
-/* call: says where errors go. */
-static bool run_contestant(const lz_call *call, void *arg, int i) {
-    contestants *c = arg;
+/* call: gets the error. */
+static bool run_candidate(const lz_call *call, void *arg, int i) {
+    candidates *c = arg;
     lz_call copies[LZ_MAX_GROUP];
     const lz_call *calls[LZ_MAX_GROUP];
     lz_gemm90 own[LZ_MAX_GROUP];
@@ -44,23 +45,23 @@ static bool run_contestant(const lz_call *call, void *arg, int i) {
         own[j] = c->own[j];
         own[j].call = calls[j] = &copies[j];
     }
-    if (i >= c->n_ways) return run_otherwise(calls, c->n_calls);
-    if (!c->functions[i]) c->functions[i] = lz_gemm90_function(own, c->n_calls, &c->ways[i]);
-    return c->functions[i] && lz_gemm90_run(own, c->n_calls, &c->ways[i], c->functions[i]);
+    if (i >= c->n_configs) return run_otherwise(calls, c->n_calls);
+    if (!c->functions[i]) c->functions[i] = lz_gemm90_function(own, c->n_calls, &c->configs[i]);
+    return c->functions[i] && lz_gemm90_run(own, c->n_calls, &c->configs[i], c->functions[i]);
 }
 
-/* Everything the fastest way of some calls depends on. Zeroed before it is filled. */
-typedef struct contest_key {
+/* All that the fastest candidate depends on. Zeroed before it is filled, since keys are compared byte by byte. */
+typedef struct choice_key {
     struct {
         int64_t m, n, k, a_row, b_row[2], out_row;
     } of[LZ_MAX_GROUP];
-    uint64_t text; /* a hash: types, expression, how its arguments lie */
-    lz_gemm90_way ways[LZ_GEMM90_WAYS];
-} contest_key;
+    uint64_t text; /* hash of the kernel's head: types, expression, access of its arguments */
+    lz_gemm90_config configs[LZ_GEMM90_CONFIGS];
+} choice_key;
 
-static bool make_key(const contestants *c, contest_key *k) {
+static bool make_key(const candidates *c, choice_key *k) {
     lz_text text = {.ctx = c->own[0].call->device->ctx};
-    lz_gemm90_text(c->own, c->n_calls, &c->ways[0], &text);
+    lz_gemm90_text(c->own, c->n_calls, &c->configs[0], &text);
     char *whole = lz_text_take(&text, c->own[0].call->err);
     if (!whole) return false;
     memset(k, 0, sizeof *k);
@@ -71,57 +72,59 @@ static bool make_key(const contestants *c, contest_key *k) {
         memcpy(k->of[i].b_row, g->b_row, sizeof g->b_row);
     }
     k->text = lz_hash(whole, strlen(whole));
-    memcpy(k->ways, c->ways, (size_t)c->n_ways * sizeof *c->ways);
+    memcpy(k->configs, c->configs, (size_t)c->n_configs * sizeof *c->configs);
     lz_host_free(text.ctx, whole);
     return true;
 }
 
-static void tell_contest(const contestants *c, int chosen) {
+static void log_choice(const candidates *c, int chosen) {
     const lz_gemm90 *g = &c->own[0];
     const lz_device *d = g->call->device;
-    const lz_gemm90_way *w = &c->ways[chosen < c->n_ways ? chosen : 0];
+    const lz_gemm90_config *w = &c->configs[chosen < c->n_configs ? chosen : 0];
     lz_cuda_trace(d, "matmul m %lld n %lld k %lld%s: %s", (long long)g->m, (long long)g->n, (long long)g->k,
-                  c->n_calls > 1 ? " and others" : "", chosen < c->n_ways ? "by our own kernel" : "otherwise");
-    if (chosen < c->n_ways)
-        lz_cuda_trace(d, "  %d columns, %d x 64 rows, in turn %d, cluster %d", w->columns, w->blocks, w->in_turn,
+                  c->n_calls > 1 ? " and others" : "", chosen < c->n_configs ? "by our own kernel" : "otherwise");
+    if (chosen < c->n_configs)
+        lz_cuda_trace(d, "  %d columns, %d x 64 rows, in turn %d, cluster %d", w->columns, w->blocks, w->pingpong,
                       w->cluster);
 }
 
-/* The number of the fastest. Not known and not to be measured now: none of ours. false: err says why. */
-static bool choose_contestant(contestants *c, int *chosen) {
+/* Sets *chosen to the fastest candidate, or to run_otherwise if it is unknown and cannot be measured now. false: err
+ * has the reason. */
+static bool choose_candidate(candidates *c, int *chosen) {
     const lz_call *call = c->own[0].call;
-    contest_key k;
+    choice_key k;
     if (!make_key(c, &k)) return false;
     lz_choice choice = {
         .what = "way of a product", .library = call->device->api.lt.GetVersion(), .key = &k, .key_bytes = sizeof k};
-    int found = lz_cuda_choose(call, &choice, c->n_ways + 1, run_contestant, c); /* may hold contests of single calls */
-    *chosen = found < 0 ? c->n_ways : found;
-    if (choice.measured) tell_contest(c, *chosen);
+    /* Measuring run_otherwise may measure the single calls in turn. */
+    int found = lz_cuda_choose(call, &choice, c->n_configs + 1, run_candidate, c);
+    *chosen = found < 0 ? c->n_configs : found;
+    if (choice.measured) log_choice(c, *chosen);
     return true;
 }
 
-/* Some way for calls of these sizes; other sizes get others. */
-static bool run_any_way(const lz_gemm90 *g, int n) {
-    const lz_gemm90_way *all;
+/* Runs our kernel with a configuration that depends on the sizes, so that tests try many. */
+static bool run_any_config(const lz_gemm90 *g, int n) {
+    const lz_gemm90_config *all;
     int n_all = lz_gemm90_all(&all), first = (int)((g->m + 3 * g->n + 5 * g->k) % n_all);
-    while (!lz_gemm90_suits(g, &all[first])) first = (first + 1) % n_all; /* the smallest do */
+    while (!lz_gemm90_suits(g, &all[first])) first = (first + 1) % n_all; /* the smallest tiles always suit */
     lz_cu_function f = lz_gemm90_function(g, n, &all[first]);
     return f && lz_gemm90_run(g, n, &all[first], f);
 }
 
-/* Does the library's own product end as the call does? Then it is hardly ever much slower, and a third of a second that
- * NVRTC takes for each of our tiles is saved, unless it is a large one. It knows gates too, but on an H200 refuses
- * them. */
+/* Can the library do the epilogue inside its product? Then it is rarely much slower than our kernel, and not measuring
+ * saves the third of a second that NVRTC needs for each tile; very large products are measured all the same. The
+ * library's interface has gates too, but on an H200 it refuses them. */
 static bool library_ends(const lz_call *call, double work) {
     lz_ending e;
     return work < HUGE_WORK && lz_cuda_read_ending(call, &e) && e.gate < 0;
 }
 
-/* ---- the kernel --------------------------------------------------------------------------------------------------- */
+/* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
 static bool run_group(const lz_call *const *calls, int n) {
     lz_gemm_choice wish = calls[0]->device->gemm;
-    contestants c = {.n_calls = n};
+    candidates c = {.n_calls = n};
     bool ours = wish != LZ_GEMM_LIBRARY;
     double work = 0;
     for (int i = 0; i < n && ours; i++) {
@@ -131,15 +134,15 @@ static bool run_group(const lz_call *const *calls, int n) {
     }
     if (n > 1 && wish == LZ_GEMM_SINGLE) ours = false;
     if (!ours) return run_otherwise(calls, n);
-    if (wish == LZ_GEMM_ANY) return run_any_way(c.own, n);
-    c.n_ways = lz_gemm90_ways(c.own, n, c.ways);
-    int chosen = c.n_ways;
-    bool measured = c.n_ways && work >= LZ_LARGE_WORK && (n > 1 || !library_ends(calls[0], work));
+    if (wish == LZ_GEMM_ANY) return run_any_config(c.own, n);
+    c.n_configs = lz_gemm90_configs(c.own, n, c.configs);
+    int chosen = c.n_configs;
+    bool measured = c.n_configs && work >= LZ_LARGE_WORK && (n > 1 || !library_ends(calls[0], work));
     if (wish == LZ_GEMM_OWN)
         chosen = 0;
-    else if (measured && !choose_contestant(&c, &chosen))
+    else if (measured && !choose_candidate(&c, &chosen))
         return false;
-    return run_contestant(calls[0], &c, chosen);
+    return run_candidate(calls[0], &c, chosen);
 }
 
 static bool run_matmul(const lz_call *call) { return run_group(&call, 1); }

@@ -1,4 +1,4 @@
-/* move.c: kernels that put elements in their places: pad, take, gather, and arange. */
+/* move.c: kernels that move elements: pad, take, gather; and arange. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 
 enum { THREADS = 256 };
 
-/* A type of the same size that nothing is done to. */
+/* A type of the same size whose elements are copied as bits. */
 static lz_dtype bits_type(lz_dtype t) {
     static const lz_dtype same_size[] = {[1] = LZ_U8, [2] = LZ_BF16, [4] = LZ_I32, [8] = LZ_I64};
     return same_size[lz_dtype_size(t)];
@@ -43,7 +43,7 @@ static bool run_pad(const lz_call *call) {
 
 /* ---- take, gather ------------------------------------------------------------------------------------------------ */
 
-/* Output, source and indices over the axes of the output; the source has no stride along what is indexed. */
+/* Output, source and indices with the axes of the output. The source has stride 0 along the indexed axes. */
 static void take_operands(const lz_call *call, lz_tensor t[3]) {
     const lz_tensor *x = &call->in[0], *index = &call->in[1];
     int axis = call->params->along.axis, middle = index->dims.n;
@@ -59,7 +59,7 @@ static void take_operands(const lz_call *call, lz_tensor t[3]) {
     }
 }
 
-/* Elements that can be moved together: dense in source and output, with one index. */
+/* The number of elements that one thread moves: contiguous in source and output, and with one index. */
 static int take_width(const lz_tensor t[3], const lz_axes *s, int64_t axis_stride) {
     int64_t size = lz_dtype_size(t[0].dtype), outer[LZ_AXES];
     int inner = s->rank - 1, width = (int)(16 / size);
@@ -69,7 +69,7 @@ static int take_width(const lz_tensor t[3], const lz_axes *s, int64_t axis_strid
         for (int k = 0; k < 2; k++) {
             for (int i = 0; i < inner; i++) outer[i] = s->strides[k][i];
             outer[inner] = k ? axis_stride : 0;
-            fits = fits && lz_cuda_lie(&t[k], s->strides[k][inner], outer, s->rank, width) == LZ_VECTOR;
+            fits = fits && lz_cuda_access(&t[k], s->strides[k][inner], outer, s->rank, width) == LZ_VECTOR;
         }
         if (fits) break;
     }
@@ -114,7 +114,7 @@ static bool run_arange(const lz_call *call) {
 
 static bool can_arange(const lz_call *call) { return call->out.dims.n == 1 && call->out.dtype != LZ_F64; }
 
-/* Types go as they are, so f64 may come too; take and gather count in i64. */
+/* Elements are copied as bits, so f64 works too. Indices of take and gather are i64. */
 static bool can_pad(const lz_call *call) { return call->in[0].dtype == call->out.dtype; }
 static bool can_take(const lz_call *call) {
     return call->in[0].dtype == call->out.dtype && call->in[1].dtype == LZ_I64;

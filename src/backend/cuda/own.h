@@ -1,8 +1,8 @@
-/* own.h: what the files of our own kernels share: types and expressions as CUDA C++, and walks over operands.
+/* own.h: shared by the files of our own kernels: types and expressions as CUDA C++, and walks over operands.
  *
- * A kernel's text is a head made to measure (types, the expression, what lies side by side) and then
- * #include "NAME.cu", which is the same for all; jit.c puts prelude.cu before it. A head depends on the kinds of its
- * operands but never on sizes, so that few texts serve many calls. */
+ * The text of a kernel is a head that is generated for the call (types, the expression, access patterns), followed by
+ * #include "NAME.cu", which is the same for all calls; jit.c prepends prelude.cu. A head depends on types and access
+ * patterns but never on sizes, so that few texts serve many calls. */
 #ifndef LZ_CUDA_OWN_H
 #define LZ_CUDA_OWN_H
 
@@ -12,24 +12,24 @@
 
 /* ---- texts (expr.c) ---------------------------------------------------------------------------------------------- */
 
-const char *lz_cuda_type_name(lz_dtype dtype); /* its name in prelude.cu; of f64: of its bits */
+const char *lz_cuda_type_name(lz_dtype dtype); /* its name in prelude.cu; for f64 the name of an integer of its size */
 
-/* Adds `float name(float r0, ...)`: the expression, or without one its first argument. */
+/* Adds the function `float name(float r0, ...)`: the expression; if expr is NULL, it returns r0. */
 void lz_cuda_add_expression(lz_text *text, const char *name, const lz_expr *expr);
-/* By content, down to the sign of a zero; NULL is only like NULL. Bytes between and behind their steps are any. */
+/* Compares steps bit by bit, so that 0 and -0 differ. Padding and unused steps are ignored. NULL equals only NULL. */
 bool lz_cuda_same_expressions(const lz_expr *a, const lz_expr *b);
 
-/* Compiles the text, where it is new, and launches it; the text is freed. */
+/* Compiles the text if it is new, launches the kernel, and frees the text. */
 bool lz_cuda_run_text(const lz_call *call, const char *name, lz_text *text, int64_t blocks, int threads,
                       const void *params);
 
-/* How many of a size it takes to cover n. */
+/* n / size, rounded up. */
 static inline int64_t lz_over(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
-/* Several calls in one launch: room in the parameters is for one of few numbers, so that few kernels serve all. Few of
- * gemm90's fit into the 4 KB that parameters may have everywhere. */
+/* The number of calls that the parameters of a grouped launch have space for: 1, LZ_SMALL_GROUP or LZ_MAX_GROUP, so
+ * that few kernels are compiled. LZ_SMALL_GROUP of gemm90's parameters fit into 4 KB, the limit of older drivers. */
 enum { LZ_SMALL_GROUP = 4 };
-static inline int lz_cuda_room_for(int calls) {
+static inline int lz_cuda_group_capacity(int calls) {
     return calls == 1 ? 1 : calls <= LZ_SMALL_GROUP ? LZ_SMALL_GROUP : LZ_MAX_GROUP;
 }
 
@@ -39,10 +39,10 @@ _Static_assert(LZ_AXES == LZ_MAX_DIMS && LZ_OPERANDS == 1 + LZ_MAX_OPERANDS, "ke
 
 lz_walk lz_walk_of(const lz_axes *axes, const lz_tensor *tensors);
 
-/* How an operand's elements lie along an axis with this step, taken `width` at a time: VECTOR, SCALAR, SAME of
- * prelude.cu. outer: its strides along the other axes. */
-typedef enum lz_lie { LZ_VECTOR, LZ_SCALAR, LZ_SAME } lz_lie;
-lz_lie lz_cuda_lie(const lz_tensor *t, int64_t step, const int64_t *outer, int n_outer, int width);
+/* The access pattern of an operand along an axis with stride `step`, `width` elements at a time; see VECTOR, SCALAR and
+ * SAME in prelude.cu. outer: its strides along the other axes. */
+typedef enum lz_access { LZ_VECTOR, LZ_SCALAR, LZ_SAME } lz_access;
+lz_access lz_cuda_access(const lz_tensor *t, int64_t step, const int64_t *outer, int n_outer, int width);
 
 /* ---- elementwise (element.c) ------------------------------------------------------------------------------------- */
 
@@ -52,7 +52,7 @@ bool lz_cuda_map(const lz_call *call, const lz_tensor *tensors, int n, const cha
 
 /* ---- faults ------------------------------------------------------------------------------------------------------ */
 
-/* Kernels cannot fail, but they can note in memory that the host sees too what was wrong. */
+/* The device's lz_fault, in memory that the host can read: kernels store errors there (lz_cuda_check_faults). */
 lz_fault *lz_cuda_fault(lz_device *d);
 
 #endif

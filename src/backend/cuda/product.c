@@ -1,4 +1,4 @@
-/* product.c: what matmul.c, sdpa.c and conv.c share. */
+/* product.c: shared by matmul.c, blas.c, sdpa.c and conv.c: scratch, conversions, epilogues, measured choices. */
 #include "backend/cuda/product.h"
 
 #include <math.h>
@@ -6,29 +6,30 @@
 
 #include "backend/cuda/own.h"
 
-/* ---- pieces of scratch -------------------------------------------------------------------------------------------- */
+/* ---- scratch memory ---------------------------------------------------------------------------------------------- */
 
-enum { PIECE_ALIGN = 256 };
+enum { SCRATCH_ALIGN = 256 };
 
-char *lz_take_piece(lz_pieces *p, int64_t bytes) {
-    int64_t skew = p->at ? (int64_t)((uintptr_t)p->at % PIECE_ALIGN) : 0; /* scratch itself is aligned to less */
-    int64_t start = (p->used + skew + PIECE_ALIGN - 1) / PIECE_ALIGN * PIECE_ALIGN - skew;
+char *lz_scratch_take(lz_scratch *p, int64_t bytes) {
+    /* The start of scratch has a smaller alignment. */
+    int64_t skew = p->at ? (int64_t)((uintptr_t)p->at % SCRATCH_ALIGN) : 0;
+    int64_t start = (p->used + skew + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN - skew;
     p->used = start + bytes;
     return p->at ? p->at + start : NULL;
 }
 
-int64_t lz_pieces_bytes(const lz_pieces *p) { return p->used ? p->used + PIECE_ALIGN : 0; }
+int64_t lz_scratch_bytes(const lz_scratch *p) { return p->used ? p->used + SCRATCH_ALIGN : 0; }
 
-/* ---- operands ----------------------------------------------------------------------------------------------------- */
+/* ---- operands ---------------------------------------------------------------------------------------------------- */
 
 bool lz_cuda_is_real(lz_dtype t) { return t == LZ_F8 || t == LZ_F16 || t == LZ_BF16 || t == LZ_F32; }
 
 lz_dtype lz_cuda_common_type(lz_dtype a, lz_dtype b) {
     lz_dtype type = lz_promote(a, b);
-    return type == LZ_F8 ? LZ_BF16 : type; /* every f8 is a bf16 */
+    return type == LZ_F8 ? LZ_BF16 : type; /* bf16 represents every f8 */
 }
 
-lz_tensor lz_cuda_packed(lz_pieces *p, const lz_tensor *t, lz_dtype type, int kept) {
+lz_tensor lz_cuda_packed(lz_scratch *p, const lz_tensor *t, lz_dtype type, int kept) {
     lz_tensor copy = {.dtype = type, .dims = t->dims};
     int64_t step = 1;
     for (int i = t->dims.n - 1; i >= 0; i--) {
@@ -36,7 +37,7 @@ lz_tensor lz_cuda_packed(lz_pieces *p, const lz_tensor *t, lz_dtype type, int ke
         copy.strides[i] = repeats ? 0 : step;
         if (!repeats) step *= t->dims.at[i];
     }
-    copy.data = lz_take_piece(p, step * lz_dtype_size(type));
+    copy.data = lz_scratch_take(p, step * lz_dtype_size(type));
     return copy;
 }
 
@@ -44,7 +45,7 @@ bool lz_cuda_convert(const lz_call *call, const lz_tensor *from, const lz_tensor
     lz_params none;
     memset(&none, 0, sizeof none);
     lz_tensor in = *from, out = *to;
-    for (int i = 0; i < to->dims.n; i++) /* what repeats in both is written once */
+    for (int i = 0; i < to->dims.n; i++) /* an axis that is broadcast in both is written once */
         if (to->strides[i] == 0 && from->strides[i] == 0) in.dims.at[i] = out.dims.at[i] = 1;
     lz_call copy = {.op = from->dtype == to->dtype ? LZ_OP_COPY : LZ_OP_CAST,
                     .params = &none,
@@ -58,9 +59,9 @@ bool lz_cuda_convert(const lz_call *call, const lz_tensor *from, const lz_tensor
     return lz_cuda_element.run(&copy);
 }
 
-/* ---- endings ------------------------------------------------------------------------------------------------------ */
+/* ---- endings ----------------------------------------------------------------------------------------------------- */
 
-/* A vector along the last axis, the same for every row. */
+/* Is the tensor a vector along the last axis, broadcast to every row? */
 static bool is_vector(const lz_tensor *t) {
     int last = t->dims.n - 1;
     for (int i = 0; i < last; i++)
@@ -75,10 +76,10 @@ static bool is_matrix(const lz_tensor *t) {
     return t->strides[last] == 1 || t->dims.at[last] == 1;
 }
 
-/* What a register holds while the expression is read. */
+/* The symbolic value of a register while lz_cuda_read_ending interprets the expression. */
 typedef struct held {
     enum { OTHER, ARGUMENT, RESULT } kind;
-    int argument; /* number of an input of the call */
+    int argument; /* index of an input of the call */
     lz_ending ending;
 } held;
 
@@ -122,7 +123,7 @@ static held read_mul_add(const lz_call *call, const lz_expr_step *s, const held 
     return added(call, multiplied(call, r[s->a], r[s->b]), r[s->c]);
 }
 
-/* Rounding that happens anyway. */
+/* A cast to f32, or to the type of the output at the end, has no effect. */
 static held read_cast(const lz_call *call, const lz_expr_step *s, const held *r, bool last) {
     return s->b == LZ_F32 || (last && s->b == call->out.dtype) ? r[s->a] : (held){.kind = OTHER};
 }
@@ -135,7 +136,7 @@ static held read_gelu_tanh(const lz_call *call, const lz_expr_step *s, const hel
     return x;
 }
 
-/* Steps that an ending may consist of. */
+/* The steps that an ending may have. */
 static reader *const readers[LZ_OP_COUNT + 1] = {
     [LZ_OP_ADD] = read_add,           [LZ_OP_MUL] = read_mul,
     [LZ_OP_CAST] = read_cast,         [LZ_OP_GELU_TANH] = read_gelu_tanh,
@@ -186,22 +187,23 @@ bool lz_cuda_can_finish(const lz_call *call) {
     return !lz_cuda_element.can || lz_cuda_element.can(&finish);
 }
 
-/* ---- the fastest -------------------------------------------------------------------------------------------------- */
+/* ---- measured choices -------------------------------------------------------------------------------------------- */
 
-enum { MAX_WAYS = 16, TURNS = 5 };
+enum { MAX_CANDIDATES = 16, REPEATS = 5 };
 static const double near_enough = 1.01;
 
 typedef struct stopwatch {
     lz_cu_event begin, end;
-    char *other; /* memory that fills the cache; NULL: there is none, and the cache stays as it is */
+    /* Memory that is overwritten to empty the L2 cache; NULL: could not be allocated, the cache stays warm. */
+    char *other;
 } stopwatch;
 
-/* What a way puts into the stream, as one submission: what the host does in between is not measured. NULL: it cannot be
- * recorded. */
-static lz_recording *record_way(const lz_call *call, lz_cuda_way way, void *arg, int i) {
+/* Records the launches of a candidate as one submission, so that host time between launches is not measured. NULL: it
+ * cannot be recorded. */
+static lz_recording *record_candidate(const lz_call *call, lz_cuda_candidate candidate, void *arg, int i) {
     lz_device *d = call->device;
     if (!lz_cuda_device_table.record(d, NULL)) return NULL;
-    bool fine = way(call, arg, i);
+    bool fine = candidate(call, arg, i);
     lz_recording *made = lz_cuda_device_table.end_record(d, NULL);
     if (made && !fine) lz_cuda_device_table.forget(d, made);
     return fine ? made : NULL;
@@ -219,27 +221,27 @@ static bool time_once(const lz_call *call, const stopwatch *s, lz_recording *wor
     return true;
 }
 
-/* Seconds of the shortest of some runs, after one to warm up; infinite: it does not work. */
-static double measure(const lz_call *call, const stopwatch *s, lz_cuda_way way, void *arg, int i) {
+/* Seconds of the fastest of REPEATS runs, after a warm-up run; infinite: the candidate failed. */
+static double measure(const lz_call *call, const stopwatch *s, lz_cuda_candidate candidate, void *arg, int i) {
     double best = INFINITY;
-    lz_recording *work = way(call, arg, i) ? record_way(call, way, arg, i) : NULL;
+    lz_recording *work = candidate(call, arg, i) ? record_candidate(call, candidate, arg, i) : NULL;
     bool fine = work;
-    for (int turn = 0; turn < TURNS && fine; turn++) fine = time_once(call, s, work, &best);
+    for (int i = 0; i < REPEATS && fine; i++) fine = time_once(call, s, work, &best);
     if (work) lz_cuda_device_table.forget(call->device, work);
     return fine ? best : INFINITY;
 }
 
-/* Puts each of n ways into the stream a few times, after something that empties the cache, as in a model the work of
- * other layers does; and waits. Returns the first whose time is nearly the shortest, so that noise seldom changes the
- * choice from one machine to the next. A way that returns false is out; -1: all are. */
-static int fastest(const lz_call *call, int n, lz_cuda_way way, void *arg) {
+/* Measures n candidates. Before each run the L2 cache is emptied, as other layers of a model would do. Returns the
+ * first candidate whose time is within 1 % of the shortest, so that noise rarely changes the choice. Candidates that
+ * return false are ignored; -1: all do. */
+static int fastest(const lz_call *call, int n, lz_cuda_candidate candidate, void *arg) {
     lz_device *d = call->device;
     lz_error unused;
-    lz_call quiet = *call; /* what a way that fails says does not matter */
+    lz_call quiet = *call; /* errors of candidates are ignored */
     quiet.err = &unused;
     stopwatch s = {NULL, NULL, NULL};
-    double times[MAX_WAYS], best = INFINITY;
-    if (n > MAX_WAYS) n = MAX_WAYS;
+    double times[MAX_CANDIDATES], best = INFINITY;
+    if (n > MAX_CANDIDATES) n = MAX_CANDIDATES;
     if (d->api.cu.EventCreate(&s.begin, LZ_CU_EVENT_DEFAULT)) return 0;
     if (d->api.cu.EventCreate(&s.end, LZ_CU_EVENT_DEFAULT)) {
         d->api.cu.EventDestroy(s.begin);
@@ -247,7 +249,7 @@ static int fastest(const lz_call *call, int n, lz_cuda_way way, void *arg) {
     }
     s.other = lz_cuda_device_table.allocate(d, d->cache_bytes, NULL);
     for (int i = 0; i < n; i++) {
-        times[i] = measure(&quiet, &s, way, arg, i);
+        times[i] = measure(&quiet, &s, candidate, arg, i);
         if (times[i] < best) best = times[i];
         lz_cuda_trace(d, "  way %d: %.1f us", i, times[i] * 1e6);
     }
@@ -259,20 +261,20 @@ static int fastest(const lz_call *call, int n, lz_cuda_way way, void *arg) {
     return -1;
 }
 
-static void rehearse_all(const lz_call *call, int n, lz_cuda_way way, void *arg) {
+static void rehearse_all(const lz_call *call, int n, lz_cuda_candidate candidate, void *arg) {
     lz_error unused;
     lz_call quiet = *call;
     quiet.err = &unused;
-    for (int i = 0; i < n; i++) way(&quiet, arg, i);
+    for (int i = 0; i < n; i++) candidate(&quiet, arg, i);
 }
 
-int lz_cuda_choose(const lz_call *call, lz_choice *c, int n, lz_cuda_way way, void *arg) {
+int lz_cuda_choose(const lz_call *call, lz_choice *c, int n, lz_cuda_candidate candidate, void *arg) {
     lz_device *d = call->device;
     int chosen;
     if (lz_choices_find(d->choices, c, n, &chosen)) return chosen;
-    if (d->rehearsing) rehearse_all(call, n, way, arg);
+    if (d->rehearsing) rehearse_all(call, n, candidate, arg);
     if (d->recording || d->rehearsing) return -1;
-    chosen = fastest(call, n, way, arg);
+    chosen = fastest(call, n, candidate, arg);
     c->measured = true;
     lz_choices_note(d->choices, c, chosen);
     return chosen;

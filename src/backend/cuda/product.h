@@ -1,70 +1,70 @@
-/* product.h: what matmul.c, sdpa.c and conv.c share: operands as the libraries want them, endings that the libraries
- * know, and taking the fastest of several ways. */
+/* product.h: shared by matmul.c, blas.c, sdpa.c and conv.c: scratch memory, operands in the layout that the libraries
+ * need, epilogues that the libraries support, and the choice of the fastest candidate. */
 #ifndef LZ_CUDA_PRODUCT_H
 #define LZ_CUDA_PRODUCT_H
 
 #include "backend/cuda/cuda.h"
 
-/* ---- pieces of scratch -------------------------------------------------------------------------------------------- */
+/* ---- scratch memory ---------------------------------------------------------------------------------------------- */
 
-/* Parts of a call's scratch are measured the same way when it is asked for (data pointers are NULL then) and when it is
- * used. Each begins at a multiple of 256 bytes, which satisfies every library. */
-typedef struct lz_pieces {
+/* Divides the scratch memory of a call. The same code runs in scratch(), where `at` is NULL and only `used` counts, and
+ * in run(). Each part begins at a multiple of 256 bytes, which is enough for every library. */
+typedef struct lz_scratch {
     char *at;
     int64_t used;
-} lz_pieces;
+} lz_scratch;
 
-static inline lz_pieces lz_pieces_of(char *scratch) { return (lz_pieces){scratch, 0}; }
-char *lz_take_piece(lz_pieces *p, int64_t bytes); /* NULL while only measuring */
-int64_t lz_pieces_bytes(const lz_pieces *p);      /* what scratch() must return */
+static inline lz_scratch lz_scratch_at(char *scratch) { return (lz_scratch){scratch, 0}; }
+char *lz_scratch_take(lz_scratch *p, int64_t bytes); /* NULL in scratch() */
+int64_t lz_scratch_bytes(const lz_scratch *p);       /* the value that scratch() returns */
 
-/* ---- operands ----------------------------------------------------------------------------------------------------- */
+/* ---- operands ---------------------------------------------------------------------------------------------------- */
 
 bool lz_cuda_is_real(lz_dtype t); /* f8, f16, bf16, f32 */
-/* The type that holds both exactly, out of f16, bf16 and f32: what a library multiplies them in. */
+/* The type of f16, bf16 and f32 that represents both exactly; libraries multiply in it. */
 lz_dtype lz_cuda_common_type(lz_dtype a, lz_dtype b);
 
-/* A row-major copy of t in another type, in a piece of scratch. Axes that t repeats (stride 0) and that lie before the
- * last `kept` ones are not written out but repeat in the copy too. */
-lz_tensor lz_cuda_packed(lz_pieces *p, const lz_tensor *t, lz_dtype type, int kept);
-/* to = from, element by element; they have the same dims. */
+/* A tensor in scratch for a row-major copy of t in another type. Broadcast axes (stride 0) before the last `kept` axes
+ * stay broadcast in the copy. */
+lz_tensor lz_cuda_packed(lz_scratch *p, const lz_tensor *t, lz_dtype type, int kept);
+/* to = from, elementwise; both have the same dims. */
 bool lz_cuda_convert(const lz_call *call, const lz_tensor *from, const lz_tensor *to);
 
-/* ---- endings ------------------------------------------------------------------------------------------------------ */
+/* ---- endings ----------------------------------------------------------------------------------------------------- */
 
-/* An epilogue that libraries know: act(gate * product + bias + residual). Each is the number of an input of the call,
- * or -1; gate and bias are vectors along the last axis, the residual is a whole matrix. */
+/* An ending is an epilogue that the libraries support: act(gate * product + bias + residual). gate, bias and residual
+ * are indices of inputs of the call, or -1. gate and bias are vectors along the last axis; the residual is a whole
+ * matrix. */
 typedef struct lz_ending {
     int gate, bias, residual;
     bool gelu_tanh;
 } lz_ending;
 
-/* false: it is something else. Without an epilogue: true, and nothing in it. */
+/* false: the epilogue has another form. Without an epilogue: true, and an empty ending. */
 bool lz_cuda_read_ending(const lz_call *call, lz_ending *ending);
 
-/* out = epilogue(product, ...), where the product does not lie in out. Without an epilogue: a copy. Of a pair: two. */
+/* out = epilogue(products, ...), for products in scratch (two if the call is a pair). Without an epilogue: a copy. */
 bool lz_cuda_finish(const lz_call *call, const lz_tensor *products);
-/* Can that be done? */
+/* Does lz_cuda_finish support the types of the call? */
 bool lz_cuda_can_finish(const lz_call *call);
 
 static inline int lz_cuda_products(const lz_call *call) { return call->op == LZ_OP_MATMUL_PAIR ? 2 : 1; }
 
-/* By the library (blas.c): a call of a plain product, or a pair. */
-#define LZ_LARGE_WORK 5e8 /* operations from which on measuring pays */
+/* By cuBLASLt (blas.c): a MATMUL or a MATMUL_PAIR. */
+#define LZ_LARGE_WORK 5e8 /* products with more operations are measured */
 bool lz_cuda_blas_run(const lz_call *call);
 int64_t lz_cuda_blas_scratch(const lz_call *call);
 
-/* out [m, n] = a [m, k] b [k, n] of any types and strides by the kernel that also does convolutions: for what cuBLAS
- * refuses. */
+/* out [m, n] = a [m, k] b [k, n] of any types and strides by kernels/conv.cu, for products that cuBLAS refuses. */
 bool lz_cuda_multiply_plainly(const lz_call *call, const lz_tensor *a, const lz_tensor *b, const lz_tensor *out);
 
-/* ---- the fastest -------------------------------------------------------------------------------------------------- */
+/* ---- measured choices -------------------------------------------------------------------------------------------- */
 
-/* One of several ways to do a call; what goes wrong it tells through the call it is handed. */
-typedef bool (*lz_cuda_way)(const lz_call *call, void *arg, int i);
+/* Runs candidate i, one of several implementations of a call. false: call->err has the reason. */
+typedef bool (*lz_cuda_candidate)(const lz_call *call, void *arg, int i);
 
-/* What was chosen before, by this process or an earlier one, or by measuring now. -1: none works, or the call is being
- * recorded and cannot wait. */
-int lz_cuda_choose(const lz_call *call, lz_choice *c, int n, lz_cuda_way way, void *arg);
+/* The index of the fastest candidate: the choice of this process or an earlier one, or measured now. -1: no candidate
+ * works, or the call is being recorded, so nothing can be measured. */
+int lz_cuda_choose(const lz_call *call, lz_choice *c, int n, lz_cuda_candidate candidate, void *arg);
 
 #endif

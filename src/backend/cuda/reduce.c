@@ -1,4 +1,4 @@
-/* reduce.c: reductions over the trailing axes. The device half is kernels/reduce.cu. */
+/* reduce.c: reductions over the trailing axes. The device side is kernels/reduce.cu. */
 #include "backend/cuda/own.h"
 
 enum { THREADS = 256, V = 8, ENOUGH_BLOCKS = 256, STATE_BYTES = 16 };
@@ -16,15 +16,15 @@ static int power_of_two(int64_t at_least, int most) {
     return n;
 }
 
-/* Where there are too few outputs to fill a GPU, each is cut into segments; by the shape alone, so that sums have the
- * same order everywhere. */
+/* If there are too few outputs to fill a GPU, each reduction is cut into segments. The cut depends on the shape alone,
+ * so that sums have the same order on every GPU. */
 static void cut(reduce_job *j) {
     int64_t count = j->p.reduced.size, outs = THREADS / j->lanes, blocks = (j->p.kept.size + outs - 1) / outs;
-    int64_t turn = (int64_t)j->lanes * V, segments = (ENOUGH_BLOCKS + blocks - 1) / blocks;
-    if (segments > count / (2 * turn)) segments = count / (2 * turn);
+    int64_t round = (int64_t)j->lanes * V, segments = (ENOUGH_BLOCKS + blocks - 1) / blocks;
+    if (segments > count / (2 * round)) segments = count / (2 * round);
     if (segments < 1) segments = 1;
-    if (count == 0) count = 1; /* the sum of nothing has one part too */
-    j->p.segment = ((count + segments - 1) / segments + turn - 1) / turn * turn;
+    if (count == 0) count = 1; /* an empty reduction has one segment too */
+    j->p.segment = ((count + segments - 1) / segments + round - 1) / round * round;
     j->p.segments = (count + j->p.segment - 1) / j->p.segment;
 }
 
@@ -36,12 +36,12 @@ static reduce_job make_job(const lz_call *call) {
     j.kept = lz_axes_of(both, 2, 0, kept);
     j.reduced = lz_axes_of(x, 1, kept, x->dims.n);
     lz_axes_sort(&j.kept, 0);
-    if (call->op != LZ_OP_ARGMAX) lz_axes_sort(&j.reduced, 0); /* places are counted in the order of the axes */
+    if (call->op != LZ_OP_ARGMAX) lz_axes_sort(&j.reduced, 0); /* argmax counts elements in the order of the axes */
     lz_axes_merge(&j.kept);
     lz_axes_merge(&j.reduced);
     j.p.kept = lz_walk_of(&j.kept, both);
     j.p.reduced = lz_walk_of(&j.reduced, x);
-    /* Threads go along whichever axis is dense. */
+    /* Neighbouring threads read neighbouring elements: along the reduced axes, or across outputs. */
     int64_t inner = j.reduced.strides[0][j.reduced.rank - 1], outer = j.kept.strides[0][j.kept.rank - 1];
     j.across = outer == 1 && (inner != 1 || j.p.reduced.size < V) && j.p.kept.size >= V;
     j.lanes = power_of_two((j.p.reduced.size + V - 1) / V, j.across ? 8 : THREADS);
@@ -70,8 +70,9 @@ static bool run_pass(const lz_call *call, const reduce_job *j, bool finish) {
     };
     const lz_tensor *x = &call->in[0];
     int lanes = finish ? 32 : j->lanes, outs = THREADS / lanes;
-    lz_lie lie = lz_cuda_lie(x, j->reduced.strides[0][j->reduced.rank - 1], j->kept.strides[0], j->kept.rank, V);
-    bool vector = !finish && !j->across && j->reduced.rank == 1 && lie == LZ_VECTOR;
+    lz_access access = lz_cuda_access(x, j->reduced.strides[0][j->reduced.rank - 1], j->kept.strides[0], j->kept.rank,
+                                      V);
+    bool vector = !finish && !j->across && j->reduced.rank == 1 && access == LZ_VECTOR;
     int64_t blocks = (j->p.kept.size + outs - 1) / outs * (finish ? 1 : j->p.segments);
     lz_text text = {.ctx = call->device->ctx};
     lz_text_add(&text, "#define REDUCE_OP %s\ntypedef %s number;\n#define IN_TYPE %s\n#define OUT_TYPE %s\n",

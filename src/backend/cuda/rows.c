@@ -1,11 +1,11 @@
-/* rows.c: softmax, rms_norm, layer_norm over the last axis, and rope. The device half is kernels/rows.cu. */
+/* rows.c: softmax, rms_norm, layer_norm over the last axis, and rope. The device side is kernels/rows.cu. */
 #include <string.h>
 
 #include "backend/cuda/own.h"
 
-enum { V = 8, LONGEST_ROPE = 8192 }; /* elements of a chunk; of a row whose half fits into shared memory */
+enum { V = 8, LONGEST_ROPE = 8192 }; /* elements of a chunk; of the longest row that fits into shared memory */
 
-/* Threads for a row and chunks for a thread: by the length alone, since the order of sums hangs on it. */
+/* Threads per row and chunks per thread. They depend on the length alone, since the order of sums depends on them. */
 typedef struct division {
     int lanes, chunks;
 } division;
@@ -25,13 +25,13 @@ static division divide(int64_t n) {
 
 typedef struct rows_job {
     lz_tensor tensors[LZ_OPERANDS]; /* output, inputs of the op, arguments of the epilogue */
-    int n, n_core;                  /* n_core: output and inputs of the op */
+    int n, n_core;                  /* n_core counts the output and the inputs of the op */
     lz_axes axes;                   /* over rows */
     lz_rows_params p;
 } rows_job;
 
-static lz_lie lie_of(const rows_job *j, int k, int width) {
-    return lz_cuda_lie(&j->tensors[k], j->p.steps[k], j->axes.strides[k], j->axes.rank, width);
+static lz_access access_of(const rows_job *j, int k, int width) {
+    return lz_cuda_access(&j->tensors[k], j->p.steps[k], j->axes.strides[k], j->axes.rank, width);
 }
 
 static rows_job make_job(const lz_call *call) {
@@ -40,7 +40,7 @@ static rows_job make_job(const lz_call *call) {
     j.tensors[0] = call->out;
     for (int i = 0; i < call->n_in; i++) j.tensors[i + 1] = call->in[i];
     j.axes = lz_axes_of(j.tensors, j.n, 0, last);
-    lz_axes_sort(&j.axes, call->op == LZ_OP_ROPE ? 2 : 0); /* rows that are turned by the same angles go together */
+    lz_axes_sort(&j.axes, call->op == LZ_OP_ROPE ? 2 : 0); /* rows with the same angles become neighbours */
     lz_axes_merge(&j.axes);
     j.p.walk = lz_walk_of(&j.axes, j.tensors);
     j.p.n = call->out.dims.at[last];
@@ -49,12 +49,13 @@ static rows_job make_job(const lz_call *call) {
     return j;
 }
 
-static void add_operand(lz_text *text, const rows_job *j, const char *name, int k, lz_lie lie) {
+static void add_operand(lz_text *text, const rows_job *j, const char *name, int k, lz_access access) {
     lz_text_add(text, "#define %s_TYPE %s\n#define %s_KIND %d\n", name, lz_cuda_type_name(j->tensors[k].dtype), name,
-                lie);
+                access);
 }
 
-/* Arguments are read before the sums, to be there when they are needed, unless that takes too many registers. */
+/* Are the epilogue's arguments loaded before the sums, so that the loads overlap with them? Not if that needs too many
+ * registers. */
 static bool read_early(const rows_job *j, division d) {
     int64_t registers = 0;
     for (int k = j->n_core; k < j->n; k++) registers += d.chunks * lz_dtype_size(j->tensors[k].dtype) * V / 4;
@@ -64,7 +65,7 @@ static bool read_early(const rows_job *j, division d) {
 static void add_arguments(lz_text *text, const rows_job *j) {
     lz_text_add(text, "#define EACH_ARGUMENT(X)");
     for (int k = j->n_core; k < j->n; k++)
-        lz_text_add(text, " X(%d, %s, %d)", k, lz_cuda_type_name(j->tensors[k].dtype), lie_of(j, k, V));
+        lz_text_add(text, " X(%d, %s, %d)", k, lz_cuda_type_name(j->tensors[k].dtype), access_of(j, k, V));
     lz_text_add(text, "\n#define VALUES(j)");
     for (int k = j->n_core; k < j->n; k++) lz_text_add(text, ", as_float(a.a%d.at[j])", k);
     lz_text_add(text, "\n");
@@ -76,8 +77,8 @@ static void add_rows(lz_text *text, const lz_call *call, const rows_job *j, cons
                 j->axes.rank, d.lanes, d.chunks, j->p.n % V == 0);
     lz_text_add(text, "#define EARLY %d\ntypedef %s index_type;\n", read_early(j, d),
                 lz_axes_narrow(&j->axes) ? "u32" : "i64");
-    add_operand(text, j, "OUT", 0, lie_of(j, 0, V));
-    add_operand(text, j, "X", 1, lie_of(j, 1, V));
+    add_operand(text, j, "OUT", 0, access_of(j, 0, V));
+    add_operand(text, j, "X", 1, access_of(j, 1, V));
     add_arguments(text, j);
     lz_cuda_add_expression(text, "epilogue", call->expr);
     lz_text_add(text, "#include \"rows.cu\"\n");
@@ -85,22 +86,22 @@ static void add_rows(lz_text *text, const lz_call *call, const rows_job *j, cons
 
 static void add_rope(lz_text *text, const lz_call *call, const rows_job *j) {
     bool half_split = call->params->rope.half_split;
-    /* A chunk of angles lies together where pairs are neighbours, or where chunks do not cross the middle. */
+    /* The angles of a chunk are contiguous if pairs are neighbours, or if no chunk crosses the middle of the row. */
     int width = half_split ? V : V / 2;
     bool together = !half_split || j->p.n % (2 * V) == 0;
     lz_text_add(text, "#define HALF_SPLIT %d\n#define NORM %d\n#define WEIGHTED %d\n", half_split,
                 call->params->rope.norm, call->n_core > 3);
-    add_operand(text, j, "COS", 2, together ? lie_of(j, 2, width) : LZ_SCALAR);
-    add_operand(text, j, "SIN", 3, together ? lie_of(j, 3, width) : LZ_SCALAR);
-    if (call->n_core > 3) add_operand(text, j, "WEIGHT", 4, lie_of(j, 4, V));
+    add_operand(text, j, "COS", 2, together ? access_of(j, 2, width) : LZ_SCALAR);
+    add_operand(text, j, "SIN", 3, together ? access_of(j, 3, width) : LZ_SCALAR);
+    if (call->n_core > 3) add_operand(text, j, "WEIGHT", 4, access_of(j, 4, V));
     add_rows(text, call, j, "ROPE");
 }
 
-/* Its parameters, and the text of a kernel with room for that many calls. NULL: err says why. */
-static char *describe(const lz_call *call, int room, lz_rows_params *p) {
+/* Fills the parameters and returns the text of a kernel for `capacity` calls. NULL: err has the reason. */
+static char *describe(const lz_call *call, int capacity, lz_rows_params *p) {
     rows_job j = make_job(call);
     lz_text text = {.ctx = call->device->ctx};
-    lz_text_add(&text, "#define CALLS %d\n", room);
+    lz_text_add(&text, "#define CALLS %d\n", capacity);
     if (call->op == LZ_OP_ROPE)
         add_rope(&text, call, &j);
     else
@@ -114,15 +115,15 @@ static char *describe(const lz_call *call, int room, lz_rows_params *p) {
     return lz_text_take(&text, call->err);
 }
 
-/* All in one launch, if one text does for all. */
+/* Runs all calls in one launch if their texts are the same; otherwise one by one. */
 static bool run_group(const lz_call *const *calls, int n) {
     lz_context *ctx = calls[0]->device->ctx;
     lz_rows_params all[LZ_MAX_GROUP];
-    memset(all, 0, (size_t)lz_cuda_room_for(n) * sizeof *all);
-    char *text = describe(calls[0], lz_cuda_room_for(n), &all[0]);
+    memset(all, 0, (size_t)lz_cuda_group_capacity(n) * sizeof *all);
+    char *text = describe(calls[0], lz_cuda_group_capacity(n), &all[0]);
     bool fine = text, same = n == 1 || calls[0]->device->large_params;
     for (int i = 1; i < n && fine && same; i++) {
-        char *own = describe(calls[i], lz_cuda_room_for(n), &all[i]);
+        char *own = describe(calls[i], lz_cuda_group_capacity(n), &all[i]);
         fine = own;
         same = fine && !strcmp(own, text);
         lz_host_free(ctx, own);

@@ -1,10 +1,13 @@
-/* sdpa.c: attention. Without a mask, or with the causal one, cuDNN does it in 16 bits; heads too wide for that are done in
- * passes, some rows at a time: a product, a softmax, a product. The rest, that is masks, f32, and small calls that are
- * not worth a plan of cuDNN's, is kernels/sdpa.cu. On Hopper, where there is no mask, a kernel of our own (sdpa90.c) takes
- * cuDNN's place. lz_context_options.cuda_sdpa: "library", it does not; "own", also for small calls, unmeasured.
+/* sdpa.c: attention. There are four implementations:
  *
- * cuDNN knows attention as a graph: scores = q k^T, scaled; softmax spelled out as maximum, difference, exponential, sum
- * and quotient; the product with v. It finds the pattern and runs one kernel that never stores the scores. */
+ *   cuDNN            16-bit types, no mask or the causal one, large calls
+ *   passes           heads that are too wide for cuDNN: a product, a softmax and a product, for some rows at a time
+ *   sdpa90.c         on Hopper, instead of cuDNN, if there is no mask. lz_context_options.cuda_sdpa: "library" turns it
+ *                    off, "own" uses it for small calls too, without measuring
+ *   kernels/sdpa.cu  everything else: masks, f32, and calls that are too small for a plan of cuDNN
+ *
+ * For cuDNN, attention is a graph: scores = q k^T, scaled; softmax as maximum, difference, exponential, sum and
+ * quotient; the product with v. cuDNN recognises the pattern and runs one kernel that never stores the scores. */
 #include <math.h>
 #include <string.h>
 
@@ -14,12 +17,12 @@
 
 #include "backend/cuda/kernels/products.h"
 
-/* ---- the call ----------------------------------------------------------------------------------------------------- */
+/* ---- the call ---------------------------------------------------------------------------------------------------- */
 
 typedef struct attention {
     const lz_tensor *q, *k, *v, *mask, *out; /* q [b, h, n, d], k v [b, g, m, d], mask [b, h, n, m] or NULL */
     int64_t batches, heads, groups, n, m, d;
-    lz_dtype type; /* in which they are multiplied */
+    lz_dtype type; /* type in which they are multiplied */
     bool causal;
     float scale;
 } attention;
@@ -39,16 +42,16 @@ static double work_of(const attention *a) {
     return 4.0 * (double)a->batches * (double)a->heads * (double)a->n * (double)a->m * (double)a->d;
 }
 
-/* ---- cuDNN -------------------------------------------------------------------------------------------------------- */
+/* ---- cuDNN ------------------------------------------------------------------------------------------------------- */
 
-enum { Q = 1, K, V, OUT, SCALE, HIDDEN, TENSORS = HIDDEN }; /* HIDDEN: what a score becomes that is not seen */
+enum { Q = 1, K, V, OUT, SCALE, HIDDEN, TENSORS = HIDDEN }; /* HIDDEN: the constant that replaces masked scores */
 #define WORTH_A_PLAN 1e8
 #define WIDEST_FOR_DNN 256 /* one head of 512 over 16384 pixels on an H200: cuDNN 6.7 ms, our kernel 3.7 ms */
 #define WORTH_PASSES 5e8
 #define SCORES_AT_ONCE ((int64_t)1 << 25)
 #define WORTH_MEASURING 5e9
 
-/* Rows dense and at multiples of 16 bytes, as far as strides tell, and no two in the same place. */
+/* Are rows contiguous, at multiples of 16 bytes by their strides, and not broadcast? */
 static bool dense_rows(const lz_tensor *t, lz_dtype type) {
     bool fine = t->dtype == type && t->strides[3] == 1;
     for (int i = 0; i < 3; i++)
@@ -81,12 +84,12 @@ static lz_dnn_tensor operand(const lz_tensor *t, int64_t number) {
     lz_dnn_tensor made = {.type = lz_dnn_type_of(t->dtype), .number = number};
     memcpy(made.dims, t->dims.at, sizeof made.dims);
     memcpy(made.strides, t->strides, sizeof made.strides);
-    for (int i = 2; i >= 0; i--) /* where there is one, any stride will do but 0 */
+    for (int i = 2; i >= 0; i--) /* an axis of size 1 may have any stride except 0 */
         if (made.dims[i] == 1) made.strides[i] = made.dims[i + 1] * made.strides[i + 1];
     return made;
 }
 
-/* Something as large as the scores, or one number for each row of them. */
+/* A virtual tensor with the rows of the scores, and m columns or one. */
 static lz_dnn_descriptor between(lz_dnn_graph *g, const attention *a, lz_dnn_type type, int64_t columns) {
     lz_dnn_tensor t = {.type = type,
                        .dims = {a->batches, a->heads, a->n, columns},
@@ -100,7 +103,7 @@ static lz_dnn_descriptor number(lz_dnn_graph *g, int64_t which) {
     return lz_dnn_add_tensor(g, &t);
 }
 
-/* scores where the query's number is not below the key's, otherwise hidden */
+/* Keeps a score if the index of the query is at least that of the key; replaces it by HIDDEN otherwise. */
 static lz_dnn_descriptor add_causal_mask(lz_dnn_graph *g, const attention *a, lz_dnn_descriptor scores) {
     lz_dnn_descriptor query = between(g, a, LZ_CUDNN_DATA_INT32, a->m), key = between(g, a, LZ_CUDNN_DATA_INT32, a->m);
     lz_dnn_descriptor seen = between(g, a, LZ_CUDNN_DATA_BOOLEAN, a->m);
@@ -112,7 +115,7 @@ static lz_dnn_descriptor add_causal_mask(lz_dnn_graph *g, const attention *a, lz
     return masked;
 }
 
-/* The logarithm of the sum is what training would keep; the pattern is known with it. */
+/* The graph also computes the logarithm of the sum, which only training needs: cuDNN recognises the pattern with it. */
 static lz_dnn_descriptor add_softmax(lz_dnn_graph *g, const attention *a, lz_dnn_descriptor scores) {
     lz_dnn_descriptor most = between(g, a, LZ_CUDNN_DATA_FLOAT, 1), less = between(g, a, LZ_CUDNN_DATA_FLOAT, a->m),
                       powers = between(g, a, LZ_CUDNN_DATA_FLOAT, a->m), sum = between(g, a, LZ_CUDNN_DATA_FLOAT, 1),
@@ -131,12 +134,12 @@ static lz_dnn_descriptor add_softmax(lz_dnn_graph *g, const attention *a, lz_dnn
 static lz_dnn_plan *make_plan(lz_device *d, const attention *a, const lz_dnn_key *key) {
     lz_dnn_graph g = {.d = d};
     lz_dnn_tensor q = operand(a->q, Q), k = operand(a->k, K), v = operand(a->v, V), out = operand(a->out, OUT);
-    lz_dnn_tensor turned = k; /* [b, g, d, m] */
-    turned.dims[2] = k.dims[3], turned.dims[3] = k.dims[2];
-    turned.strides[2] = k.strides[3], turned.strides[3] = k.strides[2];
+    lz_dnn_tensor transposed = k; /* [b, g, d, m] */
+    transposed.dims[2] = k.dims[3], transposed.dims[3] = k.dims[2];
+    transposed.strides[2] = k.strides[3], transposed.strides[3] = k.strides[2];
     lz_dnn_descriptor raw = between(&g, a, LZ_CUDNN_DATA_FLOAT, a->m);
     lz_dnn_descriptor scores = between(&g, a, LZ_CUDNN_DATA_FLOAT, a->m);
-    lz_dnn_add_matmul(&g, lz_dnn_add_tensor(&g, &q), lz_dnn_add_tensor(&g, &turned), raw);
+    lz_dnn_add_matmul(&g, lz_dnn_add_tensor(&g, &q), lz_dnn_add_tensor(&g, &transposed), raw);
     lz_dnn_add_pointwise(&g, LZ_CUDNN_POINTWISE_MUL, raw, number(&g, SCALE), NULL, scores, -1);
     if (a->causal) scores = add_causal_mask(&g, a, scores);
     lz_dnn_descriptor shares = add_softmax(&g, a, scores);
@@ -144,15 +147,15 @@ static lz_dnn_plan *make_plan(lz_device *d, const attention *a, const lz_dnn_key
     return lz_dnn_make(&g, key, &(lz_dnn_order){.what = "sdpa", .thorough = work_of(a) >= WORTH_MEASURING});
 }
 
-/* ---- in passes ---------------------------------------------------------------------------------------------------- */
+/* ---- passes ------------------------------------------------------------------------------------------------------ */
 
-/* Some rows of one head: scores = scale q k^T in f32, shares = softmax(scores) in 16 bits, out = shares v. */
+/* For some rows of one head: scores = scale q k^T in f32, shares = softmax(scores) in 16 bits, out = shares v. */
 typedef struct passes {
     lz_tensor q, k, v, out, scores, shares;
     lz_tensor first_in[2], last_in[2];
     lz_expr scaled;
     lz_call first, middle, last;
-    int64_t rows, bytes; /* of all: most at once, and scratch */
+    int64_t rows, bytes; /* most rows at a time; bytes of scratch */
 } passes;
 
 static bool suits_passes(const attention *a) {
@@ -162,19 +165,20 @@ static bool suits_passes(const attention *a) {
            work_of(a) / (double)(a->batches * a->heads) >= WORTH_PASSES;
 }
 
-/* Rows of one head of an operand; of k the other way round, as a product wants it. */
-static lz_tensor rows_of(const lz_tensor *t, int64_t batch, int64_t head, int64_t first, int64_t rows, bool turned) {
+/* A view of some rows of one head; of k transposed, as the right operand of a product. */
+static lz_tensor rows_of(const lz_tensor *t, int64_t batch, int64_t head, int64_t first, int64_t rows,
+                         bool transposed) {
     lz_tensor made = {.dtype = t->dtype, .data = t->data};
     if (t->data)
         made.data += (batch * t->strides[0] + head * t->strides[1] + first * t->strides[2]) * lz_dtype_size(t->dtype);
-    made.dims = turned ? LZ_DIMS(t->dims.at[3], rows) : LZ_DIMS(rows, t->dims.at[3]);
-    made.strides[turned ? 1 : 0] = t->strides[2], made.strides[turned ? 0 : 1] = 1;
+    made.dims = transposed ? LZ_DIMS(t->dims.at[3], rows) : LZ_DIMS(rows, t->dims.at[3]);
+    made.strides[transposed ? 1 : 0] = t->strides[2], made.strides[transposed ? 0 : 1] = 1;
     return made;
 }
 
-static lz_tensor packed_rows(lz_pieces *p, int64_t rows, int64_t columns, lz_dtype type) {
+static lz_tensor packed_rows(lz_scratch *p, int64_t rows, int64_t columns, lz_dtype type) {
     lz_tensor made = {.dtype = type, .dims = LZ_DIMS(rows, columns), .strides = {columns, 1}};
-    made.data = lz_take_piece(p, rows * columns * lz_dtype_size(type));
+    made.data = lz_scratch_take(p, rows * columns * lz_dtype_size(type));
     return made;
 }
 
@@ -184,10 +188,10 @@ static lz_call pass_of(const lz_call *call, lz_op op, const lz_tensor *in, int n
     return made;
 }
 
-/* The same from scratch() and from run(). */
+/* scratch() and run() call this, and get the same plan. */
 static void plan_passes(const lz_call *call, const attention *a, int64_t batch, int64_t head, int64_t first,
                         passes *w) {
-    lz_pieces p = lz_pieces_of(call->scratch);
+    lz_scratch p = lz_scratch_at(call->scratch);
     int64_t group = head / (a->heads / a->groups), left = a->n - first;
     w->rows = SCORES_AT_ONCE / a->m < 128 ? 128 : SCORES_AT_ONCE / a->m / 128 * 128;
     if (w->rows > left) w->rows = left;
@@ -202,8 +206,8 @@ static void plan_passes(const lz_call *call, const attention *a, int64_t batch, 
     w->middle = pass_of(call, LZ_OP_SOFTMAX, &w->scores, 1, &w->shares);
     w->last = pass_of(call, LZ_OP_MATMUL, w->last_in, 2, &w->out);
     int64_t one = lz_cuda_matmul.scratch(&w->first), other = lz_cuda_matmul.scratch(&w->last);
-    w->first.scratch = w->last.scratch = lz_take_piece(&p, one > other ? one : other);
-    w->bytes = lz_pieces_bytes(&p);
+    w->first.scratch = w->last.scratch = lz_scratch_take(&p, one > other ? one : other);
+    w->bytes = lz_scratch_bytes(&p);
 }
 
 static bool run_passes(const lz_call *call, const attention *a) {
@@ -217,16 +221,16 @@ static bool run_passes(const lz_call *call, const attention *a) {
     return true;
 }
 
-/* ---- cuDNN's plan ------------------------------------------------------------------------------------------------- */
+/* ---- cuDNN's plan ------------------------------------------------------------------------------------------------ */
 
-static bool at_even_places(const attention *a) {
+static bool addresses_aligned(const attention *a) {
     uintptr_t bits = (uintptr_t)a->q->data | (uintptr_t)a->k->data | (uintptr_t)a->v->data | (uintptr_t)a->out->data;
     return bits % 16 == 0;
 }
 
 /* The plan that scratch() made, if it can be used with these addresses. */
 static lz_dnn_plan *usable_plan(const lz_call *call, const attention *a) {
-    if (!suits_dnn(call->device, a) || !at_even_places(a)) return NULL;
+    if (!suits_dnn(call->device, a) || !addresses_aligned(a)) return NULL;
     lz_dnn_key key = key_of(a);
     lz_dnn_plan *plan;
     if (!lz_dnn_find(call->device, &key, &plan) || !plan) return NULL;
@@ -235,14 +239,14 @@ static lz_dnn_plan *usable_plan(const lz_call *call, const attention *a) {
 
 static bool run_plan(const lz_call *call, const attention *a, lz_dnn_plan *plan) {
     float scale = a->scale, hidden = -INFINITY;
-    lz_pieces p = lz_pieces_of(call->scratch);
+    lz_scratch p = lz_scratch_at(call->scratch);
     void *addresses[TENSORS] = {a->q->data, a->k->data, a->v->data, a->out->data, &scale, &hidden};
-    return lz_dnn_run(call, plan, addresses, a->causal ? HIDDEN : SCALE, lz_take_piece(&p, lz_dnn_workspace(plan)));
+    return lz_dnn_run(call, plan, addresses, a->causal ? HIDDEN : SCALE, lz_scratch_take(&p, lz_dnn_workspace(plan)));
 }
 
-/* ---- our own ------------------------------------------------------------------------------------------------------ */
+/* ---- sdpa.cu ----------------------------------------------------------------------------------------------------- */
 
-/* As kernels/sdpa.cu has them. */
+/* The same numbers as in kernels/sdpa.cu. */
 typedef struct tiles {
     int head, threads, queries, shared;
 } tiles;
@@ -261,8 +265,8 @@ static tiles tiles_of(const attention *a) {
     return t;
 }
 
-static lz_place place_of(const lz_tensor *t) {
-    lz_place made = {.data = t->data};
+static lz_strided strided_of(const lz_tensor *t) {
+    lz_strided made = {.data = t->data};
     for (int i = 0; i < 4; i++) made.strides[i] = t->strides[i];
     return made;
 }
@@ -277,7 +281,8 @@ static bool aligned_out(const attention *a) {
     return a->d % 8 == 0 && (uintptr_t)a->out->data % 16 == 0 && dense_rows(a->out, a->out->dtype);
 }
 
-/* Booleans that are the same for all queries. The kernel keeps a bit for each key between the rows of what it loads. */
+/* Is the mask boolean and the same for all queries? The kernel then keeps one bit per key in the padding of its rows in
+ * shared memory. */
 static bool mask_of_keys(const attention *a) {
     return a->type != LZ_F32 && a->mask && a->mask->dtype == LZ_BOOL && (a->mask->strides[2] == 0 || a->n == 1) &&
            a->m <= 128 * 192;
@@ -306,72 +311,72 @@ static bool run_own(const lz_call *call, const attention *a) {
     lz_cu_function f = text ? lz_cuda_function(call->device, "sdpa", text, call->err) : NULL;
     lz_host_free(call->device->ctx, text);
     if (!f) return false;
-    lz_sdpa_params p = {.q = place_of(a->q),
-                        .k = place_of(a->k),
-                        .v = place_of(a->v),
-                        .out = place_of(a->out),
+    lz_sdpa_params p = {.q = strided_of(a->q),
+                        .k = strided_of(a->k),
+                        .v = strided_of(a->v),
+                        .out = strided_of(a->out),
                         .heads = (int)a->heads,
                         .heads_per_group = (int)(a->heads / a->groups),
                         .n = (int)a->n,
                         .m = (int)a->m,
                         .d = (int)a->d,
                         .scale = a->scale};
-    if (a->mask) p.mask = place_of(a->mask);
+    if (a->mask) p.mask = strided_of(a->mask);
     int64_t blocks = (a->n + t.queries - 1) / t.queries * a->heads * a->batches;
     return lz_cuda_launch(call, f, blocks, t.threads, t.shared, &p);
 }
 
-/* ---- our own for Hopper ------------------------------------------------------------------------------------------- */
+/* ---- sdpa90.cu --------------------------------------------------------------------------------------------------- */
 
-typedef struct contestants {
+typedef struct candidates {
     lz_sdpa90 own;
-    lz_cu_function functions[LZ_SDPA90_WAYS]; /* NULL: not asked for yet */
-} contestants;
+    lz_cu_function functions[LZ_SDPA90_CONFIGS]; /* NULL: not compiled yet */
+} candidates;
 
-typedef struct contest_key {
+typedef struct choice_key {
     lz_dnn_key call;
-    lz_sdpa90_way ways[LZ_SDPA90_WAYS];
-} contest_key; /* zeroed before it is filled */
+    lz_sdpa90_config configs[LZ_SDPA90_CONFIGS];
+} choice_key; /* zeroed before it is filled, since keys are compared byte by byte */
 
-static bool suits_hopper(const lz_call *call, const attention *a, contestants *c) {
-    *c = (contestants){.functions = {NULL}};
+static bool suits_hopper(const lz_call *call, const attention *a, candidates *c) {
+    *c = (candidates){.functions = {NULL}};
     lz_sdpa_choice wish = call->device->sdpa;
     return wish != LZ_SDPA_LIBRARY && (work_of(a) >= WORTH_A_PLAN || wish == LZ_SDPA_OWN) &&
            lz_sdpa90_reads(call, &c->own);
 }
 
-static bool run_contestant(const lz_call *call, void *arg, int i) {
-    contestants *c = arg;
-    const lz_sdpa90_way *w = &lz_sdpa90_ways[i];
+static bool run_candidate(const lz_call *call, void *arg, int i) {
+    candidates *c = arg;
+    const lz_sdpa90_config *w = &lz_sdpa90_configs[i];
     lz_sdpa90 own = c->own;
     own.call = call;
     if (!c->functions[i]) c->functions[i] = lz_sdpa90_function(&own, w);
-    lz_pieces p = lz_pieces_of(call->scratch);
-    return c->functions[i] && lz_sdpa90_run(&own, w, c->functions[i], lz_take_piece(&p, lz_sdpa90_scratch(&own, w)));
+    lz_scratch p = lz_scratch_at(call->scratch);
+    return c->functions[i] && lz_sdpa90_run(&own, w, c->functions[i], lz_scratch_take(&p, lz_sdpa90_scratch(&own, w)));
 }
 
-/* The number of the fastest. Not known and not to be measured now: the first. */
-static int choose_contestant(const lz_call *call, const attention *a, contestants *c) {
-    contest_key k;
+/* The index of the fastest candidate; 0 if it is unknown and cannot be measured now. */
+static int choose_candidate(const lz_call *call, const attention *a, candidates *c) {
+    choice_key k;
     memset(&k, 0, sizeof k);
     k.call = key_of(a);
-    memcpy(k.ways, lz_sdpa90_ways, sizeof k.ways);
+    memcpy(k.configs, lz_sdpa90_configs, sizeof k.configs);
     lz_choice choice = {.what = "way of an attention", .key = &k, .key_bytes = sizeof k};
-    int found = lz_cuda_choose(call, &choice, LZ_SDPA90_WAYS, run_contestant, c), chosen = found < 0 ? 0 : found;
-    const lz_sdpa90_way *w = &lz_sdpa90_ways[chosen];
+    int found = lz_cuda_choose(call, &choice, LZ_SDPA90_CONFIGS, run_candidate, c), chosen = found < 0 ? 0 : found;
+    const lz_sdpa90_config *w = &lz_sdpa90_configs[chosen];
     if (choice.measured)
         lz_cuda_trace(call->device, "sdpa heads %lld n %lld m %lld d %lld: %d keys, %d queries, in turn %d",
                       (long long)a->heads, (long long)a->n, (long long)a->m, (long long)a->d, w->keys, w->queries,
-                      w->in_turn);
+                      w->pingpong);
     return chosen;
 }
 
-static bool run_hopper(const lz_call *call, const attention *a, contestants *c) {
+static bool run_hopper(const lz_call *call, const attention *a, candidates *c) {
     bool measured = work_of(a) >= WORTH_MEASURING && call->device->sdpa != LZ_SDPA_OWN;
-    return run_contestant(call, c, measured ? choose_contestant(call, a, c) : 0);
+    return run_candidate(call, c, measured ? choose_candidate(call, a, c) : 0);
 }
 
-/* ---- the kernel --------------------------------------------------------------------------------------------------- */
+/* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
 static int64_t sdpa_scratch(const lz_call *call) {
     attention a = look_at(call);
@@ -382,11 +387,11 @@ static int64_t sdpa_scratch(const lz_call *call) {
         plan_passes(&measured, &a, 0, 0, 0, &w);
         return w.bytes;
     }
-    contestants c;
+    candidates c;
     int64_t most = 0;
     if (suits_hopper(call, &a, &c)) {
-        for (int i = 0; i < LZ_SDPA90_WAYS; i++) {
-            int64_t bytes = lz_sdpa90_scratch(&c.own, &lz_sdpa90_ways[i]);
+        for (int i = 0; i < LZ_SDPA90_CONFIGS; i++) {
+            int64_t bytes = lz_sdpa90_scratch(&c.own, &lz_sdpa90_configs[i]);
             if (bytes > most) most = bytes;
         }
     } else if (suits_dnn(call->device, &a)) {
@@ -396,9 +401,9 @@ static int64_t sdpa_scratch(const lz_call *call) {
         if (plan) most = lz_dnn_workspace(plan);
     }
     if (!most) return 0;
-    lz_pieces p = lz_pieces_of(NULL);
-    lz_take_piece(&p, most);
-    return lz_pieces_bytes(&p);
+    lz_scratch p = lz_scratch_at(NULL);
+    lz_scratch_take(&p, most);
+    return lz_scratch_bytes(&p);
 }
 
 static bool can_sdpa(const lz_call *call) {
@@ -411,8 +416,8 @@ static bool can_sdpa(const lz_call *call) {
 static bool run_sdpa(const lz_call *call) {
     attention a = look_at(call);
     if (suits_passes(&a)) return run_passes(call, &a);
-    contestants c;
-    if (at_even_places(&a) && suits_hopper(call, &a, &c)) return run_hopper(call, &a, &c);
+    candidates c;
+    if (addresses_aligned(&a) && suits_hopper(call, &a, &c)) return run_hopper(call, &a, &c);
     lz_dnn_plan *plan = usable_plan(call, &a);
     return plan ? run_plan(call, &a, plan) : run_own(call, &a);
 }

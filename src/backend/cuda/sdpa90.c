@@ -1,8 +1,8 @@
-/* sdpa90.c: which calls our own attention for Hopper takes, in which tiles, and its launch.
+/* sdpa90.c: our own attention for Hopper, host side: which calls it supports, the division of work, the launch.
  *
- * 24 heads of 768 queries are 144 tiles: one round of 132 multiprocessors, and a second one with 12 of them. So tiles
- * of the last round are split, by keys, as far as it takes to keep everybody busy; a second kernel puts them together
- * again. */
+ * 24 heads of 768 queries are 144 tiles: one full wave of 132 multiprocessors, and a second wave with only 12 tiles. So
+ * tiles of the last wave are split by keys until all multiprocessors have work, and a second kernel merges the
+ * parts. */
 #include "backend/cuda/sdpa90.h"
 
 #include <limits.h>
@@ -14,7 +14,8 @@
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
-/* Rows dense, all of them at multiples of 16 bytes, no two in the same place. */
+/* Are rows contiguous, at multiples of 16 bytes by their strides, and not broadcast? The copy engine (TMA) needs
+ * that. */
 static bool suits_copies(const lz_tensor *t, lz_dtype type) {
     bool fine = t->dtype == type && t->strides[3] == 1;
     for (int i = 0; i < 3; i++)
@@ -39,61 +40,62 @@ bool lz_sdpa90_reads(const lz_call *call, lz_sdpa90 *a) {
 
 /* ---- ways -------------------------------------------------------------------------------------------------------- */
 
-/* Three warpgroups have 160 registers for a thread, which is enough for 80 keys; two have 232, enough for 144 and the
- * queries. Other numbers of keys, two warpgroups without queries in registers, and clusters that share what they load
- * of k and v were never the fastest on an H200. */
-const lz_sdpa90_way lz_sdpa90_ways[LZ_SDPA90_WAYS] = {{80, 192, 1}, {80, 192, 0}, {144, 128, 1}, {128, 128, 1}};
+/* {keys, queries, pingpong}. With three computing warpgroups (192 queries), a thread has 160 registers, enough for 80
+ * keys; with two it has 232, enough for 144 keys and the queries. Other numbers of keys, two warpgroups without queries
+ * in registers, and clusters that share their loads of k and v were never the fastest on an H200. */
+const lz_sdpa90_config lz_sdpa90_configs[LZ_SDPA90_CONFIGS] = {
+    {80, 192, 1}, {80, 192, 0}, {144, 128, 1}, {128, 128, 1}};
 
-/* As kernels/sdpa90.cu has it. At most 209 KB of the 227 that a block can have. */
-static int shared_bytes(const lz_sdpa90 *a, const lz_sdpa90_way *w) {
+/* The same as in kernels/sdpa90.cu. At most 209 KB of the 227 KB that a block can have. */
+static int shared_bytes(const lz_sdpa90 *a, const lz_sdpa90_config *w) {
     enum { STAGES = 2, BARRIER_BYTES = 8 };
     int barriers = STAGES * (4 + 2 * w->queries / 64);
     return STAGES * (w->queries + 2 * w->keys) * (int)a->d * 2 + barriers * BARRIER_BYTES;
 }
 
-/* How the work is dealt out. */
+/* How the work is divided. */
 typedef struct schedule {
-    int64_t row_tiles, tiles, blocks; /* of queries, of a head and of all; of keys */
+    int64_t row_tiles, tiles, blocks; /* tiles of queries in a head, and in all heads; blocks of keys in a tile */
     int64_t whole;                    /* tiles that are not split */
-    int64_t ranges;                   /* into which the others are, 0: there are none */
+    int64_t ranges;                   /* number of ranges of the split tiles; 0: no tile is split */
 } schedule;
 
-/* Rows of all parts. */
-static int64_t part_rows(int64_t ranges, const lz_sdpa90_way *w) { return 2 * ranges * w->queries; }
+/* Rows of all parts: each range has two parts. */
+static int64_t part_rows(int64_t ranges, const lz_sdpa90_config *w) { return 2 * ranges * w->queries; }
 
-/* Cycles, roughly: of a block of keys, of what is between two items, of a part's more to store, and of the second
- * kernel, which reads that. */
-static double block_cycles(const lz_sdpa90 *a, const lz_sdpa90_way *w) {
+/* Estimated cycles: of a block of keys (block_cycles), between two items (ITEM), for storing a part (PART), and of the
+ * merging kernel (MERGE), which also reads MERGE_BYTES per cycle. */
+static double block_cycles(const lz_sdpa90 *a, const lz_sdpa90_config *w) {
     return 4.0 * (double)a->d * w->queries * w->keys / (w->keys < 96 ? 2700 : 3000) + 100;
 }
 #define ITEM_CYCLES 2000
 #define PART_CYCLES 1000
 #define MERGE_CYCLES 4000
-#define MERGE_BYTES 2000 /* in a cycle */
+#define MERGE_BYTES 2000
 
-static schedule schedule_of(const lz_sdpa90 *a, const lz_sdpa90_way *w) {
+static schedule schedule_of(const lz_sdpa90 *a, const lz_sdpa90_config *w) {
     schedule s = {.row_tiles = lz_over(a->n, w->queries), .blocks = lz_over(a->m, w->keys)};
-    int64_t room = a->call->device->sms;
+    int64_t sms = a->call->device->sms;
     s.tiles = s.row_tiles * a->heads * a->batches;
-    int64_t rounds = s.tiles / room, rest = s.tiles % room;
+    int64_t rounds = s.tiles / sms, rest = s.tiles % sms;
     double each = block_cycles(a, w), all = (double)s.blocks * each + ITEM_CYCLES;
-    double least = (double)lz_over(s.tiles, room) * all; /* of the one who has most to do */
-    bool fits = rest * s.blocks * room <= INT_MAX;       /* kernels count in 32 bits */
+    double least = (double)lz_over(s.tiles, sms) * all; /* of the busiest multiprocessor */
+    bool fits = rest * s.blocks * sms <= INT_MAX;       /* the kernels use 32-bit indices */
     for (int64_t length = 1; rest && fits && length < s.blocks; length++) {
         int64_t ranges = rest * lz_over(s.blocks, length);
-        int parts = ranges > room ? 2 : 1; /* of a range: it need not end with a tile */
+        int parts = ranges > sms ? 2 : 1; /* parts of a range: it may cross from one tile into the next */
         if (parts == 2) ranges = lz_over(rest * s.blocks, length);
-        if (ranges > room) continue;
+        if (ranges > sms) continue;
         double bytes = (double)part_rows(ranges, w) / 2 * parts * (double)a->d * 4;
         double cycles = (double)rounds * all + (double)length * each + parts * (ITEM_CYCLES + PART_CYCLES) +
                         MERGE_CYCLES + bytes / MERGE_BYTES;
         if (cycles < least) s.ranges = ranges, least = cycles;
     }
-    s.whole = s.ranges ? rounds * room : s.tiles;
+    s.whole = s.ranges ? rounds * sms : s.tiles;
     return s;
 }
 
-int64_t lz_sdpa90_scratch(const lz_sdpa90 *a, const lz_sdpa90_way *w) {
+int64_t lz_sdpa90_scratch(const lz_sdpa90 *a, const lz_sdpa90_config *w) {
     schedule s = schedule_of(a, w);
     return part_rows(s.ranges, w) * (a->d + 2) * 4;
 }
@@ -112,12 +114,12 @@ static void add_type(const lz_sdpa90 *a, lz_text *text) {
     lz_text_add(text, "#define TYPE %s\n#define HEAD %d\n", lz_cuda_type_name(a->call->out.dtype), (int)a->d);
 }
 
-lz_cu_function lz_sdpa90_function(const lz_sdpa90 *a, const lz_sdpa90_way *w) {
+lz_cu_function lz_sdpa90_function(const lz_sdpa90 *a, const lz_sdpa90_config *w) {
     lz_text text = {.ctx = a->call->device->ctx};
     lz_dtype type = a->call->out.dtype;
     add_type(a, &text);
-    lz_text_add(&text, "#define KEYS %d\n#define GROUPS %d\n#define IN_TURN %d\n", w->keys, w->queries / 64,
-                w->in_turn);
+    lz_text_add(&text, "#define KEYS %d\n#define GROUPS %d\n#define PINGPONG %d\n", w->keys, w->queries / 64,
+                w->pingpong);
     lz_text_add(&text, "#include \"hopper.cu\"\n#include \"matrix.cu\"\n");
     if (w->queries == 128)
         lz_gemm90_add_multiply_held(&text, "multiply_keys", w->keys, type, false);
@@ -133,7 +135,7 @@ static bool encode(const lz_sdpa90 *a, lz_gemm_map *map, const lz_tensor *t, int
     uint64_t dims[4], strides[3];
     uint32_t box[4] = {64, (uint32_t)box_rows, 1, 1}, steps[4] = {1, 1, 1, 1};
     for (int i = 0; i < 4; i++) dims[i] = (uint64_t)t->dims.at[3 - i];
-    for (int i = 0; i < 3; i++) /* where there is one, any stride will do */
+    for (int i = 0; i < 3; i++) /* an axis of size 1 may have any stride */
         strides[i] = (uint64_t)(t->dims.at[2 - i] == 1 ? a->d : t->strides[2 - i]) * 2;
     lz_cu_tensor_map_type type = t->dtype == LZ_BF16 ? LZ_CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
                                                      : LZ_CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
@@ -146,7 +148,7 @@ static bool encode(const lz_sdpa90 *a, lz_gemm_map *map, const lz_tensor *t, int
     return true;
 }
 
-static bool merge_parts(const lz_sdpa90 *a, const lz_sdpa90_way *w, const schedule *s, const lz_sdpa90_params *p) {
+static bool merge_parts(const lz_sdpa90 *a, const lz_sdpa90_config *w, const schedule *s, const lz_sdpa90_params *p) {
     const lz_tensor *out = &a->call->out;
     lz_text text = {.ctx = a->call->device->ctx};
     add_type(a, &text);
@@ -164,7 +166,7 @@ static bool merge_parts(const lz_sdpa90 *a, const lz_sdpa90_way *w, const schedu
     return f && lz_cuda_launch(a->call, f, lz_over(m.total * (a->d / 8), 256), 256, 0, &m);
 }
 
-bool lz_sdpa90_run(const lz_sdpa90 *a, const lz_sdpa90_way *w, lz_cu_function f, char *scratch) {
+bool lz_sdpa90_run(const lz_sdpa90 *a, const lz_sdpa90_config *w, lz_cu_function f, char *scratch) {
     const lz_call *call = a->call;
     schedule s = schedule_of(a, w);
     int64_t items = s.whole + 2 * s.ranges, sms = call->device->sms;

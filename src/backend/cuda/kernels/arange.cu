@@ -3,8 +3,8 @@
  * Before it, in the head: OUT_TYPE. */
 enum { THREADS = 256 };
 
-/* The float beside v whose last bit is odd, or v itself where that is a float: rounding that to fewer bits gives what
- * rounding v at once would give. */
+/* Round to odd: v itself if it is a float, otherwise the neighbouring float whose last bit is 1. Rounding the result to
+ * fewer bits then gives the same as rounding v directly. */
 FN float round_to_odd(double v) {
     float nearest = (float)v;
     if (v != v || (double)nearest == v) return nearest;

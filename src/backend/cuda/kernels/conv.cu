@@ -1,8 +1,8 @@
-/* conv.cu: convolution of any types and strides as a matrix product that never builds its first matrix: row i is the
- * window of output pixel i, and the second matrix is the weights. A block takes 64 pixels and 64 outputs; a thread, 4 of
- * each. Sums are in f32, in the order of the taps.
+/* conv.cu: convolution of any types and strides, as an implicit matrix product: row i of the left matrix is the window
+ * of output pixel i, and is never stored; the right matrix is the weights. A thread block computes 64 pixels and 64
+ * output channels, a thread 4 of each. Sums are in f32, in the order of the taps.
  *
- * Before it: X_TYPE, W_TYPE, OUT_TYPE. */
+ * Defined in the head: X_TYPE, W_TYPE, OUT_TYPE. */
 #include "products.h"
 enum { THREADS = 256, TILE = 64, DEPTH = 16, PITCH = TILE + 4 };
 typedef vec<float, 4> four;
@@ -12,7 +12,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) conv(const __grid_constant
     const i64 tiles = (p.outputs + TILE - 1) / TILE, first_pixel = blockIdx.x / tiles * TILE,
               first_output = blockIdx.x % tiles * TILE;
     const int y = threadIdx.x / 16, x = threadIdx.x % 16;
-    const int row = threadIdx.x / 4, part = threadIdx.x % 4 * 4; /* what it loads: taps part .. part + 3 of a row */
+    const int row = threadIdx.x / 4, part = threadIdx.x % 4 * 4; /* this thread loads taps part .. part + 3 of a row */
 
     const i64 pixel = first_pixel + row, output = first_output + row;
     const i64 image = pixel / ((i64)p.out_height * p.out_width), rest = pixel % ((i64)p.out_height * p.out_width);

@@ -1,17 +1,18 @@
-/* element.cu: out = expression(arguments), element by element.
+/* element.cu: out = expression(arguments), elementwise.
  *
- * Before it, in the head: RANK of the walk; WIDTH, elements of a chunk, which lie along the last axis; UNROLL,
- * chunks of a thread; DOWN: those lie below each other, along the axis before the last, which is walked in steps of
- * UNROLL; THREADS of a block; WHOLE: no chunk is cut short (only the last of a flat walk can be); index_type, u32 or
- * i64; number, what the expression computes with; OUT_TYPE and OUT_KIND; EACH_ARGUMENT(X): X(i, type, kind, chunks) for
- * arguments 1 .., where chunks is UNROLL, or 1: the same for all of a thread; VALUES(u, j): their numbers for the
- * expression.
+ * Defined in the head: RANK of the walk; WIDTH, elements of a chunk along the last axis; UNROLL, chunks of a thread;
+ * DOWN: the chunks of a thread are in consecutive rows (along the axis before the last, which the walk counts in steps
+ * of UNROLL), otherwise THREADS chunks apart; THREADS of a block; WHOLE: no chunk is shorter than WIDTH (only the last
+ * chunk of a one-dimensional walk can be); index_type, u32 or i64; number, the type that the expression computes in;
+ * OUT_TYPE and OUT_KIND; EACH_ARGUMENT(X): X(i, type, kind, chunks) for arguments 1 .., where chunks is UNROLL, or 1 if
+ * the argument is the same for all chunks of a thread; VALUES(u, j): the arguments of the expression for element j of
+ * chunk u.
  *
- * A thread reads all its chunks before it writes any, so that several loads are under way at once; chunks of a block
- * lie side by side. The output may be the memory of an argument: an element is read by the thread that writes it. */
+ * A thread loads all its chunks before it stores any, so that several loads are in flight. The output may have the
+ * memory of an argument, since each element is read by the thread that writes it. */
 
 #define COUNT(u) (WHOLE ? WIDTH : count[u])
-#define PLACE(i, u) (offset<RANK>(w.at[i], at) + (DOWN ? u * (index_type)(w.at[i].strides[ROW] / UNROLL) : 0))
+#define ELEMENT_AT(i, u) (offset<RANK>(w.at[i], at) + (DOWN ? u * (index_type)(w.at[i].strides[ROW] / UNROLL) : 0))
 enum { ROW = DOWN ? RANK - 2 : 0 };
 
 extern "C" __global__ void __launch_bounds__(THREADS) element(const __grid_constant__ lz_element_params p) {
@@ -29,9 +30,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) element(const __grid_const
         coordinates<RANK>(w, chunk, at);
         count[u] = WIDTH;
         if (!WHOLE && (i64)(at[0] + 1) * WIDTH > p.last) count[u] = (int)(p.last - (i64)at[0] * WIDTH);
-        to[u] = PLACE(0, u);
+        to[u] = ELEMENT_AT(0, u);
 #define LOAD(i, type, kind, chunks)                                                                                    \
-    if (u < chunks) load<kind>(a##i[u], w.at[i].data, PLACE(i, u), w.at[i].strides[RANK - 1] / WIDTH, COUNT(u));
+    if (u < chunks) load<kind>(a##i[u], w.at[i].data, ELEMENT_AT(i, u), w.at[i].strides[RANK - 1] / WIDTH, COUNT(u));
         EACH_ARGUMENT(LOAD)
     }
 #pragma unroll

@@ -1,4 +1,4 @@
-/* gemm90.h: what kernels/gemm90.cu is handed, for both sides. */
+/* gemm90.h: parameters of kernels/gemm90.cu, for host and device. */
 #ifndef LZ_CUDA_GEMM90_H
 #define LZ_CUDA_GEMM90_H
 
@@ -8,7 +8,7 @@
 #define LZ_GEMM_ALIGN _Alignas(64)
 #endif
 
-/* A tensor map, as the driver encodes it. */
+/* A tensor map of the copy engine (TMA), encoded by the driver. */
 typedef struct lz_gemm_map {
     LZ_GEMM_ALIGN unsigned long long opaque[16];
 } lz_gemm_map;
@@ -21,15 +21,15 @@ typedef struct lz_gemm_argument {
 
 enum { LZ_GEMM_ARGUMENTS = 8 };
 
-/* One product of a launch. The launch has room for a certain number of them; those behind the last have no tiles. */
+/* One product of a launch. Unused entries after the last product have no tiles. */
 typedef struct lz_gemm_problem {
-    lz_gemm_map a, b, other, out;                  /* other: of a pair, the second b */
-    lz_gemm_argument arguments[LZ_GEMM_ARGUMENTS]; /* numbered as in the expression */
+    lz_gemm_map a, b, other, out;                  /* other: the second b of a pair */
+    lz_gemm_argument arguments[LZ_GEMM_ARGUMENTS]; /* indexed as in the expression */
     int m, n;                                      /* of the output */
-    int steps;                                     /* k in steps of 64, the last one filled up with zeros */
-    int row_tiles, column_tiles;                   /* row_tiles: of a whole cluster */
-    int group;                                     /* rows of tiles that are walked side by side, for the L2 cache */
-    int first, end;                                /* tiles, counted over all products: its first, the next one's */
+    int steps;                                     /* k / 64, rounded up; the last step is padded with zeros */
+    int row_tiles, column_tiles;                   /* a row tile has the rows of all blocks of a cluster */
+    int group;                                     /* rows of tiles that are processed together, for the L2 cache */
+    int first, end;                                /* range of its tiles, counted over all products */
 } lz_gemm_problem;
 
 #endif

@@ -1,11 +1,12 @@
-/* group_norm.cu: the statistics of groups of channels over all pixels of an image, in two steps that always run in the
- * same order: what each slab of pixels comes to, then all slabs together. Applying them is an elementwise matter.
+/* group_norm.cu: mean and scale of each group of channels over all pixels of an image. Step 1 computes the statistics
+ * of each slab of pixels, step 2 merges those of all slabs in a fixed order. An elementwise kernel applies them.
  *
- * Before it, in the head: STEP, 1 or 2; and for step 1 RANK of the walk over pixels; WIDTH, channels of a chunk;
- * X_TYPE; X_KIND. */
+ * Defined in the head: STEP, 1 or 2; for step 1 also RANK of the walk over pixels; WIDTH, channels of a chunk; X_TYPE;
+ * X_KIND. */
 #if STEP == 1
 
-enum { THREADS = 256, SPAN = 1024, TURN = 4 }; /* SPAN: most channels of a tile; TURN: pixels under way at once */
+/* SPAN: most channels of a tile. PIXELS_AT_ONCE: pixels whose loads are in flight. */
+enum { THREADS = 256, SPAN = 1024, PIXELS_AT_ONCE = 4 };
 
 FN i64 pixel_at(const lz_group_params &p, int pixel) {
     u32 at[RANK];
@@ -16,8 +17,8 @@ FN i64 pixel_at(const lz_group_params &p, int pixel) {
     return sum;
 }
 
-/* Distances are taken from the slab's first pixel, channel by channel: numbers that are small compared with a mean far
- * from zero, so that nothing cancels in sums of their squares. */
+/* Sums are of differences from the slab's first pixel, for each channel. If the mean is far from zero, these are much
+ * smaller than the values, so the sums of squares lose no digits by cancellation. */
 extern "C" __global__ void __launch_bounds__(THREADS) group_stats(const __grid_constant__ lz_group_params p) {
     __shared__ float sums[THREADS * WIDTH], squares[THREADS * WIDTH];
     __shared__ float sum_of[SPAN], square_of[SPAN], pivot_of[SPAN];
@@ -37,21 +38,21 @@ extern "C" __global__ void __launch_bounds__(THREADS) group_stats(const __grid_c
         float sum[WIDTH] = {0}, square[WIDTH] = {0};
         if (mine) {
             const i64 channel_at = image_at + (first_channel + chunk * WIDTH) * p.channel_stride;
-            vec<X_TYPE, WIDTH> x[TURN];
+            vec<X_TYPE, WIDTH> x[PIXELS_AT_ONCE];
             float pivot[WIDTH];
             load<X_KIND>(x[0], data, channel_at + pixel_at(p, begin), p.channel_stride, WIDTH);
 #pragma unroll
             for (int j = 0; j < WIDTH; j++) pivot[j] = as_float(x[0].at[j]);
             if (line == 0)
                 for (int j = 0; j < WIDTH; j++) pivot_of[chunk * WIDTH + j] = pivot[j];
-            for (int pixel = begin + line; pixel < end; pixel += TURN * lines) {
+            for (int pixel = begin + line; pixel < end; pixel += PIXELS_AT_ONCE * lines) {
 #pragma unroll
-                for (int t = 0; t < TURN; t++) {
+                for (int t = 0; t < PIXELS_AT_ONCE; t++) {
                     const i64 at = channel_at + pixel_at(p, min(pixel + t * lines, end - 1));
                     load<X_KIND>(x[t], data, at, p.channel_stride, WIDTH);
                 }
 #pragma unroll
-                for (int t = 0; t < TURN; t++) {
+                for (int t = 0; t < PIXELS_AT_ONCE; t++) {
                     if (pixel + t * lines >= end) continue;
 #pragma unroll
                     for (int j = 0; j < WIDTH; j++) {
@@ -69,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) group_stats(const __grid_c
                 squares[(line * across + column) * WIDTH + j] = square[j];
             }
         __syncthreads();
-        const int here = min(across, chunks - from) * WIDTH; /* channels */
+        const int here = min(across, chunks - from) * WIDTH; /* channels of this round */
         for (int c = threadIdx.x; c < here; c += THREADS) {
             float s = 0.0f, q = 0.0f;
             for (int l = 0; l < lines; l++) {
@@ -86,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) group_stats(const __grid_c
         double mean = 0.0, spread = 0.0;
         for (int c = g * p.group_size; c < (g + 1) * p.group_size; c++) mean += sum_of[c] + pivot_of[c] * pixels;
         mean /= pixels * p.group_size;
-        for (int c = g * p.group_size; c < (g + 1) * p.group_size; c++) { /* (d + e)^2, e: from the mean to the pivot */
+        for (int c = g * p.group_size; c < (g + 1) * p.group_size; c++) { /* sum of (d + e)^2, where e = pivot - mean */
             double e = pivot_of[c] - mean;
             spread += square_of[c] + 2.0 * e * sum_of[c] + e * e * pixels;
         }
@@ -112,7 +113,7 @@ FN double sum_block(double v) {
     return of_thread[0];
 }
 
-/* A block for each group of each image: mean and scale, written for each of its channels. */
+/* One block for each group of each image: computes mean and scale, and writes them for each channel of the group. */
 extern "C" __global__ void __launch_bounds__(THREADS) group_finish(const __grid_constant__ lz_group_params p) {
     const int group = blockIdx.x % p.groups, image = blockIdx.x / p.groups;
     const double *partial = p.partial + ((i64)image * p.slabs * p.groups + group) * 2;

@@ -1,23 +1,25 @@
-/* hopper.cu: what Hopper has for large products, as functions: the copy engine (tiles of a tensor into shared memory
- * and back), barriers in shared memory that count threads and bytes, clusters of blocks, and matrix units that read
- * their operands from shared memory. Addresses in shared memory are numbers, as in PTX.
+/* hopper.cu: Hopper's instructions for large products, as functions: the copy engine (TMA: tiles of a tensor to shared
+ * memory and back), barriers in shared memory that count threads and bytes (mbarrier), clusters of thread blocks, and
+ * matrix units that read their operands from shared memory (wgmma). Addresses in shared memory are 32-bit numbers, as
+ * in PTX.
  *
- * In the simulator they are spelled out, so that kernels built on them run there too. */
+ * The second half implements them in C++ for the simulator (LZ_SIM), so that kernels that use them run there too. */
 
-/* A matrix in shared memory as the matrix units want it described: rows of 128 bytes along k, their 16-byte chunks
- * swizzled as the copy engine does it, 1024 bytes from eight rows to the next. A step of 16 along k adds 32 bytes. */
+/* The descriptor of a matrix in shared memory, for the matrix units: rows of 128 bytes along k, whose 16-byte chunks
+ * are swizzled as the copy engine does it; 8 rows take 1024 bytes. A step of 16 along k adds 32 bytes to the
+ * address. */
 FN u64 matrix_at(u32 address) {
     return (u64)((address & 0x3ffff) >> 4) | 1ull << 16 | (1024ull >> 4) << 32 | 1ull << 62;
 }
-#define K_STEP 2 /* those 32 bytes, as matrix_at counts them */
-/* The same turned: rows of 128 bytes across k, eight of them 1024 bytes; `next` bytes from 64 numbers of a row to the
- * 64 behind them. A step of 16 along k adds 2048 bytes. */
-FN u64 turned_matrix_at(u32 address, u32 next) {
+#define K_STEP 2 /* 32 bytes, in the unit of a descriptor */
+/* The same for a transposed matrix: rows of 128 bytes across k; 8 rows take 1024 bytes; the next 64 elements of a row
+ * are `next` bytes further on. A step of 16 along k adds 2048 bytes. */
+FN u64 transposed_matrix_at(u32 address, u32 next) {
     return (u64)((address & 0x3ffff) >> 4) | (u64)(next >> 4) << 16 | (1024ull >> 4) << 32 | 1ull << 62;
 }
-#define TURNED_K_STEP 128
+#define TRANSPOSED_K_STEP 128
 
-/* Where a byte of a tile lies whose rows are 128, 64 or 32 bytes wide and swizzled that far. */
+/* The swizzled offset of a byte in a tile whose rows are 128, 64 or 32 bytes wide. */
 template <int ROW_BYTES> FN u32 swizzled(u32 offset) { return offset ^ (offset >> 7 & (ROW_BYTES / 16 - 1)) << 4; }
 
 #ifndef LZ_SIM
@@ -29,12 +31,12 @@ FN u32 address_of(const void *shared) { return (u32)__cvta_generic_to_shared(sha
 FN void make_barrier(u32 barrier, u32 arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-FN void show_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+FN void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 FN void arrive(u32 barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-/* At the barrier in the same place of another block of the cluster. Without ".release.cluster", which would wait for
- * all of memory each time: what is given back here was only read, by matrix units that are done. */
+/* Arrives at the barrier at the same address of another block of the cluster. ".release.cluster" is not needed, and
+ * would wait for all memory accesses each time: the released stage was only read, by matrix units that are done. */
 FN void arrive_at(u32 barrier, u32 block) {
     asm volatile("{\n"
                  ".reg .b32 there;\n"
@@ -59,11 +61,11 @@ FN void wait_for(u32 barrier, u32 parity) {
                  "r"(parity)
                  : "memory");
 }
-FN void meet_threads(int number, int threads) {
+FN void sync_threads(int number, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
-/* Is counted there, and goes on. */
-FN void pass_threads(int number, int threads) {
+/* bar.arrive: is counted at the named barrier, and does not wait. */
+FN void arrive_threads(int number, int threads) {
     asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 FN u32 block_of_cluster() {
@@ -71,30 +73,30 @@ FN u32 block_of_cluster() {
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return rank;
 }
-/* Orders no memory but barriers that were shown: nothing else goes from block to block by ordinary stores. A warp
- * arrives as one. */
-FN void meet_cluster() {
+/* Orders no memory accesses except the initialisation of barriers (fence_barriers): blocks exchange nothing else by
+ * ordinary stores. A warp arrives as one. */
+FN void sync_cluster() {
     __syncwarp();
     asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
 /* ---- the copy engine ---- */
 
-FN void expect_map(const void *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+FN void prefetch_map(const void *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 FN void load_tile(u32 to, const void *map, int x, int y, u32 barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
                  "[%4];" ::"r"(to),
                  "l"(map), "r"(x), "r"(y), "r"(barrier)
                  : "memory");
 }
-/* Into the same place of every block of the mask; each one's barrier counts the bytes. */
+/* Loads to the same address of every block in the mask. The barrier of each block counts the bytes. */
 FN void load_tile_for(u32 to, const void *map, int x, int y, u32 barrier, u16 mask) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
                  "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
                  "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(mask)
                  : "memory");
 }
-/* Of a tensor with four axes; its box has one of each of the outer two. */
+/* Loads a tile of a tensor with four axes. The box has size 1 along the two outer axes. */
 FN void load_tile(u32 to, const void *map, int x, int y, int z, int w, u32 barrier) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
                  "[%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
@@ -113,35 +115,36 @@ FN void store_tile(const void *map, int x, int y, int z, int w, u32 from) {
                  "r"(x), "r"(y), "r"(z), "r"(w), "r"(from)
                  : "memory");
 }
-/* All but the last N of this thread's stores have read what they store. */
+/* Waits until all but the last N stores of this thread have read their shared memory. */
 template <int N> FN void wait_for_stores() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
-/* What this thread wrote to shared memory may be read by the copy engine, after the next barrier. */
-FN void show_copy_engine() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+/* After the next barrier, the copy engine sees what this thread wrote to shared memory. */
+FN void fence_copy_engine() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-/* ---- the matrix units; multiply itself is in the head, because its text depends on the width ---- */
+/* ---- the matrix units; multiply itself is in the head, because its text depends on the width --------------------- */
 
 FN void start_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 FN void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N> FN void wait_for_products() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
-/* From here on the compiler may touch the sums. */
-template <int N> FN void take_sums(float (&sum)[N]) {
+/* A compiler barrier: reads and writes of the sums stay after it. */
+template <int N> FN void use_sums(float (&sum)[N]) {
 #pragma unroll
     for (int i = 0; i < N; i++) asm volatile("" : "+f"(sum[i])::"memory");
 }
 
-template <int N> FN void keep_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
-template <int N> FN void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
+template <int N> FN void decrease_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
+template <int N> FN void increase_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
 
-/* Four 8 x 8 blocks of 16-bit numbers to shared memory: lanes 0-7 say where the rows of the first begin, and so on.
- * Lane i holds row i / 4 of each block, columns i % 4 * 2 and the next. */
+/* Stores four 8 x 8 blocks of 16-bit numbers to shared memory. Lanes 0-7 have the addresses of the rows of the first
+ * block, lanes 8-15 those of the second, and so on. Lane i has row i / 4 of each block, columns i % 4 * 2 and the
+ * next. */
 FN void store_blocks(u32 row, const u32 (&from)[4]) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(from[0]),
                  "r"(from[1]), "r"(from[2]), "r"(from[3])
                  : "memory");
 }
-/* And from there. */
+/* Loads four blocks, in the same distribution. */
 FN void load_blocks(u32 (&to)[4], u32 row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -157,17 +160,17 @@ FN void store_two(u32 to, float a, float b) {
 FN u32 address_of(const void *shared) { return lz_sim::offset_of(shared); }
 
 FN void make_barrier(u32 barrier, u32 arrivals) { lz_sim::make_mbarrier(barrier, arrivals); }
-FN void show_barriers() {}
+FN void fence_barriers() {}
 FN u32 block_of_cluster() { return (u32)lz_sim::threads[lz_sim::current].block; }
 FN void arrive(u32 barrier) { lz_sim::arrive(barrier, (int)block_of_cluster()); }
 FN void arrive_at(u32 barrier, u32 block) { lz_sim::arrive(barrier, (int)block); }
 FN void arrive_expecting(u32 barrier, u32 bytes) { lz_sim::arrive(barrier, (int)block_of_cluster(), (int)bytes); }
 FN void wait_for(u32 barrier, u32 parity) { lz_sim::wait_for_phase(barrier, parity); }
-FN void meet_threads(int number, int threads) { lz_sim::meet_threads(number, threads); }
-FN void pass_threads(int number, int threads) { lz_sim::pass_threads(number, threads); }
-FN void meet_cluster() { lz_sim::meet_cluster(); }
+FN void sync_threads(int number, int threads) { lz_sim::sync_threads(number, threads); }
+FN void arrive_threads(int number, int threads) { lz_sim::arrive_threads(number, threads); }
+FN void sync_cluster() { lz_sim::sync_cluster(); }
 
-FN void expect_map(const void *) {}
+FN void prefetch_map(const void *) {}
 FN void load_tile(u32 to, const void *map, int x, int y, u32 barrier) {
     lz_sim::copy_in(to, map, {x, y}, barrier, 0);
 }
@@ -186,17 +189,17 @@ FN void store_tile(const void *map, int x, int y, int z, int w, u32 from) {
     lz_sim::close_group();
 }
 template <int N> FN void wait_for_stores() { lz_sim::wait_for_groups(N); }
-FN void show_copy_engine() {}
+FN void fence_copy_engine() {}
 
-/* A warp does these as one: none of its lanes is ahead. */
+/* A warp executes these as one. */
 FN void start_products() { __syncwarp(); }
 FN void end_products() {}
 template <int N> FN void wait_for_products() { __syncwarp(); }
-template <int N> FN void take_sums(float (&)[N]) {}
-template <int N> FN void keep_registers() {}
-template <int N> FN void take_registers() {}
+template <int N> FN void use_sums(float (&)[N]) {}
+template <int N> FN void decrease_registers() {}
+template <int N> FN void increase_registers() {}
 
-/* Element (row, k) of a matrix that is described as by matrix_at. */
+/* Element (row, k) of a matrix with a descriptor of matrix_at. */
 template <class T> FN float described(u64 matrix, int row, int k) {
     const u32 start = (u32)(matrix & 0x3fff) << 4, eight_rows = (u32)(matrix >> 32 & 0x3fff) << 4;
     if (matrix >> 62 != 1 || matrix >> 49 & 7) lz_sim::fail("a matrix that is not swizzled over 128 bytes");
@@ -206,7 +209,7 @@ template <class T> FN float described(u64 matrix, int row, int k) {
     return as_float(v);
 }
 
-/* sum [64, N] (+)= a [64, 16] b^T [N, 16]: a thread's share, four numbers for every eight columns. */
+/* sum [64, N] (+)= a [64, 16] b^T [N, 16]: the part of one thread, four sums for every eight columns. */
 template <class T, int N> FN void multiply_spelled_out(float (&sum)[N / 2], u64 a, u64 b, int add) {
     const int row = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
     float left[2][16], right[16];
@@ -222,8 +225,8 @@ template <class T, int N> FN void multiply_spelled_out(float (&sum)[N / 2], u64 
     }
 }
 
-/* Element (k, column) of a matrix that is described as by turned_matrix_at. */
-template <class T> FN float described_turned(u64 matrix, int k, int column) {
+/* Element (k, column) of a matrix with a descriptor of transposed_matrix_at. */
+template <class T> FN float described_transposed(u64 matrix, int k, int column) {
     const u32 start = (u32)(matrix & 0x3fff) << 4, next = (u32)(matrix >> 16 & 0x3fff) << 4,
               eight_rows = (u32)(matrix >> 32 & 0x3fff) << 4;
     if (matrix >> 62 != 1 || matrix >> 49 & 7) lz_sim::fail("a matrix that is not swizzled over 128 bytes");
@@ -233,9 +236,9 @@ template <class T> FN float described_turned(u64 matrix, int k, int column) {
     return as_float(v);
 }
 
-/* sum [64, N] (+)= a [64, 16] b^T [N, 16] or, where b is turned, b [16, N]; a from registers: four lanes have a row of
- * it, two neighbours of each half. */
-template <class T, int N, bool TURNED>
+/* sum [64, N] (+)= a [64, 16] b^T [N, 16] or, if b is transposed, b [16, N]. a is in registers: four lanes have a row
+ * of it, two neighbouring elements of each half. */
+template <class T, int N, bool TRANSPOSED>
 FN void multiply_held_spelled_out(float (&sum)[N / 2], const u32 (&a)[4], u64 b, int add) {
     const int column = threadIdx.x % 4 * 2, first = threadIdx.x % 32 / 4 * 4;
     float left[2][16], right[16];
@@ -246,7 +249,7 @@ FN void multiply_held_spelled_out(float (&sum)[N / 2], const u32 (&a)[4], u64 b,
         }
     for (int i = 0; i < N / 4; i++) {
         const int at = i / 2 * 8 + column + i % 2;
-        for (int k = 0; k < 16; k++) right[k] = TURNED ? described_turned<T>(b, k, at) : described<T>(b, at, k);
+        for (int k = 0; k < 16; k++) right[k] = TRANSPOSED ? described_transposed<T>(b, k, at) : described<T>(b, at, k);
         for (int h = 0; h < 2; h++) {
             float &to = sum[i / 2 * 4 + h * 2 + i % 2], total = add ? to : 0.0f;
             for (int k = 0; k < 16; k++) total += left[h][k] * right[k];

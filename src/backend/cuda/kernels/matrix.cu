@@ -1,27 +1,28 @@
-/* matrix.cu: the matrix units of Ampere and later as functions, and what feeds them: a warp together loads 8 x 8 blocks
- * of 16-bit numbers from shared memory and multiplies a 16 x 16 by a 16 x 8 matrix. Which lane holds what is as PTX has
- * it: lane i holds row i / 4 of a block, columns i % 4 * 2 and the next.
+/* matrix.cu: the matrix units of Ampere and later as functions (mma, ldmatrix, cp.async). A warp loads 8 x 8 blocks of
+ * 16-bit numbers from shared memory, and multiplies a 16 x 16 by a 16 x 8 matrix. Lane i has row i / 4 of a block,
+ * columns i % 4 * 2 and the next, as in PTX.
  *
- * In the simulator they are spelled out, so that kernels built on them run there too. */
+ * The second half implements them in C++ for the simulator (LZ_SIM), so that kernels that use them run there too. */
 
 #ifndef LZ_SIM
 
 FN u32 shared_address(const void *at) { return (u32)__cvta_generic_to_shared(at); }
 
-/* Four blocks: lanes 0-7 say where the rows of the first begin, lanes 8-15 those of the second, and so on. */
+/* Loads four blocks. Lanes 0-7 have the addresses of the rows of the first, lanes 8-15 those of the second, and so
+ * on. */
 FN void load_blocks(u32 (&to)[4], const void *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(shared_address(row)));
 }
 /* The same, each block transposed. */
-FN void load_turned(u32 (&to)[4], const void *row) {
+FN void load_transposed(u32 (&to)[4], const void *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(shared_address(row)));
 }
 
-/* sum [16, 8] += a [16, 16] b [16, 8]; the last argument says of which type they are. */
+/* sum [16, 8] += a [16, 16] b [16, 8]. The last argument only selects the type of a and b. */
 FN void multiply(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1, bf16) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
                  "{%0, %1, %2, %3};"
@@ -35,7 +36,7 @@ FN void multiply(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1, f16) {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* Two numbers in one register. */
+/* Rounds two numbers and packs them into one register. */
 FN u32 pair(float low, float high, bf16) {
     u32 both;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
@@ -47,7 +48,7 @@ FN u32 pair(float low, float high, f16) {
     return both;
 }
 
-/* 16 bytes into shared memory, on their own; zeros if they are not there. */
+/* Starts an asynchronous copy of 16 bytes to shared memory; of zeros if there is false. */
 FN void start_copy(void *to, const void *from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
                  "r"(there ? 16 : 0));
@@ -56,14 +57,14 @@ FN void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 #else
 
-/* What the lanes of each warp show each other. */
+/* Values that the lanes of each warp exchange. */
 struct shown {
     const u16 *row;
     u32 values[6];
 };
 FN shown *show(const shown &mine) {
     __shared__ shown all[1024];
-    __syncwarp(); /* everybody has looked at what was shown before */
+    __syncwarp(); /* all lanes have read the previous values */
     all[threadIdx.x] = mine;
     __syncwarp();
     return all + threadIdx.x / 32 * 32;
@@ -77,7 +78,7 @@ FN void load_blocks(u32 (&to)[4], const void *row) {
         to[i] = (u32)from[1] << 16 | from[0];
     }
 }
-FN void load_turned(u32 (&to)[4], const void *row) {
+FN void load_transposed(u32 (&to)[4], const void *row) {
     const shown *warp = show({(const u16 *)row, {}});
     const int lane = threadIdx.x % 32;
     for (int i = 0; i < 4; i++) {

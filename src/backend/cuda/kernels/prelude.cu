@@ -1,5 +1,5 @@
-/* prelude.cu: what every kernel of ours may use: element types, numbers, the ops of expressions, walks. Compiled
- * without contraction (a * b + c rounds twice, unless it says fmaf), so that fused and unfused expressions give the
+/* prelude.cu: prepended to each of our kernels: element types, conversions, the ops of expressions, walks. Compiled
+ * without contraction (a * b + c rounds twice, only fmaf rounds once), so that fused and unfused expressions give the
  * same bits. */
 
 /* ---- types ------------------------------------------------------------------------------------------------------- */
@@ -58,7 +58,7 @@ FN float as_float(i32 v) { return (float)v; }
 FN float as_float(i64 v) { return (float)v; }
 FN float as_float(float v) { return v; }
 
-/* Nearest even; overflow to infinity, in f8 to 448. */
+/* Round to nearest even; overflow gives infinity, in f8 448. */
 FN void from_float(bf16 &to, float v) {
 #ifndef LZ_SIM
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to.bits) : "f"(v));
@@ -122,7 +122,8 @@ FN void from_whole(i32 &to, i64 v) { to = (i32)(u32)v; }
 FN void from_whole(i64 &to, i64 v) { to = v; }
 template <class T> FN void from_whole(T &to, i64 v) { from_float(to, (float)v); }
 
-/* A stored element as a number of the kind an expression computes with, and back: float, i64, or just its bits. */
+/* Conversion of a stored element to the type that an expression computes in (float, i64, or the same bits), and
+ * back. */
 template <class T> FN void get(float &to, T v) { to = as_float(v); }
 template <class T> FN void get(i64 &to, T v) { to = as_whole(v); }
 template <class T> FN void get(T &to, T v) { to = v; }
@@ -140,18 +141,18 @@ template <class T, class N> FN N number_of(T v) {
     return n;
 }
 
-/* ---- several elements at once ------------------------------------------------------------------------------------ */
+/* ---- vectors of elements ----------------------------------------------------------------------------------------- */
 
 template <class T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) vec { T at[N]; };
 
-/* The widest thing that one instruction moves. */
+/* The type of a single load or store of so many bytes. */
 template <int BYTES> struct word_of { typedef uint4 type; };
 template <> struct word_of<8> { typedef uint2 type; };
 template <> struct word_of<4> { typedef u32 type; };
 template <> struct word_of<2> { typedef u16 type; };
 template <> struct word_of<1> { typedef u8 type; };
 
-/* The compiler may take a store apart; this it must leave whole. */
+/* The compiler could split a plain store; these are single instructions. */
 template <class W> FN void store_word(W *to, W w) { *to = w; }
 #ifndef LZ_SIM
 FN void store_word(uint4 *to, uint4 w) {
@@ -181,13 +182,13 @@ template <class T, int N> FN void store_words(const vec<T, N> &from, T *to) {
     }
 }
 
-/* Where an operand's elements lie along the last axis: VECTOR: side by side and aligned; SCALAR: some step apart; SAME:
- * it is one and the same. */
+/* The access pattern of an operand along the last axis. VECTOR: contiguous and aligned; SCALAR: any stride; SAME:
+ * stride 0, one element for all. */
 #define VECTOR 0
 #define SCALAR 1
 #define SAME 2
 
-/* n <= N elements from index `at` on; the rest is left as it is. */
+/* Loads n <= N elements from index `at` on; the others are unchanged. */
 template <int KIND, class T, int N> FN void load(vec<T, N> &to, const char *data, i64 at, i64 step, int n) {
     const T *from = (const T *)data + at;
     if (KIND == VECTOR && n == N) {
@@ -214,7 +215,7 @@ template <int KIND, class T, int N> FN void store(const vec<T, N> &from, char *d
     }
 }
 
-/* Conversions two at a time, where there is an instruction for it. */
+/* Conversions, two at a time if there is an instruction for it. */
 template <class T, class V, int N> FN void put_all(vec<T, N> &to, const V (&from)[N]) {
 #pragma unroll
     for (int j = 0; j < N; j++) put(to.at[j], from[j]);
@@ -246,7 +247,7 @@ template <int N> FN void put_all(vec<f16, N> &to, const float (&from)[N]) {
 
 FN u32 quotient(u32 n, lz_divisor by) { return (__umulhi(n, by.multiply) + n) >> by.shift; }
 
-/* The index of each axis. In 32 bits where the host found that they are enough. */
+/* The index along each axis. The host chooses u32 if it is large enough. */
 template <int RANK> FN void coordinates(const lz_walk &w, u32 index, u32 *at) {
 #pragma unroll
     for (int i = RANK - 1; i > 0; i--) {
@@ -265,10 +266,10 @@ template <int RANK> FN void coordinates(const lz_walk &w, i64 index, i64 *at) {
     }
     at[0] = index;
 }
-template <int RANK, class I> FN I offset(const lz_place &place, const I *at) {
+template <int RANK, class I> FN I offset(const lz_strided &operand, const I *at) {
     I sum = 0;
 #pragma unroll
-    for (int i = 0; i < RANK; i++) sum += at[i] * (I)place.strides[i];
+    for (int i = 0; i < RANK; i++) sum += at[i] * (I)operand.strides[i];
     return sum;
 }
 
@@ -288,7 +289,7 @@ FN float op_sin(float a) { return sinf(a); }
 FN float op_cos(float a) { return cosf(a); }
 FN float op_tanh(float a) { return tanhf(a); }
 FN float op_erf(float a) { return erff(a); }
-/* 2^a and 1 / a by one instruction each, within 2 ulp; 0 where it is below 2^-126. */
+/* 2^a and 1 / a with one instruction each, within 2 ulp; results below 2^-126 become 0. */
 #ifndef LZ_SIM
 FN float exp2_of(float a) {
     float r;
@@ -304,12 +305,13 @@ FN float one_over(float a) {
 FN float exp2_of(float a) { return exp2f(a); }
 FN float one_over(float a) { return 1.0f / a; }
 #endif
-/* These end many a product, while nobody multiplies: few instructions. e^x is 2^(x log2 e), off by 6e-8 |x|. */
+/* These are common epilogues, during which no product runs, so they use few instructions. e^x is 2^(x log2 e), with a
+ * relative error of 6e-8 |x|. */
 FN float op_sigmoid(float a) { return one_over(1.0f + exp2_of(-1.44269504f * a)); }
 FN float op_silu(float a) { return a * op_sigmoid(a); }
 FN float op_gelu(float a) { return 0.5f * a * (1.0f + erff(a * 0.707106781f)); }
 /* a (1 + tanh t) / 2 with t = sqrt(2 / pi) (a + 0.044715 a^3), and (1 + tanh t) / 2 = sigmoid(2 t), which loses no
- * digits where tanh is near -1. */
+ * digits if tanh is near -1. */
 FN float op_gelu_tanh(float a) {
     const float t = a * fmaf(a * a, -0.102943240f, -2.30220820f); /* -2 t log2 e */
     return a * one_over(1.0f + exp2_of(t));
@@ -359,16 +361,16 @@ template <class N> FN N op_and(N a, N b) { return a != 0 && b != 0 ? 1 : 0; }
 template <class N> FN N op_or(N a, N b) { return a != 0 || b != 0 ? 1 : 0; }
 template <class N> FN N op_where(N a, N b, N c) { return a != 0 ? b : c; }
 
-/* As if it had been stored as a T and read again. */
+/* v rounded to T. */
 template <class T> FN float round_to(float v) {
     T stored;
     from_float(stored, v);
     return as_float(stored);
 }
 
-/* ---- a whole warp, and a whole block ----------------------------------------------------------------------------- */
+/* ---- sums over lanes --------------------------------------------------------------------------------------------- */
 
-/* Sums over neighbouring lanes, LANES of them, in one order; every lane gets the same bits, because a + b = b + a. */
+/* Sum over LANES neighbouring lanes in a fixed order. Every lane gets the same bits, because a + b = b + a. */
 template <int LANES> FN float sum_lanes(float v) {
 #pragma unroll
     for (int i = 1; i < LANES; i *= 2) v += __shfl_xor_sync(0xffffffffu, v, i);

@@ -1,12 +1,12 @@
-/* reduce.cu: sums, means, variances, extremes and their places over the reduced axes.
+/* reduce.cu: sum, mean, variance, maximum, minimum, argmax and logsumexp over the reduced axes.
  *
- * LANES threads work on one output. Each takes in V elements at a time and keeps a state; states are merged in a
- * tree, so that the order of every sum depends on sizes alone. Where there are few outputs, each is cut into segments
- * whose states are put down, and merged by a second launch.
+ * LANES threads compute one output. Each takes V elements at a time into a state; states are merged in a tree, so that
+ * the order of every sum depends on sizes alone. If there are few outputs, each reduction is cut into segments: the
+ * first launch stores the state of each segment (PARTIAL), a second launch merges them (FINISH).
  *
- * Before it, in the head: REDUCE_OP; number, float or i64; IN_TYPE, OUT_TYPE; LANES; ACROSS: outputs, not elements,
- * lie side by side in memory; KEPT_RANK, REDUCED_RANK; KIND of the elements of one output (VECTOR only if REDUCED_RANK
- * is 1); FINISH: merge what segments came to; PARTIAL: put it down. */
+ * Defined in the head: REDUCE_OP; number, float or i64; IN_TYPE, OUT_TYPE; LANES; ACROSS: neighbouring threads compute
+ * neighbouring outputs, otherwise they read neighbouring elements of one output; KEPT_RANK, REDUCED_RANK; KIND of
+ * access to the elements of one output (VECTOR only if REDUCED_RANK is 1); FINISH; PARTIAL. */
 #define SUM 1
 #define MEAN 2
 #define VAR 3
@@ -41,7 +41,7 @@ FN state take(state s, number (&v)[V], int count, i64 first, i64 step) {
 FN number result(state s, i64 count) { return REDUCE_OP == MEAN ? s.sum / (number)count : s.sum; }
 #endif
 
-#if REDUCE_OP == VAR /* how many, their mean, the sum of squared distances from it */
+#if REDUCE_OP == VAR /* count, mean, and sum of squared differences from the mean */
 struct state {
     float n, mean, spread;
 };
@@ -81,18 +81,18 @@ FN state take(state s, number (&v)[V], int count, i64 first, i64 step) {
 FN number result(state s, i64 count) { return s.best; }
 #endif
 
-#if REDUCE_OP == ARGMAX /* the first of the largest; a NaN is larger than anything */
+#if REDUCE_OP == ARGMAX /* index of the first maximum; a NaN counts as larger than any number */
 struct state {
     number best;
-    i64 place; /* -1: nothing yet */
+    i64 index; /* -1: nothing yet */
 };
 FN state nothing() { return state{0, -1}; }
 FN state merge(state a, state b) {
-    if (b.place < 0) return a;
-    if (a.place < 0) return b;
+    if (b.index < 0) return a;
+    if (a.index < 0) return b;
     const bool a_nan = a.best != a.best, b_nan = b.best != b.best;
     const bool equal = a_nan ? b_nan : a.best == b.best;
-    if (equal) return a.place < b.place ? a : b;
+    if (equal) return a.index < b.index ? a : b;
     return a_nan || (!b_nan && a.best > b.best) ? a : b;
 }
 FN state take(state s, number (&v)[V], int count, i64 first, i64 step) {
@@ -101,14 +101,14 @@ FN state take(state s, number (&v)[V], int count, i64 first, i64 step) {
         if (j < count) s = merge(s, state{v[j], first + j * step});
     return s;
 }
-FN i64 result(state s, i64 count) { return s.place; }
+FN i64 result(state s, i64 count) { return s.index; }
 #endif
 
-#if REDUCE_OP == LOGSUMEXP /* the largest, and the sum of exp(x - largest) */
+#if REDUCE_OP == LOGSUMEXP /* the maximum, and the sum of exp(x - maximum) */
 struct state {
     float top, sum;
 };
-FN float shrink(float from, float to) { return from == to ? 1.0f : expf(from - to); } /* inf - inf is no use */
+FN float shrink(float from, float to) { return from == to ? 1.0f : expf(from - to); } /* inf - inf would be NaN */
 FN state nothing() { return state{-INFINITE, 0.0f}; }
 FN state merge(state a, state b) {
     const float top = op_maximum(a.top, b.top);
@@ -128,15 +128,15 @@ FN number result(state s, i64 count) { return s.top == INFINITE || s.top == -INF
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
-FN i64 wide_offset(const lz_place &place, const u32 *at, int rank) {
+FN i64 wide_offset(const lz_strided &operand, const u32 *at, int rank) {
     i64 sum = 0;
 #pragma unroll
     for (int i = 0; i < LZ_AXES; i++)
-        if (i < rank) sum += at[i] * place.strides[i];
+        if (i < rank) sum += at[i] * operand.strides[i];
     return sum;
 }
 
-/* Elements first + j * LANES, or first + j where they are a vector. */
+/* Reads elements first + j * LANES or, if KIND is VECTOR, first + j. Returns their number. */
 FN int read_some(const lz_reduce_params &p, i64 from, i64 first, i64 end, number (&v)[V]) {
     const IN_TYPE *data = (const IN_TYPE *)p.kept.at[0].data + from;
     const i64 step = KIND == VECTOR ? 1 : LANES;

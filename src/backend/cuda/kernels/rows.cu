@@ -1,15 +1,15 @@
-/* rows.cu: kernels that turn a row into a row: softmax, rms_norm, layer_norm, rope (with the norm before it), each
- * with its epilogue.
+/* rows.cu: kernels whose output row depends on one input row: softmax, rms_norm, layer_norm, rope (with the norm before
+ * it), each with its epilogue.
  *
- * LANES neighbouring threads share a row. It is cut into chunks of V elements, and lane l holds chunks l, l + LANES,
- * ... in registers: so a row is read once, and all of it before any of it is written, which allows writing in place.
- * Which element is where, and so the order of every sum, depends on the length of the row alone.
+ * LANES neighbouring threads share a row. The row is cut into chunks of V elements, and lane l has chunks l, l + LANES,
+ * ... in registers. So a row is read once, and completely before any of it is written, which allows writing in place.
+ * The distribution of elements, and so the order of every sum, depends on the length of the row alone.
  *
- * Before it, in the head: CALLS that there is room for; ROW_OP; RANK of the walk over rows; LANES; CHUNKS per lane, or
- * 0: as many as it takes, read again for each pass; WHOLE: rows are whole chunks; OUT_TYPE, OUT_KIND, X_TYPE, X_KIND;
- * EACH_ARGUMENT(X): X(operand, type, kind) of the epilogue's arguments; VALUES(j): those, each behind a comma; EARLY:
- * they are few enough to be read before the sums; epilogue(); index_type, u32 or i64. For rope also NORM, WEIGHTED,
- * HALF_SPLIT, and types and kinds of COS, SIN, WEIGHT. */
+ * Defined in the head: CALLS, the number of calls that the parameters have space for; ROW_OP; RANK of the walk over
+ * rows; LANES; CHUNKS per lane, or 0: any number, read again for each pass; WHOLE: rows are multiples of V; OUT_TYPE,
+ * OUT_KIND, X_TYPE, X_KIND; EACH_ARGUMENT(X): X(operand, type, kind) for the arguments of the epilogue; VALUES(j):
+ * their values, each after a comma; EARLY: arguments are loaded before the sums; epilogue(); index_type, u32 or i64.
+ * For rope also NORM, WEIGHTED, HALF_SPLIT, and types and kinds of COS, SIN, WEIGHT. */
 #define SOFTMAX 1
 #define RMS_NORM 2
 #define LAYER_NORM 3
@@ -28,7 +28,7 @@ enum {
 #if LANES > 32
 __shared__ float of_warp[WARPS];
 
-FN float meet(float v) { /* what each warp found, spread over the lanes of every warp */
+FN float meet(float v) { /* lane i of every warp gets the value of warp i */
     __syncthreads();
     if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = v;
     __syncthreads();
@@ -45,10 +45,10 @@ FN void sync_row() { __syncwarp(); }
 
 FN float sum_chunk(const float (&v)[V]) { return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7])); }
 
-/* ---- a thread's part of it --------------------------------------------------------------------------------------- */
+/* ---- the part of a thread ---------------------------------------------------------------------------------------- */
 
 struct part {
-    i64 n; /* elements of the row; 0: there is no such row */
+    i64 n; /* elements of the row; 0: the thread has no row */
     index_type at[RANK];
     int lane;
 };
@@ -58,12 +58,12 @@ FN int count_of(const part &r, int k) {
     i64 left = r.n - first_of(r, k);
     return left <= 0 ? 0 : WHOLE || left > V ? V : (int)left;
 }
-/* Where the row begins. */
-template <class T> FN T *row_of(const lz_place &place, const part &r) {
-    return (T *)place.data + offset<RANK>(place, r.at);
+/* The first element of the row. */
+template <class T> FN T *row_of(const lz_strided &operand, const part &r) {
+    return (T *)operand.data + offset<RANK>(operand, r.at);
 }
 
-/* Elements i .. of an operand. */
+/* Loads elements i .. i + count - 1 of the row of an operand. */
 template <int KIND, class T, int N>
 FN void fetch(vec<T, N> &to, const lz_rows_params &p, const part &r, int operand, i64 i, int count) {
     const i64 step = KIND == SCALAR ? p.steps[operand] : 1;
@@ -108,12 +108,13 @@ FN void finish_chunk(const lz_rows_params &p, const part &r, int k, const float 
 
 #if ROW_OP == ROPE
 #if HALF_SPLIT
-__shared__ float turned[ROWS][CHUNKS * LANES * V]; /* pairs are far apart: each lane finds its partners here */
+/* The rows before rotation, since the two elements of a pair are in different lanes. */
+__shared__ float shared_rows[ROWS][CHUNKS * LANES * V];
 #endif
 
-/* What a chunk is turned by, and weighted with before that. */
+/* Cosines and sines for a chunk, and the weights of the norm before it. */
 enum { ANGLES = HALF_SPLIT ? V : V / 2 };
-struct turn {
+struct rotation {
     vec<COS_TYPE, ANGLES> cosine;
     vec<SIN_TYPE, ANGLES> sine;
 #if WEIGHTED
@@ -121,7 +122,7 @@ struct turn {
 #endif
 };
 
-FN void read_turn(turn &t, const lz_rows_params &p, const part &r, int k) {
+FN void read_rotation(rotation &t, const lz_rows_params &p, const part &r, int k) {
     const int count = count_of(r, k);
     const i64 i = first_of(r, k);
     if (!count) return;
@@ -130,7 +131,7 @@ FN void read_turn(turn &t, const lz_rows_params &p, const part &r, int k) {
 #endif
 #if HALF_SPLIT
     const i64 half = r.n / 2;
-    if (COS_KIND == VECTOR && SIN_KIND == VECTOR) { /* then a chunk lies in one half */
+    if (COS_KIND == VECTOR && SIN_KIND == VECTOR) { /* a chunk is inside one half of the row */
         fetch<COS_KIND>(t.cosine, p, r, 2, i < half ? i : i - half, count);
         fetch<SIN_KIND>(t.sine, p, r, 3, i < half ? i : i - half, count);
     } else {
@@ -149,11 +150,11 @@ FN void read_turn(turn &t, const lz_rows_params &p, const part &r, int k) {
 #endif
 }
 
-/* Pairs (2i, 2i + 1), or (i, i + n/2), turned by the angle with this cosine and sine. */
-FN void rotate_chunk(const turn &t, const part &r, int k, float (&v)[V]) {
+/* Rotates pairs (2i, 2i + 1) or, with HALF_SPLIT, (i, i + n/2). */
+FN void rotate_chunk(const rotation &t, const part &r, int k, float (&v)[V]) {
     const int count = count_of(r, k);
 #if HALF_SPLIT
-    const float *row = turned[threadIdx.x / LANES];
+    const float *row = shared_rows[threadIdx.x / LANES];
     const int i = (int)first_of(r, k), half = (int)r.n / 2;
 #pragma unroll
     for (int j = 0; j < V; j++) {
@@ -198,7 +199,7 @@ FN void rotate_chunk(const turn &t, const part &r, int k, float (&v)[V]) {
     }
 #endif
 
-/* The sum over the row of what an expression makes of each chunk. */
+/* name = the sum over the row of `expression`, which may use element v[j]. */
 #define SUM_CHUNKS(name, expression)                                                                                   \
     float name = 0.0f;                                                                                                 \
     EACH_CHUNK {                                                                                                       \
@@ -220,7 +221,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows(const __grid_constant
     for (int i = 1; i < CALLS; i++) call += i < all.of[0].calls && blockIdx.x >= all.of[i].first;
     const lz_rows_params &p = all.of[call];
     const i64 row = (i64)(blockIdx.x - p.first) * ROWS + threadIdx.x / LANES;
-    const bool live = row < p.walk.size; /* every thread takes part in the sums */
+    const bool live = row < p.walk.size; /* threads without a row take part in the sums too */
     part r;
     r.n = live ? p.n : 0;
     r.lane = threadIdx.x % LANES;
@@ -279,22 +280,22 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows(const __grid_constant
 #endif
 
 #if ROW_OP == ROPE
-    turn turns[CHUNKS];
-    EACH_CHUNK read_turn(turns[k], p, r, k);
+    rotation rotations[CHUNKS];
+    EACH_CHUNK read_rotation(rotations[k], p, r, k);
 #if NORM
     SUM_CHUNKS(square, v[j] * v[j])
     const float scale = __frsqrt_rn(square * p.inverse + p.eps);
     EACH_CHUNK EACH_ELEMENT kept[k][j] *= scale;
 #if WEIGHTED
-    EACH_CHUNK EACH_ELEMENT kept[k][j] *= as_float(turns[k].weight.at[j]);
+    EACH_CHUNK EACH_ELEMENT kept[k][j] *= as_float(rotations[k].weight.at[j]);
 #endif
 #endif
 #if HALF_SPLIT
-    EACH_CHUNK EACH_ELEMENT turned[threadIdx.x / LANES][first_of(r, k) + j] = kept[k][j];
+    EACH_CHUNK EACH_ELEMENT shared_rows[threadIdx.x / LANES][first_of(r, k) + j] = kept[k][j];
 #endif
-    sync_row(); /* all of a row is read before any of it is written */
+    sync_row(); /* the whole row is read before any of it is written */
     EACH_CHUNK {
-        rotate_chunk(turns[k], r, k, kept[k]);
+        rotate_chunk(rotations[k], r, k, kept[k]);
         FINISH(k, kept[k])
     }
 #endif

@@ -1,32 +1,33 @@
-/* sdpa.cu: softmax(q k^T scale + mask) v without the scores ever being in memory. A block takes some queries of one
- * head and walks over the keys; the softmax is the online one (Milakov and Gimelshein 2018; FlashAttention): each query
- * keeps its largest score so far, and when a larger one comes, what has been summed is scaled down. Sums are in f32, in
- * the order of the keys.
+/* sdpa.cu: softmax(q k^T scale + mask) v; the scores are never stored in memory. A thread block computes some queries
+ * of one head, and loops over the keys with an online softmax (Milakov and Gimelshein 2018; FlashAttention): each query
+ * keeps its largest score so far, and if a larger one occurs, the sums so far are scaled down. Sums are in f32, in the
+ * order of the keys.
  *
- * Before it: NUMBER, the type to multiply in (f16, bf16: by the matrix units; float: PLAIN arithmetic, which is
- * to be defined too); Q_TYPE, K_TYPE, V_TYPE as stored, OUT_TYPE; HEAD, the head size rounded up to a multiple of 16 (of 32
- * above 256); ALIGNED: q, k and v are NUMBERs, each row dense and at a multiple of 16 bytes; ALIGNED_OUT: the rows of out
- * are, whatever its type; MASK_TYPE, if there is a mask, and MASK_ADDS unless it is one of booleans; MASK_OF_KEYS: it is,
- * the same for all queries, of at most 128 * 192 keys, and this is not PLAIN; CAUSAL. */
+ * Defined in the head: NUMBER, the type in which products are computed (f16 or bf16: on the matrix units; float: PLAIN
+ * is defined too, and products use ordinary arithmetic); Q_TYPE, K_TYPE, V_TYPE as stored, OUT_TYPE; HEAD, the head
+ * size rounded up to a multiple of 16 (of 32 above 256); ALIGNED: q, k and v have type NUMBER, and their rows are
+ * contiguous and at multiples of 16 bytes; ALIGNED_OUT: the same for the rows of out, of any type; MASK_TYPE, if there
+ * is a mask, and MASK_ADDS unless it is boolean; MASK_OF_KEYS: the mask is boolean and the same for all queries, there
+ * are at most 128 * 192 keys, and PLAIN is not defined; CAUSAL. */
 #include "products.h"
 
 typedef lz_sdpa_params params;
 
-/* ---- what both ways share ----------------------------------------------------------------------------------------- */
+/* ---- used by both variants -------------------------------------------------------------------------------------- */
 
-struct place {
-    i64 batch, head, group; /* group: head of the keys */
-    int first;              /* query */
+struct query_tile {
+    i64 batch, head, group; /* group: the head of keys and values */
+    int first;              /* first query */
 };
 
-FN place find_place(const params &p, int queries) {
+FN query_tile find_tile(const params &p, int queries) {
     const u32 tiles = (p.n + queries - 1) / queries;
-#ifdef CAUSAL /* late queries see most keys: they begin first */
+#ifdef CAUSAL /* late queries have most keys: they start first */
     const u32 others = gridDim.x / tiles, tile = tiles - 1 - blockIdx.x / others, rest = blockIdx.x % others;
 #else
     const u32 tile = blockIdx.x % tiles, rest = blockIdx.x / tiles;
 #endif
-    place at;
+    query_tile at;
     at.batch = rest / p.heads;
     at.head = rest % p.heads;
     at.group = at.head / p.heads_per_group;
@@ -34,11 +35,11 @@ FN place find_place(const params &p, int queries) {
     return at;
 }
 
-template <class T> FN T *start_of(const lz_place &t, i64 batch, i64 head) {
+template <class T> FN T *start_of(const lz_strided &t, i64 batch, i64 head) {
     return (T *)t.data + batch * t.strides[0] + head * t.strides[1];
 }
 
-/* One past the last key that any of these queries sees. */
+/* One past the last key that any of these queries may attend to. */
 FN int last_key(const params &p, int first, int queries) {
 #ifdef CAUSAL
     const int last = min(first + queries, p.n) - 1, end = last + (p.m - p.n) + 1;
@@ -48,8 +49,9 @@ FN int last_key(const params &p, int first, int queries) {
 #endif
 }
 
-/* A score with its mask, unless that is one of keys; unseen ones are minus infinity. unit: of what is added. */
-FN float masked(const params &p, const place &at, float score, int query, int key, float unit) {
+/* Applies the causal and the general mask (not MASK_OF_KEYS) to a score; masked scores are minus infinity. unit: factor
+ * of an added mask. */
+FN float masked(const params &p, const query_tile &at, float score, int query, int key, float unit) {
     if (key >= p.m) return -INFINITE;
 #ifdef CAUSAL
     if (key > query + (p.m - p.n)) return -INFINITE;
@@ -72,27 +74,27 @@ extern __shared__ __align__(16) char shared[];
 #ifndef PLAIN
 #include "matrix.cu"
 
-/* ---- matrix units ------------------------------------------------------------------------------------------------- */
+/* ---- matrix units ------------------------------------------------------------------------------------------------ */
 
-/* A warp takes 16 queries. Above a head size of 256 their sums do not fit into its registers: then two warps take the
- * same queries, each with half of the columns, and both compute all scores. */
+/* A warp computes 16 queries. Above a head size of 256 their sums do not fit into its registers: then two warps share
+ * the same queries; each sums half of the columns, and both compute all scores. */
 enum {
     SPLIT = HEAD > 256 ? 2 : 1,
     THREADS = 128 * SPLIT,
     QUERIES = 64,
     KEYS = HEAD > 128 ? 32 : 64,
-    PITCH = HEAD + 8, /* so that rows 16 bytes apart in a column lie in different banks */
+    PITCH = HEAD + 8, /* padding, so that rows of a column are in different banks */
     COLUMNS = HEAD / SPLIT,
     KEPT = HEAD <= 128, /* queries stay in registers */
     UNROLL = KEPT ? HEAD / 16 : 4
 };
 #define ALL_SEEN (~0ull >> (64 - KEYS))
 
-/* Rows first .. first + ROWS of [rows, d] to [ROWS][PITCH]; zeros beyond. */
+/* Loads rows first .. first + ROWS - 1 of [rows, d] to [ROWS][PITCH]; zeros beyond the edges. */
 template <int ROWS, class T>
 FN void load_rows(NUMBER *to, const T *from, i64 row_stride, i64 step, int first, int rows, int d) {
 #if ALIGNED
-    enum { WIDTH = HEAD / 8, STEP = THREADS / WIDTH }; /* threads to a row, rows at a time */
+    enum { WIDTH = HEAD / 8, STEP = THREADS / WIDTH }; /* threads per row, rows at a time */
     const int top = threadIdx.x / WIDTH, column = threadIdx.x % WIDTH * 8;
     const T *source = from + (first + top) * row_stride + column;
 #pragma unroll
@@ -112,7 +114,7 @@ FN void load_rows(NUMBER *to, const T *from, i64 row_stride, i64 step, int first
 #endif
 }
 
-FN void load_keys(const params &p, const place &at, NUMBER *keys, NUMBER *values, int first) {
+FN void load_keys(const params &p, const query_tile &at, NUMBER *keys, NUMBER *values, int first) {
     load_rows<KEYS>(keys, start_of<const K_TYPE>(p.k, at.batch, at.group), p.k.strides[2], p.k.strides[3], first, p.m,
                     p.d);
     load_rows<KEYS>(values, start_of<const V_TYPE>(p.v, at.batch, at.group), p.v.strides[2], p.v.strides[3], first,
@@ -121,10 +123,11 @@ FN void load_keys(const params &p, const place &at, NUMBER *keys, NUMBER *values
 
 /* ---- masks of keys ----------------------------------------------------------------------------------------------- */
 
-/* A bit for each key that is seen. The 16 bytes between a row in shared memory and the next hold those of 128 keys. */
+/* One bit per key, set if it is not masked. The 16 bytes of padding after a row in shared memory have the bits of 128
+ * keys. */
 FN u32 *seen_at(int key) { return (u32 *)((NUMBER *)shared + key / 128 * PITCH + HEAD) + key % 128 / 32; }
 
-/* Of the keys of a tile. */
+/* The bits of the keys of a tile. */
 FN u64 seen_in(int tile) {
 #ifdef MASK_OF_KEYS
     const u32 *words = seen_at(tile * KEYS);
@@ -134,8 +137,8 @@ FN u64 seen_in(int tile) {
 #endif
 }
 
-/* Looks at the mask of all keys before end. */
-FN void look_at_mask(const params &p, const place &at, int end) {
+/* Reads the mask of all keys before `end` and sets their bits. */
+FN void read_mask(const params &p, const query_tile &at, int end) {
 #ifdef MASK_OF_KEYS
     const MASK_TYPE *mask = start_of<const MASK_TYPE>(p.mask, at.batch, at.head);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -143,7 +146,7 @@ FN void look_at_mask(const params &p, const place &at, int end) {
     for (int first = warp * 128; first < end; first += THREADS * 4) {
         bool seen[4];
 #pragma unroll
-        for (int i = 0; i < 4; i++) { /* all on their way before the first is needed */
+        for (int i = 0; i < 4; i++) { /* all loads are issued before the first result is needed */
             const int key = first + i * 32 + lane;
             seen[i] = key < p.m && as_float(mask[key * p.mask.strides[3]]) != 0.0f;
         }
@@ -156,7 +159,7 @@ FN void look_at_mask(const params &p, const place &at, int end) {
 #endif
 }
 
-/* The first tile from this one on of which a key is seen. */
+/* The first tile, from this one on, that has a key that is not masked. */
 FN int next_seen(int tile, int tiles) {
 #ifdef MASK_OF_KEYS
     for (; tile < tiles; tile += 32) {
@@ -170,7 +173,8 @@ FN int next_seen(int tile, int tiles) {
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
-/* Where lane's row of the four 8 x 8 matrices of a 16 x 16 block begins: left to right first, or top to bottom. */
+/* The address of this lane's row of the four 8 x 8 matrices of a 16 x 16 block, which are counted from left to right
+ * first, or from top to bottom first. */
 FN const NUMBER *across_first(const NUMBER *block) {
     const int lane = threadIdx.x % 32;
     return block + (lane % 8 + lane / 16 * 8) * PITCH + lane / 8 % 2 * 8;
@@ -183,16 +187,16 @@ FN const NUMBER *down_first(const NUMBER *block) {
 extern "C" __global__ void __launch_bounds__(THREADS) sdpa(const __grid_constant__ params p) {
     NUMBER *const queries = (NUMBER *)shared, *const keys = queries + QUERIES * PITCH,
                   *const values = keys + 2 * KEYS * PITCH;
-    const place at = find_place(p, QUERIES);
+    const query_tile at = find_tile(p, QUERIES);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rows = warp % 4 * 16, left = warp / 4 * COLUMNS;
-    const int query = at.first + rows + lane / 4; /* and the one 8 behind it */
-    const float unit = 1.44269504f, scale = p.scale * unit; /* powers of two are cheaper */
+    const int query = at.first + rows + lane / 4; /* and query + 8 */
+    const float unit = 1.44269504f, scale = p.scale * unit; /* exp2 is cheaper than exp */
     const int end = last_key(p, at.first, QUERIES), tiles = (end + KEYS - 1) / KEYS;
 
     load_rows<QUERIES>(queries, start_of<const Q_TYPE>(p.q, at.batch, at.head), p.q.strides[2], p.q.strides[3],
                        at.first, p.n, p.d);
     if (tiles) load_keys(p, at, keys, values, 0);
-    look_at_mask(p, at, end);
+    read_mask(p, at, end);
 
     float sums[COLUMNS / 8][4], largest[2] = {-INFINITE, -INFINITE}, total[2] = {0, 0};
     u32 kept[KEPT ? HEAD / 16 : 1][4];
@@ -208,10 +212,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) sdpa(const __grid_constant
             for (int c = 0; c < HEAD / 16; c++)
                 load_blocks(kept[KEPT ? c : 0], down_first(queries + rows * PITCH + c * 16));
         next = next_seen(tile + 1, tiles);
-        if (next < tiles) /* comes while this tile is computed */
+        if (next < tiles) /* loaded while this tile is computed */
             load_keys(p, at, keys + (1 - now) * KEYS * PITCH, values + (1 - now) * KEYS * PITCH, next * KEYS);
         const u64 seen = seen_in(tile), own = seen >> lane % 4 * 2;
-        if (!seen) continue; /* the first tile comes before the mask is known */
+        if (!seen) continue; /* only the first tile: it is loaded before the mask is known */
 
         float scores[KEYS / 8][4];
 #pragma unroll
@@ -244,7 +248,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) sdpa(const __grid_constant
             for (int i = 0; i < KEYS / 8; i++)
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    const int key = i * 8 + e % 2; /* from this lane's first one on */
+                    const int key = i * 8 + e % 2; /* relative to this lane's first key */
                     const float s = masked(p, at, scores[i][e], query + e / 2 * 8, first + lane % 4 * 2 + key, unit);
                     scores[i][e] = own >> key & 1 ? s : -INFINITE;
                 }
@@ -257,7 +261,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) sdpa(const __grid_constant
         for (int r = 0; r < 2; r++) {
             most[r] = fmaxf(most[r], __shfl_xor_sync(0xffffffffu, most[r], 1));
             most[r] = fmaxf(most[r], __shfl_xor_sync(0xffffffffu, most[r], 2));
-            base[r] = most[r] == -INFINITE ? 0.0f : most[r]; /* nothing seen yet */
+            base[r] = most[r] == -INFINITE ? 0.0f : most[r]; /* all keys so far are masked */
             const float shrink = exp2_of(largest[r] - base[r]);
             largest[r] = most[r];
             total[r] *= shrink;
@@ -281,7 +285,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) sdpa(const __grid_constant
 #pragma unroll
             for (int i = 0; i < COLUMNS / 16; i++) {
                 u32 b[4];
-                load_turned(b, down_first(values + (now * KEYS + k * 16) * PITCH + left + i * 16));
+                load_transposed(b, down_first(values + (now * KEYS + k * 16) * PITCH + left + i * 16));
                 multiply(sums[2 * i], a, b[0], b[1], NUMBER());
                 multiply(sums[2 * i + 1], a, b[2], b[3], NUMBER());
             }
@@ -292,7 +296,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) sdpa(const __grid_constant
     for (int r = 0; r < 2; r++) {
         total[r] += __shfl_xor_sync(0xffffffffu, total[r], 1);
         total[r] += __shfl_xor_sync(0xffffffffu, total[r], 2);
-        const float by = total[r] == 0.0f ? 0.0f : 1.0f / total[r]; /* zeros for a query that sees nothing */
+        const float by = total[r] == 0.0f ? 0.0f : 1.0f / total[r]; /* zeros if all keys are masked */
         const int row = query + r * 8;
         if (row >= p.n) continue;
         OUT_TYPE *out = start_of<OUT_TYPE>(p.out, at.batch, at.head) + row * p.out.strides[2];
@@ -314,10 +318,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) sdpa(const __grid_constant
 
 #else
 
-/* ---- plain arithmetic --------------------------------------------------------------------------------------------- */
+/* ---- plain arithmetic -------------------------------------------------------------------------------------------- */
 
-/* Thread (y, x) of 16 x 16 has queries y and y + 16: their scores for keys x and x + 16, and columns 4x .. 4x + 3, then
- * 64 further on, of their sums. */
+/* Thread (y, x) of 16 x 16 has queries y and y + 16: their scores for keys x and x + 16, and columns 4x .. 4x + 3 of
+ * their sums, and those 64, 128, ... further on. */
 enum { THREADS = 256, QUERIES = 32, KEYS = 32, PITCH = HEAD + 4, SCORES = KEYS + 4, GROUPS = (HEAD + 63) / 64 };
 typedef vec<float, 4> four;
 
@@ -332,9 +336,9 @@ template <class T> FN void load_rows(float *to, const T *from, i64 row_stride, i
 extern "C" __global__ void __launch_bounds__(THREADS) sdpa(const __grid_constant__ params p) {
     float *const queries = (float *)shared, *const rows = queries + QUERIES * PITCH, /* keys, then values */
         *const scores = rows + KEYS * PITCH, *const shrinks = scores + QUERIES * SCORES, *const totals = shrinks + 32;
-    const place at = find_place(p, QUERIES);
+    const query_tile at = find_tile(p, QUERIES);
     const int y = threadIdx.x / 16, x = threadIdx.x % 16;
-    const int own = threadIdx.x / 8, part = threadIdx.x % 8; /* eight threads do the softmax of one query */
+    const int own = threadIdx.x / 8, part = threadIdx.x % 8; /* eight threads compute the softmax of one query */
     const int end = last_key(p, at.first, QUERIES);
     float largest = -INFINITE, total = 0;
     four sums[2][GROUPS];
@@ -377,7 +381,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) sdpa(const __grid_constant
         for (int e = 0; e < 4; e++) most = fmaxf(most, s.at[e]);
 #pragma unroll
         for (int step = 1; step < 8; step *= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, step));
-        const float base = most == -INFINITE ? 0.0f : most; /* nothing seen yet */
+        const float base = most == -INFINITE ? 0.0f : most; /* all keys so far are masked */
 #pragma unroll
         for (int e = 0; e < 4; e++) s.at[e] = expf(s.at[e] - base), sum += s.at[e];
 #pragma unroll
@@ -400,7 +404,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) sdpa(const __grid_constant
                 if (g * 64 + x * 4 >= HEAD) continue;
                 const four v = *(const four *)(rows + k * PITCH + g * 64 + x * 4);
 #pragma unroll
-                for (int e = 0; e < 4; e++) { /* what stands in an unseen value, even NaN, does not matter */
+                for (int e = 0; e < 4; e++) { /* masked values are ignored, even NaN */
                     sums[0][g].at[e] = w0 == 0.0f ? sums[0][g].at[e] : fmaf(w0, v.at[e], sums[0][g].at[e]);
                     sums[1][g].at[e] = w1 == 0.0f ? sums[1][g].at[e] : fmaf(w1, v.at[e], sums[1][g].at[e]);
                 }
@@ -414,7 +418,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) sdpa(const __grid_constant
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const int row = at.first + y + 16 * r;
-        const float all = totals[y + 16 * r], by = all == 0.0f ? 0.0f : 1.0f / all; /* zeros if it sees nothing */
+        const float all = totals[y + 16 * r], by = all == 0.0f ? 0.0f : 1.0f / all; /* zeros if all keys are masked */
         if (row >= p.n) continue;
         OUT_TYPE *out = start_of<OUT_TYPE>(p.out, at.batch, at.head) + row * p.out.strides[2];
 #pragma unroll

@@ -1,45 +1,46 @@
-/* sdpa90.cu: out = softmax(scale q k^T) v on Hopper, in 16 bits, without a mask.
+/* sdpa90.cu: out = softmax(scale q k^T) v on Hopper, in 16-bit types, without a mask.
  *
- * A block is one warpgroup that lets the copy engine bring tiles of q, k and v into shared memory, and some that
- * compute, 64 queries each. A block stays and takes one item after the other: a tile of queries with all keys or, of the
- * last tiles, which would not keep all multiprocessors busy, with some of the keys; what comes of those is put together
- * by sdpa90_merge.cu.
+ * A thread block has a producer warpgroup, which makes the copy engine (TMA) load tiles of q, k and v into shared
+ * memory, and GROUPS computing warpgroups with 64 queries each. A block is persistent: it computes one item after
+ * another. An item is a tile of queries with all keys or, for the last tiles, which are too few to keep all
+ * multiprocessors busy, a tile with some of the keys; sdpa90_merge.cu merges these parts.
  *
- * Keys come in blocks, the last one first, because only that may have some that are not there. Scores stay in
- * registers: they become shares of a row as they are (a thread's numbers of a product are also what it holds of a left
- * factor), with the running maximum and sum of FlashAttention. The matrix units are kept busy in two ways, both of
- * FlashAttention-3: a warpgroup asks for the scores of the next block before it asks for the product of the shares it
- * has with v, and turns scores into shares while the latter is under way; and IN_TURN warpgroups ask one after the
- * other, so that one's exponentials are another's products.
+ * Keys are loaded in blocks, the last block first, because only that one may be incomplete. Scores stay in registers
+ * and become probabilities in place, with the running maximum and sum of FlashAttention; a thread's elements of the
+ * scores are also its elements of the left operand of the product with v. The matrix units are kept busy in two ways,
+ * both from FlashAttention-3: a warpgroup issues the scores of the next block before the product of the current
+ * probabilities with v, and computes the softmax while the latter runs; and with PINGPONG, warpgroups issue products
+ * alternately, so that the exponentials of one overlap with the products of another.
  *
- * Same bits from run to run: what is added in which order depends on sizes only, and on the number of multiprocessors.
+ * The order of every sum depends only on sizes and on the number of multiprocessors, so results are the same from run
+ * to run.
  *
- * Before it, in the head: TYPE; HEAD: numbers of a row, 64 or 128; KEYS of a block; GROUPS: computing warpgroups, 2 or
- * 3; IN_TURN; hopper.cu and matrix.cu; multiply_keys: [64, KEYS] = [64, 16] [KEYS, 16]^T and multiply_values:
- * [64, HEAD] += [64, 16] [16, HEAD], the products of one instruction each.
+ * Defined in the head: TYPE; HEAD, the head size, 64 or 128; KEYS of a block; GROUPS, 2 or 3; PINGPONG; hopper.cu and
+ * matrix.cu; multiply_keys: [64, KEYS] = [64, 16] [KEYS, 16]^T and multiply_values: [64, HEAD] += [64, 16] [16, HEAD],
+ * the products of one instruction each.
  *
- * Legend: "group" counts the computing warpgroups, h the two rows of a lane (8 apart), j blocks of 8 columns, e the two
- * columns of a lane in such a block: number 4 j + 2 h + e of its sums. */
+ * Legend: "group" is the index of a computing warpgroup, h of the two rows of a lane (8 apart), j of a block of 8
+ * columns, e of the two columns of a lane in such a block. A lane has them in element 4 j + 2 h + e of its sums. */
 
 #include "sdpa90.h"
 
 enum {
-    STAGES = 2,         /* of keys, of values, and of queries: the next item's are loaded early */
-    HALVES = HEAD / 64, /* 128 bytes of each row, one below the other */
+    STAGES = 2,         /* of keys, of values, and of queries: the next item is loaded early */
+    HALVES = HEAD / 64, /* parts of a row, of 128 bytes each; all rows of a part are stored together */
     QUERIES = 64 * GROUPS,
-    GROUP_BYTES = 64 * HEAD * 2, /* of its queries, and of what comes of them */
+    GROUP_BYTES = 64 * HEAD * 2, /* queries of a group, later its output */
     HALF_BYTES = KEYS * 128,
-    STAGE_BYTES = HALVES * HALF_BYTES, /* of k, and of v */
-    GROUP_BARRIER = 1,                 /* their numbers; each group has one of both kinds */
-    TURN_BARRIER = GROUP_BARRIER + GROUPS,
+    STAGE_BYTES = HALVES * HALF_BYTES, /* a stage of k or of v */
+    GROUP_BARRIER = 1,                 /* first number of the named barriers; each group has one of both kinds */
+    ORDER_BARRIER = GROUP_BARRIER + GROUPS,
 };
 
 /* ---- items ------------------------------------------------------------------------------------------------------- */
 
 struct item {
-    int batch, head, row; /* its first query */
-    int first, end;       /* blocks of keys; the same: there is nothing to do */
-    int part;             /* of all parts of tiles; -1: a whole tile */
+    int batch, head, row; /* row: first query */
+    int first, end;       /* range of blocks of keys; equal: no work */
+    int part;             /* index of the part; -1: a whole tile */
 };
 
 FN item item_of(const lz_sdpa90_params &p, int number) {
@@ -58,7 +59,7 @@ FN item item_of(const lz_sdpa90_params &p, int number) {
     return {head / s.heads, head % s.heads, tile % s.row_tiles * QUERIES, first, end, part};
 }
 
-/* Where in a ring of stages one is; the parity changes with every round. */
+/* A position in a ring of stages. The parity changes with every round. */
 struct ring {
     u32 stage, parity;
     FN void go_on() {
@@ -67,7 +68,7 @@ struct ring {
     }
 };
 
-/* Stages of k or of v, and the barriers that say which are full and which are empty. */
+/* The stages of k or of v, with their `full` and `empty` barriers. */
 struct stages {
     u32 at, full, empty;
     FN void make() const {
@@ -78,11 +79,11 @@ struct stages {
     }
     FN u32 stage(const ring &r) const { return at + r.stage * STAGE_BYTES; }
     FN void wait(const ring &r) const { wait_for(full + 8 * r.stage, r.parity); }
-    /* This warp has read it. */
+    /* This warp has read the stage. */
     FN void release(const ring &r) const {
         if (threadIdx.x % 32 == 0) arrive(empty + 8 * r.stage);
     }
-    /* When it is empty. */
+    /* Waits until the stage is empty, and starts loading it. */
     FN void load(const ring &r, const lz_gemm_map *map, int row, int head, int batch) const {
         const u32 barrier = full + 8 * r.stage;
         wait_for(empty + 8 * r.stage, r.parity ^ 1);
@@ -98,11 +99,11 @@ struct stages {
 #define SCORE(h, j, e) scores[4 * (j) + 2 * (h) + (e)]
 
 struct softmax {
-    float most[2], sum[2]; /* of a row: nearly the maximum; the sum of this lane's columns */
-    float shrink[2];       /* what earlier sums are to be multiplied by */
+    float most[2], sum[2]; /* of each row: the reference maximum (see SLACK); the sum of this lane's columns */
+    float shrink[2];       /* factor for the sums so far */
 };
 
-/* Scores of keys that are not there. first: of this lane's. */
+/* Sets the scores of keys beyond m to minus infinity. first: this lane's first key. */
 FN void hide(float (&scores)[KEYS / 2], int first, int m) {
 #pragma unroll
     for (int j = 0; j < KEYS / 8; j++)
@@ -111,10 +112,10 @@ FN void hide(float (&scores)[KEYS / 2], int first, int m) {
             if (first + 8 * j + e >= m) SCORE(0, j, e) = SCORE(1, j, e) = -INFINITE;
 }
 
-/* Scores become 2^(scale (score - most)). As long as they are not above 2^SLACK, most stays what it is, and what was
- * summed up too. */
+/* Replaces scores by 2^(scale (score - most)). As long as no result is above 2^SLACK, `most` is not updated, so that
+ * the sums need not be rescaled. */
 #define SLACK 8.0f
-FN void soften(float (&scores)[KEYS / 2], softmax &s, float scale) {
+FN void update_softmax(float (&scores)[KEYS / 2], softmax &s, float scale) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         float most = s.most[h];
@@ -138,10 +139,10 @@ FN void soften(float (&scores)[KEYS / 2], softmax &s, float scale) {
     }
 }
 
-/* As a left factor, 16 keys after the other. */
-FN void round_shares(u32 (&shares)[KEYS / 16][4], const float (&scores)[KEYS / 2]) {
+/* Rounds the probabilities and arranges them as a left operand, 16 keys at a time. */
+FN void round_probs(u32 (&probs)[KEYS / 16][4], const float (&scores)[KEYS / 2]) {
 #pragma unroll
-    for (int i = 0; i < KEYS / 4; i++) shares[i / 4][i % 4] = pair(scores[2 * i], scores[2 * i + 1], TYPE{});
+    for (int i = 0; i < KEYS / 4; i++) probs[i / 4][i % 4] = pair(scores[2 * i], scores[2 * i + 1], TYPE{});
 }
 
 FN void shrink_sums(float (&sums)[HEAD / 2], const softmax &s) {
@@ -150,8 +151,8 @@ FN void shrink_sums(float (&sums)[HEAD / 2], const softmax &s) {
     for (int i = 0; i < HEAD / 2; i++) sums[i] *= s.shrink[i / 2 % 2];
 }
 
-/* Queries where products find them: in registers, as a left factor, or in shared memory, where three groups leave no
- * registers for them. */
+/* The queries as the left operand of products: with two groups in registers; three groups leave no registers for them,
+ * so they stay in shared memory. */
 #if GROUPS == 2
 struct left {
     u32 at[HEAD / 16][4];
@@ -171,25 +172,25 @@ FN left queries_at(u32 queries) { return queries; }
 #define QUERY(q, k) (matrix_at(q + (k) / 4 * (64 * 128)) + (k) % 4 * K_STEP)
 #endif
 
-/* Both only ask the matrix units. */
-FN void ask_scores(float (&scores)[KEYS / 2], const left &queries, u32 keys) {
+/* Both only issue the products, and do not wait for them. */
+FN void issue_scores(float (&scores)[KEYS / 2], const left &queries, u32 keys) {
     start_products();
 #pragma unroll
     for (int k = 0; k < HEAD / 16; k++)
         multiply_keys(scores, QUERY(queries, k), matrix_at(keys + k / 4 * HALF_BYTES) + k % 4 * K_STEP, k);
     end_products();
 }
-FN void ask_sums(float (&sums)[HEAD / 2], const u32 (&shares)[KEYS / 16][4], u32 values) {
+FN void issue_sums(float (&sums)[HEAD / 2], const u32 (&probs)[KEYS / 16][4], u32 values) {
     start_products();
 #pragma unroll
     for (int k = 0; k < KEYS / 16; k++)
-        multiply_values(sums, shares[k], turned_matrix_at(values, HALF_BYTES) + k * TURNED_K_STEP, 1);
+        multiply_values(sums, probs[k], transposed_matrix_at(values, HALF_BYTES) + k * TRANSPOSED_K_STEP, 1);
     end_products();
 }
 
 /* ---- finishing --------------------------------------------------------------------------------------------------- */
 
-/* 64 rows, divided and rounded, into shared memory. */
+/* Writes 64 rows, divided and rounded, to shared memory. */
 FN void put_rows(u32 to, const float (&sums)[HEAD / 2], const float (&inverse)[2]) {
     const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane % 16;
 #pragma unroll
@@ -204,7 +205,7 @@ FN void put_rows(u32 to, const float (&sums)[HEAD / 2], const float (&inverse)[2
     }
 }
 
-/* Of a part, as they are. */
+/* Stores the undivided sums of a part, with maximum and sum of each row. */
 FN void put_part(const lz_sdpa90_params &p, i64 first_row, const float (&sums)[HEAD / 2], const softmax &s) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -230,20 +231,21 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) sdpa90(const
     const u32 queries_full = barriers + 32 * STAGES, queries_empty = queries_full + 8 * STAGES * GROUPS;
     const int first_item = (int)blockIdx.x, next_item = (int)gridDim.x;
     if (threadIdx.x == 0) {
-        if (queries % 1024) __trap(); /* the swizzle goes by addresses */
+        if (queries % 1024) __trap(); /* the swizzle depends on address bits */
         keys.make();
         values.make();
-        for (int i = 0; i < 2 * STAGES * GROUPS; i++) make_barrier(queries_full + 8 * i, 1); /* and queries_empty */
-        show_barriers();
-        expect_map(&p.q);
-        expect_map(&p.k);
-        expect_map(&p.v);
-        expect_map(&p.out);
+        /* queries_full, and queries_empty after them */
+        for (int i = 0; i < 2 * STAGES * GROUPS; i++) make_barrier(queries_full + 8 * i, 1);
+        fence_barriers();
+        prefetch_map(&p.q);
+        prefetch_map(&p.k);
+        prefetch_map(&p.v);
+        prefetch_map(&p.out);
     }
     __syncthreads();
 
     if (threadIdx.x < 128) {
-        keep_registers<GROUPS == 2 ? 40 : 32>();
+        decrease_registers<GROUPS == 2 ? 40 : 32>();
         if (threadIdx.x == 0) {
             ring q = {0, 0}, k = {0, 0}, v = {0, 0};
             for (int number = first_item; number < p.items; number += next_item) {
@@ -272,13 +274,14 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) sdpa90(const
             }
         }
     } else {
-        take_registers<GROUPS == 2 ? 232 : 160>();
-        const int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0) - 1; /* the same for all: so told */
+        increase_registers<GROUPS == 2 ? 232 : 160>();
+        /* The shuffle tells the compiler that `group` is uniform. */
+        const int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0) - 1;
         const int lane = threadIdx.x % 32, next_group = group + 1 == GROUPS ? 0 : group + 1;
         ring q = {0, 0}, k = {0, 0}, v = {0, 0};
         float scores[KEYS / 2], sums[HEAD / 2];
-        u32 shares[KEYS / 16][4];
-        if (IN_TURN && next_group == 0) pass_threads(TURN_BARRIER, 256);
+        u32 probs[KEYS / 16][4];
+        if (PINGPONG && next_group == 0) arrive_threads(ORDER_BARRIER, 256);
         for (int number = first_item; number < p.items; number += next_item) {
             const item it = item_of(p, number);
             if (it.first == it.end) continue;
@@ -289,50 +292,50 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) sdpa90(const
             wait_for(queries_full + 8 * which, q.parity);
             const left rows = queries_at(mine);
             keys.wait(k);
-            ask_scores(scores, rows, keys.stage(k));
+            issue_scores(scores, rows, keys.stage(k));
             wait_for_products<0>();
             keys.release(k);
             k.go_on();
-            take_sums(scores);
+            use_sums(scores);
             hide(scores, (it.end - 1) * KEYS + lane % 4 * 2, p.m);
-            soften(scores, s, p.scale);
-            round_shares(shares, scores);
+            update_softmax(scores, s, p.scale);
+            round_probs(probs, scores);
             if (it.end - 2 >= it.first) keys.wait(k);
             for (int i = it.end - 2; i >= it.first; i--) {
-                if (IN_TURN) meet_threads(TURN_BARRIER + group, 256);
-                ask_scores(scores, rows, keys.stage(k));
+                if (PINGPONG) sync_threads(ORDER_BARRIER + group, 256);
+                issue_scores(scores, rows, keys.stage(k));
                 values.wait(v);
-                ask_sums(sums, shares, values.stage(v));
-                if (IN_TURN) pass_threads(TURN_BARRIER + next_group, 256);
+                issue_sums(sums, probs, values.stage(v));
+                if (PINGPONG) arrive_threads(ORDER_BARRIER + next_group, 256);
                 wait_for_products<1>();
                 keys.release(k);
                 k.go_on();
-                take_sums(scores);
-                soften(scores, s, p.scale);
-                /* The compiler would put most of that behind the next wait; it does not over a branch. */
-                take_sums(scores);
+                use_sums(scores);
+                update_softmax(scores, s, p.scale);
+                /* Keeps the softmax before the next wait: the compiler would move most of it after that. */
+                use_sums(scores);
                 if (i > it.first) keys.wait(k);
                 wait_for_products<0>();
                 values.release(v);
                 v.go_on();
-                take_sums(sums);
+                use_sums(sums);
                 shrink_sums(sums, s);
-                round_shares(shares, scores);
+                round_probs(probs, scores);
             }
             values.wait(v);
-            ask_sums(sums, shares, values.stage(v));
+            issue_sums(sums, probs, values.stage(v));
             wait_for_products<0>();
             values.release(v);
             v.go_on();
-            take_sums(sums);
-            meet_threads(GROUP_BARRIER + group, 128); /* all have read their queries */
+            use_sums(sums);
+            sync_threads(GROUP_BARRIER + group, 128); /* all threads of the group have read their queries */
             if (it.part < 0) {
                 float inverse[2];
 #pragma unroll
                 for (int h = 0; h < 2; h++) inverse[h] = 1.0f / sum_lanes<4>(s.sum[h]);
                 put_rows(mine, sums, inverse);
-                show_copy_engine();
-                meet_threads(GROUP_BARRIER + group, 128);
+                fence_copy_engine();
+                sync_threads(GROUP_BARRIER + group, 128);
             } else {
                 put_part(p, (i64)it.part * QUERIES + group * 64, sums, s);
             }
@@ -344,6 +347,6 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) sdpa90(const
             }
             q.go_on();
         }
-        if (IN_TURN && group == 0) meet_threads(TURN_BARRIER, 256); /* that nobody is left there */
+        if (PINGPONG && group == 0) sync_threads(ORDER_BARRIER, 256); /* matches the last arrive_threads */
     }
 }

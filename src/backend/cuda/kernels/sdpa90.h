@@ -1,27 +1,28 @@
-/* sdpa90.h: what kernels/sdpa90.cu and kernels/sdpa90_merge.cu are handed, for both sides. */
+/* sdpa90.h: parameters of kernels/sdpa90.cu and kernels/sdpa90_merge.cu, for host and device. */
 #ifndef LZ_CUDA_SDPA90_H
 #define LZ_CUDA_SDPA90_H
 
 #include "gemm90.h"
 
-/* Tiles are counted over rows of a head, then heads, then batches. The first `whole` of them are done at once. What the
- * others have, block of keys after block of keys and tile after tile, is cut into ranges of nearly the same length. A
- * range may reach from one tile into the next: it has two parts, one of which may be empty. */
+/* Tiles of queries are counted over the rows of a head, then heads, then batches. Each of the first `whole` tiles is
+ * one item. The other tiles are split: their blocks of keys, tile after tile, are the units, and the units are cut into
+ * ranges of nearly equal length. A range may cross from one tile into the next, so it has two parts, the second of
+ * which may be empty. */
 typedef struct lz_sdpa90_split {
-    float *sums, *rows; /* of parts: not yet divided, [part, row, number]; maximum and sum of each row */
-    int blocks;         /* of keys, of a tile */
-    int row_tiles;      /* of a head */
+    float *sums, *rows; /* of parts: sums before the division, [part, row, column]; maximum and sum of each row */
+    int blocks;         /* blocks of keys per tile */
+    int row_tiles;      /* tiles per head */
     int heads;
-    int whole, ranges, units; /* units: blocks of all tiles that are split */
+    int whole, ranges, units; /* units: blocks of keys of all split tiles */
 } lz_sdpa90_split;
 
 typedef struct lz_sdpa90_params {
-    lz_gemm_map q, k, v, out; /* [batch, head, token, number], the last innermost */
+    lz_gemm_map q, k, v, out; /* [batch, head, token, column], the last axis contiguous */
     lz_sdpa90_split split;
-    float scale; /* of scores, times log2 e */
+    float scale; /* factor of the scores, times log2 e */
     int heads_per_group;
     int m;     /* keys */
-    int items; /* whole tiles, first parts, second parts */
+    int items; /* number of items: whole tiles, first parts, second parts, in this order */
 } lz_sdpa90_params;
 
 typedef struct lz_sdpa90_merge_params {

@@ -1,7 +1,8 @@
-/* sdpa90_merge.cu: tiles that sdpa90.cu did in parts: the sums of all parts, each by its own maximum, become those by the
- * largest, are added in the order of keys, and divided. A thread does 8 numbers of a row.
+/* sdpa90_merge.cu: merges the parts of tiles that sdpa90.cu computed in parts. The sums of a part are relative to its
+ * own maximum; they are rescaled to the largest maximum, added in the order of the parts, and divided. A thread
+ * computes 8 columns of a row.
  *
- * Before it, in the head: TYPE and HEAD. */
+ * Defined in the head: TYPE and HEAD. */
 
 #include "sdpa90.h"
 
@@ -12,7 +13,8 @@ extern "C" __global__ void __launch_bounds__(256) sdpa90_merge(const __grid_cons
     const int tile = index / p.tile_rows, row = index % p.tile_rows, head = (s.whole + tile) / s.row_tiles;
     const int token = (s.whole + tile) % s.row_tiles * p.tile_rows + row;
     if (token >= p.n) return;
-    /* Ranges that have some of it; of the first it may be the second part. */
+    /* The ranges that contain blocks of this tile: first .. end - 1. In the first range, the tile may be the second
+     * part. */
     const int begin = tile * s.blocks, behind = begin + s.blocks;
     int first = (int)((u32)(begin * s.ranges) / (u32)s.units), end;
     while (range_start(s, first + 1) <= begin) first++;

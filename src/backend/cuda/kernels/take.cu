@@ -1,8 +1,8 @@
-/* take.cu: out[i] = source[i, with one axis replaced by an index]: take and gather. An index outside its axis is noted
- * for the host to find, and the first element stands in for what is not there.
+/* take.cu: take and gather: out[i] = source[i with one axis replaced by an index]. An index outside its axis is stored
+ * in p.fault for the host, and element 0 is used instead.
  *
- * Before it, in the head: RANK; WIDTH, elements that are side by side in both and have one index; TYPE; index_type,
- * u32 or i64. */
+ * Defined in the head: RANK; WIDTH, the number of elements that are contiguous in source and output and have one index;
+ * TYPE; index_type, u32 or i64. */
 enum { THREADS = 256 };
 
 extern "C" __global__ void __launch_bounds__(THREADS) take(const __grid_constant__ lz_take_params p) {

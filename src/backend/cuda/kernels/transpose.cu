@@ -1,8 +1,8 @@
-/* transpose.cu: out = expression(argument), where the two lie side by side along different axes. A tile of the argument
- * is read along its dense axis, turned in shared memory, and written along that of the output; what is between the two
- * has one element more per row, so that neither side meets the same bank twice.
+/* transpose.cu: out = expression(argument), where output and argument are contiguous along different axes. A tile is
+ * read along the contiguous axis of the argument, transposed in shared memory, and written along that of the output.
+ * The rows in shared memory have one element of padding, which avoids bank conflicts.
  *
- * Before it: RANK of the walk over the other axes; TILE; number; OUT_TYPE and IN_TYPE. */
+ * Defined in the head: RANK of the walk over the other axes; TILE; number; OUT_TYPE and IN_TYPE. */
 enum { THREADS = 256, LINES = THREADS / TILE };
 
 extern "C" __global__ void __launch_bounds__(THREADS) transpose(const __grid_constant__ lz_transpose_params p) {

@@ -1,5 +1,5 @@
-/* base.h: what every room of the library uses, and what uses no other room: errors, host memory, text, the clock, threads.
- * Files are in base/file.h. */
+/* base.h: used by every other folder of src, and depends on none of them: errors, the log, option structs, host memory,
+ * text, the clock, threads. Files are in base/file.h. */
 #ifndef LZ_BASE_H
 #define LZ_BASE_H
 
@@ -10,17 +10,17 @@
 
 typedef struct lz_pool lz_pool;
 
-/* The part of a context that this room knows. It is the first member of lz_context (array/internal.h), so a pointer to one
- * is a pointer to the other. */
+/* The part of a context that base uses. It is the first member of lz_context (array/internal.h), so a pointer to one is
+ * a pointer to the other. */
 typedef struct lz_base {
     lz_allocator allocator;
-    int64_t allocations;  /* how often the allocator was called; atomic */
+    int64_t allocations;  /* number of calls of the allocator; atomic */
     pthread_mutex_t lock; /* recursive; guards the context, its nodes and its buffers */
     lz_pool *pool;
-    void (*log)(void *user, lz_log_level level, const char *text); /* NULL: nobody listens */
+    void (*log)(void *user, lz_log_level level, const char *text); /* NULL: no log */
     void *log_user;
-    pthread_mutex_t log_lock;    /* held while log is called; taken after all others */
-    struct lz_mapping *mappings; /* files that are mapped now (file.c); under the lock */
+    pthread_mutex_t log_lock;    /* held while log is called; no other lock is taken while it is held */
+    struct lz_mapping *mappings; /* list of the mapped files (file.c); lock guards it */
 } lz_base;
 
 static inline lz_base *lz_base_of(lz_context *ctx) { return (lz_base *)ctx; }
@@ -30,41 +30,41 @@ static inline lz_base *lz_base_of(lz_context *ctx) { return (lz_base *)ctx; }
 
 /* ---- errors (error.c) -------------------------------------------------------------------------------------------- */
 
-/* Fills err (which may be NULL) and returns status, so that `return lz_fail(err, ...)` reads well. */
+/* Fills err (which may be NULL) and returns status, for `return lz_fail(err, ...)`. */
 lz_status lz_fail(lz_error *err, lz_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static inline lz_status lz_out_of_memory(lz_error *err, int64_t bytes) {
     lz_fail(err, LZ_OUT_OF_MEMORY, "out of memory: %lld more bytes could not be had", (long long)bytes);
     return LZ_OUT_OF_MEMORY;
 }
 
-/* Tells whoever listens to the context's log; one line. Formats nothing if nobody does. (log.c) */
+/* Sends one line to the context's log callback. Does nothing if there is none. (log.c) */
 void lz_tell(lz_context *ctx, lz_log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* ---- options (options.c) ----------------------------------------------------------------------------------------- */
 
-/* Copies options, which begin with their size, into *to, which has this size. Members that the program does not know,
- * because it was built with an older header, become zero; members that this library does not know must be zero. macro:
- * what makes such options, for the error. */
+/* Copies an option struct, whose first member is its size, to *to, which has `size` bytes. If the caller was built with
+ * an older header, the members that it does not have become zero; if with a newer one, the members that this library
+ * does not have must be zero. macro: the name of the macro that makes such options, for the error. */
 lz_status lz_read_options(void *to, size_t size, const void *options, const char *macro, lz_error *err);
 
 /* ---- host memory (memory.c) -------------------------------------------------------------------------------------- */
 
 extern const lz_allocator lz_system_allocator;
 
-/* Small host objects: 64-byte aligned, zeroed, size remembered. NULL when there is none. */
+/* Small host objects: aligned to 64 bytes, zeroed. NULL: out of memory. */
 void *lz_host_alloc(lz_context *ctx, size_t bytes);
 void lz_host_free(lz_context *ctx, void *memory);
 char *lz_host_copy(lz_context *ctx, const char *text); /* strdup */
-void lz_count_allocation(lz_context *ctx);             /* for callers of the allocator itself; takes no lock */
+void lz_count_allocation(lz_context *ctx);             /* for code that calls the allocator directly; takes no lock */
 
-/* Memory that is all freed at once: graphs and programs live in it. */
+/* A bump allocator: all its memory is freed at once. Graphs and programs are allocated in it. */
 typedef struct lz_bump {
     lz_context *ctx;
     struct lz_bump_chunk *chunks;
     char *at;
     size_t left;
 } lz_bump;
-void *lz_bump_alloc(lz_bump *bump, size_t bytes); /* zeroed; NULL when there is none */
+void *lz_bump_alloc(lz_bump *bump, size_t bytes); /* zeroed; NULL: out of memory */
 void lz_bump_free(lz_bump *bump);
 
 /* ---- text (text.c) ----------------------------------------------------------------------------------------------- */
@@ -74,13 +74,14 @@ typedef struct lz_text {
     lz_context *ctx;
     char *data;
     size_t length, capacity;
-    bool failed; /* memory ran out: the text is not whole */
+    bool failed; /* memory ran out: the text is incomplete */
 } lz_text;
 void lz_text_add(lz_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-char *lz_text_take(lz_text *text, lz_error *err); /* NULL when it failed */
+/* The text, which the caller frees with lz_host_free; NULL if it failed. */
+char *lz_text_take(lz_text *text, lz_error *err);
 
-/* Names and paths in messages come from outside: long ones lose their middle, and bytes that could drive a terminal are
- * masked. */
+/* For names and paths in messages, which are untrusted: replaces the middle of long ones, and bytes that could control
+ * a terminal. */
 #define LZ_SHOWN 168
 const char *lz_show_text(const char *text, char to[LZ_SHOWN]);
 #define LZ_SHOW_TEXT(text) lz_show_text(text, (char[LZ_SHOWN]){0})
@@ -89,15 +90,16 @@ char *lz_path_join(lz_context *ctx, const char *folder, const char *name); /* NU
 
 /* ---- the clock (clock.c) ----------------------------------------------------------------------------------------- */
 
-double lz_now(void); /* seconds since some moment, never going back */
+double lz_now(void); /* seconds of a monotonic clock */
 
 /* ---- threads (pool.c) -------------------------------------------------------------------------------------------- */
 
-lz_pool *lz_pool_new(lz_context *ctx, int threads); /* threads below 1: as many as there are cores */
+lz_pool *lz_pool_new(lz_context *ctx, int threads); /* threads < 1: one per usable core */
 void lz_pool_free(lz_context *ctx, lz_pool *pool);
 
-/* Calls fn(arg, i, thread) once for each i in 0 .. n-1, on all threads, and returns when all are done. thread is in
- * 0 .. lz_pool_threads()-1. What fn writes for i must not depend on thread or on the order. */
+/* Calls fn(arg, i, thread) once for each i in 0 .. n-1, on all threads, and returns after all calls. thread is in 0 ..
+ * lz_pool_threads()-1. The result of fn for i must not depend on thread or on the order. One thread at a time may call
+ * this for a pool; in a context, that is the thread that holds ctx->run_lock. */
 void lz_parallel(lz_pool *pool, int64_t n, void (*fn)(void *arg, int64_t i, int thread), void *arg);
 int lz_pool_threads(const lz_pool *pool);
 

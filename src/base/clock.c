@@ -1,4 +1,4 @@
-/* clock.c: the time that measurements are made with. */
+/* clock.c: the clock for measurements. */
 #include <time.h>
 
 #include "base/base.h"

@@ -1,4 +1,4 @@
-/* error.c: one way to say what went wrong: a status for programs, one sentence for people. */
+/* error.c: errors: a status for programs, one sentence for people. */
 #include <stdio.h>
 
 #include "base/base.h"

@@ -37,7 +37,7 @@ lz_mapping *lz_map_memory(lz_context *ctx, const void *data, int64_t bytes, lz_e
     return m;
 }
 
-/* Only regular files: opening a pipe would wait for its writer, and a device has no size. */
+/* Opens regular files only: opening a pipe would wait for its writer, and a device has no size. */
 static int open_regular(const char *path, struct stat *found, lz_error *err) {
     struct stat s;
     if (stat(path, &s) != 0) {
@@ -60,7 +60,7 @@ static int open_regular(const char *path, struct stat *found, lz_error *err) {
     return fd;
 }
 
-/* Takes over fd. */
+/* Takes ownership of fd, and closes it after an error too. */
 static lz_mapping *map_open_file(lz_context *ctx, const char *path, int fd, const struct stat *s, lz_error *err) {
     lz_mapping *m = new_mapping(ctx, err);
     char *copy = m ? lz_host_copy(ctx, path) : NULL;
@@ -122,7 +122,7 @@ void lz_mapping_release(void *mapping) {
     lz_host_free(m->ctx, m);
 }
 
-/* By the descriptor, not by the name: another file may have the name by now, and does not concern us. */
+/* Checks the open descriptor, not the name: another file may have the name now, which does not affect the mapping. */
 lz_status lz_check_mappings(lz_context *ctx, lz_error *err) {
     lz_status status = LZ_OK;
     struct stat s;
@@ -142,7 +142,8 @@ lz_status lz_check_mappings(lz_context *ctx, lz_error *err) {
 }
 
 void lz_mapping_drop(const lz_mapping *m, int64_t begin, int64_t end) {
-    /* Whole pages inside the range only: its neighbours may be in use. They would come back, but slowly. */
+    /* Only whole pages inside the range: pages shared with neighbours may be in use, and would have to be read
+     * again. */
     int64_t page = sysconf(_SC_PAGESIZE);
     begin = (begin + page - 1) / page * page;
     end = end / page * page;
@@ -151,8 +152,8 @@ void lz_mapping_drop(const lz_mapping *m, int64_t begin, int64_t end) {
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-/* A file that is replaced leaves its owner, group and permissions to the new one. If the group cannot be kept, nobody of
- * another group is let in. */
+/* Gives the new file the owner, group and permissions of the file that it replaces. If the group cannot be set, the new
+ * file gets no group permissions. */
 static void keep_permissions(int fd, const struct stat *s) {
     bool same_group = fchown(fd, s->st_uid, s->st_gid) == 0 || fchown(fd, (uid_t)-1, s->st_gid) == 0;
     fchmod(fd, s->st_mode & (same_group ? 0777 : 0707));
@@ -161,15 +162,15 @@ static void keep_permissions(int fd, const struct stat *s) {
 lz_status lz_writer_open(lz_writer *w, lz_context *ctx, const char *path, lz_error *err) {
     *w = (lz_writer){.ctx = ctx, .path = path, .fd = -1};
     struct stat s;
-    char target[PATH_MAX]; /* where a link leads: the link stays */
+    char target[PATH_MAX]; /* target of a link: the link itself is kept */
     bool is_link = lstat(path, &s) == 0 && S_ISLNK(s.st_mode), exists = stat(path, &s) == 0;
     if (exists && S_ISDIR(s.st_mode)) return lz_fail(err, LZ_IO, "%s: is a folder, not a file", LZ_SHOW_TEXT(path));
-    if (exists && !S_ISREG(s.st_mode)) /* the new file would take the place of a device */
+    if (exists && !S_ISREG(s.st_mode)) /* the rename would replace a device */
         return lz_fail(err, LZ_IO, "%s: is a device or pipe; name a file", LZ_SHOW_TEXT(path));
     if (is_link && !realpath(path, target))
         return lz_fail(err, LZ_IO, "%s: is a link that leads to no file: %s", LZ_SHOW_TEXT(path), strerror(errno));
 
-    /* Beside the file, because rename works only within a file system. */
+    /* In the same folder, because rename works only within a file system. */
     unsigned counter = 0;
     w->target_bytes = strlen(is_link ? target : path);
     size_t n = w->target_bytes + 48;
@@ -211,15 +212,15 @@ char *lz_writer_bytes(lz_writer *w, lz_error *err) {
     return bytes;
 }
 
-lz_status lz_writer_put(lz_writer *w, int64_t place, const void *data, int64_t bytes, lz_error *err) {
+lz_status lz_writer_put(lz_writer *w, int64_t offset, const void *data, int64_t bytes, lz_error *err) {
     const char *at = data;
     while (bytes > 0) {
         size_t piece = bytes < (1 << 30) ? (size_t)bytes : (size_t)1 << 30;
         ssize_t n;
-        RETRY(n, pwrite(w->fd, at, piece, (off_t)place));
+        RETRY(n, pwrite(w->fd, at, piece, (off_t)offset));
         if (n < 0) return lz_fail(err, LZ_IO, "%s: cannot be written: %s", LZ_SHOW_TEXT(w->path), strerror(errno));
         at += n;
-        place += n;
+        offset += n;
         bytes -= n;
     }
     return LZ_OK;
@@ -231,7 +232,8 @@ lz_status lz_writer_add(lz_writer *w, const void *data, int64_t bytes, lz_error 
     return status;
 }
 
-/* A rename is on the disk when its folder is. Not every file system can do that, and none needs it to be whole. */
+/* A rename is durable after its folder is synced. Some file systems cannot do that; the file is complete in any
+ * case. */
 static void sync_folder(const char *path) {
     char folder[4096] = ".";
     const char *slash = strrchr(path, '/');

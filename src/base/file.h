@@ -1,4 +1,4 @@
-/* file.h: files as the library uses them: mapped whole for reading, written whole or not at all. */
+/* file.h: files: mapped as a whole for reading; written completely or not at all. */
 #ifndef LZ_FILE_H
 #define LZ_FILE_H
 
@@ -6,48 +6,50 @@
 
 #include "base/base.h"
 
-/* A file seen as memory, counted, so that arrays which borrow from it may outlive whoever opened it. A file that becomes
- * shorter while it is mapped takes its pages along: reading them raises SIGBUS. The library looks before each picture
- * (lz_check_mappings); a program that wants to end with a sentence in the middle of one needs a handler. */
+/* A file mapped into memory, reference-counted: each array that borrows from it has a reference. If a mapped file
+ * becomes shorter, reading the missing pages raises SIGBUS. The library checks the files before each picture
+ * (lz_check_mappings); a program that wants to report such a change during a picture needs a signal handler. */
 typedef struct lz_mapping {
     lz_context *ctx;
     const char *data;
     int64_t bytes;
     _Atomic int64_t refs;
-    char *path; /* of a mapped file, owned; NULL: somebody else's memory, and nothing below is set */
+    char *path; /* of a mapped file, owned; NULL: memory of the caller, and the members below are not set */
     int fd;
-    struct timespec modified;           /* when it was mapped */
-    struct lz_mapping *next, *previous; /* among the files of the context, under its lock */
+    struct timespec modified;           /* modification time when it was mapped */
+    struct lz_mapping *next, *previous; /* list of the context's mapped files; base.lock guards it */
 } lz_mapping;
 
 lz_mapping *lz_map_file(lz_context *ctx, const char *path, lz_error *err);
-lz_mapping *lz_map_memory(lz_context *ctx, const void *data, int64_t bytes, lz_error *err); /* data must stay */
+lz_mapping *lz_map_memory(lz_context *ctx, const void *data, int64_t bytes, lz_error *err); /* data must outlive it */
 lz_mapping *lz_mapping_retain(lz_mapping *mapping);
 void lz_mapping_release(void *mapping); /* takes void * so that lz_borrow can call it */
-/* LZ_OK if every file that this context has mapped has the size and the time it had then. A file that was replaced by
- * another of its name is still there for us, and unchanged. */
+/* LZ_OK if every mapped file of the context still has the size and modification time that it had when it was mapped. A
+ * file that was replaced by a new one of the same name stays mapped and unchanged. */
 lz_status lz_check_mappings(lz_context *ctx, lz_error *err);
-void lz_mapping_drop(const lz_mapping *mapping, int64_t begin, int64_t end); /* these pages are not needed soon */
+/* Tells the system that these pages are not needed soon. */
+void lz_mapping_drop(const lz_mapping *mapping, int64_t begin, int64_t end);
 
-/* Writes go to a new file beside path, which takes its name when everything is on the disk. A file that was there leaves its
- * permissions to the new one; a link stays, and the file that it leads to is replaced. */
+/* Writes a temporary file in the folder of path, which lz_writer_commit renames to path after everything is on the
+ * disk. The permissions of a replaced file are kept. If path is a link, its target is replaced. */
 typedef struct lz_writer {
     lz_context *ctx;
     const char *path;
-    char *temporary;     /* the target's name with an ending of its own; NULL: not writing a file */
-    size_t target_bytes; /* of temporary: the target's name */
+    char *temporary;     /* path of the target plus a unique ending; NULL: not writing a file */
+    size_t target_bytes; /* length of the target's path in temporary */
     int fd;
-    int64_t end; /* of what was added */
+    int64_t end; /* bytes added so far */
 } lz_writer;
 
 lz_status lz_writer_open(lz_writer *writer, lz_context *ctx, const char *path, lz_error *err);
 lz_status lz_writer_add(lz_writer *writer, const void *data, int64_t bytes, lz_error *err);
-/* At its place, from any thread: for files whose size is known before. */
-lz_status lz_writer_put(lz_writer *writer, int64_t place, const void *data, int64_t bytes, lz_error *err);
+/* Writes at an offset; any thread may call it. For files whose size is known in advance. */
+lz_status lz_writer_put(lz_writer *writer, int64_t offset, const void *data, int64_t bytes, lz_error *err);
 lz_status lz_writer_commit(lz_writer *writer, lz_error *err);
-/* Into memory, where name stands in errors only; all bytes that were added, from lz_host_alloc, or NULL; then discard it. */
+/* Writes to memory instead; name is for errors only. lz_writer_bytes returns all added bytes, which the caller frees
+ * with lz_host_free; NULL: err has the reason. Then call lz_writer_discard. */
 lz_status lz_writer_open_memory(lz_writer *writer, lz_context *ctx, const char *name, lz_error *err);
 char *lz_writer_bytes(lz_writer *writer, lz_error *err);
-void lz_writer_discard(lz_writer *writer); /* after a failure; does nothing after a commit */
+void lz_writer_discard(lz_writer *writer); /* after an error; does nothing after a commit */
 
 #endif

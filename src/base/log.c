@@ -1,4 +1,4 @@
-/* log.c: what is told to a program that listens. */
+/* log.c: calls the context's log callback. */
 #include <stdio.h>
 
 #include "base/base.h"

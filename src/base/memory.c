@@ -1,5 +1,5 @@
-/* memory.c: where bytes come from: the system's allocator or the one that the caller gave, small host objects (nodes,
- * programs, text), and memory that is freed at once. The data of arrays is in array/memory.c. */
+/* memory.c: host memory: the default allocator, small objects (nodes, programs, text) from the context's allocator, and
+ * the bump allocator. The data of arrays is in array/memory.c. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -8,7 +8,7 @@
 
 enum { ALIGN = 64, HUGE_PAGE = 2 << 20 };
 
-/* Big blocks lie on huge-page bounds, so that a matrix product does not spend its time looking up pages. */
+/* Large blocks are aligned to huge pages, so that matrix products have few TLB misses. */
 static void *system_allocate(void *user, size_t bytes) {
     (void)user;
     void *memory = NULL;
@@ -26,7 +26,7 @@ const lz_allocator lz_system_allocator = {system_allocate, system_release, NULL}
 /* ---- host objects ------------------------------------------------------------------------------------------------ */
 
 typedef struct header {
-    size_t bytes; /* header included */
+    size_t bytes; /* including the header */
     char pad[ALIGN - sizeof(size_t)];
 } header;
 
@@ -73,7 +73,7 @@ void *lz_bump_alloc(lz_bump *bump, size_t bytes) {
         if (!chunk) return NULL;
         chunk->next = bump->chunks;
         bump->chunks = chunk;
-        if (size == bytes) return chunk + 1; /* a block of its own: the open chunk stays open */
+        if (size == bytes) return chunk + 1; /* a chunk for this block alone: the current chunk stays in use */
         bump->at = (char *)(chunk + 1);
         bump->left = size;
     }

@@ -1,9 +1,10 @@
-/* options.c: option structs that can grow. A program says in `size` how much of a struct it was built with. */
+/* options.c: option structs that can grow in later versions. `size`, the first member, is the size that the caller was
+ * built with. */
 #include <string.h>
 
 #include "base/base.h"
 
-enum { MOST_BYTES = 1 << 16 }; /* no option struct is as large: a larger size is not a size */
+enum { MOST_BYTES = 1 << 16 }; /* larger than any option struct: a larger `size` was not initialised */
 
 static bool all_zero(const char *bytes, size_t n) {
     while (n && !*bytes) bytes++, n--;

@@ -1,6 +1,6 @@
-/* pool.c: threads that wait for loops. One loop at a time; its turns are handed out by a counter, so that a slow thread
- * takes fewer. The calling thread works too. A waiting thread spins for a moment before it sleeps, because the kernels
- * of a program follow each other within microseconds. */
+/* pool.c: a pool of threads for parallel loops, one loop at a time. Threads take the next index from an atomic counter,
+ * so a slow thread gets fewer. The calling thread works too. A waiting thread spins briefly before it sleeps, because
+ * the kernels of a program follow each other within microseconds. */
 #include <sched.h>
 #include <stdatomic.h>
 
@@ -9,24 +9,24 @@
 enum { SPINS = 2000, MAX_THREADS = 256 };
 
 struct lz_pool {
-    int threads; /* the caller included */
+    int threads; /* including the caller */
     pthread_t *workers;
     int started;
 
     pthread_mutex_t lock;
     pthread_cond_t wake, idle;
-    atomic_uint round; /* counts loops; a worker runs when it changes */
+    atomic_uint round; /* number of loops so far; a change wakes the workers */
     bool stop;
 
     void (*fn)(void *, int64_t, int);
     void *arg;
     int64_t n;
     atomic_int_fast64_t next;
-    atomic_int busy; /* workers that have not finished this round */
+    atomic_int busy; /* workers that have not finished the current loop */
     atomic_int ids;
 };
 
-static void take_turns(lz_pool *pool, int thread) {
+static void run_tasks(lz_pool *pool, int thread) {
     for (int64_t i; (i = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed)) < pool->n;)
         pool->fn(pool->arg, i, thread);
 }
@@ -49,7 +49,7 @@ static void *work(void *arg) {
         seen = atomic_load(&pool->round);
         pthread_mutex_unlock(&pool->lock);
         if (stop) return NULL;
-        take_turns(pool, thread);
+        run_tasks(pool, thread);
         if (atomic_fetch_sub(&pool->busy, 1) == 1) {
             pthread_mutex_lock(&pool->lock);
             pthread_cond_signal(&pool->idle);
@@ -72,7 +72,7 @@ void lz_parallel(lz_pool *pool, int64_t n, void (*fn)(void *, int64_t, int), voi
     atomic_fetch_add(&pool->round, 1);
     pthread_cond_broadcast(&pool->wake);
     pthread_mutex_unlock(&pool->lock);
-    take_turns(pool, 0);
+    run_tasks(pool, 0);
     for (int i = 0; i < SPINS && atomic_load(&pool->busy); i++) relax();
     pthread_mutex_lock(&pool->lock);
     while (atomic_load(&pool->busy)) pthread_cond_wait(&pool->idle, &pool->lock);
@@ -104,7 +104,7 @@ lz_pool *lz_pool_new(lz_context *ctx, int threads) {
     atomic_store(&pool->ids, 1);
     while (pool->started < threads - 1 && pthread_create(&pool->workers[pool->started], NULL, work, pool) == 0)
         pool->started++;
-    if (pool->started < threads - 1) { /* fewer threads than asked for would change scratch sizes: say no instead */
+    if (pool->started < threads - 1) { /* fewer threads than planned would change scratch sizes, so this is an error */
         lz_pool_free(ctx, pool);
         return NULL;
     }

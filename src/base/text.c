@@ -1,4 +1,4 @@
-/* text.c: text that grows, and text from outside as it may be shown. */
+/* text.c: growing text, and untrusted text made safe for messages. */
 #include <stdio.h>
 #include <string.h>
 
@@ -46,13 +46,14 @@ void lz_free_ids(lz_context *ctx, int64_t *ids) {
 
 /* ---- showing ----------------------------------------------------------------------------------------------------- */
 
-/* The bytes of a UTF-8 character, or 0 if there is none. */
+/* The number of bytes of a UTF-8 character; 0: not valid UTF-8. */
 static size_t read_character(const unsigned char *at, uint32_t *point) {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* a shorter form would do: not UTF-8 */
+    /* Smaller code points have a shorter form: not UTF-8. */
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     size_t n = *at < 0x80 ? 1 : *at >= 0xf0 ? 4 : *at >= 0xe0 ? 3 : 2;
     *point = n == 1 ? *at : *at & (0x7fu >> n);
     for (size_t i = 1; i < n; i++) {
-        if ((at[i] & 0xc0) != 0x80) return 0; /* the end of the text too */
+        if ((at[i] & 0xc0) != 0x80) return 0; /* also stops at the end of the text */
         *point = *point << 6 | (at[i] & 0x3f);
     }
     bool surrogate = *point >= 0xd800 && *point < 0xe000;

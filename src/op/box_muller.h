@@ -1,5 +1,5 @@
-/* box_muller.h: two uniform numbers become two normal ones, in f32, with torch's roundings (random.c tells why). Written
- * without branches: a loop over it becomes vector code, with the same bits at every width.
+/* box_muller.h: makes two normal numbers from two uniform ones, in f32, with torch's roundings (random.c says why). It
+ * has no branches, so a loop over it becomes vector code, with the same bits for every vector width.
  *
  * log, sin and cos are Cephes' by S. Moshier, as in ATen's avx_mathfun.h. */
 #ifndef LZ_BOX_MULLER_H
@@ -13,7 +13,8 @@
 #pragma STDC FP_CONTRACT OFF
 #endif
 
-/* a b + c. Torch's compiler made FMAs; in f64 the product is exact, so this has the bits of one nearly always. */
+/* a b + c. Torch's compiler uses FMA instructions; in f64 the product is exact, so the result nearly always has the
+ * same bits. */
 static inline float lz_nearly_fma(float a, float b, float c) { return (float)((double)a * (double)b + (double)c); }
 
 static inline float lz_torch_log(float x) { /* normal x > 0 */
@@ -33,14 +34,14 @@ static inline float lz_torch_log(float x) { /* normal x > 0 */
     y = lz_nearly_fma(y, x, 2.0000714765E-1f);
     y = lz_nearly_fma(y, x, -2.4999993993E-1f);
     y = lz_nearly_fma(y, x, 3.3333331174E-1f);
-    y = lz_nearly_fma(y * x, z, e * -2.12194440e-4f); /* log 2 in two parts */
+    y = lz_nearly_fma(y * x, z, e * -2.12194440e-4f); /* log 2 as a sum of two numbers */
     y = y - z * 0.5f;
     return lz_nearly_fma(e, 0.693359375f, x + y);
 }
 
 static inline void lz_torch_sin_cos(float x, float *sine, float *cosine) { /* 0 <= x < 7 */
     int32_t octant = ((int32_t)(x * 1.27323954473516f) + 1) & ~1;
-    float q = (float)octant; /* x - q pi/4, in three parts */
+    float q = (float)octant; /* x - q pi/4, with pi/4 as a sum of three numbers */
     x = lz_nearly_fma(q, -0.78515625f, x);
     x = lz_nearly_fma(q, -2.4187564849853515625e-4f, x);
     x = lz_nearly_fma(q, -3.77489497744594108e-8f, x);

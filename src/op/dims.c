@@ -18,7 +18,8 @@ const char *lz_dtype_name(lz_dtype dtype) { return known(dtype) ? dtypes[dtype].
 int64_t lz_dtype_size(lz_dtype dtype) { return known(dtype) ? dtypes[dtype].size : 0; }
 bool lz_is_float(lz_dtype dtype) { return dtype >= LZ_F8 && dtype <= LZ_F64; }
 
-/* The usual table, with i32 where torch has i16 (which we have not), and fp8 below every other float. */
+/* Torch's promotion table, except that u8 with i8 gives i32 (there is no i16 here), and fp8 is below every other
+ * float. */
 lz_dtype lz_promote(lz_dtype a, lz_dtype b) {
     enum {
         B = LZ_BOOL,
@@ -53,7 +54,7 @@ const char *lz_dims_text(lz_dims dims, char to[LZ_DIMS_TEXT]) {
 
 int64_t lz_dims_size(lz_dims dims) {
     if (dims.n < 0 || dims.n > LZ_MAX_DIMS) return -1;
-    int64_t size = 1, span = 1; /* span: as if no size were 0, so that strides cannot overflow either */
+    int64_t size = 1, span = 1; /* span: the size with zeros replaced by 1, so that strides cannot overflow either */
     for (int i = 0; i < dims.n; i++) {
         int64_t d = dims.at[i];
         if (d < 0 || __builtin_mul_overflow(span, d ? d : 1, &span) || span > INT64_MAX / 16) return -1;
@@ -82,7 +83,8 @@ bool lz_is_dense(lz_dims dims, const int64_t *strides) {
     return true;
 }
 
-/* Walks both shapes from the back: a run of old axes that step evenly through memory may be cut anew in any way. */
+/* Goes through both shapes from the last axis: a run of old axes that is evenly strided in memory can be divided into
+ * any new axes. */
 bool lz_reshape_strides(lz_dims from, const int64_t *strides, lz_dims to, int64_t *out) {
     if (lz_dims_size(from) == 0 || from.n == 0) {
         lz_dense_strides(to, out);
@@ -90,7 +92,8 @@ bool lz_reshape_strides(lz_dims from, const int64_t *strides, lz_dims to, int64_
     }
     int j = to.n - 1;
     int64_t run = 1, taken = 1,
-            step = strides[from.n - 1]; /* elements in the run, already given to new axes, its stride */
+            /* Elements of the run, elements already assigned to new axes, stride of the run. */
+        step = strides[from.n - 1];
     for (int i = from.n - 1; i >= 0; i--) {
         run *= from.at[i];
         bool ends = i == 0 || (from.at[i - 1] != 1 && strides[i - 1] != run * step);

@@ -4,16 +4,17 @@
 
 #include "lazuli.h"
 
-/* Number of elements, or -1 when a size is negative or the bytes of any type would pass INT64_MAX / 2. */
+/* Number of elements; -1: a size is negative, or the bytes (of any type) would exceed INT64_MAX / 2. */
 int64_t lz_dims_size(lz_dims dims);
 bool lz_dims_equal(lz_dims a, lz_dims b);
 void lz_dense_strides(lz_dims dims, int64_t strides[LZ_MAX_DIMS]);
-bool lz_is_dense(lz_dims dims, const int64_t *strides); /* row-major without gaps; axes of size 1 do not matter */
-/* Strides of the same elements under other dims; false when a copy is needed. */
+/* row-major without gaps; strides of axes of size 1 are ignored. */
+bool lz_is_dense(lz_dims dims, const int64_t *strides);
+/* Strides of the same elements with other dims; false: a copy is needed. */
 bool lz_reshape_strides(lz_dims from, const int64_t *strides, lz_dims to, int64_t *out);
 bool lz_is_float(lz_dtype dtype);
 
-/* "[2, 3]"; writes at most size bytes, always ends them, returns to. */
+/* Writes "[2, 3]" to `to` and returns it. */
 #define LZ_DIMS_TEXT 200
 const char *lz_dims_text(lz_dims dims, char to[LZ_DIMS_TEXT]);
 #define LZ_SHOW(dims) lz_dims_text(dims, (char[LZ_DIMS_TEXT]){0})

@@ -1,5 +1,5 @@
-/* number.h: how the types that C lacks are read and written: f16, bf16, fp8-e4m3fn, and saturating integers. Written
- * without branches where a loop over them should become vector code. */
+/* number.h: conversions of types that C lacks: f16, bf16, fp8-e4m3fn; and saturating integers. Functions that are used
+ * in loops have no branches, so that the loops become vector code. */
 #ifndef LZ_NUMBER_H
 #define LZ_NUMBER_H
 
@@ -36,7 +36,7 @@ static inline float lz_from_f16(uint16_t h) {
 
 static inline uint16_t lz_to_f16(float f) { /* nearest even, overflow to inf, subnormals kept */
     uint32_t u = lz_float_to_bits(f), sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
-    /* Normal: rebias and round the 13 bits that go. Subnormal: adding 0.5 lets the FPU round at bit 2^-24. */
+    /* Normal: rebias, and round off the last 13 bits. Subnormal: adding 0.5 makes the FPU round at bit 2^-24. */
     uint32_t normal = (a - 0x38000000u + 0xfffu + ((a >> 13) & 1u)) >> 13;
     uint32_t small = lz_float_to_bits(lz_bits_to_float(a) + 0.5f) - 0x3f000000u;
     uint32_t r = a < 0x38800000u ? small : normal;
@@ -52,7 +52,8 @@ static inline float lz_from_f8(uint8_t h) { /* 1-4-3, bias 7, no infinities, 0x7
     return lz_bits_to_float(bits | (uint32_t)(h & 0x80u) << 24);
 }
 
-static inline uint8_t lz_to_f8(float f) { /* nearest even; beyond 448, and inf: 448, as in torch (since 2.15) */
+/* Nearest even; above 448, and infinity, give 448, as in torch (since 2.15). */
+static inline uint8_t lz_to_f8(float f) {
     uint32_t u = lz_float_to_bits(f), sign = (u >> 24) & 0x80u, a = u & 0x7fffffffu;
     uint32_t normal = (a - 0x3c000000u + 0x7ffffu + ((a >> 20) & 1u)) >> 20;
     uint32_t small = lz_float_to_bits(lz_bits_to_float(a) + 0x1p14f) - lz_float_to_bits(0x1p14f);

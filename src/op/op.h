@@ -1,17 +1,18 @@
-/* op.h: the list of ops, and the numbers that go with some of them. Everything that has to know all ops reads this one
- * table; what an op means is told in lazuli.h. */
+/* op.h: the table of ops, and their parameters. Code that must know all ops reads this table; lazuli_array.h says what
+ * each op means. */
 #ifndef LZ_OP_H
 #define LZ_OP_H
 
 #include "lazuli.h"
 
 typedef enum lz_kind {
-    LZ_KIND_LEAF,    /* has a value, or will be given one */
-    LZ_KIND_MAKE,    /* made from numbers alone */
-    LZ_KIND_ELEMENT, /* out[i] = f(in[i], ...): all inputs have the shape of the output (stride 0 where broadcast) */
-    LZ_KIND_VIEW,    /* the same memory with other strides */
-    LZ_KIND_REDUCE,  /* in [kept..., reduced...] -> out [kept...] */
-    LZ_KIND_KERNEL,  /* everything with a shape rule of its own */
+    LZ_KIND_LEAF, /* has a value, or is a placeholder */
+    LZ_KIND_MAKE, /* made from parameters alone */
+    /* out[i] = f(in[i], ...): all inputs have the shape of the output (broadcast axes have stride 0). */
+    LZ_KIND_ELEMENT,
+    LZ_KIND_VIEW,   /* the same memory with other strides */
+    LZ_KIND_REDUCE, /* in [kept..., reduced...] -> out [kept...] */
+    LZ_KIND_KERNEL, /* ops with a shape rule of their own */
 } lz_kind;
 
 /* clang-format off */
@@ -80,8 +81,8 @@ typedef enum lz_kind {
     X(CONCAT, "concat", KERNEL, -1, .moves = true) \
     X(TAKE, "take", KERNEL, 2) \
     X(GATHER, "gather", KERNEL, 2) \
-    /* Made by the fusion pass only: two products of the same a with b and another b, ended by one expression; and an \
-     * expression over its inputs. */ \
+    /* Only made by fusion: two products of one a with two different b, with an epilogue over both; and an expression \
+     * over its inputs. */ \
     X(MATMUL_PAIR, "matmul_pair", KERNEL, 3, .flops = 4, .sum = {0, 1, 0}, .epilogue = 2, .product = true) \
     X(FUSED, "fused", ELEMENT, -1, .in_place = true)
 /* clang-format on */
@@ -93,33 +94,34 @@ typedef enum lz_op {
         LZ_OP_COUNT
 } lz_op;
 
-/* What passes and backends may know of an op. A fact that is not given in LZ_OPS is false, none or 0. */
+/* Facts about an op, for passes and backends. A fact that is not given in LZ_OPS is false or 0. */
 typedef struct lz_op_info {
     const char *name;
     lz_kind kind;
     int inputs;
-    /* Operations as peers count them, 2 for a multiply-add: for each element of the output and each term of its sum.
-     * The terms are the sizes of so many axes of an input; after: axes of that input that follow them. A REDUCE sums
-     * over its reduced axes. */
+    /* Floating point operations, 2 for a multiply-add, for each element of the output and each term of its sum. The
+     * number of terms is the product of `axes` sizes of input `input`, whose last `after` axes are not counted. A
+     * REDUCE sums over its reduced axes. */
     double flops;
     struct {
         int input, axes, after;
     } sum;
-    int epilogue; /* its kernels can end rows with an expression, whose first arguments are so many results; 0: cannot */
-    bool in_place; /* its kernels write an element or a row after reading it: the output may lie where an input is */
-    bool product;  /* sums of products with a weight, which is input 1 */
-    bool moves;    /* copies elements and computes nothing: the planner may find a way without it */
-    bool whole;    /* exact on integers, in i64 */
-    bool heads_inside; /* the output [b, h, n, d] is stored as [b, n, h, d], so that joining its heads is a view */
-    /* ELEMENT */
-    bool number;    /* a number may be the second operand of its step in an expression */
+    int epilogue; /* its kernels take an epilogue, whose first so many arguments are their results; 0: they do not */
+    /* Its kernels read an element or a row before they write it: the output may have the memory of an input. */
+    bool in_place;
+    bool product;      /* sums of products; input 1 is the weight */
+    bool moves;        /* copies elements and computes nothing: the planner may avoid it */
+    bool whole;        /* has an exact integer form, in i64 */
+    bool heads_inside; /* the output [b, h, n, d] is stored as [b, n, h, d], so that merging its heads is a view */
+    /* ELEMENT ops only */
+    bool number;    /* in an expression, its second operand may be a constant of the step */
     bool commutes;  /* op(a, b) = op(b, a) */
-    bool cheap;     /* computed again for each row, rather than read, when its operands repeat */
-    unsigned truth; /* bit i: of input i only matters whether it is zero, so it may be an integer */
+    bool cheap;     /* if its operands are broadcast, it is computed again for each row instead of stored */
+    unsigned truth; /* bit i: the op only asks whether input i is zero, so it may be an integer */
 } lz_op_info;
 extern const lz_op_info lz_op_table[LZ_OP_COUNT];
 
-/* The numbers of an op. Zeroed before it is filled, so that equal ops compare equal byte for byte. */
+/* The parameters of an op. Zeroed before it is filled, so that equal parameters are equal byte by byte. */
 /* clang-format off */
 typedef union lz_params {
     struct { double value; } full;
@@ -128,9 +130,10 @@ typedef union lz_params {
     struct { double low, high; } clip;
     struct { lz_dims axes; } permute;                       /* out axis i is in axis at[i] */
     struct { int axis; int64_t start, step; } slice;        /* the length is in the shape */
-    struct { int count; } reduce;                           /* the last count axes of the input go away */
-    struct { double eps; int groups; } norm;                /* groups: group_norm only. No affine part here: that is elementwise */
-    struct { bool half_split, norm; double eps; } rope;     /* norm: rms_norm x first (made by the fusion pass) */
+    struct { int count; } reduce;                           /* the last `count` axes of the input are reduced */
+    /* groups: group_norm only. The affine part is a separate op. */
+    struct { double eps; int groups; } norm;
+    struct { bool half_split, norm; double eps; } rope;     /* norm: rms_norm x first (set by fusion) */
     struct { double scale; bool causal; } sdpa;
     struct { int stride, top, bottom, left, right; } conv;
     struct { lz_dims before, after; double value; } pad;

@@ -1,18 +1,18 @@
-/* random.c: torch.randn on a CPU, number for number, so that a seed gives the picture it gives elsewhere.
+/* random.c: the numbers of torch.randn on a CPU, so that a seed gives the same picture as in other programs.
  *
  * Torch draws 32-bit words from a Mersenne twister and turns pairs of uniform numbers into pairs of normal ones
- * (Box-Muller: a radius sqrt(-2 log u) and an angle 2 pi v). It has two ways, both followed here step by step:
+ * (Box-Muller: a radius sqrt(-2 log u) and an angle 2 pi v). It has two algorithms, both reproduced here:
  *
  *   n < 16    in f64, one pair after the other, 53-bit uniforms (at::normal_distribution<double>).
- *   n >= 16   in f32, blocks of 16: number j pairs with j + 8; uniforms have 24 bits. Where n is no multiple of 16, the
- *             last 16 numbers are drawn again, over what is there (NormalFill16 in ATen's DistributionTemplates.h).
+ *   n >= 16   in f32, blocks of 16: number j pairs with j + 8; uniforms have 24 bits. If n is not a multiple of 16, the
+ *             last 16 numbers are drawn again and replaced (NormalFill16 in ATen's DistributionTemplates.h).
  *
  * In f32 the roundings on the way are part of the answer: an angle near pi rounded to f32 moves its sine by far more
- * than 2 ulp. So the f32 way repeats torch's AVX2 kernel operation for operation, its polynomials included
- * (box_muller.h). (Torch without AVX2 rounds elsewhere, and differs from itself by 10^5 ulp.)
+ * than 2 ulp. So the f32 algorithm does the same operations as torch's AVX2 kernel, including its polynomials
+ * (box_muller.h). (Torch without AVX2 rounds differently, and differs by 10^5 ulp from torch with AVX2.)
  *
- * The same bits on every machine: log, sin and cos are polynomials, made of + - * / and sqrt only, which IEEE 754
- * defines to the last bit; libm's are not. A compiler must not fuse a * b + c either: build with -ffp-contract=off. */
+ * The bits are the same on every machine: log, sin and cos use only + - * / and sqrt, which IEEE 754 defines exactly;
+ * libm's functions are not. The compiler must not fuse a * b + c: build with -ffp-contract=off. */
 #include "op/random.h"
 
 #include <math.h>
@@ -46,7 +46,7 @@ static uint32_t twist(uint32_t word, uint32_t next, uint32_t far) {
     return far ^ (((word & 0x80000000u) | (next & 0x7fffffffu)) >> 1) ^ (-(next & 1) & 0x9908b0dfu);
 }
 
-static void twister_turn(twister *t) {
+static void twister_refill(twister *t) {
     enum { LEFT = TWISTER_N - TWISTER_M };
     uint32_t *s = t->state;
     for (int i = 0; i < LEFT; i++) s[i] = twist(s[i], s[i + 1], s[i + TWISTER_M]);
@@ -63,13 +63,13 @@ static uint32_t temper(uint32_t y) {
 }
 
 static uint32_t draw(twister *t) {
-    if (t->next == TWISTER_N) twister_turn(t);
+    if (t->next == TWISTER_N) twister_refill(t);
     return temper(t->state[t->next++]);
 }
 
 static void draw_uniform24(twister *t, float *out, int64_t n) { /* [0, 1) */
     for (int64_t done = 0; done < n;) {
-        if (t->next == TWISTER_N) twister_turn(t);
+        if (t->next == TWISTER_N) twister_refill(t);
         int64_t left = TWISTER_N - t->next, now = n - done < left ? n - done : left;
         const uint32_t *words = t->state + t->next;
         for (int64_t i = 0; i < now; i++) out[done + i] = (float)(int32_t)(temper(words[i]) & 0xffffffu) * 0x1p-24f;
@@ -102,10 +102,11 @@ static double log_f64(double x) {
     return e * 0.6931471805599453 + 2 * s * sum;
 }
 
-/* 0 <= x < 7. x = q pi/2 + r with |r| <= pi/4 and the Taylor series of r; the quarter q says which goes where. */
+/* 0 <= x < 7. x = q pi/2 + r with |r| <= pi/4 and the Taylor series of r; the quadrant q selects sine or cosine and the
+ * sign. */
 static void sin_cos_f64(double x, double *sine, double *cosine) {
     int q = (int)(x * 0.6366197723675814 + 0.5);
-    double r = x - q * 0x1.921fb544p+0; /* pi/2 in two parts: q times the first is exact */
+    double r = x - q * 0x1.921fb544p+0; /* pi/2 as a sum of two numbers: q times the first is exact */
     r = r - q * 0x1.0b4611a626331p-34;
     double r2 = r * r, s = 1, c = 1;
     for (int k = 18; k >= 2; k -= 2) { /* s = 1 - r2/(2 3) (1 - r2/(4 5) ...), c = 1 - r2/(1 2) (1 - r2/(3 4) ...) */
@@ -136,7 +137,7 @@ bool lz_torch_uniform(float *out, int64_t n, float last[16], uint64_t seed) {
         fill_few(out, n, &t);
         return false;
     }
-    draw_uniform24(&t, out, n); /* torch draws the tail too, before it draws the last 16 again */
+    draw_uniform24(&t, out, n); /* torch draws all n, and then the last 16 again */
     if (n % 16) draw_uniform24(&t, last, 16);
     return true;
 }

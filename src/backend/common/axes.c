@@ -26,7 +26,8 @@ static void swap_axes(lz_axes *s, int a, int b) {
     }
 }
 
-/* Does axis a belong before axis b? This operand decides, or else the first that tells them apart. */
+/* Does axis a belong before axis b? It does if its stride is larger: in this operand or, if equal, in the first that
+ * differs. */
 static bool is_outer(const lz_axes *s, int operand, int a, int b) {
     if (s->strides[operand][a] != s->strides[operand][b]) return s->strides[operand][a] > s->strides[operand][b];
     for (int k = 0; k < s->n; k++)
@@ -69,7 +70,7 @@ int64_t lz_axes_size(const lz_axes *s) {
 }
 
 bool lz_axes_narrow(const lz_axes *s) {
-    const int64_t limit = INT32_MAX - (1 << 20); /* room for the threads of a last block */
+    const int64_t limit = INT32_MAX - (1 << 20); /* threads of the last block may count beyond the size */
     if (lz_axes_size(s) > limit) return false;
     for (int k = 0; k < s->n; k++) {
         int64_t last = 0;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* What this process knows already, by what it is about. */
+/* A choice that this process has made or read from disk, by its key. */
 typedef struct known {
     struct known *next;
     const char *what;
@@ -80,7 +80,7 @@ static known **bucket_of(lz_choices *all, const lz_choice *c) {
     return &all->buckets[lz_hash(c->key, c->key_bytes) % BUCKETS];
 }
 
-/* Without memory it is looked up again the next time. */
+/* If memory runs out, the choice is read from disk again the next time. */
 static void remember(lz_choices *all, const lz_choice *c, int chosen) {
     if (all->n >= MOST_KNOWN) forget_all(all);
     known *k = lz_host_alloc(all->disk->ctx, sizeof *k + c->key_bytes);

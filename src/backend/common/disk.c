@@ -22,7 +22,7 @@ void lz_disk_close(lz_disk *disk) {
     disk->folder = NULL;
 }
 
-/* Makes the folders that are missing, for our eyes only. */
+/* Makes the missing folders of a path, readable by the user only. */
 static void make_folders(char *path) {
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
@@ -32,7 +32,7 @@ static void make_folders(char *path) {
     mkdir(path, 0700);
 }
 
-/* What a file begins with; then come the data, which loaders of code want at an even address, and the key. */
+/* The start of a file. The data, which code loaders need aligned, and the key follow. */
 typedef struct cache_head {
     char magic[8];
     uint64_t key_bytes, data_bytes, data_hash;
@@ -57,7 +57,7 @@ static bool read_all(int fd, char *to, size_t bytes) {
     return true;
 }
 
-/* Is this what lz_disk_keep wrote for the key? */
+/* Is this a complete file that lz_disk_keep wrote for the key? */
 static bool is_data_of(const char *file, size_t bytes, const char *key) {
     cache_head head;
     size_t key_bytes = strlen(key);

@@ -1,6 +1,6 @@
-/* disk.h: what earlier processes left on disk: compiled kernels, measured choices. A file holds the whole key that its data
- * was made from, and is used only if the key is the same, the data is whole and the file is ours. If the folder cannot be
- * written, nobody is told, and nothing is lost. */
+/* disk.h: a cache on disk for later processes: compiled kernels, measured choices. A file contains the whole key that
+ * its data was made from. It is used only if the key is the same, the data is complete and the file belongs to this
+ * user. If the folder cannot be written, nothing is kept, and no error is reported. */
 #ifndef LZ_DISK_H
 #define LZ_DISK_H
 
@@ -12,11 +12,11 @@ typedef struct lz_disk {
 } lz_disk;
 
 void lz_disk_close(lz_disk *disk);
-/* What was kept under this key, or NULL. *memory is to be freed in either case. */
+/* The data of a key, or NULL. The caller frees *memory with lz_host_free in both cases. */
 const char *lz_disk_find(const lz_disk *disk, const char *key, size_t *bytes, char **memory);
 void lz_disk_keep(const lz_disk *disk, const char *key, const char *data, size_t bytes);
 
-/* FNV-1a. Another start gives another hash. */
+/* FNV-1a. Another start value gives another hash function. */
 #define LZ_HASH_START UINT64_C(0xcbf29ce484222325)
 uint64_t lz_hash_from(uint64_t start, const void *data, size_t bytes);
 static inline uint64_t lz_hash(const void *data, size_t bytes) { return lz_hash_from(LZ_HASH_START, data, bytes); }

@@ -1,4 +1,4 @@
-/* cpu.c: the CPU backend: the kernels of isa/ are there once for each instruction set; the choice is made at run
+/* cpu.c: the CPU backend. The kernels of isa/ are compiled once for each instruction set; one of them is chosen at run
  * time. */
 #include <stdio.h>
 #include <string.h>
@@ -27,9 +27,9 @@ static bool has_avx512(void) {
            __builtin_cpu_supports("avx512cd");
 }
 static bool has_avx512bf16(void) { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
-/* The Xeons that were measured have the instruction at half the rate of f32 (docs/performance.md). */
+/* On the Xeons that were measured, the AVX512-BF16 instruction has half the rate of f32 (docs/performance.md). */
 static bool is_amd(void) { return __builtin_cpu_is("amd"); }
-/* Tiles are large registers, so Linux gives them only to processes that ask. */
+/* Linux allows AMX tiles, which are large registers, only to processes that request them. */
 static bool has_amx(void) {
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* of arch_prctl(2) */
     unsigned a, b, c, d;
@@ -44,19 +44,19 @@ static bool has_amx(void) {
 #include <sys/auxv.h>
 
 const lz_kernel *lz_cpu_kernel_armbf16(lz_op op);
-/* Taken wherever it is there: by Arm's optimisation guides a BFMMLA multiplies four times as much as an f32 multiply-add
- * in the same time. Not measured by us. */
+/* Used on every processor that has it: by Arm's optimisation guides, a BFMMLA does four times as many multiplications
+ * as an f32 multiply-add in the same time. We have not measured it. */
 static bool has_armbf16(void) {
     enum { BF16 = 1 << 14 }; /* HWCAP2_BF16 of Linux */
     return getauxval(AT_HWCAP2) & BF16;
 }
 #endif
 
-/* Best first. */
+/* Fastest first. */
 static const struct {
     const char *isa;
     bool (*runs_here)(void);
-    bool (*is_fast)(void); /* else it is taken only if it is asked for */
+    bool (*is_fast)(void); /* false: used only if options name it */
     lz_backend backend;
 } choices[] = {
 #ifdef LZ_HAVE_X86_ISAS

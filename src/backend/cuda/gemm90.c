@@ -351,9 +351,9 @@ static bool fill_problem(const lz_call *call, const lz_gemm90 *g, const lz_gemm9
 bool lz_gemm90_run(const lz_gemm90 *g, int n, const lz_gemm90_config *w, lz_cu_function f) {
     lz_device *d = g->call->device;
     lz_gemm_problem p[LZ_MAX_GROUP];
-    int clusters = lz_cuda_group_capacity(n), tiles = 0;
-    memset(p, 0, (size_t)clusters * sizeof *p);
-    for (int i = 0; i < clusters; i++) {
+    int capacity = lz_cuda_group_capacity(n), tiles = 0;
+    memset(p, 0, (size_t)capacity * sizeof *p);
+    for (int i = 0; i < capacity; i++) {
         if (i < n && !fill_problem(g->call, &g[i], w, &p[i])) return false;
         p[i].first = tiles;
         p[i].end = tiles += p[i].row_tiles * p[i].column_tiles;

@@ -226,7 +226,7 @@ static double measure(const lz_call *call, const stopwatch *s, lz_cuda_candidate
     double best = INFINITY;
     lz_recording *work = candidate(call, arg, i) ? record_candidate(call, candidate, arg, i) : NULL;
     bool fine = work;
-    for (int i = 0; i < REPEATS && fine; i++) fine = time_once(call, s, work, &best);
+    for (int repeat = 0; repeat < REPEATS && fine; repeat++) fine = time_once(call, s, work, &best);
     if (work) lz_cuda_device_table.forget(call->device, work);
     return fine ? best : INFINITY;
 }

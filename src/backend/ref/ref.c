@@ -25,8 +25,9 @@ int64_t lz_ref_load_whole(lz_dtype dtype, const char *data, int64_t offset) {
     }
 }
 
-/* The float beside value whose last bit is odd, or value itself where that is a float. Rounding it once more, to a type
- * with at least two bits less, gives what rounding value at once would give; rounding to nearest twice does not. */
+/* Round to odd: value itself if it is a float, otherwise the neighbouring float whose last bit is 1. Rounding the
+ * result to a type with at least two bits less then gives the same as rounding value directly; rounding to nearest
+ * twice does not. */
 static float round_to_odd(double value) {
     float nearest = (float)value;
     if (value != value || (double)nearest == value) return nearest;
@@ -60,8 +61,8 @@ void lz_ref_store_real(lz_dtype dtype, char *data, int64_t offset, double value)
     }
 }
 
-/* A double has 53 bits: fold what a larger number has beyond them into its last bit, as round_to_odd does, so that the
- * next rounding is the only one. */
+/* A double has 53 bits. The bits of a larger integer beyond them are folded into the last bit, as in round_to_odd, so
+ * that only the next rounding counts. */
 static double fold_to_odd(int64_t value) {
     uint64_t size = value < 0 ? -(uint64_t)value : (uint64_t)value;
     if (size >> 53) size = (size & ~UINT64_C(0x7ff)) | (size & 0x7ff ? 0x800 : 0);
@@ -84,7 +85,8 @@ void lz_ref_move(const lz_tensor *to, const int64_t *to_index, const lz_tensor *
     if (to->dtype == from->dtype) {
         int64_t size = lz_dtype_size(to->dtype);
         const char *source = from->data + offset_of(from, from_index) * size;
-        memmove(to->data + offset_of(to, to_index) * size, source, (size_t)size); /* they may be one and the same */
+        /* memmove: they may be the same memory. */
+        memmove(to->data + offset_of(to, to_index) * size, source, (size_t)size);
     } else if (lz_is_float(from->dtype)) {
         set_real(to, to_index, get_real(from, from_index));
     } else {

@@ -1,4 +1,4 @@
-/* ref.h: what the reference kernels share: walking over indices, and elements as numbers.
+/* ref.h: shared by the reference kernels: loops over indices, and elements as numbers.
  *
  * The reference is what the fast kernels are tested against, so it should be obviously right: one element at a time,
  * any strides, any types. A float is read exactly as a double, computed with as a double, and rounded once when it is
@@ -12,7 +12,7 @@
 
 /* ---- indices ---------------------------------------------------------------------------------------------------- */
 
-/* for each index of dims, the last axis fastest: the body sees int64_t index[LZ_MAX_DIMS]. */
+/* A loop over all indices of dims, the last axis fastest. The body uses int64_t index[LZ_MAX_DIMS]. */
 #define FOR_EACH(index, dims)                                                                                          \
     for (int64_t index[LZ_MAX_DIMS] = {0}, *index##_ = first_index(&(dims), index); index##_;                          \
          index##_ = next_index(&(dims), index))
@@ -60,10 +60,10 @@ static inline void set_whole(const lz_tensor *t, const int64_t *index, int64_t v
     lz_ref_store_whole(t->dtype, t->data, offset_of(t, index), value);
 }
 
-/* to[to_index] = from[from_index]: the same bits when the types agree, else what lz_cast gives. */
+/* to[to_index] = from[from_index]: the same bits if the types are equal, otherwise converted as lz_cast does. */
 void lz_ref_move(const lz_tensor *to, const int64_t *to_index, const lz_tensor *from, const int64_t *from_index);
 
-static inline double bigger(double a, double b) { return a != a || a > b ? a : b; } /* NaN wins */
+static inline double bigger(double a, double b) { return a != a || a > b ? a : b; } /* NaN if either is */
 static inline double smaller(double a, double b) { return a != a || a < b ? a : b; }
 
 static inline int64_t wrapping_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
@@ -94,7 +94,7 @@ bool lz_ref_sdpa(const lz_call *call);
 bool lz_ref_conv2d(const lz_call *call);
 bool lz_ref_rope(const lz_call *call);
 
-bool lz_ref_full(const lz_call *call); /* ref_place.c */
+bool lz_ref_full(const lz_call *call); /* ref_move.c */
 bool lz_ref_arange(const lz_call *call);
 bool lz_ref_randn(const lz_call *call);
 bool lz_ref_pad(const lz_call *call);

@@ -1,5 +1,5 @@
-/* ref_element.c: ops that take each element by itself. Two tables say what each op does to real and to whole numbers;
- * an op without a whole form computes with reals whatever it is given. */
+/* ref_element.c: elementwise ops. Two tables have a function of each op for real and for whole numbers; an op without
+ * one for whole numbers computes integers as reals. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ static double rsqrt_real(double x) { return 1 / sqrt(x); }
 static double sigmoid_real(double x) { return 1 / (1 + exp(-x)); }
 static double silu_real(double x) { return x / (1 + exp(-x)); }
 
-/* x (1 + erf(x / sqrt 2)) / 2, with 1 + erf(t) = erfc(-t), which loses no digits where erf is near -1. */
+/* x (1 + erf(x / sqrt 2)) / 2, with 1 + erf(t) = erfc(-t), which loses no digits if erf is near -1. */
 static double gelu_real(double x) { return 0.5 * x * erfc(-x * 0.70710678118654752440); }
 
 /* x (1 + tanh(t)) / 2, with (1 + tanh(t)) / 2 = sigmoid(2t) for the same reason; sqrt(2/pi) = 0.797... */
@@ -90,7 +90,7 @@ static int64_t pow_whole(int64_t base, int64_t exponent) {
         return base == 1;
     }
     int64_t power = 1;
-    for (; exponent > 0; exponent /= 2) { /* base^exponent power stays the same */
+    for (; exponent > 0; exponent /= 2) { /* invariant: base^exponent * power */
         if (exponent % 2 == 1) power = wrapping_mul(power, base);
         base = wrapping_mul(base, base);
     }
@@ -137,7 +137,7 @@ bool lz_ref_copy(const lz_call *call) {
     return true;
 }
 
-/* The limits take the type of x first: an integer is clipped to whole numbers that it can be. */
+/* The limits are converted to the type of x first: an integer is clipped to integers of its type. */
 bool lz_ref_clip(const lz_call *call) {
     const lz_tensor *x = call->in;
     double low = call->params->clip.low, high = call->params->clip.high;

@@ -38,14 +38,14 @@ bool lz_ref_matmul(const lz_call *call) {
 
 /* ---- attention -------------------------------------------------------------------------------------------------- */
 
-/* One head of one picture: q [n, d], k [m, d], v [m, dv], mask [n, m] or none. */
+/* One head of one batch entry: q [n, d], k [m, d], v [m, dv], mask [n, m] or none. */
 typedef struct head {
     lz_tensor q, k, v, mask;
     bool masked, causal;
     double scale;
 } head;
 
-/* How much query i looks at key j, before the softmax; -inf: not at all. */
+/* The score of query i and key j, before the softmax; -inf: masked. */
 static double score(const head *h, int64_t i, int64_t j) {
     int64_t n = h->q.dims.at[0], m = h->k.dims.at[0], d = h->q.dims.at[1];
     bool bool_mask = h->masked && h->mask.dtype == LZ_BOOL;
@@ -56,7 +56,7 @@ static double score(const head *h, int64_t i, int64_t j) {
     return dot * h->scale + (h->masked && !bool_mask ? get_real(&h->mask, AT(i, j)) : 0);
 }
 
-/* out [n, dv]. Scores are computed anew for each pass and each block of columns, so that no row of them is kept. */
+/* out [n, dv]. Scores are computed again for each pass and each block of columns, so that no row of them is stored. */
 static void attend(const head *h, const lz_tensor *out) {
     enum { BLOCK = 512 };
     int64_t n = out->dims.at[0], m = h->k.dims.at[0], columns = out->dims.at[1];
@@ -68,7 +68,7 @@ static void attend(const head *h, const lz_tensor *out) {
             double sum = 0, looked[BLOCK] = {0};
             for (int64_t j = 0; j < m; j++) {
                 double s = score(h, i, j);
-                if (s == -INFINITY) continue; /* unseen: what stands in v, even NaN, does not matter */
+                if (s == -INFINITY) continue; /* masked: the value is ignored, even NaN */
                 double weight = exp(s - most);
                 sum += weight;
                 for (int64_t c = 0; c < width; c++) looked[c] += weight * get_real(&h->v, AT(j, start + c));
@@ -122,7 +122,7 @@ bool lz_ref_conv2d(const lz_call *call) { /* x [n, h, w, c], weight [o, kh, kw, 
 
 /* ---- rope ------------------------------------------------------------------------------------------------------- */
 
-/* x [..., d] is turned pair by pair; weight [d] is multiplied on first, where there is one. */
+/* Rotates pairs of x [..., d], after multiplying by weight [d] if there is one. */
 bool lz_ref_rope(const lz_call *call) { /* x [..., n, d], cos and sin [..., n, d/2], weight [..., n, d] */
     bool half_split = call->params->rope.half_split, weighted = call->n_core > 3;
     lz_dims rows = lz_ref_leading(call->out.dims, call->out.dims.n - 1);

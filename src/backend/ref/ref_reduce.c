@@ -1,5 +1,5 @@
-/* ref_reduce.c: reductions, and what is made of them: softmax and the norms. Each reduction is a function of a tensor
- * to a number; what the kernels add is to call it for each row. */
+/* ref_reduce.c: reductions, softmax and norms. Each reduction is a function from a tensor to a number; the kernels call
+ * it for each row. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
@@ -51,7 +51,7 @@ static double sum_exp(const lz_tensor *x, double less) { /* of exp(x - less) */
 
 static double logsumexp_real(const lz_tensor *x) {
     double most = max_real(x);
-    if (isinf(most)) return most; /* inf - inf is NaN, but the answer is known */
+    if (isinf(most)) return most; /* inf - inf would be NaN */
     return most + log(sum_exp(x, most));
 }
 
@@ -79,18 +79,18 @@ static int64_t min_whole(const lz_tensor *x) {
     return least;
 }
 
-/* The first place of the maximum; a NaN is the maximum where there is one. */
+/* The index of the first maximum; a NaN counts as the maximum. */
 static int64_t argmax(const lz_tensor *x) {
     bool real = lz_is_float(x->dtype);
     double most_real = real ? max_real(x) : 0;
     int64_t most_whole = real ? 0 : max_whole(x);
-    int64_t place = 0;
+    int64_t index = 0;
     FOR_EACH(i, x->dims) {
         double v = get_real(x, i);
         if (real ? v == most_real || v != v : get_whole(x, i) == most_whole) break;
-        place++;
+        index++;
     }
-    return place;
+    return index;
 }
 
 /* ---- in [kept..., reduced...] -> out [kept...] ------------------------------------------------------------------ */

@@ -1,23 +1,25 @@
-/* attention.c: softmax(q k^T scale + mask) v without ever holding the n x m scores. Compile with -ffp-contract=fast.
+/* attention.c: softmax(q k^T scale + mask) v; the n x m scores are never stored as a whole. Compile with
+ * -ffp-contract=fast.
  *
- * The keys and values of some heads are packed into panels (gemm.h), as f32; then each task takes one block of queries
- * of one head and walks over blocks of keys. A block of scores [QUERIES][KEYS] is computed by the micro-kernel of the
- * matrix product, turned into probabilities in place, and multiplied by the values, again by the micro-kernel, which
- * reads the probabilities as they lie. The softmax is the online one (Milakov and Gimelshein 2018; FlashAttention):
- * each row keeps its largest score so far, and when a larger one comes, what has been summed is scaled down.
+ * The keys and values of some heads are packed into panels (gemm.h), as f32. Then each task computes one block of
+ * queries of one head, in a loop over blocks of keys. The micro-kernel of the matrix product computes a block of scores
+ * [QUERIES][KEYS], which become probabilities in place, and the micro-kernel multiplies them by the values. The softmax
+ * is the online one (Milakov and Gimelshein 2018; FlashAttention): each row keeps its largest score so far, and if a
+ * larger one occurs, the sums so far are scaled down.
  *
- * Where the processor multiplies pairs of bf16 (gemm.h) and q, k and v are bf16, keys and queries are packed in pairs
- * along d, values in pairs of keys, and probabilities are rounded to bf16 when they are stored; scores, the softmax and
- * all sums stay f32.
+ * If the processor multiplies pairs of bf16 (gemm.h) and q, k and v are bf16, keys and queries are packed in pairs
+ * along d, values in pairs of keys, and probabilities are rounded to bf16 when they are stored; scores, softmax and all
+ * sums stay f32.
  *
- * Sums are always made in the order of the keys, so the bits do not depend on threads. Memory: the packed heads of one
- * turn, that is m (2 d), at least one head and at most about PACKED_BYTES; and a block of scores for each thread. */
+ * Sums are always in the order of the keys, so results do not depend on the number of threads. Scratch memory: the
+ * packed keys and values of heads_at_once heads (2 m d floats each; at least one head, otherwise at most about
+ * PACKED_BYTES), and a block of scores for each thread. */
 #include <math.h>
 
 #include "backend/cpu/isa/tiles.h"
 
-#define QUERIES (96 / MR * MR) /* in a block: as many as keep the scores in L2 */
-#define KEYS 256               /* in a block; a multiple of NR */
+#define QUERIES (96 / MR * MR) /* of a block: the scores of a block stay in L2 */
+#define KEYS 256               /* of a block; a multiple of NR */
 #define PACKED_BYTES 16000000
 #define LOG2_E 1.4426950408889634
 #define TASKS_PER_THREAD 4
@@ -25,31 +27,31 @@
 typedef struct attention {
     const lz_call *call;
     const lz_tensor *q, *k, *v, *mask; /* q [b, h, n, d], k v [b, g, m, d], mask [b, h, n, m] or NULL */
-    int64_t heads, kv_heads, n, m, d;  /* kv_heads: of all batches, b * g */
-    int64_t group;                     /* queries' heads for one head of keys */
-    int64_t padded_m, padded_d;        /* to whole panels */
-    int64_t turn, first;               /* heads of keys packed at a time; the first of this turn */
+    int64_t heads, kv_heads, n, m, d;  /* kv_heads: heads of keys in all batches, b * g */
+    int64_t group;                     /* heads of queries per head of keys */
+    int64_t padded_m, padded_d;        /* rounded up to whole panels */
+    int64_t heads_at_once, first;      /* heads of keys that are packed at a time; the first of them */
     int64_t query_blocks, key_blocks;
-    int64_t packed_floats, thread_floats; /* for one head; for one thread */
+    int64_t packed_floats, thread_floats; /* of one packed head; of one thread */
     bool pairs;                           /* d and the keys of a block are counted in words of two bf16 numbers */
     int64_t d_words;                      /* d, or d / 2 */
     float scale;
     float *packed, *own;
 } attention;
 
-/* What a task works on: queries first .. first + count of one head. */
+/* The work of a task: queries first .. first + count - 1 of one head. */
 typedef struct query_block {
     int64_t batch, head, first, count;
-    const float *keys, *values; /* packed, of this head */
+    const float *keys, *values; /* packed keys and values of this head */
     float *queries;             /* [panel][d][MR]; for tiles [32][d] words */
     float *scores;              /* [QUERIES][KEYS], then probabilities */
     float *sums;                /* [QUERIES][padded_d]: of probability times value */
-    float *largest;             /* [QUERIES]: score so far */
-    float *total;               /* [QUERIES][LANES]: sum of probabilities relative to the largest, in parts */
-    float *shrink;              /* [QUERIES]: by what the sums so far must be multiplied */
+    float *largest;             /* [QUERIES]: largest score so far */
+    float *total;               /* [QUERIES][LANES]: partial sums of the probabilities, relative to the largest score */
+    float *shrink;              /* [QUERIES]: factor for the sums so far */
 } query_block;
 
-/* Words that so many keys take in a column of packed values. */
+/* Words of so many keys in a column of packed values. */
 static int64_t value_words(const attention *a, int64_t keys) {
     if (!a->pairs) return keys;
     return HAS_TILES ? round_up(keys, 2 * LANES) / 2 : parts_of(keys, 2);
@@ -68,12 +70,12 @@ static attention plan_attention(const lz_call *call) {
     a.d_words = a.pairs ? a.d / 2 : a.d;
     a.packed_floats = a.padded_m * a.d_words + value_words(&a, a.m) * a.padded_d;
     a.thread_floats = QUERIES * (a.d_words + KEYS + a.padded_d + LANES + 2);
-    a.scale = (float)(call->params->sdpa.scale * LOG2_E); /* log2(e): see exp2_negative */
-    /* Enough heads in a turn that all threads have work, however few queries there are. */
+    a.scale = (float)(call->params->sdpa.scale * LOG2_E); /* times log2(e): see exp2_negative */
+    /* Enough heads at once that all threads have work, even if there are few queries. */
     int64_t tasks = (int64_t)lz_pool_threads(call->pool) * TASKS_PER_THREAD;
     int64_t wanted = parts_of(tasks, larger(1, a.group * a.query_blocks));
     int64_t fitting = PACKED_BYTES / (int64_t)sizeof(float) / larger(1, a.packed_floats);
-    a.turn = smaller(a.kv_heads, larger(wanted, fitting));
+    a.heads_at_once = smaller(a.kv_heads, larger(wanted, fitting));
     return a;
 }
 
@@ -84,7 +86,7 @@ static const char *element(const lz_tensor *t, int64_t batch, int64_t head, int6
 
 /* ---- packing keys and values ------------------------------------------------------------------------------------- */
 
-/* to[pair of keys][NR][2]: NR columns of values from column c on, the values of two neighbouring keys side by side. */
+/* to[pair of keys][NR][2]: NR columns of values from column c on; the values of two consecutive keys are neighbours. */
 static void pair_values(const attention *a, int64_t batch, int64_t head, int64_t start, int64_t keys, int64_t c,
                         uint16_t *to) {
     static const uint16_t zeros[NR];
@@ -181,7 +183,7 @@ static void score_keys(const attention *a, const query_block *b, int64_t start, 
 }
 
 static void blend_values(const attention *a, const query_block *b, int64_t start, int64_t keys) {
-    /* Causal: keys may be fewer than lie in the packed block. */
+    /* With a causal mask, `keys` may be smaller than the packed block. */
     int64_t packed = value_words(a, smaller(KEYS, a->m - start)), words = value_words(a, keys);
     const float *values = b->values + value_words(a, start) * a->padded_d;
 #if HAS_TILES
@@ -210,8 +212,9 @@ static void blend_values(const attention *a, const query_block *b, int64_t start
 
 /* ---- softmax ----------------------------------------------------------------------------------------------------- */
 
-/* 2^x for x <= 0, to about 2 ulp; below the smallest normal number 0. NaN stays NaN. Scores are kept times log2(e), for
- * 2^x is cheaper than e^x. The polynomial was fitted to 2^x on -1/2 .. 1/2 for the least relative error. */
+/* 2^x for x <= 0, to about 2 ulp; results below the smallest normal number are 0. NaN stays NaN. Scores are multiplied
+ * by log2(e) beforehand, because 2^x is cheaper than e^x. The polynomial is fitted to 2^x on -1/2 .. 1/2 with the least
+ * relative error. */
 INLINE vf exp2_negative(vf x) {
     const float magic = 0x1.8p23f; /* added to x, leaves the nearest integer in the low bits */
     vf shifted = x + magic, r = x - (shifted - magic);
@@ -220,11 +223,12 @@ INLINE vf exp2_negative(vf x) {
     p = p * r + 0.240222424f;
     p = p * r + 0.693147004f;
     p = p * r + 1.0f;
-    p *= (vf)(((vu)shifted << 23) + 0x3f800000u); /* unsigned: the sum may wrap for the x that are masked out below */
+    /* unsigned, because the sum may wrap for an x that the next line masks out. */
+    p *= (vf)(((vu)shifted << 23) + 0x3f800000u);
     return (vf)((vi)p & ~(vi)(x < -126.0f));
 }
 
-INLINE vf lanewise_larger(vf a, vf b) { /* b where a is NaN */
+INLINE vf lanewise_larger(vf a, vf b) { /* b in lanes where a is NaN */
     vi take = a > b;
     return (vf)((take & (vi)a) | (~take & (vi)b));
 }
@@ -243,7 +247,7 @@ INLINE float largest_lane(vf v) {
 static void mask_row(const attention *a, const query_block *b, int64_t i, int64_t start, int64_t keys,
                      int64_t visible) {
     float *scores = b->scores + i * KEYS;
-    if (a->pairs) /* elsewhere the queries were scaled, which are f32 there */
+    if (a->pairs) /* otherwise the queries, which are f32, were scaled */
         for (int64_t j = 0; j < keys; j += LANES) store(scores + j, load(scores + j) * a->scale);
     if (a->mask) {
         float m[KEYS];
@@ -269,15 +273,17 @@ INLINE void store_pairs(float *to, const float *from) {
 #endif
 }
 
-/* Scores of one row become probabilities relative to the largest score so far. pairs: rounded to bf16, in half the
- * place. */
-static void soften_row(const query_block *b, int64_t i, int64_t keys, bool pairs) {
+/* Replaces the scores of one row by probabilities relative to the largest score so far. pairs: they are rounded to bf16
+ * and take half of the space. */
+static void update_softmax(const query_block *b, int64_t i, int64_t keys, bool pairs) {
     float *scores = b->scores + i * KEYS, before = b->largest[i];
-    vf most[2] = {before - (vf){0}, before - (vf){0}}; /* two, for a comparison takes longer than a load */
+    /* Two independent chains, because a comparison has more latency than a load. */
+    vf most[2] = {before - (vf){0}, before - (vf){0}};
     for (int64_t j = 0; j < keys; j += 2 * LANES)
         for (int v = 0; v < 2; v++) most[v] = lanewise_larger(load(scores + j + v * LANES), most[v]);
     float now = largest_lane(lanewise_larger(most[0], most[1]));
-    float base = now == -INFINITY ? 0 : now; /* nothing seen yet: 2^(-inf - 0) is 0, 2^(-inf + inf) would be NaN */
+    /* All keys so far are masked: 2^(-inf - 0) is 0, 2^(-inf + inf) would be NaN. */
+    float base = now == -INFINITY ? 0 : now;
     vf sum = {0};
     for (int64_t j = 0; j < (pairs ? round_up(keys, 2 * LANES) : keys); j += LANES) {
         vf p = exp2_negative(load(scores + j) - base);
@@ -310,7 +316,7 @@ static void start_block(const attention *a, const query_block *b) {
         else
             pack_panel(to, MR, rows, a->pairs ? LZ_F32 : a->q->dtype, a->q->strides[3], a->d_words);
     }
-    if (!a->pairs) /* pairs are scaled as scores, which are f32 */
+    if (!a->pairs) /* with pairs, the scores are scaled instead */
         for (int64_t i = 0; i < round_up(b->count, MR) * a->d; i++) b->queries[i] *= a->scale;
     for (int64_t i = 0; i < b->count; i++) b->largest[i] = -INFINITY;
     memset(b->total, 0, QUERIES * LANES * sizeof(float));
@@ -322,7 +328,7 @@ static void finish_block(const attention *a, const query_block *b) {
     for (int64_t i = 0; i < b->count; i++) {
         float *sums = b->sums + i * a->padded_d;
         float total = sum_of_lanes(load(b->total + i * LANES));
-        float inverse = total == 0 ? 0 : 1 / total; /* 0: a query that may look at nothing */
+        float inverse = total == 0 ? 0 : 1 / total; /* 0: all keys of the query are masked */
         for (int64_t c = 0; c < a->d; c++) sums[c] *= inverse;
         finish_row(a->call, row + i, 0, sums, a->d);
     }
@@ -332,7 +338,7 @@ static void attend(void *arg, int64_t task, int thread) {
     const attention *a = arg;
     bool causal = a->call->params->sdpa.causal;
     int64_t slot = task / a->query_blocks / a->group, kv_head = a->first + slot;
-    /* The last queries first: if causal, they see most, and long tasks should not come last. */
+    /* The last queries first: with a causal mask they have most keys, and long tasks should not start last. */
     query_block b = {.first = (a->query_blocks - 1 - task % a->query_blocks) * QUERIES};
     b.count = smaller(QUERIES, a->n - b.first);
     b.batch = kv_head / a->k->dims.at[1];
@@ -344,7 +350,7 @@ static void attend(void *arg, int64_t task, int thread) {
     b.largest = b.total + QUERIES * LANES, b.shrink = b.largest + QUERIES;
 
     start_block(a, &b);
-    int64_t beyond = a->m - a->n + 1; /* query i sees keys 0 .. i + beyond - 1 */
+    int64_t beyond = a->m - a->n + 1; /* with a causal mask, query i attends to keys 0 .. i + beyond - 1 */
     int64_t end = causal ? smaller(a->m, b.first + b.count - 1 + beyond) : a->m;
     for (int64_t start = 0; start < end; start += KEYS) {
         int64_t keys = smaller(KEYS, end - start);
@@ -352,7 +358,7 @@ static void attend(void *arg, int64_t task, int thread) {
         for (int64_t i = 0; i < b.count; i++) {
             int64_t visible = causal ? smaller(keys, b.first + i + beyond - start) : keys;
             mask_row(a, &b, i, start, keys, visible);
-            soften_row(&b, i, keys, a->pairs);
+            update_softmax(&b, i, keys, a->pairs);
         }
         blend_values(a, &b, start, keys);
     }
@@ -361,7 +367,7 @@ static void attend(void *arg, int64_t task, int thread) {
 
 static int64_t sdpa_scratch(const lz_call *call) {
     attention a = plan_attention(call);
-    int64_t floats = a.turn * a.packed_floats + lz_pool_threads(call->pool) * a.thread_floats;
+    int64_t floats = a.heads_at_once * a.packed_floats + lz_pool_threads(call->pool) * a.thread_floats;
     return floats * (int64_t)sizeof(float);
 }
 
@@ -369,9 +375,9 @@ static bool sdpa(const lz_call *call) {
     attention a = plan_attention(call);
     if (a.kv_heads * a.group * a.n * a.d == 0) return true;
     a.packed = (float *)call->scratch;
-    a.own = a.packed + a.turn * a.packed_floats;
-    for (a.first = 0; a.first < a.kv_heads; a.first += a.turn) {
-        int64_t heads = smaller(a.turn, a.kv_heads - a.first);
+    a.own = a.packed + a.heads_at_once * a.packed_floats;
+    for (a.first = 0; a.first < a.kv_heads; a.first += a.heads_at_once) {
+        int64_t heads = smaller(a.heads_at_once, a.kv_heads - a.first);
         lz_parallel(call->pool, heads * a.key_blocks, pack_key_block, &a);
         lz_parallel(call->pool, heads * a.group * a.query_blocks, attend, &a);
     }

@@ -1,23 +1,23 @@
-/* conv.c: conv2d, channels last, as a matrix product that is never written down: row m of A is the window of the image
- * under output pixel m, K = kh * kw * c. Two ways, both on the pieces of gemm.h; bias and the like are epilogues.
+/* conv.c: conv2d, channels last, as an implicit matrix product: row m of A is the window of the image for output pixel
+ * m, with K = kh * kw * c. There are two variants, both built on gemm.h; a bias is part of the epilogue.
  *
- * In general the engine of gemm.c packs A block by block; each place of the window is one segment of K: c neighbouring
- * numbers of the image, or zeros where the window hangs over the edge. Weights are the shared side, packed once.
+ * The general one lets gemm.c pack A block by block. Each tap (position in the window) is one segment of K: c
+ * neighbouring numbers of the image, or zeros if the tap is outside the image. Weights are the shared side, which is
+ * packed once.
  *
- * That packs each pixel kh * kw times, which took 7 % of the time when measured. Where the window moves by
- * one pixel there is a better way: lay out strips of the image as [c][pixels of a row], zeros at the edges included.
- * The MR pixels that the micro-kernel wants side by side are then side by side for every place of the window: the same
- * strip, shifted by one pixel. So a strip is packed once and serves kh * kw places. The price: panels end where the row
- * ends. */
+ * It packs each pixel kh * kw times, which took 7 % of the time when measured. If the stride is 1, the second variant
+ * packs strips of the image as [c][pixels of a row], with zeros at the edges. The MR pixels that the micro-kernel needs
+ * are neighbours in the strip for every tap; the next tap is the same strip, shifted by one pixel. So a strip is packed
+ * once for all kh * kw taps. The disadvantage is that panels end at the end of a row. */
 #include "backend/cpu/isa/gemm.h"
 
 typedef struct window {
     const lz_call *call;
     const lz_tensor *x, *w; /* x [n, h, w, c], w [o, kh, kw, c] */
-    int64_t size_x, size_w; /* of an element */
+    int64_t size_x, size_w; /* bytes of an element */
     bool pairs;             /* channels are counted in pairs of bf16 numbers, and packed as words */
     lz_dtype type_x, type_w;
-    int64_t stride_x, stride_w, step_x, step_w; /* from a channel to the next: in elements; in bytes */
+    int64_t stride_x, stride_w, step_x, step_w; /* from one channel to the next: in elements; in bytes */
     int64_t kernel_height, kernel_width, channels, out_channels, images, out_height, out_width, step, top, left;
 } window;
 
@@ -36,30 +36,30 @@ static window window_of(const lz_call *call) {
     return s;
 }
 
-/* Channel 0 of a pixel of the image; NULL outside. */
+/* Channel 0 of a pixel of the image; NULL: outside of the image. */
 static const char *image_at(const window *s, int64_t image, int64_t y, int64_t x) {
     const int64_t *dims = s->x->dims.at, *strides = s->x->strides;
     if (y < 0 || y >= dims[1] || x < 0 || x >= dims[2]) return NULL;
     return s->x->data + (image * strides[0] + y * strides[1] + x * strides[2]) * s->size_x;
 }
 
-static const char *locate_weight(const void *source, int64_t batch, int64_t out_channel, int64_t place) {
+static const char *locate_weight(const void *source, int64_t batch, int64_t out_channel, int64_t tap) {
     (void)batch;
     const window *s = source;
     const int64_t *strides = s->w->strides;
-    int64_t y = place / s->kernel_width, x = place % s->kernel_width;
+    int64_t y = tap / s->kernel_width, x = tap % s->kernel_width;
     return s->w->data + (out_channel * strides[0] + y * strides[1] + x * strides[2]) * s->size_w;
 }
 
-/* ---- in general: the engine ------------------------------------------------------------------------------------ */
+/* ---- in general: the engine -------------------------------------------------------------------------------------- */
 
-static const char *locate_pixel(const void *source, int64_t batch, int64_t pixel, int64_t place) {
+static const char *locate_pixel(const void *source, int64_t batch, int64_t pixel, int64_t tap) {
     (void)batch;
     const window *s = source;
     int64_t column = pixel % s->out_width, row = pixel / s->out_width % s->out_height;
     int64_t image = pixel / s->out_width / s->out_height;
-    return image_at(s, image, row * s->step - s->top + place / s->kernel_width,
-                    column * s->step - s->left + place % s->kernel_width);
+    return image_at(s, image, row * s->step - s->top + tap / s->kernel_width,
+                    column * s->step - s->left + tap % s->kernel_width);
 }
 
 static gemm conv_gemm(const window *s) {
@@ -73,37 +73,38 @@ static gemm conv_gemm(const window *s) {
                   .pairs = s->pairs};
 }
 
-/* ---- windows that move by one: strips -------------------------------------------------------------------------- */
+/* ---- windows that move by one: strips ---------------------------------------------------------------------------- */
 
-#define STRIP 80           /* pixels in a strip, a multiple of LANES */
-#define BLOCK_DEPTH 576    /* of K at a time: the strips of so many channels, and a panel of weights, stay in L2 */
-#define TILE_ROWS 8        /* rows of the image in a tile, at most; more of them share more strips */
-#define TILE_FLOATS 160000 /* of a tile's results, at most, unless four rows are more: they should stay in L2 */
-#define TILE_CHANNELS 512  /* output channels in a tile */
+#define STRIP 80           /* pixels of a strip, a multiple of LANES */
+#define BLOCK_DEPTH 576    /* of K at a time: the strips of the channels, and a panel of weights, stay in L2 */
+#define TILE_ROWS 8        /* most rows of the image in a tile; more rows share more strips */
+#define TILE_FLOATS 160000 /* most results of a tile, so that they stay in L2; but a tile has at least four rows */
+#define TILE_CHANNELS 512  /* output channels of a tile */
 #define WEIGHT_BYTES 48000000
 #define TILES_PER_THREAD 4
 
 typedef struct strips {
     window s;
-    int64_t places, block;                     /* kh * kw; channels at a time */
-    int64_t tile_height, tile_width, tile_out; /* of a tile: rows, pixels in a row, output channels */
+    int64_t taps, block;                       /* kh * kw; channels of a block */
+    int64_t tile_height, tile_width, tile_out; /* of a tile: rows, pixels of a row, output channels */
     int64_t tiles_y, tiles_x, tiles_out;
-    int64_t weight_floats, strip_floats, own_floats; /* all weights; the strips of a tile; all that a thread has */
-    float *weights;                                  /* [panel of NR][block of channels][place][channel][NR] */
+    /* Of all weights; of the strips of a tile; of all memory of a thread. */
+    int64_t weight_floats, strip_floats, own_floats;
+    float *weights; /* [panel of NR][block of channels][tap][channel][NR] */
     float *own;
 } strips;
 
 static bool suits_strips(const window *s) {
-    int64_t places = s->kernel_height * s->kernel_width;
-    int64_t bytes = round_up(s->out_channels, NR) * places * s->channels * (int64_t)sizeof(float);
-    if (HAS_TILES && s->pairs) return false; /* tiles want rows of A as they are */
-    return s->step == 1 && places > 1 && s->kernel_width <= STRIP - 4 * MR && s->channels >= LANES &&
+    int64_t taps = s->kernel_height * s->kernel_width;
+    int64_t bytes = round_up(s->out_channels, NR) * taps * s->channels * (int64_t)sizeof(float);
+    if (HAS_TILES && s->pairs) return false; /* AMX tiles need rows of A that are not transposed */
+    return s->step == 1 && taps > 1 && s->kernel_width <= STRIP - 4 * MR && s->channels >= LANES &&
            s->out_width >= MR && bytes <= WEIGHT_BYTES;
 }
 
 static strips plan_strips(window s) {
-    strips p = {.s = s, .places = s.kernel_height * s.kernel_width};
-    p.block = smaller(s.channels, round_up(parts_of(BLOCK_DEPTH, p.places), LANES));
+    strips p = {.s = s, .taps = s.kernel_height * s.kernel_width};
+    p.block = smaller(s.channels, round_up(parts_of(BLOCK_DEPTH, p.taps), LANES));
     int64_t widest = (STRIP - s.kernel_width + 1) / MR * MR;
     p.tile_width = smaller(widest, round_up(parts_of(s.out_width, parts_of(s.out_width, widest)), MR));
     p.tile_out = smaller(TILE_CHANNELS, round_up(s.out_channels, NR));
@@ -114,7 +115,7 @@ static strips plan_strips(window s) {
     while (p.tile_height > 1 && s.images * parts_of(s.out_height, p.tile_height) * p.tiles_x * p.tiles_out < wanted)
         p.tile_height /= 2;
     p.tiles_y = parts_of(s.out_height, p.tile_height);
-    p.weight_floats = round_up(s.out_channels, NR) * p.places * s.channels;
+    p.weight_floats = round_up(s.out_channels, NR) * p.taps * s.channels;
     p.strip_floats = (p.tile_height + s.kernel_height - 1) * p.block * STRIP;
     p.own_floats = p.strip_floats + p.tile_height * p.tile_width * p.tile_out;
     return p;
@@ -124,14 +125,14 @@ static void pack_weight_panel(void *arg, int64_t panel, int thread) {
     (void)thread;
     const strips *p = arg;
     const window *s = &p->s;
-    float *to = p->weights + panel * NR * p->places * s->channels;
+    float *to = p->weights + panel * NR * p->taps * s->channels;
     for (int64_t c = 0; c < s->channels; c += p->block) {
         int64_t depth = smaller(p->block, s->channels - c);
-        for (int64_t place = 0; place < p->places; place++, to += depth * NR) {
+        for (int64_t tap = 0; tap < p->taps; tap++, to += depth * NR) {
             const char *rows[NR];
             for (int64_t i = 0; i < NR; i++) {
                 bool exists = panel * NR + i < s->out_channels;
-                rows[i] = exists ? locate_weight(s, 0, panel * NR + i, place) + c * s->step_w : NULL;
+                rows[i] = exists ? locate_weight(s, 0, panel * NR + i, tap) + c * s->step_w : NULL;
             }
             if (s->pairs)
                 pack_pairs(to, NR, rows, s->stride_w, depth);
@@ -141,7 +142,8 @@ static void pack_weight_panel(void *arg, int64_t panel, int thread) {
     }
 }
 
-/* Strips [row][channel][STRIP] of the image for so many pixels of the output, from pixel (y, x) on, channels c .. c + depth. */
+/* Packs strips [row][channel][STRIP] of the image for height x pixels output pixels from (y, x) on, channels c .. c +
+ * depth - 1. */
 static void pack_strips(const strips *p, int64_t image, int64_t y, int64_t x, int64_t height, int64_t pixels, int64_t c,
                         int64_t depth, float *to) {
     const window *s = &p->s;
@@ -156,7 +158,7 @@ static void pack_strips(const strips *p, int64_t image, int64_t y, int64_t x, in
     }
 }
 
-/* c[pixels][ldc] (+)= windows times weights, for pixels that begin at strip; all places of the window. */
+/* c[pixels][ldc] (+)= windows times weights, over all taps, for the pixels from `strip` on. */
 typedef void window_kernel(const strips *p, int64_t depth, const float *strip, const float *weights, float *c,
                            bool add);
 #define WINDOW_OF(name, pairs, rows)                                                                                   \
@@ -186,13 +188,13 @@ static void compute_tile(void *arg, int64_t tile, int thread) {
     int64_t outs = smaller(p->tile_out, s->out_channels - out);
     float *strip = p->own + thread * p->own_floats, *result = strip + p->strip_floats;
 
-    int64_t first = (image * s->out_height + y) * s->out_width + x; /* its first row of the output */
+    int64_t first = (image * s->out_height + y) * s->out_width + x; /* the tile's first row of the output, a pixel */
     for (int64_t c = 0; c < s->channels; c += p->block) {
         int64_t depth = smaller(p->block, s->channels - c);
         bool last = c + depth == s->channels;
         pack_strips(p, image, y - s->top, x - s->left, height + s->kernel_height - 1, width, c, depth, strip);
         for (int64_t j = 0; j < outs; j += NR) {
-            const float *weights = p->weights + ((out + j) * s->channels + c * NR) * p->places;
+            const float *weights = p->weights + ((out + j) * s->channels + c * NR) * p->taps;
             for (int64_t i = 0; i < height; i++)
                 for (int64_t k = 0; k < width; k += MR) {
                     int64_t some = smaller(MR, width - k);
@@ -215,7 +217,7 @@ static void run_strips(strips *p) {
     lz_parallel(pool, p->s.images * p->tiles_y * p->tiles_x * p->tiles_out, compute_tile, p);
 }
 
-/* ---- the kernel ------------------------------------------------------------------------------------------------ */
+/* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
 static int64_t conv2d_scratch(const lz_call *call) {
     window s = window_of(call);

@@ -1,7 +1,6 @@
-/* expr.c: the elementwise engine. An expression runs over blocks of 512 elements: every step is a loop over
- * registers that stay in the first-level cache, so a chain costs one trip to memory however long it is. The same
- * steps run whether an op is alone, in a chain, or behind another kernel, which is why fused and unfused give the
- * same bits. */
+/* expr.c: the elementwise engine. An expression runs over blocks of 512 elements: every step is a loop over registers
+ * that stay in the L1 cache, so a chain reads and writes memory once, however long it is. The same steps run whether an
+ * op is alone, in a chain, or in an epilogue, so fused and unfused programs give the same bits. */
 #include <string.h>
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -11,7 +10,7 @@
 #include "backend/cpu/isa/math.h"
 #include "backend/cpu/isa/walk.h"
 
-enum { BLOCK = 512, TURN = 32 * BLOCK }; /* elements of a register; of one turn of a thread */
+enum { BLOCK = 512, TASK = 32 * BLOCK }; /* elements of a register; of a task */
 
 /* ---- memory to registers and back -------------------------------------------------------------------------------- */
 
@@ -82,9 +81,10 @@ void write_floats(void *to, const float *restrict from, lz_dtype dtype, int64_t 
     }
 }
 
-/* A result larger than the last cache will not be there when it is read next: writing around the caches saves
- * fetching every line before it is overwritten. No fence is needed: the locked instructions with which a thread ends
- * its turn drain such stores. (Measured: layer_norm + modulate of 4608 x 3072 runs at 1.5 times the bandwidth.) */
+/* A result that is larger than the last-level cache will not be in it when it is read. Non-temporal stores bypass the
+ * caches, which saves loading every line before it is overwritten. No fence is needed: the locked instructions at the
+ * end of a thread's part of the loop (base/pool.c) drain such stores. (Measured: layer_norm + modulate of 4608 x 3072
+ * gets 1.5 times the bandwidth.) */
 #define STREAM_BYTES (32 << 20)
 
 static bool streams(const lz_tensor *out) {
@@ -111,7 +111,7 @@ static void stream_floats(float *to, const float *from, int n) {
 
 typedef void (*step_fn)(float *d, const float *a, const float *b, const float *c, int n, const lz_expr_step *s);
 
-/* d may be the same memory as a, b or c: each element is read before it is written, but never another one. */
+/* d may have the memory of a, b or c: element i of d depends only on element i of the operands. */
 #define STEP(name, expression)                                                                                         \
     static void step_##name(float *d, const float *a, const float *b, const float *c, int n, const lz_expr_step *s) {  \
         (void)b, (void)c, (void)s;                                                                                     \
@@ -171,7 +171,7 @@ static void step_full(float *d, const float *a, const float *b, const float *c, 
     for (int i = 0; i < n; i++) d[i] = s->k0;
 }
 
-/* Far from zero the quick reduction of an angle fails; the few that are there go to the C library. */
+/* The fast reduction of an angle fails far from zero. Such angles are rare and go to the C library. */
 #define TRIG_STEP(name)                                                                                                \
     static void step_##name(float *d, const float *a, const float *b, const float *c, int n, const lz_expr_step *s) {  \
         (void)b, (void)c, (void)s;                                                                                     \
@@ -238,23 +238,24 @@ static const step_fn casts[LZ_DTYPE_COUNT] = {
     [LZ_BOOL] = step_to_bool,
 };
 
-/* Registers hold values, or point straight at the memory of an argument. */
+/* Registers. at[i] points to storage[i], or directly to the memory of an argument. */
 typedef struct block {
-    float room[LZ_EXPR_REGS][BLOCK] __attribute__((aligned(64)));
+    float storage[LZ_EXPR_REGS][BLOCK] __attribute__((aligned(64)));
     const float *at[LZ_EXPR_REGS];
 } block;
 
-/* Runs the steps on n elements. out: where the result should go, or NULL; returns where it is, in f32, for the caller to
- * store as dtype. A last step that rounds to a type of 8 or 16 bits is left out where that is the type: storing rounds in
- * the same way. (Types of 32 bits may be stored over the argument itself, so they get a copy first.) */
+/* Runs the steps on n elements and returns the address of the result, in f32, which the caller stores as dtype. If out
+ * is not NULL, the last step writes to it. A last step that rounds to dtype, a type of 8 or 16 bits, is skipped,
+ * because storing rounds in the same way. (A 32-bit result may be stored over the argument itself, so it is copied
+ * first.) */
 static const float *run_steps(const lz_expr *e, block *r, int n, float *out, lz_dtype dtype) {
     for (int i = 0; i < e->n_steps; i++) {
         const lz_expr_step *s = &e->steps[i];
         bool last = i == e->n_steps - 1;
         if (last && !out && s->op == LZ_OP_CAST && s->b == (int)dtype && lz_dtype_size(dtype) <= 2) return r->at[s->a];
-        float *d = last && out ? out : r->room[s->dst];
+        float *d = last && out ? out : r->storage[s->dst];
         step_fn fn = s->number ? with_number[s->op] : s->op == LZ_OP_CAST ? casts[s->b] : steps[s->op];
-        if (s->op == LZ_OP_CAST && !fn) fn = step_copy; /* to f32: already there; to integers: done when it is stored */
+        if (s->op == LZ_OP_CAST && !fn) fn = step_copy; /* to f32: no change; to an integer: the store converts */
         fn(d, r->at[s->a], r->at[s->b], r->at[s->c], n, s);
         r->at[s->dst] = d;
     }
@@ -262,23 +263,24 @@ static const float *run_steps(const lz_expr *e, block *r, int n, float *out, lz_
 }
 
 static void clear(block *r) {
-    for (int i = 0; i < LZ_EXPR_REGS; i++) r->at[i] = r->room[i];
+    for (int i = 0; i < LZ_EXPR_REGS; i++) r->at[i] = r->storage[i];
 }
 
-/* Loads n elements of an argument into register i, or points the register at them. */
+/* Loads n elements of an argument into register i, or lets the register point to them. */
 static void load(block *r, int i, int at, const char *data, lz_dtype dtype, int64_t stride, int n, bool whole) {
     if (whole && dtype == LZ_F32 && stride == 1) {
         r->at[i] = (const float *)data;
         return;
     }
-    r->at[i] = r->room[i];
-    read_floats(r->room[i] + at, data, dtype, stride, n);
+    r->at[i] = r->storage[i];
+    read_floats(r->storage[i] + at, data, dtype, stride, n);
 }
 
 /* ---- the end of a row -------------------------------------------------------------------------------------------- */
 
 void begin_row(row_end *e, const lz_call *call, int64_t row) {
-    const lz_tensor *out = &call->out, *arg = call->in + call->n_core - 1; /* argument i is arg[i] */
+    /* Argument i >= 1 of the epilogue is arg[i]. */
+    const lz_tensor *out = &call->out, *arg = call->in + call->n_core - 1;
     e->call = call;
     e->to = out->data + row_offset(out, row) * lz_dtype_size(out->dtype);
     e->direct = out->dtype == LZ_F32 && out->strides[out->dims.n - 1] == 1;
@@ -323,8 +325,8 @@ typedef struct element_job {
     bool stream;
 } element_job;
 
-/* One block that lies within the innermost axis. */
-static void run_straight(const element_job *job, const walk_place *p, block *r, int n) {
+/* A block inside the innermost axis. */
+static void run_straight(const element_job *job, const walk_position *p, block *r, int n) {
     const lz_call *c = job->call;
     int inner = job->w.axes.rank - 1;
     for (int i = 0; i < c->n_in; i++) {
@@ -341,11 +343,11 @@ static void run_straight(const element_job *job, const walk_place *p, block *r, 
         write_floats(c->out.data + p->offset[0], result, c->out.dtype, step, n);
 }
 
-/* One block put together from several short runs. */
-static void run_pieces(const element_job *job, walk_place *p, block *r, int n) {
+/* A block of several short runs along the innermost axis. */
+static void run_pieces(const element_job *job, walk_position *p, block *r, int n) {
     const lz_call *c = job->call;
     int inner = job->w.axes.rank - 1;
-    walk_place start = *p;
+    walk_position start = *p;
     for (int at = 0; at < n;) {
         int run = (int)(walk_run(&job->w, p) < n - at ? walk_run(&job->w, p) : n - at);
         for (int i = 0; i < c->n_in; i++) {
@@ -365,11 +367,11 @@ static void run_pieces(const element_job *job, walk_place *p, block *r, int n) {
     }
 }
 
-static void element_turn(void *arg, int64_t turn, int thread) {
+static void element_task(void *arg, int64_t task, int thread) {
     (void)thread;
     const element_job *job = arg;
-    int64_t at = turn * TURN, end = at + TURN < job->w.size ? at + TURN : job->w.size;
-    walk_place p;
+    int64_t at = task * TASK, end = at + TASK < job->w.size ? at + TASK : job->w.size;
+    walk_position p;
     block r;
     clear(&r);
     walk_seek(&job->w, &p, at);
@@ -391,7 +393,7 @@ static bool run_element(const lz_call *call) {
     const lz_tensor *tensors[WALK_MAX] = {&call->out};
     for (int i = 0; i < call->n_in; i++) tensors[i + 1] = &call->in[i];
     walk_make(&job.w, tensors, call->n_in + 1);
-    lz_parallel(call->pool, (job.w.size + TURN - 1) / TURN, element_turn, &job);
+    lz_parallel(call->pool, (job.w.size + TASK - 1) / TASK, element_task, &job);
     return true;
 }
 

@@ -1,23 +1,23 @@
-/* gemm.c: the packed matrix product engine, and matmul on top of it. Compile with -ffp-contract=fast: the inner
- * products want fused multiply-adds. Nothing here but sums of products is affected; epilogues run in finish_row,
- * elsewhere.
+/* gemm.c: the packed matrix product engine, and matmul. Compile with -ffp-contract=fast: the inner products should use
+ * fused multiply-adds. That affects sums of products only; epilogues run in finish_row (expr.c), which is compiled
+ * without it.
  *
- * C is cut into tiles; a task computes one tile from beginning to end in an f32 buffer of its thread, walking over K in
- * blocks; at the last block finished rows go to finish_row while they are in the cache. For each block of K, the rows of A and of B that the tile needs are
- * packed into panels (gemm.h): bf16, f16, fp8 become f32 there, transposes and image windows become straight lines, and
- * the inner loop knows nothing of either. Usually one side is small enough (activations of a linear layer, weights of a
- * convolution) to be packed once for all tasks; the other side is packed by each task into a block that stays in the L2
- * cache.
+ * C is cut into tiles. A task computes one tile in an f32 buffer of its thread, in a loop over blocks of K; after the
+ * last block, finished rows go to finish_row while they are in the cache. For each block of K, the rows of A and B that
+ * the tile needs are packed into panels (gemm.h). Packing converts bf16, f16 and fp8 to f32 and makes transposed
+ * matrices and image windows contiguous, so the inner loop has one form. Usually one side (activations of a linear
+ * layer, weights of a convolution) is small enough to be packed once for all tasks; the other side is packed by each
+ * task into a block that stays in the L2 cache.
  *
- * Every element of C is the sum of its blocks of K in order, and within a block the sum in order of k. Neither depends
- * on the tile, so results have the same bits for any number of threads, with or without an epilogue, and for any M and
- * N; except that for a handful of rows, where packing B would cost more than multiplying by it, there is a second path:
- * dot products straight from memory, with as many partial sums as a vector has lanes. */
+ * Every element of C is the sum of its blocks of K in order, and within a block the sum in the order of k. Neither
+ * depends on the tile, so results have the same bits for any number of threads, with or without an epilogue, and for
+ * any M and N. There is one exception: if A has few rows, packing B would cost more than the product, so a second
+ * variant computes dot products directly from memory, with one partial sum per vector lane. */
 #include "backend/cpu/isa/tiles.h"
 
 /* ---- packing ---------------------------------------------------------------------------------------------------- */
 
-/* One step of a transpose in registers: swaps bit s of the row number with bit s of the lane number. */
+/* One step of a transpose in registers: swaps bit s of the row index with bit s of the lane index. */
 #define LOW(l, s) ((l) & (s) ? LANES + (l) - (s) : (l))
 #define HIGH(l, s) ((l) & (s) ? LANES + (l) : (l) + (s))
 #define SWAP_BIT(x, s)                                                                                                 \
@@ -40,14 +40,15 @@ INLINE void transpose(vf x[LANES]) {
 
 typedef uint16_t vu16 __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 
-/* LANES neighbouring elements. f32 and bf16 only: for these, the common ones, there is no detour through a buffer. */
+/* Loads LANES neighbouring elements. Only f32 and bf16, the common types; others are converted in a buffer
+ * (transpose_staged). */
 INLINE vf load_as(lz_dtype dtype, const char *row, int64_t k) {
     if (dtype == LZ_F32) return load((const float *)row + k);
     return (vf)(__builtin_convertvector(*(const vu16 *)(row + 2 * k), vi) << 16);
 }
 
-/* to[k ld + i] = rows[i][k] for i < present <= LANES. Where present is less than LANES it must be ld: a store then runs
- * over into the next k, which is written after it; the last store of a square stays inside. */
+/* to[k ld + i] = rows[i][k] for i < present <= LANES. If present is less than LANES, it must equal ld: a full store
+ * then writes into the elements of the next k, which are stored afterwards; the last store of a square stays inside. */
 INLINE void transpose_rows(float *to, int64_t ld, const char *const *rows, int64_t present, bool no_null,
                            lz_dtype dtype, int64_t depth) {
     int64_t k = 0;
@@ -65,8 +66,8 @@ INLINE void transpose_rows(float *to, int64_t ld, const char *const *rows, int64
     for (; k < depth; k++)
         for (int64_t i = 0; i < present; i++) {
             to[k * ld + i] = 0;
-            if (rows[i] && dtype == LZ_F32)
-                memcpy(to + k * ld + i, rows[i] + k * size, sizeof *to); /* pairs may lie at odd multiples of 2 */
+            if (rows[i] && dtype == LZ_F32) /* memcpy: pairs may be aligned to 2 bytes only. */
+                memcpy(to + k * ld + i, rows[i] + k * size, sizeof *to);
             else if (rows[i])
                 read_floats(to + k * ld + i, rows[i] + k * size, dtype, 1, 1);
         }
@@ -74,7 +75,7 @@ INLINE void transpose_rows(float *to, int64_t ld, const char *const *rows, int64
 
 #define STAGE 64 /* elements of a row converted at a time, on the stack */
 
-/* Rows of any type and stride: a stretch of each is read as f32, then transposed. */
+/* Rows of any type and stride: STAGE elements of each are converted to f32, then transposed. */
 INLINE void transpose_staged(float *to, int64_t ld, const char *const *rows, int64_t present, lz_dtype dtype,
                              int64_t stride, int64_t depth) {
     float staged[LANES][STAGE];
@@ -84,8 +85,7 @@ INLINE void transpose_staged(float *to, int64_t ld, const char *const *rows, int
         int64_t n = smaller(STAGE, depth - k);
         for (int64_t i = 0; i < present; i++) {
             from[i] = rows[i] ? (const char *)staged[i] : NULL;
-            if (rows[i] && dtype == LZ_F32 &&
-                stride == 1) /* pairs of bf16 among them, which may be aligned to 2 alone */
+            if (rows[i] && dtype == LZ_F32 && stride == 1) /* memcpy: pairs may be aligned to 2 bytes only */
                 memcpy(staged[i], rows[i] + k * step, (size_t)n * sizeof(float));
             else if (rows[i])
                 read_floats(staged[i], rows[i] + k * step, dtype, stride, n);
@@ -109,7 +109,7 @@ INLINE void pack_by_transposing(float *to, int64_t ld, int64_t width, const char
     }
 }
 
-/* Rows that lie side by side in memory (stride apart in k): width elements are copied at a time. */
+/* Rows that are neighbours in memory (consecutive k are stride apart): copies width elements at a time. */
 INLINE void pack_by_copying(float *to, int64_t ld, int64_t width, const char *first, int64_t present, lz_dtype dtype,
                             int64_t stride, int64_t depth) {
     int64_t step = stride * lz_dtype_size(dtype);
@@ -124,7 +124,7 @@ INLINE void pack_by_copying(float *to, int64_t ld, int64_t width, const char *fi
     }
 }
 
-/* How many rows lie side by side, or 0 if these rows do not. */
+/* The number of rows, if they are neighbours in memory; otherwise 0. */
 static int64_t neighbours(int64_t width, const char *const *rows, int64_t size) {
     int64_t present = 0;
     while (present < width && rows[present] && rows[present] == rows[0] + present * size) present++;
@@ -149,8 +149,8 @@ void pack_panel(float *to, int64_t width, const char *const *rows, lz_dtype dtyp
         pack_rows(to, MR, MR, rows, dtype, stride, depth);
 }
 
-/* Where the two elements of a pair lie side by side, rows of pairs are rows of words. Elsewhere (the weights of a
- * convolution, as they are stored) words are put together first, a few of each row. */
+/* If the two elements of a pair are neighbours in memory, rows of pairs are rows of words. Otherwise (the stored
+ * weights of a convolution) words are assembled first, a few of each row at a time. */
 void pack_pairs(float *to, int64_t width, const char *const *rows, int64_t stride, int64_t depth) {
     enum { WORDS = 32 };
     uint32_t words[NR][WORDS];
@@ -178,7 +178,7 @@ void pack_strip(float *to, int64_t ld, const char *const *rows, int64_t count, l
     for (int64_t i = 0; i < count; i += LANES) pack_rows(to + i, ld, LANES, rows + i, dtype, stride, depth);
 }
 
-/* Packs columns k .. k+depth of the panel that starts at row. */
+/* Packs columns k .. k + depth - 1 of the panel that starts at row. */
 static void pack_side(const gemm *g, const gemm_side *side, int64_t batch, int64_t row, int64_t width, int64_t k,
                       int64_t depth, float *to) {
     int64_t length = g->segment_length, size = lz_dtype_size(side->dtype);
@@ -197,7 +197,7 @@ static void pack_side(const gemm *g, const gemm_side *side, int64_t batch, int64
     }
 }
 
-/* Rows of A for tiles (tiles.h): one after the other, as they lie in memory, depth words each. */
+/* Copies rows of A for AMX (tiles.h), without transposing: one after another, depth words each. */
 static void copy_rows(const gemm *g, int64_t batch, int64_t row, int64_t k, int64_t depth, float *to) {
     const gemm_side *side = &g->a;
     for (int64_t i = 0; i < PAIR_ROWS; i++, to += depth)
@@ -216,8 +216,8 @@ static void copy_rows(const gemm *g, int64_t batch, int64_t row, int64_t k, int6
 
 #define BLOCK_K 384           /* a panel of A, MR x BLOCK_K, stays in L1 */
 #define BLOCK_N 256           /* a block of B, BLOCK_N x BLOCK_K, stays in L2 */
-#define SHARED_BYTES 48000000 /* of a shared side more than this is packed in turns */
-#define TILES_PER_THREAD 4    /* at least, where C is large enough: threads should finish at the same time */
+#define SHARED_BYTES 48000000 /* a shared side that is larger is packed in several chunks */
+#define TILES_PER_THREAD 4    /* at least, if C is large enough, so that threads finish at about the same time */
 
 typedef void panel_kernel(int64_t depth, const float *a, const float *b, float *c, int64_t ldc, bool add);
 #define KERNEL_OF(name, pairs, rows)                                                                                   \
@@ -236,25 +236,25 @@ ROW_COUNTS(KERNEL)
 static panel_kernel *const kernels[2][MR] = {{ROW_COUNTS(NAME)},
                                              WITH_PAIRS({ROW_COUNTS(PAIRS_NAME)})}; /* by gemm.pairs */
 
-/* What a thread of a run sees. Sizes in rows of A (m) and of B (n). */
+/* A product while it is computed; read by all threads. Sizes are in rows of A (m) and of B (n). */
 typedef struct gemm_run {
     const gemm *g;
-    int64_t k; /* the whole of K, block_k at a time */
+    int64_t k; /* all of K; it is processed block_k at a time */
     int64_t block_k;
     int64_t tile_m, tile_n;          /* multiples of panels */
-    int64_t chunk_m, chunk_n;        /* tiles are made of one chunk after the other, chunks are multiples of tiles */
-    int64_t batch, first_m, first_n; /* where the current chunk starts (batch: only where a side is shared) */
-    int64_t tiles_m, tiles_n;        /* in the current chunk */
-    int64_t own_floats;              /* of a thread: its panels of A, its panels of B, its tile of C */
+    int64_t chunk_m, chunk_n;        /* C is computed in chunks, one after another; a chunk is a multiple of tiles */
+    int64_t batch, first_m, first_n; /* start of the current chunk (batch: only if a side is shared) */
+    int64_t tiles_m, tiles_n;        /* number of tiles in the current chunk */
+    int64_t own_floats;              /* of one thread: its panels of A and of B, and its tile of C */
     float *shared;                   /* [block of k][panel][block_k][MR or NR] */
     float *own;
 } gemm_run;
 
 static const gemm_side *shared_side(const gemm *g) { return g->shared == SHARE_A ? &g->a : &g->b; }
-static int64_t panel_rows(const gemm *g) { return g->pairs ? PAIR_ROWS : MR; } /* of A */
+static int64_t panel_rows(const gemm *g) { return g->pairs ? PAIR_ROWS : MR; } /* rows of A */
 static int64_t panel_width(const gemm *g) { return g->shared == SHARE_A ? panel_rows(g) : NR; }
 
-/* Makes tiles smaller until there is one for everybody. */
+/* Makes tiles smaller until there are enough for all threads. */
 static void cut_tiles(gemm_run *run, int threads) {
     const gemm *g = run->g;
     int64_t mr = panel_rows(g), wanted = (int64_t)threads * TILES_PER_THREAD;
@@ -276,7 +276,7 @@ static void cut_tiles(gemm_run *run, int threads) {
 static gemm_run plan_run(const gemm *g) {
     gemm_run run = {.g = g, .k = g->segments * g->segment_length};
     run.block_k = larger(1, round_up(parts_of(run.k, larger(1, parts_of(run.k, BLOCK_K))), LANES));
-    /* The tile is long on the side that is shared, for what is not shared is packed again for every tile. */
+    /* The tile is longer on the shared side, because the other side is packed again for every tile. */
     run.tile_m = (g->shared == SHARE_A ? 3 : 1) * (264 / panel_rows(g)) * panel_rows(g);
     run.tile_n = (g->shared == SHARE_B ? 3 : 1) * BLOCK_N;
     cut_tiles(&run, lz_pool_threads(g->call->pool));
@@ -301,7 +301,7 @@ int64_t gemm_scratch(const gemm *g) {
     return floats * (int64_t)sizeof(float);
 }
 
-/* Rows of the current chunk, in whole panels, and where a block of k of it begins in run->shared. */
+/* Rows of the current chunk of the shared side, rounded up to whole panels. */
 static int64_t chunk_rows(const gemm_run *run) {
     bool is_a = run->g->shared == SHARE_A;
     int64_t left = is_a ? run->g->a.rows - run->first_m : run->g->b.rows - run->first_n;
@@ -311,7 +311,7 @@ static float *shared_block(const gemm_run *run, int64_t row, int64_t k, int64_t 
     return run->shared + k * chunk_rows(run) + row * depth;
 }
 
-/* One panel of either side. */
+/* Packs one panel of either side. */
 static void pack_block(const gemm *g, const gemm_side *side, int64_t batch, int64_t row, int64_t width, int64_t k,
                        int64_t depth, float *to) {
     if (HAS_TILES && g->pairs && side == &g->a)
@@ -337,15 +337,15 @@ static void pack_own(const gemm_run *run, const gemm_side *side, int64_t batch, 
     for (int64_t i = 0; i < rows; i += width) pack_block(run->g, side, batch, row + i, width, k, depth, to + i * depth);
 }
 
-/* A tile of C: rows and columns of it that exist, and where they begin in the output. */
+/* A tile of C: its rows and columns inside the output, and their position there. */
 typedef struct c_tile {
     const lz_call *call;
     float *c;
     int64_t ldc, row, col, m, n;
 } c_tile;
 
-/* c (+)= a b for packed blocks, in pieces of BLOCK_N so that a piece of B stays in L2 while all of A goes by. last: these
- * are the last products of the tile; rows are finished while they are in the cache. */
+/* c (+)= a b for packed blocks, BLOCK_N columns at a time, so that these columns of B stay in L2 during the loop over
+ * A. last: this is the last block of K; rows are finished while they are in the cache. */
 static void multiply_blocks(bool pairs, const float *a, const float *b, const c_tile *t, int64_t depth, bool add,
                             bool last) {
     int64_t rows = pairs ? PAIR_ROWS : MR;
@@ -432,7 +432,7 @@ void run_gemm(const gemm *g) {
     gemm_run run = plan_run(g);
     run.shared = (float *)g->call->scratch;
     run.own = run.shared + round_up(shared_floats(&run), LANES);
-    int64_t batches = g->shared == SHARE_NEITHER ? g->batch : 1; /* at a time */
+    int64_t batches = g->shared == SHARE_NEITHER ? g->batch : 1; /* batches at a time */
     for (run.batch = 0; run.batch < g->batch; run.batch += batches)
         for (run.first_m = 0; run.first_m < g->a.rows; run.first_m += run.chunk_m)
             for (run.first_n = 0; run.first_n < g->b.rows; run.first_n += run.chunk_n) run_chunk(&run, batches);
@@ -443,13 +443,13 @@ void run_gemm(const gemm *g) {
 #define FEW_ROWS 8
 #define DOT_COLUMNS 4
 #define DOT_DEPTH 256
-#define DOT_TASK 64 /* columns of C that a task computes */
+#define DOT_TASK 64 /* columns of C per task */
 
 static bool has_few_rows(const gemm *g) { return g->a.rows <= FEW_ROWS && g->b.stride == 1 && g->segments == 1; }
 
 static int64_t padded_k(const gemm *g) { return round_up(g->segment_length, LANES); }
 
-/* a as f32, [batch * rows][K with zeros up to a multiple of LANES]. */
+/* Converts a row of a to f32: [batch * rows][K, padded with zeros to a multiple of LANES]. */
 static void read_row(void *arg, int64_t i, int thread) {
     (void)thread;
     const gemm *g = arg;
@@ -473,7 +473,8 @@ INLINE void add_dots(int rows, const float *a, int64_t lda, const float *const *
         for (int c = 0; c < DOT_COLUMNS; c++) sums[r][c] = acc[r][c];
 }
 
-/* values[r][0 .. DOT_COLUMNS) for columns col, col + 1, ...; beyond the last column the last is computed again. */
+/* Computes values[r][0 .. DOT_COLUMNS - 1] for columns col, col + 1, ... Columns beyond the last repeat the last
+ * one. */
 static void dot_columns(const gemm *g, int64_t batch, int64_t col, const float *a, float (*values)[DOT_TASK]) {
     float staged[DOT_COLUMNS][DOT_DEPTH];
     vf sums[FEW_ROWS][DOT_COLUMNS] = {0};
@@ -525,11 +526,11 @@ static void run_dots(gemm *g) {
 
 /* ---- matmul ------------------------------------------------------------------------------------------------------ */
 
-/* a [batch..., rows...], b [batch..., columns]. Trailing batch axes along which b repeats count as rows of a, so that b
- * is packed once for all of them. K is not among these axes. */
+/* The axes of a [batch..., rows...] or b [batch..., columns]; K is not among them. Trailing batch axes over which b is
+ * broadcast count as rows of a, so that b is packed once for all of them. */
 typedef struct strided_rows {
     const char *data;
-    int64_t size; /* of an element */
+    int64_t size; /* bytes of an element */
     int n_batch, n_axes;
     int64_t dims[LZ_MAX_DIMS], strides[LZ_MAX_DIMS];
 } strided_rows;
@@ -550,7 +551,7 @@ static strided_rows rows_of(const lz_tensor *t, int n_batch) {
     return s;
 }
 
-/* a, b hold what the sides of the product point to. */
+/* a and b are the sources of the two sides, and must outlive the result. */
 static gemm matmul_gemm(const lz_call *call, strided_rows *a, strided_rows *b) {
     const lz_tensor *x = &call->in[0], *w = &call->in[1];
     int axes = x->dims.n, n_batch = axes - 2;
@@ -564,7 +565,7 @@ static gemm matmul_gemm(const lz_call *call, strided_rows *a, strided_rows *b) {
     for (int d = n_batch; d < axes - 1; d++) g.a.rows *= x->dims.at[d];
     g.b = (gemm_side){w->dims.at[axes - 1], w->dtype, w->strides[axes - 2], b, locate_strided};
     g.shared = g.a.rows <= g.b.rows ? SHARE_A : SHARE_B;
-    /* Many small products keep all threads busy without sharing, and without waiting for each other. */
+    /* Many small products give all threads work without sharing, which avoids waiting for each other. */
     if (g.batch > 1 && g.a.rows * g.b.rows < 1024 * 1024) g.shared = SHARE_NEITHER;
     if (!has_few_rows(&g)) use_pairs(&g);
     return g;

@@ -1,9 +1,9 @@
-/* gemm.h: the matrix product engine that matmul and conv2d share, and the pieces of it that attention is built from.
+/* gemm.h: the matrix product engine of matmul and conv2d, and the parts of it that attention uses.
  *
- * C[m, n] = sum over k of A[m, k] B[n, k]. Both sides are seen as rows of K numbers; how a row is found is the side's
- * own business (a strided tensor, an image under a convolution window). Rows are packed into panels: MR rows of A, or
- * NR rows of B, with k outermost, [k][MR] and [k][NR], in f32 or as pairs of bf16 (below; for AMX rows of A stay rows:
- * tiles.h). The micro-kernel multiplies one panel by the other. */
+ * C[m, n] = sum over k of A[m, k] B[n, k]. Both sides are rows of K numbers; a function of the side (gemm_side.locate)
+ * finds a row in a strided tensor or in an image under a convolution window. Rows are packed into panels: MR rows of A,
+ * or NR rows of B, with k outermost, [k][MR] and [k][NR], in f32 or as pairs of bf16 (see below; for AMX, rows of A are
+ * not transposed: tiles.h). The micro-kernel multiplies a panel of A by a panel of B. */
 #ifndef LZ_GEMM_H
 #define LZ_GEMM_H
 
@@ -25,7 +25,7 @@ typedef uint32_t vu __attribute__((vector_size(4 * LANES)));
 typedef float vf_loose
     __attribute__((vector_size(4 * LANES), aligned(2), may_alias)); /* unaligned; also pairs of bf16 */
 
-/* The block of C that is held in registers: MR rows of NV vectors. Chosen so that accumulators, NV vectors of B and one
+/* The micro-kernel keeps a block of C in registers: MR rows of NV vectors. Accumulators, NV vectors of B and one
  * broadcast element of A just fit. */
 #if LANES == 16 /* 32 registers */
 #define MR 12
@@ -42,7 +42,8 @@ typedef float vf_loose
 #endif
 #define NR (NV * LANES)
 
-/* f(1) f(2) ... f(MR): for tables of loops, one for each number of rows, so that a last panel of few costs little. */
+/* f(1) f(2) ... f(MR): for tables of micro-kernels, one for each number of rows, so that a last panel with few rows
+ * costs little. */
 #if MR == 12
 #define ROW_COUNTS(f) f(1) f(2) f(3) f(4) f(5) f(6) f(7) f(8) f(9) f(10) f(11) f(12)
 #elif MR == 8
@@ -73,7 +74,7 @@ INLINE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 INLINE int64_t parts_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
 INLINE int64_t round_up(int64_t n, int64_t to) { return parts_of(n, to) * to; }
 
-/* v with lane l and lane l ^ s exchanged; doing this for all s < LANES brings every lane together with every other. */
+/* v with lanes l and l ^ s exchanged. Over all s < LANES, every lane meets every other. */
 #define PARTNER(l, s) ((l) ^ (s))
 #define EXCHANGE(v, s) __builtin_shufflevector(v, v, EACH_LANE(PARTNER, s))
 
@@ -91,24 +92,24 @@ INLINE float sum_of_lanes(vf v) {
 
 /* ---- pairs ------------------------------------------------------------------------------------------------------- */
 
-/* Some processors have an instruction that multiplies two neighbouring bf16 numbers by two others and adds both products
- * to an f32 sum. Two neighbouring bf16 numbers of a row are one 32-bit word here, a pair. Panels of pairs are packed by
- * the code that packs f32, which moves words without looking at them: a row of K bf16 numbers is a row of K / 2 words.
- * Only the micro-kernel is another. The instruction takes subnormal inputs as zero and gives zero for subnormal sums; ARM's
- * also rounds each of its two sums to odd, where the others round to nearest. */
+/* Some processors have an instruction that multiplies two neighbouring bf16 numbers by two others and adds both
+ * products to an f32 sum. Two neighbouring bf16 numbers of a row are one 32-bit word here, a pair. Panels of pairs are
+ * packed by the code that packs f32, which only moves words: a row of K bf16 numbers is a row of K / 2 words. Only the
+ * micro-kernel differs. The instruction treats subnormal inputs as zero and returns zero for subnormal sums; ARM's also
+ * rounds each of its two sums to odd, where the others round to nearest. */
 #if defined(__AMX_BF16__) || defined(LZ_TILES_IN_C)
-#define HAS_TILES 1 /* the instruction works on whole blocks of C: see tiles.h */
+#define HAS_TILES 1 /* AMX: the instruction computes whole blocks of C, see tiles.h */
 #else
 #define HAS_TILES 0
 #endif
 #if (defined(__AVX512BF16__) && !HAS_TILES) || HAS_BFMMLA
 #define HAS_PAIRS 1
-#define WITH_PAIRS(...) __VA_ARGS__ /* micro-kernels of the instruction on vectors */
+#define WITH_PAIRS(...) __VA_ARGS__ /* micro-kernels with an instruction on vectors */
 #else
 #define HAS_PAIRS HAS_TILES
 #define WITH_PAIRS(...)
 #endif
-#define PAIR_ROWS (HAS_TILES ? 32 : MR) /* of A in a panel of pairs */
+#define PAIR_ROWS (HAS_TILES ? 32 : MR) /* rows of A in a panel of pairs */
 
 /* sum + a[0] b[0] + a[1] b[1] for the two bf16 numbers in each word. */
 INLINE vf add_pairs(vf sum, float a, vf b) {
@@ -119,21 +120,21 @@ INLINE vf add_pairs(vf sum, float a, vf b) {
                            vreinterpretq_bf16_f32((float32x4_t)b));
 #else
     (void)a, (void)b;
-    return sum; /* never called: no micro-kernel of pairs is made (WITH_PAIRS) */
+    return sum; /* never called: there is no micro-kernel of pairs (WITH_PAIRS) */
 #endif
 }
 
-/* Can rows of two tensors be multiplied as pairs? Rows consist of segments of so many elements, those of A side by side.
- * Tiles take 32 elements at a time. */
+/* Can rows of two tensors be multiplied as pairs? A row has `segments` segments of `length` elements; those of A must
+ * be contiguous. AMX takes 32 elements at a time. */
 INLINE bool suits_pairs(lz_dtype a, int64_t stride_a, lz_dtype b, int64_t length, int64_t segments) {
     return HAS_PAIRS && a == LZ_BF16 && b == LZ_BF16 && stride_a == 1 && length % 2 == 0 &&
            (!HAS_TILES || length * segments % 32 == 0);
 }
 
 #if HAS_BFMMLA
-/* acc += a b for a panel of pairs [depth][MR], where a[k] and a[k + 1] are a_k apart. BFMMLA multiplies two rows of four
- * bf16 numbers by two columns of four: what add_pairs does twice, in the same order and with the same rounding, for a
- * square of four results at once. Two words of each row become neighbours by zipping two steps of k. */
+/* acc += a b for a panel of pairs [depth][MR], where a[k] and a[k + 1] are a_k apart. BFMMLA multiplies two rows of
+ * four bf16 numbers by two columns of four. It computes a square of four results, in the same order and with the same
+ * rounding as two add_pairs each. Zipping two steps of k makes two words of each row neighbours. */
 INLINE void add_squares(int64_t depth, const float *a, int64_t a_k, const float *b, vf acc[MR][NV]) {
     float32x4_t square[MR / 2][NR / 2];
     for (int r = 0; r < MR / 2; r++)
@@ -144,7 +145,7 @@ INLINE void add_squares(int64_t depth, const float *a, int64_t a_k, const float 
         }
     for (int64_t k = 0; k < depth; k += 2, a += 2 * a_k, b += 2 * NR) {
         bfloat16x8_t rows[MR / 2], columns[NR / 2];
-        bool both = k + 1 < depth; /* else the second step is of zeros */
+        bool both = k + 1 < depth; /* otherwise the second step is zeros */
         for (int i = 0; i < MR / 4; i++) {
             float32x4_t first = vld1q_f32(a + 4 * i), second = both ? vld1q_f32(a + a_k + 4 * i) : vdupq_n_f32(0);
             rows[2 * i] = vreinterpretq_bf16_f32(vzip1q_f32(first, second));
@@ -168,8 +169,8 @@ INLINE void add_squares(int64_t depth, const float *a, int64_t a_k, const float 
 #endif
 
 /* acc[r][v] += sum over k of a[r, k] b[k, v]. a[r, k] is at a[r a_row + k a_k]; b is a panel [depth][NR]. pairs: each
- * element is a word of two bf16 numbers. pairs, rows and a_row must be constants where this is inlined: then acc lives
- * in registers. */
+ * element is a word of two bf16 numbers. pairs, rows and a_row must be compile-time constants of the caller, so that
+ * acc stays in registers. */
 INLINE void add_products(bool pairs, int rows, int64_t depth, const float *a, int64_t a_row, int64_t a_k,
                          const float *b, vf acc[MR][NV]) {
 #if HAS_BFMMLA
@@ -204,10 +205,10 @@ INLINE void put(int rows, vf acc[MR][NV], float *c, int64_t ldc, bool add) {
         }
 }
 
-/* Packs one panel: to[k][width] (k < depth) from width rows; a row that is NULL is zeros. stride in elements. */
+/* Packs one panel: to[k][width] (k < depth) from width rows. A NULL row is all zeros. stride: in elements. */
 #define pack_panel ISA(lz_pack_panel)
 void pack_panel(float *to, int64_t width, const char *const *rows, lz_dtype dtype, int64_t stride, int64_t depth);
-/* The same of bf16 rows, in pairs: to[k][width] words, k < depth, each of two elements that are stride apart. */
+/* The same for bf16 rows, in pairs: to[k][width] words, k < depth, each of two elements that are stride apart. */
 #define pack_pairs ISA(lz_pack_pairs)
 void pack_pairs(float *to, int64_t width, const char *const *rows, int64_t stride, int64_t depth);
 /* As pack_panel, for any multiple of LANES rows, with to[k] ld apart. */
@@ -215,14 +216,14 @@ void pack_pairs(float *to, int64_t width, const char *const *rows, int64_t strid
 void pack_strip(float *to, int64_t ld, const char *const *rows, int64_t count, lz_dtype dtype, int64_t stride,
                 int64_t depth);
 
-/* c[rows][ldc] goes through finish_row, or straight to the output where there is nothing to do: to out[row + i, col
- * ..]. */
+/* Stores c[rows][ldc] to out[row + i, col ...] with finish_row, or directly if there is no epilogue and no
+ * conversion. */
 #define finish_rows ISA(lz_finish_rows)
 void finish_rows(const lz_call *call, int64_t row, int64_t rows, int64_t col, int64_t n, float *c, int64_t ldc);
 
-/* Where out[row, col] lies, and a hint that NR columns from col on of so many rows from there will soon be written: the
- * cache fetches them while products are computed. Rows are taken to be evenly spaced; where they are not, the hint is of
- * no use and no harm. For results of 8 and 16 bits: large ones in f32 are written around the caches (expr.c). */
+/* output_at is the address of out[row, col]. The hint prefetches NR columns of some rows from there on, which will soon
+ * be written, while products are computed. It assumes evenly spaced rows; if they are not, the prefetch is useless but
+ * harmless. Only for 8-bit and 16-bit results: large f32 results bypass the caches (expr.c). */
 INLINE const char *output_at(const lz_call *call, int64_t row, int64_t col) {
     const lz_tensor *out = &call->out;
     return out->data + (row_offset(out, row) + col * out->strides[out->dims.n - 1]) * lz_dtype_size(out->dtype);
@@ -237,8 +238,8 @@ INLINE void expect_stores(const lz_call *call, const char *at, int64_t rows, int
         for (int64_t byte = 0; byte < NR * size; byte += 64) __builtin_prefetch(at + byte, 1);
 }
 
-/* One side of a product. K is made of segments of the same length (matmul: one; conv2d: one for each place of the
- * window); within a segment the elements of a row are stride apart. */
+/* One side of a product. K consists of segments of the same length (matmul: one; conv2d: one for each tap of the
+ * window); within a segment, the elements of a row are stride apart. */
 typedef struct gemm_side {
     int64_t rows;
     lz_dtype dtype;
@@ -250,15 +251,15 @@ typedef struct gemm_side {
 typedef enum gemm_shared { SHARE_NEITHER, SHARE_A, SHARE_B } gemm_shared;
 
 typedef struct gemm {
-    const lz_call *call; /* results go to call->out, row = batch * a.rows + row of a, through finish_row */
+    const lz_call *call; /* finish_row stores results to call->out, row = batch * a.rows + row of a */
     int64_t batch;
     int64_t segments, segment_length; /* K = segments * segment_length */
     gemm_side a, b;
-    gemm_shared shared; /* the side that is packed once, for all tasks to read */
+    gemm_shared shared; /* the side that is packed once for all tasks */
     bool pairs;         /* elements are words of two bf16 numbers; dtype of both sides is LZ_F32 then */
 } gemm;
 
-/* The same product by pairs, where both sides are rows of bf16 and this processor multiplies those. */
+/* Changes the product to pairs, if both sides are bf16 and this processor has the instruction. */
 INLINE void use_pairs(gemm *g) {
     if (!suits_pairs(g->a.dtype, g->a.stride, g->b.dtype, g->segment_length, g->segments)) return;
     g->pairs = true;

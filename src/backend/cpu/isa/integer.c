@@ -4,7 +4,7 @@
 #include "backend/cpu/isa/walk.h"
 #include "op/dims.h"
 
-enum { BLOCK = 256, TURN = 64 * BLOCK };
+enum { BLOCK = 256, TASK = 64 * BLOCK };
 
 #define READ(type)                                                                                                     \
     for (int i = 0; i < n; i++) to[i] = *(const type *)(from + i * step)
@@ -39,7 +39,7 @@ static int64_t power(int64_t base, int64_t exponent) { /* a negative power of an
     return (int64_t)result;
 }
 
-/* The limits of clip, as numbers of the type that is clipped. */
+/* A limit of clip, converted to the type that is clipped. */
 static int64_t clip_limit(const lz_call *call, double limit) {
     static const int64_t least[] = {
         [LZ_BOOL] = 0, [LZ_U8] = 0, [LZ_I8] = INT8_MIN, [LZ_I32] = INT32_MIN, [LZ_I64] = INT64_MIN};
@@ -48,7 +48,7 @@ static int64_t clip_limit(const lz_call *call, double limit) {
     return lz_saturate(limit, least[call->out.dtype], most[call->out.dtype]);
 }
 
-/* One function for each op: op(a, b, c), into a; unsigned where it may wrap. */
+/* One function for each op: a = op(a, b, c); unsigned if it may wrap around. */
 #define U(x) ((uint64_t)(x))
 #define OPS(X)                                                                                                         \
     X(COPY, a[i])                                                                                                      \
@@ -96,13 +96,13 @@ typedef struct integer_job {
     int64_t low, high; /* of clip */
 } integer_job;
 
-static void integer_turn(void *arg, int64_t turn, int thread) {
+static void integer_task(void *arg, int64_t task, int thread) {
     (void)thread;
     const integer_job *job = arg;
     const lz_call *c = job->call;
-    int64_t at = turn * TURN, end = at + TURN < job->w.size ? at + TURN : job->w.size, r[3][BLOCK];
+    int64_t at = task * TASK, end = at + TASK < job->w.size ? at + TASK : job->w.size, r[3][BLOCK];
     int inner = job->w.axes.rank - 1;
-    walk_place p;
+    walk_position p;
     walk_seek(&job->w, &p, at);
     while (at < end) {
         int64_t run = walk_run(&job->w, &p) < end - at ? walk_run(&job->w, &p) : end - at;
@@ -125,7 +125,7 @@ static bool run_integer(const lz_call *call) {
     const lz_tensor *tensors[4] = {&call->out};
     for (int i = 0; i < call->n_in; i++) tensors[i + 1] = &call->in[i];
     walk_make(&job.w, tensors, call->n_in + 1);
-    lz_parallel(call->pool, (job.w.size + TURN - 1) / TURN, integer_turn, &job);
+    lz_parallel(call->pool, (job.w.size + TASK - 1) / TASK, integer_task, &job);
     return true;
 }
 

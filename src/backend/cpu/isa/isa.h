@@ -1,7 +1,7 @@
 /* isa.h: the files of this folder are compiled once for each instruction set, with LZ_ISA set to its name
- * (CMakeLists.txt lists them). They are plain C that the compiler turns into vector code; only the vector width differs,
- * and the instruction that multiplies bf16 (gemm.h, tiles.h). Every exported name goes through ISA(), and what they share
- * is declared here. */
+ * (CMakeLists.txt lists them). They are plain C that the compiler vectorises; only the vector width and the instruction
+ * that multiplies bf16 (gemm.h, tiles.h) differ. Every exported name is made with ISA(), and shared functions are
+ * declared here. */
 #ifndef LZ_ISA_H
 #define LZ_ISA_H
 
@@ -16,7 +16,7 @@
 #define ISA(name) ISA_JOIN(name, LZ_ISA)
 
 /* Vector width in floats. */
-#if defined(__AVX512F__) || defined(LZ_TILES_IN_C) /* which is tested as AVX-512 would run it */
+#if defined(__AVX512F__) || defined(LZ_TILES_IN_C) /* the test of AMX in C uses the width of AVX-512 */
 #define LANES 16
 #elif defined(__AVX2__)
 #define LANES 8
@@ -31,28 +31,29 @@
 #define begin_row ISA(lz_begin_row)
 #define finish_piece ISA(lz_finish_piece)
 
-/* Converts n elements, stride apart, of any type but f64 and the wide integers' full range, to f32, and back. */
+/* Convert n elements, stride apart, of any type except f64, to f32 and back. Large integers are rounded. */
 void read_floats(float *to, const void *from, lz_dtype dtype, int64_t stride, int64_t n);
 void write_floats(void *to, const float *from, lz_dtype dtype, int64_t stride, int64_t n);
 
-/* The end of every kernel that makes rows: runs the epilogue, if there is one, on values[0 .. n) and stores them to
- * out[row, col .. col+n), where row counts over all axes but the last. values is overwritten. */
+/* Every kernel that makes rows ends with this: runs the epilogue, if there is one, on values[0 .. n-1] and stores them
+ * to out[row, col .. col+n-1], where row counts over all axes except the last. values is overwritten. */
 void finish_row(const lz_call *call, int64_t row, int64_t col, float *values, int64_t n);
 
-/* The same in pieces, for kernels that make a row bit by bit: where the row's operands are is worked out once. */
+/* The same in pieces, for kernels that make a row piece by piece: the addresses of the row's operands are computed
+ * once. */
 typedef struct row_end {
     const lz_call *call;
     char *to;
-    const char *from[LZ_EXPR_ARGS]; /* of the epilogue's arguments 1 .. */
-    bool direct, stream;            /* f32 in place; written around the caches */
+    const char *from[LZ_EXPR_ARGS]; /* addresses of the epilogue's arguments 1 .. */
+    bool direct, stream;            /* the output is contiguous f32; it is written with non-temporal stores */
 } row_end;
-void begin_row(row_end *e, const lz_call *call, int64_t row); /* not by value: that copy stalled */
+void begin_row(row_end *e, const lz_call *call, int64_t row); /* not returned by value: the copy was slow */
 void finish_piece(const row_end *e, int64_t col, float *values, int64_t n);
 
-/* Where row `row` of a tensor begins, counting over all axes but the last; in elements. */
+/* The offset of a row in elements; rows are counted over all axes except the last. */
 static inline int64_t row_offset(const lz_tensor *t, int64_t row) {
     int64_t offset = 0;
-    for (int i = t->dims.n - 2; i > 0; i--) { /* no axis is empty: such tensors have no rows */
+    for (int i = t->dims.n - 2; i > 0; i--) { /* no axis has size 0: such tensors have no rows */
         offset += row % t->dims.at[i] * t->strides[i];
         row /= t->dims.at[i];
     }

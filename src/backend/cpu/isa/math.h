@@ -1,6 +1,6 @@
 /* math.h: f32 functions without branches or calls, so that a loop over them becomes vector code on every instruction
- * set. Each is within a few units in the last place of the true value; NaN and infinities come out as C's functions
- * give them. */
+ * set. Each is within a few units in the last place of the true value; NaN and infinities give the same results as C's
+ * functions. */
 #ifndef LZ_MATH_H
 #define LZ_MATH_H
 
@@ -13,7 +13,7 @@
 /* Adding 1.5 * 2^23 leaves the nearest integer in the low bits of the sum. */
 #define ROUND_MAGIC 12582912.0f
 
-/* e^x = 2^n e^r, |r| <= ln(2)/2; 2^n in two factors, so that results below 2^-126 come out right too. */
+/* e^x = 2^n e^r, |r| <= ln(2)/2; 2^n is two factors, so that results below 2^-126 are right too. */
 FN exp_f32(float x) {
     float c = x < -104.0f ? -104.0f : x;
     c = c > 89.0f ? 89.0f : c;

@@ -1,11 +1,11 @@
 /* move.c: kernels that move elements unchanged: copy, pad, take, gather. All are copies between strided tensors of
- * one shape, whole runs at a time where both sides are dense. */
+ * one shape; if both are contiguous along the innermost axis, whole runs are copied at a time. */
 #include <string.h>
 
 #include "backend/cpu/isa/isa.h"
 #include "backend/cpu/isa/walk.h"
 
-enum { TURN = 1 << 16 }; /* elements */
+enum { TASK = 1 << 16 }; /* elements of a task */
 
 #define COPY_STRIDED(type)                                                                                             \
     for (int64_t i = 0; i < n; i++) *(type *)(to + i * to_step) = *(const type *)(from + i * from_step)
@@ -27,15 +27,15 @@ typedef struct copy_job {
     walk w;
     char *to;
     const char *from;
-    int64_t size; /* of an element */
+    int64_t size; /* bytes of an element */
 } copy_job;
 
-static void copy_turn(void *arg, int64_t turn, int thread) {
+static void copy_task(void *arg, int64_t task, int thread) {
     (void)thread;
     const copy_job *job = arg;
     int inner = job->w.axes.rank - 1;
-    int64_t at = turn * TURN, end = at + TURN < job->w.size ? at + TURN : job->w.size;
-    walk_place p;
+    int64_t at = task * TASK, end = at + TASK < job->w.size ? at + TASK : job->w.size;
+    walk_position p;
     walk_seek(&job->w, &p, at);
     while (at < end) {
         int64_t n = walk_run(&job->w, &p) < end - at ? walk_run(&job->w, &p) : end - at;
@@ -49,7 +49,7 @@ static void copy_turn(void *arg, int64_t turn, int thread) {
 static void copy_tensor(const lz_call *call, const lz_tensor *to, const lz_tensor *from) {
     copy_job job = {.to = to->data, .from = from->data, .size = lz_dtype_size(to->dtype)};
     walk_make(&job.w, (const lz_tensor *[]){to, from}, 2);
-    lz_parallel(call->pool, (job.w.size + TURN - 1) / TURN, copy_turn, &job);
+    lz_parallel(call->pool, (job.w.size + TASK - 1) / TASK, copy_task, &job);
 }
 
 static bool run_copy(const lz_call *call) {
@@ -66,7 +66,7 @@ static lz_tensor part_of(const lz_tensor *out, int axis, int64_t first, int64_t 
 }
 
 static bool run_pad(const lz_call *call) {
-    int64_t value = 0; /* one element of the output's type, seen with stride 0 */
+    int64_t value = 0; /* one element of the output's type, read with stride 0 */
     const lz_params full = {.full.value = call->params->pad.value};
     lz_tensor one = {.data = (char *)&value, .dtype = call->out.dtype}, everywhere = call->out, inside = call->out;
     lz_ref_backend()->kernel(LZ_OP_FULL)->run(&(lz_call){.op = LZ_OP_FULL, .params = &full, .out = one});
@@ -79,7 +79,7 @@ static bool run_pad(const lz_call *call) {
     return true;
 }
 
-/* out [before..., indices..., behind...]: for each index, a slab of x is copied. */
+/* out [axes before, axes of the indices, axes after]: for each index, a slab of x is copied. */
 static bool run_take(const lz_call *call) {
     const lz_tensor *x = &call->in[0], *index = &call->in[1];
     int axis = call->params->along.axis;
@@ -94,13 +94,13 @@ static bool run_take(const lz_call *call) {
         to.strides[i] = call->out.strides[out_axis];
     }
     for (int64_t k = 0; k < count; k++) {
-        int64_t rest = k, place = 0, target = 0;
+        int64_t rest = k, position = 0, target = 0;
         for (int i = index->dims.n - 1; i >= 0; i--) {
-            place += rest % index->dims.at[i] * index->strides[i];
+            position += rest % index->dims.at[i] * index->strides[i];
             target += rest % index->dims.at[i] * call->out.strides[axis + i];
             rest /= index->dims.at[i];
         }
-        int64_t at = ((const int64_t *)index->data)[place];
+        int64_t at = ((const int64_t *)index->data)[position];
         if (at < 0 || at >= limit) {
             lz_fail(call->err, LZ_BAD_INDEX, "take: index %lld is outside an axis of %lld", (long long)at,
                     (long long)limit);
@@ -120,8 +120,8 @@ typedef struct gather_job {
     bool failed;
 } gather_job;
 
-/* One row of the output: out[..., j] = x[..., indices[..., j], ...] with the axis replaced. */
-static void gather_turn(void *arg, int64_t row, int thread) {
+/* One row of the output: out[..., j] = x[..., indices[..., j], ...], where the index replaces that of the axis. */
+static void gather_task(void *arg, int64_t row, int thread) {
     (void)thread;
     gather_job *job = arg;
     const lz_call *c = job->call;
@@ -148,7 +148,7 @@ static void gather_turn(void *arg, int64_t row, int thread) {
 
 static bool run_gather(const lz_call *call) {
     gather_job job = {.call = call, .row_length = call->out.dims.at[call->out.dims.n - 1]};
-    lz_parallel(call->pool, row_count(&call->out), gather_turn, &job);
+    lz_parallel(call->pool, row_count(&call->out), gather_task, &job);
     if (job.failed)
         lz_fail(call->err, LZ_BAD_INDEX, "gather: index %lld is outside an axis of %lld", (long long)job.wrong,
                 (long long)call->in[0].dims.at[call->params->along.axis]);

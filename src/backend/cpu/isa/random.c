@@ -1,5 +1,5 @@
-/* random.c: normal numbers, with the bits of the reference (array/random.c) at every vector width and number of
- * threads: words are drawn in order, which is quick, and then each block of 16 is by itself. */
+/* random.c: normal numbers, with the bits of the reference (op/random.c) for every vector width and number of threads.
+ * Uniform numbers are drawn in order, which is fast; then blocks of 16 are independent. */
 #include "op/random.h"
 
 #include <string.h>
@@ -7,9 +7,9 @@
 #include "backend/cpu/isa/isa.h"
 #include "op/box_muller.h"
 
-enum { BLOCK = 16, SOME = 16, TURN = 256 }; /* numbers of a block; blocks worked on together; of a thread's turn */
+enum { BLOCK = 16, SOME = 16, TASK = 256 }; /* numbers of a block; blocks in a loop; blocks of a task */
 
-/* Several blocks at once: their numbers side by side, where a long loop becomes vector code. */
+/* Converts several blocks at once: with their numbers in one array, a long loop becomes vector code. */
 static void make_normal(float *x, int64_t blocks) {
     enum { HALF = BLOCK / 2 };
     float u[SOME * HALF], v[SOME * HALF];
@@ -32,11 +32,11 @@ typedef struct normal_job {
     int64_t blocks;
 } normal_job;
 
-static void normal_turn(void *arg, int64_t turn, int thread) {
+static void normal_task(void *arg, int64_t task, int thread) {
     (void)thread;
     const normal_job *job = arg;
-    int64_t first = turn * TURN, left = job->blocks - first;
-    make_normal(job->x + first * BLOCK, left < TURN ? left : TURN);
+    int64_t first = task * TASK, left = job->blocks - first;
+    make_normal(job->x + first * BLOCK, left < TASK ? left : TASK);
 }
 
 static bool run_randn(const lz_call *call) { /* out f32, row-major */
@@ -45,7 +45,7 @@ static bool run_randn(const lz_call *call) { /* out f32, row-major */
     for (int i = 0; i < call->out.dims.n; i++) n *= call->out.dims.at[i];
     if (!lz_torch_uniform(out, n, last, call->params->randn.seed)) return true;
     normal_job job = {out, n / BLOCK};
-    lz_parallel(call->pool, (job.blocks + TURN - 1) / TURN, normal_turn, &job);
+    lz_parallel(call->pool, (job.blocks + TASK - 1) / TASK, normal_task, &job);
     if (n % BLOCK == 0) return true;
     make_normal(last, 1);
     memcpy(out + n - BLOCK, last, sizeof last);

@@ -1,7 +1,7 @@
-/* reduce.c: sums, means, variances, extremes over the trailing axes, in f64 lanes. Two ways through memory: along a
- * row when the innermost reduced axis is the dense one (the lanes of a block are added up at the end), or a block of
- * neighbouring outputs side by side when the dense axis is one that stays. Either way one output is computed by one
- * thread in one order. */
+/* reduce.c: sums, means, variances, maxima and minima over the trailing axes, in f64. There are two access patterns. If
+ * the innermost reduced axis is contiguous, a task reads along it and adds partial sums at the end. If a kept axis is
+ * contiguous, a task computes a block of neighbouring outputs (side_by_side). Either way, one thread computes an output
+ * in a fixed order. */
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ enum { BLOCK = 256 };
 
 typedef enum pass { SUM, SPREAD, LARGEST, SMALLEST, EXPONENTIAL } pass;
 
-/* acc[i] takes in x[i]; m is the mean, or the maximum. */
+/* Adds x[i] to acc[i]; m is the mean (SPREAD) or the maximum (EXPONENTIAL). */
 static void accumulate(pass p, double *acc, const double *m, const float *x, int n) {
     switch (p) {
     case SUM:
@@ -46,14 +46,14 @@ static double join_lanes(pass p, double *acc) {
 
 typedef struct reduce_job {
     const lz_call *call;
-    int kept;        /* axes */
-    int64_t count;   /* elements reduced to one */
-    int64_t outputs; /* how many */
+    int kept;        /* number of kept axes */
+    int64_t count;   /* elements per output */
+    int64_t outputs; /* number of outputs */
     int64_t inner;   /* size of the innermost reduced axis */
     bool side_by_side;
 } reduce_job;
 
-/* Offset of the reduced index r, counted over all reduced axes but the innermost. */
+/* Offset of index r over all reduced axes except the innermost. */
 static int64_t reduced_offset(const reduce_job *j, int64_t r) {
     const lz_tensor *x = &j->call->in[0];
     int64_t offset = 0;
@@ -73,8 +73,8 @@ static int64_t kept_offset(const reduce_job *j, int64_t at, const int64_t *strid
     return offset;
 }
 
-/* One pass over the elements of n neighbouring outputs (side by side), or of one (lanes). m[i] as accumulate wants
- * it. */
+/* One pass over the elements of n neighbouring outputs (side_by_side), or of one, with partial sums in acc. m: see
+ * accumulate. */
 static void run_pass(const reduce_job *j, pass p, const char *data, int n, double *acc, const double *m) {
     const lz_tensor *x = &j->call->in[0];
     int64_t size = lz_dtype_size(x->dtype), rows = j->inner ? j->count / j->inner : 0;
@@ -102,7 +102,7 @@ static void spread_first(double *m, double value) {
     for (int i = 0; i < BLOCK; i++) m[i] = value;
 }
 
-/* How an op reduces: a first pass, whose result may be divided by the count; then, for some, a second pass around it. */
+/* The passes of an op: a first one, whose result may be divided by the count (mean); then, if twice, one relative to it. */
 static const struct {
     pass first, second;
     bool mean, twice;
@@ -123,23 +123,23 @@ static void reduce_some(const reduce_job *j, const char *data, int n, double *ac
     if (!passes[op].twice) return;
     double m[BLOCK] = {0};
     bool logarithm = passes[op].second == EXPONENTIAL;
-    for (int i = 0; i < n; i++) m[i] = logarithm && isinf(acc[i]) ? 0 : acc[i]; /* inf - inf is no use */
+    for (int i = 0; i < n; i++) m[i] = logarithm && isinf(acc[i]) ? 0 : acc[i]; /* inf - inf would be NaN */
     if (!j->side_by_side) spread_first(m, m[0]);
     run_pass(j, passes[op].second, data, n, acc, m);
     for (int i = 0; i < n; i++) acc[i] = logarithm ? log(acc[i]) + m[i] : acc[i] / count;
 }
 
-static void reduce_turn(void *arg, int64_t turn, int thread) {
+static void reduce_task(void *arg, int64_t task, int thread) {
     (void)thread;
     const reduce_job *j = arg;
     const lz_tensor *x = &j->call->in[0], *out = &j->call->out;
     double acc[BLOCK];
     float result[BLOCK];
-    int64_t line = j->kept ? x->dims.at[j->kept - 1] : 1; /* side by side: blocks lie within the innermost kept axis */
+    int64_t line = j->kept ? x->dims.at[j->kept - 1] : 1; /* side_by_side: a block is inside the innermost kept axis */
     int64_t per_line = (line + BLOCK - 1) / BLOCK;
-    int64_t first = j->side_by_side ? turn / per_line * line + turn % per_line * BLOCK : turn;
+    int64_t first = j->side_by_side ? task / per_line * line + task % per_line * BLOCK : task;
     int n = 1;
-    if (j->side_by_side) n = (int)(line - turn % per_line * BLOCK < BLOCK ? line - turn % per_line * BLOCK : BLOCK);
+    if (j->side_by_side) n = (int)(line - task % per_line * BLOCK < BLOCK ? line - task % per_line * BLOCK : BLOCK);
     reduce_some(j, x->data + kept_offset(j, first, x->strides) * lz_dtype_size(x->dtype), n, acc);
     for (int i = 0; i < n; i++) result[i] = (float)acc[i];
     char *to = out->data + kept_offset(j, first, out->strides) * lz_dtype_size(out->dtype);
@@ -155,19 +155,19 @@ static bool run_reduce(const lz_call *call) {
     bool dense_kept = j.kept && x->strides[j.kept - 1] == 1 && x->dims.at[j.kept - 1] >= 8;
     j.side_by_side = dense_kept && (j.inner < 8 || x->strides[x->dims.n - 1] != 1);
     int64_t line = j.kept ? x->dims.at[j.kept - 1] : 1;
-    lz_parallel(call->pool, j.side_by_side ? j.outputs / line * ((line + BLOCK - 1) / BLOCK) : j.outputs, reduce_turn,
+    lz_parallel(call->pool, j.side_by_side ? j.outputs / line * ((line + BLOCK - 1) / BLOCK) : j.outputs, reduce_task,
                 &j);
     return true;
 }
 
-/* Integers are summed exactly, by the reference. */
+/* Integers are left to the reference kernel, which sums exactly. */
 static bool can_reduce(const lz_call *call) { return call->in[0].dtype >= LZ_F16 && call->in[0].dtype <= LZ_F32; }
 
 const lz_kernel ISA(lz_kernel_reduce) = {.name = "cpu.reduce", .run = run_reduce, .can = can_reduce};
 
 /* ---- argmax ------------------------------------------------------------------------------------------------------ */
 
-/* The first of the largest, or the first NaN. */
+/* The index of the first maximum, or of the first NaN. */
 static int64_t argmax_row(const float *x, int64_t n, float *best, int64_t first, int64_t found) {
     for (int64_t i = 0; i < n; i++)
         if (found < 0 || x[i] > *best || (x[i] != x[i] && *best == *best)) {
@@ -177,7 +177,7 @@ static int64_t argmax_row(const float *x, int64_t n, float *best, int64_t first,
     return found;
 }
 
-static void argmax_turn(void *arg, int64_t at, int thread) {
+static void argmax_task(void *arg, int64_t at, int thread) {
     (void)thread;
     const reduce_job *j = arg;
     const lz_tensor *x = &j->call->in[0], *out = &j->call->out;
@@ -196,7 +196,7 @@ static bool run_argmax(const lz_call *call) {
     const lz_tensor *x = &call->in[0];
     reduce_job j = {.call = call, .kept = call->out.dims.n, .outputs = 1, .inner = x->dims.at[x->dims.n - 1]};
     for (int i = 0; i < j.kept; i++) j.outputs *= x->dims.at[i];
-    lz_parallel(call->pool, j.outputs, argmax_turn, &j);
+    lz_parallel(call->pool, j.outputs, argmax_task, &j);
     return true;
 }
 

@@ -1,6 +1,5 @@
-/* table.c: which kernel an op runs on, where that kernel can; once for each instruction set. What has no entry here,
- * or what the kernel refuses (f64, sums of integers, ...), runs on the reference kernel, and the profiler shows it
- * by name. */
+/* table.c: the kernel of each op, once for each instruction set. Ops without an entry, and calls that the kernel
+ * refuses (f64, sums of integers, ...), run on the reference kernel; the profiler shows its name. */
 #include "backend/cpu/isa/isa.h"
 
 #define KERNEL_OF(X)                                                                                                   \
@@ -32,7 +31,7 @@ static const lz_kernel *const table[LZ_OP_COUNT] = {
 #undef X
 };
 
-/* Floats arrive as FUSED; what is left of the elementwise ops is for integers. */
+/* Elementwise ops on floats arrive as FUSED; the others are for integers. */
 const lz_kernel *cpu_kernel(lz_op op) {
     const lz_op_info *info = &lz_op_table[op];
     bool integer = info->kind == LZ_KIND_ELEMENT && info->whole;

@@ -1,20 +1,21 @@
-/* tiles.h: products of bf16 by AMX, Intel's unit for small matrices. Eight registers, the tiles, hold 16 rows of 64 bytes
- * each; one instruction multiplies 16 rows of 32 bf16 numbers by 32 x 16 others and adds the products to a tile of 16 x
+/* tiles.h: products of bf16 with AMX, Intel's unit for small matrices. It has eight registers, the tiles, of 16 rows of
+ * 64 bytes. One instruction multiplies 16 x 32 bf16 numbers by 32 x 16 others and adds the products to a tile of 16 x
  * 16 sums in f32.
  *
- * A block of C is 32 x 32 here: four tiles of sums, two of A, two of B. B is a panel as gemm.h packs it, [k][32] words of
- * two bf16 numbers, which is what the instruction wants. A is not transposed: rows of words, one after the other. Depth is
- * a multiple of TILE_WORDS, and all 32 rows and columns are computed: what is beyond the matrix must be zeros in A and B
- * and room in C.
+ * A block of C is 32 x 32: four tiles of sums, two of A, two of B. B is a panel of gemm.h, [k][32] words of two bf16
+ * numbers, which is the layout that the instruction needs. A is not transposed: rows of words, one after another. The
+ * depth is a multiple of TILE_WORDS. All 32 rows and columns are computed, so A and B must have zeros beyond the
+ * matrix, and C must have space there.
  *
- * Tiles belong to a thread. They are set up and given back around the products of one block of K and, at the last block, the
- * ends of its rows. With LZ_TILES_IN_C the instructions are plain C, for tests on processors that lack them. */
+ * Each thread has its own tiles. tiles_begin configures them and tiles_end releases them, around the products of one
+ * block of K and, for the last block, the epilogue of its rows. With LZ_TILES_IN_C the instructions are emulated in C,
+ * for tests on processors without AMX. */
 #ifndef LZ_TILES_H
 #define LZ_TILES_H
 
 #include "backend/cpu/isa/gemm.h"
 
-#define TILE_WORDS 16 /* in a row of a tile */
+#define TILE_WORDS 16 /* of a row of a tile */
 
 #if HAS_TILES
 #if defined(LZ_TILES_IN_C)
@@ -56,9 +57,7 @@ INLINE void tiles_begin(void) {
         uint8_t rows[16];
     } shape __attribute__((aligned(64))) = {.palette = 1};
     for (int i = 0; i < 8; i++) shape.row_bytes[i] = 64, shape.rows[i] = 16;
-    __asm__ volatile(
-        "" ::
-            : "memory"); /* GCC 12 does not know that all of shape is read, nor what tiles read and write */
+    __asm__ volatile("" ::: "memory"); /* GCC 12 does not know that shape is read, nor which memory tiles access */
     _tile_loadconfig(&shape);
 }
 INLINE void tiles_end(void) {

@@ -1,4 +1,4 @@
-/* walk.h: going through several strided tensors of one shape at once, along the fewest axes (backend/common/axes.h). */
+/* walk.h: iterates over several strided tensors of one shape, along as few axes as possible (backend/common/axes.h). */
 #ifndef LZ_WALK_H
 #define LZ_WALK_H
 
@@ -23,14 +23,14 @@ static inline void walk_make(walk *w, const lz_tensor *const *tensors, int n) {
     for (int t = 0; t < n && w->size == 1; t++) w->axes.strides[t][0] = lz_dtype_size(tensors[t]->dtype); /* dense */
 }
 
-/* A place in the walk: an index along each axis, and the byte offset of each tensor there. */
-typedef struct walk_place {
+/* A position of the walk: the index along each axis, and the byte offset in each tensor. */
+typedef struct walk_position {
     int64_t index[LZ_MAX_DIMS];
     int64_t offset[WALK_MAX];
-} walk_place;
+} walk_position;
 
-static inline void walk_seek(const walk *w, walk_place *p, int64_t at) {
-    *p = (walk_place){0};
+static inline void walk_seek(const walk *w, walk_position *p, int64_t at) {
+    *p = (walk_position){0};
     for (int i = w->axes.rank - 1; i >= 0; i--) {
         p->index[i] = at % w->axes.dims[i];
         at /= w->axes.dims[i];
@@ -38,13 +38,13 @@ static inline void walk_seek(const walk *w, walk_place *p, int64_t at) {
     }
 }
 
-/* Elements to the end of the innermost axis. */
-static inline int64_t walk_run(const walk *w, const walk_place *p) {
+/* The number of elements to the end of the innermost axis. */
+static inline int64_t walk_run(const walk *w, const walk_position *p) {
     return w->axes.dims[w->axes.rank - 1] - p->index[w->axes.rank - 1];
 }
 
-/* Moves n elements on; n is at most walk_run. */
-static inline void walk_on(const walk *w, walk_place *p, int64_t n) {
+/* Advances by n elements; n is at most walk_run. */
+static inline void walk_on(const walk *w, walk_position *p, int64_t n) {
     int i = w->axes.rank - 1;
     p->index[i] += n;
     for (int t = 0; t < w->axes.n; t++) p->offset[t] += n * w->axes.strides[t][i];

@@ -1,5 +1,4 @@
-/* ref_place.c: ops that put elements in their places without computing: making arrays from numbers, and pad,
- * take, gather. */
+/* ref_move.c: ops that make arrays from numbers (full, arange, randn) or move elements (pad, take, gather). */
 #include "backend/ref/ref.h"
 
 #include "op/random.h"
@@ -23,7 +22,7 @@ bool lz_ref_randn(const lz_call *call) { /* out f32, row-major */
     return true;
 }
 
-/* ---- from other places ------------------------------------------------------------------------------------------ */
+/* ---- moving elements -------------------------------------------------------------------------------------------- */
 
 bool lz_ref_pad(const lz_call *call) {
     const lz_tensor *x = call->in;
@@ -43,9 +42,9 @@ bool lz_ref_pad(const lz_call *call) {
     return true;
 }
 
-/* The index stored there, if it is one of the axis. */
-static bool read_index(const lz_call *call, const int64_t *place, int64_t size, int64_t *index) {
-    int64_t stored = get_whole(&call->in[1], place);
+/* Reads the index at a position of in[1]. false, with an error: it is outside the axis. */
+static bool read_index(const lz_call *call, const int64_t *at, int64_t size, int64_t *index) {
+    int64_t stored = get_whole(&call->in[1], at);
     *index = stored;
     if (*index >= 0 && *index < size) return true;
     lz_fail(call->err, LZ_BAD_INDEX, "%s: index %lld is outside an axis of %lld", lz_op_table[call->op].name,

@@ -119,7 +119,9 @@ static lz_status write_kept(const job *session, const kept *k, char *const *file
     job j = *session;
     if (!k->wish.prompt) return save_image(j.ctx, path, &k->image, NULL, err);
     j.args = &args;
-    j.picture.prompt = k->wish.prompt;
+    j.picture.prompt = k->prompt ? k->prompt : k->wish.prompt;
+    j.loras = k->loras;
+    j.loras_ordinary = k->loras_ordinary;
     j.picture.width = k->image.width;
     j.picture.height = k->image.height;
     j.picture.steps = k->schedule_steps;
@@ -261,6 +263,8 @@ static void forget_copy(kept *k) {
 static void forget(const job *j, kept *k) {
     lz_image_free(j->ctx, &k->image);
     free(k->wish.prompt);
+    free(k->prompt);
+    free(k->loras);
     free(k->path);
     free(k->copy);
 }

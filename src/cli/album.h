@@ -25,6 +25,9 @@ typedef struct kept {
     lz_image image;
     wish wish;
     int steps, schedule_steps;
+    char *prompt; /* owned: the wish's, without the LoRAs that it names; or NULL */
+    char *loras;  /* owned: as in job; or NULL */
+    bool loras_ordinary;
     double guidance, strength; /* strength: 0 where the picture began as noise */
     char *path;                /* owned: where it was saved last, or loaded from; or NULL */
     bool exact;                /* that file has the very pixels: JPEG does not keep them */

@@ -7,7 +7,7 @@
  *   meant.c    words that are no prompt
  *   see.c      pictures on the terminal interactive.c  prompt by prompt                  sheet.c     side by side
  *   shrunk.c   files that change under way  published.c  a model that is not here        estimate.c  how long it takes
- *   album.c    pictures of a session    parts.c     paths, unfinished files
+ *   album.c    pictures of a session    parts.c     paths, unfinished files              loras.c     LoRAs of a picture
  *   with/, without/  what the terminal can, by libraries that may be missing
  * The other files are one command (or two) each.
  *
@@ -24,7 +24,7 @@
 #include "shrunk.h"
 
 enum { DONE = 0, FAILED = 1, NOT_UNDERSTOOD = 2, STOPPED = 130, UNREAD = 141 };
-enum { MAX_PICTURES = 1000 };
+enum { MAX_PICTURES = 1000, MAX_LORAS = 16 };
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
@@ -71,6 +71,10 @@ struct arguments {
     const char *to, *endpoint, *revision; /* of pull */
     const char *images[LZ_MAX_IMAGES];
     int n_images;
+    const char *loras[MAX_LORAS]; /* FILE[=WEIGHT] */
+    int n_loras;
+    const char *lora_folder;
+    bool lora_partial, lora_ordinary; /* ordinary: --lora-schedule model */
     int64_t seeds[MAX_PICTURES];
     int n_seeds;
     int64_t width, height, steps, count, threads, verbose; /* 0: not given */
@@ -250,8 +254,10 @@ typedef struct job {
     lz_image blank;             /* pixels: owned; what a plan looks at where the model must and no image is given */
     lz_picture_options picture; /* all but seed and watch; after job_ask nothing is left open */
     lz_picture_plan plan;
-    bool said_guidance, said_negative;   /* the same of options that change nothing */
-    lz_remarks said;                     /* what was remarked on with this model so far; of words, the last prompt's */
+    bool said_guidance, said_negative; /* the same of options that change nothing */
+    lz_remarks said;                   /* what was remarked on with this model so far; of words, the last prompt's */
+    char *loras;                       /* owned: what the model has, PATH=WEIGHT on a line each; NULL: not asked yet */
+    bool loras_ordinary;               /* with --lora-schedule model */
     const struct known_model *published; /* the folder is a stand-in for this model, which is not here */
     char *stand_in;                      /* that folder, to remove; owned */
     estimate estimate;
@@ -263,9 +269,13 @@ int job_check(const arguments *args, const json_t *coming);
 int job_open(job *j, const arguments *args);   /* the model. An exit code; job_close in any case. */
 int job_reopen(job *j, const arguments *args); /* the same, of a job that is zero or open: keeps the model if it can */
 int job_fill(job *j);                          /* the picture asked for */
-int job_settle(job *j);                        /* its second half: prompt and images are set */
-int job_plan(job *j);                          /* and its plan */
-int job_ask(job *j);                           /* both */
+int check_loras(const arguments *args);        /* are they there? An exit code */
+/* Gives the model the LoRAs of its arguments and of j->picture.prompt, from which they are taken out. An exit code. */
+int use_loras(job *j);
+char *join_loras(const json_t *list); /* with commas between them; owned. NULL: there are none */
+int job_settle(job *j);               /* its second half: prompt and images are set */
+int job_plan(job *j);                 /* and its plan */
+int job_ask(job *j);                  /* both */
 void job_close(job *j);
 void print_plan(FILE *to, const job *j);
 const char *model_told(const job *j);  /* its folder, or its name where it is not here */

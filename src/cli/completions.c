@@ -7,7 +7,7 @@
 #include "cache.h"
 
 /* What an option takes: a file, a folder, one of a few words, or something nobody can guess. */
-static bool takes_file(const option *o) { return o->argument && strcmp(o->argument, "FILE") == 0; }
+static bool takes_file(const option *o) { return o->argument && strncmp(o->argument, "FILE", 4) == 0; }
 static bool takes_folder(const option *o) { return o->argument && strcmp(o->argument, "DIR") == 0; }
 
 static bool takes_model(const option *o) { return strcmp(o->name, "model") == 0; }

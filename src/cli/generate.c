@@ -133,6 +133,7 @@ static bool describe(facts *f, const job *j, const lz_picture *p, int64_t seed) 
     snprintf(f->software, sizeof f->software, "Lazuli %s", lz_version());
     json_t *settings = settings_of(j, seed, j->args->full_paths);
     f->settings = settings_text(settings);
+    f->loras = join_loras(json_object_get(settings, "lora"));
     json_decref(settings);
     f->model = model_name(j);
     f->parameters = f->model ? parameters_of(f, j) : NULL;
@@ -146,6 +147,7 @@ static bool describe(facts *f, const job *j, const lz_picture *p, int64_t seed) 
                    {"steps", f->steps},
                    {"strength", j->args->strength > 0 ? f->strength : NULL},
                    {"guidance", f->guidance},
+                   {"lora", f->loras},
                    {"size", f->size},
                    {"model", f->model},
                    {"software", f->software},
@@ -162,9 +164,8 @@ static bool describe(facts *f, const job *j, const lz_picture *p, int64_t seed) 
 }
 
 static void forget_facts(facts *f) {
-    free(f->model);
-    free(f->parameters);
-    free(f->settings);
+    char *all[] = {f->model, f->parameters, f->settings, f->loras};
+    for (size_t i = 0; i < COUNT(all); i++) free(all[i]);
 }
 
 static void say_no_memory(lz_error *err) {

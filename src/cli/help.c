@@ -17,6 +17,7 @@ const explained exit_codes[] = {
 
 const explained variables[] = {
     {"LAZULI_MODEL", "the folder or name of the model, if -m names none"},
+    {"LAZULI_LORAS", "the folder of LoRAs that <lora:NAME:0.8> in a prompt names, if --lora-folder names none"},
     {"LAZULI_CACHE", "the folder for compiled GPU kernels (else $XDG_CACHE_HOME/lazuli); empty: none are kept"},
     {"LAZULI_CUDA_PATH", "folders to look for NVIDIA's libraries in, with colons between them; empty: the usual ones"},
     {"LAZULI_CUDA_GEMM", "library, own or any: the matrix product that a GPU runs, instead of the faster one"},

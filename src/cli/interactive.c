@@ -18,8 +18,9 @@ typedef struct session {
     seeing see;
     progress line;
     album album;
-    int given;       /* pictures that -i gave, $1 and so on, for the first prompt; 0: not any more */
-    char number[16]; /* the word that was completed last */
+    char *loras[MAX_LORAS]; /* owned: those of /lora; args.loras points to them */
+    int given;              /* pictures that -i gave, $1 and so on, for the first prompt; 0: not any more */
+    char number[16];        /* the word that was completed last */
     bool over;
     int ended_by; /* a signal, or 0 */
 } session;
@@ -38,7 +39,8 @@ static int ask(session *s, const wish *w, lz_image images[LZ_MAX_IMAGES]) {
     j->picture = LZ_PICTURE_OPTIONS(.prompt = w->prompt, .negative = s->args.negative, .images = images,
                                     .n_images = w->n_references, .strength = w->n_references ? s->args.strength : 0,
                                     .seed = (uint64_t)w->seed, .watch = watch, .user = s);
-    int code = job_settle(j);
+    int code = use_loras(j);
+    if (code == DONE) code = job_settle(j);
     return code == DONE ? job_plan(j) : code;
 }
 
@@ -73,6 +75,9 @@ static int paint(session *s, const wish *w) {
               .wish = *w,
               .steps = p.steps,
               .schedule_steps = j->picture.steps,
+              .prompt = strdup(j->picture.prompt),
+              .loras = j->loras ? strdup(j->loras) : NULL,
+              .loras_ordinary = j->loras_ordinary,
               .guidance = p.guidance,
               .strength = j->picture.strength};
     k.wish.prompt = strdup(w->prompt);
@@ -261,6 +266,36 @@ static void load(session *s, const char *rest) {
     free(path);
 }
 
+/* One more, or none. A LoRA that cannot be used leaves the others as they are. */
+static void set_lora(session *s, const char *rest) {
+    char *text = *rest ? typed_path(rest) : NULL;
+    if (!*rest) {
+        s->args.n_loras = 0;
+        s->job.picture = LZ_PICTURE_OPTIONS();
+        use_loras(&s->job);
+        for (int i = 0; i < MAX_LORAS; i++) {
+            free(s->loras[i]);
+            s->loras[i] = NULL;
+        }
+        return;
+    }
+    if (!text || s->args.n_loras == MAX_LORAS) {
+        fail(&s->args, NOT_UNDERSTOOD, "at most %d LoRAs can be used at once: /lora alone drops them", MAX_LORAS);
+        free(text);
+        return;
+    }
+    int at = s->args.n_loras++;
+    s->args.loras[at] = text;
+    s->job.picture = LZ_PICTURE_OPTIONS();
+    if (use_loras(&s->job) == DONE) {
+        free(s->loras[at]);
+        s->loras[at] = text;
+        return;
+    }
+    s->args.n_loras--;
+    free(text);
+}
+
 static void list(session *s, const char *rest) {
     (void)rest;
     if (last(s)) album_list(&s->album);
@@ -290,6 +325,7 @@ static const struct {
     {"/steps", "N", "of the pictures from here on; alone: the model's own", set_steps},
     {"/guidance", "X", "how closely prompts are followed; alone: the model's own", set_guidance},
     {"/strength", "X", "start from the first $N of a prompt and change it this much; alone: look at it", set_strength},
+    {"/lora", "FILE[=X]", "one more LoRA for the pictures from here on; alone: none", set_lora},
     {"/again", "", "the last picture once more, with the size, steps ... of now", again},
     {"/vary", "[N]", "the last prompt with the next N seeds, else 4", vary},
     {"/load", "FILE", "a picture from a file; it gets the next number", load},
@@ -357,7 +393,9 @@ static const char *word_to_complete(void *user, int i) {
     return i < s->album.n ? s->number : NULL;
 }
 
-static bool names_file(const char *line) { return strncmp(line, "/save ", 6) == 0 || strncmp(line, "/load ", 6) == 0; }
+static bool names_file(const char *line) {
+    return strncmp(line, "/save ", 6) == 0 || strncmp(line, "/load ", 6) == 0 || strncmp(line, "/lora ", 6) == 0;
+}
 
 static void take_line(session *s, char *line) {
     for (char *end = line + strlen(line); end > line && isspace((unsigned char)end[-1]);) *--end = 0;
@@ -444,6 +482,7 @@ int interactive_command(const arguments *args) {
     if (code == DONE) code = talk(s);
     album_close(&s->album, &s->job, !s->ended_by);
     job_close(&s->job);
+    for (int i = 0; i < MAX_LORAS; i++) free(s->loras[i]);
     free(s);
     return code;
 }

@@ -149,6 +149,7 @@ void job_close(job *j) {
     free(j->folder);
     free(j->name);
     free(j->machine);
+    free(j->loras);
     lz_model_close(j->model);
     lz_close(j->ctx);
 }
@@ -254,6 +255,7 @@ int job_check(const arguments *a, const json_t *coming) {
     int code = check_sense(a);
     if (code == DONE) code = check_text(a, "negative prompt", a->negative);
     if (code == DONE) code = check_model(a);
+    if (code == DONE) code = check_loras(a);
     for (int i = 0; i < a->n_images && code == DONE; i++)
         if (!is_claimed(coming, a->images[i])) code = check_input(a, "image", a->images[i]);
     return code == DONE && a->noise ? check_input(a, "noise", a->noise) : code;
@@ -373,6 +375,7 @@ static int say_remarks(job *j) {
 
 int job_fill(job *j) {
     int code = ask_prompt(j);
+    if (code == DONE) code = use_loras(j);
     if (code == DONE) code = check_sense(j->args);
     if (code == DONE) code = ask_images(j);
     if (code == DONE) code = ask_noise(j);

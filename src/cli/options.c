@@ -46,6 +46,14 @@ static int take_image(arguments *args, const option *o, const char *value) {
     return DONE;
 }
 
+static int take_lora(arguments *args, const option *o, const char *value) {
+    if (!*value) return fail_unnamed(args, o);
+    if (args->n_loras == MAX_LORAS)
+        return fail(args, NOT_UNDERSTOOD, "at most %d LoRAs can be used at once", MAX_LORAS);
+    args->loras[args->n_loras++] = value;
+    return DONE;
+}
+
 /* Digits only: strtoll alone would skip spaces and take signs. */
 bool whole_number(const char *text, size_t length, double low, double high, int64_t *to) {
     char digits[24] = "";
@@ -96,6 +104,12 @@ static int take_offload(arguments *args, const option *o, const char *value) {
         return DONE;
     }
     return fail(args, NOT_UNDERSTOOD, "--%s takes auto, none or stream, not '%s'", o->name, value);
+}
+
+static int take_schedule(arguments *args, const option *o, const char *value) {
+    args->lora_ordinary = strcmp(value, "model") == 0;
+    if (args->lora_ordinary || strcmp(value, "lora") == 0) return DONE;
+    return fail(args, NOT_UNDERSTOOD, "--%s takes lora or model, not '%s'", o->name, value);
 }
 
 /* Whether the device is here is another question, for later. */
@@ -156,6 +170,15 @@ const option options[] = {
      TO(images), 0, 0},
     {"strength", 0, "X", leads, "start from the first image, and change it this much: 1 keeps nothing", PICTURE,
      take_number, TO(strength), 0.001, 1},
+    {"lora", 0, "FILE[=X]", leads, "a LoRA, and how much of it (else 1); may be repeated", PICTURE, take_lora,
+     TO(loras), 0, 0},
+    {"lora-partial", 0, NULL, leads, "use a LoRA of which only a part belongs to the model", PICTURE, take_flag,
+     TO(lora_partial), 0, 0},
+    {"lora-folder", 0, "DIR", leads, "where <lora:NAME:0.8> in a prompt is found (else $LAZULI_LORAS)", PICTURE,
+     take_text, TO(lora_folder), 0, 0},
+    {"lora-schedule", 0, "WHOSE", leads,
+     "steps, guidance and schedule with a LoRA for few steps (Lightning): lora, model", PICTURE, take_schedule,
+     TO(lora_ordinary), 0, 0},
     {"output", 'o', "FILE", files, ".png, .jpg, .webp, DIR, - (stdout); else lazuli-SEED.png", PICTURE | CODEC,
      take_text, TO(output), 0, 0},
     {"noise", 0, "FILE", files, "start from the tensor 'noise' of a .safetensors, not from the seed's", PICTURE,
@@ -209,17 +232,21 @@ static_assert(COUNT(options) <= 64, "arguments.given has a bit for each");
 
 bool is_setting(const option *o) { return o->commands & GENERATE && o->argument && o->take != take_settings_file; }
 
-bool keeps_text(const option *o) { return o->take == take_text || o->take == take_image || o->take == take_device; }
+bool keeps_text(const option *o) {
+    return o->take == take_text || o->take == take_image || o->take == take_lora || o->take == take_device;
+}
 
-bool collects(const option *o) { return o->take == take_image || o->take == take_seeds; }
+bool collects(const option *o) { return o->take == take_image || o->take == take_lora || o->take == take_seeds; }
 
 void forget_option(arguments *args, const option *o) {
     if (o->take == take_image) args->n_images = 0;
+    if (o->take == take_lora) args->n_loras = 0;
     if (o->take == take_seeds) args->n_seeds = 0;
 }
 
 const char *option_choices(const option *o) {
     if (o->to == TO(device)) return "auto cpu cuda ref";
+    if (o->take == take_schedule) return "lora model";
     return o->take == take_precision ? "auto f32 bf16" : o->take == take_offload ? "auto none stream" : NULL;
 }
 

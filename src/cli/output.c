@@ -101,9 +101,18 @@ static int refuse_read(const arguments *args, const char *path) {
                 "%s is read for this picture and would be overwritten: choose another name for the output", path);
 }
 
+/* FILE[=WEIGHT] */
+static bool is_same_lora(const char *lora, const char *path) {
+    char *file = strndup(lora, strcspn(lora, "="));
+    bool same = is_same_file(lora, path) || (file && is_same_file(file, path));
+    free(file);
+    return same;
+}
+
 int check_unread(const arguments *args, const char *also, const char *path) {
     bool is_read = (also && is_same_file(also, path)) || (args->noise && is_same_file(args->noise, path));
     for (int i = 0; i < args->n_images; i++) is_read = is_read || is_same_file(args->images[i], path);
+    for (int i = 0; i < args->n_loras; i++) is_read = is_read || is_same_lora(args->loras[i], path);
     return is_read ? refuse_read(args, path) : DONE;
 }
 

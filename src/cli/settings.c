@@ -29,6 +29,8 @@ enum {
     GUIDANCE,
     IMAGE,
     STRENGTH,
+    LORA,
+    LORA_SCHEDULE,
     DEVICE,
     PRECISION,
     N_RECORDED
@@ -38,12 +40,20 @@ static const struct {
     const char *key;
     json_type type;
 } recorded[N_RECORDED] = {
-    [MODEL] = {"model", JSON_STRING},         [PROMPT] = {"prompt", JSON_STRING},
-    [NEGATIVE] = {"negative", JSON_STRING},   [WIDTH] = {"width", JSON_INTEGER},
-    [HEIGHT] = {"height", JSON_INTEGER},      [SEED] = {"seed", JSON_INTEGER},
-    [NOISE] = {"noise", JSON_STRING},         [STEPS] = {"steps", JSON_INTEGER},
-    [GUIDANCE] = {"guidance", JSON_REAL},     [IMAGE] = {"image", JSON_ARRAY},
-    [STRENGTH] = {"strength", JSON_REAL},     [DEVICE] = {"device", JSON_STRING},
+    [MODEL] = {"model", JSON_STRING},
+    [PROMPT] = {"prompt", JSON_STRING},
+    [NEGATIVE] = {"negative", JSON_STRING},
+    [WIDTH] = {"width", JSON_INTEGER},
+    [HEIGHT] = {"height", JSON_INTEGER},
+    [SEED] = {"seed", JSON_INTEGER},
+    [NOISE] = {"noise", JSON_STRING},
+    [STEPS] = {"steps", JSON_INTEGER},
+    [GUIDANCE] = {"guidance", JSON_REAL},
+    [IMAGE] = {"image", JSON_ARRAY},
+    [STRENGTH] = {"strength", JSON_REAL},
+    [LORA] = {"lora", JSON_ARRAY},
+    [LORA_SCHEDULE] = {"lora-schedule", JSON_STRING},
+    [DEVICE] = {"device", JSON_STRING},
     [PRECISION] = {"precision", JSON_STRING},
 };
 
@@ -162,11 +172,25 @@ static json_t *find_named(const char *picture, const json_t *name) {
     return found;
 }
 
+/* The same of FILE=WEIGHT. */
+static json_t *find_lora_named(const char *picture, const json_t *name) {
+    const char *text = json_string_value(name), *equals = text ? strrchr(text, '=') : NULL;
+    json_t *file = equals ? json_stringn(text, (size_t)(equals - text)) : NULL, *found = find_named(picture, file);
+    const char *path = json_string_value(found);
+    json_t *whole = path && equals ? json_sprintf("%s%s", path, equals) : NULL;
+    json_decref(file);
+    json_decref(found);
+    return whole;
+}
+
 static void find_files(const char *picture, json_t *settings) {
     json_t *images = json_object_get(settings, recorded[IMAGE].key),
            *noise = json_object_get(settings, recorded[NOISE].key), *found;
     for (size_t i = 0; i < json_array_size(images); i++)
         if ((found = find_named(picture, json_array_get(images, i)))) json_array_set_new(images, i, found);
+    json_t *loras = json_object_get(settings, recorded[LORA].key);
+    for (size_t i = 0; i < json_array_size(loras); i++)
+        if ((found = find_lora_named(picture, json_array_get(loras, i)))) json_array_set_new(loras, i, found);
     if ((found = find_named(picture, noise))) json_object_set_new(settings, recorded[NOISE].key, found);
 }
 
@@ -177,6 +201,8 @@ static void say_files(const arguments *args, const char *picture, const json_t *
     for (int i = 0; i < args->n_images; i++)
         if (args->images[i] == json_string_value(json_array_get(images, (size_t)i)))
             note(args, "%s names the image %s", picture, args->images[i]);
+    for (int i = 0; i < args->n_loras && is_elsewhere(args, "lora"); i++)
+        note(args, "%s names the LoRA %s", picture, args->loras[i]);
     if (noise && args->noise == noise) note(args, "%s names the noise %s", picture, noise);
 }
 
@@ -237,6 +263,24 @@ static json_t *file_text(const char *path, bool full_paths) {
     return json_text(realpath(path, full) ? full : path);
 }
 
+/* FILE=WEIGHT of each LoRA that the model has; null: none. */
+static json_t *loras_text(const job *j, bool full_paths) {
+    if (!j->loras || !*j->loras) return json_null();
+    json_t *list = json_array();
+    for (const char *at = j->loras, *end; list && *at; at = *end ? end + 1 : end) {
+        end = strchrnul(at, '\n');
+        char *line = strndup(at, (size_t)(end - at)), *equals = line ? strrchr(line, '=') : NULL, *text = NULL;
+        if (equals) *equals = 0;
+        json_t *file = equals ? file_text(line, full_paths) : NULL;
+        if (!file || asprintf(&text, "%s=%s", json_string_value(file), equals + 1) < 0) text = NULL;
+        json_array_append_new(list, json_text(text));
+        json_decref(file);
+        free(text);
+        free(line);
+    }
+    return list;
+}
+
 /* The demo model goes by its name, it is there wherever Lazuli is; and so do those of the Hugging Face cache. Another
  * folder called demo is not to be taken for it. */
 static json_t *model_text(const job *j, bool full_paths) {
@@ -255,20 +299,24 @@ json_t *settings_of(const job *j, int64_t seed, bool full_paths) {
     const lz_picture_options *p = &j->picture;
     json_t *images = a->n_images ? json_array() : json_null();
     for (int i = 0; i < a->n_images; i++) json_array_append_new(images, file_text(a->images[i], full_paths));
-    json_t *values[N_RECORDED] = {/* null: left out */
-                                  [MODEL] = model_text(j, full_paths),
-                                  [PROMPT] = json_text(p->prompt),
-                                  [NEGATIVE] = json_text(a->negative),
-                                  [WIDTH] = json_integer(p->width),
-                                  [HEIGHT] = json_integer(p->height),
-                                  [SEED] = a->noise ? json_null() : json_integer(seed),
-                                  [NOISE] = file_text(a->noise, full_paths),
-                                  [STEPS] = json_integer(p->steps),
-                                  [GUIDANCE] = json_real(p->guidance),
-                                  [IMAGE] = images,
-                                  [STRENGTH] = a->strength > 0 ? json_real(a->strength) : json_null(),
-                                  [DEVICE] = *j->device ? json_text(j->device) : json_null(),
-                                  [PRECISION] = json_string(lz_dtype_name(lz_compute_type(j->ctx)))};
+    json_t *loras = loras_text(j, full_paths);
+    json_t *values[N_RECORDED] = {
+        /* null: left out */
+        [MODEL] = model_text(j, full_paths),
+        [PROMPT] = json_text(p->prompt),
+        [NEGATIVE] = json_text(a->negative),
+        [WIDTH] = json_integer(p->width),
+        [HEIGHT] = json_integer(p->height),
+        [SEED] = a->noise ? json_null() : json_integer(seed),
+        [NOISE] = file_text(a->noise, full_paths),
+        [STEPS] = json_integer(p->steps),
+        [GUIDANCE] = json_real(p->guidance),
+        [IMAGE] = images,
+        [STRENGTH] = a->strength > 0 ? json_real(a->strength) : json_null(),
+        [LORA] = loras,
+        [LORA_SCHEDULE] = j->loras_ordinary && loras && json_array_size(loras) ? json_string("model") : json_null(),
+        [DEVICE] = *j->device ? json_text(j->device) : json_null(),
+        [PRECISION] = json_string(lz_dtype_name(lz_compute_type(j->ctx)))};
     json_t *settings = json_object();
     bool good = true;
     for (int i = 0; i < N_RECORDED; i++) /* which refuses the NULL of a value that found no memory */

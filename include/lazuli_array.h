@@ -331,6 +331,37 @@ typedef struct lz_named_array {
 lz_status lz_weights_save(lz_context *ctx, const char *path, const lz_named_array *arrays, int64_t n,
                           const char *const *metadata, lz_error *err);
 
+/* Converting a file of weights: large matrices get another type, tensor by tensor, within some 100 MB of memory. */
+typedef struct lz_converted { /* a tensor that was written */
+    const char *name;
+    const char *from_type, *to_type; /* such as "bf16", "q4_k" */
+    int64_t from_bytes, to_bytes;
+    double error; /* root mean square of the change, divided by that of the weights; 0: nothing changed */
+    double done;  /* of the whole, 0 to 1 */
+} lz_converted;
+typedef struct lz_convert_options {
+    size_t size;      /* sizeof(lz_convert_options) */
+    const char *type; /* see lz_convert_type */
+    /* Called after each tensor, on the thread that converts. Returning false ends it with LZ_CANCELLED. NULL: nobody
+     * watches. */
+    bool (*watch)(void *user, const lz_converted *tensor);
+    void *user;
+} lz_convert_options;
+/* The types, from 0; NULL after the last. "f32", "f16" and "bf16" are for all tensors of floats and for both kinds of files;
+ * "fp8" (e4m3 with one scale a matrix) and "int8" (ConvRot, a scale a row), as ComfyUI stores them, for safetensors; "q8_0",
+ * "q4_k" and so on for GGUF. The last two groups change matrices inside the blocks of a model; embeddings, modulation, norms,
+ * biases and the last layers keep their type. A matrix whose rows are not whole blocks of 256 becomes q8_0. */
+const char *lz_convert_type(int i);
+/* path: a file or folder, as lz_weights_open takes it. to: a file that ends in .gguf or .safetensors; it is written whole or not
+ * at all. */
+lz_status lz_convert(lz_context *ctx, const char *path, const char *to, const lz_convert_options *options,
+                     lz_error *err);
+#ifdef __cplusplus
+#define LZ_CONVERT_OPTIONS() lz_options_of<lz_convert_options>()
+#else
+#define LZ_CONVERT_OPTIONS(...) ((lz_convert_options){.size = sizeof(lz_convert_options), __VA_ARGS__})
+#endif
+
 /* ---- 13. Pictures as arrays ----------------------------------------------------------------------------------- */
 
 /* Through the autoencoder: a picture to latents [1, c, h, w] (the middle of it, in whole tokens) and back. A token has

@@ -31,7 +31,7 @@ BEGIN {
                "lz_addmm_options:addmm, lz_sdpa_options:sdpa, lz_rope_options:rope, lz_conv2d_options:conv2d, " \
                "const lz_context_options *:context_options, lz_plan_info *:plan_info, lz_function:function, " \
                "void (*)(void *):release, const lz_named_array *:named_arrays, const lz_image *:image, " \
-               "lz_image *:image_place, const lz_picture_options *:picture_options, " \
+               "lz_image *:image_place, const lz_picture_options *:picture_options, const lz_convert_options *:convert_options, " \
                "lz_picture_options *:own_options, lz_picture *:picture, lz_picture_plan *:picture_plan, " \
                "lz_remarks *:remarks, lz_device_info *:devices, const lz_lora *:loras, " \
                "lz_lora_facts *:lora_facts", kind_of_type)

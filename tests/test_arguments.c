@@ -63,6 +63,7 @@
     X(named_arrays, 4)                                                                                                 \
     X(image, 8)                                                                                                        \
     X(image_place, 1)                                                                                                  \
+    X(convert_options, 4)                                                                                              \
     X(picture_options, 29)                                                                                             \
     X(own_options, 29)                                                                                                 \
     X(picture, 1)                                                                                                      \
@@ -382,6 +383,14 @@ static lz_picture_options *give_own_options(int pick) {
     return pick == 1 ? NULL : &now.options;
 }
 static const lz_picture_options *give_picture_options(int pick) { return give_own_options(pick); }
+static const lz_convert_options *give_convert_options(int pick) {
+    static const lz_convert_options samples[] = {
+        {.size = sizeof(lz_convert_options), .type = "bf16"},
+        {.size = sizeof(lz_convert_options)},
+        {.size = 1, .type = "bf16"},
+    };
+    return pick < 3 ? &samples[pick] : NULL;
+}
 static lz_picture *give_picture(int pick) { return pick ? NULL : &now.picture; }
 static lz_picture_plan *give_picture_plan(int pick) { return pick ? NULL : &now.plan; }
 static lz_remarks *give_remarks(int pick) { return pick ? NULL : &now.remarks; }

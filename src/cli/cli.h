@@ -44,6 +44,7 @@ enum {
     PULL = 1024,
     MODELS = 2048,
     MAN = 4096,
+    CONVERT = 8192,
     PICTURE = GENERATE | PLAN | BATCH,
     CODEC = ENCODE | DECODE,
     EVERY = 0xffff,
@@ -69,6 +70,7 @@ struct arguments {
     int offload;     /* lz_offload */
     const char *model, *prompt, *negative, *output, *device, *noise, *dump;
     const char *to, *endpoint, *revision; /* of pull */
+    const char *type, *part;              /* of convert */
     const char *images[LZ_MAX_IMAGES];
     int n_images;
     const char *loras[MAX_LORAS]; /* FILE[=WEIGHT] */
@@ -144,6 +146,7 @@ int models_command(const arguments *args);
 int batch_command(const arguments *args);
 int completions_command(const arguments *args);
 int man_command(const arguments *args);
+int convert_command(const arguments *args);
 
 typedef struct explained {
     const char *name, *text;

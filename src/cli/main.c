@@ -24,6 +24,8 @@ const command commands[] = {
     {DEVICES, "devices", "", "what this machine can compute on", 0, 0, devices_command},
     {PULL, "pull", "NAME", "a model from the Hugging Face hub: OWNER/REPO or a short name", 1, 1, pull_command},
     {MODELS, "models", "", "which models are here, and whether they are complete", 0, 0, models_command},
+    {CONVERT, "convert", "IN OUT", "weights in another type: a file, a part of a model, or a model", 2, 2,
+     convert_command},
     {BATCH, "batch", "FILE", "many pictures: a prompt or JSON settings a line; goes on where it stopped", 1, 1,
      batch_command},
     {COMPLETIONS, "completions", "SHELL", "what bash, zsh or fish needs to complete all of this", 1, 1,

@@ -191,6 +191,11 @@ const option options[] = {
      TO(check), 0, 0},
     {"endpoint", 0, "URL", files, "the hub (else $HF_ENDPOINT, else https://huggingface.co)", PULL, take_text,
      TO(endpoint), 0, 0},
+    {"type", 0, "TYPE", files,
+     "f32 f16 bf16 fp8 int8 (.safetensors); q8_0 q6_k q5_k q4_k q3_k q2_k q5_1 q5_0 q4_1 q4_0 (.gguf)", CONVERT,
+     take_text, TO(type), 0, 0},
+    {"part", 0, "NAME", files, "of a model: transformer, text_encoder or vae; else the whole, into a folder", CONVERT,
+     take_text, TO(part), 0, 0},
     {"from", 0, "FILE", files, "take every setting that is not given from a picture by Lazuli", PICTURE,
      take_settings_file, TO(from), 0, 0},
     {"settings", 0, "FILE", files, "the same from JSON: {\"prompt\": \"a red fox\", \"seed\": 7, ...}", PICTURE,
@@ -212,14 +217,14 @@ const option options[] = {
      "of a model too large for the GPU: auto (what does not fit is streamed), none, stream (all)",
      PICTURE | INFO | CODEC, take_offload, TO(offload), 0, 0},
     {"threads", 0, "N", machine, "how many, at most one per core (else one per core); the picture stays the same",
-     PICTURE | INFO | CODEC, take_integer, TO(threads), 1, 1024},
+     PICTURE | INFO | CODEC | CONVERT, take_integer, TO(threads), 1, 1024},
     {"words", 0, NULL, words, "the words that the model knows, and nothing else", INFO, take_flag, TO(list_words), 0,
      0},
     {"preview", 0, NULL, words, "the picture as it forms, small, on the terminal", GENERATE, take_flag, TO(preview), 0,
      0},
     {"show", 0, NULL, words, "the finished picture on the terminal", GENERATE, take_flag, TO(show), 0, 0},
     {"json", 0, NULL, words, "one JSON object on stdout, also for errors", EVERY, take_flag, TO(json), 0, 0},
-    {"quiet", 'q', NULL, words, "nothing but errors", PICTURE | CODEC | PULL, take_flag, TO(quiet), 0, 0},
+    {"quiet", 'q', NULL, words, "nothing but errors", PICTURE | CODEC | PULL | CONVERT, take_flag, TO(quiet), 0, 0},
     {"verbose", 'v', NULL, words, "device, model, plan and times; twice: --profile too", PICTURE, take_again,
      TO(verbose), 0, 0},
     {"profile", 0, NULL, words, "where the time went, kernel by kernel", PICTURE, take_flag, TO(profile), 0, 0},
@@ -294,7 +299,7 @@ const option *nearest_option(const char *name) {
     int best = 3; /* further off is a guess */
     for (size_t i = 0; i < n_options; i++) {
         int d = distance(name, options[i].name);
-        if (d < best && 2 * d <= (int)strlen(options[i].name)) {
+        if (d < best && 2 * d < (int)strlen(options[i].name)) {
             best = d;
             nearest = &options[i];
         }

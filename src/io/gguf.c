@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/weights.h"
+#include "io/weights_write.h"
 
 #define BAD(err, path, ...) lz_weights_bad_file(err, path, __VA_ARGS__)
 #define ORIGINAL_SHAPE "comfy.gguf.orig_shape."
@@ -82,6 +82,12 @@ static const gguf_type types[] = {
     [40] = PACKED("NVFP4", NVFP4, 64, 36),
     [41] = OTHER("Q1_0", 128, 18),
 };
+
+int lz_gguf_type(lz_dtype dtype, int packing) {
+    for (int i = 0; i < (int)(sizeof types / sizeof *types); i++)
+        if (types[i].name && (packing >= 0 ? types[i].packing == packing : types[i].dtype == (int)dtype)) return i;
+    return -1;
+}
 
 /* ---- reading with a limit ---------------------------------------------------------------------------------------- */
 

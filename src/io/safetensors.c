@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/weights.h"
+#include "io/weights_write.h"
 
-#define HEADER_LIMIT 100000000 /* of the reference implementation */
-#define METADATA "__metadata__"
+#define HEADER_LIMIT LZ_SAFETENSORS_HEADER
+#define METADATA LZ_SAFETENSORS_METADATA
 #define BAD(err, path, ...) lz_weights_bad_file(err, path, __VA_ARGS__)
 
 typedef lz_weights_tensor tensor;
@@ -33,6 +33,8 @@ static const struct {
                    {.name = "I16", .bytes = 2},
                    {.name = "U16", .bytes = 2},
                    {.name = "U64", .bytes = 8}};
+
+const char *lz_safetensors_type(lz_dtype dtype) { return type_names[dtype]; }
 
 /* ---- one header -------------------------------------------------------------------------------------------------- */
 
@@ -195,130 +197,3 @@ static bool recognise(const lz_mapping *map) {
 }
 
 const lz_weights_format lz_format_safetensors = {LZ_WEIGHTS_ENDING, read_file, recognise};
-
-/* ---- saving ------------------------------------------------------------------------------------------------------ */
-
-/* Wide types first, as the reference writer does it: then every tensor is aligned. */
-static int by_width(const void *a, const void *b) {
-    const lz_named_array *x = a, *y = b;
-    int64_t wx = lz_dtype_size(lz_type(x->array)), wy = lz_dtype_size(lz_type(y->array));
-    return wx != wy ? (wx > wy ? -1 : 1) : strcmp(x->name, y->name);
-}
-
-static lz_status check_arrays(const char *path, const lz_named_array *arrays, int64_t n, lz_error *err) {
-    for (int64_t i = 0; i < n; i++) {
-        if (!arrays[i].name)
-            return lz_fail(err, LZ_BAD_ARGUMENT, "%s: array %lld to be saved has no name", LZ_SHOW_TEXT(path),
-                           (long long)i);
-        if (strcmp(arrays[i].name, METADATA) == 0)
-            return lz_fail(err, LZ_BAD_ARGUMENT, "%s: no tensor can have the name " METADATA, LZ_SHOW_TEXT(path));
-        lz_status status = lz_check(arrays[i].array, err);
-        if (status != LZ_OK) return status;
-    }
-    return LZ_OK;
-}
-
-/* Adds value, which may be NULL, and is taken over. NULL keys and values are text that is not UTF-8. */
-static lz_status add_entry(json_t *object, const char *path, const char *key, json_t *value, lz_error *err) {
-    if (json_object_get(object, key)) {
-        json_decref(value);
-        return lz_fail(err, LZ_BAD_ARGUMENT, "%s: the name '%s' is given twice", LZ_SHOW_TEXT(path), LZ_SHOW_TEXT(key));
-    }
-    if (json_object_set_new(object, key, value) == 0) return LZ_OK;
-    return lz_fail(err, LZ_BAD_ARGUMENT, "%s: '%s' or its value is not valid UTF-8", LZ_SHOW_TEXT(path),
-                   LZ_SHOW_TEXT(key));
-}
-
-static lz_status describe_metadata(json_t *header, const char *path, const char *const *metadata, lz_error *err) {
-    json_t *object = json_object();
-    if (json_object_set_new(header, METADATA, object) != 0) return lz_out_of_memory(err, 0);
-    for (; metadata[0]; metadata += 2) {
-        if (!metadata[1])
-            return lz_fail(err, LZ_BAD_ARGUMENT, "%s: metadata '%s' has no value", LZ_SHOW_TEXT(path),
-                           LZ_SHOW_TEXT(metadata[0]));
-        lz_status status = add_entry(object, path, metadata[0], json_string(metadata[1]), err);
-        if (status != LZ_OK) return status;
-    }
-    return LZ_OK;
-}
-
-static lz_status describe_arrays(json_t *header, const char *path, const lz_named_array *arrays, int64_t n,
-                                 lz_error *err) {
-    int64_t at = 0;
-    for (int64_t i = 0; i < n; i++) {
-        lz_dims dims = lz_shape(arrays[i].array);
-        lz_dtype dtype = lz_type(arrays[i].array);
-        int64_t end;
-        if (__builtin_add_overflow(at, lz_dims_size(dims) * lz_dtype_size(dtype), &end))
-            return lz_fail(err, LZ_BAD_ARGUMENT, "%s: the arrays are larger than any file", LZ_SHOW_TEXT(path));
-        json_t *shape = json_array();
-        for (int d = 0; d < dims.n; d++) json_array_append_new(shape, json_integer(dims.at[d]));
-        json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", type_names[dtype], "shape", shape, "data_offsets",
-                                  (json_int_t)at, (json_int_t)end);
-        if (!entry || (int)json_array_size(shape) != dims.n) {
-            json_decref(entry);
-            return lz_out_of_memory(err, 0);
-        }
-        lz_status status = add_entry(header, path, arrays[i].name, entry, err);
-        if (status != LZ_OK) return status;
-        at = end;
-    }
-    return LZ_OK;
-}
-
-/* Length, JSON, and spaces to a multiple of 8. */
-static lz_status write_header(lz_writer *writer, json_t *header, lz_error *err) {
-    char *text = json_dumps(header, JSON_COMPACT);
-    if (!text) return lz_out_of_memory(err, 0);
-    size_t used = strlen(text), padded = (used + 7) / 8 * 8;
-    unsigned char length[8];
-    for (int i = 0; i < 8; i++) length[i] = (unsigned char)((uint64_t)padded >> 8 * i);
-    lz_status status = LZ_OK;
-    if (padded > HEADER_LIMIT)
-        status = lz_fail(err, LZ_BAD_ARGUMENT, "%s: names and metadata take %zu bytes, more than the %d allowed",
-                         LZ_SHOW_TEXT(writer->path), padded, HEADER_LIMIT);
-    if (status == LZ_OK) status = lz_writer_add(writer, length, 8, err);
-    if (status == LZ_OK) status = lz_writer_add(writer, text, (int64_t)used, err);
-    if (status == LZ_OK) status = lz_writer_add(writer, "        ", (int64_t)(padded - used), err);
-    free(text);
-    return status;
-}
-
-lz_status lz_weights_save(lz_context *ctx, const char *path, const lz_named_array *arrays, int64_t n,
-                          const char *const *metadata, lz_error *err) {
-    if (!ctx || !path || n < 0 || (n && !arrays))
-        return lz_fail(err, LZ_BAD_ARGUMENT, "lz_weights_save: an argument is NULL");
-    lz_status status = check_arrays(path, arrays, n, err);
-    if (status != LZ_OK) return status;
-
-    lz_named_array *sorted = lz_host_alloc(ctx, (size_t)n * sizeof *sorted + 1);
-    json_t *header = json_object();
-    if (!sorted || !header) {
-        lz_host_free(ctx, sorted);
-        json_decref(header);
-        return lz_out_of_memory(err, n * (int64_t)sizeof *sorted);
-    }
-    if (n) memcpy(sorted, arrays, (size_t)n * sizeof *sorted);
-    if (n) qsort(sorted, (size_t)n, sizeof *sorted, by_width);
-
-    if (metadata) status = describe_metadata(header, path, metadata, err);
-    if (status == LZ_OK) status = describe_arrays(header, path, sorted, n, err);
-    lz_writer writer = {.fd = -1};
-    if (status == LZ_OK) status = lz_writer_open(&writer, ctx, path, err);
-    if (status == LZ_OK) status = write_header(&writer, header, err);
-    for (int64_t i = 0; i < n && status == LZ_OK; i++) {
-        lz_error why = {.status = LZ_OK};
-        const void *data = lz_data(sorted[i].array, &why);
-        int64_t bytes = lz_size(sorted[i].array) * lz_dtype_size(lz_type(sorted[i].array));
-        if (why.status != LZ_OK || (!data && bytes)) {
-            status = why.status != LZ_OK ? why.status : LZ_OUT_OF_MEMORY;
-            if (err) *err = why;
-        } else
-            status = lz_writer_add(&writer, data, bytes, err);
-    }
-    if (status == LZ_OK) status = lz_writer_commit(&writer, err);
-    lz_writer_discard(&writer);
-    json_decref(header);
-    lz_host_free(ctx, sorted);
-    return status;
-}

@@ -1,0 +1,469 @@
+/* convert.c: files of weights in other types. The list of tensors that will be written is made first (plan), so that the
+ * header can be written and places are known; then one tensor after the other is read, converted a few rows at a time on all
+ * threads, and put into its place. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "io/weights_write.h"
+#include "models/signature.h"
+#include "op/number.h"
+#include "op/pack.h"
+
+enum {
+    CHUNK = 1 << 22,
+    SMALL = 1024,
+    ROTATE = 256
+}; /* elements: at a time; of a matrix that is left alone; of ConvRot */
+
+typedef enum target { PLAIN, BLOCKS, FP8, INT8 } target;
+
+typedef struct type {
+    const char *name;
+    target target;
+    int number; /* lz_dtype of PLAIN, lz_packing of BLOCKS */
+} type;
+
+static const type types[] = {
+    {"f32", PLAIN, LZ_F32},
+    {"f16", PLAIN, LZ_F16},
+    {"bf16", PLAIN, LZ_BF16},
+    {"fp8", FP8, 0},
+    {"int8", INT8, 0},
+    {"q8_0", BLOCKS, LZ_PACKING_Q8_0},
+    {"q6_k", BLOCKS, LZ_PACKING_Q6_K},
+    {"q5_k", BLOCKS, LZ_PACKING_Q5_K},
+    {"q4_k", BLOCKS, LZ_PACKING_Q4_K},
+    {"q3_k", BLOCKS, LZ_PACKING_Q3_K},
+    {"q2_k", BLOCKS, LZ_PACKING_Q2_K},
+    {"q5_1", BLOCKS, LZ_PACKING_Q5_1},
+    {"q5_0", BLOCKS, LZ_PACKING_Q5_0},
+    {"q4_1", BLOCKS, LZ_PACKING_Q4_1},
+    {"q4_0", BLOCKS, LZ_PACKING_Q4_0},
+};
+enum { TYPES = sizeof types / sizeof *types };
+
+const char *lz_convert_type(int i) { return i >= 0 && i < TYPES ? types[i].name : NULL; }
+
+/* Parts of names of layers that are not inside a block, or that set how strongly all others act. */
+static const char *const wide_layers[] = {
+    "img_in.",          "txt_in.",        "time_in.",          "vector_in.",           "guidance_in.",
+    "final_layer.",     "x_embedder.",    "context_embedder.", "t_embedder.",          "cap_embedder.",
+    "proj_out.",        "norm_out.",      "modulation",        "time_guidance_embed.", "time_text_embed.",
+    "context_refiner.", "noise_refiner.", "patch_embed.",
+};
+/* Kept by formats of eight bits with outer scales, whose readers look up rows of plain numbers. */
+static const char *const tables[] = {"embed_tokens.", "token_embd.", "lm_head."};
+
+/* Companions of quantised weights in safetensors: such files are not a source. */
+static const char *const companions[] = {".weight_scale", ".scale_weight", ".weight_scale_inv", ".comfy_quant",
+                                         ".scales",       ".qweight",      ".weight_packed"};
+
+#define HAS_ANY(name, list) has_any(name, list, sizeof(list) / sizeof *(list))
+static bool has_any(const char *name, const char *const *list, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (strstr(name, list[i])) return true;
+    return false;
+}
+
+/* ---- the plan ----------------------------------------------------------------------------------------------------- */
+
+typedef struct item {
+    const lz_weights_tensor *from;
+    target target;
+    int number;
+    int64_t main, scale, note; /* outputs: the weights; of fp8 and int8 their scales and comfy_quant */
+} item;
+
+typedef struct conversion {
+    lz_context *ctx;
+    lz_weights *weights;
+    const char *path;
+    bool gguf;
+    const lz_convert_options *options;
+    item *items;
+    lz_output *outputs;
+    int64_t *places;                   /* of outputs, by their number */
+    int64_t n, n_outputs, total, done; /* bytes of the source */
+    lz_bump names;
+    lz_writer writer;
+    lz_pool *pool; /* of its own: the context's runs programs meanwhile */
+    /* Of the tensor in hand. */
+    float *x, *y, *scales;
+    uint8_t *bytes;
+    double *changed, *squares; /* by row of a chunk */
+    lz_error *err;
+} conversion;
+
+static bool is_float_type(const lz_weights_tensor *t) {
+    return t->packed || (t->dtype < LZ_DTYPE_COUNT && lz_is_float((lz_dtype)t->dtype));
+}
+
+static void choose_target(const conversion *c, const type *wanted, const lz_weights_tensor *t, item *to) {
+    int64_t columns = t->dims.n ? t->dims.at[t->dims.n - 1] : 1;
+    size_t length = strlen(t->name);
+    bool matrix = t->dims.n == 2 && lz_dims_size(t->dims) > SMALL && length > 7 &&
+                  !strcmp(t->name + length - 7, ".weight");
+    bool narrow = matrix && !HAS_ANY(t->name, wide_layers) && is_float_type(t);
+    if (wanted->target != BLOCKS && HAS_ANY(t->name, tables)) narrow = false;
+    *to = (item){.from = t, .target = PLAIN, .number = t->dtype};
+    if (t->packed) to->number = LZ_BF16;
+    if (c->gguf && t->dtype < LZ_DTYPE_COUNT && lz_is_float((lz_dtype)t->dtype) &&
+        !lz_weights_can_write(true, (lz_dtype)t->dtype, -1))
+        to->number = LZ_BF16; /* f8 */
+    if (wanted->target == PLAIN) {
+        if (is_float_type(t)) to->number = wanted->number;
+        return;
+    }
+    if (!narrow) return;
+    to->target = wanted->target, to->number = wanted->number;
+    if (wanted->target != BLOCKS || columns % lz_packing_table[wanted->number].elements == 0) return;
+    bool q8 = columns % lz_packing_table[LZ_PACKING_Q8_0].elements == 0;
+    to->target = q8 ? BLOCKS : PLAIN, to->number = q8 ? (int)LZ_PACKING_Q8_0 : (int)LZ_F16;
+}
+
+/* The number of the output; -1: no memory is left. ending: in the place of ".weight", or NULL. */
+static int64_t add_output(conversion *c, const item *it, const char *ending, lz_dtype dtype, int packing,
+                          lz_dims dims) {
+    const char *name = it->from->name;
+    if (ending) {
+        size_t stem = strlen(name) - strlen(".weight"), bytes = stem + strlen(ending) + 1;
+        char *text = lz_bump_alloc(&c->names, bytes);
+        if (!text) return -1;
+        snprintf(text, bytes, "%.*s%s", (int)stem, name, ending);
+        name = text;
+    }
+    c->outputs[c->n_outputs] = (lz_output){
+        .name = name, .dtype = dtype, .packing = packing, .dims = dims, .id = c->n_outputs};
+    return c->n_outputs++;
+}
+
+/* What ComfyUI reads the format of a matrix from. */
+static const char *quantised_note(const item *it) {
+    if (it->target == FP8) return "{\"format\": \"float8_e4m3fn\"}";
+    return it->from->dims.at[1] % ROTATE
+               ? "{\"format\": \"int8_tensorwise\"}"
+               : "{\"format\": \"int8_tensorwise\", \"convrot\": true, \"convrot_groupsize\": 256}";
+}
+
+static lz_status plan_item(conversion *c, item *it) {
+    const lz_weights_tensor *t = it->from;
+    const lz_dims rows = {2, {t->dims.at[0], 1}};
+    switch (it->target) {
+    case PLAIN: it->main = add_output(c, it, NULL, (lz_dtype)it->number, -1, t->dims); break;
+    case BLOCKS: it->main = add_output(c, it, NULL, LZ_U8, it->number, t->dims); break;
+    default:
+        it->main = add_output(c, it, NULL, it->target == FP8 ? LZ_F8 : LZ_I8, -1, t->dims);
+        it->scale = add_output(c, it, ".weight_scale", LZ_F32, -1, it->target == FP8 ? LZ_NONE : rows);
+        it->note = add_output(c, it, ".comfy_quant", LZ_U8, -1, LZ_DIMS((int64_t)strlen(quantised_note(it))));
+    }
+    bool good = it->main >= 0 && it->scale >= 0 && it->note >= 0;
+    return good ? LZ_OK : lz_out_of_memory(c->err, 0);
+}
+
+static lz_status plan(conversion *c, const type *wanted) {
+    c->n = lz_weights_count(c->weights);
+    c->items = lz_host_alloc(c->ctx, (size_t)c->n * sizeof *c->items + 1);
+    c->outputs = lz_host_alloc(c->ctx, (size_t)c->n * 3 * sizeof *c->outputs + 1);
+    c->places = lz_host_alloc(c->ctx, (size_t)c->n * 3 * sizeof *c->places + 1);
+    if (!c->items || !c->outputs || !c->places) return lz_out_of_memory(c->err, c->n * (int64_t)sizeof *c->outputs);
+    for (int64_t i = 0; i < c->n; i++) {
+        const lz_weights_tensor *t = lz_weights_find(c->weights, lz_weights_name(c->weights, i));
+        if (HAS_ANY(t->name, companions))
+            return lz_fail(
+                c->err, LZ_BAD_ARGUMENT,
+                "%s: holds quantised weights with scales beside them ('%s'), which cannot be converted: take "
+                "the original weights, or a GGUF file",
+                LZ_SHOW_TEXT(c->path), LZ_SHOW_TEXT(t->name));
+        if (!t->packed && t->dtype == LZ_DTYPE_COUNT)
+            return lz_fail(c->err, LZ_BAD_FILE, "%s: tensor '%s' has the type %s, which cannot be read",
+                           LZ_SHOW_TEXT(c->path), LZ_SHOW_TEXT(t->name), LZ_SHOW_TEXT(t->type));
+        choose_target(c, wanted, t, &c->items[i]);
+        lz_status status = plan_item(c, &c->items[i]);
+        if (status) return status;
+        c->total += t->end - t->begin;
+    }
+    return LZ_OK;
+}
+
+static lz_status write_header(conversion *c, int64_t *end) {
+    lz_signature s;
+    lz_signature_read(&s, c->weights);
+    const lz_component *part = s.parts[LZ_PART_TRANSFORMER];
+    const char *architecture = part == &lz_names_flux2        ? "flux" /* as other makers of such files say it */
+                               : part == &lz_names_qwen_image ? "qwen_image"
+                               : part == &lz_names_z_image    ? "lumina2"
+                                                              : "unknown";
+    const char *const of_gguf[] = {"general.architecture", architecture, NULL};
+    static const char *const of_safetensors[] = {"format", "pt", NULL};
+    lz_status status = lz_weights_write_header(&c->writer, c->gguf, c->outputs, c->n_outputs,
+                                               c->gguf ? of_gguf : of_safetensors, end, c->err);
+    for (int64_t i = 0; i < c->n_outputs && !status; i++) c->places[c->outputs[i].id] = c->outputs[i].place;
+    return status;
+}
+
+/* ---- a tensor ------------------------------------------------------------------------------------------------------ */
+
+/* Rows of the tensor in hand. */
+typedef struct chunk {
+    conversion *c;
+    const item *it;
+    const uint8_t *data;               /* the tensor in its file */
+    int64_t columns, from_row, to_row; /* elements, bytes, bytes of a row */
+    int64_t first;
+    float scale; /* of FP8 */
+} chunk;
+
+static void read_row(const chunk *k, int64_t row, float *x) {
+    const lz_weights_tensor *t = k->it->from;
+    const uint8_t *from = k->data + row * k->from_row;
+    if (t->packed) {
+        lz_unpack_row(t->packing, from, k->columns, NULL, NULL, 0, 1, 0, x);
+        return;
+    }
+    for (int64_t i = 0; i < k->columns; i++) {
+        uint16_t h;
+        double d;
+        switch (t->dtype) {
+        case LZ_F8: x[i] = lz_from_f8(from[i]); break;
+        case LZ_F16: memcpy(&h, from + 2 * i, 2), x[i] = lz_from_f16(h); break;
+        case LZ_BF16: memcpy(&h, from + 2 * i, 2), x[i] = lz_from_bf16(h); break;
+        case LZ_F64: memcpy(&d, from + 8 * i, 8), x[i] = (float)d; break;
+        default: memcpy(&x[i], from + 4 * i, 4);
+        }
+    }
+}
+
+static float largest_of(const float *x, int64_t n) {
+    float most = 0;
+    for (int64_t i = 0; i < n; i++) most = fmaxf(most, isfinite(x[i]) ? fabsf(x[i]) : 0);
+    return most;
+}
+
+/* y: what will be read back. */
+static void write_plain(const float *x, int64_t n, lz_dtype dtype, uint8_t *to, float *y) {
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t h = dtype == LZ_F16 ? lz_to_f16(x[i]) : lz_to_bf16(x[i]);
+        y[i] = dtype == LZ_F32 ? x[i] : dtype == LZ_F16 ? lz_from_f16(h) : lz_from_bf16(h);
+        if (dtype == LZ_F32)
+            memcpy(to + 4 * i, &x[i], 4);
+        else
+            memcpy(to + 2 * i, &h, 2);
+    }
+}
+
+static void write_int8(const chunk *k, int64_t row, const float *x, uint8_t *to, float *y) {
+    int64_t n = k->columns, rotate = n % ROTATE ? 0 : ROTATE;
+    memcpy(y, x, (size_t)n * sizeof *y);
+    for (int64_t i = 0; rotate && i < n; i += rotate) lz_rotate_group(y + i, rotate);
+    const float scale = lz_pack_scale(LZ_PACKING_I8, largest_of(y, n));
+    k->c->scales[row] = scale;
+    lz_pack_codes(LZ_PACKING_I8, y, n, scale, to);
+    lz_unpack_row(LZ_PACKING_I8, to, n, NULL, NULL, 0, scale, rotate, y);
+}
+
+static void convert_row(void *arg, int64_t i, int thread) {
+    (void)thread;
+    const chunk *k = arg;
+    conversion *c = k->c;
+    float *x = c->x + i * k->columns, *y = c->y + i * k->columns;
+    uint8_t *to = c->bytes + i * k->to_row;
+    read_row(k, k->first + i, x);
+    switch (k->it->target) {
+    case PLAIN: write_plain(x, k->columns, (lz_dtype)k->it->number, to, y); break;
+    case BLOCKS:
+        lz_pack_row((lz_packing)k->it->number, x, k->columns, to);
+        lz_unpack_row((lz_packing)k->it->number, to, k->columns, NULL, NULL, 0, 1, 0, y);
+        break;
+    case FP8:
+        lz_pack_codes(LZ_PACKING_E4M3, x, k->columns, k->scale, to);
+        lz_unpack_row(LZ_PACKING_E4M3, to, k->columns, NULL, NULL, 0, k->scale, 0, y);
+        break;
+    case INT8: write_int8(k, k->first + i, x, to, y); break;
+    }
+    double changed = 0, squares = 0;
+    for (int64_t j = 0; j < k->columns; j++) {
+        double d = (double)x[j] - (double)y[j];
+        changed += d * d, squares += (double)x[j] * (double)x[j];
+    }
+    c->changed[i] = changed, c->squares[i] = squares;
+}
+
+static void find_largest(void *arg, int64_t i, int thread) {
+    (void)thread;
+    const chunk *k = arg;
+    float *x = k->c->x + i * k->columns;
+    read_row(k, k->first + i, x);
+    k->c->y[i] = largest_of(x, k->columns);
+}
+
+static lz_status reserve(conversion *c, const chunk *k, int64_t rows, int64_t all_rows) {
+    size_t floats = (size_t)(rows * k->columns) * sizeof(float) + 1;
+    c->x = lz_host_alloc(c->ctx, floats);
+    c->y = lz_host_alloc(c->ctx, floats);
+    c->bytes = lz_host_alloc(c->ctx, (size_t)(rows * k->to_row) + 1);
+    c->changed = lz_host_alloc(c->ctx, (size_t)rows * 2 * sizeof(double) + 1);
+    c->squares = c->changed ? c->changed + rows : NULL;
+    c->scales = lz_host_alloc(c->ctx, (size_t)all_rows * sizeof(float) + 1);
+    bool good = c->x && c->y && c->bytes && c->changed && c->scales;
+    return good ? LZ_OK : lz_out_of_memory(c->err, (int64_t)(2 * floats));
+}
+
+static void release(conversion *c) {
+    void *all[] = {c->x, c->y, c->bytes, c->changed, c->scales};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) lz_host_free(c->ctx, all[i]);
+    c->x = c->y = c->scales = NULL, c->bytes = NULL, c->changed = NULL;
+}
+
+/* Scales and the note, once all rows are converted. */
+static lz_status write_companions(conversion *c, const item *it, float scale, int64_t rows) {
+    if (it->target != FP8 && it->target != INT8) return LZ_OK;
+    const char *note = quantised_note(it);
+    bool one = it->target == FP8;
+    lz_status status = lz_writer_put(&c->writer, c->places[it->scale], one ? &scale : c->scales,
+                                     (one ? 1 : rows) * (int64_t)sizeof(float), c->err);
+    return status ? status : lz_writer_put(&c->writer, c->places[it->note], note, (int64_t)strlen(note), c->err);
+}
+
+static lz_status convert_rows(conversion *c, chunk *k, int64_t rows, double *error) {
+    int64_t at_once = k->columns > 0 ? CHUNK / k->columns + 1 : 1;
+    if (at_once > rows) at_once = rows;
+    lz_status status = reserve(c, k, at_once, rows);
+    float largest = 0;
+    for (k->first = 0; k->it->target == FP8 && k->first < rows && !status; k->first += at_once) {
+        int64_t n = rows - k->first < at_once ? rows - k->first : at_once;
+        lz_parallel(c->pool, n, find_largest, k);
+        for (int64_t i = 0; i < n; i++) largest = fmaxf(largest, c->y[i]);
+    }
+    k->scale = lz_pack_scale(LZ_PACKING_E4M3, largest);
+    double changed = 0, squares = 0;
+    for (k->first = 0; k->first < rows && !status; k->first += at_once) {
+        int64_t n = rows - k->first < at_once ? rows - k->first : at_once;
+        lz_parallel(c->pool, n, convert_row, k);
+        for (int64_t i = 0; i < n; i++) changed += c->changed[i], squares += c->squares[i];
+        status = lz_writer_put(&c->writer, c->places[k->it->main] + k->first * k->to_row, c->bytes, n * k->to_row,
+                               c->err);
+    }
+    if (!status) status = write_companions(c, k->it, k->scale, rows);
+    release(c);
+    *error = squares > 0 ? sqrt(changed / squares) : 0;
+    return status;
+}
+
+static const char *type_of(const lz_weights_tensor *t) {
+    return t->packed ? lz_packing_table[t->packing].name : lz_dtype_name((lz_dtype)t->dtype);
+}
+
+static lz_status convert_item(conversion *c, const item *it) {
+    const lz_weights_tensor *t = it->from;
+    const lz_output wanted = {.dtype = (lz_dtype)it->number};
+    int64_t bytes = t->end - t->begin, elements = lz_dims_size(t->dims),
+            columns = t->dims.n ? t->dims.at[t->dims.n - 1] : 1;
+    lz_scope *scope = lz_scope_begin(c->ctx, "convert");
+    lz_error local = {.status = LZ_OK};
+    const uint8_t *data = bytes ? lz_data(lz_weights_codes(c->weights, t, LZ_DIMS(bytes)), &local)
+                                : (const uint8_t *)"";
+    lz_status status = local.status;
+    if (status && c->err) *c->err = local;
+    bool same = it->target == PLAIN && !t->packed && it->number == t->dtype;
+    int64_t rows = columns > 0 ? elements / columns : 0, to_bytes = bytes;
+    double error = 0;
+    if (!status && same)
+        status = lz_writer_put(&c->writer, c->places[it->main], data, bytes, c->err);
+    else if (!status) {
+        chunk k = {.c = c, .it = it, .data = data, .columns = columns, .from_row = rows ? bytes / rows : 0};
+        k.to_row = it->target == PLAIN    ? columns * lz_dtype_size(wanted.dtype)
+                   : it->target == BLOCKS ? lz_packing_row_bytes((lz_packing)it->number, columns)
+                                          : columns;
+        to_bytes = rows * k.to_row;
+        status = convert_rows(c, &k, rows, &error);
+    }
+    lz_scope_end(scope);
+    c->done += bytes;
+    if (status || !c->options->watch) return status;
+    const lz_converted told = {.name = t->name,
+                               .from_type = type_of(t),
+                               .to_type = it->target == BLOCKS  ? lz_packing_table[it->number].name
+                                          : it->target == PLAIN ? lz_dtype_name(wanted.dtype)
+                                          : it->target == FP8   ? "fp8"
+                                                                : "int8",
+                               .from_bytes = bytes,
+                               .to_bytes = to_bytes,
+                               .error = error,
+                               .done = c->total ? (double)c->done / (double)c->total : 1};
+    if (c->options->watch(c->options->user, &told)) return LZ_OK;
+    return lz_fail(c->err, LZ_CANCELLED, "converting was cancelled");
+}
+
+/* ---- a file -------------------------------------------------------------------------------------------------------- */
+
+static lz_status convert_all(conversion *c, const type *wanted, const char *to) {
+    int64_t end = 0;
+    lz_status status = plan(c, wanted);
+    if (!status) status = lz_writer_open(&c->writer, c->ctx, to, c->err);
+    if (!status) status = write_header(c, &end);
+    /* The file has its whole length from now on, with the bytes by which GGUF fills up its last tensor. */
+    if (!status && end > c->writer.end) status = lz_writer_put(&c->writer, end - 1, "", 1, c->err);
+    for (int64_t i = 0; i < c->n && !status; i++) status = convert_item(c, &c->items[i]);
+    if (!status) status = lz_check_mappings(c->ctx, c->err);
+    return status ? status : lz_writer_commit(&c->writer, c->err);
+}
+
+static const type *find_type(const char *name, bool gguf, const char *to, lz_error *err) {
+    for (int i = 0; name && i < TYPES; i++) {
+        if (strcmp(types[i].name, name)) continue;
+        bool fits = types[i].target == PLAIN || gguf == (types[i].target == BLOCKS);
+        if (fits) return &types[i];
+        lz_fail(err, LZ_BAD_ARGUMENT, "%s: a file with weights of the type %s must end in %s", LZ_SHOW_TEXT(to), name,
+                gguf ? LZ_WEIGHTS_ENDING : LZ_GGUF_ENDING);
+        return NULL;
+    }
+    lz_fail(err, LZ_BAD_ARGUMENT,
+            "there is no type '%s' to convert to: f32, f16, bf16, fp8, int8, q8_0, q6_k, q5_k, q4_k, ...",
+            name ? LZ_SHOW_TEXT(name) : "");
+    return NULL;
+}
+
+static bool ends_in(const char *text, const char *ending) {
+    size_t n = strlen(text), m = strlen(ending);
+    return n > m && !strcmp(text + n - m, ending);
+}
+
+lz_status lz_convert(lz_context *ctx, const char *path, const char *to, const lz_convert_options *options,
+                     lz_error *err) {
+    if (!ctx || !path || !to || !options)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "convert: the %s is NULL",
+                       !ctx    ? "context"
+                       : !path ? "path"
+                       : !to   ? "target"
+                               : "options");
+    lz_convert_options own;
+    lz_status status = lz_read_options(&own, sizeof own, options, "LZ_CONVERT_OPTIONS", err);
+    if (status) return status;
+    bool gguf = ends_in(to, LZ_GGUF_ENDING);
+    if (!gguf && !ends_in(to, LZ_WEIGHTS_ENDING))
+        return lz_fail(err, LZ_BAD_ARGUMENT,
+                       "%s: the name of a file of weights must end in " LZ_WEIGHTS_ENDING " or " LZ_GGUF_ENDING,
+                       LZ_SHOW_TEXT(to));
+    const type *wanted = find_type(own.type, gguf, to, err);
+    if (!wanted) return LZ_BAD_ARGUMENT;
+    conversion c = {.ctx = ctx,
+                    .path = path,
+                    .gguf = gguf,
+                    .options = &own,
+                    .names = {.ctx = ctx},
+                    .writer = {.fd = -1},
+                    .err = err};
+    c.weights = lz_weights_open(ctx, path, err);
+    if (!c.weights) return err ? err->status : LZ_IO;
+    c.pool = lz_pool_new(ctx, lz_pool_threads(ctx->base.pool));
+    status = c.pool ? convert_all(&c, wanted, to) : lz_out_of_memory(err, 0);
+    if (c.pool) lz_pool_free(ctx, c.pool);
+    lz_writer_discard(&c.writer);
+    lz_weights_close(c.weights);
+    lz_bump_free(&c.names);
+    lz_host_free(ctx, c.items);
+    lz_host_free(ctx, c.outputs);
+    lz_host_free(ctx, c.places);
+    return status;
+}

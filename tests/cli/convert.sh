@@ -1,0 +1,31 @@
+# `lazuli convert`: files, parts and whole models, and what it refuses.
+. tests/cli/transcript
+data=tests/data/flux2/A
+dir=$work
+
+try_match 0 '^bf16   q8_0         28 .*0\.5[0-9][0-9]%$' $lazuli convert $data "$dir/t.gguf" --type q8_0 --part transformer
+try_match 0 '^transformer_blocks.0.attn.to_q.weight +q8_0 ' $lazuli tensors "$dir/t.gguf"
+try_match 0 '^bf16   fp8          28 ' $lazuli convert $data/transformer "$dir/t.safetensors" --type fp8
+try_match 0 '"error": 0\.0' $lazuli convert $data/transformer "$dir/u.safetensors" --type int8 --json
+# A GGUF file is a source too.
+try_match 0 '^q8_0   bf16         28 ' $lazuli convert "$dir/t.gguf" "$dir/back.safetensors" --type bf16
+# A whole model, in its own type: the picture stays the same.
+try_match 0 '' $lazuli convert $data "$dir/model" --type bf16
+$lazuli -m $data -p "a red fox" -W 64 -H 64 -s 2 -S 1 --device cpu --no-metadata -q -o "$dir/a.png"
+$lazuli -m "$dir/model" -p "a red fox" -W 64 -H 64 -s 2 -S 1 --device cpu --no-metadata -q -o "$dir/b.png"
+try 0 cmp "$dir/a.png" "$dir/b.png" </dev/null
+
+try_match 2 'needs a type' $lazuli convert $data "$dir/x.gguf" --part transformer
+try_match 2 "there is no type 'q9_k'" $lazuli convert $data "$dir/x.gguf" --type q9_k --part transformer
+try_match 2 'is a whole model: name the part' $lazuli convert $data "$dir/x.gguf" --type q8_0
+try_match 2 'must end in .safetensors or .gguf' $lazuli convert $data/transformer "$dir/x" --type q8_0
+try_match 1 'must end in .safetensors' $lazuli convert $data/transformer "$dir/x.gguf" --type int8
+try_match 1 'is there already' $lazuli convert $data "$dir/model" --type bf16
+try_match 1 'cannot be read' $lazuli convert "$dir/none" "$dir/x.gguf" --type q8_0
+try_match 1 'holds quantised weights' $lazuli convert "$dir/t.safetensors" "$dir/x.safetensors" --type bf16
+try_match 2 'part is for the folder of a model' $lazuli convert $data/transformer "$dir/x.gguf" --type q8_0 --part vae
+printf 'broken' >"$dir/broken.safetensors"
+try_match 1 'broken.safetensors' $lazuli convert "$dir/broken.safetensors" "$dir/x.safetensors" --type bf16
+[ ! -e "$dir/x.gguf" ] && [ ! -e "$dir/x.safetensors" ] && [ ! -e "$dir/x" ]
+try 0 test $? = 0 </dev/null
+finish

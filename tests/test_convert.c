@@ -1,0 +1,160 @@
+/* Weights in other types: rows against the bytes of another program (tools/oracle/packed_rows.py), the error of each packing,
+ * and whole files by lz_convert, read back. */
+#include <unistd.h>
+
+#include "check.h"
+#include "folder.h"
+#include "op/pack.h"
+
+static lz_context *open_context(void) {
+    lz_error err;
+    lz_context *ctx = lz_open(.error = &err);
+    CHECK(ctx != NULL, "%s", err.text);
+    return ctx;
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------------------------- */
+
+static void bytes_of_the_reference(void) {
+    lz_error err;
+    lz_context *ctx = open_context();
+    lz_weights *w = lz_weights_open(ctx, test_data("packed_rows.safetensors"), &err);
+    if (!CHECK(w != NULL, "%s", err.text)) return;
+    lz_array *rows = lz_weights_get(w, "rows");
+    int64_t n = lz_shape(rows).at[0], columns = lz_shape(rows).at[1];
+    const float *x = lz_data(rows, &err);
+    static const lz_packing of[] = {LZ_PACKING_Q4_0, LZ_PACKING_Q4_1, LZ_PACKING_Q5_0, LZ_PACKING_Q5_1,
+                                    LZ_PACKING_Q8_0};
+    for (size_t p = 0; p < sizeof of / sizeof *of; p++) {
+        const char *name = lz_packing_table[of[p]].name;
+        const uint8_t *want = lz_data(lz_weights_get(w, name), &err);
+        int64_t bytes = lz_packing_row_bytes(of[p], columns);
+        uint8_t got[1024];
+        for (int64_t r = 0; r < n; r++) {
+            lz_pack_row(of[p], x + r * columns, columns, got);
+            CHECK(memcmp(got, want + r * bytes, (size_t)bytes) == 0, "%s: row %d has other bytes", name, (int)r);
+        }
+    }
+    lz_weights_close(w);
+    lz_close(ctx);
+}
+
+static double error_of(lz_packing packing, const float *x, int64_t n) {
+    uint8_t codes[5000];
+    double changed = 0, squares = 0;
+    lz_pack_row(packing, x, n, codes);
+    for (int64_t i = 0; i < n; i++) {
+        double d = (double)x[i] - (double)lz_unpack_element(packing, codes, i);
+        changed += d * d, squares += (double)x[i] * (double)x[i];
+    }
+    return squares > 0 ? sqrt(changed / squares) : sqrt(changed);
+}
+
+/* Normal numbers have an error that is known for each width; ranges around it find a code that is off by one or a scale in
+ * the wrong place. */
+static void errors_of_rows(void) {
+    static const struct {
+        lz_packing packing;
+        double low, high;
+    } of[] = {{LZ_PACKING_Q8_0, 0.004, 0.006}, {LZ_PACKING_Q6_K, 0.016, 0.020}, {LZ_PACKING_Q5_K, 0.032, 0.040},
+              {LZ_PACKING_Q4_K, 0.066, 0.078}, {LZ_PACKING_Q3_K, 0.12, 0.16},   {LZ_PACKING_Q2_K, 0.22, 0.30},
+              {LZ_PACKING_Q5_1, 0.034, 0.044}, {LZ_PACKING_Q5_0, 0.040, 0.050}, {LZ_PACKING_Q4_1, 0.07, 0.09},
+              {LZ_PACKING_Q4_0, 0.078, 0.095}};
+    lz_error err;
+    lz_context *ctx = open_context();
+    const float *normal = lz_data(lz_randn(ctx, LZ_DIMS(4096), 3), &err);
+    float shifted[4096], zeros[256] = {0}, odd[256] = {0};
+    for (int i = 0; i < 4096; i++) shifted[i] = normal[i] * 1e-3f - 0.01f;
+    odd[3] = INFINITY, odd[4] = NAN, odd[200] = 1;
+    for (size_t p = 0; p < sizeof of / sizeof *of; p++) {
+        const char *name = lz_packing_table[of[p].packing].name;
+        double error = error_of(of[p].packing, normal, 4096);
+        CHECK(error > of[p].low && error < of[p].high, "%s: error %g of normal numbers", name, error);
+        CHECK(error_of(of[p].packing, shifted, 4096) < 0.3, "%s: error %g of numbers below zero", name,
+              error_of(of[p].packing, shifted, 4096));
+        CHECK(error_of(of[p].packing, zeros, 256) == 0, "%s: zeros do not stay zeros", name);
+        uint8_t codes[512];
+        lz_pack_row(of[p].packing, odd, 256, codes);
+        for (int i = 0; i < 256; i++)
+            CHECK(isfinite(lz_unpack_element(of[p].packing, codes, i)), "%s: %d is not finite", name, i);
+        CHECK(lz_can_pack(of[p].packing), "%s", name);
+    }
+    CHECK(!lz_can_pack(LZ_PACKING_IQ4_NL), "iq4_nl is only read");
+    lz_close(ctx);
+}
+
+/* ---- files --------------------------------------------------------------------------------------------------------- */
+
+typedef struct told {
+    int tensors, narrow;
+    double worst, done;
+    int stop_after; /* 0: never */
+} told;
+
+static bool note(void *user, const lz_converted *t) {
+    told *n = user;
+    n->tensors++;
+    n->narrow += strcmp(t->from_type, t->to_type) != 0;
+    if (t->error > n->worst) n->worst = t->error;
+    CHECK(t->done >= n->done && t->done <= 1 && t->to_bytes > 0, "%s: done %g after %g", t->name, t->done, n->done);
+    n->done = t->done;
+    return n->tensors != n->stop_after;
+}
+
+static void files(void) {
+    static const struct {
+        const char *type, *ending;
+        double worst;
+    } of[] = {{"bf16", ".safetensors", 0},   {"bf16", ".gguf", 0},          {"f32", ".gguf", 0},
+              {"f16", ".safetensors", 1e-3}, {"fp8", ".safetensors", 0.03}, {"int8", ".safetensors", 0.01},
+              {"q8_0", ".gguf", 0.006},      {"q4_k", ".gguf", 0.08}};
+    enter_folder();
+    lz_error err;
+    lz_context *ctx = open_context();
+    const char *from = test_data("flux2/A/transformer");
+    lz_weights *before = lz_weights_open(ctx, from, &err);
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        char file[64];
+        snprintf(file, sizeof file, "%s%s", of[i].type, of[i].ending);
+        const char *path = in_folder(file);
+        told n = {0};
+        lz_status status = lz_convert(ctx, from, path,
+                                      &LZ_CONVERT_OPTIONS(.type = of[i].type, .watch = note, .user = &n), &err);
+        if (!CHECK_OK(status, &err)) continue;
+        CHECK(n.tensors == lz_weights_count(before) && n.done == 1, "%s: %d tensors", path, n.tensors);
+        CHECK(of[i].worst == 0 ? n.worst == 0 : n.worst > 0 && n.worst < of[i].worst, "%s: error %g", path, n.worst);
+        lz_weights *after = lz_weights_open(ctx, path, &err);
+        if (!CHECK(after != NULL, "%s", err.text)) continue;
+        for (int64_t t = 0; t < lz_weights_count(before); t++) {
+            const char *name = lz_weights_name(before, t);
+            lz_dims a = lz_weights_shape(before, name), b = lz_weights_shape(after, name);
+            CHECK(a.n == b.n && !memcmp(a.at, b.at, sizeof a.at), "%s: %s has another shape", path, name);
+        }
+        lz_weights_close(after);
+        unlink(path);
+    }
+    lz_weights_close(before);
+    lz_close(ctx);
+}
+
+static void refusals(void) {
+    lz_error err;
+    lz_context *ctx = open_context();
+    const char *from = test_data("flux2/A/transformer");
+    const char *path = in_folder("converted.gguf");
+    told n = {.stop_after = 5};
+    CHECK(lz_convert(ctx, from, path, &LZ_CONVERT_OPTIONS(.type = "q8_0", .watch = note, .user = &n), &err) ==
+              LZ_CANCELLED,
+          "%s", err.text);
+    CHECK(files_in_folder() == 0, "a file is left after cancelling");
+    CHECK(lz_convert(ctx, from, path, &LZ_CONVERT_OPTIONS(.type = "fp8"), &err) == LZ_BAD_ARGUMENT &&
+              strstr(err.text, "must end in .safetensors"),
+          "%s", err.text);
+    CHECK(lz_convert(ctx, from, "x.bin", &LZ_CONVERT_OPTIONS(.type = "bf16"), &err) == LZ_BAD_ARGUMENT, "%s", err.text);
+    CHECK(lz_convert(ctx, from, path, &LZ_CONVERT_OPTIONS(.type = "q9"), &err) == LZ_BAD_ARGUMENT, "%s", err.text);
+    lz_close(ctx);
+    leave_folder();
+}
+
+TEST_MAIN({"bytes of the reference", bytes_of_the_reference}, {"errors of rows", errors_of_rows}, {"files", files},
+          {"refusals", refusals})

@@ -245,7 +245,33 @@ char *lz_image_decode_text(lz_context *ctx, const void *data, int64_t bytes, con
 typedef struct lz_model lz_model;
 /* One model may serve several threads. Their pictures are made at the same time, and take turns step by step. */
 lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err);
+
+/* A model from single files, as ComfyUI, stable-diffusion.cpp and llama.cpp use them: safetensors or GGUF, in the names of any
+ * of these programs. What a file is follows from its tensors, never from its name. Sizes are those of the tensors; what they
+ * cannot tell is as published. If model is a folder, parts that are given take the place of the folder's. */
+typedef struct lz_model_options {
+    size_t size;       /* sizeof(lz_model_options) */
+    const char *model; /* a model folder, or a file of the transformer, which may hold other parts too */
+    /* Files or folders. NULL: what model has. A tokenizer is a folder, a tokenizer.json, or a GGUF file of the text
+     * encoder; it is also found beside the text encoder or the transformer. vision: the images' part of a text encoder in
+     * GGUF; it is also found beside that, by "mmproj" in its name. */
+    const char *text_encoder, *vision, *vae, *tokenizer;
+    /* "base" or "distilled" FLUX.2 [klein]; "text", "edit", "edit-plus" (2509, 2511) or "distilled" (Lightning)
+     * Qwen-Image. NULL: by the words base, edit, 2509, 2511, lightning in the name of model. Folders say it themselves. */
+    const char *variant;
+} lz_model_options;
+lz_model *lz_model_open_with(lz_context *ctx, const lz_model_options *options, lz_error *err);
 void lz_model_close(lz_model *model); /* no picture of it may be under way */
+
+/* What a file (or a folder) of weights is, by its tensors. */
+typedef struct lz_file_facts {
+    char what[200]; /* "a FLUX.2 [klein] 4B transformer"; "no model that is known here" */
+    char needs
+        [400]; /* parts that lz_model_open_with needs besides a transformer: "a text encoder (--text-encoder), ..." */
+    char refused[300];                                      /* why no model can be made of it; or "" */
+    bool transformer, text_encoder, vision, vae, tokenizer; /* that it holds */
+} lz_file_facts;
+lz_status lz_file_about(lz_context *ctx, const char *path, lz_file_facts *facts, lz_error *err);
 
 /* The pipelines that lz_model_open takes, as "_class_name" in model_index.json calls them ("Flux2KleinPipeline"): for
  * i = 0, 1, ...; NULL after the last. */
@@ -417,7 +443,7 @@ typedef struct lz_remarks {
 lz_status lz_remark(lz_model *model, const lz_picture_options *options, lz_remarks *remarks, lz_error *err);
 const char *lz_model_words(const lz_model *model); /* the text of its list, until it is closed; NULL: it has none */
 
-/* The tokenizer of a model folder, or of its tokenizer/ alone. It never changes, so threads may share it. */
+/* The tokenizer of a model folder, of its tokenizer/ alone, or a tokenizer.json. It never changes, so threads may share it. */
 typedef struct lz_tokenizer lz_tokenizer;
 lz_tokenizer *lz_tokenizer_open(lz_context *ctx, const char *folder, lz_error *err);
 void lz_tokenizer_free(lz_tokenizer *tokenizer);
@@ -431,8 +457,8 @@ void lz_free_ids(lz_context *ctx, int64_t *ids);
 
 /* ---- 8. Options as arguments ----------------------------------------------------------------------------------- */
 
-/* LZ_CONTEXT_OPTIONS, LZ_PICTURE_OPTIONS and LZ_LORA are options with their size. In C the members follow in the parentheses; in
- * C++ they are set one by one:
+/* LZ_CONTEXT_OPTIONS, LZ_MODEL_OPTIONS, LZ_PICTURE_OPTIONS and LZ_LORA are options with their size. In C the members
+ * follow in the parentheses; in C++ they are set one by one:
  *
  *     auto options = LZ_PICTURE_OPTIONS();
  *     options.prompt = "a red fox";
@@ -446,10 +472,12 @@ template <class Options> Options lz_options_of() {
 }
 #define LZ_CONTEXT_OPTIONS() lz_options_of<lz_context_options>()
 #define LZ_PICTURE_OPTIONS() lz_options_of<lz_picture_options>()
+#define LZ_MODEL_OPTIONS() lz_options_of<lz_model_options>()
 #define LZ_LORA() lz_options_of<lz_lora>()
 #else
 #define LZ_CONTEXT_OPTIONS(...) ((lz_context_options){.size = sizeof(lz_context_options), __VA_ARGS__})
 #define LZ_PICTURE_OPTIONS(...) ((lz_picture_options){.size = sizeof(lz_picture_options), __VA_ARGS__})
+#define LZ_MODEL_OPTIONS(...) ((lz_model_options){.size = sizeof(lz_model_options), __VA_ARGS__})
 #define LZ_LORA(...) ((lz_lora){.size = sizeof(lz_lora), __VA_ARGS__})
 #define lz_open(...) lz_open_with(&LZ_CONTEXT_OPTIONS(__VA_ARGS__), NULL)
 #define lz_generate(model, picture, err, ...) lz_generate_with(model, &LZ_PICTURE_OPTIONS(__VA_ARGS__), picture, err)

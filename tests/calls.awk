@@ -29,12 +29,12 @@ BEGIN {
                "size_t:size, uint64_t:uint64, double:double, bool:bool, int64_t *:count_place, " \
                "int64_t **:ids_place, lz_status:status, lz_dtype:dtype, lz_graph_format:format, lz_dims:dims, " \
                "lz_addmm_options:addmm, lz_sdpa_options:sdpa, lz_rope_options:rope, lz_conv2d_options:conv2d, " \
-               "const lz_context_options *:context_options, lz_plan_info *:plan_info, lz_function:function, " \
+               "const lz_context_options *:context_options, const lz_model_options *:model_options, lz_plan_info *:plan_info, lz_function:function, " \
                "void (*)(void *):release, const lz_named_array *:named_arrays, const lz_image *:image, " \
                "lz_image *:image_place, const lz_picture_options *:picture_options, const lz_convert_options *:convert_options, " \
                "lz_picture_options *:own_options, lz_picture *:picture, lz_picture_plan *:picture_plan, " \
                "lz_remarks *:remarks, lz_device_info *:devices, const lz_lora *:loras, " \
-               "lz_lora_facts *:lora_facts", kind_of_type)
+               "lz_lora_facts *:lora_facts, lz_file_facts *:file_facts", kind_of_type)
     # ... or of parameters with this type and name, or of this parameter of this function.
     read_table("const char *path:path, const char *folder:folder, lz_dims axes:axes, lz_array *indices:indices, " \
                "lz_array *latents:latents, lz_array *weight:row, lz_array *bias:row", kind_of_name)

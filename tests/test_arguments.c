@@ -71,7 +71,9 @@
     X(remarks, 1)                                                                                                      \
     X(devices, 1)                                                                                                      \
     X(loras, 6)                                                                                                        \
-    X(lora_facts, 1)
+    X(lora_facts, 1)                                                                                                   \
+    X(model_options, 9)                                                                                                \
+    X(file_facts, 1)
 
 typedef enum kind {
 #define X(name, bad) KIND_##name,
@@ -126,6 +128,8 @@ static struct {
     lz_device_info devices[64];
     lz_lora loras[64];
     lz_lora_facts lora_facts[64];
+    lz_model_options model_options;
+    lz_file_facts file_facts;
     bool has_error; /* the function was given a place for its error */
 } now;
 
@@ -318,6 +322,24 @@ static const lz_context_options *give_context_options(int pick) {
     if (pick < 15) now.context_options.size = sizeof now.context_options;
     return pick == 1 ? NULL : &now.context_options;
 }
+static const lz_model_options *give_model_options(int pick) {
+    const lz_model_options samples[] = {
+        {.model = model_folder},
+        {0},
+        {.model = NULL},
+        {.model = ""},
+        {.model = model_folder, .variant = "\xff%n"},
+        {.model = model_folder, .vae = ""},
+        {.model = model_folder, .tokenizer = long_text},
+        {.model = long_text, .text_encoder = "", .vision = ""},
+        {.size = 1}, /* bad sizes */
+        {.size = SIZE_MAX},
+    };
+    now.model_options = samples[pick];
+    if (pick < 8) now.model_options.size = sizeof now.model_options;
+    return pick == 1 ? NULL : &now.model_options;
+}
+static lz_file_facts *give_file_facts(int pick) { return pick ? NULL : &now.file_facts; }
 static lz_plan_info *give_plan_info(int pick) { return pick ? NULL : &now.info; }
 
 static const lz_named_array *give_named_arrays(int pick) { /* ended by a NULL name, as above */

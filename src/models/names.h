@@ -8,6 +8,7 @@
 #define LZ_NAMES_H
 
 #include "io/weights.h"
+#include "models/components.h"
 
 enum { LZ_NAME_SIZE = 256, LZ_NAME_PIECES = 3, LZ_ANCHORS = 3, LZ_PREFIXES = 8 };
 
@@ -29,7 +30,7 @@ typedef struct lz_alias {
     int at; /* of LZ_ALIAS_ROWS: the first row is at times the rows that are asked for; if negative, from the end */
 } lz_alias;
 
-typedef struct lz_component {
+struct lz_component {
     const char *name;                  /* as sentences call it: "FLUX.2 transformer" */
     const char *stem;                  /* the engine's names begin so; a prefix of the file stands in its place */
     const char *prefixes[LZ_PREFIXES]; /* that are tried; ended by NULL. '*' is a word without dots */
@@ -37,10 +38,7 @@ typedef struct lz_component {
         *anchors[LZ_ANCHORS]; /* engine's names without the stem: a file that has all of them has the component */
     const lz_alias *aliases;
     int n_aliases;
-} lz_component;
-
-extern const lz_component lz_names_flux2, lz_names_qwen_image, lz_names_z_image, lz_names_qwen3, lz_names_qwen25,
-    lz_names_qwen25_vision, lz_names_flux2_vae, lz_names_flux1_vae, lz_names_qwen_vae;
+};
 
 /* The i-th name of a module, from 0: first the engine's own, then its aliases, whether a file has them or not. module and
  * the names have no stem or prefix. levels: see z above. False: there are no more. */
@@ -52,13 +50,13 @@ typedef struct lz_spelling {
 bool lz_names_spell(const lz_component *component, const char *module, int levels, int i, lz_spelling *to);
 
 /* The names of one component in one file. */
-typedef struct lz_names {
+struct lz_names {
     const lz_component *component;
     lz_weights *weights;
     char prefix[LZ_NAME_SIZE];
     int levels;         /* of an autoencoder */
     bool channels_last; /* kernels of convolutions are [out, kh, kw, in], as MLX keeps them */
-} lz_names;
+};
 
 /* False: the file does not have this component. */
 bool lz_names_open(lz_names *names, const lz_component *component, lz_weights *weights);

@@ -64,6 +64,13 @@ static void read_fields(lz_qwen25_processor *p, lz_config *c) {
 lz_status lz_qwen25_processor_read(lz_qwen25_processor *p, lz_context *ctx, const char *folder, lz_error *err) {
     lz_config c;
     lz_error none = {.status = LZ_OK};
+    if (!folder) {
+        lz_status made = lz_config_of(&c, ctx, "processor",
+                                      json_pack("{s:i, s:i}", "min_pixels", 56 * 56, "max_pixels", 12845056), err);
+        if (made) return made;
+        read_fields(p, &c);
+        return lz_config_end(&c, err);
+    }
     lz_status status = lz_config_open(&c, ctx, folder, "processor_config.json", &none);
     if (!status) {
         lz_config inside = lz_config_inside(&c, "image_processor");

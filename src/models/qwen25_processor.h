@@ -9,7 +9,8 @@ typedef struct lz_qwen25_processor {
     int64_t min_pixels, max_pixels; /* of a picture */
 } lz_qwen25_processor;
 
-/* From preprocessor_config.json, or, as transformers 5 writes it, from image_processor in processor_config.json. */
+/* From preprocessor_config.json, or, as transformers 5 writes it, from image_processor in processor_config.json. folder
+ * NULL: as published. */
 lz_status lz_qwen25_processor_read(lz_qwen25_processor *p, lz_context *ctx, const char *folder, lz_error *err);
 
 /* The size that a picture of this size is resized to: about the same shape, in whole units, within the limits. */

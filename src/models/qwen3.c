@@ -24,6 +24,7 @@ struct lz_qwen3 {
     double eps, theta;
     int64_t taps[LZ_QWEN3_MAX_TAPS];
     int n_taps;
+    bool last_is_normed;    /* the state behind the last layer, as transformers counts it */
     lz_param *embed, *norm; /* norm: only where the state behind the last layer is read */
     layer *layer;           /* [layers], up to the last tap */
 };
@@ -57,6 +58,7 @@ static lz_status read_config(lz_qwen3 *m, const char *folder, int64_t sizes[SIZE
     m->layers = lz_config_int(&c, "num_hidden_layers", LZ_REQUIRED, 1, 4096);
     m->vocabulary = lz_config_int(&c, "vocab_size", LZ_REQUIRED, 1, 1 << 24);
     m->eps = lz_config_real(&c, "rms_norm_eps", 1e-6);
+    m->last_is_normed = lz_config_bool(&c, "_last_is_normed", true); /* of files that were cut: signature.c */
     m->theta = lz_rope_read(&c, 10000, NULL);
     int64_t f = lz_config_int(&c, "intermediate_size", LZ_REQUIRED, 1, 1 << 24);
     if (m->heads % m->groups)
@@ -86,7 +88,7 @@ lz_qwen3 *lz_qwen3_open(lz_context *ctx, const char *folder, const int64_t *taps
         lz_loader_take(&l, "model.", LZ_ROWS(model_rows), m);
         m->layer = lz_loader_take_blocks(&l, "model.", "layers.", needed, LZ_ROWS(layer_rows), sizeof *m->layer);
         lz_loader_skip_blocks(&l, "model.layers.", needed, m->layers, "");
-        if (needed == m->layers)
+        if (needed == m->layers && m->last_is_normed)
             lz_loader_take(&l, "model.", LZ_ROWS(norm_rows), m);
         else
             lz_loader_skip(&l, "model.norm.weight");
@@ -154,9 +156,8 @@ lz_array *lz_qwen3_features(const lz_qwen3 *m, lz_array *ids, lz_array *real) {
     real = lz_reshape(real, LZ_DIMS(1, 1, 1, t));
     lz_array *x = lz_cast(lz_take(m->embed->value, ids, 0), lz_compute_type(m->ctx)); /* [T, W] */
     for (int64_t i = 0, tap = 0; tap < m->n_taps; i++) {
-        /* Transformers counts the state behind the last layer as the normed one. */
         for (; tap < m->n_taps && m->taps[tap] == i; tap++)
-            taps[tap] = i == m->layers ? lz_rms_norm(x, lz_dense(m->norm), m->eps) : x;
+            taps[tap] = i == m->layers && m->last_is_normed ? lz_rms_norm(x, lz_dense(m->norm), m->eps) : x;
         if (tap == m->n_taps) break;
         const layer *p = &m->layer[i];
         x = lz_add(x, attention(m, p, lz_rms_norm(x, lz_dense(p->input_norm), m->eps), cos, sin, real));

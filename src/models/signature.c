@@ -8,6 +8,8 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "models/names.h"
+
 /* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
 enum { MLX_GROUP = 64 };
@@ -78,11 +80,13 @@ static json_t *flux2_config(const lz_names *n, const char *path) {
                      head / 4, head / 4, head / 4);
 }
 
+static const char zero_time[] = "__index_timestep_zero__";
+
 /* zero_cond_t: the marker of ComfyUI's files. GGUF files cannot have it, so the name counts too. */
 static json_t *qwen_image_config(const lz_names *n, const char *path) {
     int64_t d = rows(n, "img_in.weight"), head = rows(n, "transformer_blocks.0.attn.norm_q.weight"),
             c = columns(n, "img_in.weight"), third = (head - head / 8) / 2;
-    bool still = lz_names_shape(n, "__index_timestep_zero__").n >= 0 || lz_file_name_has(path, "2511");
+    bool still = lz_names_shape(n, zero_time).n >= 0 || lz_file_name_has(path, "2511");
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:i, s:b, s:[I, I, I]}", "num_attention_heads", over(d, head),
                      "attention_head_dim", head, "in_channels", c, "out_channels", c / 4, "joint_attention_dim",
                      rows(n, "txt_norm.weight"), "num_layers", count(n, "transformer_blocks.%d.attn.norm_q.weight"),
@@ -91,14 +95,13 @@ static json_t *qwen_image_config(const lz_names *n, const char *path) {
 
 /* GGUF files say it: people use language models of the same shape that were trained for longer texts. */
 static double rope_theta(const lz_names *n) {
-    const char *key;
-    static const char ending[] = ".rope.freq_base";
-    for (int64_t i = 0; (key = lz_weights_metadata_key(n->weights, i)); i++) {
-        size_t length = strlen(key);
-        const char *value = lz_weights_metadata(n->weights, key);
-        if (length < sizeof ending || strcmp(key + length - (sizeof ending - 1), ending) != 0 || !value) continue;
-        double theta = strtod(value, NULL);
-        if (theta >= 1 && theta <= 1e12) return theta;
+    static const char *const keys[] = {"qwen3.rope.freq_base", "qwen2vl.rope.freq_base", "qwen2.rope.freq_base",
+                                       "qwen3vl.rope.freq_base"};
+    lz_value_item item;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const lz_value *value = lz_weights_value(n->weights, keys[i]);
+        bool number = value && value->type != LZ_VALUE_TEXT && value->type != LZ_VALUE_LIST;
+        if (number && lz_value_first(value, &item) && item.real >= 1 && item.real <= 1e12) return item.real;
     }
     return 1e6;
 }
@@ -124,15 +127,15 @@ static language measure(const lz_names *n) {
     return m;
 }
 
-/* Files are cut behind the last layer that is read, whose state is then not the normed one of a whole model: one layer more
- * is said to be there, which no picture model reads. */
+/* Files are cut behind the last layer that a picture model reads, whose state is not the normed one of a whole model. */
 static json_t *qwen3_config(const lz_names *n, const char *path) {
     (void)path;
     language m = measure(n);
     int64_t head = rows(n, "layers.0.self_attn.q_norm.weight");
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f}", "hidden_size", m.hidden, "num_attention_heads",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:b}", "hidden_size", m.hidden, "num_attention_heads",
                      over(m.q, head), "num_key_value_heads", over(m.k, head), "head_dim", head, "intermediate_size",
-                     m.f, "vocab_size", m.vocabulary, "num_hidden_layers", m.layers + 1, "rope_theta", rope_theta(n));
+                     m.f, "vocab_size", m.vocabulary, "num_hidden_layers", m.layers, "rope_theta", rope_theta(n),
+                     "_last_is_normed", 0);
 }
 
 static json_t *qwen25_config(const lz_names *n, const char *path) {
@@ -291,6 +294,7 @@ void lz_signature_read(lz_signature *s, lz_weights *w) {
         if (s->parts[k->part] || !lz_names_open(&n, k->component, w)) continue;
         s->parts[k->part] = k->component;
         snprintf(s->title[k->part], sizeof s->title[0], "%s", find_title(k, &n));
+        s->zero_time = s->zero_time || lz_names_shape(&n, zero_time).n >= 0;
         bool first = !s->refused;
         if (first && k->component == &lz_names_z_image)
             s->refused = rows(&n, k->measured) == 2304 ? "it is Lumina 2, which is not supported"

@@ -3,14 +3,14 @@
 #ifndef LZ_SIGNATURE_H
 #define LZ_SIGNATURE_H
 
+#include "models/components.h"
 #include "models/config.h"
-#include "models/names.h"
-
-typedef enum lz_part { LZ_PART_TRANSFORMER, LZ_PART_TEXT_ENCODER, LZ_PART_VISION, LZ_PART_VAE, LZ_PARTS } lz_part;
+#include "models/part.h"
 
 typedef struct lz_signature {
     const lz_component *parts[LZ_PARTS]; /* that the file has; NULL: none */
     char title[LZ_PARTS][48]; /* each with its size, where it is one that is published: "FLUX.2 [klein] 4B" */
+    bool zero_time;           /* it has the marker of Qwen-Image-Edit-2511 in files of ComfyUI */
     const char *refused;      /* why it cannot be used, or NULL; the sentence goes on after "<path>: " */
 } lz_signature;
 

@@ -8,6 +8,7 @@
 #include "models/patch.h"
 #include "pipeline/fair_lock.h"
 #include "pipeline/kept.h"
+#include "pipeline/parts.h"
 #include "pipeline/schedule.h"
 #include "text/tokenizer.h"
 #include "text/vocabulary.h"
@@ -23,7 +24,14 @@ typedef struct lz_family {
     const char *name;
     const char *pipelines[4]; /* _class_name in model_index.json; ended by NULL */
 
-    void *(*open)(lz_context *ctx, const char *folder, lz_config *index, const lz_schedule *schedule, lz_error *err);
+    /* A model from files (parts.h): of what it is made, where people get what is missing (by part), and what stands in for
+     * model_index.json and scheduler_config.json. signature: of the transformer's file. NULL: no memory. */
+    const lz_component *parts[LZ_PARTS];
+    const char *sources[LZ_PART_PATHS];
+    json_t *(*index)(const lz_parts *parts, const lz_signature *signature);
+    json_t *(*scheduler)(const lz_parts *parts);
+
+    void *(*open)(lz_context *ctx, const lz_parts *parts, lz_config *index, const lz_schedule *schedule, lz_error *err);
     void (*close)(void *model);
     /* What LoRAs change: the parameters of the transformer, or of the text encoder. */
     lz_targets *(*targets)(const void *model, bool text);
@@ -72,6 +80,8 @@ typedef struct lz_family {
 } lz_family;
 
 extern const lz_family lz_family_flux2_klein, lz_family_qwen_image;
+const lz_family *lz_family_named(lz_config *index, lz_error *err); /* by _class_name */
+const lz_family *lz_family_of(const lz_component *transformer);    /* NULL: none */
 
 /* What the folder says its model was trained for (lazuli.json; see trained.c). */
 enum { LZ_MAX_SIZES = 16 };

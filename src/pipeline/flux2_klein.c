@@ -50,15 +50,15 @@ static lz_status read_index(klein *m, lz_config *index, lz_error *err) {
 }
 
 /* The parts must fit each other; said here, not as a failed product in the middle of a picture. */
-static lz_status check_fit(klein *m, const char *folder, lz_error *err) {
+static lz_status check_fit(klein *m, const lz_parts *parts, lz_error *err) {
     if (lz_tokenizer_pads_left(m->tokenizer))
         return lz_fail(err, LZ_BAD_FILE,
                        "%s: padding_side in tokenizer/tokenizer_config.json is not 'right', which is not supported",
-                       LZ_SHOW_TEXT(folder));
+                       LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TOKENIZER)));
     if (lz_flux2_channels(m->transformer) != lz_flux2_vae_channels(m->vae))
         return lz_fail(err, LZ_BAD_FILE,
                        "%s: the transformer has %lld latent channels and the autoencoder %lld: they are of two models",
-                       LZ_SHOW_TEXT(folder), (long long)lz_flux2_channels(m->transformer),
+                       LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_VAE)), (long long)lz_flux2_channels(m->transformer),
                        (long long)lz_flux2_vae_channels(m->vae));
     lz_qwen3 *text = lz_qwen3_open(m->ctx, m->text_folder, m->layers, m->n_layers, m->text_targets, err);
     if (!text) return err ? err->status : LZ_BAD_FILE;
@@ -67,30 +67,45 @@ static lz_status check_fit(klein *m, const char *folder, lz_error *err) {
     if (width == lz_flux2_text_width(m->transformer)) return LZ_OK;
     return lz_fail(err, LZ_BAD_FILE,
                    "%s: the text encoder gives %lld features and the transformer reads %lld: they are of two models",
-                   LZ_SHOW_TEXT(folder), (long long)width, (long long)lz_flux2_text_width(m->transformer));
+                   LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TEXT_ENCODER)), (long long)width,
+                   (long long)lz_flux2_text_width(m->transformer));
 }
 
-static void *open_klein(lz_context *ctx, const char *folder, lz_config *index, const lz_schedule *schedule,
+static void *open_klein(lz_context *ctx, const lz_parts *parts, lz_config *index, const lz_schedule *schedule,
                         lz_error *err) {
     (void)schedule;
-    klein *m = lz_host_alloc(ctx, sizeof *m);
-    char *part[3] = {lz_path_join(ctx, folder, "tokenizer"), lz_path_join(ctx, folder, "transformer"),
-                     lz_path_join(ctx, folder, "vae")};
-    if (m) m->ctx = ctx; /* close_klein needs it */
-    bool fine = m && part[0] && part[1] && part[2];
-    if (fine) fine = (m->text_folder = lz_path_join(ctx, folder, "text_encoder")) != NULL;
-    if (fine) fine = (m->text_targets = lz_targets_new(ctx)) != NULL;
-    if (!fine) lz_out_of_memory(err, sizeof *m);
     lz_error local = {.status = LZ_OK};
-    fine = fine && !read_index(m, index, &local) && (m->tokenizer = lz_tokenizer_open(ctx, part[0], &local)) &&
-           (m->transformer = lz_flux2_open(ctx, part[1], &local)) &&
-           (m->vae = lz_flux2_vae_open(ctx, part[2], &local)) && !check_fit(m, folder, &local);
+    for (int i = 0; i < LZ_PART_PROCESSOR; i++)
+        if (i != LZ_PART_VISION && lz_parts_need(parts, i, err)) return NULL;
+    klein *m = lz_host_alloc(ctx, sizeof *m);
+    if (m) m->ctx = ctx; /* close_klein needs it */
+    bool fine = m && (m->text_folder = lz_host_copy(ctx, parts->path[LZ_PART_TEXT_ENCODER])) &&
+                (m->text_targets = lz_targets_new(ctx));
+    if (!fine) lz_out_of_memory(&local, sizeof *m);
+    fine = fine && !read_index(m, index, &local) && (m->tokenizer = lz_parts_tokenizer(parts, &local)) &&
+           (m->transformer = lz_flux2_open(ctx, parts->path[LZ_PART_TRANSFORMER], &local)) &&
+           (m->vae = lz_flux2_vae_open(ctx, parts->path[LZ_PART_VAE], &local)) && !check_fit(m, parts, &local);
     if (fine) m->pad = lz_tokenizer_pad(m->tokenizer);
     if (local.status && err) *err = local;
-    for (int i = 0; i < 3; i++) lz_host_free(ctx, part[i]);
     if (fine) return m;
     close_klein(m);
     return NULL;
+}
+
+/* ---- from files -------------------------------------------------------------------------------------------------- */
+
+/* No tensor tells which of the two it is. */
+static json_t *make_index(const lz_parts *parts, const lz_signature *signature) {
+    (void)signature;
+    bool base = lz_parts_are(parts, "base", "base");
+    return json_pack("{s:s, s:b}", "_class_name", lz_family_flux2_klein.pipelines[0], "is_distilled", !base);
+}
+
+static json_t *make_scheduler(const lz_parts *parts) {
+    (void)parts;
+    return json_pack("{s:f, s:b, s:f, s:f, s:i, s:i, s:i}", "shift", 3.0, "use_dynamic_shifting", 1, "base_shift", 0.5,
+                     "max_shift", 1.15, "base_image_seq_len", 256, "max_image_seq_len", 4096, "num_train_timesteps",
+                     1000);
 }
 
 static int64_t token_pixels(const void *model) { return lz_flux2_vae_pixels(((const klein *)model)->vae); }
@@ -216,6 +231,17 @@ static lz_array *velocity(const void *model, const lz_layout *l, const lz_slots 
 const lz_family lz_family_flux2_klein = {
     .name = "FLUX.2 [klein]",
     .pipelines = {"Flux2KleinPipeline"},
+    .parts = {&lz_names_flux2, &lz_names_qwen3, NULL, &lz_names_flux2_vae},
+    .sources =
+        {[LZ_PART_TEXT_ENCODER] = "Qwen3-4B for klein 4B, Qwen3-8B for klein 9B, such as qwen_3_4b.safetensors of "
+                                  "Comfy-Org/Flux-2-Klein-4B, text_encoder/ of black-forest-labs/FLUX.2-klein-4B, "
+                                  "or a GGUF file",
+         [LZ_PART_VAE] = "flux2-vae.safetensors of Comfy-Org/Flux-2-Klein-4B, or vae/ of "
+                         "black-forest-labs/FLUX.2-klein-4B",
+         [LZ_PART_TOKENIZER] = "tokenizer/ of black-forest-labs/FLUX.2-klein-4B; a GGUF file of the text encoder "
+                               "has its own"},
+    .index = make_index,
+    .scheduler = make_scheduler,
     .open = open_klein,
     .close = close_klein,
     .targets = targets,

@@ -1,4 +1,4 @@
-/* model.c: opening a model folder: model_index.json names the pipeline, the pipeline names the family. */
+/* model.c: opening a model: parts.c says of which files it is made and of which family it is, the family opens them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ const char *lz_pipeline_name(int i) {
     return NULL;
 }
 
-static const lz_family *find_family(lz_config *index, lz_error *err) {
+const lz_family *lz_family_named(lz_config *index, lz_error *err) {
     const char *name = lz_config_text(index, "_class_name");
     for (size_t i = 0; name && i < sizeof families / sizeof families[0]; i++)
         for (int k = 0; families[i]->pipelines[k]; k++)
@@ -23,6 +23,12 @@ static const lz_family *find_family(lz_config *index, lz_error *err) {
             "%s: models of the kind '%s' are not supported; FLUX.2 [klein] (Flux2KleinPipeline) and Qwen-Image "
             "(QwenImagePipeline, ...) are",
             LZ_SHOW_TEXT(index->path), name ? LZ_SHOW_TEXT(name) : "(none named)");
+    return NULL;
+}
+
+const lz_family *lz_family_of(const lz_component *transformer) {
+    for (size_t i = 0; transformer && i < sizeof families / sizeof families[0]; i++)
+        if (families[i]->parts[LZ_PART_TRANSFORMER] == transformer) return families[i];
     return NULL;
 }
 
@@ -38,38 +44,48 @@ static lz_status read_defaults(lz_model *m, lz_config *index, lz_error *err) {
     return index->err.status;
 }
 
+static lz_status open_parts(lz_model *m, lz_parts *parts, lz_error *err) {
+    lz_context *ctx = m->ctx;
+    m->family = parts->family;
+    m->folder = lz_host_copy(ctx, parts->model);
+    if (!m->folder) return lz_out_of_memory(err, LZ_SHOWN);
+    lz_status status = parts->folder
+                           ? lz_schedule_read(&m->schedule, ctx, parts->model, err)
+                           : lz_schedule_of(&m->schedule, ctx, parts->model, m->family->scheduler(parts), err);
+    if (status) return status;
+    m->state = m->family->open(ctx, parts, &parts->index, &m->schedule, err);
+    if (!m->state) return err->status;
+    status = read_defaults(m, &parts->index, err);
+    if (!status && parts->folder) status = lz_trained_open(&m->trained, ctx, parts->model, err);
+    if (status) m->family->close(m->state);
+    return status;
+}
+
 lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err) {
-    if (!ctx || !folder) {
-        lz_fail(err, LZ_BAD_ARGUMENT, "model_open: the %s is NULL", ctx ? "folder" : "context");
-        return NULL;
-    }
+    return lz_model_open_with(ctx, &LZ_MODEL_OPTIONS(.model = folder), err);
+}
+
+lz_model *lz_model_open_with(lz_context *ctx, const lz_model_options *options, lz_error *err) {
     lz_error local = {.status = LZ_OK};
-    lz_config index;
-    if (lz_config_open(&index, ctx, folder, "model_index.json", &local)) {
-        if (local.status == LZ_NOT_FOUND || local.status == LZ_IO)
-            lz_fail(err, local.status,
-                    "%s is not a model folder: it has no readable model_index.json (the folder that holds "
-                    "transformer/, text_encoder/, vae/ and tokenizer/ is meant)",
-                    LZ_SHOW_TEXT(folder));
-        else if (err)
-            *err = local;
+    lz_model_options o;
+    lz_parts parts;
+    if (!ctx || !options || lz_read_options(&o, sizeof o, options, "LZ_MODEL_OPTIONS", &local) || !o.model) {
+        if (!local.status)
+            lz_fail(&local, LZ_BAD_ARGUMENT, "model_open: the %s is NULL",
+                    !ctx      ? "context"
+                    : options ? "model"
+                              : "options");
+        if (err) *err = local;
         return NULL;
     }
     lz_model *m = lz_host_alloc(ctx, sizeof *m);
-    if (m) m->folder = lz_host_copy(ctx, folder);
-    if (!m || !m->folder)
+    if (!m)
         lz_out_of_memory(&local, sizeof *m);
-    else {
+    else if (!lz_parts_open(&parts, ctx, &o, &local)) {
         m->ctx = ctx;
-        m->family = find_family(&index, &local);
-        if (m->family) {
-            if (!lz_schedule_read(&m->schedule, ctx, folder, &local))
-                m->state = m->family->open(ctx, folder, &index, &m->schedule, &local);
-            if (m->state && (read_defaults(m, &index, &local) || lz_trained_open(&m->trained, ctx, folder, &local)))
-                m->family->close(m->state);
-        }
+        open_parts(m, &parts, &local);
+        lz_parts_close(&parts);
     }
-    lz_config_close(&index);
     if (m && !local.status) {
         m->own_schedule = m->schedule;
         lz_kept_init(m);

@@ -40,7 +40,7 @@ static const variant variants[] = {
 typedef struct qwen {
     lz_context *ctx;
     const variant *variant;
-    char *text_folder;
+    char *text_folder, *vision_folder;
     lz_qwen25_processor processor; /* of models that see images */
     lz_tokenizer *tokenizer;
     lz_qwen_image *transformer;
@@ -60,6 +60,7 @@ static void close_qwen(void *model) {
     lz_tokenizer_free(m->tokenizer);
     lz_targets_free(m->text_targets);
     lz_host_free(m->ctx, m->text_folder);
+    lz_host_free(m->ctx, m->vision_folder);
     lz_host_free(m->ctx, m);
 }
 
@@ -105,23 +106,23 @@ static void *open_text(const void *model, bool images, lz_error *err) {
     t->ctx = m->ctx;
     t->drop = m->variant->drop;
     t->language = lz_qwen25_open(m->ctx, m->text_folder, m->text_targets, err);
-    if (t->language && images) t->vision = lz_qwen25_vision_open(m->ctx, m->text_folder, &m->processor, err);
+    if (t->language && images) t->vision = lz_qwen25_vision_open(m->ctx, m->vision_folder, &m->processor, err);
     if (t->language && (t->vision || !images)) return t;
     close_text(t);
     return NULL;
 }
 
 /* The parts must fit each other; said here, not as a failed product in the middle of a picture. */
-static lz_status check_fit(qwen *m, const char *folder, lz_error *err) {
+static lz_status check_fit(qwen *m, const lz_parts *parts, lz_error *err) {
     if (lz_qwen_image_channels(m->transformer) != 4 * lz_qwen_vae_channels(m->vae))
         return lz_fail(
             err, LZ_BAD_FILE,
             "%s: the transformer has %lld latent channels and the autoencoder 4 x %lld: they are of two models",
-            LZ_SHOW_TEXT(folder), (long long)lz_qwen_image_channels(m->transformer),
+            LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_VAE)), (long long)lz_qwen_image_channels(m->transformer),
             (long long)lz_qwen_vae_channels(m->vae));
     if (m->variant->most && m->image_pad < 0)
         return lz_fail(err, LZ_BAD_FILE, "%s: the tokenizer has no <|image_pad|>, which stands for an image",
-                       LZ_SHOW_TEXT(folder));
+                       LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TOKENIZER)));
     reader *text = open_text(m, m->variant->most, err);
     if (!text) return err ? err->status : LZ_BAD_FILE;
     int64_t width = lz_qwen25_width(text->language);
@@ -129,34 +130,60 @@ static lz_status check_fit(qwen *m, const char *folder, lz_error *err) {
     if (width == lz_qwen_image_text_width(m->transformer)) return LZ_OK;
     return lz_fail(err, LZ_BAD_FILE,
                    "%s: the text encoder gives %lld features and the transformer reads %lld: they are of two models",
-                   LZ_SHOW_TEXT(folder), (long long)width, (long long)lz_qwen_image_text_width(m->transformer));
+                   LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TEXT_ENCODER)), (long long)width,
+                   (long long)lz_qwen_image_text_width(m->transformer));
 }
 
-static void *open_qwen(lz_context *ctx, const char *folder, lz_config *index, const lz_schedule *schedule,
+static void *open_qwen(lz_context *ctx, const lz_parts *parts, lz_config *index, const lz_schedule *schedule,
                        lz_error *err) {
-    enum { TOKENIZER, TRANSFORMER, VAE, PROCESSOR, PARTS };
-    static const char *const names[PARTS] = {"tokenizer", "transformer", "vae", "processor"};
-    char *part[PARTS] = {NULL};
     lz_error local = {.status = LZ_OK};
     qwen *m = lz_host_alloc(ctx, sizeof *m);
     if (m) m->ctx = ctx; /* close_qwen needs it */
-    bool room = m && (m->text_folder = lz_path_join(ctx, folder, "text_encoder")) &&
-                (m->text_targets = lz_targets_new(ctx));
-    for (int i = 0; i < PARTS && room; i++) room = (part[i] = lz_path_join(ctx, folder, names[i])) != NULL;
-    if (!room) lz_out_of_memory(&local, sizeof *m);
-    bool fine = room && !read_index(m, index, &local);
-    if (fine && m->variant->most) fine = !lz_qwen25_processor_read(&m->processor, ctx, part[PROCESSOR], &local);
+    bool fine = m && (m->text_targets = lz_targets_new(ctx));
+    if (!fine) lz_out_of_memory(&local, sizeof *m);
+    fine = fine && !read_index(m, index, &local);
+    for (int i = 0; i < LZ_PART_PROCESSOR && fine; i++)
+        if (i != LZ_PART_VISION || m->variant->most) fine = !lz_parts_need(parts, i, &local);
+    if (fine) {
+        m->text_folder = lz_host_copy(ctx, parts->path[LZ_PART_TEXT_ENCODER]);
+        if (m->variant->most) m->vision_folder = lz_host_copy(ctx, parts->path[LZ_PART_VISION]);
+        fine = m->text_folder && (m->vision_folder || !m->variant->most);
+        if (!fine) lz_out_of_memory(&local, LZ_SHOWN);
+    }
+    if (fine && m->variant->most)
+        fine = !lz_qwen25_processor_read(&m->processor, ctx, parts->path[LZ_PART_PROCESSOR], &local);
     if (fine && is_lightning(schedule)) m->distilled = true;
-    fine = fine && (m->tokenizer = lz_tokenizer_open(ctx, part[TOKENIZER], &local)) &&
-           (m->transformer = lz_qwen_image_open(ctx, part[TRANSFORMER], &local)) &&
-           (m->vae = lz_qwen_vae_open(ctx, part[VAE], &local));
+    fine = fine && (m->tokenizer = lz_parts_tokenizer(parts, &local)) &&
+           (m->transformer = lz_qwen_image_open(ctx, parts->path[LZ_PART_TRANSFORMER], &local)) &&
+           (m->vae = lz_qwen_vae_open(ctx, parts->path[LZ_PART_VAE], &local));
     if (fine) m->image_pad = lz_tokenizer_id(m->tokenizer, "<|image_pad|>");
-    fine = fine && !check_fit(m, folder, &local);
+    fine = fine && !check_fit(m, parts, &local);
     if (local.status && err) *err = local;
-    for (int i = 0; i < PARTS; i++) lz_host_free(ctx, part[i]);
     if (fine) return m;
     close_qwen(m);
     return NULL;
+}
+
+/* ---- from files -------------------------------------------------------------------------------------------------- */
+
+/* 2509 and 2511 look at several images. Files of ComfyUI have a marker in 2511; otherwise only names tell. */
+static json_t *make_index(const lz_parts *parts, const lz_signature *signature) {
+    bool marked = !parts->variant && signature->zero_time;
+    bool plus = marked || lz_parts_are(parts, "edit-plus", "2509") || lz_parts_are(parts, "edit-plus", "2511");
+    bool edit = lz_parts_are(parts, "edit", "edit"), four = lz_parts_are(parts, "", "4step");
+    json_t *index = json_pack("{s:s}", "_class_name", variants[plus ? 2 : edit ? 1 : 0].pipeline);
+    if (four) json_object_set_new(index, "num_inference_steps", json_integer(4));
+    return index;
+}
+
+/* Models with a Lightning LoRA merged into them are shifted by 3 at all sizes. */
+static json_t *make_scheduler(const lz_parts *parts) {
+    bool lightning = lz_parts_are(parts, "distilled", "lightning") || lz_parts_are(parts, "distilled", "rapid");
+    json_t *fields = json_pack("{s:f, s:b, s:f, s:f, s:i, s:i, s:i}", "shift", 1.0, "use_dynamic_shifting", 1,
+                               "base_shift", lightning ? log(3) : 0.5, "max_shift", lightning ? log(3) : 0.9,
+                               "base_image_seq_len", 256, "max_image_seq_len", 8192, "num_train_timesteps", 1000);
+    if (!lightning) json_object_set_new(fields, "shift_terminal", json_real(0.02));
+    return fields;
 }
 
 static int64_t token_pixels(const void *model) { return lz_qwen_vae_pixels(((const qwen *)model)->vae); }
@@ -400,6 +427,15 @@ static lz_array *guide(lz_array *v, lz_array *away, lz_array *guidance) {
 const lz_family lz_family_qwen_image = {
     .name = "Qwen-Image",
     .pipelines = {"QwenImagePipeline", "QwenImageEditPipeline", "QwenImageEditPlusPipeline"},
+    .parts = {&lz_names_qwen_image, &lz_names_qwen25, &lz_names_qwen25_vision, &lz_names_qwen_vae},
+    .sources =
+        {[LZ_PART_TEXT_ENCODER] = "Qwen2.5-VL-7B, such as qwen_2.5_vl_7b.safetensors of Comfy-Org/Qwen-Image_ComfyUI, "
+                                  "text_encoder/ of Qwen/Qwen-Image, or a GGUF file",
+         [LZ_PART_VISION] = "the file with mmproj in its name, from where the GGUF file of Qwen2.5-VL-7B is",
+         [LZ_PART_VAE] = "qwen_image_vae.safetensors of Comfy-Org/Qwen-Image_ComfyUI, or vae/ of Qwen/Qwen-Image",
+         [LZ_PART_TOKENIZER] = "tokenizer/ of Qwen/Qwen-Image; a GGUF file of the text encoder has its own"},
+    .index = make_index,
+    .scheduler = make_scheduler,
     .open = open_qwen,
     .close = close_qwen,
     .targets = targets,

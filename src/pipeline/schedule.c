@@ -58,6 +58,14 @@ lz_status lz_schedule_read(lz_schedule *s, lz_context *ctx, const char *folder, 
     return lz_config_end(&c, err);
 }
 
+lz_status lz_schedule_of(lz_schedule *s, lz_context *ctx, const char *path, json_t *fields, lz_error *err) {
+    lz_config c;
+    lz_status status = lz_config_of(&c, ctx, path, fields, err);
+    if (status) return status;
+    read_fields(s, &c);
+    return lz_config_end(&c, err);
+}
+
 /* ---- sigmas ------------------------------------------------------------------------------------------------------ */
 
 double lz_schedule_line(const lz_schedule *s, int64_t tokens) {

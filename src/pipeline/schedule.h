@@ -4,6 +4,8 @@
 #ifndef LZ_SCHEDULE_H
 #define LZ_SCHEDULE_H
 
+#include <jansson.h>
+
 #include "base/base.h"
 
 typedef struct lz_schedule {
@@ -18,6 +20,8 @@ typedef struct lz_schedule {
 
 /* Every field of the file is used, or refused by name where it has a value that is not implemented. */
 lz_status lz_schedule_read(lz_schedule *s, lz_context *ctx, const char *folder, lz_error *err);
+/* The same of an object with the fields of that file, which it takes over. path: for errors. */
+lz_status lz_schedule_of(lz_schedule *s, lz_context *ctx, const char *path, json_t *fields, lz_error *err);
 
 /* mu by a straight line through the number of tokens, beyond its ends too. */
 double lz_schedule_line(const lz_schedule *s, int64_t tokens);

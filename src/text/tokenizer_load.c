@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -310,9 +311,9 @@ static lz_status check_post_processor(source *s, json_t *post) {
 
 /* ---- the two forms ----------------------------------------------------------------------------------------------- */
 
-static lz_status load_tokenizer_json(lz_tokenizer *t, const char *folder, lz_error *err) {
+static lz_status load_tokenizer_json(lz_tokenizer *t, const char *folder, const char *name, lz_error *err) {
     source s;
-    lz_status status = open_json(&s, t, folder, "tokenizer.json", err);
+    lz_status status = open_json(&s, t, folder, name, err);
     json_t *model = json_object_get(s.json, "model");
     const char *pattern = NULL;
     if (status == LZ_OK) status = check_model(&s, model);
@@ -399,63 +400,34 @@ static lz_status load_config(lz_tokenizer *t, const char *folder, lz_error *err)
     return status == LZ_NOT_FOUND ? LZ_OK : status;
 }
 
-static int by_id(const void *a, const void *b) {
-    int32_t x = ((const lz_token *)a)->id, y = ((const lz_token *)b)->id;
-    return x < y ? -1 : x > y;
+/* ---- for other forms (tokenizer_lists.c) ------------------------------------------------------------------------- */
+
+lz_status lz_tokenizer_add(lz_tokenizer *t, const char *path, const char *text, int64_t id, lz_error *err) {
+    return add_token(&(source){.t = t, .path = (char *)path, .err = err}, text, id);
 }
 
-/* No two tokens with one id, in all files together. */
-static lz_status check_ids_differ(lz_tokenizer *t, const char *folder, lz_error *err) {
-    const lz_bpe *bpe = &t->bpe;
-    lz_token *sorted = lz_host_alloc(t->ctx, bpe->n_tokens * sizeof *sorted);
-    if (!sorted) return lz_out_of_memory(err, (int64_t)(bpe->n_tokens * sizeof *sorted));
-    size_t n = 0;
-    for (size_t i = 0; i < bpe->token_slots; i++)
-        if (bpe->tokens[i].text) sorted[n++] = bpe->tokens[i];
-    qsort(sorted, n, sizeof *sorted, by_id);
-    lz_status status = LZ_OK;
-    for (size_t i = 1; i < n && status == LZ_OK; i++)
-        if (sorted[i].id == sorted[i - 1].id)
-            status = lz_fail(err, LZ_BAD_FILE, "%s: the tokens '%s' and '%s' of this tokenizer have the same id, %d",
-                             LZ_SHOW_TEXT(folder), LZ_SHOW_TEXT(sorted[i - 1].text), LZ_SHOW_TEXT(sorted[i].text),
-                             sorted[i].id);
-    lz_host_free(t->ctx, sorted);
-    return status;
+lz_status lz_tokenizer_add_merge(lz_tokenizer *t, const char *path, int32_t rank, const char *line, size_t n,
+                                 lz_error *err) {
+    return add_merge_line(&(source){.t = t, .path = (char *)path, .err = err}, rank, line, n);
 }
 
-static int by_first_byte_then_longest(const void *a, const void *b) {
-    const lz_added_token *x = a, *y = b;
-    int first = (unsigned char)x->text[0] - (unsigned char)y->text[0];
-    return first ? first : x->bytes > y->bytes ? -1 : x->bytes < y->bytes;
-}
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-static void index_added_tokens(lz_tokenizer *t) {
-    if (t->n_added) qsort(t->added, t->n_added, sizeof *t->added, by_first_byte_then_longest);
-    for (size_t i = 0; i < t->n_added; i++) t->added_from[(unsigned char)t->added[i].text[0] + 1]++;
-    for (size_t b = 0; b < 256; b++) t->added_from[b + 1] += t->added_from[b];
-}
-
-static lz_tokenizer *open_folder(lz_context *ctx, const char *folder, lz_error *err) {
-    lz_tokenizer *t = lz_host_alloc(ctx, sizeof *t);
-    if (!t) {
-        lz_out_of_memory(err, sizeof *t);
-        return NULL;
-    }
-    t->ctx = t->bpe.ctx = t->bpe.text.ctx = ctx;
-    t->pad = -1;
+/* name: of a tokenizer.json. */
+static lz_tokenizer *open_folder(lz_context *ctx, const char *folder, const char *name, lz_error *err) {
+    lz_tokenizer *t = lz_tokenizer_begin(ctx, err);
+    if (!t) return NULL;
     lz_error why = {.status = LZ_OK}; /* a file that need not be there leaves its words in it */
-    lz_status status = load_tokenizer_json(t, folder, &why);
+    lz_status status = load_tokenizer_json(t, folder, name, &why);
     if (status == LZ_NOT_FOUND) status = load_separate_files(t, folder, &why);
     if (status == LZ_OK) status = load_config(t, folder, &why);
-    if (status == LZ_OK) status = check_ids_differ(t, folder, &why);
-    if (status != LZ_OK) {
-        if (err) *err = why;
-        lz_tokenizer_free(t);
-        return NULL;
-    }
-    index_added_tokens(t);
-    if (t->pad < 0) t->pad = lz_tokenizer_id(t, "<|endoftext|>");
-    return t;
+    if (status == LZ_OK) why.status = LZ_OK;
+    return lz_tokenizer_end(t, folder, &why, err);
+}
+
+static bool is_file(const char *path) {
+    struct stat s;
+    return stat(path, &s) == 0 && S_ISREG(s.st_mode);
 }
 
 lz_tokenizer *lz_tokenizer_open(lz_context *ctx, const char *folder, lz_error *err) {
@@ -463,13 +435,18 @@ lz_tokenizer *lz_tokenizer_open(lz_context *ctx, const char *folder, lz_error *e
         lz_fail(err, LZ_BAD_ARGUMENT, "lz_tokenizer_open: an argument is NULL");
         return NULL;
     }
-    char *inside = lz_path_join(ctx, folder, "tokenizer");
+    char *inside = is_file(folder) ? lz_host_copy(ctx, folder) : lz_path_join(ctx, folder, "tokenizer");
     if (!inside) {
         lz_out_of_memory(err, LZ_SHOWN);
         return NULL;
     }
-    bool model = access(inside, F_OK) == 0; /* a model folder keeps it one level down */
-    lz_tokenizer *t = open_folder(ctx, model ? inside : folder, err);
+    lz_tokenizer *t;
+    char *slash = strrchr(inside, '/');
+    if (is_file(folder)) { /* a tokenizer.json */
+        if (slash) *slash = 0;
+        t = open_folder(ctx, slash ? *inside ? inside : "/" : ".", slash ? slash + 1 : inside, err);
+    } else /* a model folder keeps it one level down */
+        t = open_folder(ctx, access(inside, F_OK) == 0 ? inside : folder, "tokenizer.json", err);
     lz_host_free(ctx, inside);
     return t;
 }

@@ -24,4 +24,13 @@ struct lz_tokenizer {
     bool pads_left;
 };
 
+/* For forms that are not files of their own: begin, add tokens to the BPE and to these, end. path: for errors. */
+lz_tokenizer *lz_tokenizer_begin(lz_context *ctx, lz_error *err);
+lz_status lz_tokenizer_add(lz_tokenizer *t, const char *path, const char *text, int64_t id, lz_error *err);
+/* line: "left right", both in the BPE already. */
+lz_status lz_tokenizer_add_merge(lz_tokenizer *t, const char *path, int32_t rank, const char *line, size_t n,
+                                 lz_error *err);
+/* Checks it, if *why is no error yet. Otherwise frees it, and hands *why on; NULL. */
+lz_tokenizer *lz_tokenizer_end(lz_tokenizer *t, const char *path, lz_error *why, lz_error *err);
+
 #endif

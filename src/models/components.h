@@ -1,0 +1,11 @@
+/* components.h: the components that a file may hold (names.h), for those who only pass them on. */
+#ifndef LZ_COMPONENTS_H
+#define LZ_COMPONENTS_H
+
+typedef struct lz_component lz_component;
+typedef struct lz_names lz_names;
+
+extern const lz_component lz_names_flux2, lz_names_qwen_image, lz_names_z_image, lz_names_qwen3, lz_names_qwen25,
+    lz_names_qwen25_vision, lz_names_flux2_vae, lz_names_flux1_vae, lz_names_qwen_vae;
+
+#endif

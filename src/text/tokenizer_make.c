@@ -1,0 +1,64 @@
+/* tokenizer_make.c: how making a tokenizer begins and ends, whatever form it is read from. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/tokenizer_parts.h"
+
+lz_tokenizer *lz_tokenizer_begin(lz_context *ctx, lz_error *err) {
+    lz_tokenizer *t = lz_host_alloc(ctx, sizeof *t);
+    if (!t) {
+        lz_out_of_memory(err, sizeof *t);
+        return NULL;
+    }
+    t->ctx = t->bpe.ctx = t->bpe.text.ctx = ctx;
+    t->pad = -1;
+    return t;
+}
+
+static int by_id(const void *a, const void *b) {
+    int32_t x = ((const lz_token *)a)->id, y = ((const lz_token *)b)->id;
+    return x < y ? -1 : x > y;
+}
+
+/* No two tokens with one id, in all files together. */
+static lz_status check_ids_differ(lz_tokenizer *t, const char *folder, lz_error *err) {
+    const lz_bpe *bpe = &t->bpe;
+    lz_token *sorted = lz_host_alloc(t->ctx, bpe->n_tokens * sizeof *sorted);
+    if (!sorted) return lz_out_of_memory(err, (int64_t)(bpe->n_tokens * sizeof *sorted));
+    size_t n = 0;
+    for (size_t i = 0; i < bpe->token_slots; i++)
+        if (bpe->tokens[i].text) sorted[n++] = bpe->tokens[i];
+    qsort(sorted, n, sizeof *sorted, by_id);
+    lz_status status = LZ_OK;
+    for (size_t i = 1; i < n && status == LZ_OK; i++)
+        if (sorted[i].id == sorted[i - 1].id)
+            status = lz_fail(err, LZ_BAD_FILE, "%s: the tokens '%s' and '%s' of this tokenizer have the same id, %d",
+                             LZ_SHOW_TEXT(folder), LZ_SHOW_TEXT(sorted[i - 1].text), LZ_SHOW_TEXT(sorted[i].text),
+                             sorted[i].id);
+    lz_host_free(t->ctx, sorted);
+    return status;
+}
+
+static int by_first_byte_then_longest(const void *a, const void *b) {
+    const lz_added_token *x = a, *y = b;
+    int first = (unsigned char)x->text[0] - (unsigned char)y->text[0];
+    return first ? first : x->bytes > y->bytes ? -1 : x->bytes < y->bytes;
+}
+
+static void index_added_tokens(lz_tokenizer *t) {
+    if (t->n_added) qsort(t->added, t->n_added, sizeof *t->added, by_first_byte_then_longest);
+    for (size_t i = 0; i < t->n_added; i++) t->added_from[(unsigned char)t->added[i].text[0] + 1]++;
+    for (size_t b = 0; b < 256; b++) t->added_from[b + 1] += t->added_from[b];
+}
+
+lz_tokenizer *lz_tokenizer_end(lz_tokenizer *t, const char *path, lz_error *why, lz_error *err) {
+    if (why->status == LZ_OK) check_ids_differ(t, path, why);
+    if (why->status != LZ_OK) {
+        if (err) *err = *why;
+        lz_tokenizer_free(t);
+        return NULL;
+    }
+    index_added_tokens(t);
+    if (t->pad < 0) t->pad = lz_tokenizer_id(t, "<|endoftext|>");
+    return t;
+}

@@ -1,0 +1,415 @@
+/* test_parts.c: models from single files. Small models in the layout of diffusers are written as the files that people have, by
+ * the tables of tests/data/names and by the rules of each maker; a picture of the files has the bits of the folder's. GGUF files
+ * were written by the package gguf (tools/oracle/single_files.py). */
+#include <sys/stat.h>
+
+#include "check.h"
+#include "folder.h"
+
+#ifndef LZ_SOURCE_DIR
+#define LZ_SOURCE_DIR "."
+#endif
+#define DATA LZ_SOURCE_DIR "/tests/data/"
+#define KLEIN DATA "flux2/A"
+#define PARTS DATA "parts/"
+
+/* ---- writing files ----------------------------------------------------------------------------------------------- */
+
+enum { MOST = 2000 };
+static lz_context *ctx;
+static lz_scope *scope;
+static struct {
+    char name[200];
+    lz_array *pieces[3];
+    int n;
+} entries[MOST];
+static int n_entries;
+
+static void put(const char *prefix, const char *name, lz_array *a) {
+    char whole[200];
+    snprintf(whole, sizeof whole, "%s%s", prefix, name);
+    int i = 0;
+    while (i < n_entries && strcmp(entries[i].name, whole) != 0) i++;
+    if (i == n_entries) {
+        snprintf(entries[n_entries].name, sizeof entries[0].name, "%s", whole);
+        entries[n_entries++].n = 0;
+    }
+    entries[i].pieces[entries[i].n++] = a;
+}
+
+/* What was put, as a file; pieces of one name follow each other. */
+static const char *write_file(const char *name) {
+    static lz_named_array arrays[MOST];
+    lz_error err = {0};
+    for (int i = 0; i < n_entries; i++) {
+        lz_array *whole = entries[i].n > 1 ? lz_concat(entries[i].pieces, entries[i].n, 0) : entries[i].pieces[0];
+        arrays[i] = (lz_named_array){entries[i].name, lz_contiguous(whole)};
+    }
+    const char *path = in_folder(name);
+    CHECK_OK(lz_weights_save(ctx, path, arrays, n_entries, NULL, &err), &err);
+    n_entries = 0;
+    return path;
+}
+
+static lz_weights *open_weights(const char *path) {
+    lz_error err = {0};
+    lz_weights *w = lz_weights_open(ctx, path, &err);
+    CHECK(w, "%s: %s", path, err.text);
+    return w;
+}
+
+/* The tensors of a folder under the names of a table; what the table does not have keeps its name. Rows of one tensor are in
+ * the order of the table's rows. */
+static void put_by_table(const char *prefix, const char *folder_path, const char *table) {
+    lz_weights *w = open_weights(folder_path);
+    char path[300], line[600], file[128], engine[128], operation[80];
+    snprintf(path, sizeof path, DATA "names/%s.tsv", table);
+    FILE *f = fopen(path, "r");
+    CHECK(f && fgets(line, sizeof line, f));
+    while (f && fgets(line, sizeof line, f)) {
+        sscanf(line, "%127[^\t]\t%*[^\t]\t%127[^\t]\t%79[^\n]", file, engine, operation);
+        if (!lz_weights_has(w, engine)) continue;
+        lz_array *a = lz_weights_get(w, engine);
+        lz_dims d = lz_shape(a);
+        if (!strncmp(operation, "swap", 4)) {
+            int64_t half = d.at[0] / 2;
+            put(prefix, file, lz_slice(a, 0, half, 2 * half, 1));
+            put(prefix, file, lz_slice(a, 0, 0, half, 1));
+        } else
+            put(prefix, file, strncmp(operation, "drop", 4) ? a : lz_reshape(a, LZ_DIMS(d.at[0], d.at[1], 1, 1)));
+    }
+    if (f) fclose(f);
+    lz_weights_close(w);
+}
+
+/* As they are; "model." becomes stem. */
+static void put_all(const char *stem, const char *folder_path) {
+    lz_weights *w = open_weights(folder_path);
+    for (int64_t i = 0, n = lz_weights_count(w); i < n; i++) {
+        const char *name = lz_weights_name(w, i);
+        bool inside = !strncmp(name, "model.", 6);
+        put(inside ? stem : "", inside ? name + 6 : name, lz_weights_get(w, name));
+    }
+    lz_weights_close(w);
+}
+
+/* The same with q, k, v as one matrix, and gate and up. */
+static void put_fused(const char *folder_path) {
+    static const char *const from[] = {".q_proj.", ".k_proj.", ".v_proj.", ".gate_proj.", ".up_proj."};
+    lz_weights *w = open_weights(folder_path);
+    for (int part = -1; part < 5; part++)
+        for (int64_t i = 0, n = lz_weights_count(w); i < n; i++) {
+            const char *name = lz_weights_name(w, i), *at = NULL;
+            int found = -1;
+            for (int k = 0; k < 5; k++)
+                if (strncmp(name, "visual", 6) != 0 && strstr(name, from[k])) at = strstr(name, from[found = k]);
+            if (found != part) continue;
+            char whole[200];
+            if (at)
+                snprintf(whole, sizeof whole, "%.*s%s%s", (int)(at - name), name,
+                         part < 3 ? ".qkv_proj." : ".gate_up_proj.", at + strlen(from[part]));
+            put("", at ? whole : name, lz_weights_get(w, name));
+        }
+    lz_weights_close(w);
+}
+
+/* ---- pictures ---------------------------------------------------------------------------------------------------- */
+
+static void begin(void) {
+    enter_folder();
+    ctx = lz_open(.threads = 2);
+    scope = lz_scope_begin(ctx, "parts");
+}
+
+static void end(void) {
+    lz_scope_end(scope);
+    lz_close(ctx);
+    leave_folder();
+}
+
+static lz_image paint(const lz_model_options *options, int n_images) {
+    lz_error err = {0};
+    lz_picture p = {0};
+    unsigned char pixels[64 * 64 * 3];
+    for (int i = 0; i < (int)sizeof pixels; i++) pixels[i] = (unsigned char)(i * 7 + i / 64);
+    lz_image image = {.width = 64, .height = 64, .pixels = pixels};
+    lz_model *model = lz_model_open_with(ctx, options, &err);
+    if (CHECK(model, "%s", err.text))
+        CHECK_OK(lz_generate(model, &p, &err, .prompt = "a red fox in the snow", .seed = 3, .width = 64, .height = 64,
+                             .steps = 2, .images = &image, .n_images = n_images, .guidance = n_images ? 4 : 0),
+                 &err);
+    lz_image result = p.image;
+    p.image = (lz_image){0};
+    lz_picture_free(&p);
+    lz_model_close(model);
+    return result;
+}
+
+static void check_same(const lz_image *want, const char *what, const lz_model_options *options, int n_images) {
+    lz_image got = paint(options, n_images);
+    bool same = got.pixels && want->pixels && got.width == want->width && got.height == want->height &&
+                !memcmp(got.pixels, want->pixels, (size_t)(3 * got.width * got.height));
+    CHECK(same, "%s: the picture is another one", what);
+    lz_image_free(ctx, &got);
+}
+#define SAME(want, what, n_images, ...) check_same(want, what, &LZ_MODEL_OPTIONS(__VA_ARGS__), n_images)
+
+/* Several files: Black Forest Labs, ComfyUI, everything in one, GGUF, a folder with an autoencoder of another. */
+static void klein(void) {
+    begin();
+    lz_image want = paint(&LZ_MODEL_OPTIONS(.model = KLEIN, .vae = PARTS "klein_vae"), 0);
+    put_by_table("", KLEIN "/transformer", "flux2-klein-4b");
+    const char *transformer = write_file("flux-2-klein-4b.safetensors");
+    put_all("model.", KLEIN "/text_encoder");
+    const char *text = write_file("qwen_3_4b.safetensors");
+    put_by_table("", PARTS "klein_vae", "flux2-vae");
+    const char *vae = write_file("ae.safetensors"), *tokenizer = KLEIN "/tokenizer";
+    SAME(&want, "Black Forest Labs", 0, .model = transformer, .text_encoder = text, .vae = vae, .tokenizer = tokenizer);
+    SAME(&want, "tokenizer.json", 0, .model = transformer, .text_encoder = text, .vae = vae,
+         .tokenizer = KLEIN "/tokenizer/tokenizer.json");
+    SAME(&want, "folders as parts", 0, .model = transformer, .text_encoder = KLEIN "/text_encoder",
+         .vae = PARTS "klein_vae", .tokenizer = KLEIN);
+    /* Trap 13: a file with the names of diffusers. */
+    put_all("model.", PARTS "klein_vae");
+    const char *named = write_file("flux2-vae.safetensors");
+    SAME(&want, "names of diffusers", 0, .model = transformer, .text_encoder = text, .vae = named,
+         .tokenizer = tokenizer);
+    put_all("model.", KLEIN "/transformer");
+    named = write_file("diffusers.sft");
+    SAME(&want, "a transformer of diffusers", 0, .model = named, .text_encoder = text, .vae = vae,
+         .tokenizer = tokenizer);
+    put_fused(KLEIN "/text_encoder");
+    named = write_file("fused.safetensors");
+    SAME(&want, "fused text encoder", 0, .model = transformer, .text_encoder = named, .vae = vae,
+         .tokenizer = tokenizer);
+    put_all("", KLEIN "/text_encoder");
+    named = write_file("mflux.safetensors");
+    SAME(&want, "text encoder of mflux", 0, .model = transformer, .text_encoder = named, .vae = vae,
+         .tokenizer = tokenizer);
+    /* Cut behind the last layer that is read, without the norm that belongs behind layer 28. */
+    lz_weights *w = open_weights(KLEIN "/text_encoder");
+    for (int64_t i = 0, n = lz_weights_count(w); i < n; i++) {
+        const char *name = lz_weights_name(w, i);
+        if (!strstr(name, "layers.27.") && strcmp(name, "model.norm.weight") != 0)
+            put("", name, lz_weights_get(w, name));
+    }
+    lz_weights_close(w);
+    named = write_file("cut.safetensors");
+    SAME(&want, "cut text encoder", 0, .model = transformer, .text_encoder = named, .vae = vae, .tokenizer = tokenizer);
+    /* Trap 16 */
+    put_by_table("model.diffusion_model.", KLEIN "/transformer", "flux2-klein-4b");
+    put_all("text_encoders.qwen3_4b.transformer.model.", KLEIN "/text_encoder");
+    put_by_table("vae.", PARTS "klein_vae", "flux2-vae");
+    named = write_file("checkpoint.safetensors");
+    SAME(&want, "all in one", 0, .model = named, .tokenizer = tokenizer);
+    SAME(&want, "GGUF", 0, .model = PARTS "klein.gguf", .text_encoder = PARTS "qwen3.gguf", .vae = vae);
+    SAME(&want, "GGUF as a tokenizer", 0, .model = transformer, .text_encoder = text, .vae = vae,
+         .tokenizer = PARTS "qwen3.gguf");
+    lz_image_free(ctx, &want);
+    end();
+}
+
+/* Kernels with their channels last, as MLX has them, even those that look the same either way (3 x 3 of 3 colours). */
+static void channels_last(void) {
+    begin();
+    lz_image want = paint(&LZ_MODEL_OPTIONS(.model = KLEIN, .vae = PARTS "klein_vae"), 1);
+    lz_weights *w = open_weights(PARTS "klein_vae");
+    for (int64_t i = 0, n = lz_weights_count(w); i < n; i++) {
+        const char *name = lz_weights_name(w, i), *out = strstr(name, "to_out.0");
+        lz_array *a = lz_weights_get(w, name);
+        char renamed[200];
+        snprintf(renamed, sizeof renamed, "%.*sto_out%s", (int)(out ? out - name : 0), name, out ? out + 8 : "");
+        put("", out ? renamed : name, lz_shape(a).n == 4 ? lz_permute(a, LZ_DIMS(0, 2, 3, 1)) : a);
+    }
+    lz_weights_close(w);
+    const char *vae = write_file("0.safetensors");
+    SAME(&want, "channels last", 1, .model = KLEIN, .vae = vae);
+    lz_image_free(ctx, &want);
+    end();
+}
+
+/* With an image, so that the vision encoder and both halves of the autoencoder are used. */
+static void qwen_image(void) {
+    begin();
+    lz_image want = paint(&LZ_MODEL_OPTIONS(.model = PARTS "qwen"), 1);
+    put_all("model.", PARTS "qwen/transformer");
+    const char *transformer = write_file("qwen_image_edit_2509_bf16.safetensors");
+    lz_weights *w = open_weights(PARTS "qwen/transformer");
+    for (int64_t i = 0, n = lz_weights_count(w); i < n; i++)
+        put("model.diffusion_model.", lz_weights_name(w, i), lz_weights_get(w, lz_weights_name(w, i)));
+    lz_weights_close(w);
+    const char *prefixed = write_file("qwen.safetensors");
+    put_all("model.", PARTS "qwen/text_encoder");
+    const char *text = write_file("qwen_2.5_vl_7b.safetensors");
+    put_by_table("", PARTS "qwen/vae", "qwen-image-vae");
+    const char *vae = write_file("qwen_image_vae.safetensors"), *tokenizer = PARTS "qwen/tokenizer";
+    SAME(&want, "ComfyUI", 1, .model = transformer, .text_encoder = text, .vae = vae, .tokenizer = tokenizer);
+    put_fused(PARTS "qwen/text_encoder");
+    const char *fused = write_file("fused.safetensors");
+    SAME(&want, "a prefix, and a fused text encoder", 1, .model = prefixed, .text_encoder = fused, .vae = vae,
+         .tokenizer = tokenizer, .variant = "edit-plus");
+    /* Trap 8: the mmproj file beside it has up and down exchanged. */
+    SAME(&want, "GGUF", 1, .model = transformer, .text_encoder = PARTS "qwen2.5-vl.gguf", .vae = vae);
+    lz_image_free(ctx, &want);
+    end();
+}
+
+/* ---- what files do not tell -------------------------------------------------------------------------------------- */
+
+static lz_model_facts facts_of(const lz_model_options *options) {
+    lz_error err = {0};
+    lz_model *model = lz_model_open_with(ctx, options, &err);
+    CHECK(model, "%s", err.text);
+    lz_model_facts facts = lz_model_about(model);
+    lz_model_close(model);
+    return facts;
+}
+#define FACTS(...) facts_of(&LZ_MODEL_OPTIONS(__VA_ARGS__))
+
+static void variants(void) {
+    begin();
+    static const char *const text = KLEIN "/text_encoder", *const vae = PARTS "klein_vae",
+                             *const tokenizer = KLEIN "/tokenizer";
+    put_by_table("", KLEIN "/transformer", "flux2-klein-4b");
+    const char *distilled = write_file("klein-4b.safetensors");
+    put_by_table("", KLEIN "/transformer", "flux2-klein-4b");
+    const char *base = write_file("flux-2-klein-BASE-4b.safetensors");
+    lz_model_facts f = FACTS(.model = distilled, .text_encoder = text, .vae = vae, .tokenizer = tokenizer);
+    CHECK(f.distilled && f.guidance_built_in && f.steps == 4 && f.guidance == 1 && f.width == 1024);
+    f = FACTS(.model = base, .text_encoder = text, .vae = vae, .tokenizer = tokenizer);
+    CHECK(!f.distilled && f.steps == 50 && f.guidance == 4);
+    f = FACTS(.model = distilled, .text_encoder = text, .vae = vae, .tokenizer = tokenizer, .variant = "base");
+    CHECK(!f.distilled && f.steps == 50);
+    f = FACTS(.model = base, .text_encoder = text, .vae = vae, .tokenizer = tokenizer, .variant = "distilled");
+    CHECK(f.distilled && f.steps == 4);
+
+    static const struct {
+        const char *name, *variant;
+        int least, most, steps;
+        bool marked, distilled;
+    } cases[] = {
+        {"qwen_image_bf16", NULL, 0, 0, 50, false, false},
+        {"qwen_image_edit_bf16", NULL, 1, 1, 50, false, false},
+        {"qwen_image_2509", NULL, 1, LZ_MAX_IMAGES, 40, false, false},
+        {"Qwen-Image-Edit-2511-Q4", NULL, 1, LZ_MAX_IMAGES, 40, false, false},
+        {"marked", NULL, 1, LZ_MAX_IMAGES, 40, true, false},
+        {"plain", "edit", 1, 1, 50, false, false},
+        {"qwen_image_edit", "text", 0, 0, 50, false, false},
+        {"qwen_image_Lightning_8steps", NULL, 0, 0, 8, false, true},
+        {"qwen_image_lightning-4steps", NULL, 0, 0, 4, false, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put_all("model.", PARTS "qwen/transformer");
+        if (cases[i].marked) put("", "__index_timestep_zero__", lz_full(ctx, LZ_DIMS(0), LZ_F32, 0));
+        const char *path = write_file(cases[i].name);
+        f = FACTS(.model = path, .text_encoder = PARTS "qwen/text_encoder", .vae = PARTS "qwen/vae",
+                  .tokenizer = PARTS "qwen/tokenizer", .variant = cases[i].variant);
+        CHECK(f.least_images == cases[i].least && f.most_images == cases[i].most && f.steps == cases[i].steps &&
+                  f.distilled == cases[i].distilled,
+              "%s: %d to %d images, %d steps", cases[i].name, f.least_images, f.most_images, f.steps);
+    }
+    end();
+}
+
+/* What a beginner gives by mistake, and what is said. */
+static void check_refused(const char *words, const lz_model_options *options) {
+    lz_error err = {0};
+    lz_model *model = lz_model_open_with(ctx, options, &err);
+    CHECK(!model && err.status, "was opened, instead of: %s", words);
+    if (!model) CHECK_TEXT(err.text, words);
+    lz_model_close(model);
+}
+#define REFUSED(words, ...) check_refused(words, &LZ_MODEL_OPTIONS(__VA_ARGS__))
+
+static const char *write_bytes(const char *name, const char *bytes, size_t n) {
+    const char *path = in_folder(name);
+    FILE *f = fopen(path, "wb");
+    CHECK(f && fwrite(bytes, n, 1, f) == 1 && fclose(f) == 0);
+    return path;
+}
+
+static void refused(void) {
+    begin();
+    put_by_table("", KLEIN "/transformer", "flux2-klein-4b");
+    const char *transformer = write_file("klein.safetensors"), *text = KLEIN "/text_encoder", *vae = PARTS "klein_vae",
+               *tokenizer = KLEIN "/tokenizer";
+    REFUSED("lacks its text encoder, which is given with --text-encoder: Qwen3-4B", .model = transformer);
+    REFUSED("lacks its autoencoder, which is given with --vae: flux2-vae.safetensors", .model = transformer,
+            .text_encoder = text, .tokenizer = tokenizer);
+    put_all("model.", KLEIN "/text_encoder");
+    const char *alone = write_file("text.safetensors");
+    REFUSED("lacks its tokenizer, which is given with --tokenizer", .model = transformer, .text_encoder = alone,
+            .vae = vae);
+    REFUSED("a FLUX.2 autoencoder is needed, and this is a Qwen-Image autoencoder", .model = transformer,
+            .text_encoder = text, .tokenizer = tokenizer, .vae = PARTS "qwen/vae/diffusion_pytorch_model.safetensors");
+    REFUSED("a Qwen3 text encoder is needed, and this is a Qwen2.5-VL text encoder", .model = transformer,
+            .text_encoder = PARTS "qwen2.5-vl.gguf", .tokenizer = tokenizer, .vae = vae);
+    REFUSED("this is a FLUX.2 autoencoder, a part of a model: name the transformer with -m, and this file with --vae",
+            .model = PARTS "klein_vae/diffusion_pytorch_model.safetensors");
+    REFUSED("this is a Qwen3 text encoder, a part of a model", .model = PARTS "qwen3.gguf");
+    /* Trap of the parts: C is three times the hidden size of the text encoder. */
+    put_all("model.", DATA "flux2/B/text_encoder");
+    const char *other = write_file("other.safetensors");
+    lz_weights *w = open_weights(KLEIN "/text_encoder");
+    for (int64_t i = 0, n = lz_weights_count(w); i < n; i++) { /* wider by half: three times 36 features */
+        lz_array *a = lz_weights_get(w, lz_weights_name(w, i));
+        lz_dims d = lz_shape(a), before = LZ_NONE, behind = LZ_NONE;
+        before.n = behind.n = d.n;
+        for (int k = 0; k < d.n; k++) behind.at[k] = d.at[k] == 24 ? 12 : 0;
+        put("", lz_weights_name(w, i), lz_pad(a, before, behind, 0));
+    }
+    lz_weights_close(w);
+    const char *wide = write_file("wide.safetensors");
+    REFUSED("wide.safetensors: the text encoder gives 108 features and the transformer reads 72", .model = transformer,
+            .text_encoder = wide, .vae = vae, .tokenizer = tokenizer);
+    REFUSED("reads the state after layer 27, but there are 4", .model = transformer, .text_encoder = other, .vae = vae,
+            .tokenizer = tokenizer);
+    lz_array *one = lz_full(ctx, LZ_DIMS(2, 2), LZ_F32, 1);
+    static const struct {
+        const char *tensor, *words;
+    } files[] = {
+        {"diffusion_model.double_blocks.0.img_attn.qkv.lora_A.weight", "it is a LoRA"},
+        {"lora_unet_double_blocks_0_img_attn_qkv.lora_down.weight", "it is a LoRA"},
+        {"lycoris_blocks_0.lokr_w1", "it is a LoRA"},
+        {"transformer_blocks.0.attn.to_qkv.wscales", "it is a Nunchaku file"},
+        {"guidance_in.in_layer.weight", "FLUX.2 [dev]"},
+        {"double_blocks.0.img_mod.lin.weight", "FLUX.1"},
+        {"time_text_embed.addition_t_embedding.weight", "Qwen-Image-Layered"},
+        {"txt_in.text_norm.weight", "Qwen-Image 2.1"},
+        {"something.else", "no model that is known here"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        put("", files[i].tensor, one);
+        REFUSED(files[i].words, .model = write_file("odd.safetensors"));
+    }
+    REFUSED("PyTorch", .model = write_bytes("model.ckpt", "PK\3\4 and so on, a zip file of pickles", 40));
+    REFUSED("not a model folder", .model = in_folder("nothing"));
+    REFUSED("a variant of a model is", .model = KLEIN, .variant = "fast");
+    REFUSED("holds no tokenizer", .model = transformer, .text_encoder = text, .vae = vae, .tokenizer = transformer);
+    end();
+}
+
+/* ---- what is said of a file -------------------------------------------------------------------------------------- */
+
+static void about(void) {
+    begin();
+    lz_error err = {0};
+    lz_file_facts f;
+    CHECK_OK(lz_file_about(ctx, PARTS "klein.gguf", &f, &err), &err);
+    CHECK_TEXT(f.what, "a FLUX.2 [klein] transformer");
+    CHECK_TEXT(f.needs, "a text encoder (--text-encoder), an autoencoder (--vae), a tokenizer (--tokenizer)");
+    CHECK(f.transformer && !f.text_encoder && !f.vae && !f.vision && !f.tokenizer && !*f.refused);
+    CHECK_OK(lz_file_about(ctx, PARTS "qwen3.gguf", &f, &err), &err);
+    CHECK(!f.transformer && f.text_encoder && f.tokenizer && !f.vision && !*f.needs);
+    CHECK_OK(lz_file_about(ctx, PARTS "mmproj-qwen2.5-vl.gguf", &f, &err), &err);
+    CHECK(f.vision && !f.text_encoder);
+    CHECK_OK(lz_file_about(ctx, PARTS "qwen/text_encoder", &f, &err), &err);
+    CHECK(f.vision && f.text_encoder && !f.vae);
+    put("", "a.lora_A.weight", lz_full(ctx, LZ_DIMS(1), LZ_F32, 0));
+    CHECK_OK(lz_file_about(ctx, write_file("lora.safetensors"), &f, &err), &err);
+    CHECK_TEXT(f.refused, "LoRA");
+    end();
+}
+
+TEST_MAIN({"klein", klein}, {"channels_last", channels_last}, {"qwen_image", qwen_image}, {"variants", variants},
+          {"refused", refused}, {"about", about})

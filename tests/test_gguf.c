@@ -18,7 +18,7 @@ static const char *gguf_data(const char *name) {
 /* The numbers of a packed tensor, one after the other. */
 static float *unpacked(lz_weights *w, const lz_weights_tensor *t, int64_t n) {
     const lz_packing_info *info = &lz_packing_table[t->packing];
-    lz_array *codes = lz_weights_codes(w, t, LZ_DIMS(t->end - t->begin));
+    lz_array *codes = lz_weights_view(w, t, 0, LZ_DIMS(t->end - t->begin), LZ_U8);
     const uint8_t *from = lz_data(codes, &err);
     float *to = malloc((size_t)n * sizeof *to);
     if (!CHECK(from && to && t->end - t->begin == n / info->elements * info->bytes, "%s", err.text)) abort();

@@ -121,13 +121,13 @@ static bool add_pair(lz_weights *w, pair p, lz_error *err) {
 
 bool lz_weights_add_metadata(lz_weights *w, const char *key, const char *value, lz_error *err) {
     const lz_value none = {.type = LZ_VALUE_TYPES};
-    return add_pair(w, (pair){key, value, none}, err);
+    return add_pair(w, (pair){key, value, none, NULL}, err);
 }
 
 bool lz_weights_add_value(lz_weights *w, const char *key, const lz_value *value, lz_error *err) {
     char *text = lz_value_text(w->ctx, value);
     if (!text) return no_memory(err, 0);
-    bool good = add_pair(w, (pair){key, text, *value}, err);
+    bool good = add_pair(w, (pair){key, text, *value, NULL}, err);
     lz_host_free(w->ctx, text);
     return good;
 }
@@ -415,6 +415,7 @@ void lz_weights_close(lz_weights *w) {
     for (int i = 0; i < w->n_shards; i++) lz_mapping_release(w->shards[i].map);
     lz_host_free(w->ctx, w->shards);
     lz_host_free(w->ctx, w->tensors);
+    for (int64_t i = 0; i < w->n_metadata; i++) json_decref(w->metadata[i].json);
     lz_host_free(w->ctx, w->metadata);
     lz_bump_free(&w->bump);
     lz_host_free(w->ctx, w);

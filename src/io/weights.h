@@ -66,11 +66,15 @@ bool lz_weights_bad_file(lz_error *err, const char *path, const char *format, ..
 json_t *lz_weights_parse(const char *path, const char *what, const char *text, int64_t bytes, lz_error *err);
 #define LZ_DAMAGED ": the file is damaged, download it again"
 
-/* The bytes of a tensor of any type as an array of u8, in place. dims: in bytes; their product is the bytes of the tensor. */
-lz_array *lz_weights_codes(lz_weights *w, const lz_weights_tensor *tensor, lz_dims dims);
+/* Bytes of a tensor of any type, from this one on, seen as an array of this shape and type: in place, or copied if they are
+ * not aligned for the type. An error if the tensor does not have so many. */
+lz_array *lz_weights_view(lz_weights *w, const lz_weights_tensor *tensor, int64_t offset, lz_dims dims, lz_dtype dtype);
+const char *lz_weights_data(const lz_weights *w, const lz_weights_tensor *tensor);    /* its first byte */
 const char *lz_weights_path_of(const lz_weights *w, const lz_weights_tensor *tensor); /* of the file that holds it */
 /* What the files say under this key, such as an array of a GGUF file; NULL: nothing. It lives as long as the weights. */
 const lz_value *lz_weights_value(const lz_weights *w, const char *key);
+/* What they say under this key, if it is JSON; NULL: nothing, or it is not. Borrowed, and lives as long as the weights. */
+json_t *lz_weights_json(lz_weights *w, const char *key);
 
 /* lz_weights_open with other formats than the table's; the first one is tried for files that end in none of their endings. */
 lz_weights *lz_weights_open_as(lz_context *ctx, const char *path, const lz_weights_format *const *formats, int n,

@@ -15,6 +15,7 @@ typedef struct shard {
 typedef struct pair {
     const char *key, *text;
     lz_value value; /* type LZ_VALUE_TYPES: there is only the text */
+    json_t *json;   /* of the text, once somebody asked for it; owned */
 } pair;
 
 struct lz_weights {

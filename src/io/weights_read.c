@@ -59,6 +59,16 @@ const lz_value *lz_weights_value(const lz_weights *w, const char *key) {
     return NULL;
 }
 
+json_t *lz_weights_json(lz_weights *w, const char *key) {
+    for (int64_t i = 0; w && i < w->n_metadata; i++) {
+        pair *p = &w->metadata[i];
+        if (strcmp(p->key, key) != 0) continue;
+        if (!p->json) p->json = json_loads(p->text, JSON_REJECT_DUPLICATES, NULL);
+        return p->json;
+    }
+    return NULL;
+}
+
 /* ---- taking tensors ---------------------------------------------------------------------------------------------- */
 
 #define DISTANCE_LIMIT 128
@@ -115,12 +125,21 @@ static bool all_bools(const char *data, int64_t n) {
     return any <= 1;
 }
 
-lz_array *lz_weights_codes(lz_weights *w, const lz_weights_tensor *t, lz_dims dims) {
+const char *lz_weights_data(const lz_weights *w, const lz_weights_tensor *t) {
+    return w->shards[t->shard].map->data + t->begin;
+}
+
+lz_array *lz_weights_view(lz_weights *w, const lz_weights_tensor *t, int64_t offset, lz_dims dims, lz_dtype dtype) {
     const shard *s = &w->shards[t->shard];
-    if (lz_dims_size(dims) != t->end - t->begin)
-        return lz_poison(w->ctx, LZ_BAD_FILE, "%s: tensor '%s' holds %lld bytes, not those of %s",
-                         LZ_SHOW_TEXT(s->path), LZ_SHOW_TEXT(t->name), (long long)(t->end - t->begin), LZ_SHOW(dims));
-    return lz_borrow(w->ctx, dims, LZ_U8, s->map->data + t->begin, lz_mapping_release, lz_mapping_retain(s->map));
+    int64_t bytes = lz_dims_size(dims), has = t->end - t->begin;
+    if (bytes >= 0 && __builtin_mul_overflow(bytes, lz_dtype_size(dtype), &bytes)) bytes = -1;
+    if (bytes < 0 || offset < 0 || offset > has || bytes > has - offset)
+        return lz_poison(w->ctx, LZ_BAD_FILE, "%s: tensor '%s' holds %lld bytes, too few for %s", LZ_SHOW_TEXT(s->path),
+                         LZ_SHOW_TEXT(t->name), (long long)has, LZ_SHOW(dims));
+    const char *data = s->map->data + t->begin + offset;
+    /* Nothing makes a writer align its tensors, and files with 8-bit types do not. */
+    if ((uintptr_t)data % (uintptr_t)lz_dtype_size(dtype) != 0) return lz_from(w->ctx, dims, dtype, data);
+    return lz_borrow(w->ctx, dims, dtype, data, lz_mapping_release, lz_mapping_retain(s->map));
 }
 
 lz_array *(lz_weights_get)(lz_weights *w, const char *name) {
@@ -142,13 +161,11 @@ lz_array *lz_weights_get_rows(lz_weights *w, const char *name, int64_t first, in
                          LZ_SHOW_TEXT(s->path), LZ_SHOW_TEXT(name), LZ_SHOW_TEXT(t->type));
     lz_dtype dtype = (lz_dtype)t->dtype;
     int64_t row = t->dims.n && t->dims.at[0] ? (t->end - t->begin) / t->dims.at[0] : 0; /* bytes */
-    const char *data = s->map->data + t->begin + (rows < 0 ? 0 : first * row);
-    if (dtype == LZ_BOOL && !all_bools(data, rows < 0 ? t->end - t->begin : rows * row))
+    int64_t offset = rows < 0 ? 0 : first * row;
+    if (dtype == LZ_BOOL && !all_bools(lz_weights_data(w, t) + offset, rows < 0 ? t->end - t->begin : rows * row))
         return lz_poison(w->ctx, LZ_BAD_FILE, "%s: tensor '%s' of type BOOL holds bytes other than 0 and 1" LZ_DAMAGED,
                          LZ_SHOW_TEXT(s->path), LZ_SHOW_TEXT(name));
-    /* Nothing makes a writer align its tensors, though all known ones do. */
-    if ((uintptr_t)data % (uintptr_t)lz_dtype_size(dtype) != 0) return lz_from(w->ctx, dims, dtype, data);
-    return lz_borrow(w->ctx, dims, dtype, data, lz_mapping_release, lz_mapping_retain(s->map));
+    return lz_weights_view(w, t, offset, dims, dtype);
 }
 
 lz_array *(lz_weights_cast)(lz_weights *w, const char *name, lz_dtype dtype) {

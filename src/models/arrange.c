@@ -96,39 +96,83 @@ static lz_dims with_channels_last(lz_dims d) {
     return d;
 }
 
-static lz_dims file_dims(const lz_names *names, const lz_origin *from, int i) {
-    const lz_weights_tensor *t = lz_weights_find(names->weights, from->pieces[i].name);
-    lz_dims d = t ? t->dims : LZ_NONE;
+static lz_dims file_dims(const lz_origin *from, const lz_arranged *to, int i) {
+    lz_dims d = to->pieces[i].dims;
     if (from->pieces[i].rows >= 0 && d.n) d.at[0] = from->pieces[i].rows;
     return d;
 }
 
 /* The shape that the pieces have together. */
-static lz_dims whole_dims(const lz_names *names, const lz_origin *from) {
-    lz_dims d = file_dims(names, from, 0);
+static lz_dims whole_dims(const lz_origin *from, const lz_arranged *to) {
+    lz_dims d = file_dims(from, to, 0);
     if (from->frames && d.n == 4) return (lz_dims){5, {d.at[0], d.at[1], from->n, d.at[2], d.at[3]}};
     for (int i = 1; i < from->n && d.n; i++) {
-        lz_dims next = file_dims(names, from, i);
+        lz_dims next = file_dims(from, to, i);
         if (next.n) d.at[0] += next.at[0];
     }
     return d;
 }
 
-lz_status lz_arrange(const lz_names *names, const char *name, const lz_origin *from, lz_dims want, lz_array **sources,
-                     int *n, const lz_recipe **recipe, lz_error *err) {
-    lz_dims has = whole_dims(names, from);
-    bool last = names->channels_last && want.n >= 4 && has.n == want.n;
-    if (!fits(has, last ? with_channels_last(want) : want))
-        return lz_fail(err, LZ_BAD_FILE, "%s: tensor '%s' is %s, but the configuration asks for %s",
-                       LZ_SHOW_TEXT(lz_weights_path(names->weights)),
-                       LZ_SHOW_TEXT(from->n > 1 ? name : from->pieces[0].name), LZ_SHOW(has), LZ_SHOW(want));
-    *recipe = from->frames ? &frames : from->n > 1 ? &joined : last ? &first_channels : NULL;
-    for (*n = 0; *n < from->n; ++*n) {
-        lz_dims dims = *recipe ? file_dims(names, from, *n) : want;
-        sources[*n] = lz_weights_get_rows(names->weights, from->pieces[*n].name, from->pieces[*n].first,
-                                          from->pieces[*n].rows, dims);
-        lz_status status = lz_check(sources[*n], err);
-        if (status) return status;
+/* ---- taking pieces ----------------------------------------------------------------------------------------------- */
+
+static lz_status take_packed(lz_weights *w, const lz_origin *from, lz_dims dims, lz_arranged *to, int i,
+                             lz_error *err) {
+    const lz_stored *s = &to->pieces[i];
+    int64_t rows = s->layout.rows, first = 0;
+    if (from->pieces[i].rows >= 0 && s->dims.at[0]) { /* rows of a tensor with more axes are several of the matrix */
+        int64_t each = rows / s->dims.at[0];
+        first = from->pieces[i].first * each;
+        rows = from->pieces[i].rows * each;
+    }
+    lz_packed packed;
+    lz_status status = lz_stored_take(w, s, first, rows, &packed, err);
+    if (status) return status;
+    lz_context *ctx = packed.codes->ctx;
+    to->sources[i] = lz_packed_dense(ctx, &packed, dims, lz_compute_type(ctx), err);
+    if (!to->sources[i]) return LZ_OUT_OF_MEMORY;
+    return LZ_OK;
+}
+
+/* Plain numbers beside packed ones get their type. */
+static lz_status cast_others(lz_arranged *to, lz_error *err) {
+    bool any = false;
+    for (int i = 0; i < to->n; i++) any |= to->pieces[i].packed;
+    for (int i = 0; i < to->n && any && to->recipe; i++) {
+        lz_context *ctx = to->sources[i]->ctx;
+        if (to->pieces[i].packed || to->sources[i]->dtype == lz_compute_type(ctx)) continue;
+        to->sources[i] = lz_recipe_value(ctx, &lz_recipe_cast, to->sources[i]->dims, lz_compute_type(ctx),
+                                         &to->sources[i], 1, err);
+        if (!to->sources[i]) return LZ_OUT_OF_MEMORY;
     }
     return LZ_OK;
+}
+
+lz_status lz_arrange(const lz_names *names, const char *name, const lz_origin *from, lz_dims want, lz_arranged *to,
+                     lz_error *err) {
+    lz_weights *w = names->weights;
+    *to = (lz_arranged){.n = from->n};
+    for (int i = 0; i < from->n; i++) {
+        lz_status status = lz_stored_find(w, from->pieces[i].name, want, &to->pieces[i], err);
+        if (status) return status;
+    }
+    lz_dims all = whole_dims(from, to);
+    bool last = names->channels_last && want.n >= 4 && all.n == want.n;
+    if (!fits(all, last ? with_channels_last(want) : want))
+        return lz_fail(err, LZ_BAD_FILE, "%s: tensor '%s' is %s, but the configuration asks for %s",
+                       LZ_SHOW_TEXT(lz_weights_path(w)), LZ_SHOW_TEXT(from->n > 1 ? name : from->pieces[0].name),
+                       LZ_SHOW(all), LZ_SHOW(want));
+    to->recipe = from->frames ? &frames : from->n > 1 ? &joined : last ? &first_channels : NULL;
+    for (int i = 0; i < from->n; i++) {
+        lz_dims dims = to->recipe ? file_dims(from, to, i) : want;
+        lz_status status = LZ_OK;
+        if (to->pieces[i].packed)
+            status = take_packed(w, from, dims, to, i, err);
+        else {
+            to->sources[i] = lz_weights_get_rows(w, to->pieces[i].tensor->name, from->pieces[i].first,
+                                                 from->pieces[i].rows, dims);
+            status = lz_check(to->sources[i], err);
+        }
+        if (status) return status;
+    }
+    return cast_others(to, err);
 }

@@ -5,11 +5,19 @@
 
 #include "models/names.h"
 #include "models/param.h"
+#include "models/storage.h"
 
-/* Takes the pieces of a tensor from the file as arrays, in sources, of which *n are set. *recipe becomes what makes the
- * tensor of shape want from them; NULL: it is sources[0] as it is. Fails if the pieces do not have that shape; name is the
- * engine's, for the error. */
-lz_status lz_arrange(const lz_names *names, const char *name, const lz_origin *from, lz_dims want, lz_array **sources,
-                     int *n, const lz_recipe **recipe, lz_error *err);
+/* What a parameter is made of. */
+typedef struct lz_arranged {
+    lz_stored pieces[LZ_NAME_PIECES]; /* how the file stores each */
+    int n;
+    lz_array *sources[LZ_NAME_PIECES]; /* of one type each, which may be any */
+    const lz_recipe *recipe;           /* what makes the tensor from the sources; NULL: it is sources[0] as it is */
+} lz_arranged;
+
+/* Takes the pieces of a tensor from the file. Fails if they do not have the shape want together; name is the engine's, for the
+ * error. */
+lz_status lz_arrange(const lz_names *names, const char *name, const lz_origin *from, lz_dims want, lz_arranged *to,
+                     lz_error *err);
 
 #endif

@@ -361,7 +361,7 @@ static lz_status convert_item(conversion *c, const item *it) {
             columns = t->dims.n ? t->dims.at[t->dims.n - 1] : 1;
     lz_scope *scope = lz_scope_begin(c->ctx, "convert");
     lz_error local = {.status = LZ_OK};
-    const uint8_t *data = bytes ? lz_data(lz_weights_codes(c->weights, t, LZ_DIMS(bytes)), &local)
+    const uint8_t *data = bytes ? lz_data(lz_weights_view(c->weights, t, 0, LZ_DIMS(bytes), LZ_U8), &local)
                                 : (const uint8_t *)"";
     lz_status status = local.status;
     if (status && c->err) *c->err = local;

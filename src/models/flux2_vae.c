@@ -42,7 +42,7 @@ static const lz_weight statistics_rows[] = {
 };
 
 static lz_array *group_norm(const lz_coder *c, lz_array *x, lz_affine n) {
-    return lz_group_norm(x, c->groups, n.weight->value, n.bias->value, 1e-6);
+    return lz_group_norm(x, c->groups, lz_dense(n.weight), lz_dense(n.bias), 1e-6);
 }
 
 static lz_array *attention(const lz_coder *c, lz_array *x) {
@@ -173,7 +173,7 @@ lz_array *lz_flux2_patch(lz_array *latents) {
     return lz_reshape(lz_permute(x, LZ_DIMS(0, 2, 4, 1, 3)), LZ_DIMS(d.at[1] / 2 * (d.at[2] / 2), 4 * d.at[3]));
 }
 
-static lz_array *spread(const lz_flux2_vae *m) { return lz_sqrt(lz_add(lz_cast(m->var->value, LZ_F32), m->bn_eps)); }
+static lz_array *spread(const lz_flux2_vae *m) { return lz_sqrt(lz_add(lz_cast(lz_dense(m->var), LZ_F32), m->bn_eps)); }
 
 /* ---- both ways --------------------------------------------------------------------------------------------------- */
 
@@ -181,12 +181,12 @@ lz_array *lz_flux2_vae_encode(const lz_flux2_vae *m, lz_array *picture) {
     lz_scope *scope = lz_scope_begin(m->ctx, "encode");
     lz_array *x = lz_vae_conv1(lz_vae_encode(&m->encoder, picture), m->quant);
     x = lz_flux2_patch(lz_cast(lz_slice(x, 3, 0, m->latent, 1), LZ_F32)); /* the mean; the spread is not used */
-    return lz_scope_return(scope, lz_div(lz_sub(x, lz_cast(m->mean->value, LZ_F32)), spread(m)));
+    return lz_scope_return(scope, lz_div(lz_sub(x, lz_cast(lz_dense(m->mean), LZ_F32)), spread(m)));
 }
 
 lz_array *lz_flux2_vae_decode(const lz_flux2_vae *m, lz_array *tokens, int64_t h, int64_t w) {
     lz_scope *scope = lz_scope_begin(m->ctx, "decode");
-    lz_array *x = lz_flux2_unpatch(lz_add(lz_mul(tokens, spread(m)), lz_cast(m->mean->value, LZ_F32)), h, w);
+    lz_array *x = lz_flux2_unpatch(lz_add(lz_mul(tokens, spread(m)), lz_cast(lz_dense(m->mean), LZ_F32)), h, w);
     x = lz_vae_conv1(lz_cast(x, lz_compute_type(m->ctx)), m->post_quant);
     return lz_scope_return(scope, lz_vae_decode(&m->decoder, x));
 }

@@ -38,9 +38,29 @@ static void add_target(lz_loader *l, lz_param *param, lz_dims dims) {
     if (!target)
         lz_out_of_memory(&l->err, sizeof *target);
     else if (lz_patch_waits(target))
-        lz_patch_build(target, param->value, &l->err);
+        lz_patch_build(target, lz_param_base(param), &l->err);
     if (target && l->lasting) target->param = param;
     param->target = target;
+}
+
+static void mark_stored(lz_loader *l, const lz_stored *s) {
+    mark_seen(l, s->tensor->name);
+    for (int i = 0; i < s->n_companions; i++) mark_seen(l, s->companions[i]->name);
+}
+
+/* A parameter that is an array. */
+static lz_param *new_plain(lz_loader *l, const char *name, lz_dims want, const lz_arranged *parts) {
+    lz_dtype compute = lz_compute_type(l->ctx), type = parts->sources[0]->dtype;
+    for (int i = 0; i < parts->n; i++)
+        if (!lz_is_float(parts->sources[i]->dtype) || parts->sources[i]->dtype != type) {
+            lz_fail(&l->err, LZ_BAD_FILE, "%s: tensor '%s' is %s, and weights must be a float type",
+                    LZ_SHOW_TEXT(l->folder), LZ_SHOW_TEXT(parts->pieces[i].tensor->name),
+                    lz_dtype_name(parts->sources[i]->dtype));
+            return NULL;
+        }
+    bool narrow = lz_dtype_size(type) > lz_dtype_size(compute);
+    const lz_recipe *recipe = parts->recipe ? parts->recipe : narrow ? &lz_recipe_cast : NULL;
+    return lz_param_new(l->ctx, name, recipe, want, narrow ? compute : type, parts->sources, parts->n, &l->err);
 }
 
 static void take_one(lz_loader *l, const char *prefix, const lz_weight *row, void *into) {
@@ -50,25 +70,16 @@ static void take_one(lz_loader *l, const char *prefix, const lz_weight *row, voi
     lz_dims want = LZ_NONE;
     for (; want.n < (int)sizeof row->dims && row->dims[want.n]; want.n++) want.at[want.n] = l->sizes[row->dims[want.n]];
     lz_origin from;
-    lz_array *sources[LZ_NAME_PIECES];
-    const lz_recipe *recipe = NULL;
-    int n = 0;
+    lz_arranged parts = {.n = 0};
     if (lz_names_find(&l->names, name, want, &from))
-        lz_arrange(&l->names, name, &from, want, sources, &n, &recipe, &l->err);
+        lz_arrange(&l->names, name, &from, want, &parts, &l->err);
     else
         lz_check(lz_weights_get(l->weights, name), &l->err); /* which says what is nearest */
-    for (int i = 0; i < n && !l->err.status; i++)
-        if (!lz_is_float(sources[i]->dtype) || sources[i]->dtype != sources[0]->dtype)
-            lz_fail(&l->err, LZ_BAD_FILE, "%s: tensor '%s' is %s, and weights must be a float type",
-                    LZ_SHOW_TEXT(l->folder), LZ_SHOW_TEXT(from.pieces[i].name), lz_dtype_name(sources[i]->dtype));
     if (!l->err.status) {
-        lz_dtype compute = lz_compute_type(l->ctx), type = sources[0]->dtype;
-        bool narrow = lz_dtype_size(type) > lz_dtype_size(compute);
-        if (narrow && !recipe) recipe = &lz_recipe_cast;
-        *(lz_param **)((char *)into + row->field) = lz_param_new(l->ctx, name, recipe, want, narrow ? compute : type,
-                                                                 sources, n, &l->err);
-        for (int i = 0; i < n; i++) mark_seen(l, from.pieces[i].name);
-        if (!l->err.status) add_target(l, *(lz_param **)((char *)into + row->field), want);
+        lz_param *param = new_plain(l, name, want, &parts);
+        *(lz_param **)((char *)into + row->field) = param;
+        for (int i = 0; i < parts.n; i++) mark_stored(l, &parts.pieces[i]);
+        if (!l->err.status) add_target(l, param, want);
     }
     lz_scope_end(scope);
 }
@@ -88,12 +99,35 @@ void lz_loader_skip(lz_loader *l, const char *prefix) {
     }
 }
 
+static bool is_seen(const lz_loader *l, const char *module, const char *ending) {
+    char name[2 * LZ_STORED_NAME];
+    snprintf(name, sizeof name, "%s%s", module, ending);
+    for (int64_t i = 0, n = lz_weights_count(l->weights); i < n; i++)
+        if (!strcmp(lz_weights_name(l->weights, i), name)) return l->seen[i];
+    return false;
+}
+
+/* A tensor that nobody asked for. */
+static void refuse_unseen(lz_loader *l, const char *name) {
+    char module[LZ_STORED_NAME];
+    static const char marker[] = "scaled_fp8"; /* of ComfyUI, for the whole file; it holds no numbers */
+    size_t n = strlen(name), m = sizeof marker - 1;
+    if (n >= m && !strcmp(name + n - m, marker)) return;
+    if (lz_stored_is_companion(name, module) && (is_seen(l, module, ".weight") || is_seen(l, module, ".weight_packed")))
+        lz_fail(
+            &l->err, LZ_BAD_FILE,
+            "%s: nothing uses '%s', so the weight of '%s' would be wrong: it is quantised in a way that Lazuli does "
+            "not know",
+            LZ_SHOW_TEXT(l->folder), LZ_SHOW_TEXT(name), LZ_SHOW_TEXT(module));
+    else if (l->strict)
+        lz_fail(&l->err, LZ_BAD_FILE,
+                "%s: tensor '%s' has no place in this model: is it of another kind, or its configuration wrong?",
+                LZ_SHOW_TEXT(l->folder), LZ_SHOW_TEXT(name));
+}
+
 lz_status lz_loader_close(lz_loader *l, lz_error *err) {
     for (int64_t i = 0, n = lz_weights_count(l->weights); i < n && !l->err.status; i++)
-        if (!l->seen[i] && l->strict)
-            lz_fail(&l->err, LZ_BAD_FILE,
-                    "%s: tensor '%s' has no place in this model: is it of another kind, or its configuration wrong?",
-                    LZ_SHOW_TEXT(l->folder), LZ_SHOW_TEXT(lz_weights_name(l->weights, i)));
+        if (!l->seen[i]) refuse_unseen(l, lz_weights_name(l->weights, i));
     lz_host_free(l->ctx, l->seen);
     lz_weights_close(l->weights);
     if (l->err.status && err) *err = l->err;

@@ -1,5 +1,6 @@
 /* names.c: see names.h. */
 #include "models/names.h"
+#include "models/storage.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,8 +123,9 @@ static bool is_there(const lz_names *n, const char *name) {
 }
 
 static lz_dims file_shape(const lz_names *n, const char *name) {
-    const lz_weights_tensor *t = lz_weights_find(n->weights, name);
-    return t ? t->dims : (lz_dims){.n = -1};
+    lz_stored stored;
+    if (lz_stored_find(n->weights, name, LZ_NONE, &stored, NULL) == LZ_OK) return stored.dims;
+    return stored.tensor ? stored.tensor->dims : (lz_dims){.n = -1}; /* an error when the tensor is loaded */
 }
 
 /* The same but for axes of length 1. */
@@ -253,7 +255,7 @@ static bool try_prefix(lz_names *n, const char *prefix) {
 static bool is_channels_last(const lz_names *n) {
     int last = 0, first = 0;
     for (int64_t i = 0, all = lz_weights_count(n->weights); i < all; i++) {
-        lz_dims d = file_shape(n, lz_weights_name(n->weights, i));
+        lz_dims d = lz_weights_shape(n->weights, lz_weights_name(n->weights, i));
         if (d.n < 4 || d.n > 5) continue;
         bool at_end = d.at[d.n - 1] == d.at[d.n - 2], before = d.at[d.n - 2] == d.at[d.n - 3];
         first += at_end && !before;

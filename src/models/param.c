@@ -47,8 +47,8 @@ static void free_made(void *user) {
     lz_host_free(m->ctx, m);
 }
 
-static lz_array *make_value(lz_context *ctx, const lz_recipe *recipe, lz_dims dims, lz_dtype dtype,
-                            lz_array *const *sources, int n, lz_error *err) {
+lz_array *lz_recipe_value(lz_context *ctx, const lz_recipe *recipe, lz_dims dims, lz_dtype dtype,
+                          lz_array *const *sources, int n, lz_error *err) {
     made *m = lz_host_alloc(ctx, sizeof *m);
     if (!m) {
         lz_out_of_memory(err, sizeof *m);
@@ -72,12 +72,7 @@ static lz_array *make_value(lz_context *ctx, const lz_recipe *recipe, lz_dims di
     return lz_check(value, err) ? NULL : value;
 }
 
-lz_param *lz_param_new(lz_context *ctx, const char *name, const lz_recipe *recipe, lz_dims dims, lz_dtype dtype,
-                       lz_array *const *sources, int n, lz_error *err) {
-    if (n < 1 || n > LZ_PARAM_SOURCES) {
-        lz_fail(err, LZ_BAD_ARGUMENT, "parameter '%s': has %d sources, not 1 to %d", name, n, LZ_PARAM_SOURCES);
-        return NULL;
-    }
+static lz_param *new_param(lz_context *ctx, const char *name, lz_error *err) {
     size_t length = strlen(name) + 1;
     lz_param *p = lz_host_alloc(ctx, sizeof *p + length);
     if (!p) {
@@ -85,11 +80,23 @@ lz_param *lz_param_new(lz_context *ctx, const char *name, const lz_recipe *recip
         return NULL;
     }
     p->ctx = ctx;
-    p->recipe = recipe;
     memcpy(p->name, name, length);
+    return p;
+}
+
+lz_param *lz_param_new(lz_context *ctx, const char *name, const lz_recipe *recipe, lz_dims dims, lz_dtype dtype,
+                       lz_array *const *sources, int n, lz_error *err) {
+    if (n < 1 || n > LZ_PARAM_SOURCES) {
+        lz_fail(err, LZ_BAD_ARGUMENT, "parameter '%s': has %d sources, not 1 to %d", name, n, LZ_PARAM_SOURCES);
+        return NULL;
+    }
+    lz_param *p = new_param(ctx, name, err);
+    if (!p) return NULL;
+    p->recipe = recipe;
     lz_scope *scope = lz_scope_begin(ctx, "parameter");
-    p->value = lz_retain(recipe ? make_value(ctx, recipe, dims, dtype, sources, n, err) : sources[0]);
+    p->value = lz_retain(recipe ? lz_recipe_value(ctx, recipe, dims, dtype, sources, n, err) : sources[0]);
     lz_scope_end(scope);
+    p->dims = lz_shape(p->value);
     if (p->value) return p;
     lz_param_free(p);
     return NULL;
@@ -103,22 +110,22 @@ void lz_param_free(lz_param *p) {
 
 /* ---- applying ---------------------------------------------------------------------------------------------------- */
 
+lz_array *lz_param_base(const lz_param *p) { return p->value; }
+
 lz_array *lz_dense(const lz_param *p) {
     const lz_patch *patch = p->target ? p->target->patch : NULL;
-    return patch ? lz_patch_vector(patch, p->value) : p->value;
+    return patch ? lz_patch_vector(patch, lz_param_base(p)) : lz_param_base(p);
 }
 
-/* A convolution of 1 x 1 is a linear layer. */
-static lz_array *matrix(const lz_param *weight) {
-    lz_dims d = lz_shape(weight->value);
-    return d.n > 2 ? lz_reshape(weight->value, (lz_dims){2, {d.at[0], d.at[1]}}) : weight->value;
-}
+lz_array *lz_param_take(const lz_param *p, lz_array *ids) { return lz_take(p->value, ids, 0); }
 
-/* x times rows first .. first + n - 1 of the base, without what LoRAs add. */
+/* x times rows first .. first + n - 1 of the base, without what LoRAs add. A convolution of 1 x 1 is a linear layer. */
 static lz_array *multiply(lz_array *x, const lz_param *weight, int64_t first, int64_t n, const lz_param *bias) {
-    lz_array *w = matrix(weight);
-    if (n != lz_shape(w).at[0]) w = lz_slice(w, 0, first, first + n, 1);
-    return lz_linear(x, w, bias ? bias->value : NULL);
+    lz_array *b = bias ? lz_dense(bias) : NULL;
+    lz_dims d = weight->dims;
+    lz_array *w = d.n > 2 ? lz_reshape(weight->value, (lz_dims){2, {d.at[0], d.at[1]}}) : weight->value;
+    if (n != d.at[0]) w = lz_slice(w, 0, first, first + n, 1);
+    return lz_linear(x, w, b);
 }
 
 static lz_array *apply(lz_array *x, const lz_param *weight, int64_t first, int64_t n, const lz_param *bias) {
@@ -126,11 +133,11 @@ static lz_array *apply(lz_array *x, const lz_param *weight, int64_t first, int64
     if (!patch) return multiply(x, weight, first, n, bias);
     lz_array *y = multiply(lz_patch_input(patch, x), weight, first, n, NULL);
     y = lz_patch_output(patch, x, y, first, n);
-    return bias ? lz_add(y, bias->value) : y;
+    return bias ? lz_add(y, lz_dense(bias)) : y;
 }
 
 lz_array *lz_apply(lz_array *x, const lz_param *weight, const lz_param *bias) {
-    return apply(x, weight, 0, lz_shape(weight->value).at[0], bias);
+    return apply(x, weight, 0, weight->dims.at[0], bias);
 }
 
 lz_array *lz_apply_affine(lz_array *x, lz_affine layer) { return lz_apply(x, layer.weight, layer.bias); }

@@ -2,8 +2,7 @@
  *
  *     file --lz_weights_get--> sources, mapped --recipe--> value --lz_apply--> product
  *
- * If the file's type is one that the model computes with, the value is the source itself. Otherwise a recipe makes the value
- * from the sources, as often as it is needed. All programs read the same value, so a device holds at most one copy of it,
+ * If the file's type is one that the model computes with, the value is the source itself. Otherwise a recipe makes the value from the sources, as often as it is needed. All programs read the same value, so a device holds at most one copy of it,
  * which is streamed and evicted as any weight is (made buffers in array/internal.h, graph/offload.c). */
 #ifndef LZ_PARAM_H
 #define LZ_PARAM_H
@@ -28,10 +27,15 @@ typedef struct lz_recipe {
 
 extern const lz_recipe lz_recipe_cast; /* one source, of any type; the shape stays */
 
+/* What a recipe makes of sources, which are retained: an array whose bytes are made when they are needed. */
+lz_array *lz_recipe_value(lz_context *ctx, const lz_recipe *recipe, lz_dims dims, lz_dtype dtype,
+                          lz_array *const *sources, int n, lz_error *err);
+
 typedef struct lz_param {
     lz_context *ctx;
     const lz_recipe *recipe; /* NULL: the value is the source */
-    lz_array *value;         /* retained; its buffer knows whether it is on the device */
+    lz_array *value;         /* retained; its buffer knows whether it is on the device. */
+    lz_dims dims;
     const lz_target *target; /* what LoRAs add to it; NULL: nothing ever */
     char name[];             /* in the file */
 } lz_param;
@@ -41,8 +45,12 @@ lz_param *lz_param_new(lz_context *ctx, const char *name, const lz_recipe *recip
                        lz_array *const *sources, int n, lz_error *err);
 void lz_param_free(lz_param *p); /* programs that read the value keep it */
 
-/* The value as an array: of a norm with what LoRAs add to it. */
+/* The value as an array: of a norm with what LoRAs add to it. For tensors that are not applied: norms, biases, kernels. */
 lz_array *lz_dense(const lz_param *p);
+/* The value of a matrix as an array, without what LoRAs add. */
+lz_array *lz_param_base(const lz_param *p);
+/* Rows of a table by their numbers: [ids, columns]. */
+lz_array *lz_param_take(const lz_param *p, lz_array *ids);
 
 /* A layer with a bias: linear, convolution or norm. */
 typedef struct lz_affine {

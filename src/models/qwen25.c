@@ -149,7 +149,7 @@ lz_array *lz_qwen25_features(const lz_qwen25 *m, lz_array *ids, lz_array *places
     lz_scope *scope = lz_scope_begin(m->ctx, "qwen2.5");
     lz_dtype type = lz_compute_type(m->ctx);
     lz_array *angle = angles(m, places), *cos = lz_cos(angle), *sin = lz_sin(angle);
-    lz_array *x = lz_cast(lz_take(m->embed->value, ids, 0), type); /* [T, W] */
+    lz_array *x = lz_cast(lz_param_take(m->embed, ids), type); /* [T, W] */
     if (pictures) x = lz_take(lz_concat((lz_array *[]){x, lz_cast(pictures, type)}, 2, 0), rows, 0);
     for (int64_t i = 0; i < m->layers; i++) {
         const layer *p = &m->layer[i];

@@ -198,7 +198,7 @@ static lz_array *patches(const lz_qwen25_vision *m, lz_array *picture, const ord
 
 /* One picture fills both frames of a patch, so their kernels can be added: [E, 3, 2, 14, 14] -> [E, 588] */
 static lz_array *patch_kernel(const lz_qwen25_vision *m) {
-    lz_array *w = lz_cast(m->patch_embed->value, LZ_F32);
+    lz_array *w = lz_cast(lz_dense(m->patch_embed), LZ_F32);
     lz_array *sum = lz_add(lz_slice(w, 2, 0, 1, 1), lz_slice(w, 2, 1, 2, 1));
     return lz_cast(lz_reshape(sum, LZ_DIMS(m->width, -1)), lz_compute_type(m->ctx));
 }
@@ -238,10 +238,10 @@ static lz_array *run_block(const lz_qwen25_vision *m, int64_t b, lz_array *x, co
     bool whole = false;
     for (int i = 0; i < m->n_whole; i++) whole = whole || m->whole[i] == b;
     lz_array *qkv[3];
-    lz_split(lz_apply_affine(lz_rms_norm(x, p->norm1->value, eps), p->qkv), 1, 3, qkv);
+    lz_split(lz_apply_affine(lz_rms_norm(x, lz_dense(p->norm1), eps), p->qkv), 1, 3, qkv);
     for (int i = 0; i < 2; i++) qkv[i] = turn(m, qkv[i], o);
     x = lz_add(x, lz_apply_affine(look_around(m, o, whole, qkv), p->out));
-    lz_array *h = lz_rms_norm(x, p->norm2->value, eps);
+    lz_array *h = lz_rms_norm(x, lz_dense(p->norm2), eps);
     return lz_add(x, lz_apply_affine(lz_mul(lz_silu(lz_apply_affine(h, p->gate)), lz_apply_affine(h, p->up)), p->down));
 }
 
@@ -253,7 +253,7 @@ lz_array *lz_qwen25_vision_rows(const lz_qwen25_vision *m, lz_array *picture) {
     lz_array *x = lz_cast(lz_take(patches(m, picture, &o), o.there, 0), lz_compute_type(m->ctx));
     x = lz_linear(lz_reshape(x, LZ_DIMS(PER_UNIT * units, -1)), patch_kernel(m), NULL); /* [P, E] */
     for (int64_t b = 0; b < m->n_blocks; b++) x = run_block(m, b, x, &o);
-    x = lz_reshape(lz_rms_norm(x, m->norm->value, eps), LZ_DIMS(units, PER_UNIT * m->width)); /* [U, 4E] */
-    x = lz_apply_affine(lz_gelu(lz_apply_affine(x, m->merge_in)), m->merge_out);              /* [U, W] */
+    x = lz_reshape(lz_rms_norm(x, lz_dense(m->norm), eps), LZ_DIMS(units, PER_UNIT * m->width)); /* [U, 4E] */
+    x = lz_apply_affine(lz_gelu(lz_apply_affine(x, m->merge_in)), m->merge_out);                 /* [U, W] */
     return lz_scope_return(scope, lz_take(x, o.back, 0));
 }

@@ -154,7 +154,7 @@ lz_array *lz_qwen3_features(const lz_qwen3 *m, lz_array *ids, lz_array *real) {
     lz_array *cos, *sin, *taps[LZ_QWEN3_MAX_TAPS];
     rope_tables(m, t, &cos, &sin);
     real = lz_reshape(real, LZ_DIMS(1, 1, 1, t));
-    lz_array *x = lz_cast(lz_take(m->embed->value, ids, 0), lz_compute_type(m->ctx)); /* [T, W] */
+    lz_array *x = lz_cast(lz_param_take(m->embed, ids), lz_compute_type(m->ctx)); /* [T, W] */
     for (int64_t i = 0, tap = 0; tap < m->n_taps; i++) {
         for (; tap < m->n_taps && m->taps[tap] == i; tap++)
             taps[tap] = i == m->layers && m->last_is_normed ? lz_rms_norm(x, lz_dense(m->norm), m->eps) : x;

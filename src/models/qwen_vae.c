@@ -52,7 +52,7 @@ static const lz_weight resize_rows[] = {
 /* x sqrt(c) / |x| times gamma; the eps is for pixels that are all 0. */
 static lz_array *pixel_norm(const lz_coder *c, lz_array *x, lz_affine n) {
     (void)c;
-    return lz_rms_norm(x, lz_reshape(n.weight->value, LZ_DIMS(-1)), 1e-24);
+    return lz_rms_norm(x, lz_reshape(lz_dense(n.weight), LZ_DIMS(-1)), 1e-24);
 }
 
 static lz_array *attention(const lz_coder *p, lz_array *x) {

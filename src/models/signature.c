@@ -12,30 +12,15 @@
 
 /* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
-enum { MLX_GROUP = 64 };
-
 static int64_t rows(const lz_names *n, const char *name) {
     lz_dims d = lz_names_shape(n, name);
     return d.n > 0 ? d.at[0] : 0;
 }
 
-/* Of a matrix. Packed ones have fewer than the model: MLX's (U32) are told by their scales, two numbers in a byte by the
- * byte. */
+/* Of a matrix. */
 static int64_t columns(const lz_names *n, const char *name) {
-    lz_origin from;
-    char whole[2 * LZ_NAME_SIZE];
-    snprintf(whole, sizeof whole, "%s%s", n->component->stem, name);
-    if (!lz_names_find(n, whole, (lz_dims){.n = 0}, &from)) return 0;
-    const lz_weights_tensor *t = lz_weights_find(n->weights, from.pieces[0].name);
-    if (!t || t->dims.n < 2) return 0;
-    int64_t last = t->dims.at[t->dims.n - 1];
-    size_t module = strlen(from.pieces[0].name) - strlen("weight");
-    snprintf(whole, sizeof whole, "%.*sscales", (int)module, from.pieces[0].name);
-    const lz_weights_tensor *scales = lz_weights_find(n->weights, whole);
-    if (scales && scales->dims.n == 2 && !strcmp(t->type, "U32")) return MLX_GROUP * scales->dims.at[1];
-    snprintf(whole, sizeof whole, "%.*sweight_scale_2", (int)module, from.pieces[0].name);
-    if (lz_weights_has(n->weights, whole) && !strcmp(t->type, "U8")) return 2 * last;
-    return last;
+    lz_dims d = lz_names_shape(n, name);
+    return d.n >= 2 ? d.at[d.n - 1] : 0;
 }
 
 /* How many of the names with a %d there are, from 0 on. */

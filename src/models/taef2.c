@@ -25,9 +25,9 @@ typedef struct kind {
 /* ---- kinds of layers --------------------------------------------------------------------------------------------- */
 
 static lz_array *conv(lz_array *x, const lz_param *weight, const lz_param *bias, int stride) {
-    lz_array *w = lz_permute(weight->value, LZ_DIMS(0, 2, 3, 1));
+    lz_array *w = lz_permute(lz_dense(weight), LZ_DIMS(0, 2, 3, 1));
     int pad = lz_shape(w).at[1] == 3;
-    return lz_conv2d(x, w, bias ? bias->value : NULL, .stride = stride, .top = pad, .bottom = pad, .left = pad,
+    return lz_conv2d(x, w, bias ? lz_dense(bias) : NULL, .stride = stride, .top = pad, .bottom = pad, .left = pad,
                      .right = pad);
 }
 
@@ -43,7 +43,7 @@ static lz_array *block(const layer *l, lz_array *x) {
 
 static lz_array *pooled(const layer *l, lz_array *x) {
     lz_array *h = conv(x, l->pool_in, NULL, 1);
-    h = lz_group_norm(h, 4, l->pool_norm.weight->value, l->pool_norm.bias->value, 1e-5);
+    h = lz_group_norm(h, 4, lz_dense(l->pool_norm.weight), lz_dense(l->pool_norm.bias), 1e-5);
     return block(l, lz_add(x, conv(relu_of(h), l->pool_out, NULL, 1)));
 }
 

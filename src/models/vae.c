@@ -43,7 +43,7 @@ void lz_vae_visit_coder(lz_loader *l, const char *side, lz_coder *c, int64_t in,
 /* [out, in, kh, kw] -> [out, kh, kw, in]. Of a kernel for films, [out, in, kt, kh, kw], the last slice meets the picture, the
  * others what would be before it. */
 static lz_array *kernel(const lz_param *p) {
-    lz_array *weight = p->value;
+    lz_array *weight = lz_dense(p);
     lz_dims d = lz_shape(weight);
     if (d.n == 5) {
         lz_array *now = lz_slice(weight, 2, d.at[2] - 1, d.at[2], 1);
@@ -53,9 +53,9 @@ static lz_array *kernel(const lz_param *p) {
 }
 
 static lz_array *conv3(lz_array *x, lz_affine c) {
-    return lz_conv2d(x, kernel(c.weight), c.bias->value, .top = 1, .bottom = 1, .left = 1, .right = 1);
+    return lz_conv2d(x, kernel(c.weight), lz_dense(c.bias), .top = 1, .bottom = 1, .left = 1, .right = 1);
 }
-lz_array *lz_vae_conv1(lz_array *x, lz_affine c) { return lz_conv2d(x, kernel(c.weight), c.bias->value); }
+lz_array *lz_vae_conv1(lz_array *x, lz_affine c) { return lz_conv2d(x, kernel(c.weight), lz_dense(c.bias)); }
 
 static lz_array *norm_conv(const lz_coder *c, lz_array *x, lz_affine norm, lz_affine conv) {
     return conv3(lz_silu(c->kind->norm(c, x, norm)), conv);
@@ -84,7 +84,7 @@ lz_array *lz_vae_encode(const lz_coder *c, lz_array *picture) {
         for (int j = 0; j < c->n_resnets; j++) x = run_resnet(c, &c->resnets[i][j], x);
         /* Halving pads on the right and below only, so that pixel 0 stays the middle of the first window. */
         if (c->resize[i].weight)
-            x = lz_conv2d(x, kernel(c->resize[i].weight), c->resize[i].bias->value, .stride = 2, .bottom = 1,
+            x = lz_conv2d(x, kernel(c->resize[i].weight), lz_dense(c->resize[i].bias), .stride = 2, .bottom = 1,
                           .right = 1);
     }
     return norm_conv(c, run_middle(c, x), c->norm_out, c->out);

@@ -101,7 +101,7 @@ static lz_status build_open(const lz_targets *t, bool *waits, lz_error *err) {
         if (!lz_patch_needs_base(target))
             status = lz_patch_build(target, NULL, err);
         else if (target->param)
-            status = lz_patch_build(target, target->param->value, err);
+            status = lz_patch_build(target, lz_param_base(target->param), err);
         else
             *waits = true;
     }

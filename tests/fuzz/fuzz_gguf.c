@@ -11,7 +11,7 @@ static void read_tensor(lz_weights *w, const char *name) {
     lz_error err = {.status = LZ_OK};
     const lz_weights_tensor *t = lz_weights_find(w, name);
     int64_t bytes = lz_weights_bytes(w, name);
-    lz_array *a = t->packed ? lz_weights_codes(w, t, LZ_DIMS(bytes)) : lz_weights_get(w, name);
+    lz_array *a = t->packed ? lz_weights_view(w, t, 0, LZ_DIMS(bytes), LZ_U8) : lz_weights_get(w, name);
     if (lz_check(a, &err) != LZ_OK) {
         if (err.status != LZ_BAD_TYPE && err.status != LZ_BAD_FILE) abort();
         return;

@@ -1,0 +1,118 @@
+/* packed.c: see packed.h. */
+#define LZ_NO_SUGAR
+#include "models/packed.h"
+
+#include <string.h>
+
+#include "op/number.h"
+
+void lz_packed_retain(lz_packed *p) {
+    lz_array *all[] = {p->codes, p->scales, p->offsets, p->gains};
+    for (int i = 0; i < 4; i++)
+        if (all[i]) lz_retain(all[i]);
+}
+
+void lz_packed_release(lz_packed *p) {
+    lz_array *all[] = {p->codes, p->scales, p->offsets, p->gains};
+    for (int i = 0; i < 4; i++) lz_release(all[i]);
+}
+
+/* ---- by a recipe ------------------------------------------------------------------------------------------------- */
+
+/* Belongs to the made array. */
+typedef struct dense {
+    lz_context *ctx;
+    lz_packed packed; /* retained */
+    const uint8_t *codes;
+    int64_t row_bytes;
+    lz_scale_row scales, offsets;           /* of the first row */
+    int64_t scale_rows, scale_row_elements; /* 1: the same for all */
+    const float *gains;
+    lz_dtype dtype;
+} dense;
+
+static lz_scale_row scales_at(const dense *d, lz_scale_row all, int64_t row) {
+    int64_t group = d->packed.layout.row_group ? d->packed.layout.row_group : 1;
+    if (all.data && d->scale_rows > 1)
+        all.data = (const char *)all.data + row / group * d->scale_row_elements * lz_dtype_size(all.dtype);
+    return all;
+}
+
+/* n columns of a row, of which the first is a multiple of the group of a rotation. */
+static void unpack_columns(const dense *d, int64_t row, int64_t first, int64_t n, float *to) {
+    const lz_layout *l = &d->packed.layout;
+    const uint8_t *codes = d->codes + row * d->row_bytes;
+    lz_scale_row scales = scales_at(d, d->scales, row), offsets = scales_at(d, d->offsets, row);
+    for (int64_t k = 0; k < n; k++) {
+        int64_t i = first + k, share = l->group ? i / l->group : 0;
+        float scale = scales.data ? l->factor * lz_scale_at(&scales, share) : l->factor;
+        to[k] = scale * lz_unpack_element(l->packing, codes, i);
+        if (offsets.data) to[k] += lz_scale_at(&offsets, share);
+    }
+    for (int64_t k = 0; l->rotate && k < n; k += l->rotate) lz_rotate_group(to + k, l->rotate);
+    for (int64_t k = 0; d->gains && k < n; k++) to[k] *= d->gains[first + k];
+}
+
+static void write_numbers(const float *from, int64_t n, lz_dtype dtype, char *to) {
+    if (dtype == LZ_F32) memcpy(to, from, (size_t)n * 4);
+    for (int64_t i = 0; dtype == LZ_BF16 && i < n; i++) ((uint16_t *)to)[i] = lz_to_bf16(from[i]);
+    for (int64_t i = 0; dtype == LZ_F16 && i < n; i++) ((uint16_t *)to)[i] = lz_to_f16(from[i]);
+}
+
+static void make_dense(const void *user, int64_t offset, int64_t bytes, char *to) {
+    const dense *d = user;
+    float numbers[LZ_ROTATE_LIMIT];
+    int64_t size = lz_dtype_size(d->dtype), columns = d->packed.layout.columns, step = d->packed.layout.rotate;
+    if (!step) step = LZ_PACKING_MAX_ELEMENTS;
+    for (int64_t at = offset / size, end = at + bytes / size; at < end;) {
+        int64_t column = at % columns, first = column / step * step,
+                n = columns - first < step ? columns - first : step;
+        unpack_columns(d, at / columns, first, n, numbers);
+        int64_t some = first + n - column < end - at ? first + n - column : end - at;
+        write_numbers(numbers + (column - first), some, d->dtype, to);
+        to += some * size;
+        at += some;
+    }
+}
+
+static void free_dense(void *user) {
+    dense *d = user;
+    lz_packed_release(&d->packed);
+    lz_host_free(d->ctx, d);
+}
+
+/* An array's numbers in the host's memory. */
+static const void *numbers_of(lz_array *a, lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    const void *data = a ? lz_data(a, &local) : NULL;
+    if (local.status && err) *err = local;
+    return data;
+}
+
+static lz_scale_row scale_row(lz_array *a, lz_error *err) {
+    return (lz_scale_row){.data = numbers_of(a, err), .dtype = a ? lz_type(a) : LZ_F32, .stride = 1};
+}
+
+lz_array *lz_packed_dense(lz_context *ctx, const lz_packed *p, lz_dims dims, lz_dtype dtype, lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    dense *d = lz_host_alloc(ctx, sizeof *d);
+    if (!d) {
+        lz_out_of_memory(err, sizeof *d);
+        return NULL;
+    }
+    *d = (dense){.ctx = ctx, .packed = *p, .row_bytes = lz_shape(p->codes).at[1], .dtype = dtype};
+    lz_packed_retain(&d->packed);
+    d->codes = numbers_of(p->codes, &local);
+    d->scales = scale_row(p->scales, &local);
+    d->offsets = scale_row(p->offsets, &local);
+    d->gains = numbers_of(p->gains, &local);
+    if (p->scales) {
+        d->scale_rows = lz_shape(p->scales).at[0];
+        d->scale_row_elements = lz_shape(p->scales).at[1];
+    }
+    lz_array *a = local.status ? NULL : lz_array_made(ctx, dims, dtype, make_dense, free_dense, d);
+    if (!a) free_dense(d);
+    if (a) lz_check(a, &local);
+    if (local.status && err) *err = local;
+    return local.status ? NULL : a;
+}

@@ -1,0 +1,31 @@
+/* packed.h: a packed matrix: its codes, and what turns them into weights (op/packing.h). */
+#ifndef LZ_PACKED_H
+#define LZ_PACKED_H
+
+#include "array/internal.h"
+#include "op/packing.h"
+
+enum { LZ_ROTATE_LIMIT = 4096 };
+
+typedef struct lz_layout {
+    lz_packing packing;
+    int64_t rows, columns;    /* of the weight */
+    int64_t group, row_group; /* columns and rows that share a scale; 0: all columns of a row, one row */
+    float factor;             /* of all scales */
+    int rotate;               /* ConvRot: 0, or columns of a group */
+} lz_layout;
+
+typedef struct lz_packed {
+    lz_layout layout;
+    lz_array *codes;            /* u8 [rows, bytes]. A row may have more bytes than its columns need */
+    lz_array *scales, *offsets; /* [rows / row_group or 1, columns / group]; or NULL */
+    lz_array *gains;            /* f32 [columns]: the columns of the weight are multiplied by them; or NULL */
+} lz_packed;
+
+void lz_packed_retain(lz_packed *p); /* its arrays */
+void lz_packed_release(lz_packed *p);
+
+/* All of it with the gains, as an array of this shape and type (f32, f16 or bf16), made when it is needed. */
+lz_array *lz_packed_dense(lz_context *ctx, const lz_packed *p, lz_dims dims, lz_dtype dtype, lz_error *err);
+
+#endif

@@ -31,10 +31,8 @@ typedef struct lz_lora_report {
 lz_status lz_lora_read(lz_context *ctx, const char *path, double weight, bool partial, lz_targets *transformer,
                        lz_targets *text, lz_lora_report *report, lz_error *err);
 
-/* The same of a file in memory, without a configuration beside it. */
-struct lz_weights;
-lz_status lz_lora_read_weights(lz_context *ctx, const char *path, struct lz_weights *weights, double weight,
-                               bool partial, lz_targets *transformer, lz_targets *text, lz_lora_report *report,
-                               lz_error *err);
+/* The same of weights that are open. path: as errors call them; adapter_config.json is looked for beside it. */
+lz_status lz_lora_read_weights(lz_context *ctx, const char *path, lz_weights *weights, double weight, bool partial,
+                               lz_targets *transformer, lz_targets *text, lz_lora_report *report, lz_error *err);
 
 #endif

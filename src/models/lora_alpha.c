@@ -22,6 +22,7 @@ static json_t *read_beside(lz_context *ctx, const char *path, lz_error *err) {
         lz_out_of_memory(err, (int64_t)strlen(path));
     else {
         lz_mapping *map = lz_map_file(ctx, file, &none); /* usually there is none */
+        if (none.status == LZ_OUT_OF_MEMORY) *err = none;
         if (map && map->bytes > CONFIG_LIMIT)
             lz_weights_bad_file(err, file, "holds %lld bytes, too many for a configuration", (long long)map->bytes);
         else if (map)

@@ -105,6 +105,7 @@ static bool add_target(lz_lora_names *names, lz_target *target, const char *pref
         strcmp(target->name + length - cut, ending) != 0 || length - begin - cut >= sizeof module)
         return true; /* a bias: it is changed through its weight */
     snprintf(module, sizeof module, "%.*s", (int)(length - begin - cut), target->name + begin);
+    if (strcmp(module, "embed_tokens") == 0) return true; /* its rows are taken, it is not applied */
     bool fine = add_spellings(names, target, module, component, 0);
     if (fine && names->family != LZ_LORA_TEXT) fine = add_spellings(names, target, module, &fused, 1);
     return fine && names->family == LZ_LORA_FLUX2 ? add_parts(names, target, module) : fine;

@@ -200,4 +200,53 @@ static void scaled_weights(void) {
     }
 }
 
-TEST_MAIN({"scaled_weights", scaled_weights}, {"converts", converts})
+/* ---- LoRAs -------------------------------------------------------------------------------------------------------- */
+
+static void paint(lz_model *model, uint8_t pixels[32 * 32 * 3]) {
+    lz_error err = {0};
+    lz_picture p;
+    lz_picture_options options = apple(32, 2);
+    if (!CHECK_OK(lz_generate_with(model, &options, &p, &err), &err)) return;
+    memcpy(pixels, p.image.pixels, 32 * 32 * 3);
+    lz_picture_free(&p);
+}
+
+/* LoRAs change between pictures while weights stay on the device and programs are kept: the picture with them is the CPU's, the
+ * one after them is the one before them. */
+static void change_loras(lz_context *ctx, uint8_t with[32 * 32 * 3]) {
+    static const char dora[] = LZ_SOURCE_DIR "/tests/data/lora/klein-dora.safetensors",
+                      plain[] = LZ_SOURCE_DIR "/tests/data/lora/klein-peft.safetensors";
+    lz_error err = {0};
+    lz_model *model = lz_model_open(ctx, LZ_SOURCE_DIR "/tests/data/flux2/B", &err);
+    if (!CHECK(model, "%s", err.text)) return;
+    uint8_t before[32 * 32 * 3] = {0}, after[32 * 32 * 3] = {1};
+    const lz_lora both[] = {LZ_LORA(.path = dora, .weight = 0.7), LZ_LORA(.path = plain, .weight = -0.5)};
+    paint(model, before);
+    CHECK_OK(lz_model_set_loras(model, both, 2, &err), &err);
+    paint(model, with);
+    paint(model, with); /* a recorded program */
+    CHECK(memcmp(before, with, sizeof before) != 0, "the LoRAs change nothing");
+    CHECK_OK(lz_model_set_loras(model, NULL, 0, &err), &err);
+    paint(model, after);
+    CHECK(memcmp(before, after, sizeof before) == 0, "the LoRAs are still there");
+    lz_model_close(model);
+}
+
+static void loras(void) {
+    static uint8_t here[32 * 32 * 3], there[32 * 32 * 3];
+    lz_context *ctx = lz_open();
+    change_loras(ctx, here);
+    lz_close(ctx);
+    for (int offload = LZ_OFFLOAD_AUTO; offload <= LZ_OFFLOAD_STREAM; offload += LZ_OFFLOAD_STREAM) {
+        lz_error err = {0};
+        ctx = open_as_asked(LZ_CONTEXT_OPTIONS(.device = "cuda", .compute = LZ_F32, .offload = offload), &err);
+        if (!CHECK(ctx, "%s", err.text)) return;
+        change_loras(ctx, there);
+        int off = 0;
+        for (int i = 0; i < 32 * 32 * 3; i++) off += abs(here[i] - there[i]) > 1;
+        CHECK(off == 0, "%d values differ from the CPU's", off);
+        lz_close(ctx);
+    }
+}
+
+TEST_MAIN({"loras", loras}, {"scaled_weights", scaled_weights}, {"converts", converts})

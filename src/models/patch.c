@@ -390,8 +390,8 @@ lz_status lz_patch_build(lz_target *target, lz_array *base, lz_error *err) {
 
 /* ---- applying ---------------------------------------------------------------------------------------------------- */
 
-/* Gains are numbers like 1: in the type of x. */
-static lz_array *times(lz_array *x, lz_array *gains) { return lz_mul(x, lz_cast(gains, lz_type(x))); }
+/* Gains stay f32: rounded to bf16 they would be wrong for whole rows of the base. */
+static lz_array *times(lz_array *x, lz_array *gains) { return lz_cast(lz_mul(x, gains), lz_type(x)); }
 
 lz_array *lz_patch_input(const lz_patch *p, lz_array *x) { return p->column_gain ? times(x, p->column_gain) : x; }
 
@@ -435,7 +435,7 @@ lz_array *lz_patch_output(const lz_patch *p, lz_array *x, lz_array *y, int64_t f
         lz_array *part = apply_product(&p->products[i], x, first, n);
         if (part) y = lz_add(y, part);
     }
-    return p->bias ? lz_add(y, lz_cast(rows(p->bias, first, n), lz_type(y))) : y;
+    return p->bias ? lz_cast(lz_add(y, rows(p->bias, first, n)), lz_type(y)) : y;
 }
 
 lz_array *lz_patch_vector(const lz_patch *p, lz_array *value) {

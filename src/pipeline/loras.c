@@ -50,7 +50,8 @@ static int few_steps(const lz_model *m, const lz_lora *lora, const lz_lora_repor
     const char *slash = strrchr(lora->path, '/'), *name = slash ? slash + 1 : lora->path;
     bool named = find_word(name, "lightning") || find_word(name, "turbo");
     int steps = steps_in_name(name);
-    bool alike = report->all_64_alpha_8 && report->modules % 12 == 0; /* of each block the same twelve */
+    bool alike = report->all_64_alpha_8 && report->rank == 64 &&
+                 report->modules % 12 == 0; /* of each block the same twelve */
     if (named && steps) return steps;
     return alike || find_word(name, "lightning") ? LIGHTNING_STEPS : 0;
 }

@@ -105,6 +105,8 @@ done
 # A session: LoRAs come and go between pictures, and a saved picture remembers those that it was painted with
 if command -v python3 >/dev/null && python3 -c 'import pty' 2>/dev/null; then
     export TERM=dumb NO_COLOR=1 LC_ALL=C XDG_STATE_HOME="$work/state"
+    echo leak:wcsdup >"$work/lsan" # of libedit: see interactive.sh
+    export LSAN_OPTIONS="suppressions=$work/lsan:print_suppressions=0"
     code=0 good=0
     python3 tests/cli/terminal.py "$absolute" $klein >"$work/session" 2>&1 <<END || code=$?
 < lazuli> 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "graph/graph.h"
 
 enum { THREADS = 3, ROUNDS = 30 };
 
@@ -240,6 +241,89 @@ static void cancel_and_close_from_threads(void) {
     lz_close(s.ctx);
 }
 
+/* ---- while one thread plans -------------------------------------------------------------------------------------- */
+
+typedef struct meeting {
+    lz_context *ctx;
+    lz_compiled *compiled; /* x -> x + x, known for [8, 8] */
+    lz_array *x;
+    atomic_int planning; /* the planner has begun */
+    atomic_int met;      /* the other thread is done with all that it does beside */
+    bool waited;         /* in vain */
+} meeting;
+static meeting *now_planning; /* kernels have no user's pointer; NULL: nobody meets */
+
+/* Asked while a graph is planned: waits until the other thread is done. It never would be if planning held a lock. */
+static int64_t meet(const lz_call *call) {
+    meeting *m = call->op == LZ_OP_SOFTMAX ? now_planning : NULL;
+    if (!m || atomic_exchange(&m->planning, 1)) return 0;
+    for (int i = 0; i < 60000 && !atomic_load(&m->met); i++) usleep(1000);
+    m->waited = !atomic_load(&m->met);
+    return 0;
+}
+
+static bool run_softmax(const lz_call *call) { return lz_ref_backend()->kernel(LZ_OP_SOFTMAX)->run(call); }
+
+static const lz_kernel *find_kernel(lz_op op) {
+    static const lz_kernel softmax = {.name = "meeting.softmax", .run = run_softmax, .scratch = meet};
+    return op == LZ_OP_SOFTMAX ? &softmax : lz_ref_backend()->kernel(op);
+}
+
+/* Looks at figures, describes, plans, evaluates here and on a stream, and runs a compiled function. */
+static void *do_all_beside(void *arg) {
+    meeting *m = arg;
+    lz_error err = {.status = LZ_OK};
+    while (!atomic_load(&m->planning)) usleep(100);
+    CHECK_I64(lz_compiled_stats(m->compiled).cached, 1);
+    CHECK(lz_memory_info(m->ctx).active > 0);
+    lz_scope *scope = lz_scope_begin(m->ctx, "beside");
+    lz_stream *stream = lz_stream_new(m->ctx, &err);
+    lz_array *sum = lz_sum(lz_mul(m->x, 3.0), LZ_NONE, false), *later = lz_add(m->x, 1.0), *out[1] = {NULL};
+    lz_plan_info info;
+    CHECK_OK(lz_plan(&sum, 1, &info, &err), &err);
+    CHECK(lz_item(sum, &err) == 192, "%s", err.text);
+    CHECK_OK(lz_async_eval(stream, &later, 1, &err), &err);
+    CHECK(lz_item(lz_mean(later, LZ_NONE, false), &err) == 2, "%s", err.text);
+    CHECK_OK(lz_run(m->compiled, &m->x, out, &err), &err);
+    lz_stream_free(stream);
+    lz_scope_end(scope);
+    atomic_store(&m->met, 1);
+    return NULL;
+}
+
+static void no_lock_while_planning(void) {
+    static const lz_backend backend = {.name = "meeting", .kernel = find_kernel};
+    lz_error err = {.status = LZ_OK};
+    for (int way = 0; way < 4; way++) { /* evaluated, planned, in the background, printed */
+        meeting m = {.ctx = lz_open(.device = "ref", .threads = 1)};
+        if (!CHECK(m.ctx != NULL)) return;
+        m.ctx->backend = &backend;
+        m.compiled = lz_compile(m.ctx, twice, NULL, 1, 1, 1, &err);
+        m.x = lz_contiguous(lz_full(m.ctx, LZ_DIMS(8, 8), LZ_F32, 1));
+        lz_array *out[1] = {NULL}, *y = lz_softmax(lz_add(m.x, m.x), -1);
+        CHECK_OK(lz_run(m.compiled, &m.x, out, &err), &err);
+        now_planning = &m;
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, do_all_beside, &m) == 0);
+        lz_stream *stream = lz_stream_new(m.ctx, &err);
+        lz_plan_info info;
+        char *text = NULL;
+        if (way == 0) CHECK_OK(lz_eval(y, &err), &err);
+        if (way == 1) CHECK_OK(lz_plan(&y, 1, &info, &err), &err);
+        if (way == 2) CHECK_OK(lz_async_eval(stream, &y, 1, &err), &err);
+        if (way == 3) text = lz_graph_text(&y, 1, LZ_GRAPH_PROGRAM, &err);
+        pthread_join(thread, NULL);
+        now_planning = NULL;
+        CHECK(!m.waited && atomic_load(&m.met), "way %d", way);
+        CHECK(lz_item(lz_mean(y, LZ_NONE, false), &err) == 0.125, "%s", err.text);
+        lz_free_text(m.ctx, text);
+        lz_stream_free(stream);
+        lz_compiled_free(m.compiled);
+        lz_close(m.ctx);
+    }
+}
+
 TEST_MAIN({"profile_while_running", profile_while_running}, {"paint_from_threads", paint_from_threads},
           {"compile_from_threads", compile_from_threads},
-          {"cancel_and_close_from_threads", cancel_and_close_from_threads})
+          {"cancel_and_close_from_threads", cancel_and_close_from_threads},
+          {"no_lock_while_planning", no_lock_while_planning})

@@ -139,11 +139,17 @@ struct lz_context {
     lz_offload offload;
     char device_name[160];
 
-    /* Held while a program runs, so programs run one at a time. Taken before base.lock, never while holding it. */
+    /* Protects the thread pool and the device's queues: programs run one at a time. Held while kernels run or are launched,
+     * while data is copied to or from a device, and while algorithms are measured. Not held while something is planned,
+     * while the kernels of a rehearsed program are compiled, or while watch functions are called. Taken before base.lock,
+     * never while holding it. */
     pthread_mutex_t run_lock;
     pthread_cond_t event_done; /* an event is done; waited for with base.lock */
 
-    /* base.lock guards the members that follow, and all nodes and buffers. */
+    /* base.lock guards the members that follow, and all nodes, buffers and events. It is held for moments: to change them, to
+     * copy the nodes of a graph that will be planned (graph/lower.c), and to allocate and free memory. The last calls the
+     * functions of the allocator and of borrowed memory, and on a device waits for memory that is still in use. It is not
+     * held while something is planned, compiled or run. */
 
     lz_scope root, *scopes;
     lz_array *no_memory; /* poisoned; returned by ops whose node cannot be allocated */

@@ -99,6 +99,7 @@ typedef struct lz_bytes {
  * release, available, name, enter and forget may be called by any thread at any time; the others only by a thread that
  * holds ctx->run_lock. */
 typedef struct lz_recording lz_recording;
+typedef struct lz_preparation lz_preparation;
 typedef enum lz_queue { LZ_QUEUE_KERNELS, LZ_QUEUE_COPIES } lz_queue;
 typedef struct lz_device_table {
     lz_device *(*open)(lz_context *ctx, int number, const lz_context_options *options, lz_error *err);
@@ -113,9 +114,13 @@ typedef struct lz_device_table {
     bool (*write)(lz_device *d, void *to, lz_bytes from, int64_t bytes, lz_error *err);
     bool (*read)(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err);
     bool (*finish)(lz_device *d, lz_error *err); /* waits; returns errors of earlier launches */
-    /* A rehearsal: kernels run between rehearse(true) and rehearse(false) launch nothing, but list the code that they
-     * need. rehearse(false) compiles all of it at once. */
-    void (*rehearse)(lz_device *d, bool on);
+    /* A rehearsal: kernels run between rehearse and end_rehearsal launch nothing, but list what they must prepare, such as
+     * code to compile. end_rehearsal returns the list, or NULL if it is empty. prepare does the work of the list; any thread
+     * may call it at any time. use_prepared gives the results to the kernels and frees the list. */
+    void (*rehearse)(lz_device *d);
+    lz_preparation *(*end_rehearsal)(lz_device *d);
+    void (*prepare)(lz_device *d, lz_preparation *list);
+    void (*use_prepared)(lz_device *d, lz_preparation *list);
     /* Kernels launched between record and end_record do not run, but are recorded. replay runs a recording as one
      * submission. The caller owns the recording until forget. */
     bool (*record)(lz_device *d, lz_error *err);

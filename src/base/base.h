@@ -15,7 +15,7 @@ typedef struct lz_pool lz_pool;
 typedef struct lz_base {
     lz_allocator allocator;
     int64_t allocations;  /* number of calls of the allocator; atomic */
-    pthread_mutex_t lock; /* recursive; guards the context, its nodes and its buffers */
+    pthread_mutex_t lock; /* recursive; guards the context, its nodes and its buffers: array/internal.h */
     lz_pool *pool;
     void (*log)(void *user, lz_log_level level, const char *text); /* NULL: no log */
     void *log_user;

@@ -28,11 +28,11 @@ struct lz_compiled {
     void *user;
     int n_in, n_out, cache_size;
     entry *entries;
-    lz_argument *current; /* inputs of the call that is running; under lock */
-    lz_buffer *arena;     /* shared by all programs of this function; evictable between calls */
-    lz_compile_stats stats;
-    /* Guards entries, current, arena and stats. Held during a call, so calls run one at a time. Taken before run_lock
-     * and base.lock. */
+    lz_argument *current;   /* inputs of the call that is running; under lock */
+    lz_buffer *arena;       /* shared by all programs of this function; evictable between calls */
+    lz_compile_stats stats; /* under base.lock, so that lz_compiled_stats does not wait for a call */
+    /* Guards entries, current and arena. Held during a whole call, while the function is traced, planned and run, so calls
+     * run one at a time; nothing but calls of this function waits for it. Taken before run_lock and base.lock. */
     pthread_mutex_t lock;
 };
 
@@ -102,11 +102,9 @@ void lz_compiled_free(lz_compiled *c) {
 lz_compile_stats lz_compiled_stats(const lz_compiled *compiled) {
     lz_compile_stats stats = {0};
     if (!compiled) return stats;
-    lz_compiled *c = (lz_compiled *)compiled; /* only its lock is changed */
-    pthread_mutex_lock(&c->lock);
-    stats = c->stats;
-    for (const entry *e = c->entries; e; e = e->next) stats.cached++;
-    pthread_mutex_unlock(&c->lock);
+    LZ_LOCK(compiled->ctx);
+    stats = compiled->stats;
+    LZ_UNLOCK(compiled->ctx);
     return stats;
 }
 
@@ -122,13 +120,18 @@ static bool matches(const lz_compiled *c, const entry *e) {
 }
 
 /* Copies buffer, offset and strides of all inputs under one lock: another thread that reads an input may replace its
- * buffer by a row-major one (make_dense in eval.c). */
+ * buffer by a row-major one (make_dense in eval.c). An input without a value, which can only be planned with, is taken to be
+ * row-major. */
 static void retain_inputs(lz_compiled *c, lz_array *const *in) {
     LZ_LOCK(c->ctx);
     for (int i = 0; i < c->n_in; i++) {
-        c->current[i] = (lz_argument){.dtype = in[i]->dtype, .dims = in[i]->dims, .offset = in[i]->offset};
-        memcpy(c->current[i].strides, in[i]->strides, sizeof c->current[i].strides);
-        c->current[i].buffer = lz_buffer_retain(in[i]->buffer);
+        const lz_array *a = in[i];
+        c->current[i] = (lz_argument){.dtype = a->dtype, .dims = a->dims, .offset = a->offset};
+        if (a->buffer || a->placeholder)
+            memcpy(c->current[i].strides, a->strides, sizeof c->current[i].strides);
+        else
+            lz_dense_strides(a->dims, c->current[i].strides);
+        c->current[i].buffer = a->buffer ? lz_buffer_retain(a->buffer) : NULL;
     }
     LZ_UNLOCK(c->ctx);
 }
@@ -255,9 +258,7 @@ static lz_status trace(lz_compiled *c, entry *e, lz_error *err) {
     if (!status) status = fold_constants(c->ctx, out, c->n_out, err);
     if (!status) {
         lz_error local = {.status = LZ_OK};
-        LZ_LOCK(c->ctx);
         e->program = lz_program_new(c->ctx, out, c->n_out, true, &local);
-        LZ_UNLOCK(c->ctx);
         status = local.status;
         if (status && err) *err = local;
     }
@@ -285,8 +286,9 @@ static void evict(lz_compiled *c) {
         *last = old->next;
         LZ_LOCK(c->ctx);
         free_entry(c, old);
-        LZ_UNLOCK(c->ctx);
         c->stats.evictions++;
+        c->stats.cached--;
+        LZ_UNLOCK(c->ctx);
     }
 }
 
@@ -309,8 +311,38 @@ static entry *make_entry(lz_compiled *c, lz_error *err) {
     evict(c);
     e->next = c->entries;
     c->entries = e;
+    LZ_LOCK(c->ctx);
     c->stats.compiles++;
+    c->stats.cached++;
+    LZ_UNLOCK(c->ctx);
     return e;
+}
+
+/* The program for the inputs that were noted: known, or made now. */
+static entry *ready_entry(lz_compiled *c, lz_error *err) {
+    entry *e = find_entry(c);
+    return e ? e : make_entry(c, err);
+}
+
+lz_status lz_compiled_plan(lz_compiled *c, lz_array *const *in, lz_array **out, lz_plan_info *info, lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    memset(info, 0, sizeof *info);
+    if (!lz_check_all(in, c->n_in, &local)) {
+        pthread_mutex_lock(&c->lock);
+        retain_inputs(c, in);
+        const entry *e = ready_entry(c, &local);
+        if (e && !lz_offload_estimate(e->program)) lz_out_of_memory(&local, 0);
+        if (e && !local.status) *info = e->program->info;
+        for (int i = 0; i < c->n_out && e; i++) {
+            const lz_result *r = &e->program->results[i];
+            out[i] = make_placeholder(c->ctx, 1, r->dims, r->dtype, r->strides);
+        }
+        release_inputs(c);
+        pthread_mutex_unlock(&c->lock);
+    }
+    for (int i = 0; i < c->n_out && local.status; i++) out[i] = lz_poison(c->ctx, local.status, "%s", local.text);
+    if (local.status && err) *err = local;
+    return local.status;
 }
 
 /* ---- outputs ----------------------------------------------------------------------------------------------------- */
@@ -384,12 +416,11 @@ lz_status lz_run_watched(lz_compiled *c, lz_array *const *in, lz_array **out, co
         lz_fail(&local, LZ_BAD_ARGUMENT, "run: the inputs belong to another context than the function");
     if (!local.status) {
         pthread_mutex_lock(&c->lock);
-        c->stats.calls++;
         retain_inputs(c, in);
-        entry *e = find_entry(c);
-        if (!e) e = make_entry(c, &local);
+        entry *e = ready_entry(c, &local);
         if (e && ensure_arena(c, e->program->arena_bytes, &local)) e = NULL;
         LZ_LOCK(c->ctx);
+        c->stats.calls++;
         outputs *set = e ? find_set(c, e, &local) : NULL;
         for (int i = 0; set && i < c->n_out; i++) lz_adopt(out[i] = set->arrays[i]);
         LZ_UNLOCK(c->ctx);

@@ -17,7 +17,7 @@ void lz_evaluation_free(lz_evaluation *e) {
     lz_host_free(ctx, e);
 }
 
-static bool allocate(lz_evaluation *e, lz_error *err) {
+bool lz_evaluation_allocate(lz_evaluation *e, lz_error *err) {
     lz_program *p = e->program;
     e->outputs = lz_host_alloc(e->ctx, (size_t)(p->n_outputs + 1) * sizeof(lz_buffer *));
     if (!e->outputs) {
@@ -49,9 +49,15 @@ lz_evaluation *lz_evaluation_new(lz_context *ctx, lz_array *const *arrays, int n
     e->ctx = ctx;
     e->program = lz_program_new(ctx, arrays, n, false, err);
     if (e->program) e->program->once = true;
-    if (e->program && !needs_arguments(e->program, err) && allocate(e, err)) return e;
+    if (e->program && !needs_arguments(e->program, err)) return e;
     lz_evaluation_free(e);
     return NULL;
+}
+
+lz_status lz_evaluation_estimate(lz_evaluation *e, lz_plan_info *info, lz_error *err) {
+    if (!lz_offload_estimate(e->program)) return lz_out_of_memory(err, 0);
+    *info = e->program->info;
+    return LZ_OK;
 }
 
 lz_status lz_evaluation_run(lz_evaluation *e, const lz_watch *watch, lz_error *err) {
@@ -102,19 +108,24 @@ static lz_status wait_event(lz_array *a, lz_error *err) {
     return status;
 }
 
+lz_status lz_eval_planned(lz_evaluation *e, lz_array *const *arrays, const lz_watch *watch, lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    if (lz_evaluation_allocate(e, &local)) lz_evaluation_run(e, watch, &local);
+    LZ_LOCK(e->ctx);
+    if (!local.status) lz_evaluation_commit(e, arrays, NULL);
+    LZ_UNLOCK(e->ctx);
+    lz_evaluation_free(e);
+    if (local.status && err) *err = local;
+    return local.status;
+}
+
 lz_status lz_eval_watched(lz_array *const *arrays, int n, const lz_watch *watch, lz_error *err) {
     lz_status status = lz_check_all(arrays, n, err);
     if (!status && any_pending(arrays, n)) {
         lz_error local = {.status = LZ_OK};
         lz_context *ctx = arrays[0]->ctx;
-        LZ_LOCK(ctx);
         lz_evaluation *e = lz_evaluation_new(ctx, arrays, n, &local);
-        LZ_UNLOCK(ctx);
-        status = e ? lz_evaluation_run(e, watch, &local) : local.status;
-        LZ_LOCK(ctx);
-        if (!status) lz_evaluation_commit(e, arrays, NULL);
-        lz_evaluation_free(e);
-        LZ_UNLOCK(ctx);
+        status = e ? lz_eval_planned(e, arrays, watch, &local) : local.status;
         if (status && err) *err = local;
     }
     for (int i = 0; i < n && !status; i++) status = wait_event(arrays[i], err);
@@ -142,12 +153,10 @@ lz_status lz_plan(lz_array *const *arrays, int n, lz_plan_info *info, lz_error *
     lz_status status = lz_check_all(arrays, n, err);
     if (status || n == 0) return status;
     lz_error local = {.status = LZ_OK};
-    LZ_LOCK(arrays[0]->ctx);
     lz_program *p = lz_program_new(arrays[0]->ctx, arrays, n, false, &local);
     if (p && !lz_offload_estimate(p)) lz_out_of_memory(&local, 0);
     if (p && !local.status) *info = p->info;
     lz_program_free(p);
-    LZ_UNLOCK(arrays[0]->ctx);
     if (local.status && err) *err = local;
     return local.status;
 }

@@ -69,8 +69,8 @@ static bool is_repeated(const lz_graph *g, const lz_value *v) {
     for (int i = 0; i < v->n_in; i++) {
         const lz_value *x = &g->values[v->in[i]];
         bool repeats = x->op == LZ_OP_FULL || x->op == LZ_OP_BROADCAST;
-        for (int k = 0; x->op == LZ_OP_LEAF && !x->node->placeholder && k < x->dims.n; k++)
-            repeats = repeats || (x->dims.at[k] > 1 && x->node->strides[k] == 0);
+        for (int k = 0; x->op == LZ_OP_LEAF && !x->from->placeholder && k < x->dims.n; k++)
+            repeats = repeats || (x->dims.at[k] > 1 && x->from->strides[k] == 0);
         if (!repeats) return false;
     }
     return !v->output;

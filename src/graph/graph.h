@@ -18,15 +18,27 @@
 
 /* ---- values: the graph while it is being worked on --------------------------------------------------------------- */
 
+/* What planning needs to know of a node beside its op: where it was described and, of a LEAF, where its value is. It is
+ * copied from the node while the graph is walked under base.lock (lower.c). All later passes work on the copy, without a
+ * lock: meanwhile other threads may evaluate, move or free the node. */
+typedef struct lz_node_facts {
+    const char *file;
+    int line;
+    int placeholder;   /* LEAF: as in lz_array; 0: buffer holds the value */
+    lz_buffer *buffer; /* LEAF: retained by the graph */
+    lz_event *event;   /* LEAF: counted by the graph; NULL: the buffer is filled */
+    int64_t offset, strides[LZ_MAX_DIMS];
+} lz_node_facts;
+
 typedef struct lz_value {
     lz_op op;
     lz_dtype dtype;
     lz_dims dims;
     lz_params params;
-    const lz_expr *expr; /* of FUSED, or the epilogue of a kernel; else NULL */
-    int *in;             /* indices of values, each smaller than this value's own index */
-    int n_in, n_core;    /* the first n_core are inputs of the op; the others are arguments of the epilogue */
-    lz_array *node;      /* LEAF: the array that has the value. Others: the array that described it */
+    const lz_expr *expr;       /* of FUSED, or the epilogue of a kernel; else NULL */
+    int *in;                   /* indices of values, each smaller than this value's own index */
+    int n_in, n_core;          /* the first n_core are inputs of the op; the others are arguments of the epilogue */
+    const lz_node_facts *from; /* the node that described it; NULL: a pass made it */
     bool output;
     int uses; /* number of live values that read this one, plus 1 for each output; 0: dead */
 } lz_value;
@@ -34,17 +46,19 @@ typedef struct lz_value {
 typedef struct lz_graph {
     lz_context *ctx;
     lz_bump memory;
+    struct lz_met *met; /* the nodes, inputs before users (lower.c) */
+    int n_met;
     lz_value *values;
     int n, capacity;
     int *slots; /* hash table of values; an entry is 1 + the index of a value, 0: empty */
     int n_slots;
     int *outputs; /* index of the value of each requested array */
     int n_outputs;
-    int64_t nodes; /* number of nodes that lz_lower visited */
 } lz_graph;
 
-/* These return false if memory ran out. */
+/* These return false if memory ran out. lz_lower holds base.lock while it copies the nodes, and not longer. */
 bool lz_lower(lz_graph *g, lz_array *const *arrays, int n);
+void lz_graph_free(lz_graph *g);
 bool lz_fuse(lz_graph *g);
 void lz_count_uses(lz_graph *g);
 int *lz_order_values(lz_graph *g); /* indices of all values, inputs before users; NULL: out of memory */
@@ -118,7 +132,7 @@ typedef struct lz_program {
     struct lz_offload_plan *offload; /* on a device: which weights stay and which are streamed (offload.c) */
 } lz_program;
 
-/* Lowers, fuses and plans arrays into a program. The caller holds base.lock. If own_outputs is set, results never share
+/* Lowers, fuses and plans arrays into a program. Holds no lock except for moments. If own_outputs is set, results never share
  * memory with inputs. */
 lz_program *lz_program_new(lz_context *ctx, lz_array *const *arrays, int n, bool own_outputs, lz_error *err);
 bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs);
@@ -150,7 +164,9 @@ void lz_program_free(lz_program *p);
 
 /* Sets the data pointers of a step's call from p->base. */
 void lz_bind_operands(lz_program *p, lz_step *step, lz_error *err);
-/* Running on a device with its own memory (remote.c). The caller of lz_remote_run holds ctx->run_lock. */
+/* On a device with its own memory (remote.c). lz_remote_prepare compiles the kernels that the program needs, before its first
+ * run; it takes ctx->run_lock for moments, and compiles without it. The caller of lz_remote_run holds ctx->run_lock. */
+void lz_remote_prepare(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs);
 lz_status lz_remote_run(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
                         lz_error *err);
 void lz_remote_free(lz_program *p);
@@ -165,7 +181,7 @@ bool lz_offload_before_step(lz_program *p, int step, lz_error *err);
 bool lz_offload_after_step(lz_program *p, int step, lz_error *err);
 void lz_offload_end(lz_program *p, bool fine);
 char *lz_offload_address(const lz_program *p, int store); /* device address of a resident weight; NULL: not resident */
-bool lz_offload_estimate(lz_program *p); /* fills p->info; the caller holds base.lock. false: memory ran out */
+bool lz_offload_estimate(lz_program *p);                  /* fills p->info. false: memory ran out */
 
 /* Bytes from the start of an input's buffer to its first element. */
 static inline int64_t lz_store_offset(const lz_program *p, int store, const lz_argument *arguments) {

@@ -1,6 +1,6 @@
-/* lower.c: nodes to values. Every node that an output needs is visited once, inputs before users. A no-op is replaced
- * by its input, an op over constants alone by a constant (FULL), and a value that equals an earlier one by that
- * value. */
+/* lower.c: nodes to values. Every node that an output needs is visited once, inputs before users, and copied; only this is
+ * done under base.lock. Then the copies become values: a no-op is replaced by its input, an op over constants alone by a
+ * constant (FULL), and a value that equals an earlier one by that value. */
 #include <math.h>
 #include <string.h>
 
@@ -34,14 +34,14 @@ static uint64_t hash_value(const lz_value *v) {
     h = mix(h, v->dims.at, (size_t)v->dims.n * sizeof v->dims.at[0]);
     h = mix(h, &v->params, sizeof v->params);
     h = mix(h, v->in, (size_t)v->n_in * sizeof v->in[0]);
-    if (v->op == LZ_OP_LEAF) h = mix(h, &v->node, sizeof v->node);
+    if (v->op == LZ_OP_LEAF) h = mix(h, &v->from, sizeof v->from);
     return h ^ h >> 29;
 }
 
 static bool same_value(const lz_value *a, const lz_value *b) {
     return a->op == b->op && a->dtype == b->dtype && lz_dims_equal(a->dims, b->dims) && a->n_in == b->n_in &&
            (a->n_in == 0 || memcmp(a->in, b->in, (size_t)a->n_in * sizeof a->in[0]) == 0) &&
-           memcmp(&a->params, &b->params, sizeof a->params) == 0 && (a->op != LZ_OP_LEAF || a->node == b->node);
+           memcmp(&a->params, &b->params, sizeof a->params) == 0 && (a->op != LZ_OP_LEAF || a->from == b->from);
 }
 
 static bool grow_slots(lz_graph *g) {
@@ -119,15 +119,15 @@ static bool fold_numbers(const lz_graph *g, const lz_value *v, double *result) {
 static int emit(lz_graph *g, lz_value *v);
 
 static int emit_full(lz_graph *g, const lz_value *like, double value) {
-    lz_value full = {.op = LZ_OP_FULL, .dtype = like->dtype, .dims = like->dims, .node = like->node};
+    lz_value full = {.op = LZ_OP_FULL, .dtype = like->dtype, .dims = like->dims, .from = like->from};
     memset(&full.params, 0, sizeof full.params);
     full.params.full.value = value;
     return add_value(g, &full);
 }
 
-static int emit_view(lz_graph *g, lz_op op, int of, lz_dims dims, const lz_params *params, lz_array *node) {
+static int emit_view(lz_graph *g, lz_op op, int of, lz_dims dims, const lz_params *params, const lz_node_facts *from) {
     lz_value v = {
-        .op = op, .dtype = g->values[of].dtype, .dims = dims, .in = &of, .n_in = 1, .n_core = 1, .node = node};
+        .op = op, .dtype = g->values[of].dtype, .dims = dims, .in = &of, .n_in = 1, .n_core = 1, .from = from};
     if (params)
         v.params = *params;
     else
@@ -168,7 +168,7 @@ static int through_broadcast(lz_graph *g, int id) {
     for (int i = 0; i < inner.n_in; i++) arrays += g->values[inner.in[i]].op != LZ_OP_FULL;
     if (arrays != 1) return id;
     for (int i = 0; i < inner.n_in; i++) {
-        in[i] = emit_view(g, LZ_OP_BROADCAST, inner.in[i], view.dims, NULL, view.node);
+        in[i] = emit_view(g, LZ_OP_BROADCAST, inner.in[i], view.dims, NULL, view.from);
         if (in[i] < 0) return -1;
     }
     inner.in = in;
@@ -210,7 +210,7 @@ static int emit_rope(lz_graph *g, lz_value *v) {
     if (x.op != LZ_OP_RMS_NORM || x.dtype != v->dtype) return add_value(g, v);
     int in[4] = {x.in[0], v->in[1], v->in[2], weight};
     for (int i = 0; i < 4 && permute.op == LZ_OP_PERMUTE; i += 3)
-        if (in[i] >= 0 && (in[i] = emit_view(g, LZ_OP_PERMUTE, in[i], permute.dims, &permute.params, v->node)) < 0)
+        if (in[i] >= 0 && (in[i] = emit_view(g, LZ_OP_PERMUTE, in[i], permute.dims, &permute.params, v->from)) < 0)
             return -1;
     lz_value fused = *v;
     fused.in = in;
@@ -230,21 +230,43 @@ static int emit(lz_graph *g, lz_value *v) {
 
 /* ---- the walk ---------------------------------------------------------------------------------------------------- */
 
-static int lower_node(lz_graph *g, lz_array *a) {
+/* A node as it was when the graph was walked. */
+typedef struct lz_met {
+    lz_op op;
+    lz_dtype dtype;
+    lz_dims dims;
+    lz_params params;
+    int *in; /* nodes that were met before */
+    int n_in;
+    int value;
+    lz_node_facts from;
+} met;
+
+/* Copies a node whose inputs were met. The caller holds base.lock. */
+static bool meet(lz_graph *g, int *capacity, const lz_array *a) {
+    if (!grow(&g->memory, (void **)&g->met, capacity, g->n_met + 1, sizeof *g->met)) return false;
     bool leaf = a->buffer || a->op == LZ_OP_LEAF;
-    lz_value v = {.op = leaf ? LZ_OP_LEAF : a->op, .dtype = a->dtype, .dims = a->dims, .node = a};
-    if (leaf)
-        memset(&v.params, 0, sizeof v.params);
-    else
-        v.params = a->params;
-    if (leaf) return add_value(g, &v);
-    if (a->op == LZ_OP_FULL) return emit_full(g, &v, rounded(a->dtype, a->params.full.value));
-    int few[LZ_INLINE_INPUTS];
-    v.in = a->n_in <= LZ_INLINE_INPUTS ? few : lz_bump_alloc(&g->memory, (size_t)a->n_in * sizeof *v.in);
-    if (!v.in) return -1;
-    v.n_in = v.n_core = a->n_in;
-    for (int i = 0; i < a->n_in; i++) v.in[i] = a->in[i]->mark_id;
-    return emit(g, &v);
+    met *m = &g->met[g->n_met];
+    *m = (met){.op = leaf ? LZ_OP_LEAF : a->op, .dtype = a->dtype, .dims = a->dims};
+    memset(&m->params, 0, sizeof m->params);
+    m->from = (lz_node_facts){.file = a->file, .line = a->line};
+    if (leaf) {
+        m->from.placeholder = a->placeholder;
+        m->from.offset = a->offset;
+        memcpy(m->from.strides, a->strides, sizeof m->from.strides);
+        if (a->buffer) m->from.buffer = lz_buffer_retain(a->buffer);
+        bool pending = a->event && (!a->event->done || a->event->err.status); /* still to come, or never */
+        if (pending) a->event->refs++;
+        m->from.event = pending ? a->event : NULL;
+    } else {
+        m->params = a->params;
+        m->n_in = a->n_in;
+        m->in = a->n_in ? lz_bump_alloc(&g->memory, (size_t)a->n_in * sizeof *m->in) : NULL;
+        if (a->n_in && !m->in) return false;
+        for (int i = 0; i < a->n_in; i++) m->in[i] = a->in[i]->mark_id;
+    }
+    g->n_met++;
+    return true;
 }
 
 typedef struct visit {
@@ -252,14 +274,14 @@ typedef struct visit {
     int next;
 } visit;
 
-bool lz_lower(lz_graph *g, lz_array *const *arrays, int n) {
+/* Every node that the arrays need, inputs before users; g->outputs gets the numbers of the arrays. The caller holds
+ * base.lock. */
+static bool walk(lz_graph *g, lz_array *const *arrays, int n) {
     uint64_t mark = ++g->ctx->mark;
     visit *stack = NULL;
-    int depth = 0, capacity = 0;
-    g->outputs = lz_bump_alloc(&g->memory, (size_t)n * sizeof *g->outputs);
-    if (!g->outputs) return false;
+    int depth = 0, room = 0, capacity = 0;
     for (int i = 0; i < n; i++) {
-        if (!grow(&g->memory, (void **)&stack, &capacity, 1, sizeof *stack)) return false;
+        if (!grow(&g->memory, (void **)&stack, &room, 1, sizeof *stack)) return false;
         stack[depth++] = (visit){arrays[i], 0};
         while (depth) {
             visit *top = &stack[depth - 1];
@@ -269,22 +291,55 @@ bool lz_lower(lz_graph *g, lz_array *const *arrays, int n) {
             } else if (!a->buffer && top->next < a->n_in) {
                 lz_array *input = a->in[top->next++];
                 if (input->mark == mark) continue;
-                if (!grow(&g->memory, (void **)&stack, &capacity, depth + 1, sizeof *stack)) return false;
+                if (!grow(&g->memory, (void **)&stack, &room, depth + 1, sizeof *stack)) return false;
                 stack[depth++] = (visit){input, 0};
             } else {
-                int id = lower_node(g, a);
-                if (id < 0) return false;
+                if (!meet(g, &capacity, a)) return false;
                 a->mark = mark;
-                a->mark_id = id;
-                g->nodes++;
+                a->mark_id = g->n_met - 1;
                 depth--;
             }
         }
         g->outputs[i] = arrays[i]->mark_id;
+    }
+    return true;
+}
+
+static int lower_node(lz_graph *g, const met *m) {
+    lz_value v = {.op = m->op, .dtype = m->dtype, .dims = m->dims, .params = m->params, .from = &m->from};
+    if (m->op == LZ_OP_LEAF) return add_value(g, &v);
+    if (m->op == LZ_OP_FULL) return emit_full(g, &v, rounded(m->dtype, m->params.full.value));
+    int few[LZ_INLINE_INPUTS];
+    v.in = m->n_in <= LZ_INLINE_INPUTS ? few : lz_bump_alloc(&g->memory, (size_t)m->n_in * sizeof *v.in);
+    if (!v.in) return -1;
+    v.n_in = v.n_core = m->n_in;
+    for (int i = 0; i < m->n_in; i++) v.in[i] = g->met[m->in[i]].value;
+    return emit(g, &v);
+}
+
+bool lz_lower(lz_graph *g, lz_array *const *arrays, int n) {
+    g->outputs = lz_bump_alloc(&g->memory, (size_t)n * sizeof *g->outputs);
+    if (!g->outputs) return false;
+    LZ_LOCK(g->ctx);
+    bool fine = walk(g, arrays, n);
+    LZ_UNLOCK(g->ctx);
+    for (int i = 0; i < g->n_met && fine; i++) fine = (g->met[i].value = lower_node(g, &g->met[i])) >= 0;
+    for (int i = 0; i < n && fine; i++) {
+        g->outputs[i] = g->met[g->outputs[i]].value;
         g->values[g->outputs[i]].output = true;
     }
     g->n_outputs = n;
-    return true;
+    return fine;
+}
+
+void lz_graph_free(lz_graph *g) {
+    LZ_LOCK(g->ctx);
+    for (int i = 0; i < g->n_met; i++) {
+        lz_buffer_release(g->met[i].from.buffer);
+        lz_event_release(g->ctx, g->met[i].from.event);
+    }
+    LZ_UNLOCK(g->ctx);
+    lz_bump_free(&g->memory);
 }
 
 /* Sets `uses` of all values. */

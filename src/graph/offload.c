@@ -24,6 +24,7 @@ enum {
 typedef struct weight {
     lz_buffer *buffer;
     int64_t bytes;
+    bool on_device;      /* when the plan was made */
     bool resident;       /* stays on the device, in its own buffer->remote */
     int64_t ring_offset; /* while planning and running; -1: not in the ring */
     int last_step;       /* in the ring: the last step that reads it */
@@ -81,7 +82,7 @@ static void list_weights(lz_program *p, const lz_argument *arguments) {
             lz_buffer *b = input_buffer(p, store, arguments);
             if (!b || !b->borrowed || !b->bytes) continue;
             if (!b->list_index) {
-                plan->weights[plan->n++] = (weight){.buffer = b, .bytes = b->bytes};
+                plan->weights[plan->n++] = (weight){.buffer = b, .bytes = b->bytes, .on_device = b->remote};
                 plan->weight_bytes = add(plan->weight_bytes, b->bytes);
                 b->list_index = plan->n;
             }
@@ -146,7 +147,7 @@ static void make_resident(weight *w, int64_t *left) {
  * spread evenly over the program, so that kernels with resident weights run while others are copied. */
 static void choose_resident(struct lz_offload_plan *plan, int64_t left) {
     for (int i = 0; i < plan->n; i++)
-        if (plan->weights[i].buffer->remote) make_resident(&plan->weights[i], &left);
+        if (plan->weights[i].on_device) make_resident(&plan->weights[i], &left);
     for (int i = 0; i < plan->n; i++)
         if (plan->weights[i].bytes <= SMALL) make_resident(&plan->weights[i], &left);
     double share = (double)left, rest = 0, seen = 0;
@@ -311,7 +312,8 @@ static bool upload_resident(lz_program *p, lz_error *err) {
 static int64_t count_present(struct lz_offload_plan *plan) {
     int64_t bytes = 0;
     for (int i = 0; i < plan->n; i++)
-        if (lz_buffer_use(plan->weights[i].buffer)) bytes = add(bytes, plan->weights[i].bytes);
+        if ((plan->weights[i].on_device = lz_buffer_use(plan->weights[i].buffer)))
+            bytes = add(bytes, plan->weights[i].bytes);
     return bytes;
 }
 
@@ -334,7 +336,10 @@ static bool refresh_weights(lz_program *p, const lz_argument *arguments, lz_erro
  * free. */
 static bool replan_smaller(lz_program *p, lz_error *err) {
     lz_context *ctx = p->ctx;
-    for (int i = 0; i < p->offload->n; i++) lz_buffer_evict(p->offload->weights[i].buffer);
+    for (int i = 0; i < p->offload->n; i++) {
+        lz_buffer_evict(p->offload->weights[i].buffer);
+        p->offload->weights[i].on_device = false;
+    }
     lz_buffer_claim(ctx, &ctx->ring);
     lz_buffer_release(ctx->ring);
     ctx->ring = NULL;

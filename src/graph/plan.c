@@ -33,14 +33,16 @@ static int add_store(planner *s, lz_store_kind kind, int64_t bytes) {
 static int leaf_store(planner *s, const lz_value *v) {
     int id = add_store(s, LZ_STORE_INPUT, 0);
     lz_store *store = &s->p->stores[id];
-    store->argument = v->node->placeholder;
-    if (!store->argument) {
-        store->buffer = lz_buffer_retain(v->node->buffer);
-        store->bytes = store->buffer->bytes;
-        if (v->node->event && (!v->node->event->done || v->node->event->err.status)) { /* not computed yet, or failed */
-            v->node->event->refs++;
-            s->p->events[s->p->n_events++] = v->node->event;
-        }
+    const lz_node_facts *from = v->from;
+    store->argument = from->placeholder;
+    if (store->argument) return id;
+    store->buffer = lz_buffer_retain(from->buffer);
+    store->bytes = store->buffer->bytes;
+    if (from->event) {
+        LZ_LOCK(s->p->ctx);
+        from->event->refs++;
+        LZ_UNLOCK(s->p->ctx);
+        s->p->events[s->p->n_events++] = from->event;
     }
     return id;
 }
@@ -151,7 +153,7 @@ static bool add_step(planner *s, const lz_value *v, const int *ids, const layout
 
     lz_step *step = &p->steps[p->n_steps];
     *step = (lz_step){
-        .in = operands, .scratch = -1, .file = v->node ? v->node->file : NULL, .line = v->node ? v->node->line : 0};
+        .in = operands, .scratch = -1, .file = v->from ? v->from->file : NULL, .line = v->from ? v->from->line : 0};
     step->out = operand_of(v, out);
     step->call = (lz_call){.op = v->op,
                            .params = params,
@@ -191,7 +193,7 @@ static bool copy_dense(planner *s, int id, layout *out) {
                      .in = &id,
                      .n_in = 1,
                      .n_core = 1,
-                     .node = s->g->values[id].node};
+                     .from = s->g->values[id].from};
     memset(&copy.params, 0, sizeof copy.params);
     if (s->dense_copy[id]) {
         memset(out, 0, sizeof *out);
@@ -347,7 +349,7 @@ static bool plan_concat(planner *s, int id) {
                          .in = &part,
                          .n_in = 1,
                          .n_core = 1,
-                         .node = v->node};
+                         .from = v->from};
         memset(&copy.params, 0, sizeof copy.params);
         if (!add_step(s, &copy, &part, &to)) return false;
     }
@@ -371,8 +373,8 @@ static bool plan_value(planner *s, int id) {
     lz_value *v = &s->g->values[id];
     layout *out = &s->layouts[id];
     if (v->op == LZ_OP_LEAF) {
-        *out = (layout){.store = leaf_store(s, v), .offset = v->node->placeholder ? 0 : v->node->offset};
-        memcpy(out->strides, v->node->strides, sizeof out->strides);
+        *out = (layout){.store = leaf_store(s, v), .offset = v->from->placeholder ? 0 : v->from->offset};
+        memcpy(out->strides, v->from->strides, sizeof out->strides);
         return true;
     }
     if (v->op == LZ_OP_FULL) {
@@ -447,6 +449,7 @@ bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs) {
     p->base = lz_bump_alloc(&p->memory, (size_t)(p->n_stores + 1) * sizeof *p->base);
     if (!p->base) return false;
     p->info.arena_bytes = p->arena_bytes;
+    LZ_LOCK(p->ctx); /* for buffer->data */
     for (int i = 0; i < p->n_stores; i++) {
         const lz_store *store = &p->stores[i];
         if (store->kind != LZ_STORE_INPUT) continue;
@@ -455,6 +458,7 @@ bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs) {
         if (!p->ctx->device && store->buffer && store->buffer->make && store->last >= 0 && !store->buffer->data)
             p->info.arena_bytes += store->bytes;
     }
-    p->info.nodes = g->nodes;
+    LZ_UNLOCK(p->ctx);
+    p->info.nodes = g->n_met;
     return true;
 }

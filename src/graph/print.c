@@ -5,7 +5,7 @@ static void add_node_text(lz_text *t, const lz_value *v, int id) {
     lz_text_add(t, "%%%d = %s %s %s", id, lz_op_table[v->op].name, lz_dtype_name(v->dtype), LZ_SHOW(v->dims));
     if (v->op == LZ_OP_FULL) lz_text_add(t, " value %g", v->params.full.value);
     for (int i = 0; i < v->n_in; i++) lz_text_add(t, "%s%%%d", i ? ", " : " of ", v->in[i]);
-    if (v->node && v->node->file) lz_text_add(t, "  # %s:%d", v->node->file, v->node->line);
+    if (v->from && v->from->file) lz_text_add(t, "  # %s:%d", v->from->file, v->from->line);
     lz_text_add(t, "%s\n", v->output ? "  (output)" : "");
 }
 
@@ -70,7 +70,6 @@ char *lz_graph_text(lz_array *const *arrays, int n, lz_graph_format format, lz_e
     }
     lz_context *ctx = arrays[0]->ctx;
     lz_text text = {.ctx = ctx};
-    LZ_LOCK(ctx);
     if (format == LZ_GRAPH_PROGRAM) {
         lz_program *p = lz_program_new(ctx, arrays, n, false, err);
         if (p)
@@ -85,8 +84,7 @@ char *lz_graph_text(lz_array *const *arrays, int n, lz_graph_format format, lz_e
         if (dot) lz_text_add(&text, "digraph lazuli {\n  node [shape=box, fontname=monospace];\n");
         for (int i = 0; i < g.n && !text.failed; i++) (dot ? add_node_dot : add_node_text)(&text, &g.values[i], i);
         if (dot) lz_text_add(&text, "}\n");
-        lz_bump_free(&g.memory);
+        lz_graph_free(&g);
     }
-    LZ_UNLOCK(ctx);
     return lz_text_take(&text, err);
 }

@@ -11,7 +11,7 @@ lz_program *lz_program_new(lz_context *ctx, lz_array *const *arrays, int n, bool
     p->ctx = p->memory.ctx = ctx;
     lz_graph g = {.ctx = ctx, .memory.ctx = ctx};
     bool fine = lz_lower(&g, arrays, n) && lz_fuse(&g) && lz_plan_steps(p, &g, own_outputs);
-    lz_bump_free(&g.memory);
+    lz_graph_free(&g);
     if (fine) return p;
     lz_program_free(p);
     lz_fail(err, LZ_OUT_OF_MEMORY, "out of memory while planning a graph: nothing was run");
@@ -129,6 +129,7 @@ lz_status lz_program_run(lz_program *p, const lz_argument *arguments, lz_buffer 
                          const lz_watch *watch, lz_error *err) {
     for (int i = 0; i < p->n_events; i++)
         if (lz_event_wait(p->ctx, p->events[i], err)) return err ? err->status : LZ_BAD_ARGUMENT;
+    if (p->ctx->device) lz_remote_prepare(p, arguments, arena, outputs);
     if (watch && watch->begin) watch->begin(watch->user);
     pthread_mutex_lock(&p->ctx->run_lock);
     lz_status status;

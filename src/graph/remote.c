@@ -1,13 +1,13 @@
-/* remote.c: running a program on a device with its own memory. The first run is rehearsed, which compiles all missing
- * kernels at once, and then launches kernel by kernel. From the second run on, the launches are recorded once for each
- * set of addresses, and the recording is replayed as one submission. A program that streams weights (offload.c) is
- * launched kernel by kernel every time. The host waits for the device only if a step has no kernel there: its operands
- * are copied to the host and the result back. */
+/* remote.c: running a program on a device with its own memory. Before its first run the program is rehearsed: its kernels list
+ * what they must compile, and all of it is compiled at once, without a lock. The first run launches kernel by kernel. From
+ * the second run on, the launches are recorded once for each set of addresses, and the recording is replayed as one
+ * submission. A program that streams weights (offload.c) is launched kernel by kernel every time. The host waits for the
+ * device only if a step has no kernel there: its operands are copied to the host and the result back. */
 #include <string.h>
 
 #include "graph/graph.h"
 
-enum { MAX_RECORDINGS = 4, WORTH_REHEARSING = 8 /* steps */ };
+enum { MAX_RECORDINGS = 4 };
 
 typedef struct recording {
     lz_recording *work;
@@ -19,6 +19,7 @@ struct lz_remote {
     recording recordings[MAX_RECORDINGS]; /* most recently made first */
     int n_recordings;
     int64_t runs;
+    bool rehearsed;
 };
 
 static const lz_device_table *table_of(const lz_program *p) { return p->ctx->backend->device; }
@@ -164,26 +165,6 @@ static bool launch_all(lz_program *p, bool timed, lz_error *err) {
     return fine;
 }
 
-/* Runs all steps in rehearsal mode, so that missing kernels are compiled at once. Errors are ignored: the launch that
- * follows reports them. */
-static void rehearse(lz_program *p) {
-    for (int i = 0; i < p->n_stores; i++) /* streamed weights have no address yet: any valid one */
-        if (!p->base[i]) p->base[i] = p->remote->constants->remote;
-    table_of(p)->rehearse(p->ctx->device, true);
-    for (int i = 0, n; i < p->n_steps; i += n) {
-        lz_error unused = {.status = LZ_OK};
-        lz_step *step = &p->steps[i];
-        n = launched_with(p, i);
-        if (n > 1) {
-            launch_group(p, i, n, &unused);
-        } else if (!step->on_host) {
-            lz_bind_operands(p, step, &unused);
-            step->kernel->run(&step->call);
-        }
-    }
-    table_of(p)->rehearse(p->ctx->device, false);
-}
-
 /* Launches every kernel between two time stamps of the device, waits, and records the times in the profile. */
 static bool launch_timed(lz_program *p, lz_error *err) {
     if (!launch_all(p, true, err) || !table_of(p)->finish(p->ctx->device, err)) return false;
@@ -261,6 +242,65 @@ static bool run_or_replay(lz_program *p, lz_error *err) {
     return false;
 }
 
+/* ---- rehearsing -------------------------------------------------------------------------------------------------- */
+
+/* Addresses that are as good as the real ones: kernels choose by their alignment, and nothing is read or written. A weight
+ * that is not there yet will lie at an address as aligned as that of the constants. */
+static void bind_stand_ins(lz_program *p, const lz_argument *arguments, const lz_buffer *arena,
+                           lz_buffer *const *outputs) {
+    char *any = p->remote->constants->remote;
+    LZ_LOCK(p->ctx);
+    for (int i = 0; i < p->n_stores; i++) {
+        const lz_store *s = &p->stores[i];
+        const lz_buffer *b = s->kind == LZ_STORE_OUTPUT ? outputs[s->output] : s->kind == LZ_STORE_ARENA ? arena : NULL;
+        if (s->kind == LZ_STORE_INPUT) b = s->argument ? arguments[s->argument - 1].buffer : s->buffer;
+        p->base[i] = b && b->remote ? b->remote : any;
+        if (s->kind == LZ_STORE_ARENA) p->base[i] += s->arena_offset;
+        if (s->kind == LZ_STORE_INPUT) p->base[i] += lz_store_offset(p, i, arguments);
+    }
+    LZ_UNLOCK(p->ctx);
+}
+
+/* What the kernels of the program have to prepare. Errors are told when it runs. The caller holds ctx->run_lock. */
+static lz_preparation *rehearse(lz_program *p, const lz_argument *arguments, const lz_buffer *arena,
+                                lz_buffer *const *outputs) {
+    lz_error unused = {.status = LZ_OK};
+    lz_device *d = p->ctx->device;
+    table_of(p)->enter(d);
+    if (!prepare(p, &unused)) return NULL;
+    bind_stand_ins(p, arguments, arena, outputs);
+    table_of(p)->rehearse(d);
+    for (int i = 0, n; i < p->n_steps; i += n) {
+        lz_step *step = &p->steps[i];
+        unused.status = LZ_OK;
+        n = launched_with(p, i);
+        if (n > 1) {
+            launch_group(p, i, n, &unused);
+        } else if (!step->on_host) {
+            lz_bind_operands(p, step, &unused);
+            step->kernel->run(&step->call);
+        }
+    }
+    return table_of(p)->end_rehearsal(d);
+}
+
+void lz_remote_prepare(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs) {
+    if (!p->n_steps || (p->remote && p->remote->rehearsed) || !lz_offload_estimate(p)) return;
+    pthread_mutex_lock(&p->ctx->run_lock);
+    lz_preparation *list = rehearse(p, arguments, arena, outputs);
+    pthread_mutex_unlock(&p->ctx->run_lock);
+    if (list) {
+        table_of(p)->prepare(p->ctx->device, list);
+        pthread_mutex_lock(&p->ctx->run_lock);
+        table_of(p)->enter(p->ctx->device);
+        table_of(p)->use_prepared(p->ctx->device, list);
+        pthread_mutex_unlock(&p->ctx->run_lock);
+    }
+    if (p->remote) p->remote->rehearsed = true;
+}
+
+/* ---- running ----------------------------------------------------------------------------------------------------- */
+
 lz_status lz_remote_run(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
                         lz_error *err) {
     lz_error local = {.status = LZ_OK};
@@ -272,7 +312,6 @@ lz_status lz_remote_run(lz_program *p, const lz_argument *arguments, lz_buffer *
         p->base[i] = device_address(p, i, arguments, arena, outputs, &local);
         fine = !local.status;
     }
-    if (fine && !p->remote->runs && p->n_steps >= WORTH_REHEARSING) rehearse(p);
     fine = fine && run_or_replay(p, &local);
     lz_offload_end(p, fine);
     lz_device_run_end(p->ctx);

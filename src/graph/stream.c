@@ -12,15 +12,16 @@ struct lz_stream {
 };
 
 static void finish(lz_stream *s, lz_evaluation *e, const lz_error *err) {
-    LZ_LOCK(s->ctx);
+    lz_context *ctx = s->ctx;
+    LZ_LOCK(ctx);
     e->event->err = *err;
     e->event->done = true;
-    pthread_cond_broadcast(&s->ctx->event_done);
-    lz_event_release(s->ctx, e->event);
+    pthread_cond_broadcast(&ctx->event_done);
+    lz_event_release(ctx, e->event);
     lz_evaluation_free(e);
     s->busy = false;
     pthread_cond_broadcast(&s->changed);
-    LZ_UNLOCK(s->ctx);
+    LZ_UNLOCK(ctx);
 }
 
 static void *serve(void *arg) {
@@ -66,10 +67,10 @@ lz_status lz_async_eval(lz_stream *s, lz_array *const *arrays, int n, lz_error *
     if (status || n == 0) return status;
     if (arrays[0]->ctx != s->ctx)
         return lz_fail(err, LZ_BAD_ARGUMENT, "async_eval: the arrays belong to another context than the stream");
-    LZ_LOCK(s->ctx);
     lz_event *event = lz_host_alloc(s->ctx, sizeof *event);
     lz_evaluation *e = event ? lz_evaluation_new(s->ctx, arrays, n, &local) : NULL;
-    if (e) {
+    if (e && lz_evaluation_allocate(e, &local)) {
+        LZ_LOCK(s->ctx);
         event->refs = 1;
         e->event = event;
         lz_evaluation_commit(e, arrays, event);
@@ -79,11 +80,12 @@ lz_status lz_async_eval(lz_stream *s, lz_array *const *arrays, int n, lz_error *
             s->first = e;
         s->last = e;
         pthread_cond_broadcast(&s->changed);
+        LZ_UNLOCK(s->ctx);
     } else {
         if (!event) lz_out_of_memory(&local, sizeof *event);
+        lz_evaluation_free(e);
         lz_host_free(s->ctx, event);
     }
-    LZ_UNLOCK(s->ctx);
     if (local.status && err) *err = local;
     return local.status;
 }

@@ -2,7 +2,12 @@
  * pictures. The kernels themselves are tested by test_random_shapes and test_random_graphs with LZ_TEST_DEVICE=cuda.
  * Runs on a real GPU or, with LAZULI_CUDA_PATH naming its libraries, on the simulated one (tests/cuda-sim). */
 #include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
 
+#include "array/internal.h"
+#include "backend/cuda/cuda.h"
 #include "cli/environment.h"
 #include "pixels.h"
 
@@ -600,6 +605,65 @@ static void compiles_together(void) {
     free(kept_compiler);
 }
 
+/* ---- while one thread compiles ----------------------------------------------------------------------------------- */
+
+static struct {
+    lz_nvrtc_result (*compile)(lz_nvrtc_program program, int n, const char *const *options);
+    lz_context *ctx;
+    atomic_int compiling, met; /* the compiler was called; the other thread is done */
+    atomic_bool waited;        /* in vain */
+} meeting;
+
+static lz_nvrtc_result compile_slowly(lz_nvrtc_program program, int n, const char *const *options) {
+    atomic_store(&meeting.compiling, 1);
+    for (int i = 0; i < 60000 && !atomic_load(&meeting.met); i++) usleep(1000);
+    if (!atomic_load(&meeting.met)) atomic_store(&meeting.waited, true);
+    return meeting.compile(program, n, options);
+}
+
+static double three_times(lz_context *ctx, lz_error *err) {
+    lz_scope *scope = lz_scope_begin(ctx, "three times");
+    const float numbers[4] = {1, 2, 3, 4};
+    double sum = lz_item(lz_sum(lz_mul(lz_from(ctx, LZ_DIMS(4), LZ_F32, numbers), 3.0), LZ_NONE, false), err);
+    lz_scope_end(scope);
+    return sum;
+}
+
+/* Its kernels are known. It sends numbers, plans, runs and looks, on this thread and on a stream. */
+static void *run_beside(void *arg) {
+    (void)arg;
+    lz_error err = {0};
+    while (!atomic_load(&meeting.compiling)) usleep(100);
+    CHECK(three_times(meeting.ctx, &err) == 30, "%s", err.text);
+    CHECK(lz_memory_info(meeting.ctx).active >= 0);
+    atomic_store(&meeting.met, 1);
+    return NULL;
+}
+
+static void runs_while_another_compiles(void) {
+    const char *cache = getenv("LAZULI_CACHE");
+    char *kept = cache ? strdup(cache) : NULL;
+    setenv("LAZULI_CACHE", "", 1);
+    meeting.ctx = open_cuda();
+    lz_error err = {0};
+    if (meeting.ctx) {
+        lz_device *d = meeting.ctx->device;
+        CHECK(three_times(meeting.ctx, &err) == 30, "%s", err.text);
+        meeting.compile = d->api.nvrtc.CompileProgram;
+        d->api.nvrtc.CompileProgram = compile_slowly;
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, run_beside, NULL) == 0);
+        lz_array *x = lz_full(meeting.ctx, LZ_DIMS(2, 8), LZ_F32, 1);
+        CHECK(lz_item(lz_mean(lz_softmax(lz_contiguous(x), -1), LZ_NONE, false), &err) == 0.125, "%s", err.text);
+        pthread_join(thread, NULL);
+        CHECK(atomic_load(&meeting.compiling) && !atomic_load(&meeting.waited));
+        d->api.nvrtc.CompileProgram = meeting.compile;
+        lz_close(meeting.ctx);
+    }
+    kept ? setenv("LAZULI_CACHE", kept, 1) : unsetenv("LAZULI_CACHE");
+    free(kept);
+}
+
 static void nothing_but_work(void) {
     paint_again(LZ_SOURCE_DIR "/models/demo", 3);       /* text, begin, decode */
     paint_again(LZ_SOURCE_DIR "/tests/data/qwen/Q", 4); /* guided: two texts */
@@ -609,4 +673,5 @@ TEST_MAIN({"names", names}, {"here_and_there", here_and_there}, {"borrowed", bor
           {"on_the_host", on_the_host}, {"random_numbers", random_numbers}, {"pixels", pixels}, {"copied", copied},
           {"out_of_memory", out_of_memory}, {"profiled", profiled}, {"options", options}, {"together", together},
           {"passes_share_weights", passes_share_weights}, {"masks_of_keys", masks_of_keys}, {"paints", paints},
-          {"compiles_together", compiles_together}, {"nothing_but_work", nothing_but_work})
+          {"compiles_together", compiles_together}, {"runs_while_another_compiles", runs_while_another_compiles},
+          {"nothing_but_work", nothing_but_work})

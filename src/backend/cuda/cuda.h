@@ -78,10 +78,13 @@ void lz_cuda_jit_close(lz_device *d);
 /* The kernel `name` of a CUDA C++ text, to which kernels/prelude.cu is prepended. A text is compiled once: this device
  * finds it in a table by the text, a later process finds the code on disk. NULL: err has the reason. */
 lz_cu_function lz_cuda_function(lz_device *d, const char *name, const char *text, lz_error *err);
-/* Between lz_cuda_rehearse(d, true) and lz_cuda_rehearse(d, false), lz_cuda_function only lists functions that are not
- * compiled, and what it returns must not be launched. The second call compiles all of them in parallel. Errors are
- * ignored: the next lz_cuda_function for the same text reports them. */
-void lz_cuda_rehearse(lz_device *d, bool on);
+/* Between lz_cuda_rehearse and lz_cuda_end_rehearsal, lz_cuda_function only lists functions that are not compiled, and what
+ * it returns must not be launched. lz_cuda_prepare compiles the list, lz_cuda_use_prepared loads the code
+ * (lz_device_table). Errors are ignored: the next lz_cuda_function for the same text reports them. */
+void lz_cuda_rehearse(lz_device *d);
+lz_preparation *lz_cuda_end_rehearsal(lz_device *d);
+void lz_cuda_prepare(lz_device *d, lz_preparation *list);
+void lz_cuda_use_prepared(lz_device *d, lz_preparation *list);
 
 /* The files of kernels/, embedded in the library (cmake/embed.cmake). A line #include "NAME" of a text is replaced by
  * one. */

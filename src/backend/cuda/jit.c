@@ -3,9 +3,10 @@
  *   in this device's table, by the text
  *   on disk, in cuda/ of lz_context_options.cache_folder, where an earlier process stored the compiled code
  *   otherwise NVRTC compiles it, which takes up to a second. So the first run of a program begins with a rehearsal,
- *     which lists all missing functions and compiles them on all threads
+ *     which lists all missing functions; they are compiled on several threads, while other programs may run
  *
  * If the folder cannot be written, the next process compiles again; that is no error (backend/common/disk.h). */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,6 +76,8 @@ typedef struct translation {
     char *key; /* release, an empty line, the text; owned */
     lz_nvrtc_program program;
     lz_nvrtc_result result;
+    const char *stored; /* code that an earlier process left on disk, in memory; NULL: none */
+    char *memory;       /* owned */
 } translation;
 
 /* Compiles. Several threads may run this at once: it only uses its own translation, and constants of the device. */
@@ -127,13 +130,10 @@ static char *key_of(const lz_device *d, const char *text, lz_error *err) {
     return lz_text_take(&key, err);
 }
 
-static bool load_stored(const lz_device *d, const translation *t) {
+/* As translate, any thread may do it. */
+static void find_stored(const lz_device *d, translation *t) {
     size_t bytes = 0;
-    char *memory = NULL;
-    const char *stored = lz_disk_find(&d->disk, t->key, &bytes, &memory);
-    bool fine = stored && load(d, t->of, stored, NULL);
-    lz_host_free(d->ctx, memory);
-    return fine;
+    t->stored = lz_disk_find(&d->disk, t->key, &bytes, &t->memory);
 }
 
 static bool load_translated(const lz_device *d, translation *t, lz_error *err) {
@@ -148,61 +148,90 @@ static bool load_translated(const lz_device *d, translation *t, lz_error *err) {
 static bool find_code(const lz_device *d, known *k, lz_error *err) {
     translation t = {.of = k, .key = key_of(d, k->text, err)};
     if (!t.key) return false;
-    bool fine = load_stored(d, &t);
+    find_stored(d, &t);
+    bool fine = t.stored && load(d, k, t.stored, NULL);
     if (!fine) {
         translate(d, &t);
         fine = load_translated(d, &t, err);
     }
+    lz_host_free(d->ctx, t.memory);
     lz_host_free(d->ctx, t.key);
     return fine;
 }
 
 /* ---- all at once ------------------------------------------------------------------------------------------------- */
 
-typedef struct translations {
+struct lz_preparation {
     const lz_device *d;
     translation *at;
     int64_t n;
-} translations;
-
-static void translate_one(void *arg, int64_t i, int thread) {
-    (void)thread;
-    const translations *all = arg;
-    translate(all->d, &all->at[i]);
-}
-
-/* Lists the functions that were requested during the rehearsal and are not on disk. */
-static void collect(translations *all) {
-    for (int i = 0; i < BUCKETS; i++)
-        for (known *k = all->d->jit->buckets[i]; k; k = k->next) {
-            translation t = {.of = k, .key = k->missing ? key_of(all->d, k->text, NULL) : NULL};
-            k->missing = false;
-            if (t.key && !load_stored(all->d, &t))
-                all->at[all->n++] = t;
-            else
-                lz_host_free(all->d->ctx, t.key);
-        }
-    all->d->jit->n_missing = 0;
-}
+    atomic_int_fast64_t next; /* that no thread has begun */
+};
 
 static int longest_first(const void *a, const void *b) {
     size_t x = strlen(((const translation *)a)->key), y = strlen(((const translation *)b)->key);
     return (x < y) - (x > y);
 }
 
-void lz_cuda_rehearse(lz_device *d, bool on) {
-    d->rehearsing = on;
-    if (on || !d->jit->n_missing) return;
-    translations all = {.d = d, .at = lz_host_alloc(d->ctx, (size_t)d->jit->n_missing * sizeof *all.at)};
-    if (!all.at) return;
-    collect(&all);
-    qsort(all.at, (size_t)all.n, sizeof *all.at, longest_first); /* so that no long one starts last */
-    lz_parallel(lz_base_of(d->ctx)->pool, all.n, translate_one, &all);
-    for (int64_t i = 0; i < all.n; i++) {
-        load_translated(d, &all.at[i], NULL); /* errors are ignored: lz_cuda_function tries again and returns them */
-        lz_host_free(d->ctx, all.at[i].key);
+void lz_cuda_rehearse(lz_device *d) { d->rehearsing = true; }
+
+lz_preparation *lz_cuda_end_rehearsal(lz_device *d) {
+    struct lz_cuda_jit *j = d->jit;
+    d->rehearsing = false;
+    lz_preparation *list = j->n_missing ? lz_host_alloc(d->ctx, sizeof *list) : NULL;
+    if (list) list->at = lz_host_alloc(d->ctx, (size_t)j->n_missing * sizeof *list->at);
+    if (!list || !list->at) { /* nothing is missing; or there is no memory, and each is compiled when it is needed */
+        lz_host_free(d->ctx, list);
+        return NULL;
     }
-    lz_host_free(d->ctx, all.at);
+    list->d = d;
+    for (int i = 0; i < BUCKETS; i++)
+        for (known *k = j->buckets[i]; k; k = k->next) {
+            translation t = {.of = k, .key = k->missing ? key_of(d, k->text, NULL) : NULL};
+            k->missing = false;
+            if (t.key) list->at[list->n++] = t;
+        }
+    j->n_missing = 0;
+    qsort(list->at, (size_t)list->n, sizeof *list->at,
+          longest_first); /* so that none begins when the others are done */
+    return list;
+}
+
+static void *translate_some(void *arg) {
+    lz_preparation *list = arg;
+    for (int64_t i; (i = atomic_fetch_add(&list->next, 1)) < list->n;) {
+        find_stored(list->d, &list->at[i]);
+        if (!list->at[i].stored) translate(list->d, &list->at[i]);
+    }
+    return NULL;
+}
+
+/* By threads of its own: those of the pool belong to whoever holds ctx->run. */
+void lz_cuda_prepare(lz_device *d, lz_preparation *list) {
+    enum { MOST = 64 };
+    pthread_t threads[MOST];
+    int n = 0, wanted = lz_pool_threads(lz_base_of(d->ctx)->pool) - 1;
+    while (n < wanted && n < MOST && n + 1 < list->n && !pthread_create(&threads[n], NULL, translate_some, list)) n++;
+    translate_some(list);
+    while (n) pthread_join(threads[--n], NULL);
+}
+
+/* Another thread may have needed a function, and compiled it, meanwhile. */
+void lz_cuda_use_prepared(lz_device *d, lz_preparation *list) {
+    for (int64_t i = 0; i < list->n; i++) {
+        translation *t = &list->at[i];
+        bool there = t->of->function;
+        if (!there && t->stored)
+            load(d, t->of, t->stored, NULL);
+        else if (!there)
+            load_translated(d, t, NULL); /* if not: who needs it will try again, and be told */
+        else if (t->program)
+            d->api.nvrtc.DestroyProgram(&t->program);
+        lz_host_free(d->ctx, t->memory);
+        lz_host_free(d->ctx, t->key);
+    }
+    lz_host_free(d->ctx, list->at);
+    lz_host_free(d->ctx, list);
 }
 
 /* ---- functions --------------------------------------------------------------------------------------------------- */

@@ -301,7 +301,7 @@ typedef struct lz_lora {
     bool ordinary;    /* a LoRA for few steps (Lightning) leaves the steps, the guidance and the schedule as they are */
 } lz_lora;
 /* All LoRAs of the pictures that follow, in place of those before; n = 0: none. Between pictures: no picture or plan of the
- * model may be under way. The model and its text encoder are not opened again. After a failure everything is as before. A
+ * model may be under way, and jobs that were made before are refused. The model and its text encoder are not opened again. After a failure everything is as before. A
  * file of which nothing belongs to the model is refused, and so is one whose shapes do not fit. */
 lz_status lz_model_set_loras(lz_model *model, const lz_lora *loras, int n, lz_error *err);
 
@@ -426,6 +426,49 @@ typedef struct lz_picture_plan {
 } lz_picture_plan;
 lz_status lz_plan_picture(lz_model *model, const lz_picture_options *options, lz_picture_plan *plan, lz_error *err);
 
+/* ---- 8. A picture as an object --------------------------------------------------------------------------------- */
+
+/* A job is one picture: its options are settled when it is made, it may be planned, and it is run. What planning found out
+ * is used when it runs: the prompt is tokenised once, the text encoder is opened once, and each program is planned once.
+ *
+ *     lz_job *job = lz_job_new(model, &LZ_PICTURE_OPTIONS(.prompt = "a red fox"), &err);
+ *     if (job && !lz_job_plan(job, &plan, &err) && plan.peak_bytes < enough) lz_job_run(job, &picture, &err);
+ *     lz_job_free(job);
+ *
+ * One thread at a time plans, runs, renews or frees a job. While it does, any thread may cancel the job, look at it or wait
+ * for it; these never wait for a program that is planned, compiled or run. All jobs of a model are freed before it is
+ * closed. */
+typedef struct lz_job lz_job;
+/* The prompts are copied; images and noise stay the caller's, and valid, until lz_job_free. NULL: it failed. */
+lz_job *lz_job_new(lz_model *model, const lz_picture_options *options, lz_error *err);
+void lz_job_free(lz_job *job);
+/* The options as they were settled (see lz_fill_options), until lz_job_free. Its prompts are the job's own copies. */
+const lz_picture_options *lz_job_settled(const lz_job *job);
+/* Plans on the first call, and answers the same later. */
+lz_status lz_job_plan(lz_job *job, lz_picture_plan *plan, lz_error *err);
+/* As lz_generate. A job is run once, and again only after lz_job_renew. */
+lz_status lz_job_run(lz_job *job, lz_picture *picture, lz_error *err);
+/* Makes a job that was not run yet, or whose run is over, ready to run with the seed, watch, user, preview and preview_pause
+ * of these options. Everything else stays: the other options, the tokens, the plan. */
+lz_status lz_job_renew(lz_job *job, const lz_picture_options *options, lz_error *err);
+
+/* The job ends with LZ_CANCELLED: before its next kernel on the CPU, before its next step on a device. */
+void lz_job_cancel(lz_job *job);
+typedef enum lz_job_state { LZ_JOB_NEW, LZ_JOB_RUNNING, LZ_JOB_OVER } lz_job_state;
+typedef struct lz_job_view {
+    lz_job_state state;
+    lz_status status;  /* of a job that is over */
+    const char *stage; /* a constant, as in lz_progress; NULL: none yet */
+    int step, steps;   /* as in lz_progress */
+    double done;       /* of this stage or step, 0 to 1 */
+    uint64_t changes;  /* how often the view changed */
+} lz_job_view;
+lz_job_view lz_job_look(lz_job *job);
+/* Waits until the view has changed more often than this, or the job is over. */
+lz_job_view lz_job_wait(lz_job *job, uint64_t changes);
+
+/* ---- 9. What a model was trained for --------------------------------------------------------------------------- */
+
 /* A model folder may hold a file lazuli.json, which lists the sizes, images and words that the model was trained with:
  *
  *     {"sizes": [[256, 256]], "references": false, "start_images": true, "words": "words.txt"}
@@ -441,6 +484,7 @@ typedef struct lz_remarks {
     char read_as[600]; /* the prompt that the model is given, if it is not the one of the options; cut if it is long */
 } lz_remarks;
 lz_status lz_remark(lz_model *model, const lz_picture_options *options, lz_remarks *remarks, lz_error *err);
+lz_status lz_job_remark(const lz_job *job, lz_remarks *remarks, lz_error *err); /* the same, of a job's options */
 const char *lz_model_words(const lz_model *model); /* the text of its list, until it is closed; NULL: it has none */
 
 /* The tokenizer of a model folder, of its tokenizer/ alone, or a tokenizer.json. It never changes, so threads may share it. */
@@ -455,7 +499,7 @@ void lz_free_ids(lz_context *ctx, int64_t *ids);
 }
 #endif
 
-/* ---- 8. Options as arguments ----------------------------------------------------------------------------------- */
+/* ---- 10. Options as arguments ----------------------------------------------------------------------------------- */
 
 /* LZ_CONTEXT_OPTIONS, LZ_MODEL_OPTIONS, LZ_PICTURE_OPTIONS and LZ_LORA are options with their size. In C the members
  * follow in the parentheses; in C++ they are set one by one:

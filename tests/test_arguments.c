@@ -27,6 +27,8 @@
     X(weights, 1)                                                                                                      \
     X(model, 1)                                                                                                        \
     X(tokenizer, 1)                                                                                                    \
+    X(job, 1)                                                                                                          \
+    X(ended_job, 1)                                                                                                    \
     X(error, 1)                                                                                                        \
     X(data, 2)                                                                                                         \
     X(place, 1)                                                                                                        \
@@ -112,6 +114,7 @@ static struct {
     lz_compiled *compiled;
     lz_weights *weights;
     lz_model *model;
+    lz_job *job;
     lz_tokenizer *tokenizer;
     char *text;
     int64_t *ids, *got_ids, got_n;
@@ -204,6 +207,18 @@ static lz_weights *give_weights(int pick) {
 static lz_model *give_model(int pick) {
     if (!pick && !now.model) now.model = lz_model_open(need_context(), model_folder, NULL);
     return pick ? NULL : now.model;
+}
+static lz_job *give_job(int pick) {
+    const lz_picture_options small = LZ_PICTURE_OPTIONS(.prompt = "a fox", .width = 32, .height = 32, .steps = 1);
+    if (!pick && !now.job) now.job = lz_job_new(give_model(0), &small, NULL);
+    return pick ? NULL : now.job;
+}
+static lz_job *give_ended_job(int pick) { /* whose view does not change any more */
+    lz_picture none;
+    lz_job *job = give_job(pick);
+    lz_job_cancel(job);
+    CHECK(lz_job_run(job, &none, NULL) != LZ_OK);
+    return job;
 }
 static lz_tokenizer *give_tokenizer(int pick) {
     if (!pick && !now.tokenizer) now.tokenizer = lz_tokenizer_open(need_context(), model_folder, NULL);
@@ -499,6 +514,12 @@ static void saw_model(lz_model *model) {
     saw_pointer(model, true);
     lz_model_close(model);
 }
+static void saw_job(lz_job *job) {
+    saw_pointer(job, true);
+    lz_job_free(job);
+}
+static void saw_view(lz_job_view view) { CHECK(!now.all_null || view.status != LZ_OK, "%s", shown_call()); }
+static void saw_settled(const lz_picture_options *options) { CHECK(!now.all_null || !options, "%s", shown_call()); }
 static void saw_tokenizer(lz_tokenizer *tokenizer) {
     saw_pointer(tokenizer, true);
     lz_tokenizer_free(tokenizer);
@@ -535,6 +556,7 @@ static const struct {
     {"lz_compiled_free", (void **)&now.compiled},
     {"lz_weights_close", (void **)&now.weights},
     {"lz_model_close", (void **)&now.model},
+    {"lz_job_free", (void **)&now.job},
     {"lz_tokenizer_free", (void **)&now.tokenizer},
     {"lz_free_text", (void **)&now.text},
     {"lz_free_ids", (void **)&now.ids},
@@ -551,6 +573,7 @@ static void clean_up(void) {
         lz_free_ids(now.ctx, now.got_ids);
     }
     lz_tokenizer_free(now.tokenizer);
+    lz_job_free(now.job);
     lz_model_close(now.model);
     lz_weights_close(now.weights);
     lz_compiled_free(now.compiled);

@@ -23,7 +23,7 @@ static bool same_picture(const lz_picture *a, const lz_picture *b) {
 /* Makes a job, runs it and frees it. */
 static lz_status run_job(lz_model *model, const lz_picture_options *o, const lz_sampler *sampler, lz_picture *p) {
     lz_error err = {0};
-    lz_job *job = lz_job_new(model, o, sampler, &err);
+    lz_job *job = lz_job_make(model, o, sampler, &err);
     if (CHECK(job != NULL, "%s", err.text)) CHECK_OK(lz_job_run(job, p, &err), &err);
     lz_job_free(job);
     return err.status;
@@ -80,7 +80,7 @@ static void planned_and_run(void) {
     lz_picture_options o = small(4);
     lz_picture_plan plan, again, want_plan;
     lz_picture p, want;
-    lz_job *job = model ? lz_job_new(model, &o, NULL, &err) : NULL;
+    lz_job *job = model ? lz_job_make(model, &o, NULL, &err) : NULL;
     if (CHECK(job != NULL, "%s", err.text)) {
         CHECK_I64(lz_job_look(job).state, LZ_JOB_NEW);
         CHECK_OK(lz_job_plan(job, &plan, &err), &err);
@@ -99,10 +99,117 @@ static void planned_and_run(void) {
         CHECK_STATUS(lz_job_run(job, &p, &err), LZ_BAD_ARGUMENT, &err); /* once */
         lz_job_free(job);
     }
-    lz_job *wrong = lz_job_new(model, &LZ_PICTURE_OPTIONS(.steps = -1), NULL, &err);
+    lz_job *wrong = lz_job_make(model, &LZ_PICTURE_OPTIONS(.steps = -1), NULL, &err);
     CHECK(!wrong && err.status == LZ_BAD_ARGUMENT);
     lz_model_close(model);
     CHECK_I64(lz_memory_info(ctx).active, 0);
+    lz_close(ctx);
+}
+
+/* ---- each thing once --------------------------------------------------------------------------------------------- */
+
+/* How often a job called the family of its model. A function that describes is called once for each program. */
+static struct {
+    const lz_family *family;
+    int tokens, open_text, features, look, encode, velocity, decode;
+} counted;
+
+static lz_status count_tokens(const void *model, const char *prompt, const lz_image *images, int n, lz_prompt *to,
+                              lz_error *err) {
+    counted.tokens++;
+    return counted.family->tokens(model, prompt, images, n, to, err);
+}
+static void *count_open(const void *model, bool images, lz_error *err) {
+    counted.open_text++;
+    return counted.family->open_text(model, images, err);
+}
+static lz_array *count_features(const void *text, lz_prompt prompt) {
+    counted.features++;
+    return counted.family->features(text, prompt);
+}
+static lz_array *count_look(const void *text, lz_array *view) {
+    counted.look++;
+    return counted.family->look(text, view);
+}
+static lz_array *count_encode(const void *model, lz_array *picture) {
+    counted.encode++;
+    return counted.family->encode(model, picture);
+}
+static lz_array *count_velocity(const void *model, const lz_layout *layout, const lz_slots *in, int prompt, lz_array *x,
+                                lz_array *const *rows) {
+    counted.velocity++;
+    return counted.family->velocity(model, layout, in, prompt, x, rows);
+}
+static lz_array *count_decode(const void *model, lz_array *tokens, int64_t h, int64_t w) {
+    counted.decode++;
+    return counted.family->decode(model, tokens, h, w);
+}
+
+/* As the command line makes pictures: a job is made, planned, renewed and run. prompts: with the negative one; looks:
+ * shapes of images that the text encoder sees. */
+static void once(const char *folder, const lz_image *images, int n_images, int prompts, int looks) {
+    lz_error err = {0};
+    lz_context *ctx = lz_open(.threads = 2);
+    lz_model *model = lz_model_open(ctx, folder, &err);
+    if (!CHECK(model != NULL, "%s", err.text)) return;
+    lz_family family = *model->family;
+    memset(&counted, 0, sizeof counted);
+    counted.family = model->family;
+    family.tokens = count_tokens;
+    family.open_text = count_open;
+    family.features = count_features;
+    if (family.look) family.look = count_look;
+    family.encode = count_encode;
+    family.velocity = count_velocity;
+    family.decode = count_decode;
+    lz_picture_options o = small(4);
+    o.images = images;
+    o.n_images = n_images;
+    lz_picture_plan plan;
+    lz_picture p[2], want;
+    lz_job *job = lz_job_new(model, &o, &err);
+    if (CHECK(job != NULL, "%s", err.text)) {
+        model->family = &family;
+        CHECK_OK(lz_job_plan(job, &plan, &err), &err);
+        for (int run = 0; run < 2; run++) { /* what was planned is run; the second run traces its programs again */
+            o.seed = 5 + (uint64_t)run;
+            CHECK_OK(lz_job_renew(job, &o, &err), &err);
+            CHECK_OK(lz_job_run(job, &p[run], &err), &err);
+            CHECK_I64(counted.tokens, prompts);
+            CHECK_I64(counted.open_text,
+                      looks && run ? 1 : 0); /* open since lz_model_open, until the prompt was read */
+            CHECK_I64(counted.features,
+                      prompts * (looks && run ? 2 : 1)); /* each of its own length; recalled without images */
+            CHECK_I64(counted.look, looks * (run + 1));
+            CHECK_I64(counted.encode, (n_images > 0) * (run + 1));
+            CHECK_I64(counted.velocity, prompts * (run + 1));
+            CHECK_I64(counted.decode, run + 1);
+        }
+        CHECK_I64(plan.steps, STEPS);
+        model->family = counted.family;
+        CHECK_OK(lz_generate_with(model, &o, &want, &err), &err);
+        CHECK(same_picture(&p[1], &want) && !same_picture(&p[0], &want));
+        lz_picture_free(&p[0]);
+        lz_picture_free(&p[1]);
+        lz_picture_free(&want);
+    }
+    lz_job_free(job);
+    lz_model_close(model);
+    CHECK_I64(lz_memory_info(ctx).active, 0);
+    lz_close(ctx);
+}
+
+static void each_thing_once(void) {
+    lz_error err = {0};
+    lz_context *ctx = lz_open();
+    lz_image images[2] = {{0}, {0}}; /* twice the same size */
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(lz_image_read(ctx, LZ_SOURCE_DIR "/tests/data/flux2/ref1.png", &images[i], &err), &err);
+    once(SMALL, NULL, 0, 1, 0);
+    once(SMALL, images, 2, 1, 0);
+    once(LZ_SOURCE_DIR "/tests/data/qwen/Q", NULL, 0, 2, 0);
+    once(LZ_SOURCE_DIR "/tests/data/qwen/P", images, 2, 2, 1);
+    for (int i = 0; i < 2; i++) lz_image_free(ctx, &images[i]);
     lz_close(ctx);
 }
 
@@ -148,7 +255,7 @@ static void a_second_sampler(void) {
             CHECK(same_picture(&p, &euler) == (steps == 1), "%s, %d steps", samplers[i]->name, steps);
             CHECK(same_picture(&p, &again));
             lz_picture_plan plan, of_euler;
-            lz_job *job = lz_job_new(model, &o, samplers[i], &err);
+            lz_job *job = lz_job_make(model, &o, samplers[i], &err);
             if (CHECK(job != NULL, "%s", err.text)) {
                 CHECK_OK(lz_job_plan(job, &plan, &err), &err);
                 CHECK_OK(lz_plan_picture(model, &o, &of_euler, &err), &err);
@@ -190,7 +297,7 @@ static bool wait_for_other(void *user, const lz_progress *now) {
 static void *paint(void *user) {
     painter *p = user;
     lz_error err = {0};
-    lz_job *job = lz_job_new(p->model, &p->options, NULL, &err);
+    lz_job *job = lz_job_make(p->model, &p->options, NULL, &err);
     if (CHECK(job != NULL, "%s", err.text)) CHECK_OK(lz_job_run(job, &p->picture, &err), &err);
     p->status = err.status;
     lz_job_free(job);
@@ -255,7 +362,7 @@ static void looked_at_and_cancelled(void) {
     lz_model *model = lz_model_open(ctx, SMALL, &err);
     lz_picture_options o = small(1);
     o.steps = 1000;
-    running r = {.job = model ? lz_job_new(model, &o, NULL, &err) : NULL};
+    running r = {.job = model ? lz_job_make(model, &o, NULL, &err) : NULL};
     pthread_t thread;
     if (CHECK(r.job != NULL, "%s", err.text) && CHECK(pthread_create(&thread, NULL, run_long, &r) == 0)) {
         lz_job_view view = {0};
@@ -272,7 +379,7 @@ static void looked_at_and_cancelled(void) {
         CHECK(view.steps == 1000 && view.step >= 2 && view.step < 1000 && text);
     }
     lz_job_free(r.job);
-    lz_job *never = model ? lz_job_new(model, &o, NULL, &err) : NULL; /* before it runs */
+    lz_job *never = model ? lz_job_make(model, &o, NULL, &err) : NULL; /* before it runs */
     if (CHECK(never != NULL, "%s", err.text)) {
         lz_job_cancel(never);
         CHECK_STATUS(lz_job_run(never, &r.picture, &err), LZ_CANCELLED, &err);
@@ -283,6 +390,6 @@ static void looked_at_and_cancelled(void) {
     lz_close(ctx);
 }
 
-TEST_MAIN({"slots_by_name", slots_by_name}, {"planned_and_run", planned_and_run},
+TEST_MAIN({"slots_by_name", slots_by_name}, {"planned_and_run", planned_and_run}, {"each_thing_once", each_thing_once},
           {"a_second_sampler", a_second_sampler}, {"two_jobs_interleave", two_jobs_interleave},
           {"looked_at_and_cancelled", looked_at_and_cancelled})

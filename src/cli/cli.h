@@ -255,7 +255,8 @@ typedef struct job {
     char *prompt; /* owned */
     lz_image images[LZ_MAX_IMAGES];
     lz_image blank;             /* pixels: owned; what a plan looks at where the model must and no image is given */
-    lz_picture_options picture; /* all but seed and watch; after job_ask nothing is left open */
+    lz_picture_options picture; /* all but seed, watch and previews; after job_settle nothing is left open */
+    lz_job *work;               /* owned, from job_settle on: what is planned, and then run for each seed */
     lz_picture_plan plan;
     bool said_guidance, said_negative; /* the same of options that change nothing */
     lz_remarks said;                   /* what was remarked on with this model so far; of words, the last prompt's */
@@ -276,7 +277,8 @@ int check_loras(const arguments *args);        /* are they there? An exit code *
 /* Gives the model the LoRAs of its arguments and of j->picture.prompt, from which they are taken out. An exit code. */
 int use_loras(job *j);
 char *join_loras(const json_t *list); /* with commas between them; owned. NULL: there are none */
-int job_settle(job *j);               /* its second half: prompt and images are set */
+int job_settle(job *j);               /* its second half: prompt and images are set; makes j->work */
+void job_drop(job *j);                /* frees j->work, which holds on to prompt and images until then */
 int job_plan(job *j);                 /* and its plan */
 int job_ask(job *j);                  /* both */
 void job_close(job *j);

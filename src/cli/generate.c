@@ -322,14 +322,12 @@ static int make_one(making *m, int i) {
     lz_picture p;
     double begun = seconds_now();
     progress_begin(&m->line, j, i, m->n, m->overall);
-    lz_picture_options asked = j->picture;
-    asked.seed = (uint64_t)m->seeds[i];
-    asked.watch = watch_picture;
-    asked.user = m;
-    asked.preview = see_kind(&m->see);
-    asked.preview_pause = see_pause(&m->see);
+    const lz_picture_options asked = LZ_PICTURE_OPTIONS(.seed = (uint64_t)m->seeds[i], .watch = watch_picture,
+                                                        .user = m, .preview = see_kind(&m->see),
+                                                        .preview_pause = see_pause(&m->see));
     m->see.seed = m->seeds[i];
-    lz_status status = stop_wanted() ? LZ_CANCELLED : lz_generate_with(j->model, &asked, &p, &err);
+    lz_status status = stop_wanted() ? LZ_CANCELLED : lz_job_renew(j->work, &asked, &err);
+    if (status == LZ_OK) status = lz_job_run(j->work, &p, &err);
     double painted = seconds_now();
     progress_clear(&m->line);
     see_leave(&m->see);

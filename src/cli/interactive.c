@@ -44,21 +44,18 @@ static int ask(session *s, const wish *w, lz_image images[LZ_MAX_IMAGES]) {
     return code == DONE ? job_plan(j) : code;
 }
 
-/* An exit code; it has been said what is wrong. */
-static int paint(session *s, const wish *w) {
+/* What was asked for. An exit code. */
+static int run(session *s, const wish *w) {
     job *j = &s->job;
-    lz_image images[LZ_MAX_IMAGES];
     lz_error err = {.status = LZ_OK};
     lz_picture p;
-    int code = ask(s, w, images);
-    if (code == DONE) code = see_begin(&s->see, j, 1);
-    if (code != DONE) return code;
     double begun = seconds_now();
     j->picture.preview = see_kind(&s->see);
     j->picture.preview_pause = see_pause(&s->see);
     progress_begin(&s->line, j, 0, 1, NULL);
     stop_picture_on_signals();
-    lz_status status = lz_generate_with(j->model, &j->picture, &p, &err);
+    lz_status status = lz_job_renew(j->work, &j->picture, &err);
+    if (status == LZ_OK) status = lz_job_run(j->work, &p, &err);
     progress_clear(&s->line);
     see_leave(&s->see);
     int signal = forget_signals();
@@ -86,6 +83,16 @@ static int paint(session *s, const wish *w) {
     p.image = (lz_image){.pixels = NULL};
     lz_picture_free(&p);
     return DONE;
+}
+
+/* An exit code; it has been said what is wrong. */
+static int paint(session *s, const wish *w) {
+    lz_image images[LZ_MAX_IMAGES];
+    int code = ask(s, w, images);
+    if (code == DONE) code = see_begin(&s->see, &s->job, 1);
+    if (code == DONE) code = run(s, w);
+    job_drop(&s->job); /* before the images go */
+    return code;
 }
 
 /* ---- prompts ----------------------------------------------------------------------------------------------------- */

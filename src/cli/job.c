@@ -116,7 +116,13 @@ int job_open(job *j, const arguments *args) {
     return code;
 }
 
+void job_drop(job *j) {
+    lz_job_free(j->work);
+    j->work = NULL;
+}
+
 static void forget_picture(job *j) {
+    job_drop(j);
     free(j->blank.pixels);
     j->blank.pixels = NULL;
     for (int i = 0; i < LZ_MAX_IMAGES; i++)
@@ -353,14 +359,14 @@ static void say_streamed(const job *j) {
          show_bytes(j->plan.streamed_bytes).text);
 }
 
-/* Notes what lz_remark says of this picture. A session makes many pictures with one model, so it notes remarks on sizes
+/* Notes what lz_job_remark says of this picture. A session makes many pictures with one model, so it notes remarks on sizes
  * and images once, and remarks on words once for each prompt. */
 static int say_remarks(job *j) {
     const arguments *a = j->args;
     lz_remarks now, *said = &j->said;
     lz_error err = {.status = LZ_OK};
     if (a->command->bit == PLAN) return DONE;
-    if (lz_remark(j->model, &j->picture, &now, &err) != LZ_OK) return fail_with(a, &err);
+    if (lz_job_remark(j->work, &now, &err) != LZ_OK) return fail_with(a, &err);
     if (*now.size && !*said->size) note(a, "%s", now.size);
     if (*now.images && !*said->images) note(a, "%s", now.images);
     if (*now.read_as && strcmp(now.read_as, said->read_as) != 0) note(a, "the prompt is read as \"%s\"", now.read_as);
@@ -389,7 +395,14 @@ int job_settle(job *j) {
     j->picture.height = a->height;
     j->picture.steps = (int)a->steps;
     j->picture.guidance = a->guidance;
-    if (lz_fill_options(j->model, &j->picture, &err) != LZ_OK) return fail_with(a, &err);
+    job_drop(j);
+    j->work = lz_job_new(j->model, &j->picture, &err);
+    if (!j->work) return fail_with(a, &err);
+    const lz_picture_options *settled = lz_job_settled(j->work);
+    j->picture.width = settled->width;
+    j->picture.height = settled->height;
+    j->picture.steps = settled->steps;
+    j->picture.guidance = settled->guidance;
     say_cut(j);
     say_useless(j);
     return DONE;
@@ -400,7 +413,7 @@ int job_plan(job *j) {
     /* Its pixels alone, as numbers in two orders: a size without sense is refused before it is planned at length. */
     int code = check_memory(j, j->picture.width * j->picture.height * 3 * 4 * 2);
     if (code != DONE) return code;
-    if (lz_plan_picture(j->model, &j->picture, &j->plan, &err) != LZ_OK) return fail_with(j->args, &err);
+    if (lz_job_plan(j->work, &j->plan, &err) != LZ_OK) return fail_with(j->args, &err);
     say_streamed(j);
     code = check_memory(j, j->plan.peak_bytes);
     return code == DONE ? say_remarks(j) : code;

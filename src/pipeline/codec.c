@@ -36,8 +36,11 @@ lz_status lz_decode_latents(lz_model *model, lz_array *latents, lz_image *image,
     lz_scope *scope = lz_scope_begin(model->ctx, "decode");
     lz_array *tokens = lz_contiguous(lz_to_tokens(lz_cast(latents, LZ_F32), patch));
     lz_decoded decoded = {0};
+    lz_error local = {.status = LZ_OK};
     status = lz_eval(tokens, err);
-    if (!status) status = lz_decode_pixels(model, tokens, d.at[2] / patch, d.at[3] / patch, NULL, &decoded, err);
+    lz_decoder *decoder = status ? NULL : lz_decoder_take(model, d.at[2] / patch, d.at[3] / patch, &local);
+    if (!status) status = decoder ? lz_decode_pixels(model, decoder, tokens, NULL, &decoded, &local) : local.status;
+    if (local.status && err) *err = local;
     if (!status) status = lz_make_image(model->ctx, &decoded, image, err);
     if (status) lz_image_free(model->ctx, image);
     lz_scope_end(scope);

@@ -45,13 +45,17 @@ lz_status lz_make_image(lz_context *ctx, const lz_decoded *decoded, lz_image *im
 
 /* ---- what fits --------------------------------------------------------------------------------------------------- */
 
-static bool fits(const lz_model *model, int64_t h, int64_t w, int64_t room) {
+/* Bytes that a program takes where memory may be short. */
+static int64_t bytes_of(const lz_plan_info *info) {
+    return info->device_bytes ? info->device_bytes : info->arena_bytes + info->output_bytes;
+}
+
+static bool tile_fits(const lz_model *model, int64_t side, int64_t room) {
     lz_scope *scope = lz_scope_begin(model->ctx, "fits");
-    lz_array *x = lz_contiguous(lz_full(model->ctx, LZ_DIMS(h * w, lz_token_channels(model)), LZ_F32, 0));
-    lz_array *pixels = lz_describe_pixels(model, x, h, w), *both[2] = {pixels, lz_describe_bytes(pixels)};
+    lz_array *x = lz_contiguous(lz_full(model->ctx, LZ_DIMS(side * side, lz_token_channels(model)), LZ_F32, 0));
+    lz_array *pixels = lz_describe_pixels(model, x, side, side), *both[2] = {pixels, lz_describe_bytes(pixels)};
     lz_plan_info info;
-    bool good = lz_plan(both, 2, &info, NULL) || /* errors: say them later */
-                (info.device_bytes ? info.device_bytes : info.arena_bytes + info.output_bytes) <= room;
+    bool good = lz_plan(both, 2, &info, NULL) || bytes_of(&info) <= room; /* errors: say them later */
     lz_scope_end(scope);
     return good;
 }
@@ -59,11 +63,20 @@ static bool fits(const lz_model *model, int64_t h, int64_t w, int64_t room) {
 static const int64_t sides[] = {64, 48, 32, 24, 16}; /* of tiles, in tokens */
 enum { SIDES = sizeof sides / sizeof sides[0] };
 
-int64_t lz_choose_tile(const lz_model *model, int64_t h, int64_t w) {
+lz_status lz_decoder_plan(lz_decoder *d, lz_plan_info *info, lz_error *err) {
+    lz_context *ctx = d->model->ctx;
+    lz_scope *scope = lz_scope_begin(ctx, "fits");
+    lz_array *x = lz_stand_in(lz_full(ctx, LZ_DIMS(d->h * d->w, lz_token_channels(d->model)), LZ_F32, 0)), *out[2];
+    lz_status status = lz_compiled_plan(d->program, &x, out, info, err);
+    lz_scope_end(scope);
+    return status;
+}
+
+int64_t lz_choose_tile(const lz_model *model, int64_t h, int64_t w, const lz_plan_info *whole) {
     int64_t room = lz_memory_available(model->ctx);
-    if (fits(model, h, w, room)) return 0;
+    if (bytes_of(whole) <= room) return 0;
     int i = 0;
-    while (i < SIDES - 1 && !fits(model, sides[i], sides[i], room)) i++;
+    while (i < SIDES - 1 && !tile_fits(model, sides[i], room)) i++;
     return sides[i] < h || sides[i] < w ? sides[i] : 0;
 }
 
@@ -157,35 +170,37 @@ void lz_describe_whole(lz_context *ctx, lz_array *const *in, lz_array **out, voi
     out[1] = lz_describe_bytes(out[0]);
 }
 
-static lz_status decode_whole(lz_model *m, lz_array *x, int64_t h, int64_t w, const lz_watch *watch, lz_decoded *to,
+static lz_status decode_whole(lz_model *m, lz_decoder *d, lz_array *x, const lz_watch *watch, lz_decoded *to,
                               lz_error *err) {
-    lz_error local = {.status = LZ_OK};
     lz_array *out[2] = {NULL, NULL};
-    lz_decoder *d = lz_decoder_take(m, h, w, &local);
-    if (d) lz_run_watched(d->program, &x, out, watch, &local);
+    lz_kept_clear(m, LZ_KEPT_DECODER);
+    lz_status status = lz_run_watched(d->program, &x, out, watch, err);
+    d->ran = d->ran || !status;
     to->pixels = out[0];
     to->bytes = out[1];
-    lz_kept_put(m, LZ_KEPT_DECODER, d);
-    if (local.status && err) *err = local;
-    return local.status;
+    return status;
 }
 
-static lz_status decode_once(lz_model *model, lz_array *x, int64_t h, int64_t w, int64_t side, const lz_watch *watch,
+static lz_status decode_once(lz_model *model, lz_decoder *d, lz_array *x, int64_t side, const lz_watch *watch,
                              lz_decoded *to, lz_error *err) {
     to->tile = side * model->family->token_pixels(model->state);
-    if (side)
-        lz_tell(model->ctx, LZ_LOG_NOTE, "memory is short: the picture is decoded in tiles of %lld pixels",
-                (long long)to->tile);
-    return side ? decode_tiles(model, x, h, w, side, watch, to, err) : decode_whole(model, x, h, w, watch, to, err);
+    if (!side) return decode_whole(model, d, x, watch, to, err);
+    lz_tell(model->ctx, LZ_LOG_NOTE, "memory is short: the picture is decoded in tiles of %lld pixels",
+            (long long)to->tile);
+    return decode_tiles(model, x, d->h, d->w, side, watch, to, err);
 }
 
-lz_status lz_decode_pixels(lz_model *model, lz_array *x, int64_t h, int64_t w, const lz_watch *watch, lz_decoded *to,
+lz_status lz_decode_pixels(lz_model *model, lz_decoder *d, lz_array *x, const lz_watch *watch, lz_decoded *to,
                            lz_error *err) {
     lz_error local = {.status = LZ_OK}; /* of an attempt: a smaller tile may do */
-    int64_t side = lz_decoder_is_kept(model, h, w) ? 0 : lz_choose_tile(model, h, w);
-    lz_status status = decode_once(model, x, h, w, side, watch, to, &local);
-    while (status == LZ_OUT_OF_MEMORY && (side = smaller_tile(side, h, w)) > 0)
-        status = decode_once(model, x, h, w, side, watch, to, &local);
+    lz_plan_info info;
+    int64_t side = 0;
+    if (!d->ran && !lz_decoder_plan(d, &info, NULL)) side = lz_choose_tile(model, d->h, d->w, &info);
+    bool whole = !side;
+    lz_status status = decode_once(model, d, x, side, watch, to, &local);
+    while (status == LZ_OUT_OF_MEMORY && (side = smaller_tile(side, d->h, d->w)) > 0)
+        status = decode_once(model, d, x, side, watch, to, &local);
+    lz_kept_put(model, LZ_KEPT_DECODER, d, whole);
     if (status && err) *err = local;
     return status;
 }

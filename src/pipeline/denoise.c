@@ -76,30 +76,43 @@ static lz_status make_noise(lz_job *job, lz_error *err) {
     return lz_eval(job->slots.noise, err);
 }
 
-/* Arrays and programs of the schedule and of the size: those of an earlier job, or new ones. */
-static lz_status ready_loop(lz_job *job, lz_error *err) {
+lz_status lz_job_loop(lz_job *job, const lz_slots *s, lz_error *err) {
     lz_error local = {.status = LZ_OK};
-    lz_count_text(&job->slots, &job->layout);
-    job->schedule = lz_schedule_take(job->model, job->sigmas, job->options.steps + 1, &local);
-    if (job->schedule) job->loop = lz_loop_take(job->model, &job->layout, job->sampler, &local);
-    if (job->loop) {
-        lz_slots_copy(lz_schedule_slots, &job->schedule->slots, &job->slots);
-        lz_slots_copy(lz_size_slots, &job->loop->slots, &job->slots);
-    }
+    lz_count_text(s, &job->layout);
+    if (!job->schedule) job->schedule = lz_schedule_take(job->model, job->sigmas, job->options.steps + 1, &local);
+    if (job->schedule && !job->loop) job->loop = lz_loop_take(job->model, &job->layout, job->sampler, &local);
     if (local.status && err) *err = local;
     return local.status;
 }
 
-static lz_status begin(lz_job *job, lz_error *err) {
-    lz_traced *program = &job->loop->begin;
-    const lz_slots *s = &job->slots;
-    lz_fill_begin(job, &job->slots);
+/* Arrays and programs of the schedule and of the size: those of the plan or of an earlier job, or new ones. */
+static lz_status ready_loop(lz_job *job, lz_error *err) {
+    lz_status status = lz_job_loop(job, &job->slots, err);
+    if (status) return status;
+    lz_kept_clear(job->model, LZ_KEPT_SCHEDULE);
+    lz_kept_clear(job->model, LZ_KEPT_LOOP);
+    status = lz_schedule_ready(job->schedule, err);
+    if (!status) status = lz_loop_ready(job->loop, err);
+    lz_slots_copy(lz_schedule_slots, &job->schedule->slots, &job->slots);
+    lz_slots_copy(lz_size_slots, &job->loop->slots, &job->slots);
+    return status;
+}
+
+lz_slots lz_fill_begun(const lz_job *job, const lz_slots *s) {
     lz_slots made = {.x = s->noise,
                      .step_index = s->step_index,
                      .guidance = s->guidance,
                      .context = {s->features[0], s->features[1]},
                      .references = s->references};
     for (int i = 0; i < job->sampler->n_states; i++) made.states[i] = s->noise;
+    return made;
+}
+
+static lz_status begin(lz_job *job, lz_error *err) {
+    lz_traced *program = &job->loop->begin;
+    const lz_slots *s = &job->slots;
+    lz_fill_begin(job, &job->slots);
+    lz_slots made = lz_fill_begun(job, s);
     lz_status status = lz_traced_run(program, s, &made, NULL, err);
     lz_slots_copy(program->kind->out, &made, &job->slots);
     if (!lz_kept_programs(job->model)) lz_traced_free(program);
@@ -200,13 +213,13 @@ lz_status lz_job_denoise(lz_job *job, lz_error *err) {
     if (!status) status = ready_loop(job, err);
     if (!status) status = begin(job, err);
     if (!status) status = take_steps(job, err);
-    lz_job_end_loop(job);
+    lz_job_end_loop(job, true);
     return status;
 }
 
-void lz_job_end_loop(lz_job *job) {
-    lz_kept_put(job->model, LZ_KEPT_LOOP, job->loop);
-    lz_kept_put(job->model, LZ_KEPT_SCHEDULE, job->schedule);
+void lz_job_end_loop(lz_job *job, bool used) {
+    lz_kept_put(job->model, LZ_KEPT_LOOP, job->loop, used);
+    lz_kept_put(job->model, LZ_KEPT_SCHEDULE, job->schedule, used);
     job->loop = NULL;
     job->schedule = NULL;
 }

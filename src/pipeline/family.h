@@ -59,6 +59,8 @@ typedef struct lz_family {
                         lz_error *err);
     void *(*open_text)(const void *model, bool images,
                        lz_error *err); /* the text encoder: opened for the prompt, closed before denoising */
+    lz_status (*check_text)(const void *model, const void *text, const lz_parts *parts,
+                            lz_error *err); /* it fits the rest of the model */
     lz_array *(*features)(const void *text, lz_prompt prompt);
     void (*close_text)(void *text);
     /* NULL: the text encoder sees no images. An image as the text encoder wants it [h, w, 3] u8, and what it sees. */
@@ -104,6 +106,7 @@ struct lz_model {
 
     lz_lora_facts *loras; /* owned, with their paths; they change between pictures only */
     int n_loras;
+    int64_t lora_changes;     /* how often they were changed: jobs that were made before are refused */
     int lora_steps;           /* by default with these; 0: they are not for few steps */
     lz_schedule own_schedule; /* without LoRAs for few steps */
 

@@ -60,10 +60,12 @@ static lz_status check_fit(klein *m, const lz_parts *parts, lz_error *err) {
                        "%s: the transformer has %lld latent channels and the autoencoder %lld: they are of two models",
                        LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_VAE)), (long long)lz_flux2_channels(m->transformer),
                        (long long)lz_flux2_vae_channels(m->vae));
-    lz_qwen3 *text = lz_qwen3_open(m->ctx, m->text_folder, m->layers, m->n_layers, m->text_targets, err);
-    if (!text) return err ? err->status : LZ_BAD_FILE;
+    return LZ_OK;
+}
+
+static lz_status check_text(const void *model, const void *text, const lz_parts *parts, lz_error *err) {
+    const klein *m = model;
     int64_t width = lz_qwen3_width(text) * m->n_layers;
-    lz_qwen3_close(text);
     if (width == lz_flux2_text_width(m->transformer)) return LZ_OK;
     return lz_fail(err, LZ_BAD_FILE,
                    "%s: the text encoder gives %lld features and the transformer reads %lld: they are of two models",
@@ -254,6 +256,7 @@ const lz_family lz_family_flux2_klein = {
     .default_guidance = 4,
     .tokens = tokens,
     .open_text = open_text,
+    .check_text = check_text,
     .features = features,
     .close_text = close_text,
     .encode = encode,

@@ -8,7 +8,7 @@ lz_status lz_generate_with(lz_model *model, const lz_picture_options *options, l
     if (!model || !options || !picture)
         return lz_fail(err, LZ_BAD_ARGUMENT, "generate: needs a model, options and a place for the picture");
     lz_error local = {.status = LZ_OK};
-    lz_job *job = lz_job_new(model, options, NULL, &local);
+    lz_job *job = lz_job_make(model, options, NULL, &local);
     lz_status status = job ? lz_job_run(job, picture, &local) : local.status;
     lz_job_free(job);
     if (status && err) *err = local;
@@ -20,7 +20,7 @@ lz_status lz_plan_picture(lz_model *model, const lz_picture_options *options, lz
     if (!model || !options || !plan)
         return lz_fail(err, LZ_BAD_ARGUMENT, "plan: needs a model, options and a place for the plan");
     lz_error local = {.status = LZ_OK};
-    lz_job *job = lz_job_new(model, options, NULL, &local);
+    lz_job *job = lz_job_make(model, options, NULL, &local);
     lz_status status = job ? lz_job_plan(job, plan, &local) : local.status;
     lz_job_free(job);
     if (status && err) *err = local;
@@ -30,7 +30,7 @@ lz_status lz_plan_picture(lz_model *model, const lz_picture_options *options, lz
 lz_status lz_fill_options(lz_model *model, lz_picture_options *options, lz_error *err) {
     if (!model || !options) return lz_fail(err, LZ_BAD_ARGUMENT, "fill_options: needs a model and options");
     lz_error local = {.status = LZ_OK};
-    lz_job *job = lz_job_new(model, options, NULL, &local);
+    lz_job *job = lz_job_make(model, options, NULL, &local);
     if (job) {
         lz_picture_options filled = job->options;
         filled.size = options->size; /* the caller's struct may be older and shorter */

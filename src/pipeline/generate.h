@@ -11,8 +11,11 @@ lz_array *lz_describe_pixels(const lz_model *model, lz_array *x, int64_t h, int6
 /* What lz_make_image reads: [h w 3] bytes, then six that tell about the pixels: whether each colour lies in 0..1, and
  * whether it is the same everywhere. */
 lz_array *lz_describe_bytes(lz_array *pixels);
-/* The side of the tiles, in tokens, in which a picture must be decoded for lack of memory; 0: none. */
-int64_t lz_choose_tile(const lz_model *model, int64_t h, int64_t w);
+/* What decoding a picture at once takes. */
+lz_status lz_decoder_plan(lz_decoder *decoder, lz_plan_info *info, lz_error *err);
+/* The side of the tiles, in tokens, in which a picture must be decoded for lack of memory; 0: none. whole: what decoding it
+ * at once takes. */
+int64_t lz_choose_tile(const lz_model *model, int64_t h, int64_t w, const lz_plan_info *whole);
 /* From tokens [h w, c] to pixels and bytes, as a function to be compiled; user: an lz_decoder. */
 void lz_describe_whole(lz_context *ctx, lz_array *const *in, lz_array **out, void *user);
 /* Evaluated. */
@@ -20,7 +23,8 @@ typedef struct lz_decoded {
     lz_array *pixels, *bytes;
     int64_t tile; /* side of the tiles in pixels, or 0 when it was done at once */
 } lz_decoded;
-lz_status lz_decode_pixels(lz_model *model, lz_array *x, int64_t h, int64_t w, const lz_watch *watch, lz_decoded *to,
+/* Tokens x of the decoder's size. The decoder, from lz_decoder_take, is put back. */
+lz_status lz_decode_pixels(lz_model *model, lz_decoder *decoder, lz_array *x, const lz_watch *watch, lz_decoded *to,
                            lz_error *err);
 lz_status lz_make_image(lz_context *ctx, const lz_decoded *decoded, lz_image *image, lz_error *err);
 

@@ -45,9 +45,11 @@ lz_status lz_crop_image(lz_context *ctx, const lz_image *image, lz_reference_siz
     return status;
 }
 
-lz_array *lz_picture_array(lz_context *ctx, const lz_image *image) { /* [h, w, 3] in -1..1 */
-    lz_array *bytes = lz_from(ctx, LZ_DIMS(image->height, image->width, 3), LZ_U8, image->pixels);
-    return lz_sub(lz_mul(lz_div(lz_cast(bytes, LZ_F32), 255.0), 2.0), 1.0);
+/* [h, w, 3] u8 -> in -1..1 */
+static lz_array *to_unit(lz_array *bytes) { return lz_sub(lz_mul(lz_div(lz_cast(bytes, LZ_F32), 255.0), 2.0), 1.0); }
+
+lz_array *lz_picture_array(lz_context *ctx, const lz_image *image) {
+    return to_unit(lz_from(ctx, LZ_DIMS(image->height, image->width, 3), LZ_U8, image->pixels));
 }
 
 /* [1, c, p h, p w] <-> [h w, c p p] */
@@ -63,13 +65,27 @@ lz_array *lz_to_planes(lz_array *tokens, int64_t h, int64_t w, int64_t patch) {
     return lz_reshape(tokens, LZ_DIMS(1, c, h * patch, w * patch));
 }
 
+static void describe_tokens(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
+    (void)ctx;
+    const lz_model *m = user;
+    out[0] = m->family->encode(m->state, to_unit(in[0]));
+}
+
+lz_status lz_job_image_encoder(lz_job *job, lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    if (!job->image_encoder)
+        job->image_encoder = lz_compile(job->model->ctx, describe_tokens, job->model, 1, 1, LZ_MAX_IMAGES, &local);
+    if (local.status && err) *err = local;
+    return local.status;
+}
+
 /* Tokens of one picture, evaluated: [h w, c] */
 static lz_status encode_picture(lz_job *job, const lz_image *image, lz_array **tokens, lz_error *err) {
-    const lz_model *m = job->model;
     lz_status status = lz_job_begin(job, "encode", 0, err);
+    if (!status) status = lz_job_image_encoder(job, err);
     if (status) return status;
-    *tokens = m->family->encode(m->state, lz_picture_array(m->ctx, image));
-    return lz_eval_watched(tokens, 1, &job->watch, err);
+    lz_array *pixels = lz_from(job->model->ctx, LZ_DIMS(image->height, image->width, 3), LZ_U8, image->pixels);
+    return lz_run_watched(job->image_encoder, &pixels, tokens, &job->watch, err);
 }
 
 static lz_status encode_start(lz_job *job, lz_error *err) {
@@ -93,7 +109,11 @@ lz_status lz_job_images(lz_job *job, lz_error *err) {
         if (!status) status = encode_picture(job, &image, &tokens[i], err);
         lz_image_free(ctx, &image);
     }
-    if (status || !n) return status;
-    job->slots.references = lz_concat(tokens, n, 0);
-    return lz_eval(job->slots.references, err);
+    if (!status && n) {
+        job->slots.references = lz_concat(tokens, n, 0);
+        status = lz_eval(job->slots.references, err);
+    }
+    lz_compiled_free(job->image_encoder);
+    job->image_encoder = NULL;
+    return status;
 }

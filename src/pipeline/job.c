@@ -15,6 +15,7 @@ static void update_view(lz_job *job, const lz_job_view *to) {
 }
 
 lz_job_view lz_job_look(lz_job *job) {
+    if (!job) return (lz_job_view){.state = LZ_JOB_OVER, .status = LZ_BAD_ARGUMENT};
     pthread_mutex_lock(&job->lock);
     lz_job_view view = job->view;
     pthread_mutex_unlock(&job->lock);
@@ -22,6 +23,7 @@ lz_job_view lz_job_look(lz_job *job) {
 }
 
 lz_job_view lz_job_wait(lz_job *job, uint64_t changes) {
+    if (!job) return lz_job_look(job);
     pthread_mutex_lock(&job->lock);
     while (job->view.changes <= changes && job->view.state != LZ_JOB_OVER) pthread_cond_wait(&job->changed, &job->lock);
     lz_job_view view = job->view;
@@ -29,7 +31,9 @@ lz_job_view lz_job_wait(lz_job *job, uint64_t changes) {
     return view;
 }
 
-void lz_job_cancel(lz_job *job) { atomic_store(&job->cancelled, true); }
+void lz_job_cancel(lz_job *job) {
+    if (job) atomic_store(&job->cancelled, true);
+}
 
 /* Only the thread that runs the job writes its view, so that thread may read it without the lock. */
 lz_status lz_job_begin(lz_job *job, const char *stage, int step, lz_error *err) {
@@ -75,7 +79,13 @@ static char *copy_text(lz_context *ctx, const char *text, bool *fine) {
     return copy;
 }
 
-lz_job *lz_job_new(lz_model *model, const lz_picture_options *options, const lz_sampler *sampler, lz_error *err) {
+/* A device runs a program as one submission. It is waited for only where the user wants to be told. */
+static void set_watch(lz_job *job) {
+    bool asks = job->options.watch || !job->model->ctx->device;
+    job->watch = (lz_watch){.go_on = asks ? ask : NULL, .begin = begin_program, .end = end_program, .user = job};
+}
+
+lz_job *lz_job_make(lz_model *model, const lz_picture_options *options, const lz_sampler *sampler, lz_error *err) {
     lz_context *ctx = model->ctx;
     lz_job *job = lz_host_alloc(ctx, sizeof *job);
     if (!job) {
@@ -83,6 +93,7 @@ lz_job *lz_job_new(lz_model *model, const lz_picture_options *options, const lz_
         return NULL;
     }
     job->model = model;
+    job->lora_changes = model->lora_changes;
     job->sampler = sampler ? sampler : &lz_samplers[LZ_SAMPLER_EULER];
     if (lz_read_options(&job->options, sizeof job->options, options, "LZ_PICTURE_OPTIONS", err)) {
         lz_host_free(ctx, job);
@@ -91,9 +102,7 @@ lz_job *lz_job_new(lz_model *model, const lz_picture_options *options, const lz_
     options = &job->options;
     pthread_mutex_init(&job->lock, NULL);
     pthread_cond_init(&job->changed, NULL);
-    /* A device runs a program as one submission. It is waited for only where the user wants to be told. */
-    bool asks = options->watch || !ctx->device;
-    job->watch = (lz_watch){.go_on = asks ? ask : NULL, .begin = begin_program, .end = end_program, .user = job};
+    set_watch(job);
     bool fine = true;
     job->options.prompt = copy_text(ctx, options->prompt, &fine);
     job->options.negative = copy_text(ctx, options->negative, &fine);
@@ -103,11 +112,42 @@ lz_job *lz_job_new(lz_model *model, const lz_picture_options *options, const lz_
     return NULL;
 }
 
-/* What a run that ended early has left. */
+lz_job *lz_job_new(lz_model *model, const lz_picture_options *options, lz_error *err) {
+    if (model && options) return lz_job_make(model, options, NULL, err);
+    lz_fail(err, LZ_BAD_ARGUMENT, "job_new: needs a model and options");
+    return NULL;
+}
+
+const lz_picture_options *lz_job_settled(const lz_job *job) { return job ? &job->options : NULL; }
+
+lz_status lz_job_renew(lz_job *job, const lz_picture_options *given, lz_error *err) {
+    lz_picture_options o;
+    if (!job || !given) return lz_fail(err, LZ_BAD_ARGUMENT, "job_renew: needs a job and options");
+    if (lz_job_look(job).state == LZ_JOB_RUNNING) return lz_fail(err, LZ_BAD_ARGUMENT, "job_renew: the job is running");
+    lz_status status = lz_read_options(&o, sizeof o, given, "LZ_PICTURE_OPTIONS", err);
+    if (!status) status = lz_check_previews(&o, err);
+    if (status) return status;
+    job->options.seed = o.seed;
+    job->options.watch = o.watch;
+    job->options.user = o.user;
+    job->options.preview = o.preview;
+    job->options.preview_pause = o.preview_pause;
+    set_watch(job);
+    job->shown_at = 0;
+    if (lz_job_look(job).state == LZ_JOB_NEW) return LZ_OK; /* that it was cancelled stays */
+    atomic_store(&job->cancelled, false);
+    update_view(job, &(lz_job_view){.state = LZ_JOB_NEW});
+    return LZ_OK;
+}
+
+/* What a plan that was not run, or a run that ended early, has left. */
 static void end_stages(lz_job *job) {
-    lz_encoder_close(job->model, job->encoder, false);
-    job->encoder = NULL;
-    lz_job_end_loop(job);
+    lz_job_end_text(job, false);
+    lz_job_end_loop(job, false);
+    lz_compiled_free(job->image_encoder);
+    lz_kept_put(job->model, LZ_KEPT_DECODER, job->decoder, false);
+    job->image_encoder = NULL;
+    job->decoder = NULL;
     for (int i = 0; i < 2; i++) {
         lz_release(job->recalled[i]);
         job->recalled[i] = NULL;
@@ -133,6 +173,11 @@ lz_status lz_job_prepare(lz_job *job, lz_error *err) {
     return status ? status : lz_job_tokens(job, err);
 }
 
+lz_status lz_job_check_loras(const lz_job *job, lz_error *err) {
+    if (job->lora_changes == job->model->lora_changes) return LZ_OK;
+    return lz_fail(err, LZ_BAD_ARGUMENT, "the LoRAs of the model were changed after this job was made: make it again");
+}
+
 /* ---- running it -------------------------------------------------------------------------------------------------- */
 
 /* What a picture tells about itself. A device works on it while the bytes are waited for. */
@@ -151,8 +196,13 @@ static lz_status keep_arrays(lz_job *job, lz_array *pixels, lz_error *err) {
 static lz_status decode(lz_job *job, lz_error *err) {
     lz_model *m = job->model;
     lz_decoded decoded = {0};
+    lz_error local = {.status = LZ_OK};
     lz_status status = lz_job_begin(job, "decode", 0, err);
-    if (!status) status = lz_decode_pixels(m, job->slots.x, job->layout.h, job->layout.w, &job->watch, &decoded, err);
+    if (status) return status;
+    lz_decoder *decoder = job->decoder ? job->decoder : lz_decoder_take(m, job->layout.h, job->layout.w, &local);
+    job->decoder = NULL;
+    status = decoder ? lz_decode_pixels(m, decoder, job->slots.x, &job->watch, &decoded, &local) : local.status;
+    if (status && err) *err = local;
     if (!status) status = keep_arrays(job, decoded.pixels, err);
     if (!status) status = lz_make_image(m->ctx, &decoded, &job->picture->image, err);
     job->picture->tile = decoded.tile;
@@ -189,11 +239,14 @@ static lz_status run_stages(lz_job *job, lz_picture *p, lz_error *err) {
 }
 
 lz_status lz_job_run(lz_job *job, lz_picture *picture, lz_error *err) {
+    if (picture) memset(picture, 0, sizeof *picture);
+    if (!job || !picture) return lz_fail(err, LZ_BAD_ARGUMENT, "job_run: needs a job and a place for the picture");
+    if (lz_job_look(job).state != LZ_JOB_NEW)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "job_run: a job is run once, and again after lz_job_renew");
     lz_model *m = job->model;
-    memset(picture, 0, sizeof *picture);
-    if (job->view.state != LZ_JOB_NEW) return lz_fail(err, LZ_BAD_ARGUMENT, "a job is run once");
     job->picture = picture;
-    lz_status status = lz_model_enter(m, job, err);
+    lz_status status = lz_job_check_loras(job, err);
+    if (!status) status = lz_model_enter(m, job, err);
     if (!status) {
         status = run_stages(job, picture, err);
         if (status == LZ_OUT_OF_MEMORY) lz_kept_forget_readings(m);

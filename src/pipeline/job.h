@@ -1,9 +1,6 @@
-/* job.h: one picture, from its options to its pixels, as an object. A job owns its settled options, tokens, plan,
- * programs and progress, and is planned and run as the same object. The model under it is shared by jobs and does not
- * change, beside what jobs leave there for later ones (kept.h).
- *
- * lz_job_plan and lz_job_run are called by one thread at a time. lz_job_cancel, lz_job_look and lz_job_wait may be called
- * by any thread, until lz_job_free. All jobs of a model are freed before it is closed. */
+/* job.h: one picture, from its options to its pixels, as an object (lazuli.h, section 8). A job owns its settled options,
+ * tokens, plan, programs and progress, and is planned and run as the same object. The model under it is shared by jobs and
+ * does not change, beside what jobs leave there for later ones (kept.h). */
 #ifndef LZ_JOB_H
 #define LZ_JOB_H
 
@@ -11,18 +8,9 @@
 
 #include "pipeline/generate.h"
 
-/* What another thread sees of a job. */
-typedef struct lz_job_view {
-    enum { LZ_JOB_NEW, LZ_JOB_RUNNING, LZ_JOB_OVER } state;
-    lz_status status;  /* of a job that is over */
-    const char *stage; /* "text", "encode", "denoise", "decode"; NULL: none yet */
-    int step, steps;   /* of denoising, as in lz_progress */
-    double done;       /* of this stage or step, 0 to 1 */
-    uint64_t changes;  /* how often the view changed */
-} lz_job_view;
-
-typedef struct lz_job {
+struct lz_job {
     lz_model *model;
+    int64_t lora_changes; /* of the model, when the job was made */
     const lz_sampler *sampler;
     lz_picture_options options; /* settled: size, steps and guidance are what is used; prompts are owned copies */
     int first_step;             /* above 0: a start image leaves out the first ones */
@@ -35,9 +23,16 @@ typedef struct lz_job {
     bool has_plan;
     lz_picture_plan plan;
 
-    lz_text_encoder *encoder; /* from the first need of it until the prompt was read; or NULL */
-    lz_loop *loop;            /* while denoising */
+    /* Programs and what they read: from when they are planned, or else from when they are first needed, to the end of their
+     * stage. NULL: not there. */
+    lz_text_encoder *encoder;
+    lz_reader *reader;
+    lz_compiled *looker;        /* an image [h, w, 3] u8 to what the text encoder sees of it */
+    lz_compiled *image_encoder; /* the same to tokens */
     lz_schedule_arrays *schedule;
+    lz_loop *loop;
+    lz_decoder *decoder;
+
     lz_slots slots;        /* of the stages so far; held by the scope of lz_job_run */
     lz_array *recalled[2]; /* features that were not read again; retained */
     lz_picture *picture;
@@ -52,22 +47,10 @@ typedef struct lz_job {
 
     pthread_t thread;    /* that runs it; protected by the lock of model->kept, as is next */
     struct lz_job *next; /* in model->jobs */
-} lz_job;
+};
 
-/* Settles the options. The prompts are copied; images and noise stay the caller's, who keeps them until lz_job_free.
- * sampler: NULL for the default. NULL: err says why. */
-lz_job *lz_job_new(lz_model *model, const lz_picture_options *options, const lz_sampler *sampler, lz_error *err);
-void lz_job_free(lz_job *job);
-/* Plans on the first call, and answers the same later. */
-lz_status lz_job_plan(lz_job *job, lz_picture_plan *plan, lz_error *err);
-/* Once. */
-lz_status lz_job_run(lz_job *job, lz_picture *picture, lz_error *err);
-
-/* The job ends with LZ_CANCELLED: before its next kernel on the CPU, before its next step on a device. */
-void lz_job_cancel(lz_job *job);
-lz_job_view lz_job_look(lz_job *job);
-/* Waits until the view has changed more often than this, or the job is over. */
-lz_job_view lz_job_wait(lz_job *job, uint64_t changes);
+/* lz_job_new with a sampler; NULL: the default. */
+lz_job *lz_job_make(lz_model *model, const lz_picture_options *options, const lz_sampler *sampler, lz_error *err);
 
 /* ---- stages ------------------------------------------------------------------------------------------------------ */
 
@@ -76,16 +59,24 @@ lz_status lz_job_begin(lz_job *job, const char *stage, int step, lz_error *err);
 /* Tells the view, and the user's function if there is one. False: stop. */
 bool lz_job_tell(lz_job *job, double done, const lz_image *preview);
 
-lz_status lz_job_settle(lz_job *job, lz_error *err);  /* settle.c: options, first_step, layout */
+lz_status lz_job_settle(lz_job *job, lz_error *err); /* settle.c: options, first_step, layout */
+/* The model has the LoRAs that it had when the job was made. */
+lz_status lz_job_check_loras(const lz_job *job, lz_error *err);
+lz_status lz_check_previews(const lz_picture_options *options, lz_error *err);
 lz_status lz_job_sigmas(lz_job *job, lz_error *err);  /* unless they are there */
 lz_status lz_job_tokens(lz_job *job, lz_error *err);  /* text.c: prompts, unless they are there */
 lz_status lz_job_prepare(lz_job *job, lz_error *err); /* job.c: sigmas and tokens */
 void lz_job_free_tokens(lz_job *job);
-lz_status lz_job_encoder(lz_job *job, lz_error *err); /* unless it is there */
-lz_status lz_job_text(lz_job *job, lz_error *err);    /* features; the encoder goes */
-lz_status lz_job_images(lz_job *job, lz_error *err);  /* images.c: start, references */
-lz_status lz_job_denoise(lz_job *job, lz_error *err); /* denoise.c: noise, x */
-void lz_job_end_loop(lz_job *job);                    /* puts loop and schedule back */
+bool lz_job_looks(const lz_job *job);                       /* the text encoder sees images */
+lz_status lz_job_readers(lz_job *job, lz_error *err);       /* encoder, reader and looker, unless they are there */
+lz_status lz_job_text(lz_job *job, lz_error *err);          /* features; then the encoder goes */
+void lz_job_end_text(lz_job *job, bool ran);                /* puts the programs of the text back */
+lz_status lz_job_image_encoder(lz_job *job, lz_error *err); /* images.c: unless it is there */
+lz_status lz_job_images(lz_job *job, lz_error *err);        /* start, references */
+/* denoise.c: loop and schedule, unless they are there. Features, which may be stand-ins, are counted. */
+lz_status lz_job_loop(lz_job *job, const lz_slots *slots, lz_error *err);
+lz_status lz_job_denoise(lz_job *job, lz_error *err); /* noise, x */
+void lz_job_end_loop(lz_job *job, bool used);         /* puts loop and schedule back */
 /* preview.c: shows the user, who asked for it, what the picture will be like. step: in the schedule; before: the x that it
  * began with. */
 lz_status lz_job_preview(lz_job *job, int step, lz_array *before, lz_error *err);
@@ -109,6 +100,7 @@ lz_traced lz_trace_begin(const lz_model *m, const lz_layout *layout, const lz_sa
 lz_traced lz_trace_step(const lz_model *m, const lz_layout *layout, const lz_sampler *sampler);
 /* Fills the slots that the first program reads, beside those of earlier stages. */
 void lz_fill_begin(const lz_job *job, lz_slots *slots);
-void lz_count_text(const lz_slots *slots, lz_layout *layout); /* text_tokens, from the features */
+lz_slots lz_fill_begun(const lz_job *job, const lz_slots *slots); /* and, with anything, those that it makes */
+void lz_count_text(const lz_slots *slots, lz_layout *layout);     /* text_tokens, from the features */
 
 #endif

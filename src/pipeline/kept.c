@@ -8,7 +8,7 @@
 static void free_reader(lz_model *m, void *item) {
     lz_reader *r = item;
     lz_compiled_free(r->program);
-    lz_encoder_close(m, r->encoder, true);
+    lz_encoder_close(m, r->encoder, r->ran);
 }
 
 static void free_loop(lz_model *m, void *item) {
@@ -22,6 +22,7 @@ static void free_loop(lz_model *m, void *item) {
 
 static void free_schedule(lz_model *m, void *item) {
     lz_schedule_arrays *s = item;
+    lz_evaluation_free(s->planned);
     lz_slots_release(lz_schedule_slots, &s->slots);
     lz_host_free(m->ctx, s->sigmas);
 }
@@ -47,20 +48,23 @@ static void free_item(lz_model *m, int kind, void *item) {
     lz_host_free(m->ctx, item);
 }
 
-/* The item that is kept, or NULL; the caller owns it. */
-static void *take_item(lz_model *m, int kind) {
+/* The item that is kept, if it suits what is wanted; the caller owns it. Or NULL. */
+static void *take_item(lz_model *m, int kind, bool (*suits)(const void *item, const void *wanted), const void *wanted) {
     pthread_mutex_lock(&m->kept.lock);
     void *item = m->kept.items[kind];
-    m->kept.items[kind] = NULL;
+    if (item && suits && !suits(item, wanted)) item = NULL;
+    if (item) m->kept.items[kind] = NULL;
     pthread_mutex_unlock(&m->kept.lock);
     return item;
 }
 
-void lz_kept_put(lz_model *m, int kind, void *item) {
+void lz_kept_clear(lz_model *m, int kind) { free_item(m, kind, take_item(m, kind, NULL, NULL)); }
+
+void lz_kept_put(lz_model *m, int kind, void *item, bool used) {
     if (!item) return;
     pthread_mutex_lock(&m->kept.lock);
     void *old = item;
-    if (m->kept.programs) {
+    if (m->kept.programs && (used || !m->kept.items[kind])) {
         old = m->kept.items[kind];
         m->kept.items[kind] = item;
     }
@@ -68,9 +72,8 @@ void lz_kept_put(lz_model *m, int kind, void *item) {
     free_item(m, kind, old);
 }
 
-/* A new one, zeroed. The item that did not suit goes first, so that memory never holds both. */
-static void *new_item(lz_model *m, int kind, void *unsuitable, lz_error *err) {
-    free_item(m, kind, unsuitable);
+/* A new one, zeroed. */
+static void *new_item(lz_model *m, int kind, lz_error *err) {
     void *item = lz_host_alloc(m->ctx, kinds[kind].bytes);
     if (!item) lz_out_of_memory(err, (int64_t)kinds[kind].bytes);
     return item;
@@ -84,78 +87,107 @@ static void describe_text(lz_context *ctx, lz_array *const *in, lz_array **out, 
     out[0] = r->model->family->features(r->encoder->text, prompt);
 }
 
+static bool reader_suits(const void *item, const void *wanted) {
+    const lz_reader *r = item, *w = wanted;
+    return r->encoder == w->encoder && r->inputs == w->inputs;
+}
+
 lz_reader *lz_reader_take(lz_model *m, lz_text_encoder *encoder, int inputs, lz_error *err) {
-    lz_reader *r = take_item(m, LZ_KEPT_READER);
-    if (r && r->encoder == encoder && r->inputs == inputs) return r;
-    if (!(r = new_item(m, LZ_KEPT_READER, r, err))) return NULL;
+    const lz_reader wanted = {.model = m, .encoder = encoder, .inputs = inputs};
+    lz_reader *r = take_item(m, LZ_KEPT_READER, reader_suits, &wanted);
+    if (r || !(r = new_item(m, LZ_KEPT_READER, err))) return r;
     pthread_mutex_lock(&m->kept.lock);
     encoder->users++;
     pthread_mutex_unlock(&m->kept.lock);
-    *r = (lz_reader){.model = m, .encoder = encoder, .inputs = inputs};
+    *r = wanted;
     if ((r->program = lz_compile(m->ctx, describe_text, r, inputs, 1, 2, err))) return r;
     free_item(m, LZ_KEPT_READER, r);
     return NULL;
 }
 
-/* Evaluates the slots of a list and retains them in *to. */
-static lz_status keep_slots(lz_slot_list list, const lz_slots *from, lz_slots *to, lz_error *err) {
-    lz_array *all[LZ_MAX_SLOTS];
-    uint64_t filled;
-    int n = lz_slots_pack(list, from, all, &filled);
-    lz_status status = lz_eval_all(all, n, err);
-    if (status) return status;
-    lz_slots_unpack(list, filled, all, to);
-    lz_slots_retain(list, to);
-    return LZ_OK;
+static bool loop_suits(const void *item, const void *wanted) {
+    const lz_loop *l = item, *w = wanted;
+    return !memcmp(&l->layout, &w->layout, sizeof l->layout) && l->sampler == w->sampler;
 }
 
 lz_loop *lz_loop_take(lz_model *m, const lz_layout *layout, const lz_sampler *sampler, lz_error *err) {
-    lz_loop *l = take_item(m, LZ_KEPT_LOOP);
-    if (l && !memcmp(&l->layout, layout, sizeof *layout) && l->sampler == sampler) return l;
-    if (!(l = new_item(m, LZ_KEPT_LOOP, l, err))) return NULL;
-    *l = (lz_loop){.layout = *layout, .sampler = sampler};
+    const lz_loop wanted = {.layout = *layout, .sampler = sampler};
+    lz_loop *l = take_item(m, LZ_KEPT_LOOP, loop_suits, &wanted);
+    if (l || !(l = new_item(m, LZ_KEPT_LOOP, err))) return l;
+    *l = wanted;
     l->begin = lz_trace_begin(m, layout, sampler);
     l->step = lz_trace_step(m, layout, sampler);
-    lz_slots made = {NULL};
-    m->family->tables(m->state, layout, &made);
-    if (!keep_slots(lz_size_slots, &made, &l->slots, err)) return l;
-    free_item(m, LZ_KEPT_LOOP, l);
-    return NULL;
+    m->family->tables(m->state, layout, &l->slots);
+    lz_slots_retain(lz_size_slots, &l->slots);
+    return l;
+}
+
+lz_status lz_loop_ready(lz_loop *l, lz_error *err) {
+    lz_array *all[LZ_MAX_SLOTS];
+    uint64_t filled;
+    return lz_eval_all(all, lz_slots_pack(lz_size_slots, &l->slots, all, &filled), err);
+}
+
+static bool schedule_suits(const void *item, const void *wanted) {
+    const lz_schedule_arrays *s = item, *w = wanted;
+    return s->n_sigmas == w->n_sigmas && !memcmp(s->sigmas, w->sigmas, (size_t)s->n_sigmas * sizeof *s->sigmas);
 }
 
 lz_schedule_arrays *lz_schedule_take(lz_model *m, const float *sigmas, int n, lz_error *err) {
     size_t bytes = (size_t)n * sizeof *sigmas;
-    lz_schedule_arrays *s = take_item(m, LZ_KEPT_SCHEDULE);
-    if (s && s->n_sigmas == n && !memcmp(s->sigmas, sigmas, bytes)) return s;
-    if (!(s = new_item(m, LZ_KEPT_SCHEDULE, s, err))) return NULL;
-    lz_slots made = {NULL};
+    const lz_schedule_arrays wanted = {.sigmas = (float *)sigmas, .n_sigmas = n};
+    lz_schedule_arrays *s = take_item(m, LZ_KEPT_SCHEDULE, schedule_suits, &wanted);
+    if (s || !(s = new_item(m, LZ_KEPT_SCHEDULE, err))) return s;
     s->n_sigmas = n;
     if ((s->sigmas = lz_host_alloc(m->ctx, bytes))) {
         memcpy(s->sigmas, sigmas, bytes);
-        lz_describe_schedule(m, sigmas, n - 1, &made);
-        if (!keep_slots(lz_schedule_slots, &made, &s->slots, err)) return s;
-    } else
-        lz_out_of_memory(err, (int64_t)bytes);
+        lz_describe_schedule(m, sigmas, n - 1, &s->slots);
+        lz_slots_retain(lz_schedule_slots, &s->slots);
+        return s;
+    }
+    lz_out_of_memory(err, (int64_t)bytes);
     free_item(m, LZ_KEPT_SCHEDULE, s);
     return NULL;
 }
 
+lz_status lz_schedule_plan(lz_schedule_arrays *s, lz_error *err) {
+    lz_array *all[LZ_MAX_SLOTS];
+    uint64_t filled;
+    int n = lz_slots_pack(lz_schedule_slots, &s->slots, all, &filled);
+    lz_status status = s->has_info ? LZ_OK : lz_check_all(all, n, err);
+    if (status || s->has_info) return status;
+    lz_error local = {.status = LZ_OK};
+    s->planned = lz_evaluation_new(all[0]->ctx, all, n, &local);
+    if (s->planned) lz_evaluation_estimate(s->planned, &s->info, &local);
+    s->has_info = !local.status;
+    if (local.status && err) *err = local;
+    return local.status;
+}
+
+lz_status lz_schedule_ready(lz_schedule_arrays *s, lz_error *err) {
+    lz_array *all[LZ_MAX_SLOTS];
+    uint64_t filled;
+    int n = lz_slots_pack(lz_schedule_slots, &s->slots, all, &filled);
+    lz_status status = lz_schedule_plan(s, err);
+    if (status) return status;
+    lz_evaluation *planned = s->planned;
+    s->planned = NULL;
+    return planned ? lz_eval_planned(planned, all, NULL, err) : lz_eval_all(all, n, err);
+}
+
+static bool decoder_suits(const void *item, const void *wanted) {
+    const lz_decoder *d = item, *w = wanted;
+    return d->h == w->h && d->w == w->w;
+}
+
 lz_decoder *lz_decoder_take(lz_model *m, int64_t h, int64_t w, lz_error *err) {
-    lz_decoder *d = take_item(m, LZ_KEPT_DECODER);
-    if (d && d->h == h && d->w == w) return d;
-    if (!(d = new_item(m, LZ_KEPT_DECODER, d, err))) return NULL;
-    *d = (lz_decoder){.model = m, .h = h, .w = w};
+    const lz_decoder wanted = {.model = m, .h = h, .w = w};
+    lz_decoder *d = take_item(m, LZ_KEPT_DECODER, decoder_suits, &wanted);
+    if (d || !(d = new_item(m, LZ_KEPT_DECODER, err))) return d;
+    *d = wanted;
     if ((d->program = lz_compile(m->ctx, lz_describe_whole, d, 1, 2, 1, err))) return d;
     free_item(m, LZ_KEPT_DECODER, d);
     return NULL;
-}
-
-bool lz_decoder_is_kept(lz_model *m, int64_t h, int64_t w) {
-    pthread_mutex_lock(&m->kept.lock);
-    const lz_decoder *d = m->kept.items[LZ_KEPT_DECODER];
-    bool is = d && d->h == h && d->w == w;
-    pthread_mutex_unlock(&m->kept.lock);
-    return is;
 }
 
 /* ---- the text encoder: shared by jobs ---------------------------------------------------------------------------- */
@@ -176,7 +208,7 @@ lz_text_encoder *lz_encoder_open(lz_model *m, bool images, lz_error *err) {
     lz_text_encoder *old, *e = find_encoder(m, images, &old);
     if (e) return e;
     if (old) {
-        free_item(m, LZ_KEPT_READER, take_item(m, LZ_KEPT_READER));
+        lz_kept_clear(m, LZ_KEPT_READER);
         lz_encoder_close(m, old, false);
     }
     if (!(e = lz_host_alloc(m->ctx, sizeof *e))) {
@@ -233,18 +265,18 @@ bool lz_kept_give_up(lz_model *m) {
     m->kept.programs = false;
     m->kept.encoder = NULL;
     pthread_mutex_unlock(&m->kept.lock);
-    for (int i = 0; i < LZ_KEPT_ITEMS; i++) free_item(m, i, take_item(m, i));
+    for (int i = 0; i < LZ_KEPT_ITEMS; i++) lz_kept_clear(m, i);
     lz_encoder_close(m, encoder, false);
     return kept;
 }
 
 void lz_kept_forget_transformer(lz_model *m) {
-    free_item(m, LZ_KEPT_LOOP, take_item(m, LZ_KEPT_LOOP));
-    free_item(m, LZ_KEPT_SCHEDULE, take_item(m, LZ_KEPT_SCHEDULE));
+    lz_kept_clear(m, LZ_KEPT_LOOP);
+    lz_kept_clear(m, LZ_KEPT_SCHEDULE);
 }
 
 void lz_kept_forget_text(lz_model *m) {
-    free_item(m, LZ_KEPT_READER, take_item(m, LZ_KEPT_READER));
+    lz_kept_clear(m, LZ_KEPT_READER);
     lz_kept_forget_readings(m);
 }
 

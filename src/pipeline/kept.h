@@ -35,6 +35,7 @@ typedef struct lz_reader {
     const lz_model *model;
     lz_text_encoder *encoder; /* counted in its users */
     int inputs;
+    bool ran;
     lz_compiled *program;
 } lz_reader;
 
@@ -42,7 +43,7 @@ typedef struct lz_reader {
 typedef struct lz_loop {
     lz_layout layout;
     const lz_sampler *sampler;
-    lz_slots slots; /* tables; retained */
+    lz_slots slots; /* tables; retained. Described, and computed by lz_loop_ready */
     lz_traced begin, step;
     lz_compiled *preview; /* NULL: not yet; see preview.c */
 } lz_loop;
@@ -51,13 +52,17 @@ typedef struct lz_loop {
 typedef struct lz_schedule_arrays {
     float *sigmas; /* owned */
     int n_sigmas;
-    lz_slots slots; /* sigma_drops, rows, clean_row; retained */
+    lz_slots slots;         /* sigma_drops, rows, clean_row; retained. Described, and computed by lz_schedule_ready */
+    lz_evaluation *planned; /* until it was run */
+    bool has_info;
+    lz_plan_info info; /* of computing them */
 } lz_schedule_arrays;
 
 /* The program from tokens to pixels and bytes, of a picture that is decoded as a whole. */
 typedef struct lz_decoder {
     const lz_model *model;
     int64_t h, w; /* in tokens */
+    bool ran;     /* so a picture of this size fitted into memory */
     lz_compiled *program;
 } lz_decoder;
 
@@ -98,14 +103,20 @@ lz_text_encoder *lz_encoder_open(lz_model *m, bool images, lz_error *err);
 /* ran: its weights were used, so that it is worth its memory only where programs are kept. */
 void lz_encoder_close(lz_model *m, lz_text_encoder *e, bool ran);
 
-/* Each takes the one that is kept if it suits, or else makes one (NULL: err says why). */
+/* Each takes the one that is kept if it suits, or else makes one (NULL: err says why). Nothing is computed, and one that does
+ * not suit stays where it is, so that a picture that is only planned does not take anything from others. */
 lz_reader *lz_reader_take(lz_model *m, lz_text_encoder *encoder, int inputs, lz_error *err);
 lz_loop *lz_loop_take(lz_model *m, const lz_layout *layout, const lz_sampler *sampler, lz_error *err);
 lz_schedule_arrays *lz_schedule_take(lz_model *m, const float *sigmas, int n, lz_error *err);
 lz_decoder *lz_decoder_take(lz_model *m, int64_t h, int64_t w, lz_error *err);
-/* A decoder of this size is kept, so a picture of this size fitted into memory. */
-bool lz_decoder_is_kept(lz_model *m, int64_t h, int64_t w);
-/* Puts back what was taken, or NULL. Where nothing is kept it is freed. */
-void lz_kept_put(lz_model *m, int kind, void *item);
+/* Before one that was taken is used: frees what is kept in its place, so that memory never holds both. */
+void lz_kept_clear(lz_model *m, int kind);
+/* Computes its arrays, unless they are there. */
+lz_status lz_loop_ready(lz_loop *loop, lz_error *err);
+lz_status lz_schedule_ready(lz_schedule_arrays *schedule, lz_error *err);
+lz_status lz_schedule_plan(lz_schedule_arrays *schedule, lz_error *err); /* fills info */
+/* Puts back what was taken, or NULL. used: it takes the place of what is kept; otherwise it is kept if there is nothing.
+ * Where nothing is kept it is freed. */
+void lz_kept_put(lz_model *m, int kind, void *item, bool used);
 
 #endif

@@ -170,6 +170,7 @@ lz_status lz_model_set_loras(lz_model *model, const lz_lora *loras, int n, lz_er
     lz_loras_free(model);
     model->loras = facts;
     model->n_loras = n;
+    model->lora_changes++;
     int steps = 0;
     for (int i = 0; i < n; i++)
         if (facts[i].steps) steps = facts[i].steps;

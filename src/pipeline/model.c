@@ -44,6 +44,19 @@ static lz_status read_defaults(lz_model *m, lz_config *index, lz_error *err) {
     return index->err.status;
 }
 
+/* The text encoder must fit the rest of the model. An error says so here, rather than a failed product in the middle of a
+ * picture. The encoder stays open for the first prompt. */
+static lz_status open_text(lz_model *m, const lz_parts *parts, lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    int least = 0, most = 0;
+    if (m->family->look && m->family->count_images) m->family->count_images(m->state, &least, &most);
+    lz_text_encoder *e = lz_encoder_open(m, most > 0, &local);
+    if (e) m->family->check_text(m->state, e->text, parts, &local);
+    lz_encoder_close(m, e, false);
+    if (local.status && err) *err = local;
+    return local.status;
+}
+
 static lz_status open_parts(lz_model *m, lz_parts *parts, lz_error *err) {
     lz_context *ctx = m->ctx;
     m->family = parts->family;
@@ -53,11 +66,18 @@ static lz_status open_parts(lz_model *m, lz_parts *parts, lz_error *err) {
                            ? lz_schedule_read(&m->schedule, ctx, parts->model, err)
                            : lz_schedule_of(&m->schedule, ctx, parts->model, m->family->scheduler(parts), err);
     if (status) return status;
+    m->own_schedule = m->schedule;
     m->state = m->family->open(ctx, parts, &parts->index, &m->schedule, err);
     if (!m->state) return err->status;
+    lz_kept_init(m);
+    lz_fair_init(&m->running);
     status = read_defaults(m, &parts->index, err);
+    if (!status) status = open_text(m, parts, err);
     if (!status && parts->folder) status = lz_trained_open(&m->trained, ctx, parts->model, err);
-    if (status) m->family->close(m->state);
+    if (!status) return LZ_OK;
+    lz_kept_free(m);
+    lz_fair_destroy(&m->running);
+    m->family->close(m->state);
     return status;
 }
 
@@ -86,12 +106,7 @@ lz_model *lz_model_open_with(lz_context *ctx, const lz_model_options *options, l
         open_parts(m, &parts, &local);
         lz_parts_close(&parts);
     }
-    if (m && !local.status) {
-        m->own_schedule = m->schedule;
-        lz_kept_init(m);
-        lz_fair_init(&m->running);
-        return m;
-    }
+    if (m && !local.status) return m;
     if (err) *err = local;
     if (m) lz_host_free(ctx, m->folder);
     lz_host_free(ctx, m);

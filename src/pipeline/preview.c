@@ -204,7 +204,8 @@ static lz_status decode_sketch(lz_job *job, lz_array *const *in, lz_image *to, l
     lz_error local = {.status = LZ_OK};
     lz_array *end = lz_add(in[1], lz_mul(lz_sub(in[1], in[0]), in[2]));
     lz_status status = lz_eval(end, &local);
-    if (!status) status = lz_decode_pixels(job->model, end, job->layout.h, job->layout.w, NULL, &decoded, &local);
+    lz_decoder *decoder = status ? NULL : lz_decoder_take(job->model, job->layout.h, job->layout.w, &local);
+    if (!status) status = decoder ? lz_decode_pixels(job->model, decoder, end, NULL, &decoded, &local) : local.status;
     if (!status) status = lz_make_image(job->model->ctx, &decoded, to, &local);
     if (status == LZ_BAD_FILE && to->pixels) return LZ_OK;
     if (status && err) *err = local;

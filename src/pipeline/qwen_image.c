@@ -123,10 +123,12 @@ static lz_status check_fit(qwen *m, const lz_parts *parts, lz_error *err) {
     if (m->variant->most && m->image_pad < 0)
         return lz_fail(err, LZ_BAD_FILE, "%s: the tokenizer has no <|image_pad|>, which stands for an image",
                        LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TOKENIZER)));
-    reader *text = open_text(m, m->variant->most, err);
-    if (!text) return err ? err->status : LZ_BAD_FILE;
-    int64_t width = lz_qwen25_width(text->language);
-    close_text(text);
+    return LZ_OK;
+}
+
+static lz_status check_text(const void *model, const void *text, const lz_parts *parts, lz_error *err) {
+    const qwen *m = model;
+    int64_t width = lz_qwen25_width(((const reader *)text)->language);
     if (width == lz_qwen_image_text_width(m->transformer)) return LZ_OK;
     return lz_fail(err, LZ_BAD_FILE,
                    "%s: the text encoder gives %lld features and the transformer reads %lld: they are of two models",
@@ -453,6 +455,7 @@ const lz_family lz_family_qwen_image = {
     .reference_size = reference_size,
     .tokens = tokens,
     .open_text = open_text,
+    .check_text = check_text,
     .features = features,
     .close_text = close_text,
     .view = view,

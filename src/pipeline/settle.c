@@ -104,6 +104,11 @@ static lz_status settle_size(lz_job *job, lz_error *err) {
     return LZ_OK;
 }
 
+lz_status lz_check_previews(const lz_picture_options *o, lz_error *err) {
+    if (o->preview >= LZ_PREVIEW_NONE && o->preview <= LZ_PREVIEW_FULL && o->preview_pause >= 0) return LZ_OK;
+    return lz_fail(err, LZ_BAD_ARGUMENT, "a preview is none, small or full, and its pause at least 0 seconds");
+}
+
 lz_status lz_job_settle(lz_job *job, lz_error *err) {
     lz_picture_options *o = &job->options;
     lz_status status = settle_size(job, err);
@@ -116,8 +121,7 @@ lz_status lz_job_settle(lz_job *job, lz_error *err) {
         return lz_fail(err, LZ_BAD_ARGUMENT, "a strength of %g cannot be used: take more than 0, to 1", o->strength);
     if (o->strength > 0 && !o->n_images)
         return lz_fail(err, LZ_BAD_ARGUMENT, "a strength was given, but no image to start from");
-    if (o->preview < LZ_PREVIEW_NONE || o->preview > LZ_PREVIEW_FULL || !(o->preview_pause >= 0))
-        return lz_fail(err, LZ_BAD_ARGUMENT, "a preview is none, small or full, and its pause at least 0 seconds");
+    if ((status = lz_check_previews(o, err))) return status;
     lz_model_facts facts = lz_model_about(job->model);
     if (!o->steps) o->steps = facts.steps;
     status = settle_references(job, err);

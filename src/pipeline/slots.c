@@ -36,6 +36,11 @@ void lz_slots_copy(lz_slot_list list, const lz_slots *from, lz_slots *to) {
     for (int i = 0; (place = place_of(list, to, i)); i++) *place = *place_of(list, (lz_slots *)from, i);
 }
 
+void lz_slots_stand_in(lz_slot_list list, const lz_slots *from, lz_slots *to) {
+    lz_array **place;
+    for (int i = 0; (place = place_of(list, to, i)); i++) *place = lz_stand_in(*place_of(list, (lz_slots *)from, i));
+}
+
 void lz_slots_retain(lz_slot_list list, const lz_slots *s) {
     lz_array **place;
     for (int i = 0; (place = place_of(list, (lz_slots *)s, i)); i++) lz_retain(*place);
@@ -64,22 +69,41 @@ static void describe(lz_context *ctx, lz_array *const *in, lz_array **out, void 
                                         lz_slot_name(t->kind->out, i));
 }
 
-lz_status lz_traced_run(lz_traced *t, const lz_slots *in, lz_slots *out, const lz_watch *watch, lz_error *err) {
-    lz_array *inputs[LZ_MAX_SLOTS], *outputs[LZ_MAX_SLOTS];
-    uint64_t filled_in, filled_out;
-    lz_error local = {.status = LZ_OK};
-    lz_context *ctx = t->model->ctx;
-    int n_in = lz_slots_pack(t->kind->in, in, inputs, &filled_in);
-    int n_out = lz_slots_pack(t->kind->out, out, outputs, &filled_out);
-    if (filled_in != t->filled_in || filled_out != t->filled_out) lz_traced_free(t);
+/* What a program is called with: its slots as positional lists. */
+typedef struct call {
+    lz_array *in[LZ_MAX_SLOTS], *out[LZ_MAX_SLOTS];
+    int n_out;
+    uint64_t filled_out;
+} call;
+
+/* Packs the slots, and compiles unless the same ones were filled before. */
+static bool ready(lz_traced *t, const lz_slots *in, const lz_slots *out, call *c, lz_error *err) {
+    uint64_t filled_in;
+    int n_in = lz_slots_pack(t->kind->in, in, c->in, &filled_in);
+    c->n_out = lz_slots_pack(t->kind->out, out, c->out, &c->filled_out);
+    if (filled_in != t->filled_in || c->filled_out != t->filled_out) lz_traced_free(t);
     t->filled_in = filled_in;
-    t->filled_out = filled_out;
-    if (!t->compiled) t->compiled = lz_compile(ctx, describe, t, n_in, n_out, t->kind->cached, &local);
-    if (t->compiled)
-        lz_run_watched(t->compiled, inputs, outputs, watch, &local);
-    else
-        for (int i = 0; i < n_out; i++) outputs[i] = lz_poison(ctx, local.status, "%s", local.text);
-    lz_slots_unpack(t->kind->out, filled_out, outputs, out);
+    t->filled_out = c->filled_out;
+    if (!t->compiled) t->compiled = lz_compile(t->model->ctx, describe, t, n_in, c->n_out, t->kind->cached, err);
+    if (t->compiled) return true;
+    for (int i = 0; i < c->n_out; i++) c->out[i] = lz_poison(t->model->ctx, err->status, "%s", err->text);
+    return false;
+}
+
+lz_status lz_traced_run(lz_traced *t, const lz_slots *in, lz_slots *out, const lz_watch *watch, lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    call c;
+    if (ready(t, in, out, &c, &local)) lz_run_watched(t->compiled, c.in, c.out, watch, &local);
+    lz_slots_unpack(t->kind->out, c.filled_out, c.out, out);
+    if (local.status && err) *err = local;
+    return local.status;
+}
+
+lz_status lz_traced_plan(lz_traced *t, const lz_slots *in, lz_slots *out, lz_plan_info *info, lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    call c;
+    if (ready(t, in, out, &c, &local)) lz_compiled_plan(t->compiled, c.in, c.out, info, &local);
+    lz_slots_unpack(t->kind->out, c.filled_out, c.out, out);
     if (local.status && err) *err = local;
     return local.status;
 }

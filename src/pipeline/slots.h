@@ -1,5 +1,5 @@
 /* slots.h: the arrays that the programs of the denoising loop read and make, by name. Each program lists its slots in
- * one table. The positional lists that lz_compile and lz_plan want are made from that table and from nothing else, so a
+ * one table. The positional lists that lz_compile wants are made from that table and from nothing else, so a
  * slot can be added, moved or left empty without another function having to agree. */
 #ifndef LZ_SLOTS_H
 #define LZ_SLOTS_H
@@ -68,8 +68,9 @@ int lz_slots_pack(lz_slot_list list, const lz_slots *from, lz_array *to[LZ_MAX_S
 void lz_slots_unpack(lz_slot_list list, uint64_t filled, lz_array *const *from, lz_slots *to);
 void lz_slots_copy(lz_slot_list list, const lz_slots *from, lz_slots *to);
 void lz_slots_retain(lz_slot_list list, const lz_slots *s);
-void lz_slots_release(lz_slot_list list, lz_slots *s); /* they become NULL */
-const char *lz_slot_name(lz_slot_list list, int i);    /* of array i */
+void lz_slots_release(lz_slot_list list, lz_slots *s);                         /* they become NULL */
+void lz_slots_stand_in(lz_slot_list list, const lz_slots *from, lz_slots *to); /* stand-ins of the filled ones */
+const char *lz_slot_name(lz_slot_list list, int i);                            /* of array i */
 
 /* ---- programs ---------------------------------------------------------------------------------------------------- */
 
@@ -98,6 +99,8 @@ struct lz_traced {
  * kind's list that are filled in *out before the call, with anything: their results replace them. After an error they are
  * poisoned arrays. t must not move between calls. */
 lz_status lz_traced_run(lz_traced *t, const lz_slots *in, lz_slots *out, const lz_watch *watch, lz_error *err);
+/* The same without running it: what the run will take, and stand-ins in *out. */
+lz_status lz_traced_plan(lz_traced *t, const lz_slots *in, lz_slots *out, lz_plan_info *info, lz_error *err);
 void lz_traced_free(lz_traced *t); /* the program; *t may be used again */
 
 #endif

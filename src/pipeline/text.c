@@ -31,11 +31,16 @@ void lz_job_free_tokens(lz_job *job) {
     memset(job->prompts, 0, sizeof job->prompts);
 }
 
-lz_status lz_job_encoder(lz_job *job, lz_error *err) {
+bool lz_job_looks(const lz_job *job) {
+    int n;
+    lz_job_references(job, &n);
+    return job->model->family->look && n;
+}
+
+/* Unless it is open. */
+static lz_status open_encoder(lz_job *job, lz_error *err) {
     lz_error local = {.status = LZ_OK};
-    int images;
-    lz_job_references(job, &images);
-    if (!job->encoder) job->encoder = lz_encoder_open(job->model, images, &local);
+    if (!job->encoder) job->encoder = lz_encoder_open(job->model, lz_job_looks(job), &local);
     if (local.status && err) *err = local;
     return local.status;
 }
@@ -53,6 +58,34 @@ static bool recall_prompts(lz_job *job, lz_error *err) {
     return true;
 }
 
+static void describe_look(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
+    (void)ctx;
+    const lz_job *job = user;
+    out[0] = job->model->family->look(job->encoder->text, in[0]);
+}
+
+lz_status lz_job_readers(lz_job *job, lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    lz_context *ctx = job->model->ctx;
+    bool looks = lz_job_looks(job);
+    open_encoder(job, &local);
+    if (!local.status && !job->reader)
+        job->reader = lz_reader_take(job->model, job->encoder, job->prompts[0].n + looks, &local);
+    if (!local.status && looks && !job->looker)
+        job->looker = lz_compile(ctx, describe_look, job, 1, 1, LZ_MAX_IMAGES, &local);
+    if (local.status && err) *err = local;
+    return local.status;
+}
+
+void lz_job_end_text(lz_job *job, bool ran) {
+    lz_compiled_free(job->looker);
+    job->looker = NULL;
+    lz_kept_put(job->model, LZ_KEPT_READER, job->reader, ran);
+    job->reader = NULL;
+    lz_encoder_close(job->model, job->encoder, ran);
+    job->encoder = NULL;
+}
+
 /* What the text encoder sees of all images, evaluated: [p, e] */
 static lz_status look_at_images(lz_job *job, lz_array **seen, lz_error *err) {
     const lz_model *m = job->model;
@@ -65,8 +98,7 @@ static lz_status look_at_images(lz_job *job, lz_array **seen, lz_error *err) {
         if (!status) status = m->family->view(m->state, &images[i], &view, err);
         if (!status) {
             lz_array *pixels = lz_from(m->ctx, LZ_DIMS(view.height, view.width, 3), LZ_U8, view.pixels);
-            each[i] = m->family->look(job->encoder->text, pixels);
-            status = lz_eval_watched(&each[i], 1, &job->watch, err);
+            status = lz_run_watched(job->looker, &pixels, &each[i], &job->watch, err);
         }
         lz_image_free(m->ctx, &view);
         if (status) return status;
@@ -76,34 +108,31 @@ static lz_status look_at_images(lz_job *job, lz_array **seen, lz_error *err) {
 }
 
 /* One prompt after the other: half the memory. */
-static lz_status read_prompts(lz_job *job, bool looks, lz_error *err) {
+static lz_status read_prompts(lz_job *job, lz_error *err) {
     lz_model *m = job->model;
-    lz_error local = {.status = LZ_OK};
     lz_array *seen = NULL;
-    lz_reader *reader = NULL;
-    if (!lz_job_encoder(job, &local)) reader = lz_reader_take(m, job->encoder, job->prompts[0].n + looks, &local);
-    if (reader && looks) look_at_images(job, &seen, &local);
-    for (int i = 0; reader && i < 2 && !local.status; i++) {
+    bool looks = lz_job_looks(job);
+    lz_status status = lz_job_readers(job, err);
+    if (status) return status;
+    lz_kept_clear(m, LZ_KEPT_READER);
+    job->reader->ran = true;
+    if (looks) status = look_at_images(job, &seen, err);
+    for (int i = 0; i < 2 && !status; i++) {
         lz_prompt prompt = job->prompts[i];
-        if (!prompt.n || lz_job_begin(job, "text", i, &local)) continue;
+        if (!prompt.n || (status = lz_job_begin(job, "text", i, err))) continue;
         if (seen) prompt.in[prompt.n++] = seen;
-        lz_run_watched(reader->program, prompt.in, &job->slots.features[i], &job->watch, &local);
-        if (!local.status && !looks) lz_remember(m, &prompt, job->slots.features[i]);
+        status = lz_run_watched(job->reader->program, prompt.in, &job->slots.features[i], &job->watch, err);
+        if (!status && !looks) lz_remember(m, &prompt, job->slots.features[i]);
     }
-    lz_kept_put(m, LZ_KEPT_READER, reader);
-    if (local.status && err) *err = local;
-    return local.status;
+    return status;
 }
 
 lz_status lz_job_text(lz_job *job, lz_error *err) {
     lz_error local = {.status = LZ_OK};
-    int n_images;
-    lz_job_references(job, &n_images);
-    bool looks = job->model->family->look && n_images;
     lz_job_begin(job, "text", 0, &local);
-    if (!local.status && (looks || !recall_prompts(job, &local))) read_prompts(job, looks, &local);
-    lz_encoder_close(job->model, job->encoder, true);
-    job->encoder = NULL;
+    bool reads = !local.status && (lz_job_looks(job) || !recall_prompts(job, &local));
+    if (reads) read_prompts(job, &local);
+    lz_job_end_text(job, reads);
     if (local.status && err) *err = local;
     return local.status;
 }

@@ -104,18 +104,22 @@ static lz_status remark_words(const lz_model *m, const char *prompt, lz_remarks 
     return status;
 }
 
+lz_status lz_job_remark(const lz_job *job, lz_remarks *remarks, lz_error *err) {
+    if (remarks) memset(remarks, 0, sizeof *remarks);
+    if (!job || !remarks) return lz_fail(err, LZ_BAD_ARGUMENT, "job_remark: needs a job and a place for remarks");
+    const lz_trained *t = &job->model->trained;
+    remark_size(t, job->options.width, job->options.height, remarks);
+    remark_images(t, job, remarks);
+    return t->words ? remark_words(job->model, job->options.prompt ? job->options.prompt : "", remarks, err) : LZ_OK;
+}
+
 lz_status lz_remark(lz_model *model, const lz_picture_options *options, lz_remarks *remarks, lz_error *err) {
     if (!model || !options || !remarks)
         return lz_fail(err, LZ_BAD_ARGUMENT, "remark: needs a model, options and a place for remarks");
     memset(remarks, 0, sizeof *remarks);
     lz_error local = {.status = LZ_OK};
-    lz_job *job = lz_job_new(model, options, NULL, &local);
-    const lz_trained *t = &model->trained;
-    if (job) {
-        remark_size(t, job->options.width, job->options.height, remarks);
-        remark_images(t, job, remarks);
-        if (t->words) remark_words(model, job->options.prompt ? job->options.prompt : "", remarks, &local);
-    }
+    lz_job *job = lz_job_make(model, options, NULL, &local);
+    if (job) lz_job_remark(job, remarks, &local);
     lz_job_free(job);
     if (local.status && err) *err = local;
     return local.status;

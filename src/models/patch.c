@@ -16,6 +16,7 @@ struct lz_patch {
     int n, room;
     bool built;
     lz_array *down, *up, *dense, *bias; /* retained; NULL: none */
+    double scale;                       /* of the product with down */
     lz_array *row_gain, *column_gain;   /* of the base, f32 [out] and [in]; NULL: 1 */
     kronecker *products;
     int n_products;
@@ -336,13 +337,33 @@ static lz_status add_term(builder *b, const lz_term *t, lz_array *base, lz_error
     return LZ_OK;
 }
 
+/* Whether products can read a tensor of a file as it is. */
+static bool is_ready(const builder *b, const lz_array *a) {
+    return a->dtype == b->type || (b->type == LZ_F32 && (a->dtype == LZ_BF16 || a->dtype == LZ_F16));
+}
+
+/* The branch of low ranks. One LoRA alone for the whole matrix is read from its mapped file, with its factor between the two
+ * products. Several are joined, with their factors in `up`. */
+static void join_low_ranks(builder *b) {
+    lz_patch *p = b->p;
+    const lz_made_term *made = &b->low[0];
+    const lz_term *t = &made->term;
+    bool alone = b->n_low == 1 && t->rows == b->out && !t->rotate && !made->row_gain && !made->column_gain;
+    p->scale = 1;
+    if (alone && is_ready(b, t->from[0]) && is_ready(b, t->from[1])) {
+        p->scale = t->strength * t->unit;
+        p->down = t->from[0];
+        p->up = lz_slice(t->from[1], 0, t->source_first, t->source_first + t->rows, 1);
+        return;
+    }
+    p->down = lz_patch_matrix(p->ctx, LZ_MADE_DOWN, b->low, b->n_low, b->rank, b->in, b->type);
+    p->up = lz_patch_matrix(p->ctx, LZ_MADE_UP, b->low, b->n_low, b->out, b->rank, b->type);
+}
+
 /* Everything is evaluated or made: programs only read it. */
 static lz_status finish(builder *b, lz_error *err) {
     lz_patch *p = b->p;
-    if (b->n_low) {
-        p->down = lz_patch_matrix(p->ctx, LZ_MADE_DOWN, b->low, b->n_low, b->rank, b->in, b->type);
-        p->up = lz_patch_matrix(p->ctx, LZ_MADE_UP, b->low, b->n_low, b->out, b->rank, b->type);
-    }
+    if (b->n_low) join_low_ranks(b);
     bool vector = b->target->dims.n == 1;
     if (b->n_dense)
         p->dense = lz_patch_matrix(p->ctx, LZ_MADE_DENSE, b->dense, b->n_dense, b->out, b->in,
@@ -429,7 +450,11 @@ static lz_array *rows(lz_array *a, int64_t first, int64_t n) {
 
 lz_array *lz_patch_output(const lz_patch *p, lz_array *x, lz_array *y, int64_t first, int64_t n) {
     if (p->row_gain) y = times(y, rows(p->row_gain, first, n));
-    if (p->down) y = lz_add(y, lz_linear(lz_linear(x, p->down, NULL), rows(p->up, first, n), NULL));
+    if (p->down) {
+        lz_array *middle = lz_linear(x, p->down, NULL);
+        if (p->scale != 1) middle = lz_mul(middle, p->scale);
+        y = lz_add(y, lz_linear(middle, rows(p->up, first, n), NULL));
+    }
     if (p->dense) y = lz_add(y, lz_linear(x, rows(p->dense, first, n), NULL));
     for (int i = 0; i < p->n_products; i++) {
         lz_array *part = apply_product(&p->products[i], x, first, n);

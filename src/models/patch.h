@@ -7,8 +7,8 @@
  *     y = (x c) W^T r + sum of terms        c, r: gains of columns and rows (DoRA); 1 elsewhere
  *
  * The base W is only read, so it may be packed. Low ranks are joined, (x down^T) up^T with one `down` and one `up` for all
- * files; Kronecker products stay factors; all others become one dense matrix. Like weights, these are made on their way to the
- * kernels (lz_array_made), from the mapped files.
+ * files; Kronecker products stay factors; all others become one dense matrix. Like weights, these are read from the mapped files,
+ * or made from them on their way to the kernels (lz_array_made).
  *
  * Patches change between pictures only: no program that reads them is described or run meanwhile. */
 #ifndef LZ_PATCH_H

@@ -45,6 +45,16 @@ int published_open(const arguments *args, const known_model *model, char **folde
 void published_close(char **folder); /* removes it; NULL: does nothing */
 void say_published(FILE *to, const known_model *model);
 
+/* ---- models of the settings file (sets.c) ------------------------------------------------------------------------ */
+
+enum { SET_MODEL, SET_TEXT_ENCODER, SET_VISION, SET_VAE, SET_TOKENIZER, SET_VARIANT, SET_KEYS };
+struct model_set {
+    char *name, *values[SET_KEYS]; /* NULL: not given */
+};
+/* All of them, or the one of this name (NULL: none). They stay until the program ends. An exit code. */
+int each_set(const arguments *args, const model_set **first, size_t *n);
+int find_set(const arguments *args, const char *name, const model_set **found);
+
 /* ---- is all of it there? ----------------------------------------------------------------------------------------- */
 
 /* The parts of a model that we use, and the file without which each is nothing. */

@@ -4,7 +4,7 @@
  *   say.c      errors, notes, numbers   job.c       a model and what is asked of it      output.c  names of files
  *   model.c    which model              progress.c  the line that moves, Ctrl-C          settings.c  options from files
  *   names.c    short names, the cache   whole.c     is all of a model there?             pull/       fetching one
- *   meant.c    words that are no prompt
+ *   meant.c    words that are no prompt                                               sets.c      models of several files
  *   see.c      pictures on the terminal interactive.c  prompt by prompt                  sheet.c     side by side
  *   shrunk.c   files that change under way  published.c  a model that is not here        estimate.c  how long it takes
  *   album.c    pictures of a session    parts.c     paths, unfinished files              loras.c     LoRAs of a picture
@@ -69,8 +69,9 @@ struct arguments {
     int precision;   /* lz_dtype, or 0 */
     int offload;     /* lz_offload */
     const char *model, *prompt, *negative, *output, *device, *noise, *dump;
-    const char *to, *endpoint, *revision; /* of pull */
-    const char *type, *part;              /* of convert */
+    const char *text_encoder, *vision, *vae, *tokenizer, *variant; /* of a model from files */
+    const char *to, *endpoint, *revision;                          /* of pull */
+    const char *type, *part;                                       /* of convert */
     const char *images[LZ_MAX_IMAGES];
     int n_images;
     const char *loras[MAX_LORAS]; /* FILE[=WEIGHT] */
@@ -225,9 +226,12 @@ int read_file(const arguments *args, const char *path, size_t most, char **text,
 
 /* ---- a model and what is asked of it ----------------------------------------------------------------------------- */
 
+typedef struct model_set model_set; /* cache.h */
+
 typedef struct model_choice {
-    const char *folder;
-    const char *name; /* the last part of the folder's name, or OWNER/REPO where it is in the Hugging Face cache */
+    const char *folder;   /* or a file */
+    const model_set *set; /* the entry of the settings file that was named, or NULL */
+    const char *name;     /* the last part of the folder's name, or OWNER/REPO where it is in the Hugging Face cache */
     bool from_environment, demo;         /* demo: nobody named one */
     const struct known_model *published; /* it is not here, and only its sizes are to be known: see published.c */
     char *owned;                         /* what folder points to, if it had to be found; else NULL */
@@ -246,9 +250,11 @@ typedef struct estimate {
 
 typedef struct job {
     const arguments *args;
-    char *folder, *name; /* owned: see model_choice, whose texts may go before the job does */
-    char *machine;       /* owned: folder, device and so on: what the model was opened for */
-    char device[32];     /* that was asked for, or taken because the model is large; "": none in particular */
+    char *folder, *name;    /* owned: see model_choice, whose texts may go before the job does */
+    lz_model_options parts; /* what the model was opened with; texts of arguments or of the settings file */
+    bool is_set;            /* name is an entry of the settings file */
+    char *machine;          /* owned: folder, device and so on: what the model was opened for */
+    char device[32];        /* that was asked for, or taken because the model is large; "": none in particular */
     lz_context *ctx;
     lz_model *model;
     lz_model_facts facts;
@@ -270,10 +276,11 @@ typedef struct job {
 /* Before a model is opened: is there one, and the files that are to be read? coming: names of pictures that will be there
  * by then. An exit code. */
 int job_check(const arguments *args, const json_t *coming);
-int job_open(job *j, const arguments *args);   /* the model. An exit code; job_close in any case. */
-int job_reopen(job *j, const arguments *args); /* the same, of a job that is zero or open: keeps the model if it can */
-int job_fill(job *j);                          /* the picture asked for */
-int check_loras(const arguments *args);        /* are they there? An exit code */
+int job_open(job *j, const arguments *args);    /* the model. An exit code; job_close in any case. */
+int job_reopen(job *j, const arguments *args);  /* the same, of a job that is zero or open: keeps the model if it can */
+char *job_part(const job *j, const char *part); /* the path of "vae" and so on, owned; NULL: no memory */
+int job_fill(job *j);                           /* the picture asked for */
+int check_loras(const arguments *args);         /* are they there? An exit code */
 /* Gives the model the LoRAs of its arguments and of j->picture.prompt, from which they are taken out. An exit code. */
 int use_loras(job *j);
 char *join_loras(const json_t *list); /* with commas between them; owned. NULL: there are none */

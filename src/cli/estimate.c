@@ -16,7 +16,7 @@ enum {
 
 /* The matrix with most elements, or the square convolution, among the weights of a part; its first two sides. */
 static lz_status find_shape(const job *j, const char *part, bool convolution, int64_t shape[2], lz_error *err) {
-    char *path = path_of(j->folder, part);
+    char *path = job_part(j, part);
     lz_weights *weights = path ? lz_weights_open(j->ctx, path, err) : NULL;
     free(path);
     if (!weights) return err->status;

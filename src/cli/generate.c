@@ -112,7 +112,7 @@ static char *parameters_of(const facts *f, const job *j) {
 }
 
 static char *model_name(const job *j) {
-    if (strchr(j->name, '/')) return strdup(j->name); /* OWNER/REPO */
+    if (strchr(j->name, '/') || j->is_set) return strdup(j->name); /* OWNER/REPO, or of the settings file */
     char *full = realpath(j->folder, NULL), *name = strdup(base_name(full ? full : j->folder));
     free(full);
     return name;

@@ -18,6 +18,8 @@ const explained exit_codes[] = {
 const explained variables[] = {
     {"LAZULI_MODEL", "the folder or name of the model, if -m names none"},
     {"LAZULI_LORAS", "the folder of LoRAs that <lora:NAME:0.8> in a prompt names, if --lora-folder names none"},
+    {"LAZULI_SETTINGS",
+     "the settings file, which names models of several files (else lazuli/settings.toml in $XDG_CONFIG_HOME)"},
     {"LAZULI_CACHE", "the folder for compiled GPU kernels (else $XDG_CACHE_HOME/lazuli); empty: none are kept"},
     {"LAZULI_CUDA_PATH", "folders to look for NVIDIA's libraries in, with colons between them; empty: the usual ones"},
     {"LAZULI_CUDA_GEMM", "library, own or any: the matrix product that a GPU runs, instead of the faster one"},
@@ -32,6 +34,7 @@ const explained variables[] = {
     {"HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE", "where pulled models lie (else $HF_HOME/hub)"},
     {"HF_HOME", "the folder of the Hugging Face tools (else $XDG_CACHE_HOME/huggingface)"},
     {"XDG_CACHE_HOME", "the folder for caches (else ~/.cache)"},
+    {"XDG_CONFIG_HOME", "the folder for settings (else ~/.config)"},
     {"XDG_STATE_HOME",
      "lazuli/ in it holds the history of the session and pictures that were not saved (else ~/.local/state)"},
     {"HOME", "your home folder, ~ above"},

@@ -47,7 +47,7 @@ static void count_tensors(lz_context *ctx, lz_weights *weights, component *c) {
 }
 
 static lz_status look_into(const job *j, component *c, lz_error *err) {
-    char *path = path_of(j->folder, c->name);
+    char *path = job_part(j, c->name);
     lz_weights *weights = lz_weights_open(j->ctx, path, err);
     free(path);
     if (!weights) return err->status;
@@ -73,18 +73,23 @@ static void print_types(const component *c) {
 
 enum { SHOWN = 200 }; /* letters of a value */
 
-static json_t *file_json(const char *path, lz_weights *weights, const component *c) {
+static json_t *file_json(const char *path, lz_weights *weights, const component *c, const lz_file_facts *f) {
     json_t *metadata = json_object();
     const char *key;
     for (int64_t i = 0; (key = lz_weights_metadata_key(weights, i)); i++)
         json_object_set_new(metadata, key, json_text(lz_weights_metadata(weights, key)));
-    return json_pack("{s:o, s:I, s:I, s:I, s:I, s:o, s:o}", "file", json_text(path), "tensors", (json_int_t)c->tensors,
-                     "unreadable", (json_int_t)c->unreadable, "elements", (json_int_t)c->elements, "bytes",
-                     (json_int_t)c->bytes, "types", types_json(c), "metadata", metadata);
+    return json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:o}", "file", json_text(path), "is",
+                     json_text(f->what), "needs", json_text(f->needs), "refused", json_text(f->refused), "tensors",
+                     (json_int_t)c->tensors, "unreadable", (json_int_t)c->unreadable, "elements",
+                     (json_int_t)c->elements, "bytes", (json_int_t)c->bytes, "types", types_json(c), "metadata",
+                     metadata);
 }
 
-static void print_file(const char *path, lz_weights *weights, const component *c) {
+static void print_file(const char *path, lz_weights *weights, const component *c, const lz_file_facts *f) {
     say(stdout, "file       %s\n", path);
+    say(stdout, "is         %s%s\n", f->what, f->tokenizer ? ", with its tokenizer" : "");
+    if (*f->refused) say(stdout, "not run    %s\n", f->refused);
+    if (*f->needs && !*f->refused) say(stdout, "needs      %s\n", f->needs);
     printf("holds      %lld tensor%s, %lld elements, %s\ntypes     ", (long long)c->tensors, c->tensors == 1 ? "" : "s",
            (long long)c->elements, show_bytes(c->bytes).text);
     print_types(c);
@@ -148,12 +153,15 @@ static bool inform_of_file(const arguments *args, const char *path, int *code) {
     lz_weights *weights = ctx ? lz_weights_open(ctx, path, &err) : NULL;
     bool known = weights || !ctx || (stat(path, &s) == 0 && !S_ISDIR(s.st_mode));
     *code = weights || !known ? DONE : fail_with(args, &err);
-    if (weights) {
+    lz_file_facts facts;
+    if (weights && lz_file_about(ctx, path, &facts, &err) != LZ_OK)
+        *code = fail_with(args, &err);
+    else if (weights) {
         count_tensors(ctx, weights, &c);
         if (args->json)
-            *code = print_json(args, file_json(path, weights, &c));
+            *code = print_json(args, file_json(path, weights, &c, &facts));
         else
-            print_file(path, weights, &c);
+            print_file(path, weights, &c, &facts);
     }
     lz_weights_close(weights);
     lz_close(ctx);
@@ -247,5 +255,6 @@ int info_command(const arguments *given) {
                     args.words[0]);
     if (args.n_words) args.model = args.words[0];
     args.n_words = 0;
-    return is_file(args.model) && inform_of_file(&args, args.model, &code) ? code : inform_of_model(&args);
+    bool parts = args.text_encoder || args.vae || args.vision || args.tokenizer || args.variant;
+    return !parts && is_file(args.model) && inform_of_file(&args, args.model, &code) ? code : inform_of_model(&args);
 }

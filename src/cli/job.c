@@ -17,11 +17,23 @@ static const char *asked_device(const arguments *a) {
     return a->device && strcmp(a->device, "auto") != 0 ? a->device : NULL;
 }
 
-static char *name_machine(const arguments *a, const char *folder) {
+/* Of the arguments, else of the settings file. */
+static lz_model_options parts_of(const arguments *a, const model_choice *choice) {
+    char *const none[SET_KEYS] = {NULL}, *const *set = choice->set ? choice->set->values : none;
+    return LZ_MODEL_OPTIONS(.model = choice->folder,
+                            .text_encoder = a->text_encoder ? a->text_encoder : set[SET_TEXT_ENCODER],
+                            .vision = a->vision ? a->vision : set[SET_VISION], .vae = a->vae ? a->vae : set[SET_VAE],
+                            .tokenizer = a->tokenizer ? a->tokenizer : set[SET_TOKENIZER],
+                            .variant = a->variant ? a->variant : set[SET_VARIANT]);
+}
+
+#define OR_NONE(text) ((text) ? (text) : "")
+static char *name_machine(const arguments *a, const model_choice *choice) {
     char *name = NULL;
-    const char *device = asked_device(a);
-    int n = asprintf(&name, "%s\n%s\n%lld %d %d", folder, device ? device : "", (long long)a->threads, a->precision,
-                     a->offload);
+    lz_model_options p = parts_of(a, choice);
+    int n = asprintf(&name, "%s\n%s\n%s\n%s\n%s\n%s\n%s\n%lld %d %d", OR_NONE(p.model), OR_NONE(p.text_encoder),
+                     OR_NONE(p.vision), OR_NONE(p.vae), OR_NONE(p.tokenizer), OR_NONE(p.variant),
+                     OR_NONE(asked_device(a)), (long long)a->threads, a->precision, a->offload);
     return n < 0 ? NULL : name;
 }
 
@@ -36,7 +48,8 @@ static int64_t weight_bytes(const char *folder) {
     for (FTSENT *e; walk && (e = fts_read(walk));) {
         const char *end = strrchr(e->fts_name, '.');
         if (e->fts_info == FTS_D && e->fts_level > 1) fts_set(walk, e, FTS_SKIP);
-        if (e->fts_info == FTS_F && end && !strcmp(end, ".safetensors")) bytes += e->fts_statp->st_size;
+        bool weights = end && (!strcmp(end, ".safetensors") || !strcmp(end, ".gguf"));
+        if (e->fts_info == FTS_F && (weights || e->fts_level == FTS_ROOTLEVEL)) bytes += e->fts_statp->st_size;
     }
     if (walk) fts_close(walk);
     return bytes;
@@ -67,7 +80,9 @@ static lz_context *open_context(job *j, const char *folder, lz_error *err) {
     const arguments *args = j->args;
     lz_context_options where = LZ_CONTEXT_OPTIONS(.device = asked_device(args), .threads = (int)useful_threads(args),
                                                   .compute = args->precision, .offload = args->offload);
-    bool large = weight_bytes(folder) >= LARGE_MODEL;
+    int64_t bytes = weight_bytes(folder);
+    if (j->parts.text_encoder) bytes += weight_bytes(j->parts.text_encoder);
+    bool large = bytes >= LARGE_MODEL;
     if (large && !where.compute) where.compute = LZ_FASTEST;
     large = large && !where.device && args->command->bit != INFO;
     if (large) where.device = "cuda";
@@ -92,7 +107,10 @@ static int open_chosen(job *j, const model_choice *choice) {
     if (code != DONE) return code;
     j->folder = strdup(j->stand_in ? j->stand_in : choice->folder);
     j->name = strdup(choice->name);
-    j->machine = name_machine(args, choice->folder);
+    j->machine = name_machine(args, choice);
+    j->parts = parts_of(args, choice);
+    j->parts.model = j->folder;
+    j->is_set = choice->set;
     if (!j->folder || !j->name || !j->machine) return fail(args, FAILED, "there is no memory left for a name");
     lz_error err = {.status = LZ_OK};
     j->ctx = open_context(j, j->folder, &err);
@@ -100,7 +118,7 @@ static int open_chosen(job *j, const model_choice *choice) {
     if (!j->ctx) return fail_with(args, &err);
     if (args->offload != LZ_OFFLOAD_AUTO && is_host(j->ctx))
         note(args, "--offload changes nothing here: it is for GPUs, and this runs on %s", lz_device_name(j->ctx));
-    j->model = lz_model_open(j->ctx, j->folder, &err);
+    j->model = lz_model_open_with(j->ctx, &j->parts, &err);
     if (!j->model) return fail_model(args, choice, &err);
     j->facts = lz_model_about(j->model);
     say_model(args, choice);
@@ -135,7 +153,7 @@ static void forget_picture(job *j) {
 int job_reopen(job *j, const arguments *args) {
     model_choice choice;
     int code = choose_model(args, &choice);
-    char *machine = code == DONE ? name_machine(args, choice.folder) : NULL;
+    char *machine = code == DONE ? name_machine(args, &choice) : NULL;
     bool same = j->model && machine && strcmp(machine, j->machine) == 0;
     free(machine);
     free(choice.owned);
@@ -158,6 +176,17 @@ void job_close(job *j) {
     free(j->loras);
     lz_model_close(j->model);
     lz_close(j->ctx);
+}
+
+char *job_part(const job *j, const char *part) {
+    const char *given = strcmp(part, "text_encoder") == 0 ? j->parts.text_encoder
+                        : strcmp(part, "vae") == 0        ? j->parts.vae
+                                                          : NULL;
+    if (given) return strdup(given);
+    char *inside = path_of(j->folder, part);
+    if (!inside || access(inside, F_OK) == 0) return inside;
+    free(inside);
+    return strdup(j->folder);
 }
 
 /* Nothing will be painted. */
@@ -244,11 +273,21 @@ static int check_input(const arguments *a, const char *name, const char *path) {
     return fail_file(a, name, &err);
 }
 
+/* A folder of mflux has parts, and no index. */
+static bool have_part(const char *folder) {
+    char *inside = path_of(folder, "transformer");
+    bool there = inside && access(inside, F_OK) == 0;
+    free(inside);
+    return there;
+}
+
 static int check_model(const arguments *a) {
     model_choice choice;
     lz_error err = {.status = LZ_NOT_FOUND};
     int code = choose_model(a, &choice);
-    if (code == DONE && !have_file(choice.folder, "model_index.json")) {
+    bool file = choice.folder && access(choice.folder, R_OK) == 0 && !is_folder(choice.folder);
+    bool parts = file || choice.set || a->text_encoder || (choice.folder && have_part(choice.folder));
+    if (code == DONE && !parts && !have_file(choice.folder, "model_index.json")) {
         snprintf(err.text, sizeof err.text, "%s is not a model folder: it has no readable model_index.json",
                  choice.folder);
         code = fail_model(a, &choice, &err);

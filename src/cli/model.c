@@ -1,7 +1,8 @@
 /* model.c: which model is meant: the one of -m, else of $LAZULI_MODEL, else the demo model that comes with Lazuli. That one
  * may also be called 'demo': settings call it so, and so may -m where no folder is called so.
  *
- * Both name a folder, or else a model in the Hugging Face cache by its short name or OWNER/REPO; a folder wins. What a model
+ * Both name a folder or a file, or else an entry of the settings file (sets.c), or else a model in the Hugging Face cache by its
+ * short name or OWNER/REPO. What a model
  * with a short name takes can be planned without it.
  *
  * The demo model is looked for from where this program really lies, so that an installed tree may be moved, and a folder
@@ -120,7 +121,12 @@ int choose_model(const arguments *args, model_choice *choice) {
     }
     choice->folder = given;
     choice->name = base_name(given);
-    return access(given, F_OK) == 0 ? DONE : choose_cached(args, choice, given);
+    if (access(given, F_OK) == 0) return DONE;
+    int code = strchr(given, '/') ? DONE : find_set(args, given, &choice->set);
+    if (code != DONE || !choice->set) return code == DONE ? choose_cached(args, choice, given) : code;
+    choice->folder = choice->set->values[SET_MODEL];
+    choice->name = choice->set->name;
+    return DONE;
 }
 
 int fail_model(const arguments *args, const model_choice *choice, const lz_error *err) {

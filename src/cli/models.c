@@ -1,13 +1,14 @@
-/* models.c: `lazuli models`: what is here: the demo model, $LAZULI_MODEL, the Hugging Face cache; and is it complete? */
+/* models.c: `lazuli models`: what is here: the demo model, $LAZULI_MODEL, the settings file, the Hugging Face cache; and is it complete? */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cache.h"
 
 typedef struct row {
     char name[MAX_REPO + 1];
-    const char *from; /* demo, environment or cache */
+    const char *from; /* demo, environment, settings or cache */
     char *folder;     /* owned */
     model_state state;
 } row;
@@ -37,6 +38,36 @@ static void add_row(table *t, const char *name, const char *from, char *folder) 
     *r = (row){.from = from, .folder = folder};
     snprintf(r->name, sizeof r->name, "%s", name);
     look_at_model(t->ctx, folder, &r->state);
+}
+
+/* Its files are there, or it has faults. */
+static void look_at_set(const model_set *set, model_state *state) {
+    *state = (model_state){.runs = true, .faults = json_array()};
+    for (int i = 0; i < SET_VARIANT; i++) {
+        struct stat s;
+        char text[600];
+        if (!set->values[i]) continue;
+        if (stat(set->values[i], &s) == 0) {
+            state->bytes += S_ISREG(s.st_mode) ? s.st_size : 0;
+            continue;
+        }
+        snprintf(text, sizeof text, "%s is not there", set->values[i]);
+        json_array_append_new(state->faults, json_text(text));
+    }
+}
+
+static int add_sets(table *t, const arguments *args) {
+    const model_set *sets;
+    size_t n;
+    int code = each_set(args, &sets, &n);
+    for (size_t i = 0; i < n && code == DONE; i++) {
+        size_t before = t->n;
+        add_row(t, sets[i].name, "settings", strdup(sets[i].values[SET_MODEL]));
+        if (t->n == before) continue;
+        json_decref(t->rows[before].state.faults);
+        look_at_set(&sets[i], &t->rows[before].state);
+    }
+    return code;
 }
 
 static int by_name(const void *a, const void *b) { return strcmp(((const row *)a)->name, ((const row *)b)->name); }
@@ -113,9 +144,11 @@ int models_command(const arguments *args) {
     add_row(&t, "demo", "demo", find_demo());
     if (environment && *environment && (access(environment, F_OK) == 0 || !repo_of(environment)))
         add_row(&t, "$LAZULI_MODEL", "environment", strdup(environment));
+    int code = add_sets(&t, args);
     add_cached(&t, cache);
-    int code = DONE;
-    if (t.full)
+    if (code != DONE)
+        ;
+    else if (t.full)
         code = fail(args, FAILED, "there is no memory left for the list");
     else if (args->json)
         code = print_json(args, table_json(&t, cache));

@@ -149,7 +149,7 @@ static const char what[] = "the picture", leads[] = "what leads it", files[] = "
                   words[] = "what is said";
 
 const option options[] = {
-    {"model", 'm', "DIR", what, "folder or name of a model (else $LAZULI_MODEL, else demo)",
+    {"model", 'm', "DIR", what, "folder, file or name (else $LAZULI_MODEL, else demo)",
      PICTURE | INFO | TOKENIZE | CODEC, take_text, TO(model), 0, 0},
     {"prompt", 'p', "TEXT", what, "what to show (or bare words; '-' reads it from stdin)", PICTURE, take_text,
      TO(prompt), 0, 0},
@@ -161,6 +161,15 @@ const option options[] = {
      TO(seeds), 0, 9223372036854775807.0},
     {"count", 0, "N", what, "how many pictures: of seeds S, S+1, ...", PICTURE, take_integer, TO(count), 1,
      MAX_PICTURES},
+    {"text-encoder", 0, "FILE", what, "of a model from files: a file or folder; also --vae, --tokenizer",
+     PICTURE | INFO | CODEC, take_text, TO(text_encoder), 0, 0},
+    {"vae", 0, "FILE", what, "its autoencoder", PICTURE | INFO | CODEC, take_text, TO(vae), 0, 0},
+    {"tokenizer", 0, "FILE", what, "a folder, a tokenizer.json, or a GGUF text encoder (else beside that)",
+     PICTURE | INFO | CODEC | TOKENIZE, take_text, TO(tokenizer), 0, 0},
+    {"vision", 0, "FILE", what, "its mmproj file, to look at images (else beside the text encoder)",
+     PICTURE | INFO | CODEC, take_text, TO(vision), 0, 0},
+    {"variant", 0, "NAME", what, "base, distilled, text, edit or edit-plus, where the file's name does not tell",
+     PICTURE | INFO | CODEC, take_text, TO(variant), 0, 0},
     {"steps", 's', "N", leads, "more are slower and finer (else the model's own)", PICTURE, take_integer, TO(steps), 1,
      1000},
     {"guidance", 'g', "X", leads, "how closely the prompt is followed, 1: no guidance (else the model's own)", PICTURE,

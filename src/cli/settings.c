@@ -19,6 +19,11 @@ enum { MOST_BYTES = 1 << 20 };
  * of another type, was not written by Lazuli: nothing is taken from it. */
 enum {
     MODEL,
+    TEXT_ENCODER,
+    VISION,
+    VAE,
+    TOKENIZER,
+    VARIANT,
     PROMPT,
     NEGATIVE,
     WIDTH,
@@ -55,6 +60,11 @@ static const struct {
     [LORA_SCHEDULE] = {"lora-schedule", JSON_STRING},
     [DEVICE] = {"device", JSON_STRING},
     [PRECISION] = {"precision", JSON_STRING},
+    [TEXT_ENCODER] = {"text-encoder", JSON_STRING},
+    [VISION] = {"vision", JSON_STRING},
+    [VAE] = {"vae", JSON_STRING},
+    [TOKENIZER] = {"tokenizer", JSON_STRING},
+    [VARIANT] = {"variant", JSON_STRING},
 };
 
 /* ---- taking ------------------------------------------------------------------------------------------------------ */
@@ -284,7 +294,7 @@ static json_t *loras_text(const job *j, bool full_paths) {
 /* The demo model goes by its name, it is there wherever Lazuli is; and so do those of the Hugging Face cache. Another
  * folder called demo is not to be taken for it. */
 static json_t *model_text(const job *j, bool full_paths) {
-    if (strchr(j->name, '/')) return json_text(j->name);
+    if (strchr(j->name, '/') || j->is_set) return json_text(j->name);
     char full[PATH_MAX], *demo = find_demo();
     const char *folder = realpath(j->folder, full) ? full : j->folder;
     bool is_demo = demo && strcmp(folder, demo) == 0;
@@ -303,6 +313,11 @@ json_t *settings_of(const job *j, int64_t seed, bool full_paths) {
     json_t *values[N_RECORDED] = {
         /* null: left out */
         [MODEL] = model_text(j, full_paths),
+        [TEXT_ENCODER] = file_text(a->text_encoder, full_paths),
+        [VISION] = file_text(a->vision, full_paths),
+        [VAE] = file_text(a->vae, full_paths),
+        [TOKENIZER] = file_text(a->tokenizer, full_paths),
+        [VARIANT] = json_text(a->variant),
         [PROMPT] = json_text(p->prompt),
         [NEGATIVE] = json_text(a->negative),
         [WIDTH] = json_integer(p->width),

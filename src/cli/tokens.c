@@ -92,7 +92,7 @@ int tokenize_command(const arguments *args) {
     if (code != DONE) return code;
     lz_error err = {.status = LZ_OK};
     lz_context *ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.threads = 1), &err);
-    lz_tokenizer *t = ctx ? open_tokenizer(ctx, choice.folder, &err) : NULL;
+    lz_tokenizer *t = ctx ? open_tokenizer(ctx, args->tokenizer ? args->tokenizer : choice.folder, &err) : NULL;
     if (t) {
         say_model(args, &choice);
         code = args->n_words ? answer_words(args, ctx, t) : answer_lines(args, ctx, t);

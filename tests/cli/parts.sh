@@ -1,0 +1,95 @@
+# Models from single files: -m FILE with --text-encoder, --vae and --tokenizer, and short names for them in the settings file.
+. tests/cli/transcript
+unset LAZULI_MODEL LAZULI_SETTINGS XDG_CONFIG_HOME
+HOME=$work
+export HOME
+data=tests/data/parts
+klein="-m $data/klein.gguf --text-encoder $data/qwen3.gguf --vae $data/klein_vae"
+small='-q -S 3 -W 64 -H 64 -s 2 --no-metadata'
+
+# The same picture as from a folder with this autoencoder
+$lazuli a red fox -m tests/data/flux2/A --vae $data/klein_vae $small -o "$work/folder.png"
+$lazuli a red fox $klein $small -o "$work/files.png"
+try 0 cmp "$work/folder.png" "$work/files.png" </dev/null
+$lazuli a red fox $klein --tokenizer tests/data/flux2/A/tokenizer/tokenizer.json $small -o "$work/tokenizer.png"
+try 0 cmp "$work/folder.png" "$work/tokenizer.png" </dev/null
+
+# What a file is, and what it needs
+try_match 0 '^is +a FLUX.2 \[klein\] transformer$' $lazuli info $data/klein.gguf
+try_match 0 '^needs +a text encoder \(--text-encoder\), an autoencoder \(--vae\), a tokenizer \(--tokenizer\)$' $lazuli info $data/klein.gguf
+try_match 0 '^is +a Qwen3 text encoder, with its tokenizer$' $lazuli info $data/qwen3.gguf
+try_match 0 '^is +a Qwen2.5-VL vision encoder$' $lazuli info $data/mmproj-qwen2.5-vl.gguf
+try_match 0 '"is": "a FLUX.2 autoencoder"' $lazuli info $data/klein_vae --json
+try_match 0 '^is +no model that is known here$' $lazuli info tests/data/python.safetensors
+try_match 0 '^transformer +41 ' $lazuli info $klein
+try_match 0 '^defaults .*, 4 steps, guidance is built in$' $lazuli info $klein
+try_match 0 '^defaults .*, 50 steps, guidance 4: ' $lazuli info $klein --variant base
+try_match 0 'beside .* of weights$' $lazuli plan $klein
+
+# What is missing or wrong is one sentence
+try_match 1 '^lazuli: .*klein.gguf: this FLUX.2 \[klein\] model lacks its text encoder, which is given with --text-encoder: ' $lazuli fox -m $data/klein.gguf
+try_match 1 'lacks its tokenizer, which is given with --tokenizer: tokenizer/ of ' $lazuli fox -m $data/klein.gguf \
+    --text-encoder tests/data/flux2/A/text_encoder --vae $data/klein_vae
+try_match 1 'this is a Qwen3 text encoder, a part of a model: name the transformer with -m, and this file with --text-encoder' $lazuli fox -m $data/qwen3.gguf
+try_match 1 'klein.gguf: a FLUX.2 autoencoder is needed, and this is a FLUX.2 \[klein\] transformer' $lazuli fox -m $data/klein.gguf \
+    --text-encoder $data/qwen3.gguf --vae $data/klein.gguf
+printf 'PK\003\004 a zip file with pickles, as PyTorch writes them' >"$work/model.ckpt"
+try_match 1 'model.ckpt: .*PyTorch' $lazuli fox -m "$work/model.ckpt"
+try_match 1 'a variant of a model is base, distilled, text, edit or edit-plus' $lazuli fox $klein --variant fast
+
+# The picture records its files, and can be made again where they are
+$lazuli a red fox $klein -q -S 3 -W 64 -H 64 -s 2 --full-paths -o "$work/told.png"
+$lazuli -q --full-paths --from "$work/told.png" -o "$work/again.png"
+try 0 cmp "$work/told.png" "$work/again.png" </dev/null
+$lazuli a red fox $klein -q -S 3 -W 64 -H 64 -s 2 -o "$work/short.png"
+try_match 0 '^text-encoder +qwen3.gguf$' $lazuli info "$work/short.png"
+
+# A short name in the settings file; paths are as seen from there
+mkdir -p "$work/.config/lazuli"
+here=$(pwd)
+cat >"$work/.config/lazuli/settings.toml" <<END
+# models of several files
+[models.little]
+model = "$here/$data/klein.gguf"   # the transformer
+text-encoder = '../../qwen3.gguf'
+vae = "~/vae"
+
+[models.gone]
+model = "nowhere.gguf"
+END
+cp $data/qwen3.gguf "$work"
+cp -r $data/klein_vae "$work/vae"
+$lazuli a red fox -m little $small -o "$work/named.png"
+try 0 cmp "$work/folder.png" "$work/named.png" </dev/null
+try_match 0 '^little +[0-9.]+ [KM]iB +complete +.*klein.gguf$' $lazuli models
+try_match 0 '^    .*nowhere.gguf is not there$' $lazuli models
+try_match 0 '"from": "settings"' $lazuli models --json
+try_match 0 '^1024 x 1024 pixels, 4 steps' $lazuli plan -m little
+try_match 1 'nowhere.gguf' $lazuli fox -m gone
+$lazuli a red fox -m little -q -S 3 -W 64 -H 64 -s 2 -o "$work/little.png"
+try_match 0 '^model +little$' $lazuli info "$work/little.png"
+$lazuli -q --from "$work/little.png" -o "$work/repeated.png"
+try 0 cmp "$work/little.png" "$work/repeated.png" </dev/null
+
+# A line of a batch may name another model
+printf '%s\n' '{"prompt": "a red fox", "model": "little", "output": "'"$work"'/1.png"}' \
+    '{"prompt": "a red fox", "model": "'$data'/klein.gguf", "text-encoder": "'$data'/qwen3.gguf", "vae": "'$data'/klein_vae", "output": "'"$work"'/2.png"}' >"$work/lines"
+$lazuli batch "$work/lines" -q -S 3 -W 64 -H 64 -s 2
+for n in 1 2; do try 0 test -s "$work/$n.png" </dev/null; done
+
+# What is wrong in the settings file is told by its line
+LAZULI_SETTINGS=$work/bad.toml
+export LAZULI_SETTINGS
+bad() {
+    printf "$2" >"$LAZULI_SETTINGS"
+    try_match 1 "$1" $lazuli models
+}
+bad 'bad.toml: line 2 is not understood' '[models.a]\nmodel = nothing\n'
+bad 'bad.toml: line 1 is not understood' 'model = "a"\n'
+bad 'bad.toml: line 3 is not understood' '[models.a]\nmodel = "a"\nsteps = "4"\n'
+bad 'bad.toml: line 3 is not understood' '[models.a]\nmodel = "a"\n[models.a]\n'
+bad 'bad.toml: line 2 is not understood' '[models.a]\nmodel = "a\n'
+bad '\[models.a\] names no model' '[models.a]\nvae = "b"\n'
+rm "$LAZULI_SETTINGS"
+try_match 1 'bad.toml' $lazuli models
+finish

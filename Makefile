@@ -1,4 +1,4 @@
-# The front door: short names for what CMake and Ninja do. `make help` lists them.
+# Short names for calls of CMake and Ninja. `make help` lists them.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -7,12 +7,12 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
 cmake = cmake -G Ninja --log-level=WARNING -Wno-dev --no-warn-unused-cli -S .
 ninja = ninja --quiet -j $(JOBS)
-# $(call compile,FOLDER[,TARGET]): silent, but for the first time, which takes minutes: then on a terminal Ninja says how far.
+# $(call compile,FOLDER[,TARGET]) is silent, except the first time, which takes minutes: then Ninja shows its progress on a terminal.
 compile = @quiet=--quiet; [ -e $(1)/lazuli ] || { echo "compiling: some minutes, the first time"; [ ! -t 1 ] || quiet=; }; \
 	ninja $$quiet -j $(JOBS) -C $(1) $(2)
 sources = $(shell find include src tests examples bench -name '*.[ch]' 2>/dev/null)
 
-# Everything is kept by CMake and Ninja, so every target is phony.
+# CMake and Ninja know what is up to date, so every target is phony.
 .PHONY: all build demo test test-asan test-threads test-cuda coverage bench fuzz fuzz-quick cross format lint docs deb install clean help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
@@ -24,7 +24,7 @@ build:
 	@$(cmake) -B build >/dev/null
 	$(call compile,build)
 
-demo: ## the first minute: builds, paints a few prompts with the demo model, shows them where the terminal can
+demo: ## build, make a few pictures with the demo model, and show them if the terminal can
 	@tools/install-packages build
 	@$(cmake) -B build >/dev/null
 	$(call compile,build,lazuli)
@@ -39,7 +39,7 @@ test-asan: ## the same with address and undefined-behaviour sanitizers, on fewer
 	$(call compile,build-asan)
 	@LZ_TEST_SCALE=$${LZ_TEST_SCALE:-10} tests/summarise build-asan $(JOBS)
 
-test-threads: ## several threads in one context, under the thread sanitizer
+test-threads: ## run test_threads and test_jobs under the thread sanitizer
 	@tools/install-packages build
 	@$(cmake) -B build-threads -DLZ_THREAD_SANITIZE=ON >/dev/null
 	@[ -e build-threads/test_threads ] || echo "compiling: some minutes, the first time"
@@ -47,13 +47,13 @@ test-threads: ## several threads in one context, under the thread sanitizer
 	@LZ_TEST_SCALE=$${LZ_TEST_SCALE:-30} build-threads/test_threads
 	@build-threads/test_jobs
 
-coverage: ## which lines the tests run, on fewer random cases: the share, and build-coverage/html
+coverage: ## count the lines that the tests run, on fewer random cases; writes build-coverage/html
 	@tools/install-packages build coverage
 	@$(cmake) -B build-coverage -DLZ_COVERAGE=ON >/dev/null
 	$(call compile,build-coverage)
 	@tools/coverage build-coverage $(JOBS)
 
-test-cuda: build ## the CUDA backend on a real GPU: kernels against the reference, recordings, errors, pictures
+test-cuda: build ## test the CUDA backend on a real GPU
 	@build/test_cuda
 	@build/test_offload
 	@build/test_params
@@ -62,13 +62,13 @@ test-cuda: build ## the CUDA backend on a real GPU: kernels against the referenc
 	@LZ_TEST_DEVICE=cuda build/test_random_shapes
 	@LZ_TEST_DEVICE=cuda LZ_TEST_SCALE=$${LZ_TEST_SCALE:-20} build/test_random_graphs
 
-bench: build ## measure, beside OpenBLAS and oneDNN
+bench: build ## measure kernels, compared with OpenBLAS and oneDNN
 	@tools/install-packages build bench
 	@$(cmake) -B build >/dev/null
 	@$(ninja) -C build lazuli-bench
 	@bench/run $(BENCH)
 
-fuzz: ## look for inputs that break us, FUZZ_SECONDS=600 in total
+fuzz: ## run the fuzzers, FUZZ_SECONDS=600 in total
 	@tools/install-packages build fuzz
 	@CC=clang $(cmake) -B build-fuzz -DLZ_FUZZ=ON >/dev/null
 	@$(ninja) -C build-fuzz
@@ -88,23 +88,23 @@ format: ## rewrite the sources in the house style
 	@tools/install-packages lint
 	@clang-format -i $(sources)
 
-lint: ## clang-format, clang-tidy, cppcheck: all silent
+lint: ## check the sources with clang-format, clang-tidy and cppcheck
 	@tools/install-packages build lint
 	@$(cmake) -B build >/dev/null
 	@tools/lint build $(JOBS) $(sources)
 
-docs: ## pages from the headers, build/docs/html; a warning is an error
+docs: ## make pages from the headers, build/docs/html; a warning is an error
 	@tools/install-packages docs
 	@mkdir -p build/docs
 	@LZ_VERSION=$$(sed -n 's/^#define LZ_VERSION "\(.*\)"/\1/p' include/lazuli.h) doxygen docs/Doxyfile
 	@echo "build/docs/html/index.html"
 
-deb: build ## a Debian package, build/lazuli_*.deb
+deb: build ## make a Debian package, build/lazuli_*.deb
 	@tools/install-packages build deb
 	@cd build && cpack -G DEB >cpack.log 2>&1 || { cat cpack.log; exit 1; }
 	@ls build/lazuli_*.deb
 
-install: build ## into PREFIX=/usr/local, below DESTDIR
+install: build ## install into PREFIX=/usr/local, below DESTDIR
 	@DESTDIR=$(DESTDIR) cmake --install build --prefix $(PREFIX) >/dev/null
 	@echo "installed in $(DESTDIR)$(PREFIX)"
 

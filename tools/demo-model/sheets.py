@@ -89,9 +89,9 @@ def main():
     lay_out(ours, docs / "demo-sheet.jpg")
     lay_out(theirs, docs / "demo-sheet-diffusers.jpg")
     (docs / "demo-sheet.md").write_text(
-        "# The demo model, painted by Lazuli and by diffusers\n\n"
-        "The same weights and the same noise, float32 on a CPU; row by row, the seed is the number of the prompt.\n"
-        "Made by `tools/demo-model/sheets.py`.\n\n"
+        "# The demo model, by Lazuli and by diffusers\n\n"
+        "Both sheets use the same weights and the same noise, in float32 on a CPU. The seed of a prompt is its number, "
+        "counted row by row.\n`tools/demo-model/sheets.py` makes this page.\n\n"
         "Lazuli:\n\n![Lazuli](demo-sheet.jpg)\n\ndiffusers:\n\n![diffusers](demo-sheet-diffusers.jpg)\n\n"
         "| seed | prompt | | PSNR, dB |\n|---:|---|---|---:|\n" + "".join(lines)
     )

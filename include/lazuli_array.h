@@ -1,20 +1,21 @@
 /* lazuli_array.h: lazy arrays, on which the models of lazuli.h run. This header is their manual, in order of need.
- * lazuli.h includes it; a program may include either.
+ * lazuli.h includes it. A program may include either header.
  *
  *     lz_error err;
- *     lz_context *ctx = lz_open(.threads = 2, .error = &err); // NULL: err.text says why
+ *     lz_context *ctx = lz_open(.threads = 2, .error = &err); // NULL if it failed; err.text says why
  *     lz_array *x = lz_full(ctx, LZ_DIMS(2, 3), LZ_F32, 1.5);
- *     lz_array *y = lz_add(lz_mul(x, x), 1.0);              // nothing is computed here
- *     const float *p = lz_data(y, &err);                    // here everything is, as one program
+ *     lz_array *y = lz_add(lz_mul(x, x), 1.0);              // computes nothing
+ *     const float *p = lz_data(y, &err);                    // computes everything, as one program
  *     lz_close(ctx);
  *
- * The rules of lazuli.h hold here too. Three more:
- *   1. Ops only describe. They check shapes and types when called, and compute nothing.
- *   2. Nobody frees intermediates. An array belongs to the innermost scope that the calling thread has open, or to the
- *      context if it has none open. It is freed when that scope ends, or with the context, unless somebody retains it.
- *   3. Errors stick. A failed op returns a poisoned array, everything built on it is poisoned, and the function that
- *      finally evaluates returns the first error with its op, shapes and place. NULL is a poisoned array too: an op
- *      returns it only if there is no context to make an array in.
+ * The rules of lazuli.h hold here too. There are three more:
+ *   1. An op describes a computation. It checks shapes and types when it is called, and computes nothing.
+ *   2. Programs do not free intermediate arrays. An array belongs to the innermost scope that the calling thread has
+ *      open, or to the context if the thread has no open scope. The array is freed when that scope ends, or with the
+ *      context, unless the program retains it.
+ *   3. Errors are kept. A failed op returns a poisoned array, and an op on a poisoned array returns a poisoned array.
+ *      The function that evaluates it returns the first error, with its op, shapes and place. NULL counts as a poisoned
+ *      array; an op returns NULL only if there is no context to make an array in.
  *
  * Options of ops are passed by value, so they change only when LZ_VERSION_MINOR does.
  */
@@ -32,15 +33,15 @@ extern "C" {
 const char *lz_dtype_name(lz_dtype dtype); /* "f32" */
 int64_t lz_dtype_size(lz_dtype dtype);     /* bytes */
 
-/* The type of a result of two arrays: bool < integers < floats; u8 with i8 gives i32, f16 with bf16 gives f32. */
+/* The type of the result of an op on two arrays. bool < integers < floats; u8 with i8 gives i32, f16 with bf16 f32. */
 lz_dtype lz_promote(lz_dtype a, lz_dtype b);
 
-/* What models compute in on this context; sums are in f32 in any case. */
+/* The type that models compute in on this context. Sums are always in f32. */
 lz_dtype lz_compute_type(const lz_context *ctx);
 
 #define LZ_MAX_DIMS 8
 
-/* Sizes, axes or any short list of integers. Negative axes count from the end. */
+/* Sizes, axes or any other short list of integers. Negative axes count from the end. */
 typedef struct lz_dims {
     int n;
     int64_t at[LZ_MAX_DIMS];
@@ -56,70 +57,71 @@ template <class... Sizes> lz_dims lz_dims_of(Sizes... sizes) {
 extern "C" {
 #else
 #define LZ_DIMS(...) ((lz_dims){.n = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .at = {__VA_ARGS__}})
-#define LZ_NONE ((lz_dims){.n = 0}) /* the shape of a scalar; as axes: all of them */
+#define LZ_NONE ((lz_dims){.n = 0}) /* the shape of a scalar; as axes it means all axes */
 #endif
 
 /* ---- 2. Arrays ------------------------------------------------------------------------------------------------ */
 
-/* From memory: copied, or borrowed until release(user) is called, on any thread. That may be after the array is gone,
- * and is at the latest when the context is closed. */
+/* An array from memory. lz_from copies the data. lz_borrow uses the data in place until it calls release(user), on any
+ * thread. release may be called after the array was freed, and is called at the latest by lz_close. */
 lz_array *lz_from(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *data);
 lz_array *lz_borrow(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *data, void (*release)(void *),
                     void *user);
 
-lz_array *lz_full(lz_context *ctx, lz_dims dims, lz_dtype dtype, double value); /* one element in memory, any shape */
-lz_array *lz_number(lz_context *ctx, double value); /* weak: takes the type of its partner */
+lz_array *lz_full(lz_context *ctx, lz_dims dims, lz_dtype dtype, double value); /* any shape; one element in memory */
+lz_array *lz_number(lz_context *ctx, double value); /* weak: takes the type of the other operand */
 lz_array *lz_arange(lz_context *ctx, double start, double stop, double step, lz_dtype dtype);
 
-/* What torch.randn(dims, generator=torch.Generator("cpu").manual_seed(seed)) gives, in f32, to 2 ulp; the same bits on
- * every machine of ours. */
+/* The result of torch.randn(dims, generator=torch.Generator("cpu").manual_seed(seed)) in f32, to 2 ulp. Lazuli gives
+ * the same bits on every machine. */
 lz_array *lz_randn(lz_context *ctx, lz_dims dims, uint64_t seed);
 
 lz_context *lz_context_of(const lz_array *a);
 lz_dims lz_shape(const lz_array *a);
 lz_dtype lz_type(const lz_array *a);
 int64_t lz_size(const lz_array *a);                   /* number of elements; 0 for a poisoned array */
-lz_status lz_check(const lz_array *a, lz_error *err); /* LZ_OK, or the error that poisoned it */
+lz_status lz_check(const lz_array *a, lz_error *err); /* LZ_OK, or the error of a poisoned array */
 
-/* Looking computes, and on a GPU waits and copies. The pointer is row-major, and valid as long as the array. */
+/* These functions compute the array if needed; on a GPU they also wait and copy. The data is row-major, and valid as
+ * long as the array. */
 const void *lz_data(lz_array *a, lz_error *err);
-lz_status lz_copy(lz_array *a, void *out, int64_t bytes, lz_error *err); /* bytes must be the array's */
-double lz_item(lz_array *a, lz_error *err);                              /* the one element, as a number */
+lz_status lz_copy(lz_array *a, void *out, int64_t bytes, lz_error *err); /* bytes must equal the array's */
+double lz_item(lz_array *a, lz_error *err);                              /* of an array of one element */
 
-/* An array outlives its scope while somebody retains it. Each lz_retain is undone by one lz_release, before lz_close;
- * an array that was not retained is not released. */
+/* A retained array outlives its scope. The program calls lz_release once for each lz_retain, before lz_close, and does
+ * not release an array that it did not retain. */
 lz_array *lz_retain(lz_array *a);
 void lz_release(lz_array *a);
 
 /* ---- 3. Scopes ------------------------------------------------------------------------------------------------ */
 
-/* A scope belongs to the thread that begins it, and is ended by that thread, inner ones first. Arrays made outside any
- * scope live until lz_close: a program that runs long makes its arrays in scopes. The names of the open scopes stand in
- * error messages. */
+/* A scope belongs to the thread that begins it, and is ended by that thread, inner scopes first. Arrays made outside
+ * any scope live until lz_close, so a program that runs for long makes its arrays in scopes. Error messages contain the
+ * names of the open scopes. */
 typedef struct lz_scope lz_scope;
-lz_scope *lz_scope_begin(lz_context *ctx, const char *name); /* NULL if memory is out: the enclosing scope is used */
-lz_array *lz_scope_keep(lz_scope *scope, lz_array *a);       /* hand an array to the enclosing scope */
-void lz_scope_end(lz_scope *scope);                          /* releases the arrays that are left in it */
-lz_array *lz_scope_return(lz_scope *scope, lz_array *a);     /* keep one, end the scope, return the one */
+lz_scope *lz_scope_begin(lz_context *ctx, const char *name); /* NULL if out of memory; the outer scope is then used */
+lz_array *lz_scope_keep(lz_scope *scope, lz_array *a);       /* moves the array to the outer scope */
+void lz_scope_end(lz_scope *scope);                          /* releases the arrays that belong to it */
+lz_array *lz_scope_return(lz_scope *scope, lz_array *a);     /* keeps a, ends the scope, returns a */
 
 /* ---- 4. Ops: elementwise -------------------------------------------------------------------------------------- */
 
-/* Shapes broadcast as in NumPy, types promote as lz_promote says; in lz_add(a, 2.0) the number never changes the type
- * of the array. Functions that have no integer meaning (lz_exp, lz_div, ...) turn integers into f32. */
+/* Shapes broadcast as in NumPy, and types promote by lz_promote. A C number, as in lz_add(a, 2.0), never changes the
+ * type of the array. Ops without a meaning for integers (lz_exp, lz_div, ...) convert integers to f32. */
 lz_array *lz_add(lz_array *a, lz_array *b);
 lz_array *lz_sub(lz_array *a, lz_array *b);
 lz_array *lz_mul(lz_array *a, lz_array *b);
 lz_array *lz_div(lz_array *a, lz_array *b);
 lz_array *lz_pow(lz_array *a, lz_array *b);
-lz_array *lz_maximum(lz_array *a, lz_array *b); /* NaN wins */
+lz_array *lz_maximum(lz_array *a, lz_array *b); /* NaN if either is NaN */
 lz_array *lz_minimum(lz_array *a, lz_array *b);
-lz_array *lz_equal(lz_array *a, lz_array *b); /* comparisons give bool */
+lz_array *lz_equal(lz_array *a, lz_array *b); /* comparisons return bool */
 lz_array *lz_not_equal(lz_array *a, lz_array *b);
 lz_array *lz_less(lz_array *a, lz_array *b);
 lz_array *lz_less_equal(lz_array *a, lz_array *b);
 lz_array *lz_greater(lz_array *a, lz_array *b);
 lz_array *lz_greater_equal(lz_array *a, lz_array *b);
-lz_array *lz_and(lz_array *a, lz_array *b); /* logical: nonzero is true */
+lz_array *lz_and(lz_array *a, lz_array *b); /* logical; nonzero is true */
 lz_array *lz_or(lz_array *a, lz_array *b);
 
 lz_array *lz_neg(lz_array *a);
@@ -142,23 +144,25 @@ lz_array *lz_gelu_tanh(lz_array *a); /* the tanh approximation */
 
 lz_array *lz_where(lz_array *condition, lz_array *a, lz_array *b);
 lz_array *lz_clip(lz_array *a, double low, double high);
-/* To nearest even; float to integer toward zero, saturating, NaN to 0; integer to integer wraps. */
+/* Floats round to nearest even. Float to integer rounds toward zero and saturates; NaN becomes 0. Integer to integer
+ * wraps. */
 lz_array *lz_cast(lz_array *a, lz_dtype dtype);
 
 /* ---- 5. Ops: reductions --------------------------------------------------------------------------------------- */
 
 lz_array *lz_sum(lz_array *a, lz_dims axes, bool keepdims); /* integers sum to i64 */
 lz_array *lz_mean(lz_array *a, lz_dims axes, bool keepdims);
-lz_array *lz_var(lz_array *a, lz_dims axes, bool keepdims); /* of the population: divided by n */
-lz_array *lz_max(lz_array *a, lz_dims axes, bool keepdims); /* NaN wins; an empty axis is an error */
+lz_array *lz_var(lz_array *a, lz_dims axes, bool keepdims); /* of the population, divided by n */
+lz_array *lz_max(lz_array *a, lz_dims axes, bool keepdims); /* NaN if any is NaN; an empty axis is an error */
 lz_array *lz_min(lz_array *a, lz_dims axes, bool keepdims);
-lz_array *lz_argmax(lz_array *a, int axis, bool keepdims); /* i64; the first of equals, or the first NaN */
+lz_array *lz_argmax(lz_array *a, int axis, bool keepdims); /* i64; the first of equal values, or the first NaN */
 lz_array *lz_logsumexp(lz_array *a, lz_dims axes, bool keepdims);
-lz_array *lz_softmax(lz_array *a, int axis); /* a row that is all -inf gives NaN, as in torch */
+lz_array *lz_softmax(lz_array *a, int axis); /* a row of -inf only gives NaN, as in torch */
 
 /* ---- 6. Ops: matrices and attention --------------------------------------------------------------------------- */
 
-/* The two sides may differ in type: each is read as it is stored, sums are in f32, the result has the promoted type. */
+/* The two operands may differ in type. Each is read as it is stored, sums are in f32, and the result has the promoted
+ * type. */
 lz_array *lz_matmul(lz_array *a, lz_array *b);                 /* [..., m, k] x [..., k, n], batches broadcast */
 lz_array *lz_linear(lz_array *x, lz_array *w, lz_array *bias); /* x [..., k], w [n, k], bias [n] or NULL */
 
@@ -170,18 +174,18 @@ lz_array *lz_addmm_with(lz_array *c, lz_array *a, lz_array *b, lz_addmm_options 
 
 typedef struct lz_sdpa_options {
     int reserved;
-    double scale;   /* 0: 1/sqrt(head size) */
-    bool causal;    /* query i sees keys 0 .. i + (keys - queries) */
-    lz_array *mask; /* broadcasts to [b, heads, queries, keys]; bool (true: may look) or float (added to the scores).
-                       A key-padding mask is bool [b, 1, 1, keys]. */
+    double scale;   /* 0 means 1/sqrt(head size) */
+    bool causal;    /* query i attends to keys 0 .. i + (keys - queries) */
+    lz_array *mask; /* broadcasts to [b, heads, queries, keys]; bool (true if the query attends to the key) or float
+                       (added to the scores). A key-padding mask is bool [b, 1, 1, keys]. */
 } lz_sdpa_options;
 /* q [b, h, n, d], k and v [b, g, m, d] with h a multiple of g (grouped queries), d up to 512. Memory grows with n + m,
- * never with n times m. A query that may look at nothing gives zeros. */
+ * not with n times m. A query that attends to no key gives zeros. */
 lz_array *lz_sdpa_with(lz_array *q, lz_array *k, lz_array *v, lz_sdpa_options options);
 
 /* ---- 7. Ops: norms, rope, convolution -------------------------------------------------------------------------- */
 
-/* Over the last axis; statistics in f32. weight and bias may be NULL. */
+/* Over the last axis, with statistics in f32. weight and bias may be NULL. */
 lz_array *lz_rms_norm(lz_array *x, lz_array *weight, double eps);
 lz_array *lz_layer_norm(lz_array *x, lz_array *weight, lz_array *bias, double eps);
 lz_array *lz_modulated_norm(lz_array *x, lz_array *scale, lz_array *shift, double eps); /* LN(x) (1 + scale) + shift */
@@ -197,7 +201,7 @@ lz_array *lz_rope_with(lz_array *x, lz_array *cos, lz_array *sin, lz_rope_option
 typedef struct lz_conv2d_options {
     int reserved;
     int stride;                   /* 0 means 1 */
-    int top, bottom, left, right; /* zero padding, each side its own */
+    int top, bottom, left, right; /* zero padding of each side */
 } lz_conv2d_options;
 /* Channels last: x [n, h, w, c], w [out, kh, kw, c], bias [out] or NULL. Permute weights stored [out, c, kh, kw]. */
 lz_array *lz_conv2d_with(lz_array *x, lz_array *w, lz_array *bias, lz_conv2d_options options);
@@ -206,94 +210,95 @@ lz_array *lz_pad(lz_array *a, lz_dims before, lz_dims after, double value);
 
 /* ---- 8. Ops: shapes ------------------------------------------------------------------------------------------- */
 
-/* These are views wherever strides can say it, and cost nothing. */
+/* These are views if strides can express the result; a view copies nothing. */
 lz_array *lz_reshape(lz_array *a, lz_dims dims); /* one size may be -1 */
 lz_array *lz_permute(lz_array *a, lz_dims axes);
 lz_array *lz_transpose(lz_array *a); /* the last two axes */
-/* As a[start:stop:step] along one axis; step > 0. */
+/* As a[start:stop:step] along one axis, with step > 0. */
 lz_array *lz_slice(lz_array *a, int axis, int64_t start, int64_t stop, int64_t step);
-void lz_split(lz_array *a, int axis, int parts, lz_array **out); /* out has a place for each part */
+void lz_split(lz_array *a, int axis, int parts, lz_array **out); /* out has room for `parts` arrays */
 lz_array *lz_broadcast(lz_array *a, lz_dims dims);
 lz_array *lz_concat(lz_array *const *arrays, int n, int axis);
-/* a[:, indices, :], where indices may have any shape; and torch.gather, where it has the rank of a. Each index must
- * lie in 0 .. size-1, or evaluating fails. */
+/* lz_take is a[:, indices, :], with indices of any shape. lz_gather is torch.gather, with indices of the rank of a.
+ * Each index must be in 0 .. size-1, otherwise evaluation fails. */
 lz_array *lz_take(lz_array *a, lz_array *indices, int axis);
 lz_array *lz_gather(lz_array *a, lz_array *indices, int axis);
 lz_array *lz_contiguous(lz_array *a); /* row-major in memory */
 
 /* ---- 9. Evaluating -------------------------------------------------------------------------------------------- */
 
-/* Plans everything the arrays need as a whole, and runs it. Only the arrays named keep their values; what lies between
- * lives in one arena while the program runs. On a GPU these functions return when the work is queued; functions that
- * look at an array (lz_data, lz_copy, lz_item) and lz_wait wait for it, and return errors that were found meanwhile. */
+/* Plans everything that the arrays depend on as one program, and runs it. Only the given arrays keep their values;
+ * intermediates are in one arena while the program runs. On a GPU these functions return when the work is queued.
+ * lz_data, lz_copy, lz_item and lz_wait wait for it, and return errors that occurred meanwhile. */
 lz_status lz_eval(lz_array *a, lz_error *err);
 lz_status lz_eval_all(lz_array *const *arrays, int n, lz_error *err);
 
-/* What a graph will take, before anything runs. */
+/* The memory and work of a graph, without running it. */
 typedef struct lz_plan_info {
-    int64_t arena_bytes; /* for intermediates and, on the host, converted weights; exactly what the run will allocate */
-    int64_t output_bytes; /* for the arrays asked for */
-    int64_t input_bytes;  /* already there */
-    int64_t nodes;        /* reached from the outputs */
+    int64_t arena_bytes;  /* of intermediates and, on the host, converted weights; exactly what the run allocates */
+    int64_t output_bytes; /* of the given arrays */
+    int64_t input_bytes;  /* of arrays that have their values already */
+    int64_t nodes;        /* that the outputs depend on */
     int64_t kernels;      /* launches after fusion */
-    double flops, bytes;  /* work and memory traffic of one run */
-    /* On a device with memory of its own, as things stand there now; elsewhere 0. Weights are borrowed memory. */
+    double flops, bytes;  /* operations and memory traffic of one run */
+    /* For a device with memory of its own, by its free memory now; otherwise 0. Borrowed inputs count as weights. */
     int64_t weight_bytes;   /* that kernels read */
-    int64_t resident_bytes; /* of weights that stay there, and of the ring that the others pass through */
+    int64_t resident_bytes; /* of weights that stay on the device, and of the ring through which others are streamed */
     int64_t streamed_bytes; /* of weights that are sent in every run, because they do not fit */
-    int64_t device_bytes;   /* all that must be there at once: arena, outputs, what is resident */
+    int64_t device_bytes;   /* that must be on the device at once: arena, outputs, resident_bytes */
 } lz_plan_info;
 lz_status lz_plan(lz_array *const *arrays, int n, lz_plan_info *info, lz_error *err);
 
-/* A stream is a thread that runs programs in the background, in order. Arrays given to lz_async_eval may be used at
- * once in further ops; looking at one waits for it. Several threads may give work to one stream. */
+/* A stream is a thread that runs programs in the background, in order. Arrays given to lz_async_eval may be used in
+ * further ops at once; lz_data, lz_copy and lz_item wait for them. Several threads may give work to one stream. */
 typedef struct lz_stream lz_stream;
 lz_stream *lz_stream_new(lz_context *ctx, lz_error *err);
 lz_status lz_async_eval(lz_stream *stream, lz_array *const *arrays, int n, lz_error *err);
-lz_status lz_wait(lz_array *a, lz_error *err); /* until this array has its value */
-void lz_stream_wait(lz_stream *stream);        /* until the stream has nothing left to do */
+lz_status lz_wait(lz_array *a, lz_error *err); /* waits until this array has its value */
+void lz_stream_wait(lz_stream *stream);        /* waits until the stream has no work left */
 void lz_stream_free(lz_stream *stream);        /* waits first */
 
 /* ---- 10. Compiling -------------------------------------------------------------------------------------------- */
 
-/* Describes outputs from inputs. Called once for each new signature (types, shapes, strides of the inputs), by lz_run,
- * on its thread, in a scope of its own; must depend on nothing but its arguments and arrays that stay the same.
- * Numbers that vary come in as arrays. The inputs have no values yet: looking at them, or at what is made of them,
- * fails with LZ_BAD_ARGUMENT. Arrays from outside may be looked at, and must live as long as the compiled function. */
+/* A function that describes outputs from inputs. lz_run calls it once for each new signature (types, shapes and strides
+ * of the inputs), on its own thread, in a scope of its own. The function must depend only on its arguments and on
+ * arrays that stay the same, so numbers that vary are passed as arrays. The inputs have no values yet: evaluating them,
+ * or arrays made from them, fails with LZ_BAD_ARGUMENT. Other arrays may be evaluated, and must live as long as the
+ * compiled function. */
 typedef void (*lz_function)(lz_context *ctx, lz_array *const *in, lz_array **out, void *user);
 typedef struct lz_compiled lz_compiled;
 
 typedef struct lz_compile_stats {
     int64_t calls;
-    int64_t compiles;  /* programs planned; calls with a known signature plan nothing */
-    int64_t evictions; /* programs dropped because the cache was full */
+    int64_t compiles;  /* programs that were planned; a call with a known signature plans nothing */
+    int64_t evictions; /* programs that were dropped because the cache was full */
     int cached;
 } lz_compile_stats;
 
-/* n_in: up to 65536; n_out: 1 to 65536. cache_size: how many programs to keep, the least recently used goes first;
- * 0: 8. */
+/* n_in is 0 to 65536, n_out 1 to 65536. cache_size is the number of programs to keep; the least recently used is
+ * dropped first. 0 means 8. */
 lz_compiled *lz_compile(lz_context *ctx, lz_function function, void *user, int n_in, int n_out, int cache_size,
                         lz_error *err);
-/* When it returns the outputs are computed (on a GPU: queued, as by lz_eval). They belong to the innermost scope of the
- * calling thread like any array: they are freed with it, and lz_retain keeps them longer. What the function describes
- * without touching its inputs is computed once and kept. A replay allocates nothing as soon as the outputs of earlier
- * calls have been freed. Threads that run one compiled function wait for each other. */
+/* When lz_run returns, the outputs are computed (on a GPU they are queued, as by lz_eval). They belong to the innermost
+ * scope of the calling thread, as any array; lz_retain keeps them longer. Arrays of the function that do not depend on
+ * its inputs are computed once and kept. A run of a known signature allocates nothing if the outputs of earlier runs
+ * have been freed. Threads that run one compiled function wait for each other. */
 lz_status lz_run(lz_compiled *compiled, lz_array *const *in, lz_array **out, lz_error *err);
 lz_compile_stats lz_compiled_stats(const lz_compiled *compiled);
-void lz_compiled_free(lz_compiled *compiled); /* outputs of earlier calls stay valid */
+void lz_compiled_free(lz_compiled *compiled); /* outputs of earlier runs stay valid */
 
 /* ---- 11. Seeing inside ---------------------------------------------------------------------------------------- */
 
 typedef enum lz_graph_format {
-    LZ_GRAPH_TEXT,   /* what was described */
+    LZ_GRAPH_TEXT,   /* the nodes, as described */
     LZ_GRAPH_DOT,    /* the same for graphviz */
-    LZ_GRAPH_PROGRAM /* what will run, after all passes, with its place in memory */
+    LZ_GRAPH_PROGRAM /* the steps that will run, after all passes, with their places in memory */
 } lz_graph_format;
-/* Free it with lz_free_text. */
+/* Free the text with lz_free_text. */
 char *lz_graph_text(lz_array *const *arrays, int n, lz_graph_format format, lz_error *err);
 
-/* Between start and stop every kernel is timed. The table gives time, bytes, operations and the share of what this
- * machine was measured to reach (a matrix product, a copy); free it with lz_free_text. */
+/* Between start and stop every kernel is timed. The table gives time, bytes, operations, and their share of the rate
+ * that was measured on this machine for a matrix product and a copy. Free the table with lz_free_text. */
 void lz_profile_start(lz_context *ctx);
 void lz_profile_stop(lz_context *ctx);
 char *lz_profile_table(lz_context *ctx, lz_error *err);
@@ -301,33 +306,34 @@ lz_status lz_profile_trace(lz_context *ctx, const char *path, lz_error *err); /*
 
 /* ---- 12. Weights ---------------------------------------------------------------------------------------------- */
 
-/* A safetensors or GGUF file (the first bytes tell which; one part of a split model stands for all), a
- * model.safetensors.index.json, or a folder that holds one of these. Mapped, not read: a tensor costs memory when it is
- * touched. Every offset, size, name and type is checked on opening. */
+/* Weights of a safetensors or GGUF file, of a model.safetensors.index.json, or of a folder with one of these. The first
+ * bytes of a file tell its format. One part of a split GGUF model stands for all parts. Files are mapped, not read, so
+ * a tensor takes memory when it is first used. lz_weights_open checks every offset, size and name. A tensor of an
+ * unknown type is listed, and is an error only in lz_weights_get. */
 typedef struct lz_weights lz_weights;
 lz_weights *lz_weights_open(lz_context *ctx, const char *path, lz_error *err);
-/* The names by which it looks for them in a folder, in this order; NULL after the last. */
+/* The file names that lz_weights_open looks for in a folder, in this order; NULL after the last. */
 const char *lz_weights_file_name(int i);
 int64_t lz_weights_count(const lz_weights *weights);
 const char *lz_weights_name(const lz_weights *weights, int64_t i);
 bool lz_weights_has(const lz_weights *weights, const char *name);
-lz_array *lz_weights_get(lz_weights *weights, const char *name); /* as stored, in place */
-/* Of tensors that are not plain numbers, how they are stored: "q4_k", "e5m2" (see lz_unpack), "u32"; NULL for plain numbers
- * and for types that are not known. Shape and bytes are known for each tensor. */
+lz_array *lz_weights_get(lz_weights *weights, const char *name); /* as stored; not copied */
+/* How a tensor is stored that is not plain numbers, such as "q4_k", "e5m2" or "u32". NULL for plain numbers and for
+ * unknown types. Shape and bytes are known for every tensor. */
 const char *lz_weights_packing(const lz_weights *weights, const char *name);
 lz_dims lz_weights_shape(const lz_weights *weights, const char *name); /* in elements */
 int64_t lz_weights_bytes(const lz_weights *weights, const char *name); /* in the file */
-/* Converted now; the pages of the original are given back. */
+/* Converts the tensor now, and returns the pages of the original to the system. */
 lz_array *lz_weights_cast(lz_weights *weights, const char *name, lz_dtype dtype);
-const char *lz_weights_metadata(const lz_weights *weights, const char *key); /* NULL where there is none */
+const char *lz_weights_metadata(const lz_weights *weights, const char *key); /* NULL if there is none */
 const char *lz_weights_metadata_key(const lz_weights *weights, int64_t i);   /* the keys; NULL after the last */
-void lz_weights_close(lz_weights *weights);                                  /* arrays already taken stay valid */
+void lz_weights_close(lz_weights *weights);                                  /* arrays of its tensors stay valid */
 
 typedef struct lz_named_array {
     const char *name;
     lz_array *array;
 } lz_named_array;
-/* Writes path whole or not at all. metadata: pairs of key and value, ended by NULL; may be NULL. */
+/* Writes the file whole or not at all. metadata is a list of keys and values ended by NULL, or NULL. */
 lz_status lz_weights_save(lz_context *ctx, const char *path, const lz_named_array *arrays, int64_t n,
                           const char *const *metadata, lz_error *err);
 
@@ -364,14 +370,14 @@ lz_status lz_convert(lz_context *ctx, const char *path, const char *to, const lz
 
 /* ---- 13. Pictures as arrays ----------------------------------------------------------------------------------- */
 
-/* Through the autoencoder: a picture to latents [1, c, h, w] (the middle of it, in whole tokens) and back. A token has
- * one of them in FLUX.2, 2 x 2 in Qwen-Image. */
+/* The autoencoder: an image to latents [1, c, h, w], and latents to an image. lz_encode_image uses the middle of the
+ * image, in whole tokens. A token is one latent in FLUX.2, and 2 x 2 latents in Qwen-Image. */
 lz_array *lz_encode_image(lz_model *model, const lz_image *image);
 lz_status lz_decode_latents(lz_model *model, lz_array *latents, lz_image *image, lz_error *err);
 
-/* ---- 14. Sugar ------------------------------------------------------------------------------------------------ */
+/* ---- 14. Macros ----------------------------------------------------------------------------------------------- */
 
-/* C11 is needed for the macros below. In C++ call the functions: lz_sdpa_with, lz_add_number, ... */
+/* The macros below need C11. In C++, call the functions: lz_sdpa_with, lz_add_number, ... */
 
 /* A number as the second argument of a binary op. */
 lz_array *lz_add_number(lz_array *a, double b);
@@ -388,8 +394,8 @@ lz_array *lz_less_equal_number(lz_array *a, double b);
 lz_array *lz_greater_number(lz_array *a, double b);
 lz_array *lz_greater_equal_number(lz_array *a, double b);
 
-/* Remembers where an op was called, for its error message. The macros below do it for every op; a file that wants
- * the plain functions defines LZ_NO_SUGAR first. */
+/* Records the file and line of the call of an op, for its error message. The macros below do so for every op. A file
+ * that wants the plain functions defines LZ_NO_SUGAR before it includes this header. */
 lz_array *lz_at(lz_array *a, const char *file, int line);
 
 #if !defined(__cplusplus) && !defined(LZ_NO_SUGAR)

@@ -166,7 +166,7 @@ static void resizing(void) {
     static const int64_t bad[][2] = {{0, 1}, {1, 0}, {-1, 5}, {65536, 1}, {1, 65536}, {65535, 65535}, {INT64_MAX, 2}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         CHECK_STATUS(lz_image_resize(ctx, &in, bad[i][0], bad[i][1], &out, &err), LZ_BAD_ARGUMENT, &err);
-        CHECK_TEXT(err.text, "cannot be made one of");
+        CHECK_TEXT(err.text, "cannot be resized to");
     }
     lz_image_free(ctx, &in);
     lz_close(ctx);

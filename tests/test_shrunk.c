@@ -142,7 +142,7 @@ static void in_the_middle(void) {
         int code = run_shrunk(json, said, sizeof said);
         CHECK(code == 1, "trap 6: a mapped file that became shorter ended with %d: %s", code, said);
         CHECK_TEXT(said, "lazuli: /");
-        CHECK_TEXT(said, "some ?weights?.safetensors: the file became shorter while it was in use: run the same");
+        CHECK_TEXT(said, "some ?weights?.safetensors: the file became shorter while it was in use; run the same");
         CHECK((strstr(said, "{\"error\": \"/") != NULL) == json);
         /* The weights, the file of which nobody said that it is being written, link.png, target.png and the part that
          * another process left. */

@@ -115,11 +115,12 @@ static lz_array *element(lz_op op, rule types, lz_array *const *arrays, int n, c
     common_type(arrays, first, n, &type);
     for (int i = 0; i < n; i++) {
         if (arrays[i]->dtype == LZ_F8 && !arrays[i]->weak)
-            return lz_poison(ctx, LZ_BAD_TYPE, "%s: f8 is for storage only: cast it to f16, bf16 or f32 first", name);
+            return lz_poison(ctx, LZ_BAD_TYPE, "%s: f8 is for storage only; cast it to f16, bf16 or f32 first", name);
         if (arrays[i]->weak && i >= first &&
             !number_fits(arrays[i]->params.full.value, types == REAL && !lz_is_float(type) ? LZ_F32 : type))
-            return lz_poison(ctx, LZ_BAD_TYPE, "%s: the number %g has no place in an array of %s: cast the array first",
-                             name, arrays[i]->params.full.value, lz_dtype_name(type));
+            return lz_poison(ctx, LZ_BAD_TYPE,
+                             "%s: the number %g does not fit into an array of %s; cast the array first", name,
+                             arrays[i]->params.full.value, lz_dtype_name(type));
     }
     if (types == REAL && !lz_is_float(type)) type = LZ_F32;
 
@@ -196,7 +197,7 @@ lz_array *lz_clip(lz_array *a, double low, double high) {
 lz_array *lz_cast(lz_array *a, lz_dtype dtype) {
     lz_array *bad = NULL;
     if (lz_unusable("cast", &a, 1, &bad)) return bad;
-    if (!lz_dtype_size(dtype)) return lz_poison(a->ctx, LZ_BAD_TYPE, "cast: %d is no type", (int)dtype);
+    if (!lz_dtype_size(dtype)) return lz_poison(a->ctx, LZ_BAD_TYPE, "cast: %d is not a type", (int)dtype);
     return lz_as_type(a, dtype);
 }
 
@@ -217,7 +218,7 @@ static lz_array *bad_dims(lz_context *ctx, const char *op, lz_dims dims) {
 lz_array *lz_full(lz_context *ctx, lz_dims dims, lz_dtype dtype, double value) {
     if (!ctx) return NULL;
     if (lz_dims_size(dims) < 0) return bad_dims(ctx, "full", dims);
-    if (!lz_dtype_size(dtype)) return lz_poison(ctx, LZ_BAD_TYPE, "full: %d is no type", (int)dtype);
+    if (!lz_dtype_size(dtype)) return lz_poison(ctx, LZ_BAD_TYPE, "full: %d is not a type", (int)dtype);
     return full_of(ctx, dims, dtype, value);
 }
 
@@ -231,9 +232,9 @@ lz_array *lz_number(lz_context *ctx, double value) {
 lz_array *lz_arange(lz_context *ctx, double start, double stop, double step, lz_dtype dtype) {
     if (!ctx) return NULL;
     double count = ceil((stop - start) / step);
-    if (!lz_dtype_size(dtype)) return lz_poison(ctx, LZ_BAD_TYPE, "arange: %d is no type", (int)dtype);
+    if (!lz_dtype_size(dtype)) return lz_poison(ctx, LZ_BAD_TYPE, "arange: %d is not a type", (int)dtype);
     if (!(step != 0) || !isfinite(count) || count >= 0x1p58)
-        return lz_poison(ctx, LZ_BAD_ARGUMENT, "arange: from %g to %g by %g has no length", start, stop, step);
+        return lz_poison(ctx, LZ_BAD_ARGUMENT, "arange: %g to %g by %g is not a valid range", start, stop, step);
     lz_params p;
     memset(&p, 0, sizeof p);
     p.arange.start = start;
@@ -266,7 +267,7 @@ lz_array *lz_from(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *dat
     if (!ctx) return NULL;
     int64_t n = lz_dims_size(dims), bytes = n * lz_dtype_size(dtype);
     if (n < 0) return bad_dims(ctx, "from", dims);
-    if (!lz_dtype_size(dtype)) return lz_poison(ctx, LZ_BAD_TYPE, "from: %d is no type", (int)dtype);
+    if (!lz_dtype_size(dtype)) return lz_poison(ctx, LZ_BAD_TYPE, "from: %d is not a type", (int)dtype);
     if (n && !data) return lz_poison(ctx, LZ_BAD_ARGUMENT, "from: no data for %s", LZ_SHOW(dims));
     lz_buffer *buffer = lz_buffer_new(ctx, bytes, NULL);
     if (!buffer) return ctx->no_memory;
@@ -285,9 +286,9 @@ lz_array *lz_borrow(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *d
     if (n < 0)
         a = bad_dims(ctx, "borrow", dims);
     else if (!size)
-        a = lz_poison(ctx, LZ_BAD_TYPE, "borrow: %d is no type", (int)dtype);
+        a = lz_poison(ctx, LZ_BAD_TYPE, "borrow: %d is not a type", (int)dtype);
     else if (n && (!data || (uintptr_t)data % (uintptr_t)size))
-        a = lz_poison(ctx, LZ_BAD_ARGUMENT, "borrow: the data must lie at a multiple of %lld bytes", (long long)size);
+        a = lz_poison(ctx, LZ_BAD_ARGUMENT, "borrow: the data must be aligned to %lld bytes", (long long)size);
     else {
         lz_buffer *buffer = lz_buffer_borrow(ctx, data, n * size, release, user);
         if (!buffer) {

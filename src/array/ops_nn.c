@@ -12,7 +12,7 @@ static lz_array *need_float(const char *op, lz_array *const *arrays, int n, bool
             return lz_poison(arrays[i]->ctx, LZ_BAD_TYPE, "%s: argument %d is %s, and must be a float type", op, i + 1,
                              lz_dtype_name(arrays[i]->dtype));
         if (arrays[i]->dtype == LZ_F8 && !storage)
-            return lz_poison(arrays[i]->ctx, LZ_BAD_TYPE, "%s: f8 is for storage only: cast argument %d first", op,
+            return lz_poison(arrays[i]->ctx, LZ_BAD_TYPE, "%s: f8 is for storage only; cast argument %d first", op,
                              i + 1);
     }
     return NULL;
@@ -158,8 +158,9 @@ lz_array *lz_modulated_norm(lz_array *x, lz_array *scale, lz_array *shift, doubl
 
 lz_array *lz_group_norm(lz_array *x, int groups, lz_array *weight, lz_array *bias, double eps) {
     if (x && !x->error && (x->dims.n < 2 || groups < 1 || x->dims.at[x->dims.n - 1] % groups))
-        return lz_poison(x->ctx, LZ_BAD_SHAPE, "group_norm: x %s [n, ..., c] does not part in %d groups of channels",
-                         LZ_SHOW(x->dims), groups);
+        return lz_poison(x->ctx, LZ_BAD_SHAPE,
+                         "group_norm: x %s [n, ..., c] cannot be split into %d groups of channels", LZ_SHOW(x->dims),
+                         groups);
     return affine("group_norm", norm(LZ_OP_GROUP_NORM, x, groups, eps), weight, bias);
 }
 

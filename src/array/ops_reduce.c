@@ -38,14 +38,14 @@ static lz_array *reduce(lz_op op, lz_array *a, lz_dims axes, bool keepdims) {
     if (axes.n < 0 || axes.n > LZ_MAX_DIMS || !make_order(a->dims, axes, keepdims, &o))
         return lz_poison(a->ctx, LZ_BAD_ARGUMENT, "%s: the axes %s are not different axes of %s", name, LZ_SHOW(axes),
                          LZ_SHOW(a->dims));
-    if (a->dtype == LZ_F8) return lz_poison(a->ctx, LZ_BAD_TYPE, "%s: f8 is for storage only: cast it first", name);
+    if (a->dtype == LZ_F8) return lz_poison(a->ctx, LZ_BAD_TYPE, "%s: f8 is for storage only; cast it first", name);
 
     int64_t count = 1;
     for (int i = o.kept; i < a->dims.n; i++) count *= a->dims.at[o.axes.at[i]];
     bool picks = op == LZ_OP_MAX || op == LZ_OP_MIN || op == LZ_OP_ARGMAX;
     if (picks && count == 0)
-        return lz_poison(a->ctx, LZ_BAD_SHAPE, "%s: there is nothing to choose from along %s of %s", name,
-                         LZ_SHOW(axes), LZ_SHOW(a->dims));
+        return lz_poison(a->ctx, LZ_BAD_SHAPE, "%s: the axes %s of %s are empty", name, LZ_SHOW(axes),
+                         LZ_SHOW(a->dims));
 
     if (!picks && op != LZ_OP_SUM && !lz_is_float(a->dtype)) a = lz_as_type(a, LZ_F32); /* mean, var, logsumexp */
     lz_dtype type = op == LZ_OP_ARGMAX || (op == LZ_OP_SUM && !lz_is_float(a->dtype)) ? LZ_I64 : a->dtype;
@@ -74,7 +74,7 @@ lz_array *lz_softmax(lz_array *a, int axis) {
     if (lz_unusable("softmax", &a, 1, &bad)) return bad;
     int n = a->dims.n, at = lz_axis(axis, n);
     if (at < 0) return lz_poison(a->ctx, LZ_BAD_ARGUMENT, "softmax: %s has no axis %d", LZ_SHOW(a->dims), axis);
-    if (a->dtype == LZ_F8) return lz_poison(a->ctx, LZ_BAD_TYPE, "softmax: f8 is for storage only: cast it first");
+    if (a->dtype == LZ_F8) return lz_poison(a->ctx, LZ_BAD_TYPE, "softmax: f8 is for storage only; cast it first");
     if (!lz_is_float(a->dtype)) a = lz_as_type(a, LZ_F32);
     if (a->error) return a;
     lz_dims swap = {.n = n}; /* the permutation is its own inverse */

@@ -97,7 +97,7 @@ void lz_split(lz_array *a, int axis, int parts, lz_array **out) {
     int at = a && !a->error ? lz_axis(axis, a->dims.n) : -1;
     bool fine = at >= 0 && parts > 0 && a->dims.at[at] % parts == 0;
     lz_array *bad = a && !a->error && !fine
-                        ? lz_poison(a->ctx, LZ_BAD_SHAPE, "split: axis %d of %s does not part in %d", axis,
+                        ? lz_poison(a->ctx, LZ_BAD_SHAPE, "split: axis %d of %s cannot be split into %d parts", axis,
                                     LZ_SHOW(a->dims), parts)
                         : a;
     for (int i = 0; i < parts; i++) {
@@ -225,7 +225,7 @@ lz_array *lz_gather(lz_array *a, lz_array *indices, int axis) {
     bool fits = indices->dims.n == a->dims.n;
     for (int i = 0; fits && i < a->dims.n; i++) fits = i == at || indices->dims.at[i] <= a->dims.at[i];
     if (!fits)
-        return lz_poison(a->ctx, LZ_BAD_SHAPE, "gather: indices %s do not lie within %s outside axis %d",
+        return lz_poison(a->ctx, LZ_BAD_SHAPE, "gather: indices %s are larger than %s outside axis %d",
                          LZ_SHOW(indices->dims), LZ_SHOW(a->dims), at);
     lz_params p;
     memset(&p, 0, sizeof p);

@@ -33,7 +33,7 @@ static inline lz_base *lz_base_of(lz_context *ctx) { return (lz_base *)ctx; }
 /* Fills err (which may be NULL) and returns status, for `return lz_fail(err, ...)`. */
 lz_status lz_fail(lz_error *err, lz_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static inline lz_status lz_out_of_memory(lz_error *err, int64_t bytes) {
-    lz_fail(err, LZ_OUT_OF_MEMORY, "out of memory: %lld more bytes could not be had", (long long)bytes);
+    lz_fail(err, LZ_OUT_OF_MEMORY, "out of memory: %lld more bytes could not be allocated", (long long)bytes);
     return LZ_OUT_OF_MEMORY;
 }
 

@@ -129,11 +129,11 @@ lz_status lz_check_mappings(lz_context *ctx, lz_error *err) {
     LZ_LOCK(ctx);
     for (const lz_mapping *m = lz_base_of(ctx)->mappings; m && !status; m = m->next) {
         if (fstat(m->fd, &s) != 0)
-            status = lz_fail(err, LZ_IO, "%s: cannot be looked at: %s", LZ_SHOW_TEXT(m->path), strerror(errno));
+            status = lz_fail(err, LZ_IO, "%s: cannot be accessed: %s", LZ_SHOW_TEXT(m->path), strerror(errno));
         else if (s.st_size != m->bytes || s.st_mtim.tv_sec != m->modified.tv_sec ||
                  s.st_mtim.tv_nsec != m->modified.tv_nsec)
             status = lz_fail(err, LZ_IO,
-                             "%s: the file was changed after it was opened (%lld bytes then, %lld now): open the model "
+                             "%s: the file was changed after it was opened (%lld bytes then, %lld now); open the model "
                              "again when the file is complete",
                              LZ_SHOW_TEXT(m->path), (long long)m->bytes, (long long)s.st_size);
     }
@@ -168,7 +168,7 @@ lz_status lz_writer_open(lz_writer *w, lz_context *ctx, const char *path, lz_err
     if (exists && !S_ISREG(s.st_mode)) /* the rename would replace a device */
         return lz_fail(err, LZ_IO, "%s: is a device or pipe; name a file", LZ_SHOW_TEXT(path));
     if (is_link && !realpath(path, target))
-        return lz_fail(err, LZ_IO, "%s: is a link that leads to no file: %s", LZ_SHOW_TEXT(path), strerror(errno));
+        return lz_fail(err, LZ_IO, "%s: is a broken link: %s", LZ_SHOW_TEXT(path), strerror(errno));
 
     /* In the same folder, because rename works only within a file system. */
     unsigned counter = 0;
@@ -192,7 +192,7 @@ lz_status lz_writer_open(lz_writer *w, lz_context *ctx, const char *path, lz_err
 
 lz_status lz_writer_open_memory(lz_writer *w, lz_context *ctx, const char *name, lz_error *err) {
     *w = (lz_writer){.ctx = ctx, .path = name, .fd = memfd_create(name, MFD_CLOEXEC)};
-    return w->fd >= 0 ? LZ_OK : lz_fail(err, LZ_IO, "%s: cannot be made in memory: %s", name, strerror(errno));
+    return w->fd >= 0 ? LZ_OK : lz_fail(err, LZ_IO, "%s: cannot be created in memory: %s", name, strerror(errno));
 }
 
 char *lz_writer_bytes(lz_writer *w, lz_error *err) {

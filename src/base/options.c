@@ -15,13 +15,13 @@ lz_status lz_read_options(void *to, size_t size, const void *options, const char
     size_t given;
     memcpy(&given, options, sizeof given);
     if (given < sizeof given || given > MOST_BYTES)
-        return lz_fail(err, LZ_BAD_ARGUMENT, "the size of these options is %zu: make them with %s(), which sets it",
+        return lz_fail(err, LZ_BAD_ARGUMENT, "the options have the size %zu; make them with %s(), which sets the size",
                        given, macro);
     if (given > size && !all_zero((const char *)options + size, given - size))
-        return lz_fail(err, LZ_BAD_ARGUMENT,
-                       "these options name something that Lazuli %s does not know: the program was built for a newer "
-                       "one",
-                       lz_version());
+        return lz_fail(
+            err, LZ_BAD_ARGUMENT,
+            "the options have members that Lazuli %s does not know; the program was built for a newer version",
+            lz_version());
     memset(to, 0, size);
     memcpy(to, options, given < size ? given : size);
     memcpy(to, &size, sizeof size);

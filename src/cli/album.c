@@ -145,7 +145,7 @@ static bool write_copy(album *a, const job *j, kept *k, lz_error *err) {
     snprintf(name, sizeof name, "unsaved/%s/%d.png", a->session, (int)(k - a->pictures) + 1);
     k->copy = state_path(name);
     if (k->copy && write_kept(j, k, files, k->copy, err) == LZ_OK) return true;
-    if (!k->copy) snprintf(err->text, sizeof err->text, "there is no folder for them: %s", strerror(errno));
+    if (!k->copy) snprintf(err->text, sizeof err->text, "no folder could be made for them: %s", strerror(errno));
     free(k->copy);
     k->copy = NULL;
     return false;
@@ -182,7 +182,7 @@ static int save_references(album *a, const job *j, const kept *k, const char *pa
         kept *reference = &a->pictures[number];
         if (is_beside(j, reference, path)) continue;
         char *first = NULL, *name = NULL;
-        lz_error err = {.text = "there is no memory left for a name"};
+        lz_error err = {.text = "out of memory"};
         if (asprintf(&first, "%s-from-%d.png", stem, number + 1) >= 0) name = reserve_name(NULL, first, &err);
         code = name ? save_as(a, j, reference, name, stem) : fail(j->args, FAILED, "%s", err.text);
         if (code == DONE)
@@ -218,12 +218,12 @@ static int save_as(album *a, const job *j, kept *k, const char *path, const char
 
 int album_save(album *a, const job *j, kept *k, const char *path) {
     if (!picture_side_limit(path))
-        return fail(j->args, NOT_UNDERSTOOD, "%s: the name of a picture ends in .png, .jpg or .webp", path);
+        return fail(j->args, NOT_UNDERSTOOD, "%s: the name of a picture must end in .png, .jpg or .webp", path);
     int code = check_output(j->args, path);
     if (code != DONE) return code;
     const char *dot = strrchr(base_name(path), '.');
     char *stem = strndup(path, (size_t)(dot - path));
-    code = stem ? save_as(a, j, k, path, stem) : fail(j->args, FAILED, "there is no memory left for a name");
+    code = stem ? save_as(a, j, k, path, stem) : fail(j->args, FAILED, "out of memory");
     if (code == DONE) say(stdout, "%s\n", path);
     free(stem);
     return code;
@@ -233,7 +233,7 @@ int album_save(album *a, const job *j, kept *k, const char *path) {
 
 bool album_has_place(album *a, const job *j) {
     if (a->n < MAX_KEPT) return true;
-    fail(j->args, FAILED, "%d pictures are kept, and there is no place for more: /undo drops the last", a->n);
+    fail(j->args, FAILED, "a session keeps at most %d pictures; /undo drops the last one", a->n);
     return false;
 }
 

@@ -41,12 +41,12 @@ static int expand_fields(const arguments *args, const naming *names, const char 
         if (!*at) break;
         inner = strcspn(at + 1, "}");
         if (!at[1 + inner] || !field(out, names, at + 1, inner, seed))
-            code = fail(args, NOT_UNDERSTOOD, "%s: {file}, {line}, {n} and {seed} can stand in a name, and no other {}",
+            code = fail(args, NOT_UNDERSTOOD, "%s: a name may contain {file}, {line}, {n} and {seed}, and no other {}",
                         pattern);
         else
             at += inner + 2;
     }
-    if (!out || fclose(out) != 0) return fail(args, FAILED, "there is no memory left for a name");
+    if (!out || fclose(out) != 0) return fail(args, FAILED, "out of memory");
     return code;
 }
 
@@ -55,7 +55,7 @@ int expand_name(const arguments *args, const naming *names, const char *pattern,
     if (code != DONE) return code;
     if (number && !strstr(pattern, "{seed}")) {
         char *numbered = numbered_path(*to, number);
-        if (!numbered) return fail(args, FAILED, "there is no memory left for a name");
+        if (!numbered) return fail(args, FAILED, "out of memory");
         free(*to);
         *to = numbered;
     }
@@ -75,7 +75,7 @@ typedef struct reader {
 
 static int no_zero(const arguments *args, const char *text, size_t bytes) {
     if (!memchr(text, 0, bytes)) return DONE;
-    return fail(args, FAILED, "%s: holds a zero byte: it is not text", args->words[0]);
+    return fail(args, FAILED, "%s: contains a zero byte, so it is not text", args->words[0]);
 }
 
 /* Waits for more of a pipe, up to whatever stops us. False: nothing comes, see code. */
@@ -128,7 +128,7 @@ static bool next_line(reader *r, const char **text, size_t *length) {
 
 static int read_line(const arguments *args, const char *text, size_t length, json_t **settings) {
     json_error_t why;
-    if (length > MOST_LINE) return fail(args, FAILED, "is too long: at most %s are read", show_bytes(MOST_LINE).text);
+    if (length > MOST_LINE) return fail(args, FAILED, "is too long; the limit is %s", show_bytes(MOST_LINE).text);
     if (*text == '{') {
         *settings = json_loadb(text, length, JSON_REJECT_DUPLICATES, &why);
         return *settings ? DONE : fail(args, FAILED, "is not JSON, though it begins with {: %s", why.text);
@@ -136,7 +136,7 @@ static int read_line(const arguments *args, const char *text, size_t length, jso
     json_t *prompt = json_stringn(text, length);
     if (!prompt) return fail(args, FAILED, "is not valid UTF-8");
     *settings = json_pack("{s:o}", "prompt", prompt);
-    return *settings ? DONE : fail(args, FAILED, "there is no memory left for the prompt");
+    return *settings ? DONE : fail(args, FAILED, "out of memory");
 }
 
 /* Opens the list: a file is read as a whole, from anything else lines are taken as they come. */
@@ -148,7 +148,7 @@ static int open_list(const arguments *args, reader *r) {
     if ((is_stdin ? fstat(STDIN_FILENO, &s) : stat(path, &s)) == 0 && !S_ISREG(s.st_mode)) {
         r->room = MOST_LINE + (64 << 10);
         r->text = malloc(r->room);
-        if (!r->text) return fail(args, FAILED, "there is no memory left to read lines");
+        if (!r->text) return fail(args, FAILED, "out of memory");
         r->fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
         return r->fd < 0 ? fail(args, FAILED, "%s: cannot be opened: %s", path, strerror(errno)) : DONE;
     }
@@ -201,8 +201,7 @@ static int ask_line(batch *b, const char *text, size_t length, arguments *args, 
     if (code == DONE && *text != '{' && is_given(args, "prompt") && !is_elsewhere(args, "prompt")) {
         b->over = true;
         return fail(args, NOT_UNDERSTOOD,
-                    "is a prompt itself, and --prompt gives another: leave that out; it is for lines of JSON without a "
-                    "\"prompt\"");
+                    "is a prompt itself, so --prompt cannot be used; it is for JSON lines without a \"prompt\"");
     }
     if (code == DONE) code = apply_settings(args, *settings, true);
     if (code == DONE && !args->prompt) code = fail(args, NOT_UNDERSTOOD, "has no \"prompt\"");
@@ -265,10 +264,10 @@ static int check_lines(batch *b, reader lines) {
     size_t length;
     while (next_line(&ahead, &text, &length)) b->overall.all++;
     b->bad = calloc((size_t)b->overall.all + 1, sizeof *b->bad);
-    if (!b->bad) return fail(b->args, FAILED, "there is no memory left for %d lines", b->overall.all);
+    if (!b->bad) return fail(b->args, FAILED, "out of memory");
     int code = take_lines(b, &lines, true);
     if (code == DONE && b->failed && b->failed < b->overall.all)
-        note(b->args, "%d of %d lines cannot be made; the others will be", b->failed, b->overall.all);
+        note(b->args, "%d of %d lines have errors; the others will be made", b->failed, b->overall.all);
     return code;
 }
 
@@ -277,7 +276,7 @@ static int tell_end(const batch *b, int code) {
     const making *m = &b->making;
     const arguments *a = b->args;
     if (code == STOPPED)
-        note(a, "the same command goes on from here");
+        note(a, "run the same command again to continue");
     else
         note(a, "%d picture%s made, %d there already", m->made, m->made == 1 ? "" : "s", m->there);
     if (code == DONE && b->failed)
@@ -317,11 +316,11 @@ static bool is_fixed(const char *path) { return !path || !memchr(path, '{', (siz
 static int check_own_names(batch *b) {
     const arguments *a = b->args;
     if (is_stdout(a->output))
-        return fail(a, NOT_UNDERSTOOD,
-                    "-o - writes one picture to stdout, and a batch writes files: name them, as in "
-                    "-o 'out/{line}-{seed}.png'");
+        return fail(
+            a, NOT_UNDERSTOOD,
+            "-o - writes one picture to stdout, but a batch writes files; name them, as in -o 'out/{line}-{seed}.png'");
     if (a->output && is_folder(a->output) && access(a->output, W_OK | X_OK) != 0)
-        return fail(a, NOT_UNDERSTOOD, "%s: is no folder that can be written into: make it first", a->output);
+        return fail(a, NOT_UNDERSTOOD, "%s: is not a folder that can be written into; create it first", a->output);
     if ((!a->output && !a->dump) || !is_fixed(a->output) || !is_fixed(a->dump)) return DONE;
     arguments one = *a;
     one.n_seeds = 1;
@@ -333,9 +332,9 @@ static int check_own_names(batch *b) {
 
 int batch_command(const arguments *args) {
     if (args->prompt && strcmp(args->prompt, "-") == 0 && !is_elsewhere(args, "prompt"))
-        return fail(args, NOT_UNDERSTOOD, "--prompt - reads one prompt from stdin, and a batch has many: write it out");
+        return fail(args, NOT_UNDERSTOOD, "--prompt - cannot be used with a batch, which has many prompts");
     char *name = stem(args->words[0]);
-    if (!name) return fail(args, FAILED, "there is no memory left for a name");
+    if (!name) return fail(args, FAILED, "out of memory");
     batch b = {.args = args,
                .naming = {.file = name, .list = is_stdout(args->words[0]) ? "/dev/stdin" : args->words[0]},
                .overall = {.begun = seconds_now()}};

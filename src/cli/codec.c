@@ -54,16 +54,16 @@ static int run(const arguments *args, int (*work)(job *)) {
 }
 
 int encode_command(const arguments *args) {
-    if (!args->output) return fail(args, NOT_UNDERSTOOD, "encode needs to know where to: -o latents.safetensors");
+    if (!args->output) return fail(args, NOT_UNDERSTOOD, "encode needs an output file, such as -o latents.safetensors");
     if (!is_tensor_file(args->output))
-        return fail(args, NOT_UNDERSTOOD, "%s: encode writes tensors: choose a name that ends in .safetensors",
+        return fail(args, NOT_UNDERSTOOD, "%s: encode writes tensors, so the name must end in .safetensors",
                     args->output);
     return run(args, encode);
 }
 
 int decode_command(const arguments *args) {
-    if (!args->output) return fail(args, NOT_UNDERSTOOD, "decode needs to know where to: -o picture.png");
+    if (!args->output) return fail(args, NOT_UNDERSTOOD, "decode needs an output file, such as -o picture.png");
     if (!picture_side_limit(args->output) && !is_stdout(args->output))
-        return fail(args, NOT_UNDERSTOOD, "%s: the name of a picture ends in .png, .jpg or .webp", args->output);
+        return fail(args, NOT_UNDERSTOOD, "%s: the name of a picture must end in .png, .jpg or .webp", args->output);
     return run(args, decode);
 }

@@ -17,11 +17,11 @@ int64_t random_seed(void) {
 
 static int choose_seeds(making *m, const arguments *args) {
     if (args->count && args->n_seeds > 1)
-        return fail(args, NOT_UNDERSTOOD, "--count counts on from one seed, and %d were given", args->n_seeds);
+        return fail(args, NOT_UNDERSTOOD, "--count takes one seed to start from, but %d were given", args->n_seeds);
     m->n = args->count ? (int)args->count : args->n_seeds ? args->n_seeds : 1;
     int64_t first = args->n_seeds ? args->seeds[0] : args->line ? args->line : args->noise ? 0 : random_seed();
     if (args->count && first > INT64_MAX - args->count)
-        return fail(args, NOT_UNDERSTOOD, "there are no %lld seeds from %lld on", (long long)args->count,
+        return fail(args, NOT_UNDERSTOOD, "there are fewer than %lld seeds from %lld on", (long long)args->count,
                     (long long)first);
     for (int i = 0; i < m->n; i++) m->seeds[i] = args->n_seeds > 1 ? args->seeds[i] : first + i;
     return DONE;
@@ -35,9 +35,9 @@ static const char *output_folder(const arguments *args) {
 
 static int check_names(const arguments *args, const char *path, const char *dump) {
     if (path && !picture_side_limit(path))
-        return fail(args, NOT_UNDERSTOOD, "%s: the name of a picture ends in .png, .jpg or .webp", path);
+        return fail(args, NOT_UNDERSTOOD, "%s: the name of a picture must end in .png, .jpg or .webp", path);
     if (dump && !is_tensor_file(dump))
-        return fail(args, NOT_UNDERSTOOD, "%s: --dump writes tensors: choose a name that ends in .safetensors", dump);
+        return fail(args, NOT_UNDERSTOOD, "%s: --dump writes tensors, so the name must end in .safetensors", dump);
     return DONE;
 }
 
@@ -63,7 +63,7 @@ static int name_pictures(making *m, const arguments *args) {
     const char *output = own ? own : folder ? NULL : args->output;
     int code = DONE;
     if (names ? !output : !unnamed)
-        code = fail(args, FAILED, "there is no memory left for a name");
+        code = fail(args, FAILED, "out of memory");
     else if (!output)
         code = check_output(args, unnamed);
     else if (!names && is_stdout(output))
@@ -79,7 +79,7 @@ static int name_pictures(making *m, const arguments *args) {
             if (names)
                 code = expand_name(args, names, from[k], m->seeds[i], m->n > 1 ? i + 1 : 0, to[k]);
             else if (!(*to[k] = m->n > 1 ? numbered_path(from[k], i + 1) : strdup(from[k])))
-                code = fail(args, FAILED, "there is no memory left for a name");
+                code = fail(args, FAILED, "out of memory");
         }
         if (code == DONE) code = claim_names(m, args, i);
     }
@@ -92,8 +92,7 @@ static int check_sides(const job *j) {
     bool named = output && !output_folder(j->args) && !is_stdout(output);
     int64_t limit = named ? picture_side_limit(output) : INT64_MAX;
     if (j->picture.width <= limit && j->picture.height <= limit) return DONE;
-    return fail(j->args, FAILED, "%s: a picture of this kind has at most %lld pixels a side: choose .png", output,
-                (long long)limit);
+    return fail(j->args, FAILED, "%s: this format has at most %lld pixels a side; use .png", output, (long long)limit);
 }
 
 /* ---- one picture ------------------------------------------------------------------------------------------------- */
@@ -170,7 +169,7 @@ static void forget_facts(facts *f) {
 
 static void say_no_memory(lz_error *err) {
     err->status = LZ_OUT_OF_MEMORY;
-    snprintf(err->text, sizeof err->text, "there is no memory left for names and settings");
+    snprintf(err->text, sizeof err->text, "out of memory");
 }
 
 lz_status write_picture(const job *j, const lz_picture *p, int64_t seed, const char *path, lz_error *err) {
@@ -337,9 +336,9 @@ static int make_one(making *m, int i) {
     }
     if (status == LZ_CANCELLED) return fail(a, STOPPED, "stopped");
     if (status != LZ_OK) return fail_with(a, &err);
-    if (p.prompt_cut) note(a, "the prompt is longer than this model reads: its end was left out");
+    if (p.prompt_cut) note(a, "the prompt is longer than the model can read, so its end was ignored");
     if (p.tile)
-        note(a, "memory was short: the picture was decoded in tiles of %lld pixels, which differs slightly",
+        note(a, "memory was short, so the picture was decoded in tiles of %lld pixels, and differs slightly",
              (long long)p.tile);
     if (!stop_wanted()) return start_writing(m, i, &p, painted - begun);
     lz_picture_free(&p);
@@ -447,8 +446,7 @@ static int finish_sheet(making *m) {
     char *text = settings_text(settings), software[48];
     snprintf(software, sizeof software, "Lazuli %s", lz_version());
     const char *pairs[] = {"prompt", j->picture.prompt, "software", software, SHEET_KEY, text, NULL};
-    int code = text ? see_finish(&m->see, j->args->no_metadata ? NULL : pairs)
-                    : fail(j->args, FAILED, "there is no memory left for names and settings");
+    int code = text ? see_finish(&m->see, j->args->no_metadata ? NULL : pairs) : fail(j->args, FAILED, "out of memory");
     free(text);
     json_decref(seeds);
     json_decref(settings);

@@ -7,84 +7,83 @@
 enum { COLUMNS = 80, TEXT_COLUMN = 23 };
 
 const explained exit_codes[] = {
-    {"0", "done"},
-    {"1", "failed; one sentence says what and why; of a batch: some lines failed, the others are done"},
-    {"2", "not understood: a command, an option or a value"},
-    {"130", "stopped by Ctrl-C (143: by SIGTERM, 129: by SIGHUP); nothing half-written stays, and a batch can go on"},
-    {"141", "stdout was closed by its reader before all was said"},
+    {"0", "success"},
+    {"1", "failure; one sentence on stderr says why. In a batch some lines failed, and the others are done"},
+    {"2", "a command, an option or a value was not understood"},
+    {"130", "stopped by Ctrl-C (143 by SIGTERM, 129 by SIGHUP). No half-written file stays, and a batch can continue"},
+    {"141", "the reader of stdout closed it before everything was printed"},
     {NULL, NULL},
 };
 
 const explained variables[] = {
     {"LAZULI_MODEL", "the folder or name of the model, if -m names none"},
-    {"LAZULI_LORAS", "the folder of LoRAs that <lora:NAME:0.8> in a prompt names, if --lora-folder names none"},
+    {"LAZULI_LORAS", "the folder of LoRAs for <lora:NAME:0.8> in a prompt, if --lora-folder names none"},
     {"LAZULI_SETTINGS",
-     "the settings file, which names models of several files (else lazuli/settings.toml in $XDG_CONFIG_HOME)"},
-    {"LAZULI_CACHE", "the folder for compiled GPU kernels (else $XDG_CACHE_HOME/lazuli); empty: none are kept"},
-    {"LAZULI_CUDA_PATH", "folders to look for NVIDIA's libraries in, with colons between them; empty: the usual ones"},
-    {"LAZULI_CUDA_GEMM", "library, own or any: the matrix product that a GPU runs, instead of the faster one"},
-    {"LAZULI_CUDA_SDPA", "library: attention by cuDNN, also on GPUs for which there is a kernel of our own"},
-    {"LAZULI_CUDA_DNN", "0: cuDNN is not used"},
-    {"LAZULI_CUDA_TRACE", "if it is set, choices, refusals and compilations of a GPU are told on stderr"},
-    {"LAZULI_PULL_PAUSE", "seconds before pull tries a failed request again for the first time (else 0.5)"},
-    {"LAZULI_PULL_STALL", "seconds with less than 1 KiB each after which pull tries a request again (else 60)"},
-    {"HF_ENDPOINT", "the hub that pull asks (else https://huggingface.co)"},
+     "the settings file, which names models of several files (default lazuli/settings.toml in $XDG_CONFIG_HOME)"},
+    {"LAZULI_CACHE", "the folder for compiled GPU kernels (default $XDG_CACHE_HOME/lazuli); if empty, none are kept"},
+    {"LAZULI_CUDA_PATH", "folders with NVIDIA's libraries, separated by colons; if empty, the usual ones"},
+    {"LAZULI_CUDA_GEMM", "library, own or any: the kernels for matrix products on a GPU (default: the fastest)"},
+    {"LAZULI_CUDA_SDPA", "library: attention on a GPU by cuDNN, even if Lazuli has a kernel of its own"},
+    {"LAZULI_CUDA_DNN", "if it is 0, cuDNN is not used"},
+    {"LAZULI_CUDA_TRACE", "if it is set, choices, refusals and compilations for a GPU are printed on stderr"},
+    {"LAZULI_PULL_PAUSE", "seconds before pull repeats a failed request for the first time (default 0.5)"},
+    {"LAZULI_PULL_STALL", "seconds with less than 1 KiB each after which pull repeats a request (default 60)"},
+    {"HF_ENDPOINT", "the hub for pull (default https://huggingface.co)"},
     {"HF_TOKEN, HUGGING_FACE_HUB_TOKEN", "the token for the hub"},
-    {"HF_TOKEN_PATH", "the file with the token (else $HF_HOME/token)"},
-    {"HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE", "where pulled models lie (else $HF_HOME/hub)"},
-    {"HF_HOME", "the folder of the Hugging Face tools (else $XDG_CACHE_HOME/huggingface)"},
-    {"XDG_CACHE_HOME", "the folder for caches (else ~/.cache)"},
-    {"XDG_CONFIG_HOME", "the folder for settings (else ~/.config)"},
+    {"HF_TOKEN_PATH", "the file with the token (default $HF_HOME/token)"},
+    {"HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE", "the folder for pulled models (default $HF_HOME/hub)"},
+    {"HF_HOME", "the folder of the Hugging Face tools (default $XDG_CACHE_HOME/huggingface)"},
+    {"XDG_CACHE_HOME", "the folder for caches (default ~/.cache)"},
+    {"XDG_CONFIG_HOME", "the folder for settings (default ~/.config)"},
     {"XDG_STATE_HOME",
-     "lazuli/ in it holds the history of the session and pictures that were not saved (else ~/.local/state)"},
-    {"HOME", "your home folder, ~ above"},
+     "its folder lazuli/ holds the history of sessions and pictures that were not saved (default ~/.local/state)"},
+    {"HOME", "your home folder, written ~ above"},
     {"CURL_CA_BUNDLE, SSL_CERT_FILE", "a file with certificates of your own, for pull"},
     {"https_proxy, http_proxy, no_proxy", "proxies, for pull"},
-    {"NO_COLOR", "if it is not empty, there are no colours on a terminal either"},
-    {"TERM",
-     "the kind of the terminal: how pictures and colours are shown on it; dumb: no colours, previews or moving lines"},
-    {"LINES, COLUMNS", "the size of the terminal for pictures (else what the terminal says)"},
+    {"NO_COLOR", "if it is not empty, output on a terminal has no colours"},
+    {"TERM", "the kind of the terminal, for pictures and colours; if it is dumb, there are no colours, previews or "
+             "moving lines"},
+    {"LINES, COLUMNS", "the size of pictures on the terminal (default: the size of the terminal)"},
     {NULL, NULL},
 };
 
 const example examples[] = {
     {GENERATE, "lazuli \"a fox in 3d style on a blue background\" -o fox.png", "a first picture, by the demo model"},
-    {GENERATE, "lazuli \"a red fox in the snow\" -m models/klein -o fox.png", "by a model of yours"},
-    {GENERATE, "export LAZULI_MODEL=models/klein", "from here on it is taken without -m"},
-    {GENERATE, "lazuli a red fox -S 1,2,3 -W 768 -H 512", "three of them, wide: lazuli-1.png ..."},
-    {GENERATE, "lazuli -p \"make the sky purple\" -i photo.jpg -o new.png", "look at a picture"},
-    {GENERATE, "lazuli -p \"an oil painting\" -i photo.jpg --strength 0.6", "start from a picture"},
-    {GENERATE, "lazuli --from fox.png -o again.png", "the same once more; on a CPU the same bytes"},
-    {GENERATE, "lazuli --from fox.png -S 8 -s 20", "the same with another seed and more steps"},
-    {GENERATE, "echo a red fox | lazuli - --json | jq .pictures[0].file", "for scripts"},
-    {GENERATE, "lazuli a red fox --preview --show", "seen as it forms, and when it is done"},
-    {GENERATE, "lazuli a red fox --count 9 --sheet foxes.jpg", "nine, and all of them on one picture"},
-    {GENERATE, "lazuli", "on a terminal: asks for prompts, and keeps the model open"},
-    {GENERATE, "lazuli -i photo.jpg", "the same, and the first prompt looks at this picture"},
-    {PLAN, "lazuli plan a red fox -W 2048 -H 2048", "will it fit, how long will it take? nothing is painted"},
-    {PLAN, "lazuli plan -m flux2-klein-4b", "the same of a model that is not here yet"},
-    {INFO, "lazuli info models/klein", "what is in the folder, what will run"},
-    {INFO, "lazuli info model.safetensors", "what a file of tensors holds"},
-    {TOKENIZE, "lazuli tokenize -m models/klein a red fox", "the prompt as the model reads it"},
-    {TOKENIZE, "lazuli tokenize -m models/klein <prompts.jsonl",
-     "{\"text\": ...} in, {\"ids\": [...]} out, line by line"},
-    {ENCODE, "lazuli encode -m models/klein in.png -o latents.safetensors", "a picture as latents"},
-    {DECODE, "lazuli decode -m models/klein latents.safetensors -o out.png", "and back"},
-    {TENSORS, "lazuli tensors models/klein", "all of a model: transformer/NAME, vae/NAME ..."},
+    {GENERATE, "lazuli \"a red fox in the snow\" -m models/klein -o fox.png", "by another model"},
+    {GENERATE, "export LAZULI_MODEL=models/klein", "use this model if -m is not given"},
+    {GENERATE, "lazuli a red fox -S 1,2,3 -W 768 -H 512", "three wide pictures, lazuli-1.png ..."},
+    {GENERATE, "lazuli -p \"make the sky purple\" -i photo.jpg -o new.png", "look at an image"},
+    {GENERATE, "lazuli -p \"an oil painting\" -i photo.jpg --strength 0.6", "start from an image"},
+    {GENERATE, "lazuli --from fox.png -o again.png", "make it again; on a CPU the same bytes"},
+    {GENERATE, "lazuli --from fox.png -S 8 -s 20", "make it with another seed and more steps"},
+    {GENERATE, "echo a red fox | lazuli - --json | jq .pictures[0].file", "JSON for scripts"},
+    {GENERATE, "lazuli a red fox --preview --show", "show it while it forms, and when it is done"},
+    {GENERATE, "lazuli a red fox --count 9 --sheet foxes.jpg", "nine pictures, and one with all of them"},
+    {GENERATE, "lazuli", "start a session for many prompts"},
+    {GENERATE, "lazuli -i photo.jpg", "start a session; the first prompt looks at this image"},
+    {PLAN, "lazuli plan a red fox -W 2048 -H 2048", "memory and time of a picture, without making it"},
+    {PLAN, "lazuli plan -m flux2-klein-4b", "the same for a model that was not downloaded"},
+    {INFO, "lazuli info models/klein", "the parts of a model, and what a picture takes"},
+    {INFO, "lazuli info model.safetensors", "the contents of a weight file"},
+    {TOKENIZE, "lazuli tokenize -m models/klein a red fox", "the token ids of a prompt"},
+    {TOKENIZE, "lazuli tokenize -m models/klein <prompts.jsonl", "{\"text\": ...} to {\"ids\": [...]}, line by line"},
+    {ENCODE, "lazuli encode -m models/klein in.png -o latents.safetensors", "an image to latents"},
+    {DECODE, "lazuli decode -m models/klein latents.safetensors -o out.png", "latents to a picture"},
+    {TENSORS, "lazuli tensors models/klein", "all tensors of a model: transformer/NAME, vae/NAME ..."},
     {TENSORS, "lazuli tensors model.safetensors", "names, types, shapes, bytes; reads the header only"},
     {TENSORS, "lazuli tensors --json models/klein/vae | jq .bytes", ""},
     {CONVERT, "lazuli convert models/klein klein-q8.gguf --part transformer --type q8_0", ""},
     {CONVERT, "lazuli convert klein.safetensors klein-q4.gguf --type q4_k", "a file, a quarter as large"},
     {CONVERT, "lazuli convert models/klein models/klein-int8 --type int8", "a whole model, into a new folder"},
-    {DEVICES, "lazuli devices", "instruction sets, threads and GPUs"},
-    {PULL, "lazuli pull flux2-klein-4b", "from then on: lazuli -m flux2-klein-4b \"a red fox\""},
-    {PULL, "lazuli pull Qwen/Qwen-Image --to models/qwen", "into a folder of its own"},
-    {MODELS, "lazuli models", "what is here, its size, what is missing"},
-    {BATCH, "lazuli batch prompts.txt -o 'out/{line}-{seed}.png'", "a prompt a line; run it again to go on"},
-    {BATCH, "lazuli batch prompts.txt -o out/", "into a folder, under names of their own"},
+    {DEVICES, "lazuli devices", "instruction sets, threads and GPUs of this machine"},
+    {PULL, "lazuli pull flux2-klein-4b", "then use it: lazuli -m flux2-klein-4b \"a red fox\""},
+    {PULL, "lazuli pull Qwen/Qwen-Image --to models/qwen", "download into a folder"},
+    {MODELS, "lazuli models", "models on this machine, with sizes and missing files"},
+    {BATCH, "lazuli batch prompts.txt -o 'out/{line}-{seed}.png'", "one prompt a line; run it again to continue"},
+    {BATCH, "lazuli batch prompts.txt -o out/", "into a folder, with names chosen by Lazuli"},
     {BATCH, "lazuli batch jobs.jsonl -m models/klein -s 4", "{\"prompt\": ..., \"seed\": 7, \"width\": 512} a line"},
-    {COMPLETIONS, "eval \"$(lazuli completions bash)\"", "for this shell; `make install` does it for good"},
-    {MAN, "lazuli man | man -l -", "read it without installing it"},
+    {COMPLETIONS, "eval \"$(lazuli completions bash)\"", "for this shell; `make install` installs them"},
+    {MAN, "lazuli man | man -l -", "read the manual page without installing it"},
 };
 const size_t n_examples = COUNT(examples);
 
@@ -93,23 +92,22 @@ static const struct {
     int commands;
     const char *option, *help;
 } differences[] = {
-    {ENCODE, "output", "where to: a .safetensors file; needed"},
-    {DECODE, "output", "where to: .png, .jpg, .webp, or - for stdout; needed"},
-    {BATCH, "output",
-     "where to: names with {file}, {line}, {n} and {seed}, or a folder (else {file}-{line}-{seed}.png)"},
-    {BATCH, "seed", "of every line that has none (else the number of the line)"},
-    {BATCH, "prompt", "of every line of JSON that has none"},
-    {BATCH, "dump", "write text, noise, latents and image of each picture, under names as for -o but .safetensors"},
-    {BATCH, "json", "each picture as a JSON object, one a line; errors too"},
-    {TOKENIZE, "json", "errors as JSON on stdout, too; ids are JSON in any case"},
-    {COMPLETIONS | MAN, "json", "errors as JSON on stdout"},
-    {PLAN, "quiet", "the plan, and no notes"},
-    {PLAN, "seed", "as for generate; changes nothing here"},
-    {PLAN, "count", "as for generate; changes nothing here"},
-    {PLAN, "output", "as for generate; changes nothing here"},
-    {PLAN, "dump", "as for generate; changes nothing here"},
-    {PLAN, "verbose", "as for generate; changes nothing here"},
-    {PLAN, "profile", "as for generate; changes nothing here"},
+    {ENCODE, "output", "the .safetensors file to write; required"},
+    {DECODE, "output", "the .png, .jpg or .webp to write, or - (stdout); required"},
+    {BATCH, "output", "file names with {file}, {line}, {n} and {seed}, or a folder (default {file}-{line}-{seed}.png)"},
+    {BATCH, "seed", "seed of lines that have none (default: the line number)"},
+    {BATCH, "prompt", "prompt of each JSON line that has none"},
+    {BATCH, "dump", "write text, noise, latents and image of each picture; names as for -o, ending in .safetensors"},
+    {BATCH, "json", "print a JSON object for each picture and each error, one a line"},
+    {TOKENIZE, "json", "print errors as JSON on stdout too; ids are always JSON"},
+    {COMPLETIONS | MAN, "json", "print errors as JSON on stdout"},
+    {PLAN, "quiet", "print the plan without notes"},
+    {PLAN, "seed", "as for generate; has no effect on a plan"},
+    {PLAN, "count", "as for generate; has no effect on a plan"},
+    {PLAN, "output", "as for generate; has no effect on a plan"},
+    {PLAN, "dump", "as for generate; has no effect on a plan"},
+    {PLAN, "verbose", "as for generate; has no effect on a plan"},
+    {PLAN, "profile", "as for generate; has no effect on a plan"},
 };
 
 const char *option_help(const option *o, int bit) {
@@ -183,7 +181,7 @@ static void print_options(const command *only) {
 }
 
 static void print_models(void) {
-    print_title("names that pull knows");
+    print_title("short names for pull");
     for (size_t i = 0; i < n_known_models; i++)
         printf("  %-21s %9s  %s\n", known_models[i].name, show_bytes(known_models[i].bytes).text, known_models[i].repo);
 }
@@ -223,10 +221,10 @@ static void print_first_screen(void) {
     static const char *const common[] = {"model", "output", "width", "height", "seed", "steps", "image", "show"};
     putchar('\n');
     print_example("lazuli \"a fox in 3d style\" -o fox.png", "a first picture, by the demo model");
-    print_example("lazuli", "on a terminal: asks for prompts");
-    print_example("lazuli pull flux2-klein-4b", "fetches a larger model");
-    print_example("lazuli -m flux2-klein-4b \"a red fox\"", "paints with it");
-    print_example("lazuli -i photo.jpg \"a purple sky\"", "looks at a picture");
+    print_example("lazuli", "start a session for many prompts");
+    print_example("lazuli pull flux2-klein-4b", "download a larger model");
+    print_example("lazuli -m flux2-klein-4b \"a red fox\"", "make a picture with it");
+    print_example("lazuli -i photo.jpg \"a purple sky\"", "look at an image");
     printf("\n%scommands:%s", colour(stdout, "\033[1m"), colour(stdout, "\033[0m"));
     int column = 9;
     for (size_t i = 0; i < n_commands; i++) {
@@ -245,7 +243,7 @@ void print_help(const command *only, bool all) {
         return;
     }
     puts("usage: lazuli [COMMAND] [OPTIONS] [WORDS]\n"
-         "Makes pictures from words, on this machine. Without a command it paints WORDS.");
+         "Makes pictures from text on this machine. Without COMMAND, WORDS is the prompt.");
     if (all)
         print_everything();
     else

@@ -93,7 +93,7 @@ static void print_file(const char *path, lz_weights *weights, const component *c
     printf("holds      %lld tensor%s, %lld elements, %s\ntypes     ", (long long)c->tensors, c->tensors == 1 ? "" : "s",
            (long long)c->elements, show_bytes(c->bytes).text);
     print_types(c);
-    if (c->unreadable) printf("unreadable %lld: 'lazuli tensors' says why\n", (long long)c->unreadable);
+    if (c->unreadable) printf("unreadable %lld; 'lazuli tensors' says why\n", (long long)c->unreadable);
     const char *key;
     for (int64_t i = 0; (key = lz_weights_metadata_key(weights, i)); i++) {
         const char *value = lz_weights_metadata(weights, key);
@@ -124,7 +124,7 @@ static int inform_of_picture(const arguments *args, lz_context *ctx, const char 
     if (!json_is_object(settings))
         code = err.status != LZ_OK && err.status != LZ_NOT_FOUND
                    ? fail_with(args, &err)
-                   : fail(args, FAILED, "%s: is a picture without settings of Lazuli, and info is about models", path);
+                   : fail(args, FAILED, "%s: is a picture without settings by Lazuli", path);
     else if (args->json)
         code = print_json(args, json_pack("{s:o, s:O}", "file", json_text(path), "settings", settings));
     else {
@@ -207,7 +207,7 @@ static void print_info(const job *j, const component *parts, size_t n) {
         print_types(&parts[i]);
     }
     printf("%-14s %7lld %14s\n\n", "together", (long long)tensors, show_bytes(bytes).text);
-    printf("A picture of %lld x %lld takes %s beside the weights and %s", (long long)j->facts.width,
+    printf("A picture of %lld x %lld takes %s besides the weights and %s", (long long)j->facts.width,
            (long long)j->facts.height, show_bytes(j->plan.peak_bytes).text, show_flops(j->plan.flops).text);
     if (j->estimate.seconds > 0) printf(", about %s", show_seconds(j->estimate.seconds).text);
     say(stdout, ", on %s.\n", lz_device_name(j->ctx));
@@ -216,7 +216,7 @@ static void print_info(const job *j, const component *parts, size_t n) {
 
 static int print_words(const job *j) {
     const char *text = lz_model_words(j->model);
-    if (!text) return fail(j->args, FAILED, "%s has no list of words: it is not limited to some", model_told(j));
+    if (!text) return fail(j->args, FAILED, "%s has no list of words; it is not limited to known words", model_told(j));
     if (j->args->json) return print_json(j->args, json_pack("{s:o}", "words", json_text(text)));
     for (size_t n; *text; text += n + (text[n] == '\n')) {
         n = strcspn(text, "\n");
@@ -251,8 +251,7 @@ int info_command(const arguments *given) {
     arguments args = *given;
     int code = DONE;
     if (args.n_words && args.model)
-        return fail(given, NOT_UNDERSTOOD, "the model was given with --model, and '%s' besides: one of them is enough",
-                    args.words[0]);
+        return fail(given, NOT_UNDERSTOOD, "the model was given twice, by --model and as '%s'", args.words[0]);
     if (args.n_words) args.model = args.words[0];
     args.n_words = 0;
     bool parts = args.text_encoder || args.vae || args.vision || args.tokenizer || args.variant;

@@ -63,7 +63,7 @@ static int run(session *s, const wish *w) {
     s->over = s->ended_by;
     if (status == LZ_CANCELLED) return fail(&s->args, STOPPED, "stopped");
     if (status != LZ_OK) return fail_with(&s->args, &err);
-    if (p.prompt_cut) note(&s->args, "the prompt is longer than this model reads: its end was left out");
+    if (p.prompt_cut) note(&s->args, "the prompt is longer than the model can read, so its end was ignored");
     printf("$%d  %lld x %lld, seed %lld, %s, ", s->album.n + 1, (long long)p.image.width, (long long)p.image.height,
            (long long)w->seed, show_steps(p.steps, j->picture.steps).text);
     printf("%s\n", show_seconds(seconds_now() - begun).text);
@@ -104,9 +104,9 @@ static int read_reference(session *s, const char *word, size_t length) {
     int n = s->album.n;
     if (number >= 1 && number <= n) return (int)number - 1;
     if (n)
-        fail(&s->args, NOT_UNDERSTOOD, "there is no picture $%lld: they are $1 to $%d", (long long)number, n);
+        fail(&s->args, NOT_UNDERSTOOD, "there is no picture $%lld; there are $1 to $%d", (long long)number, n);
     else
-        fail(&s->args, NOT_UNDERSTOOD, "there is no picture $%lld: none has been made yet", (long long)number);
+        fail(&s->args, NOT_UNDERSTOOD, "there is no picture $%lld; none has been made yet", (long long)number);
     return -2;
 }
 
@@ -136,7 +136,7 @@ static bool read_wish(session *s, const char *line, wish *w) {
 static void take_prompt(session *s, const char *line) {
     wish w = {.prompt = calloc(1, strlen(line) + 1), .seed = s->args.n_seeds ? s->args.seeds[0] : random_seed()};
     if (!w.prompt)
-        fail(&s->args, FAILED, "there is no memory left for the prompt");
+        fail(&s->args, FAILED, "out of memory");
     else if (read_wish(s, line, &w))
         paint(s, &w);
     free(w.prompt);
@@ -145,7 +145,7 @@ static void take_prompt(session *s, const char *line) {
 /* ---- commands ---------------------------------------------------------------------------------------------------- */
 
 static kept *no_picture(const session *s) {
-    fail(&s->args, NOT_UNDERSTOOD, "there is no picture yet: type what to see");
+    fail(&s->args, NOT_UNDERSTOOD, "there is no picture yet; type a prompt first");
     return NULL;
 }
 
@@ -252,7 +252,7 @@ static void save(session *s, const char *rest) {
         k = &s->album.pictures[reference];
         rest += length + strspn(rest + length, " \t");
     }
-    lz_error err = {.status = LZ_OK, .text = "there is no memory left for a name"};
+    lz_error err = {.status = LZ_OK, .text = "out of memory"};
     char *typed = typed_path(rest), *path = typed;
     bool own = typed && (!*typed || (is_folder(typed) && !picture_side_limit(typed))); /* a name of its own */
     if (own) path = reserve_path(NULL, *typed ? typed : NULL, k->wish.seed, &err);
@@ -267,7 +267,7 @@ static void save(session *s, const char *rest) {
 static void load(session *s, const char *rest) {
     char *path = typed_path(rest);
     if (!path || !*path)
-        fail(&s->args, NOT_UNDERSTOOD, "/load needs the name of a picture: /load photo.jpg");
+        fail(&s->args, NOT_UNDERSTOOD, "/load needs the name of a picture, as in /load photo.jpg");
     else
         album_load(&s->album, &s->job, path);
     free(path);
@@ -327,20 +327,20 @@ static const struct {
     const char *name, *takes, *help;
     void (*run)(session *s, const char *rest);
 } orders[] = {
-    {"/size", "WxH", "of the pictures from here on; alone: the model's own", set_size},
-    {"/seed", "N", "of the pictures from here on; alone: a random one for each", set_seed},
-    {"/steps", "N", "of the pictures from here on; alone: the model's own", set_steps},
-    {"/guidance", "X", "how closely prompts are followed; alone: the model's own", set_guidance},
-    {"/strength", "X", "start from the first $N of a prompt and change it this much; alone: look at it", set_strength},
-    {"/lora", "FILE[=X]", "one more LoRA for the pictures from here on; alone: none", set_lora},
-    {"/again", "", "the last picture once more, with the size, steps ... of now", again},
-    {"/vary", "[N]", "the last prompt with the next N seeds, else 4", vary},
-    {"/load", "FILE", "a picture from a file; it gets the next number", load},
-    {"/list", "", "all pictures: size, seed, prompt, where they were saved", list},
-    {"/save", "[$N] [FILE]", "the last picture, or picture N, as .png, .jpg or .webp", save},
-    {"/undo", "", "drops the last picture", undo},
-    {"/help", "", "this", help},
-    {"/quit", "", "ends; so does Ctrl-D. Ctrl-C stops a picture", quit},
+    {"/size", "[WxH]", "size of the next pictures (default: the model's)", set_size},
+    {"/seed", "[N]", "seed of the next pictures (default: random)", set_seed},
+    {"/steps", "[N]", "steps of the next pictures (default: the model's)", set_steps},
+    {"/guidance", "[X]", "how closely prompts are followed (default: the model's)", set_guidance},
+    {"/strength", "[X]", "start from the first $N and change it this much (default: look at it)", set_strength},
+    {"/lora", "[FILE[=X]]", "add a LoRA for the next pictures (without FILE: remove all)", set_lora},
+    {"/again", "", "make the last picture again, with the current size, steps ...", again},
+    {"/vary", "[N]", "make the last prompt with the next N seeds (default 4)", vary},
+    {"/load", "FILE", "load a picture from a file; it gets the next number", load},
+    {"/list", "", "list all pictures with size, seed, prompt and file", list},
+    {"/save", "[$N] [FILE]", "save the last picture, or picture N, as .png, .jpg or .webp", save},
+    {"/undo", "", "drop the last picture", undo},
+    {"/help", "", "print this list", help},
+    {"/quit", "", "end the session, like Ctrl-D. Ctrl-C stops a picture", quit},
 };
 
 void each_order(void (*print)(const char *name, const char *takes, const char *help)) {
@@ -353,7 +353,7 @@ static void print_order(const char *name, const char *takes, const char *text) {
 
 static void help(session *s, const char *rest) {
     (void)s, (void)rest;
-    puts("Type what to see. $1, as a word of its own, has the model look at picture 1.");
+    puts("Type a prompt. If it contains the word $1, the model looks at picture 1.");
     each_order(print_order);
 }
 
@@ -374,7 +374,7 @@ static void take_order(session *s, const char *line) {
         nearest = orders[i].name;
     }
     if (nearest)
-        fail(&s->args, NOT_UNDERSTOOD, "there is no command %s; is %s meant?", name, nearest);
+        fail(&s->args, NOT_UNDERSTOOD, "there is no command %s; did you mean %s?", name, nearest);
     else
         fail(&s->args, NOT_UNDERSTOOD, "there is no command %s; /help lists them", name);
 }
@@ -409,7 +409,7 @@ static void take_line(session *s, char *line) {
     line += strspn(line, " \t");
     const char *meant = order_meant(line);
     if (meant)
-        fail(&s->args, NOT_UNDERSTOOD, "'%s' is a command with a slash: %s", line, meant);
+        fail(&s->args, NOT_UNDERSTOOD, "'%s' is a command; type %s", line, meant);
     else if (*line == '/')
         take_order(s, line);
     else if (*line)
@@ -422,9 +422,9 @@ static int talk(session *s) {
     editor *e = editor_open("lazuli> ", history, (completion){word_to_complete, names_file, s});
     if (!e) {
         free(history);
-        return fail(&s->args, FAILED, "there is no memory left to read lines");
+        return fail(&s->args, FAILED, "out of memory");
     }
-    say(stdout, "Lazuli %s, %s, %s. Type what to see; /help lists the rest.\n", lz_version(), s->job.facts.family,
+    say(stdout, "Lazuli %s, %s, %s. Type a prompt; /help lists the commands.\n", lz_version(), s->job.facts.family,
         lz_device_name(s->job.ctx));
     fflush(stdout);
     while (!s->over && (line = editor_read(e))) {
@@ -445,9 +445,9 @@ static int load_given(session *s) {
     s->given = s->album.n;
     if (code != DONE) return code;
     if (s->given > 1)
-        printf("The first prompt looks at $1 to $%d; later ones name them: $1 in blue\n", s->given);
+        printf("The first prompt looks at $1 to $%d; later prompts name them, as in: $1 in blue\n", s->given);
     else if (s->given)
-        printf("The first prompt %s $1; later ones name it: $1 in blue\n",
+        printf("The first prompt %s $1; later prompts name it, as in: $1 in blue\n",
                s->args.strength > 0 ? "changes" : "looks at");
     return code;
 }
@@ -461,10 +461,11 @@ bool is_interactive(const arguments *args) {
 /* Options of generate that a session has no place for. */
 static int check_session(const arguments *args) {
     if (args->n_seeds > 1)
-        return fail(args, NOT_UNDERSTOOD, "a session takes one seed with -S; /vary 4 paints the last prompt with more");
+        return fail(args, NOT_UNDERSTOOD,
+                    "a session takes one seed with -S; /vary 4 makes the last prompt with more seeds");
     if (args->profile || args->verbose)
         return fail(args, NOT_UNDERSTOOD,
-                    "a session has no use for --%s: give a prompt too, as in lazuli \"a red fox\" %s",
+                    "--%s cannot be used in a session; give a prompt too, as in lazuli \"a red fox\" %s",
                     args->profile ? "profile" : "verbose", args->profile ? "--profile" : "-v");
     return DONE;
 }
@@ -473,12 +474,11 @@ int interactive_command(const arguments *args) {
     int code = check_session(args);
     if (code != DONE) return code;
     if (!can_edit)
-        return fail(
-            args, NOT_UNDERSTOOD,
-            "what shall be shown? lazuli \"a red fox\" -o fox.png (asking for prompts was left out of this build, "
-            "which was made without libedit)");
+        return fail(args, NOT_UNDERSTOOD,
+                    "a prompt is needed, as in lazuli \"a red fox\" -o fox.png (this build has no sessions, because it "
+                    "was made without libedit)");
     session *s = calloc(1, sizeof *s);
-    if (!s) return fail(args, FAILED, "there is no memory left");
+    if (!s) return fail(args, FAILED, "out of memory");
     s->args = *args;
     s->args.command = &commands[0];
     s->args.preview = see_possible(true);

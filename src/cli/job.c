@@ -65,8 +65,8 @@ static int64_t useful_threads(const arguments *args) {
     cpu_set_t set;
     int64_t cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
     if (args->threads <= cores) return args->threads;
-    note(args, "--threads %lld is more than the cores here: %lld %s used", (long long)args->threads, (long long)cores,
-         cores == 1 ? "is" : "are");
+    note(args, "--threads %lld is more than the number of cores, so %lld %s used", (long long)args->threads,
+         (long long)cores, cores == 1 ? "is" : "are");
     return cores;
 }
 
@@ -89,7 +89,7 @@ static lz_context *open_context(job *j, const char *folder, lz_error *err) {
     lz_context *ctx = open_as_asked(where, err);
     if (!ctx && (large || device_is_told(args))) {
         if (!large)
-            note(args, "%s: the picture was made there, and on the CPU will not be quite the same", err->text);
+            note(args, "%s; the picture was made there, so on the CPU it will differ slightly", err->text);
         else if (err->status != LZ_NOT_FOUND)
             note(args, "the GPU is not used: %s", err->text);
         where.device = "cpu";
@@ -111,13 +111,14 @@ static int open_chosen(job *j, const model_choice *choice) {
     j->parts = parts_of(args, choice);
     j->parts.model = j->folder;
     j->is_set = choice->set;
-    if (!j->folder || !j->name || !j->machine) return fail(args, FAILED, "there is no memory left for a name");
+    if (!j->folder || !j->name || !j->machine) return fail(args, FAILED, "out of memory");
     lz_error err = {.status = LZ_OK};
     j->ctx = open_context(j, j->folder, &err);
-    if (!j->ctx && asked_device(args)) return fail(args, FAILED, "%s; --device auto takes what is here", err.text);
+    if (!j->ctx && asked_device(args))
+        return fail(args, FAILED, "%s; --device auto chooses a device of this machine", err.text);
     if (!j->ctx) return fail_with(args, &err);
     if (args->offload != LZ_OFFLOAD_AUTO && is_host(j->ctx))
-        note(args, "--offload changes nothing here: it is for GPUs, and this runs on %s", lz_device_name(j->ctx));
+        note(args, "--offload has no effect; it is for GPUs, and this runs on %s", lz_device_name(j->ctx));
     j->model = lz_model_open_with(j->ctx, &j->parts, &err);
     if (!j->model) return fail_model(args, choice, &err);
     j->facts = lz_model_about(j->model);
@@ -202,11 +203,11 @@ static int read_stdin(job *j) {
     size_t n = 0;
     int code = read_file(j->args, "-", MOST_PROMPT, &j->prompt, &n);
     if (code != DONE) return code;
-    if (n < 1) return fail(j->args, FAILED, "the prompt was to come from stdin, and nothing came");
+    if (n < 1) return fail(j->args, FAILED, "the prompt is read from stdin, but stdin was empty");
     if (memchr(j->prompt, 0, n))
-        return fail(j->args, FAILED, "the prompt from stdin holds a zero byte: it is not text");
+        return fail(j->args, FAILED, "the prompt from stdin contains a zero byte, so it is not text");
     while (n > 0 && (j->prompt[n - 1] == '\n' || j->prompt[n - 1] == '\r')) j->prompt[--n] = 0;
-    if (is_blank(j->prompt)) return fail(j->args, FAILED, "the prompt was to come from stdin, and it is empty");
+    if (is_blank(j->prompt)) return fail(j->args, FAILED, "the prompt from stdin is blank");
     return DONE;
 }
 
@@ -223,24 +224,23 @@ int check_text(const arguments *args, const char *what, const char *text) {
     json_t *string = text ? json_string(text) : json_null();
     bool good = string != NULL;
     json_decref(string);
-    return good ? DONE
-                : fail(args, FAILED, "the %s is not valid UTF-8: does the terminal speak another encoding?", what);
+    return good ? DONE : fail(args, FAILED, "the %s is not valid UTF-8; does the terminal use another encoding?", what);
 }
 
 static int ask_prompt(job *j) {
     const arguments *a = j->args;
     if (a->prompt && a->n_words)
-        return fail(a, NOT_UNDERSTOOD, "the prompt was given with --prompt, and '%s' besides: put all of it in quotes",
-                    a->words[0]);
+        return fail(a, NOT_UNDERSTOOD,
+                    "the prompt was given twice, by --prompt and as '%s'; put the whole prompt in quotes", a->words[0]);
     if (!a->prompt && !a->n_words && is_looking(j)) return DONE; /* any prompt takes as much */
     if (!a->prompt && !a->n_words)
-        return fail(a, NOT_UNDERSTOOD, "what shall be shown? Give a prompt: lazuli \"a red fox\" -o fox.png");
+        return fail(a, NOT_UNDERSTOOD, "a prompt is needed, as in lazuli \"a red fox\" -o fox.png");
     const char *given = a->prompt ? a->prompt : a->words[0];
     if (strcmp(given, "-") == 0 && a->n_words < 2 && !is_elsewhere(a, "prompt")) {
         int code = read_stdin(j);
         if (code != DONE) return code;
     } else if (!a->prompt && !(j->prompt = join(a->words, a->n_words)))
-        return fail(a, FAILED, "there is no memory left for the prompt");
+        return fail(a, FAILED, "out of memory");
     j->picture.prompt = j->prompt ? j->prompt : given;
     j->picture.negative = a->negative;
     int code = check_text(a, "prompt", j->picture.prompt);
@@ -260,9 +260,9 @@ static int fail_file(const arguments *args, const char *name, const lz_error *er
 /* Options that do not go together. */
 static int check_sense(const arguments *a) {
     if (a->strength > 0 && !a->n_images)
-        return fail(a, NOT_UNDERSTOOD, "--strength says how much of an image to change: give one with --image");
+        return fail(a, NOT_UNDERSTOOD, "--strength needs an image to start from; give one with --image");
     if (a->noise && (a->count > 1 || a->n_seeds > 1))
-        return fail(a, NOT_UNDERSTOOD, "one noise gives one picture: leave out --noise, or --count and further seeds");
+        return fail(a, NOT_UNDERSTOOD, "--noise makes one picture, so it cannot be used with --count or several seeds");
     return DONE;
 }
 
@@ -310,7 +310,7 @@ int job_check(const arguments *a, const json_t *coming) {
 static int ask_blank(job *j) {
     j->blank = (lz_image){.width = j->facts.width, .height = j->facts.height};
     j->blank.pixels = calloc((size_t)j->blank.width, 3 * (size_t)j->blank.height);
-    if (!j->blank.pixels) return fail(j->args, FAILED, "there is no memory left for an image");
+    if (!j->blank.pixels) return fail(j->args, FAILED, "out of memory");
     j->picture.images = &j->blank;
     j->picture.n_images = 1;
     return DONE;
@@ -326,7 +326,7 @@ static int ask_images(job *j) {
         if (lz_image_read(j->ctx, a->images[i], &j->images[i], &err) != LZ_OK) return fail_file(a, "image", &err);
         bytes += 3 * j->images[i].width * j->images[i].height;
         if (bytes > MOST_PIXELS)
-            return fail(a, FAILED, "%s: the images together take more than %s as pixels: make them smaller",
+            return fail(a, FAILED, "%s: the pixels of all images together take more than %s; use smaller images",
                         a->images[i], show_bytes(MOST_PIXELS).text);
     }
     j->picture.images = j->images;
@@ -354,19 +354,19 @@ static void say_cut(const job *j) {
     int64_t width = a->width ? a->width : first ? first->width : 0;
     int64_t height = a->height ? a->height : first ? first->height : 0;
     if (!a->width && !a->height && first && first->width * first->height > 1024 * 1024)
-        note(j->args, "the picture is %lld x %lld: a megapixel in the shape of the image; -W and -H set another size",
+        note(j->args, "the picture is %lld x %lld, a megapixel in the shape of the image; -W and -H set another size",
              (long long)j->picture.width, (long long)j->picture.height);
     else if ((width && width != j->picture.width) || (height && height != j->picture.height))
-        note(j->args, "cut to %lld x %lld: sides are multiples of %lld", (long long)j->picture.width,
-             (long long)j->picture.height, (long long)j->facts.token_pixels);
+        note(j->args, "the size is cut to %lld x %lld, because sides are multiples of %lld",
+             (long long)j->picture.width, (long long)j->picture.height, (long long)j->facts.token_pixels);
 }
 
 /* Once: a session and a batch paint many pictures with one model. */
 static void say_useless(job *j) {
     const arguments *a = j->args;
     bool guidance = j->facts.guidance_built_in && a->guidance > 1, negative = j->picture.guidance <= 1 && a->negative;
-    if (guidance && !j->said_guidance) note(a, "--guidance changes nothing here: it is built into this model");
-    if (negative && !j->said_negative) note(a, "--negative changes nothing here: there is no guidance");
+    if (guidance && !j->said_guidance) note(a, "--guidance has no effect; this model has guidance built in");
+    if (negative && !j->said_negative) note(a, "--negative has no effect without guidance");
     j->said_guidance |= guidance;
     j->said_negative |= negative;
 }
@@ -385,8 +385,8 @@ static int check_memory(const job *j, int64_t need) {
     int64_t have = memory_here();
     if (!is_host(j->ctx) || have <= 0 || need <= have || is_looking(j)) return DONE;
     return fail(j->args, FAILED,
-                "a picture of %lld x %lld would take %s or more beside the weights, and there are %s here: "
-                "choose a smaller --width and --height",
+                "a picture of %lld x %lld needs %s or more besides the weights, and this machine has %s; choose a "
+                "smaller --width and --height",
                 (long long)j->picture.width, (long long)j->picture.height, show_bytes(need).text,
                 show_bytes(have).text);
 }
@@ -394,7 +394,8 @@ static int check_memory(const job *j, int64_t need) {
 /* With --offload stream the user asked for it. */
 static void say_streamed(const job *j) {
     if (!j->plan.streamed_bytes || j->args->offload == LZ_OFFLOAD_STREAM || is_looking(j)) return;
-    note(j->args, "the model does not fit on the device: %s of weights are sent there in every step, which takes time",
+    note(j->args,
+         "the model does not fit on the device, so %s of weights are sent there in every step, which takes time",
          show_bytes(j->plan.streamed_bytes).text);
 }
 
@@ -488,11 +489,12 @@ void print_plan(FILE *to, const job *j) {
     if (there)
         fprintf(to, " %14s", show_bytes(p->device_bytes).text);
     else
-        fprintf(to, "  beside %s of weights", show_bytes(p->weight_bytes).text);
+        fprintf(to, "  besides %s of weights", show_bytes(p->weight_bytes).text);
     fputc('\n', to);
     if (p->streamed_bytes)
         fprintf(to, "%s of weights are sent to the device in every step%s\n", show_bytes(p->streamed_bytes).text,
-                j->args->offload == LZ_OFFLOAD_STREAM ? "" : ": not all of them fit there");
+                j->args->offload == LZ_OFFLOAD_STREAM ? "" : ", because not all of them fit there");
     if (p->tile)
-        fprintf(to, "decode in tiles of %lld pixels: the whole does not fit into memory\n", (long long)p->tile);
+        fprintf(to, "the picture will be decoded in tiles of %lld pixels, because memory is short\n",
+                (long long)p->tile);
 }

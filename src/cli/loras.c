@@ -69,7 +69,7 @@ static int add_given(const arguments *args, wanted *w, const char *text) {
         return fail(args, NOT_UNDERSTOOD, "--lora takes FILE or FILE=WEIGHT with a weight from -100 to 100, not '%s'",
                     text);
     char *name = strndup(text, (size_t)(equals - text));
-    int code = name ? add(args, w, name, weight) : fail(args, FAILED, "there is no memory left for a name");
+    int code = name ? add(args, w, name, weight) : fail(args, FAILED, "out of memory");
     free(name);
     return code;
 }
@@ -91,7 +91,7 @@ static int add_tag(const arguments *args, wanted *w, const char *text, size_t le
     char *name = strndup(text, length), *colon = name ? strrchr(name, ':') : NULL;
     double weight = 1;
     int code = DONE;
-    if (!name) return fail(args, FAILED, "there is no memory left for a name");
+    if (!name) return fail(args, FAILED, "out of memory");
     if (colon && !is_weight(colon + 1, &weight))
         code = fail(args, NOT_UNDERSTOOD, "<lora:%s> in the prompt: the weight must be a number from -100 to 100",
                     name);
@@ -110,7 +110,7 @@ static int take_tags(job *j, wanted *w) {
         return DONE;
     }
     char *rest = calloc(1, strlen(prompt) + 1), *to = rest;
-    int code = rest ? DONE : fail(j->args, FAILED, "there is no memory left for the prompt");
+    int code = rest ? DONE : fail(j->args, FAILED, "out of memory");
     while (code == DONE && *prompt) {
         const char *tag = strstr(prompt, mark), *end = tag ? strchr(tag, '>') : NULL;
         size_t plain = end ? (size_t)(tag - prompt) : strlen(prompt);
@@ -186,7 +186,7 @@ int use_loras(job *j) {
     if (code == DONE) code = take_tags(j, &w);
     char *list = code == DONE ? list_of(&w) : NULL;
     bool same = list && j->loras && strcmp(list, j->loras) == 0 && j->loras_ordinary == j->args->lora_ordinary;
-    if (code == DONE && !list) code = fail(j->args, FAILED, "there is no memory left for names");
+    if (code == DONE && !list) code = fail(j->args, FAILED, "out of memory");
     if (code == DONE && !same) code = set(j, &w);
     if (code == DONE && !same) {
         free(j->loras);

@@ -10,27 +10,25 @@
 #include "progress.h"
 
 const command commands[] = {
-    {GENERATE, "generate", "[WORDS]", "a picture from words", 0, INT_MAX, generate_command},
-    {PLAN, "plan", "[WORDS]", "what a picture will take, before anything runs", 0, INT_MAX, plan_command},
-    {INFO, "info", "[MODEL]", "what a model's folder or a .safetensors file holds, and what will run", 0, 1,
-     info_command},
-    {TOKENIZE, "tokenize", "[WORDS]", "text to token ids; without words JSON lines from stdin", 0, INT_MAX,
-     tokenize_command},
-    {ENCODE, "encode", "IMAGE", "a picture to latents, through the autoencoder", 1, 1, encode_command},
-    {DECODE, "decode", "FILE", "the tensor 'latents' of a .safetensors file to a picture", 1, 1, decode_command},
-    {TENSORS, "tensors", "PATH",
-     "what a .safetensors file, an index.json, the folder of a model's part or of a model holds", 1, 1,
-     tensors_command},
-    {DEVICES, "devices", "", "what this machine can compute on", 0, 0, devices_command},
-    {PULL, "pull", "NAME", "a model from the Hugging Face hub: OWNER/REPO or a short name", 1, 1, pull_command},
-    {MODELS, "models", "", "which models are here, and whether they are complete", 0, 0, models_command},
-    {CONVERT, "convert", "IN OUT", "weights in another type: a file, a part of a model, or a model", 2, 2,
+    {GENERATE, "generate", "[WORDS]", "make a picture from a prompt", 0, INT_MAX, generate_command},
+    {PLAN, "plan", "[WORDS]", "memory, operations and time of a picture, without making it", 0, INT_MAX, plan_command},
+    {INFO, "info", "[MODEL]", "describe a model, a .safetensors file or a picture made by Lazuli", 0, 1, info_command},
+    {TOKENIZE, "tokenize", "[WORDS]", "print the token ids of a text; without words, of JSON lines on stdin", 0,
+     INT_MAX, tokenize_command},
+    {ENCODE, "encode", "IMAGE", "encode an image to latents, by the autoencoder", 1, 1, encode_command},
+    {DECODE, "decode", "FILE", "decode the tensor 'latents' of a .safetensors file to a picture", 1, 1, decode_command},
+    {TENSORS, "tensors", "PATH", "list the tensors of a .safetensors file, an index.json, a model's part or a model", 1,
+     1, tensors_command},
+    {DEVICES, "devices", "", "list the devices that this machine can compute on", 0, 0, devices_command},
+    {PULL, "pull", "NAME", "download a model from the Hugging Face hub, by OWNER/REPO or a short name", 1, 1,
+     pull_command},
+    {MODELS, "models", "", "list the models on this machine, and whether they are complete", 0, 0, models_command},
+    {CONVERT, "convert", "IN OUT", "write the weights of a file, a part of a model or a model in another type", 2, 2,
      convert_command},
-    {BATCH, "batch", "FILE", "many pictures: a prompt or JSON settings a line; goes on where it stopped", 1, 1,
+    {BATCH, "batch", "FILE", "make many pictures, one prompt or JSON object a line; continues where it stopped", 1, 1,
      batch_command},
-    {COMPLETIONS, "completions", "SHELL", "what bash, zsh or fish needs to complete all of this", 1, 1,
-     completions_command},
-    {MAN, "man", "", "the manual page", 0, 0, man_command},
+    {COMPLETIONS, "completions", "SHELL", "print completions for bash, zsh or fish", 1, 1, completions_command},
+    {MAN, "man", "", "print the manual page", 0, 0, man_command},
 };
 const size_t n_commands = COUNT(commands);
 
@@ -59,7 +57,7 @@ static int help_on_request(const arguments *args) {
         return DONE;
     }
     if ((meant = slip_of(topic)))
-        return fail(args, NOT_UNDERSTOOD, "there is no command '%s'; is '%s' meant?", topic, meant);
+        return fail(args, NOT_UNDERSTOOD, "there is no command '%s'; did you mean '%s'?", topic, meant);
     return fail(args, NOT_UNDERSTOOD, "there is no command '%s'; 'lazuli --help' lists them", topic);
 }
 
@@ -68,11 +66,11 @@ static int check_words(const arguments *args) {
     if (args->n_words < c->least)
         return fail(args, NOT_UNDERSTOOD, "%s needs %s %s", c->name, strchr("AEIOU", *c->takes) ? "an" : "a", c->takes);
     if (args->n_words > c->most)
-        return fail(args, NOT_UNDERSTOOD, "'%s' is one word too many; 'lazuli %s --help' shows how it is used",
+        return fail(args, NOT_UNDERSTOOD, "'%s' is one word too many; 'lazuli %s --help' shows the usage",
                     args->words[c->most], c->name);
     bool blank = args->n_words && !args->prompt && c->bit & (GENERATE | PLAN);
     for (int i = 0; i < args->n_words && blank; i++) blank = is_blank(args->words[i]);
-    return blank ? fail(args, NOT_UNDERSTOOD, "the prompt is empty; if that is meant: --prompt ''") : DONE;
+    return blank ? fail(args, NOT_UNDERSTOOD, "the prompt is empty; use --prompt '' if that is intended") : DONE;
 }
 
 static int run(arguments *args) {
@@ -89,7 +87,7 @@ static int run(arguments *args) {
     if (!args->command && is_interactive(args)) return interactive_command(args);
     if (!args->command)
         return fail(args, NOT_UNDERSTOOD,
-                    "what shall be shown? lazuli \"a red fox\" -o fox.png; 'lazuli --help' tells the rest%s",
+                    "a prompt is needed, as in lazuli \"a red fox\" -o fox.png; 'lazuli --help' lists the options%s",
                     isatty(STDIN_FILENO) ? "" : "; 'lazuli -' reads the prompt from stdin");
     code = check_words(args);
     return code == DONE ? args->command->run(args) : code;

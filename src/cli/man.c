@@ -77,22 +77,24 @@ static void print_order(const char *name, const char *takes, const char *text) {
 
 static void print_session(void) {
     puts(".SH SESSION");
-    print_paragraph("lazuli alone, or with options but without a prompt, asks for prompts if stdin and stdout are a "
-                    "terminal. The model stays open. A line is a prompt, or one of these commands:");
+    print_paragraph("lazuli without a prompt starts a session if stdin and stdout are a terminal. A session asks for "
+                    "prompts, and the model stays open. Each line is a prompt or one of these commands:");
     each_order(print_order);
     puts(".PP");
-    print_paragraph("In a prompt $1, as a word of its own, has the model look at picture 1. Ctrl-C stops a picture, "
-                    "Ctrl-D ends the session.");
+    print_paragraph(
+        "If a prompt contains the word $1, the model looks at picture 1. Ctrl-C stops a picture, and Ctrl-D "
+        "ends the session.");
     puts(".PP");
     print_paragraph(
-        "$XDG_STATE_HOME/lazuli/, else ~/.local/state/lazuli/, holds the history of the session and pictures "
-        "that were not saved.");
+        "The folder $XDG_STATE_HOME/lazuli/ (default ~/.local/state/lazuli/) holds the history of sessions and the "
+        "pictures that were not saved.");
 }
 
 static void print_models(void) {
     puts(".SH MODELS");
-    print_paragraph("-m takes a folder with a model_index.json, OWNER/REPO of the Hugging Face cache, or a name that "
-                    "pull knows:");
+    print_paragraph(
+        "-m takes a folder with a model_index.json, OWNER/REPO of a model in the Hugging Face cache, or one "
+        "of these short names:");
     for (size_t i = 0; i < n_known_models; i++) {
         fputs(".TP\n\\fB", stdout);
         print_text(known_models[i].name);
@@ -119,29 +121,28 @@ static void print_examples(void) {
 int man_command(const arguments *args) {
     (void)args;
     printf(".TH LAZULI 1 \"\" \"Lazuli %s\" \"User Commands\"\n", lz_version());
-    puts(".SH NAME\nlazuli \\- makes pictures from words\n"
+    puts(".SH NAME\nlazuli \\- makes pictures from text\n"
          ".SH SYNOPSIS\n.B lazuli\n[\\fICOMMAND\\fR] [\\fIOPTIONS\\fR] [\\fIWORDS\\fR]\n"
-         ".SH DESCRIPTION\nLazuli runs open diffusion transformers from the folders in which they are published, on "
-         "the\n"
-         "processor or on an NVIDIA GPU.\n"
-         "Results go to the standard output, everything else to the standard error.\n"
-         "Colours are shown on a terminal only.\n"
+         ".SH DESCRIPTION\nLazuli makes pictures from text. It runs open diffusion transformers from the folders in\n"
+         "which they are published, on a CPU or an NVIDIA GPU.\n"
+         "Results go to the standard output, and messages to the standard error.\n"
+         "Colours are used on a terminal only.\n"
          ".SH COMMANDS");
     for (size_t i = 0; i < n_commands; i++) {
         printf(".TP\n\\fB%s\\fR \\fI%s\\fR\n", commands[i].name, commands[i].takes);
         print_text(commands[i].help);
-        puts(i ? "" : " (the command when none is named)");
+        puts(i ? "" : " (the default command)");
     }
     print_options();
     puts(".SH SETTINGS");
     print_paragraph(
-        "What --settings and the lines of batch hold is a JSON object whose keys are the names of options:");
+        "The file of --settings, and a line of batch, is a JSON object whose keys are the names of options:");
     puts(".PP\n.nf\n.RS");
     print_paragraph("{\"prompt\": \"a red fox\", \"seed\": 7, \"width\": 512, \"image\": [\"a.png\", \"b.png\"]}");
     puts(".RE\n.fi\n.PP");
-    print_paragraph("PNG and JPEG files carry theirs (under \"" SETTINGS_KEY
-                    "\"), from which --from makes the same file "
-                    "again. What is typed wins, then --settings, then --from; a line of batch wins over all of them.");
+    print_paragraph("PNG, JPEG and WebP files contain their settings, under the key \"" SETTINGS_KEY
+                    "\". --from makes a picture again from these. Options on the command line come first, then "
+                    "--settings, then --from. A line of batch comes before all of them.");
     print_session();
     print_models();
     print_explained("ENVIRONMENT", variables);

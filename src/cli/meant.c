@@ -15,22 +15,22 @@
 static const struct {
     const char *words, *hint;
 } others[] = {
-    {"run use", "lazuli -m NAME \"PROMPT\" paints with a model"},
-    {"list ls", "'lazuli models' lists the models that are here"},
-    {"show inspect", "'lazuli info -m NAME' says what a model holds, --show draws a picture on the terminal"},
-    {"download get fetch install add create", "'lazuli pull NAME' fetches a model"},
-    {"update upgrade", "'lazuli pull NAME' fetches what is new in a model"},
-    {"search find", "'lazuli pull --help' lists models that can be fetched"},
-    {"rm remove delete uninstall", "'lazuli models' says in which folder a model lies; remove that"},
-    {"serve server start stop daemon ps api", "there is no server; 'lazuli' alone keeps a model open, 'lazuli batch' "
-                                              "reads prompts from a file or from stdin"},
-    {"chat repl shell session interactive", "'lazuli' alone on a terminal asks for prompts"},
+    {"run use", "lazuli -m NAME \"PROMPT\" makes a picture with a model"},
+    {"list ls", "'lazuli models' lists the models on this machine"},
+    {"show inspect", "'lazuli info -m NAME' describes a model, --show draws a picture on the terminal"},
+    {"download get fetch install add create", "'lazuli pull NAME' downloads a model"},
+    {"update upgrade", "'lazuli pull NAME' downloads new files of a model"},
+    {"search find", "'lazuli pull --help' lists models that can be downloaded"},
+    {"rm remove delete uninstall", "'lazuli models' prints the folder of each model, which can be removed"},
+    {"serve server start stop daemon ps api",
+     "there is no server; a session ('lazuli') keeps a model open, 'lazuli batch' reads prompts from a file or stdin"},
+    {"chat repl shell session interactive", "'lazuli' without arguments starts a session"},
     {"gen paint draw imagine txt2img text2img t2i", "lazuli \"PROMPT\" -o picture.png"},
     {"img2img image2image i2i", "lazuli \"PROMPT\" -i photo.jpg --strength 0.6 -o picture.png"},
     {"edit inpaint", "lazuli \"PROMPT\" -i photo.jpg -o picture.png"},
-    {"bench benchmark", "'lazuli \"PROMPT\" --profile' says where the time goes"},
+    {"bench benchmark", "'lazuli \"PROMPT\" --profile' prints where the time goes"},
     {"login auth", "$HF_TOKEN holds the token for the Hugging Face hub"},
-    {"gpu gpus device", "'lazuli devices' lists what this machine can compute on"},
+    {"gpu gpus device", "'lazuli devices' lists the devices of this machine"},
     {"quit exit", "nothing is running"},
 };
 
@@ -89,8 +89,8 @@ static bool explain_model(const arguments *args, const char *prompt, char *hint,
     if (whole && strcmp(word, "demo") == 0) meant = word;
     const known_model *near = meant ? NULL : nearest_known(word);
     if (!meant && !near) return false;
-    snprintf(hint, size, "'%.200s' is %sthe name of a model: lazuli -m %.200s \"%.200s\"", word, near ? "nearly " : "",
-             near ? near->name : meant, args->n_words == 2 ? args->words[1] : prompt);
+    snprintf(hint, size, "'%.200s' is %sthe name of a model; use lazuli -m %.200s \"%.200s\"", word,
+             near ? "nearly " : "", near ? near->name : meant, args->n_words == 2 ? args->words[1] : prompt);
     return true;
 }
 
@@ -107,12 +107,12 @@ bool is_hardly_a_prompt(const arguments *args, char *hint, size_t size) {
     if (!alone && !operands) return false;
     const char *meant = slip_of(word);
     if (meant) {
-        snprintf(hint, size, "'%.200s' is no command; is 'lazuli %s' meant?", word, meant);
+        snprintf(hint, size, "'%.200s' is not a command; did you mean 'lazuli %s'?", word, meant);
         return true;
     }
     for (size_t i = 0; i < COUNT(others); i++)
         if (is_one_of(word, others[i].words)) {
-            size_t used = (size_t)snprintf(hint, size, "'%.200s' is no command: ", word);
+            size_t used = (size_t)snprintf(hint, size, "'%.200s' is not a command; ", word);
             expand(others[i].hint, name, prompt, hint + used, size - used);
             return true;
         }
@@ -122,10 +122,10 @@ bool is_hardly_a_prompt(const arguments *args, char *hint, size_t size) {
 /* On a terminal the words may be painted all the same. */
 int refuse_or_ask(const arguments *args, const char *hint) {
     if (args->json || !isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
-        return fail(args, NOT_UNDERSTOOD, "%s (to paint the words: lazuli generate %s%s)", hint, args->words[0],
-                    args->n_words > 1 ? " ..." : "");
+        return fail(args, NOT_UNDERSTOOD, "%s ('lazuli generate %s%s' uses the words as a prompt)", hint,
+                    args->words[0], args->n_words > 1 ? " ..." : "");
     int code = fail(args, NOT_UNDERSTOOD, "%s", hint);
-    fprintf(stderr, "Paint the words all the same? [y/N] ");
+    fprintf(stderr, "Use the words as a prompt? [y/N] ");
     char answer[8] = "";
     bool yes = fgets(answer, sizeof answer, stdin) && tolower((unsigned char)answer[0]) == 'y';
     return yes ? DONE : code;

@@ -21,7 +21,7 @@
 
 enum { PLACES = 3 };
 
-/* Owned; or NULL where this program's own place is not known, or there is no memory left. */
+/* Owned; or NULL where this program's own place is not known, or memory is out. */
 static void name_places(char *places[PLACES]) {
     char self[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -54,10 +54,9 @@ static int say_none(const arguments *args) {
         free(places[i]);
     }
     return fail(args, NOT_UNDERSTOOD,
-                "no model was named, and the demo model is in none of its places (%s): name a folder that holds "
-                "model_index.json with -m DIR, or once and for all with 'export LAZULI_MODEL=DIR'; 'lazuli pull %s' "
-                "would fetch %s",
-                list, first_known()->name, show_bytes(first_known()->bytes).text);
+                "no model was named, and the demo model was not found (%s); name a model folder by -m DIR or by "
+                "'export LAZULI_MODEL=DIR', or download %s with 'lazuli pull %s'",
+                list, show_bytes(first_known()->bytes).text, first_known()->name);
 }
 
 /* No folder has this name: a model in the cache? If not, a name that could be pulled is told so; any other is left for
@@ -65,10 +64,10 @@ static int say_none(const arguments *args) {
 static int choose_cached(const arguments *args, model_choice *choice, const char *name) {
     const char *repo = repo_of(name), *whose = choice->from_environment ? "; $LAZULI_MODEL names it"
                                                : is_elsewhere(args, "model")
-                                                   ? "; the settings name it: -m DIR takes another"
+                                                   ? "; the settings name it, and -m DIR chooses another"
                                                    : "";
     const known_model *known = known_by(name), *near = known ? NULL : nearest_known(name);
-    if (near) return fail(args, FAILED, "no model at %s; is %s meant?%s", name, near->name, whose);
+    if (near) return fail(args, FAILED, "no model at %s; did you mean %s?%s", name, near->name, whose);
     if (!repo) return DONE;
     char *cache = hub_cache(), *folder = cache_folder(cache, repo);
     choice->owned = folder ? cached_model(folder) : NULL;
@@ -85,7 +84,7 @@ static int choose_cached(const arguments *args, model_choice *choice, const char
         return DONE;
     }
     if (known)
-        return fail(args, FAILED, "no model at %s; 'lazuli pull %s' would fetch %s%s", name, known->name,
+        return fail(args, FAILED, "no model at %s; 'lazuli pull %s' downloads %s%s", name, known->name,
                     show_bytes(known->bytes).text, whose);
     return fail(args, FAILED,
                 "no model at %s: it is not a model folder, and not in the Hugging Face cache; 'lazuli pull %s' would "
@@ -132,14 +131,14 @@ int choose_model(const arguments *args, model_choice *choice) {
 int fail_model(const arguments *args, const model_choice *choice, const lz_error *err) {
     if (is_elsewhere(args, "model")) return fail_elsewhere(args, "model", "-m DIR", err);
     if (choice->owned && !choice->demo)
-        return fail(args, FAILED, "%s; 'lazuli models' says what is missing, 'lazuli pull %s' fetches it", err->text,
+        return fail(args, FAILED, "%s; 'lazuli models' lists missing files, 'lazuli pull %s' downloads them", err->text,
                     choice->name);
     if (choice->from_environment) return fail(args, FAILED, "%s; $LAZULI_MODEL names it", err->text);
     if (access(choice->folder, F_OK) == 0) return fail_with(args, err);
-    return fail(args, FAILED, "%s; 'lazuli models' lists what is here, 'lazuli pull %s' would fetch %s", err->text,
-                first_known()->name, show_bytes(first_known()->bytes).text);
+    return fail(args, FAILED, "%s; 'lazuli models' lists the models on this machine, 'lazuli pull %s' downloads %s",
+                err->text, first_known()->name, show_bytes(first_known()->bytes).text);
 }
 
 void say_model(const arguments *args, const model_choice *choice) {
-    if (choice->demo && !args->model) note(args, "this is the demo model; -m DIR takes another");
+    if (choice->demo && !args->model) note(args, "using the demo model; -m DIR chooses another");
 }

@@ -112,9 +112,10 @@ static void print_fault(const row *r) {
     if (!n) return;
     const char *fault = json_string_value(json_array_get(r->state.faults, 0)), *again = "";
     char more[40] = "";
-    if (n > 1) snprintf(more, sizeof more, ", and %zu more faults", n - 1);
+    if (n > 1) snprintf(more, sizeof more, ", and %zu more problems", n - 1);
     if (strcmp(r->from, "cache") == 0 && r->state.runs) again = "; lazuli pull ";
-    say(stdout, "    %s%s%s%s%s\n", fault ? fault : "?", more, again, *again ? r->name : "", *again ? " goes on" : "");
+    say(stdout, "    %s%s%s%s%s\n", fault ? fault : "?", more, again, *again ? r->name : "",
+        *again ? " continues" : "");
 }
 
 static void print_table(const table *t, const char *cache) {
@@ -131,8 +132,8 @@ static void print_table(const table *t, const char *cache) {
         print_fault(r);
     }
     if (!t->n)
-        say(stdout, "no model is here (cache: %s); 'lazuli pull %s' would fetch %s\n", cache ? cache : "none",
-            first_known()->name, show_bytes(first_known()->bytes).text);
+        say(stdout, "there is no model on this machine (cache: %s); 'lazuli pull %s' downloads %s\n",
+            cache ? cache : "none", first_known()->name, show_bytes(first_known()->bytes).text);
 }
 
 int models_command(const arguments *args) {
@@ -149,7 +150,7 @@ int models_command(const arguments *args) {
     if (code != DONE)
         ;
     else if (t.full)
-        code = fail(args, FAILED, "there is no memory left for the list");
+        code = fail(args, FAILED, "out of memory");
     else if (args->json)
         code = print_json(args, table_json(&t, cache));
     else

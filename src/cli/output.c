@@ -49,8 +49,7 @@ static int try_part(const arguments *args, const char *path) {
     bool fits = name_part(path, part, sizeof part) > 0;
     int fd = fits ? open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
     if (!fits || (fd < 0 && errno == ENAMETOOLONG))
-        return fail(args, FAILED, "%.40s...: the name is too long: most folders take names of 230 bytes",
-                    base_name(path));
+        return fail(args, FAILED, "%.40s...: the name is too long; the limit is about 230 bytes", base_name(path));
     if (fd < 0) return fail(args, FAILED, "%s: cannot be written into this folder: %s", path, strerror(errno));
     close(fd);
     unlink(part);
@@ -60,18 +59,17 @@ static int try_part(const arguments *args, const char *path) {
 int check_output(const arguments *args, const char *path) {
     struct stat s;
     bool is_link = lstat(path, &s) == 0 && S_ISLNK(s.st_mode), exists = stat(path, &s) == 0;
-    if (is_folder(path)) return fail(args, FAILED, "%s: is a folder, and a file is to be written: add a name", path);
+    if (is_folder(path)) return fail(args, FAILED, "%s: is a folder; add the name of a file", path);
     if (exists && !S_ISREG(s.st_mode))
-        return fail(args, FAILED, "%s: is a device or a pipe: name a file; -o - writes to stdout", path);
+        return fail(args, FAILED, "%s: is a device or a pipe; name a file, or use -o - for stdout", path);
     if (exists && access(path, W_OK) != 0)
-        return fail(args, FAILED, "%s: is there, and is not to be written: %s", path, strerror(errno));
-    if (!exists && is_link)
-        return fail(args, FAILED, "%s: is a link that leads to no file: remove it, or choose another name", path);
+        return fail(args, FAILED, "%s: exists and cannot be overwritten: %s", path, strerror(errno));
+    if (!exists && is_link) return fail(args, FAILED, "%s: is a broken link; remove it, or choose another name", path);
     char *folder = folder_of(path);
-    if (!folder) return fail(args, FAILED, "there is no memory left for a name");
+    if (!folder) return fail(args, FAILED, "out of memory");
     int code = stat(folder, &s) == 0 || errno == ENAMETOOLONG
                    ? DONE
-                   : fail(args, FAILED, "%s: cannot be written: %s: %s; make the folder first", path, folder,
+                   : fail(args, FAILED, "%s: cannot be written: %s: %s; create the folder first", path, folder,
                           strerror(errno));
     free(folder);
     return code == DONE ? try_part(args, path) : code;
@@ -85,7 +83,7 @@ int check_free(const arguments *args, const char *path, int64_t bytes) {
     if (!known) return DONE; /* then writing will tell */
     int64_t room = (int64_t)((geteuid() ? disk.f_bavail : disk.f_bfree) * disk.f_frsize);
     if (room >= bytes) return DONE;
-    return fail(args, FAILED, "%s: the disk is full: it has %s, and %s may be needed", path, show_bytes(room).text,
+    return fail(args, FAILED, "%s: the disk has %s free, and up to %s are needed", path, show_bytes(room).text,
                 show_bytes(bytes).text);
 }
 
@@ -98,7 +96,7 @@ static bool is_same_file(const char *a, const char *b) {
 
 static int refuse_read(const arguments *args, const char *path) {
     return fail(args, NOT_UNDERSTOOD,
-                "%s is read for this picture and would be overwritten: choose another name for the output", path);
+                "%s is an input of this picture and would be overwritten; choose another name for the output", path);
 }
 
 /* FILE[=WEIGHT] */
@@ -157,9 +155,9 @@ bool is_claimed(const json_t *claimed, const char *path) {
 
 static int refuse_twice(const arguments *args, const char *path, int64_t line) {
     if (line != args->line)
-        return fail(args, FAILED, "%s is written by line %lld already: put {line} or {seed} into the name", path,
+        return fail(args, FAILED, "%s is already written by line %lld; put {line} or {seed} into the name", path,
                     (long long)line);
-    return fail(args, NOT_UNDERSTOOD, "%s would be written twice: give each output a name of its own", path);
+    return fail(args, NOT_UNDERSTOOD, "%s would be written twice; give each output another name", path);
 }
 
 int claim_output(const arguments *args, json_t *claimed, const char *path) {
@@ -186,9 +184,7 @@ int claim_steps(const arguments *args, json_t *claimed, int64_t seed) {
         json_object_foreach(claimed, other, value) if (strncmp(other, all, strlen(all)) == 0)
             line = json_integer_value(value);
     if (all && line < 0) json_object_set_new(claimed, all, json_integer(args->line));
-    int code = !all || !first ? fail(args, FAILED, "there is no memory left for a name")
-               : line < 0     ? DONE
-                              : refuse_twice(args, first, line);
+    int code = !all || !first ? fail(args, FAILED, "out of memory") : line < 0 ? DONE : refuse_twice(args, first, line);
     for (int i = 0; i < args->n_images && code == DONE; i++) {
         char *image = full_name(args->images[i]);
         if (image && all && strncmp(image, all, strlen(all)) == 0) code = refuse_read(args, args->images[i]);
@@ -208,11 +204,10 @@ bool is_stdout(const char *path) { return path && strcmp(path, "-") == 0; }
 FILE *result_stream(const arguments *args) { return is_stdout(args->output) ? stderr : stdout; }
 
 int check_stdout(const arguments *args, int pictures) {
-    if (args->json) return fail(args, NOT_UNDERSTOOD, "-o - and --json both write to stdout: choose one");
-    if (pictures > 1) return fail(args, NOT_UNDERSTOOD, "-o - writes one picture, and %d were asked for", pictures);
+    if (args->json) return fail(args, NOT_UNDERSTOOD, "-o - and --json both write to stdout; use one of them");
+    if (pictures > 1) return fail(args, NOT_UNDERSTOOD, "-o - writes one picture, but %d were asked for", pictures);
     if (isatty(STDOUT_FILENO))
-        return fail(args, NOT_UNDERSTOOD,
-                    "-o - writes the picture's bytes to stdout, which is a terminal: name a file");
+        return fail(args, NOT_UNDERSTOOD, "-o - writes the picture to stdout, which is a terminal; name a file");
     return DONE;
 }
 
@@ -255,9 +250,9 @@ int read_file(const arguments *args, const char *path, size_t most, char **text,
     if (ferror(file))
         code = fail(args, FAILED, "%s: cannot be read: %s", path, strerror(errno));
     else if (n > most)
-        code = fail(args, FAILED, "%s: is too large: at most %s are read", path, show_bytes((int64_t)most).text);
+        code = fail(args, FAILED, "%s: is too large; the limit is %s", path, show_bytes((int64_t)most).text);
     else if (got > 0)
-        code = fail(args, FAILED, "%s: there is no memory left to read it", path);
+        code = fail(args, FAILED, "%s: out of memory", path);
     else
         (*text)[n] = 0; /* there is room: the last call of fread was given some, and found the end */
     if (!is_stdin) fclose(file);

@@ -39,13 +39,14 @@ int published_open(const arguments *args, const known_model *model, char **folde
     sigset_t set = ending();
     if (asprintf(folder, "%s/lazuli-plan-XXXXXX", place && *place ? place : "/tmp") < 0) {
         *folder = NULL;
-        return fail(args, FAILED, "there is no memory left");
+        return fail(args, FAILED, "out of memory");
     }
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     lz_error err = {.status = LZ_OK};
     int code = DONE;
     if (!mkdtemp(*folder))
-        code = fail(args, FAILED, "%s: cannot be made: %s; TMPDIR names another place", *folder, strerror(errno));
+        code = fail(args, FAILED, "%s: cannot be created: %s; set TMPDIR to use another folder", *folder,
+                    strerror(errno));
     else if (lay_out(model, *folder, &err) != LZ_OK)
         code = fail_with(args, &err);
     if (code != DONE) published_close(folder);
@@ -65,6 +66,6 @@ void published_close(char **folder) {
 }
 
 void say_published(FILE *to, const known_model *model) {
-    fprintf(to, "The sizes are those of the published model; nothing was downloaded. 'lazuli pull %s' fetches %s.\n",
+    fprintf(to, "The sizes are those of the published model; nothing was downloaded. 'lazuli pull %s' downloads %s.\n",
             model->name, show_bytes(model->bytes).text);
 }

@@ -28,7 +28,7 @@ bool lines_move(void) { return isatty(STDERR_FILENO) && has_sequences(); }
 static void say_list(FILE *to, const char *format, va_list list) {
     char *text = NULL;
     size_t n = strlen(format);
-    if (vasprintf(&text, format, list) < 0) return; /* there is no memory left to speak */
+    if (vasprintf(&text, format, list) < 0) return; /* out of memory */
     bool line = n && format[n - 1] == '\n';
     if (line) text[strlen(text) - 1] = 0;
     fputs(lz_printable(text), to);
@@ -72,7 +72,7 @@ int fail(const arguments *args, int code, const char *format, ...) {
 
 int fail_elsewhere(const arguments *args, const char *name, const char *instead, const lz_error *err) {
     if (is_by_line(args, name)) return fail(args, FAILED, "%s; this line names it", err->text);
-    return fail(args, FAILED, "%s; the settings name it: %s takes another", err->text, instead);
+    return fail(args, FAILED, "%s; the settings name it, and %s chooses another", err->text, instead);
 }
 
 int fail_with(const arguments *args, const lz_error *err) {
@@ -117,11 +117,11 @@ json_t *json_text(const char *text) {
 json_t *json_milliseconds(double seconds) { return json_real(round(seconds * 1e6) / 1e3); }
 
 int print_json(const arguments *args, json_t *object) {
-    if (!object) return fail(args, FAILED, "there is no memory left for the answer");
+    if (!object) return fail(args, FAILED, "out of memory");
     /* ASCII: a terminal would obey the control characters U+0080 to U+009F, which JSON may hold as they are */
     char *text = json_dumps(object, JSON_ENSURE_ASCII | JSON_INDENT(1) | JSON_REAL_PRECISION(12));
     json_decref(object);
-    if (!text) return fail(args, FAILED, "there is no memory left for the answer");
+    if (!text) return fail(args, FAILED, "out of memory");
     puts(text);
     free(text);
     return flush_output(args);

@@ -21,11 +21,11 @@ bool see_possible(bool in_place) { return can_draw && (in_place ? lines_move() :
 static bool ask_terminal(const arguments *args, const char *name, bool asked, bool moves) {
     if (!asked) return false;
     if (!can_draw)
-        note(args, "--%s was left out of this build, which was made without chafa", name);
+        note(args, "--%s has no effect: this build was made without chafa", name);
     else if (!isatty(STDERR_FILENO))
-        note(args, "--%s needs a terminal, and stderr is none: nothing is shown", name);
+        note(args, "--%s needs a terminal, but stderr is not one; nothing is shown", name);
     else if (moves && !lines_move())
-        note(args, "--%s needs a terminal that can move its cursor, and $TERM names none: nothing is shown", name);
+        note(args, "--%s needs a terminal that can move its cursor, but $TERM names none; nothing is shown", name);
     else
         return true;
     return false;
@@ -34,7 +34,7 @@ static bool ask_terminal(const arguments *args, const char *name, bool asked, bo
 int see_check(const arguments *args) {
     struct stat s;
     if (args->sheet && !picture_side_limit(args->sheet))
-        return fail(args, NOT_UNDERSTOOD, "%s: a sheet is a picture: choose a name that ends in .png, .jpg or .webp",
+        return fail(args, NOT_UNDERSTOOD, "%s: a sheet is a picture, so the name must end in .png, .jpg or .webp",
                     args->sheet);
     if (!args->steps_dir) return DONE;
     if (mkdir(args->steps_dir, 0777) ==
@@ -42,9 +42,9 @@ int see_check(const arguments *args) {
         rmdir(args->steps_dir);
         return DONE;
     }
-    if (errno != EEXIST) return fail(args, FAILED, "%s: cannot be made: %s", args->steps_dir, strerror(errno));
+    if (errno != EEXIST) return fail(args, FAILED, "%s: cannot be created: %s", args->steps_dir, strerror(errno));
     if (stat(args->steps_dir, &s) == 0 && S_ISDIR(s.st_mode) && access(args->steps_dir, W_OK | X_OK) == 0) return DONE;
-    return fail(args, FAILED, "%s: is no folder that can be written into", args->steps_dir);
+    return fail(args, FAILED, "%s: is not a folder that can be written into", args->steps_dir);
 }
 
 /* ---- on the terminal --------------------------------------------------------------------------------------------- */
@@ -115,7 +115,7 @@ static void keep_step(seeing *s, const lz_progress *now) {
     lz_error err = {.status = LZ_OK};
     mkdir(s->args->steps_dir, 0777); /* where that fails it is there, or writing tells */
     if (asprintf(&path, "%s/%lld-step-%02d.png", s->args->steps_dir, (long long)s->seed, now->step + 1) < 0)
-        s->code = fail(s->args, FAILED, "there is no memory left for a name");
+        s->code = fail(s->args, FAILED, "out of memory");
     else if (save_image(s->ctx, path, now->preview, NULL, &err) != LZ_OK) {
         see_clear(s);
         s->code = fail_with(s->args, &err);

@@ -73,7 +73,7 @@ static int no_such_setting(const arguments *args, const char *key) {
     char known[600] = "";
     const option *nearest = nearest_option(key);
     if (nearest && is_setting(nearest))
-        return fail(args, NOT_UNDERSTOOD, "there is no setting \"%.60s\"; is \"%s\" meant?", key, nearest->name);
+        return fail(args, NOT_UNDERSTOOD, "there is no setting \"%.60s\"; did you mean \"%s\"?", key, nearest->name);
     for (size_t i = 0, n = 0; i < n_options && n < sizeof known; i++)
         if (is_setting(&options[i]))
             n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", options[i].name);
@@ -137,10 +137,10 @@ static int take_source(arguments *args, json_t **source, const char *path, json_
     args->where = path;
     int code;
     if (json_array_size(pictures) > 1)
-        code = fail(args, NOT_UNDERSTOOD, "tells of %zu pictures: choose the \"settings\" of one",
+        code = fail(args, NOT_UNDERSTOOD, "describes %zu pictures; use the \"settings\" of one",
                     json_array_size(pictures));
     else if (!json_is_object(settings))
-        code = fail(args, FAILED, "does not hold settings: {\"prompt\": \"a red fox\", \"seed\": 7} is meant");
+        code = fail(args, FAILED, "contains no settings such as {\"prompt\": \"a red fox\", \"seed\": 7}");
     else
         code = apply_settings(args, settings, false);
     args->where = NULL;
@@ -228,22 +228,21 @@ static int read_picture(arguments *args) {
     int code = DONE;
     if (foreign)
         code = fail(args, FAILED,
-                    "%s: holds no settings of Lazuli; another program wrote its own into it ('parameters'), which mean "
-                    "other things there",
+                    "%s: contains no settings by Lazuli; the settings in it ('parameters') are by another program",
                     args->from);
     else if (sheet)
         code = fail(args, FAILED,
-                    "%s: is a sheet of several pictures, and --from repeats one: name the file of one of them",
+                    "%s: is a sheet of several pictures, and --from repeats one; name the file of one of them",
                     args->from);
     else if (!text && err.status == LZ_NOT_FOUND && strstr(err.text, SETTINGS_KEY "'"))
-        code = fail(args, FAILED, "%s: holds no settings: only pictures by Lazuli do, as it wrote them", args->from);
+        code = fail(args, FAILED, "%s: contains no settings; only pictures as Lazuli wrote them do", args->from);
     else if (!text)
         code = fail_with(args, &err);
     else if (!object)
-        code = fail(args, FAILED, "%s: its settings are damaged: they are not JSON", args->from);
+        code = fail(args, FAILED, "%s: the settings in it are damaged; they are not JSON", args->from);
     else if (key)
         code = fail(args, FAILED,
-                    "%s: its settings hold \"%.60s\" in a way that Lazuli never writes: nothing is taken from it",
+                    "%s: the settings in it contain \"%.60s\" in a form that Lazuli never writes; none of them is used",
                     args->from, key);
     lz_free_text(ctx, foreign);
     lz_free_text(ctx, sheet);

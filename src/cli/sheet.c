@@ -27,7 +27,7 @@ int sheet_begin(sheet *s, const arguments *args, int n, int64_t width, int64_t h
     s->image = (lz_image){.width = span(s->columns, s->width), .height = span(rows, s->height)};
     size_t bytes = (size_t)(3 * s->image.width * s->image.height);
     s->image.pixels = malloc(bytes);
-    if (!s->image.pixels) return fail(args, FAILED, "there is no memory left for the sheet");
+    if (!s->image.pixels) return fail(args, FAILED, "out of memory");
     memset(s->image.pixels, 255, bytes);
     return DONE;
 }

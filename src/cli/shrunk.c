@@ -128,7 +128,7 @@ static void remove_part(char *name, size_t reserved) {
     if (stat(name, &s) == 0 && S_ISREG(s.st_mode) && s.st_size == 0) unlink(name);
 }
 
-#define SHRUNK ": the file became shorter while it was in use: run the same command again when the file is complete"
+#define SHRUNK ": the file became shorter while it was in use; run the same command again when the file is complete"
 
 static void on_bus_error(int signal_number, siginfo_t *info, void *context) {
     (void)context;

@@ -27,7 +27,7 @@ static void format_shape(char *to, size_t size, lz_dims dims) {
     if (n < size) snprintf(to + n, size - n, "]");
 }
 
-/* Owned; NULL: there is no memory left. */
+/* Owned; NULL: out of memory. */
 static char *full_name(const source *s, int64_t i) {
     const char *name = lz_weights_name(s->weights, i);
     return s->part ? path_of(s->part, name) : strdup(name);

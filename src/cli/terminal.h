@@ -16,7 +16,7 @@ typedef struct drawing {
     bool above; /* pixels that lie over the letters, and stay when these go: kitty's */
 } drawing;
 /* As large as fits into so many cells, by the best the terminal on stderr is known to have: kitty's, sixel or iTerm2's
- * pixels, else symbols; without colours under NO_COLOR. False: there is no memory left. */
+ * pixels, else symbols; without colours under NO_COLOR. False: out of memory. */
 bool draw_picture(const lz_image *image, int columns, int rows, drawing *to);
 
 /* ---- lines ------------------------------------------------------------------------------------------------------- */

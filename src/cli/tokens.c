@@ -36,7 +36,7 @@ static int answer_line(const arguments *args, lz_context *ctx, const lz_tokenize
     if (!object)
         code = fail(args, FAILED, "line %ld is not JSON: %s", number, why.text);
     else if (!json_is_string(text))
-        code = fail(args, FAILED, "line %ld is not an object with a \"text\": {\"text\": \"a red fox\"} is meant",
+        code = fail(args, FAILED, "line %ld is not an object with a \"text\", such as {\"text\": \"a red fox\"}",
                     number);
     else if (print_ids(ctx, t, json_string_value(text), json_string_length(text), &err) != LZ_OK)
         code = fail(args, FAILED, "line %ld: %s", number, err.text);
@@ -63,7 +63,7 @@ static int answer_lines(const arguments *args, lz_context *ctx, const lz_tokeniz
     int code = DONE;
     for (long number = 1; code == DONE && (length = next_line(&line, &size)); number++)
         if (length > MOST_LINE)
-            code = fail(args, FAILED, "line %ld is too long: at most %s are read", number, show_bytes(MOST_LINE).text);
+            code = fail(args, FAILED, "line %ld is too long; the limit is %s", number, show_bytes(MOST_LINE).text);
         else
             code = answer_line(args, ctx, t, line, length, number);
     if (code == DONE && ferror(stdin)) code = fail(args, FAILED, "stdin cannot be read");
@@ -79,7 +79,7 @@ static int answer_words(const arguments *args, lz_context *ctx, const lz_tokeniz
     for (int i = 0; i < args->n_words && join; i++) fprintf(join, "%s%s", i ? " " : "", args->words[i]);
     int code = DONE;
     if (!join || fclose(join) != 0)
-        code = fail(args, FAILED, "there is no memory left for the text");
+        code = fail(args, FAILED, "out of memory");
     else if (print_ids(ctx, t, text, size, &err) != LZ_OK)
         code = fail_with(args, &err);
     free(text);

@@ -137,7 +137,7 @@ void look_at_model(lz_context *ctx, const char *folder, model_state *state) {
     if (!json_is_object(index))
         add_fault(state, "model_index.json is missing or damaged");
     else if (!state->runs)
-        add_fault(state, "a %s is not run by Lazuli; it runs %s", class ? state->class : "pipeline without a name",
+        add_fault(state, "Lazuli does not run a %s; it runs %s", class ? state->class : "pipeline without a name",
                   runnable_pipelines().text);
     add_bytes(state, folder);
     for (size_t i = 0; i < n_model_parts; i++) {

@@ -28,7 +28,8 @@ static lz_array *make_no_memory(lz_context *ctx) {
         lz_host_free(ctx, error);
         return NULL;
     }
-    lz_fail(error, LZ_OUT_OF_MEMORY, "out of memory while describing an array: free some, or describe less at once");
+    lz_fail(error, LZ_OUT_OF_MEMORY,
+            "out of memory while describing an array; free some arrays, or describe fewer at once");
     *a = (lz_array){.ctx = ctx, .refs = 1, .dtype = LZ_F32, .error = error, .in = a->inline_in};
     return a;
 }
@@ -75,7 +76,7 @@ static const lz_backend *find_backend(const lz_context_options *options, int *nu
         if (strncmp(device, backends[i].name, n) != 0 || (device[n] && !backends[i].numbered)) continue;
         if ((*number = device_number(device + n)) >= 0) return backends[i].find(options, err);
     }
-    lz_fail(err, LZ_NOT_FOUND, "there is no device '%s': take 'cpu', 'cuda', 'cuda:1' or 'ref'", device);
+    lz_fail(err, LZ_NOT_FOUND, "there is no device '%s'; use 'cpu', 'cuda', 'cuda:1' or 'ref'", device);
     return NULL;
 }
 
@@ -178,7 +179,7 @@ void lz_close(lz_context *ctx) {
 int lz_find_devices(const lz_context_options *given, lz_device_info *devices, int n, lz_error *err) {
     lz_context_options own = LZ_CONTEXT_OPTIONS();
     if (n < 0 || (n && !devices)) {
-        lz_fail(err, LZ_BAD_ARGUMENT, "find_devices: there is no place for %d devices", n);
+        lz_fail(err, LZ_BAD_ARGUMENT, "find_devices: devices is NULL, and n is %d", n);
         return -1;
     }
     if (given && lz_read_options(&own, sizeof own, given, "LZ_CONTEXT_OPTIONS", err) != LZ_OK) return -1;

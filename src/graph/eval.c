@@ -148,7 +148,7 @@ lz_status lz_wait(lz_array *a, lz_error *err) {
 }
 
 lz_status lz_plan(lz_array *const *arrays, int n, lz_plan_info *info, lz_error *err) {
-    if (!info) return lz_fail(err, LZ_BAD_ARGUMENT, "plan: there is no place for the answer");
+    if (!info) return lz_fail(err, LZ_BAD_ARGUMENT, "plan: info is NULL");
     memset(info, 0, sizeof *info);
     lz_status status = lz_check_all(arrays, n, err);
     if (status || n == 0) return status;
@@ -211,7 +211,7 @@ lz_status lz_copy(lz_array *a, void *out, int64_t bytes, lz_error *err) {
     if (buffer && bytes != own)
         lz_fail(&local, LZ_BAD_ARGUMENT, "copy: the array has %lld bytes, not %lld", (long long)own, (long long)bytes);
     else if (own && !out)
-        lz_fail(&local, LZ_BAD_ARGUMENT, "copy: there is no place for the %lld bytes", (long long)own);
+        lz_fail(&local, LZ_BAD_ARGUMENT, "copy: out is NULL, and the array has %lld bytes", (long long)own);
     else if (own)
         lz_buffer_read(buffer, offset, out, own, &local);
     lz_buffer_release(buffer);

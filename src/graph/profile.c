@@ -185,7 +185,7 @@ char *lz_profile_table(lz_context *ctx, lz_error *err) {
     int64_t launches = p->n, lost = p->lost;
     LZ_UNLOCK(ctx);
     if (!started) {
-        lz_fail(err, LZ_BAD_ARGUMENT, "profile_table: nothing was profiled: call lz_profile_start first");
+        lz_fail(err, LZ_BAD_ARGUMENT, "profile_table: nothing was profiled; call lz_profile_start first");
         return NULL;
     }
     double peak_flops, peak_bytes, total = 0;
@@ -238,7 +238,7 @@ lz_status lz_profile_trace(lz_context *ctx, const char *path, lz_error *err) {
     if (started) add_events(&t, ctx->profile);
     LZ_UNLOCK(ctx);
     if (!started)
-        return lz_fail(err, LZ_BAD_ARGUMENT, "profile_trace: nothing was profiled: call lz_profile_start first");
+        return lz_fail(err, LZ_BAD_ARGUMENT, "profile_trace: nothing was profiled; call lz_profile_start first");
     size_t length = t.length;
     char *text = lz_text_take(&t, err);
     if (!text) return LZ_OUT_OF_MEMORY;

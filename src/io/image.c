@@ -117,8 +117,7 @@ char *lz_image_text_memory(lz_context *ctx, const char *name, const void *data, 
         char *text = NULL;
         lz_status status = codecs[i]->text(ctx, name, data, (size_t)bytes, key, &text, err);
         if (status == LZ_OK && !text)
-            lz_fail(err, LZ_NOT_FOUND, "%s: the picture says nothing under '%s'", LZ_SHOW_TEXT(name),
-                    LZ_SHOW_TEXT(key));
+            lz_fail(err, LZ_NOT_FOUND, "%s: the picture has no text under '%s'", LZ_SHOW_TEXT(name), LZ_SHOW_TEXT(key));
         return text;
     }
     lz_fail(err, LZ_BAD_FILE, "%s: is neither a PNG nor a JPEG nor a WebP picture", LZ_SHOW_TEXT(name));

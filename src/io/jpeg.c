@@ -261,7 +261,7 @@ static void write_comments(struct jpeg_compress_struct *jpeg, const char *const 
 
 static lz_status encode(job *j, struct jpeg_compress_struct *jpeg, sink *s, const lz_image *image,
                         const char *const *text) {
-    if (setjmp(j->jump)) return failed(j, LZ_BAD_ARGUMENT, "cannot be made a JPEG");
+    if (setjmp(j->jump)) return failed(j, LZ_BAD_ARGUMENT, "cannot be encoded as JPEG");
     jpeg_create_compress(jpeg);
     jpeg->dest = &s->pub;
     jpeg->image_width = (JDIMENSION)image->width;

@@ -175,7 +175,8 @@ static lz_status encode(job *j, const lz_image *image, const char *const *text) 
     if (setjmp(png_jmpbuf(j->png))) {
         if (j->status != LZ_OK) return j->status;
         if (j->no_memory) return lz_out_of_memory(j->err, 0);
-        return lz_fail(j->err, LZ_BAD_ARGUMENT, "%s: cannot be made a PNG: %s", LZ_SHOW_TEXT(j->to->path), j->message);
+        return lz_fail(j->err, LZ_BAD_ARGUMENT, "%s: cannot be encoded as PNG: %s", LZ_SHOW_TEXT(j->to->path),
+                       j->message);
     }
     png_set_write_fn(j->png, j, write_bytes, flush_nothing);
     png_set_IHDR(j->png, j->info, (png_uint_32)image->width, (png_uint_32)image->height, 8, PNG_COLOR_TYPE_RGB,

@@ -142,7 +142,7 @@ lz_status lz_image_filter(lz_context *ctx, const lz_image *in, int64_t width, in
                 width * height * 3 <= LZ_IMAGE_MAX_BYTES &&
                 width * in->height * 3 <= LZ_IMAGE_MAX_BYTES; /* what is between the two passes */
     if (!fits)
-        return lz_fail(err, LZ_BAD_ARGUMENT, "a picture of %lld x %lld pixels cannot be made one of %lld x %lld",
+        return lz_fail(err, LZ_BAD_ARGUMENT, "a picture of %lld x %lld pixels cannot be resized to %lld x %lld",
                        (long long)in->width, (long long)in->height, (long long)width, (long long)height);
 
     lz_image wide = {.width = 0};

@@ -214,7 +214,7 @@ static lz_status encode(const lz_image *image, WebPMemoryWriter *to, const char 
     if (good) return LZ_OK;
     if (why == VP8_ENC_ERROR_OUT_OF_MEMORY || why == VP8_ENC_ERROR_BITSTREAM_OUT_OF_MEMORY)
         return lz_out_of_memory(err, image->width * image->height * 3);
-    return lz_fail(err, LZ_BAD_ARGUMENT, "%s: cannot be made a WebP (error %d)", LZ_SHOW_TEXT(path), (int)why);
+    return lz_fail(err, LZ_BAD_ARGUMENT, "%s: cannot be encoded as WebP (error %d)", LZ_SHOW_TEXT(path), (int)why);
 }
 
 static lz_status write_webp(lz_writer *to, const lz_image *image, const char *const *text, lz_error *err) {

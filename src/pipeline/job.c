@@ -231,7 +231,7 @@ static lz_status run_stages(lz_job *job, lz_picture *p, lz_error *err) {
     p->steps = job->options.steps - job->first_step;
     p->prompt_cut = job->prompts[0].cut || job->prompts[1].cut;
     if (p->prompt_cut && !status)
-        lz_tell(p->ctx, LZ_LOG_NOTE, "the prompt has more tokens than the model reads: its end was left out");
+        lz_tell(p->ctx, LZ_LOG_NOTE, "the prompt has more tokens than the model reads, so its end was ignored");
     p->guidance = job->options.guidance;
     lz_scope_end(scope);
     end_stages(job);
@@ -252,7 +252,7 @@ lz_status lz_job_run(lz_job *job, lz_picture *picture, lz_error *err) {
         if (status == LZ_OUT_OF_MEMORY) lz_kept_forget_readings(m);
         if (status == LZ_OUT_OF_MEMORY && lz_kept_give_up(m)) { /* perhaps there is room for one stage at a time */
             lz_tell(m->ctx, LZ_LOG_NOTE,
-                    "memory is short: the picture is begun again, with one stage in memory at a time");
+                    "memory is short, so the picture is started again, with one stage in memory at a time");
             lz_picture_free(picture);
             status = run_stages(job, picture, err);
         }

@@ -8,10 +8,9 @@ static int64_t fit(int64_t size, int64_t unit) { return size / unit * unit; }
 
 static lz_status check_images(const lz_picture_options *o, int64_t unit, lz_error *err) {
     if (o->n_images > 0 && !o->images)
-        return lz_fail(err, LZ_BAD_ARGUMENT, "%d images were named, but none given", o->n_images);
+        return lz_fail(err, LZ_BAD_ARGUMENT, "n_images is %d, but images is NULL", o->n_images);
     if (o->n_images < 0 || o->n_images > LZ_MAX_IMAGES)
-        return lz_fail(err, LZ_BAD_ARGUMENT, "%d images were given, and at most %d are taken", o->n_images,
-                       LZ_MAX_IMAGES);
+        return lz_fail(err, LZ_BAD_ARGUMENT, "%d images were given, and the limit is %d", o->n_images, LZ_MAX_IMAGES);
     for (int i = 0; i < o->n_images; i++) {
         char what[32];
         snprintf(what, sizeof what, "image %d", i + 1);
@@ -52,7 +51,7 @@ static lz_status settle_references(lz_job *job, lz_error *err) {
                             : "this model looks at no images, except at one to start from "
                               "(with a strength)",
                        most, most > 1 ? "s" : "", n);
-    if (n < least) return lz_fail(err, LZ_BAD_ARGUMENT, "this model changes images: give it one to look at");
+    if (n < least) return lz_fail(err, LZ_BAD_ARGUMENT, "this model edits images; give it at least one");
     int64_t unit = facts.token_pixels;
     for (int i = 0; i < n; i++) {
         lz_reference_size size = lz_size_reference(job->model, &images[i]);
@@ -92,7 +91,7 @@ static lz_status settle_size(lz_job *job, lz_error *err) {
     if (o->height) height = o->height;
     if (width < unit || height < unit || width > LZ_MAX_SIZE || height > LZ_MAX_SIZE)
         return lz_fail(err, LZ_BAD_ARGUMENT,
-                       "a picture of %lld x %lld cannot be made: each side must be from %lld to %d", (long long)width,
+                       "a picture of %lld x %lld cannot be made; each side must be from %lld to %d", (long long)width,
                        (long long)height, (long long)unit, LZ_MAX_SIZE);
     o->width = fit(width, unit);
     o->height = fit(height, unit);
@@ -114,11 +113,11 @@ lz_status lz_job_settle(lz_job *job, lz_error *err) {
     lz_status status = settle_size(job, err);
     if (status) return status;
     if (o->steps < 0 || o->steps > LZ_MAX_STEPS)
-        return lz_fail(err, LZ_BAD_ARGUMENT, "%d steps cannot be made: take 1 to %d", o->steps, LZ_MAX_STEPS);
+        return lz_fail(err, LZ_BAD_ARGUMENT, "%d steps are not possible; use 1 to %d", o->steps, LZ_MAX_STEPS);
     if (!(o->guidance >= 0) || o->guidance > 1000)
-        return lz_fail(err, LZ_BAD_ARGUMENT, "a guidance of %g cannot be used: take 1 to 1000", o->guidance);
+        return lz_fail(err, LZ_BAD_ARGUMENT, "a guidance of %g is not possible; use 1 to 1000", o->guidance);
     if (!(o->strength >= 0 && o->strength <= 1))
-        return lz_fail(err, LZ_BAD_ARGUMENT, "a strength of %g cannot be used: take more than 0, to 1", o->strength);
+        return lz_fail(err, LZ_BAD_ARGUMENT, "a strength of %g is not possible; use more than 0, up to 1", o->strength);
     if (o->strength > 0 && !o->n_images)
         return lz_fail(err, LZ_BAD_ARGUMENT, "a strength was given, but no image to start from");
     if ((status = lz_check_previews(o, err))) return status;
@@ -129,7 +128,7 @@ lz_status lz_job_settle(lz_job *job, lz_error *err) {
     if (!(o->guidance > 0) || facts.guidance_built_in) o->guidance = facts.guidance;
     job->first_step = o->strength > 0 ? (int)(o->steps - o->steps * o->strength) : 0; /* get_timesteps of diffusers */
     if (job->first_step == o->steps)
-        return lz_fail(err, LZ_BAD_ARGUMENT, "a strength of %g leaves nothing to do: take more", o->strength);
+        return lz_fail(err, LZ_BAD_ARGUMENT, "a strength of %g leaves no step to run; use a larger one", o->strength);
     return LZ_OK;
 }
 
@@ -144,6 +143,6 @@ lz_status lz_job_sigmas(lz_job *job, lz_error *err) {
     lz_host_free(m->ctx, job->sigmas);
     job->sigmas = NULL;
     return lz_fail(err, LZ_BAD_FILE,
-                   "%s: the numbers in scheduler/scheduler_config.json make no schedule for %lld x %lld",
+                   "%s: the numbers in scheduler/scheduler_config.json give no valid schedule for %lld x %lld",
                    LZ_SHOW_TEXT(m->folder), (long long)job->options.width, (long long)job->options.height);
 }

@@ -78,7 +78,7 @@ static void remark_size(const lz_trained *t, int64_t width, int64_t height, lz_r
                                  i ? ", " : "this model was trained for pictures of ", (long long)t->sizes[i][0],
                                  (long long)t->sizes[i][1]);
     if (used && used < room)
-        snprintf(to->size + used, room - used, ": one of %lld x %lld is likely to be broken", (long long)width,
+        snprintf(to->size + used, room - used, ", so one of %lld x %lld is likely to be broken", (long long)width,
                  (long long)height);
 }
 
@@ -87,10 +87,10 @@ static void remark_images(const lz_trained *t, const lz_job *job, lz_remarks *to
     lz_job_references(job, &n);
     if (n && t->no_references)
         snprintf(to->images, sizeof to->images,
-                 "this model was not trained to look at images: the picture is likely to be broken");
+                 "this model was not trained to look at images, so the picture is likely to be broken");
     else if (job->options.strength > 0 && t->no_start)
         snprintf(to->images, sizeof to->images,
-                 "this model was not trained to start from an image: the picture is likely to be broken");
+                 "this model was not trained to start from an image, so the picture is likely to be broken");
 }
 
 static lz_status remark_words(const lz_model *m, const char *prompt, lz_remarks *to, lz_error *err) {

@@ -350,7 +350,7 @@ static lz_status leave_hollow(job *j, shard *s) {
     int64_t bytes = s->writer.end;
     for (int i = 0; i < s->n; i++) bytes += synth_bytes(&s->tensors[i]);
     if (ftruncate(s->writer.fd, bytes) == 0) return lz_writer_commit(&s->writer, j->err);
-    return lz_fail(j->err, LZ_IO, "%s: a file of %.1f GB without content cannot be made there: %s",
+    return lz_fail(j->err, LZ_IO, "%s: a file of %.1f GB without content cannot be created there: %s",
                    LZ_SHOW_TEXT(s->path), 1e-9 * (double)bytes, strerror(errno));
 }
 
@@ -377,7 +377,7 @@ static lz_status make_folder(job *j, const char *name) {
     lz_status status = join(j, path, name);
     if (status) return status;
     if (mkdir(path, 0777) == 0) return remember(j, name);
-    return lz_fail(j->err, LZ_IO, "%s: cannot be made: %s", LZ_SHOW_TEXT(path), strerror(errno));
+    return lz_fail(j->err, LZ_IO, "%s: cannot be created: %s", LZ_SHOW_TEXT(path), strerror(errno));
 }
 
 /* A folder with something in it is somebody's. */

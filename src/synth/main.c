@@ -26,20 +26,21 @@ static bool watch(void *user, const char *file, int64_t done, int64_t total) {
 }
 
 static int help(void) {
-    puts("lazuli-synth: a model folder of random weights, in the layout, shapes and sizes of the published model.\n"
-         "It gives pictures of noise, and takes the time and memory the real one takes.\n\n"
-         "usage: lazuli-synth KIND DIR [OPTIONS]     write it into DIR, which must be new or empty\n"
+    puts("lazuli-synth writes a model folder of random weights, in the layout, shapes and sizes of the published "
+         "model.\n"
+         "Its pictures are noise, and take the time and memory of the real model.\n\n"
+         "usage: lazuli-synth KIND DIR [OPTIONS]     write the model into DIR, which must be new or empty\n"
          "       lazuli-synth --list KIND [OPTIONS]  print its tensors (part, name, shape, type); write "
          "nothing\n\nkinds:");
     const char *name, *what;
     for (int i = 0; (name = synth_kind(i, &what)); i++) printf("  %-16s %s\n", name, what);
     puts("\noptions:\n"
-         "  --layers N       blocks of the transformer, of both sorts together; fewer are quicker to measure\n"
-         "  --text-layers N  layers of the text encoder; for klein with fewer than 28 others must be told\n"
-         "                   text_encoder_out_layers\n"
-         "  --tokenizer DIR  copy the tokenizer from there; otherwise one is made that knows bytes only\n"
-         "  --whole          one file for each part, whatever its size\n"
-         "  --seed N         other numbers; the same seed gives the same files everywhere (1)\n"
+         "  --layers N       number of blocks of the transformer, of both kinds together\n"
+         "  --text-layers N  number of layers of the text encoder; for klein with fewer than 28, other programs\n"
+         "                   need text_encoder_out_layers as an argument\n"
+         "  --tokenizer DIR  copy the tokenizer from DIR; by default one is made that knows bytes only\n"
+         "  --whole          write one file for each part, of any size\n"
+         "  --seed N         seed of the weights (default 1); the same seed gives the same files everywhere\n"
          "  --help           print this\n\n"
          "examples:\n"
          "  lazuli-synth tiny /tmp/tiny && lazuli -m /tmp/tiny -p \"a red fox\" -o fox.png\n"

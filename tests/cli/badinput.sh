@@ -64,21 +64,21 @@ wrong 'transformer' fox -m "$work/model"
 copy B && sed -i 's/"hidden_size": [0-9]*/"hidden_size": 48/' "$work/model/text_encoder/config.json"
 wrong '.' fox -m "$work/model"
 copy A && rm -r "$work/model/vae" && cp -r $flux/B/vae "$work/model/vae"
-wrong 'they are of two models' fox -m "$work/model"
+wrong 'they belong to different models' fox -m "$work/model"
 
 # Prompts
 wrong 'prompt is not valid UTF-8' "$(printf 'a \377 fox')" -m $A
 wrong 'negative prompt is not valid UTF-8' fox -n "$(printf '\303')" -m $A
-try_match 1 'nothing came' $lazuli - -m $A
-try_match 1 'holds a zero byte' sh -c "printf 'a\\0b' | $lazuli - -m $A"
-try_match 2 'what shall be shown' $lazuli generate -m $A
-try_match 2 'the prompt was given with --prompt' $lazuli -p fox fox -m $A
+try_match 1 'stdin was empty' $lazuli - -m $A
+try_match 1 'contains a zero byte' sh -c "printf 'a\\0b' | $lazuli - -m $A"
+try_match 2 'a prompt is needed' $lazuli generate -m $A
+try_match 2 'the prompt was given twice, by --prompt' $lazuli -p fox fox -m $A
 
 # Where to
-try_match 2 'x.gif: the name of a picture ends in' $lazuli fox -m $A -o "$out/x.gif"
+try_match 2 'x.gif: the name of a picture must end in' $lazuli fox -m $A -o "$out/x.gif"
 try_match 2 '--dump writes tensors' $lazuli fox -m $A --dump "$out/x.png"
-try_match 1 'No such file or directory; make the folder first' $lazuli fox -m $A -o "$out/no/x.png"
-try_match 1 'No such file or directory; make the folder first' $lazuli fox -m $A -o "$out/x.png" --dump "$out/no/x.safetensors"
+try_match 1 'No such file or directory; create the folder first' $lazuli fox -m $A -o "$out/no/x.png"
+try_match 1 'No such file or directory; create the folder first' $lazuli fox -m $A -o "$out/x.png" --dump "$out/no/x.safetensors"
 try_match 1 'Not a directory' $lazuli fox -m $A -o "$A/model_index.json/x.png"
 mkdir "$work/folder.png"
 try_match 1 'is a folder' $lazuli fox -m $A -o "$work/folder.png"
@@ -146,8 +146,8 @@ try 0 sh -c "{ $lazuli fox -m $A --count 9 -S 1 -W 64 -H 64 -o $work/unread.png;
 END
 try 1 sh -c "ls $work | grep -e part -e unread-9" </dev/null
 # trap 8: an endless prompt, an endless line, a configuration without end
-try_match 1 '^lazuli: stdin: is too large: at most 1.0 MiB are read$' sh -c "yes | $lazuli -m $A -p - -o $work/never.png"
-try_match 1 '^lazuli: line 1 is too long: at most 16.0 MiB are read$' sh -c "yes | tr -d '\\n' | $lazuli tokenize -m $A"
+try_match 1 '^lazuli: stdin: is too large; the limit is 1.0 MiB$' sh -c "yes | $lazuli -m $A -p - -o $work/never.png"
+try_match 1 '^lazuli: line 1 is too long; the limit is 16.0 MiB$' sh -c "yes | tr -d '\\n' | $lazuli tokenize -m $A"
 cp -rL $A "$work/endless"
 chmod -R u+w "$work/endless"
 truncate -s 17M "$work/endless/vae/config.json"

@@ -13,7 +13,7 @@ lists() { try 0 ls -A "$1"; } # the names come from stdin
 printf '\357\273\277# the first\na fox\r\n\n  {"prompt": "a dog", "seed": [5, 6], "width": 32}  \n\t\n{"prompt": "a cat", "output": "c/{n}-{seed}.jpg"}' >p.txt
 mkdir c
 "$absolute" batch p.txt $tiny >said 2>&1
-for line in '^lazuli: line 2: this is the demo model' '^p-2-2.png  16 x 16, seed 2, 1 step, ' '^p-4-5.png  32 x 16, seed 5' \
+for line in '^lazuli: line 2: using the demo model' '^p-2-2.png  16 x 16, seed 2, 1 step, ' '^p-4-5.png  32 x 16, seed 5' \
     '^p-4-6.png  32 x 16, seed 6' '^c/3-6.jpg  16 x 16, seed 6' '^lazuli: 4 pictures made, 0 there already$'; do
     try_match 0 "$line" cat said
 done
@@ -24,7 +24,7 @@ same x.png p-4-6.png
 
 # Finished ones are skipped; what is missing, or made from other settings, or by others, is made
 try 0 "$absolute" batch p.txt $tiny <<'END'
-lazuli: line 2: this is the demo model; -m DIR takes another
+lazuli: line 2: using the demo model; -m DIR chooses another
 lazuli: 0 pictures made, 4 there already
 END
 cp p-4-5.png before.png
@@ -45,16 +45,16 @@ try 0 "$absolute" batch p.txt $tiny -s 2 -q </dev/null
 mkdir out
 try_match 0 '^out/p-1-7-2.png ' "$absolute" batch p.txt $tiny -S 7 -o 'out/{file}-{n}-{seed}-{line}.png'
 printf 'a fox\na dog\n' >two.txt
-try_match 1 '^lazuli: line 2: out/x.png is written by line 1 already: put \{line\} or \{seed\}' "$absolute" batch two.txt $tiny -o out/x.png
+try_match 1 '^lazuli: line 2: out/x.png is already written by line 1; put \{line\} or \{seed\}' "$absolute" batch two.txt $tiny -o out/x.png
 try_match 0 'out/1-2.png' "$absolute" batch two.txt $tiny --count 2 -S 1 -o 'out/{n}.png' # several of a line are numbered
 for name in 'out/{what}.png' 'out/{line.png' 'out/{}.png'; do
-    try_match 2 '^lazuli: [^ ]*: \{file\}, \{line\}, \{n\} and \{seed\} can stand in a name' "$absolute" batch two.txt -o "$name"
+    try_match 2 '^lazuli: [^ ]*: a name may contain \{file\}, \{line\}, \{n\} and \{seed\}' "$absolute" batch two.txt -o "$name"
 done
 # trap 20: a WebP says how it was made, so that a batch of them goes on too
 try_match 0 '^lazuli: 2 pictures made, 0 there' "$absolute" batch two.txt $tiny -o 'out/{n}.webp'
 try_match 0 '^lazuli: 0 pictures made, 2 there' "$absolute" batch two.txt $tiny -o 'out/{n}.webp'
 try_match 0 '^lazuli: 2 pictures made, 0 there' "$absolute" batch two.txt $tiny -s 2 -o 'out/{n}.webp'
-try_match 2 'lazuli: nowhere/1.png: cannot be written: .*make the folder first' "$absolute" batch two.txt -o 'nowhere/{n}.png'
+try_match 2 'lazuli: nowhere/1.png: cannot be written: .*create the folder first' "$absolute" batch two.txt -o 'nowhere/{n}.png'
 try_match 0 '^out/2.png' "$absolute" batch two.txt $tiny -o 'out/{n}.png' --dump 'out/{n}.safetensors'
 rm out/2.safetensors
 try_match 0 '1 picture made, 1 there' "$absolute" batch two.txt $tiny -o 'out/{n}.png' --dump 'out/{n}.safetensors'
@@ -76,9 +76,9 @@ $(printf 'a \377 dog')
 END
 "$absolute" batch bad.txt $tiny >said 2>&1
 try 0 test $? = 1 </dev/null
-for line in '^bad-1-1.png' 'line 2: there is no setting "promt"; is "prompt" meant\?$' 'line 3: --steps takes a whole number' \
+for line in '^bad-1-1.png' 'line 2: there is no setting "promt"; did you mean "prompt"\?$' 'line 3: --steps takes a whole number' \
     'line 4: is not JSON, though it begins with \{' 'line 5: has no "prompt"' 'line 6: .*nowhere is not a model folder.*; this line names it$' \
-    'line 7: nowhere.png: cannot be opened: .*; this line names it$' 'line 8: --strength says how much' 'line 9: --count counts on from one seed' \
+    'line 7: nowhere.png: cannot be opened: .*; this line names it$' 'line 8: --strength needs an image to start from' 'line 9: --count takes one seed to start from' \
     'line 10: is not valid UTF-8' '^bad-11-11.png' '^lazuli: 2 pictures made, 0 there already' '^lazuli: 9 of 11 lines failed$'; do
     try_match 0 "$line" cat said
 done
@@ -93,22 +93,22 @@ try_match 1 '^\{"file": "bad-1-1.png", "seed": 1, .*"settings": \{.*, "line": 1\
 # A fault of the command's own -o or --dump is said once; settings that the command names are not called the line's
 printf 'a fox\na dog\n' >own.txt
 try 2 "$absolute" batch own.txt $tiny -o '{lin}.png' <<'END'
-lazuli: {lin}.png: {file}, {line}, {n} and {seed} can stand in a name, and no other {}
+lazuli: {lin}.png: a name may contain {file}, {line}, {n} and {seed}, and no other {}
 END
 try 2 "$absolute" batch own.txt $tiny -o nix/ <<'END'
-lazuli: nix/: is no folder that can be written into: make it first
+lazuli: nix/: is not a folder that can be written into; create it first
 END
 try 2 "$absolute" batch own.txt $tiny -o 'nix/{line}.png' <<'END'
-lazuli: nix/1.png: cannot be written: nix/: No such file or directory; make the folder first
+lazuli: nix/1.png: cannot be written: nix/: No such file or directory; create the folder first
 END
 try 2 "$absolute" batch own.txt $tiny -o - <<'END'
-lazuli: -o - writes one picture to stdout, and a batch writes files: name them, as in -o 'out/{line}-{seed}.png'
+lazuli: -o - writes one picture to stdout, but a batch writes files; name them, as in -o 'out/{line}-{seed}.png'
 END
 try 2 "$absolute" batch own.txt $tiny --dump x.png <<'END'
-lazuli: x.png: --dump writes tensors: choose a name that ends in .safetensors
+lazuli: x.png: --dump writes tensors, so the name must end in .safetensors
 END
 echo '{"image": "nowhere.png"}' >own.json
-try_match 1 'line 2: nowhere.png: .*; the settings name it: --image FILE takes another$' "$absolute" batch own.txt $tiny --settings own.json
+try_match 1 'line 2: nowhere.png: .*; the settings name it, and --image FILE chooses another$' "$absolute" batch own.txt $tiny --settings own.json
 echo '{"prompt": "a fox", "image": "nowhere.png"}' >own.txt
 try_match 1 '^lazuli: 1 of 1 line failed$' "$absolute" batch own.txt $tiny
 
@@ -127,14 +127,14 @@ END
 try 0 test $? = 1 </dev/null
 try 0 sed -E 's/, [0-9.]+ m?s$//; s/(meant|there|opened|written).*/\1/' said <<'END'
 lazuli: line 3: nowhere/3.png: cannot be written
-lazuli: line 4: out/typo-1.png is written
+lazuli: line 4: out/typo-1.png is already written
 lazuli: line 5: nowhere.png: cannot be opened
 lazuli: line 6: "prompt" takes one value, and a list was given
 lazuli: line 7: "width" takes one value, and a list was given
 lazuli: line 8: there
-lazuli: 6 of 8 lines cannot be made; the others will be
-lazuli: line 1: this is the demo model; -m DIR takes another
-lazuli: line 1: this model was trained for pictures of 256 x 256: one of 64 x 64 is likely to be broken
+lazuli: 6 of 8 lines have errors; the others will be made
+lazuli: line 1: using the demo model; -m DIR chooses another
+lazuli: line 1: this model was trained for pictures of 256 x 256, so one of 64 x 64 is likely to be broken
 out/typo-1.png  64 x 64, seed 1, 4 steps
 out/typo-2.png  64 x 64, seed 2, 2 of 4 steps
 lazuli: 2 pictures made, 0 there
@@ -158,7 +158,7 @@ try_match 0 '^lazuli: 1 of 4 lines failed$' cat said
 mkfifo fifo
 (printf '\357\273\277a fox\r\n# none\n\n' && head -c 2000000 /dev/zero | tr '\0' x && printf '\na dog') >fifo &
 "$absolute" batch fifo $tiny -o 'out/fifo-{line}.png' >said 2>&1
-try_match 0 '^lazuli: line 4: is too long: at most 1.0 MiB' cat said
+try_match 0 '^lazuli: line 4: is too long; the limit is 1.0 MiB' cat said
 try 0 "$absolute" a fox -S 1 $tiny -q -o x.png </dev/null
 same out/fifo-1.png x.png
 try 0 sh -c 'ls out/fifo-*' <<'END'
@@ -174,16 +174,16 @@ kill -INT $pid
 status=0
 wait $pid || status=$?
 exec 3<&-
-try_match 130 '^lazuli: the same command goes on from here$' sh -c "cat said && exit $status"
+try_match 130 '^lazuli: run the same command again to continue$' sh -c "cat said && exit $status"
 
 # trap 16: an existing folder, or a name with a slash at its end, takes pictures under names of their own
 mkdir folder
 try_match 0 '^folder/two-2-2.png ' "$absolute" batch two.txt $tiny -o folder
 try_match 0 ' 0 pictures made, 2 there' "$absolute" batch two.txt $tiny -o folder/
-try_match 2 'lazuli: nowhere/: is no folder that can be written into: make it first' "$absolute" batch two.txt -o nowhere/
+try_match 2 'lazuli: nowhere/: is not a folder that can be written into; create it first' "$absolute" batch two.txt -o nowhere/
 try_match 0 '^folder/lazuli-7.png ' "$absolute" a fox $tiny -S 7 -o folder
 try_match 0 '^folder/lazuli-7-2.png ' "$absolute" a fox $tiny -S 7 -o folder/
-try_match 1 'nowhere/lazuli.png: cannot be written: .*make the folder first' "$absolute" a fox -o nowhere/
+try_match 1 'nowhere/lazuli.png: cannot be written: .*create the folder first' "$absolute" a fox -o nowhere/
 
 # trap 16: the sheet of a second run, and of one that goes on, is the one of the first, byte for byte
 echo '{"prompt": "a fox", "seed": [1, 2, 3, 4], "output": "folder/{seed}.png", "sheet": "folder/sheet-{line}.png"}' >sheet.txt
@@ -207,11 +207,11 @@ same x.png given-1-3.png
 echo 'a dog' >>given.txt
 rm given-1-3.png
 try 2 "$absolute" batch given.txt $tiny -p 'a fox' <<'END'
-lazuli: line 2: is a prompt itself, and --prompt gives another: leave that out; it is for lines of JSON without a "prompt"
+lazuli: line 2: is a prompt itself, so --prompt cannot be used; it is for JSON lines without a "prompt"
 END
 try_match 2 'No such file' ls given-1-3.png
 try_match 0 '^given-2-3.png' "$absolute" batch given.txt --from x.png # the prompt of a picture is only a default
-try_match 2 'reads one prompt from stdin, and a batch has many' "$absolute" batch given.txt -p -
+try_match 2 'cannot be used with a batch, which has many prompts' "$absolute" batch given.txt -p -
 
 # trap 16: the last line of --json is the summary, also when lines failed
 try 1 sh -c "$absolute batch typo.txt -W 64 -H 64 -s 4 --json 2>/dev/null >json; code=\$?; tail -n 1 json; exit \$code" <<'END'
@@ -224,16 +224,16 @@ END
 # Files that are none
 try_match 1 'nowhere.txt: cannot be opened' "$absolute" batch nowhere.txt
 try_match 1 'cannot be read: Is a directory' "$absolute" batch out
-try_match 1 'out/2.png: holds a zero byte: it is not text' "$absolute" batch out/2.png
-try_match 1 '/dev/zero: holds a zero byte: it is not text' "$absolute" batch /dev/zero
+try_match 1 'out/2.png: contains a zero byte, so it is not text' "$absolute" batch out/2.png
+try_match 1 '/dev/zero: contains a zero byte, so it is not text' "$absolute" batch /dev/zero
 truncate -s 65M huge.txt
-try_match 1 'huge.txt: is too large: at most 64.0 MiB are read' "$absolute" batch huge.txt
+try_match 1 'huge.txt: is too large; the limit is 64.0 MiB' "$absolute" batch huge.txt
 rm huge.txt
 try_match 2 'batch needs a FILE' "$absolute" batch
 head -c 2000000 /dev/zero | tr '\0' 'x' >long.txt
 echo >>long.txt
 echo 'a fox' >>long.txt
-try_match 1 '^lazuli: line 1: is too long: at most 1.0 MiB' "$absolute" batch long.txt $tiny
+try_match 1 '^lazuli: line 1: is too long; the limit is 1.0 MiB' "$absolute" batch long.txt $tiny
 try_match 1 '^lazuli: 0 pictures made, 1 there already' "$absolute" batch long.txt $tiny
 try 0 "$absolute" batch /dev/null <<'END'
 lazuli: 0 pictures made, 0 there already
@@ -286,7 +286,7 @@ sleep 0.5
 kill -INT $pid
 status=0
 wait $pid || status=$?
-try_match 130 '^lazuli: the same command goes on from here$' sh -c "cat said && exit $status"
+try_match 130 '^lazuli: run the same command again to continue$' sh -c "cat said && exit $status"
 try_match 2 'No such file' ls out/stop-1.png
 
 if command -v script >/dev/null; then # all of it, not one picture

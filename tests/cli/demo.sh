@@ -5,7 +5,7 @@ flux=$PWD/tests/data/flux2
 root=$PWD
 absolute=$(realpath $lazuli)
 fox="a fox in 3d style on a blue background"
-said='^lazuli: this is the demo model; -m DIR takes another$'
+said='^lazuli: using the demo model; -m DIR chooses another$'
 
 same() { try 0 cmp "$1" "$2" </dev/null; }
 
@@ -48,7 +48,7 @@ mkdir "$work/alone"
 cp "$absolute" "$work/alone/lazuli"
 if [ ! -e /usr/local/share/lazuli/models/demo ]; then
     for command in fox plan info 'tokenize fox' "encode $flux/ref1.png -o $work/x.safetensors"; do
-        try_match 2 "^lazuli: no model was named, and the demo model is in none of its places \\($work/alone/../share/lazuli/models/demo, $work/alone/models/demo, .*-m DIR" \
+        try_match 2 "^lazuli: no model was named, and the demo model was not found \\($work/alone/../share/lazuli/models/demo, $work/alone/models/demo, .*-m DIR" \
             "$work/alone/lazuli" $command
     done
 fi
@@ -70,8 +70,8 @@ for option in $options; do
     seed) given='--seed 5,6' seen=', seed 5, ' ;;
     count) given='--count 2' seen=', seed 2, ' ;;
     steps) given='--steps 2' seen=', 2 steps, ' ;;
-    guidance) given='--guidance 2' seen='guidance changes nothing here' ;;
-    negative) given='--negative blue' seen='negative changes nothing here' ;;
+    guidance) given='--guidance 2' seen='guidance has no effect' ;;
+    negative) given='--negative blue' seen='negative has no effect' ;;
     image) given="--image $flux/ref1.png" seen=', 1 step, ' ;;
     strength) given="-i $flux/ref1.png --strength 0.5 -s 4" seen=', 2 of 4 steps, ' ;;
     output) given="--output $work/option.webp" seen="^$work/option.webp  " ;;
@@ -80,15 +80,15 @@ for option in $options; do
     from) given="--from $work/base.png" seen=', seed 1, 1 step, ' ;;
     settings) given="--settings $work/settings.json" seen=', 1 step, ' ;;
     precision) given='--precision bf16' seen=', 1 step, ' ;;
-    offload) given='--offload stream' seen='--offload changes nothing here' ;;
+    offload) given='--offload stream' seen='--offload has no effect' ;;
     device) given='--device ref' seen=', 1 step, ' ;;
     threads) given='--threads 1' seen=', 1 step, ' ;;
     steps-dir) given="--steps-dir $work/steps" seen=', 1 step, ' ;;
     full-paths) given='--full-paths' seen=', 1 step, ' ;;
     no-metadata) given='--no-metadata' seen=', 1 step, ' ;;
     sheet) given="--sheet $work/sheet.png" seen="^$work/sheet.png  32 x 32, a sheet of 1" ;;
-    preview) given='--preview' seen='--preview (needs a terminal|was left out)' ;;
-    show) given='--show' seen='--show (needs a terminal|was left out)' ;;
+    preview) given='--preview' seen='--preview (needs a terminal|has no effect)' ;;
+    show) given='--show' seen='--show (needs a terminal|has no effect)' ;;
     json) given='--json' seen='^ "family": "FLUX.2 ' ;;
     quiet) given='--quiet' seen='' ;;
     verbose) given='--verbose' seen='^picture +16 x 16, 1 step, ' ;;
@@ -126,7 +126,7 @@ done
 try_match 0 'fox.png -m models/demo$' env LAZULI_MODEL=mine tools/demo build
 escape=$(printf '\033')
 try 1 grep -e "$escape" -e chafa -e terminal -e '.\{81\}' "$work/said" </dev/null # trap 14: plain lines where there is no terminal
-if command -v script >/dev/null && ! $lazuli fox $one --show -o "$work/x.png" 2>&1 | grep -q 'left out'; then
+if command -v script >/dev/null && ! $lazuli fox $one --show -o "$work/x.png" 2>&1 | grep -q 'made without chafa'; then
     on_terminal() { env TERM=xterm-256color LC_ALL=C.UTF-8 script -qec "stty cols 80 rows 24; tools/demo build" /dev/null; }
     # trap 14: each picture is seen, without the program chafa; the last one fits on a screen with its command and the hints
     on_terminal >"$work/said"

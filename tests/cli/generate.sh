@@ -74,20 +74,20 @@ differ "$work/g.png" "$work/g4.png"
 try 0 $lazuli fox -m $flux/C -s 3 -S 1 -n 'blue' $small -q -o "$work/g.png" </dev/null
 differ "$work/g.png" "$work/g4.png"
 holds "$work/g.png" negative
-try_match 0 'guidance changes nothing here' $lazuli fox -m $A -g 3 $small -o "$work/g.png"
+try_match 0 'guidance has no effect' $lazuli fox -m $A -g 3 $small -o "$work/g.png"
 # trap 3: a Lightning model has no guidance unless it is asked for
 lightning="$lazuli fox -m tests/data/qwen/L -S 1 -s 2 -W 48 -H 48 --no-metadata"
 try_match 0 '^defaults .* 8 steps, no guidance$' $lazuli info -m tests/data/qwen/L
 try 0 $lightning -q -o "$work/l1.png" </dev/null
-try_match 0 'negative changes nothing here' $lightning -n dark -o "$work/l2.png"
+try_match 0 'negative has no effect' $lightning -n dark -o "$work/l2.png"
 same "$work/l1.png" "$work/l2.png"
 try 0 sh -c "$lightning -g 4 -n dark -o $work/l2.png 2>&1 | grep 'changes nothing'; exit 0" </dev/null
 differ "$work/l1.png" "$work/l2.png"
-try_match 0 'negative changes nothing here' $lazuli fox -m $A -n blue $small -o "$work/g.png"
+try_match 0 'negative has no effect' $lazuli fox -m $A -n blue $small -o "$work/g.png"
 
 # Sizes
 try 0 sh -c "$lazuli fox -m $A -W 70 -H 95 -o $work/cut.png >/dev/null" <<'END'
-lazuli: cut to 64 x 80: sides are multiples of 16
+lazuli: the size is cut to 64 x 80, because sides are multiples of 16
 END
 holds "$work/cut.png" 64x80
 
@@ -105,7 +105,7 @@ try_match 0 '^64 x 64 pixels, 2 of 4 steps, ' $lazuli plan fox -m $A -i $flux/re
 for line in '"steps": 2,' '"schedule_steps": 4,' '"strength": 0.5,'; do try_match 0 "^ $line" $strength --json; done
 holds "$work/i3.png" '2 of 4'
 holds "$work/i3.png" strength
-try_match 2 'strength says how much of an image to change' $lazuli fox -m $A --strength 0.5
+try_match 2 'strength needs an image to start from' $lazuli fox -m $A --strength 0.5
 
 # Noise in, everything out
 case=$flux/cases/a_square.safetensors
@@ -125,7 +125,7 @@ same "$work/size.png" "$work/again.png"
 try_match 0 '^64 x 64 pixels' $lazuli plan -m $A --noise "$work/s.safetensors"
 try_match 1 'the noise is .*, and this picture needs' $lazuli fox -m $A -W 64 -H 80 --noise $case -o "$work/x.png"
 try_match 1 "there is no tensor 'noise'\$" $lazuli fox -m $A $small --noise $flux/B/vae/diffusion_pytorch_model.safetensors -o "$work/x.png"
-try_match 2 'one noise gives one picture' $lazuli fox -m $A --count 2 --noise $case -o "$work/x.png"
+try_match 2 '--noise makes one picture' $lazuli fox -m $A --count 2 --noise $case -o "$work/x.png"
 
 # For programs
 json="$lazuli fox -m $A -S 1,2 $small -i $flux/ref1.png --json -o $work/j.png"

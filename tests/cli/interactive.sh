@@ -33,7 +33,7 @@ talk 0 -s 2 <<'END'
 < lazuli> 
 ^D
 END
-if grep -q 'left out of this build' "$work/session"; then
+if grep -q 'made without libedit' "$work/session"; then
     echo "skipped: this build has no libedit"
     finish
     exit
@@ -41,7 +41,7 @@ fi
 
 # Two prompts, the first again, others like it, one that looks at it; settings; mistakes; the end
 talk 0 -W 48 -H 32 -s 2 <<'END'
-< Type what to see; /help lists the rest.
+< Type a prompt; /help lists the commands.
 < lazuli> 
 > /again
 < there is no picture yet
@@ -50,7 +50,7 @@ talk 0 -W 48 -H 32 -s 2 <<'END'
 < there is no picture yet
 < lazuli> 
 > $1 in blue
-< there is no picture $1: none has been made yet
+< there is no picture $1; none has been made yet
 < lazuli> 
 > /seed 5
 < lazuli> 
@@ -86,7 +86,7 @@ talk 0 -W 48 -H 32 -s 2 <<'END'
 > /save looked.png
 < lazuli> 
 > /save $9 none.png
-< there is no picture $9: they are $1 to $7
+< there is no picture $9; there are $1 to $7
 < lazuli> 
 > /undo
 < $7 is dropped
@@ -101,7 +101,7 @@ talk 0 -W 48 -H 32 -s 2 <<'END'
 > /save large.png
 < lazuli> 
 > /sise 3
-< there is no command /sise; is /size meant?
+< there is no command /sise; did you mean /size?
 < lazuli> 
 > /frobnicate
 < there is no command /frobnicate; /help lists them
@@ -119,13 +119,13 @@ talk 0 -W 48 -H 32 -s 2 <<'END'
 < /vary takes a whole number from 1 to 64
 < lazuli> 
 > /save fox.gif
-< fox.gif: the name of a picture ends in .png, .jpg or .webp
+< fox.gif: the name of a picture must end in .png, .jpg or .webp
 < lazuli> 
 > /save nowhere/fox.png
-< make the folder first
+< create the folder first
 < lazuli> 
 > /save nowhere/
-< make the folder first
+< create the folder first
 < lazuli> 
 > /save
 < lazuli-7.png
@@ -334,7 +334,7 @@ try_match 2 'No such file' ls "$unsaved"/* # all were saved
 cp "$root/tests/data/flux2/ref1.png" "a photo.png"
 talk 0 -i "a photo.png" --strength 0.5 -W 32 -H 32 -s 4 -S 5 <<'END'
 < $1  75 x 70, a photo.png
-< The first prompt changes $1; later ones name it: $1 in blue
+< The first prompt changes $1; later prompts name it, as in: $1 in blue
 < lazuli> 
 > /again
 < there is no picture yet
@@ -443,7 +443,7 @@ XDG_STATE_HOME=/proc/none talk 0 -W 16 -H 16 -s 1 <<'END'
 < lazuli> 
 > a dog
 < $1  
-< lazuli: pictures that are not saved will be lost at the end: there is no folder for them
+< lazuli: pictures that are not saved will be lost at the end: no folder could be made for them
 < lazuli> 
 > /quit
 < lazuli: 1 picture was not saved, and lost
@@ -461,21 +461,21 @@ for signal in 'TERM 143' 'HUP 129'; do
 done
 cd "$root"
 
-# Commands without their slash are no prompts; options that a session has no use for
+# Commands without their slash are no prompts; options that a session does not take
 cd "$work/home"
 talk 0 -W 16 -H 16 -s 1 <<'END'
 < lazuli> 
 > help
-< lazuli: 'help' is a command with a slash: /help
+< lazuli: 'help' is a command; type /help
 < lazuli> 
 > exit
-< lazuli: 'exit' is a command with a slash: /quit
+< lazuli: 'exit' is a command; type /quit
 < lazuli> 
 > ?
-< lazuli: '?' is a command with a slash: /help
+< lazuli: '?' is a command; type /help
 < lazuli> 
 > Quit
-< lazuli: 'Quit' is a command with a slash: /quit
+< lazuli: 'Quit' is a command; type /quit
 < lazuli> 
 > quit smoking
 < $1  16 x 16
@@ -485,9 +485,9 @@ END
 cd "$root"
 terminal() { python3 tests/cli/terminal.py $absolute "$@"; }
 try_match 2 'a session takes one seed with -S; /vary 4 ' terminal -S 1,2
-try_match 2 'a session has no use for --verbose: ' terminal -v
-try_match 2 'a session has no use for --profile: ' terminal --profile
-try_match 2 'generate has no use for --check' terminal --check
+try_match 2 '--verbose cannot be used in a session; ' terminal -v
+try_match 2 '--profile cannot be used in a session; ' terminal --profile
+try_match 2 'generate does not take --check' terminal --check
 
 # Numbers are read as those of options; an option that changes nothing is told of once
 cd "$work/home"
@@ -507,12 +507,12 @@ talk 0 -W 16 -H 16 -s 1 -n dark <<'END'
 < lazuli> 
 > /quit
 END
-try 0 grep -c -e '--negative changes nothing here' "$work/session" <<'END'
+try 0 grep -c -e '--negative has no effect' "$work/session" <<'END'
 1
 END
 cd "$root"
 
 # What is no session: options of one picture, and no terminal
-try_match 2 'what shall be shown' $lazuli
-try_match 2 'what shall be shown' python3 tests/cli/terminal.py $absolute -o x.png
+try_match 2 'a prompt is needed' $lazuli
+try_match 2 'a prompt is needed' python3 tests/cli/terminal.py $absolute -o x.png
 finish

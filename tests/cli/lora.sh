@@ -79,7 +79,7 @@ same "$work/made.png" "$work/away/made.png"
 try 0 $lazuli --from "$work/made.png" -m tests/data/flux2/B --lora $peft=0.5 -q -o "$work/x.png" </dev/null # instead
 try_match 0 '"lora": \["klein-peft.safetensors=0.5"\]' strings "$work/x.png"
 cp "$work/made.png" "$work/away/alone.png"
-try_match 1 'there is no LoRA klein-peft.safetensors.*the settings name it: --lora FILE takes another' \
+try_match 1 'there is no LoRA klein-peft.safetensors.*the settings name it, and --lora FILE chooses another' \
     $lazuli --from "$work/away/alone.png" -m tests/data/flux2/B -q -o "$work/none.png"
 try 0 $lazuli --from "$work/away/alone.png" -m tests/data/flux2/B --lora-folder $loras -q -o "$work/x.png" </dev/null
 same "$work/made.png" "$work/x.png"

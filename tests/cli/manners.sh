@@ -162,7 +162,7 @@ for command in $commands; do
     for words in "$given" ' --nothing' ' --width'; do
         $lazuli $command$words --json >"$work/json" 2>"$work/both"
         try 0 test $? != 0 </dev/null
-        grep -v 'this is the demo model' "$work/both" >"$work/said"
+        grep -v 'using the demo model' "$work/both" >"$work/said"
         try_match 0 '"error": "' cat "$work/json"
         try 0 sh -c "sed -n 's/.*\"error\": \"\\(.*\\)\".*/lazuli: \\1/p' $work/json | sed 's/\\\\\"/\"/g'" <"$work/said"
         if command -v python3 >/dev/null; then try 0 python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$work/json" </dev/null; fi

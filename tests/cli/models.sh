@@ -19,14 +19,14 @@ $lazuli a fox -q -S 7 -s 1 -W 16 -H 16 -o "$work/fox.png"
 try_match 0 '^seed +7$' $lazuli info "$work/fox.png"
 try_match 0 '"seed": 7' $lazuli info "$work/fox.png" --json
 $lazuli a fox -q -S 7 -s 1 -W 16 -H 16 -o "$work/bare.png" --no-metadata
-try_match 1 'bare.png: is a picture without settings of Lazuli' $lazuli info "$work/bare.png"
+try_match 1 'bare.png: is a picture without settings by Lazuli' $lazuli info "$work/bare.png"
 
 # trap 18: info and tensors take a model, a folder of tensors or a file, without -m
 for model in models/demo demo; do try_match 0 '^transformer +49 ' $lazuli info $model; done
 try_match 0 '"components"' $lazuli info $A --json
 try_match 0 'about [0-9.]+ ?(ms|s|m|h)' $lazuli info $A
 try_match 0 '"seconds": [0-9]*\.?[0-9]*[1-9]' $lazuli info $A --json
-try_match 2 "the model was given with --model, and 'models/demo' besides" $lazuli info -m $A models/demo
+try_match 2 "the model was given twice, by --model and as 'models/demo'" $lazuli info -m $A models/demo
 try_match 1 'is not a model folder' $lazuli info "$work"
 try_match 1 'nowhere.safetensors' $lazuli info "$work/nowhere.safetensors"
 vae=$A/vae/diffusion_pytorch_model.safetensors
@@ -53,21 +53,21 @@ try 0 test "$(echo "$names" | wc -l)" -ge 9 </dev/null
 for name in $names; do
     $lazuli plan -m $name -W 256 -H 256 -s 1 --device cpu >"$work/planned" 2>&1
     try_match 0 "^at most .* of weights\$" cat "$work/planned"
-    try_match 0 "published model; nothing was downloaded. 'lazuli pull $name' fetches [0-9.]+ GiB" cat "$work/planned"
+    try_match 0 "published model; nothing was downloaded. 'lazuli pull $name' downloads [0-9.]+ GiB" cat "$work/planned"
 done
 try_match 0 '^denoise .* Tflop +[0-9.]+' $lazuli plan -m FLUX.2-klein-4B --device cpu
 $lazuli info flux2-klein-4b >"$work/planned" 2>&1
-for line in '^model +flux2-klein-4b$' '^transformer +169 +7.2 GiB' "'lazuli pull flux2-klein-4b' fetches 14.9 GiB"; do
+for line in '^model +flux2-klein-4b$' '^transformer +169 +7.2 GiB' "'lazuli pull flux2-klein-4b' downloads 14.9 GiB"; do
     try_match 0 "$line" cat "$work/planned"
 done
 $lazuli plan -m flux2-klein-4b -W 256 -H 256 --json --device cpu >"$work/planned" 2>&1
 for line in '"downloaded": false' '"model": "flux2-klein-4b"' '"seconds": [0-9]*\.?[0-9]*[1-9]'; do
     try_match 0 "$line" cat "$work/planned"
 done
-try_match 1 "no model at flux2-klein-4b; 'lazuli pull flux2-klein-4b' would fetch 14.9 GiB" $lazuli fox -m flux2-klein-4b
+try_match 1 "no model at flux2-klein-4b; 'lazuli pull flux2-klein-4b' downloads 14.9 GiB" $lazuli fox -m flux2-klein-4b
 try 0 ls "$TMPDIR" </dev/null # nothing is left there
 TMPDIR="$work/nowhere"
-try_match 1 'nowhere/lazuli-plan-.*: cannot be made: .*TMPDIR names another place' $lazuli plan -m flux2-klein-4b
+try_match 1 'nowhere/lazuli-plan-.*: cannot be created: .*set TMPDIR to use another folder' $lazuli plan -m flux2-klein-4b
 unset TMPDIR
 # A signal that comes while the stand-in is there ends the program after it is removed
 mkdir "$work/stopped"
@@ -119,7 +119,7 @@ try_match 0 '^latents +f32 ' $lazuli tensors "$work/l.safetensors"
 try_match 1 "there is no tensor 'latents'" $lazuli decode -m $A $A/vae/diffusion_pytorch_model.safetensors -o "$work/x.png"
 try_match 1 'latents are \[1, 32, h, w\], not \[1, 128, 4, 4\]' $lazuli decode -m $flux/B "$work/l.safetensors" -o "$work/x.png"
 try_match 1 'cannot be opened' $lazuli encode -m $A nowhere.png -o "$work/x.safetensors"
-try_match 1 'make the folder first' $lazuli decode -m $A "$work/l.safetensors" -o "$work/no/x.png"
+try_match 1 'create the folder first' $lazuli decode -m $A "$work/l.safetensors" -o "$work/no/x.png"
 try_match 2 'No such file' ls "$work/x.png" "$work/x.safetensors"
 
 # trap 2: folders as transformers 5 and save_pretrained(variant="fp16") leave them. Links to a model, but for one part

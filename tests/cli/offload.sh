@@ -8,7 +8,7 @@ if [ ! -e "$build/cuda-sim/libcuda.so.1" ]; then
 fi
 export LAZULI_CUDA_PATH="$(realpath "$build")/cuda-sim" LAZULI_CACHE="$PWD/build/cuda-cache" # as in tests/cuda-sim
 one="fox -m models/demo --device cuda -S 1 -W 32 -H 32 -s 1"
-said='^lazuli: the model does not fit on the device: [0-9.]+ MiB of weights are sent there in every step'
+said='^lazuli: the model does not fit on the device, so [0-9.]+ MiB of weights are sent there in every step'
 short() { env LAZULI_SIM_MEMORY=16000000 "$@"; }
 without() { # PATTERN COMMAND...: the command succeeds and prints nothing that matches
     kind=$1
@@ -65,7 +65,7 @@ try 0 without 'not used' env LAZULI_SIM_GPUS=0 $lazuli $any -m "$work/large" </d
 # The picture tells which it was; where that is missing, the CPU makes it, and says so
 try 0 without '^    "device"' $lazuli $any -m models/demo --json </dev/null # in its settings, which are four spaces in
 try_match 0 '^    "device": "cuda"' $lazuli $any -m "$work/large" --json
-try_match 0 '^lazuli: no NVIDIA driver .*: the picture was made there, and on the CPU will not be quite the same$' \
+try_match 0 '^lazuli: no NVIDIA driver .*; the picture was made there, so on the CPU it will differ slightly$' \
     env LAZULI_CUDA_PATH="$work" $lazuli --from "$work/any.png" -m "$work/large" -o "$work/again.png"
 try 0 $lazuli --from "$work/any.png" -m "$work/large" -q -o "$work/again.png" </dev/null
 try 0 cmp "$work/any.png" "$work/again.png" </dev/null

@@ -18,13 +18,13 @@ refused() {
 # trap 11: pipes, devices and names that no folder takes
 mkfifo pipe.png pipe.safetensors
 for output in "-o pipe.png" "-o new.png --dump pipe.safetensors" "--sheet pipe.png"; do
-    refused 1 'pipe.[a-z]*: is a device or a pipe: name a file; -o - writes to stdout' $output
+    refused 1 'pipe.[a-z]*: is a device or a pipe; name a file, or use -o - for stdout' $output
 done
 rm pipe.*
 ln -s /dev/null null.png
 refused 1 'null.png: is a device or a pipe' -o null.png
 ln -sf nowhere.png null.png
-refused 1 'null.png: is a link that leads to no file' -o null.png
+refused 1 'null.png: is a broken link' -o null.png
 rm null.png
 long=$(printf '%0250d' 7)
 refused 1 '0000...: the name is too long' -o $long.png
@@ -37,16 +37,16 @@ if [ "$(id -u)" != 0 ]; then
     chmod 555 locked
     chmod 444 locked.png
     refused 1 'locked/x.png: cannot be written into this folder' -o locked/x.png
-    refused 1 'locked.png: is there, and is not to be written' -o locked.png
+    refused 1 'locked.png: exists and cannot be overwritten' -o locked.png
     try 0 cat locked.png <<'END'
 mine
 END
     rm -f locked.png
     chmod 755 locked
 elif mkdir small && mount -t tmpfs -o size=64k none small 2>/dev/null; then # a disk that is full
-    refused 1 'small/x.png: the disk is full: it has [0-9.]* KiB, and 192.0 KiB may be needed' -o small/x.png
-    refused 1 'small/lazuli.png: the disk is full: it has [0-9.]* KiB, and 192.0 KiB may be needed' -o small
-    refused 1 'small/s.png: the disk is full: it has [0-9.]* KiB, and 216.8 KiB may be needed' -o new.png --sheet small/s.png
+    refused 1 'small/x.png: the disk has [0-9.]* KiB free, and up to 192.0 KiB are needed' -o small/x.png
+    refused 1 'small/lazuli.png: the disk has [0-9.]* KiB free, and up to 192.0 KiB are needed' -o small
+    refused 1 'small/s.png: the disk has [0-9.]* KiB free, and up to 216.8 KiB are needed' -o new.png --sheet small/s.png
     umount small
 fi
 nothing_made
@@ -54,7 +54,7 @@ nothing_made
 # trap 11: one file is one output, however it is called
 mkdir sub
 ln -s . here
-twice='would be written twice: give each output a name of its own'
+twice='would be written twice; give each output another name'
 refused 2 "./fox.png $twice" -o fox.png --sheet ./fox.png
 refused 2 "here/fox.png $twice" -o fox.png --sheet here/fox.png
 refused 2 "fox-2.png $twice" --count 2 -o fox.png --sheet sub/../fox-2.png
@@ -77,9 +77,9 @@ cat >twice.txt <<'END'
 {"prompt": "i", "output": "i.png", "dump": "a.png"}
 END
 "$absolute" batch twice.txt $tiny >said 2>&1
-for line in 'line 2: ./a.png is written by line 1 already' 'line 3: sub/../here/a.png is written by line 1 already' \
-    'line 4: s.png is written by line 1 already' "line 5: e.png $twice" 'line 7: ./sub/3-step-01.png is written by line 6 already' \
-    'line 8: sub/3-step-01.png is written by line 6 already' 'line 9: a.png: --dump writes tensors' '7 of 9 lines failed'; do
+for line in 'line 2: ./a.png is already written by line 1' 'line 3: sub/../here/a.png is already written by line 1' \
+    'line 4: s.png is already written by line 1' "line 5: e.png $twice" 'line 7: ./sub/3-step-01.png is already written by line 6' \
+    'line 8: sub/3-step-01.png is already written by line 6' 'line 9: a.png: --dump writes tensors' '7 of 9 lines failed'; do
     try_match 0 "^lazuli: $line" cat said
 done
 try 0 "$absolute" a -S 1 $tiny -q -o x.png </dev/null
@@ -102,7 +102,7 @@ rm -r real link.png list
 
 # Tensors go into a file that is called so: no other file is overwritten.
 echo mine >notes.txt
-refused 2 'notes.txt: --dump writes tensors: choose a name that ends in .safetensors' -o new.png --dump notes.txt
+refused 2 'notes.txt: --dump writes tensors, so the name must end in .safetensors' -o new.png --dump notes.txt
 refused 2 'notes: --dump writes tensors' -o new.png --dump notes
 try_match 2 'notes.txt: --dump writes tensors' "$absolute" batch notes.txt --dump notes.txt
 try_match 2 '1.txt: --dump writes tensors' "$absolute" batch notes.txt --dump '{line}.txt'
@@ -120,7 +120,7 @@ cp photo.safetensors tensors.was
 ln photo.png linked.png
 ln -s photo.png soft.png
 ln photo.png linked.safetensors
-read='is read for this picture and would be overwritten: choose another name for the output'
+read='is an input of this picture and would be overwritten; choose another name for the output'
 refused 2 "photo.png $read" -i photo.png -o photo.png
 refused 2 "soft.png $read" -i photo.png -o soft.png
 refused 2 "linked.png $read" -i ./photo.png -o linked.png
@@ -187,11 +187,11 @@ try 0 "$absolute" encode -q fox.png -o l.safetensors </dev/null
 try 0 "$absolute" decode -q l.safetensors -o back.png </dev/null
 try 0 sh -c "$absolute decode l.safetensors -o - 2>/dev/null | cmp - back.png" </dev/null
 refused 2 '-o - and --json both write to stdout' -o - --json
-refused 2 '-o - writes one picture, and 2 were asked for' -o - --count 2
+refused 2 '-o - writes one picture, but 2 were asked for' -o - --count 2
 refused 2 '-: a sheet is a picture' --sheet -
 try_match 2 '-: encode writes tensors' "$absolute" encode fox.png -o -
 echo fox >list
-try_match 2 'a batch writes files: name them' "$absolute" batch list -o -
+try_match 2 'a batch writes files; name them' "$absolute" batch list -o -
 if command -v script >/dev/null; then
     try_match 2 'stdout, which is a terminal' script -qec "$absolute fox $tiny -o -" /dev/null
 fi

@@ -10,16 +10,16 @@ commit=c0ffeec0ffeec0ffeec0ffeec0ffeec0ffeebeef
 mkdir "$HOME"
 
 # A model that is not here: what would fetch it
-try_match 2 'models has no use for --to' $lazuli models --to x
+try_match 2 'models does not take --to' $lazuli models --to x
 for name in flux2-klein-4b FLUX.2-klein-4B black-forest-labs/FLUX.2-klein-4B; do
     try 1 $lazuli fox -m $name <<END
-lazuli: no model at $name; 'lazuli pull flux2-klein-4b' would fetch 14.9 GiB
+lazuli: no model at $name; 'lazuli pull flux2-klein-4b' downloads 14.9 GiB
 END
 done
-try_match 1 "no model at qwen-imag; is qwen-image meant" $lazuli fox -m qwen-imag
+try_match 1 "no model at qwen-imag; did you mean qwen-image" $lazuli fox -m qwen-imag
 try_match 1 "no model at models/klein: .* 'lazuli pull models/klein' would look for it on the hub" $lazuli fox -m models/klein
-try_match 1 "would fetch 14.9 GiB; .LAZULI_MODEL names it" env LAZULI_MODEL=flux2-klein-4b $lazuli tokenize fox
-try_match 1 "is not a model folder.*'lazuli pull flux2-klein-4b' would fetch" $lazuli info -m "$work/nowhere"
+try_match 1 "downloads 14.9 GiB; .LAZULI_MODEL names it" env LAZULI_MODEL=flux2-klein-4b $lazuli tokenize fox
+try_match 1 "is not a model folder.*'lazuli pull flux2-klein-4b' downloads" $lazuli info -m "$work/nowhere"
 
 if $lazuli pull fox 2>&1 </dev/null | grep -q 'built without download support'; then
     echo "skipped: pull is not built in"
@@ -30,15 +30,15 @@ fi
 # Names, before anybody is asked
 try_match 2 "^lazuli: pull needs a NAME" $lazuli pull
 try_match 2 "'fox' is neither OWNER/REPO nor a short name like flux2-klein-4b" $lazuli pull fox
-try_match 2 "there is no model 'flux2-klein-4'; is flux2-klein-4b meant" $lazuli pull flux2-klein-4
+try_match 2 "there is no model 'flux2-klein-4'; did you mean flux2-klein-4b" $lazuli pull flux2-klein-4
 for name in a/b/c ../b a/.. a/b..c /b a/ 'a/b c' 'a/b?c' -- 'a/%2e%2e' 'a/b--c'; do
     try_match 2 "^lazuli: " $lazuli pull -- "$name"
 done
 for address in '' x ftp://x file:///x 'http://a b' http:// 'http://me:secret@x' 'http://x?y'; do
-    [ -z "$address" ] || try_match 2 "is no address of a hub" $lazuli pull a/b --endpoint "$address"
+    [ -z "$address" ] || try_match 2 "is not the address of a hub" $lazuli pull a/b --endpoint "$address"
 done
 for revision in '' .. a/../b /a 'a b' 'a?b'; do
-    try_match 2 "is no branch, tag or commit" $lazuli pull a/b --revision "$revision"
+    try_match 2 "is not a branch, tag or commit" $lazuli pull a/b --revision "$revision"
 done
 
 if ! command -v python3 >/dev/null; then
@@ -107,7 +107,7 @@ try 0 cmp "$work/twins/processor/preprocessor_config.json" "$flux/B/scheduler/sc
 
 # It breaks, and goes on
 forget
-try_match 0 'the connection broke .*; again in 1 ms' pull breaks/B --to "$work/breaks"
+try_match 0 'the connection broke .*; trying again in 1 ms' pull breaks/B --to "$work/breaks"
 same "$work/breaks"
 try_match 0 'range=bytes=60000- ' cat "$work/log"
 try_match 0 'range=bytes=120000- ' cat "$work/log"
@@ -121,25 +121,25 @@ if command -v script >/dev/null; then
     try_match 0 'pull [#.]{24} +[0-9]+% .* of .*, .*/s' env TERM=xterm script -qec "stty cols 100; $lazuli pull breaks/B --to $work/seen" /dev/null
     same "$work/seen"
 fi
-refused 'the hub answers 500, 6 times in a row; the same command goes on from here' down/B
-refused 'SHA-256 differs' wrong/B
+refused 'the hub answered 500, 6 times in a row; run the same command again to continue' down/B
+refused "differs from the hub's SHA-256, twice" wrong/B
 refused 'is longer than the .* that the hub lists' short/B
 refused 'the answer ended early, 6 times in a row|the hub has no such range' long/B
 
 # trap 12: a byte now and then does not hold it for ever, though each try brings some
 forget
 export LAZULI_PULL_STALL=0.1
-refused 'fewer than 1.0 KiB a second arrived in 100 ms, 6 times in a row; the same command goes on from here' drips/B
+refused 'less than 1.0 KiB a second arrived for 100 ms, 6 times in a row; run the same command again to continue' drips/B
 unset LAZULI_PULL_STALL
 try_match 0 'range=bytes=[1-9]' cat "$work/log" # each of them from where the last one was
 
 # trap 12: a host that is not there is named, after as many tries as anything else; this label is too long for any network
 long=$(printf 'nowhere%.0s' 1 2 3 4 5 6 7 8 9 10)
-refused "the host $long.test is not found .*, 6 times in a row" plain/B --endpoint "http://$long.test"
+refused "the host $long.test was not found .*, 6 times in a row" plain/B --endpoint "http://$long.test"
 
 # trap 12: a pipeline that Lazuli does not run is refused by its name, and nothing else of it is fetched
 forget
-refused 'is a StableDiffusionXLPipeline, which Lazuli does not run \(it runs Flux2KleinPipeline, .*\); nothing was fetched' foreign/B
+refused 'is a StableDiffusionXLPipeline, which Lazuli does not run \(it runs Flux2KleinPipeline, .*\); nothing was downloaded' foreign/B
 try 0 test "$(asked resolve)" = 1 </dev/null
 try 1 test -e "$work/to" </dev/null
 
@@ -166,10 +166,10 @@ END
 
 # A token goes to the hub, and to nobody else
 forget
-refused 'answers 401: there is no such model, or it is not open: accept its terms there, then set HF_TOKEN' private/B
-refused 'answers 404: ' plain/B --revision nowhere
+refused 'answered 401: there is no such model, or it is not public; accept its terms on the hub, then set HF_TOKEN' private/B
+refused 'answered 404: ' plain/B --revision nowhere
 export HF_TOKEN=hf_secret_but_wrong
-refused 'answers 403: the token may not read it' private/B
+refused 'answered 403: the token may not read the model' private/B
 export HF_TOKEN=' hf_secret
 '
 quiet private/B --to "$work/private"
@@ -182,7 +182,7 @@ try 0 test "$(asked '^cdn .*token=- 200')" -gt 9 </dev/null
 try 1 grep -e '^cdn .*hf_secret' "$work/log" </dev/null
 try 0 test "$(asked '^hub .*token=Bearer hf_secret 302')" -gt 9 </dev/null
 HF_TOKEN=$(printf 'a\nX-Evil: b')
-refused 'is no token: it holds odd letters' plain/B
+refused 'contains invalid characters' plain/B
 unset HF_TOKEN
 try 0 env HUGGING_FACE_HUB_TOKEN=hf_secret $lazuli pull private/B --to "$work/private" -q </dev/null
 mkdir -p "$work/hf" "$HOME/.cache/huggingface"
@@ -193,14 +193,14 @@ quiet private/B --to "$work/private"
 rm "$HOME/.cache/huggingface/token"
 
 # What a hub may not say
-for owner in escapes climbs roots dots nothing controls; do refused 'lists a path that leads elsewhere' $owner/B; done
-refused 'odd letters in its name' odd/B
-refused 'with a size or a hash that cannot be' hashes/B
-for owner in negative vast; do refused 'with a size or a hash that cannot be' $owner/B; done
+for owner in escapes climbs roots dots nothing controls; do refused 'lists a path outside the model' $owner/B; done
+refused 'invalid characters in its name' odd/B
+refused 'with an invalid size or hash' hashes/B
+for owner in negative vast; do refused 'with an invalid size or hash' $owner/B; done
 refused 'lists vae/config.json twice' doubles/B
 refused 'lists vae/config.json twice' twosizes/B # trap 12: with two sizes
-refused 'there is room for .*, and 8.0 TiB are still to come' huge/B
-refused 'answers 404' bare/B
+refused 'the disk has .* free, and 8.0 TiB are needed' huge/B
+refused 'answered 404' bare/B
 refused 'does not answer like a hub' garbage/B
 refused 'is longer than the 2.0 MiB' endless/B
 refused 'lists more than 2000 files' crowd/B # trap 8: limits of lists
@@ -214,8 +214,8 @@ print("little" if most < 350 else f"{most} MiB")
 END
 try_match 0 '^little$' cat "$work/memory"
 refused 'names no commit' nameless/B
-refused 'goes on elsewhere' astray/B
-refused 'leads on and on' loops/B
+refused 'continues on another host' astray/B
+refused 'redirects more than [0-9]+ times' loops/B
 refused 'not http or https' local/B
 try 2 ls "$work/evil.json" "$work/../evil.json" /tmp/evil.json 2>/dev/null >/dev/null <<END
 ls: cannot access '$work/evil.json': No such file or directory
@@ -229,7 +229,7 @@ if [ -e "$work/tls.pem" ]; then
     export CURL_CA_BUNDLE="$work/certificate.pem"
     quiet plain/B --endpoint "https://127.0.0.1:$tls" --to "$work/tls"
     same "$work/tls"
-    refused 'leads from https to http' moved/B --endpoint "https://127.0.0.1:$tls"
+    refused 'redirects from https to http' moved/B --endpoint "https://127.0.0.1:$tls"
     unset CURL_CA_BUNDLE
 fi
 
@@ -246,12 +246,12 @@ $lazuli pull stalls/B -q &
 killed=$!
 wait_for_bytes
 try 0 test "$(asked 'sent=60000')" -ge 2 </dev/null # several at once: none of them ends
-try_match 1 'another pull is at work there' pull stalls/B
+try_match 1 'another pull is running there' pull stalls/B
 kill -KILL $killed
 wait $killed 2>/dev/null
 try_match 0 '^stalls/B +[0-9.]+ KiB  incomplete ' $lazuli models
-try_match 0 ' is missing.*; lazuli pull stalls/B goes on$|are missing.*; lazuli pull stalls/B goes on$' $lazuli models
-try_match 1 "; 'lazuli models' says what is missing, 'lazuli pull stalls/B' fetches it\$" $lazuli info -m stalls/B
+try_match 0 ' is missing.*; lazuli pull stalls/B continues$|are missing.*; lazuli pull stalls/B continues$' $lazuli models
+try_match 1 "; 'lazuli models' lists missing files, 'lazuli pull stalls/B' downloads them\$" $lazuli info -m stalls/B
 try 1 test -e "$folder/refs/main" </dev/null
 forget
 python3 - "$lazuli" "$work/log" <<'END' >"$work/stopped" 2>&1 # a background job of sh would ignore Ctrl-C
@@ -263,7 +263,7 @@ while "sent=60000" not in open(sys.argv[2]).read() and run.poll() is None:
 run.send_signal(signal.SIGINT)
 print(run.communicate()[1].decode(), run.returncode)
 END
-try_match 0 'stopped; the same command goes on from here' cat "$work/stopped"
+try_match 0 'stopped; run the same command again to continue' cat "$work/stopped"
 try_match 0 '130$' cat "$work/stopped"
 touch "$work/go"
 forget
@@ -286,7 +286,7 @@ same "$work/hf/hub/models--plain--B/snapshots/$commit"
 try 1 test -e "$work/hf/hub/models--plain--B/refs" </dev/null
 
 # trap 12: "checked" is said of files that were hashed in this run; --check hashes those of earlier runs too
-try_match 0 "$commit  1[0-9] files, [0-9.]+ [KM]iB, were there before and are not checked again \\(--check does it\\)\$" pull stalls/B
+try_match 0 "$commit  1[0-9] files, [0-9.]+ [KM]iB, were there before and were not checked \\(--check does\\)\$" pull stalls/B
 try_match 0 '^ "checked": 0' pull stalls/B --json
 chmod u+w "$folder/blobs/$vae"
 printf x | dd of="$folder/blobs/$vae" bs=1 seek=1000 conv=notrunc 2>/dev/null # the same size, other bytes
@@ -294,7 +294,7 @@ try 0 sh -c "$lazuli pull stalls/B | grep -c ', checked'; true" <<'END'
 0
 END
 rm "$folder/snapshots/$commit/vae/config.json" "$folder/blobs/"*"$(printf 'blob %d\0' "$(wc -c <"$flux/B/vae/config.json")" | cat - "$flux/B/vae/config.json" | sha1sum | cut -d ' ' -f 1)"
-try_match 0 "$commit  1 file, [0-9.]+ .*, checked; 1[0-9] files, .* were there before and are not checked again" pull stalls/B
+try_match 0 "$commit  1 file, [0-9.]+ .*, checked; 1[0-9] files, .* were there before and were not checked" pull stalls/B
 try_match 0 "$commit  1[0-9] files, [0-9.]+ [KM]iB, checked\$" pull stalls/B --check
 same "$folder/snapshots/$commit"
 
@@ -333,12 +333,12 @@ END
 tool=$cache/models--other--tool/snapshots/some
 sed -i.kept s/Flux2KleinPipeline/StableDiffusionXLPipeline/ "$tool/model_index.json" # trap 12: whole, and of no use
 try_match 0 '^other/tool +[0-9.]+ MiB  not run +' $lazuli models
-try_match 0 '^    a StableDiffusionXLPipeline is not run by Lazuli; it runs Flux2KleinPipeline, .* and QwenImageEditPlusPipeline$' $lazuli models
+try_match 0 '^    Lazuli does not run a StableDiffusionXLPipeline; it runs Flux2KleinPipeline, .* and QwenImageEditPlusPipeline$' $lazuli models
 try_match 0 '"runs": false' $lazuli models --json
 mv "$tool/model_index.json.kept" "$tool/model_index.json"
 rm "$tool/transformer/diffusion_pytorch_model-00002-of-00004.safetensors" "$tool/scheduler/scheduler_config.json"
 head -c 5000 "$flux/A/vae/diffusion_pytorch_model.safetensors" >"$tool/vae/diffusion_pytorch_model.safetensors"
-try_match 0 '^    scheduler/scheduler_config.json is missing, and 2 more faults; lazuli pull other/tool goes on$' $lazuli models
+try_match 0 '^    scheduler/scheduler_config.json is missing, and 2 more problems; lazuli pull other/tool continues$' $lazuli models
 for line in '"complete": false' '"transformer/diffusion_pytorch_model-00002-of-00004.safetensors is missing"' \
     '"vae/diffusion_pytorch_model.safetensors is damaged"' '"class": "Flux2KleinPipeline"' "\"cache\": \"$cache\""; do
     try_match 0 "$line" $lazuli models --json

@@ -78,7 +78,7 @@ $lazuli --from "$work/guided.png" --json -o "$work/x.png" >"$work/json"
 try 0 $lazuli --settings "$work/json" --full-paths -q -o "$work/y.png" </dev/null
 same "$work/guided.png" "$work/y.png"
 $lazuli a fox $small -S 1,2 --json -o "$work/x.png" >"$work/json" 2>/dev/null
-try_match 2 'json: tells of 2 pictures: choose' $lazuli --settings "$work/json"
+try_match 2 'json: describes 2 pictures; use' $lazuli --settings "$work/json"
 
 # As others read it
 parameters='Steps: 2, Sampler: Euler, CFG scale: 2.3, Seed: 7, Size: 32x48, Model: C, Version: Lazuli'
@@ -111,8 +111,8 @@ told --full-paths
 try 0 test "$told" = 3 </dev/null
 told --no-metadata
 try 1 sh -c "LC_ALL=C grep -la -e fox -e lazuli -e Lazuli -e Steps -e metadata $work/told.*" </dev/null
-try_match 1 'told.png: holds no settings' $lazuli --from "$work/told.png"
-try_match 2 'batch has no use for --no-metadata' $lazuli batch "$work/s.json" --no-metadata
+try_match 1 'told.png: contains no settings' $lazuli --from "$work/told.png"
+try_match 2 'batch does not take --no-metadata' $lazuli batch "$work/s.json" --no-metadata
 told
 try 0 test "$told" = 0 </dev/null
 try_match 0 '"model": "A"' grep -a model "$work/told.png"
@@ -120,7 +120,7 @@ try_match 0 '"image": \["ref1.png"\]' grep -a image "$work/told.png"
 
 # A name is looked for beside the picture, then in the current folder; a model as -m and $LAZULI_MODEL find it
 mv "$work/told.png" "$work/private"
-try_match 1 'A is not a model folder.*; the settings name it: -m DIR takes another' $lazuli --from "$work/private/told.png"
+try_match 1 'A is not a model folder.*; the settings name it, and -m DIR chooses another' $lazuli --from "$work/private/told.png"
 try 0 sh -c "cd $work/private && $absolute --from told.png -o again.png | sed 's/,.*//'" <<'END'
 lazuli: told.png names the image ref1.png
 again.png  32 x 48
@@ -143,11 +143,11 @@ try 0 $lazuli a fox -m "$work/model" $small -S 7 -i "$work/gone.png" -q -o "$wor
 rm -r "$work/gone.png"
 try 1 $lazuli --from "$work/lost.png" -o "$work/x.png" <<END
 lazuli: $work/lost.png names the image $(realpath "$work")/gone.png
-lazuli: $(realpath "$work")/gone.png: cannot be opened: No such file or directory; the settings name it: --image FILE takes another
+lazuli: $(realpath "$work")/gone.png: cannot be opened: No such file or directory; the settings name it, and --image FILE chooses another
 END
 try 0 $lazuli --from "$work/lost.png" -i $flux/ref1.png -q -o "$work/x.png" </dev/null
 rm -r "$work/model"
-try_match 1 "$work/model is not a model folder.*; the settings name it: -m DIR takes another\$" $lazuli --from "$work/lost.png"
+try_match 1 "$work/model is not a model folder.*; the settings name it, and -m DIR chooses another\$" $lazuli --from "$work/lost.png"
 
 # Pictures of others, and what is no picture
 a1111() { # a PNG that holds one text: KEY TEXT
@@ -161,7 +161,7 @@ sys.stdout.buffer.write(b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', struct.pack('>IIBB
 END
 }
 for file in $images/rgba-8.png $images/cmyk.jpg $images/alpha.webp "$flux/ref1.png"; do
-    try_match 1 'holds no settings: only pictures by Lazuli do' $lazuli --from $file
+    try_match 1 'contains no settings; only pictures as Lazuli wrote them do' $lazuli --from $file
 done
 try_match 1 'cannot be opened: No such file' $lazuli --from "$work/nowhere.png"
 try_match 1 'is neither a PNG nor a JPEG nor a WebP picture' $lazuli --from "$work/s.json"
@@ -174,15 +174,15 @@ done
 if command -v python3 >/dev/null; then
     a1111 parameters 'a cat
 Steps: 20, Sampler: Euler a, CFG scale: 7, Seed: 1, Size: 512x512, Model: sd15' >"$work/a.png"
-    try_match 1 "holds no settings of Lazuli; another program wrote its own" $lazuli --from "$work/a.png"
+    try_match 1 "contains no settings by Lazuli; the settings in it .* are by another program" $lazuli --from "$work/a.png"
     a1111 lazuli '{"prompt": ' >"$work/a.png"
-    try_match 1 'its settings are damaged' $lazuli --from "$work/a.png"
+    try_match 1 'the settings in it are damaged' $lazuli --from "$work/a.png"
     # trap 5: the settings of a stranger's picture hold keys and kinds of values that Lazuli writes, or nothing is taken
     for settings in '"dump": "mine"' '"output": "mine.png"' '"sheet": "mine.png"' '"steps-dir": "mine"' '"count": 9' '"threads": 1' \
         '"pictures": [{"settings": {"prompt": "fox", "dump": "mine"}}]' '"pictures": []' '"seed": [1, 2]' '"seed": "1,2"' \
         '"full-paths": 1' '"from": "a.png"' '"offload": "none"' '"image": "a.png"' '"steps": null'; do
         a1111 lazuli "{\"prompt\": \"fox\", $settings}" >"$work/a.png"
-        try_match 1 'a.png: its settings hold "[a-z-]*" in a way that Lazuli never writes: nothing is taken from it' \
+        try_match 1 'a.png: the settings in it contain "[a-z-]*" in a form that Lazuli never writes; none of them is used' \
             $lazuli --from "$work/a.png" -o "$work/x.png"
     done
     mkfifo "$work/pipe" # which would wait for ever
@@ -193,7 +193,7 @@ Steps: 20, Sampler: Euler a, CFG scale: 7, Seed: 1, Size: 512x512, Model: sd15' 
     a1111 lazuli '{"prompt": "fox", "model": "pipe"}' >"$work/a.png"
     try_match 1 'the settings name it' timeout 20 sh -c "cd $work && $absolute --from a.png -o x.png"
     a1111 lazuli '["prompt"]' >"$work/a.png"
-    try_match 1 'does not hold settings' $lazuli --from "$work/a.png"
+    try_match 1 'contains no settings' $lazuli --from "$work/a.png"
     a1111 lazuli '{"prompt": "fox", "width": 7}' >"$work/a.png"
     try_match 2 'a.png: --width takes a whole number from 16 to 8192' $lazuli --from "$work/a.png"
 fi
@@ -203,7 +203,7 @@ bad() { # PATTERN TEXT
     printf '%s' "$2" >"$work/bad.json"
     try_match "${3:-2}" "^lazuli: $work/bad.json: $1" $lazuli --settings "$work/bad.json" -o "$work/never.png"
 }
-bad 'there is no setting "widht"; is "width" meant\?$' '{"widht": 64}'
+bad 'there is no setting "widht"; did you mean "width"\?$' '{"widht": 64}'
 bad 'there is no setting "x"; there are model, prompt, ' '{"x": 1}'
 for key in json help from settings quiet; do bad "there is no setting \"$key\"" "{\"$key\": 1}"; done
 bad 'there is no setting "\?\[2J"' '{"\u001b[2J": 1}'
@@ -226,13 +226,13 @@ bad 'is not JSON' '{"seed": 99999999999999999999999}' 1
 bad 'is not JSON' '{"prompt": "a\u0000b"}' 1
 bad 'is not JSON' '' 1
 bad 'is not JSON' '{"prompt": "a"' 1
-bad 'does not hold settings' '[]' 1
-bad 'does not hold settings' '{"pictures": []}' 1
+bad 'contains no settings' '[]' 1
+bad 'contains no settings' '{"pictures": []}' 1
 head -c 3000 "$work/plain.png" >"$work/binary.json"
 try_match 1 'binary.json: is not JSON' $lazuli --settings "$work/binary.json"
 head -c 100000 /dev/zero | tr '\0' '[' >"$work/deep.json"
 try_match 1 'deep.json: is not JSON' $lazuli --settings "$work/deep.json"
-try_match 1 '/dev/zero: is too large: at most 1.0 MiB are read' $lazuli --settings /dev/zero
+try_match 1 '/dev/zero: is too large; the limit is 1.0 MiB' $lazuli --settings /dev/zero
 try_match 1 'cannot be read: Is a directory' $lazuli --settings "$work"
 try_match 1 'cannot be opened: No such file' $lazuli --settings "$work/nowhere.json"
 try_match 1 '^ "file": ".*bad.json"' sh -c "$lazuli --settings $work/bad.json --json 2>/dev/null"

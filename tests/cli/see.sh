@@ -30,9 +30,9 @@ same "$work/fox.safetensors" "$work/7-step-03.safetensors"
 try_match 1 differ cmp "$work/steps/7-step-01.png" "$work/steps/7-step-03.png"
 try 0 $lazuli $fox,8 -W 16 -H 16 -s 1 -q -o "$work/two.png" --steps-dir "$work/steps" </dev/null # a folder that is there
 sized "$work/steps/8-step-01.png" 16x16
-try_match 1 'cannot be made: No such file' $lazuli $fox --steps-dir "$work/no/steps" -o "$work/never.png"
-try_match 1 'is no folder' $lazuli $fox --steps-dir "$work/fox.png" -o "$work/never.png"
-try_match 2 'ends in .png' $lazuli $fox --steps-dir "$work/refused" -o "$work/never.txt" # what is refused leaves no folder
+try_match 1 'cannot be created: No such file' $lazuli $fox --steps-dir "$work/no/steps" -o "$work/never.png"
+try_match 1 'is not a folder' $lazuli $fox --steps-dir "$work/fox.png" -o "$work/never.png"
+try_match 2 'must end in .png' $lazuli $fox --steps-dir "$work/refused" -o "$work/never.txt" # what is refused leaves no folder
 try_match 2 'give one with --image' $lazuli $fox --steps-dir "$work/refused/" --strength 0.5 -o "$work/never.png"
 gone "$work/refused"
 try 0 $lazuli $fox -W 16 -H 16 -s 1 -q --steps-dir "$work/slash/" -o "$work/slash.png" </dev/null
@@ -60,7 +60,7 @@ try_match 0 . ls "$work/c-1.png" "$work/c-2.png"
 # trap 20: a sheet says how its pictures were made; --from takes one picture, --settings takes all of them
 for sheet in s.png s.jpg s.webp; do
     try 0 $lazuli $fox --count 2 -W 16 -H 16 -s 1 -q -o "$work/c.png" --sheet "$work/$sheet" </dev/null
-    try_match 1 "$sheet: is a sheet of several pictures, and --from repeats one: name the file of one" $lazuli --from "$work/$sheet"
+    try_match 1 "$sheet: is a sheet of several pictures, and --from repeats one; name the file of one" $lazuli --from "$work/$sheet"
     grep -a -o '{"model": .*"seed": \[7, 8\].*}' "$work/$sheet" >"$work/sheet.json"
     try 0 $lazuli --settings "$work/sheet.json" -q -o "$work/d.png" --sheet "$work/again2.png" </dev/null
     same "$work/again.png" "$work/again2.png"
@@ -68,21 +68,21 @@ for sheet in s.png s.jpg s.webp; do
 done
 try_match 0 "Lazuli [0-9]" grep -a -o 'software.Lazuli [0-9.]*' "$work/again.png"
 try 0 $lazuli $fox --count 2 -W 16 -H 16 -s 1 -q -o "$work/c.png" --sheet "$work/bare.png" --no-metadata </dev/null
-try_match 1 'holds no settings' $lazuli --from "$work/bare.png"
+try_match 1 'contains no settings' $lazuli --from "$work/bare.png"
 try_match 2 'a sheet is a picture' $lazuli $fox --sheet "$work/sheet.txt" -o "$work/never.png"
-try_match 1 'make the folder first' $lazuli $fox --sheet "$work/no/sheet.png" -o "$work/never.png"
+try_match 1 'create the folder first' $lazuli $fox --sheet "$work/no/sheet.png" -o "$work/never.png"
 try_match 0 '^ "family"' $lazuli $fox -W 16 -H 16 -s 1 --sheet "$work/j.png" -o "$work/c.png" --json
 try 1 sh -c "$lazuli $fox -W 16 -H 16 -s 1 --sheet $work/j.png -o $work/c.png --json -q | grep 'a sheet'" </dev/null
 gone "$work/never.png"
 
 # Without a terminal it is said, and the picture is made all the same
 case $built in
-*'left out of this build'*)
-    try_match 0 'preview was left out of this build, which was made without chafa' $lazuli $fox -W 16 -H 16 --preview -o "$work/x.png"
+*'made without chafa'*)
+    try_match 0 'preview has no effect: this build was made without chafa' $lazuli $fox -W 16 -H 16 --preview -o "$work/x.png"
     ;;
 *)
     for option in preview show; do
-        try_match 0 "^lazuli: --$option needs a terminal, and stderr is none: nothing is shown\$" \
+        try_match 0 "^lazuli: --$option needs a terminal, but stderr is not one; nothing is shown\$" \
             $lazuli $fox -W 16 -H 16 -s 1 --$option -o "$work/x.png"
     done
     try 0 $lazuli $fox -W 16 -H 16 -s 1 -q --preview --show -o "$work/x.png" </dev/null

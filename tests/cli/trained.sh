@@ -3,7 +3,7 @@
 unset LAZULI_MODEL
 flux=tests/data/flux2
 small="-m models/demo -W 16 -H 16 -s 1 -S 1"
-size='^lazuli: .*this model was trained for pictures of 256 x 256: one of 16 x 16 is likely to be broken$'
+size='^lazuli: .*this model was trained for pictures of 256 x 256, so one of 16 x 16 is likely to be broken$'
 told() { # PATTERN COMMAND...: the command succeeds; how many lines of stderr match
     kind=$1
     shift

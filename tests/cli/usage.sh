@@ -33,16 +33,16 @@ for command in $all; do
     cat "$work/help" >>"$work/all"
 done
 try 1 grep -E '.{81}| $' "$work/first" "$work/all" </dev/null
-try_match 0 '^  tensors +PATH +what ' cat "$work/all"
+try_match 0 '^  tensors +PATH +list ' cat "$work/all"
 try_match 0 '^  -W, --width PIXELS +' cat "$work/first"
 try_match 0 '^usage: lazuli tensors \[OPTIONS\] PATH' $lazuli tensors --help
 try_match 0 '^      --json +' $lazuli tensors --help
 try 1 sh -c "$lazuli tensors --help | grep -e --width" </dev/null # only what it takes
 # trap 19: what is said of an option holds for the command, and pull lists the names that it knows
-try_match 0 '^  -o, --output FILE +where to: a .safetensors file; needed$' $lazuli encode --help
-try_match 0 '^  -o, --output FILE +where to: .png, .*; needed$' $lazuli decode --help
-try_match 0 '^  -S, --seed .* \(else the number of the line\)$' $lazuli batch --help
-try_match 0 "folder of a model's part" $lazuli tensors --help
+try_match 0 '^  -o, --output FILE +the .safetensors file to write; required$' $lazuli encode --help
+try_match 0 '^  -o, --output FILE +the .png, .*; required$' $lazuli decode --help
+try_match 0 '^  -S, --seed .* \(default: the line number\)$' $lazuli batch --help
+try_match 0 "a model's part" $lazuli tensors --help
 try_match 0 '^  flux2-klein-4b +14.9 GiB  black-forest-labs/FLUX.2-klein-4B$' $lazuli pull --help
 try_match 0 '^  qwen-image-edit-2511 ' $lazuli pull --help
 try_match 0 '^  HF_TOKEN, ' $lazuli --help all
@@ -51,7 +51,7 @@ try_match 0 '^  130 +stopped' $lazuli --help all
 # A topic that is no command
 for words in 'help modles' '--help modles' 'modles --help'; do
     try 2 $lazuli $words <<'END'
-lazuli: there is no command 'modles'; is 'models' meant?
+lazuli: there is no command 'modles'; did you mean 'models'?
 END
 done
 try 2 $lazuli help xyzzy <<'END'
@@ -60,10 +60,10 @@ END
 
 # Words
 try 2 $lazuli <<'END'
-lazuli: what shall be shown? lazuli "a red fox" -o fox.png; 'lazuli --help' tells the rest; 'lazuli -' reads the prompt from stdin
+lazuli: a prompt is needed, as in lazuli "a red fox" -o fox.png; 'lazuli --help' lists the options; 'lazuli -' reads the prompt from stdin
 END
 try 2 $lazuli devices here <<'END'
-lazuli: 'here' is one word too many; 'lazuli devices --help' shows how it is used
+lazuli: 'here' is one word too many; 'lazuli devices --help' shows the usage
 END
 try 2 $lazuli tensors <<'END'
 lazuli: tensors needs a PATH
@@ -72,12 +72,12 @@ try 2 $lazuli encode -o x.safetensors <<'END'
 lazuli: encode needs an IMAGE
 END
 try 2 $lazuli tensors a b <<'END'
-lazuli: 'b' is one word too many; 'lazuli tensors --help' shows how it is used
+lazuli: 'b' is one word too many; 'lazuli tensors --help' shows the usage
 END
-try_match 2 'encode needs to know where to' $lazuli encode in.png
-try_match 2 'decode needs to know where to' $lazuli decode in.safetensors
+try_match 2 'encode needs an output file' $lazuli encode in.png
+try_match 2 'decode needs an output file' $lazuli decode in.safetensors
 try_match 2 'encode writes tensors' $lazuli encode in.png -o out.png
-try_match 2 'ends in .png, .jpg or .webp' $lazuli decode in.safetensors -o out.safetensors
+try_match 2 'must end in .png, .jpg or .webp' $lazuli decode in.safetensors -o out.safetensors
 
 # trap 15: a word that is nearly a command, that is one of another program, or that names a model is no picture
 small="-S 1 -W 16 -H 16 -s 1 -q -o $work/x.png"
@@ -88,28 +88,28 @@ no_picture() { # HINT WORDS...
     try 1 test -e "$work/x.png" </dev/null
 }
 try 2 $lazuli tensor <<'END'
-lazuli: 'tensor' is no command; is 'lazuli tensors' meant? (to paint the words: lazuli generate tensor)
+lazuli: 'tensor' is not a command; did you mean 'lazuli tensors'? ('lazuli generate tensor' uses the words as a prompt)
 END
-no_picture "'modles' is no command; is 'lazuli models' meant" modles
-no_picture "is 'lazuli pull' meant" pul flux2-klein-4b --to "$work"
-no_picture "is 'lazuli tensors' meant" tensros models/demo/vae/config.json
-no_picture "'list' is no command: 'lazuli models' lists the models" list
+no_picture "'modles' is not a command; did you mean 'lazuli models'" modles
+no_picture "did you mean 'lazuli pull'" pul flux2-klein-4b --to "$work"
+no_picture "did you mean 'lazuli tensors'" tensros models/demo/vae/config.json
+no_picture "'list' is not a command; 'lazuli models' lists the models" list
 for word in serve server start ps chat rm ls show download get install update txt2img img2img edit paint gen create; do
-    no_picture "^lazuli: '$word' is no command: " $word
+    no_picture "^lazuli: '$word' is not a command; " $word
 done
 no_picture 'lazuli -m NAME "a fox" ' run NAME 'a fox'
 no_picture 'lazuli -m flux2-klein-4b "a red fox" ' run flux2-klein-4b
 no_picture 'lazuli -m demo "a red fox" ' run demo
 no_picture 'lazuli pull qwen-image. ' download qwen-image
 no_picture 'lazuli "a fox" -o picture.png' txt2img 'a fox'
-no_picture "'flux2-klein-4b' is the name of a model: lazuli -m flux2-klein-4b \"a fox\"" flux2-klein-4b 'a fox'
-no_picture "'qwen-iamge' is nearly the name of a model: lazuli -m qwen-image \"a red fox\"" qwen-iamge a red fox
-no_picture 'is the name of a model: lazuli -m models/demo "fox"' models/demo fox
+no_picture "'flux2-klein-4b' is the name of a model; use lazuli -m flux2-klein-4b \"a fox\"" flux2-klein-4b 'a fox'
+no_picture "'qwen-iamge' is nearly the name of a model; use lazuli -m qwen-image \"a red fox\"" qwen-iamge a red fox
+no_picture 'is the name of a model; use lazuli -m models/demo "fox"' models/demo fox
 no_picture "'demo' is the name of a model" demo
-no_picture "'demo' is the name of a model: lazuli -m demo \"a fox\"" demo 'a fox'
+no_picture "'demo' is the name of a model; use lazuli -m demo \"a fox\"" demo 'a fox'
 mkdir -p "$work/hub/models--some--thing/snapshots/1"
 echo '{}' >"$work/hub/models--some--thing/snapshots/1/model_index.json"
-try_match 2 'is the name of a model: lazuli -m some/thing "fox"' env HF_HUB_CACHE="$work/hub" $lazuli some/thing fox
+try_match 2 'is the name of a model; use lazuli -m some/thing "fox"' env HF_HUB_CACHE="$work/hub" $lazuli some/thing fox
 try_match 2 '^ "error": ".*lazuli models' $lazuli list --json
 picture() { try 0 $lazuli "$@" $small </dev/null; }
 for words in plane bull camels fox 'list of fruits' 'run in the park' 'show me a fox' 'generate list' '--prompt list' 'help me out'; do
@@ -122,11 +122,11 @@ rm "$work/x.png"
 # trap 15: an empty prompt is asked for by name
 for words in '' ' '; do
     try 2 $lazuli "$words" $small <<'END'
-lazuli: the prompt is empty; if that is meant: --prompt ''
+lazuli: the prompt is empty; use --prompt '' if that is intended
 END
-    try_match 1 'the prompt was to come from stdin, and (it is empty|nothing came)' sh -c "printf '$words' | $lazuli - $small"
+    try_match 1 'the prompt is read from stdin, but stdin was empty|the prompt from stdin is blank' sh -c "printf '$words' | $lazuli - $small"
 done
-try_match 1 'the prompt was to come from stdin, and it is empty' sh -c "echo | $lazuli --prompt - $small"
+try_match 1 'the prompt from stdin is blank' sh -c "echo | $lazuli --prompt - $small"
 try 1 test -e "$work/x.png" </dev/null
 picture --prompt ''
 
@@ -134,14 +134,14 @@ picture --prompt ''
 if command -v python3 >/dev/null; then
     rm "$work/x.png"
     for answer in n ''; do
-        printf '< all the same? [y/N]\n> %s\n' $answer >"$work/script"
+        printf '< as a prompt? [y/N]\n> %s\n' $answer >"$work/script"
         code=0
         python3 tests/cli/terminal.py $lazuli modles $small <"$work/script" >"$work/said" || code=$?
         try 0 test $code = 2 </dev/null
-        try_match 0 "is 'lazuli models' meant" cat "$work/said"
+        try_match 0 "did you mean 'lazuli models'" cat "$work/said"
         try 1 test -e "$work/x.png" </dev/null
     done
-    printf '< all the same? [y/N]\n> y\n' | python3 tests/cli/terminal.py $lazuli modles $small >"$work/said"
+    printf '< as a prompt? [y/N]\n> y\n' | python3 tests/cli/terminal.py $lazuli modles $small >"$work/said"
     try 0 test -e "$work/x.png" </dev/null
 fi
 
@@ -151,11 +151,11 @@ lazuli: --device takes auto, cpu, cuda, cuda:0, cuda:1 ... or ref, not 'gpu'; 'l
 END
 for bad in cuda: cuda:x cuda:-1 CPU ''; do try_match 2 '--device takes auto, cpu' $lazuli fox --device "$bad"; done
 said="-S 1 -W 16 -H 16 -s 1 -o $work/x.png"
-try_match 0 '^lazuli: --threads 1000 is more than the cores here: [0-9]+ (is|are) used$' $lazuli fox --threads 1000 $said
+try_match 0 '^lazuli: --threads 1000 is more than the number of cores, so [0-9]+ (is|are) used$' $lazuli fox --threads 1000 $said
 if taskset -c 0 true 2>/dev/null; then
     try_match 0 '^device +cpu .* 1 thread$' taskset -c 0 $lazuli fox --threads 1000 $said -v
 fi
-try_match 0 '^lazuli: --offload changes nothing here: ' $lazuli fox --device cpu --offload stream $said
+try_match 0 '^lazuli: --offload has no effect; ' $lazuli fox --device cpu --offload stream $said
 try 1 sh -c "$lazuli fox --device cpu --offload auto --threads 1 $said 2>&1 | grep -e offload -e threads" </dev/null
 
 # Options
@@ -163,11 +163,11 @@ try 2 $lazuli devices --fast <<'END'
 lazuli: there is no option --fast; 'lazuli --help' lists them
 END
 try 2 $lazuli fox --widht 64 <<'END'
-lazuli: there is no option --widht; is --width meant?
+lazuli: there is no option --widht; did you mean --width?
 END
 try_match 2 'there is no option -z' $lazuli fox -qz
 try 2 $lazuli devices --seed 3 <<'END'
-lazuli: devices has no use for --seed; 'lazuli devices --help' lists what it takes
+lazuli: devices does not take --seed; 'lazuli devices --help' lists its options
 END
 for option in -W --width; do
     try 2 $lazuli fox $option <<'END'
@@ -185,15 +185,15 @@ done
 # After -- --json is a word
 try 1 sh -c "$lazuli -S 1 -W 16 -H 16 -s 1 -q -o $work/word.png -- --json | grep -F '{'" </dev/null
 try 2 $lazuli --check <<'END'
-lazuli: generate has no use for --check; 'lazuli generate --help' lists what it takes
+lazuli: generate does not take --check; 'lazuli generate --help' lists its options
 END
 try 2 $lazuli fox --quiet=very <<'END'
 lazuli: --quiet takes no value, but was given 'very'
 END
 try 2 $lazuli fox --widht=3 --json <<'END'
-lazuli: there is no option --widht; is --width meant?
+lazuli: there is no option --widht; did you mean --width?
 {
- "error": "there is no option --widht; is --width meant?"
+ "error": "there is no option --widht; did you mean --width?"
 }
 END
 
@@ -208,8 +208,8 @@ for bad in -1 1, ,1 1,,2 a 1.5 9223372036854775808; do
     try_match 2 '--seed takes whole numbers from 0 to 9223372036854775807' $lazuli fox -S $bad
 done
 try_match 2 '--count takes a whole number from 1 to 1000, not' $lazuli fox --count 0
-try_match 2 '--count counts on from one seed, and 2 were given' $lazuli fox --count 2 -S 1,2
-try_match 2 'there are no 9 seeds from 9223372036854775800 on' $lazuli fox --count 9 -S 9223372036854775800
+try_match 2 '--count takes one seed to start from, but 2 were given' $lazuli fox --count 2 -S 1,2
+try_match 2 'there are fewer than 9 seeds from 9223372036854775800 on' $lazuli fox --count 9 -S 9223372036854775800
 try_match 2 '--threads takes a whole number from 1 to 1024, not' $lazuli fox --threads 0
 
 if [ -e /dev/full ]; then

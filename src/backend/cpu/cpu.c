@@ -91,6 +91,6 @@ const lz_backend *lz_cpu_backend(const char *isa, lz_error *err) {
     char names[200] = "";
     for (size_t i = 0, at = 0; i < sizeof choices / sizeof choices[0]; i++)
         at += (size_t)snprintf(names + at, sizeof names - at, "%s'%s'", i ? ", " : "", choices[i].isa);
-    lz_fail(err, LZ_NOT_FOUND, "there is no instruction set '%s' in this build: take one of %s", isa, names);
+    lz_fail(err, LZ_NOT_FOUND, "there is no instruction set '%s' in this build; use one of %s", isa, names);
     return NULL;
 }

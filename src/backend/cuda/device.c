@@ -283,7 +283,7 @@ static bool find_device(lz_device *d, int number, lz_error *err) {
     lz_cu_result found = d->api.cu.Init(0);
     if (found == LZ_CUDA_SUCCESS) found = d->api.cu.DeviceGetCount(&count);
     if (found == LZ_CUDA_ERROR_NO_DEVICE || (found == LZ_CUDA_SUCCESS && !count)) {
-        lz_fail(err, LZ_NOT_FOUND, "the NVIDIA driver is here, but it finds no GPU");
+        lz_fail(err, LZ_NOT_FOUND, "there is an NVIDIA driver, but it finds no GPU");
         return false;
     }
     if (!lz_cuda_ok(d, found, "starting the driver", err)) return false;

@@ -3,7 +3,7 @@
 
 int pull_command(const arguments *args) {
     return fail(args, FAILED,
-                "this lazuli was built without download support: pull '%s' with another one, or with 'hf download', "
-                "and it will be found in the Hugging Face cache",
+                "this lazuli was built without download support; if another program, such as 'hf download', puts '%s' "
+                "into the Hugging Face cache, lazuli finds it there",
                 args->words[0]);
 }

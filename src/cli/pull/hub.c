@@ -60,8 +60,7 @@ static int check_token(const arguments *args, char **token) {
     (*token)[n] = 0;
     for (const char *c = *token; *c; c++)
         if (*c <= 32 || *c >= 127 || n > TOKEN_LIMIT)
-            return fail(args, FAILED,
-                        "the token for the hub (of HF_TOKEN or its file) is no token: it holds odd letters");
+            return fail(args, FAILED, "the token for the hub (HF_TOKEN or its file) contains invalid characters");
     if (n) return DONE;
     free(*token);
     *token = NULL;
@@ -88,16 +87,17 @@ int hub_open(hub *h, const arguments *args) {
                    .pause = seconds_from("LAZULI_PULL_PAUSE", 0, 0.5),
                    .stall = seconds_from("LAZULI_PULL_STALL", 0.01, 60)};
     const known_model *near = h->repo ? NULL : nearest_known(name);
-    if (near) return fail(args, NOT_UNDERSTOOD, "there is no model '%s'; is %s meant?", name, near->name);
+    if (near) return fail(args, NOT_UNDERSTOOD, "there is no model '%s'; did you mean %s?", name, near->name);
     if (!h->repo)
         return fail(args, NOT_UNDERSTOOD, "'%s' is neither OWNER/REPO nor a short name like %s", name,
                     first_known()->name);
-    if (!is_revision(h->revision)) return fail(args, NOT_UNDERSTOOD, "'%s' is no branch, tag or commit", h->revision);
+    if (!is_revision(h->revision))
+        return fail(args, NOT_UNDERSTOOD, "'%s' is not a branch, tag or commit", h->revision);
     if (!endpoint || !*endpoint) endpoint = "https://huggingface.co";
     if (!web_url(endpoint))
-        return fail(args, NOT_UNDERSTOOD, "'%s' is no address of a hub: https://HOST is wanted", endpoint);
+        return fail(args, NOT_UNDERSTOOD, "'%s' is not the address of a hub, such as https://huggingface.co", endpoint);
     h->web.endpoint = strdup(endpoint);
-    if (!h->web.endpoint) return fail(args, FAILED, "there is no memory left");
+    if (!h->web.endpoint) return fail(args, FAILED, "out of memory");
     for (size_t n = strlen(h->web.endpoint); n && h->web.endpoint[n - 1] == '/'; n--) h->web.endpoint[n - 1] = 0;
     snprintf(h->web.page, sizeof h->web.page, "%s/%s", h->web.endpoint, h->repo);
     h->web.token = find_token();
@@ -173,22 +173,23 @@ static int add_file(hub *h, const json_t *entry) {
     const char *hash = json_string_value(json_object_get(f.large ? lfs : entry, "oid"));
     f.size = json_integer_value(size);
     if (!is_plain(base_name(path)))
-        return fail(args, FAILED, "%s: the hub lists a file with odd letters in its name; nothing is taken", h->repo);
+        return fail(args, FAILED, "%s: the hub lists a file with invalid characters in its name; nothing is downloaded",
+                    h->repo);
     if (!json_is_integer(size) || f.size < 0 || f.size > LARGEST_FILE || !is_hash(hash, f.large ? 64 : 40))
-        return fail(args, FAILED, "%s: the hub lists %s with a size or a hash that cannot be", h->repo, path);
+        return fail(args, FAILED, "%s: the hub lists %s with an invalid size or hash", h->repo, path);
     if (h->n == MOST_FILES)
-        return fail(args, FAILED, "%s: the hub lists more than %d files of the model; nothing is taken", h->repo,
+        return fail(args, FAILED, "%s: the hub lists more than %d files of the model; nothing is downloaded", h->repo,
                     MOST_FILES);
     if (h->n == h->room) {
         size_t room = 2 * h->room + 32;
         hub_file *files = realloc(h->files, room * sizeof *files);
-        if (!files) return fail(args, FAILED, "there is no memory left");
+        if (!files) return fail(args, FAILED, "out of memory");
         h->files = files;
         h->room = room;
     }
     snprintf(f.hash, sizeof f.hash, "%s", hash);
     f.path = strdup(path);
-    if (!f.path) return fail(args, FAILED, "there is no memory left");
+    if (!f.path) return fail(args, FAILED, "out of memory");
     h->files[h->n++] = f;
     return DONE;
 }
@@ -219,7 +220,7 @@ static int take_page(hub *h, const json_t *page, const json_t *index) {
         const char *type = json_string_value(json_object_get(entry, "type"));
         const char *path = json_string_value(json_object_get(entry, "path"));
         if (!path || is_harmful(path))
-            return fail(h->web.args, FAILED, "%s: the hub lists a path that leads elsewhere; nothing is taken from it",
+            return fail(h->web.args, FAILED, "%s: the hub lists a path outside the model; nothing is downloaded",
                         h->repo);
         if (type && strcmp(type, "file") == 0 && is_needed(path, index)) code = add_file(h, entry);
         if (code != DONE) return code;
@@ -262,12 +263,14 @@ static int choose_files(hub *h) {
     if (h->n) qsort(h->files, h->n, sizeof *h->files, by_path);
     for (size_t i = 1; i < h->n; i++)
         if (strcmp(h->files[i].path, h->files[i - 1].path) == 0)
-            return fail(h->web.args, FAILED, "%s: the hub lists %s twice; nothing is taken", h->repo, h->files[i].path);
+            return fail(h->web.args, FAILED, "%s: the hub lists %s twice; nothing is downloaded", h->repo,
+                        h->files[i].path);
     for (size_t i = 0; i < n_model_parts; i++) drop_other_weights(h, model_parts[i].name);
     for (size_t i = 0; i < h->n; i++) h->bytes += h->files[i].size; /* at most MOST_FILES * LARGEST_FILE */
     if (h->n) qsort(h->files, h->n, sizeof *h->files, by_size);
     if (h->n < 2 || strcmp(h->files[0].path, "model_index.json") != 0)
-        return fail(h->web.args, FAILED, "%s: is no model for lazuli: no parts beside a model_index.json", h->repo);
+        return fail(h->web.args, FAILED, "%s: is not a model for Lazuli: it has no parts beside a model_index.json",
+                    h->repo);
     return DONE;
 }
 
@@ -310,7 +313,7 @@ static int ask_index(hub *h, json_t **index) {
     if (code != DONE) return code;
     const char *class = json_string_value(json_object_get(*index, "_class_name"));
     if (runs_pipeline(class)) return DONE;
-    return fail(h->web.args, FAILED, "%s: is a %s, which Lazuli does not run (it runs %s); nothing was fetched",
+    return fail(h->web.args, FAILED, "%s: is a %s, which Lazuli does not run (it runs %s); nothing was downloaded",
                 h->repo, class && is_plain(class) ? class : "pipeline without a name", runnable_pipelines().text);
 }
 
@@ -323,7 +326,7 @@ static int ask_files(hub *h, const json_t *index) {
         json_t *json = NULL;
         char here[1024];
         if (page && (strncmp(next, h->web.endpoint, n) != 0 || next[n] != '/'))
-            return fail(h->web.args, FAILED, "%s: the hub's list of files goes on elsewhere", h->repo);
+            return fail(h->web.args, FAILED, "%s: the hub's list of files continues on another host", h->repo);
         snprintf(here, sizeof here, "%s", page ? next + n : "");
         code = page ? ask(h, ANSWER_LIMIT, &json, next, "%s", here)
                     : ask(h, ANSWER_LIMIT, &json, next, "/api/models/%s/tree/%s?recursive=true", h->repo, h->commit);
@@ -334,8 +337,8 @@ static int ask_files(hub *h, const json_t *index) {
         if (code == DONE && !*next) return choose_files(h);
     }
     if (code != DONE) return code;
-    return fail(h->web.args, FAILED, "%s: the hub's list of files has more than %d pages; nothing is taken", h->repo,
-                MOST_PAGES);
+    return fail(h->web.args, FAILED, "%s: the hub's list of files has more than %d pages; nothing is downloaded",
+                h->repo, MOST_PAGES);
 }
 
 int hub_ask(hub *h) {

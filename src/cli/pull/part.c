@@ -208,9 +208,8 @@ static verdict part_finish(get *g) {
         int folder = open_folder_of(p->root, p->growing);
         if (folder >= 0) unlinkat(folder, base_name(p->growing), 0);
         if (folder >= 0) close(folder);
-        snprintf(g->error, sizeof g->error,
-                 "%s: what arrived is not what the hub lists (%s differs), twice; it is dropped", g->what,
-                 p->file->large ? "SHA-256" : "SHA-1");
+        snprintf(g->error, sizeof g->error, "%s: the downloaded file differs from the hub's %s, twice; it was deleted",
+                 g->what, p->file->large ? "SHA-256" : "SHA-1");
         return BAD;
     }
     if (fsync(p->fd) != 0) return failed(g, p->growing);

@@ -37,14 +37,14 @@ typedef struct pull {
 
 static bool is_cached(const pull *p) { return !p->args->to; }
 
-static int no_memory(const pull *p) { return fail(p->args, FAILED, "there is no memory left"); }
+static int no_memory(const pull *p) { return fail(p->args, FAILED, "out of memory"); }
 
 static int choose_root(pull *p) {
     if (p->args->to && !*p->args->to) return fail(p->args, NOT_UNDERSTOOD, "--to needs the name of a folder");
     char *cache = is_cached(p) ? hub_cache() : NULL;
     if (is_cached(p) && !cache)
         return fail(p->args, FAILED,
-                    "nobody says where the Hugging Face cache is: set HF_HOME, or name a folder with --to");
+                    "the folder of the Hugging Face cache is unknown; set HF_HOME, or name a folder with --to");
     p->root = is_cached(p) ? cache_folder(cache, p->hub.repo) : strdup(p->args->to);
     free(cache);
     return p->root ? DONE : no_memory(p);
@@ -56,9 +56,9 @@ static int lock_root(pull *p) {
     bool made = inside && make_folders(inside);
     free(inside);
     p->lock = made ? open(p->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (p->lock < 0) return fail(p->args, FAILED, "%s: cannot be made: %s", p->root, strerror(errno));
+    if (p->lock < 0) return fail(p->args, FAILED, "%s: cannot be created: %s", p->root, strerror(errno));
     if (flock(p->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        return fail(p->args, FAILED, "%s: another pull is at work there", p->root);
+        return fail(p->args, FAILED, "%s: another pull is running there", p->root);
     return DONE;
 }
 
@@ -118,10 +118,10 @@ static int check_room(const pull *p) {
     if (fstatvfs(p->lock, &s) != 0) return DONE; /* then the first write will tell */
     double room = (double)s.f_bavail * (double)s.f_frsize;
     if ((double)wanted > room)
-        return fail(p->args, FAILED, "%s: there is room for %s, and %s are still to come", p->root,
+        return fail(p->args, FAILED, "%s: the disk has %s free, and %s are needed", p->root,
                     show_bytes((int64_t)room).text, show_bytes(wanted).text);
     if (wanted)
-        note(p->args, "%s: %zu files, %s; %s to fetch, into %s", p->hub.repo, p->hub.n, show_bytes(p->hub.bytes).text,
+        note(p->args, "%s: %zu files, %s; %s to download into %s", p->hub.repo, p->hub.n, show_bytes(p->hub.bytes).text,
              show_bytes(wanted).text, p->folder);
     return DONE;
 }
@@ -192,8 +192,8 @@ static int report(const pull *p) {
         printf("%zu file%s, %s, checked%s", h->n - old, h->n - old == 1 ? "" : "s",
                show_bytes(h->bytes - old_bytes).text, old ? "; " : "\n");
     if (old)
-        printf("%zu file%s, %s, were there before and are not checked again (--check does it)\n", old,
-               old == 1 ? "" : "s", show_bytes(old_bytes).text);
+        printf("%zu file%s, %s, were there before and were not checked (--check does)\n", old, old == 1 ? "" : "s",
+               show_bytes(old_bytes).text);
     return DONE;
 }
 

@@ -193,7 +193,7 @@ static verdict send_request(field *all, flight *f) {
     CURL *easy = f->easy = curl_easy_init();
     char range[40];
     const char *certificates = own_certificates();
-    if (!easy) return bad(g, "%s: there is no memory left", g->what);
+    if (!easy) return bad(g, "%s: out of memory", g->what);
     f->watched = seconds_now();
     f->arrived = 0;
     f->range_begin = -1;
@@ -228,7 +228,7 @@ static verdict send_request(field *all, flight *f) {
 
 static verdict go_to(flight *f, const char *address) {
     char *copy = strdup(address);
-    if (!copy) return bad(f->get, "%s: there is no memory left", f->get->what);
+    if (!copy) return bad(f->get, "%s: out of memory", f->get->what);
     free(f->at);
     f->at = copy;
     return GOOD;
@@ -275,12 +275,12 @@ static verdict try_again_after(field *all, flight *f, bool stalled, const char *
     f->tries = gained ? 1 : f->tries + 1;
     if (gained) f->furthest = g->have;
     if (f->tries >= TRIES)
-        return bad(g, "%s: %s, %d times in a row; the same command goes on from here", g->what, why, TRIES);
+        return bad(g, "%s: %s, %d times in a row; run the same command again to continue", g->what, why, TRIES);
     double pause = all->web->pause * (1 << (f->tries - 1));
     if (pause < f->retry_after) pause = f->retry_after;
     if (pause > LONGEST_PAUSE) pause = LONGEST_PAUSE;
     clear_drawn(all);
-    note(all->web->args, "%s: %s; again in %s", g->what, why, show_seconds(pause).text);
+    note(all->web->args, "%s: %s; trying again in %s", g->what, why, show_seconds(pause).text);
     f->due = seconds_now() + pause;
     f->stage = WAITING;
     return GOOD;
@@ -294,10 +294,10 @@ static verdict follow(field *all, flight *f) {
     origin here, there;
     curl_easy_getinfo(f->easy, CURLINFO_REDIRECT_URL, &to);
     if (!to || !origin_of(to, &there) || !origin_of(f->at, &here))
-        return bad(g, "%s: the hub leads to an address that is not http or https", g->what);
+        return bad(g, "%s: the hub redirects to an address that is not http or https", g->what);
     if (strcasecmp(here.scheme, "https") == 0 && strcasecmp(there.scheme, "https") != 0)
-        return bad(g, "%s: the hub leads from https to http, where anybody could change it", g->what);
-    if (++f->redirects > REDIRECTS) return bad(g, "%s: the hub leads on and on (%d redirects)", g->what, REDIRECTS);
+        return bad(g, "%s: the hub redirects from https to http, which is not secure", g->what);
+    if (++f->redirects > REDIRECTS) return bad(g, "%s: the hub redirects more than %d times", g->what, REDIRECTS);
     return go_to(f, to) == GOOD ? send_request(all, f) : BAD;
 }
 
@@ -313,19 +313,19 @@ static const struct {
     long code;
     const char *without, *with; /* a token */
 } refusals[] = {
-    {401, "there is no such model, or it is not open: accept its terms there, then set HF_TOKEN",
-     "the token is not accepted: is it still valid?"},
-    {403, "it is not open: accept its terms there, then set HF_TOKEN",
-     "the token may not read it: accept the model's terms there"},
+    {401, "there is no such model, or it is not public; accept its terms on the hub, then set HF_TOKEN",
+     "the token is not accepted; is it still valid?"},
+    {403, "the model is not public; accept its terms on the hub, then set HF_TOKEN",
+     "the token may not read the model; accept its terms on the hub"},
     {404, "there is no such model, revision or file", "there is no such model, revision or file"},
 };
 
 static verdict refuse(flight *f, long code) {
     for (size_t i = 0; i < COUNT(refusals); i++)
         if (refusals[i].code == code)
-            return bad(f->get, "%s: the hub answers %ld: %s (%s)", f->get->what, code,
+            return bad(f->get, "%s: the hub answered %ld: %s (%s)", f->get->what, code,
                        f->web->token ? refusals[i].with : refusals[i].without, f->web->page);
-    return bad(f->get, "%s: the hub answers %ld", f->get->what, code);
+    return bad(f->get, "%s: the hub answered %ld", f->get->what, code);
 }
 
 /* The certificate is wrong, or the address: trying again would change nothing. */
@@ -342,7 +342,7 @@ static verdict landed(field *all, flight *f, CURLcode result) {
     curl_multi_remove_handle(all->multi, f->easy);
     f->stage = WAITING;
     if (f->verdict == BAD) return BAD;
-    if (f->verdict == AGAIN) return try_again(all, f, "the hub sent other bytes than asked for");
+    if (f->verdict == AGAIN) return try_again(all, f, "the hub sent other bytes than requested");
     if (result == CURLE_WRITE_ERROR && f->chatter > CHATTER) result = CURLE_OK; /* its code says enough */
     if (is_hopeless(result)) return bad(g, "%s: %s", g->what, curl_easy_strerror(result));
     if (result == CURLE_OK && code >= 300 && code < 400 && code != 304) return follow(all, f);
@@ -352,10 +352,10 @@ static verdict landed(field *all, flight *f, CURLcode result) {
         origin_of(f->at, &o);
         if (result == CURLE_COULDNT_RESOLVE_PROXY) snprintf(o.host, sizeof o.host, "of the proxy");
         if (unknown)
-            snprintf(why, sizeof why, "the host %.80s is not found (is there a network?)", o.host);
+            snprintf(why, sizeof why, "the host %.80s was not found (is there a network?)", o.host);
         else
             snprintf(why, sizeof why, "%s (%s)",
-                     result == CURLE_COULDNT_CONNECT ? "the hub is out of reach" : "the connection broke",
+                     result == CURLE_COULDNT_CONNECT ? "the hub cannot be reached" : "the connection broke",
                      curl_easy_strerror(result));
         return try_again(all, f, why);
     }
@@ -363,14 +363,14 @@ static verdict landed(field *all, flight *f, CURLcode result) {
         if (!f->judged && g->have && code == 200) return try_again(all, f, "the hub sent nothing");
         if (g->size >= 0 && g->have < g->size) return try_again(all, f, "the answer ended early");
         verdict v = finish(f);
-        return v == AGAIN ? try_again(all, f, "what arrived is damaged") : v;
+        return v == AGAIN ? try_again(all, f, "the downloaded file is damaged") : v;
     }
     if (code == 416) { /* it has less than we have of it */
         g->have = 0;
         return g->sink->restart(g) == BAD ? BAD : try_again(all, f, "the hub has no such range");
     }
     if (code == 408 || code == 429 || code >= 500) {
-        snprintf(why, sizeof why, "the hub answers %ld", code);
+        snprintf(why, sizeof why, "the hub answered %ld", code);
         return try_again(all, f, why);
     }
     return refuse(f, code);
@@ -413,7 +413,7 @@ static void break_stalled(field *all, verdict *v, get **culprit) {
         f->arrived = 0;
         if (!stalled) continue;
         char why[100];
-        snprintf(why, sizeof why, "fewer than %s a second arrived in %s", show_bytes(LEAST_RATE).text,
+        snprintf(why, sizeof why, "less than %s a second arrived for %s", show_bytes(LEAST_RATE).text,
                  show_seconds(least).text);
         curl_multi_remove_handle(all->multi, f->easy);
         *culprit = f->get;
@@ -468,7 +468,7 @@ static bool wait_a_little(field *all) {
 }
 
 static int stopped(const field *all) {
-    return fail(all->web->args, STOPPED, "stopped; the same command goes on from here");
+    return fail(all->web->args, STOPPED, "stopped; run the same command again to continue");
 }
 
 static int loop(field *all, int at_once) {
@@ -483,7 +483,7 @@ static int loop(field *all, int at_once) {
         show(all);
     }
     clear_drawn(all);
-    if (!works) return fail(all->web->args, FAILED, "libcurl cannot go on");
+    if (!works) return fail(all->web->args, FAILED, "libcurl failed");
     if (stop_wanted()) return stopped(all);
     return v == GOOD ? DONE : fail(all->web->args, FAILED, "%s", culprit->error);
 }
@@ -505,7 +505,7 @@ int web_run(web *w, get *gets, size_t n, int at_once, int64_t shown) {
         for (size_t i = 0; i < n; i++) all.flights[i] = (flight){.web = w, .get = &gets[i]};
         code = loop(&all, at_once);
     } else {
-        code = fail(w->args, FAILED, "there is no memory left");
+        code = fail(w->args, FAILED, "out of memory");
     }
     for (size_t i = 0; i < n && all.flights; i++) {
         flight *f = &all.flights[i];
@@ -532,7 +532,7 @@ static verdict memory_take(get *g, const char *data, size_t n) {
     if (m->n + n + 1 > m->room) {
         size_t room = 2 * (m->n + n) + 1024;
         char *text = realloc(m->text, room);
-        if (!text) return bad(g, "%s: there is no memory left", g->what);
+        if (!text) return bad(g, "%s: out of memory", g->what);
         m->text = text;
         m->room = room;
     }

@@ -1,12 +1,13 @@
 /* test_rooms.c: a source file includes only what its room may include. The rooms and what each may include are the table
  * in docs/architecture.md, from the lowest room to the highest. A room may name only rooms above its own row there, so
- * the table has no cycle, and then the includes have none. */
+ * the table has no cycle, and then the includes have none. The functions that the walks in that file name are there. */
+#include <ctype.h>
 #include <dirent.h>
 #include <sys/stat.h>
 
 #include "check.h"
 
-enum { ROOMS = 32, PATH_BYTES = 512 };
+enum { ROOMS = 32, PATH_BYTES = 512, FILE_BYTES = 1 << 18 };
 
 typedef struct room {
     char name[64];
@@ -131,4 +132,45 @@ static void includes(void) {
     for (int i = 0; i < n_rooms; i++) CHECK(rooms[i].files > 0, "room '%s' holds no file", rooms[i].name);
 }
 
-TEST_MAIN({"includes", includes})
+/* ---- walks ------------------------------------------------------------------------------------------------------- */
+
+/* A whole file, ended by a zero; NULL: it cannot be read. */
+static char *read_all(const char *path) {
+    FILE *f = fopen(path, "r");
+    char *text = f ? calloc(1, FILE_BYTES) : NULL;
+    if (text) text[fread(text, 1, FILE_BYTES - 1, f)] = 0;
+    if (f) fclose(f);
+    return text;
+}
+
+static bool is_name_character(char c) { return isalnum((unsigned char)c) || c == '_'; }
+
+/* The text defines name: it stands there as a whole word, with '(' or " =" after it. */
+static bool has_definition(const char *text, const char *name) {
+    size_t n = strlen(name);
+    for (const char *at = text; (at = strstr(at, name)); at += n)
+        if ((at == text || !is_name_character(at[-1])) && (at[n] == '(' || !strncmp(at + n, " =", 2))) return true;
+    return false;
+}
+
+/* Every `file: function` that docs/architecture.md names, below src, is there. A line may end after the colon. */
+static void walks(void) {
+    char *doc = read_all(LZ_SOURCE_DIR "/docs/architecture.md"), step[256], file[128], name[128], path[PATH_BYTES];
+    int n = 0;
+    if (!CHECK(doc)) return;
+    for (const char *at = doc; (at = next_word(at, step, sizeof step));) {
+        char end = 0;
+        if (sscanf(step, "%127[a-z0-9_/].c: %127[a-zA-Z0-9_]%c", file, name, &end) != 2) continue;
+        snprintf(path, sizeof path, LZ_SOURCE_DIR "/src/%s.c", file);
+        char *text = read_all(path);
+        if (CHECK(text, "docs/architecture.md names src/%s.c, which is not there", file))
+            CHECK(has_definition(text, name), "docs/architecture.md names '%s' in src/%s.c, which has no such function",
+                  name, file);
+        free(text);
+        n++;
+    }
+    CHECK(n > 40, "docs/architecture.md names %d functions", n);
+    free(doc);
+}
+
+TEST_MAIN({"includes", includes}, {"walks", walks})

@@ -111,7 +111,7 @@ static void print_fault(const row *r) {
     size_t n = json_array_size(r->state.faults);
     if (!n) return;
     const char *fault = json_string_value(json_array_get(r->state.faults, 0)), *again = "";
-    char more[40] = "";
+    char more[48] = "";
     if (n > 1) snprintf(more, sizeof more, ", and %zu more problems", n - 1);
     if (strcmp(r->from, "cache") == 0 && r->state.runs) again = "; lazuli pull ";
     say(stdout, "    %s%s%s%s%s\n", fault ? fault : "?", more, again, *again ? r->name : "",

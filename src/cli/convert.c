@@ -115,7 +115,7 @@ static int make_folder(folder *f, const char *path) {
     if (mkdir(path, 0777) != 0)
         return fail(f->report->args, FAILED, "%s: the folder cannot be made: %s", path, strerror(errno));
     char *copy = strdup(path);
-    return copy ? make_note(f, copy) : fail(f->report->args, FAILED, "there is no memory left for a name");
+    return copy ? make_note(f, copy) : fail(f->report->args, FAILED, "out of memory");
 }
 
 static int copy_file(folder *f, const char *from, const char *to) {
@@ -148,7 +148,7 @@ static int convert_part(folder *f, const char *part, const char *from, const cha
     char name[64];
     snprintf(name, sizeof name, "%s%s", stem, *type == 'q' ? ".gguf" : ".safetensors");
     char *path = path_of(to, name);
-    if (!path) return fail(f->report->args, FAILED, "there is no memory left for a name");
+    if (!path) return fail(f->report->args, FAILED, "out of memory");
     f->report->part = part;
     int code = convert_file(f->report, from, path);
     return code == DONE ? make_note(f, path) : (free(path), code);
@@ -166,7 +166,7 @@ static int walk(folder *f, const char *part, const char *from, const char *to) {
         if (e->d_name[0] == '.' || (converts && is_weights(e->d_name))) continue;
         char *here = path_of(from, e->d_name), *there = path_of(to, e->d_name);
         if (!here || !there)
-            code = fail(f->report->args, FAILED, "there is no memory left for a name");
+            code = fail(f->report->args, FAILED, "out of memory");
         else if (stat(here, &s) == 0 && S_ISREG(s.st_mode) && (part || !is_weights(e->d_name)))
             code = copy_file(f, here, there);
         else if (!part && S_ISDIR(s.st_mode))
@@ -242,7 +242,7 @@ int convert_command(const arguments *args) {
     stop_on_signals();
     if (args->part) {
         char *path = path_of(from, args->part);
-        code = !path ? fail(args, FAILED, "there is no memory left for a name") : convert_file(&r, path, to);
+        code = !path ? fail(args, FAILED, "out of memory") : convert_file(&r, path, to);
         free(path);
     } else
         code = model ? convert_folder(&r, from, to) : convert_file(&r, from, to);

@@ -24,7 +24,7 @@ try_match 0 '^is +no model that is known here$' $lazuli info tests/data/python.s
 try_match 0 '^transformer +41 ' $lazuli info $klein
 try_match 0 '^defaults .*, 4 steps, guidance is built in$' $lazuli info $klein
 try_match 0 '^defaults .*, 50 steps, guidance 4: ' $lazuli info $klein --variant base
-try_match 0 'beside .* of weights$' $lazuli plan $klein
+try_match 0 'besides .* of weights$' $lazuli plan $klein
 
 # What is missing or wrong is one sentence
 try_match 1 '^lazuli: .*klein.gguf: this FLUX.2 \[klein\] model lacks its text encoder, which is given with --text-encoder: ' $lazuli fox -m $data/klein.gguf

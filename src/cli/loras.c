@@ -50,7 +50,7 @@ static int add(const arguments *args, wanted *w, const char *name, double weight
     char *path = find_lora(args, name);
     if (!path)
         return fail(args, FAILED, "there is no LoRA %s%s%s%s", name, folder ? ", nor in " : "", folder ? folder : "",
-                    is_elsewhere(args, "lora") ? "; the settings name it: --lora FILE takes another" : "");
+                    is_elsewhere(args, "lora") ? "; the settings name it, and --lora FILE chooses another" : "");
     if (w->n == MAX_LORAS) {
         free(path);
         return fail(args, NOT_UNDERSTOOD, "at most %d LoRAs can be used at once", MAX_LORAS);

@@ -192,5 +192,30 @@ static void text_encoder(void) {
     lz_close(ctx);
 }
 
+/* While a picture is under way, its model keeps its LoRAs. */
+static bool change_under_way(void *user, const lz_progress *now) {
+    (void)now;
+    lz_error err = {0};
+    CHECK_STATUS(lz_model_set_loras(user, &LZ_LORA(.path = LORAS "klein-few.safetensors", .weight = 1), 1, &err),
+                 LZ_BAD_ARGUMENT, &err);
+    return true;
+}
+
+static void under_way(void) {
+    lz_error err = {0};
+    lz_picture p;
+    lz_context *ctx = lz_open();
+    lz_model *model = open_model(ctx, "flux2", "B");
+    if (!model) return;
+    CHECK_OK(lz_generate(model, &p, &err, .prompt = "a fox", .width = 32, .height = 32, .steps = 1,
+                         .watch = change_under_way, .user = model),
+             &err);
+    CHECK(lz_model_loras(model, NULL, 0) == 0);
+    lz_picture_free(&p);
+    lz_model_close(model);
+    lz_close(ctx);
+}
+
 TEST_MAIN({"format_trap_5", format_trap_5}, {"format_trap_20", format_trap_20}, {"refusals", refusals},
-          {"memory_runs_out", memory_runs_out}, {"embeddings", embeddings}, {"text_encoder", text_encoder})
+          {"memory_runs_out", memory_runs_out}, {"embeddings", embeddings}, {"text_encoder", text_encoder},
+          {"under_way", under_way})

@@ -395,7 +395,8 @@ lz_status lz_patch_build(lz_target *target, lz_array *base, lz_error *err) {
     b.dense = lz_host_alloc(p->ctx, n * sizeof *b.dense);
     b.gains = lz_host_alloc(p->ctx, (size_t)(b.out > b.in ? b.out : b.in) * sizeof *b.gains);
     p->products = lz_host_alloc(p->ctx, n * sizeof *p->products);
-    lz_status status = LZ_OK;
+    /* Its rows are looked at piece by piece: a packed one is unpacked once. */
+    lz_status status = base && lz_patch_needs_base(target) ? lz_eval(base, err) : LZ_OK;
     if (!b.low || !b.dense || !b.gains || !p->products) status = lz_out_of_memory(err, (int64_t)(n * sizeof *b.low));
     for (int k = 0; k < p->n && !status; k++) status = add_term(&b, &p->terms[k], base, err);
     if (!status) status = finish(&b, err);

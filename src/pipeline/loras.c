@@ -93,18 +93,21 @@ static lz_status read_one(const lz_model *m, const lz_lora *lora, lz_lora_facts 
     return LZ_OK;
 }
 
-/* Builds what can be built; *waits: some patches need parameters that are not open. */
+/* Builds what can be built; *waits: some patches need parameters that are not open. A base that was unpacked for DoRA goes with
+ * the scope. */
 static lz_status build_open(const lz_targets *t, bool *waits, lz_error *err) {
     lz_status status = LZ_OK;
     for (int64_t i = 0; i < t->n && !status; i++) {
         lz_target *target = t->list[i];
         if (!lz_patch_waits(target)) continue;
+        lz_scope *scope = lz_scope_begin(t->ctx, "LoRA");
         if (!lz_patch_needs_base(target))
             status = lz_patch_build(target, NULL, err);
         else if (target->param)
             status = lz_patch_build(target, lz_param_base(target->param), err);
         else
             *waits = true;
+        lz_scope_end(scope);
     }
     return status;
 }

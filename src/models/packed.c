@@ -40,7 +40,7 @@ static lz_scale_row scales_at(const dense *d, lz_scale_row all, int64_t row) {
 
 /* n columns of a row, of which the first is a multiple of the group of a rotation. */
 static void unpack_columns(const dense *d, int64_t row, int64_t first, int64_t n, float *to) {
-    const lz_layout *l = &d->packed.layout;
+    const lz_packed_layout *l = &d->packed.layout;
     const uint8_t *codes = d->codes + row * d->row_bytes;
     lz_scale_row scales = scales_at(d, d->scales, row), offsets = scales_at(d, d->offsets, row);
     for (int64_t k = 0; k < n; k++) {

@@ -7,16 +7,16 @@
 
 enum { LZ_ROTATE_LIMIT = 4096 };
 
-typedef struct lz_layout {
+typedef struct lz_packed_layout {
     lz_packing packing;
     int64_t rows, columns;    /* of the weight */
     int64_t group, row_group; /* columns and rows that share a scale; 0: all columns of a row, one row */
     float factor;             /* of all scales */
     int rotate;               /* ConvRot: 0, or columns of a group */
-} lz_layout;
+} lz_packed_layout;
 
 typedef struct lz_packed {
-    lz_layout layout;
+    lz_packed_layout layout;
     lz_array *codes;            /* u8 [rows, bytes]. A row may have more bytes than its columns need */
     lz_array *scales, *offsets; /* [rows / row_group or 1, columns / group]; or NULL */
     lz_array *gains;            /* f32 [columns]: the columns of the weight are multiplied by them; or NULL */

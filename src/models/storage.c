@@ -104,7 +104,7 @@ static bool codes(finder *f, lz_packing packing, int64_t columns) {
     int64_t rows = t->dims.at[0], bytes = t->end - t->begin;
     if (rows < 1 || columns < 1) return bad(f, "is %s, which holds no numbers" LZ_DAMAGED, LZ_SHOW(t->dims));
     f->to->packed = true;
-    f->to->layout = (lz_layout){.packing = packing, .rows = rows, .columns = columns, .factor = 1};
+    f->to->layout = (lz_packed_layout){.packing = packing, .rows = rows, .columns = columns, .factor = 1};
     f->to->row_bytes = bytes / rows;
     f->to->dims = (lz_dims){2, {rows, columns}};
     int64_t least = lz_packing_row_bytes(packing, columns);
@@ -144,7 +144,8 @@ static bool no_companions(finder *f) {
     int64_t n = size_of(t), columns = t->dims.n ? t->dims.at[t->dims.n - 1] : 1;
     /* A tensor that was flattened to make whole blocks is one long row. */
     if (!columns || columns % lz_packing_table[packing].elements) columns = n;
-    to->layout = (lz_layout){.packing = packing, .rows = columns ? n / columns : 0, .columns = columns, .factor = 1};
+    to->layout = (lz_packed_layout){
+        .packing = packing, .rows = columns ? n / columns : 0, .columns = columns, .factor = 1};
     to->row_bytes = lz_packing_row_bytes(packing, columns);
     const lz_weights_tensor *scale = packing == LZ_PACKING_NVFP4 ? companion(f, "scale") : NULL;
     return !scale || read_factor(f, scale);
@@ -222,7 +223,7 @@ static int64_t integer_option(json_t *options, const char *name) {
 
 /* For all formats: the matrix may be rotated, and the input scaled. */
 static bool read_rotation(finder *f, json_t *options, bool always) {
-    lz_layout *l = &f->to->layout;
+    lz_packed_layout *l = &f->to->layout;
     if (always || json_is_true(option(options, "convrot"))) {
         int64_t g = integer_option(options, "convrot_groupsize"), power = 4;
         if (!g) g = ROTATE;

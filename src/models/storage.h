@@ -23,7 +23,7 @@ typedef struct lz_stored {
     const lz_weights_tensor *tensor; /* that holds the numbers or the codes */
     lz_dims dims;                    /* of the weight; of a packed matrix [rows, columns] */
     bool packed;
-    lz_layout layout;
+    lz_packed_layout layout;
     const lz_weights_tensor *scales, *offsets; /* or NULL */
     const lz_weights_tensor *gains;            /* [columns]: the weight is multiplied by them; or NULL */
     lz_scale_order order;

@@ -57,6 +57,8 @@ test-cuda: build ## test the CUDA backend on a real GPU
 	@build/test_cuda
 	@build/test_offload
 	@build/test_params
+	@build/test_packed
+	@LZ_TEST_DEVICE=cuda build/test_packing
 	@build/test_gemm90
 	@build/test_sdpa90
 	@LZ_TEST_DEVICE=cuda build/test_random_shapes

@@ -107,12 +107,13 @@ static void run_ours(void *state) {
     lz_scope_end(scope);
 }
 
-static ours make_ours(lz_context *ctx, lz_function f, int n_in) {
+static ours make_ours_with(lz_context *ctx, lz_function f, void *user, int n_in) {
     lz_error err;
-    ours o = {.ctx = ctx, .compiled = lz_compile(ctx, f, NULL, n_in, 1, 2, &err)};
+    ours o = {.ctx = ctx, .compiled = lz_compile(ctx, f, user, n_in, 1, 2, &err)};
     if (!o.compiled) die(err.text);
     return o;
 }
+static ours make_ours(lz_context *ctx, lz_function f, int n_in) { return make_ours_with(ctx, f, NULL, n_in); }
 
 static float *random_floats(int64_t n) {
     float *p = aligned_alloc(64, (size_t)(n * 4 + 63) / 64 * 64);
@@ -273,6 +274,42 @@ static void bench_linear(lz_context *ctx, int64_t m, int64_t k, int64_t n, preci
     lz_compiled_free(o.compiled);
     lz_scope_end(scope);
     free(x), free(w), free(out);
+}
+
+/* ---- packed weights, beside the same layer with weights in bf16 --------------------------------------------------- */
+
+typedef struct packing {
+    const char *name;
+    int elements, bytes; /* of a block */
+    bool scale;          /* one for the tensor, outside of it */
+} packing;
+
+static void describe_packed(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
+    const packing *p = user;
+    lz_array *scale = p->scale ? lz_full(ctx, LZ_NONE, LZ_F32, 0.01) : NULL;
+    out[0] = lz_linear(in[0], lz_unpack(in[1], scale, NULL, .packing = p->name, .dtype = LZ_BF16), NULL);
+}
+
+static void bench_packed(lz_context *ctx, int64_t m, int64_t k, int64_t n, const packing *p) {
+    contest c = {.unit = "GF", .work = 2e-9 * (double)m * (double)k * (double)n, .target = "0.91 plain"};
+    snprintf(c.name, sizeof c.name, "packed %lldx%lld->%lld %s", (long long)m, (long long)k, (long long)n, p->name);
+    if (only && !strstr(c.name, only)) return;
+    lz_scope *scope = lz_scope_begin(ctx, "packed");
+    int64_t bytes = k / p->elements * p->bytes;
+    float *x = random_floats(m * k), *w = random_floats(n * k);
+    uint8_t *codes = (uint8_t *)random_floats(n * bytes / 4 + 1);
+    for (int64_t i = 0; i < n * bytes; i++) codes[i] &= 0x3f; /* no scale of a block is infinite */
+    ours packed = make_ours_with(ctx, describe_packed, (void *)p, 2), plain = make_ours(ctx, describe_linear, 2);
+    packed.in[0] = plain.in[0] = as_bf16(borrow(ctx, LZ_DIMS(m, k), x));
+    packed.in[1] = lz_borrow(ctx, LZ_DIMS(n, bytes), LZ_U8, codes, NULL, NULL);
+    plain.in[1] = as_bf16(borrow(ctx, LZ_DIMS(n, k), w));
+    enter(&c, "lazuli", run_ours, &packed);
+    enter(&c, "plain", run_ours, &plain);
+    hold(&c);
+    lz_compiled_free(packed.compiled);
+    lz_compiled_free(plain.compiled);
+    lz_scope_end(scope);
+    free(x), free(w), free(codes);
 }
 
 /* ---- 3x3 convolutions ------------------------------------------------------------------------------------------ */
@@ -446,6 +483,11 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
         for (precision kind = F32; kind <= BF16; kind++)
             bench_linear(ctx, layers[i][0], layers[i][1], layers[i][2], kind);
+    static const packing packings[] = {
+        {"q8_0", 32, 34, false}, {"q4_k", 256, 144, false}, {"q6_k", 256, 210, false}, {"e4m3", 1, 1, true}};
+    for (int i = 1; i < 3; i++)
+        for (size_t j = 0; j < sizeof packings / sizeof *packings; j++)
+            bench_packed(ctx, layers[i][0], layers[i][1], layers[i][2], &packings[j]);
     for (int i = 0; i < 2; i++) {
         precision kind = i ? BF16 : F32;
         bench_attention(ctx, 768, kind);

@@ -183,6 +183,26 @@ typedef struct lz_sdpa_options {
  * not with n times m. A query that attends to no key gives zeros. */
 lz_array *lz_sdpa_with(lz_array *q, lz_array *k, lz_array *v, lz_sdpa_options options);
 
+typedef struct lz_unpack_options {
+    int reserved;
+    /* How the codes lie. Blocks of GGUF: "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k",
+     * "iq4_nl", "iq4_xs", "mxfp4", "nvfp4". Numbers of a byte: "e4m3", "e5m2", "i8". Two in a byte: "e2m1" (the high half is
+     * the even element), "i4" (the low half is; its value is q - 8), "s4" (the same, two's complement). A stream of bits,
+     * the lowest first: "u2", "u3", "u4", "u5", "u6", "u8". */
+    const char *packing;
+    lz_dtype dtype;           /* of the result: f16, bf16 or f32. 0: what models compute in */
+    int64_t columns;          /* 0: all that the codes hold. The last block of a row may be used in part */
+    int64_t group, row_group; /* columns and rows that share a scale; 0: all columns of a row, one row */
+    double factor;            /* of all scales; 0 means 1 */
+    int rotate;               /* ConvRot: groups of 4, 16, 64 or 256 columns that are multiplied by a Hadamard matrix */
+} lz_unpack_options;
+/* Weights [..., rows, columns] from codes [..., rows, bytes] of 8 bits: (factor scale) code + offset, in f32, rounded once.
+ * scales (NULL: 1) and offsets (NULL: none; they need scales) broadcast to [..., rows / row_group, columns / group], rounded
+ * up. Scales are f32, f16, bf16, f8 or u8 (powers of two, E8M0); offsets any of these but u8. Blocks of GGUF have their own
+ * scales. The result is made each time it is needed and never kept: as the weight of lz_linear it need not be there at
+ * once. */
+lz_array *lz_unpack_with(lz_array *codes, lz_array *scales, lz_array *offsets, lz_unpack_options options);
+
 /* ---- 7. Ops: norms, rope, convolution -------------------------------------------------------------------------- */
 
 /* Over the last axis, with statistics in f32. weight and bias may be NULL. */
@@ -449,6 +469,8 @@ lz_array *lz_at(lz_array *a, const char *file, int line);
 #define lz_linear(...) LZ_HERE(lz_linear(__VA_ARGS__))
 #define lz_addmm(c, a, b, ...) LZ_HERE(lz_addmm_with(c, a, b, (lz_addmm_options){.reserved = 0, __VA_ARGS__}))
 #define lz_sdpa(q, k, v, ...) LZ_HERE(lz_sdpa_with(q, k, v, (lz_sdpa_options){.reserved = 0, __VA_ARGS__}))
+#define lz_unpack(codes, scales, offsets, ...)                                                                         \
+    LZ_HERE(lz_unpack_with(codes, scales, offsets, (lz_unpack_options){.reserved = 0, __VA_ARGS__}))
 #define lz_rms_norm(...) LZ_HERE(lz_rms_norm(__VA_ARGS__))
 #define lz_layer_norm(...) LZ_HERE(lz_layer_norm(__VA_ARGS__))
 #define lz_modulated_norm(...) LZ_HERE(lz_modulated_norm(__VA_ARGS__))

@@ -29,6 +29,7 @@ BEGIN {
                "size_t:size, uint64_t:uint64, double:double, bool:bool, int64_t *:count_place, " \
                "int64_t **:ids_place, lz_status:status, lz_dtype:dtype, lz_graph_format:format, lz_dims:dims, " \
                "lz_addmm_options:addmm, lz_sdpa_options:sdpa, lz_rope_options:rope, lz_conv2d_options:conv2d, " \
+               "lz_unpack_options:unpack, " \
                "const lz_context_options *:context_options, const lz_model_options *:model_options, lz_plan_info *:plan_info, lz_function:function, " \
                "void (*)(void *):release, const lz_named_array *:named_arrays, const lz_image *:image, " \
                "lz_image *:image_place, const lz_picture_options *:picture_options, const lz_convert_options *:convert_options, " \

@@ -58,6 +58,7 @@
     X(sdpa, 4)                                                                                                         \
     X(rope, 1)                                                                                                         \
     X(conv2d, 4)                                                                                                       \
+    X(unpack, 7)                                                                                                       \
     X(context_options, 17)                                                                                             \
     X(plan_info, 1)                                                                                                    \
     X(function, 1)                                                                                                     \
@@ -299,6 +300,16 @@ static lz_sdpa_options give_sdpa(int pick) {
     return o;
 }
 static lz_rope_options give_rope(int pick) { return (lz_rope_options){.half_split = pick}; }
+static lz_unpack_options give_unpack(int pick) {
+    return (lz_unpack_options[]){{.packing = "u8", .columns = 1},
+                                 {0},
+                                 {.packing = "u9"},
+                                 {.packing = "u8", .columns = INT64_MAX, .group = INT64_MAX},
+                                 {.packing = "u8", .columns = -1, .group = -1, .row_group = INT64_MIN},
+                                 {.packing = "q4_k", .rotate = INT_MAX},
+                                 {.packing = "u8", .dtype = LZ_I64, .factor = NAN},
+                                 {.packing = "e2m1", .row_group = INT64_MAX, .factor = INFINITY, .rotate = -4}}[pick];
+}
 static lz_conv2d_options give_conv2d(int pick) {
     return (lz_conv2d_options[]){{0},
                                  {.stride = -1},

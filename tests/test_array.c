@@ -417,6 +417,7 @@ static void null_is_poison(void) {
         lz_rope(NULL, x, x),
         lz_rope(x, NULL, x),
         lz_rope(x, x, NULL),
+        lz_unpack(NULL, x, x, .packing = "i8"),
         lz_conv2d(NULL, x, NULL),
         lz_conv2d(x, NULL, NULL),
         lz_upsample_nearest(NULL, 2),

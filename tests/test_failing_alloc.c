@@ -100,6 +100,9 @@ static lz_array *describe(lz_context *ctx, lz_array *x) { /* x [6, 8] -> one num
     flat = lz_concat(parts, 6, 0); /* more inputs than a node holds by itself */
     flat = lz_where(lz_less(flat, 0.5), lz_tanh(flat), lz_cast(lz_cast(flat, LZ_BF16), LZ_F32));
     flat = lz_add(lz_sub(flat, lz_logsumexp(flat, LZ_NONE, true)), lz_cast(lz_argmax(flat, 0, false), LZ_F32));
+    lz_array *codes = lz_from(ctx, LZ_DIMS(4, 8), LZ_U8, "32 codes of 8 bits, of any kind.");
+    lz_array *packed = lz_linear(x, lz_unpack(codes, lz_full(ctx, LZ_NONE, LZ_F32, 0.01), NULL, .packing = "i8"), NULL);
+    flat = lz_add(flat, lz_mean(packed, LZ_NONE, false));
     lz_array *f16 = lz_matmul(lz_cast(x, LZ_F16), lz_cast(lz_transpose(x), LZ_F16));
     return lz_scope_return(
         scope,

@@ -1,6 +1,7 @@
 /* The formulas of packed weights: the test vectors of blocks, golden values of other readers (tools/oracle/packing.py), and
  * numbers at the edges. */
 #include "check.h"
+#include "cli/environment.h"
 #include "op/packing.h"
 
 /* byte k of a block is (73 k + 29) mod 256, then d = 0.25 and m = 0.125 are written over their fields. */
@@ -52,49 +53,102 @@ static lz_scale_row scale_row(lz_array *a, int64_t row, int64_t rows) { /* a row
     return (lz_scale_row){(const char *)lz_data(a, NULL) + at, lz_type(a), 1};
 }
 
+/* The next case of the golden file, from tensor *t on: codes, values, scales, offsets; false: there is none. */
+typedef struct golden {
+    char name[64];
+    int packing;
+    lz_array *codes, *values, *scales, *offsets;
+    int64_t rows, columns, group;
+    int rotate;
+} golden;
+
+static bool next_golden(lz_weights *w, int64_t *t, golden *g) {
+    for (; *t < lz_weights_count(w); ++*t) {
+        char packing[16];
+        int n = 0;
+        *g = (golden){.packing = -1};
+        if (sscanf(lz_weights_name(w, *t), "%50[^.].codes%n", g->name, &n) != 1 || !n) continue;
+        snprintf(packing, sizeof packing, "%.*s", (int)strcspn(g->name, "-"), g->name);
+        g->packing = lz_packing_by_name(packing);
+        if (!CHECK(g->packing >= 0, "%s", packing)) continue;
+        static const char *const parts[] = {"codes", "values", "scales", "offsets"};
+        lz_array **to[] = {&g->codes, &g->values, &g->scales, &g->offsets};
+        for (int i = 0; i < 4; i++) {
+            char full[80];
+            snprintf(full, sizeof full, "%s.%s", g->name, parts[i]);
+            if (lz_weights_has(w, full)) *to[i] = lz_weights_get(w, full);
+        }
+        g->rows = lz_shape(g->values).at[0], g->columns = lz_shape(g->values).at[1];
+        g->group = g->scales ? g->columns / lz_shape(g->scales).at[1] : 0;
+        const char *rotate = strstr(g->name, "-rotate");
+        g->rotate = rotate ? atoi(rotate + 7) : 0;
+        ++*t;
+        return true;
+    }
+    return false;
+}
+
+static void check_golden(const golden *g, const char *who, const float *got, const float *want, int64_t first,
+                         int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        CHECK(g->rotate ? fabsf(got[i] - want[i]) <= 1e-4f : ulp_distance(got[i], want[i]) == 0,
+              "%s: %s, element %lld: %.9g, not %.9g", who, g->name, (long long)(first + i), (double)got[i],
+              (double)want[i]);
+}
+
 static void goldens(void) {
     lz_error err;
     lz_context *ctx = lz_open(.error = &err);
     lz_weights *w = lz_weights_open(ctx, test_data("packing.safetensors"), &err);
     if (!CHECK(w != NULL, "%s", err.text)) return;
     unsigned seen = 0;
-    for (int64_t t = 0; t < lz_weights_count(w); t++) {
-        char name[64], packing[16];
-        int n = 0;
-        if (sscanf(lz_weights_name(w, t), "%50[^.].codes%n", name, &n) != 1 || !n) continue;
-        snprintf(packing, sizeof packing, "%.*s", (int)strcspn(name, "-"), name);
-        int p = lz_packing_by_name(packing);
-        if (!CHECK(p >= 0, "%s", packing)) continue;
-        seen |= 1u << p;
-        lz_array *arrays[4] = {0};
-        static const char *const parts[] = {"codes", "values", "scales", "offsets"};
-        for (int i = 0; i < 4; i++) {
-            char full[80];
-            snprintf(full, sizeof full, "%s.%s", name, parts[i]);
-            if (lz_weights_has(w, full)) arrays[i] = lz_weights_get(w, full);
-        }
-        lz_dims dims = lz_shape(arrays[1]);
-        int64_t bytes = lz_shape(arrays[0]).at[1], columns = dims.at[1];
-        int64_t group = arrays[2] ? columns / lz_shape(arrays[2]).at[1] : 0;
-        const char *turned = strstr(name, "-rotate");
-        CHECK_I64(lz_packing_row_bytes((lz_packing)p, columns), bytes);
-        const float *want = lz_data(arrays[1], &err);
-        float *got = calloc((size_t)columns, sizeof(float));
-        for (int64_t o = 0; o < dims.at[0]; o++) {
-            lz_scale_row scales = scale_row(arrays[2], o, dims.at[0]), offsets = scale_row(arrays[3], o, dims.at[0]);
-            lz_unpack_row((lz_packing)p, (const uint8_t *)lz_data(arrays[0], &err) + o * bytes, columns, &scales,
-                          &offsets, group, 1.0f, turned ? atoi(turned + 7) : 0, got);
-            const float *row = want + o * columns;
-            for (int64_t i = 0; i < columns; i++)
-                CHECK(turned ? fabsf(got[i] - row[i]) <= 1e-4f : ulp_distance(got[i], row[i]) == 0,
-                      "%s [%lld, %lld]: %.9g, not %.9g", name, (long long)o, (long long)i, (double)got[i],
-                      (double)row[i]);
+    golden g;
+    for (int64_t t = 0; next_golden(w, &t, &g);) {
+        seen |= 1u << g.packing;
+        int64_t bytes = lz_shape(g.codes).at[1];
+        CHECK_I64(lz_packing_row_bytes((lz_packing)g.packing, g.columns), bytes);
+        const float *want = lz_data(g.values, &err);
+        float *got = calloc((size_t)g.columns, sizeof(float));
+        for (int64_t o = 0; o < g.rows; o++) {
+            lz_scale_row scales = scale_row(g.scales, o, g.rows), offsets = scale_row(g.offsets, o, g.rows);
+            lz_unpack_row((lz_packing)g.packing, (const uint8_t *)lz_data(g.codes, &err) + o * bytes, g.columns,
+                          &scales, &offsets, g.group, 1.0f, g.rotate, got);
+            check_golden(&g, "formula", got, want + o * g.columns, o * g.columns, g.columns);
         }
         free(got);
     }
     CHECK_I64(seen, (1u << LZ_PACKING_COUNT) - 1);
     lz_weights_close(w);
     lz_close(ctx);
+}
+
+/* The op, on every backend that there is. */
+static void op_goldens(void) {
+    static const char *const names[] = {"ref", "amx", "avx512bf16", "avx512", "avx2", "armbf16", "baseline"};
+    const char *device = getenv("LZ_TEST_DEVICE");
+    for (size_t i = 0; i < (device ? 1 : sizeof names / sizeof *names); i++) {
+        lz_error err = {0};
+        const char *who = device ? device : names[i];
+        lz_context *ctx = device || !i ? open_as_asked(LZ_CONTEXT_OPTIONS(.device = who, .threads = 2), &err)
+                                       : lz_open(.isa = who, .threads = 2);
+        if (!ctx && i) continue; /* not on this machine */
+        if (!CHECK(ctx != NULL, "%s: %s", who, err.text)) continue;
+        lz_weights *w = lz_weights_open(ctx, test_data("packing.safetensors"), &err);
+        if (!CHECK(w != NULL, "%s", err.text)) continue;
+        golden g;
+        for (int64_t t = 0; next_golden(w, &t, &g);) {
+            lz_scope *scope = lz_scope_begin(ctx, g.name);
+            int64_t shared = g.scales ? g.rows / lz_shape(g.scales).at[0] : 0;
+            lz_array *y = lz_unpack(g.codes, g.scales, g.offsets, .packing = lz_packing_table[g.packing].name,
+                                    .dtype = LZ_F32, .group = g.group, .row_group = shared, .rotate = g.rotate);
+            const float *got = lz_data(y, &err), *want = lz_data(g.values, NULL);
+            if (CHECK(got != NULL && same_dims(lz_shape(y), lz_shape(g.values)), "%s: %s: %s", who, g.name, err.text))
+                check_golden(&g, who, got, want, 0, g.rows * g.columns);
+            lz_scope_end(scope);
+        }
+        lz_weights_close(w);
+        lz_close(ctx);
+    }
 }
 
 static void edges(void) {
@@ -129,4 +183,113 @@ static void edges(void) {
     for (int i = 0; i < 256; i++) CHECK(x[i] == (float)(i * 37 % 101 - 50), "%d: %g", i, (double)x[i]);
 }
 
-TEST_MAIN({"test vectors", test_vectors}, {"goldens", goldens}, {"edges", edges})
+/* ---- the op: its rule, and what programs make of it ------------------------------------------------------------------ */
+
+static void rules(void) {
+    lz_context *ctx = lz_open(.threads = 1);
+    lz_array *codes = lz_full(ctx, LZ_DIMS(6, 144), LZ_U8, 1), *bytes = lz_full(ctx, LZ_DIMS(6, 100), LZ_U8, 200);
+    lz_array *one = lz_full(ctx, LZ_NONE, LZ_F32, 1), *row = lz_full(ctx, LZ_DIMS(6, 1), LZ_F32, 1);
+    lz_array *turned = lz_full(ctx, LZ_DIMS(1, 6), LZ_F32, 1), *power = lz_full(ctx, LZ_DIMS(6, 1), LZ_U8, 127);
+    struct {
+        lz_status status;
+        const char *text;
+        lz_array *array;
+    } of[] = {
+        {LZ_OK, "", lz_unpack(codes, NULL, NULL, .packing = "q4_k")},
+        {LZ_OK, "", lz_unpack(codes, NULL, NULL, .packing = "q4_k", .columns = 255, .factor = 2)},
+        {LZ_OK, "", lz_unpack(bytes, one, NULL, .packing = "e4m3")},
+        {LZ_OK, "", lz_unpack(bytes, row, row, .packing = "i8", .dtype = LZ_F16)},
+        {LZ_OK, "", lz_unpack(bytes, power, NULL, .packing = "i8", .rotate = 4)},
+        {LZ_OK, "", lz_unpack(lz_reshape(bytes, LZ_DIMS(2, 3, 100)), one, NULL, .packing = "u5")},
+        {LZ_OK, "",
+         lz_unpack(bytes, lz_full(ctx, LZ_DIMS(3, 4), LZ_BF16, 1), NULL, .packing = "i8", .group = 32, .row_group = 2)},
+        {LZ_BAD_ARGUMENT, "no packing 'q9'", lz_unpack(codes, NULL, NULL, .packing = "q9")},
+        {LZ_BAD_ARGUMENT, "no packing ''", lz_unpack(codes, NULL, NULL)},
+        {LZ_BAD_ARGUMENT, "their own scales", lz_unpack(codes, one, NULL, .packing = "q4_k")},
+        {LZ_BAD_ARGUMENT, "offsets need scales", lz_unpack(bytes, NULL, row, .packing = "i8")},
+        {LZ_BAD_ARGUMENT, "rotated by 8", lz_unpack(bytes, NULL, NULL, .packing = "i8", .rotate = 8)},
+        {LZ_BAD_ARGUMENT, "rotated by 16", lz_unpack(bytes, NULL, NULL, .packing = "i8", .rotate = 16)},
+        {LZ_BAD_ARGUMENT, "groups of -1", lz_unpack(bytes, NULL, NULL, .packing = "i8", .group = -1)},
+        {LZ_BAD_ARGUMENT, "factor of inf", lz_unpack(bytes, NULL, NULL, .packing = "i8", .factor = INFINITY)},
+        {LZ_BAD_SHAPE, "blocks of 144 bytes", lz_unpack(bytes, NULL, NULL, .packing = "q4_k")},
+        {LZ_BAD_SHAPE, "256", lz_unpack(codes, NULL, NULL, .packing = "q4_k", .columns = 257)},
+        {LZ_BAD_SHAPE, "do not hold", lz_unpack(bytes, NULL, NULL, .packing = "i8", .columns = 99)},
+        {LZ_BAD_SHAPE, "do not hold", lz_unpack(bytes, NULL, NULL, .packing = "i8", .columns = INT64_MAX)},
+        {LZ_BAD_SHAPE, "do not hold", lz_unpack(bytes, NULL, NULL, .packing = "i8", .columns = -1)},
+        {LZ_BAD_SHAPE, "broadcast", lz_unpack(bytes, turned, NULL, .packing = "i8")},
+        {LZ_BAD_SHAPE, "broadcast", lz_unpack(bytes, row, row, .packing = "i8", .row_group = 2)},
+        {LZ_BAD_SHAPE, "not rows", lz_unpack(lz_full(ctx, LZ_NONE, LZ_U8, 1), NULL, NULL, .packing = "i8")},
+        {LZ_BAD_TYPE, "codes of type f32", lz_unpack(row, NULL, NULL, .packing = "i8")},
+        {LZ_BAD_TYPE, "offsets of type u8", lz_unpack(bytes, row, power, .packing = "i8")},
+        {LZ_BAD_TYPE, "not i32", lz_unpack(bytes, NULL, NULL, .packing = "i8", .dtype = LZ_I32)},
+    };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        lz_error err = {0};
+        CHECK(lz_check(of[i].array, &err) == of[i].status, "rule %d: %s", (int)i, err.text);
+        if (of[i].status && strcmp(of[i].text, "256")) CHECK_TEXT(err.text, of[i].text);
+    }
+    CHECK(lz_unpack(NULL, NULL, NULL, .packing = "i8") == NULL);
+    lz_dims d = lz_shape(of[0].array);
+    CHECK(d.n == 2 && d.at[0] == 6 && d.at[1] == 256);
+    CHECK_I64(lz_type(of[0].array), lz_compute_type(ctx));
+    CHECK(lz_item(lz_slice(lz_slice(of[2].array, 0, 5, 6, 1), 1, 99, 100, 1), NULL) == -4.0); /* 0xc8 in e4m3 */
+    lz_close(ctx);
+}
+
+enum { ROWS = 96, OUT = 160, IN = 512 };
+static uint8_t stored[OUT * IN / 32 * 34]; /* Q8_0 */
+
+static void fill_stored(void) {
+    for (size_t i = 0; i < sizeof stored; i++) stored[i] = (uint8_t)(i * 37 % 251);
+    for (size_t i = 0; i < sizeof stored; i += 34) stored[i] = 0, stored[i + 1] = 0x1c; /* 2^-8 */
+}
+
+static lz_array *layer(lz_array *x, lz_array *codes) {
+    return lz_silu(lz_linear(x, lz_unpack(codes, NULL, NULL, .packing = "q8_0"), NULL));
+}
+
+static void describe_layer(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
+    (void)ctx;
+    *out = layer(in[0], user);
+}
+
+/* The product reads the packed weight: no array of its size is made, neither for a run nor between runs. */
+static void stays_packed(void) {
+    lz_error err = {0};
+    lz_context *ctx = lz_open(.threads = 2, .compute = LZ_F32);
+    fill_stored();
+    lz_array *codes = lz_borrow(ctx, LZ_DIMS(OUT, IN / 32 * 34), LZ_U8, stored, NULL, NULL);
+    lz_array *x = lz_randn(ctx, LZ_DIMS(ROWS, IN), 3), *y = layer(x, codes);
+    CHECK_OK(lz_eval(x, &err), &err);
+    char *text = lz_graph_text(&y, 1, LZ_GRAPH_PROGRAM, &err);
+    CHECK_TEXT(text, "cpu.packed_matmul");
+    CHECK(text && !strstr(text, "cpu.unpack") && strstr(text, "# 1 kernels"), "%s", text);
+    lz_free_text(ctx, text);
+    lz_plan_info info;
+    CHECK_OK(lz_plan(&y, 1, &info, &err), &err);
+    CHECK_I64(info.input_bytes, (int64_t)sizeof stored + ROWS * IN * 4);
+    CHECK(info.flops >= 2.0 * ROWS * OUT * IN && info.flops < 2.1 * ROWS * OUT * IN, "%g", info.flops);
+    CHECK(info.bytes < (double)sizeof stored + 4.0 * ROWS * (IN + OUT) + 1, "%g", info.bytes);
+
+    lz_compiled *f = lz_compile(ctx, describe_layer, codes, 1, 1, 1, &err);
+    lz_array *out = NULL;
+    int64_t before = lz_memory_info(ctx).active;
+    lz_scope *scope = lz_scope_begin(ctx, "runs");
+    for (int i = 0; i < 2; i++) CHECK_OK(lz_run(f, &x, &out, &err), &err);
+    CHECK(same_bits(lz_data(out, &err), lz_data(y, &err), ROWS * OUT * 4));
+    lz_scope_end(scope);
+    lz_compiled_free(f);
+    CHECK(lz_memory_info(ctx).active - before < OUT * IN * 4, "%lld", (long long)(lz_memory_info(ctx).active - before));
+    lz_close(ctx);
+
+    ctx = lz_open(.threads = 2, .compute = LZ_F32, .no_fusion = true);
+    x = lz_randn(ctx, LZ_DIMS(ROWS, IN), 3);
+    y = layer(x, lz_borrow(ctx, LZ_DIMS(OUT, IN / 32 * 34), LZ_U8, stored, NULL, NULL));
+    text = lz_graph_text(&y, 1, LZ_GRAPH_PROGRAM, &err);
+    CHECK_TEXT(text, "cpu.unpack");
+    lz_free_text(ctx, text);
+    lz_close(ctx);
+}
+
+TEST_MAIN({"test vectors", test_vectors}, {"goldens", goldens}, {"op_goldens", op_goldens}, {"edges", edges},
+          {"rules", rules}, {"stays_packed", stays_packed})

@@ -5,6 +5,7 @@
  * go for what needs size: several blocks and tiles of each kernel, more than one turn for each thread, and matrices
  * beyond what the kernels pack at once. */
 #include "random_case.h"
+#include "random_packed.h"
 
 /* ---- single ops -------------------------------------------------------------------------------------------------- */
 
@@ -703,4 +704,6 @@ static void large(void) { run_many(describe_large, test_scale(54), 18 * 1000); }
 
 static void bf16(void) { run_many(describe_bf16, test_scale(400), 4 * 1000000); }
 
-TEST_MAIN({"single", single}, {"large", large}, {"bf16", bf16})
+static void packed(void) { run_many(describe_packed, test_scale(600), 6 * 1000000); }
+
+TEST_MAIN({"single", single}, {"large", large}, {"bf16", bf16}, {"packed", packed}, {"packed_bits", packed_bits})

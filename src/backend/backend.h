@@ -12,6 +12,10 @@
  *            Fusion makes it only for backends that have a kernel for it.
  *   sdpa     q [b, h, n, d], k and v [b, g, m, d], optional in[3] mask [b, h, n, m]; out [b, h, n, d].
  *   conv2d   x [n, h, w, c], w [o, kh, kw, c], out [n, oh, ow, o].
+ *   unpack   codes [..., rows, bytes] of 8 bits, optional in[1] scales and in[2] offsets [..., rows / row_group,
+ *            columns / group], both rounded up; out [..., rows, columns].
+ *   packed_matmul: a [..., m, k], then the inputs of an unpack of [n, k], of two axes each; out [..., m, n]. The bytes
+ *            of a row of codes are contiguous. Lowering makes it only for backends that have a kernel for it.
  *   pad, take, gather: as in lazuli_array.h; indices are i64. There is no concat: the planner replaces it by copies.
  * Types: element inputs share one type except where and cast; matmul, sdpa, conv2d and rope inputs may differ. */
 #ifndef LZ_BACKEND_H

@@ -199,7 +199,7 @@ static bool push(lz_context *ctx, walk *w, lz_array *a) {
 
 /* Lists the nodes that do not depend on an input of the function, and are read by nodes that do, or are outputs. They
  * are evaluated once, while tracing. A node's second visit, after its inputs, sets mark_id to 1 if it depends on an
- * input. */
+ * input, or is computed again in every run (lz_op_info.again). */
 static bool find_constants(lz_context *ctx, lz_array *const *out, int n_out, walk *constants) {
     walk stack = {0};
     bool fine = true;
@@ -216,7 +216,7 @@ static bool find_constants(lz_context *ctx, lz_array *const *out, int n_out, wal
                 if (a->in[i]->mark != mark) fine = push(ctx, &stack, a->in[i]);
         } else {
             a->mark = mark;
-            a->mark_id = a->placeholder > 0;
+            a->mark_id = a->placeholder > 0 || (lz_op_table[a->op].again && !a->buffer);
             for (int i = 0; i < a->n_in && !a->buffer; i++) a->mark_id |= a->in[i]->mark_id;
             for (int i = 0; i < a->n_in && fine && a->mark_id; i++) {
                 lz_array *x = a->in[i];

@@ -220,11 +220,40 @@ static int emit_rope(lz_graph *g, lz_value *v) {
     return add_value(g, &fused);
 }
 
+/* Do the bytes of a row lie side by side? Sure of arrays and of slices of them. */
+static bool has_dense_rows(const lz_graph *g, const lz_value *v) {
+    int last = v->dims.n - 1;
+    while (v->op == LZ_OP_SLICE && (v->params.slice.axis != last || v->params.slice.step == 1))
+        v = &g->values[v->in[0]];
+    return v->op == LZ_OP_LEAF && v->from->strides[last] == 1;
+}
+
+/* matmul(x, transpose(unpack(codes, ...))) becomes one op, if the backend has a kernel for it. */
+static int emit_matmul(lz_graph *g, lz_value *v) {
+    const lz_kernel *kernel = g->ctx->backend->kernel(LZ_OP_PACKED_MATMUL);
+    const lz_value *w = &g->values[v->in[1]];
+    if (w->op == LZ_OP_BROADCAST) w = &g->values[w->in[0]];
+    bool turned = w->op == LZ_OP_PERMUTE && w->dims.n == 2 && w->params.permute.axes.at[0] == 1;
+    const lz_value *packed = turned ? &g->values[w->in[0]] : w;
+    if (!kernel || !kernel->run || !turned || packed->op != LZ_OP_UNPACK || g->values[v->in[0]].dtype == LZ_F64 ||
+        !has_dense_rows(g, &g->values[packed->in[0]]))
+        return add_value(g, v);
+    int in[4] = {v->in[0]};
+    for (int i = 0; i < packed->n_in; i++) in[1 + i] = packed->in[i];
+    lz_value fused = *v;
+    fused.op = LZ_OP_PACKED_MATMUL;
+    fused.params = packed->params;
+    fused.in = in;
+    fused.n_in = fused.n_core = 1 + packed->n_in;
+    return add_value(g, &fused);
+}
+
 static int emit(lz_graph *g, lz_value *v) {
     lz_kind kind = lz_op_table[v->op].kind;
     if (kind == LZ_KIND_VIEW) return emit_simple_view(g, v);
     if (kind == LZ_KIND_ELEMENT) return emit_element(g, v);
     if (v->op == LZ_OP_ROPE && g->ctx->fusion) return emit_rope(g, v);
+    if (v->op == LZ_OP_MATMUL && g->ctx->fusion) return emit_matmul(g, v);
     return add_value(g, v);
 }
 

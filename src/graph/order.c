@@ -6,6 +6,7 @@
  * as one group, and a weight that both passes use is read (or streamed to the device) once.
  *
  * Depth is used if the backend launches groups, unless it needs far more memory. */
+#include <limits.h>
 #include <stdlib.h>
 
 #include "graph/graph.h"
@@ -14,23 +15,43 @@
 
 typedef struct sort_key {
     int depth, kind, rank, value;
+    int first; /* depth of the first value that reads it */
 } sort_key;
 
 static bool is_view(const lz_value *v) { return lz_op_table[v->op].kind == LZ_KIND_VIEW; }
 static bool is_given(const lz_value *v) { return v->op == LZ_OP_LEAF || v->op == LZ_OP_FULL; }
 
+/* A value that is computed again in every run, or a view of one. */
+static bool is_again(const lz_graph *g, const lz_value *v) {
+    while (is_view(v)) v = &g->values[v->in[0]];
+    return lz_op_table[v->op].again;
+}
+
 /* depth is the number of kernels on the longest path to a value. Within one depth, values are sorted by op, views last,
- * and products by their right operand, so that products with the same weight are neighbours. */
+ * and products by their right operand, so that products with the same weight are neighbours. A value that is computed
+ * again in every run (lz_op_info.again) gets the depth of its first reader and comes first in it, so that few of them are
+ * in memory at one time. */
 static void make_keys(const lz_graph *g, sort_key *keys) {
     for (int i = 0; i < g->n; i++) {
         const lz_value *v = &g->values[i];
+        bool again = is_again(g, v);
         int depth = 0;
         for (int j = 0; j < v->n_in; j++)
             if (keys[v->in[j]].depth > depth) depth = keys[v->in[j]].depth;
-        keys[i] = (sort_key){.depth = depth + !(is_view(v) || is_given(v)),
-                             .kind = is_view(v) ? LZ_OP_COUNT : (int)v->op,
-                             .rank = lz_op_table[v->op].product ? v->in[1] : i,
-                             .value = i};
+        keys[i] = (sort_key){.depth = depth + !(is_view(v) || is_given(v) || again),
+                             .kind = again        ? -1
+                                     : is_view(v) ? LZ_OP_COUNT
+                                                  : (int)v->op,
+                             .rank = lz_op_table[v->op].product && !again ? v->in[1] : i,
+                             .value = i,
+                             .first = INT_MAX};
+    }
+    for (int i = g->n - 1; i >= 0; i--) {
+        const lz_value *v = &g->values[i];
+        /* If no value reads it, it is an output, and comes after the kernels of its depth. */
+        if (keys[i].kind == -1) keys[i].depth = keys[i].first < INT_MAX ? keys[i].first : keys[i].depth + 1;
+        for (int j = 0; v->uses && j < v->n_in; j++)
+            if (keys[i].depth < keys[v->in[j]].first) keys[v->in[j]].first = keys[i].depth;
     }
 }
 

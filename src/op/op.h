@@ -81,8 +81,11 @@ typedef enum lz_kind {
     X(CONCAT, "concat", KERNEL, -1, .moves = true) \
     X(TAKE, "take", KERNEL, 2) \
     X(GATHER, "gather", KERNEL, 2) \
-    /* Only made by fusion: two products of one a with two different b, with an epilogue over both; and an expression \
+    X(UNPACK, "unpack", KERNEL, -1, .flops = 1, .again = true) \
+    /* Only made by lowering: the product of a with a matrix of codes, scales and offsets that is unpacked on the way. \
+     * Only made by fusion: two products of one a with two different b, with an epilogue over both; and an expression \
      * over its inputs. */ \
+    X(PACKED_MATMUL, "packed_matmul", KERNEL, 2, .flops = 2, .sum = {0, 1, 0}, .epilogue = 1, .product = true) \
     X(MATMUL_PAIR, "matmul_pair", KERNEL, 3, .flops = 4, .sum = {0, 1, 0}, .epilogue = 2, .product = true) \
     X(FUSED, "fused", ELEMENT, -1, .in_place = true)
 /* clang-format on */
@@ -109,9 +112,11 @@ typedef struct lz_op_info {
     int epilogue; /* its kernels take an epilogue, whose first so many arguments are their results; 0: they do not */
     /* Its kernels read an element or a row before they write it: the output may have the memory of an input. */
     bool in_place;
-    bool product;      /* sums of products; input 1 is the weight */
-    bool moves;        /* copies elements and computes nothing: the planner may avoid it */
-    bool whole;        /* has an exact integer form, in i64 */
+    bool product; /* sums of products; input 1 is the weight */
+    bool moves;   /* copies elements and computes nothing: the planner may avoid it */
+    bool whole;   /* has an exact integer form, in i64 */
+    /* Made from few bytes: computed in every run of a program, right before it is read, and not kept between runs. */
+    bool again;
     bool heads_inside; /* the output [b, h, n, d] is stored as [b, n, h, d], so that merging its heads is a view */
     /* ELEMENT ops only */
     bool number;    /* in an expression, its second operand may be a constant of the step */
@@ -138,6 +143,8 @@ typedef union lz_params {
     struct { int stride, top, bottom, left, right; } conv;
     struct { lz_dims before, after; double value; } pad;
     struct { int axis; } along;                             /* concat, take, gather */
+    /* unpack, packed_matmul: see op/packing.h. type: of the weights */
+    struct { int packing, rotate; int64_t group, row_group; float factor; lz_dtype type; } unpack;
 } lz_params;
 /* clang-format on */
 

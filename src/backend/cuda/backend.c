@@ -18,6 +18,7 @@ static const lz_kernel *find_kernel(lz_op op) {
         [LZ_OP_PAD] = &lz_cuda_pad,
         [LZ_OP_TAKE] = &lz_cuda_take,
         [LZ_OP_GATHER] = &lz_cuda_gather,
+        [LZ_OP_UNPACK] = &lz_cuda_unpack,
     };
     static const lz_kernel *const of_kind[] = {
         [LZ_KIND_ELEMENT] = &lz_cuda_element, [LZ_KIND_REDUCE] = &lz_cuda_reduce, [LZ_KIND_KERNEL] = NULL};

@@ -5,7 +5,7 @@
  *   jit.c      compiles our own kernels from CUDA C++ text, and keeps the code on disk
  *   expr.c     elementwise expressions as CUDA C++
  *   walk.c     the axes of a call as kernel parameters
- *   element.c, rows.c, reduce.c, move.c, group_norm.c   our own kernels, host side; the device side is kernels/NAME.cu
+ *   element.c, rows.c, reduce.c, move.c, unpack.c, group_norm.c   our own kernels, host side; device side: kernels/NAME.cu
  *   matmul.c   matrix products: cuBLASLt or, on Hopper, our own kernel, whichever is faster
  *   blas.c     cuBLASLt
  *   gemm90.c   our own product for Hopper (kernels/gemm90.cu): tile sizes and launch
@@ -118,7 +118,7 @@ void lz_cuda_dnn_close(lz_device *d);
 extern const lz_kernel lz_cuda_element;
 extern const lz_kernel lz_cuda_reduce, lz_cuda_softmax, lz_cuda_rms_norm, lz_cuda_layer_norm, lz_cuda_group_norm,
     lz_cuda_rope, lz_cuda_matmul, lz_cuda_sdpa, lz_cuda_conv2d, lz_cuda_pad, lz_cuda_take, lz_cuda_gather,
-    lz_cuda_arange;
+    lz_cuda_arange, lz_cuda_unpack;
 extern const lz_device_table lz_cuda_device_table; /* device.c */
 
 /* ---- traces ------------------------------------------------------------------------------------------------------ */

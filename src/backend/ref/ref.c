@@ -176,6 +176,7 @@ static const lz_kernel kernels[LZ_OP_COUNT] = {
     KERNEL(PAD, "pad", pad),
     KERNEL(TAKE, "take", take),
     KERNEL(GATHER, "gather", gather),
+    KERNEL(UNPACK, "unpack", unpack),
 };
 
 static const lz_kernel *kernel(lz_op op) { return &kernels[op]; }

@@ -101,4 +101,6 @@ bool lz_ref_pad(const lz_call *call);
 bool lz_ref_take(const lz_call *call);
 bool lz_ref_gather(const lz_call *call);
 
+bool lz_ref_unpack(const lz_call *call); /* ref_unpack.c */
+
 #endif

@@ -4,8 +4,8 @@
  *
  * C is cut into tiles. A task computes one tile in an f32 buffer of its thread, in a loop over blocks of K; after the
  * last block, finished rows go to finish_row while they are in the cache. For each block of K, the rows of A and B that
- * the tile needs are packed into panels (gemm.h). Packing converts bf16, f16 and fp8 to f32 and makes transposed
- * matrices and image windows contiguous, so the inner loop has one form. Usually one side (activations of a linear
+ * the tile needs are packed into panels (gemm.h). Packing converts bf16, f16, fp8 and packed weights (unpack.h)
+ * to f32 and makes transposed matrices and image windows contiguous, so the inner loop has one form. Usually one side (activations of a linear
  * layer, weights of a convolution) is small enough to be packed once for all tasks; the other side is packed by each
  * task into a block that stays in the L2 cache.
  *
@@ -178,10 +178,34 @@ void pack_strip(float *to, int64_t ld, const char *const *rows, int64_t count, l
     for (int64_t i = 0; i < count; i += LANES) pack_rows(to + i, ld, LANES, rows + i, dtype, stride, depth);
 }
 
+/* As pack_side, of packed weights: a part of each row is unpacked, in f32 or as pairs of bf16, then transposed. */
+static void pack_unpacked(const gemm *g, const gemm_side *side, int64_t row, int64_t width, int64_t k, int64_t depth,
+                          float *to) {
+    enum { WORDS = 128 };
+    float staged[NR][WORDS];
+    const char *rows[NR];
+    for (int64_t end = k + depth, n; k < end; k += n, to += n * width) {
+        n = smaller(WORDS - k % WORDS, end - k);
+        for (int64_t i = 0; i < width; i++) {
+            rows[i] = row + i < side->rows ? (const char *)staged[i] : NULL;
+            if (!rows[i]) continue;
+            if (g->pairs)
+                unpack_bf16(side->packed, row + i, 2 * k, 2 * n, (uint16_t *)staged[i]);
+            else
+                unpack_floats(side->packed, row + i, k, n, staged[i]);
+        }
+        pack_panel(to, width, rows, LZ_F32, 1, n);
+    }
+}
+
 /* Packs columns k .. k + depth - 1 of the panel that starts at row. */
 static void pack_side(const gemm *g, const gemm_side *side, int64_t batch, int64_t row, int64_t width, int64_t k,
                       int64_t depth, float *to) {
     int64_t length = g->segment_length, size = lz_dtype_size(side->dtype);
+    if (side->packed) {
+        pack_unpacked(g, side, row, width, k, depth, to);
+        return;
+    }
     while (depth > 0) {
         int64_t segment = k / length, start = k % length, n = smaller(depth, length - start);
         const char *rows[NR];
@@ -478,18 +502,22 @@ INLINE void add_dots(int rows, const float *a, int64_t lda, const float *const *
 static void dot_columns(const gemm *g, int64_t batch, int64_t col, const float *a, float (*values)[DOT_TASK]) {
     float staged[DOT_COLUMNS][DOT_DEPTH];
     vf sums[FEW_ROWS][DOT_COLUMNS] = {0};
-    const char *columns[DOT_COLUMNS];
+    const char *columns[DOT_COLUMNS] = {0};
     const float *b[DOT_COLUMNS];
     int64_t size = lz_dtype_size(g->b.dtype), lda = padded_k(g);
-    for (int c = 0; c < DOT_COLUMNS; c++)
+    for (int c = 0; c < DOT_COLUMNS && !g->b.packed; c++)
         columns[c] = g->b.locate(g->b.source, batch, smaller(col + c, g->b.rows - 1), 0);
 
     for (int64_t k = 0; k < g->segment_length; k += DOT_DEPTH) {
         int64_t n = smaller(DOT_DEPTH, g->segment_length - k), padded = round_up(n, LANES);
         for (int c = 0; c < DOT_COLUMNS; c++) {
             b[c] = (const float *)columns[c] + k;
-            if (g->b.dtype == LZ_F32 && n == padded) continue;
-            read_floats(staged[c], columns[c] + k * size, g->b.dtype, 1, n);
+            if (g->b.packed)
+                unpack_floats(g->b.packed, smaller(col + c, g->b.rows - 1), k, n, staged[c]);
+            else if (g->b.dtype == LZ_F32 && n == padded)
+                continue;
+            else
+                read_floats(staged[c], columns[c] + k * size, g->b.dtype, 1, n);
             for (int64_t i = n; i < padded; i++) staged[c][i] = 0;
             b[c] = staged[c];
         }
@@ -561,9 +589,9 @@ static gemm matmul_gemm(const lz_call *call, strided_rows *a, strided_rows *b) {
     *a = rows_of(x, n_batch), *b = rows_of(w, n_batch);
     b->n_axes = n_batch + 1, b->dims[n_batch] = w->dims.at[axes - 1], b->strides[n_batch] = w->strides[axes - 1];
 
-    g.a = (gemm_side){1, x->dtype, x->strides[axes - 1], a, locate_strided};
+    g.a = (gemm_side){1, x->dtype, x->strides[axes - 1], a, locate_strided, NULL};
     for (int d = n_batch; d < axes - 1; d++) g.a.rows *= x->dims.at[d];
-    g.b = (gemm_side){w->dims.at[axes - 1], w->dtype, w->strides[axes - 2], b, locate_strided};
+    g.b = (gemm_side){w->dims.at[axes - 1], w->dtype, w->strides[axes - 2], b, locate_strided, NULL};
     g.shared = g.a.rows <= g.b.rows ? SHARE_A : SHARE_B;
     /* Many small products give all threads work without sharing, which avoids waiting for each other. */
     if (g.batch > 1 && g.a.rows * g.b.rows < 1024 * 1024) g.shared = SHARE_NEITHER;
@@ -571,22 +599,64 @@ static gemm matmul_gemm(const lz_call *call, strided_rows *a, strided_rows *b) {
     return g;
 }
 
+static int64_t product_scratch(const gemm *g) {
+    if (has_few_rows(g)) return g->batch * g->a.rows * padded_k(g) * (int64_t)sizeof(float);
+    return gemm_scratch(g);
+}
+
+static bool run_product(gemm *g) {
+    if (g->batch == 0 || g->a.rows == 0 || g->b.rows == 0) return true;
+    if (has_few_rows(g))
+        run_dots(g);
+    else
+        run_gemm(g);
+    return true;
+}
+
 static int64_t matmul_scratch(const lz_call *call) {
     strided_rows a, b;
     gemm g = matmul_gemm(call, &a, &b);
-    if (has_few_rows(&g)) return g.batch * g.a.rows * padded_k(&g) * (int64_t)sizeof(float);
-    return gemm_scratch(&g);
+    return product_scratch(&g);
 }
 
 static bool matmul(const lz_call *call) {
     strided_rows a, b;
     gemm g = matmul_gemm(call, &a, &b);
-    if (g.batch == 0 || g.a.rows == 0 || g.b.rows == 0) return true;
-    if (has_few_rows(&g))
-        run_dots(&g);
-    else
-        run_gemm(&g);
-    return true;
+    return run_product(&g);
 }
 
 const lz_kernel ISA(lz_kernel_matmul) = {.name = "cpu.matmul", .run = matmul, .scratch = matmul_scratch};
+
+/* ---- packed_matmul ----------------------------------------------------------------------------------------------- */
+
+/* The product that matmul computes with the unpacked weights, in the same order: the same bits. */
+static gemm packed_gemm(const lz_call *call, strided_rows *a, packed_rows *packed) {
+    const lz_tensor *x = &call->in[0], *codes = &call->in[1];
+    int axes = x->dims.n;
+    *a = rows_of(x, 0);
+    *packed = (packed_rows){call->params, codes, call->n_core - 1, x->dims.at[axes - 1]};
+    gemm g = {.call = call, .batch = 1, .segments = 1, .segment_length = x->dims.at[axes - 1]};
+    g.a = (gemm_side){1, x->dtype, x->strides[axes - 1], a, locate_strided, NULL};
+    for (int d = 0; d < axes - 1; d++) g.a.rows *= x->dims.at[d];
+    g.b = (gemm_side){codes->dims.at[0], call->params->unpack.type, 1, NULL, NULL, packed};
+    g.shared = g.a.rows <= g.b.rows ? SHARE_A : SHARE_B;
+    if (!has_few_rows(&g)) use_pairs(&g);
+    return g;
+}
+
+static int64_t packed_scratch(const lz_call *call) {
+    strided_rows a;
+    packed_rows b;
+    gemm g = packed_gemm(call, &a, &b);
+    return product_scratch(&g);
+}
+
+static bool packed_matmul(const lz_call *call) {
+    strided_rows a;
+    packed_rows b;
+    gemm g = packed_gemm(call, &a, &b);
+    return run_product(&g);
+}
+
+const lz_kernel ISA(lz_kernel_packed_matmul) = {
+    .name = "cpu.packed_matmul", .run = packed_matmul, .scratch = packed_scratch};

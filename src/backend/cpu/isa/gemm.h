@@ -7,7 +7,7 @@
 #ifndef LZ_GEMM_H
 #define LZ_GEMM_H
 
-#include "backend/cpu/isa/isa.h"
+#include "backend/cpu/isa/unpack.h"
 
 #if defined(__AVX512BF16__) || defined(__AMX_BF16__)
 #include <immintrin.h>
@@ -246,6 +246,8 @@ typedef struct gemm_side {
     int64_t stride;
     const void *source;
     const char *(*locate)(const void *source, int64_t batch, int64_t row, int64_t segment); /* NULL: all zeros */
+    const packed_rows
+        *packed; /* rows are unpacked instead, from here; of one segment and a stride of 1. NULL: they are not */
 } gemm_side;
 
 typedef enum gemm_shared { SHARE_NEITHER, SHARE_A, SHARE_B } gemm_shared;

@@ -84,6 +84,8 @@ const lz_kernel *cpu_kernel(lz_op op);
     X(pad)                                                                                                             \
     X(take)                                                                                                            \
     X(gather)                                                                                                          \
+    X(unpack)                                                                                                          \
+    X(packed_matmul)                                                                                                   \
     X(randn)
 #define X(name) extern const lz_kernel ISA(lz_kernel_##name);
 LZ_CPU_KERNELS(X)

@@ -23,6 +23,8 @@
     X(PAD, pad)                                                                                                        \
     X(TAKE, take)                                                                                                      \
     X(GATHER, gather)                                                                                                  \
+    X(UNPACK, unpack)                                                                                                  \
+    X(PACKED_MATMUL, packed_matmul)                                                                                    \
     X(RANDN, randn)
 
 static const lz_kernel *const table[LZ_OP_COUNT] = {

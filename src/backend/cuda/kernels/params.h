@@ -89,4 +89,15 @@ typedef struct lz_arange_params {
     double start, step;
 } lz_arange_params;
 
+/* unpack.cu: the walk goes over rows and over chunks of a row. Strides in elements. */
+typedef struct lz_unpack_params {
+    lz_walk walk;
+    char *out;
+    const char *codes, *scales, *offsets; /* scales, offsets: NULL where there are none */
+    long long columns, out_row, out_column, code_row;
+    long long scale_row, scale_column, offset_row, offset_column;
+    long long group, row_group; /* columns and rows that share a scale */
+    float factor;
+} lz_unpack_params;
+
 #endif

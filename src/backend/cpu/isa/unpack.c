@@ -1,0 +1,347 @@
+/* unpack.c: packed weights as numbers, 32 at a time: the formulas of op/packing.c written so that a run of 32 elements, all
+ * of one block or of whole small blocks, becomes vector code. Every operation is rounded as it is there, so results are
+ * the same bits. */
+#include "backend/cpu/isa/unpack.h"
+
+#include <string.h>
+
+#define RUN 32
+#define STAGE 256 /* elements unpacked at a time; at least LZ_PACKING_MAX_ROTATE */
+
+/* ---- runs of each packing ------------------------------------------------------------------------------------------ */
+
+/* Runs first .. first + n - 1 of a row. */
+typedef void run_reader(const uint8_t *row, int64_t first, int64_t n, float *to);
+
+#define RUNS(name, ...)                                                                                                \
+    static void name(const uint8_t *row, int64_t first, int64_t n, float *to) {                                        \
+        for (int64_t run = first; run < first + n; run++, to += RUN) {                                                 \
+            __asm__ volatile(""); /* vectors are along a run; across runs they would be kilobytes of shuffles */       \
+            __VA_ARGS__                                                                                                \
+        }                                                                                                              \
+    }
+/* A loop over i that is vector code. */
+#define EACH(count) _Pragma("GCC ivdep") for (int i = 0; i < (count); i++)
+
+static inline uint32_t word(const uint8_t *p) { return p[0] | (uint32_t)p[1] << 8; }
+static inline float half(const uint8_t *p) { return lz_from_f16((uint16_t)word(p)); }
+static inline uint32_t bits_of(const uint8_t *p) { return word(p) | word(p + 2) << 16; }
+
+static const float iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+static const float e2m1_twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+/* Blocks of 32: byte i of q holds elements i and i + 16. */
+RUNS(q4_0, {
+    const uint8_t *b = row + run * 18, *q = b + 2;
+    float d = half(b);
+    EACH(16) to[i] = d * (float)((q[i] & 15) - 8);
+    EACH(16) to[i + 16] = d * (float)((q[i] >> 4) - 8);
+})
+RUNS(q4_1, {
+    const uint8_t *b = row + run * 20, *q = b + 4;
+    float d = half(b), m = half(b + 2);
+    EACH(16) to[i] = d * (float)(q[i] & 15) + m;
+    EACH(16) to[i + 16] = d * (float)(q[i] >> 4) + m;
+})
+RUNS(q5_0, {
+    const uint8_t *b = row + run * 22, *q = b + 6;
+    float d = half(b);
+    uint32_t h = bits_of(b + 2);
+    EACH(16) to[i] = d * (float)((int)((q[i] & 15u) | (h >> i & 1u) << 4) - 16);
+    EACH(16) to[i + 16] = d * (float)((int)((uint32_t)(q[i] >> 4) | (h >> (i + 16) & 1u) << 4) - 16);
+})
+RUNS(q5_1, {
+    const uint8_t *b = row + run * 24, *q = b + 8;
+    float d = half(b), m = half(b + 2);
+    uint32_t h = bits_of(b + 4);
+    EACH(16) to[i] = d * (float)(int)((q[i] & 15u) | (h >> i & 1u) << 4) + m;
+    EACH(16) to[i + 16] = d * (float)(int)((uint32_t)(q[i] >> 4) | (h >> (i + 16) & 1u) << 4) + m;
+})
+RUNS(q8_0, {
+    const uint8_t *b = row + run * 34;
+    const int8_t *q = (const int8_t *)b + 2;
+    float d = half(b);
+    EACH(32) to[i] = d * (float)q[i];
+})
+RUNS(iq4_nl, {
+    const uint8_t *b = row + run * 18, *q = b + 2;
+    float d = half(b);
+    EACH(16) to[i] = d * iq4_values[q[i] & 15];
+    EACH(16) to[i + 16] = d * iq4_values[q[i] >> 4];
+})
+RUNS(mxfp4, {
+    const uint8_t *b = row + run * 17, *q = b + 1;
+    float d = b[0] < 2 ? lz_bits_to_float(0x00200000u << b[0]) : lz_bits_to_float((uint32_t)(b[0] - 1) << 23);
+    EACH(16) to[i] = d * e2m1_twice[q[i] & 15];
+    EACH(16) to[i + 16] = d * e2m1_twice[q[i] >> 4];
+})
+RUNS(nvfp4, {
+    const uint8_t *b = row + run / 2 * 36;
+    for (int k = 0; k < 2; k++) {
+        int64_t of = run % 2 * 2 + k; /* sixteen of the block */
+        const uint8_t *q = b + 4 + 8 * of;
+        uint8_t e = b[of] & 0x7f;
+        float d = e == 0x7f ? 0.0f : lz_from_f8(e) * 0.5f;
+        EACH(8) to[16 * k + i] = d * e2m1_twice[q[i] & 15];
+        EACH(8) to[16 * k + i + 8] = d * e2m1_twice[q[i] >> 4];
+    }
+})
+
+/* Blocks of 256: run j of eight. */
+RUNS(q2_k, {
+    const uint8_t *b = row + run / 8 * 84;
+    int j = (int)(run % 8), shift = 2 * (j % 4);
+    const uint8_t *q = b + 16 + 32 * (j / 4);
+    float d = half(b + 80), m = half(b + 82);
+    for (int k = 0; k < 2; k++, q += 16) {
+        float scale = d * (float)(b[2 * j + k] & 15), minimum = m * (float)(b[2 * j + k] >> 4);
+        EACH(16) to[16 * k + i] = scale * (float)(q[i] >> shift & 3) - minimum;
+    }
+})
+RUNS(q3_k, {
+    const uint8_t *b = row + run / 8 * 110, *s = b + 96;
+    int j = (int)(run % 8), shift = 2 * (j % 4);
+    const uint8_t *q = b + 32 + 32 * (j / 4);
+    float d = half(b + 108);
+    for (int k = 0; k < 2; k++) {
+        int of = 2 * j + k, scale = (s[of % 8] >> 4 * (of / 8) & 15) + 16 * (s[8 + of % 4] >> 2 * (of / 4) & 3) - 32;
+        float each = d * (float)scale;
+        EACH(16)
+        to[16 * k + i] = each * (float)((q[16 * k + i] >> shift & 3) + 4 * (b[16 * k + i] >> j & 1) - 4);
+    }
+})
+static inline void scale_and_minimum(const uint8_t *b, int j, float *scale, float *minimum) {
+    const uint8_t *s = b + 4;
+    int a = j < 4 ? s[j] & 63 : (s[j + 4] & 15) + 16 * (s[j - 4] >> 6);
+    int m = j < 4 ? s[j + 4] & 63 : (s[j + 4] >> 4) + 16 * (s[j] >> 6);
+    *scale = half(b) * (float)a, *minimum = half(b + 2) * (float)m;
+}
+RUNS(q4_k, {
+    const uint8_t *b = row + run / 8 * 144;
+    int j = (int)(run % 8), shift = 4 * (j % 2);
+    const uint8_t *q = b + 16 + 32 * (j / 2);
+    float scale, minimum;
+    scale_and_minimum(b, j, &scale, &minimum);
+    EACH(32) to[i] = scale * (float)(q[i] >> shift & 15) - minimum;
+})
+RUNS(q5_k, {
+    const uint8_t *b = row + run / 8 * 176, *h = b + 16;
+    int j = (int)(run % 8), shift = 4 * (j % 2);
+    const uint8_t *q = b + 48 + 32 * (j / 2);
+    float scale, minimum;
+    scale_and_minimum(b, j, &scale, &minimum);
+    EACH(32) to[i] = scale * (float)((q[i] >> shift & 15) + 16 * (h[i] >> j & 1)) - minimum;
+})
+RUNS(q6_k, {
+    const uint8_t *b = row + run / 8 * 210;
+    int j = (int)(run % 8), g = j / 4, t = j % 4, low = 4 * (t / 2), high = 2 * t;
+    const uint8_t *l = b + 64 * g + 32 * (t % 2), *h = b + 128 + 32 * g;
+    float d = half(b + 208);
+    for (int k = 0; k < 2; k++, l += 16, h += 16) {
+        float scale = d * (float)(int8_t)b[192 + 2 * j + k];
+        EACH(16) to[16 * k + i] = scale * (float)((l[i] >> low & 15) + 16 * (h[i] >> high & 3) - 32);
+    }
+})
+RUNS(iq4_xs, {
+    const uint8_t *b = row + run / 8 * 136;
+    int j = (int)(run % 8), scale = (b[4 + j / 2] >> 4 * (j % 2) & 15) + 16 * (int)(word(b + 2) >> 2 * j & 3) - 32;
+    const uint8_t *q = b + 8 + 16 * j;
+    float d = half(b) * (float)scale;
+    EACH(16) to[i] = d * iq4_values[q[i] & 15];
+    EACH(16) to[i + 16] = d * iq4_values[q[i] >> 4];
+})
+
+/* Codes without scales. */
+RUNS(e4m3, {
+    const uint8_t *b = row + run * RUN;
+    EACH(RUN) to[i] = lz_from_f8(b[i]);
+})
+RUNS(e5m2, {
+    const uint8_t *b = row + run * RUN;
+    EACH(RUN) to[i] = lz_from_f16((uint16_t)(b[i] << 8));
+})
+RUNS(i8, {
+    const int8_t *b = (const int8_t *)row + run * RUN;
+    EACH(RUN) to[i] = (float)b[i];
+})
+RUNS(u8, {
+    const uint8_t *b = row + run * RUN;
+    EACH(RUN) to[i] = (float)b[i];
+})
+/* Sixteen bytes are 32 codes, the halves of each one after the other. */
+typedef uint8_t bytes16 __attribute__((vector_size(16), aligned(1), may_alias));
+static inline void split_halves(const uint8_t *b, bool high_first, uint8_t codes[RUN]) {
+    bytes16 both = *(const bytes16 *)b, low = both & 15, high = both >> 4;
+    bytes16 even = high_first ? high : low, odd = high_first ? low : high;
+    *(bytes16 *)codes = __builtin_shufflevector(even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    *(bytes16 *)(codes + 16) = __builtin_shufflevector(even, odd, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30,
+                                                       15, 31);
+}
+#define HALVES(name, high_first, value)                                                                                \
+    RUNS(name, {                                                                                                       \
+        uint8_t c[RUN];                                                                                                \
+        split_halves(row + run * 16, high_first, c);                                                                   \
+        EACH(RUN) to[i] = value;                                                                                       \
+    })
+/* 0 .5 1 1.5 2 3 4 6, the fourth bit is the sign: from 1 on, two bits of exponent and one of mantissa. */
+static inline float e2m1_value(uint32_t code) {
+    uint32_t size = code & 7, large = (size + 252) << 22, small = size * 0x3f000000u; /* 0 or 0.5 */
+    return lz_bits_to_float((size < 2 ? small : large) | (code & 8) << 28);
+}
+HALVES(e2m1, true, e2m1_value(c[i]))
+HALVES(i4, false, (float)(c[i] - 8))
+HALVES(s4, false, (float)((c[i] ^ 8) - 8))
+HALVES(u4, false, (float)c[i])
+RUNS(u2, {
+    const uint8_t *b = row + run * 8;
+    EACH(RUN) to[i] = (float)(b[i / 4] >> 2 * (i % 4) & 3);
+})
+RUNS(u3, {
+    const uint8_t *b = row + run * 12;
+    EACH(RUN) to[i] = (float)((word(b + i / 8 * 3) | (uint32_t)b[i / 8 * 3 + 2] << 16) >> 3 * (i % 8) & 7);
+})
+RUNS(u5, {
+    const uint8_t *b = row + run * 20;
+    EACH(RUN) to[i] = (float)((bits_of(b + i / 8 * 5) | (uint64_t)b[i / 8 * 5 + 4] << 32) >> 5 * (i % 8) & 31);
+})
+RUNS(u6, {
+    const uint8_t *b = row + run * 24;
+    EACH(RUN) to[i] = (float)((word(b + i / 4 * 3) | (uint32_t)b[i / 4 * 3 + 2] << 16) >> 6 * (i % 4) & 63);
+})
+
+static run_reader *const readers[LZ_PACKING_COUNT] = {
+    [LZ_PACKING_Q4_0] = q4_0,   [LZ_PACKING_Q4_1] = q4_1,   [LZ_PACKING_Q5_0] = q5_0,     [LZ_PACKING_Q5_1] = q5_1,
+    [LZ_PACKING_Q8_0] = q8_0,   [LZ_PACKING_Q2_K] = q2_k,   [LZ_PACKING_Q3_K] = q3_k,     [LZ_PACKING_Q4_K] = q4_k,
+    [LZ_PACKING_Q5_K] = q5_k,   [LZ_PACKING_Q6_K] = q6_k,   [LZ_PACKING_IQ4_NL] = iq4_nl, [LZ_PACKING_IQ4_XS] = iq4_xs,
+    [LZ_PACKING_MXFP4] = mxfp4, [LZ_PACKING_NVFP4] = nvfp4, [LZ_PACKING_E4M3] = e4m3,     [LZ_PACKING_E5M2] = e5m2,
+    [LZ_PACKING_I8] = i8,       [LZ_PACKING_E2M1] = e2m1,   [LZ_PACKING_I4] = i4,         [LZ_PACKING_S4] = s4,
+    [LZ_PACKING_U2] = u2,       [LZ_PACKING_U3] = u3,       [LZ_PACKING_U4] = u4,         [LZ_PACKING_U5] = u5,
+    [LZ_PACKING_U6] = u6,       [LZ_PACKING_U8] = u8,
+};
+
+/* ---- scales, rotation ---------------------------------------------------------------------------------------------- */
+
+/* The scales of a row of codes. */
+static lz_scale_row scales_of(const packed_rows *p, int i, int64_t row) {
+    if (i >= p->n_in) return (lz_scale_row){0};
+    const lz_tensor *t = &p->in[i], *codes = &p->in[0];
+    int64_t rows = codes->dims.at[codes->dims.n - 2], shared = t->dims.at[t->dims.n - 2];
+    int64_t at = row / rows * shared + row % rows / p->params->unpack.row_group;
+    return (lz_scale_row){t->data + row_offset(t, at) * lz_dtype_size(t->dtype), t->dtype, t->strides[t->dims.n - 1]};
+}
+
+static void apply_scales(const packed_rows *p, int64_t row, int64_t from, int64_t n, float *x) {
+    float factor = p->params->unpack.factor;
+    int64_t group = p->params->unpack.group;
+    lz_scale_row scales = scales_of(p, 1, row), offsets = scales_of(p, 2, row);
+    if (!scales.data) {
+        if (factor == 1.0f) return;
+        for (int64_t i = 0; i < n; i++) x[i] *= factor;
+        return;
+    }
+    for (int64_t at = 0, length; at < n; at += length, x += length) {
+        int64_t j = (from + at) / group, left = (j + 1) * group - (from + at);
+        length = left < n - at ? left : n - at;
+        float scale = factor * lz_scale_at(&scales, j);
+        for (int64_t i = 0; i < length; i++) x[i] *= scale;
+        if (!offsets.data) continue;
+        float offset = lz_scale_at(&offsets, j);
+        for (int64_t i = 0; i < length; i++) x[i] += offset;
+    }
+}
+
+/* lz_rotate_group, one vector operation for neighbours that are turned alike. */
+static void rotate_group(float *x, int64_t g) {
+    float shrink = 1.0f;
+    for (int64_t step = 1; step < g; step *= 4, shrink *= 0.5f)
+        for (float *a = x; a < x + g; a += 4 * step) {
+            float *b = a + step, *c = b + step, *d = c + step;
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < step; i++) {
+                float ab = a[i] + b[i], a_b = a[i] - b[i], cd = c[i] + d[i], c_d = c[i] - d[i];
+                a[i] = ab + c_d, b[i] = ab - c_d, c[i] = cd + a_b, d[i] = cd - a_b;
+            }
+        }
+    for (int64_t i = 0; i < g; i++) x[i] *= shrink;
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------------------------- */
+
+/* Columns from .. from + n - 1, unrounded. from is a multiple of RUN and of the rotation, n too or it ends the row. Room is
+ * for n in whole runs. */
+static void unpack_runs(const packed_rows *p, int64_t row, int64_t from, int64_t n, float *to) {
+    lz_packing packing = (lz_packing)p->params->unpack.packing;
+    const uint8_t *codes = (const uint8_t *)p->in[0].data + row_offset(&p->in[0], row);
+    /* Blocks of many elements are there to their end; of others no byte is read beyond the row. */
+    int64_t runs = lz_packing_table[packing].elements >= RUN ? (n + RUN - 1) / RUN : n / RUN;
+    readers[packing](codes, from / RUN, runs, to);
+    for (int64_t i = runs * RUN; i < n; i++) to[i] = lz_unpack_element(packing, codes, from + i);
+    apply_scales(p, row, from, n, to);
+    int64_t g = p->params->unpack.rotate;
+    for (int64_t i = 0; g && i < n; i += g) rotate_group(to + i, g);
+}
+
+/* The next columns of a row: unpacks up to STAGE of them around `from`. *values: where `from` is. Returns how many of n are
+ * there. */
+static int64_t stage(const packed_rows *p, int64_t row, int64_t from, int64_t n, float *staged, const float **values) {
+    int64_t unit = p->params->unpack.rotate > RUN ? p->params->unpack.rotate : RUN, first = from / unit * unit;
+    int64_t end = (from + n + unit - 1) / unit * unit;
+    if (end > first + STAGE) end = first + STAGE;
+    if (end > p->columns) end = p->columns;
+    unpack_runs(p, row, first, end - first, staged);
+    *values = staged + (from - first);
+    return end - from < n ? end - from : n;
+}
+
+void unpack_floats(const packed_rows *p, int64_t row, int64_t from, int64_t n, float *to) {
+    float staged[STAGE];
+    const float *values;
+    for (int64_t some; n > 0; from += some, to += some, n -= some) {
+        some = stage(p, row, from, n, staged, &values);
+        if (p->params->unpack.type == LZ_BF16)
+            for (int64_t i = 0; i < some; i++) to[i] = lz_from_bf16(lz_to_bf16(values[i]));
+        else if (p->params->unpack.type == LZ_F16)
+            for (int64_t i = 0; i < some; i++) to[i] = lz_from_f16(lz_to_f16(values[i]));
+        else
+            memcpy(to, values, (size_t)some * sizeof *to);
+    }
+}
+
+void unpack_bf16(const packed_rows *p, int64_t row, int64_t from, int64_t n, uint16_t *to) {
+    float staged[STAGE];
+    const float *values;
+    for (int64_t some; n > 0; from += some, to += some, n -= some) {
+        some = stage(p, row, from, n, staged, &values);
+        for (int64_t i = 0; i < some; i++) to[i] = lz_to_bf16(values[i]);
+    }
+}
+
+/* ---- the op -------------------------------------------------------------------------------------------------------- */
+
+static void unpack_row(void *arg, int64_t row, int thread) {
+    (void)thread;
+    const lz_call *call = arg;
+    const lz_tensor *out = &call->out;
+    int last = out->dims.n - 1;
+    packed_rows p = {call->params, call->in, call->n_core, out->dims.at[last]};
+    char *to = out->data + row_offset(out, row) * lz_dtype_size(out->dtype);
+    int64_t step = out->strides[last] * lz_dtype_size(out->dtype);
+    float staged[STAGE];
+    const float *values;
+    for (int64_t from = 0, n; from < p.columns; from += n, to += n * step) {
+        n = stage(&p, row, from, p.columns - from, staged, &values);
+        write_floats(to, values, out->dtype, out->strides[last], n);
+    }
+}
+
+static bool unpack(const lz_call *call) {
+    lz_parallel(call->pool, row_count(&call->out), unpack_row, (void *)call);
+    return true;
+}
+
+static bool can_unpack(const lz_call *call) {
+    const lz_tensor *codes = &call->in[0];
+    int last = codes->dims.n - 1;
+    return codes->strides[last] == 1 || codes->dims.at[last] == 1;
+}
+
+const lz_kernel ISA(lz_kernel_unpack) = {.name = "cpu.unpack", .run = unpack, .can = can_unpack};

@@ -1,0 +1,50 @@
+/* unpack.c: packed weights (op/packing.h) are unpacked into the arena, where products read them. */
+#include "backend/cuda/own.h"
+#include "op/packing.h"
+
+enum { THREADS = 256, WIDTH = 8 }; /* as in kernels/unpack.cu */
+
+/* The function of a packing in that text; two would be types. */
+static const char *function_name(lz_packing packing) {
+    return packing == LZ_PACKING_I8 ? "i8_" : packing == LZ_PACKING_U8 ? "u8_" : lz_packing_table[packing].name;
+}
+
+static bool run_unpack(const lz_call *call) {
+    const lz_tensor *out = &call->out, *codes = &call->in[0];
+    const lz_tensor *scales = call->n_core > 1 ? &call->in[1] : NULL, *offsets = call->n_core > 2 ? &call->in[2] : NULL;
+    lz_packing packing = (lz_packing)call->params->unpack.packing;
+    int64_t rows = out->dims.at[0], columns = out->dims.at[1];
+    lz_unpack_params p = {.out = out->data,
+                          .codes = codes->data,
+                          .columns = columns,
+                          .out_row = out->strides[0],
+                          .out_column = out->strides[1],
+                          .code_row = codes->strides[0],
+                          .group = call->params->unpack.group,
+                          .row_group = call->params->unpack.row_group,
+                          .factor = call->params->unpack.factor};
+    if (scales) p.scales = scales->data, p.scale_row = scales->strides[0], p.scale_column = scales->strides[1];
+    if (offsets) p.offsets = offsets->data, p.offset_row = offsets->strides[0], p.offset_column = offsets->strides[1];
+    lz_axes axes = {.rank = 2, .n = 0, .dims = {rows, lz_over(columns, WIDTH)}};
+    bool narrow = lz_axes_size(&axes) <= INT32_MAX;
+    p.walk = lz_walk_of(&axes, NULL);
+    lz_access access = lz_cuda_access(out, out->strides[1], out->strides, 1, WIDTH);
+    lz_text text = {.ctx = call->device->ctx};
+    lz_text_add(&text, "#define PACKING %s\n#define ELEMENTS %d\n#define BYTES %d\n", function_name(packing),
+                lz_packing_table[packing].elements, lz_packing_table[packing].bytes);
+    lz_text_add(&text, "#define OUT_TYPE %s\n#define OUT_KIND %d\n#define GROUPED %d\n#define ROTATE %d\n",
+                lz_cuda_type_name(out->dtype), access == LZ_VECTOR ? LZ_VECTOR : LZ_SCALAR, p.group < columns,
+                call->params->unpack.rotate);
+    lz_text_add(&text, "#define SCALE_TYPE %s\n#define OFFSET_TYPE %s\n",
+                scales ? lz_cuda_type_name(scales->dtype) : "void",
+                offsets ? lz_cuda_type_name(offsets->dtype) : "void");
+    lz_text_add(&text, "typedef %s index_type;\n#include \"unpack.cu\"\n", narrow ? "u32" : "i64");
+    return lz_cuda_run_text(call, "unpack", &text, lz_over(p.walk.size, THREADS), THREADS, &p);
+}
+
+static bool can_unpack(const lz_call *call) {
+    const lz_tensor *codes = &call->in[0];
+    return call->out.dims.n == 2 && (codes->strides[1] == 1 || codes->dims.at[1] == 1);
+}
+
+const lz_kernel lz_cuda_unpack = {.name = "cuda.unpack", .run = run_unpack, .can = can_unpack};

@@ -5,6 +5,10 @@
 
 #include <string.h>
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #define RUN 32
 #define STAGE 256 /* elements unpacked at a time; at least LZ_PACKING_MAX_ROTATE */
 
@@ -20,8 +24,42 @@ typedef void run_reader(const uint8_t *row, int64_t first, int64_t n, float *to)
             __VA_ARGS__                                                                                                \
         }                                                                                                              \
     }
-/* A loop over i that is vector code. */
+
+typedef float vf __attribute__((vector_size(4 * LANES)));
+typedef int32_t vi __attribute__((vector_size(4 * LANES)));
+typedef float vf_loose __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef uint8_t vu8 __attribute__((vector_size(LANES), aligned(1), may_alias));
+typedef int8_t vi8 __attribute__((vector_size(LANES), aligned(1), may_alias));
+typedef uint16_t vu16 __attribute__((vector_size(2 * LANES)));
+typedef int16_t vi16 __attribute__((vector_size(2 * LANES)));
+
+/* A vector of a run at i, and the numbers at i: codes of a byte, with and without sign. */
+#define EACH_VECTOR for (int i = 0; i < RUN; i += LANES)
+#define AT(x, i) (*(vf_loose *)((x) + (i)))
+#if defined(__AVX512F__) /* GCC 12 takes three to six instructions for this one */
+#define CODES(q, i) ((vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)((q) + (i)))))
+#define SIGNED_CODES(q, i) ((vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)((q) + (i)))))
+#elif defined(__AVX2__)
+#define CODES(q, i) ((vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)((q) + (i)))))
+#define SIGNED_CODES(q, i) ((vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)((q) + (i)))))
+#else
+#define CODES(q, i) WIDEN(*(const vu8 *)((q) + (i)), vu16)
+#define SIGNED_CODES(q, i) WIDEN(*(const vi8 *)((q) + (i)), vi16)
+#define WIDEN(bytes, by) (__builtin_convertvector(__builtin_convertvector(bytes, by), vi))
+#endif
+#define FLOATS(codes) (__builtin_convertvector(codes, vf))
+/* One number at a time, where that is hard to say of vectors; the compiler may find a way. */
 #define EACH(count) _Pragma("GCC ivdep") for (int i = 0; i < (count); i++)
+
+/* Some bits of each of 32 bytes, and the halves of 16 bytes: first all low ones, then all high ones. */
+typedef uint16_t words16 __attribute__((vector_size(32), aligned(1), may_alias));
+typedef uint8_t bytes16 __attribute__((vector_size(16), aligned(1), may_alias));
+#define BITS(q, shift, mask) (*(const words16 *)(q) >> (uint16_t)(shift) & (uint16_t)((mask)*0x101))
+static inline void split_apart(const uint8_t *q, uint8_t codes[RUN]) {
+    bytes16 both = *(const bytes16 *)q;
+    *(bytes16 *)codes = both & 15;
+    *(bytes16 *)(codes + 16) = both >> 4;
+}
 
 static inline uint32_t word(const uint8_t *p) { return p[0] | (uint32_t)p[1] << 8; }
 static inline float half(const uint8_t *p) { return lz_from_f16((uint16_t)word(p)); }
@@ -32,16 +70,18 @@ static const float e2m1_twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4,
 
 /* Blocks of 32: byte i of q holds elements i and i + 16. */
 RUNS(q4_0, {
-    const uint8_t *b = row + run * 18, *q = b + 2;
+    const uint8_t *b = row + run * 18;
+    uint8_t c[RUN];
     float d = half(b);
-    EACH(16) to[i] = d * (float)((q[i] & 15) - 8);
-    EACH(16) to[i + 16] = d * (float)((q[i] >> 4) - 8);
+    split_apart(b + 2, c);
+    EACH_VECTOR AT(to, i) = d * FLOATS(CODES(c, i) - 8);
 })
 RUNS(q4_1, {
-    const uint8_t *b = row + run * 20, *q = b + 4;
+    const uint8_t *b = row + run * 20;
+    uint8_t c[RUN];
     float d = half(b), m = half(b + 2);
-    EACH(16) to[i] = d * (float)(q[i] & 15) + m;
-    EACH(16) to[i + 16] = d * (float)(q[i] >> 4) + m;
+    split_apart(b + 4, c);
+    EACH_VECTOR AT(to, i) = d * FLOATS(CODES(c, i)) + m;
 })
 RUNS(q5_0, {
     const uint8_t *b = row + run * 22, *q = b + 6;
@@ -59,9 +99,8 @@ RUNS(q5_1, {
 })
 RUNS(q8_0, {
     const uint8_t *b = row + run * 34;
-    const int8_t *q = (const int8_t *)b + 2;
     float d = half(b);
-    EACH(32) to[i] = d * (float)q[i];
+    EACH_VECTOR AT(to, i) = d * FLOATS(SIGNED_CODES(b + 2, i));
 })
 RUNS(iq4_nl, {
     const uint8_t *b = row + run * 18, *q = b + 2;
@@ -90,24 +129,24 @@ RUNS(nvfp4, {
 /* Blocks of 256: run j of eight. */
 RUNS(q2_k, {
     const uint8_t *b = row + run / 8 * 84;
-    int j = (int)(run % 8), shift = 2 * (j % 4);
-    const uint8_t *q = b + 16 + 32 * (j / 4);
+    uint8_t c[RUN];
+    int j = (int)(run % 8);
     float d = half(b + 80), m = half(b + 82);
-    for (int k = 0; k < 2; k++, q += 16) {
-        float scale = d * (float)(b[2 * j + k] & 15), minimum = m * (float)(b[2 * j + k] >> 4);
-        EACH(16) to[16 * k + i] = scale * (float)(q[i] >> shift & 3) - minimum;
+    *(words16 *)c = BITS(b + 16 + 32 * (j / 4), 2 * (j % 4), 3);
+    EACH_VECTOR {
+        int s = b[2 * j + i / 16];
+        AT(to, i) = d * (float)(s & 15) * FLOATS(CODES(c, i)) - m * (float)(s >> 4);
     }
 })
 RUNS(q3_k, {
     const uint8_t *b = row + run / 8 * 110, *s = b + 96;
-    int j = (int)(run % 8), shift = 2 * (j % 4);
-    const uint8_t *q = b + 32 + 32 * (j / 4);
+    uint8_t c[RUN];
+    int j = (int)(run % 8);
     float d = half(b + 108);
-    for (int k = 0; k < 2; k++) {
-        int of = 2 * j + k, scale = (s[of % 8] >> 4 * (of / 8) & 15) + 16 * (s[8 + of % 4] >> 2 * (of / 4) & 3) - 32;
-        float each = d * (float)scale;
-        EACH(16)
-        to[16 * k + i] = each * (float)((q[16 * k + i] >> shift & 3) + 4 * (b[16 * k + i] >> j & 1) - 4);
+    *(words16 *)c = BITS(b + 32 + 32 * (j / 4), 2 * (j % 4), 3) + BITS(b, j, 1) * 4;
+    EACH_VECTOR {
+        int of = 2 * j + i / 16, scale = (s[of % 8] >> 4 * (of / 8) & 15) + 16 * (s[8 + of % 4] >> 2 * (of / 4) & 3);
+        AT(to, i) = d * (float)(scale - 32) * FLOATS(CODES(c, i) - 4);
     }
 })
 static inline void scale_and_minimum(const uint8_t *b, int j, float *scale, float *minimum) {
@@ -118,29 +157,29 @@ static inline void scale_and_minimum(const uint8_t *b, int j, float *scale, floa
 }
 RUNS(q4_k, {
     const uint8_t *b = row + run / 8 * 144;
-    int j = (int)(run % 8), shift = 4 * (j % 2);
-    const uint8_t *q = b + 16 + 32 * (j / 2);
+    uint8_t c[RUN];
+    int j = (int)(run % 8);
     float scale, minimum;
     scale_and_minimum(b, j, &scale, &minimum);
-    EACH(32) to[i] = scale * (float)(q[i] >> shift & 15) - minimum;
+    *(words16 *)c = BITS(b + 16 + 32 * (j / 2), 4 * (j % 2), 15);
+    EACH_VECTOR AT(to, i) = scale * FLOATS(CODES(c, i)) - minimum;
 })
 RUNS(q5_k, {
-    const uint8_t *b = row + run / 8 * 176, *h = b + 16;
-    int j = (int)(run % 8), shift = 4 * (j % 2);
-    const uint8_t *q = b + 48 + 32 * (j / 2);
+    const uint8_t *b = row + run / 8 * 176;
+    uint8_t c[RUN];
+    int j = (int)(run % 8);
     float scale, minimum;
     scale_and_minimum(b, j, &scale, &minimum);
-    EACH(32) to[i] = scale * (float)((q[i] >> shift & 15) + 16 * (h[i] >> j & 1)) - minimum;
+    *(words16 *)c = BITS(b + 48 + 32 * (j / 2), 4 * (j % 2), 15) + BITS(b + 16, j, 1) * 16;
+    EACH_VECTOR AT(to, i) = scale * FLOATS(CODES(c, i)) - minimum;
 })
 RUNS(q6_k, {
     const uint8_t *b = row + run / 8 * 210;
-    int j = (int)(run % 8), g = j / 4, t = j % 4, low = 4 * (t / 2), high = 2 * t;
-    const uint8_t *l = b + 64 * g + 32 * (t % 2), *h = b + 128 + 32 * g;
+    uint8_t c[RUN];
+    int j = (int)(run % 8), g = j / 4, t = j % 4;
     float d = half(b + 208);
-    for (int k = 0; k < 2; k++, l += 16, h += 16) {
-        float scale = d * (float)(int8_t)b[192 + 2 * j + k];
-        EACH(16) to[16 * k + i] = scale * (float)((l[i] >> low & 15) + 16 * (h[i] >> high & 3) - 32);
-    }
+    *(words16 *)c = BITS(b + 64 * g + 32 * (t % 2), 4 * (t / 2), 15) + BITS(b + 128 + 32 * g, 2 * t, 3) * 16;
+    EACH_VECTOR AT(to, i) = d * (float)(int8_t)b[192 + 2 * j + i / 16] * FLOATS(CODES(c, i) - 32);
 })
 RUNS(iq4_xs, {
     const uint8_t *b = row + run / 8 * 136;
@@ -151,25 +190,25 @@ RUNS(iq4_xs, {
     EACH(16) to[i + 16] = d * iq4_values[q[i] >> 4];
 })
 
-/* Codes without scales. */
+/* Codes without scales. Multiplying by a power of two moves the bias of an exponent, and is exact for subnormals too. */
 RUNS(e4m3, {
     const uint8_t *b = row + run * RUN;
-    EACH(RUN) to[i] = lz_from_f8(b[i]);
+    EACH_VECTOR {
+        vi x = CODES(b, i), size = x & 0x7f, nan = size == 0x7f, sign = (x & 0x80) << 24;
+        AT(to, i) = (vf)(((vi)((vf)(size << 20) * 0x1p120f) | (nan & 0x7fc00000)) | sign);
+    }
 })
 RUNS(e5m2, {
     const uint8_t *b = row + run * RUN;
-    EACH(RUN) to[i] = lz_from_f16((uint16_t)(b[i] << 8));
+    EACH_VECTOR {
+        vi x = CODES(b, i), size = x & 0x7f, infinite = size > 0x7b, sign = (x & 0x80) << 24;
+        AT(to, i) = (vf)(((vi)((vf)(size << 21) * 0x1p112f) | (infinite & 0x7f800000)) | sign);
+    }
 })
-RUNS(i8, {
-    const int8_t *b = (const int8_t *)row + run * RUN;
-    EACH(RUN) to[i] = (float)b[i];
-})
-RUNS(u8, {
-    const uint8_t *b = row + run * RUN;
-    EACH(RUN) to[i] = (float)b[i];
-})
+RUNS(i8, { EACH_VECTOR AT(to, i) = FLOATS(SIGNED_CODES(row + run * RUN, i)); })
+RUNS(u8, { EACH_VECTOR AT(to, i) = FLOATS(CODES(row + run * RUN, i)); })
+
 /* Sixteen bytes are 32 codes, the halves of each one after the other. */
-typedef uint8_t bytes16 __attribute__((vector_size(16), aligned(1), may_alias));
 static inline void split_halves(const uint8_t *b, bool high_first, uint8_t codes[RUN]) {
     bytes16 both = *(const bytes16 *)b, low = both & 15, high = both >> 4;
     bytes16 even = high_first ? high : low, odd = high_first ? low : high;
@@ -177,21 +216,21 @@ static inline void split_halves(const uint8_t *b, bool high_first, uint8_t codes
     *(bytes16 *)(codes + 16) = __builtin_shufflevector(even, odd, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30,
                                                        15, 31);
 }
-#define HALVES(name, high_first, value)                                                                                \
+#define HALVES(name, high_first, ...)                                                                                  \
     RUNS(name, {                                                                                                       \
         uint8_t c[RUN];                                                                                                \
         split_halves(row + run * 16, high_first, c);                                                                   \
-        EACH(RUN) to[i] = value;                                                                                       \
+        EACH_VECTOR { __VA_ARGS__ }                                                                                    \
     })
 /* 0 .5 1 1.5 2 3 4 6, the fourth bit is the sign: from 1 on, two bits of exponent and one of mantissa. */
-static inline float e2m1_value(uint32_t code) {
-    uint32_t size = code & 7, large = (size + 252) << 22, small = size * 0x3f000000u; /* 0 or 0.5 */
-    return lz_bits_to_float((size < 2 ? small : large) | (code & 8) << 28);
-}
-HALVES(e2m1, true, e2m1_value(c[i]))
-HALVES(i4, false, (float)(c[i] - 8))
-HALVES(s4, false, (float)((c[i] ^ 8) - 8))
-HALVES(u4, false, (float)c[i])
+HALVES(e2m1, true, {
+    vi x = CODES(c, i), size = x & 7, sign = (x & 8) << 28, small = size < 2;
+    AT(to, i) = (vf)((small & -size & 0x3f000000) | (~small & (size + 252) << 22) | sign);
+})
+HALVES(i4, false, { AT(to, i) = FLOATS(CODES(c, i) - 8); })
+HALVES(s4, false, { AT(to, i) = FLOATS((CODES(c, i) ^ 8) - 8); })
+HALVES(u4, false, { AT(to, i) = FLOATS(CODES(c, i)); })
+
 RUNS(u2, {
     const uint8_t *b = row + run * 8;
     EACH(RUN) to[i] = (float)(b[i / 4] >> 2 * (i % 4) & 3);
@@ -270,9 +309,13 @@ static void rotate_group(float *x, int64_t g) {
  * for n in whole runs. */
 static void unpack_runs(const packed_rows *p, int64_t row, int64_t from, int64_t n, float *to) {
     lz_packing packing = (lz_packing)p->params->unpack.packing;
+    const lz_packing_info *info = &lz_packing_table[packing];
     const uint8_t *codes = (const uint8_t *)p->in[0].data + row_offset(&p->in[0], row);
     /* Blocks of many elements are there to their end; of others no byte is read beyond the row. */
-    int64_t runs = lz_packing_table[packing].elements >= RUN ? (n + RUN - 1) / RUN : n / RUN;
+    int64_t runs = info->elements >= RUN ? (n + RUN - 1) / RUN : n / RUN;
+    /* Products go on with the same columns of other rows: what comes next in this one is fetched meanwhile. */
+    const uint8_t *next = codes + (from + n) / info->elements * info->bytes;
+    for (int64_t byte = 0; byte < n * info->bytes / info->elements; byte += 64) __builtin_prefetch(next + byte);
     readers[packing](codes, from / RUN, runs, to);
     for (int64_t i = runs * RUN; i < n; i++) to[i] = lz_unpack_element(packing, codes, from + i);
     apply_scales(p, row, from, n, to);

@@ -1,6 +1,7 @@
 /* test_storage.c: quantised tensors of safetensors files become the weights that the formulas of their formats give
  * (tools/oracle/quantised.py), and what cannot be read is an error that names the module. */
 #include "check.h"
+#include "models/param.h"
 #include "models/storage.h"
 
 static lz_context *ctx;
@@ -113,6 +114,122 @@ static void types(void) {
         }
         lz_scope_end(scope);
     }
+    lz_weights_close(w);
+    lz_close(ctx);
+}
+
+/* ---- parameters that stay packed --------------------------------------------------------------------------------- */
+
+/* Whether two ways to the same numbers agree: bit for bit, but for a rotation and gains, which are rounded elsewhere. */
+static void both_ways(const char *what, const char *name, lz_array *packed, lz_array *dense, bool rounded) {
+    const float *x = lz_data(packed, &err), *y = lz_data(dense, &err);
+    if (!CHECK(x && y && lz_size(packed) == lz_size(dense), "%s of %s: %s", what, name, err.text)) return;
+    int64_t n = lz_size(dense);
+    if (rounded)
+        CHECK(max_relative_error(x, y, n) < 1e-5, "%s of %s: %g", what, name, max_relative_error(x, y, n));
+    else
+        CHECK(same_bits(x, y, 4 * n), "%s of %s: %g", what, name, max_relative_error(x, y, n));
+}
+
+/* A parameter that stays packed gives the products, rows and values of one that was made dense. */
+static void parameters(void) {
+    ctx = lz_open(.threads = 2, .compute = LZ_F32);
+    lz_weights *w = lz_weights_open(ctx, data_path("formats.safetensors"), &err);
+    lz_weights *golden = lz_weights_open(ctx, data_path("want.safetensors"), &err);
+    if (!CHECK(w && golden, "%s", err.text)) return;
+    int packed = 0;
+    for (int64_t i = 0; i < lz_weights_count(golden); i++) {
+        lz_scope *scope = lz_scope_begin(ctx, "parameter");
+        const char *name = lz_weights_name(golden, i);
+        lz_dims d = lz_shape(lz_weights_get(golden, name));
+        lz_stored s;
+        lz_packed codes;
+        err = (lz_error){.status = LZ_OK};
+        lz_stored_find(w, name, d, &s, &err);
+        lz_stored_take(w, &s, 0, s.layout.rows, &codes, &err);
+        /* NaN and infinities have no product to compare; a kernel is no matrix; padding needs a recipe. */
+        bool other = !strncmp(name, "plain_", 6) || d.n != 2 || !lz_packed_exact(&codes);
+        lz_array *value = lz_packed_dense(ctx, &codes, d, LZ_F32, &err);
+        lz_param *p = other ? NULL : lz_param_new_packed(ctx, name, d, &codes, &err);
+        lz_param *q = other ? NULL : lz_param_new(ctx, name, NULL, d, LZ_F32, &value, 1, &err);
+        if (!other && CHECK(p && q, "%s: %s", name, err.text)) {
+            packed++;
+            bool rounded = s.layout.rotate || s.gains;
+            float numbers[3 * 512];
+            test_random random = {7};
+            for (int k = 0; k < 3 * 512; k++) numbers[k] = (float)random_normal(&random);
+            lz_array *x = lz_from(ctx, LZ_DIMS(3, d.at[1]), LZ_F32, numbers);
+            int64_t first = d.at[0] / 3, n = d.at[0] / 2;
+            const int64_t ids[4] = {d.at[0] - 1, 0, 1, 0};
+            lz_array *rows = lz_from(ctx, LZ_DIMS(4), LZ_I64, ids);
+            both_ways("the product", name, lz_apply(x, p, NULL), lz_apply(x, q, NULL), rounded);
+            both_ways("rows", name, lz_apply_rows(x, p, first, n), lz_apply_rows(x, q, first, n), rounded);
+            both_ways("the value", name, lz_param_base(p), lz_param_base(q), rounded);
+            both_ways("taken rows", name, lz_param_take(p, rows), lz_param_take(q, rows), rounded);
+        }
+        lz_param_free(p);
+        lz_param_free(q);
+        lz_scope_end(scope);
+    }
+    CHECK_I64(packed, 30);
+    lz_weights_close(w);
+    lz_weights_close(golden);
+    CHECK_I64(lz_memory_info(ctx).active, 0);
+    lz_close(ctx);
+}
+
+/* ---- traps ------------------------------------------------------------------------------------------------------- */
+
+static lz_stored stored(lz_weights *w, const char *name) {
+    lz_stored s = {.packed = false};
+    CHECK_OK(lz_stored_find(w, name, LZ_NONE, &s, &err), &err);
+    return s;
+}
+
+static bool owns(const lz_stored *s, const char *name) {
+    for (int i = 0; i < s->n_companions; i++)
+        if (!strcmp(s->companions[i]->name, name)) return true;
+    return false;
+}
+
+/* What goes wrong without an error elsewhere, by the numbers of the list of formats. The numbers themselves are compared in
+ * `formats`. */
+static void traps(void) {
+    ctx = lz_open(.threads = 1);
+    lz_weights *w = lz_weights_open(ctx, data_path("formats.safetensors"), &err);
+    if (!CHECK(w, "%s", err.text)) return;
+    lz_stored s = stored(w, "old.weight");
+    CHECK(s.layout.factor == 0.0021f && owns(&s, "old.scale_input"),
+          "trap 1: the scale of inputs is no scale of weights");
+    s = stored(w, "nvfp4.weight");
+    CHECK(s.layout.packing == LZ_PACKING_E2M1 && s.order == LZ_SCALES_TILED, "trap 3: nibbles and tiles");
+    const uint8_t pair[1] = {0x2f};
+    CHECK(lz_unpack_element(LZ_PACKING_E2M1, pair, 0) == 1 && lz_unpack_element(LZ_PACKING_E2M1, pair, 1) == -6,
+          "trap 3");
+    s = stored(w, "mlx4_bf16.weight");
+    CHECK(owns(&s, "mlx4_bf16.biases") && !owns(&s, "mlx4_bf16.bias") && s.scales->dtype == LZ_BF16, "trap 10: MLX");
+    s = stored(w, "mlx3.weight");
+    CHECK(s.layout.group == 64 && s.dims.at[1] == 128, "trap 10: bits and groups");
+    s = stored(w, "int8_turned_256.weight");
+    CHECK_I64(s.layout.rotate, 256); /* trap 19: nested in params */
+    s = stored(w, "int8_rows.weight");
+    CHECK_I64(s.layout.rotate, 0);
+    int unaligned = 0; /* trap 21 */
+    for (int64_t i = 0; i < lz_weights_count(w); i++) {
+        const lz_weights_tensor *t = lz_weights_find(w, lz_weights_name(w, i));
+        unaligned += t->dtype == LZ_F32 && t->begin % 4;
+    }
+    CHECK(unaligned > 5, "trap 21: %d", unaligned);
+    const uint8_t codes[3] = {0x7c, 0x7f, 0xfc};
+    CHECK(isinf(lz_unpack_element(LZ_PACKING_E5M2, codes, 0)) &&
+              lz_unpack_element(LZ_PACKING_E5M2, codes, 2) == -INFINITY,
+          "trap 22: E5M2 has infinities");
+    CHECK(lz_unpack_element(LZ_PACKING_E4M3, codes, 0) == 384 && isnan(lz_unpack_element(LZ_PACKING_E4M3, codes, 1)),
+          "trap 22: E4M3 has none");
+    uint8_t block[144] = {0, 0x3c, 0, 0x3c, 1, 1, 1, 1, 1, 1, 1, 1}; /* d = m = 1, and scales of 1; codes 0 */
+    CHECK(lz_unpack_element(LZ_PACKING_Q4_K, block, 0) == -1, "trap 23: the minimum of K blocks is subtracted");
+    CHECK(lz_unpack_element(LZ_PACKING_Q4_1, (uint8_t[20]){0, 0x3c, 0, 0x3c}, 0) == 1,
+          "trap 23: that of Q4_1 is added");
     lz_weights_close(w);
     lz_close(ctx);
 }
@@ -247,4 +364,5 @@ static void cuts(void) {
     lz_close(ctx);
 }
 
-TEST_MAIN({"formats", formats}, {"companions", companions}, {"types", types}, {"refusals", refusals}, {"cuts", cuts})
+TEST_MAIN({"formats", formats}, {"parameters", parameters}, {"traps", traps}, {"companions", companions},
+          {"types", types}, {"refusals", refusals}, {"cuts", cuts})

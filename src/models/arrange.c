@@ -115,36 +115,87 @@ static lz_dims whole_dims(const lz_origin *from, const lz_arranged *to) {
 
 /* ---- taking pieces ----------------------------------------------------------------------------------------------- */
 
-static lz_status take_packed(lz_weights *w, const lz_origin *from, lz_dims dims, lz_arranged *to, int i,
+/* Small tensors are made dense: what they would save is not worth a kernel. */
+enum { SMALL = 1024 };
+
+static bool stays_packed(const lz_packed *p, lz_dims want) {
+    return want.n >= 2 && want.at[0] == p->layout.rows && want.at[1] == p->layout.columns &&
+           lz_dims_size(want) == p->layout.rows * p->layout.columns && lz_dims_size(want) > SMALL && lz_packed_exact(p);
+}
+
+/* The rows of a piece that is packed. */
+static lz_status take_packed(lz_weights *w, const lz_origin *from, const lz_stored *s, int i, lz_packed *to,
                              lz_error *err) {
-    const lz_stored *s = &to->pieces[i];
     int64_t rows = s->layout.rows, first = 0;
-    if (from->pieces[i].rows >= 0 && s->dims.at[0]) { /* rows of a tensor with more axes are several of the matrix */
+    if (from->pieces[i].rows >= 0 && s->dims.at[0]) { /* a row of a tensor with more axes is several of the matrix */
         int64_t each = rows / s->dims.at[0];
         first = from->pieces[i].first * each;
         rows = from->pieces[i].rows * each;
     }
-    lz_packed packed;
-    lz_status status = lz_stored_take(w, s, first, rows, &packed, err);
-    if (status) return status;
-    lz_context *ctx = packed.codes->ctx;
-    to->sources[i] = lz_packed_dense(ctx, &packed, dims, lz_compute_type(ctx), err);
-    if (!to->sources[i]) return LZ_OUT_OF_MEMORY;
-    return LZ_OK;
+    return lz_stored_take(w, s, first, rows, to, err);
 }
 
-/* Plain numbers beside packed ones get their type. */
-static lz_status cast_others(lz_arranged *to, lz_error *err) {
+static bool same_layout(const lz_packed *a, const lz_packed *b) {
+    const lz_packed_layout *x = &a->layout, *y = &b->layout;
+    return x->packing == y->packing && x->columns == y->columns && x->group == y->group &&
+           x->row_group == y->row_group && x->factor == y->factor && x->rotate == y->rotate;
+}
+
+/* Packed pieces that differ in their rows only stay packed as one matrix. False: they cannot. */
+static bool join_packed(const lz_packed *pieces, int n, lz_dims want, lz_packed *to, lz_error *err) {
+    lz_array *codes[LZ_NAME_PIECES];
+    lz_packed all = pieces[0];
+    for (int i = 0; i < n; i++) {
+        if (!pieces[i].codes || !same_layout(&pieces[i], &all) || pieces[i].scales || pieces[i].offsets ||
+            pieces[i].gains)
+            return false;
+        codes[i] = pieces[i].codes;
+        if (i) all.layout.rows += pieces[i].layout.rows;
+    }
+    if (!stays_packed(&all, want)) return false;
+    lz_dims dims = {2, {all.layout.rows, lz_shape(codes[0]).at[1]}};
+    all.codes = lz_recipe_value(codes[0]->ctx, &joined, dims, LZ_U8, codes, n, err);
+    if (all.codes) *to = all;
+    return all.codes;
+}
+
+/* Pieces that do not stay packed become arrays of the type that models compute in; so do plain ones beside them. */
+static lz_status make_dense(const lz_origin *from, lz_dims want, const lz_packed *packed, lz_arranged *to,
+                            lz_error *err) {
     bool any = false;
     for (int i = 0; i < to->n; i++) any |= to->pieces[i].packed;
-    for (int i = 0; i < to->n && any && to->recipe; i++) {
-        lz_context *ctx = to->sources[i]->ctx;
-        if (to->pieces[i].packed || to->sources[i]->dtype == lz_compute_type(ctx)) continue;
-        to->sources[i] = lz_recipe_value(ctx, &lz_recipe_cast, to->sources[i]->dims, lz_compute_type(ctx),
-                                         &to->sources[i], 1, err);
+    for (int i = 0; any && i < to->n; i++) {
+        lz_context *ctx = to->pieces[i].packed ? packed[i].codes->ctx : to->sources[i]->ctx;
+        lz_dtype compute = lz_compute_type(ctx);
+        lz_dims dims = to->recipe ? file_dims(from, to, i) : want;
+        if (to->pieces[i].packed)
+            to->sources[i] = lz_packed_dense(ctx, &packed[i], dims, compute, err);
+        else if (to->sources[i]->dtype != compute)
+            to->sources[i] = lz_recipe_value(ctx, &lz_recipe_cast, dims, compute, &to->sources[i], 1, err);
         if (!to->sources[i]) return LZ_OUT_OF_MEMORY;
     }
     return LZ_OK;
+}
+
+static lz_status take_pieces(lz_weights *w, const lz_origin *from, lz_dims want, lz_arranged *to, lz_error *err) {
+    lz_packed packed[LZ_NAME_PIECES] = {{.codes = NULL}};
+    lz_error local = {.status = LZ_OK};
+    for (int i = 0; i < from->n && !local.status; i++) {
+        if (to->pieces[i].packed) {
+            take_packed(w, from, &to->pieces[i], i, &packed[i], &local);
+            continue;
+        }
+        to->sources[i] = lz_weights_get_rows(w, to->pieces[i].tensor->name, from->pieces[i].first, from->pieces[i].rows,
+                                             to->recipe ? file_dims(from, to, i) : want);
+        lz_check(to->sources[i], &local);
+    }
+    if (!local.status && !to->recipe && packed[0].codes && stays_packed(&packed[0], want))
+        to->packed = packed[0];
+    else if (!local.status && (to->recipe != &joined || !join_packed(packed, from->n, want, &to->packed, &local)) &&
+             !local.status)
+        make_dense(from, want, packed, to, &local);
+    if (local.status && err) *err = local;
+    return local.status;
 }
 
 lz_status lz_arrange(const lz_names *names, const char *name, const lz_origin *from, lz_dims want, lz_arranged *to,
@@ -162,17 +213,5 @@ lz_status lz_arrange(const lz_names *names, const char *name, const lz_origin *f
                        LZ_SHOW_TEXT(lz_weights_path(w)), LZ_SHOW_TEXT(from->n > 1 ? name : from->pieces[0].name),
                        LZ_SHOW(all), LZ_SHOW(want));
     to->recipe = from->frames ? &frames : from->n > 1 ? &joined : last ? &first_channels : NULL;
-    for (int i = 0; i < from->n; i++) {
-        lz_dims dims = to->recipe ? file_dims(from, to, i) : want;
-        lz_status status = LZ_OK;
-        if (to->pieces[i].packed)
-            status = take_packed(w, from, dims, to, i, err);
-        else {
-            to->sources[i] = lz_weights_get_rows(w, to->pieces[i].tensor->name, from->pieces[i].first,
-                                                 from->pieces[i].rows, dims);
-            status = lz_check(to->sources[i], err);
-        }
-        if (status) return status;
-    }
-    return cast_others(to, err);
+    return take_pieces(w, from, want, to, err);
 }

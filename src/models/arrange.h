@@ -11,7 +11,8 @@
 typedef struct lz_arranged {
     lz_stored pieces[LZ_NAME_PIECES]; /* how the file stores each */
     int n;
-    lz_array *sources[LZ_NAME_PIECES]; /* of one type each, which may be any */
+    lz_packed packed;                  /* the parameter stays packed; codes NULL: it does not */
+    lz_array *sources[LZ_NAME_PIECES]; /* else: of one type each, which may be any */
     const lz_recipe *recipe;           /* what makes the tensor from the sources; NULL: it is sources[0] as it is */
 } lz_arranged;
 

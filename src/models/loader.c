@@ -76,7 +76,8 @@ static void take_one(lz_loader *l, const char *prefix, const lz_weight *row, voi
     else
         lz_check(lz_weights_get(l->weights, name), &l->err); /* which says what is nearest */
     if (!l->err.status) {
-        lz_param *param = new_plain(l, name, want, &parts);
+        lz_param *param = parts.packed.codes ? lz_param_new_packed(l->ctx, name, want, &parts.packed, &l->err)
+                                             : new_plain(l, name, want, &parts);
         *(lz_param **)((char *)into + row->field) = param;
         for (int i = 0; i < parts.n; i++) mark_stored(l, &parts.pieces[i]);
         if (!l->err.status) add_target(l, param, want);

@@ -17,6 +17,52 @@ void lz_packed_release(lz_packed *p) {
     for (int i = 0; i < 4; i++) lz_release(all[i]);
 }
 
+/* ---- by the op --------------------------------------------------------------------------------------------------- */
+
+bool lz_packed_exact(const lz_packed *p) {
+    lz_dims d = lz_shape(p->codes);
+    return d.n == 2 && d.at[1] == lz_packing_row_bytes(p->layout.packing, p->layout.columns) &&
+           p->layout.rotate <= LZ_PACKING_MAX_ROTATE;
+}
+
+static lz_array *unpack(const lz_packed *p, lz_array *codes, lz_array *scales, lz_array *offsets) {
+    const lz_packed_layout *l = &p->layout;
+    return lz_unpack_with(codes, scales, offsets,
+                          (lz_unpack_options){.packing = lz_packing_table[l->packing].name,
+                                              .columns = l->columns,
+                                              .group = l->group,
+                                              .row_group = l->row_group,
+                                              .factor = (double)l->factor,
+                                              .rotate = l->rotate});
+}
+
+/* Those of scales or offsets that belong to some rows. */
+static lz_array *rows_of(lz_array *a, int64_t row_group, int64_t first, int64_t n) {
+    if (!a || lz_shape(a).at[0] == 1) return a;
+    int64_t g = row_group ? row_group : 1;
+    return lz_slice(a, 0, first / g, (first + n + g - 1) / g, 1);
+}
+
+lz_array *lz_packed_rows(const lz_packed *p, int64_t first, int64_t n) {
+    int64_t g = p->layout.row_group;
+    if (first == 0 && n == p->layout.rows) return unpack(p, p->codes, p->scales, p->offsets);
+    if (g > 1 && first % g) return lz_slice(unpack(p, p->codes, p->scales, p->offsets), 0, first, first + n, 1);
+    return unpack(p, lz_slice(p->codes, 0, first, first + n, 1), rows_of(p->scales, g, first, n),
+                  rows_of(p->offsets, g, first, n));
+}
+
+lz_array *lz_packed_input(const lz_packed *p, lz_array *x) {
+    return p->gains ? lz_mul(x, lz_cast(p->gains, lz_type(x))) : x;
+}
+
+lz_array *lz_packed_take(const lz_packed *p, lz_array *ids) {
+    lz_array *all[] = {p->scales, p->offsets};
+    if (p->layout.row_group > 1) return lz_packed_input(p, lz_take(lz_packed_rows(p, 0, p->layout.rows), ids, 0));
+    for (int i = 0; i < 2; i++)
+        if (all[i] && lz_shape(all[i]).at[0] != 1) all[i] = lz_take(all[i], ids, 0);
+    return lz_packed_input(p, unpack(p, lz_take(p->codes, ids, 0), all[0], all[1]));
+}
+
 /* ---- by a recipe ------------------------------------------------------------------------------------------------- */
 
 /* Belongs to the made array. */

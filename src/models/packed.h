@@ -17,13 +17,23 @@ typedef struct lz_packed_layout {
 
 typedef struct lz_packed {
     lz_packed_layout layout;
-    lz_array *codes;            /* u8 [rows, bytes]. A row may have more bytes than its columns need */
+    lz_array *codes;            /* u8 [rows, bytes]. A row may have more bytes than its columns need: lz_packed_exact */
     lz_array *scales, *offsets; /* [rows / row_group or 1, columns / group]; or NULL */
     lz_array *gains;            /* f32 [columns]: the columns of the weight are multiplied by them; or NULL */
 } lz_packed;
 
+/* Whether the op unpack can read it; lz_packed_dense can in any case. */
+bool lz_packed_exact(const lz_packed *p);
+
 void lz_packed_retain(lz_packed *p); /* its arrays */
 void lz_packed_release(lz_packed *p);
+
+/* Rows first .. first + n - 1 without the gains, in the type that models compute in, by the op unpack. */
+lz_array *lz_packed_rows(const lz_packed *p, int64_t first, int64_t n);
+/* Rows of these numbers, with the gains: [ids, columns]. */
+lz_array *lz_packed_take(const lz_packed *p, lz_array *ids);
+/* x times the gains, which is what a product with the rows needs. */
+lz_array *lz_packed_input(const lz_packed *p, lz_array *x);
 
 /* All of it with the gains, as an array of this shape and type (f32, f16 or bf16), made when it is needed. */
 lz_array *lz_packed_dense(lz_context *ctx, const lz_packed *p, lz_dims dims, lz_dtype dtype, lz_error *err);

@@ -102,26 +102,44 @@ lz_param *lz_param_new(lz_context *ctx, const char *name, const lz_recipe *recip
     return NULL;
 }
 
+lz_param *lz_param_new_packed(lz_context *ctx, const char *name, lz_dims dims, const lz_packed *packed, lz_error *err) {
+    lz_param *p = new_param(ctx, name, err);
+    if (!p) return NULL;
+    p->packed = *packed;
+    p->dims = dims;
+    lz_packed_retain(&p->packed);
+    return p;
+}
+
 void lz_param_free(lz_param *p) {
     if (!p) return;
     lz_release(p->value);
+    lz_packed_release(&p->packed);
     lz_host_free(p->ctx, p);
 }
 
 /* ---- applying ---------------------------------------------------------------------------------------------------- */
 
-lz_array *lz_param_base(const lz_param *p) { return p->value; }
+lz_array *lz_param_base(const lz_param *p) {
+    if (!p->packed.codes) return p->value;
+    lz_array *rows = lz_packed_input(&p->packed, lz_packed_rows(&p->packed, 0, p->packed.layout.rows));
+    return p->dims.n == 2 ? rows : lz_reshape(rows, p->dims);
+}
 
 lz_array *lz_dense(const lz_param *p) {
     const lz_patch *patch = p->target ? p->target->patch : NULL;
     return patch ? lz_patch_vector(patch, lz_param_base(p)) : lz_param_base(p);
 }
 
-lz_array *lz_param_take(const lz_param *p, lz_array *ids) { return lz_take(p->value, ids, 0); }
+lz_array *lz_param_take(const lz_param *p, lz_array *ids) {
+    return p->packed.codes ? lz_packed_take(&p->packed, ids) : lz_take(p->value, ids, 0);
+}
 
 /* x times rows first .. first + n - 1 of the base, without what LoRAs add. A convolution of 1 x 1 is a linear layer. */
 static lz_array *multiply(lz_array *x, const lz_param *weight, int64_t first, int64_t n, const lz_param *bias) {
     lz_array *b = bias ? lz_dense(bias) : NULL;
+    if (weight->packed.codes)
+        return lz_linear(lz_packed_input(&weight->packed, x), lz_packed_rows(&weight->packed, first, n), b);
     lz_dims d = weight->dims;
     lz_array *w = d.n > 2 ? lz_reshape(weight->value, (lz_dims){2, {d.at[0], d.at[1]}}) : weight->value;
     if (n != d.at[0]) w = lz_slice(w, 0, first, first + n, 1);

@@ -2,11 +2,13 @@
  *
  *     file --lz_weights_get--> sources, mapped --recipe--> value --lz_apply--> product
  *
- * If the file's type is one that the model computes with, the value is the source itself. Otherwise a recipe makes the value from the sources, as often as it is needed. All programs read the same value, so a device holds at most one copy of it,
+ * If the file's type is one that the model computes with, the value is the source itself. A packed matrix stays packed, and a
+ * product unpacks it on the way. Otherwise a recipe makes the value from the sources, as often as it is needed. All programs read the same value, so a device holds at most one copy of it,
  * which is streamed and evicted as any weight is (made buffers in array/internal.h, graph/offload.c). */
 #ifndef LZ_PARAM_H
 #define LZ_PARAM_H
 
+#include "models/packed.h"
 #include "models/patch.h"
 
 enum { LZ_PARAM_SOURCES = 3 };
@@ -34,7 +36,8 @@ lz_array *lz_recipe_value(lz_context *ctx, const lz_recipe *recipe, lz_dims dims
 typedef struct lz_param {
     lz_context *ctx;
     const lz_recipe *recipe; /* NULL: the value is the source */
-    lz_array *value;         /* retained; its buffer knows whether it is on the device. */
+    lz_array *value;         /* retained; its buffer knows whether it is on the device. NULL: the parameter is packed */
+    lz_packed packed;        /* retained; codes NULL: it is not packed */
     lz_dims dims;
     const lz_target *target; /* what LoRAs add to it; NULL: nothing ever */
     char name[];             /* in the file */
@@ -43,11 +46,13 @@ typedef struct lz_param {
 /* recipe NULL: the value is sources[0], and dtype and dims are not looked at. Sources are retained as long as the value. */
 lz_param *lz_param_new(lz_context *ctx, const char *name, const lz_recipe *recipe, lz_dims dims, lz_dtype dtype,
                        lz_array *const *sources, int n, lz_error *err);
+/* A parameter that stays packed. dims: [rows, columns], or the same with axes of length 1 at the end. */
+lz_param *lz_param_new_packed(lz_context *ctx, const char *name, lz_dims dims, const lz_packed *packed, lz_error *err);
 void lz_param_free(lz_param *p); /* programs that read the value keep it */
 
 /* The value as an array: of a norm with what LoRAs add to it. For tensors that are not applied: norms, biases, kernels. */
 lz_array *lz_dense(const lz_param *p);
-/* The value of a matrix as an array, without what LoRAs add. */
+/* The value of a matrix as an array, without what LoRAs add. A packed one is unpacked whole. */
 lz_array *lz_param_base(const lz_param *p);
 /* Rows of a table by their numbers: [ids, columns]. */
 lz_array *lz_param_take(const lz_param *p, lz_array *ids);

@@ -40,7 +40,7 @@ static void options_grow(void) {
     later.later = 1;
     CHECK(!lz_open_with(&later.known, &err));
     CHECK_I64(err.status, LZ_BAD_ARGUMENT);
-    CHECK_TEXT(err.text, "built for a newer one");
+    CHECK_TEXT(err.text, "built for a newer version");
 }
 
 static void picture_options_grow(void) {

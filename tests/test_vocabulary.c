@@ -136,7 +136,7 @@ static void demo_sizes(void) {
     CHECK_OK(lz_remark(model, &own, &r, &err), &err);
     CHECK(!*r.size && !*r.images && !*r.words && !*r.read_as);
     CHECK_OK(lz_remark(model, &large, &r, &err), &err);
-    CHECK(strstr(r.size, "trained for pictures of 256 x 256: one of 512 x 256"), "trap 4: %s", r.size);
+    CHECK(strstr(r.size, "trained for pictures of 256 x 256, so one of 512 x 256"), "trap 4: %s", r.size);
     CHECK_OK(lz_remark(model, &look, &r, &err), &err);
     CHECK(strstr(r.images, "not trained to look at images"), "trap 4: %s", r.images);
     CHECK_OK(lz_remark(model, &start, &r, &err), &err);

@@ -154,7 +154,7 @@ static void impossible_schedule(void) {
     lz_model *m = lz_model_open(ctx, folder, &err);
     if (CHECK(m != NULL, "%s", err.text)) {
         CHECK_STATUS(lz_generate(m, &p, &err, .width = 32, .height = 32, .steps = 4), LZ_BAD_FILE, &err);
-        CHECK_TEXT(err.text, "make no schedule for 32 x 32");
+        CHECK_TEXT(err.text, "give no valid schedule for 32 x 32");
     }
     lz_model_close(m);
     json_decref(config);

@@ -1,6 +1,5 @@
-/* folder.c: writing a model folder. Settings and tokenizer are text with names of sizes in it; weights are drawn and written a
- * little at a time, on all threads. Random numbers depend on the seed, the tensor's name and the place in it, on nothing
- * else. */
+/* folder.c: writes a model folder. Settings and tokenizer are text templates with names of sizes; weights are drawn and
+ * written in chunks, on all threads. A random number depends only on the seed, the tensor's name and its index. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -18,13 +17,13 @@
 
 enum { MOST_FILES = 256 };
 
-/* A file of weights that is being written. */
+/* A file of weights while it is written. */
 typedef struct shard {
     char path[PATH_MAX];
     lz_writer writer;
     const synth_tensor *tensors;
     int n;
-    _Atomic int next, left; /* tensors: the first that nobody has begun; how many are not written yet */
+    _Atomic int next, left; /* tensors: the first that no thread has begun; the number not yet written */
 } shard;
 
 typedef struct job {
@@ -32,14 +31,15 @@ typedef struct job {
     const synth_model *model;
     const char *folder;
     const synth_options *options;
-    int64_t total;              /* bytes of weights */
-    char made[MOST_FILES][128]; /* files and folders in it, and "" for itself; removed after a failure */
+    int64_t total; /* bytes of weights */
+    /* Files and folders that were created in it, and "" for the folder itself; removed after an error. */
+    char made[MOST_FILES][128];
     int n_made;
     synth_tensor *tensors[SYNTH_PARTS];
     shard *shards;
     int n_shards;
-    pthread_mutex_t lock; /* for what threads share: done, watching, the first failure */
-    int64_t done;         /* of total */
+    pthread_mutex_t lock; /* guards done, calls of watch, and the first error */
+    int64_t done;         /* bytes written, of total */
     _Atomic lz_status failed;
     lz_error *err;
 } job;
@@ -55,7 +55,7 @@ static lz_status join(job *j, char path[PATH_MAX], const char *name) {
     return lz_fail(j->err, LZ_BAD_ARGUMENT, "%s: this path is too long", LZ_SHOW_TEXT(j->folder));
 }
 
-/* ---- text files ---------------------------------------------------------------------------------------------------------- */
+/* ---- text files -------------------------------------------------------------------------------------------------- */
 
 static lz_status write_bytes(job *j, const char *name, const char *text, int64_t bytes) {
     char path[PATH_MAX];
@@ -93,7 +93,7 @@ static const synth_settings byte_tokenizer[] = {
      "`<|endoftext|>`,\n"
      "  `split_special_tokens`: false,\n  `tokenizer_class`: `Qwen2Tokenizer`,\n  `unk_token`: null\n}\n"},
 };
-/* Qwen's; the first 14 are "special". */
+/* Qwen's added tokens; the first 14 are "special". */
 static const char *const added_tokens[] = {
     "<|endoftext|>",  "<|im_start|>",   "<|im_end|>",      "<|object_ref_start|>", "<|object_ref_end|>",
     "<|box_start|>",  "<|box_end|>",    "<|quad_start|>",  "<|quad_end|>",         "<|vision_start|>",
@@ -112,7 +112,8 @@ static void print_added(FILE *f) {
             i ? "," : "", FIRST_ADDED + i, added_tokens[i], i < 14 ? "true" : "false");
 }
 
-/* GPT-2's alphabet of bytes: those that print stand for themselves, the others are U+0100 and on. Ids in that order. */
+/* GPT-2's alphabet of bytes: printable bytes are their own code points, the others are U+0100 and on. Ids are in this
+ * order. */
 static bool prints(int byte) { return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174; }
 
 static void print_vocabulary(FILE *f) {
@@ -126,17 +127,18 @@ static void print_vocabulary(FILE *f) {
             if (code >= 128) fprintf(f, "%c%c", 0xc0 | code >> 6, 0x80 | (code & 0x3f));
             fprintf(f, "\": %d", id++);
         }
-    /* Also here: a library that loads this file would number them behind the bytes. */
+    /* The vocabulary lists the added tokens too: libraries would otherwise number them after the bytes. */
     for (int i = 0; i < N_ADDED; i++) fprintf(f, ", \"%s\": %d", added_tokens[i], FIRST_ADDED + i);
 }
 
-/* What @name stands for. */
+/* Writes the text that replaces @name. */
 static void print_piece(FILE *f, const synth_model *m, const char *name, size_t n) {
     long long layers = m->size['L'];
 #define IS(text) (strlen(text) == n && !memcmp(text, name, n))
     if (IS("tied")) fputs(m->tied ? "true" : "false", f);
-    if (IS("distilled") && m->distilled) fputs("  \"is_distilled\": true,\n", f); /* base models lack the key */
-    /* Where 9, 18 and 27 do not exist; diffusers takes these in the call. Never the last one: transformers norms it. */
+    if (IS("distilled") && m->distilled) fputs("  \"is_distilled\": true,\n", f); /* base models do not have the key */
+    /* If layers 9, 18 and 27 do not exist; with diffusers these are arguments of the call. Never the last layer, whose
+     * output transformers normalises. */
     if (IS("out_layers") && layers < 28)
         fprintf(f, "  \"text_encoder_out_layers\": [%lld, %lld, %lld],\n", (layers - 1) / 3, 2 * (layers - 1) / 3,
                 layers - 1);
@@ -193,9 +195,9 @@ static lz_status copy_tokenizer(job *j, const char *from) {
                           LZ_SHOW_TEXT(from));
 }
 
-/* ---- weights ------------------------------------------------------------------------------------------------------------- */
+/* ---- weights ----------------------------------------------------------------------------------------------------- */
 
-static uint64_t mix(uint64_t x) { /* the finaliser of splitmix64 */
+static uint64_t mix(uint64_t x) { /* the output function of splitmix64 */
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
     x = (x ^ x >> 27) * 0x94d049bb133111ebu;
     return x ^ x >> 31;
@@ -207,7 +209,8 @@ static uint64_t stream_of(uint64_t seed, const char *name) {
     return mix(hash ^ mix(seed));
 }
 
-/* A sum of four even numbers in 16 bits is normal enough for weights, never further out than 3.5 deviations, and costs one mix. */
+/* A sum of four uniform 16-bit numbers is close enough to normal for weights, within 3.5 deviations, and needs one call
+ * of mix. */
 static void draw(uint16_t *to, int64_t n, uint64_t stream, int64_t from, double mean, double deviation) {
     const float middle = (float)mean, scale = (float)(deviation / 37837.227); /* sqrt((2^32 - 1) / 3) */
     for (int64_t i = 0; i < n; i++) {
@@ -252,8 +255,8 @@ static lz_status write_tensor(job *j, shard *s, const synth_tensor *t, lz_error 
     return status;
 }
 
-/* What one thread does: tensor after tensor. Each thread begins with another file, because a file is written by one of
- * them at a time; who is done helps the others. */
+/* The work of one thread: writes tensor after tensor. Each thread begins with a different file, because writes to one
+ * file are serialised; when its file is finished, it goes on with the other files. */
 static void write_weights(void *user, int64_t i, int thread) {
     (void)thread;
     job *j = user;
@@ -269,7 +272,7 @@ static void write_weights(void *user, int64_t i, int thread) {
     }
 }
 
-/* {"name": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}, ...}, its length before it. */
+/* {"name": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}, ...}, preceded by its length. */
 static lz_status write_header(job *j, lz_writer *w, const synth_tensor *tensors, int n) {
     char *text = NULL;
     size_t bytes = 0;
@@ -305,7 +308,7 @@ static lz_status begin_shard(job *j, const char *name, const synth_tensor *tenso
     return write_header(j, &s->writer, tensors, n);
 }
 
-/* How many tensors from the first one on go into one file. */
+/* The number of tensors, from the first one on, that go into one file. */
 static int shard_length(const synth_tensor *tensors, int n, int64_t limit) {
     int64_t bytes = 0;
     for (int i = 0; i < n; i++)
@@ -313,7 +316,7 @@ static int shard_length(const synth_tensor *tensors, int n, int64_t limit) {
     return n;
 }
 
-/* Its files, with all but the weights in them, and the index of these. */
+/* Begins the files of a part, with their headers, and writes their index. */
 static lz_status begin_part(job *j, synth_part part) {
     static const char *const stems[] = {LZ_WEIGHTS_TRANSFORMERS, LZ_WEIGHTS_DIFFUSERS, LZ_WEIGHTS_DIFFUSERS};
     const int64_t limits[] = {j->model->text_shard, j->model->transformer_shard, INT64_MAX};
@@ -345,7 +348,7 @@ static lz_status begin_part(job *j, synth_part part) {
     return status;
 }
 
-/* The end of a file is set, and what lies before it is a hole. */
+/* Sets the size of a file without writing data, so that it is sparse. */
 static lz_status leave_hollow(job *j, shard *s) {
     int64_t bytes = s->writer.end;
     for (int i = 0; i < s->n; i++) bytes += synth_bytes(&s->tensors[i]);
@@ -370,7 +373,7 @@ static lz_status write_parts(job *j) {
     return status ? status : j->failed;
 }
 
-/* ---- the folder ---------------------------------------------------------------------------------------------------------- */
+/* ---- the folder -------------------------------------------------------------------------------------------------- */
 
 static lz_status make_folder(job *j, const char *name) {
     char path[PATH_MAX];
@@ -380,7 +383,7 @@ static lz_status make_folder(job *j, const char *name) {
     return lz_fail(j->err, LZ_IO, "%s: cannot be created: %s", LZ_SHOW_TEXT(path), strerror(errno));
 }
 
-/* A folder with something in it is somebody's. */
+/* Creates the folder, or accepts an empty one. A folder with contents is not touched. */
 static lz_status take_folder(job *j) {
     DIR *d = opendir(j->folder);
     if (!d && errno == ENOENT) return make_folder(j, "");
@@ -393,7 +396,7 @@ static lz_status take_folder(job *j) {
                : lz_fail(j->err, LZ_BAD_ARGUMENT, "%s: is not empty; name a new folder", LZ_SHOW_TEXT(j->folder));
 }
 
-static lz_status check_room(job *j) {
+static lz_status check_space(job *j) {
     for (int part = 0; part < SYNTH_PARTS; part++) {
         int n;
         synth_tensor *tensors = synth_tensors(j->model, (synth_part)part, &n);
@@ -403,17 +406,17 @@ static lz_status check_room(job *j) {
     }
     struct statvfs s;
     if (statvfs(j->folder, &s) != 0) return lz_fail(j->err, LZ_IO, "%s: %s", LZ_SHOW_TEXT(j->folder), strerror(errno));
-    double room = (double)s.f_bavail * (double)s.f_frsize, needed = (double)j->total + (64 << 20);
-    if (room >= needed) return LZ_OK;
+    double available = (double)s.f_bavail * (double)s.f_frsize, needed = (double)j->total + (64 << 20);
+    if (available >= needed) return LZ_OK;
     return lz_fail(j->err, LZ_IO, "%s: this needs %.1f GB, and the disk has %.1f GB free", LZ_SHOW_TEXT(j->folder),
-                   1e-9 * needed, 1e-9 * room);
+                   1e-9 * needed, 1e-9 * available);
 }
 
 static lz_status write_all(job *j) {
     static const char *const folders[] = {"scheduler", "text_encoder", "tokenizer", "transformer", "vae", "processor"};
     const synth_settings *s = j->model->family->settings;
     lz_status status = take_folder(j);
-    if (!status && !j->options->hollow) status = check_room(j);
+    if (!status && !j->options->hollow) status = check_space(j);
     for (int i = 0; i < (j->model->edits ? 6 : 5) && !status; i++) status = make_folder(j, folders[i]);
     for (; s[1].name && !status; s++)
         if (j->model->edits || strncmp(s->name, "processor/", 10) != 0) status = write_settings(j, s);

@@ -1,4 +1,4 @@
-/* klein.c: what FLUX.2 [klein] consists of. */
+/* klein.c: the tensors and settings of FLUX.2 [klein]. */
 #include <stdio.h>
 
 #include "synth/list.h"
@@ -94,7 +94,7 @@ static const synth_row single_block[] = {{"attn.to_qkv_mlp_proj.weight", "9D D",
 static const synth_row transformer_last[] = {{"norm_out.linear.weight", "2D D", USUAL},
                                              {"proj_out.weight", "128 D", USUAL}};
 
-/* The counter stands first: it is the one tensor whose place must be a multiple of 8. */
+/* The counter comes first: it is the only tensor whose offset must be a multiple of 8. */
 static const synth_row statistics[] = {
     {"bn.num_batches_tracked", "", COUNTER}, {"bn.running_mean", "128", MEAN}, {"bn.running_var", "128", VARIANCE}};
 static const synth_row convolution[] = {{"weight", "o i 3 3", USUAL}, {"bias", "o", USUAL}};

@@ -1,4 +1,4 @@
-/* main.c: lazuli-synth, which writes model folders of random weights. Exit codes: 0 done, 1 failed, 2 not understood. */
+/* main.c: lazuli-synth, which writes model folders of random weights. Exit codes: 0 done, 1 error, 2 wrong usage. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* qwen.c: what Qwen-Image consists of. */
+/* qwen.c: the tensors and settings of Qwen-Image. */
 #include <stdio.h>
 
 #include "synth/list.h"
@@ -161,7 +161,7 @@ static void middle(synth_list *l, const char *side, int64_t width) {
     resnet(l, name, width, width);
 }
 
-/* Films are also halved in time, at the second and third level. */
+/* The second and third level also halve the time axis of films. */
 static void encoder(synth_list *l, const int64_t width[4]) {
     char name[64];
     int64_t in = width[0];

@@ -1,64 +1,67 @@
-/* synth.h: model folders of random weights in the layout of the published ones: the same names, shapes, types, sizes and
- * settings, other numbers. They measure and test what the real weights would, where those cannot go. */
+/* synth.h: model folders with random weights, in the layout of the published models: the same names, shapes, types,
+ * sizes and settings. They serve for measurements and tests on machines that do not have the real weights. */
 #ifndef LZ_SYNTH_H
 #define LZ_SYNTH_H
 
 #include "lazuli.h"
 
-/* Sizes are letters, and "9D" in a shape or a setting is nine times the width:
- *   transformer   D width, H heads, d size of one, a of one RoPE axis, N double blocks, S single blocks, C text features
- *   text encoder  V vocabulary, h hidden, f feed-forward, Q and K heads (query, key), e size of one, q and k all, L layers
- *                 of Qwen2.5-VL also v width, w feed-forward, x heads, b blocks of the vision tower, m of one RoPE axis
- *   autoencoder   c channels at full size, g groups, i and o channels into and out of the layer at hand */
+/* A size is a letter; "9D" in a shape or a setting is nine times size D:
+ *   transformer   D width, H heads, d head size, a RoPE axis size, N double blocks, S single blocks, C text features
+ *   text encoder  V vocabulary, h hidden, f feed-forward, Q and K heads (query, key), e head size, q and k all, L layers
+ *                 of Qwen2.5-VL also v width, w feed-forward, x heads, b blocks of the vision tower, m of a RoPE axis
+ *   autoencoder   c channels at full size, g groups, i and o input and output channels of the current layer */
 typedef struct synth_model {
     const struct synth_family *family;
     int64_t size[128];
-    bool distilled, tied;                  /* tied: the text encoder has no output matrix of its own */
-    bool edits;                            /* looks at images: there is a processor */
-    bool zero_cond;                        /* references are modulated as at time 0 */
+    bool distilled, tied;                  /* tied: the text encoder has no separate output matrix */
+    bool edits;                            /* takes images as input: there is a processor */
+    bool zero_cond;                        /* reference images are modulated as at time 0 */
     const char *pipeline;                  /* _class_name of model_index.json */
-    int64_t text_shard, transformer_shard; /* bytes; files are split before they grow beyond */
+    int64_t text_shard, transformer_shard; /* bytes; the largest size of a file */
 } synth_model;
 
-int64_t synth_size(const synth_model *model, const char **text); /* "9D" as a number; text moves behind it */
-const char *synth_kind(int i, const char **help);                /* NULL behind the last */
-/* blocks of the transformer, layers of the text encoder: 0 for as many as the real one has. */
+int64_t synth_size(const synth_model *model, const char **text); /* the value of "9D"; advances *text past it */
+const char *synth_kind(int i, const char **help);                /* NULL after the last */
+/* blocks: of the transformer; layers: of the text encoder; 0: as many as the real model has. */
 lz_status synth_model_of(const char *kind, int64_t blocks, int64_t layers, synth_model *model, lz_error *err);
 
 struct synth_list;
 typedef enum synth_part { SYNTH_TEXT, SYNTH_TRANSFORMER, SYNTH_VAE, SYNTH_PARTS } synth_part;
-extern const char *const synth_part_names[SYNTH_PARTS]; /* the folders */
+extern const char *const synth_part_names[SYNTH_PARTS]; /* names of the folders */
 
 typedef struct synth_tensor {
     char name[96];
     lz_dims dims;
-    bool counter; /* an I64 zero; all else is BF16 */
+    bool counter; /* an I64 of value 0; all other tensors are BF16 */
     double mean, deviation;
 } synth_tensor;
 
-/* What a family of models consists of: klein.c, qwen.c. Text files have ` for ", $D for a size and @name for a piece of text. */
+/* The files of a family of models: klein.c, qwen.c. In text files, ` is written as ", $D as size D, and @name as
+ * print_piece does. */
 typedef struct synth_settings {
     const char *name, *text;
 } synth_settings;
 typedef struct synth_family {
     void (*parts[SYNTH_PARTS])(struct synth_list *list); /* see list.h */
-    const synth_settings *settings;                      /* ended by an empty one; model_index.json is the last */
+    /* Ends with an empty entry; model_index.json is the last file. */
+    const synth_settings *settings;
 } synth_family;
 extern const synth_family synth_klein, synth_qwen;
 
-/* Every tensor of one part, in the order of the file. Release with free; NULL: out of memory. */
+/* All tensors of a part, in the order of the file. The caller calls free(). NULL: out of memory. */
 synth_tensor *synth_tensors(const synth_model *model, synth_part part, int *n);
 int64_t synth_bytes(const synth_tensor *tensor);
 
 typedef struct synth_options {
     uint64_t seed;
-    const char *tokenizer; /* a folder to copy it from; NULL: one that knows bytes only */
-    bool hollow;           /* files of weights have their size and no content, and take no room: enough to plan with */
-    bool (*watch)(void *user, const char *file, int64_t done, int64_t total); /* in bytes; false stops; may be NULL */
+    const char *tokenizer; /* folder to copy the tokenizer from; NULL: a tokenizer of single bytes */
+    bool hollow;           /* weight files are sparse: they have their size but no data, which is enough for planning */
+    /* In bytes; returning false stops; may be NULL. */
+    bool (*watch)(void *user, const char *file, int64_t done, int64_t total);
     void *user;
 } synth_options;
 
-/* Into a folder that is new or empty. After a failure nothing of it is left; model_index.json comes last. */
+/* Writes to a folder that is new or empty. After an error everything is removed; model_index.json is written last. */
 lz_status synth_write(lz_context *ctx, const synth_model *model, const char *folder, const synth_options *options,
                       lz_error *err);
 

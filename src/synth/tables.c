@@ -1,4 +1,4 @@
-/* tables.c: kinds of models and their sizes, and how lists of tensors are made from tables. */
+/* tables.c: the kinds of models with their sizes, and making lists of tensors from tables. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static const struct kind {
     const char *pipeline;
     int64_t sizes[sizeof size_letters - 1];
     bool distilled, tied, edits, zero_cond;
-    int64_t text_shard, transformer_shard; /* 5 and 10 GB are what transformers and diffusers do by default */
+    int64_t text_shard, transformer_shard; /* the defaults of transformers and diffusers are 5 and 10 GB */
 } kinds[] = {
 /* H  d  N  S  h  f  Q  K  e  L  c  g  V  v  w  x  b */
 #define KLEIN_4B                                                                                                       \
@@ -79,7 +79,7 @@ static void set_sizes(const struct kind *k, int64_t blocks, int64_t layers, synt
     int64_t *s = m->size, all;
     for (int i = 0; size_letters[i]; i++) s[(int)size_letters[i]] = k->sizes[i];
     all = s['N'] + s['S'];
-    if (blocks) s['N'] = (blocks * s['N'] + all - 1) / all; /* of fewer blocks as large a share */
+    if (blocks) s['N'] = (blocks * s['N'] + all - 1) / all; /* the same share of fewer blocks, rounded up */
     if (blocks) s['S'] = blocks - s['N'];
     if (layers) s['L'] = layers;
     s['D'] = s['H'] * s['d'];
@@ -95,7 +95,8 @@ lz_status synth_model_of(const char *kind, int64_t blocks, int64_t layers, synth
     if (blocks == 1 || blocks > 1024) return lz_fail(err, LZ_BAD_ARGUMENT, "a transformer has 2 to 1024 blocks");
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (!strcmp(kinds[i].name, kind)) {
-            int least = kinds[i].family == &synth_klein ? 4 : 1; /* klein reads three of them, and not the last */
+            /* FLUX.2 [klein] reads the outputs of three layers, which must not be the last. */
+            int least = kinds[i].family == &synth_klein ? 4 : 1;
             if ((layers && layers < least) || layers > 1024)
                 return lz_fail(err, LZ_BAD_ARGUMENT, "its text encoder has %d to 1024 layers", least);
             set_sizes(&kinds[i], blocks, layers, m);
@@ -123,20 +124,21 @@ static void choose_numbers(synth_tensor *t, enum synth_fill fill) {
     double summed = 1;
     for (int i = 1; i < t->dims.n; i++) summed *= (double)t->dims.at[i];
     bool bias = strstr(t->name, ".bias") != NULL, product = t->dims.n > 1 && !strstr(t->name, ".gamma");
-    if (t->dims.n == 5 && t->dims.at[4] == 3) summed /= 3; /* of a kernel in time a picture meets the last third */
+    /* A single picture uses only the last of the three time slices. */
+    if (t->dims.n == 5 && t->dims.at[4] == 3) summed /= 3;
     t->mean = fill ? moments[fill][0] : product || bias ? 0 : 1;
     t->deviation = fill ? moments[fill][1] : product ? 1 / sqrt(summed) : bias ? 0.05 : 0.1;
     t->counter = fill == COUNTER;
 }
 
 void synth_add(synth_list *l, const char *prefix, const synth_row *rows, int n) {
-    if (l->n + n > l->room) {
-        l->room = 2 * l->room + 64;
-        synth_tensor *more = realloc(l->at, (size_t)l->room * sizeof *more);
+    if (l->n + n > l->capacity) {
+        l->capacity = 2 * l->capacity + 64;
+        synth_tensor *more = realloc(l->at, (size_t)l->capacity * sizeof *more);
         if (!more) {
             free(l->at);
             l->n = 0;
-            l->room = INT32_MAX; /* never tried again */
+            l->capacity = INT32_MAX; /* out of memory: no further attempt */
         }
         l->at = more;
     }

@@ -1,10 +1,10 @@
-/* bpe.c: byte pair encoding. A word starts as one symbol per byte; of all neighbours that a rule joins, those with the rule
- * of lowest rank (the leftmost first) become one symbol, until no rule applies.
+/* bpe.c: byte pair encoding. A word starts as one symbol per byte. The neighbouring pair whose merge rule has the
+ * lowest rank (the leftmost such pair) becomes one symbol, until no rule applies.
  *
- * Looking through the whole word after each step would take quadratic time, and a prompt may hold a "word" of 100 KB. So
- * the symbols are a linked list inside an array, and the possible joins wait in a heap by (rank, place). A join that
- * happens makes others stale; they are recognised when they come up: their place no longer holds their pair. (It cannot
- * hold the same pair again, because symbols only grow.) */
+ * Searching the whole word after each merge would take quadratic time, and a prompt may contain a "word" of 100 KB. So
+ * the symbols are a linked list in an array, and the possible merges are in a heap, ordered by rank and position. A
+ * merge makes other entries of the heap stale; a stale entry is recognised when it is popped, because its position no
+ * longer has its pair. (It cannot have the same pair again, because symbols only grow.) */
 #include "text/bpe.h"
 
 #include <string.h>
@@ -65,7 +65,7 @@ int32_t lz_bpe_find(const lz_bpe *bpe, const char *first, size_t n_first, const 
     }
 }
 
-/* The slot that holds the pair, or the free one where it would go. */
+/* The slot of the pair, or the free slot where it would be inserted. */
 static lz_merge *merge_slot(lz_merge *merges, size_t slots, uint64_t pair) {
     size_t i = hash_pair(pair) & (slots - 1);
     while (merges[i].rank >= 0 && merges[i].pair != pair) i = (i + 1) & (slots - 1);
@@ -100,7 +100,7 @@ static const lz_merge *find_merge(const lz_bpe *bpe, int32_t left, int32_t right
     return slot->rank < 0 ? NULL : slot;
 }
 
-/* GPT-2's alphabet: a byte that prints is its own code point, the other 68 are U+0100, U+0101, ... in order. */
+/* GPT-2's alphabet: a printable byte is its own code point, the other 68 are U+0100, U+0101, ... in order. */
 int lz_bpe_find_bytes(lz_bpe *bpe) {
     int unprintable = 0;
     for (int byte = 0; byte < 256; byte++) {
@@ -126,13 +126,13 @@ void lz_bpe_free(lz_bpe *bpe) {
 /* ---- the heap of joins ------------------------------------------------------------------------------------------- */
 
 typedef struct lz_symbol {
-    int32_t id;             /* -1: joined to the one on its left */
+    int32_t id;             /* -1: merged into its left neighbour */
     int32_t previous, next; /* -1: none */
 } symbol;
 
 typedef struct lz_candidate {
     const lz_merge *merge;
-    int32_t at; /* the symbol on the left */
+    int32_t at; /* index of the left symbol */
 } candidate;
 
 static bool comes_before(candidate a, candidate b) {
@@ -160,19 +160,19 @@ static candidate heap_pop(candidate *heap, size_t *n) {
 /* ---- one word ---------------------------------------------------------------------------------------------------- */
 
 static bool reserve(const lz_bpe *bpe, lz_bpe_scratch *scratch, size_t n) {
-    if (n <= scratch->room) return true;
+    if (n <= scratch->capacity) return true;
     lz_bpe_scratch_free(bpe, scratch);
-    size_t room = n < 64 ? 64 : n + n / 2;
-    scratch->symbols = lz_host_alloc(bpe->ctx, room * sizeof(symbol));
-    /* n - 1 joins at first, and each of the at most n - 1 that happen brings two more. */
-    scratch->heap = lz_host_alloc(bpe->ctx, 3 * room * sizeof(candidate));
-    scratch->room = room;
+    size_t capacity = n < 64 ? 64 : n + n / 2;
+    scratch->symbols = lz_host_alloc(bpe->ctx, capacity * sizeof(symbol));
+    /* n - 1 entries at first, and each of at most n - 1 merges adds two. */
+    scratch->heap = lz_host_alloc(bpe->ctx, 3 * capacity * sizeof(candidate));
+    scratch->capacity = capacity;
     if (scratch->symbols && scratch->heap) return true;
     lz_bpe_scratch_free(bpe, scratch);
     return false;
 }
 
-/* Notes the join of symbol at with its right neighbour, where there is a rule for it. */
+/* Adds the merge of symbol `at` and its right neighbour to the heap, if there is a rule for it. */
 static void propose(const lz_bpe *bpe, lz_bpe_scratch *scratch, size_t *n, int32_t at) {
     const symbol *symbols = scratch->symbols;
     if (at < 0 || symbols[at].next < 0) return;
@@ -218,5 +218,5 @@ int64_t lz_bpe_word(const lz_bpe *bpe, lz_bpe_scratch *scratch, const char *word
 void lz_bpe_scratch_free(const lz_bpe *bpe, lz_bpe_scratch *scratch) {
     lz_host_free(bpe->ctx, scratch->symbols);
     lz_host_free(bpe->ctx, scratch->heap);
-    *scratch = (lz_bpe_scratch){.room = 0};
+    *scratch = (lz_bpe_scratch){.capacity = 0};
 }

@@ -1,11 +1,11 @@
-/* split.c: see split.h. Unicode comes from utf8proc, patterns are matched by PCRE2. Traps:
+/* split.c: see split.h. utf8proc has the Unicode data, PCRE2 matches patterns. Pitfalls:
  *
- *   - utf8proc's own normaliser orders combining marks by insertion, which a long enough run of marks makes quadratic.
- *     Here it decomposes character by character, runs are sorted, and utf8proc composes again.
- *   - PCRE2 counts U+180E among \s; Unicode (since 6.3) and the library these patterns were written for do not. So \s is
- *     spelled \p{White_Space} before compiling.
- *   - A pattern from a file may match nothing at a place, or take for ever; the first moves on by one character, the second
- *     is an error. */
+ *   - utf8proc's normaliser sorts combining marks by insertion, which takes quadratic time for a long run of marks. So
+ *     utf8proc decomposes character by character, runs are sorted here, and utf8proc composes again.
+ *   - PCRE2 counts U+180E among \s; Unicode (since 6.3) and the library these patterns were written for do not. So \s
+ *     is replaced by \p{White_Space} before compiling.
+ *   - A pattern from a file may have an empty match, or take too long. After an empty match, the search goes on one
+ *     character later; exceeding the limits is an error. */
 #include "text/split.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -42,7 +42,7 @@ static int by_key(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* Puts a run of marks in the order of their classes; those of one class keep theirs. Keys: class, place, code point. */
+/* Sorts a run of marks by class; the sort is stable. Keys: class, position, code point. */
 static void sort_marks(int32_t *points, size_t n, uint64_t *keys) {
     for (size_t i = 0; i < n; i++)
         keys[i] = (uint64_t)combining_class(points[i]) << 56 | (uint64_t)i << 21 | (uint64_t)points[i];
@@ -68,15 +68,16 @@ lz_status lz_nfc(lz_context *ctx, const char *text, size_t bytes, const char **o
 
     const utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
     utf8proc_ssize_t count = utf8proc_decompose(as_utf8(text), (utf8proc_ssize_t)bytes, NULL, 0, options);
-    size_t room = (size_t)count * sizeof(uint64_t) + 1; /* a key each, or a code point, or its UTF-8 and an end */
-    int32_t *points = count < 0 ? NULL : lz_host_alloc(ctx, room);
-    uint64_t *keys = points ? lz_host_alloc(ctx, room) : NULL;
+    /* For each code point: a key, or the code point, or its UTF-8; and a zero byte. */
+    size_t memory = (size_t)count * sizeof(uint64_t) + 1;
+    int32_t *points = count < 0 ? NULL : lz_host_alloc(ctx, memory);
+    uint64_t *keys = points ? lz_host_alloc(ctx, memory) : NULL;
     if (!keys) {
         lz_host_free(ctx, points);
-        return lz_out_of_memory(err, (int64_t)room);
+        return lz_out_of_memory(err, (int64_t)memory);
     }
     size_t filled = 0;
-    int boundary = 0; /* of grapheme clusters; not asked for, but not optional */
+    int boundary = 0; /* of grapheme clusters; not used, but the function requires it */
     for (size_t at = 0; at < bytes;) {
         utf8proc_int32_t point;
         at += (size_t)utf8proc_iterate(as_utf8(text) + at, (utf8proc_ssize_t)(bytes - at), &point);
@@ -126,12 +127,12 @@ static bool compile(lz_splitter *s, const char *pattern, const char *path, lz_er
     if (settings && s->limits && spelled) {
         pcre2_set_max_pattern_length(settings, PATTERN_LIMIT);
         pcre2_set_heap_limit(s->limits, HEAP_LIMIT_KIB);
-        /* \C would cut characters in two. */
+        /* \C would split characters. */
         s->code = pcre2_compile((PCRE2_SPTR)spelled, PCRE2_ZERO_TERMINATED,
                                 PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &why, &place, settings);
     }
     if (s->code) {
-        pcre2_jit_compile(s->code, PCRE2_JIT_COMPLETE); /* where there is none, matching is slower */
+        pcre2_jit_compile(s->code, PCRE2_JIT_COMPLETE); /* if it fails, matching is slower */
     } else if (why == PCRE2_ERROR_NOMEMORY || why == PCRE2_ERROR_HEAP_FAILED) {
         lz_out_of_memory(err, 0);
     } else {
@@ -174,7 +175,7 @@ lz_status lz_words_begin(lz_words *words, const lz_splitter *s, const char *text
 
 void lz_words_end(lz_words *words) { pcre2_match_data_free(words->match); }
 
-/* Finds the next match from look on; at the end of the text when there is none. */
+/* Finds the next match at or after w->look; *begin is the end of the text if there is none. */
 static lz_status find_match(lz_words *w, size_t *begin, size_t *end, lz_error *err) {
     *begin = *end = w->bytes;
     if (w->look >= w->bytes) return LZ_OK;

@@ -1,40 +1,40 @@
 /* tokenizer.c: text to token ids, in four steps:
  *
- *   1. added tokens ("<|im_start|>") are found in the raw text: the leftmost first, of several there the longest;
- *   2. each stretch between them is put in Unicode normal form C;
- *   3. and cut into words by a pattern;
- *   4. the bytes of each word are joined to tokens (bpe.c).
+ *   1. added tokens ("<|im_start|>") are found in the raw text: the leftmost, and at one position the longest;
+ *   2. the text between them is converted to Unicode normal form C;
+ *   3. a pattern splits it into words;
+ *   4. the bytes of each word are merged into tokens (bpe.c).
  *
- * The text must be whole when it comes here. Its parts do not give the ids of the whole: "user\n" and "\n\nA cat" share a
- * token. */
+ * A text must be tokenized as a whole: the ids of its parts are not those of the whole, because a token may cross the
+ * boundary, as in "user\n" and "\n\nA cat". */
 #include "text/tokenizer.h"
 
 #include <string.h>
 
 #include "text/tokenizer_parts.h"
 
-#define TEXT_LIMIT (64 << 20) /* bytes; normal form C at most triples them, and bpe.c counts in 31 bits */
+#define TEXT_LIMIT (64 << 20) /* bytes; normal form C at most triples them, and bpe.c has 31-bit indices */
 
 typedef struct encoder {
     const lz_tokenizer *t;
     int64_t *ids;
-    size_t n, room;
+    size_t n, capacity;
     lz_bpe_scratch scratch;
     lz_error *err;
 } encoder;
 
 static lz_status reserve_ids(encoder *e, size_t more) {
-    if (e->n + more <= e->room) return LZ_OK;
-    size_t room = 2 * (e->n + more) + 64;
-    int64_t *ids = lz_host_alloc(e->t->ctx, room * sizeof *ids);
+    if (e->n + more <= e->capacity) return LZ_OK;
+    size_t capacity = 2 * (e->n + more) + 64;
+    int64_t *ids = lz_host_alloc(e->t->ctx, capacity * sizeof *ids);
     if (!ids) {
-        lz_out_of_memory(e->err, (int64_t)(room * sizeof *ids));
+        lz_out_of_memory(e->err, (int64_t)(capacity * sizeof *ids));
         return LZ_OUT_OF_MEMORY;
     }
     if (e->n) memcpy(ids, e->ids, e->n * sizeof *ids);
     lz_host_free(e->t->ctx, e->ids);
     e->ids = ids;
-    e->room = room;
+    e->capacity = capacity;
     return LZ_OK;
 }
 
@@ -61,7 +61,7 @@ static lz_status encode_words(encoder *e, const char *text, size_t bytes) {
     return status;
 }
 
-/* A stretch without added tokens. */
+/* Text without added tokens. */
 static lz_status encode_stretch(encoder *e, const char *text, size_t bytes) {
     if (bytes == 0) return LZ_OK;
     const char *normal = text;
@@ -72,7 +72,7 @@ static lz_status encode_stretch(encoder *e, const char *text, size_t bytes) {
     return status;
 }
 
-/* The longest added token the text begins with, or NULL. */
+/* The longest added token at the start of the text, or NULL. */
 static const lz_added_token *added_token_at(const lz_tokenizer *t, const char *text, size_t bytes) {
     unsigned char first = (unsigned char)*text;
     for (size_t i = t->added_from[first]; i < t->added_from[first + 1]; i++) {
@@ -83,7 +83,7 @@ static const lz_added_token *added_token_at(const lz_tokenizer *t, const char *t
 }
 
 static lz_status encode_text(encoder *e, const char *text, size_t bytes) {
-    size_t begin = 0; /* of the stretch that at is in */
+    size_t begin = 0; /* start of the text after the last added token */
     for (size_t at = 0; at < bytes;) {
         const lz_added_token *token = added_token_at(e->t, text + at, bytes - at);
         if (!token) {
@@ -110,7 +110,7 @@ lz_status lz_tokenize(const lz_tokenizer *t, const char *text, size_t bytes, int
     if (bad >= 0) return lz_fail(err, LZ_BAD_ARGUMENT, "the prompt is not valid UTF-8 at byte %lld", (long long)bad);
 
     encoder e = {.t = t, .err = err};
-    lz_status status = reserve_ids(&e, bytes / 4 + 1); /* so that *ids is there even for no text at all */
+    lz_status status = reserve_ids(&e, bytes / 4 + 1); /* so that *ids is not NULL even for an empty text */
     if (status == LZ_OK) status = encode_text(&e, text, bytes);
     lz_bpe_scratch_free(&t->bpe, &e.scratch);
     if (status != LZ_OK) {

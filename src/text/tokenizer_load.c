@@ -3,9 +3,9 @@
  *     tokenizer.json          everything: "model" (vocabulary and merges), "added_tokens", "normalizer", "pre_tokenizer"
  *     vocab.json, merges.txt  the model alone; added_tokens.json maps further tokens to ids, all else is Qwen's
  *
- * and beside either tokenizer_config.json, which may list added tokens again ("added_tokens_decoder") and names the token
- * for padding. Traps: a merge is "a b" or ["a", "b"]; merges.txt may begin with a "#version" line, but real merges begin
- * with '#' too, so only the first line is ever skipped.
+ * and beside either tokenizer_config.json, which may list added tokens again ("added_tokens_decoder") and names the
+ * token for padding. Traps: a merge is "a b" or ["a", "b"]; merges.txt may begin with a "#version" line, but real
+ * merges begin with '#' too, so only the first line is ever skipped.
  *
  * Files come from strangers: nothing in them is believed until it is checked. What would change the ids and is not done
  * here (stripping, prefix spaces, other kinds of splitting) is refused, so that a wrong id never comes out silently. */
@@ -171,14 +171,14 @@ static lz_status read_merges_txt(source *s) {
 /* ---- added tokens ------------------------------------------------------------------------------------------------ */
 
 static bool grow_added(lz_tokenizer *t) {
-    if (t->n_added < t->added_room) return true;
-    size_t room = t->added_room ? 2 * t->added_room : 64;
-    lz_added_token *added = lz_host_alloc(t->ctx, room * sizeof *added);
+    if (t->n_added < t->added_capacity) return true;
+    size_t capacity = t->added_capacity ? 2 * t->added_capacity : 64;
+    lz_added_token *added = lz_host_alloc(t->ctx, capacity * sizeof *added);
     if (!added) return false;
     if (t->n_added) memcpy(added, t->added, t->n_added * sizeof *added);
     lz_host_free(t->ctx, t->added);
     t->added = added;
-    t->added_room = room;
+    t->added_capacity = capacity;
     return true;
 }
 
@@ -198,8 +198,8 @@ static lz_status add_token(source *s, const char *text, json_int_t id) {
     return known >= 0 || lz_bpe_add_token(&t->bpe, text, (int32_t)id) ? LZ_OK : lz_out_of_memory(s->err, (int64_t)n);
 }
 
-/* {"content": "<|im_start|>", "special": true, "lstrip": false, ...}. Special or not, all are matched; "normalized" would
- * match some after step 2 instead of before, which is the same for tokens that no normal form changes. */
+/* {"content": "<|im_start|>", "special": true, "lstrip": false, ...}. Special or not, all are matched; "normalized"
+ * would match some after step 2 instead of before, which is the same for tokens that no normal form changes. */
 static lz_status add_described_token(source *s, json_t *token, json_int_t id) {
     const char *text = json_string_value(json_object_get(token, "content"));
     if (!text) return BAD(s, "the added token %lld has no content" DAMAGED, (long long)id);
@@ -273,8 +273,8 @@ static lz_status read_normalizer(source *s, json_t *normalizer) {
     return LZ_OK;
 }
 
-/* A Sequence of Split by a regular expression, each match a word and what is between them too, and ByteLevel, which adds
- * nothing. Where nothing is said, Qwen's pattern. */
+/* A Sequence of Split by a regular expression, each match a word and what is between them too, and ByteLevel, which
+ * adds nothing. Where nothing is said, Qwen's pattern. */
 static lz_status read_pre_tokenizer(source *s, json_t *pre, const char **pattern) {
     *pattern = LZ_QWEN_PATTERN;
     if (!pre || json_is_null(pre)) return LZ_OK;
@@ -291,7 +291,8 @@ static lz_status read_pre_tokenizer(source *s, json_t *pre, const char **pattern
     return LZ_OK;
 }
 
-/* Leaves the ids of one text as they are: ByteLevel, and a template that is the text alone, which transformers 5 writes. */
+/* Leaves the ids of one text as they are: ByteLevel, and a template that is the text alone, which transformers 5
+ * writes. */
 static bool adds_nothing(json_t *post) {
     json_t *single = json_object_get(post, "single");
     if (has_type(post, "TemplateProcessing"))

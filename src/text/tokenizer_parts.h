@@ -1,4 +1,4 @@
-/* tokenizer_parts.h: what tokenizer.c (use) and tokenizer_load.c (files) share. */
+/* tokenizer_parts.h: shared by tokenizer.c (encoding) and tokenizer_load.c (reading files). */
 #ifndef LZ_TOKENIZER_PARTS_H
 #define LZ_TOKENIZER_PARTS_H
 
@@ -14,12 +14,13 @@ typedef struct lz_added_token {
 
 struct lz_tokenizer {
     lz_context *ctx;
-    lz_bpe bpe; /* its table of tokens has the added ones too */
+    lz_bpe bpe; /* its tokens include the added ones */
     lz_splitter *splitter;
     bool nfc;
-    lz_added_token *added; /* by first byte, and among those the longest first */
-    size_t n_added, added_room;
-    size_t added_from[257]; /* those that begin with byte b are added_from[b] .. added_from[b + 1] - 1 */
+    lz_added_token *added; /* sorted by first byte, then the longest first */
+    size_t n_added, added_capacity;
+    /* Added tokens that begin with byte b have indices added_from[b] .. added_from[b + 1] - 1. */
+    size_t added_from[257];
     int64_t pad;
     bool pads_left;
 };

@@ -1,13 +1,14 @@
-/* vocabulary.c: the words that a model knows. A line of the file is
+/* vocabulary.c: the list of words that a model knows. A line of the file is
  *
  *     KNOWN, KNOWN, ... = WORD, WORD, ... ~ WORD, WORD, ...        (and # begins a comment)
  *
- * A WORD after = is read as the first KNOWN, or as nothing where the line has none. A WORD after ~ only leads to KNOWN when
- * somebody asks for it. Each may be several words: a phrase. A prompt is cut into words, and from left to right the longest
- * phrase that begins at a word is taken, so "hot dog" is not hot. A prompt of known words comes out byte for byte.
+ * A WORD after = is replaced by the first KNOWN, or removed if the line has no KNOWN. A WORD after ~ is not replaced,
+ * but KNOWN is suggested if a prompt contains it. Each entry may be a phrase of several words. A prompt is split into
+ * words, and from left to right the longest phrase that begins at a word is used, so "hot dog" is not hot. A prompt of
+ * known words is unchanged.
  *
- * All phrases stand in one sorted array. Limits: a file of 1 MiB; phrases of 8 words and 127 bytes, longer ones are passed over;
- * of an unknown word the first 39 bytes are told. */
+ * All phrases are in one sorted array. Limits: a file of 1 MiB; phrases of 8 words and 127 bytes (longer ones are
+ * ignored); an unknown word is reported with its first 39 bytes. */
 #include "text/vocabulary.h"
 
 #include <stdio.h>
@@ -22,22 +23,22 @@ enum { MOST_BYTES = 1 << 20, MOST_WORDS = 8, PHRASE = 128, NEAREST = 3, TOLD = 3
 typedef enum lz_meaning { KNOWN, READ_AS, NEAR } lz_meaning;
 
 typedef struct lz_phrase {
-    const char *text;   /* in lower case, with one space between words */
-    const char *target; /* the first KNOWN of its line; or "" */
+    const char *text;   /* in lower case, words separated by one space */
+    const char *target; /* the first KNOWN of its line, or "" */
     lz_meaning meaning;
 } lz_phrase;
 
 struct lz_vocabulary {
     lz_context *ctx;
-    char *text;   /* the file */
-    char *normal; /* its phrases, each ended by a zero */
+    char *text;   /* contents of the file */
+    char *normal; /* the phrases, each ended by a zero byte */
     lz_phrase *phrases;
     size_t n;
 };
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
-/* ASCII alone is put into lower case; other letters are compared as they are. */
+/* Only ASCII is converted to lower case. */
 static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
 
 static bool in_word(char c) {
@@ -45,7 +46,7 @@ static bool in_word(char c) {
            c == '\'';
 }
 
-/* The next word of a text that ends at end; begin == end: there is none. */
+/* A range of text; begin == end: empty. */
 typedef struct span {
     const char *begin, *end;
 } span;
@@ -68,11 +69,11 @@ static int compare(const void *a, const void *b) {
     const lz_phrase *p = a, *q = b;
     int order = strcmp(p->text, q->text);
     if (!order) order = (int)p->meaning - (int)q->meaning;
-    if (!order) order = p->text < q->text ? -1 : p->text > q->text; /* as in the file */
+    if (!order) order = p->text < q->text ? -1 : p->text > q->text; /* the order of the file */
     return order;
 }
 
-/* One line; normal has room for as many bytes. */
+/* Adds the phrases of a line. normal: memory for as many bytes as the line has; returns the end of what is used. */
 static char *add_line(lz_vocabulary *w, const char *at, const char *end, char *normal) {
     const char *target = "", *comment = memchr(at, '#', (size_t)(end - at));
     lz_meaning meaning = KNOWN;
@@ -155,10 +156,10 @@ const char *lz_vocabulary_text(const lz_vocabulary *w) { return w->text; }
 
 /* ---- reading a prompt -------------------------------------------------------------------------------------------- */
 
-/* How it is known or read; or NULL. */
+/* The phrase with this text that is KNOWN or READ_AS; NULL: none. */
 static const lz_phrase *find(const lz_vocabulary *w, const char *text) {
     size_t low = 0, high = w->n;
-    while (low < high) { /* the first that is not before it: the one of the lowest meaning */
+    while (low < high) { /* finds the first entry, which has the lowest meaning */
         size_t middle = low + (high - low) / 2;
         if (strcmp(w->phrases[middle].text, text) < 0)
             low = middle + 1;
@@ -169,7 +170,7 @@ static const lz_phrase *find(const lz_vocabulary *w, const char *text) {
     return low < w->n && p->meaning != NEAR && strcmp(p->text, text) == 0 ? p : NULL;
 }
 
-/* A piece of a prompt: a phrase, or one word that is unknown (phrase is NULL). begin == end: the prompt is over. */
+/* A part of a prompt: a phrase, or one unknown word (phrase is NULL). begin == end: the end of the prompt. */
 typedef struct piece {
     const char *begin, *end;
     const lz_phrase *phrase;
@@ -195,7 +196,7 @@ static piece next_piece(const lz_vocabulary *w, const char *at, const char *end)
     return p;
 }
 
-/* Written to a buffer, or only counted where there is none. */
+/* Writes to a buffer; if `to` is NULL, only counts. */
 typedef struct output {
     char *to;
     size_t n;
@@ -208,7 +209,8 @@ static void put(output *o, const char *at, const char *end) {
     o->n += (size_t)(end - at);
 }
 
-/* A phrase that is read as nothing goes with what parts it from the word before; at the beginning, with what follows. */
+/* A removed phrase is removed together with the separator before it; at the start of the prompt, with the one after
+ * it. */
 static output rewrite(const lz_vocabulary *w, const char *prompt, char *to) {
     const char *end = prompt + strlen(prompt), *copied = prompt, *before = prompt;
     output o = {.to = to};
@@ -230,7 +232,7 @@ static output rewrite(const lz_vocabulary *w, const char *prompt, char *to) {
 
 char *lz_vocabulary_read(const lz_vocabulary *w, const char *prompt, lz_error *err) {
     output o = rewrite(w, prompt, NULL);
-    if (!o.has_words) return NULL; /* nothing would be left of it */
+    if (!o.has_words) return NULL; /* all words would be removed: keep the prompt */
     char *to = lz_host_alloc(w->ctx, o.n + 1);
     if (!to) {
         lz_out_of_memory(err, (int64_t)o.n);
@@ -244,7 +246,7 @@ char *lz_vocabulary_read(const lz_vocabulary *w, const char *prompt, lz_error *e
 
 /* ---- what is unknown --------------------------------------------------------------------------------------------- */
 
-/* A letter changed, added, dropped, or two that changed places. */
+/* Do the words differ by one letter that is changed, added or missing, or by two swapped letters? */
 static bool one_slip(const char *a, const char *b) {
     size_t same = 0, n = strlen(a), m = strlen(b);
     while (a[same] && a[same] == b[same]) same++;
@@ -261,7 +263,7 @@ static bool has_word(const char *phrase, const char *word) {
     return false;
 }
 
-/* How near a phrase is to a word: 0 is nearest, FAR is not near. */
+/* The distance of a phrase from a word: 0 is the smallest; FAR: not similar. */
 enum { FAR = 3 };
 static int how_far(const lz_phrase *p, const char *word) {
     if (!*p->target) return FAR;
@@ -275,27 +277,27 @@ typedef struct nearest {
     int far[NEAREST], n;
 } nearest;
 
-/* Keeps the nearest, of these the shortest, each once. */
+/* Keeps the nearest targets; of equally near ones the shortest; each once. */
 static void consider(nearest *best, const char *target, int far) {
-    int place = best->n;
+    int position = best->n;
     for (int i = 0; i < best->n; i++)
         if (strcmp(best->targets[i], target) == 0) return;
-    while (place > 0 && (far < best->far[place - 1] ||
-                         (far == best->far[place - 1] && strlen(target) < strlen(best->targets[place - 1]))))
-        place--;
-    if (place == NEAREST) return;
+    while (position > 0 && (far < best->far[position - 1] ||
+                            (far == best->far[position - 1] && strlen(target) < strlen(best->targets[position - 1]))))
+        position--;
+    if (position == NEAREST) return;
     if (best->n < NEAREST) best->n++;
-    for (int i = best->n - 1; i > place; i--) {
+    for (int i = best->n - 1; i > position; i--) {
         best->targets[i] = best->targets[i - 1];
         best->far[i] = best->far[i - 1];
     }
-    best->targets[place] = target;
-    best->far[place] = far;
+    best->targets[position] = target;
+    best->far[position] = far;
 }
 
 static nearest look_around(const lz_vocabulary *w, char *word) {
     nearest best = {.n = 0};
-    for (int far = 0; far < FAR; far++) /* so that a target comes with its smallest distance first */
+    for (int far = 0; far < FAR; far++) /* the smallest distance of a target comes first */
         for (size_t i = 0; i < w->n; i++)
             if (how_far(&w->phrases[i], word) == far) consider(&best, w->phrases[i].target, far);
     size_t length = strlen(word);
@@ -306,17 +308,17 @@ static nearest look_around(const lz_vocabulary *w, char *word) {
     return best;
 }
 
-__attribute__((format(printf, 3, 4))) static void say(char *to, size_t room, const char *format, ...) {
+__attribute__((format(printf, 3, 4))) static void say(char *to, size_t bytes, const char *format, ...) {
     size_t used = strlen(to);
     va_list args;
     va_start(args, format);
-    vsnprintf(to + used, room - used, format, args);
+    vsnprintf(to + used, bytes - used, format, args);
     va_end(args);
-    int64_t good = lz_utf8_error(to, strlen(to)); /* of a letter that was cut */
+    int64_t good = lz_utf8_error(to, strlen(to)); /* start of a character that was cut off */
     if (good >= 0) to[good] = 0;
 }
 
-void lz_vocabulary_unknown(const lz_vocabulary *w, const char *prompt, char *to, size_t room) {
+void lz_vocabulary_unknown(const lz_vocabulary *w, const char *prompt, char *to, size_t bytes) {
     const char *end = prompt + strlen(prompt);
     int n = 0;
     to[0] = 0;
@@ -326,9 +328,9 @@ void lz_vocabulary_unknown(const lz_vocabulary *w, const char *prompt, char *to,
         say(word, sizeof word, "%.*s", (int)(p.end - p.begin < PHRASE ? p.end - p.begin : PHRASE), p.begin);
         for (char *c = word; *c; c++) *c = lower(*c);
         nearest best = look_around(w, word);
-        say(to, room, "%s\"%s\"", n == 1 ? "this model does not know " : ", ", word);
-        for (int i = 0; i < best.n; i++) say(to, room, "%s\"%s\"", i ? ", " : " (it knows ", best.targets[i]);
-        if (best.n) say(to, room, ")");
+        say(to, bytes, "%s\"%s\"", n == 1 ? "this model does not know " : ", ", word);
+        for (int i = 0; i < best.n; i++) say(to, bytes, "%s\"%s\"", i ? ", " : " (it knows ", best.targets[i]);
+        if (best.n) say(to, bytes, ")");
     }
-    if (n > TOLD) say(to, room, " and %d more", n - TOLD);
+    if (n > TOLD) say(to, bytes, " and %d more", n - TOLD);
 }

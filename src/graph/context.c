@@ -80,7 +80,7 @@ static const lz_backend *find_backend(const lz_context_options *options, int *nu
     return NULL;
 }
 
-/* The other side of a backend with memory of its own. */
+/* Opens the device of a backend that has one. */
 static bool open_device(lz_context *ctx, int number, const lz_context_options *options, lz_error *err) {
     if (!ctx->backend->device) return true;
     ctx->device = ctx->backend->device->open(ctx, number, options, err);

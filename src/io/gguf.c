@@ -1,12 +1,12 @@
-/* gguf.c: a format of weights, that of llama.cpp and of most quantised files. All numbers are little endian.
+/* gguf.c: reading GGUF, the format of llama.cpp and of most quantised files. All numbers are little endian.
  *
  *     "GGUF", u32 version (2 or 3), u64 tensors, u64 pairs
  *     pairs      text key, u32 type, value; a list is u32 type of its items, u64 their number, the items
  *     tensors    text name, u32 axes (1 to 4), u64 sizes, the fastest axis first, u32 type, u64 offset
- *     data       from the next multiple of general.alignment (32) on; offsets count from here
+ *     data       at the next multiple of general.alignment (default 32); offsets are relative to it
  *
- * A text is u64 bytes and the bytes. Large models are split into <stem>-00001-of-00003.gguf and so on, each a whole file with
- * the keys split.no, split.count and split.tensors.count. */
+ * A text is its length as u64, and its bytes. Large models are split into <stem>-00001-of-00003.gguf and so on; each is
+ * a complete file with the keys split.no, split.count and split.tensors.count. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,14 +17,14 @@
 #define ORIGINAL_SHAPE "comfy.gguf.orig_shape."
 
 enum {
-    KEY_LIMIT = 65535,  /* bytes, of llama.cpp */
+    KEY_LIMIT = 65535,  /* bytes; the limit of llama.cpp */
     NAME_LIMIT = 127,   /* bytes; llama.cpp writes 63, others more */
     PAIR_LIMIT = 20000, /* a large model has some thousand tensors, and may have a key for each */
     TENSOR_LIMIT = 1000000,
     MAX_AXES = 4,
     DEPTH_LIMIT = 4,                  /* of lists in lists */
-    TENSOR_BYTES = 8 + 4 + 8 + 4 + 8, /* the least that a tensor takes in the header */
-    PAIR_BYTES = 8 + 4 + 1,           /* and a pair */
+    TENSOR_BYTES = 8 + 4 + 8 + 4 + 8, /* smallest size of a tensor in the header */
+    PAIR_BYTES = 8 + 4 + 1,           /* smallest size of a pair */
     HIGHEST_VERSION = 3,
     ALIGNMENT = 32,
     SPLIT_LIMIT = 999,
@@ -36,7 +36,7 @@ typedef struct gguf_type {
     const char *name;
     int elements, bytes; /* of a block */
     int dtype;           /* of plain numbers */
-    int packing;         /* of blocks; neither: the type is known, and not read */
+    int packing;         /* of blocks; if neither is set, the type is known but not supported */
 } gguf_type;
 
 #define PLAIN(text, id, size)                                                                                          \
@@ -98,7 +98,7 @@ typedef struct reader {
     int64_t at;
     int64_t tensors, pairs;
     int64_t alignment;
-    int64_t split_number, split_count, split_tensors; /* of the whole model; -1: not told */
+    int64_t split_number, split_count, split_tensors; /* of the whole model; -1: not in the file */
     lz_error *err;
 } reader;
 
@@ -123,7 +123,7 @@ static bool read_u32(reader *r, uint32_t *to) {
     return good;
 }
 
-/* A text of at most limit bytes without a 0; to has room for one more. */
+/* Reads a text of at most limit bytes without zero bytes; `to` has limit + 1 bytes. */
 static bool read_text(reader *r, const char *what, int limit, char *to) {
     uint64_t length;
     if (!read_u64(r, 8, &length)) return false;
@@ -140,7 +140,7 @@ static bool read_text(reader *r, const char *what, int limit, char *to) {
 
 /* ---- pairs ------------------------------------------------------------------------------------------------------- */
 
-/* Goes past so many items, and checks that they lie in the file. */
+/* Skips so many items, and checks that they are inside the file. */
 static bool skip_items(reader *r, const char *key, lz_value_type type, uint64_t count, int depth) {
     int size = lz_value_size(type);
     int64_t left = r->file->bytes - r->at;
@@ -170,7 +170,7 @@ static bool skip_items(reader *r, const char *key, lz_value_type type, uint64_t 
     return true;
 }
 
-/* key: room for KEY_LIMIT + 1. */
+/* key: KEY_LIMIT + 1 bytes. */
 static bool read_pair(reader *r, char *key, lz_value *value) {
     uint32_t type;
     uint64_t count = 1;
@@ -184,7 +184,7 @@ static bool read_pair(reader *r, char *key, lz_value *value) {
     return skip_items(r, key, value->type, count, 0);
 }
 
-/* Keys that this reader itself needs. */
+/* Reads the keys that this reader needs. */
 static bool note_pair(reader *r, const char *key, const lz_value *value) {
     lz_value_item item = {.integer = -1};
     if (!value->list) lz_value_first(value, &item);
@@ -232,7 +232,7 @@ static bool read_type(reader *r, const char *name, uint32_t id, lz_weights_tenso
     return true;
 }
 
-/* begin and end of the tensor count from the start of the data. */
+/* begin and end of the tensor are relative to the start of the data. */
 static bool read_tensor(reader *r, char *name, lz_weights_tensor *t) {
     uint32_t axes, type;
     uint64_t sizes[MAX_AXES], offset;
@@ -258,10 +258,10 @@ static bool read_tensor(reader *r, char *name, lz_weights_tensor *t) {
     return true;
 }
 
-/* start: of the data. */
+/* start: offset of the data. */
 static bool add_tensor(reader *r, lz_weights_tensor *t, int64_t start) {
     int64_t size = r->file->bytes;
-    if (t->begin == t->end) /* no numbers, and nothing is said of where they are not */
+    if (t->begin == t->end) /* empty: its offset is ignored */
         t->begin = t->end = size;
     else if (t->end > size - start) {
         int64_t stop = t->end > INT64_MAX - start ? INT64_MAX : start + t->end;
@@ -275,7 +275,7 @@ static bool add_tensor(reader *r, lz_weights_tensor *t, int64_t start) {
     return lz_weights_add(r->w, t, r->err);
 }
 
-/* Twice, because the data begins after the last description. */
+/* Two passes, because the data begins after the last description. */
 static bool read_tensors(reader *r, char *name) {
     lz_weights_tensor t;
     int64_t first = r->at;
@@ -294,7 +294,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const lz_weights_tensor *)a)->name, ((const lz_weights_tensor *)b)->name);
 }
 
-/* A tensor whose rows are not whole blocks may have been flattened, and its shape be told by a key. */
+/* A tensor whose rows are not whole blocks may have been flattened; then a key has its shape. */
 static bool restore_shape(reader *r, const char *name, const lz_value *value) {
     int64_t n;
     lz_weights_tensor *all = lz_weights_added(r->w, &n);

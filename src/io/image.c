@@ -154,7 +154,7 @@ static const lz_image_codec *codec_by_name(const char *path) {
     return NULL;
 }
 
-/* PNG's rules for a key, and UTF-8 is left to the reader. */
+/* Checks PNG's rules for keys. Whether values are UTF-8 is not checked. */
 static lz_status check_text(const char *path, const char *const *text, lz_error *err) {
     int64_t bytes = 0;
     for (; text && text[0]; text += 2) {
@@ -171,7 +171,7 @@ static lz_status check_text(const char *path, const char *const *text, lz_error 
     return bytes > LZ_IMAGE_MAX_TEXT ? lz_image_too_much_text(err, path) : LZ_OK;
 }
 
-/* The format by the ending of path, if it can hold this picture and this text. */
+/* The codec by the extension of path; an error if it cannot store this picture or this text. */
 static lz_status choose_codec(const char *path, const lz_image *image, const char *const *text,
                               const lz_image_codec **to, lz_error *err) {
     const lz_image_codec *codec = *to = codec_by_name(path);

@@ -1,5 +1,5 @@
-/* image_codec.h: what image.c and the formats (png.c, jpeg.c, webp.c) share. A format is one lz_image_codec; image.c has the
- * list of them, does what they have in common, and calls them with arguments that are already checked. */
+/* image_codec.h: shared by image.c and the formats (png.c, jpeg.c, webp.c). A format is one lz_image_codec. image.c has
+ * the list of them and checks the arguments before it calls them. */
 #ifndef LZ_IMAGE_CODEC_H
 #define LZ_IMAGE_CODEC_H
 
@@ -8,29 +8,29 @@
 
 typedef struct lz_image_codec {
     const char *extensions[2];
-    int64_t max_side; /* that can be written */
+    int64_t max_side; /* of pictures to write */
     bool (*recognise)(const uint8_t *data, size_t bytes);
-    /* On failure *out may hold pixels; the caller frees them. */
+    /* After an error, *out may have pixels, which the caller frees. */
     lz_status (*read)(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, lz_image *out,
                       lz_error *err);
     lz_status (*write)(lz_writer *to, const lz_image *image, const char *const *text, lz_error *err);
-    /* What stands under key, from lz_host_alloc; *to stays NULL where there is nothing. */
+    /* *to: the text of a key, which the caller frees with lz_host_free; NULL if there is none. */
     lz_status (*text)(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, const char *key, char **to,
                       lz_error *err);
 } lz_image_codec;
 
 extern const lz_image_codec lz_png_codec, lz_jpeg_codec, lz_webp_codec;
 
-/* Pixels for a picture of this size, or an error if the size is zero or beyond the limits of image.h. path: for the
- * error; file_bytes: of the file that claims the size. */
+/* Allocates pixels; an error if the size is zero or exceeds the limits of image.h. path: for the error; file_bytes:
+ * size of the file that claims this picture size. */
 lz_status lz_image_make(lz_context *ctx, const char *path, int64_t file_bytes, int64_t width, int64_t height,
                         lz_image *out, lz_error *err);
 lz_status lz_image_too_much_text(lz_error *err, const char *path); /* sets the error */
 
-/* n pixels of RGBA over white. */
+/* Composites n pixels of RGBA over white. */
 void lz_image_over_white(const uint8_t *rgba, int64_t n, uint8_t *rgb);
 
-/* Latin-1 to UTF-8, or UTF-8 as it is; NULL: out of memory. */
+/* A copy of the text, converted from Latin-1 to UTF-8 if latin1 is set. NULL: out of memory. */
 char *lz_image_copy_text(lz_context *ctx, const char *text, size_t bytes, bool latin1);
 
 #define LZ_IMAGE_DAMAGED "the picture is damaged"

@@ -1,11 +1,11 @@
-/* jpeg.c: JPEG, by libjpeg. As in png.c, errors jump, and what must be freed is in the job. Traps:
+/* jpeg.c: JPEG, with libjpeg. As in png.c, errors use longjmp, so everything that must be freed is in the job.
+ * Pitfalls:
  *
- *   - libjpeg calls a file that ends too early a warning, and paints the rest grey; here it is an error.
- *   - CMYK is stored inverted, because Adobe's programs do so and nobody else writes it.
- *   - A camera held upright writes the picture lying down, and the EXIF marker says how to turn it.
- *   - A few bytes can claim a huge picture, or a huge number of passes over it: both are refused.
- *   - libjpeg walks through the list of saved markers for each further one, so it is told to save none; comments and EXIF
- *     are found in the bytes. */
+ *   - For libjpeg a truncated file is a warning, and the rest becomes grey; here it is an error.
+ *   - CMYK is stored inverted, because Adobe's programs, which write such files, do so.
+ *   - A camera held upright stores the picture rotated; the EXIF orientation says how to rotate it back.
+ *   - A few bytes can claim a huge picture, or a huge number of scans over it: both are refused.
+ *   - libjpeg needs quadratic time to save many markers, so it saves none; comments and EXIF are found in the bytes. */
 #include <setjmp.h>
 #include <stdio.h> /* jpeglib.h needs it first */
 #include <string.h>
@@ -18,7 +18,7 @@
 enum { EXIF = JPEG_APP0 + 1, START_OF_SCAN = 0xda, MAX_PASSES = 200, QUALITY = 95 };
 
 typedef struct job {
-    struct jpeg_error_mgr errors; /* first: libjpeg knows the job by it */
+    struct jpeg_error_mgr errors; /* must be first: libjpeg passes a pointer to it */
     jmp_buf jump;
     char message[JMSG_LENGTH_MAX];
     lz_context *ctx;
@@ -28,7 +28,7 @@ typedef struct job {
     int orientation;
     uint8_t *cmyk; /* one row */
     lz_writer *to;
-    lz_status status; /* of to */
+    lz_status status; /* of writing to `to` */
 } job;
 
 static void on_error(j_common_ptr jpeg) {
@@ -52,7 +52,7 @@ static struct jpeg_error_mgr *quiet_errors(job *j) {
     return &j->errors;
 }
 
-/* After a jump: what could not be done, and why. */
+/* Makes the error after a longjmp. */
 static lz_status failed(job *j, lz_status status, const char *what) {
     if (j->status != LZ_OK) return j->status;
     if (j->errors.msg_code == JERR_OUT_OF_MEMORY) return lz_out_of_memory(j->err, 0);
@@ -61,14 +61,14 @@ static lz_status failed(job *j, lz_status status, const char *what) {
 
 /* ---- markers ----------------------------------------------------------------------------------------------------- */
 
-/* The markers before the pixels: 0xff, as often as one likes, a code, the length of all that follows, the body. */
+/* A marker before the pixels: one or more 0xff, a code, the length (including itself), the body. */
 typedef struct marker {
     int code;
     const uint8_t *body;
     size_t bytes;
 } marker;
 
-/* at: where to look, 2 for the first marker; moved on. false: there is no further one. */
+/* *at: offset of the marker, 2 for the first one; advanced. false: there are no more. */
 static bool next_marker(const uint8_t *data, size_t bytes, size_t *at, marker *to) {
     if (*at >= bytes || data[*at] != 0xff) return false;
     while (*at < bytes && data[*at] == 0xff) ++*at;
@@ -88,8 +88,8 @@ static unsigned number(const uint8_t *at, int bytes, bool big_endian) {
     return n;
 }
 
-/* EXIF is a TIFF file: a header that gives the byte order and where the directory is; there the number of entries, of 12
- * bytes each: tag, type, count, value. 1 (upright) where anything is not as it should be. */
+/* EXIF is a TIFF file: a header with the byte order and the offset of the directory; there, the number of entries, and
+ * entries of 12 bytes: tag, type, count, value. Returns 1 (upright) if anything is malformed. */
 static int orientation(const uint8_t *exif, size_t bytes) {
     enum { ORIENTATION = 0x0112, SHORT = 3 };
     if (bytes < 14 || memcmp(exif, "Exif\0\0", 6) != 0) return 1;
@@ -115,7 +115,8 @@ static int noted_orientation(const uint8_t *data, size_t bytes) {
     return 1;
 }
 
-/* Where pixel (x, y) of the upright picture is in the stored one: swapped, then counted from the other end. */
+/* How to find pixel (x, y) of the upright picture in the stored one: swap x and y, then count from the right or
+ * bottom. */
 static const struct {
     bool swap, from_right, from_bottom;
 } turns[9] = {[2] = {0, 1, 0}, [3] = {0, 1, 1}, [4] = {0, 0, 1}, [5] = {1, 0, 0},
@@ -153,7 +154,7 @@ static void count_passes(j_common_ptr jpeg) {
     longjmp(j->jump, 1);
 }
 
-/* A block of 64 pixels takes a bit at least; with arithmetic coding it may take less. */
+/* A block of 64 pixels takes at least one bit; with arithmetic coding it may take less. */
 static bool can_hold(const struct jpeg_decompress_struct *jpeg, size_t bytes) {
     return jpeg->arith_code || (int64_t)jpeg->image_width * jpeg->image_height / 512 <= (int64_t)bytes;
 }
@@ -161,7 +162,7 @@ static bool can_hold(const struct jpeg_decompress_struct *jpeg, size_t bytes) {
 static void cmyk_to_rgb(const uint8_t *cmyk, int64_t n, uint8_t *rgb) {
     for (; n > 0; n--, cmyk += 4, rgb += 3)
         for (int c = 0; c < 3; c++) {
-            int product = (255 - cmyk[c]) * cmyk[3] + 128; /* inverted, and rounded, as Pillow does it */
+            int product = (255 - cmyk[c]) * cmyk[3] + 128; /* inverted, and rounded as in Pillow */
             rgb[c] = (uint8_t)(cmyk[3] - ((product + (product >> 8)) >> 8));
         }
 }
@@ -231,7 +232,7 @@ static void sink_write(j_compress_ptr jpeg, size_t bytes) {
 }
 
 static boolean sink_full(j_compress_ptr jpeg) {
-    sink_write(jpeg, sizeof((sink *)jpeg->dest)->buffer); /* all of it: free_in_buffer is not kept up to date */
+    sink_write(jpeg, sizeof((sink *)jpeg->dest)->buffer); /* the whole buffer: free_in_buffer is not up to date */
     return TRUE;
 }
 
@@ -239,7 +240,7 @@ static void sink_end(j_compress_ptr jpeg) {
     sink_write(jpeg, sizeof((sink *)jpeg->dest)->buffer - jpeg->dest->free_in_buffer);
 }
 
-/* "key: value" as comments; a marker has room for 65533 bytes, and long text goes on in the next. */
+/* Writes "key: value" as comments. A marker can have 65533 bytes; longer text continues in the next one. */
 static void write_comment(struct jpeg_compress_struct *jpeg, const char *key, const char *value) {
     enum { ROOM = 65533 };
     size_t begin = strlen(key) + 2, left = strlen(value);
@@ -299,11 +300,11 @@ static bool is_comment_of(const marker *m, const char *key) {
            memcmp(m->body + n, ": ", 2) == 0;
 }
 
-/* The comment "key: value" that write_comment wrote, through the markers by hand: pixels need not be decoded for it. Once
- * to measure, once to copy. */
+/* Finds the comment "key: value" that write_comment wrote, by parsing the markers, without decoding pixels. The first
+ * pass measures, the second copies. */
 static lz_status text_of_jpeg(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, const char *key,
                               char **to, lz_error *err) {
-    enum { FULL = 65533 }; /* the text of such a marker goes on in the next */
+    enum { FULL = 65533 }; /* a marker of this size continues in the next */
     size_t at = 2, begin, bytes_left, skip = strlen(key) + 2;
     marker m;
     do {

@@ -1,8 +1,8 @@
-/* png.c: PNG, by libpng. Its way to report an error is a jump over our frames, so everything that must be freed is in the
- * job, which the function that calls setjmp does not own.
+/* png.c: PNG, with libpng, which reports errors by longjmp. So everything that must be freed is in the job, which is
+ * owned by the caller of the function that calls setjmp.
  *
- * Text and colour profiles may be compressed, a thousand to one. Reading pixels skips them; reading text lets libpng have
- * a bounded amount of memory. Pictures are written with an sRGB chunk, because models paint in sRGB. */
+ * Text and colour profiles may be compressed by a factor of a thousand. Reading pixels skips them; reading text limits
+ * the memory of libpng. Pictures are written with an sRGB chunk, because models produce sRGB. */
 #include <png.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -14,18 +14,18 @@ typedef struct job {
     lz_context *ctx;
     png_structp png;
     png_infop info;
-    char message[100]; /* of the error that jumped */
+    char message[100]; /* of the last error */
     bool no_memory, too_much;
-    int64_t allowed; /* bytes that libpng may still ask for */
+    int64_t allowed; /* bytes that libpng may still allocate */
     lz_error *err;
     /* reading */
     const char *path;
     const uint8_t *data;
     size_t bytes, at;
-    uint8_t *rgba; /* what is to be composited; NULL: there is no alpha */
+    uint8_t *rgba; /* pixels to composite over white; NULL: there is no alpha */
     /* writing */
     lz_writer *to;
-    lz_status status; /* of to */
+    lz_status status; /* of writing to `to` */
 } job;
 
 static void on_error(png_structp png, png_const_charp message) {
@@ -59,7 +59,7 @@ static void read_bytes(png_structp png, png_bytep to, size_t bytes) {
     j->at += bytes;
 }
 
-/* Deflate packs at most 1032 to 1. A small file that claims to be huge is refused before memory is taken for it. */
+/* Deflate compresses by at most 1032. A small file that claims a huge picture is refused before memory is allocated. */
 static bool can_hold(const job *j, int64_t height) {
     return (int64_t)png_get_rowbytes(j->png, j->info) * height / 1032 <= (int64_t)j->bytes;
 }
@@ -70,7 +70,7 @@ static lz_status decode(job *j, lz_image *out) {
         return lz_fail(j->err, LZ_BAD_FILE, "%s: " LZ_IMAGE_DAMAGED ": %s", LZ_SHOW_TEXT(j->path), j->message);
     }
     png_set_read_fn(j->png, j, read_bytes);
-    png_set_user_limits(j->png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);         /* lz_image_make has its own, and says so */
+    png_set_user_limits(j->png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);         /* lz_image_make checks the limits */
     png_set_keep_unknown_chunks(j->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1); /* pixels, palette and transparency only */
     png_read_info(j->png, j->info);
     int64_t width = png_get_image_width(j->png, j->info), height = png_get_image_height(j->png, j->info);
@@ -92,12 +92,12 @@ static lz_status decode(job *j, lz_image *out) {
     uint8_t *rows = j->rgba ? j->rgba : out->pixels;
     for (int pass = 0; pass < passes; pass++)
         for (int64_t y = 0; y < height; y++) png_read_row(j->png, rows + y * width * channels, NULL);
-    png_read_end(j->png, NULL); /* the checksum of the last pixels is behind them */
+    png_read_end(j->png, NULL); /* checks the checksum after the last pixels */
     if (j->rgba) lz_image_over_white(j->rgba, width * height, out->pixels);
     return LZ_OK;
 }
 
-/* For libpng itself: rows, the window of inflate, and text, which it has twice: as read and as kept. */
+/* Memory of libpng: rows, the window of inflate, and text, of which it has two copies. */
 #define READ_MEMORY (2 * LZ_IMAGE_MAX_TEXT + (8 << 20))
 
 static lz_status read_png(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, lz_image *out,
@@ -113,7 +113,7 @@ static lz_status read_png(lz_context *ctx, const char *path, const uint8_t *data
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
-/* What stands before the pixels; where a key comes twice, the first. */
+/* Finds a text chunk before the pixels; if a key occurs twice, the first one. */
 static lz_status find_text(job *j, const char *key, char **to) {
     if (setjmp(png_jmpbuf(j->png))) {
         if (j->too_much) return lz_image_too_much_text(j->err, j->path);
@@ -133,7 +133,7 @@ static lz_status find_text(job *j, const char *key, char **to) {
         *to = lz_image_copy_text(j->ctx, texts[i].text, strlen(texts[i].text), latin1);
         j->no_memory = !*to;
     }
-    /* libpng leaves a text out if there is no memory for it, and goes on. */
+    /* libpng skips a text if there is no memory for it, and goes on. */
     if (!*to && j->too_much) return lz_image_too_much_text(j->err, j->path);
     if (!*to && j->no_memory) return lz_out_of_memory(j->err, 0);
     return LZ_OK;
@@ -159,7 +159,7 @@ static void write_bytes(png_structp png, png_bytep data, size_t bytes) {
 
 static void flush_nothing(png_structp png) { (void)png; }
 
-/* tEXt is Latin-1, iTXt UTF-8; ASCII is both, and more programs show tEXt. */
+/* tEXt is Latin-1, iTXt is UTF-8. ASCII is written as tEXt, which more programs show. */
 static void add_text(job *j, const char *const *text) {
     for (; text && text[0]; text += 2) {
         bool ascii = true;

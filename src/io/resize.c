@@ -1,20 +1,21 @@
-/* resize.c: Lanczos and bicubic, with the arithmetic of Pillow (src/libImaging/Resample.c), so that a picture prepared here is bit for
- * bit the one the models' own code prepares: weights in double, rounded to fixed point with 22 bits; first all rows are
- * made as wide as wanted, and rounded to 8 bits, then all columns as high.
+/* resize.c: Lanczos and bicubic resizing with the arithmetic of Pillow (src/libImaging/Resample.c), so that images have
+ * the same bits as in the models' own code. Weights are computed in double and rounded to fixed point with 22 bits.
+ * First the width is resized and rounded to 8 bits, then the height.
  *
- * The order matters, because of the rounding and clipping between. Pillow 11.3 always has this one. Pillow 13.0 begins with
- * the height where that loses more than twice what the width loses (height > new height and height - new height > 2 (width -
- * new width)); its pictures are others there. */
+ * The order matters, because of the rounding and clipping in between. Pillow 11.3 always uses this order. Pillow 13.0
+ * begins with the height if it shrinks by more than twice as many pixels as the width (height > new height and
+ * height - new height > 2 (width - new width)); its results differ in that case. */
 #include <math.h>
 #include <string.h>
 
 #include "io/image_codec.h"
 
-enum { BITS = 32 - 8 - 2 }; /* for 8 bits of pixel and 2 of sums outside 0 .. 255: Lanczos has negative weights */
+/* Leaves 8 bits for a pixel, and 2 for sums outside 0 .. 255, since Lanczos has negative weights. */
+enum { BITS = 32 - 8 - 2 };
 
-/* For each place of the output: where the input it depends on begins, how much that is, and with what weights. */
+/* For each position of the output: first and number of the input positions that it depends on, and their weights. */
 typedef struct kernel {
-    int64_t room; /* weights of one place */
+    int64_t room; /* most weights of one position */
     int32_t *first, *count, *weights;
 } kernel;
 
@@ -35,7 +36,7 @@ typedef struct filter {
 } filter;
 static const filter filters[] = {[LZ_LANCZOS] = {lanczos, 3.0}, [LZ_BICUBIC] = {bicubic, 2.0}};
 
-/* The weights of one place, in double; returns how many. */
+/* The weights of one output position, in double. Returns their number. */
 static int32_t weigh(const filter *f, int64_t from, double scale, int64_t place, int32_t *first, double *weights) {
     double stretch = scale < 1.0 ? 1.0 : scale, support = f->support * stretch, inverse = 1.0 / stretch;
     double center = ((double)place + 0.5) * scale;
@@ -77,7 +78,7 @@ static bool kernel_make(lz_context *ctx, const filter *f, kernel *k, int64_t fro
 }
 
 static uint8_t round_to_byte(int32_t sum) {
-    int32_t value = sum >> BITS; /* sums start at one half */
+    int32_t value = sum >> BITS; /* sums start at 0.5, for rounding */
     return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
@@ -97,7 +98,7 @@ static void resize_row(const kernel *k, const uint8_t *in, uint8_t *out, int64_t
     }
 }
 
-/* in: the first row that counts, sums: one row of them. */
+/* in: the first row with a weight; sums: memory for one row. */
 static void mix_rows(const int32_t *weights, int32_t n, const uint8_t *in, uint8_t *out, int64_t row, int32_t *sums) {
     for (int64_t x = 0; x < row; x++) sums[x] = 1 << (BITS - 1);
     for (int32_t i = 0; i < n; i++, in += row)
@@ -140,7 +141,7 @@ lz_status lz_image_filter(lz_context *ctx, const lz_image *in, int64_t width, in
     bool fits = in->width > 0 && in->width <= LZ_IMAGE_MAX_SIDE && in->height > 0 && in->height <= LZ_IMAGE_MAX_SIDE &&
                 width > 0 && width <= LZ_IMAGE_MAX_SIDE && height > 0 && height <= LZ_IMAGE_MAX_SIDE &&
                 width * height * 3 <= LZ_IMAGE_MAX_BYTES &&
-                width * in->height * 3 <= LZ_IMAGE_MAX_BYTES; /* what is between the two passes */
+                width * in->height * 3 <= LZ_IMAGE_MAX_BYTES; /* the image between the two passes */
     if (!fits)
         return lz_fail(err, LZ_BAD_ARGUMENT, "a picture of %lld x %lld pixels cannot be resized to %lld x %lld",
                        (long long)in->width, (long long)in->height, (long long)width, (long long)height);

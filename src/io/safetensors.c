@@ -1,8 +1,8 @@
-/* safetensors.c: one format of weights. A safetensors file is
+/* safetensors.c: reading the safetensors format. A file is
  *
  *     8 bytes    n, little endian
  *     n bytes    a JSON object: name -> {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]},
- *                and maybe "__metadata__" -> {string: string}
+ *                and optionally "__metadata__" -> {string: string}
  *     the rest   the tensors, row-major, little endian; offsets count from here; no holes, no overlaps */
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +59,7 @@ static int64_t read_type(tensor *t, const char *name) {
     return 0;
 }
 
-/* data: where offsets count from. file: bytes of the whole. */
+/* data: offset of the first tensor byte, to which data_offsets are relative. file: size of the file. */
 static bool read_tensor(const char *path, int64_t data, int64_t file, const char *name, json_t *entry, tensor *t,
                         lz_error *err) {
     json_t *type = json_object_get(entry, "dtype");
@@ -131,7 +131,7 @@ static int by_place(const void *a, const void *b) {
     return x->end == y->end ? 0 : x->end < y->end ? -1 : 1;
 }
 
-/* Together the tensors must cover the data exactly once. Sorts them by their place. */
+/* Checks that the tensors cover the data without holes or overlaps. Sorts them by offset. */
 static bool check_cover(const char *path, tensor *tensors, int64_t n, int64_t data, int64_t file, lz_error *err) {
     if (n) qsort(tensors, (size_t)n, sizeof *tensors, by_place);
     int64_t at = data;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TEXT_SHOWN = 1 << 20 }; /* bytes; longer ones are told by their length */
+enum { TEXT_SHOWN = 1 << 20 }; /* bytes; for longer texts only the length is shown */
 
 int lz_value_size(lz_value_type type) {
     static const int sizes[LZ_VALUE_TYPES] = {

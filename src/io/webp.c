@@ -1,8 +1,8 @@
-/* webp.c: WebP, by libwebp; and the container around it, which is RIFF: "RIFF", the number of bytes that follow, "WEBP",
- * chunks. A chunk is a name of four letters, the number of its bytes, these bytes, and a zero byte if the number is odd.
+/* webp.c: WebP, with libwebp, and its container, RIFF: "RIFF", the number of bytes that follow, "WEBP", chunks. A chunk
+ * is a name of four letters, the number of its bytes, the bytes, and a zero byte if the number is odd.
  *
- * Text is kept as XMP, which is XML: a picture with text is the chunks VP8X (which says that XMP follows, and the size),
- * the picture as libwebp encodes it, and "XMP ". Every key is an element of our own, as exiftool and others show it. */
+ * Text is stored as XMP, which is XML. A picture with text has the chunks VP8X (flags and size), the chunks that
+ * libwebp encodes, and "XMP ". Every key is an XML element in our own namespace; exiftool and others show them. */
 #include <string.h>
 #include <webp/decode.h>
 #include <webp/encode.h>
@@ -28,7 +28,7 @@ static lz_status fail(lz_error *err, const char *path, VP8StatusCode code) {
     return lz_fail(err, LZ_BAD_FILE, "%s: " LZ_IMAGE_DAMAGED ": %s", LZ_SHOW_TEXT(path), reasons[code]);
 }
 
-/* Straight into memory of ours. */
+/* Decodes into our own memory. */
 static VP8StatusCode decode(WebPDecoderConfig *config, const uint8_t *data, size_t bytes, uint8_t *to, int channels) {
     int stride = config->input.width * channels;
     config->output.colorspace = channels == 4 ? MODE_RGBA : MODE_RGB;
@@ -72,19 +72,19 @@ static const struct {
     const char *text;
     char letter;
 } entities[] = {{"&amp;", '&'},   {"&lt;", '<'},   {"&gt;", '>'},  {"&quot;", '"'},
-                {"&apos;", '\''}, {"&#13;", '\r'}, {"&#xD;", '\r'}}; /* a bare \r would be read as \n */
+                {"&apos;", '\''}, {"&#13;", '\r'}, {"&#xD;", '\r'}}; /* XML parsers read a bare \r as \n */
 enum { ENTITIES = sizeof entities / sizeof *entities };
 
-/* The name of a key's element: letters and digits as they are, others as _ and two hexadecimal digits. */
+/* Adds the name of a key's element: letters and digits are kept, other bytes become _ and two hexadecimal digits. */
 static void add_name(lz_text *to, const char *key) {
     for (const char *c = key; *c; c++) {
         bool letter = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z');
-        bool plain = letter || (c > key && *c >= '0' && *c <= '9'); /* no name begins with a digit */
+        bool plain = letter || (c > key && *c >= '0' && *c <= '9'); /* a name must not begin with a digit */
         lz_text_add(to, plain ? "%c" : "_%02x", (unsigned char)*c);
     }
 }
 
-/* XML has no control characters but tab and the ends of lines: others become U+FFFD. */
+/* XML allows no control characters except tab and line ends: others become U+FFFD. */
 static void add_value(lz_text *to, const char *value) {
     static const char special[] = "&<>\r\1\2\3\4\5\6\7\b\v\f\16\17\20\21\22\23\24\25\26\27\30\31\32\33\34\35\36\37";
     for (;;) {
@@ -130,7 +130,7 @@ static const uint8_t *find_chunk(const uint8_t *data, size_t bytes, const char *
     return NULL;
 }
 
-/* What stands between <lz:key> and </lz:key>, in the entities that add_value writes and others may write. */
+/* The text between <lz:key> and </lz:key>, with entities (of add_value, or other ones that programs use) replaced. */
 static lz_status text_of_webp(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, const char *key,
                               char **to, lz_error *err) {
     size_t size = 0;
@@ -146,7 +146,7 @@ static lz_status text_of_webp(lz_context *ctx, const char *path, const uint8_t *
     if (!tag) return LZ_OUT_OF_MEMORY;
     size_t n = strlen(tag);
     const char *stop = memmem(xmp, size, tag, n);
-    memmove(tag + 1, tag + 2, n - 1); /* the beginning of the element */
+    memmove(tag + 1, tag + 2, n - 1); /* now the start tag */
     const char *at = stop ? memmem(xmp, (size_t)(stop - (const char *)xmp), tag, n - 1) : NULL;
     lz_host_free(ctx, tag);
     if (!at) return LZ_OK;
@@ -179,7 +179,7 @@ static lz_status add_chunk(lz_writer *to, const char *name, const void *data, si
     return status;
 }
 
-/* The picture as libwebp wrote it, in a container of its own: its chunks go into ours. */
+/* libwebp's output is a complete container, whose chunks are copied into ours. */
 static lz_status write_with_text(lz_writer *to, const lz_image *image, const WebPMemoryWriter *picture, const char *xmp,
                                  lz_error *err) {
     enum { HEAD = 12, HAS_XMP = 4 };

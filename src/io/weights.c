@@ -1,7 +1,6 @@
-/* weights.c: see weights.h. Large models come as several files and an index.json that maps each name to its file. Files come
- * from strangers: nothing in them is believed until it is checked, and all of it is checked on opening, so that what is listed
- * can be read. The one exception is a type we do not know: the tensor is listed, and is an error only when it is asked for,
- * because the rest of the file is good. */
+/* weights.c: see weights.h. Large models have several files and an index.json that maps each name to its file. Files
+ * are untrusted: everything is checked on opening, so that every listed tensor can be read. The one exception is a
+ * tensor of an unknown type: it is listed, and only getting it is an error, because the rest of the file is usable. */
 #include "io/weights_inside.h"
 
 #include <dirent.h>
@@ -12,12 +11,12 @@
 #include <sys/stat.h>
 
 #define INDEX_LIMIT 100000000                  /* bytes */
-#define INDEX_PART LZ_WEIGHTS_ENDING ".index." /* of a variant: model.safetensors.index.fp16.json */
+#define INDEX_PART LZ_WEIGHTS_ENDING ".index." /* also in variants: model.safetensors.index.fp16.json */
 
 static const lz_weights_format *const formats[] = {&lz_format_safetensors, &lz_format_gguf};
 enum { FORMATS = sizeof formats / sizeof *formats, MAX_FORMATS = 8 };
 
-/* In the order of diffusers, which takes an index before a single file, and of transformers, which does not. */
+/* In the order of preference of diffusers (an index before a single file) and of transformers (the reverse). */
 static const char *const usual_names[] = {LZ_WEIGHTS_DIFFUSERS LZ_WEIGHTS_INDEX, LZ_WEIGHTS_DIFFUSERS LZ_WEIGHTS_ENDING,
                                           LZ_WEIGHTS_TRANSFORMERS LZ_WEIGHTS_ENDING,
                                           LZ_WEIGHTS_TRANSFORMERS LZ_WEIGHTS_INDEX};
@@ -58,7 +57,7 @@ json_t *lz_weights_parse(const char *path, const char *what, const char *text, i
 
 /* ---- growing tables ---------------------------------------------------------------------------------------------- */
 
-/* Makes room for one more element; the table may move. */
+/* Makes the table large enough for one more element; it may move. */
 static bool grow(lz_context *ctx, void **table, size_t size, int64_t n, int64_t *room, lz_error *err) {
     if (n < *room) return true;
     int64_t wanted = *room ? 2 * *room : 16;
@@ -145,7 +144,7 @@ static bool ends_with(const char *text, const char *end) {
     return n > m && strcmp(text + n - m, end) == 0;
 }
 
-/* NULL: it is none of them. */
+/* The format of a file; NULL: unknown. */
 static const lz_weights_format *recognise(const lz_weights *w, const char *path, const lz_mapping *map) {
     for (int i = 0; i < w->n_formats; i++)
         if (w->formats[i]->recognise && w->formats[i]->recognise(map)) return w->formats[i];
@@ -154,7 +153,7 @@ static const lz_weights_format *recognise(const lz_weights *w, const char *path,
     return NULL;
 }
 
-/* Files that people take for weights, by their first bytes. */
+/* Other kinds of files that are mistaken for weights, by their first bytes. */
 static const struct {
     const char *bytes, *words;
 } strangers[] = {
@@ -173,7 +172,8 @@ static bool refuse_stranger(const char *path, const lz_mapping *map, lz_error *e
     return true;
 }
 
-/* Takes over map. Fails after having put it among the shards, so that closing the weights releases it. */
+/* Takes ownership of map: it is added to the shards before anything can fail, so that closing the weights releases
+ * it. */
 static bool read_shard(lz_weights *w, const char *path, lz_mapping *map, lz_error *err) {
     int64_t room = w->shard_room;
     if (!grow(w->ctx, (void **)&w->shards, sizeof *w->shards, w->n_shards, &room, err)) {
@@ -276,7 +276,7 @@ static bool is_file(const char *path) {
     return stat(path, &s) == 0 && S_ISREG(s.st_mode);
 }
 
-/* NULL: there is none with a usual name, or no memory (which *err then says). */
+/* The path of a file with a usual name. NULL: there is none, or out of memory (err then says so). */
 static char *usual_file(lz_context *ctx, const char *folder, lz_error *err) {
     for (int i = 0; i < USUAL; i++) {
         char *path = lz_path_join(ctx, folder, usual_names[i]);
@@ -289,18 +289,19 @@ static char *usual_file(lz_context *ctx, const char *folder, lz_error *err) {
 
 static bool is_index(const char *name) { return strstr(name, INDEX_PART) && ends_with(name, ".json"); }
 
-/* The kind of a file: 0 an index, 1 + i one of format i; -1 another. */
+/* The kind of a file: 0: an index; 1 + i: a file of format i; -1: another file. */
 static int kind_of(const lz_weights *w, const char *name) {
     if (*name == '.') return -1;
     if (is_index(name)) return 0;
     int number, of;
-    if (lz_gguf_split_name(name, &number, &of) && number > 1) return -1; /* the first part stands for all */
+    /* Only the first part of a split model counts. */
+    if (lz_gguf_split_name(name, &number, &of) && number > 1) return -1;
     for (int i = 0; i < w->n_formats; i++)
         if (ends_with(name, w->formats[i]->ending)) return 1 + i;
     return -1;
 }
 
-/* The only index, or else the only file of the first format that has any: of a variant (fp16), or with a name of its own. */
+/* The only index; otherwise the only file of the first format that has any. For variants (fp16) and unusual names. */
 static char *only_file(const lz_weights *w, const char *folder, lz_error *err) {
     int count[1 + MAX_FORMATS] = {0}, k = 0;
     char only[1 + MAX_FORMATS][sizeof((struct dirent *)0)->d_name] = {{0}};
@@ -330,7 +331,7 @@ static char *only_file(const lz_weights *w, const char *folder, lz_error *err) {
     return path;
 }
 
-/* All parts of a split GGUF model, of which path is one. */
+/* Opens all parts of a split GGUF model; path is one of them. */
 static bool open_split(lz_weights *w, const char *path, int count, lz_error *err) {
     int stem = (int)(strlen(path) - strlen("-00001-of-00001" LZ_GGUF_ENDING));
     bool good = true;

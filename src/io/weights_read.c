@@ -1,5 +1,5 @@
-/* weights_read.c: what is in files of weights that are open, and arrays of it. Tensors are borrowed from the mapping, which
- * lives as long as the last of them. */
+/* weights_read.c: names, metadata and arrays of open weight files. Tensors borrow from the mapping; each has a
+ * reference to it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,7 +73,7 @@ json_t *lz_weights_json(lz_weights *w, const char *key) {
 
 #define DISTANCE_LIMIT 128
 
-/* How many characters must be added, removed or changed to make one name of the other. */
+/* The number of characters to add, remove or change to get one name from the other. */
 static int distance(const char *a, size_t n, const char *b, size_t m) {
     int row[DISTANCE_LIMIT + 1];
     for (size_t j = 0; j <= m; j++) row[j] = (int)j;
@@ -90,7 +90,7 @@ static int distance(const char *a, size_t n, const char *b, size_t m) {
     return row[m];
 }
 
-/* The name most like this one, if any is like it at all. A model has some thousand names: a few milliseconds. */
+/* The most similar name, or NULL if none is similar. For some thousand names this takes a few milliseconds. */
 static const char *nearest_name(const lz_weights *w, const char *name) {
     size_t n = strlen(name);
     if (n > DISTANCE_LIMIT || w->n_tensors > 20000) return NULL;
@@ -118,7 +118,7 @@ static lz_array *no_such_tensor(lz_weights *w, const char *name) {
                      nearest ? "'" : "");
 }
 
-/* A bool is one byte that is 0 or 1, and the kernels rely on it. */
+/* Kernels rely on the bytes of a bool being 0 or 1. */
 static bool all_bools(const char *data, int64_t n) {
     unsigned char any = 0;
     for (int64_t i = 0; i < n; i++) any |= (unsigned char)data[i];
@@ -137,7 +137,7 @@ lz_array *lz_weights_view(lz_weights *w, const lz_weights_tensor *t, int64_t off
         return lz_poison(w->ctx, LZ_BAD_FILE, "%s: tensor '%s' holds %lld bytes, too few for %s", LZ_SHOW_TEXT(s->path),
                          LZ_SHOW_TEXT(t->name), (long long)has, LZ_SHOW(dims));
     const char *data = s->map->data + t->begin + offset;
-    /* Nothing makes a writer align its tensors, and files with 8-bit types do not. */
+    /* Tensors may be unaligned, for example in files with 8-bit types. */
     if ((uintptr_t)data % (uintptr_t)lz_dtype_size(dtype) != 0) return lz_from(w->ctx, dims, dtype, data);
     return lz_borrow(w->ctx, dims, dtype, data, lz_mapping_release, lz_mapping_retain(s->map));
 }

@@ -36,16 +36,16 @@ static lz_status too_large(const lz_writer *writer, lz_error *err) {
     return lz_fail(err, LZ_BAD_ARGUMENT, "%s: the tensors are larger than any file", LZ_SHOW_TEXT(writer->path));
 }
 
-/* ---- safetensors --------------------------------------------------------------------------------------------------- */
+/* ---- safetensors ------------------------------------------------------------------------------------------------- */
 
-/* Wide types first, as the reference writer does it: then every tensor is aligned. */
+/* Wide types first, like the reference writer, so that every tensor is aligned. */
 static int by_width(const void *a, const void *b) {
     const lz_output *x = a, *y = b;
     int64_t wx = lz_dtype_size(x->dtype), wy = lz_dtype_size(y->dtype);
     return wx != wy ? (wx > wy ? -1 : 1) : strcmp(x->name, y->name);
 }
 
-/* Adds value, which may be NULL, and is taken over. NULL keys and values are text that is not UTF-8. */
+/* Adds value and takes ownership of it. A NULL key or value is text that is not UTF-8, which is an error. */
 static lz_status add_entry(json_t *object, const char *path, const char *key, json_t *value, lz_error *err) {
     if (json_object_get(object, key)) {
         json_decref(value);
@@ -69,7 +69,7 @@ static lz_status describe_metadata(json_t *header, const char *path, const char 
     return LZ_OK;
 }
 
-/* Places count from the end of the header here. */
+/* Sets places relative to the end of the header. */
 static lz_status describe_outputs(json_t *header, const lz_writer *writer, lz_output *outputs, int64_t n,
                                   lz_error *err) {
     int64_t at = 0;
@@ -91,7 +91,7 @@ static lz_status describe_outputs(json_t *header, const lz_writer *writer, lz_ou
     return LZ_OK;
 }
 
-/* Length, JSON, and spaces to a multiple of 8. */
+/* Writes length and JSON, padded with spaces to a multiple of 8. */
 static lz_status write_json(lz_writer *writer, json_t *header, lz_error *err) {
     char *text = json_dumps(header, JSON_COMPACT);
     if (!text) return lz_out_of_memory(err, 0);
@@ -130,9 +130,9 @@ lz_status lz_safetensors_header(lz_writer *writer, lz_output *outputs, int64_t n
     return status;
 }
 
-/* ---- GGUF ----------------------------------------------------------------------------------------------------------- */
+/* ---- GGUF -------------------------------------------------------------------------------------------------------- */
 
-/* Bytes that wait to be written; err: the first failure. */
+/* A buffer of bytes to write; status: the first error. */
 typedef struct sink {
     lz_writer *writer;
     lz_status status;
@@ -191,7 +191,7 @@ lz_status lz_gguf_header(lz_writer *writer, lz_output *outputs, int64_t n, const
     return s.status;
 }
 
-/* ---- arrays ---------------------------------------------------------------------------------------------------------- */
+/* ---- arrays ------------------------------------------------------------------------------------------------------ */
 
 static lz_status check_arrays(const char *path, const lz_named_array *arrays, int64_t n, lz_error *err) {
     for (int64_t i = 0; i < n; i++) {

@@ -172,20 +172,20 @@ void lz_config_refuse_rest(lz_config *c, const char *const *harmless) {
     }
 }
 
-/* The fields of any configuration of transformers 4 or 5 that change nothing here: names, how training and writing text go,
- * what is returned, ids of tokens (which come from the tokenizer), and what re-uploads add. sliding_window counts only with
- * use_sliding_window. */
+/* Fields of configurations of transformers 4 and 5 that have no effect here: names, training, generation of text,
+ * return values, token ids (which come from the tokenizer), and additions of re-uploads. sliding_window is used only
+ * with use_sliding_window. */
 static const char *const of_transformers[] = {
     /* names and versions */
     "architectures", "model_type", "transformers_version", "name_or_path", "auto_map", "dtype", "torch_dtype",
     "tokenizer_class", "finetuning_task", "unsloth_fixed", "unsloth_version",
-    /* training and what is returned */
+    /* training and return values */
     "use_bfloat16", "torchscript", "tf_legacy_loss", "return_dict", "output_hidden_states", "output_attentions",
     "use_cache", "attention_dropout", "initializer_range", "chunk_size_feed_forward", "pruned_heads", "id2label",
     "label2id", "problem_type", "task_specific_params",
-    /* kinds of models that ours are not, or heads that are not read */
+    /* other kinds of models, and heads that are not read */
     "tie_word_embeddings", "tie_encoder_decoder", "is_encoder_decoder", "is_decoder", "add_cross_attention",
-    /* writing text */
+    /* generation of text */
     "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty",
     "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size",
     "encoder_no_repeat_ngram_size", "num_return_sequences", "output_scores", "return_dict_in_generate",
@@ -194,7 +194,7 @@ static const char *const of_transformers[] = {
     "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id", "forced_bos_token_id",
     "forced_eos_token_id", "image_token_id", "video_token_id", "vision_token_id", "vision_start_token_id",
     "vision_end_token_id",
-    /* limits that no prompt here reaches, and the other part of the same file */
+    /* limits that no prompt here reaches, and the other section of the same file */
     "max_position_embeddings", "max_window_layers", "sliding_window", "vision_config", NULL};
 
 void lz_config_refuse_rest_of_transformers(lz_config *c) {

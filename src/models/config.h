@@ -1,8 +1,8 @@
-/* config.h: reading the JSON files of a model folder. A value that is missing, of the wrong kind or out of range is
- * remembered as the first error; callers read all they need and then look once.
+/* config.h: reads the JSON files of a model folder. If a value is missing, of the wrong type or out of range, lz_config
+ * stores the first error; callers read all values and then check once.
  *
- * A field that no one reads may change the picture. So a configuration remembers which keys were asked for, and
- * lz_config_refuse_rest refuses the others by name. */
+ * An unknown field may change the picture. So a configuration remembers which keys were read, and lz_config_refuse_rest
+ * refuses the others by name. */
 #ifndef LZ_CONFIG_H
 #define LZ_CONFIG_H
 
@@ -14,40 +14,41 @@ typedef struct lz_config {
     lz_context *ctx;
     char *path;
     json_t *root;
-    json_t *asked; /* the keys that were asked for; of an object inside another, a member of the outer one's */
+    json_t *asked; /* the keys that were read; for an inner object, a member of the outer object's `asked` */
     lz_error err;  /* the first one */
 } lz_config;
 
 #define LZ_REQUIRED INT64_MIN
-#define LZ_CONFIG_MAX_BYTES (16 << 20) /* of a file; published ones have a few thousand */
+#define LZ_CONFIG_MAX_BYTES (16 << 20) /* of a file; published files have a few thousand bytes */
 
 lz_status lz_config_open(lz_config *c, lz_context *ctx, const char *folder, const char *file, lz_error *err);
-/* The same of an object, which it takes over; path stands for the file in errors. NULL: memory ran out. */
+/* The same for a JSON object, of which it takes ownership; NULL: out of memory. path: for errors. */
 lz_status lz_config_of(lz_config *c, lz_context *ctx, const char *path, json_t *root, lz_error *err);
 void lz_config_close(lz_config *c);
-lz_status lz_config_end(lz_config *c, lz_error *err); /* closes it; the first error */
+lz_status lz_config_end(lz_config *c, lz_error *err); /* closes it and returns the first error */
 
 int64_t lz_config_int(lz_config *c, const char *key, int64_t otherwise, int64_t low,
                       int64_t high); /* null: otherwise */
 double lz_config_real(lz_config *c, const char *key, double otherwise);
 bool lz_config_bool(lz_config *c, const char *key, bool otherwise);
 const char *lz_config_text(lz_config *c, const char *key); /* NULL: not there */
-/* Which of these names (ended by NULL) a key has, or holds a list of; 0: not there. Any other value is refused. */
+/* The index in names (ended by NULL) of a key's value, or of all values of a list; 0: not there. Other values are
+ * refused. */
 int lz_config_choice(lz_config *c, const char *key, const char *const *names);
 int lz_config_ints(lz_config *c, const char *key, int64_t *to, int most, int64_t low,
                    int64_t high);                                         /* how many; 0: not there */
 int lz_config_reals(lz_config *c, const char *key, double *to, int most); /* how many; 0: not there */
-/* The object under a key, to be read the same way and not to be closed; its root is NULL where there is none. */
+/* The object of a key, which is read the same way and must not be closed; its root is NULL if there is none. */
 lz_config lz_config_inside(lz_config *c, const char *key);
 
-/* Refuses a field that was not asked for, by name: all but null, names that begin with '_', and these harmless ones (ended
- * by NULL, or NULL). */
+/* Refuses, by name, fields that were not read, except null, names that begin with '_', and the harmless ones (a list
+ * ended by NULL, or NULL). */
 void lz_config_refuse_rest(lz_config *c, const char *const *harmless);
-/* The same for a text encoder or its vision tower, in the format of transformers: knows the harmless fields of any such
- * file, and refuses other kinds of activation, attention and layers than ours. */
+/* The same for a text encoder or its vision tower, in the format of transformers: has a list of harmless fields, and
+ * refuses other kinds of activation, attention and layers than those implemented. */
 void lz_config_refuse_rest_of_transformers(lz_config *c);
 
-/* Says that a key does not fit; the sentence goes on after "<path>: ". */
+/* Sets an error, unless there is one: "<path>: " and this text. */
 void lz_config_refuse(lz_config *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

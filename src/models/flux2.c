@@ -1,6 +1,6 @@
 /* flux2.c: the FLUX.2 transformer.
  *
- *   T text tokens, L image tokens (references behind the picture), S = T + L
+ *   T text tokens, L image tokens (references after the picture), S = T + L
  *   D width = H heads x d, M feed-forward width, C latent channels, E text features
  *
  *   time ----> modulation vectors, shared by all blocks of a kind
@@ -8,7 +8,8 @@
  *                      double blocks: two streams, one attention   -> [S, D] -> single blocks -> norm -> velocity [L, C]
  *   latents -> [L, D] /
  *
- * Everything is modulated: a layer norm without weights, times 1 + scale, plus shift; what a branch adds is times gate. */
+ * Everything is modulated: a layer norm without weights, times 1 + scale, plus shift; the output of a branch is
+ * multiplied by gate. */
 #include "models/flux2.h"
 
 #include <math.h>
@@ -19,7 +20,7 @@
 enum { NONE, D, D2, D3, D6, M, M2, DM, IN1, C, E, TIME, HEAD, SIZES }; /* IN1 = 3D + 2M, DM = D + M */
 enum { MAX_AXES = LZ_ROPE_AXES };
 
-typedef struct stream { /* of a double block: image or text */
+typedef struct stream { /* of a double block: the image or the text stream */
     lz_param *q, *k, *v, *q_norm, *k_norm, *out, *mlp_in, *mlp_out;
 } stream;
 
@@ -162,8 +163,8 @@ lz_flux2_time lz_flux2_modulation(const lz_flux2 *m, lz_array *sigmas) {
     lz_scope *scope = lz_scope_begin(m->ctx, "modulation");
     int64_t half = m->time_channels / 2;
     lz_array *tau = lz_reshape(lz_mul(sigmas, 1000.0), LZ_DIMS(-1, 1));
-    /* Angles reach 1000, where the last bit of a frequency is 6e-5 of a turn: frequencies are rounded as torch
-     * rounds them. */
+    /* Angles reach 1000, where the last bit of a frequency changes the angle by 6e-5 of a rotation: frequencies must be
+     * rounded as in torch. */
     lz_array *exponent = lz_mul(lz_arange(m->ctx, 0, (double)half, 1, LZ_F32), -log(10000) / (double)half);
     lz_array *omega = lz_cast(lz_exp(lz_cast(exponent, LZ_F64)), LZ_F32);
     lz_array *angle = lz_mul(tau, omega); /* [n, half] */
@@ -196,7 +197,7 @@ lz_array *lz_flux2_context(const lz_flux2 *m, lz_array *features) {
 
 /* ---- the forward pass -------------------------------------------------------------------------------------------- */
 
-/* The i-th of the vectors in a row of modulation, [1, D]. */
+/* Vector i of a row of modulation vectors, [1, D]. */
 static lz_array *vector(const lz_flux2 *m, lz_array *row, int i) {
     return lz_slice(row, 1, i * m->width, (i + 1) * m->width, 1);
 }
@@ -218,25 +219,25 @@ static lz_array *split_heads(const lz_flux2 *m, lz_array *x) {
     return lz_reshape(x, LZ_DIMS(1, -1, m->heads, m->head_size));
 }
 
-/* Normed, rotated: [n, D] -> [1, H, n, d]. The tables are rows of the whole ones. */
+/* Norm and rope: [n, D] -> [1, H, n, d]. cos and sin are the rows of these tokens. */
 static lz_array *turn(const lz_flux2 *m, lz_array *x, const lz_param *norm, lz_array *cos, lz_array *sin) {
     x = lz_rms_norm(split_heads(m, x), lz_dense(norm), m->eps);
     return lz_rope(lz_permute(x, LZ_DIMS(0, 2, 1, 3)), cos, sin);
 }
 
-/* softmax(q k) v, heads put together again: [S, D] */
+/* softmax(q k) v with merged heads: [S, D] */
 static lz_array *attend(const lz_flux2 *m, lz_array *q, lz_array *k, lz_array *v) {
     lz_array *a = lz_sdpa(q, k, v);
     return lz_reshape(lz_permute(a, LZ_DIMS(0, 2, 1, 3)), LZ_DIMS(-1, m->width));
 }
 
-/* [n, D] -> [n, M]; the rows of weight [2M, D] from `first` on: those of the gate come first */
+/* [n, D] -> [n, M] with rows `first` .. of weight: M rows of the gate, then M of up. */
 static lz_array *swiglu(const lz_flux2 *m, lz_array *x, const lz_param *weight, int64_t first) {
     lz_array *gate = lz_apply_rows(x, weight, first, m->mlp), *up = lz_apply_rows(x, weight, first + m->mlp, m->mlp);
     return lz_mul(lz_silu(gate), up);
 }
 
-/* What a stream adds after the joint attention. */
+/* The rest of a stream's block, after the joint attention. */
 static lz_array *finish_stream(const lz_flux2 *m, const stream *p, lz_array *x, lz_array *attention, lz_array *row) {
     modulation first = modulation_at(m, row, 0), second = modulation_at(m, row, 1);
     x = lz_add(x, lz_mul(lz_apply(attention, p->out, NULL), first.gate));
@@ -244,7 +245,7 @@ static lz_array *finish_stream(const lz_flux2 *m, const stream *p, lz_array *x, 
     return lz_add(x, lz_mul(lz_apply(h, p->mlp_out, NULL), second.gate));
 }
 
-/* x [L, D] and y [T, D] see each other in one attention, text first. */
+/* x [L, D] and y [T, D] share one attention, with the text first. */
 static void run_double(const lz_flux2 *m, const double_block *p, lz_array **x, lz_array **y, lz_flux2_time time,
                        lz_array *cos, lz_array *sin) {
     int64_t t = lz_shape(*y).at[0], s = lz_shape(cos).at[0];
@@ -269,8 +270,8 @@ typedef struct range { /* of tokens */
 
 static lz_array *tokens(lz_array *x, range r) { return lz_slice(x, 0, r.first, r.end, 1); }
 
-/* Attention and feed-forward side by side, from one weight into one. z [S, D], of which some rows are asked for; the
- * others are only looked at. */
+/* Attention and feed-forward in parallel, with one input and one output weight. z [S, D]. Only the rows `asked` are
+ * computed; the others are keys and values only. */
 static lz_array *run_single(const lz_flux2 *m, const single_block *p, lz_array *z, lz_flux2_time time, lz_array *cos,
                             lz_array *sin, range asked) {
     modulation mod = modulation_at(m, time.single, 0);
@@ -294,7 +295,7 @@ lz_array *lz_flux2_velocity(const lz_flux2 *m, lz_array *x, lz_array *context, l
     for (int64_t i = 0; i < m->n_single; i++)
         z = run_single(m, &m->singles[i], z, time, cos, sin, i == m->n_single - 1 ? picture : all);
     if (!m->n_single) z = tokens(z, picture);
-    /* The last norm has its vectors the other way round: scale, then shift. */
+    /* The last norm has its vectors in the opposite order: scale, then shift. */
     z = lz_modulated_norm(z, vector(m, time.out, 0), vector(m, time.out, 1), m->eps);
     return lz_scope_return(scope, lz_cast(lz_apply(z, m->proj_out, NULL), LZ_F32));
 }

@@ -13,16 +13,16 @@ lz_targets *lz_flux2_targets(lz_flux2 *m);      /* for LoRAs */
 int64_t lz_flux2_channels(const lz_flux2 *m);   /* of a latent token */
 int64_t lz_flux2_text_width(const lz_flux2 *m); /* of a text feature */
 
-/* What depends on time alone: computed for all steps before the first. Rows are steps. */
+/* Modulation vectors, which depend on time alone; computed for all steps before the first. Row i is for step i. */
 typedef struct lz_flux2_time {
     lz_array *image, *text, *single, *out; /* [n, 6D], [n, 6D], [n, 3D], [n, 2D] */
 } lz_flux2_time;
 lz_flux2_time lz_flux2_modulation(const lz_flux2 *m, lz_array *sigmas); /* [n] f32 */
 
-/* What depends on the size alone. A token's place: image, row, column, text position. */
+/* Rope tables, which depend on the size alone. A token's place: image, row, column, text position. */
 void lz_flux2_rope(const lz_flux2 *m, const lz_place *places, int64_t n, lz_array **cos, lz_array **sin); /* [n, d/2] */
 
-/* What depends on the prompt alone: [t, text width] -> [t, D] */
+/* The context, which depends on the prompt alone: [t, text width] -> [t, D] */
 lz_array *lz_flux2_context(const lz_flux2 *m, lz_array *features);
 
 /* x [l, channels], context [t, D], cos and sin [t + l, d/2], text before image -> velocity [rows, channels] of the

@@ -1,5 +1,6 @@
-/* flux2_vae.c: AutoencoderKLFlux2: the usual one (vae.h), with 1x1 convolutions between its halves and the latents, of which
- * the mean is taken. Group norms have eps 1e-6; the statistics of the tokens have an eps of their own. */
+/* flux2_vae.c: AutoencoderKLFlux2: the architecture of vae.h, with 1x1 convolutions between encoder or decoder and the
+ * latents. The encoder's mean is used. Group norms have eps 1e-6; the token statistics have a different eps, from the
+ * configuration. */
 #include "models/flux2_vae.h"
 
 #include <stdio.h>
@@ -63,7 +64,7 @@ static const lz_vae_kind kind = {
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-/* block: "down_blocks" or "up_blocks"; sampler: what follows the resnets */
+/* block: "down_blocks" or "up_blocks"; sampler: the name of the layer after the resnets */
 static void visit_levels(lz_loader *l, const char *side, const char *block, const char *sampler, lz_coder *c) {
     char prefix[96];
     int64_t in = c->width[0];
@@ -89,10 +90,10 @@ static void visit_model(lz_loader *l, lz_flux2_vae *m) {
     lz_vae_visit(l, "bn.", "", (lz_table){LZ_ROWS(statistics_rows)}, m, 1, 4 * latent);
 }
 
-/* Training, and the size that it was trained at. */
+/* Fields about training. */
 static const char *const harmless[] = {"batch_norm_momentum", "force_upcast", "sample_size", NULL};
 
-/* Fields with a value other than the one that is implemented. */
+/* Refuses values that are not implemented. */
 static void check_kind(lz_config *c) {
     static const char *const acts[] = {"silu", "swish", NULL}, *const down[] = {"DownEncoderBlock2D", NULL},
                              *const up[] = {"UpDecoderBlock2D", NULL};
@@ -152,7 +153,7 @@ lz_flux2_vae *lz_flux2_vae_open(lz_context *ctx, const char *folder, lz_error *e
 
 void lz_flux2_vae_close(lz_flux2_vae *m) {
     if (!m) return;
-    if (m->encoder.levels) visit_model(NULL, m); /* none: its configuration could not be read */
+    if (m->encoder.levels) visit_model(NULL, m); /* 0 levels: the configuration could not be read */
     lz_host_free(m->ctx, m);
 }
 
@@ -180,7 +181,7 @@ static lz_array *spread(const lz_flux2_vae *m) { return lz_sqrt(lz_add(lz_cast(l
 lz_array *lz_flux2_vae_encode(const lz_flux2_vae *m, lz_array *picture) {
     lz_scope *scope = lz_scope_begin(m->ctx, "encode");
     lz_array *x = lz_vae_conv1(lz_vae_encode(&m->encoder, picture), m->quant);
-    x = lz_flux2_patch(lz_cast(lz_slice(x, 3, 0, m->latent, 1), LZ_F32)); /* the mean; the spread is not used */
+    x = lz_flux2_patch(lz_cast(lz_slice(x, 3, 0, m->latent, 1), LZ_F32)); /* the mean; the variance is not used */
     return lz_scope_return(scope, lz_div(lz_sub(x, lz_cast(lz_dense(m->mean), LZ_F32)), spread(m)));
 }
 

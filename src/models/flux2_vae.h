@@ -1,5 +1,5 @@
-/* flux2_vae.h: the autoencoder of FLUX.2: pictures in -1..1, [h, w, 3], to latent tokens and back. The statistics
- * that make tokens of unit spread belong to it. */
+/* flux2_vae.h: the autoencoder of FLUX.2: pictures in -1..1, [h, w, 3], to latent tokens and back. It also has the
+ * statistics that normalise tokens. */
 #ifndef LZ_FLUX2_VAE_H
 #define LZ_FLUX2_VAE_H
 
@@ -9,8 +9,8 @@ typedef struct lz_flux2_vae lz_flux2_vae;
 
 lz_flux2_vae *lz_flux2_vae_open(lz_context *ctx, const char *folder, lz_error *err);
 void lz_flux2_vae_close(lz_flux2_vae *m);
-int64_t lz_flux2_vae_channels(const lz_flux2_vae *m); /* of a token */
-int64_t lz_flux2_vae_pixels(const lz_flux2_vae *m);   /* of a token, in each direction */
+int64_t lz_flux2_vae_channels(const lz_flux2_vae *m); /* channels of a token */
+int64_t lz_flux2_vae_pixels(const lz_flux2_vae *m);   /* side of a token in pixels */
 
 lz_array *lz_flux2_vae_encode(const lz_flux2_vae *m, lz_array *picture); /* [h, w, 3] -> [tokens, channels] */
 lz_array *lz_flux2_vae_decode(const lz_flux2_vae *m, lz_array *tokens, int64_t h,

@@ -15,7 +15,8 @@ lz_status lz_loader_open(lz_loader *l, lz_context *ctx, const char *folder, cons
     if (l->weights) l->seen = lz_host_alloc(ctx, (size_t)lz_weights_count(l->weights) + 1);
     if (l->weights && !l->seen) lz_out_of_memory(&local, lz_weights_count(l->weights));
     if (!local.status) {
-        /* A component that is not there has the engine's names, so that the first tensor that is missing is named. */
+        /* If the component is not recognised, the engine's names are used, so that the error names the first missing
+         * tensor. */
         l->strict = !lz_is_derived(ctx, folder);
         if (!lz_names_open(&l->names, component, l->weights))
             snprintf(l->names.prefix, sizeof l->names.prefix, "%s", component->stem);
@@ -31,7 +32,8 @@ static void mark_seen(lz_loader *l, const char *name) {
         if (!strcmp(lz_weights_name(l->weights, i), name)) l->seen[i] = true;
 }
 
-/* DoRA needs the values of a parameter, which may be open for moments only. */
+/* Lists the parameter as a target. Patches that need its values (DoRA) are built now, since the parameter may be closed
+ * soon. */
 static void add_target(lz_loader *l, lz_param *param, lz_dims dims) {
     if (!l->targets) return;
     lz_target *target = lz_targets_add(l->targets, param->name, dims);
@@ -48,7 +50,7 @@ static void mark_stored(lz_loader *l, const lz_stored *s) {
     for (int i = 0; i < s->n_companions; i++) mark_seen(l, s->companions[i]->name);
 }
 
-/* A parameter that is an array. */
+/* Makes a parameter from plain arrays. */
 static lz_param *new_plain(lz_loader *l, const char *name, lz_dims want, const lz_arranged *parts) {
     lz_dtype compute = lz_compute_type(l->ctx), type = parts->sources[0]->dtype;
     for (int i = 0; i < parts->n; i++)
@@ -74,7 +76,7 @@ static void take_one(lz_loader *l, const char *prefix, const lz_weight *row, voi
     if (lz_names_find(&l->names, name, want, &from))
         lz_arrange(&l->names, name, &from, want, &parts, &l->err);
     else
-        lz_check(lz_weights_get(l->weights, name), &l->err); /* which says what is nearest */
+        lz_check(lz_weights_get(l->weights, name), &l->err); /* its error names the most similar tensor */
     if (!l->err.status) {
         lz_param *param = parts.packed.codes ? lz_param_new_packed(l->ctx, name, want, &parts.packed, &l->err)
                                              : new_plain(l, name, want, &parts);
@@ -108,10 +110,10 @@ static bool is_seen(const lz_loader *l, const char *module, const char *ending) 
     return false;
 }
 
-/* A tensor that nobody asked for. */
+/* Handles a tensor that the model did not use. */
 static void refuse_unseen(lz_loader *l, const char *name) {
     char module[LZ_STORED_NAME];
-    static const char marker[] = "scaled_fp8"; /* of ComfyUI, for the whole file; it holds no numbers */
+    static const char marker[] = "scaled_fp8"; /* of ComfyUI, for the whole file; not a weight */
     size_t n = strlen(name), m = sizeof marker - 1;
     if (n >= m && !strcmp(name + n - m, marker)) return;
     if (lz_stored_is_companion(name, module) && (is_seen(l, module, ".weight") || is_seen(l, module, ".weight_packed")))

@@ -2,9 +2,10 @@
  *
  *     file --lz_weights_get--> sources, mapped --recipe--> value --lz_apply--> product
  *
- * If the file's type is one that the model computes with, the value is the source itself. A packed matrix stays packed, and a
- * product unpacks it on the way. Otherwise a recipe makes the value from the sources, as often as it is needed. All programs read the same value, so a device holds at most one copy of it,
- * which is streamed and evicted as any weight is (made buffers in array/internal.h, graph/offload.c). */
+ * If the file's type is one that the model computes with, the value is the source itself. A packed matrix stays packed,
+ * and a product unpacks it on the way. Otherwise a recipe makes the value from the sources, as often as it is needed.
+ * All programs read the same value, so a device holds at most one copy of it, which is streamed and evicted as any
+ * weight is (made buffers in array/internal.h, graph/offload.c). */
 #ifndef LZ_PARAM_H
 #define LZ_PARAM_H
 
@@ -13,9 +14,9 @@
 
 enum { LZ_PARAM_SOURCES = 3 };
 
-/* What a recipe reads and what it writes. */
+/* Inputs and output of a recipe. */
 typedef struct lz_recipe_work {
-    lz_tensor from[LZ_PARAM_SOURCES]; /* in the host's memory, row-major */
+    lz_tensor from[LZ_PARAM_SOURCES]; /* in host memory, row-major */
     int n;
     lz_dtype dtype; /* of the value */
     lz_dims dims;
@@ -39,18 +40,20 @@ typedef struct lz_param {
     lz_array *value;         /* retained; its buffer knows whether it is on the device. NULL: the parameter is packed */
     lz_packed packed;        /* retained; codes NULL: it is not packed */
     lz_dims dims;
-    const lz_target *target; /* what LoRAs add to it; NULL: nothing ever */
-    char name[];             /* in the file */
+    const lz_target *target; /* the patch that LoRAs add; NULL: LoRAs cannot change it */
+    char name[];             /* name in the file */
 } lz_param;
 
-/* recipe NULL: the value is sources[0], and dtype and dims are not looked at. Sources are retained as long as the value. */
+/* recipe NULL: the value is sources[0], and dtype and dims are not looked at. Sources are retained as long as the
+ * value. */
 lz_param *lz_param_new(lz_context *ctx, const char *name, const lz_recipe *recipe, lz_dims dims, lz_dtype dtype,
                        lz_array *const *sources, int n, lz_error *err);
 /* A parameter that stays packed. dims: [rows, columns], or the same with axes of length 1 at the end. */
 lz_param *lz_param_new_packed(lz_context *ctx, const char *name, lz_dims dims, const lz_packed *packed, lz_error *err);
-void lz_param_free(lz_param *p); /* programs that read the value keep it */
+void lz_param_free(lz_param *p); /* programs that read the value have their own references */
 
-/* The value as an array: of a norm with what LoRAs add to it. For tensors that are not applied: norms, biases, kernels. */
+/* The value as an array: of a norm with what LoRAs add to it. For tensors that are not applied: norms, biases,
+ * kernels. */
 lz_array *lz_dense(const lz_param *p);
 /* The value of a matrix as an array, without what LoRAs add. A packed one is unpacked whole. */
 lz_array *lz_param_base(const lz_param *p);

@@ -2,8 +2,9 @@
  *
  *   T tokens, W width, H query heads, G key heads, d head size, F feed-forward width
  *
- * A decoder layer: x += attention(norm(x)); x += mlp(norm(x)). Queries and keys are rotated in half-split pairs, each pair by
- * one of the three numbers of a token's place; keys must not lie ahead. The output matrix is not needed, and not loaded. */
+ * A decoder layer: x += attention(norm(x)); x += mlp(norm(x)). Queries and keys are rotated in half-split pairs, each
+ * pair by one of the three coordinates of a token's place; attention is causal. The output matrix is not used, and not
+ * loaded. */
 #include "models/qwen25.h"
 
 #include <math.h>
@@ -22,7 +23,7 @@ typedef struct layer {
 struct lz_qwen25 {
     lz_context *ctx;
     int64_t width, heads, groups, head_size, layers;
-    int64_t sections[AXES]; /* pairs that turn with time, row, column */
+    int64_t sections[AXES]; /* pairs that are rotated by time, row, column */
     double eps, theta;
     lz_param *embed, *norm;
     layer *layer; /* [layers] */
@@ -54,7 +55,7 @@ static lz_status read_config(lz_qwen25 *m, const char *folder, int64_t sizes[SIZ
     lz_config whole, c;
     lz_status status = lz_component_config(&whole, m->ctx, folder, &lz_names_qwen25, err);
     if (status) return status;
-    c = lz_config_inside(&whole, "text_config"); /* newer files keep the language model apart */
+    c = lz_config_inside(&whole, "text_config"); /* newer files have the language model in a section */
     if (!c.root) c = whole;
     m->width = lz_config_int(&c, "hidden_size", LZ_REQUIRED, 1, 1 << 20);
     m->heads = lz_config_int(&c, "num_attention_heads", LZ_REQUIRED, 1, 4096);
@@ -130,8 +131,8 @@ static lz_array *mlp(const layer *p, lz_array *x) {
     return lz_apply(lz_mul(gate, lz_apply(x, p->up, NULL)), p->down, NULL);
 }
 
-/* Pair j turns by place * theta^(-2j/d), as [t, d/2]: the first pairs by the time, the next by the row, the last by the column.
- * In f32, as the model's own code does it. */
+/* The angle of pair j is place * theta^(-2j/d), [t, d/2]: the first pairs use the time, the next the row, the last the
+ * column. In f32, as in the model's own code. */
 static lz_array *angles(const lz_qwen25 *m, lz_array *places) {
     lz_array *parts[AXES];
     int n = 0;

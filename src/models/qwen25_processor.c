@@ -6,9 +6,9 @@
 #include "models/config.h"
 #include "models/qwen25_vision.h"
 
-enum { MOST = 1 << 26 }; /* pixels: as many as the largest picture that is made */
+enum { MOST = 1 << 26 }; /* pixels of the largest picture that is generated */
 
-/* Names, and how arrays are laid out and returned. Pictures have three colours here in any case. */
+/* Fields about names, layout and return values. Images always have three channels here. */
 static const char *const harmless[] = {"image_processor_type",
                                        "processor_class",
                                        "feature_extractor_type",
@@ -27,7 +27,7 @@ static void read_limits(lz_qwen25_processor *p, lz_config *c) {
     lz_config size = lz_config_inside(c, "size");
     p->min_pixels = 56 * 56;
     p->max_pixels = 28 * 28 * 1280;
-    for (int i = 0; i < 3; i++) { /* the last that is there counts */
+    for (int i = 0; i < 3; i++) { /* a later field overrides an earlier one */
         lz_config *from = i < 2 ? &size : c;
         p->min_pixels = lz_config_int(from, i ? "min_pixels" : "shortest_edge", p->min_pixels, 1, MOST);
         p->max_pixels = lz_config_int(from, i ? "max_pixels" : "longest_edge", p->max_pixels, 1, MOST);
@@ -78,7 +78,7 @@ lz_status lz_qwen25_processor_read(lz_qwen25_processor *p, lz_context *ctx, cons
         bool found = inside.root;
         if (!c.err.status) c.err = inside.err;
         status = lz_config_end(&c, err);
-        if (status || found) return status; /* older files of this name hold only names, and the other file all else */
+        if (status || found) return status; /* older files of this name have no settings; these are in the other file */
     } else if (status != LZ_NOT_FOUND) {
         if (err) *err = none;
         return status;

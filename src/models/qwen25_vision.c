@@ -2,11 +2,11 @@
  *
  *   P patches of 14 x 14 pixels, E width, H heads of d, F feed-forward width; a unit is 2 x 2 patches, U = P/4 of them
  *
- *   pixels -> patches [P, E] -> blocks, most of which look only at their own window of 4 x 4 units -> units [U, 4E] -> [U, W]
+ *   pixels -> patches [P, E] -> blocks, most with attention inside windows of 4 x 4 units -> units [U, 4E] -> [U, W]
  *
- * The patches of a unit stay together, and units are put in the order of windows before the first block. Windows of one shape
- * come one after the other (whole ones, those at the right edge, at the bottom, in the corner), so that each kind is one batch.
- * Which window is first does not matter to any of them; at the end the units are put back in rows. */
+ * The patches of a unit stay together, and units are sorted by window before the first block. Windows of one shape are
+ * consecutive (full ones, those at the right edge, at the bottom edge, in the corner), so that each kind is one batch
+ * of attention. The order of windows does not affect the result; at the end the units are put back into row order. */
 #include "models/qwen25_vision.h"
 
 #include <math.h>
@@ -26,8 +26,8 @@ typedef struct block {
 
 struct lz_qwen25_vision {
     lz_context *ctx;
-    int64_t width, heads, head_size, n_blocks, window; /* window: its side, in units */
-    int64_t whole[MAX_WHOLE];                          /* blocks that look at the whole picture */
+    int64_t width, heads, head_size, n_blocks, window; /* window: side of a window, in units */
+    int64_t whole[MAX_WHOLE];                          /* indices of the blocks with attention over the whole image */
     int n_whole;
     lz_qwen25_processor processor;
     lz_param *patch_embed, *norm;
@@ -51,7 +51,7 @@ static const lz_weight block_rows[] = {
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-/* Fields with a value other than the one that is implemented. */
+/* Refuses values that are not implemented. */
 static void check_kind(lz_config *c) {
     static const char *const types[] = {"default", "axial", NULL};
     lz_config rope = lz_config_inside(c, "rope_parameters");
@@ -62,7 +62,7 @@ static void check_kind(lz_config *c) {
     if (!c->err.status) c->err = rope.err;
     if (lz_config_int(c, "in_chans", 3, 1, 64) != 3 || lz_config_int(c, "spatial_patch_size", PATCH, 1, 1024) != PATCH)
         lz_config_refuse(c, "'in_chans' and 'spatial_patch_size' must be 3 and %d", PATCH);
-    lz_config_real(c, "tokens_per_second", 2); /* of films */
+    lz_config_real(c, "tokens_per_second", 2); /* for films only */
     lz_config_refuse_rest_of_transformers(c);
 }
 
@@ -126,12 +126,12 @@ void lz_qwen25_vision_close(lz_qwen25_vision *m) {
 
 typedef struct order {
     int64_t h, w;                       /* units */
-    int64_t count[KINDS], units[KINDS]; /* windows of each kind, and units in one */
-    lz_array *there, *back;             /* [U] i64: which unit comes here, and where it went */
+    int64_t count[KINDS], units[KINDS]; /* windows of each kind, and units of such a window */
+    lz_array *there, *back;             /* [U] i64: the unit at each position of the window order; its inverse */
     lz_array *cos, *sin;                /* [P, d/2], in that order */
 } order;
 
-/* A patch turns by its row in the first half of its pairs, by its column in the second. */
+/* The first half of a patch's pairs is rotated by its row, the second half by its column. */
 static void turn_by(const lz_qwen25_vision *m, int64_t row, int64_t column, float *cos_row, float *sin_row) {
     int64_t quarter = m->head_size / 4;
     for (int64_t k = 0; k < quarter; k++) {
@@ -143,10 +143,10 @@ static void turn_by(const lz_qwen25_vision *m, int64_t row, int64_t column, floa
     }
 }
 
-/* Visits the units window by window; writes which they are. */
+/* Writes the indices of the units, window by window. */
 static void walk_windows(const lz_qwen25_vision *m, order *o, int64_t *there) {
     int64_t s = m->window, rest_h = o->h % s, rest_w = o->w % s, n = 0;
-    for (int kind = 0; kind < KINDS; kind++) { /* whole, right edge, bottom, corner */
+    for (int kind = 0; kind < KINDS; kind++) { /* full, right edge, bottom edge, corner */
         bool bottom = kind >= 2, right = kind % 2;
         int64_t wh = bottom ? rest_h : s, ww = right ? rest_w : s;
         int64_t rows = bottom ? rest_h > 0 : o->h / s, columns = right ? rest_w > 0 : o->w / s;
@@ -187,7 +187,8 @@ static order order_windows(const lz_qwen25_vision *m, int64_t h, int64_t w) {
 
 /* ---- the forward pass -------------------------------------------------------------------------------------------- */
 
-/* [h, w, 3] u8 -> [U, 4 * 588]: of each unit its patches row by row, of each patch its colours, of each colour its rows */
+/* [h, w, 3] u8 -> [U, 4 * 588]: for each unit its patches in row order, for each patch its channels, for each channel
+ * its rows. */
 static lz_array *patches(const lz_qwen25_vision *m, lz_array *picture, const order *o) {
     lz_array *mean = lz_from(m->ctx, LZ_DIMS(3), LZ_F32, m->processor.mean),
              *spread = lz_from(m->ctx, LZ_DIMS(3), LZ_F32, m->processor.spread);
@@ -196,7 +197,7 @@ static lz_array *patches(const lz_qwen25_vision *m, lz_array *picture, const ord
     return lz_reshape(lz_permute(x, LZ_DIMS(0, 3, 1, 4, 6, 2, 5)), LZ_DIMS(o->h * o->w, -1));
 }
 
-/* One picture fills both frames of a patch, so their kernels can be added: [E, 3, 2, 14, 14] -> [E, 588] */
+/* A still image is both frames of a patch, so the kernels of the frames are added: [E, 3, 2, 14, 14] -> [E, 588] */
 static lz_array *patch_kernel(const lz_qwen25_vision *m) {
     lz_array *w = lz_cast(lz_dense(m->patch_embed), LZ_F32);
     lz_array *sum = lz_add(lz_slice(w, 2, 0, 1, 1), lz_slice(w, 2, 1, 2, 1));
@@ -209,7 +210,7 @@ static lz_array *sequences(const lz_qwen25_vision *m, lz_array *x, int64_t first
     return lz_permute(x, LZ_DIMS(0, 2, 1, 3));
 }
 
-/* Each window, or all at once: q, k, v [P, E] -> [P, E] */
+/* Attention inside each window, or over the whole image: q, k, v [P, E] -> [P, E] */
 static lz_array *look_around(const lz_qwen25_vision *m, const order *o, bool whole, lz_array *const qkv[3]) {
     lz_array *parts[KINDS];
     int n = 0;
@@ -226,7 +227,7 @@ static lz_array *look_around(const lz_qwen25_vision *m, const order *o, bool who
     return n > 1 ? lz_concat(parts, n, 0) : parts[0];
 }
 
-/* [P, E], rotated head by head */
+/* Rope for each head: [P, E] -> [P, E] */
 static lz_array *turn(const lz_qwen25_vision *m, lz_array *x, const order *o) {
     lz_array *heads = lz_permute(lz_reshape(x, LZ_DIMS(-1, m->heads, m->head_size)), LZ_DIMS(1, 0, 2));
     heads = lz_rope(heads, o->cos, o->sin, .half_split = true);

@@ -1,4 +1,5 @@
-/* qwen25_vision.h: the vision tower of Qwen2.5-VL: a picture as rows that its language model reads like words. */
+/* qwen25_vision.h: the vision tower of Qwen2.5-VL: an image as rows that its language model reads like word
+ * embeddings. */
 #ifndef LZ_QWEN25_VISION_H
 #define LZ_QWEN25_VISION_H
 
@@ -10,7 +11,7 @@ lz_qwen25_vision *lz_qwen25_vision_open(lz_context *ctx, const char *folder, con
                                         lz_error *err);
 void lz_qwen25_vision_close(lz_qwen25_vision *m);
 
-#define LZ_QWEN25_UNIT 28 /* pixels of a row's part of the picture, in each direction: 2 x 2 patches of 14 */
+#define LZ_QWEN25_UNIT 28 /* side, in pixels, of the part of the image that one row stands for: 2 x 2 patches of 14 */
 
 /* [h, w, 3] u8, of whole units -> [h/28 w/28, width], row by row */
 lz_array *lz_qwen25_vision_rows(const lz_qwen25_vision *m, lz_array *picture);

@@ -2,8 +2,9 @@
  *
  *   T tokens, W width, H query heads, G key heads, d head size, F feed-forward width
  *
- * A decoder layer: x += attention(norm(x)); x += mlp(norm(x)). Queries and keys are normed per head and rotated in half-split
- * pairs; keys must not lie ahead, nor be padding. Padding rows are computed like any other: the picture model reads them. */
+ * A decoder layer: x += attention(norm(x)); x += mlp(norm(x)). Queries and keys are normed per head and rotated in
+ * half-split pairs; attention is causal and ignores padding. Padding rows are computed like any other: the transformer
+ * reads them. */
 #include "models/qwen3.h"
 
 #include <math.h>
@@ -25,7 +26,7 @@ struct lz_qwen3 {
     int64_t taps[LZ_QWEN3_MAX_TAPS];
     int n_taps;
     bool last_is_normed;    /* the state behind the last layer, as transformers counts it */
-    lz_param *embed, *norm; /* norm: only where the state behind the last layer is read */
+    lz_param *embed, *norm; /* norm: only if the state after the last layer is read */
     layer *layer;           /* [layers], up to the last tap */
 };
 

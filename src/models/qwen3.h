@@ -1,4 +1,4 @@
-/* qwen3.h: the Qwen3 language model as a text encoder: what its residual stream holds after some of its layers. */
+/* qwen3.h: the Qwen3 language model as a text encoder: its hidden states after some of its layers. */
 #ifndef LZ_QWEN3_H
 #define LZ_QWEN3_H
 
@@ -8,12 +8,12 @@
 
 typedef struct lz_qwen3 lz_qwen3;
 
-/* taps: numbers of the hidden states to return, counted as transformers does (0: the embedding, k: after layer k-1),
- * ascending. Layers behind the last tap are not loaded. targets: for LoRAs, as long as the model; NULL: none. */
+/* taps: indices of the hidden states to return, as in transformers (0: the embedding, k: after layer k-1), ascending.
+ * Layers after the last tap are not loaded. targets: for LoRAs, as long as the model; NULL: none. */
 lz_qwen3 *lz_qwen3_open(lz_context *ctx, const char *folder, const int64_t *taps, int n_taps, lz_targets *targets,
                         lz_error *err);
 void lz_qwen3_close(lz_qwen3 *m);
-int64_t lz_qwen3_width(const lz_qwen3 *m); /* of one hidden state */
+int64_t lz_qwen3_width(const lz_qwen3 *m); /* size of one hidden state */
 int64_t lz_qwen3_vocabulary(const lz_qwen3 *m);
 
 /* ids [t] i64, real [t] bool (false: padding) -> [t, taps * width] f32 */

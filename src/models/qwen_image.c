@@ -1,6 +1,6 @@
 /* qwen_image.c: the Qwen-Image transformer.
  *
- *   T text tokens, L image tokens (references behind the picture), D width = H heads x d, M = 4D feed-forward width,
+ *   T text tokens, L image tokens (references after the picture), D width = H heads x d, M = 4D feed-forward width,
  *   C latent channels, E text features
  *
  *   time ----> six modulation vectors for each stream of each block
@@ -8,8 +8,8 @@
  *                              blocks: two streams, one attention -> norm -> velocity [L, C]
  *   latents ---------> [L, D] /
  *
- * Everything is modulated: a layer norm without weights, times 1 + scale, plus shift; what a branch adds is times gate. The
- * streams grow to 5e7 in the published model: too much for f16. */
+ * Everything is modulated: a layer norm without weights, times 1 + scale, plus shift; the output of a branch is
+ * multiplied by gate. Values of the streams reach 5e7 in the published model, which f16 cannot represent. */
 #include "models/qwen_image.h"
 
 #include <math.h>
@@ -119,12 +119,12 @@ static lz_status read_config(lz_qwen_image *m, const char *folder, lz_error *err
         [D] = m->width,    [D2] = 2 * m->width, [D6] = VECTORS * m->width, [M] = 4 * m->width,
         [C] = m->channels, [E] = m->text_width, [TIME] = TIME_CHANNELS,    [HEAD] = m->head_size};
     for (int i = 0; i < SIZES; i++) m->sizes[i] = all[i];
-    static const char *const harmless[] = {"pooled_projection_dim", NULL}; /* of older files, and of no use in them */
+    static const char *const harmless[] = {"pooled_projection_dim", NULL}; /* in older files, where it has no effect */
     lz_config_refuse_rest(&c, harmless);
     return lz_config_end(&c, err);
 }
 
-/* Loads or releases what modulates. Of each block only the vectors are needed in a step, not what makes them. */
+/* Loads the modulation weights. A step needs only the vectors of each block, not the weights that make them. */
 static lz_status load_modulation(const lz_qwen_image *m, time_weights *t, lz_error *err) {
     lz_loader l;
     lz_status status = lz_loader_open(&l, m->ctx, m->folder, &lz_names_qwen_image, m->sizes, err);
@@ -141,7 +141,7 @@ static void release_modulation(const lz_qwen_image *m, time_weights *t) {
     lz_loader_release_blocks(m->ctx, t->blocks, m->n_blocks, LZ_ROWS(modulation_rows), sizeof *t->blocks);
 }
 
-/* Said on opening, not when the first picture is half made. */
+/* Errors in the modulation weights are reported on opening, not during the first picture. */
 static lz_status check_modulation(const lz_qwen_image *m, lz_error *err) {
     time_weights t = {.blocks = NULL};
     lz_status status = load_modulation(m, &t, err);
@@ -192,10 +192,11 @@ bool lz_qwen_image_still(const lz_qwen_image *m) { return m->still; }
 
 /* ---- once per schedule, size, prompt ----------------------------------------------------------------------------- */
 
-/* [n] -> [n, D]: what all modulation vectors are made of */
+/* [n] -> [n, D]: the input of all modulation weights */
 static lz_array *time_features(const lz_qwen_image *m, const time_weights *p, lz_array *sigmas) {
     int64_t half = TIME_CHANNELS / 2;
-    /* Angles reach 1000, where the last bit of a factor is 6e-5 of a turn: rounded as torch rounds them. */
+    /* Angles reach 1000, where the last bit of a factor changes the angle by 6e-5 of a rotation: rounded as in
+     * torch. */
     lz_array *exponent = lz_mul(lz_arange(m->ctx, 0, (double)half, 1, LZ_F32), -log(10000) / (double)half);
     lz_array *omega = lz_cast(lz_exp(lz_cast(exponent, LZ_F64)), LZ_F32);
     lz_array *time = lz_reshape(lz_div(lz_mul(sigmas, 1000.0), 1000.0), LZ_DIMS(-1, 1));
@@ -230,7 +231,7 @@ lz_qwen_image_time lz_qwen_image_modulation(const lz_qwen_image *m, lz_array *si
         lz_array *zero = lz_full(m->ctx, LZ_DIMS(1), LZ_F32, 0);
         if (m->still) time.still = all_vectors(m, t.blocks, false, time_features(m, &t, zero));
     }
-    release_modulation(m, &t); /* the arrays keep what they need until they are evaluated */
+    release_modulation(m, &t); /* the arrays have references to the weights until they are evaluated */
     lz_scope_keep(scope, time.image);
     lz_scope_keep(scope, time.text);
     lz_scope_keep(scope, time.out);
@@ -250,13 +251,13 @@ lz_array *lz_qwen_image_context(const lz_qwen_image *m, lz_array *features) {
 
 /* ---- the forward pass -------------------------------------------------------------------------------------------- */
 
-/* How the rows of a stream are modulated: the first ones now, those from `rows` on as if there were no noise. */
+/* Modulation of the rows of a stream: those before `rows` by the current time, the others (references) as at time 0. */
 typedef struct modulation {
     lz_array *shift, *scale, *gate, *still_shift, *still_scale, *still_gate;
-    int64_t rows; /* 0: all alike */
+    int64_t rows; /* 0: all by the current time */
 } modulation;
 
-/* The i-th vector of block b, [1, D]. */
+/* Vector i of block b, [1, D]. */
 static lz_array *vector(const lz_qwen_image *m, lz_array *row, int64_t b, int i) {
     int64_t at = (b * VECTORS + i) * m->width;
     return row ? lz_slice(row, 1, at, at + m->width, 1) : NULL;
@@ -294,20 +295,21 @@ static lz_array *to_heads(const lz_qwen_image *m, lz_array *x) {
     return lz_permute(lz_reshape(x, LZ_DIMS(1, -1, m->heads, m->head_size)), LZ_DIMS(0, 2, 1, 3));
 }
 
-/* Normed, rotated: [n, D] -> [1, H, n, d] */
+/* Norm and rope: [n, D] -> [1, H, n, d] */
 static lz_array *turn(const lz_qwen_image *m, lz_array *x, const lz_param *norm, lz_array *cos, lz_array *sin) {
     x = lz_rms_norm(lz_reshape(x, LZ_DIMS(1, -1, m->heads, m->head_size)), lz_dense(norm), eps);
     return lz_rope(lz_permute(x, LZ_DIMS(0, 2, 1, 3)), cos, sin);
 }
 
-/* What a stream adds after the joint attention. */
+/* The rest of a stream's block, after the joint attention. */
 static lz_array *finish_stream(const stream *p, lz_array *x, lz_array *attention, modulation first, modulation second) {
     x = add_gated(x, lz_apply_affine(attention, p->out), first);
     lz_array *h = lz_gelu_tanh(lz_apply_affine(modulate(x, second), p->mlp_in));
     return add_gated(x, lz_apply_affine(h, p->mlp_out), second);
 }
 
-/* x [L, D] and y [T, D] see each other in one attention, text first. Nobody reads the last block's text. */
+/* x [L, D] and y [T, D] share one attention, with the text first. The text of the last block is not used, so not
+ * computed. */
 static void run_block(const lz_qwen_image *m, int64_t b, lz_array **x, lz_array **y, lz_qwen_image_time time,
                       lz_qwen_image_tables tables, int64_t rows) {
     const block *p = &m->blocks[b];
@@ -342,7 +344,7 @@ lz_array *lz_qwen_image_velocity(const lz_qwen_image *m, lz_array *x, lz_array *
     if (lz_shape(x).at[0] == rows) time.still = NULL; /* no references */
     x = lz_apply_affine(lz_cast(x, lz_compute_type(m->ctx)), m->image_in);
     for (int64_t b = 0; b < m->n_blocks; b++) run_block(m, b, &x, &y, time, tables, rows);
-    /* The last norm has its vectors the other way round: scale, then shift. */
+    /* The last norm has its vectors in the opposite order: scale, then shift. */
     x = lz_modulated_norm(lz_slice(x, 0, 0, rows, 1), lz_slice(time.out, 1, 0, m->width, 1),
                           lz_slice(time.out, 1, m->width, 2 * m->width, 1), eps);
     return lz_scope_return(scope, lz_cast(lz_apply_affine(x, m->proj_out), LZ_F32));

@@ -14,22 +14,23 @@ lz_targets *lz_qwen_image_targets(lz_qwen_image *m); /* for LoRAs */
 lz_status lz_qwen_image_build(const lz_qwen_image *m, lz_error *err);
 int64_t lz_qwen_image_channels(const lz_qwen_image *m);   /* of a latent token */
 int64_t lz_qwen_image_text_width(const lz_qwen_image *m); /* of a text feature */
-bool lz_qwen_image_still(const lz_qwen_image *m);         /* references are modulated as if no noise were left */
+bool lz_qwen_image_still(const lz_qwen_image *m);         /* reference images are modulated as at time 0 */
 
-/* What depends on time alone: computed for all steps before the first, with weights that are a third of the model and
- * belong to nothing but these arrays: once they are evaluated, the weights are gone. Rows are steps, B the number of
- * blocks. */
+/* Modulation vectors, which depend on time alone; computed for all steps before the first. Their weights are a third of
+ * the model, and only these arrays have references to them: evaluating the arrays releases the weights. Row i is for
+ * step i; B is the number of blocks. */
 typedef struct lz_qwen_image_time {
     lz_array *image, *text, *out; /* [n, B 6D], [n, B 6D], [n, 2D] */
-    lz_array *still;              /* [1, B 6D] for references, or NULL: as the picture */
+    lz_array *still;              /* [1, B 6D] for references; NULL: the same as for the picture */
 } lz_qwen_image_time;
 lz_qwen_image_time lz_qwen_image_modulation(const lz_qwen_image *m, lz_array *sigmas); /* [n] f32 */
 
-/* What depends on the size alone. A token's place: image, row, column; words have three times the same. */
+/* Rope tables, which depend on the size alone. A token's place: image, row, column; of a word three times its
+ * position. */
 void lz_qwen_image_rope(const lz_qwen_image *m, const lz_place *places, int64_t n, lz_array **cos,
                         lz_array **sin); /* [n, d/2] */
 
-/* What depends on the prompt alone: [t, text width] -> [t, D] */
+/* The context, which depends on the prompt alone: [t, text width] -> [t, D] */
 lz_array *lz_qwen_image_context(const lz_qwen_image *m, lz_array *features);
 
 typedef struct lz_qwen_image_tables {

@@ -1,10 +1,12 @@
-/* qwen_vae.c: AutoencoderKLQwenImage, which is made for films, with a single picture: the usual one (vae.h), with 1x1
- * convolutions between its halves and the latents, of which the mean is taken. Doubling halves the channels.
+/* qwen_vae.c: AutoencoderKLQwenImage, an autoencoder for films, used for single pictures: the architecture of vae.h,
+ * with 1x1 convolutions between encoder or decoder and the latents. The encoder's mean is used. Upsampling layers halve
+ * the channels.
  *
- * Its convolutions look back in time: of the three slices of a kernel the last one meets the picture, the others only what
- * would be before it, nothing. So each is a plain convolution with the last slice, and what resamples time is not used.
+ * Its convolutions are causal in time: the last of the three time slices of a kernel is applied to the picture, the
+ * others to earlier frames, which do not exist. So each is a 2D convolution with the last slice, and layers that
+ * resample time are not used.
  *
- * The norms bring each pixel to unit mean square. */
+ * The norms scale each pixel to unit mean square. */
 #include "models/qwen_vae.h"
 
 #include <stdio.h>
@@ -44,12 +46,12 @@ static const lz_weight attention_rows[] = {
 };
 static const lz_weight norm_out_rows[] = {
     {"norm_out.gamma", offsetof(lz_coder, norm_out.weight), {LZ_OUT, LZ_ONE, LZ_ONE, LZ_ONE}}};
-/* What resizes is flat. */
+/* Resizing layers are 2D convolutions. */
 static const lz_weight resize_rows[] = {
     {"resample.1.weight", offsetof(lz_affine, weight), {LZ_OUT, LZ_IN, LZ_THREE, LZ_THREE}},
     {"resample.1.bias", offsetof(lz_affine, bias), {LZ_OUT}}};
 
-/* x sqrt(c) / |x| times gamma; the eps is for pixels that are all 0. */
+/* x sqrt(c) / |x| times gamma; eps avoids a division by zero. */
 static lz_array *pixel_norm(const lz_coder *c, lz_array *x, lz_affine n) {
     (void)c;
     return lz_rms_norm(x, lz_reshape(lz_dense(n.weight), LZ_DIMS(-1)), 1e-24);
@@ -73,7 +75,7 @@ static const lz_vae_kind kind = {
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-/* What resizes: a convolution in space, and one in time that a single picture does not meet. */
+/* A resizing layer: a convolution in space, and one in time, which is not used for a single picture. */
 static void visit_resize(lz_loader *l, const char *prefix, lz_affine *c, int64_t in, int64_t out) {
     char name[160];
     snprintf(name, sizeof name, "%stime_conv.", prefix);
@@ -81,7 +83,7 @@ static void visit_resize(lz_loader *l, const char *prefix, lz_affine *c, int64_t
     if (l) lz_loader_skip(l, name);
 }
 
-/* The encoder's blocks are one flat list. */
+/* In the files, the encoder's blocks are one flat list. */
 static void visit_down(lz_loader *l, lz_coder *c) {
     char prefix[96];
     int64_t in = c->width[0];
@@ -121,7 +123,7 @@ static void visit_model(lz_loader *l, lz_qwen_vae *m) {
     visit_up(l, &m->decoder);
 }
 
-/* Of the published model, whose file has them too. */
+/* Statistics of the published model, whose configuration has them too. */
 static const double published_mean[] = {-0.7571, -0.7089, -0.9113, 0.1075,  -0.1745, 0.9653,  -0.1517, 1.5508,
                                         0.4134,  -0.0715, 0.5517,  -0.3632, -0.1922, -0.9497, 0.2503,  -0.2921},
                     published_spread[] = {2.8184, 1.4541, 2.3275, 2.6558, 1.2196, 1.7708, 2.6052, 2.0743,
@@ -157,7 +159,7 @@ static lz_status read_config(lz_qwen_vae *m, const char *folder, lz_error *err) 
         lz_config_refuse(&c, "'attn_scales' is not empty: attention outside the middle is not supported");
     read_statistics(&c, "latents_mean", m->latent, published_mean, m->mean);
     read_statistics(&c, "latents_std", m->latent, published_spread, m->spread);
-    /* Training; and what happens to time, of which a picture has none. */
+    /* Fields about training and about the time axis. */
     static const char *const harmless[] = {"dropout", "temperal_downsample", "attn_scales", NULL};
     lz_config_refuse_rest(&c, harmless);
     return lz_config_end(&c, err);
@@ -180,7 +182,7 @@ lz_qwen_vae *lz_qwen_vae_open(lz_context *ctx, const char *folder, lz_error *err
 
 void lz_qwen_vae_close(lz_qwen_vae *m) {
     if (!m) return;
-    if (m->encoder.levels) visit_model(NULL, m); /* none: its configuration could not be read */
+    if (m->encoder.levels) visit_model(NULL, m); /* 0 levels: the configuration could not be read */
     lz_host_free(m->ctx, m);
 }
 
@@ -196,7 +198,7 @@ static lz_array *statistics(const lz_qwen_vae *m, const float *values) {
 lz_array *lz_qwen_vae_encode(const lz_qwen_vae *m, lz_array *picture) {
     lz_scope *scope = lz_scope_begin(m->ctx, "encode");
     lz_array *x = lz_vae_conv1(lz_vae_encode(&m->encoder, picture), m->quant);
-    x = lz_cast(lz_slice(x, 3, 0, m->latent, 1), LZ_F32); /* the mean; the spread is not used */
+    x = lz_cast(lz_slice(x, 3, 0, m->latent, 1), LZ_F32); /* the mean; the variance is not used */
     x = lz_div(lz_sub(x, statistics(m, m->mean)), statistics(m, m->spread));
     return lz_scope_return(scope, lz_flux2_patch(x));
 }

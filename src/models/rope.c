@@ -1,4 +1,5 @@
-/* rope.c: see rope.h. Tokens are many, but places along an axis few: each wave is computed once for each of them. */
+/* rope.c: see rope.h. There are many tokens but few coordinates along an axis, so cosines and sines are computed once
+ * for each coordinate. */
 #include "models/rope.h"
 
 #include <math.h>
@@ -6,7 +7,7 @@
 
 #include "array/internal.h"
 
-/* Cosines and sines of one axis: a row for each place from the first to the last, a column for each pair. */
+/* Cosines and sines of one axis: a row for each coordinate from first to last, a column for each pair. */
 typedef struct waves {
     int64_t first, last, pairs;
     float *cos, *sin;
@@ -25,7 +26,7 @@ static void fill_waves(waves *w, double theta) {
     }
 }
 
-/* Which places there are; returns how many numbers their waves take. */
+/* Finds the range of coordinates along each axis. Returns the size of all waves. */
 static int64_t measure(const int64_t channels[LZ_ROPE_AXES], const lz_place *places, int64_t n, waves *axes) {
     int64_t size = 0;
     for (int a = 0; a < LZ_ROPE_AXES && channels[a]; a++) {
@@ -41,7 +42,7 @@ static int64_t measure(const int64_t channels[LZ_ROPE_AXES], const lz_place *pla
     return size;
 }
 
-/* The rows of all axes side by side, token by token. */
+/* Concatenates the rows of all axes for each token. */
 static void join_waves(const waves *axes, const lz_place *places, int64_t n, float *c, float *s) {
     for (int64_t i = 0; i < n; i++)
         for (int a = 0; a < LZ_ROPE_AXES; a++) {

@@ -1,5 +1,5 @@
-/* storage_take.c: from how a matrix is stored to its arrays. Codes stay in the mapped file; scales that lie in another order
- * are put into rows on their way to a kernel. */
+/* storage_take.c: the arrays of a stored matrix. Codes stay in the mapped file; scales in another layout are reordered
+ * into rows when a kernel needs them. */
 #define LZ_NO_SUGAR
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 /* ---- scales in another order ------------------------------------------------------------------------------------- */
 
-/* Belongs to the made array [rows, columns]. */
+/* Owned by the made array [rows, columns]. */
 typedef struct reordered {
     lz_context *ctx;
     lz_array *source; /* retained */
@@ -18,7 +18,7 @@ typedef struct reordered {
     int64_t size;                     /* bytes of a scale */
 } reordered;
 
-/* The number of a scale in the file. */
+/* The index of a scale in the file. */
 static int64_t place_of(const reordered *r, int64_t row, int64_t column) {
     if (r->order == LZ_SCALES_COLUMNS) return column * r->all_rows + row;
     int64_t across = (r->columns + 3) / 4;
@@ -56,7 +56,7 @@ static lz_array *reorder(lz_weights *w, const lz_stored *s, const lz_weights_ten
 
 /* ---- taking ------------------------------------------------------------------------------------------------------ */
 
-/* Scales or offsets of some rows. */
+/* Gets the scales or offsets of some rows. */
 static lz_array *take_scales(lz_weights *w, const lz_stored *s, const lz_weights_tensor *t, int64_t first, int64_t rows,
                              lz_error *err) {
     bool tiled = s->order == LZ_SCALES_TILED;
@@ -86,7 +86,7 @@ static lz_array *take_gains(lz_weights *w, const lz_stored *s, lz_error *err) {
         return NULL;
     }
     lz_array *a = lz_cast(lz_weights_view(w, t, 0, (lz_dims){1, {s->layout.columns}}, (lz_dtype)t->dtype), LZ_F32);
-    return lz_eval(a, err) ? NULL : a; /* a row of numbers, once */
+    return lz_eval(a, err) ? NULL : a; /* evaluated once: a single row */
 }
 
 lz_status lz_stored_take(lz_weights *w, const lz_stored *s, int64_t first, int64_t rows, lz_packed *to, lz_error *err) {
@@ -98,7 +98,7 @@ lz_status lz_stored_take(lz_weights *w, const lz_stored *s, int64_t first, int64
     if (!local.status && s->scales) to->scales = take_scales(w, s, s->scales, first, rows, &local);
     if (!local.status && s->offsets) to->offsets = take_scales(w, s, s->offsets, first, rows, &local);
     if (!local.status && s->gains) to->gains = take_gains(w, s, &local);
-    /* The op takes a factor of 0 for 1. */
+    /* For the op, factor 0 means 1. */
     if (!local.status && s->layout.factor == 0) {
         const float zero = 0;
         to->layout.factor = 1;

@@ -1,16 +1,16 @@
-/* taef2.c: a row of layers each way; the tables below are the whole architecture. Widths are read from the tensors: there is
- * no configuration. */
+/* taef2.c: encoder and decoder are sequences of layers; the tables below are the whole architecture. There is no
+ * configuration: widths are read from the tensors. */
 #include "models/taef2.h"
 
 #include <stdio.h>
 
 #include "models/loader.h"
 
-enum { ONE = 1, THREE, COLOURS, LATENT, WIDTH, HIDDEN }; /* what rows are made of */
+enum { ONE = 1, THREE, COLOURS, LATENT, WIDTH, HIDDEN }; /* indices of sizes in lz_weight.dims */
 
-/* What a layer of any kind holds. */
+/* The weights of a layer of any kind. */
 typedef struct layer {
-    lz_affine conv[3];   /* a single convolution: the first */
+    lz_affine conv[3];   /* a layer with one convolution uses conv[0] */
     lz_param *pool_in;   /* [hidden, width, 1, 1] */
     lz_affine pool_norm; /* [hidden] */
     lz_param *pool_out;  /* [width, hidden, 1, 1] */
@@ -94,7 +94,7 @@ static const kind FROM_PICTURE = {LZ_ROWS(from_picture_rows), conv3}, TO_LATENT 
 enum { MAX_LAYERS = 20 };
 typedef struct side {
     const char *name;
-    const kind *kinds[MAX_LAYERS]; /* ended by NULL, if they are fewer */
+    const kind *kinds[MAX_LAYERS]; /* ended by NULL if there are fewer */
 } side;
 static const side sides[2] = {
     {"encoder",
@@ -123,7 +123,7 @@ static const lz_component names = {
     .anchors = {"encoder.0.weight", "decoder.19.weight"},
 };
 
-/* Axis 0 of a tensor; the loader says which one is missing. */
+/* The size of axis 0 of a tensor; 0 if it is missing, which the loader reports. */
 static int64_t rows_of(const lz_loader *l, const char *name) {
     lz_dims d = lz_names_shape(&l->names, name);
     return d.n > 0 ? d.at[0] : 0;

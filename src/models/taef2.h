@@ -1,5 +1,5 @@
-/* taef2.h: TAEF2, a tiny autoencoder for the same latents: a rough picture in a fraction of the time and memory. It
- * works on the transformer's own tokens (no statistics) and on pictures in 0..1. */
+/* taef2.h: TAEF2, a tiny autoencoder for the latents of FLUX.2: less exact, in a fraction of the time and memory. It
+ * works on the transformer's tokens (without statistics) and on pictures in 0..1. */
 #ifndef LZ_TAEF2_H
 #define LZ_TAEF2_H
 

@@ -40,8 +40,8 @@ void lz_vae_visit_coder(lz_loader *l, const char *side, lz_coder *c, int64_t in,
 
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
 
-/* [out, in, kh, kw] -> [out, kh, kw, in]. Of a kernel for films, [out, in, kt, kh, kw], the last slice meets the picture, the
- * others what would be before it. */
+/* [out, in, kh, kw] -> [out, kh, kw, in]. Of a kernel for films, [out, in, kt, kh, kw], only the last time slice is
+ * used: the others are for earlier frames, which a single picture does not have. */
 static lz_array *kernel(const lz_param *p) {
     lz_array *weight = lz_dense(p);
     lz_dims d = lz_shape(weight);
@@ -82,7 +82,7 @@ lz_array *lz_vae_encode(const lz_coder *c, lz_array *picture) {
     x = conv3(lz_cast(x, lz_compute_type(picture->ctx)), c->in);
     for (int i = 0; i < c->levels; i++) {
         for (int j = 0; j < c->n_resnets; j++) x = run_resnet(c, &c->resnets[i][j], x);
-        /* Halving pads on the right and below only, so that pixel 0 stays the middle of the first window. */
+        /* Downsampling pads only on the right and at the bottom, as in the model's own code. */
         if (c->resize[i].weight)
             x = lz_conv2d(x, kernel(c->resize[i].weight), lz_dense(c->resize[i].bias), .stride = 2, .bottom = 1,
                           .right = 1);

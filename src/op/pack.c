@@ -1,5 +1,5 @@
-/* pack.c: see pack.h. Each block packing is written by a function of its own; what the K packings share is how a run of
- * weights gets its scale (fit_symmetric) or its scale and minimum (fit_affine). */
+/* pack.c: see pack.h. Each block packing has a function. The K packings share the fit of a scale (fit_symmetric), or of
+ * a scale and a minimum (fit_affine), to a run of weights. */
 #include "op/pack.h"
 
 #include <math.h>
@@ -35,15 +35,15 @@ static void range_of(const float *x, int n, float *low, float *high) {
     }
 }
 
-/* ---- blocks of 32, as ggml's reference rounds them ----------------------------------------------------------------- */
+/* ---- blocks of 32, as ggml's reference rounds them --------------------------------------------------------------- */
 
-/* Element i's low four bits, in two halves; the fifth bit, if there is one, at high. */
+/* Writes the low four bits of each element, in two halves; the fifth bit, if there is one, to high. */
 static void put_nibbles(const uint8_t *code, uint8_t *q, uint8_t *high) {
     for (int i = 0; i < RUN / 2; i++) q[i] = (uint8_t)((code[i] & 15) | (code[i + RUN / 2] & 15) << 4);
     for (int i = 0; high && i < RUN; i++) high[i / 8] |= (uint8_t)((code[i] >> 4) << i % 8);
 }
 
-/* The extreme weight becomes the code 0, which stands for -middle. */
+/* The weight of the largest magnitude gets code 0, which means -middle. */
 static void pack_symmetric(const float *x, int middle, uint8_t *to, uint8_t *q, uint8_t *high) {
     uint8_t code[RUN];
     float scale = extreme_of(x, RUN) / -(float)middle, inverse = scale != 0 ? 1 / scale : 0;
@@ -74,10 +74,10 @@ static void q8_0(const float *x, uint8_t *to) {
     for (int i = 0; i < RUN; i++) to[2 + i] = (uint8_t)(int8_t)roundf(x[i] * inverse);
 }
 
-/* ---- runs of the K packings ---------------------------------------------------------------------------------------- */
+/* ---- runs of the K packings -------------------------------------------------------------------------------------- */
 
-/* The scale s for which s * q, q = -levels .. levels - 1, is nearest to x: several ranges are tried, and for each the scale
- * that fits its codes best is computed. */
+/* The scale s for which s * q, q = -levels .. levels - 1, is nearest to x. Tries several ranges, and computes the best
+ * scale for the codes of each. */
 static float fit_symmetric(const float *x, int n, int levels) {
     float extreme = extreme_of(x, n), best_score = 0, best = 0;
     if (extreme == 0) return 0;
@@ -87,7 +87,7 @@ static float fit_symmetric(const float *x, int n, int levels) {
             float q = fminf(fmaxf(rintf(x[i] * inverse), -(float)levels), (float)levels - 1);
             xq += x[i] * q, qq += q * q;
         }
-        float score = qq > 0 ? xq * xq / qq : 0; /* what of the squares is explained */
+        float score = qq > 0 ? xq * xq / qq : 0; /* the explained part of the sum of squares */
         if (score > best_score) best_score = score, best = xq / qq;
     }
     return best;
@@ -122,7 +122,7 @@ static void fit_affine(const float *x, int n, int levels, float *scale, float *m
     if (best_error == INFINITY) *scale = (high - low) / (float)levels;
 }
 
-/* Scales and minimums of all runs as whole numbers up to `limit`, times two halves. */
+/* Scales and minimums of all runs are integers up to `limit`, times two f16 numbers. */
 static void fit_runs(const float *x, int run, int levels, int limit, uint8_t *to_scale, uint8_t *to_minimum,
                      uint8_t *scale, uint8_t *minimum, uint8_t *code) {
     float s[SUPER / 16], m[SUPER / 16], most_s = 0, most_m = 0;
@@ -142,7 +142,7 @@ static void fit_runs(const float *x, int run, int levels, int limit, uint8_t *to
     }
 }
 
-/* Signed scales from -limit to limit - 1 times a half; codes from 0 stand for -levels. */
+/* Scales are signed integers from -limit to limit - 1, times an f16 number; code 0 means -levels. */
 static void fit_signed_runs(const float *x, int levels, int limit, uint8_t *to_scale, int *scale, uint8_t *code) {
     float s[SUPER / 16];
     for (int j = 0; j < SUPER / 16; j++) s[j] = fit_symmetric(x + j * 16, 16, levels);
@@ -156,7 +156,7 @@ static void fit_signed_runs(const float *x, int levels, int limit, uint8_t *to_s
     }
 }
 
-/* ---- blocks of 256 ------------------------------------------------------------------------------------------------- */
+/* ---- blocks of 256 ----------------------------------------------------------------------------------------------- */
 
 static void put_crumbs(const uint8_t *code, uint8_t *q) {
     for (int i = 0; i < SUPER; i++) q[32 * (i / 128) + i % 32] |= (uint8_t)((code[i] & 3) << 2 * (i % 128 / 32));
@@ -221,7 +221,7 @@ static void q6_k(const float *x, uint8_t *to) {
     }
 }
 
-/* ---- rows ---------------------------------------------------------------------------------------------------------- */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 static void (*const block_packers[LZ_PACKING_COUNT])(const float *x, uint8_t *to) = {
     [LZ_PACKING_Q4_0] = q4_0, [LZ_PACKING_Q4_1] = q4_1, [LZ_PACKING_Q5_0] = q5_0, [LZ_PACKING_Q5_1] = q5_1,

@@ -30,12 +30,12 @@ static float power_of_two(uint8_t e) { /* E8M0; 2^-127 is subnormal */
     return e == 255 ? lz_bits_to_float(0x7fc00000u) : lz_bits_to_float(e ? (uint32_t)e << 23 : 0x00400000u);
 }
 
-/* ---- blocks: element i of one block ------------------------------------------------------------------------------- */
+/* ---- blocks: element i of one block ------------------------------------------------------------------------------ */
 
 static const int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 static const int8_t e2m1_twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
-/* Blocks of 32 in two halves: byte j holds elements j (low nibble) and j + 16. */
+/* Blocks of 32 in two halves: byte j has elements j (low nibble) and j + 16. */
 static int nibble_of_halves(const uint8_t *q, int i) { return i < 16 ? q[i] & 15 : q[i - 16] >> 4; }
 
 static float q4_0(const uint8_t *b, int i) { return half(b) * (float)(nibble_of_halves(b + 2, i) - 8); }
@@ -107,7 +107,7 @@ static float iq4_xs(const uint8_t *b, int i) {
     return half(b) * (float)scale * (float)iq4_values[i % 32 >= 16 ? byte >> 4 : byte & 15];
 }
 
-/* ---- codes --------------------------------------------------------------------------------------------------------- */
+/* ---- codes ------------------------------------------------------------------------------------------------------- */
 
 static float e4m3(const uint8_t *b, int i) { return lz_from_f8(b[i]); }
 static float e5m2(const uint8_t *b, int i) { return lz_from_f16((uint16_t)(b[i] << 8)); }
@@ -147,7 +147,7 @@ float lz_unpack_element(lz_packing packing, const uint8_t *row, int64_t i) {
     return element_of_block[packing](row + i / info->elements * info->bytes, (int)(i % info->elements));
 }
 
-/* ---- rows ---------------------------------------------------------------------------------------------------------- */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 float lz_scale_at(const lz_scale_row *row, int64_t i) {
     const char *at = (const char *)row->data + i * row->stride * lz_dtype_size(row->dtype);

@@ -1,11 +1,11 @@
-/* packing.h: how weights of few bits lie in memory. A packed matrix [rows, columns] is an array of bytes, its codes: each row
- * is whole blocks, each block holds `elements` numbers in `bytes` bytes. Blocks of GGUF carry their scales; other codes are
- * numbers that scales and offsets outside of them turn into weights:
+/* packing.h: the memory layout of quantised weights. A packed matrix [rows, columns] is an array of bytes, its codes:
+ * each row is whole blocks, each block has `elements` numbers in `bytes` bytes. Blocks of GGUF contain their scales;
+ * other codes become weights with separate scales and offsets:
  *
  *     W[o][i] = (factor * scale) * code + offset,    scale and offset at [o / row_group][i / group]
  *
- * All arithmetic is in f32 and each operation is rounded once, so every kernel gives the same bits. The formulas of blocks
- * are products that f32 holds exactly and at most one sum. */
+ * All arithmetic is in f32 and each operation is rounded once, so every kernel gives the same bits. The formulas of
+ * blocks have products that are exact in f32, and at most one sum. */
 #ifndef LZ_PACKING_H
 #define LZ_PACKING_H
 
@@ -29,7 +29,7 @@
     X(IQ4_XS, "iq4_xs", 256, 136, .whole = true) \
     X(MXFP4, "mxfp4", 32, 17, .whole = true) \
     X(NVFP4, "nvfp4", 64, 36, .whole = true) \
-    /* Codes with scales outside. */ \
+    /* Codes with separate scales. */ \
     X(E4M3, "e4m3", 1, 1) \
     X(E5M2, "e5m2", 1, 1) \
     X(I8, "i8", 1, 1) \
@@ -55,15 +55,15 @@ typedef enum lz_packing {
 typedef struct lz_packing_info {
     const char *name;
     int elements, bytes; /* of a block */
-    bool whole;          /* blocks carry their scales: none are given outside, but a factor may be */
+    bool whole;          /* blocks contain their scales: there are no separate ones, but there may be a factor */
 } lz_packing_info;
 extern const lz_packing_info lz_packing_table[LZ_PACKING_COUNT];
 
 #define LZ_PACKING_MAX_ELEMENTS 256 /* of a block, which has fewer bytes */
 #define LZ_PACKING_MAX_ROTATE 256   /* of the op unpack */
 
-/* A row of scales or offsets: element i of the row of codes has the number i / group. dtype: f32, f16, bf16 or f8; u8 is
- * E8M0, a power of two, where 0 means 0.0 (it marks a block of zeros). data NULL: none. */
+/* A row of scales or offsets: element i of a row of codes has number i / group of it. dtype: f32, f16, bf16 or f8; u8
+ * is E8M0, a power of two, where 0 means 0.0 (it marks a block of zeros). data NULL: none. */
 typedef struct lz_scale_row {
     const void *data;
     lz_dtype dtype;
@@ -72,11 +72,11 @@ typedef struct lz_scale_row {
 
 float lz_scale_at(const lz_scale_row *row, int64_t i);
 
-/* The number that element i of a row of codes stands for, without scales from outside. */
+/* The value of element i of a row of codes, without separate scales. */
 float lz_unpack_element(lz_packing packing, const uint8_t *row, int64_t i);
 
-/* A row of weights in f32. rotate: 0, or the power of four g of ConvRot; then each group of g columns is multiplied by the
- * symmetric matrix H = H4 x H4 x ... / sqrt(g), and columns is a multiple of g. group 0: one scale for the row. */
+/* A row of weights in f32. rotate: 0, or the power of four g of ConvRot; then each group of g columns is multiplied by
+ * the symmetric matrix H = H4 x H4 x ... / sqrt(g), and columns is a multiple of g. group 0: one scale for the row. */
 void lz_unpack_row(lz_packing packing, const uint8_t *row, int64_t columns, const lz_scale_row *scales,
                    const lz_scale_row *offsets, int64_t group, float factor, int64_t rotate, float *out);
 
@@ -86,7 +86,7 @@ void lz_rotate_group(float *x, int64_t g);
 /* -1: no packing has this name. */
 int lz_packing_by_name(const char *name);
 
-/* Bytes of a row of so many columns, the last block filled up; -1 where they exceed int64_t. */
+/* Bytes of a row of so many columns, with the last block padded; -1: more than int64_t can represent. */
 int64_t lz_packing_row_bytes(lz_packing packing, int64_t columns);
 
 #endif

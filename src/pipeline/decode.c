@@ -1,6 +1,6 @@
-/* decode.c: latents to pixels. At once when its plan fits into memory; else in overlapping tiles that are faded into
- * each other. Tiles see only their part of the picture in the autoencoder's norms and attention, so the result
- * differs slightly: whoever asked is told. */
+/* decode.c: latents to pixels: without tiles if the plan fits into memory, otherwise in overlapping tiles that are
+ * blended. Norms and attention of the autoencoder then see only one tile, so the result differs slightly; lz_picture
+ * reports the tile size. */
 #include "pipeline/generate.h"
 
 lz_array *lz_describe_pixels(const lz_model *model, lz_array *x, int64_t h, int64_t w) {
@@ -10,7 +10,7 @@ lz_array *lz_describe_pixels(const lz_model *model, lz_array *x, int64_t h, int6
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
-/* Largest or smallest of each colour: down the columns first, where neighbours lie side by side. */
+/* Maximum or minimum of each colour. Reduces over rows first, where memory access is contiguous. */
 static lz_array *extreme(lz_array *(*reduce)(lz_array *, lz_dims, bool), lz_array *pixels) {
     lz_dims d = lz_shape(pixels);
     lz_array *row = reduce(lz_reshape(pixels, LZ_DIMS(d.at[0], d.at[1] * 3)), LZ_DIMS(0), false);
@@ -18,7 +18,7 @@ static lz_array *extreme(lz_array *(*reduce)(lz_array *, lz_dims, bool), lz_arra
 }
 
 lz_array *lz_describe_bytes(lz_array *pixels) {
-    /* Beside 2^23 an f32 has no bits behind the point: adding it rounds, to nearest even as rintf does. */
+    /* An f32 near 2^23 has no fractional bits, so adding 2^23 rounds to nearest even, like rintf. */
     lz_array *levels = lz_mul(lz_reshape(pixels, LZ_DIMS(-1)), 255.0);
     lz_array *rounded = lz_sub(lz_add(levels, 0x1p23), 0x1p23);
     lz_array *least = extreme((lz_min), pixels), *most = extreme((lz_max), pixels);
@@ -55,12 +55,12 @@ static bool tile_fits(const lz_model *model, int64_t side, int64_t room) {
     lz_array *x = lz_contiguous(lz_full(model->ctx, LZ_DIMS(side * side, lz_token_channels(model)), LZ_F32, 0));
     lz_array *pixels = lz_describe_pixels(model, x, side, side), *both[2] = {pixels, lz_describe_bytes(pixels)};
     lz_plan_info info;
-    bool good = lz_plan(both, 2, &info, NULL) || bytes_of(&info) <= room; /* errors: say them later */
+    bool good = lz_plan(both, 2, &info, NULL) || bytes_of(&info) <= room; /* an error will be reported when it runs */
     lz_scope_end(scope);
     return good;
 }
 
-static const int64_t sides[] = {64, 48, 32, 24, 16}; /* of tiles, in tokens */
+static const int64_t sides[] = {64, 48, 32, 24, 16}; /* sides of tiles, in tokens */
 enum { SIDES = sizeof sides / sizeof sides[0] };
 
 lz_status lz_decoder_plan(lz_decoder *d, lz_plan_info *info, lz_error *err) {
@@ -80,7 +80,7 @@ int64_t lz_choose_tile(const lz_model *model, int64_t h, int64_t w, const lz_pla
     return sides[i] < h || sides[i] < w ? sides[i] : 0;
 }
 
-/* The next smaller side, when memory ran out all the same; 0: there is none. */
+/* The next smaller side, after memory ran out; 0: there is none. */
 static int64_t smaller_tile(int64_t side, int64_t h, int64_t w) {
     int64_t now = side ? side : h > w ? h : w;
     for (int i = 0; i < SIDES; i++)
@@ -95,7 +95,7 @@ typedef struct canvas {
     float *sum, *weight;   /* [height, width, 3], [height, width] */
 } canvas;
 
-/* How much a pixel counts: less towards an edge that another tile continues. */
+/* The weight of a pixel: decreases towards an edge at which another tile continues. */
 static float fade(int64_t at, int64_t size, int64_t overlap, bool open_before, bool open_behind) {
     float before = open_before ? ((float)at + 0.5f) / (float)overlap : 1;
     float behind = open_behind ? ((float)(size - at) - 0.5f) / (float)overlap : 1;
@@ -115,7 +115,7 @@ static void paint(canvas *c, const float *tile, int64_t top, int64_t left, int64
     }
 }
 
-/* One tile: th x tw tokens of x [h w, c] from row, column on. */
+/* Decodes one tile: side x side tokens (less at the edges) of x [h w, c] from row, column on. */
 static lz_status decode_tile(const lz_model *model, lz_array *x, int64_t h, int64_t w, int64_t row, int64_t column,
                              int64_t side, const lz_watch *watch, canvas *c, lz_error *err) {
     lz_scope *scope = lz_scope_begin(model->ctx, "tile");
@@ -131,7 +131,7 @@ static lz_status decode_tile(const lz_model *model, lz_array *x, int64_t h, int6
     return status ? status : data ? LZ_OK : LZ_OUT_OF_MEMORY;
 }
 
-/* Where tiles begin along a side: a quarter of each lies under the next; the last ends at the end. */
+/* The start of the next tile along a side: tiles overlap by a quarter; the last one ends at the edge. */
 static int64_t next_start(int64_t at, int64_t size, int64_t side) {
     if (at + side >= size) return size;
     int64_t next = at + side - side / 4;
@@ -192,7 +192,7 @@ static lz_status decode_once(lz_model *model, lz_decoder *d, lz_array *x, int64_
 
 lz_status lz_decode_pixels(lz_model *model, lz_decoder *d, lz_array *x, const lz_watch *watch, lz_decoded *to,
                            lz_error *err) {
-    lz_error local = {.status = LZ_OK}; /* of an attempt: a smaller tile may do */
+    lz_error local = {.status = LZ_OK}; /* of one attempt: a smaller tile may succeed */
     lz_plan_info info;
     int64_t side = 0;
     if (!d->ran && !lz_decoder_plan(d, &info, NULL)) side = lz_choose_tile(model, d->h, d->w, &info);

@@ -1,8 +1,8 @@
-/* denoise.c: the loop from noise to latents, the same for every family and every sampler. What depends on the schedule or
- * the size alone is computed before it; a step is one program. */
+/* denoise.c: the loop from noise to latents, the same for every family and every sampler. Arrays that depend on the
+ * schedule or the size alone are computed before it; a step is one program. */
 #include "pipeline/job.h"
 
-/* ---- what depends on the schedule or the size alone -------------------------------------------------------------- */
+/* ---- arrays of the schedule and the size ------------------------------------------------------------------------- */
 
 static const lz_slot schedule_list[] = {LZ_SLOT(sigma_drops), LZ_SLOT(clean_row), LZ_SLOT(rows)};
 static const lz_slot size_list[] = {LZ_SLOT(tables)};
@@ -63,7 +63,7 @@ void lz_fill_begin(const lz_job *job, lz_slots *s) {
     int64_t first = job->first_step;
     s->guidance = number_array(ctx, job->options.guidance);
     s->step_index = lz_from(ctx, LZ_DIMS(1), LZ_I64, &first);
-    if (s->start) { /* a picture covered by as much noise as the schedule has there */
+    if (s->start) { /* the start image mixed with the noise of the first step */
         double noise = (double)job->sigmas[first];
         s->start_share = number_array(ctx, 1 - noise);
         s->noise_share = number_array(ctx, noise);
@@ -119,7 +119,7 @@ static lz_status begin(lz_job *job, lz_error *err) {
     return status;
 }
 
-/* ---- a step -------------------------------------------------------------------------------------------------- */
+/* ---- a step ------------------------------------------------------------------------------------------------------ */
 
 static const lz_slot step_in[] = {LZ_SLOT(x),         LZ_SLOT(step_index), LZ_SLOT(states),  LZ_SLOT(sigma_drops),
                                   LZ_SLOT(guidance),  LZ_SLOT(tables),     LZ_SLOT(context), LZ_SLOT(references),
@@ -131,7 +131,7 @@ typedef struct step_inputs {
     const lz_slots *in;
 } step_inputs;
 
-/* The model's velocity for the prompt, led away from that for the negative prompt. */
+/* The velocity for the prompt, guided away from the velocity for the negative prompt. */
 static lz_array *guided_velocity(const lz_sampler_step *s, lz_array *x, lz_array *step_index) {
     const step_inputs *step = s->user;
     const lz_slots *in = step->in;
@@ -164,13 +164,13 @@ lz_traced lz_trace_step(const lz_model *m, const lz_layout *layout, const lz_sam
         .in = LZ_SLOT_LIST(step_in),
         .out = LZ_SLOT_LIST(step_out),
         .describe = describe_step,
-        .cached = 4, /* numbers of steps */
+        .cached = 4, /* one for each number of steps */
     };
     return (lz_traced){.kind = &kind, .model = m, .sampler = sampler, .layout = *layout};
 }
 
-/* A step makes the slots again that it was handed. Those of the step before are released, so that two sets of outputs
- * serve any number of steps. */
+/* A step replaces the slots that are passed from step to step. Those of the step before are released, so that two sets
+ * of output arrays serve any number of steps. */
 static lz_status take_step(lz_job *job, int step, lz_error *err) {
     lz_context *ctx = job->model->ctx;
     lz_traced *program = &job->loop->step;
@@ -203,7 +203,7 @@ static lz_status take_steps(lz_job *job, lz_error *err) {
         if (run < TIMES) job->picture->step_seconds[run] = lz_now() - begun;
     }
     lz_slots last = job->slots;
-    lz_adopt(job->slots.x); /* from here on this scope holds it */
+    lz_adopt(job->slots.x); /* this scope gets a reference */
     lz_slots_release(handed, &last);
     return status;
 }

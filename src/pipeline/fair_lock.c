@@ -1,9 +1,9 @@
-/* fair_lock.c: a lock that is given to those who wait in the order in which they asked. */
+/* fair_lock.c: see fair_lock.h. */
 #include "pipeline/fair_lock.h"
 
 #include <stddef.h>
 
-typedef struct lz_fair_waiter { /* on the stack of the thread that waits */
+typedef struct lz_fair_waiter { /* on the stack of the waiting thread; in the list while it waits */
     uint64_t place;
     struct lz_fair_waiter *next;
 } waiter;
@@ -18,7 +18,7 @@ void lz_fair_destroy(lz_fair_lock *l) {
     pthread_mutex_destroy(&l->mutex);
 }
 
-/* With the mutex. */
+/* The caller holds the mutex. */
 static void wait_for(lz_fair_lock *l, uint64_t place) {
     waiter me = {.place = place}, **at = &l->first;
     while (*at && (*at)->place < place) at = &(*at)->next;

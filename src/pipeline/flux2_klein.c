@@ -1,5 +1,4 @@
-/* flux2_klein.c: FLUX.2 [klein] as a family: Qwen3 features, the FLUX.2 transformer and autoencoder, and how they
- * are used. */
+/* flux2_klein.c: FLUX.2 [klein] as a family: the Qwen3 text encoder, the FLUX.2 transformer and autoencoder. */
 #include <stdio.h>
 #include <string.h>
 
@@ -35,8 +34,7 @@ static void close_klein(void *model) {
     lz_host_free(m->ctx, m);
 }
 
-/* Keys that diffusers takes as arguments of the call, and ignores here: 9, 18, 27 of 512 tokens where they are not
- * given. */
+/* In diffusers these are arguments of the call, and ignored in the index. Defaults: layers 9, 18, 27 and 512 tokens. */
 static lz_status read_index(klein *m, lz_config *index, lz_error *err) {
     m->distilled = lz_config_bool(index, "is_distilled", false);
     m->text_length = lz_config_int(index, "max_sequence_length", 512, 1, 1 << 20);
@@ -49,7 +47,8 @@ static lz_status read_index(klein *m, lz_config *index, lz_error *err) {
     return index->err.status;
 }
 
-/* The parts must fit each other; said here, not as a failed product in the middle of a picture. */
+/* Checks that the parts fit each other, so that a mismatch is an error on opening, not a failed product during a
+ * picture. */
 static lz_status check_fit(klein *m, const lz_parts *parts, lz_error *err) {
     if (lz_tokenizer_pads_left(m->tokenizer))
         return lz_fail(err, LZ_BAD_FILE,
@@ -121,14 +120,15 @@ static int default_steps(const void *model) { return distilled(model) ? 4 : 50; 
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
-/* The chat template is encoded as one text: a prompt that begins with a line break fuses with the one before it. */
+/* The chat template with the prompt is tokenized as one text: a line break at the start of the prompt and the one
+ * before it are one token. */
 static lz_status tokens(const void *model, const char *prompt, const lz_image *images, int n_images, lz_prompt *to,
                         lz_error *err) {
-    (void)images, (void)n_images; /* they are not in the prompt */
+    (void)images, (void)n_images; /* images are not part of the prompt */
     static const char before[] = "<|im_start|>user\n",
                       behind[] = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
     const klein *m = model;
-    int64_t bad = lz_utf8_error(prompt, strlen(prompt)); /* counted in the prompt, not in the chat around it */
+    int64_t bad = lz_utf8_error(prompt, strlen(prompt)); /* an offset in the prompt, not in the chat template */
     if (bad >= 0) return lz_fail(err, LZ_BAD_ARGUMENT, "the prompt is not valid UTF-8 at byte %lld", (long long)bad);
     size_t size = sizeof before + strlen(prompt) + sizeof behind;
     char *chat = lz_host_alloc(m->ctx, size);
@@ -143,7 +143,7 @@ static lz_status tokens(const void *model, const char *prompt, const lz_image *i
     }
     if (!status && ids && real) {
         for (int64_t i = 0; i < m->text_length; i++) {
-            real[i] = i < n; /* what does not fit is cut off at the end */
+            real[i] = i < n; /* longer prompts are truncated */
             ids[i] = i < n ? found[i] : m->pad;
         }
         to->cut = n > m->text_length;
@@ -176,7 +176,8 @@ static lz_array *decode(const void *model, lz_array *x, int64_t h, int64_t w) {
     return lz_flux2_vae_decode(((const klein *)model)->vae, x, h, w);
 }
 
-/* Fitted by the model's makers for 10 and for 200 steps, whatever line the schedule has; it jumps at 4300 tokens. */
+/* The formula of the model's makers, fitted for 10 and 200 steps; the schedule's own line is not used. It jumps at 4300
+ * tokens. */
 static double mu(const lz_schedule *schedule, int64_t n_tokens, int steps) {
     (void)schedule;
     double l = (double)n_tokens, m10 = 8.73809524e-05 * l + 1.89833333, m200 = 0.00016927 * l + 0.45666666;
@@ -187,7 +188,7 @@ static double mu(const lz_schedule *schedule, int64_t n_tokens, int steps) {
 
 /* ---- denoising --------------------------------------------------------------------------------------------------- */
 
-/* Text tokens count along the last axis; the picture is image 0, references are images 10, 20, ... */
+/* Text tokens have their position on the last axis. The picture is image 0, references are images 10, 20, ... */
 static void place_tokens(const lz_layout *l, int64_t text, lz_place *to) {
     for (int64_t i = 0; i < text; i++) *to++ = (lz_place){{0, 0, 0, i}};
     for (int k = 0; k <= l->n_references; k++) {

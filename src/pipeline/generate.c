@@ -1,4 +1,4 @@
-/* generate.c: the functions of lazuli.h that make and plan pictures, each by a job. */
+/* generate.c: the functions of lazuli.h that make and plan pictures; each makes a job. */
 #include <string.h>
 
 #include "pipeline/job.h"
@@ -33,7 +33,7 @@ lz_status lz_fill_options(lz_model *model, lz_picture_options *options, lz_error
     lz_job *job = lz_job_make(model, options, NULL, &local);
     if (job) {
         lz_picture_options filled = job->options;
-        filled.size = options->size; /* the caller's struct may be older and shorter */
+        filled.size = options->size; /* the caller's struct may be of an older version, and shorter */
         filled.prompt = options->prompt;
         filled.negative = options->negative;
         memcpy(options, &filled, filled.size < sizeof filled ? filled.size : sizeof filled);

@@ -1,4 +1,4 @@
-/* images.c: images as the model takes them: resized, cut to whole tokens, encoded. */
+/* images.c: prepares input images for the model: resized, cropped to whole tokens, encoded. */
 #include <math.h>
 #include <string.h>
 
@@ -79,7 +79,7 @@ lz_status lz_job_image_encoder(lz_job *job, lz_error *err) {
     return local.status;
 }
 
-/* Tokens of one picture, evaluated: [h w, c] */
+/* Encodes one image and evaluates the tokens, [h w, c]. */
 static lz_status encode_picture(lz_job *job, const lz_image *image, lz_array **tokens, lz_error *err) {
     lz_status status = lz_job_begin(job, "encode", 0, err);
     if (!status) status = lz_job_image_encoder(job, err);

@@ -1,4 +1,4 @@
-/* job.c: a job: making it, running its stages, and what other threads may do with it meanwhile. */
+/* job.c: making a job, running its stages, and the functions for other threads. */
 #include "pipeline/job.h"
 
 #include <string.h>
@@ -35,7 +35,7 @@ void lz_job_cancel(lz_job *job) {
     if (job) atomic_store(&job->cancelled, true);
 }
 
-/* Only the thread that runs the job writes its view, so that thread may read it without the lock. */
+/* Only the thread that runs the job writes its view, so this thread reads it without the lock. */
 lz_status lz_job_begin(lz_job *job, const char *stage, int step, lz_error *err) {
     lz_job_view view = {
         .state = LZ_JOB_RUNNING, .stage = stage, .step = step, .steps = job->options.steps - job->first_step};
@@ -54,7 +54,7 @@ bool lz_job_tell(lz_job *job, double done, const lz_image *preview) {
     return job->options.watch(job->options.user, &progress);
 }
 
-/* Between the kernels of a program, which runs under the model's lock: the user is called without it. */
+/* Called between the kernels of a program, with model->running held: drops it while the user's function runs. */
 static bool ask(void *user, double done) {
     lz_job *job = user;
     bool lends = job->options.watch;
@@ -79,7 +79,7 @@ static char *copy_text(lz_context *ctx, const char *text, bool *fine) {
     return copy;
 }
 
-/* A device runs a program as one submission. It is waited for only where the user wants to be told. */
+/* A device runs a program as one submission. The host waits for it only if there is a user's function to call. */
 static void set_watch(lz_job *job) {
     bool asks = job->options.watch || !job->model->ctx->device;
     job->watch = (lz_watch){.go_on = asks ? ask : NULL, .begin = begin_program, .end = end_program, .user = job};
@@ -180,7 +180,7 @@ lz_status lz_job_check_loras(const lz_job *job, lz_error *err) {
 
 /* ---- running it -------------------------------------------------------------------------------------------------- */
 
-/* What a picture tells about itself. A device works on it while the bytes are waited for. */
+/* Fills the arrays of lz_picture. A device computes them while the host waits for the bytes. */
 static lz_status keep_arrays(lz_job *job, lz_array *pixels, lz_error *err) {
     const lz_picture_options *o = &job->options;
     const lz_slots *s = &job->slots;
@@ -250,7 +250,7 @@ lz_status lz_job_run(lz_job *job, lz_picture *picture, lz_error *err) {
     if (!status) {
         status = run_stages(job, picture, err);
         if (status == LZ_OUT_OF_MEMORY) lz_kept_forget_readings(m);
-        if (status == LZ_OUT_OF_MEMORY && lz_kept_give_up(m)) { /* perhaps there is room for one stage at a time */
+        if (status == LZ_OUT_OF_MEMORY && lz_kept_give_up(m)) { /* one stage at a time may fit */
             lz_tell(m->ctx, LZ_LOG_NOTE,
                     "memory is short, so the picture is started again, with one stage in memory at a time");
             lz_picture_free(picture);

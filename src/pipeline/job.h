@@ -1,6 +1,6 @@
-/* job.h: one picture, from its options to its pixels, as an object (lazuli.h, section 8). A job owns its settled options,
- * tokens, plan, programs and progress, and is planned and run as the same object. The model under it is shared by jobs and
- * does not change, beside what jobs leave there for later ones (kept.h). */
+/* job.h: one picture, from its options to its pixels, as an object (lazuli.h, section 8). A job owns its settled
+ * options, tokens, plan, programs and progress, and is planned and run as the same object. The model under it is shared
+ * by jobs and does not change, beside what jobs leave there for later ones (kept.h). */
 #ifndef LZ_JOB_H
 #define LZ_JOB_H
 
@@ -12,19 +12,19 @@ struct lz_job {
     lz_model *model;
     int64_t lora_changes; /* of the model, when the job was made */
     const lz_sampler *sampler;
-    lz_picture_options options; /* settled: size, steps and guidance are what is used; prompts are owned copies */
-    int first_step;             /* above 0: a start image leaves out the first ones */
+    lz_picture_options options; /* settled: size, steps and guidance are filled in; prompts are owned copies */
+    int first_step;             /* above 0 with a start image, which replaces the first steps */
     float *sigmas;              /* [steps + 1], owned */
-    lz_layout layout;           /* text_tokens are 0 until the prompt was read */
+    lz_layout layout;           /* text_tokens are 0 until the prompt is encoded */
 
     bool has_tokens;
-    lz_prompt prompts[2]; /* of the prompt and the negative one; retained */
+    lz_prompt prompts[2]; /* of the prompt and the negative prompt; retained */
 
     bool has_plan;
     lz_picture_plan plan;
 
-    /* Programs and what they read: from when they are planned, or else from when they are first needed, to the end of their
-     * stage. NULL: not there. */
+    /* Programs and what they read: from when they are planned, or else from when they are first needed, to the end of
+     * their stage. NULL: not there. */
     lz_text_encoder *encoder;
     lz_reader *reader;
     lz_compiled *looker;        /* an image [h, w, 3] u8 to what the text encoder sees of it */
@@ -33,19 +33,19 @@ struct lz_job {
     lz_loop *loop;
     lz_decoder *decoder;
 
-    lz_slots slots;        /* of the stages so far; held by the scope of lz_job_run */
-    lz_array *recalled[2]; /* features that were not read again; retained */
+    lz_slots slots;        /* results of the stages so far; the scope of lz_job_run has references to them */
+    lz_array *recalled[2]; /* features of prompts that were encoded before; retained */
     lz_picture *picture;
-    double shown_at; /* when the last preview was */
-    lz_watch watch;  /* for programs of this job: they run under model->running, and stop when the job is cancelled */
-    uint64_t place;  /* in model->running, while it is held */
+    double shown_at; /* time of the last preview */
+    lz_watch watch;  /* for the programs of this job: takes model->running, and stops them if the job is cancelled */
+    uint64_t place;  /* of this job in model->running, while it is held */
 
-    pthread_mutex_t lock; /* protects view */
+    pthread_mutex_t lock; /* guards view */
     pthread_cond_t changed;
     lz_job_view view;
     atomic_bool cancelled;
 
-    pthread_t thread;    /* that runs it; protected by the lock of model->kept, as is next */
+    pthread_t thread;    /* the thread that runs it; model->kept.lock guards this and next */
     struct lz_job *next; /* in model->jobs */
 };
 
@@ -54,9 +54,9 @@ lz_job *lz_job_make(lz_model *model, const lz_picture_options *options, const lz
 
 /* ---- stages ------------------------------------------------------------------------------------------------------ */
 
-/* A stage, or a step of it, begins. Fails with LZ_CANCELLED if the job was. */
+/* Called when a stage, or a step of it, begins. LZ_CANCELLED: the job was cancelled. */
 lz_status lz_job_begin(lz_job *job, const char *stage, int step, lz_error *err);
-/* Tells the view, and the user's function if there is one. False: stop. */
+/* Updates the view, and calls the user's function if there is one. False: stop. */
 bool lz_job_tell(lz_job *job, double done, const lz_image *preview);
 
 lz_status lz_job_settle(lz_job *job, lz_error *err); /* settle.c: options, first_step, layout */
@@ -64,7 +64,7 @@ lz_status lz_job_settle(lz_job *job, lz_error *err); /* settle.c: options, first
 lz_status lz_job_check_loras(const lz_job *job, lz_error *err);
 lz_status lz_check_previews(const lz_picture_options *options, lz_error *err);
 lz_status lz_job_sigmas(lz_job *job, lz_error *err);  /* unless they are there */
-lz_status lz_job_tokens(lz_job *job, lz_error *err);  /* text.c: prompts, unless they are there */
+lz_status lz_job_tokens(lz_job *job, lz_error *err);  /* text.c: prompts, unless they exist */
 lz_status lz_job_prepare(lz_job *job, lz_error *err); /* job.c: sigmas and tokens */
 void lz_job_free_tokens(lz_job *job);
 bool lz_job_looks(const lz_job *job);                       /* the text encoder sees images */
@@ -76,31 +76,31 @@ lz_status lz_job_images(lz_job *job, lz_error *err);        /* start, references
 /* denoise.c: loop and schedule, unless they are there. Features, which may be stand-ins, are counted. */
 lz_status lz_job_loop(lz_job *job, const lz_slots *slots, lz_error *err);
 lz_status lz_job_denoise(lz_job *job, lz_error *err); /* noise, x */
-void lz_job_end_loop(lz_job *job, bool used);         /* puts loop and schedule back */
-/* preview.c: shows the user, who asked for it, what the picture will be like. step: in the schedule; before: the x that it
- * began with. */
+void lz_job_end_loop(lz_job *job, bool used);         /* puts loop and schedule back into model->kept */
+/* preview.c: calls the user's function with a preview. step: index in the schedule; before: x before the step. */
 lz_status lz_job_preview(lz_job *job, int step, lz_array *before, lz_error *err);
 
-/* The images that are looked at, without one to start from. */
+/* The reference images, without a start image. */
 const lz_image *lz_job_references(const lz_job *job, int *n);
 lz_dims lz_job_latents(const lz_job *job); /* their shape */
 
-/* Features of a prompt that was read lately, retained; or NULL. And that these are worth keeping. */
+/* recall.c: lz_recall returns the features of a recently encoded prompt, retained, or NULL; lz_remember keeps features
+ * for it. */
 lz_array *lz_recall(lz_model *m, const lz_prompt *prompt);
 void lz_remember(lz_model *m, const lz_prompt *prompt, lz_array *features);
 
 /* ---- the programs of the loop (denoise.c) ------------------------------------------------------------------------ */
 
 extern const lz_slot_list lz_schedule_slots, lz_size_slots;
-/* Describes from [steps + 1] sigmas: sigma_drops, rows, clean_row. */
+/* Describes sigma_drops, rows and clean_row from [steps + 1] sigmas. */
 void lz_describe_schedule(const lz_model *m, const float *sigmas, int steps, lz_slots *to);
-/* Not compiled yet. The first makes from noise and features what the loop begins with; the second is a step. A step is
- * told nothing by the host: it makes the next x, and adds 1 to its index. */
+/* The two programs of the loop, not compiled yet. `begin` makes the inputs of the first step from noise and features;
+ * `step` makes the next x, and adds 1 to step_index, which is on the device: a step has no input from the host. */
 lz_traced lz_trace_begin(const lz_model *m, const lz_layout *layout, const lz_sampler *sampler);
 lz_traced lz_trace_step(const lz_model *m, const lz_layout *layout, const lz_sampler *sampler);
-/* Fills the slots that the first program reads, beside those of earlier stages. */
+/* Fills the slots that `begin` reads, except those of earlier stages. */
 void lz_fill_begin(const lz_job *job, lz_slots *slots);
 lz_slots lz_fill_begun(const lz_job *job, const lz_slots *slots); /* and, with anything, those that it makes */
-void lz_count_text(const lz_slots *slots, lz_layout *layout);     /* text_tokens, from the features */
+void lz_count_text(const lz_slots *slots, lz_layout *layout);     /* sets text_tokens from the features */
 
 #endif

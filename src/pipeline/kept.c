@@ -1,4 +1,4 @@
-/* kept.c: what jobs leave with their model for the jobs that come after them. */
+/* kept.c: see kept.h. */
 #include <string.h>
 
 #include "pipeline/job.h"
@@ -34,7 +34,7 @@ static void free_decoder(lz_model *m, void *item) {
 
 static const struct {
     size_t bytes;
-    void (*free)(lz_model *m, void *item); /* what it owns */
+    void (*free)(lz_model *m, void *item); /* frees what the item owns */
 } kinds[LZ_KEPT_ITEMS] = {
     [LZ_KEPT_READER] = {sizeof(lz_reader), free_reader},
     [LZ_KEPT_LOOP] = {sizeof(lz_loop), free_loop},
@@ -192,7 +192,7 @@ lz_decoder *lz_decoder_take(lz_model *m, int64_t h, int64_t w, lz_error *err) {
 
 /* ---- the text encoder: shared by jobs ---------------------------------------------------------------------------- */
 
-/* The open encoder if it suits, counted; *old gets one that does not, out of the model's hands. */
+/* The kept encoder if it suits, with one more user; otherwise *old gets the unsuitable one, which is no longer kept. */
 static lz_text_encoder *find_encoder(lz_model *m, bool images, lz_text_encoder **old) {
     pthread_mutex_lock(&m->kept.lock);
     lz_text_encoder *e = m->kept.encoder;
@@ -221,7 +221,7 @@ lz_text_encoder *lz_encoder_open(lz_model *m, bool images, lz_error *err) {
         return NULL;
     }
     pthread_mutex_lock(&m->kept.lock);
-    if (!m->kept.encoder) { /* unless another job was faster: then there are two until this job ends */
+    if (!m->kept.encoder) { /* another job may have opened one meanwhile: then there are two until this job ends */
         m->kept.encoder = e;
         e->users++;
     }
@@ -234,7 +234,7 @@ void lz_encoder_close(lz_model *m, lz_text_encoder *e, bool ran) {
     pthread_mutex_lock(&m->kept.lock);
     int users = --e->users;
     e->ran = e->ran || ran;
-    if (e->ran && !m->kept.programs && m->kept.encoder == e && users == 1) { /* the model alone is left */
+    if (e->ran && !m->kept.programs && m->kept.encoder == e && users == 1) { /* only the model uses it */
         m->kept.encoder = NULL;
         users = --e->users;
     }

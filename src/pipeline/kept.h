@@ -1,11 +1,11 @@
-/* kept.h: what jobs leave with their model for the jobs that come after them. Where weights were sent to a device these
- * are the text encoder, compiled programs, and arrays that are the same for the next picture of this size or schedule.
- * On the CPU the text encoder is closed when the prompt was read, and everything else goes after its stage; the features
- * of the last prompts and the colour map of previews stay on both.
+/* kept.h: what jobs leave with their model for later jobs. On a device these are the text encoder, compiled programs,
+ * and arrays that are the same for the next picture of this size or schedule. On the CPU the text encoder is closed
+ * after the prompt is encoded, and programs are freed after their stage. The features of the last prompts and the
+ * colour map of previews are kept on both.
  *
- * kept.lock protects the members of lz_kept. It is held for moments only: never while something is opened, planned,
- * compiled, evaluated or freed, and never while a user's function runs. Programs are not shared: a job takes one out,
- * uses it alone, and puts it back. Two jobs of one kind that run at the same time have two. */
+ * kept.lock guards the members of lz_kept. It is held briefly: never while something is opened, planned, compiled,
+ * evaluated or freed, and never while a user's function runs. Programs are not shared: a job takes one out, owns it
+ * while it uses it, and puts it back. Two jobs of one kind that run at the same time have one each. */
 #ifndef LZ_KEPT_H
 #define LZ_KEPT_H
 
@@ -15,19 +15,19 @@
 
 #define LZ_PROMPT_INPUTS 4
 
-/* One prompt, as arrays for features(): what varies from prompt to prompt is in them, so that prompts of one length are
- * one program. */
+/* A prompt as arrays, the input of features(). All that differs between prompts of one length is in the values, so one
+ * program serves all of them. */
 typedef struct lz_prompt {
     lz_array *in[LZ_PROMPT_INPUTS];
     int n;    /* 0: there is no such prompt */
-    bool cut; /* it was too long */
+    bool cut; /* it was too long, and is truncated */
 } lz_prompt;
 
-/* The open text encoder. Shared by all jobs that need it: it does not change. */
+/* An open text encoder, which jobs share; it does not change. */
 typedef struct lz_text_encoder {
-    void *text; /* the family's own */
+    void *text; /* of the family */
     bool sees_images, ran;
-    int users; /* jobs, readers, and the model if it keeps it */
+    int users; /* references: by jobs, by readers, and by kept.encoder; kept.lock guards it */
 } lz_text_encoder;
 
 /* The program from a prompt to features. */
@@ -39,16 +39,16 @@ typedef struct lz_reader {
     lz_compiled *program;
 } lz_reader;
 
-/* The programs of the denoising loop for one size, and its tables. */
+/* The programs of the denoising loop for one size, and their tables. */
 typedef struct lz_loop {
     lz_layout layout;
     const lz_sampler *sampler;
     lz_slots slots; /* tables; retained. Described, and computed by lz_loop_ready */
     lz_traced begin, step;
-    lz_compiled *preview; /* NULL: not yet; see preview.c */
+    lz_compiled *preview; /* NULL: not compiled yet; see preview.c */
 } lz_loop;
 
-/* What depends on the schedule alone. */
+/* Arrays that depend on the schedule alone. */
 typedef struct lz_schedule_arrays {
     float *sigmas; /* owned */
     int n_sigmas;
@@ -58,7 +58,7 @@ typedef struct lz_schedule_arrays {
     lz_plan_info info; /* of computing them */
 } lz_schedule_arrays;
 
-/* The program from tokens to pixels and bytes, of a picture that is decoded as a whole. */
+/* The program from tokens to pixels and bytes, for a picture that is decoded without tiles. */
 typedef struct lz_decoder {
     const lz_model *model;
     int64_t h, w; /* in tokens */
@@ -66,12 +66,12 @@ typedef struct lz_decoder {
     lz_compiled *program;
 } lz_decoder;
 
-/* A prompt that was read; see recall.c. */
+/* An encoded prompt; see recall.c. */
 typedef struct lz_reading {
-    char *key; /* its arrays: types, shapes, values */
+    char *key; /* types, shapes and values of its arrays; owned */
     size_t bytes;
     lz_array *features;
-    int64_t used; /* when last, counted in prompts */
+    int64_t used; /* kept.clock at its last use */
 } lz_reading;
 enum { LZ_READINGS = 4 };
 
@@ -79,32 +79,32 @@ enum { LZ_KEPT_READER, LZ_KEPT_LOOP, LZ_KEPT_SCHEDULE, LZ_KEPT_DECODER, LZ_KEPT_
 
 typedef struct lz_kept {
     pthread_mutex_t lock;
-    bool programs; /* programs and what they read are kept at all; false after memory ran out */
+    bool programs; /* programs are kept; false on the CPU, and after memory ran out */
     lz_text_encoder *encoder;
-    void *items[LZ_KEPT_ITEMS]; /* an lz_reader, an lz_loop, ...; or NULL */
+    void *items[LZ_KEPT_ITEMS]; /* by kind: an lz_reader, an lz_loop, ...; or NULL; owned */
     lz_reading readings[LZ_READINGS];
     int64_t clock;
-    lz_array *preview_map; /* NULL: not yet */
+    lz_array *preview_map; /* NULL: not computed yet */
 } lz_kept;
 
 void lz_kept_init(lz_model *m);
 void lz_kept_free(lz_model *m);
 bool lz_kept_programs(lz_model *m);
-/* Memory ran out: frees all programs and what they read, and keeps none from now on. Those of running jobs go when these
- * put them back. False: there was nothing to give up. */
+/* Memory ran out: frees all kept programs and the arrays they read, and keeps none from now on. Those that running jobs
+ * have taken are freed when they are put back. False: there was nothing to free. */
 bool lz_kept_give_up(lz_model *m);
 void lz_kept_forget_readings(lz_model *m);
 /* Frees the programs and arrays that were made with the transformer's weights, or with the text encoder's. */
 void lz_kept_forget_transformer(lz_model *m);
 void lz_kept_forget_text(lz_model *m);
 
-/* The text encoder: the open one, or newly opened. NULL: err says why. */
+/* The open text encoder, or a newly opened one. NULL: err has the reason. */
 lz_text_encoder *lz_encoder_open(lz_model *m, bool images, lz_error *err);
-/* ran: its weights were used, so that it is worth its memory only where programs are kept. */
+/* ran: its weights were used; then it stays open only if programs are kept. */
 void lz_encoder_close(lz_model *m, lz_text_encoder *e, bool ran);
 
-/* Each takes the one that is kept if it suits, or else makes one (NULL: err says why). Nothing is computed, and one that does
- * not suit stays where it is, so that a picture that is only planned does not take anything from others. */
+/* Each takes the one that is kept if it suits, or else makes one (NULL: err says why). Nothing is computed, and one
+ * that does not suit stays where it is, so that a picture that is only planned does not take anything from others. */
 lz_reader *lz_reader_take(lz_model *m, lz_text_encoder *encoder, int inputs, lz_error *err);
 lz_loop *lz_loop_take(lz_model *m, const lz_layout *layout, const lz_sampler *sampler, lz_error *err);
 lz_schedule_arrays *lz_schedule_take(lz_model *m, const float *sigmas, int n, lz_error *err);
@@ -115,8 +115,8 @@ void lz_kept_clear(lz_model *m, int kind);
 lz_status lz_loop_ready(lz_loop *loop, lz_error *err);
 lz_status lz_schedule_ready(lz_schedule_arrays *schedule, lz_error *err);
 lz_status lz_schedule_plan(lz_schedule_arrays *schedule, lz_error *err); /* fills info */
-/* Puts back what was taken, or NULL. used: it takes the place of what is kept; otherwise it is kept if there is nothing.
- * Where nothing is kept it is freed. */
+/* Puts back what was taken, or NULL. used: it takes the place of what is kept; otherwise it is kept if there is
+ * nothing. Where nothing is kept it is freed. */
 void lz_kept_put(lz_model *m, int kind, void *item, bool used);
 
 #endif

@@ -1,5 +1,5 @@
-/* loras.c: the LoRAs of a model: which files, what of the model's programs they make stale, and the steps that a LoRA for few
- * steps brings along. models/lora.h reads the files, models/patch.h applies them. */
+/* loras.c: the LoRAs of a model: their files, the programs that they invalidate, and the number of steps of few-step
+ * LoRAs. models/lora.h reads the files, models/patch.h applies them. */
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -44,19 +44,20 @@ static int steps_in_name(const char *name) {
     return 0;
 }
 
-/* Lightning is told by its name, or by its modules, which are all alike. */
+/* The steps of a Lightning LoRA, which is recognised by its name, or by its modules, which all have the same form; else
+ * 0. */
 static int few_steps(const lz_model *m, const lz_lora *lora, const lz_lora_report *report) {
     if (m->family->few_step_shift == 0 || lora->ordinary || lora->weight == 0) return 0;
     const char *slash = strrchr(lora->path, '/'), *name = slash ? slash + 1 : lora->path;
     bool named = find_word(name, "lightning") || find_word(name, "turbo");
     int steps = steps_in_name(name);
     bool alike = report->all_64_alpha_8 && report->rank == 64 &&
-                 report->modules % 12 == 0; /* of each block the same twelve */
+                 report->modules % 12 == 0; /* the same twelve modules for each block */
     if (named && steps) return steps;
     return alike || find_word(name, "lightning") ? LIGHTNING_STEPS : 0;
 }
 
-/* diffusers' words for a shift that is the same for all sizes. */
+/* Sets a shift that is the same for all sizes, with the fields of diffusers. */
 static void set_schedule(lz_model *m, int steps) {
     m->lora_steps = steps;
     m->schedule = m->own_schedule;
@@ -93,8 +94,8 @@ static lz_status read_one(const lz_model *m, const lz_lora *lora, lz_lora_facts 
     return LZ_OK;
 }
 
-/* Builds what can be built; *waits: some patches need parameters that are not open. A base that was unpacked for DoRA goes with
- * the scope. */
+/* Builds what can be built; *waits: some patches need parameters that are not open. A base that was unpacked for DoRA
+ * goes with the scope. */
 static lz_status build_open(const lz_targets *t, bool *waits, lz_error *err) {
     lz_status status = LZ_OK;
     for (int64_t i = 0; i < t->n && !status; i++) {

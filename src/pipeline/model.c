@@ -32,8 +32,8 @@ const lz_family *lz_family_of(const lz_component *transformer) {
     return NULL;
 }
 
-/* What is painted when nothing is asked for. The keys are arguments of the call in diffusers, which ignores them in the
- * index; published folders have none of them. */
+/* Reads the default size and steps. In diffusers these are arguments of the call, and ignored in the index; published
+ * folders do not have them. */
 static lz_status read_defaults(lz_model *m, lz_config *index, lz_error *err) {
     const lz_family *f = m->family;
     int64_t unit = f->token_pixels(m->state);

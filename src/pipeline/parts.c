@@ -29,7 +29,7 @@ static bool has_file(lz_context *ctx, const char *folder, const char *name) {
     return there;
 }
 
-/* The folder that a file is in, owned; a folder itself. */
+/* The folder of a file, or the folder itself; owned. */
 static char *folder_of(lz_context *ctx, const char *path) {
     if (is_folder(path)) return lz_host_copy(ctx, path);
     const char *slash = strrchr(path, '/');
@@ -38,17 +38,17 @@ static char *folder_of(lz_context *ctx, const char *path) {
     return folder;
 }
 
-/* ---- what lies beside a file ------------------------------------------------------------------------------------- */
+/* ---- files in the same folder ------------------------------------------------------------------------------------ */
 
 static bool has_tokenizer(lz_context *ctx, const char *folder) {
     return has_file(ctx, folder, "tokenizer.json") ||
            (has_file(ctx, folder, "vocab.json") && has_file(ctx, folder, "merges.txt"));
 }
 
-/* GGUF files of text encoders do. */
+/* Does the file contain a tokenizer? GGUF files of text encoders do. */
 static bool holds_tokenizer(const lz_weights *w) { return lz_weights_metadata(w, "tokenizer.ggml.tokens"); }
 
-/* In the folder of a part, or in its folder tokenizer/; or in a GGUF file. Owned; NULL: none. */
+/* Finds the tokenizer of a part: in its folder, in its subfolder tokenizer/, or in a GGUF file. Owned; NULL: none. */
 static char *find_tokenizer(lz_context *ctx, const char *part) {
     lz_weights *w = is_folder(part) ? NULL : lz_weights_open(ctx, part, NULL);
     bool own = w && holds_tokenizer(w);
@@ -62,7 +62,7 @@ static char *find_tokenizer(lz_context *ctx, const char *part) {
     return found;
 }
 
-/* A GGUF file has no vision encoder: it lies beside it, with "mmproj" in its name. */
+/* A GGUF file has no vision encoder: that is another file in the same folder, with "mmproj" in its name. */
 static char *find_vision(lz_context *ctx, const char *encoder) {
     lz_signature s = {.parts = {NULL}};
     lz_weights *w = lz_weights_open(ctx, encoder, NULL);
@@ -94,7 +94,7 @@ bool lz_parts_are(const lz_parts *p, const char *variant, const char *word) {
     return lz_file_name_has(name, word);
 }
 
-/* What else the file of the transformer has, and what lies beside the parts. */
+/* Adds further parts in the file of the transformer, and files in the folders of the parts. */
 static void find_rest(lz_parts *p, const lz_signature *s) {
     lz_context *ctx = p->ctx;
     for (int i = LZ_PART_TEXT_ENCODER; i < LZ_PARTS; i++)
@@ -134,7 +134,7 @@ static lz_status recognise(lz_parts *p, lz_error *err) {
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-/* Folders that are there. Those of diffusers are named even if they are not, so that an error names them. */
+/* Adds the existing subfolders; of a diffusers folder all, so that errors name missing ones. */
 static lz_status take_folders(lz_parts *p, lz_error *err) {
     if (p->path[LZ_PART_TEXT_ENCODER] && !p->path[LZ_PART_VISION])
         p->path[LZ_PART_VISION] = find_vision(p->ctx, p->path[LZ_PART_TEXT_ENCODER]);
@@ -169,7 +169,7 @@ static lz_status open_folder(lz_parts *p, lz_error *err) {
         return status;
     }
     bool parts = is_folder(p->model) && has_file(p->ctx, p->model, "transformer");
-    /* A part of a model folder, with no other parts beside it, is a slip. */
+    /* If only a subfolder of a model folder is given, that is a mistake. */
     bool slip = has_file(p->ctx, p->model, "../model_index.json") && !p->path[LZ_PART_TEXT_ENCODER];
     bool look = !parts && !slip && is_folder(p->model);
     lz_weights *w = look ? lz_weights_open(p->ctx, p->model, NULL) : NULL;
@@ -252,7 +252,7 @@ lz_status lz_file_about(lz_context *ctx, const char *path, lz_file_facts *facts,
 
 /* ---- tokenizers -------------------------------------------------------------------------------------------------- */
 
-/* Whether a file is a tokenizer.json is told by its first letter: weights begin with bytes that are no text. */
+/* Is the file a tokenizer.json? Recognised by its first character; weight files do not begin with it. */
 static bool is_json(const char *path) {
     FILE *file = fopen(path, "rbe");
     int first = file ? fgetc(file) : 0;

@@ -1,11 +1,12 @@
-/* plan.c: what a job will take. Its tokens are made and its programs planned, for stand-ins of the arrays that they will read;
- * lz_job_run then runs the same programs. Numbers that depend on nothing but shapes are computed on the way. */
+/* plan.c: what a job will take. Its tokens are made and its programs planned, for stand-ins of the arrays that they
+ * will read; lz_job_run then runs the same programs. Numbers that depend on nothing but shapes are computed on the
+ * way. */
 #include <string.h>
 
 #include "base/file.h"
 #include "pipeline/job.h"
 
-/* Programs of one stage come one after the other; what is said of being sent is said of the last. */
+/* Adds a program that runs `times` times to a stage. streamed_bytes is that of the last program added. */
 static void add_stage(lz_picture_plan *plan, const char *stage, const lz_plan_info *info, int times) {
     if (!plan->n_stages || strcmp(plan->stages[plan->n_stages - 1].stage, stage))
         plan->stages[plan->n_stages++] = (lz_stage_plan){.stage = stage};
@@ -20,7 +21,7 @@ static void add_stage(lz_picture_plan *plan, const char *stage, const lz_plan_in
     plan->flops += info->flops * times;
 }
 
-/* The largest of several programs that run one after the other; their operations together. */
+/* Adds one of several programs that run one after another: memory is the maximum, operations the sum. */
 static void add_program(lz_stage_plan *all, const lz_plan_info *info) {
     if (info->arena_bytes + info->output_bytes > all->bytes) all->bytes = info->arena_bytes + info->output_bytes;
     if (info->device_bytes > all->device_bytes) all->device_bytes = info->device_bytes;
@@ -29,7 +30,7 @@ static void add_program(lz_stage_plan *all, const lz_plan_info *info) {
     all->flops += info->flops;
 }
 
-/* What the text encoder sees of the images, one after the other: *seen gets an array of its shape, or NULL. */
+/* Plans the text encoder's passes over the images. *seen: an array of the shape of their rows, or NULL. */
 static lz_status plan_looks(lz_job *job, lz_stage_plan *all, lz_array **seen, lz_error *err) {
     const lz_model *m = job->model;
     int n, rows = 0;
@@ -69,7 +70,7 @@ static lz_status plan_text(lz_job *job, lz_slots *s, lz_picture_plan *plan, lz_e
     }
     if (status) return status;
     add_stage(plan, "text", &infos[0], s->features[1] ? 2 : 1);
-    lz_stage_plan *stage = &plan->stages[plan->n_stages - 1]; /* the images count as part of the text */
+    lz_stage_plan *stage = &plan->stages[plan->n_stages - 1]; /* images are part of the stage "text" */
     if (looks.bytes > stage->bytes) stage->bytes = looks.bytes;
     if (looks.device_bytes > stage->device_bytes) stage->device_bytes = looks.device_bytes;
     if (looks.bytes > plan->peak_bytes) plan->peak_bytes = looks.bytes;
@@ -91,7 +92,7 @@ static lz_status plan_image(lz_job *job, int64_t height, int64_t width, lz_stage
     return status;
 }
 
-/* Images are encoded one after the other: the largest counts for memory, all for work. */
+/* Images are encoded one after another: memory is that of the largest, work the sum. */
 static lz_status plan_images(lz_job *job, lz_slots *s, lz_picture_plan *plan, lz_error *err) {
     const lz_model *m = job->model;
     int64_t unit = m->family->token_pixels(m->state), rows = 0;
@@ -114,7 +115,7 @@ static lz_status plan_images(lz_job *job, lz_slots *s, lz_picture_plan *plan, lz
     return LZ_OK;
 }
 
-/* What comes before the loop, then a step of it. */
+/* Plans the programs before the loop, then a step. */
 static lz_status plan_denoise(lz_job *job, lz_slots *s, lz_picture_plan *plan, lz_error *err) {
     const lz_model *m = job->model;
     lz_plan_info info;
@@ -148,7 +149,7 @@ static lz_status plan_decode(lz_job *job, lz_picture_plan *plan, lz_error *err) 
     if (job->decoder) lz_decoder_plan(job->decoder, &info, &local);
     int64_t side = local.status ? 0 : lz_choose_tile(m, h, w, &info);
     plan->tile = side * m->family->token_pixels(m->state);
-    if (side) { /* work by area; a quarter of each tile lies under the next */
+    if (side) { /* work in proportion to the area; tiles overlap by a quarter */
         tiles = 1 + h * w * 16 / (9 * side * side);
         h = h < side ? h : side;
         w = w < side ? w : side;
@@ -161,7 +162,7 @@ static lz_status plan_decode(lz_job *job, lz_picture_plan *plan, lz_error *err) 
 }
 
 static lz_status plan_stages(lz_job *job, lz_picture_plan *plan, lz_error *err) {
-    lz_slots slots = {NULL}; /* without values */
+    lz_slots slots = {NULL}; /* placeholders */
     plan->steps = job->options.steps - job->first_step;
     lz_status status = lz_job_prepare(job, err);
     if (!status) status = plan_text(job, &slots, plan, err);

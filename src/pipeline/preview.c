@@ -1,33 +1,33 @@
-/* preview.c: a picture after each step of where the loop is heading: from the step's velocity on in a straight line to
- * the end of the schedule, and then either through the decoder, or through a linear map from a latent to a colour.
+/* preview.c: a preview of the result after a step: x is extrapolated linearly, with the velocity of the step, to the
+ * end of the schedule, and then decoded by the decoder, or by a linear map from latents to colours.
  *
- * The map is fitted to the model's own autoencoder, so that every family and every folder has one: a small card of
- * coloured patches is encoded once, and its colours are regressed on the latents. It takes tokens to 2 x 2
- * pixels of 8 x 8, because in both families a token is 2 x 2 latents, channel by channel. */
+ * The map is fitted to the model's own autoencoder, so it works for every family and folder: a small card of coloured
+ * patches is encoded once, and its colours are regressed on the latents. A token becomes 2 x 2 pixels (each stands for
+ * 8 x 8), because in both families a token is 2 x 2 latents, channel by channel. */
 #include <math.h>
 #include <string.h>
 
 #include "pipeline/job.h"
 
-enum { SIDE = 2, CARD = 96 }; /* latents of a token, each way; pixels of the card */
+enum { SIDE = 2, CARD = 96 }; /* side of a token in latents; side of the card in pixels */
 
 /* ---- the map ----------------------------------------------------------------------------------------------------- */
 
-/* A number in 0..1: the same ones in every run. */
+/* A pseudo-random number in 0..1; the sequence is the same in every run. */
 static double draw_number(uint64_t *state) {
     *state = *state * 6364136223846793005u + 1442695040888963407u; /* Knuth's MMIX */
     return (double)(*state >> 33) / 0x1p31;
 }
 
-/* Mostly near grey, as in photos and drawings; one in five as it comes. */
+/* Colours are mostly near grey, as in photos and drawings; one in five is not. */
 static void draw_colour(uint64_t *state, double colour[3]) {
     for (int k = 0; k < 3; k++) colour[k] = draw_number(state);
     double grey = draw_number(state), share = draw_number(state) > 0.2 ? 0.7 : 0;
     for (int k = 0; k < 3; k++) colour[k] += share * (grey - colour[k]);
 }
 
-/* Patches of two colours: flat, fading, with an edge, speckled. Of the cards tried on the latents of TAEF2's encoder
- * this kind fitted photos and drawings best, better than other photos and drawings did. */
+/* Patches of two colours: flat, gradient, edge, speckled. Of the cards that were tried with TAEF2's encoder, this kind
+ * gave the best fit for photos and drawings, better than other photos and drawings did. */
 void lz_paint_card(uint8_t *pixels, int64_t side) {
     enum { PATCH = 32, FLAT = 0, FADE, EDGE, SPECKLED, KINDS };
     uint64_t state = 12;
@@ -53,7 +53,7 @@ void lz_paint_card(uint8_t *pixels, int64_t side) {
         }
 }
 
-/* The mean colour of each square that a latent stands for: [n, n, 3] in 0..1 */
+/* The mean colour of the square of each latent: [n, n, 3] in 0..1. */
 void lz_shrink_card(const uint8_t *pixels, int64_t side, int64_t n, double *colours) {
     int64_t step = side / n;
     memset(colours, 0, (size_t)(n * n * 3) * sizeof *colours);
@@ -64,7 +64,7 @@ void lz_shrink_card(const uint8_t *pixels, int64_t side, int64_t n, double *colo
                                                               (255.0 * (double)(step * step));
 }
 
-/* a x = b for three b, a positive: by Cholesky, in place. a [m, m], b [m, 3] */
+/* Solves a x = b in place by Cholesky decomposition. a [m, m] is positive definite, b [m, 3]. */
 static void solve(double *a, double *b, int64_t m) {
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j <= i; j++) {
@@ -84,8 +84,8 @@ static void solve(double *a, double *b, int64_t m) {
     }
 }
 
-/* Ridge regression around the means: the damping is small beside latents of variance 1, and keeps what the card does
- * not tell at 0. */
+/* Ridge regression of centred values. The ridge is small compared with latents of variance 1, and keeps coefficients
+ * that the card does not determine at 0. */
 lz_status lz_fit_colours(lz_context *ctx, const float *latents, const double *colours, int64_t n, int64_t c, float *map,
                          lz_error *err) {
     size_t bytes = (size_t)(c * c + 3 * c + c + 3) * sizeof(double);
@@ -138,7 +138,8 @@ static lz_status fit_card(lz_model *m, uint8_t *pixels, double *colours, float *
     return local.status;
 }
 
-/* Once for a model: [3, c + 1], the last column beside a 1. Two jobs may fit it at the same time: the first stays. */
+/* The map of a model, [3, c + 1]; the last column is the constant. Made once; if two jobs fit it at the same time, the
+ * first result is kept. */
 static lz_status ready_map(lz_model *m, lz_array **map, lz_error *err) {
     pthread_mutex_lock(&m->kept.lock);
     *map = m->kept.preview_map;
@@ -170,7 +171,7 @@ static lz_status ready_map(lz_model *m, lz_array **map, lz_error *err) {
 
 /* ---- a step's picture -------------------------------------------------------------------------------------------- */
 
-/* in: x before and after the step, how much further it is to the end than the step was long, the map */
+/* in: x before and after the step, the remaining distance in units of the step, the map */
 static void describe_colours(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
     (void)ctx;
     const lz_loop *loop = user;
@@ -198,7 +199,7 @@ static lz_status map_colours(lz_job *job, lz_array *const *in, lz_image *to, lz_
     return local.status;
 }
 
-/* A sketch that is flat or no number is no error yet: the picture may still become one. */
+/* A preview that is uniform or NaN is not an error: later steps may change it. */
 static lz_status decode_sketch(lz_job *job, lz_array *const *in, lz_image *to, lz_error *err) {
     lz_decoded decoded = {0};
     lz_error local = {.status = LZ_OK};

@@ -1,5 +1,5 @@
-/* qwen_image.c: Qwen-Image as a family: Qwen2.5-VL features, the Qwen-Image transformer and autoencoder, and how they
- * are used; to paint from text alone, or to change images (Edit; EditPlus, which is 2509 and 2511). */
+/* qwen_image.c: Qwen-Image as a family: the Qwen2.5-VL text encoder, the Qwen-Image transformer and autoencoder; for
+ * pictures from text, or edits of images (Edit; EditPlus, which is 2509 and 2511). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,12 +13,14 @@
 #include "pipeline/family.h"
 #include "text/split.h"
 
-/* What the three pipelines differ in. */
+/* The differences between the three pipelines. */
 typedef struct variant {
-    const char *pipeline, *system, *picture; /* picture: what stands in the prompt for each image, numbered or not */
-    int64_t drop;                            /* tokens before the user's: computed, and not read by the transformer */
-    int64_t view_area;                       /* pixels of an image for the text encoder */
-    int least, most, steps;                  /* images to look at; steps by default */
+    /* picture: the text in the prompt for each image, with or without its number. */
+    const char *pipeline, *system, *picture;
+    /* Tokens before the user's prompt: encoded, but not passed to the transformer. */
+    int64_t drop;
+    int64_t view_area;      /* pixels of an image for the text encoder */
+    int least, most, steps; /* number of reference images; default steps */
 } variant;
 
 #define SEEN "<|vision_start|><|image_pad|><|vision_end|>"
@@ -41,7 +43,7 @@ typedef struct qwen {
     lz_context *ctx;
     const variant *variant;
     char *text_folder, *vision_folder;
-    lz_qwen25_processor processor; /* of models that see images */
+    lz_qwen25_processor processor; /* of models that take images */
     lz_tokenizer *tokenizer;
     lz_qwen_image *transformer;
     lz_qwen_vae *vae;
@@ -76,7 +78,7 @@ static lz_status read_index(qwen *m, lz_config *index, lz_error *err) {
     return index->err.status;
 }
 
-/* The Lightning models are told by their schedule: one shift for all sizes, and no last sigma of its own. */
+/* Lightning models are recognised by their schedule: one shift for all sizes, and no terminal sigma. */
 static bool is_lightning(const lz_schedule *s) {
     return s->dynamic && s->terminal == 0 && s->base_shift == s->max_shift;
 }
@@ -84,7 +86,7 @@ static bool is_lightning(const lz_schedule *s) {
 typedef struct reader { /* the text encoder */
     lz_context *ctx;
     lz_qwen25 *language;
-    lz_qwen25_vision *vision; /* NULL: no images are seen */
+    lz_qwen25_vision *vision; /* NULL: opened without images */
     int64_t drop;
 } reader;
 
@@ -112,7 +114,8 @@ static void *open_text(const void *model, bool images, lz_error *err) {
     return NULL;
 }
 
-/* The parts must fit each other; said here, not as a failed product in the middle of a picture. */
+/* Checks that the parts fit each other, so that a mismatch is an error on opening, not a failed product during a
+ * picture. */
 static lz_status check_fit(qwen *m, const lz_parts *parts, lz_error *err) {
     if (lz_qwen_image_channels(m->transformer) != 4 * lz_qwen_vae_channels(m->vae))
         return lz_fail(
@@ -213,7 +216,7 @@ typedef struct size {
     int64_t width, height;
 } size;
 
-/* An area in the shape of an image, in steps of 32 pixels. */
+/* The size with this area and the aspect ratio of an image, in multiples of 32 pixels. */
 static size shape_area(const lz_image *image, double area) {
     double ratio = (double)image->width / (double)image->height, width = sqrt(area * ratio);
     size s = {32 * (int64_t)rint(width / 32), 32 * (int64_t)rint(width / ratio / 32)};
@@ -222,7 +225,7 @@ static size shape_area(const lz_image *image, double area) {
     return s;
 }
 
-/* Edit models: a megapixel in the shape of the last image. Others: the size of the start image. */
+/* Edit models: a megapixel with the aspect ratio of the last image. Others: the size of the start image. */
 static void picture_size(const void *model, const lz_image *images, int n, int64_t *width, int64_t *height) {
     const qwen *m = model;
     size s = {images[0].width, images[0].height};
@@ -236,7 +239,8 @@ static lz_reference_size reference_size(const void *model, const lz_image *image
     return (lz_reference_size){s.width, s.height, s.width, s.height};
 }
 
-/* For the text encoder: an area, then whole units within the limits of the processor. */
+/* The size of an image for the text encoder: view_area (*before), then multiples of its unit within the processor's
+ * limits. */
 static size view_size(const qwen *m, const lz_image *image, size *before) {
     size s = *before = shape_area(image, (double)m->variant->view_area);
     lz_qwen25_fit(&m->processor, &s.width, &s.height);
@@ -255,7 +259,7 @@ static lz_status view(const void *model, const lz_image *image, lz_image *to, lz
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
-/* The chat around the prompt, with one <|image_pad|> for each image. */
+/* The chat template with the prompt, and one <|image_pad|> for each image. */
 static char *write_chat(const qwen *m, const char *prompt, int n_images, lz_error *err) {
     lz_text chat = {.ctx = m->ctx};
     lz_text_add(&chat, "<|im_start|>system\n%s<|im_end|>\n<|im_start|>user\n", m->variant->system);
@@ -267,7 +271,7 @@ static char *write_chat(const qwen *m, const char *prompt, int n_images, lz_erro
     return lz_text_take(&chat, err);
 }
 
-/* The tokens of a prompt, where they stand, and from which row they come: their own, or one of an image. */
+/* The tokens of a prompt, their places, and the row that each has: its own embedding, or a row of an image. */
 typedef struct line {
     int64_t *ids, *rows;
     float *places; /* [n, 3] */
@@ -281,13 +285,14 @@ static void add_token(line *l, int64_t id, int64_t row, int64_t time, int64_t y,
     l->rows[l->n++] = row;
 }
 
-/* Each <|image_pad|> of the chat becomes as many as its image has rows. Words count on; an image takes as many places as
- * it has rows or columns, whichever are more. total: tokens in the end. */
+/* Replaces each <|image_pad|> of the chat by as many tokens as its image has rows. A word advances the position by 1,
+ * an image by the larger of its height and width in units. total: number of tokens afterwards. */
 static void lay_out(const qwen *m, const int64_t *found, int64_t n, const lz_image *images, int n_images, int64_t total,
                     line *l) {
     int64_t place = 0, seen = 0;
     for (int64_t i = 0, image = 0; i < n && l->n < total; i++) {
-        if (found[i] != m->image_pad || image == n_images) { /* what a prompt spells out itself is just a token */
+        /* An <|image_pad|> in the user's text is an ordinary token. */
+        if (found[i] != m->image_pad || image == n_images) {
             add_token(l, found[i], l->n, place, place, place);
             place++;
             continue;
@@ -311,7 +316,7 @@ static int64_t count_rows(const qwen *m, const lz_image *images, int n_images) {
 static lz_status tokens(const void *model, const char *prompt, const lz_image *images, int n_images, lz_prompt *to,
                         lz_error *err) {
     const qwen *m = model;
-    int64_t bad = lz_utf8_error(prompt, strlen(prompt)); /* counted in the prompt, not in the chat around it */
+    int64_t bad = lz_utf8_error(prompt, strlen(prompt)); /* an offset in the prompt, not in the chat template */
     if (bad >= 0) return lz_fail(err, LZ_BAD_ARGUMENT, "the prompt is not valid UTF-8 at byte %lld", (long long)bad);
     char *chat = write_chat(m, prompt, n_images, err);
     if (!chat) return LZ_OUT_OF_MEMORY;
@@ -319,7 +324,7 @@ static lz_status tokens(const void *model, const char *prompt, const lz_image *i
     lz_status status = lz_tokenize(m->tokenizer, chat, strlen(chat), &found, &n, err);
     lz_host_free(m->ctx, chat);
     if (status) return status;
-    to->cut = !m->variant->most && n > most; /* prompts with images are never cut */
+    to->cut = !m->variant->most && n > most; /* prompts with images are never truncated */
     int64_t total = to->cut ? most : n - n_images + count_rows(m, images, n_images);
     line l = {.ids = lz_host_alloc(m->ctx, (size_t)total * sizeof *l.ids),
               .rows = lz_host_alloc(m->ctx, (size_t)total * sizeof *l.rows),
@@ -342,7 +347,7 @@ static lz_array *look(const void *text, lz_array *picture) {
     return lz_qwen25_vision_rows(((const reader *)text)->vision, picture);
 }
 
-/* The first tokens are the same in every prompt: what they say is in those that come behind. */
+/* Drops the rows of the system prompt; the later tokens have attended to it. */
 static lz_array *features(const void *text, lz_prompt prompt) {
     const reader *t = text;
     bool images = prompt.n == 4;
@@ -367,8 +372,9 @@ static double mu(const lz_schedule *schedule, int64_t n_tokens, int steps) {
 
 /* ---- denoising --------------------------------------------------------------------------------------------------- */
 
-/* The picture is image 0, references are 1, 2, ...; each is centred, the odd row or column on the negative side. Returns
- * where the text begins: behind the largest of them, in both directions. */
+/* The picture is image 0, references are 1, 2, ... Coordinates are centred; an odd row or column is on the negative
+ * side. Returns the first position that is beyond the image in both directions; text begins after the largest of
+ * them. */
 static int64_t place_image(int64_t image, int64_t h, int64_t w, lz_place *to) {
     for (int64_t i = 0; i < h * w; i++) to[i] = (lz_place){{image, i / w - (h - h / 2), i % w - (w - w / 2)}};
     return h > w ? h / 2 : w / 2;
@@ -419,7 +425,7 @@ static lz_array *velocity(const void *model, const lz_layout *l, const lz_slots 
     return lz_qwen_image_velocity(m->transformer, x, in->context[prompt], time, tables, l->h * l->w);
 }
 
-/* Guidance turns each token and leaves it as long as it was. */
+/* Guidance changes the direction of each token, and keeps its length. */
 static lz_array *guide(lz_array *v, lz_array *away, lz_array *guidance) {
     lz_array *led = lz_add(away, lz_mul(lz_sub(v, away), guidance));
     lz_array *was = lz_sum(lz_square(v), LZ_DIMS(1), true), *is = lz_sum(lz_square(led), LZ_DIMS(1), true);

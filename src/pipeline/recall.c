@@ -1,15 +1,16 @@
-/* recall.c: the last few prompts and what the text encoder made of them. A prompt that comes again, such as with another
- * seed, gets the same features, bit for bit, and the encoder is not even opened. The key is what the encoder would see:
- * token ids and masks. Prompts with images in them are read anew; so are all on a device with memory of its own, where the
- * encoder stays open and reading takes milliseconds, but looking at tokens that were sent there is one wait more. */
+/* recall.c: keeps the features of the last few prompts. A prompt that is used again, for example with another seed,
+ * gets the same features, and the text encoder is not opened. The key is the encoder's input: token ids and masks.
+ * Prompts with images are always encoded again. So are all prompts on a device: there the encoder stays open and takes
+ * milliseconds, but reading the tokens for the key would be one more wait. */
 #include <string.h>
 
 #include "pipeline/job.h"
 
-/* Where memory is counted, only the prompts of this picture: it holds them to its end in any case. */
+/* The number of prompts to keep. With a memory limit only those of the current picture, which has references to them
+ * anyway. */
 static int places(const lz_model *m) { return lz_memory_info(m->ctx).limit ? 2 : LZ_READINGS; }
 
-/* Owned; or NULL: then nothing is recalled, nor remembered. */
+/* The key, which the caller frees; NULL: the prompt is neither recalled nor remembered. */
 static char *make_key(const lz_model *m, const lz_prompt *p, size_t *bytes) {
     const void *data[LZ_PROMPT_INPUTS];
     *bytes = 0;
@@ -23,7 +24,7 @@ static char *make_key(const lz_model *m, const lz_prompt *p, size_t *bytes) {
         lz_dims dims = lz_shape(p->in[i]);
         lz_dtype type = lz_type(p->in[i]);
         size_t size = (size_t)(lz_size(p->in[i]) * lz_dtype_size(type));
-        memset(end, 0, sizeof dims); /* padding too: keys are compared byte for byte */
+        memset(end, 0, sizeof dims); /* padding too: keys are compared byte by byte */
         memcpy(end, &dims.n, sizeof dims.n);
         memcpy(end + offsetof(lz_dims, at), dims.at, (size_t)dims.n * sizeof dims.at[0]);
         memcpy(end += sizeof dims, &type, sizeof type);
@@ -33,7 +34,7 @@ static char *make_key(const lz_model *m, const lz_prompt *p, size_t *bytes) {
     return key;
 }
 
-/* With the lock. */
+/* The caller holds kept.lock. */
 static lz_reading *find_key(lz_model *m, const char *key, size_t bytes) {
     lz_reading *all = m->kept.readings;
     for (int i = 0; i < LZ_READINGS; i++)
@@ -61,14 +62,14 @@ static void forget(const lz_model *m, const lz_reading *r) {
     lz_host_free(m->ctx, r->key);
 }
 
-/* In place of the one that was not used for longest. */
+/* Replaces the least recently used entry. */
 void lz_remember(lz_model *m, const lz_prompt *prompt, lz_array *features) {
     lz_reading new = {.features = features}, old;
     int n = places(m);
     if (!(new.key = make_key(m, prompt, &new.bytes))) return;
     lz_retain(features);
     pthread_mutex_lock(&m->kept.lock);
-    if (find_key(m, new.key, new.bytes)) /* another job was faster */
+    if (find_key(m, new.key, new.bytes)) /* another job has added it */
         old = new;
     else {
         lz_reading *oldest = &m->kept.readings[0];

@@ -6,11 +6,11 @@
 #include "models/config.h"
 
 enum { MAX_TOKENS = 1 << 30, MAX_TIMESTEPS = 1 << 20 };
-static const double max_shift = 100; /* its exponential is still a float */
+static const double max_shift = 100; /* its exponential is still finite */
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-/* The defaults are those of diffusers. shift_terminal may be false, which is none. */
+/* Defaults are those of diffusers. shift_terminal may be false, which means none. */
 static double read_terminal(lz_config *c) {
     if (json_is_false(json_object_get(c->root, "shift_terminal"))) return lz_config_bool(c, "shift_terminal", false);
     double terminal = lz_config_real(c, "shift_terminal", 0);
@@ -73,7 +73,7 @@ double lz_schedule_line(const lz_schedule *s, int64_t tokens) {
     return (double)tokens * slope + (s->base_shift - slope * s->base_tokens);
 }
 
-/* Value i of n from first to last in equal steps, as numpy does it. */
+/* Element i of numpy.linspace(first, last, n). */
 static double on_line(double first, double last, int i, int n) {
     return i == n - 1 && n > 1 ? last : n > 1 ? i * ((last - first) / (n - 1)) + first : first;
 }
@@ -93,7 +93,7 @@ static double spaced(const lz_schedule *s, double first, double last, int i, int
 
 bool lz_schedule_sigmas(const lz_schedule *s, double mu, int steps, float *to) {
     for (int i = 0; i < steps; i++) to[i] = shifted(s, mu, (float)on_line(1, 1.0 / steps, i, steps));
-    /* A single step stays at 1: there is nothing to stretch (diffusers divides 0 by 0 here). */
+    /* The sigma of a single step stays 1 (diffusers would divide 0 by 0). */
     float stretch = (1 - to[steps - 1]) / (float)(1 - s->terminal);
     for (int i = 0; i < steps && s->terminal > 0 && steps > 1; i++) to[i] = 1 - (1 - to[i]) / stretch;
     double first = (double)to[0], last = (double)to[steps - 1];

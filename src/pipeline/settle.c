@@ -1,4 +1,4 @@
-/* settle.c: what was asked for becomes what will be made: each option is checked, and what was left open is filled in. */
+/* settle.c: settles the options of a job: each is checked, and defaults are filled in. */
 #include <stdio.h>
 
 #include "base/file.h"
@@ -20,7 +20,7 @@ static lz_status check_images(const lz_picture_options *o, int64_t unit, lz_erro
     return LZ_OK;
 }
 
-/* [1, c, h, w], with sides that can be counted in pixels. */
+/* The noise must be [1, c, h, w], with sides in the limits of a picture. */
 static lz_status check_noise(const lz_job *job, int64_t unit, lz_error *err) {
     lz_status status = lz_check(job->options.noise, err);
     if (status) return status;
@@ -67,7 +67,7 @@ lz_dims lz_job_latents(const lz_job *job) {
     return LZ_DIMS(1, f->channels(job->model->state), f->patch * job->layout.h, f->patch * job->layout.w);
 }
 
-/* As asked, else that of the noise, else that of the images, else the model's own. */
+/* The size is the requested one, else that of the noise, else that of the images, else the model's default. */
 static lz_status settle_size(lz_job *job, lz_error *err) {
     lz_picture_options *o = &job->options;
     int64_t unit = job->model->family->token_pixels(job->model->state), width = job->model->width,

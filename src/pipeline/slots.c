@@ -1,7 +1,7 @@
-/* slots.c: arrays by name, and programs that read and make them. */
+/* slots.c: see slots.h. */
 #include "pipeline/family.h"
 
-/* Where array i of a list lies; NULL behind the last. */
+/* The address of array i of a list in *s; NULL after the last. */
 static lz_array **place_of(lz_slot_list list, lz_slots *s, int i) {
     for (int k = 0; k < list.n; i -= list.slots[k++].n)
         if (i < list.slots[k].n) return (lz_array **)(void *)((char *)s + list.slots[k].offset) + i;

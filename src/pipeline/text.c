@@ -1,9 +1,9 @@
-/* text.c: from prompts to features: tokens, then the text encoder, unless the prompts were read lately. */
+/* text.c: from prompts to features: tokens, then the text encoder, unless the features are kept (recall.c). */
 #include <string.h>
 
 #include "pipeline/job.h"
 
-/* Of the prompt and, with guidance, of the negative one. */
+/* Makes the tokens of the prompt and, with guidance, of the negative prompt. */
 lz_status lz_job_tokens(lz_job *job, lz_error *err) {
     const lz_model *m = job->model;
     const lz_picture_options *o = &job->options;
@@ -45,7 +45,7 @@ static lz_status open_encoder(lz_job *job, lz_error *err) {
     return local.status;
 }
 
-/* All of them were read before: the user is told that the stage is over. */
+/* If the features of all prompts are kept, reports the stage as done and returns true. */
 static bool recall_prompts(lz_job *job, lz_error *err) {
     for (int i = 0; i < 2; i++) {
         if (!job->prompts[i].n) continue;
@@ -86,7 +86,7 @@ void lz_job_end_text(lz_job *job, bool ran) {
     job->encoder = NULL;
 }
 
-/* What the text encoder sees of all images, evaluated: [p, e] */
+/* The text encoder's rows of all images, evaluated: [p, e]. */
 static lz_status look_at_images(lz_job *job, lz_array **seen, lz_error *err) {
     const lz_model *m = job->model;
     lz_array *each[LZ_MAX_IMAGES];
@@ -107,7 +107,7 @@ static lz_status look_at_images(lz_job *job, lz_array **seen, lz_error *err) {
     return lz_eval(*seen, err);
 }
 
-/* One prompt after the other: half the memory. */
+/* Encodes the prompts one after another, which takes half the memory. */
 static lz_status read_prompts(lz_job *job, lz_error *err) {
     lz_model *m = job->model;
     lz_array *seen = NULL;

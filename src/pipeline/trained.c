@@ -1,5 +1,5 @@
-/* trained.c: what a model was trained for, as its folder tells in lazuli.json, and what is said of pictures beyond that. The
- * file is optional and our own: diffusers passes it over. */
+/* trained.c: reads lazuli.json, which says what a model was trained for, and makes remarks about pictures beyond that.
+ * The file is optional and specific to Lazuli: diffusers ignores it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -98,7 +98,7 @@ static lz_status remark_words(const lz_model *m, const char *prompt, lz_remarks 
     lz_status status = lz_read_as(m, prompt, &read_as, err);
     if (read_as) snprintf(to->read_as, sizeof to->read_as, "%s", read_as);
     lz_host_free(m->ctx, read_as);
-    int64_t good = lz_utf8_error(to->read_as, strlen(to->read_as)); /* of a letter that was cut */
+    int64_t good = lz_utf8_error(to->read_as, strlen(to->read_as)); /* start of a character that was cut off */
     if (good >= 0) to->read_as[good] = 0;
     if (!status) lz_vocabulary_unknown(m->trained.words, prompt, to->words, sizeof to->words);
     return status;

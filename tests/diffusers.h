@@ -1,5 +1,5 @@
-/* diffusers.h: tiny random models in the real folder layout and what diffusers made of them in float32, a case on each line of
- * cases.txt; the same folders, prompts and seeds go through the public API here. */
+/* diffusers.h: tiny random models in the real folder layout, with the results of diffusers in float32; each line of
+ * cases.txt is a case. The tests run the same folders, prompts and seeds through the public API. */
 #ifndef LZ_TEST_DIFFUSERS_H
 #define LZ_TEST_DIFFUSERS_H
 

@@ -1,4 +1,4 @@
-/* folder.h: a folder of its own for a test that writes files, and an allocator that fails on request. */
+/* folder.h: a temporary folder for a test that writes files, and an allocator that fails on request. */
 #ifndef LZ_TEST_FOLDER_H
 #define LZ_TEST_FOLDER_H
 

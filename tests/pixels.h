@@ -1,4 +1,5 @@
-/* pixels.h: pixels become bytes as rintf would round them, and what is wrong with them is told; on any device. */
+/* pixels.h: tests that pixels are converted to bytes with the rounding of rintf, and that invalid pixels are errors; on
+ * any device. */
 #ifndef LZ_TEST_PIXELS_H
 #define LZ_TEST_PIXELS_H
 

@@ -1,4 +1,4 @@
-/* random_case.h: random cases that can be run anywhere, for test_random_shapes.c and test_random_graphs.c.
+/* random_case.h: random cases that run in any context, for test_random_shapes.c and test_random_graphs.c.
  *
  * A case is a number. A describe function turns it into a graph: the same number gives the same graph with the same
  * inputs in any context, so each case can be run on the reference, on every instruction set, with one, two and three

@@ -1,5 +1,5 @@
-/* test_api.c: what include/lazuli.h promises to programs: versions, options that grow, devices, the log, images in
- * memory, what a failure leaves behind, what watch and a compiled function may do. */
+/* test_api.c: the guarantees of include/lazuli.h: versions, option structs of other versions, devices, the log, images
+ * in memory, the state after an error, and what a watch function and a compiled function may do. */
 #include "check.h"
 
 static const char model_folder[] = LZ_SOURCE_DIR "/tests/data/flux2/A";

@@ -1,10 +1,10 @@
-/* test_arguments.c: trap 9: no argument crashes an exported function, NULL and nonsense included; each failure has a
- * sentence.
+/* test_arguments.c: no argument, including NULL and invalid values, crashes an exported function, and every error has a
+ * message.
  *
- * tests/calls.awk reads the headers of include/ and writes calls.h: for each exported function one that calls it with picked
- * samples. A sample is made by give_KIND(pick): 0 is a good one, 1 the first bad one (of pointers NULL), and so on;
- * saw_KIND looks at the result. Each function is called with all samples bad, with only the first one good, with all
- * good, with all but one good, and with random picks. Each call has a context of its own. */
+ * tests/calls.awk reads the headers of include/ and writes calls.h, which has a function for each exported function
+ * that calls it with chosen samples. give_KIND(pick) makes a sample: 0 is valid, 1 is the first invalid one (for
+ * pointers NULL), and so on; saw_KIND checks the result. Each function is called with all samples invalid, with only
+ * the first valid, with all valid, with all but one valid, and with random picks. Each call has its own context. */
 #define LZ_NO_SUGAR
 #include <limits.h>
 #include <unistd.h>

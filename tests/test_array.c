@@ -1,7 +1,7 @@
-/* test_array.c: what an array is: its life in scopes, its memory, its errors.
+/* test_array.c: arrays: lifetimes in scopes, memory, errors.
  *
- * Nothing here is about numbers being right (test_ops.c is); all of it is about who owns what, what a wrong call says,
- * and that nothing a caller does with the public header crashes. */
+ * Values are tested in test_ops.c. Here it is about ownership, errors of wrong calls, and that nothing a caller does
+ * with the public header crashes. */
 #include <pthread.h>
 
 #include "check.h"

@@ -1,5 +1,5 @@
-/* test_backend.c: what it takes to add a backend. This one has two kernels: the reference's product under another name, and
- * an elementwise sum on backend/common. All other ops run on the reference, without the backend knowing of them. */
+/* test_backend.c: an example of a new backend. It has two kernels: the reference's product under another name, and an
+ * elementwise sum that uses backend/common. All other ops run on the reference, without any code in the backend. */
 #include "array/internal.h"
 #include "backend/common/axes.h"
 #include "check.h"

@@ -1,5 +1,5 @@
-/* test_demo.c: the demo model paints what diffusers paints with it (tools/demo-model/goldens.py), and what a model's
- * index says of its defaults is what a picture is made with. */
+/* test_demo.c: the demo model gives the same pictures as diffusers (tools/demo-model/goldens.py), and the defaults in a
+ * model's index are used. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,7 +152,7 @@ static void hostile_defaults(void) {
     lz_close(ctx);
 }
 
-/* ---- what else gives the size, and the number of steps ------------------------------------------------------------ */
+/* ---- what else gives the size, and the number of steps ----------------------------------------------------------- */
 
 static void noise_gives_the_size(void) {
     lz_context *ctx = lz_open();

@@ -1,9 +1,9 @@
-/* test_failing_alloc.c: every allocation may fail, and each failure is an error like any other.
+/* test_failing_alloc.c: every allocation may fail, and each failure is reported as an error.
  *
- * As SQLite does it: a scenario that uses everything is run with an allocator whose 1st allocation fails, then its 2nd,
- * 3rd, ... until the scenario goes through. Twice: once only that one allocation fails, once all from there on. Each
- * call must give LZ_OK or LZ_OUT_OF_MEMORY, results that are there must be right, and after lz_close every byte must
- * have been given back with the size it was asked for. (jansson allocates on its own; it is not meant here.) */
+ * The method is SQLite's: a scenario that uses everything runs with an allocator whose 1st allocation fails, then the
+ * 2nd, 3rd, ..., until the scenario succeeds. This is done twice: with one failing allocation, and with all allocations
+ * failing from there on. Each call must return LZ_OK or LZ_OUT_OF_MEMORY, results must be right, and after lz_close
+ * every byte must have been released with the size of its allocation. (Allocations of jansson are not included.) */
 #include <pthread.h>
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
-/* test_graph.c: what happens between describing and computing: planning, fusing, compiling, streams, looking inside.
+/* test_graph.c: from described arrays to programs: planning, fusion, compiling, streams, printing, profiling.
  *
- * The numbers of kernels and bytes asserted here are promises of DESIGN: memory is known before anything runs, and the
- * patterns of diffusion transformers cost one kernel each. */
+ * The numbers of kernels and bytes checked here are design goals: memory is known before anything runs, and each
+ * pattern of diffusion transformers takes one kernel. */
 #include <jansson.h>
 #include <pthread.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* test_image.c: pictures: what others wrote, what we write, resizing against Pillow, and damage of all kinds. The
+/* test_image.c: image files: reading those of other programs, writing, resizing against Pillow, and damaged files. The
  * fixtures in tests/data/images and their pixels come from tools/oracle/images.py. */
 #include <errno.h>
 #include <jansson.h>

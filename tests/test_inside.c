@@ -1,7 +1,8 @@
-/* test_inside.c: values inside the models of FLUX.2 [klein] against those inside diffusers' (a_square_inside.safetensors; see
- * tests/data/flux2/README.md): the first layer of the text encoder, each block of the transformer, the levels of the
- * autoencoder. Models only describe arrays, so every value inside one is a node that its result can reach. Of these nodes
- * one must have the golden value, whatever functions the model consists of. */
+/* test_inside.c: values inside the models of FLUX.2 [klein] against those inside diffusers'
+ * (a_square_inside.safetensors; see tests/data/flux2/README.md): the first layer of the text encoder, each block of the
+ * transformer, the levels of the autoencoder. Models only describe arrays, so every value inside one is a node that its
+ * result can reach. One of these nodes must have the golden value; the test does not depend on the functions that make
+ * up the model. */
 #include "array/internal.h"
 #include "diffusers.h"
 #include "models/flux2.h"

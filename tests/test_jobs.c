@@ -1,6 +1,5 @@
-/* test_jobs.c: jobs, the slots of their programs and samplers. A rehearsal for what will be built on them: a second
- * sampler, two jobs of one model at the same time, cancelling and looking from another thread. Build it with
- * -DLZ_THREAD_SANITIZE=ON too. */
+/* test_jobs.c: jobs, slots and samplers: further samplers, two jobs of one model at the same time, cancelling and
+ * querying from another thread. Also built with -DLZ_THREAD_SANITIZE=ON (make test-threads). */
 #include <pthread.h>
 #include <unistd.h>
 
@@ -283,8 +282,8 @@ typedef struct painter {
     bool waited;           /* in vain */
 } painter;
 
-/* The user's function of each job waits until the other job has begun the same step. Neither would ever end if a job held
- * something meanwhile that the other one needs. */
+/* The user's function of each job waits until the other job has begun the same step. Neither would ever end if a job
+ * held something meanwhile that the other one needs. */
 static bool wait_for_other(void *user, const lz_progress *now) {
     painter *p = user;
     if (strcmp(now->stage, "denoise") != 0 || atomic_load(&p->step) >= now->step) return true;

@@ -1,4 +1,4 @@
-/* test_limits.c: sizes that are limited, and work that grows with the size alone. Those of pictures are in test_image.c. */
+/* test_limits.c: limits on sizes, and work that must grow linearly. Limits of images are tested in test_image.c. */
 #include <fcntl.h>
 #include <unistd.h>
 

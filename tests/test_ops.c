@@ -1,7 +1,7 @@
 /* test_ops.c: every op against NumPy and PyTorch.
  *
- * tests/data/ops.txt lists the cases, tests/data/ops.safetensors holds their inputs and expected outputs; both are made
- * by tools/oracle/ops.py, which tells the format. Each case runs on the reference and on the CPU backend with each
+ * tests/data/ops.txt lists the cases, tests/data/ops.safetensors has their inputs and expected outputs; both are made
+ * by tools/oracle/ops.py, which describes the format. Each case runs on the reference and on the CPU backend with each
  * instruction set this machine has, with and without fusion. Type and shape of the result must match exactly, values
  * within the tolerance the case names: tight for the reference, wider for the fast kernels. */
 #include "check.h"

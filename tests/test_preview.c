@@ -1,5 +1,5 @@
-/* test_preview.c: what is shown after each step: the linear map against the decoded picture, the full one against the
- * result; and prompts that were read before. */
+/* test_preview.c: previews after each step: the linear map against the decoded picture, the decoded preview against the
+ * result; and features of prompts that are used again. */
 #include <string.h>
 
 #include "check.h"

@@ -1,4 +1,4 @@
-/* test_printable.c: text from outside that is printed does not drive a terminal. */
+/* test_printable.c: lz_printable removes control characters, so that untrusted text cannot control a terminal. */
 #include <string.h>
 
 #include "check.h"

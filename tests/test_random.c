@@ -1,8 +1,8 @@
-/* test_random.c: the numbers behind a seed.
+/* test_random.c: the random numbers of a seed.
  *
- * tests/data/randn.json (made by tools/oracle/randn.py) holds what torch.randn gives for several seeds and sizes; ours
- * must be within 2 ulp. Beyond that, our own bits are part of the contract: a picture made from a seed is the same on
- * every machine, so a few of them are written down here and must never change. */
+ * tests/data/randn.json (made by tools/oracle/randn.py) has the numbers of torch.randn for several seeds and sizes;
+ * ours must be within 2 ulp. In addition, our bits must never change, so that a picture of a seed is the same on every
+ * machine: some of them are listed here. */
 #include <inttypes.h>
 #include <jansson.h>
 

@@ -1,8 +1,8 @@
-/* test_random_graphs.c: random graphs of 5 to 30 steps, made of the patterns of diffusion transformers: what fusing,
- * merging, planning and compiling do to them must not show in the result (random_case.h tells the promises).
+/* test_random_graphs.c: random graphs of 5 to 30 steps, made of the patterns of diffusion transformers: fusing,
+ * merging, planning and compiling must not change the result (random_case.h has the exact conditions).
  *
- * In 16 bits a fused chain may keep f32 between its steps. So there the measure is the exact value (the same graph in
- * f64): fused must be as near to it as unfused, or nearer. */
+ * In 16 bits a fused chain may keep f32 between its steps. So there the comparison is with the exact value (the same
+ * graph in f64): the fused result must be at least as near to it as the unfused one. */
 #include "random_case.h"
 
 static lz_array *soft(lz_array *x) { return lz_mul(lz_tanh(lz_mul(x, 0.3)), 3.0); } /* keeps values within +-3 */

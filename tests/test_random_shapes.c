@@ -1,9 +1,9 @@
-/* test_random_shapes.c: random ops on random shapes, strides and types: the fast kernels against the reference, and the
- * promises about bits (random_case.h tells which).
+/* test_random_shapes.c: random ops on random shapes, strides and types: the fast kernels against the reference, and
+ * which results must have equal bits (random_case.h).
  *
- * Small cases go for odd sizes: 0, 1, one off a multiple of the vector width, views with offsets and steps. Large ones
- * go for what needs size: several blocks and tiles of each kernel, more than one turn for each thread, and matrices
- * beyond what the kernels pack at once. */
+ * Small cases have odd sizes: 0, 1, one off a multiple of the vector width, views with offsets and steps. Large cases
+ * have several blocks and tiles of each kernel, several tasks for each thread, and matrices that the kernels pack in
+ * several chunks. */
 #include "random_case.h"
 #include "random_packed.h"
 
@@ -415,7 +415,7 @@ static void describe_op(builder *b) {
     if (!b->n_out) b->out[b->n_out++] = y;
 }
 
-/* ---- large arrays ---------------------------------------------------------------------------------------------- */
+/* ---- large arrays ------------------------------------------------------------------------------------------------ */
 
 /* Enough for several blocks, tiles and turns of each kernel, so that threads have something to share. */
 
@@ -431,7 +431,8 @@ static lz_array *large_matmul(builder *b) {
     return lz_matmul(x, y);
 }
 
-/* Layers as models have them: 16 bits, weights along k, rows that begin at multiples of 16 bytes, all kinds of endings. */
+/* Layers as models have them: 16 bits, weights along k, rows that begin at multiples of 16 bytes, all kinds of
+ * endings. */
 static lz_array *large_linear(builder *b) {
     lz_dtype t = chance(b, 70) ? LZ_BF16 : LZ_F16;
     int64_t m = any(b, 1, 300), k = 8 * any(b, 1, 40), n = 8 * any(b, 1, 60);
@@ -630,16 +631,16 @@ static void describe_large(builder *b) {
 
 /* ---- bf16 ------------------------------------------------------------------------------------------------------- */
 
-/* Both sides bf16, rows along k, as models have them: what instructions for bf16 take (gemm.h, tiles.h), at sizes around
- * those of their blocks. Depths are often multiples of 32, else even or odd. */
+/* Both sides bf16, rows along k, as models have them: what instructions for bf16 take (gemm.h, tiles.h), at sizes
+ * around those of their blocks. Depths are often multiples of 32, else even or odd. */
 static int64_t any_depth(builder *b, int64_t most) {
     if (chance(b, 60)) return 32 * any(b, 1, most / 32);
     return chance(b, 70) ? 2 * any(b, 1, most / 2) : any(b, 1, most);
 }
 
 /* A leaf of bf16 in which, in one case of five, one element of 800 is something else: not a number, infinite, too small
- * for a normal number, or a negative zero. Not for keys, values and windows: whether a masked value or a weight over the
- * edge of an image is multiplied by zero or left out is the kernel's choice. */
+ * for a normal number, or a negative zero. Not for keys, values and windows: whether a masked value or a weight over
+ * the edge of an image is multiplied by zero or left out is the kernel's choice. */
 static lz_array *bf16_leaf(builder *b, lz_dims d) {
     static const double others[] = {NAN, INFINITY, -INFINITY, 1e-40, -0.0};
     lz_array *x = leaf(b, d, LZ_BF16, 1);

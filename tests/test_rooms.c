@@ -1,6 +1,7 @@
-/* test_rooms.c: a source file includes only what its room may include. The rooms and what each may include are the table
- * in docs/architecture.md, from the lowest room to the highest. A room may name only rooms above its own row there, so
- * the table has no cycle, and then the includes have none. The functions that the walks in that file name are there. */
+/* test_rooms.c: a source file includes only what its room may include. The rooms and what each may include are the
+ * table in docs/architecture.md, from the lowest room to the highest. A room may name only rooms above its own row
+ * there, so the table has no cycle, and then the includes have none. The functions that the walks in that file name are
+ * there. */
 #include <ctype.h>
 #include <dirent.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
-/* test_safetensors.c: files of weights: what others wrote, what we write, and what nobody should have written. The
- * Python fixtures come from tools/oracle/safetensors_fixture.py, which also tells the rule for their numbers. */
+/* test_safetensors.c: files of weights: those of other programs, those we write, and invalid ones. The Python fixtures
+ * come from tools/oracle/safetensors_fixture.py, which has the rule for their values. */
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -508,8 +508,8 @@ static void folders(void) {
     lz_close(ctx);
 }
 
-/* Files of a variant, as save_pretrained(variant="fp16") names them: in one piece, in shards, and in the older spelling of
- * shards. */
+/* Files of a variant, as save_pretrained(variant="fp16") names them: in one piece, in shards, and in the older spelling
+ * of shards. */
 static void variants(void) {
     lz_context *ctx = lz_open(.threads = 1);
     static const char *const kinds[][3] = {

@@ -1,5 +1,5 @@
-/* test_shrunk.c: weight files that change while they are in use. The library refuses the next picture; in the middle of
- * one the command line's handler ends the program, which is tested here as a part of a program of its own. */
+/* test_shrunk.c: weight files that change while they are in use. The library refuses the next picture; during a
+ * picture the signal handler of the command line ends the program, which is tested in a child process. */
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>

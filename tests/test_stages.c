@@ -1,6 +1,6 @@
-/* test_stages.c: each stage of a picture by itself against diffusers, for every case of diffusers.h: a stage gets the values that
- * diffusers' stage before it gave, so that an error shows where it is made. The stages together are tested in test_flux2.c
- * and test_qwen.c. */
+/* test_stages.c: each stage of a picture by itself against diffusers, for every case of diffusers.h: the input of a
+ * stage is the output of diffusers' previous stage, so that an error is found in the stage that makes it. Whole
+ * pictures are tested in test_flux2.c and test_qwen.c. */
 #include "diffusers.h"
 #include "pipeline/generate.h"
 

@@ -1,5 +1,5 @@
-/* test_synth.c: lazuli-synth, the program beside this one. A tiny folder of it is a model like any other, the same
- * on every run; and what it says klein-4B consists of is what the published files consist of. */
+/* test_synth.c: the program lazuli-synth. A tiny model that it writes works like any other and is the same on every
+ * run; and its list of klein-4B's tensors equals that of the published files. */
 #include <ftw.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* test_threads.c: several threads, one context. Results are checked; that nothing is touched without its lock is for
- * the thread sanitizer to say: `make test-threads` builds this program with it. */
+/* test_threads.c: several threads, one context. Results are checked here; missing locks are found by the
+ * thread sanitizer: `make test-threads` builds this program with it. */
 #include <pthread.h>
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
-/* test_tokenizer.c: token ids against those of Hugging Face tokenizers, and files nobody should have written. The small
- * tokenizer in tests/data/tokenizer and its golden ids come from tools/oracle/tokenizer.py. Of Qwen3's, with more golden ids,
- * tests/data/qwen3-tokenizer has the part that these need; the whole one is tested too where it is: in $LZ_SHARED, or in the
- * folder 'shared' beside the sources. */
+/* test_tokenizer.c: token ids against those of Hugging Face tokenizers, and invalid files. The small tokenizer in
+ * tests/data/tokenizer and its golden ids come from tools/oracle/tokenizer.py. tests/data/qwen3-tokenizer has the part
+ * of Qwen3's tokenizer that more golden ids need. The complete one is tested too if it exists: in $LZ_SHARED, or in the
+ * folder 'shared' of the sources. */
 #include <jansson.h>
 #include <pthread.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
-/* test_vocabulary.c: what a folder says its model was trained for (lazuli.json, words.txt): prompts read by it, and what is
- * said of words, sizes and images beyond it. */
+/* test_vocabulary.c: what a model was trained for (lazuli.json, words.txt): how prompts are rewritten, and remarks
+ * about words, sizes and images beyond it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +22,8 @@ static lz_remarks remark(lz_model *model, const char *prompt) {
     return r;
 }
 
-/* trap 22: words that the demo model does not know gave some picture without a word. read_as NULL: the prompt stays as it is;
- * unknown NULL: nothing is said. */
+/* trap 22: words that the demo model does not know gave some picture without a word. read_as NULL: the prompt stays as
+ * it is; unknown NULL: nothing is said. */
 static void demo_words(void) {
     static const struct {
         const char *prompt, *read_as, *unknown;
@@ -84,8 +84,8 @@ static void demo_reads(void) {
     lz_close(ctx);
 }
 
-/* Prompts of known words stay as they are, or they would no longer be what diffusers paints: every word of the list in a
- * sentence of the training, and the prompts of the sheet. */
+/* Prompts of known words stay as they are, or they would no longer be what diffusers paints: every word of the list in
+ * a sentence of the training, and the prompts of the sheet. */
 static void known_stays(void) {
     lz_context *ctx = lz_open();
     lz_error err = {0};
@@ -222,7 +222,8 @@ static void hostile_words(void) {
         CHECK_TEXT(err.text, "words.txt: a list of words");
         lz_model_close(model);
     }
-    /* Any plain text will do: of random lists and prompts the prompt stays text, and what is said is cut to its room. */
+    /* Any plain text will do: of random lists and prompts the prompt stays text, and what is said is cut to its
+     * room. */
     unsigned state = 7;
     for (int round = 0; round < test_scale(1000); round++) {
         static const char letters[] = "aab c,=~#\n'-9\xc3\xa4";

@@ -1,5 +1,5 @@
-/* test_weights.c: weights as objects: parameters that are made from what a file holds, and a second format of files. Their
- * toys stand for what comes later, quantised types and other containers; tests/cuda-sim/test_params.c does the same on a
+/* test_weights.c: parameters that are made from the tensors of a file by a recipe, and a second format of weight files;
+ * both are small examples of quantised types and other containers. tests/cuda-sim/test_params.c does the same on a
  * device. */
 #include "check.h"
 #include "folder.h"

@@ -64,12 +64,13 @@ static int count_pictures(const char *unsaved, const char *session, bool removin
         if (removing) unlinkat(dirfd(dir), e->d_name, 0);
     }
     if (dir) closedir(dir);
-    if (dir && removing) rmdir(folder); /* stays where somebody put something of theirs into it */
+    if (dir && removing) rmdir(folder); /* fails if other files are in it */
     free(folder);
     return n;
 }
 
-/* The name without the PID says that it has been told where they are. Owned: the folder, whatever its name is now. */
+/* Renames the folder of a session to its name without the PID, which means that its pictures were reported. Returns the
+ * folder's path after that, owned. */
 static char *mark_told(const char *unsaved, const char *session) {
     char told[64];
     snprintf(told, sizeof told, "%.*s", (int)(strrchr(session, '-') - session), session);
@@ -96,7 +97,7 @@ void album_open(album *a, const job *j) {
     strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", localtime_r(&now, &parts));
     snprintf(a->session, sizeof a->session, "%s-%ld", stamp, (long)getpid());
     int n = unsaved ? scandir(unsaved, &sessions, is_session, alphasort) : 0, all = 0;
-    for (int i = n - 1; i >= 0; i--) { /* the newest first: they stay */
+    for (int i = n - 1; i >= 0; i--) { /* newest first: these are kept */
         const char *session = sessions[i]->d_name;
         bool running = is_running(session);
         int here = count_pictures(unsaved, session, false);
@@ -113,7 +114,7 @@ void album_open(album *a, const job *j) {
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-/* With the settings it was painted with. files: of its references. */
+/* Writes a picture with the settings it was made with. files: paths of its references. */
 static lz_status write_kept(const job *session, const kept *k, char *const *files, const char *path, lz_error *err) {
     arguments args = *session->args;
     job j = *session;
@@ -133,7 +134,7 @@ static lz_status write_kept(const job *session, const kept *k, char *const *file
     return write_picture(&j, &p, k->wish.seed, path, err);
 }
 
-/* Writes the copy of a picture below the state folder, after those of its references. False: see err. */
+/* Writes the copies of a picture's references, then its own, below the state folder. False: err has the reason. */
 static bool write_copy(album *a, const job *j, kept *k, lz_error *err) {
     char name[96], *files[LZ_MAX_IMAGES];
     if (k->copy) return true;
@@ -151,7 +152,7 @@ static bool write_copy(album *a, const job *j, kept *k, lz_error *err) {
     return false;
 }
 
-/* From here on it is not lost at the end. If that cannot be, it is said once. */
+/* Writes the copy of a picture, so that it is not lost. If that fails, the user is told once. */
 static void protect(album *a, const job *j, kept *k) {
     lz_error err = {.status = LZ_OK};
     if (a->homeless || write_copy(a, j, k, &err)) return;
@@ -159,8 +160,8 @@ static void protect(album *a, const job *j, kept *k) {
     note(j->args, "pictures that are not saved will be lost at the end: %s", err.text);
 }
 
-/* A file that holds exactly this picture, where a picture that is saved as `path` can refer to it: beside it, for files
- * are recorded by their names alone. */
+/* Is there a file with exactly these pixels that a picture saved as `path` can refer to? It must be in the same folder,
+ * because settings record only the names of files. */
 static bool is_beside(const job *j, const kept *k, const char *path) {
     if (!k->path || !k->exact || access(k->path, R_OK) != 0) return false;
     if (j->args->full_paths) return true;
@@ -174,7 +175,7 @@ static bool is_beside(const job *j, const kept *k, const char *path) {
 
 static int save_as(album *a, const job *j, kept *k, const char *path, const char *stem);
 
-/* References that are not beside it are saved as STEM-from-N.png. */
+/* Saves references that are not in the same folder as STEM-from-N.png. */
 static int save_references(album *a, const job *j, const kept *k, const char *path, const char *stem) {
     int code = DONE;
     for (int i = 0; i < k->wish.n_references && code == DONE; i++) {
@@ -196,7 +197,7 @@ static int save_references(album *a, const job *j, const kept *k, const char *pa
 
 static int save_as(album *a, const job *j, kept *k, const char *path, const char *stem) {
     char *files[LZ_MAX_IMAGES], *full = realpath(path, NULL);
-    for (int i = 0; i < a->n && full; i++) { /* what it overwrites is not saved any more */
+    for (int i = 0; i < a->n && full; i++) { /* a picture whose file is overwritten is no longer saved */
         kept *other = &a->pictures[i];
         if (other == k || !other->path || strcmp(other->path, full) != 0) continue;
         free(other->path);
@@ -287,11 +288,12 @@ void album_list(const album *a) {
     }
 }
 
-/* Copies of saved pictures go, unless a copy that stays refers to them. */
+/* Removes the copies of saved pictures, unless a copy that is kept refers to them. Returns the number of unsaved
+ * pictures. */
 static int forget_saved(album *a) {
     int unsaved = 0;
     bool needed[MAX_KEPT] = {false};
-    for (int i = a->n - 1; i >= 0; i--) { /* references are earlier pictures */
+    for (int i = a->n - 1; i >= 0; i--) { /* backwards, because references are earlier pictures */
         kept *k = &a->pictures[i];
         unsaved += !k->path && k->copy;
         if (k->path && !needed[i])

@@ -1,22 +1,22 @@
-/* album.h: the pictures of a session. Each is in memory, and in a file below the state folder from the moment it was made,
- * so that neither Ctrl-D nor a closed terminal loses one that was not saved:
+/* album.h: the pictures of an interactive session. Each is kept in memory, and written to a file below the state folder
+ * as soon as it is made, so that an unsaved picture survives Ctrl-D or a closed terminal:
  *
- *     $XDG_STATE_HOME/lazuli/unsaved/DATE-TIME-PID/N.png     of a session that runs, or that was killed
- *                                    DATE-TIME/N.png         of one that ended and said where they are
+ *     $XDG_STATE_HOME/lazuli/unsaved/DATE-TIME-PID/N.png     of a session that is running or was killed
+ *                                    DATE-TIME/N.png         of a session that ended and reported this path
  *
- * N is the number of the picture. Files of saved pictures go at the end, and whole folders, oldest first, while there are
- * more than MOST_UNSAVED pictures of sessions that are over. */
+ * N is the number of the picture. At the end of a session, files of saved pictures are removed. Folders of ended
+ * sessions are removed, oldest first, while they have more than MOST_UNSAVED pictures in total. */
 #ifndef LZ_CLI_ALBUM_H
 #define LZ_CLI_ALBUM_H
 
 #include "cli.h"
 
-enum { MAX_KEPT = 256, MOST_UNSAVED = 256 }; /* pictures; one of a megapixel takes 3 MB of memory */
+enum { MAX_KEPT = 256, MOST_UNSAVED = 256 }; /* pictures; one megapixel takes 3 MB of memory */
 
 /* The prompt, references and seed of a picture; sizes and steps are settings. */
 typedef struct wish {
-    char *prompt;                  /* owned; NULL: it was not painted but loaded */
-    int references[LZ_MAX_IMAGES]; /* earlier pictures, from 0 */
+    char *prompt;                  /* owned; NULL: the picture was loaded from a file */
+    int references[LZ_MAX_IMAGES]; /* indices of earlier pictures */
     int n_references;
     int64_t seed;
 } wish;
@@ -28,9 +28,9 @@ typedef struct kept {
     char *prompt; /* owned: the wish's, without the LoRAs that it names; or NULL */
     char *loras;  /* owned: as in job; or NULL */
     bool loras_ordinary;
-    double guidance, strength; /* strength: 0 where the picture began as noise */
-    char *path;                /* owned: where it was saved last, or loaded from; or NULL */
-    bool exact;                /* that file has the very pixels: JPEG does not keep them */
+    double guidance, strength; /* strength: 0 without a start image */
+    char *path;                /* owned: the file that it was last saved to or loaded from; or NULL */
+    bool exact;                /* the file has exactly these pixels (not so for JPEG) */
     char *copy;                /* owned: its file below the state folder; or NULL */
 } kept;
 
@@ -38,20 +38,20 @@ typedef struct album {
     kept pictures[MAX_KEPT];
     int n;
     char session[64]; /* DATE-TIME-PID */
-    bool homeless;    /* there is no place for unsaved pictures, and that has been said */
+    bool homeless;    /* unsaved pictures cannot be stored, and the user was told */
 } album;
 
-char *state_path(const char *below);          /* .../lazuli/BELOW, its folders made; owned. NULL: there is no place */
-void album_open(album *a, const job *j);      /* says where pictures of sessions are that were killed */
-bool album_has_place(album *a, const job *j); /* for one more picture; else it has been said */
-/* One more picture; all that *k owns goes over. */
+char *state_path(const char *below);          /* .../lazuli/BELOW, owned; makes its folders. NULL: not possible */
+void album_open(album *a, const job *j);      /* reports unsaved pictures of killed sessions */
+bool album_has_place(album *a, const job *j); /* is there space for one more picture? false: the user was told */
+/* Adds a picture; takes ownership of all that *k owns. */
 void album_add(album *a, const job *j, const kept *k);
-int album_load(album *a, const job *j, const char *path); /* one more, from a file. An exit code */
-/* Saves a picture, and those it was made from beside it, so that --from can make it again. An exit code. */
+int album_load(album *a, const job *j, const char *path); /* adds a picture from a file. Returns an exit code */
+/* Saves a picture, and its references in the same folder, so that --from can make it again. Returns an exit code. */
 int album_save(album *a, const job *j, kept *k, const char *path);
 void album_drop_last(album *a, const job *j);
 void album_list(const album *a);
 void album_close(album *a, const job *j,
-                 bool tell); /* tell: say where unsaved pictures are; else the next session does */
+                 bool tell); /* tell: report unsaved pictures; otherwise the next session does */
 
 #endif

@@ -1,10 +1,10 @@
-/* batch.c: `lazuli batch`: many pictures, one line of a file after the other, by one model that stays loaded.
+/* batch.c: `lazuli batch`: makes the pictures of each line of a file, with a model that stays loaded.
  *
- * A line is a prompt, or a JSON object of settings that overrule those of the command line; blank lines and those that
- * begin with # are skipped. The lines of a file are all checked before the first picture is made; those of a pipe are
- * taken one by one, as they come. There is no list of finished pictures: a file appears whole or not at all and holds its
- * settings, so a file that is there and would be made the same is left alone. Hence nothing is random here: a line
- * without a seed has its number as seed. */
+ * A line is a prompt, or a JSON object of settings that override those of the command line; blank lines and lines that
+ * begin with # are skipped. All lines of a file are checked before the first picture is made; lines of a pipe are read
+ * as they arrive. There is no list of finished pictures: a file is written completely or not at all and contains its
+ * settings, so an existing file with the same settings is skipped. Therefore nothing is random: the default seed of a
+ * line is its number. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -66,11 +66,11 @@ int expand_name(const arguments *args, const naming *names, const char *pattern,
 
 typedef struct reader {
     const arguments *args;
-    int fd;     /* where more comes from; -1: text holds all lines, so that a copy of the reader reads them again */
+    int fd;     /* of a pipe; -1: text has all lines, and a copy of the reader can read them again */
     char *text; /* owned by batch_command */
     size_t at, end, room;
-    int64_t line; /* number of the line before at */
-    int code;     /* an exit code: why there is no further line */
+    int64_t line; /* number of the last line read */
+    int code;     /* an exit code: the reason why there are no more lines */
 } reader;
 
 static int no_zero(const arguments *args, const char *text, size_t bytes) {
@@ -78,15 +78,15 @@ static int no_zero(const arguments *args, const char *text, size_t bytes) {
     return fail(args, FAILED, "%s: contains a zero byte, so it is not text", args->words[0]);
 }
 
-/* Waits for more of a pipe, up to whatever stops us. False: nothing comes, see code. */
+/* Waits for more bytes of a pipe, or a signal. False: the end; code has the reason. */
 static bool read_more(reader *r) {
     struct pollfd wait = {.fd = r->fd, .events = POLLIN};
     if (r->fd < 0) return false;
-    if (r->end - r->at > MOST_LINE) r->end = r->at + MOST_LINE + 1; /* too long already: its tail is dropped */
+    if (r->end - r->at > MOST_LINE) r->end = r->at + MOST_LINE + 1; /* the line is too long: the rest is dropped */
     r->end -= r->at;
     memmove(r->text, r->text + r->at, r->end);
     r->at = 0;
-    for (int ready = 0; ready <= 0;) { /* a signal may come just before poll, hence the time limit */
+    for (int ready = 0; ready <= 0;) { /* with a timeout, because a signal may arrive just before poll */
         if (stop_wanted()) {
             r->code = fail(r->args, STOPPED, "stopped");
             return false;
@@ -103,7 +103,7 @@ static bool read_more(reader *r) {
 
 static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
-/* The next line that asks for something, without the space around it. */
+/* The next line that is neither blank nor a comment, without surrounding space. */
 static bool next_line(reader *r, const char **text, size_t *length) {
     while (r->code == DONE) {
         size_t size = r->end - r->at;
@@ -115,7 +115,7 @@ static bool next_line(reader *r, const char **text, size_t *length) {
         r->at += (size_t)(stop - begin) + (stop < r->text + r->end);
         r->line++;
         if (r->line == 1 && stop - begin >= 3 && memcmp(begin, "\xef\xbb\xbf", 3) == 0)
-            begin += 3; /* as some editors begin UTF-8 */
+            begin += 3; /* byte order mark of UTF-8 */
         while (begin < stop && is_space(*begin)) begin++;
         while (begin < stop && is_space(stop[-1])) stop--;
         if (begin == stop || *begin == '#') continue;
@@ -139,7 +139,7 @@ static int read_line(const arguments *args, const char *text, size_t length, jso
     return *settings ? DONE : fail(args, FAILED, "out of memory");
 }
 
-/* Opens the list: a file is read as a whole, from anything else lines are taken as they come. */
+/* Opens the list: a file is read as a whole; lines of anything else are read as they arrive. */
 static int open_list(const arguments *args, reader *r) {
     const char *path = args->words[0];
     bool is_stdin = strcmp(path, "-") == 0;
@@ -169,8 +169,8 @@ typedef struct batch {
     naming naming;
     overall overall;
     int failed;
-    bool *bad; /* owned: of each line of a file that asks for something: it cannot be made. NULL: of a pipe */
-    bool over; /* what is wrong is wrong with all lines */
+    bool *bad; /* owned: for each line of a file (without skipped ones), whether it failed the check. NULL: of a pipe */
+    bool over; /* the error affects all lines */
 } batch;
 
 static void print_line(const json_t *object) {
@@ -178,7 +178,7 @@ static void print_line(const json_t *object) {
     putchar('\n');
 }
 
-/* For programs: a line for each picture, as it is there. */
+/* With --json: prints a line for each finished picture. */
 static int tell_pictures(const batch *b, const arguments *args, int there) {
     size_t i;
     json_t *picture;
@@ -195,7 +195,7 @@ static int tell_pictures(const batch *b, const arguments *args, int there) {
     return flush_output(args);
 }
 
-/* The arguments of a line. *sheet_name: owned, what args->sheet points to then. */
+/* Fills in the arguments of a line. *sheet_name: owned; args->sheet points to it. */
 static int ask_line(batch *b, const char *text, size_t length, arguments *args, json_t **settings, char **sheet_name) {
     int code = read_line(args, text, length, settings);
     if (code == DONE && *text != '{' && is_given(args, "prompt") && !is_elsewhere(args, "prompt")) {
@@ -211,7 +211,7 @@ static int ask_line(batch *b, const char *text, size_t length, arguments *args, 
     return code;
 }
 
-/* Makes the pictures of a line; or only checks it, as far as that goes without its model. */
+/* Makes the pictures of a line; with only_check, checks what can be checked without the model. */
 static int take_line(batch *b, const char *text, size_t length, bool only_check) {
     making *m = &b->making;
     arguments args = *b->args;
@@ -226,7 +226,7 @@ static int take_line(batch *b, const char *text, size_t length, bool only_check)
         if (code == DONE) code = check_pictures(m, &args);
     } else if (code == DONE)
         code = make_pictures(m, &args);
-    if (m->pictures) { /* those before one that failed, too */
+    if (m->pictures) { /* also those before a failed one */
         int told = tell_pictures(b, &args, m->there - there);
         if (code == DONE) code = told;
     }
@@ -246,7 +246,8 @@ static int take_lines(batch *b, reader *lines, bool only_check) {
         b->naming.line = lines->line;
         b->naming.n++;
         if (stop_wanted()) return fail(b->args, STOPPED, "stopped");
-        int code = *bad ? DONE : take_line(b, text, length, only_check); /* a bad one has been told of */
+        /* Errors of bad lines were reported by check_lines. */
+        int code = *bad ? DONE : take_line(b, text, length, only_check);
         if (code == STOPPED || b->over || ferror(stdout)) return code;
         if (code != DONE) {
             *bad = true;
@@ -257,7 +258,7 @@ static int take_lines(batch *b, reader *lines, bool only_check) {
     return lines->code;
 }
 
-/* Says of every line of a file what is wrong with it, before the first picture. */
+/* Reports the errors of all lines of a file before the first picture. */
 static int check_lines(batch *b, reader lines) {
     reader ahead = lines;
     const char *text;
@@ -271,7 +272,7 @@ static int check_lines(batch *b, reader lines) {
     return code;
 }
 
-/* The summary comes last, whatever happened. */
+/* Prints the summary, also after errors. */
 static int tell_end(const batch *b, int code) {
     const making *m = &b->making;
     const arguments *a = b->args;
@@ -290,7 +291,7 @@ static int tell_end(const batch *b, int code) {
     return code;
 }
 
-/* {file}: prompts of lists/prompts.txt */
+/* {file}: "prompts" for lists/prompts.txt */
 static char *stem(const char *path) {
     if (strcmp(path, "-") == 0) return strdup("lazuli");
     const char *base = base_name(path), *dot = strrchr(base, '.');
@@ -311,8 +312,8 @@ static int run_batch(batch *b) {
 
 static bool is_fixed(const char *path) { return !path || !memchr(path, '{', (size_t)(base_name(path) - path)); }
 
-/* A fault of -o or --dump is the same in every line: it is said once, here, with the names of line 1. Folders that
- * differ from line to line wait for the lines. */
+/* An error in -o or --dump is the same for every line, so it is reported once, with the names of line 1. Folders whose
+ * names depend on the line are checked with the lines. */
 static int check_own_names(batch *b) {
     const arguments *a = b->args;
     if (is_stdout(a->output))

@@ -1,4 +1,4 @@
-/* cli.h: what the files of the command line share: the arguments, the tables, how to speak, and the exit codes.
+/* cli.h: shared by the files of the command line: arguments, tables, messages, exit codes.
  *
  *   main.c     which command            options.c   the table of options, reading them   help.c    printing both
  *   say.c      errors, notes, numbers   job.c       a model and what is asked of it      output.c  names of files
@@ -8,7 +8,7 @@
  *   see.c      pictures on the terminal interactive.c  prompt by prompt                  sheet.c     side by side
  *   shrunk.c   files that change under way  published.c  a model that is not here        estimate.c  how long it takes
  *   album.c    pictures of a session    parts.c     paths, unfinished files              loras.c     LoRAs of a picture
- *   with/, without/  what the terminal can, by libraries that may be missing
+ *   with/, without/  drawing and line editing, with optional libraries or without them
  * The other files are one command (or two) each.
  *
  * Results go to stdout, everything else to stderr. */
@@ -18,7 +18,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#define LZ_NO_SUGAR /* where in this program an op was called is nothing to tell its user */
+#define LZ_NO_SUGAR /* errors should not name source lines of this program */
 #include "lazuli.h"
 #include "parts.h"
 #include "shrunk.h"
@@ -55,7 +55,7 @@ typedef struct arguments arguments;
 typedef struct command {
     int bit;
     const char *name, *takes, *help;
-    int least, most; /* words it takes */
+    int least, most; /* number of words it takes */
     int (*run)(const arguments *);
 } command;
 extern const command commands[];
@@ -63,9 +63,9 @@ extern const size_t n_commands;
 
 struct arguments {
     const command *command;
-    char **words; /* what is neither the command nor an option */
+    char **words; /* arguments that are neither the command nor options */
     int n_words;
-    bool only_words; /* after a command, or after `--`: the words are what they say */
+    bool only_words; /* after a command or `--`: the words are not checked for commands */
     int precision;   /* lz_dtype, or 0 */
     int offload;     /* lz_offload */
     const char *model, *prompt, *negative, *output, *device, *noise, *dump;
@@ -83,12 +83,12 @@ struct arguments {
     int64_t width, height, steps, count, threads, verbose; /* 0: not given */
     double guidance, strength;                             /* 0: not given */
     bool help, version, json, quiet, profile, check;
-    const char *from, *settings; /* files that hold further options */
-    json_t *sources[2];          /* owned: what was read from these, and what texts above point into */
-    uint64_t given, elsewhere;   /* options that were given, a bit for each; and those that did not come from argv */
-    uint64_t by_line;            /* of elsewhere: those that a line of a batch gives */
-    const char *where;           /* what errors and notes begin with: a file; or NULL */
-    int64_t line;                /* of a batch: they begin with its number; or 0 */
+    const char *from, *settings; /* files with further options */
+    json_t *sources[2];          /* owned: the JSON of these files; strings above point into it */
+    uint64_t given, elsewhere;   /* bit sets of the options that were given, and of those that did not come from argv */
+    uint64_t by_line;            /* subset of elsewhere: given by a line of a batch */
+    const char *where;           /* a file name before errors and notes; or NULL */
+    int64_t line;                /* a line number before errors and notes, in a batch; or 0 */
     bool preview, show, full_paths, no_metadata, list_words;
     const char *steps_dir, *sheet;
 };
@@ -99,38 +99,40 @@ typedef struct option {
     const char *argument, *group, *help;
     int commands;
     int (*take)(arguments *args, const struct option *option, const char *value); /* an exit code */
-    size_t to;                                                                    /* where in arguments */
+    /* Offset of the member of arguments. */
+    size_t to;
     double low, high;
 } option;
 extern const option options[];
 extern const size_t n_options;
 
 const option *find_option(const char *name, size_t length); /* or NULL */
-const option *nearest_option(const char *name);             /* that may be meant, or NULL */
-bool is_setting(const option *option); /* it says something of the picture, so it may stand in a file */
-bool keeps_text(const option *option); /* its value must stay where it is */
-bool collects(const option *option);   /* it may be given several times, and keeps all values */
-void forget_option(arguments *args, const option *option); /* of one that collects values: begin anew */
+const option *nearest_option(const char *name);             /* similar option, or NULL */
+bool is_setting(const option *option); /* it is about the picture, so it may be in a file of settings */
+bool keeps_text(const option *option); /* the option stores a pointer to its value */
+bool collects(const option *option);   /* it may be given several times, and all values are used */
+void forget_option(arguments *args, const option *option); /* removes the values of an option that collects */
 const char *option_choices(const option *option);          /* "auto f32 bf16", or NULL: any value */
 bool is_given(const arguments *args, const char *name);
 bool is_elsewhere(const arguments *args, const char *name); /* it comes from a file of settings */
 bool is_by_line(const arguments *args, const char *name);   /* it comes from this line of a batch */
 
 int parse(int argc, char **argv, arguments *args); /* an exit code */
-int check_options(arguments *args); /* does the command take them? And reads files of settings. An exit code */
+/* Checks that the command takes the options, and reads files of settings. Returns an exit code. */
+int check_options(arguments *args);
 const command *find_command(const char *name); /* or NULL */
-/* The words are a slip, a command of another program or the name of a model: hint says what to type instead. */
+/* Are the words a mistyped command, a command of another program or the name of a model? hint: what to type instead. */
 bool is_hardly_a_prompt(const arguments *args, char *hint, size_t size);
-const char *slip_of(const char *word); /* the command that this mistyped word is like, or NULL */
+const char *slip_of(const char *word); /* the command that the word is a mistyped form of, or NULL */
 bool has_blank(const char *text);
-int refuse_or_ask(const arguments *args, const char *hint); /* DONE: they are to be painted all the same */
+int refuse_or_ask(const arguments *args, const char *hint); /* DONE: the user wants them as a prompt */
 void print_help(const command *only, bool all);             /* of one command, or NULL: of all, else the first screen */
-const char *option_help(const option *option, int bit);     /* of a command, where it may differ; 0: in general */
-bool is_blank(const char *text);                            /* it is empty, or holds nothing but blanks */
+const char *option_help(const option *option, int bit);     /* for a command, where it may differ; 0: in general */
+bool is_blank(const char *text);                            /* it is empty, or has only blanks */
 /* Digits only, in this range. */
 bool whole_number(const char *text, size_t length, double low, double high, int64_t *to);
 bool read_number(const option *option, const char *text, double *to); /* in the option's range */
-int distance(const char *a, const char *b); /* letters to change, add, drop or swap to make a of b */
+int distance(const char *a, const char *b); /* number of letters to change, add, remove or swap */
 
 int generate_command(const arguments *args);
 bool is_interactive(const arguments *args); /* no prompt and no output was given, and stdin and stdout are a terminal */
@@ -164,23 +166,27 @@ extern const size_t n_examples;
 
 /* ---- speaking ---------------------------------------------------------------------------------------------------- */
 
-/* As fprintf, and the only way to print text from outside: lz_printable is applied to all but a '\n' at the format's end. */
+/* Like fprintf, and the only function that prints untrusted text: lz_printable is applied to all but a '\n' at the end
+ * of format. */
 __attribute__((format(printf, 2, 3))) void say(FILE *to, const char *format, ...);
 /* One sentence on stderr and, with --json, as {"error": ...} on stdout. Returns code. */
 __attribute__((format(printf, 3, 4))) int fail(const arguments *args, int code, const char *format, ...);
 int fail_with(const arguments *args, const lz_error *err); /* of the library: FAILED, or STOPPED */
-/* The same of a file that settings name with this option; instead: what takes another. FAILED */
+/* The same for a file that settings name with this option. instead: the option that would replace it. Returns
+ * FAILED. */
 int fail_elsewhere(const arguments *args, const char *name, const char *instead, const lz_error *err);
 /* A sentence on stderr, unless -q. */
 __attribute__((format(printf, 2, 3))) void note(const arguments *args, const char *format, ...);
 
-const char *colour(FILE *to, const char *code); /* the code, or "" where there are to be no colours */
-bool lines_move(void); /* stderr is a terminal on which a line can be drawn over: for progress and previews */
-int flush_output(const arguments *args);               /* did all of stdout arrive? An exit code. */
-int print_json(const arguments *args, json_t *object); /* takes the object; NULL: out of memory. An exit code. */
-json_t *json_text(const char *text);                   /* bytes that are no UTF-8 become '?'; NULL becomes null */
+const char *colour(FILE *to, const char *code); /* the code, or "" if there should be no colours */
+bool lines_move(void); /* is stderr a terminal on which lines can be redrawn, for progress and previews? */
+/* Flushes stdout and checks for write errors. Returns an exit code. */
+int flush_output(const arguments *args);
+/* Releases the object; NULL: out of memory. Returns an exit code. */
+int print_json(const arguments *args, json_t *object);
+json_t *json_text(const char *text); /* invalid UTF-8 becomes '?'; NULL becomes null */
 json_t *json_milliseconds(double seconds);
-/* Text from a file may hold anything, and a terminal must not obey it: on stdout, padded to width, cut after most. */
+/* Prints untrusted text on stdout without control characters, padded to width, truncated to most. */
 void print_masked(const char *text, int width, int most);
 
 typedef struct figure {
@@ -195,33 +201,35 @@ double seconds_now(void);
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
-int check_output(const arguments *args, const char *path); /* can it be written there? An exit code. */
+int check_output(const arguments *args, const char *path); /* can the file be written? Returns an exit code. */
 int check_free(const arguments *args, const char *path,
-               int64_t bytes); /* is that much free on the disk? An exit code */
-/* Outputs of a run, so that no file is written twice: names and inodes, and the line of a batch that writes them (else 0).
- * The exit code says whether another output has the file already. */
+               int64_t bytes); /* are that many bytes free on the disk? Returns an exit code */
+/* claimed: the outputs of a run, so that no file is written twice: names and inodes, and the line of a batch (else 0).
+ * An error if another output is the same file. Returns an exit code. */
 int claim_output(const arguments *args, json_t *claimed, const char *path);
 int claim_steps(const arguments *args, json_t *claimed, int64_t seed); /* every file of --steps-dir with this seed */
 bool is_claimed(const json_t *claimed, const char *path);
-/* Is the output none of the files that are read: images, the noise, and `also` (or NULL)? An exit code. */
+/* An error if the output is one of the files that are read: images, the noise, and `also` (or NULL). Returns an exit
+ * code. */
 int check_unread(const arguments *args, const char *also, const char *path);
-/* A file of this name (which is taken over), or with a number, is made, empty; free the name, and remove the file if nothing
- * is written. NULL: it failed. */
+/* Creates an empty file with this name, or this name and a number; takes ownership of first. The caller frees the
+ * returned name, and removes the file if nothing is written. NULL: err has the reason. */
 char *reserve_name(const json_t *claimed, char *first, lz_error *err);
-/* The same of lazuli-SEED.png there (NULL: here). */
+/* The same for lazuli-SEED.png in folder (NULL: the current folder). */
 char *reserve_path(const json_t *claimed, const char *folder, int64_t seed, lz_error *err);
 
-/* -o - writes the picture to stdout, as PNG. Lines that would go there go to stderr then. */
+/* `-o -` writes the picture to stdout, as PNG. Text that would go to stdout then goes to stderr. */
 bool is_stdout(const char *path);
 FILE *result_stream(const arguments *args);
-int check_stdout(const arguments *args, int pictures); /* is there nothing against it? An exit code */
+int check_stdout(const arguments *args, int pictures); /* can pictures be written to stdout? Returns an exit code */
 lz_status put_picture(lz_context *ctx, const char *path, const lz_image *image, const char *const *text, lz_error *err);
 int64_t picture_side_limit(const char *path);        /* by its ending; 0: not the name of a picture */
 bool is_tensor_file(const char *path);               /* by its ending */
 char *numbered_path(const char *path, int number);   /* fox.png, 2: fox-2.png; free it */
 bool is_folder(const char *path);                    /* it is one, or its name ends in a slash */
 char *file_in(const char *folder, const char *name); /* FOLDER/NAME; folder: NULL for this one; free it */
-/* All of a file, or of stdin ('-'), up to most bytes, ended by a zero byte. An exit code; free the text in any case. */
+/* Reads a file, or stdin ('-'), of up to most bytes, and adds a zero byte. Returns an exit code; the caller frees
+ * *text, after an error too. */
 int read_file(const arguments *args, const char *path, size_t most, char **text, size_t *bytes);
 
 /* ---- a model and what is asked of it ----------------------------------------------------------------------------- */
@@ -231,81 +239,85 @@ typedef struct model_set model_set; /* cache.h */
 typedef struct model_choice {
     const char *folder;   /* or a file */
     const model_set *set; /* the entry of the settings file that was named, or NULL */
-    const char *name;     /* the last part of the folder's name, or OWNER/REPO where it is in the Hugging Face cache */
-    bool from_environment, demo;         /* demo: nobody named one */
-    const struct known_model *published; /* it is not here, and only its sizes are to be known: see published.c */
-    char *owned;                         /* what folder points to, if it had to be found; else NULL */
+    const char *name;     /* the last part of the folder's path, or OWNER/REPO if it is in the Hugging Face cache */
+    bool from_environment, demo;         /* demo: no model was named */
+    const struct known_model *published; /* the model is not here, but can be planned with: see published.c */
+    char *owned;                         /* the string of folder, if it was allocated; otherwise NULL */
 } model_choice;
 
-char *find_demo(void); /* the demo model's folder, owned, absolute; NULL: it is nowhere */
-int choose_model(const arguments *args, model_choice *choice);     /* an exit code; free(choice->owned) in any case */
-void say_model(const arguments *args, const model_choice *choice); /* which it is, where nobody chose it */
-int fail_model(const arguments *args, const model_choice *choice, const lz_error *err); /* it cannot be opened */
+char *find_demo(void); /* absolute path of the demo model's folder, owned; NULL: not found */
+int choose_model(const arguments *args, model_choice *choice); /* an exit code; free(choice->owned) in any case */
+/* Says which model is used, if the user did not choose it. */
+void say_model(const arguments *args, const model_choice *choice);
+int fail_model(const arguments *args, const model_choice *choice, const lz_error *err); /* error: it cannot be opened */
 
 /* How long a picture may take: see estimate.c. */
 typedef struct estimate {
-    int64_t product[2], convolution[2]; /* channels out and in, of the model's own */
-    double stages[4], seconds;          /* of lz_picture_plan.stages, and of all; 0: not known */
+    int64_t product[2], convolution[2]; /* output and input channels of the model's largest layers */
+    double stages[4], seconds;          /* of lz_picture_plan.stages, and of all; 0: unknown */
 } estimate;
 
 typedef struct job {
     const arguments *args;
-    char *folder, *name;    /* owned: see model_choice, whose texts may go before the job does */
+    char *folder, *name;    /* owned copies of the strings of model_choice */
     lz_model_options parts; /* what the model was opened with; texts of arguments or of the settings file */
     bool is_set;            /* name is an entry of the settings file */
-    char *machine;          /* owned: folder, device and so on: what the model was opened for */
-    char device[32];        /* that was asked for, or taken because the model is large; "": none in particular */
+    char *machine;          /* owned: folder, device and other settings with which the model was opened */
+    char device[32];        /* requested, or chosen because the model is large; "": none */
     lz_context *ctx;
     lz_model *model;
     lz_model_facts facts;
     char *prompt; /* owned */
     lz_image images[LZ_MAX_IMAGES];
-    lz_image blank;             /* pixels: owned; what a plan looks at where the model must and no image is given */
+    lz_image blank;             /* owned; stands for an image if the model needs one and none is given to a plan */
     lz_picture_options picture; /* all but seed, watch and previews; after job_settle nothing is left open */
     lz_job *work;               /* owned, from job_settle on: what is planned, and then run for each seed */
     lz_picture_plan plan;
-    bool said_guidance, said_negative; /* the same of options that change nothing */
-    lz_remarks said;                   /* what was remarked on with this model so far; of words, the last prompt's */
+    bool said_guidance, said_negative; /* the user was told that the option has no effect */
+    lz_remarks said;                   /* remarks made so far with this model; for words, those of the last prompt */
     char *loras;                       /* owned: what the model has, PATH=WEIGHT on a line each; NULL: not asked yet */
     bool loras_ordinary;               /* with --lora-schedule model */
-    const struct known_model *published; /* the folder is a stand-in for this model, which is not here */
-    char *stand_in;                      /* that folder, to remove; owned */
+    const struct known_model *published; /* the folder stands for this model, which is not here */
+    char *stand_in;                      /* path of that folder, which is removed later; owned */
     estimate estimate;
 } job;
 
-/* Before a model is opened: is there one, and the files that are to be read? coming: names of pictures that will be there
- * by then. An exit code. */
+/* Checks, before a model is opened, that it and the input files exist. coming: names of pictures that will exist by
+ * then. Returns an exit code. */
 int job_check(const arguments *args, const json_t *coming);
-int job_open(job *j, const arguments *args);    /* the model. An exit code; job_close in any case. */
-int job_reopen(job *j, const arguments *args);  /* the same, of a job that is zero or open: keeps the model if it can */
+/* Opens the model. Returns an exit code; call job_close after an error too. */
+int job_open(job *j, const arguments *args);
+int job_reopen(job *j, const arguments *args);  /* the same for a zeroed or open job: keeps the model if possible */
 char *job_part(const job *j, const char *part); /* the path of "vae" and so on, owned; NULL: no memory */
-int job_fill(job *j);                           /* the picture asked for */
+int job_fill(job *j);                           /* fills in the options of the picture */
 int check_loras(const arguments *args);         /* are they there? An exit code */
 /* Gives the model the LoRAs of its arguments and of j->picture.prompt, from which they are taken out. An exit code. */
 int use_loras(job *j);
 char *join_loras(const json_t *list); /* with commas between them; owned. NULL: there are none */
 int job_settle(job *j);               /* its second half: prompt and images are set; makes j->work */
 void job_drop(job *j);                /* frees j->work, which holds on to prompt and images until then */
-int job_plan(job *j);                 /* and its plan */
-int job_ask(job *j);                  /* both */
+int job_plan(job *j);                 /* plans the picture */
+int job_ask(job *j);                  /* job_fill and job_plan */
 void job_close(job *j);
 void print_plan(FILE *to, const job *j);
-const char *model_told(const job *j);  /* its folder, or its name where it is not here */
-void estimate_shapes(job *j);          /* while the folder is there; then, with a plan, */
-void estimate_time(job *j);            /* the estimate */
-json_t *json_estimate(double seconds); /* null where there is none */
-int check_text(const arguments *args, const char *what, const char *text); /* is it UTF-8? An exit code */
+const char *model_told(const job *j);  /* its folder, or its name if it is not here */
+void estimate_shapes(job *j);          /* reads the shapes of the model's layers; its folder must exist */
+void estimate_time(job *j);            /* fills in the estimate; needs the shapes and a plan */
+json_t *json_estimate(double seconds); /* null if unknown */
+/* An error if it is not UTF-8. Returns an exit code. */
+int check_text(const arguments *args, const char *what, const char *text);
 int64_t random_seed(void);
 lz_status write_picture(const job *j, const lz_picture *p, int64_t seed, const char *path,
-                        lz_error *err); /* with what is to be known of it */
+                        lz_error *err); /* with its metadata */
 
 /* ---- settings: a JSON object whose keys are names of options ----------------------------------------------------- */
 
-#define SETTINGS_KEY "lazuli" /* where they stand in a picture */
-#define SHEET_KEY "sheet"     /* and in a sheet, with the seeds of all its pictures */
+#define SETTINGS_KEY "lazuli" /* key of the settings in a picture */
+#define SHEET_KEY "sheet"     /* key in a sheet; these have the seeds of all its pictures */
 
-int read_settings(arguments *args);                                   /* --settings, then --from. An exit code */
-int apply_settings(arguments *args, json_t *settings, bool overrule); /* else what is given stays. An exit code */
+int read_settings(arguments *args); /* --settings, then --from. An exit code */
+/* overrule: replaces options that were given. Returns an exit code. */
+int apply_settings(arguments *args, json_t *settings, bool overrule);
 /* The settings that make this picture again; files by their names, or by their full paths. NULL: no memory */
 json_t *settings_of(const job *j, int64_t seed, bool full_paths);
 char *settings_text(json_t *settings); /* one line of ASCII; free it. NULL: no memory */

@@ -1,12 +1,12 @@
-/* completions.c: `lazuli completions`: what a shell needs to complete commands, options and their values, printed from the
- * tables. An option is offered where its command takes it; without a command that is generate. Names of models come from
- * `lazuli completions names`, which the shell runs: it looks at the names of folders and opens no file. */
+/* completions.c: `lazuli completions`: prints shell scripts, made from the tables, that complete commands, options and
+ * their values. An option is offered if the command takes it; without a command, those of generate. Names of models
+ * come from `lazuli completions names`, which the shell runs; it reads names of folders and opens no file. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cache.h"
 
-/* What an option takes: a file, a folder, one of a few words, or something nobody can guess. */
+/* The kind of an option's value: a file, a folder, one of some words, or anything. */
 static bool takes_file(const option *o) { return o->argument && strncmp(o->argument, "FILE", 4) == 0; }
 static bool takes_folder(const option *o) { return o->argument && strcmp(o->argument, "DIR") == 0; }
 
@@ -17,7 +17,7 @@ static void print_commands(const char *between, int bits) {
         if (commands[i].bit & bits) printf("%s%s", n++ ? between : "", commands[i].name);
 }
 
-/* text, with a backslash before what is special there; an apostrophe ends the quotes for one character in zsh. */
+/* Prints text with a backslash before special characters, and apostrophes replaced by `apostrophe`. */
 static void print_quoted(const char *text, const char *special, const char *apostrophe) {
     for (; *text; text++) {
         if (*text == '\'')

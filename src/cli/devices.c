@@ -1,4 +1,4 @@
-/* devices.c: `lazuli devices`: what this machine can compute on. */
+/* devices.c: `lazuli devices`: lists the devices of this machine. */
 #include "cli.h"
 #include "environment.h"
 
@@ -45,7 +45,7 @@ int devices_command(const arguments *args) {
     lz_device_info found[MOST_DEVICES];
     int n = lz_find_devices(&asked, found, MOST_DEVICES, NULL);
     for (int i = 1; i < n && i < MOST_DEVICES; i++) show_device(args, list, found[i].device, NULL);
-    if (n < 2) show_device(args, list, "cuda:0", NULL); /* which says why there is none */
+    if (n < 2) show_device(args, list, "cuda:0", NULL); /* prints the reason why there is none */
     if (args->json) return print_json(args, object);
     json_decref(object);
     return DONE;

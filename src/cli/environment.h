@@ -1,5 +1,5 @@
-/* environment.h: contexts as environment variables ask for. The library reads no variable; the command line, the tests
- * of GPUs and the benchmarks open their contexts here. help.c describes the variables. */
+/* environment.h: maps environment variables to options of a context. The library reads no variables; the command line,
+ * the tests of GPUs and the benchmarks open their contexts with these functions. help.c describes the variables. */
 #ifndef LZ_ENVIRONMENT_H
 #define LZ_ENVIRONMENT_H
 
@@ -10,7 +10,7 @@
 
 enum { ENVIRONMENT_PATH = 4096 };
 
-/* A variable that is set and not empty; else NULL. */
+/* The value of a variable; NULL: not set, or empty. */
 static inline const char *environment_value(const char *name) {
     const char *value = getenv(name);
     return value && *value ? value : NULL;
@@ -21,7 +21,7 @@ static inline void environment_log(void *user, lz_log_level level, const char *t
     fprintf(stderr, "%s\n", text);
 }
 
-/* The folder that keeps compiled kernels, in to; NULL: none. LAZULI_CACHE="" keeps none. */
+/* Writes the folder for compiled kernels to `to` and returns it; NULL: none, for example with LAZULI_CACHE="". */
 static inline const char *environment_cache(char to[ENVIRONMENT_PATH]) {
     static const struct {
         const char *variable, *below;
@@ -35,7 +35,7 @@ static inline const char *environment_cache(char to[ENVIRONMENT_PATH]) {
     return NULL;
 }
 
-/* These options with what the variables say; cache is where a name is put, and must stay as long as the options. */
+/* `asked` with the settings of the variables. cache: memory for a path, which must outlive the options. */
 static inline lz_context_options environment_options(lz_context_options asked, char cache[ENVIRONMENT_PATH]) {
     const char *cudnn = getenv("LAZULI_CUDA_DNN");
     asked.cache_folder = environment_cache(cache);
@@ -47,7 +47,7 @@ static inline lz_context_options environment_options(lz_context_options asked, c
     return asked;
 }
 
-/* lz_open_with, as the variables say. */
+/* lz_open_with, with the settings of the variables. */
 static inline lz_context *open_as_asked(lz_context_options asked, lz_error *err) {
     char cache[ENVIRONMENT_PATH];
     asked = environment_options(asked, cache);

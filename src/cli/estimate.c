@@ -1,20 +1,20 @@
-/* estimate.c: how long a picture will take: the operations of each stage over the rate that this machine reaches now, with
- * a matrix product as large as the transformer's largest and a convolution as wide as the autoencoder's widest. Both are
- * described and run like a model's own, for about a quarter of a second in all. What it takes to send weights to a device
- * is left out. */
+/* estimate.c: estimates the time of a picture: the operations of each stage divided by the measured rate of this
+ * machine. The rate is measured with a matrix product as large as the transformer's largest and a convolution as wide
+ * as the autoencoder's widest, for about a quarter of a second in total. The time for sending weights to a device is
+ * not included. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cache.h"
 
 enum {
-    WIDEST = 4096, /* sides of a product; larger ones are no faster */
+    WIDEST = 4096, /* side of a product; larger products are not faster */
     MOST_RUNS = 100
 };
-#define LONG_ENOUGH 0.02 /* seconds of one run, to be measured well */
-#define MEASURED 0.05    /* seconds of all its runs */
+#define LONG_ENOUGH 0.02 /* seconds; a run that takes less is not measured */
+#define MEASURED 0.05    /* seconds of all runs of a measurement */
 
-/* The matrix with most elements, or the square convolution, among the weights of a part; its first two sides. */
+/* The first two sizes of the largest matrix, or of the largest square convolution, among the weights of a part. */
 static lz_status find_shape(const job *j, const char *part, bool convolution, int64_t shape[2], lz_error *err) {
     char *path = job_part(j, part);
     lz_weights *weights = path ? lz_weights_open(j->ctx, path, err) : NULL;
@@ -44,8 +44,8 @@ static lz_array *describe(bool convolution, lz_array *x, lz_array *w) {
     return lz_conv2d_with(x, w, NULL, (lz_conv2d_options){.top = 1, .bottom = 1, .left = 1, .right = 1});
 }
 
-/* Seconds of the fastest of some runs, which other programs disturb least; 0: it failed. The first one of a size does
- * not count: what is compiled or chosen for it is kept. */
+/* Seconds of the fastest of some runs, which is least disturbed by other programs; 0: error. The first run of a size is
+ * ignored, since it may compile kernels. */
 static double time_one(lz_context *ctx, bool convolution, lz_array *x, lz_array *w, lz_error *err) {
     double all = 0, shortest = 0;
     int runs = -1;
@@ -64,7 +64,8 @@ static double time_one(lz_context *ctx, bool convolution, lz_array *x, lz_array 
     return shortest;
 }
 
-/* Operations a second: of ever larger ones, until one takes long enough or is as large as the picture's. */
+/* Operations per second, measured with increasing sizes until a run takes LONG_ENOUGH or is as large as in the
+ * picture. */
 static double measure(const job *j, bool convolution, const int64_t shape[2], int64_t most, lz_error *err) {
     lz_context *ctx = j->ctx;
     lz_dtype type = lz_compute_type(ctx);

@@ -1,4 +1,5 @@
-/* generate.c: `lazuli generate`: pictures from words, one for each seed. While one is written, the next is painted. */
+/* generate.c: `lazuli generate`: makes one picture for each seed. While a picture is written, the next one is
+ * generated. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -10,7 +11,7 @@
 /* ---- before anything is opened ----------------------------------------------------------------------------------- */
 
 int64_t random_seed(void) {
-    uint32_t bits; /* short enough to be typed again */
+    uint32_t bits; /* 32 bits are short enough to type */
     if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) != sizeof bits) bits = (uint32_t)time(NULL);
     return bits;
 }
@@ -27,7 +28,7 @@ static int choose_seeds(making *m, const arguments *args) {
     return DONE;
 }
 
-/* -o DIR: pictures get names of their own there. NULL: -o names a file, or was not given. */
+/* The folder of -o DIR, in which pictures get generated names. NULL: -o names a file, or was not given. */
 static const char *output_folder(const arguments *args) {
     const char *path = args->output;
     return path && !is_stdout(path) && !picture_side_limit(path) && is_folder(path) ? path : NULL;
@@ -41,7 +42,7 @@ static int check_names(const arguments *args, const char *path, const char *dump
     return DONE;
 }
 
-/* Each output can be written, and is neither another output nor an input. */
+/* Checks that an output can be written, and is neither another output nor an input. */
 static int claim_names(making *m, const arguments *args, int i) {
     const char *all[] = {m->paths[i], m->dumps[i], i == 0 ? args->sheet : NULL};
     int code = check_names(args, m->naming || !is_stdout(m->paths[i]) ? m->paths[i] : NULL, m->dumps[i]);
@@ -54,7 +55,7 @@ static int claim_names(making *m, const arguments *args, int i) {
     return code;
 }
 
-/* One for each seed. */
+/* Makes the names of the outputs, one for each seed. */
 static int name_pictures(making *m, const arguments *args) {
     const naming *names = m->naming;
     const char *folder = output_folder(args);
@@ -97,7 +98,7 @@ static int check_sides(const job *j) {
 
 /* ---- one picture ------------------------------------------------------------------------------------------------- */
 
-/* As other programs call it, first AUTOMATIC1111's web UI, whose form many read: the prompt, the negative one, the rest. */
+/* The "parameters" text of AUTOMATIC1111's web UI, which many programs read: prompt, negative prompt, settings. */
 static char *parameters_of(const facts *f, const job *j) {
     const arguments *a = j->args;
     char *text = NULL;
@@ -117,14 +118,15 @@ static char *model_name(const job *j) {
     return name;
 }
 
-/* false: no memory. In any case forget it afterwards. With --no-metadata there are no pairs. */
+/* Fills in the metadata; with --no-metadata there is none. false: out of memory. The caller frees it, after an error
+ * too. */
 static bool describe(facts *f, const job *j, const lz_picture *p, int64_t seed) {
     *f = (facts){.pairs = {NULL}};
     if (j->args->no_metadata) return true;
     snprintf(f->seed, sizeof f->seed, "%lld", (long long)seed);
     if (p->steps == j->picture.steps)
         snprintf(f->steps, sizeof f->steps, "%d", p->steps);
-    else /* both: what was done, and what to type to do it again */
+    else /* both: the steps that ran, and the option */
         snprintf(f->steps, sizeof f->steps, "%d of %d", p->steps, j->picture.steps);
     snprintf(f->guidance, sizeof f->guidance, "%g", p->guidance);
     snprintf(f->strength, sizeof f->strength, "%g", j->args->strength);
@@ -220,7 +222,7 @@ static int tell(const making *m, const char *path, int64_t seed, const lz_pictur
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-/* Of a thread of its own: says nothing, and leaves what is to be said in the struct. */
+/* The writing thread: prints nothing, and leaves its result in the struct. */
 static void *write_files(void *arg) {
     writing *w = arg;
     const lz_picture *p = &w->picture;
@@ -239,7 +241,7 @@ static void *write_files(void *arg) {
     return NULL;
 }
 
-/* Waits for the picture that is being written, if there is one, and says how it went. */
+/* Waits for the picture that is being written, if there is one, and reports the result. */
 static int finish_writing(making *m) {
     writing *w = &m->writing;
     if (!w->begun) return m->code;
@@ -259,7 +261,7 @@ static int finish_writing(making *m) {
     return m->code;
 }
 
-/* Arrays that no --dump needs are released, so that the next picture can use their device memory. */
+/* Releases arrays that --dump does not need, so that the next picture can use their device memory. */
 static void drop_arrays(lz_picture *p) {
     lz_array **all[] = {&p->text, &p->noise, &p->latents, &p->pixels};
     for (size_t i = 0; i < COUNT(all); i++) {
@@ -268,7 +270,7 @@ static void drop_arrays(lz_picture *p) {
     }
 }
 
-/* Takes the picture. The last one has nothing to be written beside. */
+/* Starts writing a picture, and takes ownership of it. The last picture is written on this thread. */
 static int start_writing(making *m, int i, const lz_picture *p, double paint_seconds) {
     writing *w = &m->writing;
     *w = (writing){.job = &m->job, .picture = *p, .seed = m->seeds[i], .paint_seconds = paint_seconds, .begun = true};
@@ -286,7 +288,7 @@ static int start_writing(making *m, int i, const lz_picture *p, double paint_sec
 
 /* ---- painting ---------------------------------------------------------------------------------------------------- */
 
-/* Tells of the picture before as soon as it is written; nothing is painted on when that failed. */
+/* Reports the previous picture as soon as it is written; if that failed, stops the current one. */
 static bool watch_picture(void *user, const lz_progress *now) {
     making *m = user;
     if (m->writing.begun && atomic_load(&m->writing.done)) {
@@ -298,7 +300,7 @@ static bool watch_picture(void *user, const lz_progress *now) {
     return m->code == DONE && progress_watch(&m->line, now);
 }
 
-/* Room for pixels that no format makes smaller; a dump holds the same and more as numbers of four bytes. */
+/* Checks the free disk space: for uncompressed pixels and, with --dump, for four-byte arrays. */
 static int check_disk(const making *m, int i) {
     const lz_picture_options *p = &m->job.picture;
     const arguments *a = m->job.args;
@@ -385,8 +387,8 @@ static int tell_profile(const job *j) {
     return DONE;
 }
 
-/* It is there, made from the same settings and whole (somebody may have copied half of it); so is its dump, if one is
- * wanted. Then it goes onto the sheet, as those before it did. */
+/* Does the picture already exist, complete and with the same settings, and its dump too, if there should be one? Then
+ * it is added to the sheet. */
 static bool is_finished(making *m, int i) {
     lz_error err;
     lz_image image;
@@ -404,7 +406,7 @@ static bool is_finished(making *m, int i) {
     return whole;
 }
 
-/* What is to be made is planned once, and not at all when everything is there. */
+/* Makes the pictures. The plan is made once, and only if at least one picture does not exist yet. */
 static int make_missing(making *m) {
     job *j = &m->job;
     bool planned = false;
@@ -422,7 +424,7 @@ static int make_missing(making *m) {
         planned = true;
         if (code == DONE) code = make_one(m, i);
     }
-    int written = finish_writing(m); /* where the last ones were there already, the one before them */
+    int written = finish_writing(m); /* the last picture made, if later ones existed already */
     return code == DONE ? written : code;
 }
 
@@ -435,8 +437,8 @@ int check_pictures(making *m, const arguments *args) {
     return code;
 }
 
-/* A sheet says how its pictures were made: one set of settings, with the seeds of all, as --settings takes them. --from
- * does not: a picture that others made must not decide how many files are written. */
+/* A sheet contains the settings of its pictures, with all seeds; --settings can read them. --from does not: a picture
+ * of somebody else must not determine how many files are written. */
 static int finish_sheet(making *m) {
     const job *j = &m->job;
     if (!j->args->sheet) return DONE;

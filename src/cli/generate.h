@@ -10,54 +10,56 @@
 
 enum { MAX_FACTS = 32 };
 
-typedef struct facts { /* what is written into the file: key, value, ..., NULL */
+typedef struct facts { /* metadata of a file: key, value, ..., NULL */
     const char *pairs[MAX_FACTS];
     char seed[32], steps[32], guidance[32], strength[32], size[48], software[48];
     char *model, *parameters, *settings, *loras; /* owned; loras: NULL where there are none */
 } facts;
 
-/* A picture on its way into its files. */
+/* A picture while it is written. */
 typedef struct writing {
     const job *job;
     lz_picture picture;
     int64_t seed;
-    char *path, *dump; /* owned; dump: NULL where none is asked for */
+    char *path, *dump; /* owned; dump: NULL without --dump */
     double paint_seconds, write_seconds;
     lz_error err;
     pthread_t thread;
-    bool begun, apart; /* apart: by a thread of its own */
+    bool begun, apart; /* apart: written by another thread */
     bool reserved;     /* path is an empty file until it is written */
     atomic_bool done;
 } writing;
 
 /* How pictures of a batch are named: {file}, {line}, {n} and {seed} in a pattern. */
 typedef struct naming {
-    const char *file, *list; /* list: the file that holds the lines */
-    int64_t line, n;         /* n: which of the lines that ask for something */
+    const char *file, *list; /* list: the file with the lines */
+    int64_t line, n;         /* n: number of the line, without skipped lines */
 } naming;
 
 typedef struct making {
     job job;
     int64_t seeds[MAX_PICTURES];
-    char *paths[MAX_PICTURES], *dumps[MAX_PICTURES]; /* owned; NULL: named when it is written, or there is none */
+    char *paths[MAX_PICTURES], *dumps[MAX_PICTURES]; /* owned; NULL: named when it is written, or no output */
     int n;
     double open_seconds;
-    json_t *pictures;       /* owned: what is told of those that were made */
-    json_t *claimed;        /* owned: files that are outputs, see claim_output; of a batch: of all lines */
-    const naming *naming;   /* of a batch: what is there already is left alone; or NULL */
-    const overall *overall; /* the same */
+    json_t *pictures;       /* owned: JSON about the pictures that were made */
+    json_t *claimed;        /* owned: the outputs, see claim_output; in a batch, of all lines */
+    const naming *naming;   /* of a batch, where existing pictures are skipped; or NULL */
+    const overall *overall; /* of a batch; or NULL */
     int made, there;
     writing writing;
     progress line;
     seeing see;
-    int code; /* an exit code: how writing went */
+    int code; /* an exit code of writing */
 } making;
 
-/* fields of a pattern filled in; number: of the picture, where a pattern without {seed} has to name several, or 0 */
+/* Fills in the fields of a pattern. number: added to the name if a pattern without {seed} names several pictures; or
+ * 0. */
 int expand_name(const arguments *args, const naming *names, const char *pattern, int64_t seed, int number, char **to);
 
-int check_pictures(making *m, const arguments *args); /* its beginning: seeds and names. An exit code */
-int make_pictures(making *m, const arguments *args);  /* an exit code; making_end in any case, after the last */
+int check_pictures(making *m, const arguments *args); /* checks seeds and names. Returns an exit code */
+/* Returns an exit code; after the last call, also after an error, call making_end. */
+int make_pictures(making *m, const arguments *args);
 void making_end(making *m);
 
 #endif

@@ -1,5 +1,5 @@
-/* help.c: the help, printed from the tables, in lines of 80 columns. `lazuli --help` is one screen of 24 lines; --help all
- * has every table, and COMMAND --help has the rows of one command. */
+/* help.c: the help, printed from the tables, in lines of 80 columns. `lazuli --help` is one screen of 24 lines; --help
+ * all has every table, and COMMAND --help has the rows of one command. */
 #include <string.h>
 
 #include "cache.h"
@@ -122,7 +122,7 @@ static void print_title(const char *title) {
     printf("\n%s%s:%s\n", colour(stdout, "\033[1m"), title, colour(stdout, "\033[0m"));
 }
 
-/* Text that begins at a column, broken at blanks; later lines begin at indent. */
+/* Prints text from a column on, with line breaks at blanks; later lines begin at indent. */
 static void print_text(int column, int indent, const char *text) {
     const char *between = "";
     for (size_t n; *text; text += n + strspn(text + n, " ")) {
@@ -137,7 +137,7 @@ static void print_text(int column, int indent, const char *text) {
     putchar('\n');
 }
 
-/* A name, and a text beside it, or below it if the name is long. */
+/* Prints a name, and a text after it, or below it if the name is long. */
 static void print_row(const char *name, const char *text) {
     int column = printf("  %s", name);
     if (column >= TEXT_COLUMN) {

@@ -1,4 +1,4 @@
-/* info.c: `lazuli info`: what a model's folder holds, and what will run; or what a file of tensors holds. */
+/* info.c: `lazuli info`: describes a model folder, or a file of tensors. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -25,7 +25,7 @@ static void count_type(component *c, const char *name) {
     c->types[i].n++;
 }
 
-/* Headers only: no tensor is touched. */
+/* Reads headers only, no tensors. */
 static void count_tensors(lz_context *ctx, lz_weights *weights, component *c) {
     lz_scope *scope = lz_scope_begin(ctx, "info");
     c->tensors = lz_weights_count(weights);
@@ -71,7 +71,7 @@ static void print_types(const component *c) {
 
 /* ---- a file ------------------------------------------------------------------------------------------------------ */
 
-enum { SHOWN = 200 }; /* letters of a value */
+enum { SHOWN = 200 }; /* bytes of a value */
 
 static json_t *file_json(const char *path, lz_weights *weights, const component *c, const lz_file_facts *f) {
     json_t *metadata = json_object();
@@ -105,14 +105,14 @@ static void print_file(const char *path, lz_weights *weights, const component *c
     }
 }
 
-/* A file of tensors, or a folder with one that is no model's: is there something to say of it? */
+/* Is it a file of tensors, or a folder with one that is not a model? */
 static bool is_file(const char *path) {
     struct stat s;
     if (!path || stat(path, &s) != 0) return false;
     return !S_ISDIR(s.st_mode) || !have_file(path, "model_index.json");
 }
 
-/* A picture's settings, or those of a sheet. An exit code */
+/* Prints the settings of a picture or a sheet. Returns an exit code */
 static int inform_of_picture(const arguments *args, lz_context *ctx, const char *path) {
     lz_error err = {.status = LZ_OK};
     char *text = lz_image_read_text(ctx, path, SETTINGS_KEY, &err);
@@ -139,7 +139,8 @@ static int inform_of_picture(const arguments *args, lz_context *ctx, const char 
     return code;
 }
 
-/* *code: an exit code. false: it is a folder without tensors, of which nothing is known here. */
+/* Describes a file or folder of tensors; *code: the exit code. false: a folder without tensors, which is not described
+ * here. */
 static bool inform_of_file(const arguments *args, const char *path, int *code) {
     lz_error err = {.status = LZ_OK};
     struct stat s;
@@ -237,7 +238,7 @@ static int inform_of_model(const arguments *args) {
     }
     for (size_t i = 0; i < COUNT(parts) && code == DONE; i++)
         if (look_into(&j, &parts[i], &err) != LZ_OK) code = fail_with(args, &err);
-    if (code == DONE) code = job_ask(&j); /* a picture of the model's own size */
+    if (code == DONE) code = job_ask(&j); /* for a picture of the default size */
     if (code == DONE) estimate_shapes(&j);
     published_close(&j.stand_in);
     if (code == DONE) estimate_time(&j);

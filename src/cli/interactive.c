@@ -1,5 +1,5 @@
-/* interactive.c: `lazuli` alone on a terminal: a line is a prompt, or a command that begins with a slash. The model stays
- * open, its pictures have numbers (album.c), and every error is a sentence after which the session goes on. */
+/* interactive.c: `lazuli` without arguments on a terminal: a session. A line is a prompt, or a command that begins with
+ * a slash. The model stays open, pictures have numbers (album.c), and the session continues after an error. */
 #include <ctype.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -19,8 +19,8 @@ typedef struct session {
     progress line;
     album album;
     char *loras[MAX_LORAS]; /* owned: those of /lora; args.loras points to them */
-    int given;              /* pictures that -i gave, $1 and so on, for the first prompt; 0: not any more */
-    char number[16];        /* the word that was completed last */
+    int given;              /* number of pictures of -i ($1, ...), references of the first prompt; 0 after it */
+    char number[16];        /* memory for a completed word */
     bool over;
     int ended_by; /* a signal, or 0 */
 } session;
@@ -59,7 +59,7 @@ static int run(session *s, const wish *w) {
     progress_clear(&s->line);
     see_leave(&s->see);
     int signal = forget_signals();
-    if (signal && signal != SIGINT) s->ended_by = signal; /* Ctrl-C stops a picture, the others end the session */
+    if (signal && signal != SIGINT) s->ended_by = signal; /* Ctrl-C stops the picture, other signals end the session */
     s->over = s->ended_by;
     if (status == LZ_CANCELLED) return fail(&s->args, STOPPED, "stopped");
     if (status != LZ_OK) return fail_with(&s->args, &err);
@@ -85,7 +85,7 @@ static int run(session *s, const wish *w) {
     return DONE;
 }
 
-/* An exit code; it has been said what is wrong. */
+/* Makes a picture. Returns an exit code; errors are reported. */
 static int paint(session *s, const wish *w) {
     lz_image images[LZ_MAX_IMAGES];
     int code = ask(s, w, images);
@@ -97,7 +97,7 @@ static int paint(session *s, const wish *w) {
 
 /* ---- prompts ----------------------------------------------------------------------------------------------------- */
 
-/* "$3": the number of a picture, from 0; -1: no reference; -2: none of that number, and it has been said. */
+/* The index of picture "$3"; -1: not a reference; -2: there is no such picture, which was reported. */
 static int read_reference(session *s, const char *word, size_t length) {
     int64_t number;
     if (word[0] != '$' || !whole_number(word + 1, length - 1, 0, 1e9, &number)) return -1;
@@ -110,7 +110,7 @@ static int read_reference(session *s, const char *word, size_t length) {
     return -2;
 }
 
-/* Words that name pictures become references, the others the prompt. False: it has been said what is wrong. */
+/* Words like $3 become references, the others the prompt. False: an error, which was reported. */
 static bool read_wish(session *s, const char *line, wish *w) {
     char *end = w->prompt;
     for (size_t length; *(line += strspn(line, " \t")); line += length) {
@@ -151,14 +151,14 @@ static kept *no_picture(const session *s) {
 
 static kept *last(session *s) { return s->album.n ? &s->album.pictures[s->album.n - 1] : no_picture(s); }
 
-/* Not one that was loaded: it has no prompt. */
+/* The last picture with a prompt (loaded pictures have none), or NULL. */
 static kept *last_painted(session *s) {
     for (int i = s->album.n - 1; i >= 0; i--)
         if (s->album.pictures[i].wish.prompt) return &s->album.pictures[i];
     return no_picture(s);
 }
 
-/* A whole number in the limits of an option. */
+/* Reads a whole number within the limits of an option. */
 static bool read_whole(const option *o, const char *text, size_t length, int64_t *to) {
     return whole_number(text, length, o->low, o->high, to);
 }
@@ -166,7 +166,7 @@ static bool read_whole(const option *o, const char *text, size_t length, int64_t
 static void set_size(session *s, const char *rest) {
     const option *o = find_option("width", 5);
     size_t width = strcspn(rest, "x");
-    int64_t w = 0, h = 0; /* the model's own */
+    int64_t w = 0, h = 0; /* 0: the model's default */
     if (*rest && (!rest[width] || !read_whole(o, rest, width, &w) ||
                   !read_whole(o, rest + width + 1, strlen(rest + width + 1), &h))) {
         fail(&s->args, NOT_UNDERSTOOD, "/size takes sides from %.0f to %.0f pixels, such as 512x768, not '%s'", o->low,
@@ -223,14 +223,14 @@ static void vary(session *s, const char *rest) {
         fail(&s->args, NOT_UNDERSTOOD, "/vary takes a whole number from 1 to 64, not '%s'", rest);
         return;
     }
-    wish w = k->wish; /* the prompt stays the last one's, which nothing drops meanwhile */
+    wish w = k->wish; /* shares the prompt of the last picture, which stays in the album */
     for (int64_t i = 0; i < count; i++) {
         w.seed = (int64_t)(((uint64_t)w.seed + 1) & INT64_MAX);
         if (paint(s, &w) != DONE) return;
     }
 }
 
-/* A file as it is typed: in quotes or not, ~ for the home folder. Owned. */
+/* The path that was typed, with or without quotes, with ~ replaced by the home folder. Owned. */
 static char *typed_path(const char *text) {
     const char *home = getenv("HOME");
     size_t length = strlen(text);
@@ -254,7 +254,7 @@ static void save(session *s, const char *rest) {
     }
     lz_error err = {.status = LZ_OK, .text = "out of memory"};
     char *typed = typed_path(rest), *path = typed;
-    bool own = typed && (!*typed || (is_folder(typed) && !picture_side_limit(typed))); /* a name of its own */
+    bool own = typed && (!*typed || (is_folder(typed) && !picture_side_limit(typed))); /* generate a name */
     if (own) path = reserve_path(NULL, *typed ? typed : NULL, k->wish.seed, &err);
     if (!path)
         fail(&s->args, FAILED, "%s", err.text);
@@ -362,7 +362,7 @@ static void take_order(session *s, const char *line) {
     size_t length = strcspn(line, " \t");
     snprintf(name, sizeof name, "%.*s", (int)length, line);
     const char *nearest = NULL;
-    int best = 3; /* further off is a guess */
+    int best = 3; /* larger distances are not suggested */
     for (size_t i = 0; i < COUNT(orders); i++) {
         if (strcmp(orders[i].name, name) == 0) {
             orders[i].run(s, line + length + strspn(line + length, " \t"));
@@ -379,7 +379,7 @@ static void take_order(session *s, const char *line) {
         fail(&s->args, NOT_UNDERSTOOD, "there is no command %s; /help lists them", name);
 }
 
-/* Words that people type to leave or to ask, without a slash. */
+/* Words for leaving or help that are typed without a slash. */
 static const char *order_meant(const char *line) {
     static const char *const others[][2] = {{"exit", "/quit"}, {"bye", "/quit"}, {"?", "/help"}};
     for (size_t i = 0; i < COUNT(orders); i++)
@@ -391,7 +391,7 @@ static const char *order_meant(const char *line) {
 
 /* ---- the session ------------------------------------------------------------------------------------------------- */
 
-/* Tab completes commands, then numbers of pictures. */
+/* Words for Tab: commands, then numbers of pictures. */
 static const char *word_to_complete(void *user, int i) {
     session *s = user;
     if (i < (int)COUNT(orders)) return orders[i].name;
@@ -431,13 +431,13 @@ static int talk(session *s) {
         take_line(s, line);
         free(line);
     }
-    if (!line) putchar('\n'); /* Ctrl-D leaves the cursor behind the prompt */
+    if (!line) putchar('\n'); /* after Ctrl-D the cursor is still on the line of the prompt */
     editor_close(e);
     free(history);
     return s->ended_by ? 128 + s->ended_by : DONE;
 }
 
-/* Pictures of -i are the first of the session. */
+/* Loads the pictures of -i as the first of the session. */
 static int load_given(session *s) {
     int code = DONE;
     for (int i = 0; i < s->args.n_images && code == DONE; i++) code = album_load(&s->album, &s->job, s->args.images[i]);
@@ -458,7 +458,7 @@ bool is_interactive(const arguments *args) {
     return !about_one && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
 }
 
-/* Options of generate that a session has no place for. */
+/* Refuses options of generate that a session does not support. */
 static int check_session(const arguments *args) {
     if (args->n_seeds > 1)
         return fail(args, NOT_UNDERSTOOD,

@@ -1,4 +1,4 @@
-/* job.c: a model, and the picture that is asked of it: what generating and planning have in common. */
+/* job.c: opens a model and fills in the options of a picture; common to generating and planning. */
 #include <errno.h>
 #include <fts.h>
 #include <sched.h>
@@ -12,7 +12,7 @@
 
 /* ---- the model --------------------------------------------------------------------------------------------------- */
 
-/* NULL: whichever is best. */
+/* The requested device; NULL: automatic. */
 static const char *asked_device(const arguments *a) {
     return a->device && strcmp(a->device, "auto") != 0 ? a->device : NULL;
 }
@@ -39,8 +39,8 @@ static char *name_machine(const arguments *a, const model_choice *choice) {
 
 #define LARGE_MODEL ((int64_t)256 << 20) /* with less, a CPU is done before a GPU has its kernels */
 
-/* Of the weights in a folder and the folders in it, no deeper: it may be anything, / for one. The Hugging Face cache has
- * links. */
+/* The size of the weights in a folder and its direct subfolders, no deeper, since the folder may be anything, such as
+ * /. Follows links, which the Hugging Face cache has. */
 static int64_t weight_bytes(const char *folder) {
     char *const roots[] = {(char *)folder, NULL};
     int64_t bytes = 0;
@@ -55,12 +55,12 @@ static int64_t weight_bytes(const char *folder) {
     return bytes;
 }
 
-/* A picture to be made again tells where it was made, which need not be here. */
+/* Does the device come from a picture (--from)? This machine may not have it. */
 static bool device_is_told(const arguments *args) {
     return args->from && !args->settings && is_elsewhere(args, "device");
 }
 
-/* More threads than cores wait for each other at the end of every kernel, and a thousand take ten times as long. */
+/* At most as many threads as cores: more would wait for each other at the end of every kernel. */
 static int64_t useful_threads(const arguments *args) {
     cpu_set_t set;
     int64_t cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -74,8 +74,8 @@ static bool is_host(const lz_context *ctx) {
     return strncmp(lz_device_name(ctx), "cpu", 3) == 0 || strncmp(lz_device_name(ctx), "ref", 3) == 0;
 }
 
-/* The device and the precision that were asked for. Else, if the model is large, a GPU if there is one, and the type that
- * the device or processor multiplies fastest. */
+/* Opens a context with the requested device and precision. By default, a large model runs on a GPU if there is one, in
+ * the type that the device or processor multiplies fastest. */
 static lz_context *open_context(job *j, const char *folder, lz_error *err) {
     const arguments *args = j->args;
     lz_context_options where = LZ_CONTEXT_OPTIONS(.device = asked_device(args), .threads = (int)useful_threads(args),
@@ -190,7 +190,7 @@ char *job_part(const job *j, const char *part) {
     return strdup(j->folder);
 }
 
-/* Nothing will be painted. */
+/* Does the command only plan, without making a picture? */
 static bool is_looking(const job *j) { return j->args->command->bit & (PLAN | INFO); }
 
 /* ---- the prompt -------------------------------------------------------------------------------------------------- */
@@ -219,7 +219,7 @@ static char *join(char **words, int n) {
     return text;
 }
 
-/* The library would say it too, but of the text it makes around the prompt, and after the model has been opened. */
+/* The library checks this too, but only after the model is opened. */
 int check_text(const arguments *args, const char *what, const char *text) {
     json_t *string = text ? json_string(text) : json_null();
     bool good = string != NULL;
@@ -232,7 +232,7 @@ static int ask_prompt(job *j) {
     if (a->prompt && a->n_words)
         return fail(a, NOT_UNDERSTOOD,
                     "the prompt was given twice, by --prompt and as '%s'; put the whole prompt in quotes", a->words[0]);
-    if (!a->prompt && !a->n_words && is_looking(j)) return DONE; /* any prompt takes as much */
+    if (!a->prompt && !a->n_words && is_looking(j)) return DONE; /* a plan does not depend on the prompt */
     if (!a->prompt && !a->n_words)
         return fail(a, NOT_UNDERSTOOD, "a prompt is needed, as in lazuli \"a red fox\" -o fox.png");
     const char *given = a->prompt ? a->prompt : a->words[0];
@@ -249,7 +249,7 @@ static int ask_prompt(job *j) {
 
 /* ---- the picture ------------------------------------------------------------------------------------------------- */
 
-/* Whoever did not type the name is told where it comes from. */
+/* If the name was not typed, the error says where it comes from. */
 static int fail_file(const arguments *args, const char *name, const lz_error *err) {
     char instead[40];
     if (!is_elsewhere(args, name)) return fail_with(args, err);
@@ -257,7 +257,7 @@ static int fail_file(const arguments *args, const char *name, const lz_error *er
     return fail_elsewhere(args, name, instead, err);
 }
 
-/* Options that do not go together. */
+/* Refuses combinations of options. */
 static int check_sense(const arguments *a) {
     if (a->strength > 0 && !a->n_images)
         return fail(a, NOT_UNDERSTOOD, "--strength needs an image to start from; give one with --image");
@@ -306,7 +306,7 @@ int job_check(const arguments *a, const json_t *coming) {
     return code == DONE && a->noise ? check_input(a, "noise", a->noise) : code;
 }
 
-/* Memory and work depend on the size of an image, not on its content. */
+/* A blank image for planning: memory and work depend only on the size of an image. */
 static int ask_blank(job *j) {
     j->blank = (lz_image){.width = j->facts.width, .height = j->facts.height};
     j->blank.pixels = calloc((size_t)j->blank.width, 3 * (size_t)j->blank.height);
@@ -347,7 +347,7 @@ static int ask_noise(job *j) {
     return status == LZ_OK ? DONE : fail_with(a, &err);
 }
 
-/* The library cuts sides to whole tokens; here it is said. */
+/* The library rounds sides down to whole tokens; this tells the user. */
 static void say_cut(const job *j) {
     const arguments *a = j->args;
     const lz_image *first = a->n_images && !a->noise ? &j->images[0] : NULL;
@@ -361,7 +361,7 @@ static void say_cut(const job *j) {
              (long long)j->picture.width, (long long)j->picture.height, (long long)j->facts.token_pixels);
 }
 
-/* Once: a session and a batch paint many pictures with one model. */
+/* Tells the user once, since a session and a batch make many pictures with one model. */
 static void say_useless(job *j) {
     const arguments *a = j->args;
     bool guidance = j->facts.guidance_built_in && a->guidance > 1, negative = j->picture.guidance <= 1 && a->negative;
@@ -371,7 +371,7 @@ static void say_useless(job *j) {
     j->said_negative |= negative;
 }
 
-/* What this process may have: the machine's memory, or less where a container says so. */
+/* The memory available to this process: that of the machine, or the limit of its container. */
 static int64_t memory_here(void) {
     int64_t all = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     long long limit = 0;
@@ -391,7 +391,7 @@ static int check_memory(const job *j, int64_t need) {
                 show_bytes(have).text);
 }
 
-/* With --offload stream the user asked for it. */
+/* Tells the user that weights are streamed, unless --offload stream requested it. */
 static void say_streamed(const job *j) {
     if (!j->plan.streamed_bytes || j->args->offload == LZ_OFFLOAD_STREAM || is_looking(j)) return;
     note(j->args,
@@ -399,8 +399,8 @@ static void say_streamed(const job *j) {
          show_bytes(j->plan.streamed_bytes).text);
 }
 
-/* Notes what lz_job_remark says of this picture. A session makes many pictures with one model, so it notes remarks on sizes
- * and images once, and remarks on words once for each prompt. */
+/* Notes what lz_job_remark says of this picture. A session makes many pictures with one model, so it notes remarks on
+ * sizes and images once, and remarks on words once for each prompt. */
 static int say_remarks(job *j) {
     const arguments *a = j->args;
     lz_remarks now, *said = &j->said;
@@ -450,7 +450,7 @@ int job_settle(job *j) {
 
 int job_plan(job *j) {
     lz_error err = {.status = LZ_OK};
-    /* Its pixels alone, as numbers in two orders: a size without sense is refused before it is planned at length. */
+    /* The pixels alone, as floats in two layouts: an absurd size is refused before it is planned, which takes long. */
     int code = check_memory(j, j->picture.width * j->picture.height * 3 * 4 * 2);
     if (code != DONE) return code;
     if (lz_job_plan(j->work, &j->plan, &err) != LZ_OK) return fail_with(j->args, &err);
@@ -466,14 +466,14 @@ int job_ask(job *j) {
 
 const char *model_told(const job *j) { return j->published ? j->name : j->folder; }
 
-/* The column of estimated times, where there is an estimate. */
+/* Prints a cell of the column of estimated times, if there is an estimate. */
 static void print_time(FILE *to, const job *j, const char *text) {
     if (j->estimate.seconds > 0) fprintf(to, " %12s", text);
 }
 
 void print_plan(FILE *to, const job *j) {
     const lz_picture_plan *p = &j->plan;
-    bool there = p->device_bytes; /* a device with memory of its own */
+    bool there = p->device_bytes; /* a device with its own memory */
     fprintf(to, "%-9s %12s %14s", "stage", "memory", "operations");
     print_time(to, j, "about");
     fprintf(to, there ? " %14s %14s\n" : "\n", "with weights", "streamed");

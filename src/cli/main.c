@@ -1,7 +1,7 @@
-/* main.c: the command line. It calls lazuli.h like any other program would, and is the only place that prints.
+/* main.c: the command line program. It uses lazuli.h like any other program.
  *
- * Exit codes: 0 done, 1 failed (one sentence on stderr says why), 2 not understood, 128 and the signal's number when stopped
- * (130 by Ctrl-C), 141 when nobody reads stdout any more. */
+ * Exit codes: 0 done, 1 error (one sentence on stderr has the reason), 2 wrong usage, 128 + the signal's number if
+ * stopped (130 by Ctrl-C), 141 if the reader of stdout is gone. */
 #include <limits.h>
 #include <signal.h>
 #include <string.h>
@@ -32,7 +32,7 @@ const command commands[] = {
 };
 const size_t n_commands = COUNT(commands);
 
-/* `lazuli help`, `lazuli version`: no picture of help. */
+/* Is it `lazuli help` or `lazuli version`, and not a prompt? */
 static bool asks_for(const arguments *args, const char *word) {
     return !args->only_words && !args->prompt && args->n_words && strcmp(args->words[0], word) == 0;
 }
@@ -94,8 +94,8 @@ static int run(arguments *args) {
 }
 
 int main(int argc, char **argv) {
-    signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error like any other */
-    signal(SIGPIPE, SIG_IGN); /* a reader of stdout that went away too: flush_output tells */
+    signal(SIGXFSZ, SIG_IGN); /* exceeding the file size limit becomes a write error */
+    signal(SIGPIPE, SIG_IGN); /* so does a closed pipe: flush_output reports it */
     arguments args = {0};
     int code = parse(argc, argv, &args);
     end_on_shrunk_files(args.json);

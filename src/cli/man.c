@@ -3,8 +3,8 @@
 
 #include "cache.h"
 
-/* Text of one line: roff must see neither a request at its beginning nor an escape in it, and a hyphen of ours is one
- * that can be copied into a shell. */
+/* Prints a line of text with roff's special characters escaped; hyphens are printed such that they can be copied into a
+ * shell. */
 static void print_text(const char *text) {
     if (*text == '.' || *text == '\'') fputs("\\&", stdout);
     for (; *text; text++) {

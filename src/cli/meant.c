@@ -1,8 +1,9 @@
-/* meant.c: words that are hardly a prompt: a command with a slip, a command of another program, the name of a model.
+/* meant.c: recognises words that are probably not a prompt: a mistyped command, a command of another program, the name
+ * of a model.
  *
- * A prompt may begin with any word ("list of fruits", "run in the park"). So a first word that is like a command is told
- * of only if it stands alone, or if operands follow: a model, a file, a prompt in quotes. The name of a model is told of
- * always. After `generate`, after `--` and with --prompt, words are a prompt, whatever they are. */
+ * A prompt may begin with any word ("list of fruits", "run in the park"). So a first word that resembles a command is
+ * reported only if it is the only word, or if operands follow: a model, a file, a prompt in quotes. The name of a model
+ * is always reported. After `generate`, after `--` and with --prompt, words are always a prompt. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 
 #include "cache.h"
 
-/* Commands of other programs, and what does the same here. NAME and PROMPT stand for the words that follow. */
+/* Commands of other programs, and the equivalent here. NAME and PROMPT are replaced by the words that follow. */
 static const struct {
     const char *words, *hint;
 } others[] = {
@@ -44,7 +45,8 @@ static bool is_one_of(const char *word, const char *list) {
     return false;
 }
 
-/* Four letters are few: "plane" and "bull" are pictures, "pul" and "plna" are slips. A swap keeps the sum of the letters. */
+/* For short commands only a missing letter or a swap counts as mistyped: "plane" and "bull" are prompts, "pul" and
+ * "plna" are not. A swap keeps the sum of the letters. */
 static bool is_slip(const char *word, const char *name) {
     if (strcasecmp(word, name) == 0) return true;
     if (strlen(name) < 4 || distance(word, name) != 1) return false;
@@ -60,7 +62,7 @@ const char *slip_of(const char *word) {
     return NULL;
 }
 
-/* A folder with a model, or a name that is in our list or in the Hugging Face cache. */
+/* Is it a folder with a model, or a name in our list or in the Hugging Face cache? */
 static bool names_model(const char *word) {
     if (known_by(word) || have_file(word, "model_index.json")) return true;
     if (!is_repo(word)) return false;
@@ -74,7 +76,7 @@ static bool names_model(const char *word) {
 
 static bool names_file(const char *word) { return strpbrk(word, "./") && access(word, F_OK) == 0; }
 
-/* hint with NAME and PROMPT replaced. */
+/* Writes hint with NAME and PROMPT replaced. */
 static void expand(const char *hint, const char *name, const char *prompt, char *to, size_t size) {
     for (size_t used = 0; *hint && used + 1 < size; used += strlen(to + used)) {
         bool names = strncmp(hint, "NAME", 4) == 0, prompts = strncmp(hint, "PROMPT", 6) == 0;
@@ -119,7 +121,7 @@ bool is_hardly_a_prompt(const arguments *args, char *hint, size_t size) {
     return false;
 }
 
-/* On a terminal the words may be painted all the same. */
+/* On a terminal, asks whether the words are a prompt after all. */
 int refuse_or_ask(const arguments *args, const char *hint) {
     if (args->json || !isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
         return fail(args, NOT_UNDERSTOOD, "%s ('lazuli generate %s%s' uses the words as a prompt)", hint,

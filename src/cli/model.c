@@ -1,12 +1,11 @@
-/* model.c: which model is meant: the one of -m, else of $LAZULI_MODEL, else the demo model that comes with Lazuli. That one
- * may also be called 'demo': settings call it so, and so may -m where no folder is called so.
+/* model.c: which model is meant: the one of -m, else of $LAZULI_MODEL, else the demo model that comes with Lazuli. That
+ * one may also be called 'demo': settings call it so, and so may -m where no folder is called so.
  *
- * Both name a folder or a file, or else an entry of the settings file (sets.c), or else a model in the Hugging Face cache by its
- * short name or OWNER/REPO. What a model
- * with a short name takes can be planned without it.
+ * Both name a folder or a file, or else an entry of the settings file (sets.c), or else a model in the Hugging Face
+ * cache by its short name or OWNER/REPO. What a model with a short name takes can be planned without it.
  *
- * The demo model is looked for from where this program really lies, so that an installed tree may be moved, and a folder
- * with the program and models/ in it may be handed on; after that where the build was told to install. */
+ * The demo model is looked for from where this program really lies, so that an installed tree may be moved, and a
+ * folder with the program and models/ in it may be handed on; after that where the build was told to install. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,7 @@
 
 #include "cache.h"
 
-#ifndef LZ_SHARE /* the build says otherwise */
+#ifndef LZ_SHARE /* set by the build */
 #define LZ_SHARE "/usr/local/share/lazuli"
 #define LZ_SHARE_FROM_BIN "../share/lazuli"
 #endif
@@ -26,13 +25,13 @@ static void name_places(char *places[PLACES]) {
     char self[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     self[n > 0 ? n : 0] = 0;
-    int folder = (int)(base_name(self) - self); /* with its slash */
+    int folder = (int)(base_name(self) - self); /* length, with the slash */
     if (!folder || asprintf(&places[0], "%.*s" LZ_SHARE_FROM_BIN "/models/demo", folder, self) < 0) places[0] = NULL;
     if (!folder || asprintf(&places[1], "%.*smodels/demo", folder, self) < 0) places[1] = NULL;
     places[2] = strdup(LZ_SHARE "/models/demo");
 }
 
-/* The folder without links and dots in its name, if there is a model in it; owned. */
+/* The absolute path of the folder, if there is a model in it; owned. */
 static char *model_at(const char *place) { return have_file(place, "model_index.json") ? realpath(place, NULL) : NULL; }
 
 char *find_demo(void) {
@@ -59,8 +58,8 @@ static int say_none(const arguments *args) {
                 list, show_bytes(first_known()->bytes).text, first_known()->name);
 }
 
-/* No folder has this name: a model in the cache? If not, a name that could be pulled is told so; any other is left for
- * the library to say what is wrong with it. */
+/* No folder has this name: searches the cache. If it is not there, a name that can be pulled gets a hint; for any
+ * other, the library reports the error. */
 static int choose_cached(const arguments *args, model_choice *choice, const char *name) {
     const char *repo = repo_of(name), *whose = choice->from_environment ? "; $LAZULI_MODEL names it"
                                                : is_elsewhere(args, "model")
@@ -92,12 +91,12 @@ static int choose_cached(const arguments *args, model_choice *choice, const char
                 name, name, whose);
 }
 
-/* Settings say 'demo' where nobody named a model. */
+/* Does 'demo' mean the demo model? Settings use this name if no model was named. */
 static bool means_demo(const arguments *args, const char *given) {
     return strcmp(given, "demo") == 0 && (is_elsewhere(args, "model") || access(given, F_OK) != 0);
 }
 
-/* A picture names the folder of its model without the path: $LAZULI_MODEL may be that folder. */
+/* A picture records the folder of its model without the path: is $LAZULI_MODEL that folder? */
 static bool means_environment(const arguments *args, const char *given, const char *environment) {
     if (!environment || !is_elsewhere(args, "model") || strchr(given, '/') || access(given, F_OK) == 0) return false;
     char *full = realpath(environment, NULL);

@@ -1,4 +1,5 @@
-/* models.c: `lazuli models`: what is here: the demo model, $LAZULI_MODEL, the settings file, the Hugging Face cache; and is it complete? */
+/* models.c: `lazuli models`: what is here: the demo model, $LAZULI_MODEL, the settings file, the Hugging Face cache;
+ * and is it complete? */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -17,10 +18,10 @@ typedef struct table {
     lz_context *ctx;
     row *rows;
     size_t n, room;
-    bool full; /* of memory */
+    bool full; /* out of memory */
 } table;
 
-/* Takes the folder; NULL: nothing is added. */
+/* Adds a row; takes ownership of folder. NULL: nothing is added. */
 static void add_row(table *t, const char *name, const char *from, char *folder) {
     if (!folder) return;
     if (t->n == t->room) {
@@ -77,7 +78,7 @@ typedef struct visit {
     const char *cache;
 } visit;
 
-/* Those without a model_index.json are no picture models. */
+/* Adds a cached model. Without a model_index.json it is not a picture model. */
 static void add_one(void *user, const char *repo) {
     const visit *v = user;
     char *folder = cache_folder(v->cache, repo);
@@ -104,7 +105,7 @@ static json_t *table_json(const table *t, const char *cache) {
     return json_pack("{s:o, s:o}", "cache", json_text(cache), "models", list);
 }
 
-/* It has an index, of a pipeline that the library does not know. */
+/* Is its pipeline one that the library does not support? */
 static bool is_foreign(const row *r) { return !r->state.runs && *r->state.class; }
 
 static void print_fault(const row *r) {

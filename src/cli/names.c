@@ -1,4 +1,4 @@
-/* names.c: see cache.h: from a name to a folder. Nothing here asks the network. */
+/* names.c: see cache.h: from a name to a folder. Nothing here uses the network. */
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
-/* Sizes: what the hub lists of the parts we take, in November 2026. */
+/* Sizes of the downloaded parts, as listed by the hub in November 2026. */
 const known_model known_models[] = {
     {"flux2-klein-4b", "black-forest-labs/FLUX.2-klein-4B", 15964309209, "klein-4b"},
     {"flux2-klein-9b", "black-forest-labs/FLUX.2-klein-9B", 34722772650, "klein-9b"},
@@ -47,7 +47,8 @@ const known_model *nearest_known(const char *name) {
 
 const known_model *first_known(void) { return &known_models[0]; }
 
-/* The hub's own rule: letters, digits, '-', '_' and '.', no "--" or "..", and neither end is '-' or '.'. */
+/* The hub's rule: letters, digits, '-', '_' and '.', no "--" or "..", and '-' or '.' neither at the start nor at the
+ * end. */
 static bool is_name(const char *text, size_t n) {
     if (n < 1 || n > 96 || strchr("-.", text[0]) || strchr("-.", text[n - 1])) return false;
     for (size_t i = 0; i < n; i++) {
@@ -121,7 +122,7 @@ void each_cached(const char *cache, void (*visit)(void *user, const char *repo),
     if (dir) closedir(dir);
 }
 
-/* The snapshot that refs/main names, if it has been begun. */
+/* The snapshot of refs/main, if its folder exists. */
 static char *snapshot_of_main(const char *folder) {
     char commit[41] = "", *path = path_of(folder, "refs/main"), *snapshot = NULL;
     FILE *file = path ? fopen(path, "re") : NULL;

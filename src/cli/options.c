@@ -1,7 +1,7 @@
-/* options.c: the one table of options, and reading them. Help, parsing and the proposal after a slip all use the table.
+/* options.c: the table of options, and parsing. Help, parsing and suggestions for mistyped options use the same table.
  *
- * Reading is strict: numbers have no tail and lie in their range, a value that is itself an option counts as missing,
- * and an option that the command has no use for is refused. */
+ * Parsing is strict: numbers must be complete and in range, a value that is itself an option counts as missing, and an
+ * option that the command does not take is an error. */
 #include <assert.h>
 #include <ctype.h>
 #include <errno.h>
@@ -54,7 +54,7 @@ static int take_lora(arguments *args, const option *o, const char *value) {
     return DONE;
 }
 
-/* Digits only: strtoll alone would skip spaces and take signs. */
+/* Accepts digits only: strtoll alone would accept spaces and signs. */
 bool whole_number(const char *text, size_t length, double low, double high, int64_t *to) {
     char digits[24] = "";
     if (length < 1 || length >= sizeof digits) return false;
@@ -112,7 +112,7 @@ static int take_schedule(arguments *args, const option *o, const char *value) {
     return fail(args, NOT_UNDERSTOOD, "--%s takes lora or model, not '%s'", o->name, value);
 }
 
-/* Whether the device is here is another question, for later. */
+/* Checks the form only; whether the device exists is checked later. */
 static int take_device(arguments *args, const option *o, const char *value) {
     static const char *const names[] = {"auto", "cpu", "cuda", "ref"};
     int64_t number;
@@ -138,7 +138,7 @@ static int take_seeds(arguments *args, const option *o, const char *value) {
     }
 }
 
-/* A file of settings: no setting itself. */
+/* --settings and --from themselves are not settings. */
 static int take_settings_file(arguments *args, const option *o, const char *value) { return take_text(args, o, value); }
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
@@ -271,7 +271,7 @@ const char *option_choices(const option *o) {
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-/* Levenshtein's, with swapped neighbours as one change; of its table the last three rows. */
+/* Levenshtein distance, with a swap of neighbours as one change; keeps the last three rows of its table. */
 int distance(const char *a, const char *b) {
     int rows[3][64], n = (int)strlen(b), i = 0;
     if (n > 63) return n;
@@ -310,7 +310,7 @@ static bool is_option(const char *word) {
 
 const option *nearest_option(const char *name) {
     const option *nearest = NULL;
-    int best = 3; /* further off is a guess */
+    int best = 3; /* larger distances are not suggested */
     for (size_t i = 0; i < n_options; i++) {
         int d = distance(name, options[i].name);
         if (d < best && 2 * d < (int)strlen(options[i].name)) {
@@ -344,7 +344,7 @@ bool is_given(const arguments *args, const char *name) { return has_bit(args->gi
 bool is_elsewhere(const arguments *args, const char *name) { return has_bit(args->elsewhere, name); }
 bool is_by_line(const arguments *args, const char *name) { return has_bit(args->by_line, name); }
 
-/* value: what was attached with '=' or to the letter, or NULL. */
+/* value: attached with '=' or to the letter; or NULL. */
 static int read_option(reader *r, arguments *args, const option *o, const char *value) {
     args->given |= UINT64_C(1) << (o - options);
     if (!o->argument) {
@@ -382,7 +382,7 @@ const command *find_command(const char *name) {
 int parse(int argc, char **argv, arguments *args) {
     reader r = {.argc = argc, .argv = argv, .at = 1};
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
-        args->json = args->json || strcmp(argv[i], "--json") == 0; /* also for errors here */
+        args->json = args->json || strcmp(argv[i], "--json") == 0; /* so that parse errors are printed as JSON too */
     args->words = argv;
     bool no_options = false;
     for (; r.at < argc; r.at++) {
@@ -395,7 +395,7 @@ int parse(int argc, char **argv, arguments *args) {
         else if (!args->only_words && !args->n_words && (args->command = find_command(word)))
             args->only_words = true;
         else
-            args->words[args->n_words++] = word; /* already read in argv, so there is room */
+            args->words[args->n_words++] = word; /* argv has space, since this word was read from it */
         if (code != DONE) return code;
     }
     if (!args->command && (args->n_words || args->prompt || args->from || args->settings)) args->command = &commands[0];
@@ -403,7 +403,7 @@ int parse(int argc, char **argv, arguments *args) {
 }
 
 int check_options(arguments *args) {
-    const command *c = args->command ? args->command : &commands[0]; /* a session takes generate's */
+    const command *c = args->command ? args->command : &commands[0]; /* a session takes the options of generate */
     for (size_t i = 0; i < n_options; i++)
         if (args->given >> i & 1 && !(options[i].commands & c->bit))
             return fail(args, NOT_UNDERSTOOD, "%s does not take --%s; 'lazuli %s --help' lists its options", c->name,

@@ -1,4 +1,4 @@
-/* output.c: where results go. Everything that can be known to be wrong with a name is found before computing. */
+/* output.c: names of output files. All errors that can be found before computing are found there. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -14,7 +14,7 @@
 
 static const struct {
     const char *ending;
-    int64_t side; /* the most the format can say */
+    int64_t side; /* limit of the format */
 } kinds[] = {{".png", 65535}, {".jpg", 65535}, {".jpeg", 65535}, {".webp", 16383}};
 
 int64_t picture_side_limit(const char *path) {
@@ -42,8 +42,8 @@ char *file_in(const char *folder, const char *name) {
 
 /* ---- can it be written? ------------------------------------------------------------------------------------------ */
 
-/* What the library will do: make the unfinished file. This finds a folder that cannot be written into, a name that is too
- * long, a disk without a place for one more file. */
+/* Creates the temporary file like the library does, which finds a folder without write permission, a name that is too
+ * long, or a disk without free inodes. */
 static int try_part(const arguments *args, const char *path) {
     char part[PATH_MAX + 48];
     bool fits = name_part(path, part, sizeof part) > 0;
@@ -80,7 +80,7 @@ int check_free(const arguments *args, const char *path, int64_t bytes) {
     char *folder = folder_of(path);
     bool known = folder && statvfs(folder, &disk) == 0 && disk.f_blocks;
     free(folder);
-    if (!known) return DONE; /* then writing will tell */
+    if (!known) return DONE; /* unknown: writing will report it */
     int64_t room = (int64_t)((geteuid() ? disk.f_bavail : disk.f_bfree) * disk.f_frsize);
     if (room >= bytes) return DONE;
     return fail(args, FAILED, "%s: the disk has %s free, and up to %s are needed", path, show_bytes(room).text,
@@ -116,7 +116,7 @@ int check_unread(const arguments *args, const char *also, const char *path) {
 
 /* ---- is it written once? ----------------------------------------------------------------------------------------- */
 
-/* The folder without links and dots, and the name; of a file that is there, without links in its name either. Owned. */
+/* The absolute path, with links resolved: of the file if it exists, otherwise of its folder. Owned. */
 static char *full_name(const char *path) {
     char *full = realpath(path, NULL), *folder = full ? NULL : folder_of(path),
          *there = folder ? realpath(folder, NULL) : NULL;
@@ -128,7 +128,7 @@ static char *full_name(const char *path) {
 
 static const char step_mark[] = "-step-"; /* DIR/SEED-step-NN.png: see keep_step */
 
-/* Who has it already: the number of a line, 0 outside of a batch; -1: nobody */
+/* The line of the batch that claimed the file, 0 outside of a batch; -1: not claimed. */
 static int64_t claimed_by(const json_t *claimed, const char *full, const char *inode) {
     const char *mark = strstr(base_name(full), step_mark);
     char *steps = mark ? strndup(full, (size_t)(mark - full) + strlen(step_mark)) : NULL;
@@ -174,7 +174,7 @@ int claim_output(const arguments *args, json_t *claimed, const char *path) {
 int claim_steps(const arguments *args, json_t *claimed, int64_t seed) {
     char *name = strdup(args->steps_dir), *all = NULL, *first = NULL;
     for (size_t n = name ? strlen(name) : 0; n > 1 && name[n - 1] == '/';) name[--n] = 0;
-    char *folder = name ? full_name(name) : NULL; /* it need not be there yet */
+    char *folder = name ? full_name(name) : NULL; /* it may not exist yet */
     const char *other;
     json_t *value;
     int64_t line = -1;
@@ -217,7 +217,7 @@ lz_status put_picture(lz_context *ctx, const char *path, const lz_image *image, 
     int64_t bytes = 0;
     char *data = lz_image_encode(ctx, ".png", image, text, &bytes, err);
     if (!data) return err->status;
-    fwrite(data, 1, (size_t)bytes, stdout); /* flush_output tells whether all of it arrived */
+    fwrite(data, 1, (size_t)bytes, stdout); /* flush_output reports write errors */
     lz_free_text(ctx, data);
     return LZ_OK;
 }
@@ -254,13 +254,13 @@ int read_file(const arguments *args, const char *path, size_t most, char **text,
     else if (got > 0)
         code = fail(args, FAILED, "%s: out of memory", path);
     else
-        (*text)[n] = 0; /* there is room: the last call of fread was given some, and found the end */
+        (*text)[n] = 0; /* fits: the last fread had free space and reached the end */
     if (!is_stdin) fclose(file);
     *bytes = n;
     return code;
 }
 
-/* Only a name that was asked for is overwritten. The file is made here, empty, so that no other process takes the name. */
+/* Generated names never overwrite a file. The empty file is created here, so that no other process takes the name. */
 char *reserve_name(const json_t *claimed, char *first, lz_error *err) {
     char *path = first ? strdup(first) : NULL;
     int fd = -1;

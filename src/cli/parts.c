@@ -30,14 +30,14 @@ size_t name_part(const char *path, char *to, size_t size) {
     free(target);
     if (length + 48 > size) return 0;
     do snprintf(to + length, size - length, ending_form, (long)getpid(), number++);
-    while (lstat(to, &s) == 0); /* left by a process that had our number */
+    while (lstat(to, &s) == 0); /* exists: left by an earlier process with the same PID */
     return length;
 }
 
 bool is_part_ending(const char *ending, pid_t *pid) {
     long process;
     unsigned number;
-    char again[64]; /* sscanf also takes blanks, signs and zeros, and what follows */
+    char again[64]; /* printed again, because sscanf also accepts blanks, signs, zeros and trailing text */
     if (sscanf(ending, ending_form, &process, &number) != 2 || process < 1) return false;
     snprintf(again, sizeof again, ending_form, process, number);
     *pid = (pid_t)process;

@@ -1,4 +1,4 @@
-/* plan.c: `lazuli plan`: what a picture will take. Everything is described and planned, and nothing is run. */
+/* plan.c: `lazuli plan`: memory and work of a picture. Everything is planned, nothing is run. */
 #include "cache.h"
 
 static json_t *plan_json(const job *j) {

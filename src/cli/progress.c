@@ -1,4 +1,4 @@
-/* progress.c: see progress.h. Time left is what was needed so far, scaled by the planned work of the stages. */
+/* progress.c: see progress.h. The remaining time is the elapsed time, scaled by the planned work of the stages. */
 #include "progress.h"
 
 #include <signal.h>
@@ -8,7 +8,7 @@
 
 /* ---- signals ----------------------------------------------------------------------------------------------------- */
 
-/* The signal that asked to stop, or 0. The only state of the program that is not passed around: signals leave no choice. */
+/* The signal that asked to stop, or 0. A global variable, because a signal handler has no argument for it. */
 static volatile sig_atomic_t stopped;
 
 static void remember(int signal) { stopped = signal; }
@@ -19,7 +19,8 @@ static void handle_signals(void (*handler)(int), int flags) {
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < COUNT(signals); i++) {
         bool ignored = sigaction(signals[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN;
-        if (signals[i] != SIGHUP || !ignored) sigaction(signals[i], &action, NULL); /* nohup wants it ignored */
+        /* Keep SIGHUP ignored under nohup. */
+        if (signals[i] != SIGHUP || !ignored) sigaction(signals[i], &action, NULL);
     }
 }
 
@@ -46,7 +47,7 @@ void progress_begin(progress *p, const job *j, int picture, int pictures, const 
     p->begun = seconds_now();
 }
 
-/* Of all the work, how much is done: it never runs backwards, though a stage may begin again for the next image. */
+/* The fraction of all work that is done. It never decreases, although a stage may begin again for the next image. */
 static double share_of_all(progress *p, const lz_progress *now) {
     double before = 0, share = now->done;
     int i = 0;
@@ -73,12 +74,12 @@ void clear_line(void) { fputs("\r\033[K", stderr); }
 
 static void draw(progress *p, const lz_progress *now, double elapsed) {
     char which[32] = "", step[40] = "", left[48] = "", before[80], after[160];
-    double share = p->share, ahead = (1 - share) / share; /* times what was needed so far */
+    double share = p->share, ahead = (1 - share) / share; /* remaining time in units of the elapsed time */
     const overall *o = p->overall;
     if (o && !o->all)
         snprintf(which, sizeof which, "%d ", o->before + 1);
     else if (o) {
-        double here = (p->picture + p->share) / p->pictures; /* of this set */
+        double here = (p->picture + p->share) / p->pictures; /* fraction of this set */
         share = (o->before + here) / o->all;
         ahead = (o->all - o->before - here) / (o->painted + here);
         elapsed = seconds_now() - o->begun;

@@ -1,21 +1,21 @@
-/* progress.h: the line on the terminal that says how far a picture is, and the signals that ask to stop. */
+/* progress.h: the progress line on the terminal, and signals that ask to stop. */
 #ifndef LZ_CLI_PROGRESS_H
 #define LZ_CLI_PROGRESS_H
 
 #include "cli.h"
 
-/* Of several sets of pictures, one after the other: a batch. */
+/* Progress over several sets of pictures: a batch. */
 typedef struct overall {
-    int before, all; /* which of them it is, from 0; all: how many, or 0: nobody knows */
-    int painted;     /* of those before: the others were there already, and tell nothing of the time */
+    int before, all; /* index of the current set; number of sets, 0: unknown */
+    int painted;     /* earlier sets that were generated; others existed already, and do not count for the time */
     double begun;
 } overall;
 
 typedef struct progress {
-    const lz_picture_plan *plan; /* how much of the work each stage is */
-    int picture, pictures;       /* which of how many, from 0 */
-    const overall *overall;      /* what the line is about then; or NULL */
-    bool shown;                  /* stderr is a terminal where lines_move(), and -q was not given */
+    const lz_picture_plan *plan; /* work of each stage */
+    int picture, pictures;       /* index, and number of pictures */
+    const overall *overall;      /* of a batch; or NULL */
+    bool shown;                  /* lines_move(), and -q was not given */
     bool drawn;
     double begun, drawn_at, share;
 } progress;
@@ -24,14 +24,14 @@ void progress_begin(progress *p, const job *j, int picture, int pictures, const 
 bool progress_watch(void *user, const lz_progress *now); /* for lz_picture_options.watch; false after Ctrl-C */
 void progress_clear(progress *p);
 
-void draw_line(const char *before, double share, const char *after); /* over the line that is there; after: its tail */
+void draw_line(const char *before, double share, const char *after); /* redraws the line; before and after: its texts */
 void clear_line(void);
 
-void stop_on_signals(
-    void); /* from here on Ctrl-C (SIGINT), SIGTERM and SIGHUP ask to stop; a second one ends at once */
+/* From now on SIGINT (Ctrl-C), SIGTERM and SIGHUP ask to stop; a second signal ends the program. */
+void stop_on_signals(void);
 bool stop_wanted(void);
-int stop_code(void);                /* the exit code: 128 and the signal, as shells have it, so 130 after Ctrl-C */
-void stop_picture_on_signals(void); /* as stop_on_signals, any number of times */
-int forget_signals(void);           /* they end the program again. Returns the one that came meanwhile, or 0 */
+int stop_code(void);                /* the exit code: 128 + the signal's number, as in shells: 130 after Ctrl-C */
+void stop_picture_on_signals(void); /* like stop_on_signals, but a second signal does not end the program */
+int forget_signals(void);           /* restores the default action. Returns the signal that arrived meanwhile, or 0 */
 
 #endif

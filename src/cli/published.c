@@ -1,8 +1,8 @@
-/* published.c: planning with a model that is not here. Its settings and the names, types and sizes of its tensors are
- * known (src/synth); they are laid out as a folder in $TMPDIR whose files of weights are holes, so that 15 GB take less
- * than a megabyte, and that folder is opened like any other. Nothing may be computed with it.
+/* published.c: planning with a model that is not on this machine. Its settings and the names, types and sizes of its
+ * tensors are known (src/synth). They are written to a folder in $TMPDIR with sparse weight files, so that 15 GB take
+ * less than a megabyte, and that folder is opened like any other. Nothing must be computed with it.
  *
- * While the folder is there, signals that would end the program wait. */
+ * While the folder exists, signals that would end the program are blocked. */
 #include <errno.h>
 #include <fts.h>
 #include <signal.h>

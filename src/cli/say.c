@@ -12,7 +12,7 @@
 
 /* ---- sentences --------------------------------------------------------------------------------------------------- */
 
-/* The terminal understands escape sequences: $TERM names a kind, and not "dumb". */
+/* Does the terminal understand escape sequences? $TERM must be set, and not "dumb". */
 static bool has_sequences(void) {
     const char *kind = getenv("TERM");
     return kind && *kind && strcmp(kind, "dumb") != 0;
@@ -59,7 +59,7 @@ int fail(const arguments *args, int code, const char *format, ...) {
     say_where(args);
     fprintf(stderr, "%s\n", text);
     if (args->json) {
-        bool batch = args->command && args->command->bit == BATCH; /* where each answer is a line */
+        bool batch = args->command && args->command->bit == BATCH; /* one line per answer */
         json_t *object = json_pack("{s:o}", "error", json_text(text));
         if (args->where) json_object_set_new(object, "file", json_text(args->where));
         if (args->line) json_object_set_new(object, "line", json_integer(args->line));
@@ -90,13 +90,14 @@ void note(const arguments *args, const char *format, ...) {
     va_end(list);
 }
 
-/* A stream that once failed keeps the mark, and what it held is lost: a later flush alone would find nothing to do and
- * call it well. */
+/* After a failed write the buffered data is lost, and a later fflush alone would succeed, so the stream's error flag is
+ * checked too. */
 int flush_output(const arguments *args) {
     struct pollfd reader = {.fd = STDOUT_FILENO};
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return DONE;
-    if (poll(&reader, 1, 0) == 1 && reader.revents & POLLERR) return UNREAD; /* as `| head -1` does: no error to tell */
+    /* The reader is gone, as with `| head -1`: not an error. */
+    if (poll(&reader, 1, 0) == 1 && reader.revents & POLLERR) return UNREAD;
     return fail(args, FAILED, "cannot write the output: %s", errno ? strerror(errno) : "an earlier write failed");
 }
 
@@ -118,7 +119,7 @@ json_t *json_milliseconds(double seconds) { return json_real(round(seconds * 1e6
 
 int print_json(const arguments *args, json_t *object) {
     if (!object) return fail(args, FAILED, "out of memory");
-    /* ASCII: a terminal would obey the control characters U+0080 to U+009F, which JSON may hold as they are */
+    /* ASCII only, because JSON may contain the control characters U+0080 to U+009F unescaped */
     char *text = json_dumps(object, JSON_ENSURE_ASCII | JSON_INDENT(1) | JSON_REAL_PRECISION(12));
     json_decref(object);
     if (!text) return fail(args, FAILED, "out of memory");
@@ -182,7 +183,7 @@ void print_masked(const char *text, int width, int most) {
     int column = 0;
     for (const char *c = lz_printable(shown); c && *c && (column < most || (*c & 0xc0) == 0x80); c++) {
         putchar(*c);
-        column += (*c & 0xc0) != 0x80; /* the later bytes of a UTF-8 character take no room */
+        column += (*c & 0xc0) != 0x80; /* only the first byte of a UTF-8 character takes a column */
     }
     for (; column < width; column++) putchar(' ');
     free(shown);

@@ -1,5 +1,5 @@
-/* see.c: see see.h. A preview is drawn in place: its lines are made once, and every further one goes back up to the first
- * of them. The line that moves (progress.c) stands below. */
+/* see.c: see see.h. Previews are drawn in place: the first one adds lines, later ones move the cursor up to the first
+ * of them. The progress line (progress.c) is below. */
 #include "see.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ enum { PREVIEW_COLUMNS = 40, PREVIEW_ROWS = 16, SHOW_COLUMNS = 80 };
 
 bool see_possible(bool in_place) { return can_draw && (in_place ? lines_move() : isatty(STDERR_FILENO) != 0); }
 
-/* What was asked for and cannot be had is said, and the picture is made all the same. */
+/* Is a requested preview possible? If not, the user is told, and the picture is made without it. */
 static bool ask_terminal(const arguments *args, const char *name, bool asked, bool moves) {
     if (!asked) return false;
     if (!can_draw)
@@ -37,8 +37,7 @@ int see_check(const arguments *args) {
         return fail(args, NOT_UNDERSTOOD, "%s: a sheet is a picture, so the name must end in .png, .jpg or .webp",
                     args->sheet);
     if (!args->steps_dir) return DONE;
-    if (mkdir(args->steps_dir, 0777) ==
-        0) { /* it can be made; the first step makes it, when nothing is refused any more */
+    if (mkdir(args->steps_dir, 0777) == 0) { /* only a test: the first step makes the folder, after all checks */
         rmdir(args->steps_dir);
         return DONE;
     }
@@ -49,7 +48,7 @@ int see_check(const arguments *args) {
 
 /* ---- on the terminal --------------------------------------------------------------------------------------------- */
 
-/* $COLUMNS and $LINES, then what the terminal says, then the usual size. */
+/* The side of the terminal: from $COLUMNS or $LINES, else reported by the terminal, else the usual size. */
 static int terminal_side(const char *variable, int told, int usual) {
     const char *text = getenv(variable);
     int64_t side;
@@ -67,7 +66,7 @@ static void terminal_size(int *columns, int *rows) {
 static int least(int a, int b) { return a < b ? a : b; }
 static int most(int a, int b) { return a > b ? a : b; }
 
-/* Pixels leave the cursor where each terminal likes it: it is put back, and moved down by us. */
+/* After drawing pixels, the cursor position depends on the terminal, so it is saved, restored and moved down here. */
 static void draw_preview(seeing *s, const lz_image *image) {
     int columns, rows;
     drawing d;
@@ -85,14 +84,14 @@ static void draw_preview(seeing *s, const lz_image *image) {
     free(d.text);
 }
 
-/* kitty's graphics are deleted by a command of their own. */
+/* kitty's graphics need a separate command to be deleted. */
 void see_clear(seeing *s) {
     if (s->rows) fprintf(stderr, "\r\033[%dA%s\033[J", s->rows, s->above ? "\033_Ga=d,d=C,q=2\033\\" : "");
     s->rows = 0;
 }
 
 void see_leave(seeing *s) {
-    if (s->show) see_clear(s); /* the result comes in its place */
+    if (s->show) see_clear(s); /* the result is drawn instead */
     s->rows = 0;
 }
 
@@ -101,7 +100,7 @@ static void show_result(const lz_image *image) {
     drawing d;
     terminal_size(&columns, &rows);
     if (!draw_picture(image, least(SHOW_COLUMNS, most(columns - 1, 1)), most(rows - 3, 1), &d)) return;
-    fflush(stdout); /* its line comes first */
+    fflush(stdout); /* the text before it must be printed first */
     fwrite(d.text, 1, d.bytes, stderr);
     fputc('\n', stderr);
     fflush(stderr);
@@ -113,7 +112,7 @@ static void show_result(const lz_image *image) {
 static void keep_step(seeing *s, const lz_progress *now) {
     char *path = NULL;
     lz_error err = {.status = LZ_OK};
-    mkdir(s->args->steps_dir, 0777); /* where that fails it is there, or writing tells */
+    mkdir(s->args->steps_dir, 0777); /* if this fails, the folder exists, or writing reports the error */
     if (asprintf(&path, "%s/%lld-step-%02d.png", s->args->steps_dir, (long long)s->seed, now->step + 1) < 0)
         s->code = fail(s->args, FAILED, "out of memory");
     else if (save_image(s->ctx, path, now->preview, NULL, &err) != LZ_OK) {
@@ -127,7 +126,7 @@ static void keep_step(seeing *s, const lz_progress *now) {
 
 int see_begin(seeing *s, const job *j, int pictures) {
     const arguments *a = j->args;
-    see_free(s); /* the sheet of the line before */
+    see_free(s); /* the sheet of the previous line of a batch */
     *s = (seeing){.args = a, .ctx = j->ctx};
     s->preview = ask_terminal(a, "preview", a->preview, true);
     s->show = ask_terminal(a, "show", a->show, false);
@@ -138,7 +137,7 @@ int see_kind(const seeing *s) {
     return s->args->steps_dir ? LZ_PREVIEW_FULL : s->preview ? LZ_PREVIEW_SMALL : LZ_PREVIEW_NONE;
 }
 
-double see_pause(const seeing *s) { return s->args->steps_dir ? 0 : 0.25; } /* four in a second are enough */
+double see_pause(const seeing *s) { return s->args->steps_dir ? 0 : 0.25; } /* at most four per second */
 
 bool see_watch(seeing *s, const lz_progress *now) {
     if (!now->preview) return s->code == DONE;

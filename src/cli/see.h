@@ -1,12 +1,12 @@
-/* see.h: what is seen of pictures beside their files: the preview and the result on the terminal, each step's picture in
- * a folder, all pictures on one sheet. The terminal is the one of stderr. */
+/* see.h: other views of pictures: previews and results on the terminal, previews of each step in a folder, all pictures
+ * on one sheet. The terminal is that of stderr. */
 #ifndef LZ_CLI_SEE_H
 #define LZ_CLI_SEE_H
 
 #include "cli.h"
 
 typedef struct sheet {
-    lz_image image; /* pixels: NULL where none is asked for */
+    lz_image image; /* pixels is NULL without --sheet */
     int columns, shrink, n;
     int64_t width, height; /* of a picture on it */
 } sheet;
@@ -14,29 +14,29 @@ typedef struct sheet {
 typedef struct seeing {
     const arguments *args;
     lz_context *ctx;
-    bool preview, show; /* asked for, and possible */
-    int rows;           /* of the preview that stands on the terminal above the line; 0: none does */
-    bool above;         /* it lies over the letters: see drawing */
+    bool preview, show; /* requested, and possible */
+    int rows;           /* lines of the preview above the progress line; 0: none */
+    bool above;         /* see drawing.above */
     int64_t seed;
     sheet sheet;
-    int code; /* an exit code: how writing steps went */
+    int code; /* exit code of writing steps */
 } seeing;
 
-bool see_possible(bool in_place);                     /* there is a terminal, and something to draw on it with */
-int see_check(const arguments *args);                 /* names, before anything is opened. An exit code */
+bool see_possible(bool in_place);                     /* is there a terminal, and can it be drawn on? */
+int see_check(const arguments *args);                 /* checks names before anything is opened. Returns an exit code */
 int see_begin(seeing *s, const job *j, int pictures); /* of a seeing that is zero or was begun. An exit code; see_free
                                                          in any case, after the last */
-int see_kind(const seeing *s);                        /* lz_preview: what to ask the library for */
-double see_pause(const seeing *s);                    /* seconds between two of them */
+int see_kind(const seeing *s);                        /* lz_preview: the kind of preview to request */
+double see_pause(const seeing *s);                    /* seconds between two previews */
 bool see_watch(seeing *s, const lz_progress *now);    /* false: stop, see code */
-void see_clear(seeing *s);                            /* takes the preview away, to print a line */
-void see_leave(seeing *s);                            /* this picture is done */
-void see_add(seeing *s, const lz_image *image);       /* put on the sheet, if there is one */
-void see_result(seeing *s, const lz_image *image);    /* the same, and shown */
-int see_finish(seeing *s, const char *const *text);   /* writes the sheet, with this text. An exit code */
+void see_clear(seeing *s);                            /* removes the preview, to print a line */
+void see_leave(seeing *s);                            /* after the last step of a picture */
+void see_add(seeing *s, const lz_image *image);       /* adds it to the sheet, if there is one */
+void see_result(seeing *s, const lz_image *image);    /* the same, and draws it */
+int see_finish(seeing *s, const char *const *text);   /* writes the sheet with this text. Returns an exit code */
 void see_free(seeing *s);
 
-/* A sheet of n pictures as large as this one, side by side, shrunk so that it is no more than 4096 pixels a side. */
+/* Begins a sheet of n pictures of this size, shrunk such that its sides are at most 4096 pixels. */
 int sheet_begin(sheet *s, const arguments *args, int n, int64_t width, int64_t height); /* an exit code */
 void sheet_add(sheet *s, const lz_image *image);
 

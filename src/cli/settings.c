@@ -1,11 +1,11 @@
-/* settings.c: options from elsewhere. A picture's metadata (--from), a JSON file (--settings) and a line of a batch hold
- * the same: one object whose keys are the names of options, and whose values are taken by the option table as if they had
- * been typed. What was typed wins, then --settings, then --from.
+/* settings.c: options from files. A picture's metadata (--from), a JSON file (--settings) and a line of a batch have
+ * the same form: an object whose keys are names of options, and whose values are parsed like typed ones. Typed options
+ * have precedence, then --settings, then --from.
  *
- * Settings in a picture are complete: nothing is left to a model's defaults, so the picture can be made again (on a CPU
- * byte for byte). Files are recorded by their names, without their folders, unless --full-paths is given: a picture that
- * is passed on does not tell how somebody's disk is organised. --from looks for these names beside the picture, then in
- * the current folder. */
+ * Settings in a picture are complete, including the model's defaults, so the picture can be made again (on a CPU byte
+ * for byte). Files are recorded by name, without their folders, unless --full-paths is given, so that a picture does
+ * not reveal the layout of a disk. --from looks for these names in the folder of the picture, then in the current
+ * folder. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +15,8 @@
 
 enum { MOST_BYTES = 1 << 20 };
 
-/* The settings that a picture holds, in the order in which they are written. A picture with any other key, or with a value
- * of another type, was not written by Lazuli: nothing is taken from it. */
+/* The settings in a picture, in the order in which they are written. A picture with another key, or with a value of
+ * another type, was not written by Lazuli, and is refused. */
 enum {
     MODEL,
     TEXT_ENCODER,
@@ -97,7 +97,8 @@ static int take_value(arguments *args, const option *o, const json_t *value) {
     return o->take(args, o, text);
 }
 
-/* A seed that is given is not to be overruled by the noise of a file, nor are bare words by its prompt. */
+/* Was the option, or one that excludes it, given? A given seed excludes the noise of a file, words exclude its
+ * prompt. */
 static bool stays(const arguments *args, const option *o) {
     if (args->given >> (o - options) & 1) return true;
     if (strcmp(o->name, "noise") == 0) return is_given(args, "seed");
@@ -129,7 +130,7 @@ int apply_settings(arguments *args, json_t *settings, bool overrule) {
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-/* Takes the object. A file of --json with one picture in it is understood too. */
+/* Takes ownership of the object. The output of --json with one picture is accepted too. */
 static int take_source(arguments *args, json_t **source, const char *path, json_t *object) {
     *source = object;
     json_t *pictures = json_object_get(object, "pictures"), *settings = object;
@@ -159,7 +160,7 @@ static int read_json(arguments *args) {
     return take_source(args, &args->sources[0], args->settings, object);
 }
 
-/* Pictures come from strangers. The first key that Lazuli does not write, or not with such a value; or NULL. */
+/* Pictures are untrusted. Returns the first key that Lazuli does not write, or not with such a value; NULL: none. */
 static const char *foreign_key(json_t *settings) {
     const char *key;
     json_t *value;
@@ -171,7 +172,8 @@ static const char *foreign_key(json_t *settings) {
     return NULL;
 }
 
-/* A file that a picture names: beside the picture if it is there, else as it is, from the current folder. */
+/* Resolves a file name in a picture: in the folder of the picture if it exists there, otherwise in the current
+ * folder. */
 static json_t *find_named(const char *picture, const json_t *name) {
     const char *text = json_string_value(name);
     char *beside = NULL;
@@ -204,7 +206,8 @@ static void find_files(const char *picture, json_t *settings) {
     if ((found = find_named(picture, noise))) json_object_set_new(settings, recorded[NOISE].key, found);
 }
 
-/* Which files are read because the picture names them. A text of args that was taken from settings points into these. */
+/* Tells the user which files are read because the picture names them. Strings of args from settings point into the
+ * JSON. */
 static void say_files(const arguments *args, const char *picture, const json_t *settings) {
     const json_t *images = json_object_get(settings, recorded[IMAGE].key);
     const char *noise = json_string_value(json_object_get(settings, recorded[NOISE].key));
@@ -265,7 +268,7 @@ int read_settings(arguments *args) {
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-/* A file's name, or all of its path. */
+/* The name of a file, or its full path. */
 static json_t *file_text(const char *path, bool full_paths) {
     char full[PATH_MAX];
     if (!path || !full_paths) return json_text(path ? base_name(path) : NULL);
@@ -290,8 +293,8 @@ static json_t *loras_text(const job *j, bool full_paths) {
     return list;
 }
 
-/* The demo model goes by its name, it is there wherever Lazuli is; and so do those of the Hugging Face cache. Another
- * folder called demo is not to be taken for it. */
+/* The demo model, which comes with Lazuli, and models of the Hugging Face cache are recorded by name. Another folder
+ * called demo must not be mistaken for the demo model. */
 static json_t *model_text(const job *j, bool full_paths) {
     if (strchr(j->name, '/') || j->is_set) return json_text(j->name);
     char full[PATH_MAX], *demo = find_demo();
@@ -310,7 +313,7 @@ json_t *settings_of(const job *j, int64_t seed, bool full_paths) {
     for (int i = 0; i < a->n_images; i++) json_array_append_new(images, file_text(a->images[i], full_paths));
     json_t *loras = loras_text(j, full_paths);
     json_t *values[N_RECORDED] = {
-        /* null: left out */
+        /* null: not recorded */
         [MODEL] = model_text(j, full_paths),
         [TEXT_ENCODER] = file_text(a->text_encoder, full_paths),
         [VISION] = file_text(a->vision, full_paths),
@@ -333,14 +336,14 @@ json_t *settings_of(const job *j, int64_t seed, bool full_paths) {
         [PRECISION] = json_string(lz_dtype_name(lz_compute_type(j->ctx)))};
     json_t *settings = json_object();
     bool good = true;
-    for (int i = 0; i < N_RECORDED; i++) /* which refuses the NULL of a value that found no memory */
+    for (int i = 0; i < N_RECORDED; i++) /* fails if a value is NULL because memory ran out */
         if (!json_is_null(values[i])) good = json_object_set_new(settings, recorded[i].key, values[i]) == 0 && good;
     if (good) return settings;
     json_decref(settings);
     return NULL;
 }
 
-/* With as few digits as give the same numbers back. */
+/* Numbers have as few digits as are needed to read the same values. */
 char *settings_text(json_t *settings) {
     char *text = NULL;
     bool same = false;

@@ -1,4 +1,4 @@
-/* sheet.c: a contact sheet: pictures of one size in rows, in the order they were made. */
+/* sheet.c: a contact sheet: pictures of one size in rows, in the order in which they were made. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ static int64_t span(int n, int64_t size) { return GAP + n * (size + GAP); }
 int sheet_begin(sheet *s, const arguments *args, int n, int64_t width, int64_t height) {
     int rows = 1;
     s->columns = 1;
-    while (s->columns * rows < n) { /* about as wide as high */
+    while (s->columns * rows < n) { /* about square */
         if (span(s->columns, width) <= span(rows, height))
             s->columns++;
         else

@@ -1,8 +1,9 @@
-/* shrunk.c: see shrunk.h. A mapped file that becomes shorter while it is read raises SIGBUS: somebody copies or downloads
- * over a model that is in use. The library looks at its files before each picture; in the middle of one only a signal
- * handler can end the program with a sentence. It removes the files that are being written, names the file, and exits.
+/* shrunk.c: see shrunk.h. If a mapped file becomes shorter while it is read, for example because a download overwrites
+ * a model that is in use, the process gets SIGBUS. The library checks its files before each picture; during a picture
+ * only a signal handler can end the program with a message. It removes the files that are being written, prints the
+ * name of the shortened file, and exits.
  *
- * A handler may only call functions that are safe in it (signal-safety(7)), so names are kept in fixed places. */
+ * A handler may only call async-signal-safe functions (signal-safety(7)), so names are in static memory. */
 #include "shrunk.h"
 
 #include <fcntl.h>
@@ -21,17 +22,17 @@
 
 enum { PARTS = 8, NAME = PATH_MAX + 48 };
 
-/* A name belongs to the thread that set taken, until it clears it; the handler reads those that are ready. */
+/* An entry belongs to the thread that has set `taken`, until it clears it; the handler reads entries that are ready. */
 static struct {
     atomic_bool taken, ready;
-    size_t reserved; /* bytes of the name that name an empty file, which reserves it; 0: there is none */
-    char name[NAME]; /* of the unfinished file: see name_part */
+    size_t reserved; /* length of the prefix of name that is an empty file, made to reserve it; 0: none */
+    char name[NAME]; /* of the unfinished file, see name_part */
 } parts[PARTS];
 
 static int begin_part(const char *path, bool reserved) {
     int i = 0;
     while (i < PARTS && atomic_exchange(&parts[i].taken, true)) i++;
-    if (i == PARTS) return i; /* more at once than ever happens: such a file would stay behind */
+    if (i == PARTS) return i; /* more files than expected: this one would not be removed */
     size_t length = name_part(path, parts[i].name, NAME);
     parts[i].reserved = reserved ? length : 0;
     atomic_store(&parts[i].ready, length > 0);
@@ -92,7 +93,7 @@ static const char *path_if_inside(const char *line, uintptr_t address) {
     return address >= begin && address < end ? path : NULL;
 }
 
-/* The file that is mapped at an address; "a file of the model" where that cannot be told. */
+/* The file that is mapped at an address; "a file of the model" if unknown. */
 static const char *file_at(uintptr_t address) {
     static char line[NAME], block[4096];
     const char *path = NULL;
@@ -101,7 +102,7 @@ static const char *file_at(uintptr_t address) {
     for (ssize_t got; fd >= 0 && !path && (got = read(fd, block, sizeof block)) > 0;)
         for (ssize_t i = 0; i < got && !path; i++) {
             char c = block[i];
-            bool plain = c != '"' && c != '\\'; /* fit for JSON */
+            bool plain = c != '"' && c != '\\'; /* needs no escape in JSON */
             if (c != '\n') {
                 if (n < sizeof line - 1) line[n++] = plain ? c : '?';
                 continue;
@@ -116,7 +117,7 @@ static const char *file_at(uintptr_t address) {
 static void say_all(int to, const char *const *texts, size_t n) {
     for (size_t i = 0; i < n; i++) {
         ssize_t written = write(to, texts[i], strlen(texts[i]));
-        (void)written; /* there is nobody left to tell */
+        (void)written; /* errors cannot be reported */
     }
 }
 
@@ -132,7 +133,7 @@ static void remove_part(char *name, size_t reserved) {
 
 static void on_bus_error(int signal_number, siginfo_t *info, void *context) {
     (void)context;
-    if (info->si_code != BUS_ADRERR) { /* not a page that is gone: a bug of ours, or somebody sent it */
+    if (info->si_code != BUS_ADRERR) { /* not a missing page of a file: a bug, or sent by another process */
         signal(signal_number, SIG_DFL);
         raise(signal_number);
         return;

@@ -1,5 +1,5 @@
-/* tensors.c: `lazuli tensors`: the tensors of a file or folder; of a model's folder those of all its parts, by names that
- * begin with the part's. */
+/* tensors.c: `lazuli tensors`: lists the tensors of a file or folder; for a model folder those of all parts, with the
+ * name of the part as a prefix. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@ enum { MOST_SOURCES = 8, WIDEST_NAME = 80 };
 
 typedef struct source {
     lz_weights *weights;
-    const char *part; /* or NULL: it is all there is */
+    const char *part; /* name of the part; NULL: not a model folder */
 } source;
 
 typedef struct listing {
@@ -94,7 +94,7 @@ static json_t *tensor_json(const char *name, const entry *e) {
                      (json_int_t)e->bytes);
 }
 
-/* to: where JSON goes; NULL: a line for each, on stdout. */
+/* to: a JSON array for the tensors; NULL: prints a line for each. */
 static void list_tensors(listing *list, json_t *to) {
     int width = to ? 0 : widest_name(list), type_width = to ? 0 : widest_type(list);
     for (const source *s = list->sources; s < list->sources + list->n; s++)
@@ -141,7 +141,7 @@ static lz_status open_sources(listing *list, const char *path, lz_error *err) {
     return status || list->n ? status : add_source(list, path, NULL, err);
 }
 
-/* A model of the Hugging Face cache by its name, where nothing here is called so; owned, or NULL. */
+/* The folder of a model in the Hugging Face cache, unless a file or folder has this name; owned. NULL: none. */
 static char *find_cached(const char *name) {
     const char *repo = access(name, F_OK) == 0 ? NULL : repo_of(name);
     char *cache = repo ? hub_cache() : NULL, *folder = cache ? cache_folder(cache, repo) : NULL;

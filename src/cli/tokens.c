@@ -1,11 +1,11 @@
-/* tokens.c: `lazuli tokenize`: text to token ids, as JSON lines, so that another program may compare. */
+/* tokens.c: `lazuli tokenize`: text to token ids, as JSON lines for other programs. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "cli.h"
 
-/* A model's folder holds its tokenizer in a folder of its own. */
+/* A model folder has its tokenizer in a subfolder. */
 static lz_tokenizer *open_tokenizer(lz_context *ctx, const char *folder, lz_error *err) {
     struct stat s;
     char *inner = NULL;
@@ -41,12 +41,12 @@ static int answer_line(const arguments *args, lz_context *ctx, const lz_tokenize
     else if (print_ids(ctx, t, json_string_value(text), json_string_length(text), &err) != LZ_OK)
         code = fail(args, FAILED, "line %ld: %s", number, err.text);
     json_decref(object);
-    return code == DONE ? flush_output(args) : code; /* whoever asks line by line is waiting */
+    return code == DONE ? flush_output(args) : code; /* a program that sends line by line waits for the answer */
 }
 
 enum { MOST_LINE = 16 << 20 };
 
-/* As getline, but a line that is longer than MOST_LINE ends there: its length is one more. */
+/* Like getline, but a line longer than MOST_LINE is truncated; its length is then MOST_LINE + 1. */
 static size_t next_line(char **line, size_t *size) {
     size_t n = 0;
     for (int c = 0; c != '\n' && n <= MOST_LINE && (c = getc(stdin)) != EOF; (*line)[n++] = (char)c) {

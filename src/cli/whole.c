@@ -1,5 +1,5 @@
-/* whole.c: see cache.h: is all of a model there? Judged by model_index.json, the lists of shards and the headers of the
- * weights; no tensor is read. */
+/* whole.c: see cache.h: checks whether a model is complete, by model_index.json, the indices of shards and the headers
+ * of weights; no tensor is read. */
 #include <dirent.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ bool ends_in(const char *text, const char *ending) {
     return n > m && strcmp(text + n - m, ending) == 0;
 }
 
-/* "vae": ["diffusers", "AutoencoderKL"]; a part that a model could have and has not is [null, null]. */
+/* "vae": ["diffusers", "AutoencoderKL"]; an optional part that the model does not have is [null, null]. */
 bool names_part(const json_t *index, const char *part) {
     const json_t *value = json_object_get(index, part);
     return json_array_size(value) == 2 && json_is_string(json_array_get(value, 0)) &&
@@ -58,7 +58,7 @@ __attribute__((format(printf, 2, 3))) static void add_fault(model_state *state, 
     va_end(list);
     for (char *c = text; *c; c++)
         if ((unsigned char)*c < 32 || *c == 127)
-            *c = '?'; /* names come from files, and a terminal must not obey them */
+            *c = '?'; /* names come from files: no control characters for the terminal */
     json_array_append_new(state->faults, json_text(text));
 }
 
@@ -82,7 +82,7 @@ static void add_bytes(model_state *state, const char *folder) {
     if (dir) closedir(dir);
 }
 
-/* Are the bytes that its header promises there? */
+/* Does the file have all bytes that its header lists? */
 static void look_at_file(lz_context *ctx, const char *folder, const char *part, const char *name, model_state *state) {
     lz_error err = {.status = LZ_OK};
     char *path = path_of(folder, name);
@@ -108,7 +108,7 @@ static void look_at_shards(lz_context *ctx, const char *folder, const char *part
     json_decref(seen);
 }
 
-/* The file or the list of files that the library would open here. */
+/* Checks the file, or the files of the index, that the library would open in this folder. */
 static void look_at_weights(lz_context *ctx, const char *folder, const char *part, model_state *state) {
     const char *name;
     for (int i = 0; (name = lz_weights_file_name(i)); i++) {
@@ -122,7 +122,7 @@ static void look_at_weights(lz_context *ctx, const char *folder, const char *par
         json_decref(index);
         return;
     }
-    lz_error err = {.status = LZ_OK}; /* under a name of its own? */
+    lz_error err = {.status = LZ_OK}; /* a file with an unusual name? */
     lz_weights *weights = lz_weights_open(ctx, folder, &err);
     if (!weights) add_fault(state, "the weights of %s are missing", part);
     lz_weights_close(weights);

@@ -1,8 +1,8 @@
-/* blaslt.c: cuBLASLt's matrix products, one number after the other, with the rules of the real one about what goes
- * together: D = epilogue(alpha op(A) op(B) + beta C + bias), sums in f32 (f64 in f64, i32 in i32).
+/* blaslt.c: cuBLASLt's matrix products, one number at a time, with the real library's rules about valid combinations: D
+ * = epilogue(alpha op(A) op(B) + beta C + bias), sums in f32 (f64 in f64, i32 in i32).
  *
- * Three algorithms are offered. They compute the same, but want different workspaces, and fill theirs with rubbish, so
- * that one which is too small or used by somebody else is noticed. */
+ * It offers three algorithms. They give the same result, but need different workspaces, and fill them with garbage, so
+ * that a workspace that is too small or shared is detected. */
 #include <math.h>
 
 #include "op/number.h"

@@ -1,6 +1,6 @@
-/* check_api.c: compares everything src/backend/cuda/api.h says with NVIDIA's own headers. Built only where these are;
- * there is nothing to run: if it compiles, they agree. constants.inc is made by the build: SAME(name) for each constant
- * of api.h, so that none is forgotten. */
+/* check_api.c: compares the declarations of src/backend/cuda/api.h with NVIDIA's headers. Built only on machines that
+ * have them; if it compiles, they agree, and there is nothing to run. The build makes constants.inc, which has
+ * SAME(name) for each constant of api.h. */
 #include "backend/cuda/api.h"
 
 #include <cublasLt.h>

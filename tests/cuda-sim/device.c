@@ -1,4 +1,4 @@
-/* device.c: the simulated device, its context, and what every entry point checks first. */
+/* device.c: the simulated device, its context, and the checks at the start of every entry point. */
 #include <unistd.h>
 
 #include "sim.h"

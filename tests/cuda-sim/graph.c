@@ -1,5 +1,5 @@
 /* graph.c: captured work that can be launched again and again. A graph is a list in the order of capture: the work of
- * streams that were joined runs one after the other, which every order they may have asked for allows. */
+ * joined streams runs one after another, which is a valid order. */
 #include "sim.h"
 
 struct CUgraph_st {

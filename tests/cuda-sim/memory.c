@@ -1,6 +1,6 @@
-/* memory.c: device memory, from one range of addresses that nothing else uses. An allocation ends where a page without
- * access begins, so a kernel that runs over its end stops there; freed pages lose their access, so one that uses them
- * later stops too. New memory is all ones: NaN, or -1. */
+/* memory.c: device memory, in one range of addresses that nothing else uses. An allocation ends at a page without
+ * access, so a kernel that runs over its end crashes; freed pages lose their access, so a use after free crashes too.
+ * New memory is filled with ones: NaN, or -1. */
 #include <sys/mman.h>
 
 #include "sim.h"

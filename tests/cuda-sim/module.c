@@ -1,4 +1,4 @@
-/* module.c: loads what the simulated NVRTC made, and launches its kernels. */
+/* module.c: loads modules of the simulated NVRTC, and launches their kernels. */
 #include <dlfcn.h>
 #include <signal.h>
 #include <sys/mman.h>

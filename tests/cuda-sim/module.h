@@ -1,5 +1,5 @@
-/* module.h: what libnvrtc puts into a compiled module and libcuda finds there. Included by C, and by the C++ that
- * kernels become, which has no headers: plain types only. */
+/* module.h: the contents of a compiled module, which libnvrtc writes and libcuda reads. Included by C, and by the C++
+ * of kernels, which has no headers: built-in types only. */
 #ifndef LZ_SIM_MODULE_H
 #define LZ_SIM_MODULE_H
 

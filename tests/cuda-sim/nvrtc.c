@@ -1,9 +1,9 @@
-/* nvrtc.c: compiles CUDA C++ for the CPU, with cuda_on_cpu.h before it, into a shared library that is called a cubin.
+/* nvrtc.c: compiles CUDA C++ for the CPU, after cuda_on_cpu.h, into a shared library that takes the place of a cubin.
  *
- * The source is preprocessed first. In what comes out, kernels are marked by an attribute: a table of them is appended.
- * And "extern __shared__ T name[]" stands there as "extern static <section> T name[]", which C++ does not know: it
- * becomes a pointer to the dynamic shared memory. All of the source goes into a nameless namespace, so that variables
- * of templates are ordinary ones and can be put into a section. */
+ * The source is preprocessed first. In the output, kernels are marked by an attribute, and a table of them is appended.
+ * "extern __shared__ T name[]" has become "extern static <section> T name[]", which is not valid C++; it is replaced by
+ * a pointer to the dynamic shared memory. The whole source is put into an unnamed namespace, so that variables of
+ * templates can be put into a section. */
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* selftest.c: every piece of the simulated driver and NVRTC, through the same table of functions that the backend uses.
- * On a machine with a GPU and without LAZULI_CUDA_PATH it runs there, less what only the simulator can do: so it also
- * tells whether the two agree. */
+ * On a machine with a GPU and without LAZULI_CUDA_PATH it runs on the GPU, except for tests of the simulator's own
+ * functions; so it also checks that the two agree. */
 #include "selftest.h"
 
 #include <dlfcn.h>

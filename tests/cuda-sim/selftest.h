@@ -1,4 +1,4 @@
-/* selftest.h: what the two tests of the simulated GPU share. */
+/* selftest.h: shared by the two tests of the simulated GPU. */
 #ifndef LZ_SELFTEST_H
 #define LZ_SELFTEST_H
 

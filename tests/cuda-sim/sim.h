@@ -1,32 +1,32 @@
-/* sim.h: a GPU that is not there. tests/cuda-sim builds libraries with the names and entry points of NVIDIA's driver,
- * NVRTC and cuBLASLt that work on the CPU, so that the CUDA backend runs on any machine. Point LAZULI_CUDA_PATH at the
- * folder they are built into.
+/* sim.h: a simulated GPU. tests/cuda-sim builds libraries with the names and entry points of NVIDIA's driver, NVRTC and
+ * cuBLASLt that work on the CPU, so that the CUDA backend runs on any machine. Point LAZULI_CUDA_PATH at the folder
+ * they are built into.
  *
  *   device.c, memory.c, stream.c, graph.c, module.c   libcuda.so.1
  *   nvrtc.c, cuda_on_cpu.h                            libnvrtc.so.13: kernels as C++
  *   blaslt.c                                          libcublasLt.so.13
  *
  * Environment, read when cuInit is called:
- *   LAZULI_SIM_GPUS=0     the driver is there, and finds no GPU
- *   LAZULI_SIM_MEMORY=N   bytes the device has (4 GiB); more gives out of memory
- *   LAZULI_SIM_FAIL=N     the Nth call from cuInit on (that is 1) gives out of memory, the others work. Counted is what
- *                         can fail: not frees, destroys, pops, error texts
- *   LAZULI_SIM_ASYNC=1    streams put off their work until somebody waits, as real ones may, and do no more of it then
- *                         than is waited for; copies from and to pageable host memory still happen at once. Finds
- *                         missing waits, and pinned memory that is used again too soon
- *   LAZULI_SIM_ASYNC=2    the same, but when somebody waits for one stream the others run as far ahead as they may.
- *                         Finds what one stream writes while another still reads it
- *   LAZULI_SIM_STRICT=1   device memory is out of bounds whenever no kernel or copy runs: host code that touches it
+ *   LAZULI_SIM_GPUS=0     the driver finds no GPU
+ *   LAZULI_SIM_MEMORY=N   bytes of device memory (default 4 GiB)
+ *   LAZULI_SIM_FAIL=N     the Nth call, counted from cuInit (1), returns out of memory, the others succeed. Calls that
+ *                         cannot fail are not counted: frees, destroys, pops, error texts
+ *   LAZULI_SIM_ASYNC=1    streams defer their work until the host waits, as real ones may, and then do only what it
+ *                         waits for; copies from and to pageable host memory are still done immediately. Finds missing
+ *                         waits, and page-locked memory that is reused too soon
+ *   LAZULI_SIM_ASYNC=2    the same, but when the host waits for one stream, the others run as far ahead as possible.
+ *                         Finds memory that one stream writes while another still reads it
+ *   LAZULI_SIM_STRICT=1   device memory is accessible only while a kernel or copy runs: host code that accesses it
  *                         crashes
- *   LAZULI_SIM_LEAKS=1    what still exists at exit is listed on stderr, and the status is 1
+ *   LAZULI_SIM_LEAKS=1    objects that still exist at exit are listed on stderr, and the status is 1
  *   CXX                   the compiler behind NVRTC (else the C++ compiler that the build found)
  *
  * For tests, found with dlsym in libcuda.so.1: lz_sim_calls, lz_sim_count and lz_sim_live, below; and in
  * libnvrtc.so.13: lz_sim_most_compiling.
  *
- * What always is as on a GPU: calls need a current context; new memory holds rubbish (all ones: NaN), and memory that
- * was freed or lies behind an allocation cannot be touched; a capture refuses what a real one refuses. Unlike there,
- * host functions run in the thread that enqueues them, and a kernel's error ends the program on the spot. */
+ * As on a GPU: calls need a current context; new memory has garbage (all ones: NaN); freed memory and memory after an
+ * allocation cannot be accessed; a capture refuses what a real one refuses. Unlike on a GPU, host functions run in the
+ * thread that enqueues them, and an error in a kernel ends the program immediately. */
 #ifndef LZ_SIM_H
 #define LZ_SIM_H
 

@@ -1,5 +1,5 @@
-/* stream.c: streams, events and captures. Work is done when it is enqueued, kept for later with LAZULI_SIM_ASYNC, or
- * recorded while its stream captures. */
+/* stream.c: streams, events and captures. Work is done immediately, deferred with LAZULI_SIM_ASYNC, or recorded while
+ * its stream captures. */
 #include <time.h>
 
 #include "sim.h"

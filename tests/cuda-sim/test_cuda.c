@@ -1,6 +1,6 @@
-/* test_cuda.c: what is special about a device with memory of its own: values here and there, recordings, errors, whole
- * pictures. The kernels themselves are tested by test_random_shapes and test_random_graphs with LZ_TEST_DEVICE=cuda.
- * Runs on a real GPU or, with LAZULI_CUDA_PATH naming its libraries, on the simulated one (tests/cuda-sim). */
+/* test_cuda.c: devices with their own memory: values on host and device, recordings, errors, whole pictures. The
+ * kernels themselves are tested by test_random_shapes and test_random_graphs with LZ_TEST_DEVICE=cuda. Runs on a real
+ * GPU or, with LAZULI_CUDA_PATH naming its libraries, on the simulated one (tests/cuda-sim). */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
-/* test_gemm90.c: every tile of our own matrix product for Hopper, with every kind of ending, alone and several in one
+/* test_gemm90.c: every tile of our own matrix product for Hopper, with every kind of epilogue, one or several in a
  * launch, against sums in f64. Runs on a real GPU or, with LAZULI_CUDA_PATH naming its libraries, on the simulated one.
- * LZ_TEST_SCALE=500: groups of every tile with every ending. */
+ * LZ_TEST_SCALE=500: groups of every tile with every epilogue. */
 #include "backend/cuda/gemm90.h"
 #include "hopper.h"
 

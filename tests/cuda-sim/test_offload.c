@@ -1,7 +1,7 @@
-/* test_offload.c: models that do not fit on the device. What fits stays there and the rest is streamed; the results are
- * the same bits, the plan says beforehand what is taken and sent, nothing passes the limit, and every failure leaves a
- * context that goes on. Runs on a real GPU or on the simulated one (tests/cuda-sim), there with queues that work at once,
- * as late as they may, and as far ahead of each other as they may. */
+/* test_offload.c: models that do not fit on the device. Weights that fit are resident, the others are streamed. Results
+ * have the same bits, the plan predicts memory and streamed bytes, the limit is never exceeded, and the context works
+ * after every error. Runs on a real GPU or on the simulated one (tests/cuda-sim), there with queues that run
+ * immediately, as late as possible, and as far ahead of each other as possible. */
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -283,7 +283,8 @@ static void compiled(void) {
     lz_close(ctx);
 }
 
-/* One run after the other, and nobody looks until all are under way: each uses the ring that the one before still reads. */
+/* One run after the other, and nobody looks until all are under way: each uses the ring that the one before still
+ * reads. */
 static void without_waiting(void) {
     lz_context *ctx = open_with(LZ_OFFLOAD_STREAM, 0);
     if (!ctx) return;
@@ -346,8 +347,8 @@ static void arguments(void) {
 
 /* ---- odd weights ------------------------------------------------------------------------------------------------- */
 
-/* One element, none, odd numbers of bytes, several in one step, f64 (which is computed here), indices, and a result that
- * is a view of a weight, which nothing reads there. */
+/* One element, none, odd numbers of bytes, several in one step, f64 (which is computed here), indices, and a result
+ * that is a view of a weight, which nothing reads there. */
 static void odd_weights(void) {
     enum { N = 4001 };
     static float a[N], b[N], c[N], d[1] = {0.5F};

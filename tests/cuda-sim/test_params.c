@@ -1,5 +1,6 @@
-/* test_params.c: parameters on a device. A weight that must be converted takes what one of the right type would take: one copy
- * on the device for all programs, which is planned, streamed and evicted. Runs on a real GPU or on the simulated one. */
+/* test_params.c: parameters on a device. A weight that must be converted takes as much memory as one of the right type:
+ * one copy on the device for all programs, which is planned, streamed and evicted. Runs on a real GPU or on the
+ * simulated one. */
 #include "check.h"
 #include "cli/environment.h"
 #include "folder.h"
@@ -17,7 +18,7 @@ static lz_picture_options apple(int64_t width, int steps) {
     return LZ_PICTURE_OPTIONS(.prompt = "a red apple", .seed = 5, .width = width, .height = 32, .steps = steps);
 }
 
-/* ---- weights in a wider type than the model computes in ----------------------------------------------------------- */
+/* ---- weights in a wider type than the model computes in ---------------------------------------------------------- */
 
 /* A copy of a model whose weights are F32. They were BF16, so narrowing them gives what was there. */
 static void widen_part(lz_context *ctx, const char *from, const char *part, const char *file) {
@@ -53,14 +54,15 @@ static void widen_model(const char *from) {
     lz_close(ctx);
 }
 
-/* Pictures of three sizes, and of another number of steps, by a model of bf16 and by the same one in F32. Both take the same
- * memory, plan it alike, and send as much: the device holds one bf16 copy, whatever the number of programs.
+/* Pictures of three sizes, and of another number of steps, by a model of bf16 and by the same one in F32. Both take the
+ * same memory, plan it alike, and send as much: the device holds one bf16 copy, whatever the number of programs.
  *
- * Before parameters were objects, every program that was traced evaluated its own copy of each converted weight. A change of
- * the size freed the old program and its copies; another number of steps added a program with copies of all weights of a step
- * (0.7 MB here; with bf16 0.01 MB). The copies were neither streamed (with offload 'stream' the F32 weights were sent when a
- * program was traced, and nothing in its steps) nor evicted, and the F32 weights stayed beside them: 10.8 MB on the device
- * after one picture, with bf16 7.7 MB. The plan of the text encoder asked for 4.6 MB, with bf16 1.0 MB. */
+ * Before parameters were objects, every program that was traced evaluated its own copy of each converted weight. A
+ * change of the size freed the old program and its copies; another number of steps added a program with copies of all
+ * weights of a step (0.7 MB here; with bf16 0.01 MB). The copies were neither streamed (with offload 'stream' the F32
+ * weights were sent when a program was traced, and nothing in its steps) nor evicted, and the F32 weights stayed beside
+ * them: 10.8 MB on the device after one picture, with bf16 7.7 MB. The plan of the text encoder asked for 4.6 MB, with
+ * bf16 1.0 MB. */
 static void wide_weights(int offload) {
     static const char narrow[] = LZ_SOURCE_DIR "/tests/data/flux2/A";
     lz_error err = {0};
@@ -113,7 +115,7 @@ static void converts(void) {
     CHECK_I64(system(line), 0);
 }
 
-/* ---- a type of another's: 8 bits and a scale ---------------------------------------------------------------------- */
+/* ---- a type of another's: 8 bits and a scale --------------------------------------------------------------------- */
 
 /* value[r][c] = packed[r][c] * scale[r], in bf16 */
 static void make_scaled(const lz_recipe_work *work, int64_t first, int64_t n, char *to) {

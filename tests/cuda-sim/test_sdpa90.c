@@ -1,6 +1,6 @@
-/* test_sdpa90.c: every way of our own attention for Hopper against f64: sizes around the edges of tiles, fewer heads
- * of keys, batches, both orders of heads and tokens, tiles in parts, large scores. Runs on a real GPU or, with
- * LAZULI_CUDA_PATH naming its libraries, on the simulated one. */
+/* test_sdpa90.c: every configuration of our own attention for Hopper against f64: sizes around the edges of tiles,
+ * fewer heads of keys, batches, both orders of heads and tokens, tiles in parts, large scores. Runs on a real GPU or,
+ * with LAZULI_CUDA_PATH naming its libraries, on the simulated one. */
 #include "backend/cuda/product.h"
 #include "backend/cuda/sdpa90.h"
 #include "hopper.h"

@@ -1,9 +1,9 @@
-/* fuzz_config.c: any bytes are a configuration or an error, and what is read can be used. The first byte says which file the
- * rest is:
+/* fuzz_config.c: any bytes are a configuration or an error, and a configuration that was read can be used. The first
+ * byte selects the file:
  *     s  scheduler/scheduler_config.json
  *     p  processor_config.json
  *     q  preprocessor_config.json
- * Started from the root of the sources. */
+ * Run from the root of the sources. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* fuzz_image.c: any bytes are a picture or one sentence; a picture, made small, can be written and read again, and so can
- * any text in it; and what any bytes say under a key is text or one sentence. */
+/* fuzz_image.c: any bytes are a picture or an error; a picture, shrunk, can be written and read again, and so can its
+ * text; and reading the text of a key from any bytes gives text or an error. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

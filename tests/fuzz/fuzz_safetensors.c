@@ -1,4 +1,4 @@
-/* fuzz_safetensors.c: any bytes are a safetensors file or an error, and what is listed can be read to its end. */
+/* fuzz_safetensors.c: any bytes are a safetensors file or an error, and every listed tensor can be read completely. */
 #include <stdlib.h>
 
 #include "io/weights.h"

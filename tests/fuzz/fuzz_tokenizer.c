@@ -1,10 +1,10 @@
-/* fuzz_tokenizer.c: any text has ids or is not UTF-8, and any bytes are a tokenizer or an error. The first byte says what
- * the rest is:
+/* fuzz_tokenizer.c: any text has ids or is not UTF-8, and any bytes are a tokenizer or an error. The first byte selects
+ * the kind of the rest:
  *     t  text for the small tokenizer of tests/data
  *     j  a tokenizer.json
  *     v  what follows the 256 bytes in the vocabulary of one: "},"merges":[...]},..." (so that there is a chance of it
  *        being right)
- * Started from the root of the sources. */
+ * Run from the root of the sources. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* pull.c, where there is no libcurl to build with. */
+/* pull.c: for builds without libcurl. */
 #include "cli.h"
 
 int pull_command(const arguments *args) {

@@ -1,9 +1,9 @@
-/* hub.c: see hub.h. The answers that are read:
+/* hub.c: see hub.h. The requests and answers:
  *
  *     GET /api/models/OWNER/REPO/revision/REV               {"sha": COMMIT, ...}
  *     GET /api/models/OWNER/REPO/tree/COMMIT?recursive=true [{"type": "file", "path": "vae/config.json", "size": 821,
  *                                                            "oid": SHA-1, "lfs": {"oid": SHA-256, "size": ...}}, ...]
- *     GET /OWNER/REPO/resolve/COMMIT/PATH                   the file itself, mostly by a redirect to where it lies */
+ *     GET /OWNER/REPO/resolve/COMMIT/PATH                   the file, mostly by a redirect to its storage */
 #include "pull/hub.h"
 
 #include <limits.h>
@@ -13,19 +13,19 @@
 
 #include "cache.h"
 
-/* Limits of what a hub may say. A page of the hub's list holds up to 1000 files, in about 400 KB; of each page only the
- * files that we need are kept. Page by page no more than 40 MiB are read, and about 30 MB of memory are in use. */
+/* Limits of a hub's answers. A page of its list has up to 1000 files, in about 400 KB; only the needed files of each
+ * page are kept. In total at most 40 MiB are read, with about 30 MB of memory in use. */
 #define LARGEST_FILE ((int64_t)1 << 44) /* bytes */
 
 enum {
-    ANSWER_LIMIT = 2 << 20, /* bytes: of a page, and of what is said of a commit */
+    ANSWER_LIMIT = 2 << 20, /* bytes: of a page, and of the description of a commit */
     INDEX_LIMIT = 1 << 20,  /* bytes: of model_index.json */
     TOKEN_LIMIT = 1024,
     MOST_PAGES = 20,
-    MOST_FILES = 2000 /* that we need */
+    MOST_FILES = 2000 /* needed files */
 };
 
-/* ---- who is asked, and by whom ----------------------------------------------------------------------------------- */
+/* ---- endpoint and token ------------------------------------------------------------------------------------------ */
 
 static char *token_file(const char *path) {
     char text[TOKEN_LIMIT + 1] = "";
@@ -36,7 +36,7 @@ static char *token_file(const char *path) {
     return n ? strdup(text) : NULL;
 }
 
-/* Where the hub's own tools look, in their order. */
+/* Searches the token in the same places, and in the same order, as the hub's own tools. */
 static char *find_token(void) {
     static const char *const names[] = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"};
     for (size_t i = 0; i < COUNT(names); i++) {
@@ -50,7 +50,7 @@ static char *find_token(void) {
     return token;
 }
 
-/* It becomes a line of the request: nothing that could end that line. It is never shown. */
+/* The token becomes a header line, so it must not contain line ends. It is never printed. */
 static int check_token(const arguments *args, char **token) {
     if (!*token) return DONE;
     char *begin = *token + strspn(*token, " \t\r\n");
@@ -114,7 +114,7 @@ void hub_close(hub *h) {
 
 /* ---- which files ------------------------------------------------------------------------------------------------- */
 
-/* No path that git could hold has these; a hub that lists one means harm. */
+/* Is the path unsafe? Git cannot store such paths, so a hub that lists one is malicious. */
 static bool is_harmful(const char *path) {
     if (*path == '/' || !*path) return true;
     for (const char *at = path; at; at = strchr(at, '/')) {
@@ -132,7 +132,7 @@ static bool is_plain(const char *name) {
     return *name != '.' && *name != '-' && strlen(name) < 200 && strspn(name, letters) == strlen(name);
 }
 
-/* By how it ends: as one of the names that the library looks for does, from its first dot on. */
+/* Is it a weight file? Compares the part from the first dot with the names that the library looks for. */
 static bool is_weights(const char *name) {
     const char *usual;
     for (int i = 0; (usual = lz_weights_file_name(i)); i++)
@@ -147,9 +147,9 @@ static bool is_small_kind(const char *name) {
     return false;
 }
 
-/* Does a file belong to weights that are kept under this name? To those under the name of an index belong the files that it
- * lists, "model-00002-of-00005.safetensors" beside "model.safetensors.index.json". usual NULL: under none of the usual names;
- * other names beside those (model.fp16.safetensors) are the same weights in other types. */
+/* Does a file belong to the weights with this usual name? If it is the name of an index, the shards belong to it:
+ * "model-00002-of-00005.safetensors" to "model.safetensors.index.json". usual NULL: weights with no usual name; next to
+ * usual names, such files (model.fp16.safetensors) are the same weights in other types. */
 static bool is_kept_as(const char *name, const char *usual) {
     if (!usual) return is_weights(name);
     if (strcmp(name, usual) == 0) return true;
@@ -194,7 +194,7 @@ static int add_file(hub *h, const json_t *entry) {
     return DONE;
 }
 
-/* The name of a file directly in the folder; "" stands for the top. NULL: it lies elsewhere. */
+/* The name of a file that is directly in the folder ("": the top folder). NULL: it is not in the folder. */
 static const char *name_in(const char *path, const char *folder) {
     size_t n = strlen(folder);
     if (n && (strncmp(path, folder, n) != 0 || path[n] != '/')) return NULL;
@@ -202,7 +202,7 @@ static const char *name_in(const char *path, const char *folder) {
     return strchr(name, '/') ? NULL : name;
 }
 
-/* Of weights that are there in several types all are, at first: see drop_other_weights. */
+/* Is the file needed? Weights of all types are, at first; see drop_other_weights. */
 static bool is_needed(const char *path, const json_t *index) {
     if (strcmp(path, "model_index.json") == 0) return true;
     for (size_t i = 0; i < n_model_parts; i++) {
@@ -228,9 +228,9 @@ static int take_page(hub *h, const json_t *page, const json_t *index) {
     return DONE;
 }
 
-/* Of a part's weights those stay that the library would open. */
+/* Keeps only those weights of a part that the library would open. */
 static void drop_other_weights(hub *h, const char *folder) {
-    int kept = INT_MAX; /* number of the name by which the library would find them */
+    int kept = INT_MAX; /* index of the usual name that the library would use */
     size_t left = 0;
     for (size_t i = 0; i < h->n; i++) {
         const char *name = name_in(h->files[i].path, folder);
@@ -254,11 +254,11 @@ static int by_path(const void *a, const void *b) {
 static int by_size(const void *a, const void *b) {
     const hub_file *x = a, *y = b;
     bool first = strcmp(x->path, "model_index.json") == 0, second = strcmp(y->path, "model_index.json") == 0;
-    if (first != second) return first ? -1 : 1; /* with it, what else is there can be judged */
+    if (first != second) return first ? -1 : 1; /* it is needed to judge the other files */
     return x->size < y->size ? -1 : x->size > y->size ? 1 : strcmp(x->path, y->path);
 }
 
-/* All pages have been taken. */
+/* Finishes the list after the last page. */
 static int choose_files(hub *h) {
     if (h->n) qsort(h->files, h->n, sizeof *h->files, by_path);
     for (size_t i = 1; i < h->n; i++)
@@ -307,7 +307,7 @@ static int ask_commit(hub *h) {
     return code;
 }
 
-/* What cannot be run is not worth fetching. */
+/* Refuses models that the library cannot run, before anything is downloaded. */
 static int ask_index(hub *h, json_t **index) {
     int code = ask(h, INDEX_LIMIT, index, NULL, "/%s/resolve/%s/model_index.json", h->repo, h->commit);
     if (code != DONE) return code;
@@ -317,7 +317,7 @@ static int ask_index(hub *h, json_t **index) {
                 h->repo, class && is_plain(class) ? class : "pipeline without a name", runnable_pipelines().text);
 }
 
-/* Long lists come in pages, each of which names the next. */
+/* Long lists have several pages; each names the next. */
 static int ask_files(hub *h, const json_t *index) {
     char next[1024] = "";
     size_t n = strlen(h->web.endpoint);

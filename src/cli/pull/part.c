@@ -1,4 +1,5 @@
-/* part.c: see part.h. The hash is computed while the bytes pass; what an earlier run left is read once, before going on. */
+/* part.c: see part.h. The hash is computed while bytes arrive; bytes of an earlier run are read once before the
+ * download continues. */
 #include "pull/part.h"
 
 #include <errno.h>
@@ -40,7 +41,7 @@ bool make_folders(const char *path) {
     return good;
 }
 
-/* One name in a folder, opened as a folder. */
+/* Opens a subfolder, and makes it if it does not exist. */
 static int open_folder(int in, const char *name) {
     struct stat s;
     if (mkdirat(in, name, 0777) != 0 && errno != EEXIST) return -1;
@@ -67,7 +68,7 @@ int open_folder_of(int root, const char *path) {
     return fd;
 }
 
-/* Both paths begin in root. */
+/* Both paths are relative to root. */
 static bool move(int root, const char *from, const char *to) {
     int a = open_folder_of(root, from), b = a < 0 ? -1 : open_folder_of(root, to);
     bool good = b >= 0 && renameat(a, base_name(from), b, base_name(to)) == 0;
@@ -81,7 +82,7 @@ static bool move(int root, const char *from, const char *to) {
 /* ---- hashes ------------------------------------------------------------------------------------------------------ */
 
 static bool hash_begin(part *p) {
-    char head[40]; /* git hashes "blob SIZE", a zero, and the bytes */
+    char head[40]; /* git hashes "blob SIZE", a zero byte, and the contents */
     int n = snprintf(head, sizeof head, "blob %lld", (long long)p->file->size) + 1;
     if (!p->hash) p->hash = EVP_MD_CTX_new();
     return p->hash && EVP_DigestInit_ex(p->hash, p->file->large ? EVP_sha256() : EVP_sha1(), NULL) == 1 &&
@@ -97,7 +98,7 @@ static bool hash_agrees(part *p) {
     return strcmp(text, p->file->hash) == 0;
 }
 
-/* The bytes of fd from its start; how many there were, or -1. */
+/* Hashes the contents of fd from its start. Returns their number, or -1. */
 static int64_t hash_file(part *p, int fd) {
     char *buffer = malloc(CHUNK);
     int64_t all = 0;
@@ -117,7 +118,7 @@ static int64_t hash_file(part *p, int fd) {
 
 /* ---- the sink ---------------------------------------------------------------------------------------------------- */
 
-/* Of a file, or of the file that a link names: reading it does no harm. */
+/* The size of a file. Follows links, which is safe for reading. */
 static int64_t size_of(int root, const char *path) {
     struct stat s;
     return fstatat(root, path, &s, 0) == 0 && S_ISREG(s.st_mode) ? s.st_size : -1;
@@ -129,7 +130,7 @@ int64_t part_bytes_there(const part *p) {
     return growing > 0 && growing <= p->file->size ? growing : 0;
 }
 
-/* A new name for what is there, or for what the name pointed at before, in one step. */
+/* Makes the link, or replaces it atomically. */
 static verdict put_link(get *g) {
     part *p = g->to;
     if (!p->link) return GOOD;
@@ -148,7 +149,7 @@ static verdict put_link(get *g) {
     return v;
 }
 
-/* Is it here already? */
+/* Is the complete file already here? */
 static bool is_whole(part *p) {
     if (size_of(p->root, p->whole) != p->file->size) return false;
     p->unchecked = p->trusted;

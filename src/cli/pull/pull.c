@@ -1,7 +1,7 @@
-/* pull.c: `lazuli pull`: a model from a hub, into the Hugging Face cache or a folder of its own.
+/* pull.c: `lazuli pull`: downloads a model from a hub into the Hugging Face cache or another folder.
  *
- * Everything can be broken off at any point: what has arrived stays in HASH.incomplete files, a file gets its name when
- * its hash agrees, and the cache's refs point to the new snapshot when all of it is there. */
+ * It can be interrupted at any point: downloaded bytes stay in HASH.incomplete files, a file gets its name after its
+ * hash is verified, and refs of the cache are updated after all files are complete. */
 #include <curl/curl.h>
 #include <dirent.h>
 #include <errno.h>
@@ -20,14 +20,14 @@
 
 enum { CONNECTIONS = 4 };
 
-/* Where the parts of --to wait; it is gone when all are there. */
+/* Folder of the incomplete files of --to; removed after the last file. */
 #define WAITING_ROOM ".lazuli-pull"
 
 typedef struct pull {
     const arguments *args;
     hub hub;
     char *root;   /* --to, or models--OWNER--REPO; owned */
-    char *folder; /* where the model is when all is done; owned */
+    char *folder; /* final folder of the model; owned */
     int lock;
     part *parts;
     get *gets;
@@ -50,7 +50,7 @@ static int choose_root(pull *p) {
     return p->root ? DONE : no_memory(p);
 }
 
-/* One pull at a time: the lock goes with the process, however that ends. */
+/* Locks the folder, so that only one pull runs at a time. The lock ends with the process. */
 static int lock_root(pull *p) {
     char *inside = path_of(p->root, "");
     bool made = inside && make_folders(inside);
@@ -62,7 +62,7 @@ static int lock_root(pull *p) {
     return DONE;
 }
 
-/* HASH.incomplete. Files with the same bytes may arrive at the same time, and must not grow into each other. */
+/* The path HASH.incomplete. Files with the same contents may be downloaded at the same time, so they get a number. */
 static char *growing_path(const pull *p, size_t i) {
     const hub_file *files = p->hub.files;
     char number[24] = "", *path = NULL;
@@ -115,7 +115,7 @@ static int check_room(const pull *p) {
     struct statvfs s;
     int64_t wanted = 0;
     for (size_t i = 0; i < p->hub.n; i++) wanted += p->gets[i].size - p->gets[i].have;
-    if (fstatvfs(p->lock, &s) != 0) return DONE; /* then the first write will tell */
+    if (fstatvfs(p->lock, &s) != 0) return DONE; /* unknown: writing will report it */
     double room = (double)s.f_bavail * (double)s.f_frsize;
     if ((double)wanted > room)
         return fail(p->args, FAILED, "%s: the disk has %s free, and %s are needed", p->root,
@@ -128,7 +128,7 @@ static int check_room(const pull *p) {
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
-/* A small file below root, whole or not at all. */
+/* Writes a small file below root, completely or not at all. */
 static bool write_text(int root, const char *path, const char *text) {
     char *beside = NULL;
     const char *name = base_name(path);
@@ -148,7 +148,7 @@ static bool write_text(int root, const char *path, const char *text) {
 }
 
 static int set_ref(const pull *p) {
-    if (is_commit(p->hub.revision)) return DONE; /* it is its own name */
+    if (is_commit(p->hub.revision)) return DONE; /* a commit has no ref */
     char *path = path_of("refs", p->hub.revision);
     if (!path) return no_memory(p);
     int code = DONE;
@@ -158,7 +158,7 @@ static int set_ref(const pull *p) {
     return code;
 }
 
-/* A link of that name is not ours, and is left alone. */
+/* Removes the folder of incomplete files. A link of that name is not touched. */
 static void drop_waiting_room(const pull *p) {
     int fd = openat(p->lock, WAITING_ROOM, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
@@ -171,7 +171,7 @@ static void drop_waiting_room(const pull *p) {
     unlinkat(p->lock, WAITING_ROOM, AT_REMOVEDIR); /* fails for a link */
 }
 
-/* "Checked" is said of files that this run has hashed, and of no others. */
+/* Reports the result. "Checked" means that this run has computed the hash. */
 static int report(const pull *p) {
     const hub *h = &p->hub;
     size_t old = 0;
@@ -217,7 +217,7 @@ int pull_command(const arguments *args) {
     pull p = {.args = args, .lock = -1};
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) return fail(args, FAILED, "libcurl cannot be used here");
     stop_on_signals();
-    signal(SIGPIPE, SIG_IGN); /* a connection that breaks while we write is an error like any other */
+    signal(SIGPIPE, SIG_IGN); /* writing to a broken connection returns an error instead */
     int code = pull_all(&p);
     for (size_t i = 0; i < p.hub.n; i++) {
         if (p.gets) free(p.gets[i].url);

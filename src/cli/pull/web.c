@@ -1,5 +1,5 @@
-/* web.c: see web.h. libcurl moves the bytes; redirects are followed here, one request each, so that every address is
- * judged and the token is decided on anew. */
+/* web.c: see web.h. libcurl does the transfers. Redirects are followed here, one request each, so that every address is
+ * checked, and the token is sent only where it is allowed. */
 #include "pull/web.h"
 
 #include <curl/curl.h>
@@ -11,49 +11,49 @@
 #include "progress.h"
 
 enum {
-    TRIES = 6,              /* in a row that bring less than LEAST_GAIN together, or nearly stop */
+    TRIES = 6,              /* in a row that bring less than LEAST_GAIN bytes in total, or stall */
     LEAST_GAIN = 1 << 14,   /* bytes */
-    LEAST_RATE = 1 << 10,   /* bytes a second, over web.stall seconds; less counts as a break */
+    LEAST_RATE = 1 << 10,   /* bytes per second, over web.stall seconds; less counts as a broken connection */
     REDIRECTS = 8,          /* of one try */
     LONGEST_PAUSE = 60,     /* seconds */
-    CHATTER = 1 << 20,      /* bytes of an answer that is no success; they are not looked at */
+    CHATTER = 1 << 20,      /* bytes of an error answer; they are ignored */
     CONNECTING = 30,        /* seconds */
     BUFFER = 1 << 18,       /* bytes that libcurl reads at once */
-    ADDRESS_LIMIT = 1 << 14 /* letters */
+    ADDRESS_LIMIT = 1 << 14 /* bytes */
 };
 
 typedef enum stage { NEW, WAITING, FLYING, ENDED } stage;
 
-/* One get on its way. */
+/* A get in progress. */
 typedef struct flight {
     web *web;
     get *get;
     stage stage;
     CURL *easy;
-    char *at; /* the address now, owned */
+    char *at; /* the current address, owned */
     int tries, redirects;
-    int64_t furthest;    /* the most bytes that were there when tries began to be counted */
-    double watched;      /* since when arrived is counted */
+    int64_t furthest;    /* get.have when counting of tries began */
+    double watched;      /* start of the interval in which arrived is counted */
     int64_t arrived;     /* bytes */
-    double due;          /* when the pause ends */
+    double due;          /* end of the pause before the next try */
     int64_t range_begin; /* of Content-Range, -1: none */
-    double retry_after;  /* what the server asks for, seconds */
-    int64_t chatter;     /* bytes of an answer that is no success */
-    bool judged;         /* the first bytes of this answer have been looked at */
-    verdict verdict;     /* of the sink and of ourselves while bytes arrive */
+    double retry_after;  /* requested by the server, in seconds */
+    int64_t chatter;     /* bytes of an error answer */
+    bool judged;         /* this answer's status and range were checked */
+    verdict verdict;     /* of the sink, or of judge(), while bytes arrive */
 } flight;
 
-/* What a run of several has together. */
+/* The state of web_run. */
 typedef struct field {
     web *web;
     CURLM *multi;
     struct curl_slist *secret; /* the header with the token */
     flight *flights;
     size_t n;
-    int64_t shown; /* bytes of all, for the line; 0: none */
+    int64_t shown; /* total bytes, for the progress line; 0: no line */
     bool drawn;
-    double drawn_at, rate; /* rate: bytes a second, of late */
-    int64_t received;      /* when it was drawn */
+    double drawn_at, rate; /* rate: recent bytes per second */
+    int64_t received;      /* web.received when the line was drawn */
 } field;
 
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
@@ -70,7 +70,7 @@ static bool copy_part(CURLU *url, CURLUPart part, unsigned flags, char *to, size
     return good;
 }
 
-/* false: no address of ours. */
+/* false: not an address that we accept. */
 static bool origin_of(const char *address, origin *o) {
     CURLU *url = curl_url();
     bool good = url && strlen(address) < ADDRESS_LIMIT && curl_url_set(url, CURLUPART_URL, address, 0) == CURLUE_OK &&
@@ -96,7 +96,7 @@ bool web_url(const char *text) {
 
 /* ---- an answer arrives ------------------------------------------------------------------------------------------- */
 
-/* The value of a header line, without blanks around it; or NULL, if it is another header. */
+/* The value of a header line, without surrounding blanks; NULL: another header. */
 static const char *header_value(const char *line, size_t n, const char *name, size_t *length) {
     size_t m = strlen(name);
     if (n <= m || strncasecmp(line, name, m) != 0 || line[m] != ':') return NULL;
@@ -137,7 +137,7 @@ __attribute__((format(printf, 2, 3))) static verdict bad(get *g, const char *for
     return BAD;
 }
 
-/* Do these bytes begin where ours end? */
+/* Checks that the answer begins where our bytes end. */
 static verdict judge(flight *f, long code) {
     get *g = f->get;
     f->judged = true;
@@ -156,7 +156,7 @@ static size_t on_bytes(char *data, size_t one, size_t n, void *user) {
     f->arrived += (int64_t)n;
     if (code != 200 && code != 206) return (f->chatter += (int64_t)n) > CHATTER ? 0 : n;
     if (!f->judged) f->verdict = judge(f, code);
-    if (f->verdict == AGAIN) { /* another range than ours: from the first byte, then */
+    if (f->verdict == AGAIN) { /* another range than requested: start again from the first byte */
         g->have = 0;
         if (g->sink->restart(g) == BAD) f->verdict = BAD;
     }
@@ -175,7 +175,7 @@ static size_t on_bytes(char *data, size_t one, size_t n, void *user) {
 
 /* ---- a request leaves -------------------------------------------------------------------------------------------- */
 
-/* Certificates of one's own, as the hub's tools and curl take them. */
+/* Additional certificates, from the variables of the hub's tools and curl. */
 static const char *own_certificates(void) {
     static const char *const names[] = {"CURL_CA_BUNDLE", "SSL_CERT_FILE"};
     for (size_t i = 0; i < COUNT(names); i++) {
@@ -185,8 +185,8 @@ static const char *own_certificates(void) {
     return NULL;
 }
 
-/* Each request has a handle of its own: libcurl does not take one again after a failed look-up of a host. Connections
- * stay with the multi handle, and are used again. */
+/* Each request gets a new handle: libcurl does not reuse one after a failed host lookup. Connections belong to the
+ * multi handle, and are reused. */
 static verdict send_request(field *all, flight *f) {
     get *g = f->get;
     if (f->easy) curl_easy_cleanup(f->easy);
@@ -234,7 +234,7 @@ static verdict go_to(flight *f, const char *address) {
     return GOOD;
 }
 
-/* From the first address again: where it led to may have been good for a while only. */
+/* Starts from the first address again: redirect targets may expire. */
 static verdict launch(field *all, flight *f) {
     f->redirects = 0;
     return go_to(f, f->get->url) == GOOD ? send_request(all, f) : BAD;
@@ -268,7 +268,8 @@ static void clear_drawn(field *all) {
     all->drawn = false;
 }
 
-/* After a pause, unless nothing helps. stalled: bytes came, but so slowly that they do not count. */
+/* Tries again after a pause, unless there were too many tries. stalled: bytes arrived too slowly to count as
+ * progress. */
 static verdict try_again_after(field *all, flight *f, bool stalled, const char *why) {
     get *g = f->get;
     bool gained = !stalled && g->have - f->furthest >= LEAST_GAIN;
@@ -311,7 +312,7 @@ static verdict finish(flight *f) {
 
 static const struct {
     long code;
-    const char *without, *with; /* a token */
+    const char *without, *with; /* messages without and with a token */
 } refusals[] = {
     {401, "there is no such model, or it is not public; accept its terms on the hub, then set HF_TOKEN",
      "the token is not accepted; is it still valid?"},
@@ -328,7 +329,7 @@ static verdict refuse(flight *f, long code) {
     return bad(f->get, "%s: the hub answered %ld", f->get->what, code);
 }
 
-/* The certificate is wrong, or the address: trying again would change nothing. */
+/* Errors for which trying again is useless, such as a wrong certificate or address. */
 static bool is_hopeless(CURLcode result) {
     return result == CURLE_PEER_FAILED_VERIFICATION || result == CURLE_SSL_CACERT_BADFILE ||
            result == CURLE_URL_MALFORMAT || result == CURLE_UNSUPPORTED_PROTOCOL || result == CURLE_OUT_OF_MEMORY;
@@ -343,7 +344,7 @@ static verdict landed(field *all, flight *f, CURLcode result) {
     f->stage = WAITING;
     if (f->verdict == BAD) return BAD;
     if (f->verdict == AGAIN) return try_again(all, f, "the hub sent other bytes than requested");
-    if (result == CURLE_WRITE_ERROR && f->chatter > CHATTER) result = CURLE_OK; /* its code says enough */
+    if (result == CURLE_WRITE_ERROR && f->chatter > CHATTER) result = CURLE_OK; /* only the status code matters */
     if (is_hopeless(result)) return bad(g, "%s: %s", g->what, curl_easy_strerror(result));
     if (result == CURLE_OK && code >= 300 && code < 400 && code != 304) return follow(all, f);
     if (result != CURLE_OK) {
@@ -365,7 +366,7 @@ static verdict landed(field *all, flight *f, CURLcode result) {
         verdict v = finish(f);
         return v == AGAIN ? try_again(all, f, "the downloaded file is damaged") : v;
     }
-    if (code == 416) { /* it has less than we have of it */
+    if (code == 416) { /* range not satisfiable: the file there is shorter than ours */
         g->have = 0;
         return g->sink->restart(g) == BAD ? BAD : try_again(all, f, "the hub has no such range");
     }
@@ -402,7 +403,7 @@ static void forgive_silence(field *all) {
     for (size_t i = 0; i < all->n; i++) all->flights[i].watched = seconds_now();
 }
 
-/* Answers that nearly stop count as broken. */
+/* Treats stalled transfers as broken. */
 static void break_stalled(field *all, verdict *v, get **culprit) {
     double now = seconds_now(), least = all->web->stall;
     for (size_t i = 0; i < all->n && *v == GOOD; i++) {
@@ -421,7 +422,7 @@ static void break_stalled(field *all, verdict *v, get **culprit) {
     }
 }
 
-/* Those whose turn it is; how many are on their way or wait for theirs. BAD in *v: one has failed. */
+/* Starts the gets that are due. Returns the number of unfinished gets. *v is BAD if one has failed. */
 static size_t launch_due(field *all, int at_once, verdict *v, get **culprit) {
     size_t open = 0;
     int busy = 0;
@@ -433,7 +434,8 @@ static size_t launch_due(field *all, int at_once, verdict *v, get **culprit) {
         if (f->stage == NEW && busy < at_once && !stop_wanted()) {
             *v = start(all, f);
             busy += f->stage != ENDED;
-            forgive_silence(all); /* it may have read a large file, while nobody took what the others got */
+            /* It may have hashed a large file, during which the other transfers were not served. */
+            forgive_silence(all);
             show(all);
         } else if (f->stage == WAITING && now >= f->due)
             *v = launch(all, f);
@@ -442,7 +444,7 @@ static size_t launch_due(field *all, int at_once, verdict *v, get **culprit) {
     return open;
 }
 
-/* How many have ended. */
+/* Handles finished requests. Returns their number. */
 static int read_answers(field *all, verdict *v, get **culprit) {
     int left, ended = 0;
     for (CURLMsg *m; *v == GOOD && (m = curl_multi_info_read(all->multi, &left));) {
@@ -457,7 +459,7 @@ static int read_answers(field *all, verdict *v, get **culprit) {
     return ended;
 }
 
-/* Until something arrives or a pause ends; never long, for Ctrl-C and the line that is shown. */
+/* Waits until data arrives or a pause ends, but only briefly, because of Ctrl-C and the progress line. */
 static bool wait_a_little(field *all) {
     double most = 0.1, now = seconds_now();
     for (size_t i = 0; i < all->n; i++) {
@@ -501,7 +503,7 @@ int web_run(web *w, get *gets, size_t n, int at_once, int64_t shown) {
     all.flights = calloc(n ? n : 1, sizeof *all.flights);
     int code;
     if (all.multi && all.flights && (all.secret || !w->token)) {
-        curl_multi_setopt(all.multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING); /* a connection each */
+        curl_multi_setopt(all.multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING); /* one connection per transfer */
         for (size_t i = 0; i < n; i++) all.flights[i] = (flight){.web = w, .get = &gets[i]};
         code = loop(&all, at_once);
     } else {

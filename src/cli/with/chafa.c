@@ -11,7 +11,7 @@
 
 const bool can_draw = true;
 
-/* The best first; a row is taken when the terminal has its sequence. */
+/* Protocols, best first; the first that the terminal supports is used. */
 static const struct {
     ChafaTermSeq sequence;
     ChafaPixelMode pixels;
@@ -38,7 +38,7 @@ static void choose_way(ChafaCanvasConfig *config, const ChafaTermInfo *terminal)
     }
 }
 
-/* Blocks are no letters of a terminal that does not speak UTF-8. */
+/* Block symbols need UTF-8; otherwise ASCII symbols are used. */
 static ChafaSymbolMap *choose_symbols(void) {
     setlocale(LC_CTYPE, "");
     bool utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
@@ -48,7 +48,7 @@ static ChafaSymbolMap *choose_symbols(void) {
     return symbols;
 }
 
-/* A cell of the terminal in pixels; where it does not tell, of the usual shape. */
+/* The size of a terminal cell in pixels; a usual size if the terminal does not report it. */
 static void measure_cell(int *width, int *height) {
     struct winsize size = {0};
     *width = 10;
@@ -70,7 +70,7 @@ bool draw_picture(const lz_image *image, int columns, int rows, drawing *to) {
     ChafaCanvasConfig *config = chafa_canvas_config_new();
     choose_way(config, terminal);
     chafa_canvas_config_set_symbol_map(config, symbols);
-    chafa_canvas_config_set_work_factor(config, 0.1f); /* half the time; blocks look the same */
+    chafa_canvas_config_set_work_factor(config, 0.1f); /* takes half the time, and blocks look the same */
     chafa_canvas_config_set_geometry(config, columns, rows);
     chafa_canvas_config_set_cell_geometry(config, cell_width, cell_height);
     ChafaCanvas *canvas = chafa_canvas_new(config);

@@ -1,5 +1,5 @@
-/* libedit.c: lines with editing and history, see terminal.h. Ctrl-C is a key here that empties the line; outside of
- * editor_read the terminal is as it was, and sends the signal. */
+/* libedit.c: line editing and history, see terminal.h. While editing, Ctrl-C is a key that clears the line; outside of
+ * editor_read the terminal sends SIGINT as usual. */
 #include <histedit.h>
 #include <locale.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static char *show_prompt(EditLine *line) {
 
 /* ---- Tab --------------------------------------------------------------------------------------------------------- */
 
-enum { LONGEST = 64 }; /* of the words that are completed */
+enum { LONGEST = 64 }; /* bytes of a completed word */
 
 static size_t common_length(const char *a, const char *b) {
     size_t n = 0;
@@ -34,7 +34,7 @@ static size_t common_length(const char *a, const char *b) {
     return n;
 }
 
-/* Adds what all words have in common that begin like this; if that is nothing more, lists them. */
+/* Adds the common prefix of all words that begin like this; if that adds nothing, lists them. */
 static unsigned char complete_word(editor *e, const char *typed, size_t length) {
     char common[LONGEST] = "";
     int n = 0;
@@ -76,7 +76,7 @@ static unsigned char complete(EditLine *line, int key) {
 /* ---- lines ------------------------------------------------------------------------------------------------------- */
 
 editor *editor_open(const char *prompt, const char *history_path, completion by_tab) {
-    setlocale(LC_CTYPE, ""); /* letters of several bytes are one */
+    setlocale(LC_CTYPE, ""); /* for multi-byte characters */
     editor *e = calloc(1, sizeof *e);
     if (!e) return NULL;
     e->prompt = prompt;
@@ -95,13 +95,13 @@ editor *editor_open(const char *prompt, const char *history_path, completion by_
     el_set(e->line, EL_PROMPT, show_prompt);
     el_set(e->line, EL_EDITOR, "emacs");
     el_set(e->line, EL_HIST, history, e->history);
-    el_set(e->line, EL_SIGNAL, 1); /* the terminal is put right again when a signal ends us */
+    el_set(e->line, EL_SIGNAL, 1); /* restores the terminal if a signal ends the program */
     el_set(e->line, EL_SETTY, "-d", "-isig", NULL);
     el_set(e->line, EL_BIND, "^C", "em-kill-line", NULL);
     el_set(e->line, EL_BIND, "^R", "em-inc-search-prev", NULL);
     el_set(e->line, EL_ADDFN, "lazuli-complete", "completes commands, pictures and files", complete);
     el_set(e->line, EL_BIND, "^I", "lazuli-complete", NULL);
-    el_source(e->line, NULL); /* ~/.editrc has the last word */
+    el_source(e->line, NULL); /* settings of ~/.editrc have precedence */
     return e;
 }
 
@@ -110,7 +110,8 @@ char *editor_read(editor *e) {
     const char *line = el_gets(e->line, &n);
     if (!line || n < 1) return NULL;
     if (line[strspn(line, " \t\n")]) history(e->history, &e->event, H_ENTER, line);
-    if (e->path) history(e->history, &e->event, H_SAVE, e->path); /* the terminal may be closed at any time */
+    /* After each line, because the terminal may be closed at any time. */
+    if (e->path) history(e->history, &e->event, H_SAVE, e->path);
     return strndup(line, strcspn(line, "\n"));
 }
 

@@ -1,4 +1,4 @@
-/* libedit.c: no lines to edit. */
+/* libedit.c: no line editing. */
 #include "../terminal.h"
 
 const bool can_edit = false;

@@ -1,14 +1,16 @@
 /* test_lora_packed.c: LoRAs on weights of few bits. The base stays packed and a LoRA is computed beside it; the picture is that of
  * the LoRA merged into the unpacked weights, by sums in double here. */
 #include "loras.h"
+#include "models/flux2.h"
+#include "models/param.h"
 
 enum { MOST = 256 };
 
 /* A copy of a small model whose transformer is this file. */
-static void copy_model(const char *name) {
+static void copy_model(const char *model, const char *name) {
     char line[1600];
-    snprintf(line, sizeof line, "cp -r " DATA "flux2/B %s && chmod -R u+w %s && rm %s/transformer/*.safetensors",
-             in_folder(name), in_folder(name), in_folder(name));
+    snprintf(line, sizeof line, "cp -r " DATA "flux2/%s %s && chmod -R u+w %s && rm %s/transformer/*.safetensors*",
+             model, in_folder(name), in_folder(name), in_folder(name));
     CHECK_I64(system(line), 0);
 }
 
@@ -44,43 +46,49 @@ static void merge(lz_weights *lora, const char *tensor, float *w, int64_t out, i
     }
 }
 
-/* Unpacks the file, and merges the LoRA into it. */
+/* Unpacks the weights in a folder, and merges the LoRA into them. */
 static void write_merged(lz_context *ctx, const char *packed, const char *to, const char *path, double k,
                          double weight) {
     static lz_named_array all[MOST];
     lz_error err = {0};
-    CHECK_OK(lz_convert(ctx, packed, in_folder("wide.safetensors"), &LZ_CONVERT_OPTIONS(.type = "f32"), &err), &err);
-    lz_weights *wide = lz_weights_open(ctx, in_folder("wide.safetensors"), &err),
-               *lora = lz_weights_open(ctx, path, &err);
-    if (!CHECK(wide && lora && lz_weights_count(wide) < MOST, "%s", err.text)) return;
-    int64_t n = lz_weights_count(wide);
-    for (int64_t i = 0; i < n; i++) {
-        const char *name = lz_weights_name(wide, i);
-        lz_array *w = lz_weights_get(wide, name);
-        lz_dims d = lz_shape(w);
+    lz_flux2 *model = lz_flux2_open(ctx, packed, &err);
+    lz_weights *lora = lz_weights_open(ctx, path, &err);
+    const lz_targets *targets = model ? lz_flux2_targets(model) : NULL;
+    if (!CHECK(model && lora && targets->n < MOST, "%s", err.text)) return;
+    for (int64_t i = 0; i < targets->n; i++) {
+        const lz_target *t = targets->list[i];
+        lz_array *w = lz_contiguous(lz_cast(lz_param_base(t->param), LZ_F32));
         float *copy = malloc((size_t)lz_size(w) * sizeof *copy);
         CHECK_OK(lz_copy(w, copy, lz_size(w) * 4, &err), &err);
-        if (d.n == 2) merge(lora, name, copy, d.at[0], d.at[1], k, weight);
-        all[i] = (lz_named_array){name, lz_from(ctx, d, LZ_F32, copy)};
+        if (t->dims.n == 2) merge(lora, t->name, copy, t->dims.at[0], t->dims.at[1], k, weight);
+        all[i] = (lz_named_array){t->name, lz_from(ctx, t->dims, LZ_F32, copy)};
         free(copy);
     }
-    CHECK_OK(lz_weights_save(ctx, to, all, n, NULL, &err), &err);
-    lz_weights_close(wide);
+    CHECK_OK(lz_weights_save(ctx, to, all, targets->n, NULL, &err), &err);
+    lz_flux2_close(model);
     lz_weights_close(lora);
 }
 
-static void one_type(lz_context *ctx, const char *type, const char *lora, double k) {
+/* model: B with a LoRA of tests/data/lora, or A with one that is made here (lora NULL). */
+static void one_type(lz_context *ctx, const char *model, const char *type, const char *file, const char *lora,
+                     double k) {
     lz_error err = {0};
-    char path[300];
-    snprintf(path, sizeof path, LORAS "%s", lora);
+    char path[300], from[300];
     enter_folder();
-    copy_model("packed");
-    copy_model("merged");
     lz_scope *scope = lz_scope_begin(ctx, type);
-    CHECK_OK(lz_convert(ctx, DATA "flux2/B/transformer", weights_in("packed", "w.gguf"),
-                        &LZ_CONVERT_OPTIONS(.type = type), &err),
-             &err);
-    write_merged(ctx, weights_in("packed", "w.gguf"), weights_in("merged", "w.safetensors"), path, k, 0.7);
+    snprintf(path, sizeof path, LORAS "%s", lora ? lora : "");
+    if (!lora) {
+        made_file f = {.ctx = ctx};
+        add_pair(&f, "transformer.single_transformer_blocks.0.attn.to_out", 64, 1, 256);
+        snprintf(path, sizeof path, "%s", in_folder("made.safetensors"));
+        CHECK_OK(lz_weights_save(ctx, path, f.list, f.n, NULL, &err), &err);
+        lora = "made";
+    }
+    copy_model(model, "packed");
+    copy_model(model, "merged");
+    snprintf(from, sizeof from, DATA "flux2/%s/transformer", model);
+    CHECK_OK(lz_convert(ctx, from, weights_in("packed", file), &LZ_CONVERT_OPTIONS(.type = type), &err), &err);
+    write_merged(ctx, weights_in("packed", ""), weights_in("merged", "w.safetensors"), path, k, 0.7);
     lz_model *packed = lz_model_open(ctx, in_folder("packed"), &err),
              *merged = lz_model_open(ctx, in_folder("merged"), &err);
     if (CHECK(packed && merged, "%s", err.text)) {
@@ -106,12 +114,18 @@ static void one_type(lz_context *ctx, const char *type, const char *lora, double
 }
 
 static void packed_bases(void) {
-    static const char *const types[] = {"q8_0", "q5_1", "q4_0"};
+    static const char *const types[][2] = {{"q8_0", "w.gguf"},
+                                           {"q5_1", "w.gguf"},
+                                           {"q4_0", "w.gguf"},
+                                           {"fp8", "w.safetensors"},
+                                           {"int8", "w.safetensors"}};
     lz_context *ctx = lz_open();
-    for (int i = 0; i < 3; i++) {
-        one_type(ctx, types[i], "klein-few.safetensors", 1);
-        one_type(ctx, types[i], "klein-dora.safetensors", 1.5);
+    for (int i = 0; i < 5; i++) {
+        one_type(ctx, "B", types[i][0], types[i][1], "klein-few.safetensors", 1);
+        one_type(ctx, "B", types[i][0], types[i][1], "klein-dora.safetensors", 1.5);
     }
+    /* A matrix of 256 columns is turned by ConvRot: the LoRA reads what is not turned. */
+    one_type(ctx, "A", "int8", "w.safetensors", NULL, 1);
     lz_close(ctx);
 }
 

@@ -185,22 +185,22 @@ lz_array *lz_sdpa_with(lz_array *q, lz_array *k, lz_array *v, lz_sdpa_options op
 
 typedef struct lz_unpack_options {
     int reserved;
-    /* How the codes lie. Blocks of GGUF: "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k",
-     * "iq4_nl", "iq4_xs", "mxfp4", "nvfp4". Numbers of a byte: "e4m3", "e5m2", "i8". Two in a byte: "e2m1" (the high half is
-     * the even element), "i4" (the low half is; its value is q - 8), "s4" (the same, two's complement). A stream of bits,
-     * the lowest first: "u2", "u3", "u4", "u5", "u6", "u8". */
+    /* How the codes are stored. Blocks of GGUF: "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k",
+     * "q6_k", "iq4_nl", "iq4_xs", "mxfp4", "nvfp4". Numbers of a byte: "e4m3", "e5m2", "i8". Two in a byte: "e2m1" (the
+     * high half is the even element), "i4" (the low half is; its value is q - 8), "s4" (the same, two's complement). A
+     * stream of bits, the lowest first: "u2", "u3", "u4", "u5", "u6", "u8". */
     const char *packing;
-    lz_dtype dtype;           /* of the result: f16, bf16 or f32. 0: what models compute in */
-    int64_t columns;          /* 0: all that the codes hold. The last block of a row may be used in part */
-    int64_t group, row_group; /* columns and rows that share a scale; 0: all columns of a row, one row */
+    lz_dtype dtype;           /* of the result: f16, bf16 or f32; 0 means the type that models compute in */
+    int64_t columns;          /* 0 means all columns of the codes. The last block of a row may be used in part */
+    int64_t group, row_group; /* columns and rows that share a scale; 0 means all columns of a row, and one row */
     double factor;            /* of all scales; 0 means 1 */
     int rotate;               /* ConvRot: groups of 4, 16, 64 or 256 columns that are multiplied by a Hadamard matrix */
 } lz_unpack_options;
-/* Weights [..., rows, columns] from codes [..., rows, bytes] of 8 bits: (factor scale) code + offset, in f32, rounded once.
- * scales (NULL: 1) and offsets (NULL: none; they need scales) broadcast to [..., rows / row_group, columns / group], rounded
- * up. Scales are f32, f16, bf16, f8 or u8 (powers of two, E8M0); offsets any of these but u8. Blocks of GGUF have their own
- * scales. The result is made each time it is needed and never kept: as the weight of lz_linear it need not be there at
- * once. */
+/* Weights [..., rows, columns] from codes [..., rows, bytes] of 8 bits: (factor scale) code + offset, in f32, rounded
+ * once. scales (NULL: 1) and offsets (NULL: none; they need scales) broadcast to [..., rows / row_group, columns /
+ * group], rounded up. Scales are f32, f16, bf16, f8 or u8 (powers of two, E8M0); offsets are any of these except u8.
+ * Blocks of GGUF contain their scales. The result is computed each time it is needed, and not kept. As the weight of
+ * lz_linear it is unpacked piece by piece. */
 lz_array *lz_unpack_with(lz_array *codes, lz_array *scales, lz_array *offsets, lz_unpack_options options);
 
 /* ---- 7. Ops: norms, rope, convolution -------------------------------------------------------------------------- */
@@ -357,29 +357,30 @@ typedef struct lz_named_array {
 lz_status lz_weights_save(lz_context *ctx, const char *path, const lz_named_array *arrays, int64_t n,
                           const char *const *metadata, lz_error *err);
 
-/* Converting a file of weights: large matrices get another type, tensor by tensor, within some 100 MB of memory. */
+/* lz_convert writes the weights of a file in another type, tensor by tensor, with about 100 MB of memory. */
 typedef struct lz_converted { /* a tensor that was written */
     const char *name;
     const char *from_type, *to_type; /* such as "bf16", "q4_k" */
     int64_t from_bytes, to_bytes;
-    double error; /* root mean square of the change, divided by that of the weights; 0: nothing changed */
-    double done;  /* of the whole, 0 to 1 */
+    double error; /* root mean square of the change, divided by that of the weights; 0 if nothing changed */
+    double done;  /* the share of the whole file that is done, 0 to 1 */
 } lz_converted;
 typedef struct lz_convert_options {
     size_t size;      /* sizeof(lz_convert_options) */
     const char *type; /* see lz_convert_type */
-    /* Called after each tensor, on the thread that converts. Returning false ends it with LZ_CANCELLED. NULL: nobody
-     * watches. */
+    /* Called after each tensor, on the thread that converts. If it returns false, lz_convert ends with LZ_CANCELLED.
+     * NULL is allowed. */
     bool (*watch)(void *user, const lz_converted *tensor);
     void *user;
 } lz_convert_options;
-/* The types, from 0; NULL after the last. "f32", "f16" and "bf16" are for all tensors of floats and for both kinds of files;
- * "fp8" (e4m3 with one scale a matrix) and "int8" (ConvRot, a scale a row), as ComfyUI stores them, for safetensors; "q8_0",
- * "q4_k" and so on for GGUF. The last two groups change matrices inside the blocks of a model; embeddings, modulation, norms,
- * biases and the last layers keep their type. A matrix whose rows are not whole blocks of 256 becomes q8_0. */
+/* The types, from 0; NULL after the last. "f32", "f16" and "bf16" are for all float tensors and both kinds of files.
+ * "fp8" (e4m3 with one scale a matrix) and "int8" (ConvRot, one scale a row) are for safetensors, as ComfyUI stores
+ * them. "q8_0", "q4_k" and so on are for GGUF. The last two groups convert matrices inside the blocks of a model;
+ * embeddings, modulation, norms, biases and the last layers keep their type. A matrix whose rows are not whole blocks
+ * of 256 becomes q8_0. */
 const char *lz_convert_type(int i);
-/* path: a file or folder, as lz_weights_open takes it. to: a file that ends in .gguf or .safetensors; it is written whole or not
- * at all. */
+/* path is a file or folder, as for lz_weights_open. to is a file that ends in .gguf or .safetensors; it is written
+ * whole or not at all. */
 lz_status lz_convert(lz_context *ctx, const char *path, const char *to, const lz_convert_options *options,
                      lz_error *err);
 #ifdef __cplusplus

@@ -1,6 +1,7 @@
 /* test_storage.c: quantised tensors of safetensors files become the weights that the formulas of their formats give
  * (tools/oracle/quantised.py), and what cannot be read is an error that names the module. */
 #include "check.h"
+#include "cli/environment.h"
 #include "models/param.h"
 #include "models/storage.h"
 
@@ -133,7 +134,8 @@ static void both_ways(const char *what, const char *name, lz_array *packed, lz_a
 
 /* A parameter that stays packed gives the products, rows and values of one that was made dense. */
 static void parameters(void) {
-    ctx = lz_open(.threads = 2, .compute = LZ_F32);
+    const char *device = getenv("LZ_TEST_DEVICE");
+    ctx = open_as_asked(LZ_CONTEXT_OPTIONS(.device = device, .threads = 2, .compute = LZ_F32), &err);
     lz_weights *w = lz_weights_open(ctx, data_path("formats.safetensors"), &err);
     lz_weights *golden = lz_weights_open(ctx, data_path("want.safetensors"), &err);
     if (!CHECK(w && golden, "%s", err.text)) return;

@@ -66,10 +66,12 @@ static lz_status check_text(const void *model, const void *text, const lz_parts 
     const klein *m = model;
     int64_t width = lz_qwen3_width(text) * m->n_layers;
     if (width == lz_flux2_text_width(m->transformer)) return LZ_OK;
+    int64_t reads = lz_flux2_text_width(m->transformer);
+    const char *needed = reads == 3 * 2560 ? "; Qwen3-4B is needed" : reads == 3 * 4096 ? "; Qwen3-8B is needed" : "";
     return lz_fail(err, LZ_BAD_FILE,
-                   "%s: the text encoder gives %lld features and the transformer reads %lld: they are of two models",
-                   LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TEXT_ENCODER)), (long long)width,
-                   (long long)lz_flux2_text_width(m->transformer));
+                   "%s: the text encoder gives %lld features and the transformer reads %lld: they are of two models%s",
+                   LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TEXT_ENCODER)), (long long)width, (long long)reads,
+                   needed);
 }
 
 static void *open_klein(lz_context *ctx, const lz_parts *parts, lz_config *index, const lz_schedule *schedule,

@@ -36,7 +36,7 @@ static bool is_text(const lz_value *value, const char *text) {
            (size_t)item.length == strlen(text) && !memcmp(item.text, text, strlen(text));
 }
 
-static lz_tokenizer *open_lists(lz_context *ctx, const lz_weights *w, const char *path, lz_error *err) {
+lz_tokenizer *lz_gguf_tokenizer(lz_context *ctx, const lz_weights *w, const char *path, lz_error *err) {
     const lz_value *model = lz_weights_value(w, "tokenizer.ggml.model"),
                    *pre = lz_weights_value(w, "tokenizer.ggml.pre"),
                    *pad = lz_weights_value(w, "tokenizer.ggml.padding_token_id");
@@ -60,11 +60,4 @@ static lz_tokenizer *open_lists(lz_context *ctx, const lz_weights *w, const char
         &(lz_tokenizer_lists){
             .path = path, .pad = item.integer, .user = &lists, .token = next_token, .merge = next_merge},
         err);
-}
-
-lz_tokenizer *lz_gguf_tokenizer(lz_context *ctx, const char *path, lz_error *err) {
-    lz_weights *w = lz_weights_open(ctx, path, err);
-    lz_tokenizer *t = w ? open_lists(ctx, w, path, err) : NULL;
-    lz_weights_close(w);
-    return t;
 }

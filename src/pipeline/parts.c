@@ -265,5 +265,8 @@ lz_tokenizer *lz_parts_tokenizer(const lz_parts *p, lz_error *err) {
     if (lz_parts_need(p, LZ_PART_TOKENIZER, err)) return NULL;
     const char *path = p->path[LZ_PART_TOKENIZER];
     if (access(path, F_OK) != 0 || is_folder(path) || is_json(path)) return lz_tokenizer_open(p->ctx, path, err);
-    return lz_gguf_tokenizer(p->ctx, path, err);
+    lz_weights *w = lz_weights_open(p->ctx, path, err);
+    lz_tokenizer *t = w ? lz_gguf_tokenizer(p->ctx, w, path, err) : NULL;
+    lz_weights_close(w);
+    return t;
 }

@@ -36,8 +36,8 @@ const char *lz_parts_label(const lz_parts *parts, int part);
 /* The tokenizer of a folder, of a tokenizer.json, or of a GGUF file. */
 lz_tokenizer *lz_parts_tokenizer(const lz_parts *parts, lz_error *err);
 
-/* The tokenizer in a GGUF file (gguf_tokenizer.c). */
-lz_tokenizer *lz_gguf_tokenizer(lz_context *ctx, const char *path, lz_error *err);
+/* The tokenizer in a GGUF file (gguf_tokenizer.c). path: for errors. */
+lz_tokenizer *lz_gguf_tokenizer(lz_context *ctx, const lz_weights *w, const char *path, lz_error *err);
 
 /* Is this the variant? Given by the user or, by default, if the name of the model's file or folder contains the
  * word. */

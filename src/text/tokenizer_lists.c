@@ -30,8 +30,12 @@ lz_tokenizer *lz_tokenizer_from_lists(lz_context *ctx, const lz_tokenizer_lists 
     const char *text;
     size_t n;
     int kind = NORMAL;
-    for (int64_t id = 0; !why.status && lists->token(lists->user, &text, &n, &kind); id++)
+    int64_t id = 0;
+    for (; !why.status && lists->token(lists->user, &text, &n, &kind); id++)
         take_token(t, lists->path, text, n, kind, id, &why);
+    if (!why.status && (lists->pad < -1 || lists->pad >= id))
+        lz_fail(&why, LZ_BAD_FILE, "%s: its token for padding is %lld, and there are %lld", LZ_SHOW_TEXT(lists->path),
+                (long long)lists->pad, (long long)id);
     int missing = why.status ? -1 : lz_bpe_find_bytes(&t->bpe);
     if (missing >= 0)
         lz_fail(&why, LZ_BAD_FILE, "%s: the vocabulary lacks the symbol of byte 0x%02x", LZ_SHOW_TEXT(lists->path),

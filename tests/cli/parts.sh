@@ -14,6 +14,17 @@ try 0 cmp "$work/folder.png" "$work/files.png" </dev/null
 $lazuli a red fox $klein --tokenizer tests/data/flux2/A/tokenizer/tokenizer.json $small -o "$work/tokenizer.png"
 try 0 cmp "$work/folder.png" "$work/tokenizer.png" </dev/null
 
+# Packed weights: the same picture as with the numbers that they stand for, and another one than with other numbers
+for type in q8_0 q4_0; do
+    $lazuli convert $data/klein.gguf "$work/$type.gguf" --type $type >/dev/null 2>&1
+    $lazuli convert "$work/$type.gguf" "$work/$type.safetensors" --type f32 >/dev/null 2>&1
+    for file in $type.gguf $type.safetensors; do
+        $lazuli a red fox -m "$work/$file" --text-encoder $data/qwen3.gguf --vae $data/klein_vae $small -o "$work/$file.png"
+    done
+    try 0 cmp "$work/$type.gguf.png" "$work/$type.safetensors.png" </dev/null
+    try_match 1 differ cmp "$work/$type.gguf.png" "$work/files.png"
+done
+
 # What a file is, and what it needs
 try_match 0 '^is +a FLUX.2 \[klein\] transformer$' $lazuli info $data/klein.gguf
 try_match 0 '^needs +a text encoder \(--text-encoder\), an autoencoder \(--vae\), a tokenizer \(--tokenizer\)$' $lazuli info $data/klein.gguf

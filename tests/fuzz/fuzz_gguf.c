@@ -1,8 +1,10 @@
-/* fuzz_gguf.c: any bytes are a GGUF file or an error, and what is listed can be read to its end. */
+/* fuzz_gguf.c: any bytes are a GGUF file or an error, and what is listed can be read to its end. What the file is can be told, and
+ * its tokenizer, if it has one, reads text or is an error. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "io/weights.h"
+#include "pipeline/parts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -37,6 +39,17 @@ static void read_keys(const lz_weights *w) {
     }
 }
 
+static void read_tokenizer(lz_context *ctx, const lz_weights *w) {
+    lz_error err = {.status = LZ_OK};
+    int64_t *ids = NULL, n = 0;
+    static const char text[] = "a red fox <|im_start|>\n";
+    lz_tokenizer *t = lz_gguf_tokenizer(ctx, w, "fuzz", &err);
+    if (!t && (err.status != LZ_BAD_FILE || !err.text[0])) abort();
+    if (t && lz_tokenize(t, text, sizeof text - 1, &ids, &n, &err) != LZ_OK) abort();
+    lz_free_ids(ctx, ids);
+    lz_tokenizer_free(t);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static lz_context *ctx;
     if (!ctx) ctx = lz_open(.threads = 1, .cache_limit = -1);
@@ -51,7 +64,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         read_tensor(w, lz_weights_name(w, i));
         lz_scope_end(scope);
     }
-    if (w) read_keys(w);
+    if (w) {
+        lz_signature signature;
+        char what[200];
+        read_keys(w);
+        lz_signature_read(&signature, w);
+        lz_signature_describe(&signature, what, sizeof what);
+        read_tokenizer(ctx, w);
+    }
     lz_weights_close(w);
     free(file);
     if (lz_memory_info(ctx).active != 0) abort();

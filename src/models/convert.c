@@ -1,6 +1,6 @@
-/* convert.c: files of weights in other types. The list of tensors that will be written is made first (plan), so that the
- * header can be written and places are known; then one tensor after the other is read, converted a few rows at a time on all
- * threads, and put into its place. */
+/* convert.c: converts weight files to other types. The list of output tensors is made first (plan), so that the header
+ * can be written and offsets are known. Then tensors are read one after another, converted some rows at a time on all
+ * threads, and written to their offsets. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,17 +45,17 @@ enum { TYPES = sizeof types / sizeof *types };
 
 const char *lz_convert_type(int i) { return i >= 0 && i < TYPES ? types[i].name : NULL; }
 
-/* Parts of names of layers that are not inside a block, or that set how strongly all others act. */
+/* Parts of names of layers that are not quantised: those outside of blocks, and modulation layers. */
 static const char *const wide_layers[] = {
     "img_in.",          "txt_in.",        "time_in.",          "vector_in.",           "guidance_in.",
     "final_layer.",     "x_embedder.",    "context_embedder.", "t_embedder.",          "cap_embedder.",
     "proj_out.",        "norm_out.",      "modulation",        "time_guidance_embed.", "time_text_embed.",
     "context_refiner.", "noise_refiner.", "patch_embed.",
 };
-/* Kept by formats of eight bits with outer scales, whose readers look up rows of plain numbers. */
+/* Not quantised to 8-bit formats with separate scales, since their rows are looked up as plain numbers. */
 static const char *const tables[] = {"embed_tokens.", "token_embd.", "lm_head."};
 
-/* Companions of quantised weights in safetensors: such files are not a source. */
+/* Companions of quantised weights in safetensors: such files cannot be converted. */
 static const char *const companions[] = {".weight_scale", ".scale_weight", ".weight_scale_inv", ".comfy_quant",
                                          ".scales",       ".qweight",      ".weight_packed"};
 
@@ -66,13 +66,13 @@ static bool has_any(const char *name, const char *const *list, size_t n) {
     return false;
 }
 
-/* ---- the plan ----------------------------------------------------------------------------------------------------- */
+/* ---- the plan ---------------------------------------------------------------------------------------------------- */
 
 typedef struct item {
     const lz_weights_tensor *from;
     target target;
     int number;
-    int64_t main, scale, note; /* outputs: the weights; of fp8 and int8 their scales and comfy_quant */
+    int64_t main, scale, note; /* indices of outputs: the weights; for fp8 and int8 also their scales and comfy_quant */
 } item;
 
 typedef struct conversion {
@@ -83,12 +83,12 @@ typedef struct conversion {
     const lz_convert_options *options;
     item *items;
     lz_output *outputs;
-    int64_t *places;                   /* of outputs, by their number */
+    int64_t *places;                   /* offsets of the outputs, by index */
     int64_t n, n_outputs, total, done; /* bytes of the source */
     lz_bump names;
     lz_writer writer;
-    lz_pool *pool; /* of its own: the context's runs programs meanwhile */
-    /* Of the tensor in hand. */
+    lz_pool *pool; /* owned; the context's pool may be running programs */
+    /* Of the current tensor. */
     float *x, *y, *scales;
     uint8_t *bytes;
     double *changed, *squares; /* by row of a chunk */
@@ -122,7 +122,7 @@ static void choose_target(const conversion *c, const type *wanted, const lz_weig
     to->target = q8 ? BLOCKS : PLAIN, to->number = q8 ? (int)LZ_PACKING_Q8_0 : (int)LZ_F16;
 }
 
-/* The number of the output; -1: no memory is left. ending: in the place of ".weight", or NULL. */
+/* Adds an output and returns its index; -1: out of memory. ending: replaces ".weight"; or NULL. */
 static int64_t add_output(conversion *c, const item *it, const char *ending, lz_dtype dtype, int packing,
                           lz_dims dims) {
     const char *name = it->from->name;
@@ -138,7 +138,7 @@ static int64_t add_output(conversion *c, const item *it, const char *ending, lz_
     return c->n_outputs++;
 }
 
-/* What ComfyUI reads the format of a matrix from. */
+/* The comfy_quant companion, from which ComfyUI reads the format of a matrix. */
 static const char *quantised_note(const item *it) {
     if (it->target == FP8) return "{\"format\": \"float8_e4m3fn\"}";
     return it->from->dims.at[1] % ROTATE
@@ -190,7 +190,7 @@ static lz_status write_header(conversion *c, int64_t *end) {
     lz_signature s;
     lz_signature_read(&s, c->weights);
     const lz_component *part = s.parts[LZ_PART_TRANSFORMER];
-    const char *architecture = part == &lz_names_flux2        ? "flux" /* as other makers of such files say it */
+    const char *architecture = part == &lz_names_flux2        ? "flux" /* the names that other converters use */
                                : part == &lz_names_qwen_image ? "qwen_image"
                                : part == &lz_names_z_image    ? "lumina2"
                                                               : "unknown";
@@ -202,9 +202,9 @@ static lz_status write_header(conversion *c, int64_t *end) {
     return status;
 }
 
-/* ---- a tensor ------------------------------------------------------------------------------------------------------ */
+/* ---- a tensor ---------------------------------------------------------------------------------------------------- */
 
-/* Rows of the tensor in hand. */
+/* The rows of the current tensor. */
 typedef struct chunk {
     conversion *c;
     const item *it;
@@ -240,7 +240,7 @@ static float largest_of(const float *x, int64_t n) {
     return most;
 }
 
-/* y: what will be read back. */
+/* y: the values that will be read back. */
 static void write_plain(const float *x, int64_t n, lz_dtype dtype, uint8_t *to, float *y) {
     for (int64_t i = 0; i < n; i++) {
         uint16_t h = dtype == LZ_F16 ? lz_to_f16(x[i]) : lz_to_bf16(x[i]);
@@ -315,7 +315,7 @@ static void release(conversion *c) {
     c->x = c->y = c->scales = NULL, c->bytes = NULL, c->changed = NULL;
 }
 
-/* Scales and the note, once all rows are converted. */
+/* Writes scales and comfy_quant after all rows are converted. */
 static lz_status write_companions(conversion *c, const item *it, float scale, int64_t rows) {
     if (it->target != FP8 && it->target != INT8) return LZ_OK;
     const char *note = quantised_note(it);
@@ -395,14 +395,14 @@ static lz_status convert_item(conversion *c, const item *it) {
     return lz_fail(c->err, LZ_CANCELLED, "converting was cancelled");
 }
 
-/* ---- a file -------------------------------------------------------------------------------------------------------- */
+/* ---- a file ------------------------------------------------------------------------------------------------------ */
 
 static lz_status convert_all(conversion *c, const type *wanted, const char *to) {
     int64_t end = 0;
     lz_status status = plan(c, wanted);
     if (!status) status = lz_writer_open(&c->writer, c->ctx, to, c->err);
     if (!status) status = write_header(c, &end);
-    /* The file has its whole length from now on, with the bytes by which GGUF fills up its last tensor. */
+    /* Sets the full length of the file, including the padding of the last tensor in GGUF. */
     if (!status && end > c->writer.end) status = lz_writer_put(&c->writer, end - 1, "", 1, c->err);
     for (int64_t i = 0; i < c->n && !status; i++) status = convert_item(c, &c->items[i]);
     if (!status) status = lz_check_mappings(c->ctx, c->err);

@@ -15,9 +15,9 @@ enum { MODULES_MOST = 1 << 16 };
 
 typedef struct module {
     lz_lora_key key;
-    const char *name[LZ_LORA_ROLES]; /* of its tensors in the file; NULL: none */
+    const char *name[LZ_LORA_ROLES]; /* names of its tensors in the file; NULL: none */
     const char *first;               /* any of them, for errors */
-    const lz_lora_name *places;      /* where it goes; NULL: nowhere */
+    const lz_lora_name *places;      /* its targets; NULL: none */
     int n_places;
     bool text, dropped;
 } module;
@@ -54,7 +54,7 @@ static int by_module(const void *a, const void *b) {
     return strcmp(x->key.module, y->key.module);
 }
 
-/* From a module for each tensor, sorted, to one for each name. */
+/* Merges the sorted list, with one module per tensor, into one module per name. */
 static lz_status join_modules(reading *r) {
     int n = 0;
     for (int i = 0; i < r->n; i++) {
@@ -112,7 +112,7 @@ static bool share_rows(const module *a, const module *b) {
     return false;
 }
 
-/* Some files hold a matrix under two names, fused and in parts: the engine's own names win. */
+/* Some files have a matrix twice, fused and in parts: the engine's own names have precedence. */
 static lz_status drop_doubles(reading *r) {
     for (int i = 0; i < r->n; i++) {
         module *m = &r->modules[i];
@@ -132,7 +132,7 @@ static lz_status drop_doubles(reading *r) {
 
 /* ---- whom it was made for ---------------------------------------------------------------------------------------- */
 
-/* FLUX.1 has the names of FLUX.2, and other blocks. */
+/* Is it for FLUX.1? That has the names of FLUX.2, and further ones. */
 static bool from_flux1(const reading *r) {
     static const char *const signs[] = {"img_mod_lin",       "txt_mod_lin",
                                         "modulation_lin",    "vector_in",
@@ -170,7 +170,7 @@ static lz_status wrong_shape(reading *r, const module *m, const char *tensor, lz
 
 /* ---- terms ------------------------------------------------------------------------------------------------------- */
 
-/* A tensor of the module as a matrix, or a list where it has one axis. NULL: *status says why. */
+/* A tensor of the module as a matrix, or as a vector if it has one axis. NULL: *status has the reason. */
 static lz_array *take(reading *r, const module *m, lz_lora_role role, lz_status *status) {
     if (!m->name[role]) {
         *status = REFUSE(r, "of the module '%s' a tensor is missing beside '%s'", LZ_SHOW_TEXT(m->key.module),
@@ -231,7 +231,7 @@ static lz_status take_hadamard(reading *r, const module *m, shape s, lz_term *t,
     return status;
 }
 
-/* One factor, whole or of two parts. inner: the rank of the parts, 0: it is whole. */
+/* One factor: a matrix, or a product of two. inner: the rank of the product; 0: a matrix. */
 static lz_status take_factor(reading *r, const module *m, lz_lora_role whole, lz_array **from, lz_dims *d,
                              int64_t *inner) {
     lz_status status = LZ_OK;
@@ -280,7 +280,7 @@ static lz_status take_magnitude(reading *r, const module *m, shape s, lz_term *t
     return LZ_OK;
 }
 
-/* The term goes to all places of the module. */
+/* Adds the term to all targets of the module. */
 static lz_status add_term(reading *r, const module *m, lz_term t) {
     lz_status status = LZ_OK;
     t.strength = r->strength;
@@ -409,7 +409,7 @@ lz_status lz_lora_read(lz_context *ctx, const char *path, double weight, bool pa
     lz_status status = local.status;
     if (weights) {
         status = lz_lora_read_weights(ctx, path, weights, weight, partial, transformer, text, report, &local);
-        lz_weights_close(weights); /* arrays that were taken stay */
+        lz_weights_close(weights); /* arrays have their own references to the file */
     }
     if (status && err) *err = local;
     return status;

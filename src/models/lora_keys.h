@@ -1,6 +1,6 @@
-/* lora_keys.h: names in LoRA files. A key is prefixes, a module's name, and a suffix that says what the tensor is; makers differ
- * in all three, and in whether dots become underscores. So names are compared flat, and each target is known by all the names
- * that programs have for it. */
+/* lora_keys.h: names in LoRA files. A key is prefixes, a module's name, and a suffix that says what the tensor is;
+ * programs differ in all three, and some replace dots by underscores. So names are compared flattened, and each target
+ * is listed under all its names. */
 #ifndef LZ_LORA_KEYS_H
 #define LZ_LORA_KEYS_H
 
@@ -26,7 +26,7 @@ typedef enum lz_lora_role {
     LZ_LORA_DIFF_BIAS,
     LZ_LORA_SET,
     LZ_LORA_ROLES,
-    LZ_LORA_REFUSED = LZ_LORA_ROLES, /* a kind that is known, and not supported */
+    LZ_LORA_REFUSED = LZ_LORA_ROLES, /* a known kind that is not supported */
     LZ_LORA_UNKNOWN,
 } lz_lora_role;
 
@@ -44,15 +44,15 @@ lz_lora_key lz_lora_read_key(const char *name);
 /* Each run of '.' and '_' becomes one '_'; none is left at the end. */
 void lz_flatten(const char *name, char to[LZ_FLAT_MAX]);
 
-/* ---- what modules are called (lora_names.c) ---------------------------------------------------------------------- */
+/* ---- names of modules (lora_names.c) ----------------------------------------------------------------------------- */
 
 typedef enum lz_lora_family { LZ_LORA_TEXT, LZ_LORA_FLUX2, LZ_LORA_QWEN_IMAGE, LZ_LORA_Z_IMAGE } lz_lora_family;
 
-/* A name, and the rows of a target that it stands for; see lz_term for the rows. A name of a fused matrix has several. */
+/* A name, and the rows of a target that it means (see lz_term). The name of a fused matrix has several entries. */
 typedef struct lz_lora_name {
     lz_target *target;
     int64_t first, rows, source_first, rotate;
-    int64_t source_rows; /* that the module must have */
+    int64_t source_rows; /* number of rows that the module must have */
     bool own;            /* the engine's own name */
     char flat[LZ_FLAT_MAX];
 } lz_lora_name;
@@ -60,7 +60,7 @@ typedef struct lz_lora_name {
 typedef struct lz_lora_names {
     lz_context *ctx;
     lz_lora_family family;
-    lz_lora_name *list; /* by flat name */
+    lz_lora_name *list; /* sorted by flattened name */
     int64_t n, room;
 } lz_lora_names;
 

@@ -1,5 +1,5 @@
-/* lora_names.c: what programs call the modules of the models that we know: the names of models/names.h, flat, and names that
- * only LoRA files have. */
+/* lora_names.c: the names of modules in LoRA files: the names of models/names.h, flattened, and names that only LoRA
+ * files use. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
     { .name = "", .stem = "", .aliases = table, .n_aliases = (int)(sizeof(table) / sizeof(table)[0]) }
 #define BLOCK "transformer_blocks.#.attn."
 
-/* Trained on a transformer whose projections diffusers had fused. */
+/* For LoRAs that were trained on a transformer with fused projections (diffusers). */
 static const lz_alias fused_aliases[] = {
     {BLOCK "to_q", BLOCK "to_qkv", LZ_ALIAS_ROWS, 0},
     {BLOCK "to_k", BLOCK "to_qkv", LZ_ALIAS_ROWS, 1},
@@ -22,8 +22,8 @@ static const lz_alias fused_aliases[] = {
 };
 static const lz_component fused = ALIASES(fused_aliases);
 
-/* The other way round: parts of FLUX.2's fused matrix, named as the separate ones of FLUX.1. It stacks q, k, v, which have as
- * many rows each as the matrix has columns, and the MLP. */
+/* The opposite: parts of FLUX.2's fused matrix, with the names of FLUX.1's separate ones. It stacks q, k, v, which have
+ * as many rows each as the matrix has columns, and the MLP. */
 #define SINGLE "single_transformer_blocks.#."
 #define WHOLE SINGLE "attn.to_qkv_mlp_proj"
 enum { PART_Q = 1, PART_K, PART_V, PART_MLP, PART_QKV };
@@ -36,7 +36,7 @@ static const lz_alias part_aliases[] = {
 };
 static const lz_component parts = ALIASES(part_aliases);
 
-/* The family is told by a target that no other has. */
+/* The family, recognised by a target that no other family has. */
 static const struct {
     lz_lora_family family;
     const char *sign;
@@ -63,8 +63,8 @@ static bool add(lz_lora_names *names, const char *name, lz_lora_name entry) {
     return true;
 }
 
-/* Entries of one target under the names of a component, from the i-th on. Of rows of a fused matrix source_first is the number
- * of the part for now. */
+/* Entries of one target under the names of a component, from the i-th on. Of rows of a fused matrix source_first is the
+ * number of the part for now. */
 static bool add_spellings(lz_lora_names *names, lz_target *target, const char *module, const lz_component *component,
                           int i) {
     int64_t rows = target->dims.at[0];
@@ -96,22 +96,22 @@ static bool add_parts(lz_lora_names *names, lz_target *target, const char *modul
     return fine;
 }
 
-/* All names of a target. prefix: what all names of this model begin with. */
+/* Adds all names of a target. prefix: the common prefix of all names of this model. */
 static bool add_target(lz_lora_names *names, lz_target *target, const char *prefix, const lz_component *component) {
     static const char ending[] = ".weight";
     char module[LZ_NAME_SIZE];
     size_t begin = strlen(prefix), length = strlen(target->name), cut = sizeof ending - 1;
     if (length <= begin + cut || strncmp(target->name, prefix, begin) != 0 ||
         strcmp(target->name + length - cut, ending) != 0 || length - begin - cut >= sizeof module)
-        return true; /* a bias: it is changed through its weight */
+        return true; /* a bias is changed through its weight */
     snprintf(module, sizeof module, "%.*s", (int)(length - begin - cut), target->name + begin);
-    if (strcmp(module, "embed_tokens") == 0) return true; /* its rows are taken, it is not applied */
+    if (strcmp(module, "embed_tokens") == 0) return true; /* its rows are looked up, it is not a product */
     bool fine = add_spellings(names, target, module, component, 0);
     if (fine && names->family != LZ_LORA_TEXT) fine = add_spellings(names, target, module, &fused, 1);
     return fine && names->family == LZ_LORA_FLUX2 ? add_parts(names, target, module) : fine;
 }
 
-/* Of fused matrices: the parts follow each other, and together they are the whole. */
+/* For fused matrices: the parts are consecutive, and cover the whole matrix. */
 static void lay_rows(lz_lora_name *list, int64_t n) {
     int64_t sum = 0;
     if (list->source_rows) return;

@@ -23,7 +23,7 @@ static int64_t columns(const lz_names *n, const char *name) {
     return d.n >= 2 ? d.at[d.n - 1] : 0;
 }
 
-/* How many of the names with a %d there are, from 0 on. */
+/* The number of names with %d = 0, 1, ... that exist. */
 static int count(const lz_names *n, const char *format) {
     char name[LZ_NAME_SIZE];
     int i = 0;
@@ -44,7 +44,7 @@ static int64_t over(int64_t a, int64_t b) { return b ? a / b : 0; }
 
 /* ---- configurations ---------------------------------------------------------------------------------------------- */
 
-/* The number that floor(number * width) gives back. */
+/* A number for which floor(number * width) gives the original size. */
 static double ratio(int64_t part, int64_t width) {
     double r = width ? (double)part / (double)width : 0;
     return (int64_t)((double)width * r) < part ? nextafter(r, INFINITY) : r;
@@ -112,7 +112,8 @@ static language measure(const lz_names *n) {
     return m;
 }
 
-/* Files are cut behind the last layer that a picture model reads, whose state is not the normed one of a whole model. */
+/* Some files end after the last layer that a picture model reads; its state is not the normed one of a complete
+ * model. */
 static json_t *qwen3_config(const lz_names *n, const char *path) {
     (void)path;
     language m = measure(n);
@@ -162,7 +163,7 @@ static json_t *flux2_vae_config(const lz_names *n, const char *path) {
         count(n, "encoder.down_blocks.0.resnets.%d.conv1.weight"), "latent_channels", rows(n, "bn.running_mean") / 4);
 }
 
-/* The encoder's blocks are one list: a level's resnets, then what halves, but for the last level. */
+/* The encoder's blocks are one list: the resnets of a level, then its downsampling, except at the last level. */
 static json_t *qwen_vae_config(const lz_names *n, const char *path) {
     (void)path;
     int64_t base = rows(n, "encoder.conv_in.weight");
@@ -194,11 +195,11 @@ typedef struct kind {
     const lz_component *component;
     lz_part part;
     json_t *(*config)(const lz_names *names, const char *path); /* NULL: it cannot be used */
-    const char *measured;                                       /* a tensor whose rows tell the size */
+    const char *measured;                                       /* a tensor whose number of rows determines the size */
     size_title titles[3];                                       /* rows 0: any */
 } kind;
 
-/* In the order in which they are asked: FLUX.1's autoencoder has the names of FLUX.2's. */
+/* The order matters: FLUX.1's autoencoder has the same names as FLUX.2's. */
 static const kind kinds[] = {
     {&lz_names_flux2,
      LZ_PART_TRANSFORMER,
@@ -224,7 +225,7 @@ static const kind kinds[] = {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-/* Files that are known, and cannot be used. A name that begins with '*' is the end of a tensor's name. */
+/* Known files that cannot be used. A name that begins with '*' is the end of a tensor's name. */
 static const struct {
     const char *name, *sentence;
 } refusals[] = {
@@ -310,7 +311,7 @@ bool lz_file_name_has(const char *path, const char *word) {
     return false;
 }
 
-/* A component of a folder in the layout of diffusers has a configuration, or lacks it. */
+/* Is it a component of a diffusers folder? Then it must have a configuration. */
 bool lz_is_derived(lz_context *ctx, const char *path) {
     char *config = lz_path_join(ctx, path, "config.json"), *index = lz_path_join(ctx, path, "../model_index.json");
     bool derived = config && index && access(config, F_OK) != 0 && access(index, F_OK) != 0;
@@ -336,7 +337,7 @@ static lz_status derive(lz_config *c, lz_context *ctx, lz_weights *w, const char
     if (!lz_names_open(&n, component, w))
         return lz_fail(err, LZ_BAD_FILE, "%s: a %s is needed, and this is %s", LZ_SHOW_TEXT(path), component->name,
                        what);
-    /* The same names and shapes: only the file's name tells. */
+    /* Names and shapes are the same: only the file's name differs. */
     if (component == &lz_names_qwen_vae && lz_file_name_has(path, "wan"))
         lz_tell(ctx, LZ_LOG_NOTE,
                 "%s: an autoencoder of Wan has the shape of Qwen-Image's, but gives slightly wrong pictures",

@@ -1,5 +1,5 @@
-/* tokenizer_lists.c: a tokenizer from a list of tokens and a list of merges, which llama.cpp keeps in its files. Whatever else
- * a tokenizer has is Qwen's. */
+/* tokenizer_lists.c: makes a tokenizer from a list of tokens and a list of merges, as in files of llama.cpp. Everything
+ * else is as for Qwen. */
 #include <string.h>
 
 #include "text/tokenizer_parts.h"
@@ -7,7 +7,7 @@
 enum { NORMAL = 1, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5 }; /* kinds of tokens in llama.cpp */
 enum { MOST_TOKENS = 1 << 22, MOST_BYTES = 4096 };
 
-/* Padding tokens, which no text gives, are left out. */
+/* Skips padding tokens, which no text contains. */
 static lz_status take_token(lz_tokenizer *t, const char *path, const char *text, size_t n, int kind, int64_t id,
                             lz_error *err) {
     char copy[MOST_BYTES + 1];

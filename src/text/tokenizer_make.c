@@ -1,4 +1,4 @@
-/* tokenizer_make.c: how making a tokenizer begins and ends, whatever form it is read from. */
+/* tokenizer_make.c: the first and last steps of making a tokenizer, common to all forms of files. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ static int by_id(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* No two tokens with one id, in all files together. */
+/* Checks that no two tokens, from all files, have the same id. */
 static lz_status check_ids_differ(lz_tokenizer *t, const char *folder, lz_error *err) {
     const lz_bpe *bpe = &t->bpe;
     lz_token *sorted = lz_host_alloc(t->ctx, bpe->n_tokens * sizeof *sorted);

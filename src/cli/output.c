@@ -276,7 +276,7 @@ char *reserve_name(const json_t *claimed, char *first, lz_error *err) {
     else {
         err->status = LZ_IO;
         snprintf(err->text, sizeof err->text, "%s: cannot be written: %s%s", first ? first : "a name", strerror(errno),
-                 errno == ENOENT ? "; make the folder first" : "");
+                 errno == ENOENT ? "; create the folder first" : "");
         free(path);
         path = NULL;
     }

@@ -1,7 +1,7 @@
 /* generate.c: a picture from text. Build it against an installed library with
  *     cc generate.c $(pkg-config --cflags --libs lazuli) -o generate
  * and run it as
- *     ./generate models/klein "a red fox in the snow" fox.png */
+ *     ./generate models/demo "a fox in 3d style" fox.png */
 #include <lazuli.h>
 #include <stdio.h>
 #include <string.h>

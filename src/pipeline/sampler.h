@@ -10,8 +10,8 @@
 typedef struct lz_sampler_step lz_sampler_step;
 struct lz_sampler_step {
     lz_array *x;             /* [h w, c] */
-    lz_array *step_index;    /* [1] i64, index in the schedule */
-    lz_array *sigma_drops;   /* [steps]; lz_take(sigma_drops, step_index, 0) is that of a step */
+    lz_array *step_index;    /* [1] i64, index in the schedule; not 0 in the first step after a start image */
+    lz_array *sigma_drops;   /* [steps] sigma after less sigma before a step: lz_take(sigma_drops, step_index, 0) */
     lz_array *const *states; /* n_states of them */
     /* The guided velocity of the model at any x and step, [h w, c]. Each call is another pass through the model. */
     lz_array *(*velocity)(const lz_sampler_step *s, lz_array *x, lz_array *step_index);

@@ -224,7 +224,7 @@ static void print_first_screen(void) {
     print_example("lazuli", "start a session for many prompts");
     print_example("lazuli pull flux2-klein-4b", "download a larger model");
     print_example("lazuli -m flux2-klein-4b \"a red fox\"", "make a picture with it");
-    print_example("lazuli -i photo.jpg \"a purple sky\"", "look at an image");
+    print_example("lazuli -m flux2-klein-4b -i a.jpg \"snow\"", "look at an image");
     printf("\n%scommands:%s", colour(stdout, "\033[1m"), colour(stdout, "\033[0m"));
     int column = 9;
     for (size_t i = 0; i < n_commands; i++) {

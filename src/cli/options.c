@@ -327,7 +327,7 @@ static int no_such_option(const arguments *args, const char *dashes, const char 
     const option *nearest = dashes[1] ? nearest_option(given) : NULL;
     if (nearest)
         return fail(args, NOT_UNDERSTOOD, "there is no option %s%s; did you mean --%s?", dashes, given, nearest->name);
-    return fail(args, NOT_UNDERSTOOD, "there is no option %s%s; 'lazuli --help' lists them", dashes, given);
+    return fail(args, NOT_UNDERSTOOD, "there is no option %s%s; 'lazuli --help all' lists them", dashes, given);
 }
 
 typedef struct reader {

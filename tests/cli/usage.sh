@@ -160,7 +160,7 @@ try 1 sh -c "$lazuli fox --device cpu --offload auto --threads 1 $said 2>&1 | gr
 
 # Options
 try 2 $lazuli devices --fast <<'END'
-lazuli: there is no option --fast; 'lazuli --help' lists them
+lazuli: there is no option --fast; 'lazuli --help all' lists them
 END
 try 2 $lazuli fox --widht 64 <<'END'
 lazuli: there is no option --widht; did you mean --width?

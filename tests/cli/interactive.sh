@@ -357,7 +357,7 @@ talk 0 -i "a photo.png" --strength 0.5 -W 32 -H 32 -s 4 -S 5 <<'END'
 < lazuli> 
 > /save seen.png
 < lazuli> 
-+ /lo
++ /loa
 ^I
 + begu
 ^I

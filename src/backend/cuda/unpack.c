@@ -21,7 +21,7 @@ static bool run_unpack(const lz_call *call) {
                           .out_column = out->strides[1],
                           .code_row = codes->strides[0],
                           .group = call->params->unpack.group,
-                          .row_group = call->params->unpack.row_group,
+                          .row_group = call->params->unpack.row_group < rows ? call->params->unpack.row_group : rows,
                           .factor = call->params->unpack.factor};
     if (scales) p.scales = scales->data, p.scale_row = scales->strides[0], p.scale_column = scales->strides[1];
     if (offsets) p.offsets = offsets->data, p.offset_row = offsets->strides[0], p.offset_column = offsets->strides[1];
@@ -32,11 +32,14 @@ static bool run_unpack(const lz_call *call) {
     lz_text text = {.ctx = call->device->ctx};
     lz_text_add(&text, "#define PACKING %s\n#define ELEMENTS %d\n#define BYTES %d\n", function_name(packing),
                 lz_packing_table[packing].elements, lz_packing_table[packing].bytes);
-    lz_text_add(&text, "#define OUT_TYPE %s\n#define OUT_KIND %d\n#define GROUPED %d\n#define ROTATE %d\n",
-                lz_cuda_type_name(out->dtype), access == LZ_VECTOR ? LZ_VECTOR : LZ_SCALAR, p.group < columns,
-                call->params->unpack.rotate);
-    lz_text_add(&text, "#define SCALE_TYPE %s\n#define OFFSET_TYPE %s\n",
-                scales ? lz_cuda_type_name(scales->dtype) : "void",
+    lz_text_add(&text, "#define OUT_TYPE %s\n#define OUT_KIND %d\n#define ROTATE %d\n", lz_cuda_type_name(out->dtype),
+                access == LZ_VECTOR ? LZ_VECTOR : LZ_SCALAR, call->params->unpack.rotate);
+    lz_text_add(&text, "#define ROW_GROUPED %d\n#define GROUPED %d\n", p.row_group > 1,
+                p.group >= columns     ? 0
+                : p.group % WIDTH == 0 ? 1
+                                       : 2);
+    lz_text_add(&text, "#define HAS_SCALES %d\n#define SCALE_TYPE %s\n#define HAS_OFFSETS %d\n#define OFFSET_TYPE %s\n",
+                scales != NULL, scales ? lz_cuda_type_name(scales->dtype) : "void", offsets != NULL,
                 offsets ? lz_cuda_type_name(offsets->dtype) : "void");
     lz_text_add(&text, "typedef %s index_type;\n#include \"unpack.cu\"\n", narrow ? "u32" : "i64");
     return lz_cuda_run_text(call, "unpack", &text, lz_over(p.walk.size, THREADS), THREADS, &p);
@@ -44,7 +47,9 @@ static bool run_unpack(const lz_call *call) {
 
 static bool can_unpack(const lz_call *call) {
     const lz_tensor *codes = &call->in[0];
-    return call->out.dims.n == 2 && (codes->strides[1] == 1 || codes->dims.at[1] == 1);
+    const lz_dims *out = &call->out.dims;
+    return out->n == 2 && out->at[0] <= INT32_MAX && out->at[1] <= INT32_MAX - WIDTH &&
+           (codes->strides[1] == 1 || codes->dims.at[1] == 1);
 }
 
 const lz_kernel lz_cuda_unpack = {.name = "cuda.unpack", .run = run_unpack, .can = can_unpack};

@@ -1,8 +1,9 @@
 /* unpack.cu: packed weights as numbers, by the formulas of op/packing.c; every operation is rounded as it is there.
  *
  * Before it, in the head: PACKING, the name of one of the functions below; ELEMENTS and BYTES of its blocks; OUT_TYPE;
- * OUT_KIND, VECTOR or SCALAR; SCALE_TYPE and OFFSET_TYPE, void where there are none; GROUPED: scales differ within a row;
- * ROTATE, columns that are rotated together, or 0; index_type, u32 or i64. A thread makes WIDTH neighbours of a row. */
+ * OUT_KIND, VECTOR or SCALAR; HAS_SCALES and SCALE_TYPE, HAS_OFFSETS and OFFSET_TYPE; ROW_GROUPED: rows share scales;
+ * GROUPED: 0 if a row has one scale, 1 if WIDTH divides the groups of columns, else 2; ROTATE, columns that are rotated
+ * together, or 0; index_type, u32 or i64. A thread makes WIDTH neighbours of a row. */
 enum { THREADS = 256, WIDTH = 8 };
 
 /* ---- element i of a block ------------------------------------------------------------------------------------------ */
@@ -116,12 +117,12 @@ FN float scale_value(const u8 *data, i64 at) {
 struct scaling {
     float scale, offset;
 };
-FN scaling scaling_of(const lz_unpack_params &p, i64 row, i64 column) {
-    i64 o = row / p.row_group, g = GROUPED ? column / p.group : 0;
+FN scaling scaling_of(const lz_unpack_params &p, u32 row, u32 column) {
+    const i64 o = ROW_GROUPED ? row / (u32)p.row_group : row, g = GROUPED ? column / (u32)p.group : 0;
     scaling s;
     s.scale = p.factor;
-    if (p.scales) s.scale *= scale_value((const SCALE_TYPE *)p.scales, o * p.scale_row + g * p.scale_column);
-    s.offset = p.offsets ? scale_value((const OFFSET_TYPE *)p.offsets, o * p.offset_row + g * p.offset_column) : 0.0f;
+    if (HAS_SCALES) s.scale *= scale_value((const SCALE_TYPE *)p.scales, o * p.scale_row + g * p.scale_column);
+    s.offset = HAS_OFFSETS ? scale_value((const OFFSET_TYPE *)p.offsets, o * p.offset_row + g * p.offset_column) : 0.0f;
     return s;
 }
 
@@ -148,21 +149,27 @@ FN void rotate(float *x) {
 extern "C" __global__ void __launch_bounds__(THREADS) unpack(const __grid_constant__ lz_unpack_params p) {
     const index_type chunk = (index_type)blockIdx.x * THREADS + threadIdx.x;
     const bool inside = chunk < (index_type)p.walk.size;
+    if (!ROTATE && !inside) return;
     index_type at[2] = {0, 0}; /* row, chunk of it */
     if (inside) coordinates<2>(p.walk, chunk, at);
-    const i64 row = at[0], column = (i64)at[1] * WIDTH;
-    const int n = !inside ? 0 : p.columns - column < WIDTH ? (int)(p.columns - column) : WIDTH;
+    const u32 row = (u32)at[0], column = (u32)at[1] * WIDTH, left = (u32)p.columns - column;
+    const int n = !inside ? 0 : left < WIDTH ? (int)left : WIDTH;
     const u8 *codes = (const u8 *)p.codes + row * p.code_row;
+    /* A block of at least WIDTH elements is found once, and may be read to its end. */
+    const bool large = ELEMENTS >= WIDTH;
+    if (large) codes += (i64)(column / ELEMENTS) * BYTES;
+    const u32 first = large ? column % ELEMENTS : column;
     float values[WIDTH];
     scaling s = {1.0f, 0.0f};
     if (inside) s = scaling_of(p, row, column);
 #pragma unroll
     for (int j = 0; j < WIDTH; j++) {
         values[j] = 0.0f;
-        if (j >= n) continue;
-        if (GROUPED && j && (column + j) % p.group == 0) s = scaling_of(p, row, column + j);
-        values[j] = s.scale * PACKING(codes + (column + j) / ELEMENTS * BYTES, (int)((column + j) % ELEMENTS));
-        if (p.offsets) values[j] += s.offset;
+        if (large ? !inside : j >= n) continue;
+        const u32 i = first | j; /* first is a multiple of WIDTH: what neighbours share is computed once */
+        if (GROUPED == 2 && j && (column + j) % (u32)p.group == 0) s = scaling_of(p, row, column + j);
+        values[j] = s.scale * PACKING(large ? codes : codes + (i64)(i / ELEMENTS) * BYTES, (int)(i % ELEMENTS));
+        if (HAS_OFFSETS) values[j] += s.offset;
     }
 #if ROTATE
     __shared__ float all[THREADS * WIDTH];
@@ -174,5 +181,5 @@ extern "C" __global__ void __launch_bounds__(THREADS) unpack(const __grid_consta
 #endif
     vec<OUT_TYPE, WIDTH> out;
     put_all(out, values);
-    if (n) store<OUT_KIND>(out, p.out, row * p.out_row + column * p.out_column, p.out_column, n);
+    if (n) store<OUT_KIND>(out, p.out, (i64)row * p.out_row + column * p.out_column, p.out_column, n);
 }

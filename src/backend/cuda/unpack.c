@@ -2,7 +2,7 @@
 #include "backend/cuda/own.h"
 #include "op/packing.h"
 
-enum { THREADS = 256, WIDTH = 8 }; /* as in kernels/unpack.cu */
+enum { THREADS = 256, WIDTH = 16 }; /* as in kernels/unpack.cu */
 
 /* The function of a packing in that text; two would be types. */
 static const char *function_name(lz_packing packing) {
@@ -32,6 +32,8 @@ static bool run_unpack(const lz_call *call) {
     lz_text text = {.ctx = call->device->ctx};
     lz_text_add(&text, "#define PACKING %s\n#define ELEMENTS %d\n#define BYTES %d\n", function_name(packing),
                 lz_packing_table[packing].elements, lz_packing_table[packing].bytes);
+    bool even = (intptr_t)codes->data % 2 == 0 && p.code_row % 2 == 0 && lz_packing_table[packing].bytes % 2 == 0;
+    lz_text_add(&text, "#define EVEN %d\n", even);
     lz_text_add(&text, "#define OUT_TYPE %s\n#define OUT_KIND %d\n#define ROTATE %d\n", lz_cuda_type_name(out->dtype),
                 access == LZ_VECTOR ? LZ_VECTOR : LZ_SCALAR, call->params->unpack.rotate);
     lz_text_add(&text, "#define ROW_GROUPED %d\n#define GROUPED %d\n", p.row_group > 1,

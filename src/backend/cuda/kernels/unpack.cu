@@ -1,14 +1,16 @@
 /* unpack.cu: packed weights as numbers, by the formulas of op/packing.c; every operation is rounded as it is there.
  *
- * Before it, in the head: PACKING, the name of one of the functions below; ELEMENTS and BYTES of its blocks; OUT_TYPE;
+ * Before it, in the head: PACKING, the name of one of the functions below; ELEMENTS and BYTES of its blocks; EVEN: blocks
+ * begin at even addresses; OUT_TYPE;
  * OUT_KIND, VECTOR or SCALAR; HAS_SCALES and SCALE_TYPE, HAS_OFFSETS and OFFSET_TYPE; ROW_GROUPED: rows share scales;
  * GROUPED: 0 if a row has one scale, 1 if WIDTH divides the groups of columns, else 2; ROTATE, columns that are rotated
  * together, or 0; index_type, u32 or i64. A thread makes WIDTH neighbours of a row. */
-enum { THREADS = 256, WIDTH = 8 };
+enum { THREADS = 256, WIDTH = 16 };
 
 /* ---- element i of a block ------------------------------------------------------------------------------------------ */
 
-FN u32 word(const u8 *p) { return p[0] | (u32)p[1] << 8; }
+/* Of two bytes at an even place of a block. */
+FN u32 word(const u8 *p) { return EVEN ? *(const u16 *)p : p[0] | (u32)p[1] << 8; }
 FN float half(const u8 *p) {
     f16 h;
     h.bits = (u16)word(p);

@@ -55,10 +55,11 @@ static lz_status check_fit(klein *m, const lz_parts *parts, lz_error *err) {
                        "%s: padding_side in tokenizer/tokenizer_config.json is not 'right', which is not supported",
                        LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TOKENIZER)));
     if (lz_flux2_channels(m->transformer) != lz_flux2_vae_channels(m->vae))
-        return lz_fail(err, LZ_BAD_FILE,
-                       "%s: the transformer has %lld latent channels and the autoencoder %lld: they are of two models",
-                       LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_VAE)), (long long)lz_flux2_channels(m->transformer),
-                       (long long)lz_flux2_vae_channels(m->vae));
+        return lz_fail(
+            err, LZ_BAD_FILE,
+            "%s: the transformer has %lld latent channels and the autoencoder %lld; they belong to different models",
+            LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_VAE)), (long long)lz_flux2_channels(m->transformer),
+            (long long)lz_flux2_vae_channels(m->vae));
     return LZ_OK;
 }
 
@@ -68,10 +69,10 @@ static lz_status check_text(const void *model, const void *text, const lz_parts 
     if (width == lz_flux2_text_width(m->transformer)) return LZ_OK;
     int64_t reads = lz_flux2_text_width(m->transformer);
     const char *needed = reads == 3 * 2560 ? "; Qwen3-4B is needed" : reads == 3 * 4096 ? "; Qwen3-8B is needed" : "";
-    return lz_fail(err, LZ_BAD_FILE,
-                   "%s: the text encoder gives %lld features and the transformer reads %lld: they are of two models%s",
-                   LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TEXT_ENCODER)), (long long)width, (long long)reads,
-                   needed);
+    return lz_fail(
+        err, LZ_BAD_FILE,
+        "%s: the text encoder gives %lld features and the transformer reads %lld; they belong to different models%s",
+        LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TEXT_ENCODER)), (long long)width, (long long)reads, needed);
 }
 
 static void *open_klein(lz_context *ctx, const lz_parts *parts, lz_config *index, const lz_schedule *schedule,

@@ -118,11 +118,11 @@ static void *open_text(const void *model, bool images, lz_error *err) {
  * picture. */
 static lz_status check_fit(qwen *m, const lz_parts *parts, lz_error *err) {
     if (lz_qwen_image_channels(m->transformer) != 4 * lz_qwen_vae_channels(m->vae))
-        return lz_fail(
-            err, LZ_BAD_FILE,
-            "%s: the transformer has %lld latent channels and the autoencoder 4 x %lld: they are of two models",
-            LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_VAE)), (long long)lz_qwen_image_channels(m->transformer),
-            (long long)lz_qwen_vae_channels(m->vae));
+        return lz_fail(err, LZ_BAD_FILE,
+                       "%s: the transformer has %lld latent channels and the autoencoder 4 x %lld; they belong to "
+                       "different models",
+                       LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_VAE)),
+                       (long long)lz_qwen_image_channels(m->transformer), (long long)lz_qwen_vae_channels(m->vae));
     if (m->variant->most && m->image_pad < 0)
         return lz_fail(err, LZ_BAD_FILE, "%s: the tokenizer has no <|image_pad|>, which stands for an image",
                        LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TOKENIZER)));
@@ -133,10 +133,11 @@ static lz_status check_text(const void *model, const void *text, const lz_parts 
     const qwen *m = model;
     int64_t width = lz_qwen25_width(((const reader *)text)->language);
     if (width == lz_qwen_image_text_width(m->transformer)) return LZ_OK;
-    return lz_fail(err, LZ_BAD_FILE,
-                   "%s: the text encoder gives %lld features and the transformer reads %lld: they are of two models",
-                   LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TEXT_ENCODER)), (long long)width,
-                   (long long)lz_qwen_image_text_width(m->transformer));
+    return lz_fail(
+        err, LZ_BAD_FILE,
+        "%s: the text encoder gives %lld features and the transformer reads %lld; they belong to different models",
+        LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TEXT_ENCODER)), (long long)width,
+        (long long)lz_qwen_image_text_width(m->transformer));
 }
 
 static void *open_qwen(lz_context *ctx, const lz_parts *parts, lz_config *index, const lz_schedule *schedule,

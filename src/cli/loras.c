@@ -110,18 +110,18 @@ static int take_tags(job *j, wanted *w) {
         return DONE;
     }
     char *rest = calloc(1, strlen(prompt) + 1), *to = rest;
-    int code = rest ? DONE : fail(j->args, FAILED, "out of memory");
+    if (!rest) return fail(j->args, FAILED, "out of memory");
+    int code = DONE;
     while (code == DONE && *prompt) {
         const char *tag = strstr(prompt, mark), *end = tag ? strchr(tag, '>') : NULL;
         size_t plain = end ? (size_t)(tag - prompt) : strlen(prompt);
         to = (char *)memcpy(to, prompt, plain) + plain;
-        prompt += plain;
         if (!end) break;
         code = add_tag(j->args, w, tag + sizeof mark - 1, (size_t)(end - tag) - (sizeof mark - 1));
         prompt = end + 1;
         if (to == rest || to[-1] == ' ') prompt += strspn(prompt, " "); /* one blank is left of those around it */
     }
-    while (rest && to > rest && to[-1] == ' ') *--to = 0;
+    while (to > rest && to[-1] == ' ') *--to = 0;
     if (code != DONE) {
         free(rest);
         return code;

@@ -2,6 +2,7 @@
 #define LZ_NO_SUGAR
 #include "models/arrange.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* ---- recipes ----------------------------------------------------------------------------------------------------- */
@@ -143,6 +144,7 @@ static bool same_layout(const lz_packed *a, const lz_packed *b) {
 
 /* Packed pieces that differ in their rows only stay packed as one matrix. False: they cannot. */
 static bool join_packed(const lz_packed *pieces, int n, lz_dims want, lz_packed *to, lz_error *err) {
+    assert(n > 0);
     lz_array *codes[LZ_NAME_PIECES];
     lz_packed all = pieces[0];
     for (int i = 0; i < n; i++) {
@@ -165,6 +167,7 @@ static lz_status make_dense(const lz_origin *from, lz_dims want, const lz_packed
     bool any = false;
     for (int i = 0; i < to->n; i++) any |= to->pieces[i].packed;
     for (int i = 0; any && i < to->n; i++) {
+        assert(!to->pieces[i].packed || packed[i].codes);
         lz_context *ctx = to->pieces[i].packed ? packed[i].codes->ctx : to->sources[i]->ctx;
         lz_dtype compute = lz_compute_type(ctx);
         lz_dims dims = to->recipe ? file_dims(from, to, i) : want;

@@ -2,6 +2,7 @@
 #define LZ_NO_SUGAR
 #include "models/loader.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -52,6 +53,7 @@ static void mark_stored(lz_loader *l, const lz_stored *s) {
 
 /* Makes a parameter from plain arrays. */
 static lz_param *new_plain(lz_loader *l, const char *name, lz_dims want, const lz_arranged *parts) {
+    assert(parts->n > 0 && parts->sources[0]);
     lz_dtype compute = lz_compute_type(l->ctx), type = parts->sources[0]->dtype;
     for (int i = 0; i < parts->n; i++)
         if (!lz_is_float(parts->sources[i]->dtype) || parts->sources[i]->dtype != type) {

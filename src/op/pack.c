@@ -7,7 +7,7 @@
 
 #include "op/number.h"
 
-enum { RUN = 32, SUPER = 256, TRIALS = 9 };
+enum { RUN = 32, SUPER = 256, TRIALS = 9, MIDDLE = TRIALS / 2 };
 
 static float clean(float v) { return isfinite(v) ? v : 0.0f; }
 
@@ -82,7 +82,7 @@ static float fit_symmetric(const float *x, int n, int levels) {
     float extreme = extreme_of(x, n), best_score = 0, best = 0;
     if (extreme == 0) return 0;
     for (int t = 0; t < TRIALS; t++) {
-        float inverse = -((float)levels + 0.1f * (float)(t - TRIALS / 2)) / extreme, xq = 0, qq = 0;
+        float inverse = -((float)levels + 0.1f * (float)(t - MIDDLE)) / extreme, xq = 0, qq = 0;
         for (int i = 0; i < n; i++) {
             float q = fminf(fmaxf(rintf(x[i] * inverse), -(float)levels), (float)levels - 1);
             xq += x[i] * q, qq += q * q;
@@ -102,8 +102,7 @@ static void fit_affine(const float *x, int n, int levels, float *scale, float *m
     if (high <= low) return;
     for (int i = 0; i < n; i++) sum_x += x[i];
     for (int t = 0; t < TRIALS; t++) {
-        float inverse = ((float)levels + 0.1f * (float)(t - TRIALS / 2)) / (high - low), q1 = 0, q2 = 0, xq = 0,
-              error = 0;
+        float inverse = ((float)levels + 0.1f * (float)(t - MIDDLE)) / (high - low), q1 = 0, q2 = 0, xq = 0, error = 0;
         for (int i = 0; i < n; i++) {
             float q = fminf(fmaxf(rintf((x[i] - low) * inverse), 0), (float)levels);
             q1 += q, q2 += q * q, xq += x[i] * q;

@@ -159,8 +159,10 @@ lz_status lz_model_set_loras(lz_model *model, const lz_lora *loras, int n, lz_er
     bool had_text = lz_targets_patched(parts[1]);
     lz_lora_facts *facts = lz_host_alloc(ctx, (size_t)(n + 1) * sizeof *facts);
     lz_patch **old[2] = {lz_targets_take(parts[0]), lz_targets_take(parts[1])};
-    if (!facts || !old[0] || !old[1]) lz_out_of_memory(&local, (int64_t)sizeof *facts);
-    if (!local.status) read_all(model, loras, n, facts, &local);
+    if (facts && old[0] && old[1])
+        read_all(model, loras, n, facts, &local);
+    else
+        lz_out_of_memory(&local, (int64_t)sizeof *facts);
     for (int i = 0; i < 2; i++)
         if (local.status)
             lz_targets_put(parts[i], old[i]);

@@ -438,8 +438,8 @@ const lz_family lz_family_qwen_image = {
     .pipelines = {"QwenImagePipeline", "QwenImageEditPipeline", "QwenImageEditPlusPipeline"},
     .parts = {&lz_names_qwen_image, &lz_names_qwen25, &lz_names_qwen25_vision, &lz_names_qwen_vae},
     .sources =
-        {[LZ_PART_TEXT_ENCODER] = "Qwen2.5-VL-7B, such as qwen_2.5_vl_7b.safetensors of Comfy-Org/Qwen-Image_ComfyUI, "
-                                  "text_encoder/ of Qwen/Qwen-Image, or a GGUF file",
+        {[LZ_PART_TEXT_ENCODER] = ("Qwen2.5-VL-7B, such as qwen_2.5_vl_7b.safetensors of Comfy-Org/Qwen-Image_ComfyUI, "
+                                   "text_encoder/ of Qwen/Qwen-Image, or a GGUF file"),
          [LZ_PART_VISION] = "the file with mmproj in its name, from where the GGUF file of Qwen2.5-VL-7B is",
          [LZ_PART_VAE] = "qwen_image_vae.safetensors of Comfy-Org/Qwen-Image_ComfyUI, or vae/ of Qwen/Qwen-Image",
          [LZ_PART_TOKENIZER] = "tokenizer/ of Qwen/Qwen-Image; a GGUF file of the text encoder has its own"},

@@ -69,6 +69,15 @@ for option in $options; do
     height) given='--height 48' seen='  16 x 48, ' ;;
     seed) given='--seed 5,6' seen=', seed 5, ' ;;
     count) given='--count 2' seen=', seed 2, ' ;;
+    text-encoder) given='--text-encoder models/demo/text_encoder' seen=', 1 step, ' ;;
+    vae) given='--vae models/demo/vae' seen=', 1 step, ' ;;
+    tokenizer) given='--tokenizer models/demo/tokenizer' seen=', 1 step, ' ;;
+    vision) given='--vision models/demo/text_encoder' seen=', 1 step, ' ;; # not opened: the model looks at no image here
+    variant) given='--variant distilled' seen=', 1 step, ' ;;
+    lora) given="-m $flux/B --lora tests/data/lora/klein-peft.safetensors" seen='LoRA klein-peft.safetensors: 17 of 17 modules' ;;
+    lora-partial) given='--lora-partial' seen=', 1 step, ' ;;
+    lora-folder) given='--lora-folder tests/data/lora' seen=', 1 step, ' ;;
+    lora-schedule) given='--lora-schedule model' seen=', 1 step, ' ;;
     steps) given='--steps 2' seen=', 2 steps, ' ;;
     guidance) given='--guidance 2' seen='guidance has no effect' ;;
     negative) given='--negative blue' seen='negative has no effect' ;;
@@ -102,7 +111,7 @@ for option in $options; do
     else
         try_match 0 "$seen" $lazuli generate $words $one -o "$work/option.png" $given
     fi
-    case $option in model | prompt | dump | from | settings | offload | threads | steps-dir | sheet | preview | show) same "$work/base.png" "$work/option.png" ;; esac
+    case $option in model | prompt | lora-* | dump | from | settings | offload | threads | steps-dir | sheet | preview | show) same "$work/base.png" "$work/option.png" ;; esac
 done
 same "$work/base.safetensors" "$work/dump.safetensors"
 try 0 test "$(echo $options | wc -w)" -gt 20 </dev/null # the list was read

@@ -19,7 +19,7 @@ without() { # PATTERN COMMAND...: the command succeeds and prints nothing that m
 # The plan knows, and so does whoever generates: before, with -v afterwards, and in JSON
 try_match 0 '^stage +memory +operations +about +with weights +streamed$' $lazuli plan $one
 try_match 0 '^denoise .* MiB +0 bytes$' $lazuli plan $one
-try_match 0 '^[0-9.]+ MiB of weights are sent to the device in every step: not all of them fit there$' short $lazuli plan $one
+try_match 0 '^[0-9.]+ MiB of weights are sent to the device in every step, because not all of them fit there$' short $lazuli plan $one
 try_match 0 '^[0-9.]+ MiB of weights are sent to the device in every step$' $lazuli plan $one --offload stream
 try_match 0 '"streamed_bytes": [1-9][0-9]{6}' short $lazuli plan $one --json
 try 0 without '"streamed_bytes": [1-9]' $lazuli plan $one --json </dev/null # in no stage

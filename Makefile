@@ -37,7 +37,7 @@ test-asan: ## the same with address and undefined-behaviour sanitizers, on fewer
 	@tools/install-packages build
 	@$(cmake) -B build-asan -DLZ_SANITIZE=ON >/dev/null
 	$(call compile,build-asan)
-	@LZ_TEST_SCALE=$${LZ_TEST_SCALE:-10} tests/summarise build-asan $(JOBS)
+	@LZ_TEST_SCALE=$${LZ_TEST_SCALE:-10} tests/summarise build-asan $(JOBS) $(if $(SKIP),'$(SKIP)')
 
 test-threads: ## run test_threads and test_jobs under the thread sanitizer
 	@tools/install-packages build

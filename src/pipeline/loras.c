@@ -1,5 +1,6 @@
 /* loras.c: the LoRAs of a model: their files, the programs that they invalidate, and the number of steps of few-step
  * LoRAs. models/lora.h reads the files, models/patch.h applies them. */
+#include <assert.h>
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -173,6 +174,7 @@ lz_status lz_model_set_loras(lz_model *model, const lz_lora *loras, int n, lz_er
         if (err) *err = local;
         return local.status;
     }
+    assert(facts);
     lz_loras_free(model);
     model->loras = facts;
     model->n_loras = n;

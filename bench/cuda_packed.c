@@ -84,7 +84,8 @@ static double measure(lz_context *ctx, stack *s, int64_t rows, const void *bytes
 
 int main(int argc, char **argv) {
     int64_t rows = argc > 1 ? strtoll(argv[1], NULL, 10) : 4608;
-    int64_t shrink = getenv("LZ_SHRINK") ? strtoll(getenv("LZ_SHRINK"), NULL, 10) : 1;
+    const char *smaller = getenv("LZ_SHRINK");
+    int64_t shrink = smaller ? strtoll(smaller, NULL, 10) : 1;
     const char *device = getenv("LZ_DEVICE");
     if (rows < 1 || shrink < 1 || shrink > 12) die("rows from 1 on; LZ_SHRINK 1 .. 12");
     stack s = {.narrow = 3072 / shrink / 256 * 256, .middle = 12288 / shrink / 256 * 256, .wide = 27648 / shrink};

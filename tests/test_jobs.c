@@ -275,7 +275,7 @@ static void a_second_sampler(void) {
     CHECK_OK(lz_image_read(ctx, LZ_SOURCE_DIR "/tests/data/flux2/ref1.png", &start, &err), &err);
     for (int i = 0; i < 2 && model && start.pixels; i++) {
         lz_picture_options o = small(7);
-        lz_picture euler, p;
+        lz_picture euler = {0}, p = {0};
         o.images = &start, o.n_images = 1, o.strength = 0.3; /* 1 of 3 steps */
         run_job(model, &o, NULL, &euler);
         run_job(model, &o, samplers[i], &p);

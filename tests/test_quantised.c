@@ -415,7 +415,7 @@ static int convert_fused(lz_context *ctx, form how, const char *from, const char
     int fused = 0;
     for (group *g = groups, *end = groups + read_groups(w, groups); g < end; g++) {
         lz_scope *scope = lz_scope_begin(ctx, "convert");
-        lz_array *pieces[MOST_PIECES];
+        lz_array *pieces[MOST_PIECES] = {NULL};
         for (int i = 0; i < g->n; i++) pieces[i] = lz_weights_get(w, g->pieces[i]);
         int64_t rows = lz_shape(pieces[0]).at[0], half = rows / 2;
         lz_array *all = lz_concat(pieces, g->n, 0);

@@ -144,7 +144,8 @@ static reader *const readers[LZ_OP_COUNT + 1] = {
 };
 
 static held stepped(const lz_call *call, const lz_expr_step *s, const held *r, bool last) {
-    return s->number || !readers[s->op] ? (held){.kind = OTHER} : readers[s->op](call, s, r, last);
+    const held other = {.kind = OTHER};
+    return s->number || !readers[s->op] ? other : readers[s->op](call, s, r, last);
 }
 
 bool lz_cuda_read_ending(const lz_call *call, lz_ending *ending) {

@@ -194,14 +194,14 @@ RUNS(iq4_xs, {
 RUNS(e4m3, {
     const uint8_t *b = row + run * RUN;
     EACH_VECTOR {
-        vi x = CODES(b, i), size = x & 0x7f, nan = size == 0x7f, sign = (x & 0x80) << 24;
+        vi x = CODES(b, i), size = x & 0x7f, nan = size == 0x7f, sign = (vi)((vu)(x & 0x80) << 24);
         AT(to, i) = (vf)(((vi)((vf)(size << 20) * 0x1p120f) | (nan & 0x7fc00000)) | sign);
     }
 })
 RUNS(e5m2, {
     const uint8_t *b = row + run * RUN;
     EACH_VECTOR {
-        vi x = CODES(b, i), size = x & 0x7f, infinite = size > 0x7b, sign = (x & 0x80) << 24;
+        vi x = CODES(b, i), size = x & 0x7f, infinite = size > 0x7b, sign = (vi)((vu)(x & 0x80) << 24);
         AT(to, i) = (vf)(((vi)((vf)(size << 21) * 0x1p112f) | (infinite & 0x7f800000)) | sign);
     }
 })
@@ -224,7 +224,7 @@ static inline void split_halves(const uint8_t *b, bool high_first, uint8_t codes
     })
 /* 0 .5 1 1.5 2 3 4 6, the fourth bit is the sign: from 1 on, two bits of exponent and one of mantissa. */
 HALVES(e2m1, true, {
-    vi x = CODES(c, i), size = x & 7, sign = (x & 8) << 28, small = size < 2;
+    vi x = CODES(c, i), size = x & 7, sign = (vi)((vu)(x & 8) << 28), small = size < 2;
     AT(to, i) = (vf)((small & -size & 0x3f000000) | (~small & (size + 252) << 22) | sign);
 })
 HALVES(i4, false, { AT(to, i) = FLOATS(CODES(c, i) - 8); })

@@ -27,6 +27,7 @@ typedef void run_reader(const uint8_t *row, int64_t first, int64_t n, float *to)
 
 typedef float vf __attribute__((vector_size(4 * LANES)));
 typedef int32_t vi __attribute__((vector_size(4 * LANES)));
+typedef uint32_t vu __attribute__((vector_size(4 * LANES)));
 typedef float vf_loose __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef uint8_t vu8 __attribute__((vector_size(LANES), aligned(1), may_alias));
 typedef int8_t vi8 __attribute__((vector_size(LANES), aligned(1), may_alias));

@@ -102,7 +102,7 @@ bool is_hardly_a_prompt(const arguments *args, char *hint, size_t size) {
     if (!*word || has_blank(word)) return false;
     bool alone = args->n_words == 1;
     bool model = !alone && (strcmp(second, "demo") == 0 || names_model(second) || nearest_known(second));
-    bool operands = model || (!alone && has_blank(last)) || (args->n_words == 2 && names_file(second));
+    bool operands = model || (!alone && has_blank(last)) || (args->n_words <= 3 && names_file(second));
     const char *name = model || args->n_words > 2 ? second : "NAME";
     const char *prompt = !alone && has_blank(last) ? last : "a red fox";
     if (explain_model(args, prompt, hint, size)) return true;

@@ -227,4 +227,7 @@ try_match 0 '^default +cpu \(.*thread' env LAZULI_CUDA_PATH=/nowhere $lazuli dev
 try_match 0 '^cpu +baseline +cpu \(baseline' $lazuli devices
 try_match 0 '^ref +ref' $lazuli devices
 try_match 0 '^ "default": "cpu ' env LAZULI_CUDA_PATH=/nowhere $lazuli devices --json
+# A mistyped command with two operands is not painted.
+: >"$work/in.safetensors"
+try_match 2 "'convrt' is not a command; did you mean 'lazuli convert'" $lazuli convrt "$work/in.safetensors" "$work/out.gguf"
 finish

@@ -145,7 +145,7 @@ static int64_t tiles_of(const lz_gemm90 *g, const lz_gemm90_config *w) {
  * The constants are chosen such that, at the sizes of bench/cuda_gemm, the tiles that were fastest on an H200 rank
  * among the first. */
 static double tile_cycles(const lz_gemm90 *g, const lz_gemm90_config *w) {
-    /* Of a multiprocessor per cycle: operations and bytes. */
+    /* Operations and loaded bytes of one multiprocessor in a cycle. */
     const double products = w->pingpong ? 3000 : 3400, loads = 56;
     int rows = tile_rows(w);
     double multiply = 2.0 * 64 * rows * w->columns / products;

@@ -37,7 +37,7 @@ bool lz_gemm90_alike(const lz_gemm90 *a, const lz_gemm90 *b);
 int lz_gemm90_configs(const lz_gemm90 *g, int n, lz_gemm90_config configs[LZ_GEMM90_CONFIGS]);
 /* All configurations, for tests and measurements. */
 int lz_gemm90_all(const lz_gemm90_config **configs);
-/* Of alike products, if the first suits, all do. */
+/* Products that are alike suit a config together: it is enough to ask for the first. */
 bool lz_gemm90_suits(const lz_gemm90 *g, const lz_gemm90_config *way);
 /* The kernel, compiled if it is new; NULL: err has the reason. Finding it takes longer than a small product, so
  * measurements do it once, before they run the call repeatedly. */

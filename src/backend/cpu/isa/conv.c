@@ -88,7 +88,7 @@ typedef struct strips {
     int64_t taps, block;                       /* kh * kw; channels of a block */
     int64_t tile_height, tile_width, tile_out; /* of a tile: rows, pixels of a row, output channels */
     int64_t tiles_y, tiles_x, tiles_out;
-    /* Of all weights; of the strips of a tile; of all memory of a thread. */
+    /* Sizes in floats: all packed weights, the strips of one tile, the memory of one thread. */
     int64_t weight_floats, strip_floats, own_floats;
     float *weights; /* [panel of NR][block of channels][tap][channel][NR] */
     float *own;

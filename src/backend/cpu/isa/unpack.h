@@ -6,7 +6,7 @@
 #include "backend/cpu/isa/isa.h"
 #include "op/packing.h"
 
-/* What an unpack reads: codes, and where there are any scales and offsets, as backend.h describes them. */
+/* The inputs of an unpack: codes, and optional scales and offsets. backend.h describes them. */
 typedef struct packed_rows {
     const lz_params *params;
     const lz_tensor *in;

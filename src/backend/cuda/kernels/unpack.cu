@@ -9,7 +9,7 @@ enum { THREADS = 256, WIDTH = 16 };
 
 /* ---- element i of a block ------------------------------------------------------------------------------------------ */
 
-/* Of two bytes at an even place of a block. */
+/* Reads two bytes at an even offset of a block. */
 FN u32 word(const u8 *p) { return EVEN ? *(const u16 *)p : p[0] | (u32)p[1] << 8; }
 FN float half(const u8 *p) {
     f16 h;

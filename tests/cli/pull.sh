@@ -235,9 +235,10 @@ fi
 
 # Killed in the middle, then stopped by Ctrl-C, it goes on from there; the cache has the layout that others know
 folder=$cache/models--stalls--B
-wait_for_bytes() {
-    for _ in $(seq 400); do
-        [ "$(find "$folder/blobs" -name '*.incomplete' -size +20k 2>/dev/null | wc -l)" -ge 2 ] && return
+wait_for_bytes() { # until two files have stopped in the middle and what was sent of them has arrived
+    for _ in $(seq 3000); do
+        [ "$(asked 'sent=60000')" -ge 2 ] &&
+            [ "$(find "$folder/blobs" -name '*.incomplete' -size +20k 2>/dev/null | wc -l)" -ge 2 ] && return
         sleep 0.02
     done
 }

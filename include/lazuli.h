@@ -118,8 +118,9 @@ typedef struct lz_allocator {
     void *user;
 } lz_allocator;
 
-/* What to do if the weights of a program do not fit into a GPU's memory together with everything else. A result with
- * streamed weights may differ in roundings from one with all weights resident. It is the same from run to run. */
+/* What to do if the weights of a program do not fit into a GPU's memory together with everything else. A picture made
+ * with streamed weights may differ in roundings from a picture made with all weights in GPU memory; two runs with the
+ * same setting are equal. */
 typedef enum lz_offload {
     LZ_OFFLOAD_AUTO,   /* as many weights as fit stay on the GPU; the others are streamed: sent again in every run */
     LZ_OFFLOAD_NONE,   /* fail with LZ_OUT_OF_MEMORY */
@@ -262,9 +263,9 @@ typedef struct lz_model_options {
      * text encoder; it is also found beside the text encoder or the transformer. vision is the image part of a text
      * encoder in GGUF; it is also found beside the text encoder, by "mmproj" in its name. */
     const char *text_encoder, *vision, *vae, *tokenizer;
-    /* "base" or "distilled" FLUX.2 [klein]; "text", "edit", "edit-plus" (2509, 2511) or "distilled" (Lightning)
-     * Qwen-Image. NULL means by the words base, edit, 2509, 2511, lightning in the name of model. A folder has its
-     * own. */
+    /* Which variant of its family a single file is. FLUX.2 [klein]: "base" or "distilled". Qwen-Image: "text", "edit",
+     * "edit-plus" (2509, 2511) or "distilled" (Lightning). NULL takes it from the words base, edit, 2509, 2511 and
+     * lightning in the file's name. Of a diffusers folder, model_index.json says it. */
     const char *variant;
 } lz_model_options;
 lz_model *lz_model_open_with(lz_context *ctx, const lz_model_options *options, lz_error *err);

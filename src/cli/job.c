@@ -288,8 +288,9 @@ static int check_model(const arguments *a) {
     bool file = choice.folder && access(choice.folder, R_OK) == 0 && !is_folder(choice.folder);
     bool parts = file || choice.set || a->text_encoder || (choice.folder && have_part(choice.folder));
     if (code == DONE && !parts && !have_file(choice.folder, "model_index.json")) {
-        snprintf(err.text, sizeof err.text, "%s is not a model folder: it has no readable model_index.json",
-                 choice.folder);
+        snprintf(err.text, sizeof err.text, "%s is not a model folder: %s", choice.folder,
+                 access(choice.folder, F_OK) ? "there is no such file or folder"
+                                             : "it has no readable model_index.json");
         code = fail_model(a, &choice, &err);
     }
     free(choice.owned);

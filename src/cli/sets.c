@@ -18,12 +18,12 @@ enum { MOST_SETS = 200, MOST_BYTES = 1 << 20 };
 
 static const char *const keys[SET_KEYS] = {"model", "text-encoder", "vision", "vae", "tokenizer", "variant"};
 
-/* Read once, when somebody asks; kept until the program ends. */
+/* The sets of the settings file, read when they are first needed and kept until the program ends. */
 static model_set sets[MOST_SETS];
 static size_t n_sets;
 static bool is_read;
 
-/* Owned; NULL: nobody knows where. */
+/* The path of the settings file, to be freed; NULL if no variable of the environment gives one. */
 static char *settings_path(void) {
     static const struct {
         const char *variable, *below;

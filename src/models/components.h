@@ -1,4 +1,4 @@
-/* components.h: the components that a file may hold (names.h), for those who only pass them on. */
+/* components.h: declares the components that names.h describes, for files that only pass pointers to them. */
 #ifndef LZ_COMPONENTS_H
 #define LZ_COMPONENTS_H
 

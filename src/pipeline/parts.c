@@ -150,6 +150,9 @@ static lz_status take_folders(lz_parts *p, lz_error *err) {
 }
 
 static lz_status not_a_model(const lz_parts *p, lz_status status, lz_error *err) {
+    if (access(p->model, F_OK))
+        return lz_fail(err, LZ_NOT_FOUND, "%s is not a model folder: there is no such file or folder",
+                       LZ_SHOW_TEXT(p->model));
     return lz_fail(err, status,
                    "%s is not a model folder: it has no readable model_index.json (the folder that holds "
                    "transformer/, text_encoder/, vae/ and tokenizer/ is meant)",

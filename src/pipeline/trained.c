@@ -60,7 +60,7 @@ void lz_trained_close(lz_trained *t) {
     *t = (lz_trained){.n_sizes = 0};
 }
 
-/* ---- what is said of it ------------------------------------------------------------------------------------------ */
+/* ---- what a user is told about it -------------------------------------------------------------------------------- */
 
 lz_status lz_read_as(const lz_model *m, const char *prompt, char **to, lz_error *err) {
     lz_error local = {.status = LZ_OK};

@@ -206,7 +206,7 @@ static void *translate_some(void *arg) {
     return NULL;
 }
 
-/* By threads of its own: those of the pool belong to whoever holds ctx->run. */
+/* Starts threads of its own, because the threads of the pool may only be used while ctx->run is held. */
 void lz_cuda_prepare(lz_device *d, lz_preparation *list) {
     enum { MOST = 64 };
     pthread_t threads[MOST];
@@ -216,7 +216,7 @@ void lz_cuda_prepare(lz_device *d, lz_preparation *list) {
     while (n) pthread_join(threads[--n], NULL);
 }
 
-/* Another thread may have needed a function, and compiled it, meanwhile. */
+/* Loads what was translated, except functions that another thread has compiled in the meantime. */
 void lz_cuda_use_prepared(lz_device *d, lz_preparation *list) {
     for (int64_t i = 0; i < list->n; i++) {
         translation *t = &list->at[i];
@@ -224,7 +224,7 @@ void lz_cuda_use_prepared(lz_device *d, lz_preparation *list) {
         if (!there && t->stored)
             load(d, t->of, t->stored, NULL);
         else if (!there)
-            load_translated(d, t, NULL); /* if not: who needs it will try again, and be told */
+            load_translated(d, t, NULL); /* after a failure the first call of the function compiles it again and reports the error */
         else if (t->program)
             d->api.nvrtc.DestroyProgram(&t->program);
         lz_host_free(d->ctx, t->memory);

@@ -430,7 +430,6 @@ static void refused(void) {
         {"guidance_in.in_layer.weight", "FLUX.2 [dev]"},
         {"double_blocks.0.img_mod.lin.weight", "FLUX.1"},
         {"time_text_embed.addition_t_embedding.weight", "Qwen-Image-Layered"},
-        {"txt_in.text_norm.weight", "Qwen-Image 2.1"},
         {"something.else", "no model that is known here"},
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {

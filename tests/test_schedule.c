@@ -215,7 +215,7 @@ static void views(void) {
     json_t *rows = table("views"), *row;
     size_t i;
     json_array_foreach(rows, i, row) {
-        lz_qwen25_processor p = {.min_pixels = number(row, 2), .max_pixels = number(row, 3)};
+        lz_qwen25_processor p = {.min_pixels = number(row, 2), .max_pixels = number(row, 3), .patch = 14};
         int64_t width = number(row, 0), height = number(row, 1);
         lz_qwen25_fit(&p, &width, &height);
         CHECK(width == number(row, 4) && height == number(row, 5),

@@ -72,6 +72,14 @@ const lz_component lz_names_qwen_image = {
     N_ALIASES(qwen_image),
 };
 
+/* Every maker has the names of diffusers. */
+const lz_component lz_names_qwen_image21 = {
+    .name = "Qwen-Image 2.1 transformer",
+    .stem = "",
+    .prefixes = {OF_TRANSFORMERS},
+    .anchors = {"txt_in.text_norm.weight", "img_in.weight", "transformer_blocks.0.img_mlp.gate_layer.weight"},
+};
+
 /* '*': layers, noise_refiner, context_refiner */
 static const lz_alias z_image[] = {
     /* ComfyUI */
@@ -168,6 +176,14 @@ const lz_component lz_names_qwen25_vision = {
     .prefixes = {"visual.", "model.visual.", "encoder.visual.", "", "text_encoders.*.transformer.visual."},
     .anchors = {"merger.ln_q.weight", "blocks.0.norm1.weight"},
     N_ALIASES(vision),
+};
+
+const lz_component lz_names_qwen3_vision = {
+    .name = "Qwen3-VL vision encoder",
+    .stem = "visual.",
+    .prefixes = {"visual.", "model.visual.", "encoder.visual.", "text_encoders.*.transformer.visual.",
+                 "text_encoders.*.transformer.model.visual."},
+    .anchors = {"merger.linear_fc1.weight", "blocks.0.norm1.weight", "pos_embed.weight"},
 };
 
 /* ---- autoencoders ------------------------------------------------------------------------------------------------ */
@@ -267,4 +283,13 @@ const lz_component lz_names_qwen_vae = {
     .anchors = {"decoder.mid_block.resnets.0.norm1.gamma", "decoder.mid_block.attentions.0.to_qkv.weight",
                 "decoder.norm_out.gamma"},
     N_ALIASES(qwen_vae),
+};
+
+/* Before Qwen-Image's, whose names it has too. */
+const lz_component lz_names_qwen21_vae = {
+    .name = "Qwen-Image 2.1 autoencoder",
+    .stem = "",
+    .prefixes = {OF_AUTOENCODERS},
+    .anchors = {"decoder.mid_block.resnets.0.norm1.gamma", "decoder.up_blocks.0.upsampler.resample.1.weight",
+                "encoder.down_blocks.0.resnets.0.conv1.weight"},
 };

@@ -68,7 +68,7 @@ static lz_status read_config(lz_qwen25 *m, const char *folder, int64_t sizes[SIZ
     if (m->heads % m->groups || m->width % m->heads)
         lz_config_refuse(&c, "%lld query heads do not share %lld key heads and a width of %lld", (long long)m->heads,
                          (long long)m->groups, (long long)m->width);
-    m->theta = lz_rope_read(&c, 1e6, m->sections);
+    m->theta = lz_rope_read(&c, 1e6, m->sections, NULL);
     if (2 * (m->sections[0] + m->sections[1] + m->sections[2]) != m->head_size)
         lz_config_refuse(&c, "'mrope_section' must be three numbers that add up to half the head size");
     lz_config_refuse_rest_of_transformers(&c);

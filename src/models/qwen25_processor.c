@@ -4,7 +4,6 @@
 #include <math.h>
 
 #include "models/config.h"
-#include "models/qwen25_vision.h"
 
 enum { MOST = 1 << 26 }; /* pixels of the largest picture that is generated */
 
@@ -55,18 +54,26 @@ static void read_fields(lz_qwen25_processor *p, lz_config *c) {
     if (fabs(lz_config_real(c, "rescale_factor", 1 / 255.0) - 1 / 255.0) > 1e-9)
         lz_config_refuse(c, "'rescale_factor' must be 1/255");
     if (lz_config_int(c, "resample", 3, 0, 100) != 3) lz_config_refuse(c, "'resample' must be 3, bicubic");
-    if (lz_config_int(c, "patch_size", 14, 1, 1024) != 14 || lz_config_int(c, "merge_size", 2, 1, 64) != 2 ||
+    if (lz_config_int(c, "patch_size", 14, 1, 1024) != p->patch || lz_config_int(c, "merge_size", 2, 1, 64) != 2 ||
         lz_config_int(c, "temporal_patch_size", 2, 1, 64) != 2)
-        lz_config_refuse(c, "'patch_size', 'merge_size' and 'temporal_patch_size' must be 14, 2 and 2");
+        lz_config_refuse(c, "'patch_size', 'merge_size' and 'temporal_patch_size' must be %d, 2 and 2", p->patch);
     lz_config_refuse_rest(c, harmless);
 }
 
-lz_status lz_qwen25_processor_read(lz_qwen25_processor *p, lz_context *ctx, const char *folder, lz_error *err) {
+static json_t *published(int patch) {
+    const double half = 0.5;
+    if (patch == 14) return json_pack("{s:i, s:i}", "min_pixels", 56 * 56, "max_pixels", 12845056);
+    return json_pack("{s:i, s:i, s:i, s:[f, f, f], s:[f, f, f]}", "patch_size", patch, "min_pixels", 1 << 16,
+                     "max_pixels", 1 << 24, "image_mean", half, half, half, "image_std", half, half, half);
+}
+
+lz_status lz_qwen25_processor_read(lz_qwen25_processor *p, lz_context *ctx, const char *folder, int patch,
+                                   lz_error *err) {
     lz_config c;
     lz_error none = {.status = LZ_OK};
+    p->patch = patch;
     if (!folder) {
-        lz_status made = lz_config_of(&c, ctx, "processor",
-                                      json_pack("{s:i, s:i}", "min_pixels", 56 * 56, "max_pixels", 12845056), err);
+        lz_status made = lz_config_of(&c, ctx, "processor", published(patch), err);
         if (made) return made;
         read_fields(p, &c);
         return lz_config_end(&c, err);
@@ -91,7 +98,7 @@ lz_status lz_qwen25_processor_read(lz_qwen25_processor *p, lz_context *ctx, cons
 
 /* smart_resize of transformers. */
 void lz_qwen25_fit(const lz_qwen25_processor *p, int64_t *width, int64_t *height) {
-    const double unit = LZ_QWEN25_UNIT, w = (double)*width, h = (double)*height;
+    const double unit = 2.0 * p->patch, w = (double)*width, h = (double)*height;
     double wide = rint(w / unit) * unit, high = rint(h / unit) * unit;
     if (wide * high > (double)p->max_pixels) {
         double beta = sqrt(h * w / (double)p->max_pixels);

@@ -1,10 +1,10 @@
-/* qwen3.c: Qwen3, layer by layer.
+/* qwen3.c: Qwen3, layer by layer; also as the language model of Qwen3-VL.
  *
  *   T tokens, W width, H query heads, G key heads, d head size, F feed-forward width
  *
  * A decoder layer: x += attention(norm(x)); x += mlp(norm(x)). Queries and keys are normed per head and rotated in
  * half-split pairs; attention is causal and ignores padding. Padding rows are computed like any other: the transformer
- * reads them. */
+ * reads them. In Qwen3-VL each pair is rotated by one of the three coordinates of a token's place. */
 #include "models/qwen3.h"
 
 #include <math.h>
@@ -14,6 +14,7 @@
 #include "models/signature.h"
 
 enum { NONE, V, W, Q, K, D, F, SIZES };
+enum { AXES = 3 };
 
 typedef struct layer {
     lz_param *input_norm, *q, *k, *v, *q_norm, *k_norm, *o, *post_norm, *gate, *up, *down;
@@ -22,6 +23,7 @@ typedef struct layer {
 struct lz_qwen3 {
     lz_context *ctx;
     int64_t width, heads, groups, head_size, layers, vocabulary;
+    int64_t sections[AXES]; /* of Qwen3-VL: pairs that are rotated by time, row, column */
     double eps, theta;
     int64_t taps[LZ_QWEN3_MAX_TAPS];
     int n_taps;
@@ -48,10 +50,21 @@ static const lz_weight layer_rows[] = {
     {"mlp.down_proj.weight", offsetof(layer, down), {W, F}},
 };
 
+/* Pairs take turns: time, row, column, time, ... until an axis has its number. The others are of time. */
+static void read_rope(lz_qwen3 *m, lz_config *c) {
+    bool interleaved = false;
+    m->theta = lz_rope_read(c, 10000, m->sections, &interleaved);
+    int64_t sum = m->sections[0] + m->sections[1] + m->sections[2];
+    if (sum && (!interleaved || 2 * sum != m->head_size))
+        lz_config_refuse(c, "'mrope_section' must add up to half the head size, and 'mrope_interleaved' be true");
+}
+
 static lz_status read_config(lz_qwen3 *m, const char *folder, int64_t sizes[SIZES], lz_error *err) {
-    lz_config c;
-    lz_status status = lz_component_config(&c, m->ctx, folder, &lz_names_qwen3, err);
+    lz_config whole, c;
+    lz_status status = lz_component_config(&whole, m->ctx, folder, &lz_names_qwen3, err);
     if (status) return status;
+    c = lz_config_inside(&whole, "text_config"); /* of Qwen3-VL */
+    if (!c.root) c = whole;
     m->width = lz_config_int(&c, "hidden_size", LZ_REQUIRED, 1, 1 << 20);
     m->heads = lz_config_int(&c, "num_attention_heads", LZ_REQUIRED, 1, 4096);
     m->groups = lz_config_int(&c, "num_key_value_heads", m->heads, 1, 4096);
@@ -60,7 +73,12 @@ static lz_status read_config(lz_qwen3 *m, const char *folder, int64_t sizes[SIZE
     m->vocabulary = lz_config_int(&c, "vocab_size", LZ_REQUIRED, 1, 1 << 24);
     m->eps = lz_config_real(&c, "rms_norm_eps", 1e-6);
     m->last_is_normed = lz_config_bool(&c, "_last_is_normed", true); /* of files that were cut: signature.c */
-    m->theta = lz_rope_read(&c, 10000, NULL);
+    read_rope(m, &c);
+    for (int i = 0; i < m->n_taps; i++)
+        if (m->taps[i] == LZ_QWEN3_LAST) {
+            m->taps[i] = m->layers;
+            m->last_is_normed = false;
+        }
     int64_t f = lz_config_int(&c, "intermediate_size", LZ_REQUIRED, 1, 1 << 24);
     if (m->heads % m->groups)
         lz_config_refuse(&c, "%lld query heads do not share %lld key heads", (long long)m->heads, (long long)m->groups);
@@ -72,7 +90,8 @@ static lz_status read_config(lz_qwen3 *m, const char *folder, int64_t sizes[SIZE
                           f};
     for (int i = 0; i < SIZES; i++) sizes[i] = all[i];
     lz_config_refuse_rest_of_transformers(&c);
-    return lz_config_end(&c, err);
+    whole.err = c.err;
+    return lz_config_end(&whole, err);
 }
 
 lz_qwen3 *lz_qwen3_open(lz_context *ctx, const char *folder, const int64_t *taps, int n_taps, lz_targets *targets,
@@ -80,11 +99,12 @@ lz_qwen3 *lz_qwen3_open(lz_context *ctx, const char *folder, const int64_t *taps
     lz_qwen3 *m = lz_host_alloc(ctx, sizeof *m);
     if (m) *m = (lz_qwen3){.ctx = ctx, .n_taps = n_taps};
     for (int i = 0; m && i < n_taps; i++) m->taps[i] = taps[i];
-    int64_t sizes[SIZES], needed = taps[n_taps - 1];
+    int64_t sizes[SIZES];
     lz_loader l;
     lz_status status = m ? read_config(m, folder, sizes, err) : lz_out_of_memory(err, sizeof *m);
     if (!status) status = lz_loader_open(&l, ctx, folder, &lz_names_qwen3, sizes, err);
     if (!status) {
+        int64_t needed = m->taps[n_taps - 1];
         l.targets = targets;
         lz_loader_take(&l, "model.", LZ_ROWS(model_rows), m);
         m->layer = lz_loader_take_blocks(&l, "model.", "layers.", needed, LZ_ROWS(layer_rows), sizeof *m->layer);
@@ -94,6 +114,7 @@ lz_qwen3 *lz_qwen3_open(lz_context *ctx, const char *folder, const int64_t *taps
         else
             lz_loader_skip(&l, "model.norm.weight");
         lz_loader_skip(&l, "lm_head.weight");
+        lz_loader_skip(&l, "model.visual.");
         status = lz_loader_close(&l, err);
     }
     if (!status) return m;
@@ -105,12 +126,14 @@ void lz_qwen3_close(lz_qwen3 *m) {
     if (!m) return;
     lz_loader_release(LZ_ROWS(model_rows), m);
     lz_loader_release(LZ_ROWS(norm_rows), m);
-    lz_loader_release_blocks(m->ctx, m->layer, m->taps[m->n_taps - 1], LZ_ROWS(layer_rows), sizeof *m->layer);
+    int64_t needed = m->taps[m->n_taps - 1];
+    lz_loader_release_blocks(m->ctx, m->layer, needed > 0 ? needed : 0, LZ_ROWS(layer_rows), sizeof *m->layer);
     lz_host_free(m->ctx, m);
 }
 
 int64_t lz_qwen3_width(const lz_qwen3 *m) { return m->width; }
 int64_t lz_qwen3_vocabulary(const lz_qwen3 *m) { return m->vocabulary; }
+bool lz_qwen3_has_places(const lz_qwen3 *m) { return m->sections[0]; }
 
 /* ---- the forward pass -------------------------------------------------------------------------------------------- */
 
@@ -149,13 +172,36 @@ static void rope_tables(const lz_qwen3 *m, int64_t t, lz_array **cos_table, lz_a
     *sin_table = lz_cast(lz_sin(angle), LZ_F32);
 }
 
-lz_array *lz_qwen3_features(const lz_qwen3 *m, lz_array *ids, lz_array *real) {
-    lz_scope *scope = lz_scope_begin(m->ctx, "qwen3");
-    int64_t t = lz_size(ids);
-    lz_array *cos, *sin, *taps[LZ_QWEN3_MAX_TAPS];
-    rope_tables(m, t, &cos, &sin);
-    real = lz_reshape(real, LZ_DIMS(1, 1, 1, t));
-    lz_array *x = lz_cast(lz_param_take(m->embed, ids), lz_compute_type(m->ctx)); /* [T, W] */
+/* The same of places [t, 3]. */
+static void place_tables(const lz_qwen3 *m, lz_array *places, lz_array **cos_table, lz_array **sin_table) {
+    int64_t pairs = m->head_size / 2, *axis = lz_host_alloc(m->ctx, (size_t)pairs * sizeof *axis);
+    if (!axis) {
+        *cos_table = *sin_table = lz_poison(m->ctx, LZ_OUT_OF_MEMORY, "rope");
+        return;
+    }
+    for (int64_t i = 0; i < pairs; i++) axis[i] = i < AXES * m->sections[i % AXES] ? i % AXES : 0;
+    lz_array *pair = lz_arange(m->ctx, 0, (double)pairs, 1, LZ_F64);
+    lz_array *omega = lz_exp(lz_mul(pair, -2 * log(m->theta) / (double)m->head_size));
+    lz_array *place = lz_take(places, lz_from(m->ctx, LZ_DIMS(pairs), LZ_I64, axis), 1); /* [t, d/2] */
+    lz_array *angle = lz_mul(place, lz_cast(omega, LZ_F32));
+    lz_host_free(m->ctx, axis);
+    *cos_table = lz_cos(angle);
+    *sin_table = lz_sin(angle);
+}
+
+/* What images add to the residual stream x after a layer: [t, width]; NULL: nothing. */
+static lz_array *deep_rows(const lz_qwen3 *m, lz_array *x, int64_t index, lz_array *rows, lz_array *pictures) {
+    int64_t first = (index + 1) * m->width;
+    if (!pictures || first + m->width > lz_shape(pictures).at[1]) return NULL;
+    lz_array *none = lz_full(m->ctx, lz_shape(x), lz_type(x), 0);
+    lz_array *seen = lz_cast(lz_slice(pictures, 1, first, first + m->width, 1), lz_type(x));
+    return lz_take(lz_concat((lz_array *[]){none, seen}, 2, 0), rows, 0);
+}
+
+/* The states of all taps, side by side. x [T, W]: embeddings. real: [1, 1, 1, t] or NULL. */
+static lz_array *run_layers(const lz_qwen3 *m, lz_array *x, lz_array *cos, lz_array *sin, lz_array *real,
+                            lz_array *rows, lz_array *pictures) {
+    lz_array *taps[LZ_QWEN3_MAX_TAPS];
     for (int64_t i = 0, tap = 0; tap < m->n_taps; i++) {
         for (; tap < m->n_taps && m->taps[tap] == i; tap++)
             taps[tap] = i == m->layers && m->last_is_normed ? lz_rms_norm(x, lz_dense(m->norm), m->eps) : x;
@@ -163,6 +209,31 @@ lz_array *lz_qwen3_features(const lz_qwen3 *m, lz_array *ids, lz_array *real) {
         const layer *p = &m->layer[i];
         x = lz_add(x, attention(m, p, lz_rms_norm(x, lz_dense(p->input_norm), m->eps), cos, sin, real));
         x = lz_add(x, mlp(p, lz_rms_norm(x, lz_dense(p->post_norm), m->eps)));
+        lz_array *deep = deep_rows(m, x, i, rows, pictures);
+        if (deep) x = lz_add(x, deep);
     }
-    return lz_scope_return(scope, lz_concat(taps, m->n_taps, 1));
+    return m->n_taps > 1 ? lz_concat(taps, m->n_taps, 1) : taps[0];
+}
+
+lz_array *lz_qwen3_features(const lz_qwen3 *m, lz_array *ids, lz_array *real) {
+    lz_scope *scope = lz_scope_begin(m->ctx, "qwen3");
+    int64_t t = lz_size(ids);
+    lz_array *cos, *sin;
+    rope_tables(m, t, &cos, &sin);
+    real = lz_reshape(real, LZ_DIMS(1, 1, 1, t));
+    lz_array *x = lz_cast(lz_param_take(m->embed, ids), lz_compute_type(m->ctx)); /* [T, W] */
+    return lz_scope_return(scope, run_layers(m, x, cos, sin, real, NULL, NULL));
+}
+
+lz_array *lz_qwen3_vl_features(const lz_qwen3 *m, lz_array *ids, lz_array *places, lz_array *rows, lz_array *pictures) {
+    lz_scope *scope = lz_scope_begin(m->ctx, "qwen3-vl");
+    lz_dtype type = lz_compute_type(m->ctx);
+    lz_array *cos, *sin;
+    place_tables(m, places, &cos, &sin);
+    lz_array *x = lz_cast(lz_param_take(m->embed, ids), type); /* [T, W] */
+    if (pictures) {
+        lz_array *seen = lz_cast(lz_slice(pictures, 1, 0, m->width, 1), type);
+        x = lz_take(lz_concat((lz_array *[]){x, seen}, 2, 0), rows, 0);
+    }
+    return lz_scope_return(scope, run_layers(m, x, cos, sin, NULL, rows, pictures));
 }

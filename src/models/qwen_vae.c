@@ -51,21 +51,9 @@ static const lz_weight resize_rows[] = {
     {"resample.1.weight", offsetof(lz_affine, weight), {LZ_OUT, LZ_IN, LZ_THREE, LZ_THREE}},
     {"resample.1.bias", offsetof(lz_affine, bias), {LZ_OUT}}};
 
-/* x sqrt(c) / |x| times gamma; eps avoids a division by zero. */
-static lz_array *pixel_norm(const lz_coder *c, lz_array *x, lz_affine n) {
-    (void)c;
-    return lz_rms_norm(x, lz_reshape(lz_dense(n.weight), LZ_DIMS(-1)), 1e-24);
-}
-
-static lz_array *attention(const lz_coder *p, lz_array *x) {
-    lz_array *part[3];
-    lz_split(lz_apply_affine(x, p->qkv[0]), 3, 3, part);
-    return lz_apply_affine(lz_sdpa(part[0], part[1], part[2]), p->attention_out);
-}
-
 static const lz_vae_kind kind = {
-    .norm = pixel_norm,
-    .attention = attention,
+    .norm = lz_vae_pixel_norm,
+    .attention = lz_vae_joint_attention,
     .conv3 = {LZ_ROWS(causal3_rows)},
     .conv1 = {LZ_ROWS(causal1_rows)},
     .resnet = {LZ_ROWS(resnet_rows)},

@@ -56,7 +56,7 @@ static void join_waves(const waves *axes, const lz_place *places, int64_t n, flo
         }
 }
 
-double lz_rope_read(lz_config *c, double theta, int64_t sections[3]) {
+double lz_rope_read(lz_config *c, double theta, int64_t sections[3], bool *interleaved) {
     static const char *const places[] = {"rope_scaling", "rope_parameters"};
     static const char *const types[] = {"default", NULL}, *const with_axes[] = {"default", "mrope", NULL};
     theta = lz_config_real(c, "rope_theta", theta);
@@ -69,6 +69,9 @@ double lz_rope_read(lz_config *c, double theta, int64_t sections[3]) {
             lz_config_refuse(&rope, "'partial_rotary_factor' must be 1");
         int n = sections ? lz_config_ints(&rope, "mrope_section", sections, 3, 0, 256) : 0;
         if (n && n != 3) lz_config_refuse(&rope, "'mrope_section' must be three numbers");
+        bool turns = sections && lz_config_bool(&rope, "mrope_interleaved", false);
+        if (turns && !interleaved) lz_config_refuse(&rope, "'mrope_interleaved' is true, which is not supported");
+        if (turns && interleaved) *interleaved = true;
         lz_config_refuse_rest(&rope, NULL);
         if (!c->err.status) c->err = rope.err;
     }

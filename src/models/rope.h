@@ -18,7 +18,8 @@ void lz_rope_tables(lz_context *ctx, const int64_t channels[LZ_ROPE_AXES], doubl
 
 /* The rope base of a text encoder's configuration; theta if it has none. Files of transformers 4 have rope_theta and
  * rope_scaling, those of transformers 5 rope_parameters; scaled ropes (linear, yarn, ...) are refused. sections: number
- * of pairs of each of three axes, for models with several; NULL: one axis. */
-double lz_rope_read(lz_config *c, double theta, int64_t sections[3]);
+ * of pairs of each of three axes, for models with several; NULL: one axis. interleaved: whether the pairs of the axes
+ * take turns; NULL: they must not. */
+double lz_rope_read(lz_config *c, double theta, int64_t sections[3], bool *interleaved);
 
 #endif

@@ -78,6 +78,24 @@ static json_t *qwen_image_config(const lz_names *n, const char *path) {
                      "zero_cond_t", still, "axes_dims_rope", head / 8, third, third);
 }
 
+static json_t *qwen_image21_config(const lz_names *n, const char *path) {
+    (void)path;
+    int64_t d = rows(n, "img_in.weight"), head = rows(n, "transformer_blocks.0.attn.norm_q.weight"),
+            c = columns(n, "img_in.weight"), third = (head - head / 8) / 2;
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:[I, I, I]}", "num_attention_heads", over(d, head), "attention_head_dim",
+        head, "in_channels", c, "out_channels", c, "context_in_dim", rows(n, "txt_in.text_norm.weight"), "num_layers",
+        count(n, "transformer_blocks.%d.attn.norm_q.weight"), "mlp_ratio",
+        over(rows(n, "transformer_blocks.0.img_mlp.proj.weight"), d), "axes_dims_rope", head / 8, third, third);
+}
+
+/* Is the language model that of Qwen3-VL? Its file has the vision tower too, or says so (GGUF). */
+static bool is_vl(const lz_names *n) {
+    lz_names vision;
+    return lz_names_open(&vision, &lz_names_qwen3_vision, n->weights) ||
+           lz_weights_value(n->weights, "qwen3vl.rope.freq_base");
+}
+
 /* GGUF files say it: people use language models of the same shape that were trained for longer texts. */
 static double rope_theta(const lz_names *n) {
     static const char *const keys[] = {"qwen3.rope.freq_base", "qwen2vl.rope.freq_base", "qwen2.rope.freq_base",
@@ -88,7 +106,7 @@ static double rope_theta(const lz_names *n) {
         bool number = value && value->type != LZ_VALUE_TEXT && value->type != LZ_VALUE_LIST;
         if (number && lz_value_first(value, &item) && item.real >= 1 && item.real <= 1e12) return item.real;
     }
-    return 1e6;
+    return is_vl(n) ? 5e6 : 1e6;
 }
 
 /* Rows of queries and of keys, of feed-forward; layers. */
@@ -117,11 +135,16 @@ static language measure(const lz_names *n) {
 static json_t *qwen3_config(const lz_names *n, const char *path) {
     (void)path;
     language m = measure(n);
-    int64_t head = rows(n, "layers.0.self_attn.q_norm.weight");
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:b}", "hidden_size", m.hidden, "num_attention_heads",
-                     over(m.q, head), "num_key_value_heads", over(m.k, head), "head_dim", head, "intermediate_size",
-                     m.f, "vocab_size", m.vocabulary, "num_hidden_layers", m.layers, "rope_theta", rope_theta(n),
-                     "_last_is_normed", 0);
+    int64_t head = rows(n, "layers.0.self_attn.q_norm.weight"), sixth = head / 6 - 1; /* 20 of 128 */
+    json_t *config = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:b}", "hidden_size", m.hidden,
+                               "num_attention_heads", over(m.q, head), "num_key_value_heads", over(m.k, head),
+                               "head_dim", head, "intermediate_size", m.f, "vocab_size", m.vocabulary,
+                               "num_hidden_layers", m.layers, "rope_theta", rope_theta(n), "_last_is_normed", 0);
+    if (config && is_vl(n))
+        json_object_set_new(config, "rope_scaling",
+                            json_pack("{s:[I, I, I], s:b}", "mrope_section", head / 2 - 2 * sixth, sixth, sixth,
+                                      "mrope_interleaved", 1));
+    return config;
 }
 
 static json_t *qwen25_config(const lz_names *n, const char *path) {
@@ -142,6 +165,16 @@ static json_t *vision_config(const lz_names *n, const char *path) {
                      "num_heads", width / HEAD, "depth", count(n, "blocks.%d.norm1.weight"), "intermediate_size",
                      rows(n, "blocks.0.mlp.gate_proj.weight"), "out_hidden_size", rows(n, "merger.mlp.2.weight"),
                      "window_size", 112, "fullatt_block_indexes", 7, 15, 23, 31);
+}
+
+static json_t *qwen3_vision_config(const lz_names *n, const char *path) {
+    (void)path;
+    enum { HEAD = 72 };
+    int64_t width = rows(n, "blocks.0.norm1.weight");
+    return json_pack("{s:{s:I, s:I, s:i, s:I, s:I, s:I, s:[i, i, i]}}", "vision_config", "hidden_size", width,
+                     "num_heads", width / HEAD, "depth", count(n, "blocks.%d.norm1.weight"), "intermediate_size",
+                     rows(n, "blocks.0.mlp.linear_fc1.weight"), "out_hidden_size", rows(n, "merger.linear_fc2.weight"),
+                     "num_position_embeddings", rows(n, "pos_embed.weight"), "deepstack_visual_indexes", 8, 16, 24);
 }
 
 static json_t *level_widths(const lz_names *n, const char *list, int levels, bool reversed) {
@@ -184,6 +217,19 @@ static json_t *qwen_vae_config(const lz_names *n, const char *path) {
                      rows(n, "post_quant_conv.weight"));
 }
 
+static json_t *qwen21_vae_config(const lz_names *n, const char *path) {
+    (void)path;
+    int64_t base = rows(n, "encoder.conv_in.weight");
+    int levels = count(n, "encoder.down_blocks.%d.resnets.0.conv1.weight");
+    json_t *times = level_widths(n, "encoder.down_blocks", levels, false);
+    for (size_t i = 0; i < json_array_size(times); i++)
+        json_array_set_new(times, i, json_integer(over(json_integer_value(json_array_get(times, i)), base)));
+    return json_pack("{s:I, s:I, s:o, s:i, s:I}", "base_dim", base, "decoder_base_dim",
+                     rows(n, "decoder.norm_out.gamma"), "dim_mult", times, "num_res_blocks",
+                     count(n, "encoder.down_blocks.0.resnets.%d.conv1.weight"), "z_dim",
+                     rows(n, "post_quant_conv.weight"));
+}
+
 /* ---- kinds ------------------------------------------------------------------------------------------------------- */
 
 typedef struct size_title { /* of a published model */
@@ -199,7 +245,7 @@ typedef struct kind {
     size_title titles[3];                                       /* rows 0: any */
 } kind;
 
-/* The order matters: FLUX.1's autoencoder has the same names as FLUX.2's. */
+/* The order matters: FLUX.1's autoencoder has the same names as FLUX.2's, and Qwen-Image 2.1's those of Qwen-Image's. */
 static const kind kinds[] = {
     {&lz_names_flux2,
      LZ_PART_TRANSFORMER,
@@ -207,6 +253,7 @@ static const kind kinds[] = {
      "x_embedder.weight",
      {{3072, "FLUX.2 [klein] 4B"}, {4096, "FLUX.2 [klein] 9B"}, {0, "FLUX.2 [klein]"}}},
     {&lz_names_qwen_image, LZ_PART_TRANSFORMER, qwen_image_config, "img_in.weight", {{0, "Qwen-Image"}}},
+    {&lz_names_qwen_image21, LZ_PART_TRANSFORMER, qwen_image21_config, "img_in.weight", {{0, "Qwen-Image 2.1"}}},
     {&lz_names_z_image, LZ_PART_TRANSFORMER, NULL, "cap_embedder.1.weight", {{0, "Z-Image"}}},
     {&lz_names_qwen3,
      LZ_PART_TEXT_ENCODER,
@@ -219,8 +266,10 @@ static const kind kinds[] = {
      "layers.0.input_layernorm.weight",
      {{3584, "Qwen2.5-VL-7B"}, {2048, "Qwen2.5-VL-3B"}, {0, "Qwen2.5-VL"}}},
     {&lz_names_qwen25_vision, LZ_PART_VISION, vision_config, "blocks.0.norm1.weight", {{0, "Qwen2.5-VL"}}},
+    {&lz_names_qwen3_vision, LZ_PART_VISION, qwen3_vision_config, "blocks.0.norm1.weight", {{0, "Qwen3-VL"}}},
     {&lz_names_flux2_vae, LZ_PART_VAE, flux2_vae_config, "decoder.conv_in.weight", {{0, "FLUX.2"}}},
     {&lz_names_flux1_vae, LZ_PART_VAE, NULL, "decoder.conv_in.weight", {{0, "FLUX.1"}}},
+    {&lz_names_qwen21_vae, LZ_PART_VAE, qwen21_vae_config, "decoder.conv_in.weight", {{0, "Qwen-Image 2.1"}}},
     {&lz_names_qwen_vae, LZ_PART_VAE, qwen_vae_config, "decoder.conv_in.weight", {{0, "Qwen-Image"}}},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
@@ -244,7 +293,6 @@ static const struct {
                                      "supported; FLUX.2 [klein] is"},
     {"*double_blocks.0.img_mod.lin.weight", "it is a FLUX.1 model, which is not supported; FLUX.2 [klein] is"},
     {"*time_text_embed.addition_t_embedding.weight", "it is Qwen-Image-Layered, which is not supported"},
-    {"*txt_in.text_norm.weight", "it is Qwen-Image 2.1, which is not supported; Qwen-Image, 2512 and Edit are"},
     {"*siglip_embedder.1.weight", "it is Z-Image-Omni, which is not supported"},
 };
 static const char is_lora[] =

@@ -40,6 +40,18 @@ void lz_vae_visit_coder(lz_loader *l, const char *side, lz_coder *c, int64_t in,
 
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
 
+/* eps avoids a division by zero. */
+lz_array *lz_vae_pixel_norm(const lz_coder *c, lz_array *x, lz_affine n) {
+    (void)c;
+    return lz_rms_norm(x, lz_reshape(lz_dense(n.weight), LZ_DIMS(-1)), 1e-24);
+}
+
+lz_array *lz_vae_joint_attention(const lz_coder *p, lz_array *x) {
+    lz_array *part[3];
+    lz_split(lz_apply_affine(x, p->qkv[0]), 3, 3, part);
+    return lz_apply_affine(lz_sdpa(part[0], part[1], part[2]), p->attention_out);
+}
+
 /* [out, in, kh, kw] -> [out, kh, kw, in]. Of a kernel for films, [out, in, kt, kh, kw], only the last time slice is
  * used: the others are for earlier frames, which a single picture does not have. */
 static lz_array *kernel(const lz_param *p) {
@@ -78,14 +90,16 @@ static lz_array *run_middle(const lz_coder *c, lz_array *x) {
 
 lz_array *lz_vae_encode(const lz_coder *c, lz_array *picture) {
     lz_dims d = lz_shape(picture);
-    lz_array *x = lz_reshape(picture, LZ_DIMS(1, d.at[0], d.at[1], 3));
+    lz_array *x = lz_reshape(picture, LZ_DIMS(1, d.at[0], d.at[1], d.at[2]));
     x = conv3(lz_cast(x, lz_compute_type(picture->ctx)), c->in);
     for (int i = 0; i < c->levels; i++) {
+        lz_array *shortcut = c->kind->encoder_shortcut ? c->kind->encoder_shortcut(c, i, x) : NULL;
         for (int j = 0; j < c->n_resnets; j++) x = run_resnet(c, &c->resnets[i][j], x);
         /* Downsampling pads only on the right and at the bottom, as in the model's own code. */
         if (c->resize[i].weight)
             x = lz_conv2d(x, kernel(c->resize[i].weight), lz_dense(c->resize[i].bias), .stride = 2, .bottom = 1,
                           .right = 1);
+        if (shortcut) x = lz_add(x, shortcut);
     }
     return norm_conv(c, run_middle(c, x), c->norm_out, c->out);
 }
@@ -93,10 +107,12 @@ lz_array *lz_vae_encode(const lz_coder *c, lz_array *picture) {
 lz_array *lz_vae_decode(const lz_coder *c, lz_array *x) {
     x = run_middle(c, conv3(x, c->in));
     for (int i = 0; i < c->levels; i++) {
+        lz_array *shortcut = c->kind->decoder_shortcut ? c->kind->decoder_shortcut(c, i, x) : NULL;
         for (int j = 0; j < c->n_resnets; j++) x = run_resnet(c, &c->resnets[i][j], x);
         if (c->resize[i].weight) x = conv3(lz_upsample_nearest(x, 2), c->resize[i]);
+        if (shortcut) x = lz_add(x, shortcut);
     }
     x = norm_conv(c, x, c->norm_out, c->out);
     lz_dims d = lz_shape(x);
-    return lz_cast(lz_reshape(x, LZ_DIMS(d.at[1], d.at[2], 3)), LZ_F32);
+    return lz_cast(lz_reshape(x, LZ_DIMS(d.at[1], d.at[2], d.at[3])), LZ_F32);
 }

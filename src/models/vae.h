@@ -26,6 +26,7 @@ typedef struct lz_coder {
     lz_affine resize[LZ_MAX_LEVELS]; /* down- or upsampling; none at the last level */
     int64_t width[LZ_MAX_LEVELS];    /* channels of each level, in the order in which they run */
     int levels, n_resnets;           /* n_resnets: per level */
+    bool in_time[LZ_MAX_LEVELS];     /* of shortcuts: in films the level also resizes time */
 } lz_coder;
 
 typedef struct lz_table {
@@ -39,6 +40,9 @@ typedef struct lz_vae_kind {
     lz_table conv3, conv1;                                  /* rows of an lz_affine */
     lz_table resnet;                                        /* rows of an lz_resnet, without its shortcut */
     lz_table attention_rows, norm_out;                      /* rows of an lz_coder */
+    /* What is added to the output of a level, made from its input; NULL: nothing. */
+    lz_array *(*encoder_shortcut)(const lz_coder *c, int level, lz_array *x);
+    lz_array *(*decoder_shortcut)(const lz_coder *c, int level, lz_array *x);
 } lz_vae_kind;
 
 /* Loads the weights of a layer or, if l is NULL, releases them. in and out: the sizes LZ_IN and LZ_OUT of the rows. */
@@ -49,8 +53,13 @@ void lz_vae_visit_resnet(lz_loader *l, const lz_vae_kind *kind, const char *pref
 /* All layers except the levels; in, middle and out: channels of the input, the middle and the output. */
 void lz_vae_visit_coder(lz_loader *l, const char *side, lz_coder *c, int64_t in, int64_t middle, int64_t out);
 
-lz_array *lz_vae_conv1(lz_array *x, lz_affine c);              /* 1 x 1 */
-lz_array *lz_vae_encode(const lz_coder *c, lz_array *picture); /* [h, w, 3] -> [1, h', w', out] */
-lz_array *lz_vae_decode(const lz_coder *c, lz_array *x);       /* [1, h', w', in] -> [h, w, 3] f32 */
+/* For kinds with pixel norms: x sqrt(c) / |x| times gamma, and attention whose qkv[0] makes queries, keys and values. */
+lz_array *lz_vae_pixel_norm(const lz_coder *c, lz_array *x, lz_affine gamma);
+lz_array *lz_vae_joint_attention(const lz_coder *c, lz_array *x);
+
+lz_array *lz_vae_conv1(lz_array *x, lz_affine c); /* 1 x 1 */
+/* k: colours, 3 or 4 with opacity */
+lz_array *lz_vae_encode(const lz_coder *c, lz_array *picture); /* [h, w, k] -> [1, h', w', out] */
+lz_array *lz_vae_decode(const lz_coder *c, lz_array *x);       /* [1, h', w', in] -> [h, w, k] f32 */
 
 #endif

@@ -23,7 +23,8 @@ void lz_count_text(const lz_slots *s, lz_layout *layout) {
 /* ---- what the loop begins with ----------------------------------------------------------------------------------- */
 
 static const lz_slot begin_in[] = {LZ_SLOT(noise),      LZ_SLOT(guidance), LZ_SLOT(step_index),  LZ_SLOT(features),
-                                   LZ_SLOT(references), LZ_SLOT(start),    LZ_SLOT(start_share), LZ_SLOT(noise_share)};
+                                   LZ_SLOT(references), LZ_SLOT(start),    LZ_SLOT(start_share), LZ_SLOT(noise_share),
+                                   LZ_SLOT(clean_row),  LZ_SLOT(tables)};
 static const lz_slot begin_out[] = {LZ_SLOT(x),       LZ_SLOT(step_index), LZ_SLOT(guidance),
                                     LZ_SLOT(context), LZ_SLOT(references), LZ_SLOT(states)};
 
@@ -33,7 +34,9 @@ static void describe_begin(const lz_traced *t, const lz_slots *in, lz_slots *out
     const lz_model *m = t->model;
     lz_array *x = lz_to_tokens(in->noise, m->family->patch);
     for (int i = 0; i < 2; i++)
-        if (in->features[i]) out->context[i] = m->family->context(m->state, in->features[i]);
+        if (in->features[i])
+            out->context[i] = m->family->prefix ? m->family->prefix(m->state, &t->layout, in, i)
+                                                : m->family->context(m->state, in->features[i]);
     if (in->start) x = lz_add(lz_mul(in->start, in->start_share), lz_mul(x, in->noise_share));
     out->x = lz_contiguous(x);
     out->step_index = in->step_index;

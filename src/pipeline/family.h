@@ -79,13 +79,16 @@ typedef struct lz_family {
     /* sets to->rows and to->clean_row; times [steps]: sigmas times schedule->time_scale */
     void (*rows)(const void *model, lz_array *times, lz_slots *to);
     lz_array *(*context)(const void *model, lz_array *features);
+    /* In the place of context(), for families in which more than the text is the same in every step. It may read
+     * features, references, tables and clean_row. */
+    lz_array *(*prefix)(const void *model, const lz_layout *layout, const lz_slots *in, int prompt);
     /* The velocity of a step at x, for prompt 0 or 1. rows: the row of this step of each of in->rows. */
     lz_array *(*velocity)(const void *model, const lz_layout *layout, const lz_slots *in, int prompt, lz_array *x,
                           lz_array *const *rows);
     lz_array *(*guide)(lz_array *v, lz_array *away, lz_array *guidance); /* NULL: away + guidance (v - away) */
 } lz_family;
 
-extern const lz_family lz_family_flux2_klein, lz_family_qwen_image;
+extern const lz_family lz_family_flux2_klein, lz_family_qwen_image, lz_family_qwen_image21;
 const lz_family *lz_family_named(lz_config *index, lz_error *err); /* by _class_name */
 const lz_family *lz_family_of(const lz_component *transformer);    /* NULL: none */
 

@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "pipeline/job.h"
 
-static const lz_family *const families[] = {&lz_family_flux2_klein, &lz_family_qwen_image};
+static const lz_family *const families[] = {&lz_family_flux2_klein, &lz_family_qwen_image, &lz_family_qwen_image21};
 
 const char *lz_pipeline_name(int i) {
     for (size_t f = 0; i >= 0 && f < sizeof families / sizeof families[0]; f++)
@@ -20,8 +20,8 @@ const lz_family *lz_family_named(lz_config *index, lz_error *err) {
         for (int k = 0; families[i]->pipelines[k]; k++)
             if (!strcmp(families[i]->pipelines[k], name)) return families[i];
     lz_fail(err, LZ_BAD_FILE,
-            "%s: models of the kind '%s' are not supported; FLUX.2 [klein] (Flux2KleinPipeline) and Qwen-Image "
-            "(QwenImagePipeline, ...) are",
+            "%s: models of the kind '%s' are not supported; FLUX.2 [klein] (Flux2KleinPipeline), Qwen-Image "
+            "(QwenImagePipeline, ...) and Qwen-Image 2.1 (QwenImage21Pipeline) are",
             LZ_SHOW_TEXT(index->path), name ? LZ_SHOW_TEXT(name) : "(none named)");
     return NULL;
 }
@@ -39,7 +39,10 @@ static lz_status read_defaults(lz_model *m, lz_config *index, lz_error *err) {
     int64_t unit = f->token_pixels(m->state);
     m->width = lz_config_int(index, "width", LZ_DEFAULT_SIZE, unit, LZ_MAX_SIZE) / unit * unit;
     m->height = lz_config_int(index, "height", LZ_DEFAULT_SIZE, unit, LZ_MAX_SIZE) / unit * unit;
+    lz_schedule_read_given(&m->schedule, index);
+    m->own_schedule = m->schedule;
     m->steps = (int)lz_config_int(index, "num_inference_steps", f->default_steps(m->state), 1, LZ_MAX_STEPS);
+    if (m->schedule.n_given) m->steps = m->schedule.n_given;
     if (index->err.status) *err = index->err;
     return index->err.status;
 }
@@ -66,7 +69,6 @@ static lz_status open_parts(lz_model *m, lz_parts *parts, lz_error *err) {
                            ? lz_schedule_read(&m->schedule, ctx, parts->model, err)
                            : lz_schedule_of(&m->schedule, ctx, parts->model, m->family->scheduler(parts), err);
     if (status) return status;
-    m->own_schedule = m->schedule;
     m->state = m->family->open(ctx, parts, &parts->index, &m->schedule, err);
     if (!m->state) return err->status;
     lz_kept_init(m);

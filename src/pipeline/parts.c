@@ -134,6 +134,17 @@ static lz_status recognise(lz_parts *p, lz_error *err) {
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
+/* Some models have their tokenizer in processor/, and no folder tokenizer/. */
+static void use_processor(lz_parts *p) {
+    char *other = is_folder(p->path[LZ_PART_TOKENIZER])
+                      ? NULL
+                      : lz_path_join(p->ctx, p->model, folder_names[LZ_PART_PROCESSOR]);
+    bool use = other && has_tokenizer(p->ctx, other);
+    if (use) lz_host_free(p->ctx, p->path[LZ_PART_TOKENIZER]);
+    if (use) p->path[LZ_PART_TOKENIZER] = other;
+    if (!use) lz_host_free(p->ctx, other);
+}
+
 /* Adds the existing subfolders; of a diffusers folder all, so that errors name missing ones. */
 static lz_status take_folders(lz_parts *p, lz_error *err) {
     if (p->path[LZ_PART_TEXT_ENCODER] && !p->path[LZ_PART_VISION])
@@ -141,6 +152,7 @@ static lz_status take_folders(lz_parts *p, lz_error *err) {
     for (int i = 0; i < LZ_PART_PATHS; i++) {
         if (p->path[i]) continue;
         p->path[i] = lz_path_join(p->ctx, p->model, folder_names[i]);
+        if (p->path[i] && i == LZ_PART_TOKENIZER) use_processor(p);
         if (!p->path[i]) return lz_out_of_memory(err, LZ_SHOWN);
         if (p->folder || is_folder(p->path[i])) continue;
         lz_host_free(p->ctx, p->path[i]);

@@ -11,6 +11,7 @@
 #include "models/qwen_image.h"
 #include "models/qwen_vae.h"
 #include "pipeline/family.h"
+#include "pipeline/image_prompt.h"
 #include "text/split.h"
 
 /* The differences between the three pipelines. */
@@ -157,7 +158,7 @@ static void *open_qwen(lz_context *ctx, const lz_parts *parts, lz_config *index,
         if (!fine) lz_out_of_memory(&local, LZ_SHOWN);
     }
     if (fine && m->variant->most)
-        fine = !lz_qwen25_processor_read(&m->processor, ctx, parts->path[LZ_PART_PROCESSOR], &local);
+        fine = !lz_qwen25_processor_read(&m->processor, ctx, parts->path[LZ_PART_PROCESSOR], 14, &local);
     if (fine && is_lightning(schedule)) m->distilled = true;
     fine = fine && (m->tokenizer = lz_parts_tokenizer(parts, &local)) &&
            (m->transformer = lz_qwen_image_open(ctx, parts->path[LZ_PART_TRANSFORMER], &local)) &&
@@ -272,48 +273,6 @@ static char *write_chat(const qwen *m, const char *prompt, int n_images, lz_erro
     return lz_text_take(&chat, err);
 }
 
-/* The tokens of a prompt, their places, and the row that each has: its own embedding, or a row of an image. */
-typedef struct line {
-    int64_t *ids, *rows;
-    float *places; /* [n, 3] */
-    int64_t n;
-} line;
-
-static void add_token(line *l, int64_t id, int64_t row, int64_t time, int64_t y, int64_t x) {
-    const int64_t place[3] = {time, y, x};
-    for (int i = 0; i < 3; i++) l->places[3 * l->n + i] = (float)place[i];
-    l->ids[l->n] = id;
-    l->rows[l->n++] = row;
-}
-
-/* Replaces each <|image_pad|> of the chat by as many tokens as its image has rows. A word advances the position by 1,
- * an image by the larger of its height and width in units. total: number of tokens afterwards. */
-static void lay_out(const qwen *m, const int64_t *found, int64_t n, const lz_image *images, int n_images, int64_t total,
-                    line *l) {
-    int64_t place = 0, seen = 0;
-    for (int64_t i = 0, image = 0; i < n && l->n < total; i++) {
-        /* An <|image_pad|> in the user's text is an ordinary token. */
-        if (found[i] != m->image_pad || image == n_images) {
-            add_token(l, found[i], l->n, place, place, place);
-            place++;
-            continue;
-        }
-        size before, s = view_size(m, &images[image++], &before);
-        int64_t h = s.height / LZ_QWEN25_UNIT, w = s.width / LZ_QWEN25_UNIT;
-        for (int64_t k = 0; k < h * w; k++) add_token(l, found[i], total + seen++, place, place + k / w, place + k % w);
-        place += h > w ? h : w;
-    }
-}
-
-static int64_t count_rows(const qwen *m, const lz_image *images, int n_images) {
-    int64_t sum = 0;
-    for (int i = 0; i < n_images; i++) {
-        size before, s = view_size(m, &images[i], &before);
-        sum += s.height / LZ_QWEN25_UNIT * (s.width / LZ_QWEN25_UNIT);
-    }
-    return sum;
-}
-
 static lz_status tokens(const void *model, const char *prompt, const lz_image *images, int n_images, lz_prompt *to,
                         lz_error *err) {
     const qwen *m = model;
@@ -321,25 +280,18 @@ static lz_status tokens(const void *model, const char *prompt, const lz_image *i
     if (bad >= 0) return lz_fail(err, LZ_BAD_ARGUMENT, "the prompt is not valid UTF-8 at byte %lld", (long long)bad);
     char *chat = write_chat(m, prompt, n_images, err);
     if (!chat) return LZ_OUT_OF_MEMORY;
-    int64_t *found = NULL, n = 0, most = m->variant->drop + m->text_length;
+    int64_t *found = NULL, n = 0;
+    lz_units units[LZ_MAX_IMAGES];
+    for (int i = 0; i < n_images; i++) {
+        size before, s = view_size(m, &images[i], &before);
+        units[i] = (lz_units){s.height / LZ_QWEN25_UNIT, s.width / LZ_QWEN25_UNIT};
+    }
     lz_status status = lz_tokenize(m->tokenizer, chat, strlen(chat), &found, &n, err);
     lz_host_free(m->ctx, chat);
     if (status) return status;
-    to->cut = !m->variant->most && n > most; /* prompts with images are never truncated */
-    int64_t total = to->cut ? most : n - n_images + count_rows(m, images, n_images);
-    line l = {.ids = lz_host_alloc(m->ctx, (size_t)total * sizeof *l.ids),
-              .rows = lz_host_alloc(m->ctx, (size_t)total * sizeof *l.rows),
-              .places = lz_host_alloc(m->ctx, (size_t)(3 * total) * sizeof *l.places)};
-    if (l.ids && l.rows && l.places) {
-        lay_out(m, found, n, images, n_images, total, &l);
-        to->in[to->n++] = lz_from(m->ctx, LZ_DIMS(total), LZ_I64, l.ids);
-        to->in[to->n++] = lz_from(m->ctx, LZ_DIMS(total, 3), LZ_F32, l.places);
-        if (n_images) to->in[to->n++] = lz_from(m->ctx, LZ_DIMS(total), LZ_I64, l.rows);
-    } else
-        status = lz_out_of_memory(err, total);
-    lz_host_free(m->ctx, l.ids);
-    lz_host_free(m->ctx, l.rows);
-    lz_host_free(m->ctx, l.places);
+    /* Prompts with images are never truncated. */
+    int64_t most = m->variant->most ? INT64_MAX : m->variant->drop + m->text_length;
+    status = lz_image_prompt(m->ctx, found, n, m->image_pad, units, n_images, most, to, err);
     lz_host_free(m->ctx, found);
     return status;
 }

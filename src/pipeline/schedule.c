@@ -3,8 +3,6 @@
 
 #include <math.h>
 
-#include "models/config.h"
-
 enum { MAX_TOKENS = 1 << 30, MAX_TIMESTEPS = 1 << 20 };
 static const double max_shift = 100; /* its exponential is still finite */
 
@@ -66,6 +64,13 @@ lz_status lz_schedule_of(lz_schedule *s, lz_context *ctx, const char *path, json
     return lz_config_end(&c, err);
 }
 
+void lz_schedule_read_given(lz_schedule *s, lz_config *index) {
+    s->n_given = lz_config_reals(index, "sample_sigmas", s->given, LZ_MAX_GIVEN);
+    for (int i = 0; i < s->n_given; i++)
+        if (!(s->given[i] > 0 && s->given[i] <= (i ? s->given[i - 1] : 1)))
+            lz_config_refuse(index, "'sample_sigmas' must descend from at most 1, and stay above 0");
+}
+
 /* ---- sigmas ------------------------------------------------------------------------------------------------------ */
 
 double lz_schedule_line(const lz_schedule *s, int64_t tokens) {
@@ -92,7 +97,9 @@ static double spaced(const lz_schedule *s, double first, double last, int i, int
 }
 
 bool lz_schedule_sigmas(const lz_schedule *s, double mu, int steps, float *to) {
-    for (int i = 0; i < steps; i++) to[i] = shifted(s, mu, (float)on_line(1, 1.0 / steps, i, steps));
+    if (s->n_given && s->n_given != steps) return false;
+    for (int i = 0; i < steps; i++)
+        to[i] = shifted(s, mu, (float)(s->n_given ? s->given[i] : on_line(1, 1.0 / steps, i, steps)));
     /* The sigma of a single step stays 1 (diffusers would divide 0 by 0). */
     float stretch = (1 - to[steps - 1]) / (float)(1 - s->terminal);
     for (int i = 0; i < steps && s->terminal > 0 && steps > 1; i++) to[i] = 1 - (1 - to[i]) / stretch;

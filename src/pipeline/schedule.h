@@ -4,9 +4,9 @@
 #ifndef LZ_SCHEDULE_H
 #define LZ_SCHEDULE_H
 
-#include <jansson.h>
+#include "models/config.h"
 
-#include "base/base.h"
+enum { LZ_MAX_GIVEN = 64 };
 
 typedef struct lz_schedule {
     double shift;                                            /* if dynamic is false */
@@ -16,12 +16,18 @@ typedef struct lz_schedule {
     double terminal;                                         /* the last sigma before 0; 0: not set */
     enum { LZ_AS_SHIFTED, LZ_KARRAS, LZ_EXPONENTIAL } space; /* spacing between the first and the last sigma */
     double time_scale; /* the transformer gets sigma times this: num_train_timesteps / 1000 */
+    /* Sigmas before they are shifted, which fix the number of steps; 0 of them: evenly spaced, any number of steps. */
+    int n_given;
+    double given[LZ_MAX_GIVEN];
 } lz_schedule;
 
 /* Every field of the file is used, or refused by name if its value is not implemented. */
 lz_status lz_schedule_read(lz_schedule *s, lz_context *ctx, const char *folder, lz_error *err);
 /* The same of an object with the fields of that file, which it takes over. path: for errors. */
 lz_status lz_schedule_of(lz_schedule *s, lz_context *ctx, const char *path, json_t *fields, lz_error *err);
+
+/* Reads sample_sigmas of model_index.json, if it has them; errors are in index. */
+void lz_schedule_read_given(lz_schedule *s, lz_config *index);
 
 /* mu as a linear function of the number of tokens, also outside the two points. */
 double lz_schedule_line(const lz_schedule *s, int64_t tokens);

@@ -122,7 +122,11 @@ lz_status lz_job_settle(lz_job *job, lz_error *err) {
         return lz_fail(err, LZ_BAD_ARGUMENT, "a strength was given, but no image to start from");
     if ((status = lz_check_previews(o, err))) return status;
     lz_model_facts facts = lz_model_about(job->model);
-    if (!o->steps) o->steps = facts.steps;
+    int given = job->model->schedule.n_given;
+    if (given && o->steps && o->steps != given)
+        lz_tell(job->model->ctx, LZ_LOG_NOTE, "this model was trained for its own %d steps; it does not take %d", given,
+                o->steps);
+    if (given || !o->steps) o->steps = given ? given : facts.steps;
     status = settle_references(job, err);
     if (status) return status;
     if (!(o->guidance > 0) || facts.guidance_built_in) o->guidance = facts.guidance;

@@ -49,7 +49,7 @@ static void fuzz_schedule(void) {
 static void fuzz_processor(void) {
     lz_error err = {.status = LZ_OK};
     lz_qwen25_processor p;
-    lz_status status = lz_qwen25_processor_read(&p, ctx, folder, &err);
+    lz_status status = lz_qwen25_processor_read(&p, ctx, folder, 14, &err);
     check(status, &err);
     for (int64_t width = 32; width < 32768 && !status; width *= 3) {
         int64_t w = width, h = 1024 * 1024 / width;

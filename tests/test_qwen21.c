@@ -1,0 +1,90 @@
+/* test_qwen21.c: Qwen-Image 2.1 against diffusers (diffusers.h). */
+#include "diffusers.h"
+
+#define DATA LZ_SOURCE_DIR "/tests/data/qwen21"
+
+static void against_diffusers(void) { check_cases(DATA, 10); }
+
+/* ---- what is taken and what is not ------------------------------------------------------------------------------- */
+
+static void options(void) {
+    lz_context *ctx = lz_open();
+    lz_error err = {0};
+    lz_image image = {0};
+    lz_picture p;
+    lz_model *base = lz_model_open(ctx, DATA "/B", &err), *turbo = lz_model_open(ctx, DATA "/T", &err);
+    if (!CHECK(base && turbo, "%s", err.text)) return;
+    CHECK_OK(lz_image_read(ctx, DATA "/ref2.png", &image, &err), &err);
+    lz_model_facts facts = lz_model_about(base);
+    CHECK(!strcmp(facts.family, "Qwen-Image 2.1"), "%s", facts.family);
+    CHECK_I64(facts.steps, 40);
+    CHECK_I64(facts.token_pixels, 32);
+    CHECK_I64(facts.most_images, 10);
+    CHECK(!facts.distilled && facts.guidance == 1, "guidance %g", facts.guidance);
+    facts = lz_model_about(turbo);
+    CHECK(facts.distilled && facts.guidance == 1 && facts.steps == 8, "%d steps", facts.steps);
+
+    /* Turbo has sigmas of its own, and so a number of steps; sizes are multiples of 32. */
+    lz_picture_options o = LZ_PICTURE_OPTIONS(.steps = 3, .width = 70, .height = 100);
+    CHECK_OK(lz_fill_options(turbo, &o, &err), &err);
+    CHECK(o.steps == 8 && o.width == 64 && o.height == 96, "%d steps, %lld x %lld", o.steps, (long long)o.width,
+          (long long)o.height);
+
+    /* By default a picture has the shape of the last image. */
+    o = (lz_picture_options)LZ_PICTURE_OPTIONS(.images = &image, .n_images = 1);
+    CHECK_OK(lz_fill_options(base, &o, &err), &err);
+    CHECK(o.width == 128 && o.height == 64, "%lld x %lld", (long long)o.width, (long long)o.height);
+    lz_picture_plan plan;
+    CHECK_OK(lz_plan_picture(base, &o, &plan, &err), &err);
+    CHECK_I64(plan.n_stages, 4);
+
+    lz_image many[11];
+    for (int i = 0; i < 11; i++) many[i] = image;
+    CHECK_STATUS(lz_generate(base, &p, &err, .images = many, .n_images = 11), LZ_BAD_ARGUMENT, &err);
+    CHECK_STATUS(lz_generate(base, &p, &err, .width = 32, .height = 32, .prompt = "bad \xff"), LZ_BAD_ARGUMENT, &err);
+    CHECK_STATUS(
+        lz_generate(base, &p, &err, .width = 32, .height = 32, .noise = lz_full(ctx, LZ_DIMS(1, 4, 3, 3), LZ_F32, 1)),
+        LZ_BAD_SHAPE, &err);
+    char *words = malloc(40001);
+    for (int i = 0; words && i < 40000; i++) words[i] = i % 2 ? ' ' : '7';
+    if (words) words[40000] = 0;
+    CHECK_STATUS(lz_generate(base, &p, &err, .width = 32, .height = 32, .prompt = words), LZ_BAD_ARGUMENT, &err);
+    CHECK(strstr(err.text, "tokens") != NULL, "%s", err.text);
+    free(words);
+
+    /* An image to start from; all ten references. */
+    CHECK_OK(lz_generate(base, &p, &err, .images = &image, .n_images = 1, .strength = 0.5, .steps = 2), &err);
+    CHECK_I64(p.image.width, 128);
+    lz_picture_free(&p);
+    CHECK_OK(lz_generate(base, &p, &err, .images = many, .n_images = 10, .steps = 1, .width = 32, .height = 32), &err);
+    lz_picture_free(&p);
+
+    lz_image_free(ctx, &image);
+    lz_model_close(base);
+    lz_model_close(turbo);
+    lz_close(ctx);
+}
+
+/* A picture to latents and back. */
+static void codec(void) {
+    lz_context *ctx = lz_open();
+    lz_error err = {0};
+    lz_image image = {0}, back = {0};
+    lz_model *model = lz_model_open(ctx, DATA "/B", &err);
+    CHECK_OK(lz_image_read(ctx, DATA "/ref1.png", &image, &err), &err);
+    if (!CHECK(model != NULL, "%s", err.text)) return;
+    lz_scope *scope = lz_scope_begin(ctx, "codec");
+    lz_array *latents = lz_encode_image(model, &image);
+    lz_dims d = lz_shape(latents);
+    CHECK(d.n == 4 && d.at[1] == 4 && d.at[2] == 4 && d.at[3] == 4, "%d dims", d.n);
+    CHECK_OK(lz_decode_latents(model, latents, &back, &err), &err);
+    CHECK(back.width == 64 && back.height == 64);
+    lz_image_free(ctx, &back);
+    CHECK_STATUS(lz_decode_latents(model, lz_slice(latents, 2, 0, 3, 1), &back, &err), LZ_BAD_SHAPE, &err);
+    lz_image_free(ctx, &image);
+    lz_scope_end(scope);
+    lz_model_close(model);
+    lz_close(ctx);
+}
+
+TEST_MAIN({"against_diffusers", against_diffusers}, {"options", options}, {"codec", codec})

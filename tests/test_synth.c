@@ -134,12 +134,13 @@ static void check_published(const char *preset, const char *file) {
 
 static void klein_4b_as_published(void) { check_published("klein-4b", "flux2-klein-4b"); }
 static void qwen_image_as_published(void) { check_published("qwen-image", "qwen-image"); }
+static void qwen_image21_as_published(void) { check_published("qwen-image-2.1", "qwen-image-2.1"); }
 
-static void qwen_makes_pictures(void) {
+static void makes_pictures(const char *kind) {
     char path[256];
     lz_error err = {.status = LZ_OK};
-    CHECK_I64(run("$S qwen-tiny qwen --layers 2"), 0);
-    snprintf(path, sizeof path, "%s/qwen", folder);
+    CHECK_I64(run("$S %s %s-made --layers 2", kind, kind), 0);
+    snprintf(path, sizeof path, "%s/%s-made", folder, kind);
     lz_context *ctx = lz_open();
     lz_model *model = lz_model_open(ctx, path, &err);
     if (CHECK(model != NULL, "%s", err.text)) {
@@ -152,6 +153,10 @@ static void qwen_makes_pictures(void) {
     lz_close(ctx);
 }
 
+static void qwen_makes_pictures(void) { makes_pictures("qwen-tiny"); }
+static void qwen21_makes_pictures(void) { makes_pictures("qwen-2.1-tiny"); }
+
 TEST_MAIN({"tiny_makes_pictures", tiny_makes_pictures}, {"variants", variants}, {"refusals", refusals},
           {"klein_4b_as_published", klein_4b_as_published}, {"qwen_image_as_published", qwen_image_as_published},
-          {"qwen_makes_pictures", qwen_makes_pictures})
+          {"qwen_image21_as_published", qwen_image21_as_published}, {"qwen_makes_pictures", qwen_makes_pictures},
+          {"qwen21_makes_pictures", qwen21_makes_pictures})

@@ -70,7 +70,7 @@ static lz_status write_bytes(job *j, const char *name, const char *text, int64_t
 }
 
 static const synth_settings byte_tokenizer[] = {
-    {"tokenizer/tokenizer.json",
+    {"tokenizer.json",
      "{\n  `version`: `1.0`,\n  `truncation`: null,\n  `padding`: null,\n  `added_tokens`: [@added],\n  `normalizer`: "
      "{`type`: `NFC`},\n"
      "  `pre_tokenizer`: {`type`: `Sequence`, `pretokenizers`: [{`type`: `Split`, `pattern`: {`Regex`: "
@@ -82,7 +82,7 @@ static const synth_settings byte_tokenizer[] = {
      "  `model`: {`type`: `BPE`, `dropout`: null, `unk_token`: null, `continuing_subword_prefix`: ``, "
      "`end_of_word_suffix`: ``,\n"
      "    `fuse_unk`: false, `byte_fallback`: false, `vocab`: {@vocab},\n    `merges`: []}\n}\n"},
-    {"tokenizer/tokenizer_config.json",
+    {"tokenizer_config.json",
      "{\n  `add_bos_token`: false,\n  `add_prefix_space`: false,\n  `bos_token`: null,\n"
      "  `chat_template`: `{%- for message in messages %}{{- '<|im_start|>' + message.role + '\\\\n' + message.content "
      "+ "
@@ -144,6 +144,10 @@ static void print_piece(FILE *f, const synth_model *m, const char *name, size_t 
                 layers - 1);
     if (IS("pipeline")) fputs(m->pipeline, f);
     if (IS("processor") && m->edits) fputs("  \"processor\": [\"transformers\", \"Qwen2VLProcessor\"],\n", f);
+    if (IS("dynamic")) fputs(m->distilled ? "false" : "true", f);
+    if (IS("terminal")) fputs(m->distilled ? "null" : "0.02", f);
+    if (IS("sigmas") && m->distilled)
+        fputs("  \"sample_sigmas\": [1.0, 0.978453, 0.95418, 0.926626, 0.89508, 0.845148, 0.704534, 0.414568],\n", f);
     if (IS("zero_cond") && m->zero_cond) fputs(",\n  \"zero_cond_t\": true", f);
     for (long long i = 0; i < layers && IS("layer_types"); i++) fprintf(f, "%s\"full_attention\"", i ? ", " : "");
     if (IS("vocab")) print_vocabulary(f);
@@ -171,6 +175,21 @@ static lz_status write_settings(job *j, const synth_settings *s) {
     return status;
 }
 
+/* The folder of the tokenizer. */
+static const char *tokenizer_folder(const job *j) {
+    return j->model->family->tokenizer ? j->model->family->tokenizer : "tokenizer";
+}
+
+static lz_status write_tokenizer(job *j) {
+    lz_status status = LZ_OK;
+    for (size_t i = 0; i < sizeof byte_tokenizer / sizeof byte_tokenizer[0] && !status; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s/%s", tokenizer_folder(j), byte_tokenizer[i].name);
+        status = write_settings(j, &(synth_settings){name, byte_tokenizer[i].text});
+    }
+    return status;
+}
+
 static lz_status copy_tokenizer(job *j, const char *from) {
     static const char *const names[] = {"tokenizer.json",     "tokenizer_config.json", "vocab.json",
                                         "merges.txt",         "added_tokens.json",     "special_tokens_map.json",
@@ -180,7 +199,7 @@ static lz_status copy_tokenizer(job *j, const char *from) {
         char path[PATH_MAX], name[64];
         lz_error err = {.status = LZ_OK};
         snprintf(path, sizeof path, "%s/%s", from, names[i]);
-        snprintf(name, sizeof name, "tokenizer/%s", names[i]);
+        snprintf(name, sizeof name, "%s/%s", tokenizer_folder(j), names[i]);
         lz_mapping *map = lz_map_file(j->ctx, path, &err);
         lz_status status = map                          ? write_bytes(j, name, map->data, map->bytes)
                            : err.status == LZ_NOT_FOUND ? LZ_OK
@@ -211,7 +230,7 @@ static uint64_t stream_of(uint64_t seed, const char *name) {
 
 /* A sum of four uniform 16-bit numbers is close enough to normal for weights, within 3.5 deviations, and needs one call
  * of mix. */
-static void draw(uint16_t *to, int64_t n, uint64_t stream, int64_t from, double mean, double deviation) {
+static void draw(void *to, bool wide, int64_t n, uint64_t stream, int64_t from, double mean, double deviation) {
     const float middle = (float)mean, scale = (float)(deviation / 37837.227); /* sqrt((2^32 - 1) / 3) */
     for (int64_t i = 0; i < n; i++) {
         uint64_t r = mix(stream + (uint64_t)(from + i) * 0x9e3779b97f4a7c15u);
@@ -219,7 +238,10 @@ static void draw(uint16_t *to, int64_t n, uint64_t stream, int64_t from, double 
         float x = middle + scale * (float)sum;
         uint32_t bits;
         memcpy(&bits, &x, sizeof bits);
-        to[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+        if (wide)
+            ((uint32_t *)to)[i] = bits;
+        else
+            ((uint16_t *)to)[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
     }
 }
 
@@ -241,16 +263,16 @@ static lz_status count_done(job *j, const shard *s, int64_t bytes, lz_error *err
 }
 
 static lz_status write_tensor(job *j, shard *s, const synth_tensor *t, lz_error *err) {
-    uint16_t chunk[CHUNK];
-    int64_t n = synth_bytes(t) / 2, place = s->writer.end;
+    uint32_t chunk[CHUNK];
+    int64_t size = t->wide ? 4 : 2, n = synth_bytes(t) / size, place = s->writer.end;
     uint64_t stream = stream_of(j->options->seed, t->name);
     lz_status status = LZ_OK;
     for (const synth_tensor *before = s->tensors; before < t; before++) place += synth_bytes(before);
     for (int64_t at = 0; at < n && !status && !j->failed; at += CHUNK) {
         int64_t m = n - at < CHUNK ? n - at : CHUNK;
-        draw(chunk, m, stream, at, t->mean, t->deviation);
-        status = lz_writer_put(&s->writer, place + 2 * at, chunk, 2 * m, err);
-        if (!status) status = count_done(j, s, 2 * m, err);
+        draw(chunk, t->wide, m, stream, at, t->mean, t->deviation);
+        status = lz_writer_put(&s->writer, place + size * at, chunk, size * m, err);
+        if (!status) status = count_done(j, s, size * m, err);
     }
     return status;
 }
@@ -281,7 +303,7 @@ static lz_status write_header(job *j, lz_writer *w, const synth_tensor *tensors,
     fprintf(f, "%8s{\"__metadata__\":{\"format\":\"pt\"}", "");
     long long at = 0;
     for (const synth_tensor *t = tensors; t < tensors + n; t++) {
-        fprintf(f, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", t->name, t->counter ? "I64" : "BF16");
+        fprintf(f, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", t->name, t->counter ? "I64" : t->wide ? "F32" : "BF16");
         for (int d = 0; d < t->dims.n; d++) fprintf(f, d ? ",%lld" : "%lld", (long long)t->dims.at[d]);
         fprintf(f, "],\"data_offsets\":[%lld,%lld]}", at, at + (long long)synth_bytes(t));
         at += (long long)synth_bytes(t);
@@ -413,15 +435,17 @@ static lz_status check_space(job *j) {
 }
 
 static lz_status write_all(job *j) {
-    static const char *const folders[] = {"scheduler", "text_encoder", "tokenizer", "transformer", "vae", "processor"};
+    static const char *const folders[] = {"scheduler", "text_encoder", "transformer", "vae"};
     const synth_settings *s = j->model->family->settings;
     lz_status status = take_folder(j);
     if (!status && !j->options->hollow) status = check_space(j);
-    for (int i = 0; i < (j->model->edits ? 6 : 5) && !status; i++) status = make_folder(j, folders[i]);
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0] && !status; i++) status = make_folder(j, folders[i]);
+    if (!status && j->model->edits) status = make_folder(j, "processor");
+    if (!status && !j->model->family->tokenizer) status = make_folder(j, "tokenizer");
     for (; s[1].name && !status; s++)
         if (j->model->edits || strncmp(s->name, "processor/", 10) != 0) status = write_settings(j, s);
     if (!status && j->options->tokenizer) status = copy_tokenizer(j, j->options->tokenizer);
-    for (int i = 0; i < 2 && !status && !j->options->tokenizer; i++) status = write_settings(j, &byte_tokenizer[i]);
+    if (!status && !j->options->tokenizer) status = write_tokenizer(j);
     if (!status) status = write_parts(j);
     return status ? status : write_settings(j, s);
 }

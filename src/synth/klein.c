@@ -165,4 +165,4 @@ static void autoencoder(synth_list *l) {
     synth_layer(l, "decoder.", "conv_out", c, 3, SYNTH_ROWS(convolution));
 }
 
-const synth_family synth_klein = {{text_encoder, transformer, autoencoder}, settings};
+const synth_family synth_klein = {{text_encoder, transformer, autoencoder}, settings, NULL};

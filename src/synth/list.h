@@ -20,6 +20,7 @@ typedef struct synth_list {
     synth_model model;
     synth_tensor *at; /* NULL: out of memory */
     int n, capacity;
+    bool wide; /* the tensors that are added are F32 */
 } synth_list;
 
 void synth_add(synth_list *l, const char *prefix, const synth_row *rows, int n);

@@ -62,7 +62,7 @@ static int print_list(const synth_model *model) {
         for (const synth_tensor *t = tensors; t < tensors + n; t++) {
             printf("%s\t%s\t%s", synth_part_names[part], t->name, t->dims.n ? "" : "scalar");
             for (int d = 0; d < t->dims.n; d++) printf(d ? "x%lld" : "%lld", (long long)t->dims.at[d]);
-            printf("\t%s\n", t->counter ? "I64" : "BF16");
+            printf("\t%s\n", t->counter ? "I64" : t->wide ? "F32" : "BF16");
         }
         free(tensors);
     }

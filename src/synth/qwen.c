@@ -208,4 +208,4 @@ static void autoencoder(synth_list *l) {
     decoder(l, width);
 }
 
-const synth_family synth_qwen = {{text_encoder, transformer, autoencoder}, settings};
+const synth_family synth_qwen = {{text_encoder, transformer, autoencoder}, settings, NULL};

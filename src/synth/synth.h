@@ -32,11 +32,12 @@ extern const char *const synth_part_names[SYNTH_PARTS]; /* names of the folders 
 typedef struct synth_tensor {
     char name[96];
     lz_dims dims;
-    bool counter; /* an I64 of value 0; all other tensors are BF16 */
+    bool counter; /* an I64 of value 0 */
+    bool wide;    /* F32; all other tensors are BF16 */
     double mean, deviation;
 } synth_tensor;
 
-/* The files of a family of models: klein.c, qwen.c. In text files, ` is written as ", $D as size D, and @name as
+/* The files of a family of models: klein.c, qwen.c, qwen21.c. In text files, ` is written as ", $D as size D, and @name as
  * print_piece does. */
 typedef struct synth_settings {
     const char *name, *text;
@@ -45,8 +46,9 @@ typedef struct synth_family {
     void (*parts[SYNTH_PARTS])(struct synth_list *list); /* see list.h */
     /* Ends with an empty entry; model_index.json is the last file. */
     const synth_settings *settings;
+    const char *tokenizer; /* folder of the tokenizer; NULL: tokenizer */
 } synth_family;
-extern const synth_family synth_klein, synth_qwen;
+extern const synth_family synth_klein, synth_qwen, synth_qwen21;
 
 /* All tensors of a part, in the order of the file. The caller calls free(). NULL: out of memory. */
 synth_tensor *synth_tensors(const synth_model *model, synth_part part, int *n);

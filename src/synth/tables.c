@@ -27,6 +27,8 @@ static const struct kind {
     { 32, 128, 8, 24, 4096, 12288, 32, 8, 128, 36, 128, 32, 151936 }
 #define QWEN                                                                                                           \
     { 24, 128, 60, 0, 3584, 18944, 28, 4, 128, 28, 96, 0, 152064, 1280, 3420, 16, 32 }
+#define QWEN_21                                                                                                        \
+    { 32, 128, 32, 0, 4096, 12288, 32, 8, 128, 36, 96, 144, 151936, 1152, 4304, 16, 27 }
     {"klein-4b", "16.0 GB, 4 steps", &synth_klein, "Flux2KleinPipeline", KLEIN_4B, .distilled = true, .tied = true,
      .text_shard = 5 * GB, .transformer_shard = 10 * GB},
     {"klein-9b", "34.7 GB, 4 steps", &synth_klein, "Flux2KleinPipeline", KLEIN_9B, .distilled = true,
@@ -52,11 +54,24 @@ static const struct kind {
      .edits = true, .text_shard = 5 * GB, .transformer_shard = 10 * GB},
     {"qwen-image-edit-2511", "57.7 GB, the same once more", &synth_qwen, "QwenImageEditPlusPipeline", QWEN,
      .edits = true, .zero_cond = true, .text_shard = 5 * GB, .transformer_shard = 10 * GB},
+    {"qwen-image-2.1", "33.1 GB, 40 steps; the licence forbids commercial use", &synth_qwen21, "QwenImage21Pipeline",
+     QWEN_21, .edits = true, .text_shard = 5 * GB, .transformer_shard = 10 * GB},
+    {"qwen-image-2.1-turbo", "33.1 GB, 8 steps; the same", &synth_qwen21, "QwenImage21Pipeline", QWEN_21,
+     .distilled = true, .edits = true, .text_shard = 5 * GB, .transformer_shard = 10 * GB},
     {"qwen-tiny",
      "23 MB, the same architecture for tests",
      &synth_qwen,
      "QwenImagePipeline",
      {2, 32, 3, 0, 32, 64, 2, 1, 16, 4, 8, 0, 152064, 32, 48, 2, 2},
+     .text_shard = GB / 100,
+     .transformer_shard = GB / 2500},
+    {"qwen-2.1-tiny",
+     "23 MB, the same architecture for tests",
+     &synth_qwen21,
+     "QwenImage21Pipeline",
+     {2, 32, 3, 0, 32, 64, 2, 1, 32, 4, 4, 6, 151936, 16, 24, 2, 27},
+     .distilled = true,
+     .edits = true,
      .text_shard = GB / 100,
      .transformer_shard = GB / 2500},
 };
@@ -84,7 +99,7 @@ static void set_sizes(const struct kind *k, int64_t blocks, int64_t layers, synt
     if (layers) s['L'] = layers;
     s['D'] = s['H'] * s['d'];
     s['a'] = k->family == &synth_klein ? s['d'] / 4 : s['d'] / 16;
-    s['m'] = s['e'] / 16;
+    s['m'] = s['e'] / (k->family == &synth_qwen21 ? 32 : 16);
     s['C'] = k->family == &synth_klein ? 3 * s['h'] : s['h'];
     s['q'] = s['Q'] * s['e'];
     s['k'] = s['K'] * s['e'];
@@ -144,7 +159,7 @@ void synth_add(synth_list *l, const char *prefix, const synth_row *rows, int n) 
     }
     for (const synth_row *r = rows; l->at && r < rows + n; r++) {
         synth_tensor *t = &l->at[l->n++];
-        *t = (synth_tensor){.counter = false};
+        *t = (synth_tensor){.wide = l->wide};
         snprintf(t->name, sizeof t->name, "%s%s", prefix, r->name);
         for (const char *at = r->shape; *at; at += *at == ' ') t->dims.at[t->dims.n++] = synth_size(&l->model, &at);
         choose_numbers(t, r->fill);
@@ -178,7 +193,7 @@ synth_tensor *synth_tensors(const synth_model *m, synth_part part, int *n) {
 }
 
 int64_t synth_bytes(const synth_tensor *t) {
-    int64_t bytes = t->counter ? 8 : 2;
+    int64_t bytes = t->counter ? 8 : t->wide ? 4 : 2;
     for (int i = 0; i < t->dims.n; i++) bytes *= t->dims.at[i];
     return bytes;
 }

@@ -27,7 +27,7 @@ copy() {
 }
 
 # Folders
-wrong '/nowhere is not a model folder' fox -m "$work/nowhere"
+wrong '/nowhere is not a model folder: there is no such file or folder' fox -m "$work/nowhere"
 wrong 'is not a model folder: it has no readable model_index.json' fox -m $A/transformer
 copy A && echo '{"_class_name": "StableDiffusionPipeline"}' >"$work/model/model_index.json"
 wrong "models of the kind 'StableDiffusionPipeline' are not supported" fox -m "$work/model"

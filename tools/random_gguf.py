@@ -21,7 +21,7 @@ offsets, size = SCALES[kind.name]
 tensors = []
 for line in sys.stdin.read().splitlines()[1:]:
     where, name, shape, _ = line.split("\t")
-    if where == part and shape != "scalar":
+    if where == part and shape != "scalar" and not name.startswith("visual."):  # GGUF has the vision part in a file of its own
         tensors.append((name, [int(d) for d in shape.split("x")]))
 
 random = np.random.Generator(np.random.SFC64(1))

@@ -236,9 +236,9 @@ char *lz_image_decode_text(lz_context *ctx, const void *data, int64_t bytes, con
 /* ---- 5. Models ------------------------------------------------------------------------------------------------ */
 
 /* A model, opened from a folder in the diffusers layout, as it is published: model_index.json, scheduler, tokenizer,
- * text_encoder, transformer, vae. The families are FLUX.2 [klein] and Qwen-Image. Lightning models of Qwen-Image are
- * recognised by their schedule. Edit models of Qwen-Image look at images, and their folder has a processor/ too. A
- * field of a configuration that is not implemented is refused by name. model_index.json may set defaults, under the
+ * text_encoder, transformer, vae. The families are FLUX.2 [klein], Qwen-Image and Z-Image. Lightning models of
+ * Qwen-Image, and Z-Image-Turbo, are recognised by their schedule. Edit models of Qwen-Image look at images, and their
+ * folder has a processor/ too. A field of a configuration that is not implemented is refused by name. model_index.json may set defaults, under the
  * names of the arguments in diffusers: num_inference_steps, width, height. Published folders set none. Then the
  * defaults are the family's number of steps and 1024 x 1024.
  *
@@ -263,9 +263,9 @@ typedef struct lz_model_options {
      * text encoder; it is also found beside the text encoder or the transformer. vision is the image part of a text
      * encoder in GGUF; it is also found beside the text encoder, by "mmproj" in its name. */
     const char *text_encoder, *vision, *vae, *tokenizer;
-    /* Which variant of its family a single file is. FLUX.2 [klein]: "base" or "distilled". Qwen-Image: "text", "edit",
-     * "edit-plus" (2509, 2511) or "distilled" (Lightning). NULL takes it from the words base, edit, 2509, 2511 and
-     * lightning in the file's name. Of a diffusers folder, model_index.json says it. */
+    /* Which variant of its family a single file is. FLUX.2 [klein] and Z-Image: "base" or "distilled" (Turbo). Qwen-Image:
+     * "text", "edit", "edit-plus" (2509, 2511) or "distilled" (Lightning). NULL takes it from the words base, turbo, edit,
+     * 2509, 2511 and lightning in the file's name. Of a diffusers folder, model_index.json says it. */
     const char *variant;
 } lz_model_options;
 lz_model *lz_model_open_with(lz_context *ctx, const lz_model_options *options, lz_error *err);
@@ -286,7 +286,7 @@ lz_status lz_file_about(lz_context *ctx, const char *path, lz_file_facts *facts,
 const char *lz_pipeline_name(int i);
 
 typedef struct lz_model_facts {
-    const char *family;            /* "FLUX.2 [klein]", "Qwen-Image" */
+    const char *family;            /* "FLUX.2 [klein]", "Qwen-Image", "Z-Image" */
     bool distilled;                /* few steps, no guidance by default */
     bool guidance_built_in;        /* distilled, and the guidance of the options is ignored */
     int64_t width, height;         /* the default size */

@@ -392,7 +392,7 @@ lz_status lz_convert(lz_context *ctx, const char *path, const char *to, const lz
 /* ---- 13. Pictures as arrays ----------------------------------------------------------------------------------- */
 
 /* The autoencoder: an image to latents [1, c, h, w], and latents to an image. lz_encode_image uses the middle of the
- * image, in whole tokens. A token is one latent in FLUX.2, and 2 x 2 latents in Qwen-Image. */
+ * image, in whole tokens. A token is one latent in FLUX.2, and 2 x 2 latents in Qwen-Image and Z-Image. */
 lz_array *lz_encode_image(lz_model *model, const lz_image *image);
 lz_status lz_decode_latents(lz_model *model, lz_array *latents, lz_image *image, lz_error *err);
 

@@ -53,7 +53,7 @@ typedef struct test_case {
     char name[64], model[64], prompt[4096], references[256], words[256];
     const char *negative; /* words, or NULL: not said */
     int width, height, steps;
-    double guidance;
+    double guidance, strength;
     uint64_t seed;
 } test_case;
 
@@ -86,6 +86,7 @@ static inline void read_case(char *line, test_case *c) {
         if (!strcmp(word, "height")) c->height = atoi(value);
         if (!strcmp(word, "steps")) c->steps = atoi(value);
         if (!strcmp(word, "guidance")) c->guidance = atof(value);
+        if (!strcmp(word, "strength")) c->strength = atof(value);
         if (!strcmp(word, "seed")) c->seed = strtoull(value, NULL, 10);
     }
 }
@@ -118,7 +119,8 @@ static inline void run_case(lz_context *ctx, const char *data, const test_case *
     lz_picture p;
     lz_status status = lz_generate(model, &p, &err, .prompt = c->prompt, .negative = c->negative, .width = c->width,
                                    .height = c->height, .steps = c->steps, .guidance = c->guidance, .seed = c->seed,
-                                   .images = images, .n_images = read_references(ctx, data, c->references, images));
+                                   .strength = c->strength, .images = images,
+                                   .n_images = read_references(ctx, data, c->references, images));
     CHECK_OK(status, &err);
     if (!status) {
         lz_array *end = lz_weights_get(golden, "text"); /* of Qwen the last 100 tokens, which have seen all others */

@@ -10,9 +10,9 @@
 static char folder[256];
 
 __attribute__((unused)) static const char *in_folder(const char *name) {
-    static char ring[16][512]; /* so many may be in use at once */
+    static char ring[64][512]; /* so many may be in use at once */
     static int next;
-    char *path = ring[next++ & 15];
+    char *path = ring[next++ & 63];
     snprintf(path, sizeof ring[0], "%s/%s", folder, name);
     return path;
 }

@@ -12,6 +12,7 @@
 #define DATA LZ_SOURCE_DIR "/tests/data/"
 #define KLEIN DATA "flux2/A"
 #define PARTS DATA "parts/"
+#define TURBO DATA "zimage/T"
 
 /* ---- writing files ----------------------------------------------------------------------------------------------- */
 
@@ -287,6 +288,51 @@ static void qwen_image(void) {
     end();
 }
 
+static const char *write_text(const char *name, const char *text) {
+    const char *path = in_folder(name);
+    FILE *f = fopen(path, "wb");
+    CHECK(f && fputs(text, f) >= 0 && fclose(f) == 0);
+    return path;
+}
+
+/* An autoencoder of FLUX.1: that of FLUX.2 without its statistics and 1x1 convolutions, as a folder and as a file. The folder
+ * is the one of this test. */
+static const char *write_flux1_vae(void) {
+    lz_weights *w = open_weights(PARTS "klein_vae");
+    for (int64_t i = 0, n = lz_weights_count(w); i < n; i++) {
+        const char *name = lz_weights_name(w, i);
+        if (!strncmp(name, "encoder.", 8) || !strncmp(name, "decoder.", 8)) put("", name, lz_weights_get(w, name));
+    }
+    lz_weights_close(w);
+    write_file("diffusion_pytorch_model.safetensors");
+    write_text("config.json",
+               "{\"block_out_channels\": [32, 32, 64, 64], \"layers_per_block\": 1, \"latent_channels\": 32, "
+               "\"norm_num_groups\": 32, \"use_quant_conv\": false, \"use_post_quant_conv\": false, "
+               "\"scaling_factor\": 0.3611, \"shift_factor\": 0.1159}");
+    put_by_table("", in_folder("diffusion_pytorch_model.safetensors"), "flux1-ae");
+    return write_file("ae.safetensors");
+}
+
+static void z_image(void) {
+    begin();
+    const char *vae = write_flux1_vae(), *tokenizer = KLEIN "/tokenizer";
+    lz_image want = paint(&LZ_MODEL_OPTIONS(.model = TURBO, .vae = folder), 0);
+    put_by_table("", TURBO "/transformer", "z-image");
+    const char *transformer = write_file("z_image_turbo_bf16.safetensors");
+    put_by_table("model.diffusion_model.", TURBO "/transformer", "z-image");
+    const char *prefixed = write_file("zimage.safetensors");
+    put_all("model.", TURBO "/text_encoder");
+    const char *text = write_file("qwen_3_4b.safetensors");
+    SAME(&want, "ComfyUI", 0, .model = transformer, .text_encoder = text, .vae = vae, .tokenizer = tokenizer);
+    SAME(&want, "a prefix", 0, .model = prefixed, .text_encoder = text, .vae = vae, .tokenizer = tokenizer,
+         .variant = "distilled");
+    SAME(&want, "GGUF", 0, .model = transformer, .text_encoder = PARTS "qwen3.gguf", .vae = vae);
+    SAME(&want, "names of diffusers", 0, .model = TURBO "/transformer", .text_encoder = text, .vae = vae,
+         .tokenizer = tokenizer, .variant = "distilled");
+    lz_image_free(ctx, &want);
+    end();
+}
+
 /* ---- what files do not tell -------------------------------------------------------------------------------------- */
 
 static lz_model_facts facts_of(const lz_model_options *options) {
@@ -341,6 +387,12 @@ static void variants(void) {
                   f.distilled == cases[i].distilled,
               "%s: %d to %d images, %d steps", cases[i].name, f.least_images, f.most_images, f.steps);
     }
+    put_by_table("", TURBO "/transformer", "z-image");
+    const char *file = write_file("z_image_bf16.safetensors"), *ae = write_flux1_vae();
+    for (int turbo = 0; turbo < 2; turbo++) {
+        f = FACTS(.model = file, .text_encoder = PARTS "qwen3.gguf", .vae = ae, .variant = turbo ? "distilled" : NULL);
+        CHECK(f.distilled == turbo && f.steps == (turbo ? 8 : 50), "%d steps", f.steps);
+    }
     end();
 }
 
@@ -376,11 +428,36 @@ static void check_refused(const char *words, const lz_model_options *options) {
 }
 #define REFUSED(words, ...) check_refused(words, &LZ_MODEL_OPTIONS(__VA_ARGS__))
 
-static const char *write_text(const char *name, const char *text) {
-    const char *path = in_folder(name);
-    FILE *f = fopen(path, "wb");
-    CHECK(f && fputs(text, f) >= 0 && fclose(f) == 0);
-    return path;
+/* Qwen3-4B that ends after layer 2: its state before the last layer is not that of the complete model. */
+static const char *write_cut_encoder(void) {
+    static const struct {
+        const char *name;
+        int64_t dims[2];
+    } rows[] = {{"input_layernorm", {2560}},     {"self_attn.q_proj", {8, 2560}},     {"self_attn.k_proj", {8, 2560}},
+                {"self_attn.v_proj", {8, 2560}}, {"self_attn.q_norm", {8}},           {"self_attn.k_norm", {8}},
+                {"self_attn.o_proj", {2560, 8}}, {"mlp.gate_proj", {4, 2560}},        {"mlp.up_proj", {4, 2560}},
+                {"mlp.down_proj", {2560, 4}},    {"post_attention_layernorm", {2560}}};
+    put("", "model.embed_tokens.weight", lz_full(ctx, LZ_DIMS(640, 2560), LZ_F32, 0));
+    for (int layer = 0; layer < 2; layer++)
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            char name[100];
+            snprintf(name, sizeof name, "model.layers.%d.%s.weight", layer, rows[i].name);
+            lz_dims d = {.n = rows[i].dims[1] ? 2 : 1, .at = {rows[i].dims[0], rows[i].dims[1]}};
+            put("", name, lz_full(ctx, d, LZ_F32, 1));
+        }
+    return write_file("cut.safetensors");
+}
+
+static void refused_z_image(void) {
+    begin();
+    put_by_table("", TURBO "/transformer", "z-image");
+    const char *transformer = write_file("z_image_turbo.safetensors");
+    REFUSED("lacks its text encoder, which is given with --text-encoder: Qwen3-4B", .model = transformer);
+    REFUSED("a FLUX.1 autoencoder is needed, and this is a FLUX.2 autoencoder", .model = transformer,
+            .text_encoder = PARTS "qwen3.gguf", .vae = PARTS "klein_vae/diffusion_pytorch_model.safetensors");
+    REFUSED("reads the state after layer 35, but there are 2", .model = transformer,
+            .text_encoder = write_cut_encoder(), .tokenizer = KLEIN "/tokenizer", .vae = write_flux1_vae());
+    end();
 }
 
 static void refused(void) {
@@ -430,12 +507,16 @@ static void refused(void) {
         {"guidance_in.in_layer.weight", "FLUX.2 [dev]"},
         {"double_blocks.0.img_mod.lin.weight", "FLUX.1"},
         {"time_text_embed.addition_t_embedding.weight", "Qwen-Image-Layered"},
+        {"siglip_embedder.1.weight", "Z-Image-Omni"},
         {"something.else", "no model that is known here"},
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         put("", files[i].tensor, one);
         REFUSED(files[i].words, .model = write_file("odd.safetensors"));
     }
+    put("", "cap_embedder.1.weight", lz_full(ctx, LZ_DIMS(2304, 2), LZ_F32, 1));
+    put("", "noise_refiner.0.attention.k_norm.weight", one);
+    REFUSED("it is Lumina 2", .model = write_file("lumina.safetensors"));
     REFUSED("PyTorch", .model = write_text("model.ckpt", "PK\3\4 and so on, a zip file of pickles"));
     REFUSED("not a model folder", .model = in_folder("nothing"));
     REFUSED("a variant of a model is", .model = KLEIN, .variant = "fast");
@@ -455,6 +536,9 @@ static void about(void) {
     CHECK(f.transformer && !f.text_encoder && !f.vae && !f.vision && !f.tokenizer && !*f.refused);
     CHECK_OK(lz_file_about(ctx, PARTS "qwen3.gguf", &f, &err), &err);
     CHECK(!f.transformer && f.text_encoder && f.tokenizer && !f.vision && !*f.needs);
+    CHECK_OK(lz_file_about(ctx, TURBO "/transformer", &f, &err), &err);
+    CHECK_TEXT(f.what, "a Z-Image transformer");
+    CHECK(f.transformer && !*f.refused && *f.needs);
     CHECK_OK(lz_file_about(ctx, PARTS "mmproj-qwen2.5-vl.gguf", &f, &err), &err);
     CHECK(f.vision && !f.text_encoder);
     CHECK_OK(lz_file_about(ctx, PARTS "qwen/text_encoder", &f, &err), &err);
@@ -465,5 +549,5 @@ static void about(void) {
     end();
 }
 
-TEST_MAIN({"klein", klein}, {"mflux", mflux}, {"qwen_image", qwen_image}, {"variants", variants}, {"wan", wan},
-          {"refused", refused}, {"about", about})
+TEST_MAIN({"klein", klein}, {"mflux", mflux}, {"qwen_image", qwen_image}, {"z_image", z_image}, {"variants", variants},
+          {"wan", wan}, {"refused", refused}, {"refused_z_image", refused_z_image}, {"about", about})

@@ -1,6 +1,6 @@
 /* test_stages.c: each stage of a picture by itself against diffusers, for every case of diffusers.h: the input of a
  * stage is the output of diffusers' previous stage, so that an error is found in the stage that makes it. Whole
- * pictures are tested in test_flux2.c and test_qwen.c. */
+ * pictures are tested in test_flux2.c, test_qwen.c and test_z_image.c. */
 #include "diffusers.h"
 #include "pipeline/generate.h"
 
@@ -104,5 +104,6 @@ static void check_stages(lz_context *ctx, const char *data, const test_case *c) 
 
 static void flux2(void) { each_case(LZ_SOURCE_DIR "/tests/data/flux2", 11, check_stages); }
 static void qwen(void) { each_case(LZ_SOURCE_DIR "/tests/data/qwen", 12, check_stages); }
+static void z_image(void) { each_case(LZ_SOURCE_DIR "/tests/data/zimage", 14, check_stages); }
 
-TEST_MAIN({"flux2", flux2}, {"qwen", qwen})
+TEST_MAIN({"flux2", flux2}, {"qwen", qwen}, {"z_image", z_image})

@@ -21,6 +21,8 @@ const known_model known_models[] = {
     {"qwen-image-edit", "Qwen/Qwen-Image-Edit", 57704000000, "qwen-image-edit"},
     {"qwen-image-edit-2509", "Qwen/Qwen-Image-Edit-2509", 57704000000, "qwen-image-edit-2509"},
     {"qwen-image-edit-2511", "Qwen/Qwen-Image-Edit-2511", 57704000000, "qwen-image-edit-2511"},
+    {"z-image-turbo", "Tongyi-MAI/Z-Image-Turbo", 32848000000, "z-image-turbo"},
+    {"z-image", "Tongyi-MAI/Z-Image", 20538000000, "z-image"},
 };
 const size_t n_known_models = COUNT(known_models);
 

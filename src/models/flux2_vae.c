@@ -1,8 +1,9 @@
 /* flux2_vae.c: AutoencoderKLFlux2: the architecture of vae.h, with 1x1 convolutions between encoder or decoder and the
  * latents. The encoder's mean is used. Group norms have eps 1e-6; the token statistics have a different eps, from the
- * configuration. */
+ * configuration. FLUX.1's AutoencoderKL is the same without statistics and, as published, without these convolutions. */
 #include "models/flux2_vae.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "models/signature.h"
@@ -11,11 +12,16 @@
 struct lz_flux2_vae {
     lz_context *ctx;
     int64_t latent;
-    double bn_eps;
+    const lz_component *component;
+    double bn_eps;        /* of FLUX.2 */
+    double shift, factor; /* of FLUX.1: a token is (latent - shift) factor */
+    bool has_quant, has_post_quant;
     lz_coder encoder, decoder;
     lz_affine quant, post_quant;
-    lz_param *mean, *var; /* [4 latent] */
+    lz_param *mean, *var; /* [4 latent]; of FLUX.2 */
 };
+
+static bool is_flux1(const lz_flux2_vae *m) { return m->component == &lz_names_flux1_vae; }
 
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
 
@@ -83,18 +89,18 @@ static void visit_model(lz_loader *l, lz_flux2_vae *m) {
     int64_t latent = m->latent;
     lz_vae_visit_coder(l, "encoder.", &m->encoder, 3, m->encoder.width[m->encoder.levels - 1], 2 * latent);
     visit_levels(l, "encoder.", "down_blocks", "downsamplers", &m->encoder);
-    lz_vae_visit(l, "quant_conv.", "", kind.conv1, &m->quant, 2 * latent, 2 * latent);
-    lz_vae_visit(l, "post_quant_conv.", "", kind.conv1, &m->post_quant, latent, latent);
+    if (m->has_quant) lz_vae_visit(l, "quant_conv.", "", kind.conv1, &m->quant, 2 * latent, 2 * latent);
+    if (m->has_post_quant) lz_vae_visit(l, "post_quant_conv.", "", kind.conv1, &m->post_quant, latent, latent);
     lz_vae_visit_coder(l, "decoder.", &m->decoder, latent, m->decoder.width[0], 3);
     visit_levels(l, "decoder.", "up_blocks", "upsamplers", &m->decoder);
-    lz_vae_visit(l, "bn.", "", (lz_table){LZ_ROWS(statistics_rows)}, m, 1, 4 * latent);
+    if (!is_flux1(m)) lz_vae_visit(l, "bn.", "", (lz_table){LZ_ROWS(statistics_rows)}, m, 1, 4 * latent);
 }
 
 /* Fields about training. */
 static const char *const harmless[] = {"batch_norm_momentum", "force_upcast", "sample_size", NULL};
 
 /* Refuses values that are not implemented. */
-static void check_kind(lz_config *c) {
+static void check_kind(const lz_flux2_vae *m, lz_config *c) {
     static const char *const acts[] = {"silu", "swish", NULL}, *const down[] = {"DownEncoderBlock2D", NULL},
                              *const up[] = {"UpDecoderBlock2D", NULL};
     lz_config_choice(c, "act_fn", acts);
@@ -102,15 +108,14 @@ static void check_kind(lz_config *c) {
     lz_config_choice(c, "up_block_types", up);
     if (lz_config_int(c, "in_channels", 3, 1, 64) != 3 || lz_config_int(c, "out_channels", 3, 1, 64) != 3)
         lz_config_refuse(c, "'in_channels' and 'out_channels' must be 3");
-    if (!lz_config_bool(c, "mid_block_add_attention", true) || !lz_config_bool(c, "use_quant_conv", true) ||
-        !lz_config_bool(c, "use_post_quant_conv", true))
+    if (!lz_config_bool(c, "mid_block_add_attention", true) || (!is_flux1(m) && !(m->has_quant && m->has_post_quant)))
         lz_config_refuse(c, "autoencoders without attention or quantising convolutions are not supported");
     lz_config_refuse_rest(c, harmless);
 }
 
 static lz_status read_config(lz_flux2_vae *m, const char *folder, lz_error *err) {
     lz_config c;
-    lz_status status = lz_component_config(&c, m->ctx, folder, &lz_names_flux2_vae, err);
+    lz_status status = lz_component_config(&c, m->ctx, folder, m->component, err);
     if (status) return status;
     int64_t wide[LZ_MAX_LEVELS], narrow[LZ_MAX_LEVELS], patch[2] = {2, 2};
     int levels = lz_config_ints(&c, "block_out_channels", wide, LZ_MAX_LEVELS, 1, 65536);
@@ -128,19 +133,29 @@ static lz_status read_config(lz_flux2_vae *m, const char *folder, lz_error *err)
             lz_config_refuse(&c, "channels must part in %d groups", groups);
     }
     m->latent = lz_config_int(&c, "latent_channels", LZ_REQUIRED, 1, 4096);
-    m->bn_eps = lz_config_real(&c, "batch_norm_eps", 1e-4);
-    lz_config_ints(&c, "patch_size", patch, 2, 1, 64);
-    if (patch[0] != 2 || patch[1] != 2) lz_config_refuse(&c, "'patch_size' must be [2, 2]");
-    check_kind(&c);
+    m->has_quant = lz_config_bool(&c, "use_quant_conv", true);
+    m->has_post_quant = lz_config_bool(&c, "use_post_quant_conv", true);
+    if (is_flux1(m)) {
+        m->factor = lz_config_real(&c, "scaling_factor", 0.18215); /* the defaults of diffusers */
+        m->shift = lz_config_real(&c, "shift_factor", 0);
+        if (!(fabs(m->factor) > 1e-6 && fabs(m->factor) < 1e6 && fabs(m->shift) < 1e6))
+            lz_config_refuse(&c, "'scaling_factor' must not be 0, and it and 'shift_factor' must be below 1000000");
+    } else {
+        m->bn_eps = lz_config_real(&c, "batch_norm_eps", 1e-4);
+        lz_config_ints(&c, "patch_size", patch, 2, 1, 64);
+        if (patch[0] != 2 || patch[1] != 2) lz_config_refuse(&c, "'patch_size' must be [2, 2]");
+    }
+    check_kind(m, &c);
     return lz_config_end(&c, err);
 }
 
-lz_flux2_vae *lz_flux2_vae_open(lz_context *ctx, const char *folder, lz_error *err) {
+static lz_flux2_vae *open_as(lz_context *ctx, const char *folder, const lz_component *component, lz_error *err) {
     lz_flux2_vae *m = lz_host_alloc(ctx, sizeof *m);
     if (m) m->ctx = ctx;
+    if (m) m->component = component;
     lz_loader l;
     lz_status status = m ? read_config(m, folder, err) : lz_out_of_memory(err, sizeof *m);
-    if (!status) status = lz_loader_open(&l, ctx, folder, &lz_names_flux2_vae, NULL, err);
+    if (!status) status = lz_loader_open(&l, ctx, folder, component, NULL, err);
     if (!status) {
         visit_model(&l, m);
         lz_loader_skip(&l, "bn.num_batches_tracked");
@@ -149,6 +164,13 @@ lz_flux2_vae *lz_flux2_vae_open(lz_context *ctx, const char *folder, lz_error *e
     if (!status) return m;
     lz_flux2_vae_close(m);
     return NULL;
+}
+
+lz_flux2_vae *lz_flux2_vae_open(lz_context *ctx, const char *folder, lz_error *err) {
+    return open_as(ctx, folder, &lz_names_flux2_vae, err);
+}
+lz_flux2_vae *lz_flux1_vae_open(lz_context *ctx, const char *folder, lz_error *err) {
+    return open_as(ctx, folder, &lz_names_flux1_vae, err);
 }
 
 void lz_flux2_vae_close(lz_flux2_vae *m) {
@@ -176,18 +198,29 @@ lz_array *lz_flux2_patch(lz_array *latents) {
 
 static lz_array *spread(const lz_flux2_vae *m) { return lz_sqrt(lz_add(lz_cast(lz_dense(m->var), LZ_F32), m->bn_eps)); }
 
+static lz_array *normalise(const lz_flux2_vae *m, lz_array *x) {
+    if (is_flux1(m)) return lz_mul(lz_sub(x, m->shift), m->factor);
+    return lz_div(lz_sub(x, lz_cast(lz_dense(m->mean), LZ_F32)), spread(m));
+}
+
+static lz_array *undo_normalise(const lz_flux2_vae *m, lz_array *x) {
+    if (is_flux1(m)) return lz_add(lz_div(x, m->factor), m->shift);
+    return lz_add(lz_mul(x, spread(m)), lz_cast(lz_dense(m->mean), LZ_F32));
+}
+
 /* ---- both ways --------------------------------------------------------------------------------------------------- */
 
 lz_array *lz_flux2_vae_encode(const lz_flux2_vae *m, lz_array *picture) {
     lz_scope *scope = lz_scope_begin(m->ctx, "encode");
-    lz_array *x = lz_vae_conv1(lz_vae_encode(&m->encoder, picture), m->quant);
+    lz_array *x = lz_vae_encode(&m->encoder, picture);
+    if (m->has_quant) x = lz_vae_conv1(x, m->quant);
     x = lz_flux2_patch(lz_cast(lz_slice(x, 3, 0, m->latent, 1), LZ_F32)); /* the mean; the variance is not used */
-    return lz_scope_return(scope, lz_div(lz_sub(x, lz_cast(lz_dense(m->mean), LZ_F32)), spread(m)));
+    return lz_scope_return(scope, normalise(m, x));
 }
 
 lz_array *lz_flux2_vae_decode(const lz_flux2_vae *m, lz_array *tokens, int64_t h, int64_t w) {
     lz_scope *scope = lz_scope_begin(m->ctx, "decode");
-    lz_array *x = lz_flux2_unpatch(lz_add(lz_mul(tokens, spread(m)), lz_cast(lz_dense(m->mean), LZ_F32)), h, w);
-    x = lz_vae_conv1(lz_cast(x, lz_compute_type(m->ctx)), m->post_quant);
+    lz_array *x = lz_cast(lz_flux2_unpatch(undo_normalise(m, tokens), h, w), lz_compute_type(m->ctx));
+    if (m->has_post_quant) x = lz_vae_conv1(x, m->post_quant);
     return lz_scope_return(scope, lz_vae_decode(&m->decoder, x));
 }

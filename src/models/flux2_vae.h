@@ -1,5 +1,5 @@
-/* flux2_vae.h: the autoencoder of FLUX.2: pictures in -1..1, [h, w, 3], to latent tokens and back. It also has the
- * statistics that normalise tokens. */
+/* flux2_vae.h: the autoencoders of FLUX.2 and FLUX.1: pictures in -1..1, [h, w, 3], to latent tokens and back. They also
+ * normalise tokens: FLUX.2 by statistics of each channel, FLUX.1 by one shift and one factor. */
 #ifndef LZ_FLUX2_VAE_H
 #define LZ_FLUX2_VAE_H
 
@@ -8,6 +8,7 @@
 typedef struct lz_flux2_vae lz_flux2_vae;
 
 lz_flux2_vae *lz_flux2_vae_open(lz_context *ctx, const char *folder, lz_error *err);
+lz_flux2_vae *lz_flux1_vae_open(lz_context *ctx, const char *folder, lz_error *err); /* AutoencoderKL */
 void lz_flux2_vae_close(lz_flux2_vae *m);
 int64_t lz_flux2_vae_channels(const lz_flux2_vae *m); /* channels of a token */
 int64_t lz_flux2_vae_pixels(const lz_flux2_vae *m);   /* side of a token in pixels */

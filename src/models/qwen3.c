@@ -74,11 +74,14 @@ static lz_status read_config(lz_qwen3 *m, const char *folder, int64_t sizes[SIZE
     m->eps = lz_config_real(&c, "rms_norm_eps", 1e-6);
     m->last_is_normed = lz_config_bool(&c, "_last_is_normed", true); /* of files that were cut: signature.c */
     read_rope(m, &c);
-    for (int i = 0; i < m->n_taps; i++)
+    int64_t published = lz_config_int(&c, "_published_layers", m->layers, 1, 4096); /* before it was cut */
+    for (int i = 0; i < m->n_taps; i++) {
         if (m->taps[i] == LZ_QWEN3_LAST) {
             m->taps[i] = m->layers;
             m->last_is_normed = false;
         }
+        if (m->taps[i] == LZ_QWEN3_BEFORE_LAST) m->taps[i] = published - 1;
+    }
     int64_t f = lz_config_int(&c, "intermediate_size", LZ_REQUIRED, 1, 1 << 24);
     if (m->heads % m->groups)
         lz_config_refuse(&c, "%lld query heads do not share %lld key heads", (long long)m->heads, (long long)m->groups);
@@ -220,7 +223,7 @@ lz_array *lz_qwen3_features(const lz_qwen3 *m, lz_array *ids, lz_array *real) {
     int64_t t = lz_size(ids);
     lz_array *cos, *sin;
     rope_tables(m, t, &cos, &sin);
-    real = lz_reshape(real, LZ_DIMS(1, 1, 1, t));
+    if (real) real = lz_reshape(real, LZ_DIMS(1, 1, 1, t));
     lz_array *x = lz_cast(lz_param_take(m->embed, ids), lz_compute_type(m->ctx)); /* [T, W] */
     return lz_scope_return(scope, run_layers(m, x, cos, sin, real, NULL, NULL));
 }

@@ -6,7 +6,8 @@
 #include "models/patch.h"
 
 #define LZ_QWEN3_MAX_TAPS 8
-#define LZ_QWEN3_LAST (-1) /* a tap: after the last layer, without the norm that follows it */
+#define LZ_QWEN3_LAST (-1)        /* a tap: after the last layer, without the norm that follows it */
+#define LZ_QWEN3_BEFORE_LAST (-2) /* a tap: before the last layer of the complete model */
 
 typedef struct lz_qwen3 lz_qwen3;
 
@@ -19,7 +20,7 @@ int64_t lz_qwen3_width(const lz_qwen3 *m); /* size of one hidden state */
 int64_t lz_qwen3_vocabulary(const lz_qwen3 *m);
 bool lz_qwen3_has_places(const lz_qwen3 *m); /* it is of Qwen3-VL: tokens have three coordinates */
 
-/* ids [t] i64, real [t] bool (false: padding) -> [t, taps * width] f32 */
+/* ids [t] i64, real [t] bool (false: padding; NULL: there is none) -> [t, taps * width] f32 */
 lz_array *lz_qwen3_features(const lz_qwen3 *m, lz_array *ids, lz_array *real);
 
 /* Tokens of Qwen3-VL: ids [t] i64, places [t, 3] f32 (time, row, column). With images: rows [t] i64 says for each token

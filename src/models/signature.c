@@ -65,6 +65,16 @@ static json_t *flux2_config(const lz_names *n, const char *path) {
                      head / 4, head / 4, head / 4);
 }
 
+static json_t *z_image_config(const lz_names *n, const char *path) {
+    (void)path;
+    int64_t d = rows(n, "all_x_embedder.2-1.weight"), head = rows(n, "noise_refiner.0.attention.norm_q.weight");
+    return json_pack("{s:I, s:I, s:I, s:I, s:i, s:i, s:[I, I, I]}", "dim", d, "n_heads", over(d, head), "in_channels",
+                     columns(n, "all_x_embedder.2-1.weight") / 4, "cap_feat_dim", rows(n, "cap_embedder.0.weight"),
+                     "n_layers", count(n, "layers.%d.attention.norm_q.weight"), "n_refiner_layers",
+                     count(n, "noise_refiner.%d.attention.norm_q.weight"), "axes_dims", head / 4, head / 8 * 3,
+                     head / 8 * 3);
+}
+
 static const char zero_time[] = "__index_timestep_zero__";
 
 /* zero_cond_t: the marker of ComfyUI's files. GGUF files cannot have it, so the name counts too. */
@@ -131,15 +141,17 @@ static language measure(const lz_names *n) {
 }
 
 /* Some files end after the last layer that a picture model reads; its state is not the normed one of a complete
- * model. */
+ * model, and layers are counted from the end of the complete model. */
 static json_t *qwen3_config(const lz_names *n, const char *path) {
     (void)path;
     language m = measure(n);
+    bool known = m.hidden == 2560 || m.hidden == 4096;                                /* Qwen3-4B and 8B */
     int64_t head = rows(n, "layers.0.self_attn.q_norm.weight"), sixth = head / 6 - 1; /* 20 of 128 */
-    json_t *config = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:b}", "hidden_size", m.hidden,
+    json_t *config = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:b, s:i}", "hidden_size", m.hidden,
                                "num_attention_heads", over(m.q, head), "num_key_value_heads", over(m.k, head),
                                "head_dim", head, "intermediate_size", m.f, "vocab_size", m.vocabulary,
-                               "num_hidden_layers", m.layers, "rope_theta", rope_theta(n), "_last_is_normed", 0);
+                               "num_hidden_layers", m.layers, "rope_theta", rope_theta(n), "_last_is_normed", 0,
+                               "_published_layers", known && m.layers < 36 ? 36 : m.layers);
     if (config && is_vl(n))
         json_object_set_new(config, "rope_scaling",
                             json_pack("{s:[I, I, I], s:b}", "mrope_section", head / 2 - 2 * sixth, sixth, sixth,
@@ -194,6 +206,16 @@ static json_t *flux2_vae_config(const lz_names *n, const char *path) {
         "{s:o, s:o, s:i, s:I}", "block_out_channels", level_widths(n, "encoder.down_blocks", levels, false),
         "decoder_block_out_channels", level_widths(n, "decoder.up_blocks", levels, true), "layers_per_block",
         count(n, "encoder.down_blocks.0.resnets.%d.conv1.weight"), "latent_channels", rows(n, "bn.running_mean") / 4);
+}
+
+static json_t *flux1_vae_config(const lz_names *n, const char *path) {
+    (void)path;
+    int levels = count(n, "encoder.down_blocks.%d.resnets.0.conv1.weight");
+    return json_pack("{s:o, s:i, s:I, s:b, s:b, s:f, s:f}", "block_out_channels",
+                     level_widths(n, "encoder.down_blocks", levels, false), "layers_per_block",
+                     count(n, "encoder.down_blocks.0.resnets.%d.conv1.weight"), "latent_channels",
+                     rows(n, "encoder.conv_out.bias") / 2, "use_quant_conv", 0, "use_post_quant_conv", 0,
+                     "scaling_factor", 0.3611, "shift_factor", 0.1159);
 }
 
 /* The encoder's blocks are one list: the resnets of a level, then its downsampling, except at the last level. */
@@ -254,7 +276,7 @@ static const kind kinds[] = {
      {{3072, "FLUX.2 [klein] 4B"}, {4096, "FLUX.2 [klein] 9B"}, {0, "FLUX.2 [klein]"}}},
     {&lz_names_qwen_image, LZ_PART_TRANSFORMER, qwen_image_config, "img_in.weight", {{0, "Qwen-Image"}}},
     {&lz_names_qwen_image21, LZ_PART_TRANSFORMER, qwen_image21_config, "img_in.weight", {{0, "Qwen-Image 2.1"}}},
-    {&lz_names_z_image, LZ_PART_TRANSFORMER, NULL, "cap_embedder.1.weight", {{0, "Z-Image"}}},
+    {&lz_names_z_image, LZ_PART_TRANSFORMER, z_image_config, "cap_embedder.1.weight", {{0, "Z-Image"}}},
     {&lz_names_qwen3,
      LZ_PART_TEXT_ENCODER,
      qwen3_config,
@@ -268,7 +290,7 @@ static const kind kinds[] = {
     {&lz_names_qwen25_vision, LZ_PART_VISION, vision_config, "blocks.0.norm1.weight", {{0, "Qwen2.5-VL"}}},
     {&lz_names_qwen3_vision, LZ_PART_VISION, qwen3_vision_config, "blocks.0.norm1.weight", {{0, "Qwen3-VL"}}},
     {&lz_names_flux2_vae, LZ_PART_VAE, flux2_vae_config, "decoder.conv_in.weight", {{0, "FLUX.2"}}},
-    {&lz_names_flux1_vae, LZ_PART_VAE, NULL, "decoder.conv_in.weight", {{0, "FLUX.1"}}},
+    {&lz_names_flux1_vae, LZ_PART_VAE, flux1_vae_config, "decoder.conv_in.weight", {{0, "FLUX.1"}}},
     {&lz_names_qwen21_vae, LZ_PART_VAE, qwen21_vae_config, "decoder.conv_in.weight", {{0, "Qwen-Image 2.1"}}},
     {&lz_names_qwen_vae, LZ_PART_VAE, qwen_vae_config, "decoder.conv_in.weight", {{0, "Qwen-Image"}}},
 };
@@ -330,9 +352,8 @@ void lz_signature_read(lz_signature *s, lz_weights *w) {
         snprintf(s->title[k->part], sizeof s->title[0], "%s", find_title(k, &n));
         s->zero_time = s->zero_time || lz_names_shape(&n, zero_time).n >= 0;
         bool first = !s->refused;
-        if (first && k->component == &lz_names_z_image)
-            s->refused = rows(&n, k->measured) == 2304 ? "it is Lumina 2, which is not supported"
-                                                       : "it is a Z-Image transformer, which is not supported";
+        if (first && k->component == &lz_names_z_image && rows(&n, k->measured) == 2304)
+            s->refused = "it is Lumina 2, which is not supported; Z-Image is";
         if (first && k->component == &lz_names_flux2 && rows(&n, k->measured) == 6144)
             s->refused = "it is FLUX.2 [dev], which is not supported; FLUX.2 [klein] is";
         if (first && k->component == &lz_names_qwen25 && rows(&n, k->measured) == 2048)
@@ -382,7 +403,9 @@ static lz_status derive(lz_config *c, lz_context *ctx, lz_weights *w, const char
     lz_signature_read(&s, w);
     lz_signature_describe(&s, what, sizeof what);
     if (s.refused) return lz_fail(err, LZ_BAD_FILE, "%s: %s", LZ_SHOW_TEXT(path), s.refused);
-    if (!lz_names_open(&n, component, w))
+    const kind *k = kind_of(component);
+    /* The names of FLUX.1's autoencoder are also those of FLUX.2's. */
+    if (!lz_names_open(&n, component, w) || (k && s.parts[k->part] != component))
         return lz_fail(err, LZ_BAD_FILE, "%s: a %s is needed, and this is %s", LZ_SHOW_TEXT(path), component->name,
                        what);
     /* Names and shapes are the same: only the file's name differs. */
@@ -390,7 +413,6 @@ static lz_status derive(lz_config *c, lz_context *ctx, lz_weights *w, const char
         lz_tell(ctx, LZ_LOG_NOTE,
                 "%s: an autoencoder of Wan has the shape of Qwen-Image's, but gives slightly wrong pictures",
                 LZ_SHOW_TEXT(path));
-    const kind *k = kind_of(component);
     json_t *root = k && k->config ? k->config(&n, path) : NULL;
     return lz_config_of(c, ctx, path, root, err);
 }

@@ -145,7 +145,7 @@ static lz_array *guided_velocity(const lz_sampler_step *s, lz_array *x, lz_array
     lz_array *v = m->family->velocity(m->state, layout, in, 0, x, rows);
     if (!in->context[1]) return v;
     lz_array *away = m->family->velocity(m->state, layout, in, 1, x, rows);
-    return m->family->guide ? m->family->guide(v, away, in->guidance)
+    return m->family->guide ? m->family->guide(m->state, v, away, in->guidance, rows)
                             : lz_add(away, lz_mul(lz_sub(v, away), in->guidance));
 }
 

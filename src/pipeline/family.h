@@ -74,6 +74,7 @@ typedef struct lz_family {
     lz_array *(*encode)(const void *model, lz_array *picture); /* [h, w, 3] in -1..1 -> [tokens, c] */
     lz_array *(*decode)(const void *model, lz_array *tokens, int64_t h, int64_t w); /* -> [h, w, 3] in -1..1 */
     double (*mu)(const lz_schedule *schedule, int64_t tokens, int steps);           /* see schedule.h */
+    bool torch_line;                                                                /* see schedule.h */
     /* These describe the arrays that are computed before the loop. */
     void (*tables)(const void *model, const lz_layout *layout, lz_slots *to); /* to->tables */
     /* sets to->rows and to->clean_row; times [steps]: sigmas times schedule->time_scale */
@@ -85,10 +86,11 @@ typedef struct lz_family {
     /* The velocity of a step at x, for prompt 0 or 1. rows: the row of this step of each of in->rows. */
     lz_array *(*velocity)(const void *model, const lz_layout *layout, const lz_slots *in, int prompt, lz_array *x,
                           lz_array *const *rows);
-    lz_array *(*guide)(lz_array *v, lz_array *away, lz_array *guidance); /* NULL: away + guidance (v - away) */
+    /* NULL: away + guidance (v - away) */
+    lz_array *(*guide)(const void *model, lz_array *v, lz_array *away, lz_array *guidance, lz_array *const *rows);
 } lz_family;
 
-extern const lz_family lz_family_flux2_klein, lz_family_qwen_image, lz_family_qwen_image21;
+extern const lz_family lz_family_flux2_klein, lz_family_qwen_image, lz_family_qwen_image21, lz_family_z_image;
 const lz_family *lz_family_named(lz_config *index, lz_error *err); /* by _class_name */
 const lz_family *lz_family_of(const lz_component *transformer);    /* NULL: none */
 

@@ -5,7 +5,8 @@
 #include "base/file.h"
 #include "pipeline/job.h"
 
-static const lz_family *const families[] = {&lz_family_flux2_klein, &lz_family_qwen_image, &lz_family_qwen_image21};
+static const lz_family *const families[] = {&lz_family_flux2_klein, &lz_family_qwen_image, &lz_family_qwen_image21,
+                                            &lz_family_z_image};
 
 const char *lz_pipeline_name(int i) {
     for (size_t f = 0; i >= 0 && f < sizeof families / sizeof families[0]; f++)
@@ -21,7 +22,7 @@ const lz_family *lz_family_named(lz_config *index, lz_error *err) {
             if (!strcmp(families[i]->pipelines[k], name)) return families[i];
     lz_fail(err, LZ_BAD_FILE,
             "%s: models of the kind '%s' are not supported; FLUX.2 [klein] (Flux2KleinPipeline), Qwen-Image "
-            "(QwenImagePipeline, ...) and Qwen-Image 2.1 (QwenImage21Pipeline) are",
+            "(QwenImagePipeline, ...), Qwen-Image 2.1 (QwenImage21Pipeline) and Z-Image (ZImagePipeline) are",
             LZ_SHOW_TEXT(index->path), name ? LZ_SHOW_TEXT(name) : "(none named)");
     return NULL;
 }
@@ -69,6 +70,7 @@ static lz_status open_parts(lz_model *m, lz_parts *parts, lz_error *err) {
                            ? lz_schedule_read(&m->schedule, ctx, parts->model, err)
                            : lz_schedule_of(&m->schedule, ctx, parts->model, m->family->scheduler(parts), err);
     if (status) return status;
+    m->schedule.torch_line = m->family->torch_line;
     m->state = m->family->open(ctx, parts, &parts->index, &m->schedule, err);
     if (!m->state) return err->status;
     lz_kept_init(m);

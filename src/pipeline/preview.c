@@ -3,7 +3,7 @@
  *
  * The map is fitted to the model's own autoencoder, so it works for every family and folder: a small card of coloured
  * patches is encoded once, and its colours are regressed on the latents. A token becomes 2 x 2 pixels (each stands for
- * 8 x 8), because in both families a token is 2 x 2 latents, channel by channel. */
+ * 8 x 8), because in all families a token is 2 x 2 latents, channel by channel. */
 #include <math.h>
 #include <string.h>
 

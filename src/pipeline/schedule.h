@@ -19,6 +19,8 @@ typedef struct lz_schedule {
     /* Sigmas before they are shifted, which fix the number of steps; 0 of them: evenly spaced, any number of steps. */
     int n_given;
     double given[LZ_MAX_GIVEN];
+    bool torch_line; /* sigmas before the shift are those of torch.linspace in float32, not of numpy.linspace; set by
+                          the family */
 } lz_schedule;
 
 /* Every field of the file is used, or refused by name if its value is not implemented. */

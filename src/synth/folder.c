@@ -142,6 +142,7 @@ static void print_piece(FILE *f, const synth_model *m, const char *name, size_t 
     if (IS("out_layers") && layers < 28)
         fprintf(f, "  \"text_encoder_out_layers\": [%lld, %lld, %lld],\n", (layers - 1) / 3, 2 * (layers - 1) / 3,
                 layers - 1);
+    if (IS("shift")) fputs(m->distilled ? "3.0" : "6.0", f); /* of Z-Image */
     if (IS("pipeline")) fputs(m->pipeline, f);
     if (IS("processor") && m->edits) fputs("  \"processor\": [\"transformers\", \"Qwen2VLProcessor\"],\n", f);
     if (IS("dynamic")) fputs(m->distilled ? "false" : "true", f);
@@ -303,7 +304,7 @@ static lz_status write_header(job *j, lz_writer *w, const synth_tensor *tensors,
     fprintf(f, "%8s{\"__metadata__\":{\"format\":\"pt\"}", "");
     long long at = 0;
     for (const synth_tensor *t = tensors; t < tensors + n; t++) {
-        fprintf(f, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", t->name, t->counter ? "I64" : t->wide ? "F32" : "BF16");
+        fprintf(f, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", t->name, synth_type(t));
         for (int d = 0; d < t->dims.n; d++) fprintf(f, d ? ",%lld" : "%lld", (long long)t->dims.at[d]);
         fprintf(f, "],\"data_offsets\":[%lld,%lld]}", at, at + (long long)synth_bytes(t));
         at += (long long)synth_bytes(t);

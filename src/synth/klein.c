@@ -5,6 +5,19 @@
 
 /* ---- settings, as published -------------------------------------------------------------------------------------- */
 
+const char synth_qwen3_config[] =
+    "{\n  `architectures`: [`Qwen3ForCausalLM`],\n  `attention_bias`: false,\n  `attention_dropout`: 0.0,\n  "
+    "`bos_token_id`: 151643,\n"
+    "  `dtype`: `bfloat16`,\n  `eos_token_id`: 151645,\n  `head_dim`: $e,\n  `hidden_act`: `silu`,\n  `hidden_size`: "
+    "$h,\n"
+    "  `initializer_range`: 0.02,\n  `intermediate_size`: $f,\n  `layer_types`: [@layer_types],\n  "
+    "`max_position_embeddings`: 40960,\n"
+    "  `max_window_layers`: $L,\n  `model_type`: `qwen3`,\n  `num_attention_heads`: $Q,\n  `num_hidden_layers`: $L,\n"
+    "  `num_key_value_heads`: $K,\n  `rms_norm_eps`: 1e-06,\n  `rope_scaling`: null,\n  `rope_theta`: 1000000,\n"
+    "  `sliding_window`: null,\n  `tie_word_embeddings`: @tied,\n  `transformers_version`: `4.56.1`,\n  `use_cache`: "
+    "true,\n"
+    "  `use_sliding_window`: false,\n  `vocab_size`: $V\n}\n";
+
 static const synth_settings settings[] = {
     {"scheduler/scheduler_config.json",
      "{\n  `_class_name`: `FlowMatchEulerDiscreteScheduler`,\n  `_diffusers_version`: `0.37.0.dev0`,\n  "
@@ -13,18 +26,7 @@ static const synth_settings settings[] = {
      "  `num_train_timesteps`: 1000,\n  `shift`: 3.0,\n  `shift_terminal`: null,\n  `stochastic_sampling`: false,\n"
      "  `time_shift_type`: `exponential`,\n  `use_beta_sigmas`: false,\n  `use_dynamic_shifting`: true,\n"
      "  `use_exponential_sigmas`: false,\n  `use_karras_sigmas`: false\n}\n"},
-    {"text_encoder/config.json",
-     "{\n  `architectures`: [`Qwen3ForCausalLM`],\n  `attention_bias`: false,\n  `attention_dropout`: 0.0,\n  "
-     "`bos_token_id`: 151643,\n"
-     "  `dtype`: `bfloat16`,\n  `eos_token_id`: 151645,\n  `head_dim`: $e,\n  `hidden_act`: `silu`,\n  `hidden_size`: "
-     "$h,\n"
-     "  `initializer_range`: 0.02,\n  `intermediate_size`: $f,\n  `layer_types`: [@layer_types],\n  "
-     "`max_position_embeddings`: 40960,\n"
-     "  `max_window_layers`: $L,\n  `model_type`: `qwen3`,\n  `num_attention_heads`: $Q,\n  `num_hidden_layers`: $L,\n"
-     "  `num_key_value_heads`: $K,\n  `rms_norm_eps`: 1e-06,\n  `rope_scaling`: null,\n  `rope_theta`: 1000000,\n"
-     "  `sliding_window`: null,\n  `tie_word_embeddings`: @tied,\n  `transformers_version`: `4.56.1`,\n  `use_cache`: "
-     "true,\n"
-     "  `use_sliding_window`: false,\n  `vocab_size`: $V\n}\n"},
+    {"text_encoder/config.json", synth_qwen3_config},
     {"transformer/config.json",
      "{\n  `_class_name`: `Flux2Transformer2DModel`,\n  `_diffusers_version`: `0.37.0.dev0`,\n  `attention_head_dim`: "
      "$d,\n"
@@ -102,7 +104,7 @@ static const synth_row pointwise[] = {{"weight", "o i 1 1", USUAL}, {"bias", "o"
 static const synth_row linear[] = {{"weight", "o i", USUAL}, {"bias", "o", USUAL}};
 static const synth_row norm[] = {{"weight", "o", USUAL}, {"bias", "o", USUAL}};
 
-static void text_encoder(synth_list *l) {
+void synth_qwen3(synth_list *l) {
     synth_add(l, "", SYNTH_ROWS(text_first));
     synth_add_numbered(l, "model.layers", l->model.size['L'], SYNTH_ROWS(text_layer));
     synth_add(l, "", SYNTH_ROWS(text_last));
@@ -146,18 +148,18 @@ static void middle(synth_list *l, const char *prefix, int64_t width) {
     resnet(l, prefix, 1, width, width);
 }
 
-static void autoencoder(synth_list *l) {
+void synth_flux_vae(synth_list *l, int64_t latent, bool flux2) {
     int64_t c = l->model.size['c'], width[] = {c, 2 * c, 4 * c, 4 * c};
-    synth_add(l, "", SYNTH_ROWS(statistics));
+    if (flux2) synth_add(l, "", SYNTH_ROWS(statistics));
     synth_layer(l, "encoder.", "conv_in", 3, c, SYNTH_ROWS(convolution));
     for (int i = 0; i < 4; i++)
         level(l, "encoder.down_blocks", i, 2, width[i ? i - 1 : 0], width[i], "downsamplers.0.conv");
     middle(l, "encoder.mid_block.", 4 * c);
     synth_layer(l, "encoder.", "conv_norm_out", 4 * c, 4 * c, SYNTH_ROWS(norm));
-    synth_layer(l, "encoder.", "conv_out", 4 * c, 64, SYNTH_ROWS(convolution));
-    synth_layer(l, "", "quant_conv", 64, 64, SYNTH_ROWS(pointwise));
-    synth_layer(l, "", "post_quant_conv", 32, 32, SYNTH_ROWS(pointwise));
-    synth_layer(l, "decoder.", "conv_in", 32, 4 * c, SYNTH_ROWS(convolution));
+    synth_layer(l, "encoder.", "conv_out", 4 * c, 2 * latent, SYNTH_ROWS(convolution));
+    if (flux2) synth_layer(l, "", "quant_conv", 2 * latent, 2 * latent, SYNTH_ROWS(pointwise));
+    if (flux2) synth_layer(l, "", "post_quant_conv", latent, latent, SYNTH_ROWS(pointwise));
+    synth_layer(l, "decoder.", "conv_in", latent, 4 * c, SYNTH_ROWS(convolution));
     middle(l, "decoder.mid_block.", 4 * c);
     for (int i = 0; i < 4; i++)
         level(l, "decoder.up_blocks", i, 3, width[i ? 4 - i : 3], width[3 - i], "upsamplers.0.conv");
@@ -165,4 +167,6 @@ static void autoencoder(synth_list *l) {
     synth_layer(l, "decoder.", "conv_out", c, 3, SYNTH_ROWS(convolution));
 }
 
-const synth_family synth_klein = {{text_encoder, transformer, autoencoder}, settings, NULL};
+static void autoencoder(synth_list *l) { synth_flux_vae(l, 32, true); }
+
+const synth_family synth_klein = {{synth_qwen3, transformer, autoencoder}, settings, NULL};

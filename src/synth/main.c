@@ -35,7 +35,8 @@ static int help(void) {
     const char *name, *what;
     for (int i = 0; (name = synth_kind(i, &what)); i++) printf("  %-16s %s\n", name, what);
     puts("\noptions:\n"
-         "  --layers N       number of blocks of the transformer, of both kinds together\n"
+         "  --layers N       number of blocks of the transformer, of both kinds together; for Z-Image\n"
+         "                   without its refiners\n"
          "  --text-layers N  number of layers of the text encoder; for klein with fewer than 28, other programs\n"
          "                   need text_encoder_out_layers as an argument\n"
          "  --tokenizer DIR  copy the tokenizer from DIR; by default one is made that knows bytes only\n"
@@ -62,7 +63,7 @@ static int print_list(const synth_model *model) {
         for (const synth_tensor *t = tensors; t < tensors + n; t++) {
             printf("%s\t%s\t%s", synth_part_names[part], t->name, t->dims.n ? "" : "scalar");
             for (int d = 0; d < t->dims.n; d++) printf(d ? "x%lld" : "%lld", (long long)t->dims.at[d]);
-            printf("\t%s\n", t->counter ? "I64" : t->wide ? "F32" : "BF16");
+            printf("\t%s\n", synth_type(t));
         }
         free(tensors);
     }

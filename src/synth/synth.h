@@ -7,6 +7,7 @@
 
 /* A size is a letter; "9D" in a shape or a setting is nine times size D:
  *   transformer   D width, H heads, d head size, a RoPE axis size, N double blocks, S single blocks, C text features
+ *                 of Z-Image N layers, S refiners of each kind, F feed-forward, A time features
  *   text encoder  V vocabulary, h hidden, f feed-forward, Q and K heads (query, key), e head size, q and k all, L layers
  *                 of Qwen2.5-VL also v width, w feed-forward, x heads, b blocks of the vision tower, m of a RoPE axis
  *   autoencoder   c channels at full size, g groups, i and o input and output channels of the current layer */
@@ -16,6 +17,7 @@ typedef struct synth_model {
     bool distilled, tied;                  /* tied: the text encoder has no separate output matrix */
     bool edits;                            /* takes images as input: there is a processor */
     bool zero_cond;                        /* reference images are modulated as at time 0 */
+    bool wide;                             /* the transformer is stored as F32 */
     const char *pipeline;                  /* _class_name of model_index.json */
     int64_t text_shard, transformer_shard; /* bytes; the largest size of a file */
 } synth_model;
@@ -37,7 +39,7 @@ typedef struct synth_tensor {
     double mean, deviation;
 } synth_tensor;
 
-/* The files of a family of models: klein.c, qwen.c, qwen21.c. In text files, ` is written as ", $D as size D, and @name as
+/* The files of a family of models: klein.c, qwen.c, qwen21.c, zimage.c. In text files, ` is written as ", $D as size D, and @name as
  * print_piece does. */
 typedef struct synth_settings {
     const char *name, *text;
@@ -48,11 +50,12 @@ typedef struct synth_family {
     const synth_settings *settings;
     const char *tokenizer; /* folder of the tokenizer; NULL: tokenizer */
 } synth_family;
-extern const synth_family synth_klein, synth_qwen, synth_qwen21;
+extern const synth_family synth_klein, synth_qwen, synth_qwen21, synth_zimage;
 
 /* All tensors of a part, in the order of the file. The caller calls free(). NULL: out of memory. */
 synth_tensor *synth_tensors(const synth_model *model, synth_part part, int *n);
 int64_t synth_bytes(const synth_tensor *tensor);
+const char *synth_type(const synth_tensor *tensor); /* "BF16" */
 
 typedef struct synth_options {
     uint64_t seed;

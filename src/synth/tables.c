@@ -17,7 +17,7 @@ static const struct kind {
     const synth_family *family;
     const char *pipeline;
     int64_t sizes[sizeof size_letters - 1];
-    bool distilled, tied, edits, zero_cond;
+    bool distilled, tied, edits, zero_cond, wide;
     int64_t text_shard, transformer_shard; /* the defaults of transformers and diffusers are 5 and 10 GB */
 } kinds[] = {
 /* H  d  N  S  h  f  Q  K  e  L  c  g  V  v  w  x  b */
@@ -29,6 +29,8 @@ static const struct kind {
     { 24, 128, 60, 0, 3584, 18944, 28, 4, 128, 28, 96, 0, 152064, 1280, 3420, 16, 32 }
 #define QWEN_21                                                                                                        \
     { 32, 128, 32, 0, 4096, 12288, 32, 8, 128, 36, 96, 144, 151936, 1152, 4304, 16, 27 }
+#define ZIMAGE                                                                                                         \
+    { 30, 128, 30, 2, 2560, 9728, 32, 8, 128, 36, 128, 32, 151936 }
     {"klein-4b", "16.0 GB, 4 steps", &synth_klein, "Flux2KleinPipeline", KLEIN_4B, .distilled = true, .tied = true,
      .text_shard = 5 * GB, .transformer_shard = 10 * GB},
     {"klein-9b", "34.7 GB, 4 steps", &synth_klein, "Flux2KleinPipeline", KLEIN_9B, .distilled = true,
@@ -74,6 +76,20 @@ static const struct kind {
      .edits = true,
      .text_shard = GB / 100,
      .transformer_shard = GB / 2500},
+    {"z-image-turbo", "32.8 GB, 8 steps", &synth_zimage, "ZImagePipeline", ZIMAGE, .distilled = true, .tied = true,
+     .wide = true, .text_shard = 4 * GB, .transformer_shard = 10 * GB},
+    {"z-image", "20.5 GB, 50 steps with guidance", &synth_zimage, "ZImagePipeline", ZIMAGE, .tied = true,
+     .text_shard = 4 * GB, .transformer_shard = 10 * GB},
+    {"z-image-tiny",
+     "11 MB, the same architecture for tests",
+     &synth_zimage,
+     "ZImagePipeline",
+     {2, 32, 2, 1, 32, 64, 2, 1, 16, 3, 8, 4, 151936},
+     .distilled = true,
+     .tied = true,
+     .wide = true,
+     .text_shard = GB / 100,
+     .transformer_shard = GB / 2500},
 };
 
 const char *synth_kind(int i, const char **help) {
@@ -88,17 +104,24 @@ static void set_sizes(const struct kind *k, int64_t blocks, int64_t layers, synt
                        .tied = k->tied,
                        .edits = k->edits,
                        .zero_cond = k->zero_cond,
+                       .wide = k->wide,
                        .pipeline = k->pipeline,
                        .text_shard = k->text_shard,
                        .transformer_shard = k->transformer_shard};
     int64_t *s = m->size, all;
     for (int i = 0; size_letters[i]; i++) s[(int)size_letters[i]] = k->sizes[i];
     all = s['N'] + s['S'];
-    if (blocks) s['N'] = (blocks * s['N'] + all - 1) / all; /* the same share of fewer blocks, rounded up */
-    if (blocks) s['S'] = blocks - s['N'];
+    if (blocks && k->family == &synth_zimage)
+        s['N'] = blocks; /* the refiners stay */
+    else if (blocks) {
+        s['N'] = (blocks * s['N'] + all - 1) / all; /* the same share of fewer blocks, rounded up */
+        s['S'] = blocks - s['N'];
+    }
     if (layers) s['L'] = layers;
     s['D'] = s['H'] * s['d'];
     s['a'] = k->family == &synth_klein ? s['d'] / 4 : s['d'] / 16;
+    s['F'] = (int64_t)((double)s['D'] / 3 * 8);
+    s['A'] = s['D'] < 256 ? s['D'] : 256;
     s['m'] = s['e'] / (k->family == &synth_qwen21 ? 32 : 16);
     s['C'] = k->family == &synth_klein ? 3 * s['h'] : s['h'];
     s['q'] = s['Q'] * s['e'];
@@ -106,7 +129,7 @@ static void set_sizes(const struct kind *k, int64_t blocks, int64_t layers, synt
 }
 
 lz_status synth_model_of(const char *kind, int64_t blocks, int64_t layers, synth_model *m, lz_error *err) {
-    char known[300] = "";
+    char known[600] = "";
     if (blocks == 1 || blocks > 1024) return lz_fail(err, LZ_BAD_ARGUMENT, "a transformer has 2 to 1024 blocks");
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (!strcmp(kinds[i].name, kind)) {
@@ -197,3 +220,5 @@ int64_t synth_bytes(const synth_tensor *t) {
     for (int i = 0; i < t->dims.n; i++) bytes *= t->dims.at[i];
     return bytes;
 }
+
+const char *synth_type(const synth_tensor *t) { return t->counter ? "I64" : t->wide ? "F32" : "BF16"; }

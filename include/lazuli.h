@@ -265,7 +265,8 @@ typedef struct lz_model_options {
     const char *text_encoder, *vision, *vae, *tokenizer;
     /* Which variant of its family a single file is. FLUX.2 [klein] and Z-Image: "base" or "distilled" (Turbo). Qwen-Image:
      * "text", "edit", "edit-plus" (2509, 2511) or "distilled" (Lightning). NULL takes it from the words base, turbo, edit,
-     * 2509, 2511 and lightning in the file's name. Of a diffusers folder, model_index.json says it. */
+     * 2509, 2511 and lightning in the file's name. Of a diffusers folder, model_index.json says it; of a folder of Z-Image
+     * its schedule does, unless a variant is given. */
     const char *variant;
 } lz_model_options;
 lz_model *lz_model_open_with(lz_context *ctx, const lz_model_options *options, lz_error *err);

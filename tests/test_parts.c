@@ -393,6 +393,7 @@ static void variants(void) {
         f = FACTS(.model = file, .text_encoder = PARTS "qwen3.gguf", .vae = ae, .variant = turbo ? "distilled" : NULL);
         CHECK(f.distilled == turbo && f.steps == (turbo ? 8 : 50), "%d steps", f.steps);
     }
+    CHECK(FACTS(.model = TURBO).distilled && !FACTS(.model = TURBO, .variant = "base").distilled);
     end();
 }
 

@@ -35,10 +35,14 @@ static void close_z_image(void *model) {
     lz_host_free(m->ctx, m);
 }
 
-/* No tensor tells Turbo from base, but the published schedules do: Turbo's is shifted by 3, that of base by 6. In
- * diffusers the other three are arguments of the call, and ignored in the index. */
-static lz_status read_index(z_image *m, lz_config *index, const lz_schedule *schedule, lz_error *err) {
-    m->distilled = lz_config_bool(index, "is_distilled", !schedule->dynamic && schedule->shift < 4.5);
+static bool is_turbo(const lz_parts *parts) { return lz_parts_are(parts, "distilled", "turbo"); }
+
+/* No tensor tells Turbo from base, but the user or the published schedules do: Turbo's is shifted by 3, that of base by
+ * 6. In diffusers the other three are arguments of the call, and ignored in the index. */
+static lz_status read_index(z_image *m, const lz_parts *parts, lz_config *index, const lz_schedule *schedule,
+                            lz_error *err) {
+    bool turbo = parts->variant ? is_turbo(parts) : !schedule->dynamic && schedule->shift < 4.5;
+    m->distilled = lz_config_bool(index, "is_distilled", turbo);
     m->text_length = lz_config_int(index, "max_sequence_length", 512, 1, 1 << 20);
     m->truncation = lz_config_real(index, "cfg_truncation", 1);
     if (json_is_boolean(json_object_get(index->root, "cfg_normalization")))
@@ -83,7 +87,8 @@ static void *open_z_image(lz_context *ctx, const lz_parts *parts, lz_config *ind
     bool fine = m && (m->text_folder = lz_host_copy(ctx, parts->path[LZ_PART_TEXT_ENCODER])) &&
                 (m->text_targets = lz_targets_new(ctx));
     if (!fine) lz_out_of_memory(&local, sizeof *m);
-    fine = fine && !read_index(m, index, schedule, &local) && (m->tokenizer = lz_parts_tokenizer(parts, &local)) &&
+    fine = fine && !read_index(m, parts, index, schedule, &local) &&
+           (m->tokenizer = lz_parts_tokenizer(parts, &local)) &&
            (m->transformer = lz_z_image_open(ctx, parts->path[LZ_PART_TRANSFORMER], &local)) &&
            (m->vae = lz_flux1_vae_open(ctx, parts->path[LZ_PART_VAE], &local)) && !check_fit(m, parts, &local);
     if (local.status && err) *err = local;
@@ -93,8 +98,6 @@ static void *open_z_image(lz_context *ctx, const lz_parts *parts, lz_config *ind
 }
 
 /* ---- from files -------------------------------------------------------------------------------------------------- */
-
-static bool is_turbo(const lz_parts *parts) { return lz_parts_are(parts, "distilled", "turbo"); }
 
 static json_t *make_index(const lz_parts *parts, const lz_signature *signature) {
     (void)signature;

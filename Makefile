@@ -57,6 +57,7 @@ test-cuda: build ## test the CUDA backend on a real GPU
 	@build/test_cuda
 	@build/test_offload
 	@build/test_params
+	@LZ_TEST_DEVICE=cuda build/test_shared
 	@build/test_packed
 	@LZ_TEST_DEVICE=cuda build/test_packing
 	@build/test_gemm90

@@ -5,6 +5,7 @@
 
 #include "check.h"
 #include "graph/graph.h"
+#include "models/param.h"
 
 enum { THREADS = 3, ROUNDS = 30 };
 
@@ -16,7 +17,7 @@ typedef struct shared {
     atomic_int left;  /* threads that still run programs */
     atomic_bool stop; /* pictures shall stop */
     atomic_int painted, stopped;
-    const char *trace;
+    const char *path; /* a file that the threads read or write */
 } shared;
 
 static void run_all(void *(*work)(void *), shared *s, void *(*beside)(void *)) {
@@ -62,7 +63,7 @@ static void *profile(void *arg) {
     do {
         lz_profile_start(s->ctx);
         usleep(500);
-        CHECK_OK(lz_profile_trace(s->ctx, s->trace, &err), &err);
+        CHECK_OK(lz_profile_trace(s->ctx, s->path, &err), &err);
         lz_profile_start(s->ctx);
         usleep(500);
         char *table = lz_profile_table(s->ctx, &err);
@@ -83,7 +84,7 @@ static void profile_while_running(void) {
     CHECK(mkdtemp(folder) != NULL);
     snprintf(path, sizeof path, "%s/trace.json", folder);
     lz_error err = {.status = LZ_OK};
-    shared s = {.ctx = lz_open(.threads = 2, .error = &err), .trace = path};
+    shared s = {.ctx = lz_open(.threads = 2, .error = &err), .path = path};
     if (!CHECK(s.ctx != NULL, "%s", err.text)) return;
     s.x = lz_full(s.ctx, LZ_DIMS(8, 8), LZ_F32, 1);
     s.compiled = lz_compile(s.ctx, twice, NULL, 1, 1, 0, &err);
@@ -241,6 +242,44 @@ static void cancel_and_close_from_threads(void) {
     lz_close(s.ctx);
 }
 
+/* ---- weights that several threads open ---------------------------------------------------------------------------- */
+
+/* Opens a file, and makes the same array from it as the other threads do, while they open and close it too. */
+static void *open_the_same_file(void *arg) {
+    shared *s = arg;
+    for (int i = 0; i < 10 * test_scale(ROUNDS); i++) {
+        lz_error err = {.status = LZ_OK};
+        lz_scope *scope = lz_scope_begin(s->ctx, "file");
+        lz_weights *w = lz_weights_open(s->ctx, s->path, &err);
+        if (CHECK(w != NULL, "%s", err.text)) {
+            lz_array *x = lz_weights_get(w, "x");
+            lz_array *narrow = lz_recipe_value(s->ctx, &lz_recipe_cast, LZ_DIMS(8, 8), LZ_BF16, &x, 1, &err);
+            CHECK(narrow && lz_item(lz_sum(lz_cast(narrow, LZ_F32), LZ_NONE, false), &err) == 96, "%s", err.text);
+        }
+        lz_weights_close(w);
+        lz_scope_end(scope);
+    }
+    atomic_fetch_sub(&s->left, 1);
+    return NULL;
+}
+
+static void share_from_threads(void) {
+    char folder[] = "/tmp/lazuli-XXXXXX", path[64];
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/x.safetensors", folder);
+    lz_error err = {.status = LZ_OK};
+    shared s = {.ctx = lz_open(.threads = 2, .error = &err), .path = path};
+    if (!CHECK(s.ctx != NULL, "%s", err.text)) return;
+    lz_scope *scope = lz_scope_begin(s.ctx, "save");
+    const lz_named_array x = {"x", lz_contiguous(lz_full(s.ctx, LZ_DIMS(8, 8), LZ_F32, 1.5))};
+    CHECK_OK(lz_weights_save(s.ctx, path, &x, 1, NULL, &err), &err);
+    lz_scope_end(scope);
+    run_all(open_the_same_file, &s, open_the_same_file);
+    CHECK_I64(lz_memory_info(s.ctx).active, 0);
+    lz_close(s.ctx);
+    CHECK(unlink(path) == 0 && rmdir(folder) == 0);
+}
+
 /* ---- while one thread plans -------------------------------------------------------------------------------------- */
 
 typedef struct meeting {
@@ -325,5 +364,5 @@ static void no_lock_while_planning(void) {
 
 TEST_MAIN({"profile_while_running", profile_while_running}, {"paint_from_threads", paint_from_threads},
           {"compile_from_threads", compile_from_threads},
-          {"cancel_and_close_from_threads", cancel_and_close_from_threads},
+          {"cancel_and_close_from_threads", cancel_and_close_from_threads}, {"share_from_threads", share_from_threads},
           {"no_lock_while_planning", no_lock_while_planning})

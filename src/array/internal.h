@@ -21,28 +21,42 @@ lz_array *lz_poison(lz_context *ctx, lz_status status, const char *format, ...) 
  *
  * A made buffer is a borrowed buffer whose bytes are computed by `make`, as often as necessary. On a device they are
  * made while they are uploaded, and no host copy is kept. On the host they exist while a program holds them
- * (lz_buffer_hold), in one copy for all programs. */
+ * (lz_buffer_hold), in one copy for all programs.
+ *
+ * Weights are shared buffers: a context has one buffer for the same bytes of a mapped file, and one made buffer for the
+ * same computation from the same sources (lz_buffer_share). So models that read one text encoder file hold one copy of
+ * it, in host memory and in device memory. */
 typedef struct lz_buffer {
     lz_context *ctx;
     char *data;    /* host memory, or NULL */
     char *remote;  /* device memory, or NULL */
     int64_t bytes; /* as allocated: lz_buffer_size of what was requested */
     int64_t refs;
-    void (*release)(void *);           /* borrowed: called after the last reference is released */
-    lz_maker make;                     /* made: writes the bytes; else NULL */
-    void *user;                        /* argument of release and make */
+    void (*release)(void *);                           /* borrowed: called after the last reference is released */
+    lz_maker make;                                     /* made: writes the bytes; else NULL */
+    bool (*same)(const void *user, const void *other); /* made and shared: whether both users make the same bytes */
+    void *user;                                        /* argument of release and make */
     int holders;                       /* made: number of lz_buffer_hold calls not yet undone by lz_buffer_let_go */
     struct lz_buffer *next, *previous; /* in ctx->cache or ctx->evictable */
+    struct lz_buffer *next_shared;     /* in a list of ctx->shared */
     bool borrowed;
+    bool shared;              /* in a list of ctx->shared */
     bool evictable;           /* in ctx->evictable */
     struct lz_buffer **owner; /* evictable and owned: the pointer to this buffer, which eviction sets to NULL */
     uint64_t last_run;        /* value of ctx->device_runs at the last run that needed it */
     int list_index;           /* temporary mark while graph/offload.c lists buffers, under base.lock; 0 otherwise */
 } lz_buffer;
 
+enum { LZ_SHARED_LISTS = 1024 };
+
 lz_buffer *lz_buffer_new(lz_context *ctx, int64_t bytes, lz_error *err);
 lz_buffer *lz_buffer_borrow(lz_context *ctx, const void *data, int64_t bytes, void (*release)(void *), void *user);
 lz_buffer *lz_buffer_made(lz_context *ctx, int64_t bytes, lz_maker make, void (*release)(void *), void *user);
+/* Takes the caller's reference to b, a new borrowed or made buffer. If the context has a shared buffer of the same
+ * bytes, returns a reference to that one and releases b. Otherwise b is shared from now on, until its last reference is
+ * released, and is returned. A made buffer without `same` is not shared. (shared.c) */
+lz_buffer *lz_buffer_share(lz_buffer *b);
+void lz_buffer_unshare(lz_buffer *b); /* the caller holds base.lock */
 lz_buffer *lz_buffer_retain(lz_buffer *b);
 void lz_buffer_release(lz_buffer *b);
 
@@ -158,9 +172,10 @@ struct lz_context {
     lz_memory memory; /* except `allocations`, which base counts */
     int64_t cache_limit;
     lz_buffer *cache;
-    lz_buffer *evictable; /* list of evictable buffers */
-    uint64_t device_runs; /* number of runs on the device that have begun */
-    bool device_running;  /* between lz_device_run_begin and lz_device_run_end */
+    lz_buffer *evictable;               /* list of evictable buffers */
+    lz_buffer *shared[LZ_SHARED_LISTS]; /* lists of shared buffers, by a hash (shared.c) */
+    uint64_t device_runs;               /* number of runs on the device that have begun */
+    bool device_running;                /* between lz_device_run_begin and lz_device_run_end */
     lz_buffer *ring; /* device memory through which weights are streamed (graph/offload.c); evictable between runs */
 
     struct lz_profile *profile;
@@ -169,9 +184,15 @@ struct lz_context {
 /* A node in the innermost scope of this thread; its inputs are retained. ctx->no_memory if memory runs out. */
 lz_array *lz_node_new(lz_context *ctx, lz_op op, lz_dims dims, lz_dtype dtype, lz_array *const *in, int n_in,
                       const lz_params *params);
-/* An array with a made buffer, in row-major order. release(user) is called after the last use, and after an error. */
+/* An array with a made buffer, in row-major order. release(user) is called after the last use, and after an error.
+ * same(user, other): whether another user of this `make` makes the same bytes. Then the array gets the buffer that the
+ * other made array has, and release(user) is called at once. NULL: the buffer is not shared. */
 lz_array *lz_array_made(lz_context *ctx, lz_dims dims, lz_dtype dtype, lz_maker make, void (*release)(void *),
-                        void *user);
+                        bool (*same)(const void *user, const void *other), void *user);
+/* lz_borrow. shared: arrays of the same bytes share a buffer; for bytes that do not change, as those of a mapped
+ * file. */
+lz_array *lz_borrow_as(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *data, void (*release)(void *),
+                       void *user, bool shared);
 void lz_scope_clear(lz_scope *scope); /* releases its nodes */
 void lz_adopt(lz_array *a);           /* retains a for the innermost scope of this thread */
 void lz_node_set_value(lz_array *a, lz_buffer *buffer, int64_t offset, const int64_t *strides, lz_event *event);

@@ -265,6 +265,7 @@ void lz_buffer_release(lz_buffer *b) {
     lz_context *ctx = b->ctx;
     LZ_LOCK(ctx);
     if (--b->refs == 0) {
+        lz_buffer_unshare(b);
         if (b->borrowed) {
             if (b->make) unmake(b);
             if (b->release) b->release(b->user);

@@ -278,8 +278,8 @@ lz_array *lz_from(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *dat
     return a;
 }
 
-lz_array *lz_borrow(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *data, void (*release)(void *),
-                    void *user) {
+lz_array *lz_borrow_as(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *data, void (*release)(void *),
+                       void *user, bool shared) {
     if (!ctx) return NULL;
     int64_t n = lz_dims_size(dims), size = lz_dtype_size(dtype);
     lz_array *a;
@@ -295,6 +295,7 @@ lz_array *lz_borrow(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *d
             if (release) release(user);
             return ctx->no_memory;
         }
+        if (shared) buffer = lz_buffer_share(buffer);
         a = leaf(ctx, dims, dtype, buffer);
         lz_buffer_release(buffer);
         return a;
@@ -303,12 +304,19 @@ lz_array *lz_borrow(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *d
     return a;
 }
 
+lz_array *lz_borrow(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *data, void (*release)(void *),
+                    void *user) {
+    return lz_borrow_as(ctx, dims, dtype, data, release, user, false);
+}
+
 lz_array *lz_array_made(lz_context *ctx, lz_dims dims, lz_dtype dtype, lz_maker make, void (*release)(void *),
-                        void *user) {
+                        bool (*same)(const void *user, const void *other), void *user) {
     int64_t n = lz_dims_size(dims);
     lz_buffer *buffer = n < 0 ? NULL : lz_buffer_made(ctx, n * lz_dtype_size(dtype), make, release, user);
     if (!buffer && release) release(user);
     if (!buffer) return n < 0 ? bad_dims(ctx, "made", dims) : ctx->no_memory;
+    buffer->same = same;
+    buffer = lz_buffer_share(buffer);
     lz_array *a = leaf(ctx, dims, dtype, buffer);
     lz_buffer_release(buffer);
     return a;

@@ -60,6 +60,28 @@ static int open_regular(const char *path, struct stat *found, lz_error *err) {
     return fd;
 }
 
+static bool same_time(struct timespec a, struct timespec b) { return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec; }
+
+/* The mapping of this file, with one more reference; NULL: there is none. The caller holds base.lock. A mapping without
+ * references is skipped: another thread is about to unmap it. */
+static lz_mapping *find_mapping(lz_context *ctx, const struct stat *s) {
+    for (lz_mapping *m = lz_base_of(ctx)->mappings; m; m = m->next) {
+        if (m->device != s->st_dev || m->inode != s->st_ino || m->bytes != s->st_size ||
+            !same_time(m->modified, s->st_mtim))
+            continue;
+        int64_t refs = atomic_load(&m->refs);
+        while (refs > 0 && !atomic_compare_exchange_weak(&m->refs, &refs, refs + 1)) continue;
+        if (refs > 0) return m;
+    }
+    return NULL;
+}
+
+static void add_mapping(lz_mapping *m) {
+    m->next = lz_base_of(m->ctx)->mappings;
+    if (m->next) m->next->previous = m;
+    lz_base_of(m->ctx)->mappings = m;
+}
+
 /* Takes ownership of fd, and closes it after an error too. */
 static lz_mapping *map_open_file(lz_context *ctx, const char *path, int fd, const struct stat *s, lz_error *err) {
     lz_mapping *m = new_mapping(ctx, err);
@@ -79,22 +101,36 @@ static lz_mapping *map_open_file(lz_context *ctx, const char *path, int fd, cons
     m->bytes = s->st_size;
     m->path = copy;
     m->fd = fd;
+    m->device = s->st_dev;
+    m->inode = s->st_ino;
     m->modified = s->st_mtim;
-    LZ_LOCK(ctx);
-    m->next = lz_base_of(ctx)->mappings;
-    if (m->next) m->next->previous = m;
-    lz_base_of(ctx)->mappings = m;
-    LZ_UNLOCK(ctx);
     return m;
+}
+
+/* Frees a mapping of a file that is not in the list of the context. */
+static void unmap(lz_mapping *m) {
+    munmap((void *)m->data, (size_t)m->bytes);
+    close(m->fd);
+    lz_host_free(m->ctx, m->path);
+    lz_host_free(m->ctx, m);
 }
 
 lz_mapping *lz_map_file(lz_context *ctx, const char *path, lz_error *err) {
     struct stat s;
     int fd = open_regular(path, &s, err);
     if (fd < 0) return NULL;
-    if (s.st_size > 0) return map_open_file(ctx, path, fd, &s, err);
-    close(fd); /* mmap refuses an empty file */
-    return lz_map_memory(ctx, "", 0, err);
+    if (s.st_size == 0) { /* mmap refuses an empty file */
+        close(fd);
+        return lz_map_memory(ctx, "", 0, err);
+    }
+    lz_mapping *added = map_open_file(ctx, path, fd, &s, err);
+    if (!added) return NULL;
+    LZ_LOCK(ctx);
+    lz_mapping *found = find_mapping(ctx, &s);
+    if (!found) add_mapping(added);
+    LZ_UNLOCK(ctx);
+    if (found) unmap(added);
+    return found ? found : added;
 }
 
 lz_mapping *lz_mapping_retain(lz_mapping *m) {
@@ -102,7 +138,7 @@ lz_mapping *lz_mapping_retain(lz_mapping *m) {
     return m;
 }
 
-static void unmap(lz_mapping *m) {
+static void remove_mapping(lz_mapping *m) {
     LZ_LOCK(m->ctx);
     if (m->next) m->next->previous = m->previous;
     if (m->previous)
@@ -110,16 +146,17 @@ static void unmap(lz_mapping *m) {
     else
         lz_base_of(m->ctx)->mappings = m->next;
     LZ_UNLOCK(m->ctx);
-    munmap((void *)m->data, (size_t)m->bytes);
-    close(m->fd);
-    lz_host_free(m->ctx, m->path);
 }
 
 void lz_mapping_release(void *mapping) {
     lz_mapping *m = mapping;
     if (!m || atomic_fetch_sub(&m->refs, 1) > 1) return;
-    if (m->path) unmap(m);
-    lz_host_free(m->ctx, m);
+    if (!m->path) {
+        lz_host_free(m->ctx, m);
+        return;
+    }
+    remove_mapping(m);
+    unmap(m);
 }
 
 /* Checks the open descriptor, not the name: another file may have the name now, which does not affect the mapping. */
@@ -130,8 +167,7 @@ lz_status lz_check_mappings(lz_context *ctx, lz_error *err) {
     for (const lz_mapping *m = lz_base_of(ctx)->mappings; m && !status; m = m->next) {
         if (fstat(m->fd, &s) != 0)
             status = lz_fail(err, LZ_IO, "%s: cannot be accessed: %s", LZ_SHOW_TEXT(m->path), strerror(errno));
-        else if (s.st_size != m->bytes || s.st_mtim.tv_sec != m->modified.tv_sec ||
-                 s.st_mtim.tv_nsec != m->modified.tv_nsec)
+        else if (s.st_size != m->bytes || !same_time(s.st_mtim, m->modified))
             status = lz_fail(err, LZ_IO,
                              "%s: the file was changed after it was opened (%lld bytes then, %lld now); open the model "
                              "again when the file is complete",

@@ -2,11 +2,13 @@
 #ifndef LZ_FILE_H
 #define LZ_FILE_H
 
+#include <sys/types.h>
 #include <time.h>
 
 #include "base/base.h"
 
-/* A file mapped into memory, reference-counted: each array that borrows from it has a reference. If a mapped file
+/* A file mapped into memory, reference-counted: each array that borrows from it has a reference. A context maps a file
+ * once: mapping it again returns the same mapping, also if the path is another name of the file. If a mapped file
  * becomes shorter, reading the missing pages raises SIGBUS. The library checks the files before each picture
  * (lz_check_mappings); a program that wants to report such a change during a picture needs a signal handler. */
 typedef struct lz_mapping {
@@ -16,6 +18,8 @@ typedef struct lz_mapping {
     _Atomic int64_t refs;
     char *path; /* of a mapped file, owned; NULL: memory of the caller, and the members below are not set */
     int fd;
+    dev_t device; /* device and inode identify the file while fd is open */
+    ino_t inode;
     struct timespec modified;           /* modification time when it was mapped */
     struct lz_mapping *next, *previous; /* list of the context's mapped files; base.lock guards it */
 } lz_mapping;

@@ -139,7 +139,8 @@ lz_array *lz_weights_view(lz_weights *w, const lz_weights_tensor *t, int64_t off
     const char *data = s->map->data + t->begin + offset;
     /* Tensors may be unaligned, for example in files with 8-bit types. */
     if ((uintptr_t)data % (uintptr_t)lz_dtype_size(dtype) != 0) return lz_from(w->ctx, dims, dtype, data);
-    return lz_borrow(w->ctx, dims, dtype, data, lz_mapping_release, lz_mapping_retain(s->map));
+    bool in_file = s->map->path;
+    return lz_borrow_as(w->ctx, dims, dtype, data, lz_mapping_release, lz_mapping_retain(s->map), in_file);
 }
 
 lz_array *(lz_weights_get)(lz_weights *w, const char *name) {

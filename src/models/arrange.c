@@ -136,20 +136,14 @@ static lz_status take_packed(lz_weights *w, const lz_origin *from, const lz_stor
     return lz_stored_take(w, s, first, rows, to, err);
 }
 
-static bool same_layout(const lz_packed *a, const lz_packed *b) {
-    const lz_packed_layout *x = &a->layout, *y = &b->layout;
-    return x->packing == y->packing && x->columns == y->columns && x->group == y->group &&
-           x->row_group == y->row_group && x->factor == y->factor && x->rotate == y->rotate;
-}
-
 /* Packed pieces that differ in their rows only stay packed as one matrix. False: they cannot. */
 static bool join_packed(const lz_packed *pieces, int n, lz_dims want, lz_packed *to, lz_error *err) {
     assert(n > 0);
     lz_array *codes[LZ_NAME_PIECES];
     lz_packed all = pieces[0];
     for (int i = 0; i < n; i++) {
-        if (!pieces[i].codes || !same_layout(&pieces[i], &all) || pieces[i].scales || pieces[i].offsets ||
-            pieces[i].gains)
+        if (!pieces[i].codes || !lz_packed_alike(&pieces[i].layout, &all.layout) || pieces[i].scales ||
+            pieces[i].offsets || pieces[i].gains)
             return false;
         codes[i] = pieces[i].codes;
         if (i) all.layout.rows += pieces[i].layout.rows;

@@ -6,6 +6,11 @@
 
 #include "op/number.h"
 
+bool lz_packed_alike(const lz_packed_layout *a, const lz_packed_layout *b) {
+    return a->packing == b->packing && a->columns == b->columns && a->group == b->group &&
+           a->row_group == b->row_group && a->factor == b->factor && a->rotate == b->rotate;
+}
+
 void lz_packed_retain(lz_packed *p) {
     lz_array *all[] = {p->codes, p->scales, p->offsets, p->gains};
     for (int i = 0; i < 4; i++)
@@ -121,6 +126,18 @@ static void make_dense(const void *user, int64_t offset, int64_t bytes, char *to
     }
 }
 
+static bool same_scales(const lz_scale_row *a, const lz_scale_row *b) {
+    return a->data == b->data && a->dtype == b->dtype;
+}
+
+static bool same_dense(const void *user, const void *other) {
+    const dense *a = user, *b = other;
+    return lz_packed_alike(&a->packed.layout, &b->packed.layout) && a->codes == b->codes &&
+           a->row_bytes == b->row_bytes && same_scales(&a->scales, &b->scales) &&
+           same_scales(&a->offsets, &b->offsets) && a->scale_rows == b->scale_rows &&
+           a->scale_row_elements == b->scale_row_elements && a->gains == b->gains && a->dtype == b->dtype;
+}
+
 static void free_dense(void *user) {
     dense *d = user;
     lz_packed_release(&d->packed);
@@ -156,7 +173,7 @@ lz_array *lz_packed_dense(lz_context *ctx, const lz_packed *p, lz_dims dims, lz_
         d->scale_rows = lz_shape(p->scales).at[0];
         d->scale_row_elements = lz_shape(p->scales).at[1];
     }
-    lz_array *a = local.status ? NULL : lz_array_made(ctx, dims, dtype, make_dense, free_dense, d);
+    lz_array *a = local.status ? NULL : lz_array_made(ctx, dims, dtype, make_dense, free_dense, same_dense, d);
     if (!a) free_dense(d);
     if (a) lz_check(a, &local);
     if (local.status && err) *err = local;

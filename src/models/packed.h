@@ -22,6 +22,9 @@ typedef struct lz_packed {
     lz_array *gains;            /* f32 [columns]: the columns of the weight are multiplied by them; or NULL */
 } lz_packed;
 
+/* Whether two layouts differ in their number of rows at most. */
+bool lz_packed_alike(const lz_packed_layout *a, const lz_packed_layout *b);
+
 /* Whether the op unpack can read it; lz_packed_dense can in any case. */
 bool lz_packed_exact(const lz_packed *p);
 

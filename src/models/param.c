@@ -41,6 +41,17 @@ static void make_bytes(const void *user, int64_t offset, int64_t bytes, char *to
     m->recipe->make(&m->work, offset / size, bytes / size, to);
 }
 
+static bool same_made(const void *user, const void *other) {
+    const made *a = user, *b = other;
+    bool same = a->recipe == b->recipe && a->work.dtype == b->work.dtype && a->work.n == b->work.n &&
+                lz_dims_equal(a->work.dims, b->work.dims);
+    for (int i = 0; same && i < a->work.n; i++) {
+        const lz_tensor *x = &a->work.from[i], *y = &b->work.from[i];
+        same = x->data == y->data && x->dtype == y->dtype && lz_dims_equal(x->dims, y->dims);
+    }
+    return same;
+}
+
 static void free_made(void *user) {
     made *m = user;
     for (int i = 0; i < m->work.n; i++) lz_release(m->sources[i]);
@@ -68,7 +79,7 @@ lz_array *lz_recipe_value(lz_context *ctx, const lz_recipe *recipe, lz_dims dims
         lz_dense_strides(from->dims, from->strides);
         m->sources[m->work.n++] = lz_retain(sources[i]);
     }
-    lz_array *value = lz_array_made(ctx, dims, dtype, make_bytes, free_made, m);
+    lz_array *value = lz_array_made(ctx, dims, dtype, make_bytes, free_made, same_made, m);
     return lz_check(value, err) ? NULL : value;
 }
 

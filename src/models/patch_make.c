@@ -165,5 +165,5 @@ lz_array *lz_patch_matrix(lz_context *ctx, int what, const lz_made_term *terms, 
         lz_retain(terms[k].row_array);
         lz_retain(terms[k].column_array);
     }
-    return lz_array_made(ctx, LZ_DIMS(rows, columns), dtype, make_matrix, free_matrix, m);
+    return lz_array_made(ctx, LZ_DIMS(rows, columns), dtype, make_matrix, free_matrix, NULL, m);
 }

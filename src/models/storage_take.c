@@ -31,6 +31,12 @@ static void make_reordered(const void *user, int64_t offset, int64_t bytes, char
         memcpy(to, r->from + r->size * place_of(r, r->first + i / r->columns, i % r->columns), (size_t)r->size);
 }
 
+static bool same_reordered(const void *user, const void *other) {
+    const reordered *a = user, *b = other;
+    return a->from == b->from && a->order == b->order && a->first == b->first && a->all_rows == b->all_rows &&
+           a->columns == b->columns && a->size == b->size;
+}
+
 static void free_reordered(void *user) {
     reordered *r = user;
     lz_release(r->source);
@@ -50,7 +56,8 @@ static lz_array *reorder(lz_weights *w, const lz_stored *s, const lz_weights_ten
     }
     *r = (reordered){ctx,   lz_retain(all), lz_weights_data(w, t), s->order,
                      first, s->scale_rows,  s->scale_columns,      lz_dtype_size(dtype)};
-    lz_array *a = lz_array_made(ctx, (lz_dims){2, {rows, s->scale_columns}}, dtype, make_reordered, free_reordered, r);
+    lz_array *a = lz_array_made(ctx, (lz_dims){2, {rows, s->scale_columns}}, dtype, make_reordered, free_reordered,
+                                same_reordered, r);
     return lz_check(a, err) ? NULL : a;
 }
 

@@ -5,6 +5,7 @@
  *   device.c, memory.c, stream.c, graph.c, module.c   libcuda.so.1
  *   nvrtc.c, cuda_on_cpu.h                            libnvrtc.so.13: kernels as C++
  *   blaslt.c                                          libcublasLt.so.13
+ *   dnn.c, dnn_run.c                                  libcudnn.so.9, in the folder dnn below the others
  *
  * Environment, read when cuInit is called:
  *   LAZULI_SIM_GPUS=0     the driver finds no GPU
@@ -49,7 +50,7 @@ EXPORT int lz_sim_most_compiling(void);     /* programs at one time, so far */
 EXPORT long lz_sim_count(const char *name); /* how often this entry point was called so far, as "cuMemAlloc_v2" */
 EXPORT long lz_sim_live(void); /* allocations, streams, events, modules, graphs, contexts that were not given back */
 
-/* For libcublasLt: has run(data) done by the stream like a kernel, now, later, or with each launch of a graph. data is
+/* For libcublasLt and libcudnn: has run(data) done by the stream like a kernel, now, later, or with each launch of a graph. data is
  * copied. */
 EXPORT lz_cu_result lz_sim_enqueue(lz_cu_stream stream, void (*run)(void *data), const void *data, size_t bytes);
 

@@ -4,10 +4,12 @@
 
 enum { THREADS = 256, WIDTH = 16 }; /* as in kernels/unpack.cu */
 
-/* The function of a packing in that text; two would be types. */
-static const char *function_name(lz_packing packing) {
-    return packing == LZ_PACKING_I8 ? "i8_" : packing == LZ_PACKING_U8 ? "u8_" : lz_packing_table[packing].name;
-}
+/* The function of each packing in op/packing_blocks.h. */
+static const char *const functions[LZ_PACKING_COUNT] = {
+#define X(id, ...) [LZ_PACKING_##id] = "element_" #id,
+    LZ_PACKINGS(X)
+#undef X
+};
 
 static bool run_unpack(const lz_call *call) {
     const lz_tensor *out = &call->out, *codes = &call->in[0];
@@ -30,7 +32,7 @@ static bool run_unpack(const lz_call *call) {
     p.walk = lz_walk_of(&axes, NULL);
     lz_access access = lz_cuda_access(out, out->strides[1], out->strides, 1, WIDTH);
     lz_text text = {.ctx = call->device->ctx};
-    lz_text_add(&text, "#define PACKING %s\n#define ELEMENTS %d\n#define BYTES %d\n", function_name(packing),
+    lz_text_add(&text, "#define PACKING %s\n#define ELEMENTS %d\n#define BYTES %d\n", functions[packing],
                 lz_packing_table[packing].elements, lz_packing_table[packing].bytes);
     bool even = (intptr_t)codes->data % 2 == 0 && p.code_row % 2 == 0 && lz_packing_table[packing].bytes % 2 == 0;
     lz_text_add(&text, "#define EVEN %d\n", even);

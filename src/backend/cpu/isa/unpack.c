@@ -1,4 +1,4 @@
-/* unpack.c: packed weights as numbers, 32 at a time: the formulas of op/packing.c written so that a run of 32 elements, all
+/* unpack.c: packed weights as numbers, 32 at a time: the formulas of op/packing_blocks.h written so that a run of 32 elements, all
  * of one block or of whole small blocks, becomes vector code. Every operation is rounded as it is there, so results are
  * the same bits. */
 #include "backend/cpu/isa/unpack.h"
@@ -9,6 +9,8 @@
 #include <immintrin.h>
 #endif
 
+#include "op/packing_blocks.h"
+
 #define RUN 32
 #define STAGE 256 /* elements unpacked at a time; at least LZ_PACKING_MAX_ROTATE */
 
@@ -18,7 +20,7 @@
 typedef void run_reader(const uint8_t *row, int64_t first, int64_t n, float *to);
 
 #define RUNS(name, ...)                                                                                                \
-    static void name(const uint8_t *row, int64_t first, int64_t n, float *to) {                                        \
+    static void runs_##name(const uint8_t *row, int64_t first, int64_t n, float *to) {                                 \
         for (int64_t run = first; run < first + n; run++, to += RUN) {                                                 \
             __asm__ volatile(""); /* vectors are along a run; across runs they would be kilobytes of shuffles */       \
             __VA_ARGS__                                                                                                \
@@ -62,73 +64,71 @@ static inline void split_apart(const uint8_t *q, uint8_t codes[RUN]) {
     *(bytes16 *)(codes + 16) = both >> 4;
 }
 
-static inline uint32_t word(const uint8_t *p) { return p[0] | (uint32_t)p[1] << 8; }
-static inline float half(const uint8_t *p) { return lz_from_f16((uint16_t)word(p)); }
 static inline uint32_t bits_of(const uint8_t *p) { return word(p) | word(p + 2) << 16; }
 
 static const float iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-static const float e2m1_twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+static const float e2m1_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}; /* twice the values */
 
 /* Blocks of 32: byte i of q holds elements i and i + 16. */
-RUNS(q4_0, {
+RUNS(Q4_0, {
     const uint8_t *b = row + run * 18;
     uint8_t c[RUN];
     float d = half(b);
     split_apart(b + 2, c);
     EACH_VECTOR AT(to, i) = d * FLOATS(CODES(c, i) - 8);
 })
-RUNS(q4_1, {
+RUNS(Q4_1, {
     const uint8_t *b = row + run * 20;
     uint8_t c[RUN];
     float d = half(b), m = half(b + 2);
     split_apart(b + 4, c);
     EACH_VECTOR AT(to, i) = d * FLOATS(CODES(c, i)) + m;
 })
-RUNS(q5_0, {
+RUNS(Q5_0, {
     const uint8_t *b = row + run * 22, *q = b + 6;
     float d = half(b);
     uint32_t h = bits_of(b + 2);
     EACH(16) to[i] = d * (float)((int)((q[i] & 15u) | (h >> i & 1u) << 4) - 16);
     EACH(16) to[i + 16] = d * (float)((int)((uint32_t)(q[i] >> 4) | (h >> (i + 16) & 1u) << 4) - 16);
 })
-RUNS(q5_1, {
+RUNS(Q5_1, {
     const uint8_t *b = row + run * 24, *q = b + 8;
     float d = half(b), m = half(b + 2);
     uint32_t h = bits_of(b + 4);
     EACH(16) to[i] = d * (float)(int)((q[i] & 15u) | (h >> i & 1u) << 4) + m;
     EACH(16) to[i + 16] = d * (float)(int)((uint32_t)(q[i] >> 4) | (h >> (i + 16) & 1u) << 4) + m;
 })
-RUNS(q8_0, {
+RUNS(Q8_0, {
     const uint8_t *b = row + run * 34;
     float d = half(b);
     EACH_VECTOR AT(to, i) = d * FLOATS(SIGNED_CODES(b + 2, i));
 })
-RUNS(iq4_nl, {
+RUNS(IQ4_NL, {
     const uint8_t *b = row + run * 18, *q = b + 2;
     float d = half(b);
     EACH(16) to[i] = d * iq4_values[q[i] & 15];
     EACH(16) to[i + 16] = d * iq4_values[q[i] >> 4];
 })
-RUNS(mxfp4, {
+RUNS(MXFP4, {
     const uint8_t *b = row + run * 17, *q = b + 1;
     float d = b[0] < 2 ? lz_bits_to_float(0x00200000u << b[0]) : lz_bits_to_float((uint32_t)(b[0] - 1) << 23);
-    EACH(16) to[i] = d * e2m1_twice[q[i] & 15];
-    EACH(16) to[i + 16] = d * e2m1_twice[q[i] >> 4];
+    EACH(16) to[i] = d * e2m1_values[q[i] & 15];
+    EACH(16) to[i + 16] = d * e2m1_values[q[i] >> 4];
 })
-RUNS(nvfp4, {
+RUNS(NVFP4, {
     const uint8_t *b = row + run / 2 * 36;
     for (int k = 0; k < 2; k++) {
         int64_t of = run % 2 * 2 + k; /* sixteen of the block */
         const uint8_t *q = b + 4 + 8 * of;
         uint8_t e = b[of] & 0x7f;
         float d = e == 0x7f ? 0.0f : lz_from_f8(e) * 0.5f;
-        EACH(8) to[16 * k + i] = d * e2m1_twice[q[i] & 15];
-        EACH(8) to[16 * k + i + 8] = d * e2m1_twice[q[i] >> 4];
+        EACH(8) to[16 * k + i] = d * e2m1_values[q[i] & 15];
+        EACH(8) to[16 * k + i + 8] = d * e2m1_values[q[i] >> 4];
     }
 })
 
 /* Blocks of 256: run j of eight. */
-RUNS(q2_k, {
+RUNS(Q2_K, {
     const uint8_t *b = row + run / 8 * 84;
     uint8_t c[RUN];
     int j = (int)(run % 8);
@@ -139,7 +139,7 @@ RUNS(q2_k, {
         AT(to, i) = d * (float)(s & 15) * FLOATS(CODES(c, i)) - m * (float)(s >> 4);
     }
 })
-RUNS(q3_k, {
+RUNS(Q3_K, {
     const uint8_t *b = row + run / 8 * 110, *s = b + 96;
     uint8_t c[RUN];
     int j = (int)(run % 8);
@@ -150,31 +150,27 @@ RUNS(q3_k, {
         AT(to, i) = d * (float)(scale - 32) * FLOATS(CODES(c, i) - 4);
     }
 })
-static inline void scale_and_minimum(const uint8_t *b, int j, float *scale, float *minimum) {
-    const uint8_t *s = b + 4;
-    int a = j < 4 ? s[j] & 63 : (s[j + 4] & 15) + 16 * (s[j - 4] >> 6);
-    int m = j < 4 ? s[j + 4] & 63 : (s[j + 4] >> 4) + 16 * (s[j] >> 6);
-    *scale = half(b) * (float)a, *minimum = half(b + 2) * (float)m;
-}
-RUNS(q4_k, {
+RUNS(Q4_K, {
     const uint8_t *b = row + run / 8 * 144;
     uint8_t c[RUN];
     int j = (int)(run % 8);
-    float scale, minimum;
-    scale_and_minimum(b, j, &scale, &minimum);
+    int six[2];
+    scale_and_minimum(b + 4, j, &six[0], &six[1]);
+    float scale = half(b) * (float)six[0], minimum = half(b + 2) * (float)six[1];
     *(words16 *)c = BITS(b + 16 + 32 * (j / 2), 4 * (j % 2), 15);
     EACH_VECTOR AT(to, i) = scale * FLOATS(CODES(c, i)) - minimum;
 })
-RUNS(q5_k, {
+RUNS(Q5_K, {
     const uint8_t *b = row + run / 8 * 176;
     uint8_t c[RUN];
     int j = (int)(run % 8);
-    float scale, minimum;
-    scale_and_minimum(b, j, &scale, &minimum);
+    int six[2];
+    scale_and_minimum(b + 4, j, &six[0], &six[1]);
+    float scale = half(b) * (float)six[0], minimum = half(b + 2) * (float)six[1];
     *(words16 *)c = BITS(b + 48 + 32 * (j / 2), 4 * (j % 2), 15) + BITS(b + 16, j, 1) * 16;
     EACH_VECTOR AT(to, i) = scale * FLOATS(CODES(c, i)) - minimum;
 })
-RUNS(q6_k, {
+RUNS(Q6_K, {
     const uint8_t *b = row + run / 8 * 210;
     uint8_t c[RUN];
     int j = (int)(run % 8), g = j / 4, t = j % 4;
@@ -182,7 +178,7 @@ RUNS(q6_k, {
     *(words16 *)c = BITS(b + 64 * g + 32 * (t % 2), 4 * (t / 2), 15) + BITS(b + 128 + 32 * g, 2 * t, 3) * 16;
     EACH_VECTOR AT(to, i) = d * (float)(int8_t)b[192 + 2 * j + i / 16] * FLOATS(CODES(c, i) - 32);
 })
-RUNS(iq4_xs, {
+RUNS(IQ4_XS, {
     const uint8_t *b = row + run / 8 * 136;
     int j = (int)(run % 8), scale = (b[4 + j / 2] >> 4 * (j % 2) & 15) + 16 * (int)(word(b + 2) >> 2 * j & 3) - 32;
     const uint8_t *q = b + 8 + 16 * j;
@@ -192,22 +188,22 @@ RUNS(iq4_xs, {
 })
 
 /* Codes without scales. Multiplying by a power of two moves the bias of an exponent, and is exact for subnormals too. */
-RUNS(e4m3, {
+RUNS(E4M3, {
     const uint8_t *b = row + run * RUN;
     EACH_VECTOR {
         vi x = CODES(b, i), size = x & 0x7f, nan = size == 0x7f, sign = (vi)((vu)(x & 0x80) << 24);
         AT(to, i) = (vf)(((vi)((vf)(size << 20) * 0x1p120f) | (nan & 0x7fc00000)) | sign);
     }
 })
-RUNS(e5m2, {
+RUNS(E5M2, {
     const uint8_t *b = row + run * RUN;
     EACH_VECTOR {
         vi x = CODES(b, i), size = x & 0x7f, infinite = size > 0x7b, sign = (vi)((vu)(x & 0x80) << 24);
         AT(to, i) = (vf)(((vi)((vf)(size << 21) * 0x1p112f) | (infinite & 0x7f800000)) | sign);
     }
 })
-RUNS(i8, { EACH_VECTOR AT(to, i) = FLOATS(SIGNED_CODES(row + run * RUN, i)); })
-RUNS(u8, { EACH_VECTOR AT(to, i) = FLOATS(CODES(row + run * RUN, i)); })
+RUNS(I8, { EACH_VECTOR AT(to, i) = FLOATS(SIGNED_CODES(row + run * RUN, i)); })
+RUNS(U8, { EACH_VECTOR AT(to, i) = FLOATS(CODES(row + run * RUN, i)); })
 
 /* Sixteen bytes are 32 codes, the halves of each one after the other. */
 static inline void split_halves(const uint8_t *b, bool high_first, uint8_t codes[RUN]) {
@@ -224,39 +220,35 @@ static inline void split_halves(const uint8_t *b, bool high_first, uint8_t codes
         EACH_VECTOR { __VA_ARGS__ }                                                                                    \
     })
 /* 0 .5 1 1.5 2 3 4 6, the fourth bit is the sign: from 1 on, two bits of exponent and one of mantissa. */
-HALVES(e2m1, true, {
+HALVES(E2M1, true, {
     vi x = CODES(c, i), size = x & 7, sign = (vi)((vu)(x & 8) << 28), small = size < 2;
     AT(to, i) = (vf)((small & -size & 0x3f000000) | (~small & (size + 252) << 22) | sign);
 })
-HALVES(i4, false, { AT(to, i) = FLOATS(CODES(c, i) - 8); })
-HALVES(s4, false, { AT(to, i) = FLOATS((CODES(c, i) ^ 8) - 8); })
-HALVES(u4, false, { AT(to, i) = FLOATS(CODES(c, i)); })
+HALVES(I4, false, { AT(to, i) = FLOATS(CODES(c, i) - 8); })
+HALVES(S4, false, { AT(to, i) = FLOATS((CODES(c, i) ^ 8) - 8); })
+HALVES(U4, false, { AT(to, i) = FLOATS(CODES(c, i)); })
 
-RUNS(u2, {
+RUNS(U2, {
     const uint8_t *b = row + run * 8;
     EACH(RUN) to[i] = (float)(b[i / 4] >> 2 * (i % 4) & 3);
 })
-RUNS(u3, {
+RUNS(U3, {
     const uint8_t *b = row + run * 12;
     EACH(RUN) to[i] = (float)((word(b + i / 8 * 3) | (uint32_t)b[i / 8 * 3 + 2] << 16) >> 3 * (i % 8) & 7);
 })
-RUNS(u5, {
+RUNS(U5, {
     const uint8_t *b = row + run * 20;
     EACH(RUN) to[i] = (float)((bits_of(b + i / 8 * 5) | (uint64_t)b[i / 8 * 5 + 4] << 32) >> 5 * (i % 8) & 31);
 })
-RUNS(u6, {
+RUNS(U6, {
     const uint8_t *b = row + run * 24;
     EACH(RUN) to[i] = (float)((word(b + i / 4 * 3) | (uint32_t)b[i / 4 * 3 + 2] << 16) >> 6 * (i % 4) & 63);
 })
 
 static run_reader *const readers[LZ_PACKING_COUNT] = {
-    [LZ_PACKING_Q4_0] = q4_0,   [LZ_PACKING_Q4_1] = q4_1,   [LZ_PACKING_Q5_0] = q5_0,     [LZ_PACKING_Q5_1] = q5_1,
-    [LZ_PACKING_Q8_0] = q8_0,   [LZ_PACKING_Q2_K] = q2_k,   [LZ_PACKING_Q3_K] = q3_k,     [LZ_PACKING_Q4_K] = q4_k,
-    [LZ_PACKING_Q5_K] = q5_k,   [LZ_PACKING_Q6_K] = q6_k,   [LZ_PACKING_IQ4_NL] = iq4_nl, [LZ_PACKING_IQ4_XS] = iq4_xs,
-    [LZ_PACKING_MXFP4] = mxfp4, [LZ_PACKING_NVFP4] = nvfp4, [LZ_PACKING_E4M3] = e4m3,     [LZ_PACKING_E5M2] = e5m2,
-    [LZ_PACKING_I8] = i8,       [LZ_PACKING_E2M1] = e2m1,   [LZ_PACKING_I4] = i4,         [LZ_PACKING_S4] = s4,
-    [LZ_PACKING_U2] = u2,       [LZ_PACKING_U3] = u3,       [LZ_PACKING_U4] = u4,         [LZ_PACKING_U5] = u5,
-    [LZ_PACKING_U6] = u6,       [LZ_PACKING_U8] = u8,
+#define X(id, ...) [LZ_PACKING_##id] = runs_##id,
+    LZ_PACKINGS(X)
+#undef X
 };
 
 /* ---- scales, rotation ---------------------------------------------------------------------------------------------- */

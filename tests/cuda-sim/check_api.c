@@ -1,6 +1,6 @@
 /* check_api.c: compares the declarations of src/backend/cuda/api.h with NVIDIA's headers. Built only on machines that
  * have them; if it compiles, they agree, and there is nothing to run. The build makes constants.inc, which has
- * SAME(name) for each constant of api.h. */
+ * SAME(name) for each constant of api.h and api_dnn.h. */
 #include "backend/cuda/api.h"
 
 #include <cublasLt.h>

@@ -1,8 +1,8 @@
 /* blas.c: matrix products by cuBLASLt.
  *
  * cuBLAS matrices are column-major, ours are row-major, so out = a b is computed as out^T = b^T a^T. An operand is not
- * copied if one of its last two strides is 1: cuBLAS takes it with a transposition flag and a distance between rows.
- * Leading axes over which b repeats (b is a weight) become more rows of a; the other leading axes become a batch.
+ * copied if one of its last two strides is 1: cuBLAS takes it with a transposition flag and a distance between rows
+ * (blas_shape.h).
  *
  * Sums are in f32, and f32 is multiplied as f32 (no TF32). Operands of two types are converted to a type that
  * represents both; results of types that cuBLAS does not write are stored as f32 in scratch first. An epilogue that
@@ -14,98 +14,12 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "backend/cuda/blas_shape.h"
 #include "backend/cuda/product.h"
 
 #define KEEP_BYTES ((int64_t)64 << 20) /* workspace of large products; cuBLAS wants up to 32 MB on Hopper */
 #define SMALL_BYTES ((int64_t)4 << 20)
 #define SMALL_WORK 1e7
-
-/* ---- the shape of a product -------------------------------------------------------------------------------------- */
-
-enum { A, B, D, C, OPERANDS }; /* out = a b (+ c) */
-
-/* A matrix for cuBLAS. flipped: our rows are its columns, ld elements apart; otherwise our columns are. */
-typedef struct matrix {
-    bool flipped;
-    int64_t ld;
-} matrix;
-
-/* m x k times k x n, for each index of up to LZ_MAX_DIMS leading axes, the last of which is cuBLAS's batch. */
-typedef struct shape {
-    int64_t m, n, k;
-    matrix at[OPERANDS];
-    int axes;
-    int64_t size[LZ_MAX_DIMS], step[OPERANDS][LZ_MAX_DIMS]; /* steps in elements */
-} shape;
-
-static bool as_matrix(int64_t rows, int64_t columns, int64_t row, int64_t column, matrix *out) {
-    bool flipped = (column == 1 || columns == 1) && (row >= columns || rows == 1);
-    bool straight = (row == 1 || rows == 1) && (column >= rows || columns == 1);
-    *out = flipped ? (matrix){true, rows == 1 ? columns : row} : (matrix){false, columns == 1 ? rows : column};
-    return flipped || straight;
-}
-
-/* Merges the innermost leading axis into m, if b repeats over it and the rows of the other operands continue evenly. */
-static bool fold_axis(shape *s, int64_t row[OPERANDS]) {
-    int i = s->axes - 1;
-    if (s->step[B][i]) return false;
-    for (int t = 0; t < OPERANDS; t++)
-        if (t != B && s->m != 1 && s->step[t][i] != s->m * row[t]) return false;
-    for (int t = 0; t < OPERANDS; t++)
-        if (s->m == 1) row[t] = s->step[t][i];
-    s->m *= s->size[i];
-    s->axes--;
-    return true;
-}
-
-/* Merges neighbouring axes that are one evenly strided axis in all operands. */
-static void join_axes(shape *s) {
-    for (int i = s->axes - 2; i >= 0; i--) {
-        bool even = true;
-        for (int t = 0; t < OPERANDS; t++) even = even && s->step[t][i] == s->size[i + 1] * s->step[t][i + 1];
-        if (!even) continue;
-        s->size[i] *= s->size[i + 1];
-        for (int t = 0; t < OPERANDS; t++) s->step[t][i] = s->step[t][i + 1];
-        for (int j = i + 1; j < s->axes - 1; j++) {
-            s->size[j] = s->size[j + 1];
-            for (int t = 0; t < OPERANDS; t++) s->step[t][j] = s->step[t][j + 1];
-        }
-        s->axes--;
-    }
-}
-
-static bool try_shape(const lz_tensor *a, const lz_tensor *b, const lz_tensor *out, const lz_tensor *c, bool fold,
-                      shape *s) {
-    int rank = out->dims.n, last = rank - 1, second = rank - 2;
-    const lz_tensor *all[OPERANDS] = {[A] = a, [B] = b, [D] = out, [C] = c ? c : out};
-    int64_t row[OPERANDS];
-    memset(s, 0, sizeof *s);
-    s->m = out->dims.at[second], s->n = out->dims.at[last], s->k = a->dims.at[last];
-    for (int t = 0; t < OPERANDS; t++) row[t] = all[t]->strides[second];
-    for (int i = 0; i < second; i++) {
-        if (out->dims.at[i] == 1) continue;
-        s->size[s->axes] = out->dims.at[i];
-        for (int t = 0; t < OPERANDS; t++) s->step[t][s->axes] = all[t]->strides[i];
-        s->axes++;
-    }
-    while (fold && s->axes && fold_axis(s, row)) {}
-    join_axes(s);
-    return as_matrix(s->m, s->k, row[A], a->strides[last], &s->at[A]) &&
-           as_matrix(s->k, s->n, b->strides[second], b->strides[last], &s->at[B]) &&
-           as_matrix(s->m, s->n, row[D], out->strides[last], &s->at[D]) && s->at[D].flipped &&
-           as_matrix(s->m, s->n, row[C], all[C]->strides[last], &s->at[C]) && s->at[C].flipped;
-}
-
-/* false: cuBLAS cannot read an operand with these strides. c may be NULL. */
-static bool find_shape(const lz_tensor *a, const lz_tensor *b, const lz_tensor *out, const lz_tensor *c, shape *s) {
-    return try_shape(a, b, out, c, true, s) || try_shape(a, b, out, c, false, s);
-}
-
-static double work_of(const shape *s) {
-    double work = 2.0 * (double)s->m * (double)s->n * (double)s->k;
-    for (int i = 0; i < s->axes; i++) work *= (double)s->size[i];
-    return work;
-}
 
 /* ---- the plan of a call ------------------------------------------------------------------------------------------ */
 
@@ -126,7 +40,7 @@ static bool needs_copy(const lz_tensor *t, lz_dtype type) {
     int last = t->dims.n - 1;
     matrix m;
     return t->dtype != type ||
-           !as_matrix(t->dims.at[last - 1], t->dims.at[last], t->strides[last - 1], t->strides[last], &m);
+           !lz_blas_as_matrix(t->dims.at[last - 1], t->dims.at[last], t->strides[last - 1], t->strides[last], &m);
 }
 
 /* Can cuBLAS write the type? It writes f32, or the type of its operands. */
@@ -135,7 +49,7 @@ static bool writes(lz_dtype type, lz_dtype out) { return out == LZ_F32 || out ==
 static void plan_ending(const lz_call *call, method *w, lz_scratch *p) {
     if (!call->expr || w->indirect || w->type == LZ_F32 || !lz_cuda_read_ending(call, &w->ending)) return;
     const lz_tensor *c = w->ending.residual >= 0 ? &call->in[w->ending.residual] : NULL;
-    if (!find_shape(&w->a, &w->b, &w->product, c, &w->ending_shape)) return;
+    if (!lz_blas_find_shape(&w->a, &w->b, &w->product, c, &w->ending_shape)) return;
     w->ends = true;
     if (w->ending.gate < 0) return;
     lz_tensor vector = call->in[w->ending.gate];
@@ -155,13 +69,13 @@ static method plan_method(const lz_call *call) {
     w.copy_a = needs_copy(&w.a, w.type), w.copy_b = needs_copy(&w.b, w.type);
     if (w.copy_a) w.a = lz_cuda_packed(&p, &w.a, w.type, 2);
     if (w.copy_b) w.b = lz_cuda_packed(&p, &w.b, w.type, 2);
-    w.indirect = !writes(w.type, call->out.dtype) || !find_shape(&w.a, &w.b, &w.product, NULL, &w.s);
+    w.indirect = !writes(w.type, call->out.dtype) || !lz_blas_find_shape(&w.a, &w.b, &w.product, NULL, &w.s);
     if (w.indirect) {
         w.product = lz_cuda_packed(&p, &call->out, LZ_F32, call->out.dims.n);
-        find_shape(&w.a, &w.b, &w.product, NULL, &w.s);
+        lz_blas_find_shape(&w.a, &w.b, &w.product, NULL, &w.s);
     }
     plan_ending(call, &w, &p);
-    double work = work_of(&w.s);
+    double work = lz_blas_work(&w.s);
     w.workspace_bytes = work >= LZ_LARGE_WORK ? KEEP_BYTES : work >= SMALL_WORK ? SMALL_BYTES : 0;
     w.workspace = lz_scratch_take(&p, w.workspace_bytes);
     /* When scratch() calls: all bytes of scratch. */

@@ -7,10 +7,10 @@
  *   walk.c     the axes of a call as kernel parameters
  *   element.c, rows.c, reduce.c, move.c, unpack.c, group_norm.c   our own kernels, host side; device side: kernels/NAME.cu
  *   matmul.c   matrix products: cuBLASLt or, on Hopper, our own kernel, whichever is faster
- *   blas.c     cuBLASLt
+ *   blas.c, blas_shape.c   cuBLASLt
  *   gemm90.c   our own product for Hopper (kernels/gemm90.cu): tile sizes and launch
  *   sdpa90.c   our own attention for Hopper (kernels/sdpa90.cu)
- *   dnn.c, sdpa.c, conv.c   cuDNN, and our own kernels if cuDNN is absent or refuses
+ *   dnn.c, dnn_graph.c, sdpa.c, conv.c   cuDNN, and our own kernels if cuDNN is absent or refuses
  *   backend.c  the table of kernels
  *
  * A kernel's run() only puts work into d->stream. Work that is done once per kind of call (compiling, measuring,

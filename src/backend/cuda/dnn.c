@@ -1,6 +1,6 @@
-/* dnn.c: cuDNN's graph interface. Every object there is a descriptor: it is created, gets attributes one by one, and is
- * finalised. cuDNN's heuristics return engine configurations for a graph of operations, best first. Configurations
- * whose arithmetic we do not accept are skipped; up to MAX_PLANS of the others that can be finalised are kept as plans.
+/* dnn.c: plans of cuDNN for the graphs of dnn_graph.c, and running them. cuDNN's heuristics return engine configurations
+ * for a graph of operations, best first. Configurations whose arithmetic we do not accept are skipped; up to MAX_PLANS
+ * of the others that can be finalised are kept as plans.
  *
  * A refusal is not an error: our own kernels run instead, and the context's log says what was refused and why.
  * lz_context_options.no_cudnn turns cuDNN off. */
@@ -42,13 +42,6 @@ struct lz_cuda_dnn {
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-static void tell_refusal(const lz_device *d, lz_dnn_status status, const char *what) {
-    if (!lz_base_of(d->ctx)->log) return;
-    char more[1024] = "";
-    d->api.dnn.GetLastErrorString(more, sizeof more);
-    lz_cuda_trace(d, "cuDNN: %s: %s (%d): %s", what, d->api.dnn.GetErrorString(status), (int)status, more);
-}
-
 bool lz_cuda_dnn_open(lz_device *d, lz_error *err) {
     if (!d->api.has_dnn) return true;
     d->dnn = lz_host_alloc(d->ctx, sizeof *d->dnn);
@@ -82,143 +75,6 @@ void lz_cuda_dnn_close(lz_device *d) {
     pthread_mutex_destroy(&d->dnn->lock);
     lz_host_free(d->ctx, d->dnn);
     d->dnn = NULL;
-}
-
-/* ---- descriptors ------------------------------------------------------------------------------------------------- */
-
-static bool fine(lz_dnn_graph *g, lz_dnn_status status, const char *what) {
-    if (!status) return true;
-    tell_refusal(g->d, status, what);
-    g->failed = true;
-    return false;
-}
-
-static lz_dnn_descriptor new_descriptor(lz_dnn_graph *g, lz_dnn_kind kind, const char *what) {
-    lz_dnn_descriptor made = NULL;
-    if (g->n_all == LZ_DNN_DESCRIPTORS) g->failed = true;
-    if (g->failed || !fine(g, g->d->api.dnn.BackendCreateDescriptor(kind, &made), what)) return NULL;
-    g->all[g->n_all++] = made;
-    return made;
-}
-
-static void set(lz_dnn_graph *g, lz_dnn_descriptor at, lz_dnn_attribute attribute, lz_dnn_attribute_type type,
-                int64_t count, const void *elements, const char *what) {
-    if (!g->failed) fine(g, g->d->api.dnn.BackendSetAttribute(at, attribute, type, count, elements), what);
-}
-
-static void set_number(lz_dnn_graph *g, lz_dnn_descriptor at, lz_dnn_attribute attribute, int64_t value,
-                       const char *what) {
-    set(g, at, attribute, LZ_CUDNN_TYPE_INT64, 1, &value, what);
-}
-
-static void set_type(lz_dnn_graph *g, lz_dnn_descriptor at, lz_dnn_attribute attribute, lz_dnn_type value,
-                     const char *what) {
-    set(g, at, attribute, LZ_CUDNN_TYPE_DATA_TYPE, 1, &value, what);
-}
-
-static void set_link(lz_dnn_graph *g, lz_dnn_descriptor at, lz_dnn_attribute attribute, lz_dnn_descriptor to,
-                     const char *what) {
-    if (to) set(g, at, attribute, LZ_CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &to, what);
-}
-
-static void finalise(lz_dnn_graph *g, lz_dnn_descriptor at, const char *what) {
-    if (!g->failed) fine(g, g->d->api.dnn.BackendFinalize(at), what);
-}
-
-static void add_op(lz_dnn_graph *g, lz_dnn_descriptor op, const char *what) {
-    finalise(g, op, what);
-    if (g->n_ops == LZ_DNN_OPS) g->failed = true;
-    if (!g->failed) g->ops[g->n_ops++] = op;
-}
-
-lz_dnn_type lz_dnn_type_of(lz_dtype t) {
-    return t == LZ_BF16 ? LZ_CUDNN_DATA_BFLOAT16 : t == LZ_F16 ? LZ_CUDNN_DATA_HALF : LZ_CUDNN_DATA_FLOAT;
-}
-
-lz_dnn_descriptor lz_dnn_add_tensor(lz_dnn_graph *g, const lz_dnn_tensor *t) {
-    enum { FIRST_VIRTUAL = 1000 };
-    lz_dnn_descriptor made = new_descriptor(g, LZ_CUDNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor");
-    bool is_virtual = !t->number;
-    set_type(g, made, LZ_CUDNN_ATTR_TENSOR_DATA_TYPE, t->type, "TENSOR_DATA_TYPE");
-    set(g, made, LZ_CUDNN_ATTR_TENSOR_DIMENSIONS, LZ_CUDNN_TYPE_INT64, LZ_DNN_DIMS, t->dims, "TENSOR_DIMENSIONS");
-    set(g, made, LZ_CUDNN_ATTR_TENSOR_STRIDES, LZ_CUDNN_TYPE_INT64, LZ_DNN_DIMS, t->strides, "TENSOR_STRIDES");
-    set_number(g, made, LZ_CUDNN_ATTR_TENSOR_UNIQUE_ID, is_virtual ? FIRST_VIRTUAL + g->virtuals++ : t->number,
-               "TENSOR_UNIQUE_ID");
-    set_number(g, made, LZ_CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 16, "TENSOR_BYTE_ALIGNMENT");
-    set(g, made, LZ_CUDNN_ATTR_TENSOR_IS_VIRTUAL, LZ_CUDNN_TYPE_BOOLEAN, 1, &is_virtual, "TENSOR_IS_VIRTUAL");
-    set(g, made, LZ_CUDNN_ATTR_TENSOR_IS_BY_VALUE, LZ_CUDNN_TYPE_BOOLEAN, 1, &t->by_value, "TENSOR_IS_BY_VALUE");
-    finalise(g, made, "a tensor");
-    return made;
-}
-
-void lz_dnn_add_pointwise(lz_dnn_graph *g, lz_dnn_pointwise op, lz_dnn_descriptor x, lz_dnn_descriptor b,
-                          lz_dnn_descriptor t, lz_dnn_descriptor y, int64_t axis) {
-    lz_dnn_descriptor how = new_descriptor(g, LZ_CUDNN_BACKEND_POINTWISE_DESCRIPTOR, "a pointwise op");
-    bool logical = op >= LZ_CUDNN_POINTWISE_CMP_EQ && op <= LZ_CUDNN_POINTWISE_LOGICAL_AND;
-    set(g, how, LZ_CUDNN_ATTR_POINTWISE_MODE, LZ_CUDNN_TYPE_POINTWISE_MODE, 1, &op, "POINTWISE_MODE");
-    set_type(g, how, LZ_CUDNN_ATTR_POINTWISE_MATH_PREC, logical ? LZ_CUDNN_DATA_BOOLEAN : LZ_CUDNN_DATA_FLOAT,
-             "POINTWISE_MATH_PREC");
-    if (axis >= 0) set_number(g, how, LZ_CUDNN_ATTR_POINTWISE_AXIS, axis, "POINTWISE_AXIS");
-    finalise(g, how, "a pointwise op");
-    lz_dnn_descriptor made = new_descriptor(g, LZ_CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "a pointwise node");
-    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how, "POINTWISE_PW_DESCRIPTOR");
-    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x, "POINTWISE_XDESC");
-    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b, "POINTWISE_BDESC");
-    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_POINTWISE_TDESC, t, "POINTWISE_TDESC");
-    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y, "POINTWISE_YDESC");
-    add_op(g, made, "a pointwise node");
-}
-
-void lz_dnn_add_matmul(lz_dnn_graph *g, lz_dnn_descriptor a, lz_dnn_descriptor b, lz_dnn_descriptor c) {
-    lz_dnn_descriptor how = new_descriptor(g, LZ_CUDNN_BACKEND_MATMUL_DESCRIPTOR, "a product");
-    set_type(g, how, LZ_CUDNN_ATTR_MATMUL_COMP_TYPE, LZ_CUDNN_DATA_FLOAT, "MATMUL_COMP_TYPE");
-    finalise(g, how, "a product");
-    lz_dnn_descriptor made = new_descriptor(g, LZ_CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, "a product's node");
-    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_MATMUL_DESC, how, "MATMUL_DESC");
-    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_MATMUL_ADESC, a, "MATMUL_ADESC");
-    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_MATMUL_BDESC, b, "MATMUL_BDESC");
-    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_MATMUL_CDESC, c, "MATMUL_CDESC");
-    add_op(g, made, "a product's node");
-}
-
-void lz_dnn_add_reduction(lz_dnn_graph *g, lz_dnn_reduce op, lz_dnn_descriptor x, lz_dnn_descriptor y) {
-    lz_dnn_descriptor how = new_descriptor(g, LZ_CUDNN_BACKEND_REDUCTION_DESCRIPTOR, "a reduction");
-    set(g, how, LZ_CUDNN_ATTR_REDUCTION_OPERATOR, LZ_CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &op, "REDUCTION_OPERATOR");
-    set_type(g, how, LZ_CUDNN_ATTR_REDUCTION_COMP_TYPE, LZ_CUDNN_DATA_FLOAT, "REDUCTION_COMP_TYPE");
-    finalise(g, how, "a reduction");
-    lz_dnn_descriptor made = new_descriptor(g, LZ_CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, "a reduction's node");
-    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_REDUCTION_DESC, how, "REDUCTION_DESC");
-    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x, "REDUCTION_XDESC");
-    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y, "REDUCTION_YDESC");
-    add_op(g, made, "a reduction's node");
-}
-
-void lz_dnn_add_convolution(lz_dnn_graph *g, lz_dnn_descriptor x, lz_dnn_descriptor w, lz_dnn_descriptor y,
-                            int64_t stride, const int64_t before[2], const int64_t behind[2]) {
-    lz_dnn_descriptor how = new_descriptor(g, LZ_CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, "a convolution");
-    lz_dnn_conv_mode mode = LZ_CUDNN_CROSS_CORRELATION;
-    int64_t strides[2] = {stride, stride}, dilations[2] = {1, 1};
-    float one = 1, zero = 0;
-    set_number(g, how, LZ_CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, 2, "CONVOLUTION_SPATIAL_DIMS");
-    set_type(g, how, LZ_CUDNN_ATTR_CONVOLUTION_COMP_TYPE, LZ_CUDNN_DATA_FLOAT, "CONVOLUTION_COMP_TYPE");
-    set(g, how, LZ_CUDNN_ATTR_CONVOLUTION_CONV_MODE, LZ_CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode, "CONVOLUTION_CONV_MODE");
-    set(g, how, LZ_CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, LZ_CUDNN_TYPE_INT64, 2, before, "CONVOLUTION_PRE_PADDINGS");
-    set(g, how, LZ_CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, LZ_CUDNN_TYPE_INT64, 2, behind, "CONVOLUTION_POST_PADDINGS");
-    set(g, how, LZ_CUDNN_ATTR_CONVOLUTION_DILATIONS, LZ_CUDNN_TYPE_INT64, 2, dilations, "CONVOLUTION_DILATIONS");
-    set(g, how, LZ_CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, LZ_CUDNN_TYPE_INT64, 2, strides,
-        "CONVOLUTION_FILTER_STRIDES");
-    finalise(g, how, "a convolution");
-    lz_dnn_descriptor made = new_descriptor(g, LZ_CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-                                            "a convolution's node");
-    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, x, "CONVOLUTION_FORWARD_X");
-    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, w, "CONVOLUTION_FORWARD_W");
-    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, y, "CONVOLUTION_FORWARD_Y");
-    set_link(g, made, LZ_CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, how, "CONVOLUTION_FORWARD_CONV_DESC");
-    set(g, made, LZ_CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, LZ_CUDNN_TYPE_FLOAT, 1, &one,
-        "CONVOLUTION_FORWARD_ALPHA");
-    set(g, made, LZ_CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, LZ_CUDNN_TYPE_FLOAT, 1, &zero,
-        "CONVOLUTION_FORWARD_BETA");
-    add_op(g, made, "a convolution's node");
 }
 
 /* ---- engines ----------------------------------------------------------------------------------------------------- */
@@ -292,7 +148,7 @@ static lz_dnn_descriptor make_plan(lz_device *d, lz_dnn_attribute from, lz_dnn_a
                                                 1, &got, workspace);
     if (!status && *workspace <= MAX_WORKSPACE) return plan;
     if (status)
-        tell_refusal(d, status, describe(text, order, "a plan"));
+        lz_dnn_tell_refusal(d, status, describe(text, order, "a plan"));
     else
         lz_cuda_trace(d, "cuDNN: %s: a plan wants %lld bytes of workspace", order->what, (long long)*workspace);
     if (plan) d->api.dnn.BackendDestroyDescriptor(plan);
@@ -360,21 +216,21 @@ static void take_plans(lz_dnn_graph *g, lz_dnn_descriptor *configs, int64_t n, c
 static void ask_heuristics(lz_dnn_graph *g, lz_dnn_descriptor graph, lz_dnn_heuristic_mode mode,
                            const lz_dnn_order *order, lz_dnn_plan *to) {
     const lz_cuda_api *api = &g->d->api;
-    lz_dnn_descriptor asked = new_descriptor(g, LZ_CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, "heuristics");
+    lz_dnn_descriptor asked = lz_dnn_new(g, LZ_CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, "heuristics");
     char text[64];
-    set_link(g, asked, LZ_CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph, "ENGINEHEUR_OPERATION_GRAPH");
-    set(g, asked, LZ_CUDNN_ATTR_ENGINEHEUR_MODE, LZ_CUDNN_TYPE_HEUR_MODE, 1, &mode, "ENGINEHEUR_MODE");
-    finalise(g, asked, describe(text, order, "heuristics"));
+    lz_dnn_set_link(g, asked, LZ_CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph, "ENGINEHEUR_OPERATION_GRAPH");
+    lz_dnn_set(g, asked, LZ_CUDNN_ATTR_ENGINEHEUR_MODE, LZ_CUDNN_TYPE_HEUR_MODE, 1, &mode, "ENGINEHEUR_MODE");
+    lz_dnn_finalise(g, asked, describe(text, order, "heuristics"));
     lz_dnn_descriptor configs[MAX_CONFIGS];
     int64_t made = 0, found = 0;
     while (!g->failed && made < MAX_CONFIGS &&
            !api->dnn.BackendCreateDescriptor(LZ_CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &configs[made]))
         made++;
     if (!g->failed)
-        fine(g,
-             api->dnn.BackendGetAttribute(asked, LZ_CUDNN_ATTR_ENGINEHEUR_RESULTS, LZ_CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                          made, &found, configs),
-             describe(text, order, "ENGINEHEUR_RESULTS"));
+        lz_dnn_check(g,
+                     api->dnn.BackendGetAttribute(asked, LZ_CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                                  LZ_CUDNN_TYPE_BACKEND_DESCRIPTOR, made, &found, configs),
+                     describe(text, order, "ENGINEHEUR_RESULTS"));
     if (!g->failed) take_plans(g, configs, found < made ? found : made, order, to);
     for (int64_t i = 0; i < made; i++) api->dnn.BackendDestroyDescriptor(configs[i]);
     g->failed = false; /* the other kind of heuristics may still find a configuration */
@@ -408,13 +264,13 @@ bool lz_dnn_find(lz_device *d, const lz_dnn_key *key, lz_dnn_plan **plan) {
 }
 
 static void make_plans(lz_dnn_graph *g, const lz_dnn_order *order, lz_dnn_plan *to) {
-    lz_dnn_descriptor graph = new_descriptor(g, LZ_CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "a graph");
+    lz_dnn_descriptor graph = lz_dnn_new(g, LZ_CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "a graph");
     char text[64];
-    set(g, graph, LZ_CUDNN_ATTR_OPERATIONGRAPH_HANDLE, LZ_CUDNN_TYPE_HANDLE, 1, &g->d->dnn->handle,
-        "OPERATIONGRAPH_HANDLE");
-    set(g, graph, LZ_CUDNN_ATTR_OPERATIONGRAPH_OPS, LZ_CUDNN_TYPE_BACKEND_DESCRIPTOR, g->n_ops, g->ops,
-        "OPERATIONGRAPH_OPS");
-    finalise(g, graph, describe(text, order, "a graph"));
+    lz_dnn_set(g, graph, LZ_CUDNN_ATTR_OPERATIONGRAPH_HANDLE, LZ_CUDNN_TYPE_HANDLE, 1, &g->d->dnn->handle,
+               "OPERATIONGRAPH_HANDLE");
+    lz_dnn_set(g, graph, LZ_CUDNN_ATTR_OPERATIONGRAPH_OPS, LZ_CUDNN_TYPE_BACKEND_DESCRIPTOR, g->n_ops, g->ops,
+               "OPERATIONGRAPH_OPS");
+    lz_dnn_finalise(g, graph, describe(text, order, "a graph"));
     if (g->failed) return;
     ask_heuristics(g, graph, LZ_CUDNN_HEUR_MODE_A, order, to);
     if (!to->n) ask_heuristics(g, graph, LZ_CUDNN_HEUR_MODE_FALLBACK, order, to);

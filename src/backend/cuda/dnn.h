@@ -5,7 +5,7 @@
 
 #include "backend/cuda/product.h"
 
-/* ---- describing -------------------------------------------------------------------------------------------------- */
+/* ---- describing (dnn_graph.c) -------------------------------------------------------------------------------------------------- */
 
 enum { LZ_DNN_DIMS = 4, LZ_DNN_DESCRIPTORS = 96, LZ_DNN_OPS = 24 };
 
@@ -38,6 +38,18 @@ void lz_dnn_add_reduction(lz_dnn_graph *g, lz_dnn_reduce op, lz_dnn_descriptor x
 /* x [n, c, h, w], w [o, c, kh, kw], y [n, o, oh, ow], of any strides. */
 void lz_dnn_add_convolution(lz_dnn_graph *g, lz_dnn_descriptor x, lz_dnn_descriptor w, lz_dnn_descriptor y,
                             int64_t stride, const int64_t before[2], const int64_t behind[2]);
+
+/* ---- descriptors: for dnn.c and dnn_graph.c ---------------------------------------------------------------------- */
+
+/* `what` names the descriptor or attribute in the log if cuDNN refuses it; the graph has failed then. */
+lz_dnn_descriptor lz_dnn_new(lz_dnn_graph *g, lz_dnn_kind kind, const char *what); /* destroyed with the graph */
+void lz_dnn_set(lz_dnn_graph *g, lz_dnn_descriptor at, lz_dnn_attribute attribute, lz_dnn_attribute_type type,
+                int64_t count, const void *elements, const char *what);
+void lz_dnn_set_link(lz_dnn_graph *g, lz_dnn_descriptor at, lz_dnn_attribute attribute, lz_dnn_descriptor to,
+                     const char *what); /* to NULL: does nothing */
+void lz_dnn_finalise(lz_dnn_graph *g, lz_dnn_descriptor at, const char *what);
+bool lz_dnn_check(lz_dnn_graph *g, lz_dnn_status status, const char *what);
+void lz_dnn_tell_refusal(const lz_device *d, lz_dnn_status status, const char *what); /* to the log */
 
 /* ---- plans ------------------------------------------------------------------------------------------------------- */
 

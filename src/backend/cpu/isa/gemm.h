@@ -1,4 +1,5 @@
-/* gemm.h: the matrix product engine of matmul and conv2d, and the parts of it that attention uses.
+/* gemm.h: the matrix product engine of matmul and conv2d (gemm.c), and the parts of it that attention uses. pack.c packs
+ * its operands.
  *
  * C[m, n] = sum over k of A[m, k] B[n, k]. Both sides are rows of K numbers; a function of the side (gemm_side.locate)
  * finds a row in a strided tensor or in an image under a convolution window. Rows are packed into panels: MR rows of A,
@@ -268,6 +269,14 @@ INLINE void use_pairs(gemm *g) {
     g->segment_length /= 2;
     g->a.dtype = g->b.dtype = LZ_F32;
 }
+
+/* Packs columns k .. k + depth - 1 of the panel that starts at row. */
+#define pack_side ISA(lz_pack_side)
+void pack_side(const gemm *g, const gemm_side *side, int64_t batch, int64_t row, int64_t width, int64_t k,
+               int64_t depth, float *to);
+/* Copies rows of A for AMX (tiles.h), without transposing: one after another, depth words each. */
+#define copy_rows ISA(lz_copy_rows)
+void copy_rows(const gemm *g, int64_t batch, int64_t row, int64_t k, int64_t depth, float *to);
 
 #define run_gemm ISA(lz_run_gemm)
 #define gemm_scratch ISA(lz_gemm_scratch)

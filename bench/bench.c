@@ -1,12 +1,12 @@
-/* bench.c: how fast we are at what image models are made of, beside OpenBLAS and oneDNN in the same process. Uses the
- * public header only. Prints one line for each case and engine, in fields parted by tabs; bench/run makes a table:
+/* bench.c: measures the ops of image models in Lazuli, OpenBLAS and oneDNN, in one process. It uses the public header
+ * only. It prints one line for each case and engine, with fields separated by tabs, of which bench/run makes a table:
  *
  *     case   engine   unit (GF or GB)   work in that unit   best seconds   median seconds   target
  *
- * Engines take turns, with a pause before each, so that whoever slows the machine down slows all of them and no idle
- * thread of one engine is still spinning while another is measured. What can be prepared beforehand is (compiled
- * functions, oneDNN primitives); no engine packs weights beforehand, except oneDNN's convolution, whose layout it
- * chooses itself. */
+ * The engines run alternately, with a pause before each. So another program that slows the machine down slows all of
+ * them, and the threads of one engine are not spinning while another is measured. Compiled functions and oneDNN
+ * primitives are made before the measurement. Weights are packed during it, except for oneDNN's convolution, which
+ * chooses the layout of its weights. */
 #include <lazuli.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -30,15 +30,15 @@
 #define MAX_ENGINES 4
 
 static int threads, repeats;
-static const char *only; /* run the cases that contain this */
+static const char *only; /* only cases whose name contains this text are run */
 
 static void die(const char *what) {
     fprintf(stderr, "bench: %s\n", what);
     exit(1);
 }
 
-/* LZ_CLOCK=cpu counts the time of this process only: with one thread, the fair measure on a machine that is not ours
- * alone. */
+/* LZ_CLOCK=cpu counts the processor time of this process only. With one thread, that is fair while other programs use
+ * the machine. */
 static double seconds(void) {
     const char *wanted = getenv("LZ_CLOCK");
     clockid_t clock = wanted && strcmp(wanted, "cpu") == 0 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC;
@@ -47,7 +47,7 @@ static double seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- engines taking turns -------------------------------------------------------------------------------------- */
+/* ---- engines, run alternately -------------------------------------------------------------------------------------- */
 
 typedef struct engine {
     const char *name;
@@ -74,7 +74,8 @@ static int by_value(const void *a, const void *b) {
 
 static void hold(contest *c) {
     double times[MAX_ENGINES][MAX_REPEATS];
-    for (int i = 0; i < c->n; i++) c->engines[i].run(c->engines[i].state); /* first touch, first compilation */
+    for (int i = 0; i < c->n; i++)
+        c->engines[i].run(c->engines[i].state); /* touches the memory and compiles; not measured */
     for (int r = 0; r < repeats; r++)
         for (int i = 0; i < c->n; i++) {
             usleep(40000);
@@ -155,7 +156,7 @@ static dnnl_stream_t dnnl_cpu_stream;
 typedef struct primitive {
     dnnl_primitive_t primitive;
     dnnl_exec_arg_t args[3];
-    dnnl_memory_t weights_plain; /* as given, where oneDNN wants its own layout */
+    dnnl_memory_t weights_plain; /* in the layout of the caller; oneDNN reorders them */
 } primitive;
 
 static void check(dnnl_status_t status) {
@@ -206,7 +207,7 @@ static void free_primitive(primitive *p) {
     dnnl_primitive_destroy(p->primitive);
 }
 
-/* In f32, or with both sides and the result in bf16: oneDNN 2 knows no product of f32 and bf16. */
+/* All tensors in f32, or all in bf16: oneDNN 2 has no product of f32 and bf16. */
 static bool dnnl_product(const product *p, bool bf16, primitive *to) {
     dnnl_memory_desc_t x32 = describe(2, (dnnl_dims_t){p->m, p->k}, dnnl_f32, dnnl_ab);
     dnnl_memory_desc_t w32 = describe(2, (dnnl_dims_t){p->k, p->n}, dnnl_f32, dnnl_ba);
@@ -233,7 +234,7 @@ static bool dnnl_product(const product *p, bool bf16, primitive *to) {
 }
 #endif
 
-/* In f32, with bf16 weights, or with bf16 on both sides and in the result. */
+/* All tensors in f32; only the weights in bf16; or all in bf16. */
 typedef enum precision { F32, BF16_WEIGHTS, BF16 } precision;
 static const char *const kind_names[] = {"f32", "bf16 weights", "bf16"};
 
@@ -281,7 +282,7 @@ static void bench_linear(lz_context *ctx, int64_t m, int64_t k, int64_t n, preci
 typedef struct packing {
     const char *name;
     int elements, bytes; /* of a block */
-    bool scale;          /* one for the tensor, outside of it */
+    bool scale;          /* the tensor has one separate scale */
 } packing;
 
 static void describe_packed(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
@@ -298,7 +299,7 @@ static void bench_packed(lz_context *ctx, int64_t m, int64_t k, int64_t n, const
     int64_t bytes = k / p->elements * p->bytes;
     float *x = random_floats(m * k), *w = random_floats(n * k);
     uint8_t *codes = (uint8_t *)random_floats(n * bytes / 4 + 1);
-    for (int64_t i = 0; i < n * bytes; i++) codes[i] &= 0x3f; /* no scale of a block is infinite */
+    for (int64_t i = 0; i < n * bytes; i++) codes[i] &= 0x3f; /* so that no scale of a block is infinite */
     ours packed = make_ours_with(ctx, describe_packed, (void *)p, 2), plain = make_ours(ctx, describe_linear, 2);
     packed.in[0] = plain.in[0] = as_bf16(borrow(ctx, LZ_DIMS(m, k), x));
     packed.in[1] = lz_borrow(ctx, LZ_DIMS(n, bytes), LZ_U8, codes, NULL, NULL);
@@ -420,7 +421,7 @@ static void *copy_part(void *arg) {
     return NULL;
 }
 
-/* On as many threads as everybody else. */
+/* Copies with as many threads as the engines have. */
 static void run_copy(void *state) {
     copy *c = state, parts[64];
     pthread_t ids[64];
@@ -464,8 +465,8 @@ int main(int argc, char **argv) {
     if (threads < 1) threads = 1;
     if (repeats < 1 || repeats > MAX_REPEATS) die("LZ_REPEATS must be 1 .. 64");
     only = argc > 1 ? argv[1] : NULL;
-    /* Freed memory stays with the process: the other engines write their results to memory that they had before, and for
-     * ours the kernel would clear new pages in every run. */
+    /* Freed memory stays with the process. The other engines write results to memory that they keep; for Lazuli the
+     * operating system would clear new pages in every run. */
     mallopt(M_MMAP_MAX, 0);
     mallopt(M_TRIM_THRESHOLD, -1);
     lz_error err;
@@ -476,7 +477,7 @@ int main(int argc, char **argv) {
     openblas_set_num_threads(threads);
 #endif
 #ifdef LZ_HAVE_DNNL
-    start_dnnl(); /* takes its threads from OMP_NUM_THREADS, which bench/run sets */
+    start_dnnl(); /* reads the number of threads from OMP_NUM_THREADS, which bench/run sets */
 #endif
     static const int64_t layers[][3] = {
         {2048, 2048, 2048}, {768, 3072, 27648}, {768, 12288, 3072}, {512, 2560, 9728}, {1536, 3072, 27648}};

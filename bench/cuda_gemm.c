@@ -1,16 +1,17 @@
-/* cuda_gemm.c: our own matrix product for Hopper (kernels/gemm90.cu) against cuBLASLt at sizes of FLUX.2 [klein] 4B:
- * every tile, alone, with gate and residual, and as a swiglu, where the library needs a pass of its own for what we do
- * inside. For each size it prints the library, our three best, whether counting alone would have offered the best to be
- * measured, and the largest error of some elements against f64. Then groups of products, such as q, k, v of two
- * streams: one launch of ours (* behind a tile: offered) against one after the other, by the library and by ours.
+/* cuda_gemm.c: compares our own matrix product for Hopper (kernels/gemm90.cu) with cuBLASLt, at sizes of FLUX.2 [klein]
+ * 4B. It measures every tile of our kernel: without an epilogue, with gate and residual, and as a swiglu, for which the
+ * library needs a second pass. For each size it prints the time of the library, our three fastest tiles, whether the
+ * cost estimate would have offered the fastest one for measurement, and the largest error of some elements against f64.
+ * Then it measures groups of products, such as q, k, v of two streams: one launch of our kernel (* after a tile: it is
+ * offered for measurement) against single launches, by the library and by our kernel.
  *
  * Usage: cuda_gemm [rows, such as 4608 [ending: plain, gated, swiglu]]; cuda_gemm groups
  *   LZ_DEVICE=cuda:1   another device
- *   LZ_SHRINK=32       all sizes divided by this, for a dry run on a simulated GPU
- *   LZ_ALL=1           a line for each tile
+ *   LZ_SHRINK=32       all sizes are divided by this, for a test on a simulated GPU
+ *   LZ_ALL=1           prints a line for each tile
  *
- * Weights come from another place with each launch, as those of one layer after the other do, so that no cache keeps
- * them. Kernels are compiled first, by as many processes as there are cores, into the cache that all programs use. */
+ * Each launch reads weights at another address, as the layers of a model do, so they are not in the GPU's cache. Kernels
+ * are compiled before the measurement, by as many processes as there are cores, into the cache that all programs use. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,11 @@
 typedef enum ending { PLAIN, GATED, SWIGLU, ALONE_ENDINGS, BIAS = ALONE_ENDINGS, GELU, ENDINGS } ending;
 static const char *const ending_names[ENDINGS] = {"plain", "gated", "swiglu", "bias", "gelu"};
 
-enum { PERIOD = 8388593, SAMPLES = 24, MAX_WAYS = 64 }; /* PERIOD: of the random numbers; a prime */
+enum {
+    PERIOD = 8388593,
+    SAMPLES = 24,
+    MAX_WAYS = 64
+}; /* PERIOD: after so many numbers the random numbers repeat; a prime */
 #define POOL_BYTES ((int64_t)640 << 20)
 #define BATCH_SECONDS 3e-3
 
@@ -37,7 +42,7 @@ typedef struct group_case {
     ending ending;
     struct {
         int64_t m, n, k;
-    } products[LZ_MAX_GROUP]; /* as many as have rows */
+    } products[LZ_MAX_GROUP]; /* the first with 0 rows ends the list */
 } group_case;
 
 static const group_case all_groups[] = {
@@ -93,27 +98,28 @@ static const lz_expr expressions[ENDINGS] = {
 typedef struct bench {
     lz_device *d;
     lz_error err;
-    char *pool, *a, *out, *wide, *scratch; /* wide: what the library makes of a swiglu before it is one */
+    char *pool, *a, *out, *wide, *scratch; /* wide: the library's product of a swiglu, before its second pass */
     int64_t pool_bytes, scratch_bytes;
-    uint16_t *numbers; /* one period of what lies in the pool, and in a and the others from other places on */
+    uint16_t *
+        numbers; /* one period of the random numbers; the pool, a and the other operands each begin at another number */
     lz_cu_event begin, end;
 } bench;
 
 typedef struct work {
     bench *b;
-    int64_t m, n, k; /* n: of the product; a swiglu's output has half of it */
+    int64_t m, n, k; /* n: columns of the product; the output of a swiglu has half as many */
     ending ending;
     lz_tensor in[4];
-    lz_call call, wide, narrow; /* ours; the library's two for a swiglu */
+    lz_call call, wide, narrow; /* our call; the two calls of the library for a swiglu */
     lz_tensor both[2], halves[2];
     lz_params none;
-    int64_t turn, weights; /* copies of the weight in the pool, ... */
-    int64_t first, next;   /* the first, and how far it is from one to the next, in numbers */
+    int64_t turn, weights; /* number of the current copy of the weight in the pool; number of copies */
+    int64_t first, next;   /* place of the first copy; distance of two copies; in numbers */
     lz_gemm90_config way;
     lz_cu_function function;
 } work;
 
-/* Something to be measured: a work, or a group. */
+/* What is measured: one product or a group. */
 typedef bool runner(void *arg);
 
 static double number_at(uint16_t bits) {
@@ -123,7 +129,7 @@ static double number_at(uint16_t bits) {
     return f;
 }
 
-/* Operand i begins this many numbers into the period. */
+/* The first number of operand i, counted from the start of the period. */
 static int64_t start_of(int i) { return (int64_t)i * 1000003 % (PERIOD / 2) / 8 * 8; }
 
 static lz_tensor matrix(char *data, int64_t rows, int64_t columns, int64_t row, int64_t column) {
@@ -163,10 +169,10 @@ static void prepare(work *w) {
     w->narrow.op = LZ_OP_FUSED, w->narrow.in = w->halves, w->narrow.n_core = w->narrow.n_in = 2;
 }
 
-/* The next weight; its first number is another one of the period. */
+/* Switches to the next copy of the weight, which begins at another number of the period. */
 static void next_weight(work *w) {
     w->in[1].data = w->both[1].data = w->b->pool + 2 * (w->first + w->turn++ % w->weights * w->next);
-    if (w->ending == SWIGLU) w->in[2].data = w->in[1].data + w->n * w->k; /* half of the numbers, two bytes each */
+    if (w->ending == SWIGLU) w->in[2].data = w->in[1].data + w->n * w->k; /* n k / 2 numbers of two bytes */
 }
 
 static bool run_library(void *arg) {
@@ -184,7 +190,7 @@ static bool run_own(void *arg) {
     return w->function && lz_gemm90_reads(&w->call, &g) && lz_gemm90_run(&g, 1, &w->way, w->function);
 }
 
-/* ---- the same element by element --------------------------------------------------------------------------------- */
+/* ---- the exact result, element by element --------------------------------------------------------------------------------- */
 
 static double product_at(const work *w, int64_t row, int64_t column) {
     const uint16_t *numbers = w->b->numbers;
@@ -227,14 +233,14 @@ static samples choose_samples(const work *w) {
     return s;
 }
 
-/* Writes what is not a number over the output, and starts with the first weight again. */
+/* Fills the output with NaN, and goes back to the first copy of the weight. */
 static bool clear(work *w) {
     int64_t bytes = w->call.out.dims.at[0] * w->call.out.strides[0] * 2;
     w->turn = 0;
     return !w->b->d->api.cu.MemsetD8Async((lz_cu_ptr)(uintptr_t)w->call.out.data, 0xff, (size_t)bytes, w->b->d->stream);
 }
 
-/* Of what was computed with the first weight; NaN where something is not a number. */
+/* The largest error of the result for the first copy of the weight; NaN if an element is NaN. */
 static double error_now(work *w, const samples *s) {
     bench *b = w->b;
     double wrong = 0, all = 0;
@@ -264,7 +270,7 @@ static double time_batch(bench *b, runner *run, void *arg, int runs) {
     return milliseconds * 1e-3 / runs;
 }
 
-/* Seconds of a run among many, the shorter of two batches. */
+/* Seconds of one run: the mean of many runs, the smaller of two such means. */
 static double time_of(bench *b, runner *run, void *arg) {
     double once = time_batch(b, run, arg, 2);
     if (!isfinite(once)) return once;
@@ -305,13 +311,13 @@ static result measure_way(work *w, const lz_gemm90_config *way, const samples *s
     return r;
 }
 
-/* true: everything was right. */
+/* true: all results were correct. */
 static bool run_work(work *w) {
     lz_gemm90 g;
     prepare(w);
     if (!lz_gemm90_reads(&w->call, &g)) {
-        printf("%s %lld %lld %lld: not for this kernel\n", ending_names[w->ending], (long long)w->m, (long long)w->n,
-               (long long)w->k);
+        printf("%s %lld %lld %lld: our kernel cannot compute it\n", ending_names[w->ending], (long long)w->m,
+               (long long)w->n, (long long)w->k);
         return false;
     }
     samples s = choose_samples(w);
@@ -324,7 +330,7 @@ static bool run_work(work *w) {
         if (lz_gemm90_suits(&g, &all[i])) results[n++] = measure_way(w, &all[i], &s);
     qsort(results, (size_t)n, sizeof *results, faster);
     lz_gemm90_config best = results[0].way;
-    for (int group = 2; group <= 16; group *= 2) { /* the order of the tiles, for the best only */
+    for (int group = 2; group <= 16; group *= 2) { /* the order of the tiles is varied for the fastest tile only */
         best.group = (int16_t)group;
         results[n++] = measure_way(w, &best, &s);
     }
@@ -367,7 +373,7 @@ typedef struct group {
     lz_cu_function function;
 } group;
 
-/* false: not for this kernel. */
+/* false: our kernel cannot compute it. */
 static bool prepare_group(group *g, bench *b, const group_case *c, int64_t shrink) {
     int64_t first = 0, out = 0;
     bool fine = true;
@@ -381,7 +387,7 @@ static bool prepare_group(group *g, bench *b, const group_case *c, int64_t shrin
     for (int i = 0; i < g->n; i++) {
         work *w = &g->works[i];
         prepare(w);
-        w->next = first; /* behind those of the others */
+        w->next = first; /* after those of the other products */
         w->weights = b->pool_bytes / 2 / first;
         w->call.out.data = b->out + 2 * out;
         out += (w->m * w->n + 7) / 8 * 8;
@@ -407,7 +413,7 @@ static bool run_group(void *arg) {
     return g->function && lz_gemm90_run(g->read, g->n, &g->way, g->function);
 }
 
-/* The largest of its products. */
+/* The largest error of the products of a group. */
 static double group_error(group *g, runner *run, const samples *s) {
     double worst = 0;
     for (int i = 0; i < g->n; i++)
@@ -421,7 +427,7 @@ static double group_error(group *g, runner *run, const samples *s) {
     return worst;
 }
 
-/* The fastest offered way of each product alone. */
+/* For each product, the fastest tile of those that are offered for measurement. */
 static void choose_singles(group *g, const samples *s) {
     for (int i = 0; i < g->n; i++) {
         work *w = &g->works[i], *before = w - 1;
@@ -447,7 +453,7 @@ static bool run_group_case(bench *b, const group_case *c, int64_t shrink) {
     lz_gemm90_config offered[LZ_GEMM90_CONFIGS];
     const lz_gemm90_config *all;
     if (!prepare_group(&g, b, c, shrink)) {
-        printf("%s: not for this kernel\n", c->name);
+        printf("%s: our kernel cannot compute it\n", c->name);
         return false;
     }
     double work_done = 0;
@@ -479,7 +485,7 @@ static bool run_group_case(bench *b, const group_case *c, int64_t shrink) {
         for (int j = 0; j < n_offered; j++)
             was_offered |= !memcmp(&offered[j], &results[i].way, offsetof(lz_gemm90_config, group));
         if (!i) best_offered = was_offered;
-        if (i >= 3 && !was_offered) continue; /* the three best, and those that would be measured */
+        if (i >= 3 && !was_offered) continue; /* prints the three fastest, and those that are offered */
         way_text(text, sizeof text, &results[i].way);
         printf(" %s%s %.1f us %.1f;", text, was_offered ? "*" : "", results[i].seconds * 1e6,
                work_done / results[i].seconds);
@@ -499,7 +505,7 @@ static bool run_group_case(bench *b, const group_case *c, int64_t shrink) {
 
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
 
-/* A period of random numbers, roughly normal, again and again. */
+/* Fills memory with a period of random numbers, roughly normal, repeated. */
 static bool fill(bench *b, char *to, int64_t start, int64_t bytes) {
     for (int64_t done = 0; done < bytes;) {
         int64_t at = (start + done / 2) % PERIOD,
@@ -547,13 +553,13 @@ static lz_context *open_device(void) {
     return ctx;
 }
 
-/* Each `of`th kernel into the cache on disk. */
+/* Compiles every `of`th kernel into the cache on disk. */
 static int compile_some(int first, int of) {
     lz_context *ctx = open_device();
     if (!ctx) return 1;
     bench b = {.d = ctx->device};
     b.pool_bytes = POOL_BYTES;
-    b.pool = b.a = b.out = b.wide = (char *)4096; /* only aligned: nothing is launched */
+    b.pool = b.a = b.out = b.wide = (char *)4096; /* an aligned address that is not used: nothing is launched */
     int count = 0, failed = 0;
     for (int e = 0; e < ALONE_ENDINGS; e++) {
         work w = {.b = &b, .m = 512, .n = 18432, .k = 3072, .ending = (ending)e};
@@ -583,7 +589,7 @@ static int compile_some(int first, int of) {
     return failed;
 }
 
-/* Processes, because a device compiles one kernel at a time. Before this one touches the GPU. */
+/* Starts processes, because a device compiles one kernel at a time. Called before this process uses the GPU. */
 static bool compile_all(void) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int n = cores < 2 ? 1 : cores > 15 ? 14 : (int)cores - 1, failed = 0;
@@ -609,7 +615,8 @@ int main(int n_arguments, char **arguments) {
         fprintf(stderr, "cuda_gemm: %s\n", b.err.status ? b.err.text : "out of memory");
         return 1;
     }
-    printf("%s; TFLOP/s behind times; tiles: rows x columns, t in turn, c clusters of two, g rows of tiles together\n",
+    printf("%s; TFLOP/s after each time; tiles: rows x columns, t: two groups of warps alternate, c: clusters of two, "
+           "g: rows of tiles in a group\n",
            lz_device_name(ctx));
     int wrong = 0;
     for (size_t i = 0; i < sizeof all_rows / sizeof *all_rows; i++)
@@ -619,7 +626,8 @@ int main(int n_arguments, char **arguments) {
                 w.k = all_weights[j][1] / shrink;
                 bool wanted = (!only || only == all_rows[i]) && (!ending_name || !strcmp(ending_name, ending_names[e]));
                 if (!wanted || (e == SWIGLU && all_weights[j][0] != 18432)) continue;
-                if (e == GATED && all_weights[j][0] != 3072) continue; /* only what goes back to the stream has one */
+                if (e == GATED && all_weights[j][0] != 3072)
+                    continue; /* only products that are added to the residual stream have a gate */
                 wrong += !run_work(&w);
             }
     for (size_t i = 0; i < sizeof all_groups / sizeof *all_groups && !only && !ending_name; i++)

@@ -1,18 +1,20 @@
-/* cuda_klein.c: how long the stages of a picture take on a GPU: cuda_klein MODEL [DEVICE [SIZE...]] [OPTIONS]
+/* cuda_klein.c: measures the stages of a picture on a GPU: cuda_klein MODEL [DEVICE [SIZE...]] [OPTIONS]
  *
- * For each size, after two pictures to warm up: medians of five watched pictures by stage (somebody who watches is asked
- * after every step, so each stage is waited for), then of five unwatched ones as a whole, prompt to pixels. `first` is
- * the first picture of a size, from nothing; `vae` is the decoder alone, `decode` also brings the pixels here as bytes;
- * `step` leaves the first out. bench/cuda reads the table by the names in its first line.
+ * For each size it makes two pictures to warm up. Then it prints the median time of each stage of five pictures with a
+ * watch function, which is called after every step, so the host waits for each stage; and the median time from prompt
+ * to pixels of five pictures without one. `first` is the first picture of a size, when nothing is prepared; `vae` is the
+ * decoder alone; `decode` includes copying the pixels to the host as bytes; `step` excludes the first step. bench/cuda
+ * reads the table by the names in its first line.
  *
- *   --steps 4        of each picture
- *   --guidance G     above 1, a step of a model that is not distilled is two passes; 0 is the model's own
- *   --negative TEXT  what guidance leads away from
- *   --warm 2, --runs 5
- *   --rest SECONDS   before each picture: a chip that rested has a higher clock than one kept busy
- *   --limit GB       memory of the device that may be taken; weights beyond are streamed
- *   --picture FILE   the last picture, as PPM: it depends on size, steps and guidance, not on warm, runs and limit
- *   LZ_PROFILE=1 in the environment: after each size one more picture, kernel by kernel */
+ *   --steps 4        number of steps of each picture
+ *   --guidance G     above 1, a step of a model that is not distilled is two passes; 0: the default of the model
+ *   --negative TEXT  the negative prompt
+ *   --warm 2         number of pictures to warm up
+ *   --runs 5         number of pictures that are measured
+ *   --rest SECONDS   pause before each picture: after a pause the clock of the GPU is higher
+ *   --limit GB       limit of device memory; weights that do not fit are streamed
+ *   --picture FILE   writes the last picture as PPM. It depends on size, steps and guidance, not on warm, runs and limit
+ *   LZ_PROFILE=1 in the environment: makes one more picture of each size and prints the time of each kernel */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +30,7 @@ typedef struct wishes {
     const char *negative, *picture;
 } wishes;
 
-typedef struct moments { /* when the device was last done with a stage */
+typedef struct moments { /* when the device finished each stage */
     double denoise, decode;
 } moments;
 
@@ -113,7 +115,8 @@ static bool measure(lz_context *ctx, lz_model *model, int64_t size, const wishes
         }
         if (!watch) whole[k - runs] = took;
         fprintf(stderr, "picture %d of %d: %.2f s, its last step %.3f s\n", k + warm + 1, 2 * runs + warm, took,
-                p.step_seconds[steps - 1]); /* should this be stopped before its table */
+                p.step_seconds[steps -
+                               1]); /* so that there are numbers if the program is stopped before it prints the table */
         tokens = (long long)lz_shape(p.text).at[1];
         tile = (long long)p.tile;
         streamed = (long long)p.streamed_bytes;
@@ -164,7 +167,9 @@ static bool take_options(int *argc, char **argv, wishes *w) {
 int main(int argc, char **argv) {
     wishes w = {.steps = 4, .warm = 2, .runs = 5};
     int64_t sizes[SIZES] = {256, 512, 1024};
-    if (!take_options(&argc, argv, &w)) return fprintf(stderr, "cuda_klein: its options are told in its source\n"), 2;
+    if (!take_options(&argc, argv, &w))
+        return fprintf(stderr, "cuda_klein: unknown option; the comment at the top of bench/cuda_klein.c lists all\n"),
+               2;
     int n = argc > 3 ? argc - 3 : 3;
     if (n > SIZES) return fprintf(stderr, "cuda_klein: at most %d sizes\n", SIZES), 2;
     for (int i = 3; i < argc; i++) sizes[i - 3] = strtoll(argv[i], NULL, 10);
@@ -175,7 +180,7 @@ int main(int argc, char **argv) {
     lz_context *ctx = open_as_asked(options, &err);
     double opened = now();
     lz_model *model = ctx && argc > 1 ? lz_model_open(ctx, argv[1], &err) : NULL;
-    if (!model) return fprintf(stderr, "cuda_klein: %s\n", argc > 1 ? err.text : "which model?"), 1;
+    if (!model) return fprintf(stderr, "cuda_klein: %s\n", argc > 1 ? err.text : "name a model folder"), 1;
     printf("%s; opened in %.2f s, model in %.2f s\n", lz_device_name(ctx), opened - start, now() - opened);
     printf("%6s %9s %9s %9s %9s %9s %10s %9s %9s %6s %12s %5s\n", "size", "first_s", "text_ms", "step_ms", "vae_ms",
            "decode_ms", "watched_ms", "whole_ms", "peak_gib", "tokens", "streamed_gib", "tile");

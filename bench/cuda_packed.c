@@ -1,5 +1,6 @@
-/* cuda_packed.c: how fast a GPU does the products of FLUX.2 [klein] 4B's single blocks with packed weights, beside the same in
- * bf16. One line for each packing: time of a run of BLOCKS blocks, its ratio to bf16, bytes of all weights on the device.
+/* cuda_packed.c: measures the products of FLUX.2 [klein] 4B's single blocks on a GPU, with packed weights and in bf16. It
+ * prints one line for each packing: the time of BLOCKS blocks, its ratio to the time in bf16, and the bytes of all
+ * weights on the device.
  *
  * Usage: cuda_packed [rows]        LZ_DEVICE=cuda:1, LZ_SHRINK=8: as in cuda_products.c */
 #include <stdio.h>
@@ -95,7 +96,7 @@ int main(int argc, char **argv) {
     int64_t most = s.wide * s.narrow * 2;
     unsigned char *bytes = malloc((size_t)most);
     if (!bytes) die("out of memory");
-    uint32_t u = 1; /* no scale of a block is infinite, and no sum either */
+    uint32_t u = 1; /* so that no scale of a block and no sum is infinite */
     for (int64_t i = 0; i < most; i++) bytes[i] = (unsigned char)((u = u * 1664525u + 1013904223u) >> 24 & 0x2f);
     double plain = 0;
     for (size_t i = 0; i < sizeof packings / sizeof *packings; i++) {

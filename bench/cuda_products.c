@@ -1,11 +1,11 @@
-/* cuda_products.c: how fast a GPU does the products of FLUX.2 [klein] 4B through the runtime: matrix products, attention,
- * convolutions of the autoencoder. Prints one line for each: time, TFLOP/s, and the error of some elements against f64
- * on the host, relative to the root mean square of those.
+/* cuda_products.c: measures the products of FLUX.2 [klein] 4B on a GPU, through the array runtime: matrix products,
+ * attention, convolutions of the autoencoder. It prints one line for each: time, TFLOP/s, and the largest error of some
+ * elements against f64 on the host, relative to the root mean square of these elements.
  *
  * Usage: cuda-products [part of a case's name]
  *   LZ_DEVICE=cuda:1        another device
- *   LZ_SHRINK=8             all sizes divided by this, for a dry run on a simulated GPU
- *   LAZULI_CUDA_TRACE=1     tells which algorithms were chosen, and what the libraries refused
+ *   LZ_SHRINK=8             all sizes are divided by this, for a test on a simulated GPU
+ *   LAZULI_CUDA_TRACE=1     prints which algorithms were chosen, and what the libraries refused
  *   LAZULI_CUDA_DNN=0       our own kernels instead of cuDNN's */
 #include <math.h>
 #include <stdio.h>
@@ -72,7 +72,7 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Random numbers of this type, roughly normal. A table of them from random places on: quick, and like nothing real. */
+/* Random numbers of this type, roughly normal: copies of a table, each from a random place on, which is fast. */
 static void *random_numbers(lz_context *ctx, int64_t n, lz_dtype type, double scale) {
     static char table[TABLE * 4];
     float f[TABLE];
@@ -139,7 +139,7 @@ static work prepare(sizes s) {
         w.out = LZ_DIMS(s.a, s.b);
         w.flops = 2.0 * (double)s.a * (double)s.b * (double)s.c;
         break;
-    case SDPA: /* rows of all heads, as models have them */
+    case SDPA: /* a row holds all heads of a token, as in models */
         add_operand(&w, LZ_DIMS(1, s.a, s.b, s.c), 1);
         add_operand(&w, LZ_DIMS(1, s.a, s.groups, s.c), 1);
         add_operand(&w, LZ_DIMS(1, s.a, s.groups, s.c), 1);
@@ -147,7 +147,7 @@ static work prepare(sizes s) {
         w.out = LZ_DIMS(1, s.b, s.a, s.c);
         w.flops = (s.causal ? 2.0 : 4.0) * (double)s.a * (double)s.a * (double)s.b * (double)s.c;
         break;
-    case CONV: /* weights as published: [out, in, 3, 3] */
+    case CONV: /* weights in the layout of published files: [out, in, 3, 3] */
         add_operand(&w, LZ_DIMS(1, s.a, s.a, s.b), 1);
         add_operand(&w, LZ_DIMS(s.c, s.b, 3, 3), 1 / sqrt(9.0 * (double)s.b));
         add_operand(&w, LZ_DIMS(s.c), 1);
@@ -172,14 +172,14 @@ static void describe(lz_context *ctx, lz_array *const *in, lz_array **out, void 
         break;
     case CONV: {
         lz_array *weight = lz_permute(in[1], LZ_DIMS(0, 2, 3, 1));
-        int before = w->s.stride == 1; /* halving pads behind only */
+        int before = w->s.stride == 1; /* a stride of 2 pads on the right and below only */
         out[0] = lz_conv2d(in[0], weight, in[2], .stride = (int)w->s.stride, .top = before, .bottom = 1, .left = before,
                            .right = 1);
     }
     }
 }
 
-/* ---- the same element by element ---------------------------------------------------------------------------------- */
+/* ---- the exact result, element by element ---------------------------------------------------------------------------------- */
 
 static double operand(const work *w, int i, int64_t at) { return number_at(w->data[i], w->s.type, at); }
 
@@ -226,7 +226,7 @@ static double conv_element(const work *w, int64_t row, int64_t column, int64_t o
     return sum;
 }
 
-/* Of some elements, some at the very end; NaN where one is not a number. */
+/* The largest error of some elements, the last one among them; NaN if an element is NaN. */
 static double error_of(const work *w, const void *result, int64_t n) {
     double wrong = 0, all = 0;
     for (int i = 0; i < SAMPLES; i++) {
@@ -253,7 +253,7 @@ static int64_t count(lz_dims d) {
     return n;
 }
 
-/* Seconds of one run when many follow each other; negative: err says why. */
+/* Seconds of one run: the mean of many. Negative: it failed, and err has the reason. */
 static double time_runs(lz_context *ctx, lz_compiled *f, lz_array *const *in, int runs, lz_error *err) {
     lz_scope *scope = lz_scope_begin(ctx, "runs");
     lz_array *out = NULL;

@@ -1,12 +1,12 @@
-/* cuda_sdpa.c: our own attention for Hopper (kernels/sdpa90.cu) against cuDNN at sizes of FLUX.2 [klein] 4B and
- * Qwen-Image: 24 heads of 128, tokens first in memory, bf16. For each length and each way: microseconds and TFLOP/s
- * cold (the median of many runs, the cache emptied before each) and warm (runs of a recording, one after the other, for
- * long enough that the GPU's power has its say), and the error of some rows against f64.
+/* cuda_sdpa.c: compares our own attention for Hopper (kernels/sdpa90.cu) with cuDNN, at sizes of FLUX.2 [klein] 4B and
+ * Qwen-Image: 24 heads of 128, rows of tokens, bf16. For each length and each configuration it prints microseconds and
+ * TFLOP/s, cold (the median of many runs, with an empty cache before each) and warm (a recording that is replayed until
+ * the GPU reaches its power limit), and the largest error of some rows against f64.
  *
- * Usage: cuda_sdpa [queries [keys]], such as 4245; without: all lengths
+ * Usage: cuda_sdpa [queries [keys]], such as cuda_sdpa 4245; without arguments it measures all lengths
  *   LZ_DEVICE=cuda:1   another device
- *   LZ_HEADS=2         other than 24, for a dry run on a simulated GPU
- *   LZ_SECONDS=0.05    how long the warm runs take */
+ *   LZ_HEADS=2         number of heads instead of 24, for a test on a simulated GPU
+ *   LZ_SECONDS=0.05    duration of the warm runs */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ typedef struct bench {
     lz_error err;
     int64_t heads, n, m;
     lz_tensor in[3], out;
-    uint16_t *host[3]; /* what lies in q, k, v */
+    uint16_t *host[3]; /* the numbers of q, k, v */
     lz_params params;
     lz_call call;
     char *flush;
@@ -42,7 +42,7 @@ static float number_at(uint16_t bits) {
     return f;
 }
 
-/* Roughly normal. */
+/* A random number, roughly normal. */
 static uint16_t random_bits(uint32_t *state) {
     int sum = 0;
     for (int j = 0; j < 4; j++) sum += (int)((*state = *state * 1664525u + 1013904223u) >> 24) - 128;
@@ -64,7 +64,7 @@ static bool run(bench *b) {
     return lz_sdpa90_reads(&b->call, &a) && lz_sdpa90_run(&a, &b->way, b->function, b->call.scratch);
 }
 
-/* ---- the same row by row ----------------------------------------------------------------------------------------- */
+/* ---- the exact result, row by row ----------------------------------------------------------------------------------------- */
 
 static double row_error(bench *b, int64_t head, int64_t token) {
     int64_t row = b->heads * HEAD;
@@ -90,7 +90,7 @@ static double row_error(bench *b, int64_t head, int64_t token) {
     return read ? sqrt(wrong / all) : NAN;
 }
 
-/* The largest of some rows, the last of all among them; NaN: one has what is not a number. */
+/* The largest error of some rows, the last one among them; NaN if an element is NaN. */
 static double error_of(bench *b) {
     double worst = 0;
     size_t bytes = (size_t)(b->n * b->heads * HEAD * 2);
@@ -123,7 +123,7 @@ static double cold_seconds(bench *b) {
     return times[COLD_RUNS / 2] * 1e-3;
 }
 
-/* As in a model: recorded, 30 in a row, again and again. */
+/* A recording of 30 launches, as in a model, replayed many times. */
 static double warm_seconds(bench *b, double once) {
     const lz_device_table *t = &lz_cuda_device_table;
     const char *wish = getenv("LZ_SECONDS");
@@ -142,7 +142,7 @@ static double warm_seconds(bench *b, double once) {
 
 /* ---- one length -------------------------------------------------------------------------------------------------- */
 
-/* true: it is right. */
+/* true: the result is correct. */
 static bool measure(bench *b, const char *name) {
     double error = error_of(b), cold = isnan(error) ? INFINITY : cold_seconds(b);
     double warm = isfinite(cold) ? warm_seconds(b, cold) : INFINITY;
@@ -192,12 +192,12 @@ static bool with_scratch(bench *b, const char *name, int64_t bytes) {
     return fine;
 }
 
-/* true: everything was right. */
+/* true: all results were correct. */
 static bool run_length(bench *b) {
     lz_sdpa90 a;
     printf("%lld heads, %lld queries, %lld keys\n", (long long)b->heads, (long long)b->n, (long long)b->m);
     if (!prepare(b) || !lz_sdpa90_reads(&b->call, &a)) {
-        printf("  not for this kernel %s\n", b->err.status ? b->err.text : "");
+        printf("  our kernel cannot compute it %s\n", b->err.status ? b->err.text : "");
         return false;
     }
     setenv("LAZULI_CUDA_SDPA", "library", 1);
@@ -240,7 +240,7 @@ int main(int n_arguments, char **arguments) {
         fprintf(stderr, "cuda_sdpa: %s\n", b.err.text);
         return 1;
     }
-    printf("%s; TFLOP/s behind times; ways: queries x keys\n", lz_device_name(ctx));
+    printf("%s; TFLOP/s after each time; configurations: queries x keys\n", lz_device_name(ctx));
     int wrong = 0;
     for (size_t i = 0; i < (n ? 1 : sizeof all_lengths / sizeof *all_lengths); i++) {
         b.heads = number_of(getenv("LZ_HEADS"), 24);

@@ -3,7 +3,7 @@
 
     diffusers_klein.py DIR [--size 256] [--steps 4] [--precision bf16] [--compile] [--runs 1] [--out FILE.png]
 
-The model is loaded before the clock starts. The second picture of --runs 2 finds everything warm.
+The model is loaded before the measurement. With --runs 2, the second picture is measured after everything was used once.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def main():
     pipe.set_progress_bar_config(disable=True)
     load = time.perf_counter() - begun
     if args.compile:
-        pipe.transformer.forward = torch.compile(pipe.transformer.forward)  # not with the clock inside: that compiles again and again
+        pipe.transformer.forward = torch.compile(pipe.transformer.forward)  # without the timer inside, which would cause repeated compilation
     seconds = {}
     timed(pipe.text_encoder, "text", seconds)
     timed(pipe.transformer, "steps", seconds)

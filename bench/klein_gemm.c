@@ -1,6 +1,7 @@
-/* klein_gemm.c: how fast this machine multiplies matrices, at the largest product of FLUX.2-klein-4B at 512x512, in f32, or in
- * bf16 with "bf16" as the argument. Prints two rates in Gflop/s, the best of three each: by the clock with all threads, and by the
- * processor's time with one thread, which does not suffer from whoever else is using the machine. bench/klein divides by them. */
+/* klein_gemm.c: measures the largest matrix product of FLUX.2-klein-4B at 512x512 on this machine, in f32, or in bf16 with
+ * "bf16" as the argument. It prints two rates in Gflop/s, each the best of three runs: with all threads by the clock, and
+ * with one thread by processor time, which other programs on the machine hardly change. bench/klein computes its floors
+ * from them. */
 #include <lazuli.h>
 #include <malloc.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@ static double rate(lz_dtype dtype, int threads, clockid_t clock, lz_error *err) 
     lz_array *a = lz_cast(lz_randn(ctx, LZ_DIMS(M, K), 1), dtype), *b = lz_cast(lz_randn(ctx, LZ_DIMS(N, K), 2), dtype);
     bool fine = lz_data(a, err) && lz_data(b, err);
     double best = 1e30;
-    for (int i = 0; i < 4 && fine; i++) { /* the first one is there to touch the memory */
+    for (int i = 0; i < 4 && fine; i++) { /* the first run touches the memory, and is not measured */
         lz_scope *scope = lz_scope_begin(ctx, "product");
         double start = seconds(clock);
         fine = lz_data(lz_linear(a, b, NULL), err) != NULL;
@@ -32,7 +33,8 @@ static double rate(lz_dtype dtype, int threads, clockid_t clock, lz_error *err) 
 
 int main(int argc, char **argv) {
     lz_error err = {.status = LZ_OK};
-    mallopt(M_MMAP_MAX, 0); /* freed memory stays here: else the kernel clears new pages for every result */
+    mallopt(M_MMAP_MAX,
+            0); /* freed memory stays with the process; otherwise the system clears new pages for every result */
     mallopt(M_TRIM_THRESHOLD, -1);
     lz_dtype dtype = argc > 1 && strcmp(argv[1], "bf16") == 0 ? LZ_BF16 : LZ_F32;
     double all = rate(dtype, 0, CLOCK_MONOTONIC, &err);

@@ -1,8 +1,8 @@
-/* klein_run.c: runs a command and says what it took. klein_run REPORT COMMAND [ARGUMENT...]
+/* klein_run.c: runs a command and reports its time and memory. klein_run REPORT COMMAND [ARGUMENT...]
  *
- * REPORT becomes lines that sh can read: seconds on the clock, of the processor (user and system), and the most memory that was
- * resident at once: rss, with the pages of mapped files, as the system counts it; anonymous, without them, looked at five times
- * a second. The command's exit code is passed on. */
+ * The file REPORT gets lines that sh can read: seconds by the clock; processor seconds (user and system); and the largest
+ * resident memory: rss, which includes pages of mapped files, and anonymous, which does not and is sampled five times a
+ * second. klein_run exits with the exit code of the command. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-"""The cases of bench.c in PyTorch, as lines of the same form. Argument as there: a part of a case's name."""
+"""The cases of bench.c in PyTorch, printed as lines of the same form. The argument is a part of a case's name."""
 import os
 import sys
 import time

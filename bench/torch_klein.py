@@ -4,17 +4,17 @@
     torch_klein.py STAGE --results FILE [--model DIR] [--sizes 256 512 1024] [--device cuda] [--seconds 300]
                          [--rest 0.5] [--tokens 11]
 
-    ceilings   what the machine gives: a matrix product, attention, copies
-    eager      diffusers as it comes
-    compiled   with what its manual advises: torch.compile, cuDNN's attention, a channels-last autoencoder. `blocks`
+    ceilings   the highest rates on this machine: a matrix product, attention, copies
+    eager      diffusers without torch.compile
+    compiled   with the options that its manual advises: torch.compile, cuDNN's attention, a channels-last autoencoder. `blocks`
                compiles block by block and tunes products; `graphs` compiles the whole transformer for CUDA graphs
     qwen_eager, qwen_compiled
                Qwen-Image's transformer alone, one pass, with weights made here and a prompt of so many tokens: `blocks`
                compiles block by block, `graph` records that as one CUDA graph, `tuned` tunes products
 
 Parts of the pipeline are called with the tensors that the pipeline itself made for them. Times are medians of five or
-more after warming up, each waited for; rested_ms of three, before each of which the GPU had nothing to do for a moment.
-Results are lines of JSON, written as they come: whatever cuts this off, they stay.
+more after warming up, and the host waits for each; rested_ms is the median of three, each after a pause. Each result is a
+line of JSON that is written at once, so it is kept if the program is stopped.
 """
 
 import argparse
@@ -55,8 +55,8 @@ def one_ms(run, rest=0.0):
 
 
 def median_ms(run, warm=3, least=5, seconds=1.0):
-    """Of at least so many runs, one after the other, and more while they fit into so many seconds; and of three that
-    each follow a rest."""
+    """The median time of consecutive runs, at least so many, and more while they fit into so many seconds; and that of
+    three runs with a pause before each."""
     for _ in range(warm):
         run()
     sync()
@@ -72,11 +72,11 @@ def relative(got, want):
     return ((got - want).norm() / want.norm()).item()
 
 
-# ---- what the machine gives ------------------------------------------------------------------------------------------
+# ---- the highest rates of the machine ------------------------------------------------------------------------------------------
 
 
 def ceiling(what, unit, work, run, times=10):
-    """work: how many of the unit; ten runs at once, so that waiting does not count."""
+    """work: amount in the unit. Ten runs are queued before the host waits, so that waiting is not measured."""
     try:
         took = median_ms(lambda: [run() for _ in range(times)])
         ms, rested_ms = took["ms"] / times, took["rested_ms"] / times
@@ -126,7 +126,7 @@ def picture(pipe, size, steps=STEPS, **options):
 
 
 def capture(pipe, size):
-    """What the pipeline hands to its transformer and to its autoencoder."""
+    """The tensors with which the pipeline calls its transformer and its autoencoder."""
     seen, decode = {}, pipe.vae.decode
     hook = pipe.transformer.register_forward_pre_hook(lambda _, args, kw: seen.update(step=kw), with_kwargs=True)
 
@@ -142,7 +142,7 @@ def capture(pipe, size):
 
 
 def tail_ms(pipe, size, runs=5):
-    """From the last step on: latents to 8-bit pixels here."""
+    """The work after the last step: from latents to 8-bit pixels on the host."""
     times = []
     for _ in range(runs + 1):
         marks = []
@@ -158,7 +158,7 @@ def tail_ms(pipe, size, runs=5):
 
 
 def parts(pipe, seen):
-    """name, size: how to run it"""
+    """A dictionary from (name, size) to a function that runs this part."""
     run = {("text", 0): lambda: pipe.encode_prompt(PROMPT, device=ARGS.device)[0]}
     for size, s in seen.items():
         run["step", size] = lambda s=s: pipe.transformer(**s["step"])[0]
@@ -211,8 +211,8 @@ def compiled():
         pipe.transformer.compile(mode="reduce-overhead", dynamic=False)
 
     def attempt(engine, what, size, need, part=None, measure=median_ms):
-        """The first call compiles. need: seconds it may take; with less left it is not begun. After a failure the part
-        goes on without being compiled."""
+        """The first call compiles. need: with fewer seconds left it is not started. After a failure the part is measured
+        without being compiled."""
         left = ARGS.seconds - (now() - BEGUN)
         call = run.get((what, size), lambda: picture(pipe, size))
         try:
@@ -223,7 +223,7 @@ def compiled():
             sync()
             fields = dict(compile_s=now() - start)
             if (what, size) in want:
-                fields["error"] = relative(got, want[what, size])  # against eager: rounding, nothing more
+                fields["error"] = relative(got, want[what, size])  # against eager; only roundings may differ
             emit(what, engine=engine, size=size, **(measure(call) | fields))
             return True
         except Exception as e:
@@ -232,7 +232,7 @@ def compiled():
                 forget(part)
             return False
 
-    with sdpa_kernel(FASTEST_FIRST, set_priority=True):  # what takes least time to compile first
+    with sdpa_kernel(FASTEST_FIRST, set_priority=True):  # the parts that compile fastest come first
         graphs()
         fine = [attempt("graphs", "step", size, 40) for size in reversed(ARGS.sizes)]
         attempt("graphs", "vae", largest, 45, pipe.vae)
@@ -250,14 +250,15 @@ def compiled():
 
 
 def qwen_passes():
-    """The transformer; size: how to run it, with what QwenImagePipeline hands to it (nothing is padded: no mask)."""
+    """The transformer, and a dictionary from the size to a function that runs it with the tensors of QwenImagePipeline
+    (nothing is padded, so there is no mask)."""
     start = now()
     import diffusers
     import transformers
 
     imported = now()
     config = pathlib.Path(ARGS.model, "transformer/config.json")
-    config = json.loads(config.read_text()) if config.exists() else {}  # the class has the published ones by default
+    config = json.loads(config.read_text()) if config.exists() else {}  # the defaults of the class are those of the published model
     torch.manual_seed(1)
     torch.set_default_dtype(torch.bfloat16)
     with torch.device(ARGS.device):
@@ -299,7 +300,7 @@ def qwen_compiled():
     want = {size: call() for size, call in run.items()}
 
     def attempt(engine, size, need, prepare=lambda call: call):
-        """As for klein: the first call compiles, and is not begun with less than need seconds left."""
+        """As for klein: the first call compiles, and is not started with fewer than need seconds left."""
         left = ARGS.seconds - (now() - BEGUN)
         try:
             if left < need:

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "check.h"
+
 static char folder[256];
 
 __attribute__((unused)) static const char *in_folder(const char *name) {
@@ -63,6 +65,23 @@ __attribute__((unused)) static void failing_release(void *user, void *memory, si
     (void)bytes;
     ((failing *)user)->live -= memory != NULL;
     free(memory);
+}
+
+/* Calls attempt(ctx, number) in a context whose allocation of that number fails: 1, 2, ... until there are fewer
+ * allocations. attempt checks its errors, and frees what it made; then nothing may be left. */
+__attribute__((unused)) static void fail_each_allocation(void (*attempt)(lz_context *ctx, long long number),
+                                                         int compute) {
+    bool through = false;
+    for (long long number = 1; !through && number < 10000; number++) {
+        failing f = {.fail_at = number};
+        lz_allocator allocator = {failing_allocate, failing_release, &f};
+        lz_context *ctx = lz_open(.threads = 1, .compute = compute, .allocator = &allocator);
+        if (ctx) attempt(ctx, number);
+        through = ctx && f.asked < number;
+        lz_close(ctx);
+        CHECK_I64(f.live, 0);
+    }
+    CHECK(through);
 }
 
 #endif

@@ -67,8 +67,8 @@ static gemm conv_gemm(const window *s) {
                   .batch = 1,
                   .segments = s->kernel_height * s->kernel_width,
                   .segment_length = s->channels,
-                  .a = {s->images * s->out_height * s->out_width, s->type_x, s->stride_x, s, locate_pixel},
-                  .b = {s->out_channels, s->type_w, s->stride_w, s, locate_weight},
+                  .a = {s->images * s->out_height * s->out_width, s->type_x, s->stride_x, s, locate_pixel, NULL},
+                  .b = {s->out_channels, s->type_w, s->stride_w, s, locate_weight, NULL},
                   .shared = SHARE_B,
                   .pairs = s->pairs};
 }

@@ -247,7 +247,11 @@ char *lz_image_decode_text(lz_context *ctx, const void *data, int64_t bytes, con
  *
  * lz_model_open takes a folder, and does not search for one. The demo model is installed as share/lazuli/models/demo
  * below the prefix; `pkg-config --variable=demo lazuli` prints its folder. `lazuli pull` puts models into the cache of
- * the Hugging Face tools, and `lazuli models` prints their folders. */
+ * the Hugging Face tools, and `lazuli models` prints their folders.
+ *
+ * FLUX.3 [klein] is another family. Its folders have a modular_model_index.json. It keeps a single reference image
+ * whole: if neither width nor height is set, the picture has the size of that image, up to 4 megapixels, although the
+ * settled options have a size in whole tokens. */
 typedef struct lz_model lz_model;
 /* Several threads may use one model. Their pictures are made at the same time, interleaved step by step. */
 lz_model *lz_model_open(lz_context *ctx, const char *folder, lz_error *err);
@@ -493,6 +497,7 @@ lz_job_view lz_job_wait(lz_job *job, uint64_t changes);
 typedef struct lz_remarks {
     char size[200];
     char images[200];
+    char prompt[200];  /* it is shorter than the captions that the model was trained on */
     char words[600];   /* unknown words of the prompt, and the nearest known ones */
     char read_as[600]; /* the prompt that the model gets, if it is not the one of the options; cut if it is long */
 } lz_remarks;

@@ -50,7 +50,7 @@ static inline double psnr(lz_array *a, lz_array *b) { /* of values in 0..1 */
 /* ---- cases ------------------------------------------------------------------------------------------------------- */
 
 typedef struct test_case {
-    char name[64], model[64], prompt[4096], references[256], words[256];
+    char name[64], model[64], prompt[4096], references[256], words[1024];
     const char *negative; /* words, or NULL: not said */
     int width, height, steps;
     double guidance, strength;
@@ -134,7 +134,7 @@ static inline void run_case(lz_context *ctx, const char *data, const test_case *
         CHECK(text < 1e-4, "%s: text %g", c->name, text);
         CHECK(latents < 1e-4, "%s: latents %g", c->name, latents);
         CHECK(picture >= 60, "%s: %g dB", c->name, picture);
-        int64_t n = 0, off = 0, plane = (int64_t)c->width * c->height;
+        int64_t n = 0, off = 0, plane = p.image.width * p.image.height;
         const float *want = floats(lz_weights_get(golden, "image"), &n);
         for (int64_t i = 0; i < plane; i++)
             for (int k = 0; k < 3; k++)

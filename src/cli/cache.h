@@ -39,6 +39,9 @@ char *cache_folder(const char *cache, const char *repo); /* cache/models--OWNER-
 void each_cached(const char *cache, void (*visit)(void *user, const char *repo), void *user);
 char *cached_model(const char *folder); /* the snapshot to use in models--OWNER--REPO, owned; or NULL */
 bool have_file(const char *folder, const char *name);
+/* The name of the index of a model folder: that of modular pipelines if it has only that one. */
+const char *index_name(const char *folder);
+bool have_model(const char *folder); /* it has an index */
 
 /* Makes a folder in $TMPDIR to plan with, instead of the model's own. Returns an exit code; call published_close after
  * an error too. Signals that would end the program are blocked in between. */

@@ -233,9 +233,7 @@ static int check_arguments(const arguments *args, const char *from, const char *
 
 int convert_command(const arguments *args) {
     const char *from = args->words[0], *to = args->words[1];
-    char *index = path_of(from, "model_index.json");
-    bool model = index && access(index, F_OK) == 0;
-    free(index);
+    bool model = have_model(from);
     int code = check_arguments(args, from, to, model);
     if (code != DONE) return code;
     report r = {.args = args, .shown = !args->quiet && lines_move(), .tensors = args->json ? json_array() : NULL};

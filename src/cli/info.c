@@ -109,7 +109,7 @@ static void print_file(const char *path, lz_weights *weights, const component *c
 static bool is_file(const char *path) {
     struct stat s;
     if (!path || stat(path, &s) != 0) return false;
-    return !S_ISDIR(s.st_mode) || !have_file(path, "model_index.json");
+    return !S_ISDIR(s.st_mode) || !have_model(path);
 }
 
 /* Prints the settings of a picture or a sheet. Returns an exit code */

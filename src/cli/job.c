@@ -287,7 +287,7 @@ static int check_model(const arguments *a) {
     int code = choose_model(a, &choice);
     bool file = choice.folder && access(choice.folder, R_OK) == 0 && !is_folder(choice.folder);
     bool parts = file || choice.set || a->text_encoder || (choice.folder && have_part(choice.folder));
-    if (code == DONE && !parts && !have_file(choice.folder, "model_index.json")) {
+    if (code == DONE && !parts && !have_model(choice.folder)) {
         snprintf(err.text, sizeof err.text, "%s is not a model folder: %s", choice.folder,
                  access(choice.folder, F_OK) ? "there is no such file or folder"
                                              : "it has no readable model_index.json");
@@ -354,9 +354,12 @@ static void say_cut(const job *j) {
     const lz_image *first = a->n_images && !a->noise ? &j->images[0] : NULL;
     int64_t width = a->width ? a->width : first ? first->width : 0;
     int64_t height = a->height ? a->height : first ? first->height : 0;
-    if (!a->width && !a->height && first && first->width * first->height > 1024 * 1024)
-        note(j->args, "the picture is %lld x %lld, a megapixel in the shape of the image; -W and -H set another size",
-             (long long)j->picture.width, (long long)j->picture.height);
+    bool by_image = !a->width && !a->height && first, large = j->picture.width * j->picture.height > 3 << 19;
+    /* The image was put into a larger size, and the picture is cropped back to it. */
+    if (by_image && first->width <= j->picture.width && first->height <= j->picture.height) return;
+    if (by_image && first->width * first->height > 1024 * 1024)
+        note(j->args, "the picture is %lld x %lld, %s in the shape of the image; -W and -H set another size",
+             (long long)j->picture.width, (long long)j->picture.height, large ? "4 megapixels" : "a megapixel");
     else if ((width && width != j->picture.width) || (height && height != j->picture.height))
         note(j->args, "the size is cut to %lld x %lld, because sides are multiples of %lld",
              (long long)j->picture.width, (long long)j->picture.height, (long long)j->facts.token_pixels);
@@ -401,7 +404,7 @@ static void say_streamed(const job *j) {
 }
 
 /* Notes what lz_job_remark says of this picture. A session makes many pictures with one model, so it notes remarks on
- * sizes and images once, and remarks on words once for each prompt. */
+ * sizes, images and short prompts once, and remarks on words once for each prompt. */
 static int say_remarks(job *j) {
     const arguments *a = j->args;
     lz_remarks now, *said = &j->said;
@@ -410,12 +413,14 @@ static int say_remarks(job *j) {
     if (lz_job_remark(j->work, &now, &err) != LZ_OK) return fail_with(a, &err);
     if (*now.size && !*said->size) note(a, "%s", now.size);
     if (*now.images && !*said->images) note(a, "%s", now.images);
+    if (*now.prompt && !*said->prompt) note(a, "%s", now.prompt);
     if (*now.read_as && strcmp(now.read_as, said->read_as) != 0) note(a, "the prompt is read as \"%s\"", now.read_as);
     if (*now.words && strcmp(now.words, said->words) != 0)
         note(a, "%s; 'lazuli info%s%s --words' lists all that it knows", now.words, a->model ? " -m " : "",
              a->model ? a->model : "");
     if (!*now.size) memcpy(now.size, said->size, sizeof now.size);
     if (!*now.images) memcpy(now.images, said->images, sizeof now.images);
+    if (!*now.prompt) memcpy(now.prompt, said->prompt, sizeof now.prompt);
     *said = now;
     return DONE;
 }

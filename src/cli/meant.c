@@ -64,7 +64,7 @@ const char *slip_of(const char *word) {
 
 /* Is it a folder with a model, or a name in our list or in the Hugging Face cache? */
 static bool names_model(const char *word) {
-    if (known_by(word) || have_file(word, "model_index.json")) return true;
+    if (known_by(word) || have_model(word)) return true;
     if (!is_repo(word)) return false;
     char *cache = hub_cache(), *folder = cache_folder(cache, word), *model = folder ? cached_model(folder) : NULL;
     bool there = model != NULL;

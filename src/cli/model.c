@@ -32,7 +32,7 @@ static void name_places(char *places[PLACES]) {
 }
 
 /* The absolute path of the folder, if there is a model in it; owned. */
-static char *model_at(const char *place) { return have_file(place, "model_index.json") ? realpath(place, NULL) : NULL; }
+static char *model_at(const char *place) { return have_model(place) ? realpath(place, NULL) : NULL; }
 
 char *find_demo(void) {
     char *places[PLACES], *demo = NULL;

@@ -77,6 +77,8 @@ const char *repo_of(const char *name) {
 
 /* ---- folders ----------------------------------------------------------------------------------------------------- */
 
+static const char plain_index[] = "model_index.json", modular_index[] = "modular_model_index.json";
+
 char *path_of(const char *folder, const char *at) { return folder ? file_in(folder, at) : NULL; }
 
 bool have_file(const char *folder, const char *name) {
@@ -86,6 +88,13 @@ bool have_file(const char *folder, const char *name) {
     free(path);
     return there;
 }
+
+const char *index_name(const char *folder) {
+    bool modular = !have_file(folder, plain_index) && have_file(folder, modular_index);
+    return modular ? modular_index : plain_index;
+}
+
+bool have_model(const char *folder) { return have_file(folder, index_name(folder)); }
 
 char *home_path(const char *variable, const char *below, const char *in_cache) {
     const char *value = variable ? getenv(variable) : NULL, *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -133,7 +142,7 @@ static char *snapshot_of_main(const char *folder) {
         snapshot = NULL;
     if (file) fclose(file);
     free(path);
-    if (snapshot && have_file(snapshot, "model_index.json")) return snapshot;
+    if (snapshot && have_model(snapshot)) return snapshot;
     free(snapshot);
     return NULL;
 }
@@ -147,7 +156,7 @@ char *cached_model(const char *folder) {
     for (struct dirent *e; dir && (e = readdir(dir));) {
         struct stat s;
         char *one = *e->d_name == '.' ? NULL : path_of(all, e->d_name);
-        if (one && have_file(one, "model_index.json") && stat(one, &s) == 0 && (!best || s.st_mtime > newest)) {
+        if (one && have_model(one) && stat(one, &s) == 0 && (!best || s.st_mtime > newest)) {
             free(best);
             best = one;
             newest = s.st_mtime;

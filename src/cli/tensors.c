@@ -131,7 +131,7 @@ static lz_status add_source(listing *list, const char *path, const char *part, l
 }
 
 static lz_status open_sources(listing *list, const char *path, lz_error *err) {
-    if (!have_file(path, "model_index.json")) return add_source(list, path, NULL, err);
+    if (!have_model(path)) return add_source(list, path, NULL, err);
     lz_status status = LZ_OK;
     for (size_t i = 0; i < n_model_parts && list->n < MOST_SOURCES && !status; i++) {
         char *part = model_parts[i].weights ? path_of(path, model_parts[i].name) : NULL;

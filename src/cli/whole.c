@@ -1,4 +1,4 @@
-/* whole.c: see cache.h: checks whether a model is complete, by model_index.json, the indices of shards and the headers
+/* whole.c: see cache.h: checks whether a model is complete, by its index, the indices of shards and the headers
  * of weights; no tensor is read. */
 #include <dirent.h>
 #include <stdarg.h>
@@ -25,9 +25,11 @@ bool ends_in(const char *text, const char *ending) {
     return n > m && strcmp(text + n - m, ending) == 0;
 }
 
-/* "vae": ["diffusers", "AutoencoderKL"]; an optional part that the model does not have is [null, null]. */
+/* "vae": ["diffusers", "AutoencoderKL"]; an optional part that the model does not have is [null, null]. Of a modular
+ * pipeline "vae": [null, null, {where it is}]. */
 bool names_part(const json_t *index, const char *part) {
     const json_t *value = json_object_get(index, part);
+    if (json_array_size(value) == 3) return json_is_object(json_array_get(value, 2));
     return json_array_size(value) == 2 && json_is_string(json_array_get(value, 0)) &&
            json_is_string(json_array_get(value, 1));
 }
@@ -130,7 +132,7 @@ static void look_at_weights(lz_context *ctx, const char *folder, const char *par
 
 void look_at_model(lz_context *ctx, const char *folder, model_state *state) {
     *state = (model_state){.faults = json_array()};
-    json_t *index = read_json(folder, "model_index.json");
+    json_t *index = read_json(folder, index_name(folder));
     const char *class = json_string_value(json_object_get(index, "_class_name"));
     snprintf(state->class, sizeof state->class, "%s", class ? class : "");
     state->runs = runs_pipeline(class);

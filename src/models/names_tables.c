@@ -53,6 +53,40 @@ const lz_component lz_names_flux2 = {
     N_ALIASES(flux2),
 };
 
+/* '*': image, image_cond, txt. In a block's list it is image, image_cond. */
+#define FLUX3_BLOCK(engine, file)                                                                                      \
+    {engine "attn.to_q", file "q_proj", COPY}, {engine "attn.to_k", file "k_proj", COPY},                              \
+        {engine "attn.to_v", file "v_proj", COPY}, {engine "attn.to_out.0", file "attn_out", COPY},                    \
+        {engine "ff.linear_in", file "mlp_in", COPY}, {engine "ff.linear_out", file "mlp_out", COPY},                  \
+        {engine "attn.norm_q", file "norm.query_norm", COPY}, {                                                        \
+        engine "attn.norm_k", file "norm.key_norm", COPY                                                               \
+    }
+
+static const lz_alias flux3[] = {
+    /* Black Forest Labs and ComfyUI */
+    {"x_embedders.*", "emb_in.*", COPY},
+    {"context_embedder", "txt_in", COPY},
+    {"timestep_embedder.linear_1", "time_in.in_layer", COPY},
+    {"timestep_embedder.linear_2", "time_in.out_layer", COPY},
+    {"target_timestep_embedder.linear_1", "ref_time_in.in_layer", COPY},
+    {"target_timestep_embedder.linear_2", "ref_time_in.out_layer", COPY},
+    {"early_stream_modulations.*.linear", "early_stream_modulations.*.lin", COPY},
+    {"single_stream_modulations.*.linear", "single_stream_modulations.*.lin", COPY},
+    {"proj_out", "final_layer.image.linear", COPY},
+    {"norm_out.linear", "final_layer.image.adaLN_modulation.1", LZ_ALIAS_SWAP, 0},
+    FLUX3_BLOCK("txt_mode_blocks.#.", "txt_mode_blocks.#."),
+    FLUX3_BLOCK("mode_blocks.*.#.", "content_mode_blocks.*.#."),
+    FLUX3_BLOCK("single_transformer_blocks.#.", "single_blocks.#."),
+};
+
+const lz_component lz_names_flux3 = {
+    .name = "FLUX.3 transformer",
+    .stem = "",
+    .prefixes = {OF_TRANSFORMERS},
+    .anchors = {"early_stream_modulations.image.linear.weight", "x_embedders.image.weight"},
+    N_ALIASES(flux3),
+};
+
 /* Every maker but mflux has the names of diffusers. */
 static const lz_alias qwen_image[] = {
     {"transformer_blocks.#.attn.to_out.0", "transformer_blocks.#.attn.attn_to_out.0", COPY},

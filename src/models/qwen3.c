@@ -228,15 +228,17 @@ lz_array *lz_qwen3_features(const lz_qwen3 *m, lz_array *ids, lz_array *real) {
     return lz_scope_return(scope, run_layers(m, x, cos, sin, real, NULL, NULL));
 }
 
-lz_array *lz_qwen3_vl_features(const lz_qwen3 *m, lz_array *ids, lz_array *places, lz_array *rows, lz_array *pictures) {
+lz_array *lz_qwen3_vl_features(const lz_qwen3 *m, lz_array *ids, lz_array *real, lz_array *places, lz_array *rows,
+                               lz_array *pictures) {
     lz_scope *scope = lz_scope_begin(m->ctx, "qwen3-vl");
     lz_dtype type = lz_compute_type(m->ctx);
     lz_array *cos, *sin;
     place_tables(m, places, &cos, &sin);
+    if (real) real = lz_reshape(real, LZ_DIMS(1, 1, 1, lz_size(ids)));
     lz_array *x = lz_cast(lz_param_take(m->embed, ids), type); /* [T, W] */
     if (pictures) {
         lz_array *seen = lz_cast(lz_slice(pictures, 1, 0, m->width, 1), type);
         x = lz_take(lz_concat((lz_array *[]){x, seen}, 2, 0), rows, 0);
     }
-    return lz_scope_return(scope, run_layers(m, x, cos, sin, NULL, rows, pictures));
+    return lz_scope_return(scope, run_layers(m, x, cos, sin, real, rows, pictures));
 }

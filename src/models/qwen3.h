@@ -23,9 +23,10 @@ bool lz_qwen3_has_places(const lz_qwen3 *m); /* it is of Qwen3-VL: tokens have t
 /* ids [t] i64, real [t] bool (false: padding; NULL: there is none) -> [t, taps * width] f32 */
 lz_array *lz_qwen3_features(const lz_qwen3 *m, lz_array *ids, lz_array *real);
 
-/* Tokens of Qwen3-VL: ids [t] i64, places [t, 3] f32 (time, row, column). With images: rows [t] i64 says for each token
+/* Tokens of Qwen3-VL: ids [t] i64, real as above or NULL, places [t, 3] f32 (time, row, column). With images: rows [t] i64 says for each token
  * which row it has, its own embedding (below t) or a row t + i of an image; pictures [p, n width] are the rows i, and
  * behind them n - 1 more that are added after the first n - 1 layers (qwen3_vision.h). Otherwise both are NULL. */
-lz_array *lz_qwen3_vl_features(const lz_qwen3 *m, lz_array *ids, lz_array *places, lz_array *rows, lz_array *pictures);
+lz_array *lz_qwen3_vl_features(const lz_qwen3 *m, lz_array *ids, lz_array *real, lz_array *places, lz_array *rows,
+                               lz_array *pictures);
 
 #endif

@@ -15,11 +15,11 @@ typedef struct waves {
 
 static int64_t size_of(const waves *w) { return (w->last - w->first + 1) * w->pairs; }
 
-static void fill_waves(waves *w, double theta) {
+static void fill_waves(waves *w, double theta, double unit) {
     for (int64_t k = 0; k < w->pairs; k++) {
         double frequency = pow(theta, -2.0 * (double)k / (double)(2 * w->pairs));
         for (int64_t i = 0; i <= w->last - w->first; i++) {
-            double angle = (double)(w->first + i) * frequency;
+            double angle = (double)(w->first + i) * unit * frequency;
             w->cos[i * w->pairs + k] = (float)cos(angle);
             w->sin[i * w->pairs + k] = (float)sin(angle);
         }
@@ -79,8 +79,8 @@ double lz_rope_read(lz_config *c, double theta, int64_t sections[3], bool *inter
     return theta;
 }
 
-void lz_rope_tables(lz_context *ctx, const int64_t channels[LZ_ROPE_AXES], double theta, const lz_place *places,
-                    int64_t n, lz_array **cos_table, lz_array **sin_table) {
+void lz_rope_tables_in(lz_context *ctx, const int64_t channels[LZ_ROPE_AXES], double theta, double unit,
+                       const lz_place *places, int64_t n, lz_array **cos_table, lz_array **sin_table) {
     waves axes[LZ_ROPE_AXES] = {{0}};
     int64_t size = measure(channels, places, n, axes), half = 0;
     for (int a = 0; a < LZ_ROPE_AXES; a++) half += axes[a].pairs;
@@ -92,7 +92,7 @@ void lz_rope_tables(lz_context *ctx, const int64_t channels[LZ_ROPE_AXES], doubl
             axes[a].cos = next;
             axes[a].sin = next + size;
             next += size_of(&axes[a]);
-            fill_waves(&axes[a], theta);
+            fill_waves(&axes[a], theta, unit);
         }
         join_waves(axes, places, n, table, table + n * half);
         *cos_table = lz_from(ctx, LZ_DIMS(n, half), LZ_F32, table);
@@ -101,4 +101,9 @@ void lz_rope_tables(lz_context *ctx, const int64_t channels[LZ_ROPE_AXES], doubl
         *cos_table = *sin_table = lz_poison(ctx, LZ_OUT_OF_MEMORY, "rope");
     lz_host_free(ctx, table);
     lz_host_free(ctx, few);
+}
+
+void lz_rope_tables(lz_context *ctx, const int64_t channels[LZ_ROPE_AXES], double theta, const lz_place *places,
+                    int64_t n, lz_array **cos_table, lz_array **sin_table) {
+    lz_rope_tables_in(ctx, channels, theta, 1, places, n, cos_table, sin_table);
 }

@@ -15,6 +15,9 @@ typedef struct lz_place {
  * sin: [n, pairs of all axes] f32. channels: ended by 0 if there are fewer than LZ_ROPE_AXES axes. */
 void lz_rope_tables(lz_context *ctx, const int64_t channels[LZ_ROPE_AXES], double theta, const lz_place *places,
                     int64_t n, lz_array **cos, lz_array **sin);
+/* The same of places in another unit: the angle is at[a] * unit * ..., such as 0.5 for half steps. */
+void lz_rope_tables_in(lz_context *ctx, const int64_t channels[LZ_ROPE_AXES], double theta, double unit,
+                       const lz_place *places, int64_t n, lz_array **cos, lz_array **sin);
 
 /* The rope base of a text encoder's configuration; theta if it has none. Files of transformers 4 have rope_theta and
  * rope_scaling, those of transformers 5 rope_parameters; scaled ropes (linear, yarn, ...) are refused. sections: number

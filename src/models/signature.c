@@ -75,6 +75,21 @@ static json_t *z_image_config(const lz_names *n, const char *path) {
                      head / 8 * 3);
 }
 
+static json_t *flux3_config(const lz_names *n, const char *path) {
+    (void)path;
+    int64_t d = rows(n, "x_embedders.image.weight"), head = rows(n, "single_transformer_blocks.0.attn.norm_q.weight"),
+            m = rows(n, "single_transformer_blocks.0.ff.linear_in.weight") / 2,
+            c = columns(n, "x_embedders.image.weight");
+    bool flow_map = lz_names_shape(n, "target_timestep_embedder.linear_1.weight").n > 0;
+    return json_pack("{s:I, s:I, s:f, s:I, s:I, s:i, s:i, s:I, s:b, s:[I, I, I, I]}", "num_attention_heads",
+                     over(d, head), "attention_head_dim", head, "mlp_ratio", ratio(m, d), "in_channels", c,
+                     "joint_attention_dim", columns(n, "context_embedder.weight"), "num_layers",
+                     count(n, "txt_mode_blocks.%d.attn.norm_q.weight"), "num_single_layers",
+                     count(n, "single_transformer_blocks.%d.attn.norm_q.weight"), "timestep_channels",
+                     columns(n, "timestep_embedder.linear_1.weight"), "flow_map", flow_map, "axes_dims_rope", head / 4,
+                     head / 4, head / 4, head / 4);
+}
+
 static const char zero_time[] = "__index_timestep_zero__";
 
 /* zero_cond_t: the marker of ComfyUI's files. GGUF files cannot have it, so the name counts too. */
@@ -274,6 +289,7 @@ static const kind kinds[] = {
      flux2_config,
      "x_embedder.weight",
      {{3072, "FLUX.2 [klein] 4B"}, {4096, "FLUX.2 [klein] 9B"}, {0, "FLUX.2 [klein]"}}},
+    {&lz_names_flux3, LZ_PART_TRANSFORMER, flux3_config, "x_embedders.image.weight", {{0, "FLUX.3 [klein]"}}},
     {&lz_names_qwen_image, LZ_PART_TRANSFORMER, qwen_image_config, "img_in.weight", {{0, "Qwen-Image"}}},
     {&lz_names_qwen_image21, LZ_PART_TRANSFORMER, qwen_image21_config, "img_in.weight", {{0, "Qwen-Image 2.1"}}},
     {&lz_names_z_image, LZ_PART_TRANSFORMER, z_image_config, "cap_embedder.1.weight", {{0, "Z-Image"}}},
@@ -382,10 +398,13 @@ bool lz_file_name_has(const char *path, const char *word) {
 
 /* Is it a component of a diffusers folder? Then it must have a configuration. */
 bool lz_is_derived(lz_context *ctx, const char *path) {
-    char *config = lz_path_join(ctx, path, "config.json"), *index = lz_path_join(ctx, path, "../model_index.json");
-    bool derived = config && index && access(config, F_OK) != 0 && access(index, F_OK) != 0;
-    lz_host_free(ctx, config);
-    lz_host_free(ctx, index);
+    static const char *const files[] = {"config.json", "../model_index.json", "../modular_model_index.json"};
+    bool derived = true;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char *file = lz_path_join(ctx, path, files[i]);
+        derived = derived && file && access(file, F_OK) != 0;
+        lz_host_free(ctx, file);
+    }
     return derived;
 }
 

@@ -15,15 +15,15 @@
 
 enum { LZ_DEFAULT_SIZE = 1024, LZ_MAX_SIZE = 1 << 13, LZ_MAX_STEPS = 1000 };
 
-/* How a reference image is prepared: resized to small_width x small_height, then cropped to the middle width x
- * height. */
+/* How a reference image is prepared: resized to small_width x small_height, then cropped to the middle width x height,
+ * or, where these are larger, put into the middle of them, with its reflection around it. */
 typedef struct lz_reference_size {
     int64_t small_width, small_height, width, height;
 } lz_reference_size;
 
 typedef struct lz_family {
     const char *name;
-    const char *pipelines[4]; /* _class_name in model_index.json; ended by NULL */
+    const char *pipelines[4]; /* _class_name in model_index.json (or modular_model_index.json); ended by NULL */
 
     /* A model from files (parts.h): of what it is made, where people get what is missing (by part), and what stands in
      * for model_index.json and scheduler_config.json. signature: of the transformer's file. NULL: no memory. */
@@ -49,12 +49,14 @@ typedef struct lz_family {
     int (*default_steps)(const void *model); /* if the folder does not set it */
     double default_guidance;                 /* if not distilled */
     const char *default_negative;            /* NULL: "" */
+    int caption_bytes;                       /* it was trained on captions that are longer than this; 0: on any */
 
     /* Images. NULL: any number of images; each is shrunk to at most a megapixel and cropped to whole tokens; the
-     * picture gets the size of the first. */
+     * picture gets the size of the first. If that one was put into a larger size, and no size was asked for, the
+     * picture is cropped back to it. */
     void (*count_images)(const void *model, int *least, int *most); /* reference images, without a start image */
     void (*picture_size)(const void *model, const lz_image *images, int n, int64_t *width, int64_t *height);
-    lz_reference_size (*reference_size)(const void *model, const lz_image *image);
+    lz_reference_size (*reference_size)(const void *model, const lz_image *image, int n); /* of n references */
 
     /* tokens() puts the images into the prompt. features() then gets the rows [p, e] of all images, in order, as the
      * last input. */
@@ -90,7 +92,8 @@ typedef struct lz_family {
     lz_array *(*guide)(const void *model, lz_array *v, lz_array *away, lz_array *guidance, lz_array *const *rows);
 } lz_family;
 
-extern const lz_family lz_family_flux2_klein, lz_family_qwen_image, lz_family_qwen_image21, lz_family_z_image;
+extern const lz_family lz_family_flux2_klein, lz_family_flux3, lz_family_qwen_image, lz_family_qwen_image21,
+    lz_family_z_image;
 const lz_family *lz_family_named(lz_config *index, lz_error *err); /* by _class_name */
 const lz_family *lz_family_of(const lz_component *transformer);    /* NULL: none */
 

@@ -36,8 +36,9 @@ void lz_shrink_card(const uint8_t *pixels, int64_t side, int64_t n, double *colo
 lz_status lz_fit_colours(lz_context *ctx, const float *latents, const double *colours, int64_t n, int64_t c, float *map,
                          lz_error *err);
 
-lz_reference_size lz_size_reference(const lz_model *model, const lz_image *image);
+lz_reference_size lz_size_reference(const lz_model *model, const lz_image *image, int n); /* one of n */
 lz_reference_size lz_middle(const lz_image *image, int64_t unit); /* at most a megapixel, in whole tokens */
+/* Prepares an image: see lz_reference_size. */
 lz_status lz_crop_image(lz_context *ctx, const lz_image *image, lz_reference_size size, lz_image *to, lz_error *err);
 lz_array *lz_picture_array(lz_context *ctx, const lz_image *image);
 /* [1, c, p h, p w] -> [h w, c p p]: a token has its p x p latents channel by channel, each row by row. And back. */

@@ -1,4 +1,4 @@
-/* images.c: prepares input images for the model: resized, cropped to whole tokens, encoded. */
+/* images.c: prepares input images for the model: resized, cropped or extended to whole tokens, encoded. */
 #include <math.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 
 static int64_t fit(int64_t size, int64_t unit) { return size / unit * unit; }
 
-enum { REFERENCE_AREA = 1024 * 1024 };
+enum { REFERENCE_AREA = 1024 * 1024, SMALL = 16 }; /* SMALL: a side that is reflected with its edge */
 
 lz_reference_size lz_middle(const lz_image *image, int64_t unit) {
     lz_reference_size s = {.small_width = image->width, .small_height = image->height};
@@ -20,9 +20,28 @@ lz_reference_size lz_middle(const lz_image *image, int64_t unit) {
     return s;
 }
 
-lz_reference_size lz_size_reference(const lz_model *m, const lz_image *image) {
-    return m->family->reference_size ? m->family->reference_size(m->state, image)
+lz_reference_size lz_size_reference(const lz_model *m, const lz_image *image, int n) {
+    return m->family->reference_size ? m->family->reference_size(m->state, image, n)
                                      : lz_middle(image, m->family->token_pixels(m->state));
+}
+
+/* The pixel of n that is seen at a place outside of them, as in a row of mirrors. edge: the outermost pixel is seen in
+ * the mirror too. */
+static int64_t reflect(int64_t at, int64_t n, bool edge) {
+    int64_t period = edge ? 2 * n : n > 1 ? 2 * n - 2 : 1;
+    at = (at % period + period) % period;
+    return at < n ? at : period - at - edge;
+}
+
+/* The middle of an image, or the image in the middle of its reflection; numpy.pad of diffusers. */
+static void copy_middle(const lz_image *from, lz_image *to) {
+    int64_t left = (from->width - to->width) / 2, top = (from->height - to->height) / 2;
+    bool edge = from->width <= SMALL || from->height <= SMALL;
+    for (int64_t y = 0; y < to->height; y++)
+        for (int64_t x = 0; x < to->width; x++) {
+            int64_t row = reflect(top + y, from->height, edge), column = reflect(left + x, from->width, edge);
+            memcpy(to->pixels + 3 * (y * to->width + x), from->pixels + 3 * (row * from->width + column), 3);
+        }
 }
 
 lz_status lz_crop_image(lz_context *ctx, const lz_image *image, lz_reference_size s, lz_image *to, lz_error *err) {
@@ -37,10 +56,7 @@ lz_status lz_crop_image(lz_context *ctx, const lz_image *image, lz_reference_siz
     *to = (lz_image){
         .width = s.width, .height = s.height, .pixels = lz_host_alloc(ctx, (size_t)(3 * s.width * s.height))};
     if (!to->pixels) status = lz_out_of_memory(err, 3 * s.width * s.height);
-    int64_t left = (small.width - s.width) / 2, top = (small.height - s.height) / 2;
-    for (int64_t y = 0; y < s.height && to->pixels; y++)
-        memcpy(to->pixels + 3 * y * s.width, small.pixels + 3 * ((top + y) * small.width + left),
-               (size_t)(3 * s.width));
+    if (to->pixels) copy_middle(&small, to);
     if (small.pixels != image->pixels) lz_image_free(ctx, &small);
     return status;
 }
@@ -105,7 +121,7 @@ lz_status lz_job_images(lz_job *job, lz_error *err) {
     lz_status status = job->options.strength > 0 ? encode_start(job, err) : LZ_OK;
     for (int i = 0; i < n && !status; i++) {
         lz_image image = {0};
-        status = lz_crop_image(ctx, &images[i], lz_size_reference(job->model, &images[i]), &image, err);
+        status = lz_crop_image(ctx, &images[i], lz_size_reference(job->model, &images[i], n), &image, err);
         if (!status) status = encode_picture(job, &image, &tokens[i], err);
         lz_image_free(ctx, &image);
     }

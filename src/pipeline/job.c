@@ -182,15 +182,22 @@ lz_status lz_job_check_loras(const lz_job *job, lz_error *err) {
 
 /* Fills the arrays of lz_picture. A device computes them while the host waits for the bytes. */
 static lz_status keep_arrays(lz_job *job, lz_array *pixels, lz_error *err) {
-    const lz_picture_options *o = &job->options;
     const lz_slots *s = &job->slots;
     lz_picture *p = job->picture;
-    lz_dims t = lz_shape(s->features[0]);
+    lz_dims t = lz_shape(s->features[0]), d = lz_shape(pixels);
     p->text = lz_retain(lz_cast(lz_reshape(s->features[0], LZ_DIMS(1, t.at[0], t.at[1])), LZ_F32));
     p->noise = lz_retain(s->noise);
     p->latents = lz_retain(lz_contiguous(lz_to_planes(s->x, job->layout.h, job->layout.w, job->model->family->patch)));
-    p->pixels = lz_retain(lz_permute(lz_reshape(pixels, LZ_DIMS(1, o->height, o->width, 3)), LZ_DIMS(0, 3, 1, 2)));
+    p->pixels = lz_retain(lz_permute(lz_reshape(pixels, LZ_DIMS(1, d.at[0], d.at[1], 3)), LZ_DIMS(0, 3, 1, 2)));
     return lz_eval_all((lz_array *[]){p->text, p->latents, p->pixels}, 3, err);
+}
+
+static lz_status crop(const lz_crop *c, lz_decoded *decoded, lz_error *err) {
+    if (!c->width) return LZ_OK;
+    lz_array *rows = lz_slice(decoded->pixels, 0, c->top, c->top + c->height, 1);
+    decoded->pixels = lz_contiguous(lz_slice(rows, 1, c->left, c->left + c->width, 1));
+    decoded->bytes = lz_describe_bytes(decoded->pixels);
+    return lz_eval_all((lz_array *[]){decoded->pixels, decoded->bytes}, 2, err);
 }
 
 static lz_status decode(lz_job *job, lz_error *err) {
@@ -203,6 +210,7 @@ static lz_status decode(lz_job *job, lz_error *err) {
     job->decoder = NULL;
     status = decoder ? lz_decode_pixels(m, decoder, job->slots.x, &job->watch, &decoded, &local) : local.status;
     if (status && err) *err = local;
+    if (!status) status = crop(&job->crop, &decoded, err);
     if (!status) status = keep_arrays(job, decoded.pixels, err);
     if (!status) status = lz_make_image(m->ctx, &decoded, &job->picture->image, err);
     job->picture->tile = decoded.tile;

@@ -8,11 +8,17 @@
 
 #include "pipeline/generate.h"
 
+/* A part of the decoded picture, in pixels. */
+typedef struct lz_crop {
+    int64_t left, top, width, height;
+} lz_crop;
+
 struct lz_job {
     lz_model *model;
     int64_t lora_changes; /* of the model, when the job was made */
     const lz_sampler *sampler;
     lz_picture_options options; /* settled: size, steps and guidance are filled in; prompts are owned copies */
+    lz_crop crop;               /* what becomes the picture; width 0: all. options has the size before it */
     int first_step;             /* above 0 with a start image, which replaces the first steps */
     float *sigmas;              /* [steps + 1], owned */
     lz_layout layout;           /* text_tokens are 0 until the prompt is encoded */

@@ -161,6 +161,13 @@ static lz_status take_folders(lz_parts *p, lz_error *err) {
     return LZ_OK;
 }
 
+/* The index of a model folder; modular pipelines of diffusers have another name for it. */
+static lz_status open_index(lz_parts *p, lz_error *err) {
+    bool modular = !has_file(p->ctx, p->model, "model_index.json") &&
+                   has_file(p->ctx, p->model, "modular_model_index.json");
+    return lz_config_open(&p->index, p->ctx, p->model, modular ? "modular_model_index.json" : "model_index.json", err);
+}
+
 static lz_status not_a_model(const lz_parts *p, lz_status status, lz_error *err) {
     if (access(p->model, F_OK))
         return lz_fail(err, LZ_NOT_FOUND, "%s is not a model folder: there is no such file or folder",
@@ -173,7 +180,7 @@ static lz_status not_a_model(const lz_parts *p, lz_status status, lz_error *err)
 
 static lz_status open_folder(lz_parts *p, lz_error *err) {
     lz_error local = {.status = LZ_OK};
-    lz_status status = lz_config_open(&p->index, p->ctx, p->model, "model_index.json", &local);
+    lz_status status = open_index(p, &local);
     if (!status) {
         p->folder = true;
         p->family = lz_family_named(&p->index, err);
@@ -185,7 +192,9 @@ static lz_status open_folder(lz_parts *p, lz_error *err) {
     }
     bool parts = is_folder(p->model) && has_file(p->ctx, p->model, "transformer");
     /* If only a subfolder of a model folder is given, that is a mistake. */
-    bool slip = has_file(p->ctx, p->model, "../model_index.json") && !p->path[LZ_PART_TEXT_ENCODER];
+    bool inside = has_file(p->ctx, p->model, "../model_index.json") ||
+                  has_file(p->ctx, p->model, "../modular_model_index.json");
+    bool slip = inside && !p->path[LZ_PART_TEXT_ENCODER];
     bool look = !parts && !slip && is_folder(p->model);
     lz_weights *w = look ? lz_weights_open(p->ctx, p->model, NULL) : NULL;
     bool own = w || (!is_folder(p->model) && access(p->model, F_OK) == 0);

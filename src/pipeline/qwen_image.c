@@ -236,7 +236,8 @@ static void picture_size(const void *model, const lz_image *images, int n, int64
     *height = s.height;
 }
 
-static lz_reference_size reference_size(const void *model, const lz_image *image) {
+static lz_reference_size reference_size(const void *model, const lz_image *image, int n) {
+    (void)n;
     size s = shape_area(image, (double)((const qwen *)model)->area);
     return (lz_reference_size){s.width, s.height, s.width, s.height};
 }

@@ -244,7 +244,8 @@ static void picture_size(const void *model, const lz_image *images, int n, int64
     *height = s.h * LZ_QWEN3_UNIT;
 }
 
-static lz_reference_size reference_size(const void *model, const lz_image *image) {
+static lz_reference_size reference_size(const void *model, const lz_image *image, int n) {
+    (void)n;
     lz_units s = shape_image(model, image);
     int64_t width = s.w * LZ_QWEN3_UNIT, height = s.h * LZ_QWEN3_UNIT;
     return (lz_reference_size){width, height, width, height};
@@ -253,7 +254,7 @@ static lz_reference_size reference_size(const void *model, const lz_image *image
 /* The text encoder and the transformer see the same pixels: a row for each token. */
 static lz_status view(const void *model, const lz_image *image, lz_image *to, lz_error *err) {
     const qwen21 *m = model;
-    lz_reference_size s = reference_size(model, image);
+    lz_reference_size s = reference_size(model, image, 1);
     return lz_image_resize(m->ctx, image, s.width, s.height, to, err);
 }
 
@@ -299,7 +300,7 @@ static lz_array *look(const void *text, lz_array *picture) {
 static lz_array *features(const void *text, lz_prompt prompt) {
     const reader *t = text;
     bool images = prompt.n == 4;
-    lz_array *all = lz_qwen3_vl_features(t->language, prompt.in[0], prompt.in[1], images ? prompt.in[2] : NULL,
+    lz_array *all = lz_qwen3_vl_features(t->language, prompt.in[0], NULL, prompt.in[1], images ? prompt.in[2] : NULL,
                                          images ? prompt.in[3] : NULL);
     return lz_slice(all, 0, t->drop, lz_shape(all).at[0], 1);
 }

@@ -54,7 +54,7 @@ static lz_status settle_references(lz_job *job, lz_error *err) {
     if (n < least) return lz_fail(err, LZ_BAD_ARGUMENT, "this model edits images; give it at least one");
     int64_t unit = facts.token_pixels;
     for (int i = 0; i < n; i++) {
-        lz_reference_size size = lz_size_reference(job->model, &images[i]);
+        lz_reference_size size = lz_size_reference(job->model, &images[i], n);
         int64_t *tokens = job->layout.reference_sizes[job->layout.n_references++];
         tokens[0] = size.height / unit;
         tokens[1] = size.width / unit;
@@ -67,6 +67,14 @@ lz_dims lz_job_latents(const lz_job *job) {
     return LZ_DIMS(1, f->channels(job->model->state), f->patch * job->layout.h, f->patch * job->layout.w);
 }
 
+/* A reference image that was put into a larger size: the picture is cropped back to it. */
+static void settle_crop(lz_job *job, lz_reference_size first) {
+    int64_t w = first.small_width < first.width ? first.small_width : first.width,
+            h = first.small_height < first.height ? first.small_height : first.height;
+    if (w < first.width || h < first.height)
+        job->crop = (lz_crop){.left = (first.width - w) / 2, .top = (first.height - h) / 2, .width = w, .height = h};
+}
+
 /* The size is the requested one, else that of the noise, else that of the images, else the model's default. */
 static lz_status settle_size(lz_job *job, lz_error *err) {
     lz_picture_options *o = &job->options;
@@ -76,11 +84,14 @@ static lz_status settle_size(lz_job *job, lz_error *err) {
     if (!status && o->noise) status = check_noise(job, unit, err);
     if (status) return status;
     if (o->n_images > 0) {
-        lz_reference_size first = lz_middle(&o->images[0], unit);
+        lz_reference_size first = o->strength > 0 ? lz_middle(&o->images[0], unit)
+                                                  : lz_size_reference(job->model, &o->images[0], o->n_images);
         width = first.width;
         height = first.height;
         if (job->model->family->picture_size)
             job->model->family->picture_size(job->model->state, o->images, o->n_images, &width, &height);
+        else if (!o->noise && !o->width && !o->height)
+            settle_crop(job, first);
     }
     int64_t patch = job->model->family->patch;
     if (o->noise) {

@@ -93,6 +93,13 @@ static void remark_images(const lz_trained *t, const lz_job *job, lz_remarks *to
                  "this model was not trained to start from an image, so the picture is likely to be broken");
 }
 
+static void remark_prompt(const lz_model *m, const char *prompt, lz_remarks *to) {
+    if (*prompt && (int64_t)strlen(prompt) < m->family->caption_bytes)
+        snprintf(to->prompt, sizeof to->prompt,
+                 "this model was trained on long captions, and a short prompt gives a poorer picture: describe "
+                 "subject, setting, light and style in a paragraph, or let a language model write it");
+}
+
 static lz_status remark_words(const lz_model *m, const char *prompt, lz_remarks *to, lz_error *err) {
     char *read_as = NULL;
     lz_status status = lz_read_as(m, prompt, &read_as, err);
@@ -110,7 +117,9 @@ lz_status lz_job_remark(const lz_job *job, lz_remarks *remarks, lz_error *err) {
     const lz_trained *t = &job->model->trained;
     remark_size(t, job->options.width, job->options.height, remarks);
     remark_images(t, job, remarks);
-    return t->words ? remark_words(job->model, job->options.prompt ? job->options.prompt : "", remarks, err) : LZ_OK;
+    const char *prompt = job->options.prompt ? job->options.prompt : "";
+    remark_prompt(job->model, prompt, remarks);
+    return t->words ? remark_words(job->model, prompt, remarks, err) : LZ_OK;
 }
 
 lz_status lz_remark(lz_model *model, const lz_picture_options *options, lz_remarks *remarks, lz_error *err) {

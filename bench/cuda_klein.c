@@ -13,6 +13,7 @@
  *   --runs 5         number of pictures that are measured
  *   --rest SECONDS   pause before each picture: after a pause the clock of the GPU is higher
  *   --limit GB       limit of device memory; weights that do not fit are streamed
+ *   --text-encoder FILE, --vae FILE, --tokenizer DIR: the other parts, if MODEL is a single file
  *   --picture FILE   writes the last picture as PPM. It depends on size, steps and guidance, not on warm, runs and limit
  *   LZ_PROFILE=1 in the environment: makes one more picture of each size and prints the time of each kernel */
 #include <stdio.h>
@@ -28,6 +29,7 @@ enum { MOST_RUNS = 16, MOST_STEPS = 128, SIZES = 16 };
 typedef struct wishes {
     double steps, guidance, warm, runs, rest, limit;
     const char *negative, *picture;
+    lz_model_options model;
 } wishes;
 
 typedef struct moments { /* when the device finished each stage */
@@ -145,10 +147,17 @@ static bool take_options(int *argc, char **argv, wishes *w) {
         const char *name;
         double *number, least, most;
         const char **text;
-    } known[] = {{"--steps", &w->steps, 1, MOST_STEPS, NULL}, {"--guidance", &w->guidance, 0, 100, NULL},
-                 {"--warm", &w->warm, 0, 100, NULL},          {"--runs", &w->runs, 1, MOST_RUNS, NULL},
-                 {"--rest", &w->rest, 0, 60, NULL},           {"--limit", &w->limit, 0, 1e6, NULL},
-                 {"--negative", NULL, 0, 0, &w->negative},    {"--picture", NULL, 0, 0, &w->picture}};
+    } known[] = {{"--steps", &w->steps, 1, MOST_STEPS, NULL},
+                 {"--guidance", &w->guidance, 0, 100, NULL},
+                 {"--warm", &w->warm, 0, 100, NULL},
+                 {"--runs", &w->runs, 1, MOST_RUNS, NULL},
+                 {"--rest", &w->rest, 0, 60, NULL},
+                 {"--limit", &w->limit, 0, 1e6, NULL},
+                 {"--negative", NULL, 0, 0, &w->negative},
+                 {"--picture", NULL, 0, 0, &w->picture},
+                 {"--text-encoder", NULL, 0, 0, &w->model.text_encoder},
+                 {"--vae", NULL, 0, 0, &w->model.vae},
+                 {"--tokenizer", NULL, 0, 0, &w->model.tokenizer}};
     int n = 0;
     for (int i = 0; i < *argc; i++) {
         const struct option *o = NULL;
@@ -165,7 +174,7 @@ static bool take_options(int *argc, char **argv, wishes *w) {
 }
 
 int main(int argc, char **argv) {
-    wishes w = {.steps = 4, .warm = 2, .runs = 5};
+    wishes w = {.steps = 4, .warm = 2, .runs = 5, .model = LZ_MODEL_OPTIONS()};
     int64_t sizes[SIZES] = {256, 512, 1024};
     if (!take_options(&argc, argv, &w))
         return fprintf(stderr, "cuda_klein: unknown option; the comment at the top of bench/cuda_klein.c lists all\n"),
@@ -179,7 +188,8 @@ int main(int argc, char **argv) {
                                                     .memory_limit = (int64_t)(1e9 * w.limit));
     lz_context *ctx = open_as_asked(options, &err);
     double opened = now();
-    lz_model *model = ctx && argc > 1 ? lz_model_open(ctx, argv[1], &err) : NULL;
+    w.model.model = argc > 1 ? argv[1] : NULL;
+    lz_model *model = ctx && argc > 1 ? lz_model_open_with(ctx, &w.model, &err) : NULL;
     if (!model) return fprintf(stderr, "cuda_klein: %s\n", argc > 1 ? err.text : "name a model folder"), 1;
     printf("%s; opened in %.2f s, model in %.2f s\n", lz_device_name(ctx), opened - start, now() - opened);
     printf("%6s %9s %9s %9s %9s %9s %10s %9s %9s %6s %12s %5s\n", "size", "first_s", "text_ms", "step_ms", "vae_ms",

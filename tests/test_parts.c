@@ -282,6 +282,12 @@ static void qwen_image(void) {
     const char *fused = write_file("fused.safetensors");
     SAME(&want, "a prefix, and a fused text encoder", 1, .model = prefixed, .text_encoder = fused, .vae = vae,
          .tokenizer = tokenizer, .variant = "edit-plus");
+    SAME(&want, "given images tell", 1, .model = prefixed, .text_encoder = text, .vae = vae, .tokenizer = tokenizer);
+    lz_image plain = paint(&LZ_MODEL_OPTIONS(.model = prefixed, .text_encoder = text, .vae = vae,
+                                             .tokenizer = tokenizer, .variant = "text"),
+                           0);
+    SAME(&plain, "no images tell", 0, .model = prefixed, .text_encoder = text, .vae = vae, .tokenizer = tokenizer);
+    lz_image_free(ctx, &plain);
     /* Trap 8: the mmproj file beside it has up and down exchanged. */
     SAME(&want, "GGUF", 1, .model = transformer, .text_encoder = PARTS "qwen2.5-vl.gguf", .vae = vae);
     lz_image_free(ctx, &want);
@@ -376,6 +382,8 @@ static void variants(void) {
         {"qwen_image_edit", "text", 0, 0, 50, false, false},
         {"qwen_image_Lightning_8steps", NULL, 0, 0, 8, false, true},
         {"qwen_image_lightning-4steps", NULL, 0, 0, 4, false, true},
+        {"renamed", NULL, 0, LZ_MAX_IMAGES, 50, false, false}, /* whether images are given tells */
+        {"renamed", "text", 0, 0, 50, false, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         put_all("model.", PARTS "qwen/transformer");

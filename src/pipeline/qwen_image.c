@@ -33,7 +33,9 @@ static const char painter[] =
                       "background), then explain how the user's text instruction should alter or modify the image. "
                       "Generate a new image that meets the user's requirements while maintaining consistency with "
                       "the original input where appropriate.";
-enum { AREA = 1024 * 1024 };
+enum { AREA = 1024 * 1024, TEXT = 0, EDIT, EDIT_PLUS };
+/* In the index of a model from files: the variant depends on whether images are given. */
+static const char by_images[] = "_variant_by_images";
 static const variant variants[] = {
     {"QwenImagePipeline", painter, NULL, 34, 0, 0, 0, 50},
     {"QwenImageEditPipeline", editor, SEEN, 64, AREA, 1, 1, 50},
@@ -42,7 +44,9 @@ static const variant variants[] = {
 
 typedef struct qwen {
     lz_context *ctx;
-    const variant *variant;
+    /* Of a picture without reference images, and with them. They differ only if neither the tensors nor the name of a
+     * file tell the variant. */
+    const variant *variant, *looking;
     char *text_folder, *vision_folder;
     lz_qwen25_processor processor; /* of models that take images */
     lz_tokenizer *tokenizer;
@@ -52,6 +56,8 @@ typedef struct qwen {
     bool distilled;
     lz_targets *text_targets; /* owned; of the text encoder, which is closed after each prompt */
 } qwen;
+
+static const variant *variant_for(const qwen *m, int n_images) { return n_images ? m->looking : m->variant; }
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
@@ -72,6 +78,7 @@ static lz_status read_index(qwen *m, lz_config *index, lz_error *err) {
     for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++)
         if (name && !strcmp(variants[i].pipeline, name)) m->variant = &variants[i];
     if (!m->variant) lz_config_refuse(index, "'_class_name' is not one of Qwen-Image's");
+    m->looking = lz_config_bool(index, by_images, false) ? &variants[EDIT_PLUS] : m->variant;
     m->text_length = lz_config_int(index, "max_sequence_length", 512, 1, 1 << 20);
     m->area = lz_config_int(index, "vae_image_size", AREA, 32 * 32, 64 * AREA); /* a constant in diffusers */
     m->distilled = lz_config_bool(index, "is_distilled", false);
@@ -88,7 +95,7 @@ typedef struct reader { /* the text encoder */
     lz_context *ctx;
     lz_qwen25 *language;
     lz_qwen25_vision *vision; /* NULL: opened without images */
-    int64_t drop;
+    int64_t drop[2];          /* without images, and with them */
 } reader;
 
 static void close_text(void *text) {
@@ -107,7 +114,8 @@ static void *open_text(const void *model, bool images, lz_error *err) {
         return NULL;
     }
     t->ctx = m->ctx;
-    t->drop = m->variant->drop;
+    t->drop[0] = m->variant->drop;
+    t->drop[1] = m->looking->drop;
     t->language = lz_qwen25_open(m->ctx, m->text_folder, m->text_targets, err);
     if (t->language && images) t->vision = lz_qwen25_vision_open(m->ctx, m->vision_folder, &m->processor, err);
     if (t->language && (t->vision || !images)) return t;
@@ -124,7 +132,7 @@ static lz_status check_fit(qwen *m, const lz_parts *parts, lz_error *err) {
                        "different models",
                        LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_VAE)),
                        (long long)lz_qwen_image_channels(m->transformer), (long long)lz_qwen_vae_channels(m->vae));
-    if (m->variant->most && m->image_pad < 0)
+    if (m->looking->most && m->image_pad < 0)
         return lz_fail(err, LZ_BAD_FILE, "%s: the tokenizer has no <|image_pad|>, which stands for an image",
                        LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TOKENIZER)));
     return LZ_OK;
@@ -150,14 +158,14 @@ static void *open_qwen(lz_context *ctx, const lz_parts *parts, lz_config *index,
     if (!fine) lz_out_of_memory(&local, sizeof *m);
     fine = fine && !read_index(m, index, &local);
     for (int i = 0; i < LZ_PART_PROCESSOR && fine; i++)
-        if (i != LZ_PART_VISION || m->variant->most) fine = !lz_parts_need(parts, i, &local);
+        if (i != LZ_PART_VISION || m->looking->most) fine = !lz_parts_need(parts, i, &local);
     if (fine) {
         m->text_folder = lz_host_copy(ctx, parts->path[LZ_PART_TEXT_ENCODER]);
-        if (m->variant->most) m->vision_folder = lz_host_copy(ctx, parts->path[LZ_PART_VISION]);
-        fine = m->text_folder && (m->vision_folder || !m->variant->most);
+        if (m->looking->most) m->vision_folder = lz_host_copy(ctx, parts->path[LZ_PART_VISION]);
+        fine = m->text_folder && (m->vision_folder || !m->looking->most);
         if (!fine) lz_out_of_memory(&local, LZ_SHOWN);
     }
-    if (fine && m->variant->most)
+    if (fine && m->looking->most)
         fine = !lz_qwen25_processor_read(&m->processor, ctx, parts->path[LZ_PART_PROCESSOR], 14, &local);
     if (fine && is_lightning(schedule)) m->distilled = true;
     fine = fine && (m->tokenizer = lz_parts_tokenizer(parts, &local)) &&
@@ -173,12 +181,27 @@ static void *open_qwen(lz_context *ctx, const lz_parts *parts, lz_config *index,
 
 /* ---- from files -------------------------------------------------------------------------------------------------- */
 
-/* 2509 and 2511 look at several images. Files of ComfyUI have a marker in 2511; otherwise only names tell. */
+/* Does the name of the file tell that it makes pictures from text? */
+static bool is_named_text(const lz_parts *parts) {
+    static const char *const words[] = {"qwen_image", "qwen-image", "qwenimage", "2512", "t2i"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (lz_parts_are(parts, "text", words[i])) return true;
+    return false;
+}
+
+/* 2509 and 2511 look at several images. Files of ComfyUI have a marker in 2511; otherwise only names tell, or else
+ * whether images are given, if there is a vision encoder. */
 static json_t *make_index(const lz_parts *parts, const lz_signature *signature) {
     bool marked = !parts->variant && signature->zero_time;
     bool plus = marked || lz_parts_are(parts, "edit-plus", "2509") || lz_parts_are(parts, "edit-plus", "2511");
     bool edit = lz_parts_are(parts, "edit", "edit"), four = lz_parts_are(parts, "", "4step");
-    json_t *index = json_pack("{s:s}", "_class_name", variants[plus ? 2 : edit ? 1 : 0].pipeline);
+    bool either = !parts->variant && !plus && !edit && !is_named_text(parts) && parts->path[LZ_PART_VISION];
+    json_t *index = json_pack("{s:s, s:b}", "_class_name",
+                              variants[plus   ? EDIT_PLUS
+                                       : edit ? EDIT
+                                              : TEXT]
+                                  .pipeline,
+                              by_images, either);
     if (four) json_object_set_new(index, "num_inference_steps", json_integer(4));
     return index;
 }
@@ -209,7 +232,7 @@ static int default_steps(const void *model) {
 }
 static void count_images(const void *model, int *least, int *most) {
     *least = ((const qwen *)model)->variant->least;
-    *most = ((const qwen *)model)->variant->most;
+    *most = ((const qwen *)model)->looking->most;
 }
 
 /* ---- sizes of images --------------------------------------------------------------------------------------------- */
@@ -231,7 +254,7 @@ static size shape_area(const lz_image *image, double area) {
 static void picture_size(const void *model, const lz_image *images, int n, int64_t *width, int64_t *height) {
     const qwen *m = model;
     size s = {images[0].width, images[0].height};
-    if (m->variant->most) s = shape_area(&images[n - 1], AREA);
+    if (m->looking->most) s = shape_area(&images[n - 1], AREA);
     *width = s.width;
     *height = s.height;
 }
@@ -245,7 +268,7 @@ static lz_reference_size reference_size(const void *model, const lz_image *image
 /* The size of an image for the text encoder: view_area (*before), then multiples of its unit within the processor's
  * limits. */
 static size view_size(const qwen *m, const lz_image *image, size *before) {
-    size s = *before = shape_area(image, (double)m->variant->view_area);
+    size s = *before = shape_area(image, (double)m->looking->view_area);
     lz_qwen25_fit(&m->processor, &s.width, &s.height);
     return s;
 }
@@ -265,9 +288,10 @@ static lz_status view(const void *model, const lz_image *image, lz_image *to, lz
 /* The chat template with the prompt, and one <|image_pad|> for each image. */
 static char *write_chat(const qwen *m, const char *prompt, int n_images, lz_error *err) {
     lz_text chat = {.ctx = m->ctx};
-    lz_text_add(&chat, "<|im_start|>system\n%s<|im_end|>\n<|im_start|>user\n", m->variant->system);
+    const variant *v = variant_for(m, n_images);
+    lz_text_add(&chat, "<|im_start|>system\n%s<|im_end|>\n<|im_start|>user\n", v->system);
     for (int i = 0; i < n_images; i++) {
-        if (strstr(m->variant->picture, "%d")) lz_text_add(&chat, "Picture %d: ", i + 1);
+        if (strstr(v->picture, "%d")) lz_text_add(&chat, "Picture %d: ", i + 1);
         lz_text_add(&chat, SEEN);
     }
     lz_text_add(&chat, "%s<|im_end|>\n<|im_start|>assistant\n", prompt);
@@ -281,6 +305,7 @@ static lz_status tokens(const void *model, const char *prompt, const lz_image *i
     if (bad >= 0) return lz_fail(err, LZ_BAD_ARGUMENT, "the prompt is not valid UTF-8 at byte %lld", (long long)bad);
     char *chat = write_chat(m, prompt, n_images, err);
     if (!chat) return LZ_OUT_OF_MEMORY;
+    const variant *v = variant_for(m, n_images);
     int64_t *found = NULL, n = 0;
     lz_units units[LZ_MAX_IMAGES];
     for (int i = 0; i < n_images; i++) {
@@ -291,7 +316,7 @@ static lz_status tokens(const void *model, const char *prompt, const lz_image *i
     lz_host_free(m->ctx, chat);
     if (status) return status;
     /* Prompts with images are never truncated. */
-    int64_t most = m->variant->most ? INT64_MAX : m->variant->drop + m->text_length;
+    int64_t most = v->most ? INT64_MAX : v->drop + m->text_length;
     status = lz_image_prompt(m->ctx, found, n, m->image_pad, units, n_images, most, to, err);
     lz_host_free(m->ctx, found);
     return status;
@@ -307,7 +332,7 @@ static lz_array *features(const void *text, lz_prompt prompt) {
     bool images = prompt.n == 4;
     lz_array *all = lz_qwen25_features(t->language, prompt.in[0], prompt.in[1], images ? prompt.in[2] : NULL,
                                        images ? prompt.in[3] : NULL);
-    return lz_slice(all, 0, t->drop, lz_shape(all).at[0], 1);
+    return lz_slice(all, 0, t->drop[images], lz_shape(all).at[0], 1);
 }
 
 /* ---- pictures ---------------------------------------------------------------------------------------------------- */

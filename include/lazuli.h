@@ -283,6 +283,7 @@ typedef struct lz_file_facts {
         [400]; /* parts that lz_model_open_with needs besides a transformer: "a text encoder (--text-encoder), ..." */
     char refused[300];                                      /* why no model can be made of it; or "" */
     bool transformer, text_encoder, vision, vae, tokenizer; /* that it holds */
+    bool lora;                                              /* it is a LoRA, for lz_model_set_loras */
 } lz_file_facts;
 lz_status lz_file_about(lz_context *ctx, const char *path, lz_file_facts *facts, lz_error *err);
 

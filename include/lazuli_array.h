@@ -334,6 +334,10 @@ typedef struct lz_weights lz_weights;
 lz_weights *lz_weights_open(lz_context *ctx, const char *path, lz_error *err);
 /* The file names that lz_weights_open looks for in a folder, in this order; NULL after the last. */
 const char *lz_weights_file_name(int i);
+/* For programs that download: how many bytes at the start of a weight file describe its tensors. data are the first
+ * bytes of the file. A result above bytes means that at least so many are needed; -1: it is no such file. A file with
+ * these bytes, and as long as the whole one, can be described (lz_file_about) without its weights. */
+int64_t lz_weights_head(const void *data, int64_t bytes);
 int64_t lz_weights_count(const lz_weights *weights);
 const char *lz_weights_name(const lz_weights *weights, int64_t i);
 bool lz_weights_has(const lz_weights *weights, const char *name);

@@ -33,7 +33,7 @@ static bool read_toy(lz_weights *w, const char *path, const lz_mapping *file, lz
     return lz_weights_add_metadata(w, "made by", "a toy", err);
 }
 
-static const lz_weights_format toy = {".toy", read_toy, NULL};
+static const lz_weights_format toy = {".toy", read_toy, NULL, NULL};
 static const lz_weights_format *const formats[] = {&lz_format_safetensors, &toy};
 
 static void write_toy(const char *name, const char *first) {

@@ -99,10 +99,12 @@ typedef struct reader {
     int64_t tensors, pairs;
     int64_t alignment;
     int64_t split_number, split_count, split_tensors; /* of the whole model; -1: not in the file */
+    bool cut;                                         /* the header goes on after the last byte */
     lz_error *err;
 } reader;
 
 static bool truncated(reader *r) {
+    r->cut = true;
     return BAD(r->err, r->path,
                "its header goes on behind byte %lld, where the file ends: the file is truncated, download it again",
                (long long)r->file->bytes);
@@ -389,7 +391,9 @@ static bool read_counts(reader *r) {
                    HIGHEST_VERSION, version < 2 ? "convert it with a newer tool" : "it is newer than this program");
     if (!read_u64(r, 8, &tensors) || !read_u64(r, 8, &pairs)) return false;
     uint64_t left = (uint64_t)(r->file->bytes - r->at);
-    if (tensors > TENSOR_LIMIT || pairs > PAIR_LIMIT || tensors * TENSOR_BYTES + pairs * PAIR_BYTES > left)
+    bool many = tensors > TENSOR_LIMIT || pairs > PAIR_LIMIT;
+    r->cut = !many && tensors * TENSOR_BYTES + pairs * PAIR_BYTES > left;
+    if (many || r->cut)
         return BAD(r->err, r->path, "claims %llu tensors and %llu keys, more than its %lld bytes can hold" LZ_DAMAGED,
                    (unsigned long long)tensors, (unsigned long long)pairs, (long long)r->file->bytes);
     r->tensors = (int64_t)tensors;
@@ -419,4 +423,19 @@ static bool read_file(lz_weights *w, const char *path, const lz_mapping *map, lz
     return good;
 }
 
-const lz_weights_format lz_format_gguf = {LZ_GGUF_ENDING, read_file, recognise};
+static int64_t head(const char *data, int64_t bytes) {
+    char text[KEY_LIMIT + 1];
+    lz_error err = {.status = LZ_OK};
+    const lz_mapping file = {.data = data, .bytes = bytes};
+    reader r = {.path = "", .file = &file, .alignment = ALIGNMENT, .err = &err};
+    lz_weights_tensor t;
+    lz_value value;
+    if (!recognise(&file)) return -1;
+    bool good = read_counts(&r);
+    for (int64_t i = 0; i < r.pairs && good; i++) good = read_pair(&r, text, &value) && note_pair(&r, text, &value);
+    for (int64_t i = 0; i < r.tensors && good; i++) good = read_tensor(&r, text, &t);
+    if (!good) return r.cut ? bytes + 1 : -1;
+    return r.at;
+}
+
+const lz_weights_format lz_format_gguf = {LZ_GGUF_ENDING, read_file, recognise, head};

@@ -196,4 +196,10 @@ static bool recognise(const lz_mapping *map) {
     return length <= HEADER_LIMIT && (int64_t)length <= map->bytes - 8;
 }
 
-const lz_weights_format lz_format_safetensors = {LZ_WEIGHTS_ENDING, read_file, recognise};
+static int64_t head(const char *data, int64_t bytes) {
+    if (bytes < 9) return 9;
+    uint64_t length = header_length(&(lz_mapping){.data = data, .bytes = bytes});
+    return data[8] == '{' && length <= HEADER_LIMIT ? 8 + (int64_t)length : -1;
+}
+
+const lz_weights_format lz_format_safetensors = {LZ_WEIGHTS_ENDING, read_file, recognise, head};

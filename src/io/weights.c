@@ -24,6 +24,15 @@ enum { USUAL = sizeof usual_names / sizeof *usual_names };
 
 const char *lz_weights_file_name(int i) { return i >= 0 && i < USUAL ? usual_names[i] : NULL; }
 
+int64_t lz_weights_head(const void *data, int64_t bytes) {
+    if (!data || bytes < 9) return data ? 9 : -1; /* nine bytes tell the format */
+    for (int i = FORMATS - 1; i >= 0; i--) {
+        int64_t head = formats[i]->head(data, bytes);
+        if (head >= 0) return head;
+    }
+    return -1;
+}
+
 /* ---- words for errors -------------------------------------------------------------------------------------------- */
 
 #define BAD(err, path, ...) lz_weights_bad_file(err, path, __VA_ARGS__)

@@ -39,6 +39,7 @@ typedef struct lz_weights_format {
     bool (*read)(lz_weights *w, const char *path, const lz_mapping *file, lz_error *err);
     /* Does the file begin like this format? NULL: recognised by the ending of its name. */
     bool (*recognise)(const lz_mapping *file);
+    int64_t (*head)(const char *data, int64_t bytes); /* see lz_weights_head; NULL: unknown */
 } lz_weights_format;
 
 extern const lz_weights_format lz_format_safetensors, lz_format_gguf;

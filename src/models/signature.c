@@ -360,6 +360,7 @@ static const char *find_title(const kind *k, const lz_names *n) {
 
 void lz_signature_read(lz_signature *s, lz_weights *w) {
     *s = (lz_signature){.refused = find_refusal(w)};
+    s->lora = s->refused == is_lora;
     lz_names n;
     for (int i = 0; i < KINDS; i++) {
         const kind *k = &kinds[i];

@@ -269,6 +269,7 @@ lz_status lz_file_about(lz_context *ctx, const char *path, lz_file_facts *facts,
     facts->vision = s.parts[LZ_PART_VISION];
     facts->vae = s.parts[LZ_PART_VAE];
     facts->tokenizer = holds_tokenizer(w);
+    facts->lora = s.lora;
     if (lz_family_of(s.parts[LZ_PART_TRANSFORMER])) tell_needs(facts, facts->needs, sizeof facts->needs);
     lz_weights_close(w);
     return LZ_OK;

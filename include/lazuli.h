@@ -131,6 +131,7 @@ typedef enum lz_offload {
 typedef enum lz_log_level {
     LZ_LOG_NOTE,   /* for users: work is done in another way than asked, such as decoding in tiles if memory is short */
     LZ_LOG_DETAIL, /* for developers: choices, refusals and compilations of a GPU */
+    LZ_LOG_REMARK, /* for users: something about the files of a model; each remark is made once in a context */
 } lz_log_level;
 
 /* Every option struct begins with its size, so that later versions can add members. The macros of section 10 fill in

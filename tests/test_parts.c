@@ -552,11 +552,119 @@ static void about(void) {
     CHECK(f.vision && !f.text_encoder);
     CHECK_OK(lz_file_about(ctx, PARTS "qwen/text_encoder", &f, &err), &err);
     CHECK(f.vision && f.text_encoder && !f.vae);
+    CHECK(!f.lora);
     put("", "a.lora_A.weight", lz_full(ctx, LZ_DIMS(1), LZ_F32, 0));
     CHECK_OK(lz_file_about(ctx, write_file("lora.safetensors"), &f, &err), &err);
     CHECK_TEXT(f.refused, "LoRA");
+    CHECK(f.lora);
+    end();
+}
+
+static char *read_whole(const char *path, int64_t *bytes) {
+    FILE *file = fopen(path, "rb");
+    CHECK(file && fseek(file, 0, SEEK_END) == 0);
+    *bytes = file ? ftell(file) : 0;
+    char *data = malloc((size_t)*bytes + 1);
+    CHECK(data && file && fseek(file, 0, SEEK_SET) == 0 && fread(data, 1, (size_t)*bytes, file) == (size_t)*bytes);
+    if (file) fclose(file);
+    return data;
+}
+
+/* The start of the data, from the sizes of all tensors: they end with the file. */
+static int64_t start_of_data(const char *path, int64_t file, int64_t alignment) {
+    int64_t sum = 0;
+    lz_weights *w = open_weights(path);
+    for (int64_t i = 0, n = lz_weights_count(w); i < n; i++)
+        sum += (lz_weights_bytes(w, lz_weights_name(w, i)) + alignment - 1) / alignment * alignment;
+    lz_weights_close(w);
+    return file - sum;
+}
+
+/* The first bytes of a file tell what it is, and how many of them are needed. */
+static void head(void) {
+    static const struct {
+        const char *path;
+        int64_t alignment;
+    } cases[] = {{PARTS "klein.gguf", 32},
+                 {PARTS "qwen3.gguf", 32},
+                 {PARTS "klein_vae/diffusion_pytorch_model.safetensors", 1},
+                 {PARTS "qwen/text_encoder/model.safetensors", 1}};
+    begin();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t bytes, a = cases[i].alignment;
+        lz_error err = {0};
+        lz_file_facts whole, hollow;
+        char *data = read_whole(cases[i].path, &bytes);
+        int64_t n = lz_weights_head(data, bytes);
+        CHECK_I64((n + a - 1) / a * a, start_of_data(cases[i].path, bytes, a));
+        for (int64_t k = 0; k < n; k += k < 2000 ? 1 : 997)
+            CHECK(lz_weights_head(data, k) > k, "%s: %lld bytes are enough", cases[i].path, (long long)k);
+        CHECK_I64(lz_weights_head(data, n), n);
+        memset(data + n, 0, (size_t)(bytes - n));
+        FILE *file = fopen(in_folder("hollow"), "wb");
+        CHECK(file && fwrite(data, 1, (size_t)bytes, file) == (size_t)bytes && fclose(file) == 0);
+        CHECK_OK(lz_file_about(ctx, cases[i].path, &whole, &err), &err);
+        CHECK_OK(lz_file_about(ctx, in_folder("hollow"), &hollow, &err), &err);
+        CHECK(memcmp(&whole, &hollow, sizeof whole) == 0 && *whole.what, "%s: %s", whole.what, hollow.what);
+        if (i == 0) { /* a damaged header is no header, however long */
+            data[8] = data[9] = data[10] = (char)0xff;
+            CHECK_I64(lz_weights_head(data, n), -1);
+        }
+        free(data);
+    }
+    CHECK_I64(lz_weights_head(NULL, 5), -1);
+    CHECK_I64(lz_weights_head("PK\003\004 a zip file", 20), -1);
+    end();
+}
+
+static char remarks[4][600];
+static int n_remarks;
+static void keep_remark(void *user, lz_log_level level, const char *text) {
+    (void)user;
+    if (level == LZ_LOG_REMARK && n_remarks < 4) snprintf(remarks[n_remarks++], sizeof remarks[0], "%s", text);
+}
+
+/* Tensors that belong to nothing are ignored with one remark for each file, also if the text encoder is opened for
+ * several pictures. Those of other parts, of blocks that are not needed, and markers are no such tensors. */
+static void ignored(void) {
+    static const char *const tokenizer = KLEIN "/tokenizer", *const vae = PARTS "klein_vae";
+    begin();
+    lz_image want = paint(&LZ_MODEL_OPTIONS(.model = KLEIN, .vae = vae), 0);
+    lz_scope_end(scope);
+    lz_close(ctx);
+    ctx = lz_open(.threads = 2, .log = keep_remark);
+    scope = lz_scope_begin(ctx, "ignored");
+    lz_array *one = lz_full(ctx, LZ_DIMS(1), LZ_F32, 0);
+    n_remarks = 0;
+    put_by_table("model.diffusion_model.", KLEIN "/transformer", "flux2-klein-4b");
+    put_all("text_encoders.qwen3_4b.transformer.model.", KLEIN "/text_encoder");
+    put_by_table("vae.", PARTS "klein_vae", "flux2-vae");
+    put("", "text_encoders.qwen3_4b.logit_scale", one);
+    put("model.diffusion_model.", "scaled_fp8", one);
+    SAME(&want, "all in one", 0, .model = write_file("checkpoint.safetensors"), .tokenizer = tokenizer);
+    CHECK(n_remarks == 0, "%s", remarks[0]);
+    SAME(&want, "GGUF", 0, .model = PARTS "klein.gguf", .text_encoder = PARTS "qwen3.gguf", .vae = vae);
+    CHECK(n_remarks == 0, "%s", remarks[0]);
+
+    put_by_table("", KLEIN "/transformer", "flux2-klein-4b");
+    put("", "norm_final.weight", one);
+    put("", "ema.decay", one);
+    const char *transformer = write_file("klein.safetensors");
+    put_all("", KLEIN "/text_encoder");
+    put("", "model.surplus", one);
+    const char *text = write_file("qwen_3_4b.safetensors");
+    for (int i = 0; i < 2; i++)
+        SAME(&want, "more tensors", 0, .model = transformer, .text_encoder = text, .vae = vae, .tokenizer = tokenizer);
+    CHECK_I64(n_remarks, 2);
+    const char *first = strstr(remarks[0], "klein.safetensors") ? remarks[0] : remarks[1],
+               *second = first == remarks[0] ? remarks[1] : remarks[0];
+    CHECK(strstr(first, "klein.safetensors: 2 tensors are no part of the model and are ignored, such as 'ema.decay'"),
+          "%s", first);
+    CHECK(strstr(second, "qwen_3_4b.safetensors: 1 tensor is no part of the model and is ignored, such as"), "%s",
+          second);
+    lz_image_free(ctx, &want);
     end();
 }
 
 TEST_MAIN({"klein", klein}, {"mflux", mflux}, {"qwen_image", qwen_image}, {"z_image", z_image}, {"variants", variants},
-          {"wan", wan}, {"refused", refused}, {"refused_z_image", refused_z_image}, {"about", about})
+          {"wan", wan}, {"refused", refused}, {"refused_z_image", refused_z_image}, {"about", about}, {"head", head}, {"ignored", ignored})

@@ -19,7 +19,9 @@ typedef struct lz_base {
     lz_pool *pool;
     void (*log)(void *user, lz_log_level level, const char *text); /* NULL: no log */
     void *log_user;
-    pthread_mutex_t log_lock;    /* held while log is called; no other lock is taken while it is held */
+    pthread_mutex_t log_lock; /* held while log is called; no other lock is taken while it is held */
+    uint64_t remarks[32];     /* hashes of the last remarks, so that each is made once; log_lock guards them */
+    unsigned n_remarks;
     struct lz_mapping *mappings; /* list of the mapped files (file.c); lock guards it */
 } lz_base;
 
@@ -39,6 +41,8 @@ static inline lz_status lz_out_of_memory(lz_error *err, int64_t bytes) {
 
 /* Sends one line to the context's log callback. Does nothing if there is none. (log.c) */
 void lz_tell(lz_context *ctx, lz_log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* The same with LZ_LOG_REMARK, unless the context has made this remark before. */
+void lz_remark_once(lz_context *ctx, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- options (options.c) ----------------------------------------------------------------------------------------- */
 

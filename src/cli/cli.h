@@ -178,6 +178,9 @@ int fail_elsewhere(const arguments *args, const char *name, const char *instead,
 /* A sentence on stderr, unless -q. */
 __attribute__((format(printf, 2, 3))) void note(const arguments *args, const char *format, ...);
 
+/* For lz_context_options.log: prints remarks about the files of a model. */
+void say_remark(void *user, lz_log_level level, const char *text);
+
 const char *colour(FILE *to, const char *code); /* the code, or "" if there should be no colours */
 bool lines_move(void); /* is stderr a terminal on which lines can be redrawn, for progress and previews? */
 /* Flushes stdout and checks for write errors. Returns an exit code. */

@@ -79,7 +79,8 @@ static bool is_host(const lz_context *ctx) {
 static lz_context *open_context(job *j, const char *folder, lz_error *err) {
     const arguments *args = j->args;
     lz_context_options where = LZ_CONTEXT_OPTIONS(.device = asked_device(args), .threads = (int)useful_threads(args),
-                                                  .compute = args->precision, .offload = args->offload);
+                                                  .compute = args->precision, .offload = args->offload,
+                                                  .log = args->quiet ? NULL : say_remark);
     int64_t bytes = weight_bytes(folder);
     if (j->parts.text_encoder) bytes += weight_bytes(j->parts.text_encoder);
     bool large = bytes >= LARGE_MODEL;
@@ -217,14 +218,6 @@ static char *join(char **words, int n) {
     char *text = calloc(1, size), *end = text;
     for (int i = 0; i < n && text; i++) end = stpcpy(stpcpy(end, i ? " " : ""), words[i]);
     return text;
-}
-
-/* The library checks this too, but only after the model is opened. */
-int check_text(const arguments *args, const char *what, const char *text) {
-    json_t *string = text ? json_string(text) : json_null();
-    bool good = string != NULL;
-    json_decref(string);
-    return good ? DONE : fail(args, FAILED, "the %s is not valid UTF-8; does the terminal use another encoding?", what);
 }
 
 static int ask_prompt(job *j) {

@@ -90,6 +90,11 @@ void note(const arguments *args, const char *format, ...) {
     va_end(list);
 }
 
+void say_remark(void *user, lz_log_level level, const char *text) {
+    (void)user;
+    if (level == LZ_LOG_REMARK) say(stderr, "lazuli: %s\n", text);
+}
+
 /* After a failed write the buffered data is lost, and a later fflush alone would succeed, so the stream's error flag is
  * checked too. */
 int flush_output(const arguments *args) {
@@ -187,4 +192,12 @@ void print_masked(const char *text, int width, int most) {
     }
     for (; column < width; column++) putchar(' ');
     free(shown);
+}
+
+/* The library checks this too, but only after the model is opened. */
+int check_text(const arguments *args, const char *what, const char *text) {
+    json_t *string = text ? json_string(text) : json_null();
+    bool good = string != NULL;
+    json_decref(string);
+    return good ? DONE : fail(args, FAILED, "the %s is not valid UTF-8; does the terminal use another encoding?", what);
 }

@@ -93,14 +93,26 @@ void lz_loader_take(lz_loader *l, const char *prefix, const lz_weight *rows, int
     for (int i = 0; i < n && !l->err.status; i++) take_one(l, prefix, &rows[i], into);
 }
 
+static void skip_in_file(lz_loader *l, const char *prefix) {
+    for (int64_t i = 0, n = lz_weights_count(l->weights); i < n; i++)
+        if (!strncmp(lz_weights_name(l->weights, i), prefix, strlen(prefix))) l->seen[i] = true;
+}
+
 void lz_loader_skip(lz_loader *l, const char *prefix) {
     const char *stem = l->names.component->stem;
-    char in_file[2 * LZ_NAME_SIZE];
+    char in_file[2 * LZ_NAME_SIZE], module[LZ_NAME_SIZE];
     bool inside = !strncmp(prefix, stem, strlen(stem));
-    snprintf(in_file, sizeof in_file, "%s%s", inside ? l->names.prefix : "", prefix + (inside ? strlen(stem) : 0));
-    for (int64_t i = 0, n = lz_weights_count(l->weights); i < n; i++) {
-        const char *name = lz_weights_name(l->weights, i);
-        if (!strncmp(name, prefix, strlen(prefix)) || !strncmp(name, in_file, strlen(in_file))) l->seen[i] = true;
+    const char *inner = prefix + (inside ? strlen(stem) : 0), *dot = strrchr(inner, '.');
+    skip_in_file(l, prefix);
+    snprintf(in_file, sizeof in_file, "%s%s", inside ? l->names.prefix : "", inner);
+    skip_in_file(l, in_file);
+    if (!inside || !dot) return;
+    /* A module, under the other names that it may have in files. */
+    snprintf(module, sizeof module, "%.*s", (int)(dot - inner), inner);
+    lz_spelling spelled;
+    for (int i = 1; lz_names_spell(l->names.component, module, l->names.levels, i, &spelled); i++) {
+        snprintf(in_file, sizeof in_file, "%s%s%s", l->names.prefix, spelled.name, dot);
+        skip_in_file(l, in_file);
     }
 }
 
@@ -112,12 +124,21 @@ static bool is_seen(const lz_loader *l, const char *module, const char *ending) 
     return false;
 }
 
+/* Is it a tensor of ComfyUI that says something of the whole file, and is no weight? */
+static bool is_marker(const char *name) {
+    static const char *const markers[] = {"scaled_fp8", "__index_timestep_zero__"};
+    size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof markers / sizeof *markers; i++) {
+        size_t m = strlen(markers[i]);
+        if (n >= m && !strcmp(name + n - m, markers[i])) return true;
+    }
+    return false;
+}
+
 /* Handles a tensor that the model did not use. */
 static void refuse_unseen(lz_loader *l, const char *name) {
     char module[LZ_STORED_NAME];
-    static const char marker[] = "scaled_fp8"; /* of ComfyUI, for the whole file; not a weight */
-    size_t n = strlen(name), m = sizeof marker - 1;
-    if (n >= m && !strcmp(name + n - m, marker)) return;
+    if (is_marker(name)) return;
     if (lz_stored_is_companion(name, module) && (is_seen(l, module, ".weight") || is_seen(l, module, ".weight_packed")))
         lz_fail(
             &l->err, LZ_BAD_FILE,
@@ -130,9 +151,57 @@ static void refuse_unseen(lz_loader *l, const char *name) {
                 LZ_SHOW_TEXT(l->folder), LZ_SHOW_TEXT(name));
 }
 
+/* Are the names the same but for numbers? */
+static bool is_same_pattern(const char *a, const char *b) {
+    for (;; a++, b++) {
+        bool digits = *a >= '0' && *a <= '9' && *b >= '0' && *b <= '9';
+        if (!digits && *a != *b) return false;
+        if (!*a) return true;
+        while (digits && a[1] >= '0' && a[1] <= '9') a++;
+        while (digits && b[1] >= '0' && b[1] <= '9') b++;
+    }
+}
+
+/* Does the file have such a tensor in a block that is used? Then it belongs to a block that is not needed. */
+static bool is_in_a_block(const lz_loader *l, const char *name) {
+    for (int64_t i = 0, n = lz_weights_count(l->weights); i < n; i++)
+        if (l->seen[i] && is_same_pattern(lz_weights_name(l->weights, i), name)) return true;
+    return false;
+}
+
+/* Is the tensor below the prefix of another component of the same file? */
+static bool is_elsewhere(const lz_loader *l, const lz_signature *all, const char *name) {
+    lz_names other;
+    for (int i = 0; i < LZ_PARTS; i++)
+        if (all->parts[i] && all->parts[i] != l->names.component && lz_names_open(&other, all->parts[i], l->weights) &&
+            strlen(other.prefix) > strlen(l->names.prefix) && !strncmp(name, other.prefix, strlen(other.prefix)))
+            return true;
+    return false;
+}
+
+/* Tensors of a file without a configuration that belong to nothing are ignored, with a remark. */
+static void remark_unseen(const lz_loader *l) {
+    int64_t unseen = 0;
+    const char *first = NULL;
+    lz_signature all;
+    size_t prefix = strlen(l->names.prefix);
+    lz_signature_read(&all, l->weights);
+    for (int64_t i = 0, n = lz_weights_count(l->weights); i < n; i++) {
+        const char *name = lz_weights_name(l->weights, i);
+        if (l->seen[i] || strncmp(name, l->names.prefix, prefix) != 0 || is_marker(name)) continue;
+        if (is_in_a_block(l, name) || is_elsewhere(l, &all, name)) continue;
+        if (!unseen++) first = name;
+    }
+    if (unseen)
+        lz_remark_once(l->ctx, "%s: %lld tensor%s no part of the model and %s ignored, such as '%s'",
+                       LZ_SHOW_TEXT(l->folder), (long long)unseen, unseen == 1 ? " is" : "s are",
+                       unseen == 1 ? "is" : "are", LZ_SHOW_TEXT(first));
+}
+
 lz_status lz_loader_close(lz_loader *l, lz_error *err) {
     for (int64_t i = 0, n = lz_weights_count(l->weights); i < n && !l->err.status; i++)
         if (!l->seen[i]) refuse_unseen(l, lz_weights_name(l->weights, i));
+    if (!l->err.status && !l->strict) remark_unseen(l);
     lz_host_free(l->ctx, l->seen);
     lz_weights_close(l->weights);
     if (l->err.status && err) *err = l->err;

@@ -90,6 +90,7 @@ lz_qwen25 *lz_qwen25_open(lz_context *ctx, const char *folder, lz_targets *targe
         lz_loader_take(&l, "model.", LZ_ROWS(model_rows), m);
         m->layer = lz_loader_take_blocks(&l, "model.", "layers.", m->layers, LZ_ROWS(layer_rows), sizeof *m->layer);
         lz_loader_skip(&l, "lm_head.");
+        lz_loader_skip(&l, "output.weight"); /* of GGUF */
         lz_loader_skip(&l, "visual.");
         lz_loader_skip(&l, "model.visual.");
         status = lz_loader_close(&l, err);

@@ -118,6 +118,7 @@ lz_qwen3 *lz_qwen3_open(lz_context *ctx, const char *folder, const int64_t *taps
             lz_loader_skip(&l, "model.norm.weight");
         lz_loader_skip(&l, "lm_head.weight");
         lz_loader_skip(&l, "model.visual.");
+        lz_loader_skip(&l, "output.weight"); /* of GGUF */
         status = lz_loader_close(&l, err);
     }
     if (!status) return m;

@@ -430,9 +430,9 @@ static lz_status derive(lz_config *c, lz_context *ctx, lz_weights *w, const char
                        what);
     /* Names and shapes are the same: only the file's name differs. */
     if (component == &lz_names_qwen_vae && lz_file_name_has(path, "wan"))
-        lz_tell(ctx, LZ_LOG_NOTE,
-                "%s: an autoencoder of Wan has the shape of Qwen-Image's, but gives slightly wrong pictures",
-                LZ_SHOW_TEXT(path));
+        lz_remark_once(ctx,
+                       "%s: an autoencoder of Wan has the shape of Qwen-Image's, but gives slightly wrong pictures",
+                       LZ_SHOW_TEXT(path));
     json_t *root = k && k->config ? k->config(&n, path) : NULL;
     return lz_config_of(c, ctx, path, root, err);
 }

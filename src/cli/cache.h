@@ -13,10 +13,24 @@
 
 enum { MAX_REPO = 200 }; /* bytes of OWNER/REPO */
 
+/* A model of several files: the paths of its parts. */
+enum { SET_MODEL, SET_TEXT_ENCODER, SET_VISION, SET_VAE, SET_TOKENIZER, SET_VARIANT, SET_KEYS };
+struct model_set {
+    char *name, *values[SET_KEYS]; /* NULL: not given */
+};
+
+/* A file on the hub that is a part of a model. */
+typedef struct known_part {
+    int key; /* SET_MODEL, ... */
+    const char *repo, *file;
+} known_part;
+
 typedef struct known_model {
-    const char *name, *repo;
-    int64_t bytes;    /* total size of the files that pull downloads */
-    const char *kind; /* of src/synth */
+    const char *name, *repo; /* repo: of a model folder; NULL: it has parts */
+    int64_t bytes;           /* total size of the files that pull downloads */
+    const char *kind;        /* of src/synth; NULL: it cannot be planned before it is downloaded */
+    const char *licence;
+    const known_part *parts; /* the last one has no repo; or NULL */
 } known_model;
 extern const known_model known_models[];
 extern const size_t n_known_models;
@@ -25,6 +39,9 @@ extern const size_t n_known_models;
 const known_model *known_by(const char *name);
 const known_model *nearest_known(const char *name); /* a name that differs by one or two letters; NULL: none */
 const known_model *first_known(void);               /* the model to suggest */
+/* Of a model with parts: all files as a set, valid until the next call with this model; NULL: some are not in the cache */
+const model_set *cached_set(const known_model *model);
+const known_part *missing_part(const known_model *model); /* the first that is not in the cache; NULL: none */
 
 bool is_repo(const char *name);                    /* OWNER/REPO in characters that the hub allows */
 bool is_commit(const char *text);                  /* 40 hexadecimal digits */
@@ -38,6 +55,14 @@ char *cache_folder(const char *cache, const char *repo); /* cache/models--OWNER-
  * order. */
 void each_cached(const char *cache, void (*visit)(void *user, const char *repo), void *user);
 char *cached_model(const char *folder); /* the snapshot to use in models--OWNER--REPO, owned; or NULL */
+/* Calls visit for every snapshot of a repository, that of refs/main first, until it returns true. */
+bool each_snapshot(const char *repo, bool (*visit)(void *user, const char *snapshot), void *user);
+bool is_hub_file(const char *name); /* does it look like OWNER/REPO/FILE, with the ending of a weight file? */
+/* The path of OWNER/REPO/FILE in the cache, where FILE may be only the last part of its path there; owned. NULL: it is
+ * not there. */
+char *cached_file(const char *name);
+/* A file as it was given, or its path in the cache; kept until the program ends. NULL stays NULL. */
+const char *given_file(const char *name);
 bool have_file(const char *folder, const char *name);
 /* The name of the index of a model folder: that of modular pipelines if it has only that one. */
 const char *index_name(const char *folder);
@@ -48,13 +73,10 @@ bool have_model(const char *folder); /* it has an index */
 int published_open(const arguments *args, const known_model *model, char **folder);
 void published_close(char **folder); /* removes it; NULL: does nothing */
 void say_published(FILE *to, const known_model *model);
+void remove_folder(const char *folder); /* with everything in it */
 
 /* ---- models of the settings file (sets.c) ------------------------------------------------------------------------ */
 
-enum { SET_MODEL, SET_TEXT_ENCODER, SET_VISION, SET_VAE, SET_TOKENIZER, SET_VARIANT, SET_KEYS };
-struct model_set {
-    char *name, *values[SET_KEYS]; /* NULL: not given */
-};
 /* All of them, or the one of this name (NULL: none). They stay until the program ends. An exit code. */
 int each_set(const arguments *args, const model_set **first, size_t *n);
 int find_set(const arguments *args, const char *name, const model_set **found);

@@ -232,7 +232,7 @@ static int check_arguments(const arguments *args, const char *from, const char *
 }
 
 int convert_command(const arguments *args) {
-    const char *from = args->words[0], *to = args->words[1];
+    const char *from = given_file(args->words[0]), *to = args->words[1];
     bool model = have_model(from);
     int code = check_arguments(args, from, to, model);
     if (code != DONE) return code;

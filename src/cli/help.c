@@ -182,8 +182,16 @@ static void print_options(const command *only) {
 
 static void print_models(void) {
     print_title("short names for pull");
-    for (size_t i = 0; i < n_known_models; i++)
-        printf("  %-21s %9s  %s\n", known_models[i].name, show_bytes(known_models[i].bytes).text, known_models[i].repo);
+    const char *usual = first_known()->licence, *other = usual;
+    for (size_t i = 0; i < n_known_models; i++) {
+        const known_model *m = &known_models[i];
+        bool same = strcmp(m->licence, usual) == 0;
+        if (m->parts && i && !known_models[i - 1].parts) print_title("short names for pull, of single files");
+        printf("  %-24s %9s  %s%s%s\n", m->name, show_bytes(m->bytes).text, m->parts ? "of " : "",
+               m->repo ? m->repo : m->parts->repo, same ? "" : " *");
+        if (!same) other = m->licence;
+    }
+    printf("  licence: %s; * %s\n", usual, other);
 }
 
 static void print_explained(const char *title, const explained *list) {

@@ -256,5 +256,6 @@ int info_command(const arguments *given) {
     if (args.n_words) args.model = args.words[0];
     args.n_words = 0;
     bool parts = args.text_encoder || args.vae || args.vision || args.tokenizer || args.variant;
-    return !parts && is_file(args.model) && inform_of_file(&args, args.model, &code) ? code : inform_of_model(&args);
+    const char *file = given_file(args.model);
+    return !parts && is_file(file) && inform_of_file(&args, file, &code) ? code : inform_of_model(&args);
 }

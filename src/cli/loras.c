@@ -1,13 +1,13 @@
 /* loras.c: the LoRAs of a picture: those of --lora FILE[=WEIGHT], and <lora:NAME:WEIGHT> in its prompt, where a folder for
- * LoRAs is named. A name that is no file is looked for in that folder, too. The model gets them when they differ from those
- * of the picture before; nothing else of it is opened again. */
+ * LoRAs is named. A name that is no file is looked for in that folder, too, and as OWNER/REPO/FILE in the Hugging Face
+ * cache. The model gets them when they differ from those of the picture before; nothing else of it is opened again. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "cache.h"
 
 typedef struct wanted {
     char *paths[MAX_LORAS]; /* owned */
@@ -42,7 +42,7 @@ static char *find_lora(const arguments *args, const char *name) {
         if (access(path, R_OK) == 0) return path;
         free(path);
     }
-    return NULL;
+    return cached_file(name);
 }
 
 static int add(const arguments *args, wanted *w, const char *name, double weight) {

@@ -99,8 +99,9 @@ static void print_models(void) {
         fputs(".TP\n\\fB", stdout);
         print_text(known_models[i].name);
         puts("\\fR");
-        print_text(known_models[i].repo);
-        printf(", %s\n", show_bytes(known_models[i].bytes).text);
+        print_text(known_models[i].repo ? known_models[i].repo : known_models[i].parts->repo);
+        printf("%s, %s, %s\n", known_models[i].repo ? "" : " and others", show_bytes(known_models[i].bytes).text,
+               known_models[i].licence);
     }
 }
 

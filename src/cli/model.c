@@ -2,7 +2,7 @@
  * one may also be called 'demo': settings call it so, and so may -m where no folder is called so.
  *
  * Both name a folder or a file, or else an entry of the settings file (sets.c), or else a model in the Hugging Face
- * cache by its short name or OWNER/REPO. What a model with a short name takes can be planned without it.
+ * cache by its short name or OWNER/REPO, or a single file in it as OWNER/REPO/FILE. What a model with a short name takes can be planned without it.
  *
  * The demo model is looked for from where this program really lies, so that an installed tree may be moved, and a
  * folder with the program and models/ in it may be handed on; after that where the build was told to install. */
@@ -58,6 +58,22 @@ static int say_none(const arguments *args) {
                 list, show_bytes(first_known()->bytes).text, first_known()->name);
 }
 
+static void use_set(model_choice *choice, const model_set *set) {
+    choice->set = set;
+    choice->folder = set->values[SET_MODEL];
+    choice->name = set->name;
+}
+
+/* A published model of several files. */
+static int choose_known_set(const arguments *args, model_choice *choice, const known_model *known, const char *whose) {
+    const model_set *set = cached_set(known);
+    const known_part *missing = missing_part(known);
+    if (set) return use_set(choice, set), DONE;
+    return fail(args, FAILED, "no model at %s: %s of %s is missing; 'lazuli pull %s' downloads %s%s", known->name,
+                missing ? missing->file : "a file", missing ? missing->repo : "it", known->name,
+                show_bytes(known->bytes).text, whose);
+}
+
 /* No folder has this name: searches the cache. If it is not there, a name that can be pulled gets a hint; for any
  * other, the library reports the error. */
 static int choose_cached(const arguments *args, model_choice *choice, const char *name) {
@@ -66,7 +82,20 @@ static int choose_cached(const arguments *args, model_choice *choice, const char
                                                    ? "; the settings name it, and -m DIR chooses another"
                                                    : "";
     const known_model *known = known_by(name), *near = known ? NULL : nearest_known(name);
+    if ((choice->owned = cached_file(name))) {
+        choice->folder = choice->owned;
+        choice->name = name;
+        return DONE;
+    }
+    if (is_hub_file(name)) {
+        int owner = (int)strcspn(name, "/") + 1, repo_length = owner + (int)strcspn(name + owner, "/");
+        return fail(args, FAILED,
+                    "no file at %s, and none in the Hugging Face cache; 'lazuli pull %.*s %s' would look for it on the "
+                    "hub%s",
+                    name, repo_length, name, name + repo_length + 1, whose);
+    }
     if (near) return fail(args, FAILED, "no model at %s; did you mean %s?%s", name, near->name, whose);
+    if (known && known->parts) return choose_known_set(args, choice, known, whose);
     if (!repo) return DONE;
     char *cache = hub_cache(), *folder = cache_folder(cache, repo);
     choice->owned = folder ? cached_model(folder) : NULL;
@@ -122,14 +151,12 @@ int choose_model(const arguments *args, model_choice *choice) {
     if (access(given, F_OK) == 0) return DONE;
     int code = strchr(given, '/') ? DONE : find_set(args, given, &choice->set);
     if (code != DONE || !choice->set) return code == DONE ? choose_cached(args, choice, given) : code;
-    choice->folder = choice->set->values[SET_MODEL];
-    choice->name = choice->set->name;
-    return DONE;
+    return use_set(choice, choice->set), DONE;
 }
 
 int fail_model(const arguments *args, const model_choice *choice, const lz_error *err) {
     if (is_elsewhere(args, "model")) return fail_elsewhere(args, "model", "-m DIR", err);
-    if (choice->owned && !choice->demo)
+    if (choice->owned && !choice->demo && is_folder(choice->folder))
         return fail(args, FAILED, "%s; 'lazuli models' lists missing files, 'lazuli pull %s' downloads them", err->text,
                     choice->name);
     if (choice->from_environment) return fail(args, FAILED, "%s; $LAZULI_MODEL names it", err->text);

@@ -1,5 +1,6 @@
 /* models.c: `lazuli models`: what is here: the demo model, $LAZULI_MODEL, the settings file, the Hugging Face cache;
  * and is it complete? */
+#include <fts.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -8,9 +9,10 @@
 #include "cache.h"
 
 typedef struct row {
-    char name[MAX_REPO + 1];
+    char name[MAX_REPO + 300];
     const char *from; /* demo, environment, settings or cache */
     char *folder;     /* owned */
+    char what[640];   /* of a single file: what it is and needs; else "" */
     model_state state;
 } row;
 
@@ -75,20 +77,106 @@ static int by_name(const void *a, const void *b) { return strcmp(((const row *)a
 
 typedef struct visit {
     table *table;
-    const char *cache;
+    const char *cache, *repo;
 } visit;
 
-/* Adds a cached model. Without a model_index.json it is not a picture model. */
-static void add_one(void *user, const char *repo) {
+/* ---- single files of the cache ----------------------------------------------------------------------------------- */
+
+static bool is_listed(const table *t, const char *name) {
+    for (size_t i = 0; i < t->n; i++)
+        if (strcmp(t->rows[i].name, name) == 0) return true;
+    return false;
+}
+
+/* Is it in the folder of a part, such as vae/? */
+static bool is_in_part(const char *below) {
+    for (size_t i = 0; i < n_model_parts; i++) {
+        size_t n = strlen(model_parts[i].name);
+        if (strncmp(below, model_parts[i].name, n) == 0 && below[n] == '/') return true;
+    }
+    return false;
+}
+
+/* Adds a file if it is a part of a picture model, or looks like one that is not run. Language models are often in
+ * the cache too, as shards. */
+static void add_file(const visit *v, const char *path, const char *below) {
+    table *t = v->table;
+    lz_error err = {.status = LZ_OK};
+    lz_file_facts f;
+    struct stat s;
+    char name[sizeof((row *)0)->name];
+    if (!(ends_in(path, ".safetensors") || ends_in(path, ".gguf")) || strstr(base_name(path), "-of-")) return;
+    snprintf(name, sizeof name, "%s/%s", v->repo, below);
+    if (is_listed(t, name) || stat(path, &s) != 0) return;
+    if (lz_file_about(t->ctx, path, &f, &err) != LZ_OK) return;
+    if (!f.transformer && !f.text_encoder && !f.vision && !f.vae && !f.lora) return;
+    size_t before = t->n;
+    add_row(t, name, "cache", strdup(path));
+    if (t->n == before) return;
+    row *r = &t->rows[before];
+    json_decref(r->state.faults);
+    bool runs = !*f.refused || f.lora;
+    r->state = (model_state){.runs = runs, .bytes = s.st_size, .faults = json_array()};
+    if (!runs) json_array_append_new(r->state.faults, json_text(f.refused));
+    snprintf(r->what, sizeof r->what, "%s%s%s", f.lora ? "a LoRA" : f.what, *f.needs ? "; needs " : "", f.needs);
+}
+
+static bool add_files(void *user, const char *snapshot) {
     const visit *v = user;
+    bool model = have_model(snapshot);
+    FTS *walk = fts_open((char *const[]){(char *)snapshot, NULL}, FTS_LOGICAL | FTS_NOCHDIR, NULL);
+    for (FTSENT *e; walk && (e = fts_read(walk));) {
+        if (e->fts_info == FTS_D && e->fts_level > 4) fts_set(walk, e, FTS_SKIP);
+        if (e->fts_info != FTS_F) continue;
+        const char *below = e->fts_path + strlen(snapshot) + 1;
+        if (!(model && is_in_part(below))) add_file(v, e->fts_path, below);
+    }
+    if (walk) fts_close(walk);
+    return false; /* the other snapshots too */
+}
+
+/* ---- all of the cache -------------------------------------------------------------------------------------------- */
+
+/* Adds a cached model, which has a model_index.json, and single files. */
+static void add_one(void *user, const char *repo) {
+    visit *v = user;
     char *folder = cache_folder(v->cache, repo);
     if (folder) add_row(v->table, repo, "cache", cached_model(folder));
     free(folder);
+    v->repo = repo;
+    each_snapshot(repo, add_files, v);
+}
+
+/* Published models of several files of which the transformer is here. */
+static void add_known_sets(table *t) {
+    for (size_t i = 0; i < n_known_models; i++) {
+        const known_model *model = &known_models[i];
+        const model_set *set = model->parts ? cached_set(model) : NULL;
+        const known_part *missing = model->parts ? missing_part(model) : NULL;
+        if (!model->parts || missing == model->parts) continue;
+        char *transformer = NULL, text[600];
+        if (asprintf(&transformer, "%s/%s", model->parts->repo, model->parts->file) < 0) transformer = NULL;
+        char *path = transformer ? cached_file(transformer) : NULL;
+        free(transformer);
+        size_t before = t->n;
+        add_row(t, model->name, "cache", path);
+        if (t->n == before) continue;
+        model_state *state = &t->rows[before].state;
+        json_decref(state->faults);
+        if (set)
+            look_at_set(set, state);
+        else
+            *state = (model_state){.runs = true, .faults = json_array()};
+        if (!missing) continue;
+        snprintf(text, sizeof text, "%s of %s is missing", missing->file, missing->repo);
+        json_array_append_new(state->faults, json_text(text));
+    }
 }
 
 static void add_cached(table *t, const char *cache) {
+    add_known_sets(t);
     size_t first = t->n;
-    each_cached(cache, add_one, &(visit){t, cache});
+    each_cached(cache, add_one, &(visit){t, cache, NULL});
     if (t->n > first) qsort(t->rows + first, t->n - first, sizeof *t->rows, by_name);
 }
 
@@ -97,16 +185,17 @@ static json_t *table_json(const table *t, const char *cache) {
     for (size_t i = 0; i < t->n; i++) {
         const row *r = &t->rows[i];
         json_array_append_new(list,
-                              json_pack("{s:o, s:s, s:o, s:o, s:b, s:I, s:b, s:O}", "name", json_text(r->name), "from",
-                                        r->from, "folder", json_text(r->folder), "class", json_text(r->state.class),
-                                        "runs", r->state.runs, "bytes", (json_int_t)r->state.bytes, "complete",
+                              json_pack("{s:o, s:s, s:o, s:o, s:o, s:b, s:I, s:b, s:O}", "name", json_text(r->name),
+                                        "from", r->from, "folder", json_text(r->folder), "class",
+                                        json_text(r->state.class), "is", json_text(*r->what ? r->what : NULL), "runs",
+                                        r->state.runs, "bytes", (json_int_t)r->state.bytes, "complete",
                                         json_array_size(r->state.faults) == 0, "faults", r->state.faults));
     }
     return json_pack("{s:o, s:o}", "cache", json_text(cache), "models", list);
 }
 
-/* Is its pipeline one that the library does not support? */
-static bool is_foreign(const row *r) { return !r->state.runs && *r->state.class; }
+/* Is its pipeline, or its kind of file, one that the library does not support? */
+static bool is_foreign(const row *r) { return !r->state.runs && (*r->state.class || *r->what); }
 
 static void print_fault(const row *r) {
     size_t n = json_array_size(r->state.faults);
@@ -126,10 +215,12 @@ static void print_table(const table *t, const char *cache) {
     for (size_t i = 0; i < t->n; i++) {
         const row *r = &t->rows[i];
         say(stdout, "%-*s  %10s  %-10s  %s\n", width, r->name, show_bytes(r->state.bytes).text,
-            !json_array_size(r->state.faults) ? "complete"
-            : is_foreign(r)                   ? "not run"
-                                              : "incomplete",
+            is_foreign(r)                       ? "not run"
+            : *r->what                          ? "file"
+            : !json_array_size(r->state.faults) ? "complete"
+                                                : "incomplete",
             r->folder);
+        if (*r->what) say(stdout, "    %s\n", r->what);
         print_fault(r);
     }
     if (!t->n)

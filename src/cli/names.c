@@ -1,5 +1,6 @@
 /* names.c: see cache.h: from a name to a folder. Nothing here uses the network. */
 #include <dirent.h>
+#include <fts.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -9,45 +10,6 @@
 #include "cache.h"
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
-
-/* Sizes of the downloaded parts, as listed by the hub in November 2026. */
-const known_model known_models[] = {
-    {"flux2-klein-4b", "black-forest-labs/FLUX.2-klein-4B", 15964309209, "klein-4b"},
-    {"flux2-klein-9b", "black-forest-labs/FLUX.2-klein-9B", 34722772650, "klein-9b"},
-    {"flux2-klein-base-4b", "black-forest-labs/FLUX.2-klein-base-4B", 15964309000, "klein-base-4b"},
-    {"flux2-klein-base-9b", "black-forest-labs/FLUX.2-klein-base-9B", 34722772000, "klein-base-9b"},
-    {"qwen-image", "Qwen/Qwen-Image", 57704000000, "qwen-image"},
-    {"qwen-image-2512", "Qwen/Qwen-Image-2512", 57704000000, "qwen-image"},
-    {"qwen-image-edit", "Qwen/Qwen-Image-Edit", 57704000000, "qwen-image-edit"},
-    {"qwen-image-edit-2509", "Qwen/Qwen-Image-Edit-2509", 57704000000, "qwen-image-edit-2509"},
-    {"qwen-image-edit-2511", "Qwen/Qwen-Image-Edit-2511", 57704000000, "qwen-image-edit-2511"},
-    {"z-image-turbo", "Tongyi-MAI/Z-Image-Turbo", 32848000000, "z-image-turbo"},
-    {"z-image", "Tongyi-MAI/Z-Image", 20538000000, "z-image"},
-};
-const size_t n_known_models = COUNT(known_models);
-
-const known_model *known_by(const char *name) {
-    for (size_t i = 0; i < n_known_models; i++)
-        if (!strcasecmp(name, known_models[i].name) || !strcasecmp(name, known_models[i].repo) ||
-            !strcasecmp(name, base_name(known_models[i].repo)))
-            return &known_models[i];
-    return NULL;
-}
-
-const known_model *nearest_known(const char *name) {
-    const known_model *nearest = NULL;
-    int best = 3;
-    for (size_t i = 0; i < n_known_models; i++) {
-        int d = distance(name, known_models[i].name);
-        if (d < best) {
-            best = d;
-            nearest = &known_models[i];
-        }
-    }
-    return nearest;
-}
-
-const known_model *first_known(void) { return &known_models[0]; }
 
 /* The hub's rule: letters, digits, '-', '_' and '.', no "--" or "..", and '-' or '.' neither at the start nor at the
  * end. */
@@ -71,7 +33,7 @@ bool is_commit(const char *text) { return strlen(text) == 40 && strspn(text, "01
 
 const char *repo_of(const char *name) {
     const known_model *model = known_by(name);
-    if (model) return model->repo;
+    if (model && model->repo) return model->repo;
     return is_repo(name) ? name : NULL;
 }
 
@@ -133,8 +95,8 @@ void each_cached(const char *cache, void (*visit)(void *user, const char *repo),
     if (dir) closedir(dir);
 }
 
-/* The snapshot of refs/main, if its folder exists. */
-static char *snapshot_of_main(const char *folder) {
+/* The snapshot of refs/main, if its folder exists. model: and if it is a model. */
+static char *snapshot_of_main(const char *folder, bool model) {
     char commit[41] = "", *path = path_of(folder, "refs/main"), *snapshot = NULL;
     FILE *file = path ? fopen(path, "re") : NULL;
     if (file && fread(commit, 1, 40, file) == 40 && is_commit(commit) &&
@@ -142,13 +104,13 @@ static char *snapshot_of_main(const char *folder) {
         snapshot = NULL;
     if (file) fclose(file);
     free(path);
-    if (snapshot && have_model(snapshot)) return snapshot;
+    if (snapshot && (model ? have_model(snapshot) : access(snapshot, F_OK) == 0)) return snapshot;
     free(snapshot);
     return NULL;
 }
 
 char *cached_model(const char *folder) {
-    char *best = snapshot_of_main(folder);
+    char *best = snapshot_of_main(folder, true);
     if (best) return best;
     time_t newest = 0;
     char *all = path_of(folder, "snapshots");
@@ -167,4 +129,92 @@ char *cached_model(const char *folder) {
     if (dir) closedir(dir);
     free(all);
     return best;
+}
+
+/* ---- single files ------------------------------------------------------------------------------------------------ */
+
+bool each_snapshot(const char *repo, bool (*visit)(void *user, const char *snapshot), void *user) {
+    char *cache = hub_cache(), *folder = cache_folder(cache, repo), *all = path_of(folder, "snapshots"),
+         *main = folder ? snapshot_of_main(folder, false) : NULL;
+    bool found = main && visit(user, main);
+    DIR *dir = all && !found ? opendir(all) : NULL;
+    for (struct dirent *e; dir && !found && (e = readdir(dir));) {
+        char *one = *e->d_name == '.' ? NULL : path_of(all, e->d_name);
+        found = one && !(main && strcmp(one, main) == 0) && visit(user, one);
+        free(one);
+    }
+    if (dir) closedir(dir);
+    free(main);
+    free(all);
+    free(folder);
+    free(cache);
+    return found;
+}
+
+typedef struct search {
+    const char *file;
+    char *found; /* owned */
+} search;
+
+/* The only file whose path ends like this; two are none. */
+static bool find_by_end(search *s, const char *snapshot) {
+    FTS *walk = fts_open((char *const[]){(char *)snapshot, NULL}, FTS_LOGICAL | FTS_NOCHDIR, NULL);
+    size_t m = strlen(s->file);
+    int n = 0;
+    for (FTSENT *e; walk && (e = fts_read(walk));) {
+        size_t length = strlen(e->fts_path);
+        if (e->fts_info != FTS_F || length <= m || e->fts_path[length - m - 1] != '/' ||
+            strcmp(e->fts_path + length - m, s->file) != 0 || n++)
+            continue;
+        s->found = strdup(e->fts_path);
+    }
+    if (walk) fts_close(walk);
+    if (n == 1) return s->found;
+    free(s->found);
+    s->found = NULL;
+    return false;
+}
+
+static bool find_in(void *user, const char *snapshot) {
+    search *s = user;
+    if (!have_file(snapshot, s->file)) return find_by_end(s, snapshot);
+    s->found = path_of(snapshot, s->file);
+    return s->found;
+}
+
+/* The slash between OWNER/REPO and FILE; NULL: there is none. */
+static const char *file_slash(const char *name, char repo[MAX_REPO + 1]) {
+    const char *slash = strchr(name, '/');
+    slash = slash ? strchr(slash + 1, '/') : NULL;
+    if (!slash || !slash[1] || slash - name > MAX_REPO || strstr(slash, "/../")) return NULL;
+    snprintf(repo, MAX_REPO + 1, "%.*s", (int)(slash - name), name);
+    return is_repo(repo) ? slash : NULL;
+}
+
+bool is_hub_file(const char *name) {
+    char repo[MAX_REPO + 1];
+    return file_slash(name, repo) && (ends_in(name, ".safetensors") || ends_in(name, ".gguf"));
+}
+
+char *cached_file(const char *name) {
+    char repo[MAX_REPO + 1];
+    const char *slash = file_slash(name, repo);
+    search s = {.file = slash ? slash + 1 : NULL};
+    if (slash) each_snapshot(repo, find_in, &s);
+    return s.found;
+}
+
+const char *given_file(const char *name) {
+    static struct kept {
+        char *path;
+        struct kept *next;
+    } * all;
+    char *path = name && access(name, F_OK) != 0 ? cached_file(name) : NULL;
+    if (!path) return name;
+    for (struct kept *k = all; k; k = k->next)
+        if (strcmp(k->path, path) == 0) return free(path), k->path;
+    struct kept *k = malloc(sizeof *k);
+    if (!k) return free(path), name;
+    *k = (struct kept){path, all};
+    return (all = k)->path;
 }

@@ -53,12 +53,16 @@ int published_open(const arguments *args, const known_model *model, char **folde
     return code;
 }
 
-void published_close(char **folder) {
-    if (!*folder) return;
-    FTS *walk = fts_open((char *const[]){*folder, NULL}, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+void remove_folder(const char *folder) {
+    FTS *walk = fts_open((char *const[]){(char *)folder, NULL}, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
     for (FTSENT *e; walk && (e = fts_read(walk));)
         if (e->fts_info != FTS_D) remove(e->fts_accpath);
     if (walk) fts_close(walk);
+}
+
+void published_close(char **folder) {
+    if (!*folder) return;
+    remove_folder(*folder);
     free(*folder);
     *folder = NULL;
     sigset_t set = ending();

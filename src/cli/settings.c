@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "cache.h"
 
 enum { MOST_BYTES = 1 << 20 };
 
@@ -275,6 +275,11 @@ static json_t *file_text(const char *path, bool full_paths) {
     return json_text(realpath(path, full) ? full : path);
 }
 
+/* The same of a part of a model. A file of the Hugging Face cache is recorded as OWNER/REPO/FILE. */
+static json_t *part_text(const char *path, bool full_paths) {
+    return path && given_file(path) != path ? json_text(path) : file_text(path, full_paths);
+}
+
 /* FILE=WEIGHT of each LoRA that the model has; null: none. */
 static json_t *loras_text(const job *j, bool full_paths) {
     if (!j->loras || !*j->loras) return json_null();
@@ -315,10 +320,10 @@ json_t *settings_of(const job *j, int64_t seed, bool full_paths) {
     json_t *values[N_RECORDED] = {
         /* null: not recorded */
         [MODEL] = model_text(j, full_paths),
-        [TEXT_ENCODER] = file_text(a->text_encoder, full_paths),
-        [VISION] = file_text(a->vision, full_paths),
-        [VAE] = file_text(a->vae, full_paths),
-        [TOKENIZER] = file_text(a->tokenizer, full_paths),
+        [TEXT_ENCODER] = part_text(a->text_encoder, full_paths),
+        [VISION] = part_text(a->vision, full_paths),
+        [VAE] = part_text(a->vae, full_paths),
+        [TOKENIZER] = part_text(a->tokenizer, full_paths),
         [VARIANT] = json_text(a->variant),
         [PROMPT] = json_text(p->prompt),
         [NEGATIVE] = json_text(a->negative),

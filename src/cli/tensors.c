@@ -141,14 +141,15 @@ static lz_status open_sources(listing *list, const char *path, lz_error *err) {
     return status || list->n ? status : add_source(list, path, NULL, err);
 }
 
-/* The folder of a model in the Hugging Face cache, unless a file or folder has this name; owned. NULL: none. */
+/* The folder of a model, or a single file, in the Hugging Face cache, unless a file or folder has this name; owned.
+ * NULL: none. */
 static char *find_cached(const char *name) {
     const char *repo = access(name, F_OK) == 0 ? NULL : repo_of(name);
     char *cache = repo ? hub_cache() : NULL, *folder = cache ? cache_folder(cache, repo) : NULL;
     char *model = folder ? cached_model(folder) : NULL;
     free(folder);
     free(cache);
-    return model;
+    return model || access(name, F_OK) == 0 ? model : cached_file(name);
 }
 
 int tensors_command(const arguments *args) {

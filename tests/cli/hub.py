@@ -24,8 +24,61 @@ lock = threading.Lock()
 seen = {}  # how often a path was asked for
 
 
+def part(name):
+    with open(os.path.join(MODELS, "../parts", name), "rb") as file:
+        return file.read()
+
+
+def tensors(shapes):
+    """A safetensors file of zeros in bf16."""
+    header, at = {}, 0
+    for name, shape in shapes.items():
+        size = 2
+        for n in shape:
+            size *= n
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(at)
+
+
+def single_files(owner, repo):
+    """Repositories of single files, as on the real hub; None: it is a model folder."""
+    comfy = "split_files/"
+    klein_vae = "klein_vae/diffusion_pytorch_model.safetensors"
+    if f"{owner}/{repo}" == "unsloth/FLUX.2-klein-4B-GGUF":
+        return {"flux-2-klein-4b-Q4_K_M.gguf": part("klein.gguf"), "README.md": b"GGUF"}
+    if f"{owner}/{repo}" == "unsloth/Qwen3-4B-GGUF":
+        return {"Qwen3-4B-Q4_K_M.gguf": part("qwen3.gguf")}
+    if f"{owner}/{repo}" == "Comfy-Org/flux2-klein-4B":
+        return {comfy + "vae/flux2-vae.safetensors": part(klein_vae)}
+    if f"{owner}/{repo}" == "unsloth/Qwen-Image-Edit-2511-GGUF":
+        return {"qwen-image-edit-2511-Q4_K_M.gguf": part("qwen/transformer/diffusion_pytorch_model.safetensors")}
+    if f"{owner}/{repo}" == "unsloth/Qwen2.5-VL-7B-Instruct-GGUF":
+        return {"Qwen2.5-VL-7B-Instruct-Q4_K_M.gguf": part("qwen2.5-vl.gguf"),
+                "mmproj-F16.gguf": part("mmproj-qwen2.5-vl.gguf")}
+    if f"{owner}/{repo}" == "Comfy-Org/Qwen-Image_ComfyUI":
+        return {comfy + "vae/qwen_image_vae.safetensors": part("qwen/vae/diffusion_pytorch_model.safetensors")}
+    if repo != "Files":
+        return None
+    return {comfy + "diffusion_models/klein.gguf": part("klein.gguf"), comfy + "vae/vae.safetensors": part(klein_vae),
+            comfy + "text_encoders/qwen3.gguf": part("qwen3.gguf"), "tokenizer/tokenizer.json": b"{}",
+            "one/twin.gguf": part("qwen3.gguf"), "two/twin.gguf": part("qwen3.gguf"),
+            "lora.safetensors": tensors({"transformer_blocks.0.attn.to_q.lora_A.weight": [2, 4]}),
+            "nunchaku.safetensors": tensors({"blocks.0.qweight": [8, 40000], "blocks.0.wscales": [8]}),
+            "dev.safetensors": tensors({"double_stream_modulation_img.lin.weight": [8, 40000],
+                                        "guidance_in.in_layer.weight": [8, 8]}),
+            "language.safetensors": tensors({"layers.0.mlp.weight": [8, 40000]}),
+            "vast.safetensors": (1 << 27).to_bytes(8, "little") + b"{" + bytes(400000),
+            "broken.gguf": part("klein.gguf")[:3000] + b"\xff" * 3000 + bytes(400000),
+            "pickle.ckpt": b"PK\x03\x04" + bytes(400000), "con fig.gguf": b"GGUF"}
+
+
 def files(owner, repo):
     """path -> bytes."""
+    single = single_files(owner, repo)
+    if single:
+        return single
     top = os.path.join(MODELS, repo if os.path.isdir(os.path.join(MODELS, repo)) else "B")
     found = {extra: b"not needed" for extra in EXTRAS}
     for folder, _, names in os.walk(top):
@@ -55,7 +108,7 @@ def tree(owner, repo):
     for path, data in files(owner, repo).items():
         blob = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
         entry = {"type": "file", "path": path, "size": len(data), "oid": blob}
-        if path.endswith((".safetensors", ".png", ".bin", ".onnx")):
+        if path.endswith((".safetensors", ".gguf", ".ckpt", ".png", ".bin", ".onnx")):
             size = len(data)
             if path.startswith("transformer/diffusion_pytorch_model"):
                 size += {"short": -1, "long": 1, "huge": 1 << 43, "negative": -1 << 40, "vast": 1 << 60}.get(owner, 0)
@@ -150,7 +203,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if api and owner == "endless":
             return self.answer(200, b"[" + b" " * (40 << 20))
         if api and kind == "revision":
-            return self.answer(200, json.dumps({"sha": "main" if owner == "nameless" else COMMIT}).encode())
+            facts = {"sha": "main" if owner == "nameless" else COMMIT}
+            if owner in ("unsloth", "Comfy-Org"):
+                facts["cardData"] = {"license": "apache-2.0"}
+            elif owner == "terms":
+                facts["cardData"] = {"license": "other", "license_name": "own-terms"}
+            return self.answer(200, json.dumps(facts).encode())
         if api:
             entries, headers = tree(owner, repo), []
             if owner in ("paged", "astray") and not query.endswith("cursor=2"):
@@ -180,11 +238,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         begin, headers, status = 0, [], 200
         asked = self.headers.get("Range")
         if asked and owner != "noranges":
-            begin = int(asked[len("bytes="):].rstrip("-"))
-            if begin >= len(data):
+            begin, end = asked[len("bytes="):].split("-")
+            begin, whole = int(begin), len(data)
+            if begin >= whole:
                 return self.answer(416)
             first = begin - 1 if owner == "shifts" else begin
-            headers = [("Content-Range", f"bytes {first}-{len(data) - 1}/{len(data)}")]
+            data = data[:int(end) + 1] if end else data
+            headers = [("Content-Range", f"bytes {first}-{len(data) - 1}/{whole}")]
             status = 206
         stop = PIECE if large and (owner == "breaks" or (owner in ("noranges", "shifts") and times == 1)) else None
         if large and owner == "drips":

@@ -62,6 +62,10 @@ END
     tab fox -m qwen-image-edit-25 <<'END'
 qwen-image-edit-2509
 qwen-image-edit-2511
+qwen-image-edit-2509-fp8
+qwen-image-edit-2509-q4
+qwen-image-edit-2511-fp8
+qwen-image-edit-2511-q4
 END
     tab pull flux2-klein-b <<'END'
 flux2-klein-base-4b
@@ -85,9 +89,15 @@ zsh
 END
     tab "lazuli fox -m qwen-image-edit-250" <<'END'
 qwen-image-edit-2509
+qwen-image-edit-2509-fp8
+qwen-image-edit-2509-q4
 END
     tab "lazuli pull flux2-klein-4" <<'END'
 flux2-klein-4b
+flux2-klein-4b-comfy
+flux2-klein-4b-fp8
+flux2-klein-4b-q4
+flux2-klein-4b-q8
 END
 fi
 if command -v zsh >/dev/null; then # through a terminal of its own: what is typed, then a tab
@@ -105,7 +115,8 @@ zpty -d shell
 END
     try_match 0 '<lazuli --width ?>' timeout 600 zsh -f "$work/complete.zsh" "$work/site" 'lazuli --wid'
     try_match 0 '<lazuli fox --precision bf16 ?>' timeout 600 zsh -f "$work/complete.zsh" "$work/site" 'lazuli fox --precision b'
-    try_match 0 '<lazuli fox -m qwen-image-edit-2509 ?>' timeout 600 zsh -f "$work/complete.zsh" "$work/site" 'lazuli fox -m qwen-image-edit-250'
+    try_match 0 '<lazuli fox -m qwen-image-edit-2509>' timeout 600 zsh -f "$work/complete.zsh" "$work/site" 'lazuli fox -m qwen-image-edit-250'
+    try_match 0 '<lazuli fox -m qwen-image-edit-2509-fp8 ?>' timeout 600 zsh -f "$work/complete.zsh" "$work/site" 'lazuli fox -m qwen-image-edit-2509-f'
     try_match 0 '<lazuli pull qwen-image-2512 ?>' timeout 600 zsh -f "$work/complete.zsh" "$work/site" 'lazuli pull qwen-image-2'
     try_match 0 '<lazuli batch ?>' timeout 600 zsh -f "$work/complete.zsh" "$work/site" 'lazuli ba'
 fi

@@ -44,7 +44,7 @@ try_match 0 '^vae/decoder.conv_in.weight +bf16 ' $lazuli tensors $A
 try_match 0 '^610 tensors, ' $lazuli tensors $A
 try_match 0 '"name": "text_encoder/model.norm.weight"' $lazuli tensors $A --json
 
-# trap 18: every short name can be planned before it is downloaded, from the published sizes; a picture cannot be made
+# trap 18: every short name of a folder can be planned before it is downloaded, from the published sizes; a picture cannot be made
 export HOME="$work/home" TMPDIR="$work/temporary"
 unset XDG_CACHE_HOME HF_HOME HF_HUB_CACHE HUGGINGFACE_HUB_CACHE
 mkdir "$HOME" "$TMPDIR"

@@ -1,6 +1,6 @@
 /* hub.c: see hub.h. The requests and answers:
  *
- *     GET /api/models/OWNER/REPO/revision/REV               {"sha": COMMIT, ...}
+ *     GET /api/models/OWNER/REPO/revision/REV               {"sha": COMMIT, "cardData": {"license": "mit"}, ...}
  *     GET /api/models/OWNER/REPO/tree/COMMIT?recursive=true [{"type": "file", "path": "vae/config.json", "size": 821,
  *                                                            "oid": SHA-1, "lfs": {"oid": SHA-256, "size": ...}}, ...]
  *     GET /OWNER/REPO/resolve/COMMIT/PATH                   the file, mostly by a redirect to its storage */
@@ -80,17 +80,12 @@ static double seconds_from(const char *variable, double least, double usual) {
     return seconds >= least && seconds < 3600 ? seconds : usual;
 }
 
-int hub_open(hub *h, const arguments *args) {
-    const char *name = args->words[0], *endpoint = args->endpoint ? args->endpoint : getenv("HF_ENDPOINT");
-    *h = (hub){.repo = repo_of(name), .revision = args->revision ? args->revision : "main"};
+int hub_open(hub *h, const arguments *args, const char *repo) {
+    const char *endpoint = args->endpoint ? args->endpoint : getenv("HF_ENDPOINT");
+    *h = (hub){.repo = repo, .revision = args->revision ? args->revision : "main"};
     h->web = (web){.args = args,
                    .pause = seconds_from("LAZULI_PULL_PAUSE", 0, 0.5),
                    .stall = seconds_from("LAZULI_PULL_STALL", 0.01, 60)};
-    const known_model *near = h->repo ? NULL : nearest_known(name);
-    if (near) return fail(args, NOT_UNDERSTOOD, "there is no model '%s'; did you mean %s?", name, near->name);
-    if (!h->repo)
-        return fail(args, NOT_UNDERSTOOD, "'%s' is neither OWNER/REPO nor a short name like %s", name,
-                    first_known()->name);
     if (!is_revision(h->revision))
         return fail(args, NOT_UNDERSTOOD, "'%s' is not a branch, tag or commit", h->revision);
     if (!endpoint || !*endpoint) endpoint = "https://huggingface.co";
@@ -132,6 +127,19 @@ static bool is_plain(const char *name) {
     return *name != '.' && *name != '-' && strlen(name) < 200 && strspn(name, letters) == strlen(name);
 }
 
+/* Are all parts of the path plain? They become a part of an address. */
+static bool is_plain_path(const char *path) {
+    char name[256];
+    for (;; path++) {
+        size_t n = strcspn(path, "/");
+        if (n >= sizeof name) return false;
+        snprintf(name, sizeof name, "%.*s", (int)n, path);
+        if (!n || !is_plain(name)) return false;
+        path += n;
+        if (!*path) return true;
+    }
+}
+
 /* Is it a weight file? Compares the part from the first dot with the names that the library looks for. */
 static bool is_weights(const char *name) {
     const char *usual;
@@ -140,7 +148,7 @@ static bool is_weights(const char *name) {
     return false;
 }
 
-static bool is_small_kind(const char *name) {
+bool is_small_kind(const char *name) {
     static const char *const endings[] = {".json", ".txt", ".jinja", ".model"};
     for (size_t i = 0; i < COUNT(endings); i++)
         if (ends_in(name, endings[i])) return true;
@@ -172,7 +180,7 @@ static int add_file(hub *h, const json_t *entry) {
     const json_t *size = json_object_get(f.large ? lfs : entry, "size");
     const char *hash = json_string_value(json_object_get(f.large ? lfs : entry, "oid"));
     f.size = json_integer_value(size);
-    if (!is_plain(base_name(path)))
+    if (!is_plain_path(path))
         return fail(args, FAILED, "%s: the hub lists a file with invalid characters in its name; nothing is downloaded",
                     h->repo);
     if (!json_is_integer(size) || f.size < 0 || f.size > LARGEST_FILE || !is_hash(hash, f.large ? 64 : 40))
@@ -212,6 +220,77 @@ static bool is_needed(const char *path, const json_t *index) {
     return false;
 }
 
+/* ---- single files ------------------------------------------------------------------------------------------------ */
+
+/* Is it the path, or the last part of it? */
+static bool is_named(const char *path, const char *wanted) {
+    size_t n = strlen(path), m = strlen(wanted);
+    return n >= m && strcmp(path + n - m, wanted) == 0 && (n == m || path[n - m - 1] == '/');
+}
+
+/* Are both parts of one split GGUF model, stem-00001-of-00003.gguf? */
+static bool is_same_split(const char *a, const char *b) {
+    static const char form[] = "-00001-of-00003.gguf";
+    size_t n = strlen(a), m = sizeof form - 1, number = sizeof "-00001" - 1;
+    if (n != strlen(b) || n <= m || strncmp(a, b, n - m + 1) != 0) return false;
+    const char *end = a + n - m + number;
+    return strcmp(end, b + n - m + number) == 0 && strncmp(end, "-of-", 4) == 0 && ends_in(a, ".gguf");
+}
+
+static bool is_wanted(const hub *h, const char *path) {
+    for (size_t i = 0; i < h->n_wanted; i++)
+        if (is_named(path, h->wanted[i]) || is_same_split(base_name(path), base_name(h->wanted[i]))) return true;
+    return false;
+}
+
+static void note_offer(hub *h, const char *path) {
+    size_t n = strlen(h->offers), left = sizeof h->offers - n;
+    if (!(ends_in(path, ".gguf") || ends_in(path, ".safetensors")) || strlen(path) + 8 > left) return;
+    snprintf(h->offers + n, left, "%s%s", n ? ", " : "", path);
+}
+
+/* The index of the file that is meant, or an error. */
+static int find_wanted(const hub *h, const char *wanted, size_t *at) {
+    size_t found = 0;
+    for (size_t i = 0; i < h->n; i++) {
+        if (!is_named(h->files[i].path, wanted)) continue;
+        bool exact = strcmp(h->files[i].path, wanted) == 0;
+        if (!found || exact) *at = i;
+        found++;
+        if (exact) return DONE;
+    }
+    if (found > 1)
+        return fail(h->web.args, FAILED, "%s: has %zu files called %s, such as %s; name one by its whole path", h->repo,
+                    found, wanted, h->files[*at].path);
+    if (!found)
+        return fail(h->web.args, FAILED, "%s: has no file %s%s%s", h->repo, wanted,
+                    *h->offers ? "; it has " : ", and no .safetensors or .gguf file", h->offers);
+    return DONE;
+}
+
+/* Keeps the wanted files, and all parts of those that are split. */
+static int choose_wanted(hub *h) {
+    bool *keep = calloc(h->n + 1, sizeof *keep);
+    int code = keep ? DONE : fail(h->web.args, FAILED, "out of memory");
+    size_t at = 0, left = 0;
+    for (size_t k = 0; k < h->n_wanted && code == DONE; k++) {
+        code = find_wanted(h, h->wanted[k], &at);
+        for (size_t i = 0; i < h->n && code == DONE; i++)
+            keep[i] = keep[i] || i == at || is_same_split(h->files[i].path, h->files[at].path);
+    }
+    for (size_t i = 0; i < h->n && code == DONE; i++) {
+        if (keep[i])
+            h->files[left++] = h->files[i];
+        else
+            free(h->files[i].path);
+    }
+    if (code == DONE) h->n = left;
+    free(keep);
+    return code;
+}
+
+/* ---- the list of files ------------------------------------------------------------------------------------------- */
+
 static int take_page(hub *h, const json_t *page, const json_t *index) {
     const json_t *entry;
     size_t i;
@@ -222,7 +301,9 @@ static int take_page(hub *h, const json_t *page, const json_t *index) {
         if (!path || is_harmful(path))
             return fail(h->web.args, FAILED, "%s: the hub lists a path outside the model; nothing is downloaded",
                         h->repo);
-        if (type && strcmp(type, "file") == 0 && is_needed(path, index)) code = add_file(h, entry);
+        bool file = type && strcmp(type, "file") == 0;
+        if (file && h->n_wanted) note_offer(h, path);
+        if (file && (h->n_wanted ? is_wanted(h, path) : is_needed(path, index))) code = add_file(h, entry);
         if (code != DONE) return code;
     }
     return DONE;
@@ -265,9 +346,12 @@ static int choose_files(hub *h) {
         if (strcmp(h->files[i].path, h->files[i - 1].path) == 0)
             return fail(h->web.args, FAILED, "%s: the hub lists %s twice; nothing is downloaded", h->repo,
                         h->files[i].path);
-    for (size_t i = 0; i < n_model_parts; i++) drop_other_weights(h, model_parts[i].name);
+    for (size_t i = 0; i < n_model_parts && !h->n_wanted; i++) drop_other_weights(h, model_parts[i].name);
+    int code = h->n_wanted ? choose_wanted(h) : DONE;
+    if (code != DONE) return code;
     for (size_t i = 0; i < h->n; i++) h->bytes += h->files[i].size; /* at most MOST_FILES * LARGEST_FILE */
     if (h->n) qsort(h->files, h->n, sizeof *h->files, by_size);
+    if (h->n_wanted) return DONE;
     if (h->n < 2 || strcmp(h->files[0].path, "model_index.json") != 0)
         return fail(h->web.args, FAILED, "%s: is not a model for Lazuli: it has no parts beside a model_index.json",
                     h->repo);
@@ -291,6 +375,16 @@ __attribute__((format(printf, 5, 6))) static int ask(hub *h, int64_t limit, json
     return *json ? DONE : fail(h->web.args, FAILED, "%s: %s does not answer like a hub", h->repo, h->web.endpoint);
 }
 
+/* The name of the licence: of the repository's card, where "other" has a name of its own. */
+static void read_licence(hub *h, const json_t *json) {
+    const json_t *card = json_object_get(json, "cardData");
+    const char *licence = json_string_value(json_object_get(card, "license")),
+               *name = json_string_value(json_object_get(card, "license_name"));
+    if (licence && strcmp(licence, "other") == 0 && name) licence = name;
+    if (licence && strlen(licence) < sizeof h->licence && is_plain(licence))
+        snprintf(h->licence, sizeof h->licence, "%s", licence);
+}
+
 static int ask_commit(hub *h) {
     char revision[640] = "";
     for (const char *c = h->revision; *c; c++) {
@@ -303,6 +397,7 @@ static int ask_commit(hub *h) {
     if (code == DONE && (!commit || !is_commit(commit)))
         code = fail(h->web.args, FAILED, "%s: the hub names no commit for %s", h->repo, h->revision);
     if (code == DONE) snprintf(h->commit, sizeof h->commit, "%s", commit);
+    if (code == DONE) read_licence(h, json);
     json_decref(json);
     return code;
 }
@@ -344,7 +439,7 @@ static int ask_files(hub *h, const json_t *index) {
 int hub_ask(hub *h) {
     json_t *index = NULL;
     int code = ask_commit(h);
-    if (code == DONE) code = ask_index(h, &index);
+    if (code == DONE && !h->n_wanted) code = ask_index(h, &index);
     if (code == DONE) code = ask_files(h, index);
     json_decref(index);
     return code;

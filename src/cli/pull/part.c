@@ -12,7 +12,7 @@
 
 #include "progress.h"
 
-enum { CHUNK = 1 << 20 };
+enum { CHUNK = 1 << 20, MOST_DEPTH = 40 }; /* bytes; folders above a file in the repository */
 
 const char *why_not_written(void) {
     return errno == ELOOP ? "a name in it is a link, which could lead anywhere: remove the link" : strerror(errno);
@@ -136,9 +136,13 @@ static verdict put_link(get *g) {
     if (!p->link) return GOOD;
     char *to = NULL, *beside = NULL;
     const char *name = base_name(p->link);
-    bool inner = strchr(p->file->path, '/');
+    char up[3 * MOST_DEPTH + 1] = "";
+    size_t depth = 0;
+    for (const char *c = p->file->path; *c; c++)
+        if (*c == '/' && depth++ < MOST_DEPTH) strcat(up, "../");
+    if (depth > MOST_DEPTH) return errno = ENAMETOOLONG, failed(g, p->link);
     int folder = open_folder_of(p->root, p->link);
-    bool good = folder >= 0 && asprintf(&to, "%s../../blobs/%s", inner ? "../" : "", p->file->hash) >= 0 &&
+    bool good = folder >= 0 && asprintf(&to, "%s../../blobs/%s", up, p->file->hash) >= 0 &&
                 asprintf(&beside, "%s.%ld", name, (long)getpid()) >= 0 &&
                 (unlinkat(folder, beside, 0) == 0 || errno == ENOENT) && symlinkat(to, folder, beside) == 0 &&
                 renameat(folder, beside, folder, name) == 0;

@@ -6,7 +6,7 @@
 #include "pull/web.h"
 
 typedef struct hub_file {
-    char *path;    /* path in the repository, checked: FOLDER/NAME or NAME */
+    char *path;    /* path in the repository, checked */
     char hash[65]; /* hexadecimal: SHA-256 of large files, git's blob hash (SHA-1) of small ones */
     bool large;
     int64_t size;

@@ -141,7 +141,8 @@ __attribute__((format(printf, 2, 3))) static verdict bad(get *g, const char *for
 static verdict judge(flight *f, long code) {
     get *g = f->get;
     f->judged = true;
-    if (code == 206) return g->have > 0 && f->range_begin == g->have ? GOOD : AGAIN;
+    if (code == 206) return (g->have > 0 || g->head) && f->range_begin == g->have ? GOOD : AGAIN;
+    g->no_ranges = g->head;
     if (g->have == 0) return GOOD;
     g->have = 0;
     return g->sink->restart(g);
@@ -162,6 +163,8 @@ static size_t on_bytes(char *data, size_t one, size_t n, void *user) {
     }
     if (f->verdict != GOOD) return 0;
     int64_t room = (g->size >= 0 ? g->size : g->limit) - g->have;
+    bool enough = g->head && room >= 0 && (uint64_t)room < n;
+    if (enough) n = (size_t)room;
     if (room < 0 || (uint64_t)room < n)
         f->verdict = bad(g, "%s is longer than the %s that the hub %s", g->what,
                          show_bytes(g->size >= 0 ? g->size : g->limit).text, g->size >= 0 ? "lists" : "may send");
@@ -170,7 +173,7 @@ static size_t on_bytes(char *data, size_t one, size_t n, void *user) {
     if (f->verdict != GOOD) return 0;
     g->have += (int64_t)n;
     f->web->received += (int64_t)n;
-    return n;
+    return enough ? 0 : n; /* 0 ends the transfer */
 }
 
 /* ---- a request leaves -------------------------------------------------------------------------------------------- */
@@ -202,7 +205,7 @@ static verdict send_request(field *all, flight *f) {
     f->judged = false;
     f->verdict = GOOD;
     bool known = same_origin(f->at, all->web->endpoint);
-    snprintf(range, sizeof range, "%lld-", (long long)g->have);
+    snprintf(range, sizeof range, g->head ? "%lld-%lld" : "%lld-", (long long)g->have, (long long)g->size - 1);
     bool good = curl_easy_setopt(easy, CURLOPT_URL, f->at) == CURLE_OK;
 #if LIBCURL_VERSION_NUM >= 0x075500
     good = good && curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK;
@@ -219,7 +222,7 @@ static verdict send_request(field *all, flight *f) {
            curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)BUFFER) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, (long)CONNECTING) == CURLE_OK &&
            (!certificates || curl_easy_setopt(easy, CURLOPT_CAINFO, certificates) == CURLE_OK) &&
-           (g->have == 0 || curl_easy_setopt(easy, CURLOPT_RANGE, range) == CURLE_OK) &&
+           ((g->have == 0 && !g->head) || curl_easy_setopt(easy, CURLOPT_RANGE, range) == CURLE_OK) &&
            (!known || !all->secret || curl_easy_setopt(easy, CURLOPT_HTTPHEADER, all->secret) == CURLE_OK) &&
            curl_multi_add_handle(all->multi, easy) == CURLM_OK;
     if (good) f->stage = FLYING;
@@ -345,6 +348,7 @@ static verdict landed(field *all, flight *f, CURLcode result) {
     if (f->verdict == BAD) return BAD;
     if (f->verdict == AGAIN) return try_again(all, f, "the hub sent other bytes than requested");
     if (result == CURLE_WRITE_ERROR && f->chatter > CHATTER) result = CURLE_OK; /* only the status code matters */
+    if (result == CURLE_WRITE_ERROR && g->head && g->have == g->size) result = CURLE_OK; /* on_bytes had enough */
     if (is_hopeless(result)) return bad(g, "%s: %s", g->what, curl_easy_strerror(result));
     if (result == CURLE_OK && code >= 300 && code < 400 && code != 304) return follow(all, f);
     if (result != CURLE_OK) {
@@ -517,52 +521,5 @@ int web_run(web *w, get *gets, size_t n, int at_once, int64_t shown) {
     free(all.flights);
     curl_slist_free_all(all.secret);
     curl_multi_cleanup(all.multi);
-    return code;
-}
-
-/* ---- short answers ----------------------------------------------------------------------------------------------- */
-
-typedef struct memory {
-    char *text;
-    size_t n, room;
-} memory;
-
-static verdict memory_begin(get *g) { return g->have = 0, GOOD; }
-
-static verdict memory_take(get *g, const char *data, size_t n) {
-    memory *m = g->to;
-    if (m->n + n + 1 > m->room) {
-        size_t room = 2 * (m->n + n) + 1024;
-        char *text = realloc(m->text, room);
-        if (!text) return bad(g, "%s: out of memory", g->what);
-        m->text = text;
-        m->room = room;
-    }
-    memcpy(m->text + m->n, data, n);
-    m->n += n;
-    m->text[m->n] = 0;
-    return GOOD;
-}
-
-static verdict memory_restart(get *g) {
-    ((memory *)g->to)->n = 0;
-    return GOOD;
-}
-
-static verdict memory_finish(get *g) { return g->have ? GOOD : bad(g, "%s: the hub sent nothing", g->what); }
-
-static void memory_leave(get *g) { (void)g; }
-
-int web_text(web *w, const char *what, const char *url, int64_t limit, char **text, char next[1024]) {
-    static const sink to_memory = {memory_begin, memory_take, memory_restart, memory_finish, memory_leave};
-    memory m = {0};
-    get g = {.what = what, .url = (char *)url, .sink = &to_memory, .to = &m, .size = -1, .limit = limit};
-    int code = web_run(w, &g, 1, 1, 0);
-    if (code == DONE) {
-        *text = m.text;
-        if (next) snprintf(next, 1024, "%s", g.next);
-    } else {
-        free(m.text);
-    }
     return code;
 }

@@ -40,6 +40,8 @@ struct get {
     void *to;           /* data of the sink */
     int64_t have, size; /* bytes received (before begin: an estimate); total bytes, -1: unknown */
     int64_t limit;      /* if size is unknown */
+    bool head;          /* size bytes from the start of a longer file are wanted; a range is requested */
+    bool no_ranges;     /* of a head: the answer was the whole file; it was left after size bytes */
     char error[600];
     char next[1024]; /* the address of the next page of a list, or "" */
 };
@@ -48,8 +50,16 @@ struct get {
  * STOPPED, after reporting the error. */
 int web_run(web *w, get *gets, size_t n, int at_once, int64_t shown);
 
-/* Gets a short answer as text; *text is owned by the caller. */
+/* Gets a short answer as text; *text is owned by the caller (memory.c). */
 int web_text(web *w, const char *what, const char *url, int64_t limit, char **text, char next[1024]);
+
+/* The first bytes of a file, in memory. web_head continues until `wanted` bytes are there. */
+typedef struct first_bytes {
+    char *data; /* owned */
+    size_t n, room;
+    bool no_ranges; /* see get */
+} first_bytes;
+int web_head(web *w, const char *what, const char *url, int64_t wanted, first_bytes *to);
 
 bool web_url(const char *text); /* is it http(s)://host..., without user, query or fragment? */
 

@@ -511,6 +511,8 @@ const char *lz_model_words(const lz_model *model); /* the text of its list, vali
  * share it. */
 typedef struct lz_tokenizer lz_tokenizer;
 lz_tokenizer *lz_tokenizer_open(lz_context *ctx, const char *folder, lz_error *err);
+/* The tokenizer of a model from files (lz_model_open_with), or of a GGUF file that contains one. */
+lz_tokenizer *lz_tokenizer_open_with(lz_context *ctx, const lz_model_options *options, lz_error *err);
 void lz_tokenizer_free(lz_tokenizer *tokenizer);
 lz_status lz_tokenize(const lz_tokenizer *tokenizer, const char *text, size_t bytes, int64_t **ids, int64_t *n,
                       lz_error *err); /* free *ids with lz_free_ids */

@@ -250,6 +250,8 @@ typedef struct model_choice {
 
 char *find_demo(void); /* absolute path of the demo model's folder, owned; NULL: not found */
 int choose_model(const arguments *args, model_choice *choice); /* an exit code; free(choice->owned) in any case */
+/* The files of a model: of the arguments, else of its set. */
+lz_model_options parts_of(const arguments *args, const model_choice *choice);
 /* Says which model is used, if the user did not choose it. */
 void say_model(const arguments *args, const model_choice *choice);
 int fail_model(const arguments *args, const model_choice *choice, const lz_error *err); /* error: it cannot be opened */

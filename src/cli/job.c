@@ -17,13 +17,13 @@ static const char *asked_device(const arguments *a) {
     return a->device && strcmp(a->device, "auto") != 0 ? a->device : NULL;
 }
 
-/* Of the arguments, else of the settings file. */
-static lz_model_options parts_of(const arguments *a, const model_choice *choice) {
+lz_model_options parts_of(const arguments *a, const model_choice *choice) {
     char *const none[SET_KEYS] = {NULL}, *const *set = choice->set ? choice->set->values : none;
     return LZ_MODEL_OPTIONS(.model = choice->folder,
-                            .text_encoder = a->text_encoder ? a->text_encoder : set[SET_TEXT_ENCODER],
-                            .vision = a->vision ? a->vision : set[SET_VISION], .vae = a->vae ? a->vae : set[SET_VAE],
-                            .tokenizer = a->tokenizer ? a->tokenizer : set[SET_TOKENIZER],
+                            .text_encoder = given_file(a->text_encoder ? a->text_encoder : set[SET_TEXT_ENCODER]),
+                            .vision = given_file(a->vision ? a->vision : set[SET_VISION]),
+                            .vae = given_file(a->vae ? a->vae : set[SET_VAE]),
+                            .tokenizer = given_file(a->tokenizer ? a->tokenizer : set[SET_TOKENIZER]),
                             .variant = a->variant ? a->variant : set[SET_VARIANT]);
 }
 

@@ -3,12 +3,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli.h"
+#include "cache.h"
 
-/* A model folder has its tokenizer in a subfolder. */
-static lz_tokenizer *open_tokenizer(lz_context *ctx, const char *folder, lz_error *err) {
+/* A model folder has its tokenizer in a subfolder; that of a model from files is in one of its parts. */
+static lz_tokenizer *open_tokenizer(lz_context *ctx, const lz_model_options *parts, lz_error *err) {
     struct stat s;
     char *inner = NULL;
+    const char *folder = parts->tokenizer ? parts->tokenizer : parts->model;
+    bool file = stat(folder, &s) == 0 && !S_ISDIR(s.st_mode) && !ends_in(folder, ".json");
+    if (file) return lz_tokenizer_open_with(ctx, parts, err);
     if (asprintf(&inner, "%s/tokenizer", folder) < 0) inner = NULL;
     bool model = inner && stat(inner, &s) == 0 && S_ISDIR(s.st_mode);
     lz_tokenizer *tokenizer = lz_tokenizer_open(ctx, model ? inner : folder, err);
@@ -92,7 +95,8 @@ int tokenize_command(const arguments *args) {
     if (code != DONE) return code;
     lz_error err = {.status = LZ_OK};
     lz_context *ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.threads = 1), &err);
-    lz_tokenizer *t = ctx ? open_tokenizer(ctx, args->tokenizer ? args->tokenizer : choice.folder, &err) : NULL;
+    lz_model_options parts = parts_of(args, &choice);
+    lz_tokenizer *t = ctx ? open_tokenizer(ctx, &parts, &err) : NULL;
     if (t) {
         say_model(args, &choice);
         code = args->n_words ? answer_words(args, ctx, t) : answer_lines(args, ctx, t);

@@ -286,12 +286,36 @@ static bool is_json(const char *path) {
     return first == '{';
 }
 
-lz_tokenizer *lz_parts_tokenizer(const lz_parts *p, lz_error *err) {
-    if (lz_parts_need(p, LZ_PART_TOKENIZER, err)) return NULL;
-    const char *path = p->path[LZ_PART_TOKENIZER];
-    if (access(path, F_OK) != 0 || is_folder(path) || is_json(path)) return lz_tokenizer_open(p->ctx, path, err);
-    lz_weights *w = lz_weights_open(p->ctx, path, err);
-    lz_tokenizer *t = w ? lz_gguf_tokenizer(p->ctx, w, path, err) : NULL;
+static lz_tokenizer *open_tokenizer(lz_context *ctx, const char *path, lz_error *err) {
+    if (access(path, F_OK) != 0 || is_folder(path) || is_json(path)) return lz_tokenizer_open(ctx, path, err);
+    lz_weights *w = lz_weights_open(ctx, path, err);
+    lz_tokenizer *t = w ? lz_gguf_tokenizer(ctx, w, path, err) : NULL;
     lz_weights_close(w);
+    return t;
+}
+
+lz_tokenizer *lz_parts_tokenizer(const lz_parts *p, lz_error *err) {
+    return lz_parts_need(p, LZ_PART_TOKENIZER, err) ? NULL : open_tokenizer(p->ctx, p->path[LZ_PART_TOKENIZER], err);
+}
+
+lz_tokenizer *lz_tokenizer_open_with(lz_context *ctx, const lz_model_options *options, lz_error *err) {
+    lz_error local = {.status = LZ_OK};
+    lz_model_options o;
+    lz_parts parts;
+    lz_tokenizer *t = NULL;
+    if (!ctx || !options || lz_read_options(&o, sizeof o, options, "LZ_MODEL_OPTIONS", &local) || !o.model) {
+        if (!local.status) lz_fail(&local, LZ_BAD_ARGUMENT, "tokenizer_open: needs a context and a model");
+    } else {
+        lz_weights *w = is_folder(o.model) ? NULL : lz_weights_open(ctx, o.model, NULL);
+        const char *own = o.tokenizer ? o.tokenizer : w && holds_tokenizer(w) ? o.model : NULL;
+        if (own)
+            t = open_tokenizer(ctx, own, &local);
+        else if (!lz_parts_open(&parts, ctx, &o, &local)) {
+            t = lz_parts_tokenizer(&parts, &local);
+            lz_parts_close(&parts);
+        }
+        lz_weights_close(w);
+    }
+    if (local.status && err) *err = local;
     return t;
 }

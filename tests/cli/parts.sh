@@ -37,6 +37,16 @@ try_match 0 '^defaults .*, 4 steps, guidance is built in$' $lazuli info $klein
 try_match 0 '^defaults .*, 50 steps, guidance 4: ' $lazuli info $klein --variant base
 try_match 0 'besides .* of weights$' $lazuli plan $klein
 
+# The tokenizer alone: of a model from parts, or in a GGUF file; the ids are those of the folder
+$lazuli tokenize -m tests/data/flux2/A 'a red fox, zażółć' >"$work/ids"
+for given in "$klein" "-m $data/qwen3.gguf" "-m $data/klein.gguf --tokenizer $data/qwen3.gguf" \
+    "-m $data/klein.gguf --tokenizer tests/data/flux2/A/tokenizer" "-m $data/klein.gguf --text-encoder $data/qwen3.gguf"; do
+    try 0 $lazuli tokenize ${given%% --vae*} 'a red fox, zażółć' <"$work/ids"
+done
+try 0 sh -c "echo '{\"text\": \"a red fox, zażółć\"}' | $lazuli tokenize -m $data/qwen3.gguf" <"$work/ids"
+try_match 1 'klein.gguf: this FLUX.2 \[klein\] model lacks its tokenizer' $lazuli tokenize -m $data/klein.gguf fox
+try_match 1 'mmproj-qwen2.5-vl.gguf: this is a Qwen2.5-VL vision encoder' $lazuli tokenize -m $data/mmproj-qwen2.5-vl.gguf fox
+
 # What is missing or wrong is one sentence
 try_match 1 '^lazuli: .*klein.gguf: this FLUX.2 \[klein\] model lacks its text encoder, which is given with --text-encoder: ' $lazuli fox -m $data/klein.gguf
 try_match 1 'lacks its tokenizer, which is given with --tokenizer: tokenizer/ of ' $lazuli fox -m $data/klein.gguf \
@@ -72,6 +82,7 @@ cp $data/qwen3.gguf "$work"
 cp -r $data/klein_vae "$work/vae"
 $lazuli a red fox -m little $small -o "$work/named.png"
 try 0 cmp "$work/folder.png" "$work/named.png" </dev/null
+try 0 $lazuli tokenize -m little 'a red fox, zażółć' <"$work/ids"
 try_match 0 '^little +[0-9.]+ [KM]iB +complete +.*klein.gguf$' $lazuli models
 try_match 0 '^    .*nowhere.gguf is not there$' $lazuli models
 try_match 0 '"from": "settings"' $lazuli models --json

@@ -135,9 +135,60 @@ static void files(void) {
     }
     lz_weights_close(before);
     lz_close(ctx);
+    leave_folder();
+}
+
+/* Every quantised format with scales beside the codes, unpacked: the numbers that NumPy computed. A matrix that its
+ * format pads keeps the padding, since only a model tells its shape. */
+static void scaled(void) {
+    enter_folder();
+    lz_error err = {0};
+    lz_context *ctx = open_context();
+    const char *path = in_folder("unpacked.safetensors");
+    CHECK_OK(
+        lz_convert(ctx, test_data("quantised/formats.safetensors"), path, &LZ_CONVERT_OPTIONS(.type = "f32"), &err),
+        &err);
+    lz_weights *got = lz_weights_open(ctx, path, &err);
+    lz_weights *want = lz_weights_open(ctx, test_data("quantised/want.safetensors"), &err);
+    if (!CHECK(got && want, "%s", err.text)) return;
+    CHECK_I64(lz_weights_count(want), 34);
+    int64_t other = 0;
+    for (int64_t i = 0; i < lz_weights_count(want); i++) {
+        lz_scope *scope = lz_scope_begin(ctx, "scaled");
+        const char *name = lz_weights_name(want, i);
+        lz_array *a = lz_weights_get(got, name), *b = lz_weights_get(want, name);
+        const float *x = lz_data(a, &err), *y = lz_data(b, &err);
+        lz_dims d = lz_shape(a), e = lz_shape(b);
+        double worst = 0, largest = 0;
+        if (CHECK(x && y && d.n == e.n && d.at[0] >= e.at[0] && d.at[d.n - 1] >= e.at[e.n - 1], "%s: %s", name,
+                  err.text)) {
+            int64_t columns = e.at[e.n - 1], rows = lz_size(b) / columns, all = d.at[d.n - 1];
+            for (int64_t r = 0; r < rows; r++)
+                for (int64_t c = 0; c < columns; c++) {
+                    float p = x[r * all + c], q = y[r * columns + c];
+                    if (isfinite(q)) worst = fmax(worst, fabs((double)p - (double)q));
+                    if (isfinite(q)) largest = fmax(largest, fabs((double)q));
+                    CHECK(isfinite(p) == isfinite(q));
+                }
+            CHECK(worst <= 1e-6 * largest, "%s: differs by %g of %g", name, worst, largest);
+            other += largest > 0;
+        }
+        lz_scope_end(scope);
+    }
+    CHECK_I64(other, 33); /* one of them is zero */
+    CHECK(!lz_weights_has(got, "scaled_fp8"), "the marker of fp8");
+    for (int64_t i = 0; i < lz_weights_count(got); i++)
+        CHECK(!strstr(lz_weights_name(got, i), "scale") && !strstr(lz_weights_name(got, i), "comfy_quant"), "%s",
+              lz_weights_name(got, i));
+    lz_weights_close(got);
+    lz_weights_close(want);
+    unlink(path);
+    lz_close(ctx);
+    leave_folder();
 }
 
 static void refusals(void) {
+    enter_folder();
     lz_error err;
     lz_context *ctx = open_context();
     const char *from = test_data("flux2/A/transformer");
@@ -150,6 +201,17 @@ static void refusals(void) {
     CHECK(lz_convert(ctx, from, path, &LZ_CONVERT_OPTIONS(.type = "fp8"), &err) == LZ_BAD_ARGUMENT &&
               strstr(err.text, "must end in .safetensors"),
           "%s", err.text);
+    static const char odd[] = "{\"a.weight\":{\"dtype\":\"F8_E4M3\",\"shape\":[1,4],\"data_offsets\":[0,4]},"
+                              "\"a.weight_codebook\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}";
+    const uint64_t length = sizeof odd - 1;
+    FILE *file = fopen(in_folder("odd.safetensors"), "wb");
+    CHECK(file && fwrite(&length, 8, 1, file) && fwrite(odd, length, 1, file) && fwrite("12345678", 8, 1, file) &&
+          fclose(file) == 0);
+    CHECK(lz_convert(ctx, in_folder("odd.safetensors"), path, &LZ_CONVERT_OPTIONS(.type = "bf16"), &err) ==
+                  LZ_BAD_FILE &&
+              strstr(err.text, "nothing uses 'a.weight_codebook'"),
+          "%s", err.text);
+    unlink(in_folder("odd.safetensors"));
     CHECK(lz_convert(ctx, from, "x.bin", &LZ_CONVERT_OPTIONS(.type = "bf16"), &err) == LZ_BAD_ARGUMENT, "%s", err.text);
     CHECK(lz_convert(ctx, from, path, &LZ_CONVERT_OPTIONS(.type = "q9"), &err) == LZ_BAD_ARGUMENT, "%s", err.text);
     lz_close(ctx);
@@ -157,4 +219,4 @@ static void refusals(void) {
 }
 
 TEST_MAIN({"bytes of the reference", bytes_of_the_reference}, {"errors of rows", errors_of_rows}, {"files", files},
-          {"refusals", refusals})
+          {"scaled", scaled}, {"refusals", refusals})

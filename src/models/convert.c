@@ -1,190 +1,14 @@
-/* convert.c: converts weight files to other types. The list of output tensors is made first (plan), so that the header
- * can be written and offsets are known. Then tensors are read one after another, converted some rows at a time on all
- * threads, and written to their offsets. */
+/* convert.c: converts weight files to other types. The list of output tensors is made first (convert_plan.c), so that the
+ * header can be written and offsets are known. Then tensors are read one after another, converted some rows at a time on
+ * all threads, and written to their offsets. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "io/weights_write.h"
+#include "models/convert_inside.h"
 #include "models/signature.h"
 #include "op/number.h"
 #include "op/pack.h"
-
-enum {
-    CHUNK = 1 << 22,
-    SMALL = 1024,
-    ROTATE = 256
-}; /* elements: at a time; of a matrix that is left alone; of ConvRot */
-
-typedef enum target { PLAIN, BLOCKS, FP8, INT8 } target;
-
-typedef struct type {
-    const char *name;
-    target target;
-    int number; /* lz_dtype of PLAIN, lz_packing of BLOCKS */
-} type;
-
-static const type types[] = {
-    {"f32", PLAIN, LZ_F32},
-    {"f16", PLAIN, LZ_F16},
-    {"bf16", PLAIN, LZ_BF16},
-    {"fp8", FP8, 0},
-    {"int8", INT8, 0},
-    {"q8_0", BLOCKS, LZ_PACKING_Q8_0},
-    {"q6_k", BLOCKS, LZ_PACKING_Q6_K},
-    {"q5_k", BLOCKS, LZ_PACKING_Q5_K},
-    {"q4_k", BLOCKS, LZ_PACKING_Q4_K},
-    {"q3_k", BLOCKS, LZ_PACKING_Q3_K},
-    {"q2_k", BLOCKS, LZ_PACKING_Q2_K},
-    {"q5_1", BLOCKS, LZ_PACKING_Q5_1},
-    {"q5_0", BLOCKS, LZ_PACKING_Q5_0},
-    {"q4_1", BLOCKS, LZ_PACKING_Q4_1},
-    {"q4_0", BLOCKS, LZ_PACKING_Q4_0},
-};
-enum { TYPES = sizeof types / sizeof *types };
-
-const char *lz_convert_type(int i) { return i >= 0 && i < TYPES ? types[i].name : NULL; }
-
-/* Parts of names of layers that are not quantised: those outside of blocks, and modulation layers. */
-static const char *const wide_layers[] = {
-    "img_in.",          "txt_in.",        "time_in.",          "vector_in.",           "guidance_in.",
-    "final_layer.",     "x_embedder.",    "context_embedder.", "t_embedder.",          "cap_embedder.",
-    "proj_out.",        "norm_out.",      "modulation",        "time_guidance_embed.", "time_text_embed.",
-    "context_refiner.", "noise_refiner.", "patch_embed.",
-};
-/* Not quantised to 8-bit formats with separate scales, since their rows are looked up as plain numbers. */
-static const char *const tables[] = {"embed_tokens.", "token_embd.", "lm_head."};
-
-/* Companions of quantised weights in safetensors: such files cannot be converted. */
-static const char *const companions[] = {".weight_scale", ".scale_weight", ".weight_scale_inv", ".comfy_quant",
-                                         ".scales",       ".qweight",      ".weight_packed"};
-
-#define HAS_ANY(name, list) has_any(name, list, sizeof(list) / sizeof *(list))
-static bool has_any(const char *name, const char *const *list, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (strstr(name, list[i])) return true;
-    return false;
-}
-
-/* ---- the plan ---------------------------------------------------------------------------------------------------- */
-
-typedef struct item {
-    const lz_weights_tensor *from;
-    target target;
-    int number;
-    int64_t main, scale, note; /* indices of outputs: the weights; for fp8 and int8 also their scales and comfy_quant */
-} item;
-
-typedef struct conversion {
-    lz_context *ctx;
-    lz_weights *weights;
-    const char *path;
-    bool gguf;
-    const lz_convert_options *options;
-    item *items;
-    lz_output *outputs;
-    int64_t *places;                   /* offsets of the outputs, by index */
-    int64_t n, n_outputs, total, done; /* bytes of the source */
-    lz_bump names;
-    lz_writer writer;
-    lz_pool *pool; /* owned; the context's pool may be running programs */
-    /* Of the current tensor. */
-    float *x, *y, *scales;
-    uint8_t *bytes;
-    double *changed, *squares; /* by row of a chunk */
-    lz_error *err;
-} conversion;
-
-static bool is_float_type(const lz_weights_tensor *t) {
-    return t->packed || (t->dtype < LZ_DTYPE_COUNT && lz_is_float((lz_dtype)t->dtype));
-}
-
-static void choose_target(const conversion *c, const type *wanted, const lz_weights_tensor *t, item *to) {
-    int64_t columns = t->dims.n ? t->dims.at[t->dims.n - 1] : 1;
-    size_t length = strlen(t->name);
-    bool matrix = t->dims.n == 2 && lz_dims_size(t->dims) > SMALL && length > 7 &&
-                  !strcmp(t->name + length - 7, ".weight");
-    bool narrow = matrix && !HAS_ANY(t->name, wide_layers) && is_float_type(t);
-    if (wanted->target != BLOCKS && HAS_ANY(t->name, tables)) narrow = false;
-    *to = (item){.from = t, .target = PLAIN, .number = t->dtype};
-    if (t->packed) to->number = LZ_BF16;
-    if (c->gguf && t->dtype < LZ_DTYPE_COUNT && lz_is_float((lz_dtype)t->dtype) &&
-        !lz_weights_can_write(true, (lz_dtype)t->dtype, -1))
-        to->number = LZ_BF16; /* f8 */
-    if (wanted->target == PLAIN) {
-        if (is_float_type(t)) to->number = wanted->number;
-        return;
-    }
-    if (!narrow) return;
-    to->target = wanted->target, to->number = wanted->number;
-    if (wanted->target != BLOCKS || columns % lz_packing_table[wanted->number].elements == 0) return;
-    bool q8 = columns % lz_packing_table[LZ_PACKING_Q8_0].elements == 0;
-    to->target = q8 ? BLOCKS : PLAIN, to->number = q8 ? (int)LZ_PACKING_Q8_0 : (int)LZ_F16;
-}
-
-/* Adds an output and returns its index; -1: out of memory. ending: replaces ".weight"; or NULL. */
-static int64_t add_output(conversion *c, const item *it, const char *ending, lz_dtype dtype, int packing,
-                          lz_dims dims) {
-    const char *name = it->from->name;
-    if (ending) {
-        size_t stem = strlen(name) - strlen(".weight"), bytes = stem + strlen(ending) + 1;
-        char *text = lz_bump_alloc(&c->names, bytes);
-        if (!text) return -1;
-        snprintf(text, bytes, "%.*s%s", (int)stem, name, ending);
-        name = text;
-    }
-    c->outputs[c->n_outputs] = (lz_output){
-        .name = name, .dtype = dtype, .packing = packing, .dims = dims, .id = c->n_outputs};
-    return c->n_outputs++;
-}
-
-/* The comfy_quant companion, from which ComfyUI reads the format of a matrix. */
-static const char *quantised_note(const item *it) {
-    if (it->target == FP8) return "{\"format\": \"float8_e4m3fn\"}";
-    return it->from->dims.at[1] % ROTATE
-               ? "{\"format\": \"int8_tensorwise\"}"
-               : "{\"format\": \"int8_tensorwise\", \"convrot\": true, \"convrot_groupsize\": 256}";
-}
-
-static lz_status plan_item(conversion *c, item *it) {
-    const lz_weights_tensor *t = it->from;
-    const lz_dims rows = {2, {t->dims.at[0], 1}};
-    switch (it->target) {
-    case PLAIN: it->main = add_output(c, it, NULL, (lz_dtype)it->number, -1, t->dims); break;
-    case BLOCKS: it->main = add_output(c, it, NULL, LZ_U8, it->number, t->dims); break;
-    default:
-        it->main = add_output(c, it, NULL, it->target == FP8 ? LZ_F8 : LZ_I8, -1, t->dims);
-        it->scale = add_output(c, it, ".weight_scale", LZ_F32, -1, it->target == FP8 ? LZ_NONE : rows);
-        it->note = add_output(c, it, ".comfy_quant", LZ_U8, -1, LZ_DIMS((int64_t)strlen(quantised_note(it))));
-    }
-    bool good = it->main >= 0 && it->scale >= 0 && it->note >= 0;
-    return good ? LZ_OK : lz_out_of_memory(c->err, 0);
-}
-
-static lz_status plan(conversion *c, const type *wanted) {
-    c->n = lz_weights_count(c->weights);
-    c->items = lz_host_alloc(c->ctx, (size_t)c->n * sizeof *c->items + 1);
-    c->outputs = lz_host_alloc(c->ctx, (size_t)c->n * 3 * sizeof *c->outputs + 1);
-    c->places = lz_host_alloc(c->ctx, (size_t)c->n * 3 * sizeof *c->places + 1);
-    if (!c->items || !c->outputs || !c->places) return lz_out_of_memory(c->err, c->n * (int64_t)sizeof *c->outputs);
-    for (int64_t i = 0; i < c->n; i++) {
-        const lz_weights_tensor *t = lz_weights_find(c->weights, lz_weights_name(c->weights, i));
-        if (HAS_ANY(t->name, companions))
-            return lz_fail(
-                c->err, LZ_BAD_ARGUMENT,
-                "%s: holds quantised weights with scales beside them ('%s'), which cannot be converted: take "
-                "the original weights, or a GGUF file",
-                LZ_SHOW_TEXT(c->path), LZ_SHOW_TEXT(t->name));
-        if (!t->packed && t->dtype == LZ_DTYPE_COUNT)
-            return lz_fail(c->err, LZ_BAD_FILE, "%s: tensor '%s' has the type %s, which cannot be read",
-                           LZ_SHOW_TEXT(c->path), LZ_SHOW_TEXT(t->name), LZ_SHOW_TEXT(t->type));
-        choose_target(c, wanted, t, &c->items[i]);
-        lz_status status = plan_item(c, &c->items[i]);
-        if (status) return status;
-        c->total += t->end - t->begin;
-    }
-    return LZ_OK;
-}
 
 static lz_status write_header(conversion *c, int64_t *end) {
     lz_signature s;
@@ -211,11 +35,16 @@ typedef struct chunk {
     const uint8_t *data;               /* the tensor in its file */
     int64_t columns, from_row, to_row; /* elements, bytes, bytes of a row */
     int64_t first;
-    float scale; /* of FP8 */
+    const float *dense; /* of a quantised matrix: the rows from `first` on */
+    float scale;        /* of FP8 */
 } chunk;
 
 static void read_row(const chunk *k, int64_t row, float *x) {
     const lz_weights_tensor *t = k->it->from;
+    if (k->it->stored) {
+        memcpy(x, k->dense + (row - k->first) * k->columns, (size_t)k->columns * sizeof *x);
+        return;
+    }
     const uint8_t *from = k->data + row * k->from_row;
     if (t->packed) {
         lz_unpack_row(t->packing, from, k->columns, NULL, NULL, 0, 1, 0, x);
@@ -318,28 +147,52 @@ static void release(conversion *c) {
 /* Writes scales and comfy_quant after all rows are converted. */
 static lz_status write_companions(conversion *c, const item *it, float scale, int64_t rows) {
     if (it->target != FP8 && it->target != INT8) return LZ_OK;
-    const char *note = quantised_note(it);
+    const char *note = lz_convert_note(it);
     bool one = it->target == FP8;
     lz_status status = lz_writer_put(&c->writer, c->places[it->scale], one ? &scale : c->scales,
                                      (one ? 1 : rows) * (int64_t)sizeof(float), c->err);
     return status ? status : lz_writer_put(&c->writer, c->places[it->note], note, (int64_t)strlen(note), c->err);
 }
 
+/* Unpacks the next n rows of a quantised matrix; k->dense is valid until the scope ends. */
+static lz_status unpack_rows(conversion *c, chunk *k, int64_t n) {
+    lz_packed packed;
+    lz_error local = {.status = LZ_OK};
+    const lz_dims dims = {2, {n, k->columns}};
+    lz_status status = lz_stored_take(c->weights, k->it->stored, k->first, n, &packed, &local);
+    lz_array *dense = status ? NULL : lz_packed_dense(c->ctx, &packed, dims, LZ_F32, &local);
+    k->dense = dense ? lz_data(dense, &local) : NULL;
+    if (local.status && c->err) *c->err = local;
+    return local.status;
+}
+
+/* Runs a function for n rows from k->first on. */
+static lz_status for_rows(conversion *c, chunk *k, int64_t n, void (*run)(void *, int64_t, int)) {
+    lz_scope *scope = lz_scope_begin(c->ctx, "rows");
+    lz_status status = k->it->stored ? unpack_rows(c, k, n) : LZ_OK;
+    if (!status) lz_parallel(c->pool, n, run, k);
+    lz_scope_end(scope);
+    return status;
+}
+
 static lz_status convert_rows(conversion *c, chunk *k, int64_t rows, double *error) {
     int64_t at_once = k->columns > 0 ? CHUNK / k->columns + 1 : 1;
+    int64_t group = k->it->stored ? k->it->stored->layout.row_group : 1; /* rows that share scales */
+    if (group > 1) at_once = (at_once + group - 1) / group * group;
     if (at_once > rows) at_once = rows;
     lz_status status = reserve(c, k, at_once, rows);
     float largest = 0;
     for (k->first = 0; k->it->target == FP8 && k->first < rows && !status; k->first += at_once) {
         int64_t n = rows - k->first < at_once ? rows - k->first : at_once;
-        lz_parallel(c->pool, n, find_largest, k);
-        for (int64_t i = 0; i < n; i++) largest = fmaxf(largest, c->y[i]);
+        status = for_rows(c, k, n, find_largest);
+        for (int64_t i = 0; i < n && !status; i++) largest = fmaxf(largest, c->y[i]);
     }
     k->scale = lz_pack_scale(LZ_PACKING_E4M3, largest);
     double changed = 0, squares = 0;
     for (k->first = 0; k->first < rows && !status; k->first += at_once) {
         int64_t n = rows - k->first < at_once ? rows - k->first : at_once;
-        lz_parallel(c->pool, n, convert_row, k);
+        status = for_rows(c, k, n, convert_row);
+        if (status) break;
         for (int64_t i = 0; i < n; i++) changed += c->changed[i], squares += c->squares[i];
         status = lz_writer_put(&c->writer, c->places[k->it->main] + k->first * k->to_row, c->bytes, n * k->to_row,
                                c->err);
@@ -359,6 +212,7 @@ static lz_status convert_item(conversion *c, const item *it) {
     const lz_output wanted = {.dtype = (lz_dtype)it->number};
     int64_t bytes = t->end - t->begin, elements = lz_dims_size(t->dims),
             columns = t->dims.n ? t->dims.at[t->dims.n - 1] : 1;
+    if (it->stored) columns = it->stored->layout.columns; /* of a kernel: all numbers of an output */
     lz_scope *scope = lz_scope_begin(c->ctx, "convert");
     lz_error local = {.status = LZ_OK};
     const uint8_t *data = bytes ? lz_data(lz_weights_view(c->weights, t, 0, LZ_DIMS(bytes), LZ_U8), &local)
@@ -399,7 +253,7 @@ static lz_status convert_item(conversion *c, const item *it) {
 
 static lz_status convert_all(conversion *c, const type *wanted, const char *to) {
     int64_t end = 0;
-    lz_status status = plan(c, wanted);
+    lz_status status = lz_convert_plan(c, wanted);
     if (!status) status = lz_writer_open(&c->writer, c->ctx, to, c->err);
     if (!status) status = write_header(c, &end);
     /* Sets the full length of the file, including the padding of the last tensor in GGUF. */
@@ -407,21 +261,6 @@ static lz_status convert_all(conversion *c, const type *wanted, const char *to) 
     for (int64_t i = 0; i < c->n && !status; i++) status = convert_item(c, &c->items[i]);
     if (!status) status = lz_check_mappings(c->ctx, c->err);
     return status ? status : lz_writer_commit(&c->writer, c->err);
-}
-
-static const type *find_type(const char *name, bool gguf, const char *to, lz_error *err) {
-    for (int i = 0; name && i < TYPES; i++) {
-        if (strcmp(types[i].name, name)) continue;
-        bool fits = types[i].target == PLAIN || gguf == (types[i].target == BLOCKS);
-        if (fits) return &types[i];
-        lz_fail(err, LZ_BAD_ARGUMENT, "%s: a file with weights of the type %s must end in %s", LZ_SHOW_TEXT(to), name,
-                gguf ? LZ_WEIGHTS_ENDING : LZ_GGUF_ENDING);
-        return NULL;
-    }
-    lz_fail(err, LZ_BAD_ARGUMENT,
-            "there is no type '%s' to convert to: f32, f16, bf16, fp8, int8, q8_0, q6_k, q5_k, q4_k, ...",
-            name ? LZ_SHOW_TEXT(name) : "");
-    return NULL;
 }
 
 static bool ends_in(const char *text, const char *ending) {
@@ -445,7 +284,7 @@ lz_status lz_convert(lz_context *ctx, const char *path, const char *to, const lz
         return lz_fail(err, LZ_BAD_ARGUMENT,
                        "%s: the name of a file of weights must end in " LZ_WEIGHTS_ENDING " or " LZ_GGUF_ENDING,
                        LZ_SHOW_TEXT(to));
-    const type *wanted = find_type(own.type, gguf, to, err);
+    const type *wanted = lz_convert_find(own.type, gguf, to, err);
     if (!wanted) return LZ_BAD_ARGUMENT;
     conversion c = {.ctx = ctx,
                     .path = path,

@@ -22,7 +22,9 @@ try_match 2 'must end in .safetensors or .gguf' $lazuli convert $data/transforme
 try_match 1 'must end in .safetensors' $lazuli convert $data/transformer "$dir/x.gguf" --type int8
 try_match 1 'is there already' $lazuli convert $data "$dir/model" --type bf16
 try_match 1 'cannot be read' $lazuli convert "$dir/none" "$dir/x.gguf" --type q8_0
-try_match 1 'holds quantised weights' $lazuli convert "$dir/t.safetensors" "$dir/x.safetensors" --type bf16
+# Codes with scales beside them are unpacked
+try_match 0 '^e4m3 +bf16 +28 ' $lazuli convert "$dir/t.safetensors" "$dir/x.safetensors" --type bf16
+rm "$dir/x.safetensors"
 try_match 2 'part is for the folder of a model' $lazuli convert $data/transformer "$dir/x.gguf" --type q8_0 --part vae
 printf 'broken' >"$dir/broken.safetensors"
 try_match 1 'broken.safetensors' $lazuli convert "$dir/broken.safetensors" "$dir/x.safetensors" --type bf16

@@ -24,6 +24,18 @@ for type in q8_0 q4_0; do
     try 0 cmp "$work/$type.gguf.png" "$work/$type.safetensors.png" </dev/null
     try_match 1 differ cmp "$work/$type.gguf.png" "$work/files.png"
 done
+# The same for codes with scales beside them
+for type in fp8 int8; do
+    $lazuli convert $data/klein.gguf "$work/$type.safetensors" --type $type >/dev/null 2>&1
+    try_match 0 'comfy_quant' $lazuli tensors "$work/$type.safetensors"
+    try_match 0 '^(e4m3|i8) +f32 +20 ' $lazuli convert "$work/$type.safetensors" "$work/wide.safetensors" --type f32
+    try 1 sh -c "$lazuli tensors $work/wide.safetensors | grep -e comfy_quant -e weight_scale" </dev/null
+    for file in $type wide; do
+        $lazuli a red fox -m "$work/$file.safetensors" --text-encoder $data/qwen3.gguf --vae $data/klein_vae $small -o "$work/$file.png"
+    done
+    try 0 cmp "$work/$type.png" "$work/wide.png" </dev/null
+    try_match 1 differ cmp "$work/$type.png" "$work/files.png"
+done
 
 # What a file is, and what it needs
 try_match 0 '^is +a FLUX.2 \[klein\] transformer$' $lazuli info $data/klein.gguf

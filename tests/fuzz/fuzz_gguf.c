@@ -57,7 +57,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memcpy(file, "GGUF", 4);
     if (size) memcpy(file + 4, data, size);
     lz_error err = {.status = LZ_OK};
+    int64_t head = lz_weights_head(file, (int64_t)size + 4);
+    if (head >= 0 && head <= (int64_t)size + 4 && lz_weights_head(file, head) != head) abort();
     lz_weights *w = lz_weights_open_memory(ctx, "fuzz", file, (int64_t)size + 4, &err);
+    if (w && (head < 0 || head > (int64_t)size + 4)) abort(); /* what can be opened has a head */
     if (!w && (err.status != LZ_BAD_FILE || !err.text[0])) abort();
     for (int64_t i = 0; i < lz_weights_count(w); i++) {
         lz_scope *scope = lz_scope_begin(ctx, "tensor");

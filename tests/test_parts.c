@@ -5,6 +5,8 @@
 
 #include "check.h"
 #include "folder.h"
+#include "models/loader.h"
+#include "models/signature.h"
 
 #ifndef LZ_SOURCE_DIR
 #define LZ_SOURCE_DIR "."
@@ -617,6 +619,80 @@ static void head(void) {
     end();
 }
 
+/* ---- traps of formats -------------------------------------------------------------------------------------------- */
+
+/* Trap 7: pad tokens are [1, D] in safetensors and [D] in GGUF. */
+static void pad_tokens(void) {
+    enum { D = 8 };
+    typedef struct model {
+        lz_param *pad, *caption;
+    } model;
+    static const lz_weight rows[] = {{"x_pad_token", offsetof(model, pad), {1, 2}},
+                                     {"cap_pad_token", offsetof(model, caption), {1, 2}}};
+    static const int64_t sizes[] = {0, 1, D};
+    begin();
+    lz_error err = {0};
+    char paths[3][300];
+    for (int i = 0; i < 2; i++) {
+        lz_array *numbers = lz_arange(ctx, 1, D + 1, 1, LZ_F32);
+        put("", "cap_embedder.1.weight", lz_full(ctx, LZ_DIMS(D, 4), LZ_F32, 0));
+        put("", "noise_refiner.0.attention.k_norm.weight", lz_full(ctx, LZ_DIMS(2), LZ_F32, 0));
+        put("", "x_pad_token", i ? numbers : lz_reshape(numbers, LZ_DIMS(1, D)));
+        put("", "cap_pad_token", lz_mul(i ? numbers : lz_reshape(numbers, LZ_DIMS(1, D)), -1.0));
+        snprintf(paths[i], sizeof paths[i], "%s", write_file(i ? "flat.safetensors" : "rows.safetensors"));
+    }
+    snprintf(paths[2], sizeof paths[2], "%s", in_folder("flat.gguf"));
+    CHECK_OK(lz_convert(ctx, paths[1], paths[2], &LZ_CONVERT_OPTIONS(.type = "f32"), &err), &err);
+    for (int i = 0; i < 3; i++) {
+        lz_loader l;
+        model m = {.pad = NULL};
+        if (!CHECK_OK(lz_loader_open(&l, ctx, paths[i], &lz_names_z_image, sizes, &err), &err)) continue;
+        CHECK(lz_weights_shape(l.weights, "x_pad_token").n == (i ? 1 : 2), "trap 7: %s", paths[i]);
+        lz_loader_take(&l, "", LZ_ROWS(rows), &m);
+        if (CHECK_OK(lz_loader_close(&l, &err), &err)) {
+            const float *x = lz_data(lz_dense(m.pad), &err), *y = lz_data(lz_dense(m.caption), &err);
+            lz_dims d = lz_shape(lz_dense(m.pad));
+            CHECK(x && y && d.n == 2 && d.at[0] == 1 && d.at[1] == D, "trap 7: %s", paths[i]);
+            for (int k = 0; k < D && x && y; k++)
+                CHECK(x[k] == (float)(k + 1) && y[k] == (float)(-k - 1), "trap 7: %s", paths[i]);
+        }
+        lz_loader_release(LZ_ROWS(rows), &m);
+    }
+    end();
+}
+
+/* Trap 9: rope.freq_base of a GGUF file counts. That of Qwen3-4B is 1e6; Qwen3-4B-Instruct-2507, which people use
+ * in the place of Qwen3-4B, has 5e6. */
+static void rope_base(void) {
+    static const char key[] = "qwen3.rope.freq_base";
+    begin();
+    lz_error err = {0};
+    int64_t bytes;
+    char *data = read_whole(PARTS "qwen3.gguf", &bytes), *at = data;
+    while (at < data + bytes - (int64_t)sizeof key && memcmp(at, key, sizeof key - 1) != 0) at++;
+    char *value = at + sizeof key - 1 + 4; /* after the type */
+    const float other = 5e6F;
+    const char *const vae = PARTS "klein_vae";
+    lz_image usual = paint(
+        &LZ_MODEL_OPTIONS(.model = PARTS "klein.gguf", .text_encoder = PARTS "qwen3.gguf", .vae = vae), 0);
+    for (int i = 0; i < 2; i++) {
+        lz_config c;
+        if (i) memcpy(value, &other, sizeof other);
+        FILE *file = fopen(in_folder("qwen3.gguf"), "wb");
+        CHECK(file && fwrite(data, 1, (size_t)bytes, file) == (size_t)bytes && fclose(file) == 0);
+        if (!CHECK_OK(lz_component_config(&c, ctx, in_folder("qwen3.gguf"), &lz_names_qwen3, &err), &err)) continue;
+        CHECK(json_number_value(json_object_get(c.root, "rope_theta")) == (i ? 5e6 : 1e6), "trap 9");
+        lz_config_close(&c);
+    }
+    lz_image changed = paint(
+        &LZ_MODEL_OPTIONS(.model = PARTS "klein.gguf", .text_encoder = in_folder("qwen3.gguf"), .vae = vae), 0);
+    CHECK(usual.pixels && changed.pixels && memcmp(usual.pixels, changed.pixels, 3 * 64 * 64) != 0, "trap 9");
+    lz_image_free(ctx, &usual);
+    lz_image_free(ctx, &changed);
+    free(data);
+    end();
+}
+
 static char remarks[4][600];
 static int n_remarks;
 static void keep_remark(void *user, lz_log_level level, const char *text) {
@@ -667,4 +743,5 @@ static void ignored(void) {
 }
 
 TEST_MAIN({"klein", klein}, {"mflux", mflux}, {"qwen_image", qwen_image}, {"z_image", z_image}, {"variants", variants},
-          {"wan", wan}, {"refused", refused}, {"refused_z_image", refused_z_image}, {"about", about}, {"head", head}, {"ignored", ignored})
+          {"wan", wan}, {"refused", refused}, {"refused_z_image", refused_z_image}, {"about", about}, {"head", head},
+          {"pad_tokens", pad_tokens}, {"rope_base", rope_base}, {"ignored", ignored})

@@ -213,7 +213,7 @@ static void klein(void) {
 }
 
 /* The names of mflux: in each, the first of these words becomes the second; and kernels have their channels last, as MLX has
- * them, even those that look the same either way (3 x 3 of 3 colours). */
+ * them (trap 10), even those that look the same either way (3 x 3 of 3 colours). */
 static void put_mflux(const char *folder_path) {
     static const char *const words[][2] = {
         {"attn.to_out.0", "attn.to_out"}, {"attentions.0.to_out.0", "attentions.0.to_out"}, {"timestep_embedder.", ""}};

@@ -109,7 +109,49 @@ try 0 cmp "$work/little.png" "$work/repeated.png" </dev/null
 printf '%s\n' '{"prompt": "a red fox", "model": "little", "output": "'"$work"'/1.png"}' \
     '{"prompt": "a red fox", "model": "'$data'/klein.gguf", "text-encoder": "'$data'/qwen3.gguf", "vae": "'$data'/klein_vae", "output": "'"$work"'/2.png"}' >"$work/lines"
 $lazuli batch "$work/lines" -q -S 3 -W 64 -H 64 -s 2
-for n in 1 2; do try 0 test -s "$work/$n.png" </dev/null; done
+try 0 cmp "$work/1.png" "$work/little.png" </dev/null
+try 0 cmp "$work/2.png" "$work/short.png" </dev/null
+# The whole list with a set, and with parts; a second run finds the pictures that are there
+printf 'a red fox\na blue fox\n' >"$work/prompts"
+for given in "-m little" "$klein"; do
+    rm -f "$work/line-"*
+    try_match 0 '^\{"made": 2, "there": 0, "failed": 0\}$' $lazuli batch "$work/prompts" $given -S 3 -W 64 -H 64 -s 2 --json -o "$work/line-{line}.png"
+    try_match 0 '^\{"made": 0, "there": 2, "failed": 0\}$' $lazuli batch "$work/prompts" $given -S 3 -W 64 -H 64 -s 2 --json -o "$work/line-{line}.png"
+    case $given in *little) try 0 cmp "$work/line-1.png" "$work/little.png" </dev/null ;; *) try 0 cmp "$work/line-1.png" "$work/short.png" </dev/null ;; esac
+done
+try_match 0 'line 2.*nowhere.gguf' sh -c "printf 'a fox\n{\"prompt\": \"a fox\", \"model\": \"gone\"}\n' >$work/prompts; $lazuli batch $work/prompts -m little -q -s 1 -W 64 -H 64 -o $work/last-{line}.png 2>&1; true"
+
+# A session: the pictures of the same settings; one that looks at another
+if command -v python3 >/dev/null && python3 -c 'import pty' 2>/dev/null; then
+    export TERM=dumb NO_COLOR=1 LC_ALL=C XDG_STATE_HOME="$work/state"
+    echo leak:wcsdup >"$work/lsan" # of libedit, see interactive.sh
+    export LSAN_OPTIONS="suppressions=$work/lsan:print_suppressions=0"
+    session() {
+        python3 tests/cli/terminal.py "$(realpath $lazuli)" "$@" --threads 2 -W 64 -H 64 -s 2 >"$work/session" 2>&1 <<END
+< FLUX.2 [klein]
+< lazuli> 
+> /seed 3
+< lazuli> 
+> a red fox
+< \$1  64 x 64, seed 3, 2 steps, 
+< lazuli> 
+> /save $work/session.png
+< lazuli> 
+> a blue \$1
+< \$2  64 x 64, seed 3, 2 steps, 
+< lazuli> 
+^D
+END
+    }
+    rm -f "$work/session.png"
+    session -m little
+    if ! grep -q 'made without libedit' "$work/session"; then
+        try 0 cmp "$work/session.png" "$work/little.png" </dev/null
+        rm "$work/session.png"
+        session $klein
+        try 0 cmp "$work/session.png" "$work/short.png" </dev/null
+    fi
+fi
 
 # What is wrong in the settings file is told by its line
 LAZULI_SETTINGS=$work/bad.toml

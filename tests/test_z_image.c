@@ -111,4 +111,34 @@ static void refused(void) {
         check_changed(cases[i].part, cases[i].file, cases[i].from, cases[i].to, cases[i].words);
 }
 
-TEST_MAIN({"against_diffusers", against_diffusers}, {"options", options}, {"codec", codec}, {"refused", refused})
+/* ---- no memory --------------------------------------------------------------------------------------------------- */
+
+/* Wherever memory runs out, on opening or on the way to a picture, that is what is told, and nothing is left behind. */
+static void memory_runs_out(void) {
+    failing memory = {0};
+    const lz_allocator allocator = {failing_allocate, failing_release, &memory};
+    bool failed = true;
+    for (long long at = 1; failed && at < 1000000; at += 1900 / test_scale(100)) {
+        lz_error err = {0};
+        lz_context *ctx = lz_open(.allocator = &allocator, .threads = 1);
+        memory.asked = 0;
+        memory.fail_at = at;
+        lz_model *model = lz_model_open(ctx, DATA "/N", &err);
+        lz_picture p;
+        lz_status status = model ? lz_generate(model, &p, &err, .prompt = "fox", .negative = "dark", .width = 32,
+                                               .height = 32, .steps = 2, .guidance = 4)
+                                 : err.status;
+        failed = memory.asked >= at;
+        memory.fail_at = 0;
+        CHECK(status == LZ_OUT_OF_MEMORY || status == LZ_OK, "allocation %lld: %s", at, err.text);
+        if (model && !status) lz_picture_free(&p);
+        lz_model_close(model);
+        CHECK(lz_memory_info(ctx).active == 0, "allocation %lld: bytes are left", at);
+        lz_close(ctx);
+        CHECK(memory.live == 0, "allocation %lld: %lld blocks are left", at, memory.live);
+    }
+    CHECK(!failed);
+}
+
+TEST_MAIN({"against_diffusers", against_diffusers}, {"options", options}, {"codec", codec}, {"refused", refused},
+          {"memory_runs_out", memory_runs_out})

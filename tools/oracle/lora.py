@@ -23,6 +23,7 @@ from safetensors.torch import save_file
 import common
 import flux2
 import qwen
+import zimage
 
 DATA = common.TESTS / "lora"
 D, M, R = 8, 12, 2  # width, feed-forward width, rank
@@ -440,6 +441,23 @@ def pictures() -> None:
         paint(qwen.load_model("Q"), qwen, dict(q, name="qwen_musubi"), [("qwen-musubi.safetensors", 0.9)])
     except (ValueError, KeyError) as error:
         print("diffusers cannot read qwen-musubi:", error)
+    z_pictures()
+
+
+def z_pictures() -> None:
+    """Z-Image: all matrices of the blocks and what modulates them, and some in the names of kohya."""
+    generator = torch.Generator("cpu").manual_seed(4)
+    pipe = zimage.load_model("T")
+    all_of = linears(pipe.transformer, "to_q", "to_k", "to_v", "to_out.0", "w1", "w2", "w3", "adaLN_modulation.0",
+                     "cap_embedder.1", "2-1.linear")
+    save_file(random_lora(all_of, 2, generator, "transformer."), DATA / "z-peft.safetensors")
+    few = {k: v for k, v in linears(pipe.transformer, "to_k", "to_out.0", "w2", "adaLN_modulation.0").items()
+           if k.split(".")[1] == "0"}
+    save_file(random_lora(few, 2, generator, "lora_unet_", ("lora_down.weight", "lora_up.weight"), alpha=6, flat=True),
+              DATA / "z-kohya.safetensors")
+    z = zimage.case("", "T", "a red fox in the snow", width=48, height=32, steps=3, seed=6)
+    paint(pipe, zimage, dict(z, name="z_peft"), [("z-peft.safetensors", 0.8)])
+    paint(pipe, zimage, dict(z, name="z_kohya"), [("z-kohya.safetensors", 1.0)])
 
 
 def write() -> None:

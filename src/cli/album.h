@@ -25,8 +25,8 @@ typedef struct kept {
     lz_image image;
     wish wish;
     int steps, schedule_steps;
-    char *prompt; /* owned: the wish's, without the LoRAs that it names; or NULL */
-    char *loras;  /* owned: as in job; or NULL */
+    char *prompt; /* owned: the prompt of the wish without the tags of LoRAs; or NULL */
+    char *loras;  /* owned: the LoRAs, as in struct job; or NULL */
     bool loras_ordinary;
     double guidance, strength; /* strength: 0 without a start image */
     char *path;                /* owned: the file that it was last saved to or loaded from; or NULL */
@@ -38,7 +38,7 @@ typedef struct album {
     kept pictures[MAX_KEPT];
     int n;
     char session[64]; /* DATE-TIME-PID */
-    bool homeless;    /* unsaved pictures cannot be stored, and the user was told */
+    bool homeless;    /* the state folder cannot be written, so unsaved pictures are not stored; the user was told */
 } album;
 
 char *state_path(const char *below);          /* .../lazuli/BELOW, owned; makes its folders. NULL: not possible */

@@ -71,13 +71,14 @@ bool have_model(const char *folder); /* it has an index */
 /* Makes a folder in $TMPDIR to plan with, instead of the model's own. Returns an exit code; call published_close after
  * an error too. Signals that would end the program are blocked in between. */
 int published_open(const arguments *args, const known_model *model, char **folder);
-void published_close(char **folder); /* removes it; NULL: does nothing */
+void published_close(char **folder); /* removes the folder; does nothing if *folder is NULL */
 void say_published(FILE *to, const known_model *model);
 void remove_folder(const char *folder); /* with everything in it */
 
 /* ---- models of the settings file (sets.c) ------------------------------------------------------------------------ */
 
-/* All of them, or the one of this name (NULL: none). They stay until the program ends. An exit code. */
+/* each_set finds all sets of the settings file, find_set the set of this name (NULL: there is none). The sets exist
+ * until the program ends. Both return an exit code. */
 int each_set(const arguments *args, const model_set **first, size_t *n);
 int find_set(const arguments *args, const char *name, const model_set **found);
 

@@ -1,13 +1,17 @@
 /* cli.h: shared by the files of the command line: arguments, tables, messages, exit codes.
  *
- *   main.c     which command            options.c   the table of options, reading them   help.c    printing both
- *   say.c      errors, notes, numbers   job.c       a model and what is asked of it      output.c  names of files
- *   model.c    which model              progress.c  the line that moves, Ctrl-C          settings.c  options from files
- *   names.c    short names, the cache   whole.c     is all of a model there?             pull/       fetching one
- *   meant.c    words that are no prompt                                               sets.c      models of several files
- *   see.c      pictures on the terminal interactive.c  prompt by prompt                  sheet.c     side by side
- *   shrunk.c   files that change under way  published.c  a model that is not here        estimate.c  how long it takes
- *   album.c    pictures of a session    parts.c     paths, unfinished files              loras.c     LoRAs of a picture
+ *   main.c       chooses the command                       options.c      the table of options, and reading them
+ *   help.c       prints both tables                        say.c          errors, notes, numbers
+ *   job.c        a model and the options of a picture      output.c       names of output files
+ *   model.c      finds the model                           progress.c     the progress line, Ctrl-C
+ *   settings.c   options from files                        names.c        short names, the Hugging Face cache
+ *   whole.c      whether a model is complete               pull/          downloads a model
+ *   meant.c      words that are probably no prompt         sets.c         models of several files
+ *   see.c        pictures on the terminal                  interactive.c  a session, prompt by prompt
+ *   sheet.c      pictures side by side                     shrunk.c       files that become shorter while in use
+ *   published.c  plans with a model that is not here       estimate.c     estimated times
+ *   album.c      pictures of a session                     parts.c        paths, unfinished files
+ *   loras.c      LoRAs of a picture
  *   with/, without/  drawing and line editing, with optional libraries or without them
  * The other files are one command (or two) each.
  *
@@ -108,9 +112,9 @@ extern const size_t n_options;
 
 const option *find_option(const char *name, size_t length); /* or NULL */
 const option *nearest_option(const char *name);             /* similar option, or NULL */
-bool is_setting(const option *option); /* it is about the picture, so it may be in a file of settings */
+bool is_setting(const option *option); /* the option is about the picture, so it may be in a file of settings */
 bool keeps_text(const option *option); /* the option stores a pointer to its value */
-bool collects(const option *option);   /* it may be given several times, and all values are used */
+bool collects(const option *option);   /* the option may be given several times, and all values are used */
 void forget_option(arguments *args, const option *option); /* removes the values of an option that collects */
 const char *option_choices(const option *option);          /* "auto f32 bf16", or NULL: any value */
 bool is_given(const arguments *args, const char *name);
@@ -125,10 +129,11 @@ const command *find_command(const char *name); /* or NULL */
 bool is_hardly_a_prompt(const arguments *args, char *hint, size_t size);
 const char *slip_of(const char *word); /* the command that the word is a mistyped form of, or NULL */
 bool has_blank(const char *text);
-int refuse_or_ask(const arguments *args, const char *hint); /* DONE: the user wants them as a prompt */
+int refuse_or_ask(const arguments *args, const char *hint); /* returns DONE if the user wants the words as a prompt */
 void print_help(const command *only, bool all);             /* of one command, or NULL: of all, else the first screen */
-const char *option_help(const option *option, int bit);     /* for a command, where it may differ; 0: in general */
-bool is_blank(const char *text);                            /* it is empty, or has only blanks */
+/* The help for a command, which may differ; bit 0: for all commands. */
+const char *option_help(const option *option, int bit);
+bool is_blank(const char *text); /* it is empty, or has only blanks */
 /* Digits only, in this range. */
 bool whole_number(const char *text, size_t length, double low, double high, int64_t *to);
 bool read_number(const option *option, const char *text, double *to); /* in the option's range */
@@ -243,9 +248,10 @@ typedef struct model_choice {
     const char *folder;   /* or a file */
     const model_set *set; /* the entry of the settings file that was named, or NULL */
     const char *name;     /* the last part of the folder's path, or OWNER/REPO if it is in the Hugging Face cache */
-    bool from_environment, demo;         /* demo: no model was named */
-    const struct known_model *published; /* the model is not here, but can be planned with: see published.c */
-    char *owned;                         /* the string of folder, if it was allocated; otherwise NULL */
+    bool from_environment, demo; /* demo: no model was named */
+    /* A model that is not on this machine, and can only be planned with (published.c); or NULL. */
+    const struct known_model *published;
+    char *owned; /* the string of folder, if it was allocated; otherwise NULL */
 } model_choice;
 
 char *find_demo(void); /* absolute path of the demo model's folder, owned; NULL: not found */
@@ -254,12 +260,13 @@ int choose_model(const arguments *args, model_choice *choice); /* an exit code; 
 lz_model_options parts_of(const arguments *args, const model_choice *choice);
 /* Says which model is used, if the user did not choose it. */
 void say_model(const arguments *args, const model_choice *choice);
-int fail_model(const arguments *args, const model_choice *choice, const lz_error *err); /* error: it cannot be opened */
+/* Reports that the model cannot be opened. */
+int fail_model(const arguments *args, const model_choice *choice, const lz_error *err);
 
 /* How long a picture may take: see estimate.c. */
 typedef struct estimate {
     int64_t product[2], convolution[2]; /* output and input channels of the model's largest layers */
-    double stages[4], seconds;          /* of lz_picture_plan.stages, and of all; 0: unknown */
+    double stages[4], seconds;          /* of each of lz_picture_plan.stages, and of all stages; 0: unknown */
 } estimate;
 
 typedef struct job {
@@ -275,15 +282,17 @@ typedef struct job {
     char *prompt; /* owned */
     lz_image images[LZ_MAX_IMAGES];
     lz_image blank;             /* owned; stands for an image if the model needs one and none is given to a plan */
-    lz_picture_options picture; /* all but seed, watch and previews; after job_settle nothing is left open */
-    lz_job *work;               /* owned, from job_settle on: what is planned, and then run for each seed */
+    lz_picture_options picture; /* all options except seed, watch and previews; job_settle fills in the defaults */
+    lz_job *work;               /* owned; made by job_settle, planned once, and run for each seed */
     lz_picture_plan plan;
     bool said_guidance, said_negative; /* the user was told that the option has no effect */
     lz_remarks said;                   /* remarks made so far with this model; for words, those of the last prompt */
-    char *loras;                       /* owned: what the model has, PATH=WEIGHT on a line each; NULL: not asked yet */
-    bool loras_ordinary;               /* with --lora-schedule model */
-    const struct known_model *published; /* the folder stands for this model, which is not here */
-    char *stand_in;                      /* path of that folder, which is removed later; owned */
+    /* owned: the LoRAs of the model, PATH=WEIGHT on a line each; NULL: not known yet */
+    char *loras;
+    bool loras_ordinary; /* with --lora-schedule model */
+    /* The model that the folder stands for, which is not on this machine; or NULL. */
+    const struct known_model *published;
+    char *stand_in; /* path of that folder, which is removed later; owned */
     estimate estimate;
 } job;
 
@@ -293,23 +302,25 @@ int job_check(const arguments *args, const json_t *coming);
 /* Opens the model. Returns an exit code; call job_close after an error too. */
 int job_open(job *j, const arguments *args);
 int job_reopen(job *j, const arguments *args);  /* the same for a zeroed or open job: keeps the model if possible */
-char *job_part(const job *j, const char *part); /* the path of "vae" and so on, owned; NULL: no memory */
+char *job_part(const job *j, const char *part); /* the path of a part such as "vae", owned; NULL: out of memory */
 int job_fill(job *j);                           /* fills in the options of the picture */
-int check_loras(const arguments *args);         /* are they there? An exit code */
-/* Gives the model the LoRAs of its arguments and of j->picture.prompt, from which they are taken out. An exit code. */
+int check_loras(const arguments *args);         /* checks that the files of the LoRAs exist. Returns an exit code */
+/* Gives the model the LoRAs of the arguments and of the tags in j->picture.prompt, and removes the tags from the
+ * prompt. Returns an exit code. */
 int use_loras(job *j);
-char *join_loras(const json_t *list); /* with commas between them; owned. NULL: there are none */
-int job_settle(job *j);               /* its second half: prompt and images are set; makes j->work */
-void job_drop(job *j);                /* frees j->work, which holds on to prompt and images until then */
+char *join_loras(const json_t *list); /* the entries of the list, joined by commas; owned. NULL: the list is empty */
+int job_settle(job *j);               /* the second half of job_fill, after prompt and images are set; makes j->work */
+void job_drop(job *j);                /* frees j->work, which uses prompt and images until then */
 int job_plan(job *j);                 /* plans the picture */
 int job_ask(job *j);                  /* job_fill and job_plan */
 void job_close(job *j);
 void print_plan(FILE *to, const job *j);
-const char *model_told(const job *j);  /* its folder, or its name if it is not here */
+/* The folder of the model, or its name if it is not on this machine; for messages. */
+const char *model_told(const job *j);
 void estimate_shapes(job *j);          /* reads the shapes of the model's layers; its folder must exist */
 void estimate_time(job *j);            /* fills in the estimate; needs the shapes and a plan */
 json_t *json_estimate(double seconds); /* null if unknown */
-/* An error if it is not UTF-8. Returns an exit code. */
+/* Reports an error if the text is not UTF-8. what: its name in the error. Returns an exit code. */
 int check_text(const arguments *args, const char *what, const char *text);
 int64_t random_seed(void);
 lz_status write_picture(const job *j, const lz_picture *p, int64_t seed, const char *path,
@@ -320,8 +331,8 @@ lz_status write_picture(const job *j, const lz_picture *p, int64_t seed, const c
 #define SETTINGS_KEY "lazuli" /* key of the settings in a picture */
 #define SHEET_KEY "sheet"     /* key in a sheet; these have the seeds of all its pictures */
 
-int read_settings(arguments *args); /* --settings, then --from. An exit code */
-/* overrule: replaces options that were given. Returns an exit code. */
+int read_settings(arguments *args); /* reads the files of --settings and --from. Returns an exit code */
+/* Sets options from a JSON object. overrule: replaces options that were given. Returns an exit code. */
 int apply_settings(arguments *args, json_t *settings, bool overrule);
 /* The settings that make this picture again; files by their names, or by their full paths. NULL: no memory */
 json_t *settings_of(const job *j, int64_t seed, bool full_paths);

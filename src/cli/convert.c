@@ -30,7 +30,7 @@ typedef struct report {
     kind kinds[KINDS];
     int n_kinds;
     layer worst[WORST]; /* largest error first */
-    json_t *tensors;    /* with --json: all of them */
+    json_t *tensors;    /* with --json: a list of all tensors */
     bool shown;
     double begun, drawn_at;
 } report;
@@ -97,11 +97,12 @@ static int convert_file(report *r, const char *from, const char *to) {
 typedef struct folder {
     report *report;
     const char *from, *to;
-    char *made[MOST_MADE]; /* files and folders, owned: removed after a failure, the last first */
+    /* owned: files and folders that were made; after a failure they are removed, the last one first */
+    char *made[MOST_MADE];
     int n_made;
 } folder;
 
-static int make_note(folder *f, char *path) { /* takes path */
+static int make_note(folder *f, char *path) { /* takes ownership of path */
     if (f->n_made == MOST_MADE) {
         free(path);
         return fail(f->report->args, FAILED, "%s: holds more than %d files: is it the folder of a model?", f->from,
@@ -154,7 +155,7 @@ static int convert_part(folder *f, const char *part, const char *from, const cha
     return code == DONE ? make_note(f, path) : (free(path), code);
 }
 
-/* part: of which the folder is, or NULL: the model's own. */
+/* part: the part that the folder belongs to; NULL: it is the folder of the model. */
 static int walk(folder *f, const char *part, const char *from, const char *to) {
     int code = make_folder(f, to);
     bool converts = part && (!strcmp(part, "transformer") || !strcmp(part, "text_encoder"));

@@ -18,7 +18,7 @@ typedef struct session {
     seeing see;
     progress line;
     album album;
-    char *loras[MAX_LORAS]; /* owned: those of /lora; args.loras points to them */
+    char *loras[MAX_LORAS]; /* owned: the arguments of /lora; args.loras points to them */
     int given;              /* number of pictures of -i ($1, ...), references of the first prompt; 0 after it */
     char number[16];        /* memory for a completed word */
     bool over;
@@ -44,7 +44,7 @@ static int ask(session *s, const wish *w, lz_image images[LZ_MAX_IMAGES]) {
     return code == DONE ? job_plan(j) : code;
 }
 
-/* What was asked for. An exit code. */
+/* Makes the picture of a wish. Returns an exit code. */
 static int run(session *s, const wish *w) {
     job *j = &s->job;
     lz_error err = {.status = LZ_OK};
@@ -91,7 +91,7 @@ static int paint(session *s, const wish *w) {
     int code = ask(s, w, images);
     if (code == DONE) code = see_begin(&s->see, &s->job, 1);
     if (code == DONE) code = run(s, w);
-    job_drop(&s->job); /* before the images go */
+    job_drop(&s->job); /* before the images are freed */
     return code;
 }
 
@@ -273,7 +273,7 @@ static void load(session *s, const char *rest) {
     free(path);
 }
 
-/* One more, or none. A LoRA that cannot be used leaves the others as they are. */
+/* /lora adds a LoRA, or removes all of them. If a LoRA cannot be used, the others stay. */
 static void set_lora(session *s, const char *rest) {
     char *text = *rest ? typed_path(rest) : NULL;
     if (!*rest) {

@@ -449,7 +449,8 @@ int job_settle(job *j) {
 
 int job_plan(job *j) {
     lz_error err = {.status = LZ_OK};
-    /* The pixels alone, as floats in two layouts: an absurd size is refused before it is planned, which takes long. */
+    /* The bytes of the pixels alone, as floats in two layouts. A picture that is far too large is refused before it
+     * is planned, because planning it would take long. */
     int code = check_memory(j, j->picture.width * j->picture.height * 3 * 4 * 2);
     if (code != DONE) return code;
     if (lz_job_plan(j->work, &j->plan, &err) != LZ_OK) return fail_with(j->args, &err);

@@ -31,7 +31,8 @@ static bool is_weight(const char *text, double *to) {
     return *text && strspn(text, "0123456789.eE+-") == strlen(text) && !*end && isfinite(*to) && fabs(*to) <= 100;
 }
 
-/* As it is called, or in the folder for LoRAs, with or without its ending. Owned; NULL: there is none. */
+/* The path of a LoRA: its name, or a file in the folder for LoRAs, with or without the ending. Owned; NULL: there is
+ * no such file. */
 static char *find_lora(const arguments *args, const char *name) {
     static const char *const endings[] = {"", ".safetensors"};
     const char *folder = lora_folder(args);
@@ -60,7 +61,7 @@ static int add(const arguments *args, wanted *w, const char *name, double weight
     return DONE;
 }
 
-/* FILE[=WEIGHT]; a file may have a '=' in its name. */
+/* Reads FILE[=WEIGHT]. The name of the file may contain a '='. */
 static int add_given(const arguments *args, wanted *w, const char *text) {
     const char *equals = strrchr(text, '=');
     double weight = 1;
@@ -86,7 +87,7 @@ int check_loras(const arguments *args) {
 
 static const char mark[] = "<lora:";
 
-/* One tag, NAME or NAME:WEIGHT between the mark and '>'. */
+/* Reads one tag: NAME or NAME:WEIGHT between the mark and '>'. */
 static int add_tag(const arguments *args, wanted *w, const char *text, size_t length) {
     char *name = strndup(text, length), *colon = name ? strrchr(name, ':') : NULL;
     double weight = 1;
@@ -101,7 +102,7 @@ static int add_tag(const arguments *args, wanted *w, const char *text, size_t le
     return code;
 }
 
-/* Takes the tags out of the prompt; j->picture.prompt points to what is left. */
+/* Removes the tags from the prompt; j->picture.prompt points to the rest. */
 static int take_tags(job *j, wanted *w) {
     const char *prompt = j->picture.prompt;
     if (!prompt || !strstr(prompt, mark)) return DONE;
@@ -119,7 +120,7 @@ static int take_tags(job *j, wanted *w) {
         if (!end) break;
         code = add_tag(j->args, w, tag + sizeof mark - 1, (size_t)(end - tag) - (sizeof mark - 1));
         prompt = end + 1;
-        if (to == rest || to[-1] == ' ') prompt += strspn(prompt, " "); /* one blank is left of those around it */
+        if (to == rest || to[-1] == ' ') prompt += strspn(prompt, " "); /* of the blanks around a tag, one is left */
     }
     while (to > rest && to[-1] == ' ') *--to = 0;
     if (code != DONE) {
@@ -133,7 +134,7 @@ static int take_tags(job *j, wanted *w) {
 
 /* ---- using ------------------------------------------------------------------------------------------------------- */
 
-/* "PATH=WEIGHT" lines, owned; "": none; NULL: no memory. */
+/* The LoRAs as lines PATH=WEIGHT, owned; "": there are none; NULL: out of memory. */
 static char *list_of(const wanted *w) {
     char *text = NULL;
     size_t size = 0;
@@ -169,7 +170,7 @@ static int set(job *j, const wanted *w) {
     const arguments *a = j->args;
     lz_error err = {.status = LZ_OK};
     lz_lora loras[MAX_LORAS];
-    /* What a picture names was used for it, as far as it fitted. */
+    /* LoRAs that a picture names (--from) were used for that picture, perhaps in part. */
     bool partial = a->lora_partial || (a->from && is_elsewhere(a, "lora"));
     for (int i = 0; i < w->n; i++)
         loras[i] = LZ_LORA(.path = w->paths[i], .weight = w->weights[i], .partial = partial,

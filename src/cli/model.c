@@ -20,7 +20,8 @@
 
 enum { PLACES = 3 };
 
-/* Owned; or NULL where this program's own place is not known, or memory is out. */
+/* The folders in which the demo model is looked for, owned. NULL: the path of this program is not known, or out of
+ * memory. */
 static void name_places(char *places[PLACES]) {
     char self[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -31,7 +32,7 @@ static void name_places(char *places[PLACES]) {
     places[2] = strdup(LZ_SHARE "/models/demo");
 }
 
-/* The absolute path of the folder, if there is a model in it; owned. */
+/* The absolute path of the folder if it contains a model, owned; otherwise NULL. */
 static char *model_at(const char *place) { return have_model(place) ? realpath(place, NULL) : NULL; }
 
 char *find_demo(void) {

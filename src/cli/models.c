@@ -1,5 +1,5 @@
-/* models.c: `lazuli models`: what is here: the demo model, $LAZULI_MODEL, the settings file, the Hugging Face cache;
- * and is it complete? */
+/* models.c: `lazuli models`: lists the models on this machine and whether each is complete: the demo model, that of
+ * $LAZULI_MODEL, those of the settings file and of the Hugging Face cache. */
 #include <fts.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +43,7 @@ static void add_row(table *t, const char *name, const char *from, char *folder) 
     look_at_model(t->ctx, folder, &r->state);
 }
 
-/* Its files are there, or it has faults. */
+/* Adds a fault for each file of the set that does not exist. */
 static void look_at_set(const model_set *set, model_state *state) {
     *state = (model_state){.runs = true, .faults = json_array()};
     for (int i = 0; i < SET_VARIANT; i++) {

@@ -38,7 +38,8 @@ static char *settings_path(void) {
     return NULL;
 }
 
-/* Owned. */
+/* The path of a file that is named in the settings file: absolute, below the home folder, or relative to the folder
+ * of the settings file. Owned. */
 static char *resolve(const char *file, const char *path) {
     const char *home = getenv("HOME");
     char *whole = NULL;
@@ -55,7 +56,7 @@ static char *trim(char *text) {
     return text;
 }
 
-/* "text", with what TOML allows after it: blanks and a comment. NULL: it is none. */
+/* The text between quotes; blanks and a comment may follow, as in TOML. NULL: the value is not such a text. */
 static char *unquote(char *value) {
     char quote = *value, *to = value;
     if (quote != '"' && quote != '\'') return NULL;
@@ -74,7 +75,7 @@ static char *unquote(char *value) {
     return value;
 }
 
-/* [models.NAME]; the set, or NULL: it is something else, or there is no room. */
+/* Begins the set of a line [models.NAME]. NULL: the line is something else, or there are too many sets. */
 static model_set *begin_set(char *line) {
     static const char head[] = "[models.";
     char *end = strchr(line, ']');

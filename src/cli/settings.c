@@ -184,7 +184,7 @@ static json_t *find_named(const char *picture, const json_t *name) {
     return found;
 }
 
-/* The same of FILE=WEIGHT. */
+/* The same for a LoRA, FILE=WEIGHT. */
 static json_t *find_lora_named(const char *picture, const json_t *name) {
     const char *text = json_string_value(name), *equals = text ? strrchr(text, '=') : NULL;
     json_t *file = equals ? json_stringn(text, (size_t)(equals - text)) : NULL, *found = find_named(picture, file);

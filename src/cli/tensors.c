@@ -33,9 +33,9 @@ static char *full_name(const source *s, int64_t i) {
     return s->part ? path_of(s->part, name) : strdup(name);
 }
 
-/* One tensor, as it is listed. */
+/* What the list says about a tensor. */
 typedef struct entry {
-    const char *type; /* NULL: it cannot be read, and err says why */
+    const char *type; /* NULL: the type cannot be read, and err has the reason */
     lz_dims shape;
     int64_t bytes;
     lz_error err;

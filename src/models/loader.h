@@ -15,7 +15,7 @@ typedef struct lz_weight {
     uint8_t dims[5];  /* indices into the sizes, ended by 0; sizes[0] is not used */
 } lz_weight;
 
-/* The two rows of an lz_affine. dims: of the weight; the bias has the first of them. */
+/* The two rows of an lz_affine. The last arguments are the dims of the weight; the bias has the first of them. */
 #define LZ_AFFINE(name, type, field, ...)                                                                              \
     {name ".weight", offsetof(type, field.weight), {__VA_ARGS__}}, {                                                   \
         name ".bias", offsetof(type, field.bias), { LZ_FIRST(__VA_ARGS__, 0) }                                         \
@@ -35,7 +35,7 @@ typedef struct lz_loader {
     lz_error err;        /* the first error */
 } lz_loader;
 
-/* folder: of a component, or a file. */
+/* folder: the folder of a component, or a weight file. */
 lz_status lz_loader_open(lz_loader *l, lz_context *ctx, const char *folder, const lz_component *component,
                          const int64_t *sizes, lz_error *err);
 /* The caller owns the parameters in the fields, and frees them with lz_loader_release. */

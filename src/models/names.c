@@ -10,7 +10,7 @@ enum { NUMBERS = 4, WORDS = 4 };
 
 /* ---- patterns ---------------------------------------------------------------------------------------------------- */
 
-/* What the '#' and '*' of a pattern stand for. */
+/* The texts that '#' and '*' of a pattern stand for. */
 typedef struct matched {
     int64_t numbers[NUMBERS];
     struct {
@@ -105,9 +105,9 @@ bool lz_names_spell(const lz_component *c, const char *module, int levels, int i
 
 /* ---- finding ----------------------------------------------------------------------------------------------------- */
 
-/* The last parts of a tensor's name: what makers write for the engine's. */
+/* Other last parts of a tensor's name: {in the file, the engine's}. */
 static const char *const endings[][2] = {{"weight", "scale"}, {"gamma", "weight"}};
-/* A packed matrix has another ending, and its shape is told by companions (models/storage.c). */
+/* Endings that are added to the name of a packed matrix, whose companions give its shape (models/storage.c). */
 static const char *const packed_endings[] = {"_packed"};
 
 static bool join(char to[LZ_NAME_SIZE], const char *prefix, const char *module, const char *dot, const char *ending) {
@@ -125,10 +125,10 @@ static bool is_there(const lz_names *n, const char *name) {
 static lz_dims file_shape(const lz_names *n, const char *name) {
     lz_stored stored;
     if (lz_stored_find(n->weights, name, LZ_NONE, &stored, NULL) == LZ_OK) return stored.dims;
-    return stored.tensor ? stored.tensor->dims : (lz_dims){.n = -1}; /* an error when the tensor is loaded */
+    return stored.tensor ? stored.tensor->dims : (lz_dims){.n = -1}; /* loading the tensor reports the error */
 }
 
-/* The same but for axes of length 1. */
+/* Whether two shapes are equal without their axes of length 1. */
 static bool fits(lz_dims a, lz_dims b) {
     int i = 0, k = 0;
     for (;; i++, k++) {
@@ -145,7 +145,7 @@ static void add_piece(lz_origin *to, const char *name, int64_t first, int64_t ro
     to->pieces[to->n++].rows = rows;
 }
 
-/* whole: a name with the prefix and its ending. */
+/* whole: the name in the file, with prefix and ending. */
 static bool find_as(const lz_names *n, lz_alias_kind kind, int at, char whole[LZ_NAME_SIZE], lz_dims want,
                     lz_origin *to) {
     char other[LZ_NAME_SIZE];
@@ -180,7 +180,8 @@ static bool find_as(const lz_names *n, lz_alias_kind kind, int at, char whole[LZ
     case LZ_ALIAS_ROWS: {
         if (want.n < 1 || has.n < 1) break;
         int64_t first = at < 0 ? has.at[0] + at * want.at[0] : at * want.at[0];
-        if (first < 0 || first + want.at[0] > has.at[0]) break; /* the whole, whose shape the loader then refuses */
+        /* The whole tensor is taken, and the loader refuses its shape. */
+        if (first < 0 || first + want.at[0] > has.at[0]) break;
         add_piece(to, whole, first, want.at[0]);
         return true;
     }
@@ -190,7 +191,7 @@ static bool find_as(const lz_names *n, lz_alias_kind kind, int at, char whole[LZ
     return true;
 }
 
-/* name: the engine's, without the stem. */
+/* name: the engine's name without the stem. */
 static bool find_inner(const lz_names *n, const char *name, lz_dims want, lz_origin *to) {
     char module[LZ_NAME_SIZE], whole[LZ_NAME_SIZE];
     const char *dot = strrchr(name, '.'), *ending = dot ? dot + 1 : "";
@@ -243,7 +244,8 @@ static bool try_prefix(lz_names *n, const char *prefix) {
         if (strncmp(name, prefix, before) != 0) continue;
         size_t word = strcspn(name + before, "."), length = before + word + behind;
         if (strncmp(name + before + word, star + 1, behind) != 0 || length >= sizeof last) continue;
-        if (!strncmp(last, name, length) && !last[length]) continue; /* names are sorted: tried before */
+        /* names are sorted, so this prefix was tried before */
+        if (!strncmp(last, name, length) && !last[length]) continue;
         snprintf(last, sizeof last, "%.*s", (int)length, name);
         memcpy(n->prefix, last, sizeof last);
         if (has_anchors(n)) return true;
@@ -251,7 +253,7 @@ static bool try_prefix(lz_names *n, const char *prefix) {
     return false;
 }
 
-/* Kernels are square, so two equal sides that follow each other tell where they are. */
+/* Kernels are square, so two equal neighbouring sizes are the axes of the kernel. */
 static bool is_channels_last(const lz_names *n) {
     int last = 0, first = 0;
     for (int64_t i = 0, all = lz_weights_count(n->weights); i < all; i++) {

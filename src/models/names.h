@@ -31,9 +31,9 @@ typedef struct lz_alias {
 } lz_alias;
 
 struct lz_component {
-    const char *name;                  /* as sentences call it: "FLUX.2 transformer" */
-    const char *stem;                  /* the engine's names begin so; a prefix of the file stands in its place */
-    const char *prefixes[LZ_PREFIXES]; /* that are tried; ended by NULL. '*' is a word without dots */
+    const char *name;                  /* the name in messages, such as "FLUX.2 transformer" */
+    const char *stem;                  /* the beginning of the engine's names; in a file, a prefix replaces it */
+    const char *prefixes[LZ_PREFIXES]; /* prefixes in files, ended by NULL. '*' is a word without dots */
     const char
         *anchors[LZ_ANCHORS]; /* engine's names without the stem: a file that has all of them has the component */
     const lz_alias *aliases;
@@ -54,7 +54,7 @@ struct lz_names {
     const lz_component *component;
     lz_weights *weights;
     char prefix[LZ_NAME_SIZE];
-    int levels;         /* of an autoencoder */
+    int levels;         /* number of levels of an autoencoder */
     bool channels_last; /* kernels of convolutions are [out, kh, kw, in], as MLX keeps them */
 };
 

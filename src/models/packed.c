@@ -41,7 +41,7 @@ static lz_array *unpack(const lz_packed *p, lz_array *codes, lz_array *scales, l
                                               .rotate = l->rotate});
 }
 
-/* Those of scales or offsets that belong to some rows. */
+/* The scales or offsets of rows first .. first + n - 1 of the matrix. */
 static lz_array *rows_of(lz_array *a, int64_t row_group, int64_t first, int64_t n) {
     if (!a || lz_shape(a).at[0] == 1) return a;
     int64_t g = row_group ? row_group : 1;
@@ -70,14 +70,14 @@ lz_array *lz_packed_take(const lz_packed *p, lz_array *ids) {
 
 /* ---- by a recipe ------------------------------------------------------------------------------------------------- */
 
-/* Belongs to the made array. */
+/* The sources of a dense array; owned by the buffer of that array. */
 typedef struct dense {
     lz_context *ctx;
     lz_packed packed; /* retained */
     const uint8_t *codes;
     int64_t row_bytes;
     lz_scale_row scales, offsets;           /* of the first row */
-    int64_t scale_rows, scale_row_elements; /* 1: the same for all */
+    int64_t scale_rows, scale_row_elements; /* scale_rows 1: all rows have the same scales */
     const float *gains;
     lz_dtype dtype;
 } dense;
@@ -89,7 +89,7 @@ static lz_scale_row scales_at(const dense *d, lz_scale_row all, int64_t row) {
     return all;
 }
 
-/* n columns of a row, of which the first is a multiple of the group of a rotation. */
+/* Unpacks n columns of a row; the first is a multiple of the columns that are rotated together. */
 static void unpack_columns(const dense *d, int64_t row, int64_t first, int64_t n, float *to) {
     const lz_packed_layout *l = &d->packed.layout;
     const uint8_t *codes = d->codes + row * d->row_bytes;
@@ -144,7 +144,7 @@ static void free_dense(void *user) {
     lz_host_free(d->ctx, d);
 }
 
-/* An array's numbers in the host's memory. */
+/* The numbers of an array in host memory; NULL if a is NULL or an error occurred. */
 static const void *numbers_of(lz_array *a, lz_error *err) {
     lz_error local = {.status = LZ_OK};
     const void *data = a ? lz_data(a, &local) : NULL;

@@ -9,9 +9,9 @@ enum { LZ_ROTATE_LIMIT = 4096 };
 
 typedef struct lz_packed_layout {
     lz_packing packing;
-    int64_t rows, columns;    /* of the weight */
+    int64_t rows, columns;    /* size of the weight */
     int64_t group, row_group; /* columns and rows that share a scale; 0: all columns of a row, one row */
-    float factor;             /* of all scales */
+    float factor;             /* all scales are multiplied by it */
     int rotate;               /* ConvRot: 0, or columns of a group */
 } lz_packed_layout;
 
@@ -28,17 +28,18 @@ bool lz_packed_alike(const lz_packed_layout *a, const lz_packed_layout *b);
 /* Whether the op unpack can read it; lz_packed_dense can in any case. */
 bool lz_packed_exact(const lz_packed *p);
 
-void lz_packed_retain(lz_packed *p); /* its arrays */
+void lz_packed_retain(lz_packed *p); /* both: all arrays of the matrix */
 void lz_packed_release(lz_packed *p);
 
 /* Rows first .. first + n - 1 without the gains, in the type that models compute in, by the op unpack. */
 lz_array *lz_packed_rows(const lz_packed *p, int64_t first, int64_t n);
-/* Rows of these numbers, with the gains: [ids, columns]. */
+/* The rows with the indices ids, with the gains: [ids, columns]. */
 lz_array *lz_packed_take(const lz_packed *p, lz_array *ids);
 /* x times the gains, which is what a product with the rows needs. */
 lz_array *lz_packed_input(const lz_packed *p, lz_array *x);
 
-/* All of it with the gains, as an array of this shape and type (f32, f16 or bf16), made when it is needed. */
+/* The whole matrix with the gains, as an array of this shape and type (f32, f16 or bf16), whose bytes are made when
+ * they are needed. */
 lz_array *lz_packed_dense(lz_context *ctx, const lz_packed *p, lz_dims dims, lz_dtype dtype, lz_error *err);
 
 #endif

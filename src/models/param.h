@@ -44,20 +44,19 @@ typedef struct lz_param {
     char name[];             /* name in the file */
 } lz_param;
 
-/* recipe NULL: the value is sources[0], and dtype and dims are not looked at. Sources are retained as long as the
- * value. */
+/* recipe NULL: the value is sources[0], and dtype and dims are ignored. Sources are retained as long as the value. */
 lz_param *lz_param_new(lz_context *ctx, const char *name, const lz_recipe *recipe, lz_dims dims, lz_dtype dtype,
                        lz_array *const *sources, int n, lz_error *err);
 /* A parameter that stays packed. dims: [rows, columns], or the same with axes of length 1 at the end. */
 lz_param *lz_param_new_packed(lz_context *ctx, const char *name, lz_dims dims, const lz_packed *packed, lz_error *err);
 void lz_param_free(lz_param *p); /* programs that read the value have their own references */
 
-/* The value as an array: of a norm with what LoRAs add to it. For tensors that are not applied: norms, biases,
+/* The value as an array, for tensors that are not matrices of a product: norms (with the terms of LoRAs), biases,
  * kernels. */
 lz_array *lz_dense(const lz_param *p);
-/* The value of a matrix as an array, without what LoRAs add. A packed one is unpacked whole. */
+/* The value of a matrix as an array, without the terms of LoRAs. A packed matrix is unpacked as a whole. */
 lz_array *lz_param_base(const lz_param *p);
-/* Rows of a table by their numbers: [ids, columns]. */
+/* The rows of a table with the indices ids: [ids, columns]. */
 lz_array *lz_param_take(const lz_param *p, lz_array *ids);
 
 /* A layer with a bias: linear, convolution or norm. */

@@ -16,7 +16,7 @@ struct lz_patch {
     int n, room;
     bool built;
     lz_array *down, *up, *dense, *bias; /* retained; NULL: none */
-    double scale;                       /* of the product with down */
+    double scale;                       /* factor of the product with down */
     lz_array *row_gain, *column_gain;   /* of the base, f32 [out] and [in]; NULL: 1 */
     kronecker *products;
     int n_products;
@@ -24,7 +24,7 @@ struct lz_patch {
 
 /* ---- targets ----------------------------------------------------------------------------------------------------- */
 
-/* Where the name is, or would be. */
+/* The index of the name in the sorted list, or the index at which it would be inserted. */
 static int64_t place_of(const lz_targets *t, const char *name, bool *found) {
     int64_t low = 0, high = t->n;
     *found = false;
@@ -211,7 +211,7 @@ static lz_array *rows_of_term(const lz_term *t, int64_t first, int64_t n) {
     return lz_slice(f32(t->from[0]), 0, first, first + n, 1);
 }
 
-enum { NORM_ROWS = 1024 }; /* of V at a time */
+enum { NORM_ROWS = 1024 }; /* rows of V that are computed at a time */
 
 /* The gain of each row of the target that the term has, or of each column: to[i]. */
 static lz_status find_gains(const lz_patch *p, const lz_term *t, lz_array *base, bool columns, float *to,
@@ -221,7 +221,7 @@ static lz_status find_gains(const lz_patch *p, const lz_term *t, lz_array *base,
     if (columns) memset(to, 0, (size_t)width * sizeof *to);
     for (int64_t done = 0, n; done < t->rows && !status; done += n) {
         int64_t source = (done + t->rotate) % t->rows;
-        n = t->rows - (done > source ? done : source); /* to the end of the target or the source */
+        n = t->rows - (done > source ? done : source); /* up to the end of the rows of the target or of the source */
         if (n > NORM_ROWS) n = NORM_ROWS;
         lz_scope *scope = lz_scope_begin(p->ctx, "DoRA");
         lz_array *w = f32(lz_slice(base, 0, t->first + done, t->first + done + n, 1));
@@ -252,7 +252,8 @@ typedef struct builder {
     lz_made_term *low, *dense;
     int n_low, n_dense;
     int64_t rank;
-    float *rows, *columns, *bias; /* of the base: gains, and what is added. NULL: none */
+    /* Gains of rows and columns of the base, and the numbers added to the result; NULL: none. */
+    float *rows, *columns, *bias;
     float *gains;
 } builder;
 
@@ -263,7 +264,7 @@ static float *numbers(const builder *b, int64_t n, float value, lz_error *err) {
     return to;
 }
 
-/* Gains of a DoRA term: its own (gains times what it adds), and of the base. */
+/* Computes the gains of a DoRA term, and adds its changes to the gains of the base. */
 static lz_status add_gains(builder *b, const lz_term *t, lz_array *base, lz_made_term *made, lz_error *err) {
     lz_context *ctx = b->p->ctx;
     bool columns = lz_shape(t->magnitude).at[0] == 1 && lz_shape(t->magnitude).at[1] == b->in;
@@ -325,7 +326,7 @@ static lz_status add_term(builder *b, const lz_term *t, lz_array *base, lz_error
     if (status) return status;
     if (t->kind == LZ_TERM_BIAS) return add_bias(b, t, err);
     if (t->kind == LZ_TERM_KRONECKER) return add_product(b, &made, err);
-    if (t->kind == LZ_TERM_REPLACE) { /* nothing is left of the base */
+    if (t->kind == LZ_TERM_REPLACE) { /* the rows of the base are replaced */
         if (!b->rows && !(b->rows = numbers(b, b->out, 1, err))) return LZ_OUT_OF_MEMORY;
         for (int64_t i = 0; i < t->rows; i++) b->rows[t->first + i] = 0;
     }
@@ -360,7 +361,7 @@ static void join_low_ranks(builder *b) {
     p->up = lz_patch_matrix(p->ctx, LZ_MADE_UP, b->low, b->n_low, b->out, b->rank, b->type);
 }
 
-/* Everything is evaluated or made: programs only read it. */
+/* Finishes the patch. Its arrays are evaluated or made, so programs only read them. */
 static lz_status finish(builder *b, lz_error *err) {
     lz_patch *p = b->p;
     if (b->n_low) join_low_ranks(b);
@@ -395,7 +396,7 @@ lz_status lz_patch_build(lz_target *target, lz_array *base, lz_error *err) {
     b.dense = lz_host_alloc(p->ctx, n * sizeof *b.dense);
     b.gains = lz_host_alloc(p->ctx, (size_t)(b.out > b.in ? b.out : b.in) * sizeof *b.gains);
     p->products = lz_host_alloc(p->ctx, n * sizeof *p->products);
-    /* Its rows are looked at piece by piece: a packed one is unpacked once. */
+    /* DoRA reads the base piece by piece; a packed base is unpacked once. */
     lz_status status = base && lz_patch_needs_base(target) ? lz_eval(base, err) : LZ_OK;
     if (!b.low || !b.dense || !b.gains || !p->products) status = lz_out_of_memory(err, (int64_t)(n * sizeof *b.low));
     for (int k = 0; k < p->n && !status; k++) status = add_term(&b, &p->terms[k], base, err);

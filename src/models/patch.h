@@ -21,29 +21,30 @@ typedef struct lz_patch lz_patch;
 
 typedef struct lz_target {
     lz_dims dims;
-    struct lz_param *param; /* where the model keeps it open; else NULL */
+    struct lz_param *param; /* the parameter, if the model keeps it open; else NULL */
     lz_patch *patch;        /* or NULL */
     char name[];            /* the engine's, as in diffusers and transformers */
 } lz_target;
 
 typedef struct lz_targets {
     lz_context *ctx;
-    lz_target **list; /* by name */
+    lz_target **list; /* sorted by name */
     int64_t n, room;
 } lz_targets;
 
-lz_targets *lz_targets_new(lz_context *ctx); /* NULL: memory is out */
-/* The target of this name, added if there was none. NULL: memory is out. Once a model was opened this only finds, so several
- * threads may call it. */
+lz_targets *lz_targets_new(lz_context *ctx); /* NULL: out of memory */
+/* The target of this name, which is added if there is none. NULL: out of memory. After a model was opened nothing is
+ * added any more, so several threads may call this. */
 lz_target *lz_targets_add(lz_targets *t, const char *name, lz_dims dims);
 lz_target *lz_targets_find(const lz_targets *t, const char *name); /* or NULL */
-void lz_targets_free(lz_targets *t);                               /* and all patches */
-/* Takes the patches away, in a list that lz_targets_put puts back, after freeing those that came meanwhile. NULL: memory is
- * out, and nothing was taken. lz_targets_drop frees the list. */
+void lz_targets_free(lz_targets *t);                               /* frees the targets and their patches */
+/* lz_targets_take removes the patches of all targets and returns them as a list; NULL: out of memory, and nothing
+ * was removed. lz_targets_put frees the patches that the targets have now, and puts the list back. lz_targets_drop
+ * frees the list and its patches. */
 lz_patch **lz_targets_take(lz_targets *t);
 void lz_targets_put(lz_targets *t, lz_patch **patches);
 void lz_targets_drop(lz_targets *t, lz_patch **patches);
-bool lz_targets_patched(const lz_targets *t); /* any of them */
+bool lz_targets_patched(const lz_targets *t); /* whether any target has a patch */
 
 /* ---- terms ------------------------------------------------------------------------------------------------------- */
 
@@ -63,8 +64,8 @@ enum { LZ_TERM_SOURCES = 4 };
 typedef struct lz_term {
     lz_term_kind kind;
     lz_array *from[LZ_TERM_SOURCES];   /* row-major; retained by lz_patch_add */
-    const char *data[LZ_TERM_SOURCES]; /* theirs in the host's memory; set by lz_patch_add */
-    double strength;                   /* what the user asked for */
+    const char *data[LZ_TERM_SOURCES]; /* the numbers of `from` in host memory; set by lz_patch_add */
+    double strength;                   /* the weight of the LoRA that the user gave */
     double unit;                       /* alpha / rank */
     int64_t first, rows, source_first, rotate;
     lz_array *magnitude; /* DoRA, f32: [out of the source, 1], or [1, in] for norms of columns; retained. NULL: none */
@@ -73,16 +74,17 @@ typedef struct lz_term {
 /* Shapes must fit: lora.c checks them. */
 lz_status lz_patch_add(lz_target *target, lz_context *ctx, const lz_term *term, lz_error *err);
 
-/* Makes what lz_apply needs, from all terms. DoRA needs the values of the base, the others do not (base: NULL). */
+/* Makes the arrays that lz_apply needs from all terms. base: the values of the parameter, which only DoRA needs;
+ * otherwise NULL. */
 lz_status lz_patch_build(lz_target *target, lz_array *base, lz_error *err);
-/* There are terms which were not built yet. */
+/* Whether the target has terms that were not built yet. */
 bool lz_patch_waits(const lz_target *target);
-/* Whether they need the base. */
+/* Whether the terms of the target need the values of the base. */
 bool lz_patch_needs_base(const lz_target *target);
 
 /* ---- applying ---------------------------------------------------------------------------------------------------- */
 
-/* What the base is multiplied with in place of x. */
+/* The input of the base's product, in place of x. */
 lz_array *lz_patch_input(const lz_patch *p, lz_array *x);
 /* From y, the product of the base's rows first .. first + n - 1, to the patched one. */
 lz_array *lz_patch_output(const lz_patch *p, lz_array *x, lz_array *y, int64_t first, int64_t n);
@@ -95,7 +97,7 @@ lz_array *lz_patch_vector(const lz_patch *p, lz_array *value);
 typedef struct lz_made_term {
     lz_term term;
     lz_array *row_array, *column_array;
-    const float *row_gain, *column_gain; /* their values */
+    const float *row_gain, *column_gain; /* the values of row_array and column_array */
 } lz_made_term;
 
 enum { LZ_MADE_DOWN, LZ_MADE_UP, LZ_MADE_DENSE };

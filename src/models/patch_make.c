@@ -5,7 +5,7 @@
 #include "models/patch.h"
 #include "op/number.h"
 
-enum { PIECE = 512 }; /* columns at a time */
+enum { PIECE = 512 }; /* columns that are computed at a time */
 
 typedef struct made_matrix { /* belongs to the buffer of the matrix */
     lz_context *ctx;
@@ -16,7 +16,7 @@ typedef struct made_matrix { /* belongs to the buffer of the matrix */
     lz_made_term terms[];
 } made_matrix;
 
-/* Elements first .. first + n - 1 of source k. lora.c lets only floats through. */
+/* Elements first .. first + n - 1 of source k. lora.c accepts only float types. */
 static void read_floats(const lz_term *t, int k, int64_t first, int64_t n, float *to) {
     const char *data = t->data[k];
     switch (t->from[k]->dtype) {
@@ -37,7 +37,7 @@ static void read_floats(const lz_term *t, int k, int64_t first, int64_t n, float
 
 int64_t lz_term_rank(const lz_term *term) { return term->from[0]->dims.at[0]; }
 
-/* Row `row` of the target in the term; -1: it is not among the term's. */
+/* The row of the term for row `row` of the target; -1: the term does not change that row. */
 static int64_t source_row(const lz_term *t, int64_t row) {
     int64_t i = row - t->first;
     if (i < 0 || i >= t->rows) return -1;
@@ -48,7 +48,7 @@ static void multiply(float *x, const float *gains, int64_t first, int64_t n) {
     for (int64_t i = 0; gains && i < n; i++) x[i] *= gains[first + i];
 }
 
-/* What the rows of a term are multiplied with. */
+/* The factor of a row of a term. */
 static double scale_of(const lz_made_term *t, int64_t row) {
     double scale = t->term.kind == LZ_TERM_REPLACE ? 1 : t->term.strength * t->term.unit;
     return t->row_gain ? scale * (double)t->row_gain[row - t->term.first] : scale;

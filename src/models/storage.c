@@ -18,7 +18,7 @@ enum {
     ROTATE = 256
 };
 
-/* One tensor while it is looked at. */
+/* A tensor whose storage is being determined. */
 typedef struct finder {
     lz_weights *w;
     lz_stored *to;
@@ -68,7 +68,7 @@ static const lz_weights_tensor *needed(finder *f, const char *name, const char *
 
 static int64_t size_of(const lz_weights_tensor *t) { return lz_dims_size(t->dims); }
 
-/* A number that need not be aligned. */
+/* Reads a number at any address; it may be unaligned. */
 static float number_at(const char *data, int dtype, int64_t i) {
     uint16_t half;
     float single;
@@ -118,7 +118,7 @@ static bool codes(finder *f, lz_packing packing, int64_t columns) {
     return true;
 }
 
-/* Elements of a row as the file has them; -1: more than any memory holds. */
+/* The number of elements of a row in the file; -1: it overflows. */
 static int64_t row_size(const lz_weights_tensor *t) {
     int64_t n = 1;
     for (int i = 1; i < t->dims.n; i++)
@@ -132,7 +132,7 @@ static bool bytes_of_type(finder *f, const char *format, const char *type, const
     return bad(f, "is stored as %s, but its type is %s and not %s" LZ_DAMAGED, format, LZ_SHOW_TEXT(has_type), type);
 }
 
-/* Without companions: blocks of GGUF, fp8 as it is, or plain numbers. Those may have any shape. */
+/* A tensor without companions: blocks of GGUF, fp8 without scales, or plain numbers, which may have any shape. */
 static bool no_companions(finder *f) {
     const lz_weights_tensor *t = f->to->tensor;
     lz_stored *to = f->to;
@@ -153,7 +153,7 @@ static bool no_companions(finder *f) {
 
 /* ---- scales ------------------------------------------------------------------------------------------------------ */
 
-/* How many of n share one of `parts` scales; 0: it cannot be told. */
+/* The number of rows or columns, of n, that share one of `parts` scales; 0: n is not a multiple of it. */
 static int64_t shared(int64_t n, int64_t parts, int64_t told) {
     if (told > 0 && (n + told - 1) / told == parts) return told;
     return parts > 0 && n % parts == 0 ? n / parts : 0;
@@ -398,7 +398,8 @@ static bool refuse_others(finder *f) {
     return true;
 }
 
-/* The rule for one matrix: what is named, then what companions tell, then nothing. */
+/* Finds the format of one matrix: by the format that comfy_quant names, else by its companions; otherwise it is not
+ * quantised. */
 static bool with_companions(finder *f) {
     const lz_weights_tensor *t = f->to->tensor, *told = companion(f, "comfy_quant"), *s;
     companion(f, "input_scale"); /* of activations: not needed for products in float */

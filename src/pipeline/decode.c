@@ -45,7 +45,7 @@ lz_status lz_make_image(lz_context *ctx, const lz_decoded *decoded, lz_image *im
 
 /* ---- what fits --------------------------------------------------------------------------------------------------- */
 
-/* Bytes that a program takes where memory may be short. */
+/* The bytes that a program needs: on the device if there is one, else on the host. */
 static int64_t bytes_of(const lz_plan_info *info) {
     return info->device_bytes ? info->device_bytes : info->arena_bytes + info->output_bytes;
 }

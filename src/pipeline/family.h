@@ -25,8 +25,9 @@ typedef struct lz_family {
     const char *name;
     const char *pipelines[4]; /* _class_name in model_index.json (or modular_model_index.json); ended by NULL */
 
-    /* A model from files (parts.h): of what it is made, where people get what is missing (by part), and what stands in
-     * for model_index.json and scheduler_config.json. signature: of the transformer's file. NULL: no memory. */
+    /* A model from files (parts.h): its components; where to get missing parts (a sentence for each part); and
+     * objects that replace model_index.json and scheduler_config.json. signature: that of the transformer's file.
+     * NULL: out of memory. */
     const lz_component *parts[LZ_PARTS];
     const char *sources[LZ_PART_PATHS];
     json_t *(*index)(const lz_parts *parts, const lz_signature *signature);
@@ -36,7 +37,7 @@ typedef struct lz_family {
     void (*close)(void *model);
     /* The parameters that LoRAs can change: those of the transformer, or of the text encoder. */
     lz_targets *(*targets)(const void *model, bool text);
-    /* Builds the transformer's patches that wait for parameters which are not open all the time. NULL: all are. */
+    /* Builds the patches of transformer parameters that are not always open. NULL: all parameters are always open. */
     lz_status (*build)(const void *model, lz_error *err);
     double few_step_shift; /* of the schedule, with a LoRA for few steps (Lightning); 0: none is known */
 
@@ -65,7 +66,7 @@ typedef struct lz_family {
     void *(*open_text)(const void *model, bool images,
                        lz_error *err); /* opens the text encoder, which is needed only until the prompt is encoded */
     lz_status (*check_text)(const void *model, const void *text, const lz_parts *parts,
-                            lz_error *err); /* it fits the rest of the model */
+                            lz_error *err); /* checks that the text encoder fits the rest of the model */
     lz_array *(*features)(const void *text, lz_prompt prompt);
     void (*close_text)(void *text);
     /* NULL: the text encoder takes no images. view: the image prepared for it, [h, w, 3] u8; look: the rows of such an
@@ -118,9 +119,10 @@ struct lz_model {
 
     lz_lora_facts *loras; /* owned, with their paths; they change between pictures only */
     int n_loras;
-    int64_t lora_changes;     /* how often they were changed: jobs that were made before are refused */
-    int lora_steps;           /* by default with these; 0: they are not for few steps */
-    lz_schedule own_schedule; /* without LoRAs for few steps */
+    /* Number of changes of the LoRAs; a job that was made before the last change is refused. */
+    int64_t lora_changes;
+    int lora_steps;           /* default number of steps with these LoRAs; 0: none of them is for few steps */
+    lz_schedule own_schedule; /* the schedule without LoRAs for few steps */
 
     lz_kept kept;         /* what jobs leave for later jobs; kept.lock guards it */
     lz_fair_lock running; /* held by a job while one of its programs runs */
@@ -133,7 +135,7 @@ struct lz_model {
 lz_status lz_model_enter(lz_model *m, struct lz_job *job, lz_error *err);
 void lz_model_leave(lz_model *m, struct lz_job *job);
 
-void lz_loras_free(lz_model *m); /* the list; loras.c */
+void lz_loras_free(lz_model *m); /* frees the list of LoRAs; loras.c */
 lz_status lz_trained_open(lz_trained *t, lz_context *ctx, const char *folder, lz_error *err);
 void lz_trained_close(lz_trained *t);
 /* *to: the prompt in words that the model knows, which the caller frees with lz_host_free; NULL: unchanged. */

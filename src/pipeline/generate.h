@@ -11,7 +11,7 @@ lz_array *lz_describe_pixels(const lz_model *model, lz_array *x, int64_t h, int6
 /* The input of lz_make_image: [h w 3] bytes, then six that say for each colour whether all values are in 0..1, and
  * whether they are all the same. */
 lz_array *lz_describe_bytes(lz_array *pixels);
-/* What decoding a picture at once takes. */
+/* The plan of decoding a picture without tiles. */
 lz_status lz_decoder_plan(lz_decoder *decoder, lz_plan_info *info, lz_error *err);
 /* The side of the tiles, in tokens, in which a picture must be decoded for lack of memory; 0: none. whole: what
  * decoding it at once takes. */
@@ -37,7 +37,8 @@ lz_status lz_fit_colours(lz_context *ctx, const float *latents, const double *co
                          lz_error *err);
 
 lz_reference_size lz_size_reference(const lz_model *model, const lz_image *image, int n); /* one of n */
-lz_reference_size lz_middle(const lz_image *image, int64_t unit); /* at most a megapixel, in whole tokens */
+/* The size to which an image is cropped around its middle: at most a megapixel, in whole tokens. */
+lz_reference_size lz_middle(const lz_image *image, int64_t unit);
 /* Prepares an image: see lz_reference_size. */
 lz_status lz_crop_image(lz_context *ctx, const lz_image *image, lz_reference_size size, lz_image *to, lz_error *err);
 lz_array *lz_picture_array(lz_context *ctx, const lz_image *image);

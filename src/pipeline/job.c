@@ -134,13 +134,13 @@ lz_status lz_job_renew(lz_job *job, const lz_picture_options *given, lz_error *e
     job->options.preview_pause = o.preview_pause;
     set_watch(job);
     job->shown_at = 0;
-    if (lz_job_look(job).state == LZ_JOB_NEW) return LZ_OK; /* that it was cancelled stays */
+    if (lz_job_look(job).state == LZ_JOB_NEW) return LZ_OK; /* a job that was cancelled stays cancelled */
     atomic_store(&job->cancelled, false);
     update_view(job, &(lz_job_view){.state = LZ_JOB_NEW});
     return LZ_OK;
 }
 
-/* What a plan that was not run, or a run that ended early, has left. */
+/* Frees what was left by a plan that was not run, or by a run that ended early. */
 static void end_stages(lz_job *job) {
     lz_job_end_text(job, false);
     lz_job_end_loop(job, false);

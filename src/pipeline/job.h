@@ -29,12 +29,12 @@ struct lz_job {
     bool has_plan;
     lz_picture_plan plan;
 
-    /* Programs and what they read: from when they are planned, or else from when they are first needed, to the end of
-     * their stage. NULL: not there. */
+    /* Programs and their arrays. They exist from planning, or from their first use, to the end of their stage;
+     * otherwise NULL. */
     lz_text_encoder *encoder;
     lz_reader *reader;
-    lz_compiled *looker;        /* an image [h, w, 3] u8 to what the text encoder sees of it */
-    lz_compiled *image_encoder; /* the same to tokens */
+    lz_compiled *looker;        /* from an image [h, w, 3] u8 to rows of the text encoder */
+    lz_compiled *image_encoder; /* from an image to latent tokens */
     lz_schedule_arrays *schedule;
     lz_loop *loop;
     lz_decoder *decoder;
@@ -66,22 +66,22 @@ lz_status lz_job_begin(lz_job *job, const char *stage, int step, lz_error *err);
 bool lz_job_tell(lz_job *job, double done, const lz_image *preview);
 
 lz_status lz_job_settle(lz_job *job, lz_error *err); /* settle.c: options, first_step, layout */
-/* The model has the LoRAs that it had when the job was made. */
+/* An error if the LoRAs of the model were changed after the job was made. */
 lz_status lz_job_check_loras(const lz_job *job, lz_error *err);
 lz_status lz_check_previews(const lz_picture_options *options, lz_error *err);
 lz_status lz_job_sigmas(lz_job *job, lz_error *err);  /* unless they are there */
-lz_status lz_job_tokens(lz_job *job, lz_error *err);  /* text.c: prompts, unless they exist */
+lz_status lz_job_tokens(lz_job *job, lz_error *err);  /* text.c: makes the tokens of prompts, unless they exist */
 lz_status lz_job_prepare(lz_job *job, lz_error *err); /* job.c: sigmas and tokens */
 void lz_job_free_tokens(lz_job *job);
 bool lz_job_looks(const lz_job *job);                       /* the text encoder sees images */
-lz_status lz_job_readers(lz_job *job, lz_error *err);       /* encoder, reader and looker, unless they are there */
-lz_status lz_job_text(lz_job *job, lz_error *err);          /* features; then the encoder goes */
+lz_status lz_job_readers(lz_job *job, lz_error *err);       /* makes encoder, reader and looker, unless they exist */
+lz_status lz_job_text(lz_job *job, lz_error *err);          /* makes the features, then closes the text encoder */
 void lz_job_end_text(lz_job *job, bool ran);                /* puts the programs of the text back */
-lz_status lz_job_image_encoder(lz_job *job, lz_error *err); /* images.c: unless it is there */
-lz_status lz_job_images(lz_job *job, lz_error *err);        /* start, references */
-/* denoise.c: loop and schedule, unless they are there. Features, which may be stand-ins, are counted. */
+lz_status lz_job_image_encoder(lz_job *job, lz_error *err); /* images.c: makes image_encoder, unless it exists */
+lz_status lz_job_images(lz_job *job, lz_error *err);        /* makes the slots start and references */
+/* denoise.c: makes loop and schedule, unless they exist. Counts the rows of the features, which may be stand-ins. */
 lz_status lz_job_loop(lz_job *job, const lz_slots *slots, lz_error *err);
-lz_status lz_job_denoise(lz_job *job, lz_error *err); /* noise, x */
+lz_status lz_job_denoise(lz_job *job, lz_error *err); /* makes the slots noise and x */
 void lz_job_end_loop(lz_job *job, bool used);         /* puts loop and schedule back into model->kept */
 /* preview.c: calls the user's function with a preview. step: index in the schedule; before: x before the step. */
 lz_status lz_job_preview(lz_job *job, int step, lz_array *before, lz_error *err);
@@ -106,7 +106,8 @@ lz_traced lz_trace_begin(const lz_model *m, const lz_layout *layout, const lz_sa
 lz_traced lz_trace_step(const lz_model *m, const lz_layout *layout, const lz_sampler *sampler);
 /* Fills the slots that `begin` reads, except those of earlier stages. */
 void lz_fill_begin(const lz_job *job, lz_slots *slots);
-lz_slots lz_fill_begun(const lz_job *job, const lz_slots *slots); /* and, with anything, those that it makes */
-void lz_count_text(const lz_slots *slots, lz_layout *layout);     /* sets text_tokens from the features */
+/* The same, and fills the slots that `begin` makes with stand-ins. */
+lz_slots lz_fill_begun(const lz_job *job, const lz_slots *slots);
+void lz_count_text(const lz_slots *slots, lz_layout *layout); /* sets text_tokens from the features */
 
 #endif

@@ -48,7 +48,7 @@ static void free_item(lz_model *m, int kind, void *item) {
     lz_host_free(m->ctx, item);
 }
 
-/* The item that is kept, if it suits what is wanted; the caller owns it. Or NULL. */
+/* Takes out the kept item if it suits what is wanted; the caller owns it. NULL: there is none, or it does not suit. */
 static void *take_item(lz_model *m, int kind, bool (*suits)(const void *item, const void *wanted), const void *wanted) {
     pthread_mutex_lock(&m->kept.lock);
     void *item = m->kept.items[kind];
@@ -72,7 +72,7 @@ void lz_kept_put(lz_model *m, int kind, void *item, bool used) {
     free_item(m, kind, old);
 }
 
-/* A new one, zeroed. */
+/* A new item of this kind, zeroed. */
 static void *new_item(lz_model *m, int kind, lz_error *err) {
     void *item = lz_host_alloc(m->ctx, kinds[kind].bytes);
     if (!item) lz_out_of_memory(err, (int64_t)kinds[kind].bytes);

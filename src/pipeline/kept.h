@@ -53,16 +53,16 @@ typedef struct lz_schedule_arrays {
     float *sigmas; /* owned */
     int n_sigmas;
     lz_slots slots;         /* sigma_drops, rows, clean_row; retained. Described, and computed by lz_schedule_ready */
-    lz_evaluation *planned; /* until it was run */
+    lz_evaluation *planned; /* the planned evaluation, until it is run; else NULL */
     bool has_info;
-    lz_plan_info info; /* of computing them */
+    lz_plan_info info; /* the plan of computing the arrays */
 } lz_schedule_arrays;
 
 /* The program from tokens to pixels and bytes, for a picture that is decoded without tiles. */
 typedef struct lz_decoder {
     const lz_model *model;
     int64_t h, w; /* in tokens */
-    bool ran;     /* so a picture of this size fitted into memory */
+    bool ran;     /* the program ran, so a picture of this size fits into memory */
     lz_compiled *program;
 } lz_decoder;
 
@@ -103,20 +103,22 @@ lz_text_encoder *lz_encoder_open(lz_model *m, bool images, lz_error *err);
 /* ran: its weights were used; then it stays open only if programs are kept. */
 void lz_encoder_close(lz_model *m, lz_text_encoder *e, bool ran);
 
-/* Each takes the one that is kept if it suits, or else makes one (NULL: err says why). Nothing is computed, and one
- * that does not suit stays where it is, so that a picture that is only planned does not take anything from others. */
+/* Each takes out the kept object if it suits, or else makes one (NULL: err has the reason). Nothing is computed. A
+ * kept object that does not suit stays kept, so that a picture that is only planned does not take anything from
+ * others. */
 lz_reader *lz_reader_take(lz_model *m, lz_text_encoder *encoder, int inputs, lz_error *err);
 lz_loop *lz_loop_take(lz_model *m, const lz_layout *layout, const lz_sampler *sampler, lz_error *err);
 lz_schedule_arrays *lz_schedule_take(lz_model *m, const float *sigmas, int n, lz_error *err);
 lz_decoder *lz_decoder_take(lz_model *m, int64_t h, int64_t w, lz_error *err);
-/* Before one that was taken is used: frees what is kept in its place, so that memory never holds both. */
+/* Frees the kept object of a kind. Called before an object of that kind that was taken is used, so that memory never
+ * holds two. */
 void lz_kept_clear(lz_model *m, int kind);
-/* Computes its arrays, unless they are there. */
+/* Both compute the arrays of the object, unless they were computed before. */
 lz_status lz_loop_ready(lz_loop *loop, lz_error *err);
 lz_status lz_schedule_ready(lz_schedule_arrays *schedule, lz_error *err);
 lz_status lz_schedule_plan(lz_schedule_arrays *schedule, lz_error *err); /* fills info */
-/* Puts back what was taken, or NULL. used: it takes the place of what is kept; otherwise it is kept if there is
- * nothing. Where nothing is kept it is freed. */
+/* Puts back an object that was taken; NULL is ignored. used: it replaces a kept object; otherwise it is kept only if
+ * there is none. If programs are not kept, it is freed. */
 void lz_kept_put(lz_model *m, int kind, void *item, bool used);
 
 #endif

@@ -95,8 +95,8 @@ static lz_status read_one(const lz_model *m, const lz_lora *lora, lz_lora_facts 
     return LZ_OK;
 }
 
-/* Builds what can be built; *waits: some patches need parameters that are not open. A base that was unpacked for DoRA
- * goes with the scope. */
+/* Builds the patches whose parameters are open, or not needed; *waits: other patches exist. The scope frees a base
+ * that was unpacked for DoRA. */
 static lz_status build_open(const lz_targets *t, bool *waits, lz_error *err) {
     lz_status status = LZ_OK;
     for (int64_t i = 0; i < t->n && !status; i++) {

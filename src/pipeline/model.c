@@ -1,4 +1,4 @@
-/* model.c: opening a model: parts.c says of which files it is made and of which family it is, the family opens them. */
+/* model.c: opens a model: parts.c finds its files and its family, and the family opens them. */
 #include <stdio.h>
 #include <string.h>
 

@@ -69,14 +69,14 @@ static void describe(lz_context *ctx, lz_array *const *in, lz_array **out, void 
                                         lz_slot_name(t->kind->out, i));
 }
 
-/* What a program is called with: its slots as positional lists. */
+/* The arguments of a program: its slots as positional lists. */
 typedef struct call {
     lz_array *in[LZ_MAX_SLOTS], *out[LZ_MAX_SLOTS];
     int n_out;
     uint64_t filled_out;
 } call;
 
-/* Packs the slots, and compiles unless the same ones were filled before. */
+/* Packs the slots, and compiles the program unless the same slots were filled in the call before. */
 static bool ready(lz_traced *t, const lz_slots *in, const lz_slots *out, call *c, lz_error *err) {
     uint64_t filled_in;
     int n_in = lz_slots_pack(t->kind->in, in, c->in, &filled_in);

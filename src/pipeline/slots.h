@@ -70,9 +70,10 @@ int lz_slots_pack(lz_slot_list list, const lz_slots *from, lz_array *to[LZ_MAX_S
 void lz_slots_unpack(lz_slot_list list, uint64_t filled, lz_array *const *from, lz_slots *to);
 void lz_slots_copy(lz_slot_list list, const lz_slots *from, lz_slots *to);
 void lz_slots_retain(lz_slot_list list, const lz_slots *s);
-void lz_slots_release(lz_slot_list list, lz_slots *s);                         /* sets them to NULL */
-void lz_slots_stand_in(lz_slot_list list, const lz_slots *from, lz_slots *to); /* stand-ins of the filled ones */
-const char *lz_slot_name(lz_slot_list list, int i);                            /* of array i */
+void lz_slots_release(lz_slot_list list, lz_slots *s); /* sets them to NULL */
+/* Copies stand-ins of the filled slots. */
+void lz_slots_stand_in(lz_slot_list list, const lz_slots *from, lz_slots *to);
+const char *lz_slot_name(lz_slot_list list, int i); /* of array i */
 
 /* ---- programs ---------------------------------------------------------------------------------------------------- */
 

@@ -37,7 +37,7 @@ bool lz_job_looks(const lz_job *job) {
     return job->model->family->look && n;
 }
 
-/* Unless it is open. */
+/* Opens the text encoder, unless it is open. */
 static lz_status open_encoder(lz_job *job, lz_error *err) {
     lz_error local = {.status = LZ_OK};
     if (!job->encoder) job->encoder = lz_encoder_open(job->model, lz_job_looks(job), &local);

@@ -1,14 +1,29 @@
 /* test_loras.c: the LoRAs of a model: what they bring along, what is refused, and how they come and go. */
 #include "loras.h"
 
+static lz_error err;
+static lz_context *ctx;
+static lz_model *model;
+
+/* Opens a context and a model of tests/data, and enters a folder for files. */
+static bool begin(const char *data, const char *name) {
+    err = (lz_error){.status = LZ_OK};
+    ctx = lz_open();
+    enter_folder();
+    return (model = open_model(ctx, data, name));
+}
+
+static void end(void) {
+    leave_folder();
+    lz_model_close(model);
+    lz_close(ctx);
+}
+
 /* Format trap 5: Lightning has an alpha of 8 at rank 64, and a schedule of its own; both are seen in the picture qwen_lightning. The user's
  * own steps and guidance count more, and `ordinary` leaves the schedule alone. */
 static void format_trap_5(void) {
     static const char path[] = LORAS "Qwen-Image-Lightning-4steps-V1.0-bf16.safetensors";
-    lz_error err = {0};
-    lz_context *ctx = lz_open();
-    lz_model *model = open_model(ctx, "qwen", "Q");
-    if (!model) return;
+    if (!begin("qwen", "Q")) return;
     CHECK(lz_model_about(model).steps == 50 && lz_model_about(model).guidance == 4);
     CHECK_OK(lz_model_set_loras(model, &LZ_LORA(.path = path, .weight = 1), 1, &err), &err);
     lz_lora_facts facts;
@@ -22,17 +37,12 @@ static void format_trap_5(void) {
     CHECK(lz_model_about(model).steps == 50 && lz_model_about(model).guidance == 4);
     CHECK_OK(lz_model_set_loras(model, &LZ_LORA(.path = path, .weight = 0), 1, &err), &err);
     CHECK(lz_model_about(model).steps == 50);
-    lz_model_close(model);
-    lz_close(ctx);
+    end();
 }
 
 /* Format trap 20: FLUX.1 has the names of FLUX.2, with other shapes, more blocks and a few more modules. */
 static void format_trap_20(void) {
-    lz_error err = {0};
-    lz_context *ctx = lz_open();
-    lz_model *model = open_model(ctx, "flux2", "B"); /* a width of 32 */
-    if (!model) return;
-    enter_folder();
+    if (!begin("flux2", "B")) return; /* a width of 32 */
     made_file blocks = {.ctx = ctx}, modules = {.ctx = ctx}, shapes = {.ctx = ctx};
     add_pair(&blocks, "lora_unet_double_blocks_0_img_attn_qkv", 96, 4, 32);
     add_pair(&blocks, "lora_unet_double_blocks_18_img_attn_qkv", 96, 4, 32);
@@ -45,19 +55,13 @@ static void format_trap_20(void) {
     add_pair(&shapes, "diffusion_model.double_blocks.0.img_attn.qkv", 3 * 4096, 4, 4096); /* klein 9B */
     CHECK_STATUS(try_file(model, &shapes, true, &err), LZ_BAD_FILE, &err);
     CHECK_TEXT(err.text, "4096 features (FLUX.2 [klein] 9B)");
-    leave_folder();
-    lz_model_close(model);
-    lz_close(ctx);
+    end();
 }
 
 /* ---- what is refused --------------------------------------------------------------------------------------------- */
 
 static void refusals(void) {
-    lz_error err = {0};
-    lz_context *ctx = lz_open();
-    lz_model *model = open_model(ctx, "flux2", "B");
-    if (!model) return;
-    enter_folder();
+    if (!begin("flux2", "B")) return;
     made_file none = {.ctx = ctx}, some = {.ctx = ctx}, rows = {.ctx = ctx}, half = {.ctx = ctx};
     add_pair(&none, "lora_te_odd_one", 8, 2, 8);
     add_tensor(&none, "some.weight", LZ_DIMS(4));
@@ -105,19 +109,15 @@ static void refusals(void) {
                  &err);
     CHECK_STATUS(lz_model_set_loras(model, &LZ_LORA(.path = in_folder("made.safetensors"), .weight = NAN), 1, &err),
                  LZ_BAD_ARGUMENT, &err);
-    leave_folder();
-    lz_model_close(model);
-    lz_close(ctx);
+    end();
 }
 
 /* Each allocation fails in turn: the LoRAs that were there stay, and nothing leaks. */
 static void memory_runs_out(void) {
     failing f = {0};
     lz_allocator allocator = {failing_allocate, failing_release, &f};
-    lz_error err = {0};
-    lz_context *ctx = lz_open(.allocator = &allocator, .threads = 1, .cache_limit = -1);
-    lz_model *model = open_model(ctx, "flux2", "B");
-    if (!model) return;
+    ctx = lz_open(.allocator = &allocator, .threads = 1, .cache_limit = -1);
+    if (!(model = open_model(ctx, "flux2", "B"))) return;
     const lz_lora first = LZ_LORA(.path = LORAS "klein-few.safetensors", .weight = 1),
                   both[] = {LZ_LORA(.path = LORAS "klein-dora.safetensors", .weight = 1),
                             LZ_LORA(.path = LORAS "klein-peft.safetensors", .weight = 0.5)};
@@ -146,28 +146,18 @@ static void memory_runs_out(void) {
 
 /* Rows of a table are taken, and not multiplied: a change of them is not to be lost in silence. */
 static void embeddings(void) {
-    lz_error err = {0};
-    lz_context *ctx = lz_open();
-    lz_model *model = open_model(ctx, "flux2", "B");
-    if (!model) return;
-    enter_folder();
+    if (!begin("flux2", "B")) return;
     made_file f = {.ctx = ctx};
     add_pair(&f, "transformer.transformer_blocks.0.attn.to_q", 32, 4, 32);
     add_pair(&f, "text_encoder.model.embed_tokens", 640, 4, 32);
     CHECK_STATUS(try_file(model, &f, false, &err), LZ_BAD_FILE, &err);
     CHECK_TEXT(err.text, "embed_tokens");
-    leave_folder();
-    lz_model_close(model);
-    lz_close(ctx);
+    end();
 }
 
 /* A LoRA of the text encoder changes what the prompt becomes, also that of a prompt which was read before. */
 static void text_encoder(void) {
-    lz_error err = {0};
-    lz_context *ctx = lz_open();
-    lz_model *model = open_model(ctx, "flux2", "B");
-    if (!model) return;
-    enter_folder();
+    if (!begin("flux2", "B")) return;
     made_file f = {.ctx = ctx};
     lz_scope *scope = lz_scope_begin(ctx, "text");
     add_pair(&f, "lora_te_model_layers_0_self_attn_q_proj", 32, 4, 32);
@@ -187,33 +177,26 @@ static void text_encoder(void) {
     lz_picture_free(&with);
     lz_picture_free(&after);
     lz_scope_end(scope);
-    leave_folder();
-    lz_model_close(model);
-    lz_close(ctx);
+    end();
 }
 
 /* While a picture is under way, its model keeps its LoRAs. */
 static bool change_under_way(void *user, const lz_progress *now) {
     (void)now;
-    lz_error err = {0};
     CHECK_STATUS(lz_model_set_loras(user, &LZ_LORA(.path = LORAS "klein-few.safetensors", .weight = 1), 1, &err),
                  LZ_BAD_ARGUMENT, &err);
     return true;
 }
 
 static void under_way(void) {
-    lz_error err = {0};
     lz_picture p;
-    lz_context *ctx = lz_open();
-    lz_model *model = open_model(ctx, "flux2", "B");
-    if (!model) return;
+    if (!begin("flux2", "B")) return;
     CHECK_OK(lz_generate(model, &p, &err, .prompt = "a fox", .width = 32, .height = 32, .steps = 1,
                          .watch = change_under_way, .user = model),
              &err);
     CHECK(lz_model_loras(model, NULL, 0) == 0);
     lz_picture_free(&p);
-    lz_model_close(model);
-    lz_close(ctx);
+    end();
 }
 
 TEST_MAIN({"format_trap_5", format_trap_5}, {"format_trap_20", format_trap_20}, {"refusals", refusals},

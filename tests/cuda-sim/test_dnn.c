@@ -105,14 +105,16 @@ static void convolutions(void) {
         double limit;
         done done;
     } cases[] = {
-        {{LZ_BF16, 24, 24, 96, 104, 3, 1, false, false}, 1.0 / 128, {.plans = 2, .runs = 1}},
-        {{LZ_BF16, 24, 24, 96, 104, 3, 1, true, false, .wide = true}, 1.0 / 128, {.plans = 2, .runs = 1}},
-        {{LZ_F16, 20, 29, 96, 104, 3, 1, true, false}, 1.0 / 1024, {.plans = 2, .runs = 1}},
-        {{LZ_BF16, 24, 24, 96, 104, 3, 1, true, true}, 1.0 / 128, {.plans = 2, .runs = 1}},
-        {{LZ_F32, 24, 24, 96, 104, 3, 1, true, true}, 1e-5, {.plans = 2, .runs = 1}},
-        {{LZ_BF16, 48, 48, 96, 104, 3, 2, true, false}, 1.0 / 128, {.plans = 1, .runs = 1}}, /* by the fallback list */
-        {{LZ_BF16, 16, 16, 80, 104, 5, 1, false, false}, 1.0 / 128, {.refused = 1}},         /* by our own kernel */
-        {{LZ_BF16, 8, 8, 16, 16, 3, 1, true, false}, 1.0 / 128, {.runs = 0}},                /* too small for a plan */
+        {{LZ_BF16, 24, 24, 96, 104, 3, 1, false, false, false}, 1.0 / 128, {.plans = 2, .runs = 1}},
+        {{LZ_BF16, 24, 24, 96, 104, 3, 1, true, false, true}, 1.0 / 128, {.plans = 2, .runs = 1}},
+        {{LZ_F16, 20, 29, 96, 104, 3, 1, true, false, false}, 1.0 / 1024, {.plans = 2, .runs = 1}},
+        {{LZ_BF16, 24, 24, 96, 104, 3, 1, true, true, false}, 1.0 / 128, {.plans = 2, .runs = 1}},
+        {{LZ_F32, 24, 24, 96, 104, 3, 1, true, true, false}, 1e-5, {.plans = 2, .runs = 1}},
+        {{LZ_BF16, 48, 48, 96, 104, 3, 2, true, false, false},
+         1.0 / 128,
+         {.plans = 1, .runs = 1}},                                                          /* by the fallback list */
+        {{LZ_BF16, 16, 16, 80, 104, 5, 1, false, false, false}, 1.0 / 128, {.refused = 1}}, /* by our own kernel */
+        {{LZ_BF16, 8, 8, 16, 16, 3, 1, true, false, false}, 1.0 / 128, {.runs = 0}},        /* too small for a plan */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         since();

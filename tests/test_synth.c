@@ -136,6 +136,11 @@ static void klein_4b_as_published(void) { check_published("klein-4b", "flux2-kle
 static void qwen_image_as_published(void) { check_published("qwen-image", "qwen-image"); }
 static void qwen_image21_as_published(void) { check_published("qwen-image-2.1", "qwen-image-2.1"); }
 
+static void flux3_as_published(void) {
+    check_published("flux3-klein", "flux3-klein");
+    CHECK_I64(run("$S --list flux3-klein-base | sort >base && grep -v target_timestep ours | cmp base -"), 0);
+}
+
 static void z_image_as_published(void) {
     check_published("z-image-turbo", "z-image-turbo");
     CHECK_I64(run("$S --list z-image | sort >base && sed 's/F32$/BF16/' ours | cmp base -"), 0); /* the same in BF16 */
@@ -160,10 +165,12 @@ static void makes_pictures(const char *kind) {
 
 static void qwen_makes_pictures(void) { makes_pictures("qwen-tiny"); }
 static void qwen21_makes_pictures(void) { makes_pictures("qwen-2.1-tiny"); }
+static void flux3_makes_pictures(void) { makes_pictures("flux3-tiny"); }
 static void z_image_makes_pictures(void) { makes_pictures("z-image-tiny"); }
 
 TEST_MAIN({"tiny_makes_pictures", tiny_makes_pictures}, {"variants", variants}, {"refusals", refusals},
           {"klein_4b_as_published", klein_4b_as_published}, {"qwen_image_as_published", qwen_image_as_published},
           {"qwen_image21_as_published", qwen_image21_as_published}, {"z_image_as_published", z_image_as_published},
           {"qwen_makes_pictures", qwen_makes_pictures}, {"qwen21_makes_pictures", qwen21_makes_pictures},
+          {"flux3_as_published", flux3_as_published}, {"flux3_makes_pictures", flux3_makes_pictures},
           {"z_image_makes_pictures", z_image_makes_pictures})

@@ -143,6 +143,13 @@ static void print_piece(FILE *f, const synth_model *m, const char *name, size_t 
         fprintf(f, "  \"text_encoder_out_layers\": [%lld, %lld, %lld],\n", (layers - 1) / 3, 2 * (layers - 1) / 3,
                 layers - 1);
     if (IS("shift")) fputs(m->distilled ? "3.0" : "6.0", f); /* of Z-Image */
+    /* The same of FLUX.3, which reads the outputs of layers 4, 8, ..., 32. */
+    for (long long i = 1; i <= 8 && IS("eight_layers") && layers < 32; i++)
+        fprintf(f, "%s%lld%s", i > 1 ? ", " : "  \"text_encoder_out_layers\": [", i * (layers - 1) / 8,
+                i < 8 ? "" : "],\n");
+    if (IS("deep")) fputs(m->size['b'] == 24 ? "5, 11, 17" : "8, 16, 24", f);
+    if (IS("flow_map")) fputs(m->distilled ? "true" : "false", f);
+    if (IS("blocks")) fputs(m->distilled ? "Flux3DistilledAutoBlocks" : "Flux3AutoBlocks", f);
     if (IS("pipeline")) fputs(m->pipeline, f);
     if (IS("processor") && m->edits) fputs("  \"processor\": [\"transformers\", \"Qwen2VLProcessor\"],\n", f);
     if (IS("dynamic")) fputs(m->distilled ? "false" : "true", f);

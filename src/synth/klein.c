@@ -18,6 +18,17 @@ const char synth_qwen3_config[] =
     "true,\n"
     "  `use_sliding_window`: false,\n  `vocab_size`: $V\n}\n";
 
+const char synth_flux2_vae_config[] =
+    "{\n  `_class_name`: `AutoencoderKLFlux2`,\n  `_diffusers_version`: `0.37.0.dev0`,\n  `act_fn`: `silu`,\n  "
+    "`batch_norm_eps`: 0.0001,\n"
+    "  `batch_norm_momentum`: 0.1,\n  `block_out_channels`: [$c, $2c, $4c, $4c],\n"
+    "  `down_block_types`: [`DownEncoderBlock2D`, `DownEncoderBlock2D`, `DownEncoderBlock2D`, `DownEncoderBlock2D`],\n"
+    "  `force_upcast`: true,\n  `in_channels`: 3,\n  `latent_channels`: 32,\n  `layers_per_block`: 2,\n"
+    "  `mid_block_add_attention`: true,\n  `norm_num_groups`: $g,\n  `out_channels`: 3,\n  `patch_size`: [2, 2],\n"
+    "  `sample_size`: 1024,\n  `up_block_types`: [`UpDecoderBlock2D`, `UpDecoderBlock2D`, `UpDecoderBlock2D`, "
+    "`UpDecoderBlock2D`],\n"
+    "  `use_post_quant_conv`: true,\n  `use_quant_conv`: true\n}\n";
+
 static const synth_settings settings[] = {
     {"scheduler/scheduler_config.json",
      "{\n  `_class_name`: `FlowMatchEulerDiscreteScheduler`,\n  `_diffusers_version`: `0.37.0.dev0`,\n  "
@@ -34,16 +45,7 @@ static const synth_settings settings[] = {
      "  `joint_attention_dim`: $C,\n  `mlp_ratio`: 3.0,\n  `num_attention_heads`: $H,\n  `num_layers`: $N,\n"
      "  `num_single_layers`: $S,\n  `out_channels`: null,\n  `patch_size`: 1,\n  `rope_theta`: 2000,\n"
      "  `timestep_guidance_channels`: 256\n}\n"},
-    {"vae/config.json",
-     "{\n  `_class_name`: `AutoencoderKLFlux2`,\n  `_diffusers_version`: `0.37.0.dev0`,\n  `act_fn`: `silu`,\n  "
-     "`batch_norm_eps`: 0.0001,\n"
-     "  `batch_norm_momentum`: 0.1,\n  `block_out_channels`: [$c, $2c, $4c, $4c],\n"
-     "  `down_block_types`: [`DownEncoderBlock2D`, `DownEncoderBlock2D`, `DownEncoderBlock2D`, `DownEncoderBlock2D`],\n"
-     "  `force_upcast`: true,\n  `in_channels`: 3,\n  `latent_channels`: 32,\n  `layers_per_block`: 2,\n"
-     "  `mid_block_add_attention`: true,\n  `norm_num_groups`: $g,\n  `out_channels`: 3,\n  `patch_size`: [2, 2],\n"
-     "  `sample_size`: 1024,\n  `up_block_types`: [`UpDecoderBlock2D`, `UpDecoderBlock2D`, `UpDecoderBlock2D`, "
-     "`UpDecoderBlock2D`],\n"
-     "  `use_post_quant_conv`: true,\n  `use_quant_conv`: true\n}\n"},
+    {"vae/config.json", synth_flux2_vae_config},
     {"model_index.json", "{\n  `_class_name`: `@pipeline`,\n  `_diffusers_version`: `0.37.0.dev0`,\n@distilled"
                          "  `scheduler`: [`diffusers`, `FlowMatchEulerDiscreteScheduler`],\n  `text_encoder`: "
                          "[`transformers`, `Qwen3ForCausalLM`],\n"

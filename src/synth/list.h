@@ -30,8 +30,10 @@ void synth_add_numbered(synth_list *l, const char *prefix, int64_t count, const 
 void synth_layer(synth_list *l, const char *prefix, const char *name, int64_t in, int64_t out, const synth_row *rows,
                  int n);
 
-/* Parts that several families have (klein.c): Qwen3 with its config.json, and the autoencoder of FLUX.2 or FLUX.1. */
-extern const char synth_qwen3_config[];
+/* Parts that several families have: Qwen3 and the autoencoder of FLUX.2 or FLUX.1 (klein.c), and Qwen3-VL (qwen21.c),
+ * with their config.json. */
+extern const char synth_qwen3_config[], synth_flux2_vae_config[], synth_qwen3_vl_config[];
+void synth_qwen3_vl(synth_list *l);
 void synth_qwen3(synth_list *l);
 void synth_flux_vae(synth_list *l, int64_t latent, bool flux2);
 

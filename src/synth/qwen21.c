@@ -5,6 +5,24 @@
 
 /* ---- settings, as published -------------------------------------------------------------------------------------- */
 
+const char synth_qwen3_vl_config[] =
+    "{\n  `architectures`: [`Qwen3VLForConditionalGeneration`],\n  `image_token_id`: 151655,\n"
+    "  `model_type`: `qwen3_vl`,\n"
+    "  `text_config`: {\n    `attention_bias`: false,\n    `attention_dropout`: 0.0,\n    `bos_token_id`: 151643,\n"
+    "    `dtype`: `bfloat16`,\n    `eos_token_id`: 151645,\n    `head_dim`: $e,\n    `hidden_act`: `silu`,\n"
+    "    `hidden_size`: $h,\n    `initializer_range`: 0.02,\n    `intermediate_size`: $f,\n"
+    "    `max_position_embeddings`: 262144,\n    `model_type`: `qwen3_vl_text`,\n    `num_attention_heads`: $Q,\n"
+    "    `num_hidden_layers`: $L,\n    `num_key_value_heads`: $K,\n    `rms_norm_eps`: 1e-06,\n"
+    "    `rope_scaling`: {`mrope_interleaved`: true, `mrope_section`: [$6m, $5m, $5m], `rope_type`: `default`},\n"
+    "    `rope_theta`: 5000000,\n    `use_cache`: true,\n    `vocab_size`: $V\n  },\n"
+    "  `tie_word_embeddings`: @tied,\n  `transformers_version`: `4.57.0`,\n  `video_token_id`: 151656,\n"
+    "  `vision_config`: {\n    `deepstack_visual_indexes`: [@deep],\n    `depth`: $b,\n"
+    "    `hidden_act`: `gelu_pytorch_tanh`,\n    `hidden_size`: $v,\n    `in_channels`: 3,\n"
+    "    `initializer_range`: 0.02,\n    `intermediate_size`: $w,\n    `model_type`: `qwen3_vl`,\n"
+    "    `num_heads`: $x,\n    `num_position_embeddings`: 2304,\n    `out_hidden_size`: $h,\n    `patch_size`: 16,\n"
+    "    `spatial_merge_size`: 2,\n    `temporal_patch_size`: 2\n  },\n"
+    "  `vision_end_token_id`: 151653,\n  `vision_start_token_id`: 151652\n}\n";
+
 static const synth_settings settings[] = {
     {"scheduler/scheduler_config.json",
      "{\n  `_class_name`: `FlowMatchEulerDiscreteScheduler`,\n  `_diffusers_version`: `0.42.0`,\n"
@@ -12,23 +30,7 @@ static const synth_settings settings[] = {
      "  `max_shift`: 0.9,\n  `num_train_timesteps`: 1000,\n  `shift`: 1.0,\n  `shift_terminal`: @terminal,\n"
      "  `stochastic_sampling`: false,\n  `time_shift_type`: `exponential`,\n  `use_beta_sigmas`: false,\n"
      "  `use_dynamic_shifting`: @dynamic,\n  `use_exponential_sigmas`: false,\n  `use_karras_sigmas`: false\n}\n"},
-    {"text_encoder/config.json",
-     "{\n  `architectures`: [`Qwen3VLForConditionalGeneration`],\n  `image_token_id`: 151655,\n"
-     "  `model_type`: `qwen3_vl`,\n"
-     "  `text_config`: {\n    `attention_bias`: false,\n    `attention_dropout`: 0.0,\n    `bos_token_id`: 151643,\n"
-     "    `dtype`: `bfloat16`,\n    `eos_token_id`: 151645,\n    `head_dim`: $e,\n    `hidden_act`: `silu`,\n"
-     "    `hidden_size`: $h,\n    `initializer_range`: 0.02,\n    `intermediate_size`: $f,\n"
-     "    `max_position_embeddings`: 262144,\n    `model_type`: `qwen3_vl_text`,\n    `num_attention_heads`: $Q,\n"
-     "    `num_hidden_layers`: $L,\n    `num_key_value_heads`: $K,\n    `rms_norm_eps`: 1e-06,\n"
-     "    `rope_scaling`: {`mrope_interleaved`: true, `mrope_section`: [$6m, $5m, $5m], `rope_type`: `default`},\n"
-     "    `rope_theta`: 5000000,\n    `use_cache`: true,\n    `vocab_size`: $V\n  },\n"
-     "  `tie_word_embeddings`: false,\n  `transformers_version`: `4.57.0`,\n  `video_token_id`: 151656,\n"
-     "  `vision_config`: {\n    `deepstack_visual_indexes`: [8, 16, 24],\n    `depth`: $b,\n"
-     "    `hidden_act`: `gelu_pytorch_tanh`,\n    `hidden_size`: $v,\n    `in_channels`: 3,\n"
-     "    `initializer_range`: 0.02,\n    `intermediate_size`: $w,\n    `model_type`: `qwen3_vl`,\n"
-     "    `num_heads`: $x,\n    `num_position_embeddings`: 2304,\n    `out_hidden_size`: $h,\n    `patch_size`: 16,\n"
-     "    `spatial_merge_size`: 2,\n    `temporal_patch_size`: 2\n  },\n"
-     "  `vision_end_token_id`: 151653,\n  `vision_start_token_id`: 151652\n}\n"},
+    {"text_encoder/config.json", synth_qwen3_vl_config},
     {"transformer/config.json",
      "{\n  `_class_name`: `QwenImage21Transformer2DModel`,\n  `_diffusers_version`: `0.42.0`,\n"
      "  `attention_head_dim`: $d,\n  `axes_dims_rope`: [$2a, $7a, $7a],\n  `causal_condition`: true,\n"
@@ -81,8 +83,8 @@ static const synth_row text_layer[] = {
     {"mlp.gate_proj.weight", "f h", USUAL},    {"mlp.up_proj.weight", "f h", USUAL},
     {"mlp.down_proj.weight", "h f", USUAL},
 };
-static const synth_row text_last[] = {{"model.language_model.norm.weight", "h", USUAL},
-                                      {"lm_head.weight", "V h", USUAL}};
+static const synth_row text_last[] = {{"model.language_model.norm.weight", "h", USUAL}};
+static const synth_row text_head[] = {{"lm_head.weight", "V h", USUAL}};
 
 static const synth_row vision_first[] = {
     {"model.visual.patch_embed.proj.weight", "v 3 2 16 16", USUAL},
@@ -132,10 +134,11 @@ static const synth_row conv1[] = {{"weight", "o i 1 1", USUAL}, {"bias", "o", US
 static const synth_row norm[] = {{"gamma", "o 1 1 1", USUAL}};
 static const synth_row flat_norm[] = {{"gamma", "o 1 1", USUAL}};
 
-static void text_encoder(synth_list *l) {
+void synth_qwen3_vl(synth_list *l) {
     synth_add(l, "", SYNTH_ROWS(text_first));
     synth_add_numbered(l, "model.language_model.layers", l->model.size['L'], SYNTH_ROWS(text_layer));
     synth_add(l, "", SYNTH_ROWS(text_last));
+    if (!l->model.tied) synth_add(l, "", SYNTH_ROWS(text_head));
     synth_add(l, "", SYNTH_ROWS(vision_first));
     synth_add_numbered(l, "model.visual.blocks", l->model.size['b'], SYNTH_ROWS(vision_block));
     synth_add(l, "", SYNTH_ROWS(vision_last));
@@ -207,4 +210,4 @@ static void autoencoder(synth_list *l) {
     synth_layer(l, "decoder.", "conv_out", g, COLOURS, SYNTH_ROWS(conv3));
 }
 
-const synth_family synth_qwen21 = {{text_encoder, transformer, autoencoder}, settings, "processor"};
+const synth_family synth_qwen21 = {{synth_qwen3_vl, transformer, autoencoder}, settings, "processor"};

@@ -39,18 +39,18 @@ typedef struct synth_tensor {
     double mean, deviation;
 } synth_tensor;
 
-/* The files of a family of models: klein.c, qwen.c, qwen21.c, zimage.c. In text files, ` is written as ", $D as size D, and @name as
- * print_piece does. */
+/* The files of a family of models: klein.c, flux3.c, qwen.c, qwen21.c, zimage.c. In text files, ` is written as ", $D
+ * as size D, and @name as print_piece does. */
 typedef struct synth_settings {
     const char *name, *text;
 } synth_settings;
 typedef struct synth_family {
     void (*parts[SYNTH_PARTS])(struct synth_list *list); /* see list.h */
-    /* Ends with an empty entry; model_index.json is the last file. */
+    /* Ends with an empty entry; the index of the model is the last file. */
     const synth_settings *settings;
     const char *tokenizer; /* folder of the tokenizer; NULL: tokenizer */
 } synth_family;
-extern const synth_family synth_klein, synth_qwen, synth_qwen21, synth_zimage;
+extern const synth_family synth_klein, synth_flux3, synth_qwen, synth_qwen21, synth_zimage;
 
 /* All tensors of a part, in the order of the file. The caller calls free(). NULL: out of memory. */
 synth_tensor *synth_tensors(const synth_model *model, synth_part part, int *n);

@@ -25,6 +25,8 @@ static const struct kind {
     { 24, 128, 5, 20, 2560, 9728, 32, 8, 128, 36, 128, 32, 151936 }
 #define KLEIN_9B                                                                                                       \
     { 32, 128, 8, 24, 4096, 12288, 32, 8, 128, 36, 128, 32, 151936 }
+#define FLUX3                                                                                                          \
+    { 24, 128, 5, 28, 2560, 9728, 32, 8, 128, 36, 128, 32, 151936, 1024, 4096, 16, 24 }
 #define QWEN                                                                                                           \
     { 24, 128, 60, 0, 3584, 18944, 28, 4, 128, 28, 96, 0, 152064, 1280, 3420, 16, 32 }
 #define QWEN_21                                                                                                        \
@@ -44,6 +46,19 @@ static const struct kind {
      &synth_klein,
      "Flux2KleinPipeline",
      {2, 32, 1, 2, 32, 64, 4, 2, 16, 28, 8, 4, 151936},
+     .distilled = true,
+     .tied = true,
+     .text_shard = GB / 100,
+     .transformer_shard = GB / 2500},
+    {"flux3-klein", "20.1 GB, 16 steps", &synth_flux3, "Flux3DistilledModularPipeline", FLUX3, .distilled = true,
+     .tied = true, .text_shard = 5 * GB, .transformer_shard = 10 * GB},
+    {"flux3-klein-base", "20.1 GB, 50 steps with guidance", &synth_flux3, "Flux3ModularPipeline", FLUX3, .tied = true,
+     .text_shard = 5 * GB, .transformer_shard = 10 * GB},
+    {"flux3-tiny",
+     "12 MB, the same architecture for tests",
+     &synth_flux3,
+     "Flux3DistilledModularPipeline",
+     {2, 32, 1, 2, 32, 64, 2, 1, 32, 33, 8, 4, 151936, 16, 24, 2, 24},
      .distilled = true,
      .tied = true,
      .text_shard = GB / 100,
@@ -119,11 +134,12 @@ static void set_sizes(const struct kind *k, int64_t blocks, int64_t layers, synt
     }
     if (layers) s['L'] = layers;
     s['D'] = s['H'] * s['d'];
-    s['a'] = k->family == &synth_klein ? s['d'] / 4 : s['d'] / 16;
+    bool flux = k->family == &synth_klein || k->family == &synth_flux3;
+    s['a'] = flux ? s['d'] / 4 : s['d'] / 16;
     s['F'] = (int64_t)((double)s['D'] / 3 * 8);
     s['A'] = s['D'] < 256 ? s['D'] : 256;
-    s['m'] = s['e'] / (k->family == &synth_qwen21 ? 32 : 16);
-    s['C'] = k->family == &synth_klein ? 3 * s['h'] : s['h'];
+    s['m'] = s['e'] / (k->family == &synth_qwen21 || k->family == &synth_flux3 ? 32 : 16);
+    s['C'] = (k->family == &synth_klein ? 3 : k->family == &synth_flux3 ? 8 : 1) * s['h'];
     s['q'] = s['Q'] * s['e'];
     s['k'] = s['K'] * s['e'];
 }
@@ -133,8 +149,8 @@ lz_status synth_model_of(const char *kind, int64_t blocks, int64_t layers, synth
     if (blocks == 1 || blocks > 1024) return lz_fail(err, LZ_BAD_ARGUMENT, "a transformer has 2 to 1024 blocks");
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (!strcmp(kinds[i].name, kind)) {
-            /* FLUX.2 [klein] reads the outputs of three layers, which must not be the last. */
-            int least = kinds[i].family == &synth_klein ? 4 : 1;
+            /* FLUX.2 [klein] reads the outputs of three layers and FLUX.3 [klein] of eight, which must not be the last. */
+            int least = kinds[i].family == &synth_klein ? 4 : kinds[i].family == &synth_flux3 ? 2 : 1;
             if ((layers && layers < least) || layers > 1024)
                 return lz_fail(err, LZ_BAD_ARGUMENT, "its text encoder has %d to 1024 layers", least);
             set_sizes(&kinds[i], blocks, layers, m);

@@ -182,16 +182,20 @@ static void print_options(const command *only) {
 
 static void print_models(void) {
     print_title("short names for pull");
-    const char *usual = first_known()->licence, *other = usual;
+    static const char stars[] = "***"; /* licence i, in the order in which they appear, has i stars */
+    const char *licences[sizeof stars];
+    size_t n = 0;
     for (size_t i = 0; i < n_known_models; i++) {
         const known_model *m = &known_models[i];
-        bool same = strcmp(m->licence, usual) == 0;
+        size_t k = 0;
+        while (k < n && strcmp(m->licence, licences[k]) != 0) k++;
+        if (k == n && n < COUNT(licences)) licences[n++] = m->licence;
         if (m->parts && i && !known_models[i - 1].parts) print_title("short names for pull, of single files");
-        printf("  %-24s %9s  %s%s%s\n", m->name, show_bytes(m->bytes).text, m->parts ? "of " : "",
-               m->repo ? m->repo : m->parts->repo, same ? "" : " *");
-        if (!same) other = m->licence;
+        printf("  %-24s %9s  %s%s%s%.*s\n", m->name, show_bytes(m->bytes).text, m->parts ? "of " : "",
+               m->repo ? m->repo : m->parts->repo, k ? " " : "", (int)k, stars);
     }
-    printf("  licence: %s; * %s\n", usual, other);
+    for (size_t k = 0; k < n; k++) printf("%s%.*s %s", k ? "; " : "  licence:", (int)k, stars, licences[k]);
+    puts("");
 }
 
 static void print_explained(const char *title, const explained *list) {

@@ -8,6 +8,7 @@
 
 #define APACHE "Apache-2.0"
 #define FLUX_TERMS "FLUX Non-Commercial"
+#define KOMMUNITY "FLUX Kommunity, which limits commercial use"
 
 /* ---- parts that several sets share ------------------------------------------------------------------------------- */
 
@@ -49,6 +50,8 @@ const known_model known_models[] = {
     {"flux2-klein-9b", "black-forest-labs/FLUX.2-klein-9B", 34722772650, "klein-9b", FLUX_TERMS, NULL},
     {"flux2-klein-base-4b", "black-forest-labs/FLUX.2-klein-base-4B", 15964309000, "klein-base-4b", APACHE, NULL},
     {"flux2-klein-base-9b", "black-forest-labs/FLUX.2-klein-base-9B", 34722772000, "klein-base-9b", FLUX_TERMS, NULL},
+    {"flux3-klein", "black-forest-labs/flux-3-image-klein", 20309000000, "flux3-klein", KOMMUNITY, NULL},
+    {"flux3-klein-base", "black-forest-labs/flux-3-image-klein-base", 20289000000, "flux3-klein-base", KOMMUNITY, NULL},
     {"qwen-image", "Qwen/Qwen-Image", 57704000000, "qwen-image", APACHE, NULL},
     {"qwen-image-2512", "Qwen/Qwen-Image-2512", 57704000000, "qwen-image", APACHE, NULL},
     {"qwen-image-edit", "Qwen/Qwen-Image-Edit", 57704000000, "qwen-image-edit", APACHE, NULL},

@@ -96,6 +96,12 @@ def files(owner, repo):
         index = json.loads(found["model_index.json"])
         index["_class_name"] = "StableDiffusionXLPipeline"
         found["model_index.json"] = json.dumps(index).encode()
+    if owner == "modular":  # the index of a modular pipeline; its model is not one of FLUX.3
+        index = json.loads(found.pop("model_index.json"))
+        index = {k: [None, None, {"subfolder": k, "type_hint": v}] if isinstance(v, list) and len(v) == 2 else v
+                 for k, v in index.items()}
+        index["_class_name"] = "Flux3ModularPipeline"
+        found["modular_model_index.json"] = json.dumps(index).encode()
     if owner == "bare":
         del found["model_index.json"]
     if owner == "odd":
@@ -208,6 +214,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 facts["cardData"] = {"license": "apache-2.0"}
             elif owner == "terms":
                 facts["cardData"] = {"license": "other", "license_name": "own-terms"}
+            if owner != "paged":  # an older hub lists no files here
+                facts["siblings"] = [{"rfilename": path} for path in files(owner, repo)]
             return self.answer(200, json.dumps(facts).encode())
         if api:
             entries, headers = tree(owner, repo), []

@@ -105,6 +105,12 @@ same "$work/paged"
 same "$work/pointers"
 try 0 cmp "$work/twins/processor/preprocessor_config.json" "$flux/B/scheduler/scheduler_config.json" </dev/null
 
+# The index of a modular pipeline has another name
+try_match 0 "^$work/modular  1[0-9] files, [0-9.]+ [KM]iB, checked\$" pull modular/B --to "$work/modular"
+try 0 cmp "$work/modular/transformer/config.json" "$flux/B/transformer/config.json" </dev/null
+try 0 test -e "$work/modular/modular_model_index.json" </dev/null
+try_match 0 'LAZULI_MODEL .* complete ' env LAZULI_MODEL="$work/modular" $lazuli models
+
 # It breaks, and goes on
 forget
 try_match 0 'the connection broke .*; trying again in 1 ms' pull breaks/B --to "$work/breaks"

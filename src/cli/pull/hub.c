@@ -19,7 +19,7 @@
 
 enum {
     ANSWER_LIMIT = 2 << 20, /* bytes: of a page, and of the description of a commit */
-    INDEX_LIMIT = 1 << 20,  /* bytes: of model_index.json */
+    INDEX_LIMIT = 1 << 20,  /* bytes: of the index of a model */
     TOKEN_LIMIT = 1024,
     MOST_PAGES = 20,
     MOST_FILES = 2000 /* needed files */
@@ -210,9 +210,16 @@ static const char *name_in(const char *path, const char *folder) {
     return strchr(name, '/') ? NULL : name;
 }
 
+/* The indices of a pipeline and of a modular pipeline. The description of the commit lists all files. */
+static const char *const index_names[] = {"model_index.json", "modular_model_index.json"};
+
+static bool is_index(const char *path) {
+    return strcmp(path, index_names[0]) == 0 || strcmp(path, index_names[1]) == 0;
+}
+
 /* Is the file needed? Weights of all types are, at first; see drop_other_weights. */
-static bool is_needed(const char *path, const json_t *index) {
-    if (strcmp(path, "model_index.json") == 0) return true;
+static bool is_needed(const hub *h, const char *path, const json_t *index) {
+    if (strcmp(path, h->index) == 0) return true;
     for (size_t i = 0; i < n_model_parts; i++) {
         const char *name = name_in(path, model_parts[i].name);
         if (name && names_part(index, model_parts[i].name)) return is_weights(name) || is_small_kind(name);
@@ -303,7 +310,7 @@ static int take_page(hub *h, const json_t *page, const json_t *index) {
                         h->repo);
         bool file = type && strcmp(type, "file") == 0;
         if (file && h->n_wanted) note_offer(h, path);
-        if (file && (h->n_wanted ? is_wanted(h, path) : is_needed(path, index))) code = add_file(h, entry);
+        if (file && (h->n_wanted ? is_wanted(h, path) : is_needed(h, path, index))) code = add_file(h, entry);
         if (code != DONE) return code;
     }
     return DONE;
@@ -334,7 +341,7 @@ static int by_path(const void *a, const void *b) {
 
 static int by_size(const void *a, const void *b) {
     const hub_file *x = a, *y = b;
-    bool first = strcmp(x->path, "model_index.json") == 0, second = strcmp(y->path, "model_index.json") == 0;
+    bool first = is_index(x->path), second = is_index(y->path);
     if (first != second) return first ? -1 : 1; /* it is needed to judge the other files */
     return x->size < y->size ? -1 : x->size > y->size ? 1 : strcmp(x->path, y->path);
 }
@@ -352,7 +359,7 @@ static int choose_files(hub *h) {
     for (size_t i = 0; i < h->n; i++) h->bytes += h->files[i].size; /* at most MOST_FILES * LARGEST_FILE */
     if (h->n) qsort(h->files, h->n, sizeof *h->files, by_size);
     if (h->n_wanted) return DONE;
-    if (h->n < 2 || strcmp(h->files[0].path, "model_index.json") != 0)
+    if (h->n < 2 || strcmp(h->files[0].path, h->index) != 0)
         return fail(h->web.args, FAILED, "%s: is not a model for Lazuli: it has no parts beside a model_index.json",
                     h->repo);
     return DONE;
@@ -385,6 +392,18 @@ static void read_licence(hub *h, const json_t *json) {
         snprintf(h->licence, sizeof h->licence, "%s", licence);
 }
 
+static const char *find_index(const json_t *siblings) {
+    for (size_t k = 0; k < COUNT(index_names); k++) {
+        const json_t *file;
+        size_t i;
+        json_array_foreach((json_t *)siblings, i, file) {
+            const char *name = json_string_value(json_object_get(file, "rfilename"));
+            if (name && strcmp(name, index_names[k]) == 0) return index_names[k];
+        }
+    }
+    return index_names[0];
+}
+
 static int ask_commit(hub *h) {
     char revision[640] = "";
     for (const char *c = h->revision; *c; c++) {
@@ -398,13 +417,14 @@ static int ask_commit(hub *h) {
         code = fail(h->web.args, FAILED, "%s: the hub names no commit for %s", h->repo, h->revision);
     if (code == DONE) snprintf(h->commit, sizeof h->commit, "%s", commit);
     if (code == DONE) read_licence(h, json);
+    h->index = find_index(json_object_get(json, "siblings"));
     json_decref(json);
     return code;
 }
 
 /* Refuses models that the library cannot run, before anything is downloaded. */
 static int ask_index(hub *h, json_t **index) {
-    int code = ask(h, INDEX_LIMIT, index, NULL, "/%s/resolve/%s/model_index.json", h->repo, h->commit);
+    int code = ask(h, INDEX_LIMIT, index, NULL, "/%s/resolve/%s/%s", h->repo, h->commit, h->index);
     if (code != DONE) return code;
     const char *class = json_string_value(json_object_get(*index, "_class_name"));
     if (runs_pipeline(class)) return DONE;

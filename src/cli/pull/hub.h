@@ -12,8 +12,9 @@ typedef struct hub {
     size_t n_wanted;           /* 0: the files of a model folder */
     char offers[400];          /* some weight files of the repository, for errors */
     char commit[41];
-    char licence[60]; /* as the repository states it; or "" */
-    hub_file *files;  /* needed files, the smallest first */
+    const char *index; /* of a model folder: name of the file that lists the parts */
+    char licence[60];  /* as the repository states it; or "" */
+    hub_file *files;   /* needed files, the smallest first */
     size_t n, room;
     int64_t bytes; /* of all needed files */
 } hub;

@@ -1,11 +1,12 @@
-/* model.c: which model is meant: the one of -m, else of $LAZULI_MODEL, else the demo model that comes with Lazuli. That
- * one may also be called 'demo': settings call it so, and so may -m where no folder is called so.
+/* model.c: finds the model: that of -m, else that of $LAZULI_MODEL, else the demo model that comes with Lazuli. The
+ * name 'demo' means the demo model in settings, and also for -m unless a folder has this name.
  *
- * Both name a folder or a file, or else an entry of the settings file (sets.c), or else a model in the Hugging Face
- * cache by its short name or OWNER/REPO, or a single file in it as OWNER/REPO/FILE. What a model with a short name takes can be planned without it.
+ * -m and $LAZULI_MODEL name a folder or a file, an entry of the settings file (sets.c), or a model in the Hugging Face
+ * cache by its short name or OWNER/REPO, or a single file in it as OWNER/REPO/FILE; the first that exists is used. A
+ * model with a short name can be planned with even if it is not on this machine.
  *
- * The demo model is looked for from where this program really lies, so that an installed tree may be moved, and a
- * folder with the program and models/ in it may be handed on; after that where the build was told to install. */
+ * The demo model is looked for relative to the program file, so that an installed tree can be moved and a folder with
+ * the program and models/ can be copied; then in the folder to which the build installs. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

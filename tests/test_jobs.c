@@ -1,6 +1,7 @@
 /* test_jobs.c: jobs, slots and samplers: further samplers, two jobs of one model at the same time, cancelling and
  * querying from another thread. Also built with -DLZ_THREAD_SANITIZE=ON (make test-threads). */
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -409,6 +410,32 @@ static void looked_at_and_cancelled(void) {
     lz_close(ctx);
 }
 
+/* ---- plans ------------------------------------------------------------------------------------------------------- */
+
+/* A plan counts a weight once, also if several products read parts of it or two passes read all of it: never more than
+ * the file has. C is not distilled, so guidance is two passes. */
+static void weights_once(void) {
+    struct stat file;
+    lz_error err = {0};
+    lz_context *ctx = lz_open();
+    lz_model *model = lz_model_open(ctx, LZ_SOURCE_DIR "/tests/data/flux2/C", &err);
+    CHECK(stat(LZ_SOURCE_DIR "/tests/data/flux2/C/transformer/diffusion_pytorch_model.safetensors", &file) == 0);
+    for (int guided = 0; guided < 2 && CHECK(model != NULL, "%s", err.text); guided++) {
+        lz_picture_options o = small(1);
+        o.guidance = guided ? 4 : 1;
+        lz_picture_plan plan = {0};
+        lz_job *job = lz_job_new(model, &o, &err);
+        CHECK_OK(lz_job_plan(job, &plan, &err), &err);
+        const lz_stage_plan *s = plan.stages;
+        while (s < plan.stages + plan.n_stages - 1 && strcmp(s->stage, "denoise") != 0) s++;
+        CHECK(s->weight_bytes > file.st_size / 2 && s->weight_bytes <= file.st_size, "%lld of %lld bytes",
+              (long long)s->weight_bytes, (long long)file.st_size);
+        lz_job_free(job);
+    }
+    lz_model_close(model);
+    lz_close(ctx);
+}
+
 TEST_MAIN({"slots_by_name", slots_by_name}, {"planned_and_run", planned_and_run}, {"each_thing_once", each_thing_once},
           {"a_second_sampler", a_second_sampler}, {"two_jobs_interleave", two_jobs_interleave},
-          {"looked_at_and_cancelled", looked_at_and_cancelled})
+          {"looked_at_and_cancelled", looked_at_and_cancelled}, {"weights_once", weights_once})

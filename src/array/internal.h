@@ -44,7 +44,7 @@ typedef struct lz_buffer {
     bool evictable;           /* in ctx->evictable */
     struct lz_buffer **owner; /* evictable and owned: the pointer to this buffer, which eviction sets to NULL */
     uint64_t last_run;        /* value of ctx->device_runs at the last run that needed it */
-    int list_index;           /* temporary mark while graph/offload.c lists buffers, under base.lock; 0 otherwise */
+    int list_index;           /* temporary mark while graph/ lists or counts buffers, under base.lock; 0 otherwise */
 } lz_buffer;
 
 enum { LZ_SHARED_LISTS = 1024 };

@@ -419,6 +419,24 @@ static bool plan_results(planner *s, bool own_outputs) {
 
 /* ---- planning ---------------------------------------------------------------------------------------------------- */
 
+/* Adds up the bytes of the inputs. Several inputs may be parts of one buffer, which is counted once. */
+static void count_inputs(lz_program *p) {
+    LZ_LOCK(p->ctx); /* for buffer->data and list_index */
+    for (int i = 0; i < p->n_stores; i++) {
+        const lz_store *store = &p->stores[i];
+        if (store->kind != LZ_STORE_INPUT || (store->buffer && store->buffer->list_index)) continue;
+        p->info.input_bytes += store->bytes;
+        if (!store->buffer) continue;
+        store->buffer->list_index = 1;
+        /* On the host, the bytes of made inputs take memory while the program runs. */
+        if (!p->ctx->device && store->buffer->make && store->last >= 0 && !store->buffer->data)
+            p->info.arena_bytes += store->bytes;
+    }
+    for (int i = 0; i < p->n_stores; i++)
+        if (p->stores[i].kind == LZ_STORE_INPUT && p->stores[i].buffer) p->stores[i].buffer->list_index = 0;
+    LZ_UNLOCK(p->ctx);
+}
+
 bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs) {
     if (g->ctx->device)
         g->ctx->backend->device->enter(g->ctx->device); /* the scratch functions of kernels may call the device */
@@ -449,16 +467,7 @@ bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs) {
     p->base = lz_bump_alloc(&p->memory, (size_t)(p->n_stores + 1) * sizeof *p->base);
     if (!p->base) return false;
     p->info.arena_bytes = p->arena_bytes;
-    LZ_LOCK(p->ctx); /* for buffer->data */
-    for (int i = 0; i < p->n_stores; i++) {
-        const lz_store *store = &p->stores[i];
-        if (store->kind != LZ_STORE_INPUT) continue;
-        p->info.input_bytes += store->bytes;
-        /* On the host, the bytes of made inputs take memory while the program runs. */
-        if (!p->ctx->device && store->buffer && store->buffer->make && store->last >= 0 && !store->buffer->data)
-            p->info.arena_bytes += store->bytes;
-    }
-    LZ_UNLOCK(p->ctx);
+    count_inputs(p);
     p->info.nodes = g->n_met;
     return true;
 }

@@ -39,6 +39,7 @@ extern const size_t n_known_models;
 const known_model *known_by(const char *name);
 const known_model *nearest_known(const char *name); /* a name that differs by one or two letters; NULL: none */
 const known_model *first_known(void);               /* the model to suggest */
+const char *known_repo(const known_model *model);   /* its repository, or that of its transformer */
 /* Of a model with parts: all files as a set, valid until the next call with this model; NULL: some are not in the cache */
 const model_set *cached_set(const known_model *model);
 const known_part *missing_part(const known_model *model); /* the first that is not in the cache; NULL: none */
@@ -73,7 +74,8 @@ bool have_model(const char *folder); /* it has an index */
 int published_open(const arguments *args, const known_model *model, char **folder);
 void published_close(char **folder); /* removes the folder; does nothing if *folder is NULL */
 void say_published(FILE *to, const known_model *model);
-void remove_folder(const char *folder); /* with everything in it */
+void remove_folder(const char *folder);    /* with everything in it */
+lz_context *open_for_files(lz_error *err); /* a context with one thread, to look into files; NULL: see err */
 
 /* ---- models of the settings file (sets.c) ------------------------------------------------------------------------ */
 

@@ -4,14 +4,14 @@
  *   help.c       prints both tables                        say.c          errors, notes, numbers
  *   job.c        a model and the options of a picture      output.c       names of output files
  *   model.c      finds the model                           progress.c     the progress line, Ctrl-C
- *   settings.c   options from files                        names.c        short names, the Hugging Face cache
+ *   settings.c   options from files                        names.c        names of models, the Hugging Face cache
  *   whole.c      whether a model is complete               pull/          downloads a model
  *   meant.c      words that are probably no prompt         sets.c         models of several files
  *   see.c        pictures on the terminal                  interactive.c  a session, prompt by prompt
  *   sheet.c      pictures side by side                     shrunk.c       files that become shorter while in use
  *   published.c  plans with a model that is not here       estimate.c     estimated times
  *   album.c      pictures of a session                     parts.c        paths, unfinished files
- *   loras.c      LoRAs of a picture
+ *   loras.c      LoRAs of a picture                        known.c        published models and their short names
  *   with/, without/  drawing and line editing, with optional libraries or without them
  * The other files are one command (or two) each.
  *

@@ -128,6 +128,11 @@ const known_model *nearest_known(const char *name) {
 
 const known_model *first_known(void) { return &known_models[0]; }
 
+const char *known_repo(const known_model *model) {
+    if (model->repo) return model->repo;
+    return model->parts ? model->parts->repo : "";
+}
+
 /* ---- sets in the cache ------------------------------------------------------------------------------------------- */
 
 /* The path of a part in the cache; kept until the program ends. NULL: it is not there. */

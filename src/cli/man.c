@@ -99,7 +99,7 @@ static void print_models(void) {
         fputs(".TP\n\\fB", stdout);
         print_text(known_models[i].name);
         puts("\\fR");
-        print_text(known_models[i].repo ? known_models[i].repo : known_models[i].parts->repo);
+        print_text(known_repo(&known_models[i]));
         printf("%s, %s, %s\n", known_models[i].repo ? "" : " and others", show_bytes(known_models[i].bytes).text,
                known_models[i].licence);
     }

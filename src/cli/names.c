@@ -131,6 +131,8 @@ char *cached_model(const char *folder) {
     return best;
 }
 
+lz_context *open_for_files(lz_error *err) { return lz_open_with(&LZ_CONTEXT_OPTIONS(.threads = 1), err); }
+
 /* ---- single files ------------------------------------------------------------------------------------------------ */
 
 bool each_snapshot(const char *repo, bool (*visit)(void *user, const char *snapshot), void *user) {

@@ -65,7 +65,8 @@ static int fetch_head(hub *h, const get *g, const char *folder) {
     first_bytes from = {.n = 0};
     size_t n = 0;
     char *path = path_of(folder, g->what);
-    int code = path ? get_head(h, g, &from, &n) : fail(h->web.args, FAILED, "out of memory");
+    if (!path) return fail(h->web.args, FAILED, "out of memory");
+    int code = get_head(h, g, &from, &n);
     if (code == DONE && from.no_ranges)
         note(h->web.args,
              "%s/%s: the hub sends no ranges of files, so its header was read from a download that was stopped",
@@ -101,20 +102,19 @@ static bool has_head(const get *g) { return !is_small_kind(g->what); }
 static bool is_split(const get *g) { return strstr(g->what, "-of-") && ends_in(g->what, ".gguf"); }
 static bool is_later_part(const get *g) { return is_split(g) && !strstr(g->what, "-00001-of-"); }
 
+static bool is_unknown(const get *g) { return has_head(g) && (g->have < g->size || is_split(g)); }
+
 static int check_in(hub *h, const get *gets, const char *folder) {
     int code = DONE;
     lz_error err = {.status = LZ_OK};
-    bool *fetched = calloc(h->n + 1, sizeof *fetched);
-    lz_context *ctx = fetched ? lz_open_with(&LZ_CONTEXT_OPTIONS(.threads = 1), &err) : NULL;
-    if (!ctx) code = fetched ? fail_with(h->web.args, &err) : fail(h->web.args, FAILED, "out of memory");
-    for (size_t i = 0; i < h->n && code == DONE; i++) {
-        fetched[i] = has_head(&gets[i]) && (gets[i].have < gets[i].size || is_split(&gets[i]));
-        if (fetched[i]) code = fetch_head(h, &gets[i], folder);
-    }
     for (size_t i = 0; i < h->n && code == DONE; i++)
-        if (fetched[i] && !is_later_part(&gets[i])) code = judge(h, ctx, &gets[i], folder);
+        if (is_unknown(&gets[i])) code = fetch_head(h, &gets[i], folder);
+    if (code != DONE) return code;
+    lz_context *ctx = open_for_files(&err);
+    if (!ctx) return fail_with(h->web.args, &err);
+    for (size_t i = 0; i < h->n && code == DONE; i++)
+        if (is_unknown(&gets[i]) && !is_later_part(&gets[i])) code = judge(h, ctx, &gets[i], folder);
     lz_close(ctx);
-    free(fetched);
     return code;
 }
 

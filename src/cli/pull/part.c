@@ -139,7 +139,7 @@ static verdict put_link(get *g) {
     char up[3 * MOST_DEPTH + 1] = "";
     size_t depth = 0;
     for (const char *c = p->file->path; *c; c++)
-        if (*c == '/' && depth++ < MOST_DEPTH) strcat(up, "../");
+        if (*c == '/' && depth++ < MOST_DEPTH) memcpy(up + 3 * (depth - 1), "../", 4);
     if (depth > MOST_DEPTH) return errno = ENAMETOOLONG, failed(g, p->link);
     int folder = open_folder_of(p->root, p->link);
     bool good = folder >= 0 && asprintf(&to, "%s../../blobs/%s", up, p->file->hash) >= 0 &&

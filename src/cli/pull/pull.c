@@ -242,7 +242,7 @@ static int report_json(const errand *e) {
 /* How to use each single file. */
 static void tell_uses(const pull *p) {
     lz_error err = {.status = LZ_OK};
-    lz_context *ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.threads = 1), &err);
+    lz_context *ctx = open_for_files(&err);
     for (size_t i = 0; i < p->hub.n && ctx; i++) {
         const char *name = p->hub.files[i].path;
         char *path = path_of(p->folder, name);
@@ -375,15 +375,17 @@ static int open_set(errand *e, sources *s, const known_model *model) {
 }
 
 int pull_command(const arguments *args) {
-    sources s;
-    errand e = {.args = args, .pulls = s.pulls};
     const known_model *known = known_by(args->words[0]);
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) return fail(args, FAILED, "libcurl cannot be used here");
+    sources *s = calloc(1, sizeof *s);
+    if (!s) return fail(args, FAILED, "out of memory");
+    errand e = {.args = args, .pulls = s->pulls};
     stop_on_signals();
     signal(SIGPIPE, SIG_IGN); /* writing to a broken connection returns an error instead */
-    int code = known && known->parts ? open_set(&e, &s, known) : open_repository(&e, &s.pulls[0]);
+    int code = known && known->parts ? open_set(&e, s, known) : open_repository(&e, &s->pulls[0]);
     if (code == DONE) code = run(&e);
     for (size_t i = 0; i < e.n; i++) close_pull(&e.pulls[i]);
+    free(s);
     curl_global_cleanup();
     return code;
 }

@@ -378,6 +378,21 @@ void lz_signature_read(lz_signature *s, lz_weights *w) {
     }
 }
 
+void lz_signature_unreadable(const lz_weights *w, char *to, size_t size) {
+    static const char *const integers[] = {"I16", "U16", "U64"}; /* are no weights */
+    for (int64_t i = 0, n = lz_weights_count(w); i < n; i++) {
+        const lz_weights_tensor *t = lz_weights_find(w, lz_weights_name(w, i));
+        bool weight = t->dtype == LZ_DTYPE_COUNT && !t->packed && !t->codes && lz_dims_size(t->dims) > 0;
+        for (size_t k = 0; k < sizeof integers / sizeof *integers; k++)
+            weight = weight && strcmp(t->type, integers[k]) != 0;
+        if (!weight) continue;
+        snprintf(to, size,
+                 "its tensor '%.80s' has the type %.20s, which Lazuli does not read: take a file of another type",
+                 t->name, t->type);
+        return;
+    }
+}
+
 void lz_signature_describe(const lz_signature *s, char *to, size_t size) {
     static const char *const words[LZ_PARTS] = {"transformer", "text encoder", "vision encoder", "autoencoder"};
     size_t used = 0;

@@ -263,7 +263,10 @@ lz_status lz_file_about(lz_context *ctx, const char *path, lz_file_facts *facts,
     lz_signature s;
     lz_signature_read(&s, w);
     lz_signature_describe(&s, facts->what, sizeof facts->what);
-    if (s.refused) snprintf(facts->refused, sizeof facts->refused, "%s", s.refused);
+    if (s.refused)
+        snprintf(facts->refused, sizeof facts->refused, "%s", s.refused);
+    else
+        lz_signature_unreadable(w, facts->refused, sizeof facts->refused);
     facts->transformer = s.parts[LZ_PART_TRANSFORMER];
     facts->text_encoder = s.parts[LZ_PART_TEXT_ENCODER];
     facts->vision = s.parts[LZ_PART_VISION];

@@ -42,6 +42,16 @@ def tensors(shapes):
     return len(text).to_bytes(8, "little") + text + bytes(at)
 
 
+def tiny_types(data):
+    """The GGUF file with a tensor of 256 numbers of the type IQ2_XXS (16)."""
+    name = b"double_blocks.0.img_mlp.0.weight"
+    at = data.index(name) + len(name)
+    axes = int.from_bytes(data[at:at + 4], "little")
+    shape, kind = at + 4, at + 4 + 8 * axes
+    rows = (256).to_bytes(8, "little") + (1).to_bytes(8, "little")
+    return data[:shape] + rows + (16).to_bytes(4, "little") + data[kind + 4:]
+
+
 def single_files(owner, repo):
     """Repositories of single files, as on the real hub; None: it is a model folder."""
     comfy = "split_files/"
@@ -71,7 +81,7 @@ def single_files(owner, repo):
             "language.safetensors": tensors({"layers.0.mlp.weight": [8, 40000]}),
             "vast.safetensors": (1 << 27).to_bytes(8, "little") + b"{" + bytes(400000),
             "broken.gguf": part("klein.gguf")[:3000] + b"\xff" * 3000 + bytes(400000),
-            "pickle.ckpt": b"PK\x03\x04" + bytes(400000), "con fig.gguf": b"GGUF"}
+            "iq2.gguf": tiny_types(part("klein.gguf")), "pickle.ckpt": b"PK\x03\x04" + bytes(400000), "con fig.gguf": b"GGUF"}
 
 
 def files(owner, repo):

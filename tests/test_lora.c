@@ -235,7 +235,7 @@ static void against_diffusers(void) {
         lz_scope_end(scope);
         n++;
     }
-    CHECK(n == 9, "%d pictures", n);
+    CHECK(n == 11, "%d pictures", n);
     if (f) fclose(f);
     CHECK(lz_memory_info(ctx).active == 0, "%lld bytes are left", (long long)lz_memory_info(ctx).active);
     lz_close(ctx);

@@ -46,7 +46,13 @@ void lz_flatten(const char *name, char to[LZ_FLAT_MAX]);
 
 /* ---- names of modules (lora_names.c) ----------------------------------------------------------------------------- */
 
-typedef enum lz_lora_family { LZ_LORA_TEXT, LZ_LORA_FLUX2, LZ_LORA_QWEN_IMAGE, LZ_LORA_Z_IMAGE } lz_lora_family;
+typedef enum lz_lora_family {
+    LZ_LORA_TEXT,
+    LZ_LORA_FLUX2,
+    LZ_LORA_FLUX3,
+    LZ_LORA_QWEN_IMAGE,
+    LZ_LORA_Z_IMAGE
+} lz_lora_family;
 
 /* A name, and the rows of a target that it means (see lz_term). The name of a fused matrix has several entries. */
 typedef struct lz_lora_name {

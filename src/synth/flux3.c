@@ -3,9 +3,7 @@
 
 /* ---- settings, with the defaults of diffusers -------------------------------------------------------------------- */
 
-#define PART(part, library, class)                                                                                     \
-    "  `" part "`: [null, null, {`pretrained_model_name_or_path`: `black-forest-labs/flux-3-image-klein`, "            \
-    "`revision`: null, `subfolder`: `" part "`, `type_hint`: [`" library "`, `" class "`], `variant`: null}]"
+#define REPO "`pretrained_model_name_or_path`: `black-forest-labs/flux-3-image-klein`, `revision`: null"
 
 static const synth_settings settings[] = {
     {"scheduler/scheduler_config.json",
@@ -20,30 +18,18 @@ static const synth_settings settings[] = {
      "  `rope_theta`: 10000,\n  `timestep_channels`: 256\n}\n"},
     {"vae/config.json", synth_flux2_vae_config},
     {"modular_model_index.json",
-     "{\n  `_blocks_class_name`: `@blocks`,\n  `_class_name`: `@pipeline`,\n  `_diffusers_version`: "
-     "`0.42.0`,\n"
-     "@eight_layers" PART("scheduler", "diffusers", "FlowMatchEulerDiscreteScheduler") ",\n" PART(
-         "text_encoder", "transformers",
-         "Qwen3VLForConditionalGeneration") ",\n" PART("tokenizer", "transformers",
-                                                       "Qwen3VLProcessor") ",\n" PART("transformer", "diffusers",
-                                                                                      "Flux3Transformer2DMo"
-                                                                                      "del") ",\n" PART("va"
-                                                                                                        "e",
-                                                                                                        "di"
-                                                                                                        "ff"
-                                                                                                        "us"
-                                                                                                        "er"
-                                                                                                        "s",
-                                                                                                        "Au"
-                                                                                                        "to"
-                                                                                                        "en"
-                                                                                                        "co"
-                                                                                                        "de"
-                                                                                                        "rK"
-                                                                                                        "LF"
-                                                                                                        "lu"
-                                                                                                        "x"
-                                                                                                        "2") "\n}\n"},
+     "{\n  `_blocks_class_name`: `@blocks`,\n  `_class_name`: `@pipeline`,\n  `_diffusers_version`: `0.42.0`,\n"
+     "@eight_layers"
+     "  `scheduler`: [null, null, {" REPO ", `subfolder`: `scheduler`,\n"
+     "    `type_hint`: [`diffusers`, `FlowMatchEulerDiscreteScheduler`]}],\n"
+     "  `text_encoder`: [null, null, {" REPO ", `subfolder`: `text_encoder`,\n"
+     "    `type_hint`: [`transformers`, `Qwen3VLForConditionalGeneration`]}],\n"
+     "  `tokenizer`: [null, null, {" REPO ", `subfolder`: `tokenizer`,\n"
+     "    `type_hint`: [`transformers`, `Qwen3VLProcessor`]}],\n"
+     "  `transformer`: [null, null, {" REPO ", `subfolder`: `transformer`,\n"
+     "    `type_hint`: [`diffusers`, `Flux3Transformer2DModel`]}],\n"
+     "  `vae`: [null, null, {" REPO ", `subfolder`: `vae`,\n"
+     "    `type_hint`: [`diffusers`, `AutoencoderKLFlux2`]}]\n}\n"},
     {NULL, NULL},
 };
 

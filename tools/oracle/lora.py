@@ -22,6 +22,7 @@ from safetensors.torch import save_file
 
 import common
 import flux2
+import flux3
 import qwen
 import zimage
 
@@ -442,6 +443,21 @@ def pictures() -> None:
     except (ValueError, KeyError) as error:
         print("diffusers cannot read qwen-musubi:", error)
     z_pictures()
+    flux3_pictures()
+
+
+def flux3_pictures() -> None:
+    """FLUX.3: all matrices of the blocks in the names of diffusers, and some in those of its makers."""
+    generator = torch.Generator("cpu").manual_seed(5)
+    pipe = flux3.load_model("D")
+    all_of = linears(pipe.transformer, "to_q", "to_k", "to_v", "to_out.0", "linear_in", "linear_out")
+    save_file(random_lora(all_of, 2, generator, "transformer."), DATA / "f3-peft.safetensors")
+    few = linears(pipe.transformer, "0.attn.to_k", "1.attn.to_out.0", "0.ff.linear_in", "1.ff.linear_out")
+    few = {flux3.original_names(name): shape for name, shape in few.items()}
+    save_file(random_lora(few, 2, generator, "diffusion_model."), DATA / "f3-original.safetensors")
+    c = flux3.case("", "D", "a red fox in the snow", seed=6)
+    paint(pipe, flux3, dict(c, name="f3_peft"), [("f3-peft.safetensors", 0.8)])
+    paint(pipe, flux3, dict(c, name="f3_original"), [("f3-original.safetensors", 1.0)])
 
 
 def z_pictures() -> None:

@@ -302,6 +302,7 @@ typedef struct lz_model_facts {
     int64_t token_pixels;          /* width and height of a picture are multiples of this */
     int64_t channels;              /* of the latents */
     int least_images, most_images; /* how many reference images it takes, not counting a start image */
+    bool keeps_image;              /* a single reference image, without a requested size, gives the picture its size */
 } lz_model_facts;
 lz_model_facts lz_model_about(const lz_model *model); /* the texts are constants */
 

@@ -309,6 +309,7 @@ int check_loras(const arguments *args);         /* checks that the files of the 
  * prompt. Returns an exit code. */
 int use_loras(job *j);
 char *join_loras(const json_t *list); /* the entries of the list, joined by commas; owned. NULL: the list is empty */
+bool job_keeps_image(const job *j);   /* the picture gets the size of its only reference image */
 int job_settle(job *j);               /* the second half of job_fill, after prompt and images are set; makes j->work */
 void job_drop(job *j);                /* frees j->work, which uses prompt and images until then */
 int job_plan(job *j);                 /* plans the picture */

@@ -400,7 +400,8 @@ static bool is_finished(making *m, int i) {
     free(wanted);
     json_decref(settings);
     if (!same || lz_image_read(m->job.ctx, m->paths[i], &image, &err) != LZ_OK) return false;
-    bool whole = image.width == m->job.picture.width && image.height == m->job.picture.height;
+    bool whole = job_keeps_image(&m->job) ||
+                 (image.width == m->job.picture.width && image.height == m->job.picture.height);
     if (whole && finish_writing(m) == DONE) see_add(&m->see, &image);
     lz_image_free(m->job.ctx, &image);
     return whole;

@@ -341,6 +341,11 @@ static int ask_noise(job *j) {
     return status == LZ_OK ? DONE : fail_with(a, &err);
 }
 
+bool job_keeps_image(const job *j) {
+    const arguments *a = j->args;
+    return j->facts.keeps_image && a->n_images == 1 && !(a->strength > 0) && !a->noise && !a->width && !a->height;
+}
+
 /* The library rounds sides down to whole tokens; this tells the user. */
 static void say_cut(const job *j) {
     const arguments *a = j->args;
@@ -348,8 +353,8 @@ static void say_cut(const job *j) {
     int64_t width = a->width ? a->width : first ? first->width : 0;
     int64_t height = a->height ? a->height : first ? first->height : 0;
     bool by_image = !a->width && !a->height && first, large = j->picture.width * j->picture.height > 3 << 19;
-    /* The image was put into a larger size, and the picture is cropped back to it. */
-    if (by_image && first->width <= j->picture.width && first->height <= j->picture.height) return;
+    bool shrunk = first && (first->width > j->picture.width || first->height > j->picture.height);
+    if (job_keeps_image(j) && !shrunk) return; /* the picture is cropped back to the image */
     if (by_image && first->width * first->height > 1024 * 1024)
         note(j->args, "the picture is %lld x %lld, %s in the shape of the image; -W and -H set another size",
              (long long)j->picture.width, (long long)j->picture.height, large ? "4 megapixels" : "a megapixel");

@@ -327,8 +327,8 @@ json_t *settings_of(const job *j, int64_t seed, bool full_paths) {
         [VARIANT] = json_text(a->variant),
         [PROMPT] = json_text(p->prompt),
         [NEGATIVE] = json_text(a->negative),
-        [WIDTH] = json_integer(p->width),
-        [HEIGHT] = json_integer(p->height),
+        [WIDTH] = job_keeps_image(j) ? json_null() : json_integer(p->width), /* it comes from the image again */
+        [HEIGHT] = job_keeps_image(j) ? json_null() : json_integer(p->height),
         [SEED] = a->noise ? json_null() : json_integer(seed),
         [NOISE] = file_text(a->noise, full_paths),
         [STEPS] = json_integer(p->steps),

@@ -39,10 +39,12 @@ static uint8_t mean_of(const lz_image *image, int64_t left, int64_t top, int sid
     return (uint8_t)((sum + side * side / 2) / (side * side));
 }
 
+/* A picture that was cropped back to a reference image is smaller than the size that was settled. */
 void sheet_add(sheet *s, const lz_image *image) {
     int64_t left = span(s->n % s->columns, s->width), top = span(s->n / s->columns, s->height);
-    for (int64_t y = 0; y < s->height; y++)
-        for (int64_t x = 0; x < s->width; x++)
+    int64_t width = image->width / s->shrink, height = image->height / s->shrink;
+    for (int64_t y = 0; y < s->height && y < height; y++)
+        for (int64_t x = 0; x < s->width && x < width; x++)
             for (int k = 0; k < 3; k++)
                 s->image.pixels[3 * ((top + y) * s->image.width + left + x) + k] = mean_of(image, x * s->shrink,
                                                                                            y * s->shrink, s->shrink, k);

@@ -173,5 +173,6 @@ lz_model_facts lz_model_about(const lz_model *m) {
         .channels = m->family->channels(m->state),
         .least_images = least,
         .most_images = most,
+        .keeps_image = m->family->reference_size && !m->family->picture_size,
     };
 }

@@ -1,5 +1,6 @@
 /* test_qwen21.c: Qwen-Image 2.1 against diffusers (diffusers.h). */
 #include "diffusers.h"
+#include "models/vae.h"
 
 #define DATA LZ_SOURCE_DIR "/tests/data/qwen21"
 
@@ -87,4 +88,43 @@ static void codec(void) {
     lz_close(ctx);
 }
 
-TEST_MAIN({"against_diffusers", against_diffusers}, {"options", options}, {"codec", codec})
+/* Heads that are too wide for lz_sdpa are computed in another way, in parts of 1024 rows. */
+static void wide_attention(void) {
+    lz_context *ctx = lz_open();
+    lz_scope *scope = lz_scope_begin(ctx, "attention");
+    lz_array *part[3];
+    for (int i = 0; i < 3; i++) part[i] = lz_randn(ctx, LZ_DIMS(1, 1, 2500, 24), (uint64_t)i);
+    double error = relative_error(lz_vae_wide_attention(part[0], part[1], part[2]), lz_sdpa(part[0], part[1], part[2]));
+    CHECK(error < 1e-6, "%g", error);
+    lz_scope_end(scope);
+    lz_close(ctx);
+}
+
+/* ---- previews ---------------------------------------------------------------------------------------------------- */
+
+static bool count_previews(void *user, const lz_progress *progress) {
+    int *n = user;
+    if (progress->preview) CHECK(progress->preview->width == 4 && progress->preview->height == 6);
+    *n += progress->preview != NULL;
+    return true;
+}
+
+/* A token of 32 pixels is 2 x 2 pixels of a small preview. */
+static void previews(void) {
+    lz_context *ctx = lz_open();
+    lz_error err = {0};
+    lz_picture p;
+    int n = 0;
+    lz_model *model = lz_model_open(ctx, DATA "/T", &err);
+    if (!CHECK(model != NULL, "%s", err.text)) return;
+    lz_status status = lz_generate(model, &p, &err, .prompt = "a fox", .width = 64, .height = 96,
+                                   .preview = LZ_PREVIEW_SMALL, .watch = count_previews, .user = &n);
+    CHECK_OK(status, &err);
+    CHECK_I64(n, 8);
+    if (!status) lz_picture_free(&p);
+    lz_model_close(model);
+    lz_close(ctx);
+}
+
+TEST_MAIN({"against_diffusers", against_diffusers}, {"options", options}, {"codec", codec},
+          {"wide_attention", wide_attention}, {"previews", previews})

@@ -9,6 +9,7 @@
 #define APACHE "Apache-2.0"
 #define FLUX_TERMS "FLUX Non-Commercial"
 #define KOMMUNITY "FLUX Kommunity, which limits commercial use"
+#define QWEN_TERMS "Qwen Research, non-commercial"
 
 /* ---- parts that several sets share ------------------------------------------------------------------------------- */
 
@@ -57,6 +58,8 @@ const known_model known_models[] = {
     {"qwen-image-edit", "Qwen/Qwen-Image-Edit", 57704000000, "qwen-image-edit", APACHE, NULL},
     {"qwen-image-edit-2509", "Qwen/Qwen-Image-Edit-2509", 57704000000, "qwen-image-edit-2509", APACHE, NULL},
     {"qwen-image-edit-2511", "Qwen/Qwen-Image-Edit-2511", 57704000000, "qwen-image-edit-2511", APACHE, NULL},
+    {"qwen-image-2.1", "Qwen/Qwen-Image-2.1", 33131000000, "qwen-image-2.1", QWEN_TERMS, NULL},
+    {"qwen-image-2.1-turbo", "Qwen/Qwen-Image-2.1-Turbo", 33131000000, "qwen-image-2.1-turbo", QWEN_TERMS, NULL},
     {"z-image-turbo", "Tongyi-MAI/Z-Image-Turbo", 32848000000, "z-image-turbo", APACHE, NULL},
     {"z-image", "Tongyi-MAI/Z-Image", 20538000000, "z-image", APACHE, NULL},
 

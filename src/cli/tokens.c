@@ -12,8 +12,13 @@ static lz_tokenizer *open_tokenizer(lz_context *ctx, const lz_model_options *par
     const char *folder = parts->tokenizer ? parts->tokenizer : parts->model;
     bool file = stat(folder, &s) == 0 && !S_ISDIR(s.st_mode) && !ends_in(folder, ".json");
     if (file) return lz_tokenizer_open_with(ctx, parts, err);
-    if (asprintf(&inner, "%s/tokenizer", folder) < 0) inner = NULL;
-    bool model = inner && stat(inner, &s) == 0 && S_ISDIR(s.st_mode);
+    static const char *const names[] = {"tokenizer", "processor"};
+    bool model = false;
+    for (size_t i = 0; i < COUNT(names) && !model; i++) {
+        free(inner);
+        if (asprintf(&inner, "%s/%s", folder, names[i]) < 0) inner = NULL;
+        model = inner && stat(inner, &s) == 0 && S_ISDIR(s.st_mode);
+    }
     lz_tokenizer *tokenizer = lz_tokenizer_open(ctx, model ? inner : folder, err);
     free(inner);
     return tokenizer;

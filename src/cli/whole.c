@@ -152,5 +152,11 @@ void look_at_model(lz_context *ctx, const char *folder, model_state *state) {
         if (part->weights) look_at_weights(ctx, inner, part->name, state);
         free(inner);
     }
+    /* A model without a tokenizer/ has its tokenizer in processor/. */
+    char *processor = names_part(index, "processor") && !names_part(index, "tokenizer") ? path_of(folder, "processor")
+                                                                                        : NULL;
+    if (processor && !have_file(processor, "tokenizer.json") && !have_file(processor, "vocab.json"))
+        add_fault(state, "processor/tokenizer.json is missing");
+    free(processor);
     json_decref(index);
 }

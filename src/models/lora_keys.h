@@ -51,7 +51,8 @@ typedef enum lz_lora_family {
     LZ_LORA_FLUX2,
     LZ_LORA_FLUX3,
     LZ_LORA_QWEN_IMAGE,
-    LZ_LORA_Z_IMAGE
+    LZ_LORA_Z_IMAGE,
+    LZ_LORA_QWEN_IMAGE21
 } lz_lora_family;
 
 /* A name, and the rows of a target that it means (see lz_term). The name of a fused matrix has several entries. */

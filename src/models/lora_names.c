@@ -45,6 +45,7 @@ static const struct {
     {LZ_LORA_FLUX2, "double_stream_modulation_img.linear.weight", &lz_names_flux2},
     {LZ_LORA_FLUX3, "early_stream_modulations.image.linear.weight", &lz_names_flux3},
     {LZ_LORA_QWEN_IMAGE, "txt_norm.weight", &lz_names_qwen_image},
+    {LZ_LORA_QWEN_IMAGE21, "txt_in.text_norm.weight", &lz_names_qwen_image21},
     {LZ_LORA_Z_IMAGE, "cap_embedder.1.weight", &lz_names_z_image},
     {LZ_LORA_TEXT, NULL, &lz_names_qwen3},
 };

@@ -59,8 +59,8 @@ static lz_array *down_shortcut(const lz_coder *c, int level, lz_array *x) {
 /* [1, h, w, in] -> [1, 2h, 2w, out]; NULL for the last level, which has none. Channels of out x time x row x column are
  * copies of the input channels, `copies` of each; the last frame is used. */
 static lz_array *up_shortcut(const lz_coder *c, int level, lz_array *x) {
-    if (!c->resize[level].weight) return NULL;
     lz_dims d = lz_shape(x);
+    if (d.n != 4 || !c->resize[level].weight) return NULL; /* d.n: x is poisoned */
     int64_t h = d.at[1], w = d.at[2], out = c->width[level], times = c->in_time[level] ? 2 : 1;
     int64_t copies = out * times * 4 / d.at[3];
     int64_t *source = lz_host_alloc(x->ctx, (size_t)(4 * out) * sizeof *source);

@@ -1,6 +1,7 @@
 /* vae.c: see vae.h. */
 #include "models/vae.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
@@ -46,10 +47,33 @@ lz_array *lz_vae_pixel_norm(const lz_coder *c, lz_array *x, lz_affine n) {
     return lz_rms_norm(x, lz_reshape(lz_dense(n.weight), LZ_DIMS(-1)), 1e-24);
 }
 
+/* Some rows of queries at a time, so that memory grows with the pixels, not with their square. Scores are f32. */
+lz_array *lz_vae_wide_attention(lz_array *q, lz_array *k, lz_array *v) {
+    enum { ROWS = 1024, MAX_PARTS = 4096 };
+    lz_dims d = lz_shape(q);
+    int64_t n = d.n == 4 ? d.at[2] : 0, parts = (n + ROWS - 1) / ROWS;
+    if (!parts) return q; /* poisoned */
+    if (parts > MAX_PARTS) return lz_poison(q->ctx, LZ_BAD_SHAPE, "attention: %lld rows are too many", (long long)n);
+    lz_array **all = lz_host_alloc(q->ctx, (size_t)parts * sizeof(lz_array *));
+    if (!all) return lz_poison(q->ctx, LZ_OUT_OF_MEMORY, "attention");
+    lz_array *keys = lz_permute(k, LZ_DIMS(0, 1, 3, 2));
+    for (int64_t i = 0; i < parts; i++) {
+        int64_t end = (i + 1) * ROWS < n ? (i + 1) * ROWS : n;
+        lz_array *some = lz_mul(lz_cast(lz_slice(q, 2, i * ROWS, end, 1), LZ_F32), 1 / sqrt((double)d.at[3]));
+        all[i] = lz_cast(lz_matmul(lz_softmax(lz_matmul(some, keys), 3), v), lz_type(v));
+    }
+    lz_array *joined = parts > 1 ? lz_concat(all, (int)parts, 2) : all[0];
+    lz_host_free(q->ctx, all);
+    return joined;
+}
+
 lz_array *lz_vae_joint_attention(const lz_coder *p, lz_array *x) {
+    enum { WIDEST = 512 }; /* of lz_sdpa */
     lz_array *part[3];
     lz_split(lz_apply_affine(x, p->qkv[0]), 3, 3, part);
-    return lz_apply_affine(lz_sdpa(part[0], part[1], part[2]), p->attention_out);
+    lz_array *a = lz_shape(part[0]).at[3] > WIDEST ? lz_vae_wide_attention(part[0], part[1], part[2])
+                                                   : lz_sdpa(part[0], part[1], part[2]);
+    return lz_apply_affine(a, p->attention_out);
 }
 
 /* [out, in, kh, kw] -> [out, kh, kw, in]. Of a kernel for films, [out, in, kt, kh, kw], only the last time slice is

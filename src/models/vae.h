@@ -56,6 +56,7 @@ void lz_vae_visit_coder(lz_loader *l, const char *side, lz_coder *c, int64_t in,
 /* For kinds with pixel norms: x sqrt(c) / |x| times gamma, and attention whose qkv[0] makes queries, keys and values. */
 lz_array *lz_vae_pixel_norm(const lz_coder *c, lz_array *x, lz_affine gamma);
 lz_array *lz_vae_joint_attention(const lz_coder *c, lz_array *x);
+lz_array *lz_vae_wide_attention(lz_array *q, lz_array *k, lz_array *v); /* lz_sdpa for any head size */
 
 lz_array *lz_vae_conv1(lz_array *x, lz_affine c); /* 1 x 1 */
 /* k: colours, 3 or 4 with opacity */

@@ -130,6 +130,7 @@ static lz_status plan_denoise(lz_job *job, lz_slots *s, lz_picture_plan *plan, l
     lz_slots made = lz_fill_begun(job, s);
     status = lz_traced_plan(&job->loop->begin, s, &made, &info, err);
     if (status) return status;
+    if (m->family->prefix) info.input_bytes = 0; /* it reads the weights that a step reads, which are counted below */
     add_stage(plan, "denoise", &info, 1);
     lz_slots_copy(job->loop->begin.kind->out, &made, s);
     made = *s;

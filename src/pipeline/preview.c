@@ -2,14 +2,16 @@
  * end of the schedule, and then decoded by the decoder, or by a linear map from latents to colours.
  *
  * The map is fitted to the model's own autoencoder, so it works for every family and folder: a small card of coloured
- * patches is encoded once, and its colours are regressed on the latents. A token becomes 2 x 2 pixels (each stands for
- * 8 x 8), because in all families a token is 2 x 2 latents, channel by channel. */
+ * patches is encoded once, and its colours are regressed on the latents. A token becomes 2 x 2 pixels, because in all
+ * families a token is 2 x 2 latents, channel by channel. */
 #include <math.h>
 #include <string.h>
 
 #include "pipeline/job.h"
 
-enum { SIDE = 2, CARD = 96 }; /* side of a token in latents; side of the card in pixels */
+/* Side of a token in latents; least side of the card in pixels, and in tokens: the card must have enough latents to
+ * determine the map. */
+enum { SIDE = 2, CARD = 96, CARD_TOKENS = 6 };
 
 /* ---- the map ----------------------------------------------------------------------------------------------------- */
 
@@ -123,8 +125,10 @@ static lz_array *spread_tokens(lz_array *x, int64_t h, int64_t w) {
     return lz_reshape(x, LZ_DIMS(h * w * SIDE * SIDE, c));
 }
 
+static int64_t card_tokens(int64_t unit) { return CARD / unit > CARD_TOKENS ? CARD / unit : CARD_TOKENS; }
+
 static lz_status fit_card(lz_model *m, uint8_t *pixels, double *colours, float *map, lz_error *err) {
-    int64_t unit = m->family->token_pixels(m->state), h = CARD / unit, n = h * SIDE;
+    int64_t unit = m->family->token_pixels(m->state), h = card_tokens(unit), n = h * SIDE;
     int64_t c = lz_token_channels(m) / (SIDE * SIDE);
     lz_image card = {.width = h * unit, .height = h * unit, .pixels = pixels};
     lz_paint_card(pixels, card.width);
@@ -145,9 +149,10 @@ static lz_status ready_map(lz_model *m, lz_array **map, lz_error *err) {
     *map = m->kept.preview_map;
     pthread_mutex_unlock(&m->kept.lock);
     if (*map) return LZ_OK;
-    int64_t columns = lz_token_channels(m) / (SIDE * SIDE) + 1;
-    size_t colours = (size_t)CARD * CARD * 3 * sizeof(double), bytes = (size_t)(3 * columns) * sizeof(float);
-    char *room = lz_host_alloc(m->ctx, colours + bytes + (size_t)CARD * CARD * 3);
+    int64_t columns = lz_token_channels(m) / (SIDE * SIDE) + 1, unit = m->family->token_pixels(m->state);
+    size_t side = (size_t)(card_tokens(unit) * unit), bytes = (size_t)(3 * columns) * sizeof(float);
+    size_t colours = side * side * 3 * sizeof(double);
+    char *room = lz_host_alloc(m->ctx, colours + bytes + side * side * 3);
     if (!room) return lz_out_of_memory(err, (int64_t)(colours + bytes));
     float *numbers = (float *)(void *)(room + colours);
     lz_scope *scope = lz_scope_begin(m->ctx, "preview");

@@ -117,7 +117,7 @@ END
     try_match 0 '<lazuli fox --precision bf16 ?>' timeout 600 zsh -f "$work/complete.zsh" "$work/site" 'lazuli fox --precision b'
     try_match 0 '<lazuli fox -m qwen-image-edit-2509>' timeout 600 zsh -f "$work/complete.zsh" "$work/site" 'lazuli fox -m qwen-image-edit-250'
     try_match 0 '<lazuli fox -m qwen-image-edit-2509-fp8 ?>' timeout 600 zsh -f "$work/complete.zsh" "$work/site" 'lazuli fox -m qwen-image-edit-2509-f'
-    try_match 0 '<lazuli pull qwen-image-2512 ?>' timeout 600 zsh -f "$work/complete.zsh" "$work/site" 'lazuli pull qwen-image-2'
+    try_match 0 '<lazuli pull qwen-image-2512 ?>' timeout 600 zsh -f "$work/complete.zsh" "$work/site" 'lazuli pull qwen-image-25'
     try_match 0 '<lazuli batch ?>' timeout 600 zsh -f "$work/complete.zsh" "$work/site" 'lazuli ba'
 fi
 

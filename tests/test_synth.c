@@ -168,9 +168,50 @@ static void qwen21_makes_pictures(void) { makes_pictures("qwen-2.1-tiny"); }
 static void flux3_makes_pictures(void) { makes_pictures("flux3-tiny"); }
 static void z_image_makes_pictures(void) { makes_pictures("z-image-tiny"); }
 
+/* ---- single files ------------------------------------------------------------------------------------------------ */
+
+static lz_image paint(lz_context *ctx, const lz_model_options *options) {
+    lz_error err = {.status = LZ_OK};
+    lz_picture p = {0};
+    unsigned char pixels[64 * 48 * 3];
+    for (int i = 0; i < (int)sizeof pixels; i++) pixels[i] = (unsigned char)(i * 7 + i / 64);
+    lz_image image = {.width = 64, .height = 48, .pixels = pixels}, made = {0};
+    lz_model *model = lz_model_open_with(ctx, options, &err);
+    if (!CHECK(model != NULL, "%s", err.text)) return made;
+    CHECK_I64(lz_model_about(model).steps, 8);
+    lz_status status = lz_generate(model, &p, &err, .prompt = "a red fox", .width = 64, .height = 32, .images = &image,
+                                   .n_images = 1);
+    CHECK_OK(status, &err);
+    if (!status) {
+        made = p.image;
+        p.image.pixels = NULL;
+        lz_picture_free(&p);
+    }
+    lz_model_close(model);
+    return made;
+}
+
+/* The configurations of Qwen-Image 2.1 that are derived from the shapes of its tensors are those of the folder. */
+static void qwen21_from_files(void) {
+    static const char *const files[] = {"transformer/diffusion_pytorch_model.safetensors",
+                                        "text_encoder/model.safetensors", "vae/diffusion_pytorch_model.safetensors",
+                                        "processor", ""};
+    char path[5][300];
+    CHECK_I64(run("$S qwen-2.1-tiny files --layers 2 --whole"), 0);
+    for (int i = 0; i < 5; i++) snprintf(path[i], sizeof path[i], "%s/files/%s", folder, files[i]);
+    lz_context *ctx = lz_open();
+    lz_image want = paint(ctx, &LZ_MODEL_OPTIONS(.model = path[4]));
+    lz_image got = paint(ctx, &LZ_MODEL_OPTIONS(.model = path[0], .text_encoder = path[1], .vae = path[2],
+                                                .tokenizer = path[3], .variant = "distilled"));
+    CHECK(want.pixels && got.pixels && !memcmp(want.pixels, got.pixels, (size_t)(64 * 32 * 3)), "the pictures differ");
+    lz_image_free(ctx, &want);
+    lz_image_free(ctx, &got);
+    lz_close(ctx);
+}
+
 TEST_MAIN({"tiny_makes_pictures", tiny_makes_pictures}, {"variants", variants}, {"refusals", refusals},
           {"klein_4b_as_published", klein_4b_as_published}, {"qwen_image_as_published", qwen_image_as_published},
           {"qwen_image21_as_published", qwen_image21_as_published}, {"z_image_as_published", z_image_as_published},
           {"qwen_makes_pictures", qwen_makes_pictures}, {"qwen21_makes_pictures", qwen21_makes_pictures},
           {"flux3_as_published", flux3_as_published}, {"flux3_makes_pictures", flux3_makes_pictures},
-          {"z_image_makes_pictures", z_image_makes_pictures})
+          {"z_image_makes_pictures", z_image_makes_pictures}, {"qwen21_from_files", qwen21_from_files})

@@ -161,16 +161,16 @@ static json_t *qwen3_config(const lz_names *n, const char *path) {
     (void)path;
     language m = measure(n);
     bool known = m.hidden == 2560 || m.hidden == 4096;                                /* Qwen3-4B and 8B */
-    int64_t head = rows(n, "layers.0.self_attn.q_norm.weight"), sixth = head / 6 - 1; /* 20 of 128 */
+    int64_t head = rows(n, "layers.0.self_attn.q_norm.weight"), side = 5 * head / 32; /* rows, columns */
     json_t *config = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:b, s:i}", "hidden_size", m.hidden,
                                "num_attention_heads", over(m.q, head), "num_key_value_heads", over(m.k, head),
                                "head_dim", head, "intermediate_size", m.f, "vocab_size", m.vocabulary,
                                "num_hidden_layers", m.layers, "rope_theta", rope_theta(n), "_last_is_normed", 0,
                                "_published_layers", known && m.layers < 36 ? 36 : m.layers);
     if (config && is_vl(n))
-        json_object_set_new(config, "rope_scaling",
-                            json_pack("{s:[I, I, I], s:b}", "mrope_section", head / 2 - 2 * sixth, sixth, sixth,
-                                      "mrope_interleaved", 1));
+        json_object_set_new(
+            config, "rope_scaling",
+            json_pack("{s:[I, I, I], s:b}", "mrope_section", head / 2 - 2 * side, side, side, "mrope_interleaved", 1));
     return config;
 }
 

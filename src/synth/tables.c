@@ -86,7 +86,7 @@ static const struct kind {
      "23 MB, the same architecture for tests",
      &synth_qwen21,
      "QwenImage21Pipeline",
-     {2, 32, 3, 0, 32, 64, 2, 1, 32, 4, 4, 6, 151936, 16, 24, 2, 27},
+     {2, 32, 3, 0, 32, 64, 2, 1, 32, 4, 4, 6, 151936, 72, 24, 1, 27},
      .distilled = true,
      .edits = true,
      .text_shard = GB / 100,

@@ -237,11 +237,12 @@ char *lz_image_decode_text(lz_context *ctx, const void *data, int64_t bytes, con
 /* ---- 5. Models ------------------------------------------------------------------------------------------------ */
 
 /* A model, opened from a folder in the diffusers layout, as it is published: model_index.json, scheduler, tokenizer,
- * text_encoder, transformer, vae. The families are FLUX.2 [klein], Qwen-Image and Z-Image. Lightning models of
- * Qwen-Image, and Z-Image-Turbo, are recognised by their schedule. Edit models of Qwen-Image look at images, and their
- * folder has a processor/ too. A field of a configuration that is not implemented is refused by name. model_index.json may set defaults, under the
- * names of the arguments in diffusers: num_inference_steps, width, height. Published folders set none. Then the
- * defaults are the family's number of steps and 1024 x 1024.
+ * text_encoder, transformer, vae. The families are FLUX.2 [klein], Qwen-Image, Qwen-Image 2.1 and Z-Image. Lightning
+ * models of Qwen-Image, and Z-Image-Turbo, are recognised by their schedule. Edit models of Qwen-Image look at images,
+ * and their folder has a processor/ too. Qwen-Image 2.1 has its tokenizer in processor/. A field of a configuration
+ * that is not implemented is refused by name. model_index.json may set defaults, under the names of the arguments in
+ * diffusers: num_inference_steps, width, height. Published folders set none. Then the defaults are the family's number
+ * of steps and 1024 x 1024.
  *
  * Weights are mapped, not read. If a weight file is changed later, the next picture fails with LZ_IO. If a file becomes
  * shorter while a picture is made, the process gets SIGBUS, as with all mapped files; a program may install a handler.
@@ -268,10 +269,10 @@ typedef struct lz_model_options {
      * text encoder; it is also found beside the text encoder or the transformer. vision is the image part of a text
      * encoder in GGUF; it is also found beside the text encoder, by "mmproj" in its name. */
     const char *text_encoder, *vision, *vae, *tokenizer;
-    /* Which variant of its family a single file is. FLUX.2 [klein] and Z-Image: "base" or "distilled" (Turbo). Qwen-Image:
-     * "text", "edit", "edit-plus" (2509, 2511) or "distilled" (Lightning). NULL takes it from the words base, turbo, edit,
-     * 2509, 2511 and lightning in the file's name. Of a diffusers folder, model_index.json says it; of a folder of Z-Image
-     * its schedule does, unless a variant is given. */
+    /* Which variant of its family a single file is. FLUX.2 [klein], Z-Image and Qwen-Image 2.1: "base" or "distilled"
+     * (Turbo). Qwen-Image: "text", "edit", "edit-plus" (2509, 2511) or "distilled" (Lightning). NULL takes it from the
+     * words base, turbo, edit, 2509, 2511 and lightning in the file's name. Of a diffusers folder, model_index.json says
+     * it; of a folder of Z-Image its schedule does, unless a variant is given. */
     const char *variant;
 } lz_model_options;
 lz_model *lz_model_open_with(lz_context *ctx, const lz_model_options *options, lz_error *err);
@@ -293,7 +294,7 @@ lz_status lz_file_about(lz_context *ctx, const char *path, lz_file_facts *facts,
 const char *lz_pipeline_name(int i);
 
 typedef struct lz_model_facts {
-    const char *family;            /* "FLUX.2 [klein]", "Qwen-Image", "Z-Image" */
+    const char *family;            /* "FLUX.2 [klein]", "Qwen-Image", "Qwen-Image 2.1", "Z-Image" */
     bool distilled;                /* few steps, no guidance by default */
     bool guidance_built_in;        /* distilled, and the guidance of the options is ignored */
     int64_t width, height;         /* the default size */
@@ -372,9 +373,10 @@ typedef struct lz_picture_options {
     const char *prompt;     /* UTF-8; NULL means empty */
     const char *negative;   /* the negative prompt, used with guidance; NULL means empty, for Qwen-Image a space */
     int64_t width, height;  /* 0 means the size of the noise, else of the first image, else the model's default. Of a
-                               larger image FLUX.2 takes a megapixel in its shape; Qwen-Image-Edit always takes a
-                               megapixel in the shape of the last image. Cut down to a multiple of token_pixels (16) */
-    int steps;              /* 0 means the model's default */
+                               larger image FLUX.2 takes a megapixel in its shape; Qwen-Image-Edit and 2.1 always take
+                               a megapixel in the shape of the last image. Cut down to a multiple of token_pixels
+                               (16; of Qwen-Image 2.1 32) */
+    int steps;              /* 0 means the model's default; Turbo of Qwen-Image 2.1 always takes its own 8 */
     double guidance;        /* 0 means the model's default; above 1 takes two passes; a distilled FLUX.2 ignores it */
     uint64_t seed;          /* of the noise, which is that of torch.Generator("cpu").manual_seed(seed) */
     const lz_image *images; /* reference images */

@@ -194,8 +194,7 @@ static void print_models(void) {
         printf("  %-24s %9s  %s%s%s%.*s\n", m->name, show_bytes(m->bytes).text, m->parts ? "of " : "", known_repo(m),
                k ? " " : "", (int)k, stars);
     }
-    for (size_t k = 0; k < n; k++) printf("%s%.*s %s", k ? "; " : "  licence:", (int)k, stars, licences[k]);
-    puts("");
+    for (size_t k = 0; k < n; k++) printf("  %.*s%slicence %s\n", (int)k, stars, k ? " " : "", licences[k]);
 }
 
 static void print_explained(const char *title, const explained *list) {

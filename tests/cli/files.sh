@@ -20,7 +20,9 @@ END
 try_match 1 "downloads 5.1 GiB" $lazuli plan -m flux2-klein-4b-q4
 try_match 0 '^  flux2-klein-4b-q4 +5.1 GiB  of unsloth/FLUX.2-klein-4B-GGUF$' $lazuli pull --help
 try_match 0 '^  flux2-klein-9b-q4 +[0-9.]+ GiB  of unsloth/FLUX.2-klein-9B-GGUF \*$' $lazuli pull --help
-try_match 0 '^  licence: Apache-2.0; \* FLUX Non-Commercial; \*\* FLUX Kommunity, which limits commercial use$' $lazuli pull --help
+try_match 0 '^  \* licence FLUX Non-Commercial$' $lazuli pull --help
+try_match 0 '^  \*\* licence FLUX Kommunity, which limits commercial use$' $lazuli pull --help
+try_match 0 '^  \*\*\* licence Qwen Research, non-commercial$' $lazuli pull --help
 try_match 0 '^flux2-klein-4b-q4$' $lazuli completions names
 
 if $lazuli pull fox 2>&1 </dev/null | grep -q 'built without download support' || ! command -v python3 >/dev/null; then

@@ -191,7 +191,7 @@ static void print_models(void) {
         while (k < n && strcmp(m->licence, licences[k]) != 0) k++;
         if (k == n && n < COUNT(licences)) licences[n++] = m->licence;
         if (m->parts && i && !known_models[i - 1].parts) print_title("short names for pull, of single files");
-        printf("  %-24s %9s  %s%s%s%.*s\n", m->name, show_bytes(m->bytes).text, m->parts ? "of " : "", known_repo(m),
+        printf("  %-24s %8s %s%s%s%.*s\n", m->name, show_bytes(m->bytes).text, m->parts ? "of " : "", known_repo(m),
                k ? " " : "", (int)k, stars);
     }
     for (size_t k = 0; k < n; k++) printf("  %.*s%slicence %s\n", (int)k, stars, k ? " " : "", licences[k]);

@@ -18,8 +18,8 @@ try 1 $lazuli fox -m flux2-klein-4b-q4 <<'END'
 lazuli: no model at flux2-klein-4b-q4: flux-2-klein-4b-Q4_K_M.gguf of unsloth/FLUX.2-klein-4B-GGUF is missing; 'lazuli pull flux2-klein-4b-q4' downloads 5.1 GiB
 END
 try_match 1 "downloads 5.1 GiB" $lazuli plan -m flux2-klein-4b-q4
-try_match 0 '^  flux2-klein-4b-q4 +5.1 GiB  of unsloth/FLUX.2-klein-4B-GGUF$' $lazuli pull --help
-try_match 0 '^  flux2-klein-9b-q4 +[0-9.]+ GiB  of unsloth/FLUX.2-klein-9B-GGUF \*$' $lazuli pull --help
+try_match 0 '^  flux2-klein-4b-q4 +5.1 GiB of unsloth/FLUX.2-klein-4B-GGUF$' $lazuli pull --help
+try_match 0 '^  flux2-klein-9b-q4 +[0-9.]+ GiB of unsloth/FLUX.2-klein-9B-GGUF \*$' $lazuli pull --help
 try_match 0 '^  \* licence FLUX Non-Commercial$' $lazuli pull --help
 try_match 0 '^  \*\* licence FLUX Kommunity, which limits commercial use$' $lazuli pull --help
 try_match 0 '^  \*\*\* licence Qwen Research, non-commercial$' $lazuli pull --help

@@ -18,6 +18,9 @@ import time
 import torch
 
 BEGUN = time.perf_counter()
+# For messages whose content is a list of texts; a folder of lazuli-synth has a template for plain texts only.
+CHAT = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{% for part in m.content %}{{ part.text }}{% endfor %}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
 
 
 def median_ms(run, warm=2, runs=5):
@@ -51,11 +54,20 @@ def measure(engine, pipe, picture):
     emit(engine=engine, what="whole", **median_ms(picture, warm=1, runs=3))
 
 
+def load_processor(folder):
+    """Its tokenizer is read; images are not used, so the image processors may have their defaults."""
+    from transformers import AutoTokenizer, Qwen2VLImageProcessor, Qwen3VLProcessor, Qwen3VLVideoProcessor
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    return Qwen3VLProcessor(image_processor=Qwen2VLImageProcessor(), tokenizer=tokenizer,
+                            video_processor=Qwen3VLVideoProcessor(), chat_template=CHAT)
+
+
 def load_modular(folder):
     """FLUX.3 [klein], which diffusers has as modular blocks. The prompt upsampler is left out."""
     from diffusers import (AutoencoderKLFlux2, FlowMatchEulerDiscreteScheduler, Flux3DistilledAutoBlocks,
                            Flux3Transformer2DModel)
-    from transformers import Qwen3VLForConditionalGeneration, Qwen3VLProcessor
+    from transformers import Qwen3VLForConditionalGeneration
 
     blocks = Flux3DistilledAutoBlocks()
     blocks.sub_blocks.pop("prompt_upsampler")
@@ -64,7 +76,7 @@ def load_modular(folder):
         scheduler=FlowMatchEulerDiscreteScheduler.from_pretrained(folder / "scheduler"),
         vae=AutoencoderKLFlux2.from_pretrained(folder / "vae", torch_dtype=torch.bfloat16),
         text_encoder=Qwen3VLForConditionalGeneration.from_pretrained(folder / "text_encoder", dtype=torch.bfloat16).eval(),
-        tokenizer=Qwen3VLProcessor.from_pretrained(folder / "tokenizer"),
+        tokenizer=load_processor(folder / "tokenizer"),
         transformer=Flux3Transformer2DModel.from_pretrained(folder / "transformer", torch_dtype=torch.bfloat16))
     return pipe
 
@@ -74,7 +86,8 @@ def main():
 
     folder = pathlib.Path(ARGS.model)
     modular = (folder / "modular_model_index.json").exists()
-    pipe = load_modular(folder) if modular else DiffusionPipeline.from_pretrained(folder, torch_dtype=torch.bfloat16)
+    own = {"processor": load_processor(folder / "processor")} if (folder / "processor").exists() else {}
+    pipe = load_modular(folder) if modular else DiffusionPipeline.from_pretrained(folder, torch_dtype=torch.bfloat16, **own)
     pipe.to(ARGS.device)
     pipe.set_progress_bar_config(disable=True)
     options = dict(prompt="a red fox in the snow", width=ARGS.size, height=ARGS.size, num_inference_steps=ARGS.steps)

@@ -1,5 +1,6 @@
-/* test_flux3.c: FLUX.3 [klein] against diffusers (diffusers.h). */
+/* test_flux3.c: FLUX.3 [klein] against diffusers (diffusers.h), and what is taken and what is not. */
 #include "diffusers.h"
+#include "folder.h"
 
 #define DATA LZ_SOURCE_DIR "/tests/data/flux3"
 
@@ -64,6 +65,77 @@ static void canvas(void) {
     lz_close(ctx);
 }
 
+/* ---- configurations ---------------------------------------------------------------------------------------------- */
+
+/* D with one text of a file replaced. */
+static void check_changed(const char *file, const char *from, const char *to, const char *words) {
+    char command[2000], path[400];
+    lz_error err = {0};
+    lz_context *ctx = lz_open();
+    enter_folder();
+    snprintf(command, sizeof command,
+             "cp -RL '" DATA "/D/.' '%s/m' && sed -i.old 's/%s/%s/' '%s/m/%s' && ! cmp -s '%s/m/%s' '" DATA "/D/%s'",
+             folder, from, to, folder, file, folder, file, file);
+    CHECK_I64(system(command), 0);
+    snprintf(path, sizeof path, "%s/m", folder);
+    lz_model *model = lz_model_open(ctx, path, &err);
+    CHECK(!model, "%s became %s", from, to);
+    if (!model) CHECK_TEXT(err.text, words);
+    lz_model_close(model);
+    snprintf(command, sizeof command, "rm -r '%s/m'", folder);
+    CHECK_I64(system(command), 0);
+    leave_folder();
+    lz_close(ctx);
+}
+
+static void refused(void) {
+    static const char transformer[] = "transformer/config.json", index[] = "modular_model_index.json";
+    check_changed(index, "Flux3DistilledModularPipeline", "Flux3VideoPipeline",
+                  "'Flux3VideoPipeline' are not supported");
+    check_changed(index, "{", "{\"text_encoder_out_layers\": [4, 2],", "must ascend");
+    check_changed(transformer, "\"flow_map\": true", "\"flow_map\": false", "target_timestep_embedder");
+    check_changed(transformer, "\"cond_in_channels\": 32", "\"cond_in_channels\": 16", "'cond_in_channels' must be");
+    check_changed(transformer, "\"attention_head_dim\": 8", "\"attention_head_dim\": 12", "axes_dims_rope");
+    check_changed(transformer, "\"num_layers\": 2", "\"num_layers\": 3", "_blocks.2.");
+    check_changed(transformer, "\"num_single_layers\": 2", "\"num_single_layers\": 1", "single_transformer_blocks.1.");
+    check_changed(transformer, "\"rope_theta\": 10000", "\"rope_theta\": 0", "'rope_theta' must be above 0");
+    check_changed(transformer, "\"mlp_ratio\": 3.0", "\"mlp_ratio\": 3.0, \"unknown\": 1", "unknown");
+    check_changed("text_encoder/config.json", "\"num_hidden_layers\": 33", "\"num_hidden_layers\": 31",
+                  "reads the state after layer 32");
+}
+
+/* ---- no memory --------------------------------------------------------------------------------------------------- */
+
+/* Wherever memory runs out, on opening or on the way to a picture, that is what is told, and nothing is left behind. */
+static void memory_runs_out(void) {
+    failing memory = {0};
+    const lz_allocator allocator = {failing_allocate, failing_release, &memory};
+    uint8_t pixels[3 * 20 * 30] = {0};
+    lz_image image = {.width = 20, .height = 30, .pixels = pixels};
+    bool failed = true;
+    for (size_t i = 0; i < sizeof pixels; i++) pixels[i] = (uint8_t)(i * 37);
+    for (long long at = 1; failed && at < 1000000; at += 5900 / test_scale(100)) {
+        lz_error err = {0};
+        lz_context *ctx = lz_open(.allocator = &allocator, .threads = 1);
+        memory.asked = 0;
+        memory.fail_at = at;
+        lz_model *model = lz_model_open(ctx, DATA "/B", &err);
+        lz_picture p;
+        lz_status status = model ? lz_generate(model, &p, &err, .prompt = "fox", .negative = "dark", .steps = 2,
+                                               .guidance = 4, .images = &image, .n_images = 1)
+                                 : err.status;
+        failed = memory.asked >= at;
+        memory.fail_at = 0;
+        CHECK(status == LZ_OUT_OF_MEMORY || status == LZ_OK, "allocation %lld: %s", at, err.text);
+        if (model && !status) lz_picture_free(&p);
+        lz_model_close(model);
+        CHECK(lz_memory_info(ctx).active == 0, "allocation %lld: bytes are left", at);
+        lz_close(ctx);
+        CHECK(memory.live == 0, "allocation %lld: %lld blocks are left", at, memory.live);
+    }
+    CHECK(!failed);
+}
+
 /* ---- from files -------------------------------------------------------------------------------------------------- */
 
 /* A transformer in the makers' names is recognised, as the distilled one, and makes the same picture. */
@@ -96,5 +168,5 @@ static void single_file(void) {
     lz_close(ctx);
 }
 
-TEST_MAIN({"against_diffusers", against_diffusers}, {"options", options}, {"canvas", canvas},
-          {"single_file", single_file})
+TEST_MAIN({"against_diffusers", against_diffusers}, {"options", options}, {"canvas", canvas}, {"refused", refused},
+          {"memory_runs_out", memory_runs_out}, {"single_file", single_file})

@@ -182,8 +182,8 @@ static void print_options(const command *only) {
 
 static void print_models(void) {
     print_title("short names for pull");
-    static const char stars[] = "***"; /* licence i, in the order in which they appear, has i stars */
-    const char *licences[sizeof stars];
+    static const char marks[] = " *+#"; /* of the licences, in the order in which they appear */
+    const char *licences[sizeof marks - 1];
     size_t n = 0;
     for (size_t i = 0; i < n_known_models; i++) {
         const known_model *m = &known_models[i];
@@ -191,10 +191,12 @@ static void print_models(void) {
         while (k < n && strcmp(m->licence, licences[k]) != 0) k++;
         if (k == n && n < COUNT(licences)) licences[n++] = m->licence;
         if (m->parts && i && !known_models[i - 1].parts) print_title("short names for pull, of single files");
-        printf("  %-24s %8s %s%s%s%.*s\n", m->name, show_bytes(m->bytes).text, m->parts ? "of " : "", known_repo(m),
-               k ? " " : "", (int)k, stars);
+        printf("  %-24s %8s  %s%s", m->name, show_bytes(m->bytes).text, m->parts ? "of " : "", known_repo(m));
+        if (k && k < COUNT(licences)) printf(" %c", marks[k]);
+        puts("");
     }
-    for (size_t k = 0; k < n; k++) printf("  %.*s%slicence %s\n", (int)k, stars, k ? " " : "", licences[k]);
+    print_title("licences of these models");
+    for (size_t k = 0; k < n; k++) printf("  %c %s\n", k ? marks[k] : '-', licences[k]);
 }
 
 static void print_explained(const char *title, const explained *list) {

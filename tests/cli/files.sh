@@ -18,11 +18,12 @@ try 1 $lazuli fox -m flux2-klein-4b-q4 <<'END'
 lazuli: no model at flux2-klein-4b-q4: flux-2-klein-4b-Q4_K_M.gguf of unsloth/FLUX.2-klein-4B-GGUF is missing; 'lazuli pull flux2-klein-4b-q4' downloads 5.1 GiB
 END
 try_match 1 "downloads 5.1 GiB" $lazuli plan -m flux2-klein-4b-q4
-try_match 0 '^  flux2-klein-4b-q4 +5.1 GiB of unsloth/FLUX.2-klein-4B-GGUF$' $lazuli pull --help
-try_match 0 '^  flux2-klein-9b-q4 +[0-9.]+ GiB of unsloth/FLUX.2-klein-9B-GGUF \*$' $lazuli pull --help
-try_match 0 '^  \* licence FLUX Non-Commercial$' $lazuli pull --help
-try_match 0 '^  \*\* licence FLUX Kommunity, which limits commercial use$' $lazuli pull --help
-try_match 0 '^  \*\*\* licence Qwen Research, non-commercial$' $lazuli pull --help
+try_match 0 '^  flux2-klein-4b-q4 +5.1 GiB  of unsloth/FLUX.2-klein-4B-GGUF$' $lazuli pull --help
+try_match 0 '^  flux2-klein-9b-q4 +[0-9.]+ GiB  of unsloth/FLUX.2-klein-9B-GGUF \*$' $lazuli pull --help
+for line in '- Apache-2.0' '\* FLUX Non-Commercial' '\+ FLUX Kommunity, which limits commercial use' '# Qwen Research, non-commercial'; do
+    try_match 0 "^  $line\$" $lazuli pull --help
+done
+try_match 0 '^  flux3-klein-base +[0-9.]+ GiB  .*/flux-3-image-klein-base \+$' $lazuli pull --help
 try_match 0 '^flux2-klein-4b-q4$' $lazuli completions names
 
 if $lazuli pull fox 2>&1 </dev/null | grep -q 'built without download support' || ! command -v python3 >/dev/null; then

@@ -1,4 +1,6 @@
 /* test_qwen21.c: Qwen-Image 2.1 against diffusers (diffusers.h). */
+#include <unistd.h>
+
 #include "diffusers.h"
 #include "models/vae.h"
 
@@ -126,5 +128,51 @@ static void previews(void) {
     lz_close(ctx);
 }
 
+/* ---- LoRAs ------------------------------------------------------------------------------------------------------- */
+
+/* The name of a module in the files of diffusers and of ComfyUI. */
+static void write_lora(lz_context *ctx, const char *path, const char *prefix) {
+    static const char *const modules[] = {"attn.to_q", "attn.to_out.0", "img_mlp.gate_layer"};
+    static const int64_t outputs[] = {32, 32, 96};
+    char names[6][120];
+    lz_named_array arrays[6];
+    lz_error err = {0};
+    for (int i = 0; i < 3; i++) {
+        snprintf(names[2 * i], sizeof names[0], "%stransformer_blocks.1.%s.lora_A.weight", prefix, modules[i]);
+        snprintf(names[2 * i + 1], sizeof names[0], "%stransformer_blocks.1.%s.lora_B.weight", prefix, modules[i]);
+        arrays[2 * i] = (lz_named_array){names[2 * i], lz_randn(ctx, LZ_DIMS(2, 32), 1)};
+        arrays[2 * i + 1] = (lz_named_array){names[2 * i + 1], lz_randn(ctx, LZ_DIMS(outputs[i], 2), 2)};
+    }
+    CHECK_OK(lz_weights_save(ctx, path, arrays, 6, NULL, &err), &err);
+}
+
+/* A LoRA changes the picture, by the same amount under both names; its prefix is computed with it too. */
+static void loras(void) {
+    lz_context *ctx = lz_open();
+    lz_scope *scope = lz_scope_begin(ctx, "loras");
+    lz_error err = {0};
+    char path[2][64];
+    lz_picture p[3];
+    memset(p, 0, sizeof p);
+    lz_model *model = lz_model_open(ctx, DATA "/T", &err);
+    if (!CHECK(model != NULL, "%s", err.text)) return;
+    for (int i = 0; i < 3; i++) {
+        if (i) {
+            snprintf(path[i - 1], sizeof path[0], "/tmp/lazuli-qwen21-%d-%d.safetensors", (int)getpid(), i);
+            write_lora(ctx, path[i - 1], i == 1 ? "transformer." : "diffusion_model.");
+            lz_lora lora = {.size = sizeof lora, .path = path[i - 1], .weight = 0.1};
+            CHECK_OK(lz_model_set_loras(model, &lora, 1, &err), &err);
+        }
+        CHECK_OK(lz_generate(model, &p[i], &err, .prompt = "a fox", .width = 64, .height = 32, .seed = 4), &err);
+    }
+    double change = psnr(p[0].pixels, p[1].pixels), same = psnr(p[1].pixels, p[2].pixels);
+    CHECK(change < 60 && same > 200, "%g dB, %g dB", change, same);
+    for (int i = 0; i < 3; i++) lz_picture_free(&p[i]);
+    for (int i = 0; i < 2; i++) unlink(path[i]);
+    lz_model_close(model);
+    lz_scope_end(scope);
+    lz_close(ctx);
+}
+
 TEST_MAIN({"against_diffusers", against_diffusers}, {"options", options}, {"codec", codec},
-          {"wide_attention", wide_attention}, {"previews", previews})
+          {"wide_attention", wide_attention}, {"previews", previews}, {"loras", loras})

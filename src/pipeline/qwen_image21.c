@@ -184,8 +184,12 @@ static void *open_qwen21(lz_context *ctx, const lz_parts *parts, lz_config *inde
     (void)schedule;
     lz_error local = {.status = LZ_OK};
     qwen21 *m = lz_host_alloc(ctx, sizeof *m);
-    if (m) m->ctx = ctx; /* close_qwen21 needs it */
-    if (!m || !(m->text_targets = lz_targets_new(ctx))) lz_out_of_memory(&local, sizeof *m);
+    if (!m) {
+        lz_out_of_memory(err, sizeof *m);
+        return NULL;
+    }
+    m->ctx = ctx; /* close_qwen21 needs it */
+    if (!(m->text_targets = lz_targets_new(ctx))) lz_out_of_memory(&local, LZ_SHOWN);
     if (!local.status && !read_index(m, index, &local)) open_parts(m, parts, &local);
     if (!local.status) return m;
     if (err) *err = local;

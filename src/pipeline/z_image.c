@@ -220,13 +220,15 @@ static lz_array *guide(const void *model, lz_array *v, lz_array *away, lz_array 
     return rows[GUIDED] ? lz_where(lz_greater(rows[GUIDED], 0.0), shortened, v) : shortened;
 }
 
+static const char text_source[] =
+    "Qwen3-4B, such as qwen_3_4b.safetensors of Comfy-Org/z_image_turbo, text_encoder/ of "
+    "Tongyi-MAI/Z-Image-Turbo, or a GGUF file";
+
 const lz_family lz_family_z_image = {
     .name = "Z-Image",
     .pipelines = {"ZImagePipeline"},
     .parts = {&lz_names_z_image, &lz_names_qwen3, NULL, &lz_names_flux1_vae},
-    .sources = {[LZ_PART_TEXT_ENCODER] =
-                    "Qwen3-4B, such as qwen_3_4b.safetensors of Comfy-Org/z_image_turbo, text_encoder/ of "
-                    "Tongyi-MAI/Z-Image-Turbo, or a GGUF file",
+    .sources = {[LZ_PART_TEXT_ENCODER] = text_source,
                 [LZ_PART_VAE] = "ae.safetensors of Comfy-Org/z_image_turbo, or vae/ of Tongyi-MAI/Z-Image-Turbo",
                 [LZ_PART_TOKENIZER] =
                     "tokenizer/ of Tongyi-MAI/Z-Image-Turbo; a GGUF file of the text encoder has its own"},

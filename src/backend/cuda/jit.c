@@ -224,9 +224,7 @@ void lz_cuda_use_prepared(lz_device *d, lz_preparation *list) {
         if (!there && t->stored)
             load(d, t->of, t->stored, NULL);
         else if (!there)
-            load_translated(
-                d, t,
-                NULL); /* after a failure the first call of the function compiles it again and reports the error */
+            load_translated(d, t, NULL); /* after a failure, the first call compiles it again and reports the error */
         else if (t->program)
             d->api.nvrtc.DestroyProgram(&t->program);
         lz_host_free(d->ctx, t->memory);

@@ -12,6 +12,8 @@
  * depends on the tile, so results have the same bits for any number of threads, with or without an epilogue, and for
  * any M and N. There is one exception: if A has few rows, packing B would cost more than the product, so a second
  * variant computes dot products directly from memory, with one partial sum per vector lane. */
+#include <assert.h>
+
 #include "backend/cpu/isa/tiles.h"
 
 /* ---- the engine ------------------------------------------------------------------------------------------------- */
@@ -168,7 +170,9 @@ static void multiply_blocks(bool pairs, const float *a, const float *b, const c_
                     continue;
                 }
 #endif
-                kernels[pairs][some - 1](depth, a + i * depth, b + j * depth, c + j, t->ldc, add);
+                panel_kernel *kernel = kernels[pairs][some - 1];
+                assert(kernel); /* pairs are only used where there is a micro-kernel of pairs (use_pairs) */
+                kernel(depth, a + i * depth, b + j * depth, c + j, t->ldc, add);
             }
             if (last) finish_rows(t->call, t->row + i, some, t->col + piece, end - piece, c + piece, t->ldc);
         }

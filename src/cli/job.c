@@ -280,7 +280,7 @@ static int check_model(const arguments *a) {
     int code = choose_model(a, &choice);
     bool file = choice.folder && access(choice.folder, R_OK) == 0 && !is_folder(choice.folder);
     bool parts = file || choice.set || a->text_encoder || (choice.folder && have_part(choice.folder));
-    if (code == DONE && !parts && !have_model(choice.folder)) {
+    if (code == DONE && choice.folder && !parts && !have_model(choice.folder)) {
         snprintf(err.text, sizeof err.text, "%s is not a model folder: %s", choice.folder,
                  access(choice.folder, F_OK) ? "there is no such file or folder"
                                              : "it has no readable model_index.json");

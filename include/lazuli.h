@@ -351,8 +351,8 @@ typedef struct lz_array lz_array; /* an array of numbers; see lazuli_array.h */
  * "denoise" and s = done in the other stages. */
 typedef struct lz_progress {
     const char *stage;
-    int step;                /* in "denoise" the step, from 0; in "text" 1 for the negative prompt; otherwise 0 */
-    int steps;               /* denoising steps of this picture, in every stage */
+    int step;                /* in "denoise" the pass through the model, from 0; in "text" 1 for the negative prompt; otherwise 0 */
+    int steps;               /* passes of this picture, in every stage: one a step, or two with heun and res_2s */
     double done;             /* the share of this stage or step that is done, 0 to 1 */
     const lz_image *preview; /* an estimate of the finished picture, after each step if the options ask for it; else
                                 NULL. Owned by the library, valid during the call */
@@ -376,7 +376,8 @@ typedef struct lz_picture_options {
                                larger image FLUX.2 takes a megapixel in its shape; Qwen-Image-Edit and 2.1 always take
                                a megapixel in the shape of the last image. Cut down to a multiple of token_pixels
                                (16; of Qwen-Image 2.1 32) */
-    int steps;              /* 0 means the model's default; Turbo of Qwen-Image 2.1 always takes its own 8 */
+    int steps;              /* 0 means the model's default; Turbo of Qwen-Image 2.1 always takes its own 8.
+                               The schedules beta and beta57 may make fewer of many */
     double guidance;        /* 0 means the model's default; above 1 takes two passes; a distilled FLUX.2 ignores it */
     uint64_t seed;          /* of the noise, which is that of torch.Generator("cpu").manual_seed(seed) */
     const lz_image *images; /* reference images */
@@ -391,7 +392,16 @@ typedef struct lz_picture_options {
     int preview;          /* an lz_preview, which watch gets after each step; does not change the picture */
     double preview_pause; /* least seconds between two previews. Steps that end earlier have none, except the last step.
                            * 0 means a preview after every step */
+    const char *sampler;  /* a name of lz_sampler_name; NULL means the model's, which is euler for published models */
+    const char *schedule; /* a name of lz_schedule_name; NULL means "auto", the model's own */
+    double shift;         /* of the schedule, above 0; it replaces the model's, which may depend on the size. 0 means the
+                             model's */
 } lz_picture_options;
+
+/* Names of samplers and schedules, for i = 0, 1, ...; NULL after the last. heun and res_2s evaluate the model twice in
+ * each step but the last; euler_a and lcm add noise, which is drawn with the seed after the noise of the picture. */
+const char *lz_sampler_name(int i);
+const char *lz_schedule_name(int i);
 
 /* lz_generate fills it, and lz_picture_free frees it. The arrays are f32 and evaluated, and are retained until then. */
 typedef struct lz_picture {
@@ -407,7 +417,7 @@ typedef struct lz_picture {
                           and differs slightly from one that is decoded whole */
     int64_t streamed_bytes; /* of weights that were streamed in the last step */
     double text_seconds, encode_seconds, denoise_seconds, decode_seconds;
-    double step_seconds[128]; /* of the first 128 steps that were run */
+    double step_seconds[128]; /* of the first 128 passes that were run */
     lz_context *ctx;
 } lz_picture;
 /* In C, call lz_generate(model, &picture, &err, .prompt = "a red fox", .seed = 1). *picture need not be initialised.
@@ -419,7 +429,7 @@ void lz_picture_free(lz_picture *picture);
 
 /* ---- 7. Before a picture is made ------------------------------------------------------------------------------- */
 
-/* Sets width, height, steps and guidance to the values that lz_generate would use. */
+/* Sets width, height, steps, guidance, sampler and schedule to the values that lz_generate would use. */
 lz_status lz_fill_options(lz_model *model, lz_picture_options *options, lz_error *err);
 
 /* The memory and work of one stage of a picture. The memory of the finished picture (text, noise, latents, pixels) and
@@ -437,6 +447,7 @@ typedef struct lz_picture_plan {
     lz_stage_plan stages[4];
     int n_stages;
     int steps;                        /* number of steps that will be run */
+    int passes;                       /* through the model in these steps */
     int64_t peak_bytes, weight_bytes; /* the largest bytes and the largest weight_bytes of its stages */
     int64_t tile;                     /* above 0 if memory is short: the picture will be decoded in tiles so large */
     double flops;                     /* of all stages */

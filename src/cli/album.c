@@ -127,6 +127,9 @@ static lz_status write_kept(const job *session, const kept *k, char *const *file
     j.picture.height = k->image.height;
     j.picture.steps = k->schedule_steps;
     j.picture.guidance = k->guidance;
+    j.picture.sampler = k->sampler;
+    j.picture.schedule = k->schedule;
+    j.picture.shift = k->shift;
     args.strength = k->strength;
     args.n_images = k->wish.n_references;
     for (int i = 0; i < args.n_images; i++) args.images[i] = files[i];

@@ -28,10 +28,12 @@ typedef struct kept {
     char *prompt; /* owned: the prompt of the wish without the tags of LoRAs; or NULL */
     char *loras;  /* owned: the LoRAs, as in struct job; or NULL */
     bool loras_ordinary;
-    double guidance, strength; /* strength: 0 without a start image */
-    char *path;                /* owned: the file that it was last saved to or loaded from; or NULL */
-    bool exact;                /* the file has exactly these pixels (not so for JPEG) */
-    char *copy;                /* owned: its file below the state folder; or NULL */
+    double guidance, strength;      /* strength: 0 without a start image */
+    const char *sampler, *schedule; /* constants of the library */
+    double shift;                   /* 0: the model's */
+    char *path;                     /* owned: the file that it was last saved to or loaded from; or NULL */
+    bool exact;                     /* the file has exactly these pixels (not so for JPEG) */
+    char *copy;                     /* owned: its file below the state folder; or NULL */
 } kept;
 
 typedef struct album {

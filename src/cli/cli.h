@@ -85,7 +85,8 @@ struct arguments {
     int64_t seeds[MAX_PICTURES];
     int n_seeds;
     int64_t width, height, steps, count, threads, verbose; /* 0: not given */
-    double guidance, strength;                             /* 0: not given */
+    double guidance, strength, shift;                      /* 0: not given */
+    const char *sampler, *schedule;                        /* NULL: not given */
     bool help, version, json, quiet, profile, check;
     const char *from, *settings; /* files with further options */
     json_t *sources[2];          /* owned: the JSON of these files; strings above point into it */
@@ -116,7 +117,9 @@ bool is_setting(const option *option); /* the option is about the picture, so it
 bool keeps_text(const option *option); /* the option stores a pointer to its value */
 bool collects(const option *option);   /* the option may be given several times, and all values are used */
 void forget_option(arguments *args, const option *option); /* removes the values of an option that collects */
-const char *option_choices(const option *option);          /* "auto f32 bf16", or NULL: any value */
+/* The name of a sampler or schedule in the library, also from a name that other programs use; NULL: there is none. */
+const char *name_in_library(const option *o, const char *value);
+const char *option_choices(const option *option); /* "auto f32 bf16", or NULL: any value */
 bool is_given(const arguments *args, const char *name);
 bool is_elsewhere(const arguments *args, const char *name); /* it comes from a file of settings */
 bool is_by_line(const arguments *args, const char *name);   /* it comes from this line of a batch */
@@ -315,6 +318,10 @@ void job_drop(job *j);                /* frees j->work, which uses prompt and im
 int job_plan(job *j);                 /* plans the picture */
 int job_ask(job *j);                  /* job_fill and job_plan */
 void job_close(job *j);
+typedef struct plan_steps {
+    char text[96];
+} plan_steps;
+plan_steps show_plan_steps(const job *j); /* of the plan, with the sampler: "8 steps of heun in 15 passes" */
 void print_plan(FILE *to, const job *j);
 /* The folder of the model, or its name if it is not on this machine; for messages. */
 const char *model_told(const job *j);

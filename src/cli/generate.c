@@ -98,16 +98,27 @@ static int check_sides(const job *j) {
 
 /* ---- one picture ------------------------------------------------------------------------------------------------- */
 
+/* The name of a sampler in other programs, where it differs. */
+static const char *title(const char *sampler) {
+    static const char *const titles[][2] = {
+        {"euler", "Euler"},     {"heun", "Heun"}, {"dpm++2m", "DPM++ 2M"}, {"unipc", "UniPC"},
+        {"euler_a", "Euler a"}, {"lcm", "LCM"},   {"res_2s", "Res 2S"},    {"res_multistep", "Res Multistep"}};
+    for (size_t i = 0; i < COUNT(titles); i++)
+        if (strcmp(titles[i][0], sampler) == 0) return titles[i][1];
+    return sampler;
+}
+
 /* The "parameters" text of AUTOMATIC1111's web UI, which many programs read: prompt, negative prompt, settings. */
 static char *parameters_of(const facts *f, const job *j) {
     const arguments *a = j->args;
     char *text = NULL;
-    int n = asprintf(&text,
-                     "%s\n%s%s%sSteps: %d, Sampler: Euler, CFG scale: %s%s%s, Size: %s, Model: %s%s%s, Version: %s",
-                     j->picture.prompt, a->negative ? "Negative prompt: " : "", a->negative ? a->negative : "",
-                     a->negative ? "\n" : "", j->picture.steps, f->guidance,
-                     a->noise ? "" : ", Seed: ", a->noise ? "" : f->seed, f->size, f->model,
-                     a->strength > 0 ? ", Denoising strength: " : "", a->strength > 0 ? f->strength : "", f->software);
+    bool other = strcmp(j->picture.schedule, "auto") != 0;
+    int n = asprintf(
+        &text, "%s\n%s%s%sSteps: %d, Sampler: %s%s%s, CFG scale: %s%s%s, Size: %s, Model: %s%s%s, Version: %s",
+        j->picture.prompt, a->negative ? "Negative prompt: " : "", a->negative ? a->negative : "",
+        a->negative ? "\n" : "", j->picture.steps, title(j->picture.sampler), other ? ", Schedule type: " : "",
+        other ? j->picture.schedule : "", f->guidance, a->noise ? "" : ", Seed: ", a->noise ? "" : f->seed, f->size,
+        f->model, a->strength > 0 ? ", Denoising strength: " : "", a->strength > 0 ? f->strength : "", f->software);
     return n < 0 ? NULL : text;
 }
 
@@ -130,6 +141,7 @@ static bool describe(facts *f, const job *j, const lz_picture *p, int64_t seed) 
         snprintf(f->steps, sizeof f->steps, "%d of %d", p->steps, j->picture.steps);
     snprintf(f->guidance, sizeof f->guidance, "%g", p->guidance);
     snprintf(f->strength, sizeof f->strength, "%g", j->args->strength);
+    snprintf(f->shift, sizeof f->shift, "%g", j->picture.shift);
     snprintf(f->size, sizeof f->size, "%lldx%lld", (long long)p->image.width, (long long)p->image.height);
     snprintf(f->software, sizeof f->software, "Lazuli %s", lz_version());
     json_t *settings = settings_of(j, seed, j->args->full_paths);
@@ -148,6 +160,9 @@ static bool describe(facts *f, const job *j, const lz_picture *p, int64_t seed) 
                    {"steps", f->steps},
                    {"strength", j->args->strength > 0 ? f->strength : NULL},
                    {"guidance", f->guidance},
+                   {"sampler", j->picture.sampler},
+                   {"schedule", j->picture.schedule},
+                   {"shift", j->picture.shift > 0 ? f->shift : NULL},
                    {"lora", f->loras},
                    {"size", f->size},
                    {"model", f->model},
@@ -188,7 +203,7 @@ lz_status write_picture(const job *j, const lz_picture *p, int64_t seed, const c
 
 static json_t *picture_json(const job *j, const char *path, int64_t seed, const lz_picture *p, double write_seconds) {
     json_t *steps = json_array();
-    for (int i = 0; i < p->steps && i < (int)COUNT(p->step_seconds); i++)
+    for (int i = 0; i < j->plan.passes && i < (int)COUNT(p->step_seconds); i++)
         json_array_append_new(steps, json_milliseconds(p->step_seconds[i]));
     double all = p->text_seconds + p->encode_seconds + p->denoise_seconds + p->decode_seconds + write_seconds;
     return json_pack("{s:o, s:I, s:{s:o, s:o, s:o, s:o, s:o, s:o}, s:o, s:I, s:I, s:o}", "file", json_text(path),
@@ -355,7 +370,7 @@ static void tell_before(const job *j) {
     say(stderr, "device    %s\n", lz_device_name(j->ctx));
     say(stderr, "model     %s: %s%s\n", j->folder, j->facts.family, j->facts.distilled ? ", distilled" : "");
     fprintf(stderr, "picture   %lld x %lld, %s, guidance %g\n\n", (long long)j->picture.width,
-            (long long)j->picture.height, show_steps(j->plan.steps, j->picture.steps).text, j->picture.guidance);
+            (long long)j->picture.height, show_plan_steps(j).text, j->picture.guidance);
     print_plan(stderr, j);
     fputc('\n', stderr);
 }
@@ -366,15 +381,17 @@ static json_t *run_json(const making *m) {
     json_t *seeds = json_array(), *images = json_array();
     for (int i = 0; i < m->n; i++) json_array_append_new(seeds, json_integer(m->seeds[i]));
     for (int i = 0; i < a->n_images; i++) json_array_append_new(images, json_text(a->images[i]));
-    return json_pack("{s:o, s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:I, s:O}", "model",
-                     json_text(j->folder), "family", j->facts.family, "device", lz_device_name(j->ctx), "prompt",
-                     json_text(j->picture.prompt), "negative", json_text(a->negative), "width",
-                     (json_int_t)j->picture.width, "height", (json_int_t)j->picture.height, "steps",
-                     (json_int_t)j->plan.steps, "schedule_steps", (json_int_t)j->picture.steps, "guidance",
-                     j->picture.guidance, "images", images, "strength",
-                     a->strength > 0 ? json_real(a->strength) : json_null(), "noise", json_text(a->noise), "seeds",
-                     seeds, "open_milliseconds", json_milliseconds(m->open_seconds), "peak_bytes",
-                     (json_int_t)lz_memory_info(j->ctx).peak, "pictures", m->pictures);
+    return json_pack(
+        "{s:o, s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:O}",
+        "model", json_text(j->folder), "family", j->facts.family, "device", lz_device_name(j->ctx), "prompt",
+        json_text(j->picture.prompt), "negative", json_text(a->negative), "width", (json_int_t)j->picture.width,
+        "height", (json_int_t)j->picture.height, "steps", (json_int_t)j->plan.steps, "schedule_steps",
+        (json_int_t)j->picture.steps, "passes", (json_int_t)j->plan.passes, "guidance", j->picture.guidance, "sampler",
+        j->picture.sampler, "schedule", j->picture.schedule, "shift",
+        j->picture.shift > 0 ? json_real(j->picture.shift) : json_null(), "images", images, "strength",
+        a->strength > 0 ? json_real(a->strength) : json_null(), "noise", json_text(a->noise), "seeds", seeds,
+        "open_milliseconds", json_milliseconds(m->open_seconds), "peak_bytes", (json_int_t)lz_memory_info(j->ctx).peak,
+        "pictures", m->pictures);
 }
 
 static int tell_profile(const job *j) {

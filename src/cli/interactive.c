@@ -76,6 +76,9 @@ static int run(session *s, const wish *w) {
               .loras = j->loras ? strdup(j->loras) : NULL,
               .loras_ordinary = j->loras_ordinary,
               .guidance = p.guidance,
+              .sampler = j->picture.sampler,
+              .schedule = j->picture.schedule,
+              .shift = j->picture.shift,
               .strength = j->picture.strength};
     k.wish.prompt = strdup(w->prompt);
     album_add(&s->album, j, &k);
@@ -207,6 +210,19 @@ static void set_real(session *s, const char *name, const char *rest, double *to)
 }
 
 static void set_guidance(session *s, const char *rest) { set_real(s, "guidance", rest, &s->args.guidance); }
+static void set_shift(session *s, const char *rest) { set_real(s, "shift", rest, &s->args.shift); }
+
+static void set_name(session *s, const char *name, const char *rest, const char **to) {
+    const option *o = find_option(name, strlen(name));
+    const char *found = *rest ? name_in_library(o, rest) : NULL;
+    if (*rest && !found)
+        fail(&s->args, NOT_UNDERSTOOD, "there is no %s '%s'; there are %s", name, rest, option_choices(o));
+    else
+        *to = found;
+}
+
+static void set_sampler(session *s, const char *rest) { set_name(s, "sampler", rest, &s->args.sampler); }
+static void set_schedule(session *s, const char *rest) { set_name(s, "schedule", rest, &s->args.schedule); }
 static void set_strength(session *s, const char *rest) { set_real(s, "strength", rest, &s->args.strength); }
 
 static void again(session *s, const char *rest) {
@@ -331,6 +347,9 @@ static const struct {
     {"/seed", "[N]", "seed of the next pictures (default: random)", set_seed},
     {"/steps", "[N]", "steps of the next pictures (default: the model's)", set_steps},
     {"/guidance", "[X]", "how closely prompts are followed (default: the model's)", set_guidance},
+    {"/sampler", "[NAME]", "how a step is made, as --sampler (default: the model's)", set_sampler},
+    {"/schedule", "[NAME]", "noise in each step, as --schedule (default: the model's)", set_schedule},
+    {"/shift", "[X]", "shift of the schedule (default: the model's)", set_shift},
     {"/strength", "[X]", "start from the first $N and change it this much (default: look at it)", set_strength},
     {"/lora", "[FILE[=X]]", "add a LoRA for the next pictures (without FILE: remove all)", set_lora},
     {"/again", "", "make the last picture again, with the current size, steps ...", again},

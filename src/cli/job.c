@@ -439,6 +439,9 @@ int job_settle(job *j) {
     j->picture.height = a->height;
     j->picture.steps = (int)a->steps;
     j->picture.guidance = a->guidance;
+    j->picture.sampler = a->sampler;
+    j->picture.schedule = a->schedule;
+    j->picture.shift = a->shift;
     job_drop(j);
     j->work = lz_job_new(j->model, &j->picture, &err);
     if (!j->work) return fail_with(a, &err);
@@ -447,6 +450,8 @@ int job_settle(job *j) {
     j->picture.height = settled->height;
     j->picture.steps = settled->steps;
     j->picture.guidance = settled->guidance;
+    j->picture.sampler = settled->sampler; /* constants of the library */
+    j->picture.schedule = settled->schedule;
     say_cut(j);
     say_useless(j);
     return DONE;
@@ -474,6 +479,19 @@ const char *model_told(const job *j) { return j->published ? j->name : j->folder
 /* Prints a cell of the column of estimated times, if there is an estimate. */
 static void print_time(FILE *to, const job *j, const char *text) {
     if (j->estimate.seconds > 0) fprintf(to, " %12s", text);
+}
+
+/* The sampler and the schedule are named if they are not the usual ones. */
+plan_steps show_plan_steps(const job *j) {
+    plan_steps f;
+    size_t n = (size_t)snprintf(f.text, sizeof f.text, "%s", show_steps(j->plan.steps, j->picture.steps).text);
+    if (strcmp(j->picture.sampler, "euler") != 0)
+        n += (size_t)snprintf(f.text + n, sizeof f.text - n, " of %s", j->picture.sampler);
+    if (j->plan.passes != j->plan.steps)
+        n += (size_t)snprintf(f.text + n, sizeof f.text - n, " in %d passes", j->plan.passes);
+    if (strcmp(j->picture.schedule, "auto") != 0)
+        snprintf(f.text + n, sizeof f.text - n, ", schedule %s", j->picture.schedule);
+    return f;
 }
 
 void print_plan(FILE *to, const job *j) {

@@ -106,10 +106,27 @@ static int take_offload(arguments *args, const option *o, const char *value) {
     return fail(args, NOT_UNDERSTOOD, "--%s takes auto, none or stream, not '%s'", o->name, value);
 }
 
-static int take_schedule(arguments *args, const option *o, const char *value) {
+static int take_lora_schedule(arguments *args, const option *o, const char *value) {
     args->lora_ordinary = strcmp(value, "model") == 0;
     if (args->lora_ordinary || strcmp(value, "lora") == 0) return DONE;
     return fail(args, NOT_UNDERSTOOD, "--%s takes lora or model, not '%s'", o->name, value);
+}
+
+const char *name_in_library(const option *o, const char *value) {
+    static const char *const others[][2] = {
+        {"dpmpp_2m", "dpm++2m"}, {"uni_pc", "unipc"}, {"euler_ancestral", "euler_a"}};
+    const char *(*name)(int i) = o->to == offsetof(arguments, sampler) ? lz_sampler_name : lz_schedule_name;
+    for (size_t i = 0; i < COUNT(others); i++)
+        if (strcmp(value, others[i][0]) == 0) value = others[i][1];
+    for (int i = 0; name(i); i++)
+        if (strcmp(name(i), value) == 0) return name(i);
+    return NULL;
+}
+
+static int take_name(arguments *args, const option *o, const char *value) {
+    const char **to = place(args, o);
+    if ((*to = name_in_library(o, value))) return DONE;
+    return fail(args, NOT_UNDERSTOOD, "there is no %s '%s'; there are %s", o->name, value, option_choices(o));
 }
 
 /* Checks the form only; whether the device exists is checked later. */
@@ -144,6 +161,10 @@ static int take_settings_file(arguments *args, const option *o, const char *valu
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
 #define TO(field) offsetof(arguments, field)
+/* The names of lz_sampler_name and lz_schedule_name. */
+#define SAMPLERS "euler heun dpm++2m unipc res_multistep res_2s euler_a lcm"
+#define SCHEDULES                                                                                                      \
+    "auto simple beta beta57 sgm_uniform normal karras exponential kl_optimal linear_quadratic bong_tangent"
 
 static const char what[] = "picture", leads[] = "steps, guidance and images", files[] = "files", machine[] = "device",
                   words[] = "messages";
@@ -177,6 +198,12 @@ const option options[] = {
      PICTURE, take_number, TO(guidance), 1, 1000},
     {"negative", 'n', "TEXT", leads, "what the picture should not show; needs guidance", PICTURE, take_text,
      TO(negative), 0, 0},
+    {"sampler", 0, "NAME", leads, "how a step is made: " SAMPLERS " (default: the model's)", PICTURE, take_name,
+     TO(sampler), 0, 0},
+    {"schedule", 0, "NAME", leads, "noise in each step: " SCHEDULES " (default: auto, the model's)", PICTURE, take_name,
+     TO(schedule), 0, 0},
+    {"shift", 0, "X", leads, "shift of the schedule; more means more steps at high noise (default: the model's)",
+     PICTURE, take_number, TO(shift), 0.01, 100},
     {"image", 'i', "FILE", leads, "an image to look at (PNG, JPEG, WebP); may be repeated", PICTURE, take_image,
      TO(images), 0, 0},
     {"strength", 0, "X", leads, "start from the first image and change it this much; 1 keeps nothing of it", PICTURE,
@@ -188,7 +215,7 @@ const option options[] = {
     {"lora-folder", 0, "DIR", leads, "folder of LoRAs for <lora:NAME:0.8> in a prompt (default $LAZULI_LORAS)", PICTURE,
      take_text, TO(lora_folder), 0, 0},
     {"lora-schedule", 0, "WHOSE", leads,
-     "steps, guidance and schedule with a LoRA for few steps (Lightning): lora or model", PICTURE, take_schedule,
+     "steps, guidance and schedule with a LoRA for few steps (Lightning): lora or model", PICTURE, take_lora_schedule,
      TO(lora_ordinary), 0, 0},
     {"output", 'o', "FILE", files, ".png, .jpg, .webp, DIR or - (default lazuli-SEED.png)", PICTURE | CODEC, take_text,
      TO(output), 0, 0},
@@ -265,7 +292,9 @@ void forget_option(arguments *args, const option *o) {
 
 const char *option_choices(const option *o) {
     if (o->to == TO(device)) return "auto cpu cuda ref";
-    if (o->take == take_schedule) return "lora model";
+    if (o->take == take_lora_schedule) return "lora model";
+    if (o->to == TO(sampler)) return SAMPLERS;
+    if (o->to == TO(schedule)) return SCHEDULES;
     return o->take == take_precision ? "auto f32 bf16" : o->take == take_offload ? "auto none stream" : NULL;
 }
 

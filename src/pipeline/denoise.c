@@ -4,16 +4,17 @@
 
 /* ---- arrays of the schedule and the size ------------------------------------------------------------------------- */
 
-static const lz_slot schedule_list[] = {LZ_SLOT(sigma_drops), LZ_SLOT(clean_row), LZ_SLOT(rows)};
+static const lz_slot schedule_list[] = {LZ_SLOT(sigma_drops), LZ_SLOT(weights), LZ_SLOT(clean_row), LZ_SLOT(rows)};
 static const lz_slot size_list[] = {LZ_SLOT(tables)};
 const lz_slot_list lz_schedule_slots = LZ_SLOT_LIST(schedule_list), lz_size_slots = LZ_SLOT_LIST(size_list);
 
-void lz_describe_schedule(const lz_model *m, const float *sigmas, int steps, lz_slots *to) {
+void lz_describe_schedule(const lz_model *m, const lz_passes *p, lz_slots *to) {
     double scale = m->schedule.time_scale;
-    lz_array *levels = lz_from(m->ctx, LZ_DIMS(steps + 1), LZ_F32, sigmas);
-    lz_array *before = lz_slice(levels, 0, 0, steps, 1);
+    lz_array *levels = lz_from(m->ctx, LZ_DIMS(p->n + 1), LZ_F32, p->sigmas);
+    lz_array *before = lz_slice(levels, 0, 0, p->n, 1);
+    if (p->n_weights) to->weights = lz_from(m->ctx, LZ_DIMS(p->n, p->n_weights), LZ_F32, p->weights);
     m->family->rows(m->state, scale == 1 ? before : lz_mul(before, scale), to);
-    to->sigma_drops = lz_sub(lz_slice(levels, 0, 1, steps + 1, 1), before);
+    to->sigma_drops = lz_sub(lz_slice(levels, 0, 1, p->n + 1, 1), before);
 }
 
 void lz_count_text(const lz_slots *s, lz_layout *layout) {
@@ -42,7 +43,9 @@ static void describe_begin(const lz_traced *t, const lz_slots *in, lz_slots *out
     out->step_index = in->step_index;
     out->guidance = in->guidance;
     out->references = in->references;
-    if (t->sampler->n_states) t->sampler->begin(out->x, out->states);
+    if (t->sampler->begin) t->sampler->begin(out->x, out->states);
+    for (int i = 0; i < t->sampler->n_states && !t->sampler->begin; i++)
+        out->states[i] = lz_contiguous(lz_mul(out->x, 0.0));
 }
 
 lz_traced lz_trace_begin(const lz_model *m, const lz_layout *layout, const lz_sampler *sampler) {
@@ -63,26 +66,49 @@ static lz_array *number_array(lz_context *ctx, double value) {
 
 void lz_fill_begin(const lz_job *job, lz_slots *s) {
     lz_context *ctx = job->model->ctx;
-    int64_t first = job->first_step;
+    int64_t first = job->first_pass;
     s->guidance = number_array(ctx, job->options.guidance);
     s->step_index = lz_from(ctx, LZ_DIMS(1), LZ_I64, &first);
     if (s->start) { /* the start image mixed with the noise of the first step */
-        double noise = (double)job->sigmas[first];
+        double noise = (double)job->passes.sigmas[first];
         s->start_share = number_array(ctx, 1 - noise);
         s->noise_share = number_array(ctx, noise);
     }
 }
 
+lz_dims lz_job_step_noise(const lz_job *job) {
+    const lz_layout *l = &job->layout;
+    return LZ_DIMS(job->passes.n - job->first_pass, l->h * l->w, lz_token_channels(job->model));
+}
+
+/* The noise of all passes: what torch.randn gives in further calls, after that of the noise of the picture. A call
+ * draws blocks of 16 numbers, so that several calls give the numbers of one. */
+static lz_array *draw_step_noise(const lz_job *job) {
+    const lz_family *f = job->model->family;
+    lz_dims d = lz_job_step_noise(job), latents = lz_job_latents(job);
+    int64_t n = d.at[0], each = d.at[1] * d.at[2], skipped = job->options.noise ? 0 : 1, patch = f->patch;
+    if (each % 16) return lz_poison(job->model->ctx, LZ_BAD_SHAPE, "noise of %lld numbers", (long long)each);
+    lz_array *all = lz_randn(job->model->ctx, LZ_DIMS((n + skipped) * each), job->options.seed);
+    all = lz_slice(all, 0, skipped * each, (n + skipped) * each, 1);
+    if (!f->steps_planes) return lz_contiguous(lz_reshape(all, d));
+    int64_t c = latents.at[1];
+    all = lz_reshape(all, LZ_DIMS(n, c, job->layout.h, patch, job->layout.w, patch));
+    return lz_contiguous(lz_reshape(lz_permute(all, LZ_DIMS(0, 2, 4, 1, 3, 5)), d));
+}
+
 static lz_status make_noise(lz_job *job, lz_error *err) {
     const lz_picture_options *o = &job->options;
-    job->slots.noise = o->noise ? lz_cast(o->noise, LZ_F32) : lz_randn(job->model->ctx, lz_job_latents(job), o->seed);
-    return lz_eval(job->slots.noise, err);
+    lz_slots *s = &job->slots;
+    s->noise = o->noise ? lz_cast(o->noise, LZ_F32) : lz_randn(job->model->ctx, lz_job_latents(job), o->seed);
+    if (job->sampler->noisy) s->step_noise = draw_step_noise(job);
+    lz_status status = lz_eval(s->noise, err);
+    return status || !s->step_noise ? status : lz_eval(s->step_noise, err);
 }
 
 lz_status lz_job_loop(lz_job *job, const lz_slots *s, lz_error *err) {
     lz_error local = {.status = LZ_OK};
     lz_count_text(s, &job->layout);
-    if (!job->schedule) job->schedule = lz_schedule_take(job->model, job->sigmas, job->options.steps + 1, &local);
+    if (!job->schedule) job->schedule = lz_schedule_take(job->model, &job->passes, &local);
     if (job->schedule && !job->loop) job->loop = lz_loop_take(job->model, &job->layout, job->sampler, &local);
     if (local.status && err) *err = local;
     return local.status;
@@ -126,7 +152,7 @@ static lz_status begin(lz_job *job, lz_error *err) {
 
 static const lz_slot step_in[] = {LZ_SLOT(x),         LZ_SLOT(step_index), LZ_SLOT(states),  LZ_SLOT(sigma_drops),
                                   LZ_SLOT(guidance),  LZ_SLOT(tables),     LZ_SLOT(context), LZ_SLOT(references),
-                                  LZ_SLOT(clean_row), LZ_SLOT(rows)};
+                                  LZ_SLOT(clean_row), LZ_SLOT(rows),       LZ_SLOT(weights), LZ_SLOT(step_noise)};
 static const lz_slot step_out[] = {LZ_SLOT(x), LZ_SLOT(step_index), LZ_SLOT(states)};
 
 typedef struct step_inputs {
@@ -151,9 +177,12 @@ static lz_array *guided_velocity(const lz_sampler_step *s, lz_array *x, lz_array
 
 static void describe_step(const lz_traced *t, const lz_slots *in, lz_slots *out) {
     const step_inputs inputs = {t, in};
-    const lz_sampler_step step = {.x = in->x,
+    const lz_sampler_step step = {.sampler = t->sampler,
+                                  .x = in->x,
                                   .step_index = in->step_index,
                                   .sigma_drops = in->sigma_drops,
+                                  .weights = in->weights,
+                                  .noise = in->step_noise,
                                   .states = in->states,
                                   .velocity = guided_velocity,
                                   .user = &inputs};
@@ -172,13 +201,13 @@ lz_traced lz_trace_step(const lz_model *m, const lz_layout *layout, const lz_sam
     return (lz_traced){.kind = &kind, .model = m, .sampler = sampler, .layout = *layout};
 }
 
-/* A step replaces the slots that are passed from step to step. Those of the step before are released, so that two sets
- * of output arrays serve any number of steps. */
-static lz_status take_step(lz_job *job, int step, lz_error *err) {
+/* A pass replaces the slots that are passed from pass to pass. Those of the pass before are released, so that two sets
+ * of output arrays serve any number of passes. */
+static lz_status take_step(lz_job *job, int pass, lz_error *err) {
     lz_context *ctx = job->model->ctx;
     lz_traced *program = &job->loop->step;
     lz_slots last = job->slots, next = job->slots;
-    lz_status status = lz_job_begin(job, "denoise", step - job->first_step, err);
+    lz_status status = lz_job_begin(job, "denoise", pass - job->first_pass, err);
     if (status) return status;
     lz_scope *scope = lz_scope_begin(ctx, "step");
     int64_t streamed = lz_memory_info(ctx).streamed;
@@ -186,7 +215,7 @@ static lz_status take_step(lz_job *job, int step, lz_error *err) {
     job->picture->streamed_bytes = lz_memory_info(ctx).streamed - streamed;
     lz_slots_retain(program->kind->out, &next);
     lz_slots_copy(program->kind->out, &next, &job->slots);
-    if (!status) status = lz_job_preview(job, step, last.x, err);
+    if (!status) status = lz_job_preview(job, pass, last.x, err);
     lz_slots_release(program->kind->out, &last);
     lz_scope_end(scope);
     return status;
@@ -199,10 +228,10 @@ static lz_status take_steps(lz_job *job, lz_error *err) {
     lz_slot_list handed = job->loop->step.kind->out;
     lz_status status = LZ_OK;
     lz_slots_retain(handed, &job->slots);
-    for (int i = job->first_step; i < job->options.steps && !status; i++) {
+    for (int i = job->first_pass; i < job->passes.n && !status; i++) {
         double begun = lz_now();
         status = take_step(job, i, err);
-        int run = i - job->first_step;
+        int run = i - job->first_pass;
         if (run < TIMES) job->picture->step_seconds[run] = lz_now() - begun;
     }
     lz_slots last = job->slots;

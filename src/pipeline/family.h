@@ -78,6 +78,8 @@ typedef struct lz_family {
     lz_array *(*decode)(const void *model, lz_array *tokens, int64_t h, int64_t w); /* -> [h, w, 3] in -1..1 */
     double (*mu)(const lz_schedule *schedule, int64_t tokens, int steps);           /* see schedule.h */
     bool torch_line;                                                                /* see schedule.h */
+    bool steps_planes; /* the pipeline of diffusers steps latents [1, c, h, w], not tokens: the layout of noise */
+    bool euler_only;   /* if distilled: only Euler's step is defined */
     /* These describe the arrays that are computed before the loop. */
     void (*tables)(const void *model, const lz_layout *layout, lz_slots *to); /* to->tables */
     /* sets to->rows and to->clean_row; times [steps]: sigmas times schedule->time_scale */

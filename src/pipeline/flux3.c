@@ -303,6 +303,7 @@ const lz_family lz_family_flux3 = {
     .patch = 1,
     .distilled = distilled,
     .ignores_guidance = true,
+    .euler_only = true,
     .default_steps = default_steps,
     .default_guidance = 3.5,
     .caption_bytes = 200, /* some 35 words */

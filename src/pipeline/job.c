@@ -37,8 +37,7 @@ void lz_job_cancel(lz_job *job) {
 
 /* Only the thread that runs the job writes its view, so this thread reads it without the lock. */
 lz_status lz_job_begin(lz_job *job, const char *stage, int step, lz_error *err) {
-    lz_job_view view = {
-        .state = LZ_JOB_RUNNING, .stage = stage, .step = step, .steps = job->options.steps - job->first_step};
+    lz_job_view view = {.state = LZ_JOB_RUNNING, .stage = stage, .step = step, .steps = lz_job_passes(job)};
     update_view(job, &view);
     return atomic_load(&job->cancelled) ? lz_fail(err, LZ_CANCELLED, "stopped before a stage or a step") : LZ_OK;
 }
@@ -94,7 +93,7 @@ lz_job *lz_job_make(lz_model *model, const lz_picture_options *options, const lz
     }
     job->model = model;
     job->lora_changes = model->lora_changes;
-    job->sampler = sampler ? sampler : &lz_samplers[LZ_SAMPLER_EULER];
+    job->sampler = sampler;
     if (lz_read_options(&job->options, sizeof job->options, options, "LZ_PICTURE_OPTIONS", err)) {
         lz_host_free(ctx, job);
         return NULL;
@@ -160,7 +159,8 @@ void lz_job_free(lz_job *job) {
     lz_context *ctx = job->model->ctx;
     end_stages(job);
     lz_job_free_tokens(job);
-    lz_host_free(ctx, job->sigmas);
+    lz_host_free(ctx, job->passes.sigmas);
+    lz_host_free(ctx, job->passes.weights);
     lz_host_free(ctx, (char *)job->options.prompt);
     lz_host_free(ctx, (char *)job->options.negative);
     pthread_cond_destroy(&job->changed);
@@ -236,7 +236,7 @@ static lz_status run_stages(lz_job *job, lz_picture *p, lz_error *err) {
         if (stages[i].seconds) *stages[i].seconds = lz_now() - begun;
     }
     p->ctx = job->model->ctx;
-    p->steps = job->options.steps - job->first_step;
+    p->steps = job->steps - job->first_step;
     p->prompt_cut = job->prompts[0].cut || job->prompts[1].cut;
     if (p->prompt_cut && !status)
         lz_tell(p->ctx, LZ_LOG_NOTE, "the prompt has more tokens than the model reads, so its end was ignored");

@@ -19,8 +19,10 @@ struct lz_job {
     const lz_sampler *sampler;
     lz_picture_options options; /* settled: size, steps and guidance are filled in; prompts are owned copies */
     lz_crop crop;               /* what becomes the picture; width 0: all. options has the size before it */
-    int first_step;             /* above 0 with a start image, which replaces the first steps */
-    float *sigmas;              /* [steps + 1], owned */
+    int schedule_kind;          /* of lz_schedule_list */
+    int steps;                  /* of the schedule */
+    int first_step, first_pass; /* above 0 with a start image, which replaces the first steps */
+    lz_passes passes;           /* owned; sigmas is NULL until lz_job_sigmas */
     lz_layout layout;           /* text_tokens are 0 until the prompt is encoded */
 
     bool has_tokens;
@@ -55,7 +57,7 @@ struct lz_job {
     struct lz_job *next; /* in model->jobs */
 };
 
-/* lz_job_new with a sampler; NULL: the default. */
+/* lz_job_new with a sampler; NULL: that of the options. */
 lz_job *lz_job_make(lz_model *model, const lz_picture_options *options, const lz_sampler *sampler, lz_error *err);
 
 /* ---- stages ------------------------------------------------------------------------------------------------------ */
@@ -69,7 +71,7 @@ lz_status lz_job_settle(lz_job *job, lz_error *err); /* settle.c: options, first
 /* An error if the LoRAs of the model were changed after the job was made. */
 lz_status lz_job_check_loras(const lz_job *job, lz_error *err);
 lz_status lz_check_previews(const lz_picture_options *options, lz_error *err);
-lz_status lz_job_sigmas(lz_job *job, lz_error *err);  /* unless they are there */
+lz_status lz_job_sigmas(lz_job *job, lz_error *err);  /* makes passes, unless they are there */
 lz_status lz_job_tokens(lz_job *job, lz_error *err);  /* text.c: makes the tokens of prompts, unless they exist */
 lz_status lz_job_prepare(lz_job *job, lz_error *err); /* job.c: sigmas and tokens */
 void lz_job_free_tokens(lz_job *job);
@@ -83,12 +85,13 @@ lz_status lz_job_images(lz_job *job, lz_error *err);        /* makes the slots s
 lz_status lz_job_loop(lz_job *job, const lz_slots *slots, lz_error *err);
 lz_status lz_job_denoise(lz_job *job, lz_error *err); /* makes the slots noise and x */
 void lz_job_end_loop(lz_job *job, bool used);         /* puts loop and schedule back into model->kept */
-/* preview.c: calls the user's function with a preview. step: index in the schedule; before: x before the step. */
-lz_status lz_job_preview(lz_job *job, int step, lz_array *before, lz_error *err);
+/* preview.c: calls the user's function with a preview. pass: its index; before: x before it. */
+lz_status lz_job_preview(lz_job *job, int pass, lz_array *before, lz_error *err);
 
 /* The reference images, without a start image. */
 const lz_image *lz_job_references(const lz_job *job, int *n);
 lz_dims lz_job_latents(const lz_job *job); /* their shape */
+int lz_job_passes(const lz_job *job);      /* number of passes through the model that are run */
 
 /* recall.c: lz_recall returns the features of a recently encoded prompt, retained, or NULL; lz_remember keeps features
  * for it. */
@@ -98,8 +101,9 @@ void lz_remember(lz_model *m, const lz_prompt *prompt, lz_array *features);
 /* ---- the programs of the loop (denoise.c) ------------------------------------------------------------------------ */
 
 extern const lz_slot_list lz_schedule_slots, lz_size_slots;
-/* Describes sigma_drops, rows and clean_row from [steps + 1] sigmas. */
-void lz_describe_schedule(const lz_model *m, const float *sigmas, int steps, lz_slots *to);
+/* Describes sigma_drops, weights, rows and clean_row. */
+void lz_describe_schedule(const lz_model *m, const lz_passes *passes, lz_slots *to);
+lz_dims lz_job_step_noise(const lz_job *job); /* shape of the noise of all steps */
 /* The two programs of the loop, not compiled yet. `begin` makes the inputs of the first step from noise and features;
  * `step` makes the next x, and adds 1 to step_index, which is on the device: a step has no input from the host. */
 lz_traced lz_trace_begin(const lz_model *m, const lz_layout *layout, const lz_sampler *sampler);

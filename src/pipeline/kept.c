@@ -24,7 +24,8 @@ static void free_schedule(lz_model *m, void *item) {
     lz_schedule_arrays *s = item;
     lz_evaluation_free(s->planned);
     lz_slots_release(lz_schedule_slots, &s->slots);
-    lz_host_free(m->ctx, s->sigmas);
+    lz_host_free(m->ctx, s->passes.sigmas);
+    lz_host_free(m->ctx, s->passes.weights);
 }
 
 static void free_decoder(lz_model *m, void *item) {
@@ -128,24 +129,30 @@ lz_status lz_loop_ready(lz_loop *l, lz_error *err) {
     return lz_eval_all(all, lz_slots_pack(lz_size_slots, &l->slots, all, &filled), err);
 }
 
+static size_t sigma_bytes(const lz_passes *p) { return (size_t)(p->n + 1) * sizeof *p->sigmas; }
+static size_t weight_bytes(const lz_passes *p) { return (size_t)p->n * (size_t)p->n_weights * sizeof *p->weights; }
+
 static bool schedule_suits(const void *item, const void *wanted) {
-    const lz_schedule_arrays *s = item, *w = wanted;
-    return s->n_sigmas == w->n_sigmas && !memcmp(s->sigmas, w->sigmas, (size_t)s->n_sigmas * sizeof *s->sigmas);
+    const lz_passes *p = &((const lz_schedule_arrays *)item)->passes, *w = wanted;
+    return p->n == w->n && p->n_weights == w->n_weights && !memcmp(p->sigmas, w->sigmas, sigma_bytes(p)) &&
+           (!p->n_weights || !memcmp(p->weights, w->weights, weight_bytes(p)));
 }
 
-lz_schedule_arrays *lz_schedule_take(lz_model *m, const float *sigmas, int n, lz_error *err) {
-    size_t bytes = (size_t)n * sizeof *sigmas;
-    const lz_schedule_arrays wanted = {.sigmas = (float *)sigmas, .n_sigmas = n};
-    lz_schedule_arrays *s = take_item(m, LZ_KEPT_SCHEDULE, schedule_suits, &wanted);
+lz_schedule_arrays *lz_schedule_take(lz_model *m, const lz_passes *passes, lz_error *err) {
+    size_t sigmas = sigma_bytes(passes), weights = weight_bytes(passes);
+    lz_schedule_arrays *s = take_item(m, LZ_KEPT_SCHEDULE, schedule_suits, passes);
     if (s || !(s = new_item(m, LZ_KEPT_SCHEDULE, err))) return s;
-    s->n_sigmas = n;
-    if ((s->sigmas = lz_host_alloc(m->ctx, bytes))) {
-        memcpy(s->sigmas, sigmas, bytes);
-        lz_describe_schedule(m, sigmas, n - 1, &s->slots);
+    s->passes = (lz_passes){.n = passes->n, .n_weights = passes->n_weights};
+    s->passes.sigmas = lz_host_alloc(m->ctx, sigmas);
+    s->passes.weights = weights ? lz_host_alloc(m->ctx, weights) : NULL;
+    if (s->passes.sigmas && (s->passes.weights || !weights)) {
+        memcpy(s->passes.sigmas, passes->sigmas, sigmas);
+        if (weights) memcpy(s->passes.weights, passes->weights, weights);
+        lz_describe_schedule(m, &s->passes, &s->slots);
         lz_slots_retain(lz_schedule_slots, &s->slots);
         return s;
     }
-    lz_out_of_memory(err, (int64_t)bytes);
+    lz_out_of_memory(err, (int64_t)(sigmas + weights));
     free_item(m, LZ_KEPT_SCHEDULE, s);
     return NULL;
 }

@@ -50,9 +50,8 @@ typedef struct lz_loop {
 
 /* Arrays that depend on the schedule alone. */
 typedef struct lz_schedule_arrays {
-    float *sigmas; /* owned */
-    int n_sigmas;
-    lz_slots slots;         /* sigma_drops, rows, clean_row; retained. Described, and computed by lz_schedule_ready */
+    lz_passes passes; /* owned */
+    lz_slots slots; /* sigma_drops, weights, rows, clean_row; retained. Described, and computed by lz_schedule_ready */
     lz_evaluation *planned; /* the planned evaluation, until it is run; else NULL */
     bool has_info;
     lz_plan_info info; /* the plan of computing the arrays */
@@ -108,7 +107,7 @@ void lz_encoder_close(lz_model *m, lz_text_encoder *e, bool ran);
  * others. */
 lz_reader *lz_reader_take(lz_model *m, lz_text_encoder *encoder, int inputs, lz_error *err);
 lz_loop *lz_loop_take(lz_model *m, const lz_layout *layout, const lz_sampler *sampler, lz_error *err);
-lz_schedule_arrays *lz_schedule_take(lz_model *m, const float *sigmas, int n, lz_error *err);
+lz_schedule_arrays *lz_schedule_take(lz_model *m, const lz_passes *passes, lz_error *err);
 lz_decoder *lz_decoder_take(lz_model *m, int64_t h, int64_t w, lz_error *err);
 /* Frees the kept object of a kind. Called before an object of that kind that was taken is used, so that memory never
  * holds two. */

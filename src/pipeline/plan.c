@@ -124,6 +124,7 @@ static lz_status plan_denoise(lz_job *job, lz_slots *s, lz_picture_plan *plan, l
     if (status) return status;
     add_stage(plan, "denoise", &job->schedule->info, 1);
     s->noise = lz_stand_in(lz_full(m->ctx, lz_job_latents(job), LZ_F32, 0));
+    if (job->sampler->noisy) s->step_noise = lz_stand_in(lz_full(m->ctx, lz_job_step_noise(job), LZ_F32, 0));
     lz_slots_stand_in(lz_schedule_slots, &job->schedule->slots, s);
     lz_slots_stand_in(lz_size_slots, &job->loop->slots, s);
     lz_fill_begin(job, s);
@@ -136,7 +137,7 @@ static lz_status plan_denoise(lz_job *job, lz_slots *s, lz_picture_plan *plan, l
     made = *s;
     status = lz_traced_plan(&job->loop->step, s, &made, &info, err);
     if (status) return status;
-    add_stage(plan, "denoise", &info, job->options.steps - job->first_step);
+    add_stage(plan, "denoise", &info, lz_job_passes(job));
     plan->streamed_bytes = plan->stages[plan->n_stages - 1].streamed_bytes;
     return LZ_OK;
 }
@@ -164,7 +165,8 @@ static lz_status plan_decode(lz_job *job, lz_picture_plan *plan, lz_error *err) 
 
 static lz_status plan_stages(lz_job *job, lz_picture_plan *plan, lz_error *err) {
     lz_slots slots = {NULL}; /* placeholders */
-    plan->steps = job->options.steps - job->first_step;
+    plan->steps = job->steps - job->first_step;
+    plan->passes = lz_job_passes(job);
     lz_status status = lz_job_prepare(job, err);
     if (!status) status = plan_text(job, &slots, plan, err);
     if (!status) status = plan_images(job, &slots, plan, err);

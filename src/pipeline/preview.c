@@ -218,17 +218,31 @@ static lz_status decode_sketch(lz_job *job, lz_array *const *in, lz_image *to, l
     return status;
 }
 
-lz_status lz_job_preview(lz_job *job, int step, lz_array *before, lz_error *err) {
+/* A pass that added noise: x without it, on the line from `before` to the end. *ahead: the remaining distance in units
+ * of the pass. */
+static lz_array *without_noise(const lz_job *job, int pass, float *ahead) {
+    const lz_passes *p = &job->passes;
+    const float *w = p->weights + (ptrdiff_t)pass * p->n_weights; /* of x, velocity and noise */
+    float share = -w[1] / (w[0] * p->sigmas[pass]);
+    lz_array *noise = lz_slice(job->slots.step_noise, 0, pass - job->first_pass, pass - job->first_pass + 1, 1);
+    noise = lz_reshape(noise, lz_shape(job->slots.x));
+    *ahead = (1 - share) / share;
+    return lz_contiguous(lz_mul(lz_sub(job->slots.x, lz_mul(noise, (double)w[2])), 1 / (double)w[0]));
+}
+
+lz_status lz_job_preview(lz_job *job, int pass, lz_array *before, lz_error *err) {
     const lz_picture_options *o = &job->options;
-    bool late = lz_now() - job->shown_at >= o->preview_pause || step + 1 == o->steps;
-    if (!o->preview || !o->watch || !late) return LZ_OK;
+    bool late = lz_now() - job->shown_at >= o->preview_pause || pass + 1 == job->passes.n;
+    if (!o->preview || !o->watch || !late || !lz_sampler_begins(job->sampler, pass)) return LZ_OK;
     lz_context *ctx = job->model->ctx;
-    float now = job->sigmas[step], next = job->sigmas[step + 1], ahead = now > next ? next / (now - next) : 0;
+    float now = job->passes.sigmas[pass], next = job->passes.sigmas[pass + 1];
+    float ahead = now > next ? next / (now - next) : 0;
     lz_image image = {0};
     lz_array *map = NULL;
     lz_scope *scope = lz_scope_begin(ctx, "preview");
     lz_status status = o->preview == LZ_PREVIEW_SMALL ? ready_map(job->model, &map, err) : LZ_OK;
-    lz_array *in[4] = {before, job->slots.x, lz_from(ctx, LZ_NONE, LZ_F32, &ahead), map};
+    lz_array *after = job->sampler->noisy && next > 0 ? without_noise(job, pass, &ahead) : job->slots.x;
+    lz_array *in[4] = {before, after, lz_from(ctx, LZ_NONE, LZ_F32, &ahead), map};
     if (!status)
         status = o->preview == LZ_PREVIEW_SMALL ? map_colours(job, in, &image, err)
                                                 : decode_sketch(job, in, &image, err);

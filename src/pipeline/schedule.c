@@ -19,7 +19,7 @@ static double read_terminal(lz_config *c) {
 static void read_fields(lz_schedule *s, lz_config *c) {
     static const char *const classes[] = {"FlowMatchEulerDiscreteScheduler", NULL}, *const shifts[] = {"exponential",
                                                                                                        "linear", NULL};
-    static const char *const refused[] = {"use_beta_sigmas", "invert_sigmas", "stochastic_sampling"};
+    static const char *const spaces[] = {"use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas"};
     lz_config_choice(c, "_class_name", classes);
     *s = (lz_schedule){
         .shift = lz_config_real(c, "shift", 1),
@@ -32,14 +32,17 @@ static void read_fields(lz_schedule *s, lz_config *c) {
         .terminal = read_terminal(c),
         .time_scale = (double)lz_config_int(c, "num_train_timesteps", 1000, 1, MAX_TIMESTEPS) / 1000,
     };
-    bool karras = lz_config_bool(c, "use_karras_sigmas", false),
-         exponential = lz_config_bool(c, "use_exponential_sigmas", false);
-    s->space = karras ? LZ_KARRAS : exponential ? LZ_EXPONENTIAL : LZ_AS_SHIFTED;
-    if (karras && exponential)
-        lz_config_refuse(c, "'use_karras_sigmas' and 'use_exponential_sigmas' are both true: only one can be");
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        if (lz_config_bool(c, refused[i], false))
-            lz_config_refuse(c, "'%s' is true, which is not supported", refused[i]);
+    s->inverted = lz_config_bool(c, "invert_sigmas", false);
+    s->stochastic = lz_config_bool(c, "stochastic_sampling", false);
+    if (s->inverted && s->stochastic)
+        lz_config_refuse(c, "'invert_sigmas' and 'stochastic_sampling' are both true: only one can be");
+    for (int i = 0; i < 3; i++) {
+        if (!lz_config_bool(c, spaces[i], false)) continue;
+        if (s->space != LZ_AS_SHIFTED)
+            lz_config_refuse(c, "'%s' and '%s' are both true: only one can be", spaces[s->space - LZ_KARRAS],
+                             spaces[i]);
+        s->space = LZ_KARRAS + i;
+    }
     if (!(s->shift > 0 && s->shift <= exp(max_shift))) lz_config_refuse(c, "'shift' must be above 0");
     if (!(fabs(s->base_shift) <= max_shift && fabs(s->max_shift) <= max_shift))
         lz_config_refuse(c, "'base_shift' and 'max_shift' must be from -%g to %g", max_shift, max_shift);
@@ -96,9 +99,10 @@ static float shifted(const lz_schedule *s, double mu, float u) {
     return by / (by + (1 / u - 1));
 }
 
-static double spaced(const lz_schedule *s, double first, double last, int i, int n) {
+double lz_schedule_spaced(int space, double first, double last, int i, int n) {
     const double rho = 7;
-    if (s->space == LZ_EXPONENTIAL) return exp(on_line(log(first), log(last), i, n));
+    if (space == LZ_EXPONENTIAL) return exp(on_line(log(first), log(last), i, n));
+    if (space == LZ_BETA) return last + lz_beta_quantile(1 - on_line(0, 1, i, n), 0.6, 0.6) * (first - last);
     double from = pow(first, 1 / rho), to = pow(last, 1 / rho);
     return pow(from + on_line(0, 1, i, n) * (to - from), rho);
 }
@@ -113,8 +117,10 @@ bool lz_schedule_sigmas(const lz_schedule *s, double mu, int steps, float *to) {
     float stretch = (1 - to[steps - 1]) / (float)(1 - s->terminal);
     for (int i = 0; i < steps && s->terminal > 0 && steps > 1; i++) to[i] = 1 - (1 - to[i]) / stretch;
     double first = (double)to[0], last = (double)to[steps - 1];
-    for (int i = 0; i < steps && s->space != LZ_AS_SHIFTED; i++) to[i] = (float)spaced(s, first, last, i, steps);
-    to[steps] = 0;
+    for (int i = 0; i < steps && s->space != LZ_AS_SHIFTED; i++)
+        to[i] = (float)lz_schedule_spaced(s->space, first, last, i, steps);
+    for (int i = 0; i < steps && s->inverted; i++) to[i] = 1 - to[i];
+    to[steps] = s->inverted;
     for (int i = 0; i < steps; i++)
         if (!isfinite(to[i])) return false;
     return true;

@@ -9,12 +9,14 @@
 enum { LZ_MAX_GIVEN = 64 };
 
 typedef struct lz_schedule {
-    double shift;                                            /* if dynamic is false */
-    bool dynamic;                                            /* the shift depends on mu */
-    bool linear;                                             /* the shift is mu, not exp(mu) */
-    double base_shift, max_shift, base_tokens, max_tokens;   /* two points of the line of lz_schedule_line */
-    double terminal;                                         /* the last sigma before 0; 0: not set */
-    enum { LZ_AS_SHIFTED, LZ_KARRAS, LZ_EXPONENTIAL } space; /* spacing between the first and the last sigma */
+    double shift;                                                     /* if dynamic is false */
+    bool dynamic;                                                     /* the shift depends on mu */
+    bool linear;                                                      /* the shift is mu, not exp(mu) */
+    double base_shift, max_shift, base_tokens, max_tokens;            /* two points of the line of lz_schedule_line */
+    double terminal;                                                  /* the last sigma before 0; 0: not set */
+    enum { LZ_AS_SHIFTED, LZ_KARRAS, LZ_EXPONENTIAL, LZ_BETA } space; /* between the first and the last sigma */
+    bool inverted;                                                    /* sigmas rise from 0 to 1 */
+    bool stochastic;                                                  /* the sampler is lcm */
     double time_scale; /* the transformer gets sigma times this: num_train_timesteps / 1000 */
     /* Sigmas before they are shifted, which fix the number of steps; 0 of them: evenly spaced, any number of steps. */
     int n_given;
@@ -34,7 +36,20 @@ void lz_schedule_read_given(lz_schedule *s, lz_config *index);
 /* mu as a linear function of the number of tokens, also outside the two points. */
 double lz_schedule_line(const lz_schedule *s, int64_t tokens);
 
-/* Writes steps + 1 sigmas; the last is 0. False: the settings give no valid schedule for this mu. */
+/* Writes steps + 1 sigmas; the last is 0 (or 1 if inverted). False: the settings give no valid schedule for this mu. */
 bool lz_schedule_sigmas(const lz_schedule *s, double mu, int steps, float *to);
+
+/* Value i of n, from the first to the last; space is not LZ_AS_SHIFTED. */
+double lz_schedule_spaced(int space, double first, double last, int i, int n);
+/* The x at which the regularised incomplete beta function is p; p in 0..1, a and b above 0. */
+double lz_beta_quantile(double p, double a, double b);
+
+/* The table of schedules: the model's own, and those of ComfyUI and others by their names there. The others have the
+ * model's shift, and none of the other fields of its file. */
+int lz_schedule_named(const char *name); /* its index; -1: there is none */
+enum { LZ_SCHEDULE_AUTO };
+/* Writes the sigmas of a schedule of the table, and returns the number of steps: the last of steps + 1 sigmas is 0 (or 1
+ * if inverted). It may be less than what was asked for. 0: the settings give no valid schedule. */
+int lz_schedule_list(const lz_schedule *s, int kind, double mu, int steps, float *to);
 
 #endif

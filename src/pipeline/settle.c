@@ -119,6 +119,78 @@ lz_status lz_check_previews(const lz_picture_options *o, lz_error *err) {
     return lz_fail(err, LZ_BAD_ARGUMENT, "a preview is none, small or full, and its pause at least 0 seconds");
 }
 
+/* The names of a table, with commas between them. */
+static void list_names(const char *(*name)(int i), char *to, size_t size) {
+    size_t n = 0;
+    for (int i = 0; name(i) && n < size; i++) n += (size_t)snprintf(to + n, size - n, "%s%s", i ? ", " : "", name(i));
+}
+
+static lz_status settle_sampler(lz_job *job, lz_error *err) {
+    lz_picture_options *o = &job->options;
+    const lz_model *m = job->model;
+    const lz_schedule *s = &m->schedule;
+    char names[300] = "";
+    if (!job->sampler && o->sampler && !(job->sampler = lz_sampler_named(o->sampler))) {
+        list_names(lz_sampler_name, names, sizeof names);
+        return lz_fail(err, LZ_BAD_ARGUMENT, "there is no sampler '%s'; there are %s", LZ_SHOW_TEXT(o->sampler), names);
+    }
+    if (!job->sampler) job->sampler = &lz_samplers[s->stochastic ? LZ_SAMPLER_LCM : LZ_SAMPLER_EULER];
+    o->sampler = job->sampler->name;
+    bool euler = job->sampler == &lz_samplers[LZ_SAMPLER_EULER];
+    if (!euler && m->family->euler_only && m->family->distilled(m->state))
+        return lz_fail(err, LZ_BAD_ARGUMENT, "this model is distilled for the sampler euler, and cannot use %s",
+                       o->sampler);
+    if (!euler && s->inverted)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "the schedule of this model is inverted, so its only sampler is euler");
+    if (s->n_given && job->sampler->second_sigma)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "this model has %d fixed sigmas, one for each step, and %s needs two",
+                       s->n_given, o->sampler);
+    return LZ_OK;
+}
+
+/* The schedule that the picture is made with: the model's, or that with the shift of the options. */
+static lz_schedule shifted_schedule(const lz_job *job) {
+    lz_schedule s = job->model->schedule;
+    if (job->options.shift > 0) {
+        s.dynamic = false;
+        s.shift = job->options.shift;
+    }
+    return s;
+}
+
+/* Sigmas of the steps; returns how many steps they have, which may be less than was asked for. */
+static int list_sigmas(const lz_job *job, float *to) {
+    int steps = job->options.steps;
+    lz_schedule s = shifted_schedule(job);
+    double mu = job->model->family->mu(&s, job->layout.h * job->layout.w, steps);
+    return lz_schedule_list(&s, job->schedule_kind, mu, steps, to);
+}
+
+static lz_status settle_schedule(lz_job *job, lz_error *err) {
+    lz_picture_options *o = &job->options;
+    const lz_schedule *s = &job->model->schedule;
+    char names[300] = "";
+    float sigmas[LZ_MAX_STEPS + 1];
+    job->schedule_kind = o->schedule ? lz_schedule_named(o->schedule) : LZ_SCHEDULE_AUTO;
+    if (job->schedule_kind < 0) {
+        list_names(lz_schedule_name, names, sizeof names);
+        return lz_fail(err, LZ_BAD_ARGUMENT, "there is no schedule '%s'; there are %s", LZ_SHOW_TEXT(o->schedule),
+                       names);
+    }
+    o->schedule = lz_schedule_name(job->schedule_kind);
+    if (!(o->shift >= 0 && o->shift <= 100))
+        return lz_fail(err, LZ_BAD_ARGUMENT, "a shift of %g is not possible; use more than 0, up to 100", o->shift);
+    bool other = job->schedule_kind != LZ_SCHEDULE_AUTO;
+    if (s->n_given && (other || o->shift > 0))
+        return lz_fail(err, LZ_BAD_ARGUMENT, "this model has %d fixed sigmas, so it takes no other schedule or shift",
+                       s->n_given);
+    if (s->inverted && other)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "the schedule of this model is inverted, so it takes no other");
+    int n = other ? list_sigmas(job, sigmas) : 0;
+    job->steps = n ? n : o->steps;
+    return LZ_OK;
+}
+
 lz_status lz_job_settle(lz_job *job, lz_error *err) {
     lz_picture_options *o = &job->options;
     lz_status status = settle_size(job, err);
@@ -138,26 +210,47 @@ lz_status lz_job_settle(lz_job *job, lz_error *err) {
         lz_tell(job->model->ctx, LZ_LOG_NOTE, "this model was trained for its own %d steps; it does not take %d", given,
                 o->steps);
     if (given || !o->steps) o->steps = given ? given : facts.steps;
-    status = settle_references(job, err);
+    if (!(status = settle_sampler(job, err))) status = settle_schedule(job, err);
+    if (!status) status = settle_references(job, err);
     if (status) return status;
     if (!(o->guidance > 0) || facts.guidance_built_in) o->guidance = facts.guidance;
-    job->first_step = o->strength > 0 ? (int)(o->steps - o->steps * o->strength) : 0; /* get_timesteps of diffusers */
-    if (job->first_step == o->steps)
+    job->first_step = o->strength > 0 ? (int)(job->steps - job->steps * o->strength)
+                                      : 0; /* get_timesteps of diffusers */
+    if (job->first_step == job->steps)
         return lz_fail(err, LZ_BAD_ARGUMENT, "a strength of %g leaves no step to run; use a larger one", o->strength);
+    job->first_pass = lz_sampler_passes(job->sampler, job->first_step, job->steps);
     return LZ_OK;
+}
+
+int lz_job_passes(const lz_job *job) {
+    return lz_sampler_passes(job->sampler, job->steps, job->steps) - job->first_pass;
+}
+
+static void free_passes(lz_job *job) {
+    lz_host_free(job->model->ctx, job->passes.sigmas);
+    lz_host_free(job->model->ctx, job->passes.weights);
+    job->passes = (lz_passes){.n = 0};
 }
 
 lz_status lz_job_sigmas(lz_job *job, lz_error *err) {
     const lz_model *m = job->model;
-    int steps = job->options.steps;
-    size_t bytes = (size_t)(steps + 1) * sizeof *job->sigmas;
-    if (job->sigmas) return LZ_OK;
-    if (!(job->sigmas = lz_host_alloc(m->ctx, bytes))) return lz_out_of_memory(err, (int64_t)bytes);
-    double mu = m->family->mu(&m->schedule, job->layout.h * job->layout.w, steps);
-    if (lz_schedule_sigmas(&m->schedule, mu, steps, job->sigmas)) return LZ_OK;
-    lz_host_free(m->ctx, job->sigmas);
-    job->sigmas = NULL;
-    return lz_fail(err, LZ_BAD_FILE,
-                   "%s: the numbers in scheduler/scheduler_config.json give no valid schedule for %lld x %lld",
-                   LZ_SHOW_TEXT(m->folder), (long long)job->options.width, (long long)job->options.height);
+    int steps = job->steps, passes = lz_sampler_passes(job->sampler, steps, steps),
+        n_weights = lz_sampler_weights(job->sampler);
+    float sigmas[LZ_MAX_STEPS + 1];
+    if (job->passes.sigmas) return LZ_OK;
+    if (list_sigmas(job, sigmas) != steps)
+        return lz_fail(err, LZ_BAD_FILE,
+                       "%s: the numbers in scheduler/scheduler_config.json give no valid schedule for %lld x %lld",
+                       LZ_SHOW_TEXT(m->folder), (long long)job->options.width, (long long)job->options.height);
+    size_t bytes = (size_t)(passes + 1) * sizeof(float), more = (size_t)passes * (size_t)n_weights * sizeof(float);
+    job->passes = (lz_passes){.n = passes, .n_weights = n_weights, .sigmas = lz_host_alloc(m->ctx, bytes)};
+    if (more) job->passes.weights = lz_host_alloc(m->ctx, more);
+    lz_status status = LZ_OK;
+    if (!job->passes.sigmas || (more && !job->passes.weights))
+        status = lz_out_of_memory(err, (int64_t)(bytes + more));
+    else if (!lz_sampler_fill(job->sampler, sigmas, steps, job->first_step, job->passes.sigmas, job->passes.weights))
+        status = lz_fail(err, LZ_BAD_ARGUMENT, "the sampler %s cannot use this schedule, in which a sigma is repeated",
+                         job->sampler->name);
+    if (status) free_passes(job);
+    return status;
 }

@@ -29,15 +29,17 @@ typedef struct lz_slots {
     lz_array *guidance;   /* [] */
     lz_array *context[2]; /* input of the transformer, made from the features */
     lz_array *references; /* [r, c] tokens of the reference images */
+    lz_array *step_noise; /* [n, h w, c] of the last n passes, for a sampler that adds noise */
 
     /* Passed from step to step. */
     lz_array *x;                     /* [h w, c] */
-    lz_array *step_index;            /* [1] i64, index in the schedule */
+    lz_array *step_index;            /* [1] i64, index of the pass through the model */
     lz_array *states[LZ_MAX_STATES]; /* of the sampler */
 
     /* Of the schedule. */
-    lz_array *sigma_drops;       /* [steps] sigma after the step minus sigma before it */
-    lz_array *rows[LZ_MAX_ROWS]; /* [steps, ...] of the family; a step reads one row of each */
+    lz_array *sigma_drops;       /* [passes] sigma after the pass minus sigma before it */
+    lz_array *weights;           /* [passes, n] of the sampler */
+    lz_array *rows[LZ_MAX_ROWS]; /* [passes, ...] of the family; a pass reads one row of each */
     lz_array *clean_row;         /* modulation of references, as at time 0; the same in every step */
 
     /* Of the size. */

@@ -240,6 +240,7 @@ const lz_family lz_family_z_image = {
     .token_pixels = token_pixels,
     .channels = channels,
     .patch = 2,
+    .steps_planes = true,
     .distilled = distilled,
     .default_steps = default_steps,
     .default_guidance = 5,

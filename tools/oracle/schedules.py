@@ -22,6 +22,7 @@ import torch
 from diffusers import FlowMatchEulerDiscreteScheduler, QwenImageImg2ImgPipeline
 from diffusers.pipelines.flux2.pipeline_flux2_klein import compute_empirical_mu
 from diffusers.pipelines.qwenimage.pipeline_qwenimage import calculate_shift
+from diffusers.schedulers import scheduling_flow_match_euler_discrete
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
@@ -47,6 +48,8 @@ CONFIGS = [
     ("qwen", QWEN | dict(use_exponential_sigmas=True)), ("qwen", CLASS | dict(use_dynamic_shifting=True)),
     ("qwen", QWEN | dict(base_shift=0.2, max_shift=1.4, base_image_seq_len=64, max_image_seq_len=1024)),
     ("klein", KLEIN | dict(num_train_timesteps=500, shift_terminal=None)),
+    ("klein", KLEIN | dict(use_beta_sigmas=True)), ("qwen", QWEN | dict(use_beta_sigmas=True)),
+    ("klein", KLEIN | dict(invert_sigmas=True)), ("klein", KLEIN | dict(stochastic_sampling=True)),
 ]
 SHAPES = [(4096, 4), (16, 50), (8000, 9), (1024, 25), (256, 2)]  # tokens, steps
 
@@ -134,6 +137,10 @@ PICTURES = [
     picture("klein_terminal", "flux2/B", {SCHEDULER: KLEIN | dict(shift_terminal=0.2)}),
     picture("klein_karras", "flux2/B", {SCHEDULER: KLEIN | dict(use_karras_sigmas=True)}),
     picture("klein_timesteps", "flux2/B", {SCHEDULER: KLEIN | dict(num_train_timesteps=500)}),
+    picture("klein_beta", "flux2/B", {SCHEDULER: KLEIN | dict(use_beta_sigmas=True)}),
+    picture("klein_inverted", "flux2/B", {SCHEDULER: KLEIN | dict(invert_sigmas=True)}),
+    picture("klein_stochastic", "flux2/B", {SCHEDULER: KLEIN | dict(stochastic_sampling=True)}),
+    picture("qwen_stochastic", "qwen/Q", {SCHEDULER: QWEN | dict(stochastic_sampling=True)}),
     picture("qwen_absent", "qwen/Q", {SCHEDULER: CLASS}),
     picture("qwen_line", "qwen/Q", {SCHEDULER: CLASS | dict(use_dynamic_shifting=True)}),
     picture("qwen_lightning", "qwen/Q", {SCHEDULER: LIGHTNING}, guidance=4.0, negative="dark"),
@@ -154,6 +161,17 @@ def make_picture(c: dict) -> torch.Tensor:
             with tempfile.TemporaryDirectory() as folder:
                 (pathlib.Path(folder) / pathlib.Path(path).name).write_text(json.dumps(content))
                 pipe.processor.image_processor = type(pipe.processor.image_processor).from_pretrained(folder)
+    # A pipeline does not hand its generator to the scheduler; here noise continues that of the picture.
+    g = torch.Generator("cpu").manual_seed(c["seed"])
+    first = [True]
+
+    def draw(shape, **_):
+        if first[0]:
+            torch.randn(shape, generator=g)
+        first[0] = False
+        return torch.randn(shape, generator=g)
+
+    scheduling_flow_match_euler_discrete.randn_tensor = draw
     return module.run(pipe, c | dict(model=name))["image"]
 
 

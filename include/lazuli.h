@@ -351,9 +351,9 @@ typedef struct lz_array lz_array; /* an array of numbers; see lazuli_array.h */
  * "denoise" and s = done in the other stages. */
 typedef struct lz_progress {
     const char *stage;
-    int step;                /* in "denoise" the pass through the model, from 0; in "text" 1 for the negative prompt; otherwise 0 */
-    int steps;               /* passes of this picture, in every stage: one a step, or two with heun and res_2s */
-    double done;             /* the share of this stage or step that is done, 0 to 1 */
+    int step;    /* in "denoise" the pass through the model, from 0; in "text" 1 for the negative prompt; otherwise 0 */
+    int steps;   /* passes of this picture, in every stage: one a step, or two with heun and res_2s */
+    double done; /* the share of this stage or step that is done, 0 to 1 */
     const lz_image *preview; /* an estimate of the finished picture, after each step if the options ask for it; else
                                 NULL. Owned by the library, valid during the call */
 } lz_progress;
@@ -394,7 +394,7 @@ typedef struct lz_picture_options {
                            * 0 means a preview after every step */
     const char *sampler;  /* a name of lz_sampler_name; NULL means the model's, which is euler for published models */
     const char *schedule; /* a name of lz_schedule_name; NULL means "auto", the model's own */
-    double shift;         /* of the schedule, above 0; it replaces the model's, which may depend on the size. 0 means the
+    double shift; /* of the schedule, above 0; it replaces the model's, which may depend on the size. 0 means the
                              model's */
 } lz_picture_options;
 

@@ -81,6 +81,9 @@ for option in $options; do
     steps) given='--steps 2' seen=', 2 steps, ' ;;
     guidance) given='--guidance 2' seen='guidance has no effect' ;;
     negative) given='--negative blue' seen='negative has no effect' ;;
+    sampler) given='--sampler heun -s 2 -v' seen='^picture +16 x 16, 2 steps of heun in 3 passes, ' ;;
+    schedule) given='--schedule beta -v' seen='^picture +16 x 16, 1 step, schedule beta, ' ;;
+    shift) given='--shift 3 --json' seen='^ "shift": 3.0,$' ;;
     image) given="--image $flux/ref1.png" seen=', 1 step, ' ;;
     strength) given="-i $flux/ref1.png --strength 0.5 -s 4" seen=', 2 of 4 steps, ' ;;
     output) given="--output $work/option.webp" seen="^$work/option.webp  " ;;

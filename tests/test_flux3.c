@@ -52,8 +52,8 @@ static void canvas(void) {
     lz_error err = {0};
     lz_model *model = lz_model_open(ctx, DATA "/D", &err);
     uint8_t *pixels = calloc(5000, 3000);
-    if (!CHECK(model && pixels, "%s", err.text)) return;
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    bool ready = CHECK(model && pixels, "%s", err.text);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && ready; i++) {
         lz_image image = {.width = sizes[i][0], .height = sizes[i][1], .pixels = pixels};
         lz_picture_options o = LZ_PICTURE_OPTIONS(.images = &image, .n_images = 1);
         CHECK_OK(lz_fill_options(model, &o, &err), &err);

@@ -187,6 +187,38 @@ static void scaled(void) {
     leave_folder();
 }
 
+/* Names that are longer than the names of any model are kept. Two begin with the same 255 bytes. */
+static void long_names(void) {
+    enter_folder();
+    lz_error err;
+    lz_context *ctx = open_context();
+    char names[3][320], header[2000];
+    memset(names, 'a', sizeof names);
+    snprintf(names[0] + 255, 8, "%s", "");
+    snprintf(names[1] + 300, 8, ".weight");
+    snprintf(names[2] + 290, 16, ".weight_packed");
+    snprintf(header, sizeof header,
+             "{\"%s\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+             "\"%s\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]},"
+             "\"%s\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[12,24]}}",
+             names[0], names[1], names[2]);
+    const uint64_t length = strlen(header);
+    static const char numbers[24] = "";
+    FILE *file = fopen(in_folder("long.safetensors"), "wb");
+    CHECK(file && fwrite(&length, 8, 1, file) && fwrite(header, length, 1, file) && fwrite(numbers, 24, 1, file) &&
+          fclose(file) == 0);
+    const char *path = in_folder("converted.safetensors");
+    CHECK_OK(lz_convert(ctx, in_folder("long.safetensors"), path, &LZ_CONVERT_OPTIONS(.type = "bf16"), &err), &err);
+    lz_weights *after = lz_weights_open(ctx, path, &err);
+    for (int i = 0; i < 3 && CHECK(after != NULL, "%s", err.text); i++) {
+        lz_dims d = lz_weights_shape(after, names[i]);
+        CHECK(d.n == 1 && d.at[0] == i + 1, "name %d: %d axes", i, d.n);
+    }
+    lz_weights_close(after);
+    lz_close(ctx);
+    leave_folder();
+}
+
 static void refusals(void) {
     enter_folder();
     lz_error err;
@@ -219,4 +251,4 @@ static void refusals(void) {
 }
 
 TEST_MAIN({"bytes of the reference", bytes_of_the_reference}, {"errors of rows", errors_of_rows}, {"files", files},
-          {"scaled", scaled}, {"refusals", refusals})
+          {"scaled", scaled}, {"long names", long_names}, {"refusals", refusals})

@@ -172,11 +172,15 @@ static bool is_consumed(const conversion *c, const char *name) {
 
 /* to->from stays NULL if the tensor is not written by itself. */
 static lz_status take_tensor(conversion *c, const char *name, item *to) {
-    char weight[LZ_NAME_SIZE], module[LZ_STORED_NAME];
+    char stem[LZ_NAME_SIZE], module[LZ_STORED_NAME];
+    const char *weight = name;
     const lz_weights_tensor *t = lz_weights_find(c->weights, name);
-    bool packed = has_ending(name, ".weight_packed");
+    bool packed = has_ending(name, ".weight_packed") && strlen(name) < sizeof stem;
     *to = (item){.from = NULL};
-    snprintf(weight, sizeof weight, "%.*s", (int)(strlen(name) - (packed ? strlen("_packed") : 0)), name);
+    if (packed) {
+        snprintf(stem, sizeof stem, "%.*s", (int)(strlen(name) - strlen("_packed")), name);
+        weight = stem;
+    }
     if (has_ending(name, ".weight") || packed) {
         lz_stored found;
         lz_status status = lz_stored_find(c->weights, weight, LZ_NONE, &found, c->err);

@@ -27,7 +27,7 @@ const char *lz_weights_file_name(int i) { return i >= 0 && i < USUAL ? usual_nam
 int64_t lz_weights_head(const void *data, int64_t bytes) {
     if (!data || bytes < 9) return data ? 9 : -1; /* nine bytes tell the format */
     for (int i = FORMATS - 1; i >= 0; i--) {
-        int64_t head = formats[i]->head(data, bytes);
+        int64_t head = formats[i]->head ? formats[i]->head(data, bytes) : -1;
         if (head >= 0) return head;
     }
     return -1;

@@ -57,6 +57,7 @@ refused 'language.safetensors: this is no model that is known here; nothing was 
 refused 'vast.safetensors: .*header.*; nothing was downloaded$' vast.safetensors
 refused 'broken.gguf: .*; nothing was downloaded$' broken.gguf
 refused "iq2.gguf: its tensor 'double_blocks.0.img_mlp.0.weight' has the type IQ2_XXS, which Lazuli does not read: .*; nothing was downloaded\$" iq2.gguf
+refused "best-of-two.gguf: its tensor 'double_blocks.0.img_mlp.0.weight' has the type IQ2_XXS, which Lazuli does not read: .*; nothing was downloaded\$" best-of-two.gguf
 refused 'pickle.ckpt: is a PyTorch file .*; nothing was downloaded$' pickle.ckpt
 refused 'has no file nothing.gguf; it has split_files/diffusion_models/klein.gguf, ' nothing.gguf
 refused 'has 2 files called twin.gguf, such as one/twin.gguf; name one by its whole path$' twin.gguf

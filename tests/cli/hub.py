@@ -81,7 +81,9 @@ def single_files(owner, repo):
             "language.safetensors": tensors({"layers.0.mlp.weight": [8, 40000]}),
             "vast.safetensors": (1 << 27).to_bytes(8, "little") + b"{" + bytes(400000),
             "broken.gguf": part("klein.gguf")[:3000] + b"\xff" * 3000 + bytes(400000),
-            "iq2.gguf": tiny_types(part("klein.gguf")), "pickle.ckpt": b"PK\x03\x04" + bytes(400000), "con fig.gguf": b"GGUF"}
+            "iq2.gguf": tiny_types(part("klein.gguf")),
+            "best-of-two.gguf": tiny_types(part("klein.gguf")),
+            "pickle.ckpt": b"PK\x03\x04" + bytes(400000), "con fig.gguf": b"GGUF"}
 
 
 def files(owner, repo):

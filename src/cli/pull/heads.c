@@ -99,10 +99,17 @@ static int judge(hub *h, lz_context *ctx, const get *g, const char *folder) {
 
 /* Configurations have no weights. A part of a split model is described together with the others, by the first. */
 static bool has_head(const get *g) { return !is_small_kind(g->what); }
-static bool is_split(const get *g) { return strstr(g->what, "-of-") && ends_in(g->what, ".gguf"); }
-static bool is_later_part(const get *g) { return is_split(g) && !strstr(g->what, "-00001-of-"); }
 
-static bool is_unknown(const get *g) { return has_head(g) && (g->have < g->size || is_split(g)); }
+/* 2 of stem-00002-of-00003.gguf; 0: the file is not a part of a split model. */
+static int part_number(const get *g) {
+    static const char form[] = "-00002-of-00003.gguf";
+    size_t n = strlen(g->what), m = sizeof form - 1;
+    int number = 0, count = 0, end = 0;
+    if (n <= m || sscanf(g->what + n - m, "-%5d-of-%5d.gguf%n", &number, &count, &end) != 2 || end != (int)m) return 0;
+    return number;
+}
+
+static bool is_unknown(const get *g) { return has_head(g) && (g->have < g->size || part_number(g) > 0); }
 
 static int check_in(hub *h, const get *gets, const char *folder) {
     int code = DONE;
@@ -113,7 +120,7 @@ static int check_in(hub *h, const get *gets, const char *folder) {
     lz_context *ctx = open_for_files(&err);
     if (!ctx) return fail_with(h->web.args, &err);
     for (size_t i = 0; i < h->n && code == DONE; i++)
-        if (is_unknown(&gets[i]) && !is_later_part(&gets[i])) code = judge(h, ctx, &gets[i], folder);
+        if (is_unknown(&gets[i]) && part_number(&gets[i]) < 2) code = judge(h, ctx, &gets[i], folder);
     lz_close(ctx);
     return code;
 }

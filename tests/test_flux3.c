@@ -99,6 +99,8 @@ static void refused(void) {
     check_changed(transformer, "\"num_layers\": 2", "\"num_layers\": 3", "_blocks.2.");
     check_changed(transformer, "\"num_single_layers\": 2", "\"num_single_layers\": 1", "single_transformer_blocks.1.");
     check_changed(transformer, "\"rope_theta\": 10000", "\"rope_theta\": 0", "'rope_theta' must be above 0");
+    check_changed(transformer, "\"eps\": 1e-06", "\"eps\": -1", "'eps' must be above 0");
+    check_changed(transformer, "\"mlp_ratio\": 3.0", "\"mlp_ratio\": 0.001", "'mlp_ratio' is too small");
     check_changed(transformer, "\"mlp_ratio\": 3.0", "\"mlp_ratio\": 3.0, \"unknown\": 1", "unknown");
     check_changed("text_encoder/config.json", "\"num_hidden_layers\": 33", "\"num_hidden_layers\": 31",
                   "reads the state after layer 32");

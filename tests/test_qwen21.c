@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "diffusers.h"
+#include "folder.h"
 #include "models/vae.h"
 
 #define DATA LZ_SOURCE_DIR "/tests/data/qwen21"
@@ -66,6 +67,70 @@ static void options(void) {
     lz_model_close(base);
     lz_model_close(turbo);
     lz_close(ctx);
+}
+
+/* A tokenizer that joins <|image_pad|> with the text after it, so that images are not where the chat template has
+ * them. */
+static void joined_pads(void) {
+    static const char list[] = "\"added_tokens\": [",
+                      joined[] =
+                          "{\"id\": 603, \"content\": \"<|image_pad|><|vision_end|> <image\", \"special\": true},";
+    static char text[1 << 18];
+    FILE *from = fopen(DATA "/B/processor/tokenizer.json", "re");
+    size_t n = from ? fread(text, 1, sizeof text - 1, from) : 0;
+    if (from) fclose(from);
+    text[n] = 0;
+    char *at = strstr(text, list);
+    if (!CHECK(at != NULL, "tokenizer.json of %zu bytes has no added tokens", n)) return;
+    at += sizeof list - 1;
+    enter_folder();
+    FILE *to = fopen(in_folder("tokenizer.json"), "we");
+    fprintf(to, "%.*s%s%s", (int)(at - text), text, joined, at);
+    fclose(to);
+
+    lz_context *ctx = lz_open();
+    lz_error err = {0};
+    lz_image image = {0};
+    lz_picture p;
+    lz_model *m = lz_model_open_with(
+        ctx, &LZ_MODEL_OPTIONS(.model = DATA "/B", .tokenizer = in_folder("tokenizer.json")), &err);
+    CHECK_OK(lz_image_read(ctx, DATA "/ref2.png", &image, &err), &err);
+    if (CHECK(m != NULL, "%s", err.text)) {
+        CHECK_STATUS(lz_generate(m, &p, &err, .images = &image, .n_images = 1, .steps = 1, .width = 32, .height = 32),
+                     LZ_BAD_FILE, &err);
+        CHECK(strstr(err.text, "tokenizer") != NULL, "%s", err.text);
+        CHECK_OK(lz_generate(m, &p, &err, .steps = 1, .width = 32, .height = 32), &err); /* without images it fits */
+        lz_picture_free(&p);
+    }
+    lz_image_free(ctx, &image);
+    lz_model_close(m);
+    lz_close(ctx);
+    leave_folder();
+}
+
+/* B with one text of the configuration of its autoencoder replaced. */
+static void check_changed(const char *from, const char *to, const char *words) {
+    char command[1500];
+    lz_error err = {0};
+    lz_context *ctx = lz_open();
+    enter_folder();
+    snprintf(command, sizeof command, "cp -RL '" DATA "/B/vae' '%s/vae' && sed -i.old 's/%s/%s/' '%s/vae/config.json'",
+             folder, from, to, folder);
+    CHECK_I64(system(command), 0);
+    lz_model *m = lz_model_open_with(ctx, &LZ_MODEL_OPTIONS(.model = DATA "/B", .vae = in_folder("vae")), &err);
+    CHECK(!m, "%s became %s", from, to);
+    if (!m) CHECK_TEXT(err.text, words);
+    lz_model_close(m);
+    snprintf(command, sizeof command, "rm -r '%s/vae'", folder);
+    CHECK_I64(system(command), 0);
+    leave_folder();
+    lz_close(ctx);
+}
+
+static void refused(void) {
+    check_changed("^    2.2,", "    0,", "the numbers of 'latents_std' must be above 0");
+    check_changed("^    2.2,", "    1e300,", "the numbers of 'latents_std' must be above 0");
+    check_changed("\"attn_scales\": \\[\\]", "\"attn_scales\": 2", "'attn_scales' is not an empty list");
 }
 
 /* A picture to latents and back. */
@@ -174,5 +239,6 @@ static void loras(void) {
     lz_close(ctx);
 }
 
-TEST_MAIN({"against_diffusers", against_diffusers}, {"options", options}, {"codec", codec},
-          {"wide_attention", wide_attention}, {"previews", previews}, {"loras", loras})
+TEST_MAIN({"against_diffusers", against_diffusers}, {"options", options}, {"joined_pads", joined_pads},
+          {"refused", refused}, {"codec", codec}, {"wide_attention", wide_attention}, {"previews", previews},
+          {"loras", loras})

@@ -103,9 +103,11 @@ static void refused(void) {
         {"transformer/", "config.json", "\"n_layers\": 2", "\"n_layers\": 3", "layers.2."},
         {"transformer/", "config.json", "\"n_layers\": 2", "\"n_layers\": 1", "layers.1."},
         {"transformer/", "config.json", "\"cap_feat_dim\": 24", "\"cap_feat_dim\": 32", "cap_embedder.0.weight"},
+        {"transformer/", "config.json", "\"norm_eps\": 1e-05", "\"norm_eps\": -1", "'norm_eps' must be above 0"},
         {"vae/", "config.json", "\"scaling_factor\": 0.3611", "\"scaling_factor\": 0", "scaling_factor"},
         {"vae/", "config.json", "\"use_quant_conv\": false", "\"use_quant_conv\": true", "quant_conv.weight"},
         {"", "model_index.json", "{", "{\"cfg_truncation\": -1,", "cfg_truncation"},
+        {"", "model_index.json", "{", "{\"cfg_normalization\": 1e7,", "must be below 1000000"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check_changed(cases[i].part, cases[i].file, cases[i].from, cases[i].to, cases[i].words);

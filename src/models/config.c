@@ -138,6 +138,12 @@ int lz_config_reals(lz_config *c, const char *key, double *to, int most) {
     return 0;
 }
 
+void lz_config_check_divisors(lz_config *c, const char *key, const float *values, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (!(values[i] > 0 && values[i] < 1e6F))
+            lz_config_refuse(c, "the numbers of '%s' must be above 0 and below 1000000", key);
+}
+
 lz_config lz_config_inside(lz_config *c, const char *key) {
     json_t *root = json_object_get(c->root, key), *asked = NULL;
     if (value_of(c, key) && !json_is_object(root)) lz_config_refuse(c, "'%s' must be an object", key);

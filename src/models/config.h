@@ -38,6 +38,8 @@ int lz_config_choice(lz_config *c, const char *key, const char *const *names);
 int lz_config_ints(lz_config *c, const char *key, int64_t *to, int most, int64_t low,
                    int64_t high);                                         /* how many; 0: not there */
 int lz_config_reals(lz_config *c, const char *key, double *to, int most); /* how many; 0: not there */
+/* Refuses numbers of a list by which the model divides, unless each is above 0 and below 1000000. */
+void lz_config_check_divisors(lz_config *c, const char *key, const float *values, int64_t n);
 /* The object of a key, which is read the same way and must not be closed; its root is NULL if there is none. */
 lz_config lz_config_inside(lz_config *c, const char *key);
 

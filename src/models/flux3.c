@@ -99,6 +99,7 @@ static lz_status read_config(lz_flux3 *m, const char *folder, int64_t sizes[SIZE
     double ratio = lz_config_real(&c, "mlp_ratio", 3);
     if (!(ratio > 0 && ratio <= 64)) lz_config_refuse(&c, "'mlp_ratio' must lie between 0 and 64");
     m->mlp = c.err.status ? 1 : (int64_t)((double)m->width * ratio);
+    if (!m->mlp) lz_config_refuse(&c, "'mlp_ratio' is too small for a width of %lld", (long long)m->width);
     m->channels = lz_config_int(&c, "in_channels", LZ_REQUIRED, 1, 65536);
     m->text_width = lz_config_int(&c, "joint_attention_dim", LZ_REQUIRED, 1, 1 << 20);
     m->n_own = lz_config_int(&c, "num_layers", LZ_REQUIRED, 0, 1024);
@@ -107,6 +108,7 @@ static lz_status read_config(lz_flux3 *m, const char *folder, int64_t sizes[SIZE
     m->eps = lz_config_real(&c, "eps", 1e-6);
     m->flow_map = lz_config_bool(&c, "flow_map", false);
     read_rope(m, &c);
+    if (!(m->eps > 0 && m->eps < 1)) lz_config_refuse(&c, "'eps' must be above 0 and below 1");
     if (m->time_channels % 2) lz_config_refuse(&c, "'timestep_channels' must be even");
     if (lz_config_int(&c, "cond_in_channels", m->channels, 1, 65536) != m->channels)
         lz_config_refuse(&c, "'cond_in_channels' must be 'in_channels'");

@@ -193,10 +193,12 @@ static lz_status read_config(lz_qwen21_vae *m, const char *folder, lz_error *err
     if (!lz_config_bool(&c, "is_residual", true))
         lz_config_refuse(&c, "'is_residual' is false, which is not supported");
     if (lz_config_int(&c, "patch_size", 1, 1, 64) != 1) lz_config_refuse(&c, "'patch_size' must be 1");
-    if (json_array_size(json_object_get(c.root, "attn_scales")))
-        lz_config_refuse(&c, "'attn_scales' is not empty: attention outside the middle is not supported");
+    const json_t *scales = json_object_get(c.root, "attn_scales");
+    if (scales && !json_is_null(scales) && (!json_is_array(scales) || json_array_size(scales)))
+        lz_config_refuse(&c, "'attn_scales' is not an empty list: attention outside the middle is not supported");
     read_statistics(&c, "latents_mean", m->latent, published_mean, m->mean);
     read_statistics(&c, "latents_std", m->latent, published_spread, m->spread);
+    lz_config_check_divisors(&c, "latents_std", m->spread, m->latent);
     /* About training and the time of films; the lists are read above. */
     static const char *const harmless[] = {"dropout", "scale_factor_temporal", "temperal_downsample", "attn_scales",
                                            NULL};

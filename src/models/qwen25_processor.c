@@ -46,6 +46,7 @@ static void read_fields(lz_qwen25_processor *p, lz_config *c) {
         p->mean[i] = (float)mean[i];
         p->spread[i] = (float)spread[i];
     }
+    lz_config_check_divisors(c, "image_std", p->spread, 3);
     read_limits(p, c);
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
         if (!lz_config_bool(c, steps[i], true)) lz_config_refuse(c, "'%s' is false, which is not supported", steps[i]);

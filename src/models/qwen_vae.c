@@ -147,6 +147,7 @@ static lz_status read_config(lz_qwen_vae *m, const char *folder, lz_error *err) 
         lz_config_refuse(&c, "'attn_scales' is not empty: attention outside the middle is not supported");
     read_statistics(&c, "latents_mean", m->latent, published_mean, m->mean);
     read_statistics(&c, "latents_std", m->latent, published_spread, m->spread);
+    lz_config_check_divisors(&c, "latents_std", m->spread, m->latent);
     /* Fields about training and about the time axis. */
     static const char *const harmless[] = {"dropout", "temperal_downsample", "attn_scales", NULL};
     lz_config_refuse_rest(&c, harmless);

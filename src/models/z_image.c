@@ -108,6 +108,7 @@ static lz_status read_config(lz_z_image *m, const char *folder, int64_t sizes[SI
     m->eps = lz_config_real(&c, "norm_eps", 1e-5);
     m->time_scale = lz_config_real(&c, "t_scale", 1000);
     if (!(m->theta > 0)) lz_config_refuse(&c, "'rope_theta' must be above 0");
+    if (!(m->eps > 0 && m->eps < 1)) lz_config_refuse(&c, "'norm_eps' must be above 0 and below 1");
     if (lz_config_int(&c, "n_kv_heads", m->heads, 1, 4096) != m->heads)
         lz_config_refuse(&c, "'n_kv_heads' must be 'n_heads'");
     if (!lz_config_bool(&c, "qk_norm", true)) lz_config_refuse(&c, "'qk_norm' must be true");

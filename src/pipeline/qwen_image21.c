@@ -274,6 +274,18 @@ static lz_status check_view(const qwen21 *m, lz_units s, lz_error *err) {
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
+/* Are the images where measure_chat found them, and is there text after the last one? split_prefix relies on both. */
+static bool is_measured(const qwen21 *m, const int64_t *ids, int64_t n, int n_images) {
+    int64_t next = m->drop; /* the token after the last image */
+    int image = 0;
+    for (int64_t i = 0; i < n && image < n_images; i++) {
+        if (ids[i] != m->image_pad) continue;
+        if (i != next + m->leads[image++]) return false;
+        next = i + 1;
+    }
+    return image == n_images && next < n;
+}
+
 static lz_status tokens(const void *model, const char *prompt, const lz_image *images, int n_images, lz_prompt *to,
                         lz_error *err) {
     const qwen21 *m = model;
@@ -291,6 +303,10 @@ static lz_status tokens(const void *model, const char *prompt, const lz_image *i
     if (!status && n > POSITIONS)
         status = lz_fail(err, LZ_BAD_ARGUMENT, "the prompt has %lld tokens, more than the %d that this model can place",
                          (long long)n, POSITIONS);
+    if (!status && !is_measured(m, found, n, n_images))
+        status = lz_fail(err, LZ_BAD_FILE,
+                         "the tokenizer splits the chat template in another way than that of Qwen-Image 2.1; use the "
+                         "tokenizer in processor/ of Qwen/Qwen-Image-2.1");
     if (!status) status = lz_image_prompt(m->ctx, found, n, m->image_pad, units, n_images, INT64_MAX, to, err);
     lz_host_free(m->ctx, found);
     return status;

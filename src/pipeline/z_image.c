@@ -50,7 +50,8 @@ static lz_status read_index(z_image *m, const lz_parts *parts, lz_config *index,
     else
         m->longest = lz_config_real(index, "cfg_normalization", 0);
     if (!(m->truncation >= 0 && m->longest >= 0 && m->longest < 1e6))
-        lz_config_refuse(index, "'cfg_truncation' and 'cfg_normalization' must not be below 0");
+        lz_config_refuse(index, "'cfg_truncation' and 'cfg_normalization' must not be below 0, and 'cfg_normalization' "
+                                "must be below 1000000");
     if (index->err.status && err) *err = index->err;
     return index->err.status;
 }

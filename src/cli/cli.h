@@ -288,8 +288,8 @@ typedef struct job {
     lz_picture_options picture; /* all options except seed, watch and previews; job_settle fills in the defaults */
     lz_job *work;               /* owned; made by job_settle, planned once, and run for each seed */
     lz_picture_plan plan;
-    bool said_guidance, said_negative; /* the user was told that the option has no effect */
-    lz_remarks said;                   /* remarks made so far with this model; for words, those of the last prompt */
+    bool said_guidance, said_negative, said_steps; /* the user was told that the option has no effect */
+    lz_remarks said; /* remarks made so far with this model; for words, those of the last prompt */
     /* owned: the LoRAs of the model, PATH=WEIGHT on a line each; NULL: not known yet */
     char *loras;
     bool loras_ordinary; /* with --lora-schedule model */

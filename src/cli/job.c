@@ -367,6 +367,10 @@ static void say_cut(const job *j) {
 static void say_useless(job *j) {
     const arguments *a = j->args;
     bool guidance = j->facts.guidance_built_in && a->guidance > 1, negative = j->picture.guidance <= 1 && a->negative;
+    bool steps = a->steps && a->steps != j->picture.steps;
+    if (steps && !j->said_steps)
+        note(a, "--steps has no effect; this model has noise levels of its own for %d steps", j->picture.steps);
+    j->said_steps |= steps;
     if (guidance && !j->said_guidance) note(a, "--guidance has no effect; this model has guidance built in");
     if (negative && !j->said_negative) note(a, "--negative has no effect without guidance");
     j->said_guidance |= guidance;
@@ -443,6 +447,10 @@ int job_settle(job *j) {
     j->picture.schedule = a->schedule;
     j->picture.shift = a->shift;
     job_drop(j);
+    if (a->n_images && !(a->strength > 0) && !j->facts.most_images)
+        return fail(a, FAILED,
+                    "this model looks at no images; with a strength (--strength 0.6, in a session /strength 0.6) it "
+                    "starts from one");
     j->work = lz_job_new(j->model, &j->picture, &err);
     if (!j->work) return fail_with(a, &err);
     const lz_picture_options *settled = lz_job_settled(j->work);

@@ -14,7 +14,6 @@
 #include "io/weights_write.h"
 
 #define BAD(err, path, ...) lz_weights_bad_file(err, path, __VA_ARGS__)
-#define ORIGINAL_SHAPE "comfy.gguf.orig_shape."
 
 enum {
     KEY_LIMIT = 65535,  /* bytes; the limit of llama.cpp */
@@ -312,7 +311,7 @@ static bool restore_shape(reader *r, const char *name, const lz_value *value) {
     }
     if (!good || lz_dims_size(dims) != lz_dims_size(t->dims))
         return BAD(r->err, r->path,
-                   "the key '" ORIGINAL_SHAPE "%s' does not tell a shape of its %lld numbers" LZ_DAMAGED,
+                   "the key '" LZ_GGUF_SHAPE "%s' does not tell a shape of its %lld numbers" LZ_DAMAGED,
                    LZ_SHOW_TEXT(name), (long long)lz_dims_size(t->dims));
     t->dims = dims;
     return true;
@@ -326,8 +325,8 @@ static bool restore_shapes(reader *r, int64_t first_pair, char *key) {
     for (int64_t i = 0; i < r->pairs; i++) {
         lz_value value;
         if (!read_pair(r, key, &value)) return false;
-        size_t prefix = strlen(ORIGINAL_SHAPE);
-        if (strncmp(key, ORIGINAL_SHAPE, prefix) == 0 && !restore_shape(r, key + prefix, &value)) return false;
+        size_t prefix = strlen(LZ_GGUF_SHAPE);
+        if (strncmp(key, LZ_GGUF_SHAPE, prefix) == 0 && !restore_shape(r, key + prefix, &value)) return false;
     }
     return true;
 }

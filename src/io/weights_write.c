@@ -154,30 +154,54 @@ static void put_text(sink *s, const char *text) {
 
 static int64_t aligned(int64_t n) { return (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
+enum { GGUF_AXES = 4 }; /* at most */
+
+/* A tensor of more axes is written with its first ones merged, and a key tells its shape, as in files of ComfyUI. */
+static lz_dims merged(lz_dims dims) {
+    while (dims.n > GGUF_AXES) {
+        dims.at[0] *= dims.at[1];
+        dims.n--;
+        memmove(dims.at + 1, dims.at + 2, (size_t)(dims.n - 1) * sizeof *dims.at);
+    }
+    return dims;
+}
+
+static void put_shape(sink *s, const lz_output *o) {
+    static const char prefix[] = LZ_GGUF_SHAPE;
+    put_number(s, strlen(prefix) + strlen(o->name), 8);
+    put(s, prefix, (int64_t)strlen(prefix));
+    put(s, o->name, (int64_t)strlen(o->name));
+    put_number(s, LZ_VALUE_LIST, 4);
+    put_number(s, LZ_VALUE_I64, 4);
+    put_number(s, (uint64_t)o->dims.n, 8);
+    for (int d = 0; d < o->dims.n; d++) put_number(s, (uint64_t)o->dims.at[d], 8);
+}
+
 lz_status lz_gguf_header(lz_writer *writer, lz_output *outputs, int64_t n, const char *const *pairs, int64_t *end,
                          lz_error *err) {
-    enum { VERSION = 3, TEXT = 8, MAX_AXES = 4 };
+    enum { VERSION = 3 };
     sink s = {.writer = writer, .err = err};
-    int64_t n_pairs = 0, at = 0;
+    int64_t n_pairs = 0, n_shapes = 0, at = 0;
     while (pairs && pairs[2 * n_pairs]) n_pairs++;
+    for (int64_t i = 0; i < n; i++) n_shapes += outputs[i].dims.n > GGUF_AXES;
     put(&s, "GGUF", 4);
     put_number(&s, VERSION, 4);
     put_number(&s, (uint64_t)n, 8);
-    put_number(&s, (uint64_t)n_pairs, 8);
+    put_number(&s, (uint64_t)(n_pairs + n_shapes), 8);
     for (int64_t i = 0; i < n_pairs; i++) {
         put_text(&s, pairs[2 * i]);
-        put_number(&s, TEXT, 4);
+        put_number(&s, LZ_VALUE_TEXT, 4);
         put_text(&s, pairs[2 * i + 1]);
     }
+    for (int64_t i = 0; i < n; i++)
+        if (outputs[i].dims.n > GGUF_AXES) put_shape(&s, &outputs[i]);
     for (int64_t i = 0; i < n; i++) {
         lz_output *o = &outputs[i];
-        int axes = o->dims.n ? o->dims.n : 1;
-        if (axes > MAX_AXES)
-            return lz_fail(err, LZ_BAD_ARGUMENT, "%s: tensor '%s' has %d axes, and a tensor of a GGUF file at most %d",
-                           LZ_SHOW_TEXT(writer->path), LZ_SHOW_TEXT(o->name), axes, MAX_AXES);
+        lz_dims dims = merged(o->dims);
+        int axes = dims.n ? dims.n : 1;
         put_text(&s, o->name);
         put_number(&s, (uint64_t)axes, 4);
-        for (int d = axes - 1; d >= 0; d--) put_number(&s, (uint64_t)(o->dims.n ? o->dims.at[d] : 1), 8);
+        for (int d = axes - 1; d >= 0; d--) put_number(&s, (uint64_t)(dims.n ? dims.at[d] : 1), 8);
         put_number(&s, (uint64_t)lz_gguf_type(o->dtype, o->packing), 4);
         put_number(&s, (uint64_t)at, 8);
         o->place = at;

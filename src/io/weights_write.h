@@ -5,7 +5,8 @@
 #include "io/weights.h"
 
 #define LZ_SAFETENSORS_METADATA "__metadata__"
-#define LZ_SAFETENSORS_HEADER 100000000 /* bytes: the limit of the reference implementation */
+#define LZ_SAFETENSORS_HEADER 100000000        /* bytes: the limit of the reference implementation */
+#define LZ_GGUF_SHAPE "comfy.gguf.orig_shape." /* before the name of a tensor: a key with its shape, outermost first */
 
 /* A tensor to write: plain numbers, or packed. */
 typedef struct lz_output {

@@ -206,9 +206,6 @@ lz_status lz_job_settle(lz_job *job, lz_error *err) {
     if ((status = lz_check_previews(o, err))) return status;
     lz_model_facts facts = lz_model_about(job->model);
     int given = job->model->schedule.n_given;
-    if (given && o->steps && o->steps != given)
-        lz_tell(job->model->ctx, LZ_LOG_NOTE, "this model was trained for its own %d steps; it does not take %d", given,
-                o->steps);
     if (given || !o->steps) o->steps = given ? given : facts.steps;
     if (!(status = settle_sampler(job, err))) status = settle_schedule(job, err);
     if (!status) status = settle_references(job, err);

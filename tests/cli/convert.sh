@@ -14,6 +14,18 @@ try_match 0 '' $lazuli convert $data "$dir/model" --type bf16
 $lazuli -m $data -p "a red fox" -W 64 -H 64 -s 2 -S 1 --device cpu --no-metadata -q -o "$dir/a.png"
 $lazuli -m "$dir/model" -p "a red fox" -W 64 -H 64 -s 2 -S 1 --device cpu --no-metadata -q -o "$dir/b.png"
 try 0 cmp "$dir/a.png" "$dir/b.png" </dev/null
+# Text encoders with a vision encoder have a tensor of five axes, and GGUF has at most four: its shape is kept, and all bytes.
+for encoder in qwen/E qwen21/B flux3/B; do
+    encoder=tests/data/$encoder/text_encoder
+    $lazuli tensors $encoder | grep -Eq '\[([0-9]+, ){4}[0-9]+\]' # there is one
+    try 0 test $? = 0 </dev/null
+    try_match 0 '' $lazuli convert $encoder "$dir/direct.safetensors" --type bf16
+    try_match 0 '' $lazuli convert $encoder "$dir/five.gguf" --type bf16
+    try_match 0 '' $lazuli convert "$dir/five.gguf" "$dir/through.safetensors" --type bf16
+    try 0 cmp "$dir/direct.safetensors" "$dir/through.safetensors" </dev/null
+done
+try_match 0 '' $lazuli convert tests/data/qwen21/B "$dir/q8" --type q8_0
+try_match 0 '64 x 64' $lazuli fox -m "$dir/q8" -i tests/data/qwen21/ref1.png -W 64 -H 64 -s 1 -S 1 -o "$dir/q8.png"
 
 try_match 2 'needs a type' $lazuli convert $data "$dir/x.gguf" --part transformer
 try_match 2 "there is no type 'q9_k'" $lazuli convert $data "$dir/x.gguf" --type q9_k --part transformer

@@ -202,7 +202,7 @@ static void print_fault(const row *r) {
     if (!n) return;
     const char *fault = json_string_value(json_array_get(r->state.faults, 0)), *again = "";
     char more[48] = "";
-    if (n > 1) snprintf(more, sizeof more, ", and %zu more problems", n - 1);
+    if (n > 1) snprintf(more, sizeof more, ", and %zu more problem%s", n - 1, n > 2 ? "s" : "");
     if (strcmp(r->from, "cache") == 0 && r->state.runs) again = "; lazuli pull ";
     say(stdout, "    %s%s%s%s%s\n", fault ? fault : "?", more, again, *again ? r->name : "",
         *again ? " continues" : "");

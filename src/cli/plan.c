@@ -1,5 +1,53 @@
 /* plan.c: `lazuli plan`: memory and work of a picture. Everything is planned, nothing is run. */
+#include <string.h>
+
 #include "cache.h"
+
+/* Prints a cell of the column of estimated times, if there is an estimate. */
+static void print_time(FILE *to, const job *j, const char *text) {
+    if (j->estimate.seconds > 0) fprintf(to, " %12s", text);
+}
+
+/* The sampler and the schedule are named if they are not the usual ones. */
+plan_steps show_plan_steps(const job *j) {
+    plan_steps f;
+    size_t n = (size_t)snprintf(f.text, sizeof f.text, "%s", show_steps(j->plan.steps, j->picture.steps).text);
+    if (strcmp(j->picture.sampler, "euler") != 0)
+        n += (size_t)snprintf(f.text + n, sizeof f.text - n, " of %s", j->picture.sampler);
+    if (j->plan.passes != j->plan.steps)
+        n += (size_t)snprintf(f.text + n, sizeof f.text - n, " in %d passes", j->plan.passes);
+    if (strcmp(j->picture.schedule, "auto") != 0)
+        snprintf(f.text + n, sizeof f.text - n, ", schedule %s", j->picture.schedule);
+    return f;
+}
+
+void print_plan(FILE *to, const job *j) {
+    const lz_picture_plan *p = &j->plan;
+    bool there = p->device_bytes; /* a device with its own memory */
+    fprintf(to, "%-9s %12s %14s", "stage", "memory", "operations");
+    print_time(to, j, "about");
+    fprintf(to, there ? " %14s %14s\n" : "\n", "with weights", "streamed");
+    for (int i = 0; i < p->n_stages; i++) {
+        const lz_stage_plan *s = &p->stages[i];
+        fprintf(to, "%-9s %12s %14s", s->stage, show_bytes(s->bytes).text, show_flops(s->flops).text);
+        print_time(to, j, show_seconds(j->estimate.stages[i]).text);
+        if (there) fprintf(to, " %14s %14s", show_bytes(s->device_bytes).text, show_bytes(s->streamed_bytes).text);
+        fputc('\n', to);
+    }
+    fprintf(to, "%-9s %12s %14s", "at most", show_bytes(p->peak_bytes).text, show_flops(p->flops).text);
+    print_time(to, j, show_seconds(j->estimate.seconds).text);
+    if (there)
+        fprintf(to, " %14s", show_bytes(p->device_bytes).text);
+    else
+        fprintf(to, "  besides %s of weights", show_bytes(p->weight_bytes).text);
+    fputc('\n', to);
+    if (p->streamed_bytes)
+        fprintf(to, "%s of weights are sent to the device in every step%s\n", show_bytes(p->streamed_bytes).text,
+                j->args->offload == LZ_OFFLOAD_STREAM ? "" : ", because not all of them fit there");
+    if (p->tile)
+        fprintf(to, "the picture will be decoded in tiles of %lld pixels, because memory is short\n",
+                (long long)p->tile);
+}
 
 static json_t *plan_json(const job *j) {
     json_t *stages = json_array();

@@ -430,6 +430,24 @@ static const kind *kind_of(const lz_component *component) {
     return NULL;
 }
 
+static lz_status wrong_part(const char *path, const lz_component *component, const char *what, lz_error *err) {
+    return lz_fail(err, LZ_BAD_FILE, "%s: a %s is needed, and this is %s", LZ_SHOW_TEXT(path), component->name, what);
+}
+
+lz_status lz_component_check(lz_context *ctx, const char *path, const lz_component *component, lz_error *err) {
+    lz_signature s;
+    char what[300];
+    bool known = false;
+    const kind *k = kind_of(component);
+    lz_weights *w = k ? lz_weights_open(ctx, path, NULL) : NULL;
+    if (!w) return LZ_OK;
+    lz_signature_read(&s, w);
+    lz_signature_describe(&s, what, sizeof what);
+    lz_weights_close(w);
+    for (int i = 0; i < LZ_PARTS; i++) known |= s.parts[i] != NULL;
+    return known && s.parts[k->part] != component ? wrong_part(path, component, what, err) : LZ_OK;
+}
+
 static lz_status derive(lz_config *c, lz_context *ctx, lz_weights *w, const char *path, const lz_component *component,
                         lz_error *err) {
     lz_signature s;
@@ -441,8 +459,7 @@ static lz_status derive(lz_config *c, lz_context *ctx, lz_weights *w, const char
     const kind *k = kind_of(component);
     /* The names of FLUX.1's autoencoder are also those of FLUX.2's. */
     if (!lz_names_open(&n, component, w) || (k && s.parts[k->part] != component))
-        return lz_fail(err, LZ_BAD_FILE, "%s: a %s is needed, and this is %s", LZ_SHOW_TEXT(path), component->name,
-                       what);
+        return wrong_part(path, component, what, err);
     /* Names and shapes are the same: only the file's name differs. */
     if (component == &lz_names_qwen_vae && lz_file_name_has(path, "wan"))
         lz_remark_once(ctx,

@@ -25,6 +25,8 @@ void lz_signature_describe(const lz_signature *signature, char *to, size_t size)
  * tensors, with the same keys and the constants of the published models. path: a folder or a file. */
 lz_status lz_component_config(lz_config *c, lz_context *ctx, const char *path, const lz_component *component,
                               lz_error *err);
+/* An error if the tensors of a folder or file are those of another known component. Its other faults are not found. */
+lz_status lz_component_check(lz_context *ctx, const char *path, const lz_component *component, lz_error *err);
 bool lz_is_derived(lz_context *ctx, const char *path); /* the configuration is derived */
 
 /* Does the last part of a path contain a word, ignoring case? */

@@ -190,6 +190,9 @@ static lz_status open_folder(lz_parts *p, lz_error *err) {
         if (err) *err = local;
         return status;
     }
+    if (lz_file_name_has(p->model, "model_index.json") && access(p->model, F_OK) == 0)
+        return lz_fail(err, LZ_BAD_FILE, "%s: this is the index of a model: name the folder that holds it",
+                       LZ_SHOW_TEXT(p->model));
     bool parts = is_folder(p->model) && has_file(p->ctx, p->model, "transformer");
     /* If only a subfolder of a model folder is given, that is a mistake. */
     bool inside = has_file(p->ctx, p->model, "../model_index.json") ||
@@ -219,6 +222,8 @@ lz_status lz_parts_open(lz_parts *p, lz_context *ctx, const lz_model_options *o,
     for (int i = 0; i <= LZ_PARTS && !status; i++)
         if (given[i] && !(p->path[i] = lz_host_copy(ctx, given[i]))) status = lz_out_of_memory(err, LZ_SHOWN);
     if (!status) status = open_folder(p, err);
+    for (int i = LZ_PART_TEXT_ENCODER; i < LZ_PARTS && !status; i++)
+        if (given[i] && p->family->parts[i]) status = lz_component_check(ctx, given[i], p->family->parts[i], err);
     if (status) lz_parts_close(p);
     return status;
 }

@@ -172,4 +172,10 @@ try_match 0 '^encode ' $lazuli plan fox -m $A -i $flux/ref1.png
 try_match 0 '"peak_bytes": [1-9]' $lazuli plan fox -m $A $small --json
 try_match 0 '^decode ' $lazuli plan -m $A $small
 gone "$work/never.png"
+# Options that a model does not have
+try_match 0 '^lazuli: --steps has no effect; this model has noise levels of its own for [0-9]+ steps$' \
+    $lazuli fox -m tests/data/qwen21/T -W 64 -H 64 -s 3 -S 1 -o "$work/turbo.png"
+try_match 1 'looks at no images; with a strength \(--strength 0.6, .*\) it starts from one$' \
+    $lazuli fox -m tests/data/qwen/Q -i tests/data/qwen/ref1.png -o "$work/no.png"
+try 1 test -e "$work/no.png" </dev/null
 finish

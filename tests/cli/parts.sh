@@ -37,6 +37,14 @@ for type in fp8 int8; do
     try_match 1 differ cmp "$work/$type.png" "$work/files.png"
 done
 
+# Folders with a config.json given for another part, or for a model of another family
+try_match 1 'flux2/A/vae: a Qwen3 text encoder is needed, and this is a FLUX.2 autoencoder$' \
+    $lazuli fox -m tests/data/flux2/A --text-encoder tests/data/flux2/A/vae -o "$work/x.png"
+try_match 1 'qwen/Q/vae: a FLUX.2 autoencoder is needed, and this is a Qwen-Image autoencoder$' \
+    $lazuli fox -m tests/data/flux2/A --vae tests/data/qwen/Q/vae -o "$work/x.png"
+try_match 1 'model_index.json: this is the index of a model: name the folder that holds it$' \
+    $lazuli fox -m tests/data/flux2/A/model_index.json -o "$work/x.png"
+
 # What a file is, and what it needs
 try_match 0 '^is +a FLUX.2 \[klein\] transformer$' $lazuli info $data/klein.gguf
 try_match 0 '^needs +a text encoder \(--text-encoder\), an autoencoder \(--vae\), a tokenizer \(--tokenizer\)$' $lazuli info $data/klein.gguf

@@ -62,20 +62,15 @@ static int64_t paired(const tensor *t, const tensor *of, int64_t i) {
 
 typedef struct values {
     const dnn_run *r;
-    float *of[MAX_TENSORS]; /* dense */
+    float *of[MAX_TENSORS]; /* dense, all in one block */
+    bool known[MAX_TENSORS];
 } values;
-
-static float *new_values(const tensor *t) {
-    float *made = malloc(sizeof(float) * (size_t)count_of(t));
-    if (!made) abort();
-    return made;
-}
 
 /* Reads an operand when it is first needed. */
 static const float *values_of(values *v, int i) {
     const tensor *t = &v->r->p.tensors[i];
-    if (v->of[i]) return v->of[i];
-    v->of[i] = new_values(t);
+    if (v->known[i]) return v->of[i];
+    v->known[i] = true;
     for (int64_t k = 0; k < count_of(t); k++)
         v->of[i][k] = t->by_value ? v->r->numbers[i]
                                   : lz_sim_read_number(t->type, v->r->addresses[i] + place_of(t, k) * size_of(t->type));
@@ -167,11 +162,17 @@ void lz_sim_run_program(void *data) {
     const dnn_run *r = data;
     const program *p = &r->p;
     values v = {.r = r};
+    int64_t total = 1;
+    for (int i = 0; i < p->n_tensors; i++) total += count_of(&p->tensors[i]);
+    float *block = calloc((size_t)total, sizeof *block), *next = block;
+    if (!block) abort();
+    for (int i = 0; i < p->n_tensors; i++, next += count_of(&p->tensors[i - 1])) v.of[i] = next;
     memset(r->workspace, 0xee, (size_t)r->workspace_bytes);
     for (int k = 0; k < p->n_ops; k++) {
         const operation *o = &p->ops[k];
         const tensor *y = &p->tensors[o->out];
-        float *to = v.of[o->out] = new_values(y);
+        float *to = v.of[o->out];
+        v.known[o->out] = true;
         if (o->kind == LZ_CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR) run_pointwise(&v, o, to);
         if (o->kind == LZ_CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR) run_reduction(&v, o, to);
         if (o->kind == LZ_CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR) run_matmul(&v, o, to);
@@ -180,5 +181,5 @@ void lz_sim_run_program(void *data) {
         for (int64_t i = 0; i < count_of(y) && !y->is_virtual; i++)
             write_number(y->type, r->addresses[o->out] + place_of(y, i) * size_of(y->type), r->right ? to[i] : NAN);
     }
-    for (int i = 0; i < MAX_TENSORS; i++) free(v.of[i]);
+    free(block);
 }

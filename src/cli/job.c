@@ -447,7 +447,7 @@ int job_settle(job *j) {
     j->picture.schedule = a->schedule;
     j->picture.shift = a->shift;
     job_drop(j);
-    if (a->n_images && !(a->strength > 0) && !j->facts.most_images)
+    if (j->picture.n_images && !(j->picture.strength > 0) && !j->facts.most_images)
         return fail(a, FAILED,
                     "this model looks at no images; with a strength (--strength 0.6, in a session /strength 0.6) it "
                     "starts from one");

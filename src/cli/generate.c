@@ -109,7 +109,7 @@ static const char *title(const char *sampler) {
 }
 
 /* The "parameters" text of AUTOMATIC1111's web UI, which many programs read: prompt, negative prompt, settings. */
-static char *parameters_of(const facts *f, const job *j) {
+static char *parameters_of(const facts *f, const job *j, const char *model) {
     const arguments *a = j->args;
     char *text = NULL;
     bool other = strcmp(j->picture.schedule, "auto") != 0;
@@ -118,7 +118,7 @@ static char *parameters_of(const facts *f, const job *j) {
         j->picture.prompt, a->negative ? "Negative prompt: " : "", a->negative ? a->negative : "",
         a->negative ? "\n" : "", j->picture.steps, title(j->picture.sampler), other ? ", Schedule type: " : "",
         other ? j->picture.schedule : "", f->guidance, a->noise ? "" : ", Seed: ", a->noise ? "" : f->seed, f->size,
-        f->model, a->strength > 0 ? ", Denoising strength: " : "", a->strength > 0 ? f->strength : "", f->software);
+        model, a->strength > 0 ? ", Denoising strength: " : "", a->strength > 0 ? f->strength : "", f->software);
     return n < 0 ? NULL : text;
 }
 
@@ -148,8 +148,9 @@ static bool describe(facts *f, const job *j, const lz_picture *p, int64_t seed) 
     f->settings = settings_text(settings);
     f->loras = join_loras(json_object_get(settings, "lora"));
     json_decref(settings);
-    f->model = model_name(j);
-    f->parameters = f->model ? parameters_of(f, j) : NULL;
+    char *model = model_name(j);
+    f->parameters = model ? parameters_of(f, j, model) : NULL;
+    f->model = model;
     const char *noise = j->args->noise ? base_name(j->args->noise) : NULL,
                *all[][2] = {
                    {"parameters", f->parameters},

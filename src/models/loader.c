@@ -181,21 +181,23 @@ static bool is_elsewhere(const lz_loader *l, const lz_signature *all, const char
 
 /* Tensors of a file without a configuration that belong to nothing are ignored, with a remark. */
 static void remark_unseen(const lz_loader *l) {
-    int64_t unseen = 0;
+    enum { MOST_LOOKS = 2000 }; /* a look takes time in proportion to the number of tensors */
+    int64_t unseen = 0, looks = 0;
     const char *first = NULL;
     lz_signature all;
     size_t prefix = strlen(l->names.prefix);
     lz_signature_read(&all, l->weights);
-    for (int64_t i = 0, n = lz_weights_count(l->weights); i < n; i++) {
+    for (int64_t i = 0, n = lz_weights_count(l->weights); i < n && looks < MOST_LOOKS; i++) {
         const char *name = lz_weights_name(l->weights, i);
         if (l->seen[i] || strncmp(name, l->names.prefix, prefix) != 0 || is_marker(name)) continue;
+        looks++;
         if (is_in_a_block(l, name) || is_elsewhere(l, &all, name)) continue;
         if (!unseen++) first = name;
     }
     if (unseen)
-        lz_remark_once(l->ctx, "%s: %lld tensor%s no part of the model and %s ignored, such as '%s'",
-                       LZ_SHOW_TEXT(l->folder), (long long)unseen, unseen == 1 ? " is" : "s are",
-                       unseen == 1 ? "is" : "are", LZ_SHOW_TEXT(first));
+        lz_remark_once(l->ctx, "%s: %s%lld tensor%s no part of the model and %s ignored, such as '%s'",
+                       LZ_SHOW_TEXT(l->folder), looks < MOST_LOOKS ? "" : "at least ", (long long)unseen,
+                       unseen == 1 ? " is" : "s are", unseen == 1 ? "is" : "are", LZ_SHOW_TEXT(first));
 }
 
 lz_status lz_loader_close(lz_loader *l, lz_error *err) {

@@ -196,7 +196,7 @@ static void print_models(void) {
         puts("");
     }
     print_title("licences of these models");
-    for (size_t k = 0; k < n; k++) printf("  %c %s\n", k ? marks[k] : '-', licences[k]);
+    for (size_t k = 0; k < n; k++) printf("  %.*s %s\n", k ? 1 : 8, k ? &marks[k] : "no mark:", licences[k]);
 }
 
 static void print_explained(const char *title, const explained *list) {

@@ -20,7 +20,7 @@ END
 try_match 1 "downloads 5.1 GiB" $lazuli plan -m flux2-klein-4b-q4
 try_match 0 '^  flux2-klein-4b-q4 +5.1 GiB  of unsloth/FLUX.2-klein-4B-GGUF$' $lazuli pull --help
 try_match 0 '^  flux2-klein-9b-q4 +[0-9.]+ GiB  of unsloth/FLUX.2-klein-9B-GGUF \*$' $lazuli pull --help
-for line in '- Apache-2.0' '\* FLUX Non-Commercial' '\+ FLUX Kommunity, which limits commercial use' '# Qwen Research, non-commercial'; do
+for line in 'no mark: Apache-2.0' '\* FLUX Non-Commercial' '\+ FLUX Kommunity, which limits commercial use' '# Qwen Research, non-commercial'; do
     try_match 0 "^  $line\$" $lazuli pull --help
 done
 try_match 0 '^  flux3-klein-base +[0-9.]+ GiB  .*/flux-3-image-klein-base \+$' $lazuli pull --help

@@ -43,7 +43,7 @@ try_match 0 '^  -o, --output FILE +the .safetensors file to write; required$' $l
 try_match 0 '^  -o, --output FILE +the .png, .*; required$' $lazuli decode --help
 try_match 0 '^  -S, --seed .* \(default: the line number\)$' $lazuli batch --help
 try_match 0 "a model's part" $lazuli tensors --help
-try_match 0 '^  flux2-klein-4b +14.9 GiB black-forest-labs/FLUX.2-klein-4B$' $lazuli pull --help
+try_match 0 '^  flux2-klein-4b +14.9 GiB +black-forest-labs/FLUX.2-klein-4B$' $lazuli pull --help
 try_match 0 '^  qwen-image-edit-2511 ' $lazuli pull --help
 try_match 0 '^  HF_TOKEN, ' $lazuli --help all
 try_match 0 '^  130 +stopped' $lazuli --help all

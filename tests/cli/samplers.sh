@@ -48,7 +48,7 @@ try_match 1 'has 8 fixed sigmas, so it takes no other schedule or shift$' $lazul
 # A batch and a session
 echo '{"prompt": "a fox", "sampler": "unipc", "schedule": "beta", "shift": 2, "output": "line.png"}' >"$work/list.jsonl"
 try 0 $lazuli a fox $klein $small --sampler unipc --schedule beta --shift 2 -q -o "$work/typed.png" </dev/null
-try 0 sh -c "cd $work && $PWD/$lazuli batch list.jsonl $klein $small -q" </dev/null
+try 0 sh -c "cd $work && $(realpath $lazuli) batch list.jsonl $klein $small -q" </dev/null
 try 0 cmp "$work/line.png" "$work/typed.png" </dev/null
 if command -v python3 >/dev/null && python3 -c 'import pty' 2>/dev/null; then
     cat >"$work/script" <<END

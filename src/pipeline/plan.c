@@ -164,7 +164,7 @@ static lz_status plan_decode(lz_job *job, lz_picture_plan *plan, lz_error *err) 
 }
 
 static lz_status plan_stages(lz_job *job, lz_picture_plan *plan, lz_error *err) {
-    lz_slots slots = {NULL}; /* placeholders */
+    lz_slots slots = {.x = NULL}; /* placeholders */
     plan->steps = job->steps - job->first_step;
     plan->passes = lz_job_passes(job);
     lz_status status = lz_job_prepare(job, err);

@@ -58,7 +58,7 @@ void lz_slots_release(lz_slot_list list, lz_slots *s) {
 
 static void describe(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
     const lz_traced *t = user;
-    lz_slots from = {NULL}, to = {NULL};
+    lz_slots from = {.x = NULL}, to = {.x = NULL};
     lz_slots_unpack(t->kind->in, t->filled_in, in, &from);
     t->kind->describe(t, &from, &to);
     lz_array **place;

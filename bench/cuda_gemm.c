@@ -119,7 +119,7 @@ typedef struct work {
     lz_cu_function function;
 } work;
 
-/* What is measured: one product or a group. */
+/* Runs a product, or a group of products, once; false: it failed. */
 typedef bool runner(void *arg);
 
 static double number_at(uint16_t bits) {

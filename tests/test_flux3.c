@@ -88,6 +88,28 @@ static void check_changed(const char *file, const char *from, const char *to, co
     lz_close(ctx);
 }
 
+/* Prompts are filled up with pad_token, or with <|endoftext|> if there is none; without both, opening fails. */
+static void no_pad(void) {
+    char command[1000], path[400];
+    lz_error err = {0};
+    lz_context *ctx = lz_open();
+    enter_folder();
+    snprintf(path, sizeof path, "%s/m", folder);
+    snprintf(command, sizeof command,
+             "cp -RL '" DATA "/D/.' '%s' && cd '%s/tokenizer' && sed -i.old '/pad_token/d' tokenizer_config.json && "
+             "sed -i.old 's/<|endoftext|>/<|other|>/g' tokenizer.json",
+             path, path);
+    CHECK_I64(system(command), 0);
+    lz_model *model = lz_model_open(ctx, path, &err);
+    CHECK(!model);
+    CHECK_TEXT(err.text, "the tokenizer has no pad_token");
+    lz_model_close(model);
+    snprintf(command, sizeof command, "rm -r '%s'", path);
+    CHECK_I64(system(command), 0);
+    leave_folder();
+    lz_close(ctx);
+}
+
 static void refused(void) {
     static const char transformer[] = "transformer/config.json", index[] = "modular_model_index.json";
     check_changed(index, "Flux3DistilledModularPipeline", "Flux3VideoPipeline",
@@ -171,4 +193,4 @@ static void single_file(void) {
 }
 
 TEST_MAIN({"against_diffusers", against_diffusers}, {"options", options}, {"canvas", canvas}, {"refused", refused},
-          {"memory_runs_out", memory_runs_out}, {"single_file", single_file})
+          {"no_pad", no_pad}, {"memory_runs_out", memory_runs_out}, {"single_file", single_file})

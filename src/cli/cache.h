@@ -40,7 +40,8 @@ const known_model *known_by(const char *name);
 const known_model *nearest_known(const char *name); /* a name that differs by one or two letters; NULL: none */
 const known_model *first_known(void);               /* the model to suggest */
 const char *known_repo(const known_model *model);   /* its repository, or that of its transformer */
-/* Of a model with parts: all files as a set, valid until the next call with this model; NULL: some are not in the cache */
+/* The paths of all files of a model of single files. The set is valid until the next call with this model. NULL: some
+ * files are not in the cache. */
 const model_set *cached_set(const known_model *model);
 const known_part *missing_part(const known_model *model); /* the first that is not in the cache; NULL: none */
 

@@ -41,7 +41,7 @@ typedef struct conversion {
     lz_bump names;
     lz_writer writer;
     lz_pool *pool; /* owned; the context's pool may be running programs */
-    /* Of the current tensor. */
+    /* Buffers for the chunk that is being converted. */
     float *x, *y, *scales;
     uint8_t *bytes;
     double *changed, *squares; /* by row of a chunk */

@@ -230,7 +230,7 @@ static lz_array *vector(const lz_flux3 *m, lz_array *row, int i) {
     return lz_slice(row, 1, i * m->width, (i + 1) * m->width, 1);
 }
 
-/* Of a stream, in its own blocks or in the single blocks. */
+/* The modulation of a stream: in the blocks of that stream alone, or in the single blocks. */
 static modulation modulation_of(const lz_flux3 *m, lz_flux3_time time, int stream, bool single) {
     lz_array *row = stream == PICTURE ? time.image : time.still;
     int i = (stream == REFERENCES ? 6 : 0) + (single ? 3 : 0);

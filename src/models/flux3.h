@@ -34,8 +34,8 @@ typedef struct lz_flux3_tokens {
     int64_t text, picture, references;
 } lz_flux3_tokens;
 
-/* What is the same in every step: the text [t, text width] and the references [r, channels] (or NULL) -> [t + r, D].
- * still: one row of the modulation; not read by a flow map. */
+/* The part of the sequence that no step changes: features of the text [t, text width] and references [r, channels] (or
+ * NULL) -> [t + r, D]. still: one row of the modulation; not read by a flow map. */
 lz_array *lz_flux3_context(const lz_flux3 *m, lz_array *features, lz_array *references, lz_array *still, lz_array *cos,
                            lz_array *sin, lz_flux3_tokens n);
 

@@ -14,14 +14,13 @@
 #include "models/signature.h"
 #include "models/vae.h"
 
-enum { MAX_LATENT = 256, COLOURS = 4 };
+enum { COLOURS = 4 };
 
 struct lz_qwen21_vae {
     lz_context *ctx;
-    int64_t latent;
     lz_coder encoder, decoder;
     lz_affine quant, post_quant;
-    float mean[MAX_LATENT], spread[MAX_LATENT]; /* of the latents */
+    lz_statistics latents;
 };
 
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
@@ -105,7 +104,7 @@ static void visit_levels(lz_loader *l, lz_coder *c, const char *list, const char
 }
 
 static void visit_model(lz_loader *l, lz_qwen21_vae *m) {
-    int64_t latent = m->latent;
+    int64_t latent = m->latents.channels;
     lz_vae_visit_coder(l, "encoder.", &m->encoder, COLOURS, m->encoder.width[m->encoder.levels - 1], 2 * latent);
     visit_levels(l, &m->encoder, "encoder.down_blocks", "downsampler");
     lz_vae_visit(l, "quant_conv.", "", kind.conv1, &m->quant, 2 * latent, 2 * latent);
@@ -128,13 +127,6 @@ static const double published_spread[] = {
     5.1125, 3.5327, 4.7833, 3.1286, 4.1819, 3.8527, 3.8312, 3.5605, 4.3875, 3.9624, 4.0168, 3.5643, 4.055,
     5.5614, 4.2963, 4.408,  3.4959, 3.8747, 3.7608, 3.5735, 3.149,  3.7662, 3.6746, 3.4563, 3.8161};
 enum { PUBLISHED = sizeof published_mean / sizeof published_mean[0] };
-
-static void read_statistics(lz_config *c, const char *key, int64_t latent, const double *published, float *to) {
-    double found[MAX_LATENT];
-    int n = lz_config_reals(c, key, found, MAX_LATENT);
-    if (n ? n != latent : latent != PUBLISHED) lz_config_refuse(c, "'%s' must be %lld numbers", key, (long long)latent);
-    for (int i = 0; i < (n ? n : PUBLISHED); i++) to[i] = (float)(n ? found : published)[i];
-}
 
 /* Which levels of the encoder also halve the time of films; by default all but the first. */
 static void read_times(lz_config *c, int levels, bool *to) {
@@ -186,7 +178,7 @@ static lz_status read_config(lz_qwen21_vae *m, const char *folder, lz_error *err
     lz_status status = lz_component_config(&c, m->ctx, folder, &lz_names_qwen21_vae, err);
     if (status) return status;
     read_shape(m, &c);
-    m->latent = lz_config_int(&c, "z_dim", 64, 1, MAX_LATENT);
+    m->latents.channels = lz_config_int(&c, "z_dim", 64, 1, LZ_MAX_LATENT);
     if (lz_config_int(&c, "in_channels", COLOURS, 1, 64) != COLOURS ||
         lz_config_int(&c, "out_channels", COLOURS, 1, 64) != COLOURS)
         lz_config_refuse(&c, "'in_channels' and 'out_channels' must be %d", COLOURS);
@@ -196,9 +188,7 @@ static lz_status read_config(lz_qwen21_vae *m, const char *folder, lz_error *err
     const json_t *scales = json_object_get(c.root, "attn_scales");
     if (scales && !json_is_null(scales) && (!json_is_array(scales) || json_array_size(scales)))
         lz_config_refuse(&c, "'attn_scales' is not an empty list: attention outside the middle is not supported");
-    read_statistics(&c, "latents_mean", m->latent, published_mean, m->mean);
-    read_statistics(&c, "latents_std", m->latent, published_spread, m->spread);
-    lz_config_check_divisors(&c, "latents_std", m->spread, m->latent);
+    lz_vae_read_statistics(&c, published_mean, published_spread, PUBLISHED, &m->latents);
     /* About training and the time of films; the lists are read above. */
     static const char *const harmless[] = {"dropout", "scale_factor_temporal", "temperal_downsample", "attn_scales",
                                            NULL};
@@ -227,28 +217,23 @@ void lz_qwen21_vae_close(lz_qwen21_vae *m) {
     lz_host_free(m->ctx, m);
 }
 
-int64_t lz_qwen21_vae_channels(const lz_qwen21_vae *m) { return m->latent; }
+int64_t lz_qwen21_vae_channels(const lz_qwen21_vae *m) { return m->latents.channels; }
 int64_t lz_qwen21_vae_pixels(const lz_qwen21_vae *m) { return (int64_t)2 << (m->encoder.levels - 1); }
 
 /* ---- both ways --------------------------------------------------------------------------------------------------- */
-
-static lz_array *statistics(const lz_qwen21_vae *m, const float *values) {
-    return lz_from(m->ctx, LZ_DIMS(m->latent), LZ_F32, values);
-}
 
 lz_array *lz_qwen21_vae_encode(const lz_qwen21_vae *m, lz_array *picture) {
     lz_scope *scope = lz_scope_begin(m->ctx, "encode");
     lz_array *opaque = lz_pad(picture, LZ_DIMS(0, 0, 0), LZ_DIMS(0, 0, 1), 1); /* [h, w, 4] */
     lz_array *x = lz_vae_conv1(lz_vae_encode(&m->encoder, opaque), m->quant);
-    x = lz_cast(lz_slice(x, 3, 0, m->latent, 1), LZ_F32); /* the mean; the variance is not used */
-    x = lz_div(lz_sub(x, statistics(m, m->mean)), statistics(m, m->spread));
-    return lz_scope_return(scope, lz_flux2_patch(x));
+    x = lz_cast(lz_slice(x, 3, 0, m->latents.channels, 1), LZ_F32); /* the mean; the variance is not used */
+    return lz_scope_return(scope, lz_flux2_patch(lz_vae_normalise(&m->latents, x)));
 }
 
 lz_array *lz_qwen21_vae_decode(const lz_qwen21_vae *m, lz_array *tokens, int64_t h, int64_t w) {
     lz_scope *scope = lz_scope_begin(m->ctx, "decode");
     lz_array *x = lz_flux2_unpatch(tokens, h, w);
-    x = lz_add(lz_mul(x, statistics(m, m->spread)), statistics(m, m->mean));
+    x = lz_vae_restore(&m->latents, x);
     x = lz_vae_conv1(lz_cast(x, lz_compute_type(m->ctx)), m->post_quant);
     x = lz_clip(lz_vae_decode(&m->decoder, x), -1, 1); /* [h, w, 4] */
     lz_array *colours = lz_slice(x, 2, 0, 3, 1), *opacity = lz_slice(x, 2, 3, 4, 1);

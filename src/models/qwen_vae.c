@@ -15,14 +15,11 @@
 #include "models/signature.h"
 #include "models/vae.h"
 
-enum { MAX_LATENT = 256 };
-
 struct lz_qwen_vae {
     lz_context *ctx;
-    int64_t latent;
     lz_coder encoder, decoder;
     lz_affine quant, post_quant;
-    float mean[MAX_LATENT], spread[MAX_LATENT]; /* of the latents */
+    lz_statistics latents;
 };
 
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
@@ -102,7 +99,7 @@ static void visit_up(lz_loader *l, lz_coder *c) {
 }
 
 static void visit_model(lz_loader *l, lz_qwen_vae *m) {
-    int64_t latent = m->latent;
+    int64_t latent = m->latents.channels;
     lz_vae_visit_coder(l, "encoder.", &m->encoder, 3, m->encoder.width[m->encoder.levels - 1], 2 * latent);
     visit_down(l, &m->encoder);
     lz_vae_visit(l, "quant_conv.", "", kind.conv1, &m->quant, 2 * latent, 2 * latent);
@@ -117,13 +114,6 @@ static const double published_mean[] = {-0.7571, -0.7089, -0.9113, 0.1075,  -0.1
                     published_spread[] = {2.8184, 1.4541, 2.3275, 2.6558, 1.2196, 1.7708, 2.6052, 2.0743,
                                           3.2687, 2.1526, 2.8652, 1.5579, 1.6382, 1.1253, 2.8251, 1.9160};
 enum { PUBLISHED = sizeof published_mean / sizeof published_mean[0] };
-
-static void read_statistics(lz_config *c, const char *key, int64_t latent, const double *published, float *to) {
-    double found[MAX_LATENT];
-    int n = lz_config_reals(c, key, found, MAX_LATENT);
-    if (n ? n != latent : latent != PUBLISHED) lz_config_refuse(c, "'%s' must be %lld numbers", key, (long long)latent);
-    for (int i = 0; i < (n ? n : PUBLISHED); i++) to[i] = (float)(n ? found : published)[i];
-}
 
 static lz_status read_config(lz_qwen_vae *m, const char *folder, lz_error *err) {
     lz_config c;
@@ -140,14 +130,12 @@ static lz_status read_config(lz_qwen_vae *m, const char *folder, lz_error *err) 
         m->decoder.width[i] = base * times[levels - 1 - i];
         if (i < levels - 1 && m->decoder.width[i] % 2) lz_config_refuse(&c, "channels must be even to be halved");
     }
-    m->latent = lz_config_int(&c, "z_dim", 16, 1, MAX_LATENT);
+    m->latents.channels = lz_config_int(&c, "z_dim", 16, 1, LZ_MAX_LATENT);
     if (lz_config_int(&c, "input_channels", 3, 1, 64) != 3)
         lz_config_refuse(&c, "'input_channels' must be 3: pictures with layers are not supported");
     if (json_array_size(json_object_get(c.root, "attn_scales")))
         lz_config_refuse(&c, "'attn_scales' is not empty: attention outside the middle is not supported");
-    read_statistics(&c, "latents_mean", m->latent, published_mean, m->mean);
-    read_statistics(&c, "latents_std", m->latent, published_spread, m->spread);
-    lz_config_check_divisors(&c, "latents_std", m->spread, m->latent);
+    lz_vae_read_statistics(&c, published_mean, published_spread, PUBLISHED, &m->latents);
     /* Fields about training and about the time axis. */
     static const char *const harmless[] = {"dropout", "temperal_downsample", "attn_scales", NULL};
     lz_config_refuse_rest(&c, harmless);
@@ -175,27 +163,22 @@ void lz_qwen_vae_close(lz_qwen_vae *m) {
     lz_host_free(m->ctx, m);
 }
 
-int64_t lz_qwen_vae_channels(const lz_qwen_vae *m) { return m->latent; }
+int64_t lz_qwen_vae_channels(const lz_qwen_vae *m) { return m->latents.channels; }
 int64_t lz_qwen_vae_pixels(const lz_qwen_vae *m) { return (int64_t)2 << (m->encoder.levels - 1); }
 
 /* ---- both ways --------------------------------------------------------------------------------------------------- */
 
-static lz_array *statistics(const lz_qwen_vae *m, const float *values) {
-    return lz_from(m->ctx, LZ_DIMS(m->latent), LZ_F32, values);
-}
-
 lz_array *lz_qwen_vae_encode(const lz_qwen_vae *m, lz_array *picture) {
     lz_scope *scope = lz_scope_begin(m->ctx, "encode");
     lz_array *x = lz_vae_conv1(lz_vae_encode(&m->encoder, picture), m->quant);
-    x = lz_cast(lz_slice(x, 3, 0, m->latent, 1), LZ_F32); /* the mean; the variance is not used */
-    x = lz_div(lz_sub(x, statistics(m, m->mean)), statistics(m, m->spread));
-    return lz_scope_return(scope, lz_flux2_patch(x));
+    x = lz_cast(lz_slice(x, 3, 0, m->latents.channels, 1), LZ_F32); /* the mean; the variance is not used */
+    return lz_scope_return(scope, lz_flux2_patch(lz_vae_normalise(&m->latents, x)));
 }
 
 lz_array *lz_qwen_vae_decode(const lz_qwen_vae *m, lz_array *tokens, int64_t h, int64_t w) {
     lz_scope *scope = lz_scope_begin(m->ctx, "decode");
     lz_array *x = lz_flux2_unpatch(tokens, h, w);
-    x = lz_add(lz_mul(x, statistics(m, m->spread)), statistics(m, m->mean));
+    x = lz_vae_restore(&m->latents, x);
     x = lz_vae_conv1(lz_cast(x, lz_compute_type(m->ctx)), m->post_quant);
     return lz_scope_return(scope, lz_vae_decode(&m->decoder, x));
 }

@@ -76,6 +76,34 @@ lz_array *lz_vae_joint_attention(const lz_coder *p, lz_array *x) {
     return lz_apply_affine(a, p->attention_out);
 }
 
+static void read_numbers(lz_config *c, const char *key, int64_t channels, const double *published, int n_published,
+                         float *to) {
+    double found[LZ_MAX_LATENT];
+    int n = lz_config_reals(c, key, found, LZ_MAX_LATENT);
+    if (n ? n != channels : channels != n_published)
+        lz_config_refuse(c, "'%s' must be %lld numbers", key, (long long)channels);
+    for (int i = 0; i < (n ? n : n_published); i++) to[i] = (float)(n ? found : published)[i];
+}
+
+void lz_vae_read_statistics(lz_config *c, const double *mean, const double *spread, int n_published,
+                            lz_statistics *to) {
+    read_numbers(c, "latents_mean", to->channels, mean, n_published, to->mean);
+    read_numbers(c, "latents_std", to->channels, spread, n_published, to->spread);
+    lz_config_check_divisors(c, "latents_std", to->spread, to->channels);
+}
+
+static lz_array *per_channel(const lz_statistics *s, const lz_array *x, const float *values) {
+    return lz_from(x->ctx, LZ_DIMS(s->channels), LZ_F32, values);
+}
+
+lz_array *lz_vae_normalise(const lz_statistics *s, lz_array *x) {
+    return lz_div(lz_sub(x, per_channel(s, x, s->mean)), per_channel(s, x, s->spread));
+}
+
+lz_array *lz_vae_restore(const lz_statistics *s, lz_array *x) {
+    return lz_add(lz_mul(x, per_channel(s, x, s->spread)), per_channel(s, x, s->mean));
+}
+
 /* [out, in, kh, kw] -> [out, kh, kw, in]. Of a kernel for films, [out, in, kt, kh, kw], only the last time slice is
  * used: the others are for earlier frames, which a single picture does not have. */
 static lz_array *kernel(const lz_param *p) {

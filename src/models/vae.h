@@ -53,6 +53,17 @@ void lz_vae_visit_resnet(lz_loader *l, const lz_vae_kind *kind, const char *pref
 /* All layers except the levels; in, middle and out: channels of the input, the middle and the output. */
 void lz_vae_visit_coder(lz_loader *l, const char *side, lz_coder *c, int64_t in, int64_t middle, int64_t out);
 
+/* Mean and spread of each latent channel, which the transformer does not see. */
+enum { LZ_MAX_LATENT = 256 };
+typedef struct lz_statistics {
+    int64_t channels;
+    float mean[LZ_MAX_LATENT], spread[LZ_MAX_LATENT];
+} lz_statistics;
+/* Reads latents_mean and latents_std; to->channels is set. If the keys are absent, the published numbers apply. */
+void lz_vae_read_statistics(lz_config *c, const double *mean, const double *spread, int n_published, lz_statistics *to);
+lz_array *lz_vae_normalise(const lz_statistics *s, lz_array *x); /* (x - mean) / spread, for [..., channels] */
+lz_array *lz_vae_restore(const lz_statistics *s, lz_array *x);   /* x spread + mean */
+
 /* For kinds with pixel norms: x sqrt(c) / |x| times gamma, and attention whose qkv[0] makes queries, keys and values. */
 lz_array *lz_vae_pixel_norm(const lz_coder *c, lz_array *x, lz_affine gamma);
 lz_array *lz_vae_joint_attention(const lz_coder *c, lz_array *x);

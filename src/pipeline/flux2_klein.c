@@ -47,32 +47,21 @@ static lz_status read_index(klein *m, lz_config *index, lz_error *err) {
     return index->err.status;
 }
 
-/* Checks that the parts fit each other, so that a mismatch is an error on opening, not a failed product during a
- * picture. */
 static lz_status check_fit(klein *m, const lz_parts *parts, lz_error *err) {
     if (lz_tokenizer_pads_left(m->tokenizer))
         return lz_fail(err, LZ_BAD_FILE,
                        "%s: padding_side in tokenizer/tokenizer_config.json is not 'right', which is not supported",
                        LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TOKENIZER)));
-    if (lz_flux2_channels(m->transformer) != lz_flux2_vae_channels(m->vae))
-        return lz_fail(
-            err, LZ_BAD_FILE,
-            "%s: the transformer has %lld latent channels and the autoencoder %lld; they belong to different models",
-            LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_VAE)), (long long)lz_flux2_channels(m->transformer),
-            (long long)lz_flux2_vae_channels(m->vae));
-    return LZ_OK;
+    lz_status status = lz_parts_check_pad(parts, m->tokenizer, &m->pad, err);
+    if (status) return status;
+    return lz_parts_check_latents(parts, lz_flux2_channels(m->transformer), lz_flux2_vae_channels(m->vae), err);
 }
 
 static lz_status check_text(const void *model, const void *text, const lz_parts *parts, lz_error *err) {
     const klein *m = model;
-    int64_t width = lz_qwen3_width(text) * m->n_layers;
-    if (width == lz_flux2_text_width(m->transformer)) return LZ_OK;
     int64_t reads = lz_flux2_text_width(m->transformer);
     const char *needed = reads == 3 * 2560 ? "; Qwen3-4B is needed" : reads == 3 * 4096 ? "; Qwen3-8B is needed" : "";
-    return lz_fail(
-        err, LZ_BAD_FILE,
-        "%s: the text encoder gives %lld features and the transformer reads %lld; they belong to different models%s",
-        LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TEXT_ENCODER)), (long long)width, (long long)reads, needed);
+    return lz_parts_check_features(parts, lz_qwen3_width(text) * m->n_layers, reads, needed, err);
 }
 
 static void *open_klein(lz_context *ctx, const lz_parts *parts, lz_config *index, const lz_schedule *schedule,
@@ -89,7 +78,6 @@ static void *open_klein(lz_context *ctx, const lz_parts *parts, lz_config *index
     fine = fine && !read_index(m, index, &local) && (m->tokenizer = lz_parts_tokenizer(parts, &local)) &&
            (m->transformer = lz_flux2_open(ctx, parts->path[LZ_PART_TRANSFORMER], &local)) &&
            (m->vae = lz_flux2_vae_open(ctx, parts->path[LZ_PART_VAE], &local)) && !check_fit(m, parts, &local);
-    if (fine) m->pad = lz_tokenizer_pad(m->tokenizer);
     if (local.status && err) *err = local;
     if (fine) return m;
     close_klein(m);

@@ -53,30 +53,21 @@ static lz_status read_index(flux3 *m, lz_config *index, lz_error *err) {
     return index->err.status;
 }
 
-/* Checks that the parts fit each other, so that a mismatch is an error on opening, not a failed product during a
- * picture. */
 static lz_status check_fit(flux3 *m, const lz_parts *parts, lz_error *err) {
-    int64_t channels = lz_flux3_channels(m->transformer), of_vae = lz_flux2_vae_channels(m->vae);
-    if (channels == of_vae) return LZ_OK;
-    return lz_fail(
-        err, LZ_BAD_FILE,
-        "%s: the transformer has %lld latent channels and the autoencoder %lld; they belong to different models",
-        LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_VAE)), (long long)channels, (long long)of_vae);
+    lz_status status = lz_parts_check_pad(parts, m->tokenizer, &m->pad, err);
+    if (status) return status;
+    return lz_parts_check_latents(parts, lz_flux3_channels(m->transformer), lz_flux2_vae_channels(m->vae), err);
 }
 
 static lz_status check_text(const void *model, const void *text, const lz_parts *parts, lz_error *err) {
     const flux3 *m = model;
     int64_t width = lz_qwen3_width(text) * m->n_layers, reads = lz_flux3_text_width(m->transformer);
-    const char *label = LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TEXT_ENCODER));
-    if (width != reads)
-        return lz_fail(err, LZ_BAD_FILE,
-                       "%s: the text encoder gives %lld features and the transformer reads %lld; they belong to "
-                       "different models%s",
-                       label, (long long)width, (long long)reads,
-                       reads == 8 * 2560 ? "; the one of Qwen3-VL-4B is needed" : "");
-    if (!lz_qwen3_has_places(text))
-        return lz_fail(err, LZ_BAD_FILE, "%s: it is Qwen3, and FLUX.3 [klein] reads the features of Qwen3-VL", label);
-    return LZ_OK;
+    lz_status status = lz_parts_check_features(parts, width, reads,
+                                               reads == 8 * 2560 ? "; the one of Qwen3-VL-4B is needed" : "", err);
+    if (!status && !lz_qwen3_has_places(text))
+        return lz_fail(err, LZ_BAD_FILE, "%s: it is Qwen3, and FLUX.3 [klein] reads the features of Qwen3-VL",
+                       LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TEXT_ENCODER)));
+    return status;
 }
 
 static void *open_flux3(lz_context *ctx, const lz_parts *parts, lz_config *index, const lz_schedule *schedule,
@@ -93,7 +84,6 @@ static void *open_flux3(lz_context *ctx, const lz_parts *parts, lz_config *index
     fine = fine && !read_index(m, index, &local) && (m->tokenizer = lz_parts_tokenizer(parts, &local)) &&
            (m->transformer = lz_flux3_open(ctx, parts->path[LZ_PART_TRANSFORMER], &local)) &&
            (m->vae = lz_flux2_vae_open(ctx, parts->path[LZ_PART_VAE], &local)) && !check_fit(m, parts, &local);
-    if (fine) m->pad = lz_tokenizer_pad(m->tokenizer);
     if (local.status && err) *err = local;
     if (fine) return m;
     close_flux3(m);

@@ -244,6 +244,29 @@ lz_status lz_parts_need(const lz_parts *p, int part, lz_error *err) {
                    LZ_SHOW_TEXT(p->model), p->family->name, words[part], options_of[part], p->family->sources[part]);
 }
 
+lz_status lz_parts_check_latents(const lz_parts *p, int64_t transformer, int64_t vae, lz_error *err) {
+    if (transformer == vae) return LZ_OK;
+    return lz_fail(
+        err, LZ_BAD_FILE,
+        "%s: the transformer has %lld latent channels and the autoencoder %lld; they belong to different models",
+        LZ_SHOW_TEXT(lz_parts_label(p, LZ_PART_VAE)), (long long)transformer, (long long)vae);
+}
+
+lz_status lz_parts_check_features(const lz_parts *p, int64_t gives, int64_t reads, const char *needed, lz_error *err) {
+    if (gives == reads) return LZ_OK;
+    return lz_fail(
+        err, LZ_BAD_FILE,
+        "%s: the text encoder gives %lld features and the transformer reads %lld; they belong to different models%s",
+        LZ_SHOW_TEXT(lz_parts_label(p, LZ_PART_TEXT_ENCODER)), (long long)gives, (long long)reads, needed);
+}
+
+lz_status lz_parts_check_pad(const lz_parts *p, const lz_tokenizer *tokenizer, int64_t *pad, lz_error *err) {
+    *pad = lz_tokenizer_pad(tokenizer);
+    if (*pad >= 0) return LZ_OK;
+    return lz_fail(err, LZ_BAD_FILE, "%s: the tokenizer has no pad_token, with which short prompts are filled up",
+                   LZ_SHOW_TEXT(lz_parts_label(p, LZ_PART_TOKENIZER)));
+}
+
 /* ---- what a file is ---------------------------------------------------------------------------------------------- */
 
 static void tell_needs(const lz_file_facts *f, char *to, size_t size) {

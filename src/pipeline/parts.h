@@ -33,6 +33,14 @@ void lz_parts_close(lz_parts *parts);
 lz_status lz_parts_need(const lz_parts *parts, int part, lz_error *err);
 /* The path of a part for errors, or the folder of the model. */
 const char *lz_parts_label(const lz_parts *parts, int part);
+/* Checks that parts fit each other, so that a mismatch is an error on opening, not a failed product during a picture:
+ * the latent channels of the transformer and of the autoencoder, and the features that the text encoder gives and the
+ * transformer reads. needed: the end of the sentence, such as "; Qwen3-4B is needed", or "". */
+lz_status lz_parts_check_latents(const lz_parts *parts, int64_t transformer, int64_t vae, lz_error *err);
+lz_status lz_parts_check_features(const lz_parts *parts, int64_t gives, int64_t reads, const char *needed,
+                                  lz_error *err);
+/* For families that fill up prompts: the tokenizer must have a token for that. *pad: its id. */
+lz_status lz_parts_check_pad(const lz_parts *parts, const lz_tokenizer *tokenizer, int64_t *pad, lz_error *err);
 /* The tokenizer of a folder, of a tokenizer.json, or of a GGUF file. */
 lz_tokenizer *lz_parts_tokenizer(const lz_parts *parts, lz_error *err);
 

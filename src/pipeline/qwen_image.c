@@ -123,15 +123,10 @@ static void *open_text(const void *model, bool images, lz_error *err) {
     return NULL;
 }
 
-/* Checks that the parts fit each other, so that a mismatch is an error on opening, not a failed product during a
- * picture. */
 static lz_status check_fit(qwen *m, const lz_parts *parts, lz_error *err) {
-    if (lz_qwen_image_channels(m->transformer) != 4 * lz_qwen_vae_channels(m->vae))
-        return lz_fail(err, LZ_BAD_FILE,
-                       "%s: the transformer has %lld latent channels and the autoencoder 4 x %lld; they belong to "
-                       "different models",
-                       LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_VAE)),
-                       (long long)lz_qwen_image_channels(m->transformer), (long long)lz_qwen_vae_channels(m->vae));
+    lz_status status = lz_parts_check_latents(parts, lz_qwen_image_channels(m->transformer),
+                                              4 * lz_qwen_vae_channels(m->vae), err);
+    if (status) return status;
     if (m->looking->most && m->image_pad < 0)
         return lz_fail(err, LZ_BAD_FILE, "%s: the tokenizer has no <|image_pad|>, which stands for an image",
                        LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TOKENIZER)));
@@ -140,13 +135,8 @@ static lz_status check_fit(qwen *m, const lz_parts *parts, lz_error *err) {
 
 static lz_status check_text(const void *model, const void *text, const lz_parts *parts, lz_error *err) {
     const qwen *m = model;
-    int64_t width = lz_qwen25_width(((const reader *)text)->language);
-    if (width == lz_qwen_image_text_width(m->transformer)) return LZ_OK;
-    return lz_fail(
-        err, LZ_BAD_FILE,
-        "%s: the text encoder gives %lld features and the transformer reads %lld; they belong to different models",
-        LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TEXT_ENCODER)), (long long)width,
-        (long long)lz_qwen_image_text_width(m->transformer));
+    return lz_parts_check_features(parts, lz_qwen25_width(((const reader *)text)->language),
+                                   lz_qwen_image_text_width(m->transformer), "", err);
 }
 
 static void *open_qwen(lz_context *ctx, const lz_parts *parts, lz_config *index, const lz_schedule *schedule,

@@ -96,16 +96,10 @@ static void *open_text(const void *model, bool images, lz_error *err) {
     return NULL;
 }
 
-/* Checks that the parts fit each other, so that a mismatch is an error on opening, not a failed product during a
- * picture. */
 static lz_status check_fit(qwen21 *m, const lz_parts *parts, lz_error *err) {
-    if (lz_qwen_image21_channels(m->transformer) != lz_qwen21_vae_channels(m->vae))
-        return lz_fail(
-            err, LZ_BAD_FILE,
-            "%s: the transformer has %lld latent channels and the autoencoder %lld; they belong to different "
-            "models",
-            LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_VAE)), (long long)lz_qwen_image21_channels(m->transformer),
-            (long long)lz_qwen21_vae_channels(m->vae));
+    lz_status status = lz_parts_check_latents(parts, lz_qwen_image21_channels(m->transformer),
+                                              lz_qwen21_vae_channels(m->vae), err);
+    if (status) return status;
     if (lz_qwen21_vae_pixels(m->vae) != LZ_QWEN3_UNIT)
         return lz_fail(err, LZ_BAD_FILE, "%s: 2 x 2 latents must be %d x %d pixels, as a row of the text encoder is",
                        LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_VAE)), LZ_QWEN3_UNIT, LZ_QWEN3_UNIT);
@@ -118,16 +112,12 @@ static lz_status check_fit(qwen21 *m, const lz_parts *parts, lz_error *err) {
 static lz_status check_text(const void *model, const void *text, const lz_parts *parts, lz_error *err) {
     const qwen21 *m = model;
     const lz_qwen3 *language = ((const reader *)text)->language;
-    int64_t width = lz_qwen3_width(language), needed = lz_qwen_image21_text_width(m->transformer);
-    const char *label = LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TEXT_ENCODER));
-    if (width != needed)
-        return lz_fail(err, LZ_BAD_FILE,
-                       "%s: the text encoder gives %lld features and the transformer reads %lld; they belong to "
-                       "different models",
-                       label, (long long)width, (long long)needed);
-    if (!lz_qwen3_has_places(language))
-        return lz_fail(err, LZ_BAD_FILE, "%s: it is Qwen3, and Qwen-Image 2.1 reads the features of Qwen3-VL", label);
-    return LZ_OK;
+    lz_status status = lz_parts_check_features(parts, lz_qwen3_width(language),
+                                               lz_qwen_image21_text_width(m->transformer), "", err);
+    if (!status && !lz_qwen3_has_places(language))
+        return lz_fail(err, LZ_BAD_FILE, "%s: it is Qwen3, and Qwen-Image 2.1 reads the features of Qwen3-VL",
+                       LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TEXT_ENCODER)));
+    return status;
 }
 
 /* The chat template with the prompt, and one <|image_pad|> for each image. */

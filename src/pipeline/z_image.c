@@ -56,26 +56,10 @@ static lz_status read_index(z_image *m, const lz_parts *parts, lz_config *index,
     return index->err.status;
 }
 
-/* Checks that the parts fit each other, so that a mismatch is an error on opening, not a failed product during a
- * picture. */
-static lz_status check_fit(z_image *m, const lz_parts *parts, lz_error *err) {
-    int64_t channels = lz_z_image_channels(m->transformer), of_vae = lz_flux2_vae_channels(m->vae) / 4;
-    if (channels == of_vae) return LZ_OK;
-    return lz_fail(
-        err, LZ_BAD_FILE,
-        "%s: the transformer has %lld latent channels and the autoencoder %lld; they belong to different models",
-        LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_VAE)), (long long)channels, (long long)of_vae);
-}
-
 static lz_status check_text(const void *model, const void *text, const lz_parts *parts, lz_error *err) {
-    const z_image *m = model;
-    int64_t width = lz_qwen3_width(text), reads = lz_z_image_text_width(m->transformer);
-    if (width == reads) return LZ_OK;
-    return lz_fail(
-        err, LZ_BAD_FILE,
-        "%s: the text encoder gives %lld features and the transformer reads %lld; they belong to different models%s",
-        LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TEXT_ENCODER)), (long long)width, (long long)reads,
-        reads == 2560 ? "; Qwen3-4B is needed" : "");
+    int64_t reads = lz_z_image_text_width(((const z_image *)model)->transformer);
+    return lz_parts_check_features(parts, lz_qwen3_width(text), reads, reads == 2560 ? "; Qwen3-4B is needed" : "",
+                                   err);
 }
 
 static void *open_z_image(lz_context *ctx, const lz_parts *parts, lz_config *index, const lz_schedule *schedule,
@@ -91,7 +75,9 @@ static void *open_z_image(lz_context *ctx, const lz_parts *parts, lz_config *ind
     fine = fine && !read_index(m, parts, index, schedule, &local) &&
            (m->tokenizer = lz_parts_tokenizer(parts, &local)) &&
            (m->transformer = lz_z_image_open(ctx, parts->path[LZ_PART_TRANSFORMER], &local)) &&
-           (m->vae = lz_flux1_vae_open(ctx, parts->path[LZ_PART_VAE], &local)) && !check_fit(m, parts, &local);
+           (m->vae = lz_flux1_vae_open(ctx, parts->path[LZ_PART_VAE], &local)) &&
+           !lz_parts_check_latents(parts, lz_z_image_channels(m->transformer), lz_flux2_vae_channels(m->vae) / 4,
+                                   &local);
     if (local.status && err) *err = local;
     if (fine) return m;
     close_z_image(m);

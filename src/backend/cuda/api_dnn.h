@@ -105,7 +105,7 @@ typedef enum lz_dnn_behavior_note {
     LZ_CUDNN_BEHAVIOR_NOTE_CUBLASLT_DEPENDENCY = 4,
 } lz_dnn_behavior_note;
 
-/* What a descriptor describes. */
+/* The kinds of descriptors: each describes a tensor, an operation, a graph or a plan. */
 typedef enum lz_dnn_kind {
     LZ_CUDNN_BACKEND_POINTWISE_DESCRIPTOR = 0,
     LZ_CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR = 1,

@@ -12,6 +12,7 @@
  *   published.c  plans with a model that is not here       estimate.c     estimated times
  *   album.c      pictures of a session                     parts.c        paths, unfinished files
  *   loras.c      LoRAs of a picture                        known.c        published models and their short names
+ *   difference.c how much two pictures differ
  *   with/, without/  drawing and line editing, with optional libraries or without them
  * The other files are one command (or two) each.
  *
@@ -28,7 +29,7 @@
 #include "shrunk.h"
 
 enum { DONE = 0, FAILED = 1, NOT_UNDERSTOOD = 2, STOPPED = 130, UNREAD = 141 };
-enum { MAX_PICTURES = 1000, MAX_LORAS = 16 };
+enum { MAX_PICTURES = 1000, MAX_LORAS = 16, MAX_OPTIONS = 128 };
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
@@ -49,6 +50,8 @@ enum {
     MODELS = 2048,
     MAN = 4096,
     CONVERT = 8192,
+    GRID = 16384,
+    COMPARE = 32768,
     PICTURE = GENERATE | PLAN | BATCH,
     CODEC = ENCODE | DECODE,
     EVERY = 0xffff,
@@ -90,10 +93,10 @@ struct arguments {
     bool help, version, json, quiet, profile, check;
     const char *from, *settings; /* files with further options */
     json_t *sources[2];          /* owned: the JSON of these files; strings above point into it */
-    uint64_t given, elsewhere;   /* bit sets of the options that were given, and of those that did not come from argv */
-    uint64_t by_line;            /* subset of elsewhere: given by a line of a batch */
-    const char *where;           /* a file name before errors and notes; or NULL */
-    int64_t line;                /* a line number before errors and notes, in a batch; or 0 */
+    /* By the index of an option: it was given; it did not come from argv; it came from a line of a batch. */
+    bool given[MAX_OPTIONS], elsewhere[MAX_OPTIONS], by_line[MAX_OPTIONS];
+    const char *where; /* a file name before errors and notes; or NULL */
+    int64_t line;      /* a line number before errors and notes, in a batch; or 0 */
     bool preview, show, full_paths, no_metadata, list_words;
     const char *steps_dir, *sheet;
 };
@@ -158,6 +161,7 @@ int batch_command(const arguments *args);
 int completions_command(const arguments *args);
 int man_command(const arguments *args);
 int convert_command(const arguments *args);
+int compare_command(const arguments *args);
 
 typedef struct explained {
     const char *name, *text;

@@ -8,8 +8,10 @@ enum { COLUMNS = 80, TEXT_COLUMN = 23 };
 
 const explained exit_codes[] = {
     {"0", "success"},
-    {"1", "failure; one sentence on stderr says why. In a batch some lines failed, and the others are done"},
-    {"2", "a command, an option or a value was not understood"},
+    {"1",
+     "failure; one sentence on stderr says why. In a batch some lines failed, and the others are done. The pictures "
+     "of compare differ"},
+    {"2", "a command, an option or a value was not understood. The pictures of compare cannot be compared"},
     {"130", "stopped by Ctrl-C (143 by SIGTERM, 129 by SIGHUP). No half-written file stays, and a batch can continue"},
     {"141", "the reader of stdout closed it before everything was printed"},
     {NULL, NULL},
@@ -82,6 +84,9 @@ const example examples[] = {
     {BATCH, "lazuli batch prompts.txt -o 'out/{line}-{seed}.png'", "one prompt a line; run it again to continue"},
     {BATCH, "lazuli batch prompts.txt -o out/", "into a folder, with names chosen by Lazuli"},
     {BATCH, "lazuli batch jobs.jsonl -m models/klein -s 4", "{\"prompt\": ..., \"seed\": 7, \"width\": 512} a line"},
+    {COMPARE, "lazuli compare before.png after.png", "PSNR, SSIM, differing pixels, and settings"},
+    {COMPARE, "lazuli compare a.png b.png -o difference.png", "a picture of the differences, amplified"},
+    {COMPARE, "lazuli compare -q a.png b.png && echo equal", "0 equal, 1 different, 2 trouble, like cmp"},
     {COMPLETIONS, "eval \"$(lazuli completions bash)\"", "for this shell; `make install` installs them"},
     {MAN, "lazuli man | man -l -", "read the manual page without installing it"},
 };
@@ -94,6 +99,8 @@ static const struct {
 } differences[] = {
     {ENCODE, "output", "the .safetensors file to write; required"},
     {DECODE, "output", "the .png, .jpg or .webp to write, or - (stdout); required"},
+    {COMPARE, "output", "also write the differences as a .png, .jpg or .webp, amplified, or to - (stdout)"},
+    {COMPARE, "quiet", "print nothing; the exit code tells whether the pictures are equal"},
     {BATCH, "output", "file names with {file}, {line}, {n} and {seed}, or a folder (default {file}-{line}-{seed}.png)"},
     {BATCH, "seed", "seed of lines that have none (default: the line number)"},
     {BATCH, "prompt", "prompt of each JSON line that has none"},

@@ -28,6 +28,8 @@ const command commands[] = {
      convert_command},
     {BATCH, "batch", "FILE", "make many pictures, one prompt or JSON object a line; continues where it stopped", 1, 1,
      batch_command},
+    {COMPARE, "compare", "A B", "tell how much two pictures differ, and which of their settings do", 2, 2,
+     compare_command},
     {COMPLETIONS, "completions", "SHELL", "print completions for bash, zsh or fish", 1, 1, completions_command},
     {MAN, "man", "", "print the manual page", 0, 0, man_command},
 };
@@ -64,6 +66,8 @@ static int help_on_request(const arguments *args) {
 
 static int check_words(const arguments *args) {
     const command *c = args->command;
+    if (args->n_words < c->least && c->least > 1)
+        return fail(args, NOT_UNDERSTOOD, "%s needs %d words: %s", c->name, c->least, c->takes);
     if (args->n_words < c->least)
         return fail(args, NOT_UNDERSTOOD, "%s needs %s %s", c->name, strchr("AEIOU", *c->takes) ? "an" : "a", c->takes);
     if (args->n_words > c->most)

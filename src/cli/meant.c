@@ -29,6 +29,7 @@ static const struct {
     {"gen paint draw imagine txt2img text2img t2i", "lazuli \"PROMPT\" -o picture.png"},
     {"img2img image2image i2i", "lazuli \"PROMPT\" -i photo.jpg --strength 0.6 -o picture.png"},
     {"edit inpaint", "lazuli \"PROMPT\" -i photo.jpg -o picture.png"},
+    {"diff cmp", "'lazuli compare A B' tells how much two pictures differ"},
     {"bench benchmark", "'lazuli \"PROMPT\" --profile' prints where the time goes"},
     {"login auth", "$HF_TOKEN holds the token for the Hugging Face hub"},
     {"gpu gpus device", "'lazuli devices' lists the devices of this machine"},

@@ -217,8 +217,8 @@ const option options[] = {
     {"lora-schedule", 0, "WHOSE", leads,
      "steps, guidance and schedule with a LoRA for few steps (Lightning): lora or model", PICTURE, take_lora_schedule,
      TO(lora_ordinary), 0, 0},
-    {"output", 'o', "FILE", files, ".png, .jpg, .webp, DIR or - (default lazuli-SEED.png)", PICTURE | CODEC, take_text,
-     TO(output), 0, 0},
+    {"output", 'o', "FILE", files, ".png, .jpg, .webp, DIR or - (default lazuli-SEED.png)", PICTURE | CODEC | COMPARE,
+     take_text, TO(output), 0, 0},
     {"noise", 0, "FILE", files, "use the tensor 'noise' of a .safetensors file instead of the noise of the seed",
      PICTURE, take_text, TO(noise), 0, 0},
     {"dump", 0, "FILE", files, "write text, noise, latents and image as float32 .safetensors", PICTURE, take_text,
@@ -264,8 +264,8 @@ const option options[] = {
      TO(preview), 0, 0},
     {"show", 0, NULL, words, "show the finished picture on the terminal", GENERATE, take_flag, TO(show), 0, 0},
     {"json", 0, NULL, words, "print one JSON object on stdout, also for errors", EVERY, take_flag, TO(json), 0, 0},
-    {"quiet", 'q', NULL, words, "print nothing but errors", PICTURE | CODEC | PULL | CONVERT, take_flag, TO(quiet), 0,
-     0},
+    {"quiet", 'q', NULL, words, "print nothing but errors", PICTURE | CODEC | PULL | CONVERT | COMPARE, take_flag,
+     TO(quiet), 0, 0},
     {"verbose", 'v', NULL, words, "print device, model, plan and times; -vv adds --profile", PICTURE, take_again,
      TO(verbose), 0, 0},
     {"profile", 0, NULL, words, "print where the time went, kernel by kernel", PICTURE, take_flag, TO(profile), 0, 0},
@@ -274,7 +274,7 @@ const option options[] = {
     {"version", 0, NULL, words, "print the version", EVERY, take_flag, TO(version), 0, 0},
 };
 const size_t n_options = COUNT(options);
-static_assert(COUNT(options) <= 64, "arguments.given has a bit for each");
+static_assert(COUNT(options) <= MAX_OPTIONS, "arguments.given has an element for each");
 
 bool is_setting(const option *o) { return o->commands & GENERATE && o->argument && o->take != take_settings_file; }
 
@@ -364,18 +364,18 @@ typedef struct reader {
     char **argv;
 } reader;
 
-static bool has_bit(uint64_t set, const char *name) {
+static bool has(const bool *set, const char *name) {
     const option *o = find_option(name, strlen(name));
-    return o && set >> (o - options) & 1;
+    return o && set[o - options];
 }
 
-bool is_given(const arguments *args, const char *name) { return has_bit(args->given, name); }
-bool is_elsewhere(const arguments *args, const char *name) { return has_bit(args->elsewhere, name); }
-bool is_by_line(const arguments *args, const char *name) { return has_bit(args->by_line, name); }
+bool is_given(const arguments *args, const char *name) { return has(args->given, name); }
+bool is_elsewhere(const arguments *args, const char *name) { return has(args->elsewhere, name); }
+bool is_by_line(const arguments *args, const char *name) { return has(args->by_line, name); }
 
 /* value: attached with '=' or to the letter; or NULL. */
 static int read_option(reader *r, arguments *args, const option *o, const char *value) {
-    args->given |= UINT64_C(1) << (o - options);
+    args->given[o - options] = true;
     if (!o->argument) {
         if (value) return fail(args, NOT_UNDERSTOOD, "--%s takes no value, but was given '%s'", o->name, value);
         return o->take(args, o, NULL);
@@ -434,7 +434,7 @@ int parse(int argc, char **argv, arguments *args) {
 int check_options(arguments *args) {
     const command *c = args->command ? args->command : &commands[0]; /* a session takes the options of generate */
     for (size_t i = 0; i < n_options; i++)
-        if (args->given >> i & 1 && !(options[i].commands & c->bit))
+        if (args->given[i] && !(options[i].commands & c->bit))
             return fail(args, NOT_UNDERSTOOD, "%s does not take --%s; 'lazuli %s --help' lists its options", c->name,
                         options[i].name, c->name);
     return read_settings(args);

@@ -106,7 +106,7 @@ static int take_value(arguments *args, const option *o, const json_t *value) {
 /* Was the option, or one that excludes it, given? A given seed excludes the noise of a file, words exclude its
  * prompt. */
 static bool stays(const arguments *args, const option *o) {
-    if (args->given >> (o - options) & 1) return true;
+    if (args->given[o - options]) return true;
     if (strcmp(o->name, "noise") == 0) return is_given(args, "seed");
     return strcmp(o->name, "prompt") == 0 && args->n_words && args->command->bit & (GENERATE | PLAN);
 }
@@ -114,7 +114,7 @@ static bool stays(const arguments *args, const option *o) {
 int apply_settings(arguments *args, json_t *settings, bool overrule) {
     const char *key;
     json_t *value;
-    uint64_t taken = 0;
+    bool taken[MAX_OPTIONS] = {false};
     json_object_foreach(settings, key, value) {
         const option *o = find_option(key, strlen(key));
         if (!o || !is_setting(o)) return no_such_setting(args, key);
@@ -126,11 +126,13 @@ int apply_settings(arguments *args, json_t *settings, bool overrule) {
         for (size_t i = 0; i < json_array_size(value) && code == DONE; i++)
             code = take_value(args, o, json_array_get(value, i));
         if (code != DONE) return code;
-        taken |= UINT64_C(1) << (o - options);
+        taken[o - options] = true;
     }
-    args->given |= taken;
-    args->elsewhere |= taken;
-    if (args->line) args->by_line |= taken;
+    for (size_t i = 0; i < n_options; i++) {
+        if (!taken[i]) continue;
+        args->given[i] = args->elsewhere[i] = true;
+        args->by_line[i] = args->by_line[i] || args->line;
+    }
     return DONE;
 }
 

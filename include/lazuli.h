@@ -270,9 +270,10 @@ typedef struct lz_model_options {
      * encoder in GGUF; it is also found beside the text encoder, by "mmproj" in its name. */
     const char *text_encoder, *vision, *vae, *tokenizer;
     /* Which variant of its family a single file is. FLUX.2 [klein], Z-Image and Qwen-Image 2.1: "base" or "distilled"
-     * (Turbo). Qwen-Image: "text", "edit", "edit-plus" (2509, 2511) or "distilled" (Lightning). NULL takes it from the
-     * words base, turbo, edit, 2509, 2511 and lightning in the file's name. Of a diffusers folder, model_index.json says
-     * it; of a folder of Z-Image its schedule does, unless a variant is given. */
+     * (Turbo). FLUX.2 [klein] also: "kv", which computes references once (FLUX.2-klein-9b-kv). Qwen-Image: "text",
+     * "edit", "edit-plus" (2509, 2511) or "distilled" (Lightning). NULL takes it from the words base, -kv, turbo, edit,
+     * 2509, 2511 and lightning in the file's name. Of a diffusers folder, model_index.json says it; of a folder of
+     * Z-Image its schedule does, unless a variant is given. */
     const char *variant;
 } lz_model_options;
 lz_model *lz_model_open_with(lz_context *ctx, const lz_model_options *options, lz_error *err);

@@ -9,7 +9,7 @@
 
 #define DATA LZ_SOURCE_DIR "/tests/data/flux2"
 
-static void against_diffusers(void) { check_cases(DATA, 11); }
+static void against_diffusers(void) { check_cases(DATA, 14); }
 
 /* ---- TAEF2 ------------------------------------------------------------------------------------------------------- */
 
@@ -315,7 +315,59 @@ static void tiles(void) {
     lz_close(small);
 }
 
+/* ---- cached references ------------------------------------------------------------------------------------------- */
+
+static lz_picture_plan plan_with(lz_model *model, const lz_image *image, int n_images, int steps) {
+    lz_error err = {0};
+    lz_picture_plan plan = {0};
+    CHECK_OK(lz_plan_picture(
+                 model,
+                 &LZ_PICTURE_OPTIONS(.width = 32, .height = 32, .steps = steps, .images = image, .n_images = n_images),
+                 &plan, &err),
+             &err);
+    return plan;
+}
+
+/* K has the files of B, and only the index differs. Without references it is an ordinary klein. With references it makes
+ * another picture, a step does not compute them, and the plan has room for their keys and values. */
+static void cached_references(void) {
+    enum { TOKENS = 64, WIDTH = 32, BLOCKS = 3 };
+    lz_context *ctx = lz_open();
+    lz_error err = {0};
+    static uint8_t pixels[3 * 128 * 128];
+    for (size_t i = 0; i < sizeof pixels; i++) pixels[i] = (uint8_t)(i * 7 + i / 64);
+    lz_image image = {.width = 128, .height = 128, .pixels = pixels};
+    lz_model *models[2] = {lz_model_open(ctx, DATA "/B", &err), lz_model_open(ctx, DATA "/K", &err)};
+    if (!CHECK(models[0] && models[1], "%s", err.text)) return;
+    CHECK(lz_model_about(models[1]).distilled && lz_model_about(models[1]).steps == 4);
+    for (int n = 0; n < 2; n++) {
+        lz_picture p[2];
+        for (int i = 0; i < 2; i++)
+            CHECK_OK(lz_generate(models[i], &p[i], &err, .prompt = "fox", .width = 32, .height = 32, .steps = 2,
+                                 .images = &image, .n_images = n, .guidance = 4),
+                     &err);
+        bool same = !memcmp(p[0].image.pixels, p[1].image.pixels, (size_t)3 * 32 * 32);
+        CHECK(same == !n, "%d references", n);
+        for (int i = 0; i < 2; i++) lz_picture_free(&p[i]);
+    }
+    double step[2];
+    for (int i = 0; i < 2; i++)
+        step[i] = plan_with(models[i], &image, 1, 3).flops - plan_with(models[i], &image, 1, 2).flops;
+    CHECK(step[1] < 0.7 * step[0], "%g and %g operations of a step", step[1], step[0]);
+    lz_picture_plan none = plan_with(models[1], NULL, 0, 2), one = plan_with(models[1], &image, 1, 2);
+    CHECK(!strcmp(one.stages[2].stage, "denoise") && !strcmp(none.stages[1].stage, "denoise"));
+    int64_t cache = 2 * BLOCKS * TOKENS * WIDTH * (int64_t)sizeof(float);
+    CHECK(one.stages[2].bytes >= none.stages[1].bytes + cache, "%lld bytes without references, %lld with them",
+          (long long)none.stages[1].bytes, (long long)one.stages[2].bytes);
+    CHECK(one.stages[2].weight_bytes <= none.stages[1].weight_bytes);
+    lz_model_close(models[0]);
+    lz_model_close(models[1]);
+    CHECK_I64(lz_memory_info(ctx).active, 0);
+    lz_close(ctx);
+}
+
 TEST_MAIN({"against_diffusers", against_diffusers}, {"taef2", taef2}, {"rope", rope}, {"pixels", pixels},
           {"threads_take_turns", threads_take_turns}, {"no_picture_inside_another", no_picture_inside_another},
           {"memory_runs_out", memory_runs_out}, {"threads_agree", threads_agree},
-          {"command_line_agrees", command_line_agrees}, {"options", options}, {"tiles", tiles})
+          {"command_line_agrees", command_line_agrees}, {"options", options}, {"tiles", tiles},
+          {"cached_references", cached_references})

@@ -155,7 +155,7 @@ static void transformer(void) {
     lz_flux2_rope(m, places, ALL, &cos, &sin);
     lz_array *context = lz_flux2_context(m, lz_reshape(lz_weights_get(o.whole, "text"), LZ_DIMS(TEXT, -1)));
     lz_array *x = as_rows(lz_weights_get(o.whole, "noise"));
-    lz_array *v = lz_flux2_velocity(m, x, context, time, cos, sin, PICTURE);
+    lz_array *v = lz_flux2_velocity(m, x, context, time, cos, sin, PICTURE, NULL);
     check_inside(&v, 1, o.inside, LIST(in_transformer));
     lz_scope_end(scope);
     lz_flux2_close(m);

@@ -102,7 +102,7 @@ static void check_stages(lz_context *ctx, const char *data, const test_case *c) 
     lz_scope_end(scope);
 }
 
-static void flux2(void) { each_case(LZ_SOURCE_DIR "/tests/data/flux2", 11, check_stages); }
+static void flux2(void) { each_case(LZ_SOURCE_DIR "/tests/data/flux2", 14, check_stages); }
 static void qwen(void) { each_case(LZ_SOURCE_DIR "/tests/data/qwen", 12, check_stages); }
 static void z_image(void) { each_case(LZ_SOURCE_DIR "/tests/data/zimage", 14, check_stages); }
 

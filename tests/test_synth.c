@@ -91,6 +91,7 @@ static void variants(void) {
     lz_model_close(model);
     lz_close(ctx);
 
+    CHECK_I64(run("$S --list klein-9b >nine && $S --list klein-9b-kv | cmp nine -"), 0);
     CHECK_I64(run("$S --list klein-9b | awk -F '\\t' '{ n[$1]++ } END { exit n[\"transformer\"] != 233 || "
                   "n[\"text_encoder\"] != 399 }'"),
               0);

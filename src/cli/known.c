@@ -49,6 +49,7 @@
 const known_model known_models[] = {
     {"flux2-klein-4b", "black-forest-labs/FLUX.2-klein-4B", 15964309209, "klein-4b", APACHE, NULL},
     {"flux2-klein-9b", "black-forest-labs/FLUX.2-klein-9B", 34722772650, "klein-9b", FLUX_TERMS, NULL},
+    {"flux2-klein-9b-kv", "black-forest-labs/FLUX.2-klein-9b-kv", 34722772000, "klein-9b-kv", FLUX_TERMS, NULL},
     {"flux2-klein-base-4b", "black-forest-labs/FLUX.2-klein-base-4B", 15964309000, "klein-base-4b", APACHE, NULL},
     {"flux2-klein-base-9b", "black-forest-labs/FLUX.2-klein-base-9B", 34722772000, "klein-base-9b", FLUX_TERMS, NULL},
     {"flux3-klein", "black-forest-labs/flux-3-image-klein", 20309000000, "flux3-klein", KOMMUNITY, NULL},

@@ -190,7 +190,7 @@ const option options[] = {
      PICTURE | INFO | CODEC | TOKENIZE, take_text, TO(tokenizer), 0, 0},
     {"vision", 0, "FILE", what, "the mmproj file, to look at images (default: beside the text encoder)",
      PICTURE | INFO | CODEC, take_text, TO(vision), 0, 0},
-    {"variant", 0, "NAME", what, "base, distilled, text, edit or edit-plus, if the name of the file does not tell",
+    {"variant", 0, "NAME", what, "base, distilled, kv, text, edit or edit-plus, if the name of the file does not tell",
      PICTURE | INFO | CODEC, take_text, TO(variant), 0, 0},
     {"steps", 's', "N", leads, "number of steps; more are slower (default: the model's)", PICTURE, take_integer,
      TO(steps), 1, 1000},

@@ -9,7 +9,11 @@
  *   latents -> [L, D] /
  *
  * Everything is modulated: a layer norm without weights, times 1 + scale, plus shift; the output of a branch is
- * multiplied by gate. */
+ * multiplied by gate.
+ *
+ * References are tokens after the picture. In a model for cached references (klein KV) they are a sequence of their own
+ * instead: it goes through the blocks once, modulated as at time 0, and attends to itself only. The other tokens attend
+ * to its keys and values, block by block. */
 #include "models/flux2.h"
 
 #include <math.h>
@@ -20,12 +24,14 @@
 enum { NONE, D, D2, D3, D6, M, M2, DM, IN1, C, E, TIME, HEAD, SIZES }; /* IN1 = 3D + 2M, DM = D + M */
 enum { MAX_AXES = LZ_ROPE_AXES };
 
-typedef struct stream { /* of a double block: the image or the text stream */
+enum { TEXT, IMAGE, STREAMS }; /* in the order of their tokens */
+
+typedef struct stream { /* of a double block: the text or the image stream */
     lz_param *q, *k, *v, *q_norm, *k_norm, *out, *mlp_in, *mlp_out;
 } stream;
 
 typedef struct double_block {
-    stream image, text;
+    stream of[STREAMS];
 } double_block;
 
 typedef struct single_block {
@@ -56,22 +62,22 @@ static const lz_weight model_rows[] = {
 };
 
 static const lz_weight double_rows[] = {
-    {"attn.to_q.weight", offsetof(double_block, image.q), {D, D}},
-    {"attn.to_k.weight", offsetof(double_block, image.k), {D, D}},
-    {"attn.to_v.weight", offsetof(double_block, image.v), {D, D}},
-    {"attn.norm_q.weight", offsetof(double_block, image.q_norm), {HEAD}},
-    {"attn.norm_k.weight", offsetof(double_block, image.k_norm), {HEAD}},
-    {"attn.to_out.0.weight", offsetof(double_block, image.out), {D, D}},
-    {"ff.linear_in.weight", offsetof(double_block, image.mlp_in), {M2, D}},
-    {"ff.linear_out.weight", offsetof(double_block, image.mlp_out), {D, M}},
-    {"attn.add_q_proj.weight", offsetof(double_block, text.q), {D, D}},
-    {"attn.add_k_proj.weight", offsetof(double_block, text.k), {D, D}},
-    {"attn.add_v_proj.weight", offsetof(double_block, text.v), {D, D}},
-    {"attn.norm_added_q.weight", offsetof(double_block, text.q_norm), {HEAD}},
-    {"attn.norm_added_k.weight", offsetof(double_block, text.k_norm), {HEAD}},
-    {"attn.to_add_out.weight", offsetof(double_block, text.out), {D, D}},
-    {"ff_context.linear_in.weight", offsetof(double_block, text.mlp_in), {M2, D}},
-    {"ff_context.linear_out.weight", offsetof(double_block, text.mlp_out), {D, M}},
+    {"attn.to_q.weight", offsetof(double_block, of[IMAGE].q), {D, D}},
+    {"attn.to_k.weight", offsetof(double_block, of[IMAGE].k), {D, D}},
+    {"attn.to_v.weight", offsetof(double_block, of[IMAGE].v), {D, D}},
+    {"attn.norm_q.weight", offsetof(double_block, of[IMAGE].q_norm), {HEAD}},
+    {"attn.norm_k.weight", offsetof(double_block, of[IMAGE].k_norm), {HEAD}},
+    {"attn.to_out.0.weight", offsetof(double_block, of[IMAGE].out), {D, D}},
+    {"ff.linear_in.weight", offsetof(double_block, of[IMAGE].mlp_in), {M2, D}},
+    {"ff.linear_out.weight", offsetof(double_block, of[IMAGE].mlp_out), {D, M}},
+    {"attn.add_q_proj.weight", offsetof(double_block, of[TEXT].q), {D, D}},
+    {"attn.add_k_proj.weight", offsetof(double_block, of[TEXT].k), {D, D}},
+    {"attn.add_v_proj.weight", offsetof(double_block, of[TEXT].v), {D, D}},
+    {"attn.norm_added_q.weight", offsetof(double_block, of[TEXT].q_norm), {HEAD}},
+    {"attn.norm_added_k.weight", offsetof(double_block, of[TEXT].k_norm), {HEAD}},
+    {"attn.to_add_out.weight", offsetof(double_block, of[TEXT].out), {D, D}},
+    {"ff_context.linear_in.weight", offsetof(double_block, of[TEXT].mlp_in), {M2, D}},
+    {"ff_context.linear_out.weight", offsetof(double_block, of[TEXT].mlp_out), {D, M}},
 };
 
 static const lz_weight single_rows[] = {
@@ -187,6 +193,11 @@ lz_flux2_time lz_flux2_modulation(const lz_flux2 *m, lz_array *sigmas) {
     return time;
 }
 
+lz_array *lz_flux2_clean_row(const lz_flux2 *m) {
+    lz_flux2_time time = lz_flux2_modulation(m, lz_full(m->ctx, LZ_DIMS(1), LZ_F32, 0));
+    return lz_concat((lz_array *[]){time.image, time.single}, 2, 1);
+}
+
 void lz_flux2_rope(const lz_flux2 *m, const lz_place *places, int64_t n, lz_array **cos, lz_array **sin) {
     lz_rope_tables(m->ctx, m->rope_axes, m->theta, places, n, cos, sin);
 }
@@ -214,21 +225,53 @@ static lz_array *modulate(const lz_flux2 *m, lz_array *x, modulation mod) {
     return lz_modulated_norm(x, mod.scale, mod.shift, m->eps);
 }
 
+typedef struct range { /* of tokens */
+    int64_t first, end;
+} range;
+
+static lz_array *tokens(lz_array *x, range r) { return lz_slice(x, 0, r.first, r.end, 1); }
+
+/* What is the same in all blocks of a pass. Blocks are numbered, the double ones first. */
+typedef struct pass {
+    lz_flux2_time time;
+    lz_array *cos, *sin; /* [S, d/2] */
+    lz_array *cache;     /* keys and values of the references, [2 blocks, R, D], keys first; NULL: none */
+    lz_array **made;     /* receives the keys and values of this pass, [1, S, D] each; NULL: not wanted */
+} pass;
+
 /* [n, D] -> [1, n, H, d] */
 static lz_array *split_heads(const lz_flux2 *m, lz_array *x) {
     return lz_reshape(x, LZ_DIMS(1, -1, m->heads, m->head_size));
 }
 
-/* Norm and rope: [n, D] -> [1, H, n, d]. cos and sin are the rows of these tokens. */
-static lz_array *turn(const lz_flux2 *m, lz_array *x, const lz_param *norm, lz_array *cos, lz_array *sin) {
+/* [1, n, H, d] -> [1, H, n, d], and back */
+static lz_array *swap_heads(lz_array *x) { return lz_permute(x, LZ_DIMS(0, 2, 1, 3)); }
+
+/* Norm and rope: [n, D] -> [1, H, n, d]. at: the rows of these tokens in the tables. */
+static lz_array *turn(const lz_flux2 *m, lz_array *x, const lz_param *norm, const pass *p, range at) {
     x = lz_rms_norm(split_heads(m, x), lz_dense(norm), m->eps);
-    return lz_rope(lz_permute(x, LZ_DIMS(0, 2, 1, 3)), cos, sin);
+    return lz_rope(swap_heads(x), tokens(p->cos, at), tokens(p->sin, at));
 }
 
-/* softmax(q k) v with merged heads: [S, D] */
-static lz_array *attend(const lz_flux2 *m, lz_array *q, lz_array *k, lz_array *v) {
-    lz_array *a = lz_sdpa(q, k, v);
-    return lz_reshape(lz_permute(a, LZ_DIMS(0, 2, 1, 3)), LZ_DIMS(-1, m->width));
+/* softmax(q k) v with merged heads: [n, D]. Keys [1, H, *, d] and values [*, D] come in n_parts parts, with a place for
+ * those of the references. */
+static lz_array *attend(const lz_flux2 *m, const pass *p, int64_t block, lz_array *q, lz_array **k, lz_array **v,
+                        int n_parts) {
+    if (p->cache) {
+        lz_array *at[2];
+        for (int i = 0; i < 2; i++)
+            at[i] = lz_reshape(lz_slice(p->cache, 0, 2 * block + i, 2 * block + i + 1, 1), LZ_DIMS(-1, m->width));
+        k[n_parts] = swap_heads(split_heads(m, at[0]));
+        v[n_parts++] = at[1];
+    }
+    lz_array *keys = n_parts > 1 ? lz_concat(k, n_parts, 2) : k[0];
+    lz_array *values = n_parts > 1 ? lz_concat(v, n_parts, 0) : v[0];
+    if (p->made) {
+        p->made[2 * block] = lz_reshape(swap_heads(keys), LZ_DIMS(1, -1, m->width));
+        p->made[2 * block + 1] = lz_reshape(values, LZ_DIMS(1, -1, m->width));
+    }
+    lz_array *a = lz_sdpa(q, keys, swap_heads(split_heads(m, values)));
+    return lz_reshape(swap_heads(a), LZ_DIMS(-1, m->width));
 }
 
 /* [n, D] -> [n, M] with rows `first` .. of weight: M rows of the gate, then M of up. */
@@ -238,63 +281,85 @@ static lz_array *swiglu(const lz_flux2 *m, lz_array *x, const lz_param *weight, 
 }
 
 /* The rest of a stream's block, after the joint attention. */
-static lz_array *finish_stream(const lz_flux2 *m, const stream *p, lz_array *x, lz_array *attention, lz_array *row) {
+static lz_array *finish_stream(const lz_flux2 *m, const stream *w, lz_array *x, lz_array *attention, lz_array *row) {
     modulation first = modulation_at(m, row, 0), second = modulation_at(m, row, 1);
-    x = lz_add(x, lz_mul(lz_apply(attention, p->out, NULL), first.gate));
-    lz_array *h = swiglu(m, modulate(m, x, second), p->mlp_in, 0);
-    return lz_add(x, lz_mul(lz_apply(h, p->mlp_out, NULL), second.gate));
+    x = lz_add(x, lz_mul(lz_apply(attention, w->out, NULL), first.gate));
+    lz_array *h = swiglu(m, modulate(m, x, second), w->mlp_in, 0);
+    return lz_add(x, lz_mul(lz_apply(h, w->mlp_out, NULL), second.gate));
 }
 
-/* x [L, D] and y [T, D] share one attention, with the text first. */
-static void run_double(const lz_flux2 *m, const double_block *p, lz_array **x, lz_array **y, lz_flux2_time time,
-                       lz_array *cos, lz_array *sin) {
-    int64_t t = lz_shape(*y).at[0], s = lz_shape(cos).at[0];
-    lz_array *table[4] = {lz_slice(cos, 0, 0, t, 1), lz_slice(sin, 0, 0, t, 1), lz_slice(cos, 0, t, s, 1),
-                          lz_slice(sin, 0, t, s, 1)};
-    lz_array *xn = modulate(m, *x, modulation_at(m, time.image, 0)),
-             *yn = modulate(m, *y, modulation_at(m, time.text, 0));
-    lz_array *q[2] = {turn(m, lz_apply(yn, p->text.q, NULL), p->text.q_norm, table[0], table[1]),
-                      turn(m, lz_apply(xn, p->image.q, NULL), p->image.q_norm, table[2], table[3])};
-    lz_array *k[2] = {turn(m, lz_apply(yn, p->text.k, NULL), p->text.k_norm, table[0], table[1]),
-                      turn(m, lz_apply(xn, p->image.k, NULL), p->image.k_norm, table[2], table[3])};
-    lz_array *v[2] = {lz_apply(yn, p->text.v, NULL), lz_apply(xn, p->image.v, NULL)};
-    lz_array *values = lz_permute(split_heads(m, lz_concat(v, 2, 0)), LZ_DIMS(0, 2, 1, 3));
-    lz_array *a = attend(m, lz_concat(q, 2, 2), lz_concat(k, 2, 2), values);
-    *x = finish_stream(m, &p->image, *x, lz_slice(a, 0, t, s, 1), time.image);
-    *y = finish_stream(m, &p->text, *y, lz_slice(a, 0, 0, t, 1), time.text);
+/* The streams h share one attention, with the text first. The references alone have no text. */
+static void run_double(const lz_flux2 *m, const pass *p, int64_t block, lz_array *h[STREAMS]) {
+    const double_block *b = &m->doubles[block];
+    lz_array *const rows[STREAMS] = {p->time.text, p->time.image};
+    lz_array *q[STREAMS], *k[STREAMS + 1], *v[STREAMS + 1];
+    range at[STREAMS];
+    int64_t end = 0;
+    int n = 0;
+    for (int i = h[TEXT] ? TEXT : IMAGE; i < STREAMS; i++, n++) {
+        const stream *w = &b->of[i];
+        lz_array *x = modulate(m, h[i], modulation_at(m, rows[i], 0));
+        at[i] = (range){end, end + lz_shape(h[i]).at[0]};
+        end = at[i].end;
+        q[n] = turn(m, lz_apply(x, w->q, NULL), w->q_norm, p, at[i]);
+        k[n] = turn(m, lz_apply(x, w->k, NULL), w->k_norm, p, at[i]);
+        v[n] = lz_apply(x, w->v, NULL);
+    }
+    lz_array *a = attend(m, p, block, n > 1 ? lz_concat(q, n, 2) : q[0], k, v, n);
+    for (int i = IMAGE; i >= (h[TEXT] ? TEXT : IMAGE); i--)
+        h[i] = finish_stream(m, &b->of[i], h[i], tokens(a, at[i]), rows[i]);
 }
-
-typedef struct range { /* of tokens */
-    int64_t first, end;
-} range;
-
-static lz_array *tokens(lz_array *x, range r) { return lz_slice(x, 0, r.first, r.end, 1); }
 
 /* Attention and feed-forward in parallel, with one input and one output weight. z [S, D]. Only the rows `asked` are
  * computed; the others are keys and values only. */
-static lz_array *run_single(const lz_flux2 *m, const single_block *p, lz_array *z, lz_flux2_time time, lz_array *cos,
-                            lz_array *sin, range asked) {
-    modulation mod = modulation_at(m, time.single, 0);
-    lz_array *x = modulate(m, z, mod), *h = lz_apply_rows(x, p->in, 0, 3 * m->width); /* [S, 3D] */
-    lz_array *q = turn(m, tokens(vector(m, h, 0), asked), p->q_norm, tokens(cos, asked), tokens(sin, asked)),
-             *k = turn(m, vector(m, h, 1), p->k_norm, cos, sin);
-    lz_array *v = lz_permute(split_heads(m, vector(m, h, 2)), LZ_DIMS(0, 2, 1, 3));
-    lz_array *both[2] = {attend(m, q, k, v), swiglu(m, tokens(x, asked), p->in, 3 * m->width)};
-    return lz_add(tokens(z, asked), lz_mul(lz_apply(lz_concat(both, 2, 1), p->out, NULL), mod.gate));
+static lz_array *run_single(const lz_flux2 *m, const pass *p, int64_t i, lz_array *z, range asked) {
+    const single_block *b = &m->singles[i];
+    modulation mod = modulation_at(m, p->time.single, 0);
+    range all = {0, lz_shape(z).at[0]};
+    lz_array *x = modulate(m, z, mod), *h = lz_apply_rows(x, b->in, 0, 3 * m->width); /* [S, 3D] */
+    lz_array *q = turn(m, tokens(vector(m, h, 0), asked), b->q_norm, p, asked);
+    lz_array *k[2] = {turn(m, vector(m, h, 1), b->k_norm, p, all)}, *v[2] = {vector(m, h, 2)};
+    lz_array *both[2] = {attend(m, p, m->n_double + i, q, k, v, 1), swiglu(m, tokens(x, asked), b->in, 3 * m->width)};
+    return lz_add(tokens(z, asked), lz_mul(lz_apply(lz_concat(both, 2, 1), b->out, NULL), mod.gate));
+}
+
+/* All blocks. Of the result, only the rows `asked` are computed. */
+static lz_array *run_blocks(const lz_flux2 *m, const pass *p, lz_array *text, lz_array *image, range asked) {
+    lz_array *h[STREAMS] = {text, image};
+    for (int64_t i = 0; i < m->n_double; i++) run_double(m, p, i, h);
+    lz_array *z = text ? lz_concat(h, STREAMS, 0) : h[IMAGE];
+    range all = {0, lz_shape(z).at[0]};
+    for (int64_t i = 0; i < m->n_single; i++) z = run_single(m, p, i, z, i == m->n_single - 1 ? asked : all);
+    return m->n_single ? z : tokens(z, asked);
+}
+
+static lz_array *embed(const lz_flux2 *m, lz_array *x) {
+    return lz_apply(lz_cast(x, lz_compute_type(m->ctx)), m->x_embed, NULL);
+}
+
+lz_array *lz_flux2_cache(const lz_flux2 *m, lz_array *x, lz_array *clean_row, lz_array *cos, lz_array *sin) {
+    int64_t n = 2 * (m->n_double + m->n_single), d = m->width;
+    if (!n) return x; /* nothing attends to them */
+    lz_array **made = lz_host_alloc(m->ctx, (size_t)n * sizeof *made);
+    if (!made) return lz_poison(m->ctx, LZ_OUT_OF_MEMORY, "keys and values of references");
+    lz_scope *scope = lz_scope_begin(m->ctx, "references");
+    pass p = {.time = {.image = lz_slice(clean_row, 1, 0, 6 * d, 1), .single = lz_slice(clean_row, 1, 6 * d, 9 * d, 1)},
+              .cos = cos,
+              .sin = sin,
+              .made = made};
+    /* Nothing reads the result of the last block, so it is not computed. */
+    run_blocks(m, &p, NULL, embed(m, x), (range){0, lz_shape(x).at[0]});
+    lz_array *all = lz_concat(made, (int)n, 0);
+    lz_host_free(m->ctx, made);
+    return lz_scope_return(scope, all);
 }
 
 lz_array *lz_flux2_velocity(const lz_flux2 *m, lz_array *x, lz_array *context, lz_flux2_time time, lz_array *cos,
-                            lz_array *sin, int64_t rows) {
+                            lz_array *sin, int64_t rows, lz_array *cache) {
     lz_scope *scope = lz_scope_begin(m->ctx, "flux2");
     int64_t t = lz_shape(context).at[0];
-    lz_array *y = context;
-    x = lz_apply(lz_cast(x, lz_compute_type(m->ctx)), m->x_embed, NULL);
-    for (int64_t i = 0; i < m->n_double; i++) run_double(m, &m->doubles[i], &x, &y, time, cos, sin);
-    lz_array *z = lz_concat((lz_array *[]){y, x}, 2, 0);
-    range all = {0, lz_shape(z).at[0]}, picture = {t, t + rows};
-    for (int64_t i = 0; i < m->n_single; i++)
-        z = run_single(m, &m->singles[i], z, time, cos, sin, i == m->n_single - 1 ? picture : all);
-    if (!m->n_single) z = tokens(z, picture);
+    pass p = {.time = time, .cos = cos, .sin = sin, .cache = cache};
+    lz_array *z = run_blocks(m, &p, context, embed(m, x), (range){t, t + rows});
     /* The last norm has its vectors in the opposite order: scale, then shift. */
     z = lz_modulated_norm(z, vector(m, time.out, 0), vector(m, time.out, 1), m->eps);
     return lz_scope_return(scope, lz_cast(lz_apply(z, m->proj_out, NULL), LZ_F32));

@@ -29,7 +29,7 @@ static const lz_slot begin_in[] = {LZ_SLOT(noise),      LZ_SLOT(guidance), LZ_SL
 static const lz_slot begin_out[] = {LZ_SLOT(x),       LZ_SLOT(step_index), LZ_SLOT(guidance),
                                     LZ_SLOT(context), LZ_SLOT(references), LZ_SLOT(states)};
 
-/* Guidance, the index and references pass through: the program copies them, so their addresses are the same for every
+/* Guidance, the index and references that are not cached pass through: the program copies them, so their addresses are the same for every
  * picture and the recorded step can be replayed. */
 static void describe_begin(const lz_traced *t, const lz_slots *in, lz_slots *out) {
     const lz_model *m = t->model;
@@ -42,7 +42,8 @@ static void describe_begin(const lz_traced *t, const lz_slots *in, lz_slots *out
     out->x = lz_contiguous(x);
     out->step_index = in->step_index;
     out->guidance = in->guidance;
-    out->references = in->references;
+    bool cache = in->references && lz_caches_references(m);
+    out->references = cache ? m->family->cache(m->state, &t->layout, in) : in->references;
     if (t->sampler->begin) t->sampler->begin(out->x, out->states);
     for (int i = 0; i < t->sampler->n_states && !t->sampler->begin; i++)
         out->states[i] = lz_contiguous(lz_mul(out->x, 0.0));

@@ -88,6 +88,10 @@ typedef struct lz_family {
     /* In the place of context(), for families in which more than the text is the same in every step. It may read
      * features, references, tables and clean_row. */
     lz_array *(*prefix)(const void *model, const lz_layout *layout, const lz_slots *in, int prompt);
+    /* Whether steps read, in the place of the tokens of references, an array that is computed from them once; NULL: no.
+     * cache() describes that array. It may read references, tables and clean_row. */
+    bool (*caches)(const void *model);
+    lz_array *(*cache)(const void *model, const lz_layout *layout, const lz_slots *in);
     /* The velocity of a step at x, for prompt 0 or 1. rows: the row of this step of each of in->rows. */
     lz_array *(*velocity)(const void *model, const lz_layout *layout, const lz_slots *in, int prompt, lz_array *x,
                           lz_array *const *rows);
@@ -142,6 +146,9 @@ lz_status lz_trained_open(lz_trained *t, lz_context *ctx, const char *folder, lz
 void lz_trained_close(lz_trained *t);
 /* *to: the prompt in words that the model knows, which the caller frees with lz_host_free; NULL: unchanged. */
 lz_status lz_read_as(const lz_model *m, const char *prompt, char **to, lz_error *err);
+
+/* Do the steps read an array that is made from the references once, and not the references? */
+static inline bool lz_caches_references(const lz_model *m) { return m->family->caches && m->family->caches(m->state); }
 
 /* The number of channels of a token. */
 static inline int64_t lz_token_channels(const lz_model *m) {

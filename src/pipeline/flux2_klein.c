@@ -1,4 +1,6 @@
-/* flux2_klein.c: FLUX.2 [klein] as a family: the Qwen3 text encoder, the FLUX.2 transformer and autoencoder. */
+/* flux2_klein.c: FLUX.2 [klein] as a family: the Qwen3 text encoder, the FLUX.2 transformer and autoencoder. The variant
+ * KV (FLUX.2-klein-9b-kv) was trained for references that are computed once, before the steps. Its tensors are those of
+ * the others, and its weights serve for nothing else. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,6 +11,8 @@
 #include "pipeline/family.h"
 #include "text/split.h"
 
+enum { USUAL, KV }; /* in the order of .pipelines */
+
 typedef struct klein {
     lz_context *ctx;
     char *text_folder;
@@ -17,7 +21,7 @@ typedef struct klein {
     lz_flux2_vae *vae;
     int64_t layers[LZ_QWEN3_MAX_TAPS], text_length, pad;
     int n_layers;
-    bool distilled;
+    bool distilled, kv;
     lz_targets *text_targets; /* owned; of the text encoder, which is closed after each prompt */
 } klein;
 
@@ -36,7 +40,9 @@ static void close_klein(void *model) {
 
 /* In diffusers these are arguments of the call, and ignored in the index. Defaults: layers 9, 18, 27 and 512 tokens. */
 static lz_status read_index(klein *m, lz_config *index, lz_error *err) {
-    m->distilled = lz_config_bool(index, "is_distilled", false);
+    const char *name = lz_config_text(index, "_class_name");
+    m->kv = name && !strcmp(name, lz_family_flux2_klein.pipelines[KV]);
+    m->distilled = lz_config_bool(index, "is_distilled", false) || m->kv;
     m->text_length = lz_config_int(index, "max_sequence_length", 512, 1, 1 << 20);
     m->n_layers = lz_config_ints(index, "text_encoder_out_layers", m->layers, LZ_QWEN3_MAX_TAPS, 0, 4096);
     for (int i = 1; i < m->n_layers; i++)
@@ -86,11 +92,13 @@ static void *open_klein(lz_context *ctx, const lz_parts *parts, lz_config *index
 
 /* ---- from files -------------------------------------------------------------------------------------------------- */
 
-/* No tensor tells which of the two it is. */
+/* No tensor tells which of the three it is. */
 static json_t *make_index(const lz_parts *parts, const lz_signature *signature) {
     (void)signature;
-    bool base = lz_parts_are(parts, "base", "base");
-    return json_pack("{s:s, s:b}", "_class_name", lz_family_flux2_klein.pipelines[0], "is_distilled", !base);
+    bool base = lz_parts_are(parts, "base", "base"),
+         kv = lz_parts_are(parts, "kv", "-kv") || lz_parts_are(parts, "kv", "_kv");
+    return json_pack("{s:s, s:b}", "_class_name", lz_family_flux2_klein.pipelines[kv ? KV : USUAL], "is_distilled",
+                     !base);
 }
 
 static json_t *make_scheduler(const lz_parts *parts) {
@@ -208,23 +216,41 @@ static void make_rows(const void *model, lz_array *times, lz_slots *to) {
     to->rows[1] = time.text;
     to->rows[2] = time.single;
     to->rows[3] = time.out;
+    if (m->kv) to->clean_row = lz_flux2_clean_row(m->transformer);
 }
 
 static lz_array *context(const void *model, lz_array *text) {
     return lz_flux2_context(((const klein *)model)->transformer, text);
 }
 
+static bool caches(const void *model) { return ((const klein *)model)->kv; }
+
+/* Rows of the rope tables: text and picture, then the references. */
+static int64_t first_reference(const klein *m, const lz_layout *l) { return m->text_length + l->h * l->w; }
+
+static lz_array *cache(const void *model, const lz_layout *l, const lz_slots *in) {
+    const klein *m = model;
+    int64_t first = first_reference(m, l), end = lz_shape(in->tables[0]).at[0];
+    return lz_flux2_cache(m->transformer, in->references, in->clean_row, lz_slice(in->tables[0], 0, first, end, 1),
+                          lz_slice(in->tables[1], 0, first, end, 1));
+}
+
 static lz_array *velocity(const void *model, const lz_layout *l, const lz_slots *in, int prompt, lz_array *x,
                           lz_array *const *rows) {
     const klein *m = model;
     lz_flux2_time time = {rows[0], rows[1], rows[2], rows[3]};
-    if (in->references) x = lz_concat((lz_array *[]){x, in->references}, 2, 0);
-    return lz_flux2_velocity(m->transformer, x, in->context[prompt], time, in->tables[0], in->tables[1], l->h * l->w);
+    lz_array *cos = in->tables[0], *sin = in->tables[1], *cached = m->kv ? in->references : NULL;
+    if (cached) {
+        cos = lz_slice(cos, 0, 0, first_reference(m, l), 1);
+        sin = lz_slice(sin, 0, 0, first_reference(m, l), 1);
+    } else if (in->references)
+        x = lz_concat((lz_array *[]){x, in->references}, 2, 0);
+    return lz_flux2_velocity(m->transformer, x, in->context[prompt], time, cos, sin, l->h * l->w, cached);
 }
 
 const lz_family lz_family_flux2_klein = {
     .name = "FLUX.2 [klein]",
-    .pipelines = {"Flux2KleinPipeline"},
+    .pipelines = {[USUAL] = "Flux2KleinPipeline", [KV] = "Flux2KleinKVPipeline"},
     .parts = {&lz_names_flux2, &lz_names_qwen3, NULL, &lz_names_flux2_vae},
     .sources =
         {[LZ_PART_TEXT_ENCODER] = "Qwen3-4B for klein 4B, Qwen3-8B for klein 9B, such as qwen_3_4b.safetensors of "
@@ -257,5 +283,7 @@ const lz_family lz_family_flux2_klein = {
     .tables = make_tables,
     .rows = make_rows,
     .context = context,
+    .caches = caches,
+    .cache = cache,
     .velocity = velocity,
 };

@@ -20,12 +20,12 @@ const lz_family *lz_family_named(lz_config *index, lz_error *err) {
     for (size_t i = 0; name && i < sizeof families / sizeof families[0]; i++)
         for (int k = 0; families[i]->pipelines[k]; k++)
             if (!strcmp(families[i]->pipelines[k], name)) return families[i];
-    lz_fail(
-        err, LZ_BAD_FILE,
-        "%s: models of the kind '%s' are not supported; FLUX.2 [klein] (Flux2KleinPipeline), FLUX.3 [klein] "
-        "(Flux3ModularPipeline, ...), Qwen-Image (QwenImagePipeline, ...), Qwen-Image 2.1 (QwenImage21Pipeline) and "
-        "Z-Image (ZImagePipeline) are",
-        LZ_SHOW_TEXT(index->path), name ? LZ_SHOW_TEXT(name) : "(none named)");
+    lz_fail(err, LZ_BAD_FILE,
+            "%s: models of the kind '%s' are not supported; FLUX.2 [klein] (Flux2KleinPipeline, Flux2KleinKVPipeline), "
+            "FLUX.3 [klein] (Flux3ModularPipeline, ...), Qwen-Image (QwenImagePipeline, ...), Qwen-Image 2.1 "
+            "(QwenImage21Pipeline) and "
+            "Z-Image (ZImagePipeline) are",
+            LZ_SHOW_TEXT(index->path), name ? LZ_SHOW_TEXT(name) : "(none named)");
     return NULL;
 }
 

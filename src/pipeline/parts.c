@@ -209,14 +209,14 @@ static lz_status open_folder(lz_parts *p, lz_error *err) {
 }
 
 lz_status lz_parts_open(lz_parts *p, lz_context *ctx, const lz_model_options *o, lz_error *err) {
-    static const char *const known[] = {"base", "distilled", "text", "edit", "edit-plus"};
+    static const char *const known[] = {"base", "distilled", "kv", "text", "edit", "edit-plus"};
     *p = (lz_parts){.ctx = ctx, .model = o->model, .variant = o->variant};
     const char *given[LZ_PARTS + 1] = {NULL, o->text_encoder, o->vision, o->vae, o->tokenizer};
     bool fine = !o->variant;
     for (size_t i = 0; i < sizeof known / sizeof *known && !fine; i++) fine = !strcmp(known[i], o->variant);
     if (!fine)
         return lz_fail(err, LZ_BAD_ARGUMENT,
-                       "a variant of a model is base, distilled, text, edit or edit-plus, not '%s'",
+                       "a variant of a model is base, distilled, kv, text, edit or edit-plus, not '%s'",
                        LZ_SHOW_TEXT(o->variant));
     lz_status status = LZ_OK;
     for (int i = 0; i <= LZ_PARTS && !status; i++)

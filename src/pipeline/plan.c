@@ -131,12 +131,17 @@ static lz_status plan_denoise(lz_job *job, lz_slots *s, lz_picture_plan *plan, l
     lz_slots made = lz_fill_begun(job, s);
     status = lz_traced_plan(&job->loop->begin, s, &made, &info, err);
     if (status) return status;
-    if (m->family->prefix) info.input_bytes = 0; /* it reads the weights that a step reads, which are counted below */
+    bool blocks = m->family->prefix || (s->references && lz_caches_references(m));
+    if (blocks) info.input_bytes = 0; /* it reads the weights that a step reads, which are counted below */
     add_stage(plan, "denoise", &info, 1);
+    int64_t begun = info.output_bytes;
     lz_slots_copy(job->loop->begin.kind->out, &made, s);
     made = *s;
     status = lz_traced_plan(&job->loop->step, s, &made, &info, err);
     if (status) return status;
+    /* Steps read what was made before them, such as a cache of references. It stays in memory, and is no weight. */
+    info.arena_bytes += begun;
+    info.input_bytes -= begun;
     add_stage(plan, "denoise", &info, lz_job_passes(job));
     plan->streamed_bytes = plan->stages[plan->n_stages - 1].streamed_bytes;
     return LZ_OK;

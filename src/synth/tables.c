@@ -37,6 +37,8 @@ static const struct kind {
      .text_shard = 5 * GB, .transformer_shard = 10 * GB},
     {"klein-9b", "34.7 GB, 4 steps", &synth_klein, "Flux2KleinPipeline", KLEIN_9B, .distilled = true,
      .text_shard = 5 * GB, .transformer_shard = 10 * GB},
+    {"klein-9b-kv", "34.7 GB, 4 steps, references are computed once", &synth_klein, "Flux2KleinKVPipeline", KLEIN_9B,
+     .distilled = true, .text_shard = 5 * GB, .transformer_shard = 10 * GB},
     {"klein-base-4b", "16.0 GB, 50 steps with guidance", &synth_klein, "Flux2KleinPipeline", KLEIN_4B, .tied = true,
      .text_shard = 5 * GB, .transformer_shard = 10 * GB},
     {"klein-base-9b", "34.7 GB, 50 steps with guidance", &synth_klein, "Flux2KleinPipeline", KLEIN_9B,

@@ -9,10 +9,11 @@ tests/data/flux2/README.md says what the files hold. In shapes: C = patch channe
 h, w = height/16, width/16, L = h*w, T = text length, S = T + L + reference tokens.
 """
 
+import os
 import shutil
 
 import torch
-from diffusers import (AutoencoderKLFlux2, Flux2KleinPipeline, Flux2Transformer2DModel,
+from diffusers import (AutoencoderKLFlux2, Flux2KleinKVPipeline, Flux2KleinPipeline, Flux2Transformer2DModel,
                        FlowMatchEulerDiscreteScheduler)
 from PIL import Image
 from safetensors.torch import save_file
@@ -32,6 +33,7 @@ SCHEDULER = dict(num_train_timesteps=1000, shift=3.0, use_dynamic_shifting=True,
 # A: klein in small. q_proj is wider than the hidden size, as in Qwen3-4B; layer 27 is never needed.
 # B: other widths everywhere, other axes of RoPE, VAE with a narrower decoder (FLUX.2-small-decoder), other text layers.
 # C: like B, but a base model (no is_distilled), weights in float16, lm_head of its own.
+# K: the files of B, run by the pipeline with cached references: only the index tells.
 SMALL = dict(
     text=dict(hidden_size=32, intermediate_size=80, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=1,
               head_dim=8, rope_theta=10000.0),
@@ -51,6 +53,7 @@ MODELS = {
     "B": dict(SMALL, seed=2, dtype=torch.float32, distilled=True, shard="1GB", tied=True),
     "C": dict(SMALL, seed=3, dtype=torch.float16, distilled=False, shard="1GB", tied=False),
 }
+MODELS["K"] = dict(MODELS["B"], of="B")
 
 
 # Larger than 1/sqrt(fan in), or the gates would hide what the blocks do behind their residual streams.
@@ -96,10 +99,21 @@ def make_model(name: str, tokenizer: Qwen2TokenizerFast) -> None:
         edit_json(folder / "text_encoder" / "config.json", rope_theta=int(rope_theta))
 
 
-def load_model(name: str, dtype: torch.dtype = torch.float32) -> Flux2KleinPipeline:
-    pipe = Flux2KleinPipeline.from_pretrained(DATA / name, dtype=dtype)
+def link_model(name: str) -> None:
+    other = MODELS[name]["of"]
+    (DATA / name).mkdir()
+    for part in ("scheduler", "text_encoder", "tokenizer", "transformer", "vae"):
+        os.symlink(f"../{other}/{part}", DATA / name / part)
+    shutil.copy(DATA / other / "model_index.json", DATA / name)
+    # Its pipeline does not save is_distilled.
+    edit_json(DATA / name / "model_index.json", _class_name="Flux2KleinKVPipeline", is_distilled=None)
+
+
+def load_model(name: str, dtype: torch.dtype = torch.float32) -> Flux2KleinPipeline | Flux2KleinKVPipeline:
     spec = MODELS[name]
-    assert pipe.config.is_distilled == spec["distilled"]
+    kind = Flux2KleinKVPipeline if "of" in spec else Flux2KleinPipeline
+    pipe = kind.from_pretrained(DATA / name, dtype=dtype)
+    assert "of" in spec or pipe.config.is_distilled == spec["distilled"]
     assert pipe.text_encoder.config.rope_parameters["rope_theta"] == spec["text"]["rope_theta"]
     return ready(pipe, dtype)
 
@@ -132,6 +146,10 @@ CASES = [
     case("c_unguided", "C", "a red fox in the snow", steps=5, guidance=1.0, seed=6),
     case("c_guided_reference", "C", "make it blue", width=64, height=48, steps=3, guidance=4.0, seed=8,
          references=["ref3.png"]),
+    case("k_plain", "K", "a red fox in the snow", width=48, height=32, steps=2, seed=9),
+    case("k_one_reference", "K", "make the sky purple", width=64, height=48, seed=10, references=["ref1.png"]),
+    case("k_two_references", "K", "put the hat on the dog", width=32, height=64, steps=3, seed=11,
+         references=["ref2.png", "ref3.png"]),
 ]
 
 
@@ -141,9 +159,11 @@ def unpack(tokens: torch.Tensor, c: dict) -> torch.Tensor:
 
 
 @torch.no_grad()
-def run(pipe: Flux2KleinPipeline, c: dict, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
+def run(pipe: Flux2KleinPipeline | Flux2KleinKVPipeline, c: dict, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
     spec = MODELS[c["model"]]
     options = {k: spec[k] for k in ("text_encoder_out_layers", "max_sequence_length") if k in spec}
+    if "of" not in spec:
+        options["guidance_scale"] = c["guidance"]
     texts, inputs, steps = [], [], []
 
     def on_step(_, index, timestep, tensors):
@@ -164,20 +184,24 @@ def run(pipe: Flux2KleinPipeline, c: dict, dtype: torch.dtype = torch.float32) -
         latents=noise)
     references = [Image.open(DATA / p) for p in c["references"]]
     image = pipe(prompt=c["prompt"], image=references or None, width=c["width"], height=c["height"],
-                 num_inference_steps=c["steps"], guidance_scale=c["guidance"], output_type="pt",
+                 num_inference_steps=c["steps"], output_type="pt",
                  callback_on_step_end=on_step, **source, **options).images
     for hook in hooks:
         hook.remove()
 
     tokens = shape[2] * shape[3]
-    assert torch.equal(unpack(inputs[0][0][:, :tokens], c), noise.to(dtype))
+    picture, others = inputs[0][0][:, :tokens], inputs[0][0][:, tokens:]
+    if "of" in spec:  # cached references: before the picture, in the first step only
+        others, picture = inputs[0][0][:, :-tokens], inputs[0][0][:, -tokens:]
+        assert all(later[0].shape[1] == tokens for later in inputs[1:])
+    assert torch.equal(unpack(picture, c), noise.to(dtype))
     assert image.shape == (1, 3, c["height"], c["width"])
     seen = dict(ids=texts[0].to(torch.int32), noise=noise, text=inputs[0][1], sigmas=pipe.scheduler.sigmas,
                 latents=steps[-1], image=image)
     if c["guidance"] > 1:
         seen["text_empty"] = inputs[1][1]
     if references:
-        seen["references"] = inputs[0][0][:, tokens:]
+        seen["references"] = others
     return {k: v.detach().clone().contiguous() for k, v in seen.items()}
 
 
@@ -244,8 +268,8 @@ def write() -> None:
         shutil.rmtree(DATA / name, ignore_errors=True)
     (DATA / "cases").mkdir(parents=True)
     tokenizer = make_tokenizer()
-    for name in MODELS:
-        make_model(name, tokenizer)
+    for name, spec in MODELS.items():
+        link_model(name) if "of" in spec else make_model(name, tokenizer)
     make_pictures(DATA, PICTURES)
 
     pipes = {name: load_model(name) for name in MODELS}
@@ -263,7 +287,7 @@ def write() -> None:
         store(DATA, c, golden, exact, f"{int((golden['ids'] != tokenizer.pad_token_id).sum()):3} tokens")
         if c is CASES[0]:
             save_file(run_inside(pipes[c["model"]], c, golden), DATA / "cases" / f"{c['name']}_inside.safetensors")
-    finish(DATA, [c | text_options(MODELS[c["model"]]) for c in CASES], 6e6)
+    finish(DATA, [c | text_options(MODELS[c["model"]]) for c in CASES], 6.1e6)
 
 
 if __name__ == "__main__":

@@ -121,6 +121,7 @@ static lz_status write_kept(const job *session, const kept *k, char *const *file
     if (!k->wish.prompt) return save_image(j.ctx, path, &k->image, NULL, err);
     j.args = &args;
     j.picture.prompt = k->prompt ? k->prompt : k->wish.prompt;
+    args.template = template_of(&args, k->wish.prompt);
     j.loras = k->loras;
     j.loras_ordinary = k->loras_ordinary;
     j.picture.width = k->image.width;

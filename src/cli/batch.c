@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "generate.h"
+#include "template.h"
 
 enum { MOST_BYTES = 64 << 20, MOST_LINE = 1 << 20 };
 
@@ -126,10 +127,20 @@ static bool next_line(reader *r, const char **text, size_t *length) {
     return false;
 }
 
-static int read_line(const arguments *args, const char *text, size_t length, json_t **settings) {
+/* Is it a prompt that begins with a choice, such as "{red|blue} car"? JSON would have a quote after the brace. */
+static bool begins_with_choice(const arguments *args, const char *text, size_t length) {
+    char *copy = strndup(text, length);
+    bool choice = copy && !args->no_templates && copy[1 + strspn(copy + 1, " \t")] != '"' && is_template(copy, false);
+    free(copy);
+    return choice;
+}
+
+/* *settings: of the line. *is_prompt: the line is a prompt, and no JSON. */
+static int read_line(const arguments *args, const char *text, size_t length, json_t **settings, bool *is_prompt) {
     json_error_t why;
     if (length > MOST_LINE) return fail(args, FAILED, "is too long; the limit is %s", show_bytes(MOST_LINE).text);
-    if (*text == '{') {
+    *is_prompt = *text != '{' || begins_with_choice(args, text, length);
+    if (!*is_prompt) {
         *settings = json_loadb(text, length, JSON_REJECT_DUPLICATES, &why);
         return *settings ? DONE : fail(args, FAILED, "is not JSON, though it begins with {: %s", why.text);
     }
@@ -197,8 +208,9 @@ static int tell_pictures(const batch *b, const arguments *args, int there) {
 
 /* Fills in the arguments of a line. *sheet_name: owned; args->sheet points to it. */
 static int ask_line(batch *b, const char *text, size_t length, arguments *args, json_t **settings, char **sheet_name) {
-    int code = read_line(args, text, length, settings);
-    if (code == DONE && *text != '{' && is_given(args, "prompt") && !is_elsewhere(args, "prompt")) {
+    bool is_prompt = false;
+    int code = read_line(args, text, length, settings, &is_prompt);
+    if (code == DONE && is_prompt && is_given(args, "prompt") && !is_elsewhere(args, "prompt")) {
         b->over = true;
         return fail(args, NOT_UNDERSTOOD,
                     "is a prompt itself, so --prompt cannot be used; it is for JSON lines without a \"prompt\"");
@@ -326,6 +338,7 @@ static int check_own_names(batch *b) {
     arguments one = *a;
     one.n_seeds = 1;
     one.seeds[0] = b->naming.line = b->naming.n = 1;
+    one.n_words = 0; /* the list is no prompt */
     one.count = 0;
     one.sheet = one.steps_dir = NULL;
     return check_pictures(&b->making, &one) == DONE ? DONE : NOT_UNDERSTOOD;

@@ -85,6 +85,9 @@ lz_context *open_for_files(lz_error *err); /* a context with one thread, to look
 int each_set(const arguments *args, const model_set **first, size_t *n);
 int find_set(const arguments *args, const char *name, const model_set **found);
 
+/* The folder of wildcards that the settings file names; NULL: none. Returns an exit code. */
+int find_wildcard_folder(const arguments *args, const char **folder);
+
 /* ---- is a model complete? ---------------------------------------------------------------------------------------- */
 
 /* The parts of a model that are used, and the configuration file that each must have. */

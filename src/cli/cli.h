@@ -12,7 +12,8 @@
  *   published.c  plans with a model that is not here       estimate.c     estimated times
  *   album.c      pictures of a session                     parts.c        paths, unfinished files
  *   loras.c      LoRAs of a picture                        known.c        published models and their short names
- *   difference.c how much two pictures differ
+ *   difference.c how much two pictures differ              template.c     prompts with choices
+ *   prompts.c    the prompt of the arguments               pictures.c     seeds, prompts and names of pictures
  *   with/, without/  drawing and line editing, with optional libraries or without them
  * The other files are one command (or two) each.
  *
@@ -90,6 +91,9 @@ struct arguments {
     int64_t width, height, steps, count, threads, verbose; /* 0: not given */
     double guidance, strength, shift;                      /* 0: not given */
     const char *sampler, *schedule;                        /* NULL: not given */
+    const char *wildcards;                                 /* folder; NULL: not given */
+    const char *template; /* the prompt was made from this template, or must not be read as one; NULL: neither */
+    bool no_templates, combinations;
     bool help, version, json, quiet, profile, check;
     const char *from, *settings; /* files with further options */
     json_t *sources[2];          /* owned: the JSON of these files; strings above point into it */
@@ -293,6 +297,7 @@ typedef struct job {
     lz_job *work;               /* owned; made by job_settle, planned once, and run for each seed */
     lz_picture_plan plan;
     bool said_guidance, said_negative, said_steps; /* the user was told that the option has no effect */
+    bool said_cut;   /* the user was told that the size is cut; false again for other arguments */
     lz_remarks said; /* remarks made so far with this model; for words, those of the last prompt */
     /* owned: the LoRAs of the model, PATH=WEIGHT on a line each; NULL: not known yet */
     char *loras;
@@ -311,7 +316,11 @@ int job_open(job *j, const arguments *args);
 int job_reopen(job *j, const arguments *args);  /* the same for a zeroed or open job: keeps the model if possible */
 char *job_part(const job *j, const char *part); /* the path of a part such as "vae", owned; NULL: out of memory */
 int job_fill(job *j);                           /* fills in the options of the picture */
-int check_loras(const arguments *args);         /* checks that the files of the LoRAs exist. Returns an exit code */
+int job_change_prompt(job *j);                  /* takes the prompt of the arguments, and settles the picture again */
+/* The prompt of the arguments: words are joined, and '-' is read from stdin. *text: NULL if there is none. *owned: the
+ * text if it was allocated, else NULL; free it after an error too. Returns an exit code. */
+int prompt_of(const arguments *args, char **owned, const char **text);
+int check_loras(const arguments *args); /* checks that the files of the LoRAs exist. Returns an exit code */
 /* Gives the model the LoRAs of the arguments and of the tags in j->picture.prompt, and removes the tags from the
  * prompt. Returns an exit code. */
 int use_loras(job *j);
@@ -337,6 +346,15 @@ int check_text(const arguments *args, const char *what, const char *text);
 int64_t random_seed(void);
 lz_status write_picture(const job *j, const lz_picture *p, int64_t seed, const char *path,
                         lz_error *err); /* with its metadata */
+
+/* ---- prompts with choices: see template.h ------------------------------------------------------------------------ */
+
+/* Makes the choices of a prompt, by the seed. *to: owned; NULL if the prompt has no choices. Returns an exit code. */
+int resolve_prompt(const arguments *args, const char *prompt, int64_t seed, char **to);
+/* The same for every combination of choices. Returns an exit code; the caller frees the texts after an error too. */
+int resolve_combinations(const arguments *args, const char *prompt, char *to[MAX_PICTURES], int *n);
+/* The template to record with a picture, so that settings do not make choices a second time; NULL: none. */
+const char *template_of(const arguments *args, const char *prompt);
 
 /* ---- settings: a JSON object whose keys are names of options ----------------------------------------------------- */
 

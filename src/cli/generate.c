@@ -2,91 +2,11 @@
  * generated. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "generate.h"
 
-/* ---- before anything is opened ----------------------------------------------------------------------------------- */
-
-int64_t random_seed(void) {
-    uint32_t bits; /* 32 bits are short enough to type */
-    if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) != sizeof bits) bits = (uint32_t)time(NULL);
-    return bits;
-}
-
-static int choose_seeds(making *m, const arguments *args) {
-    if (args->count && args->n_seeds > 1)
-        return fail(args, NOT_UNDERSTOOD, "--count takes one seed to start from, but %d were given", args->n_seeds);
-    m->n = args->count ? (int)args->count : args->n_seeds ? args->n_seeds : 1;
-    int64_t first = args->n_seeds ? args->seeds[0] : args->line ? args->line : args->noise ? 0 : random_seed();
-    if (args->count && first > INT64_MAX - args->count)
-        return fail(args, NOT_UNDERSTOOD, "there are fewer than %lld seeds from %lld on", (long long)args->count,
-                    (long long)first);
-    for (int i = 0; i < m->n; i++) m->seeds[i] = args->n_seeds > 1 ? args->seeds[i] : first + i;
-    return DONE;
-}
-
-/* The folder of -o DIR, in which pictures get generated names. NULL: -o names a file, or was not given. */
-static const char *output_folder(const arguments *args) {
-    const char *path = args->output;
-    return path && !is_stdout(path) && !picture_side_limit(path) && is_folder(path) ? path : NULL;
-}
-
-static int check_names(const arguments *args, const char *path, const char *dump) {
-    if (path && !picture_side_limit(path))
-        return fail(args, NOT_UNDERSTOOD, "%s: the name of a picture must end in .png, .jpg or .webp", path);
-    if (dump && !is_tensor_file(dump))
-        return fail(args, NOT_UNDERSTOOD, "%s: --dump writes tensors, so the name must end in .safetensors", dump);
-    return DONE;
-}
-
-/* Checks that an output can be written, and is neither another output nor an input. */
-static int claim_names(making *m, const arguments *args, int i) {
-    const char *all[] = {m->paths[i], m->dumps[i], i == 0 ? args->sheet : NULL};
-    int code = check_names(args, m->naming || !is_stdout(m->paths[i]) ? m->paths[i] : NULL, m->dumps[i]);
-    for (size_t k = 0; k < COUNT(all) && code == DONE; k++) {
-        if (!all[k] || is_stdout(all[k])) continue;
-        code = check_output(args, all[k]);
-        if (code == DONE) code = check_unread(args, m->naming ? m->naming->list : NULL, all[k]);
-        if (code == DONE) code = claim_output(args, m->claimed, all[k]);
-    }
-    return code;
-}
-
-/* Makes the names of the outputs, one for each seed. */
-static int name_pictures(making *m, const arguments *args) {
-    const naming *names = m->naming;
-    const char *folder = output_folder(args);
-    char *own = names && (folder || !args->output) ? file_in(folder, "{file}-{line}-{seed}.png") : NULL;
-    char *unnamed = names ? NULL : file_in(folder, "lazuli.png");
-    const char *output = own ? own : folder ? NULL : args->output;
-    int code = DONE;
-    if (names ? !output : !unnamed)
-        code = fail(args, FAILED, "out of memory");
-    else if (!output)
-        code = check_output(args, unnamed);
-    else if (!names && is_stdout(output))
-        code = check_stdout(args, m->n);
-    free(unnamed);
-    for (int i = 0; i < m->n && code == DONE; i++) {
-        char **to[] = {&m->paths[i], &m->dumps[i]};
-        const char *from[] = {output, args->dump};
-        for (size_t k = 0; k < COUNT(to) && code == DONE; k++) {
-            free(*to[k]);
-            *to[k] = NULL;
-            if (!from[k]) continue;
-            if (names)
-                code = expand_name(args, names, from[k], m->seeds[i], m->n > 1 ? i + 1 : 0, to[k]);
-            else if (!(*to[k] = m->n > 1 ? numbered_path(from[k], i + 1) : strdup(from[k])))
-                code = fail(args, FAILED, "out of memory");
-        }
-        if (code == DONE) code = claim_names(m, args, i);
-    }
-    free(own);
-    return code;
-}
+/* ---- before anything is computed --------------------------------------------------------------------------------- */
 
 static int check_sides(const job *j) {
     const char *output = j->args->output;
@@ -155,6 +75,7 @@ static bool describe(facts *f, const job *j, const lz_picture *p, int64_t seed) 
                *all[][2] = {
                    {"parameters", f->parameters},
                    {"prompt", j->picture.prompt},
+                   {"template", j->args->template},
                    {"negative", j->args->negative},
                    {"seed", noise ? NULL : f->seed},
                    {"noise", noise},
@@ -232,7 +153,9 @@ static int tell(const making *m, const char *path, int64_t seed, const lz_pictur
     FILE *to = result_stream(a);
     say(to, "%s  %lld x %lld, seed %lld, %s, ", path, (long long)p->image.width, (long long)p->image.height,
         (long long)seed, show_steps(p->steps, m->job.picture.steps).text);
-    fprintf(to, "%s\n", show_seconds(seconds).text);
+    fputs(show_seconds(seconds).text, to);
+    if (m->prompts[0]) say(to, ", \"%s\"", m->job.picture.prompt);
+    fputc('\n', to);
     return flush_output(a);
 }
 
@@ -385,10 +308,10 @@ static json_t *run_json(const making *m) {
     return json_pack(
         "{s:o, s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:O}",
         "model", json_text(j->folder), "family", j->facts.family, "device", lz_device_name(j->ctx), "prompt",
-        json_text(j->picture.prompt), "negative", json_text(a->negative), "width", (json_int_t)j->picture.width,
-        "height", (json_int_t)j->picture.height, "steps", (json_int_t)j->plan.steps, "schedule_steps",
-        (json_int_t)j->picture.steps, "passes", (json_int_t)j->plan.passes, "guidance", j->picture.guidance, "sampler",
-        j->picture.sampler, "schedule", j->picture.schedule, "shift",
+        json_text(m->prompts[0] ? a->template : j->picture.prompt), "negative", json_text(a->negative), "width",
+        (json_int_t)j->picture.width, "height", (json_int_t)j->picture.height, "steps", (json_int_t)j->plan.steps,
+        "schedule_steps", (json_int_t)j->picture.steps, "passes", (json_int_t)j->plan.passes, "guidance",
+        j->picture.guidance, "sampler", j->picture.sampler, "schedule", j->picture.schedule, "shift",
         j->picture.shift > 0 ? json_real(j->picture.shift) : json_null(), "images", images, "strength",
         a->strength > 0 ? json_real(a->strength) : json_null(), "noise", json_text(a->noise), "seeds", seeds,
         "open_milliseconds", json_milliseconds(m->open_seconds), "peak_bytes", (json_int_t)lz_memory_info(j->ctx).peak,
@@ -425,12 +348,24 @@ static bool is_finished(making *m, int i) {
     return whole;
 }
 
-/* Makes the pictures. The plan is made once, and only if at least one picture does not exist yet. */
+/* Gives the job the prompt of a picture, which a template may have chosen. The picture before it is written first,
+ * because its text is that of the job. */
+static int change_prompt(making *m, int i, bool *planned) {
+    if (!m->prompts[i] || strcmp(m->prompts[i], m->args.prompt) == 0) return DONE;
+    int code = finish_writing(m);
+    m->args.prompt = m->prompts[i];
+    *planned = false;
+    return code == DONE ? job_change_prompt(&m->job) : code;
+}
+
+/* Makes the pictures. The plan is made once for a prompt, and only if at least one picture does not exist yet. */
 static int make_missing(making *m) {
     job *j = &m->job;
-    bool planned = false;
+    bool planned = false, told = false;
     int code = DONE;
     for (int i = 0; i < m->n && code == DONE; i++) {
+        code = change_prompt(m, i, &planned);
+        if (code != DONE) break;
         if (m->naming && is_finished(m, i)) {
             m->there++;
             code = m->code;
@@ -439,21 +374,12 @@ static int make_missing(making *m) {
         if (m->naming) remove_parts(m->paths[i]);
         if (m->naming && m->dumps[i]) remove_parts(m->dumps[i]);
         if (!planned) code = job_plan(j);
-        if (!planned && code == DONE) tell_before(j);
-        planned = true;
+        if (!told && code == DONE) tell_before(j);
+        planned = told = true;
         if (code == DONE) code = make_one(m, i);
     }
     int written = finish_writing(m); /* the last picture made, if later ones existed already */
     return code == DONE ? written : code;
-}
-
-int check_pictures(making *m, const arguments *args) {
-    if (!m->claimed) m->claimed = json_object();
-    int code = choose_seeds(m, args);
-    if (code == DONE) code = name_pictures(m, args);
-    if (code == DONE) code = see_check(args);
-    for (int i = 0; i < m->n && code == DONE && args->steps_dir; i++) code = claim_steps(args, m->claimed, m->seeds[i]);
-    return code;
 }
 
 /* A sheet contains the settings of its pictures, with all seeds; --settings can read them. --from does not: a picture
@@ -464,9 +390,14 @@ static int finish_sheet(making *m) {
     json_t *settings = settings_of(j, m->seeds[0], j->args->full_paths), *seeds = json_array();
     for (int i = 0; i < m->n; i++) json_array_append_new(seeds, json_integer(m->seeds[i]));
     if (json_object_get(settings, "seed")) json_object_set(settings, "seed", seeds);
+    const char *prompt = m->prompts[0] ? m->args.template : j->picture.prompt;
+    if (m->prompts[0]) { /* the choices are made again for each seed */
+        json_object_set_new(settings, "prompt", json_text(prompt));
+        json_object_del(settings, "template");
+    }
     char *text = settings_text(settings), software[48];
     snprintf(software, sizeof software, "Lazuli %s", lz_version());
-    const char *pairs[] = {"prompt", j->picture.prompt, "software", software, SHEET_KEY, text, NULL};
+    const char *pairs[] = {"prompt", prompt, "software", software, SHEET_KEY, text, NULL};
     int code = text ? see_finish(&m->see, j->args->no_metadata ? NULL : pairs) : fail(j->args, FAILED, "out of memory");
     free(text);
     json_decref(seeds);
@@ -474,12 +405,13 @@ static int finish_sheet(making *m) {
     return code;
 }
 
-int make_pictures(making *m, const arguments *args) {
+int make_pictures(making *m, const arguments *given) {
     job *j = &m->job;
-    bool profile = args->profile || args->verbose > 1;
+    const arguments *args = &m->args;
+    bool profile = given->profile || given->verbose > 1;
     m->code = DONE;
     if (!m->pictures) m->pictures = json_array();
-    int code = check_pictures(m, args);
+    int code = check_pictures(m, given);
     if (code != DONE) return code;
     double begun = seconds_now();
     code = job_reopen(j, args);
@@ -503,6 +435,7 @@ void making_end(making *m) {
     }
     see_free(&m->see);
     job_close(&m->job);
+    forget_prompts(m);
     json_decref(m->pictures);
     json_decref(m->claimed);
 }

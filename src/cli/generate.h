@@ -8,7 +8,7 @@
 #include "progress.h"
 #include "see.h"
 
-enum { MAX_FACTS = 32 };
+enum { MAX_FACTS = 64 };
 
 typedef struct facts { /* metadata of a file: key, value, ..., NULL */
     const char *pairs[MAX_FACTS];
@@ -37,6 +37,10 @@ typedef struct naming {
 } naming;
 
 typedef struct making {
+    arguments args;              /* with the prompt of the current picture; the job uses them */
+    char *text;                  /* owned: the prompt that was given, if it was allocated; or NULL */
+    char *prompts[MAX_PICTURES]; /* owned: the prompts that a template gives; NULL: the prompt is no template */
+    int n_combinations;          /* prompts that --combinations gives; 0: without it */
     job job;
     int64_t seeds[MAX_PICTURES];
     char *paths[MAX_PICTURES], *dumps[MAX_PICTURES]; /* owned; NULL: named when it is written, or no output */
@@ -57,7 +61,10 @@ typedef struct making {
  * 0. */
 int expand_name(const arguments *args, const naming *names, const char *pattern, int64_t seed, int number, char **to);
 
-int check_pictures(making *m, const arguments *args); /* checks seeds and names. Returns an exit code */
+int check_pictures(making *m, const arguments *args); /* chooses seeds, prompts and names. Returns an exit code */
+void forget_prompts(making *m);
+/* The folder of -o DIR, in which pictures get generated names. NULL: -o names a file, or was not given. */
+const char *output_folder(const arguments *args);
 /* Returns an exit code; after the last call, also after an error, call making_end. */
 int make_pictures(making *m, const arguments *args);
 void making_end(making *m);

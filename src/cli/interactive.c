@@ -36,10 +36,17 @@ static int ask(session *s, const wish *w, lz_image images[LZ_MAX_IMAGES]) {
     job *j = &s->job;
     if (!album_has_place(&s->album, j)) return FAILED;
     for (int i = 0; i < w->n_references; i++) images[i] = s->album.pictures[w->references[i]].image;
-    j->picture = LZ_PICTURE_OPTIONS(.prompt = w->prompt, .negative = s->args.negative, .images = images,
-                                    .n_images = w->n_references, .strength = w->n_references ? s->args.strength : 0,
-                                    .seed = (uint64_t)w->seed, .watch = watch, .user = s);
-    int code = use_loras(j);
+    char *resolved = NULL;
+    int code = resolve_prompt(&s->args, w->prompt, w->seed, &resolved);
+    free(j->prompt);
+    j->prompt = resolved;
+    if (code != DONE) return code;
+    j->picture = LZ_PICTURE_OPTIONS(.prompt = resolved ? resolved : w->prompt, .negative = s->args.negative,
+                                    .images = images, .n_images = w->n_references,
+                                    .strength = w->n_references ? s->args.strength : 0, .seed = (uint64_t)w->seed,
+                                    .watch = watch, .user = s);
+    code = use_loras(j);
+    j->said_cut = false;
     if (code == DONE) code = job_settle(j);
     return code == DONE ? job_plan(j) : code;
 }
@@ -66,7 +73,9 @@ static int run(session *s, const wish *w) {
     if (p.prompt_cut) note(&s->args, "the prompt is longer than the model can read, so its end was ignored");
     printf("$%d  %lld x %lld, seed %lld, %s, ", s->album.n + 1, (long long)p.image.width, (long long)p.image.height,
            (long long)w->seed, show_steps(p.steps, j->picture.steps).text);
-    printf("%s\n", show_seconds(seconds_now() - begun).text);
+    fputs(show_seconds(seconds_now() - begun).text, stdout);
+    if (template_of(&s->args, w->prompt)) say(stdout, ", \"%s\"", j->picture.prompt);
+    putchar('\n');
     see_result(&s->see, &p.image);
     kept k = {.image = p.image,
               .wish = *w,
@@ -473,7 +482,7 @@ static int load_given(session *s) {
 
 bool is_interactive(const arguments *args) {
     bool about_one = args->output || args->noise || args->dump || args->count || args->steps_dir || args->sheet ||
-                     args->json;
+                     args->combinations || args->json;
     return !about_one && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
 }
 

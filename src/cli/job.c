@@ -150,6 +150,7 @@ static void forget_picture(job *j) {
     free(j->prompt);
     j->prompt = NULL;
     j->picture = LZ_PICTURE_OPTIONS();
+    j->said_cut = false;
 }
 
 int job_reopen(job *j, const arguments *args) {
@@ -196,48 +197,25 @@ static bool is_looking(const job *j) { return j->args->command->bit & (PLAN | IN
 
 /* ---- the prompt -------------------------------------------------------------------------------------------------- */
 
-bool is_blank(const char *text) { return !text[strspn(text, " \t\r\n\v\f")]; }
-
-enum { MOST_PROMPT = 1 << 20 };
-
-static int read_stdin(job *j) {
-    size_t n = 0;
-    int code = read_file(j->args, "-", MOST_PROMPT, &j->prompt, &n);
-    if (code != DONE) return code;
-    if (n < 1) return fail(j->args, FAILED, "the prompt is read from stdin, but stdin was empty");
-    if (memchr(j->prompt, 0, n))
-        return fail(j->args, FAILED, "the prompt from stdin contains a zero byte, so it is not text");
-    while (n > 0 && (j->prompt[n - 1] == '\n' || j->prompt[n - 1] == '\r')) j->prompt[--n] = 0;
-    if (is_blank(j->prompt)) return fail(j->args, FAILED, "the prompt from stdin is blank");
-    return DONE;
-}
-
-static char *join(char **words, int n) {
-    size_t size = 1;
-    for (int i = 0; i < n; i++) size += strlen(words[i]) + 1;
-    char *text = calloc(1, size), *end = text;
-    for (int i = 0; i < n && text; i++) end = stpcpy(stpcpy(end, i ? " " : ""), words[i]);
-    return text;
-}
-
 static int ask_prompt(job *j) {
     const arguments *a = j->args;
-    if (a->prompt && a->n_words)
-        return fail(a, NOT_UNDERSTOOD,
-                    "the prompt was given twice, by --prompt and as '%s'; put the whole prompt in quotes", a->words[0]);
-    if (!a->prompt && !a->n_words && is_looking(j)) return DONE; /* a plan does not depend on the prompt */
-    if (!a->prompt && !a->n_words)
-        return fail(a, NOT_UNDERSTOOD, "a prompt is needed, as in lazuli \"a red fox\" -o fox.png");
-    const char *given = a->prompt ? a->prompt : a->words[0];
-    if (strcmp(given, "-") == 0 && a->n_words < 2 && !is_elsewhere(a, "prompt")) {
-        int code = read_stdin(j);
-        if (code != DONE) return code;
-    } else if (!a->prompt && !(j->prompt = join(a->words, a->n_words)))
-        return fail(a, FAILED, "out of memory");
-    j->picture.prompt = j->prompt ? j->prompt : given;
+    const char *text;
+    int code = prompt_of(a, &j->prompt, &text);
+    if (code != DONE) return code;
+    if (!text && is_looking(j)) return DONE; /* a plan does not depend on the prompt */
+    if (!text) return fail(a, NOT_UNDERSTOOD, "a prompt is needed, as in lazuli \"a red fox\" -o fox.png");
+    j->picture.prompt = text;
     j->picture.negative = a->negative;
-    int code = check_text(a, "prompt", j->picture.prompt);
-    return code == DONE ? check_text(a, "negative prompt", a->negative) : code;
+    return check_text(a, "negative prompt", a->negative);
+}
+
+int job_change_prompt(job *j) {
+    job_drop(j);
+    free(j->prompt);
+    j->prompt = NULL;
+    int code = ask_prompt(j);
+    if (code == DONE) code = use_loras(j);
+    return code == DONE ? job_settle(j) : code;
 }
 
 /* ---- the picture ------------------------------------------------------------------------------------------------- */
@@ -347,14 +325,15 @@ bool job_keeps_image(const job *j) {
 }
 
 /* The library rounds sides down to whole tokens; this tells the user. */
-static void say_cut(const job *j) {
+static void say_cut(job *j) {
     const arguments *a = j->args;
     const lz_image *first = a->n_images && !a->noise ? &j->images[0] : NULL;
     int64_t width = a->width ? a->width : first ? first->width : 0;
     int64_t height = a->height ? a->height : first ? first->height : 0;
     bool by_image = !a->width && !a->height && first, large = j->picture.width * j->picture.height > 3 << 19;
     bool shrunk = first && (first->width > j->picture.width || first->height > j->picture.height);
-    if (job_keeps_image(j) && !shrunk) return; /* the picture is cropped back to the image */
+    if (j->said_cut || (job_keeps_image(j) && !shrunk)) return; /* in the second case it is cropped back to the image */
+    j->said_cut = true;
     if (by_image && first->width * first->height > 1024 * 1024)
         note(j->args, "the picture is %lld x %lld, %s in the shape of the image; -W and -H set another size",
              (long long)j->picture.width, (long long)j->picture.height, large ? "4 megapixels" : "a megapixel");

@@ -1,4 +1,6 @@
-/* sets.c: models that are made of several files, under a short name, as the settings file lists them:
+/* sets.c: the settings file: the folder of wildcards, and models that are made of several files, under a short name:
+ *
+ *     wildcards = "~/wildcards"
  *
  *     [models.klein]
  *     model = "flux-2-klein-4b-Q4_K_M.gguf"
@@ -22,6 +24,7 @@ static const char *const keys[SET_KEYS] = {"model", "text-encoder", "vision", "v
 static model_set sets[MOST_SETS];
 static size_t n_sets;
 static bool is_read;
+static char *wildcards; /* folder; NULL: not named */
 
 /* The path of the settings file, to be freed; NULL if no variable of the environment gives one. */
 static char *settings_path(void) {
@@ -93,9 +96,14 @@ static model_set *begin_set(char *line) {
 
 static bool take_pair(model_set *set, const char *file, char *line) {
     char *equals = strchr(line, '=');
-    if (!equals || !set) return false;
+    if (!equals) return false;
     *equals = 0;
     char *key = trim(line), *value = unquote(trim(equals + 1));
+    if (!set) { /* before the first table */
+        if (strcmp(key, "wildcards") != 0 || !value || !*value || wildcards) return false;
+        wildcards = resolve(file, value);
+        return wildcards != NULL;
+    }
     for (int i = 0; value && i < SET_KEYS; i++) {
         if (strcmp(keys[i], key) != 0 || set->values[i]) continue;
         set->values[i] = i == SET_VARIANT ? strdup(value) : resolve(file, value);
@@ -116,7 +124,8 @@ static int read_sets(const arguments *args, const char *path, char *text) {
         if (!good)
             return fail(args, FAILED,
                         "%s: line %lld is not understood: [models.NAME] is meant, each name once, and below it lines "
-                        "such as vae = \"FILE\", of model, text-encoder, vision, vae, tokenizer and variant",
+                        "such as vae = \"FILE\", of model, text-encoder, vision, vae, tokenizer and variant; "
+                        "wildcards = \"DIR\" may stand before them",
                         path, (long long)number);
     }
     for (size_t i = 0; i < n_sets; i++)
@@ -150,5 +159,13 @@ int find_set(const arguments *args, const char *name, const model_set **found) {
     *found = NULL;
     for (size_t i = 0; i < n && code == DONE; i++)
         if (strcmp(first[i].name, name) == 0) *found = &first[i];
+    return code;
+}
+
+int find_wildcard_folder(const arguments *args, const char **folder) {
+    const model_set *first;
+    size_t n;
+    int code = each_set(args, &first, &n);
+    *folder = wildcards;
     return code;
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "cache.h"
+#include "template.h"
 
 enum { MOST_BYTES = 1 << 20 };
 
@@ -25,6 +26,7 @@ enum {
     TOKENIZER,
     VARIANT,
     PROMPT,
+    TEMPLATE,
     NEGATIVE,
     WIDTH,
     HEIGHT,
@@ -50,6 +52,7 @@ static const struct {
 } recorded[N_RECORDED] = {
     [MODEL] = {"model", JSON_STRING},
     [PROMPT] = {"prompt", JSON_STRING},
+    [TEMPLATE] = {"template", JSON_STRING},
     [NEGATIVE] = {"negative", JSON_STRING},
     [WIDTH] = {"width", JSON_INTEGER},
     [HEIGHT] = {"height", JSON_INTEGER},
@@ -117,6 +120,7 @@ int apply_settings(arguments *args, json_t *settings, bool overrule) {
     bool taken[MAX_OPTIONS] = {false};
     json_object_foreach(settings, key, value) {
         const option *o = find_option(key, strlen(key));
+        if (strcmp(key, recorded[TEMPLATE].key) == 0) continue; /* belongs to the prompt, and is no option */
         if (!o || !is_setting(o)) return no_such_setting(args, key);
         if (json_is_null(value) || (!overrule && stays(args, o))) continue;
         if (json_is_array(value) && !collects(o))
@@ -132,6 +136,8 @@ int apply_settings(arguments *args, json_t *settings, bool overrule) {
         if (!taken[i]) continue;
         args->given[i] = args->elsewhere[i] = true;
         args->by_line[i] = args->by_line[i] || args->line;
+        if (strcmp(options[i].name, "prompt") == 0)
+            args->template = json_string_value(json_object_get(settings, recorded[TEMPLATE].key));
     }
     return DONE;
 }
@@ -227,6 +233,13 @@ static void say_files(const arguments *args, const char *picture, const json_t *
     if (noise && args->noise == noise) note(args, "%s names the noise %s", picture, noise);
 }
 
+/* The prompt of a picture is used as it is, even if it looks like a template. */
+static void keep_prompt(json_t *settings) {
+    json_t *prompt = json_object_get(settings, recorded[PROMPT].key);
+    if (prompt && !json_object_get(settings, recorded[TEMPLATE].key) && is_template(json_string_value(prompt), true))
+        json_object_set(settings, recorded[TEMPLATE].key, prompt);
+}
+
 static int read_picture(arguments *args) {
     lz_error err = {.status = LZ_OK}, other;
     lz_context *ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.threads = 1), &err);
@@ -264,6 +277,7 @@ static int read_picture(arguments *args) {
         return code;
     }
     find_files(args->from, object);
+    keep_prompt(object);
     code = take_source(args, &args->sources[1], args->from, object);
     if (code == DONE) say_files(args, args->from, object);
     return code;
@@ -334,6 +348,7 @@ json_t *settings_of(const job *j, int64_t seed, bool full_paths) {
         [TOKENIZER] = part_text(a->tokenizer, full_paths),
         [VARIANT] = json_text(a->variant),
         [PROMPT] = json_text(p->prompt),
+        [TEMPLATE] = json_text(a->template),
         [NEGATIVE] = json_text(a->negative),
         [WIDTH] = job_keeps_image(j) ? json_null() : json_integer(p->width), /* it comes from the image again */
         [HEIGHT] = job_keeps_image(j) ? json_null() : json_integer(p->height),

@@ -515,4 +515,29 @@ cd "$root"
 # What is no session: options of one picture, and no terminal
 try_match 2 'a prompt is needed' $lazuli
 try_match 2 'a prompt is needed' python3 tests/cli/terminal.py $absolute -o x.png
+# Choices in a prompt are made by the seed of each picture
+talk 0 -W 16 -H 16 -s 1 -S 1 <<'END'
+< lazuli> 
+> {red|blue} car
+< $1  16 x 16, seed 1, 1 step, 
+< "blue car"
+< lazuli> 
+> /save choice.png
+< lazuli> 
+> /vary 2
+< "blue car"
+< "red car"
+< lazuli> 
+> /save varied.png
+< lazuli> 
+> {red|blue
+< the prompt has choices after a { that is never closed
+< lazuli> 
+> /quit
+END
+for seed in 1 3; do
+    [ $seed = 1 ] && file=choice.png || file=varied.png
+    try 0 "$absolute" -m "$root/models/demo" '{red|blue} car' -W 16 -H 16 -s 1 -S $seed -q -o one.png </dev/null
+    same $file one.png
+done
 finish

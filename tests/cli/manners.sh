@@ -33,6 +33,7 @@ END
     tab() { try 0 bash "$work/complete.bash" "$work/bash" lazuli "$@"; }
     tab --wi <<'END'
 --width
+--wildcards
 END
     tab plan fox --st <<'END'
 --steps
@@ -79,6 +80,7 @@ if command -v fish >/dev/null; then
     tab() { try 0 env HOME="$work" fish -c "source $work/fish; complete -C '$1' | cut -f 1"; }
     tab 'lazuli --wi' <<'END'
 --width
+--wildcards
 END
     tab 'lazuli devices --wi' </dev/null
     tab 'lazuli fox --precision b' <<'END'

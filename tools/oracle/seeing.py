@@ -120,7 +120,8 @@ class Template:
             if j:
                 joiner, inside = j[1], inside[j.end() :]
         options = [self.option(t) for t in self.split(inside)]
-        low, high = min(low, len(options)), min(high, len(options))
+        most = sum(w > 0 for w, _ in options)
+        low, high = min(low, most), min(high, most)
         count = low + (self.choose([1.0] * (high - low + 1)) if high > low else 0)
         weights, made = [w for w, _ in options], []
         while len(made) < count and any(weights):

@@ -397,6 +397,9 @@ typedef struct lz_picture_options {
     const char *schedule; /* a name of lz_schedule_name; NULL means "auto", the model's own */
     double shift; /* of the schedule, above 0; it replaces the model's, which may depend on the size. 0 means the
                              model's */
+    /* Use the settings that are recommended for few passes (docs/quality.md): of steps, sampler and schedule, those
+     * that are not set here. In the settled options it is false if nothing changed: the model's own are recommended. */
+    bool fast;
 } lz_picture_options;
 
 /* Names of samplers and schedules, for i = 0, 1, ...; NULL after the last. heun and res_2s evaluate the model twice in
@@ -430,7 +433,8 @@ void lz_picture_free(lz_picture *picture);
 
 /* ---- 7. Before a picture is made ------------------------------------------------------------------------------- */
 
-/* Sets width, height, steps, guidance, sampler and schedule to the values that lz_generate would use. */
+/* Sets width, height, steps, guidance, sampler and schedule to the values that lz_generate would use, and fast to
+ * whether it had an effect. */
 lz_status lz_fill_options(lz_model *model, lz_picture_options *options, lz_error *err);
 
 /* The memory and work of one stage of a picture. The memory of the finished picture (text, noise, latents, pixels) and

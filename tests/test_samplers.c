@@ -341,5 +341,56 @@ static void refused(void) {
     lz_close(ctx);
 }
 
+/* The table of docs/quality.md. */
+static void fast(void) {
+    static const struct {
+        const char *model;
+        int own, steps; /* without and with fast */
+    } cases[] = {
+        {DATA "/flux2/A", 4, 4},
+        {DATA "/flux2/C", 50, 20},
+        {DATA "/flux3/D", 16, 16},
+        {DATA "/qwen/Q", 50, 20},
+        {DATA "/qwen/P", 40, 20},
+        {DATA "/qwen/L", 8, 8},
+        {DATA "/qwen21/B", 40, 40},
+        {DATA "/qwen21/T", 8, 8},
+        {DATA "/zimage/T", 8, 8},
+        {DATA "/zimage/B", 50, 28},
+        {LZ_SOURCE_DIR "/models/demo", 8, 4},
+    };
+    lz_context *ctx = lz_open();
+    lz_error err = {.status = LZ_OK};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        lz_model *m = lz_model_open(ctx, cases[i].model, &err);
+        if (!CHECK(m != NULL, "%s", err.text)) continue;
+        uint8_t grey[32 * 32 * 3] = {0};
+        lz_image image = {.width = 32, .height = 32, .pixels = grey};
+        int n = lz_model_about(m).least_images;
+        lz_picture_options own = LZ_PICTURE_OPTIONS(.prompt = "a", .images = &image, .n_images = n), quick = own,
+                           given = own, other = own;
+        quick.fast = given.fast = other.fast = true;
+        given.steps = 8;
+        CHECK_OK(lz_fill_options(m, &own, &err), &err);
+        CHECK_OK(lz_fill_options(m, &quick, &err), &err);
+        CHECK_OK(lz_fill_options(m, &given, &err), &err);
+        CHECK(own.steps == cases[i].own && !own.fast, "%s: %d steps", cases[i].model, own.steps);
+        CHECK(quick.steps == cases[i].steps, "%s: %d steps", cases[i].model, quick.steps);
+        CHECK(quick.fast == (cases[i].steps < cases[i].own), "%s: fast is %d", cases[i].model, quick.fast);
+        CHECK(!strcmp(quick.sampler, "euler") && !strcmp(quick.schedule, "auto") && quick.shift == 0);
+        CHECK(given.steps == 8 && !given.fast, "%s: %d steps", cases[i].model, given.steps);
+        bool turbo = strstr(cases[i].model, "qwen21/T"), flow_map = strstr(cases[i].model, "flux3");
+        if (!turbo && !flow_map) {
+            other.sampler = "unipc";
+            other.schedule = "beta";
+            CHECK_OK(lz_fill_options(m, &other, &err), &err);
+            CHECK(!strcmp(other.sampler, "unipc") && !strcmp(other.schedule, "beta"));
+            CHECK(other.steps == cases[i].steps, "%s: %d steps", cases[i].model, other.steps);
+        }
+        lz_model_close(m);
+    }
+    lz_close(ctx);
+}
+
 TEST_MAIN({"fields", fields}, {"orders", orders}, {"schedules", schedules}, {"pictures", pictures}, {"passes", passes},
-          {"previews", previews}, {"refused", refused})
+          {"previews", previews}, {"refused", refused}, {"fast", fast})

@@ -14,6 +14,7 @@
  *   loras.c      LoRAs of a picture                        known.c        published models and their short names
  *   difference.c how much two pictures differ              template.c     prompts with choices
  *   prompts.c    the prompt of the arguments               pictures.c     seeds, prompts and names of pictures
+ *   fast.c       settings for speed
  *   with/, without/  drawing and line editing, with optional libraries or without them
  * The other files are one command (or two) each.
  *
@@ -94,6 +95,7 @@ struct arguments {
     const char *wildcards;                                 /* folder; NULL: not given */
     const char *template; /* the prompt was made from this template, or must not be read as one; NULL: neither */
     bool no_templates, combinations;
+    bool fast;
     bool help, version, json, quiet, profile, check;
     const char *from, *settings; /* files with further options */
     json_t *sources[2];          /* owned: the JSON of these files; strings above point into it */
@@ -297,8 +299,9 @@ typedef struct job {
     lz_job *work;               /* owned; made by job_settle, planned once, and run for each seed */
     lz_picture_plan plan;
     bool said_guidance, said_negative, said_steps; /* the user was told that the option has no effect */
-    bool said_cut;   /* the user was told that the size is cut; false again for other arguments */
-    lz_remarks said; /* remarks made so far with this model; for words, those of the last prompt */
+    bool said_cut;      /* the user was told that the size is cut; false again for other arguments */
+    char said_fast[96]; /* what the user was told about --fast last */
+    lz_remarks said;    /* remarks made so far with this model; for words, those of the last prompt */
     /* owned: the LoRAs of the model, PATH=WEIGHT on a line each; NULL: not known yet */
     char *loras;
     bool loras_ordinary; /* with --lora-schedule model */
@@ -331,6 +334,10 @@ void job_drop(job *j);                /* frees j->work, which uses prompt and im
 int job_plan(job *j);                 /* plans the picture */
 int job_ask(job *j);                  /* job_fill and job_plan */
 void job_close(job *j);
+/* Is the option replaced by --fast? That is typed, so it comes before options of --from and --settings, but after those
+ * of a line of a batch. */
+bool is_overruled(const arguments *args, const char *name);
+void say_fast(job *j); /* tells the user what --fast sets, once for the same settings */
 typedef struct plan_steps {
     char text[96];
 } plan_steps;

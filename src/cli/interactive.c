@@ -232,6 +232,14 @@ static void set_name(session *s, const char *name, const char *rest, const char 
 
 static void set_sampler(session *s, const char *rest) { set_name(s, "sampler", rest, &s->args.sampler); }
 static void set_schedule(session *s, const char *rest) { set_name(s, "schedule", rest, &s->args.schedule); }
+
+static void set_fast(session *s, const char *rest) {
+    if (*rest && strcmp(rest, "off") != 0)
+        fail(&s->args, NOT_UNDERSTOOD, "/fast takes nothing, or off, not '%s'", rest);
+    else
+        s->args.fast = !*rest;
+}
+
 static void set_strength(session *s, const char *rest) { set_real(s, "strength", rest, &s->args.strength); }
 
 static void again(session *s, const char *rest) {
@@ -359,6 +367,7 @@ static const struct {
     {"/sampler", "[NAME]", "how a step is made, as --sampler (default: the model's)", set_sampler},
     {"/schedule", "[NAME]", "noise in each step, as --schedule (default: the model's)", set_schedule},
     {"/shift", "[X]", "shift of the schedule (default: the model's)", set_shift},
+    {"/fast", "[off]", "steps, sampler and schedule that are recommended for speed, as --fast", set_fast},
     {"/strength", "[X]", "start from the first $N and change it this much (default: look at it)", set_strength},
     {"/lora", "[FILE[=X]]", "add a LoRA for the next pictures (without FILE: remove all)", set_lora},
     {"/again", "", "make the last picture again, with the current size, steps ...", again},

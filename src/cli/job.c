@@ -346,7 +346,7 @@ static void say_cut(job *j) {
 static void say_useless(job *j) {
     const arguments *a = j->args;
     bool guidance = j->facts.guidance_built_in && a->guidance > 1, negative = j->picture.guidance <= 1 && a->negative;
-    bool steps = a->steps && a->steps != j->picture.steps;
+    bool steps = a->steps && a->steps != j->picture.steps && !is_overruled(a, "steps");
     if (steps && !j->said_steps)
         note(a, "--steps has no effect; this model has noise levels of its own for %d steps", j->picture.steps);
     j->said_steps |= steps;
@@ -420,11 +420,12 @@ int job_settle(job *j) {
     lz_error err = {.status = LZ_OK};
     j->picture.width = a->width;
     j->picture.height = a->height;
-    j->picture.steps = (int)a->steps;
+    j->picture.steps = is_overruled(a, "steps") ? 0 : (int)a->steps;
     j->picture.guidance = a->guidance;
-    j->picture.sampler = a->sampler;
-    j->picture.schedule = a->schedule;
+    j->picture.sampler = is_overruled(a, "sampler") ? NULL : a->sampler;
+    j->picture.schedule = is_overruled(a, "schedule") ? NULL : a->schedule;
     j->picture.shift = a->shift;
+    j->picture.fast = a->fast;
     job_drop(j);
     if (j->picture.n_images && !(j->picture.strength > 0) && !j->facts.most_images)
         return fail(a, FAILED,
@@ -439,6 +440,8 @@ int job_settle(job *j) {
     j->picture.guidance = settled->guidance;
     j->picture.sampler = settled->sampler; /* constants of the library */
     j->picture.schedule = settled->schedule;
+    j->picture.fast = settled->fast;
+    say_fast(j);
     say_cut(j);
     say_useless(j);
     return DONE;

@@ -211,6 +211,8 @@ const option options[] = {
      TO(schedule), 0, 0},
     {"shift", 0, "X", leads, "shift of the schedule; more means more steps at high noise (default: the model's)",
      PICTURE, take_number, TO(shift), 0.01, 100},
+    {"fast", 0, NULL, leads, "steps, sampler and schedule that are recommended for speed, if they are not given",
+     PICTURE, take_flag, TO(fast), 0, 0},
     {"image", 'i', "FILE", leads, "an image to look at (PNG, JPEG, WebP); may be repeated", PICTURE, take_image,
      TO(images), 0, 0},
     {"strength", 0, "X", leads, "start from the first image and change it this much; 1 keeps nothing of it", PICTURE,

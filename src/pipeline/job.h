@@ -68,6 +68,8 @@ lz_status lz_job_begin(lz_job *job, const char *stage, int step, lz_error *err);
 bool lz_job_tell(lz_job *job, double done, const lz_image *preview);
 
 lz_status lz_job_settle(lz_job *job, lz_error *err); /* settle.c: options, first_step, layout */
+/* fast.c: with the option fast, sets the recommended values of options that are not set. */
+void lz_job_fast(lz_job *job);
 /* An error if the LoRAs of the model were changed after the job was made. */
 lz_status lz_job_check_loras(const lz_job *job, lz_error *err);
 lz_status lz_check_previews(const lz_picture_options *options, lz_error *err);

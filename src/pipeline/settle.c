@@ -205,6 +205,7 @@ lz_status lz_job_settle(lz_job *job, lz_error *err) {
         return lz_fail(err, LZ_BAD_ARGUMENT, "a strength was given, but no image to start from");
     if ((status = lz_check_previews(o, err))) return status;
     lz_model_facts facts = lz_model_about(job->model);
+    lz_job_fast(job);
     int given = job->model->schedule.n_given;
     if (given || !o->steps) o->steps = given ? given : facts.steps;
     if (!(status = settle_sampler(job, err))) status = settle_schedule(job, err);

@@ -45,6 +45,24 @@ try_match 2 '.--shift takes a number from 0.01 to 100, not .0' $lazuli a fox $kl
 try_match 1 'distilled for the sampler euler, and cannot use unipc$' $lazuli a fox -m tests/data/flux3/D --sampler unipc -W 32 -H 32 -o "$work/none.png"
 try_match 1 'has 8 fixed sigmas, so it takes no other schedule or shift$' $lazuli a fox -m tests/data/qwen21/T --shift 3 -W 32 -H 32 -o "$work/none.png"
 
+# --fast: what it sets, what it says, and that given options come first
+base="-m $PWD/tests/data/flux2/C"
+try_match 0 '^lazuli: --fast: 20 steps of euler, schedule auto$' $lazuli plan a fox $base -W 32 -H 32 --fast
+try_match 0 '^32 x 32 pixels, 20 steps, ' $lazuli plan a fox $base -W 32 -H 32 --fast
+try_match 0 '^32 x 32 pixels, 3 steps of unipc, ' $lazuli plan a fox $base $small --sampler unipc --fast
+try_match 0 '^lazuli: --fast has no effect; no faster settings are recommended for this model$' $lazuli plan a fox $klein -W 32 -H 32 --fast
+# A picture records what was set, so --from repeats it; --fast is typed, and comes before what a picture says
+try 0 $lazuli a fox $base -W 32 -H 32 -S 7 -g 1 --full-paths --fast -q -o "$work/fast.png" </dev/null
+try_match 0 '"steps": 20, "guidance": 1.0, "sampler": "euler", "schedule": "auto",' strings "$work/fast.png"
+try 0 $lazuli --from "$work/fast.png" --full-paths -q -o "$work/again.png" </dev/null
+try 0 cmp "$work/fast.png" "$work/again.png" </dev/null
+try 0 $lazuli a fox $base $small -g 1 --full-paths --sampler heun --schedule beta -q -o "$work/slow.png" </dev/null
+try 0 $lazuli --from "$work/slow.png" --full-paths --fast -q -o "$work/again.png" </dev/null
+try 0 cmp "$work/fast.png" "$work/again.png" </dev/null
+echo '{"prompt": "a fox", "steps": 3, "output": "line.png"}' >"$work/list.jsonl"
+try 0 sh -c "cd $work && $(realpath $lazuli) batch list.jsonl $base -W 32 -H 32 -S 7 -g 1 --fast -q" </dev/null
+try_match 0 '"steps": 3, "guidance": 1.0, "sampler": "euler",' strings "$work/line.png"
+
 # A batch and a session
 echo '{"prompt": "a fox", "sampler": "unipc", "schedule": "beta", "shift": 2, "output": "line.png"}' >"$work/list.jsonl"
 try 0 $lazuli a fox $klein $small --sampler unipc --schedule beta --shift 2 -q -o "$work/typed.png" </dev/null
@@ -69,6 +87,20 @@ if command -v python3 >/dev/null && python3 -c 'import pty' 2>/dev/null; then
 < lazuli> 
 > /again
 < seed 7, 3 steps
+< lazuli> 
+> /fast on
+< /fast takes nothing, or off, not 'on'
+< lazuli> 
+> /fast
+< lazuli> 
+> /steps
+< lazuli> 
+> /schedule
+< lazuli> 
+> /again
+< --fast has no effect; no faster settings are recommended for this model
+< lazuli> 
+> /fast off
 < lazuli> 
 > /save \$1 $work/session.png
 < session.png

@@ -1,10 +1,11 @@
 /* test_seeing.c: files of the command line that need no model: templates of prompts, and how much pictures differ, against
- * tools/oracle/seeing.py. */
+ * tools/oracle/seeing.py; and the letters of labels. */
 #include <jansson.h>
 #include <sys/stat.h>
 
 #include "check.h"
 #include "cli/difference.c" /* NOLINT(bugprone-suspicious-include): these are not in the library */
+#include "cli/font.c"       /* NOLINT(bugprone-suspicious-include) */
 #include "cli/template.c"   /* NOLINT(bugprone-suspicious-include) */
 #include "folder.h"
 
@@ -243,5 +244,71 @@ static void all_combinations(void) {
     }
 }
 
+/* ---- letters ----------------------------------------------------------------------------------------------------- */
+
+/* Draws a label into white pixels, and returns them as rows of '#' and '.'. */
+static char *drawn(label l, int64_t width, int64_t height, int64_t x, int64_t y) {
+    static char text[4000];
+    lz_image image = {.width = width, .height = height, .pixels = malloc((size_t)(3 * width * height))};
+    memset(image.pixels, 255, (size_t)(3 * width * height));
+    label_draw(&l, &image, x, y);
+    char *to = text;
+    for (int64_t i = 0; i < width * height; i++) {
+        *to++ = image.pixels[3 * i] ? '.' : '#';
+        if (i % width == width - 1) *to++ = '\n';
+    }
+    *to = 0;
+    free(image.pixels);
+    return text;
+}
+
+static void letters(void) {
+    static const char hg[] = "#....\n#....\n####.\n#...#\n#...#\n#...#\n#...#\n.....\n.....\n";
+    CHECK(strcmp(drawn((label){"h", 1, 9, 1}, 5, 9, 0, 0), hg) == 0, "\n%s", drawn((label){"h", 1, 9, 1}, 5, 9, 0, 0));
+    /* Twice as large; accents are left out; other letters are boxes, and so are bytes that are no UTF-8 */
+    CHECK(strncmp(drawn((label){"1", 2, 9, 1}, 10, 18, 0, 0), "....##....\n....##....\n..####....\n", 33) == 0);
+    char plain[400];
+    snprintf(plain, sizeof plain, "%s", drawn((label){"ueA", 1, 9, 1}, 18, 9, 0, 0));
+    CHECK(strcmp(drawn((label){"\303\274\303\251\303\205", 1, 9, 1}, 18, 9, 0, 0), plain) == 0);
+    static const char box[] = "#####\n#...#\n#...#\n#...#\n#...#\n#...#\n#####\n.....\n.....\n";
+    CHECK(strcmp(drawn((label){"\347\213\220", 1, 9, 1}, 5, 9, 0, 0), box) == 0);
+    CHECK(strcmp(drawn((label){"\377", 1, 9, 1}, 5, 9, 0, 0), box) == 0);
+    CHECK(strcmp(drawn((label){"\303", 1, 9, 1}, 5, 9, 0, 0), box) == 0);
+    /* Outside of the image nothing is written; the sanitizers watch */
+    drawn((label){"WWWW WWWW", 3, 4, 2}, 20, 20, -7, -5);
+    drawn((label){"WWWW", 3, 4, 2}, 20, 20, 15, 100);
+    /* All letters differ */
+    for (int a = FIRST; a <= BOX; a++)
+        for (int b = a + 1; b <= BOX; b++)
+            CHECK(memcmp(glyphs[a - FIRST], glyphs[b - FIRST], ROWS) != 0, "%c %c", a, b);
+}
+
+static void lines(void) {
+    static const struct {
+        const char *text;
+        int columns, lines, wide, high;
+    } cases[] = {
+        {"", 10, 3, 0, 0},
+        {"steps 4", 10, 3, 7, 1},
+        {"steps 4", 7, 3, 7, 1},
+        {"steps 4", 6, 3, 5, 2},
+        {"steps 4", 3, 9, 3, 3},
+        {"a fox in the snow", 8, 9, 8, 2},
+        {"aaaaaaaaaa", 4, 2, 4, 2},
+        {"one two three four", 5, 2, 5, 2},
+        {"aaaa", 1, 2, 1, 2},
+        {"aaaa", 2, 9, 2, 2},
+        {"\303\274\303\274\303\274", 3, 1, 3, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        label_size s = label_measure(&(label){cases[i].text, 1, cases[i].columns, cases[i].lines});
+        CHECK(s.columns == cases[i].wide && s.lines == cases[i].high, "case %zu: %d x %d", i, s.columns, s.lines);
+    }
+    char cut[4000]; /* a text that is too long ends in dots */
+    snprintf(cut, sizeof cut, "%s", drawn((label){"aaaaaaaa", 1, 6, 1}, 36, 9, 0, 0));
+    CHECK(strcmp(cut, drawn((label){"aaa...", 1, 6, 1}, 36, 9, 0, 0)) == 0, "\n%s", cut);
+}
+
 TEST_MAIN({"differences", differences}, {"templates", templates}, {"not templates", not_templates},
-          {"hostile templates", hostile_templates}, {"weights", weights}, {"combinations", all_combinations})
+          {"hostile templates", hostile_templates}, {"weights", weights}, {"combinations", all_combinations},
+          {"letters", letters}, {"lines", lines})

@@ -13,6 +13,7 @@
  *   album.c      pictures of a session                     parts.c        paths, unfinished files
  *   loras.c      LoRAs of a picture                        known.c        published models and their short names
  *   difference.c how much two pictures differ              template.c     prompts with choices
+ *   axis.c       axes of a grid                            font.c         labels on pictures
  *   prompts.c    the prompt of the arguments               pictures.c     seeds, prompts and names of pictures
  *   fast.c       settings for speed
  *   with/, without/  drawing and line editing, with optional libraries or without them
@@ -54,7 +55,7 @@ enum {
     CONVERT = 8192,
     GRID = 16384,
     COMPARE = 32768,
-    PICTURE = GENERATE | PLAN | BATCH,
+    PICTURE = GENERATE | PLAN | BATCH | GRID,
     CODEC = ENCODE | DECODE,
     EVERY = 0xffff,
 };
@@ -105,6 +106,8 @@ struct arguments {
     int64_t line;      /* a line number before errors and notes, in a batch; or 0 */
     bool preview, show, full_paths, no_metadata, list_words;
     const char *steps_dir, *sheet;
+    const char *x, *y, *keep_cells; /* of grid */
+    json_t *said;                   /* keys: notes that were printed, and are not printed again; NULL: print all */
 };
 
 typedef struct option {
@@ -124,8 +127,11 @@ const option *find_option(const char *name, size_t length); /* or NULL */
 const option *nearest_option(const char *name);             /* similar option, or NULL */
 bool is_setting(const option *option); /* the option is about the picture, so it may be in a file of settings */
 bool keeps_text(const option *option); /* the option stores a pointer to its value */
+bool is_axis(const option *option);    /* the option may be an axis of a grid */
 bool collects(const option *option);   /* the option may be given several times, and all values are used */
 void forget_option(arguments *args, const option *option); /* removes the values of an option that collects */
+/* Replaces the value of an option, as if it had been typed; a switch takes "on" and "off". Returns an exit code. */
+int set_option(arguments *args, const option *option, const char *value);
 /* The name of a sampler or schedule in the library, also from a name that other programs use; NULL: there is none. */
 const char *name_in_library(const option *o, const char *value);
 const char *option_choices(const option *option); /* "auto f32 bf16", or NULL: any value */
@@ -168,6 +174,7 @@ int completions_command(const arguments *args);
 int man_command(const arguments *args);
 int convert_command(const arguments *args);
 int compare_command(const arguments *args);
+int grid_command(const arguments *args);
 
 typedef struct explained {
     const char *name, *text;

@@ -28,6 +28,8 @@ const command commands[] = {
      convert_command},
     {BATCH, "batch", "FILE", "make many pictures, one prompt or JSON object a line; continues where it stopped", 1, 1,
      batch_command},
+    {GRID, "grid", "[WORDS]", "make pictures for all values of one or two settings, side by side with labels", 0,
+     INT_MAX, grid_command},
     {COMPARE, "compare", "A B", "tell how much two pictures differ, and which of their settings do", 2, 2,
      compare_command},
     {COMPLETIONS, "completions", "SHELL", "print completions for bash, zsh or fish", 1, 1, completions_command},
@@ -73,7 +75,7 @@ static int check_words(const arguments *args) {
     if (args->n_words > c->most)
         return fail(args, NOT_UNDERSTOOD, "'%s' is one word too many; 'lazuli %s --help' shows the usage",
                     args->words[c->most], c->name);
-    bool blank = args->n_words && !args->prompt && c->bit & (GENERATE | PLAN);
+    bool blank = args->n_words && !args->prompt && c->bit & (GENERATE | PLAN | GRID);
     for (int i = 0; i < args->n_words && blank; i++) blank = is_blank(args->words[i]);
     return blank ? fail(args, NOT_UNDERSTOOD, "the prompt is empty; use --prompt '' if that is intended") : DONE;
 }

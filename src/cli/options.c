@@ -180,7 +180,7 @@ const option options[] = {
      TO(height), 16, 8192},
     {"seed", 'S', "N[,N...]", what, "seed of the noise; 1,2,3 makes three (default: random)", PICTURE, take_seeds,
      TO(seeds), 0, 9223372036854775807.0},
-    {"count", 0, "N", what, "number of pictures, with seeds S, S+1, ...", PICTURE, take_integer, TO(count), 1,
+    {"count", 0, "N", what, "number of pictures, with seeds S, S+1, ...", PICTURE & ~GRID, take_integer, TO(count), 1,
      MAX_PICTURES},
     {"combinations", 0, NULL, what,
      "a picture for each combination of the choices in the prompt, with seeds S, S+1 ...", GENERATE | BATCH, take_flag,
@@ -199,6 +199,10 @@ const option options[] = {
      PICTURE | INFO | CODEC, take_text, TO(vision), 0, 0},
     {"variant", 0, "NAME", what, "base, distilled, kv, text, edit or edit-plus, if the name of the file does not tell",
      PICTURE | INFO | CODEC, take_text, TO(variant), 0, 0},
+    {"x", 0, "NAME=VALUES", what, "columns of a grid: an option and its values, such as steps=2,4,8 or seed=1..5", GRID,
+     take_text, TO(x), 0, 0},
+    {"y", 0, "NAME=VALUES", what, "rows of a grid; texts are separated by bars: 'prompt=a fox|a dog'", GRID, take_text,
+     TO(y), 0, 0},
     {"steps", 's', "N", leads, "number of steps; more are slower (default: the model's)", PICTURE, take_integer,
      TO(steps), 1, 1000},
     {"guidance", 'g', "X", leads, "how closely the prompt is followed; 1 means no guidance (default: the model's)",
@@ -230,8 +234,8 @@ const option options[] = {
      take_text, TO(output), 0, 0},
     {"noise", 0, "FILE", files, "use the tensor 'noise' of a .safetensors file instead of the noise of the seed",
      PICTURE, take_text, TO(noise), 0, 0},
-    {"dump", 0, "FILE", files, "write text, noise, latents and image as float32 .safetensors", PICTURE, take_text,
-     TO(dump), 0, 0},
+    {"dump", 0, "FILE", files, "write text, noise, latents and image as float32 .safetensors", PICTURE & ~GRID,
+     take_text, TO(dump), 0, 0},
     {"to", 0, "DIR", files, "folder for the model (default: the Hugging Face cache)", PULL, take_text, TO(to), 0, 0},
     {"revision", 0, "NAME", files, "branch, tag or commit of the model (default: main)", PULL, take_text, TO(revision),
      0, 0},
@@ -252,10 +256,12 @@ const option options[] = {
      GENERATE, take_text, TO(steps_dir), 0, 0},
     {"sheet", 0, "FILE", files, "also write all pictures side by side into one .png, .jpg or .webp", GENERATE,
      take_text, TO(sheet), 0, 0},
+    {"keep-cells", 0, "DIR", files, "also write each picture of the grid, as DIR/NAME-ROW-COLUMN.png", GRID, take_text,
+     TO(keep_cells), 0, 0},
     {"full-paths", 0, NULL, files, "record full paths of files in the picture and its dump, instead of names",
-     GENERATE | BATCH, take_flag, TO(full_paths), 0, 0},
-    {"no-metadata", 0, NULL, files, "write pixels only, without prompt and settings; --from cannot repeat it", GENERATE,
-     take_flag, TO(no_metadata), 0, 0},
+     GENERATE | BATCH | GRID, take_flag, TO(full_paths), 0, 0},
+    {"no-metadata", 0, NULL, files, "write pixels only, without prompt and settings; --from cannot repeat it",
+     GENERATE | GRID, take_flag, TO(no_metadata), 0, 0},
     {"device", 0, "NAME", machine,
      "cpu, cuda, cuda:N, ref (the slow reference) or auto (a GPU for large models if there is one)",
      PICTURE | INFO | CODEC, take_device, TO(device), 0, 0},
@@ -271,13 +277,14 @@ const option options[] = {
      0, 0},
     {"preview", 0, NULL, words, "show the picture on the terminal while it forms, small", GENERATE, take_flag,
      TO(preview), 0, 0},
-    {"show", 0, NULL, words, "show the finished picture on the terminal", GENERATE, take_flag, TO(show), 0, 0},
+    {"show", 0, NULL, words, "show the finished picture on the terminal", GENERATE | GRID, take_flag, TO(show), 0, 0},
     {"json", 0, NULL, words, "print one JSON object on stdout, also for errors", EVERY, take_flag, TO(json), 0, 0},
     {"quiet", 'q', NULL, words, "print nothing but errors", PICTURE | CODEC | PULL | CONVERT | COMPARE, take_flag,
      TO(quiet), 0, 0},
-    {"verbose", 'v', NULL, words, "print device, model, plan and times; -vv adds --profile", PICTURE, take_again,
-     TO(verbose), 0, 0},
-    {"profile", 0, NULL, words, "print where the time went, kernel by kernel", PICTURE, take_flag, TO(profile), 0, 0},
+    {"verbose", 'v', NULL, words, "print device, model, plan and times; -vv adds --profile", PICTURE & ~GRID,
+     take_again, TO(verbose), 0, 0},
+    {"profile", 0, NULL, words, "print where the time went, kernel by kernel", PICTURE & ~GRID, take_flag, TO(profile),
+     0, 0},
     {"help", 'h', NULL, words, "print one screen; --help all prints everything, COMMAND --help one command", EVERY,
      take_flag, TO(help), 0, 0},
     {"version", 0, NULL, words, "print the version", EVERY, take_flag, TO(version), 0, 0},
@@ -286,6 +293,25 @@ const size_t n_options = COUNT(options);
 static_assert(COUNT(options) <= MAX_OPTIONS, "arguments.given has an element for each");
 
 bool is_setting(const option *o) { return o->commands & GENERATE && o->argument && o->take != take_settings_file; }
+
+bool is_axis(const option *o) {
+    bool picture = o->group == what || o->group == leads || o->group == machine || o->to == TO(noise);
+    bool number = o->to == TO(count) || o->to == TO(combinations); /* of pictures */
+    return picture && !number && o->commands & GENERATE && (o->argument || o->take == take_flag);
+}
+
+int set_option(arguments *args, const option *o, const char *value) {
+    bool on = strcmp(value, "on") == 0;
+    forget_option(args, o);
+    args->given[o - options] = true;
+    args->elsewhere[o - options] = args->by_line[o - options] = false;
+    if (o->to == TO(prompt)) args->template = NULL;
+    if (o->argument) return o->take(args, o, value);
+    if (!on && strcmp(value, "off") != 0)
+        return fail(args, NOT_UNDERSTOOD, "--%s is a switch, so its values are on and off, not '%s'", o->name, value);
+    *(bool *)place(args, o) = on;
+    return DONE;
+}
 
 bool keeps_text(const option *o) {
     return o->take == take_text || o->take == take_image || o->take == take_lora || o->take == take_device;

@@ -80,14 +80,21 @@ int fail_with(const arguments *args, const lz_error *err) {
 }
 
 void note(const arguments *args, const char *format, ...) {
-    if (args->quiet) return;
+    char *text = NULL;
     va_list list;
     va_start(list, format);
+    bool good = !args->quiet && vasprintf(&text, format, list) >= 0;
+    va_end(list);
+    if (!good || json_object_get(args->said, text)) {
+        if (good) free(text);
+        return;
+    }
+    if (args->said) json_object_set_new(args->said, text, json_true());
     fputs("lazuli: ", stderr);
     say_where(args);
-    say_list(stderr, format, list);
+    say(stderr, "%s", text);
     fputc('\n', stderr);
-    va_end(list);
+    free(text);
 }
 
 void say_remark(void *user, lz_log_level level, const char *text) {

@@ -31,19 +31,22 @@ static bool ask_terminal(const arguments *args, const char *name, bool asked, bo
     return false;
 }
 
-int see_check(const arguments *args) {
+int check_new_folder(const arguments *args, const char *path) {
     struct stat s;
+    if (mkdir(path, 0777) == 0) { /* only a test: the folder is made when it is needed, after all checks */
+        rmdir(path);
+        return DONE;
+    }
+    if (errno != EEXIST) return fail(args, FAILED, "%s: cannot be created: %s", path, strerror(errno));
+    if (stat(path, &s) == 0 && S_ISDIR(s.st_mode) && access(path, W_OK | X_OK) == 0) return DONE;
+    return fail(args, FAILED, "%s: is not a folder that can be written into", path);
+}
+
+int see_check(const arguments *args) {
     if (args->sheet && !picture_side_limit(args->sheet))
         return fail(args, NOT_UNDERSTOOD, "%s: a sheet is a picture, so the name must end in .png, .jpg or .webp",
                     args->sheet);
-    if (!args->steps_dir) return DONE;
-    if (mkdir(args->steps_dir, 0777) == 0) { /* only a test: the first step makes the folder, after all checks */
-        rmdir(args->steps_dir);
-        return DONE;
-    }
-    if (errno != EEXIST) return fail(args, FAILED, "%s: cannot be created: %s", args->steps_dir, strerror(errno));
-    if (stat(args->steps_dir, &s) == 0 && S_ISDIR(s.st_mode) && access(args->steps_dir, W_OK | X_OK) == 0) return DONE;
-    return fail(args, FAILED, "%s: is not a folder that can be written into", args->steps_dir);
+    return args->steps_dir ? check_new_folder(args, args->steps_dir) : DONE;
 }
 
 /* ---- on the terminal --------------------------------------------------------------------------------------------- */

@@ -22,7 +22,8 @@ typedef struct seeing {
     int code; /* exit code of writing steps */
 } seeing;
 
-bool see_possible(bool in_place);                     /* is there a terminal, and can it be drawn on? */
+bool see_possible(bool in_place);                              /* is there a terminal, and can it be drawn on? */
+int check_new_folder(const arguments *args, const char *path); /* does it exist, or can it be created? An exit code */
 int see_check(const arguments *args);                 /* checks names before anything is opened. Returns an exit code */
 int see_begin(seeing *s, const job *j, int pictures); /* of a seeing that is zero or was begun. An exit code; see_free
                                                          in any case, after the last */
@@ -39,5 +40,7 @@ void see_free(seeing *s);
 /* Begins a sheet of n pictures of this size, shrunk such that its sides are at most 4096 pixels. */
 int sheet_begin(sheet *s, const arguments *args, int n, int64_t width, int64_t height); /* an exit code */
 void sheet_add(sheet *s, const lz_image *image);
+/* Draws an image onto another; shrink x shrink pixels become one, their mean. What would be outside is left out. */
+void paste_shrunk(const lz_image *to, int64_t left, int64_t top, const lz_image *image, int shrink);
 
 #endif

@@ -111,7 +111,7 @@ static int take_value(arguments *args, const option *o, const json_t *value) {
 static bool stays(const arguments *args, const option *o) {
     if (args->given[o - options]) return true;
     if (strcmp(o->name, "noise") == 0) return is_given(args, "seed");
-    return strcmp(o->name, "prompt") == 0 && args->n_words && args->command->bit & (GENERATE | PLAN);
+    return strcmp(o->name, "prompt") == 0 && args->n_words && args->command->bit & (GENERATE | PLAN | GRID);
 }
 
 int apply_settings(arguments *args, json_t *settings, bool overrule) {
@@ -121,7 +121,8 @@ int apply_settings(arguments *args, json_t *settings, bool overrule) {
     json_object_foreach(settings, key, value) {
         const option *o = find_option(key, strlen(key));
         if (strcmp(key, recorded[TEMPLATE].key) == 0) continue; /* belongs to the prompt, and is no option */
-        if (!o || !is_setting(o)) return no_such_setting(args, key);
+        bool axis = o && args->command && args->command->bit == GRID && (!strcmp(key, "x") || !strcmp(key, "y"));
+        if (!o || (!is_setting(o) && !axis)) return no_such_setting(args, key);
         if (json_is_null(value) || (!overrule && stays(args, o))) continue;
         if (json_is_array(value) && !collects(o))
             return fail(args, NOT_UNDERSTOOD, "\"%s\" takes one value, and a list was given", o->name);

@@ -39,14 +39,16 @@ static uint8_t mean_of(const lz_image *image, int64_t left, int64_t top, int sid
     return (uint8_t)((sum + side * side / 2) / (side * side));
 }
 
+void paste_shrunk(const lz_image *to, int64_t left, int64_t top, const lz_image *image, int shrink) {
+    for (int64_t y = 0; y < image->height / shrink && top + y < to->height; y++)
+        for (int64_t x = 0; x < image->width / shrink && left + x < to->width; x++)
+            for (int k = 0; k < 3; k++)
+                to->pixels[3 * ((top + y) * to->width + left + x) + k] = mean_of(image, x * shrink, y * shrink, shrink,
+                                                                                 k);
+}
+
 /* A picture that was cropped back to a reference image is smaller than the size that was settled. */
 void sheet_add(sheet *s, const lz_image *image) {
-    int64_t left = span(s->n % s->columns, s->width), top = span(s->n / s->columns, s->height);
-    int64_t width = image->width / s->shrink, height = image->height / s->shrink;
-    for (int64_t y = 0; y < s->height && y < height; y++)
-        for (int64_t x = 0; x < s->width && x < width; x++)
-            for (int k = 0; k < 3; k++)
-                s->image.pixels[3 * ((top + y) * s->image.width + left + x) + k] = mean_of(image, x * s->shrink,
-                                                                                           y * s->shrink, s->shrink, k);
+    paste_shrunk(&s->image, span(s->n % s->columns, s->width), span(s->n / s->columns, s->height), image, s->shrink);
     s->n++;
 }

@@ -333,6 +333,15 @@ static const field fields[] = {
     {"qwen/P", TEXT, "vision_config/hidden_act", "\"gelu\"", "hidden_act"},
     {"qwen/P", TEXT, "vision_config/deepstack_visual_indexes", "[1]", "deepstack_visual_indexes"},
     {"qwen/P", TEXT, "vision_config/in_chans", "3", NULL},
+    /* Beside text_config */
+    {"qwen/P", TEXT, "new_field", "1", "new_field"},
+    {"qwen/P", TEXT, "use_sliding_window", "true", "use_sliding_window"},
+    {"qwen/P", TEXT, "quantization_config", "{}", "quantization_config"},
+    {"qwen/P", TEXT, "hidden_size", "77", NULL}, /* a copy, without effect in transformers too */
+    {"qwen/P", TEXT, "vision_token_id", "7", NULL},
+    {"qwen/P", TEXT, "tie_word_embeddings", "true", NULL},
+    {"flux3/D", TEXT, "new_field", "1", "new_field"},
+    {"flux3/D", TEXT, "rope_scaling", "null", NULL},
     {"qwen/P", EYES, "do_normalize", "false", "do_normalize"},
     {"qwen/P", EYES, "resample", "2", "resample"},
     {"qwen/P", EYES, "rescale_factor", "1", "rescale_factor"},

@@ -223,6 +223,32 @@ static int ask_line(batch *b, const char *text, size_t length, arguments *args, 
     return code;
 }
 
+/* Is it a picture with settings, as Lazuli writes them? */
+static bool has_settings(const char *path) {
+    lz_error err;
+    lz_context *ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.threads = 1), &err);
+    char *text = ctx ? lz_image_read_text(ctx, path, SETTINGS_KEY, &err) : NULL;
+    bool found = text;
+    if (ctx) lz_free_text(ctx, text);
+    lz_close(ctx);
+    return found;
+}
+
+/* A line may look at the picture that an earlier line makes. But if the file is there and is no picture by Lazuli, the
+ * earlier line would overwrite it. No line is run then. */
+static int check_kept(batch *b, const arguments *args) {
+    for (int i = 0; i < args->n_images; i++) {
+        const char *image = args->images[i];
+        if (!is_claimed(b->making.claimed, image) || access(image, F_OK) != 0 || has_settings(image)) continue;
+        b->over = true;
+        return fail(args, NOT_UNDERSTOOD,
+                    "%s is an input, and an earlier line would overwrite it; choose another name for that output, or "
+                    "remove the file if the batch makes it",
+                    image);
+    }
+    return DONE;
+}
+
 /* Makes the pictures of a line; with only_check, checks what can be checked without the model. */
 static int take_line(batch *b, const char *text, size_t length, bool only_check) {
     making *m = &b->making;
@@ -235,6 +261,7 @@ static int take_line(batch *b, const char *text, size_t length, bool only_check)
     int code = ask_line(b, text, length, &args, &settings, &sheet_name);
     if (code == DONE && only_check) {
         code = job_check(&args, m->claimed);
+        if (code == DONE) code = check_kept(b, &args);
         if (code == DONE) code = check_pictures(m, &args);
     } else if (code == DONE)
         code = make_pictures(m, &args);
@@ -253,6 +280,7 @@ static int take_lines(batch *b, reader *lines, bool only_check) {
     size_t length;
     b->naming.n = 0;
     json_object_clear(b->making.claimed);
+    json_object_clear(b->making.inputs);
     while (next_line(lines, &text, &length)) {
         bool unchecked = false, *bad = b->bad ? &b->bad[b->naming.n] : &unchecked;
         b->naming.line = lines->line;
@@ -354,6 +382,7 @@ int batch_command(const arguments *args) {
                .overall = {.begun = seconds_now()}};
     b.making.naming = &b.naming;
     b.making.claimed = json_object();
+    b.making.inputs = json_object();
     b.making.overall = &b.overall;
     int code = check_own_names(&b);
     if (code == DONE) code = run_batch(&b);

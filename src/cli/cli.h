@@ -240,6 +240,10 @@ bool is_claimed(const json_t *claimed, const char *path);
 /* An error if the output is one of the files that are read: images, the noise, and `also` (or NULL). Returns an exit
  * code. */
 int check_unread(const arguments *args, const char *also, const char *path);
+/* inputs: the images and the noise that lines of a batch read, as in claimed. claim_inputs adds those of a line. The
+ * other returns an error if the output is an input of another line. */
+void claim_inputs(const arguments *args, json_t *inputs);
+int check_inputs(const arguments *args, const json_t *inputs, const char *path);
 /* Creates an empty file with this name, or this name and a number; takes ownership of first. The caller frees the
  * returned name, and removes the file if nothing is written. NULL: err has the reason. */
 char *reserve_name(const json_t *claimed, char *first, lz_error *err);

@@ -68,7 +68,7 @@ static bool watch(void *user, const lz_converted *t) {
                               json_pack("{s:o, s:s, s:s, s:I, s:f}", "name", json_text(t->name), "from", t->from_type,
                                         "to", t->to_type, "bytes", (json_int_t)t->to_bytes, "error", t->error));
     double now = seconds_now(), left = t->done > 0 ? (now - r->begun) * (1 - t->done) / t->done : 0;
-    if (r->shown && now - r->drawn_at > 0.1) {
+    if (r->shown && line_is_due(r->drawn_at)) {
         char after[64] = "";
         r->drawn_at = now;
         if (now - r->begun > 0.5) snprintf(after, sizeof after, " %s left", show_seconds(left).text);
@@ -83,7 +83,7 @@ static int convert_file(report *r, const char *from, const char *to) {
     lz_error err = {.status = LZ_OK};
     lz_context *ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.threads = (int)r->args->threads), &err);
     if (!ctx) return fail_with(r->args, &err);
-    r->begun = seconds_now();
+    r->begun = r->drawn_at = seconds_now();
     lz_status status = lz_convert(ctx, from, to, &LZ_CONVERT_OPTIONS(.type = r->args->type, .watch = watch, .user = r),
                                   &err);
     if (r->shown) clear_line();
@@ -237,7 +237,8 @@ int convert_command(const arguments *args) {
     bool model = have_model(from);
     int code = check_arguments(args, from, to, model);
     if (code != DONE) return code;
-    report r = {.args = args, .shown = !args->quiet && lines_move(), .tensors = args->json ? json_array() : NULL};
+    report r = {
+        .args = args, .shown = !args->quiet && isatty(STDERR_FILENO), .tensors = args->json ? json_array() : NULL};
     stop_on_signals();
     if (args->part) {
         char *path = path_of(from, args->part);

@@ -438,6 +438,7 @@ void making_end(making *m) {
     forget_prompts(m);
     json_decref(m->pictures);
     json_decref(m->claimed);
+    json_decref(m->inputs);
 }
 
 int generate_command(const arguments *args) {

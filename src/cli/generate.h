@@ -48,6 +48,7 @@ typedef struct making {
     double open_seconds;
     json_t *pictures;       /* owned: JSON about the pictures that were made */
     json_t *claimed;        /* owned: the outputs, see claim_output; in a batch, of all lines */
+    json_t *inputs;         /* owned: the inputs of the lines of a batch, see claim_inputs; or NULL */
     const naming *naming;   /* of a batch, where existing pictures are skipped; or NULL */
     const overall *overall; /* of a batch; or NULL */
     int made, there;

@@ -43,8 +43,8 @@ const explained variables[] = {
     {"CURL_CA_BUNDLE, SSL_CERT_FILE", "a file with certificates of your own, for pull"},
     {"https_proxy, http_proxy, no_proxy", "proxies, for pull"},
     {"NO_COLOR", "if it is not empty, output on a terminal has no colours"},
-    {"TERM", "the kind of the terminal, for pictures and colours; if it is dumb, there are no colours, previews or "
-             "moving lines"},
+    {"TERM", "the kind of the terminal, for pictures and colours; if it is dumb, there are no colours or previews, "
+             "and progress is a plain line every ten seconds"},
     {"LINES, COLUMNS", "the size of pictures on the terminal (default: the size of the terminal)"},
     {NULL, NULL},
 };

@@ -1,9 +1,10 @@
 /* meant.c: recognises words that are probably not a prompt: a mistyped command, a command of another program, the name
  * of a model.
  *
- * A prompt may begin with any word ("list of fruits", "run in the park"). So a first word that resembles a command is
- * reported only if it is the only word, or if operands follow: a model, a file, a prompt in quotes. The name of a model
- * is always reported. After `generate`, after `--` and with --prompt, words are always a prompt. */
+ * A prompt may begin with any word ("list of fruits", "run in the park", "concert in a hall"). So a first word that
+ * resembles a command is reported only if it is the only word, if operands follow (a model, a file, a prompt in quotes),
+ * or if it is a command with one typing error and no word of its own ("genrate a fox"). The name of a model is always
+ * reported. After `generate`, after `--` and with --prompt, words are always a prompt. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,14 @@ static const struct {
     {"gpu gpus device", "'lazuli devices' lists the devices of this machine"},
     {"quit exit", "nothing is running"},
 };
+
+/* Words one typing error away from a command that prompts may begin with: nouns, verbs, and forms of the command. */
+static const char ordinary[] =
+    "pan lan model modele modelo modelos modals modes morels motels yodels device devises sensors censors tenors "
+    "tensor "
+    "concert convent convents converts covert bach bath botch butch bitch catch hatch latch match natch patch watch "
+    "decade decide decoded decoder decodes encoded encoder encodes encore generated generates venerate tokenized "
+    "tokenizer completion complexions";
 
 bool has_blank(const char *text) { return text[strcspn(text, " \t\r\n")] != 0; }
 
@@ -107,8 +116,9 @@ bool is_hardly_a_prompt(const arguments *args, char *hint, size_t size) {
     const char *name = model || args->n_words > 2 ? second : "NAME";
     const char *prompt = !alone && has_blank(last) ? last : "a red fox";
     if (explain_model(args, prompt, hint, size)) return true;
-    if (!alone && !operands) return false;
     const char *meant = slip_of(word);
+    bool mistyped = meant && strcasecmp(meant, word) != 0 && !is_one_of(word, ordinary);
+    if (!alone && !operands && !mistyped) return false;
     if (meant) {
         snprintf(hint, size, "'%.200s' is not a command; did you mean 'lazuli %s'?", word, meant);
         return true;

@@ -76,6 +76,23 @@ static int choose_known_set(const arguments *args, model_choice *choice, const k
                 show_bytes(known->bytes).text, whose);
 }
 
+/* The nearest name of a set of the settings file, or of a published model. NULL: none is near. */
+static const char *nearest_name(const arguments *args, const char *name) {
+    const known_model *known = nearest_known(name);
+    const char *nearest = known ? known->name : NULL;
+    int best = known ? distance(name, known->name) : 3;
+    const model_set *sets;
+    size_t n;
+    if (each_set(args, &sets, &n) != DONE) return nearest;
+    for (size_t i = 0; i < n; i++) {
+        int d = distance(name, sets[i].name);
+        if (d > best || d >= 3 || 2 * d >= (int)strlen(sets[i].name)) continue;
+        best = d;
+        nearest = sets[i].name;
+    }
+    return nearest;
+}
+
 /* No folder has this name: searches the cache. If it is not there, a name that can be pulled gets a hint; for any
  * other, the library reports the error. */
 static int choose_cached(const arguments *args, model_choice *choice, const char *name) {
@@ -83,7 +100,8 @@ static int choose_cached(const arguments *args, model_choice *choice, const char
                                                : is_elsewhere(args, "model")
                                                    ? "; the settings name it, and -m DIR chooses another"
                                                    : "";
-    const known_model *known = known_by(name), *near = known ? NULL : nearest_known(name);
+    const known_model *known = known_by(name);
+    const char *near = known ? NULL : nearest_name(args, name);
     if ((choice->owned = cached_file(name))) {
         choice->folder = choice->owned;
         choice->name = name;
@@ -96,7 +114,7 @@ static int choose_cached(const arguments *args, model_choice *choice, const char
                     "hub%s",
                     name, repo_length, name, name + repo_length + 1, whose);
     }
-    if (near) return fail(args, FAILED, "no model at %s; did you mean %s?%s", name, near->name, whose);
+    if (near) return fail(args, FAILED, "no model at %s; did you mean %s?%s", name, near, whose);
     if (known && known->parts) return choose_known_set(args, choice, known, whose);
     if (!repo) return DONE;
     char *cache = hub_cache(), *folder = cache_folder(cache, repo);

@@ -171,6 +171,29 @@ int claim_output(const arguments *args, json_t *claimed, const char *path) {
     return line < 0 ? DONE : refuse_twice(args, path, line);
 }
 
+void claim_inputs(const arguments *args, json_t *inputs) {
+    for (int i = -1; i < args->n_images; i++) {
+        const char *path = i < 0 ? args->noise : args->images[i];
+        char *full = path ? full_name(path) : NULL, inode[48];
+        if (!full) continue;
+        show_inode(path, inode);
+        if (!json_object_get(inputs, full)) json_object_set_new(inputs, full, json_integer(args->line));
+        if (*inode && !json_object_get(inputs, inode)) json_object_set_new(inputs, inode, json_integer(args->line));
+        free(full);
+    }
+}
+
+int check_inputs(const arguments *args, const json_t *inputs, const char *path) {
+    char *full = full_name(path), inode[48];
+    show_inode(path, inode);
+    int64_t line = full ? claimed_by(inputs, full, inode) : -1;
+    free(full);
+    if (line < 0 || line == args->line) return DONE;
+    return fail(args, FAILED,
+                "%s is an input of line %lld and would be overwritten; choose another name for the output", path,
+                (long long)line);
+}
+
 int claim_steps(const arguments *args, json_t *claimed, int64_t seed) {
     char *name = strdup(args->steps_dir), *all = NULL, *first = NULL;
     for (size_t n = name ? strlen(name) : 0; n > 1 && name[n - 1] == '/';) name[--n] = 0;
@@ -217,9 +240,12 @@ lz_status put_picture(lz_context *ctx, const char *path, const lz_image *image, 
     int64_t bytes = 0;
     char *data = lz_image_encode(ctx, ".png", image, text, &bytes, err);
     if (!data) return err->status;
-    fwrite(data, 1, (size_t)bytes, stdout); /* flush_output reports write errors */
+    errno = 0;
+    bool written = fwrite(data, 1, (size_t)bytes, stdout) == (size_t)bytes && fflush(stdout) == 0;
     lz_free_text(ctx, data);
-    return LZ_OK;
+    if (written || errno == EPIPE) return LZ_OK; /* flush_output handles a reader that is gone */
+    snprintf(err->text, sizeof err->text, "cannot write the output: %s", strerror(errno));
+    return err->status = LZ_IO;
 }
 
 /* ---- names and reading ------------------------------------------------------------------------------------------- */

@@ -90,6 +90,7 @@ static int claim_names(making *m, const arguments *args, int i) {
         if (!all[k] || is_stdout(all[k])) continue;
         code = check_output(args, all[k]);
         if (code == DONE) code = check_unread(args, m->naming ? m->naming->list : NULL, all[k]);
+        if (code == DONE && m->inputs && !is_claimed(m->claimed, all[k])) code = check_inputs(args, m->inputs, all[k]);
         if (code == DONE) code = claim_output(args, m->claimed, all[k]);
     }
     return code;
@@ -138,5 +139,6 @@ int check_pictures(making *m, const arguments *given) {
     if (code == DONE) code = name_pictures(m, args);
     if (code == DONE) code = see_check(args);
     for (int i = 0; i < m->n && code == DONE && args->steps_dir; i++) code = claim_steps(args, m->claimed, m->seeds[i]);
+    if (code == DONE && m->inputs) claim_inputs(args, m->inputs);
     return code;
 }

@@ -39,12 +39,12 @@ int stop_code(void) { return stopped ? 128 + stopped : STOPPED; }
 
 /* ---- the line ---------------------------------------------------------------------------------------------------- */
 
-enum { BAR = 24 };
+enum { BAR = 24, PLAIN_SECONDS = 10 };
 
 void progress_begin(progress *p, const job *j, int picture, int pictures, const overall *all) {
     *p = (progress){.plan = &j->plan, .picture = picture, .pictures = pictures, .overall = all};
-    p->shown = !j->args->quiet && lines_move();
-    p->begun = seconds_now();
+    p->shown = !j->args->quiet && isatty(STDERR_FILENO);
+    p->begun = p->drawn_at = seconds_now();
 }
 
 /* The fraction of all work that is done. It never decreases, although a stage may begin again for the next image. */
@@ -59,7 +59,13 @@ static double share_of_all(progress *p, const lz_progress *now) {
     return all > p->share && all <= 1 ? all : p->share;
 }
 
+bool line_is_due(double drawn_at) { return seconds_now() - drawn_at > (lines_move() ? 0.1 : PLAIN_SECONDS); }
+
 void draw_line(const char *before, double share, const char *after) {
+    if (!lines_move()) {
+        fprintf(stderr, "%s %3.0f%%%s\n", before, share * 100, after);
+        return;
+    }
     struct winsize size = {.ws_col = 80};
     ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
     char bar[BAR + 2] = "", line[256];
@@ -70,7 +76,9 @@ void draw_line(const char *before, double share, const char *after) {
     fflush(stderr);
 }
 
-void clear_line(void) { fputs("\r\033[K", stderr); }
+void clear_line(void) {
+    if (lines_move()) fputs("\r\033[K", stderr);
+}
 
 static void draw(progress *p, const lz_progress *now, double elapsed) {
     char which[32] = "", step[40] = "", left[48] = "", before[80], after[160];
@@ -97,10 +105,9 @@ static void draw(progress *p, const lz_progress *now, double elapsed) {
 bool progress_watch(void *user, const lz_progress *now) {
     progress *p = user;
     p->share = share_of_all(p, now);
-    double time = seconds_now();
-    if (p->shown && time - p->drawn_at > 0.1) {
-        p->drawn_at = time;
-        draw(p, now, time - p->begun);
+    if (p->shown && line_is_due(p->drawn_at)) {
+        p->drawn_at = seconds_now();
+        draw(p, now, p->drawn_at - p->begun);
     }
     return !stopped;
 }

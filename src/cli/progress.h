@@ -15,7 +15,7 @@ typedef struct progress {
     const lz_picture_plan *plan; /* work of each stage */
     int picture, pictures;       /* index, and number of pictures */
     const overall *overall;      /* of a batch; or NULL */
-    bool shown;                  /* lines_move(), and -q was not given */
+    bool shown;                  /* stderr is a terminal, and -q was not given */
     bool drawn;
     double begun, drawn_at, share;
 } progress;
@@ -24,7 +24,10 @@ void progress_begin(progress *p, const job *j, int picture, int pictures, const 
 bool progress_watch(void *user, const lz_progress *now); /* for lz_picture_options.watch; false after Ctrl-C */
 void progress_clear(progress *p);
 
-void draw_line(const char *before, double share, const char *after); /* redraws the line; before and after: its texts */
+/* The line is redrawn in its place. A terminal that cannot do that (TERM=dumb) gets plain lines, without a bar and far
+ * fewer of them. */
+bool line_is_due(double drawn_at);                                   /* drawn_at: when it was drawn last, or begun */
+void draw_line(const char *before, double share, const char *after); /* before and after: its texts */
 void clear_line(void);
 
 /* From now on SIGINT (Ctrl-C), SIGTERM and SIGHUP ask to stop; a second signal ends the program. */

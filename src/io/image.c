@@ -85,6 +85,15 @@ lz_status lz_image_read(lz_context *ctx, const char *path, lz_image *out, lz_err
     return status;
 }
 
+bool lz_is_image_file(lz_context *ctx, const char *path) {
+    lz_mapping *map = lz_map_file(ctx, path, NULL);
+    bool found = false;
+    for (int i = 0; map && i < CODECS; i++)
+        found = found || codecs[i]->recognise((const uint8_t *)map->data, (size_t)map->bytes);
+    if (map) lz_mapping_release(map);
+    return found;
+}
+
 lz_status lz_image_decode(lz_context *ctx, const void *data, int64_t bytes, lz_image *out, lz_error *err) {
     if (!ctx || !out || bytes < 0 || (bytes && !data))
         return lz_fail(err, LZ_BAD_ARGUMENT, "lz_image_decode: an argument is NULL, or the size is negative");

@@ -22,6 +22,9 @@
 #define LZ_IMAGE_MAX_TEXT ((int64_t)32 << 20)    /* bytes of the keys and values of a picture */
 #define LZ_IMAGE_MAX_XMP (6 * LZ_IMAGE_MAX_TEXT) /* the same as XML, where a character takes up to five bytes */
 
+/* Is it a file that lz_image_read recognises? */
+bool lz_is_image_file(lz_context *ctx, const char *path);
+
 /* Checks that an image of the caller has pixels, and sides from least to LZ_IMAGE_MAX_SIDE. what: its name in
  * errors. */
 lz_status lz_image_check(const lz_image *image, const char *what, int64_t least, lz_error *err);

@@ -213,3 +213,10 @@ void lz_config_refuse_rest_of_transformers(lz_config *c) {
             lz_config_refuse(c, "'%s' is true, which is not supported", refused[i]);
     lz_config_refuse_rest(c, of_transformers);
 }
+
+void lz_config_refuse_rest_beside(lz_config *c, const lz_config *inner) {
+    const char *key;
+    json_t *value;
+    json_object_foreach(inner->root, key, value) value_of(c, key);
+    lz_config_refuse_rest_of_transformers(c);
+}

@@ -50,6 +50,10 @@ void lz_config_refuse_rest(lz_config *c, const char *const *harmless);
  * refuses other kinds of activation, attention and layers than those implemented. */
 void lz_config_refuse_rest_of_transformers(lz_config *c);
 
+/* The same for the fields beside an inner object, such as text_config. Fields that the inner object has too are copies,
+ * which some versions of transformers wrote and none reads. */
+void lz_config_refuse_rest_beside(lz_config *c, const lz_config *inner);
+
 /* Sets an error, unless there is one: "<path>: " and this text. */
 void lz_config_refuse(lz_config *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -72,9 +72,10 @@ static lz_status read_config(lz_qwen25 *m, const char *folder, int64_t sizes[SIZ
     if (2 * (m->sections[0] + m->sections[1] + m->sections[2]) != m->head_size)
         lz_config_refuse(&c, "'mrope_section' must be three numbers that add up to half the head size");
     lz_config_refuse_rest_of_transformers(&c);
+    if (c.root != whole.root) lz_config_refuse_rest_beside(&whole, &c);
     int64_t all[SIZES] = {0, v, m->width, m->heads * m->head_size, m->groups * m->head_size, f};
     for (int i = 0; i < SIZES; i++) sizes[i] = all[i];
-    whole.err = c.err;
+    if (c.err.status) whole.err = c.err;
     return lz_config_end(&whole, err);
 }
 

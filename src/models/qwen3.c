@@ -93,7 +93,8 @@ static lz_status read_config(lz_qwen3 *m, const char *folder, int64_t sizes[SIZE
                           f};
     for (int i = 0; i < SIZES; i++) sizes[i] = all[i];
     lz_config_refuse_rest_of_transformers(&c);
-    whole.err = c.err;
+    if (c.root != whole.root) lz_config_refuse_rest_beside(&whole, &c);
+    if (c.err.status) whole.err = c.err;
     return lz_config_end(&whole, err);
 }
 

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "io/image.h"
 #include "pipeline/family.h"
 
 static const char *const folder_names[LZ_PART_PATHS] = {"transformer", "text_encoder", "text_encoder",
@@ -113,6 +114,10 @@ static lz_status recognise(lz_parts *p, lz_error *err) {
     lz_signature s;
     char what[200];
     lz_weights *w = lz_weights_open(p->ctx, path, &local);
+    if (!w && lz_is_image_file(p->ctx, path))
+        return lz_fail(err, LZ_BAD_FILE,
+                       "%s: this is a picture, not a model: -i shows it to the model, and --from repeats its settings",
+                       LZ_SHOW_TEXT(path));
     if (!w) {
         if (err) *err = local;
         return local.status;

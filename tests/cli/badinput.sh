@@ -106,6 +106,24 @@ wrong 'empty.png: ' fox -m $A -i $images/empty.png
 wrong 'large.png: ' fox -m $A -i $images/large.png
 wrong 'picture.gif: is neither a PNG nor a JPEG nor a WebP picture' fox -m $A -i $images/picture.gif
 wrong 'nowhere.png: cannot be opened: No such file' fox -m $A -i nowhere.png
+wrong 'ref1.png: this is a picture, not a model: -i shows it to the model, and --from repeats its settings' fox -m $flux/ref1.png
+# The limit of all images together, 1 GiB as pixels: three of 13000 x 13000 in black, of one bit in the file
+if command -v python3 >/dev/null; then
+    python3 - "$work/wide.png" <<'END'
+import struct, sys, zlib
+side = 13000
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+row = bytes(1 + (side + 7) // 8)
+packed = zlib.compress(row * side, 1)
+with open(sys.argv[1], "wb") as file:
+    file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)))
+    file.write(chunk(b"IDAT", packed) + chunk(b"tEXt", b"filler\0" + b"x" * (side * side // 1024)) + chunk(b"IEND", b""))
+END
+    try_match 1 'wide.png: the pixels of all images together take more than 1.0 GiB; use smaller images' \
+        $lazuli fox -m $A -i "$work/wide.png" -i "$work/wide.png" -i "$work/wide.png" -W 64 -H 64 -o "$out/x.png"
+    rm "$work/wide.png"
+fi
 head -c 600 $flux/ref1.png >"$work/cut.png"
 wrong 'cut.png: ' fox -m $A -i $flux/ref2.png -i "$work/cut.png"
 { head -c 400 $flux/ref1.png && printf 'XXXXXXXX' && tail -c +409 $flux/ref1.png; } >"$work/hurt.png"

@@ -162,6 +162,8 @@ if command -v script >/dev/null; then # a terminal sees a line that moves, and i
     # A terminal that cannot draw over a line gets no moving one, and no escape sequence either
     escape=$(printf '\033')
     try 1 sh -c "TERM=dumb script -qec 'stty cols 100; $lazuli fox -m $A -W 256 -H 256 -o $work/t.png' /dev/null | grep -e '#' -e '$escape'" </dev/null
+    # It gets a plain line every ten seconds. The program sleeps for that long, and the end of this script reads the lines
+    TERM=dumb script -qec "$lazuli fox -m $A -W 1024 -H 1024 -s 1000 -o $work/never.png & sleep 2; kill -STOP \$!; sleep 11; kill -CONT \$!; for i in 1 2 3 4 5 6 7 8 9; do grep -q denoise $work/dumb || sleep 2; done; kill \$!; wait" /dev/null >"$work/dumb" 2>&1 &
 fi
 
 # What it will take
@@ -178,4 +180,9 @@ try_match 0 '^lazuli: --steps has no effect; this model has noise levels of its 
 try_match 1 'looks at no images; with a strength \(--strength 0.6, .*\) it starts from one$' \
     $lazuli fox -m tests/data/qwen/Q -i tests/data/qwen/ref1.png -o "$work/no.png"
 try 1 test -e "$work/no.png" </dev/null
+wait
+if [ -e "$work/dumb" ]; then
+    try_match 0 '^denoise +[0-9]+% step [0-9]+/1000 [0-9.]+ s' cat "$work/dumb"
+    try 1 grep -e '#' -e "$escape" "$work/dumb" </dev/null
+fi
 finish

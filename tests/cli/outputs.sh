@@ -145,9 +145,25 @@ rm -r steps
 printf '%s\n' '{"prompt": "a", "output": "a.png"}' '{"prompt": "b", "output": "b.png", "image": "a.png"}' >chain # one after the other stays allowed,
 try 0 "$absolute" batch chain $tiny -q </dev/null
 try 0 "$absolute" batch chain $tiny -q -s 2 </dev/null
+# An input of one line is not an output of another, whichever comes first. The batch keeps what is no picture by Lazuli
+cp photo.png given.png
+printf '%s\n' '{"prompt": "a", "image": "given.png", "output": "c.png"}' '{"prompt": "b", "output": "./given.png"}' >list
+try_match 1 '^lazuli: line 2: ./given.png is an input of line 1 and would be overwritten; choose another' "$absolute" batch list $tiny
+try_match 1 '^lazuli: line 2: ./given.png is an input of line 1' sh -c "cat list | $absolute batch - $tiny" # from a pipe too
+printf '%s\n' '{"prompt": "a", "noise": "photo.safetensors"}' '{"prompt": "b", "dump": "photo.safetensors"}' >list
+try_match 1 '^lazuli: line 2: photo.safetensors is an input of line 1' "$absolute" batch list -W 16 -H 16 -s 1
+"$absolute" fox $tiny -S 7 -q --no-metadata -o given.png
+cp given.png given.was
+printf '%s\n' '{"prompt": "a", "output": "given.png"}' '{"prompt": "b", "image": "given.png", "output": "c.png"}' >list
+rm -f c.png
+try 2 "$absolute" batch list $tiny <<'END'
+lazuli: line 2: given.png is an input, and an earlier line would overwrite it; choose another name for that output, or remove the file if the batch makes it
+END
+try 1 test -e c.png </dev/null
+same given.png given.was
 try 0 "$absolute" --from photo.png -q -o photo.png </dev/null # and so does a picture that is made again
 same photo.png photo.was
-rm -f ./*.png ./*.safetensors ./*.was chain
+rm -f ./*.png ./*.safetensors ./*.was chain list
 
 # trap 11: a file that is replaced keeps its permissions, and a link stays one
 mkdir real
@@ -195,6 +211,15 @@ try_match 2 'a batch writes files; name them' "$absolute" batch list -o -
 if command -v script >/dev/null; then
     try_match 2 'stdout, which is a terminal' script -qec "$absolute fox $tiny -o -" /dev/null
 fi
-[ ! -e /dev/full ] || try_match 1 'cannot write the output: No space' sh -c "$absolute fox $tiny -q -o - >/dev/full"
+if [ -e /dev/full ]; then # also if the picture is larger than the buffer of the stream
+    for size in '' '-W 256 -H 256'; do
+        try 1 sh -c "$absolute fox -S 7 $tiny $size -q -o - >/dev/full" <<'END'
+lazuli: cannot write the output: No space left on device
+END
+    done
+    try 1 sh -c "$absolute decode -q l.safetensors -o - >/dev/full" <<'END'
+lazuli: cannot write the output: No space left on device
+END
+fi
 try 1 sh -c "ls -A | grep -e part -e '^-'" </dev/null
 finish

@@ -76,7 +76,7 @@ try_match 1 'klein.gguf: a FLUX.2 autoencoder is needed, and this is a FLUX.2 \[
     --text-encoder $data/qwen3.gguf --vae $data/klein.gguf
 printf 'PK\003\004 a zip file with pickles, as PyTorch writes them' >"$work/model.ckpt"
 try_match 1 'model.ckpt: .*PyTorch' $lazuli fox -m "$work/model.ckpt"
-try_match 1 'a variant of a model is base, distilled, text, edit or edit-plus' $lazuli fox $klein --variant fast
+try_match 1 'a variant of a model is base, distilled, kv, text, edit or edit-plus' $lazuli fox $klein --variant fast
 
 # The picture records its files, and can be made again where they are
 $lazuli a red fox $klein -q -S 3 -W 64 -H 64 -s 2 --full-paths -o "$work/told.png"
@@ -108,6 +108,8 @@ try_match 0 '^    .*nowhere.gguf is not there$' $lazuli models
 try_match 0 '"from": "settings"' $lazuli models --json
 try_match 0 '^1024 x 1024 pixels, 4 steps' $lazuli plan -m little
 try_match 1 'nowhere.gguf' $lazuli fox -m gone
+try_match 1 'no model at litle; did you mean little\?' $lazuli fox -m litle
+try_match 1 'no model at z-imag; did you mean z-image\?' $lazuli fox -m z-imag
 $lazuli a red fox -m little -q -S 3 -W 64 -H 64 -s 2 -o "$work/little.png"
 try_match 0 '^model +little$' $lazuli info "$work/little.png"
 $lazuli -q --from "$work/little.png" -o "$work/repeated.png"

@@ -111,8 +111,14 @@ mkdir -p "$work/hub/models--some--thing/snapshots/1"
 echo '{}' >"$work/hub/models--some--thing/snapshots/1/model_index.json"
 try_match 2 'is the name of a model; use lazuli -m some/thing "fox"' env HF_HUB_CACHE="$work/hub" $lazuli some/thing fox
 try_match 2 '^ "error": ".*lazuli models' $lazuli list --json
+# A command with one typing error is refused before any words, unless it is a word that prompts begin with
+no_picture "'genrate' is not a command; did you mean 'lazuli generate'.*'lazuli generate genrate ...' uses the words" genrate fox
+no_picture "'modls' is not a command; did you mean 'lazuli models'" modls of ships
+no_picture "'plna' is not a command; did you mean 'lazuli plan'" plna a red fox
+no_picture "'batchh' is not a command; did you mean 'lazuli batch'" batchh list
 picture() { try 0 $lazuli "$@" $small </dev/null; }
-for words in plane bull camels fox 'list of fruits' 'run in the park' 'show me a fox' 'generate list' '--prompt list' 'help me out'; do
+for words in plane bull camels fox 'list of fruits' 'run in the park' 'show me a fox' 'generate list' '--prompt list' 'help me out' \
+    'concert hall' 'watch in the snow' 'model of a ship' 'Plan of a castle' 'pan and a pot' 'generate genrate fox'; do
     picture $words
 done
 picture 'list of fruits'
@@ -141,8 +147,11 @@ if command -v python3 >/dev/null; then
         try_match 0 "did you mean 'lazuli models'" cat "$work/said"
         try 1 test -e "$work/x.png" </dev/null
     done
-    printf '< as a prompt? [y/N]\n> y\n' | python3 tests/cli/terminal.py $lazuli modles $small >"$work/said"
-    try 0 test -e "$work/x.png" </dev/null
+    for words in modles 'genrate a fox'; do
+        rm -f "$work/x.png"
+        printf '< as a prompt? [y/N]\n> y\n' | python3 tests/cli/terminal.py $lazuli $words $small >"$work/said"
+        try 0 test -e "$work/x.png" </dev/null
+    done
 fi
 
 # trap 19: a device that there cannot be; more threads than cores; --offload without a GPU

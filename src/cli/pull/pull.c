@@ -290,7 +290,7 @@ static int prepare(pull *p) {
 }
 
 static int download(pull *p) {
-    bool shown = !p->args->quiet && lines_move();
+    bool shown = !p->args->quiet && isatty(STDERR_FILENO);
     int code = web_run(&p->hub.web, p->gets, p->hub.n, CONNECTIONS, shown ? p->hub.bytes : 0);
     if (code == DONE && is_cached(p)) code = set_ref(p);
     if (code == DONE && !is_cached(p)) drop_waiting_room(p);

@@ -385,7 +385,7 @@ static verdict landed(field *all, flight *f, CURLcode result) {
 
 static void show(field *all) {
     double now = seconds_now(), passed = now - all->drawn_at;
-    if (!all->shown || passed < 0.2) return;
+    if (!all->shown || passed < 0.2 || !line_is_due(all->drawn_at)) return;
     int64_t bytes = 0;
     for (size_t i = 0; i < all->n; i++) bytes += all->flights[i].get->have;
     if (all->drawn_at > 0) {

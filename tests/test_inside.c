@@ -1,6 +1,6 @@
-/* test_inside.c: values inside the models of FLUX.2 [klein] against those inside diffusers'
- * (a_square_inside.safetensors; see tests/data/flux2/README.md): the first layer of the text encoder, each block of the
- * transformer, the levels of the autoencoder. Models only describe arrays, so every value inside one is a node that its
+/* test_inside.c: values inside the models of FLUX.2 [klein], Qwen-Image 2.1 and FLUX.3 [klein] against those inside
+ * diffusers' (*_inside.safetensors; see the README.md of tests/data/flux2, qwen21 and flux3): the first layer of the text
+ * encoder, each block of the transformer, the levels of the autoencoder. Models only describe arrays, so every value inside one is a node that its
  * result can reach. One of these nodes must have the golden value; the test does not depend on the functions that make
  * up the model. */
 #include "array/internal.h"
@@ -8,6 +8,7 @@
 #include "models/flux2.h"
 #include "models/flux2_vae.h"
 #include "models/qwen3.h"
+#include "pipeline/generate.h"
 
 #define DATA LZ_SOURCE_DIR "/tests/data/flux2"
 
@@ -209,5 +210,157 @@ static void all_are_compared(void) {
     close_golden(&o);
 }
 
+/* ---- other families ---------------------------------------------------------------------------------------------- */
+
+/* A case whose values inside are known, by the stage in which they are. Each list ends with NULL. */
+typedef struct known_case {
+    const char *data, *name;
+    /* rows: of nodes with a row for each step, the first row */
+    const char *text[8], *rows[4], *step[32], *decoder[8], *encoder[8];
+} known_case;
+
+static const known_case qwen21_case = {
+    .data = LZ_SOURCE_DIR "/tests/data/qwen21",
+    .name = "b_one",
+    .text = {"vision_block0", "vision_deep0", "vision", "text_layer0", "text"},
+    .rows = {"time", "mod"},
+    .step = {"time_zero", "mod_zero", "x_in", "text_in", "block0", "block0_prefix", "block1", "block1_prefix", "block2",
+             "v"},
+    .decoder = {"dec_latent", "dec_post_quant", "dec_conv_in", "dec_mid", "dec_up0"},
+    .encoder = {"enc_image", "enc_conv_in", "enc_down0", "enc_mid", "enc_latents"},
+};
+
+/* Its autoencoder is that of FLUX.2. */
+static const known_case flux3_case = {
+    .data = LZ_SOURCE_DIR "/tests/data/flux3",
+    .name = "d_one_sized",
+    .text = {"text_layer0", "text"},
+    .rows = {"time", "time_target"},
+    .step = {"time_zero", "text_in", "x_in", "references_in", "own0_text", "own0", "own0_references", "own1_text",
+             "own1", "own1_references", "single0", "single0_text", "single0_references", "single1", "v"},
+};
+
+static const known_case *looked_for;
+
+/* Nodes have as many rows as the golden values. In those of `first_rows` (or NULL) the golden value is the first of
+ * `rows`. */
+static void check_named(lz_array *const *results, int n_results, lz_weights *golden, const char *const *names,
+                        const char *const *first_rows, int rows) {
+    inner list[40];
+    size_t n = 0;
+    for (; *names; names++) list[n++] = (inner){*names, 0, 0};
+    for (; first_rows && *first_rows; first_rows++) list[n++] = (inner){*first_rows, rows, 0};
+    if (n) check_inside(results, n_results, golden, list, n);
+}
+
+static void check_encoder(lz_model *model, const test_case *c, const lz_image *images, int n, lz_weights *golden) {
+    const lz_family *f = model->family;
+    lz_error err = {0};
+    lz_prompt read = {.n = 0};
+    CHECK_OK(f->tokens(model->state, c->prompt, images, n, &read, &err), &err);
+    void *text = f->open_text(model->state, f->look && n, &err);
+    if (!CHECK(text, "%s", err.text)) return;
+    if (f->look) {
+        lz_image view = {0};
+        CHECK_OK(f->view(model->state, &images[0], &view, &err), &err);
+        lz_array *pixels = lz_from(model->ctx, LZ_DIMS(view.height, view.width, 3), LZ_U8, view.pixels);
+        read.in[read.n++] = f->look(text, pixels);
+        lz_image_free(model->ctx, &view);
+    }
+    lz_array *features = f->features(text, read);
+    check_named(&features, 1, golden, looked_for->text, NULL, 0);
+    f->close_text(text);
+}
+
+/* The first step, from diffusers' features and references. */
+static void check_step(lz_model *model, const test_case *c, const lz_image *image, lz_weights *golden,
+                       lz_weights *whole) {
+    const lz_family *f = model->family;
+    lz_array *text = lz_weights_get(golden, "text"), *noise = lz_weights_get(whole, "noise");
+    lz_array *references = lz_weights_get(golden, "references");
+    lz_reference_size size = lz_size_reference(model, image, 1);
+    int64_t unit = f->token_pixels(model->state), patch = f->patch, channels = lz_shape(references).at[2];
+    lz_layout l = {.h = lz_shape(noise).at[2] / patch,
+                   .w = lz_shape(noise).at[3] / patch,
+                   .text_tokens = {lz_shape(text).at[1]},
+                   .n_references = 1,
+                   .reference_sizes = {{size.height / unit, size.width / unit}}};
+    const int64_t *r = l.reference_sizes[0];
+
+    references = lz_reshape(references, LZ_DIMS(1, patch * r[0], patch * r[1], channels));
+    references = lz_contiguous(lz_to_tokens(lz_permute(references, LZ_DIMS(0, 3, 1, 2)), patch));
+    lz_error err = {0};
+    lz_image prepared = {0};
+    CHECK_OK(lz_crop_image(model->ctx, image, size, &prepared, &err), &err);
+    double error = relative_error(f->encode(model->state, lz_picture_array(model->ctx, &prepared)), references);
+    CHECK(error < 1e-4, "references: %g", error);
+    lz_image_free(model->ctx, &prepared);
+
+    lz_slots s = {.features = {lz_reshape(text, LZ_DIMS(l.text_tokens[0], -1))}, .references = references};
+    lz_array *sigmas = lz_slice(lz_weights_get(whole, "sigmas"), 0, 0, c->steps, 1), *rows[LZ_MAX_ROWS] = {NULL};
+    f->tables(model->state, &l, &s);
+    f->rows(model->state, lz_mul(sigmas, model->schedule.time_scale), &s);
+    for (int i = 0; i < LZ_MAX_ROWS && s.rows[i]; i++) rows[i] = lz_slice(s.rows[i], 0, 0, 1, 1);
+    s.context[0] = f->prefix ? f->prefix(model->state, &l, &s, 0) : f->context(model->state, s.features[0]);
+    lz_array *v = f->velocity(model->state, &l, &s, 0, lz_contiguous(lz_to_tokens(noise, patch)), rows);
+    check_named((lz_array *[]){v, s.context[0]}, 2, golden, looked_for->step, looked_for->rows, c->steps);
+}
+
+static void check_autoencoder(lz_model *model, lz_weights *golden) {
+    const lz_family *f = model->family;
+    if (!looked_for->decoder[0]) return;
+    lz_array *latent = lz_weights_get(golden, "dec_latent"), *image = lz_weights_get(golden, "enc_image");
+    lz_dims d = lz_shape(latent), e = lz_shape(image);
+    lz_array *made = f->decode(model->state, lz_contiguous(lz_to_tokens(latent, f->patch)), d.at[2] / f->patch,
+                               d.at[3] / f->patch);
+    check_named(&made, 1, golden, looked_for->decoder, NULL, 0);
+    lz_array *tokens = f->encode(model->state, lz_reshape(as_rows(image), LZ_DIMS(e.at[2], e.at[3], 3)));
+    check_named(&tokens, 1, golden, looked_for->encoder, NULL, 0);
+}
+
+static int count_names(const char *const *names) {
+    int n = 0;
+    while (names[n]) n++;
+    return n;
+}
+
+static void check_known(lz_context *ctx, const char *data, const test_case *c) {
+    char path[512];
+    lz_error err = {0};
+    if (strcmp(c->name, looked_for->name) != 0) return;
+    lz_scope *scope = lz_scope_begin(ctx, c->name);
+    snprintf(path, sizeof path, "%s/%s", data, c->model);
+    lz_model *model = lz_model_open(ctx, path, &err);
+    snprintf(path, sizeof path, "%s/cases/%s_inside.safetensors", data, c->name);
+    lz_weights *golden = lz_weights_open(ctx, path, &err);
+    snprintf(path, sizeof path, "%s/cases/%s.safetensors", data, c->name);
+    lz_weights *whole = lz_weights_open(ctx, path, &err);
+    lz_image images[4] = {{0}};
+    int n = read_references(ctx, data, c->references, images);
+    if (CHECK(model && golden && whole && n == 1, "%s", err.text)) {
+        check_encoder(model, c, images, n, golden);
+        check_step(model, c, &images[0], golden, whole);
+        check_autoencoder(model, golden);
+        const known_case *k = looked_for; /* every golden value is in a list, except the references */
+        CHECK_I64(lz_weights_count(golden), 1 + count_names(k->text) + count_names(k->rows) + count_names(k->step) +
+                                                count_names(k->decoder) + count_names(k->encoder));
+    }
+    for (int i = 0; i < 4; i++) lz_image_free(ctx, &images[i]);
+    lz_weights_close(golden);
+    lz_weights_close(whole);
+    lz_model_close(model);
+    lz_scope_end(scope);
+}
+
+static void qwen_image21(void) {
+    looked_for = &qwen21_case;
+    each_case(looked_for->data, 10, check_known);
+}
+
+static void flux3(void) {
+    looked_for = &flux3_case;
+    each_case(looked_for->data, 14, check_known);
+}
+
 TEST_MAIN({"text_encoder", text_encoder}, {"transformer", transformer}, {"autoencoder", autoencoder},
-          {"all_are_compared", all_are_compared})
+          {"all_are_compared", all_are_compared}, {"qwen_image21", qwen_image21}, {"flux3", flux3})

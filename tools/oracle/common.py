@@ -168,6 +168,30 @@ def store(folder: pathlib.Path, c: dict, golden: dict, exact: dict, tokens: str)
     save_file(golden, folder / "cases" / f"{c['name']}.safetensors")
 
 
+class Seen(dict):
+    """The first outputs of modules: seen.keep(module, "name", pick), where pick takes the part to be kept."""
+
+    def __init__(self):
+        super().__init__()
+        self.hooks = []
+
+    def keep(self, module: torch.nn.Module, name: str, pick=lambda out: out, call: int = 0) -> None:
+        """call: of several calls the one to keep."""
+        calls = []
+
+        def hook(_, args, out):
+            calls.append(None)
+            if len(calls) == call + 1:
+                self[name] = pick(out)
+
+        self.hooks.append(module.register_forward_hook(hook))
+
+    def end(self) -> dict[str, torch.Tensor]:
+        for hook in self.hooks:
+            hook.remove()
+        return {k: v.detach().float().clone().contiguous() for k, v in self.items()}
+
+
 def line(c: dict) -> str:
     fields = dict(c, references=",".join(c["references"]))
     for key in {"prompt", "negative"} & c.keys():

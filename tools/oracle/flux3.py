@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from transformers import Qwen2VLImageProcessor, Qwen3VLConfig, Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 from transformers import Qwen3VLVideoProcessor
 
-from common import (CHAT_TEMPLATE, TESTS, UNICODE, check, edit_json, finish, main, make_pictures, make_tokenizer,
+from common import (CHAT_TEMPLATE, TESTS, UNICODE, Seen, check, edit_json, finish, main, make_pictures, make_tokenizer,
                     randomise, ready, store)
 
 DATA = TESTS / "flux3"
@@ -209,6 +209,37 @@ def run(pipe, c: dict, dtype: torch.dtype = torch.float32) -> dict[str, torch.Te
     return {k: v.detach().clone().contiguous() for k, v in seen.items()}
 
 
+@torch.no_grad()
+def run_inside(pipe, c: dict) -> dict[str, torch.Tensor]:
+    """Values inside the models: the text encoder and the first step of case c."""
+    seen, inputs, t = Seen(), [], pipe.transformer
+    tokens = c["height"] // 16 * (c["width"] // 16)
+    first = lambda out: out[0] if isinstance(out, tuple) else out
+    hook = t.register_forward_pre_hook(lambda _, args, kw: inputs.append(kw), with_kwargs=True)
+    seen.keep(pipe.text_encoder.model.language_model.layers[0], "text_layer0", first)
+    seen.keep(t.timestep_embedder, "time")
+    seen.keep(t.timestep_embedder, "time_zero", call=1)
+    seen.keep(t.target_timestep_embedder, "time_target")
+    seen.keep(t.context_embedder, "text_in")
+    seen.keep(t.x_embedders["image"], "x_in")
+    seen.keep(t.x_embedders["image_cond"], "references_in")
+    for i in range(len(t.txt_mode_blocks)):
+        seen.keep(t.txt_mode_blocks[i], f"own{i}_text")
+        seen.keep(t.mode_blocks["image"][i], f"own{i}")
+        seen.keep(t.mode_blocks["image_cond"][i], f"own{i}_references")
+    for i, block in enumerate(t.single_transformer_blocks):
+        seen.keep(block, f"single{i}", lambda out: out[1][:, :tokens])
+        if i + 1 < len(t.single_transformer_blocks):  # nothing reads the last ones
+            seen.keep(block, f"single{i}_text", lambda out: out[0])
+            seen.keep(block, f"single{i}_references", lambda out: out[1][:, tokens:])
+    seen.keep(t.proj_out, "v")
+    run(pipe, c)
+    hook.remove()
+    seen["text"] = inputs[0]["encoder_hidden_states"]
+    seen["references"] = inputs[0]["image_cond_hidden_states"]
+    return seen.end()
+
+
 def write() -> None:
     for name in ("D", "B", "cases"):
         shutil.rmtree(DATA / name, ignore_errors=True)
@@ -222,7 +253,9 @@ def write() -> None:
         golden = run(pipes[c["model"]], c)
         exact = run(precise[c["model"]], c, torch.float64)
         store(DATA, c, golden, exact, f"text {tuple(golden['text'].shape)} image {tuple(golden['image'].shape[2:])}")
-    finish(DATA, CASES, 1.2e6)
+        if c["name"] == "d_one_sized":
+            save_file(run_inside(pipes["D"], c), DATA / "cases" / "d_one_sized_inside.safetensors")
+    finish(DATA, CASES, 1.25e6)
 
 
 if __name__ == "__main__":

@@ -15,10 +15,12 @@ import torch
 from diffusers import (AutoencoderKLQwenImage21, FlowMatchEulerDiscreteScheduler, QwenImage21Pipeline,
                        QwenImage21Transformer2DModel)
 from PIL import Image
+from safetensors.torch import save_file
 from transformers import Qwen2VLImageProcessor, Qwen3VLConfig, Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 from transformers import Qwen3VLVideoProcessor
 
-from common import TESTS, UNICODE, check, edit_json, finish, main, make_pictures, make_tokenizer, randomise, ready, store
+from common import (TESTS, UNICODE, Seen, check, edit_json, finish, main, make_pictures, make_tokenizer, randomise,
+                    ready, store)
 
 DATA = TESTS / "qwen21"
 
@@ -171,6 +173,52 @@ def run(pipe, c: dict, dtype: torch.dtype = torch.float32) -> dict[str, torch.Te
     return {k: v.detach().clone().contiguous() for k, v in seen.items()}
 
 
+@torch.no_grad()
+def run_inside(pipe, c: dict) -> dict[str, torch.Tensor]:
+    """Values inside the models: the text encoder and the first step of case c, and both ways through the autoencoder."""
+    seen, inputs, t = Seen(), [], pipe.transformer
+    tokens = c["height"] // 16 * (c["width"] // 16)
+    first = lambda out: out[0] if isinstance(out, tuple) else out
+    hook = t.register_forward_pre_hook(lambda _, args, kw: inputs.append(kw), with_kwargs=True)
+    text = pipe.text_encoder.model
+    seen.keep(text.visual.blocks[0], "vision_block0", first)
+    seen.keep(text.visual.deepstack_merger_list[0], "vision_deep0", first)
+    seen.keep(text.visual.merger, "vision", first)
+    seen.keep(text.language_model.layers[0], "text_layer0", first)
+    seen.keep(t.time_text_embed, "time", lambda out: out[:1])
+    seen.keep(t.time_text_embed, "time_zero", lambda out: out[1:])
+    seen.keep(t.modulation, "mod", lambda out: out[:1])
+    seen.keep(t.modulation, "mod_zero", lambda out: out[1:])
+    seen.keep(t.img_in, "x_in", lambda out: out[:, -tokens:])
+    seen.keep(t.txt_in, "text_in")
+    for i, block in enumerate(t.transformer_blocks):
+        seen.keep(block, f"block{i}", lambda out: out[:, -tokens:])
+        if i + 1 < len(t.transformer_blocks):  # nothing reads the last one
+            seen.keep(block, f"block{i}_prefix", lambda out: out[:, :-tokens])
+    seen.keep(t.proj_out, "v", lambda out: out[:, -tokens:])
+    run(pipe, c)
+    hook.remove()
+    seen["text"] = inputs[0]["encoder_hidden_states"]
+    seen["references"] = inputs[0]["hidden_states"][:, :-tokens]
+
+    vae, generator = pipe.vae, torch.Generator("cpu").manual_seed(100)
+    flat = lambda out: first(out)[:, :, 0] if first(out).ndim == 5 else first(out)
+    seen["dec_latent"] = torch.randn((1, vae.config.z_dim, 4, 2), generator=generator)  # normalised
+    mean, std = (torch.tensor(v).view(1, -1, 1, 1) for v in (vae.config.latents_mean, vae.config.latents_std))
+    seen.keep(vae.post_quant_conv, "dec_post_quant", flat)
+    seen.keep(vae.decoder.conv_in, "dec_conv_in", flat)
+    seen.keep(vae.decoder.mid_block, "dec_mid", flat)
+    seen.keep(vae.decoder.up_blocks[0], "dec_up0", flat)
+    seen.keep(vae.encoder.conv_in, "enc_conv_in", flat)
+    seen.keep(vae.encoder.down_blocks[0], "enc_down0", flat)
+    seen.keep(vae.encoder.mid_block, "enc_mid", flat)
+    vae.decode((seen["dec_latent"] * std + mean)[:, :, None], return_dict=False)
+    seen["enc_image"] = torch.rand((1, 3, 32, 64), generator=generator) * 2 - 1
+    opaque = torch.cat([seen["enc_image"], torch.ones(1, 1, 32, 64)], 1)[:, :, None]
+    seen["enc_latents"] = pipe._encode_vae_image(opaque, None)[:, :, 0]
+    return seen.end()
+
+
 def write() -> None:
     for name in ("B", "T", "cases"):
         shutil.rmtree(DATA / name, ignore_errors=True)
@@ -184,7 +232,9 @@ def write() -> None:
         golden = run(pipes[c["model"]], c)
         exact = run(precise[c["model"]], c, torch.float64)
         store(DATA, c, golden, exact, f"text {tuple(golden['text'].shape)} {golden['text'].std():.2f}")
-    finish(DATA, CASES, 1.2e6)
+        if c["name"] == "b_one":
+            save_file(run_inside(pipes["B"], c), DATA / "cases" / "b_one_inside.safetensors")
+    finish(DATA, CASES, 1.25e6)
 
 
 if __name__ == "__main__":

@@ -300,8 +300,8 @@ def ticks(low: float, high: float) -> list:
     return [k * step for k in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def spread(places: list, gap: float) -> list:
-    """moves labels apart, as little as needed"""
+def spread(places: list, gap: float, low: float) -> list:
+    """moves labels apart, as little as needed, and none above low"""
     order, to = sorted(range(len(places)), key=lambda i: places[i]), list(places)
     for _ in range(100):
         for a, b in zip(order, order[1:]):
@@ -309,6 +309,7 @@ def spread(places: list, gap: float) -> list:
             if short > 0:
                 to[a] -= short / 2
                 to[b] += short / 2
+        to = [max(t, low) for t in to]
     return to
 
 
@@ -330,7 +331,7 @@ def draw_plot(series: dict, value: str, across: str) -> str:
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
         'font-family="system-ui, sans-serif" font-size="12">',
-        "<style>text{fill:#444}.g{stroke:#8884;fill:none}.e{stroke-width:1;opacity:.55}.l{fill:none;stroke-width:1.8}"
+        "<style>text{fill:#666}.g{stroke:#8884;fill:none}.e{stroke-width:1;opacity:.55}.l{fill:none;stroke-width:1.8}"
         "@media(prefers-color-scheme:dark){text{fill:#ccc}}</style>",
         f"<title>{title} against {across}</title>",
     ]
@@ -343,7 +344,7 @@ def draw_plot(series: dict, value: str, across: str) -> str:
     middle = (TOP + HEIGHT - BOTTOM) / 2
     out.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}" text-anchor="middle">{across}</text>')
     out.append(f'<text transform="translate(14 {middle}) rotate(-90)" text-anchor="middle">{title}</text>')
-    ends = spread([at_y(line[-1][1] * factor) for line in series.values()], 14)
+    ends = spread([at_y(line[-1][1] * factor) for line in series.values()], 14, TOP)
     for (name, line), colour, end in zip(series.items(), itertools.cycle(COLOURS), ends):
         bars = "".join(
             f"M{at_x(x):.1f} {at_y((m - e) * factor):.1f}V{at_y((m + e) * factor):.1f}" for x, m, e in line if e == e

@@ -1,14 +1,12 @@
 """Does it paint what was asked? A small classifier, trained on the drawings alone, names the thing in each picture.
 
     python tools/demo-model/judge.py train .demo-cache judge.safetensors                 # a GPU, two minutes
-    python tools/demo-model/judge.py train .demo-cache judge.safetensors --small         # two cores, twenty minutes
     python tools/demo-model/judge.py score .demo-cache judge.safetensors models/demo build/lazuli [SEEN HELD-OUT]
     python tools/demo-model/judge.py prompts .demo-cache tools/demo-model/prompts.jsonl  # the prompts of score
 
 The judge sees 64x64 pixels: every drawing (the held-out ones too: it has to know what they should look like), at any
-size, on any background, a little blurred and noisy. It says one of all 1,644 things. A small judge has half the width
-(a quarter of the work), and is trained on fewer and, at first, on smaller pictures. Both print the share of new
-compositions that they name correctly. The file of a judge contains the names of the things.
+size, on any background, a little blurred and noisy. It says one of all 1,644 things. Training ends with the share of new
+compositions of held-out drawings that it names correctly. The file of a judge contains the names of the things.
 """
 
 import argparse
@@ -44,14 +42,15 @@ class Block(nn.Module):
 
 
 class Judge(nn.Module):
-    def __init__(self, things: int, width: int = 48):  # width: a multiple of 24
+    def __init__(self, things: int):
         super().__init__()
-        c = [width, 2 * width, 10 * width // 3, 16 * width // 3, 8 * width]
-        self.body = nn.Sequential(nn.Conv2d(3, c[0], 3, 1, 1), *(Block(a, b) for a, b in zip(c, c[1:])))
-        self.head = nn.Linear(4 * c[4], things)
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 48, 3, 1, 1), Block(48, 96), Block(96, 160), Block(160, 256), Block(256, 384)
+        )
+        self.head = nn.Linear(384 * 4, things)
 
-    def forward(self, x):  # [B,3,64,64], 0 to 1; or smaller
-        x = F.adaptive_avg_pool2d(self.body(2 * x - 1), 2)
+    def forward(self, x):  # [B,3,64,64], 0 to 1
+        x = F.avg_pool2d(self.body(2 * x - 1), 2)
         return self.head(F.dropout(x.flatten(1), 0.3, self.training))
 
 
@@ -64,7 +63,7 @@ def load(path):
     with safe_open(path, "pt") as file:
         weights = {k: file.get_tensor(k).float() for k in file.keys()}
         names = json.loads(file.metadata()["things"])
-    judge = Judge(len(names), weights["body.0.weight"].shape[0])
+    judge = Judge(len(names))
     judge.load_state_dict(weights)
     return judge.eval(), names
 
@@ -107,27 +106,6 @@ class LargePainter(data.Painter):
         return torch.cat([shrink(p) for p in parts])
 
 
-class SmallPainter:
-    """The same from drawings of 64x64, which takes a twentieth of the time and is less sharp."""
-
-    def __init__(self, pixels: np.ndarray):
-        self.drawings = torch.empty(len(pixels), 4, SIZE, SIZE, dtype=torch.uint8)
-        for i in range(0, len(pixels), 128):
-            p = torch.from_numpy(pixels[i : i + 128]).permute(0, 3, 1, 2).float()
-            p[:, :3] *= p[:, 3:] / 255  # premultiplied
-            self.drawings[i : i + 128] = F.avg_pool2d(p, 256 // SIZE).round().to(torch.uint8)
-
-    def paint(self, rows: np.ndarray, colours: np.ndarray):
-        drawing, x, y, size = torch.from_numpy(rows[:, 0]).T
-        at = 256 * (torch.arange(SIZE) + 0.5) / SIZE
-        gx = ((at[None] - x[:, None]) / size[:, None] * 2)[:, None, :].expand(-1, SIZE, -1)
-        gy = ((at[None] - y[:, None]) / size[:, None] * 2)[:, :, None].expand(-1, -1, SIZE)
-        p = F.grid_sample(self.drawings[drawing.long()].float(), torch.stack([gx, gy], -1), align_corners=False)
-        ground, tint = torch.from_numpy(colours)[:, :, :, None, None].unbind(1)
-        alpha = p[:, 3:] / 255
-        return torch.where(tint >= 0, tint * alpha, p[:, :3]) + (1 - alpha) * ground
-
-
 def roughen(x):
     """a little blurred, noisy, rotated and shifted"""
     n, device = len(x), x.device
@@ -149,16 +127,15 @@ def rightness(judge: Judge, pictures: torch.Tensor, which: np.ndarray) -> float:
     return float((said == which).mean())
 
 
-def train(cache: pathlib.Path, to: str, small: bool, batch: int, steps: int, thousands: int):
-    """thousands: of pictures, which are made once. A small judge is trained on the CPU, and sees pictures of 32x32 in
-    the first nine tenths of the steps."""
-    device = "cuda" if torch.cuda.is_available() and not small else "cpu"
+def train(cache: pathlib.Path, to: str, batch: int, steps: int, thousands: int):
+    """thousands: of pictures, which are made once"""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
     things = data.Things(cache / "emoji.tar")
     held_row, held_colours, held_which = scenes(random.Random(1), things, np.argwhere(things.out), 1000)
     used, held_row[:, 0, 0] = np.unique(held_row[:, 0, 0].astype(int), return_inverse=True)
     held = LargePainter(things.pixels[used], device).paint(held_row, held_colours) / 255
-    painter = SmallPainter(things.pixels) if small else LargePainter(things.pixels, device)
+    painter = LargePainter(things.pixels, device)
     drawings, r = np.argwhere(things.index >= 0), random.Random(0)
     parts, names = [], []
     for _ in range(thousands):
@@ -166,7 +143,7 @@ def train(cache: pathlib.Path, to: str, small: bool, batch: int, steps: int, tho
         parts.append(painter.paint(row, colours).round().to(torch.uint8))
         names.append(which)
     pictures, names = torch.cat(parts), torch.from_numpy(np.concatenate(names)).to(device)
-    judge = Judge(len(things.names), 24 if small else 48).to(device).to(memory_format=torch.channels_last)
+    judge = Judge(len(things.names)).to(device).to(memory_format=torch.channels_last)
     del painter, things.pixels
     optimiser = torch.optim.AdamW(judge.parameters(), lr=2e-3, weight_decay=0.02)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 2e-3, total_steps=steps, pct_start=0.1)
@@ -174,8 +151,6 @@ def train(cache: pathlib.Path, to: str, small: bool, batch: int, steps: int, tho
     for step in range(steps):
         k = torch.randint(len(pictures), (batch,), device=device)
         x = roughen(pictures[k].float() / 255)
-        if small and step < steps * 9 // 10:
-            x = F.avg_pool2d(x, 2)
         with torch.autocast(device, torch.bfloat16):
             said = judge(x.contiguous(memory_format=torch.channels_last))
             loss = F.cross_entropy(said, names[k], label_smoothing=0.05)
@@ -246,10 +221,9 @@ def main():
     for command in (t, s, p):
         command.add_argument("cache", type=pathlib.Path)
     t.add_argument("to")
-    t.add_argument("--small", action="store_true")
-    t.add_argument("--batch", type=int)
-    t.add_argument("--steps", type=int)
-    t.add_argument("--thousands", type=int, help="of pictures to train on")
+    t.add_argument("--batch", type=int, default=1024)
+    t.add_argument("--steps", type=int, default=2000)
+    t.add_argument("--thousands", type=int, default=80, help="of pictures to train on")
     s.add_argument("weights")
     s.add_argument("model")
     s.add_argument("lazuli")
@@ -257,8 +231,7 @@ def main():
     p.add_argument("to", type=pathlib.Path)
     a = parser.parse_args()
     if a.command == "train":
-        usual = (128, 1500, 24) if a.small else (1024, 2000, 80)
-        train(a.cache, a.to, a.small, a.batch or usual[0], a.steps or usual[1], a.thousands or usual[2])
+        train(a.cache, a.to, a.batch, a.steps, a.thousands)
     elif a.command == "score":
         score(a.cache, a.weights, a.model, a.lazuli, a.numbers)
     else:

@@ -55,9 +55,11 @@ enum {
     CONVERT = 8192,
     GRID = 16384,
     COMPARE = 32768,
+    SERVE = 65536,
+    WORKER = 131072,
     PICTURE = GENERATE | PLAN | BATCH | GRID,
     CODEC = ENCODE | DECODE,
-    EVERY = 0xffff,
+    EVERY = 0x3ffff,
 };
 
 typedef struct arguments arguments;
@@ -69,7 +71,13 @@ typedef struct command {
     int (*run)(const arguments *);
 } command;
 extern const command commands[];
-extern const size_t n_commands;
+extern const size_t n_commands; /* that are listed; one more, worker, is for serve only */
+
+enum { MAX_NAMES = 16 };
+typedef struct name_list { /* values of an option that may be repeated */
+    const char *all[MAX_NAMES + 1];
+    int n;
+} name_list;
 
 struct arguments {
     const command *command;
@@ -108,6 +116,12 @@ struct arguments {
     const char *steps_dir, *sheet;
     const char *x, *y, *keep_cells; /* of grid */
     json_t *said;                   /* keys: notes that were printed, and are not printed again; NULL: print all */
+    struct {                        /* of serve; numbers: 0 if not given */
+        name_list models, hosts, origins;
+        const char *listen, *state, *key_file, *public_url;
+        int64_t queue, queue_per_key, queue_timeout, drain_timeout, max_pixels, max_body, keep_days;
+        bool no_auth;
+    } serve;
 };
 
 typedef struct option {
@@ -175,6 +189,8 @@ int man_command(const arguments *args);
 int convert_command(const arguments *args);
 int compare_command(const arguments *args);
 int grid_command(const arguments *args);
+int serve_command(const arguments *args);
+int worker_command(const arguments *args);
 
 typedef struct explained {
     const char *name, *text;
@@ -356,12 +372,14 @@ plan_steps show_plan_steps(const job *j); /* of the plan, with the sampler: "8 s
 void print_plan(FILE *to, const job *j);
 /* The folder of the model, or its name if it is not on this machine; for messages. */
 const char *model_told(const job *j);
-void estimate_shapes(job *j);          /* reads the shapes of the model's layers; its folder must exist */
-void estimate_time(job *j);            /* fills in the estimate; needs the shapes and a plan */
+int64_t memory_here(void);    /* bytes that this process can use: of the machine, or the limit of its container */
+void estimate_shapes(job *j); /* reads the shapes of the model's layers; its folder must exist */
+void estimate_time(job *j);   /* fills in the estimate; needs the shapes and a plan */
 json_t *json_estimate(double seconds); /* null if unknown */
 /* Reports an error if the text is not UTF-8. what: its name in the error. Returns an exit code. */
 int check_text(const arguments *args, const char *what, const char *text);
 int64_t random_seed(void);
+const char *sampler_title(const char *sampler); /* its name in other programs, where it differs */
 lz_status write_picture(const job *j, const lz_picture *p, int64_t seed, const char *path,
                         lz_error *err); /* with its metadata */
 

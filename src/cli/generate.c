@@ -18,8 +18,7 @@ static int check_sides(const job *j) {
 
 /* ---- one picture ------------------------------------------------------------------------------------------------- */
 
-/* The name of a sampler in other programs, where it differs. */
-static const char *title(const char *sampler) {
+const char *sampler_title(const char *sampler) {
     static const char *const titles[][2] = {
         {"euler", "Euler"},     {"heun", "Heun"}, {"dpm++2m", "DPM++ 2M"}, {"unipc", "UniPC"},
         {"euler_a", "Euler a"}, {"lcm", "LCM"},   {"res_2s", "Res 2S"},    {"res_multistep", "Res Multistep"}};
@@ -36,7 +35,7 @@ static char *parameters_of(const facts *f, const job *j, const char *model) {
     int n = asprintf(
         &text, "%s\n%s%s%sSteps: %d, Sampler: %s%s%s, CFG scale: %s%s%s, Size: %s, Model: %s%s%s, Version: %s",
         j->picture.prompt, a->negative ? "Negative prompt: " : "", a->negative ? a->negative : "",
-        a->negative ? "\n" : "", j->picture.steps, title(j->picture.sampler), other ? ", Schedule type: " : "",
+        a->negative ? "\n" : "", j->picture.steps, sampler_title(j->picture.sampler), other ? ", Schedule type: " : "",
         other ? j->picture.schedule : "", f->guidance, a->noise ? "" : ", Seed: ", a->noise ? "" : f->seed, f->size,
         model, a->strength > 0 ? ", Denoising strength: " : "", a->strength > 0 ? f->strength : "", f->software);
     return n < 0 ? NULL : text;

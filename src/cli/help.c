@@ -94,6 +94,8 @@ const example examples[] = {
     {COMPARE, "lazuli compare before.png after.png", "PSNR, SSIM, differing pixels, and settings"},
     {COMPARE, "lazuli compare a.png b.png -o difference.png", "a picture of the differences, amplified"},
     {COMPARE, "lazuli compare -q a.png b.png && echo equal", "0 equal, 1 different, 2 trouble, like cmp"},
+    {SERVE, "lazuli serve", "the demo model on http://127.0.0.1:7860"},
+    {SERVE, "lazuli serve -m flux2-klein-4b --listen 0.0.0.0:7860 --key-file keys", ""},
     {COMPLETIONS, "eval \"$(lazuli completions bash)\"", "for this shell; `make install` installs them"},
     {MAN, "lazuli man | man -l -", "read the manual page without installing it"},
 };

@@ -356,8 +356,7 @@ static void say_useless(job *j) {
     j->said_negative |= negative;
 }
 
-/* The memory available to this process: that of the machine, or the limit of its container. */
-static int64_t memory_here(void) {
+int64_t memory_here(void) {
     int64_t all = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     long long limit = 0;
     FILE *file = fopen("/sys/fs/cgroup/memory.max", "re");

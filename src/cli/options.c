@@ -54,6 +54,27 @@ static int take_lora(arguments *args, const option *o, const char *value) {
     return DONE;
 }
 
+/* Keeps all values; those after the first 16 are refused by the command that uses them. */
+static void keep_name(name_list *list, const char *value) {
+    if (list->n < MAX_NAMES) list->all[list->n] = value;
+    list->n++;
+}
+
+static int take_model(arguments *args, const option *o, const char *value) {
+    if (!*value) return fail_unnamed(args, o);
+    args->model = value;
+    keep_name(&args->serve.models, value);
+    return DONE;
+}
+
+static int take_names(arguments *args, const option *o, const char *value) {
+    name_list *list = place(args, o);
+    if (!*value || list->n >= MAX_NAMES)
+        return fail(args, NOT_UNDERSTOOD, "--%s takes a name, and may be given %d times", o->name, MAX_NAMES);
+    keep_name(list, value);
+    return DONE;
+}
+
 /* Accepts digits only: strtoll alone would accept spaces and signs. */
 bool whole_number(const char *text, size_t length, double low, double high, int64_t *to) {
     char digits[24] = "";
@@ -167,11 +188,12 @@ static int take_settings_file(arguments *args, const option *o, const char *valu
     "auto simple beta beta57 sgm_uniform normal karras exponential kl_optimal linear_quadratic bong_tangent"
 
 static const char what[] = "picture", leads[] = "steps, guidance and images", files[] = "files", machine[] = "device",
-                  words[] = "messages";
+                  words[] = "messages", http[] = "server";
+enum { HTTP = SERVE | WORKER };
 
 const option options[] = {
     {"model", 'm', "DIR", what, "folder, file or name (default $LAZULI_MODEL, else demo)",
-     PICTURE | INFO | TOKENIZE | CODEC, take_text, TO(model), 0, 0},
+     PICTURE | INFO | TOKENIZE | CODEC | HTTP, take_model, TO(model), 0, 0},
     {"prompt", 'p', "TEXT", what, "the prompt, like bare words; '-' reads it from stdin", PICTURE, take_text,
      TO(prompt), 0, 0},
     {"width", 'W', "PIXELS", what, "width (default: of the noise, the image or the model)", PICTURE, take_integer,
@@ -264,23 +286,49 @@ const option options[] = {
      GENERATE | GRID, take_flag, TO(no_metadata), 0, 0},
     {"device", 0, "NAME", machine,
      "cpu, cuda, cuda:N, ref (the slow reference) or auto (a GPU for large models if there is one)",
-     PICTURE | INFO | CODEC, take_device, TO(device), 0, 0},
+     PICTURE | INFO | CODEC | HTTP, take_device, TO(device), 0, 0},
     {"precision", 0, "TYPE", machine,
-     "f32, bf16 or auto (bf16 on GPUs, and for large models on CPUs that multiply it faster)", PICTURE | INFO | CODEC,
-     take_precision, TO(precision), 0, 0},
+     "f32, bf16 or auto (bf16 on GPUs, and for large models on CPUs that multiply it faster)",
+     PICTURE | INFO | CODEC | HTTP, take_precision, TO(precision), 0, 0},
     {"offload", 0, "HOW", machine,
      "weights of a model too large for the GPU: auto (stream what does not fit), none (fail), stream (stream all)",
-     PICTURE | INFO | CODEC, take_offload, TO(offload), 0, 0},
+     PICTURE | INFO | CODEC | HTTP, take_offload, TO(offload), 0, 0},
     {"threads", 0, "N", machine, "number of threads, at most and by default one per core; does not change the picture",
-     PICTURE | INFO | CODEC | CONVERT, take_integer, TO(threads), 1, 1024},
+     PICTURE | INFO | CODEC | CONVERT | HTTP, take_integer, TO(threads), 1, 1024},
+    {"listen", 0, "WHERE", http, "ADDRESS:PORT, or unix:PATH for a socket in a folder (default 127.0.0.1:7860)", SERVE,
+     take_text, TO(serve.listen), 0, 0},
+    {"state", 0, "DIR", http, "folder for jobs and pictures (default lazuli/serve in $XDG_STATE_HOME)", SERVE,
+     take_text, TO(serve.state), 0, 0},
+    {"key-file", 0, "FILE", http, "keys of clients, one 'NAME KEY' or 'NAME KEY admin' a line; read again on SIGHUP",
+     SERVE, take_text, TO(serve.key_file), 0, 0},
+    {"no-auth", 0, NULL, http, "serve other machines without keys", SERVE, take_flag, TO(serve.no_auth), 0, 0},
+    {"allow-host", 0, "NAME", http, "a further name of this server in the header Host; may be repeated", SERVE,
+     take_names, TO(serve.hosts), 0, 0},
+    {"allow-origin", 0, "URL", http, "a site whose pages may use this server; may be repeated", SERVE, take_names,
+     TO(serve.origins), 0, 0},
+    {"public-url", 0, "URL", http, "address of this server behind a proxy, as in https://pictures.example", SERVE,
+     take_text, TO(serve.public_url), 0, 0},
+    {"queue", 0, "N", http, "jobs that may wait (default 64)", SERVE, take_integer, TO(serve.queue), 1, 4000},
+    {"queue-per-key", 0, "N", http, "jobs of one key or address that may wait (default 16)", SERVE, take_integer,
+     TO(serve.queue_per_key), 1, 4000},
+    {"queue-timeout", 0, "SECONDS", http, "longest time that a request waits for its turn (default 600)", SERVE,
+     take_integer, TO(serve.queue_timeout), 1, 86400},
+    {"drain-timeout", 0, "SECONDS", http, "time that a running picture has after SIGTERM (default 60)", SERVE,
+     take_integer, TO(serve.drain_timeout), 1, 86400},
+    {"max-pixels", 0, "N", http, "pixels of a picture, at most (default 4194304)", SERVE, take_integer,
+     TO(serve.max_pixels), 4096, 67108864},
+    {"max-body", 0, "BYTES", http, "bytes of a request, at most (default 67108864)", SERVE, take_integer,
+     TO(serve.max_body), 1024, 268435456},
+    {"keep-pictures", 0, "DAYS", http, "remove pictures after so many days, unless pinned (default 30)", SERVE,
+     take_integer, TO(serve.keep_days), 1, 36500},
     {"words", 0, NULL, words, "print the words that the model knows, and nothing else", INFO, take_flag, TO(list_words),
      0, 0},
     {"preview", 0, NULL, words, "show the picture on the terminal while it forms, small", GENERATE, take_flag,
      TO(preview), 0, 0},
     {"show", 0, NULL, words, "show the finished picture on the terminal", GENERATE | GRID, take_flag, TO(show), 0, 0},
     {"json", 0, NULL, words, "print one JSON object on stdout, also for errors", EVERY, take_flag, TO(json), 0, 0},
-    {"quiet", 'q', NULL, words, "print nothing but errors", PICTURE | CODEC | PULL | CONVERT | COMPARE, take_flag,
-     TO(quiet), 0, 0},
+    {"quiet", 'q', NULL, words, "print nothing but errors", PICTURE | CODEC | PULL | CONVERT | COMPARE | HTTP,
+     take_flag, TO(quiet), 0, 0},
     {"verbose", 'v', NULL, words, "print device, model, plan and times; -vv adds --profile", PICTURE & ~GRID,
      take_again, TO(verbose), 0, 0},
     {"profile", 0, NULL, words, "print where the time went, kernel by kernel", PICTURE & ~GRID, take_flag, TO(profile),
@@ -314,7 +362,8 @@ int set_option(arguments *args, const option *o, const char *value) {
 }
 
 bool keeps_text(const option *o) {
-    return o->take == take_text || o->take == take_image || o->take == take_lora || o->take == take_device;
+    return o->take == take_text || o->take == take_model || o->take == take_image || o->take == take_lora ||
+           o->take == take_device;
 }
 
 bool collects(const option *o) { return o->take == take_image || o->take == take_lora || o->take == take_seeds; }
@@ -438,7 +487,7 @@ static int read_word(reader *r, arguments *args, const char *word) {
 }
 
 const command *find_command(const char *name) {
-    for (size_t i = 0; i < n_commands; i++)
+    for (size_t i = 0; i <= n_commands; i++) /* with worker, which is not listed */
         if (strcmp(commands[i].name, name) == 0) return &commands[i];
     return NULL;
 }

@@ -8,7 +8,7 @@ lazuli $version
 END
 
 # trap 19: the usage comes first; the first screen fits on one of 24 lines; no line of any help is longer than 80 columns
-all="generate plan info tokenize encode decode tensors devices batch completions convert man pull models compare grid"
+all="generate plan info tokenize encode decode tensors devices batch completions convert man pull models compare grid serve"
 try 0 sh -c "$lazuli --help | head -n 1" <<'END'
 usage: lazuli [COMMAND] [OPTIONS] [WORDS]
 END
@@ -94,7 +94,7 @@ no_picture "'modles' is not a command; did you mean 'lazuli models'" modles
 no_picture "did you mean 'lazuli pull'" pul flux2-klein-4b --to "$work"
 no_picture "did you mean 'lazuli tensors'" tensros models/demo/vae/config.json
 no_picture "'list' is not a command; 'lazuli models' lists the models" list
-for word in serve server start ps chat rm ls show download get install update txt2img img2img edit paint gen create; do
+for word in server start ps chat rm ls show download get install update txt2img img2img edit paint gen create; do
     no_picture "^lazuli: '$word' is not a command; " $word
 done
 no_picture 'lazuli -m NAME "a fox" ' run NAME 'a fox'

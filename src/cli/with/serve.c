@@ -1,0 +1,175 @@
+/* serve.c: `lazuli serve`, and the worker process that it starts. */
+#include "serve/serve.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../album.h"
+#include "../cache.h"
+
+enum { ID = 64, WORKER_WORDS = 64 };
+
+/* ---- models ------------------------------------------------------------------------------------------------------ */
+
+/* The arguments with one of the models of -m. */
+static arguments with_model(const arguments *args, int index) {
+    arguments one = *args;
+    if (args->serve.models.n) one.model = args->serve.models.all[index];
+    return one;
+}
+
+/* The id by which clients name a model: the name of -m if that is no path, else the last part of the path. */
+static int name_model(const arguments *args, char id[ID]) {
+    model_choice choice;
+    int code = choose_model(args, &choice);
+    const char *given = args->model;
+    bool path = !given || strchr(given, '/') || access(given, F_OK) == 0;
+    char *name = code == DONE ? strdup(choice.demo ? "demo" : path ? choice.name : given) : NULL;
+    free(choice.owned);
+    if (code != DONE) return code;
+    if (!name) return fail(args, FAILED, "out of memory");
+    for (size_t n = strlen(name); n > 1 && name[n - 1] == '/'; n--) name[n - 1] = 0;
+    snprintf(id, ID, "%s", base_name(name));
+    free(name);
+    for (char *c = id; *c; c++)
+        if (!strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-", *c)) *c = '-';
+    return DONE;
+}
+
+static int name_models(const arguments *args, char ids[SERVE_MODELS][ID], serve_options *to) {
+    int code = DONE, n = args->serve.models.n;
+    if (n > SERVE_MODELS) return fail(args, NOT_UNDERSTOOD, "at most %d models can be served", SERVE_MODELS);
+    to->n_models = n ? n : 1;
+    for (int i = 0; i < to->n_models && code == DONE; i++) {
+        arguments one = with_model(args, i);
+        code = job_check(&one, NULL);
+        if (code == DONE) code = name_model(&one, ids[i]);
+        for (int k = 0; k < i && code == DONE; k++)
+            if (strcmp(ids[k], ids[i]) == 0)
+                code = fail(args, NOT_UNDERSTOOD, "two models would have the name '%s'", ids[i]);
+        to->models[i] = ids[i];
+    }
+    return code;
+}
+
+/* ---- the server -------------------------------------------------------------------------------------------------- */
+
+/* The command line of a worker: this program, with the same models on the same device. */
+static void list_words(const arguments *args, const char *threads, char *words[WORKER_WORDS]) {
+    static const char *const offloads[] = {"auto", "none", "stream"};
+    int n = 0;
+    words[n++] = (char *)"/proc/self/exe";
+    words[n++] = (char *)"worker";
+    for (int i = 0; i < args->serve.models.n; i++) {
+        words[n++] = (char *)"-m";
+        words[n++] = (char *)args->serve.models.all[i];
+    }
+    const char *pairs[][2] = {{"--device", args->device},
+                              {"--precision", args->precision ? lz_dtype_name((lz_dtype)args->precision) : NULL},
+                              {"--offload", args->offload ? offloads[args->offload] : NULL},
+                              {"--threads", args->threads ? threads : NULL}};
+    for (size_t i = 0; i < COUNT(pairs); i++) {
+        if (!pairs[i][1]) continue;
+        words[n++] = (char *)pairs[i][0];
+        words[n++] = (char *)pairs[i][1];
+    }
+    words[n] = NULL;
+}
+
+#define OR(value, otherwise) ((value) ? (value) : (otherwise))
+
+int serve_command(const arguments *args) {
+    char ids[SERVE_MODELS][ID], why[600] = "", threads[24];
+    char *words[WORKER_WORDS], *state = args->serve.state ? strdup(args->serve.state) : state_path("serve");
+    serve_options o = {.listen = OR(args->serve.listen, "127.0.0.1:7860"),
+                       .state = state,
+                       .key_file = args->serve.key_file,
+                       .public_url = args->serve.public_url,
+                       .no_auth = args->serve.no_auth,
+                       .queue = OR(args->serve.queue, 64),
+                       .queue_per_key = OR(args->serve.queue_per_key, 16),
+                       .max_pixels = OR(args->serve.max_pixels, 4194304),
+                       .max_body = OR(args->serve.max_body, 64 << 20),
+                       .queue_timeout = (double)OR(args->serve.queue_timeout, 600),
+                       .drain_timeout = (double)OR(args->serve.drain_timeout, 60),
+                       .keep_days = OR(args->serve.keep_days, 30),
+                       .quiet = args->quiet,
+                       .worker = words};
+    if (!state) return fail(args, FAILED, "there is no folder for the state; name one with --state DIR");
+    for (int i = 0; i < args->serve.hosts.n && i < SERVE_NAMES; i++) o.hosts[i] = args->serve.hosts.all[i];
+    for (int i = 0; i < args->serve.origins.n && i < SERVE_NAMES; i++) o.origins[i] = args->serve.origins.all[i];
+    int code = name_models(args, ids, &o);
+    snprintf(threads, sizeof threads, "%lld", (long long)args->threads);
+    list_words(args, threads, words);
+    if (code == DONE && serve_run(&o, why, sizeof why) != 0) code = fail(args, FAILED, "%s", why);
+    free(state);
+    return code;
+}
+
+/* ---- the worker -------------------------------------------------------------------------------------------------- */
+
+typedef struct studio {
+    const arguments *args;
+    arguments one; /* with the model that is open */
+    job job;
+    lz_tokenizer *tokenizer; /* opened when it is needed; NULL: not yet, or it cannot be opened */
+    bool no_tokenizer;
+    char *name; /* of the model, as pictures record it */
+} studio;
+
+static bool open_model(void *user, int index, lz_context **ctx, lz_model **model) {
+    studio *s = user;
+    lz_tokenizer_free(s->tokenizer);
+    s->tokenizer = NULL;
+    s->no_tokenizer = false;
+    job_close(&s->job);
+    s->one = with_model(s->args, index);
+    if (job_open(&s->job, &s->one) != DONE) {
+        job_close(&s->job);
+        s->job = (job){.args = s->args};
+        return false;
+    }
+    json_t *settings = settings_of(&s->job, 0, false);
+    const char *name = json_string_value(json_object_get(settings, "model"));
+    free(s->name);
+    s->name = name ? strdup(name) : NULL;
+    json_decref(settings);
+    *ctx = s->job.ctx;
+    *model = s->job.model;
+    return true;
+}
+
+static int64_t count_tokens(void *user, const char *text) {
+    studio *s = user;
+    int64_t *ids = NULL, n = 0;
+    if (!s->tokenizer && !s->no_tokenizer) s->tokenizer = lz_tokenizer_open_with(s->job.ctx, &s->job.parts, NULL);
+    s->no_tokenizer = !s->tokenizer;
+    if (!s->tokenizer || lz_tokenize(s->tokenizer, text, strlen(text), &ids, &n, NULL) != LZ_OK) return 0;
+    lz_free_ids(s->job.ctx, ids);
+    return n;
+}
+
+static const char *model_name(void *user) {
+    const studio *s = user;
+    return s->name ? s->name : "";
+}
+
+static const char *device(void *user) { return ((studio *)user)->job.device; }
+
+int worker_command(const arguments *args) {
+    struct stat socket;
+    studio s = {.args = args, .job = {.args = args}};
+    worker_engine engine = {.user = &s,
+                            .n_models = args->serve.models.n ? args->serve.models.n : 1,
+                            .open = open_model,
+                            .count_tokens = count_tokens,
+                            .model_name = model_name,
+                            .device = device,
+                            .sampler_title = sampler_title,
+                            .memory = memory_here};
+    if (fstat(WORKER_SOCKET, &socket) != 0 || !S_ISSOCK(socket.st_mode))
+        return fail(args, NOT_UNDERSTOOD, "worker is started by 'lazuli serve'");
+    return worker_run(WORKER_SOCKET, &engine);
+}

@@ -1,0 +1,200 @@
+/* child.c: starts the worker, exchanges messages with it, and replaces it if it ends. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "inside.h"
+#include "wire.h"
+
+enum { SILENCE = 60, UNHEEDED = 30 }; /* seconds without a message, and without an answer to a cancel */
+
+/* The new process. Only functions that are safe after fork are called. */
+static void become_worker(char *const *arguments, int socket) {
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (socket == WORKER_SOCKET)
+        fcntl(socket, F_SETFD, 0);
+    else
+        dup2(socket, WORKER_SOCKET);
+    dup2(STDERR_FILENO, STDOUT_FILENO);
+    execv(arguments[0], arguments);
+    _exit(127);
+}
+
+static void watch_socket(front *f, int operation, bool writing) {
+    struct epoll_event event = {.events = EPOLLIN | (writing ? (uint32_t)EPOLLOUT : 0), .data.ptr = &f->child};
+    epoll_ctl(f->epoll, operation, f->child.socket, &event);
+}
+
+static void start(front *f) {
+    child *c = &f->child;
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return;
+    int size = 4 << 20;
+    setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+    setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+    pid_t pid = fork();
+    if (pid == 0) become_worker(f->options->worker, pair[1]);
+    close(pair[1]);
+    if (pid < 0) {
+        close(pair[0]);
+        return;
+    }
+    fcntl(pair[0], F_SETFL, O_NONBLOCK);
+    c->pid = pid;
+    c->socket = pair[0];
+    c->heard = steady_seconds();
+    c->ready = false;
+    c->loaded = -1;
+    watch_socket(f, EPOLL_CTL_ADD, false);
+}
+
+/* Ends the process, if it has not ended by itself, and forgets it. */
+static void lose(front *f) {
+    child *c = &f->child;
+    static const double pauses[] = {0.1, 1, 5, 30};
+    kill(c->pid, SIGKILL);
+    int status = 0;
+    while (waitpid(c->pid, &status, 0) < 0 && errno == EINTR) continue;
+    epoll_ctl(f->epoll, EPOLL_CTL_DEL, c->socket, NULL);
+    close(c->socket);
+    buffer_free(&c->in);
+    buffer_free(&c->out);
+    c->again = steady_seconds() + pauses[c->deaths < 3 ? c->deaths : 3];
+    c->deaths++;
+    c->pid = 0;
+    c->socket = -1;
+    c->ready = false;
+    c->loaded = -1;
+    f->metrics.restarts++;
+    if (!f->ended)
+        say_line(f, "the worker ended (%s %d)", WIFSIGNALED(status) ? "signal" : "code",
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    job_forget_child(f);
+}
+
+void child_end(front *f) {
+    f->ended = true;
+    if (f->child.pid) lose(f);
+}
+
+void child_tick(front *f) {
+    child *c = &f->child;
+    double now = steady_seconds();
+    bool silent = c->pid && now - c->heard > SILENCE, deaf = c->pid && c->cancel > 0 && now - c->cancel > UNHEEDED;
+    if (silent || deaf) {
+        say_line(f, "the worker does not answer");
+        lose(f);
+    }
+    if (!c->pid && now >= c->again && !f->draining) start(f);
+}
+
+/* ---- messages ---------------------------------------------------------------------------------------------------- */
+
+void child_write(front *f) {
+    child *c = &f->child;
+    while (c->out.size) {
+        ssize_t n = send(c->socket, c->out.data, c->out.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) break; /* full, or closed, which child_read will notice */
+        buffer_drop(&c->out, (size_t)n);
+    }
+    watch_socket(f, EPOLL_CTL_MOD, c->out.size);
+}
+
+bool child_tell(front *f, json_t *message) {
+    if (f->child.pid && wire_add(&f->child.out, message, NULL, 0)) {
+        child_write(f);
+        return true;
+    }
+    if (!f->child.pid) json_decref(message);
+    return false;
+}
+
+static void learn_facts(front *f, const json_t *message) {
+    int index = (int)json_integer_value(json_object_get(message, "index"));
+    const json_t *facts = json_object_get(message, "facts");
+    if (index < 0 || index >= f->n_models) return;
+    model *m = &f->models[index];
+    const char *family = json_string_value(json_object_get(facts, "family"));
+    const char *device = json_string_value(json_object_get(facts, "device"));
+    m->known = true;
+    m->unusable = false;
+    snprintf(m->family, sizeof m->family, "%s", family ? family : "");
+    snprintf(m->device, sizeof m->device, "%s", device ? device : "");
+    m->distilled = json_is_true(json_object_get(facts, "distilled"));
+    m->guidance_built_in = json_is_true(json_object_get(facts, "guidance_built_in"));
+    m->width = json_integer_value(json_object_get(facts, "width"));
+    m->height = json_integer_value(json_object_get(facts, "height"));
+    m->token_pixels = json_integer_value(json_object_get(facts, "token_pixels"));
+    m->steps = (int)json_integer_value(json_object_get(facts, "steps"));
+    m->least_images = (int)json_integer_value(json_object_get(facts, "least_images"));
+    m->most_images = (int)json_integer_value(json_object_get(facts, "most_images"));
+    m->guidance = json_number_value(json_object_get(facts, "guidance"));
+    f->child.loaded = index;
+    f->metrics.loads++;
+}
+
+static void learn_unusable(front *f, const json_t *message) {
+    int index = (int)json_integer_value(json_object_get(message, "index"));
+    if (index >= 0 && index < f->n_models) f->models[index].unusable = true;
+}
+
+/* Takes the message and the bytes. */
+static void receive(front *f, json_t *message, buffer *bytes) {
+    const char *type = json_string_value(json_object_get(message, "type"));
+    const char *id = json_string_value(json_object_get(message, "job"));
+    const char *code = json_string_value(json_object_get(message, "code"));
+    const char *text = json_string_value(json_object_get(message, "message"));
+    const char *ask = json_string_value(json_object_get(message, "ask"));
+    job *j = f->child.job && id && strcmp(f->child.job->id, id) == 0 ? f->child.job : NULL;
+    if (!type) type = "";
+    if (strcmp(type, "model") == 0)
+        learn_facts(f, message);
+    else if (strcmp(type, "unusable") == 0)
+        learn_unusable(f, message);
+    else if (strcmp(type, "ready") == 0)
+        f->child.ready = true;
+    else if (strcmp(type, "progress") == 0 && j)
+        job_progress(f, j, message);
+    else if (strcmp(type, "preview") == 0 && j)
+        job_preview(f, j, message, bytes);
+    else if (strcmp(type, "done") == 0 && j)
+        job_painted(f, j, json_incref(message));
+    else if (strcmp(type, "failed") == 0 && j)
+        job_refused(f, j, code ? code : "generation_failed", text ? text : "");
+    else if (strcmp(type, "planned") == 0 && ask)
+        plan_arrived(f, ask, json_incref(json_object_get(message, "plan")));
+    json_decref(message);
+    buffer_free(bytes);
+}
+
+void child_read(front *f) {
+    child *c = &f->child;
+    char piece[65536];
+    ssize_t n = 1;
+    while (c->pid && (n = recv(c->socket, piece, sizeof piece, MSG_DONTWAIT)) > 0) {
+        c->heard = steady_seconds();
+        if (!buffer_add(&c->in, piece, (size_t)n)) break;
+        json_t *message;
+        buffer bytes;
+        int got = 0;
+        while (c->pid && (got = wire_take(&c->in, &message, &bytes)) > 0) receive(f, message, &bytes);
+        if (got < 0) {
+            n = 0;
+            break;
+        }
+        if (n < (ssize_t)sizeof piece) break;
+    }
+    if (c->pid && (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR) || c->in.failed)) lose(f);
+}

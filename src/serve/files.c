@@ -1,0 +1,148 @@
+/* files.c: the state folder.
+ *
+ *     jobs.sqlite      jobs, and what is known of the files
+ *     spool/           pictures that the worker is writing
+ *     pictures/        ID.png, ID.jpg or ID.webp; appear by renaming, before their row is committed
+ *     thumbs/          ID.webp
+ *     uploads/         images for jobs, named by the SHA-256 of their bytes */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "measure.h"
+#include "store.h"
+
+static const struct {
+    const char *format, *type, *ending;
+} formats[] = {{"png", "image/png", ".png"}, {"jpeg", "image/jpeg", ".jpg"}, {"webp", "image/webp", ".webp"}};
+
+const char *format_type(const char *format) {
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (strcmp(format, formats[i].format) == 0) return formats[i].type;
+    return "application/octet-stream";
+}
+
+const char *format_ending(const char *format) {
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (strcmp(format, formats[i].format) == 0) return formats[i].ending;
+    return ".bin";
+}
+
+static bool make_folder(const char *path, char *why, size_t size) {
+    char *copy = strdup(path);
+    bool good = copy;
+    for (char *slash = copy; good && slash && (slash = strchr(slash + 1, '/'));) {
+        *slash = 0;
+        good = mkdir(copy, 0700) == 0 || errno == EEXIST;
+        *slash = '/';
+    }
+    good = good && (mkdir(path, 0700) == 0 || errno == EEXIST);
+    if (!good) snprintf(why, size, "%s: cannot be made: %s", path, strerror(errno));
+    free(copy);
+    return good;
+}
+
+char *file_path(const front *f, const char *folder, const char *name, const char *ending) {
+    char *path = NULL;
+    return asprintf(&path, "%s/%s/%s%s", f->state, folder, name, ending) < 0 ? NULL : path;
+}
+
+char *picture_path(const front *f, const picture *p) {
+    return file_path(f, "pictures", p->id, format_ending(p->format));
+}
+
+char *thumb_path(const front *f, const picture *p) { return file_path(f, "thumbs", p->id, ".webp"); }
+
+bool files_open(front *f, char *why, size_t size) {
+    static const char *const folders[] = {"", "/spool", "/pictures", "/thumbs", "/uploads"};
+    char *path = NULL;
+    f->state = strdup(f->options->state);
+    bool good = f->state;
+    for (size_t i = 0; i < sizeof folders / sizeof *folders && good; i++) {
+        good = asprintf(&path, "%s%s", f->state, folders[i]) >= 0 && make_folder(path, why, size);
+        free(path);
+        path = NULL;
+    }
+    if (good) chmod(f->state, 0700);
+    char *resolved = good ? realpath(f->state, NULL) : NULL;
+    if (!resolved) return false;
+    free(f->state);
+    f->state = resolved;
+    if (asprintf(&path, "%s/jobs.sqlite", f->state) < 0) return false;
+    f->store = store_open(path, why, size);
+    free(path);
+    return f->store;
+}
+
+/* Flushes a file to the disk, and moves it. */
+static bool move(char *from, char *to) {
+    int file = from && to ? open(from, O_RDONLY | O_CLOEXEC) : -1;
+    bool good = file >= 0 && fsync(file) == 0 && rename(from, to) == 0;
+    if (file >= 0) close(file);
+    free(from);
+    free(to);
+    return good;
+}
+
+bool files_take(front *f, const picture *p) {
+    return move(file_path(f, "spool", p->id, ".thumb.webp"), thumb_path(f, p)) &&
+           move(file_path(f, "spool", p->id, format_ending(p->format)), picture_path(f, p));
+}
+
+void files_remove(front *f, const picture *p) {
+    char *paths[] = {picture_path(f, p), thumb_path(f, p)};
+    for (int i = 0; i < 2; i++) {
+        if (paths[i]) unlink(paths[i]);
+        free(paths[i]);
+    }
+}
+
+static bool write_file(const char *path, const void *data, size_t size) {
+    char *part = NULL;
+    if (asprintf(&part, "%s.part", path) < 0) return false;
+    int file = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    bool good = file >= 0;
+    for (size_t done = 0; good && done < size;) {
+        ssize_t n = write(file, (const char *)data + done, size - done);
+        good = n > 0 || (n < 0 && errno == EINTR);
+        done += n > 0 ? (size_t)n : 0;
+    }
+    if (file >= 0) close(file);
+    good = good && rename(part, path) == 0;
+    if (!good) unlink(part);
+    free(part);
+    return good;
+}
+
+bool upload_keep(front *f, const void *data, size_t size, char id[65], int64_t *width, int64_t *height, problem *p) {
+    if (size > MOST_UPLOAD)
+        return set_problem(p, 400, "invalid_image", "image", "image: an image may have 50 MB at most");
+    if (!measure_image(data, size, width, height))
+        return set_problem(p, 400, "invalid_image", "image",
+                           "image: it is neither a PNG nor a JPEG nor a WebP picture");
+    if (*width > MOST_INPUT_PIXELS / *height)
+        return set_problem(p, 400, "invalid_image", "image",
+                           "image: %lld x %lld is too large; the most is 50 megapixels", (long long)*width,
+                           (long long)*height);
+    if (disk_is_full(f))
+        return set_problem(p, 507, "insufficient_storage", "", "there is too little space on the disk of the server");
+    hash_hex(data, size, id);
+    char *path = file_path(f, "uploads", id, "");
+    bool good = path && write_file(path, data, size) && store_add_upload(f->store, id, *width, *height);
+    free(path);
+    return good || set_problem(p, 507, "insufficient_storage", "", "the image cannot be stored");
+}
+
+/* Less than 1 GiB free, or 5 %, whichever is less. */
+bool disk_is_full(front *f) {
+    struct statvfs disk;
+    if (statvfs(f->state, &disk) != 0) return false;
+    double left = (double)disk.f_bavail * (double)disk.f_frsize, all = (double)disk.f_blocks * (double)disk.f_frsize;
+    f->no_disk = left < (double)(1 << 30) && left < 0.05 * all;
+    return f->no_disk;
+}

@@ -1,0 +1,126 @@
+/* gallery.c: /api/v1, pictures and uploads. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store.h"
+
+void handle_upload(request *r) {
+    problem p = {.status = 0};
+    char id[65];
+    int64_t width, height;
+    if (!r->body.size) {
+        reply_error(r, 400, "invalid_image", "", "the body is empty; send the bytes of an image");
+        return;
+    }
+    if (upload_keep(r->front, r->body.data, r->body.size, id, &width, &height, &p))
+        reply_json(r, 201,
+                   json_pack("{s:s, s:I, s:I}", "id", id, "width", (json_int_t)width, "height", (json_int_t)height));
+    else
+        reply_problem(r, &p);
+}
+
+/* The picture of the path; false: the answer is set. The caller releases its facts. */
+static bool asked_picture(request *r, picture *p) {
+    bool found = is_id(r->item) && store_find_picture(r->front->store, r->item, p);
+    bool seen = found && (r->who.admin || strcmp(r->who.owner, p->owner) == 0);
+    if (seen && !p->removed) return true;
+    if (found) json_decref(p->facts);
+    if (seen)
+        reply_error(r, 410, "gone", "", "the picture has been removed");
+    else
+        reply_error(r, 404, "not_found", "", "there is no such picture");
+    return false;
+}
+
+static json_t *with_settings(front *f, const picture *p) {
+    json_t *object = picture_json(p);
+    char *text = store_picture_settings(f->store, p);
+    json_t *settings = text ? json_loads(text, 0, NULL) : NULL;
+    free(text);
+    json_object_del(settings, "openai");
+    json_object_del(settings, "n");
+    if (settings) json_object_set_new(settings, "seed", json_integer(p->seed));
+    json_object_set_new(object, "settings", settings ? settings : json_null());
+    return object;
+}
+
+void handle_pictures(request *r) {
+    enum { MOST = 200 };
+    char *limit_text = query_of(r, "limit"), *before = query_of(r, "before"), *search = query_of(r, "q");
+    int limit = limit_text ? atoi(limit_text) : 50;
+    if (limit < 1 || limit > MOST) limit = limit < 1 ? 1 : MOST;
+    picture *found = calloc(MOST, sizeof *found);
+    int n = found ? store_list_pictures(r->front->store, r->who.admin ? NULL : r->who.owner, before,
+                                        search && *search ? search : NULL, limit, found)
+                  : 0;
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++) {
+        json_array_append_new(list, with_settings(r->front, &found[i]));
+        json_decref(found[i].facts);
+    }
+    free(found);
+    free(limit_text);
+    free(before);
+    free(search);
+    reply_json(r, 200, json_pack("{s:o, s:b}", "pictures", list, "more", n == limit));
+}
+
+void handle_picture(request *r) {
+    picture p;
+    if (!asked_picture(r, &p)) return;
+    reply_json(r, 200, with_settings(r->front, &p));
+    json_decref(p.facts);
+}
+
+static void reply_image(request *r, bool thumb) {
+    picture p;
+    char tag[ID_BYTES + 8];
+    if (!asked_picture(r, &p)) return;
+    snprintf(tag, sizeof tag, "\"%s%s\"", p.id, thumb ? "-t" : "");
+    const char *known = header_of(r, "if-none-match");
+    char *path = thumb ? thumb_path(r->front, &p) : picture_path(r->front, &p);
+    if (known && strcmp(known, tag) == 0)
+        reply_empty(r, 304);
+    else
+        reply_file(r, path, thumb ? "image/webp" : format_type(p.format), true);
+    if (r->status < 400) add_header(r, "etag", tag);
+    free(path);
+    json_decref(p.facts);
+}
+
+void handle_picture_file(request *r) { reply_image(r, false); }
+void handle_picture_thumb(request *r) { reply_image(r, true); }
+
+void handle_picture_change(request *r) {
+    picture p;
+    json_t *fields = body_json(r), *pinned = json_object_get(fields, "pinned");
+    if (!fields) return;
+    if (!json_is_boolean(pinned) || json_object_size(fields) != 1)
+        reply_error(r, 400, "invalid_value", "pinned", "the body must be {\"pinned\": true} or {\"pinned\": false}");
+    else if (asked_picture(r, &p)) {
+        p.pinned = json_is_true(pinned);
+        if (store_change_picture(r->front->store, &p))
+            reply_json(r, 200, with_settings(r->front, &p));
+        else
+            reply_error(r, 507, "insufficient_storage", "", "the change cannot be stored");
+        json_decref(p.facts);
+    }
+    json_decref(fields);
+}
+
+void handle_picture_delete(request *r) {
+    picture p;
+    if (!asked_picture(r, &p)) return;
+    p.removed = true;
+    if (store_change_picture(r->front->store, &p)) {
+        job gone = {.n = 0};
+        files_remove(r->front, &p);
+        memcpy(gone.owner, p.owner, sizeof gone.owner);
+        memcpy(gone.id, p.job, sizeof gone.id);
+        native_event(r->front, &gone, "removed", json_pack("{s:s}", "picture", p.id));
+        reply_json(r, 200, json_pack("{s:s, s:b}", "id", p.id, "removed", true));
+    } else
+        reply_error(r, 507, "insufficient_storage", "", "the change cannot be stored");
+    json_decref(p.facts);
+}

@@ -1,0 +1,19 @@
+/* guard.h: who may ask: Host, Origin, keys and sessions. */
+#ifndef LZ_SERVE_GUARD_H
+#define LZ_SERVE_GUARD_H
+
+#include "inside.h"
+
+/* Reads the keys. NULL: why has a sentence. */
+guard *guard_new(const front *f, int port, char *why, size_t size);
+void guard_free(guard *g);
+bool guard_read_keys(guard *g, const char *path, char *why, size_t size); /* also again, on SIGHUP */
+bool guard_has_keys(const guard *g);
+/* Fills r->who, or p. */
+bool guard_check(request *r, problem *p);
+bool guard_origin_is_allowed(const guard *g, const char *origin); /* by --allow-origin */
+/* A session for the key; writes its secret. false: the key is wrong. */
+bool guard_open_session(const request *r, const char *key, char secret[33]);
+void guard_close_session(guard *g, const request *r);
+
+#endif

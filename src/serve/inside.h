@@ -1,0 +1,339 @@
+/* inside.h: what the files of the front share. Everything runs on one thread, so nothing here is locked. */
+#ifndef LZ_SERVE_INSIDE_H
+#define LZ_SERVE_INSIDE_H
+
+#include <jansson.h>
+#include <microhttpd.h>
+
+#include "serve.h"
+#include "text.h"
+
+enum { MOST_PICTURES = 10, OWNER = 96, MOST_FIELD = 128 << 10, MOST_UPLOAD = 50 << 20 };
+#define MOST_INPUT_PIXELS ((int64_t)50000000)
+#define MOST_BODIES ((int64_t)256 << 20) /* bytes of request bodies in memory together */
+
+typedef struct front front;
+typedef struct request request;
+typedef struct stream stream;
+typedef struct store store;
+typedef struct guard guard;
+
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
+
+/* Why a request or a job failed; section "Errors" of docs/server.md lists the codes. */
+typedef struct problem {
+    int status; /* of HTTP; 0: no problem */
+    const char *code;
+    char param[48]; /* the field; "" if none */
+    char text[400];
+} problem;
+/* Fills the problem and returns false. */
+__attribute__((format(printf, 5, 6))) bool set_problem(problem *p, int status, const char *code, const char *param,
+                                                       const char *format, ...);
+json_t *problem_json(const problem *p);      /* {"error": {...}} */
+int problem_status(const char *code);        /* the status of HTTP that belongs to a code */
+bool may_help_again(const char *code);       /* another try may succeed */
+const char *constant_code(const char *code); /* the same text as a constant; "generation_failed" if it is unknown */
+
+/* ---- jobs -------------------------------------------------------------------------------------------------------- */
+
+typedef enum job_state { QUEUED, RUNNING, COMPLETED, FAILED_JOB, CANCELLED } job_state;
+extern const char *const state_names[];
+typedef enum job_source { FROM_OPENAI, FROM_API } job_source;
+extern const char *const source_names[];
+
+typedef struct picture {
+    char id[ID_BYTES], job[ID_BYTES], owner[OWNER];
+    int index;
+    int64_t seed, width, height, bytes;
+    char format[8]; /* png, jpeg, webp */
+    double created;
+    json_t *facts; /* milliseconds, tokens, prompt_cut; owned */
+    bool pinned, removed;
+} picture;
+
+typedef struct job {
+    struct job *next;
+    char id[ID_BYTES], owner[OWNER], body[65]; /* body: hash of the request */
+    job_source source;
+    job_state state;
+    int model;        /* index; -1: it is not offered any more */
+    json_t *settings; /* what was asked, checked; owned */
+    int n;            /* pictures wanted */
+    int64_t seeds[MOST_PICTURES];
+    picture pictures[MOST_PICTURES];
+    int made;
+    double created, started, completed; /* seconds since 1970; 0: not yet */
+    double queued_at, painted_at;       /* steady: when it began to wait, and when the picture was begun */
+    int attempts;                       /* of the current picture */
+    int priority;
+    bool attended;    /* a client waits for it; without one it is cancelled */
+    bool painting;    /* a worker has it */
+    bool over;        /* it was cancelled while a worker has it */
+    const char *code; /* of the error; NULL if there is none */
+    char message[400];
+    /* progress of the current picture */
+    char stage[16];
+    int step, steps;
+    double done;
+    request *waiting; /* requests that are answered when the job ends */
+} job;
+
+typedef struct model {
+    const char *id;
+    bool known, unusable; /* facts are filled; it could not be opened */
+    char family[40], device[128];
+    bool distilled, guidance_built_in;
+    int64_t width, height, token_pixels;
+    int steps, least_images, most_images;
+    double guidance;
+    double pace; /* seconds for a pixel and step, measured; 0: unknown */
+} model;
+
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
+
+typedef struct identity {
+    char owner[OWNER]; /* "key:NAME" or "address:ADDRESS" */
+    bool by_key, admin;
+} identity;
+
+typedef struct route route;
+struct request {
+    front *front;
+    request *next, *before; /* all requests */
+    struct MHD_Connection *connection;
+    int socket;
+    char id[72], method[8], *path, address[64], local[64]; /* local: our address, as in Host */
+    const route *route;
+    char item[65]; /* the part of the path that names an object */
+    identity who;
+    buffer body;
+    int64_t counted; /* bytes of the body in front.bodies */
+    double begun;
+    bool called, suspended, gone;
+    int status;
+    struct MHD_Response *response; /* set when the answer is known; owned */
+    bool cross_origin;             /* other pages may show the answer */
+    char ignored[256], note[64];
+    job *job; /* it waits for this job, or streams its events; NULL: none */
+    request *next_waiting;
+    void (*answer)(request *r, job *j); /* makes the answer when the job has ended */
+    stream *stream;                     /* owned; or NULL */
+    char ask[ID_BYTES];                 /* of a plan that it waits for; or "" */
+};
+
+struct route {
+    const char *method, *path; /* path: ends in a * that stands for an id */
+    void (*handle)(request *r);
+    enum { OPEN = 1, FILES = 2, JSON_BODY = 4, FORM_BODY = 8, RAW_BODY = 16, ADMIN = 32, PAGE = 64 } flags;
+    const char *after; /* what follows the id, such as "/cancel" */
+};
+/* NULL: problem says why, 404 or 405. */
+const route *find_route(request *r, problem *why);
+
+/* http.c. Each of these sets r->response. */
+void reply_json(request *r, int status, json_t *body); /* releases body */
+void reply_problem(request *r, const problem *p);
+__attribute__((format(printf, 5, 6))) void reply_error(request *r, int status, const char *code, const char *param,
+                                                       const char *format, ...);
+void reply_bytes(request *r, int status, const char *type, buffer *data); /* takes the data */
+void reply_file(request *r, const char *path, const char *type, bool immutable);
+void reply_stream(request *r, stream *s); /* takes the stream */
+void reply_empty(request *r, int status);
+void add_header(request *r, const char *name, const char *value);
+const char *header_of(const request *r, const char *name); /* or NULL */
+char *query_of(const request *r, const char *name);        /* decoded, owned; NULL: not there */
+json_t *body_json(request *r);                             /* an object; NULL: the answer is set */
+void note_ignored(request *r, const char *field);
+void wake(request *r); /* the answer is set, the stream has news, or the client is gone: goes on with the request */
+bool http_start(front *f, int listener, char *why, size_t size);
+void http_turn(front *f);    /* does what can be done without waiting */
+int http_timeout(front *f);  /* milliseconds until http_turn must be called; -1: none */
+int http_socket(front *f);   /* becomes readable when http_turn must be called */
+void http_quiesce(front *f); /* accepts no more connections */
+void http_stop(front *f);
+
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
+
+struct stream {
+    stream *next;
+    request *request;
+    job *job; /* whose events it gets; NULL: all jobs of the owner, or none */
+    bool native, ended, with_ids;
+    buffer out, preview; /* preview: an event that the next preview replaces if nobody has read it */
+    size_t sent;
+    double spoke;
+    int partials, passed, partial; /* of OpenAI: previews wanted; those whose step has passed; those sent */
+};
+stream *stream_new(request *r, job *j, bool native);
+void stream_free(front *f, stream *s);
+/* An event; releases data. As a preview it replaces an unread one. */
+void stream_event(stream *s, const char *type, json_t *data, bool preview);
+void stream_end(stream *s);
+void streams_tick(front *f);                                               /* a comment every 10 seconds */
+void native_event(front *f, const job *j, const char *type, json_t *data); /* to all native streams; releases data */
+void native_replay(front *f, stream *s, long long after);                  /* the events after this id that are kept */
+
+/* ---- the front --------------------------------------------------------------------------------------------------- */
+
+typedef struct kept_event {
+    long long id;
+    char owner[OWNER], job[ID_BYTES];
+    char *text; /* owned */
+} kept_event;
+enum { KEPT_EVENTS = 100, OWNERS = 256, BUCKETS = 10 };
+
+typedef struct turn { /* when an owner was served last */
+    char owner[OWNER];
+    uint64_t served;
+} turn;
+
+typedef struct child {
+    int pid, socket; /* 0, -1: none */
+    buffer in, out;
+    bool ready;
+    job *job;      /* that it paints; or NULL */
+    int loaded;    /* index of the model; -1: none */
+    double heard;  /* steady */
+    double again;  /* steady: when it is started again */
+    int deaths;    /* since it last finished a picture */
+    double cancel; /* steady: when a cancel was sent; 0: none */
+} child;
+
+typedef struct histogram {
+    uint64_t counts[BUCKETS];
+    double sum;
+    uint64_t n;
+} histogram;
+
+typedef struct metrics {
+    uint64_t jobs[2][5];   /* by source and final state */
+    uint64_t cancelled[4]; /* by why: client, api, timeout, drain */
+    uint64_t requests, codes[6], restarts, steps, loads, pictures;
+    histogram queue, stages[4];
+} metrics;
+enum { BY_CLIENT, BY_API, BY_TIMEOUT, BY_DRAIN };
+
+struct front {
+    const serve_options *options;
+    store *store;
+    guard *guard;
+    struct MHD_Daemon *daemon;
+    int epoll, signals, listener, n_connections;
+    model models[SERVE_MODELS];
+    int n_models;
+    child child;
+    job *jobs, **jobs_end; /* that wait or run, the oldest first */
+    turn turns[OWNERS];
+    uint64_t clock;
+    int streak; /* pictures in a row with the loaded model, though another was due */
+    double streak_since;
+    request *requests;
+    stream *streams;
+    kept_event events[KEPT_EVENTS];
+    long long last_event;
+    int64_t bodies;
+    metrics metrics;
+    double begun, swept, drain_until;
+    bool draining, paused, ended, no_disk;
+    bool woken;                  /* a request was resumed, so http_turn must be called */
+    char listening[128], *state; /* the address as it is said; owned path */
+    bool loopback;
+};
+
+/* jobs.c */
+job *job_new(front *f, const identity *who, job_source source, json_t *settings); /* takes settings; NULL: no memory */
+bool job_admit(front *f, job *j, const request *r, problem *p);                   /* stores and queues it */
+void job_free(job *j);
+job *job_find(front *f, const char *id); /* among those that wait or run */
+/* Cancels it. why: BY_... */
+void job_cancel(front *f, job *j, int why, const char *code, const char *message);
+void job_fail(front *f, job *j, const char *code, const char *message);
+problem job_problem(const job *j); /* of a job that failed or was cancelled */
+void job_leave(request *r);        /* the request does not wait for its job any more */
+void job_wait(request *r, job *j, void (*answer)(request *, job *));
+void job_forget_child(front *f); /* the worker died */
+void job_preview(front *f, job *j, const json_t *facts, buffer *image);
+void job_progress(front *f, job *j, const json_t *facts);
+void job_painted(front *f, job *j, json_t *facts); /* takes facts */
+void job_refused(front *f, job *j, const char *code, const char *message);
+void jobs_sweep(front *f); /* timeouts, and old files, once a second */
+void jobs_start(front *f); /* gives work to the worker */
+bool jobs_load(front *f);  /* of the time before the last start */
+json_t *job_json(front *f, const job *j);
+json_t *picture_json(const picture *p);
+
+/* queue.c */
+job *queue_next(front *f);                      /* or NULL */
+int queue_position(front *f, const job *j);     /* from 1; 0: it runs */
+int queue_waiting(front *f, const char *owner); /* jobs; NULL: of all */
+double queue_seconds(front *f, const job *j);   /* until it is done; below 0: unknown */
+void queue_learn(front *f, const job *j, double seconds);
+double queue_guess(const front *f, int model, int64_t width, int64_t height, int steps); /* below 0: unknown */
+
+/* child.c */
+void child_tick(front *f); /* starts it if needed, and ends one that is silent */
+void child_read(front *f);
+void child_write(front *f);
+bool child_tell(front *f, json_t *message); /* releases message */
+void child_end(front *f);
+
+/* files.c */
+bool files_open(front *f, char *why, size_t size);
+char *file_path(const front *f, const char *folder, const char *name, const char *ending); /* owned */
+char *picture_path(const front *f, const picture *p);
+char *thumb_path(const front *f, const picture *p);
+bool files_take(front *f, const picture *p); /* moves a finished picture into its place */
+void files_remove(front *f, const picture *p);
+/* Keeps an image, and writes its id to id. */
+bool upload_keep(front *f, const void *data, size_t size, char id[65], int64_t *width, int64_t *height, problem *p);
+bool disk_is_full(front *f);
+const char *format_type(const char *format);   /* "image/png" */
+const char *format_ending(const char *format); /* ".png" */
+
+/* wanted.c: a job's settings from fields */
+json_t *wanted_openai(request *r, json_t *fields, bool edit, problem *p); /* releases fields; NULL: p says why */
+json_t *wanted_native(request *r, json_t *fields, problem *p);
+int wanted_model(front *f, const char *name, bool edit); /* index; -1: there is none */
+
+/* Handlers of routes */
+void handle_models(request *r);
+void handle_model(request *r);
+void handle_generations(request *r);
+void handle_edits(request *r);
+void handle_variations(request *r);
+void handle_about(request *r);
+void handle_jobs_new(request *r);
+void handle_jobs_list(request *r);
+void handle_jobs_clear(request *r);
+void handle_job(request *r);
+void handle_job_cancel(request *r);
+void handle_job_retry(request *r);
+void handle_job_events(request *r);
+void handle_events(request *r);
+void handle_plan(request *r);
+void handle_upload(request *r);
+void handle_pictures(request *r);
+void handle_picture(request *r);
+void handle_picture_file(request *r);
+void handle_picture_thumb(request *r);
+void handle_picture_change(request *r);
+void handle_picture_delete(request *r);
+void handle_session_new(request *r);
+void handle_session_end(request *r);
+void handle_pause(request *r);
+void handle_resume(request *r);
+void handle_health(request *r);
+void handle_ready(request *r);
+void handle_metrics(request *r);
+void handle_page(request *r);
+void handle_file(request *r);
+void plan_arrived(front *f, const char *ask, json_t *plan); /* takes plan */
+void openai_preview(stream *s, const job *j, const json_t *facts, const buffer *image);
+void openai_picture(stream *s, const job *j, const picture *p);
+void openai_ended(stream *s, const job *j);
+bool reply_is_ready(front *f, const char **status);
+
+void say_line(front *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

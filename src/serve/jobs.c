@@ -1,0 +1,500 @@
+/* jobs.c: a job from its request to its end.
+ *
+ * A job is in front.jobs while it waits or runs. The worker may still paint a picture of a job that was cancelled; such
+ * a job is no longer in the list, and belongs to front.child.job until the worker answers. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "store.h"
+
+enum { MOST_DEATHS = 3 };
+const char *const state_names[] = {"queued", "in_progress", "completed", "failed", "cancelled"};
+const char *const source_names[] = {"openai", "api"};
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+static int64_t random_seed(void) {
+    char letters[8];
+    int64_t seed = 0;
+    random_letters(letters, 7);
+    for (int i = 0; i < 7; i++) seed = seed << 5 | (letters[i] >= 'a' ? letters[i] - 'a' : letters[i] - '2' + 26);
+    return seed & 0xffffffff; /* survives JavaScript */
+}
+
+/* "seed" is a number, or a list of one for each picture; without it the seed is drawn now, so that a repeated attempt
+ * paints the same picture. */
+static void choose_seeds(job *j) {
+    json_t *seed = json_object_get(j->settings, "seed"), *n = json_object_get(j->settings, "n");
+    if (json_is_array(seed)) {
+        j->n = (int)json_array_size(seed);
+        for (int i = 0; i < j->n && i < MOST_PICTURES; i++)
+            j->seeds[i] = json_integer_value(json_array_get(seed, (size_t)i));
+        return;
+    }
+    int64_t first = json_is_integer(seed) ? json_integer_value(seed) : random_seed();
+    if (!json_is_integer(seed)) json_object_set_new(j->settings, "seed", json_integer(first));
+    j->n = json_is_integer(n) ? (int)json_integer_value(n) : 1;
+    for (int i = 0; i < j->n; i++) j->seeds[i] = first <= INT64_MAX - i ? first + i : first;
+}
+
+job *job_new(front *f, const identity *who, job_source source, json_t *settings) {
+    job *j = calloc(1, sizeof *j);
+    if (!j) {
+        json_decref(settings);
+        return NULL;
+    }
+    make_id(j->id, "job_");
+    memcpy(j->owner, who->owner, sizeof j->owner);
+    j->source = source;
+    j->settings = settings;
+    j->model = wanted_model(f, json_string_value(json_object_get(settings, "model")), false);
+    j->priority = (int)json_integer_value(json_object_get(settings, "priority"));
+    j->created = wall_seconds();
+    j->queued_at = steady_seconds();
+    j->attempts = 1;
+    choose_seeds(j);
+    return j;
+}
+
+void job_free(job *j) {
+    if (!j) return;
+    for (int i = 0; i < j->made; i++) json_decref(j->pictures[i].facts);
+    json_decref(j->settings);
+    free(j);
+}
+
+static void append(front *f, job *j) {
+    j->next = NULL;
+    *f->jobs_end = j;
+    f->jobs_end = &j->next;
+}
+
+static void unlink_job(front *f, job *j) {
+    job **at = &f->jobs;
+    while (*at && *at != j) at = &(*at)->next;
+    if (!*at) return;
+    *at = j->next;
+    if (f->jobs_end == &j->next) f->jobs_end = at;
+    j->next = NULL;
+}
+
+static void tell_state(front *f, const job *j) { native_event(f, j, "state", job_json(f, j)); }
+
+static bool check_load(front *f, const job *j, problem *p) {
+    const serve_options *o = f->options;
+    if (f->draining) return set_problem(p, 503, "draining", "", "the server is ending and takes no more jobs");
+    if (j->model < 0 || f->models[j->model].unusable)
+        return set_problem(p, 503, "not_ready", "model", "the model cannot be opened; the server's log says why");
+    if (queue_waiting(f, NULL) >= o->queue)
+        return set_problem(p, 429, "queue_full", "", "%lld jobs are waiting, and the queue holds no more",
+                           (long long)o->queue);
+    if (queue_waiting(f, j->owner) >= o->queue_per_key)
+        return set_problem(p, 429, "key_queue_full", "", "%lld of your jobs are waiting, and no more may",
+                           (long long)o->queue_per_key);
+    if (disk_is_full(f))
+        return set_problem(p, 507, "insufficient_storage", "", "there is too little space on the disk of the server");
+    return true;
+}
+
+/* A client that would give up before its picture is made is told so at once. */
+static bool check_wait(front *f, const job *j, const request *r, problem *p) {
+    const char *patience = r ? header_of(r, "x-stainless-read-timeout") : NULL;
+    double most = f->options->queue_timeout, expected = queue_seconds(f, j);
+    if (patience && strtod(patience, NULL) > 0) most = fmin(most, strtod(patience, NULL));
+    if (!j->attended || !(expected > most)) return true;
+    return set_problem(p, 429, "would_wait_too_long", "",
+                       "the picture would take about %.0f s, and the request waits for %.0f s", expected, most);
+}
+
+bool job_admit(front *f, job *j, const request *r, problem *p) {
+    if (!check_load(f, j, p)) return false;
+    append(f, j);
+    if (!check_wait(f, j, r, p)) {
+        unlink_job(f, j);
+        return false;
+    }
+    if (!store_add_job(f->store, j)) {
+        unlink_job(f, j);
+        return set_problem(p, 507, "insufficient_storage", "", "the job cannot be stored");
+    }
+    tell_state(f, j);
+    return true;
+}
+
+job *job_find(front *f, const char *id) {
+    job *j = f->jobs;
+    while (j && strcmp(j->id, id) != 0) j = j->next;
+    return j;
+}
+
+/* ---- waiting ----------------------------------------------------------------------------------------------------- */
+
+void job_wait(request *r, job *j, void (*answer)(request *, job *)) {
+    r->job = j;
+    r->answer = answer;
+    r->next_waiting = j->waiting;
+    j->waiting = r;
+}
+
+void job_leave(request *r) {
+    job *j = r->job;
+    if (!j) return;
+    request **at = &j->waiting;
+    while (*at && *at != r) at = &(*at)->next_waiting;
+    if (*at) *at = r->next_waiting;
+    r->job = NULL;
+    if (r->stream) r->stream->job = NULL;
+    if (j->attended && !j->waiting) job_cancel(r->front, j, BY_CLIENT, "cancelled", "the client went away");
+}
+
+/* Answers everybody who waits for the job. */
+static void answer_all(front *f, job *j) {
+    for (request *r = j->waiting, *next; r; r = next) {
+        next = r->next_waiting;
+        r->job = NULL;
+        if (r->stream) {
+            openai_ended(r->stream, j);
+            r->stream->job = NULL;
+        } else
+            r->answer(r, j);
+        wake(r);
+    }
+    j->waiting = NULL;
+    for (stream *s = f->streams; s; s = s->next)
+        if (s->job == j) {
+            stream_end(s);
+            s->job = NULL;
+        }
+}
+
+/* ---- ending ------------------------------------------------------------------------------------------------------ */
+
+static void end_job(front *f, job *j, job_state state, const char *code, const char *message) {
+    j->state = state;
+    j->code = code;
+    j->completed = wall_seconds();
+    snprintf(j->message, sizeof j->message, "%s", message);
+    f->metrics.jobs[j->source][state]++;
+    store_save_job(f->store, j);
+    tell_state(f, j);
+    answer_all(f, j);
+    unlink_job(f, j);
+    if (f->child.job == j)
+        j->over = true; /* the worker still has it */
+    else
+        job_free(j);
+}
+
+void job_cancel(front *f, job *j, int why, const char *code, const char *message) {
+    bool failed = strcmp(code, "cancelled") != 0;
+    f->metrics.cancelled[why]++;
+    if (f->child.job == j) {
+        child_tell(f, json_pack("{s:s, s:s}", "type", "cancel", "job", j->id));
+        f->child.cancel = steady_seconds();
+    }
+    end_job(f, j, failed ? FAILED_JOB : CANCELLED, code, message);
+}
+
+problem job_problem(const job *j) {
+    problem p;
+    const char *code = j->code ? j->code : "generation_failed";
+    set_problem(&p, problem_status(code), code, "", "%s", j->message);
+    return p;
+}
+
+void job_fail(front *f, job *j, const char *code, const char *message) { end_job(f, j, FAILED_JOB, code, message); }
+
+/* ---- painting ---------------------------------------------------------------------------------------------------- */
+
+/* The path of "upload:ID" or "picture:ID"; owned. NULL: it is gone. */
+static char *image_path(front *f, const char *name) {
+    if (strncmp(name, "upload:", 7) == 0) return file_path(f, "uploads", name + 7, "");
+    picture p = {.facts = NULL};
+    if (strncmp(name, "picture:", 8) != 0 || !store_find_picture(f->store, name + 8, &p)) return NULL;
+    json_decref(p.facts);
+    return picture_path(f, &p);
+}
+
+static json_t *image_paths(front *f, const job *j) {
+    const json_t *names = json_object_get(j->settings, "images");
+    json_t *paths = json_array();
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        char *path = image_path(f, json_string_value(json_array_get(names, i)));
+        json_array_append_new(paths, json_string(path ? path : ""));
+        free(path);
+    }
+    return paths;
+}
+
+static const char *format_of(const job *j) {
+    const char *format = json_string_value(json_object_get(j->settings, "format"));
+    return format ? format : "png";
+}
+
+static bool paint_next(front *f, job *j) {
+    picture *p = &j->pictures[j->made];
+    *p = (picture){.index = j->made, .seed = j->seeds[j->made]};
+    make_id(p->id, "pic_");
+    memcpy(p->job, j->id, sizeof p->job);
+    memcpy(p->owner, j->owner, sizeof p->owner);
+    snprintf(p->format, sizeof p->format, "%s", format_of(j));
+    char *out = file_path(f, "spool", p->id, format_ending(p->format)),
+         *thumb = file_path(f, "spool", p->id, ".thumb.webp");
+    json_t *message = json_pack("{s:s, s:s, s:i, s:I, s:O, s:o, s:s?, s:s?, s:f}", "type", "paint", "job", j->id,
+                                "model", j->model, "seed", (json_int_t)p->seed, "settings", j->settings, "files",
+                                image_paths(f, j), "out", out, "thumb", thumb, "preview_pause",
+                                j->source == FROM_API ? 0.2 : 0.0);
+    free(out);
+    free(thumb);
+    return message && child_tell(f, message);
+}
+
+void jobs_start(front *f) {
+    if (!f->child.ready || f->child.job || f->draining || f->paused) return;
+    job *j = queue_next(f);
+    if (!j) return;
+    bool first = j->state == QUEUED;
+    j->state = RUNNING;
+    j->painting = true;
+    j->painted_at = steady_seconds();
+    *j->stage = 0;
+    j->step = 0;
+    j->done = 0;
+    if (!j->started) j->started = wall_seconds();
+    f->child.job = j;
+    if (first) {
+        double waited = j->painted_at - j->queued_at;
+        static const double limits[] = {0.01, 0.1, 1, 5, 15, 60, 300, 600, 1800};
+        int k = 0;
+        while (k < BUCKETS - 1 && waited > limits[k]) k++;
+        f->metrics.queue.counts[k]++;
+        f->metrics.queue.sum += waited;
+        f->metrics.queue.n++;
+        store_save_job(f->store, j);
+        tell_state(f, j);
+    }
+    if (!paint_next(f, j)) job_fail(f, j, "out_of_memory", "out of memory");
+}
+
+/* The worker has answered. Returns false, and frees the job, if the job had ended before. */
+static bool take_back(front *f, job *j) {
+    f->child.job = NULL;
+    f->child.cancel = 0;
+    j->painting = false;
+    if (!j->over) return true;
+    char *paths[] = {file_path(f, "spool", j->pictures[j->made].id, format_ending(format_of(j))),
+                     file_path(f, "spool", j->pictures[j->made].id, ".thumb.webp")};
+    for (int i = 0; i < 2; i++) {
+        if (paths[i]) unlink(paths[i]);
+        free(paths[i]);
+    }
+    job_free(j);
+    return false;
+}
+
+void job_progress(front *f, job *j, const json_t *facts) {
+    const char *stage = json_string_value(json_object_get(facts, "stage"));
+    if (j->over || !stage) return;
+    snprintf(j->stage, sizeof j->stage, "%s", stage);
+    j->step = (int)json_integer_value(json_object_get(facts, "step"));
+    j->steps = (int)json_integer_value(json_object_get(facts, "steps"));
+    j->done = json_number_value(json_object_get(facts, "done"));
+    double left = queue_seconds(f, j);
+    native_event(f, j, "progress",
+                 json_pack("{s:s, s:i, s:s, s:i, s:i, s:f, s:o}", "id", j->id, "picture", j->made, "stage", j->stage,
+                           "step", j->step, "steps", j->steps, "done", j->done, "eta_seconds",
+                           left < 0 ? json_null() : json_real(left)));
+}
+
+void job_preview(front *f, job *j, const json_t *facts, buffer *image) {
+    if (j->over) return;
+    buffer text = {.data = NULL};
+    for (request *r = j->waiting; r; r = r->next_waiting)
+        if (r->stream) openai_preview(r->stream, j, facts, image);
+    if (j->source == FROM_API && buffer_print(&text, "data:image/jpeg;base64,") &&
+        base64_add(&text, image->data, image->size))
+        native_event(f, j, "preview",
+                     json_pack("{s:s, s:i, s:s}", "id", j->id, "picture", j->made, "image", text.data));
+    buffer_free(&text);
+}
+
+static void count_stages(front *f, const json_t *milliseconds) {
+    static const char *const names[] = {"text", "encode", "denoise", "decode"};
+    static const double limits[] = {0.01, 0.05, 0.25, 1, 3, 10, 30, 100, 300};
+    for (int i = 0; i < 4; i++) {
+        double seconds = json_number_value(json_object_get(milliseconds, names[i])) / 1e3;
+        histogram *h = &f->metrics.stages[i];
+        int k = 0;
+        while (k < BUCKETS - 1 && seconds > limits[k]) k++;
+        h->counts[k]++;
+        h->sum += seconds;
+        h->n++;
+    }
+}
+
+static int64_t file_bytes(const front *f, const picture *p) {
+    struct stat s;
+    char *path = picture_path(f, p);
+    bool found = path && stat(path, &s) == 0;
+    free(path);
+    return found ? s.st_size : 0;
+}
+
+void job_painted(front *f, job *j, json_t *facts) {
+    picture *p = &j->pictures[j->made];
+    f->child.deaths = 0;
+    if (!take_back(f, j)) {
+        json_decref(facts);
+        return;
+    }
+    p->width = json_integer_value(json_object_get(facts, "width"));
+    p->height = json_integer_value(json_object_get(facts, "height"));
+    p->created = wall_seconds();
+    json_object_del(facts, "type");
+    json_object_del(facts, "job");
+    p->facts = facts;
+    bool stored = files_take(f, p);
+    if (stored) p->bytes = file_bytes(f, p);
+    j->made++;
+    f->metrics.pictures++;
+    f->metrics.steps += (uint64_t)json_integer_value(json_object_get(facts, "steps"));
+    count_stages(f, json_object_get(facts, "milliseconds"));
+    queue_learn(f, j, steady_seconds() - j->painted_at);
+    if (!stored || !store_add_picture(f->store, p, j)) {
+        job_fail(f, j, "insufficient_storage", "the picture cannot be stored");
+        return;
+    }
+    native_event(f, j, "picture", json_pack("{s:s, s:o}", "id", j->id, "picture", picture_json(p)));
+    for (request *r = j->waiting; r; r = r->next_waiting)
+        if (r->stream) openai_picture(r->stream, j, p);
+    if (j->made == j->n) end_job(f, j, COMPLETED, NULL, "");
+}
+
+void job_refused(front *f, job *j, const char *code, const char *message) {
+    if (!take_back(f, j)) return;
+    if (strcmp(code, "cancelled") == 0) /* it was cancelled for a reason that is over: paint it again */
+        return;
+    job_fail(f, j, constant_code(code), message);
+}
+
+void job_forget_child(front *f) {
+    job *j = f->child.job;
+    f->child.job = NULL;
+    f->child.cancel = 0;
+    for (request *r = f->requests; r; r = r->next)
+        if (*r->ask) plan_arrived(f, r->ask, NULL);
+    if (!j) return;
+    j->painting = false;
+    *j->stage = 0;
+    if (j->over) {
+        job_free(j);
+        return;
+    }
+    j->attempts++;
+    if (j->attempts > MOST_DEATHS) {
+        job_fail(f, j, "worker_lost", "the process that paints ended three times while it made this picture");
+        return;
+    }
+    store_save_job(f->store, j);
+    tell_state(f, j);
+}
+
+/* ---- after a restart --------------------------------------------------------------------------------------------- */
+
+static void load_one(front *f, job *j) {
+    append(f, j);
+    if (j->attended) { /* its client is gone */
+        end_job(f, j, CANCELLED, "cancelled", "the server was started again, and the client is gone");
+        return;
+    }
+    if (j->state == RUNNING) j->attempts++;
+    if (j->attempts > MOST_DEATHS) {
+        job_fail(f, j, "worker_lost", "the server ended three times while it made this picture");
+        return;
+    }
+    if (j->model < 0) {
+        job_fail(f, j, "model_not_found", "the model of this job is not offered any more");
+        return;
+    }
+    j->state = QUEUED;
+    store_save_job(f->store, j);
+}
+
+bool jobs_load(front *f) { return store_each_live(f, load_one); }
+
+/* ---- once a second ----------------------------------------------------------------------------------------------- */
+
+static bool is_used(front *f, const char *upload) {
+    for (const job *j = f->jobs; j; j = j->next) {
+        const json_t *names = json_object_get(j->settings, "images");
+        for (size_t i = 0; i < json_array_size(names); i++) {
+            const char *name = json_string_value(json_array_get(names, i));
+            if (name && strncmp(name, "upload:", 7) == 0 && strcmp(name + 7, upload) == 0) return true;
+        }
+    }
+    return false;
+}
+
+/* A few each time, so that no request waits for it. */
+static void remove_old(front *f) {
+    picture old[8];
+    char upload[65];
+    double now = wall_seconds();
+    int n = f->options->keep_days ? store_old_pictures(f->store, now - (double)f->options->keep_days * 86400, 8, old)
+                                  : 0;
+    for (int i = 0; i < n; i++) {
+        old[i].removed = true;
+        if (store_change_picture(f->store, &old[i])) files_remove(f, &old[i]);
+        json_decref(old[i].facts);
+    }
+    if (!store_old_upload(f->store, now - 86400, upload) || is_used(f, upload)) return;
+    char *path = file_path(f, "uploads", upload, "");
+    if (store_remove_upload(f->store, upload) && path) unlink(path);
+    free(path);
+}
+
+void jobs_sweep(front *f) {
+    double now = steady_seconds();
+    for (job *j = f->jobs, *next; j; j = next) {
+        next = j->next;
+        if (j->state == QUEUED && j->attended && now - j->queued_at > f->options->queue_timeout)
+            job_cancel(f, j, BY_TIMEOUT, "queue_timeout", "the job waited too long and was given up");
+    }
+    if (now - f->swept > 10) {
+        f->swept = now;
+        remove_old(f);
+        disk_is_full(f);
+    }
+}
+
+/* ---- as JSON ----------------------------------------------------------------------------------------------------- */
+
+static json_t *time_or_null(double seconds) { return seconds > 0 ? json_integer((json_int_t)seconds) : json_null(); }
+
+json_t *picture_json(const picture *p) {
+    json_t *milliseconds = json_object_get(p->facts, "milliseconds");
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:I, s:b, s:O?}", "id", p->id, "job", p->job, "seed",
+                     (json_int_t)p->seed, "width", (json_int_t)p->width, "height", (json_int_t)p->height, "bytes",
+                     (json_int_t)p->bytes, "format", p->format, "created", (json_int_t)p->created, "pinned", p->pinned,
+                     "milliseconds", milliseconds);
+}
+
+json_t *job_json(front *f, const job *j) {
+    json_t *pictures = json_array(), *error = json_null();
+    for (int i = 0; i < j->made; i++)
+        if (!j->pictures[i].removed) json_array_append_new(pictures, picture_json(&j->pictures[i]));
+    if (j->code) error = json_pack("{s:s, s:s}", "code", j->code, "message", j->message);
+    bool live = j->state == QUEUED || j->state == RUNNING;
+    double left = live ? queue_seconds(f, j) : -1;
+    return json_pack(
+        "{s:s, s:s, s:o, s:o, s:o, s:i, s:o, s:o, s:i, s:i, s:i, s:s, s:O, s:o, s:o}", "id", j->id, "status",
+        state_names[j->state], "created", time_or_null(j->created), "started", time_or_null(j->started), "completed",
+        time_or_null(j->completed), "queue_position", live ? queue_position(f, j) : 0, "eta_seconds",
+        left < 0 ? json_null() : json_real(round(left * 10) / 10), "stage",
+        live && *j->stage ? json_string(j->stage) : json_null(), "step", j->step, "steps", j->steps, "attempts",
+        j->attempts, "source", source_names[j->source], "settings", j->settings, "pictures", pictures, "error", error);
+}

@@ -1,0 +1,13 @@
+/* measure.h: what an image in memory is, from its header. */
+#ifndef LZ_SERVE_MEASURE_H
+#define LZ_SERVE_MEASURE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Width and height of a PNG, JPEG or WebP, before its orientation is applied. false: it is none of these, or its header
+ * is damaged. */
+bool measure_image(const void *data, size_t size, int64_t *width, int64_t *height);
+
+#endif

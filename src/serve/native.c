@@ -1,0 +1,319 @@
+/* native.c: /api/v1, jobs. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "guard.h"
+#include "store.h"
+
+static bool may_see(const request *r, const char *owner) { return r->who.admin || strcmp(r->who.owner, owner) == 0; }
+
+/* ---- about ------------------------------------------------------------------------------------------------------- */
+
+void handle_about(request *r) {
+    front *f = r->front;
+    json_t *models = json_array(), *samplers = json_array(), *schedules = json_array();
+    for (int i = 0; i < f->n_models; i++) {
+        const model *m = &f->models[i];
+        json_array_append_new(models,
+                              json_pack("{s:s, s:s, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:i, s:f, s:i, s:i}", "id",
+                                        m->id, "family", m->family, "loaded", f->child.loaded == i, "known", m->known,
+                                        "distilled", m->distilled, "guidance_built_in", m->guidance_built_in, "width",
+                                        (json_int_t)m->width, "height", (json_int_t)m->height, "token_pixels",
+                                        (json_int_t)m->token_pixels, "steps", m->steps, "guidance", m->guidance,
+                                        "least_images", m->least_images, "most_images", m->most_images));
+    }
+    for (int i = 0; lz_sampler_name(i); i++) json_array_append_new(samplers, json_string(lz_sampler_name(i)));
+    for (int i = 0; lz_schedule_name(i); i++) json_array_append_new(schedules, json_string(lz_schedule_name(i)));
+    const char *device = f->child.loaded >= 0 ? f->models[f->child.loaded].device : "";
+    reply_json(r, 200,
+               json_pack("{s:s, s:s, s:b, s:b, s:o, s:o, s:o, s:{s:I, s:I, s:I, s:I, s:I, s:i}, s:[s, s, s], s:[s, s]}",
+                         "version", lz_version(), "device", device, "key_needed", guard_has_keys(f->guard), "admin",
+                         r->who.admin, "models", models, "samplers", samplers, "schedules", schedules, "limits",
+                         "pixels", (json_int_t)f->options->max_pixels, "body", (json_int_t)f->options->max_body,
+                         "input_pixels", (json_int_t)MOST_INPUT_PIXELS, "queue", (json_int_t)f->options->queue,
+                         "queue_per_key", (json_int_t)f->options->queue_per_key, "pictures", MOST_PICTURES, "previews",
+                         "small", "full", "off", "features", "generate", "edit"));
+}
+
+/* ---- jobs -------------------------------------------------------------------------------------------------------- */
+
+static void reply_job(request *r, int status, const job *j) {
+    char location[80];
+    snprintf(location, sizeof location, "/api/v1/jobs/%s", j->id);
+    reply_json(r, status, job_json(r->front, j));
+    if (status == 202) add_header(r, "location", location);
+}
+
+/* The job of the path, alive or from the store (then *owned is set, and the caller frees it). NULL: the answer is
+ * set. */
+static job *asked_job(request *r, job **owned) {
+    *owned = NULL;
+    job *j = is_id(r->item) ? job_find(r->front, r->item) : NULL;
+    if (!j && is_id(r->item)) j = *owned = store_find_job(r->front, r->item);
+    if (j && may_see(r, j->owner)) return j;
+    job_free(*owned);
+    *owned = NULL;
+    reply_error(r, 404, "not_found", "", "there is no such job");
+    return NULL;
+}
+
+/* The job of a repeated request. true: the answer is set. */
+static bool is_repeated(request *r, const char *key, const char *body) {
+    char id[ID_BYTES] = "", before[65] = "";
+    if (!key) return false;
+    store_find_repeat(r->front->store, r->who.owner, key, id, before);
+    if (!*id) return false;
+    if (strcmp(before, body) != 0) {
+        reply_error(r, 422, "idempotency_mismatch", "", "this Idempotency-Key was used with another request");
+        return true;
+    }
+    job *j = job_find(r->front, id), *owned = j ? NULL : store_find_job(r->front, id);
+    if (j || owned) reply_job(r, 202, j ? j : owned);
+    job_free(owned);
+    return j || owned;
+}
+
+static void queue_job(request *r, json_t *settings, const char *key, const char *body) {
+    problem p = {.status = 0};
+    job *j = job_new(r->front, &r->who, FROM_API, settings);
+    if (j) memcpy(j->body, body, sizeof j->body);
+    if (!j)
+        reply_error(r, 500, "out_of_memory", "", "out of memory");
+    else if (!job_admit(r->front, j, r, &p)) {
+        reply_problem(r, &p);
+        job_free(j);
+    } else {
+        if (key) store_add_repeat(r->front->store, r->who.owner, key, j->id, body);
+        reply_job(r, 202, j);
+    }
+}
+
+void handle_jobs_new(request *r) {
+    problem p = {.status = 0};
+    char body[65];
+    const char *key = header_of(r, "idempotency-key");
+    if (key && strlen(key) > 200) {
+        reply_error(r, 400, "invalid_value", "", "Idempotency-Key has more than 200 characters");
+        return;
+    }
+    hash_hex(r->body.data ? r->body.data : "", r->body.size, body);
+    if (is_repeated(r, key, body)) return;
+    json_t *fields = body_json(r), *settings = fields ? wanted_native(r, fields, &p) : NULL;
+    if (settings)
+        queue_job(r, settings, key, body);
+    else if (fields)
+        reply_problem(r, &p);
+}
+
+static int asked_limit(request *r) {
+    char *text = query_of(r, "limit");
+    int limit = text ? atoi(text) : 50;
+    free(text);
+    return limit < 1 ? 1 : limit > 200 ? 200 : limit;
+}
+
+void handle_jobs_list(request *r) {
+    front *f = r->front;
+    job *found[200];
+    char *state = query_of(r, "state"), *after = query_of(r, "after");
+    int limit = asked_limit(r), n = store_list_jobs(f, r->who.admin ? NULL : r->who.owner, state, after, limit, found);
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++) {
+        job *live = job_find(f, found[i]->id);
+        json_array_append_new(list, job_json(f, live ? live : found[i]));
+        job_free(found[i]);
+    }
+    free(state);
+    free(after);
+    reply_json(r, 200, json_pack("{s:o, s:b}", "jobs", list, "more", n == limit));
+}
+
+void handle_jobs_clear(request *r) {
+    char *state = query_of(r, "state");
+    bool queued = state && strcmp(state, "queued") == 0;
+    int n = 0;
+    free(state);
+    if (!queued) {
+        reply_error(r, 400, "invalid_value", "state", "state: only ?state=queued can be cancelled together");
+        return;
+    }
+    for (job *j = r->front->jobs, *next; j; j = next) {
+        next = j->next;
+        if (j->state != QUEUED || !may_see(r, j->owner)) continue;
+        job_cancel(r->front, j, BY_API, "cancelled", "the job was cancelled");
+        n++;
+    }
+    reply_json(r, 200, json_pack("{s:i}", "cancelled", n));
+}
+
+void handle_job(request *r) {
+    job *owned, *j = asked_job(r, &owned);
+    if (j) reply_job(r, 200, j);
+    job_free(owned);
+}
+
+void handle_job_cancel(request *r) {
+    char id[65];
+    job *owned, *j = asked_job(r, &owned);
+    if (j && !owned) {
+        memcpy(id, r->item, sizeof id);
+        job_cancel(r->front, j, BY_API, "cancelled", "the job was cancelled");
+        j = owned = store_find_job(r->front, id);
+    }
+    if (j) reply_job(r, 200, j);
+    job_free(owned);
+}
+
+/* A new job with the settings of one that has ended, and its seeds. */
+void handle_job_retry(request *r) {
+    job *owned, *j = asked_job(r, &owned);
+    if (j && !owned)
+        reply_error(r, 400, "invalid_value", "", "the job has not ended yet");
+    else if (j && j->model < 0)
+        reply_error(r, 404, "model_not_found", "model", "the model of this job is not offered any more");
+    else if (j)
+        queue_job(r, json_deep_copy(j->settings), NULL, j->body);
+    job_free(owned);
+}
+
+/* ---- events ------------------------------------------------------------------------------------------------------ */
+
+static void replay(request *r, stream *s) {
+    const char *last = header_of(r, "last-event-id");
+    if (last && *last && strspn(last, "0123456789") == strlen(last) && strlen(last) < 18)
+        native_replay(r->front, s, strtoll(last, NULL, 10));
+}
+
+void handle_job_events(request *r) {
+    job *owned, *j = asked_job(r, &owned);
+    stream *s = j ? stream_new(r, owned ? NULL : j, true) : NULL;
+    if (s) {
+        reply_stream(r, s);
+        stream_event(s, "state", job_json(r->front, j), false);
+        if (owned)
+            stream_end(s);
+        else
+            replay(r, s);
+    } else if (j)
+        reply_error(r, 500, "out_of_memory", "", "out of memory");
+    job_free(owned);
+}
+
+void handle_events(request *r) {
+    stream *s = stream_new(r, NULL, true);
+    if (!s) {
+        reply_error(r, 500, "out_of_memory", "", "out of memory");
+        return;
+    }
+    reply_stream(r, s);
+    stream_event(s, "hello", json_pack("{s:s, s:i}", "version", lz_version(), "waiting", queue_waiting(r->front, NULL)),
+                 false);
+    replay(r, s);
+}
+
+/* ---- plans ------------------------------------------------------------------------------------------------------- */
+
+/* The sizes of the images, which are all that a plan needs of them. */
+static json_t *image_sizes(request *r, const json_t *settings) {
+    const json_t *names = json_object_get(settings, "images");
+    json_t *sizes = json_array();
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        const char *name = json_string_value(json_array_get(names, i)), *id = strchr(name, ':') + 1;
+        picture p = {.facts = NULL};
+        int64_t width = 0, height = 0;
+        if (*name == 'u')
+            store_find_upload(r->front->store, id, &width, &height);
+        else if (store_find_picture(r->front->store, id, &p)) {
+            width = p.width;
+            height = p.height;
+            json_decref(p.facts);
+        }
+        json_array_append_new(sizes, json_pack("[I, I]", (json_int_t)width, (json_int_t)height));
+    }
+    return sizes;
+}
+
+void handle_plan(request *r) {
+    problem p = {.status = 0};
+    front *f = r->front;
+    json_t *fields = body_json(r);
+    if (!fields) return;
+    if (!json_object_get(fields, "prompt")) json_object_set_new(fields, "prompt", json_string("a picture"));
+    json_t *settings = wanted_native(r, fields, &p);
+    if (!settings) {
+        reply_problem(r, &p);
+        return;
+    }
+    int index = wanted_model(f, json_string_value(json_object_get(settings, "model")), false);
+    json_object_set_new(settings, "image_sizes", image_sizes(r, settings));
+    make_id(r->ask, "ask_");
+    if (f->child.ready && child_tell(f, json_pack("{s:s, s:s, s:i, s:O}", "type", "plan", "ask", r->ask, "model", index,
+                                                  "settings", settings)))
+        snprintf(r->item, sizeof r->item, "%d", index);
+    else {
+        *r->ask = 0;
+        reply_error(r, 503, "not_ready", "", "no model is loaded yet");
+    }
+    json_decref(settings);
+}
+
+void plan_arrived(front *f, const char *ask, json_t *plan) {
+    request *r = f->requests;
+    while (r && strcmp(r->ask, ask) != 0) r = r->next;
+    if (!r) {
+        json_decref(plan);
+        return;
+    }
+    *r->ask = 0;
+    const char *code = json_string_value(json_object_get(plan, "code"));
+    const char *message = json_string_value(json_object_get(plan, "message"));
+    if (!plan || code)
+        reply_error(r, plan ? problem_status(code) : 503, plan ? constant_code(code) : "not_ready", "", "%s",
+                    message ? message : "the worker ended");
+    else {
+        double seconds = queue_guess(f, atoi(r->item), json_integer_value(json_object_get(plan, "width")),
+                                     json_integer_value(json_object_get(plan, "height")),
+                                     (int)json_integer_value(json_object_get(plan, "steps")));
+        json_object_set_new(plan, "seconds", seconds < 0 ? json_null() : json_real(seconds));
+        reply_json(r, 200, json_incref(plan));
+    }
+    json_decref(plan);
+    wake(r);
+}
+
+/* ---- the queue and sessions -------------------------------------------------------------------------------------- */
+
+static void set_pause(request *r, bool paused) {
+    r->front->paused = paused;
+    reply_json(r, 200, json_pack("{s:b}", "paused", paused));
+}
+
+void handle_pause(request *r) { set_pause(r, true); }
+void handle_resume(request *r) { set_pause(r, false); }
+
+void handle_session_new(request *r) {
+    char secret[33], cookie[160];
+    const char *public = r->front->options->public_url;
+    json_t *fields = body_json(r);
+    const char *key = json_string_value(json_object_get(fields, "key"));
+    if (!fields) return;
+    if (!guard_has_keys(r->front->guard))
+        reply_json(r, 200, json_pack("{s:b}", "key_needed", false));
+    else if (!key || !guard_open_session(r, key, secret))
+        reply_error(r, 401, "invalid_api_key", "key", "the key is wrong");
+    else {
+        bool secure = public && strncmp(public, "https:", 6) == 0;
+        snprintf(cookie, sizeof cookie, "lazuli_session=%s; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict%s", secret,
+                 secure ? "; Secure" : "");
+        reply_json(r, 200, json_pack("{s:b}", "key_needed", true));
+        add_header(r, "set-cookie", cookie);
+    }
+    json_decref(fields);
+}
+
+void handle_session_end(request *r) {
+    guard_close_session(r->front->guard, r);
+    reply_json(r, 200, json_object());
+    add_header(r, "set-cookie", "lazuli_session=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict");
+}

@@ -1,0 +1,313 @@
+/* openai.c: the Images API of OpenAI. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "store.h"
+
+enum { ADDRESS_SECONDS = 3600 };
+
+static const char *text_of(const json_t *o, const char *key) {
+    const char *text = json_string_value(json_object_get(o, key));
+    return text ? text : "";
+}
+
+/* ---- models ------------------------------------------------------------------------------------------------------ */
+
+static json_t *model_json(front *f, int index) {
+    const model *m = &f->models[index];
+    json_t *can = json_pack("[s]", "generate");
+    if (m->most_images) json_array_append_new(can, json_string("edit"));
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o, s:b}", "id", m->id, "object", "model", "created",
+                     (json_int_t)f->begun, "owned_by", "lazuli", "family", m->family, "capabilities", can, "loaded",
+                     f->child.loaded == index);
+}
+
+void handle_models(request *r) {
+    json_t *list = json_array();
+    for (int i = 0; i < r->front->n_models; i++) json_array_append_new(list, model_json(r->front, i));
+    reply_json(r, 200, json_pack("{s:s, s:o}", "object", "list", "data", list));
+}
+
+void handle_model(request *r) {
+    for (int i = 0; i < r->front->n_models; i++)
+        if (strcmp(r->front->models[i].id, r->item) == 0) {
+            reply_json(r, 200, model_json(r->front, i));
+            return;
+        }
+    reply_error(r, 404, "model_not_found", "model", "there is no model '%s'; GET /v1/models lists them", r->item);
+}
+
+void handle_variations(request *r) {
+    reply_error(r, 404, "not_found", "", "variations are not offered; /v1/images/edits makes a picture from another");
+}
+
+/* ---- answers ----------------------------------------------------------------------------------------------------- */
+
+/* Adds a file in base64. */
+static bool add_file(buffer *to, const char *path) {
+    buffer data = {.data = NULL};
+    char piece[65536];
+    int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    ssize_t n = -1;
+    while (file >= 0 && (n = read(file, piece, sizeof piece)) > 0) buffer_add(&data, piece, (size_t)n);
+    if (file >= 0) close(file);
+    bool good = n == 0 && !data.failed && base64_add(to, data.data, data.size);
+    buffer_free(&data);
+    return good;
+}
+
+static bool add_picture(front *f, buffer *to, const picture *p) {
+    char *path = picture_path(f, p);
+    bool good = add_file(to, path);
+    free(path);
+    return good;
+}
+
+/* The address of a picture, for an hour. */
+static bool add_address(request *r, buffer *to, const picture *p) {
+    char name[33];
+    const char *host = header_of(r, "host"), *base = r->front->options->public_url;
+    random_letters(name, 32);
+    if (!store_add_address(r->front->store, name, p->id, wall_seconds() + ADDRESS_SECONDS)) return false;
+    size_t n = base ? strlen(base) : 0;
+    while (n && base[n - 1] == '/') n--;
+    if (base) return buffer_print(to, "%.*s/files/%s%s", (int)n, base, name, format_ending(p->format));
+    return buffer_print(to, "http://%s/files/%s%s", host ? host : "localhost", name, format_ending(p->format));
+}
+
+/* "usage" of pictures; n of them. */
+static bool add_usage(buffer *to, const picture *pictures, int n) {
+    long long text = 0, images = 0, out = 0;
+    for (int i = 0; i < n; i++) {
+        const json_t *facts = pictures[i].facts;
+        if (i == 0) text = json_integer_value(json_object_get(facts, "text_tokens"));
+        if (i == 0) images = json_integer_value(json_object_get(facts, "image_tokens"));
+        out += json_integer_value(json_object_get(facts, "output_tokens"));
+    }
+    return buffer_print(
+        to,
+        "\"usage\":{\"input_tokens\":%lld,\"input_tokens_details\":{\"text_tokens\":%lld,"
+        "\"image_tokens\":%lld},\"output_tokens\":%lld,\"output_tokens_details\":{\"image_tokens\":%lld,"
+        "\"text_tokens\":0},\"total_tokens\":%lld}",
+        text + images, text, images, out, out, text + images + out);
+}
+
+static const char *told_quality(const json_t *answer, bool in_event) {
+    const char *quality = text_of(answer, "quality");
+    return strcmp(quality, "auto") == 0 && !in_event ? "high" : quality;
+}
+
+static void answer_file(request *r, const picture *p) {
+    char *path = picture_path(r->front, p);
+    reply_file(r, path, format_type(p->format), false);
+    free(path);
+}
+
+static void answer_pictures(request *r, const job *j) {
+    const json_t *answer = json_object_get(j->settings, "openai");
+    bool url = strcmp(text_of(answer, "response_format"), "url") == 0, good = true;
+    buffer b = {.data = NULL};
+    for (int i = 0; i < j->made; i++)
+        if (json_is_true(json_object_get(j->pictures[i].facts, "prompt_cut")))
+            snprintf(r->note, sizeof r->note, "prompt_cut");
+    if (strcmp(text_of(answer, "response_format"), "file") == 0) {
+        answer_file(r, &j->pictures[0]);
+        return;
+    }
+    const picture *first = &j->pictures[0];
+    buffer_print(&b,
+                 "{\"created\":%lld,\"background\":\"opaque\",\"output_format\":\"%s\",\"quality\":\"%s\",\"size\":\"%"
+                 "lldx%lld\",\"data\":[",
+                 (long long)j->completed, first->format, told_quality(answer, false), (long long)first->width,
+                 (long long)first->height);
+    for (int i = 0; i < j->made; i++) {
+        buffer_print(&b, "%s{\"%s\":\"", i ? "," : "", url ? "url" : "b64_json");
+        good = good && (url ? add_address(r, &b, &j->pictures[i]) : add_picture(r->front, &b, &j->pictures[i]));
+        buffer_print(&b, "\",\"seed\":%lld}", (long long)j->pictures[i].seed);
+    }
+    buffer_print(&b, "],");
+    add_usage(&b, j->pictures, j->made);
+    buffer_print(&b, "}");
+    if (good && !b.failed) {
+        reply_bytes(r, 200, "application/json", &b);
+        add_header(r, "cache-control", "no-store");
+    } else
+        reply_error(r, 410, "gone", "", "the picture has been removed");
+    buffer_free(&b);
+}
+
+static void answer_job(request *r, job *j) {
+    if (j->state == COMPLETED) {
+        answer_pictures(r, j);
+        return;
+    }
+    problem p = job_problem(j);
+    reply_problem(r, &p);
+}
+
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
+
+static const char *event_name(const job *j, bool completed) {
+    bool edit = json_is_true(json_object_get(json_object_get(j->settings, "openai"), "edit"));
+    return completed ? edit ? "image_edit.completed" : "image_generation.completed"
+           : edit    ? "image_edit.partial_image"
+                     : "image_generation.partial_image";
+}
+
+static json_t *event_json(const job *j, const char *type, const char *base64, int64_t width, int64_t height,
+                          const char *format) {
+    const json_t *answer = json_object_get(j->settings, "openai");
+    char size[48];
+    snprintf(size, sizeof size, "%lldx%lld", (long long)width, (long long)height);
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:s}", "type", type, "b64_json", base64, "created_at",
+                     (json_int_t)wall_seconds(), "size", size, "quality", told_quality(answer, true), "background",
+                     "opaque", "output_format", format);
+}
+
+/* Previews are sent after the steps ceil(i * steps / (wanted + 1)), i = 1, 2, ... */
+void openai_preview(stream *s, const job *j, const json_t *facts, const buffer *image) {
+    int64_t step = json_integer_value(json_object_get(facts, "step")),
+            steps = json_integer_value(json_object_get(facts, "steps"));
+    int due = 0;
+    while (due < s->partials && ((due + 1) * steps + s->partials) / (s->partials + 1) <= step) due++;
+    if (due <= s->passed || step >= steps) return; /* the last step is the picture itself */
+    s->passed = due;
+    buffer text = {.data = NULL};
+    if (!base64_add(&text, image->data, image->size)) return;
+    json_t *event = event_json(j, event_name(j, false), text.data, json_integer_value(json_object_get(facts, "width")),
+                               json_integer_value(json_object_get(facts, "height")), "jpeg");
+    json_object_set_new(event, "partial_image_index", json_integer(s->partial++));
+    if (j->n > 1) json_object_set_new(event, "image_index", json_integer(j->made));
+    stream_event(s, event_name(j, false), event, true);
+    buffer_free(&text);
+}
+
+void openai_picture(stream *s, const job *j, const picture *p) {
+    buffer text = {.data = NULL}, usage = {.data = NULL};
+    s->passed = s->partial = 0;
+    if (add_picture(s->request->front, &text, p) && buffer_print(&usage, "{") && add_usage(&usage, p, 1) &&
+        buffer_print(&usage, "}")) {
+        json_t *event = event_json(j, event_name(j, true), text.data, p->width, p->height, p->format);
+        json_t *tokens = json_loads(usage.data, 0, NULL);
+        json_object_update(event, tokens);
+        json_decref(tokens);
+        if (j->n > 1) json_object_set_new(event, "image_index", json_integer(p->index));
+        stream_event(s, event_name(j, true), event, false);
+    }
+    buffer_free(&text);
+    buffer_free(&usage);
+}
+
+void openai_ended(stream *s, const job *j) {
+    if (j->state != COMPLETED) {
+        problem p = job_problem(j);
+        stream_event(s, "error", problem_json(&p), false);
+    }
+    stream_end(s);
+}
+
+/* ---- jobs -------------------------------------------------------------------------------------------------------- */
+
+static void attend(request *r, job *j) {
+    const json_t *answer = json_object_get(j->settings, "openai");
+    if (json_is_true(json_object_get(answer, "stream"))) {
+        stream *s = stream_new(r, j, false);
+        if (!s) {
+            reply_error(r, 500, "out_of_memory", "", "out of memory");
+            return;
+        }
+        s->partials = (int)json_integer_value(json_object_get(answer, "partial_images"));
+        reply_stream(r, s);
+    }
+    job_wait(r, j, answer_job);
+}
+
+/* A client that repeats a request whose answer it did not get. */
+static bool join(request *r, const char *body, problem *p) {
+    front *f = r->front;
+    const char *key = header_of(r, "idempotency-key"), *count = header_of(r, "x-stainless-retry-count");
+    char id[ID_BYTES] = "", before[65] = "";
+    if (key && strlen(key) > 200)
+        return !set_problem(p, 400, "invalid_value", "", "Idempotency-Key has more than 200 characters");
+    if (key) store_find_repeat(f->store, r->who.owner, key, id, before);
+    if (*id && strcmp(before, body) != 0)
+        return !set_problem(p, 422, "idempotency_mismatch", "", "this Idempotency-Key was used with another request");
+    job *found = *id ? job_find(f, id) : NULL;
+    for (job *j = f->jobs; j && !*id && count && atoi(count) > 0; j = j->next)
+        if (strcmp(j->owner, r->who.owner) == 0 && strcmp(j->body, body) == 0) found = j;
+    if (found) {
+        attend(r, found);
+        return true;
+    }
+    job *ended = *id ? store_find_job(f, id) : NULL;
+    if (!ended) return false;
+    bool again = ended->state == CANCELLED; /* the client left, and wants it after all */
+    if (!again) answer_job(r, ended);
+    job_free(ended);
+    return !again;
+}
+
+static void make(request *r, json_t *fields, bool edit) {
+    problem p = {.status = 0};
+    char body[65];
+    const char *key = header_of(r, "idempotency-key");
+    json_t *settings = wanted_openai(r, fields, edit, &p);
+    if (!settings) {
+        reply_problem(r, &p);
+        return;
+    }
+    hash_hex(r->body.data ? r->body.data : "", r->body.size, body);
+    if (join(r, body, &p)) {
+        if (p.status) reply_problem(r, &p);
+        json_decref(settings);
+        return;
+    }
+    job *j = job_new(r->front, &r->who, FROM_OPENAI, settings);
+    if (!j) {
+        reply_error(r, 500, "out_of_memory", "", "out of memory");
+        return;
+    }
+    memcpy(j->body, body, sizeof body);
+    j->attended = true;
+    if (!job_admit(r->front, j, r, &p)) {
+        reply_problem(r, &p);
+        job_free(j);
+        return;
+    }
+    if (key) store_add_repeat(r->front->store, r->who.owner, key, j->id, body);
+    attend(r, j);
+}
+
+void handle_generations(request *r) {
+    json_t *fields = body_json(r);
+    if (fields) make(r, fields, false);
+}
+
+void handle_edits(request *r) {
+    const char *type = header_of(r, "content-type");
+    bool form = type && (*type == 'm' || *type == 'M');
+    json_t *fields = form ? NULL : body_json(r);
+    if (fields || form) make(r, fields, true);
+}
+
+/* ---- addresses --------------------------------------------------------------------------------------------------- */
+
+void handle_file(request *r) {
+    char name[65], id[ID_BYTES] = "";
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(r->item, "."), r->item);
+    int found = is_id(name) ? store_find_address(r->front->store, name, id) : 0;
+    picture p = {.facts = NULL};
+    if (!found || (found > 0 && !store_find_picture(r->front->store, id, &p))) {
+        reply_error(r, 404, "not_found", "", "there is no such picture");
+        return;
+    }
+    r->cross_origin = true;
+    if (found < 0 || p.removed)
+        reply_error(r, 410, "gone", "", "the address of this picture is not valid any more");
+    else
+        answer_file(r, &p);
+    json_decref(p.facts);
+}

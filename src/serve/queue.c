@@ -1,0 +1,125 @@
+/* queue.c: the order of jobs. A picture is the unit: the owners of waiting jobs take turns, picture by picture, and the
+ * jobs of one owner come in the order of their priority and arrival. A job whose model is loaded may go first, for at
+ * most 8 pictures or 60 seconds, because loading a model takes time. */
+#include <math.h>
+#include <string.h>
+
+#include "inside.h"
+
+enum { STREAK = 8, STREAK_SECONDS = 60 };
+
+static bool waits(const job *j) { return j->state == QUEUED || (j->state == RUNNING && !j->painting && !j->over); }
+
+/* The turn of an owner. If the table is full, the owner that was served longest ago and has no job is forgotten. */
+static turn *turn_of(front *f, const char *owner) {
+    turn *oldest = &f->turns[0];
+    for (int i = 0; i < OWNERS; i++) {
+        turn *t = &f->turns[i];
+        if (strcmp(t->owner, owner) == 0) return t;
+        if (!*t->owner || (*oldest->owner && t->served < oldest->served)) oldest = t;
+    }
+    *oldest = (turn){.served = 0};
+    memcpy(oldest->owner, owner, strnlen(owner, OWNER - 1));
+    return oldest;
+}
+
+/* Does a come before b, of the same owner? */
+static bool is_before(const job *a, const job *b) { return !b || a->priority > b->priority; }
+
+/* The next job; only of this model, unless it is negative. */
+static job *choose(front *f, int index) {
+    job *best = NULL;
+    for (job *j = f->jobs; j; j = j->next) { /* the oldest come first */
+        if (!waits(j) || (index >= 0 && j->model != index)) continue;
+        if (!best) {
+            best = j;
+            continue;
+        }
+        uint64_t mine = turn_of(f, j->owner)->served, other = turn_of(f, best->owner)->served;
+        bool same = strcmp(j->owner, best->owner) == 0;
+        if (same ? is_before(j, best) : mine < other) best = j;
+    }
+    return best;
+}
+
+job *queue_next(front *f) {
+    job *due = choose(f, -1), *loaded = f->child.loaded >= 0 ? choose(f, f->child.loaded) : NULL;
+    double now = steady_seconds();
+    bool other = due && loaded && due->model != f->child.loaded;
+    if (!other) f->streak = 0;
+    if (other && !f->streak) f->streak_since = now;
+    if (other && ++f->streak <= STREAK && now - f->streak_since < STREAK_SECONDS)
+        due = loaded;
+    else if (other)
+        f->streak = 0;
+    if (due) turn_of(f, due->owner)->served = ++f->clock;
+    return due;
+}
+
+int queue_waiting(front *f, const char *owner) {
+    int n = 0;
+    for (const job *j = f->jobs; j; j = j->next) n += j->state == QUEUED && (!owner || strcmp(j->owner, owner) == 0);
+    return n;
+}
+
+/* The jobs of other owners that come first are as many as those of this owner before it, and one more if their turn
+ * comes earlier. */
+int queue_position(front *f, const job *j) {
+    if (j->state != QUEUED) return 0;
+    int mine = 0, all = 0;
+    for (const job *k = f->jobs; k && k != j; k = k->next)
+        mine += k->state == QUEUED && strcmp(k->owner, j->owner) == 0;
+    for (const job *k = f->jobs; k; k = k->next) {
+        if (k->state != QUEUED || k == j) continue;
+        if (strcmp(k->owner, j->owner) == 0) continue;
+        int rank = 0;
+        for (const job *m = f->jobs; m != k; m = m->next) rank += m->state == QUEUED && strcmp(m->owner, k->owner) == 0;
+        uint64_t theirs = turn_of(f, k->owner)->served, ours = turn_of(f, j->owner)->served;
+        all += rank < mine || (rank == mine && theirs < ours);
+    }
+    return 1 + mine + all;
+}
+
+/* Pixels times steps of a picture. */
+static double work_of(const front *f, const job *j) {
+    const model *m = j->model >= 0 ? &f->models[j->model] : NULL;
+    int64_t width = json_integer_value(json_object_get(j->settings, "width"));
+    int64_t height = json_integer_value(json_object_get(j->settings, "height"));
+    int64_t steps = json_integer_value(json_object_get(j->settings, "steps"));
+    if (!width) width = m ? m->width : 1024;
+    if (!height) height = m ? m->height : 1024;
+    if (!steps) steps = m ? m->steps : 4;
+    return (double)width * (double)height * (double)(steps + 1); /* the text and the decoding count as a step */
+}
+
+void queue_learn(front *f, const job *j, double seconds) {
+    if (j->model < 0) return;
+    double pace = seconds / work_of(f, j), *known = &f->models[j->model].pace;
+    *known = *known > 0 ? 0.7 * *known + 0.3 * pace : pace;
+}
+
+double queue_guess(const front *f, int index, int64_t width, int64_t height, int steps) {
+    double pace = f->models[index].pace;
+    return pace > 0 ? pace * (double)width * (double)height * (steps + 1) : -1;
+}
+
+/* Seconds of the pictures that are left; below 0: unknown. */
+static double left(front *f, const job *j) {
+    double pace = j->model >= 0 ? f->models[j->model].pace : 0, all = pace * work_of(f, j) * (j->n - j->made);
+    if (!(pace > 0)) return -1;
+    double spent = j->painting ? steady_seconds() - j->painted_at : 0;
+    return fmax(all - spent, 0.05 * all);
+}
+
+double queue_seconds(front *f, const job *j) {
+    double all = left(f, j);
+    int position = queue_position(f, j);
+    if (all < 0) return -1;
+    for (job *k = f->jobs; k && position; k = k->next) {
+        if (k == j || (k->state == QUEUED && queue_position(f, k) > position)) continue;
+        double other = k->state == QUEUED || k->state == RUNNING ? left(f, k) : 0;
+        if (other < 0) return -1;
+        all += other;
+    }
+    return all;
+}

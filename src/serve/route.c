@@ -1,0 +1,83 @@
+/* route.c: the table of paths. /v1 may be left out, and a slash at the end is ignored. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inside.h"
+
+#define API "/api/v1"
+
+static const route routes[] = {
+    {"GET", "/", handle_page, PAGE, ""},
+    {"GET", "/healthz", handle_health, OPEN, ""},
+    {"GET", "/readyz", handle_ready, OPEN, ""},
+    {"GET", "/health", handle_ready, OPEN, ""},
+    {"GET", "/metrics", handle_metrics, OPEN, ""},
+    {"GET", "/files/*", handle_file, FILES, ""},
+    {"GET", "/v1/models", handle_models, 0, ""},
+    {"GET", "/v1/models/*", handle_model, 0, ""},
+    {"POST", "/v1/images/generations", handle_generations, JSON_BODY, ""},
+    {"POST", "/v1/images/edits", handle_edits, JSON_BODY | FORM_BODY, ""},
+    {"POST", "/v1/images/variations", handle_variations, JSON_BODY | FORM_BODY, ""},
+    {"GET", API "/about", handle_about, 0, ""},
+    {"POST", API "/jobs", handle_jobs_new, JSON_BODY, ""},
+    {"GET", API "/jobs", handle_jobs_list, 0, ""},
+    {"DELETE", API "/jobs", handle_jobs_clear, 0, ""},
+    {"GET", API "/jobs/*", handle_job, 0, ""},
+    {"POST", API "/jobs/*", handle_job_cancel, JSON_BODY, "/cancel"},
+    {"POST", API "/jobs/*", handle_job_retry, JSON_BODY, "/retry"},
+    {"GET", API "/jobs/*", handle_job_events, 0, "/events"},
+    {"GET", API "/events", handle_events, 0, ""},
+    {"POST", API "/plan", handle_plan, JSON_BODY, ""},
+    {"POST", API "/uploads", handle_upload, RAW_BODY, ""},
+    {"GET", API "/pictures", handle_pictures, 0, ""},
+    {"GET", API "/pictures/*", handle_picture, 0, ""},
+    {"GET", API "/pictures/*", handle_picture_file, 0, "/file"},
+    {"GET", API "/pictures/*", handle_picture_thumb, 0, "/thumb"},
+    {"PUT", API "/pictures/*", handle_picture_change, JSON_BODY, ""},
+    {"DELETE", API "/pictures/*", handle_picture_delete, 0, ""},
+    {"POST", API "/session", handle_session_new, OPEN | JSON_BODY, ""},
+    {"DELETE", API "/session", handle_session_end, OPEN, ""},
+    {"POST", API "/queue/pause", handle_pause, ADMIN | JSON_BODY, ""},
+    {"POST", API "/queue/resume", handle_resume, ADMIN | JSON_BODY, ""},
+};
+enum { ROUTES = sizeof routes / sizeof *routes };
+
+/* Does the path fit? item gets what stands for the *. */
+static bool fits(const route *t, const char *path, char item[65]) {
+    size_t n = strlen(t->path), length = strlen(path);
+    if (t->path[n - 1] != '*') return strcmp(t->path, path) == 0;
+    n--;
+    if (strncmp(t->path, path, n) != 0) return false;
+    size_t id = strspn(path + n, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+    if (id < 1 || id > 64 || n + id > length || strcmp(path + n + id, t->after) != 0) return false;
+    memcpy(item, path + n, id);
+    item[id] = 0;
+    return true;
+}
+
+static const route *look(request *r, const char *path, char *allowed, size_t size) {
+    const char *method = strcmp(r->method, "HEAD") == 0 ? "GET" : r->method;
+    for (int i = 0; i < ROUTES; i++) {
+        if (!fits(&routes[i], path, r->item)) continue;
+        if (strcmp(routes[i].method, method) == 0) return &routes[i];
+        size_t used = strlen(allowed);
+        snprintf(allowed + used, size - used, "%s%s", used ? ", " : "", routes[i].method);
+    }
+    return NULL;
+}
+
+const route *find_route(request *r, problem *why) {
+    char allowed[48] = "", *path = NULL;
+    size_t n = strlen(r->path);
+    bool slash = n > 1 && r->path[n - 1] == '/';
+    if (asprintf(&path, "/v1%.*s", (int)(slash ? n - 1 : n), r->path) < 0) path = NULL;
+    const route *found = path ? look(r, path + 3, allowed, sizeof allowed) : NULL;
+    if (path && !found && !*allowed) found = look(r, path, allowed, sizeof allowed);
+    free(path);
+    if (!found && *allowed)
+        set_problem(why, 405, "method_not_allowed", allowed, "this path takes %s", allowed);
+    else if (!found)
+        set_problem(why, 404, "not_found", "", "there is no such path; / lists those that there are");
+    return found;
+}

@@ -1,0 +1,65 @@
+/* serve.h: pictures over HTTP, for the command line. docs/server.md is the manual.
+ *
+ *   front.c      the event loop: HTTP, the worker, signals, timers        http.c      requests and answers, on libmicrohttpd
+ *   route.c      the table of paths                                       guard.c     Host, Origin, keys, sessions
+ *   openai.c     /v1: requests to jobs, jobs to answers                   native.c    /api/v1
+ *   fields.c     fields of a request, checked                             wanted.c    the settings of a job
+ *   jobs.c       a job from its request to its end                        queue.c     the order of jobs
+ *   store.c      jobs, pictures and uploads in SQLite                     files.c     pictures and uploads on the disk
+ *   sse.c        streams of events                                        health.c    /healthz, /readyz, /metrics
+ *   child.c      starting and watching the worker                         worker.c    the worker process
+ *   wire.c       messages between both                                    describe.c  the texts in a picture
+ *   text.c       bytes, base64, ids                                       multipart.c forms with files
+ *   measure.c    the size of an image from its header
+ *
+ * The front is one thread in one process. It never opens a model: the worker does, in a process of its own, so that a
+ * failure of a model or a device costs one attempt at one picture. */
+#ifndef LZ_SERVE_H
+#define LZ_SERVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define LZ_NO_SUGAR
+#include "lazuli.h"
+
+enum { SERVE_MODELS = 16, SERVE_NAMES = 16 };
+
+typedef struct serve_options {
+    const char *models[SERVE_MODELS]; /* ids, as clients name them; the first is the default */
+    int n_models;
+    const char *listen;                /* ADDRESS:PORT, [ADDRESS]:PORT or unix:PATH */
+    const char *state;                 /* folder for jobs, pictures and uploads; made if it does not exist */
+    const char *key_file, *public_url; /* or NULL */
+    bool no_auth;
+    const char *hosts[SERVE_NAMES], *origins[SERVE_NAMES]; /* ended by NULL */
+    int64_t queue, queue_per_key;                          /* jobs that may wait */
+    int64_t max_pixels, max_body;
+    double queue_timeout, drain_timeout; /* seconds */
+    int64_t keep_days;                   /* pictures that are older are removed, unless they are pinned; 0: never */
+    bool quiet;                          /* no line for each request */
+    char *const *worker;                 /* program and arguments of a worker; its socket is file descriptor 3 */
+} serve_options;
+/* Serves until a signal ends it. Returns 0 after a drain; otherwise 1, and why has a sentence. */
+int serve_run(const serve_options *options, char *why, size_t size);
+
+/* What a worker needs of the command line. */
+typedef struct worker_engine {
+    void *user;
+    int n_models;
+    /* Opens a model, after closing the one before. false: it could not be opened, and stderr has the reason. */
+    bool (*open)(void *user, int index, lz_context **ctx, lz_model **model);
+    /* The number of tokens of a text, for the open model; 0: unknown. */
+    int64_t (*count_tokens)(void *user, const char *text);
+    /* The model and the device as pictures record them, valid until the next open; device may be "". */
+    const char *(*model_name)(void *user);
+    const char *(*device)(void *user);
+    const char *(*sampler_title)(const char *sampler); /* its name in other programs */
+    int64_t (*memory)(void);                           /* bytes that this process can use; 0: unknown */
+} worker_engine;
+enum { WORKER_SOCKET = 3 };
+/* Paints until the front closes the socket. Returns an exit code. */
+int worker_run(int socket, const worker_engine *engine);
+
+#endif

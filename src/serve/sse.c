@@ -1,0 +1,126 @@
+/* sse.c: streams of server-sent events. A stream is read by libmicrohttpd when its client can take more, and is
+ * suspended while there is nothing to send. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "inside.h"
+
+enum { MOST_UNREAD = 64 << 20, PAUSE = 10 }; /* bytes that a slow reader may leave; seconds between comments */
+
+stream *stream_new(request *r, job *j, bool native) {
+    stream *s = calloc(1, sizeof *s);
+    if (!s) return NULL;
+    *s = (stream){.request = r, .job = j, .native = native, .with_ids = native, .spoke = steady_seconds()};
+    s->next = r->front->streams;
+    r->front->streams = s;
+    return s;
+}
+
+void stream_free(front *f, stream *s) {
+    if (!s) return;
+    stream **at = &f->streams;
+    while (*at && *at != s) at = &(*at)->next;
+    if (*at) *at = s->next;
+    buffer_free(&s->out);
+    buffer_free(&s->preview);
+    free(s);
+}
+
+static void add_text(stream *s, const char *text, size_t size) {
+    if (s->ended) return;
+    if (s->out.size + size > MOST_UNREAD || !buffer_add(&s->out, text, size)) s->ended = true;
+    s->spoke = steady_seconds();
+    wake(s->request);
+}
+
+static void print_event(buffer *to, long long id, const char *type, json_t *data) {
+    char *text = data ? json_dumps(data, JSON_COMPACT) : NULL;
+    if (id) buffer_print(to, "id: %lld\n", id);
+    if (text) {
+        buffer_print(to, "event: %s\ndata: ", type);
+        buffer_add(to, text, strlen(text));
+        buffer_add(to, "\n\n", 2);
+    }
+    free(text);
+}
+
+void stream_event(stream *s, const char *type, json_t *data, bool preview) {
+    buffer event = {.data = NULL};
+    print_event(&event, 0, type, data);
+    json_decref(data);
+    if (preview) {
+        buffer_free(&s->preview);
+        s->preview = event;
+        wake(s->request);
+        return;
+    }
+    buffer_free(&s->preview); /* what it showed is over */
+    if (event.data) add_text(s, event.data, event.size);
+    buffer_free(&event);
+}
+
+void stream_end(stream *s) {
+    s->ended = true;
+    wake(s->request);
+}
+
+void streams_tick(front *f) {
+    double now = steady_seconds();
+    for (stream *s = f->streams; s; s = s->next) {
+        if (now - s->spoke < PAUSE || s->ended) continue;
+        buffer line = {.data = NULL};
+        double left = s->job ? queue_seconds(f, s->job) : -1;
+        int position = s->job ? queue_position(f, s->job) : 0;
+        if (position && left >= 0)
+            buffer_print(&line, ": %d before you, about %.0f s\n\n", position - 1, left);
+        else if (position)
+            buffer_print(&line, ": %d before you\n\n", position - 1);
+        else
+            buffer_print(&line, ": waiting\n\n");
+        if (line.data) add_text(s, line.data, line.size);
+        buffer_free(&line);
+    }
+}
+
+/* ---- native events ----------------------------------------------------------------------------------------------- */
+
+static bool may_see(const stream *s, const char *owner, const char *job_id) {
+    const identity *who = &s->request->who;
+    if (s->job) return strcmp(s->job->id, job_id) == 0;
+    return who->admin || strcmp(who->owner, owner) == 0;
+}
+
+void native_event(front *f, const job *j, const char *type, json_t *data) {
+    bool is_preview = strcmp(type, "preview") == 0, is_progress = strcmp(type, "progress") == 0;
+    buffer event = {.data = NULL};
+    long long id = is_preview || is_progress ? 0 : ++f->last_event;
+    print_event(&event, id, type, data);
+    json_decref(data);
+    for (stream *s = f->streams; s && event.data; s = s->next) {
+        if (!s->native || s->ended || !may_see(s, j->owner, j->id)) continue;
+        if (is_preview) {
+            s->preview.size = 0;
+            buffer_add(&s->preview, event.data, event.size);
+            wake(s->request);
+        } else
+            add_text(s, event.data, event.size);
+    }
+    if (!id) {
+        buffer_free(&event);
+        return;
+    }
+    kept_event *kept = &f->events[id % KEPT_EVENTS];
+    free(kept->text);
+    *kept = (kept_event){.id = id, .text = event.data};
+    memcpy(kept->owner, j->owner, sizeof kept->owner);
+    memcpy(kept->job, j->id, sizeof kept->job);
+}
+
+void native_replay(front *f, stream *s, long long after) {
+    for (long long id = after + 1 > f->last_event - KEPT_EVENTS ? after + 1 : f->last_event - KEPT_EVENTS + 1;
+         id <= f->last_event; id++) {
+        const kept_event *kept = id > 0 ? &f->events[id % KEPT_EVENTS] : NULL;
+        if (kept && kept->id == id && kept->text && may_see(s, kept->owner, kept->job))
+            add_text(s, kept->text, strlen(kept->text));
+    }
+}

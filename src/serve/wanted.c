@@ -1,0 +1,419 @@
+/* wanted.c: the settings of a job from the fields of a request. The settings have the same keys for every family:
+ *
+ *     prompt, negative, model, n, seed (a number or a list), width, height, steps, guidance, sampler, schedule, shift,
+ *     strength, images ("upload:ID" or "picture:ID"), format, preview, priority, metadata, user, openai */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "fields.h"
+#include "multipart.h"
+#include "store.h"
+
+enum { LEAST_SIDE = 64, MOST_SIDE = 4096, MOST_PROMPT = 32000, MOST_STEPS = 200 };
+#define MOST_SEED 9223372036854775807.0
+
+static const field openai_fields[] = {
+    {"prompt", TEXT, TAKEN, 0, 4 * MOST_PROMPT, NULL},
+    {"model", TEXT, LOOKED_AT, 0, 256, NULL},
+    {"n", INTEGER, TAKEN, 1, MOST_PICTURES, NULL},
+    {"size", TEXT, LOOKED_AT, 0, 32, NULL},
+    {"quality", TEXT, LOOKED_AT, 0, 32, NULL},
+    {"background", TEXT, LOOKED_AT, 0, 32, NULL},
+    {"output_format", TEXT, LOOKED_AT, 0, 16, NULL},
+    {"response_format", TEXT, LOOKED_AT, 0, 16, NULL},
+    {"stream", FLAG, LOOKED_AT, 0, 0, NULL},
+    {"partial_images", INTEGER, LOOKED_AT, 0, 3, NULL},
+    {"output_compression", INTEGER, NO_EFFECT, 0, 100, NULL},
+    {"moderation", TEXT, NO_EFFECT, 0, 0, NULL},
+    {"style", TEXT, NO_EFFECT, 0, 0, NULL},
+    {"complexity", ANYTHING, NO_EFFECT, 0, 0, NULL},
+    {"input_fidelity", TEXT, NO_EFFECT, 0, 0, NULL},
+    {"user", TEXT, TAKEN, 0, 256, "user"},
+    {"safety_identifier", TEXT, TAKEN, 0, 256, "user"},
+    {"frame_count", ANYTHING, UNSUPPORTED, 0, 0, NULL},
+    {"frame_duration_ms", ANYTHING, UNSUPPORTED, 0, 0, NULL},
+    {"svg", ANYTHING, UNSUPPORTED, 0, 0, NULL},
+    {"mask", ANYTHING, UNSUPPORTED, 0, 0, NULL},
+    {"markup", ANYTHING, UNSUPPORTED, 0, 0, NULL},
+    {"seed", INTEGER, TAKEN, -1, MOST_SEED, NULL},
+    {"num_inference_steps", INTEGER, TAKEN, 1, MOST_STEPS, "steps"},
+    {"steps", INTEGER, TAKEN, 1, MOST_STEPS, "steps"},
+    {"step", INTEGER, TAKEN, 1, MOST_STEPS, "steps"},
+    {"guidance_scale", NUMBER, TAKEN, 0, 30, "guidance"},
+    {"true_cfg_scale", NUMBER, TAKEN, 0, 30, "guidance"},
+    {"cfg_scale", NUMBER, TAKEN, 0, 30, "guidance"},
+    {"negative_prompt", TEXT, TAKEN, 0, 4 * MOST_PROMPT, "negative"},
+    {"width", INTEGER, TAKEN, LEAST_SIDE, MOST_SIDE, NULL},
+    {"height", INTEGER, TAKEN, LEAST_SIDE, MOST_SIDE, NULL},
+    {"strength", NUMBER, TAKEN, 0, 1, NULL},
+    {"metadata", FLAG, TAKEN, 0, 0, NULL},
+    {"image", ANYTHING, LOOKED_AT, 0, 0, NULL},
+    {"images", ANYTHING, LOOKED_AT, 0, 0, NULL},
+    {NULL, TEXT, TAKEN, 0, 0, NULL},
+};
+
+static const field native_fields[] = {
+    {"prompt", TEXT, TAKEN, 0, 4 * MOST_PROMPT, NULL},
+    {"negative", TEXT, TAKEN, 0, 4 * MOST_PROMPT, NULL},
+    {"model", TEXT, LOOKED_AT, 0, 256, NULL},
+    {"seed", ANYTHING, LOOKED_AT, 0, 0, NULL},
+    {"count", INTEGER, TAKEN, 1, MOST_PICTURES, "n"},
+    {"width", INTEGER, TAKEN, LEAST_SIDE, MOST_SIDE, NULL},
+    {"height", INTEGER, TAKEN, LEAST_SIDE, MOST_SIDE, NULL},
+    {"steps", INTEGER, TAKEN, 1, MOST_STEPS, NULL},
+    {"guidance", NUMBER, TAKEN, 0, 30, NULL},
+    {"sampler", TEXT, LOOKED_AT, 0, 32, NULL},
+    {"schedule", TEXT, LOOKED_AT, 0, 32, NULL},
+    {"shift", NUMBER, TAKEN, 0.01, 100, NULL},
+    {"strength", NUMBER, TAKEN, 0, 1, NULL},
+    {"image", ANYTHING, LOOKED_AT, 0, 0, NULL},
+    {"images", ANYTHING, LOOKED_AT, 0, 0, NULL},
+    {"format", TEXT, LOOKED_AT, 0, 16, NULL},
+    {"preview", TEXT, LOOKED_AT, 0, 16, NULL},
+    {"priority", INTEGER, TAKEN, -1, 1, NULL},
+    {"metadata", FLAG, TAKEN, 0, 0, NULL},
+    {"output", ANYTHING, UNSUPPORTED, 0, 0, NULL},
+    {"dump", ANYTHING, UNSUPPORTED, 0, 0, NULL},
+    {"noise", ANYTHING, UNSUPPORTED, 0, 0, NULL},
+    {"lora", ANYTHING, UNSUPPORTED, 0, 0, NULL},
+    {"mask", ANYTHING, UNSUPPORTED, 0, 0, NULL},
+    {"text-encoder", ANYTHING, UNSUPPORTED, 0, 0, NULL},
+    {"vae", ANYTHING, UNSUPPORTED, 0, 0, NULL},
+    {"tokenizer", ANYTHING, UNSUPPORTED, 0, 0, NULL},
+    {NULL, TEXT, TAKEN, 0, 0, NULL},
+};
+
+static const char *text_of(const json_t *o, const char *key) {
+    const char *text = json_string_value(json_object_get(o, key));
+    return text ? text : "";
+}
+
+static bool is_one_of(const char *word, const char *list) {
+    size_t n = strlen(word);
+    for (const char *at = list; n && (at = strstr(at, word)); at += n)
+        if ((at == list || at[-1] == ' ') && (!at[n] || at[n] == ' ')) return true;
+    return false;
+}
+
+/* ---- models ------------------------------------------------------------------------------------------------------ */
+
+/* Names that clients have built in, and that mean the default model. */
+static bool is_alias(const char *name) {
+    static const char *const begins[] = {"gpt-image-", "dall-e-", "chatgpt-image"};
+    if (!name || !*name || is_one_of(name, "auto default lazuli")) return true;
+    for (int i = 0; i < 3; i++)
+        if (strncmp(name, begins[i], strlen(begins[i])) == 0) return true;
+    return false;
+}
+
+int wanted_model(front *f, const char *name, bool edit) {
+    for (int i = 0; name && i < f->n_models; i++)
+        if (strcmp(f->models[i].id, name) == 0) return i;
+    if (!is_alias(name)) return -1;
+    for (int i = 0; edit && i < f->n_models; i++)
+        if (f->models[i].known && f->models[i].most_images) return i;
+    return 0;
+}
+
+static bool take_model(request *r, const char *name, bool edit, json_t *settings, problem *p) {
+    front *f = r->front;
+    int index = wanted_model(f, name, edit);
+    if (index < 0) {
+        char list[200] = "";
+        for (int i = 0; i < f->n_models; i++) {
+            size_t used = strlen(list);
+            snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", f->models[i].id);
+        }
+        return set_problem(p, 404, "model_not_found", "model", "there is no model '%.80s'; there are %s", name, list);
+    }
+    json_object_set_new(settings, "model", json_string(f->models[index].id));
+    return true;
+}
+
+/* ---- images ------------------------------------------------------------------------------------------------------ */
+
+static bool add_upload(request *r, json_t *images, const void *data, size_t size, problem *p) {
+    char id[65], name[80];
+    int64_t width, height;
+    if (json_array_size(images) >= LZ_MAX_IMAGES)
+        return set_problem(p, 400, "invalid_value", "image", "image: there are more than %d images", LZ_MAX_IMAGES);
+    if (!upload_keep(r->front, data, size, id, &width, &height, p)) return false;
+    snprintf(name, sizeof name, "upload:%s", id);
+    return json_array_append_new(images, json_string(name)) == 0 ||
+           set_problem(p, 500, "out_of_memory", "", "out of memory");
+}
+
+/* "upload:ID" and "picture:ID". */
+static bool add_named(request *r, json_t *images, const char *name, problem *p) {
+    const char *id = strchr(name, ':') + 1;
+    int64_t width, height;
+    picture found = {.facts = NULL};
+    bool is_upload = *name == 'u', there = is_id(id);
+    if (is_upload)
+        there = there && store_find_upload(r->front->store, id, &width, &height);
+    else {
+        there = there && store_find_picture(r->front->store, id, &found) && !found.removed &&
+                (r->who.admin || strcmp(found.owner, r->who.owner) == 0);
+        json_decref(found.facts);
+    }
+    if (!there)
+        return set_problem(p, 400, "invalid_value", "image", "image: there is no such %s",
+                           is_upload ? "upload" : "picture");
+    if (json_array_size(images) >= LZ_MAX_IMAGES)
+        return set_problem(p, 400, "invalid_value", "image", "image: there are more than %d images", LZ_MAX_IMAGES);
+    return json_array_append_new(images, json_string(name)) == 0;
+}
+
+static bool add_image(request *r, json_t *images, const json_t *value, problem *p) {
+    const char *text = json_string_value(value);
+    if (json_is_object(value) && json_object_get(value, "file_id"))
+        return set_problem(p, 400, "unsupported_value", "image", "image: file_id is not supported; send the image");
+    if (json_is_object(value)) text = json_string_value(json_object_get(value, "image_url"));
+    if (!text) return set_problem(p, 400, "invalid_type", "image", "image: must be a data URL with base64");
+    if (strncmp(text, "upload:", 7) == 0 || strncmp(text, "picture:", 8) == 0) return add_named(r, images, text, p);
+    if (strncasecmp(text, "data:", 5) != 0)
+        return set_problem(p, 400, "unsupported_value", "image",
+                           "image: this server fetches nothing; send the image as a data URL");
+    buffer data = {.data = NULL};
+    bool good = data_url_read(text, strlen(text), &data)
+                    ? add_upload(r, images, data.data ? data.data : "", data.size, p)
+                    : set_problem(p, 400, "invalid_image", "image", "image: the data URL is not base64");
+    buffer_free(&data);
+    return good;
+}
+
+static bool take_images(request *r, const json_t *fields, json_t *settings, problem *p) {
+    static const char *const names[] = {"image", "images"};
+    json_t *images = json_array();
+    bool good = images;
+    for (int k = 0; k < 2; k++) {
+        json_t *value = json_object_get(fields, names[k]);
+        if (!value || json_is_null(value)) continue;
+        if (!json_is_array(value)) good = good && add_image(r, images, value, p);
+        for (size_t i = 0; good && i < json_array_size(value); i++)
+            good = add_image(r, images, json_array_get(value, i), p);
+    }
+    if (good && json_array_size(images)) json_object_set(settings, "images", images);
+    json_decref(images);
+    return good;
+}
+
+/* ---- what both families check ------------------------------------------------------------------------------------ */
+
+static bool check_prompt(const json_t *settings, problem *p) {
+    const char *prompt = text_of(settings, "prompt");
+    if (!json_object_get(settings, "prompt"))
+        return set_problem(p, 400, "missing_required_parameter", "prompt", "prompt: is missing");
+    size_t characters = 0;
+    for (const char *c = prompt; *c; c++) characters += (*c & 0xc0) != 0x80;
+    if (!*prompt) return set_problem(p, 400, "invalid_value", "prompt", "prompt: is empty");
+    if (characters <= MOST_PROMPT) return true;
+    return set_problem(p, 400, "prompt_too_long", "prompt", "prompt: has more than %d characters", MOST_PROMPT);
+}
+
+static bool check_size(const front *f, const json_t *settings, problem *p) {
+    int64_t width = json_integer_value(json_object_get(settings, "width"));
+    int64_t height = json_integer_value(json_object_get(settings, "height"));
+    if (width * height <= f->options->max_pixels) return true;
+    return set_problem(p, 400, "invalid_value", "size",
+                       "size: %lldx%lld has more than the %lld pixels that are allowed", (long long)width,
+                       (long long)height, (long long)f->options->max_pixels);
+}
+
+static bool check_images(const model *m, const json_t *settings, problem *p) {
+    int n = (int)json_array_size(json_object_get(settings, "images"));
+    bool start = json_number_value(json_object_get(settings, "strength")) > 0;
+    if (start && !n) return set_problem(p, 400, "invalid_value", "strength", "strength: needs an image to start from");
+    if (!m->known) return true;
+    if (n && !start && !m->most_images)
+        return set_problem(p, 400, "unsupported_value", "model",
+                           "the model %s looks at no images; with strength it starts from one", m->id);
+    if (n - start > m->most_images)
+        return set_problem(p, 400, "invalid_value", "image", "image: the model %s takes at most %d images", m->id,
+                           m->most_images + start);
+    if (n < m->least_images)
+        return set_problem(p, 400, "missing_required_parameter", "image", "image: the model %s needs an image", m->id);
+    return true;
+}
+
+static bool check_all(request *r, json_t *settings, problem *p) {
+    front *f = r->front;
+    const model *m = &f->models[wanted_model(f, text_of(settings, "model"), false)];
+    json_t *guidance = json_object_get(settings, "guidance"), *seed = json_object_get(settings, "seed");
+    if (guidance && m->known && m->guidance_built_in) {
+        note_ignored(r, "guidance");
+        json_object_del(settings, "guidance");
+    } else if (guidance && json_number_value(guidance) < 1)
+        json_object_set_new(settings, "guidance", json_real(1)); /* no guidance */
+    if (json_is_integer(seed) && json_integer_value(seed) < 0) json_object_del(settings, "seed");
+    return check_prompt(settings, p) && check_size(f, settings, p) && check_images(m, settings, p);
+}
+
+/* png, jpeg or webp. */
+static bool take_format(const char *name, const char *given, json_t *settings, problem *p) {
+    const char *format = !*given ? "png" : strcmp(given, "jpg") == 0 ? "jpeg" : given;
+    if (!is_one_of(format, "png jpeg webp"))
+        return set_problem(p, 400, "unsupported_value", name, "%s: '%.20s' is not one of png, jpeg and webp", name,
+                           given);
+    json_object_set_new(settings, "format", json_string(format));
+    return true;
+}
+
+/* ---- OpenAI ------------------------------------------------------------------------------------------------------ */
+
+static bool take_size(const char *size, json_t *settings, problem *p) {
+    int width = 0, height = 0, end = 0;
+    if (!*size || strcmp(size, "auto") == 0) return true;
+    if (sscanf(size, "%4dx%4d%n", &width, &height, &end) != 2 || size[end] ||
+        strspn(size, "0123456789x") != strlen(size))
+        return set_problem(p, 400, "invalid_value", "size", "size: '%.30s' is neither WIDTHxHEIGHT nor auto", size);
+    if (width < LEAST_SIDE || height < LEAST_SIDE || width > MOST_SIDE || height > MOST_SIDE)
+        return set_problem(p, 400, "invalid_value", "size", "size: %s is too %s; sides are %d to %d, or auto", size,
+                           width < LEAST_SIDE || height < LEAST_SIDE ? "small" : "large", LEAST_SIDE, MOST_SIDE);
+    json_object_set_new(settings, "width", json_integer(width));
+    json_object_set_new(settings, "height", json_integer(height));
+    return true;
+}
+
+static bool take_choice(const json_t *fields, const char *name, const char *choices, const char *fallback, json_t *to,
+                        problem *p) {
+    const char *given = text_of(fields, name);
+    if (*given && !is_one_of(given, choices))
+        return set_problem(p, 400, "unsupported_value", name, "%s: '%.30s' is not one of %s", name, given, choices);
+    json_object_set_new(to, name, json_string(*given ? given : fallback));
+    return true;
+}
+
+/* How the answer looks; stored with the job, so that a repeated request gets the same. */
+static json_t *take_answer(const json_t *fields, problem *p) {
+    json_t *answer = json_object();
+    bool streamed = json_is_true(json_object_get(fields, "stream"));
+    bool good = take_choice(fields, "quality", "auto low medium high xhigh max standard hd", "auto", answer, p) &&
+                take_choice(fields, "background", "auto opaque", "auto", answer, p) &&
+                take_choice(fields, "response_format", "b64_json url file", "b64_json", answer, p);
+    json_object_set_new(answer, "stream", json_boolean(streamed));
+    json_object_set_new(answer, "partial_images",
+                        json_integer(streamed ? json_integer_value(json_object_get(fields, "partial_images")) : 0));
+    bool file = strcmp(text_of(answer, "response_format"), "file") == 0;
+    int64_t n = json_integer_value(json_object_get(fields, "n"));
+    if (good && file && (streamed || n > 1))
+        good = set_problem(p, 400, "invalid_value", "response_format",
+                           "response_format: file is for one picture without stream");
+    if (good) return answer;
+    json_decref(answer);
+    return NULL;
+}
+
+/* Fields and images of a form. */
+static json_t *read_form(request *r, problem *p) {
+    char boundary[BOUNDARY + 1];
+    form_part *parts = calloc(PARTS, sizeof *parts);
+    const char *why = "out of memory";
+    json_t *fields = json_object(), *images = json_array();
+    int n = -1;
+    if (parts && multipart_boundary(header_of(r, "content-type"), boundary))
+        n = multipart_read(r->body.data ? r->body.data : "", r->body.size, boundary, parts, &why);
+    else
+        why = "the boundary in Content-Type is missing or not allowed";
+    bool good = n >= 0 || set_problem(p, 400, "invalid_value", "", "the form cannot be read: %s", why);
+    for (int i = 0; good && i < n; i++) {
+        const form_part *q = &parts[i];
+        bool image = strcmp(q->name, "image") == 0 || strcmp(q->name, "image[]") == 0;
+        bool url = !q->is_file && q->size > 5 && strncasecmp(q->data, "data:", 5) == 0;
+        if (image && !url) {
+            good = add_upload(r, images, q->data, q->size, p);
+            continue;
+        }
+        json_t *value = q->is_file ? json_true() : form_value(openai_fields, q->name, q->data, q->size, p);
+        if (value && image)
+            good = json_array_append_new(images, value) == 0;
+        else if (value && json_object_get(fields, q->name)) {
+            good = set_problem(p, 400, "invalid_value", q->name, "%s: was sent twice", q->name);
+            json_decref(value);
+        } else
+            good = value && json_object_set_new(fields, q->name, value) == 0;
+    }
+    if (good && json_array_size(images)) json_object_set(fields, "image", images);
+    json_decref(images);
+    free(parts);
+    if (good) return fields;
+    json_decref(fields);
+    return NULL;
+}
+
+json_t *wanted_openai(request *r, json_t *fields, bool edit, problem *p) {
+    if (!fields) fields = read_form(r, p);
+    if (!fields) return NULL;
+    json_t *settings = json_object();
+    bool good = take_fields(r, openai_fields, fields, settings, false, p);
+    json_t *answer = good ? take_answer(fields, p) : NULL;
+    good = answer && take_model(r, text_of(fields, "model"), edit, settings, p) &&
+           take_format("output_format", text_of(fields, "output_format"), settings, p) &&
+           take_size(text_of(fields, "size"), settings, p);
+    if (good && edit) good = take_images(r, fields, settings, p);
+    if (good && !edit && (json_object_get(fields, "image") || json_object_get(fields, "images")))
+        good = set_problem(p, 400, "unsupported_parameter", "image", "image: is for /v1/images/edits");
+    if (good && edit && !json_object_get(settings, "images"))
+        good = set_problem(p, 400, "missing_required_parameter", "image", "image: is missing");
+    good = good && check_all(r, settings, p);
+    if (good && json_integer_value(json_object_get(answer, "partial_images")))
+        json_object_set_new(settings, "preview", json_string("small"));
+    if (good) json_object_set(settings, "openai", answer);
+    if (good && edit) json_object_set_new(answer, "edit", json_true());
+    json_decref(answer);
+    json_decref(fields);
+    if (good) return settings;
+    json_decref(settings);
+    return NULL;
+}
+
+/* ---- native ------------------------------------------------------------------------------------------------------ */
+
+static bool take_seeds(const json_t *fields, json_t *settings, problem *p) {
+    json_t *seed = json_object_get(fields, "seed");
+    size_t n = json_array_size(seed);
+    bool good = !seed || json_is_null(seed) || (json_is_integer(seed) && json_integer_value(seed) >= -1) ||
+                (json_is_array(seed) && n >= 1 && n <= MOST_PICTURES);
+    for (size_t i = 0; i < n && good; i++) {
+        const json_t *one = json_array_get(seed, i);
+        good = json_is_integer(one) && json_integer_value(one) >= 0;
+    }
+    if (!good)
+        return set_problem(p, 400, "invalid_value", "seed",
+                           "seed: must be a whole number from 0 on, or a list of 1 to 10");
+    if (n && json_object_get(settings, "n"))
+        return set_problem(p, 400, "invalid_value", "count", "count: cannot be used with a list of seeds");
+    if (seed && !json_is_null(seed)) json_object_set(settings, "seed", seed);
+    return true;
+}
+
+static bool take_name(const json_t *fields, const char *key, const char *(*name)(int), json_t *settings, problem *p) {
+    const char *given = text_of(fields, key);
+    if (!*given) return true;
+    for (int i = 0; name(i); i++)
+        if (strcmp(name(i), given) == 0) return json_object_set_new(settings, key, json_string(given)) == 0;
+    return set_problem(p, 400, "unsupported_value", key, "%s: there is no %s '%.30s'", key, key, given);
+}
+
+json_t *wanted_native(request *r, json_t *fields, problem *p) {
+    json_t *settings = json_object();
+    const char *preview = text_of(fields, "preview");
+    bool good = take_fields(r, native_fields, fields, settings, true, p) && take_seeds(fields, settings, p) &&
+                take_name(fields, "sampler", lz_sampler_name, settings, p) &&
+                take_name(fields, "schedule", lz_schedule_name, settings, p) &&
+                take_model(r, text_of(fields, "model"),
+                           json_object_get(fields, "image") || json_object_get(fields, "images"), settings, p) &&
+                take_format("format", text_of(fields, "format"), settings, p) && take_images(r, fields, settings, p) &&
+                check_all(r, settings, p);
+    if (good && *preview && !is_one_of(preview, "small full off"))
+        good = set_problem(p, 400, "unsupported_value", "preview", "preview: is one of small, full and off");
+    if (good && json_integer_value(json_object_get(settings, "priority")) > 0 && !r->who.admin)
+        good = set_problem(p, 403, "admin_only", "priority", "priority: 1 needs the key of an administrator");
+    if (good) json_object_set_new(settings, "preview", json_string(*preview ? preview : "small"));
+    json_decref(fields);
+    if (good) return settings;
+    json_decref(settings);
+    return NULL;
+}

@@ -1,0 +1,454 @@
+"""serve.py LAZULI WORK: starts `lazuli serve` with the demo model and talks to it, for tests/cli/serve.sh.
+
+Prints a line for each failed check, and the counts at the end. Needs nothing but Python's standard library.
+"""
+import base64
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import zlib
+
+LAZULI, WORK = sys.argv[1:3]
+SMALL = {"prompt": "a fox", "size": "64x64", "num_inference_steps": 1, "seed": 7}
+LONG = {"prompt": "a fox", "size": "512x512", "num_inference_steps": 200, "seed": 7}
+checks = failed = 0
+
+
+def check(good, what, *more):
+    global checks, failed
+    checks += 1
+    if not good:
+        failed += 1
+        print("FAILED:", what, *more)
+    return good
+
+
+started = []
+
+
+class Server:
+    def __init__(self, state, *options):
+        self.log = open(f"{WORK}/log", "ab")
+        self.start = self.log.seek(0, 2)
+        self.process = subprocess.Popen([LAZULI, "serve", "--listen", "127.0.0.1:0", "--state", f"{WORK}/{state}", *options],
+                                        stderr=self.log, stdout=subprocess.DEVNULL)
+        started.append(self.process)
+        self.port = None
+        until = time.time() + 60
+        while not self.port and time.time() < until and self.process.poll() is None:
+            found = re.search(r"listening on http://[^:]*:(\d+)", self.text())
+            self.port = int(found.group(1)) if found else time.sleep(0.02)
+        self.host = f"127.0.0.1:{self.port}"
+
+    def text(self):
+        with open(f"{WORK}/log", "rb") as file:
+            file.seek(self.start)
+            return file.read().decode(errors="replace")
+
+    def call(self, method, path, body=None, **headers):
+        """The status, the headers and the body, from JSON if it is JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        if isinstance(body, dict):
+            body = json.dumps(body)
+            headers.setdefault("content_type", "application/json")
+        connection.request(method, path, body, {name.replace("_", "-"): text for name, text in headers.items()})
+        answer = connection.getresponse()
+        data, kind = answer.read(), answer.getheader("content-type") or ""
+        connection.close()
+        return answer.status, answer, json.loads(data) if kind == "application/json" else data
+
+    def code(self, method, path, body=None, **headers):
+        """The status and the code of an error."""
+        status, _, data = self.call(method, path, body, **headers)
+        error = data["error"] if isinstance(data, dict) and data.get("error") else {}
+        good = status < 400 or set(error) == {"message", "type", "param", "code"}
+        check(good, "the error has four keys", method, path, data)
+        return status, error.get("code")
+
+    def raw(self, text):
+        """The first line of what is answered to these bytes."""
+        s = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        s.sendall(text.encode())
+        answer = b""
+        try:
+            while b"\r\n" not in answer:
+                piece = s.recv(4096)
+                if not piece:
+                    break
+                answer += piece
+        except OSError:
+            pass
+        s.close()
+        return answer.split(b"\r\n")[0].decode()
+
+    def leave(self, path, body):
+        """A client that sends a request and goes away; returns its socket."""
+        data = json.dumps(body).encode()
+        s = socket.create_connection(("127.0.0.1", self.port), timeout=60)
+        s.sendall(f"POST {path} HTTP/1.1\r\nHost: {self.host}\r\nContent-Type: application/json\r\n"
+                  f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        return s
+
+    def metric(self, name):
+        text = self.call("GET", "/metrics")[2].decode()
+        return float(re.search("^" + re.escape(name) + r" (\S+)", text, re.M).group(1))
+
+    def until(self, what, test, seconds=60):
+        """Waits for a condition; returns the seconds that it took."""
+        begun = time.time()
+        while time.time() < begun + seconds:
+            if test():
+                return time.time() - begun
+            time.sleep(0.02)
+        check(False, what, "not after", seconds, "s")
+        return seconds
+
+    def worker(self):
+        with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as file:
+            words = file.read().split()
+        return int(words[0]) if words else None
+
+    def running(self):
+        return self.metric('lazuli_jobs{state="in_progress"}') == 1
+
+    def stop(self, how=signal.SIGTERM):
+        self.process.send_signal(how)
+        return self.process.wait(90)
+
+
+def png_pixels(data):
+    """Width, height and unfiltered rows of a PNG in RGB."""
+    check(data[:8] == b"\x89PNG\r\n\x1a\n", "it is a PNG")
+    at, packed, width, height = 8, b"", 0, 0
+    while at < len(data):
+        size, kind = struct.unpack(">I4s", data[at:at + 8])
+        body = data[at + 8:at + 8 + size]
+        if kind == b"IHDR":
+            width, height = struct.unpack(">II", body[:8])
+        if kind == b"IDAT":
+            packed += body
+        at += 12 + size
+    return width, height, zlib.crc32(zlib.decompress(packed))
+
+
+def form(fields, files):
+    """The body of a form, and its Content-Type."""
+    out = b""
+    for name, text in fields.items():
+        out += f'--xyz\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{text}\r\n'.encode()
+    for name, data in files:
+        out += f'--xyz\r\nContent-Disposition: form-data; name="{name}"; filename="a.png"\r\nContent-Type: image/png\r\n\r\n'.encode()
+        out += data + b"\r\n"
+    return out + b"--xyz--\r\n", "multipart/form-data; boundary=xyz"
+
+
+def test_openai(s):
+    path = "/v1/images/generations"
+    status, answer, data = s.call("GET", "/v1/models")
+    check(status == 200 and data["data"][0]["id"] == "demo" and isinstance(data["data"][0]["created"], int), "models", data)
+    check(s.code("GET", "/v1/models/demo") == (200, None), "a model")
+    check(s.code("GET", "/v1/models/none") == (404, "model_not_found"), "no model")
+
+    # The bytes of the command line
+    subprocess.run([LAZULI, "a fox", "-S", "7", "-W", "64", "-H", "64", "-s", "1", "-q", "-o", f"{WORK}/fox.png"], check=True)
+    fox = open(f"{WORK}/fox.png", "rb").read()
+    status, answer, data = s.call("POST", path, {**SMALL, "user": "me", "style": "vivid"})
+    check(status == 200, "a picture", data)
+    made = base64.b64decode(data["data"][0]["b64_json"])
+    check(made == fox, "the same bytes as the command line", len(made), len(fox))
+    check(data["size"] == "64x64" and data["data"][0]["seed"] == 7 and data["output_format"] == "png", "facts", data["size"])
+    check(data["usage"]["output_tokens"] == 16 and data["usage"]["input_tokens"] > 0, "usage", data["usage"])
+    check(answer.getheader("x-lazuli-ignored") == "style", "ignored", answer.getheader("x-lazuli-ignored"))
+    check(re.fullmatch("req_[a-z2-7]{26}", answer.getheader("x-request-id")), "an id")
+    check(s.call("GET", "/v1/models", x_request_id="mine-1")[1].getheader("x-request-id") == "mine-1", "its own id")
+
+    # Sizes, counts, formats, names of models, the path without /v1
+    status, _, data = s.call("POST", "/images/generations/", {**SMALL, "size": "70x90", "n": 2, "model": "gpt-image-1", "output_format": "webp"})
+    check(status == 200 and data["size"] == "64x80" and [d["seed"] for d in data["data"]] == [7, 8], "two", data.get("size"))
+    check(base64.b64decode(data["data"][1]["b64_json"])[8:12] == b"WEBP", "webp")
+    status, answer, data = s.call("POST", path, {**SMALL, "response_format": "file", "output_format": "jpeg"})
+    check(status == 200 and data[:2] == b"\xff\xd8" and answer.getheader("content-type") == "image/jpeg", "a file")
+    url = s.call("POST", path, {**SMALL, "response_format": "url"})[2]["data"][0]["url"]
+    check(url.startswith(f"http://{s.host}/files/") and s.call("GET", url.split(s.host)[1])[2] == fox, "an address", url)
+    check(s.code("GET", "/files/abc.png") == (404, "not_found"), "no address")
+
+    # Errors
+    for body, wanted in [({}, (400, "missing_required_parameter")), ({"prompt": ""}, (400, "invalid_value")),
+                         ({"prompt": 5}, (400, "invalid_type")), ({**SMALL, "n": 11}, (400, "invalid_value")),
+                         ({**SMALL, "n": "2"}, (400, "invalid_type")), ({**SMALL, "size": "1000x1"}, (400, "invalid_value")),
+                         ({**SMALL, "size": "4096x4096"}, (400, "invalid_value")), ({**SMALL, "size": "big"}, (400, "invalid_value")),
+                         ({**SMALL, "output_format": "gif"}, (400, "unsupported_value")),
+                         ({**SMALL, "background": "transparent"}, (400, "unsupported_value")),
+                         ({**SMALL, "mask": "x"}, (400, "unsupported_parameter")), ({**SMALL, "svg": {}}, (400, "unsupported_parameter")),
+                         ({**SMALL, "model": "other"}, (404, "model_not_found")), ({**SMALL, "strength": 0.5}, (400, "invalid_value")),
+                         ({**SMALL, "image": "https://example.org/x.png"}, (400, "unsupported_parameter")),
+                         ({"prompt": "x" * 32001}, (400, "prompt_too_long"))]:
+        check(s.code("POST", path, body) == wanted, "an error", list(body.items())[-1:], wanted)
+    for text in ["", "[]", "{", '{"prompt": "a", "prompt": "b"}', "[" * 70 + "]" * 70, '{"seed": 99999999999999999999}']:
+        check(s.code("POST", path, text, content_type="application/json") == (400, "invalid_json"), "not JSON", text[:20])
+    check(s.code("POST", path, "a=b", content_type="application/x-www-form-urlencoded") == (415, "unsupported_media_type"), "a form")
+    check(s.code("POST", path, "{}", content_type="text/plain") == (415, "unsupported_media_type"), "text")
+    check(s.code("POST", "/v1/images/variations", {}) == (404, "not_found"), "variations")
+    check(s.code("GET", path) == (405, "method_not_allowed") and s.code("GET", "/none") == (404, "not_found"), "paths")
+
+    # Edits
+    body, kind = form({"prompt": "a fox", "num_inference_steps": 1, "seed": 3, "strength": 0.9, "n": 1}, [("image", fox)])
+    status, _, data = s.call("POST", "/v1/images/edits", body, content_type=kind)
+    check(status == 200 and data["size"] == "64x64" and data["usage"]["input_tokens_details"]["image_tokens"] == 16, "an edit", data.get("error"))
+    text = "data:image/png;base64," + base64.b64encode(fox).decode()
+    same = s.call("POST", "/v1/images/edits", {"prompt": "a fox", "steps": 1, "seed": 3, "strength": 0.9, "images": [{"image_url": text}]})[2]
+    check(same["data"] == data["data"], "the same edit as JSON")
+    body, kind = form({"prompt": "a"}, [("image[]", fox), ("mask", fox)])
+    check(s.code("POST", "/v1/images/edits", body, content_type=kind) == (400, "unsupported_parameter"), "a mask")
+    body, kind = form({"prompt": "a", "n": "x"}, [("image", fox)])
+    check(s.code("POST", "/v1/images/edits", body, content_type=kind) == (400, "invalid_type"), "a number")
+    body, kind = form({"prompt": "a"}, [("image[]", fox)] * 17)
+    check(s.code("POST", "/v1/images/edits", body, content_type=kind) == (400, "invalid_value"), "17 images")
+    body, kind = form({"prompt": "a"}, [("image", b"GIF89a")])
+    check(s.code("POST", "/v1/images/edits", body, content_type=kind) == (400, "invalid_image"), "a GIF")
+    bomb = fox[:16] + struct.pack(">II", 60000, 60000) + fox[24:]
+    body, kind = form({"prompt": "a"}, [("image", bomb)])
+    check(s.code("POST", "/v1/images/edits", body, content_type=kind) == (400, "invalid_image"), "a pixel bomb")
+    for url in ["http://127.0.0.1/x.png", "file:///etc/passwd", "data:image/png;base64,!!!!"]:
+        status, code = s.code("POST", "/v1/images/edits", {"prompt": "a", "images": [{"image_url": url}]})
+        check(status == 400 and code in ("unsupported_value", "invalid_image"), "nothing is fetched", url)
+
+    # Streams
+    status, answer, data = s.call("POST", path, {**SMALL, "num_inference_steps": 4, "stream": True, "partial_images": 3})
+    events = [e.split("\n") for e in data.decode().split("\n\n") if e.startswith("event:")]
+    check(answer.getheader("content-type") == "text/event-stream", "a stream")
+    check(events[-1][0] == "event: image_generation.completed", "completed", [e[0] for e in events])
+    last = json.loads(events[-1][1][6:])
+    check({"type", "b64_json", "created_at", "size", "quality", "background", "output_format", "usage"} <= set(last), "fields", set(last))
+    partial = [json.loads(e[1][6:])["partial_image_index"] for e in events[:-1]]
+    check(partial == sorted(set(partial)) and all(p < 3 for p in partial), "partial images", partial)
+    check("id:" not in data.decode().split("data:")[0], "no ids")
+
+
+def test_native(s):
+    api = "/api/v1"
+    check(s.call("GET", api + "/about")[2]["models"][0]["steps"] == 8, "about")
+    status, answer, job = s.call("POST", api + "/jobs", {"prompt": "a cat", "seed": [1, 2], "width": 64, "height": 64, "steps": 1}, idempotency_key="k")
+    check(status == 202 and answer.getheader("location") == f"{api}/jobs/{job['id']}", "a job", job)
+    again = s.call("POST", api + "/jobs", {"prompt": "a cat", "seed": [1, 2], "width": 64, "height": 64, "steps": 1}, idempotency_key="k")[2]
+    check(again["id"] == job["id"], "the same key, the same job")
+    check(s.code("POST", api + "/jobs", {"prompt": "a dog"}, idempotency_key="k") == (422, "idempotency_mismatch"), "another body")
+    events = s.call("GET", f"{api}/jobs/{job['id']}/events")[2].decode()
+    check('"status":"completed"' in events, "events end with the job", events[-200:])
+    job = s.call("GET", f"{api}/jobs/{job['id']}")[2]
+    check(job["status"] == "completed" and [p["seed"] for p in job["pictures"]] == [1, 2] and job["error"] is None, "the job", job)
+    picture = job["pictures"][0]["id"]
+    status, answer, data = s.call("GET", f"{api}/pictures/{picture}/file")
+    check(png_pixels(data)[:2] == (64, 64) and "sandbox" in answer.getheader("content-security-policy"), "its file")
+    check(s.call("GET", f"{api}/pictures/{picture}/file", if_none_match=answer.getheader("etag"))[0] == 304, "not again")
+    check(s.call("GET", f"{api}/pictures/{picture}/thumb")[2][8:12] == b"WEBP", "small")
+    found = s.call("GET", f"{api}/pictures?q=CAT")[2]["pictures"]
+    check(len(found) == 2 and found[1]["settings"]["prompt"] == "a cat" and found[1]["settings"]["seed"] == 1, "search", found)
+    check(s.call("GET", f"{api}/pictures?q=dog")[2]["pictures"] == [], "search for another")
+    check(s.call("PUT", f"{api}/pictures/{picture}", {"pinned": True})[2]["pinned"], "pinned")
+    upload = s.call("POST", api + "/uploads", data, content_type="image/png")
+    check(upload[0] == 201 and upload[2]["width"] == 64, "an upload", upload[2])
+    body = {"prompt": "a cat", "seed": 1, "steps": 1, "strength": 0.9, "images": ["upload:" + upload[2]["id"]]}
+    one = s.call("POST", api + "/jobs", body)[2]
+    other = s.call("POST", api + "/jobs", {**body, "images": ["picture:" + picture]})[2]
+    for j in (one, other):
+        s.until("an edit", lambda j=j: s.call("GET", f"{api}/jobs/{j['id']}")[2]["status"] == "completed")
+    files = [s.call("GET", f"{api}/pictures/{s.call('GET', api + '/jobs/' + j['id'])[2]['pictures'][0]['id']}/file")[2] for j in (one, other)]
+    check(png_pixels(files[0]) == png_pixels(files[1]), "an upload and a picture")
+    retry = s.call("POST", f"{api}/jobs/{one['id']}/retry")
+    check(retry[0] == 202 and retry[2]["settings"]["seed"] == 1, "retry", retry[2])
+    check(s.call("DELETE", f"{api}/pictures/{picture}")[0] == 200, "delete")
+    check(s.code("GET", f"{api}/pictures/{picture}/file") == (410, "gone"), "gone")
+    plan = s.call("POST", api + "/plan", {"width": 128, "height": 64})[2]
+    check(plan["bytes"] > 0 and plan["operations"] > 0 and plan["width"] == 128 and plan["fits"], "a plan", plan)
+    for body, wanted in [({"prompt": "a", "noise": "/etc/passwd"}, "unsupported_parameter"), ({"prompt": "a", "x": 1}, "unknown_parameter"),
+                         ({"prompt": "a", "images": ["upload:../../x"]}, "invalid_value"), ({"prompt": "a", "sampler": "x"}, "unsupported_value"),
+                         ({"prompt": "a", "seed": -2}, "invalid_value"), ({"prompt": "a", "seed": []}, "invalid_value")]:
+        check(s.code("POST", api + "/jobs", body) == (400, wanted), "an error", body)
+    check(s.code("GET", api + "/jobs/job_none") == (404, "not_found"), "no job")
+
+    # Cancelling, at once
+    job = s.call("POST", api + "/jobs", {"prompt": "a cat", "width": 512, "height": 512, "steps": 200})[2]
+    s.until("it runs", s.running)
+    begun = time.time()
+    check(s.call("POST", f"{api}/jobs/{job['id']}/cancel")[2]["status"] == "cancelled", "cancelled")
+    status, _, data = s.call("POST", "/v1/images/generations", SMALL)
+    check(time.time() - begun < 15, "the next picture comes soon", time.time() - begun)
+    check(base64.b64decode(data["data"][0]["b64_json"]) == open(f"{WORK}/fox.png", "rb").read(), "and is whole")
+
+
+def test_guard(s):
+    head = "GET /v1/models HTTP/1.1\r\n"
+    post = f"POST /v1/images/generations HTTP/1.1\r\nHost: {s.host}\r\nContent-Type: application/json\r\n"
+    for text, status in [(f"{head}Host: {s.host}\r\n\r\n", 200), (f"{head}Host: localhost:{s.port}\r\n\r\n", 200),
+                         (f"{head}Host: evil.example\r\n\r\n", 403), (f"{head}Host: localhost.evil.example\r\n\r\n", 403),
+                         (f"{head}\r\n", 400), (f"{head}Host: {s.host}\r\nHost: {s.host}\r\n\r\n", 400),
+                         (f"{head}Host: {s.host}\r\nOrigin: http://evil.example\r\n\r\n", 403),
+                         (f"{head}Host: {s.host}\r\nOrigin: null\r\n\r\n", 403),
+                         (f"{head}Host: {s.host}\r\nOrigin: http://{s.host}\r\n\r\n", 200),
+                         (f"{head}Host: {s.host}\r\nOrigin: https://friend.example\r\n\r\n", 200),
+                         (f"{head}Host: {s.host}\r\nSec-Fetch-Site: cross-site\r\n\r\n", 403),
+                         (f"GET /healthz HTTP/1.1\r\nHost: {s.host}\r\nOrigin: http://evil.example\r\n\r\n", 200),
+                         (f"{post}Content-Length: 2\r\nContent-Length: 3\r\n\r\n{{}}", 400),
+                         (f"{post}Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n", 400),
+                         (f"{post}Content-Length: 99999999999\r\n\r\n", 413), (f"{post}Content-Length: -1\r\n\r\n", 400),
+                         (f"GET /files/../jobs.sqlite HTTP/1.1\r\nHost: {s.host}\r\n\r\n", 400),
+                         (f"GET /files/%2e%2e%2fjobs.sqlite HTTP/1.1\r\nHost: {s.host}\r\n\r\n", 400),
+                         (f"GET /v1/models/a%00b HTTP/1.1\r\nHost: {s.host}\r\n\r\n", 400)]:
+        line = s.raw(text)
+        check(f" {status} " in line, "Host, Origin and doubled headers", repr(text[:90]), line)
+    answer = s.call("OPTIONS", "/v1/images/generations", origin="https://friend.example")
+    check(answer[0] == 204 and answer[1].getheader("access-control-allow-origin") == "https://friend.example", "preflight")
+    check(s.call("GET", "/v1/models", origin="https://friend.example")[1].getheader("access-control-allow-credentials") is None, "no credentials")
+    check(s.call("GET", "/v1/models")[1].getheader("x-content-type-options") == "nosniff", "nosniff")
+    status, _, data = s.call("GET", "/")
+    check(status == 200 and b"/v1/images/generations" in data, "the page")
+
+
+def test_keys():
+    with open(f"{WORK}/keys", "w") as file:
+        file.write("# clients\nada secret-one\nroot secret-two admin\n")
+    os.chmod(f"{WORK}/keys", 0o600)
+    s = Server("keyed", "--key-file", f"{WORK}/keys")
+    models = "/v1/models"
+    check(s.code("GET", models) == (401, "invalid_api_key"), "no key")
+    check(s.code("GET", models, authorization="Bearer wrong-one") == (401, "invalid_api_key"), "a wrong key")
+    check(s.code("GET", models, authorization="") == (401, "invalid_api_key"), "an empty key")
+    basic = "Basic " + base64.b64encode(b"x:secret-one").decode()
+    for headers in [{"authorization": "Bearer secret-one"}, {"authorization": basic}, {"api_key": "secret-one"}, {"x_api_key": "secret-one"},
+                    {"authorization": "Bearer secret-one", "host": "any.example"}]:
+        check(s.code("GET", models, **headers) == (200, None), "a key", headers)
+    check(s.code("GET", "/healthz") == (200, None), "health needs no key")
+    cookie = s.call("POST", "/api/v1/session", {"key": "secret-one"})[1].getheader("set-cookie")
+    check("HttpOnly" in cookie and "SameSite=Strict" in cookie, "a cookie", cookie)
+    check(s.code("GET", models, cookie=cookie.split(";")[0]) == (200, None), "a session")
+    check(s.code("GET", models, cookie="lazuli_session=" + "a" * 32) == (401, "invalid_api_key"), "a wrong session")
+    check(s.code("POST", "/api/v1/queue/pause", {}, authorization="Bearer secret-one") == (403, "admin_only"), "pause")
+    check(s.call("POST", "/api/v1/queue/pause", {}, authorization="Bearer secret-two")[2]["paused"], "pause by an administrator")
+    job = s.call("POST", "/api/v1/jobs", {"prompt": "a"}, authorization="Bearer secret-two")[2]["id"]
+    check(s.code("GET", f"/api/v1/jobs/{job}", authorization="Bearer secret-one") == (404, "not_found"), "another's job")
+    check("secret" not in s.text() and "key:ada" in s.text(), "the log has names, not keys")
+    check(s.stop() == 0, "it ends")
+
+
+def test_queue(s):
+    """Cancelling by leaving, a full queue, fair turns."""
+    path = "/v1/images/generations"
+    client = 'lazuli_cancelled_total{why="client"}'
+    before = s.metric(client)
+    gone = s.leave(path, LONG)
+    s.until("it runs", s.running)
+    gone.close()
+    check(s.until("it is cancelled", lambda: s.metric(client) == before + 1) < 1.5, "within a second")
+    gone = s.leave(path, {**LONG, "stream": True})
+    s.until("the stream runs", s.running)
+    gone.close()
+    check(s.until("the stream is cancelled", lambda: s.metric(client) == before + 2) < 1.5, "within a second")
+
+    running = s.leave(path, LONG)
+    s.until("it runs", s.running)
+    waiting = [s.leave(path, SMALL) for _ in range(3)]
+    s.until("three wait", lambda: s.metric('lazuli_jobs{state="queued"}') == 3)
+    status, answer, data = s.call("POST", path, SMALL)
+    check((status, data["error"]["code"]) == (429, "queue_full"), "a full queue", data)
+    check(1 <= int(answer.getheader("retry-after")) <= 120, "when to come again")
+    begun = time.time()
+    check(s.call("GET", "/healthz")[0] == 200 and time.time() - begun < 1, "health meanwhile")
+    jobs = s.call("GET", "/api/v1/jobs?state=queued")[2]["jobs"]
+    check(sorted(j["queue_position"] for j in jobs) == [1, 2, 3], "positions", [j["queue_position"] for j in jobs])
+    running.close()
+    for w in waiting:
+        check(w.recv(12) == b"HTTP/1.1 200", "those who waited are answered")
+        w.close()
+
+
+def test_deaths(s, state):
+    """kill -9 of the worker and of the front."""
+    done = {}
+
+    def ask():
+        done["answer"] = s.call("POST", "/v1/images/generations", {**LONG, "size": "128x128", "num_inference_steps": 30})
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    s.until("it runs", s.running)
+    os.kill(s.worker(), signal.SIGKILL)
+    thread.join()
+    check(done["answer"][0] == 200 and s.metric("lazuli_worker_restarts_total") == 1, "a picture in spite of a dead worker", done["answer"][2])
+    long = s.call("POST", "/api/v1/jobs", {"prompt": "a cat", "width": 128, "height": 128, "steps": 40, "seed": 5})[2]["id"]
+    short = s.call("POST", "/api/v1/jobs", {"prompt": "a cat", "width": 64, "height": 64, "steps": 1})[2]["id"]
+    s.until("it runs", s.running)
+    worker = s.worker()
+    s.stop(signal.SIGKILL)
+    s = Server(state)
+    s.until("the old worker is gone", lambda: not os.path.exists(f"/proc/{worker}") or open(f"/proc/{worker}/stat").read().split()[2] == "Z")
+    s.until("both are done", lambda: all(s.call("GET", f"/api/v1/jobs/{j}")[2]["status"] == "completed" for j in (long, short)), 120)
+    check(s.call("GET", f"/api/v1/jobs/{long}")[2]["attempts"] == 2, "the second attempt")
+
+    # Three deaths fail the job, not the server
+    job = s.call("POST", "/api/v1/jobs", {"prompt": "a cat", "width": 512, "height": 512, "steps": 200})[2]["id"]
+    for n in range(3):
+        s.until("it runs", lambda n=n: s.call("GET", f"/api/v1/jobs/{job}")[2]["attempts"] == n + 1 and s.running()
+                and s.worker() and s.call("GET", f"/api/v1/jobs/{job}")[2]["stage"])
+        os.kill(s.worker(), signal.SIGKILL)
+        s.until("it is gone", lambda n=n: s.metric("lazuli_worker_restarts_total") == n + 1)
+    error = s.call("GET", f"/api/v1/jobs/{job}")[2]["error"]
+    check(error and error["code"] == "worker_lost", "three deaths", error)
+    check(s.stop() == 0, "it ends without a worker")
+    return Server(state)
+
+
+def test_drain(s):
+    path = "/v1/images/generations"
+    s.until("ready", lambda: s.call("GET", "/readyz")[0] == 200)
+    running = s.leave(path, {**SMALL, "size": "128x128", "num_inference_steps": 20})
+    s.until("it runs", s.running)
+    waiting = s.leave(path, SMALL)
+    job = s.call("POST", "/api/v1/jobs", {"prompt": "later", "width": 64, "height": 64, "steps": 1})[2]["id"]
+    check(s.stop() == 0, "it ends with 0")
+    check(running.recv(12) == b"HTTP/1.1 200", "the running picture is finished")
+    check(waiting.recv(12) == b"HTTP/1.1 503", "those who wait are told")
+    check("a fox" not in s.text() and "later" not in s.text(), "no prompt is in the log")
+    return job
+
+
+def test_all():
+    server = Server("state", "--queue", "3", "--queue-timeout", "86400", "--allow-origin", "https://friend.example")
+    if not check(server.port, "the server listens", server.text()):
+        return
+    server.until("it is ready", lambda: server.call("GET", "/readyz")[0] == 200)
+    test_openai(server)
+    test_native(server)
+    test_guard(server)
+    test_queue(server)
+    server = test_deaths(server, "state")
+    later = test_drain(server)
+    server = Server("state")
+    server.until("the job that waited", lambda: server.call("GET", f"/api/v1/jobs/{later}")[2]["status"] == "completed")
+    check(server.stop() == 0, "it ends again")
+    test_keys()
+    refused = subprocess.run([LAZULI, "serve", "--listen", "0.0.0.0:0", "--state", f"{WORK}/open"], capture_output=True, text=True)
+    check(refused.returncode == 1 and "a key is needed" in refused.stderr, "other machines need keys", refused.stderr)
+
+
+begun = time.time()
+try:
+    test_all()
+except Exception:
+    check(False, "an exception", traceback.format_exc())
+for process in started:
+    if process.poll() is None:
+        process.kill()
+if failed:
+    print(open(f"{WORK}/log").read()[-3000:])
+print(f"checks: {checks}, failed: {failed}, {time.time() - begun:.1f} s")
+sys.exit(failed > 0)

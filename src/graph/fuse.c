@@ -153,15 +153,29 @@ static void find_partner(chain *c) {
     if (c->partner >= 0) put_first(c, 1, c->partner);
 }
 
-/* Chooses the kernel that gets the chain as its epilogue: a product before a norm, since it has more work. */
+/* The number of terms in each sum of a product; 0: no product. */
+static double count_terms(const lz_graph *g, const lz_value *v) {
+    const lz_op_info *op = &lz_op_table[v->op];
+    if (!op->product) return 0;
+    lz_dims d = g->values[v->in[op->sum.input]].dims;
+    double terms = 1;
+    for (int i = d.n - op->sum.after - op->sum.axes; i < d.n - op->sum.after; i++) terms *= (double)d.at[i];
+    return terms;
+}
+
+/* Chooses the kernel that gets the chain as its epilogue: the one with most work. That is a product before a norm, and the
+ * product with a weight before the product of low rank that a LoRA adds to it. */
 static void find_producer(chain *c) {
     c->producer = c->partner = -1;
     const lz_dims dims = c->g->values[c->root].dims;
+    double most = 0;
     for (int i = 0; i < c->n_args; i++) {
         const lz_value *v = &c->g->values[c->args[i]];
         if (!takes_epilogue(v) || !lz_dims_equal(v->dims, dims) || !only_used_inside(c, c->args[i])) continue;
-        if (c->producer >= 0 && !lz_op_table[v->op].product) continue;
+        double terms = count_terms(c->g, v);
+        if (c->producer >= 0 && (terms == 0 || terms < most)) continue;
         c->producer = c->args[i];
+        most = terms;
     }
     if (c->producer < 0) return;
     put_first(c, 0, c->producer);

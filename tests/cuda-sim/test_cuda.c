@@ -9,6 +9,7 @@
 #include "array/internal.h"
 #include "backend/cuda/cuda.h"
 #include "cli/environment.h"
+#include "graph/graph.h"
 #include "pixels.h"
 
 static lz_context *open_cuda(void) {
@@ -230,6 +231,20 @@ static lz_array *pair_of(lz_context *ctx) {
     return lz_cast(y, LZ_F32);
 }
 
+/* The same pair with what a LoRA adds to both products: low ranks of one `down` (klein), or of one each (Z-Image). */
+static bool two_downs;
+static lz_array *patched_pair_of(lz_context *ctx) {
+    enum { ROWS = 70, K = 136, N = 264, RANK = 16 };
+    lz_array *x = numbers_of(ctx, LZ_DIMS(1, ROWS, K), 1), *w = numbers_of(ctx, LZ_DIMS(2 * N, K), 2),
+             *up = numbers_of(ctx, LZ_DIMS(2 * N, RANK), 3), *y[2];
+    for (unsigned i = 0; i < 2; i++) {
+        lz_array *down = lz_mul(numbers_of(ctx, LZ_DIMS(RANK, K), two_downs ? 4 + i : 4), 0.1);
+        lz_array *low = lz_linear(lz_linear(x, down, NULL), lz_slice(up, 0, i * N, (i + 1) * N, 1), NULL);
+        y[i] = lz_add(lz_linear(x, lz_slice(w, 0, i * N, (i + 1) * N, 1), NULL), low);
+    }
+    return lz_cast(lz_mul(lz_silu(y[0]), y[1]), LZ_F32);
+}
+
 static lz_array *wide_head_of(lz_context *ctx) {
     lz_array *q = numbers_of(ctx, LZ_DIMS(1, 2, 700, 264), 4), *k = numbers_of(ctx, LZ_DIMS(1, 1, 704, 264), 5);
     return lz_cast(lz_sdpa(q, k, numbers_of(ctx, LZ_DIMS(1, 1, 704, 264), 6)), LZ_F32);
@@ -315,6 +330,31 @@ static void check_like_reference(lz_array *(*describe)(lz_context *), int most, 
     lz_scope_end(b);
     lz_close(ctx);
     lz_close(ref);
+}
+
+/* The pair is that of the weights, not of the low ranks. */
+static void pairs_of_patched_weights(void) {
+    for (int i = 0; i < 2; i++) {
+        lz_context *ctx = open_cuda();
+        if (!ctx) return;
+        lz_error err = {0};
+        lz_scope *scope = lz_scope_begin(ctx, "test");
+        two_downs = i;
+        lz_array *y = patched_pair_of(ctx);
+        lz_program *p = lz_program_new(ctx, &y, 1, false, &err);
+        int pairs = 0;
+        for (int k = 0; p && k < p->n_steps; k++) {
+            const lz_call *call = &p->steps[k].call;
+            if (call->op != LZ_OP_MATMUL_PAIR) continue;
+            CHECK_I64(call->in[0].dims.at[2], 136);
+            pairs++;
+        }
+        CHECK(pairs == 1, "%d pairs (%s)", pairs, err.text);
+        lz_program_free(p);
+        lz_scope_end(scope);
+        lz_close(ctx);
+        check_like_reference(patched_pair_of, 0, 0.02, "a patched pair");
+    }
 }
 
 /* silu(x g) * (x u) + bias is one kernel, whoever does the products (a cast for each operand beside it); one wide head
@@ -672,6 +712,6 @@ static void nothing_but_work(void) {
 TEST_MAIN({"names", names}, {"here_and_there", here_and_there}, {"borrowed", borrowed}, {"replays", replays},
           {"on_the_host", on_the_host}, {"random_numbers", random_numbers}, {"pixels", pixels}, {"copied", copied},
           {"out_of_memory", out_of_memory}, {"profiled", profiled}, {"options", options}, {"together", together},
-          {"passes_share_weights", passes_share_weights}, {"masks_of_keys", masks_of_keys}, {"paints", paints},
-          {"compiles_together", compiles_together}, {"runs_while_another_compiles", runs_while_another_compiles},
-          {"nothing_but_work", nothing_but_work})
+          {"pairs_of_patched_weights", pairs_of_patched_weights}, {"passes_share_weights", passes_share_weights},
+          {"masks_of_keys", masks_of_keys}, {"paints", paints}, {"compiles_together", compiles_together},
+          {"runs_while_another_compiles", runs_while_another_compiles}, {"nothing_but_work", nothing_but_work})

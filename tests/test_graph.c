@@ -931,6 +931,40 @@ static void heads_are_put_together_in_place(void) {
     CHECK(fabs(sums[0] - sums[1]) < 1e-4 * fabs(sums[1]), "%g, not %g", sums[0], sums[1]);
 }
 
+/* Queries or keys of attention: heads of a product, normed and turned. */
+static lz_array *turned(lz_context *ctx, lz_array *x, uint64_t seed) {
+    enum { ROWS = 64, HEADS = 6, SIZE = 32, WIDTH = HEADS * SIZE };
+    lz_array *y = lz_linear(x, lz_randn(ctx, LZ_DIMS(WIDTH, 16), seed), NULL);
+    lz_array *angle = lz_randn(ctx, LZ_DIMS(ROWS, SIZE / 2), seed + 1), *norm = lz_randn(ctx, LZ_DIMS(SIZE), seed + 2);
+    y = lz_rms_norm(lz_reshape(y, LZ_DIMS(1, ROWS, HEADS, SIZE)), norm, 1e-6);
+    return lz_rope(lz_permute(y, LZ_DIMS(0, 2, 1, 3)), lz_cos(angle), lz_sin(angle));
+}
+
+/* Attention reads heads wherever they are, so they are turned where the product has written them. */
+static void heads_are_turned_in_place(void) {
+    double sums[2];
+    for (int ref = 0; ref < 2; ref++) {
+        lz_context *ctx = lz_open(.device = ref ? "ref" : "cpu");
+        lz_error err = {0};
+        lz_array *x = lz_randn(ctx, LZ_DIMS(64, 16), 1), *v = lz_randn(ctx, LZ_DIMS(1, 6, 64, 32), 2);
+        lz_array *a = lz_sdpa(turned(ctx, x, 10), turned(ctx, x, 20), v);
+        char *text = lz_graph_text(&a, 1, LZ_GRAPH_PROGRAM, &err);
+        int ropes = 0;
+        for (const char *at = text; !ref && at && (at = strstr(at, "cpu.rope")); at++, ropes++) {
+            char to[64] = "", from[64] = " ";
+            int read = sscanf(at, "cpu.rope f32 [1, 6, 64, 32] -> %63s of %63[^,]", to, from);
+            CHECK(read == 2 && !strcmp(to, from), "%.100s", at);
+        }
+        CHECK_I64(ropes, ref ? 0 : 2);
+        lz_free_text(ctx, text);
+        const float *found = lz_data(a, &err);
+        sums[ref] = 0;
+        for (int i = 0; found && i < 6 * 64 * 32; i++) sums[ref] += (double)found[i] * (i + 1);
+        lz_close(ctx);
+    }
+    CHECK(fabs(sums[0] - sums[1]) < 1e-4 * fabs(sums[1]), "%g, not %g", sums[0], sums[1]);
+}
+
 static void transposed_double(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
     (void)ctx, (void)user;
     out[0] = lz_transpose(lz_mul(in[0], 2.0));
@@ -1001,6 +1035,7 @@ static void functions_cannot_look(void) {
 
 TEST_MAIN({"concat_parts_keep_to_themselves", concat_parts_keep_to_themselves},
           {"heads_are_put_together_in_place", heads_are_put_together_in_place},
+          {"heads_are_turned_in_place", heads_are_turned_in_place},
           {"looked_at_outputs_are_used_again", looked_at_outputs_are_used_again},
           {"compiled_under_a_limit", compiled_under_a_limit}, {"functions_cannot_look", functions_cannot_look},
           {"planned_bytes", planned_bytes}, {"counted_operations", counted_operations}, {"facts_of_ops", facts_of_ops},

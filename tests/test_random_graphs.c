@@ -64,6 +64,27 @@ static lz_array *graph_step(builder *b, lz_array *x, lz_array *earlier, int64_t 
     }
 }
 
+/* What blocks with a norm before and after each part, and attention in one stream, have besides. */
+static lz_array *block_step(builder *b, lz_array *x, lz_array *earlier, int64_t n, int64_t c, lz_dtype t) {
+    if (chance(b, 50)) { /* a norm after a part, and the norm before the next one */
+        lz_array *y = lz_add(earlier, lz_mul(lz_rms_norm(x, NULL, 0.1), leaf(b, LZ_DIMS(1, c), t, 0.5)));
+        lz_array *z = lz_rms_norm(y, chance(b, 70) ? leaf(b, LZ_DIMS(c), t, 1) : NULL, 0.2);
+        return lz_add(y, soft(lz_linear(z, leaf(b, LZ_DIMS(c, c), t, 1 / sqrt((double)c)), NULL)));
+    }
+    /* Queries and keys that only attention reads: turned in place, or beside others. */
+    int64_t heads = c % 8 ? 1 : any(b, 1, 2), d = c / heads;
+    lz_array *four = lz_permute(lz_reshape(lz_silu(x), LZ_DIMS(1, n, heads, d)), LZ_DIMS(0, 2, 1, 3)), *two[2];
+    for (int i = 0; i < 2; i++) {
+        lz_array *cosine = leaf(b, LZ_DIMS(n, d / 2), t, 1), *sine = leaf(b, LZ_DIMS(n, d / 2), t, 1);
+        two[i] = lz_rope(lz_rms_norm(four, leaf(b, LZ_DIMS(d), t, 1), 0.1), cosine, sine, .half_split = chance(b, 50));
+    }
+    lz_array *other = lz_permute(lz_reshape(earlier, LZ_DIMS(1, n, heads, d)), LZ_DIMS(0, 2, 1, 3));
+    bool more = chance(b, 50);
+    lz_array *k = more ? lz_concat((lz_array *[]){other, two[1]}, 2, 2) : two[1],
+             *v = more ? lz_concat((lz_array *[]){four, other}, 2, 2) : four;
+    return lz_reshape(lz_permute(lz_sdpa(two[0], k, v), LZ_DIMS(0, 2, 1, 3)), LZ_DIMS(n, c));
+}
+
 static void describe_graph_of(builder *b, lz_dtype t) {
     int64_t n = any(b, 1, 30), c = 4 * any(b, 1, 20);
     int steps = (int)any(b, 5, 30);
@@ -78,10 +99,25 @@ static void describe_graph_of(builder *b, lz_dtype t) {
              (long long)c);
 }
 
+/* Steps of blocks between others. */
+static void describe_blocks(builder *b) {
+    int64_t n = any(b, 1, 40), c = 4 * any(b, 1, 70);
+    lz_array *x = leaf(b, LZ_DIMS(n, c), LZ_F32, 1), *earlier = x;
+    for (int i = 0; i < 5; i++) {
+        lz_array *y = block_step(b, x, earlier, n, c, LZ_F32);
+        earlier = x;
+        x = chance(b, 40) ? graph_step(b, y, earlier, n, c, LZ_F32) : y;
+    }
+    b->out[b->n_out++] = x;
+    b->ulp = 4, b->room = 3e-4, b->least = 1e-5;
+    snprintf(b->what, sizeof b->what, "blocks on [%lld, %lld]", (long long)n, (long long)c);
+}
+
 static void describe_graph(builder *b) { describe_graph_of(b, LZ_F32); }
 static void describe_graph_16(builder *b) { describe_graph_of(b, chance(b, 70) ? LZ_BF16 : LZ_F16); }
 
 static void graphs(void) { run_many(describe_graph, test_scale(1000), 1000001); }
+static void blocks(void) { run_many(describe_blocks, test_scale(100), 3000001); }
 
 /* Mean error against the graph without rounding, as a share of the largest value. */
 static double mean_error(const values *got, const values *exact) {
@@ -127,4 +163,4 @@ static void fused_16_bit_is_no_worse(void) {
     close_all();
 }
 
-TEST_MAIN({"graphs", graphs}, {"fused_16_bit_is_no_worse", fused_16_bit_is_no_worse})
+TEST_MAIN({"graphs", graphs}, {"blocks", blocks}, {"fused_16_bit_is_no_worse", fused_16_bit_is_no_worse})

@@ -5,6 +5,9 @@
  *   ELEMENT  every input has the dims of the output; broadcast axes have stride 0.
  *   REDUCE   in = [kept..., reduced...], params.reduce.count reduced axes; out = [kept...].
  *   softmax, rms_norm, layer_norm: over the last axis. group_norm: x [n, ..., c].
+ *   rms_norm_twice: x, optional in[1] weight with the dims of x. The first result is rms_norm(x) with the epilogue, as
+ *            rounded to the type of out. The second result, rms_norm of the first times the weight, is stored
+ *            lz_beside() elements after it; out is dense. Fusion makes it only for backends that have a kernel for it.
  *   rope     x [..., n, d], cos and sin [..., n, d/2] with the same leading axes. If params.rope.norm is set, x is
  *            first divided by its root mean square over d, and multiplied by in[3] ([d] broadcast to x) if given.
  *   matmul   a [..., m, k], b [..., k, n], out [..., m, n], the same leading axes in all three.

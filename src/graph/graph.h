@@ -4,8 +4,9 @@
  *
  * lower.c   walks the nodes once, from inputs to outputs; folds constants and no-ops, merges equal values
  * fuse.c    gathers elementwise chains into expressions; a chain can become the epilogue of the kernel before it
+ * norms.c   joins a norm of a norm's result with it
  * order.c   decides in which order values are computed
- * plan.c    resolves views into strides, so that only kernels are left
+ * plan.c    resolves views into strides, so that only kernels are left; cost.c counts what their steps compute and move
  * group.c   joins steps into groups that are launched as one
  * arena.c   gives every temporary store its offset in one arena
  * program.c runs the steps on the host; remote.c runs them on a device; offload.c uploads or streams the weights
@@ -60,6 +61,7 @@ typedef struct lz_graph {
 bool lz_lower(lz_graph *g, lz_array *const *arrays, int n);
 void lz_graph_free(lz_graph *g);
 bool lz_fuse(lz_graph *g);
+bool lz_join_norms(lz_graph *g);
 void lz_count_uses(lz_graph *g);
 int *lz_order_values(lz_graph *g); /* indices of all values, inputs before users; NULL: out of memory */
 
@@ -136,6 +138,7 @@ typedef struct lz_program {
  * memory with inputs. */
 lz_program *lz_program_new(lz_context *ctx, lz_array *const *arrays, int n, bool own_outputs, lz_error *err);
 bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs);
+void lz_step_cost(lz_step *step);   /* sets flops and bytes from the call (cost.c) */
 bool lz_plan_groups(lz_program *p); /* lz_plan_steps calls these two, in this order, after the last step is added */
 bool lz_plan_arena(lz_program *p);
 /* Watches one run of a program. Members may be NULL. Neither base.lock nor ctx->run_lock is held

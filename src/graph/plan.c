@@ -20,6 +20,7 @@ typedef struct planner {
     int *part;   /* of such a value: the input of that concat, which is the value itself or a chain of views of it */
     int64_t *begin; /* of such a value: index along the axis at which that input begins */
     int *begun;     /* of each concat: 1 + its store; 0: none of its parts is planned yet */
+    bool *follows;  /* of each value: its axes are stored in the order of input 0 (find_followers) */
 } planner;
 
 /* ---- stores ------------------------------------------------------------------------------------------------------ */
@@ -55,37 +56,6 @@ static int const_store(planner *s, const lz_value *v) {
 }
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
-
-static double dims_product(lz_dims d, int from, int to) {
-    double n = 1;
-    for (int i = from; i < to; i++) n *= (double)d.at[i];
-    return n;
-}
-
-/* The number of terms that are summed for one element of the output; 1: no sum. */
-static double count_terms(const lz_call *c) {
-    const lz_op_info *op = &lz_op_table[c->op];
-    if (c->n_core == 0) return 1;
-    lz_dims d = c->in[op->sum.input].dims;
-    int axes = op->kind == LZ_KIND_REDUCE ? c->params->reduce.count : op->sum.axes, end = d.n - op->sum.after;
-    double n = dims_product(d, end - axes, end);
-    return c->op == LZ_OP_SDPA && c->params->sdpa.causal ? n / 2 : n;
-}
-
-/* Floating point operations. A step of an expression counts as one per element. */
-static double count_flops(const lz_call *c) {
-    double each = lz_op_table[c->op].flops * count_terms(c);
-    if (c->expr) each += c->expr->n_steps;
-    return dims_product(c->out.dims, 0, c->out.dims.n) * each;
-}
-
-/* Bytes that reading or writing the tensor once moves. Broadcast axes count as one element. */
-static double count_bytes(const lz_tensor *t) {
-    double n = (double)lz_dtype_size(t->dtype);
-    for (int i = 0; i < t->dims.n; i++)
-        if (t->strides[i]) n *= (double)t->dims.at[i];
-    return n;
-}
 
 /* Calls with f64 always run on the reference kernels: no backend has fast ones. */
 static bool has_f64(const lz_call *call) {
@@ -131,11 +101,15 @@ static void touch(planner *s, int store) {
     if (store >= 0) s->p->stores[store].last = s->p->n_steps;
 }
 
-/* Gives a value a new store. */
-static void new_layout(planner *s, const lz_value *v, layout *out) {
+/* Gives a value a new store. like: strides in whose order the axes are stored; NULL: the usual order of the op. */
+static void new_layout(planner *s, const lz_value *v, const int64_t *like, layout *out) {
     memset(out, 0, sizeof *out);
-    output_strides(v, out->strides);
-    out->store = add_store(s, LZ_STORE_ARENA, lz_dims_size(v->dims) * lz_dtype_size(v->dtype));
+    if (like)
+        lz_ordered_strides(v->dims, like, out->strides);
+    else
+        output_strides(v, out->strides);
+    int64_t size = lz_dims_size(v->dims) + (lz_op_table[v->op].beside ? lz_beside(v->dims, v->dtype) : 0);
+    out->store = add_store(s, LZ_STORE_ARENA, size * lz_dtype_size(v->dtype));
 }
 
 /* Adds the step out = op(in...). ids: indices of the input values. */
@@ -167,11 +141,9 @@ static bool add_step(planner *s, const lz_value *v, const int *ids, const layout
     for (int i = 0; i < v->n_in; i++) {
         in[i] = tensor_of(&s->g->values[ids[i]], &s->layouts[ids[i]]);
         operands[i] = operand_of(&s->g->values[ids[i]], &s->layouts[ids[i]]);
-        step->bytes += count_bytes(&in[i]);
         touch(s, s->layouts[ids[i]].store);
     }
-    step->bytes += count_bytes(&step->call.out);
-    step->flops = count_flops(&step->call);
+    lz_step_cost(step);
     step->kernel = pick_kernel(p->ctx, &step->call, &step->on_host);
     int64_t scratch = step->kernel->scratch ? step->kernel->scratch(&step->call) : 0;
     if (scratch) {
@@ -201,7 +173,7 @@ static bool copy_dense(planner *s, int id, layout *out) {
         out->store = s->dense_copy[id] - 1;
         return true;
     }
-    new_layout(s, &copy, out);
+    new_layout(s, &copy, NULL, out);
     s->dense_copy[id] = out->store + 1;
     return add_step(s, &copy, &id, out);
 }
@@ -211,7 +183,7 @@ static bool copy_number(planner *s, int id, layout *out) {
     lz_value one = {
         .op = LZ_OP_COPY, .dtype = s->g->values[id].dtype, .dims = LZ_NONE, .in = &id, .n_in = 1, .n_core = 1};
     memset(&one.params, 0, sizeof one.params);
-    new_layout(s, &one, out);
+    new_layout(s, &one, NULL, out);
     if (!add_step(s, &one, &id, out)) return false;
     ((lz_tensor *)s->p->steps[s->p->n_steps - 1].call.in)->dims = LZ_NONE;
     return true;
@@ -243,15 +215,21 @@ static bool see_broadcast(const lz_value *v, const lz_value *x, const layout *fr
     return true;
 }
 
+/* The second result of a kernel, which is stored after the first. */
+static bool see_beside(const lz_value *v, const lz_value *x, const layout *from, layout *out) {
+    (void)v;
+    memcpy(out->strides, from->strides, sizeof out->strides);
+    out->offset += lz_beside(x->dims, x->dtype);
+    return true;
+}
+
 static bool see_reshaped(const lz_value *v, const lz_value *x, const layout *from, layout *out) {
     return lz_reshape_strides(x->dims, from->strides, v->dims, out->strides);
 }
 
 static const view_rule views[LZ_OP_COUNT] = {
-    [LZ_OP_PERMUTE] = see_permuted,
-    [LZ_OP_SLICE] = see_slice,
-    [LZ_OP_BROADCAST] = see_broadcast,
-    [LZ_OP_RESHAPE] = see_reshaped,
+    [LZ_OP_PERMUTE] = see_permuted, [LZ_OP_SLICE] = see_slice,   [LZ_OP_BROADCAST] = see_broadcast,
+    [LZ_OP_RESHAPE] = see_reshaped, [LZ_OP_BESIDE] = see_beside,
 };
 
 static bool plan_view(planner *s, const lz_value *v, layout *out) {
@@ -320,15 +298,12 @@ static void find_parts(planner *s) {
     }
 }
 
-/* The layout of the part of a concat that begins at index `begin` along the axis. */
-static layout part_layout(planner *s, int concat, int64_t begin) {
+/* The layout of the part of a concat that begins at index `begin` along the axis. like: see new_layout; only of the
+ * part that is planned first. */
+static layout part_layout(planner *s, int concat, int64_t begin, const int64_t *like) {
     const lz_value *v = &s->g->values[concat];
-    layout at;
-    if (s->begun[concat]) {
-        at = (layout){.store = s->begun[concat] - 1};
-        output_strides(v, at.strides);
-    } else
-        new_layout(s, v, &at);
+    if (!s->begun[concat]) new_layout(s, v, like, &s->layouts[concat]);
+    layout at = s->layouts[concat];
     s->begun[concat] = at.store + 1;
     at.offset = begin * at.strides[v->params.along.axis];
     return at;
@@ -339,7 +314,7 @@ static bool plan_concat(planner *s, int id) {
     int64_t begin = 0;
     for (int j = 0; j < v->n_in; j++) {
         int part = v->in[j];
-        layout to = part_layout(s, id, begin);
+        layout to = part_layout(s, id, begin, NULL);
         s->p->concat_visits++;
         begin += s->g->values[part].dims.at[v->params.along.axis];
         if (s->concat[part]) continue; /* was computed there */
@@ -353,19 +328,55 @@ static bool plan_concat(planner *s, int id) {
         memset(&copy.params, 0, sizeof copy.params);
         if (!add_step(s, &copy, &part, &to)) return false;
     }
-    s->layouts[id] = part_layout(s, id, 0);
     return true;
 }
 
+/* ---- the order of axes ------------------------------------------------------------------------------------------- */
+
+static bool can_follow(const lz_value *v) {
+    return lz_op_table[v->op].in_place && lz_op_table[v->op].kind == LZ_KIND_KERNEL && used_once(v);
+}
+
+/* Finds the values that only one op with `any_strides` reads, such as the queries and keys of an attention, and whose
+ * kernel reads an input of the same shape. If the axes are stored in the order of that input, the kernel reads and
+ * writes the same places, mostly in place. A concat follows the input of its first such part. */
+static void find_followers(planner *s) {
+    const lz_value *all = s->g->values;
+    for (int i = 0; i < s->g->n; i++)
+        for (int j = 0; all[i].uses && lz_op_table[all[i].op].any_strides && j < all[i].n_in; j++) {
+            const lz_value *v = &all[all[i].in[j]];
+            bool follows = can_follow(v), concat = v->op == LZ_OP_CONCAT && used_once(v);
+            for (int k = 0; concat && k < v->n_in; k++) {
+                follows = follows || can_follow(&all[v->in[k]]);
+                concat = !s->concat[v->in[k]] || can_follow(&all[v->in[k]]);
+            }
+            s->follows[all[i].in[j]] = follows && (concat || v->op != LZ_OP_CONCAT);
+        }
+}
+
+/* The strides of input 0 if a value follows it, or NULL. The last axis must be contiguous there. */
+static const int64_t *followed_strides(const planner *s, int id) {
+    int stored = s->concat[id] ? s->concat[id] - 1 : id;
+    const lz_value *v = &s->g->values[id];
+    if (!s->follows[stored] || !can_follow(v)) return NULL;
+    const int64_t *strides = s->layouts[v->in[0]].strides;
+    bool fine = strides[v->dims.n - 1] == 1;
+    for (int i = 0; i < v->dims.n; i++) fine = fine && (v->dims.at[i] == 1 || strides[i] > 0);
+    return fine ? strides : NULL;
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------------ */
+
 static bool plan_kernel(planner *s, int id) {
     const lz_value *v = &s->g->values[id];
+    const int64_t *like = followed_strides(s, id);
     int concat = s->concat[id] - 1;
     if (concat >= 0) {
-        s->layouts[id] = part_layout(s, concat, s->begin[id]);
+        s->layouts[id] = part_layout(s, concat, s->begin[id], like);
         for (int part = s->part[id]; part != id; part = s->g->values[part].in[0])
             undo_view(&s->g->values[part], &s->g->values[s->g->values[part].in[0]], s->layouts[id].strides);
     } else
-        new_layout(s, v, &s->layouts[id]);
+        new_layout(s, v, like, &s->layouts[id]);
     return add_step(s, v, v->in, &s->layouts[id]);
 }
 
@@ -450,16 +461,18 @@ bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs) {
     s.part = lz_bump_alloc(&g->memory, n * sizeof *s.part);
     s.begin = lz_bump_alloc(&g->memory, n * sizeof *s.begin);
     s.begun = lz_bump_alloc(&g->memory, n * sizeof *s.begun);
+    s.follows = lz_bump_alloc(&g->memory, n * sizeof *s.follows);
     p->stores = lz_bump_alloc(&p->memory,
                               4 * n * sizeof *p->stores); /* for each value: result, dense copy, and scratch of both */
     p->steps = lz_bump_alloc(&p->memory, 2 * n * sizeof *p->steps);
     p->events = lz_bump_alloc(&p->memory, n * sizeof *p->events);
     p->results = lz_bump_alloc(&p->memory, n * sizeof *p->results);
     p->output_bytes = lz_bump_alloc(&p->memory, n * sizeof *p->output_bytes);
-    if (!s.layouts || !s.dense_copy || !s.concat || !s.part || !s.begin || !s.begun || !p->stores || !p->steps ||
-        !p->events || !p->results || !p->output_bytes)
+    if (!s.layouts || !s.dense_copy || !s.concat || !s.part || !s.begin || !s.begun || !s.follows || !p->stores ||
+        !p->steps || !p->events || !p->results || !p->output_bytes)
         return false;
     find_parts(&s);
+    find_followers(&s);
     int *order = lz_order_values(g);
     for (int i = 0; i < g->n; i++)
         if (!order || (g->values[order[i]].uses && !plan_value(&s, order[i]))) return false;

@@ -10,7 +10,7 @@ lz_program *lz_program_new(lz_context *ctx, lz_array *const *arrays, int n, bool
     }
     p->ctx = p->memory.ctx = ctx;
     lz_graph g = {.ctx = ctx, .memory.ctx = ctx};
-    bool fine = lz_lower(&g, arrays, n) && lz_fuse(&g) && lz_plan_steps(p, &g, own_outputs);
+    bool fine = lz_lower(&g, arrays, n) && lz_fuse(&g) && lz_join_norms(&g) && lz_plan_steps(p, &g, own_outputs);
     lz_graph_free(&g);
     if (fine) return p;
     lz_program_free(p);

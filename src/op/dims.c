@@ -73,6 +73,24 @@ void lz_dense_strides(lz_dims dims, int64_t strides[LZ_MAX_DIMS]) {
     }
 }
 
+int64_t lz_beside(lz_dims dims, lz_dtype dtype) {
+    int64_t size = lz_dtype_size(dtype), align = 256 / size;
+    return (lz_dims_size(dims) + align - 1) / align * align;
+}
+
+void lz_ordered_strides(lz_dims dims, const int64_t *like, int64_t strides[LZ_MAX_DIMS]) {
+    bool done[LZ_MAX_DIMS] = {false};
+    int64_t step = 1;
+    for (int n = 0; n < dims.n; n++) {
+        int next = n ? -1 : dims.n - 1;
+        for (int i = dims.n - 1; n && i >= 0; i--)
+            if (!done[i] && (next < 0 || like[i] < like[next])) next = i;
+        done[next] = true;
+        strides[next] = step;
+        step *= dims.at[next] ? dims.at[next] : 1;
+    }
+}
+
 bool lz_is_dense(lz_dims dims, const int64_t *strides) {
     int64_t step = 1;
     for (int i = dims.n - 1; i >= 0; i--) {

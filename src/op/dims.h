@@ -8,6 +8,12 @@
 int64_t lz_dims_size(lz_dims dims);
 bool lz_dims_equal(lz_dims a, lz_dims b);
 void lz_dense_strides(lz_dims dims, int64_t strides[LZ_MAX_DIMS]);
+/* Strides without gaps. The last axis is contiguous; the others are in the order of `like`, the smallest stride
+ * innermost. */
+void lz_ordered_strides(lz_dims dims, const int64_t *like, int64_t strides[LZ_MAX_DIMS]);
+/* Elements from the first result of an op with two results of these dims to the second, which begins at a multiple of 256
+ * bytes (lz_op_info.beside). */
+int64_t lz_beside(lz_dims dims, lz_dtype dtype);
 /* row-major without gaps; strides of axes of size 1 are ignored. */
 bool lz_is_dense(lz_dims dims, const int64_t *strides);
 /* Strides of the same elements with other dims; false: a copy is needed. */

@@ -62,6 +62,7 @@ typedef enum lz_kind {
     X(PERMUTE, "permute", VIEW, 1) \
     X(SLICE, "slice", VIEW, 1) \
     X(BROADCAST, "broadcast", VIEW, 1) \
+    X(BESIDE, "beside", VIEW, 1) \
     X(SUM, "sum", REDUCE, 1, .flops = 1, .whole = true) \
     X(MEAN, "mean", REDUCE, 1, .flops = 1) \
     X(VAR, "var", REDUCE, 1, .flops = 1) \
@@ -75,7 +76,7 @@ typedef enum lz_kind {
     X(GROUP_NORM, "group_norm", KERNEL, 1, .flops = 5, .epilogue = 1, .in_place = true) \
     X(ROPE, "rope", KERNEL, 3, .flops = 3, .epilogue = 1, .in_place = true) \
     X(MATMUL, "matmul", KERNEL, 2, .flops = 2, .sum = {0, 1, 0}, .epilogue = 1, .product = true) \
-    X(SDPA, "sdpa", KERNEL, -1, .flops = 4, .sum = {1, 1, 1}, .heads_inside = true) \
+    X(SDPA, "sdpa", KERNEL, -1, .flops = 4, .sum = {1, 1, 1}, .heads_inside = true, .any_strides = true) \
     X(CONV2D, "conv2d", KERNEL, 2, .flops = 2, .sum = {1, 3, 0}, .epilogue = 1, .product = true) \
     X(PAD, "pad", KERNEL, 1) \
     X(CONCAT, "concat", KERNEL, -1, .moves = true) \
@@ -83,10 +84,11 @@ typedef enum lz_kind {
     X(GATHER, "gather", KERNEL, 2) \
     X(UNPACK, "unpack", KERNEL, -1, .flops = 1, .again = true) \
     /* Only made by lowering: the product of a with a matrix of codes, scales and offsets that is unpacked on the way. \
-     * Only made by fusion: two products of one a with two different b, with an epilogue over both; and an expression \
-     * over its inputs. */ \
+     * Only made by fusion: two products of one a with two different b, with an epilogue over both; an RMS norm with its \
+     * epilogue and the RMS norm of the result, which BESIDE is a view of; and an expression over its inputs. */ \
     X(PACKED_MATMUL, "packed_matmul", KERNEL, 2, .flops = 2, .sum = {0, 1, 0}, .epilogue = 1, .product = true) \
     X(MATMUL_PAIR, "matmul_pair", KERNEL, 3, .flops = 4, .sum = {0, 1, 0}, .epilogue = 2, .product = true) \
+    X(RMS_NORM_TWICE, "rms_norm_twice", KERNEL, -1, .flops = 7, .epilogue = 1, .beside = true) \
     X(FUSED, "fused", ELEMENT, -1, .in_place = true)
 /* clang-format on */
 
@@ -118,6 +120,9 @@ typedef struct lz_op_info {
     /* Made from few bytes: computed in every run of a program, right before it is read, and not kept between runs. */
     bool again;
     bool heads_inside; /* the output [b, h, n, d] is stored as [b, n, h, d], so that merging its heads is a view */
+    bool beside;       /* stores a second result, of the same shape, lz_beside() elements after the first */
+    /* Its kernels read inputs of any strides as fast as dense ones, if the last axis is contiguous. */
+    bool any_strides;
     /* ELEMENT ops only */
     bool number;    /* in an expression, its second operand may be a constant of the step */
     bool commutes;  /* op(a, b) = op(b, a) */
@@ -136,8 +141,8 @@ typedef union lz_params {
     struct { lz_dims axes; } permute;                       /* out axis i is in axis at[i] */
     struct { int axis; int64_t start, step; } slice;        /* the length is in the shape */
     struct { int count; } reduce;                           /* the last `count` axes of the input are reduced */
-    /* groups: group_norm only. The affine part is a separate op. */
-    struct { double eps; int groups; } norm;
+    /* groups: group_norm only. second_eps: of the second norm of rms_norm_twice. The affine part is a separate op. */
+    struct { double eps, second_eps; int groups; } norm;
     struct { bool half_split, norm; double eps; } rope;     /* norm: rms_norm x first (set by fusion) */
     struct { double scale; bool causal; } sdpa;
     struct { int stride, top, bottom, left, right; } conv;

@@ -301,6 +301,37 @@ static lz_array *streams_of(lz_context *ctx) {
     return lz_cast(lz_concat(y, 2, 0), LZ_F32);
 }
 
+/* One stream whose queries and keys are turned where they are, with every number of heads per thread. */
+static lz_array *lone_stream_of(lz_context *ctx) {
+    enum { ROWS = 41, K = 40 };
+    lz_array *x = numbers_of(ctx, LZ_DIMS(ROWS, K), 1);
+    lz_array *a = lz_sdpa(turned_of(ctx, x, 10, true), turned_of(ctx, x, 20, true), turned_of(ctx, x, 30, false));
+    return lz_cast(lz_permute(a, LZ_DIMS(0, 2, 1, 3)), LZ_F32);
+}
+
+/* A norm before and after each part, as in Z-Image: x + norm(part) * gate and its norm are one kernel with two results.
+ * Rows of these widths are in the registers of 32, 128 or 1024 threads, or too long for registers. */
+static int64_t sandwich_width;
+static lz_dtype sandwich_type;
+static lz_array *sandwich_numbers(lz_context *ctx, int64_t rows, int64_t columns, unsigned seed) {
+    return lz_cast(numbers_of(ctx, LZ_DIMS(rows, columns), seed), sandwich_type);
+}
+static lz_array *sandwich_of(lz_context *ctx) {
+    int64_t rows = sandwich_width > 10000 ? 2 : 19, k = 16;
+    lz_array *x = sandwich_numbers(ctx, rows, sandwich_width, 1), *vectors[3];
+    for (unsigned i = 0; i < 3; i++) vectors[i] = sandwich_numbers(ctx, 1, sandwich_width, 10 + i);
+    CHECK(lz_eval_all(vectors, 3, NULL) == LZ_OK);
+    lz_array *h = lz_mul(lz_rms_norm(x, NULL, 1e-5), vectors[0]);
+    for (unsigned i = 0; i < 2; i++) {
+        lz_array *down = lz_mul(sandwich_numbers(ctx, k, sandwich_width, 20 + i), 0.1),
+                 *up = sandwich_numbers(ctx, sandwich_width, k, 30 + i);
+        lz_array *part = lz_linear(lz_linear(h, down, NULL), up, NULL);
+        x = lz_add(x, lz_mul(lz_rms_norm(part, NULL, 1e-5), vectors[1]));
+        h = i ? lz_rms_norm(x, NULL, 1e-3) : lz_mul(lz_rms_norm(x, NULL, 1e-3), vectors[2]);
+    }
+    return lz_cast(lz_concat((lz_array *[]){x, h}, 2, 0), LZ_F32);
+}
+
 /* Heads that were turned beside others, along one of the axes. */
 static int mixed_axis;
 static lz_array *mixed_heads_of(lz_context *ctx) {
@@ -330,6 +361,26 @@ static void check_like_reference(lz_array *(*describe)(lz_context *), int most, 
     lz_scope_end(b);
     lz_close(ctx);
     lz_close(ref);
+}
+
+/* In a chain of norms of norms each x and its norm are one kernel. */
+static void check_twice(void) {
+    lz_context *ctx = open_cuda();
+    if (!ctx) return;
+    lz_error err = {0};
+    lz_scope *scope = lz_scope_begin(ctx, "test");
+    sandwich_type = LZ_BF16, sandwich_width = 264;
+    lz_array *y = sandwich_of(ctx);
+    lz_program *p = lz_program_new(ctx, &y, 1, false, &err);
+    int twice = 0, once = 0;
+    for (int i = 0; p && i < p->n_steps; i++) {
+        twice += p->steps[i].call.op == LZ_OP_RMS_NORM_TWICE;
+        once += p->steps[i].call.op == LZ_OP_RMS_NORM;
+    }
+    CHECK(twice == 2 && once == 1, "%d and %d (%s)", twice, once, err.text);
+    lz_program_free(p);
+    lz_scope_end(scope);
+    lz_close(ctx);
 }
 
 /* The pair is that of the weights, not of the low ranks. */
@@ -377,6 +428,19 @@ static void together(void) {
     unsetenv("LAZULI_CUDA_SDPA");
     check_like_reference(wide_head_of, 0, 0.01, "a wide head");
     check_like_reference(turned_heads_of, 0, 0.01, "turned heads");
+    for (int heads = 4; heads <= 7; heads++) { /* of which a thread has 4, 5, 6 and 1 */
+        streams = (streams_case){.heads = heads, .head = heads % 2 ? 128 : 64, .half_split = heads > 5};
+        check_like_reference(lone_stream_of, 0, 0.02, "a lone stream");
+    }
+    static const int64_t widths[] = {100, 264, 3840, 40000};
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        sandwich_width = widths[i];
+        for (int narrow = 0; narrow < 2; narrow++) { /* in bf16 each of some twenty roundings is up to 0.004 */
+            sandwich_type = narrow ? LZ_BF16 : LZ_F32;
+            check_like_reference(sandwich_of, 0, narrow ? 0.1 : 1e-4, "norms of norms");
+        }
+    }
+    check_twice();
 }
 
 static void listen_to(void *user, lz_log_level level, const char *text) {

@@ -8,6 +8,7 @@ static const lz_kernel *find_kernel(lz_op op) {
         [LZ_OP_ARANGE] = &lz_cuda_arange,
         [LZ_OP_SOFTMAX] = &lz_cuda_softmax,
         [LZ_OP_RMS_NORM] = &lz_cuda_rms_norm,
+        [LZ_OP_RMS_NORM_TWICE] = &lz_cuda_rms_norm_twice,
         [LZ_OP_LAYER_NORM] = &lz_cuda_layer_norm,
         [LZ_OP_GROUP_NORM] = &lz_cuda_group_norm,
         [LZ_OP_ROPE] = &lz_cuda_rope,

@@ -116,9 +116,9 @@ void lz_cuda_dnn_close(lz_device *d);
 
 /* All ELEMENT ops (FUSED, COPY, CAST and single ops). */
 extern const lz_kernel lz_cuda_element;
-extern const lz_kernel lz_cuda_reduce, lz_cuda_softmax, lz_cuda_rms_norm, lz_cuda_layer_norm, lz_cuda_group_norm,
-    lz_cuda_rope, lz_cuda_matmul, lz_cuda_sdpa, lz_cuda_conv2d, lz_cuda_pad, lz_cuda_take, lz_cuda_gather,
-    lz_cuda_arange, lz_cuda_unpack;
+extern const lz_kernel lz_cuda_reduce, lz_cuda_softmax, lz_cuda_rms_norm, lz_cuda_rms_norm_twice, lz_cuda_layer_norm,
+    lz_cuda_group_norm, lz_cuda_rope, lz_cuda_matmul, lz_cuda_sdpa, lz_cuda_conv2d, lz_cuda_pad, lz_cuda_take,
+    lz_cuda_gather, lz_cuda_arange, lz_cuda_unpack;
 extern const lz_device_table lz_cuda_device_table; /* device.c */
 
 /* ---- traces ------------------------------------------------------------------------------------------------------ */

@@ -1,4 +1,4 @@
-/* rows.c: softmax, rms_norm, layer_norm over the last axis, and rope. The device side is kernels/rows.cu. */
+/* rows.c: softmax, rms_norm, rms_norm_twice, layer_norm over the last axis, and rope. The device side is kernels/rows.cu. */
 #include <string.h>
 
 #include "backend/cuda/own.h"
@@ -23,10 +23,13 @@ static division divide(int64_t n) {
     return (division){1024, 0};
 }
 
+static int threads_of(int64_t n) { return divide(n).lanes < 128 ? 128 : divide(n).lanes; } /* of a block */
+
 typedef struct rows_job {
     lz_tensor tensors[LZ_OPERANDS]; /* output, inputs of the op, arguments of the epilogue */
     int n, n_core;                  /* n_core counts the output and the inputs of the op */
     lz_axes axes;                   /* over rows */
+    int each;                       /* see rows_each */
     lz_rows_params p;
 } rows_job;
 
@@ -59,7 +62,7 @@ static void add_operand(lz_text *text, const rows_job *j, const char *name, int 
 static bool read_early(const rows_job *j, division d) {
     int64_t registers = 0;
     for (int k = j->n_core; k < j->n; k++) registers += d.chunks * lz_dtype_size(j->tensors[k].dtype) * V / 4;
-    return d.chunks && d.lanes <= 512 && registers <= 32;
+    return d.chunks && d.lanes <= 512 && registers <= 32; /* rope always loads them late */
 }
 
 static void add_arguments(lz_text *text, const rows_job *j) {
@@ -75,6 +78,7 @@ static void add_rows(lz_text *text, const lz_call *call, const rows_job *j, cons
     division d = divide(j->p.n);
     lz_text_add(text, "#define ROW_OP %s\n#define RANK %d\n#define LANES %d\n#define CHUNKS %d\n#define WHOLE %d\n", op,
                 j->axes.rank, d.lanes, d.chunks, j->p.n % V == 0);
+    lz_text_add(text, "#define FULL %d\n", j->p.n == (int64_t)d.lanes * d.chunks * V);
     lz_text_add(text, "#define EARLY %d\ntypedef %s index_type;\n", read_early(j, d),
                 lz_axes_narrow(&j->axes) ? "u32" : "i64");
     add_operand(text, j, "OUT", 0, access_of(j, 0, V));
@@ -84,33 +88,57 @@ static void add_rows(lz_text *text, const lz_call *call, const rows_job *j, cons
     lz_text_add(text, "#include \"rows.cu\"\n");
 }
 
+/* Rows that a group of threads computes one after another, so that angles and weights are read once for all of them. They
+ * must be the same along the last axis of the walk, mostly the heads of a token, whose size is a multiple of the
+ * result. */
+static int rows_each(const lz_call *call, const rows_job *j) {
+    int axis = j->axes.rank - 1, most = 6;
+    bool same = call->op == LZ_OP_ROPE && divide(j->p.n).chunks == 1;
+    for (int k = 2; k < j->n_core && same; k++) same = j->axes.strides[k][axis] == 0;
+    while (most > 1 && j->axes.dims[axis] % most) most--;
+    return same ? most : 1;
+}
+
 static void add_rope(lz_text *text, const lz_call *call, const rows_job *j) {
     bool half_split = call->params->rope.half_split;
     /* The angles of a chunk are contiguous if pairs are neighbours, or if no chunk crosses the middle of the row. */
     int width = half_split ? V : V / 2;
     bool together = !half_split || j->p.n % (2 * V) == 0;
-    lz_text_add(text, "#define HALF_SPLIT %d\n#define NORM %d\n#define WEIGHTED %d\n", half_split,
-                call->params->rope.norm, call->n_core > 3);
+    lz_text_add(text, "#define HALF_SPLIT %d\n#define NORM %d\n#define WEIGHTED %d\n#define EACH %d\n", half_split,
+                call->params->rope.norm, call->n_core > 3, j->each);
     add_operand(text, j, "COS", 2, together ? access_of(j, 2, width) : LZ_SCALAR);
     add_operand(text, j, "SIN", 3, together ? access_of(j, 3, width) : LZ_SCALAR);
     if (call->n_core > 3) add_operand(text, j, "WEIGHT", 4, access_of(j, 4, V));
     add_rows(text, call, j, "ROPE");
 }
 
-/* Fills the parameters and returns the text of a kernel for `capacity` calls. NULL: err has the reason. */
-static char *describe(const lz_call *call, int capacity, lz_rows_params *p) {
+static void add_norm(lz_text *text, const lz_call *call, const rows_job *j) {
+    bool twice = call->op == LZ_OP_RMS_NORM_TWICE, weighted = twice && call->n_core > 1;
+    lz_text_add(text, "#define TWICE %d\n#define WEIGHTED %d\n", twice, weighted);
+    if (weighted) add_operand(text, j, "WEIGHT", 2, access_of(j, 2, V));
+    add_rows(text, call, j, "RMS_NORM");
+}
+
+/* Fills the parameters and the number of blocks, and returns the text of a kernel for `capacity` calls. NULL: err has the
+ * reason. */
+static char *describe(const lz_call *call, int capacity, lz_rows_params *p, int64_t *blocks) {
     rows_job j = make_job(call);
+    j.each = rows_each(call, &j);
+    *blocks = lz_over(j.p.walk.size, (int64_t)threads_of(j.p.n) / divide(j.p.n).lanes * j.each);
     lz_text text = {.ctx = call->device->ctx};
     lz_text_add(&text, "#define CALLS %d\n", capacity);
     if (call->op == LZ_OP_ROPE)
         add_rope(&text, call, &j);
+    else if (call->op == LZ_OP_RMS_NORM || call->op == LZ_OP_RMS_NORM_TWICE)
+        add_norm(&text, call, &j);
     else
-        add_rows(&text, call, &j,
-                 call->op == LZ_OP_SOFTMAX    ? "SOFTMAX"
-                 : call->op == LZ_OP_RMS_NORM ? "RMS_NORM"
-                                              : "LAYER_NORM");
+        add_rows(&text, call, &j, call->op == LZ_OP_SOFTMAX ? "SOFTMAX" : "LAYER_NORM");
     if (call->op != LZ_OP_SOFTMAX)
         j.p.eps = (float)(call->op == LZ_OP_ROPE ? call->params->rope.eps : call->params->norm.eps);
+    if (call->op == LZ_OP_RMS_NORM_TWICE) {
+        j.p.second = lz_beside(call->out.dims, call->out.dtype);
+        j.p.second_eps = (float)call->params->norm.second_eps;
+    }
     *p = j.p;
     return lz_text_take(&text, call->err);
 }
@@ -120,27 +148,25 @@ static bool run_group(const lz_call *const *calls, int n) {
     lz_context *ctx = calls[0]->device->ctx;
     lz_rows_params all[LZ_MAX_GROUP];
     memset(all, 0, (size_t)lz_cuda_group_capacity(n) * sizeof *all);
-    char *text = describe(calls[0], lz_cuda_group_capacity(n), &all[0]);
+    int64_t of_call[LZ_MAX_GROUP], blocks = 0;
+    char *text = describe(calls[0], lz_cuda_group_capacity(n), &all[0], &of_call[0]);
     bool fine = text, same = n == 1 || calls[0]->device->large_params;
     for (int i = 1; i < n && fine && same; i++) {
-        char *own = describe(calls[i], lz_cuda_group_capacity(n), &all[i]);
+        char *own = describe(calls[i], lz_cuda_group_capacity(n), &all[i], &of_call[i]);
         fine = own;
         same = fine && !strcmp(own, text);
         lz_host_free(ctx, own);
     }
-    division d = divide(all[0].n);
-    int threads = d.lanes < 128 ? 128 : d.lanes, rows = threads / d.lanes;
-    int64_t blocks = 0;
     for (int i = 0; i < n && same; i++) {
         all[i].first = (unsigned)blocks;
-        blocks += (all[i].walk.size + rows - 1) / rows;
+        blocks += of_call[i];
         same = n == 1 || blocks <= INT32_MAX;
     }
     all[0].calls = n;
     lz_cu_function f = fine && same ? lz_cuda_function(calls[0]->device, "rows", text, calls[0]->err) : NULL;
     lz_host_free(ctx, text);
     for (int i = 0; i < n && fine && !same; i++) fine = run_group(&calls[i], 1);
-    return same ? f && lz_cuda_launch(calls[0], f, blocks, threads, 0, all) : fine;
+    return same ? f && lz_cuda_launch(calls[0], f, blocks, threads_of(all[0].n), 0, all) : fine;
 }
 
 static bool run_rows(const lz_call *call) { return run_group(&call, 1); }
@@ -169,6 +195,8 @@ const lz_kernel lz_cuda_softmax = {
     .name = "cuda.softmax", .run = run_rows, .can = can_rows, .alike = alike, .run_group = run_group};
 const lz_kernel lz_cuda_rms_norm = {
     .name = "cuda.rms_norm", .run = run_rows, .can = can_rows, .alike = alike, .run_group = run_group};
+const lz_kernel lz_cuda_rms_norm_twice = {
+    .name = "cuda.rms_norm_twice", .run = run_rows, .can = can_rows, .alike = alike, .run_group = run_group};
 const lz_kernel lz_cuda_layer_norm = {
     .name = "cuda.layer_norm", .run = run_rows, .can = can_rows, .alike = alike, .run_group = run_group};
 const lz_kernel lz_cuda_rope = {

@@ -45,9 +45,10 @@ typedef struct lz_rows_params {
     lz_walk walk;
     long long n; /* elements of a row */
     long long steps[LZ_OPERANDS];
-    float inverse, eps; /* inverse: 1 / n */
-    unsigned first;     /* index of the call's first block */
-    int calls;          /* in the first entry: number of calls */
+    long long second;               /* elements from the first result to the second (TWICE) */
+    float inverse, eps, second_eps; /* inverse: 1 / n */
+    unsigned first;                 /* index of the call's first block */
+    int calls;                      /* in the first entry: number of calls */
 } lz_rows_params;
 
 /* reduce.cu: walks over the kept axes (operand 0 is the input, 1 the output) and over the reduced axes of the input. */

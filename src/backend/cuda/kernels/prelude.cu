@@ -243,6 +243,22 @@ template <int N> FN void put_all(vec<f16, N> &to, const float (&from)[N]) {
 }
 #endif
 
+/* Elements as floats. Two bf16 numbers of a word take one instruction each. */
+template <class T, int N> FN void get_all(float (&to)[N], const vec<T, N> &from) {
+#pragma unroll
+    for (int j = 0; j < N; j++) to[j] = as_float(from.at[j]);
+}
+template <int N> FN void get_all(float (&to)[N], const vec<bf16, N> &from) {
+#pragma unroll
+    for (int j = 0; j + 1 < N; j += 2) {
+        u32 both;
+        memcpy(&both, from.at + j, 4);
+        to[j] = __uint_as_float(both << 16);
+        to[j + 1] = __uint_as_float(both & 0xffff0000u);
+    }
+    if (N % 2) to[N - 1] = as_float(from.at[N - 1]);
+}
+
 /* ---- walks ------------------------------------------------------------------------------------------------------- */
 
 FN u32 quotient(u32 n, lz_divisor by) { return (__umulhi(n, by.multiply) + n) >> by.shift; }

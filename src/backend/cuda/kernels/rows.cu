@@ -1,24 +1,34 @@
-/* rows.cu: kernels whose output row depends on one input row: softmax, rms_norm, layer_norm, rope (with the norm before
- * it), each with its epilogue.
+/* rows.cu: kernels whose output row depends on one input row: softmax, rms_norm (and the norm of its result), layer_norm,
+ * rope (with the norm before it), each with its epilogue.
  *
  * LANES neighbouring threads share a row. The row is cut into chunks of V elements, and lane l has chunks l, l + LANES,
  * ... in registers. So a row is read once, and completely before any of it is written, which allows writing in place.
  * The distribution of elements, and so the order of every sum, depends on the length of the row alone.
  *
  * Defined in the head: CALLS, the number of calls that the parameters have space for; ROW_OP; RANK of the walk over
- * rows; LANES; CHUNKS per lane, or 0: any number, read again for each pass; WHOLE: rows are multiples of V; OUT_TYPE,
- * OUT_KIND, X_TYPE, X_KIND; EACH_ARGUMENT(X): X(operand, type, kind) for the arguments of the epilogue; VALUES(j):
- * their values, each after a comma; EARLY: arguments are loaded before the sums; epilogue(); index_type, u32 or i64.
- * For rope also NORM, WEIGHTED, HALF_SPLIT, and types and kinds of COS, SIN, WEIGHT. */
+ * rows; LANES; CHUNKS per lane, or 0: any number, read again for each pass; WHOLE: rows are multiples of V; FULL: every
+ * lane has CHUNKS whole chunks; OUT_TYPE, OUT_KIND, X_TYPE, X_KIND; EACH_ARGUMENT(X): X(operand, type, kind) for the
+ * arguments of the epilogue; VALUES(j): their values, each after a comma; EARLY: arguments are loaded before the sums;
+ * epilogue(); index_type, u32 or i64.
+ * For rms_norm also TWICE: the norm of the result, times a WEIGHT if WEIGHTED, is a second result.
+ * For rope also NORM, WEIGHTED, HALF_SPLIT, types and kinds of COS, SIN, WEIGHT, and EACH: LANES threads compute so many
+ * rows, neighbours along the last axis of the walk, along which angles and weights do not change. */
 #define SOFTMAX 1
 #define RMS_NORM 2
 #define LAYER_NORM 3
 #define ROPE 4
 
+#if ROW_OP != ROPE
+#define EACH 1
+#endif
+#ifndef TWICE
+#define TWICE 0
+#endif
+
 enum {
     V = 8,
     THREADS = LANES < 128 ? 128 : LANES,
-    ROWS = THREADS / LANES, /* of a block */
+    ROWS = THREADS / LANES, /* of a block, times EACH */
     WARP_LANES = LANES < 32 ? LANES : 32,
     WARPS = LANES / WARP_LANES, /* of a row */
 };
@@ -47,36 +57,56 @@ FN float sum_chunk(const float (&v)[V]) { return ((v[0] + v[1]) + (v[2] + v[3]))
 
 /* ---- the part of a thread ---------------------------------------------------------------------------------------- */
 
+#if CHUNKS
+typedef int place; /* of an element in its row */
+#else
+typedef i64 place;
+#endif
+
+/* A thread beyond the last row reads the first row, so that loads need no condition, and stores nothing. */
 struct part {
-    i64 n; /* elements of the row; 0: the thread has no row */
-    index_type at[RANK];
+    place n; /* elements of the row */
     int lane;
+    bool live;
+    const char *rows[LZ_OPERANDS]; /* the row of each operand that the kernel uses */
 };
 
-FN i64 first_of(const part &r, int k) { return ((i64)k * LANES + r.lane) * V; }
+FN place first_of(const part &r, int k) { return ((place)k * LANES + r.lane) * V; }
+/* Elements of chunk k. Only the last chunk of a lane may be missing or not whole (rows.c: divide). */
 FN int count_of(const part &r, int k) {
-    i64 left = r.n - first_of(r, k);
+    if (FULL || (CHUNKS && k < CHUNKS - 1)) return V;
+    place left = r.n - first_of(r, k);
     return left <= 0 ? 0 : WHOLE || left > V ? V : (int)left;
 }
-/* The first element of the row. */
-template <class T> FN T *row_of(const lz_strided &operand, const part &r) {
-    return (T *)operand.data + offset<RANK>(operand, r.at);
+
+template <class T> FN const char *row_at(const lz_rows_params &p, int operand, const index_type *at) {
+    return (const char *)((const T *)p.walk.at[operand].data + offset<RANK>(p.walk.at[operand], at));
 }
 
-/* Loads elements i .. i + count - 1 of the row of an operand. */
+/* Loads elements i .. i + count - 1 of a row. If rows are WHOLE, a missing chunk (count 0) is replaced by the first one:
+ * loads without a condition are in flight together. */
 template <int KIND, class T, int N>
-FN void fetch(vec<T, N> &to, const lz_rows_params &p, const part &r, int operand, i64 i, int count) {
-    const i64 step = KIND == SCALAR ? p.steps[operand] : 1;
-    const T *row = row_of<const T>(p.walk.at[operand], r);
-    load<KIND>(to, (const char *)row, KIND == SAME ? 0 : i * step, step, WHOLE ? N : count);
+FN void fetch_row(vec<T, N> &to, const char *row, i64 step, place i, int count) {
+    if (WHOLE && !count) i = 0;
+    step = KIND == SCALAR ? step : 1;
+    if (WHOLE || count) load<KIND>(to, row, KIND == SAME ? 0 : i * step, step, WHOLE ? N : count);
+}
+template <int KIND, class T, int N>
+FN void fetch(vec<T, N> &to, const lz_rows_params &p, const part &r, int operand, place i, int count) {
+    fetch_row<KIND>(to, r.rows[operand], p.steps[operand], i, count);
+}
+
+/* A chunk as floats; 0 for what is missing. */
+template <class T> FN void widen_chunk(float (&v)[V], const vec<T, V> &raw, int count) {
+    get_all(v, raw);
+#pragma unroll
+    for (int j = 0; j < V; j++) v[j] = j < count ? v[j] : 0.0f;
 }
 
 FN void read_chunk(const lz_rows_params &p, const part &r, int k, float (&v)[V]) {
     vec<X_TYPE, V> raw;
-    const int count = count_of(r, k);
-    if (count) fetch<X_KIND>(raw, p, r, 1, first_of(r, k), count);
-#pragma unroll
-    for (int j = 0; j < V; j++) v[j] = j < count ? as_float(raw.at[j]) : 0.0f;
+    fetch<X_KIND>(raw, p, r, 1, first_of(r, k), count_of(r, k));
+    widen_chunk(v, raw, count_of(r, k));
 }
 
 /* The epilogue's arguments for one chunk. */
@@ -86,30 +116,70 @@ struct arguments {
 };
 FN void read_arguments(arguments &a, const lz_rows_params &p, const part &r, int k) {
     const int count = count_of(r, k);
-    const i64 i = first_of(r, k);
-    if (!count) return;
+    const place i = first_of(r, k);
 #define FETCH(operand, type, kind) fetch<kind>(a.a##operand, p, r, operand, i, count);
     EACH_ARGUMENT(FETCH)
 }
 
-FN void finish_chunk(const lz_rows_params &p, const part &r, int k, const float (&v)[V], const arguments &a) {
+/* Stores a chunk of the row of the result at `to`. */
+FN void store_chunk(const lz_rows_params &p, const part &r, int k, const vec<OUT_TYPE, V> &out, const char *to) {
+    const i64 step = OUT_KIND == SCALAR ? p.steps[0] : 1;
     const int count = count_of(r, k);
-    if (!count) return;
+    if (count && r.live) store<OUT_KIND>(out, (char *)to, first_of(r, k) * step, step, WHOLE ? V : count);
+}
+
+/* If there is a second result, v becomes the first, as stored. */
+FN void finish_chunk(const lz_rows_params &p, const part &r, int k, float (&v)[V], const arguments &a, const char *to) {
     float values[V];
 #pragma unroll
     for (int j = 0; j < V; j++) values[j] = epilogue(v[j] VALUES(j));
     vec<OUT_TYPE, V> out;
     put_all(out, values);
-    const i64 step = OUT_KIND == SCALAR ? p.steps[0] : 1;
-    store<OUT_KIND>(out, (char *)row_of<OUT_TYPE>(p.walk.at[0], r), first_of(r, k) * step, step, WHOLE ? V : count);
+    store_chunk(p, r, k, out, to);
+    if (TWICE) get_all(v, out);
 }
+
+#if TWICE
+#if WEIGHTED
+typedef vec<WEIGHT_TYPE, V> weights;
+FN void read_weights(weights &w, const lz_rows_params &p, const part &r, int k) {
+    fetch<WEIGHT_KIND>(w, p, r, 2, first_of(r, k), count_of(r, k));
+}
+FN void multiply(float (&v)[V], const weights &w) {
+    float factors[V];
+    get_all(factors, w);
+#pragma unroll
+    for (int j = 0; j < V; j++) v[j] *= factors[j];
+}
+#else
+struct weights {};
+FN void read_weights(weights &, const lz_rows_params &, const part &, int) {}
+FN void multiply(float (&)[V], const weights &) {}
+#endif
+
+/* A chunk of the first result, which this thread has stored. */
+FN void read_stored(const lz_rows_params &p, const part &r, int k, float (&v)[V]) {
+    vec<OUT_TYPE, V> raw;
+    fetch<OUT_KIND>(raw, p, r, 0, first_of(r, k), count_of(r, k));
+    widen_chunk(v, raw, count_of(r, k));
+}
+
+FN void finish_second(const lz_rows_params &p, const part &r, int k, float (&v)[V], float scale, const weights &w) {
+#pragma unroll
+    for (int j = 0; j < V; j++) v[j] *= scale;
+    multiply(v, w);
+    vec<OUT_TYPE, V> out;
+    put_all(out, v);
+    store_chunk(p, r, k, out, r.rows[0] + p.second * (i64)sizeof(OUT_TYPE));
+}
+#endif
 
 /* ---- rope -------------------------------------------------------------------------------------------------------- */
 
 #if ROW_OP == ROPE
 #if HALF_SPLIT
 /* The rows before rotation, since the two elements of a pair are in different lanes. */
-__shared__ float shared_rows[ROWS][CHUNKS * LANES * V];
+__shared__ float shared_rows[ROWS][EACH][CHUNKS * LANES * V];
 #endif
 
 /* Cosines and sines for a chunk, and the weights of the norm before it. */
@@ -124,22 +194,21 @@ struct rotation {
 
 FN void read_rotation(rotation &t, const lz_rows_params &p, const part &r, int k) {
     const int count = count_of(r, k);
-    const i64 i = first_of(r, k);
-    if (!count) return;
+    const place i = first_of(r, k);
 #if WEIGHTED
     fetch<WEIGHT_KIND>(t.weight, p, r, 4, i, count);
 #endif
 #if HALF_SPLIT
-    const i64 half = r.n / 2;
+    const place half = r.n / 2;
     if (COS_KIND == VECTOR && SIN_KIND == VECTOR) { /* a chunk is inside one half of the row */
         fetch<COS_KIND>(t.cosine, p, r, 2, i < half ? i : i - half, count);
         fetch<SIN_KIND>(t.sine, p, r, 3, i < half ? i : i - half, count);
     } else {
-        const COS_TYPE *c = row_of<const COS_TYPE>(p.walk.at[2], r);
-        const SIN_TYPE *s = row_of<const SIN_TYPE>(p.walk.at[3], r);
+        const COS_TYPE *c = (const COS_TYPE *)r.rows[2];
+        const SIN_TYPE *s = (const SIN_TYPE *)r.rows[3];
 #pragma unroll
         for (int j = 0; j < V; j++) {
-            i64 angle = i + j < half ? i + j : i + j - half;
+            const i64 angle = i + j < half ? i + j : i + j - half;
             if (j < count) t.cosine.at[j] = c[angle * p.steps[2]];
             if (j < count) t.sine.at[j] = s[angle * p.steps[3]];
         }
@@ -151,11 +220,11 @@ FN void read_rotation(rotation &t, const lz_rows_params &p, const part &r, int k
 }
 
 /* Rotates pairs (2i, 2i + 1) or, with HALF_SPLIT, (i, i + n/2). */
-FN void rotate_chunk(const rotation &t, const part &r, int k, float (&v)[V]) {
+FN void rotate_chunk(const rotation &t, const part &r, int e, int k, float (&v)[V]) {
     const int count = count_of(r, k);
 #if HALF_SPLIT
-    const float *row = shared_rows[threadIdx.x / LANES];
-    const int i = (int)first_of(r, k), half = (int)r.n / 2;
+    const float *row = shared_rows[threadIdx.x / LANES][e];
+    const int i = first_of(r, k), half = r.n / 2;
 #pragma unroll
     for (int j = 0; j < V; j++) {
         if (j >= count) continue;
@@ -176,12 +245,13 @@ FN void rotate_chunk(const rotation &t, const part &r, int k, float (&v)[V]) {
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
+#define EACH_ROW _Pragma("unroll") for (int e = 0; e < EACH; e++)
 #define EACH_ELEMENT _Pragma("unroll") for (int j = 0; j < V; j++)
 #if CHUNKS
 #define EACH_CHUNK _Pragma("unroll") for (int k = 0; k < CHUNKS; k++)
 #define CHUNK(k, v) float(&v)[V] = kept[k];
 #if EARLY
-#define FINISH(k, v) finish_chunk(p, r, k, v, early[k]);
+#define FINISH(k, v) finish_chunk(p, r, k, v, early[k], r.rows[0]);
 #endif
 #else
 #define EACH_CHUNK for (int k = 0; k * (i64)(LANES * V) < p.n; k++)
@@ -195,7 +265,7 @@ FN void rotate_chunk(const rotation &t, const part &r, int k, float (&v)[V]) {
     {                                                                                                                  \
         arguments late;                                                                                                \
         read_arguments(late, p, r, k);                                                                                 \
-        finish_chunk(p, r, k, v, late);                                                                                \
+        finish_chunk(p, r, k, v, late, r.rows[0]);                                                                     \
     }
 #endif
 
@@ -220,19 +290,39 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows(const __grid_constant
 #pragma unroll
     for (int i = 1; i < CALLS; i++) call += i < all.of[0].calls && blockIdx.x >= all.of[i].first;
     const lz_rows_params &p = all.of[call];
-    const i64 row = (i64)(blockIdx.x - p.first) * ROWS + threadIdx.x / LANES;
+    const i64 row = ((i64)(blockIdx.x - p.first) * ROWS + threadIdx.x / LANES) * EACH;
     const bool live = row < p.walk.size; /* threads without a row take part in the sums too */
+    index_type at[RANK];
+    coordinates<RANK>(p.walk, (index_type)(live ? row : 0), at);
     part r;
-    r.n = live ? p.n : 0;
+    r.n = (place)p.n;
     r.lane = threadIdx.x % LANES;
-    coordinates<RANK>(p.walk, (index_type)(live ? row : 0), r.at);
-#if CHUNKS
-    float kept[CHUNKS][V];
-    EACH_CHUNK read_chunk(p, r, k, kept[k]);
+    r.live = live;
+    r.rows[0] = row_at<OUT_TYPE>(p, 0, at);
+    r.rows[1] = row_at<X_TYPE>(p, 1, at);
+#define FIND_ROW(operand, type, kind) r.rows[operand] = row_at<type>(p, operand, at);
+    EACH_ARGUMENT(FIND_ROW)
+#if ROW_OP == ROPE
+    FIND_ROW(2, COS_TYPE, COS_KIND)
+    FIND_ROW(3, SIN_TYPE, SIN_KIND)
+#if WEIGHTED
+    FIND_ROW(4, WEIGHT_TYPE, WEIGHT_KIND)
+#endif
+#elif TWICE && WEIGHTED
+    FIND_ROW(2, WEIGHT_TYPE, WEIGHT_KIND)
+#endif
+#if CHUNKS && ROW_OP != ROPE
 #if EARLY
     arguments early[CHUNKS];
     EACH_CHUNK read_arguments(early[k], p, r, k);
+    /* The compiler would load the arguments after the sum, where they are used. It does not move loads across a barrier,
+     * so those of the arguments and of x are in flight together. */
+    if (LANES > 32) __syncthreads();
 #endif
+    vec<X_TYPE, V> raw[CHUNKS];
+    EACH_CHUNK fetch<X_KIND>(raw[k], p, r, 1, first_of(r, k), count_of(r, k));
+    float kept[CHUNKS][V];
+    EACH_CHUNK widen_chunk(kept[k], raw[k], count_of(r, k));
 #endif
 
 #if ROW_OP == SOFTMAX
@@ -265,6 +355,30 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows(const __grid_constant
         EACH_ELEMENT v[j] *= scale;
         FINISH(k, v)
     }
+#if TWICE
+#if !CHUNKS
+#undef CHUNK
+#define CHUNK(k, v)                                                                                                    \
+    float v[V];                                                                                                        \
+    read_stored(p, r, k, v);
+#endif
+#if CHUNKS
+    weights second_weights[CHUNKS];
+    EACH_CHUNK read_weights(second_weights[k], p, r, k);
+#define SECOND_WEIGHTS(k)
+#else
+#define SECOND_WEIGHTS(k)                                                                                              \
+    weights second_weights[1];                                                                                         \
+    read_weights(second_weights[0], p, r, k);
+#endif
+    SUM_CHUNKS(again, v[j] * v[j])
+    const float second_scale = __frsqrt_rn(again * p.inverse + p.second_eps);
+    EACH_CHUNK {
+        CHUNK(k, v)
+        SECOND_WEIGHTS(k)
+        finish_second(p, r, k, v, second_scale, second_weights[CHUNKS ? k : 0]);
+    }
+#endif
 #endif
 
 #if ROW_OP == LAYER_NORM
@@ -280,23 +394,43 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows(const __grid_constant
 #endif
 
 #if ROW_OP == ROPE
+    float all_rows[EACH][CHUNKS][V];
     rotation rotations[CHUNKS];
     EACH_CHUNK read_rotation(rotations[k], p, r, k);
+    const i64 next_x = p.walk.at[1].strides[RANK - 1] * (i64)sizeof(X_TYPE),
+              next_out = p.walk.at[0].strides[RANK - 1] * (i64)sizeof(OUT_TYPE);
+    EACH_CHUNK {
+        vec<X_TYPE, V> raw[EACH];
+        EACH_ROW fetch_row<X_KIND>(raw[e], r.rows[1] + e * next_x, p.steps[1], first_of(r, k), count_of(r, k));
+        EACH_ROW widen_chunk(all_rows[e][k], raw[e], count_of(r, k));
+    }
 #if NORM
-    SUM_CHUNKS(square, v[j] * v[j])
-    const float scale = __frsqrt_rn(square * p.inverse + p.eps);
-    EACH_CHUNK EACH_ELEMENT kept[k][j] *= scale;
+    EACH_ROW {
+        float(&kept)[CHUNKS][V] = all_rows[e];
+        SUM_CHUNKS(square, v[j] * v[j])
+        const float scale = __frsqrt_rn(square * p.inverse + p.eps);
+        EACH_CHUNK EACH_ELEMENT kept[k][j] *= scale;
+    }
 #if WEIGHTED
-    EACH_CHUNK EACH_ELEMENT kept[k][j] *= as_float(rotations[k].weight.at[j]);
+    EACH_CHUNK {
+        float factors[V];
+        get_all(factors, rotations[k].weight);
+        EACH_ROW EACH_ELEMENT all_rows[e][k][j] *= factors[j];
+    }
 #endif
 #endif
 #if HALF_SPLIT
-    EACH_CHUNK EACH_ELEMENT shared_rows[threadIdx.x / LANES][first_of(r, k) + j] = kept[k][j];
+    EACH_ROW EACH_CHUNK EACH_ELEMENT shared_rows[threadIdx.x / LANES][e][first_of(r, k) + j] = all_rows[e][k][j];
 #endif
-    sync_row(); /* the whole row is read before any of it is written */
-    EACH_CHUNK {
-        rotate_chunk(rotations[k], r, k, kept[k]);
-        FINISH(k, kept[k])
+    sync_row(); /* the rows are read completely before any of them is written */
+    EACH_ROW EACH_CHUNK {
+        arguments late;
+        part own = r;
+#define MOVE_ROW(operand, type, kind) own.rows[operand] += e * p.walk.at[operand].strides[RANK - 1] * (i64)sizeof(type);
+        EACH_ARGUMENT(MOVE_ROW)
+        read_arguments(late, p, own, k);
+        rotate_chunk(rotations[k], r, e, k, all_rows[e][k]);
+        finish_chunk(p, r, k, all_rows[e][k], late, r.rows[0] + e * next_out);
     }
 #endif
 }

@@ -236,7 +236,8 @@ static void all_combinations(void) {
         combinations c = {.n = 0};
         char error[TEMPLATE_ERROR], all[400] = "";
         for (char *next; (next = template_next(&c, cases[i].text, wildcards(), error)) && strlen(all) < 300;) {
-            strcat(strcat(all, next), "/");
+            size_t used = strlen(all);
+            snprintf(all + used, sizeof all - used, "%s/", next);
             free(next);
         }
         CHECK(strcmp(all, cases[i].wanted) == 0 && !*error, "'%s': %s %s", cases[i].text, all, error);

@@ -178,14 +178,16 @@ int axis_read(axis *a, const arguments *args, char letter, const char *text) {
     if (!equals || equals == text)
         return fail(args, NOT_UNDERSTOOD, "--%s takes NAME=VALUES, such as steps=2,4,8, not '%s'", typed, text);
     char *name = strndup(text, (size_t)(equals - text)), *values = strdup(equals + 1);
-    int code = name && values ? DONE : fail(args, FAILED, "out of memory");
-    a->option = code == DONE ? find_option(name, strlen(name)) : NULL;
-    if (code == DONE && (!a->option || !is_axis(a->option))) {
-        a->option = NULL;
+    const option *o = name ? find_option(name, strlen(name)) : NULL;
+    int code;
+    if (!name || !values)
+        code = fail(args, FAILED, "out of memory");
+    else if (!o || !is_axis(o))
         code = no_such_axis(args, typed, name);
+    else {
+        a->option = o;
+        code = read_values(&(list){.axis = a, .args = args, .name = typed}, values);
     }
-    list l = {.axis = a, .args = args, .name = typed};
-    if (code == DONE) code = read_values(&l, values);
     free(name);
     free(values);
     return code;

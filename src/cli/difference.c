@@ -10,7 +10,10 @@ enum { MEAN_A, MEAN_B, SQUARE_A, SQUARE_B, PRODUCT, MOMENTS };
 
 static void fill_window(double window[WINDOW]) {
     double sum = 0;
-    for (int i = 0; i < WINDOW; i++) sum += window[i] = exp(-0.5 / (1.5 * 1.5) * (i - WINDOW / 2) * (i - WINDOW / 2));
+    for (int i = 0; i < WINDOW; i++) {
+        int apart = i - WINDOW / 2;
+        sum += window[i] = exp(-0.5 / (1.5 * 1.5) * (apart * apart));
+    }
     for (int i = 0; i < WINDOW; i++) window[i] /= sum;
 }
 

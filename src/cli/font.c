@@ -146,7 +146,7 @@ static int break_line(const char *text, int columns, const char **next) {
         }
         n++;
     }
-    if (n <= columns) {
+    if (n <= columns || !after) {
         *next = at;
         return n;
     }

@@ -25,12 +25,12 @@ typedef struct source {
 } source;
 
 static bool is_escape(const char *text, size_t left) { return left > 1 && *text == '\\' && strchr("{}|", text[1]); }
-
 static bool is_escaped_mark(const char *text, size_t left) { return left > 2 && strncmp(text, "\\__", 3) == 0; }
 
 static void source_free(source *s) {
     free(s->close);
     free(s->bar);
+    *s = (source){.length = 0};
 }
 
 /* false: out of memory. */

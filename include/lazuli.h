@@ -217,6 +217,10 @@ typedef struct lz_image {
 lz_status lz_image_read(lz_context *ctx, const char *path, lz_image *image, lz_error *err);
 /* The same for a file in memory, which is not needed after the call. */
 lz_status lz_image_decode(lz_context *ctx, const void *data, int64_t bytes, lz_image *image, lz_error *err);
+/* The same for a mask (section 6). If some pixels of the file are transparent, its transparency is the mask: transparent
+ * pixels become white, which is repainted, and opaque ones black. */
+lz_status lz_image_read_mask(lz_context *ctx, const char *path, lz_image *image, lz_error *err);
+lz_status lz_image_decode_mask(lz_context *ctx, const void *data, int64_t bytes, lz_image *image, lz_error *err);
 /* Writes a file in the format of its ending: .png, .jpg, .jpeg (quality 95, 4:4:4) or .webp (quality 95). The file
  * appears whole or not at all, with the same bytes every time. If it replaces a file, it keeps that file's permissions,
  * and a link stays a link. text is NULL, or a list of key, value, ..., ended by NULL. A PNG keeps it in tEXt and iTXt,
@@ -368,6 +372,21 @@ typedef enum lz_preview {
 
 #define LZ_MAX_IMAGES 16
 
+/* Pixels that are added at the sides of an image. */
+typedef struct lz_sides {
+    int64_t left, top, right, bottom;
+} lz_sides;
+
+/* Repainting a part of the first image (inpainting), and painting around it (outpainting): the options mask and extend
+ * below, together or alone. FLUX.2 [klein], Qwen-Image with its Edit models, and Z-Image do this; other models refuse a
+ * mask. The picture starts from the first image, and strength 0 means the default of the family, as in diffusers: 0.8
+ * for FLUX.2, 0.6 for Qwen-Image, 1 for Z-Image; with extend 1. After every step, what is not repainted is replaced by
+ * the first image with the noise of that step. A model that looks at images also gets the first image as a reference,
+ * unless it was not trained to (section 9).
+ *
+ * If neither width nor height nor noise is set, the picture has the size of the first image (with extend, of the
+ * larger one), although the settled options have the size that is painted, in whole tokens. Outside of the mask it has
+ * the pixels of the first image. */
 /* Pointers must stay valid until the function that gets the options returns. */
 typedef struct lz_picture_options {
     size_t size;            /* sizeof(lz_picture_options) */
@@ -400,6 +419,18 @@ typedef struct lz_picture_options {
     /* Use the settings that are recommended for few passes (docs/quality.md): of steps, sampler and schedule, those
      * that are not set here. In the settled options it is false if nothing changed: the model's own are recommended. */
     bool fast;
+    const lz_image *mask; /* where it is white (a grey level of 128 or more), the first image is repainted. A mask of
+                               another size is stretched, if its shape is nearly that of the image. lz_image_read_mask
+                               reads one; NULL means none */
+    lz_sides extend;      /* the first image is made larger at these sides, and the new area painted. A side may become
+                               larger than asked, so that the size is a whole number of tokens */
+    bool crop_to_mask;    /* paint only the part of the image around the mask, enlarged to the size of the picture */
+    int64_t crop_padding; /* pixels around the mask that belong to this part */
+    bool change_outside;  /* do not paste the first image over the picture outside of the mask. The picture is then as
+                               the autoencoder makes it, of the settled size. Has no effect with crop_to_mask */
+    int64_t feather;      /* pixels inside the edge of the mask over which the picture fades into the first image; 0
+                               means 4, with extend the width of the strip of the image that is repainted (up to two
+                               tokens); a negative number means none */
 } lz_picture_options;
 
 /* Names of samplers and schedules, for i = 0, 1, ...; NULL after the last. heun and res_2s evaluate the model twice in
@@ -413,7 +444,7 @@ typedef struct lz_picture {
     lz_array *text;    /* [1, t, e] features of the prompt */
     lz_array *noise;   /* [1, c, h, w] */
     lz_array *latents; /* [1, c, h, w] after the last step, normalised */
-    lz_array *pixels;  /* [1, 3, height, width] in 0..1, before rounding */
+    lz_array *pixels;  /* [1, 3, height, width] in 0..1, before rounding, and before the first image is pasted */
     int steps;         /* number of steps that were run; strength skips the first ones */
     double guidance;   /* 1 means no guidance */
     bool prompt_cut;   /* the prompt had more tokens than the model reads, so its end was ignored */

@@ -50,11 +50,12 @@ static inline double psnr(lz_array *a, lz_array *b) { /* of values in 0..1 */
 /* ---- cases ------------------------------------------------------------------------------------------------------- */
 
 typedef struct test_case {
-    char name[64], model[64], prompt[4096], references[256], words[1024];
+    char name[64], model[64], prompt[4096], references[256], words[1024], mask[64];
     const char *negative; /* words, or NULL: not said */
     int width, height, steps;
     double guidance, strength;
     uint64_t seed;
+    int crop; /* padding around the mask; -1: not cropped */
 } test_case;
 
 static inline void percent_decode(const char *from, char *to) {
@@ -82,6 +83,8 @@ static inline void read_case(char *line, test_case *c) {
             c->negative = c->words;
         }
         if (!strcmp(word, "references")) snprintf(c->references, sizeof c->references, "%s", value);
+        if (!strcmp(word, "mask")) snprintf(c->mask, sizeof c->mask, "%s", value);
+        if (!strcmp(word, "crop")) c->crop = atoi(value);
         if (!strcmp(word, "width")) c->width = atoi(value);
         if (!strcmp(word, "height")) c->height = atoi(value);
         if (!strcmp(word, "steps")) c->steps = atoi(value);

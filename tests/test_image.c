@@ -90,7 +90,8 @@ static bool read_bytes(lz_context *ctx, const uint8_t *data, size_t bytes) {
     memcpy(exact + 1, data, bytes);
     lz_error err = {.status = LZ_OK};
     lz_image image;
-    lz_status status = lz_image_read_memory(ctx, "some picture", exact + 1, (int64_t)bytes, &image, &err);
+    lz_status status = lz_image_read_memory(ctx, "some picture", exact + 1, (int64_t)bytes, LZ_ALPHA_OVER_WHITE, &image,
+                                            &err);
     if (status == LZ_OK)
         CHECK(image.pixels && image.width > 0 && image.height > 0);
     else {
@@ -507,7 +508,7 @@ static void text_bomb(lz_context *ctx, counted *c) {
     lz_image image;
     CHECK(n < 1000000);
     c->peak = c->live;
-    CHECK_OK(lz_image_read_memory(ctx, "bomb", bomb, (int64_t)n, &image, &err), &err);
+    CHECK_OK(lz_image_read_memory(ctx, "bomb", bomb, (int64_t)n, LZ_ALPHA_OVER_WHITE, &image, &err), &err);
     CHECK(c->peak < 1 << 20, "trap 8: text was unpacked to read pixels: %lld bytes", (long long)c->peak);
     lz_image_free(ctx, &image);
     CHECK(!lz_image_text_memory(ctx, "bomb", bomb, (int64_t)n, "prompt", &err));
@@ -534,13 +535,16 @@ static void header_bombs(lz_context *ctx, counted *c) {
     lz_image image;
     c->peak = c->live;
     make_header_bomb(bomb, 13000, 13000);
-    CHECK_STATUS(lz_image_read_memory(ctx, "bomb", bomb, sizeof bomb, &image, &err), LZ_BAD_FILE, &err);
+    CHECK_STATUS(lz_image_read_memory(ctx, "bomb", bomb, sizeof bomb, LZ_ALPHA_OVER_WHITE, &image, &err), LZ_BAD_FILE,
+                 &err);
     CHECK_TEXT(err.text, "claims 13000 x 13000 pixels in 128 bytes; a picture of more than 16777216 pixels must have");
-    CHECK_STATUS(lz_image_read_memory(ctx, "bomb", arithmetic, sizeof arithmetic, &image, &err), LZ_BAD_FILE, &err);
+    CHECK_STATUS(lz_image_read_memory(ctx, "bomb", arithmetic, sizeof arithmetic, LZ_ALPHA_OVER_WHITE, &image, &err),
+                 LZ_BAD_FILE, &err);
     CHECK_TEXT(err.text, "claims 13000 x 13000 pixels in");
     CHECK(c->peak < 1 << 20, "trap 8: memory was taken for what a header claims: %lld bytes", (long long)c->peak);
     make_header_bomb(bomb, 4096, 4096); /* which a file of this size can hold */
-    CHECK_STATUS(lz_image_read_memory(ctx, "bomb", bomb, sizeof bomb, &image, &err), LZ_BAD_FILE, &err);
+    CHECK_STATUS(lz_image_read_memory(ctx, "bomb", bomb, sizeof bomb, LZ_ALPHA_OVER_WHITE, &image, &err), LZ_BAD_FILE,
+                 &err);
     CHECK_TEXT(err.text, "the picture is damaged");
 }
 

@@ -132,6 +132,9 @@ static lz_status write_kept(const job *session, const kept *k, char *const *file
     j.picture.schedule = k->schedule;
     j.picture.shift = k->shift;
     args.strength = k->strength;
+    args.mask = k->mask;
+    args.extend = k->extend;
+    if (repaints(&args)) args.width = args.height = k->by_image ? 0 : k->image.width;
     args.n_images = k->wish.n_references;
     for (int i = 0; i < args.n_images; i++) args.images[i] = files[i];
     lz_picture p = {.image = k->image, .steps = k->steps, .guidance = k->guidance};
@@ -270,6 +273,8 @@ static void forget(const job *j, kept *k) {
     free(k->wish.prompt);
     free(k->prompt);
     free(k->loras);
+    free(k->mask);
+    free(k->extend);
     free(k->path);
     free(k->copy);
 }

@@ -15,7 +15,7 @@
  *   difference.c how much two pictures differ              template.c     prompts with choices
  *   axis.c       axes of a grid                            font.c         labels on pictures
  *   prompts.c    the prompt of the arguments               pictures.c     seeds, prompts and names of pictures
- *   fast.c       settings for speed
+ *   fast.c       settings for speed                        mask.c         repainting a part of a picture
  *   with/, without/  drawing and line editing, with optional libraries or without them
  * The other files are one command (or two) each.
  *
@@ -100,6 +100,10 @@ struct arguments {
     int n_seeds;
     int64_t width, height, steps, count, threads, verbose; /* 0: not given */
     double guidance, strength, shift;                      /* 0: not given */
+    const char *mask, *extend;                             /* NULL: not given */
+    lz_sides sides;                                        /* of extend */
+    bool change_outside;                                   /* --keep-outside off */
+    int64_t feather, crop;                                 /* pixels; is_given tells whether they were given */
     const char *sampler, *schedule;                        /* NULL: not given */
     const char *wildcards;                                 /* folder; NULL: not given */
     const char *template; /* the prompt was made from this template, or must not be read as one; NULL: neither */
@@ -216,6 +220,8 @@ int fail_with(const arguments *args, const lz_error *err); /* of the library: FA
 /* The same for a file that settings name with this option. instead: the option that would replace it. Returns
  * FAILED. */
 int fail_elsewhere(const arguments *args, const char *name, const char *instead, const lz_error *err);
+/* The error, and where the name of the file comes from if it was not typed. name: of the option. Returns an exit code */
+int fail_file(const arguments *args, const char *name, const lz_error *err);
 /* A sentence on stderr, unless -q. */
 __attribute__((format(printf, 2, 3))) void note(const arguments *args, const char *format, ...);
 
@@ -321,7 +327,8 @@ typedef struct job {
     lz_model_facts facts;
     char *prompt; /* owned */
     lz_image images[LZ_MAX_IMAGES];
-    lz_image blank;             /* owned; stands for an image if the model needs one and none is given to a plan */
+    lz_image blank; /* owned; stands for an image if the model needs one and none is given to a plan */
+    lz_image mask;
     lz_picture_options picture; /* all options except seed, watch and previews; job_settle fills in the defaults */
     lz_job *work;               /* owned; made by job_settle, planned once, and run for each seed */
     lz_picture_plan plan;
@@ -354,12 +361,14 @@ int check_loras(const arguments *args); /* checks that the files of the LoRAs ex
 /* Gives the model the LoRAs of the arguments and of the tags in j->picture.prompt, and removes the tags from the
  * prompt. Returns an exit code. */
 int use_loras(job *j);
-char *join_loras(const json_t *list); /* the entries of the list, joined by commas; owned. NULL: the list is empty */
-bool job_keeps_image(const job *j);   /* the picture gets the size of its only reference image */
-int job_settle(job *j);               /* the second half of job_fill, after prompt and images are set; makes j->work */
-void job_drop(job *j);                /* frees j->work, which uses prompt and images until then */
-int job_plan(job *j);                 /* plans the picture */
-int job_ask(job *j);                  /* job_fill and job_plan */
+char *join_loras(const json_t *list);  /* the entries of the list, joined by commas; owned. NULL: the list is empty */
+bool job_keeps_image(const job *j);    /* the picture gets the size of its only reference image */
+bool job_sized_by_image(const job *j); /* no size was asked for, and the image decides it */
+void result_size(const job *j, int64_t *width, int64_t *height); /* of the picture; after job_settle */
+int job_settle(job *j); /* the second half of job_fill, after prompt and images are set; makes j->work */
+void job_drop(job *j);  /* frees j->work, which uses prompt and images until then */
+int job_plan(job *j);   /* plans the picture */
+int job_ask(job *j);    /* job_fill and job_plan */
 void job_close(job *j);
 /* Is the option replaced by --fast? That is typed, so it comes before options of --from and --settings, but after those
  * of a line of a batch. */
@@ -391,6 +400,16 @@ int resolve_prompt(const arguments *args, const char *prompt, int64_t seed, char
 int resolve_combinations(const arguments *args, const char *prompt, char *to[MAX_PICTURES], int *n);
 /* The template to record with a picture, so that settings do not make choices a second time; NULL: none. */
 const char *template_of(const arguments *args, const char *prompt);
+
+/* ---- a part of a picture is repainted (mask.c) -------------------------------------------------------------------- */
+
+bool repaints(const arguments *args); /* there is a mask, or sides are added */
+int take_keep_outside(arguments *args, const option *option, const char *value);
+int take_extend(arguments *args, const option *option, const char *value);
+int check_repaint(const arguments *args); /* refuses combinations of options. Returns an exit code */
+int ask_mask(job *j);                     /* reads the mask, and fills in the options. Returns an exit code */
+void forget_mask(job *j);
+void say_repainted(const job *j); /* tells the user about sizes; after job_settle */
 
 /* ---- settings: a JSON object whose keys are names of options ----------------------------------------------------- */
 

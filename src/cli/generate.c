@@ -11,8 +11,9 @@
 static int check_sides(const job *j) {
     const char *output = j->args->output;
     bool named = output && !output_folder(j->args) && !is_stdout(output);
-    int64_t limit = named ? picture_side_limit(output) : INT64_MAX;
-    if (j->picture.width <= limit && j->picture.height <= limit) return DONE;
+    int64_t limit = named ? picture_side_limit(output) : INT64_MAX, width, height;
+    result_size(j, &width, &height);
+    if (width <= limit && height <= limit) return DONE;
     return fail(j->args, FAILED, "%s: this format has at most %lld pixels a side; use .png", output, (long long)limit);
 }
 
@@ -80,6 +81,8 @@ static bool describe(facts *f, const job *j, const lz_picture *p, int64_t seed) 
                    {"noise", noise},
                    {"steps", f->steps},
                    {"strength", j->args->strength > 0 ? f->strength : NULL},
+                   {"mask", j->args->mask ? base_name(j->args->mask) : NULL},
+                   {"extend", j->args->extend},
                    {"guidance", f->guidance},
                    {"sampler", j->picture.sampler},
                    {"schedule", j->picture.schedule},
@@ -240,9 +243,10 @@ static bool watch_picture(void *user, const lz_progress *now) {
 
 /* Checks the free disk space: for uncompressed pixels and, with --dump, for four-byte arrays. */
 static int check_disk(const making *m, int i) {
-    const lz_picture_options *p = &m->job.picture;
     const arguments *a = m->job.args;
-    int64_t bytes = 3 * p->width * p->height;
+    int64_t width, height;
+    result_size(&m->job, &width, &height);
+    int64_t bytes = 3 * width * height;
     const lz_image *all = &m->see.sheet.image;
     char *unnamed = m->paths[i] ? NULL : file_in(output_folder(a), "lazuli.png");
     const char *path = m->paths[i] ? m->paths[i] : unnamed;
@@ -340,8 +344,9 @@ static bool is_finished(making *m, int i) {
     free(wanted);
     json_decref(settings);
     if (!same || lz_image_read(m->job.ctx, m->paths[i], &image, &err) != LZ_OK) return false;
-    bool whole = job_keeps_image(&m->job) ||
-                 (image.width == m->job.picture.width && image.height == m->job.picture.height);
+    int64_t width, height;
+    result_size(&m->job, &width, &height);
+    bool whole = job_keeps_image(&m->job) || (image.width == width && image.height == height);
     if (whole && finish_writing(m) == DONE) see_add(&m->see, &image);
     lz_image_free(m->job.ctx, &image);
     return whole;

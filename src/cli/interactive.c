@@ -19,6 +19,7 @@ typedef struct session {
     progress line;
     album album;
     char *loras[MAX_LORAS]; /* owned: the arguments of /lora; args.loras points to them */
+    char *mask, *extend;    /* owned: the arguments of /mask and /extend; those of args point to them */
     int given;              /* number of pictures of -i ($1, ...), references of the first prompt; 0 after it */
     char number[16];        /* memory for a completed word */
     bool over;
@@ -35,6 +36,10 @@ static bool watch(void *user, const lz_progress *now) {
 static int ask(session *s, const wish *w, lz_image images[LZ_MAX_IMAGES]) {
     job *j = &s->job;
     if (!album_has_place(&s->album, j)) return FAILED;
+    if (repaints(&s->args) && !w->n_references)
+        return fail(&s->args, NOT_UNDERSTOOD,
+                    "/%s needs the picture to change: name it, as in: $1 with a hat; /%s alone ends it",
+                    s->args.mask ? "mask" : "extend", s->args.mask ? "mask" : "extend");
     for (int i = 0; i < w->n_references; i++) images[i] = s->album.pictures[w->references[i]].image;
     char *resolved = NULL;
     int code = resolve_prompt(&s->args, w->prompt, w->seed, &resolved);
@@ -46,6 +51,7 @@ static int ask(session *s, const wish *w, lz_image images[LZ_MAX_IMAGES]) {
                                     .strength = w->n_references ? s->args.strength : 0, .seed = (uint64_t)w->seed,
                                     .watch = watch, .user = s);
     code = use_loras(j);
+    if (code == DONE) code = ask_mask(j);
     j->said_cut = false;
     if (code == DONE) code = job_settle(j);
     return code == DONE ? job_plan(j) : code;
@@ -88,7 +94,10 @@ static int run(session *s, const wish *w) {
               .sampler = j->picture.sampler,
               .schedule = j->picture.schedule,
               .shift = j->picture.shift,
-              .strength = j->picture.strength};
+              .strength = j->picture.strength,
+              .mask = s->args.mask ? strdup(s->args.mask) : NULL,
+              .extend = s->args.extend ? strdup(s->args.extend) : NULL,
+              .by_image = job_sized_by_image(j)};
     k.wish.prompt = strdup(w->prompt);
     album_add(&s->album, j, &k);
     s->given = 0;
@@ -336,6 +345,40 @@ static void set_lora(session *s, const char *rest) {
     free(text);
 }
 
+/* Replaces an owned text of the session. */
+static void keep_text(char **owned, const char **to, char *text) {
+    free(*owned);
+    *to = *owned = text;
+}
+
+static void set_mask(session *s, const char *rest) {
+    char *path = *rest ? typed_path(rest) : NULL;
+    lz_image mask = {0};
+    lz_error err = {.text = "out of memory"};
+    if (*rest && (!path || lz_image_read_mask(s->job.ctx, path, &mask, &err) != LZ_OK)) {
+        fail(&s->args, FAILED, "%s", err.text);
+        free(path);
+        return;
+    }
+    lz_image_free(s->job.ctx, &mask);
+    keep_text(&s->mask, &s->args.mask, path);
+}
+
+static void set_extend(session *s, const char *rest) {
+    char *text = strdup(rest);
+    arguments args = s->args; /* so that a mistake changes nothing */
+    if (!text || (*text && take_extend(&args, find_option("extend", 6), text) != DONE)) {
+        free(text);
+        return;
+    }
+    s->args.sides = *text ? args.sides : (lz_sides){0};
+    if (!*text) {
+        free(text);
+        text = NULL;
+    }
+    keep_text(&s->extend, &s->args.extend, text);
+}
+
 static void list(session *s, const char *rest) {
     (void)rest;
     if (last(s)) album_list(&s->album);
@@ -369,6 +412,8 @@ static const struct {
     {"/shift", "[X]", "shift of the schedule (default: the model's)", set_shift},
     {"/fast", "[off]", "steps, sampler and schedule that are recommended for speed, as --fast", set_fast},
     {"/strength", "[X]", "start from the first $N and change it this much (default: look at it)", set_strength},
+    {"/mask", "[FILE]", "repaint the first $N where this is white (without FILE: end it)", set_mask},
+    {"/extend", "[SIDES]", "paint around the first $N: left=128,top=32 (without SIDES: end it)", set_extend},
     {"/lora", "[FILE[=X]]", "add a LoRA for the next pictures (without FILE: remove all)", set_lora},
     {"/again", "", "make the last picture again, with the current size, steps ...", again},
     {"/vary", "[N]", "make the last prompt with the next N seeds (default 4)", vary},
@@ -438,7 +483,10 @@ static const char *word_to_complete(void *user, int i) {
 }
 
 static bool names_file(const char *line) {
-    return strncmp(line, "/save ", 6) == 0 || strncmp(line, "/load ", 6) == 0 || strncmp(line, "/lora ", 6) == 0;
+    static const char *const orders_of_files[] = {"/save ", "/load ", "/lora ", "/mask "};
+    for (size_t i = 0; i < COUNT(orders_of_files); i++)
+        if (strncmp(line, orders_of_files[i], 6) == 0) return true;
+    return false;
 }
 
 static void take_line(session *s, char *line) {
@@ -527,6 +575,8 @@ int interactive_command(const arguments *args) {
     album_close(&s->album, &s->job, !s->ended_by);
     job_close(&s->job);
     for (int i = 0; i < MAX_LORAS; i++) free(s->loras[i]);
+    free(s->mask);
+    free(s->extend);
     free(s);
     return code;
 }

@@ -143,6 +143,7 @@ void job_drop(job *j) {
 
 static void forget_picture(job *j) {
     job_drop(j);
+    forget_mask(j);
     free(j->blank.pixels);
     j->blank.pixels = NULL;
     for (int i = 0; i < LZ_MAX_IMAGES; i++)
@@ -220,8 +221,7 @@ int job_change_prompt(job *j) {
 
 /* ---- the picture ------------------------------------------------------------------------------------------------- */
 
-/* If the name was not typed, the error says where it comes from. */
-static int fail_file(const arguments *args, const char *name, const lz_error *err) {
+int fail_file(const arguments *args, const char *name, const lz_error *err) {
     char instead[40];
     if (!is_elsewhere(args, name)) return fail_with(args, err);
     snprintf(instead, sizeof instead, "--%s FILE", name);
@@ -232,6 +232,8 @@ static int fail_file(const arguments *args, const char *name, const lz_error *er
 static int check_sense(const arguments *a) {
     if (a->strength > 0 && !a->n_images)
         return fail(a, NOT_UNDERSTOOD, "--strength needs an image to start from; give one with --image");
+    int code = check_repaint(a);
+    if (code != DONE) return code;
     if (a->noise && (a->count > 1 || a->n_seeds > 1))
         return fail(a, NOT_UNDERSTOOD, "--noise makes one picture, so it cannot be used with --count or several seeds");
     return DONE;
@@ -275,6 +277,7 @@ int job_check(const arguments *a, const json_t *coming) {
     if (code == DONE) code = check_loras(a);
     for (int i = 0; i < a->n_images && code == DONE; i++)
         if (!is_claimed(coming, a->images[i])) code = check_input(a, "image", a->images[i]);
+    if (code == DONE && a->mask) code = check_input(a, "mask", a->mask);
     return code == DONE && a->noise ? check_input(a, "noise", a->noise) : code;
 }
 
@@ -332,6 +335,8 @@ static void say_cut(job *j) {
     int64_t height = a->height ? a->height : first ? first->height : 0;
     bool by_image = !a->width && !a->height && first, large = j->picture.width * j->picture.height > 3 << 19;
     bool shrunk = first && (first->width > j->picture.width || first->height > j->picture.height);
+    if (repaints(a) && !j->said_cut) say_repainted(j);
+    if (repaints(a) && !a->width && !a->height) j->said_cut = true;
     if (j->said_cut || (job_keeps_image(j) && !shrunk)) return; /* in the second case it is cropped back to the image */
     j->said_cut = true;
     if (by_image && first->width * first->height > 1024 * 1024)
@@ -410,6 +415,7 @@ int job_fill(job *j) {
     if (code == DONE) code = use_loras(j);
     if (code == DONE) code = check_sense(j->args);
     if (code == DONE) code = ask_images(j);
+    if (code == DONE) code = ask_mask(j);
     if (code == DONE) code = ask_noise(j);
     return code == DONE ? job_settle(j) : code;
 }
@@ -426,7 +432,7 @@ int job_settle(job *j) {
     j->picture.shift = a->shift;
     j->picture.fast = a->fast;
     job_drop(j);
-    if (j->picture.n_images && !(j->picture.strength > 0) && !j->facts.most_images)
+    if (j->picture.n_images && !(j->picture.strength > 0) && !j->facts.most_images && !repaints(a))
         return fail(a, FAILED,
                     "this model looks at no images; with a strength (--strength 0.6, in a session /strength 0.6) it "
                     "starts from one");

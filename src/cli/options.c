@@ -243,6 +243,16 @@ const option options[] = {
      TO(images), 0, 0},
     {"strength", 0, "X", leads, "start from the first image and change it this much; 1 keeps nothing of it", PICTURE,
      take_number, TO(strength), 0.001, 1},
+    {"mask", 0, "FILE", leads, "repaint the first image where this is white, or transparent", PICTURE, take_text,
+     TO(mask), 0, 0},
+    {"extend", 0, "SIDES", leads, "paint around the first image: left=128,right=64,top=32,bottom=32", PICTURE,
+     take_extend, TO(extend), 0, 0},
+    {"crop-to-mask", 0, "PIXELS", leads, "paint only the part of the image around the mask, with so many pixels more",
+     PICTURE, take_integer, TO(crop), 0, 8192},
+    {"keep-outside", 0, "SWITCH", leads, "on: paste the image outside of the mask; off: leave what the model made",
+     PICTURE, take_keep_outside, TO(change_outside), 0, 0},
+    {"feather", 0, "PIXELS", leads, "soft edge inside the mask (default 4)", PICTURE, take_integer, TO(feather), 0,
+     1024},
     {"lora", 0, "FILE[=X]", leads, "a LoRA and its weight (default 1); may be repeated", PICTURE, take_lora, TO(loras),
      0, 0},
     {"lora-partial", 0, NULL, leads, "use a LoRA even if only a part of it belongs to the model", PICTURE, take_flag,
@@ -363,7 +373,7 @@ int set_option(arguments *args, const option *o, const char *value) {
 
 bool keeps_text(const option *o) {
     return o->take == take_text || o->take == take_model || o->take == take_image || o->take == take_lora ||
-           o->take == take_device;
+           o->take == take_device || o->take == take_extend;
 }
 
 bool collects(const option *o) { return o->take == take_image || o->take == take_lora || o->take == take_seeds; }
@@ -377,6 +387,7 @@ void forget_option(arguments *args, const option *o) {
 const char *option_choices(const option *o) {
     if (o->to == TO(device)) return "auto cpu cuda ref";
     if (o->take == take_lora_schedule) return "lora model";
+    if (o->take == take_keep_outside) return "on off";
     if (o->to == TO(sampler)) return SAMPLERS;
     if (o->to == TO(schedule)) return SCHEDULES;
     return o->take == take_precision ? "auto f32 bf16" : o->take == take_offload ? "auto none stream" : NULL;

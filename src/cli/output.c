@@ -108,7 +108,8 @@ static bool is_same_lora(const char *lora, const char *path) {
 }
 
 int check_unread(const arguments *args, const char *also, const char *path) {
-    bool is_read = (also && is_same_file(also, path)) || (args->noise && is_same_file(args->noise, path));
+    bool is_read = (also && is_same_file(also, path)) || (args->noise && is_same_file(args->noise, path)) ||
+                   (args->mask && is_same_file(args->mask, path));
     for (int i = 0; i < args->n_images; i++) is_read = is_read || is_same_file(args->images[i], path);
     for (int i = 0; i < args->n_loras; i++) is_read = is_read || is_same_lora(args->loras[i], path);
     return is_read ? refuse_read(args, path) : DONE;

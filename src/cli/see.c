@@ -133,7 +133,10 @@ int see_begin(seeing *s, const job *j, int pictures) {
     *s = (seeing){.args = a, .ctx = j->ctx};
     s->preview = ask_terminal(a, "preview", a->preview, true);
     s->show = ask_terminal(a, "show", a->show, false);
-    return a->sheet ? sheet_begin(&s->sheet, a, pictures, j->picture.width, j->picture.height) : DONE;
+    if (!a->sheet) return DONE;
+    int64_t width, height;
+    result_size(j, &width, &height);
+    return sheet_begin(&s->sheet, a, pictures, width, height);
 }
 
 int see_kind(const seeing *s) {

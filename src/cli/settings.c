@@ -39,6 +39,11 @@ enum {
     SHIFT,
     IMAGE,
     STRENGTH,
+    MASK,
+    EXTEND,
+    CROP_TO_MASK,
+    KEEP_OUTSIDE,
+    FEATHER,
     LORA,
     LORA_SCHEDULE,
     DEVICE,
@@ -65,6 +70,11 @@ static const struct {
     [SHIFT] = {"shift", JSON_REAL},
     [IMAGE] = {"image", JSON_ARRAY},
     [STRENGTH] = {"strength", JSON_REAL},
+    [MASK] = {"mask", JSON_STRING},
+    [EXTEND] = {"extend", JSON_STRING},
+    [CROP_TO_MASK] = {"crop-to-mask", JSON_INTEGER},
+    [KEEP_OUTSIDE] = {"keep-outside", JSON_STRING},
+    [FEATHER] = {"feather", JSON_INTEGER},
     [LORA] = {"lora", JSON_ARRAY},
     [LORA_SCHEDULE] = {"lora-schedule", JSON_STRING},
     [DEVICE] = {"device", JSON_STRING},
@@ -219,19 +229,34 @@ static void find_files(const char *picture, json_t *settings) {
     for (size_t i = 0; i < json_array_size(loras); i++)
         if ((found = find_lora_named(picture, json_array_get(loras, i)))) json_array_set_new(loras, i, found);
     if ((found = find_named(picture, noise))) json_object_set_new(settings, recorded[NOISE].key, found);
+    found = find_named(picture, json_object_get(settings, recorded[MASK].key));
+    if (found) json_object_set_new(settings, recorded[MASK].key, found);
 }
 
 /* Tells the user which files are read because the picture names them. Strings of args from settings point into the
  * JSON. */
 static void say_files(const arguments *args, const char *picture, const json_t *settings) {
     const json_t *images = json_object_get(settings, recorded[IMAGE].key);
-    const char *noise = json_string_value(json_object_get(settings, recorded[NOISE].key));
+    const char *noise = json_string_value(json_object_get(settings, recorded[NOISE].key)),
+               *mask = json_string_value(json_object_get(settings, recorded[MASK].key));
     for (int i = 0; i < args->n_images; i++)
         if (args->images[i] == json_string_value(json_array_get(images, (size_t)i)))
             note(args, "%s names the image %s", picture, args->images[i]);
     for (int i = 0; i < args->n_loras && is_elsewhere(args, "lora"); i++)
         note(args, "%s names the LoRA %s", picture, args->loras[i]);
     if (noise && args->noise == noise) note(args, "%s names the noise %s", picture, noise);
+    if (mask && args->mask == mask) note(args, "%s names the mask %s", picture, mask);
+}
+
+/* With --from PICTURE and a mask or sides that were typed, PICTURE itself is changed: by its prompt and settings, unless
+ * others are given, with another seed, and without the images that it was made from. */
+static void change_picture(arguments *args, json_t *settings) {
+    static const int others[] = {SEED,         NOISE,        IMAGE,   STRENGTH, MASK,  EXTEND,
+                                 CROP_TO_MASK, KEEP_OUTSIDE, FEATHER, WIDTH,    HEIGHT};
+    if (!repaints(args) || args->n_images) return;
+    for (size_t i = 0; i < COUNT(others); i++) json_object_del(settings, recorded[others[i]].key);
+    args->images[args->n_images++] = args->from;
+    args->given[find_option("image", 5) - options] = true;
 }
 
 /* The prompt of a picture is used as it is, even if it looks like a template. */
@@ -277,6 +302,7 @@ static int read_picture(arguments *args) {
         json_decref(object);
         return code;
     }
+    change_picture(args, object);
     find_files(args->from, object);
     keep_prompt(object);
     code = take_source(args, &args->sources[1], args->from, object);
@@ -351,8 +377,8 @@ json_t *settings_of(const job *j, int64_t seed, bool full_paths) {
         [PROMPT] = json_text(p->prompt),
         [TEMPLATE] = json_text(a->template),
         [NEGATIVE] = json_text(a->negative),
-        [WIDTH] = job_keeps_image(j) ? json_null() : json_integer(p->width), /* it comes from the image again */
-        [HEIGHT] = job_keeps_image(j) ? json_null() : json_integer(p->height),
+        [WIDTH] = job_sized_by_image(j) ? json_null() : json_integer(p->width), /* it comes from the image again */
+        [HEIGHT] = job_sized_by_image(j) ? json_null() : json_integer(p->height),
         [SEED] = a->noise ? json_null() : json_integer(seed),
         [NOISE] = file_text(a->noise, full_paths),
         [STEPS] = json_integer(p->steps),
@@ -362,6 +388,11 @@ json_t *settings_of(const job *j, int64_t seed, bool full_paths) {
         [SHIFT] = p->shift > 0 ? json_real(p->shift) : json_null(),
         [IMAGE] = images,
         [STRENGTH] = a->strength > 0 ? json_real(a->strength) : json_null(),
+        [MASK] = file_text(a->mask, full_paths),
+        [EXTEND] = json_text(a->extend),
+        [CROP_TO_MASK] = is_given(a, "crop-to-mask") ? json_integer(a->crop) : json_null(),
+        [KEEP_OUTSIDE] = a->change_outside ? json_string("off") : json_null(),
+        [FEATHER] = is_given(a, "feather") ? json_integer(a->feather) : json_null(),
         [LORA] = loras,
         [LORA_SCHEDULE] = j->loras_ordinary && loras && json_array_size(loras) ? json_string("model") : json_null(),
         [DEVICE] = *j->device ? json_text(j->device) : json_null(),

@@ -42,10 +42,17 @@ lz_status lz_image_check(const lz_image *image, const char *what, int64_t least,
                    (long long)image->width, (long long)image->height, (long long)least, LZ_IMAGE_MAX_SIDE);
 }
 
-void lz_image_over_white(const uint8_t *rgba, int64_t n, uint8_t *rgb) {
+static bool is_opaque(const uint8_t *rgba, int64_t n) {
+    while (n > 0 && rgba[4 * n - 1] == 255) n--;
+    return !n;
+}
+
+void lz_image_flatten(const uint8_t *rgba, int64_t n, lz_alpha how, uint8_t *rgb) {
+    bool masks = how == LZ_ALPHA_MASK && !is_opaque(rgba, n);
     for (; n > 0; n--, rgba += 4, rgb += 3) {
         int alpha = rgba[3];
-        for (int c = 0; c < 3; c++) rgb[c] = (uint8_t)((rgba[c] * alpha + 255 * (255 - alpha) + 127) / 255);
+        for (int c = 0; c < 3; c++)
+            rgb[c] = (uint8_t)(masks ? 255 - alpha : (rgba[c] * alpha + 255 * (255 - alpha) + 127) / 255);
     }
 }
 
@@ -57,21 +64,21 @@ void lz_image_free(lz_context *ctx, lz_image *image) {
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-lz_status lz_image_read_memory(lz_context *ctx, const char *name, const void *data, int64_t bytes, lz_image *out,
-                               lz_error *err) {
+lz_status lz_image_read_memory(lz_context *ctx, const char *name, const void *data, int64_t bytes, lz_alpha alpha,
+                               lz_image *out, lz_error *err) {
     if (!ctx || !name || !out || bytes < 0 || (bytes && !data))
         return lz_fail(err, LZ_BAD_ARGUMENT, "lz_image_read: an argument is NULL");
     *out = (lz_image){.width = 0};
     for (int i = 0; i < CODECS; i++) {
         if (!codecs[i]->recognise(data, (size_t)bytes)) continue;
-        lz_status status = codecs[i]->read(ctx, name, data, (size_t)bytes, out, err);
+        lz_status status = codecs[i]->read(ctx, name, data, (size_t)bytes, alpha, out, err);
         if (status != LZ_OK) lz_image_free(ctx, out);
         return status;
     }
     return lz_fail(err, LZ_BAD_FILE, "%s: is neither a PNG nor a JPEG nor a WebP picture", LZ_SHOW_TEXT(name));
 }
 
-lz_status lz_image_read(lz_context *ctx, const char *path, lz_image *out, lz_error *err) {
+static lz_status read_file(lz_context *ctx, const char *path, lz_alpha alpha, lz_image *out, lz_error *err) {
     if (!ctx || !path || !out) return lz_fail(err, LZ_BAD_ARGUMENT, "lz_image_read: an argument is NULL");
     *out = (lz_image){.width = 0};
     lz_error why;
@@ -80,7 +87,7 @@ lz_status lz_image_read(lz_context *ctx, const char *path, lz_image *out, lz_err
         if (err) *err = why;
         return why.status;
     }
-    lz_status status = lz_image_read_memory(ctx, path, map->data, map->bytes, out, err);
+    lz_status status = lz_image_read_memory(ctx, path, map->data, map->bytes, alpha, out, err);
     lz_mapping_release(map);
     return status;
 }
@@ -94,10 +101,27 @@ bool lz_is_image_file(lz_context *ctx, const char *path) {
     return found;
 }
 
-lz_status lz_image_decode(lz_context *ctx, const void *data, int64_t bytes, lz_image *out, lz_error *err) {
+lz_status lz_image_read(lz_context *ctx, const char *path, lz_image *out, lz_error *err) {
+    return read_file(ctx, path, LZ_ALPHA_OVER_WHITE, out, err);
+}
+
+lz_status lz_image_read_mask(lz_context *ctx, const char *path, lz_image *out, lz_error *err) {
+    return read_file(ctx, path, LZ_ALPHA_MASK, out, err);
+}
+
+static lz_status decode(lz_context *ctx, const void *data, int64_t bytes, lz_alpha alpha, lz_image *out,
+                        lz_error *err) {
     if (!ctx || !out || bytes < 0 || (bytes && !data))
         return lz_fail(err, LZ_BAD_ARGUMENT, "lz_image_decode: an argument is NULL, or the size is negative");
-    return lz_image_read_memory(ctx, "the picture", data, bytes, out, err);
+    return lz_image_read_memory(ctx, "the picture", data, bytes, alpha, out, err);
+}
+
+lz_status lz_image_decode(lz_context *ctx, const void *data, int64_t bytes, lz_image *out, lz_error *err) {
+    return decode(ctx, data, bytes, LZ_ALPHA_OVER_WHITE, out, err);
+}
+
+lz_status lz_image_decode_mask(lz_context *ctx, const void *data, int64_t bytes, lz_image *out, lz_error *err) {
+    return decode(ctx, data, bytes, LZ_ALPHA_MASK, out, err);
 }
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */

@@ -29,9 +29,13 @@ bool lz_is_image_file(lz_context *ctx, const char *path);
  * errors. */
 lz_status lz_image_check(const lz_image *image, const char *what, int64_t least, lz_error *err);
 
+/* What transparent pixels become: they are blended with white; or, in a mask, transparency becomes white and the rest
+ * black, unless all pixels are opaque. */
+typedef enum lz_alpha { LZ_ALPHA_OVER_WHITE, LZ_ALPHA_MASK } lz_alpha;
+
 /* lz_image_read from memory; name is used in errors. */
-lz_status lz_image_read_memory(lz_context *ctx, const char *name, const void *data, int64_t bytes, lz_image *out,
-                               lz_error *err);
+lz_status lz_image_read_memory(lz_context *ctx, const char *name, const void *data, int64_t bytes, lz_alpha alpha,
+                               lz_image *out, lz_error *err);
 /* lz_image_read_text from memory. */
 char *lz_image_text_memory(lz_context *ctx, const char *name, const void *data, int64_t bytes, const char *key,
                            lz_error *err);

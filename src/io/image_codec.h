@@ -11,8 +11,8 @@ typedef struct lz_image_codec {
     int64_t max_side; /* of pictures to write */
     bool (*recognise)(const uint8_t *data, size_t bytes);
     /* After an error, *out may have pixels, which the caller frees. */
-    lz_status (*read)(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, lz_image *out,
-                      lz_error *err);
+    lz_status (*read)(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, lz_alpha alpha,
+                      lz_image *out, lz_error *err);
     lz_status (*write)(lz_writer *to, const lz_image *image, const char *const *text, lz_error *err);
     /* *to: the text of a key, which the caller frees with lz_host_free; NULL if there is none. */
     lz_status (*text)(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, const char *key, char **to,
@@ -27,8 +27,8 @@ lz_status lz_image_make(lz_context *ctx, const char *path, int64_t file_bytes, i
                         lz_image *out, lz_error *err);
 lz_status lz_image_too_much_text(lz_error *err, const char *path); /* sets the error */
 
-/* Composites n pixels of RGBA over white. */
-void lz_image_over_white(const uint8_t *rgba, int64_t n, uint8_t *rgb);
+/* n pixels of RGBA become RGB. */
+void lz_image_flatten(const uint8_t *rgba, int64_t n, lz_alpha alpha, uint8_t *rgb);
 
 /* A copy of the text, converted from Latin-1 to UTF-8 if latin1 is set. NULL: out of memory. */
 char *lz_image_copy_text(lz_context *ctx, const char *text, size_t bytes, bool latin1);

@@ -201,8 +201,9 @@ static lz_status decode(job *j, struct jpeg_decompress_struct *jpeg, const uint8
     return make_upright(j, out);
 }
 
-static lz_status read_jpeg(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, lz_image *out,
-                           lz_error *err) {
+static lz_status read_jpeg(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, lz_alpha alpha,
+                           lz_image *out, lz_error *err) {
+    (void)alpha; /* there is none */
     job j = {.ctx = ctx, .path = path, .err = err, .progress = {.progress_monitor = count_passes}};
     struct jpeg_decompress_struct jpeg = {.err = quiet_errors(&j)};
     lz_status status = decode(&j, &jpeg, data, bytes, out);

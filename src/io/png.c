@@ -22,7 +22,8 @@ typedef struct job {
     const char *path;
     const uint8_t *data;
     size_t bytes, at;
-    uint8_t *rgba; /* pixels to composite over white; NULL: there is no alpha */
+    lz_alpha alpha;
+    uint8_t *rgba; /* pixels with alpha; NULL: there is no alpha */
     /* writing */
     lz_writer *to;
     lz_status status; /* of writing to `to` */
@@ -93,16 +94,17 @@ static lz_status decode(job *j, lz_image *out) {
     for (int pass = 0; pass < passes; pass++)
         for (int64_t y = 0; y < height; y++) png_read_row(j->png, rows + y * width * channels, NULL);
     png_read_end(j->png, NULL); /* checks the checksum after the last pixels */
-    if (j->rgba) lz_image_over_white(j->rgba, width * height, out->pixels);
+    if (j->rgba) lz_image_flatten(j->rgba, width * height, j->alpha, out->pixels);
     return LZ_OK;
 }
 
 /* Memory of libpng: rows, the window of inflate, and text, of which it has two copies. */
 #define READ_MEMORY (2 * LZ_IMAGE_MAX_TEXT + (8 << 20))
 
-static lz_status read_png(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, lz_image *out,
-                          lz_error *err) {
-    job j = {.ctx = ctx, .path = path, .data = data, .bytes = bytes, .err = err, .allowed = READ_MEMORY};
+static lz_status read_png(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, lz_alpha alpha,
+                          lz_image *out, lz_error *err) {
+    job j = {
+        .ctx = ctx, .path = path, .data = data, .bytes = bytes, .alpha = alpha, .err = err, .allowed = READ_MEMORY};
     j.png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &j, on_error, on_warning, &j, allocate, release);
     j.info = j.png ? png_create_info_struct(j.png) : NULL;
     lz_status status = j.info ? decode(&j, out) : lz_out_of_memory(err, 0);

@@ -37,8 +37,8 @@ static VP8StatusCode decode(WebPDecoderConfig *config, const uint8_t *data, size
     return WebPDecode(data, bytes, config);
 }
 
-static lz_status read_webp(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, lz_image *out,
-                           lz_error *err) {
+static lz_status read_webp(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, lz_alpha alpha,
+                           lz_image *out, lz_error *err) {
     WebPDecoderConfig config;
     if (!WebPInitDecoderConfig(&config))
         return lz_fail(err, LZ_BAD_FILE, "%s: this libwebp is not the one Lazuli was built for", LZ_SHOW_TEXT(path));
@@ -56,7 +56,7 @@ static lz_status read_webp(lz_context *ctx, const char *path, const uint8_t *dat
         if (!rgba) return lz_out_of_memory(err, width * height * 4);
     }
     code = decode(&config, data, bytes, rgba ? rgba : out->pixels, rgba ? 4 : 3);
-    if (code == VP8_STATUS_OK && rgba) lz_image_over_white(rgba, width * height, out->pixels);
+    if (code == VP8_STATUS_OK && rgba) lz_image_flatten(rgba, width * height, alpha, out->pixels);
     lz_host_free(ctx, rgba);
     return code == VP8_STATUS_OK ? LZ_OK : fail(err, path, code);
 }

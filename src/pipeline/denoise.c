@@ -25,15 +25,22 @@ void lz_count_text(const lz_slots *s, lz_layout *layout) {
 
 static const lz_slot begin_in[] = {LZ_SLOT(noise),      LZ_SLOT(guidance), LZ_SLOT(step_index),  LZ_SLOT(features),
                                    LZ_SLOT(references), LZ_SLOT(start),    LZ_SLOT(start_share), LZ_SLOT(noise_share),
-                                   LZ_SLOT(clean_row),  LZ_SLOT(tables)};
-static const lz_slot begin_out[] = {LZ_SLOT(x),       LZ_SLOT(step_index), LZ_SLOT(guidance),
-                                    LZ_SLOT(context), LZ_SLOT(references), LZ_SLOT(states)};
+                                   LZ_SLOT(clean_row),  LZ_SLOT(tables),   LZ_SLOT(mask),        LZ_SLOT(sigmas_after)};
+static const lz_slot begin_out[] = {LZ_SLOT(x),          LZ_SLOT(step_index),  LZ_SLOT(guidance), LZ_SLOT(context),
+                                    LZ_SLOT(states),     LZ_SLOT(references),  LZ_SLOT(mask),     LZ_SLOT(kept),
+                                    LZ_SLOT(kept_noise), LZ_SLOT(sigmas_after)};
 
 /* Guidance, the index and references that are not cached pass through: the program copies them, so their addresses are the same for every
  * picture and the recorded step can be replayed. */
 static void describe_begin(const lz_traced *t, const lz_slots *in, lz_slots *out) {
     const lz_model *m = t->model;
     lz_array *x = lz_to_tokens(in->noise, m->family->patch);
+    if (in->mask) {
+        out->mask = in->mask;
+        out->kept = in->start;
+        out->kept_noise = lz_contiguous(x);
+        out->sigmas_after = in->sigmas_after;
+    }
     for (int i = 0; i < 2; i++)
         if (in->features[i])
             out->context[i] = m->family->prefix ? m->family->prefix(m->state, &t->layout, in, i)
@@ -74,6 +81,10 @@ void lz_fill_begin(const lz_job *job, lz_slots *s) {
         double noise = (double)job->passes.sigmas[first];
         s->start_share = number_array(ctx, 1 - noise);
         s->noise_share = number_array(ctx, noise);
+    }
+    if (job->repaint.on) {
+        s->mask = lz_repaint_tokens(job);
+        s->sigmas_after = lz_from(ctx, LZ_DIMS(job->passes.n), LZ_F32, job->passes.sigmas + 1);
     }
 }
 
@@ -135,6 +146,10 @@ lz_slots lz_fill_begun(const lz_job *job, const lz_slots *s) {
                      .context = {s->features[0], s->features[1]},
                      .references = s->references};
     for (int i = 0; i < job->sampler->n_states; i++) made.states[i] = s->noise;
+    if (!s->mask) return made;
+    made.mask = s->mask;
+    made.kept = made.kept_noise = s->noise;
+    made.sigmas_after = s->sigmas_after;
     return made;
 }
 
@@ -151,9 +166,10 @@ static lz_status begin(lz_job *job, lz_error *err) {
 
 /* ---- a step ------------------------------------------------------------------------------------------------------ */
 
-static const lz_slot step_in[] = {LZ_SLOT(x),         LZ_SLOT(step_index), LZ_SLOT(states),  LZ_SLOT(sigma_drops),
-                                  LZ_SLOT(guidance),  LZ_SLOT(tables),     LZ_SLOT(context), LZ_SLOT(references),
-                                  LZ_SLOT(clean_row), LZ_SLOT(rows),       LZ_SLOT(weights), LZ_SLOT(step_noise)};
+static const lz_slot step_in[] = {LZ_SLOT(x),         LZ_SLOT(step_index), LZ_SLOT(states),     LZ_SLOT(sigma_drops),
+                                  LZ_SLOT(guidance),  LZ_SLOT(tables),     LZ_SLOT(context),    LZ_SLOT(references),
+                                  LZ_SLOT(clean_row), LZ_SLOT(rows),       LZ_SLOT(weights),    LZ_SLOT(step_noise),
+                                  LZ_SLOT(mask),      LZ_SLOT(kept),       LZ_SLOT(kept_noise), LZ_SLOT(sigmas_after)};
 static const lz_slot step_out[] = {LZ_SLOT(x), LZ_SLOT(step_index), LZ_SLOT(states)};
 
 typedef struct step_inputs {
@@ -188,6 +204,7 @@ static void describe_step(const lz_traced *t, const lz_slots *in, lz_slots *out)
                                   .velocity = guided_velocity,
                                   .user = &inputs};
     out->x = t->sampler->step(&step, out->states);
+    if (in->mask) out->x = lz_keep_start(in, out->x);
     out->step_index = lz_add(in->step_index, 1.0);
 }
 

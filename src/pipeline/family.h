@@ -56,6 +56,8 @@ typedef struct lz_family {
      * picture gets the size of the first. If that one was put into a larger size, and no size was asked for, the
      * picture is cropped back to it. */
     void (*count_images)(const void *model, int *least, int *most); /* reference images, without a start image */
+    double mask_strength; /* default strength with a mask; 0: the family takes no masks */
+    bool mask_by_token;   /* a mask has one number for each token; otherwise one for each latent */
     void (*picture_size)(const void *model, const lz_image *images, int n, int64_t *width, int64_t *height);
     lz_reference_size (*reference_size)(const void *model, const lz_image *image, int n); /* of n references */
 

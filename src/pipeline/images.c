@@ -106,6 +106,7 @@ static lz_status encode_picture(lz_job *job, const lz_image *image, lz_array **t
 
 static lz_status encode_start(lz_job *job, lz_error *err) {
     const lz_picture_options *o = &job->options;
+    if (job->repaint.on) return encode_picture(job, &job->repaint.start, &job->slots.start, err);
     lz_image image = {0};
     lz_status status = lz_image_resize(job->model->ctx, &o->images[0], o->width, o->height, &image, err);
     if (!status) status = encode_picture(job, &image, &job->slots.start, err);
@@ -119,7 +120,8 @@ lz_status lz_job_images(lz_job *job, lz_error *err) {
     int n;
     const lz_image *images = lz_job_references(job, &n);
     lz_status status = job->options.strength > 0 ? encode_start(job, err) : LZ_OK;
-    for (int i = 0; i < n && !status; i++) {
+    if (n && job->repaint.shown) tokens[0] = job->slots.start;
+    for (int i = job->repaint.shown; i < n && !status; i++) {
         lz_image image = {0};
         status = lz_crop_image(ctx, &images[i], lz_size_reference(job->model, &images[i], n), &image, err);
         if (!status) status = encode_picture(job, &image, &tokens[i], err);

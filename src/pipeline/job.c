@@ -159,6 +159,7 @@ void lz_job_free(lz_job *job) {
     lz_context *ctx = job->model->ctx;
     end_stages(job);
     lz_job_free_tokens(job);
+    lz_repaint_free(job);
     lz_host_free(ctx, job->passes.sigmas);
     lz_host_free(ctx, job->passes.weights);
     lz_host_free(ctx, (char *)job->options.prompt);
@@ -213,6 +214,7 @@ static lz_status decode(lz_job *job, lz_error *err) {
     if (!status) status = crop(&job->crop, &decoded, err);
     if (!status) status = keep_arrays(job, decoded.pixels, err);
     if (!status) status = lz_make_image(m->ctx, &decoded, &job->picture->image, err);
+    if (!status) status = lz_repaint_paste(job, &job->picture->image, err);
     job->picture->tile = decoded.tile;
     return status;
 }

@@ -7,17 +7,15 @@
 #include <stdatomic.h>
 
 #include "pipeline/generate.h"
-
-/* A part of the decoded picture, in pixels. */
-typedef struct lz_crop {
-    int64_t left, top, width, height;
-} lz_crop;
+#include "pipeline/repaint.h"
 
 struct lz_job {
     lz_model *model;
     int64_t lora_changes; /* of the model, when the job was made */
     const lz_sampler *sampler;
     lz_picture_options options; /* settled: size, steps and guidance are filled in; prompts are owned copies */
+    const lz_image *images;     /* those of the options; with extend, the first one has the added sides */
+    lz_repaint repaint;
     lz_crop crop;               /* what becomes the picture; width 0: all. options has the size before it */
     int schedule_kind;          /* of lz_schedule_list */
     int steps;                  /* of the schedule */
@@ -90,7 +88,7 @@ void lz_job_end_loop(lz_job *job, bool used);         /* puts loop and schedule 
 /* preview.c: calls the user's function with a preview. pass: its index; before: x before it. */
 lz_status lz_job_preview(lz_job *job, int pass, lz_array *before, lz_error *err);
 
-/* The reference images, without a start image. */
+/* The reference images, without a start image, unless that is shown too (repaint.h). */
 const lz_image *lz_job_references(const lz_job *job, int *n);
 lz_dims lz_job_latents(const lz_job *job); /* their shape */
 int lz_job_passes(const lz_job *job);      /* number of passes through the model that are run */

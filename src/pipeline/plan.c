@@ -104,7 +104,8 @@ static lz_status plan_images(lz_job *job, lz_slots *s, lz_picture_plan *plan, lz
         status = plan_image(job, job->options.height, job->options.width, &all, &s->start, err);
     for (int i = 0; i < job->layout.n_references && !status; i++) {
         const int64_t *size = job->layout.reference_sizes[i];
-        status = plan_image(job, size[0] * unit, size[1] * unit, &all, &tokens, err);
+        if (i || !job->repaint.shown) /* the start is encoded once */
+            status = plan_image(job, size[0] * unit, size[1] * unit, &all, &tokens, err);
         rows += size[0] * size[1];
     }
     if (status) return status;

@@ -213,7 +213,8 @@ static lz_status decode_sketch(lz_job *job, lz_array *const *in, lz_image *to, l
     lz_decoder *decoder = status ? NULL : lz_decoder_take(job->model, job->layout.h, job->layout.w, &local);
     if (!status) status = decoder ? lz_decode_pixels(job->model, decoder, end, NULL, &decoded, &local) : local.status;
     if (!status) status = lz_make_image(job->model->ctx, &decoded, to, &local);
-    if (status == LZ_BAD_FILE && to->pixels) return LZ_OK;
+    if (status == LZ_BAD_FILE && to->pixels) status = LZ_OK;
+    if (!status) status = lz_repaint_paste(job, to, &local);
     if (status && err) *err = local;
     return status;
 }
@@ -230,6 +231,13 @@ static lz_array *without_noise(const lz_job *job, int pass, float *ahead) {
     return lz_contiguous(lz_mul(lz_sub(job->slots.x, lz_mul(noise, (double)w[2])), 1 / (double)w[0]));
 }
 
+/* Where the start is kept, x on the line from `before` to the start, without the noise that the loop added. */
+static lz_array *on_line_to_start(const lz_job *job, lz_array *before, lz_array *after, double ahead) {
+    lz_array *m = job->slots.mask, *end = lz_add(job->slots.kept, lz_mul(before, ahead));
+    lz_array *kept = lz_mul(end, 1 / (1 + ahead)), *keep = lz_add(lz_mul(m, -1.0), 1.0);
+    return lz_contiguous(lz_add(lz_mul(keep, kept), lz_mul(m, after)));
+}
+
 lz_status lz_job_preview(lz_job *job, int pass, lz_array *before, lz_error *err) {
     const lz_picture_options *o = &job->options;
     bool late = lz_now() - job->shown_at >= o->preview_pause || pass + 1 == job->passes.n;
@@ -241,7 +249,9 @@ lz_status lz_job_preview(lz_job *job, int pass, lz_array *before, lz_error *err)
     lz_array *map = NULL;
     lz_scope *scope = lz_scope_begin(ctx, "preview");
     lz_status status = o->preview == LZ_PREVIEW_SMALL ? ready_map(job->model, &map, err) : LZ_OK;
-    lz_array *after = job->sampler->noisy && next > 0 ? without_noise(job, pass, &ahead) : job->slots.x;
+    bool noisy = job->sampler->noisy && next > 0;
+    lz_array *after = noisy ? without_noise(job, pass, &ahead) : job->slots.x;
+    if (noisy && job->slots.mask) after = on_line_to_start(job, before, after, (double)ahead);
     lz_array *in[4] = {before, after, lz_from(ctx, LZ_NONE, LZ_F32, &ahead), map};
     if (!status)
         status = o->preview == LZ_PREVIEW_SMALL ? map_colours(job, in, &image, err)

@@ -427,6 +427,7 @@ const lz_family lz_family_qwen_image = {
     .default_guidance = 4,
     .default_negative = " ",
     .count_images = count_images,
+    .mask_strength = 0.6,
     .picture_size = picture_size,
     .reference_size = reference_size,
     .tokens = tokens,

@@ -36,9 +36,9 @@ static lz_status check_noise(const lz_job *job, int64_t unit, lz_error *err) {
 }
 
 const lz_image *lz_job_references(const lz_job *job, int *n) {
-    int start = job->options.strength > 0;
+    int start = job->options.strength > 0 && !job->repaint.shown;
     *n = job->options.n_images - start;
-    return job->options.images + start;
+    return job->images + start;
 }
 
 static lz_status settle_references(lz_job *job, lz_error *err) {
@@ -56,8 +56,9 @@ static lz_status settle_references(lz_job *job, lz_error *err) {
     for (int i = 0; i < n; i++) {
         lz_reference_size size = lz_size_reference(job->model, &images[i], n);
         int64_t *tokens = job->layout.reference_sizes[job->layout.n_references++];
-        tokens[0] = size.height / unit;
-        tokens[1] = size.width / unit;
+        bool shown = !i && job->repaint.shown; /* as it is: the start of the picture */
+        tokens[0] = shown ? job->layout.h : size.height / unit;
+        tokens[1] = shown ? job->layout.w : size.width / unit;
     }
     return LZ_OK;
 }
@@ -81,15 +82,17 @@ static lz_status settle_size(lz_job *job, lz_error *err) {
     int64_t unit = job->model->family->token_pixels(job->model->state), width = job->model->width,
             height = job->model->height;
     lz_status status = check_images(o, unit, err);
+    if (!status) status = lz_repaint_begin(job, err);
     if (!status && o->noise) status = check_noise(job, unit, err);
     if (status) return status;
     if (o->n_images > 0) {
-        lz_reference_size first = o->strength > 0 ? lz_middle(&o->images[0], unit)
-                                                  : lz_size_reference(job->model, &o->images[0], o->n_images);
+        lz_reference_size first = o->strength > 0 ? lz_middle(&job->images[0], unit)
+                                                  : lz_size_reference(job->model, &job->images[0], o->n_images);
         width = first.width;
         height = first.height;
         if (job->model->family->picture_size)
-            job->model->family->picture_size(job->model->state, o->images, o->n_images, &width, &height);
+            job->model->family->picture_size(job->model->state, job->images, job->repaint.on ? 1 : o->n_images, &width,
+                                             &height);
         else if (!o->noise && !o->width && !o->height)
             settle_crop(job, first);
     }
@@ -209,6 +212,7 @@ lz_status lz_job_settle(lz_job *job, lz_error *err) {
     int given = job->model->schedule.n_given;
     if (given || !o->steps) o->steps = given ? given : facts.steps;
     if (!(status = settle_sampler(job, err))) status = settle_schedule(job, err);
+    if (!status) status = lz_repaint_prepare(job, err);
     if (!status) status = settle_references(job, err);
     if (status) return status;
     if (!(o->guidance > 0) || facts.guidance_built_in) o->guidance = facts.guidance;

@@ -31,6 +31,10 @@ typedef struct lz_slots {
     lz_array
         *references; /* [r, c] tokens of the reference images; in the steps of some models their cache (family.h) */
     lz_array *step_noise; /* [n, h w, c] of the last n passes, for a sampler that adds noise */
+    /* Only if a part of the picture is repainted. */
+    lz_array *mask;              /* [h w, 1 or c]: 1 where the picture is repainted, 0 where the start is kept */
+    lz_array *kept, *kept_noise; /* [h w, c] start and noise, as tokens */
+    lz_array *sigmas_after;      /* [passes] sigma after each pass */
 
     /* Passed from step to step. */
     lz_array *x;                     /* [h w, c] */

@@ -91,6 +91,7 @@ static void remark_images(const lz_trained *t, const lz_job *job, lz_remarks *to
     else if (job->options.strength > 0 && t->no_start)
         snprintf(to->images, sizeof to->images,
                  "this model was not trained to start from an image, so the picture is likely to be broken");
+    lz_repaint_remark(job, to->images, sizeof to->images);
 }
 
 static void remark_prompt(const lz_model *m, const char *prompt, lz_remarks *to) {

@@ -232,6 +232,7 @@ const lz_family lz_family_z_image = {
     .default_steps = default_steps,
     .default_guidance = 5,
     .count_images = count_images,
+    .mask_strength = 1,
     .tokens = tokens,
     .open_text = open_text,
     .check_text = check_text,

@@ -1,4 +1,4 @@
-/* fuzz_image.c: any bytes are a picture or an error; a picture, shrunk, can be written and read again, and so can its
+/* fuzz_image.c: any bytes are a picture (or a mask) or an error; a picture, shrunk, can be written and read again, and so can its
  * text; and reading the text of a key from any bytes gives text or an error. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +45,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!ctx) ctx = lz_open(.threads = 1, .cache_limit = -1, .allocator = &allocator);
     lz_error err = {.status = LZ_OK};
     lz_image image;
-    lz_status status = lz_image_read_memory(ctx, "fuzz", data, (int64_t)size, &image, &err);
+    lz_alpha alpha = size && data[size - 1] & 1 ? LZ_ALPHA_MASK : LZ_ALPHA_OVER_WHITE;
+    lz_status status = lz_image_read_memory(ctx, "fuzz", data, (int64_t)size, alpha, &image, &err);
     if (status == LZ_OK) {
         if (!image.pixels || image.width < 1 || image.height < 1) abort();
         char value[65] = ""; /* the last bytes, as printable characters */

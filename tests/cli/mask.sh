@@ -1,0 +1,123 @@
+# Repainting a part of a picture: --mask, --extend, --crop-to-mask, --keep-outside and --feather.
+. tests/cli/transcript
+unset LAZULI_MODEL NO_COLOR
+flux=$PWD/tests/data/flux2
+absolute=$(realpath $lazuli)
+cp $flux/ref2.png $flux/ref3.png tests/data/inpaint/*.png "$work"
+B="-m $flux/B -S 3 -s 2"
+fox="$absolute fox $B -i ref3.png --mask small.png" # 67 x 85; painted at 64 x 80
+cd "$work"
+
+same() { try 0 cmp "$1" "$2" </dev/null; }
+holds() { try_match 0 "$2" env LC_ALL=C grep -a -o "$2" "$1"; }
+differ() { try_match 1 differ cmp "$1" "$2"; }
+
+# The picture has the size of the image (tests/test_inpaint.c looks at its pixels)
+try_match 0 '^a.png  67 x 85, seed 3, 2 steps, ' $fox -o a.png
+holds a.png small.png
+holds a.png 67x85
+try 0 $fox -q --crop-to-mask 8 -o crop.png </dev/null
+differ a.png crop.png
+try 0 $fox -q --feather 0 -o hard.png </dev/null
+differ a.png hard.png
+try 0 $fox -q --feather 4 --keep-outside on -o b.png </dev/null
+try_match 0 '^off.png  64 x 80, ' $fox --keep-outside off -o off.png
+try_match 0 '^sized.png  48 x 64, ' $fox -W 48 -H 64 -o sized.png
+try_match 0 ', 1 of 2 steps, ' $fox --strength 0.5 -o c.png
+try_match 0 '^64 x 80 pixels, 2 steps' $absolute plan fox -m $flux/B -i ref3.png --mask small.png -s 2
+try_match 0 'the mask is 134 x 170, and is stretched to the 67 x 85' $absolute fox $B -i ref3.png --mask large.png -o l.png
+try_match 0 'the mask is white everywhere' $absolute fox $B -i ref3.png --mask white.png -o l.png
+
+# Added sides
+try_match 0 'becomes 128 x 64, because extended sides are multiples of 16' $absolute fox $B -i ref2.png --extend left=20 -o e.png
+try_match 0 '^e.png  128 x 96, ' $absolute fox $B -i ref2.png --extend 16 -o e.png
+holds e.png 'extend'
+
+# Pictures are repeated from what they record
+mkdir away
+for file in a.png crop.png hard.png off.png sized.png e.png; do
+    try 0 sh -c "cd away && $absolute --from ../$file -m $flux/B -q -o $file" </dev/null
+    same $file away/$file
+done
+try_match 0 'a.png names the mask .*small.png' $absolute --from a.png -m $flux/B -o x.png
+
+# --from with a typed mask changes that picture
+try 0 $absolute a fox $B -W 64 -H 80 -q -o first.png </dev/null
+try 0 $absolute --from first.png -m $flux/B -S 9 --mask small.png -q -o x.png </dev/null
+try 0 $absolute a fox -m $flux/B -s 2 -S 9 -i first.png --mask small.png -q -o y.png </dev/null
+same x.png y.png
+
+# Lines of a batch
+cat >list.txt <<'END'
+{"prompt": "fox", "image": "ref3.png", "mask": "small.png", "seed": 3, "output": "b1.png"}
+{"prompt": "fox", "image": "ref2.png", "extend": "right=16", "seed": 3, "output": "b2.png"}
+{"prompt": "fox", "mask": "small.png", "output": "b3.png"}
+END
+try_match 1 'line 3: --mask needs the picture to change; give it with --image' $absolute batch list.txt -m $flux/B -s 2
+same b1.png a.png
+try_match 0 '2 there already|^lazuli: 0 pictures made' sh -c "head -2 list.txt >two.txt; $absolute batch two.txt -m $flux/B -s 2"
+
+# What is refused
+try_match 2 'mask needs the picture to change; give it with --image' $absolute fox $B --mask small.png
+try_match 2 'extend needs the picture to change' $absolute fox $B --extend 16
+try_match 2 'feather is about what is repainted, so it needs --mask or --extend' $absolute fox $B -i ref3.png --feather 3
+try_match 2 'keep-outside takes on or off' $absolute fox $B --keep-outside maybe
+for bad in left left=0 left=x left=1,left=2 side=3 left=1, 0 '' left=9999; do
+    try_match 2 'extend takes pixels from 1 to 8192' $absolute fox $B -i ref2.png --extend "$bad"
+done
+try_match 1 'nowhere.png: cannot be opened' $absolute fox $B -i ref3.png --mask nowhere.png
+try_match 1 'a mask must have the shape of its image' $absolute fox $B -i ref2.png --mask small.png
+try_match 1 'the mask has no white' $absolute fox $B -i ref3.png --mask black.png
+try_match 2 'small.png is an input of this picture' $fox -o small.png
+try_match 1 'Qwen-Image 2.1 cannot repaint' $absolute fox -m $flux/../qwen21/B -i ref3.png --mask small.png -o x.png
+cd - >/dev/null
+
+# A session
+root=$PWD
+if ! command -v python3 >/dev/null || ! python3 -c 'import pty' 2>/dev/null || $lazuli --help all | grep -q 'no sessions'; then
+    finish
+    exit
+fi
+export TERM=dumb NO_COLOR=1 LC_ALL=C XDG_STATE_HOME="$work/state"
+cd "$work"
+cat >talk <<'END'
+< lazuli> 
+> /load ref3.png
+< $1  67 x 85, ref3.png
+< lazuli> 
+> /mask nowhere.png
+< nowhere.png: cannot be opened
+< lazuli> 
+> /mask small.png
+< lazuli> 
+> fox
+< /mask needs the picture to change: name it, as in: $1 with a hat; /mask alone ends it
+< lazuli> 
+> $1 fox
+< $2  67 x 85, seed 3, 2 steps
+< lazuli> 
+> /save session.png
+< lazuli> 
+> /mask
+< lazuli> 
+> /extend left
+< --extend takes pixels from 1 to 8192
+< lazuli> 
+> /extend right=16
+< lazuli> 
+> $1 fox
+< $3  96 x 85, seed 3, 2 steps
+< lazuli> 
+> /extend
+< lazuli> 
+> fox
+< $4  
+< lazuli> 
+> /quit
+END
+try_match 0 session.png sh -c "python3 $root/tests/cli/terminal.py $absolute $B <talk"
+same session.png a.png
+try 0 "$absolute" --from session.png -m $flux/B -q -o again.png </dev/null
+same session.png again.png
+cd "$root"
+finish

@@ -168,8 +168,11 @@ try_match 0 '^lazuli: --offload has no effect; ' $lazuli fox --device cpu --offl
 try 1 sh -c "$lazuli fox --device cpu --offload auto --threads 1 $said 2>&1 | grep -e offload -e threads" </dev/null
 
 # Options
+try 2 $lazuli devices --frobnicate <<'END'
+lazuli: there is no option --frobnicate; 'lazuli --help all' lists them
+END
 try 2 $lazuli devices --fast <<'END'
-lazuli: there is no option --fast; 'lazuli --help all' lists them
+lazuli: devices does not take --fast; 'lazuli devices --help' lists its options
 END
 try 2 $lazuli fox --widht 64 <<'END'
 lazuli: there is no option --widht; did you mean --width?

@@ -73,8 +73,10 @@ LZ_FN float element_Q3_K(const u8 *b, int i) {
 
 /* Q4_K and Q5_K: the scale and the minimum of run j of 32, of six bits each; s: the bytes of all runs. */
 LZ_FN void scale_and_minimum(const u8 *s, int j, int *scale, int *minimum) {
-    *scale = j < 4 ? s[j] & 63 : (s[j + 4] & 15) + 16 * (s[j - 4] >> 6);
-    *minimum = j < 4 ? s[j + 4] & 63 : (s[j + 4] >> 4) + 16 * (s[j] >> 6);
+    /* Loaded without a condition, so that a compiler loads them once for all elements of a run. */
+    int a = s[j % 4], b = s[4 + j % 4], c = s[8 + j % 4];
+    *scale = j < 4 ? a & 63 : (c & 15) + 16 * (a >> 6);
+    *minimum = j < 4 ? b & 63 : (c >> 4) + 16 * (b >> 6);
 }
 /* Runs of 32, two of them in the same bytes. */
 LZ_FN int nibble_of_pairs(const u8 *q, int i) { return q[32 * (i / 64) + i % 32] >> 4 * (i / 32 % 2) & 15; }

@@ -44,8 +44,7 @@ test-threads: ## run test_threads and test_jobs under the thread sanitizer
 	@$(cmake) -B build-threads -DLZ_THREAD_SANITIZE=ON >/dev/null
 	@[ -e build-threads/test_threads ] || echo "compiling: some minutes, the first time"
 	@$(ninja) -C build-threads test_threads test_jobs
-	@LZ_TEST_SCALE=$${LZ_TEST_SCALE:-30} build-threads/test_threads
-	@build-threads/test_jobs
+	@LZ_TEST_SCALE=$${LZ_TEST_SCALE:-30} tests/summarise build-threads $(JOBS) '' '^test_(threads|jobs)$$'
 
 coverage: ## count the lines that the tests run, on fewer random cases; writes build-coverage/html
 	@tools/install-packages build coverage

@@ -7,7 +7,7 @@
 #include "check.h"
 #include "pipeline/job.h"
 
-#define SMALL LZ_SOURCE_DIR "/tests/data/flux2/A"
+#define SMALL LZ_SOURCE_DIR "/tests/data/flux2/B"
 enum { SIDE = 32, STEPS = 3 };
 
 static lz_picture_options small(uint64_t seed) {

@@ -224,7 +224,7 @@ static bool look(void *user, const lz_progress *now) {
 static void passes(void) {
     lz_context *ctx = lz_open();
     lz_error err = {.status = LZ_OK};
-    lz_model *m = lz_model_open(ctx, DATA "/flux2/A", &err);
+    lz_model *m = lz_model_open(ctx, DATA "/flux2/B", &err);
     lz_image start = {0};
     CHECK_OK(lz_image_read(ctx, DATA "/flux2/ref1.png", &start, &err), &err);
     double euler = 0;
@@ -275,7 +275,7 @@ static bool keep_previews(void *user, const lz_progress *now) {
 static void previews(void) {
     lz_context *ctx = lz_open();
     lz_error err = {.status = LZ_OK};
-    lz_model *m = lz_model_open(ctx, DATA "/flux2/A", &err);
+    lz_model *m = lz_model_open(ctx, DATA "/flux2/B", &err);
     frames euler = {0};
     for (int i = 0; lz_sampler_name(i) && CHECK(m != NULL, "%s", err.text); i++) {
         const char *name = lz_sampler_name(i);

@@ -601,7 +601,7 @@ static void paint_here_and_there(const char *folder, const lz_picture_options *o
 
 static void paints(void) {
     paint_here_and_there(LZ_SOURCE_DIR "/models/demo",
-                         &LZ_PICTURE_OPTIONS(.prompt = "a red apple", .seed = 5, .width = 64, .height = 48, .steps = 3),
+                         &LZ_PICTURE_OPTIONS(.prompt = "a red apple", .seed = 5, .width = 48, .height = 32, .steps = 2),
                          (double[]){70, 38});
     paint_here_and_there(LZ_SOURCE_DIR "/tests/data/qwen/Q",
                          &LZ_PICTURE_OPTIONS(.prompt = "a red fox", .width = 48, .height = 48, .steps = 2),
@@ -769,8 +769,8 @@ static void runs_while_another_compiles(void) {
 }
 
 static void nothing_but_work(void) {
-    paint_again(LZ_SOURCE_DIR "/models/demo", 3);       /* text, begin, decode */
-    paint_again(LZ_SOURCE_DIR "/tests/data/qwen/Q", 4); /* guided: two texts */
+    paint_again(LZ_SOURCE_DIR "/tests/data/flux2/B", 3); /* text, begin, decode */
+    paint_again(LZ_SOURCE_DIR "/tests/data/qwen/Q", 4);  /* guided: two texts */
 }
 
 TEST_MAIN({"names", names}, {"here_and_there", here_and_there}, {"borrowed", borrowed}, {"replays", replays},

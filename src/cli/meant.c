@@ -1,5 +1,5 @@
 /* meant.c: recognises words that are probably not a prompt: a mistyped command, a command of another program, the name
- * of a model.
+ * of a model. Finds the option that is nearest to a mistyped one.
  *
  * A prompt may begin with any word ("list of fruits", "run in the park", "concert in a hall"). So a first word that
  * resembles a command is reported only if it is the only word, if operands follow (a model, a file, a prompt in quotes),
@@ -43,6 +43,38 @@ static const char ordinary[] =
     "concert convent convents converts covert bach bath botch butch bitch catch hatch latch match natch patch watch "
     "decade decide decoded decoder decodes encoded encoder encodes encore generated generates venerate tokenized "
     "tokenizer completion complexions";
+
+/* Levenshtein distance, with a swap of neighbours as one change; keeps the last three rows of its table. */
+int distance(const char *a, const char *b) {
+    int rows[3][64], n = (int)strlen(b), i = 0;
+    if (n > 63) return n;
+    for (int j = 0; j <= n; j++) rows[0][j] = j;
+    while (a[i]) {
+        int *row = rows[++i % 3], *before = rows[(i + 2) % 3], *earlier = rows[(i + 1) % 3];
+        row[0] = i;
+        for (int j = 1; j <= n; j++) {
+            int best = before[j - 1] + (a[i - 1] != b[j - 1]);
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            if (before[j] + 1 < best) best = before[j] + 1;
+            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            row[j] = swapped && earlier[j - 2] + 1 < best ? earlier[j - 2] + 1 : best;
+        }
+    }
+    return rows[i % 3][n];
+}
+
+const option *nearest_option(const char *name) {
+    const option *nearest = NULL;
+    int best = 3; /* larger distances are not suggested */
+    for (size_t i = 0; i < n_options; i++) {
+        int d = distance(name, options[i].name);
+        if (d < best && 2 * d < (int)strlen(options[i].name)) {
+            best = d;
+            nearest = &options[i];
+        }
+    }
+    return nearest;
+}
 
 bool has_blank(const char *text) { return text[strcspn(text, " \t\r\n")] != 0; }
 

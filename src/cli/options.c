@@ -395,25 +395,6 @@ const char *option_choices(const option *o) {
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-/* Levenshtein distance, with a swap of neighbours as one change; keeps the last three rows of its table. */
-int distance(const char *a, const char *b) {
-    int rows[3][64], n = (int)strlen(b), i = 0;
-    if (n > 63) return n;
-    for (int j = 0; j <= n; j++) rows[0][j] = j;
-    while (a[i]) {
-        int *row = rows[++i % 3], *before = rows[(i + 2) % 3], *earlier = rows[(i + 1) % 3];
-        row[0] = i;
-        for (int j = 1; j <= n; j++) {
-            int best = before[j - 1] + (a[i - 1] != b[j - 1]);
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            if (before[j] + 1 < best) best = before[j] + 1;
-            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-            row[j] = swapped && earlier[j - 2] + 1 < best ? earlier[j - 2] + 1 : best;
-        }
-    }
-    return rows[i % 3][n];
-}
-
 const option *find_option(const char *name, size_t length) {
     for (size_t i = 0; i < n_options; i++)
         if (strlen(options[i].name) == length && memcmp(options[i].name, name, length) == 0) return &options[i];
@@ -430,19 +411,6 @@ static bool is_option(const char *word) {
     if (word[0] != '-' || !word[1]) return false;
     if (word[1] == '-') return find_option(word + 2, strcspn(word + 2, "=")) != NULL;
     return !word[2] && find_letter(word[1]);
-}
-
-const option *nearest_option(const char *name) {
-    const option *nearest = NULL;
-    int best = 3; /* larger distances are not suggested */
-    for (size_t i = 0; i < n_options; i++) {
-        int d = distance(name, options[i].name);
-        if (d < best && 2 * d < (int)strlen(options[i].name)) {
-            best = d;
-            nearest = &options[i];
-        }
-    }
-    return nearest;
 }
 
 static int no_such_option(const arguments *args, const char *dashes, const char *name, size_t length) {

@@ -5,6 +5,7 @@
  *     pictures/        ID.png, ID.jpg or ID.webp; appear by renaming, before their row is committed
  *     thumbs/          ID.webp
  *     uploads/         images for jobs, named by the SHA-256 of their bytes */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -58,6 +59,16 @@ char *picture_path(const front *f, const picture *p) {
 
 char *thumb_path(const front *f, const picture *p) { return file_path(f, "thumbs", p->id, ".webp"); }
 
+/* Removes what a worker that was killed has left. */
+static void empty_spool(const front *f) {
+    char *folder = file_path(f, "spool", "", "");
+    DIR *d = folder ? opendir(folder) : NULL;
+    for (const struct dirent *e; d && (e = readdir(d));)
+        if (e->d_name[0] != '.') unlinkat(dirfd(d), e->d_name, 0);
+    if (d) closedir(d);
+    free(folder);
+}
+
 bool files_open(front *f, char *why, size_t size) {
     static const char *const folders[] = {"", "/spool", "/pictures", "/thumbs", "/uploads"};
     char *path = NULL;
@@ -76,6 +87,7 @@ bool files_open(front *f, char *why, size_t size) {
     if (asprintf(&path, "%s/jobs.sqlite", f->state) < 0) return false;
     f->store = store_open(path, why, size);
     free(path);
+    if (f->store) empty_spool(f); /* no other server uses it, because the store is open */
     return f->store;
 }
 

@@ -5,6 +5,14 @@
 
 #include "store.h"
 
+json_t *picture_json(const picture *p) {
+    json_t *milliseconds = json_object_get(p->facts, "milliseconds");
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:I, s:b, s:O?}", "id", p->id, "job", p->job, "seed",
+                     (json_int_t)p->seed, "width", (json_int_t)p->width, "height", (json_int_t)p->height, "bytes",
+                     (json_int_t)p->bytes, "format", p->format, "created", (json_int_t)p->created, "pinned", p->pinned,
+                     "milliseconds", milliseconds);
+}
+
 void handle_upload(request *r) {
     problem p = {.status = 0};
     char id[65];
@@ -39,6 +47,7 @@ static json_t *with_settings(front *f, const picture *p) {
     json_t *settings = text ? json_loads(text, 0, NULL) : NULL;
     free(text);
     json_object_del(settings, "openai");
+    json_object_del(settings, "sdapi");
     json_object_del(settings, "n");
     if (settings) json_object_set_new(settings, "seed", json_integer(p->seed));
     json_object_set_new(object, "settings", settings ? settings : json_null());

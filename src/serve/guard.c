@@ -27,6 +27,12 @@ typedef struct session {
     double until;
 } session;
 
+typedef struct failures { /* wrong keys of an address */
+    char address[64];
+    int count;
+    double since, last;
+} failures;
+
 struct guard {
     const serve_options *options;
     key keys[KEYS];
@@ -34,11 +40,7 @@ struct guard {
     session sessions[SESSIONS];
     char hosts[HOSTS][160];
     int n_hosts, port;
-    struct {
-        char address[64];
-        int count;
-        double since;
-    } failures[FAILURES];
+    failures failures[FAILURES]; /* by a hash of the address */
 };
 
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
@@ -242,24 +244,29 @@ static bool read_key(const request *r, char *to, size_t size) {
     return *to;
 }
 
-static bool fails_too_often(guard *g, const char *address, bool failed) {
-    int slot = 0;
-    for (const char *c = address; *c; c++) slot = (slot * 31 + (unsigned char)*c) % FAILURES;
+/* After 10 wrong keys in a minute, an address may try one key a second. failed: counts a wrong key. Returns whether the
+ * address must wait. */
+static bool must_wait(guard *g, const char *address, bool failed) {
+    unsigned slot = 0;
     double now = steady_seconds();
-    if (strcmp(g->failures[slot].address, address) != 0 || now - g->failures[slot].since > 60) {
+    for (const char *c = address; *c; c++) slot = (slot * 31 + (unsigned char)*c) % FAILURES;
+    failures *f = &g->failures[slot];
+    if (strcmp(f->address, address) != 0 || now - f->since > 60) {
         if (!failed) return false;
-        snprintf(g->failures[slot].address, sizeof g->failures[slot].address, "%s", address);
-        g->failures[slot].count = 0;
-        g->failures[slot].since = now;
+        *f = (failures){.since = now};
+        snprintf(f->address, sizeof f->address, "%s", address);
     }
-    g->failures[slot].count += failed;
-    return g->failures[slot].count > MOST_FAILURES;
+    bool wait = f->count >= MOST_FAILURES && now - f->last < 1;
+    if (failed) f->count++;
+    if (failed) f->last = now;
+    return wait;
 }
 
 bool guard_open_session(const request *r, const char *given, char secret[33]) {
     guard *g = r->front->guard;
-    const key *k = fails_too_often(g, r->address, false) ? NULL : find_key(g, given);
-    if (!k) return fails_too_often(g, r->address, true) && false;
+    const key *k = must_wait(g, r->address, false) ? NULL : find_key(g, given);
+    if (!k) must_wait(g, r->address, true);
+    if (!k) return false;
     session *oldest = &g->sessions[0];
     for (int i = 1; i < SESSIONS; i++)
         if (g->sessions[i].until < oldest->until) oldest = &g->sessions[i];
@@ -274,8 +281,8 @@ bool guard_open_session(const request *r, const char *given, char secret[33]) {
 static bool identify(request *r, bool *by_header, problem *p) {
     guard *g = r->front->guard;
     char secret[256];
-    bool given = read_key(r, secret, sizeof secret);
-    const key *k = given && g->n_keys && !fails_too_often(g, r->address, false) ? find_key(g, secret) : NULL;
+    bool given = read_key(r, secret, sizeof secret), wait = given && g->n_keys && must_wait(g, r->address, false);
+    const key *k = given && g->n_keys && !wait ? find_key(g, secret) : NULL;
     const session *s = !given && g->n_keys ? find_session(g, r) : NULL;
     *by_header = k;
     r->who = (identity){.by_key = k || s, .admin = k ? k->admin : s ? s->admin : !g->n_keys};
@@ -284,9 +291,10 @@ static bool identify(request *r, bool *by_header, problem *p) {
     else
         snprintf(r->who.owner, sizeof r->who.owner, "address:%s", r->address);
     if (!g->n_keys || r->who.by_key) return true;
-    if (given && fails_too_often(g, r->address, true))
+    if (wait)
         return set_problem(p, 429, "too_many_failures", "",
-                           "too many wrong keys came from your address; wait a minute");
+                           "many wrong keys came from your address; try again in a second");
+    if (given) must_wait(g, r->address, true);
     return set_problem(p, 401, "invalid_api_key", "",
                        given ? "the key is wrong" : "this server needs a key, as in Authorization: Bearer KEY");
 }

@@ -56,7 +56,7 @@ static void add_jobs(buffer *b, front *f) {
     add_head(b, "lazuli_jobs", "gauge", "Jobs that wait or run.");
     for (int i = 0; i < 2; i++) buffer_print(b, "lazuli_jobs{state=\"%s\"} %d\n", state_names[i], counts[i]);
     add_head(b, "lazuli_jobs_total", "counter", "Jobs that have ended.");
-    for (int s = 0; s < 2; s++)
+    for (int s = 0; s < SOURCES; s++)
         for (int i = 0; i < 3; i++)
             buffer_print(b, "lazuli_jobs_total{source=\"%s\",outcome=\"%s\"} %llu\n", source_names[s],
                          state_names[ended[i]], (unsigned long long)f->metrics.jobs[s][ended[i]]);
@@ -108,6 +108,7 @@ void handle_page(request *r) {
         "  POST /api/v1/jobs             queue a job; GET lists them, GET /api/v1/jobs/ID/events follows one\n"
         "  POST /api/v1/plan             memory, operations and time of a picture\n"
         "  GET  /api/v1/pictures         the pictures; /ID/file and /ID/thumb are their bytes\n"
+        "  POST /sdapi/v1/txt2img        as AUTOMATIC1111; also img2img, progress, interrupt, options\n"
         "  GET  /healthz /readyz /metrics\n\n"
         "Example:\n\n"
         "  curl -s http://%s/v1/images/generations -H 'content-type: application/json' \\\n"

@@ -122,7 +122,7 @@ void reply_bytes(request *r, int status, const char *type, buffer *data) {
 
 void reply_json(request *r, int status, json_t *body) {
     buffer text = {.data = NULL};
-    char *dump = body ? json_dumps(body, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
+    char *dump = body ? json_dumps(body, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(body);
     if (!dump)
         dump = strdup("{\"error\":{\"message\":\"out of "
@@ -140,12 +140,13 @@ static int retry_seconds(front *f) {
 
 void reply_problem(request *r, const problem *p) {
     char seconds[16];
-    reply_json(r, p->status, problem_json(p));
+    bool sdapi = strncmp(r->path, "/sdapi/", 7) == 0, field = sdapi && p->status == 400 && *p->param;
+    reply_json(r, field ? 422 : p->status, sdapi ? problem_detail(p) : problem_json(p));
     if (p->status == 429 || p->status == 503) {
         snprintf(seconds, sizeof seconds, "%d", retry_seconds(r->front));
         add_header(r, "retry-after", seconds);
     }
-    if (p->status == 401) add_header(r, "www-authenticate", "Bearer");
+    if (p->status == 401) add_header(r, "www-authenticate", sdapi ? "Basic realm=\"lazuli\"" : "Bearer");
     if (p->status >= 500 && !may_help_again(p->code)) add_header(r, "x-should-retry", "false");
     if (p->status == 405) add_header(r, "allow", p->param);
 }

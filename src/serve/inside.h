@@ -31,6 +31,7 @@ typedef struct problem {
 __attribute__((format(printf, 5, 6))) bool set_problem(problem *p, int status, const char *code, const char *param,
                                                        const char *format, ...);
 json_t *problem_json(const problem *p);      /* {"error": {...}} */
+json_t *problem_detail(const problem *p);    /* the same as clients of AUTOMATIC1111 expect it */
 int problem_status(const char *code);        /* the status of HTTP that belongs to a code */
 bool may_help_again(const char *code);       /* another try may succeed */
 const char *constant_code(const char *code); /* the same text as a constant; "generation_failed" if it is unknown */
@@ -39,7 +40,7 @@ const char *constant_code(const char *code); /* the same text as a constant; "ge
 
 typedef enum job_state { QUEUED, RUNNING, COMPLETED, FAILED_JOB, CANCELLED } job_state;
 extern const char *const state_names[];
-typedef enum job_source { FROM_OPENAI, FROM_API } job_source;
+typedef enum job_source { FROM_OPENAI, FROM_API, FROM_SDAPI, SOURCES } job_source;
 extern const char *const source_names[];
 
 typedef struct picture {
@@ -76,6 +77,7 @@ typedef struct job {
     char stage[16];
     int step, steps;
     double done;
+    buffer preview;   /* the last one, for /sdapi */
     request *waiting; /* requests that are answered when the job ends */
 } job;
 
@@ -186,6 +188,7 @@ enum { KEPT_EVENTS = 100, OWNERS = 256, BUCKETS = 10 };
 typedef struct turn { /* when an owner was served last */
     char owner[OWNER];
     uint64_t served;
+    int model; /* that the owner chose by /sdapi; 0: the default */
 } turn;
 
 typedef struct child {
@@ -207,8 +210,8 @@ typedef struct histogram {
 } histogram;
 
 typedef struct metrics {
-    uint64_t jobs[2][5];   /* by source and final state */
-    uint64_t cancelled[4]; /* by why: client, api, timeout, drain */
+    uint64_t jobs[SOURCES][5]; /* by source and final state */
+    uint64_t cancelled[4];     /* by why: client, api, timeout, drain */
     uint64_t requests, codes[6], restarts, steps, loads, pictures;
     histogram queue, stages[4];
 } metrics;
@@ -271,6 +274,9 @@ double queue_seconds(front *f, const job *j);   /* until it is done; below 0: un
 void queue_learn(front *f, const job *j, double seconds);
 double queue_guess(const front *f, int model, int64_t width, int64_t height, int steps); /* below 0: unknown */
 
+int queue_preferred(front *f, const char *owner); /* the index of the model that the owner chose */
+void queue_prefer(front *f, const char *owner, int index);
+
 /* child.c */
 void child_tick(front *f); /* starts it if needed, and ends one that is silent */
 void child_read(front *f);
@@ -294,6 +300,7 @@ const char *format_ending(const char *format); /* ".png" */
 /* wanted.c: a job's settings from fields */
 json_t *wanted_openai(request *r, json_t *fields, bool edit, problem *p); /* releases fields; NULL: p says why */
 json_t *wanted_native(request *r, json_t *fields, problem *p);
+json_t *wanted_sdapi(request *r, json_t *fields, bool from_image, problem *p);
 int wanted_model(front *f, const char *name, bool edit); /* index; -1: there is none */
 
 /* Handlers of routes */
@@ -328,7 +335,17 @@ void handle_ready(request *r);
 void handle_metrics(request *r);
 void handle_page(request *r);
 void handle_file(request *r);
-void plan_arrived(front *f, const char *ask, json_t *plan); /* takes plan */
+void handle_txt2img(request *r);
+void handle_img2img(request *r);
+void handle_sd_progress(request *r);
+void handle_sd_interrupt(request *r);
+void handle_sd_options(request *r);
+void handle_sd_options_set(request *r);
+void handle_sd_models(request *r);
+void handle_sd_list(request *r);
+void handle_sd_ping(request *r);
+bool picture_base64(front *f, buffer *to, const picture *p); /* adds the file of a picture */
+void plan_arrived(front *f, const char *ask, json_t *plan);  /* takes plan */
 void openai_preview(stream *s, const job *j, const json_t *facts, const buffer *image);
 void openai_picture(stream *s, const job *j, const picture *p);
 void openai_ended(stream *s, const job *j);

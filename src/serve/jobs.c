@@ -13,7 +13,7 @@
 
 enum { MOST_DEATHS = 3 };
 const char *const state_names[] = {"queued", "in_progress", "completed", "failed", "cancelled"};
-const char *const source_names[] = {"openai", "api"};
+const char *const source_names[] = {"openai", "api", "sdapi"};
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
@@ -64,6 +64,7 @@ void job_free(job *j) {
     if (!j) return;
     for (int i = 0; i < j->made; i++) json_decref(j->pictures[i].facts);
     json_decref(j->settings);
+    buffer_free(&j->preview);
     free(j);
 }
 
@@ -313,6 +314,10 @@ void job_progress(front *f, job *j, const json_t *facts) {
 void job_preview(front *f, job *j, const json_t *facts, buffer *image) {
     if (j->over) return;
     buffer text = {.data = NULL};
+    if (j->source == FROM_SDAPI) {
+        j->preview.size = 0;
+        buffer_add(&j->preview, image->data, image->size);
+    }
     for (request *r = j->waiting; r; r = r->next_waiting)
         if (r->stream) openai_preview(r->stream, j, facts, image);
     if (j->source == FROM_API && buffer_print(&text, "data:image/jpeg;base64,") &&
@@ -469,32 +474,4 @@ void jobs_sweep(front *f) {
         remove_old(f);
         disk_is_full(f);
     }
-}
-
-/* ---- as JSON ----------------------------------------------------------------------------------------------------- */
-
-static json_t *time_or_null(double seconds) { return seconds > 0 ? json_integer((json_int_t)seconds) : json_null(); }
-
-json_t *picture_json(const picture *p) {
-    json_t *milliseconds = json_object_get(p->facts, "milliseconds");
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:I, s:b, s:O?}", "id", p->id, "job", p->job, "seed",
-                     (json_int_t)p->seed, "width", (json_int_t)p->width, "height", (json_int_t)p->height, "bytes",
-                     (json_int_t)p->bytes, "format", p->format, "created", (json_int_t)p->created, "pinned", p->pinned,
-                     "milliseconds", milliseconds);
-}
-
-json_t *job_json(front *f, const job *j) {
-    json_t *pictures = json_array(), *error = json_null();
-    for (int i = 0; i < j->made; i++)
-        if (!j->pictures[i].removed) json_array_append_new(pictures, picture_json(&j->pictures[i]));
-    if (j->code) error = json_pack("{s:s, s:s}", "code", j->code, "message", j->message);
-    bool live = j->state == QUEUED || j->state == RUNNING;
-    double left = live ? queue_seconds(f, j) : -1;
-    return json_pack(
-        "{s:s, s:s, s:o, s:o, s:o, s:i, s:o, s:o, s:i, s:i, s:i, s:s, s:O, s:o, s:o}", "id", j->id, "status",
-        state_names[j->state], "created", time_or_null(j->created), "started", time_or_null(j->started), "completed",
-        time_or_null(j->completed), "queue_position", live ? queue_position(f, j) : 0, "eta_seconds",
-        left < 0 ? json_null() : json_real(round(left * 10) / 10), "stage",
-        live && *j->stage ? json_string(j->stage) : json_null(), "step", j->step, "steps", j->steps, "attempts",
-        j->attempts, "source", source_names[j->source], "settings", j->settings, "pictures", pictures, "error", error);
 }

@@ -1,4 +1,5 @@
 /* native.c: /api/v1, jobs. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,26 @@
 #include "store.h"
 
 static bool may_see(const request *r, const char *owner) { return r->who.admin || strcmp(r->who.owner, owner) == 0; }
+
+/* ---- a job as JSON ----------------------------------------------------------------------------------------------- */
+
+static json_t *time_or_null(double seconds) { return seconds > 0 ? json_integer((json_int_t)seconds) : json_null(); }
+
+json_t *job_json(front *f, const job *j) {
+    json_t *pictures = json_array(), *error = json_null();
+    for (int i = 0; i < j->made; i++)
+        if (!j->pictures[i].removed) json_array_append_new(pictures, picture_json(&j->pictures[i]));
+    if (j->code) error = json_pack("{s:s, s:s}", "code", j->code, "message", j->message);
+    bool live = j->state == QUEUED || j->state == RUNNING;
+    double left = live ? queue_seconds(f, j) : -1;
+    return json_pack(
+        "{s:s, s:s, s:o, s:o, s:o, s:i, s:o, s:o, s:i, s:i, s:i, s:s, s:O, s:o, s:o}", "id", j->id, "status",
+        state_names[j->state], "created", time_or_null(j->created), "started", time_or_null(j->started), "completed",
+        time_or_null(j->completed), "queue_position", live ? queue_position(f, j) : 0, "eta_seconds",
+        left < 0 ? json_null() : json_real(round(left * 10) / 10), "stage",
+        live && *j->stage ? json_string(j->stage) : json_null(), "step", j->step, "steps", j->steps, "attempts",
+        j->attempts, "source", source_names[j->source], "settings", j->settings, "pictures", pictures, "error", error);
+}
 
 /* ---- about ------------------------------------------------------------------------------------------------------- */
 

@@ -59,7 +59,7 @@ static bool add_file(buffer *to, const char *path) {
     return good;
 }
 
-static bool add_picture(front *f, buffer *to, const picture *p) {
+bool picture_base64(front *f, buffer *to, const picture *p) {
     char *path = picture_path(f, p);
     bool good = add_file(to, path);
     free(path);
@@ -125,7 +125,7 @@ static void answer_pictures(request *r, const job *j) {
                  (long long)first->height);
     for (int i = 0; i < j->made; i++) {
         buffer_print(&b, "%s{\"%s\":\"", i ? "," : "", url ? "url" : "b64_json");
-        good = good && (url ? add_address(r, &b, &j->pictures[i]) : add_picture(r->front, &b, &j->pictures[i]));
+        good = good && (url ? add_address(r, &b, &j->pictures[i]) : picture_base64(r->front, &b, &j->pictures[i]));
         buffer_print(&b, "\",\"seed\":%lld}", (long long)j->pictures[i].seed);
     }
     buffer_print(&b, "],");
@@ -188,7 +188,7 @@ void openai_preview(stream *s, const job *j, const json_t *facts, const buffer *
 void openai_picture(stream *s, const job *j, const picture *p) {
     buffer text = {.data = NULL}, usage = {.data = NULL};
     s->passed = s->partial = 0;
-    if (add_picture(s->request->front, &text, p) && buffer_print(&usage, "{") && add_usage(&usage, p, 1) &&
+    if (picture_base64(s->request->front, &text, p) && buffer_print(&usage, "{") && add_usage(&usage, p, 1) &&
         buffer_print(&usage, "}")) {
         json_t *event = event_json(j, event_name(j, true), text.data, p->width, p->height, p->format);
         json_t *tokens = json_loads(usage.data, 0, NULL);

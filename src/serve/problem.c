@@ -52,6 +52,14 @@ json_t *problem_json(const problem *p) {
                      named ? json_string(p->param) : json_null(), "code", p->code ? json_string(p->code) : json_null());
 }
 
+json_t *problem_detail(const problem *p) {
+    const char *code = p->code ? p->code : "error";
+    if (p->status == 400 && *p->param)
+        return json_pack("{s:[{s:[s, s], s:s, s:s}], s:s}", "detail", "loc", "body", p->param, "msg", p->text, "type",
+                         "value_error", "error", code);
+    return json_pack("{s:s, s:s}", "detail", p->text, "error", code);
+}
+
 int problem_status(const char *code) {
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
         if (strcmp(codes[i].code, code) == 0) return codes[i].status;

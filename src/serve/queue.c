@@ -23,6 +23,9 @@ static turn *turn_of(front *f, const char *owner) {
     return oldest;
 }
 
+int queue_preferred(front *f, const char *owner) { return turn_of(f, owner)->model; }
+void queue_prefer(front *f, const char *owner, int index) { turn_of(f, owner)->model = index; }
+
 /* Does a come before b, of the same owner? */
 static bool is_before(const job *a, const job *b) { return !b || a->priority > b->priority; }
 

@@ -6,6 +6,7 @@
 #include "inside.h"
 
 #define API "/api/v1"
+#define SD "/sdapi/v1"
 
 static const route routes[] = {
     {"GET", "/", handle_page, PAGE, ""},
@@ -38,6 +39,16 @@ static const route routes[] = {
     {"DELETE", API "/pictures/*", handle_picture_delete, 0, ""},
     {"POST", API "/session", handle_session_new, OPEN | JSON_BODY, ""},
     {"DELETE", API "/session", handle_session_end, OPEN, ""},
+    {"POST", SD "/txt2img", handle_txt2img, JSON_BODY, ""},
+    {"POST", SD "/img2img", handle_img2img, JSON_BODY, ""},
+    {"GET", SD "/progress", handle_sd_progress, 0, ""},
+    {"POST", SD "/interrupt", handle_sd_interrupt, JSON_BODY, ""},
+    {"POST", SD "/skip", handle_sd_interrupt, JSON_BODY, ""},
+    {"GET", SD "/options", handle_sd_options, 0, ""},
+    {"POST", SD "/options", handle_sd_options_set, JSON_BODY, ""},
+    {"GET", SD "/sd-models", handle_sd_models, 0, ""},
+    {"GET", SD "/*", handle_sd_list, 0, ""},
+    {"GET", "/internal/ping", handle_sd_ping, 0, ""},
     {"POST", API "/queue/pause", handle_pause, ADMIN | JSON_BODY, ""},
     {"POST", API "/queue/resume", handle_resume, ADMIN | JSON_BODY, ""},
 };

@@ -167,7 +167,8 @@ static job *read_job(front *f, sqlite3_stmt *q) {
     if (!j) return NULL;
     copy(q, 0, j->id, sizeof j->id);
     copy(q, 1, j->owner, sizeof j->owner);
-    j->source = sqlite3_column_int(q, 2) == FROM_API ? FROM_API : FROM_OPENAI;
+    int source = sqlite3_column_int(q, 2);
+    j->source = source > 0 && source < SOURCES ? (job_source)source : FROM_OPENAI;
     int state = sqlite3_column_int(q, 3);
     j->state = state >= 0 && state <= CANCELLED ? (job_state)state : FAILED_JOB;
     char name[128];

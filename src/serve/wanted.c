@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "fields.h"
+#include "images.h"
 #include "multipart.h"
 #include "store.h"
 
@@ -85,6 +86,25 @@ static const field native_fields[] = {
     {NULL, TEXT, TAKEN, 0, 0, NULL},
 };
 
+static const field sdapi_fields[] = {
+    {"prompt", TEXT, TAKEN, 0, 4 * MOST_PROMPT, NULL},
+    {"negative_prompt", TEXT, TAKEN, 0, 4 * MOST_PROMPT, "negative"},
+    {"width", INTEGER, TAKEN, LEAST_SIDE, MOST_SIDE, NULL},
+    {"height", INTEGER, TAKEN, LEAST_SIDE, MOST_SIDE, NULL},
+    {"steps", INTEGER, TAKEN, 1, MOST_STEPS, NULL},
+    {"cfg_scale", NUMBER, TAKEN, 0, 30, "guidance"},
+    {"seed", INTEGER, TAKEN, -1, MOST_SEED, NULL},
+    {"batch_size", INTEGER, LOOKED_AT, 1, MOST_PICTURES, NULL},
+    {"n_iter", INTEGER, LOOKED_AT, 1, MOST_PICTURES, NULL},
+    {"init_images", ANYTHING, LOOKED_AT, 0, 0, NULL},
+    {"extra_images", ANYTHING, LOOKED_AT, 0, 0, NULL},
+    {"denoising_strength", NUMBER, LOOKED_AT, 0, 1, NULL},
+    {"override_settings", ANYTHING, LOOKED_AT, 0, 0, NULL},
+    {"send_images", FLAG, LOOKED_AT, 0, 0, NULL},
+    {"mask", ANYTHING, UNSUPPORTED, 0, 0, NULL},
+    {NULL, TEXT, TAKEN, 0, 0, NULL},
+};
+
 static const char *text_of(const json_t *o, const char *key) {
     const char *text = json_string_value(json_object_get(o, key));
     return text ? text : "";
@@ -132,75 +152,7 @@ static bool take_model(request *r, const char *name, bool edit, json_t *settings
     return true;
 }
 
-/* ---- images ------------------------------------------------------------------------------------------------------ */
-
-static bool add_upload(request *r, json_t *images, const void *data, size_t size, problem *p) {
-    char id[65], name[80];
-    int64_t width, height;
-    if (json_array_size(images) >= LZ_MAX_IMAGES)
-        return set_problem(p, 400, "invalid_value", "image", "image: there are more than %d images", LZ_MAX_IMAGES);
-    if (!upload_keep(r->front, data, size, id, &width, &height, p)) return false;
-    snprintf(name, sizeof name, "upload:%s", id);
-    return json_array_append_new(images, json_string(name)) == 0 ||
-           set_problem(p, 500, "out_of_memory", "", "out of memory");
-}
-
-/* "upload:ID" and "picture:ID". */
-static bool add_named(request *r, json_t *images, const char *name, problem *p) {
-    const char *id = strchr(name, ':') + 1;
-    int64_t width, height;
-    picture found = {.facts = NULL};
-    bool is_upload = *name == 'u', there = is_id(id);
-    if (is_upload)
-        there = there && store_find_upload(r->front->store, id, &width, &height);
-    else {
-        there = there && store_find_picture(r->front->store, id, &found) && !found.removed &&
-                (r->who.admin || strcmp(found.owner, r->who.owner) == 0);
-        json_decref(found.facts);
-    }
-    if (!there)
-        return set_problem(p, 400, "invalid_value", "image", "image: there is no such %s",
-                           is_upload ? "upload" : "picture");
-    if (json_array_size(images) >= LZ_MAX_IMAGES)
-        return set_problem(p, 400, "invalid_value", "image", "image: there are more than %d images", LZ_MAX_IMAGES);
-    return json_array_append_new(images, json_string(name)) == 0;
-}
-
-static bool add_image(request *r, json_t *images, const json_t *value, problem *p) {
-    const char *text = json_string_value(value);
-    if (json_is_object(value) && json_object_get(value, "file_id"))
-        return set_problem(p, 400, "unsupported_value", "image", "image: file_id is not supported; send the image");
-    if (json_is_object(value)) text = json_string_value(json_object_get(value, "image_url"));
-    if (!text) return set_problem(p, 400, "invalid_type", "image", "image: must be a data URL with base64");
-    if (strncmp(text, "upload:", 7) == 0 || strncmp(text, "picture:", 8) == 0) return add_named(r, images, text, p);
-    if (strncasecmp(text, "data:", 5) != 0)
-        return set_problem(p, 400, "unsupported_value", "image",
-                           "image: this server fetches nothing; send the image as a data URL");
-    buffer data = {.data = NULL};
-    bool good = data_url_read(text, strlen(text), &data)
-                    ? add_upload(r, images, data.data ? data.data : "", data.size, p)
-                    : set_problem(p, 400, "invalid_image", "image", "image: the data URL is not base64");
-    buffer_free(&data);
-    return good;
-}
-
-static bool take_images(request *r, const json_t *fields, json_t *settings, problem *p) {
-    static const char *const names[] = {"image", "images"};
-    json_t *images = json_array();
-    bool good = images;
-    for (int k = 0; k < 2; k++) {
-        json_t *value = json_object_get(fields, names[k]);
-        if (!value || json_is_null(value)) continue;
-        if (!json_is_array(value)) good = good && add_image(r, images, value, p);
-        for (size_t i = 0; good && i < json_array_size(value); i++)
-            good = add_image(r, images, json_array_get(value, i), p);
-    }
-    if (good && json_array_size(images)) json_object_set(settings, "images", images);
-    json_decref(images);
-    return good;
-}
-
-/* ---- what both families check ------------------------------------------------------------------------------------ */
+/* ---- what all families check ------------------------------------------------------------------------------------ */
 
 static bool check_prompt(const json_t *settings, problem *p) {
     const char *prompt = text_of(settings, "prompt");
@@ -323,7 +275,7 @@ static json_t *read_form(request *r, problem *p) {
         bool image = strcmp(q->name, "image") == 0 || strcmp(q->name, "image[]") == 0;
         bool url = !q->is_file && q->size > 5 && strncasecmp(q->data, "data:", 5) == 0;
         if (image && !url) {
-            good = add_upload(r, images, q->data, q->size, p);
+            good = images_add(r, images, q->data, q->size, p);
             continue;
         }
         json_t *value = q->is_file ? json_true() : form_value(openai_fields, q->name, q->data, q->size, p);
@@ -352,7 +304,7 @@ json_t *wanted_openai(request *r, json_t *fields, bool edit, problem *p) {
     good = answer && take_model(r, text_of(fields, "model"), edit, settings, p) &&
            take_format("output_format", text_of(fields, "output_format"), settings, p) &&
            take_size(text_of(fields, "size"), settings, p);
-    if (good && edit) good = take_images(r, fields, settings, p);
+    if (good && edit) good = images_take(r, fields, settings, p);
     if (good && !edit && (json_object_get(fields, "image") || json_object_get(fields, "images")))
         good = set_problem(p, 400, "unsupported_parameter", "image", "image: is for /v1/images/edits");
     if (good && edit && !json_object_get(settings, "images"))
@@ -405,13 +357,60 @@ json_t *wanted_native(request *r, json_t *fields, problem *p) {
                 take_name(fields, "schedule", lz_schedule_name, settings, p) &&
                 take_model(r, text_of(fields, "model"),
                            json_object_get(fields, "image") || json_object_get(fields, "images"), settings, p) &&
-                take_format("format", text_of(fields, "format"), settings, p) && take_images(r, fields, settings, p) &&
+                take_format("format", text_of(fields, "format"), settings, p) && images_take(r, fields, settings, p) &&
                 check_all(r, settings, p);
     if (good && *preview && !is_one_of(preview, "small full off"))
         good = set_problem(p, 400, "unsupported_value", "preview", "preview: is one of small, full and off");
     if (good && json_integer_value(json_object_get(settings, "priority")) > 0 && !r->who.admin)
         good = set_problem(p, 403, "admin_only", "priority", "priority: 1 needs the key of an administrator");
     if (good) json_object_set_new(settings, "preview", json_string(*preview ? preview : "small"));
+    json_decref(fields);
+    if (good) return settings;
+    json_decref(settings);
+    return NULL;
+}
+
+/* ---- AUTOMATIC1111 ----------------------------------------------------------------------------------------------- */
+
+/* Clients send steps and guidance of other models; a distilled model keeps its own. */
+static void keep_own(request *r, const model *m, json_t *settings) {
+    if (!m->known || !m->distilled) return;
+    if (json_object_get(settings, "steps")) note_ignored(r, "steps");
+    if (json_object_get(settings, "guidance")) note_ignored(r, "cfg_scale");
+    json_object_del(settings, "steps");
+    json_object_del(settings, "guidance");
+}
+
+static int64_t count_of(const json_t *fields, const char *key) {
+    const json_t *value = json_object_get(fields, key);
+    return json_is_integer(value) ? json_integer_value(value) : 1;
+}
+
+json_t *wanted_sdapi(request *r, json_t *fields, bool from_image, problem *p) {
+    static const char *const pictures[] = {"init_images", "extra_images", "mask"};
+    front *f = r->front;
+    json_t *settings = json_object(), *strength = json_object_get(fields, "denoising_strength");
+    const char *named = text_of(json_object_get(fields, "override_settings"), "sd_model_checkpoint");
+    bool good = take_fields(r, sdapi_fields, fields, settings, false, p);
+    int64_t n = count_of(fields, "batch_size") * count_of(fields, "n_iter");
+    if (good && n > MOST_PICTURES)
+        good = set_problem(p, 400, "invalid_value", "batch_size", "batch_size: makes more than %d pictures",
+                           MOST_PICTURES);
+    good = good && take_model(r, *named ? named : f->models[queue_preferred(f, r->who.owner)].id, false, settings, p) &&
+           (!from_image || images_take_bare(r, fields, pictures, settings, p));
+    if (good && from_image && !json_object_get(settings, "images"))
+        good = set_problem(p, 400, "missing_required_parameter", "init_images", "init_images: is missing");
+    double change = json_is_number(strength) ? json_number_value(strength) : 0.75;
+    if (good && from_image) json_object_set_new(settings, "strength", json_real(change > 0 ? change : 0.01));
+    if (good) keep_own(r, &f->models[wanted_model(f, text_of(settings, "model"), false)], settings);
+    good = good && check_all(r, settings, p);
+    for (int i = 0; i < 3; i++) json_object_del(fields, pictures[i]);
+    if (good) {
+        json_object_set_new(settings, "n", json_integer(n));
+        json_object_set_new(settings, "format", json_string("png"));
+        json_object_set_new(settings, "preview", json_string("small"));
+        json_object_set(settings, "sdapi", fields);
+    }
     json_decref(fields);
     if (good) return settings;
     json_decref(settings);

@@ -102,7 +102,7 @@ typedef struct sitting { /* everything of one picture */
     lz_picture picture;
     const char *code; /* of the error in err */
     lz_error err;
-    int64_t bytes;
+    char *parameters; /* the text of the picture, owned */
 } sitting;
 
 static bool failed(sitting *s, const char *code, lz_status status, const char *text) {
@@ -242,6 +242,7 @@ static bool save(painter *p, sitting *s) {
                       "the picture cannot be written");
     if (good && !write_thumb(p, &s->picture.image, thumb))
         good = failed(s, "insufficient_storage", LZ_IO, "the small picture cannot be written");
+    if (good && d.parameters) s->parameters = strdup(d.parameters);
     description_free(&d);
     return good;
 }
@@ -265,10 +266,11 @@ static json_t *result_json(painter *p, sitting *s) {
     int64_t side = 16, image_tokens = 0;
     for (int i = 0; i < s->n_images; i++) image_tokens += (s->images[i].width / side) * (s->images[i].height / side);
     return json_pack(
-        "{s:s, s:s, s:I, s:I, s:i, s:I, s:I, s:I, s:b, s:{s:f, s:f, s:f, s:f}}", "type", "done", "job", p->current,
-        "width", (json_int_t)made->image.width, "height", (json_int_t)made->image.height, "steps", made->steps,
-        "text_tokens", (json_int_t)p->engine->count_tokens(p->engine->user, text_of(s->settings, "prompt")),
-        "image_tokens", (json_int_t)image_tokens, "output_tokens",
+        "{s:s, s:s, s:s?, s:f, s:I, s:I, s:i, s:I, s:I, s:I, s:b, s:{s:f, s:f, s:f, s:f}}", "type", "done", "job",
+        p->current, "parameters", s->parameters, "guidance", made->guidance, "width", (json_int_t)made->image.width,
+        "height", (json_int_t)made->image.height, "steps", made->steps, "text_tokens",
+        (json_int_t)p->engine->count_tokens(p->engine->user, text_of(s->settings, "prompt")), "image_tokens",
+        (json_int_t)image_tokens, "output_tokens",
         (json_int_t)((made->image.width / side) * (made->image.height / side)), "prompt_cut", made->prompt_cut,
         "milliseconds", "text", made->text_seconds * 1e3, "encode", made->encode_seconds * 1e3, "denoise",
         made->denoise_seconds * 1e3, "decode", made->decode_seconds * 1e3);
@@ -280,6 +282,7 @@ static void paint(painter *p, const json_t *message) {
     p->step = -1;
     bool good = !atomic_load(&p->cancelled) && make(p, &s);
     json_t *answer = good ? result_json(p, &s) : NULL;
+    free(s.parameters);
     lz_picture_free(&s.picture);
     lz_job_free(s.job);
     for (int i = 0; i < s.n_images; i++) lz_image_free(p->ctx, &s.images[i]);

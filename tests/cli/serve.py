@@ -286,6 +286,42 @@ def test_native(s):
     check(base64.b64decode(data["data"][0]["b64_json"]) == open(f"{WORK}/fox.png", "rb").read(), "and is whole")
 
 
+def test_sdapi(s):
+    """What Open WebUI, SillyTavern and LibreChat send to AUTOMATIC1111's API."""
+    sd = "/sdapi/v1"
+    fox = open(f"{WORK}/fox.png", "rb").read()
+    options = s.call("GET", sd + "/options")[2]
+    check(options["sd_model_checkpoint"] == "demo", "options", options)
+    check(s.call("POST", sd + "/options", options)[::2] == (200, None), "options posted back")
+    check(s.call("POST", sd + "/options", {"sd_model_checkpoint": "none"})[0] == 404, "no model")
+    check(s.call("GET", sd + "/sd-models")[2][0]["title"] == "demo", "models")
+    for name in ("samplers", "schedulers", "upscalers", "latent-upscale-modes", "sd-vae", "loras", "embeddings", "scripts", "cmd-flags"):
+        check(s.call("GET", f"{sd}/{name}")[0] == 200, name)
+    idle = s.call("GET", sd + "/progress")[2]
+    check(idle["progress"] == 0 and idle["state"]["job_count"] == 0 and idle["current_image"] is None, "idle", idle)
+    status, answer, data = s.call("POST", sd + "/txt2img", {"prompt": "a fox", "negative_prompt": "", "cfg_scale": 4.5, "steps": 22, "width": 64,
+                                                            "height": 64, "seed": 7, "batch_size": 2, "sampler_name": "Euler a", "restore_faces": False})
+    info = json.loads(data["info"])
+    check(status == 200 and len(data["images"]) == 2 and info["seed"] == 7 and info["all_seeds"] == [7, 8], "txt2img", info)
+    check(info["width"] == 64 and info["steps"] == 8 and "Steps: 8" in info["infotexts"][0], "the model's own steps", info)
+    check("sampler_name" in answer.getheader("x-lazuli-ignored") and "steps" in answer.getheader("x-lazuli-ignored"), "ignored")
+    check(png_pixels(base64.b64decode(data["images"][0]))[:2] == (64, 64) and data["parameters"]["steps"] == 22, "a picture")
+    body = {"prompt": "a fox", "seed": 3, "init_images": [base64.b64encode(fox).decode()], "denoising_strength": 0.5}
+    status, _, data = s.call("POST", sd + "/img2img", body)
+    check(status == 200 and "init_images" not in data["parameters"] and json.loads(data["info"])["denoising_strength"] == 0.5, "img2img", data)
+    status, _, data = s.call("POST", sd + "/txt2img", {"prompt": "a", "width": 1})
+    check(status == 422 and data["detail"][0]["loc"] == ["body", "width"] and data["error"] == "invalid_value", "validation", data)
+    check(s.call("POST", sd + "/img2img", {"prompt": "a"})[0] == 422 and s.call("GET", sd + "/none")[2]["error"] == "not_found", "errors")
+    check(s.call("POST", sd + "/img2img", {**body, "init_images": ["!"]})[0] == 422, "not base64")
+    done = {}
+    thread = threading.Thread(target=lambda: done.update(answer=s.call("POST", sd + "/txt2img", {"prompt": "a fox", "width": 1024, "height": 1024})))
+    thread.start()
+    s.until("it runs", lambda: s.call("GET", sd + "/progress")[2]["state"]["job_count"] == 1)
+    check(s.call("POST", sd + "/interrupt")[2] == {}, "interrupt")
+    thread.join()
+    check(done["answer"][0] == 200 and done["answer"][2]["images"] == [], "the pictures so far", done["answer"][2])
+
+
 def test_guard(s):
     head = "GET /v1/models HTTP/1.1\r\n"
     post = f"POST /v1/images/generations HTTP/1.1\r\nHost: {s.host}\r\nContent-Type: application/json\r\n"
@@ -336,6 +372,9 @@ def test_keys():
     check(s.call("POST", "/api/v1/queue/pause", {}, authorization="Bearer secret-two")[2]["paused"], "pause by an administrator")
     job = s.call("POST", "/api/v1/jobs", {"prompt": "a"}, authorization="Bearer secret-two")[2]["id"]
     check(s.code("GET", f"/api/v1/jobs/{job}", authorization="Bearer secret-one") == (404, "not_found"), "another's job")
+    wrong = [s.code("GET", models, authorization=f"Bearer wrong-{n}")[0] for n in range(14)]
+    check(wrong[0] == 401 and wrong[-1] == 429, "many wrong keys", wrong)
+    s.until("the right key works again", lambda: s.code("GET", models, authorization="Bearer secret-one") == (200, None), 5)
     check("secret" not in s.text() and "key:ada" in s.text(), "the log has names, not keys")
     check(s.stop() == 0, "it ends")
 
@@ -428,6 +467,7 @@ def test_all():
     server.until("it is ready", lambda: server.call("GET", "/readyz")[0] == 200)
     test_openai(server)
     test_native(server)
+    test_sdapi(server)
     test_guard(server)
     test_queue(server)
     server = test_deaths(server, "state")

@@ -1,7 +1,7 @@
 /* fuzz_serve.c: bytes from the network are a request or an error. The first byte selects the parser:
  *     m  a form (boundary xyz)            b  base64              u  a data URL
  *     i  the header of an image           e  an escaped query    w  a message of the worker
- *     o  JSON to a job of OpenAI's API    n  JSON to a job of /api/v1 */
+ *     o  JSON to a job of OpenAI's API    n  of /api/v1          s  of /sdapi */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@ static front *start(void) {
     return &f;
 }
 
-static void fuzz_job(const char *text, size_t size, bool native) {
+static void fuzz_job(const char *text, size_t size, char family) {
     request r = {.front = start()};
     problem p = {.status = 0};
     json_t *fields = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
@@ -33,10 +33,12 @@ static void fuzz_job(const char *text, size_t size, bool native) {
         json_decref(fields);
         return;
     }
-    json_t *settings = native ? wanted_native(&r, fields, &p) : wanted_openai(&r, fields, size % 2, &p);
+    json_t *settings = family == 'n'   ? wanted_native(&r, fields, &p)
+                       : family == 's' ? wanted_sdapi(&r, fields, size % 2, &p)
+                                       : wanted_openai(&r, fields, size % 2, &p);
     if (!settings && (!p.status || !p.code || !*p.text)) abort();
     if (settings) {
-        job *j = job_new(r.front, &r.who, native ? FROM_API : FROM_OPENAI, settings);
+        job *j = job_new(r.front, &r.who, FROM_API, settings);
         if (!j || j->n < 1 || j->n > MOST_PICTURES || j->model < 0) abort();
         job_free(j);
     }
@@ -72,7 +74,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
         break;
     case 'o':
-    case 'n': fuzz_job(text, n, *data == 'n'); break;
+    case 's':
+    case 'n': fuzz_job(text, n, (char)*data); break;
     default: break;
     }
     buffer_free(&out);

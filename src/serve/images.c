@@ -1,0 +1,97 @@
+/* images.c: see images.h. */
+#include "images.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "store.h"
+
+bool images_add(request *r, json_t *images, const void *data, size_t size, problem *p) {
+    char id[65], name[80];
+    int64_t width, height;
+    if (json_array_size(images) >= LZ_MAX_IMAGES)
+        return set_problem(p, 400, "invalid_value", "image", "image: there are more than %d images", LZ_MAX_IMAGES);
+    if (!upload_keep(r->front, data, size, id, &width, &height, p)) return false;
+    snprintf(name, sizeof name, "upload:%s", id);
+    return json_array_append_new(images, json_string(name)) == 0 ||
+           set_problem(p, 500, "out_of_memory", "", "out of memory");
+}
+
+/* "upload:ID" and "picture:ID". */
+static bool add_named(request *r, json_t *images, const char *name, problem *p) {
+    const char *id = strchr(name, ':') + 1;
+    int64_t width, height;
+    picture found = {.facts = NULL};
+    bool is_upload = *name == 'u', there = is_id(id);
+    if (is_upload)
+        there = there && store_find_upload(r->front->store, id, &width, &height);
+    else {
+        there = there && store_find_picture(r->front->store, id, &found) && !found.removed &&
+                (r->who.admin || strcmp(found.owner, r->who.owner) == 0);
+        json_decref(found.facts);
+    }
+    if (!there)
+        return set_problem(p, 400, "invalid_value", "image", "image: there is no such %s",
+                           is_upload ? "upload" : "picture");
+    if (json_array_size(images) >= LZ_MAX_IMAGES)
+        return set_problem(p, 400, "invalid_value", "image", "image: there are more than %d images", LZ_MAX_IMAGES);
+    return json_array_append_new(images, json_string(name)) == 0;
+}
+
+static bool add_image(request *r, json_t *images, const json_t *value, problem *p) {
+    const char *text = json_string_value(value);
+    if (json_is_object(value) && json_object_get(value, "file_id"))
+        return set_problem(p, 400, "unsupported_value", "image", "image: file_id is not supported; send the image");
+    if (json_is_object(value)) text = json_string_value(json_object_get(value, "image_url"));
+    if (!text) return set_problem(p, 400, "invalid_type", "image", "image: must be a data URL with base64");
+    if (strncmp(text, "upload:", 7) == 0 || strncmp(text, "picture:", 8) == 0) return add_named(r, images, text, p);
+    if (strncasecmp(text, "data:", 5) != 0)
+        return set_problem(p, 400, "unsupported_value", "image",
+                           "image: this server fetches nothing; send the image as a data URL");
+    buffer data = {.data = NULL};
+    bool good = data_url_read(text, strlen(text), &data)
+                    ? images_add(r, images, data.data ? data.data : "", data.size, p)
+                    : set_problem(p, 400, "invalid_image", "image", "image: the data URL is not base64");
+    buffer_free(&data);
+    return good;
+}
+
+bool images_take(request *r, const json_t *fields, json_t *settings, problem *p) {
+    static const char *const names[] = {"image", "images"};
+    json_t *images = json_array();
+    bool good = images;
+    for (int k = 0; k < 2; k++) {
+        json_t *value = json_object_get(fields, names[k]);
+        if (!value || json_is_null(value)) continue;
+        if (!json_is_array(value)) good = good && add_image(r, images, value, p);
+        for (size_t i = 0; good && i < json_array_size(value); i++)
+            good = add_image(r, images, json_array_get(value, i), p);
+    }
+    if (good && json_array_size(images)) json_object_set(settings, "images", images);
+    json_decref(images);
+    return good;
+}
+
+bool images_take_bare(request *r, const json_t *fields, const char *const names[2], json_t *settings, problem *p) {
+    json_t *images = json_array();
+    bool good = images;
+    for (int k = 0; k < 2; k++) {
+        json_t *list = json_object_get(fields, names[k]);
+        for (size_t i = 0; good && i < json_array_size(list); i++) {
+            const json_t *value = json_array_get(list, i);
+            const char *text = json_string_value(value);
+            buffer data = {.data = NULL};
+            if (!text || strncasecmp(text, "data:", 5) == 0)
+                good = add_image(r, images, value, p);
+            else if (base64_read(text, strlen(text), &data))
+                good = images_add(r, images, data.data ? data.data : "", data.size, p);
+            else
+                good = set_problem(p, 400, "invalid_image", names[k], "%s: is not base64", names[k]);
+            buffer_free(&data);
+        }
+    }
+    if (good && json_array_size(images)) json_object_set(settings, "images", images);
+    json_decref(images);
+    return good;
+}

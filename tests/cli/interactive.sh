@@ -510,11 +510,6 @@ END
 try 0 grep -c -e '--negative has no effect' "$work/session" <<'END'
 1
 END
-cd "$root"
-
-# What is no session: options of one picture, and no terminal
-try_match 2 'a prompt is needed' $lazuli
-try_match 2 'a prompt is needed' python3 tests/cli/terminal.py $absolute -o x.png
 # Choices in a prompt are made by the seed of each picture
 talk 0 -W 16 -H 16 -s 1 -S 1 <<'END'
 < lazuli> 
@@ -540,4 +535,9 @@ for seed in 1 3; do
     try 0 "$absolute" -m "$root/models/demo" '{red|blue} car' -W 16 -H 16 -s 1 -S $seed -q -o one.png </dev/null
     same $file one.png
 done
+cd "$root"
+
+# What is no session: options of one picture, and no terminal
+try_match 2 'a prompt is needed' $lazuli
+try_match 2 'a prompt is needed' python3 tests/cli/terminal.py $absolute -o x.png
 finish

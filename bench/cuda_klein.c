@@ -9,6 +9,9 @@
  *   --steps 4        number of steps of each picture
  *   --guidance G     above 1, a step of a model that is not distilled is two passes; 0: the default of the model
  *   --negative TEXT  the negative prompt
+ *   --cache SHARE    of the passes that are forecast; -1: automatic. --guidance-from A, --guidance-to B, --guidance-every N:
+ *                    as in lz_picture_options. With any of them, one more picture of each size is made without them, and
+ *                    a line tells the evaluations of the model, and how far the latents of the two are apart
  *   --warm 2         number of pictures to warm up
  *   --runs 5         number of pictures that are measured
  *   --rest SECONDS   pause before each picture: after a pause the clock of the GPU is higher
@@ -16,6 +19,7 @@
  *   --text-encoder FILE, --vae FILE, --tokenizer DIR: the other parts, if MODEL is a single file
  *   --picture FILE   writes the last picture as PPM. It depends on size, steps and guidance, not on warm, runs and limit
  *   LZ_PROFILE=1 in the environment: makes one more picture of each size and prints the time of each kernel */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +31,7 @@
 enum { MOST_RUNS = 16, MOST_STEPS = 128, SIZES = 16 };
 
 typedef struct wishes {
-    double steps, guidance, warm, runs, rest, limit;
+    double steps, guidance, warm, runs, rest, limit, cache, from, to, every;
     const char *negative, *picture;
     lz_model_options model;
 } wishes;
@@ -64,11 +68,54 @@ static bool note_time(void *user, const lz_progress *progress) {
     return true;
 }
 
+static lz_picture_options options_of(int64_t size, const wishes *w, uint64_t seed) {
+    return LZ_PICTURE_OPTIONS(.prompt = PROMPT, .negative = w->negative, .seed = seed, .width = size, .height = size,
+                              .steps = (int)w->steps, .guidance = w->guidance, .cache = w->cache,
+                              .guidance_from = w->from, .guidance_to = w->to, .guidance_every = (int)w->every);
+}
+
+static bool skips(const wishes *w) { return w->cache != 0 || w->to > 0 || w->every > 1; }
+
+/* How far two pictures are apart: their latents as a share of the length of b's, and their pixels in dB. */
+static bool compare(const lz_picture *a, const lz_picture *b, double *latents, double *dB, lz_error *err) {
+    const float *x = lz_data(a->latents, err), *y = lz_data(b->latents, err);
+    double apart = 0, length = 0, sum = 0;
+    int64_t n = 3 * a->image.width * a->image.height;
+    if (!x || !y) return false;
+    for (int64_t i = 0; i < lz_size(a->latents); i++) {
+        apart += pow((double)x[i] - (double)y[i], 2);
+        length += pow((double)y[i], 2);
+    }
+    for (int64_t i = 0; i < n; i++) sum += pow((double)a->image.pixels[i] - (double)b->image.pixels[i], 2);
+    *latents = sqrt(apart / length);
+    *dB = sum > 0 ? 10 * log10(255.0 * 255.0 * (double)n / sum) : 99;
+    return true;
+}
+
+/* Makes a picture with and without skipping work, and prints what it takes and changes. */
+static bool compare_skips(lz_model *model, int64_t size, const wishes *w, lz_error *err) {
+    lz_picture all = {0}, some = {0};
+    wishes without = *w;
+    double latents, dB;
+    without.cache = without.from = without.to = without.every = 0;
+    lz_picture_options o = options_of(size, w, 1), plain = options_of(size, &without, 1);
+    bool fine = !lz_generate_with(model, &o, &some, err) && !lz_generate_with(model, &plain, &all, err) &&
+                compare(&some, &all, &latents, &dB, err);
+    if (fine)
+        printf(
+            "skipped: %d of %d passes forecast, %d evaluations instead of %d; latents differ by %.5f of their length, "
+            "the picture by %.2f dB\n",
+            some.forecast, some.passes, some.evaluations, all.evaluations, latents, dB);
+    lz_picture_free(&all);
+    lz_picture_free(&some);
+    return fine;
+}
+
 static bool profile(lz_context *ctx, lz_model *model, int64_t size, const wishes *w, lz_error *err) {
     lz_picture p;
     lz_profile_start(ctx);
-    lz_status status = lz_generate(model, &p, err, .prompt = PROMPT, .negative = w->negative, .seed = 1, .width = size,
-                                   .height = size, .steps = (int)w->steps, .guidance = w->guidance);
+    lz_picture_options o = options_of(size, w, 1);
+    lz_status status = lz_generate_with(model, &o, &p, err);
     lz_profile_stop(ctx);
     if (status) return false;
     lz_picture_free(&p);
@@ -102,10 +149,10 @@ static bool measure(lz_context *ctx, lz_model *model, int64_t size, const wishes
         bool watch = k < runs;
         sleep_for(w->rest);
         double begun = now();
-        if (lz_generate(model, &p, err, .prompt = PROMPT, .negative = w->negative, .seed = (uint64_t)(2 * runs - k),
-                        .width = size, .height = size, .steps = steps, .guidance = w->guidance,
-                        .watch = watch ? note_time : NULL, .user = &m))
-            return false;
+        lz_picture_options o = options_of(size, w, (uint64_t)(2 * runs - k));
+        o.watch = watch ? note_time : NULL;
+        o.user = &m;
+        if (lz_generate_with(model, &o, &p, err)) return false;
         double took = now() - begun;
         if (k == -warm) first = took;
         if (k >= 0 && watch) {
@@ -131,8 +178,9 @@ static bool measure(lz_context *ctx, lz_model *model, int64_t size, const wishes
            1e3 * median(text, runs), 1e3 * median(step, n_steps), 1e3 * median(vae, runs), 1e3 * median(decode, runs),
            1e3 * median(watched, runs), 1e3 * median(whole, runs), (double)lz_memory_info(ctx).peak / (double)(1 << 30),
            tokens, (double)streamed / (double)(1 << 30), tile);
+    bool fine = !skips(w) || compare_skips(model, size, w, err);
     fflush(stdout);
-    return true;
+    return fine;
 }
 
 static bool read_number(const char *text, double least, double most, double *to) {
@@ -153,6 +201,10 @@ static bool take_options(int *argc, char **argv, wishes *w) {
                  {"--runs", &w->runs, 1, MOST_RUNS, NULL},
                  {"--rest", &w->rest, 0, 60, NULL},
                  {"--limit", &w->limit, 0, 1e6, NULL},
+                 {"--cache", &w->cache, -1, 0.8, NULL},
+                 {"--guidance-from", &w->from, 0, 1, NULL},
+                 {"--guidance-to", &w->to, 0, 1, NULL},
+                 {"--guidance-every", &w->every, 0, 1000, NULL},
                  {"--negative", NULL, 0, 0, &w->negative},
                  {"--picture", NULL, 0, 0, &w->picture},
                  {"--text-encoder", NULL, 0, 0, &w->model.text_encoder},

@@ -431,7 +431,17 @@ typedef struct lz_picture_options {
     int64_t feather;      /* pixels inside the edge of the mask over which the picture fades into the first image; 0
                                means 4, with extend the width of the strip of the image that is repainted (up to two
                                tokens); a negative number means none */
+    /* Skipping work, which changes the picture. Passes that are skipped follow from these options and the number of
+     * passes alone, and no step waits for a decision. docs/quality.md has measurements. */
+    double cache; /* share of the passes, 0 to 0.8, whose velocities are forecast from those of earlier passes instead
+                      of being computed. The first and the last are always computed. 0 means none, LZ_CACHE_AUTO a share
+                      that grows with the number of passes */
+    double guidance_from, guidance_to; /* guidance only in steps k of n with from <= k / n < to; in the others the
+                                          negative prompt is not computed. Both 0 means in all */
+    int guidance_every; /* the negative prompt is computed in one of so many computed passes; in the others its
+                           difference from the prompt is forecast. 0 and 1 mean in all */
 } lz_picture_options;
+#define LZ_CACHE_AUTO (-1.0)
 
 /* Names of samplers and schedules, for i = 0, 1, ...; NULL after the last. heun and res_2s evaluate the model twice in
  * each step but the last; euler_a and lcm add noise, which is drawn with the seed after the noise of the picture. */
@@ -446,9 +456,10 @@ typedef struct lz_picture {
     lz_array *latents; /* [1, c, h, w] after the last step, normalised */
     lz_array *pixels;  /* [1, 3, height, width] in 0..1, before rounding, and before the first image is pasted */
     int steps;         /* number of steps that were run; strength skips the first ones */
-    double guidance;   /* 1 means no guidance */
-    bool prompt_cut;   /* the prompt had more tokens than the model reads, so its end was ignored */
-    int64_t tile;      /* above 0 if memory was short: the picture was decoded in overlapping tiles of this many pixels,
+    int passes, forecast, evaluations; /* as in lz_picture_plan */
+    double guidance;                   /* 1 means no guidance */
+    bool prompt_cut;                   /* the prompt had more tokens than the model reads, so its end was ignored */
+    int64_t tile; /* above 0 if memory was short: the picture was decoded in overlapping tiles of this many pixels,
                           and differs slightly from one that is decoded whole */
     int64_t streamed_bytes; /* of weights that were streamed in the last step */
     double text_seconds, encode_seconds, denoise_seconds, decode_seconds;
@@ -464,7 +475,7 @@ void lz_picture_free(lz_picture *picture);
 
 /* ---- 7. Before a picture is made ------------------------------------------------------------------------------- */
 
-/* Sets width, height, steps, guidance, sampler and schedule to the values that lz_generate would use, and fast to
+/* Sets width, height, steps, guidance, sampler, schedule and cache to the values that lz_generate would use, and fast to
  * whether it had an effect. */
 lz_status lz_fill_options(lz_model *model, lz_picture_options *options, lz_error *err);
 
@@ -483,7 +494,9 @@ typedef struct lz_picture_plan {
     lz_stage_plan stages[4];
     int n_stages;
     int steps;                        /* number of steps that will be run */
-    int passes;                       /* through the model in these steps */
+    int passes;                       /* through the model in these steps: one a step, or two with heun and res_2s */
+    int forecast;                     /* passes that are forecast, not computed */
+    int evaluations;                  /* of the model in the other passes: one for each prompt that is computed */
     int64_t peak_bytes, weight_bytes; /* the largest bytes and the largest weight_bytes of its stages */
     int64_t tile;                     /* above 0 if memory is short: the picture will be decoded in tiles so large */
     double flops;                     /* of all stages */

@@ -131,13 +131,18 @@ static lz_status write_kept(const job *session, const kept *k, char *const *file
     j.picture.sampler = k->sampler;
     j.picture.schedule = k->schedule;
     j.picture.shift = k->shift;
+    j.picture.cache = k->cache;
+    j.picture.guidance_from = k->guidance_range[0];
+    j.picture.guidance_to = k->guidance_range[1];
+    j.picture.guidance_every = k->guidance_every;
     args.strength = k->strength;
     args.mask = k->mask;
     args.extend = k->extend;
     if (repaints(&args)) args.width = args.height = k->by_image ? 0 : k->image.width;
     args.n_images = k->wish.n_references;
     for (int i = 0; i < args.n_images; i++) args.images[i] = files[i];
-    lz_picture p = {.image = k->image, .steps = k->steps, .guidance = k->guidance};
+    lz_picture p = {
+        .image = k->image, .steps = k->steps, .passes = k->passes, .forecast = k->forecast, .guidance = k->guidance};
     return write_picture(&j, &p, k->wish.seed, path, err);
 }
 

@@ -31,11 +31,13 @@ typedef struct kept {
     double guidance, strength;      /* strength: 0 without a start image */
     const char *sampler, *schedule; /* constants of the library */
     double shift;                   /* 0: the model's */
-    char *mask, *extend;            /* owned: --mask and --extend; or NULL */
-    bool by_image;                  /* its size is that of an image */
-    char *path;                     /* owned: the file that it was last saved to or loaded from; or NULL */
-    bool exact;                     /* the file has exactly these pixels (not so for JPEG) */
-    char *copy;                     /* owned: its file below the state folder; or NULL */
+    double cache, guidance_range[2];
+    int guidance_every, passes, forecast;
+    char *mask, *extend; /* owned: --mask and --extend; or NULL */
+    bool by_image;       /* its size is that of an image */
+    char *path;          /* owned: the file that it was last saved to or loaded from; or NULL */
+    bool exact;          /* the file has exactly these pixels (not so for JPEG) */
+    char *copy;          /* owned: its file below the state folder; or NULL */
 } kept;
 
 typedef struct album {

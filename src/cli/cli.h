@@ -104,6 +104,9 @@ struct arguments {
     lz_sides sides;                                        /* of extend */
     bool change_outside;                                   /* --keep-outside off */
     int64_t feather, crop;                                 /* pixels; is_given tells whether they were given */
+    double cache;                                          /* as in lz_picture_options */
+    double guidance_range[2];                              /* from, to; both 0: not given */
+    int64_t guidance_every;                                /* 0: not given */
     const char *sampler, *schedule;                        /* NULL: not given */
     const char *wildcards;                                 /* folder; NULL: not given */
     const char *template; /* the prompt was made from this template, or must not be read as one; NULL: neither */
@@ -152,6 +155,8 @@ void forget_option(arguments *args, const option *option); /* removes the values
 int set_option(arguments *args, const option *option, const char *value);
 /* The name of a sampler or schedule in the library, also from a name that other programs use; NULL: there is none. */
 const char *name_in_library(const option *o, const char *value);
+/* auto, off or a share of --cache. False: it is none of them. */
+bool read_cache(const option *o, const char *value, double *to);
 const char *option_choices(const option *option); /* "auto f32 bf16", or NULL: any value */
 bool is_given(const arguments *args, const char *name);
 bool is_elsewhere(const arguments *args, const char *name); /* it comes from a file of settings */
@@ -332,7 +337,7 @@ typedef struct job {
     lz_picture_options picture; /* all options except seed, watch and previews; job_settle fills in the defaults */
     lz_job *work;               /* owned; made by job_settle, planned once, and run for each seed */
     lz_picture_plan plan;
-    bool said_guidance, said_negative, said_steps; /* the user was told that the option has no effect */
+    bool said_guidance, said_negative, said_steps, said_skips; /* the user was told that the option has no effect */
     bool said_cut;      /* the user was told that the size is cut; false again for other arguments */
     char said_fast[96]; /* what the user was told about --fast last */
     lz_remarks said;    /* remarks made so far with this model; for words, those of the last prompt */
@@ -375,7 +380,7 @@ void job_close(job *j);
 bool is_overruled(const arguments *args, const char *name);
 void say_fast(job *j); /* tells the user what --fast sets, once for the same settings */
 typedef struct plan_steps {
-    char text[96];
+    char text[160];
 } plan_steps;
 plan_steps show_plan_steps(const job *j); /* of the plan, with the sampler: "8 steps of heun in 15 passes" */
 void print_plan(FILE *to, const job *j);

@@ -62,6 +62,7 @@ static bool describe(facts *f, const job *j, const lz_picture *p, int64_t seed) 
     snprintf(f->guidance, sizeof f->guidance, "%g", p->guidance);
     snprintf(f->strength, sizeof f->strength, "%g", j->args->strength);
     snprintf(f->shift, sizeof f->shift, "%g", j->picture.shift);
+    snprintf(f->passes, sizeof f->passes, "%d computed, %d forecast", p->passes - p->forecast, p->forecast);
     snprintf(f->size, sizeof f->size, "%lldx%lld", (long long)p->image.width, (long long)p->image.height);
     snprintf(f->software, sizeof f->software, "Lazuli %s", lz_version());
     json_t *settings = settings_of(j, seed, j->args->full_paths);
@@ -87,6 +88,7 @@ static bool describe(facts *f, const job *j, const lz_picture *p, int64_t seed) 
                    {"sampler", j->picture.sampler},
                    {"schedule", j->picture.schedule},
                    {"shift", j->picture.shift > 0 ? f->shift : NULL},
+                   {"passes", p->forecast ? f->passes : NULL},
                    {"lora", f->loras},
                    {"size", f->size},
                    {"model", f->model},
@@ -309,16 +311,18 @@ static json_t *run_json(const making *m) {
     for (int i = 0; i < m->n; i++) json_array_append_new(seeds, json_integer(m->seeds[i]));
     for (int i = 0; i < a->n_images; i++) json_array_append_new(images, json_text(a->images[i]));
     return json_pack(
-        "{s:o, s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:O}",
+        "{s:o, s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:s, s:o, s:f, s:o, s:o, s:o, s:o, "
+        "s:o, s:I, s:O}",
         "model", json_text(j->folder), "family", j->facts.family, "device", lz_device_name(j->ctx), "prompt",
         json_text(m->prompts[0] ? a->template : j->picture.prompt), "negative", json_text(a->negative), "width",
         (json_int_t)j->picture.width, "height", (json_int_t)j->picture.height, "steps", (json_int_t)j->plan.steps,
-        "schedule_steps", (json_int_t)j->picture.steps, "passes", (json_int_t)j->plan.passes, "guidance",
-        j->picture.guidance, "sampler", j->picture.sampler, "schedule", j->picture.schedule, "shift",
-        j->picture.shift > 0 ? json_real(j->picture.shift) : json_null(), "images", images, "strength",
-        a->strength > 0 ? json_real(a->strength) : json_null(), "noise", json_text(a->noise), "seeds", seeds,
-        "open_milliseconds", json_milliseconds(m->open_seconds), "peak_bytes", (json_int_t)lz_memory_info(j->ctx).peak,
-        "pictures", m->pictures);
+        "schedule_steps", (json_int_t)j->picture.steps, "passes", (json_int_t)j->plan.passes, "forecast",
+        (json_int_t)j->plan.forecast, "evaluations", (json_int_t)j->plan.evaluations, "guidance", j->picture.guidance,
+        "sampler", j->picture.sampler, "schedule", j->picture.schedule, "shift",
+        j->picture.shift > 0 ? json_real(j->picture.shift) : json_null(), "cache", j->picture.cache, "images", images,
+        "strength", a->strength > 0 ? json_real(a->strength) : json_null(), "noise", json_text(a->noise), "seeds",
+        seeds, "open_milliseconds", json_milliseconds(m->open_seconds), "peak_bytes",
+        (json_int_t)lz_memory_info(j->ctx).peak, "pictures", m->pictures);
 }
 
 static int tell_profile(const job *j) {

@@ -12,7 +12,7 @@ enum { MAX_FACTS = 64 };
 
 typedef struct facts { /* metadata of a file: key, value, ..., NULL */
     const char *pairs[MAX_FACTS];
-    char seed[32], steps[32], guidance[32], strength[32], shift[32], size[48], software[48];
+    char seed[32], steps[32], guidance[32], strength[32], shift[32], passes[64], size[48], software[48];
     char *model, *parameters, *settings, *loras; /* owned; loras: NULL if there are none */
 } facts;
 

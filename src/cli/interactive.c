@@ -94,6 +94,11 @@ static int run(session *s, const wish *w) {
               .sampler = j->picture.sampler,
               .schedule = j->picture.schedule,
               .shift = j->picture.shift,
+              .cache = j->picture.cache,
+              .guidance_range = {j->picture.guidance_from, j->picture.guidance_to},
+              .guidance_every = j->picture.guidance_every,
+              .passes = p.passes,
+              .forecast = p.forecast,
               .strength = j->picture.strength,
               .mask = s->args.mask ? strdup(s->args.mask) : NULL,
               .extend = s->args.extend ? strdup(s->args.extend) : NULL,
@@ -250,6 +255,16 @@ static void set_fast(session *s, const char *rest) {
 }
 
 static void set_strength(session *s, const char *rest) { set_real(s, "strength", rest, &s->args.strength); }
+
+static void set_cache(session *s, const char *rest) {
+    const option *o = find_option("cache", 5);
+    double share = 0;
+    if (*rest && !read_cache(o, rest, &share))
+        fail(&s->args, NOT_UNDERSTOOD, "/cache takes auto, off or a share of the passes from %g to %g, not '%s'",
+             o->low, o->high, rest);
+    else
+        s->args.cache = share;
+}
 
 static void again(session *s, const char *rest) {
     (void)rest;
@@ -411,6 +426,7 @@ static const struct {
     {"/schedule", "[NAME]", "noise in each step, as --schedule (default: the model's)", set_schedule},
     {"/shift", "[X]", "shift of the schedule (default: the model's)", set_shift},
     {"/fast", "[off]", "steps, sampler and schedule that are recommended for speed, as --fast", set_fast},
+    {"/cache", "[SHARE]", "forecast this share of the passes, as --cache (default: off)", set_cache},
     {"/strength", "[X]", "start from the first $N and change it this much (default: look at it)", set_strength},
     {"/mask", "[FILE]", "repaint the first $N where this is white (without FILE: end it)", set_mask},
     {"/extend", "[SIDES]", "paint around the first $N: left=128,top=32 (without SIDES: end it)", set_extend},

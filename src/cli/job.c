@@ -357,8 +357,14 @@ static void say_useless(job *j) {
     j->said_steps |= steps;
     if (guidance && !j->said_guidance) note(a, "--guidance has no effect; this model has guidance built in");
     if (negative && !j->said_negative) note(a, "--negative has no effect without guidance");
+    bool cache = a->cache != 0 && !(j->picture.cache > 0);
+    bool skips = j->picture.guidance <= 1 && (a->guidance_range[1] > 0 || a->guidance_every > 1);
+    if (cache && !j->said_skips) note(a, "--cache has no effect with so few steps; all of them are computed");
+    if (skips && !j->said_skips)
+        note(a, "--guidance-%s has no effect without guidance", a->guidance_every > 1 ? "every" : "range");
     j->said_guidance |= guidance;
     j->said_negative |= negative;
+    j->said_skips |= cache || skips;
 }
 
 int64_t memory_here(void) {
@@ -431,6 +437,10 @@ int job_settle(job *j) {
     j->picture.schedule = is_overruled(a, "schedule") ? NULL : a->schedule;
     j->picture.shift = a->shift;
     j->picture.fast = a->fast;
+    j->picture.cache = a->cache;
+    j->picture.guidance_from = a->guidance_range[0];
+    j->picture.guidance_to = a->guidance_range[1];
+    j->picture.guidance_every = (int)a->guidance_every;
     job_drop(j);
     if (j->picture.n_images && !(j->picture.strength > 0) && !j->facts.most_images && !repaints(a))
         return fail(a, FAILED,
@@ -447,6 +457,7 @@ int job_settle(job *j) {
     j->picture.schedule = settled->schedule;
     j->picture.fast = settled->fast;
     say_fast(j);
+    j->picture.cache = settled->cache;
     say_cut(j);
     say_useless(j);
     return DONE;

@@ -150,6 +150,32 @@ static int take_name(arguments *args, const option *o, const char *value) {
     return fail(args, NOT_UNDERSTOOD, "there is no %s '%s'; there are %s", o->name, value, option_choices(o));
 }
 
+bool read_cache(const option *o, const char *value, double *to) {
+    bool automatic = strcmp(value, "auto") == 0, off = strcmp(value, "off") == 0;
+    if (automatic || off) *to = automatic ? LZ_CACHE_AUTO : 0;
+    return automatic || off || read_number(o, value, to);
+}
+
+static int take_cache(arguments *args, const option *o, const char *value) {
+    if (read_cache(o, value, place(args, o))) return DONE;
+    return fail(args, NOT_UNDERSTOOD, "--%s takes auto, off or a share of the passes from %g to %g, not '%s'", o->name,
+                o->low, o->high, value);
+}
+
+/* A..B, both shares of the steps. */
+static int take_range(arguments *args, const option *o, const char *value) {
+    double *to = place(args, o);
+    char from[32];
+    const char *dots = strstr(value, "..");
+    size_t n = dots ? (size_t)(dots - value) : 0;
+    if (n < sizeof from) snprintf(from, sizeof from, "%.*s", (int)n, value);
+    if (dots && n < sizeof from && read_number(o, from, &to[0]) && read_number(o, dots + 2, &to[1]) && to[0] < to[1])
+        return DONE;
+    return fail(args, NOT_UNDERSTOOD,
+                "--%s takes two shares of the steps from %g to %g, such as 0.1..0.8, the smaller first, not '%s'",
+                o->name, o->low, o->high, value);
+}
+
 /* Checks the form only; whether the device exists is checked later. */
 static int take_device(arguments *args, const option *o, const char *value) {
     static const char *const names[] = {"auto", "cpu", "cuda", "ref"};
@@ -239,6 +265,13 @@ const option options[] = {
      PICTURE, take_number, TO(shift), 0.01, 100},
     {"fast", 0, NULL, leads, "steps, sampler and schedule that are recommended for speed, if they are not given",
      PICTURE, take_flag, TO(fast), 0, 0},
+    {"cache", 0, "SHARE", leads,
+     "forecast this share of the passes instead of computing them: auto, off, or 0 to 0.8 (default: off)", PICTURE,
+     take_cache, TO(cache), 0, 0.8},
+    {"guidance-range", 0, "A..B", leads, "guidance only in this part of the steps, such as 0..0.8; the rest is faster",
+     PICTURE, take_range, TO(guidance_range), 0, 1},
+    {"guidance-every", 0, "N", leads, "compute the negative prompt only in every Nth computed pass", PICTURE,
+     take_integer, TO(guidance_every), 1, 1000},
     {"image", 'i', "FILE", leads, "an image to look at (PNG, JPEG, WebP); may be repeated", PICTURE, take_image,
      TO(images), 0, 0},
     {"strength", 0, "X", leads, "start from the first image and change it this much; 1 keeps nothing of it", PICTURE,
@@ -390,6 +423,7 @@ const char *option_choices(const option *o) {
     if (o->take == take_keep_outside) return "on off";
     if (o->to == TO(sampler)) return SAMPLERS;
     if (o->to == TO(schedule)) return SCHEDULES;
+    if (o->take == take_cache) return "auto off";
     return o->take == take_precision ? "auto f32 bf16" : o->take == take_offload ? "auto none stream" : NULL;
 }
 

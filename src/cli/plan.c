@@ -16,6 +16,9 @@ plan_steps show_plan_steps(const job *j) {
         n += (size_t)snprintf(f.text + n, sizeof f.text - n, " of %s", j->picture.sampler);
     if (j->plan.passes != j->plan.steps)
         n += (size_t)snprintf(f.text + n, sizeof f.text - n, " in %d passes", j->plan.passes);
+    if (j->plan.forecast)
+        n += (size_t)snprintf(f.text + n, sizeof f.text - n, " (%d passes computed, %d forecast)",
+                              j->plan.passes - j->plan.forecast, j->plan.forecast);
     if (strcmp(j->picture.schedule, "auto") != 0)
         snprintf(f.text + n, sizeof f.text - n, ", schedule %s", j->picture.schedule);
     return f;
@@ -58,14 +61,15 @@ static json_t *plan_json(const job *j) {
                                                 (json_int_t)j->plan.stages[i].device_bytes, "streamed_bytes",
                                                 (json_int_t)j->plan.stages[i].streamed_bytes, "seconds",
                                                 json_estimate(j->estimate.stages[i])));
-    return json_pack("{s:o, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:b}", "model",
-                     json_text(model_told(j)), "family", j->facts.family, "width", (json_int_t)j->picture.width,
-                     "height", (json_int_t)j->picture.height, "steps", (json_int_t)j->plan.steps, "passes",
-                     (json_int_t)j->plan.passes, "sampler", j->picture.sampler, "schedule", j->picture.schedule,
-                     "stages", stages, "peak_bytes", (json_int_t)j->plan.peak_bytes, "weight_bytes",
-                     (json_int_t)j->plan.weight_bytes, "flops", (json_int_t)j->plan.flops, "device_bytes",
-                     (json_int_t)j->plan.device_bytes, "streamed_bytes", (json_int_t)j->plan.streamed_bytes, "seconds",
-                     json_estimate(j->estimate.seconds), "downloaded", !j->published);
+    return json_pack(
+        "{s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:f, s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:b}", "model",
+        json_text(model_told(j)), "family", j->facts.family, "width", (json_int_t)j->picture.width, "height",
+        (json_int_t)j->picture.height, "steps", (json_int_t)j->plan.steps, "passes", (json_int_t)j->plan.passes,
+        "forecast", (json_int_t)j->plan.forecast, "evaluations", (json_int_t)j->plan.evaluations, "sampler",
+        j->picture.sampler, "schedule", j->picture.schedule, "cache", j->picture.cache, "stages", stages, "peak_bytes",
+        (json_int_t)j->plan.peak_bytes, "weight_bytes", (json_int_t)j->plan.weight_bytes, "flops",
+        (json_int_t)j->plan.flops, "device_bytes", (json_int_t)j->plan.device_bytes, "streamed_bytes",
+        (json_int_t)j->plan.streamed_bytes, "seconds", json_estimate(j->estimate.seconds), "downloaded", !j->published);
 }
 
 int plan_command(const arguments *args) {

@@ -7,7 +7,7 @@
 
 #include "graph/graph.h"
 
-enum { MAX_RECORDINGS = 4 };
+enum { MAX_RECORDINGS = 8 };
 
 typedef struct recording {
     lz_recording *work;

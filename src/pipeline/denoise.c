@@ -4,7 +4,8 @@
 
 /* ---- arrays of the schedule and the size ------------------------------------------------------------------------- */
 
-static const lz_slot schedule_list[] = {LZ_SLOT(sigma_drops), LZ_SLOT(weights), LZ_SLOT(clean_row), LZ_SLOT(rows)};
+static const lz_slot schedule_list[] = {LZ_SLOT(sigma_drops), LZ_SLOT(weights), LZ_SLOT(skips), LZ_SLOT(clean_row),
+                                        LZ_SLOT(rows)};
 static const lz_slot size_list[] = {LZ_SLOT(tables)};
 const lz_slot_list lz_schedule_slots = LZ_SLOT_LIST(schedule_list), lz_size_slots = LZ_SLOT_LIST(size_list);
 
@@ -13,6 +14,7 @@ void lz_describe_schedule(const lz_model *m, const lz_passes *p, lz_slots *to) {
     lz_array *levels = lz_from(m->ctx, LZ_DIMS(p->n + 1), LZ_F32, p->sigmas);
     lz_array *before = lz_slice(levels, 0, 0, p->n, 1);
     if (p->n_weights) to->weights = lz_from(m->ctx, LZ_DIMS(p->n, p->n_weights), LZ_F32, p->weights);
+    if (p->skips) to->skips = lz_from(m->ctx, LZ_DIMS(p->n, LZ_SKIP_COLUMNS), LZ_F32, p->skips);
     m->family->rows(m->state, scale == 1 ? before : lz_mul(before, scale), to);
     to->sigma_drops = lz_sub(lz_slice(levels, 0, 1, p->n + 1, 1), before);
 }
@@ -26,9 +28,10 @@ void lz_count_text(const lz_slots *s, lz_layout *layout) {
 static const lz_slot begin_in[] = {LZ_SLOT(noise),      LZ_SLOT(guidance), LZ_SLOT(step_index),  LZ_SLOT(features),
                                    LZ_SLOT(references), LZ_SLOT(start),    LZ_SLOT(start_share), LZ_SLOT(noise_share),
                                    LZ_SLOT(clean_row),  LZ_SLOT(tables),   LZ_SLOT(mask),        LZ_SLOT(sigmas_after)};
-static const lz_slot begin_out[] = {LZ_SLOT(x),          LZ_SLOT(step_index),  LZ_SLOT(guidance), LZ_SLOT(context),
-                                    LZ_SLOT(states),     LZ_SLOT(references),  LZ_SLOT(mask),     LZ_SLOT(kept),
-                                    LZ_SLOT(kept_noise), LZ_SLOT(sigmas_after)};
+static const lz_slot begin_out[] = {LZ_SLOT(x),          LZ_SLOT(step_index),   LZ_SLOT(guidance),   LZ_SLOT(context),
+                                    LZ_SLOT(states),     LZ_SLOT(references),   LZ_SLOT(mask),       LZ_SLOT(kept),
+                                    LZ_SLOT(kept_noise), LZ_SLOT(sigmas_after), LZ_SLOT(velocities), LZ_SLOT(history),
+                                    LZ_SLOT(differences)};
 
 /* Guidance, the index and references that are not cached pass through: the program copies them, so their addresses are the same for every
  * picture and the recorded step can be replayed. */
@@ -51,9 +54,11 @@ static void describe_begin(const lz_traced *t, const lz_slots *in, lz_slots *out
     out->guidance = in->guidance;
     bool cache = in->references && lz_caches_references(m);
     out->references = cache ? m->family->cache(m->state, &t->layout, in) : in->references;
+    lz_array *zeros = lz_contiguous(lz_mul(out->x, 0.0));
     if (t->sampler->begin) t->sampler->begin(out->x, out->states);
-    for (int i = 0; i < t->sampler->n_states && !t->sampler->begin; i++)
-        out->states[i] = lz_contiguous(lz_mul(out->x, 0.0));
+    for (int i = 0; i < t->sampler->n_states && !t->sampler->begin; i++) out->states[i] = zeros;
+    for (int i = 0; i < 2; i++) out->velocities[i] = zeros;
+    for (int i = 0; i < LZ_HISTORY; i++) out->history[i] = out->differences[i] = zeros;
 }
 
 lz_traced lz_trace_begin(const lz_model *m, const lz_layout *layout, const lz_sampler *sampler) {
@@ -146,10 +151,17 @@ lz_slots lz_fill_begun(const lz_job *job, const lz_slots *s) {
                      .context = {s->features[0], s->features[1]},
                      .references = s->references};
     for (int i = 0; i < job->sampler->n_states; i++) made.states[i] = s->noise;
-    if (!s->mask) return made;
-    made.mask = s->mask;
-    made.kept = made.kept_noise = s->noise;
-    made.sigmas_after = s->sigmas_after;
+    if (s->mask) {
+        made.mask = s->mask;
+        made.kept = made.kept_noise = s->noise;
+        made.sigmas_after = s->sigmas_after;
+    }
+    if (!job->passes.skips) return made;
+    for (int i = 0; i < 2; i++) made.velocities[i] = s->features[i];
+    for (int i = 0; i < LZ_HISTORY; i++) {
+        made.history[i] = s->noise;
+        made.differences[i] = s->features[1];
+    }
     return made;
 }
 
@@ -166,10 +178,8 @@ static lz_status begin(lz_job *job, lz_error *err) {
 
 /* ---- a step ------------------------------------------------------------------------------------------------------ */
 
-static const lz_slot step_in[] = {LZ_SLOT(x),         LZ_SLOT(step_index), LZ_SLOT(states),     LZ_SLOT(sigma_drops),
-                                  LZ_SLOT(guidance),  LZ_SLOT(tables),     LZ_SLOT(context),    LZ_SLOT(references),
-                                  LZ_SLOT(clean_row), LZ_SLOT(rows),       LZ_SLOT(weights),    LZ_SLOT(step_noise),
-                                  LZ_SLOT(mask),      LZ_SLOT(kept),       LZ_SLOT(kept_noise), LZ_SLOT(sigmas_after)};
+static const lz_slot step_in[] = {LZ_UPDATE_SLOTS,     LZ_SLOT(guidance),  LZ_SLOT(tables), LZ_SLOT(context),
+                                  LZ_SLOT(references), LZ_SLOT(clean_row), LZ_SLOT(rows)};
 static const lz_slot step_out[] = {LZ_SLOT(x), LZ_SLOT(step_index), LZ_SLOT(states)};
 
 typedef struct step_inputs {
@@ -177,23 +187,30 @@ typedef struct step_inputs {
     const lz_slots *in;
 } step_inputs;
 
+void lz_take_rows(const lz_slots *in, lz_array *step_index, lz_array **to) {
+    for (int i = 0; i < LZ_MAX_ROWS; i++) to[i] = in->rows[i] ? lz_take(in->rows[i], step_index, 0) : NULL;
+}
+
+lz_array *lz_guide(const lz_model *m, lz_array *v, lz_array *away, lz_array *guidance) {
+    return m->family->guide ? m->family->guide(m->state, v, away, guidance)
+                            : lz_add(away, lz_mul(lz_sub(v, away), guidance));
+}
+
 /* The velocity for the prompt, guided away from the velocity for the negative prompt. */
 static lz_array *guided_velocity(const lz_sampler_step *s, lz_array *x, lz_array *step_index) {
     const step_inputs *step = s->user;
     const lz_slots *in = step->in;
     const lz_layout *layout = &step->traced->layout;
     const lz_model *m = step->traced->model;
-    lz_array *rows[LZ_MAX_ROWS] = {NULL};
-    for (int i = 0; i < LZ_MAX_ROWS && in->rows[i]; i++) rows[i] = lz_take(in->rows[i], step_index, 0);
+    lz_array *rows[LZ_MAX_ROWS];
+    lz_take_rows(in, step_index, rows);
     lz_array *v = m->family->velocity(m->state, layout, in, 0, x, rows);
     if (!in->context[1]) return v;
-    lz_array *away = m->family->velocity(m->state, layout, in, 1, x, rows);
-    return m->family->guide ? m->family->guide(m->state, v, away, in->guidance, rows)
-                            : lz_add(away, lz_mul(lz_sub(v, away), in->guidance));
+    return lz_guide(m, v, m->family->velocity(m->state, layout, in, 1, x, rows), in->guidance);
 }
 
-static void describe_step(const lz_traced *t, const lz_slots *in, lz_slots *out) {
-    const step_inputs inputs = {t, in};
+void lz_describe_update(const lz_traced *t, const lz_slots *in, lz_velocity *velocity, const void *user,
+                        lz_slots *out) {
     const lz_sampler_step step = {.sampler = t->sampler,
                                   .x = in->x,
                                   .step_index = in->step_index,
@@ -201,11 +218,15 @@ static void describe_step(const lz_traced *t, const lz_slots *in, lz_slots *out)
                                   .weights = in->weights,
                                   .noise = in->step_noise,
                                   .states = in->states,
-                                  .velocity = guided_velocity,
-                                  .user = &inputs};
+                                  .velocity = velocity,
+                                  .user = user};
     out->x = t->sampler->step(&step, out->states);
     if (in->mask) out->x = lz_keep_start(in, out->x);
     out->step_index = lz_add(in->step_index, 1.0);
+}
+
+static void describe_step(const lz_traced *t, const lz_slots *in, lz_slots *out) {
+    lz_describe_update(t, in, guided_velocity, &(step_inputs){t, in}, out);
 }
 
 lz_traced lz_trace_step(const lz_model *m, const lz_layout *layout, const lz_sampler *sampler) {
@@ -223,13 +244,15 @@ lz_traced lz_trace_step(const lz_model *m, const lz_layout *layout, const lz_sam
  * of output arrays serve any number of passes. */
 static lz_status take_step(lz_job *job, int pass, lz_error *err) {
     lz_context *ctx = job->model->ctx;
-    lz_traced *program = &job->loop->step;
+    bool skips = job->passes.skips;
+    lz_traced *program = skips ? &job->loop->advance : &job->loop->step;
     lz_slots last = job->slots, next = job->slots;
     lz_status status = lz_job_begin(job, "denoise", pass - job->first_pass, err);
     if (status) return status;
     lz_scope *scope = lz_scope_begin(ctx, "step");
     int64_t streamed = lz_memory_info(ctx).streamed;
-    status = lz_traced_run(program, &job->slots, &next, &job->watch, err);
+    status = skips ? lz_job_skipping_pass(job, pass, &next, err)
+                   : lz_traced_run(program, &job->slots, &next, &job->watch, err);
     job->picture->streamed_bytes = lz_memory_info(ctx).streamed - streamed;
     lz_slots_retain(program->kind->out, &next);
     lz_slots_copy(program->kind->out, &next, &job->slots);
@@ -241,9 +264,12 @@ static lz_status take_step(lz_job *job, int pass, lz_error *err) {
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
+static const lz_slot passed_on[] = {LZ_SLOT(x),          LZ_SLOT(step_index), LZ_SLOT(states),
+                                    LZ_SLOT(velocities), LZ_SLOT(history),    LZ_SLOT(differences)};
+
 static lz_status take_steps(lz_job *job, lz_error *err) {
     enum { TIMES = sizeof job->picture->step_seconds / sizeof job->picture->step_seconds[0] };
-    lz_slot_list handed = job->loop->step.kind->out;
+    const lz_slot_list handed = LZ_SLOT_LIST(passed_on);
     lz_status status = LZ_OK;
     lz_slots_retain(handed, &job->slots);
     for (int i = job->first_pass; i < job->passes.n && !status; i++) {

@@ -98,7 +98,9 @@ typedef struct lz_family {
     lz_array *(*velocity)(const void *model, const lz_layout *layout, const lz_slots *in, int prompt, lz_array *x,
                           lz_array *const *rows);
     /* NULL: away + guidance (v - away) */
-    lz_array *(*guide)(const void *model, lz_array *v, lz_array *away, lz_array *guidance, lz_array *const *rows);
+    lz_array *(*guide)(const void *model, lz_array *v, lz_array *away, lz_array *guidance);
+    /* Has a pass guidance? time: sigma times schedule->time_scale. NULL: all have. */
+    bool (*guided)(const void *model, float time);
 } lz_family;
 
 extern const lz_family lz_family_flux2_klein, lz_family_flux3, lz_family_qwen_image, lz_family_qwen_image21,

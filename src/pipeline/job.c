@@ -160,8 +160,7 @@ void lz_job_free(lz_job *job) {
     end_stages(job);
     lz_job_free_tokens(job);
     lz_repaint_free(job);
-    lz_host_free(ctx, job->passes.sigmas);
-    lz_host_free(ctx, job->passes.weights);
+    lz_passes_free(ctx, &job->passes);
     lz_host_free(ctx, (char *)job->options.prompt);
     lz_host_free(ctx, (char *)job->options.negative);
     pthread_cond_destroy(&job->changed);
@@ -243,6 +242,7 @@ static lz_status run_stages(lz_job *job, lz_picture *p, lz_error *err) {
     if (p->prompt_cut && !status)
         lz_tell(p->ctx, LZ_LOG_NOTE, "the prompt has more tokens than the model reads, so its end was ignored");
     p->guidance = job->options.guidance;
+    lz_job_count(job, &p->passes, &p->forecast, &p->evaluations);
     lz_scope_end(scope);
     end_stages(job);
     return status;

@@ -6,6 +6,7 @@
 
 #include <stdatomic.h>
 
+#include "pipeline/cache.h"
 #include "pipeline/generate.h"
 #include "pipeline/repaint.h"
 
@@ -85,6 +86,11 @@ lz_status lz_job_images(lz_job *job, lz_error *err);        /* makes the slots s
 lz_status lz_job_loop(lz_job *job, const lz_slots *slots, lz_error *err);
 lz_status lz_job_denoise(lz_job *job, lz_error *err); /* makes the slots noise and x */
 void lz_job_end_loop(lz_job *job, bool used);         /* puts loop and schedule back into model->kept */
+/* cache.c: makes passes.skips, if the options or the family skip evaluations of the model. */
+lz_status lz_job_skips(lz_job *job, lz_error *err);
+/* A pass of a loop that skips some: `velocity`, unless it is forecast, then `advance`, whose results are *next. */
+lz_status lz_job_skipping_pass(lz_job *job, int pass, lz_slots *next, lz_error *err);
+bool lz_job_guided(const lz_job *job); /* there is a negative prompt */
 /* preview.c: calls the user's function with a preview. pass: its index; before: x before it. */
 lz_status lz_job_preview(lz_job *job, int pass, lz_array *before, lz_error *err);
 
@@ -92,6 +98,9 @@ lz_status lz_job_preview(lz_job *job, int pass, lz_array *before, lz_error *err)
 const lz_image *lz_job_references(const lz_job *job, int *n);
 lz_dims lz_job_latents(const lz_job *job); /* their shape */
 int lz_job_passes(const lz_job *job);      /* number of passes through the model that are run */
+/* The same, those of them that are forecast, and evaluations of the model; known after lz_job_sigmas. */
+void lz_job_count(const lz_job *job, int *passes, int *forecast, int *evaluations);
+void lz_passes_free(lz_context *ctx, lz_passes *passes);
 
 /* recall.c: lz_recall returns the features of a recently encoded prompt, retained, or NULL; lz_remember keeps features
  * for it. */
@@ -101,13 +110,25 @@ void lz_remember(lz_model *m, const lz_prompt *prompt, lz_array *features);
 /* ---- the programs of the loop (denoise.c) ------------------------------------------------------------------------ */
 
 extern const lz_slot_list lz_schedule_slots, lz_size_slots;
-/* Describes sigma_drops, weights, rows and clean_row. */
+/* Describes sigma_drops, weights, skips, rows and clean_row. */
 void lz_describe_schedule(const lz_model *m, const lz_passes *passes, lz_slots *to);
 lz_dims lz_job_step_noise(const lz_job *job); /* shape of the noise of all steps */
 /* The two programs of the loop, not compiled yet. `begin` makes the inputs of the first step from noise and features;
  * `step` makes the next x, and adds 1 to step_index, which is on the device: a step has no input from the host. */
 lz_traced lz_trace_begin(const lz_model *m, const lz_layout *layout, const lz_sampler *sampler);
 lz_traced lz_trace_step(const lz_model *m, const lz_layout *layout, const lz_sampler *sampler);
+/* The programs of a loop that skips evaluations of the model; see cache.h. */
+lz_traced lz_trace_velocity(const lz_model *m, const lz_layout *layout);
+lz_traced lz_trace_advance(const lz_model *m, const lz_layout *layout, const lz_sampler *sampler);
+/* The slots that lz_describe_update reads. It describes the sampler's step from a velocity, and what follows it; `step`
+ * and `advance` have it in common. */
+#define LZ_UPDATE_SLOTS                                                                                                \
+    LZ_SLOT(x), LZ_SLOT(step_index), LZ_SLOT(states), LZ_SLOT(sigma_drops), LZ_SLOT(weights), LZ_SLOT(step_noise),     \
+        LZ_SLOT(mask), LZ_SLOT(kept), LZ_SLOT(kept_noise), LZ_SLOT(sigmas_after)
+void lz_describe_update(const lz_traced *t, const lz_slots *in, lz_velocity *velocity, const void *user, lz_slots *out);
+/* The row of a pass of each of in->rows. */
+void lz_take_rows(const lz_slots *in, lz_array *step_index, lz_array **to);
+lz_array *lz_guide(const lz_model *m, lz_array *v, lz_array *away, lz_array *guidance);
 /* Fills the slots that `begin` reads, except those of earlier stages. */
 void lz_fill_begin(const lz_job *job, lz_slots *slots);
 /* The same, and fills the slots that `begin` makes with stand-ins. */

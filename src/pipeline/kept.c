@@ -14,8 +14,8 @@ static void free_reader(lz_model *m, void *item) {
 static void free_loop(lz_model *m, void *item) {
     (void)m;
     lz_loop *l = item;
-    lz_traced_free(&l->begin);
-    lz_traced_free(&l->step);
+    lz_traced *programs[] = {&l->begin, &l->step, &l->velocity[0], &l->velocity[1], &l->advance};
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) lz_traced_free(programs[i]);
     lz_compiled_free(l->preview);
     lz_slots_release(lz_size_slots, &l->slots);
 }
@@ -24,8 +24,7 @@ static void free_schedule(lz_model *m, void *item) {
     lz_schedule_arrays *s = item;
     lz_evaluation_free(s->planned);
     lz_slots_release(lz_schedule_slots, &s->slots);
-    lz_host_free(m->ctx, s->passes.sigmas);
-    lz_host_free(m->ctx, s->passes.weights);
+    lz_passes_free(m->ctx, &s->passes);
 }
 
 static void free_decoder(lz_model *m, void *item) {
@@ -118,6 +117,8 @@ lz_loop *lz_loop_take(lz_model *m, const lz_layout *layout, const lz_sampler *sa
     *l = wanted;
     l->begin = lz_trace_begin(m, layout, sampler);
     l->step = lz_trace_step(m, layout, sampler);
+    for (int i = 0; i < 2; i++) l->velocity[i] = lz_trace_velocity(m, layout);
+    l->advance = lz_trace_advance(m, layout, sampler);
     m->family->tables(m->state, layout, &l->slots);
     lz_slots_retain(lz_size_slots, &l->slots);
     return l;
@@ -131,28 +132,38 @@ lz_status lz_loop_ready(lz_loop *l, lz_error *err) {
 
 static size_t sigma_bytes(const lz_passes *p) { return (size_t)(p->n + 1) * sizeof *p->sigmas; }
 static size_t weight_bytes(const lz_passes *p) { return (size_t)p->n * (size_t)p->n_weights * sizeof *p->weights; }
+static size_t skip_bytes(const lz_passes *p) { return (size_t)p->n * LZ_SKIP_COLUMNS * sizeof *p->skips; }
+
+/* Both may be NULL. */
+static bool same_floats(const float *a, const float *b, size_t bytes) {
+    return a == b || (a && b && !memcmp(a, b, bytes));
+}
 
 static bool schedule_suits(const void *item, const void *wanted) {
     const lz_passes *p = &((const lz_schedule_arrays *)item)->passes, *w = wanted;
-    return p->n == w->n && p->n_weights == w->n_weights && !memcmp(p->sigmas, w->sigmas, sigma_bytes(p)) &&
-           (!p->n_weights || !memcmp(p->weights, w->weights, weight_bytes(p)));
+    return p->n == w->n && p->n_weights == w->n_weights && same_floats(p->sigmas, w->sigmas, sigma_bytes(p)) &&
+           same_floats(p->weights, w->weights, weight_bytes(p)) && same_floats(p->skips, w->skips, skip_bytes(p));
+}
+
+/* Copies an array of passes, which may be NULL. False: out of memory. */
+static bool copy_floats(lz_context *ctx, const float *from, size_t bytes, float **to) {
+    if (!from) return true;
+    if ((*to = lz_host_alloc(ctx, bytes))) memcpy(*to, from, bytes);
+    return *to;
 }
 
 lz_schedule_arrays *lz_schedule_take(lz_model *m, const lz_passes *passes, lz_error *err) {
-    size_t sigmas = sigma_bytes(passes), weights = weight_bytes(passes);
     lz_schedule_arrays *s = take_item(m, LZ_KEPT_SCHEDULE, schedule_suits, passes);
     if (s || !(s = new_item(m, LZ_KEPT_SCHEDULE, err))) return s;
     s->passes = (lz_passes){.n = passes->n, .n_weights = passes->n_weights};
-    s->passes.sigmas = lz_host_alloc(m->ctx, sigmas);
-    s->passes.weights = weights ? lz_host_alloc(m->ctx, weights) : NULL;
-    if (s->passes.sigmas && (s->passes.weights || !weights)) {
-        memcpy(s->passes.sigmas, passes->sigmas, sigmas);
-        if (weights) memcpy(s->passes.weights, passes->weights, weights);
+    if (copy_floats(m->ctx, passes->sigmas, sigma_bytes(passes), &s->passes.sigmas) &&
+        copy_floats(m->ctx, passes->weights, weight_bytes(passes), &s->passes.weights) &&
+        copy_floats(m->ctx, passes->skips, skip_bytes(passes), &s->passes.skips)) {
         lz_describe_schedule(m, &s->passes, &s->slots);
         lz_slots_retain(lz_schedule_slots, &s->slots);
         return s;
     }
-    lz_out_of_memory(err, (int64_t)(sigmas + weights));
+    lz_out_of_memory(err, (int64_t)(sigma_bytes(passes) + weight_bytes(passes) + skip_bytes(passes)));
     free_item(m, LZ_KEPT_SCHEDULE, s);
     return NULL;
 }

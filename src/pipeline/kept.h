@@ -45,13 +45,15 @@ typedef struct lz_loop {
     const lz_sampler *sampler;
     lz_slots slots; /* tables; retained. Described, and computed by lz_loop_ready */
     lz_traced begin, step;
+    lz_traced velocity[2],
+        advance;          /* in the place of step, if evaluations are skipped; velocity: of the prompt, of both */
     lz_compiled *preview; /* NULL: not compiled yet; see preview.c */
 } lz_loop;
 
 /* Arrays that depend on the schedule alone. */
 typedef struct lz_schedule_arrays {
-    lz_passes passes; /* owned */
-    lz_slots slots; /* sigma_drops, weights, rows, clean_row; retained. Described, and computed by lz_schedule_ready */
+    lz_passes passes;       /* owned */
+    lz_slots slots;         /* lz_schedule_slots; retained. Described, and computed by lz_schedule_ready */
     lz_evaluation *planned; /* the planned evaluation, until it is run; else NULL */
     bool has_info;
     lz_plan_info info; /* the plan of computing the arrays */

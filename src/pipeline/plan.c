@@ -116,7 +116,46 @@ static lz_status plan_images(lz_job *job, lz_slots *s, lz_picture_plan *plan, lz
     return LZ_OK;
 }
 
-/* Plans the programs before the loop, then a step. */
+/* Bytes of the slots that a program `velocity` reads beside weights and tables. */
+static int64_t bytes_read(const lz_slots *s) {
+    lz_array *const read[] = {s->x, s->step_index, s->context[0], s->context[1], s->references};
+    int64_t bytes = 0;
+    for (size_t i = 0; i < sizeof read / sizeof *read; i++)
+        if (read[i]) bytes += lz_size(read[i]) * lz_dtype_size(lz_type(read[i]));
+    return bytes;
+}
+
+/* Plans the programs of a loop that skips evaluations of the model. All stay in memory from pass to pass, and those that
+ * evaluate the model read the same weights. */
+static lz_status plan_skipping(lz_job *job, const lz_slots *s, int64_t begun, lz_picture_plan *plan, lz_error *err) {
+    lz_skip_counts c = lz_skips_count(&job->passes, job->first_pass, lz_job_guided(job));
+    lz_loop *loop = job->loop;
+    const struct {
+        lz_traced *program;
+        int times;
+    } programs[] = {
+        {&loop->advance, lz_job_passes(job)}, {&loop->velocity[0], c.prompts}, {&loop->velocity[1], c.both}};
+    int64_t others = begun;
+    bool counted = false; /* the weights */
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+        lz_slots in = *s, made = *s;
+        lz_plan_info info;
+        if (!programs[i].times) continue;
+        if (i == 1) in.context[1] = made.velocities[1] = NULL;
+        lz_status status = lz_traced_plan(programs[i].program, &in, &made, &info, err);
+        if (status) return status;
+        int64_t own = info.arena_bytes + info.output_bytes;
+        info.arena_bytes += others;
+        if (info.device_bytes) info.device_bytes += others;
+        info.input_bytes = counted || !i ? 0 : info.input_bytes - bytes_read(&in);
+        counted = counted || i > 0;
+        others += own;
+        add_stage(plan, "denoise", &info, programs[i].times);
+    }
+    return LZ_OK;
+}
+
+/* Plans the programs before the loop, then those of a step. */
 static lz_status plan_denoise(lz_job *job, lz_slots *s, lz_picture_plan *plan, lz_error *err) {
     const lz_model *m = job->model;
     lz_plan_info info;
@@ -138,12 +177,15 @@ static lz_status plan_denoise(lz_job *job, lz_slots *s, lz_picture_plan *plan, l
     int64_t begun = info.output_bytes;
     lz_slots_copy(job->loop->begin.kind->out, &made, s);
     made = *s;
-    status = lz_traced_plan(&job->loop->step, s, &made, &info, err);
-    if (status) return status;
     /* Steps read what was made before them, such as a cache of references. It stays in memory, and is no weight. */
-    info.arena_bytes += begun;
-    info.input_bytes -= begun;
-    add_stage(plan, "denoise", &info, lz_job_passes(job));
+    if (job->passes.skips) {
+        status = plan_skipping(job, s, begun, plan, err);
+    } else if (!(status = lz_traced_plan(&job->loop->step, s, &made, &info, err))) {
+        info.arena_bytes += begun;
+        info.input_bytes -= begun;
+        add_stage(plan, "denoise", &info, lz_job_passes(job));
+    }
+    if (status) return status;
     plan->streamed_bytes = plan->stages[plan->n_stages - 1].streamed_bytes;
     return LZ_OK;
 }
@@ -172,8 +214,8 @@ static lz_status plan_decode(lz_job *job, lz_picture_plan *plan, lz_error *err) 
 static lz_status plan_stages(lz_job *job, lz_picture_plan *plan, lz_error *err) {
     lz_slots slots = {.x = NULL}; /* placeholders */
     plan->steps = job->steps - job->first_step;
-    plan->passes = lz_job_passes(job);
     lz_status status = lz_job_prepare(job, err);
+    if (!status) lz_job_count(job, &plan->passes, &plan->forecast, &plan->evaluations);
     if (!status) status = plan_text(job, &slots, plan, err);
     if (!status) status = plan_images(job, &slots, plan, err);
     if (!status) status = plan_denoise(job, &slots, plan, err);

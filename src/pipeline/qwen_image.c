@@ -395,8 +395,8 @@ static lz_array *velocity(const void *model, const lz_layout *l, const lz_slots 
 }
 
 /* Guidance changes the direction of each token, and keeps its length. */
-static lz_array *guide(const void *model, lz_array *v, lz_array *away, lz_array *guidance, lz_array *const *rows) {
-    (void)model, (void)rows;
+static lz_array *guide(const void *model, lz_array *v, lz_array *away, lz_array *guidance) {
+    (void)model;
     lz_array *led = lz_add(away, lz_mul(lz_sub(v, away), guidance));
     lz_array *was = lz_sum(lz_square(v), LZ_DIMS(1), true), *is = lz_sum(lz_square(led), LZ_DIMS(1), true);
     return lz_mul(led, lz_sqrt(lz_div(was, lz_add(is, 1e-12))));

@@ -13,8 +13,11 @@
 
 typedef struct lz_sampler lz_sampler;
 
-/* The inputs of a step. */
 typedef struct lz_sampler_step lz_sampler_step;
+/* The guided velocity of the model at any x and pass, [h w, c]. Each call evaluates the model. */
+typedef lz_array *lz_velocity(const lz_sampler_step *s, lz_array *x, lz_array *step_index);
+
+/* The inputs of a step. */
 struct lz_sampler_step {
     const lz_sampler *sampler;
     lz_array *x;             /* [h w, c] */
@@ -23,8 +26,7 @@ struct lz_sampler_step {
     lz_array *weights;       /* [passes, n] of this sampler; NULL without them */
     lz_array *noise;         /* [r, h w, c] of the last r passes; NULL: the sampler draws none */
     lz_array *const *states; /* n_states of them */
-    /* The guided velocity of the model at any x and pass, [h w, c]. Each call evaluates the model. */
-    lz_array *(*velocity)(const lz_sampler_step *s, lz_array *x, lz_array *step_index);
+    lz_velocity *velocity;
     const void *user; /* argument of velocity */
 };
 
@@ -83,6 +85,7 @@ typedef struct lz_passes {
     int n, n_weights; /* n_weights: of a pass */
     float *sigmas;    /* [n + 1], of each pass and of the end */
     float *weights;   /* [n, n_weights]; NULL if n_weights is 0 */
+    float *skips;     /* [n, LZ_SKIP_COLUMNS] of cache.h; NULL: every pass evaluates the model for all prompts */
 } lz_passes;
 
 /* Is the pass the first of its step? */

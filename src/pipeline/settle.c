@@ -194,6 +194,26 @@ static lz_status settle_schedule(lz_job *job, lz_error *err) {
     return LZ_OK;
 }
 
+/* The share of the cache becomes that of whole passes, so that it gives the same passes again. */
+static lz_status settle_skips(lz_job *job, lz_error *err) {
+    lz_picture_options *o = &job->options;
+    if (!(o->cache == LZ_CACHE_AUTO || (o->cache >= 0 && o->cache <= 0.8)))
+        return lz_fail(err, LZ_BAD_ARGUMENT, "a cache of %g is not possible; use 0 to 0.8, a share of the passes",
+                       o->cache);
+    if (!(o->guidance_from >= 0 && o->guidance_to <= 1 && (o->guidance_from < o->guidance_to || o->guidance_to == 0)) ||
+        (o->guidance_to == 0 && o->guidance_from > 0))
+        return lz_fail(
+            err, LZ_BAD_ARGUMENT,
+            "guidance from %g to %g is not possible; use shares of the steps, 0 to 1, and a smaller one first",
+            o->guidance_from, o->guidance_to);
+    if (o->guidance_every < 0 || o->guidance_every > LZ_MAX_STEPS)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "guidance in every %dth pass is not possible; use 1 to %d",
+                       o->guidance_every, LZ_MAX_STEPS);
+    int n = lz_job_passes(job), forecast = o->cache < 0 ? lz_cache_auto(n) : lz_cache_count(o->cache, n);
+    o->cache = (double)forecast / n;
+    return LZ_OK;
+}
+
 lz_status lz_job_settle(lz_job *job, lz_error *err) {
     lz_picture_options *o = &job->options;
     lz_status status = settle_size(job, err);
@@ -221,17 +241,18 @@ lz_status lz_job_settle(lz_job *job, lz_error *err) {
     if (job->first_step == job->steps)
         return lz_fail(err, LZ_BAD_ARGUMENT, "a strength of %g leaves no step to run; use a larger one", o->strength);
     job->first_pass = lz_sampler_passes(job->sampler, job->first_step, job->steps);
-    return LZ_OK;
+    return settle_skips(job, err);
 }
 
 int lz_job_passes(const lz_job *job) {
     return lz_sampler_passes(job->sampler, job->steps, job->steps) - job->first_pass;
 }
 
-static void free_passes(lz_job *job) {
-    lz_host_free(job->model->ctx, job->passes.sigmas);
-    lz_host_free(job->model->ctx, job->passes.weights);
-    job->passes = (lz_passes){.n = 0};
+void lz_passes_free(lz_context *ctx, lz_passes *p) {
+    lz_host_free(ctx, p->sigmas);
+    lz_host_free(ctx, p->weights);
+    lz_host_free(ctx, p->skips);
+    *p = (lz_passes){.n = 0};
 }
 
 lz_status lz_job_sigmas(lz_job *job, lz_error *err) {
@@ -253,6 +274,8 @@ lz_status lz_job_sigmas(lz_job *job, lz_error *err) {
     else if (!lz_sampler_fill(job->sampler, sigmas, steps, job->first_step, job->passes.sigmas, job->passes.weights))
         status = lz_fail(err, LZ_BAD_ARGUMENT, "the sampler %s cannot use this schedule, in which a sigma is repeated",
                          job->sampler->name);
-    if (status) free_passes(job);
+    else
+        status = lz_job_skips(job, err);
+    if (status) lz_passes_free(m->ctx, &job->passes);
     return status;
 }

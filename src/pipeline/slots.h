@@ -6,7 +6,7 @@
 
 #include "graph/eval.h"
 
-enum { LZ_MAX_ROWS = 8, LZ_MAX_TABLES = 6, LZ_MAX_STATES = 4, LZ_MAX_REFERENCES = 16 };
+enum { LZ_MAX_ROWS = 8, LZ_MAX_TABLES = 6, LZ_MAX_STATES = 4, LZ_MAX_REFERENCES = 16, LZ_HISTORY = 3 };
 
 /* Sizes on which the programs of the loop depend, in addition to which slots are filled. It has no padding, since it is
  * compared byte by byte. */
@@ -40,10 +40,15 @@ typedef struct lz_slots {
     lz_array *x;                     /* [h w, c] */
     lz_array *step_index;            /* [1] i64, index of the pass through the model */
     lz_array *states[LZ_MAX_STATES]; /* of the sampler */
+    /* Only in a loop that skips evaluations of the model (cache.h). Histories begin with the newest. */
+    lz_array *velocities[2];           /* [h w, c] of the last evaluations */
+    lz_array *history[LZ_HISTORY];     /* [h w, c] of the prompt */
+    lz_array *differences[LZ_HISTORY]; /* [h w, c] of the prompt less the negative prompt */
 
     /* Of the schedule. */
     lz_array *sigma_drops;       /* [passes] sigma after the pass minus sigma before it */
     lz_array *weights;           /* [passes, n] of the sampler */
+    lz_array *skips;             /* [passes, LZ_SKIP_COLUMNS] */
     lz_array *rows[LZ_MAX_ROWS]; /* [passes, ...] of the family; a pass reads one row of each */
     lz_array *clean_row;         /* modulation of references, as at time 0; the same in every step */
 

@@ -167,17 +167,13 @@ static void make_tables(const void *model, const lz_layout *l, lz_slots *to) {
             lz_z_image_rope(m->transformer, l->h, l->w, l->text_tokens[i], &to->tables[2 * i], &to->tables[2 * i + 1]);
 }
 
-enum { NORMS, OUT, GUIDED }; /* GUIDED: 1 in steps with guidance, else 0; only if some steps are without */
+enum { NORMS, OUT }; /* rows */
 
 static void make_rows(const void *model, lz_array *times, lz_slots *to) {
     const z_image *m = model;
     lz_z_image_time time = lz_z_image_modulation(m->transformer, times);
     to->rows[NORMS] = time.norms;
     to->rows[OUT] = time.out;
-    if (m->truncation < 1) {
-        lz_array *clean = lz_div(lz_add(lz_mul(lz_mul(times, 1000.0), -1.0), 1000.0), 1000.0);
-        to->rows[GUIDED] = lz_reshape(lz_cast(lz_less_equal(clean, m->truncation), LZ_F32), LZ_DIMS(-1, 1));
-    }
 }
 
 static lz_array *context(const void *model, lz_array *text) {
@@ -194,17 +190,19 @@ static lz_array *velocity(const void *model, const lz_layout *l, const lz_slots 
 
 static lz_array *length(lz_array *v) { return lz_sqrt(lz_sum(lz_square(v), LZ_DIMS(0, 1), true)); }
 
-/* v + (guidance - 1) (v - away), not longer than a multiple of v. In steps without guidance it is v. */
-static lz_array *guide(const void *model, lz_array *v, lz_array *away, lz_array *guidance, lz_array *const *rows) {
+/* In float32, as diffusers computes it. */
+static bool guided(const void *model, float time) {
+    float timestep = time * 1000, left = 1000 - timestep;
+    return (double)(left / 1000) <= ((const z_image *)model)->truncation;
+}
+
+/* v + (guidance - 1) (v - away), not longer than a multiple of v */
+static lz_array *guide(const void *model, lz_array *v, lz_array *away, lz_array *guidance) {
     const z_image *m = model;
-    lz_array *push = lz_mul(lz_sub(v, away), lz_sub(guidance, 1.0));
-    if (rows[GUIDED]) push = lz_mul(push, rows[GUIDED]);
-    lz_array *led = lz_add(v, push);
+    lz_array *led = lz_add(v, lz_mul(lz_sub(v, away), lz_sub(guidance, 1.0)));
     if (!(m->longest > 0)) return led;
     lz_array *most = lz_mul(length(v), m->longest), *is = length(led);
-    lz_array *shortened = lz_mul(
-        led, lz_where(lz_greater(is, most), lz_div(most, is), lz_full(m->ctx, LZ_DIMS(1, 1), LZ_F32, 1)));
-    return rows[GUIDED] ? lz_where(lz_greater(rows[GUIDED], 0.0), shortened, v) : shortened;
+    return lz_mul(led, lz_where(lz_greater(is, most), lz_div(most, is), lz_full(m->ctx, LZ_DIMS(1, 1), LZ_F32, 1)));
 }
 
 static const char text_source[] =
@@ -247,4 +245,5 @@ const lz_family lz_family_z_image = {
     .context = context,
     .velocity = velocity,
     .guide = guide,
+    .guided = guided,
 };

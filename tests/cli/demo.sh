@@ -84,6 +84,9 @@ for option in $options; do
     sampler) given='--sampler heun -s 2 -v' seen='^picture +16 x 16, 2 steps of heun in 3 passes, ' ;;
     schedule) given='--schedule beta -v' seen='^picture +16 x 16, 1 step, schedule beta, ' ;;
     shift) given='--shift 3 --json' seen='^ "shift": 3.0,$' ;;
+    cache) given='--cache 0.5 -s 8 -v' seen='^picture +16 x 16, 8 steps .4 passes computed, 4 forecast., ' ;;
+    guidance-range) given='--guidance-range 0..0.5' seen='guidance-range has no effect without guidance' ;;
+    guidance-every) given='--guidance-every 2' seen='guidance-every has no effect without guidance' ;;
     image) given="--image $flux/ref1.png" seen=', 1 step, ' ;;
     strength) given="-i $flux/ref1.png --strength 0.5 -s 4" seen=', 2 of 4 steps, ' ;;
     output) given="--output $work/option.webp" seen="^$work/option.webp  " ;;

@@ -626,9 +626,10 @@ static call_counter find_counter(void) {
 }
 
 /* Pictures of one size: once the programs are recorded, nothing is allocated, freed or recorded for another one, and
- * the only wait is for its bytes; whatever the number of steps. programs: beside the steps. */
-static void paint_again(const char *folder, int programs) {
-    enum { STEPS = 5, WARM = 3 };
+ * the only wait is for its bytes; whatever the number of steps, and whichever of them are skipped. programs: beside those
+ * of the steps, which are one for each step; if work is skipped, one more for each step that evaluates the model. */
+static void paint_again(const char *folder, int programs, int of_steps, lz_picture_options o) {
+    enum { WARM = 3 };
     const struct {
         const char *name;
         int times;
@@ -639,7 +640,7 @@ static void paint_again(const char *folder, int programs) {
                  {"cuEventSynchronize", 0},
                  {"cuMemcpyDtoHAsync_v2", 1},
                  {"cuModuleLoadData", 0},
-                 {"cuGraphLaunch", programs + STEPS}};
+                 {"cuGraphLaunch", programs + of_steps}};
     enum { CALLS = sizeof calls / sizeof *calls };
     lz_error err = {0};
     lz_context *ctx = open_as_asked(LZ_CONTEXT_OPTIONS(.device = "cuda", .threads = 2), NULL);
@@ -650,10 +651,10 @@ static void paint_again(const char *folder, int programs) {
         long before[CALLS];
         lz_picture p;
         for (int i = 0; i < CALLS; i++) before[i] = count ? count(calls[i].name) : 0;
-        if (!CHECK_OK(lz_generate(model, &p, &err, .prompt = "a red apple", .seed = (uint64_t)turn, .width = 32,
-                                  .height = 32, .steps = STEPS),
-                      &err))
-            break;
+        o.prompt = "a red apple";
+        o.seed = (uint64_t)turn;
+        o.width = o.height = 32;
+        if (!CHECK_OK(lz_generate_with(model, &o, &p, &err), &err)) break;
         for (int i = 0; count && i < CALLS; i++) {
             long n = count(calls[i].name) - before[i];
             bool early = turn == 0 || (turn < WARM && strncmp(calls[i].name, "cuGraph", 7) == 0);
@@ -769,8 +770,11 @@ static void runs_while_another_compiles(void) {
 }
 
 static void nothing_but_work(void) {
-    paint_again(LZ_SOURCE_DIR "/tests/data/flux2/B", 3); /* text, begin, decode */
-    paint_again(LZ_SOURCE_DIR "/tests/data/qwen/Q", 4);  /* guided: two texts */
+    static const char klein[] = LZ_SOURCE_DIR "/tests/data/flux2/B", qwen[] = LZ_SOURCE_DIR "/tests/data/qwen/Q";
+    paint_again(klein, 3, 5, LZ_PICTURE_OPTIONS(.steps = 5)); /* text, begin, decode */
+    paint_again(qwen, 4, 5, LZ_PICTURE_OPTIONS(.steps = 5));  /* guided: two texts */
+    paint_again(klein, 3, 8 + 4, LZ_PICTURE_OPTIONS(.steps = 8, .cache = 0.5));
+    paint_again(qwen, 4, 6 + 4, LZ_PICTURE_OPTIONS(.steps = 6, .cache = 0.3, .guidance_to = 0.8, .guidance_every = 2));
 }
 
 TEST_MAIN({"names", names}, {"here_and_there", here_and_there}, {"borrowed", borrowed}, {"replays", replays},

@@ -57,6 +57,20 @@ static bool add_image(request *r, json_t *images, const json_t *value, problem *
     return good;
 }
 
+/* Takes "mask", which is one image. */
+static bool take_mask(request *r, const json_t *fields, json_t *settings, problem *p) {
+    json_t *value = json_object_get(fields, "mask"), *list = json_array();
+    if (!value || json_is_null(value)) {
+        json_decref(list);
+        return true;
+    }
+    bool good = list && add_image(r, list, value, p);
+    if (good) json_object_set(settings, "mask", json_array_get(list, 0));
+    if (!good) snprintf(p->param, sizeof p->param, "mask");
+    json_decref(list);
+    return good;
+}
+
 bool images_take(request *r, const json_t *fields, json_t *settings, problem *p) {
     static const char *const names[] = {"image", "images"};
     json_t *images = json_array();
@@ -70,28 +84,36 @@ bool images_take(request *r, const json_t *fields, json_t *settings, problem *p)
     }
     if (good && json_array_size(images)) json_object_set(settings, "images", images);
     json_decref(images);
+    return good && take_mask(r, fields, settings, p);
+}
+
+/* An image as base64 without the head of a data URL, or as a data URL. */
+static bool add_bare(request *r, json_t *images, const char *name, const json_t *value, problem *p) {
+    const char *text = json_string_value(value);
+    buffer data = {.data = NULL};
+    bool good;
+    if (!text || strncasecmp(text, "data:", 5) == 0)
+        good = add_image(r, images, value, p);
+    else if (base64_read(text, strlen(text), &data))
+        good = images_add(r, images, data.data ? data.data : "", data.size, p);
+    else
+        good = set_problem(p, 400, "invalid_image", name, "%s: is not base64", name);
+    buffer_free(&data);
     return good;
 }
 
 bool images_take_bare(request *r, const json_t *fields, const char *const names[2], json_t *settings, problem *p) {
-    json_t *images = json_array();
-    bool good = images;
+    json_t *images = json_array(), *masks = json_array(), *mask = json_object_get(fields, "mask");
+    bool good = images && masks;
     for (int k = 0; k < 2; k++) {
         json_t *list = json_object_get(fields, names[k]);
-        for (size_t i = 0; good && i < json_array_size(list); i++) {
-            const json_t *value = json_array_get(list, i);
-            const char *text = json_string_value(value);
-            buffer data = {.data = NULL};
-            if (!text || strncasecmp(text, "data:", 5) == 0)
-                good = add_image(r, images, value, p);
-            else if (base64_read(text, strlen(text), &data))
-                good = images_add(r, images, data.data ? data.data : "", data.size, p);
-            else
-                good = set_problem(p, 400, "invalid_image", names[k], "%s: is not base64", names[k]);
-            buffer_free(&data);
-        }
+        for (size_t i = 0; good && i < json_array_size(list); i++)
+            good = add_bare(r, images, names[k], json_array_get(list, i), p);
     }
+    if (good && mask && !json_is_null(mask)) good = add_bare(r, masks, "mask", mask, p);
     if (good && json_array_size(images)) json_object_set(settings, "images", images);
+    if (good && json_array_size(masks)) json_object_set(settings, "mask", json_array_get(masks, 0));
     json_decref(images);
+    json_decref(masks);
     return good;
 }

@@ -6,9 +6,9 @@
 
 /* Keeps the bytes of an image, and adds its name to the list. */
 bool images_add(request *r, json_t *images, const void *data, size_t size, problem *p);
-/* Takes "image" and "images": data URLs, names of uploads and pictures, or objects with an image_url. */
+/* Takes "image", "images" and "mask": data URLs, names of uploads and pictures, or objects with an image_url. */
 bool images_take(request *r, const json_t *fields, json_t *settings, problem *p);
-/* Takes lists of base64 without the head of a data URL, or of data URLs. */
+/* Takes lists of images, and "mask", as base64 without the head of a data URL, or as data URLs. */
 bool images_take_bare(request *r, const json_t *fields, const char *const names[2], json_t *settings, problem *p);
 
 #endif

@@ -243,14 +243,17 @@ static bool paint_next(front *f, job *j) {
     memcpy(p->job, j->id, sizeof p->job);
     memcpy(p->owner, j->owner, sizeof p->owner);
     snprintf(p->format, sizeof p->format, "%s", format_of(j));
+    const char *mask_name = json_string_value(json_object_get(j->settings, "mask"));
+    char *mask = mask_name ? image_path(f, mask_name) : NULL;
     char *out = file_path(f, "spool", p->id, format_ending(p->format)),
          *thumb = file_path(f, "spool", p->id, ".thumb.webp");
-    json_t *message = json_pack("{s:s, s:s, s:i, s:I, s:O, s:o, s:s?, s:s?, s:f}", "type", "paint", "job", j->id,
+    json_t *message = json_pack("{s:s, s:s, s:i, s:I, s:O, s:o, s:s?, s:s?, s:s?, s:f}", "type", "paint", "job", j->id,
                                 "model", j->model, "seed", (json_int_t)p->seed, "settings", j->settings, "files",
-                                image_paths(f, j), "out", out, "thumb", thumb, "preview_pause",
+                                image_paths(f, j), "out", out, "thumb", thumb, "mask", mask, "preview_pause",
                                 j->source == FROM_API ? 0.2 : 0.0);
     free(out);
     free(thumb);
+    free(mask);
     return message && child_tell(f, message);
 }
 
@@ -436,6 +439,8 @@ bool jobs_load(front *f) { return store_each_live(f, load_one); }
 static bool is_used(front *f, const char *upload) {
     for (const job *j = f->jobs; j; j = j->next) {
         const json_t *names = json_object_get(j->settings, "images");
+        const char *mask = json_string_value(json_object_get(j->settings, "mask"));
+        if (mask && strncmp(mask, "upload:", 7) == 0 && strcmp(mask + 7, upload) == 0) return true;
         for (size_t i = 0; i < json_array_size(names); i++) {
             const char *name = json_string_value(json_array_get(names, i));
             if (name && strncmp(name, "upload:", 7) == 0 && strcmp(name + 7, upload) == 0) return true;

@@ -47,14 +47,15 @@ void handle_about(request *r) {
     for (int i = 0; lz_sampler_name(i); i++) json_array_append_new(samplers, json_string(lz_sampler_name(i)));
     for (int i = 0; lz_schedule_name(i); i++) json_array_append_new(schedules, json_string(lz_schedule_name(i)));
     const char *device = f->child.loaded >= 0 ? f->models[f->child.loaded].device : "";
-    reply_json(r, 200,
-               json_pack("{s:s, s:s, s:b, s:b, s:o, s:o, s:o, s:{s:I, s:I, s:I, s:I, s:I, s:i}, s:[s, s, s], s:[s, s]}",
-                         "version", lz_version(), "device", device, "key_needed", guard_has_keys(f->guard), "admin",
-                         r->who.admin, "models", models, "samplers", samplers, "schedules", schedules, "limits",
-                         "pixels", (json_int_t)f->options->max_pixels, "body", (json_int_t)f->options->max_body,
-                         "input_pixels", (json_int_t)MOST_INPUT_PIXELS, "queue", (json_int_t)f->options->queue,
-                         "queue_per_key", (json_int_t)f->options->queue_per_key, "pictures", MOST_PICTURES, "previews",
-                         "small", "full", "off", "features", "generate", "edit"));
+    reply_json(
+        r, 200,
+        json_pack("{s:s, s:s, s:b, s:b, s:o, s:o, s:o, s:{s:I, s:I, s:I, s:I, s:I, s:i}, s:[s, s, s], s:[s, s, s]}",
+                  "version", lz_version(), "device", device, "key_needed", guard_has_keys(f->guard), "admin",
+                  r->who.admin, "models", models, "samplers", samplers, "schedules", schedules, "limits", "pixels",
+                  (json_int_t)f->options->max_pixels, "body", (json_int_t)f->options->max_body, "input_pixels",
+                  (json_int_t)MOST_INPUT_PIXELS, "queue", (json_int_t)f->options->queue, "queue_per_key",
+                  (json_int_t)f->options->queue_per_key, "pictures", MOST_PICTURES, "previews", "small", "full", "off",
+                  "features", "generate", "edit", "mask"));
 }
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------- */

@@ -36,7 +36,7 @@ static const field openai_fields[] = {
     {"frame_count", ANYTHING, UNSUPPORTED, 0, 0, NULL},
     {"frame_duration_ms", ANYTHING, UNSUPPORTED, 0, 0, NULL},
     {"svg", ANYTHING, UNSUPPORTED, 0, 0, NULL},
-    {"mask", ANYTHING, UNSUPPORTED, 0, 0, NULL},
+    {"mask", ANYTHING, LOOKED_AT, 0, 0, NULL},
     {"markup", ANYTHING, UNSUPPORTED, 0, 0, NULL},
     {"seed", INTEGER, TAKEN, -1, MOST_SEED, NULL},
     {"num_inference_steps", INTEGER, TAKEN, 1, MOST_STEPS, "steps"},
@@ -79,7 +79,7 @@ static const field native_fields[] = {
     {"dump", ANYTHING, UNSUPPORTED, 0, 0, NULL},
     {"noise", ANYTHING, UNSUPPORTED, 0, 0, NULL},
     {"lora", ANYTHING, UNSUPPORTED, 0, 0, NULL},
-    {"mask", ANYTHING, UNSUPPORTED, 0, 0, NULL},
+    {"mask", ANYTHING, LOOKED_AT, 0, 0, NULL},
     {"text-encoder", ANYTHING, UNSUPPORTED, 0, 0, NULL},
     {"vae", ANYTHING, UNSUPPORTED, 0, 0, NULL},
     {"tokenizer", ANYTHING, UNSUPPORTED, 0, 0, NULL},
@@ -101,7 +101,8 @@ static const field sdapi_fields[] = {
     {"denoising_strength", NUMBER, LOOKED_AT, 0, 1, NULL},
     {"override_settings", ANYTHING, LOOKED_AT, 0, 0, NULL},
     {"send_images", FLAG, LOOKED_AT, 0, 0, NULL},
-    {"mask", ANYTHING, UNSUPPORTED, 0, 0, NULL},
+    {"mask", ANYTHING, LOOKED_AT, 0, 0, NULL},
+    {"inpainting_mask_invert", ANYTHING, LOOKED_AT, 0, 0, NULL},
     {NULL, TEXT, TAKEN, 0, 0, NULL},
 };
 
@@ -176,7 +177,9 @@ static bool check_size(const front *f, const json_t *settings, problem *p) {
 
 static bool check_images(const model *m, const json_t *settings, problem *p) {
     int n = (int)json_array_size(json_object_get(settings, "images"));
-    bool start = json_number_value(json_object_get(settings, "strength")) > 0;
+    bool mask = json_object_get(settings, "mask");
+    bool start = mask || json_number_value(json_object_get(settings, "strength")) > 0;
+    if (mask && !n) return set_problem(p, 400, "invalid_value", "mask", "mask: needs an image to repaint");
     if (start && !n) return set_problem(p, 400, "invalid_value", "strength", "strength: needs an image to start from");
     if (!m->known) return true;
     if (n && !start && !m->most_images)
@@ -263,7 +266,7 @@ static json_t *read_form(request *r, problem *p) {
     char boundary[BOUNDARY + 1];
     form_part *parts = calloc(PARTS, sizeof *parts);
     const char *why = "out of memory";
-    json_t *fields = json_object(), *images = json_array();
+    json_t *fields = json_object(), *images = json_array(), *masks = json_array();
     int n = -1;
     if (parts && multipart_boundary(header_of(r, "content-type"), boundary))
         n = multipart_read(r->body.data ? r->body.data : "", r->body.size, boundary, parts, &why);
@@ -273,9 +276,15 @@ static json_t *read_form(request *r, problem *p) {
     for (int i = 0; good && i < n; i++) {
         const form_part *q = &parts[i];
         bool image = strcmp(q->name, "image") == 0 || strcmp(q->name, "image[]") == 0;
+        bool mask = strcmp(q->name, "mask") == 0;
         bool url = !q->is_file && q->size > 5 && strncasecmp(q->data, "data:", 5) == 0;
         if (image && !url) {
             good = images_add(r, images, q->data, q->size, p);
+            continue;
+        }
+        if (mask && q->is_file) {
+            good = json_array_size(masks) == 0 ? images_add(r, masks, q->data, q->size, p)
+                                               : set_problem(p, 400, "invalid_value", "mask", "mask: was sent twice");
             continue;
         }
         json_t *value = q->is_file ? json_true() : form_value(openai_fields, q->name, q->data, q->size, p);
@@ -288,7 +297,9 @@ static json_t *read_form(request *r, problem *p) {
             good = value && json_object_set_new(fields, q->name, value) == 0;
     }
     if (good && json_array_size(images)) json_object_set(fields, "image", images);
+    if (good && json_array_size(masks)) json_object_set(fields, "mask", json_array_get(masks, 0));
     json_decref(images);
+    json_decref(masks);
     free(parts);
     if (good) return fields;
     json_decref(fields);
@@ -307,6 +318,8 @@ json_t *wanted_openai(request *r, json_t *fields, bool edit, problem *p) {
     if (good && edit) good = images_take(r, fields, settings, p);
     if (good && !edit && (json_object_get(fields, "image") || json_object_get(fields, "images")))
         good = set_problem(p, 400, "unsupported_parameter", "image", "image: is for /v1/images/edits");
+    if (good && !edit && json_object_get(fields, "mask"))
+        good = set_problem(p, 400, "unsupported_parameter", "mask", "mask: is for /v1/images/edits");
     if (good && edit && !json_object_get(settings, "images"))
         good = set_problem(p, 400, "missing_required_parameter", "image", "image: is missing");
     good = good && check_all(r, settings, p);
@@ -392,6 +405,10 @@ json_t *wanted_sdapi(request *r, json_t *fields, bool from_image, problem *p) {
     json_t *settings = json_object(), *strength = json_object_get(fields, "denoising_strength");
     const char *named = text_of(json_object_get(fields, "override_settings"), "sd_model_checkpoint");
     bool good = take_fields(r, sdapi_fields, fields, settings, false, p);
+    json_t *invert = json_object_get(fields, "inpainting_mask_invert");
+    if (good && (json_is_true(invert) || json_integer_value(invert)))
+        good = set_problem(p, 400, "unsupported_parameter", "inpainting_mask_invert",
+                           "inpainting_mask_invert: is not supported; send the mask inverted");
     int64_t n = count_of(fields, "batch_size") * count_of(fields, "n_iter");
     if (good && n > MOST_PICTURES)
         good = set_problem(p, 400, "invalid_value", "batch_size", "batch_size: makes more than %d pictures",

@@ -1,7 +1,7 @@
 /* wire.h: messages between the front and a worker, on a socket pair. A message is a JSON object and, for some types,
  * bytes: 4 bytes length of the JSON, 4 bytes length of the bytes (both little-endian), the JSON, the bytes.
  *
- * To the worker:   paint (job, index, model, settings of the picture, out, images), cancel (job), plan (ask, model,
+ * To the worker:   paint (job, index, model, settings of the picture, out, files, mask), cancel (job), plan (ask, model,
  *                  settings)
  * To the front:    model (index, facts), ready (loaded), beat, progress (job, stage, step, steps, done), preview (job,
  *                  index, step, steps; bytes), done (job, index, facts of the picture), failed (job, index, code,

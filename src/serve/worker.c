@@ -95,7 +95,7 @@ static bool open_model(painter *p, int index) {
 
 typedef struct sitting { /* everything of one picture */
     const json_t *message, *settings;
-    lz_image images[LZ_MAX_IMAGES];
+    lz_image images[LZ_MAX_IMAGES], mask;
     int n_images;
     lz_picture_options options;
     lz_job *job;
@@ -139,7 +139,9 @@ static bool read_images(painter *p, sitting *s) {
         }
         s->n_images++;
     }
-    return true;
+    const char *mask = json_string_value(json_object_get(s->message, "mask"));
+    if (!mask || lz_image_read_mask(p->ctx, mask, &s->mask, &s->err) == LZ_OK) return true;
+    return failed(s, "invalid_image", LZ_OK, "the mask cannot be decoded");
 }
 
 static bool watch(void *user, const lz_progress *now);
@@ -154,6 +156,7 @@ static void fill_options(painter *p, sitting *s) {
                                     .n_images = s->n_images,
                                     .strength = json_number_value(json_object_get(a, "strength")),
                                     .shift = json_number_value(json_object_get(a, "shift")), .watch = watch, .user = p);
+    if (s->mask.pixels) s->options.mask = &s->mask;
     s->options.negative = json_string_value(json_object_get(a, "negative"));
     s->options.sampler = json_string_value(json_object_get(a, "sampler"));
     s->options.schedule = json_string_value(json_object_get(a, "schedule"));
@@ -286,6 +289,7 @@ static void paint(painter *p, const json_t *message) {
     lz_picture_free(&s.picture);
     lz_job_free(s.job);
     for (int i = 0; i < s.n_images; i++) lz_image_free(p->ctx, &s.images[i]);
+    if (s.mask.pixels) lz_image_free(p->ctx, &s.mask);
     if (!good && s.code && strcmp(s.code, "device_failed") == 0) {
         fprintf(stderr, "lazuli worker: %s\n", lz_printable(s.err.text));
         _exit(1);
@@ -363,19 +367,22 @@ static void *beat(void *user) {
     return NULL;
 }
 
-/* Takes ownership of the message. */
+/* Takes ownership of the message, and hands it to the thread that uses it. */
 static void receive(painter *p, json_t *message) {
     const char *type = text_of(message, "type"), *job = text_of(message, "job");
     pthread_mutex_lock(&p->lock);
     if (strcmp(type, "paint") == 0) {
         json_decref(p->work);
-        p->work = json_incref(message);
+        p->work = message;
+        message = NULL;
         atomic_store(&p->cancelled, false);
     } else if (strcmp(type, "cancel") == 0) {
         if (strcmp(job, p->current) == 0 || (p->work && strcmp(job, text_of(p->work, "job")) == 0))
             atomic_store(&p->cancelled, true);
-    } else if (strcmp(type, "plan") == 0)
-        json_array_append(p->plans, message);
+    } else if (strcmp(type, "plan") == 0) {
+        json_array_append_new(p->plans, message);
+        message = NULL;
+    }
     pthread_cond_broadcast(&p->arrived);
     pthread_mutex_unlock(&p->lock);
     json_decref(message);

@@ -140,6 +140,39 @@ def png_pixels(data):
     return width, height, zlib.crc32(zlib.decompress(packed))
 
 
+def chunk(kind, body):
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def png(width, height, colour):
+    """A PNG in RGB."""
+    rows = b"".join(b"\0" + b"".join(bytes(colour(x, y)) for x in range(width)) for y in range(height))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+def rgb(data):
+    """The rows of a PNG in RGB."""
+    at, packed, width, height = 8, b"", 0, 0
+    while at < len(data):
+        size, kind = struct.unpack(">I4s", data[at:at + 8])
+        if kind == b"IHDR":
+            width, height = struct.unpack(">II", data[at + 8:at + 16])
+        if kind == b"IDAT":
+            packed += data[at + 8:at + 8 + size]
+        at += 12 + size
+    raw, rows, above = zlib.decompress(packed), [], bytearray(3 * width)
+    for y in range(height):
+        kind, row = raw[y * (3 * width + 1)], bytearray(raw[y * (3 * width + 1) + 1:(y + 1) * (3 * width + 1)])
+        for i in range(3 * width):
+            a, b, c = row[i - 3] if i > 2 else 0, above[i], above[i - 3] if i > 2 else 0
+            near = min((abs(b - c), 0, a), (abs(a - c), 1, b), (abs(a + b - 2 * c), 2, c))[2]
+            row[i] = (row[i] + [0, a, b, (a + b) // 2, near][kind]) & 255
+        rows.append(bytes(row))
+        above = row
+    return rows
+
+
 def form(fields, files):
     """The body of a form, and its Content-Type."""
     out = b""
@@ -207,8 +240,16 @@ def test_openai(s):
     text = "data:image/png;base64," + base64.b64encode(fox).decode()
     same = s.call("POST", "/v1/images/edits", {"prompt": "a fox", "steps": 1, "seed": 3, "strength": 0.9, "images": [{"image_url": text}]})[2]
     check(same["data"] == data["data"], "the same edit as JSON")
-    body, kind = form({"prompt": "a"}, [("image[]", fox), ("mask", fox)])
-    check(s.code("POST", "/v1/images/edits", body, content_type=kind) == (400, "unsupported_parameter"), "a mask")
+    mask = png(64, 64, lambda x, y: (255, 255, 255) if x < 32 else (0, 0, 0))
+    body, kind = form({"prompt": "a bird", "steps": 2, "seed": 3, "strength": 1}, [("image", fox), ("mask", mask)])
+    status, _, data = s.call("POST", "/v1/images/edits", body, content_type=kind)
+    if check(status == 200, "a mask", data.get("error")):
+        old, new = rgb(fox), rgb(base64.b64decode(data["data"][0]["b64_json"]))
+        same = [sum(a[3 * x:3 * x + 3] == b[3 * x:3 * x + 3] for a, b in zip(old, new)) for x in range(64)]
+        check(all(n == 64 for n in same[32:]), "outside of the mask nothing changes", same)
+        check(sum(same[:28]) < 28 * 32, "inside it does", same)
+    body, kind = form({"prompt": "a"}, [("image", fox), ("mask", b"GIF89a")])
+    check(s.code("POST", "/v1/images/edits", body, content_type=kind) == (400, "invalid_image"), "no mask")
     body, kind = form({"prompt": "a", "n": "x"}, [("image", fox)])
     check(s.code("POST", "/v1/images/edits", body, content_type=kind) == (400, "invalid_type"), "a number")
     body, kind = form({"prompt": "a"}, [("image[]", fox)] * 17)

@@ -138,7 +138,11 @@ static lz_status write_kept(const job *session, const kept *k, char *const *file
     args.strength = k->strength;
     args.mask = k->mask;
     args.extend = k->extend;
-    if (repaints(&args)) args.width = args.height = k->by_image ? 0 : k->image.width;
+    if (repaints(&args)) {
+        j.picture.width = k->width;
+        j.picture.height = k->height;
+        args.width = args.height = k->by_image ? 0 : k->width;
+    }
     args.n_images = k->wish.n_references;
     for (int i = 0; i < args.n_images; i++) args.images[i] = files[i];
     lz_picture p = {

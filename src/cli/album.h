@@ -33,11 +33,12 @@ typedef struct kept {
     double shift;                   /* 0: the model's */
     double cache, guidance_range[2];
     int guidance_every, passes, forecast;
-    char *mask, *extend; /* owned: --mask and --extend; or NULL */
-    bool by_image;       /* its size is that of an image */
-    char *path;          /* owned: the file that it was last saved to or loaded from; or NULL */
-    bool exact;          /* the file has exactly these pixels (not so for JPEG) */
-    char *copy;          /* owned: its file below the state folder; or NULL */
+    char *mask, *extend;   /* owned: --mask and --extend; or NULL */
+    bool by_image;         /* its size is that of an image */
+    int64_t width, height; /* that were painted; with a mask, the picture may have another size */
+    char *path;            /* owned: the file that it was last saved to or loaded from; or NULL */
+    bool exact;            /* the file has exactly these pixels (not so for JPEG) */
+    char *copy;            /* owned: its file below the state folder; or NULL */
 } kept;
 
 typedef struct album {

@@ -234,11 +234,11 @@ static bool has_settings(const char *path) {
     return found;
 }
 
-/* A line may look at the picture that an earlier line makes. But if the file is there and is no picture by Lazuli, the
- * earlier line would overwrite it. No line is run then. */
+/* A line may read the picture that an earlier line makes, as an image or a mask. But if the file is there and is no
+ * picture by Lazuli, the earlier line would overwrite it. No line is run then. */
 static int check_kept(batch *b, const arguments *args) {
-    for (int i = 0; i < args->n_images; i++) {
-        const char *image = args->images[i];
+    for (int i = args->mask ? -1 : 0; i < args->n_images; i++) {
+        const char *image = i < 0 ? args->mask : args->images[i];
         if (!is_claimed(b->making.claimed, image) || access(image, F_OK) != 0 || has_settings(image)) continue;
         b->over = true;
         return fail(args, NOT_UNDERSTOOD,

@@ -264,10 +264,10 @@ int check_free(const arguments *args, const char *path,
 int claim_output(const arguments *args, json_t *claimed, const char *path);
 int claim_steps(const arguments *args, json_t *claimed, int64_t seed); /* every file of --steps-dir with this seed */
 bool is_claimed(const json_t *claimed, const char *path);
-/* An error if the output is one of the files that are read: images, the noise, and `also` (or NULL). Returns an exit
- * code. */
+/* An error if the output is one of the files that are read: images, the mask, the noise, LoRAs, and `also` (or NULL).
+ * Returns an exit code. */
 int check_unread(const arguments *args, const char *also, const char *path);
-/* inputs: the images and the noise that lines of a batch read, as in claimed. claim_inputs adds those of a line. The
+/* inputs: the images, masks and noise that lines of a batch read, as in claimed. claim_inputs adds those of a line. The
  * other returns an error if the output is an input of another line. */
 void claim_inputs(const arguments *args, json_t *inputs);
 int check_inputs(const arguments *args, const json_t *inputs, const char *path);

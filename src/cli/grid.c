@@ -74,6 +74,9 @@ static char *cell_path(const grid *g, int column, int row) {
 }
 
 static int check_cell(grid *g, int column, int row) {
+    if (g->cell.n_seeds > 1)
+        return fail(&g->cell, NOT_UNDERSTOOD, "a picture of the grid has one seed, but a value of the axis has %d",
+                    g->cell.n_seeds);
     char *path = cell_path(g, column, row);
     int code = job_check(&g->cell, NULL);
     if (code == DONE && path && access(g->base.keep_cells, F_OK) == 0) {
@@ -99,9 +102,11 @@ static int check_cells(grid *g) {
             }
             if (code == DONE) code = job_reopen(&g->job, &g->cell);
             if (code == DONE) code = job_fill(&g->job);
-            const lz_picture_options *p = &g->job.picture;
-            if (p->width > g->width) g->width = p->width;
-            if (p->height > g->height) g->height = p->height;
+            if (code != DONE) break;
+            int64_t width, height;
+            result_size(&g->job, &width, &height);
+            if (width > g->width) g->width = width;
+            if (height > g->height) g->height = height;
         }
     return code == DONE && stop_wanted() ? fail(&g->base, STOPPED, "stopped") : code;
 }

@@ -102,7 +102,9 @@ static int run(session *s, const wish *w) {
               .strength = j->picture.strength,
               .mask = s->args.mask ? strdup(s->args.mask) : NULL,
               .extend = s->args.extend ? strdup(s->args.extend) : NULL,
-              .by_image = job_sized_by_image(j)};
+              .by_image = job_sized_by_image(j),
+              .width = j->picture.width,
+              .height = j->picture.height};
     k.wish.prompt = strdup(w->prompt);
     album_add(&s->album, j, &k);
     s->given = 0;

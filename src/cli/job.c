@@ -277,7 +277,7 @@ int job_check(const arguments *a, const json_t *coming) {
     if (code == DONE) code = check_loras(a);
     for (int i = 0; i < a->n_images && code == DONE; i++)
         if (!is_claimed(coming, a->images[i])) code = check_input(a, "image", a->images[i]);
-    if (code == DONE && a->mask) code = check_input(a, "mask", a->mask);
+    if (code == DONE && a->mask && !is_claimed(coming, a->mask)) code = check_input(a, "mask", a->mask);
     return code == DONE && a->noise ? check_input(a, "noise", a->noise) : code;
 }
 

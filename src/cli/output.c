@@ -173,8 +173,8 @@ int claim_output(const arguments *args, json_t *claimed, const char *path) {
 }
 
 void claim_inputs(const arguments *args, json_t *inputs) {
-    for (int i = -1; i < args->n_images; i++) {
-        const char *path = i < 0 ? args->noise : args->images[i];
+    for (int i = -2; i < args->n_images; i++) {
+        const char *path = i == -2 ? args->noise : i == -1 ? args->mask : args->images[i];
         char *full = path ? full_name(path) : NULL, inode[48];
         if (!full) continue;
         show_inode(path, inode);
@@ -209,9 +209,10 @@ int claim_steps(const arguments *args, json_t *claimed, int64_t seed) {
             line = json_integer_value(value);
     if (all && line < 0) json_object_set_new(claimed, all, json_integer(args->line));
     int code = !all || !first ? fail(args, FAILED, "out of memory") : line < 0 ? DONE : refuse_twice(args, first, line);
-    for (int i = 0; i < args->n_images && code == DONE; i++) {
-        char *image = full_name(args->images[i]);
-        if (image && all && strncmp(image, all, strlen(all)) == 0) code = refuse_read(args, args->images[i]);
+    for (int i = args->mask ? -1 : 0; i < args->n_images && code == DONE; i++) {
+        const char *path = i < 0 ? args->mask : args->images[i];
+        char *image = full_name(path);
+        if (image && all && strncmp(image, all, strlen(all)) == 0) code = refuse_read(args, path);
         free(image);
     }
     free(name);

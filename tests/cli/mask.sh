@@ -57,6 +57,24 @@ try_match 1 'line 3: --mask needs the picture to change; give it with --image' $
 same b1.png a.png
 try_match 0 '2 there already|^lazuli: 0 pictures made' sh -c "head -2 list.txt >two.txt; $absolute batch two.txt -m $flux/B -s 2"
 
+# A mask is an input: no line may overwrite it, but a line may make it
+cp small.png own.png
+cat >over.txt <<'END'
+{"prompt": "fox", "image": "ref3.png", "mask": "own.png", "seed": 3, "output": "b4.png"}
+{"prompt": "fox", "width": 64, "height": 80, "seed": 3, "output": "own.png"}
+END
+try_match 1 'line 2: own.png is an input of line 1 and would be overwritten' $absolute batch over.txt -m $flux/B -s 1
+sed -n 2p over.txt >turned.txt
+sed -n 1p over.txt >>turned.txt
+try_match 2 'own.png is an input, and an earlier line would overwrite it' $absolute batch turned.txt -m $flux/B -s 1
+same small.png own.png
+rm own.png b4.png
+try_match 0 '2 pictures made' $absolute batch turned.txt -m $flux/B -s 1
+
+# A picture of a grid may be larger than what is painted
+try_match 0 '^g.png  158 x 112, 2 x 1 pictures' $absolute grid fox $B -i ref3.png --mask small.png --crop-to-mask 8 -W 32 -H 32 \
+    --x steps=1,2 -o g.png
+
 # What is refused
 try_match 2 'mask needs the picture to change; give it with --image' $absolute fox $B --mask small.png
 try_match 2 'extend needs the picture to change' $absolute fox $B --extend 16
@@ -119,5 +137,19 @@ try_match 0 session.png sh -c "python3 $root/tests/cli/terminal.py $absolute $B 
 same session.png a.png
 try 0 "$absolute" --from session.png -m $flux/B -q -o again.png </dev/null
 same session.png again.png
+cat >talk <<'END'
+< lazuli> 
+> /load ref3.png
+< lazuli> 
+> $1 fox
+< $2  67 x 85, seed 3, 2 steps
+< lazuli> 
+> /save cropped.png
+< lazuli> 
+> /quit
+END
+try_match 0 cropped.png sh -c "python3 $root/tests/cli/terminal.py $absolute $B --mask small.png --crop-to-mask 8 -W 32 -H 32 <talk"
+try 0 "$absolute" --from cropped.png -m $flux/B -q -o again.png </dev/null
+same cropped.png again.png
 cd "$root"
 finish

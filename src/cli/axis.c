@@ -225,7 +225,10 @@ char *axis_text(const axis *a, bool full_paths) {
         if (i) fputc(bars ? '|' : ',', to);
         int depth = 0;
         for (; *value; value++) { /* bars outside of braces get their backslash back */
-            depth += *value == '{' ? 1 : *value == '}' && depth ? -1 : 0;
+            if (*value == '\\' && value[1] && strchr("{}", value[1]))
+                fputc(*value++, to);
+            else
+                depth += *value == '{' ? 1 : *value == '}' && depth ? -1 : 0;
             if (*value == '|' && !depth) fputc('\\', to);
             fputc(*value, to);
         }

@@ -79,6 +79,10 @@ try 0 "$absolute" grid $tiny --x 'prompt=a {red|blue} car|a \| b, c|' --keep-cel
 try_match 0 '^template +a \{red\|blue\} car$' "$absolute" info cells/p-1-1.png
 try_match 0 '^prompt +a . b, c$' "$absolute" info cells/p-1-2.png
 try_match 0 '^x +prompt=a .red.blue. car.a .. b, c.$' "$absolute" info p.png
+try 0 "$absolute" grid $tiny --x 'prompt=a \{ b \| c|d' -q -o p.png </dev/null
+grep -a -o '{"model": .*"x": .*}' p.png >sheet.json
+try 0 "$absolute" grid --settings sheet.json -q -o again.png </dev/null
+same p.png again.png
 try_match 0 '^x.png  [0-9]+ x [0-9]+, 2 x 1 pictures' "$absolute" grid '{a|b}' $tiny --x no-templates=on,off -o x.png
 try_match 0 '^x.png  150 x 110, 2 x 2 pictures' "$absolute" grid fox $tiny --x width=16,32 --y height=16,32 -o x.png
 try_match 0 '^lazuli-grid.png ' "$absolute" grid fox $tiny --x steps=1,2
@@ -109,6 +113,7 @@ refused "--x: the range '1..5000' has more than 1000 values" --x seed=1..5000
 refused 'a grid of 40 x 40 has more than 1000 pictures' --x seed=1..40 --y steps=1..40
 refused 'both axes are steps' --x steps=1 --y steps=2
 refused 'a grid has one seed for all pictures' --x steps=1,2 -S 1,2
+refused 'a picture of the grid has one seed, but a value of the axis has 2' --x 'seed=1,2|3'
 refused '--no-templates is a switch' --x no-templates=yes
 refused "--x: '0.5' is a weight, and names no LoRA" --x lora=0.5
 refused 'grid does not take --count' --x steps=1 --count 2

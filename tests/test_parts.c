@@ -365,6 +365,13 @@ static void variants(void) {
     CHECK(f.distilled && f.guidance_built_in && f.steps == 4 && f.guidance == 1 && f.width == 1024);
     f = FACTS(.model = base, .text_encoder = text, .vae = vae, .tokenizer = tokenizer);
     CHECK(!f.distilled && f.steps == 50 && f.guidance == 4);
+    char far[1024]; /* the name counts, however long the path is */
+    const char *slash = strrchr(base, '/');
+    int n = snprintf(far, sizeof far, "%.*s", slash ? (int)(slash - base) : 1, slash ? base : ".");
+    for (int i = 0; i < 150; i++) n += snprintf(far + n, sizeof far - (size_t)n, "/.");
+    snprintf(far + n, sizeof far - (size_t)n, "/%s", slash ? slash + 1 : base);
+    f = FACTS(.model = far, .text_encoder = text, .vae = vae, .tokenizer = tokenizer);
+    CHECK(!f.distilled && f.steps == 50 && f.guidance == 4, "a long path: %d steps", f.steps);
     f = FACTS(.model = distilled, .text_encoder = text, .vae = vae, .tokenizer = tokenizer, .variant = "base");
     CHECK(!f.distilled && f.steps == 50);
     f = FACTS(.model = base, .text_encoder = text, .vae = vae, .tokenizer = tokenizer, .variant = "distilled");

@@ -88,10 +88,11 @@ static char *find_vision(lz_context *ctx, const char *encoder) {
 
 bool lz_parts_are(const lz_parts *p, const char *variant, const char *word) {
     if (p->variant) return !strcmp(p->variant, variant);
-    char name[256];
-    size_t n = strlen(p->model);
-    while (n && p->model[n - 1] == '/') n--;
-    snprintf(name, sizeof name, "%.*s", (int)n, p->model);
+    char name[256]; /* of the file or folder, which the file system limits to 255 bytes */
+    size_t end = strlen(p->model), begin;
+    while (end && p->model[end - 1] == '/') end--;
+    for (begin = end; begin && p->model[begin - 1] != '/';) begin--;
+    snprintf(name, sizeof name, "%.*s", (int)(end - begin), p->model + begin);
     return lz_file_name_has(name, word);
 }
 

@@ -69,17 +69,40 @@ static void empty_spool(const front *f) {
     free(folder);
 }
 
+/* The folder must belong to this user, and others must not be able to put links into it. */
+static bool take_folder(const char *path, char *why, size_t size) {
+    struct stat s;
+    bool found = stat(path, &s) == 0, ours = found && (s.st_uid == geteuid() || geteuid() == 0);
+    bool open = found && s.st_mode & S_IWOTH;
+    if (ours && !open && chmod(path, 0700) == 0) return true;
+    snprintf(why, size, "%s: cannot be used: %s", path,
+             !found  ? strerror(errno)
+             : !ours ? "it belongs to another user; --state names another folder"
+             : open  ? "everybody may write there; --state names another folder"
+                     : strerror(errno));
+    return false;
+}
+
+/* Removes what a worker was writing when it was killed. */
+static void clear_spool(const front *f) {
+    char *path = file_path(f, "spool", "", "");
+    DIR *folder = path ? opendir(path) : NULL;
+    for (struct dirent *e; folder && (e = readdir(folder));)
+        if (strncmp(e->d_name, "pic_", 4) == 0) unlinkat(dirfd(folder), e->d_name, 0);
+    if (folder) closedir(folder);
+    free(path);
+}
+
 bool files_open(front *f, char *why, size_t size) {
-    static const char *const folders[] = {"", "/spool", "/pictures", "/thumbs", "/uploads"};
+    static const char *const folders[] = {"/spool", "/pictures", "/thumbs", "/uploads"};
     char *path = NULL;
     f->state = strdup(f->options->state);
-    bool good = f->state;
+    bool good = f->state && make_folder(f->state, why, size) && take_folder(f->state, why, size);
     for (size_t i = 0; i < sizeof folders / sizeof *folders && good; i++) {
         good = asprintf(&path, "%s%s", f->state, folders[i]) >= 0 && make_folder(path, why, size);
         free(path);
         path = NULL;
     }
-    if (good) chmod(f->state, 0700);
     char *resolved = good ? realpath(f->state, NULL) : NULL;
     if (!resolved) return false;
     free(f->state);
@@ -87,6 +110,7 @@ bool files_open(front *f, char *why, size_t size) {
     if (asprintf(&path, "%s/jobs.sqlite", f->state) < 0) return false;
     f->store = store_open(path, why, size);
     free(path);
+    if (f->store) clear_spool(f);
     if (f->store) empty_spool(f); /* no other server uses it, because the store is open */
     return f->store;
 }

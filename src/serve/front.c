@@ -11,6 +11,7 @@
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -41,9 +42,13 @@ static int listen_unix(const char *path, char *why, size_t size) {
         return -1;
     }
     memcpy(address.sun_path, path, strlen(path));
+    struct stat old;
+    bool is_socket = lstat(path, &old) == 0 && S_ISSOCK(old.st_mode);
     int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int other = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (connect(other, (struct sockaddr *)&address, sizeof address) != 0 && errno == ECONNREFUSED) unlink(path);
+    /* A socket that nobody listens on was left by a server that was killed. */
+    if (is_socket && connect(other, (struct sockaddr *)&address, sizeof address) != 0 && errno == ECONNREFUSED)
+        unlink(path);
     close(other);
     if (s >= 0 && bind(s, (struct sockaddr *)&address, sizeof address) == 0 && listen(s, 128) == 0) return s;
     snprintf(why, size, "%s: cannot be listened on: %s", path, strerror(errno));
@@ -154,7 +159,9 @@ static bool is_drained(front *f) {
         next = j->next;
         if (j->attended) job_cancel(f, j, BY_DRAIN, "draining", "the server is ending");
     }
-    return !f->requests || now > f->drain_until + 2;
+    bool answering = false; /* a request that has not come whole will get no answer */
+    for (const request *r = f->requests; r; r = r->next) answering = answering || r->called;
+    return !answering || now > f->drain_until + 2;
 }
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */

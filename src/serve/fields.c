@@ -5,6 +5,43 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+
+static bool is_too_deep(const buffer *b) {
+    int depth = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < b->size; i++) {
+        char c = b->data[i];
+        if (quoted && c == '\\')
+            i++;
+        else if (c == '"')
+            quoted = !quoted;
+        else if (!quoted && (c == '[' || c == '{') && ++depth > 64)
+            return true;
+        else if (!quoted && (c == ']' || c == '}'))
+            depth--;
+    }
+    return false;
+}
+
+json_t *body_json(request *r) {
+    json_error_t why;
+    bool deep = is_too_deep(&r->body);
+    json_t *body = deep ? NULL
+                        : json_loadb(r->body.data ? r->body.data : "", r->body.size, JSON_REJECT_DUPLICATES, &why);
+    if (json_is_object(body)) return body;
+    if (deep)
+        reply_error(r, 400, "invalid_json", "", "the JSON is nested more than 64 levels deep");
+    else if (!body)
+        reply_error(r, 400, "invalid_json", "", "the body is not JSON: line %d: %.200s", why.line, why.text);
+    else
+        reply_error(r, 400, "invalid_json", "", "the body is not a JSON object");
+    json_decref(body);
+    return NULL;
+}
+
+/* ---- fields ------------------------------------------------------------------------------------------------------ */
+
 static const field *find_field(const field *table, const char *name) {
     for (; table->name; table++)
         if (strcmp(table->name, name) == 0) return table;

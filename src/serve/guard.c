@@ -22,8 +22,7 @@ typedef struct key {
 
 typedef struct session {
     char secret[65]; /* SHA-256 */
-    char key[64];    /* the name */
-    bool admin;
+    key key;         /* that it was opened with */
     double until;
 } session;
 
@@ -59,6 +58,18 @@ static bool read_line(guard *g, char *line) {
     return true;
 }
 
+/* Ends the sessions whose key is no longer in the file, or has another role. */
+static void end_old_sessions(guard *g) {
+    for (int i = 0; i < SESSIONS; i++) {
+        const key *k = &g->sessions[i].key;
+        bool found = false;
+        for (int n = 0; n < g->n_keys; n++)
+            found = found || (strcmp(k->name, g->keys[n].name) == 0 && strcmp(k->secret, g->keys[n].secret) == 0 &&
+                              k->admin == g->keys[n].admin);
+        if (!found) g->sessions[i] = (session){.until = 0};
+    }
+}
+
 bool guard_read_keys(guard *g, const char *path, char *why, size_t size) {
     char line[1024];
     FILE *file = fopen(path, "re");
@@ -80,6 +91,7 @@ bool guard_read_keys(guard *g, const char *path, char *why, size_t size) {
         fprintf(stderr, "lazuli: %s can be read by others; chmod 600 keeps the keys secret\n", path);
     if (good) memcpy(g->keys, fresh->keys, sizeof g->keys);
     if (good) g->n_keys = fresh->n_keys;
+    if (good) end_old_sessions(g);
     if (file) fclose(file);
     free(fresh);
     return good;
@@ -136,7 +148,8 @@ void guard_free(guard *g) { free(g); }
 /* Is it the address that the client has connected to? A name that was made to mean this machine is none. */
 static bool is_local_address(const request *r, const char *host) {
     size_t n = strlen(r->local);
-    return n && strncmp(host, r->local, n) == 0 && (!host[n] || host[n] == ':');
+    if (!n || strncmp(host, r->local, n) != 0) return false;
+    return !host[n] || (host[n] == ':' && host[n + 1] && !host[n + 1 + strspn(host + n + 1, "0123456789")]);
 }
 
 static bool is_our_host(const request *r, const char *host) {
@@ -170,9 +183,9 @@ static bool is_own_origin(const request *r, const char *origin, const char *host
                        : strncasecmp(origin, "https://", 8) == 0 ? origin + 8
                                                                  : NULL;
     if (!rest) return false;
-    size_t public_length = g->options->public_url ? strcspn(g->options->public_url + 8, "/") + 8 : 0;
-    bool public = public_length && strlen(origin) == public_length &&
-                  strncasecmp(origin, g->options->public_url, public_length) == 0;
+    const char *url = g->options->public_url, *name = url ? strstr(url, "://") : NULL;
+    size_t public_length = name ? (size_t)(name + 3 - url) + strcspn(name + 3, "/") : 0;
+    bool public = public_length && strlen(origin) == public_length && strncasecmp(origin, url, public_length) == 0;
     return public || (host && strcasecmp(rest, host) == 0 && is_our_host(r, host));
 }
 
@@ -270,8 +283,7 @@ bool guard_open_session(const request *r, const char *given, char secret[33]) {
     session *oldest = &g->sessions[0];
     for (int i = 1; i < SESSIONS; i++)
         if (g->sessions[i].until < oldest->until) oldest = &g->sessions[i];
-    *oldest = (session){.admin = k->admin, .until = steady_seconds() + SESSION_SECONDS};
-    memcpy(oldest->key, k->name, sizeof oldest->key);
+    *oldest = (session){.key = *k, .until = steady_seconds() + SESSION_SECONDS};
     random_letters(secret, 32);
     hash_hex(secret, 32, oldest->secret);
     return true;
@@ -285,9 +297,9 @@ static bool identify(request *r, bool *by_header, problem *p) {
     const key *k = given && g->n_keys && !wait ? find_key(g, secret) : NULL;
     const session *s = !given && g->n_keys ? find_session(g, r) : NULL;
     *by_header = k;
-    r->who = (identity){.by_key = k || s, .admin = k ? k->admin : s ? s->admin : !g->n_keys};
+    r->who = (identity){.by_key = k || s, .admin = k ? k->admin : s ? s->key.admin : !g->n_keys};
     if (r->who.by_key)
-        snprintf(r->who.owner, sizeof r->who.owner, "key:%s", k ? k->name : s->key);
+        snprintf(r->who.owner, sizeof r->who.owner, "key:%s", k ? k->name : s->key.name);
     else
         snprintf(r->who.owner, sizeof r->who.owner, "address:%s", r->address);
     if (!g->n_keys || r->who.by_key) return true;
@@ -307,7 +319,8 @@ bool guard_check(request *r, problem *p) {
         return set_problem(p, 403, "forbidden_host", "",
                            "the server is not known by this name in Host; --allow-host adds names");
     if (!check_origin(r, p)) return false;
-    bool open = r->route && r->route->flags & (OPEN | FILES | PAGE);
+    /* A browser sends no key with OPTIONS. */
+    bool open = strcmp(r->method, "OPTIONS") == 0 || (r->route && r->route->flags & (OPEN | FILES | PAGE));
     if (!known && !open) *p = key_problem;
     return known || open;
 }

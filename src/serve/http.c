@@ -41,13 +41,14 @@ static size_t keep_escapes(void *user, struct MHD_Connection *c, char *text) {
 }
 
 typedef struct counted {
-    const char *name;
+    const char *name; /* "": names with a blank, which some readers ignore */
     int n;
 } counted;
 
 static enum MHD_Result count_header(void *user, enum MHD_ValueKind kind, const char *name, const char *value) {
     (void)kind, (void)value;
-    for (counted *c = user; c->name; c++) c->n += strcasecmp(c->name, name) == 0;
+    for (counted *c = user; c->name; c++)
+        c->n += *c->name ? strcasecmp(c->name, name) == 0 : name[strcspn(name, " \t")] != 0;
     return MHD_YES;
 }
 
@@ -61,13 +62,18 @@ static bool check_headers(request *r, problem *p) {
                      {"origin", 0},
                      {"authorization", 0},
                      {"cookie", 0},
+                     {"", 0},
                      {NULL, 0}};
     MHD_get_connection_values(r->connection, MHD_HEADER_KIND, count_header, all);
     for (const counted *c = all; c->name; c++)
         if (c->n > 1) return set_problem(p, 400, "invalid_request", "", "the header %s was sent twice", c->name);
+    if (all[sizeof all / sizeof *all - 2].n)
+        return set_problem(p, 400, "invalid_request", "", "the name of a header contains a blank");
     if (all[1].n && all[2].n)
         return set_problem(p, 400, "invalid_request", "", "Content-Length and Transfer-Encoding exclude each other");
-    const char *length = header_of(r, "content-length");
+    const char *length = header_of(r, "content-length"), *coding = header_of(r, "transfer-encoding");
+    if (coding && strcasecmp(coding, "chunked") != 0)
+        return set_problem(p, 400, "invalid_request", "", "Transfer-Encoding must be chunked");
     if (length && (!*length || strspn(length, "0123456789") != strlen(length)))
         return set_problem(p, 400, "invalid_request", "", "Content-Length is not a number");
     if (strstr(r->path, "..") || strchr(r->path, '%') || strchr(r->path, '\\') || strstr(r->path, "//"))
@@ -152,12 +158,13 @@ void reply_problem(request *r, const problem *p) {
 }
 
 void reply_error(request *r, int status, const char *code, const char *param, const char *format, ...) {
-    problem p = {.status = status, .code = code};
+    problem p;
+    char text[sizeof p.text];
     va_list list;
     va_start(list, format);
-    vsnprintf(p.text, sizeof p.text, format, list);
+    vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    snprintf(p.param, sizeof p.param, "%s", param);
+    set_problem(&p, status, code, param, "%s", text);
     reply_problem(r, &p);
 }
 
@@ -195,39 +202,6 @@ void note_ignored(request *r, const char *field) {
     bool plain = strspn(field, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.[]") == n;
     if (used + n + 3 < sizeof r->ignored && plain)
         snprintf(r->ignored + used, sizeof r->ignored - used, "%s%s", used ? ", " : "", field);
-}
-
-static bool is_too_deep(const buffer *b) {
-    int depth = 0;
-    bool quoted = false;
-    for (size_t i = 0; i < b->size; i++) {
-        char c = b->data[i];
-        if (quoted && c == '\\')
-            i++;
-        else if (c == '"')
-            quoted = !quoted;
-        else if (!quoted && (c == '[' || c == '{') && ++depth > 64)
-            return true;
-        else if (!quoted && (c == ']' || c == '}'))
-            depth--;
-    }
-    return false;
-}
-
-json_t *body_json(request *r) {
-    json_error_t why;
-    bool deep = is_too_deep(&r->body);
-    json_t *body = deep ? NULL
-                        : json_loadb(r->body.data ? r->body.data : "", r->body.size, JSON_REJECT_DUPLICATES, &why);
-    if (json_is_object(body)) return body;
-    if (deep)
-        reply_error(r, 400, "invalid_json", "", "the JSON is nested more than 64 levels deep");
-    else if (!body)
-        reply_error(r, 400, "invalid_json", "", "the body is not JSON: line %d: %.200s", why.line, why.text);
-    else
-        reply_error(r, 400, "invalid_json", "", "the body is not a JSON object");
-    json_decref(body);
-    return NULL;
 }
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
@@ -332,8 +306,8 @@ static void on_completed(void *user, struct MHD_Connection *c, void **mine, enum
     f->metrics.requests++;
     f->metrics.codes[r->status >= 100 && r->status < 600 ? r->status / 100 : 0]++;
     if (!f->options->quiet)
-        say_line(f, "%s %s %s %s %d %zu bytes %.3f s%s", r->id, *r->who.owner ? r->who.owner : r->address, r->method,
-                 r->route ? r->route->path : "-", r->status, r->body.size, steady_seconds() - r->begun,
+        say_line(f, "%s %s %s %s %d %lld bytes %.3f s%s", r->id, *r->who.owner ? r->who.owner : r->address, r->method,
+                 r->route ? r->route->path : "-", r->status, (long long)r->received, steady_seconds() - r->begun,
                  r->gone ? " gone" : "");
     f->bodies -= r->counted;
     if (r->next) r->next->before = r->before;
@@ -380,23 +354,26 @@ static bool reply_preflight(request *r) {
     return true;
 }
 
-/* Everything that can be known before the body comes. */
-static void begin(request *r) {
+/* Checks everything that can be known before the body comes. false: the answer is set, and there will be no more. */
+static bool begin(request *r) {
     problem p = {.status = 0}, missing = {.status = 0};
     bool good = check_headers(r, &p);
     if (good) r->route = find_route(r, &missing);
     good = good && guard_check(r, &p);
-    if (good && reply_preflight(r)) return;
+    if (good && reply_preflight(r)) return false;
     if (good && !r->route) {
         p = missing;
         good = false;
     }
     if (good && r->route->flags & ADMIN && !r->who.admin)
         good = set_problem(&p, 403, "admin_only", "", "this needs the key of an administrator");
+    if (good && r->route->flags & EVENTS && strcmp(r->method, "HEAD") == 0)
+        good = set_problem(&p, 405, "method_not_allowed", "GET", "this path takes GET");
     good = good && check_body_head(r, &p);
-    if (good) return;
+    if (good) return true;
     reply_problem(r, &p);
     if (p.status == 400 || p.status == 413) add_header(r, "connection", "close");
+    return false;
 }
 
 static enum MHD_Result take_body(request *r, const char *data, size_t *size) {
@@ -405,9 +382,17 @@ static enum MHD_Result take_body(request *r, const char *data, size_t *size) {
         !buffer_add(&r->body, data, *size))
         return MHD_NO; /* a body without a length that is too long: the connection is closed */
     r->counted += (int64_t)*size;
+    r->received += (int64_t)*size;
     r->front->bodies += (int64_t)*size;
     *size = 0;
     return MHD_YES;
+}
+
+/* A request may wait long for its picture. Its body has been read by then. */
+static void forget_body(request *r) {
+    r->front->bodies -= r->counted;
+    r->counted = 0;
+    buffer_free(&r->body);
 }
 
 static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const char *url, const char *method,
@@ -418,14 +403,15 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const ch
         r = request_new(user, c, url, method);
         if (!r) return MHD_NO;
         *mine = r;
-        begin(r);
-        return r->response ? queue_answer(r) : MHD_YES;
+        if (begin(r)) return MHD_YES;
+        return r->response ? queue_answer(r) : MHD_NO;
     }
     if (*size) return take_body(r, data, size);
     if (r->gone) return MHD_NO;
     if (!r->called) {
         r->called = true;
         r->route->handle(r);
+        forget_body(r);
     }
     if (r->response) return queue_answer(r);
     if (!r->job && !*r->ask) return MHD_NO; /* out of memory */

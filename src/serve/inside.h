@@ -105,12 +105,12 @@ struct request {
     request *next, *before; /* all requests */
     struct MHD_Connection *connection;
     int socket;
-    char id[72], method[8], *path, address[64], local[64]; /* local: our address, as in Host */
+    char id[72], method[24], *path, address[64], local[64]; /* local: our address, as in Host */
     const route *route;
     char item[65]; /* the part of the path that names an object */
     identity who;
     buffer body;
-    int64_t counted; /* bytes of the body in front.bodies */
+    int64_t counted, received; /* bytes of the body: in front.bodies, and in all */
     double begun;
     bool called, suspended, gone;
     int status;
@@ -124,10 +124,11 @@ struct request {
     char ask[ID_BYTES];                 /* of a plan that it waits for; or "" */
 };
 
+enum { OPEN = 1, FILES = 2, JSON_BODY = 4, FORM_BODY = 8, RAW_BODY = 16, ADMIN = 32, PAGE = 64, EVENTS = 128 };
 struct route {
     const char *method, *path; /* path: ends in a * that stands for an id */
     void (*handle)(request *r);
-    enum { OPEN = 1, FILES = 2, JSON_BODY = 4, FORM_BODY = 8, RAW_BODY = 16, ADMIN = 32, PAGE = 64 } flags;
+    int flags;         /* such as OPEN */
     const char *after; /* what follows the id, such as "/cancel" */
 };
 /* NULL: problem says why, 404 or 405. */
@@ -145,7 +146,6 @@ void reply_empty(request *r, int status);
 void add_header(request *r, const char *name, const char *value);
 const char *header_of(const request *r, const char *name); /* or NULL */
 char *query_of(const request *r, const char *name);        /* decoded, owned; NULL: not there */
-json_t *body_json(request *r);                             /* an object; NULL: the answer is set */
 void note_ignored(request *r, const char *field);
 void wake(request *r); /* the answer is set, the stream has news, or the client is gone: goes on with the request */
 bool http_start(front *f, int listener, char *why, size_t size);
@@ -296,6 +296,9 @@ bool upload_keep(front *f, const void *data, size_t size, char id[65], int64_t *
 bool disk_is_full(front *f);
 const char *format_type(const char *format);   /* "image/png" */
 const char *format_ending(const char *format); /* ".png" */
+
+/* fields.c */
+json_t *body_json(request *r); /* the body, an object; NULL: the answer is set */
 
 /* wanted.c: a job's settings from fields */
 json_t *wanted_openai(request *r, json_t *fields, bool edit, problem *p); /* releases fields; NULL: p says why */

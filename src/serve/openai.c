@@ -8,6 +8,8 @@
 #include "store.h"
 
 enum { ADDRESS_SECONDS = 3600 };
+/* Of a Host that can be part of an address. With a key, any Host is accepted. */
+#define HOST_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]"
 
 static const char *text_of(const json_t *o, const char *key) {
     const char *text = json_string_value(json_object_get(o, key));
@@ -74,8 +76,9 @@ static bool add_address(request *r, buffer *to, const picture *p) {
     if (!store_add_address(r->front->store, name, p->id, wall_seconds() + ADDRESS_SECONDS)) return false;
     size_t n = base ? strlen(base) : 0;
     while (n && base[n - 1] == '/') n--;
+    if (!host || !*host || host[strspn(host, HOST_LETTERS)]) host = "localhost";
     if (base) return buffer_print(to, "%.*s/files/%s%s", (int)n, base, name, format_ending(p->format));
-    return buffer_print(to, "http://%s/files/%s%s", host ? host : "localhost", name, format_ending(p->format));
+    return buffer_print(to, "http://%s/files/%s%s", host, name, format_ending(p->format));
 }
 
 /* "usage" of pictures; n of them. */

@@ -42,7 +42,8 @@ bool set_problem(problem *p, int status, const char *code, const char *param, co
     vsnprintf(p->text, sizeof p->text, format, list);
     va_end(list);
     snprintf(p->param, sizeof p->param, "%s", param);
-    lz_printable(p->text);
+    lz_printable(p->text); /* also where a character was cut */
+    lz_printable(p->param);
     return false;
 }
 

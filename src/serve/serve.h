@@ -35,8 +35,8 @@ typedef struct serve_options {
     const char *state;                 /* folder for jobs, pictures and uploads; made if it does not exist */
     const char *key_file, *public_url; /* or NULL */
     bool no_auth;
-    const char *hosts[SERVE_NAMES], *origins[SERVE_NAMES]; /* ended by NULL */
-    int64_t queue, queue_per_key;                          /* jobs that may wait */
+    const char *hosts[SERVE_NAMES + 1], *origins[SERVE_NAMES + 1]; /* ended by NULL */
+    int64_t queue, queue_per_key;                                  /* jobs that may wait */
     int64_t max_pixels, max_body;
     double queue_timeout, drain_timeout; /* seconds */
     int64_t keep_days;                   /* pictures that are older are removed, unless they are pinned; 0: never */

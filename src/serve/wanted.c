@@ -112,7 +112,8 @@ static const char *text_of(const json_t *o, const char *key) {
 }
 
 static bool is_one_of(const char *word, const char *list) {
-    size_t n = strlen(word);
+    size_t n = strcspn(word, " ");
+    if (word[n]) return false;
     for (const char *at = list; n && (at = strstr(at, word)); at += n)
         if ((at == list || at[-1] == ' ') && (!at[n] || at[n] == ' ')) return true;
     return false;
@@ -275,6 +276,10 @@ static json_t *read_form(request *r, problem *p) {
     bool good = n >= 0 || set_problem(p, 400, "invalid_value", "", "the form cannot be read: %s", why);
     for (int i = 0; good && i < n; i++) {
         const form_part *q = &parts[i];
+        if (!is_utf8(q->name, strlen(q->name))) {
+            good = set_problem(p, 400, "invalid_value", "", "the form cannot be read: a name is not UTF-8");
+            continue;
+        }
         bool image = strcmp(q->name, "image") == 0 || strcmp(q->name, "image[]") == 0;
         bool mask = strcmp(q->name, "mask") == 0;
         bool url = !q->is_file && q->size > 5 && strncasecmp(q->data, "data:", 5) == 0;

@@ -377,6 +377,11 @@ def test_guard(s):
                          (f"GET /healthz HTTP/1.1\r\nHost: {s.host}\r\nOrigin: http://evil.example\r\n\r\n", 200),
                          (f"{post}Content-Length: 2\r\nContent-Length: 3\r\n\r\n{{}}", 400),
                          (f"{post}Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n", 400),
+                         (f"{post}Content-Length: 2\r\nTransfer-Encoding : chunked\r\n\r\n{{}}", 400),
+                         (f"{post}Transfer-Encoding: gzip\r\n\r\n{{}}", 400),
+                         (f"{head}Host: {s.host}x\r\n\r\n", 403), (f'{head}Host: 127.0.0.1:"\r\n\r\n', 403),
+                         (f"OPTIONSX /v1/models HTTP/1.1\r\nHost: {s.host}\r\n\r\n", 405),
+                         (f"HEAD /api/v1/events HTTP/1.1\r\nHost: {s.host}\r\n\r\n", 405),
                          (f"{post}Content-Length: 99999999999\r\n\r\n", 413), (f"{post}Content-Length: -1\r\n\r\n", 400),
                          (f"GET /files/../jobs.sqlite HTTP/1.1\r\nHost: {s.host}\r\n\r\n", 400),
                          (f"GET /files/%2e%2e%2fjobs.sqlite HTTP/1.1\r\nHost: {s.host}\r\n\r\n", 400),
@@ -387,6 +392,11 @@ def test_guard(s):
     check(answer[0] == 204 and answer[1].getheader("access-control-allow-origin") == "https://friend.example", "preflight")
     check(s.call("GET", "/v1/models", origin="https://friend.example")[1].getheader("access-control-allow-credentials") is None, "no credentials")
     check(s.call("GET", "/v1/models")[1].getheader("x-content-type-options") == "nosniff", "nosniff")
+    check(s.code("POST", "/v1/images/generations", {**SMALL, "output_format": "png jpeg"}) == (400, "unsupported_value"), "two formats")
+    check(s.code("POST", "/api/v1/jobs", {"prompt": "a", "\u00e9" * 40: 1}) == (400, "unknown_parameter"), "a name that is cut within a character")
+    body, kind = form({"prompt": "a"}, [])
+    body = body.replace(b'"prompt"', b'"\xff"')
+    check(s.code("POST", "/v1/images/edits", body, content_type=kind) == (400, "invalid_value"), "a part whose name is not UTF-8")
     status, _, data = s.call("GET", "/")
     check(status == 200 and b"/v1/images/generations" in data, "the page")
 
@@ -395,7 +405,12 @@ def test_keys():
     with open(f"{WORK}/keys", "w") as file:
         file.write("# clients\nada secret-one\nroot secret-two admin\n")
     os.chmod(f"{WORK}/keys", 0o600)
-    s = Server("keyed", "--key-file", f"{WORK}/keys")
+    s = Server("keyed", "--key-file", f"{WORK}/keys", "--allow-origin", "https://friend.example")
+    check(s.call("OPTIONS", "/v1/models", origin="https://friend.example")[0] == 204, "preflight needs no key")
+    check(s.call("OPTIONS", "/v1/models", origin="https://evil.example")[0] == 403, "preflight of another site")
+    s.until("it is ready", lambda: s.call("GET", "/readyz")[0] == 200)
+    data = s.call("POST", "/v1/images/generations", {**SMALL, "response_format": "url"}, authorization="Bearer secret-one", host='a"b')[2]
+    check(data["data"][0]["url"].startswith("http://localhost/files/"), "a Host that is no name", data)
     models = "/v1/models"
     check(s.code("GET", models) == (401, "invalid_api_key"), "no key")
     check(s.code("GET", models, authorization="Bearer wrong-one") == (401, "invalid_api_key"), "a wrong key")
@@ -417,7 +432,39 @@ def test_keys():
     check(wrong[0] == 401 and wrong[-1] == 429, "many wrong keys", wrong)
     s.until("the right key works again", lambda: s.code("GET", models, authorization="Bearer secret-one") == (200, None), 5)
     check("secret" not in s.text() and "key:ada" in s.text(), "the log has names, not keys")
+    admin = s.call("POST", "/api/v1/session", {"key": "secret-two"})[1].getheader("set-cookie").split(";")[0]
+    with open(f"{WORK}/keys", "w") as file:
+        file.write("ada secret-one\n")
+    s.process.send_signal(signal.SIGHUP)
+    s.until("the session of a removed key ends", lambda: s.call("GET", models, cookie=admin)[0] == 401, 10)
+    check(s.code("GET", models, cookie=cookie.split(";")[0]) == (200, None), "the other session stays")
     check(s.stop() == 0, "it ends")
+
+
+def test_places():
+    """Paths that are not the server's own."""
+    def refused(listen, state):
+        done = subprocess.run([LAZULI, "serve", "--listen", listen, "--state", state], capture_output=True, text=True, timeout=60)
+        return done.returncode == 1 and done.stderr
+
+    file, shared, left = f"{WORK}/file", f"{WORK}/shared", f"{WORK}/left"
+    with open(file, "w") as out:
+        out.write("kept")
+    check("cannot be listened on" in (refused("unix:" + file, f"{WORK}/places") or ""), "a file is no socket")
+    check(open(file).read() == "kept", "the file is kept")
+    os.mkdir(shared)
+    os.chmod(shared, 0o1777)
+    check("everybody may write" in (refused("127.0.0.1:0", shared) or ""), "a folder that everybody may write to")
+    check(os.stat(shared).st_mode & 0o7777 == 0o1777, "its mode is kept")
+    os.makedirs(left + "/spool")
+    open(left + "/spool/pic_half.png", "w").close()
+    s = Server("left")
+    check(not os.listdir(left + "/spool") and os.stat(left).st_mode & 0o777 == 0o700, "half a picture is removed")
+    half = socket.create_connection(("127.0.0.1", s.port))
+    half.sendall(f"POST /api/v1/jobs HTTP/1.1\r\nHost: {s.host}\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{{".encode())
+    s.call("GET", "/healthz")
+    begun = time.time()
+    check(s.stop() == 0 and time.time() - begun < 20, "half a request does not delay the end")
 
 
 def test_queue(s):
@@ -517,6 +564,7 @@ def test_all():
     server.until("the job that waited", lambda: server.call("GET", f"/api/v1/jobs/{later}")[2]["status"] == "completed")
     check(server.stop() == 0, "it ends again")
     test_keys()
+    test_places()
     refused = subprocess.run([LAZULI, "serve", "--listen", "0.0.0.0:0", "--state", f"{WORK}/open"], capture_output=True, text=True)
     check(refused.returncode == 1 and "a key is needed" in refused.stderr, "other machines need keys", refused.stderr)
 

@@ -51,9 +51,10 @@ static void placement(void) {
     CHECK_I64(lz_cache_count(0.8, 4), 0);
     CHECK_I64(lz_cache_count(0.8, 50), 40);
     CHECK(lz_cache_auto(50) == 33 && lz_cache_auto(20) == 8 && lz_cache_auto(9) == 0 && lz_cache_auto(1) == 0);
-    for (int n = 1; n < 200; n++) { /* a share that was recorded gives the same passes again */
+    for (int n = 1; n < 200; n++) { /* a share that was recorded is valid, and gives the same passes again */
         CHECK(lz_cache_auto(n) <= lz_cache_most(n) && lz_cache_auto(n) <= lz_cache_auto(n + 1));
         for (int k = 0; k <= lz_cache_most(n); k++) CHECK_I64(lz_cache_count((double)k / n, n), k);
+        CHECK((double)lz_cache_most(n) / n <= 0.8, "%d of %d passes", lz_cache_most(n), n);
     }
 }
 

@@ -14,7 +14,8 @@ enum { ORDER = 1, FEWEST = 4, LONGEST_STEP = 6 };
 int lz_cache_most(int n) {
     int least = 1 + (n - 1 + LONGEST_STEP - 1) / LONGEST_STEP;
     if (least < FEWEST) least = FEWEST;
-    return n > least ? n - least : 0;
+    int most = 4 * n / 5; /* 0.8, the largest share that the options allow */
+    return n <= least ? 0 : n - least < most ? n - least : most;
 }
 
 int lz_cache_count(double share, int n) {

@@ -26,6 +26,7 @@ guided --cache 0.4
 guided --guidance-range 0.2..0.7
 guided --guidance-every 3
 guided --cache 0.5 --guidance-range 0..0.8 --guidance-every 2 --sampler unipc
+klein --cache 0.8 -s 37
 END
 rm "$work/again.png" "$work/off.png"
 try 0 sh -c "md5sum $work/*.png | cut -d' ' -f1 | sort | uniq -d | wc -l" <<END

@@ -10,6 +10,9 @@ static bool is_text(const option *o) { return o->argument && strcmp(o->argument,
 
 static bool is_lora(const option *o) { return strcmp(o->name, "lora") == 0; }
 
+/* Is a value such as 0..0.8 one value of the option, and no range of values? */
+static bool takes_range(const option *o) { return o->argument && strcmp(o->argument, "A..B") == 0; }
+
 static bool is_path(const option *o) {
     return o->argument && (strncmp(o->argument, "FILE", 4) == 0 || strcmp(o->argument, "DIR") == 0);
 }
@@ -107,7 +110,8 @@ static int add_lora(list *l, const char *item) {
 static int add_item(list *l, const char *item) {
     const option *o = l->axis->option;
     if (is_lora(o)) return add_lora(l, item);
-    return !is_text(o) && !is_path(o) && is_range(item) ? add_range(l, "", 0, item) : add(l, "", 0, item);
+    return !is_text(o) && !is_path(o) && !takes_range(o) && is_range(item) ? add_range(l, "", 0, item)
+                                                                           : add(l, "", 0, item);
 }
 
 /* Cuts the next item out of the text, which is changed. A bar after a backslash is part of the item. */

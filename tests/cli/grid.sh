@@ -85,6 +85,8 @@ try 0 "$absolute" grid --settings sheet.json -q -o again.png </dev/null
 same p.png again.png
 try_match 0 '^x.png  [0-9]+ x [0-9]+, 2 x 1 pictures' "$absolute" grid '{a|b}' $tiny --x no-templates=on,off -o x.png
 try_match 0 '^x.png  150 x 110, 2 x 2 pictures' "$absolute" grid fox $tiny --x width=16,32 --y height=16,32 -o x.png
+try_match 0 '^x.png  [0-9]+ x [0-9]+, 2 x 1 pictures' "$absolute" grid fox $tiny --x guidance-range=0..0.5,0..1 -o x.png
+try_match 0 '^x +guidance-range=0..0.5,0..1$' "$absolute" info x.png
 try_match 0 '^lazuli-grid.png ' "$absolute" grid fox $tiny --x steps=1,2
 try_match 0 '^lazuli-grid-2.png ' "$absolute" grid fox $tiny --x steps=1,2
 try 0 sh -c "$absolute grid fox $tiny --x steps=1,2 -q -o - >o.png && cmp o.png lazuli-grid.png" </dev/null

@@ -519,7 +519,7 @@ lz_status lz_plan_picture(lz_model *model, const lz_picture_options *options, lz
  * wait for it; these calls never wait while a program is planned, compiled or run. All jobs of a model are freed before
  * it is closed. */
 typedef struct lz_job lz_job;
-/* The prompts are copied. The caller owns images and noise, and keeps them valid until lz_job_free. NULL if it
+/* The prompts are copied. The caller owns images, mask and noise, and keeps them valid until lz_job_free. NULL if it
  * failed. */
 lz_job *lz_job_new(lz_model *model, const lz_picture_options *options, lz_error *err);
 void lz_job_free(lz_job *job);

@@ -366,7 +366,7 @@ static char *read_wildcard(expansion *e, const char *name, size_t *bytes) {
     else if (!(text = malloc((size_t)s.st_size + 1)))
         no_memory(e);
     ssize_t got = 1;
-    for (*bytes = 0; text && got > 0 && *bytes<(size_t)s.st_size; *bytes += got> 0 ? (size_t)got : 0)
+    for (*bytes = 0; text && got > 0 && (size_t)s.st_size > *bytes; *bytes += got > 0 ? (size_t)got : 0)
         got = read(fd, text + *bytes, (size_t)s.st_size - *bytes);
     close(fd);
     if (text && (got < 0 || memchr(text, 0, *bytes)))

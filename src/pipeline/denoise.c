@@ -33,8 +33,8 @@ static const lz_slot begin_out[] = {LZ_SLOT(x),          LZ_SLOT(step_index),   
                                     LZ_SLOT(kept_noise), LZ_SLOT(sigmas_after), LZ_SLOT(velocities), LZ_SLOT(history),
                                     LZ_SLOT(differences)};
 
-/* Guidance, the index and references that are not cached pass through: the program copies them, so their addresses are the same for every
- * picture and the recorded step can be replayed. */
+/* Guidance, the index and references that are not cached pass through. The program copies them, so their addresses are
+ * the same for every picture, and the recorded step can be replayed. */
 static void describe_begin(const lz_traced *t, const lz_slots *in, lz_slots *out) {
     const lz_model *m = t->model;
     lz_array *x = lz_to_tokens(in->noise, m->family->patch);

@@ -28,8 +28,8 @@ typedef struct lz_slots {
     /* Of the picture, in every step. */
     lz_array *guidance;   /* [] */
     lz_array *context[2]; /* input of the transformer, made from the features */
-    lz_array
-        *references; /* [r, c] tokens of the reference images; in the steps of some models their cache (family.h) */
+    /* [r, c] tokens of the reference images; in the steps of some models their cache (family.h) */
+    lz_array *references;
     lz_array *step_noise; /* [n, h w, c] of the last n passes, for a sampler that adds noise */
     /* Only if a part of the picture is repainted. */
     lz_array *mask;              /* [h w, 1 or c]: 1 where the picture is repainted, 0 where the start is kept */

@@ -68,6 +68,8 @@ typedef struct job {
     double queued_at, painted_at;       /* steady: when it began to wait, and when the picture was begun */
     int attempts;                       /* of the current picture */
     int priority;
+    int rank; /* jobs of the same owner before it, and when the owner was served, as queue.c last counted them */
+    uint64_t served;
     bool attended;    /* a client waits for it; without one it is cancelled */
     bool painting;    /* a worker has it */
     bool over;        /* it was cancelled while a worker has it */
@@ -188,7 +190,8 @@ enum { KEPT_EVENTS = 100, OWNERS = 256, BUCKETS = 10 };
 typedef struct turn { /* when an owner was served last */
     char owner[OWNER];
     uint64_t served;
-    int model; /* that the owner chose by /sdapi; 0: the default */
+    int model;   /* that the owner chose by /sdapi; 0: the default */
+    int waiting; /* jobs, while queue.c counts them */
 } turn;
 
 typedef struct child {

@@ -65,22 +65,30 @@ int queue_waiting(front *f, const char *owner) {
     return n;
 }
 
-/* The jobs of other owners that come first are as many as those of this owner before it, and one more if their turn
- * comes earlier. */
-int queue_position(front *f, const job *j) {
-    if (j->state != QUEUED) return 0;
-    int mine = 0, all = 0;
-    for (const job *k = f->jobs; k && k != j; k = k->next)
-        mine += k->state == QUEUED && strcmp(k->owner, j->owner) == 0;
-    for (const job *k = f->jobs; k; k = k->next) {
-        if (k->state != QUEUED || k == j) continue;
-        if (strcmp(k->owner, j->owner) == 0) continue;
-        int rank = 0;
-        for (const job *m = f->jobs; m != k; m = m->next) rank += m->state == QUEUED && strcmp(m->owner, k->owner) == 0;
-        uint64_t theirs = turn_of(f, k->owner)->served, ours = turn_of(f, j->owner)->served;
-        all += rank < mine || (rank == mine && theirs < ours);
+/* Fills rank and served of the jobs that wait: the number of jobs of the same owner before it, and when the owner was
+ * served last. */
+static void rank_all(front *f) {
+    for (int i = 0; i < OWNERS; i++) f->turns[i].waiting = 0;
+    for (job *j = f->jobs; j; j = j->next) {
+        if (j->state != QUEUED) continue;
+        turn *t = turn_of(f, j->owner);
+        j->rank = t->waiting++;
+        j->served = t->served;
     }
-    return 1 + mine + all;
+}
+
+/* Owners take turns: the first jobs of all owners come before the second ones. */
+static bool is_ahead(const job *k, const job *j) {
+    if (k->rank != j->rank) return k->rank < j->rank;
+    return k->served != j->served ? k->served < j->served : k->queued_at < j->queued_at;
+}
+
+int queue_position(front *f, const job *j) {
+    int position = 1;
+    if (j->state != QUEUED) return 0;
+    rank_all(f);
+    for (const job *k = f->jobs; k; k = k->next) position += k != j && k->state == QUEUED && is_ahead(k, j);
+    return position;
 }
 
 /* Pixels times steps of a picture. */
@@ -116,11 +124,11 @@ static double left(front *f, const job *j) {
 
 double queue_seconds(front *f, const job *j) {
     double all = left(f, j);
-    int position = queue_position(f, j);
-    if (all < 0) return -1;
-    for (job *k = f->jobs; k && position; k = k->next) {
-        if (k == j || (k->state == QUEUED && queue_position(f, k) > position)) continue;
-        double other = k->state == QUEUED || k->state == RUNNING ? left(f, k) : 0;
+    if (all < 0 || j->state != QUEUED) return all;
+    rank_all(f);
+    for (const job *k = f->jobs; k; k = k->next) {
+        if (k == j || (k->state == QUEUED && !is_ahead(k, j))) continue;
+        double other = left(f, k);
         if (other < 0) return -1;
         all += other;
     }

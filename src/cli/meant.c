@@ -64,7 +64,10 @@ int distance(const char *a, const char *b) {
 }
 
 const option *nearest_option(const char *name) {
+    static const char *const for_listen[] = {"port", "host", "bind", "address"}; /* of other programs */
     const option *nearest = NULL;
+    for (size_t i = 0; i < COUNT(for_listen); i++)
+        if (strcmp(name, for_listen[i]) == 0) return find_option("listen", strlen("listen"));
     int best = 3; /* larger distances are not suggested */
     for (size_t i = 0; i < n_options; i++) {
         int d = distance(name, options[i].name);

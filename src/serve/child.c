@@ -80,6 +80,7 @@ static void lose(front *f) {
     if (!f->ended)
         say_line(f, "the worker ended (%s %d)", WIFSIGNALED(status) ? "signal" : "code",
                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    if (!f->metrics.loads && WIFEXITED(status) && WEXITSTATUS(status) == 1) f->ended = f->no_model = true;
     job_forget_child(f);
 }
 

@@ -59,16 +59,6 @@ char *picture_path(const front *f, const picture *p) {
 
 char *thumb_path(const front *f, const picture *p) { return file_path(f, "thumbs", p->id, ".webp"); }
 
-/* Removes what a worker that was killed has left. */
-static void empty_spool(const front *f) {
-    char *folder = file_path(f, "spool", "", "");
-    DIR *d = folder ? opendir(folder) : NULL;
-    for (const struct dirent *e; d && (e = readdir(d));)
-        if (e->d_name[0] != '.') unlinkat(dirfd(d), e->d_name, 0);
-    if (d) closedir(d);
-    free(folder);
-}
-
 /* The folder must belong to this user, and others must not be able to put links into it. */
 static bool take_folder(const char *path, char *why, size_t size) {
     struct stat s;
@@ -110,8 +100,7 @@ bool files_open(front *f, char *why, size_t size) {
     if (asprintf(&path, "%s/jobs.sqlite", f->state) < 0) return false;
     f->store = store_open(path, why, size);
     free(path);
-    if (f->store) clear_spool(f);
-    if (f->store) empty_spool(f); /* no other server uses it, because the store is open */
+    if (f->store) clear_spool(f); /* no other server uses it, because the store is open */
     return f->store;
 }
 

@@ -128,7 +128,7 @@ static void read_keys_again(front *f) {
 static void drain(front *f) {
     f->draining = true;
     f->drain_until = steady_seconds() + f->options->drain_timeout;
-    say_line(f, "ending; the running picture is finished first");
+    say_line(f, f->child.job ? "ending; the running picture is finished first" : "ending");
     http_quiesce(f);
     for (job *j = f->jobs, *next; j; j = next) {
         next = j->next;
@@ -250,7 +250,7 @@ int serve_run(const serve_options *options, char *why, size_t size) {
     f->jobs_end = &f->jobs;
     f->child.socket = f->child.loaded = -1;
     for (int i = 0; i < f->n_models; i++) f->models[i].id = options->models[i];
-    bool good = files_open(f, why, size) && start_listening(f, why, size) && start_loop(f, why, size);
+    bool good = start_listening(f, why, size) && files_open(f, why, size) && start_loop(f, why, size);
     if (good && !jobs_load(f)) {
         snprintf(why, size, "%s: the jobs cannot be read", options->state);
         good = false;
@@ -261,6 +261,10 @@ int serve_run(const serve_options *options, char *why, size_t size) {
         fprintf(stderr, "lazuli: listening on %s\n", f->listening);
     }
     while (good && !f->ended && !is_drained(f)) turn_once(f);
+    if (f->no_model) {
+        snprintf(why, size, "no model can be opened, so there is nothing to serve");
+        good = false;
+    }
     stop(f);
     return good ? 0 : 1;
 }

@@ -59,20 +59,20 @@ void handle_pictures(request *r) {
     char *limit_text = query_of(r, "limit"), *before = query_of(r, "before"), *search = query_of(r, "q");
     int limit = limit_text ? atoi(limit_text) : 50;
     if (limit < 1 || limit > MOST) limit = limit < 1 ? 1 : MOST;
-    picture *found = calloc(MOST, sizeof *found);
-    int n = found ? store_list_pictures(r->front->store, r->who.admin ? NULL : r->who.owner, before,
-                                        search && *search ? search : NULL, limit, found)
+    picture *found = calloc(MOST + 1, sizeof *found); /* one more than asked for tells whether there are more */
+    int n = found ? store_list_pictures(r->front->store, r->who.admin ? NULL : r->who.owner, before, search, limit + 1,
+                                        found)
                   : 0;
     json_t *list = json_array();
     for (int i = 0; i < n; i++) {
-        json_array_append_new(list, with_settings(r->front, &found[i]));
+        if (i < limit) json_array_append_new(list, with_settings(r->front, &found[i]));
         json_decref(found[i].facts);
     }
     free(found);
     free(limit_text);
     free(before);
     free(search);
-    reply_json(r, 200, json_pack("{s:o, s:b}", "pictures", list, "more", n == limit));
+    reply_json(r, 200, json_pack("{s:o, s:b}", "pictures", list, "more", n > limit));
 }
 
 void handle_picture(request *r) {

@@ -28,7 +28,7 @@ const char *header_of(const request *r, const char *name) {
 
 char *query_of(const request *r, const char *name) {
     const char *value = MHD_lookup_connection_value(r->connection, MHD_GET_ARGUMENT_KIND, name);
-    char *copy = value ? strdup(value) : NULL;
+    char *copy = value && *value ? strdup(value) : NULL;
     if (copy && unescape(copy) && is_utf8(copy, strlen(copy))) return copy;
     free(copy);
     return NULL;

@@ -147,7 +147,7 @@ void reply_stream(request *r, stream *s); /* takes the stream */
 void reply_empty(request *r, int status);
 void add_header(request *r, const char *name, const char *value);
 const char *header_of(const request *r, const char *name); /* or NULL */
-char *query_of(const request *r, const char *name);        /* decoded, owned; NULL: not there */
+char *query_of(const request *r, const char *name);        /* decoded, owned; NULL: not there, or empty */
 void note_ignored(request *r, const char *field);
 void wake(request *r); /* the answer is set, the stream has news, or the client is gone: goes on with the request */
 bool http_start(front *f, int listener, char *why, size_t size);
@@ -242,6 +242,7 @@ struct front {
     metrics metrics;
     double begun, swept, drain_until;
     bool draining, paused, ended, no_disk;
+    bool no_model;               /* the first worker could open none */
     bool woken;                  /* a request was resumed, so http_turn must be called */
     char listening[128], *state; /* the address as it is said; owned path */
     bool loopback;

@@ -135,20 +135,34 @@ static int asked_limit(request *r) {
     return limit < 1 ? 1 : limit > 200 ? 200 : limit;
 }
 
+static bool is_state(const char *name) {
+    for (int i = 0; i <= CANCELLED; i++)
+        if (strcmp(name, state_names[i]) == 0) return true;
+    return false;
+}
+
 void handle_jobs_list(request *r) {
     front *f = r->front;
-    job *found[200];
+    job *found[201]; /* one more than asked for tells whether there are more */
     char *state = query_of(r, "state"), *after = query_of(r, "after");
-    int limit = asked_limit(r), n = store_list_jobs(f, r->who.admin ? NULL : r->who.owner, state, after, limit, found);
+    int limit = asked_limit(r);
+    if (state && !is_state(state)) {
+        reply_error(r, 400, "invalid_value", "state",
+                    "state: '%.30s' is not one of queued, in_progress, completed, failed and cancelled", state);
+        free(state);
+        free(after);
+        return;
+    }
+    int n = store_list_jobs(f, r->who.admin ? NULL : r->who.owner, state, after, limit + 1, found);
     json_t *list = json_array();
     for (int i = 0; i < n; i++) {
         job *live = job_find(f, found[i]->id);
-        json_array_append_new(list, job_json(f, live ? live : found[i]));
+        if (i < limit) json_array_append_new(list, job_json(f, live ? live : found[i]));
         job_free(found[i]);
     }
     free(state);
     free(after);
-    reply_json(r, 200, json_pack("{s:o, s:b}", "jobs", list, "more", n == limit));
+    reply_json(r, 200, json_pack("{s:o, s:b}", "jobs", list, "more", n > limit));
 }
 
 void handle_jobs_clear(request *r) {

@@ -222,7 +222,7 @@ static bool take_format(const char *name, const char *given, json_t *settings, p
 static bool take_size(const char *size, json_t *settings, problem *p) {
     int width = 0, height = 0, end = 0;
     if (!*size || strcmp(size, "auto") == 0) return true;
-    if (sscanf(size, "%4dx%4d%n", &width, &height, &end) != 2 || size[end] ||
+    if (sscanf(size, "%9dx%9d%n", &width, &height, &end) != 2 || size[end] ||
         strspn(size, "0123456789x") != strlen(size))
         return set_problem(p, 400, "invalid_value", "size", "size: '%.30s' is neither WIDTHxHEIGHT nor auto", size);
     if (width < LEAST_SIDE || height < LEAST_SIDE || width > MOST_SIDE || height > MOST_SIDE)

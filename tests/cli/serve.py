@@ -218,7 +218,7 @@ def test_openai(s):
     for body, wanted in [({}, (400, "missing_required_parameter")), ({"prompt": ""}, (400, "invalid_value")),
                          ({"prompt": 5}, (400, "invalid_type")), ({**SMALL, "n": 11}, (400, "invalid_value")),
                          ({**SMALL, "n": "2"}, (400, "invalid_type")), ({**SMALL, "size": "1000x1"}, (400, "invalid_value")),
-                         ({**SMALL, "size": "4096x4096"}, (400, "invalid_value")), ({**SMALL, "size": "big"}, (400, "invalid_value")),
+                         ({**SMALL, "size": "4096x4096"}, (400, "invalid_value")), ({**SMALL, "size": "99999x64"}, (400, "invalid_value")), ({**SMALL, "size": "big"}, (400, "invalid_value")),
                          ({**SMALL, "output_format": "gif"}, (400, "unsupported_value")),
                          ({**SMALL, "background": "transparent"}, (400, "unsupported_value")),
                          ({**SMALL, "mask": "x"}, (400, "unsupported_parameter")), ({**SMALL, "svg": {}}, (400, "unsupported_parameter")),
@@ -294,6 +294,10 @@ def test_native(s):
     check(s.call("GET", f"{api}/pictures/{picture}/thumb")[2][8:12] == b"WEBP", "small")
     found = s.call("GET", f"{api}/pictures?q=CAT")[2]["pictures"]
     check(len(found) == 2 and found[1]["settings"]["prompt"] == "a cat" and found[1]["settings"]["seed"] == 1, "search", found)
+    pages = [s.call("GET", f"{api}/{what}")[2] for what in ("pictures?q=cat&limit=1&before=", "pictures?q=cat&limit=2", "jobs?state=&limit=&after=", "jobs?limit=1")]
+    check([p["more"] for p in pages] == [True, False, False, True] and len(pages[2]["jobs"]) > 1, "whether there are more", pages)
+    check([len(p.get("pictures", p.get("jobs"))) for p in pages[:2] + pages[3:]] == [1, 2, 1], "as many as asked for")
+    check(s.code("GET", f"{api}/jobs?state=running") == (400, "invalid_value"), "a state that there is not")
     check(s.call("GET", f"{api}/pictures?q=dog")[2]["pictures"] == [], "search for another")
     check(s.call("PUT", f"{api}/pictures/{picture}", {"pinned": True})[2]["pinned"], "pinned")
     upload = s.call("POST", api + "/uploads", data, content_type="image/png")
@@ -548,6 +552,28 @@ def test_drain(s):
     return job
 
 
+def test_start():
+    """Wrong options are one sentence and a code, and change nothing."""
+    with open(f"{WORK}/notes", "w") as file:
+        file.write("notes")
+    for code, sentence, *options in [
+            (2, "with a port up to 65535", "--listen", "127.0.0.1:99999"), (2, "--listen takes", "--listen", "7860"),
+            (2, "--listen takes", "--listen", "127.0.0.1:http"), (2, "did you mean --listen?", "--port", "7860"),
+            (2, "--public-url takes", "--public-url", "foo"), (2, "--public-url takes", "--public-url", "http://"),
+            (2, "--allow-origin takes", "--allow-origin", "https://friend.example/"),
+            (2, "--allow-origin takes", "--allow-origin", "*"),
+            (1, "a key is needed", "--listen", "0.0.0.0:0")]:
+        refused = subprocess.run([LAZULI, "serve", "--state", f"{WORK}/refused", *options], capture_output=True, text=True, timeout=60)
+        check(refused.returncode == code and sentence in refused.stderr and refused.stderr.count("\n") == 1, "wrong options", options,
+              refused.returncode, refused.stderr)
+    check(not os.path.exists(f"{WORK}/refused"), "a server that does not start makes no state folder")
+    refused = subprocess.run([LAZULI, "serve", "--listen", "127.0.0.1:0", "--state", f"{WORK}/refused", "-m", f"{WORK}/notes"],
+                             capture_output=True, text=True, timeout=60)
+    check(refused.returncode == 1 and "no model can be opened" in refused.stderr, "a model that cannot be opened", refused.stderr)
+    server = Server("quick")
+    check(server.port and server.stop() == 0 and "ending\n" in server.text(), "it ends without a picture", server.text())
+
+
 def test_all():
     server = Server("state", "--queue", "3", "--queue-timeout", "86400", "--allow-origin", "https://friend.example")
     if not check(server.port, "the server listens", server.text()):
@@ -565,8 +591,7 @@ def test_all():
     check(server.stop() == 0, "it ends again")
     test_keys()
     test_places()
-    refused = subprocess.run([LAZULI, "serve", "--listen", "0.0.0.0:0", "--state", f"{WORK}/open"], capture_output=True, text=True)
-    check(refused.returncode == 1 and "a key is needed" in refused.stderr, "other machines need keys", refused.stderr)
+    test_start()
 
 
 begun = time.time()

@@ -78,6 +78,34 @@ static void list_words(const arguments *args, const char *threads, char *words[W
     words[n] = NULL;
 }
 
+/* Is it SCHEME://HOST, perhaps with a port and, if a path is allowed, more? */
+static bool is_address(const char *text, bool path) {
+    const char *host = strstr(text, "://");
+    if (!host || host == text || strpbrk(text, " \t")) return false;
+    host += 3;
+    return *host && *host != '/' && *host != ':' && (path || !strchr(host, '/'));
+}
+
+/* Checks the values of --listen, --public-url and --allow-origin. */
+static int check_addresses(const arguments *args) {
+    const char *listen = args->serve.listen, *url = args->serve.public_url,
+               *colon = listen ? strrchr(listen, ':') : NULL;
+    int64_t port;
+    if (listen && strncmp(listen, "unix:", 5) != 0 &&
+        (!colon || !whole_number(colon + 1, strlen(colon + 1), 0, 65535, &port)))
+        return fail(args, NOT_UNDERSTOOD,
+                    "--listen takes ADDRESS:PORT, with a port up to 65535, or unix:PATH, not '%s'", listen);
+    if (url && ((strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) || !is_address(url, true)))
+        return fail(args, NOT_UNDERSTOOD, "--public-url takes an address such as https://pictures.example, not '%s'",
+                    url);
+    for (int i = 0; i < args->serve.origins.n; i++)
+        if (!is_address(args->serve.origins.all[i], false))
+            return fail(args, NOT_UNDERSTOOD,
+                        "--allow-origin takes an address such as https://pictures.example, without a path, not '%s'",
+                        args->serve.origins.all[i]);
+    return DONE;
+}
+
 #define OR(value, otherwise) ((value) ? (value) : (otherwise))
 
 int serve_command(const arguments *args) {
@@ -100,7 +128,8 @@ int serve_command(const arguments *args) {
     if (!state) return fail(args, FAILED, "there is no folder for the state; name one with --state DIR");
     for (int i = 0; i < args->serve.hosts.n && i < SERVE_NAMES; i++) o.hosts[i] = args->serve.hosts.all[i];
     for (int i = 0; i < args->serve.origins.n && i < SERVE_NAMES; i++) o.origins[i] = args->serve.origins.all[i];
-    int code = name_models(args, ids, &o);
+    int code = check_addresses(args);
+    if (code == DONE) code = name_models(args, ids, &o);
     snprintf(threads, sizeof threads, "%lld", (long long)args->threads);
     list_words(args, threads, words);
     if (code == DONE && serve_run(&o, why, sizeof why) != 0) code = fail(args, FAILED, "%s", why);

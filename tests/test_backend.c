@@ -81,12 +81,13 @@ static void the_reference_under_another_name(void) {
 }
 
 /* Every backend falls back to the reference, so an op without a kernel there would crash. Leaves and views have no
- * kernels, concat becomes copies, and three ops are only made for backends that have a kernel for them. */
+ * kernels, concat becomes copies, and four ops are only made for backends that have a kernel for them. */
 static void the_reference_has_every_op(void) {
     for (int op = 0; op < LZ_OP_COUNT; op++) {
         const lz_op_info *info = &lz_op_table[op];
         bool none = info->kind == LZ_KIND_LEAF || info->kind == LZ_KIND_VIEW || op == LZ_OP_CONCAT ||
-                    op == LZ_OP_FUSED || op == LZ_OP_MATMUL_PAIR || op == LZ_OP_PACKED_MATMUL;
+                    op == LZ_OP_FUSED || op == LZ_OP_MATMUL_PAIR || op == LZ_OP_PACKED_MATMUL ||
+                    op == LZ_OP_RMS_NORM_TWICE;
         const lz_kernel *kernel = lz_ref_backend()->kernel((lz_op)op);
         CHECK((kernel && kernel->run) == !none, "%s", info->name);
     }

@@ -172,6 +172,15 @@ static int no_such_axis(const arguments *args, const char *typed, const char *na
     return fail(args, NOT_UNDERSTOOD, "--%s: '%s' cannot be an axis; an axis is one of %s", typed, name, known);
 }
 
+int take_axis(arguments *args, const option *o, const char *value) {
+    const char **to = *o->name == 'x' ? &args->x : &args->y;
+    if (*to)
+        return fail(args, NOT_UNDERSTOOD,
+                    "--%s is given twice; columns are --x, rows are --y, and there is one of each", o->name);
+    *to = value;
+    return DONE;
+}
+
 int axis_read(axis *a, const arguments *args, char letter, const char *text) {
     const char typed[] = {letter, 0}, *equals = text ? strchr(text, '=') : NULL;
     *a = (axis){.n = 0};
@@ -191,6 +200,8 @@ int axis_read(axis *a, const arguments *args, char letter, const char *text) {
     else {
         a->option = o;
         code = read_values(&(list){.axis = a, .args = args, .name = typed}, values);
+        if (code == DONE && is_text(o) && a->n == 1 && strchr(a->values[0], ','))
+            note(args, "--%s has one %s; bars separate several, as in 'a fox|a dog'", typed, o->name);
     }
     free(name);
     free(values);

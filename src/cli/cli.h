@@ -406,6 +406,9 @@ int resolve_combinations(const arguments *args, const char *prompt, char *to[MAX
 /* The template to record with a picture, so that settings do not make choices a second time; NULL: none. */
 const char *template_of(const arguments *args, const char *prompt);
 
+/* The options --x and --y of a grid (axis.c). */
+int take_axis(arguments *args, const option *option, const char *value);
+
 /* ---- a part of a picture is repainted (mask.c) -------------------------------------------------------------------- */
 
 bool repaints(const arguments *args); /* there is a mask, or sides are added */

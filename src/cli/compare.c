@@ -153,6 +153,7 @@ static int compare(comparison *c) {
     compare_settings(c);
     if (c->same_size && !measure_difference(one, two, &c->d)) return fail(a, FAILED, "out of memory");
     if (c->same_size && a->output) code = write_difference(c);
+    if (!c->same_size && a->output) note(a, "%s is not written, because the sizes differ", a->output);
     if (code != DONE) return code;
     if (a->json)
         code = print_comparison_json(c);

@@ -368,7 +368,11 @@ static void keep_text(char **owned, const char **to, char *text) {
     *to = *owned = text;
 }
 
+/* What follows /mask and /extend: "off" is the same as nothing. */
+static const char *unless_off(const char *rest) { return strcmp(rest, "off") == 0 ? "" : rest; }
+
 static void set_mask(session *s, const char *rest) {
+    rest = unless_off(rest);
     char *path = *rest ? typed_path(rest) : NULL;
     lz_image mask = {0};
     lz_error err = {.text = "out of memory"};
@@ -382,7 +386,7 @@ static void set_mask(session *s, const char *rest) {
 }
 
 static void set_extend(session *s, const char *rest) {
-    char *text = strdup(rest);
+    char *text = strdup(unless_off(rest));
     arguments args = s->args; /* so that a mistake changes nothing */
     if (!text || (*text && take_extend(&args, find_option("extend", 6), text) != DONE)) {
         free(text);
@@ -425,19 +429,19 @@ static const struct {
     {"/steps", "[N]", "steps of the next pictures (default: the model's)", set_steps},
     {"/guidance", "[X]", "how closely prompts are followed (default: the model's)", set_guidance},
     {"/sampler", "[NAME]", "how a step is made, as --sampler (default: the model's)", set_sampler},
-    {"/schedule", "[NAME]", "noise in each step, as --schedule (default: the model's)", set_schedule},
+    {"/schedule", "[NAME]", "noise in each step (default: the model's)", set_schedule},
     {"/shift", "[X]", "shift of the schedule (default: the model's)", set_shift},
-    {"/fast", "[off]", "steps, sampler and schedule that are recommended for speed, as --fast", set_fast},
-    {"/cache", "[SHARE]", "forecast this share of the passes, as --cache (default: off)", set_cache},
-    {"/strength", "[X]", "start from the first $N and change it this much (default: look at it)", set_strength},
-    {"/mask", "[FILE]", "repaint the first $N where this is white (without FILE: end it)", set_mask},
-    {"/extend", "[SIDES]", "paint around the first $N: left=128,top=32 (without SIDES: end it)", set_extend},
-    {"/lora", "[FILE[=X]]", "add a LoRA for the next pictures (without FILE: remove all)", set_lora},
-    {"/again", "", "make the last picture again, with the current size, steps ...", again},
+    {"/fast", "[off]", "steps, sampler and schedule for speed, as --fast", set_fast},
+    {"/cache", "[SHARE]", "forecast this share of the passes (default: off)", set_cache},
+    {"/strength", "[X]", "change the first $N this much (default: look at it)", set_strength},
+    {"/mask", "[FILE]", "repaint the first $N where FILE is white; off: end it", set_mask},
+    {"/extend", "[SIDES]", "paint around the first $N: left=128,top=32; off: end it", set_extend},
+    {"/lora", "[FILE[=X]]", "add a LoRA for the next pictures (no FILE: remove all)", set_lora},
+    {"/again", "", "make the last picture again, with the current settings", again},
     {"/vary", "[N]", "make the last prompt with the next N seeds (default 4)", vary},
     {"/load", "FILE", "load a picture from a file; it gets the next number", load},
     {"/list", "", "list all pictures with size, seed, prompt and file", list},
-    {"/save", "[$N] [FILE]", "save the last picture, or picture N, as .png, .jpg or .webp", save},
+    {"/save", "[$N] [FILE]", "save the last picture or $N, as .png, .jpg or .webp", save},
     {"/undo", "", "drop the last picture", undo},
     {"/help", "", "print this list", help},
     {"/quit", "", "end the session, like Ctrl-D. Ctrl-C stops a picture", quit},

@@ -28,6 +28,7 @@ static bool read_sides(const char *text, lz_sides *to) {
         return true;
     }
     for (const char *comma;; text = comma + 1) {
+        text += strspn(text, " ");
         size_t name = strcspn(text, "=,"), i = 0;
         comma = strchrnul(text, ',');
         while (i < COUNT(sides) && (strlen(sides[i].name) != name || memcmp(sides[i].name, text, name) != 0)) i++;

@@ -279,7 +279,10 @@ lz_status lz_repaint_prepare(lz_job *job, lz_error *err) {
     if (status || (job->options.change_outside && !job->options.crop_to_mask)) return status;
     int64_t n = r->canvas.width * r->canvas.height;
     if (!(r->share = lz_host_alloc(job->model->ctx, (size_t)n))) return lz_out_of_memory(err, n);
-    return lz_feather(job->model->ctx, &r->area, r->feather, r->share, err);
+    status = lz_feather(job->model->ctx, &r->area, r->feather, r->share, err);
+    r->faint = !status;
+    for (int64_t i = 0; i < n && r->faint; i++) r->faint = r->share[i] < 128;
+    return status;
 }
 
 void lz_repaint_free(lz_job *job) {
@@ -298,6 +301,11 @@ void lz_repaint_remark(const lz_job *job, char *to, size_t size) {
     if (!r->on || *to) return;
     if (r->full)
         snprintf(to, size, "the mask is white everywhere, so all of the image is repainted");
+    else if (r->faint)
+        snprintf(
+            to, size,
+            "the soft edge of %lld pixels is wider than the mask, so hardly anything changes; use a smaller feather",
+            (long long)r->feather);
     else if (mask && (mask->width != image->width || mask->height != image->height))
         snprintf(to, size, "the mask is %lld x %lld, and is stretched to the %lld x %lld of the image",
                  (long long)mask->width, (long long)mask->height, (long long)image->width, (long long)image->height);

@@ -24,6 +24,7 @@ typedef struct lz_repaint {
     bool sized;                     /* the options ask for a size; the canvas gets it */
     bool owns_canvas;               /* false: the canvas is the first image of the options */
     bool full;                      /* everything is repainted */
+    bool faint;                     /* no pixel of the result is painted by half or more */
     int64_t feather;                /* pixels */
     lz_image images[LZ_MAX_IMAGES]; /* those of the options; the first one has the added sides */
     lz_image canvas, area, start;   /* area and start are owned; area is grey */

@@ -28,6 +28,8 @@ try 1 $lazuli compare -q "$work/1.png" "$work/2.png" </dev/null
 try 1 $lazuli compare "$work/1.png" $flux/ref1.png <<END
 sizes      32 x 48 and $(od -An -tu1 -j18 -N2 $flux/ref1.png | awk '{ print $1 * 256 + $2 }') x $(od -An -tu1 -j22 -N2 $flux/ref1.png | awk '{ print $1 * 256 + $2 }'); only pictures of one size have pixels to compare
 END
+try_match 1 'never.png is not written, because the sizes differ$' $lazuli compare "$work/1.png" $flux/ref1.png -o "$work/never.png"
+try 1 test -e "$work/never.png" </dev/null
 for bad in "$work/none.png" "$work" tests/cli/compare.sh; do
     try_match 2 '^lazuli: ' $lazuli compare "$work/1.png" "$bad"
     try 1 sh -c "$lazuli compare $work/1.png $bad 2>&1 | grep -v ^lazuli:" </dev/null # one sentence

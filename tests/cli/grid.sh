@@ -65,6 +65,7 @@ try_match 0 '^x +steps=1,2,3$' "$absolute" info g.png
 try_match 0 '^y +sampler=euler,heun$' "$absolute" info g.png
 grep -a -o '{"model": .*"y": .*}' g.png >sheet.json
 try 0 "$absolute" grid --settings sheet.json -q -o again.png </dev/null
+try_match 0 '4 x 2 pictures' "$absolute" grid --settings sheet.json --x steps=1..4 -o typed.png # what is typed comes first
 same g.png again.png
 try_match 1 'is a sheet of several pictures' "$absolute" --from g.png
 try_match 0 '^ +"name": "steps",$' "$absolute" grid fox $tiny --x steps=1,2 --json -o j.png
@@ -79,6 +80,7 @@ try 0 "$absolute" grid $tiny --x 'prompt=a {red|blue} car|a \| b, c|' --keep-cel
 try_match 0 '^template +a \{red\|blue\} car$' "$absolute" info cells/p-1-1.png
 try_match 0 '^prompt +a . b, c$' "$absolute" info cells/p-1-2.png
 try_match 0 '^x +prompt=a .red.blue. car.a .. b, c.$' "$absolute" info p.png
+try_match 0 "--x has one prompt; bars separate several, as in 'a fox.a dog'" "$absolute" grid $tiny --x 'prompt=a fox, a dog' -o p.png
 try 0 "$absolute" grid $tiny --x 'prompt=a \{ b \| c|d' -q -o p.png </dev/null
 grep -a -o '{"model": .*"x": .*}' p.png >sheet.json
 try 0 "$absolute" grid --settings sheet.json -q -o again.png </dev/null
@@ -114,6 +116,7 @@ refused "--x: the range '0.1..0.5' needs steps" --x guidance=0.1..0.5
 refused "--x: the range '1..5000' has more than 1000 values" --x seed=1..5000
 refused 'a grid of 40 x 40 has more than 1000 pictures' --x seed=1..40 --y steps=1..40
 refused 'both axes are steps' --x steps=1 --y steps=2
+refused '--x is given twice; columns are --x, rows are --y' --x steps=1,2 --x sampler=euler,heun
 refused 'a grid has one seed for all pictures' --x steps=1,2 -S 1,2
 refused 'a picture of the grid has one seed, but a value of the axis has 2' --x 'seed=1,2|3'
 refused '--no-templates is a switch' --x no-templates=yes

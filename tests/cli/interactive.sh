@@ -148,6 +148,7 @@ END
 try 0 sh -c "grep -c 'this model was trained for' $work/session" <<'END' # trap 4: once in a session
 1
 END
+try 1 sh -c "tr -d '\r' <$work/session | grep -E '^  /.{78}'" </dev/null # /help fits into 80 columns
 try 1 grep "$(printf '\033')" "$work/session" </dev/null # a dumb terminal gets no escape sequence, and no moving line
 # A picture that is stopped; "step 1" is in the moving line, so this terminal can draw one
 TERM=vt100 talk 0 -s 3 -W 1024 -H 1024 <<'END'

@@ -27,11 +27,18 @@ try_match 0 ', 1 of 2 steps, ' $fox --strength 0.5 -o c.png
 try_match 0 '^64 x 80 pixels, 2 steps' $absolute plan fox -m $flux/B -i ref3.png --mask small.png -s 2
 try_match 0 'the mask is 134 x 170, and is stretched to the 67 x 85' $absolute fox $B -i ref3.png --mask large.png -o l.png
 try_match 0 'the mask is white everywhere' $absolute fox $B -i ref3.png --mask white.png -o l.png
+try_match 0 'the soft edge of 1000 pixels is wider than the mask, so hardly anything changes' $fox --feather 1000 -o l.png
+try 0 sh -c "$fox --feather 4 -o l.png 2>&1 | grep -c 'soft edge'; true" <<'END'
+0
+END
 
 # Added sides
 try_match 0 'becomes 128 x 64, because extended sides are multiples of 16' $absolute fox $B -i ref2.png --extend left=20 -o e.png
 try_match 0 '^e.png  128 x 96, ' $absolute fox $B -i ref2.png --extend 16 -o e.png
 holds e.png 'extend'
+try 0 $absolute fox $B -q -i ref2.png --no-metadata --extend left=16,right=16 -o plain.png </dev/null
+try 0 $absolute fox $B -q -i ref2.png --no-metadata --extend 'left=16, right=16' -o blank.png </dev/null
+same plain.png blank.png
 
 # Pictures are repeated from what they record
 mkdir away
@@ -116,7 +123,7 @@ cat >talk <<'END'
 < lazuli> 
 > /save session.png
 < lazuli> 
-> /mask
+> /mask off
 < lazuli> 
 > /extend left
 < --extend takes pixels from 1 to 8192
@@ -126,7 +133,7 @@ cat >talk <<'END'
 > $1 fox
 < $3  96 x 85, seed 3, 2 steps
 < lazuli> 
-> /extend
+> /extend off
 < lazuli> 
 > fox
 < $4  

@@ -192,6 +192,7 @@ static void turn_once(front *f) {
     child_tick(f);
     jobs_sweep(f);
     streams_tick(f);
+    slow_tick(f);
     f->woken = false;
     http_turn(f);
     jobs_start(f);

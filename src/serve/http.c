@@ -18,7 +18,7 @@
 
 #include "guard.h"
 
-enum { CONNECTIONS = 1000, CONNECTIONS_EACH = 64, SECONDS_TO_SEND = 30, HEADER_BYTES = 32 << 10 };
+enum { CONNECTIONS = 1000, CONNECTIONS_EACH = 64, HEADER_BYTES = 32 << 10 };
 
 /* ---- looking at requests ----------------------------------------------------------------------------------------- */
 
@@ -290,6 +290,7 @@ static request *request_new(front *f, struct MHD_Connection *c, const char *url,
     r->next = f->requests;
     if (r->next) r->next->before = r;
     f->requests = r;
+    slow_request(r, true);
     return r;
 }
 
@@ -299,6 +300,7 @@ static void on_completed(void *user, struct MHD_Connection *c, void **mine, enum
     (void)c, (void)why;
     if (!r) return;
     *mine = NULL;
+    slow_request(r, false);
     if (r->suspended) epoll_ctl(f->epoll, EPOLL_CTL_DEL, r->socket, NULL);
     r->suspended = false;
     job_leave(r);
@@ -426,6 +428,7 @@ static void on_log(void *user, const char *format, va_list list) { (void)user, (
 bool http_start(front *f, int listener, char *why, size_t size) {
     struct MHD_OptionItem options[] = {
         {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, f},
+        {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)slow_connection, f},
         {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)keep_escapes, NULL},
         {MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS, NULL},
         {MHD_OPTION_PER_IP_CONNECTION_LIMIT, f->loopback ? 0 : CONNECTIONS_EACH, NULL},

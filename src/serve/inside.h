@@ -15,6 +15,7 @@ enum { MOST_PICTURES = 10, OWNER = 96, MOST_FIELD = 128 << 10, MOST_UPLOAD = 50 
 typedef struct front front;
 typedef struct request request;
 typedef struct stream stream;
+typedef struct peer peer;
 typedef struct store store;
 typedef struct guard guard;
 
@@ -157,6 +158,12 @@ int http_socket(front *f);   /* becomes readable when http_turn must be called *
 void http_quiesce(front *f); /* accepts no more connections */
 void http_stop(front *f);
 
+/* slow.c */
+enum { SECONDS_TO_SEND = 30 };
+void slow_connection(void *user, struct MHD_Connection *c, void **mine, enum MHD_ConnectionNotificationCode code);
+void slow_request(const request *r, bool begins); /* the head of the request has come, or it has been answered */
+void slow_tick(front *f);
+
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 struct stream {
@@ -235,6 +242,7 @@ struct front {
     int streak; /* pictures in a row with the loaded model, though another was due */
     double streak_since;
     request *requests;
+    peer *peers; /* connections, for slow.c */
     stream *streams;
     kept_event events[KEPT_EVENTS];
     long long last_event;

@@ -13,6 +13,7 @@
  *   measure.c    the size of an image from its header                     images.c    the images of a request
  *   sdapi.c      /sdapi/v1, as AUTOMATIC1111                              gallery.c   /api/v1, pictures
  *   problem.c    errors as clients see them
+ *   slow.c       connections that take too long
  *
  * The front is one thread in one process. It never opens a model: the worker does, in a process of its own, so that a
  * failure of a model or a device costs one attempt at one picture. */

@@ -407,7 +407,7 @@ def test_guard(s):
 
 def test_keys():
     with open(f"{WORK}/keys", "w") as file:
-        file.write("# clients\nada secret-one\nroot secret-two admin\n")
+        file.write("# clients\nada secret-one\nroot secret-two admin\neve secret-three\n")
     os.chmod(f"{WORK}/keys", 0o600)
     s = Server("keyed", "--key-file", f"{WORK}/keys", "--allow-origin", "https://friend.example")
     check(s.call("OPTIONS", "/v1/models", origin="https://friend.example")[0] == 204, "preflight needs no key")
@@ -435,6 +435,8 @@ def test_keys():
     wrong = [s.code("GET", models, authorization=f"Bearer wrong-{n}")[0] for n in range(14)]
     check(wrong[0] == 401 and wrong[-1] == 429, "many wrong keys", wrong)
     s.until("the right key works again", lambda: s.code("GET", models, authorization="Bearer secret-one") == (200, None), 5)
+    later = s.call("POST", "/api/v1/jobs", {"prompt": "a"}, authorization="Bearer secret-three")[2]
+    check(later["queue_position"] == 2, "a job of another key that came later", later)
     check("secret" not in s.text() and "key:ada" in s.text(), "the log has names, not keys")
     admin = s.call("POST", "/api/v1/session", {"key": "secret-two"})[1].getheader("set-cookie").split(";")[0]
     with open(f"{WORK}/keys", "w") as file:

@@ -59,6 +59,7 @@ try_match 0 "$said" "$work/alone/lazuli" plan
 one="-S 1 -W 16 -H 16 -s 1"
 try 0 $lazuli fox $one -q -o "$work/base.png" --dump "$work/base.safetensors" </dev/null
 echo '{"guidance": 1}' >"$work/settings.json"
+masked="-i $flux/ref3.png --mask tests/data/inpaint/small.png"
 options=$($lazuli generate --help | sed -n 's/^  \(-.,\|   \) --\([a-z-]*\).*/\2/p')
 for option in $options; do
     words=fox
@@ -89,6 +90,15 @@ for option in $options; do
     guidance-every) given='--guidance-every 2' seen='guidance-every has no effect without guidance' ;;
     image) given="--image $flux/ref1.png" seen=', 1 step, ' ;;
     strength) given="-i $flux/ref1.png --strength 0.5 -s 4" seen=', 2 of 4 steps, ' ;;
+    fast) given='--fast' seen=', 1 step, ' ;;
+    wildcards) given='--wildcards tests/data' seen=', 1 step, ' ;;
+    no-templates) given='--no-templates' seen=', 1 step, ' ;;
+    combinations) given='--combinations' seen='--combinations has no effect; the prompt has no choices' ;;
+    mask) given="$masked" seen='  16 x 16, ' ;;
+    crop-to-mask) given="$masked --crop-to-mask 8" seen='  67 x 85, ' ;;
+    keep-outside) given="$masked --keep-outside off" seen='  16 x 16, ' ;;
+    feather) given="$masked --feather 2" seen='  16 x 16, ' ;;
+    extend) given="-i $flux/ref2.png --extend left=16 -W 96 -H 64" seen='  96 x 64, ' ;;
     output) given="--output $work/option.webp" seen="^$work/option.webp  " ;;
     noise) given="--noise $work/base.safetensors" seen=', 1 step, ' ;;
     dump) given="--dump $work/dump.safetensors" seen=', 1 step, ' ;;
@@ -117,7 +127,7 @@ for option in $options; do
     else
         try_match 0 "$seen" $lazuli generate $words $one -o "$work/option.png" $given
     fi
-    case $option in model | prompt | lora-* | dump | from | settings | offload | threads | steps-dir | sheet | preview | show) same "$work/base.png" "$work/option.png" ;; esac
+    case $option in model | prompt | lora-* | fast | wildcards | no-templates | combinations | dump | from | settings | offload | threads | steps-dir | sheet | preview | show) same "$work/base.png" "$work/option.png" ;; esac
 done
 same "$work/base.safetensors" "$work/dump.safetensors"
 try 0 test "$(echo $options | wc -w)" -gt 20 </dev/null # the list was read

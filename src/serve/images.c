@@ -47,8 +47,9 @@ static bool add_image(request *r, json_t *images, const json_t *value, problem *
     if (!text) return set_problem(p, 400, "invalid_type", "image", "image: must be a data URL with base64");
     if (strncmp(text, "upload:", 7) == 0 || strncmp(text, "picture:", 8) == 0) return add_named(r, images, text, p);
     if (strncasecmp(text, "data:", 5) != 0)
-        return set_problem(p, 400, "unsupported_value", "image",
-                           "image: this server fetches nothing; send the image as a data URL");
+        return set_problem(
+            p, 400, "unsupported_value", "image",
+            "image: this server fetches nothing; send the image as a data URL, or name an upload: upload:ID");
     buffer data = {.data = NULL};
     bool good = data_url_read(text, strlen(text), &data)
                     ? images_add(r, images, data.data ? data.data : "", data.size, p)

@@ -1,0 +1,41 @@
+/* session.h: a session (interactive.c), and its commands that change settings of the next pictures (session_settings.c). */
+#ifndef LZ_CLI_SESSION_H
+#define LZ_CLI_SESSION_H
+
+#include "album.h"
+#include "progress.h"
+#include "see.h"
+
+typedef struct session {
+    arguments args; /* the settings */
+    job job;
+    seeing see;
+    progress line;
+    album album;
+    char *loras[MAX_LORAS]; /* owned: the arguments of /lora; args.loras points to them */
+    char *mask, *extend;    /* owned: the arguments of /mask and /extend; those of args point to them */
+    int given;              /* number of pictures of -i ($1, ...), references of the first prompt; 0 after it */
+    char number[16];        /* memory for a completed word */
+    bool over;
+    int ended_by; /* a signal, or 0 */
+} session;
+
+/* The path that was typed, with or without quotes, with ~ replaced by the home folder. Owned. */
+char *typed_path(const char *text);
+
+/* Each takes what follows the command. A mistake is told, and changes nothing. */
+void set_size(session *s, const char *rest);
+void set_seed(session *s, const char *rest);
+void set_steps(session *s, const char *rest);
+void set_guidance(session *s, const char *rest);
+void set_shift(session *s, const char *rest);
+void set_sampler(session *s, const char *rest);
+void set_schedule(session *s, const char *rest);
+void set_fast(session *s, const char *rest);
+void set_strength(session *s, const char *rest);
+void set_cache(session *s, const char *rest);
+void set_lora(session *s, const char *rest);
+void set_mask(session *s, const char *rest);
+void set_extend(session *s, const char *rest);
+
+#endif

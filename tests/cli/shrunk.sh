@@ -26,19 +26,26 @@ ended() { # CODE REGEX: of the program in the background
     try 0 ls -A out </dev/null
 }
 
-# Between opening and painting: it waits for the prompt with the model open
+# Between two pictures of a batch, which waits for its second line with the model open
 for json in '' --json; do
     fresh
-    mkfifo prompt
-    "$absolute" -m model -p - -W 64 -H 64 $json -o out/fox.png <prompt >said 2>&1 &
+    rm -f out/*
+    mkfifo lines
+    "$absolute" batch - -m model -W 64 -H 64 -s 1 $json -o out <lines >said 2>&1 &
     pid=$!
-    exec 3>prompt
-    wait_for grep -q "$weights" /proc/$pid/maps
-    truncate -s 4096 $weights
+    exec 3>lines
     echo a fox >&3
+    wait_for sh -c 'find out -name "*.png" -size +0 | grep -q .' # the first picture is complete
+    truncate -s 4096 $weights
+    echo a dog >&3
     exec 3>&-
-    ended 1 "$weights: the file was changed after it was opened \([0-9]+ bytes then, 4096 now\)"
-    rm prompt
+    code=0
+    wait $pid || code=$?
+    try_match 1 "$weights: the file was changed after it was opened \\([0-9]+ bytes then, 4096 now\\)" sh -c "cat said && exit $code"
+    try 0 sh -c 'ls -A out | wc -l' <<'END'
+1
+END
+    rm -f lines out/*
 done
 
 # In the middle: after the first of many steps

@@ -74,7 +74,7 @@ void lz_dense_strides(lz_dims dims, int64_t strides[LZ_MAX_DIMS]) {
 }
 
 int64_t lz_beside(lz_dims dims, lz_dtype dtype) {
-    int64_t size = lz_dtype_size(dtype), align = 256 / size;
+    int64_t size = lz_dtype_size(dtype), align = size > 0 ? 256 / size : 1;
     return (lz_dims_size(dims) + align - 1) / align * align;
 }
 

@@ -225,7 +225,7 @@ static bool write_thumb(painter *p, const lz_image *in, const char *path) {
                 for (int64_t v = y * step; v < (y + 1) * step && v < in->height; v++)
                     for (int64_t u = x * step; u < (x + 1) * step && u < in->width; u++, n++)
                         sum += in->pixels[(v * in->width + u) * 3 + c];
-                *to++ = (uint8_t)((sum + n / 2) / n);
+                *to++ = (uint8_t)(n > 0 ? (sum + n / 2) / n : 0);
             }
     bool good = lz_image_write(p->ctx, path, &out, NULL, NULL) == LZ_OK;
     free(out.pixels);
@@ -266,17 +266,16 @@ static bool make(painter *p, sitting *s) {
 
 static json_t *result_json(painter *p, sitting *s) {
     const lz_picture *made = &s->picture;
-    int64_t side = 16, image_tokens = 0;
+    int64_t side = 16, image_tokens = 0, tokens = (made->image.width / side) * (made->image.height / side);
     for (int i = 0; i < s->n_images; i++) image_tokens += (s->images[i].width / side) * (s->images[i].height / side);
     return json_pack(
         "{s:s, s:s, s:s?, s:f, s:I, s:I, s:i, s:I, s:I, s:I, s:b, s:{s:f, s:f, s:f, s:f}}", "type", "done", "job",
         p->current, "parameters", s->parameters, "guidance", made->guidance, "width", (json_int_t)made->image.width,
         "height", (json_int_t)made->image.height, "steps", made->steps, "text_tokens",
         (json_int_t)p->engine->count_tokens(p->engine->user, text_of(s->settings, "prompt")), "image_tokens",
-        (json_int_t)image_tokens, "output_tokens",
-        (json_int_t)((made->image.width / side) * (made->image.height / side)), "prompt_cut", made->prompt_cut,
-        "milliseconds", "text", made->text_seconds * 1e3, "encode", made->encode_seconds * 1e3, "denoise",
-        made->denoise_seconds * 1e3, "decode", made->decode_seconds * 1e3);
+        (json_int_t)image_tokens, "output_tokens", (json_int_t)tokens, "prompt_cut", made->prompt_cut, "milliseconds",
+        "text", made->text_seconds * 1e3, "encode", made->encode_seconds * 1e3, "denoise", made->denoise_seconds * 1e3,
+        "decode", made->decode_seconds * 1e3);
 }
 
 static void paint(painter *p, const json_t *message) {

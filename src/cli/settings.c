@@ -127,7 +127,8 @@ static int take_value(arguments *args, const option *o, const json_t *value) {
 static bool stays(const arguments *args, const option *o) {
     if (args->given[o - options]) return true;
     if (strcmp(o->name, "noise") == 0) return is_given(args, "seed");
-    return strcmp(o->name, "prompt") == 0 && args->n_words && args->command->bit & (GENERATE | PLAN | GRID);
+    if (strcmp(o->name, "prompt") != 0 || !args->n_words) return false;
+    return args->command && args->command->bit & (GENERATE | PLAN | GRID);
 }
 
 int apply_settings(arguments *args, json_t *settings, bool overrule) {

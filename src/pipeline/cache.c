@@ -251,12 +251,13 @@ lz_traced lz_trace_advance(const lz_model *m, const lz_layout *layout, const lz_
 static lz_status evaluate(lz_job *job, bool negative, lz_error *err) {
     lz_slots in = job->slots, made = {.velocities = {in.x, negative ? in.x : NULL}};
     if (!negative) in.context[1] = NULL;
-    for (int i = 0; i <= negative; i++) {
+    int n = negative ? 2 : 1; /* velocities */
+    for (int i = 0; i < n; i++) {
         lz_release(job->slots.velocities[i]);
         job->slots.velocities[i] = NULL;
     }
     lz_status status = lz_traced_run(&job->loop->velocity[negative], &in, &made, &job->watch, err);
-    for (int i = 0; i <= negative; i++) job->slots.velocities[i] = lz_retain(made.velocities[i]);
+    for (int i = 0; i < n; i++) job->slots.velocities[i] = lz_retain(made.velocities[i]);
     return status;
 }
 

@@ -37,7 +37,7 @@ const char *format_ending(const char *format) {
 static bool make_folder(const char *path, char *why, size_t size) {
     char *copy = strdup(path);
     bool good = copy;
-    for (char *slash = copy; good && slash && (slash = strchr(slash + 1, '/'));) {
+    for (char *slash = copy ? strchr(copy + 1, '/') : NULL; good && slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
         good = mkdir(copy, 0700) == 0 || errno == EEXIST;
         *slash = '/';

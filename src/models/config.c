@@ -217,8 +217,6 @@ void lz_config_refuse_rest_of_transformers(lz_config *c) {
 void lz_config_refuse_rest_beside(lz_config *c, const lz_config *inner) {
     const char *key;
     json_t *value;
-    json_object_foreach(inner->root, key, value) {
-        value_of(c, key);
-    }
+    json_object_foreach(inner->root, key, value) { value_of(c, key); }
     lz_config_refuse_rest_of_transformers(c);
 }

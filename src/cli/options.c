@@ -349,7 +349,7 @@ const option options[] = {
      take_names, TO(serve.hosts), 0, 0},
     {"allow-origin", 0, "URL", http, "a site whose pages may use this server; may be repeated", SERVE, take_names,
      TO(serve.origins), 0, 0},
-    {"public-url", 0, "URL", http, "address of this server behind a proxy, as in https://pictures.example", SERVE,
+    {"public-url", 0, "URL", http, "public address of this server if it is behind a proxy", SERVE,
      take_text, TO(serve.public_url), 0, 0},
     {"queue", 0, "N", http, "jobs that may wait (default 64)", SERVE, take_integer, TO(serve.queue), 1, 4000},
     {"queue-per-key", 0, "N", http, "jobs of one key or address that may wait (default 16)", SERVE, take_integer,

@@ -134,7 +134,7 @@ static void keep_text(char **owned, const char **to, char *text) {
     *to = *owned = text;
 }
 
-/* What follows /mask and /extend: "off" is the same as nothing. */
+/* The value of /mask or /extend. "off" becomes an empty value, which ends the repainting. */
 static const char *unless_off(const char *rest) { return strcmp(rest, "off") == 0 ? "" : rest; }
 
 void set_mask(session *s, const char *rest) {

@@ -33,7 +33,7 @@ static char *full_name(const source *s, int64_t i) {
     return s->part ? path_of(s->part, name) : strdup(name);
 }
 
-/* What a line of the list shows of one tensor. */
+/* One line of the list: the properties of a tensor. */
 typedef struct entry {
     const char *type; /* NULL: the type cannot be read, and err has the reason */
     lz_dims shape;

@@ -29,8 +29,8 @@ bool lz_is_image_file(lz_context *ctx, const char *path);
  * errors. */
 lz_status lz_image_check(const lz_image *image, const char *what, int64_t least, lz_error *err);
 
-/* What transparent pixels become: they are blended with white; or, in a mask, transparency becomes white and the rest
- * black, unless all pixels are opaque. */
+/* How a file with transparent pixels is read. LZ_ALPHA_OVER_WHITE: its pixels are blended with white. LZ_ALPHA_MASK:
+ * transparent pixels become white and opaque ones black; if all pixels are opaque, their colours are read. */
 typedef enum lz_alpha { LZ_ALPHA_OVER_WHITE, LZ_ALPHA_MASK } lz_alpha;
 
 /* lz_image_read from memory; name is used in errors. */

@@ -231,7 +231,7 @@ typedef struct range { /* of tokens */
 
 static lz_array *tokens(lz_array *x, range r) { return lz_slice(x, 0, r.first, r.end, 1); }
 
-/* What is the same in all blocks of a pass. Blocks are numbered, the double ones first. */
+/* Arrays and numbers that all blocks of a pass share. Blocks are numbered from 0, first the double blocks. */
 typedef struct pass {
     lz_flux2_time time;
     lz_array *cos, *sin; /* [S, d/2] */

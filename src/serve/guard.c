@@ -162,7 +162,7 @@ static bool is_our_host(const request *r, const char *host) {
         snprintf(port, sizeof port, ":%d", g->port);
         if (!host[n] || strcmp(host + n, port) == 0) return true;
         const char *given = strrchr(g->hosts[i], ':');
-        /* behind a proxy the port is that of the public address */
+        /* Requests through a proxy have the host and port of --public-url. */
         if (g->options->public_url && !given && host[n] == ':' && strstr(g->options->public_url, host)) return true;
     }
     return false;

@@ -8,7 +8,7 @@
 #include "store.h"
 
 enum { ADDRESS_SECONDS = 3600 };
-/* Of a Host that can be part of an address. With a key, any Host is accepted. */
+/* Characters of a Host header that may be copied into the address of a picture. Requests with a key may have any Host. */
 #define HOST_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]"
 
 static const char *text_of(const json_t *o, const char *key) {

@@ -47,7 +47,7 @@ typedef struct serve_options {
 /* Serves until a signal ends it. Returns 0 after a drain; otherwise 1, and why has a sentence. */
 int serve_run(const serve_options *options, char *why, size_t size);
 
-/* What a worker needs of the command line. */
+/* The options of the command line that a worker uses. */
 typedef struct worker_engine {
     void *user;
     int n_models;

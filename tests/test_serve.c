@@ -94,8 +94,7 @@ static void forms(void) {
         "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nno end",
         "--b\r\nContent-Disposition: form-data\r\n\r\nx\r\n--b--",
         "--b\r\nContent-Type: text/plain\r\n\r\nx\r\n--b--",
-        "--b\r\nContent-Disposition: form-data; name=\"a\"\r\nContent-Disposition: form-data; "
-        "name=\"b\"\r\n\r\nx\r\n--b--",
+        "--b\r\nContent-Disposition: form-data; name=a\r\nContent-Disposition: form-data; name=b\r\n\r\nx\r\n--b--",
         "--b\nContent-Disposition: form-data; name=\"a\"\n\nx\n--b--",
         "--b\r\nContent-Disposition: form-data; name=\"a\r\n\r\nx\r\n--b--",
     };

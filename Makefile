@@ -13,7 +13,7 @@ compile = @quiet=--quiet; [ -e $(1)/lazuli ] || { echo "compiling: some minutes,
 sources = $(shell find include src tests examples bench -name '*.[ch]' 2>/dev/null)
 
 # CMake and Ninja know what is up to date, so every target is phony.
-.PHONY: all build demo test test-asan test-threads test-cuda coverage bench fuzz fuzz-quick cross format lint docs deb install clean help
+.PHONY: all build demo test test-asan test-threads test-clients test-cuda coverage bench fuzz fuzz-quick cross format lint docs deb install clean help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -51,6 +51,10 @@ coverage: ## count the lines that the tests run, on fewer random cases; writes b
 	@$(cmake) -B build-coverage -DLZ_COVERAGE=ON >/dev/null
 	$(call compile,build-coverage)
 	@tools/coverage build-coverage $(JOBS)
+
+test-clients: build ## OpenAI's own Python client and schemathesis against the server, in a virtual environment
+	@tools/install-packages clients
+	@tests/clients/run build
 
 test-cuda: build ## test the CUDA backend on a real GPU
 	@build/test_cuda

@@ -1,18 +1,27 @@
-"""openai_client.py LAZULI: the official `openai` package (pip install openai) against `lazuli serve` with the demo model.
+"""openai_client.py LAZULI: the official `openai` package against `lazuli serve` with the demo model.
 
-Run by hand: python3 tests/clients/openai_client.py build/lazuli
+`make test-clients` runs it in a virtual environment with the newest openai and Pillow.
 """
 import asyncio
 import base64
 import io
+import json
 import os
 import re
+import signal
+import sqlite3
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import urllib.error
+import urllib.request
+import zlib
 
 import openai
+from PIL import Image
 
 LAZULI = sys.argv[1]
 SMALL = {"prompt": "a fox", "size": "64x64", "extra_body": {"num_inference_steps": 1, "seed": 7}}
@@ -53,7 +62,6 @@ def start(work, *options):
 
 
 def metric(url, name):
-    import urllib.request
     text = urllib.request.urlopen(url + "/metrics").read().decode()
     return float(re.search("^" + re.escape(name) + r" (\S+)", text, re.M).group(1))
 
@@ -73,6 +81,151 @@ async def many(url):
     await client.close()
 
 
+async def alike(url, fox):
+    """The same calls by AsyncOpenAI."""
+    client = openai.AsyncOpenAI(base_url=url + "/v1", api_key="any")
+    check([m.id async for m in client.models.list()] == ["demo"], "models")
+    check((await client.models.retrieve("demo")).id == "demo", "a model")
+    try:
+        await client.models.retrieve("none")
+        check(False, "no model")
+    except openai.NotFoundError as error:
+        check(error.code == "model_not_found", "no model", error.code)
+    check(decoded((await client.images.generate(**SMALL)).data[0]) == fox, "a picture")
+    events = [e async for e in await client.images.generate(stream=True, partial_images=2, **{**SMALL, "extra_body": {"steps": 4, "seed": 7}})]
+    check(events[-1].type == "image_generation.completed", "a stream", [e.type for e in events])
+    edit = await client.images.edit(image=fox, prompt="a fox", size="64x64", extra_body={"steps": 1, "seed": 3})
+    check(edit.size == "64x64", "an edit")
+    for wrong, kind in (({"size": "1x1"}, openai.BadRequestError), ({"model": "none"}, openai.NotFoundError)):
+        try:
+            await client.images.generate(**{**SMALL, **wrong})
+            check(False, "an error", wrong)
+        except kind as error:
+            check(error.param in ("size", "model"), "the field", error.param)
+    await client.close()
+
+
+def call(url, method, path, body=None):
+    asked = urllib.request.Request(url + path, json.dumps(body).encode() if body is not None else None, {"content-type": "application/json"}, method=method)
+    return json.load(urllib.request.urlopen(asked))
+
+
+def until(what, test, seconds=30):
+    end = time.time() + seconds
+    while time.time() < end:
+        if test():
+            return True
+        time.sleep(0.02)
+    check(False, what, "not after", seconds, "s")
+    return False
+
+
+def running(url):
+    return metric(url, 'lazuli_jobs{state="in_progress"}') == 1
+
+
+def bomb():
+    """A PNG of 30,000 x 30,000 pixels in a megabyte; decoded it would have 2.7 GB."""
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    rows = zlib.compressobj()
+    data = rows.compress(bytes(90001) * 3000) + rows.flush()
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 30000, 30000, 8, 2, 0, 0, 0)) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+
+
+def test_formats(client, fox):
+    """Pillow decodes every format, and a lower quality has fewer bytes."""
+    tall = {**SMALL, "size": "256x256"}
+    for kind in ("jpeg", "webp"):
+        sizes = []
+        for quality in (10, 90, 100):
+            data = decoded(client.images.generate(output_format=kind, output_compression=quality, **tall).data[0])
+            check(Image.open(io.BytesIO(data)).convert("RGB").size == (256, 256), "Pillow decodes it", kind, quality)
+            sizes.append(len(data))
+        check(sizes[0] < sizes[1] < sizes[2], "fewer bytes", kind, sizes)
+    raises(openai.BadRequestError, "invalid_value", client.images.generate, output_compression=101, **SMALL)
+    with open(f"{folder}/made.png", "wb") as file:
+        file.write(fox)
+    subprocess.run([LAZULI, "--from", f"{folder}/made.png", "-q", "-o", f"{folder}/again.png"], check=True)
+    again = open(f"{folder}/again.png", "rb").read()
+    check(Image.open(io.BytesIO(again)).tobytes() == Image.open(io.BytesIO(fox)).tobytes(), "lazuli --from makes it again")
+    made = Image.open(io.BytesIO(fox))
+    check(made.text["prompt"] == "a fox" and made.text["seed"] == "7", "Pillow reads its texts")
+
+
+def test_mask(client, fox):
+    """Where the mask is transparent, and only there, the picture changes."""
+    mask = Image.new("RGBA", (64, 64), (0, 0, 0, 255))
+    mask.paste((0, 0, 0, 0), (0, 0, 32, 64))
+    data = io.BytesIO()
+    mask.save(data, "png")
+    edit = {"prompt": "a bird", "size": "64x64", "extra_body": {"steps": 2, "seed": 3, "strength": 1}}
+    new = Image.open(io.BytesIO(decoded(client.images.edit(image=fox, mask=("mask.png", data.getvalue()), **edit).data[0])))
+    old = Image.open(io.BytesIO(fox))
+    check(new.crop((32, 0, 64, 64)).tobytes() == old.crop((32, 0, 64, 64)).tobytes(), "outside of the hole nothing changes")
+    check(new.crop((0, 0, 28, 64)).tobytes() != old.crop((0, 0, 28, 64)).tobytes(), "inside it does")
+
+
+def test_stream_error(url, client):
+    """A job that somebody cancels in the middle of its stream."""
+    def cancel():
+        until("it runs", lambda: running(url))
+        job = call(url, "GET", "/api/v1/jobs?state=in_progress")["jobs"][0]
+        call(url, "POST", f"/api/v1/jobs/{job['id']}/cancel")
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    try:
+        list(client.images.generate(stream=True, **LONG))
+        check(False, "an error in the middle of a stream")
+    except openai.APIError as error:
+        check(error.code == "cancelled", "its code", error.code)
+    thread.join()
+
+
+def test_full(url, client):
+    """A full queue: at once without retries, and with them a picture when there is room again."""
+    blocker = call(url, "POST", "/api/v1/jobs", {"prompt": "a fox", "width": 512, "height": 512, "steps": 200})["id"]
+    until("it runs", lambda: running(url))
+    waiting = [call(url, "POST", "/api/v1/jobs", {"prompt": "a fox", "width": 64, "height": 64, "steps": 1})["id"] for _ in range(2)]
+    error = raises(openai.RateLimitError, "queue_full", client.with_options(max_retries=0).images.generate, **SMALL)
+    check(1 <= int(error.response.headers["retry-after"]) <= 120 and error.request_id, "when to come again")
+    threading.Timer(0.3, lambda: call(url, "POST", f"/api/v1/jobs/{blocker}/cancel")).start()
+    check(client.with_options(max_retries=5).images.generate(**SMALL).size == "64x64", "retries succeed")
+    until("those that waited", lambda: all(call(url, "GET", f"/api/v1/jobs/{j}")["status"] == "completed" for j in waiting))
+
+
+def test_deaths(url, client, server):
+    """kill -9 of the worker in the middle of a picture, and SIGTERM under load."""
+    def kill():
+        until("it runs", lambda: running(url))
+        os.kill(int(open(f"/proc/{server.pid}/task/{server.pid}/children").read().split()[0]), signal.SIGKILL)
+    thread = threading.Thread(target=kill)
+    thread.start()
+    answer = client.with_options(max_retries=0).images.generate(prompt="a fox", size="128x128", extra_body={"steps": 30, "seed": 1})
+    check(answer.size == "128x128", "a picture in spite of it")
+    thread.join()
+    codes = []
+
+    def ask():
+        try:
+            client.with_options(max_retries=0).images.generate(prompt="a fox", size="128x128", extra_body={"steps": 10})
+            codes.append("made")
+        except openai.APIStatusError as error:
+            codes.append(error.code)
+        except openai.APIConnectionError:
+            codes.append("refused")
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for t in threads:
+        t.start()
+    until("it runs", lambda: running(url))
+    server.terminate()
+    for t in threads:
+        t.join()
+    check(server.wait(60) == 0, "it ends with 0", server.returncode)
+    check("made" in codes and set(codes) <= {"made", "draining", "refused"}, "the running one is finished", codes)
+    check(not os.listdir(f"{folder}/three/state/spool"), "no half file is left")
+
+
 def test(url, fox):
     client = openai.OpenAI(base_url=url + "/v1", api_key="any")
     names = [m.id for m in client.models.list()]
@@ -87,8 +240,14 @@ def test(url, fox):
     for kind in ("png", "jpeg", "webp"):
         check(kind_of(decoded(client.images.generate(output_format=kind, **SMALL).data[0])) == kind, kind)
     url_answer = client.images.generate(response_format="url", **SMALL).data[0].url
-    import urllib.request
     check(urllib.request.urlopen(url_answer).read() == fox, "an address")
+    with sqlite3.connect(f"{folder}/state/jobs.sqlite", timeout=10) as store:  # an hour later
+        store.execute("UPDATE addresses SET until = until - 7200")
+    store.close()
+    try:
+        check(urllib.request.urlopen(url_answer) and False, "the address ends")
+    except urllib.error.HTTPError as error:
+        check(error.code == 410, "the address ends with 410", error.code)
 
     for n in range(4):
         events = list(client.images.generate(stream=True, partial_images=n, **{**SMALL, "extra_body": {"steps": 4, "seed": 7}}))
@@ -105,7 +264,9 @@ def test(url, fox):
     check(client.images.edit(image=[("a.png", fox), ("b.png", fox), ("c.png", fox)], **edit).usage.input_tokens_details.image_tokens == 48, "three images")
     kinds = [e.type for e in client.images.edit(image=fox, stream=True, **edit)]
     check(kinds == ["image_edit.completed"], "a streamed edit", kinds)
-    check(client.images.edit(image=fox, mask=fox, **edit).size == "64x64", "a mask")
+    test_formats(client, fox)
+    test_mask(client, fox)
+    test_stream_error(url, client)
 
     for wrong, code, param in [({"size": "1x1"}, "invalid_value", "size"), ({"n": 11}, "invalid_value", "n"), ({"prompt": ""}, "invalid_value", "prompt"),
                                ({"output_format": "gif"}, "unsupported_value", "output_format")]:
@@ -113,6 +274,7 @@ def test(url, fox):
         check(error.param == param and error.request_id, "the field", error.param)
     raises(openai.BadRequestError, "invalid_image", client.images.edit, image=b"no image", **edit)
     raises(openai.BadRequestError, "invalid_value", client.images.edit, image=[("a.png", fox)] * 17, **edit)
+    raises(openai.BadRequestError, "invalid_image", client.images.edit, image=bomb(), **edit)
     check(client.images.with_raw_response.generate(**SMALL).headers["x-request-id"].startswith("req_"), "an id")
 
     name = 'lazuli_cancelled_total{why="client"}'
@@ -132,6 +294,7 @@ def test(url, fox):
     time.sleep(1)
     check(metric(url, name) == before + 2, "a stream that is closed is cancelled")
     asyncio.run(many(url))
+    asyncio.run(alike(url, fox))
 
 
 with tempfile.TemporaryDirectory() as folder:
@@ -153,5 +316,15 @@ with tempfile.TemporaryDirectory() as folder:
     finally:
         server.terminate()
         server.wait()
-print(f"checks: {checks}, failed: {failed}")
+    os.makedirs(f"{folder}/three")
+    server, address = start(f"{folder}/three", "--queue", "2", "--queue-timeout", "86400")
+    try:
+        official = openai.OpenAI(base_url=address + "/v1", api_key="any")
+        until("it is ready", lambda: metric(address, "lazuli_model_loads_total") > 0)
+        test_full(address, official)
+        test_deaths(address, official, server)
+    finally:
+        server.kill()
+        server.wait()
+print(f"{checks - failed} passed, {failed} failed")
 sys.exit(failed > 0)

@@ -124,10 +124,10 @@ struct arguments {
     const char *x, *y, *keep_cells; /* of grid */
     json_t *said;                   /* keys: notes that were printed, and are not printed again; NULL: print all */
     struct {                        /* of serve; numbers: 0 if not given */
-        name_list models, hosts, origins;
-        const char *listen, *state, *key_file, *public_url;
-        int64_t queue, queue_per_key, queue_timeout, drain_timeout, max_pixels, max_body, keep_days;
-        bool no_auth;
+        name_list models, listen, hosts, origins;
+        const char *state, *key_file, *public_url, *pin, *previews, *log, *cert, *cert_key;
+        int64_t queue, queue_per_key, queue_timeout, drain_timeout, max_pixels, max_input_pixels, max_body, keep_days;
+        bool no_auth, strict, log_prompts;
     } serve;
 };
 

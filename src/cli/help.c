@@ -19,6 +19,7 @@ const explained exit_codes[] = {
 
 const explained variables[] = {
     {"LAZULI_MODEL", "the folder or name of the model, if -m names none"},
+    {"LAZULI_KEYS", "keys of the clients of serve, in lines as in --key-file, in place of it or besides"},
     {"LAZULI_LORAS", "the folder of LoRAs for <lora:NAME:0.8> in a prompt, if --lora-folder names none"},
     {"LAZULI_SETTINGS",
      "the settings file, which names models of several files (default lazuli/settings.toml in $XDG_CONFIG_HOME)"},

@@ -11,13 +11,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "confine.h"
 #include "inside.h"
 #include "wire.h"
 
 enum { SILENCE = 60, UNHEEDED = 30 }; /* seconds without a message, and without an answer to a cancel */
 
-/* The new process. Only functions that are safe after fork are called. */
-static void become_worker(char *const *arguments, int socket) {
+/* The new process. Only functions that are safe after fork are called. It keeps the right to write in `folders`. */
+static void become_worker(char *const *arguments, int socket, const char *const *folders) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -27,6 +28,7 @@ static void become_worker(char *const *arguments, int socket) {
     else
         dup2(socket, WORKER_SOCKET);
     dup2(STDERR_FILENO, STDOUT_FILENO);
+    confine_writes(folders);
     execv(arguments[0], arguments);
     _exit(127);
 }
@@ -43,8 +45,12 @@ static void start(front *f) {
     int size = 4 << 20;
     setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
     setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+    char *spool = file_path(f, "spool", "", "");
+    /* GPUs are files in /dev, and their drivers write to /proc. */
+    const char *folders[] = {spool ? spool : "/dev", "/dev", "/proc", f->options->cache, NULL};
     pid_t pid = fork();
-    if (pid == 0) become_worker(f->options->worker, pair[1]);
+    if (pid == 0) become_worker(f->options->worker, pair[1], folders);
+    free(spool);
     close(pair[1]);
     if (pid < 0) {
         close(pair[0]);

@@ -40,6 +40,26 @@ json_t *body_json(request *r) {
     return NULL;
 }
 
+static json_t *whole_number(const char *text) {
+    char *end = NULL;
+    errno = 0;
+    long long number = strtoll(text, &end, 10);
+    bool plain = *text && strspn(text, "-0123456789") == strlen(text);
+    return plain && !*end && !errno ? json_integer(number) : NULL;
+}
+
+bool asked_limit(request *r, int *limit) {
+    char *text = query_of(r, "limit");
+    json_t *number = text ? whole_number(text) : json_integer(50);
+    json_int_t value = json_integer_value(number);
+    bool good = number && value >= 1 && value <= MOST_LISTED;
+    *limit = (int)value;
+    if (!good) reply_error(r, 400, "invalid_value", "limit", "limit: must be a whole number from 1 to %d", MOST_LISTED);
+    json_decref(number);
+    free(text);
+    return good;
+}
+
 /* ---- fields ------------------------------------------------------------------------------------------------------ */
 
 static const field *find_field(const field *table, const char *name) {
@@ -94,14 +114,6 @@ bool take_fields(request *r, const field *table, const json_t *fields, json_t *s
             return set_problem(p, 500, "out_of_memory", "", "out of memory");
     }
     return true;
-}
-
-static json_t *whole_number(const char *text) {
-    char *end = NULL;
-    errno = 0;
-    long long number = strtoll(text, &end, 10);
-    bool plain = *text && strspn(text, "-0123456789") == strlen(text);
-    return plain && !*end && !errno ? json_integer(number) : NULL;
 }
 
 static json_t *any_number(const char *text) {

@@ -20,6 +20,9 @@ typedef struct field {
     const char *to;   /* key in the settings; NULL: as name */
 } field;
 
+/* The fields of the three families; wanted.c. */
+extern const field openai_fields[], native_fields[], sdapi_fields[];
+
 /* Checks the fields by the table (ended by a name of NULL) and copies what is TAKEN to settings. null is the same as
  * leaving a field out. Unknown fields are noted as ignored, or refused if strict. */
 bool take_fields(request *r, const field *table, const json_t *fields, json_t *settings, bool strict, problem *p);

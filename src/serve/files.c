@@ -144,16 +144,16 @@ static bool write_file(const char *path, const void *data, size_t size) {
     return good;
 }
 
-bool upload_keep(front *f, const void *data, size_t size, char id[65], int64_t *width, int64_t *height, problem *p) {
+bool upload_keep(front *f, const char *name, const void *data, size_t size, char id[65], int64_t *width,
+                 int64_t *height, problem *p) {
     if (size > MOST_UPLOAD)
-        return set_problem(p, 400, "invalid_image", "image", "image: an image may have 50 MB at most");
+        return set_problem(p, 400, "invalid_image", name, "%s: an image may have 50 MB at most", name);
     if (!measure_image(data, size, width, height))
-        return set_problem(p, 400, "invalid_image", "image",
-                           "image: it is neither a PNG nor a JPEG nor a WebP picture");
-    if (*width > MOST_INPUT_PIXELS / *height)
-        return set_problem(p, 400, "invalid_image", "image",
-                           "image: %lld x %lld is too large; the most is 50 megapixels", (long long)*width,
-                           (long long)*height);
+        return set_problem(p, 400, "invalid_image", name, "%s: it is neither a PNG nor a JPEG nor a WebP picture",
+                           name);
+    if (*width > f->options->max_input_pixels / *height)
+        return set_problem(p, 400, "invalid_image", name, "%s: %lld x %lld is too large; the most is %lld pixels", name,
+                           (long long)*width, (long long)*height, (long long)f->options->max_input_pixels);
     if (disk_is_full(f))
         return set_problem(p, 507, "insufficient_storage", "", "there is too little space on the disk of the server");
     hash_hex(data, size, id);
@@ -161,6 +161,19 @@ bool upload_keep(front *f, const void *data, size_t size, char id[65], int64_t *
     bool good = path && write_file(path, data, size) && store_add_upload(f->store, id, *width, *height);
     free(path);
     return good || set_problem(p, 507, "insufficient_storage", "", "the image cannot be stored");
+}
+
+char *file_text(const char *path, char *why, size_t size) {
+    enum { MOST = 1 << 20 };
+    FILE *file = fopen(path, "re");
+    char *text = file ? calloc(1, MOST + 1) : NULL;
+    size_t n = text ? fread(text, 1, MOST + 1, file) : 0;
+    bool good = text && !ferror(file) && n <= MOST;
+    if (!good) snprintf(why, size, "%s: cannot be read: %s", path, n > MOST ? "it is too large" : strerror(errno));
+    if (file) fclose(file);
+    if (good) return text;
+    free(text);
+    return NULL;
 }
 
 /* Less than 1 GiB free, or 5 %, whichever is less. */

@@ -21,7 +21,7 @@ void handle_upload(request *r) {
         reply_error(r, 400, "invalid_image", "", "the body is empty; send the bytes of an image");
         return;
     }
-    if (upload_keep(r->front, r->body.data, r->body.size, id, &width, &height, &p))
+    if (upload_keep(r->front, "image", r->body.data, r->body.size, id, &width, &height, &p))
         reply_json(r, 201,
                    json_pack("{s:s, s:I, s:I}", "id", id, "width", (json_int_t)width, "height", (json_int_t)height));
     else
@@ -55,11 +55,10 @@ static json_t *with_settings(front *f, const picture *p) {
 }
 
 void handle_pictures(request *r) {
-    enum { MOST = 200 };
-    char *limit_text = query_of(r, "limit"), *before = query_of(r, "before"), *search = query_of(r, "q");
-    int limit = limit_text ? atoi(limit_text) : 50;
-    if (limit < 1 || limit > MOST) limit = limit < 1 ? 1 : MOST;
-    picture *found = calloc(MOST + 1, sizeof *found); /* one more than asked for tells whether there are more */
+    int limit;
+    if (!asked_limit(r, &limit)) return;
+    char *before = query_of(r, "before"), *search = query_of(r, "q");
+    picture *found = calloc(MOST_LISTED + 1, sizeof *found); /* one more than asked for tells whether there are more */
     int n = found ? store_list_pictures(r->front->store, r->who.admin ? NULL : r->who.owner, before, search, limit + 1,
                                         found)
                   : 0;
@@ -69,7 +68,6 @@ void handle_pictures(request *r) {
         json_decref(found[i].facts);
     }
     free(found);
-    free(limit_text);
     free(before);
     free(search);
     reply_json(r, 200, json_pack("{s:o, s:b}", "pictures", list, "more", n > limit));
@@ -87,13 +85,8 @@ static void reply_image(request *r, bool thumb) {
     char tag[ID_BYTES + 8];
     if (!asked_picture(r, &p)) return;
     snprintf(tag, sizeof tag, "\"%s%s\"", p.id, thumb ? "-t" : "");
-    const char *known = header_of(r, "if-none-match");
     char *path = thumb ? thumb_path(r->front, &p) : picture_path(r->front, &p);
-    if (known && strcmp(known, tag) == 0)
-        reply_empty(r, 304);
-    else
-        reply_file(r, path, thumb ? "image/webp" : format_type(p.format), true);
-    if (r->status < 400) add_header(r, "etag", tag);
+    reply_file(r, path, thumb ? "image/webp" : format_type(p.format), tag);
     free(path);
     json_decref(p.facts);
 }

@@ -6,7 +6,6 @@
 #include "guard.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +37,7 @@ struct guard {
     int n_keys;
     session sessions[SESSIONS];
     char hosts[HOSTS][160];
-    int n_hosts, port;
+    int n_hosts;
     failures failures[FAILURES]; /* by a hash of the address */
 };
 
@@ -70,29 +69,40 @@ static void end_old_sessions(guard *g) {
     }
 }
 
-bool guard_read_keys(guard *g, const char *path, char *why, size_t size) {
+/* Reads the keys of a text, a line each. name: of the text, in errors. */
+static bool read_lines(guard *g, const char *text, const char *name, char *why, size_t size) {
     char line[1024];
-    FILE *file = fopen(path, "re");
+    int number = 0, before = g->n_keys;
+    while (*text) {
+        size_t n = strcspn(text, "\n");
+        number++;
+        snprintf(line, sizeof line, "%.*s", (int)n, text);
+        if (n >= sizeof line || !read_line(g, line)) {
+            snprintf(why, size, "%s: line %d: is not 'NAME KEY' or 'NAME KEY admin' with a KEY of 8 or more characters",
+                     name, number);
+            return false;
+        }
+        text += n + (text[n] == '\n');
+    }
+    if (g->n_keys > before) return true;
+    snprintf(why, size, "%s: contains no key", name);
+    return false;
+}
+
+bool guard_read_keys(guard *g, char *why, size_t size) {
+    const serve_options *o = g->options;
+    char *text = o->key_file ? file_text(o->key_file, why, size) : NULL;
     guard *fresh = calloc(1, sizeof *fresh);
     struct stat s;
-    int number = 0;
-    bool good = file && fresh;
-    if (!good) snprintf(why, size, "%s: cannot be opened: %s", path, strerror(errno));
-    while (good && fgets(line, sizeof line, file)) {
-        number++;
-        good = read_line(fresh, line);
-        if (!good)
-            snprintf(why, size, "%s: line %d: is not 'NAME KEY' or 'NAME KEY admin' with a KEY of 8 or more characters",
-                     path, number);
-    }
-    if (good && !fresh->n_keys) snprintf(why, size, "%s: contains no key", path);
-    good = good && fresh->n_keys;
-    if (good && fstat(fileno(file), &s) == 0 && s.st_mode & 077)
-        fprintf(stderr, "lazuli: %s can be read by others; chmod 600 keeps the keys secret\n", path);
+    bool good = fresh && (text || !o->key_file);
+    good = good && (!text || read_lines(fresh, text, o->key_file, why, size)) &&
+           (!o->keys || read_lines(fresh, o->keys, "LAZULI_KEYS", why, size));
+    if (good && text && stat(o->key_file, &s) == 0 && s.st_mode & 077)
+        fprintf(stderr, "lazuli: %s can be read by others; chmod 600 keeps the keys secret\n", o->key_file);
     if (good) memcpy(g->keys, fresh->keys, sizeof g->keys);
     if (good) g->n_keys = fresh->n_keys;
     if (good) end_old_sessions(g);
-    if (file) fclose(file);
+    free(text);
     free(fresh);
     return good;
 }
@@ -124,7 +134,7 @@ static void add_url_host(guard *g, const char *url) {
     add_host(g, begin, length);
 }
 
-guard *guard_new(const front *f, int port, char *why, size_t size) {
+guard *guard_new(const front *f, char *why, size_t size) {
     static const char *const loopback[] = {"localhost", "127.0.0.1", "[::1]"}, *const others[] = {
                                                                                    "host.docker.internal",
                                                                                    "host.containers.internal"};
@@ -132,13 +142,13 @@ guard *guard_new(const front *f, int port, char *why, size_t size) {
     guard *g = calloc(1, sizeof *g);
     if (!g) return NULL;
     g->options = o;
-    g->port = port;
     for (int i = 0; i < 3; i++) add_host(g, loopback[i], strlen(loopback[i]));
     for (int i = 0; i < 2 && !f->loopback; i++) add_host(g, others[i], strlen(others[i]));
-    if (!f->loopback && strncmp(o->listen, "unix:", 5) != 0) add_url_host(g, o->listen);
+    for (int i = 0; o->listen[i] && !f->loopback; i++)
+        if (strncmp(o->listen[i], "unix:", 5) != 0) add_url_host(g, o->listen[i]);
     if (o->public_url) add_url_host(g, o->public_url);
     for (int i = 0; o->hosts[i]; i++) add_host(g, o->hosts[i], strlen(o->hosts[i]));
-    if (!o->key_file || guard_read_keys(g, o->key_file, why, size)) return g;
+    if (guard_read_keys(g, why, size)) return g;
     guard_free(g);
     return NULL;
 }
@@ -159,7 +169,7 @@ static bool is_our_host(const request *r, const char *host) {
         size_t n = strlen(g->hosts[i]);
         if (strncasecmp(host, g->hosts[i], n) != 0) continue;
         char port[16];
-        snprintf(port, sizeof port, ":%d", g->port);
+        snprintf(port, sizeof port, ":%d", r->port);
         if (!host[n] || strcmp(host + n, port) == 0) return true;
         const char *given = strrchr(g->hosts[i], ':');
         /* Requests through a proxy have the host and port of --public-url. */

@@ -5,9 +5,9 @@
 #include "inside.h"
 
 /* Reads the keys. NULL: why has a sentence. */
-guard *guard_new(const front *f, int port, char *why, size_t size);
+guard *guard_new(const front *f, char *why, size_t size);
 void guard_free(guard *g);
-bool guard_read_keys(guard *g, const char *path, char *why, size_t size); /* also again, on SIGHUP */
+bool guard_read_keys(guard *g, char *why, size_t size); /* also again, on SIGHUP */
 bool guard_has_keys(const guard *g);
 /* Fills r->who, or p. */
 bool guard_check(request *r, problem *p);

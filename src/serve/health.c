@@ -90,6 +90,8 @@ void handle_metrics(request *r) {
     for (int i = 2; i < 6; i++)
         buffer_print(&b, "lazuli_http_requests_total{code=\"%dxx\"} %llu\n", i,
                      (unsigned long long)f->metrics.codes[i]);
+    add_head(&b, "lazuli_http_connections", "gauge", "Open connections.");
+    buffer_print(&b, "lazuli_http_connections %d\n", f->n_connections);
     add_head(&b, "lazuli_build_info", "gauge", "The version.");
     buffer_print(&b, "lazuli_build_info{version=\"%s\"} 1\n", lz_version());
     reply_bytes(r, 200, "text/plain; version=0.0.4", &b);

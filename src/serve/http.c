@@ -3,9 +3,7 @@
  * The library runs in the loop of front.c (MHD_run), so its callbacks never run beside anything else. A request that
  * waits is suspended. The library does not notice that the client of a suspended request has gone, so its socket is
  * watched by front.c (EPOLLRDHUP) as long as the request is suspended. */
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +16,7 @@
 
 #include "guard.h"
 
-enum { CONNECTIONS = 1000, CONNECTIONS_EACH = 64, HEADER_BYTES = 32 << 10 };
+enum { HEADER_BYTES = 32 << 10, MOST_HEADER = 16 << 10, STREAM_BYTES = 16 << 10 };
 
 /* ---- looking at requests ----------------------------------------------------------------------------------------- */
 
@@ -40,36 +38,46 @@ static size_t keep_escapes(void *user, struct MHD_Connection *c, char *text) {
     return strlen(text);
 }
 
-typedef struct counted {
-    const char *name; /* "": names with a blank, which some readers ignore */
-    int n;
-} counted;
+/* Headers that may be sent once. */
+static const char *const single[] = {"host",          "content-length", "transfer-encoding", "content-type", "origin",
+                                     "authorization", "cookie"};
+enum { SINGLE = sizeof single / sizeof *single, LENGTH = 1, CODING = 2 };
 
-static enum MHD_Result count_header(void *user, enum MHD_ValueKind kind, const char *name, const char *value) {
-    (void)kind, (void)value;
-    for (counted *c = user; c->name; c++)
-        c->n += *c->name ? strcasecmp(c->name, name) == 0 : name[strcspn(name, " \t")] != 0;
+typedef struct heads { /* what the headers of a request are made of */
+    int counts[SINGLE];
+    bool blank;   /* a name contains a blank, which some readers ignore */
+    size_t least; /* bytes that these headers have at least, if their lines end in CR LF */
+} heads;
+
+static enum MHD_Result count_header(void *user, enum MHD_ValueKind kind, const char *name, size_t name_size,
+                                    const char *value, size_t value_size) {
+    heads *h = user;
+    h->least += name_size + value_size + (kind == MHD_HEADER_KIND ? 3 : 1);
+    (void)value;
+    if (kind != MHD_HEADER_KIND) return MHD_YES;
+    h->blank = h->blank || name[strcspn(name, " \t")];
+    for (int i = 0; i < SINGLE; i++) h->counts[i] += strcasecmp(single[i], name) == 0;
     return MHD_YES;
 }
 
-/* libmicrohttpd accepts headers twice, and a length beside chunks. Two readers of such a request may disagree on where
- * it ends, so it is refused. */
+/* libmicrohttpd accepts headers twice, a length beside chunks, and lines that end in LF alone. Two readers of
+ * such a request may disagree on where it ends, so it is refused. */
 static bool check_headers(request *r, problem *p) {
-    counted all[] = {{"host", 0},
-                     {"content-length", 0},
-                     {"transfer-encoding", 0},
-                     {"content-type", 0},
-                     {"origin", 0},
-                     {"authorization", 0},
-                     {"cookie", 0},
-                     {"", 0},
-                     {NULL, 0}};
-    MHD_get_connection_values(r->connection, MHD_HEADER_KIND, count_header, all);
-    for (const counted *c = all; c->name; c++)
-        if (c->n > 1) return set_problem(p, 400, "invalid_request", "", "the header %s was sent twice", c->name);
-    if (all[sizeof all / sizeof *all - 2].n)
-        return set_problem(p, 400, "invalid_request", "", "the name of a header contains a blank");
-    if (all[1].n && all[2].n)
+    heads h = {.least = strlen(r->method) + strlen(r->path) + sizeof "  HTTP/1.1\r\n\r\n" - 1};
+    const union MHD_ConnectionInfo *size = MHD_get_connection_info(r->connection,
+                                                                   MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    MHD_get_connection_values_n(r->connection, MHD_HEADER_KIND, count_header, &h);
+    MHD_get_connection_values_n(r->connection, MHD_GET_ARGUMENT_KIND, count_header, &h);
+    for (int i = 0; i < SINGLE; i++)
+        if (h.counts[i] > 1)
+            return set_problem(p, 400, "invalid_request", "", "the header %s was sent twice", single[i]);
+    if (h.blank) return set_problem(p, 400, "invalid_request", "", "the name of a header contains a blank");
+    if (size && size->header_size < h.least)
+        return set_problem(p, 400, "invalid_request", "", "the lines of the request do not end in CR LF");
+    if (size && size->header_size > MOST_HEADER)
+        return set_problem(p, 431, "header_too_large", "", "the head of the request has more than 16 KiB");
+    if (!h.counts[0] && r->is_http_1_1) return set_problem(p, 400, "invalid_request", "", "the header host is missing");
+    if (h.counts[LENGTH] && h.counts[CODING])
         return set_problem(p, 400, "invalid_request", "", "Content-Length and Transfer-Encoding exclude each other");
     const char *length = header_of(r, "content-length"), *coding = header_of(r, "transfer-encoding");
     if (coding && strcasecmp(coding, "chunked") != 0)
@@ -106,102 +114,6 @@ static bool check_body_head(request *r, problem *p) {
                            : takes & RAW_BODY ? "image/png, image/jpeg, image/webp or application/octet-stream"
                                               : "application/json");
     return true;
-}
-
-/* ---- answers ----------------------------------------------------------------------------------------------------- */
-
-void add_header(request *r, const char *name, const char *value) {
-    if (r->response && value) MHD_add_response_header(r->response, name, value);
-}
-
-static void set_response(request *r, int status, struct MHD_Response *response) {
-    if (r->response) MHD_destroy_response(r->response);
-    r->response = response;
-    r->status = status;
-}
-
-void reply_bytes(request *r, int status, const char *type, buffer *data) {
-    set_response(r, status, MHD_create_response_from_buffer(data->size, data->data, MHD_RESPMEM_MUST_FREE));
-    *data = (buffer){.data = NULL};
-    add_header(r, "content-type", type);
-}
-
-void reply_json(request *r, int status, json_t *body) {
-    buffer text = {.data = NULL};
-    char *dump = body ? json_dumps(body, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15)) : NULL;
-    json_decref(body);
-    if (!dump)
-        dump = strdup("{\"error\":{\"message\":\"out of "
-                      "memory\",\"type\":\"server_error\",\"param\":null,\"code\":\"out_of_memory\"}}");
-    text.data = dump;
-    text.size = dump ? strlen(dump) : 0;
-    reply_bytes(r, status, "application/json", &text);
-    add_header(r, "cache-control", "no-store");
-}
-
-static int retry_seconds(front *f) {
-    double left = f->jobs ? queue_seconds(f, f->jobs) : -1;
-    return left < 0 ? 5 : left < 1 ? 1 : left > 120 ? 120 : (int)(left + 1);
-}
-
-void reply_problem(request *r, const problem *p) {
-    char seconds[16];
-    bool sdapi = strncmp(r->path, "/sdapi/", 7) == 0, field = sdapi && p->status == 400 && *p->param;
-    reply_json(r, field ? 422 : p->status, sdapi ? problem_detail(p) : problem_json(p));
-    if (p->status == 429 || p->status == 503) {
-        snprintf(seconds, sizeof seconds, "%d", retry_seconds(r->front));
-        add_header(r, "retry-after", seconds);
-    }
-    if (p->status == 401) add_header(r, "www-authenticate", sdapi ? "Basic realm=\"lazuli\"" : "Bearer");
-    if (p->status >= 500 && !may_help_again(p->code)) add_header(r, "x-should-retry", "false");
-    if (p->status == 405) add_header(r, "allow", p->param);
-}
-
-void reply_error(request *r, int status, const char *code, const char *param, const char *format, ...) {
-    problem p;
-    char text[sizeof p.text];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
-    va_end(list);
-    set_problem(&p, status, code, param, "%s", text);
-    reply_problem(r, &p);
-}
-
-void reply_empty(request *r, int status) {
-    set_response(r, status, MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT));
-}
-
-void reply_file(request *r, const char *path, const char *type, bool immutable) {
-    struct stat s;
-    int file = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
-    if (file < 0 || fstat(file, &s) != 0) {
-        if (file >= 0) close(file);
-        reply_error(r, 410, "gone", "", "the picture has been removed");
-        return;
-    }
-    set_response(r, 200, MHD_create_response_from_fd64((uint64_t)s.st_size, file));
-    add_header(r, "content-type", type);
-    add_header(r, "content-security-policy", "sandbox; default-src 'none'");
-    add_header(r, "content-disposition", "inline");
-    add_header(r, "cache-control", immutable ? "private, max-age=31536000, immutable" : "private, no-store");
-}
-
-static ssize_t read_stream(void *user, uint64_t at, char *to, size_t most);
-
-void reply_stream(request *r, stream *s) {
-    r->stream = s;
-    set_response(r, 200, MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 64 << 10, read_stream, r, NULL));
-    add_header(r, "content-type", "text/event-stream");
-    add_header(r, "cache-control", "no-cache");
-    add_header(r, "x-accel-buffering", "no");
-}
-
-void note_ignored(request *r, const char *field) {
-    size_t used = strlen(r->ignored), n = strlen(field);
-    bool plain = strspn(field, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.[]") == n;
-    if (used + n + 3 < sizeof r->ignored && plain)
-        snprintf(r->ignored + used, sizeof r->ignored - used, "%s%s", used ? ", " : "", field);
 }
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
@@ -243,6 +155,14 @@ static ssize_t read_stream(void *user, uint64_t at, char *to, size_t most) {
     return 0;
 }
 
+void reply_stream(request *r, stream *s) {
+    r->stream = s;
+    set_response(r, 200, MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BYTES, read_stream, r, NULL));
+    add_header(r, "content-type", "text/event-stream");
+    add_header(r, "cache-control", "no-cache");
+    add_header(r, "x-accel-buffering", "no");
+}
+
 /* ---- a request's life -------------------------------------------------------------------------------------------- */
 
 static void read_addresses(request *r) {
@@ -252,19 +172,10 @@ static void read_addresses(request *r) {
     r->socket = socket ? socket->connect_fd : -1;
     getpeername(r->socket, (struct sockaddr *)&ends[0], &sizes[0]);
     getsockname(r->socket, (struct sockaddr *)&ends[1], &sizes[1]);
-    char *to[2] = {r->address, r->local}, text[INET6_ADDRSTRLEN] = "";
-    for (int i = 0; i < 2; i++) {
-        const void *address = ends[i].ss_family == AF_INET    ? (void *)&((struct sockaddr_in *)&ends[i])->sin_addr
-                              : ends[i].ss_family == AF_INET6 ? (void *)&((struct sockaddr_in6 *)&ends[i])->sin6_addr
-                                                              : NULL;
-        if (!address || !inet_ntop(ends[i].ss_family, address, text, sizeof text)) {
-            if (i == 0) snprintf(to[i], 64, "local");
-            continue;
-        }
-        const char *v4 = strncmp(text, "::ffff:", 7) == 0 ? text + 7 : text;
-        bool brackets = i == 1 && v4 == text && ends[i].ss_family == AF_INET6;
-        snprintf(to[i], 64, "%s%s%s", brackets ? "[" : "", v4, brackets ? "]" : "");
-    }
+    address_text(&ends[0], false, r->address);
+    address_text(&ends[1], true, r->local);
+    r->port = address_port(&ends[1]);
+    if (!*r->address) snprintf(r->address, sizeof r->address, "local");
 }
 
 static void choose_id(request *r) {
@@ -284,6 +195,8 @@ static request *request_new(front *f, struct MHD_Connection *c, const char *url,
     r->front = f;
     r->connection = c;
     r->begun = steady_seconds();
+    const union MHD_ConnectionInfo *tls = MHD_get_connection_info(c, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    r->secure = tls && tls->tls_session;
     snprintf(r->method, sizeof r->method, "%s", method);
     read_addresses(r);
     choose_id(r);
@@ -307,10 +220,7 @@ static void on_completed(void *user, struct MHD_Connection *c, void **mine, enum
     stream_free(f, r->stream);
     f->metrics.requests++;
     f->metrics.codes[r->status >= 100 && r->status < 600 ? r->status / 100 : 0]++;
-    if (!f->options->quiet)
-        say_line(f, "%s %s %s %s %d %lld bytes %.3f s%s", r->id, *r->who.owner ? r->who.owner : r->address, r->method,
-                 r->route ? r->route->path : "-", r->status, (long long)r->received, steady_seconds() - r->begun,
-                 r->gone ? " gone" : "");
+    log_request(r);
     f->bodies -= r->counted;
     if (r->next) r->next->before = r->before;
     if (r->before)
@@ -368,6 +278,8 @@ static bool begin(request *r) {
         p = missing;
         good = false;
     }
+    if (good && !(r->route->flags & OPEN) && listen_is_crowded(r->front))
+        good = set_problem(&p, 503, "too_many_connections", "", "the server has too many connections");
     if (good && r->route->flags & ADMIN && !r->who.admin)
         good = set_problem(&p, 403, "admin_only", "", "this needs the key of an administrator");
     if (good && r->route->flags & EVENTS && strcmp(r->method, "HEAD") == 0)
@@ -375,20 +287,8 @@ static bool begin(request *r) {
     good = good && check_body_head(r, &p);
     if (good) return true;
     reply_problem(r, &p);
-    if (p.status == 400 || p.status == 413) add_header(r, "connection", "close");
+    if (p.status == 400 || p.status == 413 || listen_is_crowded(r->front)) add_header(r, "connection", "close");
     return false;
-}
-
-static enum MHD_Result take_body(request *r, const char *data, size_t *size) {
-    int64_t most = r->front->options->max_body;
-    if ((int64_t)(r->body.size + *size) > most || r->front->bodies + (int64_t)*size > MOST_BODIES ||
-        !buffer_add(&r->body, data, *size))
-        return MHD_NO; /* a body without a length that is too long: the connection is closed */
-    r->counted += (int64_t)*size;
-    r->received += (int64_t)*size;
-    r->front->bodies += (int64_t)*size;
-    *size = 0;
-    return MHD_YES;
 }
 
 /* A request may wait long for its picture. Its body has been read by then. */
@@ -398,13 +298,42 @@ static void forget_body(request *r) {
     buffer_free(&r->body);
 }
 
+static enum MHD_Result take_body(request *r, const char *data, size_t *size) {
+    int64_t most = r->front->options->max_body;
+    r->received += (int64_t)*size;
+    if (r->received > most)
+        r->refused = 413;
+    else if (!r->refused && r->front->bodies + (int64_t)*size > MOST_BODIES)
+        r->refused = 429;
+    if (r->refused)
+        forget_body(r);
+    else if (buffer_add(&r->body, data, *size)) {
+        r->counted += (int64_t)*size;
+        r->front->bodies += (int64_t)*size;
+    } else
+        return MHD_NO;
+    *size = 0;
+    /* An answer is possible at the end of the body only. A client that goes on for long is not waited for. */
+    return r->received > 2 * most + (1 << 20) ? MHD_NO : MHD_YES;
+}
+
+/* The body is refused, though the head of the request was not: it has no length. */
+static void reply_refused(request *r) {
+    if (r->refused == 413)
+        reply_error(r, 413, "request_too_large", "", "the request has more than %lld bytes",
+                    (long long)r->front->options->max_body);
+    else
+        reply_error(r, 429, "queue_full", "", "too many large requests are under way");
+    add_header(r, "connection", "close");
+}
+
 static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const char *url, const char *method,
                                   const char *version, const char *data, size_t *size, void **mine) {
     request *r = *mine;
-    (void)version;
     if (!r) {
         r = request_new(user, c, url, method);
         if (!r) return MHD_NO;
+        r->is_http_1_1 = strcmp(version, "HTTP/1.0") != 0;
         *mine = r;
         if (begin(r)) return MHD_YES;
         return r->response ? queue_answer(r) : MHD_NO;
@@ -413,7 +342,10 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const ch
     if (r->gone) return MHD_NO;
     if (!r->called) {
         r->called = true;
-        r->route->handle(r);
+        if (r->refused)
+            reply_refused(r);
+        else
+            r->route->handle(r);
         forget_body(r);
     }
     if (r->response) return queue_answer(r);
@@ -426,42 +358,84 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const ch
 
 static void on_log(void *user, const char *format, va_list list) { (void)user, (void)format, (void)list; }
 
-bool http_start(front *f, int listener, char *why, size_t size) {
+/* cert, key: texts in PEM for TLS, or NULL. */
+static struct MHD_Daemon *start_daemon(front *f, const char *cert, const char *key) {
     struct MHD_OptionItem options[] = {
         {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, f},
         {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)slow_connection, f},
         {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)keep_escapes, NULL},
-        {MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS, NULL},
-        {MHD_OPTION_PER_IP_CONNECTION_LIMIT, f->loopback ? 0 : CONNECTIONS_EACH, NULL},
+        {MHD_OPTION_CONNECTION_LIMIT, 1 << 20, NULL}, /* listen.c has the true limit */
         {MHD_OPTION_CONNECTION_TIMEOUT, SECONDS_TO_SEND, NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEADER_BYTES, NULL},
-        {MHD_OPTION_LISTEN_SOCKET, listener, NULL},
-        {MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
+        {cert ? MHD_OPTION_HTTPS_MEM_CERT : MHD_OPTION_END, 0, (void *)cert},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)key},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)"NORMAL:-VERS-TLS1.0:-VERS-TLS1.1"},
         {MHD_OPTION_END, 0, NULL},
     };
-    f->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-                                 on_request, f, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_ARRAY, options,
-                                 MHD_OPTION_END);
-    if (!f->daemon) snprintf(why, size, "libmicrohttpd cannot be started");
-    return f->daemon;
+    unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | MHD_USE_NO_LISTEN_SOCKET;
+    struct MHD_Daemon *daemon = MHD_start_daemon(flags | (cert ? MHD_USE_TLS : 0), 0, NULL, NULL, on_request, f,
+                                                 MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_ARRAY, options,
+                                                 MHD_OPTION_END);
+    const union MHD_DaemonInfo *info = daemon ? MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = f};
+    if (!daemon || (info && epoll_ctl(f->epoll, EPOLL_CTL_ADD, info->epoll_fd, &event) == 0)) return daemon;
+    MHD_stop_daemon(daemon);
+    return NULL;
 }
 
-void http_turn(front *f) { MHD_run(f->daemon); }
+/* A certificate belongs to a daemon for its life, so a new one gets a new daemon. The connections of the old one stay
+ * with it. */
+bool http_renew(front *f, char *why, size_t size) {
+    const serve_options *o = f->options;
+    struct MHD_Daemon *fresh = NULL;
+    char *cert = NULL, *key = NULL;
+    if (f->daemons[DAEMONS - 1])
+        snprintf(why, size, "connections with three earlier certificates are still open");
+    else if ((cert = file_text(o->cert, why, size)) && (key = file_text(o->cert_key, why, size)) &&
+             !(fresh = start_daemon(f, cert, key)))
+        snprintf(why, size, "%s and %s: are not a certificate and its key", o->cert, o->cert_key);
+    free(cert);
+    if (key) explicit_bzero(key, strlen(key));
+    free(key);
+    if (!fresh) return false;
+    memmove(&f->daemons[SECURE + 1], &f->daemons[SECURE], (DAEMONS - SECURE - 1) * sizeof *f->daemons);
+    f->daemons[SECURE] = fresh;
+    return true;
+}
+
+bool http_start(front *f, char *why, size_t size) {
+    f->daemons[PLAIN] = start_daemon(f, NULL, NULL);
+    if (!f->daemons[PLAIN]) snprintf(why, size, "libmicrohttpd cannot be started");
+    if (!f->daemons[PLAIN] || !f->options->cert) return f->daemons[PLAIN];
+    return http_renew(f, why, size);
+}
+
+void http_take(front *f, int socket, const struct sockaddr *address, socklen_t size, bool secure) {
+    MHD_add_connection(f->daemons[secure ? SECURE : PLAIN], socket, address, size); /* closes the socket if it fails */
+}
+
+void http_turn(front *f) {
+    for (int i = 0; i < DAEMONS; i++)
+        if (f->daemons[i]) MHD_run(f->daemons[i]);
+    for (int i = SECURE + 1; i < DAEMONS; i++) { /* with an earlier certificate */
+        const union MHD_DaemonInfo *info = f->daemons[i]
+                                               ? MHD_get_daemon_info(f->daemons[i], MHD_DAEMON_INFO_CURRENT_CONNECTIONS)
+                                               : NULL;
+        if (!info || info->num_connections) continue;
+        MHD_stop_daemon(f->daemons[i]);
+        f->daemons[i] = NULL;
+    }
+}
 
 int http_timeout(front *f) {
-    MHD_UNSIGNED_LONG_LONG milliseconds;
-    if (MHD_get_timeout(f->daemon, &milliseconds) != MHD_YES) return -1;
-    return milliseconds > 1000 ? 1000 : (int)milliseconds;
-}
-
-int http_socket(front *f) {
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(f->daemon, MHD_DAEMON_INFO_EPOLL_FD);
-    return info ? info->epoll_fd : -1;
-}
-
-void http_quiesce(front *f) {
-    int listener = MHD_quiesce_daemon(f->daemon);
-    if (listener >= 0) close(listener);
+    int least = -1;
+    for (int i = 0; i < DAEMONS; i++) {
+        MHD_UNSIGNED_LONG_LONG milliseconds;
+        if (!f->daemons[i] || MHD_get_timeout(f->daemons[i], &milliseconds) != MHD_YES) continue;
+        int mine = milliseconds > 1000 ? 1000 : (int)milliseconds;
+        if (least < 0 || mine < least) least = mine;
+    }
+    return least;
 }
 
 void http_stop(front *f) {
@@ -469,7 +443,10 @@ void http_stop(front *f) {
         r->gone = true;
         wake(r);
     }
-    MHD_run(f->daemon);
-    MHD_stop_daemon(f->daemon);
-    f->daemon = NULL;
+    for (int i = 0; i < DAEMONS; i++) {
+        if (!f->daemons[i]) continue;
+        MHD_run(f->daemons[i]);
+        MHD_stop_daemon(f->daemons[i]);
+        f->daemons[i] = NULL;
+    }
 }

@@ -4,12 +4,12 @@
 
 #include <jansson.h>
 #include <microhttpd.h>
+#include <sys/socket.h>
 
 #include "serve.h"
 #include "text.h"
 
-enum { MOST_PICTURES = 10, OWNER = 96, MOST_FIELD = 128 << 10, MOST_UPLOAD = 50 << 20 };
-#define MOST_INPUT_PIXELS ((int64_t)50000000)
+enum { MOST_PICTURES = 10, MOST_LISTED = 200, OWNER = 96, MOST_FIELD = 128 << 10, MOST_UPLOAD = 50 << 20 };
 #define MOST_BODIES ((int64_t)256 << 20) /* bytes of request bodies in memory together */
 
 typedef struct front front;
@@ -109,13 +109,16 @@ struct request {
     struct MHD_Connection *connection;
     int socket;
     char id[72], method[24], *path, address[64], local[64]; /* local: our address, as in Host */
+    int port;                                               /* ours; 0: a socket in a folder */
     const route *route;
     char item[65]; /* the part of the path that names an object */
     identity who;
     buffer body;
     int64_t counted, received; /* bytes of the body: in front.bodies, and in all */
     double begun;
-    bool called, suspended, gone;
+    bool called, suspended, gone, is_http_1_1;
+    bool secure; /* with TLS, up to this server */
+    int refused; /* status of a body that is too large; 0: none */
     int status;
     struct MHD_Response *response; /* set when the answer is known; owned */
     bool cross_origin;             /* other pages may show the answer */
@@ -136,26 +139,31 @@ struct route {
 };
 /* NULL: problem says why, 404 or 405. */
 const route *find_route(request *r, problem *why);
+const route *route_at(int i); /* the table's rows; NULL after the last */
 
-/* http.c. Each of these sets r->response. */
-void reply_json(request *r, int status, json_t *body); /* releases body */
+/* answer.c and, of streams, http.c. Each of these sets r->response. */
+void set_response(request *r, int status, struct MHD_Response *response); /* takes the response */
+void reply_json(request *r, int status, json_t *body);                    /* releases body */
 void reply_problem(request *r, const problem *p);
 __attribute__((format(printf, 5, 6))) void reply_error(request *r, int status, const char *code, const char *param,
                                                        const char *format, ...);
 void reply_bytes(request *r, int status, const char *type, buffer *data); /* takes the data */
-void reply_file(request *r, const char *path, const char *type, bool immutable);
+/* tag: of a file that never changes, which clients may keep; or NULL. */
+void reply_file(request *r, const char *path, const char *type, const char *tag);
 void reply_stream(request *r, stream *s); /* takes the stream */
 void reply_empty(request *r, int status);
 void add_header(request *r, const char *name, const char *value);
 const char *header_of(const request *r, const char *name); /* or NULL */
 char *query_of(const request *r, const char *name);        /* decoded, owned; NULL: not there, or empty */
 void note_ignored(request *r, const char *field);
+/* http.c */
 void wake(request *r); /* the answer is set, the stream has news, or the client is gone: goes on with the request */
-bool http_start(front *f, int listener, char *why, size_t size);
-void http_turn(front *f);    /* does what can be done without waiting */
-int http_timeout(front *f);  /* milliseconds until http_turn must be called; -1: none */
-int http_socket(front *f);   /* becomes readable when http_turn must be called */
-void http_quiesce(front *f); /* accepts no more connections */
+bool http_start(front *f, char *why, size_t size);
+/* A new connection; secure: with TLS. */
+void http_take(front *f, int socket, const struct sockaddr *address, socklen_t size, bool secure);
+bool http_renew(front *f, char *why, size_t size); /* reads the certificate again */
+void http_turn(front *f);                          /* does what can be done without waiting */
+int http_timeout(front *f);                        /* milliseconds until http_turn must be called; -1: none */
 void http_stop(front *f);
 
 /* slow.c */
@@ -163,6 +171,27 @@ enum { SECONDS_TO_SEND = 30 };
 void slow_connection(void *user, struct MHD_Connection *c, void **mine, enum MHD_ConnectionNotificationCode code);
 void slow_request(const request *r, bool begins); /* the head of the request has come, or it has been answered */
 void slow_tick(front *f);
+int slow_count(const front *f, const char *address); /* connections of an address */
+
+/* listen.c */
+typedef struct listener {
+    int socket;
+    bool loopback;    /* other machines cannot reach it */
+    bool secure;      /* with TLS */
+    char where[128];  /* as it is said */
+    const char *path; /* of a socket that is removed at the end; or NULL */
+} listener;
+enum { LISTENERS = SERVE_NAMES + MOST_INHERITED };
+bool listen_open(front *f, char *why, size_t size);
+bool listen_start(front *f); /* from now on clients are accepted */
+void listen_stop(front *f);
+void listen_accept(front *f, const listener *l);
+void listen_tick(front *f);
+bool listen_is_ours(const front *f, const void *what); /* is it a listener of the front? */
+bool listen_is_crowded(const front *f);                /* only health checks are answered */
+/* The address as text, in brackets if it is one of IPv6 and they are wanted; "" for a socket in a folder. */
+void address_text(const struct sockaddr_storage *from, bool brackets, char to[64]);
+int address_port(const struct sockaddr_storage *from);
 
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
 
@@ -174,6 +203,8 @@ struct stream {
     buffer out, preview; /* preview: an event that the next preview replaces if nobody has read it */
     size_t sent;
     double spoke;
+    bool pending;                  /* it has news that the client has not been told of */
+    double sent_at;                /* steady: when it was told last */
     int partials, passed, partial; /* of OpenAI: previews wanted; those whose step has passed; those sent */
 };
 stream *stream_new(request *r, job *j, bool native);
@@ -193,6 +224,9 @@ typedef struct kept_event {
     char *text; /* owned */
 } kept_event;
 enum { KEPT_EVENTS = 100, OWNERS = 256, BUCKETS = 10 };
+
+/* Daemons of libmicrohttpd: without TLS, with it, and with earlier certificates, whose connections are still open. */
+enum { PLAIN, SECURE, DAEMONS = 5 };
 
 typedef struct turn { /* when an owner was served last */
     char owner[OWNER];
@@ -231,8 +265,11 @@ struct front {
     const serve_options *options;
     store *store;
     guard *guard;
-    struct MHD_Daemon *daemon;
-    int epoll, signals, listener, n_connections;
+    struct MHD_Daemon *daemons[DAEMONS];
+    int epoll, signals;
+    listener listeners[LISTENERS];
+    int n_listeners, n_connections, most_connections;
+    double deaf_until; /* steady: accepts nothing until then; 0: accepts */
     model models[SERVE_MODELS];
     int n_models;
     child child;
@@ -244,16 +281,18 @@ struct front {
     request *requests;
     peer *peers; /* connections, for slow.c */
     stream *streams;
+    int n_streams;
+    double streams_due; /* steady: when streams_tick must be called */
     kept_event events[KEPT_EVENTS];
     long long last_event;
     int64_t bodies;
     metrics metrics;
     double begun, swept, drain_until;
     bool draining, paused, ended, no_disk;
-    bool no_model;               /* the first worker could open none */
-    bool woken;                  /* a request was resumed, so http_turn must be called */
-    char listening[128], *state; /* the address as it is said; owned path */
-    bool loopback;
+    bool no_model; /* the first worker could open none */
+    bool woken;    /* a request was resumed, so http_turn must be called */
+    char *state;   /* owned path */
+    bool loopback; /* other machines cannot reach any listener */
 };
 
 /* jobs.c */
@@ -303,14 +342,17 @@ char *picture_path(const front *f, const picture *p);
 char *thumb_path(const front *f, const picture *p);
 bool files_take(front *f, const picture *p); /* moves a finished picture into its place */
 void files_remove(front *f, const picture *p);
-/* Keeps an image, and writes its id to id. */
-bool upload_keep(front *f, const void *data, size_t size, char id[65], int64_t *width, int64_t *height, problem *p);
+/* Keeps the image of the field `name`, and writes its id to id. */
+bool upload_keep(front *f, const char *name, const void *data, size_t size, char id[65], int64_t *width,
+                 int64_t *height, problem *p);
 bool disk_is_full(front *f);
-const char *format_type(const char *format);   /* "image/png" */
-const char *format_ending(const char *format); /* ".png" */
+char *file_text(const char *path, char *why, size_t size); /* a small text file, owned; NULL: why says why */
+const char *format_type(const char *format);               /* "image/png" */
+const char *format_ending(const char *format);             /* ".png" */
 
 /* fields.c */
-json_t *body_json(request *r); /* the body, an object; NULL: the answer is set */
+json_t *body_json(request *r);            /* the body, an object; NULL: the answer is set */
+bool asked_limit(request *r, int *limit); /* of a list, 1 to MOST_LISTED; false: the answer is set */
 
 /* wanted.c: a job's settings from fields */
 json_t *wanted_openai(request *r, json_t *fields, bool edit, problem *p); /* releases fields; NULL: p says why */
@@ -325,6 +367,7 @@ void handle_generations(request *r);
 void handle_edits(request *r);
 void handle_variations(request *r);
 void handle_about(request *r);
+void handle_openapi(request *r);
 void handle_jobs_new(request *r);
 void handle_jobs_list(request *r);
 void handle_jobs_clear(request *r);
@@ -358,6 +401,7 @@ void handle_sd_options(request *r);
 void handle_sd_options_set(request *r);
 void handle_sd_models(request *r);
 void handle_sd_list(request *r);
+void handle_sd_png_info(request *r);
 void handle_sd_ping(request *r);
 bool picture_base64(front *f, buffer *to, const picture *p); /* adds the file of a picture */
 void plan_arrived(front *f, const char *ask, json_t *plan);  /* takes plan */
@@ -366,6 +410,9 @@ void openai_picture(stream *s, const job *j, const picture *p);
 void openai_ended(stream *s, const job *j);
 bool reply_is_ready(front *f, const char **status);
 
-void say_line(front *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* log.c */
+void say_line(const front *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void log_request(const request *r); /* that has been answered */
+void log_prompt(const front *f, const job *j);
 
 #endif

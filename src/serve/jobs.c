@@ -122,6 +122,7 @@ bool job_admit(front *f, job *j, const request *r, problem *p) {
         unlink_job(f, j);
         return set_problem(p, 507, "insufficient_storage", "", "the job cannot be stored");
     }
+    log_prompt(f, j);
     tell_state(f, j);
     return true;
 }

@@ -53,7 +53,7 @@ void handle_about(request *r) {
                   "version", lz_version(), "device", device, "key_needed", guard_has_keys(f->guard), "admin",
                   r->who.admin, "models", models, "samplers", samplers, "schedules", schedules, "limits", "pixels",
                   (json_int_t)f->options->max_pixels, "body", (json_int_t)f->options->max_body, "input_pixels",
-                  (json_int_t)MOST_INPUT_PIXELS, "queue", (json_int_t)f->options->queue, "queue_per_key",
+                  (json_int_t)f->options->max_input_pixels, "queue", (json_int_t)f->options->queue, "queue_per_key",
                   (json_int_t)f->options->queue_per_key, "pictures", MOST_PICTURES, "previews", "small", "full", "off",
                   "features", "generate", "edit", "mask"));
 }
@@ -128,13 +128,6 @@ void handle_jobs_new(request *r) {
         reply_problem(r, &p);
 }
 
-static int asked_limit(request *r) {
-    char *text = query_of(r, "limit");
-    int limit = text ? atoi(text) : 50;
-    free(text);
-    return limit < 1 ? 1 : limit > 200 ? 200 : limit;
-}
-
 static bool is_state(const char *name) {
     for (int i = 0; i <= CANCELLED; i++)
         if (strcmp(name, state_names[i]) == 0) return true;
@@ -143,9 +136,10 @@ static bool is_state(const char *name) {
 
 void handle_jobs_list(request *r) {
     front *f = r->front;
-    job *found[201]; /* one more than asked for tells whether there are more */
+    job *found[MOST_LISTED + 1]; /* one more than asked for tells whether there are more */
+    int limit;
+    if (!asked_limit(r, &limit)) return;
     char *state = query_of(r, "state"), *after = query_of(r, "after");
-    int limit = asked_limit(r);
     if (state && !is_state(state)) {
         reply_error(r, 400, "invalid_value", "state",
                     "state: '%.30s' is not one of queued, in_progress, completed, failed and cancelled", state);
@@ -339,7 +333,7 @@ void handle_session_new(request *r) {
     else if (!key || !guard_open_session(r, key, secret))
         reply_error(r, 401, "invalid_api_key", "key", "the key is wrong");
     else {
-        bool secure = public && strncmp(public, "https:", 6) == 0;
+        bool secure = r->secure || (public && strncmp(public, "https:", 6) == 0);
         snprintf(cookie, sizeof cookie, "lazuli_session=%s; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict%s", secret,
                  secure ? "; Secure" : "");
         reply_json(r, 200, json_pack("{s:b}", "key_needed", true));

@@ -78,7 +78,7 @@ static bool add_address(request *r, buffer *to, const picture *p) {
     while (n && base[n - 1] == '/') n--;
     if (!host || !*host || host[strspn(host, HOST_LETTERS)]) host = "localhost";
     if (base) return buffer_print(to, "%.*s/files/%s%s", (int)n, base, name, format_ending(p->format));
-    return buffer_print(to, "http://%s/files/%s%s", host, name, format_ending(p->format));
+    return buffer_print(to, "http%s://%s/files/%s%s", r->secure ? "s" : "", host, name, format_ending(p->format));
 }
 
 /* "usage" of pictures; n of them. */
@@ -105,7 +105,7 @@ static const char *told_quality(const json_t *answer, bool in_event) {
 
 static void answer_file(request *r, const picture *p) {
     char *path = picture_path(r->front, p);
-    reply_file(r, path, format_type(p->format), false);
+    reply_file(r, path, format_type(p->format), NULL);
     free(path);
 }
 

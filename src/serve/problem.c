@@ -26,6 +26,7 @@ static const struct {
     {"draining", 503, true},
     {"not_ready", 503, true},
     {"paused", 503, true},
+    {"too_many_connections", 503, true},
 };
 
 static const char *type_of(const problem *p) {

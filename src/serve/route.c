@@ -21,6 +21,7 @@ static const route routes[] = {
     {"POST", "/v1/images/edits", handle_edits, JSON_BODY | FORM_BODY, ""},
     {"POST", "/v1/images/variations", handle_variations, JSON_BODY | FORM_BODY, ""},
     {"GET", API "/about", handle_about, 0, ""},
+    {"GET", API "/openapi.json", handle_openapi, 0, ""},
     {"POST", API "/jobs", handle_jobs_new, JSON_BODY, ""},
     {"GET", API "/jobs", handle_jobs_list, 0, ""},
     {"DELETE", API "/jobs", handle_jobs_clear, 0, ""},
@@ -47,12 +48,15 @@ static const route routes[] = {
     {"GET", SD "/options", handle_sd_options, 0, ""},
     {"POST", SD "/options", handle_sd_options_set, JSON_BODY, ""},
     {"GET", SD "/sd-models", handle_sd_models, 0, ""},
+    {"POST", SD "/png-info", handle_sd_png_info, JSON_BODY, ""},
     {"GET", SD "/*", handle_sd_list, 0, ""},
     {"GET", "/internal/ping", handle_sd_ping, 0, ""},
     {"POST", API "/queue/pause", handle_pause, ADMIN | JSON_BODY, ""},
     {"POST", API "/queue/resume", handle_resume, ADMIN | JSON_BODY, ""},
 };
 enum { ROUTES = sizeof routes / sizeof *routes };
+
+const route *route_at(int i) { return i >= 0 && i < ROUTES ? &routes[i] : NULL; }
 
 /* Does the path fit? item gets what stands for the *. */
 static bool fits(const route *t, const char *path, char item[65]) {

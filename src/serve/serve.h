@@ -12,8 +12,10 @@
  *   text.c       bytes, base64, ids                                       multipart.c forms with files
  *   measure.c    the size of an image from its header                     images.c    the images of a request
  *   sdapi.c      /sdapi/v1, as AUTOMATIC1111                              gallery.c   /api/v1, pictures
- *   problem.c    errors as clients see them
- *   slow.c       connections that take too long
+ *   problem.c    errors as clients see them                               pnginfo.c   the settings in a picture
+ *   slow.c       connections that take too long                           listen.c    addresses, and accepting connections
+ *   log.c        lines on stderr                                          confine.c   where a worker may write
+ *   answer.c     answers: JSON, errors, files                             openapi.c   /api/v1/openapi.json
  *
  * The front is one thread in one process. It never opens a model: the worker does, in a process of its own, so that a
  * failure of a model or a device costs one attempt at one picture. */
@@ -27,22 +29,31 @@
 #define LZ_NO_SUGAR
 #include "lazuli.h"
 
-enum { SERVE_MODELS = 16, SERVE_NAMES = 16 };
+enum { PIN_STEPS = 1, PIN_GUIDANCE = 2, PIN_SIZE = 4, PIN_AUTO = 8 /* as the model says, on /sdapi */ };
+enum { SERVE_MODELS = 16, SERVE_NAMES = 16, FIRST_INHERITED = 3, MOST_INHERITED = 8 };
 
 typedef struct serve_options {
     const char *models[SERVE_MODELS]; /* ids, as clients name them; the first is the default */
     int n_models;
-    const char *listen;                /* ADDRESS:PORT, [ADDRESS]:PORT or unix:PATH */
-    const char *state;                 /* folder for jobs, pictures and uploads; made if it does not exist */
-    const char *key_file, *public_url; /* or NULL */
+    const char *listen[SERVE_NAMES + 1]; /* ADDRESS:PORT, [ADDRESS]:PORT or unix:PATH; ended by NULL */
+    int inherited;                       /* sockets that listen already, from descriptor FIRST_INHERITED on */
+    const char *state;                   /* folder for jobs, pictures and uploads; made if it does not exist */
+    const char *key_file, *public_url;   /* or NULL */
+    const char *keys;                    /* lines as in key_file; or NULL */
+    const char *cert, *cert_key;         /* files in PEM, for TLS on all addresses but unix:PATH; or NULL */
     bool no_auth;
     const char *hosts[SERVE_NAMES + 1], *origins[SERVE_NAMES + 1]; /* ended by NULL */
     int64_t queue, queue_per_key;                                  /* jobs that may wait */
-    int64_t max_pixels, max_body;
+    int64_t max_pixels, max_input_pixels, max_body;
     double queue_timeout, drain_timeout; /* seconds */
     int64_t keep_days;                   /* pictures that are older are removed, unless they are pinned; 0: never */
     bool quiet;                          /* no line for each request */
-    char *const *worker;                 /* program and arguments of a worker; its socket is file descriptor 3 */
+    bool log_json, log_prompts;
+    bool strict;          /* unknown fields and names of other models are errors */
+    unsigned pinned;      /* settings of clients that are ignored, PIN_... */
+    const char *previews; /* of OpenAI's streams and /sdapi: small, full or off */
+    const char *cache;    /* folder for compiled kernels, which a worker may write to; or NULL */
+    char *const *worker;  /* program and arguments of a worker; its socket is file descriptor 3 */
 } serve_options;
 /* Serves until a signal ends it. Returns 0 after a drain; otherwise 1, and why has a sentence. */
 int serve_run(const serve_options *options, char *why, size_t size);

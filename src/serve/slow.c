@@ -2,6 +2,7 @@
  * comes for 30 seconds. A client that sends a byte now and then could keep its connection for ever. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #include "inside.h"
@@ -12,6 +13,7 @@ enum { SLOWEST = 32 << 10 }; /* bytes of a body in a second, after the first SEC
 struct peer {
     peer *next, *before;
     int socket;
+    char address[64];
     double since;         /* steady: when it began to wait for the head of a request */
     const request *under; /* the request that is under way; NULL: none */
 };
@@ -26,10 +28,14 @@ void slow_connection(void *user, struct MHD_Connection *c, void **mine, enum MHD
         *p = (peer){.next = f->peers, .socket = info ? info->connect_fd : -1, .since = steady_seconds()};
         if (p->next) p->next->before = p;
         f->peers = p;
+        f->n_connections++;
+        info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+        if (info && info->client_addr) address_text((const void *)info->client_addr, false, p->address);
     } else if (p) {
         if (p->next) p->next->before = p->before;
         *(p->before ? &p->before->next : &f->peers) = p->next;
         *mine = NULL;
+        f->n_connections--;
         free(p);
     }
 }
@@ -40,6 +46,12 @@ void slow_request(const request *r, bool begins) {
     if (!p) return;
     p->under = begins ? r : NULL;
     p->since = steady_seconds();
+}
+
+int slow_count(const front *f, const char *address) {
+    int n = 0;
+    for (const peer *p = f->peers; p; p = p->next) n += strcmp(p->address, address) == 0;
+    return n;
 }
 
 void slow_tick(front *f) {

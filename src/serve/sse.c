@@ -1,11 +1,14 @@
 /* sse.c: streams of server-sent events. A stream is read by libmicrohttpd when its client can take more, and is
  * suspended while there is nothing to send. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "inside.h"
 
 enum { MOST_UNREAD = 64 << 20, PAUSE = 10 }; /* bytes that a slow reader may leave; seconds between comments */
+enum { AT_ONCE = 64 };                       /* streams that are sent to before other requests get their turn */
+#define PAUSE_EACH 0.0002 /* a native stream waits this many seconds for each stream that there is between two sends */
 
 stream *stream_new(request *r, job *j, bool native) {
     stream *s = calloc(1, sizeof *s);
@@ -13,6 +16,7 @@ stream *stream_new(request *r, job *j, bool native) {
     *s = (stream){.request = r, .job = j, .native = native, .with_ids = native, .spoke = steady_seconds()};
     s->next = r->front->streams;
     r->front->streams = s;
+    r->front->n_streams++;
     return s;
 }
 
@@ -20,17 +24,30 @@ void stream_free(front *f, stream *s) {
     if (!s) return;
     stream **at = &f->streams;
     while (*at && *at != s) at = &(*at)->next;
+    if (*at) f->n_streams--;
     if (*at) *at = s->next;
     buffer_free(&s->out);
     buffer_free(&s->preview);
     free(s);
 }
 
+/* Lets the client read. An event goes to every native stream of its owner, so those wait a little for further events:
+ * each send costs about the same, however much it carries. */
+static void send_soon(stream *s) {
+    front *f = s->request->front;
+    if (!s->native || s->ended) {
+        wake(s->request);
+        return;
+    }
+    s->pending = true;
+    f->streams_due = fmin(f->streams_due, s->sent_at + f->n_streams * PAUSE_EACH);
+}
+
 static void add_text(stream *s, const char *text, size_t size) {
     if (s->ended) return;
     if (s->out.size + size > MOST_UNREAD || !buffer_add(&s->out, text, size)) s->ended = true;
     s->spoke = steady_seconds();
-    wake(s->request);
+    send_soon(s);
 }
 
 static void print_event(buffer *to, long long id, const char *type, json_t *data) {
@@ -51,7 +68,7 @@ void stream_event(stream *s, const char *type, json_t *data, bool preview) {
     if (preview) {
         buffer_free(&s->preview);
         s->preview = event;
-        wake(s->request);
+        send_soon(s);
         return;
     }
     buffer_free(&s->preview); /* what it showed is over */
@@ -64,8 +81,28 @@ void stream_end(stream *s) {
     wake(s->request);
 }
 
+/* Sends to the native streams that have news and have waited long enough. Returns the seconds until the next is due. */
+static double send_pending(front *f, double now) {
+    double pause = f->n_streams * PAUSE_EACH, next = PAUSE;
+    int sent = 0;
+    for (stream *s = f->streams; s; s = s->next) {
+        if (!s->pending) continue;
+        double left = s->sent_at + pause - now;
+        if (left > 0 && !s->ended) {
+            next = left < next ? left : next;
+            continue;
+        }
+        if (sent++ == AT_ONCE) return 0;
+        s->pending = false;
+        s->sent_at = now;
+        wake(s->request);
+    }
+    return next;
+}
+
 void streams_tick(front *f) {
     double now = steady_seconds();
+    f->streams_due = now + send_pending(f, now);
     for (stream *s = f->streams; s; s = s->next) {
         if (now - s->spoke < PAUSE || s->ended) continue;
         buffer line = {.data = NULL};
@@ -101,7 +138,7 @@ void native_event(front *f, const job *j, const char *type, json_t *data) {
         if (is_preview) {
             s->preview.size = 0;
             buffer_add(&s->preview, event.data, event.size);
-            wake(s->request);
+            send_soon(s);
         } else
             add_text(s, event.data, event.size);
     }

@@ -15,7 +15,7 @@
 enum { LEAST_SIDE = 64, MOST_SIDE = 4096, MOST_PROMPT = 32000, MOST_STEPS = 200 };
 #define MOST_SEED 9223372036854775807.0
 
-static const field openai_fields[] = {
+const field openai_fields[] = {
     {"prompt", TEXT, TAKEN, 0, 4 * MOST_PROMPT, NULL},
     {"model", TEXT, LOOKED_AT, 0, 256, NULL},
     {"n", INTEGER, TAKEN, 1, MOST_PICTURES, NULL},
@@ -55,7 +55,7 @@ static const field openai_fields[] = {
     {NULL, TEXT, TAKEN, 0, 0, NULL},
 };
 
-static const field native_fields[] = {
+const field native_fields[] = {
     {"prompt", TEXT, TAKEN, 0, 4 * MOST_PROMPT, NULL},
     {"negative", TEXT, TAKEN, 0, 4 * MOST_PROMPT, NULL},
     {"model", TEXT, LOOKED_AT, 0, 256, NULL},
@@ -86,7 +86,7 @@ static const field native_fields[] = {
     {NULL, TEXT, TAKEN, 0, 0, NULL},
 };
 
-static const field sdapi_fields[] = {
+const field sdapi_fields[] = {
     {"prompt", TEXT, TAKEN, 0, 4 * MOST_PROMPT, NULL},
     {"negative_prompt", TEXT, TAKEN, 0, 4 * MOST_PROMPT, "negative"},
     {"width", INTEGER, TAKEN, LEAST_SIDE, MOST_SIDE, NULL},
@@ -133,7 +133,7 @@ static bool is_alias(const char *name) {
 int wanted_model(front *f, const char *name, bool edit) {
     for (int i = 0; name && i < f->n_models; i++)
         if (strcmp(f->models[i].id, name) == 0) return i;
-    if (!is_alias(name)) return -1;
+    if (!is_alias(name) || (f->options->strict && name && *name)) return -1;
     for (int i = 0; edit && i < f->n_models; i++)
         if (f->models[i].known && f->models[i].most_images) return i;
     return 0;
@@ -167,9 +167,11 @@ static bool check_prompt(const json_t *settings, problem *p) {
     return set_problem(p, 400, "prompt_too_long", "prompt", "prompt: has more than %d characters", MOST_PROMPT);
 }
 
-static bool check_size(const front *f, const json_t *settings, problem *p) {
+static bool check_size(const front *f, const model *m, const json_t *settings, problem *p) {
     int64_t width = json_integer_value(json_object_get(settings, "width"));
     int64_t height = json_integer_value(json_object_get(settings, "height"));
+    if (!width && height) width = m->width; /* one side was given, the other is the model's */
+    if (!height && width) height = m->height;
     if (width * height <= f->options->max_pixels) return true;
     return set_problem(p, 400, "invalid_value", "size",
                        "size: %lldx%lld has more than the %lld pixels that are allowed", (long long)width,
@@ -194,9 +196,23 @@ static bool check_images(const model *m, const json_t *settings, problem *p) {
     return true;
 }
 
+/* Settings that the operator has pinned are the model's own. guidance: the name of that field for the client. */
+static void keep_own(request *r, unsigned pinned, const char *guidance, json_t *settings) {
+    static const struct {
+        unsigned pin;
+        const char *key;
+    } all[] = {{PIN_STEPS, "steps"}, {PIN_GUIDANCE, "guidance"}, {PIN_SIZE, "width"}, {PIN_SIZE, "height"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (!(pinned & all[i].pin) || !json_object_get(settings, all[i].key)) continue;
+        note_ignored(r, all[i].pin == PIN_GUIDANCE ? guidance : all[i].key);
+        json_object_del(settings, all[i].key);
+    }
+}
+
 static bool check_all(request *r, json_t *settings, problem *p) {
     front *f = r->front;
     const model *m = &f->models[wanted_model(f, text_of(settings, "model"), false)];
+    keep_own(r, f->options->pinned, "guidance", settings);
     json_t *guidance = json_object_get(settings, "guidance"), *seed = json_object_get(settings, "seed");
     if (guidance && m->known && m->guidance_built_in) {
         note_ignored(r, "guidance");
@@ -204,7 +220,7 @@ static bool check_all(request *r, json_t *settings, problem *p) {
     } else if (guidance && json_number_value(guidance) < 1)
         json_object_set_new(settings, "guidance", json_real(1)); /* no guidance */
     if (json_is_integer(seed) && json_integer_value(seed) < 0) json_object_del(settings, "seed");
-    return check_prompt(settings, p) && check_size(f, settings, p) && check_images(m, settings, p);
+    return check_prompt(settings, p) && check_size(f, m, settings, p) && check_images(m, settings, p);
 }
 
 /* png, jpeg or webp. */
@@ -284,11 +300,11 @@ static json_t *read_form(request *r, problem *p) {
         bool mask = strcmp(q->name, "mask") == 0;
         bool url = !q->is_file && q->size > 5 && strncasecmp(q->data, "data:", 5) == 0;
         if (image && !url) {
-            good = images_add(r, images, q->data, q->size, p);
+            good = images_add(r, images, "image", q->data, q->size, p);
             continue;
         }
         if (mask && q->is_file) {
-            good = json_array_size(masks) == 0 ? images_add(r, masks, q->data, q->size, p)
+            good = json_array_size(masks) == 0 ? images_add(r, masks, "mask", q->data, q->size, p)
                                                : set_problem(p, 400, "invalid_value", "mask", "mask: was sent twice");
             continue;
         }
@@ -315,7 +331,7 @@ json_t *wanted_openai(request *r, json_t *fields, bool edit, problem *p) {
     if (!fields) fields = read_form(r, p);
     if (!fields) return NULL;
     json_t *settings = json_object();
-    bool good = take_fields(r, openai_fields, fields, settings, false, p);
+    bool good = take_fields(r, openai_fields, fields, settings, r->front->options->strict, p);
     json_t *answer = good ? take_answer(fields, p) : NULL;
     good = answer && take_model(r, text_of(fields, "model"), edit, settings, p) &&
            take_format("output_format", text_of(fields, "output_format"), settings, p) &&
@@ -329,7 +345,7 @@ json_t *wanted_openai(request *r, json_t *fields, bool edit, problem *p) {
         good = set_problem(p, 400, "missing_required_parameter", "image", "image: is missing");
     good = good && check_all(r, settings, p);
     if (good && json_integer_value(json_object_get(answer, "partial_images")))
-        json_object_set_new(settings, "preview", json_string("small"));
+        json_object_set_new(settings, "preview", json_string(r->front->options->previews));
     if (good) json_object_set(settings, "openai", answer);
     if (good && edit) json_object_set_new(answer, "edit", json_true());
     json_decref(answer);
@@ -390,15 +406,6 @@ json_t *wanted_native(request *r, json_t *fields, problem *p) {
 
 /* ---- AUTOMATIC1111 ----------------------------------------------------------------------------------------------- */
 
-/* Clients send steps and guidance of other models; a distilled model keeps its own. */
-static void keep_own(request *r, const model *m, json_t *settings) {
-    if (!m->known || !m->distilled) return;
-    if (json_object_get(settings, "steps")) note_ignored(r, "steps");
-    if (json_object_get(settings, "guidance")) note_ignored(r, "cfg_scale");
-    json_object_del(settings, "steps");
-    json_object_del(settings, "guidance");
-}
-
 static int64_t count_of(const json_t *fields, const char *key) {
     const json_t *value = json_object_get(fields, key);
     return json_is_integer(value) ? json_integer_value(value) : 1;
@@ -409,7 +416,7 @@ json_t *wanted_sdapi(request *r, json_t *fields, bool from_image, problem *p) {
     front *f = r->front;
     json_t *settings = json_object(), *strength = json_object_get(fields, "denoising_strength");
     const char *named = text_of(json_object_get(fields, "override_settings"), "sd_model_checkpoint");
-    bool good = take_fields(r, sdapi_fields, fields, settings, false, p);
+    bool good = take_fields(r, sdapi_fields, fields, settings, f->options->strict, p);
     json_t *invert = json_object_get(fields, "inpainting_mask_invert");
     if (good && (json_is_true(invert) || json_integer_value(invert)))
         good = set_problem(p, 400, "unsupported_parameter", "inpainting_mask_invert",
@@ -424,13 +431,16 @@ json_t *wanted_sdapi(request *r, json_t *fields, bool from_image, problem *p) {
         good = set_problem(p, 400, "missing_required_parameter", "init_images", "init_images: is missing");
     double change = json_is_number(strength) ? json_number_value(strength) : 0.75;
     if (good && from_image) json_object_set_new(settings, "strength", json_real(change > 0 ? change : 0.01));
-    if (good) keep_own(r, &f->models[wanted_model(f, text_of(settings, "model"), false)], settings);
+    /* Clients send steps and guidance of other models; a distilled model keeps its own. */
+    const model *m = good ? &f->models[wanted_model(f, text_of(settings, "model"), false)] : NULL;
+    if (m && m->known && m->distilled && f->options->pinned & PIN_AUTO)
+        keep_own(r, PIN_STEPS | PIN_GUIDANCE, "cfg_scale", settings);
     good = good && check_all(r, settings, p);
     for (int i = 0; i < 3; i++) json_object_del(fields, pictures[i]);
     if (good) {
         json_object_set_new(settings, "n", json_integer(n));
         json_object_set_new(settings, "format", json_string("png"));
-        json_object_set_new(settings, "preview", json_string("small"));
+        json_object_set_new(settings, "preview", json_string(f->options->previews));
         json_object_set(settings, "sdapi", fields);
     }
     json_decref(fields);

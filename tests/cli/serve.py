@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -16,6 +17,10 @@ import threading
 import time
 import traceback
 import zlib
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "serve"))
+import load
+import transcripts
 
 LAZULI, WORK = sys.argv[1:3]
 SMALL = {"prompt": "a fox", "size": "64x64", "num_inference_steps": 1, "seed": 7}
@@ -36,17 +41,17 @@ started = []
 
 
 class Server:
-    def __init__(self, state, *options):
+    def __init__(self, state, *options, before=(), **more):
         self.log = open(f"{WORK}/log", "ab")
         self.start = self.log.seek(0, 2)
-        self.process = subprocess.Popen([LAZULI, "serve", "--listen", "127.0.0.1:0", "--state", f"{WORK}/{state}", *options],
-                                        stderr=self.log, stdout=subprocess.DEVNULL)
+        self.process = subprocess.Popen([*before, LAZULI, "serve", "--listen", "127.0.0.1:0", "--state", f"{WORK}/{state}", *options],
+                                        stderr=self.log, stdout=subprocess.DEVNULL, **more)
         started.append(self.process)
         self.port = None
         until = time.time() + 60
         while not self.port and time.time() < until and self.process.poll() is None:
-            found = re.search(r"listening on http://[^:]*:(\d+)", self.text())
-            self.port = int(found.group(1)) if found else time.sleep(0.02)
+            found = re.findall(r"listening on https?://[^:]*:(\d+)", self.text())
+            self.port = int(found[-1]) if found else time.sleep(0.02)
         self.host = f"127.0.0.1:{self.port}"
 
     def text(self):
@@ -74,13 +79,13 @@ class Server:
         check(good, "the error has four keys", method, path, data)
         return status, error.get("code")
 
-    def raw(self, text):
-        """The first line of what is answered to these bytes."""
+    def raw(self, text, whole=False):
+        """The first line of what is answered to these bytes; or everything, until the server closes the connection."""
         s = socket.create_connection(("127.0.0.1", self.port), timeout=20)
         s.sendall(text.encode())
         answer = b""
         try:
-            while b"\r\n" not in answer:
+            while whole or b"\r\n" not in answer:
                 piece = s.recv(4096)
                 if not piece:
                     break
@@ -88,7 +93,7 @@ class Server:
         except OSError:
             pass
         s.close()
-        return answer.split(b"\r\n")[0].decode()
+        return answer.decode() if whole else answer.split(b"\r\n")[0].decode()
 
     def leave(self, path, body):
         """A client that sends a request and goes away; returns its socket."""
@@ -249,7 +254,11 @@ def test_openai(s):
         check(all(n == 64 for n in same[32:]), "outside of the mask nothing changes", same)
         check(sum(same[:28]) < 28 * 32, "inside it does", same)
     body, kind = form({"prompt": "a"}, [("image", fox), ("mask", b"GIF89a")])
-    check(s.code("POST", "/v1/images/edits", body, content_type=kind) == (400, "invalid_image"), "no mask")
+    error = s.call("POST", "/v1/images/edits", body, content_type=kind)[2]["error"]
+    check((error["code"], error["param"], error["message"][:5]) == ("invalid_image", "mask", "mask:"), "no mask", error)
+    for mask in ("data:image/png;base64,!!!!", "https://example.org/m.png", "upload:none", 5, {"file_id": "x"}):
+        error = s.call("POST", "/v1/images/edits", {"prompt": "a", "image": text, "mask": mask})[2]["error"]
+        check(error["param"] == "mask" and error["message"][:5] == "mask:", "an error about the mask", error)
     body, kind = form({"prompt": "a", "n": "x"}, [("image", fox)])
     check(s.code("POST", "/v1/images/edits", body, content_type=kind) == (400, "invalid_type"), "a number")
     body, kind = form({"prompt": "a"}, [("image[]", fox)] * 17)
@@ -291,6 +300,19 @@ def test_native(s):
     status, answer, data = s.call("GET", f"{api}/pictures/{picture}/file")
     check(png_pixels(data)[:2] == (64, 64) and "sandbox" in answer.getheader("content-security-policy"), "its file")
     check(s.call("GET", f"{api}/pictures/{picture}/file", if_none_match=answer.getheader("etag"))[0] == 304, "not again")
+    tag = answer.getheader("etag")
+    for text, status, first, last in [("bytes=0-99", 206, 0, 99), ("bytes=100-", 206, 100, len(data) - 1), ("bytes=-10", 206, len(data) - 10, len(data) - 1),
+                                      ("bytes=10-999999999", 206, 10, len(data) - 1), ("bytes=9-3", 200, 0, 0), ("bytes=0-1,4-5", 200, 0, 0),
+                                      ("lines=0-1", 200, 0, 0), ("bytes=x-", 200, 0, 0), ("bytes=-", 200, 0, 0), ("bytes=99999999-", 416, 0, 0), ("bytes=-0", 416, 0, 0)]:
+        got, answer, part = s.call("GET", f"{api}/pictures/{picture}/file", range=text)
+        check(got == status, "a range", text, got)
+        if status == 206:
+            check(part == data[first:last + 1] and answer.getheader("content-range") == f"bytes {first}-{last}/{len(data)}", "its bytes", text)
+        if status == 200:
+            check(part == data and answer.getheader("accept-ranges") == "bytes", "the whole file", text)
+        if status == 416:
+            check(answer.getheader("content-range") == f"bytes */{len(data)}" and part["error"]["code"] == "invalid_range", "no part", text)
+    check([s.call("GET", f"{api}/pictures/{picture}/file", range="bytes=0-1", if_range=t)[0] for t in (tag, '"old"')] == [206, 200], "if-range")
     check(s.call("GET", f"{api}/pictures/{picture}/thumb")[2][8:12] == b"WEBP", "small")
     found = s.call("GET", f"{api}/pictures?q=CAT")[2]["pictures"]
     check(len(found) == 2 and found[1]["settings"]["prompt"] == "a cat" and found[1]["settings"]["seed"] == 1, "search", found)
@@ -298,6 +320,8 @@ def test_native(s):
     check([p["more"] for p in pages] == [True, False, False, True] and len(pages[2]["jobs"]) > 1, "whether there are more", pages)
     check([len(p.get("pictures", p.get("jobs"))) for p in pages[:2] + pages[3:]] == [1, 2, 1], "as many as asked for")
     check(s.code("GET", f"{api}/jobs?state=running") == (400, "invalid_value"), "a state that there is not")
+    for text in ("abc", "0", "-1", "201", "1e2", "99999999999999999999"):
+        check([s.code("GET", f"{api}/{what}?limit={text}") for what in ("jobs", "pictures")] == [(400, "invalid_value")] * 2, "a limit", text)
     check(s.call("GET", f"{api}/pictures?q=dog")[2]["pictures"] == [], "search for another")
     check(s.call("PUT", f"{api}/pictures/{picture}", {"pinned": True})[2]["pinned"], "pinned")
     upload = s.call("POST", api + "/uploads", data, content_type="image/png")
@@ -358,6 +382,14 @@ def test_sdapi(s):
     check(status == 422 and data["detail"][0]["loc"] == ["body", "width"] and data["error"] == "invalid_value", "validation", data)
     check(s.call("POST", sd + "/img2img", {"prompt": "a"})[0] == 422 and s.call("GET", sd + "/none")[2]["error"] == "not_found", "errors")
     check(s.call("POST", sd + "/img2img", {**body, "init_images": ["!"]})[0] == 422, "not base64")
+    read = s.call("POST", sd + "/png-info", {"image": "data:image/png;base64," + base64.b64encode(fox).decode()})[2]
+    wanted = {"Prompt": "a fox", "Negative prompt": "", "Steps": "1", "Seed": "7", "Size-1": "64", "Size-2": "64"}
+    check(read["info"].startswith("a fox\nSteps: 1, ") and {k: read["parameters"].get(k) for k in wanted} == wanted, "png-info", read)
+    check(read["items"]["parameters"] == read["info"] and json.loads(read["items"]["lazuli"])["prompt"] == "a fox", "its items", read)
+    bare = s.call("POST", sd + "/png-info", {"image": base64.b64encode(png(2, 2, lambda x, y: (1, 2, 3))).decode()})[2]
+    check(bare == {"info": "", "items": {}, "parameters": {}}, "a picture without settings", bare)
+    for wrong in ({}, {"image": "!"}, {"image": "R0lGODlh"}, {"image": 5}):
+        check(s.call("POST", sd + "/png-info", wrong)[0] == 422, "no picture", wrong)
     done = {}
     thread = threading.Thread(target=lambda: done.update(answer=s.call("POST", sd + "/txt2img", {"prompt": "a fox", "width": 1024, "height": 1024})))
     thread.start()
@@ -389,9 +421,24 @@ def test_guard(s):
                          (f"{post}Content-Length: 99999999999\r\n\r\n", 413), (f"{post}Content-Length: -1\r\n\r\n", 400),
                          (f"GET /files/../jobs.sqlite HTTP/1.1\r\nHost: {s.host}\r\n\r\n", 400),
                          (f"GET /files/%2e%2e%2fjobs.sqlite HTTP/1.1\r\nHost: {s.host}\r\n\r\n", 400),
-                         (f"GET /v1/models/a%00b HTTP/1.1\r\nHost: {s.host}\r\n\r\n", 400)]:
+                         (f"GET /v1/models/a%00b HTTP/1.1\r\nHost: {s.host}\r\n\r\n", 400),
+                         (f"GET /v1/models HTTP/1.1\nHost: {s.host}\n\n", 400), (f"GET /v1/models?a&b=c HTTP/1.1\nHost: {s.host}\n\n", 400),
+                         (f"GET /v1/models?a&b=c&=&& HTTP/1.1\r\nHost:{s.host}\r\n\r\n", 200),
+                         (f"{head}Host: {s.host}\r\nX-A: {'b' * 16000}\r\n\r\n", 200),
+                         (f"{head}Host: {s.host}\r\nX-A: {'b' * 17000}\r\n\r\n", 431),
+                         (f"{head}Host: {s.host}\r\nX-A: {'b' * 40000}\r\n\r\n", 431),
+                         (f"{head}Host:{s.host}\r\nX-A:b\r\n\r\n", 200)]:
         line = s.raw(text)
         check(f" {status} " in line, "Host, Origin and doubled headers", repr(text[:90]), line)
+    answer = s.raw(f"{head}\r\n", True)
+    check("application/json" in answer and '"the header host is missing"' in answer, "no Host", answer)
+    small = Server("bodies", "--max-body", "4096")
+    for size, status in ((4000, 400), (5000, 413), (9000, 413)):
+        pieces = "".join(f"{len(p):x}\r\n{p}\r\n" for p in ["x" * 500] * (size // 500))
+        line = small.raw(f"POST /v1/images/generations HTTP/1.1\r\nHost: {small.host}\r\nContent-Type: application/json\r\n"
+                         f"Transfer-Encoding: chunked\r\n\r\n{pieces}0\r\n\r\n")
+        check(f" {status} " in line, "a body in chunks", size, line)
+    check(small.stop() == 0, "it ends")
     answer = s.call("OPTIONS", "/v1/images/generations", origin="https://friend.example")
     check(answer[0] == 204 and answer[1].getheader("access-control-allow-origin") == "https://friend.example", "preflight")
     check(s.call("GET", "/v1/models", origin="https://friend.example")[1].getheader("access-control-allow-credentials") is None, "no credentials")
@@ -555,6 +602,153 @@ def test_drain(s):
     return job
 
 
+def test_operator():
+    """--strict, --pin, --max-input-pixels, --log, --log-prompts, $LAZULI_KEYS."""
+    s = Server("strict", "--strict", "--pin", "steps,size", "--max-input-pixels", "5000", "--log", "json", "--log-prompts", "--previews", "off",
+               env={**os.environ, "LAZULI_KEYS": "ada secret-one\nroot secret-two admin\n"})
+    key = {"authorization": "Bearer secret-one"}
+    path = "/v1/images/generations"
+    s.until("it is ready", lambda: s.call("GET", "/readyz")[0] == 200)
+    check(s.code("GET", "/v1/models") == (401, "invalid_api_key") and s.code("GET", "/v1/models", **key) == (200, None), "keys of the environment")
+    check(s.code("POST", path, {**SMALL, "colour": "red"}, **key) == (400, "unknown_parameter"), "an unknown field")
+    status, _, data = s.call("POST", "/sdapi/v1/txt2img", {"prompt": "a", "sampler_name": "Euler"}, **key)
+    check(status == 422 and data["error"] == "unknown_parameter", "the same for /sdapi", data)
+    check(s.code("POST", path, {**SMALL, "model": "gpt-image-1"}, **key) == (404, "model_not_found"), "a name of another model")
+    status, answer, data = s.call("POST", path, {"prompt": "the fox of the log", "size": "64x64", "steps": 1, "model": "demo"}, **key)
+    check(status == 200 and data["size"] == "256x256" and answer.getheader("x-lazuli-ignored") == "steps, width, height", "pinned", data.get("size"),
+          answer.getheader("x-lazuli-ignored"))
+    large = png(80, 80, lambda x, y: (x, y, 0))
+    body, kind = form({"prompt": "a"}, [("image", large)])
+    status, _, data = s.call("POST", "/v1/images/edits", body, content_type=kind, **key)
+    check(status == 400 and "the most is 5000 pixels" in data["error"]["message"], "too many pixels", data)
+    lines = [json.loads(line) for line in s.text().splitlines() if line.startswith("{")]
+    asked = [line for line in lines if line.get("path") == path and line["status"] == 200]
+    check(len(asked) == 1 and asked[0]["who"] == "key:ada" and asked[0]["method"] == "POST" and asked[0]["seconds"] > 0, "a line of JSON", asked)
+    check(any("the fox of the log" in line.get("message", "") for line in lines), "a prompt in the log")
+    check("secret" not in s.text(), "no key is in the log")
+    check(s.stop() == 0, "it ends")
+
+
+def test_tls():
+    """https, and a certificate that is replaced while the server runs."""
+    def certificate(name):
+        return subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", f"/CN={name}",
+                               "-addext", "subjectAltName=DNS:localhost", "-keyout", f"{WORK}/key.pem", "-out", f"{WORK}/cert.pem"],
+                              stderr=subprocess.DEVNULL).returncode == 0
+
+    def shown(port, version=None):
+        """The certificate that the server shows, in DER."""
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        if version:
+            context.maximum_version = version
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as plain, context.wrap_socket(plain) as s:
+            return s.getpeercert(True)
+
+    if not certificate("one"):
+        print("skipped: openssl is missing")
+        return
+    s = Server("tls", "--cert", f"{WORK}/cert.pem", "--cert-key", f"{WORK}/key.pem")
+    context = ssl.create_default_context(cafile=f"{WORK}/cert.pem")
+    held = http.client.HTTPSConnection("localhost", s.port, timeout=60, context=context)
+
+    def ask(method, path, body=None):
+        held.request(method, path, json.dumps(body) if body else None, {"content-type": "application/json"})
+        answer = held.getresponse()
+        return answer.status, json.loads(answer.read())
+
+    s.until("it is ready", lambda: ask("GET", "/readyz")[0] == 200)
+    status, data = ask("POST", "/v1/images/generations", {**SMALL, "response_format": "url"})
+    check(status == 200 and data["data"][0]["url"].startswith("https://localhost:"), "a picture by https", data)
+    begun = ask("POST", "/v1/images/generations", SMALL)[1]
+    check(base64.b64decode(begun["data"][0]["b64_json"]) == open(f"{WORK}/fox.png", "rb").read(), "the same bytes")
+    first = shown(s.port)
+    certificate("two")
+    s.process.send_signal(signal.SIGHUP)
+    s.until("the certificate is new", lambda: shown(s.port) != first, 10)
+    check(ask("GET", "/healthz")[0] == 200, "the old connection stays")
+    with open(f"{WORK}/cert.pem", "w") as file:
+        file.write("no certificate")
+    second = shown(s.port)
+    s.process.send_signal(signal.SIGHUP)
+    s.until("it is said", lambda: "the certificate stays as it was" in s.text(), 10)
+    check(shown(s.port) == second, "a wrong certificate changes nothing")
+    try:
+        shown(s.port, getattr(ssl.TLSVersion, "TLSv1_1"))
+        check(False, "TLS 1.1 is refused")
+    except (ssl.SSLError, OSError, ValueError):
+        check(True, "TLS 1.1 is refused")
+    held.close()
+    check(s.stop() == 0, "it ends")
+    refused = subprocess.run([LAZULI, "serve", "--listen", "127.0.0.1:0", "--state", f"{WORK}/none", "--cert", f"{WORK}/cert.pem", "--cert-key", f"{WORK}/key.pem"],
+                             capture_output=True, text=True, timeout=60)
+    check(refused.returncode == 1 and "are not a certificate and its key" in refused.stderr, "no certificate", refused.stderr)
+
+
+def test_load():
+    """Clients that only listen are all served, and delay nobody. 1,000 of them: tests/serve/load.py."""
+    s = Server("load")
+    s.until("it is ready", lambda: s.call("GET", "/readyz")[0] == 200)
+    counts = load.run(s.port, 100, 4, 1.5)
+    check(counts["answered"] == 100 and counts["lost"] == 0 and counts["missed"] == 0, "idle clients", counts)
+    check(counts["pictures"] > 0 and counts["refused"] == 0, "active clients", counts)
+    check(counts["median_ms"] < 1000, "health meanwhile", counts)
+    s.until("the connections are counted down again", lambda: s.metric("lazuli_http_connections") < 5, 10)
+    check(s.stop() == 0, "it ends")
+
+
+def test_limits():
+    """A process that may open few files refuses connections before it runs out of descriptors."""
+    s = Server("limits", before=["prlimit", "--nofile=330:330"])
+    s.until("it is ready", lambda: s.call("GET", "/readyz")[0] == 200)
+    held = [socket.create_connection(("127.0.0.1", s.port)) for _ in range(75)]
+    s.until("they are accepted", lambda: s.metric("lazuli_http_connections") > 74)
+    check(s.call("GET", "/v1/models")[2]["error"]["code"] == "too_many_connections", "only health is answered")
+    check(s.call("GET", "/healthz")[0] == 200, "health is")
+    held += [socket.create_connection(("127.0.0.1", s.port)) for _ in range(40)]
+    closed = 0
+    for h in held:
+        h.settimeout(0.3)
+        try:
+            closed += h.recv(1) == b""
+        except ConnectionResetError:
+            closed += 1
+        except OSError:
+            break
+    check(closed == 0, "those that were there stay", closed)
+    try:
+        last = held[-1].recv(1)
+    except ConnectionResetError:
+        last = b""
+    check(last == b"", "the last one is closed")
+    for h in held:
+        h.close()
+    s.until("they are gone", lambda: s.call("GET", "/v1/models")[0] == 200, 10)
+    check(s.stop() == 0, "it ends")
+
+
+def test_addresses():
+    """Several addresses, and sockets that are open already, as from systemd."""
+    given = socket.socket()
+    given.bind(("127.0.0.1", 0))
+    given.listen(16)
+    script = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid())); os.execv(sys.argv[2], sys.argv[2:])"
+    s = Server("addresses", "--listen", f"unix:{WORK}/socket", before=[sys.executable, "-c", script, str(given.fileno())], pass_fds=[given.fileno()])
+    port = given.getsockname()[1]
+    given.close()
+    for address in (s.port, port):
+        c = http.client.HTTPConnection("127.0.0.1", address)
+        c.request("GET", "/healthz")
+        check(c.getresponse().status == 200, "an address", address)
+    c = http.client.HTTPConnection("localhost")
+    c.sock = socket.socket(socket.AF_UNIX)
+    c.sock.connect(f"{WORK}/socket")
+    c.request("GET", "/v1/models")
+    check(c.getresponse().status == 200, "a socket in a folder")
+    check(s.text().count("listening on") == 3, "each address is said", s.text())
+    check(s.stop() == 0 and not os.path.exists(f"{WORK}/socket"), "the socket is removed")
+
+
 def test_start():
     """Wrong options are one sentence and a code, and change nothing."""
     with open(f"{WORK}/notes", "w") as file:
@@ -565,6 +759,9 @@ def test_start():
             (2, "--public-url takes", "--public-url", "foo"), (2, "--public-url takes", "--public-url", "http://"),
             (2, "--allow-origin takes", "--allow-origin", "https://friend.example/"),
             (2, "--allow-origin takes", "--allow-origin", "*"),
+            (2, "--pin takes auto", "--pin", "seed"), (2, "--log takes text or json", "--log", "xml"),
+            (2, "--previews takes small, full or off", "--previews", "on"), (2, "are given together", "--cert", "a.pem"),
+            (1, "cannot be read", "--cert", f"{WORK}/none", "--cert-key", f"{WORK}/none", "--listen", "127.0.0.1:0"),
             (1, "a key is needed", "--listen", "0.0.0.0:0")]:
         refused = subprocess.run([LAZULI, "serve", "--state", f"{WORK}/refused", *options], capture_output=True, text=True, timeout=60)
         check(refused.returncode == code and sentence in refused.stderr and refused.stderr.count("\n") == 1, "wrong options", options,
@@ -585,6 +782,7 @@ def test_all():
     test_openai(server)
     test_native(server)
     test_sdapi(server)
+    transcripts.replay(server, form, check, open(f"{WORK}/fox.png", "rb").read())
     test_guard(server)
     test_queue(server)
     server = test_deaths(server, "state")
@@ -595,6 +793,11 @@ def test_all():
     test_keys()
     test_places()
     test_start()
+    test_operator()
+    test_tls()
+    test_load()
+    test_limits()
+    test_addresses()
 
 
 begun = time.time()

@@ -8,6 +8,7 @@
 
 #include "../album.h"
 #include "../cache.h"
+#include "../environment.h"
 
 enum { ID = 64, WORKER_WORDS = 64 };
 
@@ -88,13 +89,17 @@ static bool is_address(const char *text, bool path) {
 
 /* Checks the values of --listen, --public-url and --allow-origin. */
 static int check_addresses(const arguments *args) {
-    const char *listen = args->serve.listen, *url = args->serve.public_url,
-               *colon = listen ? strrchr(listen, ':') : NULL;
-    int64_t port;
-    if (listen && strncmp(listen, "unix:", 5) != 0 &&
-        (!colon || !whole_number(colon + 1, strlen(colon + 1), 0, 65535, &port)))
-        return fail(args, NOT_UNDERSTOOD,
-                    "--listen takes ADDRESS:PORT, with a port up to 65535, or unix:PATH, not '%s'", listen);
+    const char *url = args->serve.public_url;
+    if (!args->serve.cert != !args->serve.cert_key)
+        return fail(args, NOT_UNDERSTOOD, "--cert and --cert-key are given together");
+    for (int i = 0; i < args->serve.listen.n; i++) {
+        const char *listen = args->serve.listen.all[i], *colon = strrchr(listen, ':');
+        int64_t port;
+        if (strncmp(listen, "unix:", 5) != 0 &&
+            (!colon || !whole_number(colon + 1, strlen(colon + 1), 0, 65535, &port)))
+            return fail(args, NOT_UNDERSTOOD,
+                        "--listen takes ADDRESS:PORT, with a port up to 65535, or unix:PATH, not '%s'", listen);
+    }
     if (url && ((strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) || !is_address(url, true)))
         return fail(args, NOT_UNDERSTOOD, "--public-url takes an address such as https://pictures.example, not '%s'",
                     url);
@@ -106,29 +111,82 @@ static int check_addresses(const arguments *args) {
     return DONE;
 }
 
+/* Reads --pin: auto, none, or a list of steps, guidance and size. */
+static int read_pins(const arguments *args, unsigned *to) {
+    static const char *const names[] = {"steps", "guidance", "size"};
+    const char *list = args->serve.pin ? args->serve.pin : "auto";
+    *to = strcmp(list, "auto") == 0 ? PIN_AUTO : 0;
+    if (*to || strcmp(list, "none") == 0) return DONE;
+    for (const char *at = list; *at;) {
+        size_t n = strcspn(at, ","), i = 0;
+        while (i < COUNT(names) && (strlen(names[i]) != n || strncmp(at, names[i], n) != 0)) i++;
+        if (i == COUNT(names))
+            return fail(args, NOT_UNDERSTOOD, "--pin takes auto, none or a list of steps, guidance and size, not '%s'",
+                        list);
+        *to |= 1U << i;
+        at += n + (at[n] == ',');
+    }
+    return DONE;
+}
+
+/* The value must be one of three words. */
+static int check_word(const arguments *args, const char *name, const char *value, const char *const words[3]) {
+    for (int i = 0; i < 3; i++)
+        if (!value || (words[i] && strcmp(words[i], value) == 0)) return DONE;
+    return fail(args, NOT_UNDERSTOOD, "--%s takes %s%s%s or %s, not '%s'", name, words[0], words[2] ? ", " : "",
+                words[2] ? words[2] : "", words[1], value);
+}
+
+static int read_words(const arguments *args, serve_options *to) {
+    static const char *const previews[] = {"small", "off", "full"}, *const logs[] = {"text", "json", NULL};
+    int code = check_word(args, "previews", args->serve.previews, previews);
+    if (code == DONE) code = check_word(args, "log", args->serve.log, logs);
+    to->previews = args->serve.previews ? args->serve.previews : "small";
+    to->log_json = args->serve.log && strcmp(args->serve.log, "json") == 0;
+    return code == DONE ? read_pins(args, &to->pinned) : code;
+}
+
+/* Sockets that systemd has opened for this process (sd_listen_fds). */
+static int count_inherited(void) {
+    const char *process = environment_value("LISTEN_PID"), *count = environment_value("LISTEN_FDS");
+    int64_t pid = 0, n = 0;
+    bool ours = process && whole_number(process, strlen(process), 1, INT32_MAX, &pid) && pid == getpid();
+    return ours && count && whole_number(count, strlen(count), 1, MOST_INHERITED, &n) ? (int)n : 0;
+}
+
 #define OR(value, otherwise) ((value) ? (value) : (otherwise))
 
 int serve_command(const arguments *args) {
-    char ids[SERVE_MODELS][ID], why[600] = "", threads[24];
+    char ids[SERVE_MODELS][ID], why[600] = "", threads[24], cache[ENVIRONMENT_PATH];
     char *words[WORKER_WORDS], *state = args->serve.state ? strdup(args->serve.state) : state_path("serve");
-    serve_options o = {.listen = OR(args->serve.listen, "127.0.0.1:7860"),
+    serve_options o = {.inherited = count_inherited(),
                        .state = state,
                        .key_file = args->serve.key_file,
                        .public_url = args->serve.public_url,
+                       .keys = environment_value("LAZULI_KEYS"),
+                       .cert = args->serve.cert,
+                       .cert_key = args->serve.cert_key,
                        .no_auth = args->serve.no_auth,
                        .queue = OR(args->serve.queue, 64),
                        .queue_per_key = OR(args->serve.queue_per_key, 16),
                        .max_pixels = OR(args->serve.max_pixels, 4194304),
+                       .max_input_pixels = OR(args->serve.max_input_pixels, 50000000),
                        .max_body = OR(args->serve.max_body, 64 << 20),
                        .queue_timeout = (double)OR(args->serve.queue_timeout, 600),
                        .drain_timeout = (double)OR(args->serve.drain_timeout, 60),
                        .keep_days = OR(args->serve.keep_days, 30),
                        .quiet = args->quiet,
+                       .log_prompts = args->serve.log_prompts,
+                       .strict = args->serve.strict,
+                       .cache = environment_cache(cache),
                        .worker = words};
     if (!state) return fail(args, FAILED, "there is no folder for the state; name one with --state DIR");
     for (int i = 0; i < args->serve.hosts.n && i < SERVE_NAMES; i++) o.hosts[i] = args->serve.hosts.all[i];
     for (int i = 0; i < args->serve.origins.n && i < SERVE_NAMES; i++) o.origins[i] = args->serve.origins.all[i];
+    for (int i = 0; i < args->serve.listen.n; i++) o.listen[i] = args->serve.listen.all[i];
+    if (!o.listen[0] && !o.inherited) o.listen[0] = "127.0.0.1:7860";
     int code = check_addresses(args);
+    if (code == DONE) code = read_words(args, &o);
     if (code == DONE) code = name_models(args, ids, &o);
     snprintf(threads, sizeof threads, "%lld", (long long)args->threads);
     list_words(args, threads, words);

@@ -7,19 +7,23 @@ static double dims_product(lz_dims d, int from, int to) {
     return n;
 }
 
+double lz_count_terms(const lz_op_info *op, lz_dims summed, int axes) {
+    int end = summed.n - op->sum.after;
+    return dims_product(summed, end - axes, end);
+}
+
 /* The number of terms that are summed for one element of the output; 1: no sum. */
-static double count_terms(const lz_call *c) {
+static double terms_of(const lz_call *c) {
     const lz_op_info *op = &lz_op_table[c->op];
     if (c->n_core == 0) return 1;
-    lz_dims d = c->in[op->sum.input].dims;
-    int axes = op->kind == LZ_KIND_REDUCE ? c->params->reduce.count : op->sum.axes, end = d.n - op->sum.after;
-    double n = dims_product(d, end - axes, end);
+    int axes = op->kind == LZ_KIND_REDUCE ? c->params->reduce.count : op->sum.axes;
+    double n = lz_count_terms(op, c->in[op->sum.input].dims, axes);
     return c->op == LZ_OP_SDPA && c->params->sdpa.causal ? n / 2 : n;
 }
 
 /* Floating point operations. A step of an expression counts as one per element. */
 static double count_flops(const lz_call *c) {
-    double each = lz_op_table[c->op].flops * count_terms(c);
+    double each = lz_op_table[c->op].flops * terms_of(c);
     if (c->expr) each += c->expr->n_steps;
     return dims_product(c->out.dims, 0, c->out.dims.n) * each;
 }

@@ -154,13 +154,9 @@ static void find_partner(chain *c) {
 }
 
 /* The number of terms in each sum of a product; 0: no product. */
-static double count_terms(const lz_graph *g, const lz_value *v) {
+static double product_terms(const lz_graph *g, const lz_value *v) {
     const lz_op_info *op = &lz_op_table[v->op];
-    if (!op->product) return 0;
-    lz_dims d = g->values[v->in[op->sum.input]].dims;
-    double terms = 1;
-    for (int i = d.n - op->sum.after - op->sum.axes; i < d.n - op->sum.after; i++) terms *= (double)d.at[i];
-    return terms;
+    return op->product ? lz_count_terms(op, g->values[v->in[op->sum.input]].dims, op->sum.axes) : 0;
 }
 
 /* Chooses the kernel that gets the chain as its epilogue: the one with most work. That is a product before a norm, and the
@@ -172,7 +168,7 @@ static void find_producer(chain *c) {
     for (int i = 0; i < c->n_args; i++) {
         const lz_value *v = &c->g->values[c->args[i]];
         if (!takes_epilogue(v) || !lz_dims_equal(v->dims, dims) || !only_used_inside(c, c->args[i])) continue;
-        double terms = count_terms(c->g, v);
+        double terms = product_terms(c->g, v);
         if (c->producer >= 0 && (terms == 0 || terms < most)) continue;
         c->producer = c->args[i];
         most = terms;

@@ -138,7 +138,10 @@ typedef struct lz_program {
  * memory with inputs. */
 lz_program *lz_program_new(lz_context *ctx, lz_array *const *arrays, int n, bool own_outputs, lz_error *err);
 bool lz_plan_steps(lz_program *p, lz_graph *g, bool own_outputs);
-void lz_step_cost(lz_step *step);   /* sets flops and bytes from the call (cost.c) */
+void lz_step_cost(lz_step *step); /* sets flops and bytes from the call (cost.c) */
+/* The number of terms that an op sums for one element of its output. summed: the dims of its input op->sum.input;
+ * axes: how many of them it sums over, which is op->sum.axes, except for a REDUCE. */
+double lz_count_terms(const lz_op_info *op, lz_dims summed, int axes);
 bool lz_plan_groups(lz_program *p); /* lz_plan_steps calls these two, in this order, after the last step is added */
 bool lz_plan_arena(lz_program *p);
 /* Watches one run of a program. Members may be NULL. Neither base.lock nor ctx->run_lock is held

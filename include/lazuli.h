@@ -275,9 +275,9 @@ typedef struct lz_model_options {
     const char *text_encoder, *vision, *vae, *tokenizer;
     /* Which variant of its family a single file is. FLUX.2 [klein], Z-Image and Qwen-Image 2.1: "base" or "distilled"
      * (Turbo). FLUX.2 [klein] also: "kv", which computes references once (FLUX.2-klein-9b-kv). Qwen-Image: "text",
-     * "edit", "edit-plus" (2509, 2511) or "distilled" (Lightning). NULL takes it from the words base, -kv, turbo, edit,
-     * 2509, 2511 and lightning in the file's name. Of a diffusers folder, model_index.json says it; of a folder of
-     * Z-Image its schedule does, unless a variant is given. */
+     * "edit", "edit-plus" (2509, 2511) or "distilled" (Lightning). NULL takes it from base, turbo, edit, 2509, 2511 and
+     * lightning in the file's name, and from kv as a whole word of it. Of a diffusers folder, model_index.json says it;
+     * of a folder of Z-Image its schedule does, unless a variant is given. */
     const char *variant;
 } lz_model_options;
 lz_model *lz_model_open_with(lz_context *ctx, const lz_model_options *options, lz_error *err);
@@ -309,6 +309,7 @@ typedef struct lz_model_facts {
     int64_t channels;              /* of the latents */
     int least_images, most_images; /* how many reference images it takes, not counting a start image */
     bool keeps_image;              /* a single reference image, without a requested size, gives the picture its size */
+    bool references_once;          /* reference images are computed once, before the steps (FLUX.2-klein-9b-kv) */
 } lz_model_facts;
 lz_model_facts lz_model_about(const lz_model *model); /* the texts are constants */
 

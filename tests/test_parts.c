@@ -378,12 +378,12 @@ static void variants(void) {
     CHECK(f.distilled && f.steps == 4);
 
     /* The model for cached references has the tensors of the others. The name tells, or the variant. */
-    static const char *const names[] = {"klein-4b.safetensors", "flux-2-klein-9b-kv.safetensors", "klein_KV_fp8",
-                                        "mkv"};
+    static const char *const names[] = {"klein-4b.safetensors", "flux-2-klein-9b-kv.safetensors", "klein_KV_fp8", "mkv",
+                                        "klein-kvasir.safetensors"};
     lz_image usual = paint(
                  &LZ_MODEL_OPTIONS(.model = distilled, .text_encoder = text, .vae = vae, .tokenizer = tokenizer), 1),
              cached = {0};
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         put_by_table("", KLEIN "/transformer", "flux2-klein-4b");
         const char *file = write_file(names[i]);
         bool told = i == 1 || i == 2;
@@ -391,7 +391,9 @@ static void variants(void) {
                                                .variant = i ? NULL : "kv"),
                              1);
         bool same = !memcmp(got.pixels, usual.pixels, (size_t)(3 * got.width * got.height));
-        CHECK(same == (i == 3), "%s: %s references", names[i], same ? "usual" : "cached");
+        CHECK(same == (i >= 3), "%s: %s references", names[i], same ? "usual" : "cached");
+        f = FACTS(.model = file, .text_encoder = text, .vae = vae, .tokenizer = tokenizer, .variant = i ? NULL : "kv");
+        CHECK(f.references_once == (i < 3), "%s", names[i]);
         if (i == 0) cached = got;
         if (told) CHECK(!memcmp(got.pixels, cached.pixels, (size_t)(3 * got.width * got.height)), "%s", names[i]);
         if (told)

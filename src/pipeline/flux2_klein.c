@@ -95,8 +95,7 @@ static void *open_klein(lz_context *ctx, const lz_parts *parts, lz_config *index
 /* No tensor tells which of the three it is. */
 static json_t *make_index(const lz_parts *parts, const lz_signature *signature) {
     (void)signature;
-    bool base = lz_parts_are(parts, "base", "base"),
-         kv = lz_parts_are(parts, "kv", "-kv") || lz_parts_are(parts, "kv", "_kv");
+    bool base = lz_parts_are(parts, "base", "base"), kv = lz_parts_have_word(parts, "kv", "kv");
     return json_pack("{s:s, s:b}", "_class_name", lz_family_flux2_klein.pipelines[kv ? KV : USUAL], "is_distilled",
                      !base);
 }

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -86,14 +87,30 @@ static char *find_vision(lz_context *ctx, const char *encoder) {
 
 /* ---- a model that is no folder of diffusers ---------------------------------------------------------------------- */
 
-bool lz_parts_are(const lz_parts *p, const char *variant, const char *word) {
-    if (p->variant) return !strcmp(p->variant, variant);
-    char name[256]; /* of the file or folder, which the file system limits to 255 bytes */
+enum { NAME_SIZE = 256 }; /* of a file or folder, which the file system limits to 255 bytes */
+
+/* The last part of the model's path. */
+static void model_name(const lz_parts *p, char name[NAME_SIZE]) {
     size_t end = strlen(p->model), begin;
     while (end && p->model[end - 1] == '/') end--;
     for (begin = end; begin && p->model[begin - 1] != '/';) begin--;
-    snprintf(name, sizeof name, "%.*s", (int)(end - begin), p->model + begin);
+    snprintf(name, NAME_SIZE, "%.*s", (int)(end - begin), p->model + begin);
+}
+
+bool lz_parts_are(const lz_parts *p, const char *variant, const char *word) {
+    if (p->variant) return !strcmp(p->variant, variant);
+    char name[NAME_SIZE];
+    model_name(p, name);
     return lz_file_name_has(name, word);
+}
+
+bool lz_parts_have_word(const lz_parts *p, const char *variant, const char *word) {
+    if (p->variant) return !strcmp(p->variant, variant);
+    char name[NAME_SIZE], *rest = name;
+    model_name(p, name);
+    for (const char *part; (part = strtok_r(rest, "-_. ", &rest));)
+        if (!strcasecmp(part, word)) return true;
+    return false;
 }
 
 /* Adds further parts in the file of the transformer, and files in the folders of the parts. */

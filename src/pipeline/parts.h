@@ -50,5 +50,7 @@ lz_tokenizer *lz_gguf_tokenizer(lz_context *ctx, const lz_weights *w, const char
 /* Is this the variant? Given by the user or, by default, if the name of the model's file or folder contains the
  * word. */
 bool lz_parts_are(const lz_parts *parts, const char *variant, const char *word);
+/* The same for a short word, which the name must contain as a whole word: between '-', '_', '.' and blanks. */
+bool lz_parts_have_word(const lz_parts *parts, const char *variant, const char *word);
 
 #endif

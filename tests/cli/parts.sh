@@ -55,6 +55,9 @@ try_match 0 '^is +no model that is known here$' $lazuli info tests/data/python.s
 try_match 0 '^transformer +41 ' $lazuli info $klein
 try_match 0 '^defaults .*, 4 steps, guidance is built in$' $lazuli info $klein
 try_match 0 '^defaults .*, 50 steps, guidance 4: ' $lazuli info $klein --variant base
+try_match 0 '^family +FLUX.2 \[klein\], distilled$' $lazuli info $klein
+try_match 0 '^family +FLUX.2 \[klein\], distilled, references are computed once$' $lazuli info $klein --variant kv
+try_match 0 '"references_once": true' $lazuli info $klein --variant kv --json
 try_match 0 'besides .* of weights$' $lazuli plan $klein
 
 # The tokenizer alone: of a model from parts, or in a GGUF file; the ids are those of the folder

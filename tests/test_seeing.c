@@ -7,6 +7,7 @@
 #include "cli/difference.c" /* NOLINT(bugprone-suspicious-include): these are not in the library */
 #include "cli/font.c"       /* NOLINT(bugprone-suspicious-include) */
 #include "cli/template.c"   /* NOLINT(bugprone-suspicious-include) */
+#include "cli/wildcards.c"  /* NOLINT(bugprone-suspicious-include) */
 #include "folder.h"
 
 static json_t *rows(const char *key) { /* to be freed */

@@ -1,17 +1,14 @@
 /* template.c: see template.h. A text is scanned once for its pairs of braces; expanding it then walks over the text and
- * writes the prompt. Templates and files of wildcards come from strangers, so every size is limited. */
+ * writes the prompt. Templates come from strangers, so every size is limited. */
 #include "template.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+
+#include "wildcards.h"
 
 /* ---- texts ------------------------------------------------------------------------------------------------------- */
 
@@ -93,19 +90,6 @@ bool is_template(const char *text, bool wildcards) {
 }
 
 /* ---- expanding --------------------------------------------------------------------------------------------------- */
-
-typedef struct alternative { /* one that can be chosen: a part of a text */
-    const char *text;
-    size_t length;
-    double weight;
-} alternative;
-
-typedef struct wildcard { /* a file, in memory until the prompt is done */
-    char *name, *text;    /* owned */
-    alternative *lines;   /* owned */
-    size_t n;
-    struct wildcard *next;
-} wildcard;
 
 typedef struct expansion {
     const char *folder;
@@ -200,31 +184,6 @@ static bool choose(expansion *e, const alternative *all, size_t n, size_t *chose
     return true;
 }
 
-static bool is_blank_byte(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
-
-/* Removes blanks around the text, and reads the weight before "::". */
-static alternative read_alternative(const char *text, size_t length) {
-    alternative a = {.weight = 1};
-    while (length && is_blank_byte(*text)) text++, length--;
-    while (length && is_blank_byte(text[length - 1])) length--;
-    size_t digits = 0;
-    while (digits < length && digits < 20 && strchr("0123456789.", text[digits])) digits++;
-    if (digits && digits + 1 < length && text[digits] == ':' && text[digits + 1] == ':') {
-        char number[24] = "", *end = number;
-        memcpy(number, text, digits);
-        double weight = strtod(number, &end);
-        if (end != number && !*end && weight <= 1e6) {
-            a.weight = weight;
-            text += digits + 2;
-            length -= digits + 2;
-            while (length && is_blank_byte(*text)) text++, length--;
-        }
-    }
-    a.text = text;
-    a.length = length;
-    return a;
-}
-
 static bool expand_range(expansion *e, const source *s, size_t from, size_t to);
 
 /* Expands an alternative, which is a text of its own. */
@@ -297,7 +256,7 @@ static size_t split(expansion *e, const source *s, size_t from, size_t to, alter
             if (!more) return no_memory(e);
             *list = more;
         }
-        (*list)[n++] = read_alternative(s->text + begin, i - begin);
+        (*list)[n++] = alternative_read(s->text + begin, i - begin);
         begin = i + 1;
     }
     return n;
@@ -329,97 +288,9 @@ static bool expand_choice(expansion *e, const source *s, size_t open) {
     return good;
 }
 
-/* ---- files of wildcards ------------------------------------------------------------------------------------------ */
-
-/* Is each part of the name an ordinary one? Neither "..", nor "." nor empty. */
-static bool stays_inside(const char *name) {
-    for (const char *part = name;; part += strcspn(part, "/") + 1) {
-        size_t length = strcspn(part, "/");
-        if (!length || *part == '.') return false;
-        if (!part[length]) return true;
-    }
-}
-
-/* The whole file, owned. A link may lead to another file of the folder, but not out of it. */
-static char *read_wildcard(expansion *e, const char *name, size_t *bytes) {
-    char path[PATH_MAX], real[PATH_MAX], folder[PATH_MAX], *text = NULL;
-    struct stat s;
-    int n = snprintf(path, sizeof path, "%s/%s.txt", e->folder, name);
-    if (!stays_inside(name) || n < 0 || n >= (int)sizeof path) {
-        refuse(e, "__%.80s__ in the prompt is no name of a file in the folder of wildcards", name);
-        return NULL;
-    }
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is not waited for */
-    if (fd < 0) {
-        refuse(e, "__%.80s__ in the prompt: %.150s: cannot be opened: %s; \\__ is for the characters themselves", name,
-               path, strerror(errno));
-        return NULL;
-    }
-    bool inside = realpath(path, real) && realpath(e->folder, folder) && strncmp(real, folder, strlen(folder)) == 0 &&
-                  (real[strlen(folder)] == '/' || strcmp(folder, "/") == 0);
-    if (!inside)
-        refuse(e, "__%.80s__ in the prompt: the file is a link out of the folder of wildcards", name);
-    else if (fstat(fd, &s) != 0 || !S_ISREG(s.st_mode))
-        refuse(e, "__%.80s__ in the prompt: %.200s is not a file", name, path);
-    else if (s.st_size > WILDCARD_BYTES)
-        refuse(e, "__%.80s__ in the prompt: the file is too large; the limit is %d MiB", name, WILDCARD_BYTES >> 20);
-    else if (!(text = malloc((size_t)s.st_size + 1)))
-        no_memory(e);
-    ssize_t got = 1;
-    for (*bytes = 0; text && got > 0 && (size_t)s.st_size > *bytes; *bytes += got > 0 ? (size_t)got : 0)
-        got = read(fd, text + *bytes, (size_t)s.st_size - *bytes);
-    close(fd);
-    if (text && (got < 0 || memchr(text, 0, *bytes)))
-        refuse(e, "__%.80s__ in the prompt: the file cannot be read, or is not text", name);
-    if (!*e->error) return text;
-    free(text);
-    return NULL;
-}
-
-/* Splits the text into lines that are neither blank nor comments. */
-static bool read_lines(expansion *e, wildcard *w, size_t bytes) {
-    const char *at = w->text, *end = w->text + bytes;
-    size_t room = 0;
-    if (bytes >= 3 && memcmp(at, "\xef\xbb\xbf", 3) == 0) at += 3; /* byte order mark of UTF-8 */
-    for (const char *stop; at < end; at = stop + 1) {
-        stop = memchr(at, '\n', (size_t)(end - at));
-        if (!stop) stop = end;
-        if (stop - at > WILDCARD_LINE)
-            return refuse(e, "__%.80s__ in the prompt: a line of the file is too long; the limit is %d KiB", w->name,
-                          WILDCARD_LINE >> 10);
-        alternative line = read_alternative(at, (size_t)(stop - at));
-        if (!line.length || *line.text == '#') continue;
-        if (w->n == room) {
-            if (w->n > TEMPLATE_OPTIONS)
-                return refuse(e, "__%.80s__ in the prompt: the file has more than %d lines", w->name, TEMPLATE_OPTIONS);
-            alternative *more = realloc(w->lines, (room = 2 * room + 64) * sizeof *more);
-            if (!more) return no_memory(e);
-            w->lines = more;
-        }
-        w->lines[w->n++] = line;
-    }
-    return w->n || refuse(e, "__%.80s__ in the prompt: the file has no lines", w->name);
-}
-
-static wildcard *find_wildcard(expansion *e, const char *name, size_t length) {
-    for (wildcard *w = e->files; w; w = w->next)
-        if (strlen(w->name) == length && memcmp(w->name, name, length) == 0) return w;
-    wildcard *w = calloc(1, sizeof *w);
-    size_t bytes = 0;
-    if (!w || !(w->name = strndup(name, length))) {
-        free(w);
-        no_memory(e);
-        return NULL;
-    }
-    w->next = e->files; /* freed with the others, after an error too */
-    e->files = w;
-    w->text = read_wildcard(e, w->name, &bytes);
-    return w->text && read_lines(e, w, bytes) ? w : NULL;
-}
-
 static bool expand_wildcard(expansion *e, const char *name, size_t length) {
     size_t chosen;
-    const wildcard *w = find_wildcard(e, name, length);
+    const wildcard *w = wildcard_find(&e->files, e->folder, name, length, e->error);
     return w && choose(e, w->lines, w->n, &chosen) && expand_alternative(e, &w->lines[chosen]);
 }
 
@@ -464,13 +335,7 @@ static char *expand(expansion *e, const char *text) {
     else if (good)
         good = source_scan(&s, text, strlen(text)) ? expand_range(e, &s, 0, s.length) : no_memory(e);
     source_free(&s);
-    for (wildcard *w = e->files, *next; w; w = next) {
-        next = w->next;
-        free(w->name);
-        free(w->text);
-        free(w->lines);
-        free(w);
-    }
+    wildcards_free(e->files);
     if (good) return e->out;
     free(e->out);
     return NULL;

@@ -114,10 +114,19 @@ void album_open(album *a, const job *j) {
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
+/* Writes a grid with its settings, as `lazuli grid` does. */
+static lz_status write_sheet(const job *j, const kept *k, const char *path, lz_error *err) {
+    char software[48];
+    snprintf(software, sizeof software, "Lazuli %s", lz_version());
+    const char *pairs[] = {"software", software, SHEET_KEY, k->sheet, NULL};
+    return save_image(j->ctx, path, &k->image, j->args->no_metadata ? NULL : pairs, err);
+}
+
 /* Writes a picture with the settings it was made with. files: paths of its references. */
 static lz_status write_kept(const job *session, const kept *k, char *const *files, const char *path, lz_error *err) {
     arguments args = *session->args;
     job j = *session;
+    if (k->sheet) return write_sheet(&j, k, path, err);
     if (!k->wish.prompt) return save_image(j.ctx, path, &k->image, NULL, err);
     j.args = &args;
     j.picture.prompt = k->prompt ? k->prompt : k->wish.prompt;
@@ -278,7 +287,11 @@ static void forget_copy(kept *k) {
 }
 
 static void forget(const job *j, kept *k) {
-    lz_image_free(j->ctx, &k->image);
+    if (k->sheet)
+        free(k->image.pixels);
+    else
+        lz_image_free(j->ctx, &k->image);
+    free(k->sheet);
     free(k->wish.prompt);
     free(k->prompt);
     free(k->loras);
@@ -301,7 +314,8 @@ void album_list(const album *a) {
         if (k->wish.prompt) printf("seed %lld, \"", (long long)k->wish.seed);
         for (int r = 0; r < k->wish.n_references; r++) printf("$%d ", k->wish.references[r] + 1);
         if (k->wish.prompt) say(stdout, "%s\", ", k->wish.prompt);
-        say(stdout, "%s%s\n", k->path ? (k->wish.prompt ? "saved: " : "loaded: ") : "not saved",
+        if (k->sheet) printf("a grid, ");
+        say(stdout, "%s%s\n", k->path ? (k->wish.prompt || k->sheet ? "saved: " : "loaded: ") : "not saved",
             k->path ? k->path : "");
     }
 }

@@ -39,6 +39,7 @@ typedef struct kept {
     char *path;            /* owned: the file that it was last saved to or loaded from; or NULL */
     bool exact;            /* the file has exactly these pixels (not so for JPEG) */
     char *copy;            /* owned: its file below the state folder; or NULL */
+    char *sheet;           /* owned: the settings of a grid, whose pixels are of malloc; or NULL */
 } kept;
 
 typedef struct album {

@@ -22,7 +22,7 @@ static bool is_path(const option *o) {
 typedef struct list {
     axis *axis;
     const arguments *args;
-    const char *name; /* of the option that was typed: "x" or "y" */
+    const char *name; /* what was typed: "--x", "--y" or "/grid" */
     const char *file; /* for LoRAs: the start of the last value up to its weight, or the only file of --lora */
     size_t file_length;
 } list;
@@ -30,8 +30,7 @@ typedef struct list {
 static int add(const list *l, const char *start, size_t start_length, const char *value) {
     axis *a = l->axis;
     char *text = NULL, **more;
-    if (a->n == MAX_PICTURES)
-        return fail(l->args, NOT_UNDERSTOOD, "--%s has more than %d values", l->name, MAX_PICTURES);
+    if (a->n == MAX_PICTURES) return fail(l->args, NOT_UNDERSTOOD, "%s has more than %d values", l->name, MAX_PICTURES);
     if (asprintf(&text, "%.*s%s", (int)start_length, start, value) < 0) text = NULL;
     more = text ? realloc((void *)a->values, (size_t)(a->n + 1) * sizeof *more) : NULL;
     if (!more) {
@@ -51,7 +50,7 @@ static int decimals_of(const char *number, const char *end) {
 
 static int bad_range(const list *l, const char *text) {
     return fail(l->args, NOT_UNDERSTOOD,
-                "--%s: '%s' is not a range such as 1..5 or 0.2..0.8:0.1, which goes from a number to another in steps",
+                "%s: '%s' is not a range such as 1..5 or 0.2..0.8:0.1, which goes from a number to another in steps",
                 l->name, text);
 }
 
@@ -73,11 +72,10 @@ static int add_range(const list *l, const char *start, size_t start_length, cons
     free(before);
     if (!good || decimals > 15) return bad_range(l, text);
     if (!colon && decimals)
-        return fail(l->args, NOT_UNDERSTOOD, "--%s: the range '%s' needs steps, such as %s:0.1", l->name, text, text);
+        return fail(l->args, NOT_UNDERSTOOD, "%s: the range '%s' needs steps, such as %s:0.1", l->name, text, text);
     double count = floor(fabs(to - from) / step + 1e-9) + 1;
     if (count > MAX_PICTURES)
-        return fail(l->args, NOT_UNDERSTOOD, "--%s: the range '%s' has more than %d values", l->name, text,
-                    MAX_PICTURES);
+        return fail(l->args, NOT_UNDERSTOOD, "%s: the range '%s' has more than %d values", l->name, text, MAX_PICTURES);
     int code = DONE;
     for (int i = 0; i < (int)count && code == DONE; i++) {
         snprintf(number, sizeof number, "%.*f", decimals, from + (to < from ? -i * step : i * step));
@@ -102,7 +100,7 @@ static int add_lora(list *l, const char *item) {
         return add(l, "", 0, item);
     }
     if (!l->file_length)
-        return fail(l->args, NOT_UNDERSTOOD, "--%s: '%s' is a weight, and names no LoRA; write lora=FILE=%s", l->name,
+        return fail(l->args, NOT_UNDERSTOOD, "%s: '%s' is a weight, and names no LoRA; write lora=FILE=%s", l->name,
                     item, item);
     return is_range(weight) ? add_range(l, l->file, l->file_length, weight) : add(l, l->file, l->file_length, weight);
 }
@@ -151,7 +149,7 @@ static int read_values(list *l, char *text) {
             for (size_t n = strlen(item); n && item[n - 1] == ' ';) item[--n] = 0;
         }
         if (!*item && !is_text(o))
-            code = fail(l->args, NOT_UNDERSTOOD, "--%s: a value of %s is empty", l->name, o->name);
+            code = fail(l->args, NOT_UNDERSTOOD, "%s: a value of %s is empty", l->name, o->name);
         else
             code = add_item(l, item);
     }
@@ -165,11 +163,11 @@ static int no_such_axis(const arguments *args, const char *typed, const char *na
     const option *nearest = nearest_option(name);
     char known[700] = "";
     if (nearest && is_axis(nearest))
-        return fail(args, NOT_UNDERSTOOD, "--%s: '%s' cannot be an axis; did you mean %s?", typed, name, nearest->name);
+        return fail(args, NOT_UNDERSTOOD, "%s: '%s' cannot be an axis; did you mean %s?", typed, name, nearest->name);
     for (size_t i = 0, n = 0; i < n_options && n < sizeof known; i++)
         if (is_axis(&options[i]))
             n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", options[i].name);
-    return fail(args, NOT_UNDERSTOOD, "--%s: '%s' cannot be an axis; an axis is one of %s", typed, name, known);
+    return fail(args, NOT_UNDERSTOOD, "%s: '%s' cannot be an axis; an axis is one of %s", typed, name, known);
 }
 
 int take_axis(arguments *args, const option *o, const char *value) {
@@ -181,15 +179,15 @@ int take_axis(arguments *args, const option *o, const char *value) {
     return DONE;
 }
 
-int axis_read(axis *a, const arguments *args, char letter, const char *text) {
-    const char typed[] = {letter, 0}, *equals = text ? strchr(text, '=') : NULL;
+int axis_read(axis *a, const arguments *args, const char *typed, const char *text) {
+    const char *equals = text ? strchr(text, '=') : NULL;
     *a = (axis){.n = 0};
     if (!text) {
         a->n = 1;
         return DONE;
     }
     if (!equals || equals == text)
-        return fail(args, NOT_UNDERSTOOD, "--%s takes NAME=VALUES, such as steps=2,4,8, not '%s'", typed, text);
+        return fail(args, NOT_UNDERSTOOD, "%s takes NAME=VALUES, such as steps=2,4,8, not '%s'", typed, text);
     char *name = strndup(text, (size_t)(equals - text)), *values = strdup(equals + 1);
     const option *o = name ? find_option(name, strlen(name)) : NULL;
     int code;
@@ -201,7 +199,7 @@ int axis_read(axis *a, const arguments *args, char letter, const char *text) {
         a->option = o;
         code = read_values(&(list){.axis = a, .args = args, .name = typed}, values);
         if (code == DONE && is_text(o) && a->n == 1 && strchr(a->values[0], ','))
-            note(args, "--%s has one %s; bars separate several, as in 'a fox|a dog'", typed, o->name);
+            note(args, "%s has one %s; bars separate several, as in 'a fox|a dog'", typed, o->name);
     }
     free(name);
     free(values);

@@ -11,9 +11,9 @@ typedef struct axis {
 } axis;
 
 /* Reads NAME=VALUES, such as steps=2,4,8 or seed=1..5 or "prompt=a fox|a dog"; NULL gives an axis without an option.
- * letter: of the option, 'x' or 'y'. Each value is checked by the option itself. Returns an exit code; call axis_free
- * after an error too. */
-int axis_read(axis *a, const arguments *args, char letter, const char *text);
+ * typed: what the user typed before it, for errors: "--x", "--y" or "/grid". Each value is checked by the option itself.
+ * Returns an exit code; call axis_free after an error too. */
+int axis_read(axis *a, const arguments *args, const char *typed, const char *text);
 void axis_free(axis *a);
 /* Sets the option to value i. Returns an exit code. */
 int axis_apply(const axis *a, int i, arguments *args);

@@ -1,6 +1,7 @@
 /* cli.h: shared by the files of the command line: arguments, tables, messages, exit codes.
  *
  *   main.c       chooses the command                       options.c      the table of options, and reading them
+ *   take.c       values of options                         session_*.c    commands of a session
  *   help.c       prints both tables                        say.c          errors, notes, numbers
  *   job.c        a model and the options of a picture      output.c       names of output files
  *   model.c      finds the model                           progress.c     the progress line, Ctrl-C
@@ -12,7 +13,7 @@
  *   published.c  plans with a model that is not here       estimate.c     estimated times
  *   album.c      pictures of a session                     parts.c        paths, unfinished files
  *   loras.c      LoRAs of a picture                        known.c        published models and their short names
- *   difference.c how much two pictures differ              template.c     prompts with choices
+ *   difference.c how much two pictures differ              template.c     prompts with choices (wildcards.c: files)
  *   axis.c       axes of a grid                            font.c         labels on pictures
  *   prompts.c    the prompt of the arguments               pictures.c     seeds, prompts and names of pictures
  *   fast.c       settings for speed                        mask.c         repainting a part of a picture
@@ -123,6 +124,7 @@ struct arguments {
     const char *steps_dir, *sheet;
     const char *x, *y, *keep_cells; /* of grid */
     json_t *said;                   /* keys: notes that were printed, and are not printed again; NULL: print all */
+    json_t *once;                   /* keys: notes of note_once that were printed; main owns it, and copies share it */
     struct {                        /* of serve; numbers: 0 if not given */
         name_list models, listen, hosts, origins;
         const char *state, *key_file, *public_url, *pin, *previews, *log, *cert, *cert_key;
@@ -229,6 +231,7 @@ int fail_elsewhere(const arguments *args, const char *name, const char *instead,
 int fail_file(const arguments *args, const char *name, const lz_error *err);
 /* A sentence on stderr, unless -q. */
 __attribute__((format(printf, 2, 3))) void note(const arguments *args, const char *format, ...);
+void note_once(const arguments *args, const char *text); /* the same, unless it was noted before in this process */
 
 /* For lz_context_options.log: prints remarks about the files of a model. */
 void say_remark(void *user, lz_log_level level, const char *text);
@@ -356,13 +359,15 @@ int job_check(const arguments *args, const json_t *coming);
 /* Opens the model. Returns an exit code; call job_close after an error too. */
 int job_open(job *j, const arguments *args);
 int job_reopen(job *j, const arguments *args);  /* the same for a zeroed or open job: keeps the model if possible */
+void job_take(job *j, const arguments *args);   /* other arguments for the open model; the picture is forgotten */
 char *job_part(const job *j, const char *part); /* the path of a part such as "vae", owned; NULL: out of memory */
 int job_fill(job *j);                           /* fills in the options of the picture */
 int job_change_prompt(job *j);                  /* takes the prompt of the arguments, and settles the picture again */
 /* The prompt of the arguments: words are joined, and '-' is read from stdin. *text: NULL if there is none. *owned: the
  * text if it was allocated, else NULL; free it after an error too. Returns an exit code. */
 int prompt_of(const arguments *args, char **owned, const char **text);
-int check_loras(const arguments *args); /* checks that the files of the LoRAs exist. Returns an exit code */
+bool reads_prompt(const arguments *args); /* is the prompt '-', so that prompt_of will read stdin? */
+int check_loras(const arguments *args);   /* checks that the files of the LoRAs exist. Returns an exit code */
 /* Gives the model the LoRAs of the arguments and of the tags in j->picture.prompt, and removes the tags from the
  * prompt. Returns an exit code. */
 int use_loras(job *j);

@@ -1,11 +1,13 @@
-/* compare.c: `lazuli compare A B`: how much two pictures differ, and which of their settings do. The exit codes are those
- * of cmp and diff: 0 the pixels are equal, 1 they differ, 2 the pictures could not be compared. */
+/* compare.c: `lazuli compare A B`, and /compare in a session: how much two pictures differ, and which of their settings
+ * do. The exit codes are those of cmp and diff: 0 the pixels are equal, 1 they differ, 2 the pictures could not be
+ * compared. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "difference.h"
 #include "progress.h"
+#include "session.h"
 
 enum { DIFFERENT = 1, TROUBLE = 2, SHOWN = 300 }; /* SHOWN: bytes of a setting */
 
@@ -20,14 +22,19 @@ typedef struct comparison {
     int times;    /* factor of the drawn difference; 0: it is not drawn */
 } comparison;
 
+static void read_settings_of(comparison *c, int i, const char *path) {
+    lz_error none;
+    char *text = lz_image_read_text(c->ctx, path, SETTINGS_KEY, &none);
+    c->settings[i] = text ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    lz_free_text(c->ctx, text);
+}
+
 static int read_pictures(comparison *c) {
-    lz_error err = {.status = LZ_OK}, none;
+    lz_error err = {.status = LZ_OK};
     for (int i = 0; i < 2; i++) {
         const char *path = c->args->words[i];
         if (lz_image_read(c->ctx, path, &c->images[i], &err) != LZ_OK) return fail_with(c->args, &err);
-        char *text = lz_image_read_text(c->ctx, path, SETTINGS_KEY, &none);
-        c->settings[i] = text ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
-        lz_free_text(c->ctx, text);
+        read_settings_of(c, i, path);
     }
     return DONE;
 }
@@ -143,15 +150,21 @@ static int write_difference(comparison *c) {
     return DONE;
 }
 
+/* Compares the pictures and settings that were read. */
+static int measure(comparison *c) {
+    const lz_image *one = &c->images[0], *two = &c->images[1];
+    c->same_size = one->width == two->width && one->height == two->height;
+    compare_settings(c);
+    if (c->same_size && !measure_difference(one, two, &c->d)) return fail(c->args, FAILED, "out of memory");
+    return DONE;
+}
+
 static int compare(comparison *c) {
     const arguments *a = c->args;
     int code = check_names(a);
     if (code == DONE) code = read_pictures(c);
+    if (code == DONE) code = measure(c);
     if (code != DONE) return code;
-    const lz_image *one = &c->images[0], *two = &c->images[1];
-    c->same_size = one->width == two->width && one->height == two->height;
-    compare_settings(c);
-    if (c->same_size && !measure_difference(one, two, &c->d)) return fail(a, FAILED, "out of memory");
     if (c->same_size && a->output) code = write_difference(c);
     if (!c->same_size && a->output) note(a, "%s is not written, because the sizes differ", a->output);
     if (code != DONE) return code;
@@ -162,18 +175,28 @@ static int compare(comparison *c) {
     return code == DONE ? flush_output(a) : code;
 }
 
+static void forget(comparison *c) {
+    for (int i = 0; i < 2; i++) json_decref(c->settings[i]);
+    json_decref(c->changed);
+    free(c->drawn.pixels);
+}
+
+void compare_in_session(const job *j, const lz_image *const images[2], const char *const files[2]) {
+    comparison c = {.args = j->args, .ctx = j->ctx, .images = {*images[0], *images[1]}};
+    for (int i = 0; i < 2; i++)
+        if (files[i]) read_settings_of(&c, i, files[i]);
+    if (measure(&c) == DONE) print_comparison(stdout, &c);
+    forget(&c);
+}
+
 int compare_command(const arguments *args) {
     lz_error err = {.status = LZ_OK};
     comparison c = {.args = args, .ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.threads = 1), &err)};
     int code = c.ctx ? compare(&c) : fail_with(args, &err);
     if (code == FAILED) code = TROUBLE;
     if (code == DONE && differ(&c)) code = DIFFERENT;
-    for (int i = 0; i < 2; i++) {
-        lz_image_free(c.ctx, &c.images[i]);
-        json_decref(c.settings[i]);
-    }
-    json_decref(c.changed);
-    free(c.drawn.pixels);
+    for (int i = 0; i < 2; i++) lz_image_free(c.ctx, &c.images[i]);
+    forget(&c);
     lz_close(c.ctx);
     return code;
 }

@@ -419,9 +419,13 @@ int make_pictures(making *m, const arguments *given) {
     bool profile = given->profile || given->verbose > 1;
     m->code = DONE;
     if (!m->pictures) m->pictures = json_array();
-    int code = check_pictures(m, given);
-    if (code != DONE) return code;
     double begun = seconds_now();
+    /* A wrong model is reported before the user types the prompt. */
+    int code = reads_prompt(given) ? job_reopen(j, given) : DONE;
+    double opened = seconds_now() - begun;
+    if (code == DONE) code = check_pictures(m, given);
+    if (code != DONE) return code;
+    begun = seconds_now() - opened;
     code = job_reopen(j, args);
     if (code == DONE) code = job_fill(j);
     if (code == DONE) code = check_sides(j);

@@ -1,5 +1,7 @@
-/* grid.c: `lazuli grid`: pictures for all pairs of values of two settings, on one sheet with labels. Every cell is checked
- * and settled before the first picture is made. The sheet appears whole or not at all. */
+/* grid.c: `lazuli grid`, and /grid in a session: pictures for all pairs of values of two settings, on one sheet with
+ * labels. Every cell is checked and settled before the first picture is made. The sheet appears whole or not at all. */
+#include "grid.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -17,7 +19,7 @@ typedef struct grid {
     axis x, y;
     char *text, *resolved; /* owned: the prompt that was given, and that of the cell if it is a template; or NULL */
     char *stem;            /* owned: of the names of kept cells: DIR/grid */
-    job job;
+    job own, *job;         /* job: own, or that of a session */
     progress line;
     overall overall;
     seeing see;
@@ -38,9 +40,19 @@ static bool is_axis_of(const grid *g, const char *name) {
 
 static int64_t seed_of(const arguments *cell) { return cell->n_seeds ? cell->seeds[0] : 0; }
 
-/* Does another value of the option open the model again, or its LoRAs? */
-static bool is_slow(const axis *a) {
-    return a->option && (a->option->commands & INFO || strcmp(a->option->name, "lora") == 0);
+/* Does another value of the option open the model again? */
+static bool opens_model(const axis *a) { return a->option && a->option->commands & INFO; }
+
+/* The same, or its LoRAs? */
+static bool is_slow(const axis *a) { return opens_model(a) || (a->option && strcmp(a->option->name, "lora") == 0); }
+
+static bool in_session(const grid *g) { return g->job != &g->own; }
+
+/* Gives the job the arguments of the cell. The model of a session stays open. */
+static int open_cell(grid *g) {
+    if (!in_session(g)) return job_reopen(g->job, &g->cell);
+    job_take(g->job, &g->cell);
+    return DONE;
 }
 
 /* The column and the row of cell i. Models and LoRAs change as rarely as possible. */
@@ -100,11 +112,11 @@ static int check_cells(grid *g) {
                 if (code == DONE) code = check_cell(g, column, row);
                 continue;
             }
-            if (code == DONE) code = job_reopen(&g->job, &g->cell);
-            if (code == DONE) code = job_fill(&g->job);
+            if (code == DONE) code = open_cell(g);
+            if (code == DONE) code = job_fill(g->job);
             if (code != DONE) break;
             int64_t width, height;
-            result_size(&g->job, &width, &height);
+            result_size(g->job, &width, &height);
             if (width > g->width) g->width = width;
             if (height > g->height) g->height = height;
         }
@@ -191,11 +203,11 @@ static int keep_cell(grid *g, const lz_picture *p, int column, int row, char **p
     *path = cell_path(g, column, row);
     mkdir(g->base.keep_cells, 0777); /* if this fails, the folder exists, or writing reports the error */
     if (!*path) return fail(&g->cell, FAILED, "out of memory");
-    return write_picture(&g->job, p, seed_of(&g->cell), *path, &err) == LZ_OK ? DONE : fail_with(&g->cell, &err);
+    return write_picture(g->job, p, seed_of(&g->cell), *path, &err) == LZ_OK ? DONE : fail_with(&g->cell, &err);
 }
 
 static int paint_cell(grid *g, lz_picture *p) {
-    job *j = &g->job;
+    job *j = g->job;
     lz_error err = {.status = LZ_OK};
     progress_begin(&g->line, j, 0, 1, &g->overall);
     const lz_picture_options asked = LZ_PICTURE_OPTIONS(.seed = (uint64_t)seed_of(&g->cell), .watch = watch, .user = g);
@@ -211,17 +223,17 @@ static int make_cell(grid *g, int column, int row) {
     char *path = NULL;
     int64_t seed = seed_of(&g->cell);
     double begun = seconds_now();
-    int code = job_reopen(&g->job, &g->cell);
-    if (code == DONE) code = job_ask(&g->job);
+    int code = open_cell(g);
+    if (code == DONE) code = job_ask(g->job);
     if (code == DONE) code = paint_cell(g, &p);
     if (code != DONE) return code;
     paste_shrunk(&g->image, g->left + column * (g->cell_w + GAP), g->top + row * (g->cell_h + GAP), &p.image,
                  g->shrink);
     code = keep_cell(g, &p, column, row, &path);
-    if (!column && !row) g->settings = settings_of(&g->job, seed, g->base.full_paths);
+    if (!column && !row) g->settings = settings_of(g->job, seed, g->base.full_paths);
     json_array_append_new(g->cells, json_pack("{s:i, s:i, s:o, s:o, s:o}", "column", column + 1, "row", row + 1, "file",
                                               json_text(path), "milliseconds", json_milliseconds(seconds_now() - begun),
-                                              "settings", settings_of(&g->job, seed, true)));
+                                              "settings", settings_of(g->job, seed, true)));
     lz_picture_free(&p);
     free(path);
     return code;
@@ -269,8 +281,8 @@ static int write_sheet(grid *g, char **path) {
     const char *pairs[] = {"software", software, SHEET_KEY, text, prompt ? "prompt" : NULL, prompt, NULL};
     *path = own ? reserve_name(NULL, file_in(folder, "lazuli-grid.png"), &err) : strdup(a->output);
     int code = text && *path ? DONE : fail(a, FAILED, "%s", err.text);
-    if (code == DONE &&
-        (own ? save_reserved : put_picture)(g->job.ctx, *path, &g->image, a->no_metadata ? NULL : pairs, &err) != LZ_OK)
+    if (code == DONE && (own ? save_reserved : put_picture)(g->job->ctx, *path, &g->image,
+                                                            a->no_metadata ? NULL : pairs, &err) != LZ_OK)
         code = fail_with(a, &err);
     if (code != DONE && own && *path) unlink(*path);
     free(text);
@@ -304,9 +316,15 @@ static int tell(const grid *g, const char *path) {
 
 static int check_axes(grid *g) {
     arguments *a = &g->base;
-    int code = axis_read(&g->x, a, 'x', a->x);
-    if (code == DONE) code = axis_read(&g->y, a, 'y', a->y);
+    const bool session = in_session(g);
+    int code = axis_read(&g->x, a, session ? "/grid" : "--x", a->x);
+    if (code == DONE) code = axis_read(&g->y, a, session ? "/grid" : "--y", a->y);
     if (code != DONE) return code;
+    const axis *slow = opens_model(&g->x) ? &g->x : &g->y;
+    if (session && opens_model(slow))
+        return fail(a, NOT_UNDERSTOOD,
+                    "a session keeps its model open, so %s cannot be an axis; lazuli grid can do that",
+                    slow->option->name);
     if (!a->x && !a->y)
         return fail(a, NOT_UNDERSTOOD, "a grid needs an axis, as in --x steps=2,4,8 or --y sampler=euler,heun");
     if (g->x.option == g->y.option)
@@ -342,17 +360,30 @@ static int check_names(grid *g) {
     return code;
 }
 
-static int run(grid *g) {
-    char *path = NULL;
-    int code = prompt_of(&g->base, &g->text, &g->base.prompt);
+static int take_prompt(grid *g) {
+    /* A wrong model is reported before the user types the prompt. */
+    int code = reads_prompt(&g->base) && !opens_model(&g->x) && !opens_model(&g->y) ? job_reopen(g->job, &g->base)
+                                                                                    : DONE;
+    if (code == DONE) code = prompt_of(&g->base, &g->text, &g->base.prompt);
     if (code == DONE && g->base.prompt) g->base.n_words = 0;
     if (g->text) g->base.elsewhere[find_option("prompt", 6) - options] = true; /* '-' is not read from stdin again */
-    if (code == DONE) code = check_axes(g);
-    if (code == DONE) code = check_names(g);
-    if (code == DONE) code = check_cells(g);
+    return code;
+}
+
+/* Makes the sheet, after its axes were checked. */
+static int paint_sheet(grid *g) {
+    int code = check_cells(g);
     if (code == DONE) code = begin_sheet(g);
-    if (code == DONE) code = see_begin(&g->see, &g->job, 1);
-    if (code == DONE) code = make_cells(g);
+    if (code == DONE) code = see_begin(&g->see, g->job, 1);
+    return code == DONE ? make_cells(g) : code;
+}
+
+static int run(grid *g) {
+    char *path = NULL;
+    int code = check_axes(g);
+    if (code == DONE) code = check_names(g);
+    if (code == DONE) code = take_prompt(g);
+    if (code == DONE) code = paint_sheet(g);
     if (code == DONE) code = write_sheet(g, &path);
     if (code == DONE) code = tell(g, path);
     if (code == DONE) see_result(&g->see, &g->image);
@@ -360,16 +391,22 @@ static int run(grid *g) {
     return code;
 }
 
-int grid_command(const arguments *args) {
+static grid *grid_new(const arguments *args, job *j) {
     grid *g = calloc(1, sizeof *g);
-    if (!g) return fail(args, FAILED, "out of memory");
+    if (!g) {
+        fail(args, FAILED, "out of memory");
+        return NULL;
+    }
     g->base = *args;
     g->base.said = json_object();
     g->cells = json_array();
     g->begun = seconds_now();
-    stop_on_signals();
-    int code = run(g);
-    job_close(&g->job);
+    g->job = j ? j : &g->own;
+    return g;
+}
+
+static void grid_free(grid *g) {
+    job_close(&g->own);
     see_free(&g->see);
     axis_free(&g->x);
     axis_free(&g->y);
@@ -381,5 +418,32 @@ int grid_command(const arguments *args) {
     free(g->resolved);
     free(g->stem);
     free(g);
+}
+
+int grid_command(const arguments *args) {
+    grid *g = grid_new(args, NULL);
+    if (!g) return FAILED;
+    stop_on_signals();
+    int code = run(g);
+    grid_free(g);
+    return code;
+}
+
+int grid_in_session(job *j, const arguments *args, grid_sheet *to) {
+    const arguments *of_session = j->args;
+    grid *g = grid_new(args, j);
+    *to = (grid_sheet){.columns = 0};
+    if (!g) return FAILED;
+    int code = check_axes(g);
+    if (code == DONE) code = paint_sheet(g);
+    if (code == DONE) *to = (grid_sheet){.columns = g->x.n, .rows = g->y.n, .shrink = g->shrink};
+    if (code == DONE && !(to->settings = sheet_settings(g))) code = fail(args, FAILED, "out of memory");
+    if (code == DONE) {
+        see_result(&g->see, &g->image);
+        to->image = g->image;
+        g->image.pixels = NULL;
+    }
+    job_take(j, of_session);
+    grid_free(g);
     return code;
 }

@@ -41,6 +41,12 @@ static int ask(session *s, const wish *w, lz_image images[LZ_MAX_IMAGES]) {
     return code == DONE ? job_plan(j) : code;
 }
 
+void end_signals(session *s) {
+    int signal = forget_signals();
+    if (signal && signal != SIGINT) s->ended_by = signal;
+    s->over = s->ended_by;
+}
+
 /* Makes the picture of a wish. Returns an exit code. */
 static int run(session *s, const wish *w) {
     job *j = &s->job;
@@ -55,9 +61,7 @@ static int run(session *s, const wish *w) {
     if (status == LZ_OK) status = lz_job_run(j->work, &p, &err);
     progress_clear(&s->line);
     see_leave(&s->see);
-    int signal = forget_signals();
-    if (signal && signal != SIGINT) s->ended_by = signal; /* Ctrl-C stops the picture, other signals end the session */
-    s->over = s->ended_by;
+    end_signals(s);
     if (status == LZ_CANCELLED) return fail(&s->args, STOPPED, "stopped");
     if (status != LZ_OK) return fail_with(&s->args, &err);
     if (p.prompt_cut) note(&s->args, "the prompt is longer than the model can read, so its end was ignored");
@@ -109,8 +113,7 @@ static int paint(session *s, const wish *w) {
 
 /* ---- prompts ----------------------------------------------------------------------------------------------------- */
 
-/* The index of picture "$3"; -1: not a reference; -2: there is no such picture, which was reported. */
-static int read_reference(session *s, const char *word, size_t length) {
+int read_reference(const session *s, const char *word, size_t length) {
     int64_t number;
     if (word[0] != '$' || !whole_number(word + 1, length - 1, 0, 1e9, &number)) return -1;
     int n = s->album.n;
@@ -163,8 +166,7 @@ static kept *no_picture(const session *s) {
 
 static kept *last(session *s) { return s->album.n ? &s->album.pictures[s->album.n - 1] : no_picture(s); }
 
-/* The last picture with a prompt (loaded pictures have none), or NULL. */
-static kept *last_painted(session *s) {
+kept *last_painted(session *s) {
     for (int i = s->album.n - 1; i >= 0; i--)
         if (s->album.pictures[i].wish.prompt) return &s->album.pictures[i];
     return no_picture(s);
@@ -261,6 +263,8 @@ static const struct {
     {"/lora", "[FILE[=X]]", "add a LoRA for the next pictures (no FILE: remove all)", set_lora},
     {"/again", "", "make the last picture again, with the current settings", again},
     {"/vary", "[N]", "make the last prompt with the next N seeds (default 4)", vary},
+    {"/grid", "AXIS [AXIS]", "the last picture for each value, as steps=2,4,8", make_grid},
+    {"/compare", "[$A $B]", "how much two pictures differ (default: the last two)", compare_two},
     {"/load", "FILE", "load a picture from a file; it gets the next number", load},
     {"/list", "", "list all pictures with size, seed, prompt and file", list},
     {"/save", "[$N] [FILE]", "save the last picture or $N, as .png, .jpg or .webp", save},

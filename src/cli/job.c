@@ -154,6 +154,11 @@ static void forget_picture(job *j) {
     j->said_cut = false;
 }
 
+void job_take(job *j, const arguments *args) {
+    forget_picture(j);
+    j->args = args;
+}
+
 int job_reopen(job *j, const arguments *args) {
     model_choice choice;
     int code = choose_model(args, &choice);
@@ -166,8 +171,7 @@ int job_reopen(job *j, const arguments *args) {
         job_close(j);
         return job_open(j, args);
     }
-    forget_picture(j);
-    j->args = args;
+    job_take(j, args);
     return DONE;
 }
 

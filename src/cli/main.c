@@ -105,11 +105,12 @@ static int run(arguments *args) {
 int main(int argc, char **argv) {
     signal(SIGXFSZ, SIG_IGN); /* exceeding the file size limit becomes a write error */
     signal(SIGPIPE, SIG_IGN); /* so does a closed pipe: flush_output reports it */
-    arguments args = {0};
+    arguments args = {.once = json_object()};
     int code = parse(argc, argv, &args);
     end_on_shrunk_files(args.json);
     if (code == DONE) code = run(&args);
     for (size_t i = 0; i < COUNT(args.sources); i++) json_decref(args.sources[i]);
+    json_decref(args.once);
     if (code == STOPPED) return stop_code();
     return code == DONE ? flush_output(&args) : code;
 }

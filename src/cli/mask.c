@@ -103,11 +103,28 @@ void result_size(const job *j, int64_t *width, int64_t *height) {
     *height = j->picture.images[0].height + sides->top + sides->bottom;
 }
 
+/* Tells the user that the size that was asked for has another shape than the image with its added sides: all of it is
+ * stretched, also what is outside of the mask. Shapes that differ by a twentieth or less count as the same, as for
+ * masks. */
+static void say_stretched(const job *j, const lz_sides *sides) {
+    const arguments *a = j->args;
+    const lz_image *image = &j->picture.images[0];
+    int64_t width = image->width + sides->left + sides->right, height = image->height + sides->top + sides->bottom;
+    double wide = (double)width * (double)j->picture.height, high = (double)height * (double)j->picture.width;
+    if ((!a->width && !a->height) || j->picture.crop_to_mask || (wide <= 1.05 * high && high <= 1.05 * wide)) return;
+    note(a,
+         "the %lld x %lld of the image%s are stretched to %lld x %lld, which is another shape; without -W and -H it is "
+         "kept",
+         (long long)width, (long long)height, a->extend ? " with its new sides" : "", (long long)j->picture.width,
+         (long long)j->picture.height);
+}
+
 void say_repainted(const job *j) {
     const arguments *a = j->args;
     int64_t width, height;
     result_size(j, &width, &height);
     const lz_sides *asked = &a->sides, *got = &lz_job_settled(j->work)->extend;
+    say_stretched(j, got);
     if (memcmp(asked, got, sizeof *asked) != 0)
         note(a, "the picture becomes %lld x %lld, because extended sides are multiples of %lld", (long long)width,
              (long long)height, (long long)j->facts.token_pixels);

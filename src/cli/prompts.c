@@ -30,6 +30,11 @@ static char *join(char **words, int n) {
     return text;
 }
 
+bool reads_prompt(const arguments *a) {
+    const char *given = a->prompt ? a->prompt : a->n_words == 1 ? a->words[0] : "";
+    return strcmp(given, "-") == 0 && !(a->prompt && a->n_words) && !is_elsewhere(a, "prompt");
+}
+
 int prompt_of(const arguments *a, char **owned, const char **text) {
     *owned = NULL;
     *text = a->prompt;
@@ -38,7 +43,7 @@ int prompt_of(const arguments *a, char **owned, const char **text) {
                     "the prompt was given twice, by --prompt and as '%s'; put the whole prompt in quotes", a->words[0]);
     if (!a->prompt && !a->n_words) return DONE;
     const char *given = a->prompt ? a->prompt : a->words[0];
-    if (strcmp(given, "-") == 0 && a->n_words < 2 && !is_elsewhere(a, "prompt")) {
+    if (reads_prompt(a)) {
         int code = read_stdin(a, owned);
         if (code != DONE) return code;
     } else if (!a->prompt && !(*owned = join(a->words, a->n_words)))
@@ -62,11 +67,8 @@ static int check_template(const arguments *args, const char *prompt, const char 
     if (args->no_templates || args->template || !is_template(prompt, true)) return DONE;
     int code = wildcard_folder(args, folder);
     *is = code == DONE && is_template(prompt, *folder);
-    static bool told; /* once in a run */
-    bool words = code == DONE && !*folder && !is_template(prompt, false);
-    if (words && !told)
-        note(args, "__NAME__ in the prompt is read as words; --wildcards DIR names the folder of the files");
-    told = told || words;
+    if (code == DONE && !*folder && !is_template(prompt, false))
+        note_once(args, "__NAME__ in the prompt is read as words; --wildcards DIR names the folder of the files");
     return code;
 }
 

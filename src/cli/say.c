@@ -97,6 +97,12 @@ void note(const arguments *args, const char *format, ...) {
     free(text);
 }
 
+void note_once(const arguments *args, const char *text) {
+    if (json_object_get(args->once, text)) return;
+    if (args->once) json_object_set_new(args->once, text, json_true());
+    note(args, "%s", text);
+}
+
 void say_remark(void *user, lz_log_level level, const char *text) {
     (void)user;
     if (level == LZ_LOG_REMARK) say(stderr, "lazuli: %s\n", text);

@@ -70,6 +70,10 @@ wrong 'they belong to different models' fox -m "$work/model"
 wrong 'prompt is not valid UTF-8' "$(printf 'a \377 fox')" -m $A
 wrong 'negative prompt is not valid UTF-8' fox -n "$(printf '\303')" -m $A
 try_match 1 'stdin was empty' $lazuli - -m $A
+for words in - '-p -' 'grid - --x steps=1,2'; do # the model is looked at before the prompt is read
+    try_match 1 'nowhere is not a model folder' $lazuli $words -m "$work/nowhere"
+    try_match 1 'model_index.json' $lazuli $words -m "$work"
+done
 try_match 1 'contains a zero byte' sh -c "printf 'a\\0b' | $lazuli - -m $A"
 try_match 2 'a prompt is needed' $lazuli generate -m $A
 try_match 2 'the prompt was given twice, by --prompt' $lazuli -p fox fox -m $A

@@ -180,6 +180,103 @@ try 0 $lazuli "$fox" -m models/demo -W 32 -H 64 -s 3 -q -S 7 -o "$work/cli.png" 
 same "$work/home/large.png" "$work/cli.png"
 same "$work/home/lazuli-7.png" "$work/cli.png"
 
+# A grid of the last picture is the one of the command line, and becomes a picture; pictures are compared
+cd "$work/home"
+talk 0 -W 48 -H 32 -s 2 <<'END'
+< lazuli> 
+> /grid steps=1,2
+< there is no picture yet
+< lazuli> 
+> /compare
+< /compare needs two pictures, and there are none
+< lazuli> 
+> /seed 5
+< lazuli> 
+> a fox on a blue background
+< $1  48 x 32, seed 5, 2 steps, 
+< lazuli> 
+> /compare
+< /compare needs two pictures, and there is one
+< lazuli> 
+> /grid
+< /grid takes one or two axes, as in /grid steps=2,4,8 sampler=euler,unipc
+< lazuli> 
+> /grid steps=1 seed=1 sampler=heun
+< /grid takes one or two axes
+< lazuli> 
+> /grid stepz=1,2
+< /grid: 'stepz' cannot be an axis; did you mean steps?
+< lazuli> 
+> /grid steps=1,x
+< --steps takes a whole number from 1 to 1000, not 'x'
+< lazuli> 
+> /grid model=demo
+< a session keeps its model open, so model cannot be an axis; lazuli grid can do that
+< lazuli> 
+> /grid steps=1..3  sampler=euler,heun
+< $2  262 x 99, 3 x 2 pictures, 
+< lazuli> 
+> /save two.png
+< two.png
+< lazuli> 
+> /grid prompt=a red fox|a dog seed=5,6
+< $3  
+< lazuli> 
+> /save three.png
+< lazuli> 
+> /steps 1
+< lazuli> 
+> /again
+< $4  48 x 32, seed 5, 1 step, 
+< lazuli> 
+> /save four.png
+< lazuli> 
+> /compare $1 $4
+< PSNR 
+< settings   steps: 2 and 1
+< lazuli> 
+> /compare
+< $3 and $4
+< sizes 
+< lazuli> 
+> /compare $1 two
+< /compare takes two pictures, as in /compare $1 $3
+< lazuli> 
+> $1 in line style
+< $5  
+< lazuli> 
+> /grid steps=1,2
+< $6  
+< lazuli> 
+> /save six.png
+< lazuli> 
+> /save $1 one.png
+< lazuli> 
+> /list
+< $2   262 x 99, a grid, saved: 
+< lazuli> 
+> /undo
+< $6 is dropped
+< lazuli> 
+> a cat
+< $6  48 x 32, seed 5, 1 step, 
+< lazuli> 
+^D
+END
+sheet="$absolute grid -m $root/models/demo -W 48 -H 32 -s 2 -S 5 -q"
+equals() { # FILE: of the session, and the last grid of the command line
+    try_match 0 '^equal ' "$absolute" compare "$1" grid.png
+}
+try 0 $sheet "$fox" --x steps=1..3 --y sampler=euler,heun -o grid.png </dev/null
+equals two.png
+try_match 0 '^x +steps=1,2,3$' "$absolute" info two.png
+try 0 $sheet --x 'prompt=a red fox|a dog' --y seed=5,6 -o grid.png </dev/null
+equals three.png
+try 0 $sheet "in line style" -i one.png --x steps=1,2 -o grid.png </dev/null
+equals six.png
+psnr=$("$absolute" compare one.png four.png | grep PSNR)
+printed "$psnr"
+
 # trap 17: pictures that are not saved stay below the state folder, each with settings that make it again
 cd "$work/home"
 unsaved="$work/state/lazuli/unsaved"

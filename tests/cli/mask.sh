@@ -25,6 +25,12 @@ differ a.png hard.png
 try 0 $fox -q --feather 4 --keep-outside on -o b.png </dev/null
 try_match 0 '^off.png  64 x 80, ' $fox --keep-outside off -o off.png
 try_match 0 '^sized.png  48 x 64, ' $fox -W 48 -H 64 -o sized.png
+try_match 0 'the 67 x 85 of the image are stretched to 128 x 64, which is another shape' $fox -W 128 -H 64 -o l.png
+try_match 0 'the 67 x 85 of the image are stretched to 128 x 80' $fox -W 128 -o l.png
+try_match 0 'the 176 x 64 of the image with its new sides are stretched to 96 x 64' $absolute fox $B -i ref2.png --extend left=80 -W 96 -H 64 -o l.png
+try 0 sh -c "{ $fox -W 64 -H 80 -o l.png; $fox -W 32 -H 32 --crop-to-mask 8 -o l.png; $fox -o l.png; } 2>&1 | grep -c stretched; true" <<'END'
+0
+END
 try_match 0 ', 1 of 2 steps, ' $fox --strength 0.5 -o c.png
 try_match 0 '^64 x 80 pixels, 2 steps' $absolute plan fox -m $flux/B -i ref3.png --mask small.png -s 2
 try_match 0 'the mask is 134 x 170, and is stretched to the 67 x 85' $absolute fox $B -i ref3.png --mask large.png -o l.png

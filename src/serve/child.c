@@ -45,12 +45,10 @@ static void start(front *f) {
     int size = 4 << 20;
     setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
     setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
-    char *spool = file_path(f, "spool", "", "");
     /* GPUs are files in /dev, and their drivers write to /proc. */
-    const char *folders[] = {spool ? spool : "/dev", "/dev", "/proc", f->options->cache, NULL};
+    const char *folders[] = {f->spool, "/dev", "/proc", f->options->cache, NULL};
     pid_t pid = fork();
     if (pid == 0) become_worker(f->options->worker, pair[1], folders);
-    free(spool);
     close(pair[1]);
     if (pid < 0) {
         close(pair[0]);
@@ -87,7 +85,7 @@ static void lose(front *f) {
         say_line(f, "the worker ended (%s %d)", WIFSIGNALED(status) ? "signal" : "code",
                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     if (!f->metrics.loads && WIFEXITED(status) && WEXITSTATUS(status) == 1) f->ended = f->no_model = true;
-    job_forget_child(f);
+    f->child.lost(f);
 }
 
 void child_end(front *f) {
@@ -128,11 +126,7 @@ bool child_tell(front *f, json_t *message) {
     return false;
 }
 
-static void learn_facts(front *f, const json_t *message) {
-    int index = (int)json_integer_value(json_object_get(message, "index"));
-    const json_t *facts = json_object_get(message, "facts");
-    if (index < 0 || index >= f->n_models) return;
-    model *m = &f->models[index];
+void model_learn(model *m, const json_t *facts) {
     const char *family = json_string_value(json_object_get(facts, "family"));
     const char *device = json_string_value(json_object_get(facts, "device"));
     m->known = true;
@@ -148,6 +142,12 @@ static void learn_facts(front *f, const json_t *message) {
     m->least_images = (int)json_integer_value(json_object_get(facts, "least_images"));
     m->most_images = (int)json_integer_value(json_object_get(facts, "most_images"));
     m->guidance = json_number_value(json_object_get(facts, "guidance"));
+}
+
+static void learn_facts(front *f, const json_t *message) {
+    int index = (int)json_integer_value(json_object_get(message, "index"));
+    if (index < 0 || index >= f->n_models) return;
+    model_learn(&f->models[index], json_object_get(message, "facts"));
     f->child.loaded = index;
     f->metrics.loads++;
 }
@@ -160,11 +160,6 @@ static void learn_unusable(front *f, const json_t *message) {
 /* Takes the message and the bytes. */
 static void receive(front *f, json_t *message, buffer *bytes) {
     const char *type = json_string_value(json_object_get(message, "type"));
-    const char *id = json_string_value(json_object_get(message, "job"));
-    const char *code = json_string_value(json_object_get(message, "code"));
-    const char *text = json_string_value(json_object_get(message, "message"));
-    const char *ask = json_string_value(json_object_get(message, "ask"));
-    job *j = f->child.job && id && strcmp(f->child.job->id, id) == 0 ? f->child.job : NULL;
     if (!type) type = "";
     if (strcmp(type, "model") == 0)
         learn_facts(f, message);
@@ -172,16 +167,7 @@ static void receive(front *f, json_t *message, buffer *bytes) {
         learn_unusable(f, message);
     else if (strcmp(type, "ready") == 0)
         f->child.ready = true;
-    else if (strcmp(type, "progress") == 0 && j)
-        job_progress(f, j, message);
-    else if (strcmp(type, "preview") == 0 && j)
-        job_preview(f, j, message, bytes);
-    else if (strcmp(type, "done") == 0 && j)
-        job_painted(f, j, json_incref(message));
-    else if (strcmp(type, "failed") == 0 && j)
-        job_refused(f, j, code ? code : "generation_failed", text ? text : "");
-    else if (strcmp(type, "planned") == 0 && ask)
-        plan_arrived(f, ask, json_incref(json_object_get(message, "plan")));
+    if (*type) f->child.take(f, message, bytes);
     json_decref(message);
     buffer_free(bytes);
 }

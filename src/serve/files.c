@@ -59,6 +59,19 @@ char *picture_path(const front *f, const picture *p) {
 
 char *thumb_path(const front *f, const picture *p) { return file_path(f, "thumbs", p->id, ".webp"); }
 
+char *spool_path(const front *f, const char *name, const char *ending) {
+    char *path = NULL;
+    return asprintf(&path, "%s/%s%s", f->spool, name, ending) < 0 ? NULL : path;
+}
+
+int64_t file_bytes(const front *f, const picture *p) {
+    struct stat s;
+    char *path = picture_path(f, p);
+    bool found = path && stat(path, &s) == 0;
+    free(path);
+    return found ? s.st_size : 0;
+}
+
 /* The folder must belong to this user, and others must not be able to put links into it. */
 static bool take_folder(const char *path, char *why, size_t size) {
     struct stat s;
@@ -74,13 +87,11 @@ static bool take_folder(const char *path, char *why, size_t size) {
 }
 
 /* Removes what a worker was writing when it was killed. */
-static void clear_spool(const front *f) {
-    char *path = file_path(f, "spool", "", "");
-    DIR *folder = path ? opendir(path) : NULL;
+void files_clear_spool(const front *f) {
+    DIR *folder = opendir(f->spool);
     for (struct dirent *e; folder && (e = readdir(folder));)
         if (strncmp(e->d_name, "pic_", 4) == 0) unlinkat(dirfd(folder), e->d_name, 0);
     if (folder) closedir(folder);
-    free(path);
 }
 
 bool files_open(front *f, char *why, size_t size) {
@@ -97,17 +108,21 @@ bool files_open(front *f, char *why, size_t size) {
     if (!resolved) return false;
     free(f->state);
     f->state = resolved;
-    if (asprintf(&path, "%s/jobs.sqlite", f->state) < 0) return false;
-    f->store = store_open(path, why, size);
-    free(path);
-    if (f->store) clear_spool(f); /* no other server uses it, because the store is open */
-    return f->store;
+    f->spool = file_path(f, "spool", "", "");
+    return f->spool && store_open(f, why, size);
+}
+
+/* A link, unlike a rename, leaves a file that another worker made first. Some file systems have no links. */
+static bool put_in_place(const char *from, const char *to) {
+    if (link(from, to) != 0 && errno != EEXIST) return rename(from, to) == 0;
+    unlink(from);
+    return true;
 }
 
 /* Flushes a file to the disk, and moves it. */
 static bool move(char *from, char *to) {
     int file = from && to ? open(from, O_RDONLY | O_CLOEXEC) : -1;
-    bool good = file >= 0 && fsync(file) == 0 && rename(from, to) == 0;
+    bool good = file >= 0 && fsync(file) == 0 && put_in_place(from, to);
     if (file >= 0) close(file);
     free(from);
     free(to);
@@ -115,8 +130,8 @@ static bool move(char *from, char *to) {
 }
 
 bool files_take(front *f, const picture *p) {
-    return move(file_path(f, "spool", p->id, ".thumb.webp"), thumb_path(f, p)) &&
-           move(file_path(f, "spool", p->id, format_ending(p->format)), picture_path(f, p));
+    return move(spool_path(f, p->id, ".thumb.webp"), thumb_path(f, p)) &&
+           move(spool_path(f, p->id, format_ending(p->format)), picture_path(f, p));
 }
 
 void files_remove(front *f, const picture *p) {

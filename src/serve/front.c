@@ -30,15 +30,22 @@ static void read_again(front *f) {
         say_line(f, "the keys stay as they were: %s", why);
 }
 
+/* Is a picture being made that a drain waits for? */
+static bool is_painting(const front *f) {
+    const job *j = f->jobs;
+    while (j && !(j->painting && j->attended)) j = j->next;
+    return j || f->child.job;
+}
+
 /* Takes no more jobs, answers those who wait, and lets the running picture end. */
 static void drain(front *f) {
     f->draining = true;
     f->drain_until = steady_seconds() + f->options->drain_timeout;
-    say_line(f, f->child.job ? "ending; the running picture is finished first" : "ending");
+    say_line(f, is_painting(f) ? "ending; the running picture is finished first" : "ending");
     listen_stop(f);
     for (job *j = f->jobs, *next; j; j = next) {
         next = j->next;
-        if (j->attended && f->child.job != j) job_cancel(f, j, BY_DRAIN, "draining", "the server is ending");
+        if (j->attended && !j->painting) job_cancel(f, j, BY_DRAIN, "draining", "the server is ending");
     }
     for (stream *s = f->streams; s; s = s->next)
         if (s->native) stream_end(s);
@@ -60,7 +67,7 @@ static void read_signals(front *f) {
 static bool is_drained(front *f) {
     if (!f->draining) return false;
     double now = steady_seconds();
-    if (f->child.job && now < f->drain_until) return false;
+    if (is_painting(f) && now < f->drain_until) return false;
     for (job *j = f->jobs, *next; j; j = next) { /* the picture was not finished in time, or was one of several */
         next = j->next;
         if (j->attended) job_cancel(f, j, BY_DRAIN, "draining", "the server is ending");
@@ -100,14 +107,13 @@ static void turn_once(front *f) {
         else if (what != f)
             client_gone(what);
     }
-    child_tick(f);
     jobs_sweep(f);
     streams_tick(f);
     slow_tick(f);
     listen_tick(f);
     f->woken = false;
     http_turn(f);
-    jobs_start(f);
+    f->store->kind->tick(f);
 }
 
 static bool start_loop(front *f, char *why, size_t size) {
@@ -147,8 +153,9 @@ static void stop(front *f) {
     if (f->epoll > 0) close(f->epoll);
     if (f->signals > 0) close(f->signals);
     guard_free(f->guard);
-    store_close(f->store);
+    store_close(f);
     free(f->state);
+    free(f->spool);
     free(f);
 }
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "guard.h"
+#include "store.h"
 
 enum { HEADER_BYTES = 32 << 10, MOST_HEADER = 16 << 10, STREAM_BYTES = 16 << 10 };
 
@@ -327,6 +328,16 @@ static void reply_refused(request *r) {
     add_header(r, "connection", "close");
 }
 
+/* The store of a fleet cannot be reached, or no worker has named a model. true: the answer is set. */
+static bool is_unserved(request *r) {
+    front *f = r->front;
+    bool there = store_is_there(f);
+    if ((there && f->n_models) || r->route->flags & (OPEN | PAGE)) return false;
+    reply_error(r, 503, "not_ready", "", "%s",
+                there ? "no worker has joined the fleet yet" : "the store of the fleet cannot be reached now");
+    return true;
+}
+
 static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const char *url, const char *method,
                                   const char *version, const char *data, size_t *size, void **mine) {
     request *r = *mine;
@@ -344,8 +355,10 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const ch
         r->called = true;
         if (r->refused)
             reply_refused(r);
-        else
+        else if (!is_unserved(r)) {
             r->route->handle(r);
+            if (r->response && r->status >= 400) is_unserved(r); /* the store went away meanwhile */
+        }
         forget_body(r);
     }
     if (r->response) return queue_answer(r);

@@ -18,6 +18,7 @@ typedef struct stream stream;
 typedef struct peer peer;
 typedef struct store store;
 typedef struct guard guard;
+typedef struct crew crew;
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
@@ -65,8 +66,10 @@ typedef struct job {
     int64_t seeds[MOST_PICTURES];
     picture pictures[MOST_PICTURES];
     int made;
+    const char *repeat;                 /* its Idempotency-Key, while it is admitted; NULL: none */
     double created, started, completed; /* seconds since 1970; 0: not yet */
     double queued_at, painted_at;       /* steady: when it began to wait, and when the picture was begun */
+    double looked;                      /* steady: when a front of a fleet last asked for its state */
     int attempts;                       /* of the current picture */
     int priority;
     int rank; /* jobs of the same owner before it, and when the owner was served, as queue.c last counted them */
@@ -245,6 +248,9 @@ typedef struct child {
     double again;  /* steady: when it is started again */
     int deaths;    /* since it last finished a picture */
     double cancel; /* steady: when a cancel was sent; 0: none */
+    /* Receives each message after child.c, and borrows it. */
+    void (*take)(front *f, json_t *message, buffer *bytes);
+    void (*lost)(front *f); /* the process has ended */
 } child;
 
 typedef struct histogram {
@@ -264,6 +270,7 @@ enum { BY_CLIENT, BY_API, BY_TIMEOUT, BY_DRAIN };
 struct front {
     const serve_options *options;
     store *store;
+    crew *crew; /* of a worker of a fleet; NULL in a front */
     guard *guard;
     struct MHD_Daemon *daemons[DAEMONS];
     int epoll, signals;
@@ -292,6 +299,7 @@ struct front {
     bool no_model; /* the first worker could open none */
     bool woken;    /* a request was resumed, so http_turn must be called */
     char *state;   /* owned path */
+    char *spool;   /* owned path of the folder in which the worker writes */
     bool loopback; /* other machines cannot reach any listener */
 };
 
@@ -303,27 +311,46 @@ job *job_find(front *f, const char *id); /* among those that wait or run */
 /* Cancels it. why: BY_... */
 void job_cancel(front *f, job *j, int why, const char *code, const char *message);
 void job_fail(front *f, job *j, const char *code, const char *message);
+void job_end(front *f, job *j, job_state state, const char *code, const char *message);
+/* The same for a job whose end is in the store already. */
+void job_ended(front *f, job *j, job_state state, const char *code, const char *message);
+void job_append(front *f, job *j); /* to front.jobs */
+void job_tell_state(front *f, const job *j);
 problem job_problem(const job *j); /* of a job that failed or was cancelled */
 void job_leave(request *r);        /* the request does not wait for its job any more */
 void job_wait(request *r, job *j, void (*answer)(request *, job *));
-void job_forget_child(front *f); /* the worker died */
+void job_started(front *f, job *j); /* a worker begins its next picture */
 void job_preview(front *f, job *j, const json_t *facts, buffer *image);
 void job_progress(front *f, job *j, const json_t *facts);
-void job_painted(front *f, job *j, json_t *facts); /* takes facts */
-void job_refused(front *f, job *j, const char *code, const char *message);
-void jobs_sweep(front *f); /* timeouts, and old files, once a second */
-void jobs_start(front *f); /* gives work to the worker */
-bool jobs_load(front *f);  /* of the time before the last start */
+void job_has_picture(front *f, job *j); /* pictures[made] is made, and is in the store */
+void jobs_sweep(front *f);              /* timeouts, and old files, once a second */
+bool jobs_load(front *f);               /* of the time before the last start */
 json_t *job_json(front *f, const job *j);
 json_t *picture_json(const picture *p);
+
+/* paint.c: the worker of this machine */
+enum { MOST_DEATHS = 3 };
+void picture_begin(const job *j, picture *p); /* the next picture of the job, without an id */
+json_t *paint_message(front *f, const job *j, const picture *p);
+void paint_heard(front *f, json_t *message, buffer *bytes);
+void paint_lost(front *f);
+void paint_tick(front *f);
+void paint_pause(front *f, bool paused);
 
 /* queue.c */
 job *queue_next(front *f);                      /* or NULL */
 int queue_position(front *f, const job *j);     /* from 1; 0: it runs */
 int queue_waiting(front *f, const char *owner); /* jobs; NULL: of all */
 double queue_seconds(front *f, const job *j);   /* until it is done; below 0: unknown */
+double queue_left(front *f, const job *j);      /* the same once its turn has come */
 void queue_learn(front *f, const job *j, double seconds);
 double queue_guess(const front *f, int model, int64_t width, int64_t height, int steps); /* below 0: unknown */
+
+void queue_pause(front *f, bool paused);
+/* The same of the jobs in front.jobs, without a fleet. */
+int local_waiting(front *f, const char *owner);
+int local_position(front *f, const job *j);
+double local_seconds_before(front *f, const job *j);
 
 int queue_preferred(front *f, const char *owner); /* the index of the model that the owner chose */
 void queue_prefer(front *f, const char *owner, int index);
@@ -334,14 +361,19 @@ void child_read(front *f);
 void child_write(front *f);
 bool child_tell(front *f, json_t *message); /* releases message */
 void child_end(front *f);
+void model_learn(model *m, const json_t *facts);
 
 /* files.c */
-bool files_open(front *f, char *why, size_t size);
+bool files_open(front *f, char *why, size_t size);                                         /* and the store */
+char *spool_path(const front *f, const char *name, const char *ending);                    /* owned */
 char *file_path(const front *f, const char *folder, const char *name, const char *ending); /* owned */
 char *picture_path(const front *f, const picture *p);
 char *thumb_path(const front *f, const picture *p);
-bool files_take(front *f, const picture *p); /* moves a finished picture into its place */
+/* Moves a finished picture into its place, unless there is one already. */
+bool files_take(front *f, const picture *p);
+int64_t file_bytes(const front *f, const picture *p); /* 0: it is not there */
 void files_remove(front *f, const picture *p);
+void files_clear_spool(const front *f); /* removes what a worker was writing when it was killed */
 /* Keeps the image of the field `name`, and writes its id to id. */
 bool upload_keep(front *f, const char *name, const void *data, size_t size, char id[65], int64_t *width,
                  int64_t *height, problem *p);

@@ -11,7 +11,6 @@
 
 #include "store.h"
 
-enum { MOST_DEATHS = 3 };
 const char *const state_names[] = {"queued", "in_progress", "completed", "failed", "cancelled"};
 const char *const source_names[] = {"openai", "api", "sdapi"};
 
@@ -68,7 +67,7 @@ void job_free(job *j) {
     free(j);
 }
 
-static void append(front *f, job *j) {
+void job_append(front *f, job *j) {
     j->next = NULL;
     *f->jobs_end = j;
     f->jobs_end = &j->next;
@@ -83,7 +82,7 @@ static void unlink_job(front *f, job *j) {
     j->next = NULL;
 }
 
-static void tell_state(front *f, const job *j) { native_event(f, j, "state", job_json(f, j)); }
+void job_tell_state(front *f, const job *j) { native_event(f, j, "state", job_json(f, j)); }
 
 static bool check_load(front *f, const job *j, problem *p) {
     const serve_options *o = f->options;
@@ -113,24 +112,28 @@ static bool check_wait(front *f, const job *j, const request *r, problem *p) {
 
 bool job_admit(front *f, job *j, const request *r, problem *p) {
     if (!check_load(f, j, p)) return false;
-    append(f, j);
+    job_append(f, j);
     if (!check_wait(f, j, r, p)) {
         unlink_job(f, j);
         return false;
     }
-    if (!store_add_job(f->store, j)) {
+    added done = store_add_job(f->store, j);
+    j->repeat = NULL;
+    if (done != ADDED) {
         unlink_job(f, j);
+        if (done == ADDED_BEFORE)
+            return set_problem(p, 503, "not_ready", "", "the same request has just been accepted; ask again for it");
         return set_problem(p, 507, "insufficient_storage", "", "the job cannot be stored");
     }
     log_prompt(f, j);
-    tell_state(f, j);
+    job_tell_state(f, j);
     return true;
 }
 
 job *job_find(front *f, const char *id) {
     job *j = f->jobs;
     while (j && strcmp(j->id, id) != 0) j = j->next;
-    return j;
+    return j ? j : f->store->kind->find_live(f, id);
 }
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
@@ -175,20 +178,28 @@ static void answer_all(front *f, job *j) {
 
 /* ---- ending ------------------------------------------------------------------------------------------------------ */
 
-static void end_job(front *f, job *j, job_state state, const char *code, const char *message) {
+void job_ended(front *f, job *j, job_state state, const char *code, const char *message) {
     j->state = state;
     j->code = code;
-    j->completed = wall_seconds();
-    snprintf(j->message, sizeof j->message, "%s", message);
+    if (!(j->completed > 0)) j->completed = wall_seconds();
+    if (message != j->message) snprintf(j->message, sizeof j->message, "%s", message);
     f->metrics.jobs[j->source][state]++;
-    store_save_job(f->store, j);
-    tell_state(f, j);
+    job_tell_state(f, j);
     answer_all(f, j);
     unlink_job(f, j);
     if (f->child.job == j)
         j->over = true; /* the worker still has it */
     else
         job_free(j);
+}
+
+void job_end(front *f, job *j, job_state state, const char *code, const char *message) {
+    j->state = state;
+    j->code = code;
+    j->completed = wall_seconds();
+    snprintf(j->message, sizeof j->message, "%s", message);
+    store_save_job(f->store, j);
+    job_ended(f, j, state, code, j->message);
 }
 
 void job_cancel(front *f, job *j, int why, const char *code, const char *message) {
@@ -198,7 +209,7 @@ void job_cancel(front *f, job *j, int why, const char *code, const char *message
         child_tell(f, json_pack("{s:s, s:s}", "type", "cancel", "job", j->id));
         f->child.cancel = steady_seconds();
     }
-    end_job(f, j, failed ? FAILED_JOB : CANCELLED, code, message);
+    job_end(f, j, failed ? FAILED_JOB : CANCELLED, code, message);
 }
 
 problem job_problem(const job *j) {
@@ -208,60 +219,12 @@ problem job_problem(const job *j) {
     return p;
 }
 
-void job_fail(front *f, job *j, const char *code, const char *message) { end_job(f, j, FAILED_JOB, code, message); }
+void job_fail(front *f, job *j, const char *code, const char *message) { job_end(f, j, FAILED_JOB, code, message); }
 
-/* ---- painting ---------------------------------------------------------------------------------------------------- */
+/* ---- news of a picture ------------------------------------------------------------------------------------------- */
 
-/* The path of "upload:ID" or "picture:ID"; owned. NULL: it is gone. */
-static char *image_path(front *f, const char *name) {
-    if (strncmp(name, "upload:", 7) == 0) return file_path(f, "uploads", name + 7, "");
-    picture p = {.facts = NULL};
-    if (strncmp(name, "picture:", 8) != 0 || !store_find_picture(f->store, name + 8, &p)) return NULL;
-    json_decref(p.facts);
-    return picture_path(f, &p);
-}
-
-static json_t *image_paths(front *f, const job *j) {
-    const json_t *names = json_object_get(j->settings, "images");
-    json_t *paths = json_array();
-    for (size_t i = 0; i < json_array_size(names); i++) {
-        char *path = image_path(f, json_string_value(json_array_get(names, i)));
-        json_array_append_new(paths, json_string(path ? path : ""));
-        free(path);
-    }
-    return paths;
-}
-
-static const char *format_of(const job *j) {
-    const char *format = json_string_value(json_object_get(j->settings, "format"));
-    return format ? format : "png";
-}
-
-static bool paint_next(front *f, job *j) {
-    picture *p = &j->pictures[j->made];
-    *p = (picture){.index = j->made, .seed = j->seeds[j->made]};
-    make_id(p->id, "pic_");
-    memcpy(p->job, j->id, sizeof p->job);
-    memcpy(p->owner, j->owner, sizeof p->owner);
-    snprintf(p->format, sizeof p->format, "%s", format_of(j));
-    const char *mask_name = json_string_value(json_object_get(j->settings, "mask"));
-    char *mask = mask_name ? image_path(f, mask_name) : NULL;
-    char *out = file_path(f, "spool", p->id, format_ending(p->format)),
-         *thumb = file_path(f, "spool", p->id, ".thumb.webp");
-    json_t *message = json_pack("{s:s, s:s, s:i, s:I, s:O, s:o, s:s?, s:s?, s:s?, s:f}", "type", "paint", "job", j->id,
-                                "model", j->model, "seed", (json_int_t)p->seed, "settings", j->settings, "files",
-                                image_paths(f, j), "out", out, "thumb", thumb, "mask", mask, "preview_pause",
-                                j->source == FROM_API ? 0.2 : 0.0);
-    free(out);
-    free(thumb);
-    free(mask);
-    return message && child_tell(f, message);
-}
-
-void jobs_start(front *f) {
-    if (!f->child.ready || f->child.job || f->draining || f->paused) return;
-    job *j = queue_next(f);
-    if (!j) return;
+void job_started(front *f, job *j) {
+    static const double limits[] = {0.01, 0.1, 1, 5, 15, 60, 300, 600, 1800};
     bool first = j->state == QUEUED;
     j->state = RUNNING;
     j->painting = true;
@@ -269,36 +232,14 @@ void jobs_start(front *f) {
     *j->stage = 0;
     j->step = 0;
     j->done = 0;
-    if (!j->started) j->started = wall_seconds();
-    f->child.job = j;
-    if (first) {
-        double waited = j->painted_at - j->queued_at;
-        static const double limits[] = {0.01, 0.1, 1, 5, 15, 60, 300, 600, 1800};
-        int k = 0;
-        while (k < BUCKETS - 1 && waited > limits[k]) k++;
-        f->metrics.queue.counts[k]++;
-        f->metrics.queue.sum += waited;
-        f->metrics.queue.n++;
-        store_save_job(f->store, j);
-        tell_state(f, j);
-    }
-    if (!paint_next(f, j)) job_fail(f, j, "out_of_memory", "out of memory");
-}
-
-/* The worker has answered. Returns false, and frees the job, if the job had ended before. */
-static bool take_back(front *f, job *j) {
-    f->child.job = NULL;
-    f->child.cancel = 0;
-    j->painting = false;
-    if (!j->over) return true;
-    char *paths[] = {file_path(f, "spool", j->pictures[j->made].id, format_ending(format_of(j))),
-                     file_path(f, "spool", j->pictures[j->made].id, ".thumb.webp")};
-    for (int i = 0; i < 2; i++) {
-        if (paths[i]) unlink(paths[i]);
-        free(paths[i]);
-    }
-    job_free(j);
-    return false;
+    if (!(j->started > 0)) j->started = wall_seconds();
+    if (!first) return;
+    double waited = j->painted_at - j->queued_at;
+    int k = 0;
+    while (k < BUCKETS - 1 && waited > limits[k]) k++;
+    f->metrics.queue.counts[k]++;
+    f->metrics.queue.sum += waited;
+    f->metrics.queue.n++;
 }
 
 void job_progress(front *f, job *j, const json_t *facts) {
@@ -345,79 +286,23 @@ static void count_stages(front *f, const json_t *milliseconds) {
     }
 }
 
-static int64_t file_bytes(const front *f, const picture *p) {
-    struct stat s;
-    char *path = picture_path(f, p);
-    bool found = path && stat(path, &s) == 0;
-    free(path);
-    return found ? s.st_size : 0;
-}
-
-void job_painted(front *f, job *j, json_t *facts) {
-    picture *p = &j->pictures[j->made];
-    f->child.deaths = 0;
-    if (!take_back(f, j)) {
-        json_decref(facts);
-        return;
-    }
-    p->width = json_integer_value(json_object_get(facts, "width"));
-    p->height = json_integer_value(json_object_get(facts, "height"));
-    p->created = wall_seconds();
-    json_object_del(facts, "type");
-    json_object_del(facts, "job");
-    p->facts = facts;
-    bool stored = files_take(f, p);
-    if (stored) p->bytes = file_bytes(f, p);
-    j->made++;
+void job_has_picture(front *f, job *j) {
+    picture *p = &j->pictures[j->made++];
     f->metrics.pictures++;
-    f->metrics.steps += (uint64_t)json_integer_value(json_object_get(facts, "steps"));
-    count_stages(f, json_object_get(facts, "milliseconds"));
+    f->metrics.steps += (uint64_t)json_integer_value(json_object_get(p->facts, "steps"));
+    count_stages(f, json_object_get(p->facts, "milliseconds"));
     queue_learn(f, j, steady_seconds() - j->painted_at);
-    if (!stored || !store_add_picture(f->store, p, j)) {
-        job_fail(f, j, "insufficient_storage", "the picture cannot be stored");
-        return;
-    }
     native_event(f, j, "picture", json_pack("{s:s, s:o}", "id", j->id, "picture", picture_json(p)));
     for (request *r = j->waiting; r; r = r->next_waiting)
         if (r->stream) openai_picture(r->stream, j, p);
-    if (j->made == j->n) end_job(f, j, COMPLETED, NULL, "");
-}
-
-void job_refused(front *f, job *j, const char *code, const char *message) {
-    if (!take_back(f, j)) return;
-    if (strcmp(code, "cancelled") == 0) /* it was cancelled for a reason that is over: paint it again */
-        return;
-    job_fail(f, j, constant_code(code), message);
-}
-
-void job_forget_child(front *f) {
-    job *j = f->child.job;
-    f->child.job = NULL;
-    f->child.cancel = 0;
-    for (request *r = f->requests; r; r = r->next)
-        if (*r->ask) plan_arrived(f, r->ask, NULL);
-    if (!j) return;
-    j->painting = false;
-    *j->stage = 0;
-    if (j->over) {
-        job_free(j);
-        return;
-    }
-    j->attempts++;
-    if (j->attempts > MOST_DEATHS) {
-        job_fail(f, j, "worker_lost", "the process that paints ended three times while it made this picture");
-        return;
-    }
-    store_save_job(f->store, j);
-    tell_state(f, j);
 }
 
 /* ---- after a restart --------------------------------------------------------------------------------------------- */
 
 static void load_one(front *f, job *j) {
-    append(f, j);
+    job_append(f, j);
     if (j->attended) { /* its client is gone */
-        end_job(f, j, CANCELLED, "cancelled", "the server was started again, and the client is gone");
+        job_end(f, j, CANCELLED, "cancelled", "the server was started again, and the client is gone");
         return;
     }
     if (j->state == RUNNING) j->attempts++;

@@ -99,16 +99,17 @@ static bool is_repeated(request *r, const char *key, const char *body) {
 static void queue_job(request *r, json_t *settings, const char *key, const char *body) {
     problem p = {.status = 0};
     job *j = job_new(r->front, &r->who, FROM_API, settings);
-    if (j) memcpy(j->body, body, sizeof j->body);
+    if (j) {
+        memcpy(j->body, body, sizeof j->body);
+        j->repeat = key;
+    }
     if (!j)
         reply_error(r, 500, "out_of_memory", "", "out of memory");
     else if (!job_admit(r->front, j, r, &p)) {
         reply_problem(r, &p);
         job_free(j);
-    } else {
-        if (key) store_add_repeat(r->front->store, r->who.owner, key, j->id, body);
+    } else
         reply_job(r, 202, j);
-    }
 }
 
 void handle_jobs_new(request *r) {
@@ -150,7 +151,8 @@ void handle_jobs_list(request *r) {
     int n = store_list_jobs(f, r->who.admin ? NULL : r->who.owner, state, after, limit + 1, found);
     json_t *list = json_array();
     for (int i = 0; i < n; i++) {
-        job *live = job_find(f, found[i]->id);
+        bool ended = found[i]->state != QUEUED && found[i]->state != RUNNING;
+        job *live = ended ? NULL : job_find(f, found[i]->id);
         if (i < limit) json_array_append_new(list, job_json(f, live ? live : found[i]));
         job_free(found[i]);
     }
@@ -167,6 +169,12 @@ void handle_jobs_clear(request *r) {
     if (!queued) {
         reply_error(r, 400, "invalid_value", "state", "state: only ?state=queued can be cancelled together");
         return;
+    }
+    job *found[200];
+    int listed = store_list_jobs(r->front, r->who.admin ? NULL : r->who.owner, "queued", NULL, 200, found);
+    for (int i = 0; i < listed; i++) {
+        job_find(r->front, found[i]->id); /* those of other fronts are in the list then */
+        job_free(found[i]);
     }
     for (job *j = r->front->jobs, *next; j; j = next) {
         next = j->next;
@@ -278,8 +286,8 @@ void handle_plan(request *r) {
     int index = wanted_model(f, json_string_value(json_object_get(settings, "model")), false);
     json_object_set_new(settings, "image_sizes", image_sizes(r, settings));
     make_id(r->ask, "ask_");
-    if (f->child.ready && child_tell(f, json_pack("{s:s, s:s, s:i, s:O}", "type", "plan", "ask", r->ask, "model", index,
-                                                  "settings", settings)))
+    if (f->child.ready && f->store->kind->tell(f, json_pack("{s:s, s:s, s:i, s:O}", "type", "plan", "ask", r->ask,
+                                                            "model", index, "settings", settings)))
         snprintf(r->item, sizeof r->item, "%d", index);
     else {
         *r->ask = 0;
@@ -315,7 +323,7 @@ void plan_arrived(front *f, const char *ask, json_t *plan) {
 /* ---- the queue and sessions -------------------------------------------------------------------------------------- */
 
 static void set_pause(request *r, bool paused) {
-    r->front->paused = paused;
+    queue_pause(r->front, paused);
     reply_json(r, 200, json_pack("{s:b}", "paused", paused));
 }
 

@@ -275,12 +275,12 @@ static void make(request *r, json_t *fields, bool edit) {
     }
     memcpy(j->body, body, sizeof body);
     j->attended = true;
+    j->repeat = key;
     if (!job_admit(r->front, j, r, &p)) {
         reply_problem(r, &p);
         job_free(j);
         return;
     }
-    if (key) store_add_repeat(r->front->store, r->who.owner, key, j->id, body);
     attend(r, j);
 }
 

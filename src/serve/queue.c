@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "inside.h"
+#include "store.h"
 
 enum { STREAK = 8, STREAK_SECONDS = 60 };
 
@@ -59,7 +59,7 @@ job *queue_next(front *f) {
     return due;
 }
 
-int queue_waiting(front *f, const char *owner) {
+int local_waiting(front *f, const char *owner) {
     int n = 0;
     for (const job *j = f->jobs; j; j = j->next) n += j->state == QUEUED && (!owner || strcmp(j->owner, owner) == 0);
     return n;
@@ -83,9 +83,8 @@ static bool is_ahead(const job *k, const job *j) {
     return k->served != j->served ? k->served < j->served : k->queued_at < j->queued_at;
 }
 
-int queue_position(front *f, const job *j) {
+int local_position(front *f, const job *j) {
     int position = 1;
-    if (j->state != QUEUED) return 0;
     rank_all(f);
     for (const job *k = f->jobs; k; k = k->next) position += k != j && k->state == QUEUED && is_ahead(k, j);
     return position;
@@ -114,23 +113,34 @@ double queue_guess(const front *f, int index, int64_t width, int64_t height, int
     return pace > 0 ? pace * (double)width * (double)height * (steps + 1) : -1;
 }
 
-/* Seconds of the pictures that are left; below 0: unknown. */
-static double left(front *f, const job *j) {
+double queue_left(front *f, const job *j) {
     double pace = j->model >= 0 ? f->models[j->model].pace : 0, all = pace * work_of(f, j) * (j->n - j->made);
     if (!(pace > 0)) return -1;
     double spent = j->painting ? steady_seconds() - j->painted_at : 0;
     return fmax(all - spent, 0.05 * all);
 }
 
-double queue_seconds(front *f, const job *j) {
-    double all = left(f, j);
-    if (all < 0 || j->state != QUEUED) return all;
+double local_seconds_before(front *f, const job *j) {
+    double all = 0;
     rank_all(f);
     for (const job *k = f->jobs; k; k = k->next) {
         if (k == j || (k->state == QUEUED && !is_ahead(k, j))) continue;
-        double other = left(f, k);
+        double other = queue_left(f, k);
         if (other < 0) return -1;
         all += other;
     }
     return all;
+}
+
+/* ---- of any kind of store ---------------------------------------------------------------------------------------- */
+
+int queue_waiting(front *f, const char *owner) { return f->store->kind->waiting(f, owner); }
+int queue_position(front *f, const job *j) { return j->state == QUEUED ? f->store->kind->position(f, j) : 0; }
+void queue_pause(front *f, bool paused) { f->store->kind->pause(f, paused); }
+
+double queue_seconds(front *f, const job *j) {
+    double all = queue_left(f, j);
+    if (all < 0 || j->state != QUEUED) return all;
+    double before = f->store->kind->seconds_before(f, j);
+    return before < 0 ? -1 : all + before;
 }

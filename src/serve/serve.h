@@ -5,7 +5,9 @@
  *   openai.c     /v1: requests to jobs, jobs to answers                   native.c    /api/v1
  *   fields.c     fields of a request, checked                             wanted.c    the settings of a job
  *   jobs.c       a job from its request to its end                        queue.c     the order of jobs
- *   store.c      jobs, pictures and uploads in SQLite                     files.c     pictures and uploads on the disk
+ *   store.c      where jobs and pictures are kept: two kinds              files.c     pictures and uploads on the disk
+ *   sqlite.c     one kind: SQLite, and a worker of this machine           paint.c     what that worker is given
+ *   fleet/       the other: Redis, and workers on any machine
  *   sse.c        streams of events                                        health.c    /healthz, /readyz, /metrics
  *   child.c      starting and watching the worker                         worker.c    the worker process
  *   wire.c       messages between both                                    describe.c  the texts in a picture
@@ -49,14 +51,20 @@ typedef struct serve_options {
     int64_t keep_days;                   /* pictures that are older are removed, unless they are pinned; 0: never */
     bool quiet;                          /* no line for each request */
     bool log_json, log_prompts;
-    bool strict;          /* unknown fields and names of other models are errors */
-    unsigned pinned;      /* settings of clients that are ignored, PIN_... */
-    const char *previews; /* of OpenAI's streams and /sdapi: small, full or off */
-    const char *cache;    /* folder for compiled kernels, which a worker may write to; or NULL */
-    char *const *worker;  /* program and arguments of a worker; its socket is file descriptor 3 */
+    bool strict;                        /* unknown fields and names of other models are errors */
+    unsigned pinned;                    /* settings of clients that are ignored, PIN_... */
+    const char *previews;               /* of OpenAI's streams and /sdapi: small, full or off */
+    const char *cache;                  /* folder for compiled kernels, which a worker may write to; or NULL */
+    const char *store;                  /* redis://... of a fleet; NULL: SQLite in the state folder */
+    const char *store_password, *fleet; /* of Redis, or NULL; the name of the fleet */
+    char *const *worker;                /* program and arguments of a worker; its socket is file descriptor 3 */
 } serve_options;
 /* Serves until a signal ends it. Returns 0 after a drain; otherwise 1, and why has a sentence. */
 int serve_run(const serve_options *options, char *why, size_t size);
+
+/* Takes jobs of a fleet, and makes them, until a signal ends it. Of the options it uses models, state, drain_timeout,
+ * worker, store, store_password and fleet. Returns 0 after a drain; otherwise 1, and why has a sentence. */
+int fleet_worker_run(const serve_options *options, char *why, size_t size);
 
 /* The options of the command line that a worker uses. */
 typedef struct worker_engine {

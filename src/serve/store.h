@@ -1,14 +1,61 @@
-/* store.h: jobs, pictures, uploads and addresses of pictures, in one SQLite file. Each function commits before it
- * returns. Functions that return false have not changed anything. */
+/* store.h: where jobs, pictures, uploads and addresses of pictures are kept, and who makes the pictures. There are two
+ * kinds: SQLite with a worker process of this machine (sqlite.c, paint.c), and Redis with workers on any machine
+ * (fleet/). Only those files know which kind it is.
+ *
+ * Each function that writes has committed when it returns. Functions that return false have not changed anything. */
 #ifndef LZ_SERVE_STORE_H
 #define LZ_SERVE_STORE_H
 
 #include "inside.h"
 
-store *store_open(const char *path, char *why, size_t size);
-void store_close(store *s);
+typedef enum added { ADDED, ADDED_BEFORE, NOT_ADDED } added;
 
-bool store_add_job(store *s, const job *j);
+typedef struct store_kind {
+    void (*close)(front *f);
+    bool (*is_there)(front *f); /* false: the store cannot be reached now */
+
+    /* work */
+    void (*tick)(front *f);                      /* in each turn of the loop: gives work, notices what was done */
+    job *(*find_live)(front *f, const char *id); /* a job that waits or runs and is not in front.jobs yet; or NULL */
+    bool (*tell)(front *f, json_t *message);     /* to a worker; releases message */
+    void (*pause)(front *f, bool paused);
+    int (*waiting)(front *f, const char *owner);      /* jobs; NULL: of all */
+    int (*position)(front *f, const job *j);          /* of a job that waits, from 1 */
+    double (*seconds_before)(front *f, const job *j); /* of the jobs that come before it; below 0: unknown */
+
+    /* records; see the functions below */
+    added (*add_job)(store *s, const job *j);
+    bool (*save_job)(store *s, const job *j);
+    bool (*add_picture)(store *s, const picture *p, const job *j);
+    job *(*find_job)(front *f, const char *id);
+    bool (*each_live)(front *f, void (*each)(front *f, job *j));
+    int (*list_jobs)(front *f, const char *owner, const char *state, const char *after, int limit, job **to);
+    void (*find_repeat)(store *s, const char *owner, const char *key, char id[ID_BYTES], char body[65]);
+    bool (*find_picture)(store *s, const char *id, picture *to);
+    int (*list_pictures)(store *s, const char *owner, const char *before, const char *search, int limit, picture *to);
+    char *(*picture_settings)(store *s, const picture *p);
+    bool (*change_picture)(store *s, const picture *p);
+    int (*old_pictures)(store *s, double time, int limit, picture *to);
+    bool (*add_upload)(store *s, const char *id, int64_t width, int64_t height);
+    bool (*find_upload)(store *s, const char *id, int64_t *width, int64_t *height);
+    bool (*old_upload)(store *s, double time, char id[65]);
+    bool (*remove_upload)(store *s, const char *id);
+    bool (*add_address)(store *s, const char *name, const char *id, double until);
+    int (*find_address)(store *s, const char *name, char id[ID_BYTES]);
+} store_kind;
+
+struct store { /* the first member of each kind's own struct */
+    const store_kind *kind;
+};
+
+/* Opens front.store. false: why has a sentence. */
+bool store_open(front *f, char *why, size_t size);
+void store_close(front *f);
+bool store_is_there(front *f);
+
+/* The job, and that it was made with its Idempotency-Key, if it has one. ADDED_BEFORE: another front was faster with
+ * the same key. */
+added store_add_job(store *s, const job *j);
 bool store_save_job(store *s, const job *j);                      /* its state, times, attempts and error */
 bool store_add_picture(store *s, const picture *p, const job *j); /* and the same of its job */
 /* The job with its pictures, owned; NULL: there is none. */
@@ -19,7 +66,6 @@ bool store_each_live(front *f, void (*each)(front *f, job *j));
 int store_list_jobs(front *f, const char *owner, const char *state, const char *after, int limit, job **to);
 /* The job that was made with this key of Idempotency-Key in the last day; "" if there is none. */
 void store_find_repeat(store *s, const char *owner, const char *key, char id[ID_BYTES], char body[65]);
-bool store_add_repeat(store *s, const char *owner, const char *key, const char *id, const char *body);
 
 bool store_find_picture(store *s, const char *id, picture *to); /* facts are owned by the caller */
 int store_list_pictures(store *s, const char *owner, const char *before, const char *search, int limit, picture *to);
@@ -36,5 +82,9 @@ bool store_remove_upload(store *s, const char *id);
 bool store_add_address(store *s, const char *name, const char *id, double until);
 /* 1: the picture of the address; 0: there is no such address; -1: it has expired. */
 int store_find_address(store *s, const char *name, char id[ID_BYTES]);
+
+/* The kinds. Each returns NULL, and a sentence in why, if the store cannot be opened. */
+store *sqlite_store_open(front *f, char *why, size_t size);
+store *fleet_store_open(front *f, char *why, size_t size);
 
 #endif

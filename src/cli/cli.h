@@ -72,7 +72,7 @@ typedef struct command {
     int (*run)(const arguments *);
 } command;
 extern const command commands[];
-extern const size_t n_commands; /* that are listed; one more, worker, is for serve only */
+extern const size_t n_commands;
 
 enum { MAX_NAMES = 16 };
 typedef struct name_list { /* values of an option that may be repeated */
@@ -125,9 +125,10 @@ struct arguments {
     const char *x, *y, *keep_cells; /* of grid */
     json_t *said;                   /* keys: notes that were printed, and are not printed again; NULL: print all */
     json_t *once;                   /* keys: notes of note_once that were printed; main owns it, and copies share it */
-    struct {                        /* of serve; numbers: 0 if not given */
+    struct {                        /* of serve and worker; numbers: 0 if not given */
         name_list models, listen, hosts, origins;
         const char *state, *key_file, *public_url, *pin, *previews, *log, *cert, *cert_key;
+        const char *store, *fleet, *pictures, *s3_endpoint;
         int64_t queue, queue_per_key, queue_timeout, drain_timeout, max_pixels, max_input_pixels, max_body, keep_days;
         bool no_auth, strict, log_prompts;
     } serve;

@@ -31,6 +31,7 @@ const explained variables[] = {
     {"LAZULI_CUDA_TRACE", "if it is set, choices, refusals and compilations for a GPU are printed on stderr"},
     {"LAZULI_PULL_PAUSE", "seconds before pull repeats a failed request for the first time (default 0.5)"},
     {"LAZULI_PULL_STALL", "seconds with less than 1 KiB each after which pull repeats a request (default 60)"},
+    {"LAZULI_STORE_PASSWORD", "the password of Redis, for --store of serve and worker"},
     {"HF_ENDPOINT", "the hub for pull (default https://huggingface.co)"},
     {"HF_TOKEN, HUGGING_FACE_HUB_TOKEN", "the token for the hub"},
     {"HF_TOKEN_PATH", "the file with the token (default $HF_HOME/token)"},
@@ -97,6 +98,8 @@ const example examples[] = {
     {COMPARE, "lazuli compare -q a.png b.png && echo equal", "0 equal, 1 different, 2 trouble, like cmp"},
     {SERVE, "lazuli serve", "the demo model on http://127.0.0.1:7860"},
     {SERVE, "lazuli serve -m flux2-klein-4b --listen 0.0.0.0:7860 --key-file keys", ""},
+    {SERVE, "lazuli serve --store redis://10.0.0.1 --pictures /srv/lazuli", "one of a fleet"},
+    {WORKER, "lazuli worker --store redis://10.0.0.1 --pictures /srv/lazuli", ""},
     {COMPLETIONS, "eval \"$(lazuli completions bash)\"", "for this shell; `make install` installs them"},
     {MAN, "lazuli man | man -l -", "read the manual page without installing it"},
 };

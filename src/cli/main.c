@@ -33,11 +33,12 @@ const command commands[] = {
     {COMPARE, "compare", "A B", "tell how much two pictures differ, and which of their settings do", 2, 2,
      compare_command},
     {SERVE, "serve", "", "make pictures for other programs, over HTTP; keeps the model open", 0, 0, serve_command},
+    {WORKER, "worker", "", "make the pictures of servers on other machines, with --store; serve starts one itself", 0,
+     0, worker_command},
     {COMPLETIONS, "completions", "SHELL", "print completions for bash, zsh or fish", 1, 1, completions_command},
     {MAN, "man", "", "print the manual page", 0, 0, man_command},
-    {WORKER, "worker", "", "the process that makes the pictures of serve, which starts it", 0, 0, worker_command},
 };
-const size_t n_commands = COUNT(commands) - 1;
+const size_t n_commands = COUNT(commands);
 
 /* Is it `lazuli help` or `lazuli version`, and not a prompt? */
 static bool asks_for(const arguments *args, const char *word) {

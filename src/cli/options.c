@@ -143,8 +143,14 @@ const option options[] = {
     {"listen", 0, "WHERE", http,
      "ADDRESS:PORT, or unix:PATH for a socket in a folder (default 127.0.0.1:7860); may be repeated", SERVE, take_names,
      TO(serve.listen), 0, 0},
-    {"state", 0, "DIR", http, "folder for jobs and pictures (default lazuli/serve in $XDG_STATE_HOME)", SERVE,
-     take_text, TO(serve.state), 0, 0},
+    {"state", 0, "DIR", http, "folder for jobs and pictures (default lazuli/serve in $XDG_STATE_HOME)", HTTP, take_text,
+     TO(serve.state), 0, 0},
+    {"store", 0, "URL", http, "redis://HOST:PORT/DB, which keeps the jobs of a fleet (default: SQLite in --state)",
+     HTTP, take_text, TO(serve.store), 0, 0},
+    {"fleet", 0, "NAME", http, "name of the fleet, if one Redis has several (default lazuli)", HTTP, take_text,
+     TO(serve.fleet), 0, 0},
+    {"pictures", 0, "WHERE", http, "folder that all servers and workers of the fleet share", HTTP, take_text,
+     TO(serve.pictures), 0, 0},
     {"key-file", 0, "FILE", http, "keys of clients, one 'NAME KEY' or 'NAME KEY admin' a line; read again on SIGHUP",
      SERVE, take_text, TO(serve.key_file), 0, 0},
     {"cert", 0, "FILE", http, "certificate in PEM, for https; read again on SIGHUP", SERVE, take_text, TO(serve.cert),
@@ -162,7 +168,7 @@ const option options[] = {
      TO(serve.queue_per_key), 1, 4000},
     {"queue-timeout", 0, "SECONDS", http, "longest time that a request waits for its turn (default 600)", SERVE,
      take_integer, TO(serve.queue_timeout), 1, 86400},
-    {"drain-timeout", 0, "SECONDS", http, "time that a running picture has after SIGTERM (default 60)", SERVE,
+    {"drain-timeout", 0, "SECONDS", http, "time that a running picture has after SIGTERM (default 60)", HTTP,
      take_integer, TO(serve.drain_timeout), 1, 86400},
     {"max-pixels", 0, "N", http, "pixels of a picture, at most (default 4194304)", SERVE, take_integer,
      TO(serve.max_pixels), 4096, 67108864},
@@ -318,7 +324,7 @@ static int read_word(reader *r, arguments *args, const char *word) {
 }
 
 const command *find_command(const char *name) {
-    for (size_t i = 0; i <= n_commands; i++) /* with worker, which is not listed */
+    for (size_t i = 0; i < n_commands; i++)
         if (strcmp(commands[i].name, name) == 0) return &commands[i];
     return NULL;
 }

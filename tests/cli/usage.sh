@@ -8,7 +8,7 @@ lazuli $version
 END
 
 # trap 19: the usage comes first; the first screen fits on one of 24 lines; no line of any help is longer than 80 columns
-all="generate plan info tokenize encode decode tensors devices batch completions convert man pull models compare grid serve"
+all="generate plan info tokenize encode decode tensors devices batch completions convert man pull models compare grid serve worker"
 try 0 sh -c "$lazuli --help | head -n 1" <<'END'
 usage: lazuli [COMMAND] [OPTIONS] [WORDS]
 END

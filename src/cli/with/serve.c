@@ -156,6 +156,32 @@ static int count_inherited(void) {
 
 #define OR(value, otherwise) ((value) ? (value) : (otherwise))
 
+/* Checks --store, --fleet and --pictures. */
+static int check_fleet(const arguments *args) {
+    const char *fleet = args->serve.fleet, *store = args->serve.store;
+    if (!store && (fleet || args->serve.pictures))
+        return fail(args, NOT_UNDERSTOOD, "--fleet and --pictures need --store redis://HOST:PORT/DB");
+    if (!store) return DONE;
+    if (fleet && (!*fleet || strlen(fleet) > 32 ||
+                  strspn(fleet, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != strlen(fleet)))
+        return fail(args, NOT_UNDERSTOOD, "--fleet takes a name of at most 32 letters, digits, - and _");
+    if (args->serve.state)
+        return fail(args, NOT_UNDERSTOOD,
+                    "with --store there is no --state: jobs are in Redis, and files in --pictures");
+    if (!args->serve.pictures)
+        return fail(args, NOT_UNDERSTOOD,
+                    "--store needs --pictures DIR, a folder that all servers and workers of the fleet share");
+    return DONE;
+}
+
+/* In a fleet the workers know the models. -m only says which comes first. */
+static int name_fleet_models(const arguments *args, serve_options *to) {
+    to->n_models = args->serve.models.n;
+    if (to->n_models > SERVE_MODELS) return fail(args, NOT_UNDERSTOOD, "at most %d models can be served", SERVE_MODELS);
+    for (int i = 0; i < to->n_models; i++) to->models[i] = args->serve.models.all[i];
+    return DONE;
+}
+
 int serve_command(const arguments *args) {
     char ids[SERVE_MODELS][ID], why[600] = "", threads[24], cache[ENVIRONMENT_PATH];
     char *words[WORKER_WORDS], *state = args->serve.state ? strdup(args->serve.state) : state_path("serve");
@@ -175,6 +201,9 @@ int serve_command(const arguments *args) {
                        .queue_timeout = (double)OR(args->serve.queue_timeout, 600),
                        .drain_timeout = (double)OR(args->serve.drain_timeout, 60),
                        .keep_days = OR(args->serve.keep_days, 30),
+                       .store = args->serve.store,
+                       .store_password = environment_value("LAZULI_STORE_PASSWORD"),
+                       .fleet = OR(args->serve.fleet, "lazuli"),
                        .quiet = args->quiet,
                        .log_prompts = args->serve.log_prompts,
                        .strict = args->serve.strict,
@@ -187,7 +216,9 @@ int serve_command(const arguments *args) {
     if (!o.listen[0] && !o.inherited) o.listen[0] = "127.0.0.1:7860";
     int code = check_addresses(args);
     if (code == DONE) code = read_words(args, &o);
-    if (code == DONE) code = name_models(args, ids, &o);
+    if (code == DONE) code = check_fleet(args);
+    if (code == DONE) code = o.store ? name_fleet_models(args, &o) : name_models(args, ids, &o);
+    if (o.store && args->serve.pictures) o.state = args->serve.pictures;
     snprintf(threads, sizeof threads, "%lld", (long long)args->threads);
     list_words(args, threads, words);
     if (code == DONE && serve_run(&o, why, sizeof why) != 0) code = fail(args, FAILED, "%s", why);
@@ -245,8 +276,27 @@ static const char *model_name(void *user) {
 
 static const char *device(void *user) { return ((studio *)user)->job.device; }
 
+/* A worker of a fleet, which starts a worker process as serve does. */
+static int run_for_fleet(const arguments *args) {
+    char ids[SERVE_MODELS][ID], why[600] = "", threads[24], *words[WORKER_WORDS], cache[ENVIRONMENT_PATH];
+    serve_options o = {.state = args->serve.pictures,
+                       .store = args->serve.store,
+                       .store_password = environment_value("LAZULI_STORE_PASSWORD"),
+                       .fleet = OR(args->serve.fleet, "lazuli"),
+                       .drain_timeout = (double)OR(args->serve.drain_timeout, 60),
+                       .cache = environment_cache(cache),
+                       .worker = words};
+    int code = check_fleet(args);
+    if (code == DONE) code = name_models(args, ids, &o);
+    snprintf(threads, sizeof threads, "%lld", (long long)args->threads);
+    list_words(args, threads, words);
+    if (code == DONE && fleet_worker_run(&o, why, sizeof why) != 0) code = fail(args, FAILED, "%s", why);
+    return code;
+}
+
 int worker_command(const arguments *args) {
     struct stat socket;
+    if (args->serve.store) return run_for_fleet(args);
     studio s = {.args = args, .job = {.args = args}};
     worker_engine engine = {.user = &s,
                             .n_models = args->serve.models.n ? args->serve.models.n : 1,
@@ -257,6 +307,6 @@ int worker_command(const arguments *args) {
                             .sampler_title = sampler_title,
                             .memory = memory_here};
     if (fstat(WORKER_SOCKET, &socket) != 0 || !S_ISSOCK(socket.st_mode))
-        return fail(args, NOT_UNDERSTOOD, "worker is started by 'lazuli serve'");
+        return fail(args, NOT_UNDERSTOOD, "worker needs --store redis://HOST:PORT/DB, unless 'lazuli serve' starts it");
     return worker_run(WORKER_SOCKET, &engine);
 }

@@ -1,0 +1,434 @@
+/* records.c: jobs, pictures, uploads and addresses in Redis. scripts.h lists the keys. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fleet.h"
+
+enum { PAGE_OF_IDS = 50, MOST_SCANNED = 5000, MOST_PIXELS = 1 << 28 };
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+json_t *record_json(const char *text, size_t size, size_t most) {
+    json_t *object = size && size <= most ? json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    if (json_is_object(object)) return object;
+    json_decref(object);
+    return NULL;
+}
+
+static const redisReply *field_of(const redisReply *fields, const char *name) {
+    if (!fields || fields->type != REDIS_REPLY_ARRAY) return NULL;
+    for (size_t i = 0; i + 1 < fields->elements; i += 2)
+        if (strcmp(redis_text(fields->element[i]), name) == 0 && fields->element[i + 1]->type == REDIS_REPLY_STRING)
+            return fields->element[i + 1];
+    return NULL;
+}
+
+static const char *text_of(const redisReply *fields, const char *name) { return redis_text(field_of(fields, name)); }
+static int number_of(const redisReply *fields, const char *name) { return atoi(text_of(fields, name)); }
+
+static void copy_text(char *to, size_t size, const char *from) { snprintf(to, size, "%s", from); }
+
+json_t *picture_data(const picture *p) {
+    return json_pack("{s:s, s:s, s:s, s:i, s:I, s:I, s:I, s:I, s:s, s:f, s:O?}", "id", p->id, "job", p->job, "owner",
+                     p->owner, "index", p->index, "seed", (json_int_t)p->seed, "width", (json_int_t)p->width, "height",
+                     (json_int_t)p->height, "bytes", (json_int_t)p->bytes, "format", p->format, "created", p->created,
+                     "facts", p->facts);
+}
+
+bool record_picture(const char *text, size_t size, picture *to) {
+    json_t *o = record_json(text, size, MOST_FACTS), *facts = json_object_get(o, "facts");
+    static const char *const names[] = {"id", "job", "owner", "format"};
+    const char *texts[4];
+    bool good = json_is_object(facts);
+    *to = (picture){.index = (int)json_integer_value(json_object_get(o, "index"))};
+    for (int i = 0; i < 4; i++) good = (texts[i] = json_string_value(json_object_get(o, names[i]))) && good;
+    good = good && is_id(texts[0]) && strlen(texts[0]) < ID_BYTES && is_id(texts[1]) && strlen(texts[1]) < ID_BYTES &&
+           strcmp(format_ending(texts[3]), ".bin") != 0 && strlen(texts[2]) < OWNER;
+    if (good) {
+        copy_text(to->id, sizeof to->id, texts[0]);
+        copy_text(to->job, sizeof to->job, texts[1]);
+        copy_text(to->owner, sizeof to->owner, texts[2]);
+        copy_text(to->format, sizeof to->format, texts[3]);
+        to->seed = json_integer_value(json_object_get(o, "seed"));
+        to->width = json_integer_value(json_object_get(o, "width"));
+        to->height = json_integer_value(json_object_get(o, "height"));
+        to->bytes = json_integer_value(json_object_get(o, "bytes"));
+        to->created = json_number_value(json_object_get(o, "created"));
+        to->facts = json_incref(facts);
+    }
+    json_decref(o);
+    return good;
+}
+
+static bool read_seeds(job *j, const char *text) {
+    json_t *list = json_loads(text, 0, NULL);
+    bool good = json_array_size(list) == (size_t)j->n;
+    for (int i = 0; i < j->n && good; i++) j->seeds[i] = json_integer_value(json_array_get(list, (size_t)i));
+    json_decref(list);
+    return good;
+}
+
+job *record_job(front *f, const char *id, const redisReply *fields) {
+    const redisReply *settings = field_of(fields, "settings");
+    job *j = settings && is_id(id) && strlen(id) < ID_BYTES ? calloc(1, sizeof *j) : NULL;
+    if (!j) return NULL;
+    copy_text(j->id, sizeof j->id, id);
+    copy_text(j->owner, sizeof j->owner, text_of(fields, "owner"));
+    copy_text(j->body, sizeof j->body, text_of(fields, "body"));
+    copy_text(j->message, sizeof j->message, text_of(fields, "message"));
+    j->settings = record_json(settings->str, settings->len, MOST_SETTINGS);
+    int source = number_of(fields, "source"), state = number_of(fields, "state");
+    j->source = source >= 0 && source < SOURCES ? (job_source)source : FROM_OPENAI;
+    j->state = state >= 0 && state <= CANCELLED ? (job_state)state : FAILED_JOB;
+    j->model = -1;
+    for (int i = 0; i < f->n_models; i++)
+        if (strcmp(f->models[i].id, text_of(fields, "model")) == 0) j->model = i;
+    j->n = number_of(fields, "n");
+    j->created = strtod(text_of(fields, "created"), NULL);
+    j->started = strtod(text_of(fields, "started"), NULL);
+    j->completed = strtod(text_of(fields, "completed"), NULL);
+    j->attempts = number_of(fields, "attempts");
+    if (j->attempts < 1) j->attempts = 1;
+    j->priority = number_of(fields, "priority");
+    const char *code = text_of(fields, "code");
+    j->code = *code ? constant_code(code) : NULL;
+    j->queued_at = steady_seconds();
+    bool good = j->settings && j->n > 0 && j->n <= MOST_PICTURES && read_seeds(j, text_of(fields, "seeds"));
+    for (int i = 0; good && i < j->n; i++) {
+        char name[24];
+        snprintf(name, sizeof name, "picture%d", i);
+        const redisReply *data = field_of(fields, name);
+        if (!data || !record_picture(data->str, data->len, &j->pictures[i])) break;
+        j->made++;
+    }
+    if (good) return j;
+    job_free(j);
+    return NULL;
+}
+
+/* ---- jobs -------------------------------------------------------------------------------------------------------- */
+
+static added add_job(store *s, const job *j) {
+    fleet_store *t = (fleet_store *)s;
+    char repeat[65] = "", both[OWNER + 256];
+    json_t *seeds = json_array();
+    for (int i = 0; i < j->n; i++) json_array_append_new(seeds, json_integer(j->seeds[i]));
+    char *settings = json_dumps(j->settings, JSON_COMPACT), *list = json_dumps(seeds, JSON_COMPACT);
+    json_decref(seeds);
+    if (j->repeat) {
+        snprintf(both, sizeof both, "%s %s", j->owner, j->repeat);
+        hash_hex(both, strlen(both), repeat);
+    }
+    const char *name = json_string_value(json_object_get(j->settings, "model"));
+    bool fits = settings && list && name && strlen(settings) <= MOST_SETTINGS;
+    redisReply *reply = fits ? redis_script(&t->link, script_put, t->prefix, "sssiississsssisiss", j->id, name,
+                                            j->owner, j->n, j->priority, repeat, j->body,
+                                            (int)((t->keep_days < 20000 ? t->keep_days : 20000) * 86400), "settings",
+                                            settings, "seeds", list, "source", (int)j->source, "attended",
+                                            (int)j->attended, "front", t->id)
+                             : NULL;
+    free(settings);
+    free(list);
+    added done = !reply ? NOT_ADDED : strcmp(redis_text(reply), "added") == 0 ? ADDED : ADDED_BEFORE;
+    freeReplyObject(reply);
+    return done;
+}
+
+/* Workers save how far a job is. A front only ends jobs, when it cancels them. */
+static bool save_job(store *s, const job *j) {
+    fleet_store *t = (fleet_store *)s;
+    if (j->state == QUEUED || j->state == RUNNING) return true;
+    redisReply *reply = redis_script(&t->link, script_end, t->prefix, "siss", j->id, (int)j->state,
+                                     j->code ? j->code : "", j->message);
+    freeReplyObject(reply);
+    return reply;
+}
+
+static bool add_picture(store *s, const picture *p, const job *j) {
+    (void)s, (void)p, (void)j; /* workers do */
+    return false;
+}
+
+static job *find_job(front *f, const char *id) {
+    fleet_store *t = fleet_of(f);
+    redisReply *fields = redis_do(&t->link, "HGETALL %sjob:%s", t->prefix, id);
+    job *j = record_job(f, id, fields);
+    freeReplyObject(fields);
+    return j;
+}
+
+static bool each_live(front *f, void (*each)(front *f, job *j)) {
+    (void)f, (void)each; /* the jobs of a fleet need no front */
+    return true;
+}
+
+/* Calls take for the ids of a sorted set, the newest first, after the one that is named `after` (or NULL), until it
+ * returns false. */
+static void each_id(fleet_store *t, const char *set, const char *owner, const char *after,
+                    bool (*take)(void *user, const char *id), void *user) {
+    char key[OWNER + 96];
+    long long from = 0;
+    snprintf(key, sizeof key, "%s%s%s%s", t->prefix, set, owner ? ":" : "", owner ? owner : "");
+    if (after) {
+        redisReply *rank = redis_do(&t->link, "ZREVRANK %s %s", key, after);
+        from = rank && rank->type == REDIS_REPLY_INTEGER ? rank->integer + 1 : MOST_SCANNED;
+        freeReplyObject(rank);
+        if (from == MOST_SCANNED) return;
+    }
+    for (long long i = from; i < from + MOST_SCANNED; i += PAGE_OF_IDS) {
+        redisReply *ids = redis_do(&t->link, "ZREVRANGE %s %lld %lld", key, i, i + PAGE_OF_IDS - 1);
+        bool more = ids && ids->type == REDIS_REPLY_ARRAY && ids->elements == PAGE_OF_IDS;
+        for (size_t k = 0; ids && ids->type == REDIS_REPLY_ARRAY && k < ids->elements; k++)
+            if (!take(user, redis_text(ids->element[k]))) {
+                more = false;
+                break;
+            }
+        freeReplyObject(ids);
+        if (!more) return;
+    }
+}
+
+typedef struct job_list {
+    front *front;
+    const char *state;
+    int limit, n;
+    job **to;
+} job_list;
+
+static bool take_job(void *user, const char *id) {
+    job_list *l = user;
+    job *j = find_job(l->front, id);
+    if (j && (!l->state || strcmp(state_names[j->state], l->state) == 0))
+        l->to[l->n++] = j;
+    else
+        job_free(j);
+    return l->n < l->limit;
+}
+
+static int list_jobs(front *f, const char *owner, const char *state, const char *after, int limit, job **to) {
+    job_list l = {.front = f, .state = state, .limit = limit, .to = to};
+    each_id(fleet_of(f), "list", owner, after, take_job, &l);
+    return l.n;
+}
+
+static void find_repeat(store *s, const char *owner, const char *key, char id[ID_BYTES], char body[65]) {
+    fleet_store *t = (fleet_store *)s;
+    char both[OWNER + 256], hash[65];
+    snprintf(both, sizeof both, "%s %s", owner, key);
+    hash_hex(both, strlen(both), hash);
+    redisReply *reply = redis_do(&t->link, "GET %srepeat:%s", t->prefix, hash);
+    const char *text = redis_text(reply), *blank = strchr(text, ' ');
+    if (blank && blank - text < ID_BYTES && strlen(blank + 1) < 65) {
+        snprintf(id, ID_BYTES, "%.*s", (int)(blank - text), text);
+        snprintf(body, 65, "%s", blank + 1);
+        if (!is_id(id)) *id = 0;
+    }
+    freeReplyObject(reply);
+}
+
+/* ---- pictures ---------------------------------------------------------------------------------------------------- */
+
+static bool find_picture(store *s, const char *id, picture *to) {
+    fleet_store *t = (fleet_store *)s;
+    redisReply *fields = redis_do(&t->link, "HGETALL %spicture:%s", t->prefix, id);
+    const redisReply *data = field_of(fields, "data");
+    bool found = data && record_picture(data->str, data->len, to) && strcmp(to->id, id) == 0;
+    if (found) {
+        to->pinned = number_of(fields, "pinned");
+        to->removed = number_of(fields, "removed");
+    }
+    freeReplyObject(fields);
+    return found;
+}
+
+static char *picture_settings(store *s, const picture *p) {
+    fleet_store *t = (fleet_store *)s;
+    redisReply *reply = redis_do(&t->link, "HGET %sjob:%s settings", t->prefix, p->job);
+    char *text = reply && reply->type == REDIS_REPLY_STRING && reply->len <= MOST_SETTINGS ? strdup(reply->str) : NULL;
+    freeReplyObject(reply);
+    return text;
+}
+
+typedef struct picture_list {
+    store *store;
+    const char *search;
+    int limit, n;
+    picture *to;
+    double before; /* only older ones that are not pinned; 0: all */
+} picture_list;
+
+static bool has_words(store *s, const picture *p, const char *words) {
+    char *text = picture_settings(s, p);
+    json_t *settings = text ? record_json(text, strlen(text), MOST_SETTINGS) : NULL;
+    const char *prompt = json_string_value(json_object_get(settings, "prompt"));
+    bool found = prompt && strcasestr(prompt, words);
+    json_decref(settings);
+    free(text);
+    return found;
+}
+
+static bool take_picture(void *user, const char *id) {
+    picture_list *l = user;
+    picture *p = &l->to[l->n];
+    if (!is_id(id) || !find_picture(l->store, id, p)) return true;
+    bool wanted = !p->removed && (!l->search || has_words(l->store, p, l->search)) &&
+                  (!(l->before > 0) || (p->created < l->before && !p->pinned));
+    if (wanted)
+        l->n++;
+    else
+        json_decref(p->facts);
+    return l->n < l->limit;
+}
+
+static int list_pictures(store *s, const char *owner, const char *before, const char *search, int limit, picture *to) {
+    picture_list l = {.store = s, .search = search, .limit = limit, .to = to};
+    each_id((fleet_store *)s, "pictures", owner, before, take_picture, &l);
+    return l.n;
+}
+
+static int old_pictures(store *s, double time, int limit, picture *to) {
+    fleet_store *t = (fleet_store *)s;
+    picture_list l = {.store = s, .limit = limit, .to = to, .before = time};
+    redisReply *ids = redis_do(&t->link, "ZRANGE %spictures 0 %d", t->prefix, 4 * limit);
+    for (size_t i = 0; ids && ids->type == REDIS_REPLY_ARRAY && i < ids->elements && l.n < limit; i++)
+        take_picture(&l, redis_text(ids->element[i]));
+    freeReplyObject(ids);
+    return l.n;
+}
+
+/* The job of a pinned picture is kept with its settings. A removed picture is known for a week more. */
+static bool change_picture(store *s, const picture *p) {
+    fleet_store *t = (fleet_store *)s;
+    redisReply *reply = redis_do(&t->link, "HSET %spicture:%s pinned %d removed %d", t->prefix, p->id, p->pinned,
+                                 p->removed);
+    bool good = reply;
+    freeReplyObject(reply);
+    if (good && p->removed) {
+        freeReplyObject(redis_do(&t->link, "EXPIRE %spicture:%s 604800", t->prefix, p->id));
+        freeReplyObject(redis_do(&t->link, "ZREM %spictures %s", t->prefix, p->id));
+        freeReplyObject(redis_do(&t->link, "ZREM %spictures:%s %s", t->prefix, p->owner, p->id));
+    } else if (good && p->pinned)
+        freeReplyObject(redis_do(&t->link, "PERSIST %sjob:%s", t->prefix, p->job));
+    return good;
+}
+
+/* ---- uploads and addresses --------------------------------------------------------------------------------------- */
+
+static bool add_upload(store *s, const char *id, int64_t width, int64_t height) {
+    fleet_store *t = (fleet_store *)s;
+    redisReply *size = redis_do(&t->link, "SET %supload:%s %lldx%lld", t->prefix, id, (long long)width,
+                                (long long)height);
+    redisReply *time = size ? redis_do(&t->link, "ZADD %suploads %lld %s", t->prefix, (long long)wall_seconds(), id)
+                            : NULL;
+    freeReplyObject(size);
+    freeReplyObject(time);
+    return time;
+}
+
+static bool find_upload(store *s, const char *id, int64_t *width, int64_t *height) {
+    fleet_store *t = (fleet_store *)s;
+    redisReply *reply = redis_do(&t->link, "GET %supload:%s", t->prefix, id);
+    char *end = NULL;
+    const char *text = redis_text(reply);
+    *width = strtoll(text, &end, 10);
+    *height = *end == 'x' ? strtoll(end + 1, NULL, 10) : 0;
+    freeReplyObject(reply);
+    return *width > 0 && *height > 0 && *width <= MOST_PIXELS / *height;
+}
+
+static bool old_upload(store *s, double time, char id[65]) {
+    fleet_store *t = (fleet_store *)s;
+    redisReply *ids = redis_do(&t->link, "ZRANGEBYSCORE %suploads -inf (%lld LIMIT 0 1", t->prefix, (long long)time);
+    bool found = ids && ids->type == REDIS_REPLY_ARRAY && ids->elements == 1;
+    if (found) snprintf(id, 65, "%s", redis_text(ids->element[0]));
+    freeReplyObject(ids);
+    return found && is_id(id);
+}
+
+static bool remove_upload(store *s, const char *id) {
+    fleet_store *t = (fleet_store *)s;
+    redisReply *reply = redis_do(&t->link, "ZREM %suploads %s", t->prefix, id);
+    bool good = reply;
+    freeReplyObject(reply);
+    if (good) freeReplyObject(redis_do(&t->link, "DEL %supload:%s", t->prefix, id));
+    return good;
+}
+
+enum { KNOWN_AFTER = 7 * 86400 }; /* seconds for which an expired address is answered with 410 */
+
+static bool add_address(store *s, const char *name, const char *id, double until) {
+    fleet_store *t = (fleet_store *)s;
+    redisReply *reply = redis_do(&t->link, "SET %saddress:%s %s:%lld EX %d", t->prefix, name, id, (long long)until,
+                                 (int)(until - wall_seconds()) + KNOWN_AFTER);
+    freeReplyObject(reply);
+    return reply;
+}
+
+static int find_address(store *s, const char *name, char id[ID_BYTES]) {
+    fleet_store *t = (fleet_store *)s;
+    redisReply *reply = redis_do(&t->link, "GET %saddress:%s", t->prefix, name);
+    const char *text = redis_text(reply), *colon = strchr(text, ':');
+    int found = 0;
+    if (colon && colon - text < ID_BYTES) {
+        snprintf(id, ID_BYTES, "%.*s", (int)(colon - text), text);
+        found = !is_id(id) ? 0 : strtod(colon + 1, NULL) < wall_seconds() ? -1 : 1;
+    }
+    freeReplyObject(reply);
+    return found;
+}
+
+/* ---- the kind ---------------------------------------------------------------------------------------------------- */
+
+static void close_store(front *f) {
+    fleet_store *t = fleet_of(f);
+    if (!f->crew) freeReplyObject(redis_do(&t->link, "DEL %sfront:%s", t->prefix, t->id));
+    redis_close(&t->link);
+    redis_close(&t->news);
+    for (int i = 0; i < SERVE_MODELS; i++) free(t->names[i]);
+    free(t);
+}
+
+const store_kind fleet_kind = {.close = close_store,
+                               .is_there = fleet_is_there,
+                               .tick = fleet_tick,
+                               .find_live = fleet_find_live,
+                               .tell = fleet_tell,
+                               .pause = fleet_pause,
+                               .waiting = fleet_waiting,
+                               .position = fleet_position,
+                               .seconds_before = fleet_seconds_before,
+                               .add_job = add_job,
+                               .save_job = save_job,
+                               .add_picture = add_picture,
+                               .find_job = find_job,
+                               .each_live = each_live,
+                               .list_jobs = list_jobs,
+                               .find_repeat = find_repeat,
+                               .find_picture = find_picture,
+                               .list_pictures = list_pictures,
+                               .picture_settings = picture_settings,
+                               .change_picture = change_picture,
+                               .old_pictures = old_pictures,
+                               .add_upload = add_upload,
+                               .find_upload = find_upload,
+                               .old_upload = old_upload,
+                               .remove_upload = remove_upload,
+                               .add_address = add_address,
+                               .find_address = find_address};
+
+store *fleet_store_open(front *f, char *why, size_t size) {
+    const serve_options *o = f->options;
+    fleet_store *t = calloc(1, sizeof *t);
+    if (!t || !redis_parse(o->store, o->store_password, &t->where, why, size)) {
+        free(t);
+        return NULL;
+    }
+    t->base.kind = &fleet_kind;
+    t->link.where = t->news.where = &t->where;
+    t->keep_days = o->keep_days;
+    t->was_there = true;
+    snprintf(t->prefix, sizeof t->prefix, "lz:{%.32s}:", o->fleet);
+    make_id(t->id, f->crew ? "worker_" : "front_");
+    return &t->base;
+}

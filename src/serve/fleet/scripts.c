@@ -1,0 +1,180 @@
+/* scripts.c: see scripts.h. */
+#include "scripts.h"
+
+/* Functions that several scripts use. */
+#define COMMON                                                                                                         \
+    "local P = KEYS[1]\n"                                                                                              \
+    "local call = redis.call\n"                                                                                        \
+    "local function now() local t = call('TIME') return string.format('%d.%06d', t[1], t[2]) end\n"                    \
+    "local function tell(id, owner)\n"                                                                                 \
+    "  call('PUBLISH', P..'news', cjson.encode({type='state', job=id, owner=owner or ''}))\n"                          \
+    "end\n"                                                                                                            \
+    "local function count(owner, n)\n"                                                                                 \
+    "  call('HINCRBY', P..'waiting', '*', n)\n"                                                                        \
+    "  if owner and call('HINCRBY', P..'waiting', owner, n) <= 0 then call('HDEL', P..'waiting', owner) end\n"         \
+    "end\n" /* The ticket is done. Entries before the oldest one that is still worked on are removed. */               \
+    "local function done(model, entry)\n"                                                                              \
+    "  local stream = P..'jobs:'..model\n"                                                                             \
+    "  call('XACK', stream, 'workers', entry)\n"                                                                       \
+    "  call('HDEL', P..'bound', model..' '..entry)\n"                                                                  \
+    "  local pending = call('XPENDING', stream, 'workers')\n"                                                          \
+    "  local first = pending[2]\n"                                                                                     \
+    "  if pending[1] == 0 then\n"                                                                                      \
+    "    for _, group in ipairs(call('XINFO', 'GROUPS', stream)) do\n"                                                 \
+    "      for i = 1, #group, 2 do if group[i] == 'last-delivered-id' then first = group[i + 1] end end\n"             \
+    "    end\n"                                                                                                        \
+    "  end\n"                                                                                                          \
+    "  if first then call('XTRIM', stream, 'MINID', first) end\n"                                                      \
+    "end\n"                                                                                                            \
+    "local function finish(id, state, code, message)\n"                                                                \
+    "  local job = P..'job:'..id\n"                                                                                    \
+    "  local f = call('HMGET', job, 'owner', 'model', 'rank', 'entry', 'ttl')\n"                                       \
+    "  if f[3] and call('ZREM', P..'wait:'..f[2], f[3]) == 1 then count(f[1], -1) end\n"                               \
+    "  call('HSET', job, 'state', state, 'code', code, 'message', message, 'completed', now())\n"                      \
+    "  if f[4] then call('HDEL', job, 'entry') done(f[2], f[4]) end\n"                                                 \
+    "  if tonumber(f[5] or 0) > 0 then call('EXPIRE', job, f[5]) end\n"                                                \
+    "  tell(id, f[1])\n"                                                                                               \
+    "end\n"                                                                                                            \
+    "local function lost(id, most)\n"                                                                                  \
+    "  local attempts = call('HINCRBY', P..'job:'..id, 'attempts', 1)\n"                                               \
+    "  if attempts <= tonumber(most) then return false end\n"                                                          \
+    "  call('XADD', P..'dead', 'MAXLEN', '~', 10000, '*', 'job', id)\n"                                                \
+    "  finish(id, 3, 'worker_lost', 'the worker ended three times while it made this picture')\n"                      \
+    "  return true\n"                                                                                                  \
+    "end\n"
+
+const char script_put[] = COMMON
+    "local id, model, owner, n, priority, rep, body, ttl = unpack(ARGV, 1, 8)\n"
+    "local job = P..'job:'..id\n"
+    "if call('EXISTS', job) == 1 then return 'added' end\n"
+    "if rep ~= '' then\n"
+    "  local key = P..'repeat:'..rep\n"
+    "  if not call('SET', key, id..' '..body, 'NX', 'EX', 86400) then\n"
+    "    local other = string.match(call('GET', key), '^%S+') or ''\n"
+    "    local state = call('HGET', P..'job:'..other, 'state')\n"
+    "    if state and state ~= '4' then return 'before' end\n" /* a cancelled job does not count */
+    "    call('SET', key, id..' '..body, 'EX', 86400)\n"
+    "  end\n"
+    "end\n"
+    "local seq = call('INCR', P..'seq')\n"
+    "local rank = string.format('%016d:%s', seq, id)\n"
+    "local drawn = tonumber(call('HGET', P..'tags:'..model, '*') or 0)\n"
+    "local before = tonumber(call('HGET', P..'tags:'..model, owner) or 0)\n"
+    "local score = math.max(drawn, before) + tonumber(n)\n"
+    "call('HSET', P..'tags:'..model, owner, score)\n"
+    "call('HSET', job, 'model', model, 'owner', owner, 'n', n, 'priority', priority, 'body', body, 'ttl', ttl,\n"
+    "     'state', 0, 'attempts', 0, 'made', 0, 'rank', rank, 'seq', seq, 'created', now(), unpack(ARGV, 9))\n"
+    "call('ZADD', P..'wait:'..model, score - 1e9 * tonumber(priority), rank)\n"
+    "count(owner, 1)\n"
+    "call('ZADD', P..'list', seq, id)\n"
+    "call('ZADD', P..'list:'..owner, seq, id)\n"
+    "call('ZREMRANGEBYRANK', P..'list', 0, -100001)\n"
+    "call('ZREMRANGEBYRANK', P..'list:'..owner, 0, -10001)\n"
+    "if tonumber(ttl) > 0 then call('EXPIRE', P..'list:'..owner, ttl) end\n"
+    "call('XADD', P..'jobs:'..model, '*', 'ticket', 1)\n"
+    "tell(id, owner)\n"
+    "return 'added'\n";
+
+const char script_draw[] = COMMON
+    "local model, entry, worker, most = unpack(ARGV)\n"
+    "local ticket = model..' '..entry\n"
+    "local id = call('HGET', P..'bound', ticket)\n"
+    "if not id and call('EXISTS', P..'paused') == 1 then\n" /* another ticket waits until the queue goes on */
+    "  done(model, entry)\n"
+    "  call('XADD', P..'jobs:'..model, '*', 'ticket', 1)\n"
+    "  return false\n"
+    "end\n"
+    "if not id then\n"
+    "  local top = call('ZPOPMIN', P..'wait:'..model)\n"
+    "  if #top == 0 then done(model, entry) return false end\n"
+    "  id = string.sub(top[1], 18)\n"
+    "  local f = call('HMGET', P..'job:'..id, 'owner', 'priority')\n"
+    "  count(f[1], -1)\n"
+    "  local tags, score = P..'tags:'..model, tonumber(top[2])\n"
+    "  if f[2] == '0' then call('HSET', tags, '*', top[2]) end\n"
+    "  local last = f[1] and call('HGET', tags, f[1])\n"
+    "  if last and tonumber(last) <= score then call('HDEL', tags, f[1]) end\n"
+    "  call('HSET', P..'bound', ticket, id)\n"
+    "end\n"
+    "local job = P..'job:'..id\n"
+    "local f = call('HMGET', job, 'state', 'attended', 'front', 'owner', 'started')\n"
+    "if not f[1] or tonumber(f[1]) > 1 then done(model, entry) return false end\n"
+    "call('HSET', job, 'entry', entry, 'worker', worker, 'model', model)\n"
+    "if f[2] == '1' and call('EXISTS', P..'front:'..(f[3] or '')) == 0 then\n"
+    "  finish(id, 4, 'cancelled', 'the server of the client has ended')\n"
+    "  return false\n"
+    "end\n"
+    "if lost(id, most) then return false end\n" /* counts this attempt */
+    "call('HSET', job, 'state', 1, 'started', tonumber(f[5] or 0) > 0 and f[5] or now())\n"
+    "tell(id, f[4])\n"
+    "local all = call('HGETALL', job)\n"
+    "all[#all + 1] = 'id'\n"
+    "all[#all + 1] = id\n"
+    "return all\n";
+
+const char script_renew[] = COMMON "local model, entry, worker, id = unpack(ARGV)\n"
+                                   "local stream = P..'jobs:'..model\n"
+                                   "local mine = call('XPENDING', stream, 'workers', entry, entry, 1)\n"
+                                   "if #mine == 0 or mine[1][2] ~= worker then return 0 end\n"
+                                   "call('XCLAIM', stream, 'workers', worker, 0, entry, 'IDLE', 0, 'JUSTID')\n"
+                                   "return call('HGET', P..'job:'..id, 'state') == '1' and 1 or 0\n";
+
+const char script_finish[] = COMMON
+    "local id, index, picture, data = unpack(ARGV)\n"
+    "local job = P..'job:'..id\n"
+    "local f = call('HMGET', job, 'state', 'owner', 'n', 'made')\n"
+    "if f[1] == '2' then return tonumber(f[4]) end\n"
+    "if f[1] ~= '1' then return -1 end\n"
+    "local made = tonumber(f[4])\n"
+    "if call('HSETNX', job, 'picture'..index, data) == 1 then\n"
+    "  made = call('HINCRBY', job, 'made', 1)\n"
+    "  local seq = call('INCR', P..'seq')\n"
+    "  call('HSET', P..'picture:'..picture, 'data', data, 'job', id, 'owner', f[2], 'pinned', 0, 'removed', 0)\n"
+    "  call('ZADD', P..'pictures', seq, picture)\n"
+    "  call('ZADD', P..'pictures:'..f[2], seq, picture)\n"
+    "end\n"
+    "if made >= tonumber(f[3]) then finish(id, 2, '', '') else tell(id, f[2]) end\n"
+    "return made\n";
+
+const char script_end[] = COMMON "local id, state, code, message = unpack(ARGV)\n"
+                                 "local was = call('HGET', P..'job:'..id, 'state')\n"
+                                 "if not was or tonumber(was) > 1 then return was end\n"
+                                 "finish(id, state, code, message)\n"
+                                 "call('PUBLISH', P..'control', cjson.encode({type='cancel', job=id}))\n"
+                                 "return state\n";
+
+const char script_give_back[] = COMMON "local model, entry, id = unpack(ARGV)\n"
+                                       "local stream = P..'jobs:'..model\n"
+                                       "if call('XACK', stream, 'workers', entry) == 0 then return 0 end\n"
+                                       "call('HDEL', P..'bound', model..' '..entry)\n"
+                                       "if id ~= '' then\n"
+                                       "  local job = P..'job:'..id\n"
+                                       "  if call('HGET', job, 'state') ~= '1' then return 0 end\n"
+                                       "  call('HSET', job, 'state', 0)\n"
+                                       "  call('HINCRBY', job, 'attempts', -1)\n"
+                                       "  call('HDEL', job, 'entry', 'worker')\n"
+                                       "end\n"
+                                       "local again = call('XADD', stream, '*', 'ticket', 1)\n"
+                                       "if id ~= '' then call('HSET', P..'bound', model..' '..again, id) tell(id, "
+                                       "call('HGET', P..'job:'..id, 'owner')) end\n"
+                                       "return 1\n";
+
+const char script_lost[] = COMMON "local id, most = unpack(ARGV)\n"
+                                  "if call('HGET', P..'job:'..id, 'state') ~= '1' then return 0 end\n"
+                                  "return lost(id, most) and 0 or 1\n";
+
+const char script_beat[] = COMMON
+    "local worker, silence = unpack(ARGV)\n"
+    "local time = now()\n"
+    "if worker ~= '' then call('ZADD', P..'workers', time, worker) end\n"
+    "call('ZREMRANGEBYSCORE', P..'workers', '-inf', string.format('(%.6f', tonumber(time) - tonumber(silence)))\n"
+    "return call('ZCARD', P..'workers')\n";
+
+const char script_tidy[] = COMMON
+    "local stream = P..'jobs:'..ARGV[1]\n"
+    "for _, consumer in ipairs(call('XINFO', 'CONSUMERS', stream, 'workers')) do\n"
+    "  local c = {}\n"
+    "  for i = 1, #consumer, 2 do c[consumer[i]] = consumer[i + 1] end\n"
+    "  if c.pending == 0 and c.idle > 60000 then call('XGROUP', 'DELCONSUMER', stream, 'workers', c.name) end\n"
+    "end\n"
+    "return 1\n";

@@ -1,0 +1,591 @@
+/* worker.c: a worker of a fleet. This process takes jobs from Redis, renews its leases, and puts pictures in their
+ * place. A child process (child.c, ../worker.c) holds the model and makes the pictures, as in a server without a fleet.
+ *
+ * A job is this worker's from script_draw until Redis says that it is not: because it ended, because it was cancelled,
+ * or because the lease was not renewed for 15 seconds and another worker took it over. While Redis is away the worker
+ * goes on with its picture, and tells of it when Redis is back. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../wire.h"
+#include "fleet.h"
+
+enum { RENEW = 2, CLAIM = 3, TIDY = 60, IDLE_MS = 15000, BLOCK_MS = 2000, STREAK = 8 };
+
+struct crew {
+    redis take;                              /* reads tickets */
+    redis control;                           /* a subscription: cancels, and questions for plans */
+    bool reading;                            /* a read of tickets is under way */
+    job *job;                                /* that is this worker's; owned; or NULL */
+    picture picture;                         /* that is being made */
+    bool painting;                           /* the child has it */
+    bool made;                               /* the file is in its place, and Redis is to be told */
+    bool over;                               /* the job is not this worker's any more; it waits for the child */
+    char entry[64];                          /* the ticket of the job */
+    int model;                               /* index, of the ticket */
+    int streak;                              /* jobs in a row of the loaded model */
+    double renewed, claimed, beaten, tidied; /* steady */
+    char *facts[SERVE_MODELS];               /* of models, as JSON; owned; NULL: not opened yet */
+};
+
+static void publish(front *f, const char *channel, const void *data, size_t size) {
+    fleet_store *t = fleet_of(f);
+    if (t->link.context) freeReplyObject(redis_do(&t->link, "PUBLISH %s%s %b", t->prefix, channel, data, size));
+}
+
+/* ---- the job ----------------------------------------------------------------------------------------------------- */
+
+static void forget(front *f) {
+    crew *c = f->crew;
+    json_decref(c->picture.facts);
+    c->picture.facts = NULL;
+    job_free(c->job);
+    c->job = NULL;
+    c->over = c->made = c->painting = false;
+    f->child.cancel = 0;
+}
+
+static void clear_spool(front *f) {
+    const picture *p = &f->crew->picture;
+    char *paths[] = {spool_path(f, p->id, format_ending(p->format)), spool_path(f, p->id, ".thumb.webp")};
+    for (int i = 0; i < 2; i++) {
+        if (paths[i]) unlink(paths[i]);
+        free(paths[i]);
+    }
+}
+
+/* The job is not this worker's any more. */
+static void drop(front *f) {
+    crew *c = f->crew;
+    if (!c->painting) {
+        forget(f);
+        return;
+    }
+    if (!c->over) {
+        child_tell(f, json_pack("{s:s, s:s}", "type", "cancel", "job", c->job->id));
+        f->child.cancel = steady_seconds();
+    }
+    c->over = true;
+}
+
+/* Ends the job in Redis. While Redis is away, the lease runs out and another worker tries the job. */
+static void fail(front *f, const char *code, const char *message) {
+    fleet_store *t = fleet_of(f);
+    freeReplyObject(
+        redis_script(&t->link, script_end, t->prefix, "siss", f->crew->job->id, (int)FAILED_JOB, code, message));
+    forget(f);
+}
+
+/* The name of a picture depends on the job, the seed and the settings alone, so each attempt writes the same file. */
+static void name_picture(const job *j, picture *p) {
+    char hash[65], *settings = json_dumps(j->settings, JSON_COMPACT | JSON_SORT_KEYS);
+    buffer text = {.data = NULL};
+    buffer_print(&text, "%s %d %lld %s", j->id, p->index, (long long)p->seed, settings ? settings : "");
+    hash_hex(text.data ? text.data : "", text.size, hash);
+    snprintf(p->id, sizeof p->id, "pic_%.32s", hash);
+    buffer_free(&text);
+    free(settings);
+}
+
+static void paint(front *f) {
+    crew *c = f->crew;
+    job *j = c->job;
+    picture_begin(j, &c->picture);
+    name_picture(j, &c->picture);
+    json_t *message = paint_message(f, j, &c->picture);
+    c->painting = message && child_tell(f, message);
+    if (!c->painting) fail(f, "out_of_memory", "out of memory");
+}
+
+/* Redis is told of the picture, again until it answers. */
+static void report(front *f) {
+    crew *c = f->crew;
+    fleet_store *t = fleet_of(f);
+    json_t *data = picture_data(&c->picture);
+    char *text = data ? json_dumps(data, JSON_COMPACT) : NULL;
+    json_decref(data);
+    redisReply *reply = text ? redis_script(&t->link, script_finish, t->prefix, "siss", c->job->id, c->picture.index,
+                                            c->picture.id, text)
+                             : NULL;
+    free(text);
+    if (!reply) return;
+    long long made = reply->type == REDIS_REPLY_INTEGER ? reply->integer : -1;
+    freeReplyObject(reply);
+    c->made = false;
+    c->job->pictures[c->job->made++] = c->picture;
+    c->picture.facts = NULL;
+    if (made < 0 || made >= c->job->n || made < c->job->made) forget(f);
+}
+
+static void picture_done(front *f, json_t *facts) {
+    crew *c = f->crew;
+    picture *p = &c->picture;
+    c->painting = false;
+    f->child.deaths = 0;
+    if (c->over) {
+        clear_spool(f);
+        forget(f);
+        return;
+    }
+    p->width = json_integer_value(json_object_get(facts, "width"));
+    p->height = json_integer_value(json_object_get(facts, "height"));
+    p->created = wall_seconds();
+    p->facts = json_copy(facts);
+    json_object_del(p->facts, "type");
+    json_object_del(p->facts, "job");
+    bool stored = p->facts && files_take(f, p);
+    if (stored) p->bytes = file_bytes(f, p);
+    if (!stored || !p->bytes) {
+        clear_spool(f);
+        fail(f, "insufficient_storage", "the picture cannot be stored");
+        return;
+    }
+    c->made = true;
+    report(f);
+}
+
+static void picture_refused(front *f, const char *code, const char *message) {
+    crew *c = f->crew;
+    c->painting = false;
+    f->child.cancel = 0;
+    clear_spool(f);
+    if (c->over)
+        forget(f);
+    else if (strcmp(code, "cancelled") != 0)
+        fail(f, constant_code(code), message);
+}
+
+/* ---- the child --------------------------------------------------------------------------------------------------- */
+
+static void announce(front *f, const json_t *message) {
+    fleet_store *t = fleet_of(f);
+    int index = (int)json_integer_value(json_object_get(message, "index"));
+    char *facts = json_dumps(json_object_get(message, "facts"), JSON_COMPACT);
+    if (!facts || index < 0 || index >= f->n_models) {
+        free(facts);
+        return;
+    }
+    free(f->crew->facts[index]);
+    f->crew->facts[index] = facts;
+    freeReplyObject(redis_do(&t->link, "HSET %smodels %s %s", t->prefix, f->models[index].id, facts));
+}
+
+static void forward(front *f, const json_t *message) {
+    char *text = json_dumps(message, JSON_COMPACT | JSON_REAL_PRECISION(6));
+    if (text && strlen(text) <= MOST_NEWS) publish(f, "news", text, strlen(text));
+    free(text);
+}
+
+static void heard(front *f, json_t *message, buffer *bytes) {
+    crew *c = f->crew;
+    const char *type = json_string_value(json_object_get(message, "type"));
+    const char *id = json_string_value(json_object_get(message, "job"));
+    const char *code = json_string_value(json_object_get(message, "code"));
+    const char *text = json_string_value(json_object_get(message, "message"));
+    bool ours = c->painting && id && strcmp(c->job->id, id) == 0;
+    if (strcmp(type, "model") == 0)
+        announce(f, message);
+    else if (strcmp(type, "planned") == 0 || (strcmp(type, "progress") == 0 && ours && !c->over))
+        forward(f, message);
+    else if (strcmp(type, "preview") == 0 && ours && !c->over && bytes->size <= MOST_PREVIEW) {
+        buffer frame = {.data = NULL};
+        if (wire_add(&frame, json_incref(message), bytes->data, bytes->size))
+            publish(f, "previews", frame.data, frame.size);
+        buffer_free(&frame);
+    } else if (strcmp(type, "done") == 0 && ours)
+        picture_done(f, message);
+    else if (strcmp(type, "failed") == 0 && ours)
+        picture_refused(f, code ? code : "generation_failed", text ? text : "");
+}
+
+/* The child has ended. Its picture counts as an attempt. */
+static void lost(front *f) {
+    crew *c = f->crew;
+    fleet_store *t = fleet_of(f);
+    if (!c->painting) return;
+    c->painting = false;
+    clear_spool(f);
+    if (c->over) {
+        forget(f);
+        return;
+    }
+    redisReply *reply = redis_script(&t->link, script_lost, t->prefix, "si", c->job->id, (int)MOST_DEATHS);
+    bool again = reply && reply->type == REDIS_REPLY_INTEGER && reply->integer == 1;
+    freeReplyObject(reply);
+    if (!again) forget(f);
+}
+
+/* ---- tickets ----------------------------------------------------------------------------------------------------- */
+
+static void give_back(front *f, int index, const char *entry, const char *id) {
+    fleet_store *t = fleet_of(f);
+    freeReplyObject(redis_script(&t->link, script_give_back, t->prefix, "sss", f->models[index].id, entry, id));
+}
+
+static void draw(front *f, int index, const char *entry) {
+    crew *c = f->crew;
+    fleet_store *t = fleet_of(f);
+    redisReply *fields = redis_script(&t->link, script_draw, t->prefix, "sssi", f->models[index].id, entry, t->id,
+                                      (int)MOST_DEATHS);
+    size_t n = fields && fields->type == REDIS_REPLY_ARRAY ? fields->elements : 0;
+    const char *id = n > 1 ? redis_text(fields->element[n - 1]) : "";
+    c->job = n > 1 ? record_job(f, id, fields) : NULL;
+    snprintf(c->entry, sizeof c->entry, "%s", entry);
+    c->model = index;
+    c->renewed = steady_seconds();
+    c->streak = index == f->child.loaded ? c->streak + 1 : 0;
+    if (n > 1 && !c->job && is_id(id)) /* not a job that this version can read */
+        freeReplyObject(redis_script(&t->link, script_end, t->prefix, "siss", id, (int)FAILED_JOB, "generation_failed",
+                                     "the worker cannot read the job"));
+    freeReplyObject(fields);
+    if (!c->job) return;
+    c->job->model = index;
+    if (c->job->made >= c->job->n) forget(f);
+}
+
+static int model_of_stream(front *f, const char *key) {
+    fleet_store *t = fleet_of(f);
+    for (int i = 0; i < f->n_models; i++) {
+        char name[200];
+        snprintf(name, sizeof name, "%sjobs:%s", t->prefix, f->models[i].id);
+        if (strcmp(key, name) == 0) return i;
+    }
+    return -1;
+}
+
+/* The entries of a stream: each is an id and its fields. The first is drawn with, unless there is a job; others, and all
+ * while draining, go back. */
+static void take_entries(front *f, int index, const redisReply *entries) {
+    if (index < 0 || !entries || entries->type != REDIS_REPLY_ARRAY) return;
+    for (size_t i = 0; i < entries->elements; i++) {
+        const redisReply *entry = entries->element[i];
+        if (entry->type != REDIS_REPLY_ARRAY || !entry->elements) continue;
+        const char *id = redis_text(entry->element[0]);
+        if (!*id || strlen(id) >= sizeof f->crew->entry) continue;
+        if (f->crew->job || f->draining)
+            give_back(f, index, id, "");
+        else
+            draw(f, index, id);
+    }
+}
+
+static bool make_groups(front *f) {
+    fleet_store *t = fleet_of(f);
+    bool good = true;
+    for (int i = 0; i < f->n_models; i++) {
+        redisReply *reply = redis_do(&t->link, "XGROUP CREATE %sjobs:%s workers 0 MKSTREAM", t->prefix,
+                                     f->models[i].id);
+        good = good && (reply || strncmp(t->link.error, "BUSYGROUP", 9) == 0);
+        freeReplyObject(reply);
+    }
+    return good;
+}
+
+/* Tickets whose worker did not renew them. */
+static void claim(front *f) {
+    fleet_store *t = fleet_of(f);
+    for (int i = 0; i < f->n_models && !f->crew->job; i++) {
+        redisReply *r = redis_do(&t->link, "XAUTOCLAIM %sjobs:%s workers %s %d 0 COUNT 1", t->prefix, f->models[i].id,
+                                 t->id, IDLE_MS);
+        if (r && r->type == REDIS_REPLY_ARRAY && r->elements > 1) take_entries(f, i, r->element[1]);
+        freeReplyObject(r);
+    }
+}
+
+/* Asks for a ticket: of the loaded model, unless it had eight jobs in a row; then of any. */
+static void ask_for_ticket(front *f) {
+    crew *c = f->crew;
+    fleet_store *t = fleet_of(f);
+    char keys[SERVE_MODELS][200], block[16];
+    const char *words[10 + 2 * SERVE_MODELS] = {"XREADGROUP", "GROUP", "workers", t->id, "COUNT", "1"};
+    int n = 6, loaded = f->child.loaded, first = loaded >= 0 ? loaded + (c->streak >= STREAK) : 0;
+    if (f->n_models > 1 && c->streak < STREAK && loaded >= 0) { /* one that waits for the loaded model */
+        redisReply *r = redis_do(&t->link, "XREADGROUP GROUP workers %s COUNT 1 STREAMS %sjobs:%s >", t->id, t->prefix,
+                                 f->models[loaded].id);
+        if (r && r->type == REDIS_REPLY_ARRAY && r->elements == 1 && r->element[0]->type == REDIS_REPLY_ARRAY &&
+            r->element[0]->elements == 2)
+            take_entries(f, loaded, r->element[0]->element[1]);
+        freeReplyObject(r);
+        if (c->job) return;
+    }
+    snprintf(block, sizeof block, "%d", BLOCK_MS);
+    words[n++] = "BLOCK";
+    words[n++] = block;
+    words[n++] = "STREAMS";
+    for (int i = 0; i < f->n_models; i++) {
+        snprintf(keys[i], sizeof keys[i], "%sjobs:%s", t->prefix, f->models[(first + i) % f->n_models].id);
+        words[n + i] = keys[i];
+        words[n + f->n_models + i] = ">";
+    }
+    c->reading = redis_send(&c->take, n + 2 * f->n_models, words);
+    if (!c->reading) return;
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = f};
+    epoll_ctl(f->epoll, EPOLL_CTL_ADD, c->take.context->fd, &event); /* fails if it is there already */
+}
+
+static void read_tickets(front *f) {
+    crew *c = f->crew;
+    redisReply *r;
+    int got = c->reading ? redis_read(&c->take, &r) : 0;
+    if (got < 0) c->reading = false;
+    if (got <= 0) return;
+    c->reading = false;
+    if (r->type == REDIS_REPLY_ERROR) { /* the group is gone: Redis lost its data */
+        make_groups(f);
+        c->take.again = steady_seconds() + 0.5;
+    }
+    for (size_t i = 0; r->type == REDIS_REPLY_ARRAY && i < r->elements; i++) {
+        const redisReply *one = r->element[i]; /* the name of a stream, and its entries */
+        if (one->type == REDIS_REPLY_ARRAY && one->elements == 2)
+            take_entries(f, model_of_stream(f, redis_text(one->element[0])), one->element[1]);
+    }
+    freeReplyObject(r);
+}
+
+static void find_work(front *f) {
+    crew *c = f->crew;
+    fleet_store *t = fleet_of(f);
+    double now = steady_seconds();
+    if (c->reading || c->job || f->draining || !f->child.ready || !redis_connect(&t->link)) return;
+    redisReply *r = redis_do(&t->link, "EXISTS %spaused", t->prefix);
+    bool paused = !r || r->type != REDIS_REPLY_INTEGER || r->integer;
+    freeReplyObject(r);
+    if (paused) return;
+    if (now - c->claimed > CLAIM) {
+        c->claimed = now;
+        claim(f);
+    }
+    if (!c->job) ask_for_ticket(f);
+}
+
+/* ---- control ----------------------------------------------------------------------------------------------------- */
+
+/* A question goes to all workers; the first to claim it answers. */
+static void answer_plan(front *f, json_t *message) {
+    fleet_store *t = fleet_of(f);
+    json_t *settings = json_object_get(message, "settings");
+    const char *ask = json_string_value(json_object_get(message, "ask"));
+    const char *name = json_string_value(json_object_get(settings, "model"));
+    int index = 0;
+    while (name && index < f->n_models && strcmp(f->models[index].id, name) != 0) index++;
+    if (!ask || !is_id(ask) || !name || index == f->n_models || !f->child.ready) return;
+    redisReply *won = redis_do(&t->link, "SET %sask:%s 1 NX EX 60", t->prefix, ask);
+    if (won && won->type == REDIS_REPLY_STATUS)
+        child_tell(f,
+                   json_pack("{s:s, s:s, s:i, s:O}", "type", "plan", "ask", ask, "model", index, "settings", settings));
+    freeReplyObject(won);
+}
+
+static void take_control(front *f, const redisReply *reply) {
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3 ||
+        strcmp(redis_text(reply->element[0]), "message") != 0 || reply->element[2]->type != REDIS_REPLY_STRING)
+        return;
+    json_t *message = record_json(reply->element[2]->str, reply->element[2]->len, MOST_NEWS);
+    const char *type = json_string_value(json_object_get(message, "type"));
+    const char *id = json_string_value(json_object_get(message, "job"));
+    if (type && strcmp(type, "cancel") == 0 && id && f->crew->job && strcmp(id, f->crew->job->id) == 0)
+        drop(f);
+    else if (type && strcmp(type, "plan") == 0)
+        answer_plan(f, message);
+    json_decref(message);
+}
+
+static void read_control(front *f) {
+    crew *c = f->crew;
+    fleet_store *t = fleet_of(f);
+    redisReply *reply;
+    if (!c->control.context) {
+        char channel[96];
+        const char *words[] = {"SUBSCRIBE", channel};
+        snprintf(channel, sizeof channel, "%scontrol", t->prefix);
+        if (!redis_send(&c->control, 2, words)) return;
+        struct epoll_event event = {.events = EPOLLIN, .data.ptr = f};
+        epoll_ctl(f->epoll, EPOLL_CTL_ADD, c->control.context->fd, &event);
+        c->renewed = 0; /* a cancel may have been missed: ask now */
+    }
+    while (c->control.context && redis_read(&c->control, &reply) > 0) {
+        take_control(f, reply);
+        freeReplyObject(reply);
+    }
+}
+
+/* ---- timers ------------------------------------------------------------------------------------------------------ */
+
+static void renew(front *f) {
+    crew *c = f->crew;
+    fleet_store *t = fleet_of(f);
+    double now = steady_seconds();
+    if (!c->job || c->over || now - c->renewed < RENEW) return;
+    c->renewed = now;
+    redisReply *r = redis_script(&t->link, script_renew, t->prefix, "ssss", f->models[c->model].id, c->entry, t->id,
+                                 c->job->id);
+    bool gone = r && r->type == REDIS_REPLY_INTEGER && r->integer == 0;
+    freeReplyObject(r);
+    if (gone && !c->made) drop(f);
+}
+
+static void beat(front *f) {
+    crew *c = f->crew;
+    fleet_store *t = fleet_of(f);
+    double now = steady_seconds();
+    if (f->child.ready && now - c->beaten > RENEW) {
+        c->beaten = now;
+        freeReplyObject(redis_script(&t->link, script_beat, t->prefix, "si", t->id, SILENT_WORKER));
+    }
+    if (now - c->tidied < TIDY && c->tidied > 0) return;
+    if (!make_groups(f)) return;
+    c->tidied = now;
+    for (int i = 0; i < f->n_models; i++) {
+        freeReplyObject(redis_script(&t->link, script_tidy, t->prefix, "s", f->models[i].id));
+        if (c->facts[i])
+            freeReplyObject(redis_do(&t->link, "HSET %smodels %s %s", t->prefix, f->models[i].id, c->facts[i]));
+    }
+}
+
+/* ---- the loop ---------------------------------------------------------------------------------------------------- */
+
+static void read_signals(front *f) {
+    struct signalfd_siginfo info;
+    while (read(f->signals, &info, sizeof info) == sizeof info) {
+        if (f->draining) f->ended = true; /* the second signal */
+        if (!f->draining) say_line(f, f->crew->job ? "ending; the running picture is finished first" : "ending");
+        f->draining = true;
+        f->drain_until = steady_seconds() + f->options->drain_timeout;
+    }
+}
+
+/* While draining: a job that is between pictures, or late, goes back to the others. */
+static bool is_drained(front *f) {
+    crew *c = f->crew;
+    if (!f->draining) return false;
+    bool late = steady_seconds() > f->drain_until;
+    if (c->job && !c->over && !c->made && (!c->painting || late)) {
+        give_back(f, c->model, c->entry, c->job->id);
+        c->painting = false;
+        forget(f);
+    }
+    return late || (!c->job && !c->reading);
+}
+
+static void turn_once(front *f) {
+    struct epoll_event events[16];
+    crew *c = f->crew;
+    int n = epoll_wait(f->epoll, events, 16, 200);
+    for (int i = 0; i < n; i++) {
+        if (events[i].data.ptr == &f->signals)
+            read_signals(f);
+        else if (events[i].data.ptr == &f->child) {
+            if (events[i].events & EPOLLOUT && f->child.pid) child_write(f);
+            if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) child_read(f);
+        }
+    }
+    child_tick(f);
+    fleet_is_there(f);
+    read_control(f);
+    read_tickets(f);
+    renew(f);
+    beat(f);
+    if (c->made) report(f);
+    find_work(f);
+    if (c->job && !c->painting && !c->made && !c->over && f->child.ready && !f->draining) paint(f);
+}
+
+/* Folders of workers that were killed. */
+static void clear_old_spools(const char *spools) {
+    DIR *all = opendir(spools);
+    struct stat s;
+    for (struct dirent *e; all && (e = readdir(all));) {
+        if (strncmp(e->d_name, "worker_", 7) != 0 || fstatat(dirfd(all), e->d_name, &s, AT_SYMLINK_NOFOLLOW) != 0 ||
+            !S_ISDIR(s.st_mode) || s.st_mtime > time(NULL) - 86400)
+            continue;
+        int folder = openat(dirfd(all), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        DIR *inside = folder >= 0 ? fdopendir(folder) : NULL;
+        for (struct dirent *i; inside && (i = readdir(inside));)
+            if (strncmp(i->d_name, "pic_", 4) == 0) unlinkat(folder, i->d_name, 0);
+        if (inside) closedir(inside);
+        unlinkat(dirfd(all), e->d_name, AT_REMOVEDIR);
+    }
+    if (all) closedir(all);
+}
+
+static bool start(front *f, char *why, size_t size) {
+    if (!files_open(f, why, size)) return false;
+    fleet_store *t = fleet_of(f);
+    f->crew->take.where = f->crew->control.where = &t->where;
+    clear_old_spools(f->spool);
+    char *own = spool_path(f, t->id, "");
+    free(f->spool);
+    f->spool = own;
+    if (!own || mkdir(own, 0700) != 0) {
+        snprintf(why, size, "%s: cannot be made: %s", own ? own : f->state, strerror(errno));
+        return false;
+    }
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    f->epoll = epoll_create1(EPOLL_CLOEXEC);
+    f->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    struct epoll_event signals = {.events = EPOLLIN, .data.ptr = &f->signals};
+    if (epoll_ctl(f->epoll, EPOLL_CTL_ADD, f->signals, &signals) == 0) return true;
+    snprintf(why, size, "the event loop cannot be started: %s", strerror(errno));
+    return false;
+}
+
+/* Takes its leave of Redis. What is left undone is taken over by others after 15 seconds. */
+static void stop(front *f) {
+    crew *c = f->crew;
+    fleet_store *t = fleet_of(f);
+    if (c->job && !c->over && !c->made) give_back(f, c->model, c->entry, c->job->id);
+    c->painting = false;
+    forget(f);
+    child_end(f);
+    redis_close(&c->take);
+    redis_close(&c->control);
+    if (t) freeReplyObject(redis_do(&t->link, "ZREM %sworkers %s", t->prefix, t->id));
+    if (f->spool) rmdir(f->spool);
+    if (f->epoll > 0) close(f->epoll);
+    if (f->signals > 0) close(f->signals);
+}
+
+int fleet_worker_run(const serve_options *options, char *why, size_t size) {
+    front *f = calloc(1, sizeof *f);
+    crew *c = calloc(1, sizeof *c);
+    snprintf(why, size, "out of memory");
+    bool good = f && c;
+    if (good) {
+        *f = (front){.options = options, .crew = c, .n_models = options->n_models};
+        f->jobs_end = &f->jobs;
+        f->child = (child){.socket = -1, .loaded = -1, .take = heard, .lost = lost};
+        for (int i = 0; i < f->n_models; i++) f->models[i].id = options->models[i];
+        good = start(f, why, size);
+    }
+    if (good) fprintf(stderr, "lazuli: %s of the fleet '%s'\n", fleet_of(f)->id, options->fleet);
+    while (good && !f->ended && !is_drained(f)) turn_once(f);
+    if (f && f->no_model) {
+        snprintf(why, size, "no model can be opened, so there is nothing to do");
+        good = false;
+    }
+    if (f && f->store) stop(f);
+    for (int i = 0; c && i < SERVE_MODELS; i++) free(c->facts[i]);
+    if (f) {
+        store_close(f);
+        free(f->state);
+        free(f->spool);
+    }
+    free(f);
+    free(c);
+    return good ? 0 : 1;
+}

@@ -1,0 +1,406 @@
+"""fleet.py LAZULI WORK: a fleet on this machine, for tests/cli/fleet.sh: redis-server, two fronts, three workers.
+
+Prints a line for each failed check, and the counts at the end. Needs Python's standard library and redis-server.
+"""
+import base64
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+
+LAZULI, WORK = sys.argv[1:3]
+KEYS = {"ada": "secret-one", "bob": "secret-two", "root": "secret-six"}
+SMALL = {"prompt": "a fox", "width": 64, "height": 64, "steps": 1, "seed": 7}
+LONG = {"prompt": "a fox", "width": 512, "height": 512, "steps": 200, "seed": 7}
+checks = failed = 0
+started = []
+BEGUN = time.time()
+
+
+def check(good, what, *more):
+    global checks, failed
+    checks += 1
+    if not good:
+        failed += 1
+        print("FAILED:", what, *more)
+    return good
+
+
+def until(what, test, seconds=60):
+    if os.environ.get("VERBOSE"):
+        print(f"{time.time() - BEGUN:6.1f} {what}", flush=True)
+    """Waits for a condition; returns the seconds that it took."""
+    begun = time.time()
+    while time.time() < begun + seconds:
+        if test():
+            return time.time() - begun
+        time.sleep(0.03)
+    check(False, what, "not after", seconds, "s")
+    return seconds
+
+
+def start(words, log):
+    process = subprocess.Popen(words, stderr=open(f"{WORK}/{log}", "ab"), stdout=subprocess.DEVNULL)
+    started.append(process)
+    return process
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Redis:
+    def __init__(self):
+        self.port = free_port()
+        os.mkdir(f"{WORK}/redis")
+        self.start()
+
+    def start(self):
+        self.process = start(["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", f"{WORK}/redis", "--save", "",
+                              "--appendonly", "yes", "--appendfsync", "always", "--logfile", f"{WORK}/redis.log"], "redis.out")
+        until("Redis answers", lambda: self.alive())
+
+    def alive(self):
+        try:
+            return self.ask("PING") == "PONG"
+        except OSError:
+            return False
+
+    def ask(self, *words):
+        """Sends a command, and returns its reply."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as s:
+            s.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in
+                      [w if isinstance(w, bytes) else str(w).encode() for w in words]))
+            return self.reply(s.makefile("rb"))
+
+    def reply(self, f):
+        line = f.readline().decode().rstrip()
+        kind, rest = line[:1], line[1:]
+        if kind == "*":
+            return None if rest == "-1" else [self.reply(f) for _ in range(int(rest))]
+        if kind == "$":
+            return None if rest == "-1" else f.read(int(rest) + 2)[:-2].decode(errors="replace")
+        return int(rest) if kind == ":" else rest
+
+    def job(self, id, field):
+        return self.ask("HGET", f"lz:{{test}}:job:{id}", field)
+
+    def groups(self):
+        reply = self.ask("XINFO", "GROUPS", "lz:{test}:jobs:demo")[0]
+        return dict(zip(reply[::2], reply[1::2]))
+
+
+class Front:
+    def __init__(self, redis, name, *options, port=0):
+        self.log = f"{name}.log"
+        self.process = start([LAZULI, "serve", "--listen", f"127.0.0.1:{port}", "--store", f"redis://127.0.0.1:{redis.port}/0", "--fleet", "test",
+                              "--pictures", f"{WORK}/pictures", "--key-file", f"{WORK}/keys", "--queue-timeout", "86400", *options], self.log)
+        self.port = None
+        until("a front listens", self.find_port)
+
+    def find_port(self):
+        found = re.findall(r"listening on http://[^:]*:(\d+)", open(f"{WORK}/{self.log}").read())
+        self.port = int(found[-1]) if found else None
+        return found or self.process.poll() is not None
+
+    def call(self, method, path, body=None, key="ada", **headers):
+        """The status, the headers and the body, from JSON if it is JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        headers["authorization"] = "Bearer " + KEYS[key]
+        if body is not None:
+            body = json.dumps(body)
+            headers["content_type"] = "application/json"
+        connection.request(method, path, body, {name.replace("_", "-"): text for name, text in headers.items()})
+        answer = connection.getresponse()
+        data, kind = answer.read(), answer.getheader("content-type") or ""
+        connection.close()
+        return answer.status, answer, json.loads(data) if kind == "application/json" else data
+
+    def post(self, body, key="ada", **headers):
+        status, _, data = self.call("POST", "/api/v1/jobs", body, key, **headers)
+        check(status == 202, "a job is accepted", status, data)
+        return data.get("id")
+
+    def job(self, id, key="ada"):
+        return self.call("GET", f"/api/v1/jobs/{id}", key=key)[2]
+
+    def done(self, id, key="ada"):
+        return self.job(id, key).get("status") == "completed"
+
+    def stop(self, how=signal.SIGTERM):
+        self.process.send_signal(how)
+        return self.process.wait(60)
+
+
+class Worker:
+    def __init__(self, redis, name):
+        self.log = f"{name}.log"
+        self.process = start([LAZULI, "worker", "--store", f"redis://127.0.0.1:{redis.port}/0", "--fleet", "test",
+                              "--pictures", f"{WORK}/pictures", "--threads", "1"], self.log)
+        self.name = None
+
+    def joined(self):
+        found = re.findall(r"(worker_[a-z2-7]+) of the fleet", open(f"{WORK}/{self.log}").read())
+        self.name = found[-1] if found else None
+        return self.name
+
+    def child(self):
+        with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as file:
+            words = file.read().split()
+        return int(words[0]) if words else None
+
+    def stop(self, how=signal.SIGTERM):
+        self.process.send_signal(how)
+        return self.process.wait(60)
+
+
+def paints(redis, workers, job):
+    """The worker that makes a picture of the job, once it has begun."""
+    until("it is begun", lambda: redis.job(job, "state") == "1" and redis.job(job, "worker"))
+    return [w for w in workers if w.name == redis.job(job, "worker")][0]
+
+
+def test_pictures(redis, fronts):
+    a, b = fronts
+    subprocess.run([LAZULI, "a fox", "-S", "7", "-W", "64", "-H", "64", "-s", "1", "-q", "-o", f"{WORK}/fox.png"], check=True)
+    fox = open(f"{WORK}/fox.png", "rb").read()
+    asked = {"prompt": "a fox", "size": "64x64", "num_inference_steps": 1, "seed": 7}
+    for f in fronts:
+        status, _, data = f.call("POST", "/v1/images/generations", asked)
+        check(status == 200 and base64.b64decode(data["data"][0]["b64_json"]) == fox, "the bytes of the command line", status)
+    job = a.post({**SMALL, "count": 3})
+    until("the other front sees it", lambda: b.done(job))
+    pictures = b.job(job)["pictures"]
+    check([p["seed"] for p in pictures] == [7, 8, 9], "three pictures", pictures)
+    for f in fronts:
+        check(f.call("GET", f"/api/v1/pictures/{pictures[0]['id']}/file")[2] == fox, "the file by each front")
+    check(b.call("GET", f"/api/v1/pictures/{pictures[0]['id']}/thumb")[2][8:12] == b"WEBP", "the small picture")
+    check(b.call("GET", f"/api/v1/jobs/{job}", key="bob")[0] == 404, "another's job")
+    check(b.call("GET", "/api/v1/jobs?limit=1")[2]["jobs"][0]["id"] == job, "the newest job first")
+    check(len(b.call("GET", "/api/v1/pictures?q=FOX&limit=2")[2]["pictures"]) == 2, "pictures by words")
+    check(not b.call("GET", "/api/v1/pictures?q=horse")[2]["pictures"], "no picture by words")
+    status, _, plan = a.call("POST", "/api/v1/plan", SMALL)
+    check(status == 200 and plan["bytes"] > 0, "a plan", plan)
+    image = "data:image/png;base64," + base64.b64encode(fox).decode()
+    edit = a.call("POST", "/v1/images/edits", {"prompt": "a cat", "steps": 1, "strength": 0.5, "images": [{"image_url": image}]})
+    check(edit[0] == 200, "an edit", edit[2])
+    picture = f"/api/v1/pictures/{pictures[2]['id']}"
+    check(b.call("DELETE", picture)[0] == 200 and a.call("GET", picture)[0] == 410, "a removed picture is gone everywhere")
+    stream = [json.loads(line[6:])["type"] for line in
+              b.call("POST", "/v1/images/generations", {**asked, "stream": True, "num_inference_steps": 4, "size": "128x128"})[2].decode().split("\n")
+              if line.startswith("data: {")]
+    check(stream and stream[-1] == "image_generation.completed", "a stream", stream)
+
+
+def test_repeats(fronts):
+    """One job for each Idempotency-Key, also if both fronts get it at once."""
+    a, b = fronts
+    job = a.post(SMALL, idempotency_key="once")
+    check(b.post(SMALL, idempotency_key="once") == job, "the same job")
+    check(b.call("POST", "/api/v1/jobs", {**SMALL, "seed": 8}, idempotency_key="once")[0] == 422, "another body")
+    check(b.post(SMALL, key="bob", idempotency_key="once") != job, "another key's repeat")
+    answers = []
+
+    def ask(f, k):
+        status, _, data = f.call("POST", "/api/v1/jobs", SMALL, idempotency_key=f"race-{k}")
+        answers.append((k, status, data.get("id")))
+
+    threads = [threading.Thread(target=ask, args=(f, k)) for k in range(4) for f in fronts]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    for k in range(4):
+        mine = [(status, id) for n, status, id in answers if n == k]
+        ids = {id for status, id in mine if status == 202}
+        check(len(ids) == 1 and all(status in (202, 503) for status, _ in mine), "one job of a race", mine)
+
+
+def test_cancel(redis, fronts, workers):
+    a, b = fronts
+    before = redis.groups()["pending"]  # the ticket of a killed worker
+    job = a.post(LONG)
+    paints(redis, workers, job)
+    until("it has steps", lambda: a.job(job)["step"] > 1)
+    begun = time.time()
+    check(b.call("POST", f"/api/v1/jobs/{job}/cancel", {})[2]["status"] == "cancelled", "cancelled by the other front")
+    until("all workers are free", lambda: redis.groups()["pending"] == before, 5)
+    check(time.time() - begun < 2, "within two seconds", time.time() - begun)
+    check(a.job(job)["status"] == "cancelled", "the first front knows")
+    # A client that leaves
+    data = json.dumps({"prompt": "a fox", "size": "512x512", "steps": 200}).encode()
+    s = socket.create_connection(("127.0.0.1", a.port))
+    s.sendall(b"POST /v1/images/generations HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret-two\r\nContent-Type: application/json\r\n"
+              b"Content-Length: %d\r\n\r\n" % len(data) + data)
+    until("it runs", lambda: redis.groups()["pending"] == before + 1)
+    s.close()
+    check(until("it is cancelled", lambda: redis.groups()["pending"] == before) < 2, "soon after the client left")
+
+
+def test_order(redis, fronts):
+    """Keys take turns; a full queue is refused; priority."""
+    a, b = fronts
+    until("nothing waits", lambda: redis.ask("HGET", "lz:{test}:waiting", "*") == "0")
+    check(a.call("POST", "/api/v1/queue/pause", {}, key="root")[2]["paused"], "pause")
+    ada = [a.post(SMALL) for _ in range(5)]
+    bob = [b.post(SMALL, key="bob") for _ in range(2)]
+    first = b.post({**SMALL, "priority": 1}, key="root")
+    check(a.job(ada[4])["queue_position"] == 8 and b.job(bob[0], "bob")["queue_position"] == 3, "positions")
+    check(redis.groups()["lag"] == 8, "the lag is the number of waiting jobs", redis.groups())
+    status, answer, data = b.call("POST", "/api/v1/jobs", SMALL, key="bob")
+    check((status, data["error"]["code"]) == (429, "queue_full") and int(answer.getheader("retry-after")) > 0, "a full queue", data)
+    a.call("POST", f"/api/v1/jobs/{ada[3]}/cancel", {})
+    check(b.post(SMALL, key="bob"), "a place is free again")
+    a.call("POST", "/api/v1/queue/resume", {}, key="root")
+    all_jobs = [first] + ada + bob
+    until("all are done", lambda: all(redis.job(id, "state") in ("2", "4") for id in all_jobs))
+    order = sorted([first] + ada[:3] + ada[4:] + bob, key=lambda id: float(redis.job(id, "started")))
+    check(order == [first, ada[0], bob[0], ada[1], bob[1], ada[2], ada[4]], "keys take turns",
+          [("a%d" % ada.index(x) if x in ada else "b%d" % bob.index(x) if x in bob else "first") for x in order])
+
+
+def test_lost(redis, fronts, workers):
+    """A process that dies three times with one job."""
+    job = fronts[0].post(LONG)
+    for n in range(3):
+        w = paints(redis, workers, job)
+
+        def painted(n=n):
+            j = fronts[0].job(job)
+            return j["attempts"] == n + 1 and j["stage"]
+        until("it paints", painted)
+        os.kill(w.child(), signal.SIGKILL)
+        until("its death is counted", lambda n=n: redis.job(job, "attempts") == str(n + 2))
+    until("it failed", lambda: fronts[1].job(job)["status"] == "failed", 10)
+    check(fronts[1].job(job)["error"]["code"] == "worker_lost", "the reason", fronts[1].job(job))
+    check(job in str(redis.ask("XRANGE", "lz:{test}:dead", "-", "+")), "it is among the dead")
+
+
+def test_hostile(redis, fronts):
+    """Whatever is in Redis, fronts and workers stay."""
+    for channel in ("news", "previews", "control"):
+        for text in ("", "{", "[]", "{\"type\": 5}", "x" * 100000, "\0\0\0\xff\xff\xff\xff\xff", json.dumps({"type": "state", "job": "../x"}),
+                     json.dumps({"type": "progress", "job": "job_none", "stage": "x" * 1000, "step": 10**18}),
+                     json.dumps({"type": "plan", "ask": "ask_x", "settings": []})):
+            redis.ask("PUBLISH", "lz:{test}:" + channel, text)
+    for id, fields in [("job_empty", ["state", "0"]),
+                       ("job_wrong", ["state", "0", "settings", "[" * 5000, "n", "99", "seeds", "{}", "owner", "x" * 5000, "model", "demo"]),
+                       ("job_seeds", ["state", "0", "settings", "{}", "n", "2", "seeds", "[1]", "owner", "key:ada", "model", "demo"])]:
+        redis.ask("HSET", "lz:{test}:job:" + id, *fields)
+        redis.ask("ZADD", "lz:{test}:wait:demo", "0", "0" * 16 + ":" + id)
+        redis.ask("XADD", "lz:{test}:jobs:demo", "*", "ticket", "1")
+        redis.ask("ZADD", "lz:{test}:list:key:ada", "9" * 9, id)
+        check(fronts[0].call("GET", "/api/v1/jobs/" + id)[0] == 404, "not a job", id)
+    until("they are dealt with", lambda: all(redis.job(id, "state") == "3" for id in ("job_empty", "job_wrong", "job_seeds")))
+    redis.ask("HSET", "lz:{test}:models", "broken", "{", "x" * 100, "{}")
+    redis.ask("HSET", "lz:{test}:picture:pic_x", "data", '{"id": "../../etc/passwd", "job": "j", "owner": "key:ada", "format": "png", "facts": {}}')
+    check(fronts[0].call("GET", "/api/v1/pictures/pic_x/file")[0] == 404, "a picture with a path")
+    check(fronts[0].call("GET", "/api/v1/jobs")[0] == 200 and fronts[1].done_soon(), "all goes on")
+
+
+def test_redis(redis, fronts):
+    """Redis dies with jobs in it."""
+    jobs = [fronts[n % 2].post({**SMALL, "steps": 20, "width": 128, "height": 128}) for n in range(5)]
+    redis.process.kill()
+    redis.process.wait()
+    until("requests are refused", lambda: fronts[0].call("GET", "/api/v1/jobs")[0] == 503, 5)
+    status, answer, data = fronts[1].call("POST", "/api/v1/jobs", SMALL)
+    check((status, data["error"]["code"]) == (503, "not_ready") and answer.getheader("retry-after"), "503 while Redis is away", data)
+    check(fronts[0].call("GET", "/healthz")[0] == 200 and fronts[0].call("GET", "/readyz")[0] == 503, "alive, not ready")
+    time.sleep(1)
+    redis.start()
+    until("ready again", lambda: fronts[0].call("GET", "/readyz")[0] == 200, 10)
+    for n, job in enumerate(jobs):
+        until("its jobs are done", lambda: fronts[(n + 1) % 2].done(job), 30)
+    check(all(redis.job(job, "made") == "1" for job in jobs), "once each")
+
+
+def test_drain(redis, fronts, workers):
+    """SIGTERM of a worker between two pictures, and of a front."""
+    job = fronts[0].post({**SMALL, "steps": 12, "width": 128, "height": 128, "count": 4})
+    w = paints(redis, workers, job)
+    check(w.stop() == 0, "a worker ends with 0")
+    until("another goes on", lambda: fronts[1].done(job), 20)
+    check(redis.job(job, "attempts") == "1", "an end is no death", redis.job(job, "attempts"))
+    check(not any(name.startswith(w.name) for name in os.listdir(f"{WORK}/pictures/spool")), "its folder is removed")
+    last = fronts[0].post({**SMALL, "steps": 12, "width": 128, "height": 128})
+    check(fronts[0].stop() == 0, "a front ends with 0")
+    until("its job is done", lambda: fronts[1].done(last))
+
+
+def write_keys():
+    with open(f"{WORK}/keys", "w") as file:
+        file.write("ada secret-one\nbob secret-two\nroot secret-six admin\n")
+    os.chmod(f"{WORK}/keys", 0o600)
+
+
+def test_all():
+    write_keys()
+    redis = Redis()
+    fronts = [Front(redis, f"front{n}", "--queue", "8") for n in range(2)]
+    status, answer, data = fronts[0].call("POST", "/api/v1/jobs", SMALL)
+    check((status, data["error"]["code"]) == (503, "not_ready") and answer.getheader("retry-after"), "no worker yet", data)
+    workers = [Worker(redis, f"worker{n}") for n in range(3)]
+    until("the workers have joined", lambda: all(w.joined() for w in workers) and redis.ask("ZCARD", "lz:{test}:workers") == 3)
+    until("the fronts know", lambda: all(f.call("GET", "/readyz")[0] == 200 for f in fronts))
+    Front.done_soon = lambda self: until("a job", lambda id=self.post(SMALL): self.done(id)) < 60
+    test_pictures(redis, fronts)
+
+    # A worker is killed; its lease runs out while the other tests run.
+    job = fronts[0].post({**SMALL, "width": 256, "height": 256, "steps": 30})
+    dead = paints(redis, workers, job)
+    until("it has steps", lambda: fronts[0].job(job)["step"] > 1)
+    dead.stop(signal.SIGKILL)
+    killed = time.time()
+    workers.remove(dead)
+    test_repeats(fronts)
+    test_order(redis, fronts)
+    test_cancel(redis, fronts, workers)
+    test_hostile(redis, fronts)
+    test_lost(redis, fronts, workers)
+    until("another worker has taken it over", lambda: redis.job(job, "attempts") == "2", 25)
+    check(time.time() - killed > 10, "not before its lease ran out", time.time() - killed)
+    until("it is done", lambda: fronts[1].done(job))
+    check(fronts[1].job(job)["attempts"] == 2, "the second attempt")
+    workers.append(Worker(redis, "worker3"))
+    until("a new worker has joined", lambda: workers[-1].joined() and redis.ask("ZSCORE", "lz:{test}:workers", workers[-1].name))
+    test_redis(redis, fronts)
+    test_drain(redis, fronts, workers)
+    for p in fronts[1:] + workers:
+        if p.process.poll() is None:
+            check(p.stop() == 0, "it ends")
+    check(redis.groups()["pending"] == 0 and redis.groups()["lag"] == 0 and redis.ask("HLEN", "lz:{test}:bound") == 0, "nothing is left", redis.groups())
+    names = os.listdir(f"{WORK}/pictures/pictures")
+    check(all(re.fullmatch("pic_[0-9a-f]{32}[.]png", n) for n in names), "names of pictures", names)
+    redis.process.terminate()
+    redis.process.wait(10)
+    log = "".join(open(f"{WORK}/{n}").read() for n in os.listdir(WORK) if n.endswith(".log"))
+    check("secret" not in log and "a fox" not in log, "no key and no prompt is in a log")
+
+
+def main(test):
+    begun = time.time()
+    try:
+        test()
+    except Exception:
+        check(False, "an exception", traceback.format_exc())
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+    if failed:
+        for name in sorted(os.listdir(WORK)):
+            if name.endswith(".log"):
+                print(name, open(f"{WORK}/{name}").read()[-1200:])
+    print(f"checks: {checks}, failed: {failed}, {time.time() - begun:.1f} s")
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main(test_all)

@@ -209,21 +209,26 @@ void lz_clear_cache(lz_context *ctx);
 typedef struct lz_image {
     int64_t width, height;
     uint8_t *pixels;
-    int channels; /* 3, for RGB; the library sets it to 3. 0 means 3, and other numbers are refused */
+    int channels; /* 3: red, green, blue. 4: also opacity, 255 is opaque; the colours are not multiplied by it. 0 means 3,
+                     and other numbers are refused */
 } lz_image;
-/* Reads a PNG, JPEG or WebP file, recognised by its content. Transparent pixels are blended with white, 16 bits are
- * rounded to 8, CMYK becomes RGB, and the orientation that a camera recorded is applied. Colour profiles and gamma are
- * ignored. */
+/* Reads a PNG, JPEG or WebP file, recognised by its content. The image has 3 channels: transparent pixels are blended
+ * with white. 16 bits are rounded to 8, CMYK becomes RGB, and the orientation that a camera recorded is applied. Colour
+ * profiles and gamma are ignored. */
 lz_status lz_image_read(lz_context *ctx, const char *path, lz_image *image, lz_error *err);
 /* The same for a file in memory, which is not needed after the call. */
 lz_status lz_image_decode(lz_context *ctx, const void *data, int64_t bytes, lz_image *image, lz_error *err);
+/* The same with opacity: the image has 4 channels, unless all pixels of the file are opaque. */
+lz_status lz_image_read_alpha(lz_context *ctx, const char *path, lz_image *image, lz_error *err);
+lz_status lz_image_decode_alpha(lz_context *ctx, const void *data, int64_t bytes, lz_image *image, lz_error *err);
 /* The same for a mask (section 6). If some pixels of the file are transparent, its transparency is the mask: transparent
  * pixels become white, which is repainted, and opaque ones black. */
 lz_status lz_image_read_mask(lz_context *ctx, const char *path, lz_image *image, lz_error *err);
 lz_status lz_image_decode_mask(lz_context *ctx, const void *data, int64_t bytes, lz_image *image, lz_error *err);
 /* Writes a file in the format of its ending: .png, .jpg, .jpeg (quality 95, 4:4:4) or .webp (quality 95). The file
  * appears whole or not at all, with the same bytes every time. If it replaces a file, it keeps that file's permissions,
- * and a link stays a link. text is NULL, or a list of key, value, ..., ended by NULL. A PNG keeps it in tEXt and iTXt,
+ * and a link stays a link. A PNG or WebP of an image with 4 channels has transparency; for a JPEG, the pixels are
+ * blended with white. text is NULL, or a list of key, value, ..., ended by NULL. A PNG keeps it in tEXt and iTXt,
  * a JPEG in comments, a WebP in XMP, where control characters other than tab and line ends become U+FFFD. */
 lz_status lz_image_write(lz_context *ctx, const char *path, const lz_image *image, const char *const *text,
                          lz_error *err);
@@ -310,6 +315,7 @@ typedef struct lz_model_facts {
     int least_images, most_images; /* how many reference images it takes, not counting a start image */
     bool keeps_image;              /* a single reference image, without a requested size, gives the picture its size */
     bool references_once;          /* reference images are computed once, before the steps (FLUX.2-klein-9b-kv) */
+    bool transparent;              /* its pictures may be transparent, and it sees the opacity of images */
 } lz_model_facts;
 lz_model_facts lz_model_about(const lz_model *model); /* the texts are constants */
 
@@ -401,7 +407,8 @@ typedef struct lz_picture_options {
                                The schedules beta and beta57 may make fewer of many */
     double guidance;        /* 0 means the model's default; above 1 takes two passes; a distilled FLUX.2 ignores it */
     uint64_t seed;          /* of the noise, which is that of torch.Generator("cpu").manual_seed(seed) */
-    const lz_image *images; /* reference images */
+    const lz_image *images; /* reference images; with 4 channels they are blended with white if the model sees no
+                               opacity */
     int n_images;
     double strength; /* above 0, the picture starts from the first image; 1 keeps nothing of that image */
     lz_array *noise; /* [1, c, h, w] f32, used instead of the noise of the seed; or NULL */
@@ -441,8 +448,14 @@ typedef struct lz_picture_options {
                                           negative prompt is not computed. Both 0 means in all */
     int guidance_every; /* the negative prompt is computed in one of so many computed passes; in the others its
                            difference from the prompt is forecast. 0 and 1 mean in all */
+    int background;     /* an lz_background */
 } lz_picture_options;
 #define LZ_CACHE_AUTO (-1.0)
+typedef enum lz_background {
+    LZ_BACKGROUND_AUTO,        /* as the model makes it: 4 channels if a pixel is not opaque, else 3 */
+    LZ_BACKGROUND_OPAQUE,      /* 3 channels: a picture with transparency is blended with white */
+    LZ_BACKGROUND_TRANSPARENT, /* as auto, and refused by a model that makes no transparency (lz_model_facts) */
+} lz_background;
 
 /* Names of samplers and schedules, for i = 0, 1, ...; NULL after the last. heun and res_2s evaluate the model twice in
  * each step but the last; euler_a and lcm add noise, which is drawn with the seed after the noise of the picture. */
@@ -455,7 +468,8 @@ typedef struct lz_picture {
     lz_array *text;    /* [1, t, e] features of the prompt */
     lz_array *noise;   /* [1, c, h, w] */
     lz_array *latents; /* [1, c, h, w] after the last step, normalised */
-    lz_array *pixels;  /* [1, 3, height, width] in 0..1, before rounding, and before the first image is pasted */
+    lz_array *pixels;  /* [1, 3, height, width] in 0..1, before rounding, and before the first image is pasted;
+                          [1, 4, height, width] of a model with transparency, whatever the background */
     int steps;         /* number of steps that were run; strength skips the first ones */
     int passes, forecast, evaluations; /* as in lz_picture_plan */
     double guidance;                   /* 1 means no guidance */

@@ -110,21 +110,26 @@ static void devices(void) {
 
 static void images(void) {
     enum { W = 5, H = 3 };
-    uint8_t pixels[3 * W * H];
-    for (int i = 0; i < 3 * W * H; i++) pixels[i] = (uint8_t)(17 * i);
+    uint8_t pixels[4 * W * H];
+    for (int i = 0; i < 4 * W * H; i++) pixels[i] = (uint8_t)(17 * i);
     lz_error err = {.status = LZ_OK};
     lz_context *ctx = lz_open(.threads = 1);
     const char *text[] = {"prompt", "a fox", NULL};
-    for (int channels = 0; channels < 5; channels++) {
+    for (int channels = 0; channels < 6; channels++) {
         lz_image image = {.width = W, .height = H, .pixels = pixels, .channels = channels}, back = {.width = 0};
         int64_t n = 0;
         char *bytes = lz_image_encode(ctx, ".png", &image, text, &n, &err);
-        if (!CHECK(!bytes == (channels != 0 && channels != 3), "%d channels", channels)) continue;
+        if (!CHECK(!bytes == (channels != 0 && channels != 3 && channels != 4), "%d channels", channels)) continue;
         if (!bytes) CHECK_TEXT(err.text, "channels");
         if (!bytes) continue;
+        int stored = channels == 4 ? 4 : 3;
+        CHECK_OK(lz_image_decode_alpha(ctx, bytes, n, &back, &err), &err);
+        CHECK(back.width == W && back.height == H && back.channels == stored);
+        CHECK(back.pixels && memcmp(back.pixels, pixels, (size_t)(stored * W * H)) == 0);
+        lz_image_free(ctx, &back);
         CHECK_OK(lz_image_decode(ctx, bytes, n, &back, &err), &err);
         CHECK(back.width == W && back.height == H && back.channels == 3);
-        CHECK(back.pixels && memcmp(back.pixels, pixels, sizeof pixels) == 0);
+        CHECK(back.pixels && (channels == 4 || memcmp(back.pixels, pixels, 3 * W * H) == 0));
         char *found = lz_image_decode_text(ctx, bytes, n, "prompt", &err);
         CHECK(found && strcmp(found, "a fox") == 0);
         CHECK(!lz_image_decode_text(ctx, bytes, n, "seed", &err));

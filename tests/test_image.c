@@ -36,7 +36,7 @@ static const char *fixture(const char *name) {
 /* The largest difference to pixels in hex. */
 static int hex_distance(const lz_image *image, const char *hex) {
     int worst = 0;
-    for (int64_t i = 0; i < image->width * image->height * 3; i++) {
+    for (int64_t i = 0; i < image->width * image->height * image->channels; i++) {
         char digits[3] = {hex[2 * i], hex[2 * i + 1], 0};
         int distance = abs((int)strtol(digits, NULL, 16) - image->pixels[i]);
         if (distance > worst) worst = distance;
@@ -64,6 +64,17 @@ static void check_golden(lz_context *ctx, json_t *entry) {
         int distance = hex_distance(&image, json_string_value(json_object_get(entry, "rgb")));
         CHECK(distance <= tolerance, "%s: %d levels", file, distance);
     }
+    CHECK_I64(image.channels, 3);
+    lz_image_free(ctx, &image);
+
+    /* With opacity, if a pixel is not opaque. */
+    const char *rgba = json_string_value(json_object_get(entry, "rgba")),
+               *rgb = json_string_value(json_object_get(entry, "rgb"));
+    if (!CHECK_OK(lz_image_read_alpha(ctx, fixture(file), &image, &err), &err)) return;
+    if (CHECK(size && image.channels == (rgba ? 4 : 3), "%s: %d channels", file, image.channels)) {
+        int distance = hex_distance(&image, rgba ? rgba : rgb);
+        CHECK(distance <= tolerance, "%s: %d levels with opacity", file, distance);
+    }
     lz_image_free(ctx, &image);
 }
 
@@ -71,7 +82,12 @@ static void golden(void) {
     lz_context *ctx = lz_open(.threads = 1);
     json_t *list = json_load_file(fixture("golden.json"), 0, NULL);
     CHECK(json_array_size(list) > 70);
-    for (size_t i = 0; i < json_array_size(list); i++) check_golden(ctx, json_array_get(list, i));
+    int transparent = 0;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        check_golden(ctx, json_array_get(list, i));
+        transparent += json_object_get(json_array_get(list, i), "rgba") != NULL;
+    }
+    CHECK(transparent >= 30, "%d pictures have transparency", transparent);
     json_decref(list);
     lz_error err;
     lz_image image;
@@ -90,7 +106,7 @@ static bool read_bytes(lz_context *ctx, const uint8_t *data, size_t bytes) {
     memcpy(exact + 1, data, bytes);
     lz_error err = {.status = LZ_OK};
     lz_image image;
-    lz_status status = lz_image_read_memory(ctx, "some picture", exact + 1, (int64_t)bytes, LZ_ALPHA_OVER_WHITE, &image,
+    lz_status status = lz_image_read_memory(ctx, "some picture", exact + 1, (int64_t)bytes, LZ_ALPHA_KEEP, &image,
                                             &err);
     if (status == LZ_OK)
         CHECK(image.pixels && image.width > 0 && image.height > 0);
@@ -143,6 +159,28 @@ static void damaged(void) {
 
 /* ---- resizing ---------------------------------------------------------------------------------------------------- */
 
+/* Colours are weighted by opacity, as in Pillow. */
+static void resizing_alpha(lz_context *ctx) {
+    static const int sizes[][2] = {{20, 14}, {50, 40}, {5, 30}, {37, 29}};
+    lz_error err;
+    lz_image in, out, want;
+    if (!CHECK_OK(lz_image_read_alpha(ctx, fixture("resize-alpha.png"), &in, &err), &err)) return;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "resize-alpha-%dx%d.png", sizes[i][0], sizes[i][1]);
+        if (!CHECK_OK(lz_image_read_alpha(ctx, fixture(name), &want, &err), &err)) continue;
+        CHECK_OK(lz_image_resize(ctx, &in, sizes[i][0], sizes[i][1], &out, &err), &err);
+        CHECK(out.width == want.width && out.height == want.height && out.channels == 4 && want.channels == 4);
+        CHECK(same_bits(out.pixels, want.pixels, want.width * want.height * 4), "%s", name);
+        lz_image_free(ctx, &out);
+        lz_image_free(ctx, &want);
+    }
+    CHECK_OK(lz_image_resize(ctx, &in, in.width, in.height, &out, &err), &err);
+    CHECK(same_bits(out.pixels, in.pixels, in.width * in.height * 4), "the same size changes nothing");
+    lz_image_free(ctx, &out);
+    lz_image_free(ctx, &in);
+}
+
 static void resizing(void) {
     static const int sizes[][2] = {{1, 1},   {5, 3},  {10, 40}, {37, 10}, {64, 23},
                                    {74, 46}, {13, 7}, {50, 50}, {3, 90},  {64, 10}};
@@ -163,6 +201,8 @@ static void resizing(void) {
     CHECK_OK(lz_image_resize(ctx, &in, in.width, in.height, &out, &err), &err);
     CHECK(out.pixels != in.pixels && same_bits(out.pixels, in.pixels, in.width * in.height * 3));
     lz_image_free(ctx, &out);
+
+    resizing_alpha(ctx);
 
     static const int64_t bad[][2] = {{0, 1}, {1, 0}, {-1, 5}, {65536, 1}, {1, 65536}, {65535, 65535}, {INT64_MAX, 2}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -347,6 +387,77 @@ static void metadata(void) {
         CHECK_STATUS(lz_image_write(ctx, in_folder("b.png"), &image, bad[i], &err), LZ_BAD_ARGUMENT, &err);
         CHECK_TEXT(err.text, "key");
     }
+    CHECK_I64(empty_folder(), 3);
+    lz_image_free(ctx, &image);
+    leave_folder();
+    lz_close(ctx);
+}
+
+/* A picture with transparency, whose colours under transparent pixels differ from white. */
+static lz_image see_through(lz_context *ctx, int64_t width, int64_t height) {
+    lz_image opaque = smooth(ctx, width, height), image = {.width = width, .height = height, .channels = 4};
+    image.pixels = lz_host_alloc(ctx, (size_t)(width * height * 4));
+    for (int64_t i = 0; i < width * height; i++) {
+        memcpy(image.pixels + 4 * i, opaque.pixels + 3 * i, 3);
+        image.pixels[4 * i + 3] = (uint8_t)(i % width * 255 / width);
+    }
+    lz_image_free(ctx, &opaque);
+    return image;
+}
+
+/* PNG and WebP keep opacity, with texts and without; a JPEG is on white. */
+static void transparent(void) {
+    lz_context *ctx = lz_open(.threads = 1);
+    lz_error err;
+    lz_image image = see_through(ctx, 60, 40), back, opaque;
+    int64_t n = image.width * image.height;
+    size_t bytes;
+    enter_folder();
+    for (int k = 0; k < 2; k++) {
+        const char *const *with = k ? texts : NULL;
+        CHECK_OK(lz_image_write(ctx, in_folder("a.png"), &image, with, &err), &err);
+        CHECK_OK(lz_image_read_alpha(ctx, in_folder("a.png"), &back, &err), &err);
+        CHECK(back.channels == 4 && same_bits(back.pixels, image.pixels, 4 * n), "a PNG keeps all");
+        lz_image_free(ctx, &back);
+
+        CHECK_OK(lz_image_write(ctx, in_folder("a.webp"), &image, with, &err), &err);
+        CHECK_OK(lz_image_read_alpha(ctx, in_folder("a.webp"), &back, &err), &err);
+        int worst = 0, alpha = 0;
+        CHECK_I64(back.channels, 4);
+        for (int64_t i = 0; i < 4 * n; i++) {
+            int apart = abs(image.pixels[i] - back.pixels[i]);
+            if (i % 4 == 3 && apart > alpha) alpha = apart;
+            if (i % 4 != 3 && image.pixels[i | 3] && apart > worst) worst = apart; /* what nobody sees may change */
+        }
+        CHECK(alpha == 0 && worst <= 24, "WebP: %d levels of colour, %d of opacity", worst, alpha);
+        lz_image_free(ctx, &back);
+        uint8_t *data = read_whole(in_folder("a.webp"), &bytes);
+        CHECK_I64(data[4] | data[5] << 8 | data[6] << 16, (int64_t)bytes - 8);
+        CHECK(memcmp(data + 12, "VP8X\x0a\0\0\0", 8) == 0 && data[20] == (k ? 0x14 : 0x10), "flags %02x", data[20]);
+        CHECK(!memmem(data + 16, bytes - 16, "VP8X", 4), "one VP8X is enough");
+        free(data);
+        if (k) check_texts(ctx, in_folder("a.png"), texts);
+        if (k) check_texts(ctx, in_folder("a.webp"), texts);
+
+        CHECK_OK(lz_image_write(ctx, in_folder("a.jpg"), &image, with, &err), &err);
+        CHECK_OK(lz_image_read_alpha(ctx, in_folder("a.jpg"), &back, &err), &err);
+        CHECK_OK(lz_image_read(ctx, in_folder("a.png"), &opaque, &err), &err); /* on white */
+        CHECK(back.channels == 3 && opaque.channels == 3);
+        for (int64_t i = worst = 0; i < 3 * n; i++)
+            if (abs(opaque.pixels[i] - back.pixels[i]) > worst) worst = abs(opaque.pixels[i] - back.pixels[i]);
+        CHECK(worst <= 6, "JPEG: %d levels", worst);
+        lz_image_free(ctx, &back);
+        lz_image_free(ctx, &opaque);
+    }
+    /* A picture of four channels that is opaque is read as one of three. */
+    for (int64_t i = 0; i < n; i++) image.pixels[4 * i + 3] = 255;
+    CHECK_OK(lz_image_write(ctx, in_folder("a.png"), &image, NULL, &err), &err);
+    CHECK_OK(lz_image_read_alpha(ctx, in_folder("a.png"), &back, &err), &err);
+    CHECK(back.channels == 3 && !memcmp(back.pixels + 3 * (n - 1), image.pixels + 4 * (n - 1), 3));
+    lz_image_free(ctx, &back);
+    image.channels = 2;
+    CHECK_STATUS(lz_image_write(ctx, in_folder("a.png"), &image, NULL, &err), LZ_BAD_ARGUMENT, &err);
+    image.channels = 4;
     CHECK_I64(empty_folder(), 3);
     lz_image_free(ctx, &image);
     leave_folder();
@@ -607,4 +718,5 @@ static void limits(void) {
 
 TEST_MAIN({"image: golden", golden}, {"image: limits", limits}, {"image: damaged", damaged},
           {"image: resizing", resizing}, {"image: round trips", round_trips}, {"image: metadata", metadata},
-          {"image: failing writes", failing_writes}, {"image: failing memory", failing_memory})
+          {"image: transparent", transparent}, {"image: failing writes", failing_writes},
+          {"image: failing memory", failing_memory})

@@ -354,7 +354,7 @@ static void check_known(lz_context *ctx, const char *data, const test_case *c) {
 
 static void qwen_image21(void) {
     looked_for = &qwen21_case;
-    each_case(looked_for->data, 10, check_known);
+    each_case(looked_for->data, 11, check_known);
 }
 
 static void flux3(void) {

@@ -7,7 +7,7 @@
 
 #define DATA LZ_SOURCE_DIR "/tests/data/qwen21"
 
-static void against_diffusers(void) { check_cases(DATA, 10); }
+static void against_diffusers(void) { check_cases(DATA, 11); }
 
 /* ---- what is taken and what is not ------------------------------------------------------------------------------- */
 
@@ -27,6 +27,7 @@ static void options(void) {
     CHECK(!facts.distilled && facts.guidance == 1, "guidance %g", facts.guidance);
     facts = lz_model_about(turbo);
     CHECK(facts.distilled && facts.guidance == 1 && facts.steps == 8, "%d steps", facts.steps);
+    CHECK(facts.transparent);
 
     /* Turbo has sigmas of its own, and so a number of steps; sizes are multiples of 32. */
     lz_picture_options o = LZ_PICTURE_OPTIONS(.steps = 3, .width = 70, .height = 100);
@@ -66,6 +67,72 @@ static void options(void) {
     lz_image_free(ctx, &image);
     lz_model_close(base);
     lz_model_close(turbo);
+    lz_close(ctx);
+}
+
+/* Opacity comes out as the model makes it, or not at all. */
+static void backgrounds(void) {
+    lz_context *ctx = lz_open();
+    lz_error err = {0};
+    lz_model *base = lz_model_open(ctx, DATA "/B", &err),
+             *klein = lz_model_open(ctx, LZ_SOURCE_DIR "/models/demo", &err);
+    lz_picture pictures[3], p;
+    if (!CHECK(base && klein, "%s", err.text)) return;
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(lz_generate(base, &pictures[i], &err, .prompt = "a fox", .seed = 1, .steps = 1, .width = 64,
+                             .height = 32, .background = i),
+                 &err);
+    const lz_image *as_is = &pictures[LZ_BACKGROUND_AUTO].image, *white = &pictures[LZ_BACKGROUND_OPAQUE].image,
+                   *clear = &pictures[LZ_BACKGROUND_TRANSPARENT].image;
+    CHECK(as_is->channels == 4 && white->channels == 3 && clear->channels == 4);
+    CHECK(same_bits(as_is->pixels, clear->pixels, 64 * 32 * 4));
+    int off = 0;
+    for (int i = 0; i < 64 * 32 && as_is->channels == 4; i++)
+        for (int k = 0; k < 3; k++) {
+            double alpha = as_is->pixels[4 * i + 3] / 255.0,
+                   want = as_is->pixels[4 * i + k] * alpha + 255 * (1 - alpha);
+            off += fabs(white->pixels[3 * i + k] - want) > 0.5001;
+        }
+    CHECK_I64(off, 0);
+    for (int i = 0; i < 3; i++) {
+        CHECK_I64(lz_shape(pictures[i].pixels).at[1], 4);
+        lz_picture_free(&pictures[i]);
+    }
+    CHECK_STATUS(lz_generate(base, &p, &err, .background = 3), LZ_BAD_ARGUMENT, &err);
+
+    /* Another family makes no transparency, and gets an image blended with white. */
+    CHECK(!lz_model_about(klein).transparent);
+    CHECK_STATUS(lz_generate(klein, &p, &err, .prompt = "a fox", .background = LZ_BACKGROUND_TRANSPARENT),
+                 LZ_BAD_ARGUMENT, &err);
+    CHECK_TEXT(err.text, "makes no transparent pictures");
+    lz_image images[2] = {{0}};
+    CHECK_OK(lz_image_read_alpha(ctx, DATA "/clear.png", &images[0], &err), &err);
+    CHECK_OK(lz_image_read(ctx, DATA "/clear.png", &images[1], &err), &err);
+    CHECK(images[0].channels == 4 && images[1].channels == 3);
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(lz_generate(klein, &pictures[i], &err, .prompt = "a fox", .images = &images[i], .n_images = 1,
+                             .strength = 0.5, .steps = 2, .width = 32, .height = 32),
+                 &err);
+    CHECK(same_bits(pictures[0].image.pixels, pictures[1].image.pixels, 32 * 32 * 3));
+    lz_scope *scope = lz_scope_begin(ctx, "encode");
+    lz_array *two[2] = {lz_encode_image(klein, &images[0]), lz_encode_image(klein, &images[1])};
+    CHECK(relative_error(two[0], two[1]) == 0);
+    lz_scope_end(scope);
+    /* The options of the caller keep its images. */
+    lz_picture_options o = LZ_PICTURE_OPTIONS(.images = images, .n_images = 1, .strength = 0.5);
+    CHECK_OK(lz_fill_options(klein, &o, &err), &err);
+    CHECK(o.images == images);
+    /* A mask has no opacity of its own. */
+    CHECK_STATUS(lz_generate(klein, &p, &err, .images = images, .n_images = 1, .mask = &images[0]), LZ_BAD_ARGUMENT,
+                 &err);
+    CHECK_TEXT(err.text, "4 channels");
+    for (int i = 0; i < 2; i++) {
+        lz_picture_free(&pictures[i]);
+        lz_image_free(ctx, &images[i]);
+    }
+    lz_model_close(base);
+    lz_model_close(klein);
+    CHECK(lz_memory_info(ctx).active == 0, "%lld bytes are left", (long long)lz_memory_info(ctx).active);
     lz_close(ctx);
 }
 
@@ -239,6 +306,6 @@ static void loras(void) {
     lz_close(ctx);
 }
 
-TEST_MAIN({"against_diffusers", against_diffusers}, {"options", options}, {"joined_pads", joined_pads},
-          {"refused", refused}, {"codec", codec}, {"wide_attention", wide_attention}, {"previews", previews},
-          {"loras", loras})
+TEST_MAIN({"against_diffusers", against_diffusers}, {"options", options}, {"backgrounds", backgrounds},
+          {"joined_pads", joined_pads}, {"refused", refused}, {"codec", codec}, {"wide_attention", wide_attention},
+          {"previews", previews}, {"loras", loras})

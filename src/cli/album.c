@@ -235,6 +235,7 @@ static int save_as(album *a, const job *j, kept *k, const char *path, const char
     if (code != DONE) return code;
     for (int i = 0; i < k->wish.n_references; i++) files[i] = a->pictures[k->wish.references[i]].path;
     if (write_kept(j, k, files, path, &err) != LZ_OK) return fail_with(j->args, &err);
+    say_on_white(j->args, path, &k->image);
     free(k->path);
     k->path = realpath(path, NULL);
     const char *dot = strrchr(base_name(path), '.');
@@ -273,7 +274,7 @@ int album_load(album *a, const job *j, const char *path) {
     lz_error err = {.status = LZ_OK};
     kept k = {.exact = true};
     if (!album_has_place(a, j)) return FAILED;
-    if (lz_image_read(j->ctx, path, &k.image, &err) != LZ_OK) return fail_with(j->args, &err);
+    if (lz_image_read_alpha(j->ctx, path, &k.image, &err) != LZ_OK) return fail_with(j->args, &err);
     k.path = realpath(path, NULL);
     album_add(a, j, &k);
     say(stdout, "$%d  %lld x %lld, %s\n", a->n, (long long)k.image.width, (long long)k.image.height, path);

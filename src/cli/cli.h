@@ -17,6 +17,7 @@
  *   axis.c       axes of a grid                            font.c         labels on pictures
  *   prompts.c    the prompt of the arguments               pictures.c     seeds, prompts and names of pictures
  *   fast.c       settings for speed                        mask.c         repainting a part of a picture
+ *   transparent.c  pictures with transparency
  *   with/, without/  drawing and line editing, with optional libraries or without them
  * The other files are one command (or two) each.
  *
@@ -108,6 +109,7 @@ struct arguments {
     double cache;                                          /* as in lz_picture_options */
     double guidance_range[2];                              /* from, to; both 0: not given */
     int64_t guidance_every;                                /* 0: not given */
+    int background;                                        /* lz_background */
     const char *sampler, *schedule;                        /* NULL: not given */
     const char *wildcards;                                 /* folder; NULL: not given */
     const char *template; /* the prompt was made from this template, or must not be read as one; NULL: neither */
@@ -424,6 +426,14 @@ int check_repaint(const arguments *args); /* refuses combinations of options. Re
 int ask_mask(job *j);                     /* reads the mask, and fills in the options. Returns an exit code */
 void forget_mask(job *j);
 void say_repainted(const job *j); /* tells the user about sizes; after job_settle */
+
+/* ---- transparency (transparent.c) --------------------------------------------------------------------------------- */
+
+int take_background(arguments *args, const option *option, const char *value);
+const char *background_name(int background); /* of an lz_background; NULL: auto */
+int check_background(const arguments *args); /* refuses a JPEG with --background transparent. Returns an exit code */
+/* Tells the user if the file has no transparency and the picture does. */
+void say_on_white(const arguments *args, const char *path, const lz_image *image);
 
 /* ---- settings: a JSON object whose keys are names of options ----------------------------------------------------- */
 

@@ -21,7 +21,7 @@ static int finish(const job *j, const lz_array *latents) {
 static int encode(job *j) {
     lz_error err = {.status = LZ_OK};
     lz_image *image = &j->images[0];
-    if (lz_image_read(j->ctx, j->args->words[0], image, &err) != LZ_OK) return fail_with(j->args, &err);
+    if (lz_image_read_alpha(j->ctx, j->args->words[0], image, &err) != LZ_OK) return fail_with(j->args, &err);
     lz_named_array latents = {"latents", lz_encode_image(j->model, image)};
     if (lz_eval(latents.array, &err) != LZ_OK) return fail_with(j->args, &err);
     stop_on_signals(); /* until here Ctrl-C may just end it; now a file is being written */
@@ -39,6 +39,7 @@ static int decode(job *j) {
     if (lz_decode_latents(j->model, latents, image, &err) != LZ_OK) return fail_with(j->args, &err);
     stop_on_signals();
     if (put_picture(j->ctx, j->args->output, image, NULL, &err) != LZ_OK) return fail_with(j->args, &err);
+    say_on_white(j->args, j->args->output, image);
     return finish(j, latents);
 }
 

@@ -33,7 +33,7 @@ static int read_pictures(comparison *c) {
     lz_error err = {.status = LZ_OK};
     for (int i = 0; i < 2; i++) {
         const char *path = c->args->words[i];
-        if (lz_image_read(c->ctx, path, &c->images[i], &err) != LZ_OK) return fail_with(c->args, &err);
+        if (lz_image_read_alpha(c->ctx, path, &c->images[i], &err) != LZ_OK) return fail_with(c->args, &err);
         read_settings_of(c, i, path);
     }
     return DONE;
@@ -108,7 +108,8 @@ static void print_comparison(FILE *to, const comparison *c) {
         fprintf(to, "sizes      %lld x %lld and %lld x %lld; only pictures of one size have pixels to compare\n",
                 (long long)a->width, (long long)a->height, (long long)b->width, (long long)b->height);
     else if (!d->differing)
-        fprintf(to, "equal      %lld x %lld pixels\n", (long long)a->width, (long long)a->height);
+        fprintf(to, "equal      %lld x %lld pixels%s\n", (long long)a->width, (long long)a->height,
+                a->channels == 4 ? ", with their opacity" : "");
     else {
         fprintf(to, "PSNR       %.2f dB\n", d->psnr);
         if (isnan(d->ssim))

@@ -195,6 +195,7 @@ static int finish_writing(making *m) {
         m->made++;
         json_array_append_new(m->pictures, picture_json(w->job, w->path, w->seed, &w->picture, w->write_seconds));
         m->code = tell(m, w->path, w->seed, &w->picture, w->paint_seconds + w->write_seconds);
+        say_on_white(m->job.args, w->path, &w->picture.image);
         see_result(&m->see, &w->picture.image);
     }
     lz_picture_free(&w->picture);
@@ -248,7 +249,7 @@ static int check_disk(const making *m, int i) {
     const arguments *a = m->job.args;
     int64_t width, height;
     result_size(&m->job, &width, &height);
-    int64_t bytes = 3 * width * height;
+    int64_t bytes = (m->job.facts.transparent ? 4 : 3) * width * height;
     const lz_image *all = &m->see.sheet.image;
     char *unnamed = m->paths[i] ? NULL : file_in(output_folder(a), "lazuli.png");
     const char *path = m->paths[i] ? m->paths[i] : unnamed;

@@ -237,6 +237,7 @@ static int check_sense(const arguments *a) {
     if (a->strength > 0 && !a->n_images)
         return fail(a, NOT_UNDERSTOOD, "--strength needs an image to start from; give one with --image");
     int code = check_repaint(a);
+    if (code == DONE) code = check_background(a);
     if (code != DONE) return code;
     if (a->noise && (a->count > 1 || a->n_seeds > 1))
         return fail(a, NOT_UNDERSTOOD, "--noise makes one picture, so it cannot be used with --count or several seeds");
@@ -302,8 +303,8 @@ static int ask_images(job *j) {
     lz_error err = {.status = LZ_OK};
     int64_t bytes = 0;
     for (int i = 0; i < a->n_images; i++) {
-        if (lz_image_read(j->ctx, a->images[i], &j->images[i], &err) != LZ_OK) return fail_file(a, "image", &err);
-        bytes += 3 * j->images[i].width * j->images[i].height;
+        if (lz_image_read_alpha(j->ctx, a->images[i], &j->images[i], &err) != LZ_OK) return fail_file(a, "image", &err);
+        bytes += j->images[i].channels * j->images[i].width * j->images[i].height;
         if (bytes > MOST_PIXELS)
             return fail(a, FAILED, "%s: the pixels of all images together take more than %s; use smaller images",
                         a->images[i], show_bytes(MOST_PIXELS).text);
@@ -445,6 +446,7 @@ int job_settle(job *j) {
     j->picture.guidance_from = a->guidance_range[0];
     j->picture.guidance_to = a->guidance_range[1];
     j->picture.guidance_every = (int)a->guidance_every;
+    j->picture.background = a->background;
     job_drop(j);
     if (j->picture.n_images && !(j->picture.strength > 0) && !j->facts.most_images && !repaints(a))
         return fail(a, FAILED,

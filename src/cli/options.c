@@ -88,6 +88,9 @@ const option options[] = {
      PICTURE, take_keep_outside, TO(change_outside), 0, 0},
     {"feather", 0, "PIXELS", leads, "soft edge inside the mask (default 4)", PICTURE, take_integer, TO(feather), 0,
      1024},
+    {"background", 0, "HOW", leads,
+     "auto: as the model makes it, transparent or not; opaque: on white; transparent: refuse models that cannot",
+     PICTURE, take_background, TO(background), 0, 0},
     {"lora", 0, "FILE[=X]", leads, "a LoRA and its weight (default 1); may be repeated", PICTURE, take_lora, TO(loras),
      0, 0},
     {"lora-partial", 0, NULL, leads, "use a LoRA even if only a part of it belongs to the model", PICTURE, take_flag,
@@ -245,6 +248,7 @@ const char *option_choices(const option *o) {
     if (o->to == TO(device)) return "auto cpu cuda ref";
     if (o->take == take_lora_schedule) return "lora model";
     if (o->take == take_keep_outside) return "on off";
+    if (o->take == take_background) return "auto opaque transparent";
     if (o->to == TO(sampler)) return SAMPLERS;
     if (o->to == TO(schedule)) return SCHEDULES;
     if (o->take == take_cache) return "auto off";

@@ -32,10 +32,17 @@ int sheet_begin(sheet *s, const arguments *args, int n, int64_t width, int64_t h
     return DONE;
 }
 
+/* A colour of a pixel; one that is not opaque is blended with white. */
+static int colour_of(const lz_image *image, int64_t x, int64_t y, int k) {
+    bool four = image->channels == 4;
+    const uint8_t *p = image->pixels + (four ? 4 : 3) * (y * image->width + x);
+    return four ? (p[k] * p[3] + 255 * (255 - p[3]) + 127) / 255 : p[k];
+}
+
 static uint8_t mean_of(const lz_image *image, int64_t left, int64_t top, int side, int k) {
     int64_t sum = 0;
     for (int64_t y = top; y < top + side; y++)
-        for (int64_t x = left; x < left + side; x++) sum += image->pixels[3 * (y * image->width + x) + k];
+        for (int64_t x = left; x < left + side; x++) sum += colour_of(image, x, y, k);
     return (uint8_t)((sum + side * side / 2) / (side * side));
 }
 

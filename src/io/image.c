@@ -12,8 +12,8 @@ enum { CODECS = sizeof codecs / sizeof *codecs };
 /* ---- what the formats share -------------------------------------------------------------------------------------- */
 
 lz_status lz_image_make(lz_context *ctx, const char *path, int64_t file_bytes, int64_t width, int64_t height,
-                        lz_image *out, lz_error *err) {
-    *out = (lz_image){.width = width, .height = height, .channels = 3};
+                        int channels, lz_image *out, lz_error *err) {
+    *out = (lz_image){.width = width, .height = height, .channels = channels};
     if (width < 1 || height < 1) return lz_fail(err, LZ_BAD_FILE, "%s: the picture has no pixels", LZ_SHOW_TEXT(path));
     if (width > LZ_IMAGE_MAX_SIDE || height > LZ_IMAGE_MAX_SIDE || width * height * 3 > LZ_IMAGE_MAX_BYTES)
         return lz_fail(err, LZ_BAD_FILE,
@@ -26,15 +26,18 @@ lz_status lz_image_make(lz_context *ctx, const char *path, int64_t file_bytes, i
                        "byte for every %d",
                        LZ_SHOW_TEXT(path), (long long)width, (long long)height, (long long)file_bytes,
                        (long long)LZ_IMAGE_SMALL_PIXELS, LZ_IMAGE_PIXELS_PER_BYTE);
-    out->pixels = lz_host_alloc(ctx, (size_t)(width * height * 3));
-    return out->pixels ? LZ_OK : lz_out_of_memory(err, width * height * 3);
+    out->pixels = lz_host_alloc(ctx, (size_t)(width * height * channels));
+    return out->pixels ? LZ_OK : lz_out_of_memory(err, width * height * channels);
 }
 
-static bool is_rgb(const lz_image *image) { return image->channels == 3 || !image->channels; }
+static bool has_channels(const lz_image *image) {
+    return image->channels == 3 || image->channels == 4 || !image->channels;
+}
 
 lz_status lz_image_check(const lz_image *image, const char *what, int64_t least, lz_error *err) {
     if (!image || !image->pixels) return lz_fail(err, LZ_BAD_ARGUMENT, "%s has no pixels", what);
-    if (!is_rgb(image)) return lz_fail(err, LZ_BAD_ARGUMENT, "%s has %d channels, not 3", what, image->channels);
+    if (!has_channels(image))
+        return lz_fail(err, LZ_BAD_ARGUMENT, "%s has %d channels, not 3 or 4", what, image->channels);
     if (image->width >= least && image->height >= least && image->width <= LZ_IMAGE_MAX_SIDE &&
         image->height <= LZ_IMAGE_MAX_SIDE)
         return LZ_OK;
@@ -47,13 +50,29 @@ static bool is_opaque(const uint8_t *rgba, int64_t n) {
     return !n;
 }
 
-void lz_image_flatten(const uint8_t *rgba, int64_t n, lz_alpha how, uint8_t *rgb) {
-    bool masks = how == LZ_ALPHA_MASK && !is_opaque(rgba, n);
+void lz_image_flatten(const uint8_t *rgba, int64_t n, uint8_t *rgb) {
     for (; n > 0; n--, rgba += 4, rgb += 3) {
         int alpha = rgba[3];
-        for (int c = 0; c < 3; c++)
-            rgb[c] = (uint8_t)(masks ? 255 - alpha : (rgba[c] * alpha + 255 * (255 - alpha) + 127) / 255);
+        for (int c = 0; c < 3; c++) rgb[c] = (uint8_t)((rgba[c] * alpha + 255 * (255 - alpha) + 127) / 255);
     }
+}
+
+void lz_image_apply(lz_image *image, lz_alpha how) {
+    if (!image->pixels || image->channels != 4) return;
+    int64_t n = image->width * image->height;
+    bool opaque = is_opaque(image->pixels, n);
+    if (how == LZ_ALPHA_KEEP && !opaque) return;
+    if (how == LZ_ALPHA_MASK && !opaque)
+        for (int64_t i = 0; i < n; i++) memset(image->pixels + 3 * i, 255 - image->pixels[4 * i + 3], 3);
+    else
+        lz_image_flatten(image->pixels, n, image->pixels);
+    image->channels = 3;
+}
+
+lz_status lz_image_whiten(lz_context *ctx, const lz_image *image, lz_image *out, lz_error *err) {
+    lz_status status = lz_image_make(ctx, "picture", INT64_MAX, image->width, image->height, 3, out, err);
+    if (!status) lz_image_flatten(image->pixels, image->width * image->height, out->pixels);
+    return status;
 }
 
 void lz_image_free(lz_context *ctx, lz_image *image) {
@@ -71,8 +90,9 @@ lz_status lz_image_read_memory(lz_context *ctx, const char *name, const void *da
     *out = (lz_image){.width = 0};
     for (int i = 0; i < CODECS; i++) {
         if (!codecs[i]->recognise(data, (size_t)bytes)) continue;
-        lz_status status = codecs[i]->read(ctx, name, data, (size_t)bytes, alpha, out, err);
+        lz_status status = codecs[i]->read(ctx, name, data, (size_t)bytes, out, err);
         if (status != LZ_OK) lz_image_free(ctx, out);
+        lz_image_apply(out, alpha);
         return status;
     }
     return lz_fail(err, LZ_BAD_FILE, "%s: is neither a PNG nor a JPEG nor a WebP picture", LZ_SHOW_TEXT(name));
@@ -105,6 +125,10 @@ lz_status lz_image_read(lz_context *ctx, const char *path, lz_image *out, lz_err
     return read_file(ctx, path, LZ_ALPHA_OVER_WHITE, out, err);
 }
 
+lz_status lz_image_read_alpha(lz_context *ctx, const char *path, lz_image *out, lz_error *err) {
+    return read_file(ctx, path, LZ_ALPHA_KEEP, out, err);
+}
+
 lz_status lz_image_read_mask(lz_context *ctx, const char *path, lz_image *out, lz_error *err) {
     return read_file(ctx, path, LZ_ALPHA_MASK, out, err);
 }
@@ -118,6 +142,10 @@ static lz_status decode(lz_context *ctx, const void *data, int64_t bytes, lz_alp
 
 lz_status lz_image_decode(lz_context *ctx, const void *data, int64_t bytes, lz_image *out, lz_error *err) {
     return decode(ctx, data, bytes, LZ_ALPHA_OVER_WHITE, out, err);
+}
+
+lz_status lz_image_decode_alpha(lz_context *ctx, const void *data, int64_t bytes, lz_image *out, lz_error *err) {
+    return decode(ctx, data, bytes, LZ_ALPHA_KEEP, out, err);
 }
 
 lz_status lz_image_decode_mask(lz_context *ctx, const void *data, int64_t bytes, lz_image *out, lz_error *err) {
@@ -208,8 +236,8 @@ static lz_status check_text(const char *path, const char *const *text, lz_error 
 static lz_status choose_codec(const char *path, const lz_image *image, const char *const *text,
                               const lz_image_codec **to, lz_error *err) {
     const lz_image_codec *codec = *to = codec_by_name(path);
-    if (!is_rgb(image))
-        return lz_fail(err, LZ_BAD_ARGUMENT, "%s: the image has %d channels, not 3", LZ_SHOW_TEXT(path),
+    if (!has_channels(image))
+        return lz_fail(err, LZ_BAD_ARGUMENT, "%s: the image has %d channels, not 3 or 4", LZ_SHOW_TEXT(path),
                        image->channels);
     if (!codec)
         return lz_fail(err, LZ_BAD_ARGUMENT, "%s: the name of a picture must end in .png, .jpg or .webp",

@@ -27,6 +27,7 @@ typedef struct job {
     struct jpeg_progress_mgr progress;
     int orientation;
     uint8_t *cmyk; /* one row */
+    uint8_t *row;  /* one row of a picture with transparency, blended with white; otherwise NULL */
     lz_writer *to;
     lz_status status; /* of writing to `to` */
 } job;
@@ -128,7 +129,7 @@ static lz_status make_upright(job *j, lz_image *image) {
     lz_image stored = *image;
     bool swap = turns[how].swap;
     lz_status status = lz_image_make(j->ctx, j->path, INT64_MAX, swap ? stored.height : stored.width,
-                                     swap ? stored.width : stored.height, image, j->err);
+                                     swap ? stored.width : stored.height, 3, image, j->err);
     uint8_t *to = image->pixels;
     for (int64_t y = 0; y < image->height && to; y++)
         for (int64_t x = 0; x < image->width; x++, to += 3) {
@@ -188,7 +189,7 @@ static lz_status decode(job *j, struct jpeg_decompress_struct *jpeg, const uint8
         return failed(j, LZ_BAD_FILE, LZ_IMAGE_DAMAGED);
     }
     j->orientation = noted_orientation(data, bytes);
-    lz_status status = lz_image_make(j->ctx, j->path, (int64_t)bytes, jpeg->image_width, jpeg->image_height, out,
+    lz_status status = lz_image_make(j->ctx, j->path, (int64_t)bytes, jpeg->image_width, jpeg->image_height, 3, out,
                                      j->err);
     if (status != LZ_OK) return status;
 
@@ -201,9 +202,8 @@ static lz_status decode(job *j, struct jpeg_decompress_struct *jpeg, const uint8
     return make_upright(j, out);
 }
 
-static lz_status read_jpeg(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, lz_alpha alpha,
-                           lz_image *out, lz_error *err) {
-    (void)alpha; /* there is none */
+static lz_status read_jpeg(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, lz_image *out,
+                           lz_error *err) {
     job j = {.ctx = ctx, .path = path, .err = err, .progress = {.progress_monitor = count_passes}};
     struct jpeg_decompress_struct jpeg = {.err = quiet_errors(&j)};
     lz_status status = decode(&j, &jpeg, data, bytes, out);
@@ -277,8 +277,9 @@ static lz_status encode(job *j, struct jpeg_compress_struct *jpeg, sink *s, cons
     jpeg_start_compress(jpeg, TRUE);
     write_comments(jpeg, text);
     while (jpeg->next_scanline < jpeg->image_height) {
-        JSAMPROW row = image->pixels + (int64_t)jpeg->next_scanline * image->width * 3;
-        jpeg_write_scanlines(jpeg, &row, 1);
+        JSAMPROW row = image->pixels + (int64_t)jpeg->next_scanline * image->width * lz_image_channels(image);
+        if (j->row) lz_image_flatten(row, image->width, j->row);
+        jpeg_write_scanlines(jpeg, j->row ? &j->row : &row, 1);
     }
     jpeg_finish_compress(jpeg);
     return LZ_OK;
@@ -288,8 +289,12 @@ static lz_status write_jpeg(lz_writer *to, const lz_image *image, const char *co
     job j = {.ctx = to->ctx, .path = to->path, .err = err, .to = to};
     sink s = {.pub = {.init_destination = sink_rewind, .empty_output_buffer = sink_full, .term_destination = sink_end}};
     struct jpeg_compress_struct jpeg = {.err = quiet_errors(&j)};
+    bool blends = lz_image_channels(image) == 4;
+    if (blends && !(j.row = lz_host_alloc(to->ctx, (size_t)image->width * 3)))
+        return lz_out_of_memory(err, image->width * 3);
     lz_status status = encode(&j, &jpeg, &s, image, text);
     jpeg_destroy_compress(&jpeg);
+    lz_host_free(to->ctx, j.row);
     return status;
 }
 

@@ -22,8 +22,6 @@ typedef struct job {
     const char *path;
     const uint8_t *data;
     size_t bytes, at;
-    lz_alpha alpha;
-    uint8_t *rgba; /* pixels with alpha; NULL: there is no alpha */
     /* writing */
     lz_writer *to;
     lz_status status; /* of writing to `to` */
@@ -77,7 +75,9 @@ static lz_status decode(job *j, lz_image *out) {
     int64_t width = png_get_image_width(j->png, j->info), height = png_get_image_height(j->png, j->info);
     if (width <= LZ_IMAGE_MAX_SIDE && height <= LZ_IMAGE_MAX_SIDE && !can_hold(j, height))
         png_error(j->png, "it is too short for its size");
-    lz_status status = lz_image_make(j->ctx, j->path, (int64_t)j->bytes, width, height, out, j->err);
+    bool alpha = png_get_color_type(j->png, j->info) & PNG_COLOR_MASK_ALPHA ||
+                 png_get_valid(j->png, j->info, PNG_INFO_tRNS);
+    lz_status status = lz_image_make(j->ctx, j->path, (int64_t)j->bytes, width, height, alpha ? 4 : 3, out, j->err);
     if (status != LZ_OK) return status;
 
     png_set_expand(j->png); /* palettes, few bits, tRNS */
@@ -85,31 +85,24 @@ static lz_status decode(job *j, lz_image *out) {
     png_set_gray_to_rgb(j->png);
     int passes = png_set_interlace_handling(j->png);
     png_read_update_info(j->png, j->info);
-    int64_t channels = png_get_channels(j->png, j->info);
-    if (channels == 4) {
-        j->rgba = lz_host_alloc(j->ctx, (size_t)(width * height * 4));
-        if (!j->rgba) return lz_out_of_memory(j->err, width * height * 4);
-    }
-    uint8_t *rows = j->rgba ? j->rgba : out->pixels;
+    int64_t row = width * out->channels;
+    if ((int64_t)png_get_rowbytes(j->png, j->info) != row) png_error(j->png, "its channels make no sense");
     for (int pass = 0; pass < passes; pass++)
-        for (int64_t y = 0; y < height; y++) png_read_row(j->png, rows + y * width * channels, NULL);
+        for (int64_t y = 0; y < height; y++) png_read_row(j->png, out->pixels + y * row, NULL);
     png_read_end(j->png, NULL); /* checks the checksum after the last pixels */
-    if (j->rgba) lz_image_flatten(j->rgba, width * height, j->alpha, out->pixels);
     return LZ_OK;
 }
 
 /* Memory of libpng: rows, the window of inflate, and text, of which it has two copies. */
 #define READ_MEMORY (2 * LZ_IMAGE_MAX_TEXT + (8 << 20))
 
-static lz_status read_png(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, lz_alpha alpha,
-                          lz_image *out, lz_error *err) {
-    job j = {
-        .ctx = ctx, .path = path, .data = data, .bytes = bytes, .alpha = alpha, .err = err, .allowed = READ_MEMORY};
+static lz_status read_png(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, lz_image *out,
+                          lz_error *err) {
+    job j = {.ctx = ctx, .path = path, .data = data, .bytes = bytes, .err = err, .allowed = READ_MEMORY};
     j.png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &j, on_error, on_warning, &j, allocate, release);
     j.info = j.png ? png_create_info_struct(j.png) : NULL;
     lz_status status = j.info ? decode(&j, out) : lz_out_of_memory(err, 0);
     png_destroy_read_struct(&j.png, &j.info, NULL);
-    lz_host_free(ctx, j.rgba);
     return status;
 }
 
@@ -181,12 +174,14 @@ static lz_status encode(job *j, const lz_image *image, const char *const *text) 
                        j->message);
     }
     png_set_write_fn(j->png, j, write_bytes, flush_nothing);
-    png_set_IHDR(j->png, j->info, (png_uint_32)image->width, (png_uint_32)image->height, 8, PNG_COLOR_TYPE_RGB,
-                 PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+    int channels = lz_image_channels(image);
+    png_set_IHDR(j->png, j->info, (png_uint_32)image->width, (png_uint_32)image->height, 8,
+                 channels == 4 ? PNG_COLOR_TYPE_RGB_ALPHA : PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
+                 PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
     png_set_sRGB(j->png, j->info, PNG_sRGB_INTENT_PERCEPTUAL);
     add_text(j, text);
     png_write_info(j->png, j->info);
-    for (int64_t y = 0; y < image->height; y++) png_write_row(j->png, image->pixels + y * image->width * 3);
+    for (int64_t y = 0; y < image->height; y++) png_write_row(j->png, image->pixels + y * image->width * channels);
     png_write_end(j->png, NULL);
     return LZ_OK;
 }

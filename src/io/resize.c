@@ -1,6 +1,7 @@
 /* resize.c: Lanczos and bicubic resizing with the arithmetic of Pillow (src/libImaging/Resample.c), so that images have
  * the same bits as in the models' own code. Weights are computed in double and rounded to fixed point with 22 bits.
- * First the width is resized and rounded to 8 bits, then the height.
+ * First the width is resized and rounded to 8 bits, then the height. Colours of pixels with transparency are multiplied by
+ * their opacity before, and divided by it after, each time rounded to 8 bits.
  *
  * The order matters, because of the rounding and clipping in between. Pillow 11.3 always uses this order. Pillow 13.0
  * begins with the height if it shrinks by more than twice as many pixels as the width (height > new height and
@@ -82,19 +83,22 @@ static uint8_t round_to_byte(int32_t sum) {
     return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-static void resize_row(const kernel *k, const uint8_t *in, uint8_t *out, int64_t width) {
-    for (int64_t x = 0; x < width; x++, out += 3) {
+static void resize_row(const kernel *k, const uint8_t *in, uint8_t *out, int64_t width, int channels) {
+    bool four = channels == 4;
+    for (int64_t x = 0; x < width; x++, out += channels) {
         const int32_t *weight = k->weights + x * k->room;
-        const uint8_t *pixel = in + (int64_t)k->first[x] * 3;
-        int32_t r = 1 << (BITS - 1), g = r, b = r;
-        for (int32_t i = 0; i < k->count[x]; i++, pixel += 3) {
+        const uint8_t *pixel = in + (int64_t)k->first[x] * channels;
+        int32_t r = 1 << (BITS - 1), g = r, b = r, a = r;
+        for (int32_t i = 0; i < k->count[x]; i++, pixel += channels) {
             r += pixel[0] * weight[i];
             g += pixel[1] * weight[i];
             b += pixel[2] * weight[i];
+            if (four) a += pixel[3] * weight[i];
         }
         out[0] = round_to_byte(r);
         out[1] = round_to_byte(g);
         out[2] = round_to_byte(b);
+        if (four) out[3] = round_to_byte(a);
     }
 }
 
@@ -109,14 +113,15 @@ static void mix_rows(const int32_t *weights, int32_t n, const uint8_t *in, uint8
 static lz_status make_wide(lz_context *ctx, const filter *f, const lz_image *in, lz_image *out, lz_error *err) {
     kernel k = {.room = 0};
     bool good = kernel_make(ctx, f, &k, in->width, out->width);
+    int n = out->channels;
     for (int64_t y = 0; good && y < in->height; y++)
-        resize_row(&k, in->pixels + y * in->width * 3, out->pixels + y * out->width * 3, out->width);
+        resize_row(&k, in->pixels + y * in->width * n, out->pixels + y * out->width * n, out->width, n);
     kernel_free(ctx, &k);
     return good ? LZ_OK : lz_out_of_memory(err, out->width);
 }
 
 static lz_status make_high(lz_context *ctx, const filter *f, const lz_image *in, lz_image *out, lz_error *err) {
-    int64_t row = in->width * 3;
+    int64_t row = in->width * out->channels;
     kernel k = {.room = 0};
     int32_t *sums = lz_host_alloc(ctx, (size_t)row * sizeof *sums);
     bool good = sums && kernel_make(ctx, f, &k, in->height, out->height);
@@ -127,9 +132,46 @@ static lz_status make_high(lz_context *ctx, const filter *f, const lz_image *in,
     return good ? LZ_OK : lz_out_of_memory(err, row * (int64_t)sizeof *sums);
 }
 
+/* A copy whose colours are multiplied by the opacity; and the inverse, in place. */
+static lz_status multiply(lz_context *ctx, const lz_image *in, lz_image *out, lz_error *err) {
+    lz_status status = lz_image_make(ctx, "picture to resize", INT64_MAX, in->width, in->height, 4, out, err);
+    for (int64_t i = 0; i < 4 * in->width * in->height && !status; i++) {
+        int product = in->pixels[i] * in->pixels[i | 3] + 128;
+        out->pixels[i] = i % 4 == 3 ? in->pixels[i] : (uint8_t)((product + (product >> 8)) >> 8);
+    }
+    return status;
+}
+
+static void divide(const lz_image *image) {
+    uint8_t *p = image->pixels;
+    for (int64_t i = 0; i < image->width * image->height; i++, p += 4)
+        for (int k = 0; k < 3 && p[3] > 0 && p[3] < 255; k++) p[k] = (uint8_t)(p[k] >= p[3] ? 255 : 255 * p[k] / p[3]);
+}
+
 lz_status lz_image_resize(lz_context *ctx, const lz_image *in, int64_t width, int64_t height, lz_image *out,
                           lz_error *err) {
     return lz_image_filter(ctx, in, width, height, LZ_LANCZOS, out, err);
+}
+
+/* The sizes are checked, and the colours are multiplied. */
+static lz_status resize(lz_context *ctx, const lz_image *in, int64_t width, int64_t height, const filter *f,
+                        lz_image *out, lz_error *err) {
+    lz_image wide = {.width = 0};
+    int channels = lz_image_channels(in);
+    lz_status status = lz_image_make(ctx, "resized picture", INT64_MAX, width, in->height, channels, &wide, err);
+    if (status == LZ_OK && width == in->width)
+        memcpy(wide.pixels, in->pixels, (size_t)(width * in->height * channels));
+    else if (status == LZ_OK)
+        status = make_wide(ctx, f, in, &wide, err);
+    if (status == LZ_OK && height == in->height) {
+        *out = wide;
+        return LZ_OK;
+    }
+    if (status == LZ_OK) status = lz_image_make(ctx, "resized picture", INT64_MAX, width, height, channels, out, err);
+    if (status == LZ_OK) status = make_high(ctx, f, &wide, out, err);
+    lz_image_free(ctx, &wide);
+    if (status != LZ_OK) lz_image_free(ctx, out);
+    return status;
 }
 
 lz_status lz_image_filter(lz_context *ctx, const lz_image *in, int64_t width, int64_t height, lz_filter kind,
@@ -145,20 +187,12 @@ lz_status lz_image_filter(lz_context *ctx, const lz_image *in, int64_t width, in
     if (!fits)
         return lz_fail(err, LZ_BAD_ARGUMENT, "a picture of %lld x %lld pixels cannot be resized to %lld x %lld",
                        (long long)in->width, (long long)in->height, (long long)width, (long long)height);
-
-    lz_image wide = {.width = 0};
-    lz_status status = lz_image_make(ctx, "resized picture", INT64_MAX, width, in->height, &wide, err);
-    if (status == LZ_OK && width == in->width)
-        memcpy(wide.pixels, in->pixels, (size_t)(width * in->height * 3));
-    else if (status == LZ_OK)
-        status = make_wide(ctx, f, in, &wide, err);
-    if (status == LZ_OK && height == in->height) {
-        *out = wide;
-        return LZ_OK;
-    }
-    if (status == LZ_OK) status = lz_image_make(ctx, "resized picture", INT64_MAX, width, height, out, err);
-    if (status == LZ_OK) status = make_high(ctx, f, &wide, out, err);
-    lz_image_free(ctx, &wide);
-    if (status != LZ_OK) lz_image_free(ctx, out);
+    if (lz_image_channels(in) == 3 || (width == in->width && height == in->height))
+        return resize(ctx, in, width, height, f, out, err);
+    lz_image multiplied = {.width = 0};
+    lz_status status = multiply(ctx, in, &multiplied, err);
+    if (status == LZ_OK) status = resize(ctx, &multiplied, width, height, f, out, err);
+    if (status == LZ_OK) divide(out);
+    lz_image_free(ctx, &multiplied);
     return status;
 }

@@ -37,8 +37,8 @@ static VP8StatusCode decode(WebPDecoderConfig *config, const uint8_t *data, size
     return WebPDecode(data, bytes, config);
 }
 
-static lz_status read_webp(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, lz_alpha alpha,
-                           lz_image *out, lz_error *err) {
+static lz_status read_webp(lz_context *ctx, const char *path, const uint8_t *data, size_t bytes, lz_image *out,
+                           lz_error *err) {
     WebPDecoderConfig config;
     if (!WebPInitDecoderConfig(&config))
         return lz_fail(err, LZ_BAD_FILE, "%s: this libwebp is not the one Lazuli was built for", LZ_SHOW_TEXT(path));
@@ -47,17 +47,10 @@ static lz_status read_webp(lz_context *ctx, const char *path, const uint8_t *dat
     if (config.input.has_animation)
         return lz_fail(err, LZ_BAD_FILE, "%s: is an animation, not a picture", LZ_SHOW_TEXT(path));
 
-    int64_t width = config.input.width, height = config.input.height;
-    lz_status status = lz_image_make(ctx, path, (int64_t)bytes, width, height, out, err);
+    lz_status status = lz_image_make(ctx, path, (int64_t)bytes, config.input.width, config.input.height,
+                                     config.input.has_alpha ? 4 : 3, out, err);
     if (status != LZ_OK) return status;
-    uint8_t *rgba = NULL;
-    if (config.input.has_alpha) {
-        rgba = lz_host_alloc(ctx, (size_t)(width * height * 4));
-        if (!rgba) return lz_out_of_memory(err, width * height * 4);
-    }
-    code = decode(&config, data, bytes, rgba ? rgba : out->pixels, rgba ? 4 : 3);
-    if (code == VP8_STATUS_OK && rgba) lz_image_flatten(rgba, width * height, alpha, out->pixels);
-    lz_host_free(ctx, rgba);
+    code = decode(&config, data, bytes, out->pixels, out->channels);
     return code == VP8_STATUS_OK ? LZ_OK : fail(err, path, code);
 }
 
@@ -179,12 +172,18 @@ static lz_status add_chunk(lz_writer *to, const char *name, const void *data, si
     return status;
 }
 
-/* libwebp's output is a complete container, whose chunks are copied into ours. */
+/* libwebp's output is a complete container, whose chunks are copied into ours. If it has a VP8X, because of its
+ * transparency, ours replaces that. */
 static lz_status write_with_text(lz_writer *to, const lz_image *image, const WebPMemoryWriter *picture, const char *xmp,
                                  lz_error *err) {
-    enum { HEAD = 12, HAS_XMP = 4 };
-    uint8_t head[HEAD] = "RIFF....WEBP", features[10] = {HAS_XMP};
-    size_t xmp_bytes = strlen(xmp), body = picture->size - HEAD;
+    enum { HEAD = 12, HAS_XMP = 4, FEATURES = 10 };
+    uint8_t head[HEAD] = "RIFF....WEBP", features[FEATURES] = {HAS_XMP};
+    size_t skip = HEAD;
+    if (picture->size > HEAD + 8 + FEATURES && memcmp(picture->mem + HEAD, "VP8X", 4) == 0) {
+        features[0] |= picture->mem[HEAD + 8];
+        skip += 8 + FEATURES;
+    }
+    size_t xmp_bytes = strlen(xmp), body = picture->size - skip;
     size_t bytes = HEAD - 8 + 8 + sizeof features + body + 8 + xmp_bytes + xmp_bytes % 2;
     for (int i = 0; i < 4; i++) head[4 + i] = (uint8_t)(bytes >> 8 * i);
     for (int i = 0; i < 3; i++) {
@@ -193,7 +192,7 @@ static lz_status write_with_text(lz_writer *to, const lz_image *image, const Web
     }
     lz_status status = lz_writer_add(to, head, HEAD, err);
     if (status == LZ_OK) status = add_chunk(to, "VP8X", features, sizeof features, err);
-    if (status == LZ_OK) status = lz_writer_add(to, picture->mem + HEAD, (int64_t)body, err);
+    if (status == LZ_OK) status = lz_writer_add(to, picture->mem + skip, (int64_t)body, err);
     if (status == LZ_OK) status = add_chunk(to, "XMP ", xmp, xmp_bytes, err);
     return status;
 }
@@ -208,12 +207,15 @@ static lz_status encode(const lz_image *image, WebPMemoryWriter *to, const char 
     picture.height = (int)image->height;
     picture.writer = WebPMemoryWrite;
     picture.custom_ptr = to;
-    bool good = WebPPictureImportRGB(&picture, image->pixels, (int)image->width * 3) && WebPEncode(&config, &picture);
+    int channels = lz_image_channels(image), row = (int)image->width * channels;
+    bool good = channels == 4 ? WebPPictureImportRGBA(&picture, image->pixels, row)
+                              : WebPPictureImportRGB(&picture, image->pixels, row);
+    good = good && WebPEncode(&config, &picture);
     WebPEncodingError why = picture.error_code;
     WebPPictureFree(&picture);
     if (good) return LZ_OK;
     if (why == VP8_ENC_ERROR_OUT_OF_MEMORY || why == VP8_ENC_ERROR_BITSTREAM_OUT_OF_MEMORY)
-        return lz_out_of_memory(err, image->width * image->height * 3);
+        return lz_out_of_memory(err, image->height * row);
     return lz_fail(err, LZ_BAD_ARGUMENT, "%s: cannot be encoded as WebP (error %d)", LZ_SHOW_TEXT(path), (int)why);
 }
 

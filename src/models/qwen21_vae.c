@@ -224,8 +224,7 @@ int64_t lz_qwen21_vae_pixels(const lz_qwen21_vae *m) { return (int64_t)2 << (m->
 
 lz_array *lz_qwen21_vae_encode(const lz_qwen21_vae *m, lz_array *picture) {
     lz_scope *scope = lz_scope_begin(m->ctx, "encode");
-    lz_array *opaque = lz_pad(picture, LZ_DIMS(0, 0, 0), LZ_DIMS(0, 0, 1), 1); /* [h, w, 4] */
-    lz_array *x = lz_vae_conv1(lz_vae_encode(&m->encoder, opaque), m->quant);
+    lz_array *x = lz_vae_conv1(lz_vae_encode(&m->encoder, lz_vae_opaque(picture, COLOURS)), m->quant);
     x = lz_cast(lz_slice(x, 3, 0, m->latents.channels, 1), LZ_F32); /* the mean; the variance is not used */
     return lz_scope_return(scope, lz_flux2_patch(lz_vae_normalise(&m->latents, x)));
 }
@@ -235,9 +234,5 @@ lz_array *lz_qwen21_vae_decode(const lz_qwen21_vae *m, lz_array *tokens, int64_t
     lz_array *x = lz_flux2_unpatch(tokens, h, w);
     x = lz_vae_restore(&m->latents, x);
     x = lz_vae_conv1(lz_cast(x, lz_compute_type(m->ctx)), m->post_quant);
-    x = lz_clip(lz_vae_decode(&m->decoder, x), -1, 1); /* [h, w, 4] */
-    lz_array *colours = lz_slice(x, 2, 0, 3, 1), *opacity = lz_slice(x, 2, 3, 4, 1);
-    opacity = lz_mul(lz_add(opacity, 1.0), 0.5);
-    /* On white, which is 1. */
-    return lz_scope_return(scope, lz_add(lz_mul(lz_sub(colours, 1.0), opacity), 1.0));
+    return lz_scope_return(scope, lz_clip(lz_vae_decode(&m->decoder, x), -1, 1)); /* [h, w, 4] */
 }

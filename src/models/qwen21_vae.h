@@ -1,5 +1,5 @@
-/* qwen21_vae.h: the autoencoder of Qwen-Image 2.1, for single pictures in -1..1, [h, w, 3], to latents and back. Its
- * pictures have opacity: given ones are opaque, and decoded ones are shown on white. */
+/* qwen21_vae.h: the autoencoder of Qwen-Image 2.1, for single pictures in -1..1, [h, w, 4], to latents and back. The fourth
+ * channel is opacity. */
 #ifndef LZ_QWEN21_VAE_H
 #define LZ_QWEN21_VAE_H
 
@@ -13,8 +13,9 @@ int64_t lz_qwen21_vae_channels(const lz_qwen21_vae *m); /* of the latents */
 int64_t lz_qwen21_vae_pixels(const lz_qwen21_vae *m);   /* side of 2 x 2 latents in pixels */
 
 /* Tokens are of 2 x 2 latents. */
-lz_array *lz_qwen21_vae_encode(const lz_qwen21_vae *m, lz_array *picture); /* [h, w, 3] -> [tokens, 4 channels] */
+/* [h, w, 3 or 4] -> [tokens, 4 channels]; three channels are opaque */
+lz_array *lz_qwen21_vae_encode(const lz_qwen21_vae *m, lz_array *picture);
 lz_array *lz_qwen21_vae_decode(const lz_qwen21_vae *m, lz_array *tokens, int64_t h,
-                               int64_t w); /* h, w in tokens -> [32 h, 32 w, 3] */
+                               int64_t w); /* h, w in tokens -> [32 h, 32 w, 4] */
 
 #endif

@@ -104,6 +104,12 @@ lz_array *lz_vae_restore(const lz_statistics *s, lz_array *x) {
     return lz_add(lz_mul(x, per_channel(s, x, s->spread)), per_channel(s, x, s->mean));
 }
 
+lz_array *lz_vae_opaque(lz_array *picture, int64_t colours) {
+    lz_dims d = lz_shape(picture);
+    if (d.n != 3 || d.at[2] == colours) return picture; /* d.n: picture is poisoned */
+    return lz_pad(picture, LZ_DIMS(0, 0, 0), LZ_DIMS(0, 0, colours - d.at[2]), 1);
+}
+
 /* [out, in, kh, kw] -> [out, kh, kw, in]. Of a kernel for films, [out, in, kt, kh, kw], only the last time slice is
  * used: the others are for earlier frames, which a single picture does not have. */
 static lz_array *kernel(const lz_param *p) {

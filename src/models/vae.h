@@ -69,6 +69,8 @@ lz_array *lz_vae_pixel_norm(const lz_coder *c, lz_array *x, lz_affine gamma);
 lz_array *lz_vae_joint_attention(const lz_coder *c, lz_array *x);
 lz_array *lz_vae_wide_attention(lz_array *q, lz_array *k, lz_array *v); /* lz_sdpa for any head size */
 
+/* [h, w, 3] -> [h, w, colours]: an opaque picture with opacity; one that has these colours is returned as it is. */
+lz_array *lz_vae_opaque(lz_array *picture, int64_t colours);
 lz_array *lz_vae_conv1(lz_array *x, lz_affine c); /* 1 x 1 */
 /* k: colours, 3 or 4 with opacity */
 lz_array *lz_vae_encode(const lz_coder *c, lz_array *picture); /* [h, w, k] -> [1, h', w', out] */

@@ -10,6 +10,7 @@ lz_array *lz_encode_image(lz_model *model, const lz_image *image) {
     if (lz_image_check(image, "encode: the image", unit, &err) ||
         lz_crop_image(ctx, image, lz_middle(image, unit), &middle, &err))
         return lz_poison(ctx, err.status, "%s", err.text);
+    if (lz_colours(model) == 3) lz_image_apply(&middle, LZ_ALPHA_OVER_WHITE);
     lz_array *tokens = model->family->encode(model->state, lz_picture_array(ctx, &middle));
     lz_array *latents = lz_contiguous(
         lz_to_planes(tokens, middle.height / unit, middle.width / unit, model->family->patch));

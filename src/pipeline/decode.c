@@ -13,8 +13,8 @@ lz_array *lz_describe_pixels(const lz_model *model, lz_array *x, int64_t h, int6
 /* Maximum or minimum of each colour. Reduces over rows first, where memory access is contiguous. */
 static lz_array *extreme(lz_array *(*reduce)(lz_array *, lz_dims, bool), lz_array *pixels) {
     lz_dims d = lz_shape(pixels);
-    lz_array *row = reduce(lz_reshape(pixels, LZ_DIMS(d.at[0], d.at[1] * 3)), LZ_DIMS(0), false);
-    return reduce(lz_reshape(row, LZ_DIMS(d.at[1], 3)), LZ_DIMS(0), false); /* [3] */
+    lz_array *row = reduce(lz_reshape(pixels, LZ_DIMS(d.at[0], d.at[1] * d.at[2])), LZ_DIMS(0), false);
+    return reduce(lz_reshape(row, LZ_DIMS(d.at[1], d.at[2])), LZ_DIMS(0), false); /* [colours] */
 }
 
 lz_array *lz_describe_bytes(lz_array *pixels) {
@@ -29,15 +29,23 @@ lz_array *lz_describe_bytes(lz_array *pixels) {
 lz_status lz_make_image(lz_context *ctx, const lz_decoded *decoded, lz_image *image, lz_error *err) {
     lz_dims d = lz_shape(decoded->pixels);
     int64_t n = lz_size(decoded->bytes);
-    *image = (lz_image){.width = d.at[1], .height = d.at[0], .pixels = lz_host_alloc(ctx, (size_t)n), .channels = 3};
+    int colours = (int)d.at[2];
+    bool good = true, flat = true;
+    *image = (lz_image){.width = d.at[1], .height = d.at[0], .channels = colours};
+    image->pixels = lz_host_alloc(ctx, (size_t)n);
     if (!image->pixels) return lz_out_of_memory(err, n);
     lz_status status = lz_copy(decoded->bytes, image->pixels, n, err);
     if (status) return status;
-    const uint8_t *good = image->pixels + n - 6, *flat = good + 3;
-    if (!good[0] || !good[1] || !good[2])
+    const uint8_t *facts = image->pixels + n - 2 * colours;
+    for (int k = 0; k < colours; k++) {
+        good = good && facts[k];
+        flat = flat && facts[colours + k];
+    }
+    lz_image_apply(image, LZ_ALPHA_KEEP);
+    if (!good)
         return lz_fail(err, LZ_BAD_FILE,
                        "the picture came out as not a number: the model's weights or the noise are damaged");
-    if (flat[0] && flat[1] && flat[2])
+    if (flat)
         return lz_fail(err, LZ_BAD_FILE,
                        "the picture came out in one flat colour: the model's weights or the noise are damaged");
     return LZ_OK;
@@ -92,7 +100,8 @@ static int64_t smaller_tile(int64_t side, int64_t h, int64_t w) {
 
 typedef struct canvas {
     int64_t height, width; /* pixels */
-    float *sum, *weight;   /* [height, width, 3], [height, width] */
+    int colours;
+    float *sum, *weight; /* [height, width, colours], [height, width] */
 } canvas;
 
 /* The weight of a pixel: decreases towards an edge at which another tile continues. */
@@ -109,7 +118,8 @@ static void paint(canvas *c, const float *tile, int64_t top, int64_t left, int64
         for (int64_t x = 0; x < w; x++) {
             float count = down * fade(x, w, overlap, left > 0, left + w < c->width);
             int64_t at = (top + y) * c->width + left + x;
-            for (int k = 0; k < 3; k++) c->sum[3 * at + k] += count * tile[3 * (y * w + x) + k];
+            for (int k = 0; k < c->colours; k++)
+                c->sum[c->colours * at + k] += count * tile[c->colours * (y * w + x) + k];
             c->weight[at] += count;
         }
     }
@@ -141,18 +151,18 @@ static int64_t next_start(int64_t at, int64_t size, int64_t side) {
 static lz_status decode_tiles(const lz_model *model, lz_array *x, int64_t h, int64_t w, int64_t side,
                               const lz_watch *watch, lz_decoded *to, lz_error *err) {
     int64_t unit = model->family->token_pixels(model->state);
-    canvas c = {.height = h * unit, .width = w * unit};
-    c.sum = lz_host_alloc(model->ctx, (size_t)(c.height * c.width * 3) * sizeof *c.sum);
+    canvas c = {.height = h * unit, .width = w * unit, .colours = lz_colours(model)};
+    c.sum = lz_host_alloc(model->ctx, (size_t)(c.height * c.width * c.colours) * sizeof *c.sum);
     c.weight = lz_host_alloc(model->ctx, (size_t)(c.height * c.width) * sizeof *c.weight);
     bool room = c.sum && c.weight;
-    lz_status status = room ? LZ_OK : lz_out_of_memory(err, c.height * c.width * 16);
+    lz_status status = room ? LZ_OK : lz_out_of_memory(err, c.height * c.width * 4 * (c.colours + 1));
     for (int64_t row = 0; room && row < h && !status; row = next_start(row, h, side))
         for (int64_t column = 0; column < w && !status; column = next_start(column, w, side))
             status = decode_tile(model, x, h, w, row, column, side, watch, &c, err);
     for (int64_t i = 0; room && i < c.height * c.width; i++)
-        for (int k = 0; k < 3; k++) c.sum[3 * i + k] /= c.weight[i];
+        for (int k = 0; k < c.colours; k++) c.sum[c.colours * i + k] /= c.weight[i];
     if (!status) {
-        to->pixels = lz_from(model->ctx, LZ_DIMS(c.height, c.width, 3), LZ_F32, c.sum);
+        to->pixels = lz_from(model->ctx, LZ_DIMS(c.height, c.width, c.colours), LZ_F32, c.sum);
         to->bytes = lz_describe_bytes(to->pixels);
         status = lz_eval(to->bytes, err);
     }

@@ -76,8 +76,9 @@ typedef struct lz_family {
     lz_status (*view)(const void *model, const lz_image *image, lz_image *to, lz_error *err);
     lz_array *(*look)(const void *text, lz_array *view); /* -> [p, e] */
 
-    lz_array *(*encode)(const void *model, lz_array *picture); /* [h, w, 3] in -1..1 -> [tokens, c] */
-    lz_array *(*decode)(const void *model, lz_array *tokens, int64_t h, int64_t w); /* -> [h, w, 3] in -1..1 */
+    int (*colours)(const void *model);                         /* 4: pictures have opacity; NULL: 3 */
+    lz_array *(*encode)(const void *model, lz_array *picture); /* [h, w, 3 or colours] in -1..1 -> [tokens, c] */
+    lz_array *(*decode)(const void *model, lz_array *tokens, int64_t h, int64_t w); /* -> [h, w, colours] in -1..1 */
     double (*mu)(const lz_schedule *schedule, int64_t tokens, int steps);           /* see schedule.h */
     bool torch_line;                                                                /* see schedule.h */
     bool steps_planes; /* the pipeline of diffusers steps latents [1, c, h, w], not tokens: the layout of noise */
@@ -153,6 +154,8 @@ lz_status lz_read_as(const lz_model *m, const char *prompt, char **to, lz_error 
 
 /* Do the steps read an array that is made from the references once, and not the references? */
 static inline bool lz_caches_references(const lz_model *m) { return m->family->caches && m->family->caches(m->state); }
+
+static inline int lz_colours(const lz_model *m) { return m->family->colours ? m->family->colours(m->state) : 3; }
 
 /* The number of channels of a token. */
 static inline int64_t lz_token_channels(const lz_model *m) {

@@ -36,6 +36,7 @@ lz_status lz_fill_options(lz_model *model, lz_picture_options *options, lz_error
         filled.size = options->size; /* the caller's struct may be of an older version, and shorter */
         filled.prompt = options->prompt;
         filled.negative = options->negative;
+        filled.images = options->images;
         memcpy(options, &filled, filled.size < sizeof filled ? filled.size : sizeof filled);
     }
     lz_job_free(job);

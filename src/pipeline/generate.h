@@ -6,10 +6,10 @@
 #include "io/image.h"
 #include "pipeline/family.h"
 
-/* [h, w, 3] in 0..1 */
+/* [h, w, colours] in 0..1 */
 lz_array *lz_describe_pixels(const lz_model *model, lz_array *x, int64_t h, int64_t w);
-/* The input of lz_make_image: [h w 3] bytes, then six that say for each colour whether all values are in 0..1, and
- * whether they are all the same. */
+/* The input of lz_make_image: [h w colours] bytes, then two for each colour, which say whether all values are in 0..1,
+ * and whether they are all the same. */
 lz_array *lz_describe_bytes(lz_array *pixels);
 /* The plan of decoding a picture without tiles. */
 lz_status lz_decoder_plan(lz_decoder *decoder, lz_plan_info *info, lz_error *err);
@@ -26,6 +26,7 @@ typedef struct lz_decoded {
 /* Tokens x of the decoder's size. The decoder, from lz_decoder_take, is put back. */
 lz_status lz_decode_pixels(lz_model *model, lz_decoder *decoder, lz_array *x, const lz_watch *watch, lz_decoded *to,
                            lz_error *err);
+/* *image has three channels if all pixels are opaque. */
 lz_status lz_make_image(lz_context *ctx, const lz_decoded *decoded, lz_image *image, lz_error *err);
 
 /* lz_paint_card paints the picture [side, side, 3] to whose latents the colours of previews are fitted. lz_shrink_card
@@ -41,7 +42,8 @@ lz_reference_size lz_size_reference(const lz_model *model, const lz_image *image
 lz_reference_size lz_middle(const lz_image *image, int64_t unit);
 /* Prepares an image: see lz_reference_size. */
 lz_status lz_crop_image(lz_context *ctx, const lz_image *image, lz_reference_size size, lz_image *to, lz_error *err);
-lz_array *lz_picture_array(lz_context *ctx, const lz_image *image);
+lz_array *lz_image_bytes(lz_context *ctx, const lz_image *image);   /* [h, w, channels] u8 */
+lz_array *lz_picture_array(lz_context *ctx, const lz_image *image); /* the same in -1..1 */
 /* [1, c, p h, p w] -> [h w, c p p]: a token has its p x p latents channel by channel, each row by row. And back. */
 lz_array *lz_to_tokens(lz_array *planes, int64_t patch);
 lz_array *lz_to_planes(lz_array *tokens, int64_t h, int64_t w, int64_t patch);

@@ -35,12 +35,12 @@ static int64_t reflect(int64_t at, int64_t n, bool edge) {
 
 /* The middle of an image, or the image in the middle of its reflection; numpy.pad of diffusers. */
 static void copy_middle(const lz_image *from, lz_image *to) {
-    int64_t left = (from->width - to->width) / 2, top = (from->height - to->height) / 2;
+    int64_t left = (from->width - to->width) / 2, top = (from->height - to->height) / 2, n = to->channels;
     bool edge = from->width <= SMALL || from->height <= SMALL;
     for (int64_t y = 0; y < to->height; y++)
         for (int64_t x = 0; x < to->width; x++) {
             int64_t row = reflect(top + y, from->height, edge), column = reflect(left + x, from->width, edge);
-            memcpy(to->pixels + 3 * (y * to->width + x), from->pixels + 3 * (row * from->width + column), 3);
+            memcpy(to->pixels + n * (y * to->width + x), from->pixels + n * (row * from->width + column), (size_t)n);
         }
 }
 
@@ -53,20 +53,22 @@ lz_status lz_crop_image(lz_context *ctx, const lz_image *image, lz_reference_siz
     if (s.small_width != image->width || s.small_height != image->height)
         status = lz_image_resize(ctx, image, s.small_width, s.small_height, &small, err);
     if (status) return status;
-    *to = (lz_image){
-        .width = s.width, .height = s.height, .pixels = lz_host_alloc(ctx, (size_t)(3 * s.width * s.height))};
-    if (!to->pixels) status = lz_out_of_memory(err, 3 * s.width * s.height);
+    *to = (lz_image){.width = s.width, .height = s.height, .channels = lz_image_channels(image)};
+    to->pixels = lz_host_alloc(ctx, (size_t)(to->channels * s.width * s.height));
+    if (!to->pixels) status = lz_out_of_memory(err, to->channels * s.width * s.height);
     if (to->pixels) copy_middle(&small, to);
     if (small.pixels != image->pixels) lz_image_free(ctx, &small);
     return status;
 }
 
-/* [h, w, 3] u8 -> in -1..1 */
+/* u8 -> in -1..1 */
 static lz_array *to_unit(lz_array *bytes) { return lz_sub(lz_mul(lz_div(lz_cast(bytes, LZ_F32), 255.0), 2.0), 1.0); }
 
-lz_array *lz_picture_array(lz_context *ctx, const lz_image *image) {
-    return to_unit(lz_from(ctx, LZ_DIMS(image->height, image->width, 3), LZ_U8, image->pixels));
+lz_array *lz_image_bytes(lz_context *ctx, const lz_image *image) {
+    return lz_from(ctx, LZ_DIMS(image->height, image->width, lz_image_channels(image)), LZ_U8, image->pixels);
 }
+
+lz_array *lz_picture_array(lz_context *ctx, const lz_image *image) { return to_unit(lz_image_bytes(ctx, image)); }
 
 /* [1, c, p h, p w] <-> [h w, c p p] */
 lz_array *lz_to_tokens(lz_array *x, int64_t patch) {
@@ -100,7 +102,7 @@ static lz_status encode_picture(lz_job *job, const lz_image *image, lz_array **t
     lz_status status = lz_job_begin(job, "encode", 0, err);
     if (!status) status = lz_job_image_encoder(job, err);
     if (status) return status;
-    lz_array *pixels = lz_from(job->model->ctx, LZ_DIMS(image->height, image->width, 3), LZ_U8, image->pixels);
+    lz_array *pixels = lz_image_bytes(job->model->ctx, image);
     return lz_run_watched(job->image_encoder, &pixels, tokens, &job->watch, err);
 }
 

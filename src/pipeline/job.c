@@ -160,6 +160,8 @@ void lz_job_free(lz_job *job) {
     end_stages(job);
     lz_job_free_tokens(job);
     lz_repaint_free(job);
+    for (int i = 0; i < LZ_MAX_IMAGES; i++)
+        if (job->whitened[i]) lz_image_free(ctx, &job->own_images[i]);
     lz_passes_free(ctx, &job->passes);
     lz_host_free(ctx, (char *)job->options.prompt);
     lz_host_free(ctx, (char *)job->options.negative);
@@ -188,7 +190,7 @@ static lz_status keep_arrays(lz_job *job, lz_array *pixels, lz_error *err) {
     p->text = lz_retain(lz_cast(lz_reshape(s->features[0], LZ_DIMS(1, t.at[0], t.at[1])), LZ_F32));
     p->noise = lz_retain(s->noise);
     p->latents = lz_retain(lz_contiguous(lz_to_planes(s->x, job->layout.h, job->layout.w, job->model->family->patch)));
-    p->pixels = lz_retain(lz_permute(lz_reshape(pixels, LZ_DIMS(1, d.at[0], d.at[1], 3)), LZ_DIMS(0, 3, 1, 2)));
+    p->pixels = lz_retain(lz_permute(lz_reshape(pixels, LZ_DIMS(1, d.at[0], d.at[1], d.at[2])), LZ_DIMS(0, 3, 1, 2)));
     return lz_eval_all((lz_array *[]){p->text, p->latents, p->pixels}, 3, err);
 }
 
@@ -213,6 +215,7 @@ static lz_status decode(lz_job *job, lz_error *err) {
     if (!status) status = crop(&job->crop, &decoded, err);
     if (!status) status = keep_arrays(job, decoded.pixels, err);
     if (!status) status = lz_make_image(m->ctx, &decoded, &job->picture->image, err);
+    if (job->options.background == LZ_BACKGROUND_OPAQUE) lz_image_apply(&job->picture->image, LZ_ALPHA_OVER_WHITE);
     if (!status) status = lz_repaint_paste(job, &job->picture->image, err);
     job->picture->tile = decoded.tile;
     return status;

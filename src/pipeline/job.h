@@ -16,6 +16,9 @@ struct lz_job {
     const lz_sampler *sampler;
     lz_picture_options options; /* settled: size, steps and guidance are filled in; prompts are owned copies */
     const lz_image *images;     /* those of the options; with extend, the first one has the added sides */
+    /* The images of the options, if some of them had to be blended with white; the pixels of these are owned. */
+    lz_image own_images[LZ_MAX_IMAGES];
+    bool whitened[LZ_MAX_IMAGES];
     lz_repaint repaint;
     lz_crop crop;               /* what becomes the picture; width 0: all. options has the size before it */
     int schedule_kind;          /* of lz_schedule_list */

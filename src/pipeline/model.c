@@ -175,5 +175,6 @@ lz_model_facts lz_model_about(const lz_model *m) {
         .most_images = most,
         .keeps_image = m->family->reference_size && !m->family->picture_size,
         .references_once = lz_caches_references(m),
+        .transparent = lz_colours(m) == 4,
     };
 }

@@ -42,7 +42,7 @@ static lz_status plan_looks(lz_job *job, lz_stage_plan *all, lz_array **seen, lz
         lz_plan_info info = {0};
         lz_status status = m->family->view(m->state, &images[i], &view, err);
         if (!status) {
-            lz_array *pixels = lz_from(m->ctx, LZ_DIMS(view.height, view.width, 3), LZ_U8, view.pixels);
+            lz_array *pixels = lz_image_bytes(m->ctx, &view);
             lz_array *each = NULL;
             status = lz_compiled_plan(job->looker, &pixels, &each, &info, err);
             rows += (int)lz_shape(each).at[0];
@@ -83,9 +83,10 @@ static lz_array *blank(const lz_model *m, int64_t h, int64_t w) {
     return lz_full(m->ctx, LZ_DIMS(h * w, lz_token_channels(m)), LZ_F32, 0);
 }
 
-static lz_status plan_image(lz_job *job, int64_t height, int64_t width, lz_stage_plan *all, lz_array **tokens,
-                            lz_error *err) {
-    lz_array *pixels = lz_stand_in(lz_full(job->model->ctx, LZ_DIMS(height, width, 3), LZ_U8, 0));
+static lz_status plan_image(lz_job *job, const lz_image *image, int64_t height, int64_t width, lz_stage_plan *all,
+                            lz_array **tokens, lz_error *err) {
+    lz_dims d = LZ_DIMS(height, width, lz_image_channels(image));
+    lz_array *pixels = lz_stand_in(lz_full(job->model->ctx, d, LZ_U8, 0));
     lz_plan_info info;
     lz_status status = lz_compiled_plan(job->image_encoder, &pixels, tokens, &info, err);
     if (!status) add_program(all, &info);
@@ -96,16 +97,18 @@ static lz_status plan_image(lz_job *job, int64_t height, int64_t width, lz_stage
 static lz_status plan_images(lz_job *job, lz_slots *s, lz_picture_plan *plan, lz_error *err) {
     const lz_model *m = job->model;
     int64_t unit = m->family->token_pixels(m->state), rows = 0;
+    int n;
+    const lz_image *images = lz_job_references(job, &n);
     lz_array *tokens = NULL;
     lz_stage_plan all = {.stage = "encode"};
     if (!job->options.n_images) return LZ_OK;
     lz_status status = lz_job_image_encoder(job, err);
     if (!status && job->options.strength > 0)
-        status = plan_image(job, job->options.height, job->options.width, &all, &s->start, err);
+        status = plan_image(job, job->images, job->options.height, job->options.width, &all, &s->start, err);
     for (int i = 0; i < job->layout.n_references && !status; i++) {
         const int64_t *size = job->layout.reference_sizes[i];
         if (i || !job->repaint.shown) /* the start is encoded once */
-            status = plan_image(job, size[0] * unit, size[1] * unit, &all, &tokens, err);
+            status = plan_image(job, &images[i], size[0] * unit, size[1] * unit, &all, &tokens, err);
         rows += size[0] * size[1];
     }
     if (status) return status;

@@ -214,6 +214,7 @@ static lz_status decode_sketch(lz_job *job, lz_array *const *in, lz_image *to, l
     if (!status) status = decoder ? lz_decode_pixels(job->model, decoder, end, NULL, &decoded, &local) : local.status;
     if (!status) status = lz_make_image(job->model->ctx, &decoded, to, &local);
     if (status == LZ_BAD_FILE && to->pixels) status = LZ_OK;
+    if (job->options.background == LZ_BACKGROUND_OPAQUE) lz_image_apply(to, LZ_ALPHA_OVER_WHITE);
     if (!status) status = lz_repaint_paste(job, to, &local);
     if (status && err) *err = local;
     return status;

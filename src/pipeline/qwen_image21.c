@@ -245,11 +245,14 @@ static lz_reference_size reference_size(const void *model, const lz_image *image
     return (lz_reference_size){width, height, width, height};
 }
 
-/* The text encoder and the transformer see the same pixels: a row for each token. */
+/* The text encoder and the transformer see the same pixels: a row for each token. The text encoder sees them blended with
+ * white. */
 static lz_status view(const void *model, const lz_image *image, lz_image *to, lz_error *err) {
     const qwen21 *m = model;
     lz_reference_size s = reference_size(model, image, 1);
-    return lz_image_resize(m->ctx, image, s.width, s.height, to, err);
+    lz_status status = lz_image_resize(m->ctx, image, s.width, s.height, to, err);
+    if (!status) lz_image_apply(to, LZ_ALPHA_OVER_WHITE);
+    return status;
 }
 
 /* The limits of the processor would resize an image once more, for the text encoder alone. */
@@ -317,6 +320,10 @@ static lz_array *features(const void *text, lz_prompt prompt) {
 
 /* ---- pictures ---------------------------------------------------------------------------------------------------- */
 
+static int colours(const void *model) {
+    (void)model;
+    return 4;
+}
 static lz_array *encode(const void *model, lz_array *picture) {
     return lz_qwen21_vae_encode(((const qwen21 *)model)->vae, picture);
 }
@@ -455,6 +462,7 @@ const lz_family lz_family_qwen_image21 = {
     .close_text = close_text,
     .view = view,
     .look = look,
+    .colours = colours,
     .encode = encode,
     .decode = decode,
     .mu = mu,

@@ -19,6 +19,8 @@ static bool extends(const lz_picture_options *o) {
 static lz_status check_mask(const lz_image *mask, const lz_image *image, lz_error *err) {
     lz_status status = lz_image_check(mask, "the mask", 1, err);
     if (status) return status;
+    if (lz_image_channels(mask) == 4)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "the mask has 4 channels; lz_image_read_mask makes a mask of opacity");
     double wide = (double)mask->width * (double)image->height, high = (double)image->width * (double)mask->height;
     if (wide <= 1.05 * high && high <= 1.05 * wide) return LZ_OK;
     return lz_fail(err, LZ_BAD_ARGUMENT,

@@ -20,6 +20,24 @@ static lz_status check_images(const lz_picture_options *o, int64_t unit, lz_erro
     return LZ_OK;
 }
 
+/* A model that sees no opacity gets images blended with white. */
+static lz_status whiten_images(lz_job *job, lz_error *err) {
+    lz_picture_options *o = &job->options;
+    lz_status status = LZ_OK;
+    bool some = false;
+    for (int i = 0; i < o->n_images && lz_colours(job->model) == 3; i++)
+        some = some || lz_image_channels(&o->images[i]) == 4;
+    if (!some) return LZ_OK;
+    for (int i = 0; i < o->n_images && !status; i++) {
+        job->own_images[i] = o->images[i];
+        if (lz_image_channels(&o->images[i]) == 3) continue;
+        status = lz_image_whiten(job->model->ctx, &o->images[i], &job->own_images[i], err);
+        job->whitened[i] = !status;
+    }
+    o->images = job->own_images;
+    return status;
+}
+
 /* The noise must be [1, c, h, w], with sides in the limits of a picture. */
 static lz_status check_noise(const lz_job *job, int64_t unit, lz_error *err) {
     lz_status status = lz_check(job->options.noise, err);
@@ -82,6 +100,7 @@ static lz_status settle_size(lz_job *job, lz_error *err) {
     int64_t unit = job->model->family->token_pixels(job->model->state), width = job->model->width,
             height = job->model->height;
     lz_status status = check_images(o, unit, err);
+    if (!status) status = whiten_images(job, err);
     if (!status) status = lz_repaint_begin(job, err);
     if (!status && o->noise) status = check_noise(job, unit, err);
     if (status) return status;
@@ -228,6 +247,10 @@ lz_status lz_job_settle(lz_job *job, lz_error *err) {
         return lz_fail(err, LZ_BAD_ARGUMENT, "a strength was given, but no image to start from");
     if ((status = lz_check_previews(o, err))) return status;
     lz_model_facts facts = lz_model_about(job->model);
+    if (o->background < LZ_BACKGROUND_AUTO || o->background > LZ_BACKGROUND_TRANSPARENT)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "a background is auto, opaque or transparent");
+    if (o->background == LZ_BACKGROUND_TRANSPARENT && !facts.transparent)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "%s makes no transparent pictures; Qwen-Image 2.1 does", facts.family);
     lz_job_fast(job);
     int given = job->model->schedule.n_given;
     if (given || !o->steps) o->steps = given ? given : facts.steps;

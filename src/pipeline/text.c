@@ -97,7 +97,7 @@ static lz_status look_at_images(lz_job *job, lz_array **seen, lz_error *err) {
         lz_status status = lz_job_begin(job, "text", 0, err);
         if (!status) status = m->family->view(m->state, &images[i], &view, err);
         if (!status) {
-            lz_array *pixels = lz_from(m->ctx, LZ_DIMS(view.height, view.width, 3), LZ_U8, view.pixels);
+            lz_array *pixels = lz_image_bytes(m->ctx, &view);
             status = lz_run_watched(job->looker, &pixels, &each[i], &job->watch, err);
         }
         lz_image_free(m->ctx, &view);

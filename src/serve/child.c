@@ -142,6 +142,7 @@ void model_learn(model *m, const json_t *facts) {
     m->least_images = (int)json_integer_value(json_object_get(facts, "least_images"));
     m->most_images = (int)json_integer_value(json_object_get(facts, "most_images"));
     m->guidance = json_number_value(json_object_get(facts, "guidance"));
+    m->transparent = json_is_true(json_object_get(facts, "transparent"));
 }
 
 static void learn_facts(front *f, const json_t *message) {

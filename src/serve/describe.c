@@ -17,12 +17,12 @@ static char *settings_of(const json_t *asked, const lz_picture_options *s, const
                          const char *precision) {
     json_t *images = json_object_get(asked, "images");
     json_t *all = json_pack(
-        "{s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:i, s:f, s:s, s:s, s:o, s:O?, s:o, s:o, s:s}", "model",
-        text_or_null(model), "mask", text_or_null(asked_text(asked, "mask")), "prompt",
-        json_string(s->prompt ? s->prompt : ""), "negative", text_or_null(asked_text(asked, "negative")), "width",
-        (json_int_t)s->width, "height", (json_int_t)s->height, "seed", (json_int_t)s->seed, "steps", s->steps,
-        "guidance", s->guidance, "sampler", s->sampler, "schedule", s->schedule, "shift",
-        s->shift > 0 ? json_real(s->shift) : json_null(), "image", images, "strength",
+        "{s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:i, s:f, s:s, s:s, s:o, s:O?, s:o, s:o, s:s}", "model",
+        text_or_null(model), "background", text_or_null(asked_text(asked, "background")), "mask",
+        text_or_null(asked_text(asked, "mask")), "prompt", json_string(s->prompt ? s->prompt : ""), "negative",
+        text_or_null(asked_text(asked, "negative")), "width", (json_int_t)s->width, "height", (json_int_t)s->height,
+        "seed", (json_int_t)s->seed, "steps", s->steps, "guidance", s->guidance, "sampler", s->sampler, "schedule",
+        s->schedule, "shift", s->shift > 0 ? json_real(s->shift) : json_null(), "image", images, "strength",
         s->strength > 0 ? json_real(s->strength) : json_null(), "device", text_or_null(device), "precision", precision);
     const char *key;
     json_t *value;

@@ -91,7 +91,7 @@ typedef struct model {
     const char *id;
     bool known, unusable; /* facts are filled; it could not be opened */
     char family[40], device[128];
-    bool distilled, guidance_built_in;
+    bool distilled, guidance_built_in, transparent; /* transparent: its pictures may be */
     int64_t width, height, token_pixels;
     int steps, least_images, most_images;
     double guidance;

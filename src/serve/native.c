@@ -36,13 +36,13 @@ void handle_about(request *r) {
     json_t *models = json_array(), *samplers = json_array(), *schedules = json_array();
     for (int i = 0; i < f->n_models; i++) {
         const model *m = &f->models[i];
-        json_array_append_new(models,
-                              json_pack("{s:s, s:s, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:i, s:f, s:i, s:i}", "id",
-                                        m->id, "family", m->family, "loaded", f->child.loaded == i, "known", m->known,
-                                        "distilled", m->distilled, "guidance_built_in", m->guidance_built_in, "width",
-                                        (json_int_t)m->width, "height", (json_int_t)m->height, "token_pixels",
-                                        (json_int_t)m->token_pixels, "steps", m->steps, "guidance", m->guidance,
-                                        "least_images", m->least_images, "most_images", m->most_images));
+        json_array_append_new(
+            models, json_pack("{s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:i, s:f, s:i, s:i}", "id", m->id,
+                              "family", m->family, "loaded", f->child.loaded == i, "known", m->known, "distilled",
+                              m->distilled, "guidance_built_in", m->guidance_built_in, "transparent", m->transparent,
+                              "width", (json_int_t)m->width, "height", (json_int_t)m->height, "token_pixels",
+                              (json_int_t)m->token_pixels, "steps", m->steps, "guidance", m->guidance, "least_images",
+                              m->least_images, "most_images", m->most_images));
     }
     for (int i = 0; lz_sampler_name(i); i++) json_array_append_new(samplers, json_string(lz_sampler_name(i)));
     for (int i = 0; lz_schedule_name(i); i++) json_array_append_new(schedules, json_string(lz_schedule_name(i)));

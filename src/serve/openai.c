@@ -103,6 +103,10 @@ static const char *told_quality(const json_t *answer, bool in_event) {
     return strcmp(quality, "auto") == 0 && !in_event ? "high" : quality;
 }
 
+static const char *told_background(const picture *p) {
+    return p && json_is_true(json_object_get(p->facts, "transparent")) ? "transparent" : "opaque";
+}
+
 static void answer_file(request *r, const picture *p) {
     char *path = picture_path(r->front, p);
     reply_file(r, path, format_type(p->format), NULL);
@@ -122,10 +126,10 @@ static void answer_pictures(request *r, const job *j) {
     }
     const picture *first = &j->pictures[0];
     buffer_print(&b,
-                 "{\"created\":%lld,\"background\":\"opaque\",\"output_format\":\"%s\",\"quality\":\"%s\",\"size\":\"%"
+                 "{\"created\":%lld,\"background\":\"%s\",\"output_format\":\"%s\",\"quality\":\"%s\",\"size\":\"%"
                  "lldx%lld\",\"data\":[",
-                 (long long)j->completed, first->format, told_quality(answer, false), (long long)first->width,
-                 (long long)first->height);
+                 (long long)j->completed, told_background(first), first->format, told_quality(answer, false),
+                 (long long)first->width, (long long)first->height);
     for (int i = 0; i < j->made; i++) {
         buffer_print(&b, "%s{\"%s\":\"", i ? "," : "", url ? "url" : "b64_json");
         good = good && (url ? add_address(r, &b, &j->pictures[i]) : picture_base64(r->front, &b, &j->pictures[i]));
@@ -161,13 +165,13 @@ static const char *event_name(const job *j, bool completed) {
 }
 
 static json_t *event_json(const job *j, const char *type, const char *base64, int64_t width, int64_t height,
-                          const char *format) {
+                          const char *format, const char *background) {
     const json_t *answer = json_object_get(j->settings, "openai");
     char size[48];
     snprintf(size, sizeof size, "%lldx%lld", (long long)width, (long long)height);
     return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:s}", "type", type, "b64_json", base64, "created_at",
                      (json_int_t)wall_seconds(), "size", size, "quality", told_quality(answer, true), "background",
-                     "opaque", "output_format", format);
+                     background, "output_format", format);
 }
 
 /* Previews are sent after the steps ceil(i * steps / (wanted + 1)), i = 1, 2, ... */
@@ -181,7 +185,7 @@ void openai_preview(stream *s, const job *j, const json_t *facts, const buffer *
     buffer text = {.data = NULL};
     if (!base64_add(&text, image->data, image->size)) return;
     json_t *event = event_json(j, event_name(j, false), text.data, json_integer_value(json_object_get(facts, "width")),
-                               json_integer_value(json_object_get(facts, "height")), "jpeg");
+                               json_integer_value(json_object_get(facts, "height")), "jpeg", "opaque");
     json_object_set_new(event, "partial_image_index", json_integer(s->partial++));
     if (j->n > 1) json_object_set_new(event, "image_index", json_integer(j->made));
     stream_event(s, event_name(j, false), event, true);
@@ -193,7 +197,8 @@ void openai_picture(stream *s, const job *j, const picture *p) {
     s->passed = s->partial = 0;
     if (picture_base64(s->request->front, &text, p) && buffer_print(&usage, "{") && add_usage(&usage, p, 1) &&
         buffer_print(&usage, "}")) {
-        json_t *event = event_json(j, event_name(j, true), text.data, p->width, p->height, p->format);
+        json_t *event = event_json(j, event_name(j, true), text.data, p->width, p->height, p->format,
+                                   told_background(p));
         json_t *tokens = json_loads(usage.data, 0, NULL);
         json_object_update(event, tokens);
         json_decref(tokens);

@@ -93,7 +93,7 @@ static const named openai_rules[] = {
     {"size", "{'type':['string','null'],'pattern':'^([0-9]{1,9}x[0-9]{1,9}|auto|)$',"
              "'description':'WIDTHxHEIGHT with sides of 64 to 4096, or auto'}"},
     {"quality", "{'enum':['auto','low','medium','high','xhigh','max','standard','hd','',null]}"},
-    {"background", "{'enum':['auto','opaque','',null]}"},
+    {"background", "{'enum':['auto','opaque','transparent','',null]}"},
     {"output_format", "{'enum':['png','jpeg','jpg','webp','',null]}"},
     {"response_format", "{'enum':['b64_json','url','file','',null]}"},
     {"image", PICTURES},
@@ -104,6 +104,7 @@ static const named openai_rules[] = {
 static const named native_rules[] = {
     {"seed", "{'type':['integer','array','null'],'minimum':-1,'items':{'type':'integer','minimum':0},'minItems':1,"
              "'maxItems':10}"},
+    {"background", "{'enum':['auto','opaque','transparent','',null]}"},
     {"format", "{'enum':['png','jpeg','jpg','webp','',null]}"},
     {"preview", "{'enum':['small','full','off','',null]}"},
     {"image", PICTURES},

@@ -1,7 +1,7 @@
 /* wanted.c: the settings of a job from the fields of a request. The settings have the same keys for every family:
  *
  *     prompt, negative, model, n, seed (a number or a list), width, height, steps, guidance, sampler, schedule, shift,
- *     strength, images ("upload:ID" or "picture:ID"), format, preview, priority, metadata, user, openai */
+ *     strength, images ("upload:ID" or "picture:ID"), background, format, preview, priority, metadata, user, openai */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +71,7 @@ const field native_fields[] = {
     {"strength", NUMBER, TAKEN, 0, 1, NULL},
     {"image", ANYTHING, LOOKED_AT, 0, 0, NULL},
     {"images", ANYTHING, LOOKED_AT, 0, 0, NULL},
+    {"background", TEXT, LOOKED_AT, 0, 16, NULL},
     {"format", TEXT, LOOKED_AT, 0, 16, NULL},
     {"preview", TEXT, LOOKED_AT, 0, 16, NULL},
     {"priority", INTEGER, TAKEN, -1, 1, NULL},
@@ -209,6 +210,16 @@ static void keep_own(request *r, unsigned pinned, const char *guidance, json_t *
     }
 }
 
+static bool check_background(const model *m, const json_t *settings, problem *p) {
+    if (strcmp(text_of(settings, "background"), "transparent") != 0) return true;
+    if (m->known && !m->transparent)
+        return set_problem(p, 400, "unsupported_value", "background",
+                           "background: the model %s makes no transparent pictures", m->id);
+    if (strcmp(text_of(settings, "format"), "jpeg") != 0) return true;
+    return set_problem(p, 400, "invalid_value", "background",
+                       "background: a JPEG has no transparency; transparent needs png or webp");
+}
+
 static bool check_all(request *r, json_t *settings, problem *p) {
     front *f = r->front;
     const model *m = &f->models[wanted_model(f, text_of(settings, "model"), false)];
@@ -220,7 +231,8 @@ static bool check_all(request *r, json_t *settings, problem *p) {
     } else if (guidance && json_number_value(guidance) < 1)
         json_object_set_new(settings, "guidance", json_real(1)); /* no guidance */
     if (json_is_integer(seed) && json_integer_value(seed) < 0) json_object_del(settings, "seed");
-    return check_prompt(settings, p) && check_size(f, m, settings, p) && check_images(m, settings, p);
+    return check_prompt(settings, p) && check_size(f, m, settings, p) && check_images(m, settings, p) &&
+           check_background(m, settings, p);
 }
 
 /* png, jpeg or webp. */
@@ -258,12 +270,18 @@ static bool take_choice(const json_t *fields, const char *name, const char *choi
     return true;
 }
 
+/* auto is the same as nothing. */
+static bool take_background(const json_t *fields, json_t *settings, problem *p) {
+    bool good = take_choice(fields, "background", "auto opaque transparent", "auto", settings, p);
+    if (strcmp(text_of(settings, "background"), "auto") == 0) json_object_del(settings, "background");
+    return good;
+}
+
 /* How the answer looks; stored with the job, so that a repeated request gets the same. */
 static json_t *take_answer(const json_t *fields, problem *p) {
     json_t *answer = json_object();
     bool streamed = json_is_true(json_object_get(fields, "stream"));
     bool good = take_choice(fields, "quality", "auto low medium high xhigh max standard hd", "auto", answer, p) &&
-                take_choice(fields, "background", "auto opaque", "auto", answer, p) &&
                 take_choice(fields, "response_format", "b64_json url file", "b64_json", answer, p);
     json_object_set_new(answer, "stream", json_boolean(streamed));
     json_object_set_new(answer, "partial_images",
@@ -335,7 +353,7 @@ json_t *wanted_openai(request *r, json_t *fields, bool edit, problem *p) {
     json_t *answer = good ? take_answer(fields, p) : NULL;
     good = answer && take_model(r, text_of(fields, "model"), edit, settings, p) &&
            take_format("output_format", text_of(fields, "output_format"), settings, p) &&
-           take_size(text_of(fields, "size"), settings, p);
+           take_background(fields, settings, p) && take_size(text_of(fields, "size"), settings, p);
     if (good && edit) good = images_take(r, fields, settings, p);
     if (good && !edit && (json_object_get(fields, "image") || json_object_get(fields, "images")))
         good = set_problem(p, 400, "unsupported_parameter", "image", "image: is for /v1/images/edits");
@@ -391,8 +409,8 @@ json_t *wanted_native(request *r, json_t *fields, problem *p) {
                 take_name(fields, "schedule", lz_schedule_name, settings, p) &&
                 take_model(r, text_of(fields, "model"),
                            json_object_get(fields, "image") || json_object_get(fields, "images"), settings, p) &&
-                take_format("format", text_of(fields, "format"), settings, p) && images_take(r, fields, settings, p) &&
-                check_all(r, settings, p);
+                take_format("format", text_of(fields, "format"), settings, p) && take_background(fields, settings, p) &&
+                images_take(r, fields, settings, p) && check_all(r, settings, p);
     if (good && *preview && !is_one_of(preview, "small full off"))
         good = set_problem(p, 400, "unsupported_value", "preview", "preview: is one of small, full and off");
     if (good && json_integer_value(json_object_get(settings, "priority")) > 0 && !r->who.admin)

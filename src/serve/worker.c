@@ -71,11 +71,11 @@ static int64_t integer_of(const json_t *o, const char *key) { return json_intege
 
 static json_t *facts_json(painter *p) {
     lz_model_facts f = lz_model_about(p->model);
-    return json_pack("{s:s, s:b, s:b, s:I, s:I, s:i, s:f, s:I, s:i, s:i, s:s}", "family", f.family, "distilled",
+    return json_pack("{s:s, s:b, s:b, s:I, s:I, s:i, s:f, s:I, s:i, s:i, s:s, s:b}", "family", f.family, "distilled",
                      f.distilled, "guidance_built_in", f.guidance_built_in, "width", (json_int_t)f.width, "height",
                      (json_int_t)f.height, "steps", f.steps, "guidance", f.guidance, "token_pixels",
                      (json_int_t)f.token_pixels, "least_images", f.least_images, "most_images", f.most_images, "device",
-                     lz_device_name(p->ctx));
+                     lz_device_name(p->ctx), "transparent", f.transparent);
 }
 
 /* Holds `opening` while the model changes. */
@@ -131,7 +131,7 @@ static bool read_images(painter *p, sitting *s) {
     if (n > LZ_MAX_IMAGES) return failed(s, "invalid_value", LZ_BAD_ARGUMENT, "there are too many images");
     for (size_t i = 0; i < n; i++) {
         const char *path = json_string_value(json_array_get(files, i));
-        if (lz_image_read(p->ctx, path, &s->images[i], &s->err) != LZ_OK) {
+        if (lz_image_read_alpha(p->ctx, path, &s->images[i], &s->err) != LZ_OK) {
             bool memory = s->err.status == LZ_OUT_OF_MEMORY;
             char text[100];
             snprintf(text, sizeof text, "image %zu cannot be decoded", i + 1);
@@ -148,7 +148,7 @@ static bool watch(void *user, const lz_progress *now);
 
 static void fill_options(painter *p, sitting *s) {
     const json_t *a = s->settings;
-    const char *preview = text_of(a, "preview");
+    const char *preview = text_of(a, "preview"), *background = text_of(a, "background");
     s->options = LZ_PICTURE_OPTIONS(.prompt = text_of(a, "prompt"), .width = integer_of(a, "width"),
                                     .height = integer_of(a, "height"), .steps = (int)integer_of(a, "steps"),
                                     .guidance = json_number_value(json_object_get(a, "guidance")),
@@ -163,6 +163,9 @@ static void fill_options(painter *p, sitting *s) {
     s->options.preview = strcmp(preview, "small") == 0  ? LZ_PREVIEW_SMALL
                          : strcmp(preview, "full") == 0 ? LZ_PREVIEW_FULL
                                                         : LZ_PREVIEW_NONE;
+    s->options.background = strcmp(background, "opaque") == 0        ? LZ_BACKGROUND_OPAQUE
+                            : strcmp(background, "transparent") == 0 ? LZ_BACKGROUND_TRANSPARENT
+                                                                     : LZ_BACKGROUND_AUTO;
     s->options.preview_pause = json_number_value(json_object_get(s->message, "preview_pause"));
 }
 
@@ -209,6 +212,13 @@ static bool plan(painter *p, sitting *s) {
     return failed(s, "picture_too_large", LZ_OUT_OF_MEMORY, text);
 }
 
+/* A colour of a pixel; one that is not opaque is blended with white. */
+static int colour_of(const lz_image *image, int64_t x, int64_t y, int k) {
+    bool four = image->channels == 4;
+    const uint8_t *p = image->pixels + (four ? 4 : 3) * (y * image->width + x);
+    return four ? (p[k] * p[3] + 255 * (255 - p[3]) + 127) / 255 : p[k];
+}
+
 /* Averages blocks of pixels, to at most THUMB_SIDE a side. */
 static bool write_thumb(painter *p, const lz_image *in, const char *path) {
     int64_t side = in->width > in->height ? in->width : in->height, step = (side + THUMB_SIDE - 1) / THUMB_SIDE;
@@ -224,7 +234,7 @@ static bool write_thumb(painter *p, const lz_image *in, const char *path) {
                 int64_t sum = 0, n = 0;
                 for (int64_t v = y * step; v < (y + 1) * step && v < in->height; v++)
                     for (int64_t u = x * step; u < (x + 1) * step && u < in->width; u++, n++)
-                        sum += in->pixels[(v * in->width + u) * 3 + c];
+                        sum += colour_of(in, u, v, c);
                 *to++ = (uint8_t)(n > 0 ? (sum + n / 2) / n : 0);
             }
     bool good = lz_image_write(p->ctx, path, &out, NULL, NULL) == LZ_OK;
@@ -264,14 +274,19 @@ static bool make(painter *p, sitting *s) {
     return save(p, s);
 }
 
+/* Has the file of the picture transparency? A JPEG has none. */
+static bool keeps_alpha(const sitting *s) {
+    return s->picture.image.channels == 4 && strcmp(text_of(s->settings, "format"), "jpeg") != 0;
+}
+
 static json_t *result_json(painter *p, sitting *s) {
     const lz_picture *made = &s->picture;
     int64_t side = 16, image_tokens = 0, tokens = (made->image.width / side) * (made->image.height / side);
     for (int i = 0; i < s->n_images; i++) image_tokens += (s->images[i].width / side) * (s->images[i].height / side);
     return json_pack(
-        "{s:s, s:s, s:s?, s:f, s:I, s:I, s:i, s:I, s:I, s:I, s:b, s:{s:f, s:f, s:f, s:f}}", "type", "done", "job",
-        p->current, "parameters", s->parameters, "guidance", made->guidance, "width", (json_int_t)made->image.width,
-        "height", (json_int_t)made->image.height, "steps", made->steps, "text_tokens",
+        "{s:s, s:s, s:s?, s:b, s:f, s:I, s:I, s:i, s:I, s:I, s:I, s:b, s:{s:f, s:f, s:f, s:f}}", "type", "done", "job",
+        p->current, "parameters", s->parameters, "transparent", keeps_alpha(s), "guidance", made->guidance, "width",
+        (json_int_t)made->image.width, "height", (json_int_t)made->image.height, "steps", made->steps, "text_tokens",
         (json_int_t)p->engine->count_tokens(p->engine->user, text_of(s->settings, "prompt")), "image_tokens",
         (json_int_t)image_tokens, "output_tokens", (json_int_t)tokens, "prompt_cut", made->prompt_cut, "milliseconds",
         "text", made->text_seconds * 1e3, "encode", made->encode_seconds * 1e3, "denoise", made->denoise_seconds * 1e3,

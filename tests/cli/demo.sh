@@ -98,6 +98,7 @@ for option in $options; do
     crop-to-mask) given="$masked --crop-to-mask 8" seen='  67 x 85, ' ;;
     keep-outside) given="$masked --keep-outside off" seen='  16 x 16, ' ;;
     feather) given="$masked --feather 2" seen='  16 x 16, ' ;;
+    background) given='--background opaque' seen=', 1 step, ' ;;
     extend) given="-i $flux/ref2.png --extend left=16 -W 96 -H 64" seen='  96 x 64, ' ;;
     output) given="--output $work/option.webp" seen="^$work/option.webp  " ;;
     noise) given="--noise $work/base.safetensors" seen=', 1 step, ' ;;

@@ -774,6 +774,31 @@ def test_start():
     check(server.port and server.stop() == 0 and "ending\n" in server.text(), "it ends without a picture", server.text())
 
 
+def test_transparent():
+    """A model whose pictures have opacity."""
+    s = Server("transparent", "-m", "tests/data/qwen21/B")
+    s.until("it is ready", lambda: s.call("GET", "/readyz")[0] == 200)
+    path, body = "/v1/images/generations", {"prompt": "a fox", "size": "64x64", "seed": 1, "steps": 1}
+    check(s.call("GET", "/api/v1/about")[2]["models"][0]["transparent"] is True, "the model can")
+    for options, colour, told in [({}, 6, "transparent"), ({"background": "auto"}, 6, "transparent"),
+                                  ({"background": "transparent"}, 6, "transparent"), ({"background": "opaque"}, 2, "opaque"),
+                                  ({"output_format": "jpeg"}, None, "opaque"), ({"output_format": "webp"}, None, "transparent")]:
+        status, _, data = s.call("POST", path, {**body, **options})
+        check(status == 200 and data["background"] == told, "the background is told", options, data.get("background"))
+        picture = base64.b64decode(data["data"][0]["b64_json"]) if status == 200 else b""
+        check(colour is None or picture[25] == colour, "the kind of the PNG", options)
+    check(s.code("POST", path, {**body, "background": "transparent", "output_format": "jpeg"}) == (400, "invalid_value"), "no JPEG")
+    check(s.code("POST", path, {**body, "background": "green"}) == (400, "unsupported_value"), "no colour")
+    job = s.call("POST", "/api/v1/jobs", {"prompt": "a fox", "seed": 1, "steps": 1, "width": 64, "height": 64, "background": "opaque"})[2]
+    s.until("it is made", lambda: s.call("GET", f"/api/v1/jobs/{job['id']}")[2]["status"] == "completed")
+    job = s.call("GET", f"/api/v1/jobs/{job['id']}")[2]
+    check(s.call("GET", f"/api/v1/pictures/{job['pictures'][0]['id']}/file")[2][25] == 2, "the native field", job)
+    picture = s.call("GET", "/api/v1/pictures?limit=10")[2]
+    thumb = s.call("GET", f"/api/v1/pictures/{picture['data'][0]['id']}/thumb") if "data" in picture else (200, None, b"RIFF")
+    check(thumb[0] == 200 and thumb[2][:4] == b"RIFF", "a small picture", picture)
+    check(s.stop() == 0, "it ends")
+
+
 def test_all():
     server = Server("state", "--queue", "3", "--queue-timeout", "86400", "--allow-origin", "https://friend.example")
     if not check(server.port, "the server listens", server.text()):
@@ -790,6 +815,7 @@ def test_all():
     server = Server("state")
     server.until("the job that waited", lambda: server.call("GET", f"/api/v1/jobs/{later}")[2]["status"] == "completed")
     check(server.stop() == 0, "it ends again")
+    test_transparent()
     test_keys()
     test_places()
     test_start()

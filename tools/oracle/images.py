@@ -1,5 +1,6 @@
 """Writes tests/data/images for tests/test_image.c: small pictures of every kind, and golden.json with the RGB pixels they
-should be read as, or a part of the error; and resize-WxH.png, which is resize.png resized by Pillow.
+should be read as, the RGBA pixels of those with transparency, or a part of the error; and resize-WxH.png, which is resize.png
+resized by Pillow, and resize-alpha-WxH.png, which is resize-alpha.png.
 
 PNGs are written here by hand, because Pillow writes few of their kinds; what they show is then known without a reader. JPEG
 and WebP are Pillow's, and so are their pixels.
@@ -19,6 +20,7 @@ from PIL import Image, ImageOps
 DATA = pathlib.Path(__file__).resolve().parents[2] / "tests" / "data" / "images"
 W, H = 7, 5
 SIZES = [(1, 1), (5, 3), (10, 40), (37, 10), (64, 23), (74, 46), (13, 7), (50, 50), (3, 90), (64, 10)]
+ALPHA_SIZES = [(20, 14), (50, 40), (5, 30), (37, 29)]  # of 37 x 23; all Pillows begin with the width
 GREY, RGB, PALETTE, GREY_ALPHA, RGB_ALPHA = 0, 2, 3, 4, 6
 ADAM7 = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]  # x, y, dx, dy
 
@@ -26,9 +28,14 @@ random = np.random.default_rng(1)
 golden = []
 
 
-def keep(file, rgb, tolerance=0):
-    golden.append({"file": file, "width": rgb.shape[1], "height": rgb.shape[0], "tolerance": tolerance,
-                   "rgb": np.asarray(rgb, np.uint8).tobytes().hex()})
+def keep(file, rgb, tolerance=0, alpha=None):
+    """rgb: as it is stored; alpha: None, or [h, w]"""
+    entry = {"file": file, "width": rgb.shape[1], "height": rgb.shape[0], "tolerance": tolerance}
+    if alpha is not None and (alpha < 255).any():
+        entry["rgba"] = np.asarray(np.dstack([rgb, alpha]), np.uint8).tobytes().hex()
+        rgb = over_white(rgb, alpha)
+    entry["rgb"] = np.asarray(rgb, np.uint8).tobytes().hex()
+    golden.append(entry)
 
 
 def keep_error(file, data, error):
@@ -75,44 +82,44 @@ def to_8_bits(samples, depth):
 
 
 def png_kinds():
-    """name, samples [h, w, channels], depth, colour type, chunks before the data, rgb"""
+    """name, samples [h, w, channels], depth, colour type, chunks before the data, rgb, alpha"""
     for depth in (1, 2, 4, 8, 16):
         grey = random.integers(0, 2**depth, (H, W, 1))
         rgb = np.repeat(to_8_bits(grey, depth), 3, 2)
-        yield f"grey-{depth}", grey, depth, GREY, b"", rgb
+        yield f"grey-{depth}", grey, depth, GREY, b"", rgb, None
         clear = grey[0, 0, 0]
         alpha = np.where(grey[..., 0] == clear, 0, 255)
-        yield f"grey-{depth}-trns", grey, depth, GREY, chunk(b"tRNS", struct.pack(">H", clear)), over_white(rgb, alpha)
+        yield f"grey-{depth}-trns", grey, depth, GREY, chunk(b"tRNS", struct.pack(">H", clear)), rgb, alpha
     for depth in (1, 2, 4, 8):
         colours = random.integers(0, 256, (min(2**depth, 40), 3))
         alphas = random.integers(0, 256, len(colours) - 1)
         index = random.integers(0, len(colours), (H, W, 1))
         rgb = colours[index[..., 0]]
         palette = chunk(b"PLTE", bytes(colours.astype(np.uint8).tobytes()))
-        yield f"palette-{depth}", index, depth, PALETTE, palette, rgb
+        yield f"palette-{depth}", index, depth, PALETTE, palette, rgb, None
         trns = chunk(b"tRNS", bytes(alphas.astype(np.uint8)))
-        yield f"palette-{depth}-trns", index, depth, PALETTE, palette + trns, over_white(rgb, np.append(alphas, 255)[index[..., 0]])
+        yield f"palette-{depth}-trns", index, depth, PALETTE, palette + trns, rgb, np.append(alphas, 255)[index[..., 0]]
     for depth in (8, 16):
         samples = random.integers(0, 2**depth, (H, W, 4))
         samples[0, :2, 3] = 0, 2**depth - 1
         eight = to_8_bits(samples, depth)
-        yield f"rgb-{depth}", samples[..., :3], depth, RGB, b"", eight[..., :3]
+        yield f"rgb-{depth}", samples[..., :3], depth, RGB, b"", eight[..., :3], None
         trns = chunk(b"tRNS", struct.pack(">HHH", *samples[2, 3, :3]))
         alpha = np.where((samples[..., :3] == samples[2, 3, :3]).all(2), 0, 255)
-        yield f"rgb-{depth}-trns", samples[..., :3], depth, RGB, trns, over_white(eight[..., :3], alpha)
-        yield f"rgba-{depth}", samples, depth, RGB_ALPHA, b"", over_white(eight[..., :3], eight[..., 3])
+        yield f"rgb-{depth}-trns", samples[..., :3], depth, RGB, trns, eight[..., :3], alpha
+        yield f"rgba-{depth}", samples, depth, RGB_ALPHA, b"", eight[..., :3], eight[..., 3]
         grey = np.repeat(eight[..., :1], 3, 2)
-        yield f"grey-alpha-{depth}", samples[..., [0, 3]], depth, GREY_ALPHA, b"", over_white(grey, eight[..., 3])
+        yield f"grey-alpha-{depth}", samples[..., [0, 3]], depth, GREY_ALPHA, b"", grey, eight[..., 3]
 
 
 def write_pngs():
-    for name, samples, depth, colour, before, rgb in png_kinds():
+    for name, samples, depth, colour, before, rgb, alpha in png_kinds():
         for interlaced in (False, True):
             file = name + ("-interlaced" if interlaced else "") + ".png"
             data = png(samples, depth, colour, interlaced, before)
             (DATA / file).write_bytes(data)
             Image.open(io.BytesIO(data)).load()  # Pillow finds nothing wrong with it
-            keep(file, rgb)
+            keep(file, rgb, alpha=alpha)
     one = np.zeros((1, 1, 3), int)
     keep_error("wide.png", png(one, 8, RGB, size=(65536, 1)), "65536 x 1 pixels; the most is")
     keep_error("large.png", png(one, 8, RGB, size=(40000, 40000)), "damaged: it is too short for its size")
@@ -139,7 +146,7 @@ def keep_pillow(file, image, tolerance, **options):
     read = ImageOps.exif_transpose(Image.open(DATA / file))
     if read.mode == "RGBA":
         pixels = np.asarray(read)
-        keep(file, over_white(pixels[..., :3], pixels[..., 3]), tolerance)
+        keep(file, pixels[..., :3], tolerance, pixels[..., 3])
     else:
         keep(file, np.asarray(read.convert("RGB")), tolerance)
 
@@ -189,6 +196,12 @@ def write_resized():
         # with the width always, and so do we.
         wide = image.resize((width, image.height), Image.Resampling.LANCZOS)
         wide.resize((width, height), Image.Resampling.LANCZOS).save(DATA / f"resize-{width}x{height}.png", optimize=True)
+    alpha = np.clip(random.integers(-80, 336, (23, 37, 1)), 0, 255).astype(np.uint8)  # many are 0 or 255
+    image = Image.fromarray(np.dstack([noise, alpha]))
+    image.save(DATA / "resize-alpha.png", optimize=True)
+    for width, height in ALPHA_SIZES:
+        resized = image.resize((width, height), Image.Resampling.LANCZOS)
+        resized.save(DATA / f"resize-alpha-{width}x{height}.png", optimize=True)
 
 
 def main():

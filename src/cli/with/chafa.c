@@ -74,8 +74,9 @@ bool draw_picture(const lz_image *image, int columns, int rows, drawing *to) {
     chafa_canvas_config_set_geometry(config, columns, rows);
     chafa_canvas_config_set_cell_geometry(config, cell_width, cell_height);
     ChafaCanvas *canvas = chafa_canvas_new(config);
-    chafa_canvas_draw_all_pixels(canvas, CHAFA_PIXEL_RGB8, image->pixels, (gint)image->width, (gint)image->height,
-                                 (gint)(3 * image->width));
+    bool four = image->channels == 4; /* pixels that are not opaque show the background of the terminal */
+    chafa_canvas_draw_all_pixels(canvas, four ? CHAFA_PIXEL_RGBA8_UNASSOCIATED : CHAFA_PIXEL_RGB8, image->pixels,
+                                 (gint)image->width, (gint)image->height, (gint)((four ? 4 : 3) * image->width));
     GString *text = chafa_canvas_print(canvas, terminal);
     *to = (drawing){.text = malloc(text->len + 1), .bytes = text->len, .rows = rows};
     to->above = chafa_canvas_config_get_pixel_mode(config) == CHAFA_PIXEL_MODE_KITTY;

@@ -263,6 +263,51 @@ static void round_trips(void) {
     lz_close(ctx);
 }
 
+/* Rows of which each suits another filter, and noise: [channels] bytes a pixel. */
+static void fill_rows(lz_image *image, test_random *r) {
+    int64_t row = image->width * image->channels;
+    for (int64_t y = 0; y < image->height; y++)
+        for (int64_t i = 0; i < row; i++) {
+            uint8_t *at = image->pixels + y * row + i;
+            int noise = (int)random_int(r, 0, 4), left = i < image->channels ? 0 : at[-image->channels];
+            int above = y ? at[-row] : 0, corner = y && i >= image->channels ? at[-row - image->channels] : 0;
+            int of[] = {(int)random_int(r, 0, 255), left + noise, above + noise, (left + above) / 2 + noise,
+                        left + above - corner + noise};
+            *at = (uint8_t)of[y % 5];
+        }
+}
+
+/* Strips of a PNG are compressed by several threads: the same bytes with any number of them, which libpng reads back.
+ * 32768 pixels: a strip is one row. 70 x 32000: more strips than are in memory at once. */
+static void strips(void) {
+    static const struct {
+        int64_t width, height;
+        int channels;
+    } sizes[] = {{1, 1, 4}, {257, 130, 3}, {32768, 3, 4}, {1100, 90, 4}, {70, 32000, 3}};
+    lz_context *one = lz_open(.threads = 1), *three = lz_open(.threads = 3);
+    test_random r = {7};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        int64_t bytes = sizes[i].width * sizes[i].height * sizes[i].channels, n = 0, n_three = 0;
+        lz_image image = {sizes[i].width, sizes[i].height, calloc((size_t)bytes, 1), sizes[i].channels}, back = {0};
+        fill_rows(&image, &r);
+        lz_error err;
+        char *file = lz_image_encode(one, ".png", &image, NULL, &n, &err);
+        char *same = lz_image_encode(three, ".png", &image, NULL, &n_three, &err);
+        CHECK(file && same, "%s", err.text);
+        if (file && same) {
+            CHECK(n == n_three && memcmp(file, same, (size_t)n) == 0, "case %zu", i);
+            if (CHECK_OK(lz_image_decode_alpha(one, file, n, &back, &err), &err))
+                CHECK(back.channels == image.channels && memcmp(back.pixels, image.pixels, (size_t)bytes) == 0);
+        }
+        lz_image_free(one, &back);
+        lz_free_text(one, file);
+        lz_free_text(three, same);
+        free(image.pixels);
+    }
+    lz_close(three);
+    lz_close(one);
+}
+
 /* The texts of a PNG, as libpng tells them: "key=value;" each, iTXt marked by '*'. */
 static void png_texts(const char *path, char *to, size_t room) {
     png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, NULL);
@@ -717,6 +762,6 @@ static void limits(void) {
 }
 
 TEST_MAIN({"image: golden", golden}, {"image: limits", limits}, {"image: damaged", damaged},
-          {"image: resizing", resizing}, {"image: round trips", round_trips}, {"image: metadata", metadata},
-          {"image: transparent", transparent}, {"image: failing writes", failing_writes},
+          {"image: resizing", resizing}, {"image: round trips", round_trips}, {"image: strips", strips},
+          {"image: metadata", metadata}, {"image: transparent", transparent}, {"image: failing writes", failing_writes},
           {"image: failing memory", failing_memory})

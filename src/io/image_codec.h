@@ -19,6 +19,9 @@ typedef struct lz_image_codec {
                       lz_error *err);
 } lz_image_codec;
 
+/* Adds the pixels of a PNG and its end to a file that has everything before them (png_pixels.c). */
+lz_status lz_png_write_pixels(lz_writer *to, const lz_image *image, lz_error *err);
+
 extern const lz_image_codec lz_png_codec, lz_jpeg_codec, lz_webp_codec;
 
 /* Allocates pixels; an error if the size is zero or exceeds the limits of image.h. path: for the error; file_bytes:

@@ -2,7 +2,8 @@
  * owned by the caller of the function that calls setjmp.
  *
  * Text and colour profiles may be compressed by a factor of a thousand. Reading pixels skips them; reading text limits
- * the memory of libpng. Pictures are written with an sRGB chunk, because models produce sRGB. */
+ * the memory of libpng. Pictures are written with an sRGB chunk, because models produce sRGB; png_pixels.c writes their
+ * pixels. */
 #include <png.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -166,7 +167,8 @@ static void add_text(job *j, const char *const *text) {
     }
 }
 
-static lz_status encode(job *j, const lz_image *image, const char *const *text) {
+/* Writes what comes before the pixels. */
+static lz_status write_head(job *j, const lz_image *image, const char *const *text) {
     if (setjmp(png_jmpbuf(j->png))) {
         if (j->status != LZ_OK) return j->status;
         if (j->no_memory) return lz_out_of_memory(j->err, 0);
@@ -174,15 +176,12 @@ static lz_status encode(job *j, const lz_image *image, const char *const *text) 
                        j->message);
     }
     png_set_write_fn(j->png, j, write_bytes, flush_nothing);
-    int channels = lz_image_channels(image);
     png_set_IHDR(j->png, j->info, (png_uint_32)image->width, (png_uint_32)image->height, 8,
-                 channels == 4 ? PNG_COLOR_TYPE_RGB_ALPHA : PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
+                 lz_image_channels(image) == 4 ? PNG_COLOR_TYPE_RGB_ALPHA : PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
                  PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
     png_set_sRGB(j->png, j->info, PNG_sRGB_INTENT_PERCEPTUAL);
     add_text(j, text);
     png_write_info(j->png, j->info);
-    for (int64_t y = 0; y < image->height; y++) png_write_row(j->png, image->pixels + y * image->width * channels);
-    png_write_end(j->png, NULL);
     return LZ_OK;
 }
 
@@ -190,9 +189,9 @@ static lz_status write_png(lz_writer *to, const lz_image *image, const char *con
     job j = {.ctx = to->ctx, .to = to, .err = err, .allowed = INT64_MAX};
     j.png = png_create_write_struct_2(PNG_LIBPNG_VER_STRING, &j, on_error, on_warning, &j, allocate, release);
     j.info = j.png ? png_create_info_struct(j.png) : NULL;
-    lz_status status = j.info ? encode(&j, image, text) : lz_out_of_memory(err, 0);
+    lz_status status = j.info ? write_head(&j, image, text) : lz_out_of_memory(err, 0);
     png_destroy_write_struct(&j.png, &j.info);
-    return status;
+    return status == LZ_OK ? lz_png_write_pixels(to, image, err) : status;
 }
 
 const lz_image_codec lz_png_codec = {{".png"}, LZ_IMAGE_MAX_SIDE, recognise, read_png, write_png, text_of_png};

@@ -316,6 +316,8 @@ typedef struct lz_model_facts {
     bool keeps_image;              /* a single reference image, without a requested size, gives the picture its size */
     bool references_once;          /* reference images are computed once, before the steps (FLUX.2-klein-9b-kv) */
     bool transparent;              /* its pictures may be transparent, and it sees the opacity of images */
+    bool references, start_images; /* it was trained to look at reference images, and to start from an image */
+    bool masks;                    /* it can repaint a part of an image */
 } lz_model_facts;
 lz_model_facts lz_model_about(const lz_model *model); /* the texts are constants */
 

@@ -176,5 +176,8 @@ lz_model_facts lz_model_about(const lz_model *m) {
         .keeps_image = m->family->reference_size && !m->family->picture_size,
         .references_once = lz_caches_references(m),
         .transparent = lz_colours(m) == 4,
+        .references = most && !m->trained.no_references,
+        .start_images = !m->trained.no_start,
+        .masks = m->family->mask_strength > 0 && !m->schedule.inverted,
     };
 }

@@ -68,6 +68,11 @@ void reply_error(request *r, int status, const char *code, const char *param, co
     reply_problem(r, &p);
 }
 
+void reply_constant(request *r, int status, const char *type, const void *data, size_t size) {
+    set_response(r, status, MHD_create_response_from_buffer(size, (void *)data, MHD_RESPMEM_PERSISTENT));
+    add_header(r, "content-type", type);
+}
+
 void reply_empty(request *r, int status) {
     set_response(r, status, MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT));
 }

@@ -141,6 +141,9 @@ void model_learn(model *m, const json_t *facts) {
     m->steps = (int)json_integer_value(json_object_get(facts, "steps"));
     m->least_images = (int)json_integer_value(json_object_get(facts, "least_images"));
     m->most_images = (int)json_integer_value(json_object_get(facts, "most_images"));
+    m->references = json_is_true(json_object_get(facts, "references"));
+    m->start_images = json_is_true(json_object_get(facts, "start_images"));
+    m->masks = json_is_true(json_object_get(facts, "masks"));
     m->guidance = json_number_value(json_object_get(facts, "guidance"));
     m->transparent = json_is_true(json_object_get(facts, "transparent"));
 }

@@ -57,10 +57,10 @@ static json_t *with_settings(front *f, const picture *p) {
 void handle_pictures(request *r) {
     int limit;
     if (!asked_limit(r, &limit)) return;
-    char *before = query_of(r, "before"), *search = query_of(r, "q");
+    char *before = query_of(r, "before"), *search = query_of(r, "q"), *pinned = query_of(r, "pinned");
     picture *found = calloc(MOST_LISTED + 1, sizeof *found); /* one more than asked for tells whether there are more */
-    int n = found ? store_list_pictures(r->front->store, r->who.admin ? NULL : r->who.owner, before, search, limit + 1,
-                                        found)
+    int n = found ? store_list_pictures(r->front->store, r->who.admin ? NULL : r->who.owner, before, search,
+                                        pinned && strcmp(pinned, "true") == 0, limit + 1, found)
                   : 0;
     json_t *list = json_array();
     for (int i = 0; i < n; i++) {
@@ -70,6 +70,7 @@ void handle_pictures(request *r) {
     free(found);
     free(before);
     free(search);
+    free(pinned);
     reply_json(r, 200, json_pack("{s:o, s:b}", "pictures", list, "more", n > limit));
 }
 

@@ -1,4 +1,4 @@
-/* health.c: /healthz, /readyz, /metrics, and the page. */
+/* health.c: /healthz, /readyz and /metrics. */
 #include <stdio.h>
 #include <string.h>
 
@@ -95,29 +95,4 @@ void handle_metrics(request *r) {
     add_head(&b, "lazuli_build_info", "gauge", "The version.");
     buffer_print(&b, "lazuli_build_info{version=\"%s\"} 1\n", lz_version());
     reply_bytes(r, 200, "text/plain; version=0.0.4", &b);
-}
-
-/* ---- the page ---------------------------------------------------------------------------------------------------- */
-
-void handle_page(request *r) {
-    static const char text[] =
-        "Lazuli %s: pictures from text.\n\n"
-        "This server has no page for browsers. Programs use these paths:\n\n"
-        "  POST /v1/images/generations   make pictures, as with OpenAI's Images API\n"
-        "  POST /v1/images/edits         make pictures from pictures\n"
-        "  GET  /v1/models               the models\n"
-        "  GET  /api/v1/about            models, device and limits\n"
-        "  POST /api/v1/jobs             queue a job; GET lists them, GET /api/v1/jobs/ID/events follows one\n"
-        "  POST /api/v1/plan             memory, operations and time of a picture\n"
-        "  GET  /api/v1/pictures         the pictures; /ID/file and /ID/thumb are their bytes\n"
-        "  POST /sdapi/v1/txt2img        as AUTOMATIC1111; also img2img, progress, interrupt, options\n"
-        "  GET  /healthz /readyz /metrics\n\n"
-        "Example:\n\n"
-        "  curl -s http://%s/v1/images/generations -H 'content-type: application/json' \\\n"
-        "      -d '{\"prompt\": \"a fox in 3d style\", \"response_format\": \"file\"}' -o fox.png\n";
-    const char *host = header_of(r, "host");
-    buffer b = {.data = NULL};
-    buffer_print(&b, text, lz_version(), host ? host : "127.0.0.1:7860");
-    reply_bytes(r, 200, "text/plain; charset=utf-8", &b);
-    add_header(r, "content-security-policy", "default-src 'none'; frame-ancestors 'none'; base-uri 'none'");
 }

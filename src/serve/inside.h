@@ -91,11 +91,12 @@ typedef struct model {
     const char *id;
     bool known, unusable; /* facts are filled; it could not be opened */
     char family[40], device[128];
-    bool distilled, guidance_built_in, transparent; /* transparent: its pictures may be */
+    bool distilled, guidance_built_in, transparent, references, start_images, masks; /* as in lz_model_facts */
     int64_t width, height, token_pixels;
     int steps, least_images, most_images;
     double guidance;
-    double pace; /* seconds for a pixel and step, measured; 0: unknown */
+    double pace;  /* seconds for a pixel and step, measured; 0: unknown */
+    double guess; /* the same, estimated before the first picture; 0: unknown */
 } model;
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
@@ -151,6 +152,8 @@ void reply_problem(request *r, const problem *p);
 __attribute__((format(printf, 5, 6))) void reply_error(request *r, int status, const char *code, const char *param,
                                                        const char *format, ...);
 void reply_bytes(request *r, int status, const char *type, buffer *data); /* takes the data */
+/* data: stays as it is for the life of the process. */
+void reply_constant(request *r, int status, const char *type, const void *data, size_t size);
 /* tag: of a file that never changes, which clients may keep; or NULL. */
 void reply_file(request *r, const char *path, const char *type, const char *tag);
 void reply_stream(request *r, stream *s); /* takes the stream */
@@ -343,7 +346,9 @@ int queue_position(front *f, const job *j);     /* from 1; 0: it runs */
 int queue_waiting(front *f, const char *owner); /* jobs; NULL: of all */
 double queue_seconds(front *f, const job *j);   /* until it is done; below 0: unknown */
 double queue_left(front *f, const job *j);      /* the same once its turn has come */
+void queue_first(front *f, job *j); /* puts it before the other waiting jobs of its owner, until the server ends */
 void queue_learn(front *f, const job *j, double seconds);
+void queue_estimate(front *f, int model, int64_t width, int64_t height, int steps, double seconds);
 double queue_guess(const front *f, int model, int64_t width, int64_t height, int steps); /* below 0: unknown */
 
 void queue_pause(front *f, bool paused);
@@ -406,6 +411,7 @@ void handle_jobs_clear(request *r);
 void handle_job(request *r);
 void handle_job_cancel(request *r);
 void handle_job_retry(request *r);
+void handle_job_first(request *r);
 void handle_job_events(request *r);
 void handle_events(request *r);
 void handle_plan(request *r);
@@ -424,6 +430,7 @@ void handle_health(request *r);
 void handle_ready(request *r);
 void handle_metrics(request *r);
 void handle_page(request *r);
+void handle_page_file(request *r);
 void handle_file(request *r);
 void handle_txt2img(request *r);
 void handle_img2img(request *r);

@@ -37,25 +37,27 @@ void handle_about(request *r) {
     for (int i = 0; i < f->n_models; i++) {
         const model *m = &f->models[i];
         json_array_append_new(
-            models, json_pack("{s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:i, s:f, s:i, s:i}", "id", m->id,
-                              "family", m->family, "loaded", f->child.loaded == i, "known", m->known, "distilled",
-                              m->distilled, "guidance_built_in", m->guidance_built_in, "transparent", m->transparent,
-                              "width", (json_int_t)m->width, "height", (json_int_t)m->height, "token_pixels",
-                              (json_int_t)m->token_pixels, "steps", m->steps, "guidance", m->guidance, "least_images",
-                              m->least_images, "most_images", m->most_images));
+            models, json_pack("{s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:i, s:f, s:i, s:i, s:b, s:b, s:b}",
+                              "id", m->id, "family", m->family, "loaded", f->child.loaded == i, "known", m->known,
+                              "distilled", m->distilled, "guidance_built_in", m->guidance_built_in, "transparent",
+                              m->transparent, "width", (json_int_t)m->width, "height", (json_int_t)m->height,
+                              "token_pixels", (json_int_t)m->token_pixels, "steps", m->steps, "guidance", m->guidance,
+                              "least_images", m->least_images, "most_images", m->most_images, "references",
+                              m->references, "start_images", m->start_images, "masks", m->masks));
     }
     for (int i = 0; lz_sampler_name(i); i++) json_array_append_new(samplers, json_string(lz_sampler_name(i)));
     for (int i = 0; lz_schedule_name(i); i++) json_array_append_new(schedules, json_string(lz_schedule_name(i)));
     const char *device = f->child.loaded >= 0 ? f->models[f->child.loaded].device : "";
     reply_json(
         r, 200,
-        json_pack("{s:s, s:s, s:b, s:b, s:o, s:o, s:o, s:{s:I, s:I, s:I, s:I, s:I, s:i}, s:[s, s, s], s:[s, s, s]}",
-                  "version", lz_version(), "device", device, "key_needed", guard_has_keys(f->guard), "admin",
-                  r->who.admin, "models", models, "samplers", samplers, "schedules", schedules, "limits", "pixels",
-                  (json_int_t)f->options->max_pixels, "body", (json_int_t)f->options->max_body, "input_pixels",
-                  (json_int_t)f->options->max_input_pixels, "queue", (json_int_t)f->options->queue, "queue_per_key",
-                  (json_int_t)f->options->queue_per_key, "pictures", MOST_PICTURES, "previews", "small", "full", "off",
-                  "features", "generate", "edit", "mask"));
+        json_pack(
+            "{s:s, s:s, s:b, s:b, s:b, s:o, s:o, s:o, s:{s:I, s:I, s:I, s:I, s:I, s:i}, s:[s, s, s], s:[s, s, s]}",
+            "version", lz_version(), "device", device, "key_needed", guard_has_keys(f->guard), "admin", r->who.admin,
+            "paused", f->paused, "models", models, "samplers", samplers, "schedules", schedules, "limits", "pixels",
+            (json_int_t)f->options->max_pixels, "body", (json_int_t)f->options->max_body, "input_pixels",
+            (json_int_t)f->options->max_input_pixels, "queue", (json_int_t)f->options->queue, "queue_per_key",
+            (json_int_t)f->options->queue_per_key, "pictures", MOST_PICTURES, "previews", "small", "full", "off",
+            "features", "generate", "edit", "mask"));
 }
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------- */
@@ -203,6 +205,13 @@ void handle_job_cancel(request *r) {
     job_free(owned);
 }
 
+void handle_job_first(request *r) {
+    job *owned, *j = asked_job(r, &owned);
+    if (j && !owned && j->state == QUEUED) queue_first(r->front, j);
+    if (j) reply_job(r, 200, j);
+    job_free(owned);
+}
+
 /* A new job with the settings of one that has ended, and its seeds. */
 void handle_job_retry(request *r) {
     job *owned, *j = asked_job(r, &owned);
@@ -285,6 +294,8 @@ void handle_plan(request *r) {
     }
     int index = wanted_model(f, json_string_value(json_object_get(settings, "model")), false);
     json_object_set_new(settings, "image_sizes", image_sizes(r, settings));
+    const model *m = &f->models[index];
+    if (m->pace <= 0 && m->guess <= 0 && !f->child.job) json_object_set_new(settings, "estimate", json_true());
     make_id(r->ask, "ask_");
     if (f->child.ready && f->store->kind->tell(f, json_pack("{s:s, s:s, s:i, s:O}", "type", "plan", "ask", r->ask,
                                                             "model", index, "settings", settings)))
@@ -310,9 +321,12 @@ void plan_arrived(front *f, const char *ask, json_t *plan) {
         reply_error(r, plan ? problem_status(code) : 503, plan ? constant_code(code) : "not_ready", "", "%s",
                     message ? message : "the worker ended");
     else {
-        double seconds = queue_guess(f, atoi(r->item), json_integer_value(json_object_get(plan, "width")),
-                                     json_integer_value(json_object_get(plan, "height")),
-                                     (int)json_integer_value(json_object_get(plan, "steps")));
+        int index = atoi(r->item), steps = (int)json_integer_value(json_object_get(plan, "steps"));
+        int64_t width = json_integer_value(json_object_get(plan, "width"));
+        int64_t height = json_integer_value(json_object_get(plan, "height"));
+        double estimated = json_number_value(json_object_get(plan, "seconds"));
+        if (estimated > 0) queue_estimate(f, index, width, height, steps, estimated);
+        double seconds = queue_guess(f, index, width, height, steps);
         json_object_set_new(plan, "seconds", seconds < 0 ? json_null() : json_real(seconds));
         reply_json(r, 200, json_incref(plan));
     }

@@ -63,7 +63,8 @@ static const named schemas[] = {
     {"Planned", "{'type':'object','required':['bytes','operations','steps','width','height','fits','seconds'],"
                 "'properties':{'bytes':{'type':'integer'},'weight_bytes':{'type':'integer'},"
                 "'operations':{'type':'number'},'steps':{'type':'integer'},'width':{'type':'integer'},"
-                "'height':{'type':'integer'},'fits':{'type':'boolean'},'seconds':{'type':['number','null']}}}"},
+                "'height':{'type':'integer'},'fits':{'type':'boolean'},'seconds':{'type':['number','null']},'remarks':{"
+                "'type':'object'}}}"},
     {"Upload", "{'type':'object','required':['id','width','height'],'properties':{'id':{'type':'string'},"
                "'width':{'type':'integer'},'height':{'type':'integer'}}}"},
     {"About", "{'type':'object','required':['version','device','key_needed','models','samplers','schedules','limits'],"
@@ -208,7 +209,8 @@ typedef struct note {
 } note;
 
 static const note notes[] = {
-    {handle_page, "The page", "", NULL, 200, "*/*"},
+    {handle_page, "The page", "", NULL, 200, "text/html"},
+    {handle_page_file, "A file of the page", "", NULL, 200, "*/*"},
     {handle_health, "The front runs", "", NULL, 200, "Status"},
     {handle_ready, "A model is loaded", "", NULL, 200, "Status"},
     {handle_metrics, "Metrics for Prometheus", "", NULL, 200, "text/plain"},
@@ -226,11 +228,12 @@ static const note notes[] = {
     {handle_job, "A job", "", NULL, 200, "Job"},
     {handle_job_cancel, "Cancels a job", "", NULL, 200, "Job"},
     {handle_job_retry, "Queues a job again", "", NULL, 202, "Job"},
+    {handle_job_first, "Puts a job before the others of its owner", "", NULL, 200, "Job"},
     {handle_job_events, "The events of a job", "", NULL, 200, "text/event-stream"},
     {handle_events, "The events of all jobs", "", NULL, 200, "text/event-stream"},
     {handle_plan, "Memory, operations and time of a job", "", "Plan", 200, "Planned"},
     {handle_upload, "Keeps an image for a day", "", "image/*", 201, "Upload"},
-    {handle_pictures, "Pictures, the newest first", "limit before q", NULL, 200, "Pictures"},
+    {handle_pictures, "Pictures, the newest first", "limit before q pinned", NULL, 200, "Pictures"},
     {handle_picture, "A picture's settings", "", NULL, 200, "Picture"},
     {handle_picture_file, "A picture's bytes", "", NULL, 200, "image/*"},
     {handle_picture_thumb, "A small WebP of a picture", "", NULL, 200, "image/webp"},
@@ -259,6 +262,7 @@ static const named parameters[] = {
     {"after", "{'type':'string'}"},
     {"before", "{'type':'string'}"},
     {"q", "{'type':'string'}"},
+    {"pinned", "{'type':'string','enum':['true','false']}"},
     {"skip_current_image", "{'type':'string'}"},
 };
 

@@ -90,6 +90,17 @@ int local_position(front *f, const job *j) {
     return position;
 }
 
+void queue_first(front *f, job *j) {
+    job **from = &f->jobs, **to = &f->jobs;
+    while (*from && *from != j) from = &(*from)->next;
+    while (*to && *to != j && ((*to)->state != QUEUED || strcmp((*to)->owner, j->owner) != 0)) to = &(*to)->next;
+    if (!*from || *to == j) return;
+    *from = j->next;
+    if (f->jobs_end == &j->next) f->jobs_end = from;
+    j->next = *to;
+    *to = j;
+}
+
 /* Pixels times steps of a picture. */
 static double work_of(const front *f, const job *j) {
     const model *m = j->model >= 0 ? &f->models[j->model] : NULL;
@@ -108,13 +119,23 @@ void queue_learn(front *f, const job *j, double seconds) {
     *known = *known > 0 ? 0.7 * *known + 0.3 * pace : pace;
 }
 
+void queue_estimate(front *f, int index, int64_t width, int64_t height, int steps, double seconds) {
+    f->models[index].guess = seconds / ((double)width * (double)height * (steps + 1));
+}
+
+/* Seconds for a pixel and step, measured or else estimated. */
+static double pace_of(const front *f, int index) {
+    if (index < 0) return 0;
+    return f->models[index].pace > 0 ? f->models[index].pace : f->models[index].guess;
+}
+
 double queue_guess(const front *f, int index, int64_t width, int64_t height, int steps) {
-    double pace = f->models[index].pace;
+    double pace = pace_of(f, index);
     return pace > 0 ? pace * (double)width * (double)height * (steps + 1) : -1;
 }
 
 double queue_left(front *f, const job *j) {
-    double pace = j->model >= 0 ? f->models[j->model].pace : 0, all = pace * work_of(f, j) * (j->n - j->made);
+    double pace = pace_of(f, j->model), all = pace * work_of(f, j) * (j->n - j->made);
     if (!(pace > 0)) return -1;
     double spent = j->painting ? steady_seconds() - j->painted_at : 0;
     return fmax(all - spent, 0.05 * all);

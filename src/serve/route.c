@@ -10,6 +10,7 @@
 
 static const route routes[] = {
     {"GET", "/", handle_page, PAGE, ""},
+    {"GET", "/page/*", handle_page_file, PAGE, ""},
     {"GET", "/healthz", handle_health, OPEN, ""},
     {"GET", "/readyz", handle_ready, OPEN, ""},
     {"GET", "/health", handle_ready, OPEN, ""},
@@ -28,6 +29,7 @@ static const route routes[] = {
     {"GET", API "/jobs/*", handle_job, 0, ""},
     {"POST", API "/jobs/*", handle_job_cancel, JSON_BODY, "/cancel"},
     {"POST", API "/jobs/*", handle_job_retry, JSON_BODY, "/retry"},
+    {"POST", API "/jobs/*", handle_job_first, JSON_BODY, "/first"},
     {"GET", API "/jobs/*", handle_job_events, EVENTS, "/events"},
     {"GET", API "/events", handle_events, EVENTS, ""},
     {"POST", API "/plan", handle_plan, JSON_BODY, ""},
@@ -93,6 +95,6 @@ const route *find_route(request *r, problem *why) {
     if (!found && *allowed)
         set_problem(why, 405, "method_not_allowed", allowed, "this path takes %s", allowed);
     else if (!found)
-        set_problem(why, 404, "not_found", "", "there is no such path; / lists those that there are");
+        set_problem(why, 404, "not_found", "", "there is no such path; docs/server.md lists those that there are");
     return found;
 }

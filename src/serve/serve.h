@@ -18,6 +18,7 @@
  *   slow.c       connections that take too long                           listen.c    addresses, and accepting connections
  *   log.c        lines on stderr                                          confine.c   where a worker may write
  *   answer.c     answers: JSON, errors, files                             openapi.c   /api/v1/openapi.json
+ *   page.c       the page for browsers
  *
  * The front is one thread in one process. It never opens a model: the worker does, in a process of its own, so that a
  * failure of a model or a device costs one attempt at one picture. */
@@ -79,6 +80,8 @@ typedef struct worker_engine {
     const char *(*device)(void *user);
     const char *(*sampler_title)(const char *sampler); /* its name in other programs */
     int64_t (*memory)(void);                           /* bytes that this process can use; 0: unknown */
+    /* Seconds that a planned picture of this size may take, measured with a few products; 0: unknown. */
+    double (*seconds)(void *user, const lz_picture_plan *plan, int64_t width, int64_t height);
 } worker_engine;
 enum { WORKER_SOCKET = 3 };
 /* Paints until the front closes the socket. Returns an exit code. */

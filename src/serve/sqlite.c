@@ -268,14 +268,16 @@ static int read_pictures(sqlite3_stmt *q, int limit, picture *to) {
     return n;
 }
 
-static int list_pictures(store *s, const char *owner, const char *before, const char *search, int limit, picture *to) {
+static int list_pictures(store *s, const char *owner, const char *before, const char *search, bool pinned, int limit,
+                         picture *to) {
     return read_pictures(
         ask(s,
-            "SELECT " PICTURE_COLUMNS " FROM pictures p WHERE removed=0 AND (?1 IS NULL OR owner=?1) AND "
+            "SELECT " PICTURE_COLUMNS
+            " FROM pictures p WHERE removed=0 AND pinned>=?5 AND (?1 IS NULL OR owner=?1) AND "
             "(?2 IS NULL OR seq<(SELECT seq FROM pictures WHERE id=?2)) AND (?3 IS NULL OR instr(lower((SELECT "
             "json_extract(settings,'$.prompt') FROM jobs WHERE jobs.id=p.job)), lower(?3))>0) ORDER BY seq DESC LIMIT "
             "?4",
-            "tttn", owner, before, search, limit),
+            "tttnn", owner, before, search, limit, (int)pinned),
         limit, to);
 }
 

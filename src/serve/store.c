@@ -30,8 +30,9 @@ void store_find_repeat(store *s, const char *owner, const char *key, char id[ID_
 
 bool store_find_picture(store *s, const char *id, picture *to) { return s->kind->find_picture(s, id, to); }
 
-int store_list_pictures(store *s, const char *owner, const char *before, const char *search, int limit, picture *to) {
-    return s->kind->list_pictures(s, owner, before, search, limit, to);
+int store_list_pictures(store *s, const char *owner, const char *before, const char *search, bool pinned, int limit,
+                        picture *to) {
+    return s->kind->list_pictures(s, owner, before, search, pinned, limit, to);
 }
 
 char *store_picture_settings(store *s, const picture *p) { return s->kind->picture_settings(s, p); }

@@ -32,7 +32,8 @@ typedef struct store_kind {
     int (*list_jobs)(front *f, const char *owner, const char *state, const char *after, int limit, job **to);
     void (*find_repeat)(store *s, const char *owner, const char *key, char id[ID_BYTES], char body[65]);
     bool (*find_picture)(store *s, const char *id, picture *to);
-    int (*list_pictures)(store *s, const char *owner, const char *before, const char *search, int limit, picture *to);
+    int (*list_pictures)(store *s, const char *owner, const char *before, const char *search, bool pinned, int limit,
+                         picture *to);
     char *(*picture_settings)(store *s, const picture *p);
     bool (*change_picture)(store *s, const picture *p);
     int (*old_pictures)(store *s, double time, int limit, picture *to);
@@ -68,7 +69,10 @@ int store_list_jobs(front *f, const char *owner, const char *state, const char *
 void store_find_repeat(store *s, const char *owner, const char *key, char id[ID_BYTES], char body[65]);
 
 bool store_find_picture(store *s, const char *id, picture *to); /* facts are owned by the caller */
-int store_list_pictures(store *s, const char *owner, const char *before, const char *search, int limit, picture *to);
+/* Pictures of an owner (NULL: of all), the newest first, before the picture with this id, whose prompt contains search
+ * (or NULL), or only pinned ones. */
+int store_list_pictures(store *s, const char *owner, const char *before, const char *search, bool pinned, int limit,
+                        picture *to);
 char *store_picture_settings(store *s, const picture *p); /* of its job, as JSON; owned */
 bool store_change_picture(store *s, const picture *p);    /* pinned, removed */
 /* Pictures to remove: older than `time`, not pinned. */

@@ -71,10 +71,11 @@ static int64_t integer_of(const json_t *o, const char *key) { return json_intege
 
 static json_t *facts_json(painter *p) {
     lz_model_facts f = lz_model_about(p->model);
-    return json_pack("{s:s, s:b, s:b, s:I, s:I, s:i, s:f, s:I, s:i, s:i, s:s, s:b}", "family", f.family, "distilled",
-                     f.distilled, "guidance_built_in", f.guidance_built_in, "width", (json_int_t)f.width, "height",
-                     (json_int_t)f.height, "steps", f.steps, "guidance", f.guidance, "token_pixels",
-                     (json_int_t)f.token_pixels, "least_images", f.least_images, "most_images", f.most_images, "device",
+    return json_pack("{s:s, s:b, s:b, s:I, s:I, s:i, s:f, s:I, s:i, s:i, s:b, s:b, s:b, s:s, s:b}", "family", f.family,
+                     "distilled", f.distilled, "guidance_built_in", f.guidance_built_in, "width", (json_int_t)f.width,
+                     "height", (json_int_t)f.height, "steps", f.steps, "guidance", f.guidance, "token_pixels",
+                     (json_int_t)f.token_pixels, "least_images", f.least_images, "most_images", f.most_images,
+                     "references", f.references, "start_images", f.start_images, "masks", f.masks, "device",
                      lz_device_name(p->ctx), "transparent", f.transparent);
 }
 
@@ -319,8 +320,21 @@ static void paint(painter *p, const json_t *message) {
 
 /* ---- plans ------------------------------------------------------------------------------------------------------- */
 
+/* Why the picture may be poor, as in lz_remarks; texts that are not empty. */
+static json_t *remarks_json(painter *p, const lz_picture_options *options) {
+    lz_remarks r;
+    json_t *all = json_object();
+    if (lz_remark(p->model, options, &r, NULL) != LZ_OK) return all;
+    const char *pairs[][2] = {
+        {"size", r.size}, {"images", r.images}, {"prompt", r.prompt}, {"words", r.words}, {"read_as", r.read_as}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (*pairs[i][1]) json_object_set_new(all, pairs[i][0], json_string(pairs[i][1]));
+    return all;
+}
+
 static json_t *plan_json(painter *p, const json_t *settings) {
     lz_error err = {.status = LZ_OK};
+    json_t *remarks = NULL;
     lz_picture_plan plan;
     lz_image blank[LZ_MAX_IMAGES] = {{.width = 0}};
     const json_t *sizes = json_object_get(settings, "image_sizes");
@@ -338,16 +352,21 @@ static json_t *plan_json(painter *p, const json_t *settings) {
     s.options.watch = NULL;
     bool good = memory && lz_fill_options(p->model, &s.options, &err) == LZ_OK &&
                 lz_plan_picture(p->model, &s.options, &plan, &err) == LZ_OK;
+    if (good) remarks = remarks_json(p, &s.options);
+    double seconds = good && json_is_true(json_object_get(settings, "estimate"))
+                         ? p->engine->seconds(p->engine->user, &plan, s.options.width, s.options.height)
+                         : 0;
     for (int i = 0; i < s.n_images && i < LZ_MAX_IMAGES; i++) free(blank[i].pixels);
     if (!memory) return json_pack("{s:s, s:s}", "code", "out_of_memory", "message", "out of memory");
     if (!good) return json_pack("{s:s, s:s}", "code", code_of(err.status), "message", err.text);
     int64_t have = p->engine->memory();
     bool host = strncmp(lz_device_name(p->ctx), "cuda", 4) != 0;
-    return json_pack("{s:I, s:I, s:I, s:I, s:f, s:i, s:i, s:I, s:I, s:b}", "bytes", (json_int_t)plan.peak_bytes,
-                     "weight_bytes", (json_int_t)plan.weight_bytes, "device_bytes", (json_int_t)plan.device_bytes,
-                     "streamed_bytes", (json_int_t)plan.streamed_bytes, "operations", plan.flops, "steps", plan.steps,
-                     "passes", plan.passes, "width", (json_int_t)s.options.width, "height",
-                     (json_int_t)s.options.height, "fits", !host || !have || plan.peak_bytes <= have);
+    return json_pack("{s:I, s:I, s:I, s:I, s:f, s:i, s:i, s:I, s:I, s:b, s:o, s:f}", "bytes",
+                     (json_int_t)plan.peak_bytes, "weight_bytes", (json_int_t)plan.weight_bytes, "device_bytes",
+                     (json_int_t)plan.device_bytes, "streamed_bytes", (json_int_t)plan.streamed_bytes, "operations",
+                     plan.flops, "steps", plan.steps, "passes", plan.passes, "width", (json_int_t)s.options.width,
+                     "height", (json_int_t)s.options.height, "fits", !host || !have || plan.peak_bytes <= have,
+                     "remarks", remarks, "seconds", seconds);
 }
 
 static void *answer_plans(void *user) {

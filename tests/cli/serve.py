@@ -449,7 +449,7 @@ def test_guard(s):
     body = body.replace(b'"prompt"', b'"\xff"')
     check(s.code("POST", "/v1/images/edits", body, content_type=kind) == (400, "invalid_value"), "a part whose name is not UTF-8")
     status, _, data = s.call("GET", "/")
-    check(status == 200 and b"/v1/images/generations" in data, "the page")
+    check(status == 200 and b"<!doctype html>" in data and b"/v1/images/generations" in data, "the page")
 
 
 def test_keys():
@@ -546,6 +546,11 @@ def test_queue(s):
     check(s.call("GET", "/healthz")[0] == 200 and time.time() - begun < 1, "health meanwhile")
     jobs = s.call("GET", "/api/v1/jobs?state=queued")[2]["jobs"]
     check(sorted(j["queue_position"] for j in jobs) == [1, 2, 3], "positions", [j["queue_position"] for j in jobs])
+    order = [j["id"] for j in sorted(jobs, key=lambda j: j["queue_position"])]
+    for id, wanted in [(order[2], [order[2], order[0], order[1]]), (order[2], [order[2], order[0], order[1]]), (order[0], order[:1] + [order[2], order[1]])]:
+        moved = s.call("POST", f"/api/v1/jobs/{id}/first")[2]
+        jobs = s.call("GET", "/api/v1/jobs?state=queued")[2]["jobs"]
+        check(moved["queue_position"] == 1 and [j["id"] for j in sorted(jobs, key=lambda j: j["queue_position"])] == wanted, "a job moves to the front", moved)
     running.close()
     for w in waiting:
         check(w.recv(12) == b"HTTP/1.1 200", "those who waited are answered")

@@ -294,6 +294,17 @@ static int run_for_fleet(const arguments *args) {
     return code;
 }
 
+static double seconds(void *user, const lz_picture_plan *plan, int64_t width, int64_t height) {
+    job *j = &((studio *)user)->job;
+    if (!j->estimate.product[0]) estimate_shapes(j);
+    j->plan = *plan;
+    j->picture.width = width;
+    j->picture.height = height;
+    j->estimate.seconds = 0;
+    estimate_time(j);
+    return j->estimate.seconds;
+}
+
 int worker_command(const arguments *args) {
     struct stat socket;
     if (args->serve.store) return run_for_fleet(args);
@@ -305,7 +316,8 @@ int worker_command(const arguments *args) {
                             .model_name = model_name,
                             .device = device,
                             .sampler_title = sampler_title,
-                            .memory = memory_here};
+                            .memory = memory_here,
+                            .seconds = seconds};
     if (fstat(WORKER_SOCKET, &socket) != 0 || !S_ISSOCK(socket.st_mode))
         return fail(args, NOT_UNDERSTOOD, "worker needs --store redis://HOST:PORT/DB, unless 'lazuli serve' starts it");
     return worker_run(WORKER_SOCKET, &engine);

@@ -256,6 +256,7 @@ typedef struct picture_list {
     int limit, n;
     picture *to;
     double before; /* only older ones that are not pinned; 0: all */
+    bool pinned;   /* only pinned ones */
 } picture_list;
 
 static bool has_words(store *s, const picture *p, const char *words) {
@@ -272,7 +273,7 @@ static bool take_picture(void *user, const char *id) {
     picture_list *l = user;
     picture *p = &l->to[l->n];
     if (!is_id(id) || !find_picture(l->store, id, p)) return true;
-    bool wanted = !p->removed && (!l->search || has_words(l->store, p, l->search)) &&
+    bool wanted = !p->removed && (!l->pinned || p->pinned) && (!l->search || has_words(l->store, p, l->search)) &&
                   (!(l->before > 0) || (p->created < l->before && !p->pinned));
     if (wanted)
         l->n++;
@@ -281,8 +282,9 @@ static bool take_picture(void *user, const char *id) {
     return l->n < l->limit;
 }
 
-static int list_pictures(store *s, const char *owner, const char *before, const char *search, int limit, picture *to) {
-    picture_list l = {.store = s, .search = search, .limit = limit, .to = to};
+static int list_pictures(store *s, const char *owner, const char *before, const char *search, bool pinned, int limit,
+                         picture *to) {
+    picture_list l = {.store = s, .search = search, .pinned = pinned, .limit = limit, .to = to};
     each_id((fleet_store *)s, "pictures", owner, before, take_picture, &l);
     return l.n;
 }

@@ -1,0 +1,576 @@
+"""page.py LAZULI WORK: starts `lazuli serve` and uses its page in a real browser, for tests/cli/page.sh.
+
+Prints a line for each failed check, and the counts at the end. With a third argument, a folder, it writes the pictures of
+docs/server.md there instead.
+"""
+import gzip
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+import traceback
+
+sys.path.insert(0, os.path.dirname(__file__))
+import browser  # noqa: E402
+
+LAZULI, WORK = os.path.abspath(sys.argv[1]), sys.argv[2]
+SHOTS = sys.argv[3] if len(sys.argv) > 3 else None
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+AUDIT = (ROOT / "tests/page/audit.js").read_text()
+checks = failed = 0
+
+
+def check(good, what, *more):
+    global checks, failed
+    checks += 1
+    if not good:
+        failed += 1
+        print("FAILED:", what, *more)
+    return good
+
+
+class Server:
+    all = []
+
+    def __init__(self, state, *options, port=0):
+        self.log, self.options, self.state = f"{WORK}/{state}.log", options, state
+        begin = os.path.getsize(self.log) if os.path.exists(self.log) else 0
+        self.process = subprocess.Popen([LAZULI, "serve", "--listen", f"127.0.0.1:{port}", "--state", f"{WORK}/{state}", *options],
+                                        stderr=open(self.log, "ab"), stdout=subprocess.DEVNULL)
+        Server.all.append(self.process)
+        self.port, end = None, time.time() + 60
+        while not self.port and time.time() < end and self.process.poll() is None:
+            with open(self.log, errors="replace") as file:
+                file.seek(begin)
+                found = re.search(r"listening on http://[^:]*:(\d+)", file.read())
+            self.port = int(found.group(1)) if found else time.sleep(0.02)
+        self.url = f"http://127.0.0.1:{self.port}/"
+        while time.time() < end and self.process.poll() is None and self.get("/readyz")[0].status != 200:
+            time.sleep(0.05)
+
+    def get(self, path, **headers):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection.request("GET", path, headers={name.replace("_", "-"): text for name, text in headers.items()})
+        answer = connection.getresponse()
+        data = answer.read()
+        connection.close()
+        return answer, data
+
+    def json(self, path):
+        return json.loads(self.get("/api/v1" + path)[1])
+
+    def stop(self, how=signal.SIGTERM):
+        self.process.send_signal(how)
+        return self.process.wait(60)
+
+
+# ---- what needs no browser ----
+
+
+def test_files(s):
+    """The files of web, and how they are served."""
+    files = list((ROOT / "web").iterdir())
+    check(sum(f.stat().st_size for f in files) < 150_000, "the page has less than 150 KB", sum(f.stat().st_size for f in files))
+    for f in files:
+        text = f.read_text()
+        if f.suffix == ".js":
+            check(text.count("\n") <= 300, "a module has at most 300 lines", f.name, text.count("\n"))
+            check(not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", text), "no markup from data", f.name)
+        check(not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text), "nothing from elsewhere", f.name)
+        answer, data = s.get("/page/" + f.name)
+        check(answer.status == 200 and data == f.read_bytes(), "a file", f.name, answer.status)
+        packed, bytes_ = s.get("/page/" + f.name, accept_encoding="gzip, deflate")
+        check(packed.getheader("content-encoding") == "gzip" and gzip.decompress(bytes_) == data, "compressed", f.name)
+        check(packed.getheader("etag") != answer.getheader("etag"), "another tag", f.name)
+        again, data = s.get("/page/" + f.name, if_none_match=answer.getheader("etag"))
+        check(again.status == 304 and not data, "not again", f.name, again.status)
+    answer, data = s.get("/")
+    check(answer.getheader("content-type") == "text/html; charset=utf-8" and data == (ROOT / "web/index.html").read_bytes(), "the page")
+    policy = answer.getheader("content-security-policy")
+    check("default-src 'none'" in policy and "script-src 'self'" in policy and "unsafe" not in policy and "frame-ancestors 'none'" in policy, "its policy", policy)
+    check(answer.getheader("x-content-type-options") == "nosniff" and answer.getheader("cache-control") == "no-cache", "its headers")
+    for path in ("/page/none.js", "/page/..", "/page/%2e%2e/x", "/page/a/b"):
+        check(s.get(path)[0].status in (400, 404), "no other file", path)
+
+
+# ---- helpers ----
+
+DONE = "document.querySelector('#frames .frame:not(.waiting) > img')?.complete && !document.getElementById('bar').hidden"
+SHOWN = "document.querySelector('#frames .frame > img').src.split('/').at(-2)"
+
+
+def set_field(t, name, value):
+    t.js(f"""(() => {{ const e = document.getElementById('{name}'); e.value = {json.dumps(str(value))};
+        e.dispatchEvent(new Event(e.tagName === 'SELECT' ? 'change' : 'input', {{bubbles: true}})); }})()""")
+
+
+def make(t, prompt, seconds=60):
+    """Types a prompt, presses Make, and waits for the picture. Returns its id."""
+    before = t.js("document.querySelector('#days .thumb')?.dataset.id ?? ''")
+    t.click("#prompt")
+    t.key("a", control=True)
+    t.type(prompt)
+    t.click("#make")
+    good = t.until(f"document.querySelector('#days .thumb')?.dataset.id !== {json.dumps(before)} && {DONE}", seconds)
+    check(good, "a picture", prompt, t.js("document.getElementById('problem-text').textContent"))
+    return t.js(SHOWN) if good else None
+
+
+def idle(t):
+    return t.until("document.getElementById('queue').hidden")
+
+
+def audit(t, where):
+    for problem in t.js(AUDIT):
+        check(False, where, problem)
+    check(True, where)
+    roles = {"button", "textbox", "combobox", "radio", "slider", "spinbutton", "checkbox", "searchbox", "link", "dialog", "menuitem", "progressbar",
+             "group", "toolbar", "region", "image"}
+    for role, name in t.names():
+        if role in roles and not name:
+            check(role in ("group", "image", "region"), f"{where}: a {role} has a name")
+
+
+# ---- the fifteen ----
+
+
+def test_first(s, t):
+    """One box, one button; the preview; the gallery; the same seed gives the same bytes."""
+    t.until("/about/.test(document.getElementById('cost').textContent) || /less/.test(document.getElementById('cost').textContent)", 10)
+    cost = t.js("document.getElementById('cost').textContent")
+    check(re.search(r"256 × 256 · 0\.07 MP · \d+ MiB · (about|less)", cost), "what it costs, before anything was made", cost)
+    check(t.js("document.activeElement === document.body && !document.getElementById('more').checkVisibility()"), "settings are folded away")
+    t.click("#make")
+    check("Write what" in t.until("document.getElementById('problem').hidden ? '' : document.getElementById('problem-text').textContent", 3), "an empty prompt")
+    t.click("#examples li:nth-child(2) button")
+    check(t.js("document.getElementById('prompt').value") == "two red apples", "an example")
+    first = make(t, "a fox in 3d style")
+    answer = s.json("/pictures/" + first)
+    check(answer["settings"]["prompt"] == "a fox in 3d style" and answer["width"] == 256, "it is the server's", answer)
+    check(t.js("document.querySelector('#frames img').alt") == "a fox in 3d style", "its alt text")
+    check(t.js("document.querySelector('#frames img').naturalWidth") == 256, "it is shown")
+
+    # The preview changes while the picture forms.
+    t.click("#more-open")
+    set_field(t, "steps", 60)
+    t.js("""window.seen = new Set(); window.texts = new Set(); window.watcher = setInterval(() => {
+        const e = document.querySelector('#frames .forming'); if (e?.src && !e.hidden) window.seen.add(e.src);
+        if (!document.getElementById('progress').hidden) window.texts.add(document.getElementById('stage-text').textContent); }, 20)""")
+    make(t, "a cat")
+    seen, texts = t.js("clearInterval(window.watcher) ?? [window.seen.size, [...window.texts]]")
+    check(seen >= 3, "the preview changes", seen)
+    check(any(re.match(r"Step \d+ of 60", text) for text in texts), "the step is told", texts)
+    set_field(t, "steps", "")
+
+    # The seed of the first picture, fixed, gives the same bytes.
+    t.click(f"[data-id={first}]")
+    t.until(f"{DONE} && {SHOWN} === '{first}'")
+    t.key("s")
+    check(t.js("document.getElementById('seed').value") == str(answer["seed"]), "its seed is in the form", t.js("document.getElementById('seed').value"))
+    check(t.js("document.getElementById('seed-mode').getAttribute('aria-pressed')") == "true", "the seed is fixed")
+    second = make(t, "a fox in 3d style")
+    files = [s.get(f"/api/v1/pictures/{i}/file")[1] for i in (first, second)]
+    check(first != second and files[0] == files[1], "the same bytes")
+    check(len(files[0]) > 1000, "it is a picture", len(files[0]))
+    t.click("#seed-mode")
+    check(t.js("document.getElementById('seed').value") == "", "a new seed again")
+    t.click("#more-open")
+    return first
+
+
+def test_queue(s, t):
+    """Waiting, positions, cancelling, reloading meanwhile, errors of the server."""
+    t.click("#more-open")
+    set_field(t, "steps", 200)
+    t.click("input[value='16:9']")
+    t.click("#prompt")
+    for prompt in ("a dog", "a whale", "a tree", "a car"):
+        t.key("a", control=True)
+        t.type(prompt)
+        t.key("Enter", control=True)
+        t.until(f"[...document.querySelectorAll('#queue-list b')].some((b) => b.textContent === '{prompt}')")
+    check(t.until("document.querySelectorAll('#queue-list li').length === 4"), "four jobs", t.js("document.getElementById('queue-list').textContent"))
+    check(t.until("document.getElementById('queue-title').textContent === 'Queue, 3 waiting'", 5), "three wait", t.js("document.getElementById('queue-title').textContent"))
+    check("Waiting" in t.js("document.getElementById('stage-text').textContent"), "the stage says so", t.js("document.getElementById('stage-text').textContent"))
+    t.open(s.url)  # a reload finds them
+    check(t.until("document.querySelectorAll('#queue-list li').length === 4"), "after a reload")
+    check(t.until("!document.getElementById('progress').hidden && /Step/.test(document.getElementById('stage-text').textContent)", 10), "the running one is shown")
+    t.click("#queue-list li:nth-child(2) [aria-label^=Cancel]")
+    check(t.until("document.querySelectorAll('#queue-list li').length === 3"), "one is cancelled")
+    t.click("#queue-clear")
+    check(t.until("document.querySelectorAll('#queue-list li').length === 1"), "all that wait are cancelled")
+    begun = time.time()
+    t.click("#cancel")
+    check(idle(t) and time.time() - begun < 5, "the running one is cancelled", time.time() - begun)
+    states = [j["status"] for j in s.json("/jobs?limit=4")["jobs"]]
+    check(states == ["cancelled"] * 4, "the server knows", states)
+    t.click("#more-open")
+    set_field(t, "steps", 999)
+    t.click("#make")
+    text = t.until("document.getElementById('problem').hidden ? '' : document.getElementById('problem-text').textContent")
+    check(text and "steps" in text, "the server's sentence", text)
+    check(t.js("!document.getElementById('problem-copy').hidden"), "it can be copied")
+    t.click("#reset")
+    t.click("#problem-close")
+    check(t.js("document.getElementById('steps').value + document.querySelector('[name=shape]:checked').value") == "1:1", "the model's own settings")
+    t.js("document.getElementById('make').click(); document.getElementById('make').click()")
+    t.until(DONE)
+    idle(t)
+    check(len([j for j in s.json("/jobs")["jobs"] if j["settings"]["prompt"] == "a car" and j["status"] == "completed"]) == 1, "two clicks are one job")
+
+
+def test_gallery(s, t, first):
+    """Search, pin, delete and undo, details, four more, downloads."""
+    n = t.js("document.querySelectorAll('.thumb').length")
+    check(n == len(s.json("/pictures")["pictures"]) and n >= 4, "all pictures", n)
+    check(t.js("document.querySelector('.day h3').textContent") == "Today", "by day")
+    t.click("#search")
+    t.type("FOX")
+    check(t.until("document.querySelectorAll('.thumb').length === 2"), "search", t.js("document.querySelectorAll('.thumb').length"))
+    t.type("xyz")
+    check(t.until("document.getElementById('no-pictures').textContent.includes('FOXxyz')"), "nothing found")
+    t.key("a", control=True)
+    t.key("Delete")
+    t.until(f"document.querySelectorAll('.thumb').length === {n}")
+    t.key("Escape")
+    t.click(f"[data-id={first}]")
+    t.until(f"{SHOWN} === '{first}'")
+    t.key("p")
+    check(t.until("document.getElementById('do-pin').getAttribute('aria-pressed') === 'true'") and s.json("/pictures/" + first)["pinned"], "pinned")
+    t.click("#only-pinned")
+    check(t.until("document.querySelectorAll('.thumb').length === 1"), "only pinned ones")
+    t.click("#only-pinned")
+    t.until(f"document.querySelectorAll('.thumb').length === {n}")
+
+    # Details, and using them
+    t.key("i")
+    text = t.until("document.getElementById('details').open && document.getElementById('details-body').textContent")
+    seed = s.json("/pictures/" + first)["seed"]
+    check(text and str(seed) in text and "256 × 256" in text and "a fox in 3d style" in text, "details", text)
+    audit(t, "details")
+    t.click("[aria-label='Use this prompt']")
+    check(t.js("document.getElementById('prompt').value") == "a fox in 3d style", "its prompt")
+    t.click("[aria-label='Use this seed']")
+    check(t.js("document.getElementById('seed').value") == str(seed), "its seed")
+    t.key("Escape")
+    check(t.until("!document.getElementById('details').open && document.activeElement.id === 'do-info'", 3), "closed, and the focus is back")
+    line = t.js("import('./page/details.js').then((m) => import('./page/viewer.js').then((v) => m.commandLine(v.shownPicture())))")
+    check(line == f"lazuli 'a fox in 3d style' -W 256 -H 256 -S {seed} -o lazuli-{seed}.png", "the command", line)
+    words = line.replace("'a fox in 3d style'", "@").split()
+    words = [LAZULI] + ["a fox in 3d style" if word == "@" else word for word in words[1:]]
+    subprocess.run([*words, "-q"], cwd=WORK, check=True, env={k: v for k, v in os.environ.items() if k != "LAZULI_MODEL"})
+    with open(f"{WORK}/lazuli-{seed}.png", "rb") as file:
+        check(file.read() == s.get(f"/api/v1/pictures/{first}/file")[1], "the command makes the same bytes")
+
+    # Downloads
+    t.send("Browser.setDownloadBehavior", behavior="allow", browserContextId=t.context, downloadPath=WORK)
+    for how, head in (("original", b"\x89PNG"), ("jpeg", b"\xff\xd8"), ("webp", b"RIFF")):
+        name = f"{WORK}/lazuli-{seed}." + {"original": "png", "jpeg": "jpg", "webp": "webp"}[how]
+        if os.path.exists(name):
+            os.remove(name)
+        t.click("#do-save")
+        t.until("document.getElementById('save-menu').matches(':popover-open')")
+        t.click(f"[data-save={how}]")
+        end = time.time() + 10
+        while time.time() < end and not (os.path.exists(name) and os.path.getsize(name)):
+            time.sleep(0.05)
+        check(os.path.exists(name) and open(name, "rb").read(4).startswith(head), "a download", how)
+
+    # Deleting, and taking it back
+    t.click(f"[data-id={first}]")
+    t.key("Delete")
+    check(t.until(f"!document.querySelector('[data-id={first}]')") and not s.json("/pictures/" + first).get("error"), "it leaves the gallery, not yet the server")
+    t.key("z")
+    check(t.until(f"document.querySelector('[data-id={first}]') && {SHOWN} === '{first}'"), "undo")
+    other = t.js("document.querySelector('.thumb').dataset.id")
+    t.click(f"[data-id={other}]")
+    t.key("Delete")
+    t.until(f"!document.querySelector('[data-id={other}]')")
+    t.open(s.url)  # leaving the page deletes for good
+    check(t.until(f"fetch('api/v1/pictures/{other}').then((a) => a.status === 410)"), "it is gone", other)
+
+    # Four more, as a grid
+    t.click(f"[data-id={first}]")
+    t.until(f"{SHOWN} === '{first}'")
+    t.key("v")
+    check(t.until("document.querySelectorAll('#frames .pick').length === 4", 60), "a grid of four")
+    seeds = sorted(p["seed"] for p in s.json("/pictures?limit=4")["pictures"])
+    check(seeds == [seed + i for i in (1, 2, 3, 4)], "the next seeds", seeds)
+    idle(t)
+    t.click("#frames .frame:nth-child(3) .pick")
+    check(t.until(f"{DONE} && {SHOWN}"), "one of them")
+
+
+def test_compare(s, t):
+    t.click(".thumb:nth-child(2)")
+    t.until(f"{DONE} && {SHOWN} === document.querySelectorAll('.thumb')[1].dataset.id")
+    t.key("c")
+    check(t.until("document.querySelector('#compare .pair.slider')?.checkVisibility()"), "compare")
+    t.js("(() => { const e = document.querySelector('#compare input'); e.value = 20; e.dispatchEvent(new Event('input')); })()")
+    check(t.js("getComputedStyle(document.querySelector('#compare img')).clipPath") == "inset(0px 80% 0px 0px)", "the slider moves", t.js("getComputedStyle(document.querySelector('#compare img')).clipPath"))
+    t.click("#compare .row button:nth-child(2)")
+    check(t.js("document.querySelectorAll('#compare .side img').length") == 2, "side by side")
+    t.key("Escape")
+    check(t.js("document.getElementById('compare').hidden && document.getElementById('frames').checkVisibility()"), "closed")
+
+
+def test_images(s, t, first):
+    """A start image by dropping, and a mask: what is not painted stays as it is, byte by byte."""
+    with open(f"{WORK}/start.png", "wb") as file:
+        file.write(s.get(f"/api/v1/pictures/{first}/file")[1])
+    t.drop(f"{WORK}/start.png", "#stage")
+    check(t.until("document.querySelectorAll('#images .image').length === 1"), "an image was dropped")
+    check(t.js("document.querySelector('#images .role').textContent") == "Start from it", "the demo model starts from it")
+    check(t.until("[...document.querySelectorAll('.toast p')].some((p) => p.textContent.includes('made by Lazuli'))"), "its settings are offered")
+    t.click("#more-open")
+    check(t.js("document.getElementById('strength-field').checkVisibility()"), "its strength")
+    set_field(t, "strength", 0.5)
+    made = make(t, "a dog in 3d style")
+    settings = s.json("/pictures/" + made)["settings"]
+    check(settings["strength"] == 0.5 and settings["images"][0].startswith("upload:"), "it was used", settings)
+    t.click("#images [aria-label^=Remove]")
+    check(t.js("document.getElementById('images').hidden && !document.getElementById('strength-field').checkVisibility()"), "removed")
+    t.click("#more-open")
+
+    t.click(f"[data-id={first}]")
+    t.until(f"{SHOWN} === '{first}'")
+    t.key("m")
+    check(t.until("!document.getElementById('painter').hidden && document.querySelector('.sheet-picture img').complete"), "the mask is open")
+    audit(t, "mask")
+    left, top, width, height = t.js("(() => { const b = document.querySelector('#painter canvas').getBoundingClientRect(); return [b.left, b.top, b.width, b.height]; })()")
+    t.mouse("mouseMoved", left + width * 0.1, top + height * 0.2)
+    t.mouse("mousePressed", left + width * 0.1, top + height * 0.2, 1)
+    for i in range(1, 9):
+        t.mouse("mouseMoved", left + width * (0.1 + 0.03 * i), top + height * 0.2, 1)
+    t.mouse("mouseReleased", left + width * 0.34, top + height * 0.2)
+    count = "(() => { const c = document.querySelector('#painter canvas'), d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 127; return n; })()"
+    painted = t.until(count, 5)
+    check(painted and 500 < painted < 256 * 64, "painted", painted)
+    t.key("z", control=True)
+    check(t.js(count) == 0, "undone")
+    for key in ("]", "["):
+        t.key(key)
+    t.js("document.querySelector('#painter canvas').focus()")
+    for key in ("ArrowUp", "ArrowUp", "ArrowUp", " "):
+        t.key(key)
+    painted = t.js(count)
+    check(painted > 200, "painted by the keyboard", painted)
+    t.key("Enter")
+    check(t.until("document.getElementById('painter').hidden && document.querySelector('#images .role')?.textContent === 'Repaint a part'"), "the mask is an image of the form")
+    made = make(t, "a banana")
+    same = t.js(f"""(async () => {{
+        const pixels = async (id) => {{ const b = await createImageBitmap(await (await fetch(`api/v1/pictures/${{id}}/file`)).blob()), c = new OffscreenCanvas(b.width, b.height), x = c.getContext('2d'); x.drawImage(b, 0, 0); return x.getImageData(0, 0, b.width, b.height).data; }};
+        const [a, b] = await Promise.all([pixels('{first}'), pixels('{made}')]);
+        let changed = 0, corner = 0;
+        for (let i = 0; i < a.length; i += 4) {{ const d = a[i] !== b[i] || a[i + 1] !== b[i + 1] || a[i + 2] !== b[i + 2]; changed += d; corner += d && i / 4 > 200 * 256; }}
+        return [a.length === b.length, changed, corner]; }})()""")
+    check(same[0] and 0 < same[1] <= painted * 1.6 + 600 and same[2] == 0, "only the painted part changed", same, painted)
+    t.click("#images [aria-label^=Remove]")
+
+
+def test_keyboard(t):
+    """Everything in reach of the tab key, in the order of the page, each with a visible focus."""
+    t.js("document.activeElement.blur(); window.scrollTo(0, 0)")
+    t.open(t.js("location.href"))
+    t.until("!!document.querySelector('.thumb')")
+    t.js("document.querySelector('.thumb').click()")
+    t.until(DONE)
+    t.js("document.activeElement.blur()")
+    order = []
+    for _ in range(40):
+        t.key("Tab")
+        here = t.js("""(() => { const e = document.activeElement, s = getComputedStyle(e.matches('[type=radio]') ? e.parentElement : e);
+            return [e.id || e.className || e.tagName, e !== document.body && s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 2 || e.matches('.skip')]; })()""")
+        if here[0] == "BODY" or here[0] in order:
+            break
+        order.append(here[0])
+        check(here[1], "the focus is visible", here[0])
+    wanted = ["skip", "theme", "help-open", "do-pin", "do-delete", "prompt", "make", "seed-mode", "more-open", "only-pinned", "search", "thumb"]
+    places = [order.index(name) if name in order else -1 for name in wanted]
+    check(-1 not in places and places == sorted(places), "the order of the tab key", order)
+    t.js("document.activeElement.blur()")
+    t.key("?")
+    check(t.js("document.getElementById('help').open"), "help")
+    audit(t, "help")
+    t.key("Escape")
+    t.until("!document.getElementById('help').open")
+    first = t.js(SHOWN)
+    t.key("ArrowRight")
+    check(t.until(f"{SHOWN} !== '{first}'"), "the older picture")
+    t.key("ArrowLeft")
+    check(t.until(f"{SHOWN} === '{first}'"), "the newer picture")
+    t.key("/")
+    check(t.js("document.activeElement.id") == "prompt", "to the prompt")
+    t.key("a", control=True)
+    t.type("a star")
+    before = t.js("document.querySelectorAll('.thumb').length")
+    t.key("Enter", control=True)
+    check(t.until(f"document.querySelectorAll('.thumb').length > {before} && {DONE}"), "made without a mouse")
+    t.js("document.querySelector('.thumb[tabindex=\"0\"]').focus()")
+    t.key("ArrowRight")
+    t.key("Enter")
+    check(t.until(f"{SHOWN} === document.querySelectorAll('.thumb')[1].dataset.id"), "the second of the gallery")
+    t.js("document.getElementById('do-reuse').focus()")
+    t.key("Enter")
+    check(t.until("document.activeElement.dataset.use === 'all'"), "a menu")
+    t.key("ArrowDown")
+    t.key("Enter")
+    check(t.until("document.activeElement.id === 'do-reuse'"), "and back")
+    # Keys of one letter can be switched off.
+    t.js("document.getElementById('single-keys').click(); document.activeElement.blur()")
+    t.key("i")
+    check(not t.js("document.getElementById('details').open"), "no key of a letter")
+    t.js("document.getElementById('single-keys').click()")
+
+
+def test_phone(b, s):
+    t = browser.Tab(b, s.url, 390, 844)
+    t.size(390, 844, phone=True)
+    t.open(s.url)
+    t.until("!!document.querySelector('.thumb')")
+    audit(t, "phone, nothing chosen")
+    t.click("#more-open")
+    audit(t, "phone, settings")
+    t.click("#more-open")
+    made = make(t, "a heart")
+    check(made, "a picture on a phone")
+    audit(t, "phone, a picture")
+    first, prompt = t.js("(window.scrollTo(0, 0), ['#frames img', '#prompt'].map((s) => document.querySelector(s).getBoundingClientRect().top))")
+    check(0 <= first < 300 and prompt < 844, "the picture and the prompt come first", first, prompt)
+    x, y = t.place("#mat")
+    for kind, at in (("touchStart", x + 80), ("touchMove", x), ("touchMove", x - 80)):
+        t.send("Input.dispatchTouchEvent", type=kind, touchPoints=[{"x": at, "y": y}])
+    t.send("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+    check(t.until(f"{SHOWN} !== '{made}'", 5), "a swipe goes to the next")
+    t.click("#do-info")
+    check(t.until("document.getElementById('details').matches(':modal')"), "details are a sheet")
+    t.click("#details [data-close]")
+    check(t.errors() == [], "no errors on a phone", t.errors())
+    t.close()
+
+
+def test_models(b):
+    """Models that look at images, or have guidance, get these fields; others do not."""
+    s = Server("models", "-m", "models/demo", "-m", "tests/data/flux2/A", "-m", "tests/data/flux2/C")
+    t = browser.Tab(b, s.url)
+    t.click("#more-open")
+    field = "(n) => document.getElementById(n).checkVisibility()"
+    check(t.js(f"['model', 'guidance', 'negative'].map({field})") == [True, False, False], "the demo model", t.js(f"['model', 'guidance', 'negative'].map({field})"))
+    set_field(t, "model", "C")
+    check(t.js(f"['guidance', 'negative'].map({field})") == [True, True], "a guided model")
+    set_field(t, "model", "A")
+    for name in ("ref1", "ref3"):
+        t.drop(str(ROOT / f"tests/data/flux2/{name}.png"), "#prompt")
+    check(t.until("document.querySelectorAll('#images .image').length === 2"), "two references")
+    check(t.js("[...document.querySelectorAll('#images select')].map((e) => e.value)") == ["look", "look"], "it looks at them")
+    names = t.js("[...document.querySelectorAll('#images .name')].map((e) => e.textContent)")
+    t.click("#images .image:nth-child(2) .back")
+    check(t.js("[...document.querySelectorAll('#images .name')].map((e) => e.textContent)") == names[::-1], "their order")
+    set_field(t, "steps", 1)
+    t.click("input[value=own]")
+    set_field(t, "width", 64)
+    set_field(t, "height", 64)
+    made = make(t, "both")
+    settings = s.json("/pictures/" + made)["settings"]
+    check(len(settings["images"]) == 2 and "strength" not in settings and settings["model"] == "A", "both were sent", settings)
+    errors = [e for e in t.errors() if "503" not in e]  # a model that is not loaded is not planned with
+    check(errors == [], "no errors with other models", errors)
+    t.close()
+    s.stop()
+
+
+def test_lost(b, s):
+    """The connection breaks and comes back."""
+    t = browser.Tab(b, s.url)
+    n = t.until("document.querySelectorAll('.thumb').length")
+    s.stop(signal.SIGKILL)
+    check(t.until("!document.getElementById('lost').hidden", 10), "the page says so")
+    s = Server(s.state, *s.options, port=s.port)
+    check(t.until("document.getElementById('lost').hidden", 20), "and that it is back")
+    check(t.until(f"document.querySelectorAll('.thumb').length === {n}"), "with all pictures")
+    t.close()
+    return s
+
+
+def test_key(b):
+    with open(f"{WORK}/keys", "w") as file:
+        file.write("ada secret-one\n")
+    os.chmod(f"{WORK}/keys", 0o600)
+    s = Server("keyed", "--key-file", f"{WORK}/keys")
+    t = browser.Tab(b, s.url)
+    check(t.until("document.getElementById('lock').open"), "a key is asked for")
+    t.click("#key")
+    t.type("wrong-key")
+    t.key("Enter")
+    check(t.until("document.getElementById('lock-problem').textContent === 'the key is wrong'"), "a wrong key")
+    t.key("a", control=True)
+    t.type("secret-one")
+    t.key("Enter")
+    check(t.until("document.body.dataset.ready && !document.getElementById('lock').open"), "the right key")
+    check(make(t, "a key"), "a picture with a key")
+    check("secret" not in t.js("JSON.stringify(localStorage)") and "secret" not in t.js("document.cookie"), "the key is not kept")
+    t.close()
+    s.stop()
+
+
+def timed(f, *args):
+    begun = time.time()
+    result = f(*args)
+    if os.environ.get("LZ_TEST_TIMES"):
+        print(f"{f.__name__} {time.time() - begun:.1f} s")
+    return result
+
+
+def test_all(b):
+    s = Server("state")
+    if not check(s.port, "the server listens", open(s.log).read()[-500:]):
+        return
+    timed(test_files, s)
+    t = browser.Tab(b, s.url)
+    audit(t, "empty")
+    first = timed(test_first, s, t)
+    audit(t, "a picture")
+    timed(test_queue, s, t)
+    timed(test_gallery, s, t, first)
+    timed(test_compare, s, t)
+    timed(test_images, s, t, first)
+    timed(test_keyboard, t)
+    errors = [e for e in t.errors() if "410" not in e and "400" not in e]  # answers that were asked for
+    check(errors == [], "no errors", errors)
+    t.close()
+    dark = browser.Tab(b, s.url, dark=True, reduced=True)
+    dark.until("document.querySelector('.thumb')")
+    dark.click(".thumb")
+    dark.until(DONE)
+    dark.click("#more-open")
+    audit(dark, "dark")
+    dark.close()
+    timed(test_phone, b, s)
+    s = timed(test_lost, b, s)
+    check(s.stop() == 0, "the server ends")
+    timed(test_models, b)
+    timed(test_key, b)
+
+
+if __name__ == "__main__":
+    begun, program = time.time(), browser.find()
+    b = browser.Browser(program)
+    try:
+        if SHOTS:
+            import shots
+            shots.take(b, Server, browser.Tab, make, SHOTS)
+        else:
+            test_all(b)
+    except Exception:
+        check(False, "an exception", traceback.format_exc())
+    b.close()
+    for process in Server.all:
+        if process.poll() is None:
+            process.kill()
+    print(f"checks: {checks}, failed: {failed}, {time.time() - begun:.1f} s")
+    sys.exit(failed > 0)

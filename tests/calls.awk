@@ -35,12 +35,14 @@ BEGIN {
                "lz_image *:image_place, const lz_picture_options *:picture_options, const lz_convert_options *:convert_options, " \
                "lz_picture_options *:own_options, lz_picture *:picture, lz_picture_plan *:picture_plan, " \
                "lz_remarks *:remarks, lz_device_info *:devices, const lz_lora *:loras, " \
-               "lz_lora_facts *:lora_facts, lz_file_facts *:file_facts, lz_job *:job, const lz_job *:job", kind_of_type)
+               "lz_lora_facts *:lora_facts, lz_file_facts *:file_facts, lz_job *:job, const lz_job *:job, " \
+               "lz_job *const *:jobs", kind_of_type)
     # ... or of parameters with this type and name, or of this parameter of this function.
     read_table("const char *path:path, const char *folder:folder, lz_dims axes:axes, lz_array *indices:indices, " \
                "lz_array *latents:latents, lz_array *weight:row, lz_array *bias:row", kind_of_name)
     read_table("lz_split.parts:parts, lz_copy.bytes:bytes, lz_image_decode.bytes:length, " \
-               "lz_image_decode_text.bytes:length, lz_free_ids.ids:ids, lz_job_wait.job:ended_job, lz_conv2d_with.x:planes, " \
+               "lz_image_decode_text.bytes:length, lz_free_ids.ids:ids, lz_job_wait.job:ended_job, lz_jobs_run.pictures:pictures, lz_jobs_run.errors:errors, " \
+               "lz_conv2d_with.x:planes, " \
                "lz_conv2d_with.w:planes, lz_sdpa_with.q:planes, lz_sdpa_with.k:planes, lz_sdpa_with.v:planes, " \
                "lz_upsample_nearest.x:planes, lz_group_norm.x:planes", kind_of_parameter)
     # saw_KIND looks at a result of this type.

@@ -29,6 +29,7 @@
     X(tokenizer, 1)                                                                                                    \
     X(job, 1)                                                                                                          \
     X(ended_job, 1)                                                                                                    \
+    X(jobs, 2)                                                                                                         \
     X(error, 1)                                                                                                        \
     X(data, 2)                                                                                                         \
     X(place, 1)                                                                                                        \
@@ -70,6 +71,8 @@
     X(picture_options, 29)                                                                                             \
     X(own_options, 29)                                                                                                 \
     X(picture, 1)                                                                                                      \
+    X(pictures, 1)                                                                                                     \
+    X(errors, 1)                                                                                                       \
     X(picture_plan, 1)                                                                                                 \
     X(remarks, 1)                                                                                                      \
     X(devices, 1)                                                                                                      \
@@ -115,7 +118,7 @@ static struct {
     lz_compiled *compiled;
     lz_weights *weights;
     lz_model *model;
-    lz_job *job;
+    lz_job *job, *jobs[LZ_MAX_TOGETHER];
     lz_tokenizer *tokenizer;
     char *text;
     int64_t *ids, *got_ids, got_n;
@@ -123,7 +126,8 @@ static struct {
     lz_array *arrays[PLACES];
     lz_named_array named[2];
     lz_image image, images[2];
-    lz_picture picture;
+    lz_picture picture, pictures[LZ_MAX_TOGETHER];
+    lz_error errors[LZ_MAX_TOGETHER];
     lz_picture_options options;
     lz_context_options context_options;
     lz_plan_info info;
@@ -220,6 +224,11 @@ static lz_job *give_ended_job(int pick) { /* whose view does not change any more
     lz_job_cancel(job);
     CHECK(lz_job_run(job, &none, NULL) != LZ_OK);
     return job;
+}
+static lz_job *const *give_jobs(int pick) { /* the others are NULL */
+    if (pick == 1) return NULL;
+    now.jobs[0] = give_job(pick);
+    return now.jobs;
 }
 static lz_tokenizer *give_tokenizer(int pick) {
     if (!pick && !now.tokenizer) now.tokenizer = lz_tokenizer_open(need_context(), model_folder, NULL);
@@ -440,6 +449,8 @@ static const lz_convert_options *give_convert_options(int pick) {
     return pick < 3 ? &samples[pick] : NULL;
 }
 static lz_picture *give_picture(int pick) { return pick ? NULL : &now.picture; }
+static lz_picture *give_pictures(int pick) { return pick ? NULL : now.pictures; }
+static lz_error *give_errors(int pick) { return pick ? NULL : now.errors; }
 static lz_picture_plan *give_picture_plan(int pick) { return pick ? NULL : &now.plan; }
 static lz_remarks *give_remarks(int pick) { return pick ? NULL : &now.remarks; }
 static lz_device_info *give_devices(int pick) { return pick ? NULL : now.devices; }
@@ -577,6 +588,7 @@ static void clean_up(void) {
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
         if (!strcmp(endings[i].name, now.call->name) && !now.pick[0]) *endings[i].sample = NULL;
     lz_picture_free(&now.picture);
+    for (int i = 0; i < LZ_MAX_TOGETHER; i++) lz_picture_free(&now.pictures[i]);
     if (now.ctx) {
         lz_image_free(now.ctx, &now.image);
         lz_free_text(now.ctx, now.text);

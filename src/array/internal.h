@@ -193,6 +193,11 @@ lz_array *lz_array_made(lz_context *ctx, lz_dims dims, lz_dtype dtype, lz_maker 
  * file. */
 lz_array *lz_borrow_as(lz_context *ctx, lz_dims dims, lz_dtype dtype, const void *data, void (*release)(void *),
                        void *user, bool shared);
+/* Describes arrays again for n sets of inputs at once (many.c). out: arrays that were described from `one`; all[i] is
+ * one[i] with a new first axis of n, which must be more than 1. Each out[i] that depends on one of these inputs is
+ * replaced by an array with that axis; the others stay. */
+void lz_describe_many(lz_context *ctx, int64_t n, lz_array *const *one, lz_array *const *all, int n_in, lz_array **out,
+                      int n_out);
 void lz_scope_clear(lz_scope *scope); /* releases its nodes */
 void lz_adopt(lz_array *a);           /* retains a for the innermost scope of this thread */
 void lz_node_set_value(lz_array *a, lz_buffer *buffer, int64_t offset, const int64_t *strides, lz_event *event);

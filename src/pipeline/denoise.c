@@ -168,7 +168,6 @@ lz_slots lz_fill_begun(const lz_job *job, const lz_slots *s) {
 static lz_status begin(lz_job *job, lz_error *err) {
     lz_traced *program = &job->loop->begin;
     const lz_slots *s = &job->slots;
-    lz_fill_begin(job, &job->slots);
     lz_slots made = lz_fill_begun(job, s);
     lz_status status = lz_traced_run(program, s, &made, NULL, err);
     lz_slots_copy(program->kind->out, &made, &job->slots);
@@ -247,7 +246,7 @@ static lz_status take_step(lz_job *job, int pass, lz_error *err) {
     bool skips = job->passes.skips;
     lz_traced *program = skips ? &job->loop->advance : &job->loop->step;
     lz_slots last = job->slots, next = job->slots;
-    lz_status status = lz_job_begin(job, "denoise", pass - job->first_pass, err);
+    lz_status status = lz_crew_step(job, pass - job->first_pass, err);
     if (status) return status;
     lz_scope *scope = lz_scope_begin(ctx, "step");
     int64_t streamed = lz_memory_info(ctx).streamed;
@@ -256,7 +255,7 @@ static lz_status take_step(lz_job *job, int pass, lz_error *err) {
     job->picture->streamed_bytes = lz_memory_info(ctx).streamed - streamed;
     lz_slots_retain(program->kind->out, &next);
     lz_slots_copy(program->kind->out, &next, &job->slots);
-    if (!status) status = lz_job_preview(job, pass, last.x, err);
+    if (!status) status = lz_crew_preview(job, pass, last.x, err);
     lz_slots_release(program->kind->out, &last);
     lz_scope_end(scope);
     return status;
@@ -284,13 +283,21 @@ static lz_status take_steps(lz_job *job, lz_error *err) {
     return status;
 }
 
-lz_status lz_job_denoise(lz_job *job, lz_error *err) {
-    lz_status status = make_noise(job, err);
-    if (!status) status = ready_loop(job, err);
-    if (!status) status = begin(job, err);
-    if (!status) status = take_steps(job, err);
-    lz_job_end_loop(job, true);
-    return status;
+lz_status lz_jobs_denoise(lz_job *const *jobs, int n, lz_error *err) {
+    lz_job *first = jobs[0];
+    lz_crew crew;
+    lz_status status = LZ_OK;
+    for (int i = 0; i < n && !status; i++) status = make_noise(jobs[i], err);
+    if (n > 1) lz_crew_begin(&crew, jobs, n);
+    if (!status) status = ready_loop(first, err);
+    for (int i = 0; i < n && !status; i++) lz_fill_begin(jobs[i], &jobs[i]->slots);
+    if (!status && n > 1) status = lz_crew_stack(&crew, err);
+    if (!status) status = begin(first, err);
+    if (!status) status = take_steps(first, err);
+    lz_job_end_loop(first, true);
+    if (n == 1) return status;
+    lz_status ended = lz_crew_end(&crew, !status, err);
+    return status ? status : ended;
 }
 
 void lz_job_end_loop(lz_job *job, bool used) {

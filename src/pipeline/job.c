@@ -56,9 +56,9 @@ bool lz_job_tell(lz_job *job, double done, const lz_image *preview) {
 /* Called between the kernels of a program, with model->running held: drops it while the user's function runs. */
 static bool ask(void *user, double done) {
     lz_job *job = user;
-    bool lends = job->options.watch;
+    bool lends = lz_crew_listens(job);
     if (lends) lz_fair_drop(&job->model->running);
-    bool go_on = lz_job_tell(job, done, NULL);
+    bool go_on = lz_crew_tell(job, done);
     if (lends) lz_fair_retake(&job->model->running, job->place);
     return go_on;
 }
@@ -79,8 +79,8 @@ static char *copy_text(lz_context *ctx, const char *text, bool *fine) {
 }
 
 /* A device runs a program as one submission. The host waits for it only if there is a user's function to call. */
-static void set_watch(lz_job *job) {
-    bool asks = job->options.watch || !job->model->ctx->device;
+void lz_job_watch(lz_job *job) {
+    bool asks = lz_crew_listens(job) || !job->model->ctx->device;
     job->watch = (lz_watch){.go_on = asks ? ask : NULL, .begin = begin_program, .end = end_program, .user = job};
 }
 
@@ -101,7 +101,7 @@ lz_job *lz_job_make(lz_model *model, const lz_picture_options *options, const lz
     options = &job->options;
     pthread_mutex_init(&job->lock, NULL);
     pthread_cond_init(&job->changed, NULL);
-    set_watch(job);
+    lz_job_watch(job);
     bool fine = true;
     job->options.prompt = copy_text(ctx, options->prompt, &fine);
     job->options.negative = copy_text(ctx, options->negative, &fine);
@@ -131,7 +131,7 @@ lz_status lz_job_renew(lz_job *job, const lz_picture_options *given, lz_error *e
     job->options.user = o.user;
     job->options.preview = o.preview;
     job->options.preview_pause = o.preview_pause;
-    set_watch(job);
+    lz_job_watch(job);
     job->shown_at = 0;
     if (lz_job_look(job).state == LZ_JOB_NEW) return LZ_OK; /* a job that was cancelled stays cancelled */
     atomic_store(&job->cancelled, false);
@@ -221,24 +221,44 @@ static lz_status decode(lz_job *job, lz_error *err) {
     return status;
 }
 
-static lz_status run_stages(lz_job *job, lz_picture *p, lz_error *err) {
-    const struct {
-        lz_status (*run)(lz_job *job, lz_error *err);
-        double *seconds;
-    } stages[] = {
-        {lz_job_prepare, NULL},
-        {lz_job_text, &p->text_seconds},
-        {lz_job_images, &p->encode_seconds},
-        {lz_job_denoise, &p->denoise_seconds},
-        {decode, &p->decode_seconds},
-    };
-    lz_status status = LZ_OK;
-    lz_scope *scope = lz_scope_begin(job->model->ctx, "generate");
-    for (size_t i = 0; i < sizeof stages / sizeof *stages && !status; i++) {
-        double begun = lz_now();
-        status = stages[i].run(job, err);
-        if (stages[i].seconds) *stages[i].seconds = lz_now() - begun;
+/* Runs a stage and counts its time, unless the job has failed. */
+static void run_stage(lz_job *job, lz_status (*run)(lz_job *job, lz_error *err), double *seconds, lz_error *err) {
+    double begun = lz_now();
+    if (err->status) return;
+    run(job, err);
+    if (seconds) *seconds = lz_now() - begun;
+}
+
+/* Denoises the job `first` and those after it that can run together with it, then decodes them. done: whether a job is
+ * done; errors: of each job. */
+static void denoise_alike(lz_job *const *jobs, int n, int first, bool *done, lz_error *errors) {
+    lz_job *group[LZ_MAX_TOGETHER];
+    int members[LZ_MAX_TOGETHER], n_members = 0;
+    lz_error err = {.status = LZ_OK};
+    for (int i = first; i < n; i++) {
+        if (done[i] || errors[i].status || (i > first && !lz_jobs_alike(jobs[first], jobs[i]))) continue;
+        done[i] = true;
+        group[n_members] = jobs[i];
+        members[n_members++] = i;
     }
+    double begun = lz_now();
+    lz_status status = lz_jobs_denoise(group, n_members, &err);
+    double seconds = (lz_now() - begun) / n_members;
+    for (int i = 0; i < n_members; i++) {
+        lz_job *job = group[i];
+        lz_error *own = &errors[members[i]];
+        job->picture->denoise_seconds = seconds;
+        if (status)
+            *own = err;
+        else if (n_members > 1 && atomic_load(&job->cancelled))
+            lz_fail(own, LZ_CANCELLED, "stopped before a stage or a step");
+        run_stage(job, decode, &job->picture->decode_seconds, own);
+    }
+}
+
+/* Fills in what lz_picture says about a job that ended. */
+static void tell_facts(lz_job *job, lz_status status) {
+    lz_picture *p = job->picture;
     p->ctx = job->model->ctx;
     p->steps = job->steps - job->first_step;
     p->prompt_cut = job->prompts[0].cut || job->prompts[1].cut;
@@ -246,35 +266,113 @@ static lz_status run_stages(lz_job *job, lz_picture *p, lz_error *err) {
         lz_tell(p->ctx, LZ_LOG_NOTE, "the prompt has more tokens than the model reads, so its end was ignored");
     p->guidance = job->options.guidance;
     lz_job_count(job, &p->passes, &p->forecast, &p->evaluations);
-    lz_scope_end(scope);
-    end_stages(job);
-    return status;
 }
 
-lz_status lz_job_run(lz_job *job, lz_picture *picture, lz_error *err) {
-    if (picture) memset(picture, 0, sizeof *picture);
-    if (!job || !picture) return lz_fail(err, LZ_BAD_ARGUMENT, "job_run: needs a job and a place for the picture");
-    if (lz_job_look(job).state != LZ_JOB_NEW)
-        return lz_fail(err, LZ_BAD_ARGUMENT, "job_run: a job is run once, and again after lz_job_renew");
-    lz_model *m = job->model;
-    job->picture = picture;
-    lz_status status = lz_job_check_loras(job, err);
-    if (!status) status = lz_model_enter(m, job, err);
-    if (!status) {
-        status = run_stages(job, picture, err);
-        if (status == LZ_OUT_OF_MEMORY) lz_kept_forget_readings(m);
-        if (status == LZ_OUT_OF_MEMORY && lz_kept_give_up(m)) { /* one stage at a time may fit */
-            lz_tell(m->ctx, LZ_LOG_NOTE,
-                    "memory is short, so the picture is started again, with one stage in memory at a time");
-            lz_picture_free(picture);
-            status = run_stages(job, picture, err);
-        }
-        lz_model_leave(m, job);
+static void run_stages(lz_job *const *jobs, int n, lz_error *errors) {
+    bool done[LZ_MAX_TOGETHER] = {false};
+    lz_scope *scope = lz_scope_begin(jobs[0]->model->ctx, "generate");
+    for (int i = 0; i < n; i++) {
+        run_stage(jobs[i], lz_job_prepare, NULL, &errors[i]);
+        run_stage(jobs[i], lz_job_text, &jobs[i]->picture->text_seconds, &errors[i]);
+        run_stage(jobs[i], lz_job_images, &jobs[i]->picture->encode_seconds, &errors[i]);
     }
-    if (status) lz_picture_free(picture);
+    for (int i = 0; i < n; i++)
+        if (!done[i] && !errors[i].status) denoise_alike(jobs, n, i, done, errors);
+    for (int i = 0; i < n; i++) tell_facts(jobs[i], errors[i].status);
+    lz_scope_end(scope);
+    for (int i = 0; i < n; i++) end_stages(jobs[i]);
+}
+
+/* Runs one job, and again with less in memory if memory ran out. */
+static void run_alone(lz_job *job, lz_error *err) {
+    lz_model *m = job->model;
+    run_stages(&job, 1, err);
+    if (err->status == LZ_OUT_OF_MEMORY) lz_kept_forget_readings(m);
+    if (err->status != LZ_OUT_OF_MEMORY || !lz_kept_give_up(m)) return;
+    lz_tell(m->ctx, LZ_LOG_NOTE, /* one stage at a time may fit */
+            "memory is short, so the picture is started again, with one stage in memory at a time");
+    lz_picture_free(job->picture);
+    err->status = LZ_OK;
+    run_stages(&job, 1, err);
+}
+
+static void run_together(lz_job *const *jobs, int n, lz_error *errors) {
+    run_stages(jobs, n, errors);
+    for (int i = 0; i < n; i++) {
+        if (errors[i].status != LZ_OUT_OF_MEMORY) continue;
+        lz_tell(jobs[i]->model->ctx, LZ_LOG_NOTE,
+                "memory is short for several pictures at once, so they are made one by one");
+        lz_picture_free(jobs[i]->picture);
+        errors[i].status = LZ_OK;
+        run_alone(jobs[i], &errors[i]);
+    }
+}
+
+static void end_job(lz_job *job, lz_status status) {
+    if (status) lz_picture_free(job->picture);
     lz_job_view view = job->view;
     view.state = LZ_JOB_OVER;
     view.status = status;
     update_view(job, &view);
+}
+
+/* Jobs of one model that were checked. errors: of each. */
+static lz_status run_jobs(lz_job *const *jobs, int n, lz_picture *pictures, lz_error *errors) {
+    lz_model *m = jobs[0]->model;
+    lz_error all = {.status = LZ_OK};
+    lz_status first = LZ_OK;
+    if (!lz_job_check_loras(jobs[0], &all)) lz_model_enter(m, jobs[0], &all);
+    for (int i = 0; i < n; i++) {
+        jobs[i]->picture = &pictures[i];
+        errors[i] = all;
+        if (!all.status) lz_job_check_loras(jobs[i], &errors[i]);
+    }
+    if (!all.status) {
+        if (n == 1)
+            run_alone(jobs[0], errors);
+        else
+            run_together(jobs, n, errors);
+        lz_model_leave(m, jobs[0]);
+    }
+    for (int i = 0; i < n; i++) {
+        end_job(jobs[i], errors[i].status);
+        if (!first) first = errors[i].status;
+    }
+    return first;
+}
+
+lz_status lz_job_run(lz_job *job, lz_picture *picture, lz_error *err) {
+    lz_error local;
+    if (picture) memset(picture, 0, sizeof *picture);
+    if (!job || !picture) return lz_fail(err, LZ_BAD_ARGUMENT, "job_run: needs a job and a place for the picture");
+    if (lz_job_look(job).state != LZ_JOB_NEW)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "job_run: a job is run once, and again after lz_job_renew");
+    lz_status status = run_jobs(&job, 1, picture, &local);
+    if (status && err) *err = local;
+    return status;
+}
+
+static lz_status check_jobs(lz_job *const *jobs, int n, lz_error *err) {
+    for (int i = 0; i < n; i++) {
+        bool again = false;
+        for (int k = 0; k < i; k++) again = again || jobs[k] == jobs[i];
+        if (!jobs[i] || again || jobs[i]->model != jobs[0]->model)
+            return lz_fail(err, LZ_BAD_ARGUMENT, "jobs_run: job %d is none, is there twice, or is of another model", i);
+        if (lz_job_look(jobs[i]).state != LZ_JOB_NEW)
+            return lz_fail(err, LZ_BAD_ARGUMENT, "jobs_run: job %d was run; call lz_job_renew before it runs again", i);
+    }
+    return LZ_OK;
+}
+
+lz_status lz_jobs_run(lz_job *const *jobs, int n, lz_picture *pictures, lz_error *errors) {
+    lz_error local[LZ_MAX_TOGETHER] = {{.status = LZ_OK}};
+    if (!jobs || !pictures || n < 1 || n > LZ_MAX_TOGETHER)
+        return lz_fail(errors, LZ_BAD_ARGUMENT, "jobs_run: needs 1 to %d jobs and places for their pictures",
+                       LZ_MAX_TOGETHER);
+    memset(pictures, 0, (size_t)n * sizeof *pictures);
+    lz_status status = check_jobs(jobs, n, &local[0]);
+    for (int i = 1; i < n && status; i++) local[i] = local[0];
+    if (!status) status = run_jobs(jobs, n, pictures, local);
+    for (int i = 0; i < n && errors; i++) errors[i] = local[i];
     return status;
 }

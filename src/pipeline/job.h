@@ -44,6 +44,7 @@ struct lz_job {
     lz_decoder *decoder;
 
     lz_slots slots;        /* results of the stages so far; the scope of lz_job_run has references to them */
+    struct lz_crew *crew;  /* while this job and others run together, and this one is the first; otherwise NULL */
     lz_array *recalled[2]; /* features of prompts that were encoded before; retained */
     lz_picture *picture;
     double shown_at; /* time of the last preview */
@@ -87,8 +88,9 @@ lz_status lz_job_image_encoder(lz_job *job, lz_error *err); /* images.c: makes i
 lz_status lz_job_images(lz_job *job, lz_error *err);        /* makes the slots start and references */
 /* denoise.c: makes loop and schedule, unless they exist. Counts the rows of the features, which may be stand-ins. */
 lz_status lz_job_loop(lz_job *job, const lz_slots *slots, lz_error *err);
-lz_status lz_job_denoise(lz_job *job, lz_error *err); /* makes the slots noise and x */
-void lz_job_end_loop(lz_job *job, bool used);         /* puts loop and schedule back into model->kept */
+/* Makes the slots noise and x of n jobs, which are alike if there are several. */
+lz_status lz_jobs_denoise(lz_job *const *jobs, int n, lz_error *err);
+void lz_job_end_loop(lz_job *job, bool used); /* puts loop and schedule back into model->kept */
 /* cache.c: makes passes.skips, if the options or the family skip evaluations of the model. */
 lz_status lz_job_skips(lz_job *job, lz_error *err);
 /* A pass of a loop that skips some: `velocity`, unless it is forecast, then `advance`, whose results are *next. */
@@ -104,6 +106,27 @@ int lz_job_passes(const lz_job *job);      /* number of passes through the model
 /* The same, those of them that are forecast, and evaluations of the model; known after lz_job_sigmas. */
 void lz_job_count(const lz_job *job, int *passes, int *forecast, int *evaluations);
 void lz_passes_free(lz_context *ctx, lz_passes *passes);
+
+/* Jobs that run together (together.c). The first one has the programs of the loop and, while it runs, the slots of all
+ * pictures. A job that is cancelled stays in the loop, and its picture is dropped at the end. */
+typedef struct lz_crew {
+    lz_job *const *jobs;
+    int n;
+    lz_slots first; /* the slots of the first job itself */
+} lz_crew;
+/* Can both run together? Their features exist. */
+bool lz_jobs_alike(lz_job *a, lz_job *b);
+void lz_crew_begin(lz_crew *crew, lz_job *const *jobs, int n);
+lz_status lz_crew_stack(lz_crew *crew, lz_error *err); /* after the slots of each are filled: makes those of all */
+/* Gives each job its x, if the loop went well, and the first one its own slots. */
+lz_status lz_crew_end(lz_crew *crew, bool went_well, lz_error *err);
+/* As lz_job_begin, lz_job_tell and lz_job_preview, for a job alone or for all of its crew. Only if no job of the crew
+ * goes on, the result is LZ_CANCELLED or false. */
+lz_status lz_crew_step(lz_job *job, int step, lz_error *err);
+bool lz_crew_tell(lz_job *job, double done);
+lz_status lz_crew_preview(lz_job *job, int pass, lz_array *before, lz_error *err);
+bool lz_crew_listens(const lz_job *job); /* a job has a user's function */
+void lz_job_watch(lz_job *job);          /* job.c: sets watch */
 
 /* recall.c: lz_recall returns the features of a recently encoded prompt, retained, or NULL; lz_remember keeps features
  * for it. */

@@ -139,10 +139,13 @@ static bool same_floats(const float *a, const float *b, size_t bytes) {
     return a == b || (a && b && !memcmp(a, b, bytes));
 }
 
-static bool schedule_suits(const void *item, const void *wanted) {
-    const lz_passes *p = &((const lz_schedule_arrays *)item)->passes, *w = wanted;
+bool lz_passes_equal(const lz_passes *p, const lz_passes *w) {
     return p->n == w->n && p->n_weights == w->n_weights && same_floats(p->sigmas, w->sigmas, sigma_bytes(p)) &&
            same_floats(p->weights, w->weights, weight_bytes(p)) && same_floats(p->skips, w->skips, skip_bytes(p));
+}
+
+static bool schedule_suits(const void *item, const void *wanted) {
+    return lz_passes_equal(&((const lz_schedule_arrays *)item)->passes, wanted);
 }
 
 /* Copies an array of passes, which may be NULL. False: out of memory. */

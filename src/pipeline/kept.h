@@ -110,6 +110,7 @@ void lz_encoder_close(lz_model *m, lz_text_encoder *e, bool ran);
 lz_reader *lz_reader_take(lz_model *m, lz_text_encoder *encoder, int inputs, lz_error *err);
 lz_loop *lz_loop_take(lz_model *m, const lz_layout *layout, const lz_sampler *sampler, lz_error *err);
 lz_schedule_arrays *lz_schedule_take(lz_model *m, const lz_passes *passes, lz_error *err);
+bool lz_passes_equal(const lz_passes *a, const lz_passes *b);
 lz_decoder *lz_decoder_take(lz_model *m, int64_t h, int64_t w, lz_error *err);
 /* Frees the kept object of a kind. Called before an object of that kind that was taken is used, so that memory never
  * holds two. */

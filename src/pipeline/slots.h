@@ -12,11 +12,15 @@ enum { LZ_MAX_ROWS = 8, LZ_MAX_TABLES = 6, LZ_MAX_STATES = 4, LZ_MAX_REFERENCES 
  * compared byte by byte. */
 typedef struct lz_layout {
     int64_t h, w;           /* of the picture, in tokens */
+    int64_t pictures;       /* that run together, see lz_slots; 0: one alone */
     int64_t text_tokens[2]; /* of the prompt and of the negative prompt; 0: there is none */
     int64_t n_references, reference_sizes[LZ_MAX_REFERENCES][2]; /* h, w in tokens */
 } lz_layout;
 
-/* Index 0 is the prompt, 1 the negative prompt, which exists only with guidance. An empty slot is NULL. */
+/* Index 0 is the prompt, 1 the negative prompt, which exists only with guidance. An empty slot is NULL.
+ *
+ * Pictures that run together share one program. Families and samplers describe one picture all the same: the slots that
+ * differ between pictures, which are listed in slots.c, have one more axis, the first, outside of describe(). */
 typedef struct lz_slots {
     /* Of the picture, before the loop. */
     lz_array *noise;       /* [1, c, h, w] */
@@ -86,6 +90,11 @@ void lz_slots_release(lz_slot_list list, lz_slots *s); /* sets them to NULL */
 /* Copies stand-ins of the filled slots. */
 void lz_slots_stand_in(lz_slot_list list, const lz_slots *from, lz_slots *to);
 const char *lz_slot_name(lz_slot_list list, int i); /* of array i */
+/* Slots of n pictures that run together, from those of each, in which the same slots are filled. Those that differ
+ * between pictures are described, not evaluated; the others are those of the first. */
+void lz_slots_stack(const lz_slots *const *each, int n, lz_slots *to);
+/* The array of picture i in an array of all, described. */
+lz_array *lz_pick_picture(lz_array *all, int i);
 
 /* ---- programs ---------------------------------------------------------------------------------------------------- */
 

@@ -608,6 +608,52 @@ static void paints(void) {
                          (double[]){70, 25});
 }
 
+/* Pictures that run together are those of the CPU, in f32. Twice, so that programs are kept; then with another number of
+ * pictures. */
+static void paint_together(const char *folder, lz_picture_options o) {
+    enum { MOST = 3 };
+    lz_error err = {0}, errors[MOST] = {{0}};
+    lz_context *cpu = lz_open(), *ctx = open_as_asked(LZ_CONTEXT_OPTIONS(.device = "cuda", .compute = LZ_F32), NULL);
+    lz_model *model = lz_model_open(cpu, folder, &err), *there = ctx ? lz_model_open(ctx, folder, &err) : NULL;
+    if (!CHECK(model && there, "%s", err.text)) return;
+    for (int turn = 0; turn < 3; turn++) {
+        int n = turn < 2 ? 2 : MOST;
+        lz_job *jobs[MOST];
+        lz_picture all[MOST], p;
+        for (int i = 0; i < n; i++) {
+            o.seed = (uint64_t)(10 * turn + i);
+            jobs[i] = lz_job_new(there, &o, &err);
+        }
+        CHECK(lz_job_together(jobs[0]) > 1); /* they are small */
+        if (!CHECK_OK(lz_jobs_run(jobs, n, all, errors), &errors[0])) break;
+        for (int i = 0; i < n; i++) {
+            o.seed = (uint64_t)(10 * turn + i);
+            if (!CHECK_OK(lz_generate_with(model, &o, &p, &err), &err)) break;
+            double sum = 0;
+            int64_t size = 3 * p.image.width * p.image.height;
+            for (int64_t k = 0; k < size; k++)
+                sum += pow((double)p.image.pixels[k] - (double)all[i].image.pixels[k], 2);
+            double dB = sum > 0 ? 10 * log10(255.0 * 255.0 * (double)size / sum) : 99;
+            CHECK(dB >= 70, "%s, turn %d, picture %d: %.1f dB", folder, turn, i, dB);
+            lz_picture_free(&p);
+            lz_picture_free(&all[i]);
+            lz_job_free(jobs[i]);
+        }
+    }
+    lz_model_close(model);
+    lz_model_close(there);
+    CHECK_I64(lz_memory_info(ctx).active, 0);
+    lz_close(cpu);
+    lz_close(ctx);
+}
+
+static void paints_together(void) {
+    paint_together(LZ_SOURCE_DIR "/models/demo",
+                   LZ_PICTURE_OPTIONS(.prompt = "a red apple", .width = 48, .height = 32, .steps = 2));
+    paint_together(LZ_SOURCE_DIR "/tests/data/qwen/Q",
+                   LZ_PICTURE_OPTIONS(.prompt = "a red fox", .width = 48, .height = 48, .steps = 2, .guidance = 3));
+}
+
 /* Puts a function of the simulated GPU's libraries into *function; NULL on a real one. */
 static void find_simulated(const char *library, const char *name, void *function) {
     char path[512];
@@ -781,5 +827,6 @@ TEST_MAIN({"names", names}, {"here_and_there", here_and_there}, {"borrowed", bor
           {"on_the_host", on_the_host}, {"random_numbers", random_numbers}, {"pixels", pixels}, {"copied", copied},
           {"out_of_memory", out_of_memory}, {"profiled", profiled}, {"options", options}, {"together", together},
           {"pairs_of_patched_weights", pairs_of_patched_weights}, {"passes_share_weights", passes_share_weights},
-          {"masks_of_keys", masks_of_keys}, {"paints", paints}, {"compiles_together", compiles_together},
-          {"runs_while_another_compiles", runs_while_another_compiles}, {"nothing_but_work", nothing_but_work})
+          {"masks_of_keys", masks_of_keys}, {"paints", paints}, {"paints_together", paints_together},
+          {"compiles_together", compiles_together}, {"runs_while_another_compiles", runs_while_another_compiles},
+          {"nothing_but_work", nothing_but_work})

@@ -194,7 +194,6 @@ static int tell_pictures(const batch *b, const arguments *args, int there) {
     size_t i;
     json_t *picture;
     json_array_foreach(b->making.pictures, i, picture) {
-        json_object_set_new(picture, "line", json_integer(args->line));
         if (args->json) print_line(picture);
     }
     json_array_clear(b->making.pictures);
@@ -257,7 +256,7 @@ static int take_line(batch *b, const char *text, size_t length, bool only_check)
     args.n_words = 0;
     json_t *settings = NULL;
     char *sheet_name = NULL;
-    int there = m->there, made = m->made;
+    int there = m->there, painted = m->painted;
     int code = ask_line(b, text, length, &args, &settings, &sheet_name);
     if (code == DONE && only_check) {
         code = job_check(&args, m->claimed);
@@ -269,10 +268,23 @@ static int take_line(batch *b, const char *text, size_t length, bool only_check)
         int told = tell_pictures(b, &args, m->there - there);
         if (code == DONE) code = told;
     }
-    b->overall.painted += m->made > made;
+    b->overall.painted += m->painted > painted;
+    b->failed += m->late;
+    m->late = 0;
     json_decref(settings);
     free(sheet_name);
     return code;
+}
+
+/* The pictures of the last line may still be written. */
+static int finish_last(batch *b) {
+    making *m = &b->making;
+    int code = finish_pictures(m);
+    b->failed += m->late + (code != DONE);
+    m->late = 0;
+    if (!m->pictures) return DONE;
+    int told = tell_pictures(b, b->args, 0);
+    return told;
 }
 
 static int take_lines(batch *b, reader *lines, bool only_check) {
@@ -285,7 +297,10 @@ static int take_lines(batch *b, reader *lines, bool only_check) {
         bool unchecked = false, *bad = b->bad ? &b->bad[b->naming.n] : &unchecked;
         b->naming.line = lines->line;
         b->naming.n++;
-        if (stop_wanted()) return fail(b->args, STOPPED, "stopped");
+        if (stop_wanted()) {
+            finish_last(b);
+            return fail(b->args, STOPPED, "stopped");
+        }
         /* Errors of bad lines were reported by check_lines. */
         int code = *bad ? DONE : take_line(b, text, length, only_check);
         if (code == STOPPED || b->over || ferror(stdout)) return code;
@@ -344,7 +359,10 @@ static int run_batch(batch *b) {
     stop_on_signals();
     bool begun = code == DONE;
     if (begun && lines.fd < 0) code = check_lines(b, lines);
+    b->making.leaves = lines.fd < 0; /* lines of a pipe may come late */
     if (code == DONE) code = take_lines(b, &lines, false);
+    int last = finish_last(b);
+    if (code == DONE) code = last;
     if (begun && !b->over) code = tell_end(b, code);
     close_list(&lines);
     return code;

@@ -100,6 +100,8 @@ struct arguments {
     bool lora_partial, lora_ordinary; /* ordinary: --lora-schedule model */
     int64_t seeds[MAX_PICTURES];
     int n_seeds;
+    /* Pictures that are made together, at most; 0: as many as are faster. */
+    int64_t batch;
     int64_t width, height, steps, count, threads, verbose; /* 0: not given */
     double guidance, strength, shift;                      /* 0: not given */
     const char *mask, *extend;                             /* NULL: not given */
@@ -341,6 +343,7 @@ typedef struct job {
     lz_image blank; /* owned; stands for an image if the model needs one and none is given to a plan */
     lz_image mask;
     lz_picture_options picture; /* all options except seed, watch and previews; job_settle fills in the defaults */
+    lz_picture_options asked;   /* the same as they were given, before the defaults were filled in */
     lz_job *work;               /* owned; made by job_settle, planned once, and run for each seed */
     lz_picture_plan plan;
     bool said_guidance, said_negative, said_steps, said_skips; /* the user was told that the option has no effect */
@@ -361,6 +364,7 @@ typedef struct job {
 int job_check(const arguments *args, const json_t *coming);
 /* Opens the model. Returns an exit code; call job_close after an error too. */
 int job_open(job *j, const arguments *args);
+int job_stays(const job *j, const arguments *args, bool *stays); /* would job_reopen keep the model? An exit code */
 int job_reopen(job *j, const arguments *args);  /* the same for a zeroed or open job: keeps the model if possible */
 void job_take(job *j, const arguments *args);   /* other arguments for the open model; the picture is forgotten */
 char *job_part(const job *j, const char *part); /* the path of a part such as "vae", owned; NULL: out of memory */

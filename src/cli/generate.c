@@ -19,97 +19,6 @@ static int check_sides(const job *j) {
 
 /* ---- one picture ------------------------------------------------------------------------------------------------- */
 
-const char *sampler_title(const char *sampler) {
-    static const char *const titles[][2] = {
-        {"euler", "Euler"},     {"heun", "Heun"}, {"dpm++2m", "DPM++ 2M"}, {"unipc", "UniPC"},
-        {"euler_a", "Euler a"}, {"lcm", "LCM"},   {"res_2s", "Res 2S"},    {"res_multistep", "Res Multistep"}};
-    for (size_t i = 0; i < COUNT(titles); i++)
-        if (strcmp(titles[i][0], sampler) == 0) return titles[i][1];
-    return sampler;
-}
-
-/* The "parameters" text of AUTOMATIC1111's web UI, which many programs read: prompt, negative prompt, settings. */
-static char *parameters_of(const facts *f, const job *j, const char *model) {
-    const arguments *a = j->args;
-    char *text = NULL;
-    bool other = strcmp(j->picture.schedule, "auto") != 0;
-    int n = asprintf(
-        &text, "%s\n%s%s%sSteps: %d, Sampler: %s%s%s, CFG scale: %s%s%s, Size: %s, Model: %s%s%s, Version: %s",
-        j->picture.prompt, a->negative ? "Negative prompt: " : "", a->negative ? a->negative : "",
-        a->negative ? "\n" : "", j->picture.steps, sampler_title(j->picture.sampler), other ? ", Schedule type: " : "",
-        other ? j->picture.schedule : "", f->guidance, a->noise ? "" : ", Seed: ", a->noise ? "" : f->seed, f->size,
-        model, a->strength > 0 ? ", Denoising strength: " : "", a->strength > 0 ? f->strength : "", f->software);
-    return n < 0 ? NULL : text;
-}
-
-static char *model_name(const job *j) {
-    if (strchr(j->name, '/') || j->is_set) return strdup(j->name); /* OWNER/REPO, or of the settings file */
-    char *full = realpath(j->folder, NULL), *name = strdup(base_name(full ? full : j->folder));
-    free(full);
-    return name;
-}
-
-/* Fills in the metadata; with --no-metadata there is none. false: out of memory. The caller frees it, after an error
- * too. */
-static bool describe(facts *f, const job *j, const lz_picture *p, int64_t seed) {
-    *f = (facts){.pairs = {NULL}};
-    if (j->args->no_metadata) return true;
-    snprintf(f->seed, sizeof f->seed, "%lld", (long long)seed);
-    if (p->steps == j->picture.steps)
-        snprintf(f->steps, sizeof f->steps, "%d", p->steps);
-    else /* both: the steps that ran, and the option */
-        snprintf(f->steps, sizeof f->steps, "%d of %d", p->steps, j->picture.steps);
-    snprintf(f->guidance, sizeof f->guidance, "%g", p->guidance);
-    snprintf(f->strength, sizeof f->strength, "%g", j->args->strength);
-    snprintf(f->shift, sizeof f->shift, "%g", j->picture.shift);
-    snprintf(f->passes, sizeof f->passes, "%d computed, %d forecast", p->passes - p->forecast, p->forecast);
-    snprintf(f->size, sizeof f->size, "%lldx%lld", (long long)p->image.width, (long long)p->image.height);
-    snprintf(f->software, sizeof f->software, "Lazuli %s", lz_version());
-    json_t *settings = settings_of(j, seed, j->args->full_paths);
-    f->settings = settings_text(settings);
-    f->loras = join_loras(json_object_get(settings, "lora"));
-    json_decref(settings);
-    char *model = model_name(j);
-    f->parameters = model ? parameters_of(f, j, model) : NULL;
-    f->model = model;
-    const char *noise = j->args->noise ? base_name(j->args->noise) : NULL,
-               *all[][2] = {
-                   {"parameters", f->parameters},
-                   {"prompt", j->picture.prompt},
-                   {"template", j->args->template},
-                   {"negative", j->args->negative},
-                   {"seed", noise ? NULL : f->seed},
-                   {"noise", noise},
-                   {"steps", f->steps},
-                   {"strength", j->args->strength > 0 ? f->strength : NULL},
-                   {"mask", j->args->mask ? base_name(j->args->mask) : NULL},
-                   {"extend", j->args->extend},
-                   {"guidance", f->guidance},
-                   {"sampler", j->picture.sampler},
-                   {"schedule", j->picture.schedule},
-                   {"shift", j->picture.shift > 0 ? f->shift : NULL},
-                   {"passes", p->forecast ? f->passes : NULL},
-                   {"lora", f->loras},
-                   {"size", f->size},
-                   {"model", f->model},
-                   {"software", f->software},
-                   {SETTINGS_KEY, f->settings},
-               };
-    int n = 0;
-    for (size_t i = 0; i < COUNT(all); i++) {
-        if (!all[i][1]) continue;
-        f->pairs[n++] = all[i][0];
-        f->pairs[n++] = all[i][1];
-    }
-    f->pairs[n] = NULL;
-    return f->settings && f->parameters;
-}
-
-static void forget_facts(facts *f) {
-    char *all[] = {f->model, f->parameters, f->settings, f->loras};
-    for (size_t i = 0; i < COUNT(all); i++) free(all[i]);
-}
-
 static void say_no_memory(lz_error *err) {
     err->status = LZ_OUT_OF_MEMORY;
     snprintf(err->text, sizeof err->text, "out of memory");
@@ -117,7 +26,7 @@ static void say_no_memory(lz_error *err) {
 
 lz_status write_picture(const job *j, const lz_picture *p, int64_t seed, const char *path, lz_error *err) {
     facts f;
-    if (describe(&f, j, p, seed))
+    if (describe_picture(&f, j, p, seed))
         save_image(j->ctx, path, &p->image, f.pairs, err);
     else
         say_no_memory(err);
@@ -127,81 +36,110 @@ lz_status write_picture(const job *j, const lz_picture *p, int64_t seed, const c
 
 /* ---- telling ----------------------------------------------------------------------------------------------------- */
 
-static json_t *picture_json(const job *j, const char *path, int64_t seed, const lz_picture *p, double write_seconds) {
+/* The time of writing is added by add_write_time. */
+static json_t *picture_json(const job *j, const char *path, int64_t seed, const lz_picture *p) {
     json_t *steps = json_array();
     for (int i = 0; i < j->plan.passes && i < (int)COUNT(p->step_seconds); i++)
         json_array_append_new(steps, json_milliseconds(p->step_seconds[i]));
-    double all = p->text_seconds + p->encode_seconds + p->denoise_seconds + p->decode_seconds + write_seconds;
     return json_pack("{s:o, s:I, s:{s:o, s:o, s:o, s:o, s:o, s:o}, s:o, s:I, s:I, s:o}", "file", json_text(path),
                      "seed", (json_int_t)seed, "milliseconds", "text", json_milliseconds(p->text_seconds), "encode",
                      json_milliseconds(p->encode_seconds), "denoise", json_milliseconds(p->denoise_seconds), "decode",
-                     json_milliseconds(p->decode_seconds), "write", json_milliseconds(write_seconds), "total",
-                     json_milliseconds(all), "step_milliseconds", steps, "tile", (json_int_t)p->tile, "streamed_bytes",
+                     json_milliseconds(p->decode_seconds), "write", json_null(), "total", json_null(),
+                     "step_milliseconds", steps, "tile", (json_int_t)p->tile, "streamed_bytes",
                      (json_int_t)p->streamed_bytes, "settings", settings_of(j, seed, true));
 }
 
-static int tell(const making *m, const char *path, int64_t seed, const lz_picture *p, double seconds) {
+static void add_write_time(json_t *picture, const lz_picture *p, double seconds) {
+    json_t *times = json_object_get(picture, "milliseconds");
+    double all = p->text_seconds + p->encode_seconds + p->denoise_seconds + p->decode_seconds + seconds;
+    json_object_set_new(times, "write", json_milliseconds(seconds));
+    json_object_set_new(times, "total", json_milliseconds(all));
+}
+
+static int tell(const making *m, const writing *w) {
     const arguments *a = m->job.args;
-    int code = is_stdout(path) ? flush_output(a) : DONE;
+    const lz_picture *p = &w->picture;
+    int code = is_stdout(w->path) ? flush_output(a) : DONE;
     if (code != DONE) return code;
     if (a->verbose && !a->quiet) {
-        fprintf(stderr, "open %s, ", show_seconds(m->open_seconds).text);
+        fprintf(stderr, "open %s, ", show_seconds(w->open_seconds).text);
         fprintf(stderr, "text %s, ", show_seconds(p->text_seconds).text);
-        if (a->n_images) fprintf(stderr, "encode %s, ", show_seconds(p->encode_seconds).text);
+        if (w->n_images) fprintf(stderr, "encode %s, ", show_seconds(p->encode_seconds).text);
         fprintf(stderr, "denoise %s, ", show_seconds(p->denoise_seconds).text);
         fprintf(stderr, "decode %s; ", show_seconds(p->decode_seconds).text);
         if (p->streamed_bytes) fprintf(stderr, "streamed %s a step; ", show_bytes(p->streamed_bytes).text);
-        fprintf(stderr, "at most %s\n", show_bytes(lz_memory_info(m->job.ctx).peak).text);
+        fprintf(stderr, "at most %s\n", show_bytes(lz_memory_info(w->ctx).peak).text);
     }
     if (a->quiet || a->json) return DONE;
     FILE *to = result_stream(a);
-    say(to, "%s  %lld x %lld, seed %lld, %s, ", path, (long long)p->image.width, (long long)p->image.height,
-        (long long)seed, show_steps(p->steps, m->job.picture.steps).text);
-    fputs(show_seconds(seconds).text, to);
-    if (m->prompts[0]) say(to, ", \"%s\"", m->job.picture.prompt);
+    say(to, "%s  %lld x %lld, seed %lld, %s, ", w->path, (long long)p->image.width, (long long)p->image.height,
+        (long long)w->seed, show_steps(p->steps, w->schedule_steps).text);
+    fputs(show_seconds(w->paint_seconds + w->write_seconds).text, to);
+    if (w->prompt) say(to, ", \"%s\"", w->prompt);
     fputc('\n', to);
     return flush_output(a);
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-/* The writing thread: prints nothing, and leaves its result in the struct. */
-static void *write_files(void *arg) {
-    writing *w = arg;
+static void write_one(writing *w) {
     const lz_picture *p = &w->picture;
     double begun = seconds_now();
-    facts f;
-    if (!describe(&f, w->job, p, w->seed)) say_no_memory(&w->err);
+    if (w->err.status) return;
     const lz_named_array arrays[] = {
         {"text", p->text}, {"noise", p->noise}, {"latents", p->latents}, {"image", p->pixels}};
-    if (!w->err.status && w->dump)
-        save_tensors(w->job->ctx, w->dump, arrays, COUNT(arrays), *f.pairs ? f.pairs : NULL, &w->err);
-    if (!w->err.status) (w->reserved ? save_reserved : put_picture)(w->job->ctx, w->path, &p->image, f.pairs, &w->err);
+    if (w->dump) save_tensors(w->ctx, w->dump, arrays, COUNT(arrays), *w->facts.pairs ? w->facts.pairs : NULL, &w->err);
+    if (!w->err.status)
+        (w->reserved ? save_reserved : put_picture)(w->ctx, w->path, &p->image, w->facts.pairs, &w->err);
     if (w->err.status && w->reserved) unlink(w->path);
-    forget_facts(&f);
     w->write_seconds = seconds_now() - begun;
+}
+
+/* The writing thread: prints nothing, and leaves its results in the structs. */
+static void *write_files(void *arg) {
+    writer *w = arg;
+    for (int i = 0; i < w->n && (!i || !w->all[i - 1].err.status); i++) write_one(&w->all[i]);
     atomic_store(&w->done, true);
     return NULL;
 }
 
-/* Waits for the picture that is being written, if there is one, and reports the result. */
-static int finish_writing(making *m) {
-    writing *w = &m->writing;
-    if (!w->begun) return m->code;
-    if (w->apart) pthread_join(w->thread, NULL);
-    if (w->err.status)
-        m->code = fail_with(m->job.args, &w->err);
-    else {
-        m->made++;
-        json_array_append_new(m->pictures, picture_json(w->job, w->path, w->seed, &w->picture, w->write_seconds));
-        m->code = tell(m, w->path, w->seed, &w->picture, w->paint_seconds + w->write_seconds);
-        say_on_white(m->job.args, w->path, &w->picture.image);
-        see_result(&m->see, &w->picture.image);
+/* If the picture of an earlier line of a batch was not written, the current line goes on. */
+static int report_written(making *m, writing *w) {
+    if (w->err.status) {
+        arguments of_line = m->args;
+        bool late = w->line != of_line.line;
+        of_line.line = w->line;
+        int code = fail_with(&of_line, &w->err);
+        m->late += late;
+        return late ? DONE : code;
     }
-    lz_picture_free(&w->picture);
-    free(w->path);
-    free(w->dump);
-    *w = (writing){.begun = false};
+    m->made++;
+    add_write_time(w->json, &w->picture, w->write_seconds);
+    if (m->naming) json_object_set_new(w->json, "line", json_integer(w->line));
+    json_array_append(m->pictures, w->json);
+    int code = tell(m, w);
+    say_on_white(m->job.args, w->path, &w->picture.image);
+    see_result(&m->see, &w->picture.image);
+    return code;
+}
+
+/* Waits for the pictures that are being written, if there are any, and reports the results, up to the first error. */
+static int finish_writing(making *m) {
+    writer *w = &m->writer;
+    bool failed = false;
+    if (w->n && w->apart) pthread_join(w->thread, NULL);
+    for (int i = 0; i < w->n; i++) {
+        writing *one = &w->all[i];
+        if (m->code == DONE && !failed) m->code = report_written(m, one);
+        failed = failed || one->err.status;
+        json_decref(one->json);
+        forget_facts(&one->facts);
+        lz_picture_free(&one->picture);
+        free(one->path);
+        free(one->dump);
+        free(one->prompt);
+    }
+    w->n = 0;
     return m->code;
 }
 
@@ -214,17 +152,35 @@ static void drop_arrays(lz_picture *p) {
     }
 }
 
-/* Starts writing a picture, and takes ownership of it. The last picture is written on this thread. */
-static int start_writing(making *m, int i, const lz_picture *p, double paint_seconds) {
-    writing *w = &m->writing;
-    *w = (writing){.job = &m->job, .picture = *p, .seed = m->seeds[i], .paint_seconds = paint_seconds, .begun = true};
+/* Adds a picture to those that are written, and takes ownership of it. */
+static void add_writing(making *m, int i, const lz_picture *p, double paint_seconds) {
+    const job *j = &m->job;
+    writing *w = &m->writer.all[m->writer.n++];
+    *w = (writing){.ctx = j->ctx,
+                   .picture = *p,
+                   .seed = m->seeds[i],
+                   .line = m->args.line,
+                   .schedule_steps = j->picture.steps,
+                   .n_images = j->args->n_images,
+                   .open_seconds = m->open_seconds,
+                   .paint_seconds = paint_seconds};
     w->reserved = !m->paths[i];
-    w->path = w->reserved ? reserve_path(m->claimed, output_folder(m->job.args), w->seed, &w->err) : m->paths[i];
+    w->path = w->reserved ? reserve_path(m->claimed, output_folder(j->args), w->seed, &w->err) : m->paths[i];
     w->dump = m->dumps[i];
     m->paths[i] = m->dumps[i] = NULL;
-    if (!w->path) return finish_writing(m);
+    m->painted++;
+    if (w->path) w->json = picture_json(j, w->path, w->seed, p);
+    bool good = describe_picture(&w->facts, j, p, w->seed);
+    if (m->prompts[0]) good = (w->prompt = strdup(j->picture.prompt)) && good;
+    if (!good && !w->err.status) say_no_memory(&w->err);
     if (!w->dump) drop_arrays(&w->picture);
-    w->apart = i + 1 < m->n && pthread_create(&w->thread, NULL, write_files, w) == 0;
+}
+
+/* Starts writing. The last pictures are written on this thread. */
+static int start_writing(making *m, bool last) {
+    writer *w = &m->writer;
+    atomic_store(&w->done, false);
+    w->apart = (!last || m->leaves) && pthread_create(&w->thread, NULL, write_files, w) == 0;
     if (w->apart) return DONE;
     write_files(w);
     return finish_writing(m);
@@ -235,7 +191,7 @@ static int start_writing(making *m, int i, const lz_picture *p, double paint_sec
 /* Reports the previous picture as soon as it is written; if that failed, stops the current one. */
 static bool watch_picture(void *user, const lz_progress *now) {
     making *m = user;
-    if (m->writing.begun && atomic_load(&m->writing.done)) {
+    if (m->writer.n && atomic_load(&m->writer.done)) {
         progress_clear(&m->line);
         see_clear(&m->see);
         finish_writing(m);
@@ -259,37 +215,96 @@ static int check_disk(const making *m, int i) {
     return code == DONE && m->dumps[i] ? check_free(a, m->dumps[i], 4 * bytes) : code;
 }
 
-static int make_one(making *m, int i) {
-    job *j = &m->job;
-    const arguments *a = j->args;
-    int code = check_disk(m, i);
+/* Of the pictures that are made together with the first one: stops with it. */
+static bool watch_others(void *user, const lz_progress *now) {
+    const making *m = user;
+    (void)now;
+    return m->code == DONE && !stop_wanted();
+}
+
+/* Jobs of n pictures from index i on. The first one is that which was planned; the caller frees the others. */
+static lz_status prepare_jobs(making *m, int i, int n, lz_job **jobs, lz_error *err) {
+    const job *j = &m->job;
+    lz_picture_options asked = LZ_PICTURE_OPTIONS(.seed = (uint64_t)m->seeds[i], .watch = watch_picture, .user = m,
+                                                  .preview = see_kind(&m->see), .preview_pause = see_pause(&m->see));
+    jobs[0] = j->work;
+    lz_status status = lz_job_renew(j->work, &asked, err);
+    for (int k = 1; k < n && !status; k++) {
+        asked = j->asked;
+        asked.seed = (uint64_t)m->seeds[i + k];
+        asked.watch = watch_others;
+        asked.user = m;
+        if (!(jobs[k] = lz_job_new(j->model, &asked, err))) status = err->status;
+    }
+    return status;
+}
+
+/* Notes about a picture that was made. */
+static void note_picture(const arguments *a, const lz_picture *p) {
+    if (p->prompt_cut) note(a, "the prompt is longer than the model can read, so its end was ignored");
+    if (p->tile)
+        note(a, "memory was short, so the picture was decoded in tiles of %lld pixels, and differs slightly",
+             (long long)p->tile);
+}
+
+/* Hands n pictures from index i on to the writer, up to the first that could not be made. */
+static int hand_over(making *m, int i, int n, lz_picture *p, const lz_error *errors, double seconds) {
+    const arguments *a = m->job.args;
+    const lz_error *err = NULL;
+    bool stopped = stop_wanted();
+    for (int k = 0; k < n; k++) {
+        if (!err && errors[k].status) err = &errors[k];
+        if (err || stopped) {
+            lz_picture_free(&p[k]);
+            continue;
+        }
+        if (!k) note_picture(a, &p[k]);
+        add_writing(m, i + k, &p[k], seconds / n);
+    }
+    if (stopped || (err && err->status == LZ_CANCELLED)) return fail(a, STOPPED, "stopped");
+    int code = m->writer.n ? start_writing(m, err || i + n >= m->n) : DONE;
+    return code == DONE && err ? fail_with(a, err) : code;
+}
+
+/* Makes n pictures from index i on, of one prompt, together if there are several. */
+static int make_some(making *m, int i, int n) {
+    lz_error errors[LZ_MAX_TOGETHER] = {{.status = LZ_OK}};
+    lz_picture p[LZ_MAX_TOGETHER] = {{.ctx = NULL}};
+    lz_job *jobs[LZ_MAX_TOGETHER] = {NULL};
+    int code = DONE;
+    for (int k = 0; k < n && code == DONE; k++) code = check_disk(m, i + k);
     if (code != DONE) return code;
-    lz_error err = {.status = LZ_OK};
-    lz_picture p;
     double begun = seconds_now();
-    progress_begin(&m->line, j, i, m->n, m->overall);
-    const lz_picture_options asked = LZ_PICTURE_OPTIONS(.seed = (uint64_t)m->seeds[i], .watch = watch_picture,
-                                                        .user = m, .preview = see_kind(&m->see),
-                                                        .preview_pause = see_pause(&m->see));
+    progress_begin(&m->line, &m->job, i, m->n, m->overall);
     m->see.seed = m->seeds[i];
-    lz_status status = stop_wanted() ? LZ_CANCELLED : lz_job_renew(j->work, &asked, &err);
-    if (status == LZ_OK) status = lz_job_run(j->work, &p, &err);
-    double painted = seconds_now();
+    if (stop_wanted())
+        errors[0].status = LZ_CANCELLED;
+    else if (!prepare_jobs(m, i, n, jobs, &errors[0]))
+        lz_jobs_run(jobs, n, p, errors);
+    double seconds = seconds_now() - begun;
+    for (int k = 1; k < n; k++) lz_job_free(jobs[k]);
     progress_clear(&m->line);
     see_leave(&m->see);
-    if (finish_writing(m) != DONE) {
-        if (status == LZ_OK) lz_picture_free(&p);
-        return m->code;
-    }
-    if (status == LZ_CANCELLED) return fail(a, STOPPED, "stopped");
-    if (status != LZ_OK) return fail_with(a, &err);
-    if (p.prompt_cut) note(a, "the prompt is longer than the model can read, so its end was ignored");
-    if (p.tile)
-        note(a, "memory was short, so the picture was decoded in tiles of %lld pixels, and differs slightly",
-             (long long)p.tile);
-    if (!stop_wanted()) return start_writing(m, i, &p, painted - begun);
-    lz_picture_free(&p);
-    return fail(a, STOPPED, "stopped");
+    if (finish_writing(m) == DONE) return hand_over(m, i, n, p, errors, seconds);
+    for (int k = 0; k < n; k++) lz_picture_free(&p[k]);
+    return m->code;
+}
+
+/* Can picture k be made together with picture i? Of a batch, pictures that exist are looked at first. */
+static bool joins(const making *m, int i, int k) {
+    bool same = !m->prompts[i] || !strcmp(m->prompts[i], m->prompts[k]);
+    return same && (!m->naming || access(m->paths[k], F_OK) != 0);
+}
+
+/* The number of pictures, from index i on, that are made together: as many as --batch says. Previews show one at a
+ * time. */
+static int count_together(const making *m, int i) {
+    const arguments *a = m->job.args;
+    int64_t most = a->batch ? a->batch : lz_job_together(m->job.work);
+    int n = 1;
+    if (see_kind(&m->see) != LZ_PREVIEW_NONE || a->noise) return 1;
+    while (n < most && i + n < m->n && joins(m, i, i + n)) n++;
+    return n;
 }
 
 /* ---- all --------------------------------------------------------------------------------------------------------- */
@@ -357,14 +372,12 @@ static bool is_finished(making *m, int i) {
     return whole;
 }
 
-/* Gives the job the prompt of a picture, which a template may have chosen. The picture before it is written first,
- * because its text is that of the job. */
+/* Gives the job the prompt of a picture, which a template may have chosen. */
 static int change_prompt(making *m, int i, bool *planned) {
     if (!m->prompts[i] || strcmp(m->prompts[i], m->args.prompt) == 0) return DONE;
-    int code = finish_writing(m);
     m->args.prompt = m->prompts[i];
     *planned = false;
-    return code == DONE ? job_change_prompt(&m->job) : code;
+    return job_change_prompt(&m->job);
 }
 
 /* Makes the pictures. The plan is made once for a prompt, and only if at least one picture does not exist yet. */
@@ -372,7 +385,8 @@ static int make_missing(making *m) {
     job *j = &m->job;
     bool planned = false, told = false;
     int code = DONE;
-    for (int i = 0; i < m->n && code == DONE; i++) {
+    for (int i = 0, n = 1; i < m->n && code == DONE; i += n) {
+        n = 1;
         code = change_prompt(m, i, &planned);
         if (code != DONE) break;
         if (m->naming && is_finished(m, i)) {
@@ -380,15 +394,34 @@ static int make_missing(making *m) {
             code = m->code;
             continue;
         }
-        if (m->naming) remove_parts(m->paths[i]);
-        if (m->naming && m->dumps[i]) remove_parts(m->dumps[i]);
         if (!planned) code = job_plan(j);
         if (!told && code == DONE) tell_before(j);
         planned = told = true;
-        if (code == DONE) code = make_one(m, i);
+        if (code != DONE) break;
+        n = count_together(m, i);
+        for (int k = i; k < i + n && m->naming; k++) {
+            remove_parts(m->paths[k]);
+            if (m->dumps[k]) remove_parts(m->dumps[k]);
+        }
+        code = make_some(m, i, n);
     }
-    int written = finish_writing(m); /* the last picture made, if later ones existed already */
+    const arguments *a = j->args;
+    if (m->leaves && code == DONE && !a->sheet && !a->profile && a->verbose < 2) return DONE;
+    int written = finish_writing(m); /* the last pictures made, if later ones existed already */
     return code == DONE ? written : code;
+}
+
+int finish_pictures(making *m) {
+    m->code = DONE;
+    return finish_writing(m);
+}
+
+/* The pictures of the line before are written first, if this line may read their files, or if another model is opened:
+ * the context is closed then. */
+static int finish_before(making *m, const arguments *a) {
+    bool reads = a->n_images || a->mask || a->noise || a->n_loras, stays = false;
+    int code = m->writer.n ? job_stays(&m->job, a, &stays) : DONE;
+    return code == DONE && (reads || !stays) ? finish_writing(m) : code;
 }
 
 /* A sheet contains the settings of its pictures, with all seeds; --settings can read them. --from does not: a picture
@@ -420,9 +453,12 @@ int make_pictures(making *m, const arguments *given) {
     bool profile = given->profile || given->verbose > 1;
     m->code = DONE;
     if (!m->pictures) m->pictures = json_array();
+    m->args.line = given->line; /* pictures of other lines are those of earlier ones */
+    int code = finish_before(m, given);
+    if (code != DONE) return code;
     double begun = seconds_now();
     /* A wrong model is reported before the user types the prompt. */
-    int code = reads_prompt(given) ? job_reopen(j, given) : DONE;
+    code = reads_prompt(given) ? job_reopen(j, given) : DONE;
     double opened = seconds_now() - begun;
     if (code == DONE) code = check_pictures(m, given);
     if (code != DONE) return code;
@@ -442,6 +478,7 @@ int make_pictures(making *m, const arguments *given) {
 }
 
 void making_end(making *m) {
+    finish_pictures(m);
     for (int i = 0; i < MAX_PICTURES; i++) {
         free(m->paths[i]);
         free(m->dumps[i]);

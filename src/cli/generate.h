@@ -10,25 +10,40 @@
 
 enum { MAX_FACTS = 64 };
 
-typedef struct facts { /* metadata of a file: key, value, ..., NULL */
+typedef struct facts { /* metadata of a file: key, value, ..., NULL; the values are owned */
     const char *pairs[MAX_FACTS];
     char seed[32], steps[32], guidance[32], strength[32], shift[32], passes[64], size[48], software[48];
     char *model, *parameters, *settings, *loras; /* owned; loras: NULL if there are none */
 } facts;
 
-/* A picture while it is written. */
+/* Fills in the metadata; with --no-metadata there is none. false: out of memory. The caller frees it with forget_facts,
+ * after an error too. */
+bool describe_picture(facts *f, const job *j, const lz_picture *p, int64_t seed);
+void forget_facts(facts *f);
+
+/* A picture while it is written. It needs nothing of the job and the arguments, which may change meanwhile. */
 typedef struct writing {
-    const job *job;
+    lz_context *ctx;
     lz_picture picture;
-    int64_t seed;
-    char *path, *dump; /* owned; dump: NULL without --dump */
-    double paint_seconds, write_seconds;
+    facts facts;
+    int64_t seed, line; /* line: of a batch, else 0 */
+    char *path, *dump;  /* owned; dump: NULL without --dump */
+    char *prompt;       /* owned: the prompt that a template gave, or NULL */
+    json_t *json;       /* owned: about the picture */
+    int schedule_steps, n_images;
+    double open_seconds, paint_seconds, write_seconds;
     lz_error err;
-    pthread_t thread;
-    bool begun, apart; /* apart: written by another thread */
-    bool reserved;     /* path is an empty file until it is written */
-    atomic_bool done;
+    bool reserved; /* path is an empty file until it is written */
 } writing;
+
+/* The pictures that are written while the next ones are made, one after another, until one cannot be written. */
+typedef struct writer {
+    writing all[LZ_MAX_TOGETHER];
+    int n; /* 0: nothing is written */
+    pthread_t thread;
+    bool apart; /* written by that thread */
+    atomic_bool done;
+} writer;
 
 /* How pictures of a batch are named: {file}, {line}, {n} and {seed} in a pattern. */
 typedef struct naming {
@@ -46,13 +61,15 @@ typedef struct making {
     char *paths[MAX_PICTURES], *dumps[MAX_PICTURES]; /* owned; NULL: named when it is written, or no output */
     int n;
     double open_seconds;
-    json_t *pictures;       /* owned: JSON about the pictures that were made */
-    json_t *claimed;        /* owned: the outputs, see claim_output; in a batch, of all lines */
-    json_t *inputs;         /* owned: the inputs of the lines of a batch, see claim_inputs; or NULL */
-    const naming *naming;   /* of a batch, where existing pictures are skipped; or NULL */
-    const overall *overall; /* of a batch; or NULL */
-    int made, there;
-    writing writing;
+    json_t *pictures;         /* owned: JSON about the pictures that were made */
+    json_t *claimed;          /* owned: the outputs, see claim_output; in a batch, of all lines */
+    json_t *inputs;           /* owned: the inputs of the lines of a batch, see claim_inputs; or NULL */
+    const naming *naming;     /* of a batch, where existing pictures are skipped; or NULL */
+    const overall *overall;   /* of a batch; or NULL */
+    int made, there, painted; /* pictures that were written, that existed, and that were made */
+    bool leaves;              /* the last pictures of a line are still written while those of the next line are made */
+    int late;                 /* lines whose last picture could not be written, which was known later */
+    writer writer;
     progress line;
     seeing see;
     int code; /* an exit code of writing */
@@ -68,6 +85,7 @@ void forget_prompts(making *m);
 const char *output_folder(const arguments *args);
 /* Returns an exit code; after the last call, also after an error, call making_end. */
 int make_pictures(making *m, const arguments *args);
+int finish_pictures(making *m); /* waits for pictures that are still written, and reports them. An exit code */
 void making_end(making *m);
 
 #endif

@@ -159,13 +159,19 @@ void job_take(job *j, const arguments *args) {
     j->args = args;
 }
 
-int job_reopen(job *j, const arguments *args) {
+int job_stays(const job *j, const arguments *args, bool *stays) {
     model_choice choice;
     int code = choose_model(args, &choice);
     char *machine = code == DONE ? name_machine(args, &choice) : NULL;
-    bool same = j->model && machine && strcmp(machine, j->machine) == 0;
+    *stays = j->model && machine && strcmp(machine, j->machine) == 0;
     free(machine);
     free(choice.owned);
+    return code;
+}
+
+int job_reopen(job *j, const arguments *args) {
+    bool same;
+    int code = job_stays(j, args, &same);
     if (code != DONE) return code;
     if (!same) {
         job_close(j);
@@ -452,6 +458,7 @@ int job_settle(job *j) {
         return fail(a, FAILED,
                     "this model looks at no images; with a strength (--strength 0.6, in a session /strength 0.6) it "
                     "starts from one");
+    j->asked = j->picture;
     j->work = lz_job_new(j->model, &j->picture, &err);
     if (!j->work) return fail_with(a, &err);
     const lz_picture_options *settled = lz_job_settled(j->work);

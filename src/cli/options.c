@@ -143,6 +143,9 @@ const option options[] = {
      PICTURE | INFO | CODEC | HTTP, take_offload, TO(offload), 0, 0},
     {"threads", 0, "N", machine, "number of threads, at most and by default one per core; does not change the picture",
      PICTURE | INFO | CODEC | CONVERT | HTTP, take_integer, TO(threads), 1, 1024},
+    {"batch", 0, "N", machine,
+     "pictures of one size that are made together: auto (as many as are faster), off or a number; needs more memory",
+     GENERATE | BATCH, take_batch, TO(batch), 1, LZ_MAX_TOGETHER},
     {"listen", 0, "WHERE", http,
      "ADDRESS:PORT, or unix:PATH for a socket in a folder (default 127.0.0.1:7860); may be repeated", SERVE, take_names,
      TO(serve.listen), 0, 0},
@@ -214,7 +217,7 @@ bool is_setting(const option *o) { return o->commands & GENERATE && o->argument 
 
 bool is_axis(const option *o) {
     bool picture = o->group == what || o->group == leads || o->group == machine || o->to == TO(noise);
-    bool number = o->to == TO(count) || o->to == TO(combinations); /* of pictures */
+    bool number = o->to == TO(count) || o->to == TO(combinations) || o->to == TO(batch); /* of pictures */
     return picture && !number && o->commands & GENERATE && (o->argument || o->take == take_flag);
 }
 
@@ -251,7 +254,7 @@ const char *option_choices(const option *o) {
     if (o->take == take_background) return "auto opaque transparent";
     if (o->to == TO(sampler)) return SAMPLERS;
     if (o->to == TO(schedule)) return SCHEDULES;
-    if (o->take == take_cache) return "auto off";
+    if (o->take == take_cache || o->take == take_batch) return "auto off";
     return o->take == take_precision ? "auto f32 bf16" : o->take == take_offload ? "auto none stream" : NULL;
 }
 

@@ -156,6 +156,14 @@ int take_cache(arguments *args, const option *o, const char *value) {
                 o->low, o->high, value);
 }
 
+int take_batch(arguments *args, const option *o, const char *value) {
+    bool automatic = strcmp(value, "auto") == 0, off = strcmp(value, "off") == 0;
+    if (automatic || off) args->batch = off;
+    if (automatic || off || whole_number(value, strlen(value), o->low, o->high, &args->batch)) return DONE;
+    return fail(args, NOT_UNDERSTOOD, "--%s takes auto, off or a number of pictures from %.0f to %.0f, not '%s'",
+                o->name, o->low, o->high, value);
+}
+
 /* A..B, both shares of the steps. */
 int take_range(arguments *args, const option *o, const char *value) {
     double *to = option_place(args, o);

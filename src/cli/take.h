@@ -22,6 +22,7 @@ int take_offload(arguments *args, const option *o, const char *value);
 int take_lora_schedule(arguments *args, const option *o, const char *value);
 int take_name(arguments *args, const option *o, const char *value);
 int take_cache(arguments *args, const option *o, const char *value);
+int take_batch(arguments *args, const option *o, const char *value);
 int take_range(arguments *args, const option *o, const char *value);
 int take_device(arguments *args, const option *o, const char *value);
 int take_seeds(arguments *args, const option *o, const char *value);

@@ -22,6 +22,16 @@ same x.png p-2-2.png # as `generate` makes it
 try 0 "$absolute" --from p-4-6.png -q -o x.png </dev/null
 same x.png p-4-6.png
 
+# A picture is written while that of the next line is made. If it cannot be, its own line has failed.
+printf 'a fox\na dog\na cat\n' >late.txt
+try_match 1 '^lazuli: 3 of 3 lines failed$' sh -c \
+    "ulimit -f 1 && '$absolute' batch late.txt -W 64 -H 64 -s 1 --threads 1 -o 'late-{n}.png' >said 2>&1; code=\$?; cat said; exit \$code"
+for line in '^lazuli: line 1: late-1.png: ' '^lazuli: line 2: late-2.png: ' '^lazuli: line 3: late-3.png: ' \
+    '^lazuli: 0 pictures made, 0 there already$'; do
+    try_match 0 "$line" cat said
+done
+try_match 0 '^0$' sh -c 'ls late-* 2>/dev/null | wc -l'
+
 # Finished ones are skipped; what is missing, or made from other settings, or by others, is made
 try 0 "$absolute" batch p.txt $tiny <<'END'
 lazuli: line 2: using the demo model; -m DIR chooses another

@@ -109,6 +109,7 @@ for option in $options; do
     offload) given='--offload stream' seen='--offload has no effect' ;;
     device) given='--device ref' seen=', 1 step, ' ;;
     threads) given='--threads 1' seen=', 1 step, ' ;;
+    batch) given='--batch 4' seen=', 1 step, ' ;;
     steps-dir) given="--steps-dir $work/steps" seen=', 1 step, ' ;;
     full-paths) given='--full-paths' seen=', 1 step, ' ;;
     no-metadata) given='--no-metadata' seen=', 1 step, ' ;;
@@ -128,7 +129,7 @@ for option in $options; do
     else
         try_match 0 "$seen" $lazuli generate $words $one -o "$work/option.png" $given
     fi
-    case $option in model | prompt | lora-* | fast | wildcards | no-templates | combinations | dump | from | settings | offload | threads | steps-dir | sheet | preview | show) same "$work/base.png" "$work/option.png" ;; esac
+    case $option in model | prompt | lora-* | fast | wildcards | no-templates | combinations | dump | from | settings | offload | threads | batch | steps-dir | sheet | preview | show) same "$work/base.png" "$work/option.png" ;; esac
 done
 same "$work/base.safetensors" "$work/dump.safetensors"
 try 0 test "$(echo $options | wc -w)" -gt 20 </dev/null # the list was read

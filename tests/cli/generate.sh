@@ -55,6 +55,17 @@ for line in 1 2 3; do # told in order, each once
     try_match 0 "^$work/d-$line.png" sh -c "$lazuli fox -m $A -S 43,7,42 $small -o $work/d.png | sed -n ${line}p"
 done
 mkdir "$work/e-2.png" # trap 11: one that cannot be written is found before any is made
+# Pictures that are made together are those that are made one by one, and a failure ends after the same files.
+try 0 $lazuli a red fox -m $A --count 5 -S 42 $small --batch off -q -o "$work/alone.png" --dump "$work/alone.safetensors" </dev/null
+try_match 0 "^$work/some-5.png  .* seed 46, " $lazuli a red fox -m $A --count 5 -S 42 $small --batch 2 -o "$work/some.png" --dump "$work/some.safetensors"
+try_match 0 "^$work/all-3.png  .* seed 44, " $lazuli a red fox -m $A --count 5 -S 42 $small --batch 16 -o "$work/all.png" --dump "$work/all.safetensors"
+for i in 1 2 3 4 5; do
+    for end in png safetensors; do
+        try 0 cmp "$work/alone-$i.$end" "$work/some-$i.$end" </dev/null
+        try 0 cmp "$work/alone-$i.$end" "$work/all-$i.$end" </dev/null
+    done
+done
+try_match 2 '--batch takes auto, off or a number of pictures from 1 to 16, not .17' $lazuli fox -m $A --batch 17
 try_match 1 'e-2.png: is a folder' $lazuli a red fox -m $A --count 4 -S 42 $small -q -o "$work/e.png"
 gone "$work/e-1.png" "$work/e-3.png" "$work/e-4.png"
 # What cannot be known before ends it, though the next is being painted, and leaves nothing

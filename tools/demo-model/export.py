@@ -2,6 +2,7 @@
 
 python tools/demo-model/export.py .demo-cache/final .demo-cache/tokenizer models/demo
 python tools/demo-model/export.py --random ... ...      random weights, to check the layout before training
+python tools/demo-model/export.py --second ...          the second edition, from the parts of train2.py; also --random --second
 """
 
 import json
@@ -56,7 +57,7 @@ def load_parts(folder: pathlib.Path, stem: str) -> dict:
     return state
 
 
-def write_folder(text: dict, transformer: dict, vae: dict, tokenizer: pathlib.Path, to: pathlib.Path):
+def write_folder(text: dict, transformer: dict, vae: dict, tokenizer: pathlib.Path, to: pathlib.Path, second: bool = False):
     version = dict(_diffusers_version="0.42.1")
     write_json(
         to / "model_index.json",
@@ -70,8 +71,8 @@ def write_folder(text: dict, transformer: dict, vae: dict, tokenizer: pathlib.Pa
             transformer=["diffusers", "Flux2Transformer2DModel"],
             vae=["diffusers", "AutoencoderKLFlux2"],
             text_encoder_out_layers=model.TAPS,
-            max_sequence_length=model.TEXT_LENGTH,
-            num_inference_steps=model.STEPS,
+            max_sequence_length=model.SECOND_LENGTH if second else model.TEXT_LENGTH,
+            num_inference_steps=model.SECOND_STEPS if second else model.STEPS,
             width=256,
             height=256,
         ),
@@ -133,7 +134,7 @@ def write_folder(text: dict, transformer: dict, vae: dict, tokenizer: pathlib.Pa
             guidance_embeds=False,
             out_channels=None,
             patch_size=1,
-            **model.TRANSFORMER,
+            **(model.SECOND if second else model.TRANSFORMER),
         ),
     )
     write_json(
@@ -165,11 +166,12 @@ def write_folder(text: dict, transformer: dict, vae: dict, tokenizer: pathlib.Pa
 
 
 def main():
-    parts, tokenizer, to = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
-    if parts == "--random":
+    second, random = "--second" in sys.argv, "--random" in sys.argv
+    *parts, tokenizer, to = (pathlib.Path(a) for a in sys.argv[1:] if not a.startswith("--"))
+    if random:
         torch.manual_seed(0)
         states = []
-        for net in (model.TextEncoder(), model.Transformer(), model.Autoencoder()):
+        for net in (model.TextEncoder(), model.Transformer(model.SECOND if second else model.TRANSFORMER), model.Autoencoder()):
             for name, p in net.named_parameters():
                 if name.endswith("bias"):
                     p.data = 0.1 * torch.randn_like(p)
@@ -181,8 +183,13 @@ def main():
         states[2]["bn.running_mean"] = 0.1 * torch.randn(64)
         states[2]["bn.running_var"] = 1 + torch.rand(64)
     else:
-        states = [load_parts(pathlib.Path(parts), stem) for stem in ("text", "transformer", "vae")]
-    write_folder(*states, tokenizer, to)
+        states = [load_parts(parts[0], stem) for stem in ("text", "student" if second else "transformer", "vae")]
+    write_folder(*states, tokenizer, to, second)
+    if second:
+        import scenes
+
+        sizes = [[16 * w, 16 * h] for h, w in scenes.BUCKETS]  # sixteen, the most that Lazuli reads
+        write_json(to / "lazuli.json", dict(sizes=sizes, references=True, start_images=True, words="words.txt"))
     size = sum(f.stat().st_size for f in to.rglob("*") if f.is_file())
     print(f"{to}: {size / 1e6:.2f} MB")
 

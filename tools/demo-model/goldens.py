@@ -1,7 +1,9 @@
 """Writes what tests/test_demo.c compares with: pictures of the demo model as diffusers paints them, in float32 on the
 CPU, from the noise of torch's seed, which is also Lazuli's. To be run again whenever the weights change.
 
-python tools/demo-model/goldens.py [models/demo [tests/data/demo]]      (needs diffusers)
+python tools/demo-model/goldens.py [models/demo [tests/data/demo]] [--second]      (needs diffusers)
+
+--second adds other sizes and a reference, the picture of the first case: name, seed, width, height, reference or -, prompt in more.txt.
 """
 
 import json
@@ -11,6 +13,7 @@ import sys
 
 import torch
 from diffusers import Flux2KleinPipeline
+from PIL import Image
 
 # name, seed, prompt: one thing, several, and a style without colours
 CASES = [
@@ -18,9 +21,18 @@ CASES = [
     ("apples", 2, "two red apples"),
     ("pizza", 3, "a pizza in line style on a yellow background"),
 ]
+# name, seed, width, height, reference, prompt: for the second edition
+MORE = [
+    ("dog", 4, 128, 128, "-", "a blue dog"),
+    ("balloons", 5, 512, 256, "-", "five balloons"),
+    ("castle", 6, 512, 512, "-", "a castle on a purple background"),
+    ("line", 7, 256, 256, "fox", "in line style"),
+]
 
 
 def main():
+    second = "--second" in sys.argv
+    sys.argv = [a for a in sys.argv if a != "--second"]
     root = pathlib.Path(__file__).resolve().parents[2]
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else root / "models/demo"
     to = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else root / "tests/data/demo"
@@ -44,6 +56,18 @@ def main():
         lines.append(f"{name} {seed} {prompt}\n")
         print(f"{to / name}.png: {(to / f'{name}.png').stat().st_size} bytes", flush=True)
     (to / "cases.txt").write_text("".join(lines))
+    lines = ["# Made by tools/demo-model/goldens.py with diffusers: name, seed, width, height, reference or -, prompt\n"]
+    for name, seed, width, height, reference, prompt in MORE if second else []:
+        noise = torch.randn((1, channels, height // 16, width // 16), generator=torch.Generator().manual_seed(seed))
+        given = dict(defaults, width=width, height=height)
+        if reference != "-":
+            given["image"] = Image.open(to / f"{reference}.png").convert("RGB")
+        with torch.no_grad():
+            picture = pipe(prompt=prompt, latents=noise, **given).images[0]
+        picture.save(to / f"{name}.png", optimize=True)
+        lines.append(f"{name} {seed} {width} {height} {reference} {prompt}\n")
+    if second:
+        (to / "more.txt").write_text("".join(lines))
 
 
 if __name__ == "__main__":

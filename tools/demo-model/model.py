@@ -41,6 +41,11 @@ TRANSFORMER = dict(
 TEXT_LENGTH = 40
 STEPS = 8
 
+# Second edition: one more single block, longer captions, 4 steps. Its text encoder and autoencoder are those above.
+SECOND = dict(TRANSFORMER, num_single_layers=7)
+SECOND_LENGTH = 48
+SECOND_STEPS = 4
+
 
 class RMSNorm(nn.Module):
     def __init__(self, width: int):
@@ -136,13 +141,18 @@ class TextEncoder(nn.Module):
 # Transformer
 
 
-def positions(height: int, width: int, text: int, device) -> torch.Tensor:
-    """[text + height * width, 4] of (T, H, W, L)"""
-    ids = torch.zeros(text + height * width, 4, device=device)
-    ids[:text, 3] = torch.arange(text, device=device)
-    ids[text:, 1] = torch.arange(height, device=device).repeat_interleave(width)
-    ids[text:, 2] = torch.arange(width, device=device).repeat(height)
-    return ids
+def positions(height: int, width: int, text: int, device, references=()) -> torch.Tensor:
+    """[text + height * width + tokens of the references, 4] of (T, H, W, L). Reference i, from 1, has T = 10 i."""
+    ids = torch.zeros(text, 4, device=device)
+    ids[:, 3] = torch.arange(text, device=device)
+    parts = [ids]
+    for i, (h, w) in enumerate([(height, width), *references]):
+        grid = torch.zeros(h * w, 4, device=device)
+        grid[:, 0] = 10 * i
+        grid[:, 1] = torch.arange(h, device=device).repeat_interleave(w)
+        grid[:, 2] = torch.arange(w, device=device).repeat(h)
+        parts.append(grid)
+    return torch.cat(parts)
 
 
 def rope_tables(ids: torch.Tensor, axes: list, theta: float):
@@ -273,8 +283,12 @@ class Transformer(nn.Module):
         self.proj_out = linear(width, c["in_channels"])
         nn.init.zeros_(self.proj_out.weight)
 
-    def forward(self, x, t, text, grid=(16, 16)):
-        """x [B,L,C], t [B] in 0..1, text [B,T,features] -> velocity [B,L,C]"""
+    def rope(self, text: int, grid, references, device):
+        return rope_tables(positions(*grid, text, device, references), self.c["axes_dims_rope"], self.c["rope_theta"])
+
+    def forward(self, x, t, text, grid=(16, 16), rope=None):
+        """x [B,L+R,C]: the noisy tokens, then those of the references; t [B] in 0..1; text [B,T,features]; rope of `rope`, needed
+        with references -> velocity [B,L+R,C], of which the first L rows count"""
         half = self.c["timestep_guidance_channels"] // 2
         speed = torch.exp(-math.log(10000) * torch.arange(half, device=x.device).float() / half)
         angle = 1000 * t.float()[:, None] * speed
@@ -282,8 +296,7 @@ class Transformer(nn.Module):
         c = embedder["linear_2"](F.silu(embedder["linear_1"](torch.cat([angle.cos(), angle.sin()], -1)))).float()
         mx, my = self.double_stream_modulation_img(c), self.double_stream_modulation_txt(c)
         ms, (scale, shift) = self.single_stream_modulation(c), self.norm_out(c)
-        ids = positions(*grid, text.shape[1], x.device)
-        rope = rope_tables(ids, self.c["axes_dims_rope"], self.c["rope_theta"])
+        rope = rope or self.rope(text.shape[1], grid, (), x.device)
         x, y = self.x_embedder(x), self.context_embedder(text)
         for block in self.transformer_blocks:
             x, y = block(x, y, mx, my, rope)
@@ -421,6 +434,26 @@ class Autoencoder(nn.Module):
 # Sampling
 
 
+def grow(state: dict, singles: int) -> dict:
+    """Adds single blocks to the weights of a transformer: copies of the last one whose output is zero, so that nothing changes."""
+    state = dict(state)
+    have = 1 + max(int(k.split(".")[1]) for k in state if k.startswith("single_transformer_blocks."))
+    for new in range(have, singles):
+        for name in [k for k in state if k.startswith(f"single_transformer_blocks.{have - 1}.")]:
+            to = name.replace(f".{have - 1}.", f".{new}.", 1)
+            state[to] = torch.zeros_like(state[name]) if name.endswith("attn.to_out.weight") else state[name].clone()
+    return state
+
+
+def gflop(height: int, width: int, c: dict = TRANSFORMER, text: int = TEXT_LENGTH, references: int = 0) -> float:
+    """of one pass of the transformer; sizes in pixels, references in tokens"""
+    width_, tokens = c["attention_head_dim"] * c["num_attention_heads"], height * width // 256
+    rows, blocks = text + tokens + references, c["num_layers"] + c["num_single_layers"]
+    inner = c["mlp_ratio"] * width_
+    linear = 2 * rows * blocks * (4 * width_**2 + 3 * width_ * inner) + 2 * width_ * (text * c["joint_attention_dim"] + 2 * tokens * c["in_channels"])
+    return (linear + 4 * rows**2 * width_ * blocks) / 1e9
+
+
 def sigmas(steps: int, tokens: int = 256) -> list:
     """klein's schedule"""
     m10, m200 = 8.73809524e-05 * tokens + 1.89833333, 0.00016927 * tokens + 0.45666666
@@ -437,3 +470,9 @@ if __name__ == "__main__":
     for net in (TextEncoder(), Transformer(), Autoencoder()):
         print(type(net).__name__, count(net), f"{2 * count(net) / 1e6:.2f} MB")
     print("sigmas", [round(s, 4) for s in sigmas(STEPS)])
+    second = Transformer(SECOND)
+    print("second edition", count(second), f"{2 * count(second) / 1e6:.2f} MB")
+    for h, w, refs in ((128, 128, 0), (256, 256, 0), (256, 256, 256), (512, 256, 0), (512, 512, 0)):
+        decode = 31 * h * w / 65536
+        step = gflop(h, w, SECOND, SECOND_LENGTH, refs)
+        print(f"{w}x{h}, {refs} reference tokens: {step:.1f} GFLOP a step, {4 * step + decode:.0f} in 4 steps with decoding")

@@ -1,6 +1,7 @@
 """Writes the words that the demo model knows: the names and the grammar of its captions (data.py), and what people say instead.
 
     python tools/demo-model/words.py ../shared/data/emoji models/demo/words.txt
+    python tools/demo-model/words.py ../shared/data/emoji OUT/words.txt --second       for the second edition (captions.py)
 
 The format is in the head of the file that it writes. everyday.py measures whether the words that are read as others help.
 """
@@ -184,8 +185,42 @@ def split(text: str) -> list:
     return [w for w in re.split(r"[,\s]*,[,\s]*|\s*\n\s*", text.strip()) if w]
 
 
+def second(source: pathlib.Path, target: str):
+    """The second edition is trained with synonyms, keywords, fillers and characters, so nothing is read as something else."""
+    import captions  # reads this file too
+
+    with lzma.open(source / "emoji.jsonl.xz", "rt") as file:
+        rows = [{k: t[k] for k in ("codepoints", "name", "keywords")} for t in map(json.loads, file)]
+    names, often, lines = captions.Names(rows), {}, [HEAD, "# Things, what they are called, and their characters"]
+    for r in rows:
+        for k in r["keywords"]:
+            often[k] = often.get(k, 0) + 1
+    seen, common = set(names.names), {}
+    for line in SYNONYMS:
+        common.setdefault(line.split(" = ")[0], set()).update(split(line.split(" = ")[1]))
+    for row, name, (ways, _), sign in sorted(zip(rows, names.names, names.ways, names.character), key=lambda x: x[1]):
+        own = [w for w in ways if w not in seen and (often.get(w, 0) <= 1 or w in common.get(name, ()))]  # a keyword of several things only points to them
+        seen.update(own)
+        known = [name] + own + [p for w in [name] + own if (p := data.plural(w)) not in own + [name]]
+        signs = [s for s in dict.fromkeys([sign, sign.replace("\ufe0f", "")]) if captions.is_character(s)]
+        near = [w for w in ways if w not in known and w not in seen]
+        lines.append(", ".join(dict.fromkeys(known + signs)) + (" ~ " + ", ".join(near) if near else ""))
+    styles = sorted({w.lower() for _, words in data.STYLES.values() for w in words})
+    numbers = sorted({n for some in captions.NUMBERS.values() for n in some})
+    lines += ["", "# Styles"] + [f"{s} style, {s}" for s in styles] + [f"{s} {what} of" for s in styles for what in ("picture", "drawing", "emoji")]
+    lines += ["", "# Backgrounds and colours of things"] + sorted(set(data.COLOURS) | {w for some in captions.SAID_TINTS.values() for w in some})
+    lines += ["", "# Places"] + list(data.PLACES) + ["", "# Numbers"] + numbers + ["", "# Said with these"] + GRAMMAR
+    edits = "make it, make the background, change the background to, put it on, paint it, change its colour to, turn it into, redraw it, of them, more, the same on, one, smaller, bigger"
+    lines += ["", "# Said with a reference"] + split(edits)
+    lines += ["", "# Change nothing"] + sorted({*captions.ADJECTIVES, *captions.TAGS, *captions.LEADS, "very", *split(FILLERS)})
+    pathlib.Path(target).write_text("\n".join(lines) + "\n")
+    print(f"{len(rows)} things, {len(seen)} words for them, {pathlib.Path(target).stat().st_size} bytes")
+
+
 def main():
     source, target = pathlib.Path(sys.argv[1]), sys.argv[2]
+    if "--second" in sys.argv:
+        return second(source, target)
     with lzma.open(source / "emoji.jsonl.xz", "rt") as file:
         things = data.Words([{k: t[k] for k in ("name", "keywords")} for t in map(json.loads, file)])
     known = set(things.names) | {data.plural(n) for n in things.names} | set(GRAMMAR) | set(data.COLOURS) | set(data.PLACES)

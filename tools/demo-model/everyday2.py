@@ -112,7 +112,7 @@ def judged(judge, names: list, picture: np.ndarray, row: dict) -> dict:
         found["count"] = seen[0][1] == row["count"]
     if "scale" in row:
         scale = judge2.scale_of(picture)
-        found["scale"] = scale <= 0.5 if row["scale"] == "small" else scale >= 0.85
+        found["scale"] = scale <= 0.5 if row["scale"] == "small" else scale >= 0.75
     if "style" in row:
         found["style"] = seen[0][2] == STYLE_WORDS[row["style"]]
     return found

@@ -249,7 +249,7 @@ def check(a):
         if s["tints"][0]:
             colours.setdefault(s["tints"][0], []).append(has_colour(picture, s["tints"][0]))
         if s["scale"]:
-            scales.append(scale_of(picture) <= 0.5 if s["scale"] == "small" else scale_of(picture) >= 0.85)
+            scales.append(scale_of(picture) <= 0.5 if s["scale"] == "small" else scale_of(picture) >= 0.75)
     every = [x for some in colours.values() for x in some]
     print(f"colours {np.mean(every):.1%} of {len(every)}; scales {np.mean(scales):.1%} of {len(scales)}")
     print({c: f"{np.mean(x):.0%} of {len(x)}" for c, x in colours.items()})

@@ -1,8 +1,9 @@
 """Captions of the second edition: what people call a thing, and the sentences around it.
 
-A thing is called by its name, by a word of SYNONYMS and NOUNS (words.py), by any of its keywords, or by its character. A
-keyword of many things is said less often of each ("animal" may mean any animal). Fillers (cute, 8k, a photo of) change
-nothing, and neither do unknown words: random syllables, and the words of unknown.txt, which name no thing.
+A thing is called by its name, by a word of SYNONYMS and NOUNS (words.py), by any of its keywords, or by its
+character. A keyword of many things is said less often of each ("animal" may mean any animal). Fillers (cute, 8k, a
+photo of) change nothing, and neither do unknown words: random syllables, and the words of unknown.txt, which name no
+thing.
 """
 
 import pathlib
@@ -12,13 +13,23 @@ import re
 import data
 import words
 
-ADJECTIVES = """cute adorable lovely beautiful gorgeous pretty nice cool awesome amazing stunning epic funny fancy wonderful fantastic great
-perfect majestic magical simple minimalist realistic detailed happy friendly fresh young old""".split()
-LEADS = """a photo of|a photo of|photo of|a picture of|picture of|an image of|image of|a drawing of|an illustration of|a painting of|
-a render of|a realistic photo of|a close-up of|a portrait of|an icon of|draw|draw me|please draw|paint|paint me|show me|make|make me|create|
-generate|give me|i want|i would like""".replace("\n", "").split("|")
-TAGS = """8k|4k|hd|highly detailed|very detailed|best quality|high quality|masterpiece|digital art|concept art|cinematic|studio lighting|
-soft lighting|trending on artstation|sharp focus|award winning|professional|high resolution|octane render|photorealistic""".replace("\n", "").split("|")
+ADJECTIVES = """cute adorable lovely beautiful gorgeous pretty nice cool awesome amazing stunning epic funny fancy wonderful
+fantastic great perfect majestic magical simple minimalist realistic detailed happy friendly fresh young old""".split()
+LEADS = """a photo of|a photo of|photo of|a picture of|picture of|an image of|image of|a drawing of|
+an illustration of|a painting of|a render of|a realistic photo of|a close-up of|a portrait of|
+an icon of|draw|draw me|please draw|paint|paint me|show me|make|make me|create|generate|give me|
+i want|i would like""".replace(
+    "\n", ""
+).split(
+    "|"
+)
+TAGS = """8k|4k|hd|highly detailed|very detailed|best quality|high quality|masterpiece|digital art|
+concept art|cinematic|studio lighting|soft lighting|trending on artstation|sharp focus|
+award winning|professional|high resolution|octane render|photorealistic""".replace(
+    "\n", ""
+).split(
+    "|"
+)
 NUMBERS = {
     2: ["two", "two", "2", "a pair of", "a couple of"],
     3: ["three", "three", "3"],
@@ -27,7 +38,20 @@ NUMBERS = {
     6: ["six", "six", "6", "half a dozen"],
 }
 SMALL, BIG = ["small", "little", "tiny"], ["big", "large", "huge"]
-TINTS = ["red", "orange", "yellow", "green", "blue", "purple", "pink", "teal", "brown", "black", "white", "grey"]  # of things
+TINTS = [
+    "red",
+    "orange",
+    "yellow",
+    "green",
+    "blue",
+    "purple",
+    "pink",
+    "teal",
+    "brown",
+    "black",
+    "white",
+    "grey",
+]  # of things
 SAID_TINTS = dict(purple=["purple", "purple", "violet"], grey=["grey", "gray"], teal=["teal", "turquoise"])
 UNKNOWN = pathlib.Path(__file__).with_name("unknown.txt").read_text().split()
 
@@ -90,7 +114,9 @@ def noun(r: random.Random, adjectives: str, word: str) -> str:
 def nonsense(r: random.Random) -> str:
     if r.random() < 0.7:
         return r.choice(UNKNOWN)
-    part = lambda: r.choice("bcdfghjklmnprstvwz") + r.choice("aeiou") + r.choice(["", "", "n", "r", "l", "x"])  # noqa: E731
+    part = (
+        lambda: r.choice("bcdfghjklmnprstvwz") + r.choice("aeiou") + r.choice(["", "", "n", "r", "l", "x"])
+    )  # noqa: E731
     return "".join(part() for _ in range(r.choice([2, 2, 3])))
 
 
@@ -126,13 +152,21 @@ def said_style(r: random.Random, style: str) -> str:
 def on_ground(r: random.Random, ground: str) -> str:
     a = "an" if ground[0] in "aeiou" else "a"
     return r.choice(
-        [f" on {a} {ground} background", f" on {a} {ground} background", f" on {ground}", f", {ground} background", f" with {a} {ground} background"]
+        [
+            f" on {a} {ground} background",
+            f" on {a} {ground} background",
+            f" on {ground}",
+            f", {ground} background",
+            f" with {a} {ground} background",
+        ]
     )
 
 
 def in_style(r: random.Random, style: str, line: str | None) -> str:
     word, colour = said_style(r, style), f"{line} " if line else ""
-    return r.choice([f" in {colour}{word} style", f" in {colour}{word} style", f", {colour}{word} style", f" {colour}{word} style"])
+    return r.choice(
+        [f" in {colour}{word} style", f" in {colour}{word} style", f", {colour}{word} style", f" {colour}{word} style"]
+    )
 
 
 def describe(r: random.Random, names: Names, s: dict) -> str:
@@ -168,7 +202,12 @@ def describe(r: random.Random, names: Names, s: dict) -> str:
     elif s["kind"] == "pair":
         a, b = (noun(r, c, w) for c, w in zip(tints, calls))
         body = {
-            "left": [f"{a} left of {b}", f"{a} to the left of {b}", f"{b} right of {a}", f"{a} on the left and {b} on the right"],
+            "left": [
+                f"{a} left of {b}",
+                f"{a} to the left of {b}",
+                f"{b} right of {a}",
+                f"{a} on the left and {b} on the right",
+            ],
             "above": [f"{a} above {b}", f"{b} below {a}", f"{a} over {b}", f"{b} under {a}"],
             "and": [f"{a} and {b}", f"{a} and {b}", f"{a} next to {b}", f"{a} beside {b}", f"{a} with {b}"],
         }[s["relation"]]
@@ -201,17 +240,38 @@ def instruct(r: random.Random, names: Names, before: dict, after: dict, changed:
     for what in changed:
         if what == "style":
             w = said_style(r, after["style"])
-            some = [f"in {w} style", f"in {w} style", f"in {w} style", f"as a {w} drawing", f"redraw {it} in {w} style", f"turn {it} into a {w} picture"]
+            some = [
+                f"in {w} style",
+                f"in {w} style",
+                f"in {w} style",
+                f"as a {w} drawing",
+                f"redraw {it} in {w} style",
+                f"turn {it} into a {w} picture",
+            ]
             if w in ("cartoon", "line"):
                 some += [f"turn {it} into a {w}", f"make {it} a {w} drawing"]
         elif what == "ground":
             g = after["ground"]
             a = "an" if g[0] in "aeiou" else "a"
-            some = [f"on {a} {g} background", f"on {a} {g} background", f"on {g}", f"with {a} {g} background", f"make the background {g}"]
+            some = [
+                f"on {a} {g} background",
+                f"on {a} {g} background",
+                f"on {g}",
+                f"with {a} {g} background",
+                f"make the background {g}",
+            ]
             some += [f"change the background to {g}", f"put {it} on {a} {g} background", f"the same on {g}"]
         elif what == "tint":
             c = said_tint(r, after["tints"][0])
-            some = [f"make {it} {c}", f"make {it} {c}", f"in {c}", f"paint {it} {c}", f"change its colour to {c}", f"a {c} one", f"the same in {c}"]
+            some = [
+                f"make {it} {c}",
+                f"make {it} {c}",
+                f"in {c}",
+                f"paint {it} {c}",
+                f"change its colour to {c}",
+                f"a {c} one",
+                f"the same in {c}",
+            ]
         elif what == "count":
             n = after["count"]
             if n == 1:
@@ -223,7 +283,11 @@ def instruct(r: random.Random, names: Names, before: dict, after: dict, changed:
                     some.append(f"add {['', 'one', 'two', 'three', 'four', 'five'][n - before['count']]} more")
         else:
             w = r.choice(SMALL if after["scale"] == "small" else BIG)
-            some = [f"make {it} {w}", f"a {w} one", f"make {it} " + ("smaller" if after["scale"] == "small" else "bigger")]
+            some = [
+                f"make {it} {w}",
+                f"a {w} one",
+                f"make {it} " + ("smaller" if after["scale"] == "small" else "bigger"),
+            ]
         parts.append(r.choice(some))
     text = r.choice([" ", ", ", " and "]).join(parts)
     if r.random() < 0.05:

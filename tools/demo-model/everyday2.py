@@ -1,11 +1,11 @@
 """Paints the prompts of everyday2.txt with Lazuli and counts what the judge finds.
 
-    python tools/demo-model/everyday2.py check .demo-cache                                  # the list alone: names, keys, numbers
+    python tools/demo-model/everyday2.py check .demo-cache                  # the list alone: names, keys, numbers
     python tools/demo-model/everyday2.py score .demo-cache judge2.safetensors MODEL build/lazuli OUT
 
-A prompt is right if the judge names one of its things. Colours, counts, backgrounds and scales are counted of the prompts that ask for
-them. An edit is kept if the judge names the thing, and made if the change is there. OUT gets table.jsonl, the pictures, a sheet for
-each section, and the worst 24 of the 300 (worst.jpg).
+A prompt is right if the judge names one of its things. Colours, counts, backgrounds and scales are counted of the
+prompts that ask for them. An edit is kept if the judge names the thing, and made if the change is there. OUT gets
+table.jsonl, the pictures, a sheet for each section, and the worst 24 of the 300 (worst.jpg).
 """
 
 import argparse
@@ -56,10 +56,14 @@ def check(cache: pathlib.Path):
     import paint
 
     known, rows = {data.clean(r["name"]) for r in paint.read_rows(cache)}, read()
-    wrong = [f"{r['prompt']}: no thing '{t}'" for r in rows for t in r["things"] + r.get("beside", []) if t not in known]
+    wrong = [
+        f"{r['prompt']}: no thing '{t}'" for r in rows for t in r["things"] + r.get("beside", []) if t not in known
+    ]
     for r in rows:
         wrong += [f"{r['prompt']}: key '{k}'" for k in r if k not in KEYS + ("section", "prompt", "things")]
-        wrong += [f"{r['prompt']}: colour '{r[k]}'" for k in ("colour", "colour2") if k in r and r[k] not in captions.TINTS]
+        wrong += [
+            f"{r['prompt']}: colour '{r[k]}'" for k in ("colour", "colour2") if k in r and r[k] not in captions.TINTS
+        ]
         wrong += [f"{r['prompt']}: ground '{r['ground']}'" for _ in "x" if r.get("ground", "red") not in data.COLOURS]
         wrong += [f"{r['prompt']}: style '{r['style']}'" for _ in "x" if r.get("style", "3d") not in STYLE_WORDS]
         wrong += [f"{r['prompt']}: an edit of nothing" for _ in "x" if r["section"] == "edits" and "from" not in r]
@@ -83,7 +87,13 @@ def reference(painter, deck, said: str, seed: int):
     scale = words[1] if len(words) > 2 and words[1] in ("small", "big") else None
     name = " ".join(words[2 if scale else 1 :])
     thing = next(i for i, n in enumerate(deck.names.names) if n == name or (count > 1 and data.plural(n) == name))
-    s = dict(kind="count" if count > 1 else "single", things=[thing], style=data.NAMES[STYLE_WORDS[style]], tints=[None], ground=ground)
+    s = dict(
+        kind="count" if count > 1 else "single",
+        things=[thing],
+        style=data.NAMES[STYLE_WORDS[style]],
+        tints=[None],
+        ground=ground,
+    )
     s.update(line=None, scale=scale, place=None, count=count)
     row, colours = scenes.layout(random.Random(seed), deck, s, (16, 16))
     return painter.paint(row[None], colours[None], (16, 16))[0].permute(1, 2, 0).numpy()
@@ -127,7 +137,11 @@ def lay_out(cells: list, path: pathlib.Path, columns: int = 12, tile: int = 120)
         small, x, y = Image.fromarray(picture), k % columns * tile, k // columns * (tile + 26)
         small.thumbnail((tile - 4, tile - 4))
         page.paste(small, (x, y))
-        pen.text((x, y + tile - 2), "\n".join(w[:20] for w in words).encode("latin1", "replace").decode("latin1"), "green" if good else "red")
+        pen.text(
+            (x, y + tile - 2),
+            "\n".join(w[:20] for w in words).encode("latin1", "replace").decode("latin1"),
+            "green" if good else "red",
+        )
     page.save(path, quality=85)
 
 
@@ -137,7 +151,7 @@ def score(a):
     import judge2
     import paint
 
-    rows, out = read(), a.out
+    rows, out = read()[:: a.every], a.out
     out.mkdir(parents=True, exist_ok=True)
     judge, names = judge2.load(a.weights)
     drawn = painter = None
@@ -148,7 +162,8 @@ def score(a):
         todo += [(row, w, h) for w, h in SIZES if row["section"] == "sizes"]
         if "from" in row:
             if painter is None:
-                things, index, pixels = paint.drawings(a.cache, out, 256, None, 2)
+                wanted = {t for r in rows if "from" in r for t in r["things"]}
+                things, index, pixels = paint.drawings(a.cache, out, 256, None, 2, wanted)
                 painter = paint.Painter(pixels, "cpu")
                 drawn = painter.deck(things, index)
             Image.fromarray(reference(painter, drawn, row["from"], number)).save(out / f"{number}-before.png")
@@ -157,7 +172,10 @@ def score(a):
         job = dict(prompt=row["prompt"], seed=row["seed"], width=w, height=h, output=f"{out}/{row['seed']}-{w}x{h}.png")
         jobs.append(dict(job, image=[f"{out}/{row['seed']}-before.png"]) if "from" in row else job)
     (out / "list.jsonl").write_text("".join(json.dumps(j) + "\n" for j in jobs))
-    subprocess.run([a.lazuli, "batch", out / "list.jsonl", "-m", a.model, "-q"] + (["-s", str(a.steps)] if a.steps else []), check=True)
+    subprocess.run(
+        [a.lazuli, "batch", out / "list.jsonl", "-m", a.model, "-q"] + (["-s", str(a.steps)] if a.steps else []),
+        check=True,
+    )
     table, cells, counts = [], {}, {}
 
     def count(name, good):
@@ -168,7 +186,9 @@ def score(a):
         found = judged(judge, names, picture, row)
         made = [found[k] for k in ("colour", "ground", "count", "scale", "style") if k in found]
         table.append(dict(row, width=w, height=h, **found))
-        cells.setdefault(row["section"], []).append((picture, [row["prompt"], found["said"]], found["right"] and all(made)))
+        cells.setdefault(row["section"], []).append(
+            (picture, [row["prompt"], found["said"]], found["right"] and all(made))
+        )
         if row["section"] == "edits":
             count("edit kept", found["right"])
             count("edit made", all(made))
@@ -186,12 +206,14 @@ def score(a):
     worst = sorted((c for s, some in cells.items() if s != "edits" for c in some), key=lambda c: c[2])
     lay_out(worst[:24], out / "worst.jpg")
     share = {name: float(np.mean(x)) for name, x in counts.items()}
-    for w, h in SIZES:  # as a part of what the same prompts reach at 256x256
+    for w, h in SIZES if "right, sizes" in share else ():  # as a part of what the same prompts reach at 256x256
         share[f"{w}x{h}"] = share[f"right at {w}x{h}"] / max(share["right, sizes"], 1e-9)
     for name, x in counts.items():
         print(f"{name}: {share[name]:.1%} of {len(x)}")
     for name, limit in LIMITS:
-        print(f"{'reached' if share.get(name, 0) >= limit else 'MISSED '} {name}: {share.get(name, 0):.1%}, wanted {limit:.0%}")
+        print(
+            f"{'reached' if share.get(name, 0) >= limit else 'MISSED '} {name}: {share.get(name, 0):.1%}, wanted {limit:.0%}"
+        )
 
 
 def main():
@@ -206,6 +228,7 @@ def main():
             command.add_argument("lazuli")
             command.add_argument("out", type=pathlib.Path)
             command.add_argument("--steps", type=int)
+            command.add_argument("--every", type=int, default=1, help="of every so many prompts one, for a short test")
     a = parser.parse_args()
     if a.command == "check":
         check(a.cache)

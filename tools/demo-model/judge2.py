@@ -1,12 +1,13 @@
-"""The judge of the second edition: names the thing, counts, and tells the style; colour and scale are measured from pixels.
+"""The judge of the second edition: names the thing, counts, and tells the style; colour and scale are measured from
+pixels.
 
     python tools/demo-model/judge2.py train .demo-cache judge2.safetensors [--minutes 2]     # a GPU
     python tools/demo-model/judge2.py train .demo-cache judge2.safetensors --smoke           # a CPU
-    python tools/demo-model/judge2.py check .demo-cache                                      # colours and scales of real drawings, a CPU
+    python tools/demo-model/judge2.py check .demo-cache                     # colours and scales of real drawings
 
-A classifier of pictures of 96x96 with three heads, trained on composed scenes alone: all things in all styles (held-out pairs too: it must
-know what they look like), in their own and other colours, one to six of them, at every size that a caption asks for. A picture
-that is not square is first padded with the colour of its edge.
+A classifier of pictures of 96x96 with three heads, trained on composed scenes alone: all things in all styles
+(held-out pairs too: it must know what they look like), in their own and other colours, one to six of them, at every
+size that a caption asks for. A picture that is not square is first padded with the colour of its edge.
 """
 
 import argparse
@@ -37,7 +38,9 @@ class Judge(nn.Module):
     def __init__(self, things: int):
         super().__init__()
         block = judge.Block
-        self.body = nn.Sequential(nn.Conv2d(3, 48, 3, 1, 1), block(48, 96), block(96, 160), block(160, 256), block(256, 384))
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 48, 3, 1, 1), block(48, 96), block(96, 160), block(160, 256), block(256, 384)
+        )
         self.head = nn.Linear(384 * 9, things + MOST + len(data.NAMES))
 
     def forward(self, x):
@@ -103,8 +106,8 @@ def scale_of(picture: np.ndarray) -> float:
 
 
 def colour_of(picture: np.ndarray) -> list:
-    """The colours of the thing, most frequent first: each pixel votes for the nearest of TINTS. Brown, black, white and grey are told by
-    lightness and saturation, the others by hue. A colour with less than 15 % of the votes is left out."""
+    """The colours of the thing, most frequent first: each pixel votes for one of TINTS. Brown, black, white and grey
+    are told by lightness and saturation, the others by hue. A colour with less than 15 % of the votes is left out."""
     pixels = picture[mask_of(picture)]
     if len(pixels) < 30:
         return []
@@ -164,7 +167,17 @@ def make(job):
         scale = r.choice([None, None, None, "small", "big"]) if count == 1 else None
         place = r.choice(list(data.PLACES)) if count == 1 and not scale and r.random() < 0.2 else None
         kind = "single" if count == 1 else "count"
-        s = dict(kind=kind, things=[int(thing)], style=style, tints=[tint], ground=ground, line=None, scale=scale, place=place, count=count)
+        s = dict(
+            kind=kind,
+            things=[int(thing)],
+            style=style,
+            tints=[tint],
+            ground=ground,
+            line=None,
+            scale=scale,
+            place=place,
+            count=count,
+        )
         row, colour = scenes.layout(r, deck, s, (16, 16))
         rows.append(row)
         colours.append(colour)
@@ -189,14 +202,18 @@ def roughen(x):
     move = torch.zeros(n, 2, 3, device=x.device)
     move[:, 0, 0] = move[:, 1, 1] = 1
     move += torch.randn_like(move) * torch.tensor([0.03, 0.03, 0.02], device=x.device)
-    return F.grid_sample(x, F.affine_grid(move, x.shape, align_corners=False), padding_mode="border", align_corners=False)
+    return F.grid_sample(
+        x, F.affine_grid(move, x.shape, align_corners=False), padding_mode="border", align_corners=False
+    )
 
 
 def train(a):
     device = "cpu" if a.smoke else "cuda"
     torch.manual_seed(0)
     a.work.mkdir(parents=True, exist_ok=True)
-    rows, index, pixels = paint.drawings(a.cache, a.work, 64 if a.smoke else 512, 40 if a.smoke else None, 2 if a.smoke else 16)
+    rows, index, pixels = paint.drawings(
+        a.cache, a.work, 64 if a.smoke else 512, 40 if a.smoke else None, 2 if a.smoke else 16
+    )
     painter = paint.Painter(pixels, device)
     deck = painter.deck(rows, index)
     with ProcessPoolExecutor(2 if a.smoke else 15) as pool:
@@ -214,14 +231,22 @@ def train(a):
         net.train()
         one = right[:, 1] == 0
         hits = [(s.argmax(1) == w).float() for s, w in zip(said, right.T)]
-        return dict(thing=hits[0].mean().item(), single=hits[0][one].mean().item(), count=hits[1].mean().item(), style=hits[2].mean().item())
+        return dict(
+            thing=hits[0].mean().item(),
+            single=hits[0][one].mean().item(),
+            count=hits[1].mean().item(),
+            style=hits[2].mean().item(),
+        )
 
     while progress < 1:
         k = torch.randint(len(pictures), (batch,), device=device)
         x = roughen(pictures[k].float() / 255).contiguous(memory_format=torch.channels_last)
         with torch.autocast(device, torch.bfloat16):
             said = net(x)
-            loss = sum(weight * F.cross_entropy(s, w, label_smoothing=0.05) for s, w, weight in zip(said, what[k].T, (1.0, 0.3, 0.2)))
+            loss = sum(
+                weight * F.cross_entropy(s, w, label_smoothing=0.05)
+                for s, w, weight in zip(said, what[k].T, (1.0, 0.3, 0.2))
+            )
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.param_groups[0]["lr"] = 2e-3 * min(1, (step + 1) / 200) * min(1.0, 0.02 + 1.4 * (1 - progress))
@@ -229,7 +254,10 @@ def train(a):
         step += 1
         progress = min(1.0, (time.time() - start) / 60 / a.minutes) if not a.smoke else step / 4
         if step % 250 == 0:
-            print(json.dumps(dict(step=step, loss=loss.item(), seconds=round(time.time() - start), **rightness())), flush=True)
+            print(
+                json.dumps(dict(step=step, loss=loss.item(), seconds=round(time.time() - start), **rightness())),
+                flush=True,
+            )
     print(json.dumps(dict(steps=step, held_out_drawings=rightness())), flush=True)
     weights = {k: v.detach().cpu().contiguous().to(torch.bfloat16) for k, v in net.state_dict().items()}
     save_file(weights, a.to, {"things": json.dumps([data.clean(r["name"]) or "sign" for r in rows])})

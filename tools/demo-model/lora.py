@@ -1,12 +1,13 @@
 """Trains a LoRA for the second edition: pixel art or stained glass, which are not among its five styles.
 
-    python tools/demo-model/lora.py --look pixel --cache .demo-cache --minutes 1.5 --out OUT      # a GPU; pixel.safetensors
-    python tools/demo-model/lora.py --smoke --cache .demo-cache --work /tmp/smoke                 # a CPU
+    python tools/demo-model/lora.py --look pixel --cache .demo-cache --minutes 1.5 --out OUT   # a GPU
+    python tools/demo-model/lora.py --smoke --cache .demo-cache --work /tmp/smoke              # a CPU
 
-The student paints captions in its 4 steps, a filter changes the pictures, and the LoRA learns to walk from the same noise to the
-changed picture, in 4 steps too: each state of the walk is moved by the change times (1 - noise level). Its captions say "in pixel art
-style". So it needs no drawings, and stays as sharp as the student. Only the matrices of the blocks get a LoRA, of rank 8: 0.3 million
-numbers, 0.6 MB in bf16. The names are those of diffusers (transformer.MODULE.lora_A.weight). The text encoder is not changed.
+The student paints captions in its 4 steps, a filter changes the pictures, and the LoRA learns to walk from the same
+noise to the changed picture, in 4 steps too: each state of the walk is moved by the change times (1 - noise level).
+Its captions say "in pixel art style". So it needs no drawings, and stays as sharp as the student. Only the matrices
+of the blocks get a LoRA, of rank 8: 0.3 million numbers, 0.6 MB in bf16. The names are those of diffusers
+(transformer.MODULE.lora_A.weight). The text encoder is not changed.
 """
 
 import argparse
@@ -43,7 +44,11 @@ def stained_glass(x, cell: int = 20):
     rows, columns = -(-h // cell), -(-w // cell)
     g = torch.Generator().manual_seed(int(x[0].sum()))
     shift = (torch.rand(rows, columns, 2, generator=g).to(x.device) - 0.5) * 0.8
-    at = torch.stack(torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij"), -1).to(x.device) + 0.5 + shift
+    at = (
+        torch.stack(torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij"), -1).to(x.device)
+        + 0.5
+        + shift
+    )
     pixel = torch.stack(torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij"), -1).to(x.device).float() / cell
     gap = torch.cdist(pixel.reshape(-1, 2), at.reshape(-1, 2))
     two, which = gap.topk(2, largest=False)
@@ -67,7 +72,9 @@ class Adapted(nn.Module):
     def __init__(self, inner: nn.Linear, rank: int):
         super().__init__()
         self.inner = inner.requires_grad_(False)
-        self.a = nn.Parameter(torch.randn(rank, inner.in_features, device=inner.weight.device) * inner.in_features**-0.5)
+        self.a = nn.Parameter(
+            torch.randn(rank, inner.in_features, device=inner.weight.device) * inner.in_features**-0.5
+        )
         self.b = nn.Parameter(torch.zeros(inner.out_features, rank, device=inner.weight.device))
 
     def forward(self, x):
@@ -136,10 +143,18 @@ def main():
     half = torch.autocast(device, torch.bfloat16, enabled=not a.smoke)
     r, n, batch = random.Random(21), 8 if a.smoke else a.pictures, 4 if a.smoke else 250
     plain = [scenes.say(r, deck, scenes.draw_scene(r, deck)) for _ in range(n)]
-    said = [r.choice([f"{p} in {WORDS[a.look]} style", f"{p}, {WORDS[a.look]}", f"{WORDS[a.look]} of {p}"]) for p in plain]
+    said = [
+        r.choice([f"{p} in {WORDS[a.look]} style", f"{p}, {WORDS[a.look]}", f"{WORDS[a.look]} of {p}"]) for p in plain
+    ]
     tokens = data.load_tokenizer(tokenizer)
-    before, after = ([torch.from_numpy(t).to(device).long() for t in data.tokenize(tokens, w, length)] for w in (plain, said))
-    rope, stops, walks = transformer.rope(length, bucket, (), device), model.sigmas(model.SECOND_STEPS, bucket[0] * bucket[1]), []
+    before, after = (
+        [torch.from_numpy(t).to(device).long() for t in data.tokenize(tokens, w, length)] for w in (plain, said)
+    )
+    rope, stops, walks = (
+        transformer.rope(length, bucket, (), device),
+        model.sigmas(model.SECOND_STEPS, bucket[0] * bucket[1]),
+        [],
+    )
     with torch.no_grad(), half:
         for i in range(0, n, batch):
             features = text(before[0][i : i + batch], before[1][i : i + batch])
@@ -149,8 +164,12 @@ def main():
                 x = x + (low - high) * transformer(x, torch.full((len(x),), high, device=device), features, rope=rope)
                 states.append(x)
             picture = torch.cat([to_bytes(vae.decode(z)) for z in vae.from_tokens(x, bucket).split(25)])
-            changed = torch.cat([vae.to_tokens(vae.moments(FILTERS[a.look](p).float() / 127.5 - 1)[0]) for p in picture.split(25)])
-            walks.append(torch.stack([s + (1 - t) * (changed.float() - x.float()) for s, t in zip(states, stops)], 1).bfloat16())
+            changed = torch.cat(
+                [vae.to_tokens(vae.moments(FILTERS[a.look](p).float() / 127.5 - 1)[0]) for p in picture.split(25)]
+            )
+            walks.append(
+                torch.stack([s + (1 - t) * (changed.float() - x.float()) for s, t in zip(states, stops)], 1).bfloat16()
+            )
             if i == 0:
                 export_examples(picture, FILTERS[a.look](picture), out / f"sheet-{a.look}.png")
     walks, sigma = torch.cat(walks), torch.tensor(stops, device=device)
@@ -182,7 +201,16 @@ def main():
         state[f"transformer.{name}.lora_B.weight"] = layer.b.detach().cpu().to(torch.bfloat16).contiguous()
     path = out / f"{a.look}.safetensors"
     save_file(state, path, {"format": "pt"})
-    print(json.dumps(dict(steps=step, layers=len(layers), numbers=sum(v.numel() for v in state.values()), bytes=path.stat().st_size)))
+    print(
+        json.dumps(
+            dict(
+                steps=step,
+                layers=len(layers),
+                numbers=sum(v.numel() for v in state.values()),
+                bytes=path.stat().st_size,
+            )
+        )
+    )
 
 
 if __name__ == "__main__":

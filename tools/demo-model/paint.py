@@ -1,12 +1,12 @@
 """Drawings and pixels of the second edition: renders the emoji at 512x512 and composes scenes of any size on the GPU.
 
-    python tools/demo-model/paint.py pack ../shared/data/emoji models/demo .demo-cache     what a machine without a network needs: 45 MB
-    python tools/demo-model/paint.py sheet .demo-cache sheet.png [SEED]                     some scenes, to look at (CPU, a minute)
+    python tools/demo-model/paint.py pack ../shared/data/emoji models/demo .demo-cache   all that training needs: 45 MB
+    python tools/demo-model/paint.py sheet .demo-cache sheet.png [SEED]                  some scenes, to look at
 
-The pack has the drawings as they are (SVG in emoji.jsonl.xz, 4.0 MB; 3-D drawings in fluent-3d.tar, 8.9 MB), a renderer of SVG
-as a Python wheel (resvg.zip, 1.4 MB, fetched with pip), the tokenizer, and the weights to start from. 7,562 drawings of 512x512 with
-alpha take 7.9 GB, and 16 GB with the smaller copies that Painter keeps on the GPU. 3-D drawings exist at 256x256 only and are
-enlarged.
+The pack has the drawings as they are (SVG in emoji.jsonl.xz, 4.0 MB; 3-D drawings in fluent-3d.tar, 8.9 MB), a
+renderer of SVG as a Python wheel (resvg.zip, 1.4 MB, fetched with pip), the tokenizer, and the weights to start from.
+7,562 drawings of 512x512 with alpha take 7.9 GB, and 16 GB with the smaller copies that Painter keeps on the GPU. 3-D
+drawings exist at 256x256 only and are enlarged.
 """
 
 import io
@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+import zlib
 from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
@@ -40,7 +41,18 @@ def pack(source: pathlib.Path, model: pathlib.Path, cache: pathlib.Path):
     for name in ("emoji.jsonl.xz", "fluent-3d.tar"):
         shutil.copyfile(source / name, cache / name)
     wheels = cache / "wheels"
-    order = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", wheels, "resvg-py==0.5.0"]
+    order = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "-q",
+        "--no-deps",
+        "--only-binary=:all:",
+        "-d",
+        wheels,
+        "resvg-py==0.5.0",
+    ]
     subprocess.run(order + ["--platform", "manylinux2014_x86_64", "--python-version", "3.12"], check=True)
     shutil.move(next(wheels.glob("resvg_py*.whl")), cache / "resvg.zip")
     shutil.rmtree(wheels)
@@ -78,14 +90,18 @@ def render(job):
             picture = Image.open(io.BytesIO(bytes(png))).convert("RGBA")
         else:
             picture = Image.open(io.BytesIO(source)).convert("RGBA")
-        if picture.size != (side, side):  # bicubic: an enlarged drawing keeps its edges; premultiplied inside Pillow ("RGBa")
+        if picture.size != (
+            side,
+            side,
+        ):  # bicubic: an enlarged drawing keeps its edges; premultiplied inside Pillow ("RGBa")
             picture = picture.convert("RGBa").resize((side, side), Image.BICUBIC).convert("RGBA")
         to[number] = np.asarray(picture)
 
 
-def sources(cache: pathlib.Path, only: int | None = None):
-    """-> rows, index [things,styles], and each drawing as SVG text or WebP bytes. `only`: of every so many things one"""
-    rows = read_rows(cache)[:: only or 1]
+def sources(cache: pathlib.Path, only: int | None = None, names: set | None = None):
+    """-> rows, index [things,styles], and each drawing as SVG text or WebP bytes. only: of every so many things one;
+    names: of things with these names"""
+    rows = [r for r in read_rows(cache)[:: only or 1] if not names or data.clean(r["name"]) in names]
     with tarfile.open(cache / "fluent-3d.tar") as tar:
         solid = {m.name: tar.extractfile(m).read() for m in tar if m.isfile()}
     index, found = np.full((len(rows), len(data.NAMES)), -1), []
@@ -98,10 +114,13 @@ def sources(cache: pathlib.Path, only: int | None = None):
     return [{k: r[k] for k in ("codepoints", "name", "group", "keywords")} for r in rows], index, found
 
 
-def drawings(cache: pathlib.Path, work: pathlib.Path, side: int = SIDE, only: int | None = None, workers: int = 16):
+def drawings(
+    cache: pathlib.Path, work: pathlib.Path, side: int = SIDE, only: int | None = None, workers: int = 16, names=None
+):
     """-> rows, index [things,styles], pixels [drawings,side,side,4]"""
-    rows, index, found = sources(cache, only)
-    path, shape = work / f"drawings-{side}-{len(found)}.u8", (len(found), side, side, 4)
+    rows, index, found = sources(cache, only, names)
+    which = zlib.crc32(" ".join(r["codepoints"] for r in rows).encode())
+    path, shape = work / f"drawings-{side}-{which:08x}.u8", (len(found), side, side, 4)
     if not path.exists():
         tools = str(work / "resvg")
         zipfile.ZipFile(cache / "resvg.zip").extractall(tools)
@@ -117,9 +136,9 @@ def drawings(cache: pathlib.Path, work: pathlib.Path, side: int = SIDE, only: in
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Colours. A pixel is luma and a chroma vector (BT.601). The dominant colour of a drawing is the most frequent direction of
-# chroma, or grey. Recolouring turns the chroma of the pixels of that colour and keeps their shading; eyes, highlights and
-# parts of other colours stay.
+# Colours. A pixel is luma and a chroma vector (BT.601). The dominant colour of a drawing is the most frequent
+# direction of chroma, or grey. Recolouring turns the chroma of the pixels of that colour and keeps their shading; eyes,
+# highlights and parts of other colours stay.
 
 TO_YUV = np.array([[0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5, -0.418688, -0.081312]], np.float32)
 TO_RGB = np.linalg.inv(TO_YUV).astype(np.float32)
@@ -156,7 +175,9 @@ def dominant(pixels):
     kind = torch.where(one, 1.0, torch.where(grey.sum(1) > 0.3 * area, 2.0, 0.0))
     is_hue = (kind == 1)[:, None]
     luma = torch.where(kind == 1, mean(y, same), mean(y, grey))
-    chroma = torch.where(is_hue, torch.stack([mean(c[..., 0], same), mean(c[..., 1], same)], -1), torch.zeros_like(towards))
+    chroma = torch.where(
+        is_hue, torch.stack([mean(c[..., 0], same), mean(c[..., 1], same)], -1), torch.zeros_like(towards)
+    )
     return torch.cat([kind[:, None], luma[:, None], chroma], -1)
 
 
@@ -194,7 +215,7 @@ def own_colour(facts: np.ndarray):
 
 
 class Painter:
-    """Keeps all drawings on the GPU, each in several sizes a factor of 1.41 apart, so that shrinking never skips pixels."""
+    """Keeps all drawings on the GPU, each in several sizes a factor of 1.41 apart, so that none is skipped."""
 
     def __init__(self, pixels: np.ndarray, device: str):
         import torch
@@ -224,7 +245,9 @@ class Painter:
         import torch.nn.functional as F
 
         height, width = 16 * bucket[0], 16 * bucket[1]
-        canvas = torch.from_numpy(colours[:, 0]).to(self.device)[:, :, None, None].expand(-1, 3, height, width).contiguous()
+        canvas = (
+            torch.from_numpy(colours[:, 0]).to(self.device)[:, :, None, None].expand(-1, 3, height, width).contiguous()
+        )
         tints = torch.from_numpy(TINTS).to(self.device)
         across, down = (torch.arange(n, device=self.device) + 0.5 for n in (width, height))
         for slot in range(rows.shape[1]):
@@ -236,12 +259,19 @@ class Painter:
                 drawing, x, y, size, tint = torch.from_numpy(rows[who, slot]).to(self.device).T
                 gx = ((across[None] - x[:, None]) / size[:, None] * 2)[:, None, :].expand(-1, height, -1)
                 gy = ((down[None] - y[:, None]) / size[:, None] * 2)[:, :, None].expand(-1, -1, width)
-                p = F.grid_sample(self.levels[k][drawing.long()].float(), torch.stack([gx, gy], -1), align_corners=False) / 255
+                p = (
+                    F.grid_sample(
+                        self.levels[k][drawing.long()].float(), torch.stack([gx, gy], -1), align_corners=False
+                    )
+                    / 255
+                )
                 rgb, a = p[:, :3], p[:, 3:]
                 turned = (tint >= 0).nonzero()[:, 0]
                 if len(turned):
                     pure = (rgb[turned] / a[turned].clamp_min(1e-3)).clamp(0, 1)
-                    rgb[turned] = recolour(pure, self.facts[drawing[turned].long()], tints[tint[turned].long()]) * a[turned]
+                    rgb[turned] = (
+                        recolour(pure, self.facts[drawing[turned].long()], tints[tint[turned].long()]) * a[turned]
+                    )
                 ink = torch.from_numpy(colours[who, 1]).to(self.device)[:, :, None, None] / 255
                 rgb = torch.where(ink >= 0, ink * a, rgb)
                 canvas[to] = 255 * rgb + (1 - a) * canvas[to]
@@ -262,7 +292,11 @@ def sheet(cache: pathlib.Path, to: str, seed: int):
         picture = Image.fromarray(painter.paint(row[None], colours[None], bucket)[0].permute(1, 2, 0).numpy())
         picture.thumbnail((tile, tile))
         page.paste(picture, (k % 8 * 190, k // 8 * 158))
-        pen.text((k % 8 * 190, k // 8 * 158 + 130), "\n".join([words[:31], words[31:62]]).encode("latin1", "replace").decode("latin1"), "black")
+        pen.text(
+            (k % 8 * 190, k // 8 * 158 + 130),
+            "\n".join([words[:31], words[31:62]]).encode("latin1", "replace").decode("latin1"),
+            "black",
+        )
 
     for k in range(48):
         s = scenes.draw_scene(r, deck)

@@ -1,9 +1,11 @@
 """Scenes of the second edition: drawn at random, said in captions, laid out for any size, and changed for edits.
 
-A scene is a dict: kind (single, pair, count), things, style, tints (a colour of each thing, or None for its own), ground, line (the said
-colour of a line drawing), scale (small, big), place, relation, count, say_style. `layout` turns it into numbers for Painter (paint.py):
+A scene is a dict: kind (single, pair, count), things, style, tints (a colour of each thing, or None for its own),
+ground, line (the said colour of a line drawing), scale (small, big), place, relation, count, say_style. `layout`
+turns it into numbers for Painter (paint.py):
 
-    row [SLOTS,5]: drawing, x, y, size in pixels, tint (number in TINTS, or -1)        colours [2,3]: ground, ink of line drawings (-1: none)
+    row [SLOTS,5]: drawing, x, y, size in pixels, tint (number in TINTS, or -1)
+    colours [2,3]: ground, ink of line drawings (-1: none)
 """
 
 import random
@@ -14,7 +16,8 @@ import captions
 import data
 
 SLOTS = 6
-# Sizes in tokens of 16 pixels (height, width), and their shares: 128 to 512 pixels a side, 1:2 to 2:1. 330 tokens on average.
+# Sizes in tokens of 16 pixels (height, width), and their shares: 128 to 512 pixels a side, 1:2 to 2:1, 330 tokens on
+# average.
 BUCKETS = {
     (16, 16): 0.40,
     (8, 8): 0.08,
@@ -41,7 +44,7 @@ class Deck:
     """What scenes are drawn from: the things, which drawings exist, and which of them can be recoloured."""
 
     def __init__(self, rows: list, index: np.ndarray, tintable: np.ndarray, own: list):
-        """index [things,styles]: number of the drawing or -1; tintable [drawings]; own [drawings]: name of its colour, or None"""
+        """index [things,styles]: number of the drawing or -1; tintable [drawings]; own [drawings]: its colour, or None"""
         self.names = captions.Names(rows)
         self.index, self.tintable, self.own = index, tintable, own
         self.out = np.array([[data.held_out(r["codepoints"], s) for s in data.NAMES] for r in rows]) & (index >= 0)
@@ -53,7 +56,11 @@ class Deck:
         """A (thing, style); only held-out pairs, or none of them."""
         for _ in range(10000):
             thing = int(np.searchsorted(self.cumulative, r.random() * self.cumulative[-1]))
-            s = style if style is not None else r.choices(range(len(data.NAMES)), [data.STYLES[n][0] for n in data.NAMES])[0]
+            s = (
+                style
+                if style is not None
+                else r.choices(range(len(data.NAMES)), [data.STYLES[n][0] for n in data.NAMES])[0]
+            )
             if self.index[thing, s] >= 0 and bool(self.out[thing, s]) == out:
                 return thing, s
         raise RuntimeError("no such drawing")
@@ -88,13 +95,17 @@ def draw_scene(r: random.Random, deck: Deck, out: bool = False, shares: dict = S
     thing, number = deck.pick(r, out)
     style, things = data.NAMES[number], [thing]
     ground = draw_ground(r)
-    s = dict(kind=kind, things=things, style=style, ground=ground, line=None, scale=None, place=None, relation=None, count=1)
+    s = dict(
+        kind=kind, things=things, style=style, ground=ground, line=None, scale=None, place=None, relation=None, count=1
+    )
     if kind == "pair":
         things.append(deck.pick(r, False, number)[0])
         s["relation"] = r.choice(["left", "left", "and", "and", "and", "above"])
     share = 0.5 if kind == "pair" else 0.3
     s["tints"] = [draw_tint(r, deck, t, style, ground, share) for t in things]
-    s["own"] = [deck.own[deck.drawing(t, style)] if not c and r.random() < 0.12 else None for t, c in zip(things, s["tints"])]
+    s["own"] = [
+        deck.own[deck.drawing(t, style)] if not c and r.random() < 0.12 else None for t, c in zip(things, s["tints"])
+    ]
     if style == "fluent-line" and r.random() < 0.35:
         fine = [c for c in data.LINES if stands_out(c, ground)]
         s["line"] = r.choice(fine) if fine else None
@@ -115,7 +126,9 @@ def draw_scene(r: random.Random, deck: Deck, out: bool = False, shares: dict = S
 def say(r: random.Random, deck: Deck, s: dict) -> str:
     """A caption. The own colour of a thing may be said too."""
     said = [t or o for t, o in zip(s["tints"], s["own"])]
-    return captions.describe(r, deck.names, dict(s, tints=said, say_style=s["say_style"] or (s["style"] == "fluent-3d" and r.random() < 0.2)))
+    return captions.describe(
+        r, deck.names, dict(s, tints=said, say_style=s["say_style"] or (s["style"] == "fluent-3d" and r.random() < 0.2))
+    )
 
 
 def change(r: random.Random, deck: Deck, s: dict):
@@ -124,7 +137,11 @@ def change(r: random.Random, deck: Deck, s: dict):
     for what in sorted(set(r.choices(list(CHANGES), list(CHANGES.values()), k=1 if r.random() < 0.75 else 2))):
         thing = s["things"][0]
         if what == "style":
-            fine = [n for k, n in enumerate(data.NAMES) if n != s["style"] and deck.index[thing, k] >= 0 and not deck.out[thing, k]]
+            fine = [
+                n
+                for k, n in enumerate(data.NAMES)
+                if n != s["style"] and deck.index[thing, k] >= 0 and not deck.out[thing, k]
+            ]
             if s["tints"][0]:
                 fine = [n for n in fine if n != "fluent-line" and deck.can_tint(thing, n)]
             if not fine:
@@ -160,7 +177,9 @@ def grid_of(n: int, width: float, height: float):
     for row in range(rows):
         here = -(-left // (rows - row))
         left -= here
-        at += [(width / 2 + (k - (here - 1) / 2) * cell, height / 2 + (row - (rows - 1) / 2) * cell) for k in range(here)]
+        at += [
+            (width / 2 + (k - (here - 1) / 2) * cell, height / 2 + (row - (rows - 1) / 2) * cell) for k in range(here)
+        ]
     return at, cell
 
 
@@ -197,7 +216,10 @@ def layout(r: random.Random, deck: Deck, s: dict, bucket: tuple):
     ink = (-1, -1, -1)
     if s["style"] == "fluent-line":
         ink = data.COLOURS[s["line"] or ("black" if ground @ [0.3, 0.59, 0.11] > 90 else "white")]
-    things, tints = (list(x) * s["count"] if s["kind"] == "count" else x for x in (s["things"][:1] if s["kind"] != "pair" else s["things"], s["tints"]))
+    things, tints = (
+        list(x) * s["count"] if s["kind"] == "count" else x
+        for x in (s["things"][:1] if s["kind"] != "pair" else s["things"], s["tints"])
+    )
     row = np.full((SLOTS, 5), -1, np.float32)
     for k, (thing, tint, box) in enumerate(zip(things, tints, places)):
         row[k] = deck.drawing(thing, s["style"]), *box, captions.TINTS.index(tint) if tint else -1
@@ -233,20 +255,26 @@ def make(job):
         colours.append(colour)
         specs.append(after)
     ids, lengths = data.tokenize(data.load_tokenizer(tokenizer), said, length)
-    done = dict(rows=np.stack(rows), colours=np.stack(colours), ids=ids.reshape(n, each, -1), lengths=lengths.reshape(n, each))
+    done = dict(
+        rows=np.stack(rows), colours=np.stack(colours), ids=ids.reshape(n, each, -1), lengths=lengths.reshape(n, each)
+    )
     if before_rows:
         done.update(before_rows=np.stack(before_rows), before_colours=np.stack(before_colours))
     return dict(done, bucket=bucket, kind=kind, said=said[: 8 * each : each], specs=specs[:2000])
 
 
-def jobs(deck: Deck, seed: int, n: int, kind: str, each: int, tokenizer: str, length: int, chunk: int = 500, only=None) -> list:
+def jobs(
+    deck: Deck, seed: int, n: int, kind: str, each: int, tokenizer: str, length: int, chunk: int = 500, only=None
+) -> list:
     """n scenes, shared out among the buckets (or all in one), as jobs of `make`"""
     found, shares = [], {only: 1.0} if only else BUCKETS
     total = sum(shares.values())
     for k, (bucket, share) in enumerate(shares.items()):
         left = max(round(n * share / total), 1)
         while left > 0:
-            found.append((deck, seed * 1000003 + 1009 * k + 17 * left, min(chunk, left), bucket, kind, each, tokenizer, length))
+            found.append(
+                (deck, seed * 1000003 + 1009 * k + 17 * left, min(chunk, left), bucket, kind, each, tokenizer, length)
+            )
             left -= chunk
     random.Random(seed).shuffle(found)
     return found

@@ -2,6 +2,7 @@
 
     python tools/quality.py run OUT --axis sampler=euler,heun --axis steps=4,8 --prompts 60 --judge judge.safetensors
     python tools/quality.py table OUT --by sampler --over steps --value psnr       # a table for a page, with errors
+    python tools/quality.py table OUT --by schedule --over sampler,steps           # a column for each pair
     python tools/quality.py rows OUT --where steps=4,8 --against steps=8           # a row for each setting
     python tools/quality.py plot OUT TO.svg --by sampler --value psnr              # against passes through the model
     python tools/quality.py sheet OUT TO.jpg --by sampler --over steps --prompt 0  # to look at
@@ -227,7 +228,7 @@ def matches(settings: dict, where: list) -> bool:
 
 def chosen(arguments) -> dict:
     """the settings that --where names, and that have no other keys than --where, --by and --over: name -> measures"""
-    keys = {w.split("=")[0] for w in arguments.where} | {arguments.by, arguments.over} - {None}
+    keys = {w.split("=")[0] for w in arguments.where} | {arguments.by, *arguments.over.split(",")}
     kept = read_measures(arguments.out)
     return {
         n: m
@@ -242,8 +243,13 @@ def distinct(rows: dict, key: str) -> list:
     return sorted(found, key=float) if all(f.replace(".", "").isdigit() for f in found) else found
 
 
-def find(rows: dict, arguments, kind: str, column: str):
-    where = [f"{arguments.by}={kind}", f"{arguments.over}={column}"]
+def columns_of(rows: dict, arguments) -> list:
+    """-> the values of all keys of --over, for each column"""
+    return list(itertools.product(*(distinct(rows, key) for key in arguments.over.split(","))))
+
+
+def find(rows: dict, arguments, kind: str, column: tuple):
+    where = [f"{arguments.by}={kind}", *(f"{k}={v}" for k, v in zip(arguments.over.split(","), column))]
     return next((n for n in rows if matches(settings_of(n), where)), None)
 
 
@@ -253,8 +259,8 @@ def number_of(measures: dict, value: str):
 
 def table(arguments):
     rows, value = chosen(arguments), arguments.value
-    columns = distinct(rows, arguments.over)
-    print(f"| {arguments.by} | " + " | ".join(columns) + " |\n|---|" + "---:|" * len(columns))
+    columns = columns_of(rows, arguments)
+    print(f"| {arguments.by} | " + " | ".join(map(", ".join, columns)) + " |\n|---|" + "---:|" * len(columns))
     for kind in distinct(rows, arguments.by):
         cells = []
         for column in columns:
@@ -374,11 +380,11 @@ def plot(arguments):
 def sheet(arguments):
     """a picture for each --by (rows) and --over (columns), with labels"""
     rows, line, side, left, top = chosen(arguments), read_prompts(500)[arguments.prompt], arguments.side, 96, 18
-    kinds, columns = distinct(rows, arguments.by), distinct(rows, arguments.over)
+    kinds, columns = distinct(rows, arguments.by), columns_of(rows, arguments)
     page = Image.new("RGB", (left + len(columns) * side, top + len(kinds) * side), "white")
     draw = ImageDraw.Draw(page)
     for x, column in enumerate(columns):
-        draw.text((left + x * side + 4, 3), f"{arguments.over} {column}", "black")
+        draw.text((left + x * side + 4, 3), f"{arguments.over} {', '.join(column)}", "black")
         for y, kind in enumerate(kinds):
             draw.text((4, top + y * side + side // 2 - 6), kind, "black")
             found = find(rows, arguments, kind, column)

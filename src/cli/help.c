@@ -32,6 +32,8 @@ const explained variables[] = {
     {"LAZULI_PULL_PAUSE", "seconds before pull repeats a failed request for the first time (default 0.5)"},
     {"LAZULI_PULL_STALL", "seconds with less than 1 KiB each after which pull repeats a request (default 60)"},
     {"LAZULI_STORE_PASSWORD", "the password of Redis, for --store of serve and worker"},
+    {"AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN", "the keys for --pictures s3://BUCKET"},
+    {"AWS_REGION, AWS_DEFAULT_REGION", "the region for --pictures s3://BUCKET (default us-east-1)"},
     {"HF_ENDPOINT", "the hub for pull (default https://huggingface.co)"},
     {"HF_TOKEN, HUGGING_FACE_HUB_TOKEN", "the token for the hub"},
     {"HF_TOKEN_PATH", "the file with the token (default $HF_HOME/token)"},

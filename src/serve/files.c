@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "measure.h"
@@ -53,11 +54,23 @@ char *file_path(const front *f, const char *folder, const char *name, const char
     return asprintf(&path, "%s/%s/%s%s", f->state, folder, name, ending) < 0 ? NULL : path;
 }
 
-char *picture_path(const front *f, const picture *p) {
-    return file_path(f, "pictures", p->id, format_ending(p->format));
+/* The path of a file, which is fetched if it is far away and there is no copy here. */
+static char *near_path(const front *f, const char *folder, const char *name, const char *ending) {
+    const far_files *far = f->options->far_files;
+    char *path = file_path(f, folder, name, ending), far_name[128];
+    if (path && far && access(path, R_OK) != 0) {
+        snprintf(far_name, sizeof far_name, "%s/%s%s", folder, name, ending);
+        far->get(far->user, far_name, path);
+    }
+    return path;
 }
 
-char *thumb_path(const front *f, const picture *p) { return file_path(f, "thumbs", p->id, ".webp"); }
+char *picture_path(const front *f, const picture *p) {
+    return near_path(f, "pictures", p->id, format_ending(p->format));
+}
+
+char *thumb_path(const front *f, const picture *p) { return near_path(f, "thumbs", p->id, ".webp"); }
+char *upload_path(const front *f, const char *id) { return near_path(f, "uploads", id, ""); }
 
 char *spool_path(const front *f, const char *name, const char *ending) {
     char *path = NULL;
@@ -129,17 +142,58 @@ static bool move(char *from, char *to) {
     return good;
 }
 
+static bool send_far(front *f, const char *folder, const char *name, const char *ending) {
+    const far_files *far = f->options->far_files;
+    if (!far) return true;
+    char *path = file_path(f, folder, name, ending), far_name[128];
+    snprintf(far_name, sizeof far_name, "%s/%s%s", folder, name, ending);
+    bool good = path && far->put(far->user, far_name, path);
+    free(path);
+    return good;
+}
+
 bool files_take(front *f, const picture *p) {
-    return move(spool_path(f, p->id, ".thumb.webp"), thumb_path(f, p)) &&
-           move(spool_path(f, p->id, format_ending(p->format)), picture_path(f, p));
+    const char *ending = format_ending(p->format);
+    return move(spool_path(f, p->id, ".thumb.webp"), file_path(f, "thumbs", p->id, ".webp")) &&
+           move(spool_path(f, p->id, ending), file_path(f, "pictures", p->id, ending)) &&
+           send_far(f, "thumbs", p->id, ".webp") && send_far(f, "pictures", p->id, ending);
+}
+
+static void remove_file(front *f, const char *folder, const char *name, const char *ending) {
+    const far_files *far = f->options->far_files;
+    char *path = file_path(f, folder, name, ending), far_name[128];
+    snprintf(far_name, sizeof far_name, "%s/%s%s", folder, name, ending);
+    if (path) unlink(path);
+    if (far) far->remove(far->user, far_name);
+    free(path);
 }
 
 void files_remove(front *f, const picture *p) {
-    char *paths[] = {picture_path(f, p), thumb_path(f, p)};
-    for (int i = 0; i < 2; i++) {
-        if (paths[i]) unlink(paths[i]);
-        free(paths[i]);
-    }
+    remove_file(f, "pictures", p->id, format_ending(p->format));
+    remove_file(f, "thumbs", p->id, ".webp");
+}
+
+void files_remove_upload(front *f, const char *id) { remove_file(f, "uploads", id, ""); }
+
+/* Removes the files of a folder that were last written before the time. */
+static void remove_before(const front *f, const char *name, time_t before) {
+    char *path = file_path(f, name, "", "");
+    DIR *folder = path ? opendir(path) : NULL;
+    struct stat s;
+    for (struct dirent *e; folder && (e = readdir(folder));)
+        if (fstatat(dirfd(folder), e->d_name, &s, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(s.st_mode) &&
+            s.st_mtime < before)
+            unlinkat(dirfd(folder), e->d_name, 0);
+    if (folder) closedir(folder);
+    free(path);
+}
+
+void files_forget(front *f) {
+    static const char *const folders[] = {"pictures", "thumbs", "uploads"};
+    double now = steady_seconds();
+    if (!f->options->far_files || (f->forgot > 0 && now - f->forgot < 600)) return;
+    f->forgot = now;
+    for (int i = 0; i < 3; i++) remove_before(f, folders[i], (time_t)wall_seconds() - 86400);
 }
 
 static bool write_file(const char *path, const void *data, size_t size) {
@@ -173,7 +227,8 @@ bool upload_keep(front *f, const char *name, const void *data, size_t size, char
         return set_problem(p, 507, "insufficient_storage", "", "there is too little space on the disk of the server");
     hash_hex(data, size, id);
     char *path = file_path(f, "uploads", id, "");
-    bool good = path && write_file(path, data, size) && store_add_upload(f->store, id, *width, *height);
+    bool good = path && write_file(path, data, size) && send_far(f, "uploads", id, "") &&
+                store_add_upload(f->store, id, *width, *height);
     free(path);
     return good || set_problem(p, 507, "insufficient_storage", "", "the image cannot be stored");
 }

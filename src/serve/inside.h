@@ -297,7 +297,7 @@ struct front {
     long long last_event;
     int64_t bodies;
     metrics metrics;
-    double begun, swept, drain_until;
+    double begun, swept, forgot, drain_until;
     bool draining, paused, ended, no_disk;
     bool no_model; /* the first worker could open none */
     bool woken;    /* a request was resumed, so http_turn must be called */
@@ -372,16 +372,20 @@ void model_learn(model *m, const json_t *facts);
 bool files_open(front *f, char *why, size_t size);                                         /* and the store */
 char *spool_path(const front *f, const char *name, const char *ending);                    /* owned */
 char *file_path(const front *f, const char *folder, const char *name, const char *ending); /* owned */
+/* Paths of files that are there, unless the far files do not have them; owned. */
 char *picture_path(const front *f, const picture *p);
 char *thumb_path(const front *f, const picture *p);
+char *upload_path(const front *f, const char *id);
 /* Moves a finished picture into its place, unless there is one already. */
 bool files_take(front *f, const picture *p);
 int64_t file_bytes(const front *f, const picture *p); /* 0: it is not there */
 void files_remove(front *f, const picture *p);
+void files_remove_upload(front *f, const char *id);
 void files_clear_spool(const front *f); /* removes what a worker was writing when it was killed */
 /* Keeps the image of the field `name`, and writes its id to id. */
 bool upload_keep(front *f, const char *name, const void *data, size_t size, char id[65], int64_t *width,
                  int64_t *height, problem *p);
+void files_forget(front *f); /* removes copies of far files that are older than a day */
 bool disk_is_full(front *f);
 char *file_text(const char *path, char *why, size_t size); /* a small text file, owned; NULL: why says why */
 const char *format_type(const char *format);               /* "image/png" */

@@ -348,9 +348,7 @@ static void remove_old(front *f) {
         json_decref(old[i].facts);
     }
     if (!store_old_upload(f->store, now - 86400, upload) || is_used(f, upload)) return;
-    char *path = file_path(f, "uploads", upload, "");
-    if (store_remove_upload(f->store, upload) && path) unlink(path);
-    free(path);
+    if (store_remove_upload(f->store, upload)) files_remove_upload(f, upload);
 }
 
 void jobs_sweep(front *f) {
@@ -363,6 +361,7 @@ void jobs_sweep(front *f) {
     if (now - f->swept > 10) {
         f->swept = now;
         remove_old(f);
+        files_forget(f);
         disk_is_full(f);
     }
 }

@@ -10,7 +10,7 @@
 
 /* The path of "upload:ID" or "picture:ID"; owned. NULL: it is gone. */
 static char *image_path(front *f, const char *name) {
-    if (strncmp(name, "upload:", 7) == 0) return file_path(f, "uploads", name + 7, "");
+    if (strncmp(name, "upload:", 7) == 0) return upload_path(f, name + 7);
     picture p = {.facts = NULL};
     if (strncmp(name, "picture:", 8) != 0 || !store_find_picture(f->store, name + 8, &p)) return NULL;
     json_decref(p.facts);

@@ -35,6 +35,16 @@
 enum { PIN_STEPS = 1, PIN_GUIDANCE = 2, PIN_SIZE = 4, PIN_AUTO = 8 /* as the model says, on /sdapi */ };
 enum { SERVE_MODELS = 16, SERVE_NAMES = 16, FIRST_INHERITED = 3, MOST_INHERITED = 8 };
 
+/* Where a fleet keeps its files, if it has no shared folder. A name is such as "pictures/pic_ab.png". The state folder then
+ * holds copies. */
+typedef struct far_files {
+    void *user;
+    /* Stores the file at the path under the name. true: the name is there now, or was there before. */
+    bool (*put)(void *user, const char *name, const char *path);
+    bool (*get)(void *user, const char *name, const char *path); /* writes the file at the path */
+    void (*remove)(void *user, const char *name);
+} far_files;
+
 typedef struct serve_options {
     const char *models[SERVE_MODELS]; /* ids, as clients name them; the first is the default */
     int n_models;
@@ -58,6 +68,7 @@ typedef struct serve_options {
     const char *cache;                  /* folder for compiled kernels, which a worker may write to; or NULL */
     const char *store;                  /* redis://... of a fleet; NULL: SQLite in the state folder */
     const char *store_password, *fleet; /* of Redis, or NULL; the name of the fleet */
+    const far_files *far_files;         /* or NULL: the state folder is shared */
     char *const *worker;                /* program and arguments of a worker; its socket is file descriptor 3 */
 } serve_options;
 /* Serves until a signal ends it. Returns 0 after a drain; otherwise 1, and why has a sentence. */

@@ -3,7 +3,11 @@
 Prints a line for each failed check, and the counts at the end. Needs Python's standard library and redis-server.
 """
 import base64
+import calendar
+import hashlib
+import hmac
 import http.client
+import http.server
 import json
 import os
 import re
@@ -99,11 +103,64 @@ class Redis:
         return dict(zip(reply[::2], reply[1::2]))
 
 
+class Bucket(http.server.BaseHTTPRequestHandler):
+    """A store that speaks S3: PUT (with If-None-Match), GET and DELETE, with signatures of version 4 that are checked."""
+    objects, refused, requests = {}, [], []
+
+    def sign(self, body):
+        """The signature that the request should have, by Amazon's description; None: something is wrong before that."""
+        found = re.fullmatch(r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/s3/aws4_request, *SignedHeaders=([^,]+), *Signature=([0-9a-f]{64})",
+                             self.headers.get("authorization", ""))
+        when, digest = self.headers.get("x-amz-date", ""), self.headers.get("x-amz-content-sha256")
+        if not found or found[1] != "test-key" or found[3] != "eu-test-1" or digest != hashlib.sha256(body).hexdigest() or when[:8] != found[2]:
+            return None
+        names = found[4].split(";")
+        if names != sorted(names) or not {"host", "x-amz-date", "x-amz-content-sha256"} <= set(names):
+            return None
+        if abs(calendar.timegm(time.strptime(when, "%Y%m%dT%H%M%SZ")) - time.time()) > 900:
+            return None
+        canonical = "\n".join([self.command, self.path, "", *(f"{n}:{self.headers[n].strip()}" for n in names), "", found[4], digest])
+        text = "\n".join(["AWS4-HMAC-SHA256", when, f"{found[2]}/{found[3]}/s3/aws4_request", hashlib.sha256(canonical.encode()).hexdigest()])
+        key = b"AWS4test-secret"
+        for part in (found[2], found[3], "s3", "aws4_request"):
+            key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+        return hmac.new(key, text.encode(), hashlib.sha256).hexdigest() == found[5]
+
+    def handle_any(self):
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        self.requests.append((self.command, self.path))
+        status, answer = 200, b""
+        if not self.sign(body) or not self.path.startswith("/bucket/some/prefix/"):
+            self.refused.append((self.command, self.path, dict(self.headers)))
+            status = 403
+        elif len(self.requests) % 7 == 3:
+            status = 503  # passes
+        elif self.command == "PUT" and self.path in self.objects and self.headers.get("if-none-match") == "*":
+            status = 412
+        elif self.command == "PUT":
+            self.objects[self.path] = body
+        elif self.command == "DELETE":
+            status = 204 if self.objects.pop(self.path, None) else 404
+        else:
+            answer = self.objects.get(self.path)
+            status, answer = (200, answer) if answer is not None else (404, b"")
+        self.send_response(status)
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    do_GET = do_PUT = do_DELETE = handle_any
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+
 class Front:
-    def __init__(self, redis, name, *options, port=0):
+    def __init__(self, redis, name, *options, port=0, pictures=None, name_of_fleet="test"):
         self.log = f"{name}.log"
-        self.process = start([LAZULI, "serve", "--listen", f"127.0.0.1:{port}", "--store", f"redis://127.0.0.1:{redis.port}/0", "--fleet", "test",
-                              "--pictures", f"{WORK}/pictures", "--key-file", f"{WORK}/keys", "--queue-timeout", "86400", *options], self.log)
+        self.process = start([LAZULI, "serve", "--listen", f"127.0.0.1:{port}", "--store", f"redis://127.0.0.1:{redis.port}/0", "--fleet", name_of_fleet,
+                              "--pictures", pictures or f"{WORK}/pictures", "--key-file", f"{WORK}/keys", "--queue-timeout", "86400", *options], self.log)
         self.port = None
         until("a front listens", self.find_port)
 
@@ -142,10 +199,10 @@ class Front:
 
 
 class Worker:
-    def __init__(self, redis, name):
+    def __init__(self, redis, name, *options, pictures=None, name_of_fleet="test"):
         self.log = f"{name}.log"
-        self.process = start([LAZULI, "worker", "--store", f"redis://127.0.0.1:{redis.port}/0", "--fleet", "test",
-                              "--pictures", f"{WORK}/pictures", "--threads", "1"], self.log)
+        self.process = start([LAZULI, "worker", "--store", f"redis://127.0.0.1:{redis.port}/0", "--fleet", name_of_fleet,
+                              "--pictures", pictures or f"{WORK}/pictures", "--threads", "1", *options], self.log)
         self.name = None
 
     def joined(self):
@@ -307,7 +364,7 @@ def test_hostile(redis, fronts):
 
 def test_redis(redis, fronts):
     """Redis dies with jobs in it."""
-    jobs = [fronts[n % 2].post({**SMALL, "steps": 20, "width": 128, "height": 128}) for n in range(5)]
+    jobs = [fronts[n % 2].post({**SMALL, "steps": 8, "width": 128, "height": 128}) for n in range(5)]
     redis.process.kill()
     redis.process.wait()
     until("requests are refused", lambda: fronts[0].call("GET", "/api/v1/jobs")[0] == 503, 5)
@@ -324,15 +381,53 @@ def test_redis(redis, fronts):
 
 def test_drain(redis, fronts, workers):
     """SIGTERM of a worker between two pictures, and of a front."""
-    job = fronts[0].post({**SMALL, "steps": 12, "width": 128, "height": 128, "count": 4})
+    job = fronts[0].post({**SMALL, "steps": 8, "width": 128, "height": 128, "count": 4})
     w = paints(redis, workers, job)
     check(w.stop() == 0, "a worker ends with 0")
     until("another goes on", lambda: fronts[1].done(job), 20)
     check(redis.job(job, "attempts") == "1", "an end is no death", redis.job(job, "attempts"))
     check(not any(name.startswith(w.name) for name in os.listdir(f"{WORK}/pictures/spool")), "its folder is removed")
-    last = fronts[0].post({**SMALL, "steps": 12, "width": 128, "height": 128})
+    last = fronts[0].post({**SMALL, "steps": 4, "width": 128, "height": 128})
     check(fronts[0].stop() == 0, "a front ends with 0")
     until("its job is done", lambda: fronts[1].done(last))
+
+
+def test_s3(redis):
+    """Pictures and uploads in a bucket; each process has a folder of its own for copies."""
+    bucket = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Bucket)
+    threading.Thread(target=bucket.serve_forever, daemon=True).start()
+    os.environ.update(AWS_ACCESS_KEY_ID="test-key", AWS_SECRET_ACCESS_KEY="test-secret", AWS_REGION="eu-test-1")
+
+    def options(name):
+        return ["--s3-endpoint", f"http://127.0.0.1:{bucket.server_port}", "--state", f"{WORK}/{name}"]
+    where = {"pictures": "s3://bucket/some/prefix/", "name_of_fleet": "far"}
+    front, other = [Front(redis, name, *options(name), **where) for name in ("far0", "far1")]
+    worker = Worker(redis, "far2", *options("far2"), **where)
+    until("ready", lambda: all(f.call("GET", "/readyz")[0] == 200 for f in (front, other)))
+    job = front.post({**SMALL, "count": 2})
+    until("the pictures are made", lambda: other.done(job))
+    pictures = other.job(job)["pictures"]
+    fox = other.call("GET", f"/api/v1/pictures/{pictures[0]['id']}/file")[2]
+    check(fox == open(f"{WORK}/fox.png", "rb").read(), "the bytes of the command line, out of the bucket", len(fox))
+    check(Bucket.objects.get(f"/bucket/some/prefix/pictures/{pictures[0]['id']}.png") == fox, "the object", list(Bucket.objects))
+    check(other.call("GET", f"/api/v1/pictures/{pictures[0]['id']}/thumb")[2][8:12] == b"WEBP", "the small picture")
+    image = "data:image/png;base64," + base64.b64encode(fox).decode()
+    edit = front.call("POST", "/v1/images/edits", {"prompt": "a cat", "steps": 1, "strength": 0.5, "images": [{"image_url": image}]})
+    check(edit[0] == 200, "an edit of an upload", edit[2])
+    check(front.call("DELETE", f"/api/v1/pictures/{pictures[1]['id']}")[0] == 200 and
+          not any(pictures[1]["id"] in name for name in Bucket.objects), "removed from the bucket", list(Bucket.objects))
+    check(not Bucket.refused, "all signatures are right", Bucket.refused[:1])
+    check(sorted(name.split("/")[4] for name in Bucket.objects) == ["pictures"] * 2 + ["thumbs"] * 2 + ["uploads"], "objects", list(Bucket.objects))
+    check(all(p.stop() == 0 for p in (front, other, worker)), "they end")
+    os.environ["AWS_SECRET_ACCESS_KEY"] = "wrong"
+    worker = Worker(redis, "far3", *options("far3"), **where)
+    front = Front(redis, "far4", *options("far4"), **where)
+    until("ready", lambda: front.call("GET", "/readyz")[0] == 200)
+    job = front.post(SMALL)
+    until("it failed", lambda: front.job(job)["status"] == "failed")
+    check(front.job(job)["error"]["code"] == "insufficient_storage" and Bucket.refused, "a wrong key", front.job(job)["error"])
+    check(all(p.stop() == 0 for p in (front, worker)), "they end again")
+    bucket.shutdown()
 
 
 def write_keys():
@@ -354,7 +449,7 @@ def test_all():
     test_pictures(redis, fronts)
 
     # A worker is killed; its lease runs out while the other tests run.
-    job = fronts[0].post({**SMALL, "width": 256, "height": 256, "steps": 30})
+    job = fronts[0].post({**SMALL, "width": 128, "height": 128, "steps": 60})
     dead = paints(redis, workers, job)
     until("it has steps", lambda: fronts[0].job(job)["step"] > 1)
     dead.stop(signal.SIGKILL)
@@ -379,6 +474,7 @@ def test_all():
     check(redis.groups()["pending"] == 0 and redis.groups()["lag"] == 0 and redis.ask("HLEN", "lz:{test}:bound") == 0, "nothing is left", redis.groups())
     names = os.listdir(f"{WORK}/pictures/pictures")
     check(all(re.fullmatch("pic_[0-9a-f]{32}[.]png", n) for n in names), "names of pictures", names)
+    test_s3(redis)
     redis.process.terminate()
     redis.process.wait(10)
     log = "".join(open(f"{WORK}/{n}").read() for n in os.listdir(WORK) if n.endswith(".log"))

@@ -9,6 +9,7 @@
 #include "../album.h"
 #include "../cache.h"
 #include "../environment.h"
+#include "s3.h"
 
 enum { ID = 64, WORKER_WORDS = 64 };
 
@@ -156,21 +157,39 @@ static int count_inherited(void) {
 
 #define OR(value, otherwise) ((value) ? (value) : (otherwise))
 
+static bool is_bucket(const char *where) { return strncmp(where, "s3://", 5) == 0; }
+
 /* Checks --store, --fleet and --pictures. */
 static int check_fleet(const arguments *args) {
     const char *fleet = args->serve.fleet, *store = args->serve.store;
-    if (!store && (fleet || args->serve.pictures))
-        return fail(args, NOT_UNDERSTOOD, "--fleet and --pictures need --store redis://HOST:PORT/DB");
+    if (!store && (fleet || args->serve.pictures || args->serve.s3_endpoint))
+        return fail(args, NOT_UNDERSTOOD, "--fleet, --pictures and --s3-endpoint need --store redis://HOST:PORT/DB");
     if (!store) return DONE;
     if (fleet && (!*fleet || strlen(fleet) > 32 ||
                   strspn(fleet, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != strlen(fleet)))
         return fail(args, NOT_UNDERSTOOD, "--fleet takes a name of at most 32 letters, digits, - and _");
-    if (args->serve.state)
+    if (!args->serve.pictures)
+        return fail(
+            args, NOT_UNDERSTOOD,
+            "--store needs --pictures, a folder that all servers and workers of the fleet share, or s3://BUCKET");
+    if (args->serve.state && !is_bucket(args->serve.pictures))
         return fail(args, NOT_UNDERSTOOD,
                     "with --store there is no --state: jobs are in Redis, and files in --pictures");
-    if (!args->serve.pictures)
-        return fail(args, NOT_UNDERSTOOD,
-                    "--store needs --pictures DIR, a folder that all servers and workers of the fleet share");
+    return DONE;
+}
+
+/* The files of a fleet: a shared folder, or a bucket with copies in the state folder. */
+static int open_files(const arguments *args, serve_options *o, s3 **bucket, far_files *far) {
+    const char *where = args->serve.pictures;
+    if (!o->store) return DONE;
+    if (!is_bucket(where)) {
+        o->state = where;
+        return DONE;
+    }
+    int code = s3_open(args, where, args->serve.s3_endpoint, bucket);
+    if (code != DONE) return code;
+    *far = s3_files(*bucket);
+    o->far_files = far;
     return DONE;
 }
 
@@ -185,6 +204,8 @@ static int name_fleet_models(const arguments *args, serve_options *to) {
 int serve_command(const arguments *args) {
     char ids[SERVE_MODELS][ID], why[600] = "", threads[24], cache[ENVIRONMENT_PATH];
     char *words[WORKER_WORDS], *state = args->serve.state ? strdup(args->serve.state) : state_path("serve");
+    s3 *bucket = NULL;
+    far_files far;
     serve_options o = {.inherited = count_inherited(),
                        .state = state,
                        .key_file = args->serve.key_file,
@@ -218,10 +239,11 @@ int serve_command(const arguments *args) {
     if (code == DONE) code = read_words(args, &o);
     if (code == DONE) code = check_fleet(args);
     if (code == DONE) code = o.store ? name_fleet_models(args, &o) : name_models(args, ids, &o);
-    if (o.store && args->serve.pictures) o.state = args->serve.pictures;
+    if (code == DONE) code = open_files(args, &o, &bucket, &far);
     snprintf(threads, sizeof threads, "%lld", (long long)args->threads);
     list_words(args, threads, words);
     if (code == DONE && serve_run(&o, why, sizeof why) != 0) code = fail(args, FAILED, "%s", why);
+    s3_close(bucket);
     free(state);
     return code;
 }
@@ -279,18 +301,25 @@ static const char *device(void *user) { return ((studio *)user)->job.device; }
 /* A worker of a fleet, which starts a worker process as serve does. */
 static int run_for_fleet(const arguments *args) {
     char ids[SERVE_MODELS][ID], why[600] = "", threads[24], *words[WORKER_WORDS], cache[ENVIRONMENT_PATH];
-    serve_options o = {.state = args->serve.pictures,
+    char *state = args->serve.state ? strdup(args->serve.state) : state_path("worker");
+    s3 *bucket = NULL;
+    far_files far;
+    serve_options o = {.state = state,
                        .store = args->serve.store,
                        .store_password = environment_value("LAZULI_STORE_PASSWORD"),
                        .fleet = OR(args->serve.fleet, "lazuli"),
                        .drain_timeout = (double)OR(args->serve.drain_timeout, 60),
                        .cache = environment_cache(cache),
                        .worker = words};
-    int code = check_fleet(args);
+    int code = state ? check_fleet(args)
+                     : fail(args, FAILED, "there is no folder for the state; name one with --state DIR");
     if (code == DONE) code = name_models(args, ids, &o);
+    if (code == DONE) code = open_files(args, &o, &bucket, &far);
     snprintf(threads, sizeof threads, "%lld", (long long)args->threads);
     list_words(args, threads, words);
     if (code == DONE && fleet_worker_run(&o, why, sizeof why) != 0) code = fail(args, FAILED, "%s", why);
+    s3_close(bucket);
+    free(state);
     return code;
 }
 

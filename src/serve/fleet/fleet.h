@@ -2,7 +2,8 @@
  *
  *   redis.c    connections                         scripts.c  what is changed in Redis, each as a whole
  *   records.c  jobs, pictures and uploads          front.c    what a front notices of jobs that workers make
- *   worker.c   `lazuli worker`: takes jobs, and gives their pictures to a worker process of this machine */
+ *   worker.c   `lazuli worker`: gives pictures to a worker process of this machine, and tells Redis of them
+ *   tickets.c  how a worker gets a job */
 #ifndef LZ_SERVE_FLEET_H
 #define LZ_SERVE_FLEET_H
 

@@ -171,9 +171,8 @@ static bool subscribe(front *f) {
 static void read_news(front *f) {
     fleet_store *t = fleet_of(f);
     redisReply *reply;
-    int got = -1;
     if (!t->news.context && subscribe(f)) refresh_all(f, steady_seconds()); /* what it missed */
-    while (t->news.context && (got = redis_read(&t->news, &reply)) > 0) {
+    while (t->news.context && redis_read(&t->news, &reply) > 0) {
         take_news(f, reply);
         freeReplyObject(reply);
     }
@@ -289,6 +288,6 @@ int fleet_position(front *f, const job *j) {
 /* The jobs before it are taken to be as large as this one, and the workers share them. */
 double fleet_seconds_before(front *f, const job *j) {
     fleet_store *t = fleet_of(f);
-    int before = fleet_position(f, j) - 1;
-    return t->workers > 0 ? (before + 1) / t->workers * queue_left(f, j) : -1;
+    int rounds = t->workers > 0 ? fleet_position(f, j) / t->workers : -1;
+    return rounds < 0 ? -1 : rounds * queue_left(f, j);
 }

@@ -177,4 +177,16 @@ const char script_tidy[] = COMMON
     "  for i = 1, #consumer, 2 do c[consumer[i]] = consumer[i + 1] end\n"
     "  if c.pending == 0 and c.idle > 60000 then call('XGROUP', 'DELCONSUMER', stream, 'workers', c.name) end\n"
     "end\n"
+    /* Redis does not know the lag after a restart: it has lost the number of entries that were read. */
+    "for _, group in ipairs(call('XINFO', 'GROUPS', stream)) do\n"
+    "  local g = {}\n"
+    "  for i = 1, #group, 2 do g[group[i]] = group[i + 1] end\n"
+    "  if g.name == 'workers' and not g.lag then\n"
+    "    local about, last = call('XINFO', 'STREAM', stream), g['last-delivered-id']\n"
+    "    local all = 0\n"
+    "    for i = 1, #about, 2 do if about[i] == 'entries-added' then all = about[i + 1] end end\n"
+    "    local unread = #call('XRANGE', stream, '('..last, '+')\n"
+    "    call('XGROUP', 'SETID', stream, 'workers', last, 'ENTRIESREAD', all - unread)\n"
+    "  end\n"
+    "end\n"
     "return 1\n";

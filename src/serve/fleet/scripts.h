@@ -38,7 +38,7 @@ extern const char script_give_back[];
 extern const char script_lost[];
 /* worker, seconds after which a silent worker counts as gone. Returns the number of workers. */
 extern const char script_beat[];
-/* model. Deletes consumers that own nothing and were not heard for a minute. */
+/* model. Deletes consumers that own nothing and were not heard for a minute, and restores the lag after a restart. */
 extern const char script_tidy[];
 
 #endif

@@ -18,25 +18,9 @@
 #include <unistd.h>
 
 #include "../wire.h"
-#include "fleet.h"
+#include "crew.h"
 
-enum { RENEW = 2, CLAIM = 3, TIDY = 60, IDLE_MS = 15000, BLOCK_MS = 2000, STREAK = 8 };
-
-struct crew {
-    redis take;                              /* reads tickets */
-    redis control;                           /* a subscription: cancels, and questions for plans */
-    bool reading;                            /* a read of tickets is under way */
-    job *job;                                /* that is this worker's; owned; or NULL */
-    picture picture;                         /* that is being made */
-    bool painting;                           /* the child has it */
-    bool made;                               /* the file is in its place, and Redis is to be told */
-    bool over;                               /* the job is not this worker's any more; it waits for the child */
-    char entry[64];                          /* the ticket of the job */
-    int model;                               /* index, of the ticket */
-    int streak;                              /* jobs in a row of the loaded model */
-    double renewed, claimed, beaten, tidied; /* steady */
-    char *facts[SERVE_MODELS];               /* of models, as JSON; owned; NULL: not opened yet */
-};
+enum { RENEW = 2, TIDY = 60 };
 
 static void publish(front *f, const char *channel, const void *data, size_t size) {
     fleet_store *t = fleet_of(f);
@@ -45,7 +29,7 @@ static void publish(front *f, const char *channel, const void *data, size_t size
 
 /* ---- the job ----------------------------------------------------------------------------------------------------- */
 
-static void forget(front *f) {
+void crew_forget(front *f) {
     crew *c = f->crew;
     json_decref(c->picture.facts);
     c->picture.facts = NULL;
@@ -68,7 +52,7 @@ static void clear_spool(front *f) {
 static void drop(front *f) {
     crew *c = f->crew;
     if (!c->painting) {
-        forget(f);
+        crew_forget(f);
         return;
     }
     if (!c->over) {
@@ -83,7 +67,7 @@ static void fail(front *f, const char *code, const char *message) {
     fleet_store *t = fleet_of(f);
     freeReplyObject(
         redis_script(&t->link, script_end, t->prefix, "siss", f->crew->job->id, (int)FAILED_JOB, code, message));
-    forget(f);
+    crew_forget(f);
 }
 
 /* The name of a picture depends on the job, the seed and the settings alone, so each attempt writes the same file. */
@@ -124,7 +108,7 @@ static void report(front *f) {
     c->made = false;
     c->job->pictures[c->job->made++] = c->picture;
     c->picture.facts = NULL;
-    if (made < 0 || made >= c->job->n || made < c->job->made) forget(f);
+    if (made < 0 || made >= c->job->n || made < c->job->made) crew_forget(f);
 }
 
 static void picture_done(front *f, json_t *facts) {
@@ -134,7 +118,7 @@ static void picture_done(front *f, json_t *facts) {
     f->child.deaths = 0;
     if (c->over) {
         clear_spool(f);
-        forget(f);
+        crew_forget(f);
         return;
     }
     p->width = json_integer_value(json_object_get(facts, "width"));
@@ -160,7 +144,7 @@ static void picture_refused(front *f, const char *code, const char *message) {
     f->child.cancel = 0;
     clear_spool(f);
     if (c->over)
-        forget(f);
+        crew_forget(f);
     else if (strcmp(code, "cancelled") != 0)
         fail(f, constant_code(code), message);
 }
@@ -216,156 +200,13 @@ static void lost(front *f) {
     c->painting = false;
     clear_spool(f);
     if (c->over) {
-        forget(f);
+        crew_forget(f);
         return;
     }
     redisReply *reply = redis_script(&t->link, script_lost, t->prefix, "si", c->job->id, (int)MOST_DEATHS);
     bool again = reply && reply->type == REDIS_REPLY_INTEGER && reply->integer == 1;
     freeReplyObject(reply);
-    if (!again) forget(f);
-}
-
-/* ---- tickets ----------------------------------------------------------------------------------------------------- */
-
-static void give_back(front *f, int index, const char *entry, const char *id) {
-    fleet_store *t = fleet_of(f);
-    freeReplyObject(redis_script(&t->link, script_give_back, t->prefix, "sss", f->models[index].id, entry, id));
-}
-
-static void draw(front *f, int index, const char *entry) {
-    crew *c = f->crew;
-    fleet_store *t = fleet_of(f);
-    redisReply *fields = redis_script(&t->link, script_draw, t->prefix, "sssi", f->models[index].id, entry, t->id,
-                                      (int)MOST_DEATHS);
-    size_t n = fields && fields->type == REDIS_REPLY_ARRAY ? fields->elements : 0;
-    const char *id = n > 1 ? redis_text(fields->element[n - 1]) : "";
-    c->job = n > 1 ? record_job(f, id, fields) : NULL;
-    snprintf(c->entry, sizeof c->entry, "%s", entry);
-    c->model = index;
-    c->renewed = steady_seconds();
-    c->streak = index == f->child.loaded ? c->streak + 1 : 0;
-    if (n > 1 && !c->job && is_id(id)) /* not a job that this version can read */
-        freeReplyObject(redis_script(&t->link, script_end, t->prefix, "siss", id, (int)FAILED_JOB, "generation_failed",
-                                     "the worker cannot read the job"));
-    freeReplyObject(fields);
-    if (!c->job) return;
-    c->job->model = index;
-    if (c->job->made >= c->job->n) forget(f);
-}
-
-static int model_of_stream(front *f, const char *key) {
-    fleet_store *t = fleet_of(f);
-    for (int i = 0; i < f->n_models; i++) {
-        char name[200];
-        snprintf(name, sizeof name, "%sjobs:%s", t->prefix, f->models[i].id);
-        if (strcmp(key, name) == 0) return i;
-    }
-    return -1;
-}
-
-/* The entries of a stream: each is an id and its fields. The first is drawn with, unless there is a job; others, and all
- * while draining, go back. */
-static void take_entries(front *f, int index, const redisReply *entries) {
-    if (index < 0 || !entries || entries->type != REDIS_REPLY_ARRAY) return;
-    for (size_t i = 0; i < entries->elements; i++) {
-        const redisReply *entry = entries->element[i];
-        if (entry->type != REDIS_REPLY_ARRAY || !entry->elements) continue;
-        const char *id = redis_text(entry->element[0]);
-        if (!*id || strlen(id) >= sizeof f->crew->entry) continue;
-        if (f->crew->job || f->draining)
-            give_back(f, index, id, "");
-        else
-            draw(f, index, id);
-    }
-}
-
-static bool make_groups(front *f) {
-    fleet_store *t = fleet_of(f);
-    bool good = true;
-    for (int i = 0; i < f->n_models; i++) {
-        redisReply *reply = redis_do(&t->link, "XGROUP CREATE %sjobs:%s workers 0 MKSTREAM", t->prefix,
-                                     f->models[i].id);
-        good = good && (reply || strncmp(t->link.error, "BUSYGROUP", 9) == 0);
-        freeReplyObject(reply);
-    }
-    return good;
-}
-
-/* Tickets whose worker did not renew them. */
-static void claim(front *f) {
-    fleet_store *t = fleet_of(f);
-    for (int i = 0; i < f->n_models && !f->crew->job; i++) {
-        redisReply *r = redis_do(&t->link, "XAUTOCLAIM %sjobs:%s workers %s %d 0 COUNT 1", t->prefix, f->models[i].id,
-                                 t->id, IDLE_MS);
-        if (r && r->type == REDIS_REPLY_ARRAY && r->elements > 1) take_entries(f, i, r->element[1]);
-        freeReplyObject(r);
-    }
-}
-
-/* Asks for a ticket: of the loaded model, unless it had eight jobs in a row; then of any. */
-static void ask_for_ticket(front *f) {
-    crew *c = f->crew;
-    fleet_store *t = fleet_of(f);
-    char keys[SERVE_MODELS][200], block[16];
-    const char *words[10 + 2 * SERVE_MODELS] = {"XREADGROUP", "GROUP", "workers", t->id, "COUNT", "1"};
-    int n = 6, loaded = f->child.loaded, first = loaded >= 0 ? loaded + (c->streak >= STREAK) : 0;
-    if (f->n_models > 1 && c->streak < STREAK && loaded >= 0) { /* one that waits for the loaded model */
-        redisReply *r = redis_do(&t->link, "XREADGROUP GROUP workers %s COUNT 1 STREAMS %sjobs:%s >", t->id, t->prefix,
-                                 f->models[loaded].id);
-        if (r && r->type == REDIS_REPLY_ARRAY && r->elements == 1 && r->element[0]->type == REDIS_REPLY_ARRAY &&
-            r->element[0]->elements == 2)
-            take_entries(f, loaded, r->element[0]->element[1]);
-        freeReplyObject(r);
-        if (c->job) return;
-    }
-    snprintf(block, sizeof block, "%d", BLOCK_MS);
-    words[n++] = "BLOCK";
-    words[n++] = block;
-    words[n++] = "STREAMS";
-    for (int i = 0; i < f->n_models; i++) {
-        snprintf(keys[i], sizeof keys[i], "%sjobs:%s", t->prefix, f->models[(first + i) % f->n_models].id);
-        words[n + i] = keys[i];
-        words[n + f->n_models + i] = ">";
-    }
-    c->reading = redis_send(&c->take, n + 2 * f->n_models, words);
-    if (!c->reading) return;
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = f};
-    epoll_ctl(f->epoll, EPOLL_CTL_ADD, c->take.context->fd, &event); /* fails if it is there already */
-}
-
-static void read_tickets(front *f) {
-    crew *c = f->crew;
-    redisReply *r;
-    int got = c->reading ? redis_read(&c->take, &r) : 0;
-    if (got < 0) c->reading = false;
-    if (got <= 0) return;
-    c->reading = false;
-    if (r->type == REDIS_REPLY_ERROR) { /* the group is gone: Redis lost its data */
-        make_groups(f);
-        c->take.again = steady_seconds() + 0.5;
-    }
-    for (size_t i = 0; r->type == REDIS_REPLY_ARRAY && i < r->elements; i++) {
-        const redisReply *one = r->element[i]; /* the name of a stream, and its entries */
-        if (one->type == REDIS_REPLY_ARRAY && one->elements == 2)
-            take_entries(f, model_of_stream(f, redis_text(one->element[0])), one->element[1]);
-    }
-    freeReplyObject(r);
-}
-
-static void find_work(front *f) {
-    crew *c = f->crew;
-    fleet_store *t = fleet_of(f);
-    double now = steady_seconds();
-    if (c->reading || c->job || f->draining || !f->child.ready || !redis_connect(&t->link)) return;
-    redisReply *r = redis_do(&t->link, "EXISTS %spaused", t->prefix);
-    bool paused = !r || r->type != REDIS_REPLY_INTEGER || r->integer;
-    freeReplyObject(r);
-    if (paused) return;
-    if (now - c->claimed > CLAIM) {
-        c->claimed = now;
-        claim(f);
-    }
-    if (!c->job) ask_for_ticket(f);
+    if (!again) crew_forget(f);
 }
 
 /* ---- control ----------------------------------------------------------------------------------------------------- */
@@ -443,8 +284,9 @@ static void beat(front *f) {
         freeReplyObject(redis_script(&t->link, script_beat, t->prefix, "si", t->id, SILENT_WORKER));
     }
     if (now - c->tidied < TIDY && c->tidied > 0) return;
-    if (!make_groups(f)) return;
+    if (!crew_make_groups(f)) return;
     c->tidied = now;
+    files_forget(f);
     for (int i = 0; i < f->n_models; i++) {
         freeReplyObject(redis_script(&t->link, script_tidy, t->prefix, "s", f->models[i].id));
         if (c->facts[i])
@@ -470,9 +312,9 @@ static bool is_drained(front *f) {
     if (!f->draining) return false;
     bool late = steady_seconds() > f->drain_until;
     if (c->job && !c->over && !c->made && (!c->painting || late)) {
-        give_back(f, c->model, c->entry, c->job->id);
+        crew_give_back(f, c->model, c->entry, c->job->id);
         c->painting = false;
-        forget(f);
+        crew_forget(f);
     }
     return late || (!c->job && !c->reading);
 }
@@ -492,11 +334,11 @@ static void turn_once(front *f) {
     child_tick(f);
     fleet_is_there(f);
     read_control(f);
-    read_tickets(f);
+    crew_read_tickets(f);
     renew(f);
     beat(f);
     if (c->made) report(f);
-    find_work(f);
+    crew_find_work(f);
     if (c->job && !c->painting && !c->made && !c->over && f->child.ready && !f->draining) paint(f);
 }
 
@@ -548,9 +390,9 @@ static bool start(front *f, char *why, size_t size) {
 static void stop(front *f) {
     crew *c = f->crew;
     fleet_store *t = fleet_of(f);
-    if (c->job && !c->over && !c->made) give_back(f, c->model, c->entry, c->job->id);
+    if (c->job && !c->over && !c->made) crew_give_back(f, c->model, c->entry, c->job->id);
     c->painting = false;
-    forget(f);
+    crew_forget(f);
     child_end(f);
     redis_close(&c->take);
     redis_close(&c->control);

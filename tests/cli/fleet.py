@@ -430,6 +430,26 @@ def test_s3(redis):
     bucket.shutdown()
 
 
+def test_start():
+    """Wrong options are one sentence and a code, and change nothing."""
+    none = f"{WORK}/none"
+    for code, sentence, *options in [
+            (2, "--store takes an address", "--store", "http://x:secret@y", "--pictures", none), (2, "--store needs --pictures", "--store", "redis://x"),
+            (2, "--store redis://HOST:PORT/DB", "--fleet", "x"), (2, "--fleet takes", "--store", "redis://x", "--fleet", "a b", "--pictures", none),
+            (2, "there is no --state", "--store", "redis://x", "--state", none, "--pictures", none),
+            (2, "--pictures takes", "--store", "redis://x", "--pictures", "s3://../x"), (1, "AWS_ACCESS_KEY_ID", "--store", "redis://x", "--pictures", "s3://x")]:
+        for command in ("serve", "worker"):
+            refused = subprocess.run([LAZULI, command, *options], capture_output=True, text=True, timeout=60)
+            check(refused.returncode == code and sentence in refused.stderr and refused.stderr.count("\n") == 1 and "secret" not in refused.stderr,
+                  "wrong options", command, options, refused.returncode, refused.stderr)
+    check(not os.path.exists(none), "no folder is made")
+    for address in ("redis://", "redis://:1", "redis://x:y", "redis://x:99999", "redis://x/y", "redis://[::1", "redis://x%zz"):
+        refused = subprocess.run([LAZULI, "worker", "--store", address, "--pictures", none], capture_output=True, text=True, timeout=60)
+        check(refused.returncode == 1 and "--store takes an address" in refused.stderr, "a wrong address", address, refused.stderr)
+    refused = subprocess.run([LAZULI, "worker"], capture_output=True, text=True, timeout=60)
+    check(refused.returncode == 2 and "worker needs --store" in refused.stderr, "a worker without a store", refused.stderr)
+
+
 def write_keys():
     with open(f"{WORK}/keys", "w") as file:
         file.write("ada secret-one\nbob secret-two\nroot secret-six admin\n")
@@ -437,6 +457,7 @@ def write_keys():
 
 
 def test_all():
+    test_start()
     write_keys()
     redis = Redis()
     fronts = [Front(redis, f"front{n}", "--queue", "8") for n in range(2)]

@@ -165,6 +165,8 @@ static int check_fleet(const arguments *args) {
     if (!store && (fleet || args->serve.pictures || args->serve.s3_endpoint))
         return fail(args, NOT_UNDERSTOOD, "--fleet, --pictures and --s3-endpoint need --store redis://HOST:PORT/DB");
     if (!store) return DONE;
+    if (strncmp(store, "redis://", 8) != 0) /* the address may hold a password, so it is not repeated */
+        return fail(args, NOT_UNDERSTOOD, "--store takes an address such as redis://HOST:6379/0");
     if (fleet && (!*fleet || strlen(fleet) > 32 ||
                   strspn(fleet, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != strlen(fleet)))
         return fail(args, NOT_UNDERSTOOD, "--fleet takes a name of at most 32 letters, digits, - and _");

@@ -93,7 +93,7 @@ static int check_addresses(const arguments *args) {
     const char *url = args->serve.public_url;
     if (!args->serve.cert != !args->serve.cert_key)
         return fail(args, NOT_UNDERSTOOD, "--cert and --cert-key are given together");
-    for (int i = 0; i < args->serve.listen.n; i++) {
+    for (int i = 0; args->serve.listen.all[i]; i++) {
         const char *listen = args->serve.listen.all[i], *colon = strrchr(listen, ':');
         int64_t port;
         if (strncmp(listen, "unix:", 5) != 0 &&

@@ -1,6 +1,6 @@
 // mask.js: painting on a picture what should be made anew. The canvas is as large as the picture; its paint becomes the
 // transparent part of a PNG, which is what the server repaints.
-import { $, el, emit, toast, iconButton, later } from './dom.js';
+import { $, el, emit, toast, iconButton } from './dom.js';
 import { call, fileUrl } from './api.js';
 import { state, canMask } from './state.js';
 import { shownPicture } from './viewer.js';
@@ -204,7 +204,7 @@ export function openMask() {
     iconButton('search', 'Larger', () => zoom(at.zoom >= 4 ? 0.01 : 2), 'Larger, and back (+)'), hand, button('Leave', closeMask, 'Leave without a mask (Esc)'), el('button', { type: 'button', class: 'make', text: 'Done', onclick: finishMask }));
   sheet.style.setProperty('--ratio', p.width / p.height);
   at = { picture: p, canvas, context: canvas.getContext('2d', { willReadFrequently: true }), view, sheet, mark, range, buttons, size, zoom: 1, undos: [], points: [], cross: [p.width / 2, p.height / 2] };
-  range.addEventListener('input', later(() => { if (at) at.size = Number(range.value); }, 0));
+  range.addEventListener('input', () => { at.size = Number(range.value); });
   canvas.addEventListener('pointerdown', down);
   canvas.addEventListener('pointermove', move);
   for (const end of ['pointerup', 'pointercancel']) canvas.addEventListener(end, up);

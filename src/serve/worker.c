@@ -356,7 +356,7 @@ static json_t *plan_json(painter *p, const json_t *settings) {
     double seconds = good && json_is_true(json_object_get(settings, "estimate"))
                          ? p->engine->seconds(p->engine->user, &plan, s.options.width, s.options.height)
                          : 0;
-    for (int i = 0; i < s.n_images && i < LZ_MAX_IMAGES; i++) free(blank[i].pixels);
+    for (int i = 0; i < LZ_MAX_IMAGES; i++) free(blank[i].pixels);
     if (!memory) return json_pack("{s:s, s:s}", "code", "out_of_memory", "message", "out of memory");
     if (!good) return json_pack("{s:s, s:s}", "code", code_of(err.status), "message", err.text);
     int64_t have = p->engine->memory();

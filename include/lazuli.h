@@ -232,10 +232,10 @@ lz_status lz_image_decode_mask(lz_context *ctx, const void *data, int64_t bytes,
  * a JPEG in comments, a WebP in XMP, where control characters other than tab and line ends become U+FFFD. */
 lz_status lz_image_write(lz_context *ctx, const char *path, const lz_image *image, const char *const *text,
                          lz_error *err);
-/* Returns the bytes of such a file. kind is an ending such as ".png". Free the bytes with lz_free_text. NULL if it
- * failed. */
-char *lz_image_encode(lz_context *ctx, const char *kind, const lz_image *image, const char *const *text, int64_t *bytes,
-                      lz_error *err);
+/* Returns the bytes of such a file. kind is an ending such as ".png". quality is 1 to 100, for JPEG and WebP; 0 means 95.
+ * Free the bytes with lz_free_text. NULL if it failed. */
+char *lz_image_encode(lz_context *ctx, const char *kind, const lz_image *image, const char *const *text, int quality,
+                      int64_t *bytes, lz_error *err);
 void lz_image_free(lz_context *ctx, lz_image *image);
 /* Returns the text that a file holds under this key, in UTF-8. The text was written by lz_image_write or by other
  * programs (tEXt, zTXt, iTXt). Pixels are not decoded. Free the text with lz_free_text. NULL if it failed, with

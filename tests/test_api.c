@@ -118,7 +118,7 @@ static void images(void) {
     for (int channels = 0; channels < 6; channels++) {
         lz_image image = {.width = W, .height = H, .pixels = pixels, .channels = channels}, back = {.width = 0};
         int64_t n = 0;
-        char *bytes = lz_image_encode(ctx, ".png", &image, text, &n, &err);
+        char *bytes = lz_image_encode(ctx, ".png", &image, text, 0, &n, &err);
         if (!CHECK(!bytes == (channels != 0 && channels != 3 && channels != 4), "%d channels", channels)) continue;
         if (!bytes) CHECK_TEXT(err.text, "channels");
         if (!bytes) continue;
@@ -208,6 +208,34 @@ static void watched(void) {
     lz_close(ctx);
 }
 
+/* ---- quality ----------------------------------------------------------------------------------------------------- */
+
+/* The first number of a JPEG's table for brightness is 16, scaled by 5000 / q below a quality of 50 and by 200 - 2q percent
+ * above (libjpeg's rule): 80 for 10, 16 for 50, 3 for 90, 2 for 95. */
+static void qualities(void) {
+    static const struct { int quality, first; } all[] = {{10, 80}, {50, 16}, {90, 3}, {95, 2}, {0, 2}};
+    enum { SIDE = 64 };
+    static uint8_t pixels[3 * SIDE * SIDE];
+    lz_error err = {.status = LZ_OK};
+    lz_context *ctx = lz_open(.threads = 1);
+    lz_image image = {.width = SIDE, .height = SIDE, .pixels = pixels, .channels = 3};
+    int64_t bytes, last = 0;
+    for (int i = 0; i < 3 * SIDE * SIDE; i++) pixels[i] = (uint8_t)(i * i / 7);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char *jpeg = lz_image_encode(ctx, ".jpg", &image, NULL, all[i].quality, &bytes, &err);
+        const char *table = jpeg ? memmem(jpeg, (size_t)bytes, "\xff\xdb", 2) : NULL;
+        if (CHECK(table, "quality %d", all[i].quality)) CHECK_I64(table[5], all[i].first);
+        lz_free_text(ctx, jpeg);
+        char *webp = lz_image_encode(ctx, ".webp", &image, NULL, all[i].quality, &bytes, &err);
+        CHECK(webp && bytes >= last, "quality %d: %lld bytes", all[i].quality, (long long)bytes);
+        last = bytes;
+        lz_free_text(ctx, webp);
+    }
+    CHECK(!lz_image_encode(ctx, ".jpg", &image, NULL, 101, &bytes, &err) && err.status == LZ_BAD_ARGUMENT);
+    CHECK(!lz_image_encode(ctx, ".jpg", &image, NULL, -1, &bytes, &err) && err.status == LZ_BAD_ARGUMENT);
+    lz_close(ctx);
+}
+
 /* ---- compiled functions ------------------------------------------------------------------------------------------ */
 
 /* Its inputs have no values; an array from outside has. */
@@ -237,4 +265,4 @@ static void compiled(void) {
 
 TEST_MAIN({"versions", versions}, {"options_grow", options_grow}, {"picture_options_grow", picture_options_grow},
           {"filled_options", filled_options}, {"devices", devices}, {"images", images}, {"watched", watched},
-          {"compiled", compiled})
+          {"qualities", qualities}, {"compiled", compiled})

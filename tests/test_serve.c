@@ -122,7 +122,7 @@ static void sizes(void) {
     const char *const texts[] = {"prompt", "a fox", NULL};
     for (int i = 0; i < 6; i++) {
         int64_t bytes = 0, width = 0, height = 0;
-        char *data = lz_image_encode(ctx, kinds[i % 3], &image, i < 3 ? NULL : texts, &bytes, NULL);
+        char *data = lz_image_encode(ctx, kinds[i % 3], &image, i < 3 ? NULL : texts, 0, &bytes, NULL);
         CHECK(data && measure_image(data, (size_t)bytes, &width, &height) && width == 37 && height == 21,
               "%s: %lld x %lld", kinds[i % 3], (long long)width, (long long)height);
         for (int64_t n = 0; data && n < bytes; n++) { /* copied, so that a sanitizer sees a read after the end */

@@ -240,7 +240,7 @@ lz_status put_picture(lz_context *ctx, const char *path, const lz_image *image, 
                       lz_error *err) {
     if (!is_stdout(path)) return save_image(ctx, path, image, text, err);
     int64_t bytes = 0;
-    char *data = lz_image_encode(ctx, ".png", image, text, &bytes, err);
+    char *data = lz_image_encode(ctx, ".png", image, text, 0, &bytes, err);
     if (!data) return err->status;
     errno = 0;
     bool written = fwrite(data, 1, (size_t)bytes, stdout) == (size_t)bytes && fflush(stdout) == 0;

@@ -264,16 +264,21 @@ lz_status lz_image_write(lz_context *ctx, const char *path, const lz_image *imag
     return status;
 }
 
-char *lz_image_encode(lz_context *ctx, const char *kind, const lz_image *image, const char *const *text, int64_t *bytes,
-                      lz_error *err) {
+char *lz_image_encode(lz_context *ctx, const char *kind, const lz_image *image, const char *const *text, int quality,
+                      int64_t *bytes, lz_error *err) {
     if (!ctx || !kind || !image || !image->pixels || !bytes) {
         lz_fail(err, LZ_BAD_ARGUMENT, "lz_image_encode: an argument is NULL");
         return NULL;
     }
     const lz_image_codec *codec;
     if (choose_codec(kind, image, text, &codec, err) != LZ_OK) return NULL;
+    if (quality < 0 || quality > 100) {
+        lz_fail(err, LZ_BAD_ARGUMENT, "lz_image_encode: the quality is 1 to 100, or 0 for 95, not %d", quality);
+        return NULL;
+    }
     lz_writer to;
     lz_status status = lz_writer_open_memory(&to, ctx, "a picture", err);
+    to.quality = quality;
     if (status == LZ_OK) status = codec->write(&to, image, text, err);
     char *data = status == LZ_OK ? lz_writer_bytes(&to, err) : NULL;
     *bytes = data ? to.end : 0;

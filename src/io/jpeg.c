@@ -271,7 +271,7 @@ static lz_status encode(job *j, struct jpeg_compress_struct *jpeg, sink *s, cons
     jpeg->input_components = 3;
     jpeg->in_color_space = JCS_RGB;
     jpeg_set_defaults(jpeg);
-    jpeg_set_quality(jpeg, QUALITY, TRUE);
+    jpeg_set_quality(jpeg, j->to->quality ? j->to->quality : QUALITY, TRUE);
     jpeg->comp_info[0].h_samp_factor = jpeg->comp_info[0].v_samp_factor = 1; /* 4:4:4 */
     jpeg->optimize_coding = TRUE;
     jpeg_start_compress(jpeg, TRUE);

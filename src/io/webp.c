@@ -197,10 +197,10 @@ static lz_status write_with_text(lz_writer *to, const lz_image *image, const Web
     return status;
 }
 
-static lz_status encode(const lz_image *image, WebPMemoryWriter *to, const char *path, lz_error *err) {
+static lz_status encode(const lz_image *image, int quality, WebPMemoryWriter *to, const char *path, lz_error *err) {
     WebPConfig config;
     WebPPicture picture;
-    if (!WebPConfigPreset(&config, WEBP_PRESET_DEFAULT, 95.0f) || !WebPPictureInit(&picture))
+    if (!WebPConfigPreset(&config, WEBP_PRESET_DEFAULT, quality ? (float)quality : 95.0f) || !WebPPictureInit(&picture))
         return lz_fail(err, LZ_BAD_ARGUMENT, "%s: this libwebp is not the one Lazuli was built for",
                        LZ_SHOW_TEXT(path));
     picture.width = (int)image->width;
@@ -224,7 +224,7 @@ static lz_status write_webp(lz_writer *to, const lz_image *image, const char *co
     if (text && text[0] && !xmp) return LZ_OUT_OF_MEMORY;
     WebPMemoryWriter picture;
     WebPMemoryWriterInit(&picture);
-    lz_status status = encode(image, &picture, to->path, err);
+    lz_status status = encode(image, to->quality, &picture, to->path, err);
     if (status == LZ_OK)
         status = xmp ? write_with_text(to, image, &picture, xmp, err)
                      : lz_writer_add(to, picture.mem, (int64_t)picture.size, err);

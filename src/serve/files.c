@@ -132,11 +132,9 @@ static bool put_in_place(const char *from, const char *to) {
     return true;
 }
 
-/* Flushes a file to the disk, and moves it. */
+/* The worker has flushed the file to the disk. */
 static bool move(char *from, char *to) {
-    int file = from && to ? open(from, O_RDONLY | O_CLOEXEC) : -1;
-    bool good = file >= 0 && fsync(file) == 0 && put_in_place(from, to);
-    if (file >= 0) close(file);
+    bool good = from && to && put_in_place(from, to);
     free(from);
     free(to);
     return good;

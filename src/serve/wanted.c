@@ -1,7 +1,8 @@
 /* wanted.c: the settings of a job from the fields of a request. The settings have the same keys for every family:
  *
  *     prompt, negative, model, n, seed (a number or a list), width, height, steps, guidance, sampler, schedule, shift,
- *     strength, images ("upload:ID" or "picture:ID"), background, format, preview, priority, metadata, user, openai */
+ *     strength, images ("upload:ID" or "picture:ID"), background, format, quality, preview, priority, metadata, user,
+ *     openai */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,7 @@ const field openai_fields[] = {
     {"response_format", TEXT, LOOKED_AT, 0, 16, NULL},
     {"stream", FLAG, LOOKED_AT, 0, 0, NULL},
     {"partial_images", INTEGER, LOOKED_AT, 0, 3, NULL},
-    {"output_compression", INTEGER, NO_EFFECT, 0, 100, NULL},
+    {"output_compression", INTEGER, TAKEN, 0, 100, "quality"},
     {"moderation", TEXT, NO_EFFECT, 0, 0, NULL},
     {"style", TEXT, NO_EFFECT, 0, 0, NULL},
     {"complexity", ANYTHING, NO_EFFECT, 0, 0, NULL},
@@ -73,6 +74,7 @@ const field native_fields[] = {
     {"images", ANYTHING, LOOKED_AT, 0, 0, NULL},
     {"background", TEXT, LOOKED_AT, 0, 16, NULL},
     {"format", TEXT, LOOKED_AT, 0, 16, NULL},
+    {"quality", INTEGER, TAKEN, 0, 100, NULL},
     {"preview", TEXT, LOOKED_AT, 0, 16, NULL},
     {"priority", INTEGER, TAKEN, -1, 1, NULL},
     {"metadata", FLAG, TAKEN, 0, 0, NULL},

@@ -4,6 +4,7 @@
  * memory, and the beat tells the front that this process lives. The process ends when the front closes the socket, and
  * when a device fails, because a failed device stays failed for its process. */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -186,7 +187,7 @@ static bool watch(void *user, const lz_progress *now) {
              NULL, 0);
     }
     int64_t bytes = 0;
-    char *data = now->preview ? lz_image_encode(p->ctx, ".jpg", now->preview, NULL, &bytes, NULL) : NULL;
+    char *data = now->preview ? lz_image_encode(p->ctx, ".jpg", now->preview, NULL, 0, &bytes, NULL) : NULL;
     if (data)
         tell(p,
              json_pack("{s:s, s:s, s:i, s:i, s:I, s:I}", "type", "preview", "job", p->current, "step", now->step + 1,
@@ -220,8 +221,38 @@ static int colour_of(const lz_image *image, int64_t x, int64_t y, int k) {
     return four ? (p[k] * p[3] + 255 * (255 - p[3]) + 127) / 255 : p[k];
 }
 
+/* Writes a file and flushes it to the disk, so that the front has nothing to wait for. */
+static bool write_whole(const char *path, const char *data, size_t size) {
+    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    bool good = file >= 0;
+    for (size_t done = 0; good && done < size;) {
+        ssize_t n = write(file, data + done, size - done);
+        good = n > 0 || (n < 0 && errno == EINTR);
+        done += n > 0 ? (size_t)n : 0;
+    }
+    good = good && fsync(file) == 0;
+    if (file >= 0) close(file);
+    return good;
+}
+
+/* quality: 0 to 100, as clients give it; 100 is ours, 95. */
+static bool write_image(painter *p, sitting *s, const char *path, const lz_image *image, const char *const *texts,
+                        int64_t quality) {
+    int64_t bytes = 0;
+    char *data = lz_image_encode(p->ctx, strrchr(path, '.'), image, texts,
+                                 quality > 99  ? 0
+                                 : quality < 1 ? 1
+                                               : (int)quality,
+                                 &bytes, &s->err);
+    bool encoded = data, good = data && write_whole(path, data, (size_t)bytes);
+    bool memory = !data && s->err.status == LZ_OUT_OF_MEMORY;
+    lz_free_text(p->ctx, data);
+    return good || failed(s, memory ? "out_of_memory" : "insufficient_storage", encoded ? LZ_IO : LZ_OK,
+                          "the picture cannot be written");
+}
+
 /* Averages blocks of pixels, to at most THUMB_SIDE a side. */
-static bool write_thumb(painter *p, const lz_image *in, const char *path) {
+static bool write_thumb(painter *p, sitting *s, const lz_image *in, const char *path) {
     int64_t side = in->width > in->height ? in->width : in->height, step = (side + THUMB_SIDE - 1) / THUMB_SIDE;
     lz_image out = {.width = in->width / step, .height = in->height / step, .channels = 3};
     out.width += !out.width;
@@ -238,7 +269,7 @@ static bool write_thumb(painter *p, const lz_image *in, const char *path) {
                         sum += colour_of(in, u, v, c);
                 *to++ = (uint8_t)(n > 0 ? (sum + n / 2) / n : 0);
             }
-    bool good = lz_image_write(p->ctx, path, &out, NULL, NULL) == LZ_OK;
+    bool good = write_image(p, s, path, &out, NULL, 100);
     free(out.pixels);
     return good;
 }
@@ -251,11 +282,10 @@ static bool save(painter *p, sitting *s) {
     bool good = !with_texts ||
                 description_make(&d, s->settings, lz_job_settled(s->job), &s->picture, p->engine, precision);
     if (!good) failed(s, "out_of_memory", LZ_OUT_OF_MEMORY, "out of memory");
-    if (good && lz_image_write(p->ctx, out, &s->picture.image, with_texts ? d.pairs : NULL, &s->err) != LZ_OK)
-        good = failed(s, s->err.status == LZ_OUT_OF_MEMORY ? "out_of_memory" : "insufficient_storage", LZ_OK,
-                      "the picture cannot be written");
-    if (good && !write_thumb(p, &s->picture.image, thumb))
-        good = failed(s, "insufficient_storage", LZ_IO, "the small picture cannot be written");
+    const json_t *quality = json_object_get(s->settings, "quality");
+    good = good && write_image(p, s, out, &s->picture.image, with_texts ? d.pairs : NULL,
+                               json_is_integer(quality) ? json_integer_value(quality) : 100);
+    good = good && write_thumb(p, s, &s->picture.image, thumb);
     if (good && d.parameters) s->parameters = strdup(d.parameters);
     description_free(&d);
     return good;

@@ -144,6 +144,11 @@ static void stop(front *f) {
     }
     child_end(f);
     http_stop(f);
+    if (f->store) jobs_save(f);
+    while ((j = f->unsaved)) {
+        f->unsaved = j->next;
+        job_free(j);
+    }
     while ((j = f->jobs)) { /* those that wait are in the store */
         f->jobs = j->next;
         job_free(j);

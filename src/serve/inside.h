@@ -284,6 +284,8 @@ struct front {
     int n_models;
     child child;
     job *jobs, **jobs_end; /* that wait or run, the oldest first */
+    job *unsaved;          /* copies of jobs that have ended, whose end is not stored yet; owned */
+    double saved;          /* steady: when that was tried last */
     turn turns[OWNERS];
     uint64_t clock;
     int streak; /* pictures in a row with the loaded model, though another was due */
@@ -326,6 +328,7 @@ void job_started(front *f, job *j); /* a worker begins its next picture */
 void job_preview(front *f, job *j, const json_t *facts, buffer *image);
 void job_progress(front *f, job *j, const json_t *facts);
 void job_has_picture(front *f, job *j); /* pictures[made] is made, and is in the store */
+void jobs_save(front *f);               /* tries again to store the ends of jobs that could not be stored */
 void jobs_sweep(front *f);              /* timeouts, and old files, once a second */
 bool jobs_load(front *f);               /* of the time before the last start */
 json_t *job_json(front *f, const job *j);

@@ -193,12 +193,32 @@ void job_ended(front *f, job *j, job_state state, const char *code, const char *
         job_free(j);
 }
 
+/* The end of a job could not be stored, for example because the disk is full. It is stored when that is possible. */
+static void keep_unsaved(front *f, const job *j) {
+    job *copy = malloc(sizeof *copy);
+    if (!copy) return;
+    *copy = *j;
+    copy->settings = NULL;
+    copy->made = 0;
+    copy->preview = (buffer){.data = NULL};
+    copy->waiting = NULL;
+    copy->next = f->unsaved;
+    f->unsaved = copy;
+}
+
+void jobs_save(front *f) {
+    for (job *j; (j = f->unsaved) && store_save_job(f->store, j);) {
+        f->unsaved = j->next;
+        job_free(j);
+    }
+}
+
 void job_end(front *f, job *j, job_state state, const char *code, const char *message) {
     j->state = state;
     j->code = code;
     j->completed = wall_seconds();
     snprintf(j->message, sizeof j->message, "%s", message);
-    store_save_job(f->store, j);
+    if (!store_save_job(f->store, j)) keep_unsaved(f, j);
     job_ended(f, j, state, code, j->message);
 }
 
@@ -305,6 +325,10 @@ static void load_one(front *f, job *j) {
         job_end(f, j, CANCELLED, "cancelled", "the server was started again, and the client is gone");
         return;
     }
+    if (j->made >= j->n) {
+        job_end(f, j, COMPLETED, NULL, "");
+        return;
+    }
     if (j->state == RUNNING) j->attempts++;
     if (j->attempts > MOST_DEATHS) {
         job_fail(f, j, "worker_lost", "the server ended three times while it made this picture");
@@ -357,6 +381,10 @@ void jobs_sweep(front *f) {
         next = j->next;
         if (j->state == QUEUED && j->attended && now - j->queued_at > f->options->queue_timeout)
             job_cancel(f, j, BY_TIMEOUT, "queue_timeout", "the job waited too long and was given up");
+    }
+    if (f->unsaved && now - f->saved > 0.5) {
+        f->saved = now;
+        jobs_save(f);
     }
     if (now - f->swept > 10) {
         f->swept = now;

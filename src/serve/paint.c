@@ -76,18 +76,23 @@ static void start_job(front *f) {
     if (!paint_next(f, j)) job_fail(f, j, "out_of_memory", "out of memory");
 }
 
+/* Removes what the worker has written of a picture that will not be finished. */
+static void clear_spool(front *f, const job *j) {
+    const picture *p = &j->pictures[j->made];
+    char *paths[] = {spool_path(f, p->id, format_ending(format_of(j))), spool_path(f, p->id, ".thumb.webp")};
+    for (int i = 0; i < 2; i++) {
+        if (paths[i]) unlink(paths[i]);
+        free(paths[i]);
+    }
+}
+
 /* The worker has answered. Returns false, and frees the job, if the job had ended before. */
 static bool take_back(front *f, job *j) {
     f->child.job = NULL;
     f->child.cancel = 0;
     j->painting = false;
     if (!j->over) return true;
-    char *paths[] = {spool_path(f, j->pictures[j->made].id, format_ending(format_of(j))),
-                     spool_path(f, j->pictures[j->made].id, ".thumb.webp")};
-    for (int i = 0; i < 2; i++) {
-        if (paths[i]) unlink(paths[i]);
-        free(paths[i]);
-    }
+    clear_spool(f, j);
     job_free(j);
     return false;
 }
@@ -105,19 +110,26 @@ static void picture_done(front *f, job *j, json_t *facts) {
     json_object_del(facts, "type");
     json_object_del(facts, "job");
     p->facts = facts;
-    bool stored = files_take(f, p);
+    bool stored = files_take(f, p), last = j->made + 1 == j->n;
     if (stored) p->bytes = file_bytes(f, p);
+    if (last) { /* committed together with the picture, so that no restart finds one without the other */
+        j->state = COMPLETED;
+        j->completed = p->created;
+    }
     if (!stored || !store_add_picture(f->store, p, j)) {
+        files_remove(f, p);
+        clear_spool(f, j);
         json_decref(facts);
         job_fail(f, j, "insufficient_storage", "the picture cannot be stored");
         return;
     }
     job_has_picture(f, j);
-    if (j->made == j->n) job_end(f, j, COMPLETED, NULL, "");
+    if (last) job_ended(f, j, COMPLETED, NULL, "");
 }
 
 static void picture_refused(front *f, job *j, const char *code, const char *message) {
     if (!take_back(f, j)) return;
+    clear_spool(f, j);
     if (strcmp(code, "cancelled") == 0) /* it was cancelled for a reason that is over: paint it again */
         return;
     job_fail(f, j, constant_code(code), message);
@@ -132,6 +144,7 @@ void paint_lost(front *f) {
     if (!j) return;
     j->painting = false;
     *j->stage = 0;
+    clear_spool(f, j);
     if (j->over) {
         job_free(j);
         return;

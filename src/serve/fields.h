@@ -4,6 +4,7 @@
 
 #include "inside.h"
 
+enum { MOST_PROMPT = 32000 }; /* characters */
 typedef enum field_kind { TEXT, INTEGER, NUMBER, FLAG, ANYTHING } field_kind;
 typedef enum field_use {
     TAKEN,       /* checked, and stored in the settings under `to` */

@@ -148,7 +148,7 @@ static json_t *field_schema(const field *f, bool required) {
     if (f->kind == ANYTHING) return json_object();
     json_t *schema = required ? json_pack("{s:s}", "type", types[f->kind])
                               : json_pack("{s:[s, s]}", "type", types[f->kind], "null");
-    if (f->kind == TEXT && f->high > 0) json_object_set_new(schema, "maxLength", json_integer((json_int_t)f->high / 4));
+    if (f->kind == TEXT && f->high >= MOST_PROMPT) json_object_set_new(schema, "maxLength", json_integer(MOST_PROMPT));
     if (f->kind == TEXT && required) json_object_set_new(schema, "minLength", json_integer(1));
     if (f->kind == INTEGER || f->kind == NUMBER) {
         json_object_set_new(schema, "minimum", limit_of(f, f->low));
@@ -332,6 +332,7 @@ static json_t *operation_of(const route *t) {
     json_t *operation = json_pack("{s:s, s:o, s:o}", "summary", n->summary, "parameters", asked, "responses",
                                   answers_of(t, n));
     if (n->body) json_object_set_new(operation, "requestBody", request_body(t, n));
+    if (t->flags & (OPEN | FILES | PAGE)) json_object_set_new(operation, "security", json_array());
     return operation;
 }
 

@@ -134,9 +134,12 @@ void handle_sd_options_set(request *r) {
     front *f = r->front;
     json_t *fields = body_json(r);
     if (!fields) return;
-    const char *name = json_string_value(json_object_get(fields, "sd_model_checkpoint"));
+    const json_t *chosen = json_object_get(fields, "sd_model_checkpoint");
+    const char *name = json_string_value(chosen);
     int index = name ? wanted_model(f, name, false) : queue_preferred(f, r->who.owner);
-    if (index < 0)
+    if (chosen && !json_is_string(chosen) && !json_is_null(chosen))
+        reply_error(r, 400, "invalid_type", "sd_model_checkpoint", "sd_model_checkpoint: must be text");
+    else if (index < 0)
         reply_error(r, 404, "model_not_found", "", "there is no model '%.80s'", name);
     else {
         queue_prefer(f, r->who.owner, index);

@@ -13,7 +13,7 @@
 #include "multipart.h"
 #include "store.h"
 
-enum { LEAST_SIDE = 64, MOST_SIDE = 4096, MOST_PROMPT = 32000, MOST_STEPS = 200 };
+enum { LEAST_SIDE = 64, MOST_SIDE = 4096, MOST_STEPS = 200 };
 #define MOST_SEED 9223372036854775807.0
 
 const field openai_fields[] = {
@@ -159,15 +159,22 @@ static bool take_model(request *r, const char *name, bool edit, json_t *settings
 
 /* ---- what all families check ------------------------------------------------------------------------------------ */
 
+static bool is_too_long(const char *text) {
+    size_t characters = 0;
+    for (const char *c = text; *c; c++) characters += (*c & 0xc0) != 0x80;
+    return characters > MOST_PROMPT;
+}
+
 static bool check_prompt(const json_t *settings, problem *p) {
-    const char *prompt = text_of(settings, "prompt");
+    static const char *const keys[] = {"prompt", "negative"};
     if (!json_object_get(settings, "prompt"))
         return set_problem(p, 400, "missing_required_parameter", "prompt", "prompt: is missing");
-    size_t characters = 0;
-    for (const char *c = prompt; *c; c++) characters += (*c & 0xc0) != 0x80;
-    if (!*prompt) return set_problem(p, 400, "invalid_value", "prompt", "prompt: is empty");
-    if (characters <= MOST_PROMPT) return true;
-    return set_problem(p, 400, "prompt_too_long", "prompt", "prompt: has more than %d characters", MOST_PROMPT);
+    if (!*text_of(settings, "prompt")) return set_problem(p, 400, "invalid_value", "prompt", "prompt: is empty");
+    for (int i = 0; i < 2; i++)
+        if (is_too_long(text_of(settings, keys[i])))
+            return set_problem(p, 400, "prompt_too_long", keys[i], "%s: has more than %d characters", keys[i],
+                               MOST_PROMPT);
+    return true;
 }
 
 static bool check_size(const front *f, const model *m, const json_t *settings, problem *p) {

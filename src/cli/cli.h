@@ -133,7 +133,8 @@ struct arguments {
         name_list models, listen, hosts, origins;
         const char *state, *key_file, *public_url, *pin, *previews, *log, *cert, *cert_key;
         const char *store, *fleet, *pictures, *s3_endpoint;
-        int64_t queue, queue_per_key, queue_timeout, drain_timeout, max_pixels, max_input_pixels, max_body, keep_days;
+        int64_t queue, queue_per_key, queue_timeout, drain_timeout, idle_unload, max_pixels, max_input_pixels, max_body,
+            keep_days;
         bool no_auth, strict, log_prompts;
     } serve;
 };

@@ -186,6 +186,8 @@ const option options[] = {
      TO(serve.max_body), 1024, 268435456},
     {"keep-pictures", 0, "DAYS", http, "remove pictures after so many days, unless pinned (default 30)", SERVE,
      take_integer, TO(serve.keep_days), 1, 36500},
+    {"idle-unload", 0, "SECONDS", http, "give the memory back after so long without work; the next picture loads again",
+     SERVE, take_integer, TO(serve.idle_unload), 1, 604800},
     {"pin", 0, "LIST", http,
      "settings of clients to ignore: steps,guidance,size; none; auto (default: on /sdapi, those of distilled models)",
      SERVE, take_text, TO(serve.pin), 0, 0},

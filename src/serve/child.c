@@ -63,23 +63,30 @@ static void start(front *f) {
     watch_socket(f, EPOLL_CTL_ADD, false);
 }
 
-/* Ends the process, if it has not ended by itself, and forgets it. */
-static void lose(front *f) {
+/* Ends the process, if it has not ended by itself, and forgets it. Returns its status, as waitpid gives it. */
+static int end(front *f) {
     child *c = &f->child;
-    static const double pauses[] = {0.1, 1, 5, 30};
-    kill(c->pid, SIGKILL);
     int status = 0;
+    kill(c->pid, SIGKILL);
     while (waitpid(c->pid, &status, 0) < 0 && errno == EINTR) continue;
     epoll_ctl(f->epoll, EPOLL_CTL_DEL, c->socket, NULL);
     close(c->socket);
     buffer_free(&c->in);
     buffer_free(&c->out);
-    c->again = steady_seconds() + pauses[c->deaths < 3 ? c->deaths : 3];
-    c->deaths++;
     c->pid = 0;
     c->socket = -1;
     c->ready = false;
     c->loaded = -1;
+    return status;
+}
+
+/* The process has failed. */
+static void lose(front *f) {
+    child *c = &f->child;
+    static const double pauses[] = {0.1, 1, 5, 30};
+    int status = end(f);
+    c->again = steady_seconds() + pauses[c->deaths < 3 ? c->deaths : 3];
+    c->deaths++;
     f->metrics.restarts++;
     if (!f->ended)
         say_line(f, "the worker ended (%s %d)", WIFSIGNALED(status) ? "signal" : "code",
@@ -93,15 +100,43 @@ void child_end(front *f) {
     if (f->child.pid) lose(f);
 }
 
+bool child_sleep(front *f) {
+    if (f->child.job || f->jobs) return false;
+    if (f->child.pid) {
+        end(f);
+        say_line(f, "the model is unloaded; the next picture loads it again");
+    }
+    f->child.asleep = true;
+    f->child.lost(f); /* a plan that was asked for will not come */
+    return true;
+}
+
+void child_load(front *f, int index) {
+    child *c = &f->child;
+    c->asleep = false;
+    c->wanted = index;
+    if (c->ready && !c->job && c->loaded != index)
+        child_tell(f, json_pack("{s:s, s:i}", "type", "load", "model", index));
+}
+
+/* Has there been nothing to do for --idle-unload seconds? */
+static bool is_idle(front *f, double now) {
+    child *c = &f->child;
+    if (!c->ready || c->job || f->jobs || !(c->used > 0)) c->used = now;
+    return f->options->idle_unload > 0 && now - c->used > f->options->idle_unload;
+}
+
 void child_tick(front *f) {
     child *c = &f->child;
     double now = steady_seconds();
+    if (is_idle(f, now)) child_sleep(f);
+    if (f->jobs) c->asleep = false;
     bool silent = c->pid && now - c->heard > SILENCE, deaf = c->pid && c->cancel > 0 && now - c->cancel > UNHEEDED;
     if (silent || deaf) {
         say_line(f, "the worker does not answer");
         lose(f);
     }
-    if (!c->pid && now >= c->again && !f->draining) start(f);
+    if (!c->pid && now >= c->again && !f->draining && !c->asleep) start(f);
 }
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */
@@ -169,8 +204,11 @@ static void receive(front *f, json_t *message, buffer *bytes) {
         learn_facts(f, message);
     else if (strcmp(type, "unusable") == 0)
         learn_unusable(f, message);
-    else if (strcmp(type, "ready") == 0)
+    else if (strcmp(type, "ready") == 0) {
         f->child.ready = true;
+        if (f->child.wanted > 0) child_load(f, f->child.wanted);
+        f->child.wanted = 0;
+    }
     if (*type) f->child.take(f, message, bytes);
     json_decref(message);
     buffer_free(bytes);

@@ -7,11 +7,11 @@
 void handle_health(request *r) { reply_json(r, 200, json_pack("{s:s}", "status", "ok")); }
 
 bool reply_is_ready(front *f, const char **status) {
-    *status = f->draining       ? "draining"
-              : f->no_disk      ? "disk_full"
-              : f->child.ready  ? "ok"
-              : f->child.deaths ? "no_worker"
-                                : "loading";
+    *status = f->draining                         ? "draining"
+              : f->no_disk                        ? "disk_full"
+              : f->child.ready || f->child.asleep ? "ok"
+              : f->child.deaths                   ? "no_worker"
+                                                  : "loading";
     return strcmp(*status, "ok") == 0;
 }
 

@@ -251,6 +251,9 @@ typedef struct child {
     double again;  /* steady: when it is started again */
     int deaths;    /* since it last finished a picture */
     double cancel; /* steady: when a cancel was sent; 0: none */
+    double used;   /* steady: when there was work last; 0: never */
+    bool asleep;   /* ended because nothing was to do; the next job starts it */
+    int wanted;    /* model to load when it is ready; 0: the one that it loads by itself */
     /* Receives each message after child.c, and borrows it. */
     void (*take)(front *f, json_t *message, buffer *bytes);
     void (*lost)(front *f); /* the process has ended */
@@ -364,7 +367,9 @@ int queue_preferred(front *f, const char *owner); /* the index of the model that
 void queue_prefer(front *f, const char *owner, int index);
 
 /* child.c */
-void child_tick(front *f); /* starts it if needed, and ends one that is silent */
+void child_tick(front *f);            /* starts it if needed, and ends one that is silent */
+bool child_sleep(front *f);           /* ends it until there is work; false: there is work now */
+void child_load(front *f, int index); /* starts it if it sleeps, and lets it load this model */
 void child_read(front *f);
 void child_write(front *f);
 bool child_tell(front *f, json_t *message); /* releases message */
@@ -431,6 +436,8 @@ void handle_picture_change(request *r);
 void handle_picture_delete(request *r);
 void handle_session_new(request *r);
 void handle_session_end(request *r);
+void handle_model_load(request *r);
+void handle_model_unload(request *r);
 void handle_pause(request *r);
 void handle_resume(request *r);
 void handle_health(request *r);

@@ -302,6 +302,7 @@ void handle_plan(request *r) {
         snprintf(r->item, sizeof r->item, "%d", index);
     else {
         *r->ask = 0;
+        f->child.asleep = false;
         reply_error(r, 503, "not_ready", "", "no model is loaded yet");
     }
     json_decref(settings);
@@ -332,6 +333,45 @@ void plan_arrived(front *f, const char *ask, json_t *plan) {
     }
     json_decref(plan);
     wake(r);
+}
+
+/* ---- models ------------------------------------------------------------------------------------------------------ */
+
+/* The index of the model of the path; -1: the answer is set. */
+static int asked_model(request *r) {
+    front *f = r->front;
+    for (int i = 0; i < f->n_models; i++)
+        if (strcmp(f->models[i].id, r->item) == 0) return i;
+    reply_error(r, 404, "model_not_found", "model", "there is no model '%s'; GET /v1/models lists them", r->item);
+    return -1;
+}
+
+static void reply_loading(request *r, int index, bool loading) {
+    reply_json(r, 202,
+               json_pack("{s:s, s:b, s:b}", "id", r->front->models[index].id, "loaded", r->front->child.loaded == index,
+                         "loading", loading));
+}
+
+void handle_model_load(request *r) {
+    front *f = r->front;
+    int index = asked_model(r);
+    if (index < 0) return;
+    if (f->child.job)
+        reply_error(r, 503, "not_ready", "", "a picture is being made; try again when it is done");
+    else {
+        child_load(f, index);
+        reply_loading(r, index, f->child.loaded != index);
+    }
+}
+
+void handle_model_unload(request *r) {
+    front *f = r->front;
+    int index = asked_model(r);
+    if (index < 0) return;
+    if (f->child.loaded == index && !child_sleep(f))
+        reply_error(r, 503, "not_ready", "", "a picture is being made; try again when it is done");
+    else
+        reply_loading(r, index, false);
 }
 
 /* ---- the queue and sessions -------------------------------------------------------------------------------------- */

@@ -251,6 +251,8 @@ static const note notes[] = {
     {handle_sd_png_info, "The settings in a picture", "", "SdPicture", 200, "SdInfo"},
     {handle_sd_list, "A list that clients ask for", "", NULL, 200, "List"},
     {handle_sd_ping, "Answers", "", NULL, 200, "Object"},
+    {handle_model_load, "Loads a model", "", NULL, 202, "Object"},
+    {handle_model_unload, "Gives the memory of a model back", "", NULL, 202, "Object"},
     {handle_pause, "Stops the queue", "", NULL, 200, "Object"},
     {handle_resume, "Goes on with the queue", "", NULL, 200, "Object"},
 };

@@ -53,6 +53,8 @@ static const route routes[] = {
     {"POST", SD "/png-info", handle_sd_png_info, JSON_BODY, ""},
     {"GET", SD "/*", handle_sd_list, 0, ""},
     {"GET", "/internal/ping", handle_sd_ping, 0, ""},
+    {"POST", API "/models/*", handle_model_load, ADMIN | JSON_BODY, "/load"},
+    {"POST", API "/models/*", handle_model_unload, ADMIN | JSON_BODY, "/unload"},
     {"POST", API "/queue/pause", handle_pause, ADMIN | JSON_BODY, ""},
     {"POST", API "/queue/resume", handle_resume, ADMIN | JSON_BODY, ""},
 };

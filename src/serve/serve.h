@@ -59,6 +59,7 @@ typedef struct serve_options {
     int64_t queue, queue_per_key;                                  /* jobs that may wait */
     int64_t max_pixels, max_input_pixels, max_body;
     double queue_timeout, drain_timeout; /* seconds */
+    double idle_unload;                  /* seconds without work after which the worker ends; 0: never */
     int64_t keep_days;                   /* pictures that are older are removed, unless they are pinned; 0: never */
     bool quiet;                          /* no line for each request */
     bool log_json, log_prompts;

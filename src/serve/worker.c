@@ -26,7 +26,7 @@ typedef struct painter {
     pthread_mutex_t sending; /* held while a message is written to the socket */
     pthread_mutex_t lock;    /* protects work, plans, current and closed */
     pthread_cond_t arrived;  /* work or plans changed */
-    json_t *work;            /* the next paint message, owned; or NULL */
+    json_t *work;            /* the next message to paint or to load, owned; or NULL */
     json_t *plans;           /* plan messages, an array */
     char current[ID_BYTES];  /* the job that is being painted, or "" */
     atomic_bool cancelled;   /* the current picture is not wanted any more */
@@ -434,7 +434,7 @@ static void *beat(void *user) {
 static void receive(painter *p, json_t *message) {
     const char *type = text_of(message, "type"), *job = text_of(message, "job");
     pthread_mutex_lock(&p->lock);
-    if (strcmp(type, "paint") == 0) {
+    if (strcmp(type, "paint") == 0 || strcmp(type, "load") == 0) {
         json_decref(p->work);
         p->work = message;
         message = NULL;
@@ -478,7 +478,11 @@ static void paint_all(painter *p) {
         p->work = NULL;
         snprintf(p->current, sizeof p->current, "%s", text_of(message, "job"));
         pthread_mutex_unlock(&p->lock);
-        paint(p, message);
+        int index = (int)integer_of(message, "model");
+        if (strcmp(text_of(message, "type"), "paint") == 0)
+            paint(p, message);
+        else if (!open_model(p, index))
+            tell(p, json_pack("{s:s, s:i}", "type", "unusable", "index", index), NULL, 0);
         json_decref(message);
     }
 }

@@ -634,6 +634,22 @@ def test_operator():
     check(s.stop() == 0, "it ends")
 
 
+def test_idle():
+    """The worker ends when nothing is to do, and comes back for the next picture."""
+    s = Server("idle", "--idle-unload", "1")
+    s.until("it is ready", lambda: s.call("GET", "/readyz")[0] == 200)
+    s.until("the worker ends", lambda: not s.worker(), 20)
+    check(s.call("GET", "/readyz")[0] == 200 and not s.call("GET", "/v1/models/demo")[2]["loaded"], "it is still ready")
+    status, _, data = s.call("POST", "/v1/images/generations", SMALL)
+    check(status == 200 and base64.b64decode(data["data"][0]["b64_json"]) == open(f"{WORK}/fox.png", "rb").read(), "a picture wakes it")
+    check(s.metric("lazuli_worker_restarts_total") == 0, "which is no failure")
+    check(s.call("POST", "/api/v1/models/demo/unload")[2]["loaded"] is False and not s.worker(), "unloaded by hand")
+    check(s.call("POST", "/api/v1/models/demo/load")[0] == 202, "loaded by hand")
+    s.until("it is loaded", lambda: s.call("GET", "/v1/models/demo")[2]["loaded"], 20)
+    check(s.code("POST", "/api/v1/models/none/load") == (404, "model_not_found"), "no model")
+    check(s.stop() == 0, "it ends")
+
+
 def test_tls():
     """https, and a certificate that is replaced while the server runs."""
     def certificate(name):
@@ -825,6 +841,7 @@ def test_all():
     test_places()
     test_start()
     test_operator()
+    test_idle()
     test_tls()
     test_load()
     test_limits()

@@ -223,6 +223,7 @@ int serve_command(const arguments *args) {
                        .max_body = OR(args->serve.max_body, 64 << 20),
                        .queue_timeout = (double)OR(args->serve.queue_timeout, 600),
                        .drain_timeout = (double)OR(args->serve.drain_timeout, 60),
+                       .idle_unload = (double)args->serve.idle_unload,
                        .keep_days = OR(args->serve.keep_days, 30),
                        .store = args->serve.store,
                        .store_password = environment_value("LAZULI_STORE_PASSWORD"),

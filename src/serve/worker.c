@@ -258,7 +258,7 @@ static bool write_thumb(painter *p, sitting *s, const lz_image *in, const char *
     out.width += !out.width;
     out.height += !out.height;
     out.pixels = malloc((size_t)(out.width * out.height * 3));
-    if (!out.pixels) return false;
+    if (!out.pixels) return failed(s, "out_of_memory", LZ_OUT_OF_MEMORY, "out of memory");
     uint8_t *to = out.pixels;
     for (int64_t y = 0; y < out.height; y++)
         for (int64_t x = 0; x < out.width; x++)
@@ -368,9 +368,10 @@ static json_t *plan_json(painter *p, const json_t *settings) {
     lz_picture_plan plan;
     lz_image blank[LZ_MAX_IMAGES] = {{.width = 0}};
     const json_t *sizes = json_object_get(settings, "image_sizes");
-    sitting s = {.settings = settings, .message = settings, .n_images = (int)json_array_size(sizes)};
-    bool memory = s.n_images <= LZ_MAX_IMAGES;
-    for (int i = 0; i < s.n_images && memory; i++) { /* memory and work depend on the size of an image only */
+    const int n = (int)json_array_size(sizes);
+    sitting s = {.settings = settings, .message = settings, .n_images = n};
+    bool memory = n <= LZ_MAX_IMAGES;
+    for (int i = 0; i < n && memory; i++) { /* memory and work depend on the size of an image only */
         const json_t *size = json_array_get(sizes, (size_t)i);
         blank[i].width = json_integer_value(json_array_get(size, 0));
         blank[i].height = json_integer_value(json_array_get(size, 1));

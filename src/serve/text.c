@@ -1,6 +1,8 @@
 /* text.c: see text.h. */
 #include "text.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <stdarg.h>
@@ -10,6 +12,7 @@
 #include <strings.h>
 #include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 
 /* ---- buffers ----------------------------------------------------------------------------------------------------- */
 
@@ -205,6 +208,19 @@ static double seconds(clockid_t clock) {
     struct timespec t;
     clock_gettime(clock, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+bool write_whole(const char *path, const void *data, size_t size) {
+    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    bool good = file >= 0;
+    for (size_t done = 0; good && done < size;) {
+        ssize_t n = write(file, (const char *)data + done, size - done);
+        good = n > 0 || (n < 0 && errno == EINTR);
+        done += n > 0 ? (size_t)n : 0;
+    }
+    good = good && fsync(file) == 0;
+    if (file >= 0) close(file);
+    return good;
 }
 
 double wall_seconds(void) { return seconds(CLOCK_REALTIME); }

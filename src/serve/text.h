@@ -33,6 +33,8 @@ bool same_text(const char *a, const char *b);              /* compares hashes, s
 bool unescape(char *text);
 bool is_utf8(const char *text, size_t size);
 
+bool write_whole(const char *path, const void *data, size_t size); /* a file, flushed to the disk */
+
 double wall_seconds(void);   /* since 1970 */
 double steady_seconds(void); /* never goes back */
 

@@ -4,7 +4,6 @@
  * memory, and the beat tells the front that this process lives. The process ends when the front closes the socket, and
  * when a device fails, because a failed device stays failed for its process. */
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -219,20 +218,6 @@ static int colour_of(const lz_image *image, int64_t x, int64_t y, int k) {
     bool four = image->channels == 4;
     const uint8_t *p = image->pixels + (four ? 4 : 3) * (y * image->width + x);
     return four ? (p[k] * p[3] + 255 * (255 - p[3]) + 127) / 255 : p[k];
-}
-
-/* Writes a file and flushes it to the disk, so that the front has nothing to wait for. */
-static bool write_whole(const char *path, const char *data, size_t size) {
-    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    bool good = file >= 0;
-    for (size_t done = 0; good && done < size;) {
-        ssize_t n = write(file, data + done, size - done);
-        good = n > 0 || (n < 0 && errno == EINTR);
-        done += n > 0 ? (size_t)n : 0;
-    }
-    good = good && fsync(file) == 0;
-    if (file >= 0) close(file);
-    return good;
 }
 
 /* quality: 0 to 100, as clients give it; 100 is ours, 95. */

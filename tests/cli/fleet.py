@@ -364,7 +364,10 @@ def test_hostile(redis, fronts):
 
 def test_redis(redis, fronts):
     """Redis dies with jobs in it."""
-    jobs = [fronts[n % 2].post({**SMALL, "steps": 8, "width": 128, "height": 128}) for n in range(5)]
+    jobs = [fronts[0].post({**SMALL, "steps": 30, "width": 128, "height": 128})]
+    until("one is being made", lambda: redis.job(jobs[0], "state") == "1")
+    fronts[0].call("POST", "/api/v1/queue/pause", {}, key="root")
+    jobs += [fronts[n % 2].post({**SMALL, "steps": 8, "width": 128, "height": 128}) for n in range(4)]
     redis.process.kill()
     redis.process.wait()
     until("requests are refused", lambda: fronts[0].call("GET", "/api/v1/jobs")[0] == 503, 5)
@@ -374,6 +377,8 @@ def test_redis(redis, fronts):
     time.sleep(1)
     redis.start()
     until("ready again", lambda: fronts[0].call("GET", "/readyz")[0] == 200, 10)
+    until("the lag is known again", lambda: redis.groups()["lag"] == 4, 10)
+    fronts[1].call("POST", "/api/v1/queue/resume", {}, key="root")
     for n, job in enumerate(jobs):
         until("its jobs are done", lambda: fronts[(n + 1) % 2].done(job), 30)
     check(all(redis.job(job, "made") == "1" for job in jobs), "once each")

@@ -253,6 +253,7 @@ static void read_control(front *f) {
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = f};
         epoll_ctl(f->epoll, EPOLL_CTL_ADD, c->control.context->fd, &event);
         c->renewed = 0; /* a cancel may have been missed: ask now */
+        c->tidied = 0;  /* Redis may have been restarted */
     }
     while (c->control.context && redis_read(&c->control, &reply) > 0) {
         take_control(f, reply);

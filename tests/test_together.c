@@ -178,10 +178,10 @@ static void one_leaves(void) {
     lz_model *model = lz_model_open(ctx, DATA "flux2/A", &err);
     lz_job *jobs[3] = {NULL};
     lz_picture alone, all[3];
-    viewer *viewers = calloc(4, sizeof *viewers);
-    if (!CHECK(model && viewers, "%s", err.text)) return;
+    static viewer viewers[4];
+    if (!CHECK(model != NULL, "%s", err.text)) return;
     for (int preview = LZ_PREVIEW_SMALL; preview <= LZ_PREVIEW_FULL; preview++) {
-        memset(viewers, 0, 4 * sizeof *viewers);
+        memset(viewers, 0, sizeof viewers);
         lz_picture_options o = OPTIONS(4, .prompt = "a red fox", .watch = look, .preview = preview);
         for (int i = 0; i < 3; i++) {
             o.seed = (uint64_t)i + 5;
@@ -212,7 +212,6 @@ static void one_leaves(void) {
     lz_model_close(model);
     CHECK_I64(lz_memory_info(ctx).active, 0);
     lz_close(ctx);
-    free(viewers);
 }
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */

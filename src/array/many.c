@@ -7,6 +7,7 @@
  * one. (In 16-bit types a fused chain keeps f32 between its steps. A chain that began with such a product, or that reads
  * a vector which is the same for all rows but not for all sets, is fused less, and rounds once more.) */
 #define LZ_NO_SUGAR
+#include <assert.h>
 #include <string.h>
 
 #include "array/ops.h"
@@ -34,7 +35,9 @@ static bool grow(lz_context *ctx, lz_array ***arrays, int n, int *room) {
     return true;
 }
 
-static lz_array *found(const many *m, const lz_array *a) { return a->mark_id ? m->made[a->mark_id - 1] : NULL; }
+static lz_array *found(const many *m, const lz_array *a) {
+    return m->made && a->mark_id ? m->made[a->mark_id - 1] : NULL;
+}
 
 static bool add_axis(int64_t n, lz_dims dims, lz_dims *to) {
     if (dims.n == LZ_MAX_DIMS) return false;
@@ -140,6 +143,7 @@ static lz_array *refuse(const many *m, const lz_array *a, lz_dims dims) {
 static lz_array *take(const many *m, const lz_array *a, lz_dims dims) {
     lz_params p = a->params;
     p.along.axis++;
+    assert(a->n_in == 2);
     if (found(m, a->in[1])) return refuse(m, a, dims);
     return make(m, a, dims, (lz_array *[]){with_axis(m, a->in[0]), a->in[1]}, &p);
 }
@@ -148,6 +152,7 @@ static lz_array *take(const many *m, const lz_array *a, lz_dims dims) {
 static lz_array *merge(const many *m, const lz_array *a, lz_dims dims) {
     lz_array *in[LZ_INLINE_INPUTS];
     int wide = lz_op_table[a->op].product ? 1 : a->n_in; /* the weight has no such axis */
+    assert(a->n_in <= LZ_INLINE_INPUTS);
     for (int i = 0; i < a->n_in; i++) {
         if (i >= wide && found(m, a->in[i])) return refuse(m, a, dims);
         in[i] = i < wide ? with_axis(m, a->in[i]) : a->in[i];
@@ -165,6 +170,7 @@ static lz_array *one_by_one(const many *m, const lz_array *a, lz_dims dims) {
     if (!each) return m->ctx->no_memory;
     lz_dims one = dims;
     one.at[0] = 1;
+    assert(a->n_in == 2);
     for (int64_t i = 0; i < m->n; i++) {
         lz_array *x = lz_reshape(lz_slice(rows, 0, i, i + 1, 1), a->in[0]->dims);
         each[i] = lz_reshape(make(m, a, a->dims, (lz_array *[]){x, a->in[1]}, &a->params), one);

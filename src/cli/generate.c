@@ -1,5 +1,4 @@
-/* generate.c: `lazuli generate`: makes one picture for each seed. While a picture is written, the next one is
- * generated. */
+/* generate.c: `lazuli generate`: makes one picture for each seed. While it is written, the next one is made. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

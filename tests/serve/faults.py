@@ -147,7 +147,13 @@ class Trial:
             self.server.process.kill()
             self.server.process.wait()
             self.counts["fronts killed"] += 1
-            self.start()
+            while True:
+                try:
+                    self.start()
+                    break
+                except SystemExit:  # the disk is full just now
+                    self.counts["starts refused"] += 1
+                    time.sleep(0.3)
 
     def fill_disk(self):
         path = f"{self.work}/state/filler"

@@ -264,7 +264,7 @@ static const named parameters[] = {
     {"after", "{'type':'string'}"},
     {"before", "{'type':'string'}"},
     {"q", "{'type':'string'}"},
-    {"pinned", "{'type':'string','enum':['true','false']}"},
+    {"pinned", "{'type':'string','description':'true: only pinned pictures'}"},
     {"skip_current_image", "{'type':'string'}"},
 };
 

@@ -291,8 +291,8 @@ static void strips(void) {
         lz_image image = {sizes[i].width, sizes[i].height, calloc((size_t)bytes, 1), sizes[i].channels}, back = {0};
         fill_rows(&image, &r);
         lz_error err;
-        char *file = lz_image_encode(one, ".png", &image, NULL, &n, &err);
-        char *same = lz_image_encode(three, ".png", &image, NULL, &n_three, &err);
+        char *file = lz_image_encode(one, ".png", &image, NULL, 0, &n, &err);
+        char *same = lz_image_encode(three, ".png", &image, NULL, 0, &n_three, &err);
         CHECK(file && same, "%s", err.text);
         if (file && same) {
             CHECK(n == n_three && memcmp(file, same, (size_t)n) == 0, "case %zu", i);

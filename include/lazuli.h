@@ -248,10 +248,10 @@ char *lz_image_decode_text(lz_context *ctx, const void *data, int64_t bytes, con
 /* A model, opened from a folder in the diffusers layout, as it is published: model_index.json, scheduler, tokenizer,
  * text_encoder, transformer, vae. The families are FLUX.2 [klein], Qwen-Image, Qwen-Image 2.1 and Z-Image. Lightning
  * models of Qwen-Image, and Z-Image-Turbo, are recognised by their schedule. Edit models of Qwen-Image look at images,
- * and their folder has a processor/ too. Qwen-Image 2.1 has its tokenizer in processor/. A field of a configuration
- * that is not implemented is refused by name. model_index.json may set defaults, under the names of the arguments in
- * diffusers: num_inference_steps, width, height. Published folders set none. Then the defaults are the family's number
- * of steps and 1024 x 1024.
+ * and their folder has a processor/ too. Qwen-Image-Layered takes an image apart. Qwen-Image 2.1 has its tokenizer in
+ * processor/. A field of a configuration that is not implemented is refused by name. model_index.json may set defaults,
+ * under the names of the arguments in diffusers: num_inference_steps, width, height. Published folders set none. Then
+ * the defaults are the family's number of steps and 1024 x 1024.
  *
  * Weights are mapped, not read. If a weight file is changed later, the next picture fails with LZ_IO. If a file becomes
  * shorter while a picture is made, the process gets SIGBUS, as with all mapped files; a program may install a handler.
@@ -280,9 +280,9 @@ typedef struct lz_model_options {
     const char *text_encoder, *vision, *vae, *tokenizer;
     /* Which variant of its family a single file is. FLUX.2 [klein], Z-Image and Qwen-Image 2.1: "base" or "distilled"
      * (Turbo). FLUX.2 [klein] also: "kv", which computes references once (FLUX.2-klein-9b-kv). Qwen-Image: "text",
-     * "edit", "edit-plus" (2509, 2511) or "distilled" (Lightning). NULL takes it from base, turbo, edit, 2509, 2511 and
-     * lightning in the file's name, and from kv as a whole word of it. Of a diffusers folder, model_index.json says it;
-     * of a folder of Z-Image its schedule does, unless a variant is given. */
+     * "edit", "edit-plus" (2509, 2511) or "distilled" (Lightning); tensors tell whether it is Layered. NULL takes it from
+     * base, turbo, edit, 2509, 2511 and lightning in the file's name, and from kv as a whole word of it. Of a diffusers
+     * folder, model_index.json says it; of a folder of Z-Image its schedule does, unless a variant is given. */
     const char *variant;
 } lz_model_options;
 lz_model *lz_model_open_with(lz_context *ctx, const lz_model_options *options, lz_error *err);
@@ -318,6 +318,7 @@ typedef struct lz_model_facts {
     bool transparent;              /* its pictures may be transparent, and it sees the opacity of images */
     bool references, start_images; /* it was trained to look at reference images, and to start from an image */
     bool masks;                    /* it can repaint a part of an image */
+    int layers;                    /* above 0: it takes an image apart into layers, by default so many */
 } lz_model_facts;
 lz_model_facts lz_model_about(const lz_model *model); /* the texts are constants */
 
@@ -413,7 +414,8 @@ typedef struct lz_picture_options {
                                opacity */
     int n_images;
     double strength; /* above 0, the picture starts from the first image; 1 keeps nothing of that image */
-    lz_array *noise; /* [1, c, h, w] f32, used instead of the noise of the seed; or NULL */
+    lz_array *noise; /* [1, c, h, w] f32, used instead of the noise of the seed; or NULL. With n layers it is
+                        [n + 1, c, h, w] */
     /* Called between kernels (on a GPU after each step and stage), on the thread that makes the picture. If it returns
      * false, the picture ends with LZ_CANCELLED. It may call lz_ functions, with two exceptions: making a picture or
      * decoding latents with the same model is refused, and objects in use must not be closed. NULL is allowed. */
@@ -451,7 +453,12 @@ typedef struct lz_picture_options {
     int guidance_every; /* the negative prompt is computed in one of so many computed passes; in the others its
                            difference from the prompt is forecast. 0 and 1 mean in all */
     int background;     /* an lz_background */
+    /* Of a model that takes an image apart (Qwen-Image-Layered): one image, and a prompt that describes all of it. Layers
+     * have the shape of the image. Other models refuse both options. */
+    int layers;     /* number of layers, up to LZ_MAX_LAYERS; 0 means the model's default, which is 4 */
+    int resolution; /* layers have the area of a square of this side: 640 or 1024; 0 means 640 */
 } lz_picture_options;
+#define LZ_MAX_LAYERS 64
 #define LZ_CACHE_AUTO (-1.0)
 typedef enum lz_background {
     LZ_BACKGROUND_AUTO,        /* as the model makes it: 4 channels if a pixel is not opaque, else 3 */
@@ -466,13 +473,17 @@ const char *lz_schedule_name(int i);
 
 /* lz_generate fills it, and lz_picture_free frees it. The arrays are f32 and evaluated, and are retained until then. */
 typedef struct lz_picture {
-    lz_image image;    /* freed with the picture. To keep it longer, copy the struct and set this one to zeros */
+    lz_image image;    /* freed with the picture. To keep it longer, copy the struct and set this one to zeros. Of a
+                          picture of layers, all layers, each on top of the one before */
     lz_array *text;    /* [1, t, e] features of the prompt */
-    lz_array *noise;   /* [1, c, h, w] */
-    lz_array *latents; /* [1, c, h, w] after the last step, normalised */
+    lz_array *noise;   /* [1, c, h, w]; with n layers [n + 1, c, h, w], of which the first is the whole picture */
+    lz_array *latents; /* the same shape, after the last step, normalised */
     lz_array *pixels;  /* [1, 3, height, width] in 0..1, before rounding, and before the first image is pasted;
-                          [1, 4, height, width] of a model with transparency, whatever the background */
-    int steps;         /* number of steps that were run; strength skips the first ones */
+                          [1, 4, height, width] of a model with transparency, whatever the background; with n layers
+                          [n, 4, height, width] */
+    lz_image *layers;  /* n_layers images of 4 channels, the lowest first; freed with the picture. NULL: no layers */
+    int n_layers;
+    int steps;                         /* number of steps that were run; strength skips the first ones */
     int passes, forecast, evaluations; /* as in lz_picture_plan */
     double guidance;                   /* 1 means no guidance */
     bool prompt_cut;                   /* the prompt had more tokens than the model reads, so its end was ignored */

@@ -56,6 +56,7 @@ typedef struct test_case {
     double guidance, strength;
     uint64_t seed;
     int crop; /* padding around the mask; -1: not cropped */
+    int layers;
 } test_case;
 
 static inline void percent_decode(const char *from, char *to) {
@@ -85,6 +86,7 @@ static inline void read_case(char *line, test_case *c) {
         if (!strcmp(word, "references")) snprintf(c->references, sizeof c->references, "%s", value);
         if (!strcmp(word, "mask")) snprintf(c->mask, sizeof c->mask, "%s", value);
         if (!strcmp(word, "crop")) c->crop = atoi(value);
+        if (!strcmp(word, "n_layers")) c->layers = atoi(value);
         if (!strcmp(word, "width")) c->width = atoi(value);
         if (!strcmp(word, "height")) c->height = atoi(value);
         if (!strcmp(word, "steps")) c->steps = atoi(value);
@@ -122,7 +124,7 @@ static inline void run_case(lz_context *ctx, const char *data, const test_case *
     lz_picture p;
     lz_status status = lz_generate(model, &p, &err, .prompt = c->prompt, .negative = c->negative, .width = c->width,
                                    .height = c->height, .steps = c->steps, .guidance = c->guidance, .seed = c->seed,
-                                   .strength = c->strength, .images = images,
+                                   .strength = c->strength, .layers = c->layers, .images = images,
                                    .n_images = read_references(ctx, data, c->references, images));
     CHECK_OK(status, &err);
     if (!status) {
@@ -139,11 +141,16 @@ static inline void run_case(lz_context *ctx, const char *data, const test_case *
         CHECK(picture >= 60, "%s: %g dB", c->name, picture);
         int64_t n = 0, off = 0, plane = p.image.width * p.image.height;
         const float *want = floats(lz_weights_get(golden, "image"), &n);
-        int channels = p.image.channels;
-        CHECK_I64(n, channels * plane);
-        for (int64_t i = 0; i < plane && n == channels * plane; i++)
-            for (int k = 0; k < channels; k++)
-                off += abs((int)p.image.pixels[channels * i + k] - (int)rintf(want[k * plane + i] * 255)) > 1;
+        int pictures = c->layers ? c->layers : 1;
+        CHECK_I64(p.n_layers, c->layers);
+        for (int l = 0; l < pictures; l++, want += n / pictures) {
+            const lz_image *image = c->layers ? &p.layers[l] : &p.image;
+            int channels = image->channels;
+            if (!CHECK(n == pictures * channels * plane, "%s: %d channels", c->name, channels)) break;
+            for (int64_t i = 0; i < plane; i++)
+                for (int k = 0; k < channels; k++)
+                    off += abs((int)image->pixels[channels * i + k] - (int)rintf(want[k * plane + i] * 255)) > 1;
+        }
         CHECK(off == 0, "%s: %lld levels are off by more than 1", c->name, (long long)off);
         printf("    %-20s text %.1e  latents %.1e  %.1f dB\n", c->name, text, latents, picture);
         lz_picture_free(&p);

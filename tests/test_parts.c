@@ -551,7 +551,6 @@ static void refused(void) {
         {"transformer_blocks.0.attn.to_qkv.wscales", "it is a Nunchaku file"},
         {"guidance_in.in_layer.weight", "FLUX.2 [dev]"},
         {"double_blocks.0.img_mod.lin.weight", "FLUX.1"},
-        {"time_text_embed.addition_t_embedding.weight", "Qwen-Image-Layered"},
         {"siglip_embedder.1.weight", "Z-Image-Omni"},
         {"something.else", "no model that is known here"},
     };

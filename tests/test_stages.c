@@ -55,7 +55,7 @@ static void check_sigmas(lz_model *model, const test_case *c, lz_weights *golden
     int64_t patch = model->family->patch;
     lz_dims latents = lz_shape(lz_weights_get(golden, "latents"));
     int64_t tokens = latents.at[2] / patch * (latents.at[3] / patch);
-    double mu = model->family->mu(&model->schedule, tokens, c->steps);
+    double mu = model->family->mu(model->state, &model->schedule, tokens, c->steps);
     CHECK(c->steps < 64 && lz_schedule_sigmas(&model->schedule, mu, c->steps, sigmas));
     lz_array *want = lz_weights_get(golden, "sigmas");
     const float *data = lz_data(want, &err);

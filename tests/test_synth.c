@@ -137,6 +137,16 @@ static void klein_4b_as_published(void) { check_published("klein-4b", "flux2-kle
 static void qwen_image_as_published(void) { check_published("qwen-image", "qwen-image"); }
 static void qwen_image21_as_published(void) { check_published("qwen-image-2.1", "qwen-image-2.1"); }
 
+/* Qwen-Image with a vector for kinds of pictures, and an autoencoder of four channels. */
+static void layered_as_published(void) {
+    check_published("qwen-image", "qwen-image");
+    CHECK_I64(run("$S --list qwen-image-layered | sort >layered && { sed -E 's/(encoder.conv_in.weight\t96x)3x/\\14x/; "
+                  "s/(decoder.conv_out.weight\t)3x/\\14x/; s/(decoder.conv_out.bias\t)3\t/\\14\t/' ours; "
+                  "grep addition_t_embedding layered; } | sort | cmp - layered"),
+              0);
+    CHECK_I64(run("test $(grep -c 'addition_t_embedding.weight.2x3072' layered) = 1"), 0);
+}
+
 static void flux3_as_published(void) {
     check_published("flux3-klein", "flux3-klein");
     CHECK_I64(run("$S --list flux3-klein-base | sort >base && grep -v target_timestep ours | cmp base -"), 0);
@@ -210,9 +220,36 @@ static void qwen21_from_files(void) {
     lz_close(ctx);
 }
 
+/* Qwen-Image-Layered is known by its tensors; an autoencoder without opacity does not fit. */
+static void layered_from_files(void) {
+    static const char *const files[] = {"layers/transformer/diffusion_pytorch_model.safetensors", "layers/text_encoder",
+                                        "layers/vae/diffusion_pytorch_model.safetensors",         "layers/tokenizer",
+                                        "plain/vae/diffusion_pytorch_model.safetensors",          "layers"};
+    char path[6][300];
+    lz_error err = {.status = LZ_OK};
+    CHECK_I64(run("$S qwen-layered-tiny layers --layers 2 --whole && $S qwen-tiny plain --layers 2 --whole"), 0);
+    for (int i = 0; i < 6; i++) snprintf(path[i], sizeof path[i], "%s/%s", folder, files[i]);
+    lz_context *ctx = lz_open();
+    lz_model_options o = LZ_MODEL_OPTIONS(.model = path[0], .text_encoder = path[1], .vae = path[2],
+                                          .tokenizer = path[3]);
+    lz_model *model = lz_model_open_with(ctx, &o, &err), *whole = lz_model_open(ctx, path[5], &err);
+    if (CHECK(model && whole, "%s", err.text)) {
+        lz_model_facts got = lz_model_about(model), want = lz_model_about(whole);
+        CHECK(got.layers == 4 && got.transparent && got.width == 640 && got.least_images == 1);
+        CHECK(want.layers == 4 && want.transparent && want.width == 640 && want.least_images == 1);
+    }
+    lz_model_close(model);
+    lz_model_close(whole);
+    o.vae = path[4];
+    CHECK(!lz_model_open_with(ctx, &o, &err));
+    CHECK_TEXT(err.text, "layers have opacity");
+    lz_close(ctx);
+}
+
 TEST_MAIN({"tiny_makes_pictures", tiny_makes_pictures}, {"variants", variants}, {"refusals", refusals},
           {"klein_4b_as_published", klein_4b_as_published}, {"qwen_image_as_published", qwen_image_as_published},
           {"qwen_image21_as_published", qwen_image21_as_published}, {"z_image_as_published", z_image_as_published},
-          {"qwen_makes_pictures", qwen_makes_pictures}, {"qwen21_makes_pictures", qwen21_makes_pictures},
-          {"flux3_as_published", flux3_as_published}, {"flux3_makes_pictures", flux3_makes_pictures},
-          {"z_image_makes_pictures", z_image_makes_pictures}, {"qwen21_from_files", qwen21_from_files})
+          {"layered_as_published", layered_as_published}, {"qwen_makes_pictures", qwen_makes_pictures},
+          {"qwen21_makes_pictures", qwen21_makes_pictures}, {"flux3_as_published", flux3_as_published},
+          {"flux3_makes_pictures", flux3_makes_pictures}, {"z_image_makes_pictures", z_image_makes_pictures},
+          {"qwen21_from_files", qwen21_from_files}, {"layered_from_files", layered_from_files})

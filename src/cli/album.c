@@ -122,8 +122,9 @@ static lz_status write_sheet(const job *j, const kept *k, const char *path, lz_e
     return save_image(j->ctx, path, &k->image, j->args->no_metadata ? NULL : pairs, err);
 }
 
-/* Writes a picture with the settings it was made with. files: paths of its references. */
-static lz_status write_kept(const job *session, const kept *k, char *const *files, const char *path, lz_error *err) {
+/* Writes a picture with the settings it was made with. files: paths of its references. with_layers: its layers too */
+static lz_status write_kept(const job *session, const kept *k, char *const *files, const char *path, bool with_layers,
+                            lz_error *err) {
     arguments args = *session->args;
     job j = *session;
     if (k->sheet) return write_sheet(&j, k, path, err);
@@ -156,6 +157,11 @@ static lz_status write_kept(const job *session, const kept *k, char *const *file
     for (int i = 0; i < args.n_images; i++) args.images[i] = files[i];
     lz_picture p = {
         .image = k->image, .steps = k->steps, .passes = k->passes, .forecast = k->forecast, .guidance = k->guidance};
+    if (with_layers) {
+        p.layers = k->layers.layers;
+        p.n_layers = k->layers.n_layers;
+    }
+    j.picture.layers = k->layers.n_layers;
     return write_picture(&j, &p, k->wish.seed, path, err);
 }
 
@@ -170,7 +176,7 @@ static bool write_copy(album *a, const job *j, kept *k, lz_error *err) {
     }
     snprintf(name, sizeof name, "unsaved/%s/%d.png", a->session, (int)(k - a->pictures) + 1);
     k->copy = state_path(name);
-    if (k->copy && write_kept(j, k, files, k->copy, err) == LZ_OK) return true;
+    if (k->copy && write_kept(j, k, files, k->copy, false, err) == LZ_OK) return true;
     if (!k->copy) snprintf(err->text, sizeof err->text, "no folder could be made for them: %s", strerror(errno));
     free(k->copy);
     k->copy = NULL;
@@ -234,7 +240,7 @@ static int save_as(album *a, const job *j, kept *k, const char *path, const char
     int code = save_references(a, j, k, path, stem);
     if (code != DONE) return code;
     for (int i = 0; i < k->wish.n_references; i++) files[i] = a->pictures[k->wish.references[i]].path;
-    if (write_kept(j, k, files, path, &err) != LZ_OK) return fail_with(j->args, &err);
+    if (write_kept(j, k, files, path, true, &err) != LZ_OK) return fail_with(j->args, &err);
     say_on_white(j->args, path, &k->image);
     free(k->path);
     k->path = realpath(path, NULL);
@@ -293,6 +299,7 @@ static void forget(const job *j, kept *k) {
     else
         lz_image_free(j->ctx, &k->image);
     free(k->sheet);
+    lz_picture_free(&k->layers);
     free(k->wish.prompt);
     free(k->prompt);
     free(k->loras);

@@ -23,6 +23,7 @@ typedef struct wish {
 
 typedef struct kept {
     lz_image image;
+    lz_picture layers; /* owned: the layers of the picture, and nothing else */
     wish wish;
     int steps, schedule_steps;
     char *prompt; /* owned: the prompt of the wish without the tags of LoRAs; or NULL */

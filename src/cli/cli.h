@@ -17,7 +17,7 @@
  *   axis.c       axes of a grid                            font.c         labels on pictures
  *   prompts.c    the prompt of the arguments               pictures.c     seeds, prompts and names of pictures
  *   fast.c       settings for speed                        mask.c         repainting a part of a picture
- *   transparent.c  pictures with transparency
+ *   transparent.c  pictures with transparency              layers.c       files of a picture of layers
  *   with/, without/  drawing and line editing, with optional libraries or without them
  * The other files are one command (or two) each.
  *
@@ -112,6 +112,7 @@ struct arguments {
     double guidance_range[2];                              /* from, to; both 0: not given */
     int64_t guidance_every;                                /* 0: not given */
     int background;                                        /* lz_background */
+    int64_t layers, resolution;                            /* 0: not given */
     const char *sampler, *schedule;                        /* NULL: not given */
     const char *wildcards;                                 /* folder; NULL: not given */
     const char *template; /* the prompt was made from this template, or must not be read as one; NULL: neither */

@@ -25,10 +25,10 @@ static void say_no_memory(lz_error *err) {
 
 lz_status write_picture(const job *j, const lz_picture *p, int64_t seed, const char *path, lz_error *err) {
     facts f;
-    if (describe_picture(&f, j, p, seed))
-        save_image(j->ctx, path, &p->image, f.pairs, err);
-    else
+    if (!describe_picture(&f, j, p, seed))
         say_no_memory(err);
+    else if (save_layers(j->ctx, path, p, f.pairs, err) == LZ_OK)
+        save_image(j->ctx, path, &p->image, f.pairs, err);
     forget_facts(&f);
     return err->status;
 }
@@ -40,12 +40,12 @@ static json_t *picture_json(const job *j, const char *path, int64_t seed, const 
     json_t *steps = json_array();
     for (int i = 0; i < j->plan.passes && i < (int)COUNT(p->step_seconds); i++)
         json_array_append_new(steps, json_milliseconds(p->step_seconds[i]));
-    return json_pack("{s:o, s:I, s:{s:o, s:o, s:o, s:o, s:o, s:o}, s:o, s:I, s:I, s:o}", "file", json_text(path),
-                     "seed", (json_int_t)seed, "milliseconds", "text", json_milliseconds(p->text_seconds), "encode",
-                     json_milliseconds(p->encode_seconds), "denoise", json_milliseconds(p->denoise_seconds), "decode",
-                     json_milliseconds(p->decode_seconds), "write", json_null(), "total", json_null(),
-                     "step_milliseconds", steps, "tile", (json_int_t)p->tile, "streamed_bytes",
-                     (json_int_t)p->streamed_bytes, "settings", settings_of(j, seed, true));
+    return json_pack("{s:o, s:o, s:I, s:{s:o, s:o, s:o, s:o, s:o, s:o}, s:o, s:I, s:I, s:o}", "file", json_text(path),
+                     "layers", layers_json(path, p), "seed", (json_int_t)seed, "milliseconds", "text",
+                     json_milliseconds(p->text_seconds), "encode", json_milliseconds(p->encode_seconds), "denoise",
+                     json_milliseconds(p->denoise_seconds), "decode", json_milliseconds(p->decode_seconds), "write",
+                     json_null(), "total", json_null(), "step_milliseconds", steps, "tile", (json_int_t)p->tile,
+                     "streamed_bytes", (json_int_t)p->streamed_bytes, "settings", settings_of(j, seed, true));
 }
 
 static void add_write_time(json_t *picture, const lz_picture *p, double seconds) {
@@ -76,6 +76,7 @@ static int tell(const making *m, const writing *w) {
     fputs(show_seconds(w->paint_seconds + w->write_seconds).text, to);
     if (w->prompt) say(to, ", \"%s\"", w->prompt);
     fputc('\n', to);
+    tell_layers(to, w->path, p);
     return flush_output(a);
 }
 
@@ -88,6 +89,7 @@ static void write_one(writing *w) {
     const lz_named_array arrays[] = {
         {"text", p->text}, {"noise", p->noise}, {"latents", p->latents}, {"image", p->pixels}};
     if (w->dump) save_tensors(w->ctx, w->dump, arrays, COUNT(arrays), *w->facts.pairs ? w->facts.pairs : NULL, &w->err);
+    if (!w->err.status) save_layers(w->ctx, w->path, p, w->facts.pairs, &w->err);
     if (!w->err.status)
         (w->reserved ? save_reserved : put_picture)(w->ctx, w->path, &p->image, w->facts.pairs, &w->err);
     if (w->err.status && w->reserved) unlink(w->path);
@@ -204,7 +206,7 @@ static int check_disk(const making *m, int i) {
     const arguments *a = m->job.args;
     int64_t width, height;
     result_size(&m->job, &width, &height);
-    int64_t bytes = (m->job.facts.transparent ? 4 : 3) * width * height;
+    int64_t bytes = (m->job.facts.transparent ? 4 : 3) * width * height * (m->job.picture.layers + 1);
     const lz_image *all = &m->see.sheet.image;
     char *unnamed = m->paths[i] ? NULL : file_in(output_folder(a), "lazuli.png");
     const char *path = m->paths[i] ? m->paths[i] : unnamed;
@@ -465,6 +467,7 @@ int make_pictures(making *m, const arguments *given) {
     code = job_reopen(j, args);
     if (code == DONE) code = job_fill(j);
     if (code == DONE) code = check_sides(j);
+    if (code == DONE) code = check_layers(m);
     if (code == DONE) code = see_begin(&m->see, j, m->n);
     if (code != DONE) return code;
     m->open_seconds = seconds_now() - begun;

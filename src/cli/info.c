@@ -177,15 +177,15 @@ static json_t *info_json(const job *j, const component *parts, size_t n) {
         json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:o}", "name", parts[i].name, "tensors",
                                               (json_int_t)parts[i].tensors, "bytes", (json_int_t)parts[i].bytes,
                                               "types", types_json(&parts[i])));
-    return json_pack("{s:o, s:b, s:s, s:b, s:b, s:I, s:I, s:i, s:f, s:I, s:I, s:s, s:o, s:{s:I, s:I, s:I, s:I, s:o}}",
-                     "model", json_text(model_told(j)), "downloaded", !j->published, "family", j->facts.family,
-                     "distilled", j->facts.distilled, "references_once", j->facts.references_once, "width",
-                     (json_int_t)j->facts.width, "height", (json_int_t)j->facts.height, "steps", j->facts.steps,
-                     "guidance", j->facts.guidance, "token_pixels", (json_int_t)j->facts.token_pixels, "channels",
-                     (json_int_t)j->facts.channels, "device", lz_device_name(j->ctx), "components", list, "plan",
-                     "width", (json_int_t)j->facts.width, "height", (json_int_t)j->facts.height, "peak_bytes",
-                     (json_int_t)j->plan.peak_bytes, "flops", (json_int_t)j->plan.flops, "seconds",
-                     json_estimate(j->estimate.seconds));
+    return json_pack(
+        "{s:o, s:b, s:s, s:b, s:b, s:b, s:i, s:I, s:I, s:i, s:f, s:I, s:I, s:s, s:o, s:{s:I, s:I, s:I, s:I, s:o}}",
+        "model", json_text(model_told(j)), "downloaded", !j->published, "family", j->facts.family, "distilled",
+        j->facts.distilled, "references_once", j->facts.references_once, "transparent", j->facts.transparent, "layers",
+        j->facts.layers, "width", (json_int_t)j->facts.width, "height", (json_int_t)j->facts.height, "steps",
+        j->facts.steps, "guidance", j->facts.guidance, "token_pixels", (json_int_t)j->facts.token_pixels, "channels",
+        (json_int_t)j->facts.channels, "device", lz_device_name(j->ctx), "components", list, "plan", "width",
+        (json_int_t)j->facts.width, "height", (json_int_t)j->facts.height, "peak_bytes", (json_int_t)j->plan.peak_bytes,
+        "flops", (json_int_t)j->plan.flops, "seconds", json_estimate(j->estimate.seconds));
 }
 
 static void print_info(const job *j, const component *parts, size_t n) {
@@ -194,6 +194,7 @@ static void print_info(const job *j, const component *parts, size_t n) {
     printf("family     %s%s%s\ndefaults   %lld x %lld pixels, %s, ", j->facts.family,
            j->facts.distilled ? ", distilled" : "", j->facts.references_once ? ", references are computed once" : "",
            (long long)j->facts.width, (long long)j->facts.height, show_steps(j->facts.steps, j->facts.steps).text);
+    if (j->facts.layers) printf("%d layers of an image, ", j->facts.layers);
     if (j->facts.guidance <= 1)
         puts(j->facts.guidance_built_in ? "guidance is built in" : "no guidance");
     else

@@ -69,6 +69,7 @@ static int run(session *s, const wish *w) {
            (long long)w->seed, show_steps(p.steps, j->picture.steps).text);
     fputs(show_seconds(seconds_now() - begun).text, stdout);
     if (template_of(&s->args, w->prompt)) say(stdout, ", \"%s\"", j->picture.prompt);
+    if (p.n_layers) printf(", %d layers", p.n_layers);
     putchar('\n');
     see_result(&s->see, &p.image);
     kept k = {.image = p.image,
@@ -93,6 +94,9 @@ static int run(session *s, const wish *w) {
               .by_image = job_sized_by_image(j),
               .width = j->picture.width,
               .height = j->picture.height};
+    k.layers = (lz_picture){.layers = p.layers, .n_layers = p.n_layers, .ctx = p.ctx};
+    p.layers = NULL;
+    p.n_layers = 0;
     k.wish.prompt = strdup(w->prompt);
     album_add(&s->album, j, &k);
     s->given = 0;

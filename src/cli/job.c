@@ -348,7 +348,8 @@ static void say_cut(job *j) {
     bool shrunk = first && (first->width > j->picture.width || first->height > j->picture.height);
     if (repaints(a) && !j->said_cut) say_repainted(j);
     if (repaints(a) && !a->width && !a->height) j->said_cut = true;
-    if (j->said_cut || (job_keeps_image(j) && !shrunk)) return; /* in the second case it is cropped back to the image */
+    if (j->said_cut || j->facts.layers || (job_keeps_image(j) && !shrunk))
+        return; /* in the last case it is cropped back to the image */
     j->said_cut = true;
     if (by_image && first->width * first->height > 1024 * 1024)
         note(j->args, "the picture is %lld x %lld, %s in the shape of the image; -W and -H set another size",
@@ -453,6 +454,8 @@ int job_settle(job *j) {
     j->picture.guidance_to = a->guidance_range[1];
     j->picture.guidance_every = (int)a->guidance_every;
     j->picture.background = a->background;
+    j->picture.layers = (int)a->layers;
+    j->picture.resolution = (int)a->resolution;
     job_drop(j);
     if (j->picture.n_images && !(j->picture.strength > 0) && !j->facts.most_images && !repaints(a))
         return fail(a, FAILED,
@@ -469,6 +472,7 @@ int job_settle(job *j) {
     j->picture.sampler = settled->sampler; /* constants of the library */
     j->picture.schedule = settled->schedule;
     j->picture.fast = settled->fast;
+    j->picture.layers = settled->layers;
     say_fast(j);
     j->picture.cache = settled->cache;
     say_cut(j);

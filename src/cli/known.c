@@ -59,6 +59,7 @@ const known_model known_models[] = {
     {"qwen-image-edit", "Qwen/Qwen-Image-Edit", 57704000000, "qwen-image-edit", APACHE, NULL},
     {"qwen-image-edit-2509", "Qwen/Qwen-Image-Edit-2509", 57704000000, "qwen-image-edit-2509", APACHE, NULL},
     {"qwen-image-edit-2511", "Qwen/Qwen-Image-Edit-2511", 57704000000, "qwen-image-edit-2511", APACHE, NULL},
+    {"qwen-image-layered", "Qwen/Qwen-Image-Layered", 57704000000, "qwen-image-layered", APACHE, NULL},
     {"qwen-image-2.1", "Qwen/Qwen-Image-2.1", 33131000000, "qwen-image-2.1", QWEN_TERMS, NULL},
     {"qwen-image-2.1-turbo", "Qwen/Qwen-Image-2.1-Turbo", 33131000000, "qwen-image-2.1-turbo", QWEN_TERMS, NULL},
     {"z-image-turbo", "Tongyi-MAI/Z-Image-Turbo", 32848000000, "z-image-turbo", APACHE, NULL},

@@ -91,7 +91,7 @@ static bool keeps_canvas(const job *j) {
 
 bool job_sized_by_image(const job *j) {
     const arguments *a = j->args;
-    return job_keeps_image(j) || (repaints(a) && !a->width && !a->height && !a->noise);
+    return job_keeps_image(j) || j->facts.layers || (repaints(a) && !a->width && !a->height && !a->noise);
 }
 
 void result_size(const job *j, int64_t *width, int64_t *height) {

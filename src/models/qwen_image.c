@@ -17,7 +17,7 @@
 #include "models/loader.h"
 #include "models/signature.h"
 
-enum { NONE, D, D2, D6, M, C, E, TIME, HEAD, SIZES };
+enum { NONE, D, D2, D6, M, C, E, TIME, HEAD, KINDS, SIZES };
 enum { AXES = 3, TIME_CHANNELS = 256, VECTORS = 6 };
 static const double eps = 1e-6;
 static const char block_list[] = "transformer_blocks.";
@@ -37,6 +37,7 @@ typedef struct modulation_weights { /* of one block */
 
 typedef struct time_weights {
     lz_affine in, out, norm_out;
+    lz_param *kinds; /* of models of layers: what is added for pictures with opacity, and for those without */
     modulation_weights *blocks;
 } time_weights;
 
@@ -45,7 +46,7 @@ struct lz_qwen_image {
     char *folder;
     int64_t width, heads, head_size, channels, text_width, n_blocks, sizes[SIZES];
     int64_t rope_axes[AXES + 1]; /* ended by 0 */
-    bool still;
+    bool still, kinds, layered;
     lz_targets *targets; /* owned */
     lz_param *text_norm;
     lz_affine image_in, text_in, proj_out;
@@ -84,6 +85,10 @@ static const lz_weight time_rows[] = {
     LZ_AFFINE("norm_out.linear", time_weights, norm_out, D2, D),
 };
 
+static const lz_weight kind_rows[] = {
+    {"time_text_embed.addition_t_embedding.weight", offsetof(time_weights, kinds), {KINDS, D}},
+};
+
 static const lz_weight modulation_rows[] = {
     LZ_AFFINE("img_mod.1", modulation_weights, image, D6, D),
     LZ_AFFINE("txt_mod.1", modulation_weights, text, D6, D),
@@ -110,14 +115,16 @@ static lz_status read_config(lz_qwen_image *m, const char *folder, lz_error *err
         if (m->rope_axes[i] % 2) lz_config_refuse(&c, "'axes_dims_rope' must be even numbers");
     if (lz_config_bool(&c, "guidance_embeds", false))
         lz_config_refuse(&c, "models with embedded guidance are not supported");
-    if (lz_config_bool(&c, "use_additional_t_cond", false) || lz_config_bool(&c, "use_layer3d_rope", false))
-        lz_config_refuse(&c, "models of layers (Qwen-Image-Layered) are not supported");
+    m->kinds = lz_config_bool(&c, "use_additional_t_cond", false);
+    m->layered = lz_config_bool(&c, "use_layer3d_rope", false);
+    if (m->still && (m->kinds || m->layered))
+        lz_config_refuse(&c, "'zero_cond_t' is not supported together with layers");
     if (lz_config_int(&c, "patch_size", 2, 1, 64) != 2) lz_config_refuse(&c, "'patch_size' must be 2");
     if (4 * lz_config_int(&c, "out_channels", m->channels / 4, 1, 65536) != m->channels)
         lz_config_refuse(&c, "'out_channels' must be a quarter of 'in_channels'");
     const int64_t all[SIZES] = {
-        [D] = m->width,    [D2] = 2 * m->width, [D6] = VECTORS * m->width, [M] = 4 * m->width,
-        [C] = m->channels, [E] = m->text_width, [TIME] = TIME_CHANNELS,    [HEAD] = m->head_size};
+        [D] = m->width,      [D2] = 2 * m->width,    [D6] = VECTORS * m->width, [M] = 4 * m->width, [C] = m->channels,
+        [E] = m->text_width, [TIME] = TIME_CHANNELS, [HEAD] = m->head_size,     [KINDS] = 2};
     for (int i = 0; i < SIZES; i++) m->sizes[i] = all[i];
     static const char *const harmless[] = {"pooled_projection_dim", NULL}; /* in older files, where it has no effect */
     lz_config_refuse_rest(&c, harmless);
@@ -131,6 +138,7 @@ static lz_status load_modulation(const lz_qwen_image *m, time_weights *t, lz_err
     if (status) return status;
     l.targets = m->targets;
     lz_loader_take(&l, "", LZ_ROWS(time_rows), t);
+    if (m->kinds) lz_loader_take(&l, "", LZ_ROWS(kind_rows), t);
     t->blocks = lz_loader_take_blocks(&l, "", block_list, m->n_blocks, LZ_ROWS(modulation_rows), sizeof *t->blocks);
     lz_loader_skip(&l, "");
     return lz_loader_close(&l, err);
@@ -138,6 +146,7 @@ static lz_status load_modulation(const lz_qwen_image *m, time_weights *t, lz_err
 
 static void release_modulation(const lz_qwen_image *m, time_weights *t) {
     lz_loader_release(LZ_ROWS(time_rows), t);
+    lz_loader_release(LZ_ROWS(kind_rows), t);
     lz_loader_release_blocks(m->ctx, t->blocks, m->n_blocks, LZ_ROWS(modulation_rows), sizeof *t->blocks);
 }
 
@@ -189,6 +198,8 @@ lz_status lz_qwen_image_build(const lz_qwen_image *m, lz_error *err) { return ch
 int64_t lz_qwen_image_channels(const lz_qwen_image *m) { return m->channels; }
 int64_t lz_qwen_image_text_width(const lz_qwen_image *m) { return m->text_width; }
 bool lz_qwen_image_still(const lz_qwen_image *m) { return m->still; }
+bool lz_qwen_image_kinds(const lz_qwen_image *m) { return m->kinds; }
+bool lz_qwen_image_layered(const lz_qwen_image *m) { return m->layered; }
 
 /* ---- once per schedule, size, prompt ----------------------------------------------------------------------------- */
 
@@ -202,7 +213,12 @@ static lz_array *time_features(const lz_qwen_image *m, const time_weights *p, lz
     lz_array *time = lz_reshape(lz_div(lz_mul(sigmas, 1000.0), 1000.0), LZ_DIMS(-1, 1));
     lz_array *angle = lz_mul(lz_mul(time, omega), 1000.0);                          /* [n, 128] */
     lz_array *wave = lz_concat((lz_array *[]){lz_cos(angle), lz_sin(angle)}, 2, 1); /* [n, 256], cosines first */
-    return lz_silu(lz_apply_affine(lz_silu(lz_apply_affine(wave, p->in)), p->out));
+    lz_array *time_vector = lz_apply_affine(lz_silu(lz_apply_affine(wave, p->in)), p->out);
+    if (p->kinds) { /* row 0: pictures with opacity */
+        lz_array *kind = lz_slice(lz_dense(p->kinds), 0, 0, 1, 1);
+        time_vector = lz_add(time_vector, lz_cast(kind, lz_type(time_vector)));
+    }
+    return lz_silu(time_vector);
 }
 
 /* [n, D] -> [n, B 6D] */

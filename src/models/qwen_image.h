@@ -15,6 +15,9 @@ lz_status lz_qwen_image_build(const lz_qwen_image *m, lz_error *err);
 int64_t lz_qwen_image_channels(const lz_qwen_image *m);   /* of a latent token */
 int64_t lz_qwen_image_text_width(const lz_qwen_image *m); /* of a text feature */
 bool lz_qwen_image_still(const lz_qwen_image *m);         /* reference images are modulated as at time 0 */
+/* Models of layers: a vector for pictures with opacity is added to that of the time; the reference has the place -1. */
+bool lz_qwen_image_kinds(const lz_qwen_image *m);
+bool lz_qwen_image_layered(const lz_qwen_image *m);
 
 /* Modulation vectors, which depend on time alone; computed for all steps before the first. Their weights are a third of
  * the model, and only these arrays have references to them: evaluating the arrays releases the weights. Row i is for

@@ -6,7 +6,7 @@
  * others to earlier frames, which do not exist. So each is a 2D convolution with the last slice, and layers that
  * resample time are not used.
  *
- * The norms scale each pixel to unit mean square. */
+ * The norms scale each pixel to unit mean square. The autoencoder of Qwen-Image-Layered has a fourth channel, opacity. */
 #include "models/qwen_vae.h"
 
 #include <stdio.h>
@@ -20,6 +20,7 @@ struct lz_qwen_vae {
     lz_coder encoder, decoder;
     lz_affine quant, post_quant;
     lz_statistics latents;
+    int colours;
 };
 
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
@@ -100,11 +101,11 @@ static void visit_up(lz_loader *l, lz_coder *c) {
 
 static void visit_model(lz_loader *l, lz_qwen_vae *m) {
     int64_t latent = m->latents.channels;
-    lz_vae_visit_coder(l, "encoder.", &m->encoder, 3, m->encoder.width[m->encoder.levels - 1], 2 * latent);
+    lz_vae_visit_coder(l, "encoder.", &m->encoder, m->colours, m->encoder.width[m->encoder.levels - 1], 2 * latent);
     visit_down(l, &m->encoder);
     lz_vae_visit(l, "quant_conv.", "", kind.conv1, &m->quant, 2 * latent, 2 * latent);
     lz_vae_visit(l, "post_quant_conv.", "", kind.conv1, &m->post_quant, latent, latent);
-    lz_vae_visit_coder(l, "decoder.", &m->decoder, latent, m->decoder.width[0], 3);
+    lz_vae_visit_coder(l, "decoder.", &m->decoder, latent, m->decoder.width[0], m->colours);
     visit_up(l, &m->decoder);
 }
 
@@ -131,8 +132,8 @@ static lz_status read_config(lz_qwen_vae *m, const char *folder, lz_error *err) 
         if (i < levels - 1 && m->decoder.width[i] % 2) lz_config_refuse(&c, "channels must be even to be halved");
     }
     m->latents.channels = lz_config_int(&c, "z_dim", 16, 1, LZ_MAX_LATENT);
-    if (lz_config_int(&c, "input_channels", 3, 1, 64) != 3)
-        lz_config_refuse(&c, "'input_channels' must be 3: pictures with layers are not supported");
+    m->colours = (int)lz_config_int(&c, "input_channels", 3, 1, 64);
+    if (m->colours != 3 && m->colours != 4) lz_config_refuse(&c, "'input_channels' must be 3, or 4 with opacity");
     if (json_array_size(json_object_get(c.root, "attn_scales")))
         lz_config_refuse(&c, "'attn_scales' is not empty: attention outside the middle is not supported");
     lz_vae_read_statistics(&c, published_mean, published_spread, PUBLISHED, &m->latents);
@@ -164,13 +165,14 @@ void lz_qwen_vae_close(lz_qwen_vae *m) {
 }
 
 int64_t lz_qwen_vae_channels(const lz_qwen_vae *m) { return m->latents.channels; }
+int lz_qwen_vae_colours(const lz_qwen_vae *m) { return m->colours; }
 int64_t lz_qwen_vae_pixels(const lz_qwen_vae *m) { return (int64_t)2 << (m->encoder.levels - 1); }
 
 /* ---- both ways --------------------------------------------------------------------------------------------------- */
 
 lz_array *lz_qwen_vae_encode(const lz_qwen_vae *m, lz_array *picture) {
     lz_scope *scope = lz_scope_begin(m->ctx, "encode");
-    lz_array *x = lz_vae_conv1(lz_vae_encode(&m->encoder, picture), m->quant);
+    lz_array *x = lz_vae_conv1(lz_vae_encode(&m->encoder, lz_vae_opaque(picture, m->colours)), m->quant);
     x = lz_cast(lz_slice(x, 3, 0, m->latents.channels, 1), LZ_F32); /* the mean; the variance is not used */
     return lz_scope_return(scope, lz_flux2_patch(lz_vae_normalise(&m->latents, x)));
 }

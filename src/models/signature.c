@@ -90,17 +90,20 @@ static json_t *flux3_config(const lz_names *n, const char *path) {
                      head / 4, head / 4, head / 4);
 }
 
-static const char zero_time[] = "__index_timestep_zero__";
+static const char zero_time[] = "__index_timestep_zero__",
+                  layer_kinds[] = "time_text_embed.addition_t_embedding.weight";
 
 /* zero_cond_t: the marker of ComfyUI's files. GGUF files cannot have it, so the name counts too. */
 static json_t *qwen_image_config(const lz_names *n, const char *path) {
     int64_t d = rows(n, "img_in.weight"), head = rows(n, "transformer_blocks.0.attn.norm_q.weight"),
             c = columns(n, "img_in.weight"), third = (head - head / 8) / 2;
     bool still = lz_names_shape(n, zero_time).n >= 0 || lz_file_name_has(path, "2511");
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:i, s:b, s:[I, I, I]}", "num_attention_heads", over(d, head),
+    bool layered = lz_names_shape(n, layer_kinds).n >= 0;
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:i, s:b, s:b, s:b, s:[I, I, I]}", "num_attention_heads", over(d, head),
                      "attention_head_dim", head, "in_channels", c, "out_channels", c / 4, "joint_attention_dim",
                      rows(n, "txt_norm.weight"), "num_layers", count(n, "transformer_blocks.%d.attn.norm_q.weight"),
-                     "zero_cond_t", still, "axes_dims_rope", head / 8, third, third);
+                     "zero_cond_t", still, "use_additional_t_cond", layered, "use_layer3d_rope", layered,
+                     "axes_dims_rope", head / 8, third, third);
 }
 
 static json_t *qwen_image21_config(const lz_names *n, const char *path) {
@@ -236,6 +239,7 @@ static json_t *flux1_vae_config(const lz_names *n, const char *path) {
 /* The encoder's blocks are one list: the resnets of a level, then its downsampling, except at the last level. */
 static json_t *qwen_vae_config(const lz_names *n, const char *path) {
     (void)path;
+    lz_dims in = lz_names_shape(n, "encoder.conv_in.weight");
     int64_t base = rows(n, "encoder.conv_in.weight");
     int resnets = 0, all = 0;
     json_t *times = json_array();
@@ -250,8 +254,8 @@ static json_t *qwen_vae_config(const lz_names *n, const char *path) {
         if (resamples && !all++) resnets = i;
         if (resamples) first = i + 1;
     }
-    return json_pack("{s:I, s:o, s:i, s:I}", "base_dim", base, "dim_mult", times, "num_res_blocks", resnets, "z_dim",
-                     rows(n, "post_quant_conv.weight"));
+    return json_pack("{s:I, s:o, s:i, s:I, s:I}", "base_dim", base, "dim_mult", times, "num_res_blocks", resnets,
+                     "z_dim", rows(n, "post_quant_conv.weight"), "input_channels", in.n > 1 ? in.at[1] : 3);
 }
 
 static json_t *qwen21_vae_config(const lz_names *n, const char *path) {
@@ -330,7 +334,6 @@ static const struct {
     {"*guidance_in.in_layer.weight", "it is FLUX.2 [dev], FLUX.1 or another model with embedded guidance, which is not "
                                      "supported; FLUX.2 [klein] is"},
     {"*double_blocks.0.img_mod.lin.weight", "it is a FLUX.1 model, which is not supported; FLUX.2 [klein] is"},
-    {"*time_text_embed.addition_t_embedding.weight", "it is Qwen-Image-Layered, which is not supported"},
     {"*siglip_embedder.1.weight", "it is Z-Image-Omni, which is not supported"},
 };
 static const char is_lora[] =
@@ -368,6 +371,7 @@ void lz_signature_read(lz_signature *s, lz_weights *w) {
         s->parts[k->part] = k->component;
         snprintf(s->title[k->part], sizeof s->title[0], "%s", find_title(k, &n));
         s->zero_time = s->zero_time || lz_names_shape(&n, zero_time).n >= 0;
+        s->layered = s->layered || lz_names_shape(&n, layer_kinds).n >= 0;
         bool first = !s->refused;
         if (first && k->component == &lz_names_z_image && rows(&n, k->measured) == 2304)
             s->refused = "it is Lumina 2, which is not supported; Z-Image is";

@@ -11,6 +11,7 @@ typedef struct lz_signature {
     const lz_component *parts[LZ_PARTS]; /* the parts in the file; NULL: not in it */
     char title[LZ_PARTS][48];            /* of each part, with the size of a published model: "FLUX.2 [klein] 4B" */
     bool zero_time;                      /* it has the marker of Qwen-Image-Edit-2511 in files of ComfyUI */
+    bool layered;                        /* it is Qwen-Image-Layered */
     bool lora;                           /* it is refused because it is a LoRA */
     const char *refused;                 /* the reason why it cannot be used, for an error after "<path>: "; or NULL */
 } lz_signature;

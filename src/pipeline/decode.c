@@ -26,11 +26,11 @@ lz_array *lz_describe_bytes(lz_array *pixels) {
     return lz_concat((lz_array *[]){lz_cast(rounded, LZ_U8), lz_cast(good, LZ_U8), lz_cast(flat, LZ_U8)}, 3, 0);
 }
 
-lz_status lz_make_image(lz_context *ctx, const lz_decoded *decoded, lz_image *image, lz_error *err) {
+static lz_status make_image(lz_context *ctx, const lz_decoded *decoded, bool *flat, lz_image *image, lz_error *err) {
     lz_dims d = lz_shape(decoded->pixels);
     int64_t n = lz_size(decoded->bytes);
     int colours = (int)d.at[2];
-    bool good = true, flat = true;
+    bool good = *flat = true;
     *image = (lz_image){.width = d.at[1], .height = d.at[0], .channels = colours};
     image->pixels = lz_host_alloc(ctx, (size_t)n);
     if (!image->pixels) return lz_out_of_memory(err, n);
@@ -39,16 +39,26 @@ lz_status lz_make_image(lz_context *ctx, const lz_decoded *decoded, lz_image *im
     const uint8_t *facts = image->pixels + n - 2 * colours;
     for (int k = 0; k < colours; k++) {
         good = good && facts[k];
-        flat = flat && facts[colours + k];
+        *flat = *flat && facts[colours + k];
     }
+    if (good) return LZ_OK;
+    return lz_fail(err, LZ_BAD_FILE,
+                   "the picture came out as not a number: the model's weights or the noise are damaged");
+}
+
+lz_status lz_make_layer(lz_context *ctx, const lz_decoded *decoded, lz_image *image, lz_error *err) {
+    bool flat;
+    return make_image(ctx, decoded, &flat, image, err);
+}
+
+lz_status lz_make_image(lz_context *ctx, const lz_decoded *decoded, lz_image *image, lz_error *err) {
+    bool flat = false;
+    lz_status status = make_image(ctx, decoded, &flat, image, err);
     lz_image_apply(image, LZ_ALPHA_KEEP);
-    if (!good)
-        return lz_fail(err, LZ_BAD_FILE,
-                       "the picture came out as not a number: the model's weights or the noise are damaged");
-    if (flat)
+    if (!status && flat)
         return lz_fail(err, LZ_BAD_FILE,
                        "the picture came out in one flat colour: the model's weights or the noise are damaged");
-    return LZ_OK;
+    return status;
 }
 
 /* ---- what fits --------------------------------------------------------------------------------------------------- */

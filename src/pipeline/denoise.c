@@ -95,7 +95,7 @@ void lz_fill_begin(const lz_job *job, lz_slots *s) {
 
 lz_dims lz_job_step_noise(const lz_job *job) {
     const lz_layout *l = &job->layout;
-    return LZ_DIMS(job->passes.n - job->first_pass, l->h * l->w, lz_token_channels(job->model));
+    return LZ_DIMS(job->passes.n - job->first_pass, l->frames * l->h * l->w, lz_token_channels(job->model));
 }
 
 /* The noise of all passes: what torch.randn gives in further calls, after that of the noise of the picture. A call

@@ -23,7 +23,7 @@ typedef struct lz_reference_size {
 
 typedef struct lz_family {
     const char *name;
-    const char *pipelines[4]; /* _class_name in model_index.json (or modular_model_index.json); ended by NULL */
+    const char *pipelines[5]; /* _class_name in model_index.json (or modular_model_index.json); ended by NULL */
 
     /* A model from files (parts.h): its components; where to get missing parts (a sentence for each part); and
      * objects that replace model_index.json and scheduler_config.json. signature: that of the transformer's file.
@@ -58,6 +58,11 @@ typedef struct lz_family {
     void (*count_images)(const void *model, int *least, int *most); /* reference images, without a start image */
     double mask_strength; /* default strength with a mask; 0: the family takes no masks */
     bool mask_by_token;   /* a mask has one number for each token; otherwise one for each latent */
+    /* Models of layers: their default number, and the size of the layers of an image. NULL: the family makes none; of a
+     * family that has others too, 0 means none. */
+    int (*layers)(const void *model);
+    lz_status (*layer_size)(const void *model, const lz_image *image, int resolution, int64_t *width, int64_t *height,
+                            lz_error *err);
     void (*picture_size)(const void *model, const lz_image *images, int n, int64_t *width, int64_t *height);
     lz_reference_size (*reference_size)(const void *model, const lz_image *image, int n); /* of n references */
 
@@ -79,8 +84,9 @@ typedef struct lz_family {
     int (*colours)(const void *model);                         /* 4: pictures have opacity; NULL: 3 */
     lz_array *(*encode)(const void *model, lz_array *picture); /* [h, w, 3 or colours] in -1..1 -> [tokens, c] */
     lz_array *(*decode)(const void *model, lz_array *tokens, int64_t h, int64_t w); /* -> [h, w, colours] in -1..1 */
-    double (*mu)(const lz_schedule *schedule, int64_t tokens, int steps);           /* see schedule.h */
-    bool torch_line;                                                                /* see schedule.h */
+    /* See schedule.h; tokens: of one picture, also if several layers are made. line: NULL means LZ_LINE_NUMPY. */
+    double (*mu)(const void *model, const lz_schedule *schedule, int64_t tokens, int steps);
+    int (*line)(const void *model);
     bool steps_planes; /* the pipeline of diffusers steps latents [1, c, h, w], not tokens: the layout of noise */
     bool euler_only;   /* if distilled: only Euler's step is defined */
     /* These describe the arrays that are computed before the loop. */
@@ -155,6 +161,7 @@ lz_status lz_read_as(const lz_model *m, const char *prompt, char **to, lz_error 
 /* Do the steps read an array that is made from the references once, and not the references? */
 static inline bool lz_caches_references(const lz_model *m) { return m->family->caches && m->family->caches(m->state); }
 
+static inline int lz_layers(const lz_model *m) { return m->family->layers ? m->family->layers(m->state) : 0; }
 static inline int lz_colours(const lz_model *m) { return m->family->colours ? m->family->colours(m->state) : 3; }
 
 /* The number of channels of a token. */

@@ -176,7 +176,8 @@ static lz_array *decode(const void *model, lz_array *x, int64_t h, int64_t w) {
 
 /* The formula of the model's makers, fitted for 10 and 200 steps; the schedule's own line is not used. It jumps at 4300
  * tokens. */
-static double mu(const lz_schedule *schedule, int64_t n_tokens, int steps) {
+static double mu(const void *model, const lz_schedule *schedule, int64_t n_tokens, int steps) {
+    (void)model;
     (void)schedule;
     double l = (double)n_tokens, m10 = 8.73809524e-05 * l + 1.89833333, m200 = 0.00016927 * l + 0.45666666;
     if (n_tokens > 4300) return m200;

@@ -47,6 +47,8 @@ lz_status lz_fill_options(lz_model *model, lz_picture_options *options, lz_error
 void lz_picture_free(lz_picture *p) {
     if (!p || !p->ctx) return;
     lz_image_free(p->ctx, &p->image);
+    for (int i = 0; i < p->n_layers; i++) lz_image_free(p->ctx, &p->layers[i]);
+    lz_host_free(p->ctx, p->layers);
     lz_release(p->text);
     lz_release(p->noise);
     lz_release(p->latents);

@@ -28,6 +28,8 @@ lz_status lz_decode_pixels(lz_model *model, lz_decoder *decoder, lz_array *x, co
                            lz_error *err);
 /* *image has three channels if all pixels are opaque. */
 lz_status lz_make_image(lz_context *ctx, const lz_decoded *decoded, lz_image *image, lz_error *err);
+/* The same for a layer, which may be in one flat colour, and always has four channels. */
+lz_status lz_make_layer(lz_context *ctx, const lz_decoded *decoded, lz_image *image, lz_error *err);
 
 /* lz_paint_card paints the picture [side, side, 3] to whose latents the colours of previews are fitted. lz_shrink_card
  * averages it to n x n colours in 0..1. */
@@ -44,7 +46,7 @@ lz_reference_size lz_middle(const lz_image *image, int64_t unit);
 lz_status lz_crop_image(lz_context *ctx, const lz_image *image, lz_reference_size size, lz_image *to, lz_error *err);
 lz_array *lz_image_bytes(lz_context *ctx, const lz_image *image);   /* [h, w, channels] u8 */
 lz_array *lz_picture_array(lz_context *ctx, const lz_image *image); /* the same in -1..1 */
-/* [1, c, p h, p w] -> [h w, c p p]: a token has its p x p latents channel by channel, each row by row. And back. */
+/* [f, c, p h, p w] -> [f h w, c p p]: a token has its p x p latents channel by channel, each row by row. And back. */
 lz_array *lz_to_tokens(lz_array *planes, int64_t patch);
 lz_array *lz_to_planes(lz_array *tokens, int64_t h, int64_t w, int64_t patch);
 

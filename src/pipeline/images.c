@@ -25,6 +25,12 @@ lz_reference_size lz_size_reference(const lz_model *m, const lz_image *image, in
                                      : lz_middle(image, m->family->token_pixels(m->state));
 }
 
+lz_reference_size lz_job_reference_size(const lz_job *job, const lz_image *image, int n) {
+    const lz_picture_options *o = &job->options;
+    if (!o->layers) return lz_size_reference(job->model, image, n);
+    return (lz_reference_size){o->width, o->height, o->width, o->height};
+}
+
 /* The pixel of n that is seen at a place outside of them, as in a row of mirrors. edge: the outermost pixel is seen in
  * the mirror too. */
 static int64_t reflect(int64_t at, int64_t n, bool edge) {
@@ -70,17 +76,18 @@ lz_array *lz_image_bytes(lz_context *ctx, const lz_image *image) {
 
 lz_array *lz_picture_array(lz_context *ctx, const lz_image *image) { return to_unit(lz_image_bytes(ctx, image)); }
 
-/* [1, c, p h, p w] <-> [h w, c p p] */
+/* [f, c, p h, p w] <-> [f h w, c p p] */
 lz_array *lz_to_tokens(lz_array *x, int64_t patch) {
     lz_dims d = lz_shape(x);
-    int64_t h = d.at[2] / patch, w = d.at[3] / patch;
-    x = lz_permute(lz_reshape(x, LZ_DIMS(d.at[1], h, patch, w, patch)), LZ_DIMS(1, 3, 0, 2, 4));
-    return lz_reshape(x, LZ_DIMS(h * w, d.at[1] * patch * patch));
+    int64_t f = d.at[0], h = d.at[2] / patch, w = d.at[3] / patch;
+    x = lz_permute(lz_reshape(x, LZ_DIMS(f, d.at[1], h, patch, w, patch)), LZ_DIMS(0, 2, 4, 1, 3, 5));
+    return lz_reshape(x, LZ_DIMS(f * h * w, d.at[1] * patch * patch));
 }
 lz_array *lz_to_planes(lz_array *tokens, int64_t h, int64_t w, int64_t patch) {
-    int64_t c = lz_shape(tokens).at[1] / (patch * patch);
-    tokens = lz_permute(lz_reshape(tokens, LZ_DIMS(h, w, c, patch, patch)), LZ_DIMS(2, 0, 3, 1, 4));
-    return lz_reshape(tokens, LZ_DIMS(1, c, h * patch, w * patch));
+    lz_dims d = lz_shape(tokens);
+    int64_t f = d.at[0] / (h * w), c = d.at[1] / (patch * patch);
+    tokens = lz_permute(lz_reshape(tokens, LZ_DIMS(f, h, w, c, patch, patch)), LZ_DIMS(0, 3, 1, 4, 2, 5));
+    return lz_reshape(tokens, LZ_DIMS(f, c, h * patch, w * patch));
 }
 
 static void describe_tokens(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
@@ -125,7 +132,7 @@ lz_status lz_job_images(lz_job *job, lz_error *err) {
     if (n && job->repaint.shown) tokens[0] = job->slots.start;
     for (int i = job->repaint.shown; i < n && !status; i++) {
         lz_image image = {0};
-        status = lz_crop_image(ctx, &images[i], lz_size_reference(job->model, &images[i], n), &image, err);
+        status = lz_crop_image(ctx, &images[i], lz_job_reference_size(job, &images[i], n), &image, err);
         if (!status) status = encode_picture(job, &image, &tokens[i], err);
         lz_image_free(ctx, &image);
     }

@@ -182,15 +182,15 @@ lz_status lz_job_check_loras(const lz_job *job, lz_error *err) {
 
 /* ---- running it -------------------------------------------------------------------------------------------------- */
 
-/* Fills the arrays of lz_picture. A device computes them while the host waits for the bytes. */
+/* Fills the arrays of lz_picture. A device computes them while the host waits for the bytes. pixels: [n, h, w, k] */
 static lz_status keep_arrays(lz_job *job, lz_array *pixels, lz_error *err) {
     const lz_slots *s = &job->slots;
     lz_picture *p = job->picture;
-    lz_dims t = lz_shape(s->features[0]), d = lz_shape(pixels);
+    lz_dims t = lz_shape(s->features[0]);
     p->text = lz_retain(lz_cast(lz_reshape(s->features[0], LZ_DIMS(1, t.at[0], t.at[1])), LZ_F32));
     p->noise = lz_retain(s->noise);
     p->latents = lz_retain(lz_contiguous(lz_to_planes(s->x, job->layout.h, job->layout.w, job->model->family->patch)));
-    p->pixels = lz_retain(lz_permute(lz_reshape(pixels, LZ_DIMS(1, d.at[0], d.at[1], d.at[2])), LZ_DIMS(0, 3, 1, 2)));
+    p->pixels = lz_retain(lz_permute(pixels, LZ_DIMS(0, 3, 1, 2)));
     return lz_eval_all((lz_array *[]){p->text, p->latents, p->pixels}, 3, err);
 }
 
@@ -202,10 +202,17 @@ static lz_status crop(const lz_crop *c, lz_decoded *decoded, lz_error *err) {
     return lz_eval_all((lz_array *[]){decoded->pixels, decoded->bytes}, 2, err);
 }
 
+static lz_status decode_all_layers(lz_job *job, lz_error *err) {
+    lz_array *pixels = NULL;
+    lz_status status = lz_decode_layers(job, &pixels, err);
+    return status ? status : keep_arrays(job, pixels, err);
+}
+
 static lz_status decode(lz_job *job, lz_error *err) {
     lz_model *m = job->model;
     lz_decoded decoded = {0};
     lz_error local = {.status = LZ_OK};
+    if (job->options.layers) return decode_all_layers(job, err);
     lz_status status = lz_job_begin(job, "decode", 0, err);
     if (status) return status;
     lz_decoder *decoder = job->decoder ? job->decoder : lz_decoder_take(m, job->layout.h, job->layout.w, &local);
@@ -213,7 +220,8 @@ static lz_status decode(lz_job *job, lz_error *err) {
     status = decoder ? lz_decode_pixels(m, decoder, job->slots.x, &job->watch, &decoded, &local) : local.status;
     if (status && err) *err = local;
     if (!status) status = crop(&job->crop, &decoded, err);
-    if (!status) status = keep_arrays(job, decoded.pixels, err);
+    lz_dims d = lz_shape(decoded.pixels);
+    if (!status) status = keep_arrays(job, lz_reshape(decoded.pixels, LZ_DIMS(1, d.at[0], d.at[1], d.at[2])), err);
     if (!status) status = lz_make_image(m->ctx, &decoded, &job->picture->image, err);
     if (job->options.background == LZ_BACKGROUND_OPAQUE) lz_image_apply(&job->picture->image, LZ_ALPHA_OVER_WHITE);
     if (!status) status = lz_repaint_paste(job, &job->picture->image, err);
@@ -326,6 +334,7 @@ static lz_status run_jobs(lz_job *const *jobs, int n, lz_picture *pictures, lz_e
         jobs[i]->picture = &pictures[i];
         errors[i] = all;
         if (!all.status) lz_job_check_loras(jobs[i], &errors[i]);
+        if (!errors[i].status && jobs[i]->options.layers) lz_check_layers_prompt(jobs[i], &errors[i]);
     }
     if (!all.status) {
         if (n == 1)

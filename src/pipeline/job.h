@@ -102,7 +102,13 @@ lz_status lz_job_preview(lz_job *job, int pass, lz_array *before, lz_error *err)
 /* The reference images, without a start image, unless that is shown too (repaint.h). */
 const lz_image *lz_job_references(const lz_job *job, int *n);
 lz_dims lz_job_latents(const lz_job *job); /* their shape */
-int lz_job_passes(const lz_job *job);      /* number of passes through the model that are run */
+/* How one of n reference images is prepared. The image that is taken apart has the size of its layers. */
+lz_reference_size lz_job_reference_size(const lz_job *job, const lz_image *image, int n);
+/* layers.c: checks the options about layers, and fills in the defaults. */
+lz_status lz_settle_layers(lz_job *job, lz_error *err);
+lz_status lz_check_layers_prompt(const lz_job *job, lz_error *err);        /* an error if there is none */
+lz_status lz_decode_layers(lz_job *job, lz_array **pixels, lz_error *err); /* [n, h, w, 4], and layers and image */
+int lz_job_passes(const lz_job *job); /* number of passes through the model that are run */
 /* The same, those of them that are forecast, and evaluations of the model; known after lz_job_sigmas. */
 void lz_job_count(const lz_job *job, int *passes, int *forecast, int *evaluations);
 void lz_passes_free(lz_context *ctx, lz_passes *passes);

@@ -55,7 +55,7 @@ static lz_status read_defaults(lz_model *m, lz_config *index, lz_error *err) {
 static lz_status open_text(lz_model *m, const lz_parts *parts, lz_error *err) {
     lz_error local = {.status = LZ_OK};
     int least = 0, most = 0;
-    if (m->family->look && m->family->count_images) m->family->count_images(m->state, &least, &most);
+    if (m->family->look && m->family->count_images && !lz_layers(m)) m->family->count_images(m->state, &least, &most);
     lz_text_encoder *e = lz_encoder_open(m, most > 0, &local);
     if (e) m->family->check_text(m->state, e->text, parts, &local);
     lz_encoder_close(m, e, false);
@@ -72,12 +72,14 @@ static lz_status open_parts(lz_model *m, lz_parts *parts, lz_error *err) {
                            ? lz_schedule_read(&m->schedule, ctx, parts->model, err)
                            : lz_schedule_of(&m->schedule, ctx, parts->model, m->family->scheduler(parts), err);
     if (status) return status;
-    m->schedule.torch_line = m->family->torch_line;
     m->state = m->family->open(ctx, parts, &parts->index, &m->schedule, err);
     if (!m->state) return err->status;
+    if (m->family->line) m->schedule.line = m->family->line(m->state);
     lz_kept_init(m);
     lz_fair_init(&m->running);
     status = read_defaults(m, &parts->index, err);
+    const lz_image square = {.width = 1, .height = 1};
+    if (!status && lz_layers(m)) status = m->family->layer_size(m->state, &square, 0, &m->width, &m->height, err);
     if (!status) status = open_text(m, parts, err);
     if (!status && parts->folder) status = lz_trained_open(&m->trained, ctx, parts->model, err);
     if (!status) return LZ_OK;
@@ -177,7 +179,8 @@ lz_model_facts lz_model_about(const lz_model *m) {
         .references_once = lz_caches_references(m),
         .transparent = lz_colours(m) == 4,
         .references = most && !m->trained.no_references,
-        .start_images = !m->trained.no_start,
-        .masks = m->family->mask_strength > 0 && !m->schedule.inverted,
+        .start_images = !m->trained.no_start && !lz_layers(m),
+        .masks = m->family->mask_strength > 0 && !m->schedule.inverted && !lz_layers(m),
+        .layers = lz_layers(m),
     };
 }

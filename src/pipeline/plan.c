@@ -37,7 +37,7 @@ static lz_status plan_looks(lz_job *job, lz_stage_plan *all, lz_array **seen, lz
     int64_t width = 0;
     const lz_image *images = lz_job_references(job, &n);
     *seen = NULL;
-    for (int i = 0; i < n && m->family->look; i++) {
+    for (int i = 0; i < n && lz_job_looks(job); i++) {
         lz_image view = {0};
         lz_plan_info info = {0};
         lz_status status = m->family->view(m->state, &images[i], &view, err);
@@ -209,7 +209,8 @@ static lz_status plan_decode(lz_job *job, lz_picture_plan *plan, lz_error *err) 
         lz_array *pixels = lz_describe_pixels(m, lz_contiguous(blank(m, h, w)), h, w);
         lz_plan((lz_array *[]){pixels, lz_describe_bytes(pixels)}, 2, &info, &local);
     }
-    if (!local.status) add_stage(plan, "decode", &info, (int)tiles);
+    int pictures = job->options.layers ? job->options.layers : 1;
+    if (!local.status) add_stage(plan, "decode", &info, (int)tiles * pictures);
     if (local.status && err) *err = local;
     return local.status;
 }

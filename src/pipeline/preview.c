@@ -176,13 +176,16 @@ static lz_status ready_map(lz_model *m, lz_array **map, lz_error *err) {
 
 /* ---- a step's picture -------------------------------------------------------------------------------------------- */
 
+/* Of a picture of layers, the tokens of the whole picture. */
+static lz_array *first_frame(const lz_layout *l, lz_array *x) { return lz_slice(x, 0, 0, l->h * l->w, 1); }
+
 /* in: x before and after the step, the remaining distance in units of the step, the map */
 static void describe_colours(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
     (void)ctx;
     const lz_loop *loop = user;
     int64_t c = lz_shape(in[3]).at[1] - 1;
     lz_array *end = lz_add(in[1], lz_mul(lz_sub(in[1], in[0]), in[2]));
-    lz_array *latents = spread_tokens(end, loop->layout.h, loop->layout.w);
+    lz_array *latents = spread_tokens(first_frame(&loop->layout, end), loop->layout.h, loop->layout.w);
     lz_array *bias = lz_reshape(lz_slice(in[3], 1, c, c + 1, 1), LZ_DIMS(3));
     lz_array *colours = lz_linear(latents, lz_slice(in[3], 1, 0, c, 1), bias);
     out[0] = lz_cast(lz_add(lz_mul(lz_clip(colours, 0, 1), 255.0), 0.5), LZ_U8);
@@ -209,6 +212,7 @@ static lz_status decode_sketch(lz_job *job, lz_array *const *in, lz_image *to, l
     lz_decoded decoded = {0};
     lz_error local = {.status = LZ_OK};
     lz_array *end = lz_add(in[1], lz_mul(lz_sub(in[1], in[0]), in[2]));
+    end = lz_contiguous(first_frame(&job->layout, end));
     lz_status status = lz_eval(end, &local);
     lz_decoder *decoder = status ? NULL : lz_decoder_take(job->model, job->layout.h, job->layout.w, &local);
     if (!status) status = decoder ? lz_decode_pixels(job->model, decoder, end, NULL, &decoded, &local) : local.status;

@@ -1,5 +1,5 @@
 /* qwen_image.c: Qwen-Image as a family: the Qwen2.5-VL text encoder, the Qwen-Image transformer and autoencoder; for
- * pictures from text, or edits of images (Edit; EditPlus, which is 2509 and 2511). */
+ * pictures from text, edits of images (Edit; EditPlus, which is 2509 and 2511), or layers of an image (Layered). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,14 +14,15 @@
 #include "pipeline/image_prompt.h"
 #include "text/split.h"
 
-/* The differences between the three pipelines. */
+/* The differences between the pipelines. */
 typedef struct variant {
-    /* picture: the text in the prompt for each image, with or without its number. */
+    /* picture: the text in the prompt for each image, with or without its number; NULL: images are not in the prompt. */
     const char *pipeline, *system, *picture;
     /* Tokens before the user's prompt: encoded, but not passed to the transformer. */
     int64_t drop;
     int64_t view_area;      /* pixels of an image for the text encoder */
     int least, most, steps; /* number of reference images; default steps */
+    int layers;             /* default number of layers; 0: none are made */
 } variant;
 
 #define SEEN "<|vision_start|><|image_pad|><|vision_end|>"
@@ -33,13 +34,14 @@ static const char painter[] =
                       "background), then explain how the user's text instruction should alter or modify the image. "
                       "Generate a new image that meets the user's requirements while maintaining consistency with "
                       "the original input where appropriate.";
-enum { AREA = 1024 * 1024, TEXT = 0, EDIT, EDIT_PLUS };
+enum { AREA = 1024 * 1024, LAYER_SIDE = 640, LARGE_LAYER_SIDE = 1024, TEXT = 0, EDIT, EDIT_PLUS, LAYERED };
 /* In the index of a model from files: the variant depends on whether images are given. */
 static const char by_images[] = "_variant_by_images";
 static const variant variants[] = {
-    {"QwenImagePipeline", painter, NULL, 34, 0, 0, 0, 50},
-    {"QwenImageEditPipeline", editor, SEEN, 64, AREA, 1, 1, 50},
-    {"QwenImageEditPlusPipeline", editor, "Picture %d: " SEEN, 64, 384 * 384, 1, LZ_MAX_IMAGES, 40},
+    {"QwenImagePipeline", painter, NULL, 34, 0, 0, 0, 50, 0},
+    {"QwenImageEditPipeline", editor, SEEN, 64, AREA, 1, 1, 50, 0},
+    {"QwenImageEditPlusPipeline", editor, "Picture %d: " SEEN, 64, 384 * 384, 1, LZ_MAX_IMAGES, 40, 0},
+    {"QwenImageLayeredPipeline", painter, NULL, 34, 0, 1, 1, 50, 4},
 };
 
 typedef struct qwen {
@@ -54,6 +56,7 @@ typedef struct qwen {
     lz_qwen_vae *vae;
     int64_t text_length, image_pad, area; /* area: pixels of an image for the transformer */
     bool distilled;
+    bool normalise;           /* guidance keeps the length of each token's velocity */
     lz_targets *text_targets; /* owned; of the text encoder, which is closed after each prompt */
 } qwen;
 
@@ -80,7 +83,12 @@ static lz_status read_index(qwen *m, lz_config *index, lz_error *err) {
     if (!m->variant) lz_config_refuse(index, "'_class_name' is not one of Qwen-Image's");
     m->looking = lz_config_bool(index, by_images, false) ? &variants[EDIT_PLUS] : m->variant;
     m->text_length = lz_config_int(index, "max_sequence_length", 512, 1, 1 << 20);
-    m->area = lz_config_int(index, "vae_image_size", AREA, 32 * 32, 64 * AREA); /* a constant in diffusers */
+    bool layered = m->variant && m->variant->layers;
+    int64_t area = layered ? LAYER_SIDE * LAYER_SIDE : AREA;
+    m->area = lz_config_int(index, "vae_image_size", area, 32 * 32, 64 * AREA); /* a constant in diffusers */
+    /* Of layers, an argument in diffusers; of others, a part of the pipeline. */
+    m->normalise = lz_config_bool(index, "cfg_normalize", !layered);
+    if (!m->normalise && !layered) lz_config_refuse(index, "'cfg_normalize' is for QwenImageLayeredPipeline");
     m->distilled = lz_config_bool(index, "is_distilled", false);
     if (index->err.status && err) *err = index->err;
     return index->err.status;
@@ -127,7 +135,15 @@ static lz_status check_fit(qwen *m, const lz_parts *parts, lz_error *err) {
     lz_status status = lz_parts_check_latents(parts, lz_qwen_image_channels(m->transformer),
                                               4 * lz_qwen_vae_channels(m->vae), err);
     if (status) return status;
-    if (m->looking->most && m->image_pad < 0)
+    bool layered = m->variant->layers, has_layers = lz_qwen_image_kinds(m->transformer);
+    if (layered != has_layers || lz_qwen_image_layered(m->transformer) != layered)
+        return lz_fail(err, LZ_BAD_FILE, "%s: 'use_additional_t_cond' and 'use_layer3d_rope' must both be %s for %s",
+                       LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TRANSFORMER)), layered ? "true" : "false",
+                       m->variant->pipeline);
+    if (layered && lz_qwen_vae_colours(m->vae) != 4)
+        return lz_fail(err, LZ_BAD_FILE, "%s: layers have opacity, and this autoencoder has none; use that of %s",
+                       LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_VAE)), "Qwen/Qwen-Image-Layered");
+    if (m->looking->picture && m->image_pad < 0)
         return lz_fail(err, LZ_BAD_FILE, "%s: the tokenizer has no <|image_pad|>, which stands for an image",
                        LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TOKENIZER)));
     return LZ_OK;
@@ -148,16 +164,16 @@ static void *open_qwen(lz_context *ctx, const lz_parts *parts, lz_config *index,
     if (!fine) lz_out_of_memory(&local, sizeof *m);
     fine = fine && !read_index(m, index, &local);
     for (int i = 0; i < LZ_PART_PROCESSOR && fine; i++)
-        if (i != LZ_PART_VISION || m->looking->most) fine = !lz_parts_need(parts, i, &local);
+        if (i != LZ_PART_VISION || m->looking->picture) fine = !lz_parts_need(parts, i, &local);
     if (fine) {
         m->text_folder = lz_host_copy(ctx, parts->path[LZ_PART_TEXT_ENCODER]);
-        if (m->looking->most) m->vision_folder = lz_host_copy(ctx, parts->path[LZ_PART_VISION]);
-        fine = m->text_folder && (m->vision_folder || !m->looking->most);
+        if (m->looking->picture) m->vision_folder = lz_host_copy(ctx, parts->path[LZ_PART_VISION]);
+        fine = m->text_folder && (m->vision_folder || !m->looking->picture);
         if (!fine) lz_out_of_memory(&local, LZ_SHOWN);
     }
-    if (fine && m->looking->most)
+    if (fine && m->looking->picture)
         fine = !lz_qwen25_processor_read(&m->processor, ctx, parts->path[LZ_PART_PROCESSOR], 14, &local);
-    if (fine && is_lightning(schedule)) m->distilled = true;
+    if (fine && is_lightning(schedule) && !m->variant->layers) m->distilled = true;
     fine = fine && (m->tokenizer = lz_parts_tokenizer(parts, &local)) &&
            (m->transformer = lz_qwen_image_open(ctx, parts->path[LZ_PART_TRANSFORMER], &local)) &&
            (m->vae = lz_qwen_vae_open(ctx, parts->path[LZ_PART_VAE], &local));
@@ -186,18 +202,19 @@ static json_t *make_index(const lz_parts *parts, const lz_signature *signature) 
     bool plus = marked || lz_parts_are(parts, "edit-plus", "2509") || lz_parts_are(parts, "edit-plus", "2511");
     bool edit = lz_parts_are(parts, "edit", "edit"), four = lz_parts_are(parts, "", "4step");
     bool either = !parts->variant && !plus && !edit && !is_named_text(parts) && parts->path[LZ_PART_VISION];
-    json_t *index = json_pack("{s:s, s:b}", "_class_name",
-                              variants[plus   ? EDIT_PLUS
-                                       : edit ? EDIT
-                                              : TEXT]
-                                  .pipeline,
-                              by_images, either);
+    int which = signature->layered ? LAYERED : plus ? EDIT_PLUS : edit ? EDIT : TEXT;
+    json_t *index = json_pack("{s:s, s:b}", "_class_name", variants[which].pipeline, by_images,
+                              either && !signature->layered);
     if (four) json_object_set_new(index, "num_inference_steps", json_integer(4));
     return index;
 }
 
 /* Models with a Lightning LoRA merged into them are shifted by 3 at all sizes. */
 static json_t *make_scheduler(const lz_parts *parts) {
+    const char *pipeline = json_string_value(json_object_get(parts->index.root, "_class_name"));
+    if (pipeline && !strcmp(pipeline, variants[LAYERED].pipeline))
+        return json_pack("{s:b, s:s, s:i}", "use_dynamic_shifting", 1, "time_shift_type", "linear",
+                         "num_train_timesteps", 1000);
     bool lightning = lz_parts_are(parts, "distilled", "lightning") || lz_parts_are(parts, "distilled", "rapid");
     json_t *fields = json_pack("{s:f, s:b, s:f, s:f, s:i, s:i, s:i}", "shift", 1.0, "use_dynamic_shifting", 1,
                                "base_shift", lightning ? log(3) : 0.5, "max_shift", lightning ? log(3) : 0.9,
@@ -220,6 +237,8 @@ static int default_steps(const void *model) {
     const qwen *m = model;
     return m->distilled ? 8 : m->variant->steps;
 }
+static int layers(const void *model) { return ((const qwen *)model)->variant->layers; }
+static int line(const void *model) { return layers(model) ? LZ_LINE_TO_ZERO : LZ_LINE_NUMPY; }
 static void count_images(const void *model, int *least, int *most) {
     *least = ((const qwen *)model)->variant->least;
     *most = ((const qwen *)model)->looking->most;
@@ -244,9 +263,22 @@ static size shape_area(const lz_image *image, double area) {
 static void picture_size(const void *model, const lz_image *images, int n, int64_t *width, int64_t *height) {
     const qwen *m = model;
     size s = {images[0].width, images[0].height};
-    if (m->looking->most) s = shape_area(&images[n - 1], AREA);
+    if (m->looking->picture) s = shape_area(&images[n - 1], AREA);
     *width = s.width;
     *height = s.height;
+}
+
+/* The area is that of a square of the resolution, 640 by default. */
+static lz_status layer_size(const void *model, const lz_image *image, int resolution, int64_t *width, int64_t *height,
+                            lz_error *err) {
+    if (resolution && resolution != LAYER_SIDE && resolution != LARGE_LAYER_SIDE)
+        return lz_fail(err, LZ_BAD_ARGUMENT, "a resolution of %d is not possible; layers have %d or %d", resolution,
+                       LAYER_SIDE, LARGE_LAYER_SIDE);
+    double times = resolution ? (double)resolution / LAYER_SIDE : 1;
+    size s = shape_area(image, (double)((const qwen *)model)->area * times * times);
+    *width = s.width;
+    *height = s.height;
+    return LZ_OK;
 }
 
 static lz_reference_size reference_size(const void *model, const lz_image *image, int n) {
@@ -306,7 +338,7 @@ static lz_status tokens(const void *model, const char *prompt, const lz_image *i
     lz_host_free(m->ctx, chat);
     if (status) return status;
     /* Prompts with images are never truncated. */
-    int64_t most = v->most ? INT64_MAX : v->drop + m->text_length;
+    int64_t most = v->picture ? INT64_MAX : v->drop + m->text_length;
     status = lz_image_prompt(m->ctx, found, n, m->image_pad, units, n_images, most, to, err);
     lz_host_free(m->ctx, found);
     return status;
@@ -327,6 +359,7 @@ static lz_array *features(const void *text, lz_prompt prompt) {
 
 /* ---- pictures ---------------------------------------------------------------------------------------------------- */
 
+static int colours(const void *model) { return lz_qwen_vae_colours(((const qwen *)model)->vae); }
 static lz_array *encode(const void *model, lz_array *picture) {
     return lz_qwen_vae_encode(((const qwen *)model)->vae, picture);
 }
@@ -334,16 +367,17 @@ static lz_array *decode(const void *model, lz_array *x, int64_t h, int64_t w) {
     return lz_qwen_vae_decode(((const qwen *)model)->vae, x, h, w);
 }
 
-static double mu(const lz_schedule *schedule, int64_t n_tokens, int steps) {
+static double mu(const void *model, const lz_schedule *schedule, int64_t n_tokens, int steps) {
     (void)steps;
+    if (layers(model)) return sqrt((double)n_tokens / 256);
     return lz_schedule_line(schedule, n_tokens);
 }
 
 /* ---- denoising --------------------------------------------------------------------------------------------------- */
 
-/* The picture is image 0, references are 1, 2, ... Coordinates are centred; an odd row or column is on the negative
- * side. Returns the first position that is beyond the image in both directions; text begins after the largest of
- * them. */
+/* The picture is image 0, references are 1, 2, ... The frames of layers are 0, 1, ..., and their reference is -1.
+ * Coordinates are centred; an odd row or column is on the negative side. Returns the first position that is beyond the
+ * image in both directions; text begins after the largest of them, and of layers after their number too. */
 static int64_t place_image(int64_t image, int64_t h, int64_t w, lz_place *to) {
     for (int64_t i = 0; i < h * w; i++) to[i] = (lz_place){{image, i / w - (h - h / 2), i % w - (w - w / 2)}};
     return h > w ? h / 2 : w / 2;
@@ -351,7 +385,7 @@ static int64_t place_image(int64_t image, int64_t h, int64_t w, lz_place *to) {
 
 static void make_tables(const void *model, const lz_layout *l, lz_slots *to) {
     const qwen *m = model;
-    int64_t n = l->h * l->w, text = 0, at = 0, begin = 0;
+    int64_t n = l->frames * l->h * l->w, text = 0, at = 0, begin = l->frames > 1 ? l->frames : 0;
     for (int k = 0; k < l->n_references; k++) n += l->reference_sizes[k][0] * l->reference_sizes[k][1];
     for (int i = 0; i < 2; i++)
         if (l->text_tokens[i] > text) text = l->text_tokens[i];
@@ -360,9 +394,11 @@ static void make_tables(const void *model, const lz_layout *l, lz_slots *to) {
         for (int i = 0; i < 4; i++) to->tables[i] = lz_poison(m->ctx, LZ_OUT_OF_MEMORY, "places");
         return;
     }
-    for (int k = 0; k <= l->n_references; k++) {
-        int64_t h = k ? l->reference_sizes[k - 1][0] : l->h, w = k ? l->reference_sizes[k - 1][1] : l->w;
-        int64_t behind = place_image(k, h, w, places + at);
+    for (int64_t k = 0; k < l->frames + l->n_references; k++) {
+        int64_t reference = k - l->frames; /* below 0: a frame */
+        int64_t h = reference < 0 ? l->h : l->reference_sizes[reference][0],
+                w = reference < 0 ? l->w : l->reference_sizes[reference][1];
+        int64_t behind = place_image(l->frames > 1 && reference >= 0 ? -1 : k, h, w, places + at);
         if (behind > begin) begin = behind;
         at += h * w;
     }
@@ -391,20 +427,21 @@ static lz_array *velocity(const void *model, const lz_layout *l, const lz_slots 
     lz_qwen_image_time time = {rows[0], rows[1], rows[2], in->clean_row};
     lz_qwen_image_tables tables = {in->tables[0], in->tables[1], in->tables[2], in->tables[3]};
     if (in->references) x = lz_concat((lz_array *[]){x, in->references}, 2, 0);
-    return lz_qwen_image_velocity(m->transformer, x, in->context[prompt], time, tables, l->h * l->w);
+    return lz_qwen_image_velocity(m->transformer, x, in->context[prompt], time, tables, l->frames * l->h * l->w);
 }
 
-/* Guidance changes the direction of each token, and keeps its length. */
+/* Guidance changes the direction of each token, and keeps its length; of layers only if that is asked for. */
 static lz_array *guide(const void *model, lz_array *v, lz_array *away, lz_array *guidance) {
-    (void)model;
     lz_array *led = lz_add(away, lz_mul(lz_sub(v, away), guidance));
+    if (!((const qwen *)model)->normalise) return led;
     lz_array *was = lz_sum(lz_square(v), LZ_DIMS(1), true), *is = lz_sum(lz_square(led), LZ_DIMS(1), true);
     return lz_mul(led, lz_sqrt(lz_div(was, lz_add(is, 1e-12))));
 }
 
 const lz_family lz_family_qwen_image = {
     .name = "Qwen-Image",
-    .pipelines = {"QwenImagePipeline", "QwenImageEditPipeline", "QwenImageEditPlusPipeline"},
+    .pipelines = {"QwenImagePipeline", "QwenImageEditPipeline", "QwenImageEditPlusPipeline",
+                  "QwenImageLayeredPipeline"},
     .parts = {&lz_names_qwen_image, &lz_names_qwen25, &lz_names_qwen25_vision, &lz_names_qwen_vae},
     .sources =
         {[LZ_PART_TEXT_ENCODER] = ("Qwen2.5-VL-7B, such as qwen_2.5_vl_7b.safetensors of Comfy-Org/Qwen-Image_ComfyUI, "
@@ -428,6 +465,8 @@ const lz_family lz_family_qwen_image = {
     .default_negative = " ",
     .count_images = count_images,
     .mask_strength = 0.6,
+    .layers = layers,
+    .layer_size = layer_size,
     .picture_size = picture_size,
     .reference_size = reference_size,
     .tokens = tokens,
@@ -437,9 +476,11 @@ const lz_family lz_family_qwen_image = {
     .close_text = close_text,
     .view = view,
     .look = look,
+    .colours = colours,
     .encode = encode,
     .decode = decode,
     .mu = mu,
+    .line = line,
     .tables = make_tables,
     .rows = make_rows,
     .context = context,

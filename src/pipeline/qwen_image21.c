@@ -331,7 +331,8 @@ static lz_array *decode(const void *model, lz_array *x, int64_t h, int64_t w) {
     return lz_qwen21_vae_decode(((const qwen21 *)model)->vae, x, h, w);
 }
 
-static double mu(const lz_schedule *schedule, int64_t n_tokens, int steps) {
+static double mu(const void *model, const lz_schedule *schedule, int64_t n_tokens, int steps) {
+    (void)model;
     (void)steps;
     return lz_schedule_line(schedule, PER_TOKEN * n_tokens);
 }

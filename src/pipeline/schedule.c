@@ -109,10 +109,12 @@ double lz_schedule_spaced(int space, double first, double last, int i, int n) {
 
 bool lz_schedule_sigmas(const lz_schedule *s, double mu, int steps, float *to) {
     if (s->n_given && s->n_given != steps) return false;
-    for (int i = 0; i < steps; i++)
-        to[i] = shifted(s, mu,
-                        s->torch_line ? on_torch_line(i, steps)
-                                      : (float)(s->n_given ? s->given[i] : on_line(1, 1.0 / steps, i, steps)));
+    for (int i = 0; i < steps; i++) {
+        double u = s->n_given                   ? s->given[i]
+                   : s->line == LZ_LINE_TO_ZERO ? on_line(1, 0, i, steps + 1)
+                                                : on_line(1, 1.0 / steps, i, steps);
+        to[i] = shifted(s, mu, s->line == LZ_LINE_TORCH ? on_torch_line(i, steps) : (float)u);
+    }
     /* The sigma of a single step stays 1 (diffusers would divide 0 by 0). */
     float stretch = (1 - to[steps - 1]) / (float)(1 - s->terminal);
     for (int i = 0; i < steps && s->terminal > 0 && steps > 1; i++) to[i] = 1 - (1 - to[i]) / stretch;

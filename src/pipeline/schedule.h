@@ -21,8 +21,9 @@ typedef struct lz_schedule {
     /* Sigmas before they are shifted, which fix the number of steps; 0 of them: evenly spaced, any number of steps. */
     int n_given;
     double given[LZ_MAX_GIVEN];
-    bool torch_line; /* sigmas before the shift are those of torch.linspace in float32, not of numpy.linspace; set by
-                          the family */
+    /* Sigmas before the shift, set by the family: numpy.linspace(1, 1 / n, n), torch.linspace(1, 1 / n, n) in float32, or
+     * numpy.linspace(1, 0, n + 1) without its last number. */
+    enum { LZ_LINE_NUMPY, LZ_LINE_TORCH, LZ_LINE_TO_ZERO } line;
 } lz_schedule;
 
 /* Every field of the file is used, or refused by name if its value is not implemented. */

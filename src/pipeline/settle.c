@@ -46,11 +46,12 @@ static lz_status check_noise(const lz_job *job, int64_t unit, lz_error *err) {
         return lz_fail(err, LZ_BAD_ARGUMENT, "the noise belongs to another context than the model");
     lz_dims d = lz_shape(job->options.noise);
     int64_t c = job->model->family->channels(job->model->state), patch = job->model->family->patch;
-    if (d.n == 4 && d.at[0] == 1 && d.at[1] == c && d.at[2] > 0 && d.at[3] > 0 && d.at[2] <= LZ_MAX_SIZE &&
+    int64_t frames = job->options.layers ? job->options.layers + 1 : 1;
+    if (d.n == 4 && d.at[0] == frames && d.at[1] == c && d.at[2] > 0 && d.at[3] > 0 && d.at[2] <= LZ_MAX_SIZE &&
         d.at[3] <= LZ_MAX_SIZE && d.at[2] % patch == 0 && d.at[3] % patch == 0)
         return LZ_OK;
-    return lz_fail(err, LZ_BAD_SHAPE, "the noise is %s, and this model needs [1, %lld, height / %lld, width / %lld]",
-                   LZ_SHOW(d), (long long)c, (long long)(unit / patch), (long long)(unit / patch));
+    return lz_fail(err, LZ_BAD_SHAPE, "the noise is %s, and this model needs [%lld, %lld, height / %lld, width / %lld]",
+                   LZ_SHOW(d), (long long)frames, (long long)c, (long long)(unit / patch), (long long)(unit / patch));
 }
 
 const lz_image *lz_job_references(const lz_job *job, int *n) {
@@ -69,10 +70,13 @@ static lz_status settle_references(lz_job *job, lz_error *err) {
                             : "this model looks at no images, except at one to start from "
                               "(with a strength)",
                        most, most > 1 ? "s" : "", n);
-    if (n < least) return lz_fail(err, LZ_BAD_ARGUMENT, "this model edits images; give it at least one");
+    if (n < least)
+        return lz_fail(err, LZ_BAD_ARGUMENT,
+                       job->options.layers ? "this model takes an image apart into layers; give it one"
+                                           : "this model edits images; give it at least one");
     int64_t unit = facts.token_pixels;
     for (int i = 0; i < n; i++) {
-        lz_reference_size size = lz_size_reference(job->model, &images[i], n);
+        lz_reference_size size = lz_job_reference_size(job, &images[i], n);
         int64_t *tokens = job->layout.reference_sizes[job->layout.n_references++];
         bool shown = !i && job->repaint.shown; /* as it is: the start of the picture */
         tokens[0] = shown ? job->layout.h : size.height / unit;
@@ -83,7 +87,8 @@ static lz_status settle_references(lz_job *job, lz_error *err) {
 
 lz_dims lz_job_latents(const lz_job *job) {
     const lz_family *f = job->model->family;
-    return LZ_DIMS(1, f->channels(job->model->state), f->patch * job->layout.h, f->patch * job->layout.w);
+    const lz_layout *l = &job->layout;
+    return LZ_DIMS(l->frames, f->channels(job->model->state), f->patch * l->h, f->patch * l->w);
 }
 
 /* A reference image that was put into a larger size: the picture is cropped back to it. */
@@ -101,10 +106,18 @@ static lz_status settle_size(lz_job *job, lz_error *err) {
             height = job->model->height;
     lz_status status = check_images(o, unit, err);
     if (!status) status = whiten_images(job, err);
+    if (!status) status = lz_settle_layers(job, err);
     if (!status) status = lz_repaint_begin(job, err);
     if (!status && o->noise) status = check_noise(job, unit, err);
     if (status) return status;
-    if (o->n_images > 0) {
+    if (o->layers && o->n_images > 0) {
+        status = job->model->family->layer_size(job->model->state, o->images, o->resolution, &width, &height, err);
+        if (status) return status;
+        if ((o->width && o->width != width) || (o->height && o->height != height))
+            return lz_fail(err, LZ_BAD_ARGUMENT,
+                           "layers of this image are %lld x %lld; its shape and the resolution decide their size",
+                           (long long)width, (long long)height);
+    } else if (o->n_images > 0) {
         lz_reference_size first = o->strength > 0 ? lz_middle(&job->images[0], unit)
                                                   : lz_size_reference(job->model, &job->images[0], o->n_images);
         width = first.width;
@@ -128,7 +141,7 @@ static lz_status settle_size(lz_job *job, lz_error *err) {
                        (long long)height, (long long)unit, LZ_MAX_SIZE);
     o->width = fit(width, unit);
     o->height = fit(height, unit);
-    job->layout = (lz_layout){.h = o->height / unit, .w = o->width / unit};
+    job->layout = (lz_layout){.h = o->height / unit, .w = o->width / unit, .frames = o->layers ? o->layers + 1 : 1};
     lz_dims want = lz_job_latents(job);
     if (o->noise && !lz_dims_equal(lz_shape(o->noise), want))
         return lz_fail(err, LZ_BAD_SHAPE, "the noise is %s, and this picture needs %s", LZ_SHOW(lz_shape(o->noise)),
@@ -184,7 +197,7 @@ static lz_schedule shifted_schedule(const lz_job *job) {
 static int list_sigmas(const lz_job *job, float *to) {
     int steps = job->options.steps;
     lz_schedule s = shifted_schedule(job);
-    double mu = job->model->family->mu(&s, job->layout.h * job->layout.w, steps);
+    double mu = job->model->family->mu(job->model->state, &s, job->layout.h * job->layout.w, steps);
     return lz_schedule_list(&s, job->schedule_kind, mu, steps, to);
 }
 

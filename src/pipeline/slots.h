@@ -11,8 +11,9 @@ enum { LZ_MAX_ROWS = 8, LZ_MAX_TABLES = 6, LZ_MAX_STATES = 4, LZ_MAX_REFERENCES 
 /* Sizes on which the programs of the loop depend, in addition to which slots are filled. It has no padding, since it is
  * compared byte by byte. */
 typedef struct lz_layout {
-    int64_t h, w;           /* of the picture, in tokens */
-    int64_t pictures;       /* that run together, see lz_slots; 0: one alone */
+    int64_t h, w;     /* of the picture, in tokens */
+    int64_t pictures; /* that run together, see lz_slots; 0: one alone */
+    int64_t frames;   /* pictures of this size that are denoised together: the whole and its layers; otherwise 1 */
     int64_t text_tokens[2]; /* of the prompt and of the negative prompt; 0: there is none */
     int64_t n_references, reference_sizes[LZ_MAX_REFERENCES][2]; /* h, w in tokens */
 } lz_layout;
@@ -23,7 +24,7 @@ typedef struct lz_layout {
  * differ between pictures, which are listed in slots.c, have one more axis, the first, outside of describe(). */
 typedef struct lz_slots {
     /* Of the picture, before the loop. */
-    lz_array *noise;       /* [1, c, h, w] */
+    lz_array *noise;       /* [frames, c, h, w] */
     lz_array *features[2]; /* [t, e] */
     lz_array *start;       /* [h w, c] tokens of the start image */
     lz_array *start_share; /* [] weight of the start image in x */
@@ -41,7 +42,7 @@ typedef struct lz_slots {
     lz_array *sigmas_after;      /* [passes] sigma after each pass */
 
     /* Passed from step to step. */
-    lz_array *x;                     /* [h w, c] */
+    lz_array *x;                     /* [frames h w, c] */
     lz_array *step_index;            /* [1] i64, index of the pass through the model */
     lz_array *states[LZ_MAX_STATES]; /* of the sampler */
     /* Only in a loop that skips evaluations of the model (cache.h). Histories begin with the newest. */

@@ -15,7 +15,9 @@ lz_status lz_job_tokens(lz_job *job, lz_error *err) {
         char *read_as = NULL;
         lz_prompt prompt = {.n = 0};
         lz_status status = lz_read_as(m, text, &read_as, err);
-        if (!status) status = m->family->tokens(m->state, read_as ? read_as : text, images, n_images, &prompt, err);
+        if (!status)
+            status = m->family->tokens(m->state, read_as ? read_as : text, images, lz_job_looks(job) ? n_images : 0,
+                                       &prompt, err);
         lz_host_free(m->ctx, read_as);
         if (status) return status;
         for (int k = 0; k < prompt.n; k++) lz_retain(prompt.in[k]);
@@ -34,7 +36,7 @@ void lz_job_free_tokens(lz_job *job) {
 bool lz_job_looks(const lz_job *job) {
     int n;
     lz_job_references(job, &n);
-    return job->model->family->look && n;
+    return job->model->family->look && n && !job->options.layers;
 }
 
 /* Opens the text encoder, unless it is open. */

@@ -8,6 +8,7 @@
 /* ---- which jobs -------------------------------------------------------------------------------------------------- */
 
 bool lz_jobs_alike(lz_job *a, lz_job *b) {
+    if (a->options.layers) return false; /* they fill a device alone */
     lz_count_text(&a->slots, &a->layout);
     lz_count_text(&b->slots, &b->layout);
     return a->sampler == b->sampler && a->first_pass == b->first_pass && a->repaint.on == b->repaint.on &&
@@ -19,7 +20,7 @@ bool lz_jobs_alike(lz_job *a, lz_job *b) {
 enum { ENOUGH_TOKENS = 4608, MOST = 8 };
 
 int lz_job_together(const lz_job *job) {
-    if (!job || !job->model->ctx->device) return 1;
+    if (!job || !job->model->ctx->device || job->options.layers) return 1;
     const lz_layout *l = &job->layout;
     int64_t tokens = l->h * l->w;
     for (int i = 0; i < l->n_references; i++) tokens += l->reference_sizes[i][0] * l->reference_sizes[i][1];

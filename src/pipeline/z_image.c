@@ -152,7 +152,12 @@ static lz_array *decode(const void *model, lz_array *x, int64_t h, int64_t w) {
     return lz_flux2_vae_decode(((const z_image *)model)->vae, x, h, w);
 }
 
-static double mu(const lz_schedule *schedule, int64_t n_tokens, int steps) {
+static int line(const void *model) {
+    (void)model;
+    return LZ_LINE_TORCH;
+}
+static double mu(const void *model, const lz_schedule *schedule, int64_t n_tokens, int steps) {
+    (void)model;
     (void)steps;
     return lz_schedule_line(schedule, n_tokens);
 }
@@ -239,7 +244,7 @@ const lz_family lz_family_z_image = {
     .encode = encode,
     .decode = decode,
     .mu = mu,
-    .torch_line = true,
+    .line = line,
     .tables = make_tables,
     .rows = make_rows,
     .context = context,

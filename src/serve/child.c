@@ -180,6 +180,7 @@ void model_learn(model *m, const json_t *facts) {
     m->start_images = json_is_true(json_object_get(facts, "start_images"));
     m->masks = json_is_true(json_object_get(facts, "masks"));
     m->guidance = json_number_value(json_object_get(facts, "guidance"));
+    m->layers = (int)json_integer_value(json_object_get(facts, "layers"));
     m->transparent = json_is_true(json_object_get(facts, "transparent"));
 }
 

@@ -94,6 +94,7 @@ typedef struct model {
     bool distilled, guidance_built_in, transparent, references, start_images, masks; /* as in lz_model_facts */
     int64_t width, height, token_pixels;
     int steps, least_images, most_images;
+    int layers; /* above 0: it makes layers, which are not offered */
     double guidance;
     double pace;  /* seconds for a pixel and step, measured; 0: unknown */
     double guess; /* the same, estimated before the first picture; 0: unknown */

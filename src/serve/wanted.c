@@ -229,6 +229,13 @@ static bool check_background(const model *m, const json_t *settings, problem *p)
                        "background: a JPEG has no transparency; transparent needs png or webp");
 }
 
+/* A job has one picture for a seed, and a model of layers makes several. */
+static bool check_layers(const model *m, problem *p) {
+    if (!m->known || !m->layers) return true;
+    return set_problem(p, 400, "unsupported_value", "model",
+                       "the model %s makes layers, which the server does not offer; lazuli generate does", m->id);
+}
+
 static bool check_all(request *r, json_t *settings, problem *p) {
     front *f = r->front;
     const model *m = &f->models[wanted_model(f, text_of(settings, "model"), false)];
@@ -240,8 +247,8 @@ static bool check_all(request *r, json_t *settings, problem *p) {
     } else if (guidance && json_number_value(guidance) < 1)
         json_object_set_new(settings, "guidance", json_real(1)); /* no guidance */
     if (json_is_integer(seed) && json_integer_value(seed) < 0) json_object_del(settings, "seed");
-    return check_prompt(settings, p) && check_size(f, m, settings, p) && check_images(m, settings, p) &&
-           check_background(m, settings, p);
+    return check_layers(m, p) && check_prompt(settings, p) && check_size(f, m, settings, p) &&
+           check_images(m, settings, p) && check_background(m, settings, p);
 }
 
 /* png, jpeg or webp. */

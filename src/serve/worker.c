@@ -71,12 +71,12 @@ static int64_t integer_of(const json_t *o, const char *key) { return json_intege
 
 static json_t *facts_json(painter *p) {
     lz_model_facts f = lz_model_about(p->model);
-    return json_pack("{s:s, s:b, s:b, s:I, s:I, s:i, s:f, s:I, s:i, s:i, s:b, s:b, s:b, s:s, s:b}", "family", f.family,
-                     "distilled", f.distilled, "guidance_built_in", f.guidance_built_in, "width", (json_int_t)f.width,
-                     "height", (json_int_t)f.height, "steps", f.steps, "guidance", f.guidance, "token_pixels",
-                     (json_int_t)f.token_pixels, "least_images", f.least_images, "most_images", f.most_images,
-                     "references", f.references, "start_images", f.start_images, "masks", f.masks, "device",
-                     lz_device_name(p->ctx), "transparent", f.transparent);
+    return json_pack("{s:s, s:b, s:b, s:I, s:I, s:i, s:f, s:I, s:i, s:i, s:b, s:b, s:b, s:s, s:b, s:i}", "family",
+                     f.family, "distilled", f.distilled, "guidance_built_in", f.guidance_built_in, "width",
+                     (json_int_t)f.width, "height", (json_int_t)f.height, "steps", f.steps, "guidance", f.guidance,
+                     "token_pixels", (json_int_t)f.token_pixels, "least_images", f.least_images, "most_images",
+                     f.most_images, "references", f.references, "start_images", f.start_images, "masks", f.masks,
+                     "device", lz_device_name(p->ctx), "transparent", f.transparent, "layers", f.layers);
 }
 
 /* Holds `opening` while the model changes. */
@@ -279,6 +279,9 @@ static bool save(painter *p, sitting *s) {
 static bool make(painter *p, sitting *s) {
     if (!open_model(p, (int)integer_of(s->message, "model")))
         return failed(s, "generation_failed", LZ_NOT_FOUND, "the model cannot be opened; the server's log says why");
+    if (lz_model_about(p->model).layers)
+        return failed(s, "unsupported_value", LZ_BAD_ARGUMENT,
+                      "this model makes layers, which the server does not offer");
     if (!read_images(p, s)) return false;
     fill_options(p, s);
     s->job = lz_job_new(p->model, &s->options, &s->err);

@@ -153,7 +153,10 @@ static void print_piece(FILE *f, const synth_model *m, const char *name, size_t 
     if (IS("pipeline")) fputs(m->pipeline, f);
     if (IS("processor") && m->edits) fputs("  \"processor\": [\"transformers\", \"Qwen2VLProcessor\"],\n", f);
     if (IS("dynamic")) fputs(m->distilled ? "false" : "true", f);
-    if (IS("terminal")) fputs(m->distilled ? "null" : "0.02", f);
+    if (IS("terminal")) fputs(m->layered ? "false" : m->distilled ? "null" : "0.02", f);
+    if (IS("shift_type")) fputs(m->layered ? "linear" : "exponential", f);
+    if (IS("layered") && m->layered) fputs(",\n  \"use_additional_t_cond\": true,\n  \"use_layer3d_rope\": true", f);
+    if (IS("input_channels") && m->layered) fputs("  \"input_channels\": 4,\n", f);
     if (IS("sigmas") && m->distilled)
         fputs("  \"sample_sigmas\": [1.0, 0.978453, 0.95418, 0.926626, 0.89508, 0.845148, 0.704534, 0.414568],\n", f);
     if (IS("zero_cond") && m->zero_cond) fputs(",\n  \"zero_cond_t\": true", f);

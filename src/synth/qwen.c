@@ -9,8 +9,8 @@ static const synth_settings settings[] = {
     {"scheduler/scheduler_config.json",
      "{\n  `_class_name`: `FlowMatchEulerDiscreteScheduler`,\n  `_diffusers_version`: `0.36.0.dev0`,\n"
      "  `base_image_seq_len`: 256,\n  `base_shift`: 0.5,\n  `invert_sigmas`: false,\n  `max_image_seq_len`: 8192,\n"
-     "  `max_shift`: 0.9,\n  `num_train_timesteps`: 1000,\n  `shift`: 1.0,\n  `shift_terminal`: 0.02,\n"
-     "  `stochastic_sampling`: false,\n  `time_shift_type`: `exponential`,\n  `use_beta_sigmas`: false,\n"
+     "  `max_shift`: 0.9,\n  `num_train_timesteps`: 1000,\n  `shift`: 1.0,\n  `shift_terminal`: @terminal,\n"
+     "  `stochastic_sampling`: false,\n  `time_shift_type`: `@shift_type`,\n  `use_beta_sigmas`: false,\n"
      "  `use_dynamic_shifting`: true,\n  `use_exponential_sigmas`: false,\n  `use_karras_sigmas`: false\n}\n"},
     {"text_encoder/config.json",
      "{\n  `architectures`: [`Qwen2_5_VLForConditionalGeneration`],\n  `attention_dropout`: 0.0,\n"
@@ -34,10 +34,10 @@ static const synth_settings settings[] = {
      "{\n  `_class_name`: `QwenImageTransformer2DModel`,\n  `_diffusers_version`: `0.36.0.dev0`,\n"
      "  `attention_head_dim`: $d,\n  `axes_dims_rope`: [$2a, $7a, $7a],\n  `guidance_embeds`: false,\n"
      "  `in_channels`: 64,\n  `joint_attention_dim`: $C,\n  `num_attention_heads`: $H,\n  `num_layers`: $N,\n"
-     "  `out_channels`: 16,\n  `patch_size`: 2@zero_cond\n}\n"},
+     "  `out_channels`: 16,\n  `patch_size`: 2@zero_cond@layered\n}\n"},
     {"vae/config.json",
      "{\n  `_class_name`: `AutoencoderKLQwenImage`,\n  `_diffusers_version`: `0.36.0.dev0`,\n  `attn_scales`: [],\n"
-     "  `base_dim`: $c,\n  `dim_mult`: [1, 2, 4, 4],\n  `dropout`: 0.0,\n"
+     "  `base_dim`: $c,\n  `dim_mult`: [1, 2, 4, 4],\n  `dropout`: 0.0,\n@input_channels"
      "  `latents_mean`: [-0.7571, -0.7089, -0.9113, 0.1075, -0.1745, 0.9653, -0.1517, 1.5508, 0.4134, -0.0715, 0.5517,"
      " -0.3632, -0.1922, -0.9497, 0.2503, -0.2921],\n"
      "  `latents_std`: [2.8184, 1.4541, 2.3275, 2.6558, 1.2196, 1.7708, 2.6052, 2.0743, 3.2687, 2.1526, 2.8652, 1.5579,"
@@ -92,6 +92,7 @@ static const synth_row transformer_first[] = {
     LINEAR("time_text_embed.timestep_embedder.linear_1", "D", "256"),
     LINEAR("time_text_embed.timestep_embedder.linear_2", "D", "D"),
 };
+static const synth_row transformer_kinds[] = {{"time_text_embed.addition_t_embedding.weight", "2 D", USUAL}};
 static const synth_row block[] = {
     LINEAR("img_mod.1", "6D", "D"),
     LINEAR("txt_mod.1", "6D", "D"),
@@ -133,6 +134,7 @@ static void text_encoder(synth_list *l) {
 
 static void transformer(synth_list *l) {
     synth_add(l, "", SYNTH_ROWS(transformer_first));
+    if (l->model.layered) synth_add(l, "", SYNTH_ROWS(transformer_kinds));
     synth_add_numbered(l, "transformer_blocks", l->model.size['N'], SYNTH_ROWS(block));
     synth_add(l, "", SYNTH_ROWS(transformer_last));
 }
@@ -140,6 +142,8 @@ static void transformer(synth_list *l) {
 /* ---- the autoencoder --------------------------------------------------------------------------------------------- */
 
 enum { LATENT = 16 };
+
+static int64_t colours(const synth_list *l) { return l->model.layered ? 4 : 3; }
 
 static void resnet(synth_list *l, const char *prefix, int64_t in, int64_t out) {
     synth_layer(l, prefix, "norm1", in, in, SYNTH_ROWS(norm));
@@ -165,7 +169,7 @@ static void middle(synth_list *l, const char *side, int64_t width) {
 static void encoder(synth_list *l, const int64_t width[4]) {
     char name[64];
     int64_t in = width[0];
-    synth_layer(l, "encoder.", "conv_in", 3, in, SYNTH_ROWS(causal));
+    synth_layer(l, "encoder.", "conv_in", colours(l), in, SYNTH_ROWS(causal));
     for (int i = 0, at = 0; i < 4; i++) {
         for (int r = 0; r < 2; r++, in = width[i]) {
             snprintf(name, sizeof name, "encoder.down_blocks.%d.", at++);
@@ -197,7 +201,7 @@ static void decoder(synth_list *l, const int64_t width[4]) {
         in = out / 2;
     }
     synth_layer(l, "decoder.", "norm_out", width[0], width[0], SYNTH_ROWS(norm));
-    synth_layer(l, "decoder.", "conv_out", width[0], 3, SYNTH_ROWS(causal));
+    synth_layer(l, "decoder.", "conv_out", width[0], colours(l), SYNTH_ROWS(causal));
 }
 
 static void autoencoder(synth_list *l) {

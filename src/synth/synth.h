@@ -17,6 +17,7 @@ typedef struct synth_model {
     bool distilled, tied;                  /* tied: the text encoder has no separate output matrix */
     bool edits;                            /* takes images as input: there is a processor */
     bool zero_cond;                        /* reference images are modulated as at time 0 */
+    bool layered;                          /* takes images apart: a vector more, and pictures with opacity */
     bool wide;                             /* the transformer is stored as F32 */
     const char *pipeline;                  /* _class_name of model_index.json */
     int64_t text_shard, transformer_shard; /* bytes; the largest size of a file */

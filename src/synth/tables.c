@@ -17,7 +17,7 @@ static const struct kind {
     const synth_family *family;
     const char *pipeline;
     int64_t sizes[sizeof size_letters - 1];
-    bool distilled, tied, edits, zero_cond, wide;
+    bool distilled, tied, edits, zero_cond, layered, wide;
     int64_t text_shard, transformer_shard; /* the defaults of transformers and diffusers are 5 and 10 GB */
 } kinds[] = {
 /* H  d  N  S  h  f  Q  K  e  L  c  g  V  v  w  x  b */
@@ -73,6 +73,8 @@ static const struct kind {
      .edits = true, .text_shard = 5 * GB, .transformer_shard = 10 * GB},
     {"qwen-image-edit-2511", "57.7 GB, the same once more", &synth_qwen, "QwenImageEditPlusPipeline", QWEN,
      .edits = true, .zero_cond = true, .text_shard = 5 * GB, .transformer_shard = 10 * GB},
+    {"qwen-image-layered", "57.7 GB, for taking an image apart into layers", &synth_qwen, "QwenImageLayeredPipeline",
+     QWEN, .edits = true, .layered = true, .text_shard = 5 * GB, .transformer_shard = 10 * GB},
     {"qwen-image-2.1", "33.1 GB, 40 steps; the licence forbids commercial use", &synth_qwen21, "QwenImage21Pipeline",
      QWEN_21, .edits = true, .text_shard = 5 * GB, .transformer_shard = 10 * GB},
     {"qwen-image-2.1-turbo", "33.1 GB, 8 steps; the same", &synth_qwen21, "QwenImage21Pipeline", QWEN_21,
@@ -82,6 +84,15 @@ static const struct kind {
      &synth_qwen,
      "QwenImagePipeline",
      {2, 32, 3, 0, 32, 64, 2, 1, 16, 4, 8, 0, 152064, 32, 48, 2, 2},
+     .text_shard = GB / 100,
+     .transformer_shard = GB / 2500},
+    {"qwen-layered-tiny",
+     "23 MB, the same architecture for tests",
+     &synth_qwen,
+     "QwenImageLayeredPipeline",
+     {2, 32, 3, 0, 32, 64, 2, 1, 16, 4, 8, 0, 152064, 32, 48, 2, 2},
+     .edits = true,
+     .layered = true,
      .text_shard = GB / 100,
      .transformer_shard = GB / 2500},
     {"qwen-2.1-tiny",
@@ -121,6 +132,7 @@ static void set_sizes(const struct kind *k, int64_t blocks, int64_t layers, synt
                        .tied = k->tied,
                        .edits = k->edits,
                        .zero_cond = k->zero_cond,
+                       .layered = k->layered,
                        .wide = k->wide,
                        .pipeline = k->pipeline,
                        .text_shard = k->text_shard,
@@ -147,7 +159,7 @@ static void set_sizes(const struct kind *k, int64_t blocks, int64_t layers, synt
 }
 
 lz_status synth_model_of(const char *kind, int64_t blocks, int64_t layers, synth_model *m, lz_error *err) {
-    char known[600] = "";
+    char known[700] = "";
     if (blocks == 1 || blocks > 1024) return lz_fail(err, LZ_BAD_ARGUMENT, "a transformer has 2 to 1024 blocks");
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (!strcmp(kinds[i].name, kind)) {

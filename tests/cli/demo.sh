@@ -59,6 +59,7 @@ try_match 0 "$said" "$work/alone/lazuli" plan
 one="-S 1 -W 16 -H 16 -s 1"
 try 0 $lazuli fox $one -q -o "$work/base.png" --dump "$work/base.safetensors" </dev/null
 echo '{"guidance": 1}' >"$work/settings.json"
+apart="-m tests/data/layered/Y -i tests/data/layered/tall.png -W 32 -H 96"
 masked="-i $flux/ref3.png --mask tests/data/inpaint/small.png"
 options=$($lazuli generate --help | sed -n 's/^  \(-.,\|   \) --\([a-z-]*\).*/\2/p')
 for option in $options; do
@@ -99,6 +100,8 @@ for option in $options; do
     keep-outside) given="$masked --keep-outside off" seen='  16 x 16, ' ;;
     feather) given="$masked --feather 2" seen='  16 x 16, ' ;;
     background) given='--background opaque' seen=', 1 step, ' ;;
+    layers) given="$apart --layers 1" seen=', layer 1 of 1$' ;;
+    resolution) given="$apart --resolution 640" seen=', layer 4 of 4$' ;;
     extend) given="-i $flux/ref2.png --extend left=16 -W 96 -H 64" seen='  96 x 64, ' ;;
     output) given="--output $work/option.webp" seen="^$work/option.webp  " ;;
     noise) given="--noise $work/base.safetensors" seen=', 1 step, ' ;;

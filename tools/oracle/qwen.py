@@ -181,11 +181,9 @@ def link_model(name: str) -> None:
         edit_json(folder / "transformer" / "config.json", zero_cond_t=True)
 
 
-def load_model(name: str, dtype: torch.dtype = torch.float32):
-    """Part by part: what the pipelines would look up by name (the processor) differs between versions."""
+def load_text(name: str, dtype: torch.dtype) -> Qwen2_5_VLForConditionalGeneration:
     folder, spec = DATA / name, MODELS[LINKED.get(name, name)]
-    tokenizer = Qwen2TokenizerFast.from_pretrained(folder / "tokenizer")
-    text = make_text(spec, tokenizer)
+    text = make_text(spec, Qwen2TokenizerFast.from_pretrained(folder / "tokenizer"))
     state = {}
     for file in sorted((folder / "text_encoder").glob("*.safetensors")):
         state |= load_file(file)
@@ -195,9 +193,16 @@ def load_model(name: str, dtype: torch.dtype = torch.float32):
     for k, v in state.items():
         inner["model." + k if k.startswith("visual.") else k.replace("model.", "model.language_model.", 1)] = v
     text.load_state_dict(inner)
+    return text.to(dtype).eval()
+
+
+def load_model(name: str, dtype: torch.dtype = torch.float32):
+    """Part by part: what the pipelines would look up by name (the processor) differs between versions."""
+    folder = DATA / name
+    tokenizer, text = Qwen2TokenizerFast.from_pretrained(folder / "tokenizer"), load_text(name, dtype)
     parts = dict(
         scheduler=FlowMatchEulerDiscreteScheduler.from_pretrained(folder / "scheduler"),
-        vae=AutoencoderKLQwenImage.from_pretrained(folder / "vae", torch_dtype=dtype), text_encoder=text.to(dtype).eval(),
+        vae=AutoencoderKLQwenImage.from_pretrained(folder / "vae", torch_dtype=dtype), text_encoder=text,
         tokenizer=tokenizer,
         transformer=QwenImageTransformer2DModel.from_pretrained(folder / "transformer", torch_dtype=dtype))
     if PIPELINES[name] is not QwenImagePipeline:

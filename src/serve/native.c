@@ -205,7 +205,15 @@ void handle_job_cancel(request *r) {
     job_free(owned);
 }
 
+/* Requests about the worker of this server. false: the answer is set. */
+static bool has_own_worker(request *r) {
+    if (r->front->store->kind->own_worker) return true;
+    reply_error(r, 400, "unsupported_value", "", "a server of a fleet has no worker of its own, so it cannot do this");
+    return false;
+}
+
 void handle_job_first(request *r) {
+    if (!has_own_worker(r)) return;
     job *owned, *j = asked_job(r, &owned);
     if (j && !owned && j->state == QUEUED) queue_first(r->front, j);
     if (j) reply_job(r, 200, j);
@@ -354,7 +362,7 @@ static void reply_loading(request *r, int index, bool loading) {
 
 void handle_model_load(request *r) {
     front *f = r->front;
-    int index = asked_model(r);
+    int index = has_own_worker(r) ? asked_model(r) : -1;
     if (index < 0) return;
     if (f->child.job)
         reply_error(r, 503, "not_ready", "", "a picture is being made; try again when it is done");
@@ -366,7 +374,7 @@ void handle_model_load(request *r) {
 
 void handle_model_unload(request *r) {
     front *f = r->front;
-    int index = asked_model(r);
+    int index = has_own_worker(r) ? asked_model(r) : -1;
     if (index < 0) return;
     if (f->child.loaded == index && !child_sleep(f))
         reply_error(r, 503, "not_ready", "", "a picture is being made; try again when it is done");

@@ -342,6 +342,7 @@ static int find_address(store *s, const char *name, char id[ID_BYTES]) {
 
 static const store_kind kind = {.close = close_store,
                                 .is_there = is_there,
+                                .own_worker = true,
                                 .tick = paint_tick,
                                 .find_live = find_live,
                                 .tell = child_tell,

@@ -13,6 +13,7 @@ typedef enum added { ADDED, ADDED_BEFORE, NOT_ADDED } added;
 typedef struct store_kind {
     void (*close)(front *f);
     bool (*is_there)(front *f); /* false: the store cannot be reached now */
+    bool own_worker;            /* a worker process of this server makes the pictures, in the order of front.jobs */
 
     /* work */
     void (*tick)(front *f);                      /* in each turn of the loop: gives work, notices what was done */

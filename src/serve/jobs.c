@@ -24,19 +24,20 @@ static int64_t random_seed(void) {
     return seed & 0xffffffff; /* survives JavaScript */
 }
 
+static int limit_count(json_int_t n) { return n < 1 ? 1 : n > MOST_PICTURES ? MOST_PICTURES : (int)n; }
+
 /* "seed" is a number, or a list of one for each picture; without it the seed is drawn now, so that a repeated attempt
- * paints the same picture. */
+ * paints the same picture. The settings of a repeated job come from the store, so their counts are limited here. */
 static void choose_seeds(job *j) {
     json_t *seed = json_object_get(j->settings, "seed"), *n = json_object_get(j->settings, "n");
     if (json_is_array(seed)) {
-        j->n = (int)json_array_size(seed);
-        for (int i = 0; i < j->n && i < MOST_PICTURES; i++)
-            j->seeds[i] = json_integer_value(json_array_get(seed, (size_t)i));
+        j->n = limit_count((json_int_t)json_array_size(seed));
+        for (int i = 0; i < j->n; i++) j->seeds[i] = json_integer_value(json_array_get(seed, (size_t)i));
         return;
     }
     int64_t first = json_is_integer(seed) ? json_integer_value(seed) : random_seed();
     if (!json_is_integer(seed)) json_object_set_new(j->settings, "seed", json_integer(first));
-    j->n = json_is_integer(n) ? (int)json_integer_value(n) : 1;
+    j->n = json_is_integer(n) ? limit_count(json_integer_value(n)) : 1;
     for (int i = 0; i < j->n; i++) j->seeds[i] = first <= INT64_MAX - i ? first + i : first;
 }
 

@@ -8,11 +8,13 @@
 
 /* ---- painting ---------------------------------------------------------------------------------------------------- */
 
-/* The path of "upload:ID" or "picture:ID"; owned. NULL: it is gone. */
+/* The path of "upload:ID" or "picture:ID"; owned. NULL: it is gone, or the name (or NULL) is neither. */
 static char *image_path(front *f, const char *name) {
-    if (strncmp(name, "upload:", 7) == 0) return upload_path(f, name + 7);
+    const char *id = name ? strchr(name, ':') : NULL;
+    if (!id || !is_id(++id)) return NULL;
+    if (strncmp(name, "upload:", 7) == 0) return upload_path(f, id);
     picture p = {.facts = NULL};
-    if (strncmp(name, "picture:", 8) != 0 || !store_find_picture(f->store, name + 8, &p)) return NULL;
+    if (strncmp(name, "picture:", 8) != 0 || !store_find_picture(f->store, id, &p)) return NULL;
     json_decref(p.facts);
     return picture_path(f, &p);
 }

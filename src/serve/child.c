@@ -17,8 +17,27 @@
 
 enum { SILENCE = 60, UNHEEDED = 30 }; /* seconds without a message, and without an answer to a cancel */
 
+/* Is the variable a secret, which only the server needs? */
+static bool is_secret(const char *variable) {
+    static const char *const secrets[] = {
+        "AWS_SECRET_ACCESS_KEY=", "AWS_SESSION_TOKEN=", "LAZULI_STORE_PASSWORD=", "LAZULI_KEYS="};
+    for (size_t i = 0; i < sizeof secrets / sizeof *secrets; i++)
+        if (strncmp(variable, secrets[i], strlen(secrets[i])) == 0) return true;
+    return false;
+}
+
+/* The variables of the environment but secrets, ended by NULL; the list is owned. NULL: there is no memory. */
+static char **worker_environment(void) {
+    size_t all = 0, n = 0;
+    while (environ[all]) all++;
+    char **list = calloc(all + 1, sizeof *list);
+    for (size_t i = 0; list && i < all; i++)
+        if (!is_secret(environ[i])) list[n++] = environ[i];
+    return list;
+}
+
 /* The new process. Only functions that are safe after fork are called. It keeps the right to write in `folders`. */
-static void become_worker(char *const *arguments, int socket, const char *const *folders) {
+static void become_worker(char *const *arguments, char *const *environment, int socket, const char *const *folders) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -29,7 +48,7 @@ static void become_worker(char *const *arguments, int socket, const char *const 
         dup2(socket, WORKER_SOCKET);
     dup2(STDERR_FILENO, STDOUT_FILENO);
     confine_writes(folders);
-    execv(arguments[0], arguments);
+    execve(arguments[0], arguments, environment);
     _exit(127);
 }
 
@@ -47,8 +66,10 @@ static void start(front *f) {
     setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
     /* GPUs are files in /dev, and their drivers write to /proc. */
     const char *folders[] = {f->spool, "/dev", "/proc", f->options->cache, NULL};
-    pid_t pid = fork();
-    if (pid == 0) become_worker(f->options->worker, pair[1], folders);
+    char **environment = worker_environment();
+    pid_t pid = environment ? fork() : -1;
+    if (pid == 0) become_worker(f->options->worker, environment, pair[1], folders);
+    free(environment);
     close(pair[1]);
     if (pid < 0) {
         close(pair[0]);

@@ -215,6 +215,13 @@ class Worker:
             words = file.read().split()
         return int(words[0]) if words else None
 
+    def sockets_of_child(self):
+        folder = f"/proc/{self.child()}/fd"
+        try:
+            return sum(os.readlink(f"{folder}/{name}").startswith("socket:") for name in os.listdir(folder))
+        except OSError:
+            return 0  # it is starting
+
     def stop(self, how=signal.SIGTERM):
         self.process.send_signal(how)
         return self.process.wait(60)
@@ -335,6 +342,7 @@ def test_lost(redis, fronts, workers):
         until("it paints", painted)
         os.kill(w.child(), signal.SIGKILL)
         until("its death is counted", lambda n=n: redis.job(job, "attempts") == str(n + 2))
+    until("the new process has the socket to its worker, and no other", lambda: w.sockets_of_child() == 1, 10)
     until("it failed", lambda: fronts[1].job(job)["status"] == "failed", 10)
     check(fronts[1].job(job)["error"]["code"] == "worker_lost", "the reason", fronts[1].job(job))
     check(job in str(redis.ask("XRANGE", "lz:{test}:dead", "-", "+")), "it is among the dead")
@@ -356,6 +364,18 @@ def test_hostile(redis, fronts):
         redis.ask("ZADD", "lz:{test}:list:key:ada", "9" * 9, id)
         check(fronts[0].call("GET", "/api/v1/jobs/" + id)[0] == 404, "not a job", id)
     until("they are dealt with", lambda: all(redis.job(id, "state") == "3" for id in ("job_empty", "job_wrong", "job_seeds")))
+    # Settings that no front has checked: a count that is too large, images that are no ids
+    settings = {**SMALL, "model": "demo", "n": 10**6}
+    redis.ask("HSET", "lz:{test}:job:job_many", "state", "3", "settings", json.dumps(settings), "n", "1", "seeds", "[1]", "owner", "key:ada", "model", "demo")
+    status, _, again = fronts[0].call("POST", "/api/v1/jobs/job_many/retry", {})
+    check(status == 202 and redis.job(again["id"], "n") == "10", "a count from the store is limited", status, again)
+    fronts[0].call("POST", f"/api/v1/jobs/{again['id']}/cancel", {})
+    settings = {**SMALL, "model": "demo", "images": [1, "upload:../../keys"], "mask": "upload:../x"}
+    redis.ask("HSET", "lz:{test}:job:job_paths", "state", "0", "settings", json.dumps(settings), "n", "1", "seeds", "[1]", "owner", "key:ada", "model", "demo")
+    redis.ask("ZADD", "lz:{test}:wait:demo", "0", "0" * 16 + ":job_paths")
+    redis.ask("XADD", "lz:{test}:jobs:demo", "*", "ticket", "1")
+    until("it failed", lambda: redis.job("job_paths", "state") == "3")
+    check(redis.job("job_paths", "attempts") == "1", "without the end of a worker", redis.job("job_paths", "attempts"))
     redis.ask("HSET", "lz:{test}:models", "broken", "{", "x" * 100, "{}")
     redis.ask("HSET", "lz:{test}:picture:pic_x", "data", '{"id": "../../etc/passwd", "job": "j", "owner": "key:ada", "format": "png", "facts": {}}')
     check(fronts[0].call("GET", "/api/v1/pictures/pic_x/file")[0] == 404, "a picture with a path")
@@ -412,6 +432,9 @@ def test_s3(redis):
     job = front.post({**SMALL, "count": 2})
     until("the pictures are made", lambda: other.done(job))
     pictures = other.job(job)["pictures"]
+    with open(f"/proc/{worker.child()}/environ", "rb") as file:
+        environment = file.read()
+    check(b"AWS_REGION=" in environment and b"test-secret" not in environment, "the process that makes pictures gets no secret")
     fox = other.call("GET", f"/api/v1/pictures/{pictures[0]['id']}/file")[2]
     check(fox == open(f"{WORK}/fox.png", "rb").read(), "the bytes of the command line, out of the bucket", len(fox))
     check(Bucket.objects.get(f"/bucket/some/prefix/pictures/{pictures[0]['id']}.png") == fox, "the object", list(Bucket.objects))
@@ -473,6 +496,9 @@ def test_all():
     until("the fronts know", lambda: all(f.call("GET", "/readyz")[0] == 200 for f in fronts))
     Front.done_soon = lambda self: until("a job", lambda id=self.post(SMALL): self.done(id)) < 60
     test_pictures(redis, fronts)
+    for path in ("models/demo/load", "models/demo/unload", "jobs/job_x/first"):
+        status, _, data = fronts[0].call("POST", "/api/v1/" + path, {}, key="root")
+        check((status, data["error"]["code"]) == (400, "unsupported_value"), "about the worker of a server", path, status, data)
 
     # A worker is killed; its lease runs out while the other tests run.
     job = fronts[0].post({**SMALL, "width": 128, "height": 128, "steps": 60})

@@ -2,6 +2,7 @@
 #include "s3.h"
 
 #include <curl/curl.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -90,6 +91,12 @@ static size_t on_write(char *data, size_t size, size_t n, void *user) {
     return size * n;
 }
 
+/* Processes that are started later do not inherit the socket. */
+static int on_socket(void *user, curl_socket_t socket, curlsocktype purpose) {
+    (void)user, (void)purpose;
+    return fcntl(socket, F_SETFD, FD_CLOEXEC) == 0 ? CURL_SOCKOPT_OK : CURL_SOCKOPT_ERROR;
+}
+
 /* One request. in: the body that is sent, or NULL. Returns the status of HTTP; 0: there was no answer. */
 static long ask(s3 *s, const char *method, const char *name, body *in, body *out, bool only_new) {
     char url[ADDRESS + 256], hash[65], digest[96], user[300], header[2100];
@@ -118,6 +125,7 @@ static long ask(s3 *s, const char *method, const char *name, body *in, body *out
                 curl_easy_setopt(easy, CURLOPT_USERAGENT, "lazuli/" LZ_VERSION) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
+                curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, on_socket) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_SECONDS) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_TIMEOUT, (long)SECONDS) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_write) == CURLE_OK &&

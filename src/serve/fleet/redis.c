@@ -1,6 +1,7 @@
 /* redis.c: see redis.h. */
 #include "redis.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -103,6 +104,7 @@ bool redis_connect(redis *r) {
     struct timeval soon = {.tv_usec = 400000}, patience = {.tv_sec = 2};
     r->context = redisConnectWithTimeout(r->where->host, r->where->port, soon);
     if (!r->context || r->context->err) return give_up(r, r->context ? r->context->errstr : "out of memory");
+    fcntl(r->context->fd, F_SETFD, FD_CLOEXEC); /* the process that makes pictures must not inherit it */
     redisSetTimeout(r->context, patience);
     redisEnableKeepAlive(r->context);
     return greet(r) || give_up(r, *r->error ? r->error : r->context->errstr);

@@ -36,6 +36,9 @@ static char **worker_environment(void) {
     return list;
 }
 
+static const char unconfined[] =
+    "lazuli: Landlock does not confine this worker, so it can write wherever its user can\n";
+
 /* The new process. Only functions that are safe after fork are called. It keeps the right to write in `folders`. */
 static void become_worker(char *const *arguments, char *const *environment, int socket, const char *const *folders) {
     sigset_t none;
@@ -47,7 +50,8 @@ static void become_worker(char *const *arguments, char *const *environment, int 
     else
         dup2(socket, WORKER_SOCKET);
     dup2(STDERR_FILENO, STDOUT_FILENO);
-    confine_writes(folders);
+    ssize_t told = confine_writes(folders) ? 0 : write(STDERR_FILENO, unconfined, sizeof unconfined - 1);
+    (void)told; /* nothing can be done if stderr is closed */
     execve(arguments[0], arguments, environment);
     _exit(127);
 }

@@ -1,7 +1,6 @@
 /* confine.c: see confine.h. Landlock is a part of Linux since 5.13; libc has no functions for it. */
 #include "confine.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -17,22 +16,23 @@
      LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO | LANDLOCK_ACCESS_FS_MAKE_BLOCK |                     \
      LANDLOCK_ACCESS_FS_MAKE_SYM)
 
-static bool allow(int rules, const char *path) {
+/* A folder that cannot be opened or named in a rule is left out: nothing can be written there, and the other rules stay
+ * in force. */
+static void allow(int rules, const char *path) {
     int folder = open(path, O_PATH | O_CLOEXEC);
-    if (folder < 0) return errno == ENOENT; /* nothing can be written there */
+    if (folder < 0) return;
     struct landlock_path_beneath_attr below = {.allowed_access = CHANGES, .parent_fd = folder};
-    bool good = syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &below, 0) == 0;
+    syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &below, 0);
     close(folder);
-    return good;
 }
 
 bool confine_writes(const char *const *folders) {
     struct landlock_ruleset_attr all = {.handled_access_fs = CHANGES};
     int rules = (int)syscall(SYS_landlock_create_ruleset, &all, sizeof all, 0);
-    bool good = rules >= 0;
-    for (int i = 0; good && folders[i]; i++) good = allow(rules, folders[i]);
-    good = good && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && syscall(SYS_landlock_restrict_self, rules, 0) == 0;
-    if (rules >= 0) close(rules);
+    if (rules < 0) return false;
+    for (int i = 0; folders[i]; i++) allow(rules, folders[i]);
+    bool good = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && syscall(SYS_landlock_restrict_self, rules, 0) == 0;
+    close(rules);
     return good;
 }
 

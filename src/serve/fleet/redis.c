@@ -37,8 +37,13 @@ bool redis_parse(const char *url, const char *password, redis_address *to, char 
     bool good = at;
     if (good && strchr(at, '@')) {
         size_t n = strcspn(at, "@"), name = strcspn(at, ":@");
-        good = copy_part(to->user, sizeof to->user, at, name) &&
-               (name == n || copy_part(to->password, sizeof to->password, at + name + 1, n - name - 1));
+        if (name != n) {
+            snprintf(why, size,
+                     "--store takes no password, since other users of the machine can read the command "
+                     "line: set $LAZULI_STORE_PASSWORD instead");
+            return false;
+        }
+        good = copy_part(to->user, sizeof to->user, at, n);
         at += n + 1;
     }
     if (good) {
@@ -55,9 +60,14 @@ bool redis_parse(const char *url, const char *password, redis_address *to, char 
         at += n;
     }
     if (good && *at == '/' && at[1]) good = read_number(at + 1, 1000000, &to->db);
-    if (password && strlen(password) < sizeof to->password) memcpy(to->password, password, strlen(password) + 1);
     /* The address may hold a password, so it is not repeated. */
     if (!good) snprintf(why, size, "--store takes an address such as redis://HOST:6379/0");
+    size_t length = password ? strlen(password) : 0;
+    if (good && length >= sizeof to->password) {
+        snprintf(why, size, "$LAZULI_STORE_PASSWORD has more than %zu bytes", sizeof to->password - 1);
+        return false;
+    }
+    if (good && password) memcpy(to->password, password, length + 1);
     return good;
 }
 

@@ -11,7 +11,7 @@ typedef struct redis_address {
     char host[256], user[64], password[128]; /* user, password: "" if there is none */
     int port, db;
 } redis_address;
-/* redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]. The password, unless it is NULL, replaces that of the address. */
+/* redis://[USER@]HOST[:PORT][/DB]. An address with a password is refused. password: NULL if there is none. */
 bool redis_parse(const char *url, const char *password, redis_address *to, char *why, size_t size);
 
 typedef struct redis {

@@ -53,16 +53,28 @@ def raises(kind, code, call, **arguments):
 def start(work, *options):
     log = open(f"{work}/log", "w")
     process = subprocess.Popen([LAZULI, "serve", "--listen", "127.0.0.1:0", "--state", f"{work}/state", *options], stderr=log)
-    while process.poll() is None:
+    until = time.time() + 60
+    while process.poll() is None and time.time() < until:
         found = re.search(r"listening on (\S+)", open(f"{work}/log").read())
         if found:
             return process, found.group(1)
         time.sleep(0.05)
-    raise SystemExit(open(f"{work}/log").read())
+    process.kill()
+    raise SystemExit(open(f"{work}/log").read() + "\nthe server ended, or did not listen after 60 s")
+
+
+def stop(process):
+    process.terminate()
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        check(False, "the server ends in 30 s after SIGTERM")
+        process.kill()
+        process.wait()
 
 
 def metric(url, name):
-    text = urllib.request.urlopen(url + "/metrics").read().decode()
+    text = urllib.request.urlopen(url + "/metrics", timeout=60).read().decode()
     return float(re.search("^" + re.escape(name) + r" (\S+)", text, re.M).group(1))
 
 
@@ -107,7 +119,7 @@ async def alike(url, fox):
 
 def call(url, method, path, body=None):
     asked = urllib.request.Request(url + path, json.dumps(body).encode() if body is not None else None, {"content-type": "application/json"}, method=method)
-    return json.load(urllib.request.urlopen(asked))
+    return json.load(urllib.request.urlopen(asked, timeout=60))
 
 
 def until(what, test, seconds=30):
@@ -240,7 +252,7 @@ def test(url, fox):
     for kind in ("png", "jpeg", "webp"):
         check(kind_of(decoded(client.images.generate(output_format=kind, **SMALL).data[0])) == kind, kind)
     url_answer = client.images.generate(response_format="url", **SMALL).data[0].url
-    check(urllib.request.urlopen(url_answer).read() == fox, "an address")
+    check(urllib.request.urlopen(url_answer, timeout=60).read() == fox, "an address")
 
     for n in range(4):
         events = list(client.images.generate(stream=True, partial_images=n, **{**SMALL, "extra_body": {"steps": 4, "seed": 7}}))
@@ -297,8 +309,7 @@ with tempfile.TemporaryDirectory() as folder:
     try:
         test(address, picture)
     finally:
-        server.terminate()
-        server.wait()
+        stop(server)
     store = sqlite3.connect(f"{folder}/state/jobs.sqlite")
     names = [row[0] for row in store.execute("SELECT name FROM addresses")]
     store.execute("UPDATE addresses SET until = until - 7200")  # an hour later
@@ -306,13 +317,12 @@ with tempfile.TemporaryDirectory() as folder:
     store.close()
     server, address = start(folder)
     try:
-        urllib.request.urlopen(f"{address}/files/{names[0]}.png")
+        urllib.request.urlopen(f"{address}/files/{names[0]}.png", timeout=60)
         check(False, "an address ends")
     except urllib.error.HTTPError as error:
         check(error.code == 410, "an address ends with 410", error.code)
     finally:
-        server.terminate()
-        server.wait()
+        stop(server)
     os.makedirs(f"{folder}/two")
     with open(f"{folder}/two/keys", "w") as file:
         file.write("ada secret-one\n")
@@ -321,8 +331,7 @@ with tempfile.TemporaryDirectory() as folder:
         raises(openai.AuthenticationError, "invalid_api_key", openai.OpenAI(base_url=address + "/v1", api_key="wrong-key").models.list)
         check([m.id for m in openai.OpenAI(base_url=address + "/v1", api_key="secret-one").models.list()] == ["demo"], "a key")
     finally:
-        server.terminate()
-        server.wait()
+        stop(server)
     os.makedirs(f"{folder}/three")
     server, address = start(f"{folder}/three", "--queue", "2", "--queue-timeout", "86400")
     try:

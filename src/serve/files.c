@@ -194,18 +194,12 @@ void files_forget(front *f) {
     for (int i = 0; i < 3; i++) remove_before(f, folders[i], (time_t)wall_seconds() - 86400);
 }
 
+/* The part has a name of its own, because several servers may get the same file at once. */
 static bool write_file(const char *path, const void *data, size_t size) {
-    char *part = NULL;
-    if (asprintf(&part, "%s.part", path) < 0) return false;
-    int file = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    bool good = file >= 0;
-    for (size_t done = 0; good && done < size;) {
-        ssize_t n = write(file, (const char *)data + done, size - done);
-        good = n > 0 || (n < 0 && errno == EINTR);
-        done += n > 0 ? (size_t)n : 0;
-    }
-    if (file >= 0) close(file);
-    good = good && rename(part, path) == 0;
+    char *part = NULL, id[ID_BYTES];
+    make_id(id, "");
+    if (asprintf(&part, "%s.%s.part", path, id) < 0) return false;
+    bool good = write_whole(part, data, size) && rename(part, path) == 0;
     if (!good) unlink(part);
     free(part);
     return good;

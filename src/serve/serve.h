@@ -43,6 +43,8 @@ typedef struct far_files {
     bool (*put)(void *user, const char *name, const char *path);
     bool (*get)(void *user, const char *name, const char *path); /* writes the file at the path */
     void (*remove)(void *user, const char *name);
+    /* From now on tick is called about once a second while one of the functions above waits; NULL: nothing is called. */
+    void (*watch)(void *user, void (*tick)(void *with), void *with);
 } far_files;
 
 typedef struct serve_options {

@@ -18,6 +18,8 @@ struct s3 {
     char signature[96], region[48];
     const char *key, *secret, *token; /* token: or NULL */
     double refused;                   /* steady: when the store did not answer; 0: it did */
+    void (*tick)(void *with);         /* while a request waits; or NULL */
+    void *with;
 };
 
 static bool is_name(const char *text, size_t n, const char *also) {
@@ -97,9 +99,17 @@ static int on_socket(void *user, curl_socket_t socket, curlsocktype purpose) {
     return fcntl(socket, F_SETFD, FD_CLOEXEC) == 0 ? CURL_SOCKOPT_OK : CURL_SOCKOPT_ERROR;
 }
 
+/* libcurl calls it about once a second, and when bytes have come or gone. */
+static int on_progress(void *user, curl_off_t all, curl_off_t come, curl_off_t all_sent, curl_off_t sent) {
+    const s3 *s = user;
+    (void)all, (void)come, (void)all_sent, (void)sent;
+    if (s->tick) s->tick(s->with);
+    return 0;
+}
+
 /* One request. in: the body that is sent, or NULL. Returns the status of HTTP; 0: there was no answer. */
 static long ask(s3 *s, const char *method, const char *name, body *in, body *out, bool only_new) {
-    char url[ADDRESS + 256], hash[65], digest[96], user[300], header[2100];
+    char url[ADDRESS + 256], hash[65], digest[96], user[300], *token = NULL;
     struct curl_slist *headers = NULL;
     CURL *easy = s->easy;
     const char *certificates = environment_value("CURL_CA_BUNDLE");
@@ -112,8 +122,9 @@ static long ask(s3 *s, const char *method, const char *name, body *in, body *out
     headers = curl_slist_append(headers, digest);
     if (only_new) headers = curl_slist_append(headers, "If-None-Match: *");
     if (s->token) {
-        snprintf(header, sizeof header, "x-amz-security-token: %s", s->token);
-        headers = curl_slist_append(headers, header);
+        if (asprintf(&token, "x-amz-security-token: %s", s->token) < 0) token = NULL;
+        if (token) headers = curl_slist_append(headers, token);
+        free(token);
     }
     if (in) in->sent = 0;
     out->data.size = 0;
@@ -125,12 +136,16 @@ static long ask(s3 *s, const char *method, const char *name, body *in, body *out
                 curl_easy_setopt(easy, CURLOPT_USERAGENT, "lazuli/" LZ_VERSION) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
+                curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 0L) == CURLE_OK &&
+                curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, on_progress) == CURLE_OK &&
+                curl_easy_setopt(easy, CURLOPT_XFERINFODATA, s) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, on_socket) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_SECONDS) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_TIMEOUT, (long)SECONDS) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_write) == CURLE_OK &&
                 curl_easy_setopt(easy, CURLOPT_WRITEDATA, out) == CURLE_OK &&
                 (!certificates || curl_easy_setopt(easy, CURLOPT_CAINFO, certificates) == CURLE_OK);
+    if (good && strcmp(method, "HEAD") == 0) good = curl_easy_setopt(easy, CURLOPT_NOBODY, 1L) == CURLE_OK;
     if (good && in)
         good = curl_easy_setopt(easy, CURLOPT_UPLOAD, 1L) == CURLE_OK &&
                curl_easy_setopt(easy, CURLOPT_READFUNCTION, on_read) == CURLE_OK &&
@@ -149,7 +164,7 @@ static long ask_again(s3 *s, const char *method, const char *name, body *in, bod
     for (int i = 0; i < TRIES && steady_seconds() - begun < PATIENCE; i++) {
         if (i) usleep(200000u << i);
         status = ask(s, method, name, in, out, only_new);
-        if (status && status != 429 && status < 500) break;
+        if (status && status != 409 && status != 429 && status < 500) break; /* 409: another writes it now */
     }
     s->refused = status ? 0 : steady_seconds();
     return status;
@@ -185,9 +200,10 @@ static bool put(void *user, const char *name, const char *path) {
     long status = load(path, &in.data) ? ask_again(user, "PUT", name, &in, &out, true) : 0;
     if (status == 501 || status == 400)
         status = ask_again(user, "PUT", name, &in, &out, false); /* no conditions there */
+    if (status == 409) status = ask_again(user, "HEAD", name, NULL, &out, false);
     buffer_free(&in.data);
     buffer_free(&out.data);
-    return status / 100 == 2 || status == 412 || status == 409; /* 412, 409: another was first */
+    return status / 100 == 2 || status == 412; /* 412: another was first */
 }
 
 static bool get(void *user, const char *name, const char *path) {
@@ -203,4 +219,12 @@ static void remove_file(void *user, const char *name) {
     buffer_free(&out.data);
 }
 
-far_files s3_files(s3 *s) { return (far_files){.user = s, .put = put, .get = get, .remove = remove_file}; }
+static void watch(void *user, void (*tick)(void *with), void *with) {
+    s3 *s = user;
+    s->tick = tick;
+    s->with = with;
+}
+
+far_files s3_files(s3 *s) {
+    return (far_files){.user = s, .put = put, .get = get, .remove = remove_file, .watch = watch};
+}

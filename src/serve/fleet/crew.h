@@ -17,6 +17,7 @@ struct crew {
     int model;                               /* index, of the ticket */
     int streak;                              /* jobs in a row of the loaded model */
     double renewed, claimed, beaten, tidied; /* steady */
+    double touched;                          /* steady: when the folder of this worker was marked as used */
     char *facts[SERVE_MODELS];               /* of models, as JSON; owned; NULL: not opened yet */
 };
 

@@ -26,6 +26,10 @@
     "  end\n"                                                                                                          \
     "  if first then call('XTRIM', stream, 'MINID', first) end\n"                                                      \
     "end\n"                                                                                                            \
+    "local function owns(model, entry, worker)\n"                                                                      \
+    "  local mine = call('XPENDING', P..'jobs:'..model, 'workers', entry, entry, 1)\n"                                 \
+    "  return #mine == 1 and mine[1][2] == worker\n"                                                                   \
+    "end\n"                                                                                                            \
     "local function finish(id, state, code, message)\n"                                                                \
     "  local job = P..'job:'..id\n"                                                                                    \
     "  local f = call('HMGET', job, 'owner', 'model', 'rank', 'entry', 'ttl')\n"                                       \
@@ -112,12 +116,11 @@ const char script_draw[] = COMMON
     "all[#all + 1] = id\n"
     "return all\n";
 
-const char script_renew[] = COMMON "local model, entry, worker, id = unpack(ARGV)\n"
-                                   "local stream = P..'jobs:'..model\n"
-                                   "local mine = call('XPENDING', stream, 'workers', entry, entry, 1)\n"
-                                   "if #mine == 0 or mine[1][2] ~= worker then return 0 end\n"
-                                   "call('XCLAIM', stream, 'workers', worker, 0, entry, 'IDLE', 0, 'JUSTID')\n"
-                                   "return call('HGET', P..'job:'..id, 'state') == '1' and 1 or 0\n";
+const char script_renew[] = COMMON
+    "local model, entry, worker, id = unpack(ARGV)\n"
+    "if not owns(model, entry, worker) then return 0 end\n"
+    "call('XCLAIM', P..'jobs:'..model, 'workers', worker, 0, entry, 'IDLE', 0, 'JUSTID')\n"
+    "return call('HGET', P..'job:'..id, 'state') == '1' and 1 or 0\n";
 
 const char script_finish[] = COMMON
     "local id, index, picture, data = unpack(ARGV)\n"
@@ -136,16 +139,18 @@ const char script_finish[] = COMMON
     "if made >= tonumber(f[3]) then finish(id, 2, '', '') else tell(id, f[2]) end\n"
     "return made\n";
 
-const char script_end[] = COMMON "local id, state, code, message = unpack(ARGV)\n"
+const char script_end[] = COMMON "local id, state, code, message, model, entry, worker = unpack(ARGV)\n"
                                  "local was = call('HGET', P..'job:'..id, 'state')\n"
                                  "if not was or tonumber(was) > 1 then return was end\n"
+                                 "if worker and not owns(model, entry, worker) then return was end\n"
                                  "finish(id, state, code, message)\n"
                                  "call('PUBLISH', P..'control', cjson.encode({type='cancel', job=id}))\n"
                                  "return state\n";
 
-const char script_give_back[] = COMMON "local model, entry, id = unpack(ARGV)\n"
+const char script_give_back[] = COMMON "local model, entry, worker, id = unpack(ARGV)\n"
                                        "local stream = P..'jobs:'..model\n"
-                                       "if call('XACK', stream, 'workers', entry) == 0 then return 0 end\n"
+                                       "if not owns(model, entry, worker) then return 0 end\n"
+                                       "call('XACK', stream, 'workers', entry)\n"
                                        "call('HDEL', P..'bound', model..' '..entry)\n"
                                        "if id ~= '' then\n"
                                        "  local job = P..'job:'..id\n"
@@ -159,9 +164,25 @@ const char script_give_back[] = COMMON "local model, entry, id = unpack(ARGV)\n"
                                        "call('HGET', P..'job:'..id, 'owner')) end\n"
                                        "return 1\n";
 
-const char script_lost[] = COMMON "local id, most = unpack(ARGV)\n"
+const char script_lost[] = COMMON "local id, most, model, entry, worker = unpack(ARGV)\n"
                                   "if call('HGET', P..'job:'..id, 'state') ~= '1' then return 0 end\n"
+                                  "if not owns(model, entry, worker) then return 0 end\n"
                                   "return lost(id, most) and 0 or 1\n";
+
+const char script_page[] = COMMON
+    "local set, from, count, oldest, settings = unpack(ARGV)\n"
+    "local last = from + count - 1\n"
+    "local ids = call(oldest == '1' and 'ZRANGE' or 'ZREVRANGE', P..set, from, last)\n"
+    "local all = {#ids}\n"
+    "for _, id in ipairs(ids) do\n"
+    "  local f = call('HMGET', P..'picture:'..id, 'data', 'pinned', 'removed', 'job')\n"
+    "  if not f[1] then call('ZREM', P..set, id)\n"
+    "  else\n"
+    "    local asked = settings == '1' and f[4] and call('HGET', P..'job:'..f[4], 'settings')\n"
+    "    all[#all + 1] = {id, f[1], f[2] or '', f[3] or '', asked or ''}\n"
+    "  end\n"
+    "end\n"
+    "return all\n";
 
 const char script_beat[] = COMMON
     "local worker, silence = unpack(ARGV)\n"

@@ -30,12 +30,17 @@ extern const char script_draw[];
 extern const char script_renew[];
 /* id, index, id of the picture, its data. Returns the number of pictures that are made; -1: the job does not run. */
 extern const char script_finish[];
-/* id, state, code, message. Ends a job that has not ended. Returns its state. */
+/* id, state, code, message; of a worker also model, entry, worker. Ends a job that has not ended, if the ticket is that
+ * worker's. Returns its state. */
 extern const char script_end[];
-/* model, entry, id or "". The ticket, and the job that is bound to it, go back. */
+/* model, entry, worker, id or "". The ticket, and the job that is bound to it, go back, if the ticket is that worker's. */
 extern const char script_give_back[];
-/* id, most attempts. A worker lost its process. Returns 1: try again; 0: the job has failed. */
+/* id, most attempts, model, entry, worker. A worker lost its process. Returns 1: try again; 0: the job has failed, or is
+ * not this worker's any more. */
 extern const char script_lost[];
+/* set of pictures, rank, number, 1: the oldest first, 1: with settings. Returns the number of ids, then id, data, pinned,
+ * removed and settings (or "") of each picture. Removes ids without a picture from the set. */
+extern const char script_page[];
 /* worker, seconds after which a silent worker counts as gone. Returns the number of workers. */
 extern const char script_beat[];
 /* model. Deletes consumers that own nothing and were not heard for a minute, and restores the lag after a restart. */

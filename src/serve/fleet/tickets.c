@@ -10,7 +10,7 @@ enum { CLAIM = 3, IDLE_MS = 15000, BLOCK_MS = 2000, STREAK = 8 };
 
 void crew_give_back(front *f, int index, const char *entry, const char *id) {
     fleet_store *t = fleet_of(f);
-    freeReplyObject(redis_script(&t->link, script_give_back, t->prefix, "sss", f->models[index].id, entry, id));
+    freeReplyObject(redis_script(&t->link, script_give_back, t->prefix, "ssss", f->models[index].id, entry, t->id, id));
 }
 
 static void draw(front *f, int index, const char *entry) {
@@ -26,8 +26,9 @@ static void draw(front *f, int index, const char *entry) {
     c->renewed = steady_seconds();
     c->streak = index == f->child.loaded ? c->streak + 1 : 0;
     if (n > 1 && !c->job && is_id(id)) /* not a job that this version can read */
-        freeReplyObject(redis_script(&t->link, script_end, t->prefix, "siss", id, (int)FAILED_JOB, "generation_failed",
-                                     "the worker cannot read the job"));
+        freeReplyObject(redis_script(&t->link, script_end, t->prefix, "sisssss", id, (int)FAILED_JOB,
+                                     "generation_failed", "the worker cannot read the job", f->models[index].id, entry,
+                                     t->id));
     freeReplyObject(fields);
     if (!c->job) return;
     c->job->model = index;

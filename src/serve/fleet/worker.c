@@ -65,8 +65,9 @@ static void drop(front *f) {
 /* Ends the job in Redis. While Redis is away, the lease runs out and another worker tries the job. */
 static void fail(front *f, const char *code, const char *message) {
     fleet_store *t = fleet_of(f);
-    freeReplyObject(
-        redis_script(&t->link, script_end, t->prefix, "siss", f->crew->job->id, (int)FAILED_JOB, code, message));
+    const crew *c = f->crew;
+    freeReplyObject(redis_script(&t->link, script_end, t->prefix, "sisssss", c->job->id, (int)FAILED_JOB, code, message,
+                                 f->models[c->model].id, c->entry, t->id));
     crew_forget(f);
 }
 
@@ -203,7 +204,8 @@ static void lost(front *f) {
         crew_forget(f);
         return;
     }
-    redisReply *reply = redis_script(&t->link, script_lost, t->prefix, "si", c->job->id, (int)MOST_DEATHS);
+    redisReply *reply = redis_script(&t->link, script_lost, t->prefix, "sisss", c->job->id, (int)MOST_DEATHS,
+                                     f->models[c->model].id, c->entry, t->id);
     bool again = reply && reply->type == REDIS_REPLY_INTEGER && reply->integer == 1;
     freeReplyObject(reply);
     if (!again) crew_forget(f);
@@ -263,26 +265,48 @@ static void read_control(front *f) {
 
 /* ---- timers ------------------------------------------------------------------------------------------------------ */
 
-static void renew(front *f) {
+/* Renews the lease, if it is time. Returns true if Redis says that the job is not this worker's any more. */
+static bool renew_lease(front *f) {
     crew *c = f->crew;
     fleet_store *t = fleet_of(f);
     double now = steady_seconds();
-    if (!c->job || c->over || now - c->renewed < RENEW) return;
+    if (!c->job || c->over || now - c->renewed < RENEW) return false;
     c->renewed = now;
     redisReply *r = redis_script(&t->link, script_renew, t->prefix, "ssss", f->models[c->model].id, c->entry, t->id,
                                  c->job->id);
     bool gone = r && r->type == REDIS_REPLY_INTEGER && r->integer == 0;
     freeReplyObject(r);
-    if (gone && !c->made) drop(f);
+    return gone;
+}
+
+static void renew(front *f) {
+    if (renew_lease(f) && !f->crew->made) drop(f);
+}
+
+static void tell_presence(front *f) {
+    crew *c = f->crew;
+    fleet_store *t = fleet_of(f);
+    double now = steady_seconds();
+    if (!f->child.ready || now - c->beaten <= RENEW) return;
+    c->beaten = now;
+    freeReplyObject(redis_script(&t->link, script_beat, t->prefix, "si", t->id, SILENT_WORKER));
+}
+
+/* While a far file is read or written, which may take longer than a lease. The job stays in memory here even if another
+ * worker has taken it over, because the caller uses it. */
+static void keep_lease(void *user) {
+    renew_lease(user);
+    tell_presence(user);
 }
 
 static void beat(front *f) {
     crew *c = f->crew;
     fleet_store *t = fleet_of(f);
     double now = steady_seconds();
-    if (f->child.ready && now - c->beaten > RENEW) {
-        c->beaten = now;
-        freeReplyObject(redis_script(&t->link, script_beat, t->prefix, "si", t->id, SILENT_WORKER));
+    tell_presence(f);
+    if (now - c->touched > TIDY || !(c->touched > 0)) { /* clear_old_spools removes folders that are older than a day */
+        c->touched = now;
+        utimensat(AT_FDCWD, f->spool, NULL, 0);
     }
     if (now - c->tidied < TIDY && c->tidied > 0) return;
     if (!crew_make_groups(f)) return;
@@ -365,6 +389,8 @@ static bool start(front *f, char *why, size_t size) {
     if (!files_open(f, why, size)) return false;
     fleet_store *t = fleet_of(f);
     f->crew->take.where = f->crew->control.where = &t->where;
+    const far_files *far = f->options->far_files;
+    if (far) far->watch(far->user, keep_lease, f);
     clear_old_spools(f->spool);
     char *own = spool_path(f, t->id, "");
     free(f->spool);
@@ -391,6 +417,8 @@ static bool start(front *f, char *why, size_t size) {
 static void stop(front *f) {
     crew *c = f->crew;
     fleet_store *t = fleet_of(f);
+    const far_files *far = f->options->far_files;
+    if (far) far->watch(far->user, NULL, NULL);
     if (c->job && !c->over && !c->made) crew_give_back(f, c->model, c->entry, c->job->id);
     c->painting = false;
     crew_forget(f);

@@ -105,7 +105,7 @@ class Redis:
 
 class Bucket(http.server.BaseHTTPRequestHandler):
     """A store that speaks S3: PUT (with If-None-Match), GET and DELETE, with signatures of version 4 that are checked."""
-    objects, refused, requests = {}, [], []
+    objects, refused, requests, conflicts = {}, [], [], set()
 
     def sign(self, body):
         """The signature that the request should have, by Amazon's description; None: something is wrong before that."""
@@ -135,6 +135,9 @@ class Bucket(http.server.BaseHTTPRequestHandler):
             status = 403
         elif len(self.requests) % 7 == 3:
             status = 503  # passes
+        elif self.command == "PUT" and "/thumbs/" in self.path and self.path not in self.conflicts:
+            self.conflicts.add(self.path)
+            status = 409  # another writes it now
         elif self.command == "PUT" and self.path in self.objects and self.headers.get("if-none-match") == "*":
             status = 412
         elif self.command == "PUT":
@@ -265,6 +268,66 @@ def test_pictures(redis, fronts):
     check(stream and stream[-1] == "image_generation.completed", "a stream", stream)
 
 
+def test_uploads(redis, fronts):
+    """The same image sent to both fronts at once; and an upload that a job names is kept."""
+    data = open(f"{WORK}/fox.png", "rb").read() + bytes(4 << 20)
+    answers = []
+
+    def send(f):
+        connection = http.client.HTTPConnection("127.0.0.1", f.port, timeout=60)
+        connection.request("POST", "/api/v1/uploads", data, {"authorization": "Bearer " + KEYS["ada"], "content-type": "image/png"})
+        answers.append(connection.getresponse().status)
+
+    threads = [threading.Thread(target=send, args=(f,)) for _ in range(3) for f in fronts]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    name = hashlib.sha256(data).hexdigest()
+    check(answers == [201] * 6, "each is accepted", answers)
+    with open(f"{WORK}/pictures/uploads/{name}", "rb") as file:
+        check(file.read() == data, "the file is whole")
+    check(not [n for n in os.listdir(f"{WORK}/pictures/uploads") if n.endswith(".part")], "no part is left")
+    asked = {**SMALL, "images": [f"upload:{name}"], "strength": 0.5}
+    redis.ask("ZADD", "lz:{test}:uploads", int(time.time()) - 86000, name)
+    job = fronts[0].post(asked)
+    check(float(redis.ask("ZSCORE", "lz:{test}:uploads", name)) > time.time() - 60, "a job renews its upload")
+    until("it is done", lambda: fronts[1].done(job))
+    redis.ask("ZADD", "lz:{test}:uploads", int(time.time()) - 86500, name)
+    check(fronts[0].call("POST", "/api/v1/jobs", asked)[0] == 400, "an upload is accepted for a day")
+
+
+def add_old_pictures(redis):
+    """More than two pages of pinned pictures and of ids without a picture, then an old picture."""
+    def picture(id, **more):
+        return json.dumps({"id": id, "job": "job_old", "owner": "key:ada", "index": 0, "seed": 1, "width": 64, "height": 64, "bytes": 1, "format": "png",
+                           "created": time.time() - 90 * 86400, "facts": {}, **more})
+    for n in range(130):
+        if n % 3:
+            redis.ask("HSET", f"lz:{{test}}:picture:pic_pinned{n}", "data", picture(f"pic_pinned{n}"), "job", "job_old", "pinned", 1, "removed", 0)
+        redis.ask("ZADD", "lz:{test}:pictures", -1000 + n, f"pic_pinned{n}")
+    redis.ask("HSET", "lz:{test}:picture:pic_aged", "data", picture("pic_aged"), "job", "job_old", "pinned", 0, "removed", 0)
+    redis.ask("ZADD", "lz:{test}:pictures", -1, "pic_aged")
+
+
+def test_old_pictures(redis):
+    until("the old picture is removed", lambda: redis.ask("ZSCORE", "lz:{test}:pictures", "pic_aged") is None, 25)
+    check(redis.ask("ZSCORE", "lz:{test}:pictures", "pic_pinned0") is None, "an id without a picture is removed")
+    check(redis.ask("ZSCORE", "lz:{test}:pictures", "pic_pinned128") is not None, "a pinned picture stays")
+    check(redis.ask("ZCOUNT", "lz:{test}:pictures", 0, "+inf") > 5, "young pictures stay")
+
+
+def test_stolen(redis, front, workers):
+    """A worker whose ticket is another's now changes nothing of the job."""
+    job = front.post(LONG)
+    w = paints(redis, workers, job)
+    until("it has steps", lambda: front.job(job)["step"] > 1)
+    redis.ask("XCLAIM", "lz:{test}:jobs:demo", "workers", "thief", "0", redis.job(job, "entry"))
+    os.kill(w.child(), signal.SIGKILL)
+    until("its worker has noticed", lambda: "(signal 9)" in open(f"{WORK}/{w.log}").read())
+    time.sleep(1)
+    check(redis.job(job, "attempts") == "1", "an attempt that is not counted", redis.job(job, "attempts"))
+    check(front.call("POST", f"/api/v1/jobs/{job}/cancel", {})[2]["status"] == "cancelled", "a front cancels it")
+
+
 def test_repeats(fronts):
     """One job for each Idempotency-Key, also if both fronts get it at once."""
     a, b = fronts
@@ -315,6 +378,10 @@ def test_order(redis, fronts):
     check(a.call("POST", "/api/v1/queue/pause", {}, key="root")[2]["paused"], "pause")
     ada = [a.post(SMALL) for _ in range(5)]
     bob = [b.post(SMALL, key="bob") for _ in range(2)]
+    seconds = a.call("POST", "/api/v1/plan", SMALL)[2]["seconds"]
+    status, _, data = a.call("POST", "/v1/images/generations", {"prompt": "a fox", "size": "64x64", "num_inference_steps": 1},
+                             x_stainless_read_timeout=str(2 * seconds))
+    check((status, data["error"]["code"]) == (429, "would_wait_too_long"), "a client that would give up", seconds, status, data)
     first = b.post({**SMALL, "priority": 1}, key="root")
     check(a.job(ada[4])["queue_position"] == 8 and b.job(bob[0], "bob")["queue_position"] == 3, "positions")
     check(redis.groups()["lag"] == 8, "the lag is the number of waiting jobs", redis.groups())
@@ -496,6 +563,7 @@ def test_all():
     until("the fronts know", lambda: all(f.call("GET", "/readyz")[0] == 200 for f in fronts))
     Front.done_soon = lambda self: until("a job", lambda id=self.post(SMALL): self.done(id)) < 60
     test_pictures(redis, fronts)
+    test_uploads(redis, fronts)
     for path in ("models/demo/load", "models/demo/unload", "jobs/job_x/first"):
         status, _, data = fronts[0].call("POST", "/api/v1/" + path, {}, key="root")
         check((status, data["error"]["code"]) == (400, "unsupported_value"), "about the worker of a server", path, status, data)
@@ -511,6 +579,7 @@ def test_all():
     test_order(redis, fronts)
     test_cancel(redis, fronts, workers)
     test_hostile(redis, fronts)
+    add_old_pictures(redis)
     test_lost(redis, fronts, workers)
     until("another worker has taken it over", lambda: redis.job(job, "attempts") == "2", 25)
     check(time.time() - killed > 10, "not before its lease ran out", time.time() - killed)
@@ -520,6 +589,8 @@ def test_all():
     until("a new worker has joined", lambda: workers[-1].joined() and redis.ask("ZSCORE", "lz:{test}:workers", workers[-1].name))
     test_redis(redis, fronts)
     test_drain(redis, fronts, workers)
+    test_old_pictures(redis)
+    test_stolen(redis, fronts[1], workers)
     for p in fronts[1:] + workers:
         if p.process.poll() is None:
             check(p.stop() == 0, "it ends")

@@ -273,9 +273,12 @@ int fleet_waiting(front *f, const char *owner) {
 
 int fleet_position(front *f, const job *j) {
     fleet_store *t = fleet_of(f);
-    int position = 1; /* also of a job that a worker gave back */
+    int position = 1; /* also of a job that a worker gave back, which has a rank but is not in wait:MODEL */
     redisReply *member = redis_do(&t->link, "HMGET %sjob:%s model rank", t->prefix, j->id);
-    if (member && member->type == REDIS_REPLY_ARRAY && member->elements == 2) {
+    bool found = member && member->type == REDIS_REPLY_ARRAY && member->elements == 2;
+    if (found && !has_text(member->element[1]))
+        position = fleet_waiting(f, NULL) + 1; /* it is not in Redis yet: after all others */
+    else if (found) {
         redisReply *rank = redis_do(&t->link, "ZRANK %swait:%s %s", t->prefix, redis_text(member->element[0]),
                                     redis_text(member->element[1]));
         if (rank && rank->type == REDIS_REPLY_INTEGER && rank->integer < 1000000) position = (int)rank->integer + 1;

@@ -1,4 +1,5 @@
 /* records.c: jobs, pictures, uploads and addresses in Redis. scripts.h lists the keys. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,6 +110,20 @@ job *record_job(front *f, const char *id, const redisReply *fields) {
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------- */
 
+/* The upload that a job names, if it is one, is kept as if it had been sent now. */
+static void renew_upload(fleet_store *t, const json_t *name) {
+    const char *text = json_string_value(name);
+    if (text && strncmp(text, "upload:", 7) == 0)
+        freeReplyObject(
+            redis_do(&t->link, "ZADD %suploads XX %lld %s", t->prefix, (long long)wall_seconds(), text + 7));
+}
+
+static void renew_uploads(fleet_store *t, const job *j) {
+    const json_t *images = json_object_get(j->settings, "images");
+    for (size_t i = 0; i < json_array_size(images); i++) renew_upload(t, json_array_get(images, i));
+    renew_upload(t, json_object_get(j->settings, "mask"));
+}
+
 static added add_job(store *s, const job *j) {
     fleet_store *t = (fleet_store *)s;
     char repeat[65] = "", both[OWNER + 256];
@@ -122,6 +137,7 @@ static added add_job(store *s, const job *j) {
     }
     const char *name = json_string_value(json_object_get(j->settings, "model"));
     bool fits = settings && list && name && strlen(settings) <= MOST_SETTINGS;
+    renew_uploads(t, j);
     redisReply *reply = fits ? redis_script(&t->link, script_put, t->prefix, "sssiississsssisiss", j->id, name,
                                             j->owner, j->n, j->priority, repeat, j->body,
                                             (int)((t->keep_days < 20000 ? t->keep_days : 20000) * 86400), "settings",
@@ -251,7 +267,6 @@ static char *picture_settings(store *s, const picture *p) {
 }
 
 typedef struct picture_list {
-    store *store;
     const char *search;
     int limit, n;
     picture *to;
@@ -259,43 +274,69 @@ typedef struct picture_list {
     bool pinned;   /* only pinned ones */
 } picture_list;
 
-static bool has_words(store *s, const picture *p, const char *words) {
-    char *text = picture_settings(s, p);
-    json_t *settings = text ? record_json(text, strlen(text), MOST_SETTINGS) : NULL;
+static bool has_words(const redisReply *text, const char *words) {
+    json_t *settings = text->type == REDIS_REPLY_STRING ? record_json(text->str, text->len, MOST_SETTINGS) : NULL;
     const char *prompt = json_string_value(json_object_get(settings, "prompt"));
     bool found = prompt && strcasestr(prompt, words);
     json_decref(settings);
-    free(text);
     return found;
 }
 
-static bool take_picture(void *user, const char *id) {
-    picture_list *l = user;
+/* A picture of script_page. Returns false when there is nothing more to look for. */
+static bool take_picture(picture_list *l, const redisReply *entry) {
     picture *p = &l->to[l->n];
-    if (!is_id(id) || !find_picture(l->store, id, p)) return true;
-    bool wanted = !p->removed && (!l->pinned || p->pinned) && (!l->search || has_words(l->store, p, l->search)) &&
-                  (!(l->before > 0) || (p->created < l->before && !p->pinned));
-    if (wanted)
+    if (entry->type != REDIS_REPLY_ARRAY || entry->elements != 5) return true;
+    redisReply **fields = entry->element; /* id, data, pinned, removed, settings */
+    const redisReply *data = fields[1];
+    if (data->type != REDIS_REPLY_STRING || !record_picture(data->str, data->len, p)) return true;
+    p->pinned = atoi(redis_text(fields[2]));
+    p->removed = atoi(redis_text(fields[3]));
+    bool young = l->before > 0 && p->created >= l->before;
+    if (strcmp(p->id, redis_text(fields[0])) == 0 && !p->removed && (!l->pinned || p->pinned) && !young &&
+        !(l->before > 0 && p->pinned) && (!l->search || has_words(fields[4], l->search)))
         l->n++;
     else
         json_decref(p->facts);
-    return l->n < l->limit;
+    return l->n < l->limit && !young;
+}
+
+/* Looks at the pictures of a set from a rank on. */
+static void scan_pictures(fleet_store *t, const char *set, int from, picture_list *l) {
+    bool more = true;
+    for (int pages = 0; more && pages < MOST_SCANNED / PAGE_OF_IDS; pages++) {
+        redisReply *r = redis_script(&t->link, script_page, t->prefix, "siiii", set, from, PAGE_OF_IDS, l->before > 0,
+                                     (int)(l->search != NULL));
+        size_t n = r && r->type == REDIS_REPLY_ARRAY ? r->elements : 0;
+        more = n && r->element[0]->type == REDIS_REPLY_INTEGER && r->element[0]->integer == PAGE_OF_IDS;
+        for (size_t i = 1; i < n && l->n < l->limit; i++)
+            if (!take_picture(l, r->element[i])) {
+                more = false;
+                break;
+            }
+        from += n ? (int)n - 1 : 0;
+        freeReplyObject(r);
+    }
 }
 
 static int list_pictures(store *s, const char *owner, const char *before, const char *search, bool pinned, int limit,
                          picture *to) {
-    picture_list l = {.store = s, .search = search, .pinned = pinned, .limit = limit, .to = to};
-    each_id((fleet_store *)s, "pictures", owner, before, take_picture, &l);
+    fleet_store *t = (fleet_store *)s;
+    picture_list l = {.search = search, .pinned = pinned, .limit = limit, .to = to};
+    char set[OWNER + 16];
+    int from = 0;
+    snprintf(set, sizeof set, "pictures%s%s", owner ? ":" : "", owner ? owner : "");
+    if (before) {
+        redisReply *rank = redis_do(&t->link, "ZREVRANK %s%s %s", t->prefix, set, before);
+        from = rank && rank->type == REDIS_REPLY_INTEGER && rank->integer < INT_MAX / 2 ? (int)rank->integer + 1 : -1;
+        freeReplyObject(rank);
+    }
+    if (from >= 0) scan_pictures(t, set, from, &l);
     return l.n;
 }
 
 static int old_pictures(store *s, double time, int limit, picture *to) {
-    fleet_store *t = (fleet_store *)s;
-    picture_list l = {.store = s, .limit = limit, .to = to, .before = time};
-    redisReply *ids = redis_do(&t->link, "ZRANGE %spictures 0 %d", t->prefix, 4 * limit);
-    for (size_t i = 0; ids && ids->type == REDIS_REPLY_ARRAY && i < ids->elements && l.n < limit; i++)
-        take_picture(&l, redis_text(ids->element[i]));
-    freeReplyObject(ids);
+    picture_list l = {.limit = limit, .to = to, .before = time};
+    scan_pictures((fleet_store *)s, "pictures", 0, &l);
     return l.n;
 }
 
@@ -317,6 +358,10 @@ static bool change_picture(store *s, const picture *p) {
 
 /* ---- uploads and addresses --------------------------------------------------------------------------------------- */
 
+/* An upload is accepted for a day after it was sent, or named by a job, and removed some hours later. So no front removes
+ * an upload that another front has just accepted for a job. */
+enum { UPLOAD_SECONDS = 86400, UPLOAD_GRACE = 6 * 3600 };
+
 static bool add_upload(store *s, const char *id, int64_t width, int64_t height) {
     fleet_store *t = (fleet_store *)s;
     redisReply *size = redis_do(&t->link, "SET %supload:%s %lldx%lld", t->prefix, id, (long long)width,
@@ -330,6 +375,10 @@ static bool add_upload(store *s, const char *id, int64_t width, int64_t height) 
 
 static bool find_upload(store *s, const char *id, int64_t *width, int64_t *height) {
     fleet_store *t = (fleet_store *)s;
+    redisReply *time = redis_do(&t->link, "ZSCORE %suploads %s", t->prefix, id);
+    bool accepted = strtod(redis_text(time), NULL) > wall_seconds() - UPLOAD_SECONDS;
+    freeReplyObject(time);
+    if (!accepted) return false;
     redisReply *reply = redis_do(&t->link, "GET %supload:%s", t->prefix, id);
     char *end = NULL;
     const char *text = redis_text(reply);
@@ -341,7 +390,8 @@ static bool find_upload(store *s, const char *id, int64_t *width, int64_t *heigh
 
 static bool old_upload(store *s, double time, char id[65]) {
     fleet_store *t = (fleet_store *)s;
-    redisReply *ids = redis_do(&t->link, "ZRANGEBYSCORE %suploads -inf (%lld LIMIT 0 1", t->prefix, (long long)time);
+    redisReply *ids = redis_do(&t->link, "ZRANGEBYSCORE %suploads -inf (%lld LIMIT 0 1", t->prefix,
+                               (long long)time - UPLOAD_GRACE);
     bool found = ids && ids->type == REDIS_REPLY_ARRAY && ids->elements == 1;
     if (found) snprintf(id, 65, "%s", redis_text(ids->element[0]));
     freeReplyObject(ids);

@@ -40,12 +40,15 @@ static json_t *picture_json(const job *j, const char *path, int64_t seed, const 
     json_t *steps = json_array();
     for (int i = 0; i < j->plan.passes && i < (int)COUNT(p->step_seconds); i++)
         json_array_append_new(steps, json_milliseconds(p->step_seconds[i]));
-    return json_pack("{s:o, s:o, s:I, s:{s:o, s:o, s:o, s:o, s:o, s:o}, s:o, s:I, s:I, s:o}", "file", json_text(path),
-                     "layers", layers_json(path, p), "seed", (json_int_t)seed, "milliseconds", "text",
-                     json_milliseconds(p->text_seconds), "encode", json_milliseconds(p->encode_seconds), "denoise",
-                     json_milliseconds(p->denoise_seconds), "decode", json_milliseconds(p->decode_seconds), "write",
-                     json_null(), "total", json_null(), "step_milliseconds", steps, "tile", (json_int_t)p->tile,
-                     "streamed_bytes", (json_int_t)p->streamed_bytes, "settings", settings_of(j, seed, true));
+    json_t *picture = json_pack("{s:o, s:I, s:{s:o, s:o, s:o, s:o, s:o, s:o}, s:o, s:I, s:I, s:o}", "file",
+                                json_text(path), "seed", (json_int_t)seed, "milliseconds", "text",
+                                json_milliseconds(p->text_seconds), "encode", json_milliseconds(p->encode_seconds),
+                                "denoise", json_milliseconds(p->denoise_seconds), "decode",
+                                json_milliseconds(p->decode_seconds), "write", json_null(), "total", json_null(),
+                                "step_milliseconds", steps, "tile", (json_int_t)p->tile, "streamed_bytes",
+                                (json_int_t)p->streamed_bytes, "settings", settings_of(j, seed, true));
+    if (p->n_layers) json_object_set_new(picture, "layers", layers_json(path, p));
+    return picture;
 }
 
 static void add_write_time(json_t *picture, const lz_picture *p, double seconds) {

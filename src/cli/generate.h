@@ -87,7 +87,7 @@ const char *output_folder(const arguments *args);
 /* Writes the layers; text: the metadata of the picture. Nothing happens if there are none. */
 lz_status save_layers(lz_context *ctx, const char *path, const lz_picture *p, const char *const *text, lz_error *err);
 int check_layers(making *m); /* checks that the files can be written, after job_fill. Returns an exit code */
-json_t *layers_json(const char *path, const lz_picture *p); /* names of the files; null if there are none */
+json_t *layers_json(const char *path, const lz_picture *p); /* names of the files */
 void tell_layers(FILE *to, const char *path, const lz_picture *p);
 /* Returns an exit code; after the last call, also after an error, call making_end. */
 int make_pictures(making *m, const arguments *args);

@@ -46,7 +46,6 @@ int check_layers(making *m) {
 }
 
 json_t *layers_json(const char *path, const lz_picture *p) {
-    if (!p->n_layers) return json_null();
     json_t *list = json_array();
     for (int i = 0; i < p->n_layers; i++) {
         char *name = numbered_path(path, i + 1);

@@ -559,16 +559,13 @@ lz_status lz_job_plan(lz_job *job, lz_picture_plan *plan, lz_error *err);
 lz_status lz_job_run(lz_job *job, lz_picture *picture, lz_error *err);
 /* Runs n jobs of one model, at most LZ_MAX_TOGETHER, on this thread. Jobs whose pictures have the same size, schedule,
  * sampler, sizes of images and length of the prompts share each pass through the model; the others run one after
- * another. On the CPU a picture has the same bytes as by lz_job_run; on a GPU its values differ within the rounding of
- * its kernels. A job that is cancelled ends the others no sooner. If memory does not suffice, the pictures are made one
+ * another. On the CPU in f32 a picture has the same bytes as by lz_job_run; in bf16 too, unless the picture or a
+ * prompt has at most 8 tokens, and on a GPU, values differ within the rounding of the kernels. A job that is cancelled ends the others no sooner. If memory does not suffice, the pictures are made one
  * by one. pictures and errors are arrays of n; errors may be NULL. Each job has a result of its own, as of lz_job_run;
  * errors[i].status is LZ_OK if it succeeded. Times of a shared pass are divided by its number of pictures. Returns the
  * status of the first job that failed. */
 #define LZ_MAX_TOGETHER 16
 lz_status lz_jobs_run(lz_job *const *jobs, int n, lz_picture *pictures, lz_error *errors);
-/* The number of pictures like this job's that lz_jobs_run makes faster than one by one: 1 on the CPU; on a GPU more, if
- * the picture is small. */
-int lz_job_together(const lz_job *job);
 /* Prepares a job that is not running for another run, with the seed, watch, user, preview and preview_pause of these
  * options. The other options, the tokens and the plan stay. */
 lz_status lz_job_renew(lz_job *job, const lz_picture_options *options, lz_error *err);

@@ -234,8 +234,6 @@ static void wrong_calls(void) {
     CHECK_TEXT(errors[1].text, "job 1 was run");
     CHECK_OK(lz_jobs_run(&a, 1, &p[1], NULL), NULL);
     CHECK(same_picture(&p[0], &p[1]));
-    CHECK_I64(lz_job_together(a), 1); /* on the CPU */
-    CHECK_I64(lz_job_together(NULL), 1);
     for (int i = 0; i < 2; i++) lz_picture_free(&p[i]);
     lz_job_free(a);
     lz_job_free(b);

@@ -304,7 +304,7 @@ static bool joins(const making *m, int i, int k) {
  * time. */
 static int count_together(const making *m, int i) {
     const arguments *a = m->job.args;
-    int64_t most = a->batch ? a->batch : lz_job_together(m->job.work);
+    int64_t most = a->batch ? a->batch : 1; /* auto: several were not faster enough where it was measured */
     int n = 1;
     if (see_kind(&m->see) != LZ_PREVIEW_NONE || a->noise) return 1;
     while (n < most && i + n < m->n && joins(m, i, i + n)) n++;

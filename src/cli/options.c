@@ -148,7 +148,7 @@ const option options[] = {
     {"threads", 0, "N", machine, "number of threads, at most and by default one per core; does not change the picture",
      PICTURE | INFO | CODEC | CONVERT | HTTP, take_integer, TO(threads), 1, 1024},
     {"batch", 0, "N", machine,
-     "pictures of one size that are made together: auto (as many as are faster), off or a number; needs more memory",
+     "pictures of one size that are made together: auto (one, so far), off or a number; needs more memory",
      GENERATE | BATCH, take_batch, TO(batch), 1, LZ_MAX_TOGETHER},
     {"listen", 0, "WHERE", http,
      "ADDRESS:PORT, or unix:PATH for a socket in a folder (default 127.0.0.1:7860); may be repeated", SERVE, take_names,

@@ -176,6 +176,7 @@ lz_status lz_png_write_pixels(lz_writer *to, const lz_image *image, lz_error *er
     uint8_t *chunks = lz_host_alloc(p.ctx, (size_t)(held * p.room));
     /* A pool of its own: the context's pool may be making the next picture. */
     lz_pool *pool = lz_pool_new(p.ctx, threads);
+    if (!pool) pool = lz_pool_new(p.ctx, 1); /* the system starts no more threads */
     lz_status status = p.own && chunks && pool ? LZ_OK : lz_out_of_memory(err, held * p.room);
     for (int64_t i = 0; i < held && chunks; i++) p.strips[i].chunk = chunks + i * p.room;
     if (status == LZ_OK) status = write_strips(&p, pool, to, err);

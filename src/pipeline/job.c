@@ -329,7 +329,7 @@ static lz_status run_jobs(lz_job *const *jobs, int n, lz_picture *pictures, lz_e
     lz_model *m = jobs[0]->model;
     lz_error all = {.status = LZ_OK};
     lz_status first = LZ_OK;
-    if (!lz_job_check_loras(jobs[0], &all)) lz_model_enter(m, jobs[0], &all);
+    lz_model_enter(m, jobs[0], &all);
     for (int i = 0; i < n; i++) {
         jobs[i]->picture = &pictures[i];
         errors[i] = all;

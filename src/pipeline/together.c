@@ -16,18 +16,6 @@ bool lz_jobs_alike(lz_job *a, lz_job *b) {
            memcmp(&a->layout, &b->layout, sizeof a->layout) == 0;
 }
 
-/* A pass over fewer tokens than this leaves parts of a large GPU without work. Not measured yet. */
-enum { ENOUGH_TOKENS = 4608, MOST = 8 };
-
-int lz_job_together(const lz_job *job) {
-    if (!job || !job->model->ctx->device || job->options.layers) return 1;
-    const lz_layout *l = &job->layout;
-    int64_t tokens = l->h * l->w;
-    for (int i = 0; i < l->n_references; i++) tokens += l->reference_sizes[i][0] * l->reference_sizes[i][1];
-    int64_t n = ENOUGH_TOKENS / (tokens + 1);
-    return n < 1 ? 1 : n < MOST ? (int)n : MOST;
-}
-
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
 /* A program that was planned for one picture is put back. */

@@ -622,7 +622,6 @@ static void paint_together(const char *folder, lz_picture_options o) {
             o.seed = (uint64_t)(10 * turn + i);
             jobs[i] = lz_job_new(there, &o, &err);
         }
-        CHECK(lz_job_together(jobs[0]) > 1); /* they are small */
         if (!CHECK_OK(lz_jobs_run(jobs, MOST, all, errors), &errors[0])) break;
         for (int i = 0; i < MOST; i++) {
             o.seed = (uint64_t)(10 * turn + i);

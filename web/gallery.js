@@ -26,10 +26,16 @@ function load(fresh) {
   if (loading) return loading;
   const mine = (loading = (async () => {
     try {
-      const answer = await call('GET', path(fresh ? '' : state.pictures.at(-1)?.id));
-      if (loading !== mine && loading) return;
+      const found = [];
+      let answer = null, before = fresh ? '' : state.pictures.at(-1)?.id;
+      do { // a server of a fleet answers a long search in pieces
+        answer = await call('GET', path(before));
+        if (loading !== mine && loading) return;
+        found.push(...answer.pictures);
+        before = answer.next;
+      } while (before && found.length < 60);
       if (fresh) state.pictures.length = 0;
-      state.pictures.push(...answer.pictures.filter((p) => !leaving.has(p.id)));
+      state.pictures.push(...found.filter((p) => !leaving.has(p.id)));
       more = answer.more;
       draw();
     } catch (problem) {

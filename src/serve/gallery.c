@@ -58,9 +58,10 @@ void handle_pictures(request *r) {
     int limit;
     if (!asked_limit(r, &limit)) return;
     char *before = query_of(r, "before"), *search = query_of(r, "q"), *pinned = query_of(r, "pinned");
+    char next[65] = "";
     picture *found = calloc(MOST_LISTED + 1, sizeof *found); /* one more than asked for tells whether there are more */
     int n = found ? store_list_pictures(r->front->store, r->who.admin ? NULL : r->who.owner, before, search,
-                                        pinned && strcmp(pinned, "true") == 0, limit + 1, found)
+                                        pinned && strcmp(pinned, "true") == 0, limit + 1, found, next)
                   : 0;
     json_t *list = json_array();
     for (int i = 0; i < n; i++) {
@@ -71,7 +72,9 @@ void handle_pictures(request *r) {
     free(before);
     free(search);
     free(pinned);
-    reply_json(r, 200, json_pack("{s:o, s:b}", "pictures", list, "more", n > limit));
+    json_t *answer = json_pack("{s:o, s:b}", "pictures", list, "more", n > limit || *next);
+    if (*next) json_object_set_new(answer, "next", json_string(next));
+    reply_json(r, 200, answer);
 }
 
 void handle_picture(request *r) {

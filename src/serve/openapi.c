@@ -47,6 +47,7 @@ static const named schemas[] = {
                 "'format':{'enum':['png','jpeg','webp']},'created':{'type':'integer'},'pinned':{'type':'boolean'},"
                 "'milliseconds':{'type':['object','null']},'settings':{'type':['object','null']}}}"},
     {"Pictures", "{'type':'object','required':['pictures','more'],'properties':{'more':{'type':'boolean'},"
+                 "'next':{'type':'string'},"
                  "'pictures':{'type':'array','items':{'$ref':'#/components/schemas/Picture'}}}}"},
     {"Job", "{'type':'object','required':['id','status','created','queue_position','settings','pictures','error'],"
             "'properties':{'id':{'type':'string'},"

@@ -269,7 +269,8 @@ static int read_pictures(sqlite3_stmt *q, int limit, picture *to) {
 }
 
 static int list_pictures(store *s, const char *owner, const char *before, const char *search, bool pinned, int limit,
-                         picture *to) {
+                         picture *to, char next[65]) {
+    (void)next;
     return read_pictures(
         ask(s,
             "SELECT " PICTURE_COLUMNS

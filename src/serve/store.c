@@ -31,8 +31,9 @@ void store_find_repeat(store *s, const char *owner, const char *key, char id[ID_
 bool store_find_picture(store *s, const char *id, picture *to) { return s->kind->find_picture(s, id, to); }
 
 int store_list_pictures(store *s, const char *owner, const char *before, const char *search, bool pinned, int limit,
-                        picture *to) {
-    return s->kind->list_pictures(s, owner, before, search, pinned, limit, to);
+                        picture *to, char next[65]) {
+    *next = 0;
+    return s->kind->list_pictures(s, owner, before, search, pinned, limit, to, next);
 }
 
 char *store_picture_settings(store *s, const picture *p) { return s->kind->picture_settings(s, p); }

@@ -34,7 +34,7 @@ typedef struct store_kind {
     void (*find_repeat)(store *s, const char *owner, const char *key, char id[ID_BYTES], char body[65]);
     bool (*find_picture)(store *s, const char *id, picture *to);
     int (*list_pictures)(store *s, const char *owner, const char *before, const char *search, bool pinned, int limit,
-                         picture *to);
+                         picture *to, char next[65]);
     char *(*picture_settings)(store *s, const picture *p);
     bool (*change_picture)(store *s, const picture *p);
     int (*old_pictures)(store *s, double time, int limit, picture *to);
@@ -71,9 +71,10 @@ void store_find_repeat(store *s, const char *owner, const char *key, char id[ID_
 
 bool store_find_picture(store *s, const char *id, picture *to); /* facts are owned by the caller */
 /* Pictures of an owner (NULL: of all), the newest first, before the picture with this id, whose prompt contains search
- * (or NULL), or only pinned ones. */
+ * (or NULL), or only pinned ones. A search may stop before it has found as many as asked for: then next is the id
+ * before which it goes on, else "". */
 int store_list_pictures(store *s, const char *owner, const char *before, const char *search, bool pinned, int limit,
-                        picture *to);
+                        picture *to, char next[65]);
 char *store_picture_settings(store *s, const picture *p); /* of its job, as JSON; owned */
 bool store_change_picture(store *s, const picture *p);    /* pinned, removed */
 /* Pictures to remove: older than `time`, not pinned. */

@@ -315,6 +315,24 @@ def test_old_pictures(redis):
     check(redis.ask("ZCOUNT", "lz:{test}:pictures", 0, "+inf") > 5, "young pictures stay")
 
 
+def test_search(redis, front):
+    """A search of many pictures is answered in pieces."""
+    redis.ask("EVAL", "for i = 1, 1200 do local id = 'pic_many'..i "
+              "redis.call('HSET', KEYS[1]..'picture:'..id, 'data', cjson.encode({id=id, job=i == 1 and 'job_zebra' or 'job_many', owner='key:bob', index=0, "
+              "seed=1, width=64, height=64, bytes=1, format='png', created=1, facts={x=1}}), 'job', i == 1 and 'job_zebra' or 'job_many', 'pinned', 1, "
+              "'removed', 0) redis.call('ZADD', KEYS[1]..'pictures:key:bob', -2000 + i, id) end", "1", "lz:{test}:")
+    redis.ask("HSET", "lz:{test}:job:job_zebra", "settings", '{"prompt": "a Zebra"}')
+    found, before, calls = [], "", 0
+    while calls < 10:
+        answer = front.call("GET", f"/api/v1/pictures?q=zebra&limit=10&before={before}", key="bob")[2]
+        calls, before = calls + 1, answer.get("next")
+        found += [p["id"] for p in answer["pictures"]]
+        check(answer["more"] == bool(before), "more, and where", answer)
+        if not before:
+            break
+    check(found == ["pic_many1"] and calls == 3, "found in the third piece", found, calls)
+
+
 def test_stolen(redis, front, workers):
     """A worker whose ticket is another's now changes nothing of the job."""
     job = front.post(LONG)
@@ -590,6 +608,7 @@ def test_all():
     test_redis(redis, fronts)
     test_drain(redis, fronts, workers)
     test_old_pictures(redis)
+    test_search(redis, fronts[1])
     test_stolen(redis, fronts[1], workers)
     for p in fronts[1:] + workers:
         if p.process.poll() is None:

@@ -6,7 +6,7 @@
 
 #include "fleet.h"
 
-enum { PAGE_OF_IDS = 50, MOST_SCANNED = 5000, MOST_PIXELS = 1 << 28 };
+enum { PAGE_OF_IDS = 50, MOST_SCANNED = 5000, SCANNED_AT_ONCE = 500, MOST_PIXELS = 1 << 28 };
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
@@ -272,6 +272,8 @@ typedef struct picture_list {
     picture *to;
     double before; /* only older ones that are not pinned; 0: all */
     bool pinned;   /* only pinned ones */
+    int pages;     /* of script_page, that are looked at */
+    char *next;    /* of 65 bytes: the id at which the pages were over; or NULL */
 } picture_list;
 
 static bool has_words(const redisReply *text, const char *words) {
@@ -300,10 +302,17 @@ static bool take_picture(picture_list *l, const redisReply *entry) {
     return l->n < l->limit && !young;
 }
 
+/* The id of the last picture of a page; to is not changed if it has none. */
+static void note_last(const redisReply *page, char to[65]) {
+    const redisReply *last = page->element[page->elements - 1];
+    const char *id = last->type == REDIS_REPLY_ARRAY && last->elements ? redis_text(last->element[0]) : "";
+    if (is_id(id)) copy_text(to, 65, id);
+}
+
 /* Looks at the pictures of a set from a rank on. */
 static void scan_pictures(fleet_store *t, const char *set, int from, picture_list *l) {
     bool more = true;
-    for (int pages = 0; more && pages < MOST_SCANNED / PAGE_OF_IDS; pages++) {
+    for (int page = 0; more && page < l->pages; page++) {
         redisReply *r = redis_script(&t->link, script_page, t->prefix, "siiii", set, from, PAGE_OF_IDS, l->before > 0,
                                      (int)(l->search != NULL));
         size_t n = r && r->type == REDIS_REPLY_ARRAY ? r->elements : 0;
@@ -314,14 +323,16 @@ static void scan_pictures(fleet_store *t, const char *set, int from, picture_lis
                 break;
             }
         from += n ? (int)n - 1 : 0;
+        if (more && page + 1 == l->pages && l->next) note_last(r, l->next);
         freeReplyObject(r);
     }
 }
 
 static int list_pictures(store *s, const char *owner, const char *before, const char *search, bool pinned, int limit,
-                         picture *to) {
+                         picture *to, char next[65]) {
     fleet_store *t = (fleet_store *)s;
-    picture_list l = {.search = search, .pinned = pinned, .limit = limit, .to = to};
+    picture_list l = {.search = search, .pinned = pinned, .limit = limit, .to = to, .next = next};
+    l.pages = SCANNED_AT_ONCE / PAGE_OF_IDS; /* so that other requests do not wait long */
     char set[OWNER + 16];
     int from = 0;
     snprintf(set, sizeof set, "pictures%s%s", owner ? ":" : "", owner ? owner : "");
@@ -335,7 +346,7 @@ static int list_pictures(store *s, const char *owner, const char *before, const 
 }
 
 static int old_pictures(store *s, double time, int limit, picture *to) {
-    picture_list l = {.limit = limit, .to = to, .before = time};
+    picture_list l = {.limit = limit, .to = to, .before = time, .pages = MOST_SCANNED / PAGE_OF_IDS};
     scan_pictures((fleet_store *)s, "pictures", 0, &l);
     return l.n;
 }

@@ -36,12 +36,7 @@ bool confine_writes(const char *const *folders) {
     return good;
 }
 
-bool confine_is_possible(void) {
-    return syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION) > 0;
-}
 #else
-bool confine_is_possible(void) { return false; }
-
 bool confine_writes(const char *const *folders) {
     (void)folders;
     return false;

@@ -7,6 +7,5 @@
 /* From now on this thread, and those that it starts, can change files only in these folders (ended by NULL). false: the
  * kernel cannot do this, and nothing has changed. */
 bool confine_writes(const char *const *folders);
-bool confine_is_possible(void);
 
 #endif

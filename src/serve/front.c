@@ -11,7 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "confine.h"
 #include "guard.h"
 #include "store.h"
 
@@ -179,8 +178,6 @@ int serve_run(const serve_options *options, char *why, size_t size) {
         good = false;
     }
     if (good) {
-        if (!confine_is_possible())
-            fprintf(stderr, "lazuli: this kernel has no Landlock, so the worker can write wherever its user can\n");
         if (options->no_auth && !f->loopback)
             fprintf(stderr, "lazuli: --no-auth: everybody who reaches this address can use the server\n");
         for (int i = 0; i < f->n_listeners; i++) fprintf(stderr, "lazuli: listening on %s\n", f->listeners[i].where);

@@ -2,7 +2,7 @@
 . tests/cli/transcript
 unset LAZULI_MODEL NO_COLOR
 commands=$($lazuli --help all | sed -n '/^commands:/,/^$/s/^  \([a-z]*\) .*/\1/p')
-options=$($lazuli --help all | sed -n 's/^  \(-.,\|   \) --\([a-z-]*\).*/\2/p')
+options=$($lazuli --help all | sed -n 's/^  \(-.,\|   \) --\([a-z0-9-]*\).*/\2/p')
 try 0 test "$(echo $commands | wc -w)" -gt 10 </dev/null # the lists were read
 try 0 test "$(echo $options | wc -w)" -gt 25 </dev/null
 

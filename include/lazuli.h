@@ -481,7 +481,8 @@ typedef struct lz_picture {
     lz_array *pixels;  /* [1, 3, height, width] in 0..1, before rounding, and before the first image is pasted;
                           [1, 4, height, width] of a model with transparency, whatever the background; with n layers
                           [n, 4, height, width] */
-    lz_image *layers;  /* n_layers images of 4 channels, the lowest first; freed with the picture. NULL: no layers */
+    lz_image *layers;  /* n_layers images of 4 channels, or 3 with an opaque background, the lowest first; freed with
+                          the picture. NULL: no layers */
     int n_layers;
     int steps;                         /* number of steps that were run; strength skips the first ones */
     int passes, forecast, evaluations; /* as in lz_picture_plan */
@@ -495,9 +496,9 @@ typedef struct lz_picture {
     lz_context *ctx;
 } lz_picture;
 /* In C, call lz_generate(model, &picture, &err, .prompt = "a red fox", .seed = 1). *picture need not be initialised.
- * After a failure it is zero, so lz_picture_free is not needed, and is allowed. A picture with NaN, or of one flat
- * colour, is a failure. On the CPU the features of the last few prompts are kept. A repeated prompt skips the text
- * encoder, and gives the same bits. */
+ * After a failure it is zero, so lz_picture_free is not needed, and is allowed. A picture with NaN, of one flat
+ * colour, or without a visible pixel, is a failure. On the CPU the features of the last few prompts are kept. A repeated
+ * prompt skips the text encoder, and gives the same bits. */
 lz_status lz_generate_with(lz_model *model, const lz_picture_options *options, lz_picture *picture, lz_error *err);
 void lz_picture_free(lz_picture *picture);
 

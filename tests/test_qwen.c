@@ -200,6 +200,7 @@ static void refused_layers(void) {
         {"Y", "s/true,$/false,/' transformer/config.json", "use_additional_t_cond"},
         {"Y", "s/\"zero_cond_t\": false/\"zero_cond_t\": true/' transformer/config.json", "'zero_cond_t'"},
         {"Y", "s/Layered//' model_index.json", "use_additional_t_cond"},
+        {"Y", "s/Layered//' model_index.json && sed -i.old 's/true/false/' transformer/config.json", "has opacity"},
         {"Y", "s/\"input_channels\": 4/\"input_channels\": 5/' vae/config.json", "'input_channels' must be 3, or 4"},
     };
     char command[1200];

@@ -215,7 +215,7 @@ static int save_references(album *a, const job *j, const kept *k, const char *pa
         if (is_beside(j, reference, path)) continue;
         char *first = NULL, *name = NULL;
         lz_error err = {.text = "out of memory"};
-        if (asprintf(&first, "%s-from-%d.png", stem, number + 1) >= 0) name = reserve_name(NULL, first, &err);
+        if (asprintf(&first, "%s-from-%d.png", stem, number + 1) >= 0) name = reserve_name(NULL, first, 0, &err);
         code = name ? save_as(a, j, reference, name, stem) : fail(j->args, FAILED, "%s", err.text);
         if (code == DONE)
             say(stdout, "%s  is $%d, from which %s was made\n", name, number + 1, path);

@@ -281,11 +281,12 @@ int check_unread(const arguments *args, const char *also, const char *path);
  * other returns an error if the output is an input of another line. */
 void claim_inputs(const arguments *args, json_t *inputs);
 int check_inputs(const arguments *args, const json_t *inputs, const char *path);
-/* Creates an empty file with this name, or this name and a number; takes ownership of first. The caller frees the
- * returned name, and removes the file if nothing is written. NULL: err has the reason. */
-char *reserve_name(const json_t *claimed, char *first, lz_error *err);
+/* Creates an empty file with this name, or this name and a number, and one for each layer; takes ownership of first.
+ * The caller frees the returned name, and removes the files if nothing is written. NULL: err has the reason. */
+char *reserve_name(const json_t *claimed, char *first, int layers, lz_error *err);
 /* The same for lazuli-SEED.png in folder (NULL: the current folder). */
-char *reserve_path(const json_t *claimed, const char *folder, int64_t seed, lz_error *err);
+char *reserve_path(const json_t *claimed, const char *folder, int64_t seed, int layers, lz_error *err);
+void remove_layers(const char *path, int n); /* removes the files of the first n layers of the picture */
 
 /* `-o -` writes the picture to stdout, as PNG. Text that would go to stdout then goes to stderr. */
 bool is_stdout(const char *path);
@@ -438,6 +439,7 @@ void say_repainted(const job *j); /* tells the user about sizes; after job_settl
 int take_background(arguments *args, const option *option, const char *value);
 const char *background_name(int background); /* of an lz_background; NULL: auto */
 int check_background(const arguments *args); /* refuses a JPEG with --background transparent. Returns an exit code */
+bool is_jpeg(const char *path);              /* by its ending */
 /* Tells the user if the file has no transparency and the picture does. */
 void say_on_white(const arguments *args, const char *path, const lz_image *image);
 

@@ -23,16 +23,6 @@ static void say_no_memory(lz_error *err) {
     snprintf(err->text, sizeof err->text, "out of memory");
 }
 
-lz_status write_picture(const job *j, const lz_picture *p, int64_t seed, const char *path, lz_error *err) {
-    facts f;
-    if (!describe_picture(&f, j, p, seed))
-        say_no_memory(err);
-    else if (save_layers(j->ctx, path, p, f.pairs, err) == LZ_OK)
-        save_image(j->ctx, path, &p->image, f.pairs, err);
-    forget_facts(&f);
-    return err->status;
-}
-
 /* ---- telling ----------------------------------------------------------------------------------------------------- */
 
 /* The time of writing is added by add_write_time. */
@@ -88,21 +78,26 @@ static int tell(const making *m, const writing *w) {
 static void write_one(writing *w) {
     const lz_picture *p = &w->picture;
     double begun = seconds_now();
-    if (w->err.status) return;
     const lz_named_array arrays[] = {
         {"text", p->text}, {"noise", p->noise}, {"latents", p->latents}, {"image", p->pixels}};
-    if (w->dump) save_tensors(w->ctx, w->dump, arrays, COUNT(arrays), *w->facts.pairs ? w->facts.pairs : NULL, &w->err);
-    if (!w->err.status) save_layers(w->ctx, w->path, p, w->facts.pairs, &w->err);
-    if (!w->err.status)
-        (w->reserved ? save_reserved : put_picture)(w->ctx, w->path, &p->image, w->facts.pairs, &w->err);
-    if (w->err.status && w->reserved) unlink(w->path);
+    if (!w->err.status && w->dump)
+        save_tensors(w->ctx, w->dump, arrays, COUNT(arrays), *w->facts.pairs ? w->facts.pairs : NULL, &w->err);
+    if (!w->err.status) save_picture(w->ctx, w->path, p, w->facts.pairs, w->reserved, &w->err);
     w->write_seconds = seconds_now() - begun;
 }
 
 /* The writing thread: prints nothing, and leaves its results in the structs. */
 static void *write_files(void *arg) {
     writer *w = arg;
-    for (int i = 0; i < w->n && (!i || !w->all[i - 1].err.status); i++) write_one(&w->all[i]);
+    bool failed = false;
+    for (int i = 0; i < w->n; i++) {
+        writing *one = &w->all[i];
+        if (!failed) write_one(one);
+        failed = failed || one->err.status;
+        if (!failed || !one->reserved || !one->path) continue;
+        unlink(one->path);
+        remove_layers(one->path, one->picture.n_layers);
+    }
     atomic_store(&w->done, true);
     return NULL;
 }
@@ -169,7 +164,8 @@ static void add_writing(making *m, int i, const lz_picture *p, double paint_seco
                    .open_seconds = m->open_seconds,
                    .paint_seconds = paint_seconds};
     w->reserved = !m->paths[i];
-    w->path = w->reserved ? reserve_path(m->claimed, output_folder(j->args), w->seed, &w->err) : m->paths[i];
+    w->path = w->reserved ? reserve_path(m->claimed, output_folder(j->args), w->seed, p->n_layers, &w->err)
+                          : m->paths[i];
     w->dump = m->dumps[i];
     m->paths[i] = m->dumps[i] = NULL;
     m->painted++;

@@ -33,7 +33,7 @@ typedef struct writing {
     int schedule_steps, n_images;
     double open_seconds, paint_seconds, write_seconds;
     lz_error err;
-    bool reserved; /* path is an empty file until it is written */
+    bool reserved; /* path and those of the layers are empty files until they are written */
 } writing;
 
 /* The pictures that are written while the next ones are made, one after another, until one cannot be written. */
@@ -84,8 +84,10 @@ void forget_prompts(making *m);
 /* The folder of -o DIR, in which pictures get generated names. NULL: -o names a file, or was not given. */
 const char *output_folder(const arguments *args);
 /* Pictures of layers (layers.c). Each layer has a file of its own, numbered after the name of the picture. */
-/* Writes the layers; text: the metadata of the picture. Nothing happens if there are none. */
-lz_status save_layers(lz_context *ctx, const char *path, const lz_picture *p, const char *const *text, lz_error *err);
+/* Writes the layers, if there are any, and then the picture. text: the metadata. reserved: see reserve_path. After an
+ * error the layers that were written are removed. */
+lz_status save_picture(lz_context *ctx, const char *path, const lz_picture *p, const char *const *text, bool reserved,
+                       lz_error *err);
 int check_layers(making *m); /* checks that the files can be written, after job_fill. Returns an exit code */
 json_t *layers_json(const char *path, const lz_picture *p); /* names of the files */
 void tell_layers(FILE *to, const char *path, const lz_picture *p);

@@ -279,7 +279,7 @@ static int write_sheet(grid *g, char **path) {
     snprintf(software, sizeof software, "Lazuli %s", lz_version());
     const char *prompt = json_string_value(json_object_get(g->settings, "prompt"));
     const char *pairs[] = {"software", software, SHEET_KEY, text, prompt ? "prompt" : NULL, prompt, NULL};
-    *path = own ? reserve_name(NULL, file_in(folder, "lazuli-grid.png"), &err) : strdup(a->output);
+    *path = own ? reserve_name(NULL, file_in(folder, "lazuli-grid.png"), 0, &err) : strdup(a->output);
     int code = text && *path ? DONE : fail(a, FAILED, "%s", err.text);
     if (code == DONE && (own ? save_reserved : put_picture)(g->job->ctx, *path, &g->image,
                                                             a->no_metadata ? NULL : pairs, &err) != LZ_OK)

@@ -210,7 +210,7 @@ static void save(session *s, const char *rest) {
     lz_error err = {.status = LZ_OK, .text = "out of memory"};
     char *typed = typed_path(rest), *path = typed;
     bool own = typed && (!*typed || (is_folder(typed) && !picture_side_limit(typed))); /* generate a name */
-    if (own) path = reserve_path(NULL, *typed ? typed : NULL, k->wish.seed, &err);
+    if (own) path = reserve_path(NULL, *typed ? typed : NULL, k->wish.seed, 0, &err);
     if (!path)
         fail(&s->args, FAILED, "%s", err.text);
     else if (album_save(&s->album, &s->job, k, path) != DONE && own)

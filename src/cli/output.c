@@ -288,20 +288,54 @@ int read_file(const arguments *args, const char *path, size_t most, char **text,
     return code;
 }
 
-/* Generated names never overwrite a file. The empty file is created here, so that no other process takes the name. */
-char *reserve_name(const json_t *claimed, char *first, lz_error *err) {
+/* ---- generated names --------------------------------------------------------------------------------------------- */
+
+void remove_layers(const char *path, int n) {
+    for (int i = 1; i <= n; i++) {
+        char *name = numbered_path(path, i);
+        if (name) unlink(name);
+        free(name);
+    }
+}
+
+/* Creates an empty file. false: errno has the reason, which is EEXIST if another output of this run has the name. */
+static bool create_empty(const json_t *claimed, const char *path) {
+    if (is_claimed(claimed, path)) {
+        errno = EEXIST;
+        return false;
+    }
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0) close(fd);
+    return fd >= 0;
+}
+
+/* The same for a picture and its layers: all files or none. */
+static bool create_all(const json_t *claimed, const char *path, int layers) {
+    if (!create_empty(claimed, path)) return false;
+    for (int i = 1; i <= layers; i++) {
+        char *name = numbered_path(path, i);
+        bool created = name && create_empty(claimed, name);
+        int reason = errno;
+        free(name);
+        if (created) continue;
+        unlink(path);
+        remove_layers(path, i - 1);
+        errno = reason;
+        return false;
+    }
+    return true;
+}
+
+/* Generated names never overwrite a file. The empty files are created here, so that no other process takes the names.
+ */
+char *reserve_name(const json_t *claimed, char *first, int layers, lz_error *err) {
     char *path = first ? strdup(first) : NULL;
-    int fd = -1;
-    for (int i = 2; path && fd < 0; i++) {
-        bool taken = is_claimed(claimed, path);
-        fd = taken ? -1 : open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd >= 0 || (!taken && errno != EEXIST)) break;
+    bool created = false;
+    for (int i = 2; path && !(created = create_all(claimed, path, layers)) && errno == EEXIST; i++) {
         free(path);
         path = numbered_path(first, i);
     }
-    if (fd >= 0)
-        close(fd);
-    else {
+    if (!created) {
         err->status = LZ_IO;
         snprintf(err->text, sizeof err->text, "%s: cannot be written: %s%s", first ? first : "a name", strerror(errno),
                  errno == ENOENT ? "; create the folder first" : "");
@@ -312,8 +346,8 @@ char *reserve_name(const json_t *claimed, char *first, lz_error *err) {
     return path;
 }
 
-char *reserve_path(const json_t *claimed, const char *folder, int64_t seed, lz_error *err) {
+char *reserve_path(const json_t *claimed, const char *folder, int64_t seed, int layers, lz_error *err) {
     char name[64];
     snprintf(name, sizeof name, "lazuli-%lld.png", (long long)seed);
-    return reserve_name(claimed, file_in(folder, name), err);
+    return reserve_name(claimed, file_in(folder, name), layers, err);
 }

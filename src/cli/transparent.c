@@ -20,7 +20,7 @@ const char *background_name(int background) {
     return background > 0 && background < (int)COUNT(names) ? names[background] : NULL;
 }
 
-static bool is_jpeg(const char *path) {
+bool is_jpeg(const char *path) {
     const char *dot = strrchr(base_name(path), '.');
     return dot && (strcasecmp(dot, ".jpg") == 0 || strcasecmp(dot, ".jpeg") == 0);
 }

@@ -41,6 +41,7 @@ static lz_status make_image(lz_context *ctx, const lz_decoded *decoded, bool *fl
         good = good && facts[k];
         *flat = *flat && facts[colours + k];
     }
+    if (colours == 4 && facts[colours + 3] && image->pixels[3] == 0) *flat = true; /* invisible */
     if (good) return LZ_OK;
     return lz_fail(err, LZ_BAD_FILE,
                    "the picture came out as not a number: the model's weights or the noise are damaged");
@@ -56,8 +57,9 @@ lz_status lz_make_image(lz_context *ctx, const lz_decoded *decoded, lz_image *im
     lz_status status = make_image(ctx, decoded, &flat, image, err);
     lz_image_apply(image, LZ_ALPHA_KEEP);
     if (!status && flat)
-        return lz_fail(err, LZ_BAD_FILE,
-                       "the picture came out in one flat colour: the model's weights or the noise are damaged");
+        return lz_fail(
+            err, LZ_BAD_FILE,
+            "the picture came out in one flat colour or invisible: the model's weights or the noise are damaged");
     return status;
 }
 

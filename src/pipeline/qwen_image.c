@@ -143,6 +143,9 @@ static lz_status check_fit(qwen *m, const lz_parts *parts, lz_error *err) {
     if (layered && lz_qwen_vae_colours(m->vae) != 4)
         return lz_fail(err, LZ_BAD_FILE, "%s: layers have opacity, and this autoencoder has none; use that of %s",
                        LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_VAE)), "Qwen/Qwen-Image-Layered");
+    if (!layered && lz_qwen_vae_colours(m->vae) == 4)
+        return lz_fail(err, LZ_BAD_FILE, "%s: this autoencoder has opacity, and %s has none; use that of %s",
+                       LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_VAE)), m->variant->pipeline, "Qwen/Qwen-Image");
     if (m->looking->picture && m->image_pad < 0)
         return lz_fail(err, LZ_BAD_FILE, "%s: the tokenizer has no <|image_pad|>, which stands for an image",
                        LZ_SHOW_TEXT(lz_parts_label(parts, LZ_PART_TOKENIZER)));

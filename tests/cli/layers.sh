@@ -33,7 +33,23 @@ try 0 test "$(colour "$work/w-1.png")" = 2 </dev/null
 try_match 0 '^ *qwen-image-layered +53.7 GiB  Qwen/Qwen-Image-Layered$' $lazuli pull --help
 try_match 0 '^denoise ' $lazuli plan -m qwen-image-layered
 
+# Generated names overwrite no file, and layers are not left alone
+mkdir "$work/own" "$work/none"
+echo mine >"$work/own/lazuli-1-2.png"
+try 0 $apart -q --layers 2 -o "$work/own" </dev/null
+try 0 sh -c "cd $work/own && cat lazuli-1-2.png && ls" <<'END'
+mine
+lazuli-1-2.png
+lazuli-1-3-1.png
+lazuli-1-3-2.png
+lazuli-1-3.png
+END
+try 0 cmp "$work/a-1.png" "$work/own/lazuli-1-3-1.png" </dev/null
+try_match 1 'cannot be written' sh -c "trap '' XFSZ; ulimit -f 8; exec $apart -q --layers 2 --dump $work/none/d.safetensors -o $work/none"
+try 0 ls "$work/none" </dev/null
+
 # What cannot be
+try_match 2 'x.jpg: a JPEG has no transparency, so layers need .png or .webp$' $apart -o "$work/x.jpg"
 try_match 1 'give it one$' $lazuli fox -m $layered/Y -s 1 -o "$work/x.png"
 try_match 1 'needs a prompt that describes the whole image' $lazuli -p ' ' -m $layered/Y -i $layered/tall.png -s 1 -o "$work/x.png"
 try_match 2 'takes a whole number from 1 to 64' $apart --layers 65 -o "$work/x.png"

@@ -48,8 +48,7 @@ static void add_write_time(json_t *picture, const lz_picture *p, double seconds)
     json_object_set_new(times, "total", json_milliseconds(all));
 }
 
-static int tell(const making *m, const writing *w) {
-    const arguments *a = m->job.args;
+static int tell(const arguments *a, const writing *w) {
     const lz_picture *p = &w->picture;
     int code = is_stdout(w->path) ? flush_output(a) : DONE;
     if (code != DONE) return code;
@@ -63,7 +62,7 @@ static int tell(const making *m, const writing *w) {
         fprintf(stderr, "at most %s\n", show_bytes(lz_memory_info(w->ctx).peak).text);
     }
     if (a->quiet || a->json) return DONE;
-    FILE *to = result_stream(a);
+    FILE *to = is_stdout(w->path) ? stderr : stdout;
     say(to, "%s  %lld x %lld, seed %lld, %s, ", w->path, (long long)p->image.width, (long long)p->image.height,
         (long long)w->seed, show_steps(p->steps, w->schedule_steps).text);
     fputs(show_seconds(w->paint_seconds + w->write_seconds).text, to);
@@ -102,12 +101,15 @@ static void *write_files(void *arg) {
     return NULL;
 }
 
-/* If the picture of an earlier line of a batch was not written, the current line goes on. */
+/* If the picture of an earlier line of a batch was not written, the current line goes on. The texts of m->args may be
+ * those of an earlier line, which are freed: only arguments that no line changes are used. */
 static int report_written(making *m, writing *w) {
+    const arguments *a = &m->args;
+    arguments of_line = {.command = a->command, .json = a->json, .quiet = a->quiet, .verbose = a->verbose};
+    of_line.said = a->said;
+    of_line.line = w->line;
+    bool late = w->line != a->line;
     if (w->err.status) {
-        arguments of_line = m->args;
-        bool late = w->line != of_line.line;
-        of_line.line = w->line;
         int code = fail_with(&of_line, &w->err);
         m->late += late;
         return late ? DONE : code;
@@ -116,21 +118,23 @@ static int report_written(making *m, writing *w) {
     add_write_time(w->json, &w->picture, w->write_seconds);
     if (m->naming) json_object_set_new(w->json, "line", json_integer(w->line));
     json_array_append(m->pictures, w->json);
-    int code = tell(m, w);
-    say_on_white(m->job.args, w->path, &w->picture.image);
-    see_result(&m->see, &w->picture.image);
+    int code = tell(&of_line, w);
+    say_on_white(&of_line, w->path, &w->picture.image);
+    if (!late) see_result(&m->see, &w->picture.image); /* the sheet is that of the current line */
     return code;
 }
 
-/* Waits for the pictures that are being written, if there are any, and reports the results, up to the first error. */
+/* Waits for the pictures that are being written, if there are any, and reports the results, up to the first error. They
+ * are reported also if the current line has failed: they may be those of an earlier one. */
 static int finish_writing(making *m) {
     writer *w = &m->writer;
     bool failed = false;
     if (w->n && w->apart) pthread_join(w->thread, NULL);
     for (int i = 0; i < w->n; i++) {
         writing *one = &w->all[i];
-        if (m->code == DONE && !failed) m->code = report_written(m, one);
-        failed = failed || one->err.status;
+        int code = failed ? DONE : report_written(m, one);
+        if (m->code == DONE) m->code = code;
+        failed = failed || one->err.status || ferror(stdout);
         json_decref(one->json);
         forget_facts(&one->facts);
         lz_picture_free(&one->picture);

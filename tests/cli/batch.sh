@@ -32,6 +32,29 @@ for line in '^lazuli: line 1: late-1.png: ' '^lazuli: line 2: late-2.png: ' '^la
 done
 try_match 0 '^0$' sh -c 'ls late-* 2>/dev/null | wc -l'
 
+# It is reported after the settings of its line are freed (a sanitizer would stop it), and belongs to no sheet of the
+# next line.
+printf '%s\n' '{"prompt": "a", "output": "free-1.png", "seed": 1}' \
+    '{"prompt": "b", "output": "free-{seed}.png", "seed": [2, 3], "sheet": "free.png"}' '{"prompt": "c", "output": "free-4.png"}' >free.txt
+"$absolute" batch free.txt $tiny -m $flux/A >said 2>&1
+for line in '^free-1.png  16 x 16, seed 1' '^free-3.png  16 x 16, seed 3' '^free.png  56 x 32, a sheet of 2$' '^free-4.png  16 x 16, seed 3' \
+    '^lazuli: 4 pictures made, 0 there already$'; do
+    try_match 0 "$line" cat said
+done
+try 0 "$absolute" b -S 2,3 $tiny -m $flux/A -q -o x.png --sheet sheet.png </dev/null
+same sheet.png free.png
+
+# It is reported also if the next line fails meanwhile.
+mkdir -p steps/2-step-01.png
+printf '%s\n' '{"prompt": "a", "output": "slow.webp", "dump": "slow.safetensors", "seed": 1, "width": 768, "height": 512}' \
+    '{"prompt": "a", "output": "never.png", "seed": 2, "steps-dir": "steps"}' >slow.txt
+try_match 1 '^lazuli: line 2: steps/2-step-01.png: is a folder' sh -c \
+    "'$absolute' batch slow.txt $tiny -m $flux/A >said 2>&1; code=\$?; cat said; exit \$code"
+for line in '^slow.webp  768 x 512, seed 1, ' '^lazuli: 1 picture made, 0 there already$' '^lazuli: 1 of 2 lines failed$'; do
+    try_match 0 "$line" cat said
+done
+rm -r steps free* slow* x-?.png sheet.png
+
 # Finished ones are skipped; what is missing, or made from other settings, or by others, is made
 try 0 "$absolute" batch p.txt $tiny <<'END'
 lazuli: line 2: using the demo model; -m DIR chooses another

@@ -86,11 +86,14 @@ static void sigmas(void) {
         float got[LZ_MAX_STEPS + 1];
         lz_error err = {.status = LZ_OK};
         lz_schedule s;
-        const lz_family *f = strcmp(text_of(row, "family"), "qwen") ? &lz_family_flux2_klein : &lz_family_qwen_image;
+        bool klein = strcmp(text_of(row, "family"), "qwen") !=
+                     0; /* Qwen-Image's mu is the line, if it makes no layers */
+        int64_t tokens = (int64_t)real_of(row, "tokens");
         int steps = (int)real_of(row, "steps"), wrong = 0;
         json_dump_file(json_object_get(row, "config"), in_folder("scheduler/scheduler_config.json"), 0);
         if (!CHECK_OK(lz_schedule_read(&s, ctx, folder, &err), &err)) continue;
-        CHECK(lz_schedule_sigmas(&s, f->mu(&s, (int64_t)real_of(row, "tokens"), steps), steps, got));
+        double mu = klein ? lz_family_flux2_klein.mu(NULL, &s, tokens, steps) : lz_schedule_line(&s, tokens);
+        CHECK(lz_schedule_sigmas(&s, mu, steps, got));
         const json_t *want = json_object_get(row, "sigmas");
         CHECK_I64((int64_t)json_array_size(want), steps + 1);
         for (int k = 0; k <= steps; k++) wrong += got[k] != (float)json_number_value(json_array_get(want, (size_t)k));
@@ -329,7 +332,7 @@ static const field fields[] = {
     {"qwen/Q", TEXT, "mlp_bias", "false", "mlp_bias"},
     {"qwen/Q", VAE, "is_residual", "true", "is_residual"},
     {"qwen/Q", "transformer/config.json", "pooled_projection_dim", "768", NULL},
-    {"qwen/Q", "transformer/config.json", "use_layer3d_rope", "true", "layers"},
+    {"qwen/Q", "transformer/config.json", "use_layer3d_rope", "true", "use_layer3d_rope"},
     {"qwen/P", TEXT, "vision_config/hidden_act", "\"gelu\"", "hidden_act"},
     {"qwen/P", TEXT, "vision_config/deepstack_visual_indexes", "[1]", "deepstack_visual_indexes"},
     {"qwen/P", TEXT, "vision_config/in_chans", "3", NULL},

@@ -619,12 +619,12 @@ static void paint_together(const char *folder, lz_picture_options o) {
         lz_job *jobs[MOST];
         lz_picture all[MOST], p;
         for (int i = 0; i < MOST; i++) {
-            o.seed = (uint64_t)(10 * turn + i);
+            o.seed = 10 * (uint64_t)turn + (uint64_t)i;
             jobs[i] = lz_job_new(there, &o, &err);
         }
         if (!CHECK_OK(lz_jobs_run(jobs, MOST, all, errors), &errors[0])) break;
         for (int i = 0; i < MOST; i++) {
-            o.seed = (uint64_t)(10 * turn + i);
+            o.seed = 10 * (uint64_t)turn + (uint64_t)i;
             if (!CHECK_OK(lz_generate_with(model, &o, &p, &err), &err)) break;
             double sum = 0;
             int64_t size = 3 * p.image.width * p.image.height;

@@ -47,7 +47,8 @@ static bool same_arrays(lz_array *a, lz_array *b) {
 
 static bool same_picture(const lz_picture *a, const lz_picture *b) {
     return a->image.pixels && b->image.pixels && a->image.width == b->image.width &&
-           !memcmp(a->image.pixels, b->image.pixels, (size_t)(3 * a->image.width * a->image.height)) &&
+           a->image.height == b->image.height && a->image.channels == b->image.channels &&
+           !memcmp(a->image.pixels, b->image.pixels, (size_t)(a->image.channels * a->image.width * a->image.height)) &&
            same_arrays(a->latents, b->latents) && same_arrays(a->noise, b->noise) && same_arrays(a->text, b->text);
 }
 

@@ -2,7 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/template.c" /* NOLINT(bugprone-suspicious-include): it is not in the library */
+#include "cli/template.c"  /* NOLINT(bugprone-suspicious-include): it is not in the library */
+#include "cli/wildcards.c" /* NOLINT(bugprone-suspicious-include) */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -453,8 +453,8 @@ typedef struct lz_picture_options {
     int guidance_every; /* the negative prompt is computed in one of so many computed passes; in the others its
                            difference from the prompt is forecast. 0 and 1 mean in all */
     int background;     /* an lz_background */
-    /* Of a model that takes an image apart (Qwen-Image-Layered): one image, and a prompt that describes all of it. Layers
-     * have the shape of the image. Other models refuse both options. */
+    /* The next two options are for Qwen-Image-Layered, which takes one image apart. Its prompt describes the whole image,
+     * and the layers have the shape of the image. Other models refuse both options. */
     int layers;     /* number of layers, up to LZ_MAX_LAYERS; 0 means the model's default, which is 4 */
     int resolution; /* layers have the area of a square of this side: 640 or 1024; 0 means 640 */
 } lz_picture_options;

@@ -191,7 +191,7 @@ static void layers(void) {
     lz_close(ctx);
 }
 
-/* What does not belong together is refused by name. */
+/* Configurations and files of Qwen-Image-Layered that do not fit together are refused, and the error names the field. */
 static void refused_layers(void) {
     static const struct {
         const char *model, *edit, *words;

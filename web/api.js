@@ -3,7 +3,7 @@ import { $, emit, el } from './dom.js';
 
 const base = new URL('api/v1', document.baseURI).href;
 
-// What went wrong, as the server's sentence. status 0: the server could not be reached.
+// An error of a request. Its message is the sentence of the server. Its status is 0 if the server could not be reached.
 class Problem extends Error {
   constructor(status, code, message, param) {
     super(message);

@@ -10,7 +10,7 @@ export const state = {
 export const models = () => state.about?.models ?? [];
 export const modelOf = (id) => models().find((m) => m.id === id) ?? models()[0] ?? null;
 
-// What a model can do. Servers that do not say so get the benefit of the doubt.
+// What a model can do. If the server does not say whether it can, the page assumes that it can.
 export const canLook = (m) => (m?.most_images ?? 0) > 0 && m.references !== false;
 export const canStart = (m) => m?.start_images !== false;
 export const canMask = (m) => m?.masks !== false && canStart(m);

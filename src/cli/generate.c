@@ -219,7 +219,8 @@ static int check_disk(const making *m, int i) {
     return code == DONE && m->dumps[i] ? check_free(a, m->dumps[i], 4 * bytes) : code;
 }
 
-/* Of the pictures that are made together with the first one: stops with it. */
+/* The watch of every picture but the first of those that are made together. The first one has told about the progress;
+ * this one only stops when the first stops. */
 static bool watch_others(void *user, const lz_progress *now) {
     const making *m = user;
     (void)now;

@@ -176,7 +176,8 @@ static lz_status ready_map(lz_model *m, lz_array **map, lz_error *err) {
 
 /* ---- a step's picture -------------------------------------------------------------------------------------------- */
 
-/* Of a picture of layers, the tokens of the whole picture. */
+/* The tokens that the preview shows: those of the first frame. A model of layers makes several frames, and its first is
+ * the whole picture. */
 static lz_array *first_frame(const lz_layout *l, lz_array *x) { return lz_slice(x, 0, 0, l->h * l->w, 1); }
 
 /* in: x before and after the step, the remaining distance in units of the step, the map */

@@ -86,7 +86,7 @@ static lz_status read_index(qwen *m, lz_config *index, lz_error *err) {
     bool layered = m->variant && m->variant->layers;
     int64_t area = layered ? LAYER_SIDE * LAYER_SIDE : AREA;
     m->area = lz_config_int(index, "vae_image_size", area, 32 * 32, 64 * AREA); /* a constant in diffusers */
-    /* Of layers, an argument in diffusers; of others, a part of the pipeline. */
+    /* The pipeline of layers in diffusers takes this as an argument; the other pipelines always do it. */
     m->normalise = lz_config_bool(index, "cfg_normalize", !layered);
     if (!m->normalise && !layered) lz_config_refuse(index, "'cfg_normalize' is for QwenImageLayeredPipeline");
     m->distilled = lz_config_bool(index, "is_distilled", false);

@@ -4,7 +4,7 @@
   const shown = (e) => e.checkVisibility({ opacityProperty: true, visibilityProperty: true }) && e.getClientRects().length > 0;
   const name = (e) => e.tagName.toLowerCase() + (e.id ? '#' + e.id : e.className ? '.' + String(e.className).replaceAll(' ', '.') : '') + ` "${e.textContent.trim().slice(0, 30)}"`;
 
-  // 1.4.3: the contrast of text and of what is behind it.
+  // WCAG 1.4.3: text must stand out from its background, with a contrast of 4.5, or 3 if it is large.
   const parse = (text) => { const n = text.match(/[\d.]+/g).map(Number); return text.startsWith('color(srgb') ? [...n.slice(0, 3).map((v) => v * 255), n[3] ?? 1] : [n[0], n[1], n[2], n[3] ?? 1]; };
   const over = (top, below) => [0, 1, 2].map((i) => top[i] * top[3] + below[i] * (1 - top[3])).concat(1);
   const light = ([r, g, b]) => { const f = (v) => ((v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b); };

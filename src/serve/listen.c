@@ -110,7 +110,9 @@ static int listen_tcp(const char *where, char *why, size_t size) {
     int s = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), yes = 1;
     setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     bool good = s >= 0 && bind(s, found->ai_addr, found->ai_addrlen) == 0 && listen(s, BACKLOG) == 0;
-    if (!good) snprintf(why, size, "%s: cannot be listened on: %s", where, strerror(errno));
+    if (!good)
+        snprintf(why, size, "%s: cannot be listened on: %s%s", where, strerror(errno),
+                 errno == EADDRINUSE ? "; another server runs there, or choose another port with --listen" : "");
     freeaddrinfo(found);
     if (good) return s;
     if (s >= 0) close(s);

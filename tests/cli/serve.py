@@ -511,6 +511,9 @@ def test_places():
         out.write("kept")
     check("cannot be listened on" in (refused("unix:" + file, f"{WORK}/places") or ""), "a file is no socket")
     check(open(file).read() == "kept", "the file is kept")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        said = refused(f"127.0.0.1:{taken.getsockname()[1]}", f"{WORK}/places") or ""
+        check("another server runs there" in said, "a port that is taken", said)
     os.mkdir(shared)
     os.chmod(shared, 0o1777)
     check("everybody may write" in (refused("127.0.0.1:0", shared) or ""), "a folder that everybody may write to")

@@ -2,7 +2,7 @@
  *
  * For each size it makes two pictures to warm up. Then it prints the median time of each stage of five pictures with a
  * watch function, which is called after every step, so the host waits for each stage; and the median time from prompt
- * to pixels of five pictures without one. `first` is the first picture of a size, when nothing is prepared; `vae` is the
+ * to pixels of five pictures without one. `png` is the time of encoding these pixels. `first` is the first picture of a size, when nothing is prepared; `vae` is the
  * decoder alone; `decode` includes copying the pixels to the host as bytes; `step` excludes the first step. bench/cuda
  * reads the table by the names in its first line.
  *
@@ -12,9 +12,12 @@
  *   --cache SHARE    of the passes that are forecast; -1: automatic. --guidance-from A, --guidance-to B, --guidance-every N:
  *                    as in lz_picture_options. With any of them, one more picture of each size is made without them, and
  *                    a line tells the evaluations of the model, and how far the latents of the two are apart
+ *   --together N     after that, rounds of 1, 2, 4, ... up to N pictures by lz_jobs_run: the median time of a round, and how
+ *                    far its last picture is from the same one made alone
  *   --warm 2         number of pictures to warm up
  *   --runs 5         number of pictures that are measured
  *   --rest SECONDS   pause before each picture: after a pause the clock of the GPU is higher
+ *   --precision P    f32, bf16, int8 or fp8; by default as on the command line
  *   --limit GB       limit of device memory; weights that do not fit are streamed
  *   --text-encoder FILE, --vae FILE, --tokenizer DIR: the other parts, if MODEL is a single file
  *   --picture FILE   writes the last picture as PPM. It depends on size, steps and guidance, not on warm, runs and limit
@@ -31,8 +34,8 @@
 enum { MOST_RUNS = 16, MOST_STEPS = 128, SIZES = 16 };
 
 typedef struct wishes {
-    double steps, guidance, warm, runs, rest, limit, cache, from, to, every;
-    const char *negative, *picture;
+    double steps, guidance, warm, runs, rest, limit, cache, from, to, every, together;
+    const char *negative, *picture, *precision;
     lz_model_options model;
 } wishes;
 
@@ -138,7 +141,7 @@ static bool write_ppm(const char *path, const lz_image *image, lz_error *err) {
 
 static bool measure(lz_context *ctx, lz_model *model, int64_t size, const wishes *w, lz_error *err) {
     static double text[MOST_RUNS], step[MOST_STEPS * MOST_RUNS], vae[MOST_RUNS], decode[MOST_RUNS], watched[MOST_RUNS],
-        whole[MOST_RUNS];
+        whole[MOST_RUNS], png[MOST_RUNS];
     int steps = (int)w->steps, warm = (int)w->warm, runs = (int)w->runs, n_steps = 0;
     double first = 0;
     long long tokens = 0, tile = 0, streamed = 0;
@@ -162,7 +165,14 @@ static bool measure(lz_context *ctx, lz_model *model, int64_t size, const wishes
             watched[k] = took;
             for (int i = steps > 1; i < steps; i++) step[n_steps++] = p.step_seconds[i];
         }
-        if (!watch) whole[k - runs] = took;
+        if (!watch) {
+            int64_t bytes;
+            whole[k - runs] = took;
+            begun = now();
+            char *file = lz_image_encode(ctx, ".png", &p.image, NULL, 0, &bytes, err);
+            png[k - runs] = now() - begun;
+            lz_free_text(ctx, file);
+        }
         fprintf(stderr, "picture %d of %d: %.2f s, its last step %.3f s\n", k + warm + 1, 2 * runs + warm, took,
                 p.step_seconds[steps -
                                1]); /* so that there are numbers if the program is stopped before it prints the table */
@@ -174,13 +184,66 @@ static bool measure(lz_context *ctx, lz_model *model, int64_t size, const wishes
         if (!fine) return false;
     }
     if (getenv("LZ_PROFILE") && !profile(ctx, model, size, w, err)) return false;
-    printf("%6lld %9.2f %9.2f %9.2f %9.2f %9.2f %10.2f %9.2f %9.5f %6lld %12.5f %5lld\n", (long long)size, first,
+    printf("%6lld %9.2f %9.2f %9.2f %9.2f %9.2f %10.2f %9.2f %7.2f %9.5f %6lld %12.5f %5lld\n", (long long)size, first,
            1e3 * median(text, runs), 1e3 * median(step, n_steps), 1e3 * median(vae, runs), 1e3 * median(decode, runs),
-           1e3 * median(watched, runs), 1e3 * median(whole, runs), (double)lz_memory_info(ctx).peak / (double)(1 << 30),
-           tokens, (double)streamed / (double)(1 << 30), tile);
+           1e3 * median(watched, runs), 1e3 * median(whole, runs), 1e3 * median(png, runs),
+           (double)lz_memory_info(ctx).peak / (double)(1 << 30), tokens, (double)streamed / (double)(1 << 30), tile);
     bool fine = !skips(w) || compare_skips(model, size, w, err);
     fflush(stdout);
     return fine;
+}
+
+/* Makes n pictures in the same passes, once. The last one is kept in `last`, unless it is NULL. */
+static bool run_together(lz_model *model, int64_t size, const wishes *w, int n, lz_picture *last, lz_error *err) {
+    lz_job *jobs[LZ_MAX_TOGETHER];
+    lz_picture pictures[LZ_MAX_TOGETHER];
+    lz_error errors[LZ_MAX_TOGETHER];
+    bool fine = true;
+    int made = 0;
+    memset(pictures, 0, sizeof pictures);
+    for (; made < n && fine; made += fine) {
+        lz_picture_options o = options_of(size, w, (uint64_t)made + 1);
+        fine = (jobs[made] = lz_job_new(model, &o, err)) != NULL;
+    }
+    if (fine) fine = !lz_jobs_run(jobs, n, pictures, errors);
+    for (int i = 0; i < made && made == n && !fine; i++)
+        if (errors[i].status) *err = errors[i];
+    for (int i = 0; i < made; i++) {
+        if (last && i == n - 1)
+            *last = pictures[i];
+        else
+            lz_picture_free(&pictures[i]);
+        lz_job_free(jobs[i]);
+    }
+    return fine;
+}
+
+static bool measure_together(lz_context *ctx, lz_model *model, int64_t size, const wishes *w, lz_error *err) {
+    static double took[MOST_RUNS];
+    for (int n = 1; n <= (int)w->together; n *= 2) {
+        lz_picture alone = {0}, shared = {0};
+        lz_picture_options o = options_of(size, w, (uint64_t)n);
+        double latents = 0, dB = 0;
+        lz_reset_peak(ctx);
+        bool fine = !lz_generate_with(model, &o, &alone, err) && run_together(model, size, w, n, &shared, err) &&
+                    compare(&shared, &alone, &latents, &dB, err);
+        lz_picture_free(&alone);
+        lz_picture_free(&shared);
+        for (int k = 0; k < (int)w->runs && fine; k++) {
+            double begun = now();
+            fine = run_together(model, size, w, n, NULL, err);
+            took[k] = now() - begun;
+        }
+        if (!fine) return false;
+        double round = median(took, (int)w->runs);
+        printf(
+            "together: size %lld, %2d pictures, a round %.2f ms, %.3f pictures a second, peak %.2f GiB, latents differ "
+            "by %.5f, the picture by %.2f dB\n",
+            (long long)size, n, 1e3 * round, n / round, (double)lz_memory_info(ctx).peak / (double)(1 << 30), latents,
+            dB);
+        fflush(stdout);
+    }
+    return true;
 }
 
 static bool read_number(const char *text, double least, double most, double *to) {
@@ -201,12 +264,14 @@ static bool take_options(int *argc, char **argv, wishes *w) {
                  {"--runs", &w->runs, 1, MOST_RUNS, NULL},
                  {"--rest", &w->rest, 0, 60, NULL},
                  {"--limit", &w->limit, 0, 1e6, NULL},
+                 {"--together", &w->together, 0, LZ_MAX_TOGETHER, NULL},
                  {"--cache", &w->cache, -1, 0.8, NULL},
                  {"--guidance-from", &w->from, 0, 1, NULL},
                  {"--guidance-to", &w->to, 0, 1, NULL},
                  {"--guidance-every", &w->every, 0, 1000, NULL},
                  {"--negative", NULL, 0, 0, &w->negative},
                  {"--picture", NULL, 0, 0, &w->picture},
+                 {"--precision", NULL, 0, 0, &w->precision},
                  {"--text-encoder", NULL, 0, 0, &w->model.text_encoder},
                  {"--vae", NULL, 0, 0, &w->model.vae},
                  {"--tokenizer", NULL, 0, 0, &w->model.tokenizer}};
@@ -225,6 +290,17 @@ static bool take_options(int *argc, char **argv, wishes *w) {
     return true;
 }
 
+/* The type of a name; 0: the default. -2: there is none of this name. */
+static int type_of(const char *name) {
+    static const struct {
+        const char *name;
+        int type;
+    } types[] = {{"f32", LZ_F32}, {"bf16", LZ_BF16}, {"int8", LZ_I8}, {"fp8", LZ_F8}};
+    for (size_t i = 0; name && i < sizeof types / sizeof *types; i++)
+        if (!strcmp(name, types[i].name)) return types[i].type;
+    return name ? -2 : 0;
+}
+
 int main(int argc, char **argv) {
     wishes w = {.steps = 4, .warm = 2, .runs = 5, .model = LZ_MODEL_OPTIONS()};
     int64_t sizes[SIZES] = {256, 512, 1024};
@@ -237,17 +313,19 @@ int main(int argc, char **argv) {
     lz_error err = {0};
     double start = now();
     lz_context_options options = LZ_CONTEXT_OPTIONS(.device = argc > 2 ? argv[2] : "cuda",
-                                                    .memory_limit = (int64_t)(1e9 * w.limit));
+                                                    .memory_limit = (int64_t)(1e9 * w.limit),
+                                                    .compute = type_of(w.precision));
     lz_context *ctx = open_as_asked(options, &err);
     double opened = now();
     w.model.model = argc > 1 ? argv[1] : NULL;
     lz_model *model = ctx && argc > 1 ? lz_model_open_with(ctx, &w.model, &err) : NULL;
     if (!model) return fprintf(stderr, "cuda_klein: %s\n", argc > 1 ? err.text : "name a model folder"), 1;
     printf("%s; opened in %.2f s, model in %.2f s\n", lz_device_name(ctx), opened - start, now() - opened);
-    printf("%6s %9s %9s %9s %9s %9s %10s %9s %9s %6s %12s %5s\n", "size", "first_s", "text_ms", "step_ms", "vae_ms",
-           "decode_ms", "watched_ms", "whole_ms", "peak_gib", "tokens", "streamed_gib", "tile");
+    printf("%6s %9s %9s %9s %9s %9s %10s %9s %7s %9s %6s %12s %5s\n", "size", "first_s", "text_ms", "step_ms", "vae_ms",
+           "decode_ms", "watched_ms", "whole_ms", "png_ms", "peak_gib", "tokens", "streamed_gib", "tile");
     bool fine = true;
     for (int i = 0; i < n && fine; i++) fine = measure(ctx, model, sizes[i], &w, &err);
+    for (int i = 0; i < n && fine; i++) fine = measure_together(ctx, model, sizes[i], &w, &err);
     if (!fine) fprintf(stderr, "cuda_klein: %s\n", err.text);
     lz_model_close(model);
     lz_close(ctx);

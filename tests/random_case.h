@@ -302,6 +302,7 @@ typedef struct machine { /* the contexts of one instruction set, or of the devic
     lz_context *two, *one, *three, *unfused;
 } machine;
 
+static int machine_compute; /* .compute of all contexts */
 static machine machines[5];
 static int n_machines;
 static lz_context *ref;
@@ -322,20 +323,22 @@ static inline void open_device(const char *device) {
 const lz_kernel *lz_cpu_kernel_tiles_in_c(lz_op op);
 static lz_context *open_isa(const char *isa, int threads, bool no_fusion) {
     static const lz_backend tiles = {.name = "cpu (tiles in C)", .fuses = true, .kernel = lz_cpu_kernel_tiles_in_c};
-    lz_context *ctx = strcmp(isa, "baseline") ? NULL : lz_open(.threads = threads, .no_fusion = no_fusion);
+    lz_context *ctx = strcmp(isa, "baseline")
+                          ? NULL
+                          : lz_open(.threads = threads, .no_fusion = no_fusion, .compute = machine_compute);
     if (ctx) ctx->backend = &tiles;
     return ctx;
 }
 #else
 static lz_context *open_isa(const char *isa, int threads, bool no_fusion) {
-    return lz_open(.isa = isa, .threads = threads, .no_fusion = no_fusion);
+    return lz_open(.isa = isa, .threads = threads, .no_fusion = no_fusion, .compute = machine_compute);
 }
 #endif
 
 static inline void open_all(void) {
     static const char *const names[] = {"amx", "avx512bf16", "avx512", "avx2", "armbf16", "baseline"};
     const char *device = getenv("LZ_TEST_DEVICE");
-    ref = lz_open(.device = "ref", .threads = 1);
+    ref = lz_open(.device = "ref", .threads = 1, .compute = machine_compute);
     n_machines = 0;
     if (device) open_device(device);
     const char *only = getenv("LZ_TEST_ISA"); /* it must be there then */

@@ -102,6 +102,31 @@ static inline void describe_packed(builder *b) {
     b->out[b->n_out++] = y;
 }
 
+/* A layer in contexts that compute in LZ_I8. Sums are of whole numbers, so every processor has the bits of the reference. */
+static inline void describe_int8(builder *b) {
+    static const lz_dtype types[] = {LZ_F32, LZ_F32, LZ_BF16, LZ_F16};
+    int64_t rotate = chance(b, 60) ? (const int64_t[]){4, 16, 64, 256, 256}[any(b, 0, 4)] : 0;
+    int64_t k = rotate ? rotate * any(b, 1, chance(b, 30) ? 8 : 3) : any(b, 1, chance(b, 30) ? 2000 : 300);
+    int64_t n = any(b, 1, chance(b, 20) ? 400 : 70), m = any(b, 1, chance(b, 20) ? 300 : 50);
+    int64_t row_group = chance(b, 20) ? 3 : 1, before = chance(b, 30) ? any(b, 1, 5) : 0;
+    lz_dtype t = types[any(b, 0, 3)];
+    lz_unpack_options o = {.packing = "i8", .dtype = LZ_F32, .rotate = (int)rotate, .row_group = row_group};
+    if (chance(b, 20)) o.factor = 0.37;
+    lz_array *codes = bytes_leaf(b, LZ_DIMS(n + before, k), LZ_PACKING_I8), *scales = NULL;
+    if (before) codes = lz_slice(codes, 0, before, before + n, 1);
+    lz_dims d = LZ_DIMS((n + row_group - 1) / row_group, 1);
+    if (chance(b, 85)) scales = scales_leaf(b, chance(b, 15) ? LZ_NONE : d, chance(b, 15));
+    lz_array *x = chance(b, 50) ? leaf(b, LZ_DIMS(m, k), t, 1) : view(b, LZ_DIMS(2, m, k), t, 1);
+    lz_array *y = lz_linear(x, lz_unpack_with(codes, scales, NULL, o), NULL);
+    if (chance(b, 40)) y = lz_add(y, leaf(b, LZ_DIMS(n), LZ_F32, 1));
+    b->only_f32 = true;
+    b->ulp = b->least = b->room = 0;
+    snprintf(b->what, sizeof b->what, "int8 %s %lld x %lld -> %lld, rotated by %lld, rows of %lld%s", lz_dtype_name(t),
+             (long long)m, (long long)k, (long long)n, (long long)rotate, (long long)row_group,
+             scales ? ", scales" : "");
+    b->out[b->n_out++] = y;
+}
+
 /* linear(x, unpack(...)) has the bits of linear(x, w) with w unpacked before, in all types; and unpack has those of the
  * reference. */
 static inline void packed_bits(void) {

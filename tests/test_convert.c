@@ -1,5 +1,7 @@
 /* Weights in other types: rows against the bytes of another program (tools/oracle/packed_rows.py), the error of each packing,
  * and whole files by lz_convert, read back. */
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -250,5 +252,108 @@ static void refusals(void) {
     leave_folder();
 }
 
+/* ---- weights that are quantised when a model is opened ---------------------------------------------------------------- */
+
+static int kept_in(const char *below, char name[300]) { /* name: gets that of one of the files */
+    int n = 0;
+    DIR *dir = opendir(in_folder(below));
+    for (struct dirent *e; dir && (e = readdir(dir));)
+        if (e->d_name[0] != '.') n++, snprintf(name, 300, "%s/%s", below, e->d_name);
+    if (dir) closedir(dir);
+    return n;
+}
+
+static int kept_files(char name[300]) { return kept_in("int8", name); }
+
+enum { PIXELS = 32 * 32 * 3 };
+typedef struct pixels {
+    bool made;
+    uint8_t at[PIXELS];
+} pixels;
+
+/* A picture by the model A; not made: err has the reason. */
+static pixels picture_of(const char *device, int compute, int threads, bool kept, lz_error *err) {
+    pixels to = {.made = false};
+    lz_picture picture = {0};
+    lz_context *ctx = lz_open(.device = device, .compute = compute, .threads = threads,
+                              .cache_folder = kept ? folder : NULL, .error = err);
+    lz_model *model = ctx ? lz_model_open(ctx, test_data("flux2/A"), err) : NULL;
+    to.made = model && lz_generate(model, &picture, err, .prompt = "a red fox", .width = 32, .height = 32, .steps = 1,
+                                   .seed = 5) == LZ_OK;
+    if (to.made) memcpy(to.at, picture.image.pixels, PIXELS);
+    lz_picture_free(&picture);
+    lz_model_close(model);
+    lz_close(ctx);
+    return to;
+}
+
+static double difference(const pixels *a, const pixels *b) { /* the mean over all bytes */
+    double sum = 0;
+    for (int i = 0; i < PIXELS; i++) sum += abs(a->at[i] - b->at[i]);
+    return a->made && b->made ? sum / PIXELS : 255;
+}
+
+/* The reference multiplies the same codes by its own loops. The picture in f32 is near, but another one. */
+static void quantised_when_opened(void) {
+    lz_error err = {0};
+    char name[300] = "";
+    enter_folder();
+    pixels none = picture_of("cpu", LZ_I8, 2, false, &err);
+    CHECK(!none.made && strstr(err.text, "a folder for caches"), "%s", err.text);
+    err = (lz_error){0};
+    pixels first = picture_of("cpu", LZ_I8, 2, true, &err);
+    CHECK(first.made, "%s", err.text);
+    CHECK_I64(kept_files(name), 2); /* the transformer and the text encoder */
+    struct stat before, after;
+    CHECK(stat(in_folder(name), &before) == 0);
+    pixels again = picture_of("cpu", LZ_I8, 1, true, &err), ref = picture_of("ref", LZ_I8, 1, true, &err),
+           exact = picture_of("cpu", LZ_F32, 2, false, &err);
+    CHECK(stat(in_folder(name), &after) == 0 && after.st_ino == before.st_ino && kept_files(name) == 2,
+          "a file that is there is not made again");
+    CHECK(difference(&first, &again) == 0, "another number of threads: %g", difference(&first, &again));
+    CHECK(difference(&first, &ref) < 1, "the reference: %g", difference(&first, &ref));
+    CHECK(difference(&first, &exact) > 0 && difference(&first, &exact) < 6, "f32: %g", difference(&first, &exact));
+
+    /* A file that is damaged, or says that it was made from something else, is made again; and old files make room. */
+    CHECK(truncate(in_folder(name), 1000) == 0);
+    const char *old = in_folder("int8/old.safetensors");
+    FILE *file = fopen(old, "wb");
+    const struct timespec long_ago[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+    CHECK(file && fclose(file) == 0);
+    if (truncate(old, INT64_C(70) << 30) == 0) CHECK(utimensat(AT_FDCWD, old, long_ago, 0) == 0);
+    pixels mended = picture_of("cpu", LZ_I8, 2, true, &err);
+    CHECK(mended.made && difference(&first, &mended) == 0, "%s", err.text);
+    CHECK_I64(kept_files(name), 2);
+    while (kept_files(name)) unlink(in_folder(name));
+    rmdir(in_folder("int8"));
+    leave_folder();
+}
+
+/* With fp8 the transformer is quantised, with a scale for each row, and the text encoder is not. */
+static void fp8_when_opened(void) {
+    lz_error err = {0};
+    char name[300] = "";
+    enter_folder();
+    pixels first = picture_of("ref", LZ_F8, 1, true, &err), exact = picture_of("cpu", LZ_F32, 2, false, &err);
+    CHECK(first.made, "%s", err.text);
+    CHECK_I64(kept_in("fp8", name), 1);
+    CHECK(difference(&first, &exact) > 0 && difference(&first, &exact) < 12, "f32: %g", difference(&first, &exact));
+    lz_context *ctx = lz_open(.error = &err);
+    lz_weights *w = lz_weights_open(ctx, in_folder(name), &err);
+    if (CHECK(w, "%s", err.text)) {
+        lz_array *codes = lz_weights_get(w, "single_transformer_blocks.0.attn.to_out.weight"),
+                 *scales = lz_weights_get(w, "single_transformer_blocks.0.attn.to_out.weight_scale"),
+                 *wide = lz_weights_get(w, "x_embedder.weight");
+        CHECK(lz_type(codes) == LZ_F8 && lz_type(wide) != LZ_F8);
+        CHECK_I64(lz_shape(scales).at[0], lz_shape(codes).at[0]);
+    }
+    lz_weights_close(w);
+    lz_close(ctx);
+    while (kept_in("fp8", name)) unlink(in_folder(name));
+    rmdir(in_folder("fp8"));
+    leave_folder();
+}
+
 TEST_MAIN({"bytes of the reference", bytes_of_the_reference}, {"errors of rows", errors_of_rows}, {"files", files},
-          {"scaled", scaled}, {"long names", long_names}, {"refusals", refusals})
+          {"scaled", scaled}, {"long names", long_names}, {"refusals", refusals},
+          {"quantised when opened", quantised_when_opened}, {"fp8 when opened", fp8_when_opened})

@@ -147,7 +147,8 @@ static void facts_of_ops(void) {
         CHECK(!element || op->kind == LZ_KIND_ELEMENT, "%s", op->name);
         CHECK(!op->epilogue || op->kind == LZ_KIND_KERNEL, "%s", op->name);
         CHECK(!op->commutes || op->inputs == 2, "%s", op->name);
-        CHECK(!op->product || (op->inputs > 1 && op->sum.axes > 0), "%s: its weight is input 1", op->name);
+        bool two = op->inputs > 1 || op->inputs < 0; /* below 0: any number */
+        CHECK(!op->product || (two && op->sum.axes > 0), "%s: its weight is input 1", op->name);
         CHECK(!op->moves || op->flops == 0, "%s", op->name);
         CHECK(op->inputs < 0 || op->sum.input < op->inputs || op->inputs == 0, "%s", op->name);
         CHECK(op->truth >> (op->inputs < 0 ? 0 : op->inputs) == 0, "%s", op->name);

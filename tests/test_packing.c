@@ -2,7 +2,7 @@
  * numbers at the edges. */
 #include "check.h"
 #include "cli/environment.h"
-#include "op/packing.h"
+#include "op/pack.h"
 
 /* byte k of a block is (73 k + 29) mod 256, then d = 0.25 and m = 0.125 are written over their fields. */
 static void test_vectors(void) {
@@ -291,5 +291,207 @@ static void stays_packed(void) {
     lz_close(ctx);
 }
 
+/* ---- products of 8-bit integers -------------------------------------------------------------------------------------- */
+
+static lz_context *open_int8(int i) { /* NULL: this machine has no such kernels */
+    static const char *const isas[] = {NULL, "baseline", "avx2", "avx512", "avx512bf16", "amx", "armbf16"};
+    if (i == 0) return lz_open(.device = "ref", .compute = LZ_I8);
+    return lz_open(.isa = isas[i - 1], .threads = 1 + i % 3, .compute = LZ_I8);
+}
+enum { INT8_KINDS = 8 };
+
+static lz_array *int8_layer(lz_array *x, lz_array *codes, lz_array *scales, int rotate) {
+    return lz_linear(x, lz_unpack(codes, scales, NULL, .packing = "i8", .dtype = LZ_F32, .rotate = rotate), NULL);
+}
+
+static void int8_goldens(void) {
+    for (int i = 0; i < INT8_KINDS; i++) {
+        lz_error err = {0};
+        lz_context *ctx = open_int8(i);
+        if (!ctx) continue;
+        lz_weights *w = lz_weights_open(ctx, test_data("int8_product.safetensors"), &err);
+        if (!CHECK(w != NULL, "%s", err.text)) return;
+        lz_array *x = lz_weights_get(w, "x"), *codes = lz_weights_get(w, "codes"),
+                 *scales = lz_weights_get(w, "scales");
+        const char *names[] = {"plain", "rotated"};
+        for (int k = 0; k < 2; k++) {
+            lz_array *y = int8_layer(x, codes, scales, 256 * k), *want = lz_weights_get(w, names[k]);
+            char *text = lz_graph_text(&y, 1, LZ_GRAPH_PROGRAM, &err);
+            CHECK_TEXT(text, "int8_matmul");
+            lz_free_text(ctx, text);
+            CHECK(same_bits(lz_data(y, &err), lz_data(want, &err), 4 * 5 * 7), "%s, %s", lz_device_name(ctx), names[k]);
+        }
+        lz_weights_close(w);
+        lz_close(ctx);
+    }
+}
+
+/* Activations whose largest magnitude is 127 have a scale of 1. */
+static void int8_sums_are_exact(void) {
+    enum { M = 3, K = 5000, N = 37 };
+    static float x[M][K];
+    static int8_t codes[N][K];
+    uint32_t random = 1;
+    for (int k = 0; k < K; k++) {
+        x[0][k] = 127, x[1][k] = -127;
+        random = random * 1664525 + 1013904223;
+        x[2][k] = k ? (float)((int)(random >> 24) % 255 - 127) : 127;
+        for (int n = 0; n < N; n++) {
+            random = random * 1664525 + 1013904223;
+            codes[n][k] = n == 0 ? -128 : n == 1 ? 127 : (int8_t)(random >> 24);
+        }
+    }
+    for (int i = 0; i < INT8_KINDS; i++) {
+        lz_error err = {0};
+        lz_context *ctx = open_int8(i);
+        if (!ctx) continue;
+        lz_array *a = lz_from(ctx, LZ_DIMS(M, K), LZ_F32, x), *w = lz_from(ctx, LZ_DIMS(N, K), LZ_I8, codes);
+        const float *y = lz_data(int8_layer(a, w, NULL, 0), &err);
+        for (int m = 0; y && m < M; m++)
+            for (int n = 0; n < N; n++) {
+                int64_t sum = 0;
+                for (int k = 0; k < K; k++) sum += (int64_t)x[m][k] * codes[n][k];
+                CHECK(y[m * N + n] == (float)sum, "%s: [%d, %d] is %.1f, not %lld", lz_device_name(ctx), m, n,
+                      (double)y[m * N + n], (long long)sum);
+            }
+        CHECK(y != NULL, "%s", err.text);
+        lz_close(ctx);
+    }
+}
+
+/* A row with a number that is not finite becomes NaN, as a whole and alone. Rows of zeros, and of numbers that cannot be told
+ * from zero, become zeros. The largest numbers are as exact as others. */
+static void int8_edges(void) {
+    enum { M = 7, K = 256, N = 3 };
+    static float x[M][K];
+    static int8_t codes[N][K];
+    for (int k = 0; k < K; k++) {
+        for (int m = 0; m < M; m++) x[m][k] = (float)(k % 7 - 3);
+        x[1][k] = 0, x[4][k] = 1e-40f, x[5][k] = k ? 0 : -3e35f, x[6][k] = k % 2 ? 3.4e38f : -3.4e38f;
+        for (int n = 0; n < N; n++) codes[n][k] = (int8_t)(k * 3 + n);
+    }
+    x[2][100] = NAN, x[3][255] = -INFINITY;
+    for (int i = 0; i < 2 * INT8_KINDS; i++) {
+        lz_error err = {0};
+        lz_context *ctx = open_int8(i / 2);
+        if (!ctx) continue;
+        int rotate = i % 2 ? 256 : 0;
+        lz_array *a = lz_from(ctx, LZ_DIMS(M, K), LZ_F32, x), *w = lz_from(ctx, LZ_DIMS(N, K), LZ_I8, codes);
+        const float *y = lz_data(int8_layer(a, w, lz_full(ctx, LZ_NONE, LZ_F32, 0.01), rotate), &err);
+        if (!CHECK(y != NULL, "%s", err.text)) return;
+        for (int n = 0; n < N; n++) {
+            const char *who = lz_device_name(ctx);
+            CHECK(isfinite(y[n]) && fabsf(y[n]) < 1e4f, "%s: %g", who, (double)y[n]);
+            CHECK(y[N + n] == 0 && y[4 * N + n] == 0, "%s: %g %g", who, (double)y[N + n], (double)y[4 * N + n]);
+            CHECK(isnan(y[2 * N + n]) && isnan(y[3 * N + n]), "%s", who);
+            /* -3e35 has the code -127; rotated, all numbers of the row have the same magnitude. */
+            float want = -3e35f * (float)codes[n][0] * 0.01f;
+            if (!rotate) CHECK(fabsf(y[5 * N + n] - want) <= 1e-5f * fabsf(want), "%s: %g", who, (double)y[5 * N + n]);
+            CHECK(isfinite(y[5 * N + n]), "%s", who);
+            CHECK(rotate ? isnan(y[6 * N + n]) : !isnan(y[6 * N + n]), "%s: %g", who, (double)y[6 * N + n]);
+        }
+        lz_close(ctx);
+    }
+}
+
+/* Weights with other scales than one for each row are unpacked, as in other contexts. */
+static void int8_where_it_fits(void) {
+    lz_error err = {0};
+    lz_context *ctx = lz_open(.compute = LZ_I8);
+    lz_array *x = lz_full(ctx, LZ_DIMS(9, 64), LZ_F32, 1), *codes = lz_from(ctx, LZ_DIMS(2, 64), LZ_I8, stored);
+    lz_array *of[] = {
+        lz_unpack(codes, lz_full(ctx, LZ_DIMS(2, 2), LZ_F32, 1), NULL, .packing = "i8", .group = 32),
+        lz_unpack(codes, lz_full(ctx, LZ_DIMS(2, 1), LZ_F32, 1), lz_full(ctx, LZ_DIMS(2, 1), LZ_F32, 1),
+                  .packing = "i8"),
+        lz_unpack(codes, NULL, NULL, .packing = "u8"),
+        lz_unpack(codes, NULL, NULL, .packing = "i8"),
+    };
+    for (int i = 0; i < 4; i++) {
+        lz_array *y = lz_linear(x, of[i], NULL);
+        char *text = lz_graph_text(&y, 1, LZ_GRAPH_PROGRAM, &err);
+        CHECK_TEXT(text, i < 3 ? "cpu.packed_matmul" : "cpu.int8_matmul");
+        lz_free_text(ctx, text);
+    }
+    lz_close(ctx);
+}
+
+/* ---- fp8 ---------------------------------------------------------------------------------------------------------- */
+
+static void f8_rows(void) {
+    enum { N = 48 };
+    float x[N];
+    uint8_t codes[N];
+    test_random r = {3};
+    for (int i = 0; i < N; i++) x[i] = (float)random_normal(&r);
+    x[7] = -5;
+    float scale = lz_quantise_f8_row(x, N, codes);
+    CHECK(scale == 5.0f / 448, "%g", (double)scale);
+    CHECK(lz_from_f8(codes[7]) == -448, "the largest magnitude is the largest code");
+    for (int i = 0; i < N; i++)
+        CHECK(fabsf(lz_from_f8(codes[i]) * scale - x[i]) <= fabsf(x[i]) / 15 + scale / 512, "%g", (double)x[i]);
+    static const float odd[] = {NAN, INFINITY, -INFINITY, 1e-35f, 0, 3e38f};
+    for (size_t k = 0; k < sizeof odd / sizeof *odd; k++) {
+        for (int i = 0; i < N; i++) x[i] = k < 3 ? x[i] : 0;
+        x[5] = odd[k];
+        scale = lz_quantise_f8_row(x, N, codes);
+        CHECK(k < 3 ? isnan(scale) : k < 5 ? scale == 0 : scale > 0, "%g: %g", (double)odd[k], (double)scale);
+        if (k < 5) CHECK(!codes[5] && !codes[6], "%g", (double)odd[k]);
+        if (k == 5) CHECK(lz_from_f8(codes[5]) == 448 && !codes[6]);
+    }
+}
+
+/* The scale of a row of weights has less error than the smallest one, and no code saturates. */
+static void f8_scales(void) {
+    enum { N = 512 };
+    float x[N];
+    test_random r = {4};
+    for (int k = 0; k < 50; k++) {
+        float largest = 0;
+        double error[2] = {0};
+        for (int i = 0; i < N; i++) x[i] = (float)random_normal(&r) * 0.02f;
+        for (int i = 0; i < N; i++) largest = fmaxf(largest, fabsf(x[i]));
+        const float scale[2] = {largest / 448, lz_fit_f8_scale(x, N)};
+        CHECK(scale[1] >= scale[0] && scale[1] < 2 * scale[0], "%g", (double)(scale[1] / scale[0]));
+        for (int j = 0; j < 2; j++)
+            for (int i = 0; i < N; i++)
+                error[j] += pow((double)(lz_from_f8(lz_to_f8(x[i] / scale[j])) * scale[j] - x[i]), 2);
+        CHECK(error[1] <= 1.002 * error[0], "%g, not %g", error[1], error[0]);
+    }
+    memset(x, 0, sizeof x);
+    CHECK(lz_fit_f8_scale(x, N) == 1);
+    x[3] = NAN;
+    CHECK(lz_fit_f8_scale(x, N) == 1);
+}
+
+/* Sizes that are no multiples of 16, groups of columns and offsets are unpacked, as in other contexts. */
+static void f8_where_it_fits(void) {
+    lz_error err = {0};
+    lz_context *ctx = lz_open(.device = "ref", .compute = LZ_F8, .error = &err);
+    static const uint8_t zeros[48 * 48];
+    lz_array *one = lz_full(ctx, LZ_NONE, LZ_F32, 1);
+    lz_array *codes = lz_from(ctx, LZ_DIMS(48, 48), LZ_F8, zeros);
+    lz_array *of[] = {
+        lz_unpack(codes, one, NULL, .packing = "e4m3"),
+        lz_unpack(codes, NULL, NULL, .packing = "e4m3"),
+        lz_unpack(codes, lz_full(ctx, LZ_DIMS(48, 3), LZ_F32, 1), NULL, .packing = "e4m3", .group = 16),
+        lz_unpack(codes, one, one, .packing = "e4m3"),
+        lz_unpack(codes, NULL, NULL, .packing = "e5m2"),
+        lz_unpack(lz_slice(codes, 0, 0, 40, 1), NULL, NULL, .packing = "e4m3"),
+    };
+    for (int i = 0; CHECK(ctx, "%s", err.text) && i < 6; i++) {
+        lz_array *y = lz_linear(lz_full(ctx, LZ_DIMS(9, 48), LZ_F32, 1), of[i], NULL);
+        char *text = lz_graph_text(&y, 1, LZ_GRAPH_PROGRAM, &err);
+        CHECK(text && (strstr(text, "ref.f8_matmul") != NULL) == (i < 2), "%d: %s", i, text ? text : err.text);
+        lz_free_text(ctx, text);
+    }
+    lz_close(ctx);
+    CHECK(!lz_open(.device = "cpu", .compute = LZ_F8, .error = &err));
+    CHECK_TEXT(err.text, "the device 'cpu");
+    CHECK_TEXT(err.text, "has no products of fp8; NVIDIA GPUs of compute capability 8.9");
+}
+
 TEST_MAIN({"test vectors", test_vectors}, {"goldens", goldens}, {"op_goldens", op_goldens}, {"edges", edges},
-          {"rules", rules}, {"stays_packed", stays_packed})
+          {"rules", rules}, {"stays_packed", stays_packed}, {"int8_goldens", int8_goldens},
+          {"int8_sums_are_exact", int8_sums_are_exact}, {"int8_edges", int8_edges},
+          {"int8_where_it_fits", int8_where_it_fits}, {"f8_rows", f8_rows}, {"f8_scales", f8_scales},
+          {"f8_where_it_fits", f8_where_it_fits})

@@ -172,8 +172,9 @@ def make(out: pathlib.Path, rows: list, lines: list, arguments):
 def run(arguments):
     out, lines = arguments.out, read_prompts(arguments.prompts)
     rows = read_settings(arguments.axis)
-    reference = read_settings(arguments.reference.split())[0]
-    make(out, [reference, {}] + [r for r in rows if r not in ({}, reference)], lines, arguments)
+    reference = {} if arguments.reference == "own" else read_settings(arguments.reference.split())[0]
+    rows = ([{}] if reference == {} else [reference, {}]) + [r for r in rows if r not in ({}, reference)]
+    make(out, rows, lines, arguments)
     kept, file = read_measures(out), out / "measures.jsonl"
     measure = Measure(arguments.judge)
     wanted = {"psnr", "ssim", "own", "ground"} | ({"right", "sure"} if arguments.judge else set())
@@ -183,7 +184,7 @@ def run(arguments):
             against = dict(
                 psnr=read_picture(picture_path(out, reference, seed)), own=read_picture(picture_path(out, {}, seed))
             )
-            for settings in [reference, {}] + rows:
+            for settings in rows:
                 done = kept.setdefault(name_of(settings), {}).setdefault(seed, {})
                 if wanted <= done.keys():
                     continue
@@ -404,7 +405,7 @@ def main():
         command.add_argument("out", type=pathlib.Path)
         command.add_argument("--own-steps", type=int, default=8, help="the model's default, for counting passes")
     make_.add_argument("--axis", action="append", default=[], help="KEY=VALUE[,VALUE...]")
-    make_.add_argument("--reference", default="sampler=euler steps=200")
+    make_.add_argument("--reference", default="sampler=euler steps=200", help="or own: the model's own settings")
     make_.add_argument("--prompts", type=int, default=20)
     make_.add_argument("--judge", help="a file by tools/demo-model/judge.py")
     make_.add_argument("--model", default="models/demo")

@@ -19,6 +19,18 @@
  *            columns / group], both rounded up; out [..., rows, columns].
  *   packed_matmul: a [..., m, k], then the inputs of an unpack of [n, k], of two axes each; out [..., m, n]. The bytes
  *            of a row of codes are contiguous. Lowering makes it only for backends that have a kernel for it.
+ *   int8_matmul: as packed_matmul, with codes of the packing i8, one scale for each row or none, and no offsets. Each row
+ *            of a is rounded to codes by lz_quantise_row (op/pack.h). The result is the exact sum of the products of codes,
+ *            rounded to f32, times the scale of the row of a, times (factor * scale) of the row of the weight. Lowering
+ *            makes it in contexts that compute in LZ_I8.
+ *   quantise: x [..., m, k], k a multiple of 16; out f8 [..., m, k], dense, and the scales of the rows, f32, dense,
+ *            lz_beside() elements after it. Row and scale are those of lz_quantise_f8_row (op/pack.h). Lowering makes it,
+ *            with f8_matmul, in contexts that compute in LZ_F8. For backends that fuse, graph/quantise.c puts more
+ *            into it: the rows are expr(core(x)), with core of params.quantise; and if n_core is 2, the first columns
+ *            of out are those of in[1], the head, and x and the arguments of expr have the others.
+ *   f8_matmul: codes of rows [..., m, k], of a quantise, k contiguous; codes of the packing e4m3 [n, k]; the scales of the
+ *            rows [..., m, 1]; optional scales of the weight [n, 1], of which row_group rows share one. The result is the
+ *            sum of the products of codes, in f32, times the scale of the row, times (factor * scale) of the weight.
  *   pad, take, gather: as in lazuli_array.h; indices are i64. There is no concat: the planner replaces it by copies.
  * Types: element inputs share one type except where and cast; matmul, sdpa, conv2d and rope inputs may differ. */
 #ifndef LZ_BACKEND_H
@@ -103,9 +115,10 @@ typedef struct lz_bytes {
 
 /* A device with its own memory. Kernels and write put work into one queue, which runs in order, and return before the
  * work is done; read and finish wait until the queue is empty. When write returns, it has read `from`. allocate,
- * release, available, name, enter and forget may be called by any thread at any time; the others only by a thread that
+ * release, available, name, enter, reach and forget may be called by any thread at any time; the others only by a thread that
  * holds ctx->run_lock. */
 typedef struct lz_recording lz_recording;
+typedef struct lz_moment lz_moment;
 typedef struct lz_preparation lz_preparation;
 typedef enum lz_queue { LZ_QUEUE_KERNELS, LZ_QUEUE_COPIES } lz_queue;
 typedef struct lz_device_table {
@@ -113,14 +126,23 @@ typedef struct lz_device_table {
     /* Fills up to n entries; returns the number of devices. Opens nothing. */
     int (*list)(const lz_context_options *options, lz_device_info *devices, int n);
     void (*close)(lz_device *d);
-    const char *(*name)(const lz_device *d); /* such as "NVIDIA H200" */
-    void (*enter)(lz_device *d);             /* makes it the current device of this thread, for kernels */
+    const char *(*name)(const lz_device *d);   /* such as "NVIDIA H200" */
+    bool (*multiplies_f8)(const lz_device *d); /* has it F8_MATMUL? */
+    void (*enter)(lz_device *d);               /* makes it the current device of this thread, for kernels */
     void *(*allocate)(lz_device *d, int64_t bytes, lz_error *err);
     void (*release)(lz_device *d, void *memory);
     int64_t (*available)(lz_device *d); /* free bytes */
     bool (*write)(lz_device *d, void *to, lz_bytes from, int64_t bytes, lz_error *err);
+    /* Between the two, writes may be delayed until end_writes, and read `from` then. */
+    void (*gather_writes)(lz_device *d);
+    bool (*end_writes)(lz_device *d, lz_error *err);
     bool (*read)(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err);
     bool (*finish)(lz_device *d, lz_error *err); /* waits; returns errors of earlier launches */
+    /* moment notes what is in the queue now. reach waits until that is done, and frees the moment. check returns errors
+     * that kernels have found in their inputs. */
+    lz_moment *(*moment)(lz_device *d, lz_error *err);
+    bool (*reach)(lz_device *d, lz_moment *m, lz_error *err);
+    bool (*check)(lz_device *d, lz_error *err);
     /* A rehearsal: kernels run between rehearse and end_rehearsal launch nothing, but list what they must prepare, such as
      * code to compile. end_rehearsal returns the list, or NULL if it is empty. prepare does the work of the list; any thread
      * may call it at any time. use_prepared gives the results to the kernels and frees the list. */

@@ -97,6 +97,8 @@ static lz_mapping *map_open_file(lz_context *ctx, const char *path, int fd, cons
         lz_host_free(ctx, m);
         return NULL;
     }
+    /* A file of holes, such as a model that is only planned: pages read ahead would be filled with zeros for nothing. */
+    if (s->st_blocks < s->st_size / 1024) madvise(data, (size_t)s->st_size, MADV_RANDOM);
     m->data = data;
     m->bytes = s->st_size;
     m->path = copy;

@@ -90,16 +90,46 @@ static bool open_device(lz_context *ctx, int number, const lz_context_options *o
 /* The type that models compute in: the requested one; by default f32, on a device bf16. */
 static lz_dtype compute_type(const lz_backend *backend, int asked) {
     if (asked == LZ_F32 || asked == LZ_BF16) return (lz_dtype)asked;
-    return backend->half && (asked == LZ_FASTEST || backend->device) ? LZ_BF16 : LZ_F32;
+    bool narrow = asked == LZ_I8 || asked == LZ_F8;
+    return backend->half && (asked == LZ_FASTEST || narrow || backend->device) ? LZ_BF16 : LZ_F32;
+}
+
+/* The ways of computing in 8 bits: the op that the backend must have, and how messages call it. */
+typedef struct narrow_way {
+    int compute;
+    lz_op op;
+    const char *folder, *products, *owner;
+} narrow_way;
+
+static const narrow_way *find_narrow(int compute) {
+    static const narrow_way ways[] = {
+        {LZ_I8, LZ_OP_INT8_MATMUL, "int8", "8-bit integers", "the CPU has"},
+        {LZ_F8, LZ_OP_F8_MATMUL, "fp8", "fp8", "NVIDIA GPUs of compute capability 8.9 (Ada) or newer have"}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        if (ways[i].compute == compute) return &ways[i];
+    return NULL;
+}
+
+/* false, with a sentence in err: the backend or its device, if that is open, has no such products. */
+static bool can_narrow(const lz_backend *backend, const lz_device *device, const narrow_way *way, lz_error *err) {
+    const lz_kernel *kernel = way ? backend->kernel(way->op) : NULL;
+    bool able = !way || (kernel && kernel->run);
+    if (able && way && way->compute == LZ_F8 && device)
+        able = backend->device->multiplies_f8 && backend->device->multiplies_f8(device);
+    if (!able)
+        lz_fail(err, LZ_BAD_TYPE, "the device '%s' has no products of %s; %s",
+                device ? backend->device->name(device) : backend->name, way->products, way->owner);
+    return able;
 }
 
 lz_context *lz_open_with(const lz_context_options *given, lz_error *err) {
     lz_context_options own = LZ_CONTEXT_OPTIONS(), *options = &own;
     if (given && lz_read_options(&own, sizeof own, given, "LZ_CONTEXT_OPTIONS", err) != LZ_OK) return NULL;
     if (!err) err = options->error;
-    if (options->compute && options->compute != LZ_F32 && options->compute != LZ_BF16 &&
+    const narrow_way *narrow = find_narrow(options->compute);
+    if (options->compute && options->compute != LZ_F32 && options->compute != LZ_BF16 && !narrow &&
         options->compute != LZ_FASTEST) {
-        lz_fail(err, LZ_BAD_TYPE, "models compute in f32 or bf16, not in type %d", options->compute);
+        lz_fail(err, LZ_BAD_TYPE, "models compute in f32, bf16, int8 or fp8, not in type %d", options->compute);
         return NULL;
     }
     if (options->offload < LZ_OFFLOAD_AUTO || options->offload > LZ_OFFLOAD_STREAM) {
@@ -114,6 +144,7 @@ lz_context *lz_open_with(const lz_context_options *given, lz_error *err) {
     int number = 0;
     const lz_backend *backend = find_backend(options, &number, err);
     if (!backend) return NULL;
+    if (!can_narrow(backend, NULL, narrow, err)) return NULL;
     lz_context *ctx = allocator->allocate(allocator->user, sizeof *ctx);
     if (!ctx) {
         lz_out_of_memory(err, sizeof *ctx);
@@ -124,6 +155,8 @@ lz_context *lz_open_with(const lz_context_options *given, lz_error *err) {
     ctx->backend = backend;
     ctx->fusion = backend->fuses && !options->no_fusion;
     ctx->compute = compute_type(backend, options->compute);
+    ctx->int8 = options->compute == LZ_I8;
+    ctx->fp8 = options->compute == LZ_F8;
     ctx->offload = (lz_offload)options->offload;
     ctx->memory.limit = options->memory_limit > 0 ? options->memory_limit : 0;
     ctx->base.allocations = 1;
@@ -135,13 +168,15 @@ lz_context *lz_open_with(const lz_context_options *given, lz_error *err) {
     init_locks(ctx);
     ctx->no_memory = make_no_memory(ctx);
     ctx->base.pool = lz_pool_new(ctx, options->threads);
-    if (!ctx->no_memory || !ctx->base.pool || !lz_profile_new(ctx)) {
+    bool keeps = narrow && options->cache_folder && *options->cache_folder;
+    if (keeps) ctx->narrow_folder = lz_path_join(ctx, options->cache_folder, narrow->folder);
+    if (!ctx->no_memory || !ctx->base.pool || !lz_profile_new(ctx) || (keeps && !ctx->narrow_folder)) {
         lz_fail(err, LZ_OUT_OF_MEMORY,
                 "out of memory while opening a context: its threads or first objects could not be made");
         lz_close(ctx);
         return NULL;
     }
-    if (!open_device(ctx, number, options, err)) {
+    if (!open_device(ctx, number, options, err) || !can_narrow(backend, ctx->device, narrow, err)) {
         lz_close(ctx);
         return NULL;
     }
@@ -168,6 +203,7 @@ void lz_close(lz_context *ctx) {
     lz_clear_cache(ctx);
     if (ctx->device) ctx->backend->device->close(ctx->device);
     if (ctx->base.pool) lz_pool_free(ctx, ctx->base.pool);
+    lz_host_free(ctx, ctx->narrow_folder);
     pthread_cond_destroy(&ctx->event_done);
     pthread_mutex_destroy(&ctx->base.log_lock);
     pthread_mutex_destroy(&ctx->run_lock);
@@ -204,4 +240,9 @@ int lz_find_devices(const lz_context_options *given, lz_device_info *devices, in
 }
 
 lz_dtype lz_compute_type(const lz_context *ctx) { return ctx ? ctx->compute : LZ_F32; }
+
+const char *lz_precision_name(const lz_context *ctx) {
+    if (ctx && (ctx->int8 || ctx->fp8)) return ctx->int8 ? "int8" : "fp8";
+    return lz_dtype_name(lz_compute_type(ctx));
+}
 const char *lz_device_name(const lz_context *ctx) { return ctx ? ctx->device_name : "no context"; }

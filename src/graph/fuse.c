@@ -41,8 +41,9 @@ typedef struct chain {
     int n;
     int args[LZ_EXPR_ARGS]; /* inputs that are not members; [0] is the producer and [1] its partner, if there are any */
     int n_args;
-    int producer; /* value whose kernel gets the chain as its epilogue; -1: none */
-    int partner;  /* second product of a MATMUL_PAIR; -1: none */
+    int producer;   /* value whose kernel gets the chain as its epilogue; -1: none */
+    int partner;    /* second product of a MATMUL_PAIR; -1: none */
+    bool quantised; /* only a QUANTISE reads the root, which will compute the chain (quantise.c) */
 } chain;
 
 static bool has(const int *list, int n, int id) {
@@ -169,6 +170,7 @@ static void find_producer(chain *c) {
         const lz_value *v = &c->g->values[c->args[i]];
         if (!takes_epilogue(v) || !lz_dims_equal(v->dims, dims) || !only_used_inside(c, c->args[i])) continue;
         double terms = product_terms(c->g, v);
+        if (terms > 0 && c->quantised) continue;
         if (c->producer >= 0 && (terms == 0 || terms < most)) continue;
         c->producer = c->args[i];
         most = terms;
@@ -333,10 +335,13 @@ static bool replace_root(chain *c) {
 bool lz_fuse(lz_graph *g) {
     lz_count_uses(g);
     if (!g->ctx->backend->fuses) return true;
+    const bool *quantised = lz_find_quantised(g);
+    if (!quantised) return false;
     for (int i = g->n - 1; i >= 0; i--) {
         lz_value *v = &g->values[i];
         if (!v->uses || !fusable(g, v)) continue;
         chain c = {.g = g, .root = i, .members = {i}, .n = 1, .producer = -1, .partner = -1};
+        c.quantised = v->uses == 1 && !v->output && quantised[i];
         find_args(&c);
         if (g->ctx->fusion) {
             grow_chain(&c);

@@ -4,6 +4,7 @@
  *
  * lower.c   walks the nodes once, from inputs to outputs; folds constants and no-ops, merges equal values
  * fuse.c    gathers elementwise chains into expressions; a chain can become the epilogue of the kernel before it
+ * quantise.c joins the rounding of rows to 8 bits with the kernel that computes the rows
  * norms.c   joins a norm of a norm's result with it
  * order.c   decides in which order values are computed
  * plan.c    resolves views into strides, so that only kernels are left; cost.c counts what their steps compute and move
@@ -61,6 +62,8 @@ typedef struct lz_graph {
 bool lz_lower(lz_graph *g, lz_array *const *arrays, int n);
 void lz_graph_free(lz_graph *g);
 bool lz_fuse(lz_graph *g);
+const bool *lz_find_quantised(lz_graph *g); /* of each value: a QUANTISE reads it; NULL: out of memory */
+bool lz_join_quantise(lz_graph *g);
 bool lz_join_norms(lz_graph *g);
 void lz_count_uses(lz_graph *g);
 int *lz_order_values(lz_graph *g); /* indices of all values, inputs before users; NULL: out of memory */
@@ -149,8 +152,9 @@ bool lz_plan_arena(lz_program *p);
 typedef struct lz_watch {
     /* Called between kernels with the fraction of the program's work that is done; false stops it with LZ_CANCELLED. */
     bool (*go_on)(void *user, double done);
-    void (*begin)(void *user),
-        (*end)(void *user); /* called before the first kernel, and after the last one or an error */
+    /* Called before the first kernel, and after the last one or an error; on a device, after all were submitted. There
+     * go_on is called once, after end. */
+    void (*begin)(void *user), (*end)(void *user);
     void *user;
 } lz_watch;
 

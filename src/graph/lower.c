@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "graph/graph.h"
+#include "op/packing.h"
 
 /* ---- growing arrays ---------------------------------------------------------------------------------------------- */
 
@@ -228,20 +229,81 @@ static bool has_dense_rows(const lz_graph *g, const lz_value *v) {
     return v->op == LZ_OP_LEAF && v->from->strides[last] == 1;
 }
 
+/* Can weights be multiplied as they are, by numbers of 8 bits? They have one scale for each row, and sums of 32 bits are
+ * exact. */
+static bool has_int8_rows(const lz_graph *g, const lz_value *packed) {
+    enum { MOST_COLUMNS = 1 << 16 };
+    int64_t columns = packed->dims.at[1];
+    return g->ctx->int8 && packed->params.unpack.packing == LZ_PACKING_I8 && packed->n_in < 3 && columns > 0 &&
+           columns <= MOST_COLUMNS && (packed->n_in == 1 || packed->params.unpack.group >= columns);
+}
+
+/* Can weights be multiplied as they are, by rows of f8? They have one scale for each row, or for all. */
+static bool has_f8_rows(const lz_graph *g, const lz_value *packed) {
+    enum { MOST_COLUMNS = 1 << 15, UNIT = 16 }; /* of kernels of devices */
+    int64_t rows = packed->dims.at[0], columns = packed->dims.at[1];
+    const lz_value *scales = packed->n_in > 1 ? &g->values[packed->in[1]] : NULL;
+    bool shared = !scales || (packed->params.unpack.group >= columns && lz_is_float(scales->dtype) &&
+                              (packed->params.unpack.row_group == 1 || scales->dims.at[0] == 1));
+    return g->ctx->fp8 && packed->params.unpack.packing == LZ_PACKING_E4M3 && !packed->params.unpack.rotate &&
+           packed->n_in < 3 && shared && columns > 0 && columns <= MOST_COLUMNS && columns % UNIT == 0 && rows > 0 &&
+           rows % UNIT == 0;
+}
+
+/* The codes of rows x, and in *scales their scales. Those of neighbouring rows of an array are neighbouring rows of the
+ * codes of that array, which are made once for all. -1: out of memory. */
+static int emit_quantise(lz_graph *g, int x, const lz_node_facts *from, int *scales) {
+    const lz_value v = g->values[x];
+    if (v.op == LZ_OP_SLICE && v.params.slice.axis != v.dims.n - 1 && v.params.slice.step == 1) {
+        int all_scales, all = emit_quantise(g, v.in[0], from, &all_scales);
+        lz_dims rows = v.dims;
+        rows.at[rows.n - 1] = 1;
+        if (all < 0) return -1;
+        *scales = emit_view(g, LZ_OP_SLICE, all_scales, rows, &v.params, from);
+        return *scales < 0 ? -1 : emit_view(g, LZ_OP_SLICE, all, v.dims, &v.params, from);
+    }
+    lz_value codes = {
+        .op = LZ_OP_QUANTISE, .dtype = LZ_F8, .dims = v.dims, .in = &x, .n_in = 1, .n_core = 1, .from = from};
+    memset(&codes.params, 0, sizeof codes.params);
+    int made = add_value(g, &codes);
+    lz_value view = {
+        .op = LZ_OP_SCALES, .dtype = LZ_F32, .dims = v.dims, .in = &made, .n_in = 1, .n_core = 1, .from = from};
+    view.dims.at[v.dims.n - 1] = 1;
+    memset(&view.params, 0, sizeof view.params);
+    *scales = made < 0 ? -1 : add_value(g, &view);
+    return *scales < 0 ? -1 : made;
+}
+
+static int emit_f8_matmul(lz_graph *g, lz_value *v, const lz_value *packed) {
+    const lz_value weight = *packed; /* adding values moves them */
+    int in[4] = {-1, weight.in[0], -1, weight.n_in > 1 ? weight.in[1] : -1};
+    in[0] = emit_quantise(g, v->in[0], v->from, &in[2]);
+    if (in[0] < 0) return -1;
+    lz_value product = *v;
+    product.op = LZ_OP_F8_MATMUL;
+    product.params = weight.params;
+    product.in = in;
+    product.n_in = product.n_core = 2 + weight.n_in;
+    return add_value(g, &product);
+}
+
 /* matmul(x, transpose(unpack(codes, ...))) becomes one op, if the backend has a kernel for it. */
 static int emit_matmul(lz_graph *g, lz_value *v) {
-    const lz_kernel *kernel = g->ctx->backend->kernel(LZ_OP_PACKED_MATMUL);
     const lz_value *w = &g->values[v->in[1]];
     if (w->op == LZ_OP_BROADCAST) w = &g->values[w->in[0]];
     bool turned = w->op == LZ_OP_PERMUTE && w->dims.n == 2 && w->params.permute.axes.at[0] == 1;
     const lz_value *packed = turned ? &g->values[w->in[0]] : w;
-    if (!kernel || !kernel->run || !turned || packed->op != LZ_OP_UNPACK || g->values[v->in[0]].dtype == LZ_F64 ||
+    if (!turned || packed->op != LZ_OP_UNPACK || g->values[v->in[0]].dtype == LZ_F64 ||
         !has_dense_rows(g, &g->values[packed->in[0]]))
         return add_value(g, v);
+    if (has_f8_rows(g, packed)) return emit_f8_matmul(g, v, packed);
+    lz_op op = has_int8_rows(g, packed) ? LZ_OP_INT8_MATMUL : LZ_OP_PACKED_MATMUL;
+    const lz_kernel *kernel = g->ctx->backend->kernel(op);
+    if (!kernel || !kernel->run || (op == LZ_OP_PACKED_MATMUL && !g->ctx->fusion)) return add_value(g, v);
     int in[4] = {v->in[0]};
     for (int i = 0; i < packed->n_in; i++) in[1 + i] = packed->in[i];
     lz_value fused = *v;
-    fused.op = LZ_OP_PACKED_MATMUL;
+    fused.op = op;
     fused.params = packed->params;
     fused.in = in;
     fused.n_in = fused.n_core = 1 + packed->n_in;
@@ -253,7 +315,7 @@ static int emit(lz_graph *g, lz_value *v) {
     if (kind == LZ_KIND_VIEW) return emit_simple_view(g, v);
     if (kind == LZ_KIND_ELEMENT) return emit_element(g, v);
     if (v->op == LZ_OP_ROPE && g->ctx->fusion) return emit_rope(g, v);
-    if (v->op == LZ_OP_MATMUL && g->ctx->fusion) return emit_matmul(g, v);
+    if (v->op == LZ_OP_MATMUL) return emit_matmul(g, v);
     return add_value(g, v);
 }
 

@@ -288,23 +288,32 @@ static void stream_rest(lz_program *p, int first) {
     plan_loads(p);
 }
 
+/* Sends the gathered uploads. If that fails, all weights of the program are evicted, since some are incomplete. */
+static bool end_uploads(lz_program *p, lz_error *err) {
+    struct lz_offload_plan *plan = p->offload;
+    if (p->ctx->backend->device->end_writes(p->ctx->device, err)) return true;
+    for (int i = 0; i < plan->n; i++) lz_buffer_evict(plan->weights[i].buffer);
+    return false;
+}
+
 /* Uploads the resident weights as planned. If memory runs out, streams the rest. */
 static bool upload_resident(lz_program *p, lz_error *err) {
     struct lz_offload_plan *plan = p->offload;
     for (int i = 0; i < plan->n; i++)
         if (!plan->weights[i].resident) lz_buffer_evict(plan->weights[i].buffer);
     if (plan->ring_bytes && !ensure_ring(p->ctx, plan->ring_bytes, err)) return false;
-    for (int i = 0; i < plan->n; i++) {
-        lz_error local = {.status = LZ_OK};
+    lz_error local = {.status = LZ_OK};
+    p->ctx->backend->device->gather_writes(p->ctx->device);
+    for (int i = 0; i < plan->n && !local.status; i++) {
         if (!plan->weights[i].resident || lz_buffer_upload(plan->weights[i].buffer, &local)) continue;
-        if (plan->ring_bytes && local.status == LZ_OUT_OF_MEMORY) {
-            stream_rest(p, i);
-            continue;
-        }
-        if (err) *err = local;
-        return false;
+        if (!plan->ring_bytes || local.status != LZ_OUT_OF_MEMORY) break;
+        if (!end_uploads(p, err)) return false;
+        local.status = LZ_OK;
+        stream_rest(p, i);
     }
-    return true;
+    bool sent = end_uploads(p, local.status ? NULL : err);
+    if (local.status && err) *err = local;
+    return sent && !local.status;
 }
 
 /* Bytes of this program's weights that are on the device. They are marked as used by this run, so they are not

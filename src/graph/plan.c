@@ -108,8 +108,14 @@ static void new_layout(planner *s, const lz_value *v, const int64_t *like, layou
         lz_ordered_strides(v->dims, like, out->strides);
     else
         output_strides(v, out->strides);
-    int64_t size = lz_dims_size(v->dims) + (lz_op_table[v->op].beside ? lz_beside(v->dims, v->dtype) : 0);
-    out->store = add_store(s, LZ_STORE_ARENA, size * lz_dtype_size(v->dtype));
+    const lz_op_info *op = &lz_op_table[v->op];
+    int64_t size = lz_dims_size(v->dims), unit = lz_dtype_size(v->dtype), beside = 0;
+    if (op->beside || op->scales) beside = lz_beside(v->dims, v->dtype);
+    int64_t bytes = (beside + size) * unit;
+    lz_dims rows = v->dims;
+    rows.n -= op->scales;
+    if (op->scales) bytes = beside * unit + lz_dims_size(rows) * (int64_t)sizeof(float);
+    out->store = add_store(s, LZ_STORE_ARENA, bytes);
 }
 
 /* Adds the step out = op(in...). ids: indices of the input values. */
@@ -223,13 +229,21 @@ static bool see_beside(const lz_value *v, const lz_value *x, const layout *from,
     return true;
 }
 
+/* The scales of a kernel's rows, which are stored after the rows. */
+static bool see_scales(const lz_value *v, const lz_value *x, const layout *from, layout *out) {
+    int64_t bytes = (from->offset + lz_beside(x->dims, x->dtype)) * lz_dtype_size(x->dtype);
+    lz_dense_strides(v->dims, out->strides);
+    out->offset = bytes / lz_dtype_size(v->dtype);
+    return true;
+}
+
 static bool see_reshaped(const lz_value *v, const lz_value *x, const layout *from, layout *out) {
     return lz_reshape_strides(x->dims, from->strides, v->dims, out->strides);
 }
 
 static const view_rule views[LZ_OP_COUNT] = {
     [LZ_OP_PERMUTE] = see_permuted, [LZ_OP_SLICE] = see_slice,   [LZ_OP_BROADCAST] = see_broadcast,
-    [LZ_OP_RESHAPE] = see_reshaped, [LZ_OP_BESIDE] = see_beside,
+    [LZ_OP_RESHAPE] = see_reshaped, [LZ_OP_BESIDE] = see_beside, [LZ_OP_SCALES] = see_scales,
 };
 
 static bool plan_view(planner *s, const lz_value *v, layout *out) {

@@ -10,7 +10,8 @@ lz_program *lz_program_new(lz_context *ctx, lz_array *const *arrays, int n, bool
     }
     p->ctx = p->memory.ctx = ctx;
     lz_graph g = {.ctx = ctx, .memory.ctx = ctx};
-    bool fine = lz_lower(&g, arrays, n) && lz_fuse(&g) && lz_join_norms(&g) && lz_plan_steps(p, &g, own_outputs);
+    bool fine = lz_lower(&g, arrays, n) && lz_fuse(&g) && lz_join_quantise(&g) && lz_join_norms(&g) &&
+                lz_plan_steps(p, &g, own_outputs);
     lz_graph_free(&g);
     if (fine) return p;
     lz_program_free(p);
@@ -112,17 +113,18 @@ static lz_status run_on_host(lz_program *p, const lz_argument *arguments, const 
     return fine ? LZ_OK : local.status;
 }
 
-/* A device gets the program as one submission, so go_on is called once, after the device is done. */
-static lz_status run_on_device(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
-                               const lz_watch *watch, lz_error *err) {
-    lz_status status = lz_remote_run(p, arguments, arena, outputs, err);
-    if (status || !watch || !watch->go_on) return status;
+/* A device gets the program as one submission, so go_on is called once, when the device is done. Programs of other
+ * threads are submitted meanwhile: the device does not wait for a thread to wake up. */
+static lz_status ask_when_done(lz_context *ctx, lz_moment *moment, const lz_watch *watch, lz_error *err) {
+    const lz_device_table *table = ctx->backend->device;
     lz_error local = {.status = LZ_OK};
-    if (!p->ctx->backend->device->finish(p->ctx->device, &local)) {
-        if (err) *err = local;
-        return local.status;
-    }
-    return ask(p->ctx, watch, 1) ? LZ_OK : lz_fail(err, LZ_CANCELLED, "stopped");
+    bool fine = table->reach(ctx->device, moment, &local);
+    pthread_mutex_lock(&ctx->run_lock);
+    fine = fine && table->check(ctx->device, &local);
+    pthread_mutex_unlock(&ctx->run_lock);
+    if (fine && !watch->go_on(watch->user, 1)) lz_fail(&local, LZ_CANCELLED, "stopped");
+    if (local.status && err) *err = local;
+    return local.status;
 }
 
 lz_status lz_program_run(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
@@ -133,13 +135,16 @@ lz_status lz_program_run(lz_program *p, const lz_argument *arguments, lz_buffer 
     if (watch && watch->begin) watch->begin(watch->user);
     pthread_mutex_lock(&p->ctx->run_lock);
     lz_status status;
+    lz_moment *moment = NULL;
     if (p->ctx->device) {
-        status = run_on_device(p, arguments, arena, outputs, watch, err);
+        status = lz_remote_run(p, arguments, arena, outputs, err);
+        if (!status && watch && watch->go_on && !(moment = p->ctx->backend->device->moment(p->ctx->device, err)))
+            status = err ? err->status : LZ_DEVICE_FAILED;
     } else {
         bind_stores(p, arguments, arena, outputs);
         status = run_on_host(p, arguments, watch, err);
     }
     pthread_mutex_unlock(&p->ctx->run_lock);
     if (watch && watch->end) watch->end(watch->user);
-    return status;
+    return moment ? ask_when_done(p->ctx, moment, watch, err) : status;
 }

@@ -58,6 +58,8 @@ lz_weights_tensor *lz_weights_added(lz_weights *w, int64_t *n);
 /* The description of a tensor, valid until the weights are closed. NULL: there is none of this name. */
 const lz_weights_tensor *lz_weights_find(const lz_weights *w, const char *name);
 const char *lz_weights_path(const lz_weights *w); /* the path that was opened */
+/* The i-th file, from 0, valid until the weights are closed; NULL: there are no more. */
+const lz_mapping *lz_weights_mapping(const lz_weights *w, int i);
 /* lz_weights_get of rows first .. first + rows - 1 (rows -1: all) as an array of shape dims. The rows must exist, and
  * dims must have as many elements. */
 lz_array *lz_weights_get_rows(lz_weights *w, const char *name, int64_t first, int64_t rows, lz_dims dims);

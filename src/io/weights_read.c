@@ -42,6 +42,10 @@ int64_t lz_weights_bytes(const lz_weights *w, const char *name) {
     return t ? t->end - t->begin : 0;
 }
 
+const lz_mapping *lz_weights_mapping(const lz_weights *w, int i) {
+    return i >= 0 && i < w->n_shards ? w->shards[i].map : NULL;
+}
+
 const char *lz_weights_metadata_key(const lz_weights *w, int64_t i) {
     return w && i >= 0 && i < w->n_metadata ? w->metadata[i].key : NULL;
 }

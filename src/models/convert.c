@@ -19,7 +19,7 @@ static lz_status write_header(conversion *c, int64_t *end) {
                                : part == &lz_names_z_image    ? "lumina2"
                                                               : "unknown";
     const char *const of_gguf[] = {"general.architecture", architecture, NULL};
-    static const char *const of_safetensors[] = {"format", "pt", NULL};
+    const char *const of_safetensors[] = {"format", "pt", c->source ? LZ_CONVERT_SOURCE : NULL, c->source, NULL};
     lz_status status = lz_weights_write_header(&c->writer, c->gguf, c->outputs, c->n_outputs,
                                                c->gguf ? of_gguf : of_safetensors, end, c->err);
     for (int64_t i = 0; i < c->n_outputs && !status; i++) c->places[c->outputs[i].id] = c->outputs[i].place;
@@ -50,13 +50,16 @@ static void read_row(const chunk *k, int64_t row, float *x) {
         lz_unpack_row(t->packing, from, k->columns, NULL, NULL, 0, 1, 0, x);
         return;
     }
-    for (int64_t i = 0; i < k->columns; i++) {
+    for (int64_t i = 0; t->dtype == LZ_BF16 && i < k->columns; i++) {
+        uint16_t h;
+        memcpy(&h, from + 2 * i, 2), x[i] = lz_from_bf16(h);
+    }
+    for (int64_t i = 0; t->dtype != LZ_BF16 && i < k->columns; i++) {
         uint16_t h;
         double d;
         switch (t->dtype) {
         case LZ_F8: x[i] = lz_from_f8(from[i]); break;
         case LZ_F16: memcpy(&h, from + 2 * i, 2), x[i] = lz_from_f16(h); break;
-        case LZ_BF16: memcpy(&h, from + 2 * i, 2), x[i] = lz_from_bf16(h); break;
         case LZ_F64: memcpy(&d, from + 8 * i, 8), x[i] = (float)d; break;
         default: memcpy(&x[i], from + 4 * i, 4);
         }
@@ -65,7 +68,8 @@ static void read_row(const chunk *k, int64_t row, float *x) {
 
 static float largest_of(const float *x, int64_t n) {
     float most = 0;
-    for (int64_t i = 0; i < n; i++) most = fmaxf(most, isfinite(x[i]) ? fabsf(x[i]) : 0);
+    for (int64_t i = 0; i < n; i++)
+        if (fabsf(x[i]) > most && isfinite(x[i])) most = fabsf(x[i]);
     return most;
 }
 
@@ -88,7 +92,14 @@ static void write_int8(const chunk *k, int64_t row, const float *x, uint8_t *to,
     const float scale = lz_pack_scale(LZ_PACKING_I8, largest_of(y, n));
     k->c->scales[row] = scale;
     lz_pack_codes(LZ_PACKING_I8, y, n, scale, to);
-    lz_unpack_row(LZ_PACKING_I8, to, n, NULL, NULL, 0, scale, rotate, y);
+    if (k->c->options->watch) lz_unpack_row(LZ_PACKING_I8, to, n, NULL, NULL, 0, scale, rotate, y);
+}
+
+static void write_f8_row(const chunk *k, int64_t row, const float *x, uint8_t *to, float *y) {
+    const float scale = lz_fit_f8_scale(x, k->columns);
+    k->c->scales[row] = scale;
+    lz_pack_codes(LZ_PACKING_E4M3, x, k->columns, scale, to);
+    if (k->c->options->watch) lz_unpack_row(LZ_PACKING_E4M3, to, k->columns, NULL, NULL, 0, scale, 0, y);
 }
 
 static void convert_row(void *arg, int64_t i, int thread) {
@@ -108,10 +119,11 @@ static void convert_row(void *arg, int64_t i, int thread) {
         lz_pack_codes(LZ_PACKING_E4M3, x, k->columns, k->scale, to);
         lz_unpack_row(LZ_PACKING_E4M3, to, k->columns, NULL, NULL, 0, k->scale, 0, y);
         break;
+    case FP8_ROWS: write_f8_row(k, k->first + i, x, to, y); break;
     case INT8: write_int8(k, k->first + i, x, to, y); break;
     }
-    double changed = 0, squares = 0;
-    for (int64_t j = 0; j < k->columns; j++) {
+    double changed = 0, squares = 0; /* nobody asks for them if nobody watches */
+    for (int64_t j = 0; c->options->watch && j < k->columns; j++) {
         double d = (double)x[j] - (double)y[j];
         changed += d * d, squares += (double)x[j] * (double)x[j];
     }
@@ -146,7 +158,7 @@ static void release(conversion *c) {
 
 /* Writes scales and comfy_quant after all rows are converted. */
 static lz_status write_companions(conversion *c, const item *it, float scale, int64_t rows) {
-    if (it->target != FP8 && it->target != INT8) return LZ_OK;
+    if (it->target == PLAIN || it->target == BLOCKS) return LZ_OK;
     const char *note = lz_convert_note(it);
     bool one = it->target == FP8;
     lz_status status = lz_writer_put(&c->writer, c->places[it->scale], one ? &scale : c->scales,
@@ -239,8 +251,8 @@ static lz_status convert_item(conversion *c, const item *it) {
                                .from_type = type_of(t),
                                .to_type = it->target == BLOCKS  ? lz_packing_table[it->number].name
                                           : it->target == PLAIN ? lz_dtype_name(wanted.dtype)
-                                          : it->target == FP8   ? "fp8"
-                                                                : "int8",
+                                          : it->target == INT8  ? "int8"
+                                                                : "fp8",
                                .from_bytes = bytes,
                                .to_bytes = to_bytes,
                                .error = error,
@@ -261,6 +273,24 @@ static lz_status convert_all(conversion *c, const type *wanted, const char *to) 
     for (int64_t i = 0; i < c->n && !status; i++) status = convert_item(c, &c->items[i]);
     if (!status) status = lz_check_mappings(c->ctx, c->err);
     return status ? status : lz_writer_commit(&c->writer, c->err);
+}
+
+static lz_status convert_to(conversion *c, const type *wanted, const char *to) {
+    lz_error local = {.status = LZ_OK}, *err = c->err ? c->err : &local;
+    c->names = (lz_bump){.ctx = c->ctx};
+    c->writer = (lz_writer){.fd = -1};
+    c->weights = lz_weights_open(c->ctx, c->path, err);
+    if (!c->weights) return err->status;
+    c->pool = lz_pool_new(c->ctx, lz_pool_threads(c->ctx->base.pool));
+    lz_status status = c->pool ? convert_all(c, wanted, to) : lz_out_of_memory(err, 0);
+    if (c->pool) lz_pool_free(c->ctx, c->pool);
+    lz_writer_discard(&c->writer);
+    lz_weights_close(c->weights);
+    lz_bump_free(&c->names);
+    lz_host_free(c->ctx, c->items);
+    lz_host_free(c->ctx, c->outputs);
+    lz_host_free(c->ctx, c->places);
+    return status;
 }
 
 static bool ends_in(const char *text, const char *ending) {
@@ -286,23 +316,14 @@ lz_status lz_convert(lz_context *ctx, const char *path, const char *to, const lz
                        LZ_SHOW_TEXT(to));
     const type *wanted = lz_convert_find(own.type, gguf, to, err);
     if (!wanted) return LZ_BAD_ARGUMENT;
-    conversion c = {.ctx = ctx,
-                    .path = path,
-                    .gguf = gguf,
-                    .options = &own,
-                    .names = {.ctx = ctx},
-                    .writer = {.fd = -1},
-                    .err = err};
-    c.weights = lz_weights_open(ctx, path, err);
-    if (!c.weights) return err ? err->status : LZ_IO;
-    c.pool = lz_pool_new(ctx, lz_pool_threads(ctx->base.pool));
-    status = c.pool ? convert_all(&c, wanted, to) : lz_out_of_memory(err, 0);
-    if (c.pool) lz_pool_free(ctx, c.pool);
-    lz_writer_discard(&c.writer);
-    lz_weights_close(c.weights);
-    lz_bump_free(&c.names);
-    lz_host_free(ctx, c.items);
-    lz_host_free(ctx, c.outputs);
-    lz_host_free(ctx, c.places);
-    return status;
+    conversion c = {.ctx = ctx, .path = path, .gguf = gguf, .options = &own, .err = err};
+    return convert_to(&c, wanted, to);
+}
+
+lz_status lz_convert_narrow(lz_context *ctx, const char *path, const char *to, const char *const *wide,
+                            const char *source, lz_error *err) {
+    const lz_convert_options options = LZ_CONVERT_OPTIONS(.type = lz_precision_name(ctx));
+    const type wanted = {options.type, ctx->int8 ? INT8 : FP8_ROWS, 0};
+    conversion c = {.ctx = ctx, .path = path, .options = &options, .wide = wide, .source = source, .err = err};
+    return convert_to(&c, &wanted, to);
 }

@@ -12,7 +12,7 @@ enum {
     ROTATE = 256
 }; /* elements: at a time; of a matrix that is left alone; of ConvRot */
 
-typedef enum target { PLAIN, BLOCKS, FP8, INT8 } target;
+typedef enum target { PLAIN, BLOCKS, FP8, FP8_ROWS, INT8 } target;
 
 typedef struct type {
     const char *name;
@@ -34,6 +34,8 @@ typedef struct conversion {
     const char *path;
     bool gguf;
     const lz_convert_options *options;
+    const char *const *wide; /* parts of names of more layers that are not quantised, ended by NULL; or NULL */
+    const char *source;      /* kept in the metadata of the file, under LZ_CONVERT_SOURCE; or NULL */
     item *items;
     lz_output *outputs;
     int64_t *places;                   /* offsets of the outputs, by index */
@@ -47,6 +49,15 @@ typedef struct conversion {
     double *changed, *squares; /* by row of a chunk */
     lz_error *err;
 } conversion;
+
+/* lz_convert to the type that the context computes in, LZ_I8 or LZ_F8 with a scale for each row, with these two. to: a name of
+ * a safetensors file. */
+#define LZ_CONVERT_SOURCE "lazuli.source"
+lz_status lz_convert_narrow(lz_context *ctx, const char *path, const char *to, const char *const *wide,
+                            const char *source, lz_error *err);
+
+/* Would a matrix of this name stay as it is? */
+bool lz_convert_is_wide(const char *name, const char *const *wide);
 
 /* Fills in items and outputs. */
 lz_status lz_convert_plan(conversion *c, const type *wanted);

@@ -66,6 +66,12 @@ static bool has_any(const char *name, const char *const *list, size_t n) {
     return false;
 }
 
+bool lz_convert_is_wide(const char *name, const char *const *wide) {
+    for (; wide && *wide; wide++)
+        if (strstr(name, *wide)) return true;
+    return HAS_ANY(name, wide_layers);
+}
+
 static bool is_float_type(const lz_weights_tensor *t) {
     return t->packed || (t->dtype < LZ_DTYPE_COUNT && lz_is_float((lz_dtype)t->dtype));
 }
@@ -75,7 +81,7 @@ static void choose_target(const conversion *c, const type *wanted, const lz_weig
     size_t length = strlen(t->name);
     bool matrix = t->dims.n == 2 && lz_dims_size(t->dims) > SMALL && length > 7 &&
                   !strcmp(t->name + length - 7, ".weight");
-    bool narrow = matrix && !HAS_ANY(t->name, wide_layers) && is_float_type(t);
+    bool narrow = matrix && !lz_convert_is_wide(t->name, c->wide) && is_float_type(t);
     if (wanted->target != BLOCKS && HAS_ANY(t->name, tables)) narrow = false;
     *to = (item){.from = t, .stored = to->stored, .target = PLAIN, .number = t->dtype};
     if (t->packed) to->number = LZ_BF16;
@@ -111,6 +117,7 @@ static int64_t add_output(conversion *c, const item *it, const char *ending, lz_
 
 const char *lz_convert_note(const item *it) {
     if (it->target == FP8) return "{\"format\": \"float8_e4m3fn\"}";
+    if (it->target == FP8_ROWS) return "{\"format\": \"float8_e4m3fn_rowwise\"}";
     return it->from->dims.at[1] % ROTATE
                ? "{\"format\": \"int8_tensorwise\"}"
                : "{\"format\": \"int8_tensorwise\", \"convrot\": true, \"convrot_groupsize\": 256}";
@@ -123,7 +130,7 @@ static lz_status plan_item(conversion *c, item *it) {
     case PLAIN: it->main = add_output(c, it, NULL, (lz_dtype)it->number, -1, t->dims); break;
     case BLOCKS: it->main = add_output(c, it, NULL, LZ_U8, it->number, t->dims); break;
     default:
-        it->main = add_output(c, it, NULL, it->target == FP8 ? LZ_F8 : LZ_I8, -1, t->dims);
+        it->main = add_output(c, it, NULL, it->target == INT8 ? LZ_I8 : LZ_F8, -1, t->dims);
         it->scale = add_output(c, it, ".weight_scale", LZ_F32, -1, it->target == FP8 ? LZ_NONE : rows);
         it->note = add_output(c, it, ".comfy_quant", LZ_U8, -1, LZ_DIMS((int64_t)strlen(lz_convert_note(it))));
     }

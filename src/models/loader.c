@@ -7,12 +7,14 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "models/narrow.h"
 #include "models/signature.h"
 
 lz_status lz_loader_open(lz_loader *l, lz_context *ctx, const char *folder, const lz_component *component,
                          const int64_t *sizes, lz_error *err) {
     lz_error local = {.status = LZ_OK};
-    *l = (lz_loader){.ctx = ctx, .folder = folder, .sizes = sizes, .weights = lz_weights_open(ctx, folder, &local)};
+    *l = (lz_loader){
+        .ctx = ctx, .folder = folder, .sizes = sizes, .weights = lz_narrow_weights(ctx, folder, component, &local)};
     if (l->weights) l->seen = lz_host_alloc(ctx, (size_t)lz_weights_count(l->weights) + 1);
     if (l->weights && !l->seen) lz_out_of_memory(&local, lz_weights_count(l->weights));
     if (!local.status) {

@@ -63,6 +63,7 @@ typedef enum lz_kind {
     X(SLICE, "slice", VIEW, 1) \
     X(BROADCAST, "broadcast", VIEW, 1) \
     X(BESIDE, "beside", VIEW, 1) \
+    X(SCALES, "scales", VIEW, 1) \
     X(SUM, "sum", REDUCE, 1, .flops = 1, .whole = true) \
     X(MEAN, "mean", REDUCE, 1, .flops = 1) \
     X(VAR, "var", REDUCE, 1, .flops = 1) \
@@ -83,10 +84,15 @@ typedef enum lz_kind {
     X(TAKE, "take", KERNEL, 2) \
     X(GATHER, "gather", KERNEL, 2) \
     X(UNPACK, "unpack", KERNEL, -1, .flops = 1, .again = true) \
-    /* Only made by lowering: the product of a with a matrix of codes, scales and offsets that is unpacked on the way. \
+    /* Only made by lowering: the product of a with a matrix of codes, scales and offsets that is unpacked on the way; and the \
+     * product of a, whose rows are rounded to 8 bits, with a matrix of codes of 8 bits, whose sums are of whole numbers; rows \
+     * rounded to codes of f8, whose scales SCALES is a view of, and the product of such codes with a matrix of codes of f8. \
      * Only made by fusion: two products of one a with two different b, with an epilogue over both; an RMS norm with its \
      * epilogue and the RMS norm of the result, which BESIDE is a view of; and an expression over its inputs. */ \
     X(PACKED_MATMUL, "packed_matmul", KERNEL, 2, .flops = 2, .sum = {0, 1, 0}, .epilogue = 1, .product = true) \
+    X(INT8_MATMUL, "int8_matmul", KERNEL, 2, .flops = 2, .sum = {0, 1, 0}, .epilogue = 1, .product = true) \
+    X(QUANTISE, "quantise", KERNEL, -1, .flops = 3, .scales = true) \
+    X(F8_MATMUL, "f8_matmul", KERNEL, -1, .flops = 2, .sum = {0, 1, 0}, .epilogue = 1, .product = true) \
     X(MATMUL_PAIR, "matmul_pair", KERNEL, 3, .flops = 4, .sum = {0, 1, 0}, .epilogue = 2, .product = true) \
     X(RMS_NORM_TWICE, "rms_norm_twice", KERNEL, -1, .flops = 7, .epilogue = 1, .beside = true) \
     X(FUSED, "fused", ELEMENT, -1, .in_place = true)
@@ -121,6 +127,7 @@ typedef struct lz_op_info {
     bool again;
     bool heads_inside; /* the output [b, h, n, d] is stored as [b, n, h, d], so that merging its heads is a view */
     bool beside;       /* stores a second result, of the same shape, lz_beside() elements after the first */
+    bool scales;       /* stores an f32 for each row, dense, lz_beside() elements after the result */
     /* Its kernels read inputs of any strides as fast as dense ones, if the last axis is contiguous. */
     bool any_strides;
     /* ELEMENT ops only */
@@ -148,7 +155,9 @@ typedef union lz_params {
     struct { int stride, top, bottom, left, right; } conv;
     struct { lz_dims before, after; double value; } pad;
     struct { int axis; } along;                             /* concat, take, gather */
-    /* unpack, packed_matmul: see op/packing.h. type: of the weights */
+    /* core: RMS_NORM or LAYER_NORM before the expression, with this eps; otherwise LEAF, which is 0. Set by fusion. */
+    struct { double eps; int core; } quantise;
+    /* unpack, packed_matmul, int8_matmul, f8_matmul: see op/packing.h. type: of the weights */
     struct { int packing, rotate; int64_t group, row_group; float factor; lz_dtype type; } unpack;
 } lz_params;
 /* clang-format on */

@@ -246,9 +246,65 @@ float lz_pack_scale(lz_packing packing, float largest) {
 }
 
 void lz_pack_codes(lz_packing packing, const float *x, int64_t n, float scale, uint8_t *to) {
+    const float shift = 0x1.8p23f; /* adding and subtracting it rounds to a whole number, as rintf */
     float inverse = 1 / scale;
     if (packing == LZ_PACKING_I8)
-        for (int64_t i = 0; i < n; i++) to[i] = (uint8_t)(int8_t)fminf(fmaxf(rintf(clean(x[i]) * inverse), -127), 127);
+        for (int64_t i = 0; i < n; i++) {
+            float v = clean(x[i]) * inverse;
+            v = v > -127 ? v : -127; /* NaN too */
+            v = v < 127 ? v : 127;
+            to[i] = (uint8_t)(int8_t)(v + shift - shift);
+        }
     else
         for (int64_t i = 0; i < n; i++) to[i] = lz_to_f8(clean(x[i]) * inverse);
+}
+
+/* NaN if one of them is, else the largest magnitude. */
+static float largest_magnitude(const float *x, int64_t n) {
+    uint32_t largest = 0; /* bits of magnitudes are in the order of the numbers; infinity and NaN come last */
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = lz_float_to_bits(x[i]) & 0x7fffffff;
+        largest = bits > largest ? bits : largest;
+    }
+    return lz_bits_to_float(largest);
+}
+
+float lz_quantise_row(float *x, int64_t n, int64_t rotate, int8_t *codes) {
+    for (int64_t i = 0; rotate && i < n; i += rotate) lz_rotate_group(x + i, rotate);
+    float scale = lz_code_scale(largest_magnitude(x, n)), inverse = scale > 0 ? 1 / scale : 0;
+    for (int64_t i = 0; i < n; i++) codes[i] = inverse > 0 ? (int8_t)rintf(x[i] * inverse) : 0;
+    return scale;
+}
+
+float lz_quantise_f8_row(const float *x, int64_t n, uint8_t *codes) {
+    float scale = lz_f8_scale(largest_magnitude(x, n)), inverse = scale > 0 ? 1 / scale : 0;
+    for (int64_t i = 0; i < n; i++) codes[i] = inverse > 0 ? lz_to_f8(x[i] * inverse) : 0;
+    return scale;
+}
+
+/* The sum of squared errors of x * inverse, rounded to f8: to multiples of 2^-9, then to 4 bits. */
+static float f8_error(const float *x, int64_t n, float inverse) {
+    typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
+    const float shift = 0x1.8p14f, cut = 0x1p20f + 1;
+    four sums[2] = {{0}, {0}};
+    for (int64_t i = 0; i + 8 <= n; i += 8)
+        for (int k = 0; k < 2; k++) {
+            four v = *(const four *)(x + i + 4 * k) * inverse, multiple = v + shift - shift;
+            four wide = multiple * cut, error = v - (wide - (wide - multiple));
+            sums[k] += error * error;
+        }
+    four both = sums[0] + sums[1];
+    return (both[0] + both[1]) + (both[2] + both[3]);
+}
+
+float lz_fit_f8_scale(const float *x, int64_t n) {
+    enum { TRIED = 16 };
+    float largest = 0, best = 0, least = INFINITY;
+    for (int64_t i = 0; i < n; i++) largest = fmaxf(largest, fabsf(clean(x[i])));
+    float first = lz_pack_scale(LZ_PACKING_E4M3, largest);
+    for (int k = 0; k < TRIED; k++) {
+        float scale = first * exp2f((float)k / TRIED), error = f8_error(x, n, 1 / scale) * scale * scale;
+        if (k == 0 || error < least) best = scale, least = error;
+    }
+    return best;
 }

@@ -16,6 +16,26 @@ expect f32 -m tests/data/flux2/A
 expect f32 -m tests/data/flux2/A --precision auto
 expect bf16 -m tests/data/flux2/A --precision bf16
 
+# int8 quantises the model once, and keeps the result in the folder for caches.
+LAZULI_CACHE=$work/cache
+export LAZULI_CACHE
+try_match 0 'quantising the weights to int8' $lazuli fox -W 32 -H 32 -s 2 -S 7 --device cpu -m tests/data/flux2/A \
+    --precision int8 --full-paths -o "$work/int8.png"
+expect int8 -m tests/data/flux2/A --precision int8
+try 0 test "$(ls "$work/cache/int8" | wc -l)" -eq 2 </dev/null
+try 0 $lazuli --from "$work/int8.png" --full-paths -q -o "$work/int8-again.png" </dev/null
+try 0 cmp "$work/int8.png" "$work/int8-again.png" </dev/null
+try_match 0 'with --precision int8 weights take half' env LAZULI_CACHE="$work/none" $lazuli plan fox \
+    -m tests/data/flux2/A --precision int8
+try 1 test -e "$work/none" </dev/null
+unset LAZULI_CACHE
+try_match 1 'has no products of fp8; NVIDIA GPUs of compute capability 8.9' $lazuli fox -W 32 -H 32 -s 2 --device cpu \
+    -m tests/data/flux2/A --precision fp8 -o "$work/fp8.png"
+if ! $lazuli devices | grep '^cuda' >/dev/null; then
+    try_match 1 'precision auto computes on any machine' $lazuli fox -W 32 -H 32 -s 2 -m tests/data/flux2/A --precision fp8 \
+        -o "$work/fp8.png"
+fi
+
 # A model is large by the bytes of its weight files, and a file with a hole counts as what it pretends to be.
 cp -r tests/data/flux2/A "$work/large"
 truncate -s 300M "$work/large/unused.safetensors"
@@ -29,5 +49,5 @@ expect f32 -m "$work/large" --precision f32
 try 0 $lazuli fox -W 32 -H 32 -s 2 -S 7 --device cpu -m "$work/large" --full-paths -q -o "$work/once.png" </dev/null
 try 0 $lazuli --from "$work/once.png" --full-paths -q -o "$work/again.png" </dev/null
 try 0 cmp "$work/once.png" "$work/again.png" </dev/null
-try_match 2 "takes auto, f32 or bf16, not .f16." $lazuli fox --precision f16
+try_match 2 "takes auto, f32, bf16, int8 or fp8, not .f16." $lazuli fox --precision f16
 finish

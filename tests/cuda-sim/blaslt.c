@@ -4,6 +4,7 @@
  * It offers three algorithms. They give the same result, but need different workspaces, and fill them with garbage, so
  * that a workspace that is too small or shared is detected. */
 #include <math.h>
+#include <stdatomic.h>
 
 #include "op/number.h"
 #include "sim.h"
@@ -249,11 +250,17 @@ static lz_lt_status check(const problem *p) {
 
 static const size_t workspaces[3] = {64 << 10, 0, 1 << 20};
 
+/* How often algorithms were asked for. */
+static atomic_long asked;
+EXPORT long lz_sim_lt_asked(void);
+long lz_sim_lt_asked(void) { return atomic_load(&asked); }
+
 lz_lt_status cublasLtMatmulAlgoGetHeuristic(lz_lt_handle handle, lz_lt_matmul_desc desc, lz_lt_layout a, lz_lt_layout b,
                                             lz_lt_layout c, lz_lt_layout d, lz_lt_preference preference, int wanted,
                                             lz_lt_heuristic *results, int *found) {
     if (!handle || !desc || !a || !b || !c || !d || !preference || wanted < 1) return LZ_CUBLAS_STATUS_INVALID_VALUE;
     problem p = {*desc, *a, *b, *c, *d};
+    atomic_fetch_add(&asked, 1);
     *found = 0;
     lz_lt_status status = check(&p);
     if (status) return status;
@@ -424,6 +431,10 @@ lz_lt_status cublasLtMatmul(lz_lt_handle handle, lz_lt_matmul_desc desc, const v
     if (status) return status;
     const struct lz_lt_matmul_desc_t *m = &j.p.desc;
     if (m->epilogue & LZ_CUBLASLT_EPILOGUE_BIAS && !m->bias) return LZ_CUBLAS_STATUS_INVALID_VALUE;
+    if (m->scale_mode_a == LZ_CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F) { /* seen on an H200 with 13.0 */
+        if (!m->scale_a || !m->scale_b) return LZ_CUBLAS_STATUS_INVALID_VALUE;
+        if (((uintptr_t)m->scale_a | (uintptr_t)m->scale_b) % 16) return LZ_CUBLAS_STATUS_NOT_SUPPORTED;
+    }
     if (algo) { /* none: the library finds one that needs no more than there is */
         if (algo->data[0] < 1 || algo->data[0] > 3) return LZ_CUBLAS_STATUS_INVALID_VALUE;
         j.workspace = workspace;

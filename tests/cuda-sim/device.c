@@ -176,6 +176,10 @@ lz_cu_result cuDeviceGetAttribute(int *value, lz_cu_device_attribute attribute, 
     if (device != 0) return LZ_CUDA_ERROR_INVALID_DEVICE;
     if ((unsigned)attribute >= sizeof values / sizeof *values) return LZ_CUDA_ERROR_INVALID_VALUE;
     *value = values[attribute];
+    const char *other = getenv("LAZULI_SIM_CAPABILITY"); /* such as 86 */
+    int capability = other ? atoi(other) : 0;
+    if (capability && attribute == LZ_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) *value = capability / 10;
+    if (capability && attribute == LZ_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR) *value = capability % 10;
     return LZ_CUDA_SUCCESS;
 }
 

@@ -758,7 +758,7 @@ static void compiles_together(void) {
 static struct {
     lz_nvrtc_result (*compile)(lz_nvrtc_program program, int n, const char *const *options);
     lz_context *ctx;
-    atomic_int compiling, met; /* the compiler was called; the other thread is done */
+    atomic_int compiling, met; /* the compiler was called, or the device is waited for; the other thread is done */
     atomic_bool waited;        /* in vain */
 } meeting;
 
@@ -812,6 +812,46 @@ static void runs_while_another_compiles(void) {
     free(kept);
 }
 
+/* ---- while one thread waits for the device ----------------------------------------------------------------------- */
+
+static lz_cu_result (*wait_for_event)(lz_cu_event event);
+
+static lz_cu_result wait_slowly(lz_cu_event event) {
+    atomic_store(&meeting.compiling, 1);
+    for (int i = 0; i < 60000 && !atomic_load(&meeting.met); i++) usleep(1000);
+    if (!atomic_load(&meeting.met)) atomic_store(&meeting.waited, true);
+    return wait_for_event(event);
+}
+
+static bool count_call(void *user, double done) {
+    *(int *)user += done == 1;
+    return true;
+}
+
+static void runs_while_another_waits(void) {
+    int calls = 0;
+    lz_error err = {0};
+    const lz_watch watch = {.go_on = count_call, .user = &calls};
+    meeting.ctx = open_cuda();
+    if (!meeting.ctx) return;
+    lz_device *d = meeting.ctx->device;
+    CHECK(three_times(meeting.ctx, &err) == 30, "%s", err.text);
+    atomic_store(&meeting.compiling, 0);
+    atomic_store(&meeting.met, 0);
+    atomic_store(&meeting.waited, false);
+    wait_for_event = d->api.cu.EventSynchronize;
+    d->api.cu.EventSynchronize = wait_slowly;
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, run_beside, NULL) == 0);
+    lz_array *x = lz_mul(lz_full(meeting.ctx, LZ_DIMS(8), LZ_F32, 2), 3.0);
+    CHECK_OK(lz_eval_watched(&x, 1, &watch, &err), &err);
+    pthread_join(thread, NULL);
+    d->api.cu.EventSynchronize = wait_for_event;
+    CHECK(!atomic_load(&meeting.waited) && calls == 1);
+    CHECK(lz_item(lz_sum(x, LZ_NONE, false), &err) == 48, "%s", err.text);
+    lz_close(meeting.ctx);
+}
+
 static void nothing_but_work(void) {
     static const char klein[] = LZ_SOURCE_DIR "/tests/data/flux2/B", qwen[] = LZ_SOURCE_DIR "/tests/data/qwen/Q";
     paint_again(klein, 3, 5, LZ_PICTURE_OPTIONS(.steps = 5)); /* text, begin, decode */
@@ -826,4 +866,4 @@ TEST_MAIN({"names", names}, {"here_and_there", here_and_there}, {"borrowed", bor
           {"pairs_of_patched_weights", pairs_of_patched_weights}, {"passes_share_weights", passes_share_weights},
           {"masks_of_keys", masks_of_keys}, {"paints", paints}, {"paints_together", paints_together},
           {"compiles_together", compiles_together}, {"runs_while_another_compiles", runs_while_another_compiles},
-          {"nothing_but_work", nothing_but_work})
+          {"runs_while_another_waits", runs_while_another_waits}, {"nothing_but_work", nothing_but_work})

@@ -26,15 +26,16 @@ static bool has_avx512(void) {
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512cd");
 }
-static bool has_avx512bf16(void) { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
+static bool has_avx512bf16(void) {
+    return has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
+}
 /* On the Xeons that were measured, the AVX512-BF16 instruction has half the rate of f32 (docs/performance.md). */
 static bool is_amd(void) { return __builtin_cpu_is("amd"); }
 /* Linux allows AMX tiles, which are large registers, only to processes that request them. */
 static bool has_amx(void) {
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* of arch_prctl(2) */
     unsigned a, b, c, d;
-    if (!has_avx512() || !__builtin_cpu_supports("avx512bf16") || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
-        return false;
+    if (!has_avx512bf16() || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
     bool bf16 = d >> 22 & 1, tiles = d >> 24 & 1;
     return bf16 && tiles && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }

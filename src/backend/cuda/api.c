@@ -83,6 +83,8 @@ static bool open_library(lz_cuda_api *api, const struct library *library, const 
                          lz_error *err) {
     const char *name = NULL;
     for (int i = 0; !*handle && (name = library->names[i]); i++) *handle = open_name(path, name);
+    if (!*handle && library == libraries)
+        *handle = open_usual(library->names[0]); /* the driver is not with the others */
     if (!*handle) {
         if (library->absent) lz_fail(err, finds_gpu(api) ? LZ_DEVICE_FAILED : LZ_NOT_FOUND, "%s", library->absent);
         return !library->absent;

@@ -65,6 +65,12 @@ bool lz_blas_find_shape(const lz_tensor *a, const lz_tensor *b, const lz_tensor 
     return try_shape(a, b, out, c, true, s) || try_shape(a, b, out, c, false, s);
 }
 
+bool lz_blas_find_dense_shape(const lz_tensor *a, const lz_tensor *b, const lz_tensor *out, const lz_tensor *c,
+                              shape *s) {
+    bool folded = try_shape(a, b, out, c, true, s) && (s->m == 1 || s->at[A].ld == s->k);
+    return folded || try_shape(a, b, out, c, false, s);
+}
+
 double lz_blas_work(const shape *s) {
     double work = 2.0 * (double)s->m * (double)s->n * (double)s->k;
     for (int i = 0; i < s->axes; i++) work *= (double)s->size[i];

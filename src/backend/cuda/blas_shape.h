@@ -25,6 +25,9 @@ typedef struct shape {
 bool lz_blas_as_matrix(int64_t rows, int64_t columns, int64_t row, int64_t column, matrix *out);
 /* false: cuBLAS cannot read an operand with these strides. c may be NULL. */
 bool lz_blas_find_shape(const lz_tensor *a, const lz_tensor *b, const lz_tensor *out, const lz_tensor *c, shape *s);
+/* The same, for rows of a that are k apart, in products of several rows too. */
+bool lz_blas_find_dense_shape(const lz_tensor *a, const lz_tensor *b, const lz_tensor *out, const lz_tensor *c,
+                              shape *s);
 double lz_blas_work(const shape *s); /* number of operations */
 
 #endif

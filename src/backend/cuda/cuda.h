@@ -2,12 +2,14 @@
  *
  *   api.c      opens NVIDIA's libraries at run time
  *   device.c   the device of a context: memory, queues, recordings
+ *   upload.c   copies from the host to the device
  *   jit.c      compiles our own kernels from CUDA C++ text, and keeps the code on disk
  *   expr.c     elementwise expressions as CUDA C++
  *   walk.c     the axes of a call as kernel parameters
  *   element.c, rows.c, reduce.c, move.c, unpack.c, group_norm.c   our own kernels, host side; device side: kernels/NAME.cu
  *   matmul.c   matrix products: cuBLASLt or, on Hopper, our own kernel, whichever is faster
- *   blas.c, blas_shape.c   cuBLASLt
+ *   blas.c, blas_product.c, blas_shape.c   cuBLASLt
+ *   f8.c       products of codes of f8, by cuBLASLt
  *   gemm90.c   our own product for Hopper (kernels/gemm90.cu): tile sizes and launch
  *   sdpa90.c   our own attention for Hopper (kernels/sdpa90.cu)
  *   dnn.c, dnn_graph.c, sdpa.c, conv.c   cuDNN, and our own kernels if cuDNN is absent or refuses
@@ -61,7 +63,7 @@ struct lz_device {
     lz_disk disk;        /* cache folder with compiled code and measured choices of earlier processes */
     lz_choices *choices; /* measured choices */
     struct lz_cuda_dnn *dnn;
-    struct lz_cuda_staging *staging[2]; /* of each queue (lz_queue) */
+    struct lz_cuda_staging *staging[2]; /* of each queue (lz_queue); upload.c */
     struct lz_cuda_events stamps, marks;
 };
 
@@ -114,11 +116,20 @@ void lz_cuda_blas_close(lz_device *d);
 bool lz_cuda_dnn_open(lz_device *d, lz_error *err); /* if there is no cuDNN, returns true and leaves d->dnn NULL */
 void lz_cuda_dnn_close(lz_device *d);
 
+enum { LZ_CUDA_F8_CAPABILITY = 89 }; /* the first one whose matrix units multiply f8: Ada */
+
 /* All ELEMENT ops (FUSED, COPY, CAST and single ops). */
 extern const lz_kernel lz_cuda_element;
 extern const lz_kernel lz_cuda_reduce, lz_cuda_softmax, lz_cuda_rms_norm, lz_cuda_rms_norm_twice, lz_cuda_layer_norm,
-    lz_cuda_group_norm, lz_cuda_rope, lz_cuda_matmul, lz_cuda_sdpa, lz_cuda_conv2d, lz_cuda_pad, lz_cuda_take,
-    lz_cuda_gather, lz_cuda_arange, lz_cuda_unpack;
+    lz_cuda_group_norm, lz_cuda_rope, lz_cuda_quantise, lz_cuda_matmul, lz_cuda_f8_matmul, lz_cuda_sdpa, lz_cuda_conv2d,
+    lz_cuda_pad, lz_cuda_take, lz_cuda_gather, lz_cuda_arange, lz_cuda_unpack;
+/* upload.c. to is device memory. The upload is put into the queue; when lz_cuda_upload returns, it has read `from`. */
+struct lz_cuda_staging *lz_cuda_open_staging(lz_device *d, lz_error *err);
+void lz_cuda_close_staging(lz_device *d, struct lz_cuda_staging *s);
+bool lz_cuda_upload(lz_device *d, struct lz_cuda_staging *s, lz_cu_stream stream, void *to, lz_bytes from,
+                    int64_t bytes, lz_error *err);
+void lz_cuda_gather_uploads(struct lz_cuda_staging *s);
+bool lz_cuda_send_gathered(lz_device *d, struct lz_cuda_staging *s, lz_cu_stream stream, lz_error *err);
 extern const lz_device_table lz_cuda_device_table; /* device.c */
 
 /* ---- traces ------------------------------------------------------------------------------------------------------ */

@@ -18,44 +18,8 @@ static void enter(lz_device *d) { d->api.cu.CtxSetCurrent(d->context); }
 
 /* ---- the two queues ---------------------------------------------------------------------------------------------- */
 
-/* Uploads go through page-locked memory, a ring of BLOCKS blocks, so that the host does not wait for the transfer. Each
- * queue has its own ring. */
-enum { BLOCKS = 4, BLOCK = 16 << 20, PIECE = 1 << 20, STAGE_ALIGN = 256 };
-
-struct lz_cuda_staging {
-    char *memory;
-    lz_cu_event sent[BLOCKS]; /* recorded after the last copy out of the block */
-    int block;
-    int64_t used; /* bytes of the current block */
-};
-
 static lz_cu_stream stream_of(const lz_device *d, lz_queue queue) {
     return queue == LZ_QUEUE_COPIES ? d->copies : d->stream;
-}
-
-static void close_staging(lz_device *d, lz_queue queue) {
-    struct lz_cuda_staging *s = d->staging[queue];
-    d->staging[queue] = NULL;
-    if (!s) return;
-    for (int i = 0; i < BLOCKS; i++)
-        if (s->sent[i]) d->api.cu.EventDestroy(s->sent[i]);
-    if (s->memory) d->api.cu.MemFreeHost(s->memory);
-    lz_host_free(d->ctx, s);
-}
-
-static bool open_staging(lz_device *d, lz_queue queue, lz_error *err) {
-    struct lz_cuda_staging *s = d->staging[queue] = lz_host_alloc(d->ctx, sizeof *s);
-    if (!s) {
-        lz_out_of_memory(err, sizeof *s);
-        return false;
-    }
-    void *memory = NULL;
-    bool fine = lz_cuda_ok(d, d->api.cu.MemHostAlloc(&memory, (size_t)BLOCKS * BLOCK, 0), "staging memory", err);
-    s->memory = memory;
-    for (int i = 0; fine && i < BLOCKS; i++)
-        fine = lz_cuda_ok(d, d->api.cu.EventCreate(&s->sent[i], LZ_CU_EVENT_DISABLE_TIMING), "an event", err);
-    if (!fine) close_staging(d, queue);
-    return fine;
 }
 
 /* Makes the second queue when it is first used. */
@@ -64,59 +28,23 @@ static bool open_copies(lz_device *d, lz_error *err) {
     if (!d->copies &&
         !lz_cuda_ok(d, d->api.cu.StreamCreate(&d->copies, LZ_CU_STREAM_NON_BLOCKING), "a second queue", err))
         return false;
-    return d->staging[LZ_QUEUE_COPIES] || open_staging(d, LZ_QUEUE_COPIES, err);
-}
-
-/* Goes on to the next block, and waits until the copies out of it are done. */
-static bool next_block(lz_device *d, lz_queue queue, lz_error *err) {
-    struct lz_cuda_staging *s = d->staging[queue];
-    if (!lz_cuda_ok(d, d->api.cu.EventRecord(s->sent[s->block], stream_of(d, queue)), "an event", err)) return false;
-    s->block = (s->block + 1) % BLOCKS;
-    bool free_again = lz_cuda_ok(d, d->api.cu.EventSynchronize(s->sent[s->block]), "an earlier copy", err);
-    s->used = free_again ? 0 : BLOCK;
-    return free_again;
-}
-
-typedef struct pieces {
-    char *to;
-    lz_bytes from;
-    int64_t offset, bytes; /* range of `from` */
-} pieces;
-
-static void copy_piece(void *arg, int64_t i, int thread) {
-    (void)thread;
-    const pieces *p = arg;
-    int64_t start = i * PIECE, n = p->bytes - start < PIECE ? p->bytes - start : PIECE;
-    if (p->from.data)
-        memcpy(p->to + start, (const char *)p->from.data + p->offset + start, (size_t)n);
-    else
-        p->from.make(p->from.user, p->offset + start, n, p->to + start);
-}
-
-static bool copy_in(lz_device *d, lz_queue queue, void *to, lz_bytes from, int64_t bytes, lz_error *err) {
-    struct lz_cuda_staging *s = d->staging[queue];
-    for (int64_t done = 0; done < bytes;) {
-        if (s->used + STAGE_ALIGN > BLOCK && !next_block(d, queue, err)) return false;
-        int64_t n = bytes - done < BLOCK - s->used ? bytes - done : BLOCK - s->used;
-        char *stage = s->memory + (int64_t)s->block * BLOCK + s->used;
-        pieces p = {stage, from, done, n};
-        lz_parallel(lz_base_of(d->ctx)->pool, (n + PIECE - 1) / PIECE, copy_piece, &p);
-        lz_cu_result sent = d->api.cu.MemcpyHtoDAsync((lz_cu_ptr)(uintptr_t)to + (lz_cu_ptr)done, stage, (size_t)n,
-                                                      stream_of(d, queue));
-        if (!lz_cuda_ok(d, sent, "a copy to the device", err)) return false;
-        s->used += (n + STAGE_ALIGN - 1) / STAGE_ALIGN * STAGE_ALIGN;
-        done += n;
-    }
-    return true;
+    return d->staging[LZ_QUEUE_COPIES] || (d->staging[LZ_QUEUE_COPIES] = lz_cuda_open_staging(d, err));
 }
 
 static bool write_device(lz_device *d, void *to, lz_bytes from, int64_t bytes, lz_error *err) {
     enter(d);
-    return copy_in(d, LZ_QUEUE_KERNELS, to, from, bytes, err);
+    return lz_cuda_upload(d, d->staging[LZ_QUEUE_KERNELS], d->stream, to, from, bytes, err);
+}
+
+static void gather_writes(lz_device *d) { lz_cuda_gather_uploads(d->staging[LZ_QUEUE_KERNELS]); }
+
+static bool end_writes(lz_device *d, lz_error *err) {
+    enter(d);
+    return lz_cuda_send_gathered(d, d->staging[LZ_QUEUE_KERNELS], d->stream, err);
 }
 
 static bool send_ahead(lz_device *d, void *to, lz_bytes from, int64_t bytes, lz_error *err) {
-    return open_copies(d, err) && copy_in(d, LZ_QUEUE_COPIES, to, from, bytes, err);
+    return open_copies(d, err) && lz_cuda_upload(d, d->staging[LZ_QUEUE_COPIES], d->copies, to, from, bytes, err);
 }
 
 static bool read_device(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err) {
@@ -160,6 +88,33 @@ static bool finish(lz_device *d, lz_error *err) {
     bool fine = !d->copies || lz_cuda_ok(d, d->api.cu.StreamSynchronize(d->copies), "earlier copies", err);
     return lz_cuda_ok(d, d->api.cu.StreamSynchronize(d->stream), "earlier work", err) && fine &&
            lz_cuda_check_faults(d, err);
+}
+
+struct lz_moment {
+    lz_cu_event event;
+};
+
+static lz_moment *note_moment(lz_device *d, lz_error *err) {
+    enter(d);
+    lz_moment *m = lz_host_alloc(d->ctx, sizeof *m);
+    if (!m) {
+        lz_out_of_memory(err, sizeof *m);
+        return NULL;
+    }
+    if (lz_cuda_ok(d, d->api.cu.EventCreate(&m->event, LZ_CU_EVENT_DISABLE_TIMING), "an event", err)) {
+        if (lz_cuda_ok(d, d->api.cu.EventRecord(m->event, d->stream), "an event", err)) return m;
+        d->api.cu.EventDestroy(m->event);
+    }
+    lz_host_free(d->ctx, m);
+    return NULL;
+}
+
+static bool reach(lz_device *d, lz_moment *m, lz_error *err) {
+    enter(d);
+    bool fine = lz_cuda_ok(d, d->api.cu.EventSynchronize(m->event), "earlier work", err);
+    d->api.cu.EventDestroy(m->event);
+    lz_host_free(d->ctx, m);
+    return fine;
 }
 
 /* ---- recordings -------------------------------------------------------------------------------------------------- */
@@ -249,6 +204,7 @@ static bool await_mark(lz_device *d, lz_queue queue, int i, lz_error *err) {
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 static const char *device_name(const lz_device *d) { return d->name; }
+static bool multiplies_f8(const lz_device *d) { return d->capability >= LZ_CUDA_F8_CAPABILITY; }
 
 static void close_device(lz_device *d) {
     if (!d) return;
@@ -262,8 +218,8 @@ static void close_device(lz_device *d) {
         lz_cuda_jit_close(d);
         close_events(d, &d->stamps);
         close_events(d, &d->marks);
-        close_staging(d, LZ_QUEUE_KERNELS);
-        close_staging(d, LZ_QUEUE_COPIES);
+        lz_cuda_close_staging(d, d->staging[LZ_QUEUE_KERNELS]);
+        lz_cuda_close_staging(d, d->staging[LZ_QUEUE_COPIES]);
         if (d->copies) d->api.cu.StreamDestroy(d->copies);
         if (d->stream) d->api.cu.StreamDestroy(d->stream);
         d->api.cu.DevicePrimaryCtxRelease(d->number);
@@ -338,9 +294,9 @@ static lz_device *open_device(lz_context *ctx, int number, const lz_context_opti
                 lz_cuda_ok(d, d->api.cu.DevicePrimaryCtxRetain(&d->context, d->number), "opening", err);
     if (fine) enter(d);
     fine = fine && lz_cuda_ok(d, d->api.cu.StreamCreate(&d->stream, LZ_CU_STREAM_NON_BLOCKING), "a queue", err) &&
-           open_staging(d, LZ_QUEUE_KERNELS, err) && lz_cuda_jit_open(d, options->cache_folder, err) &&
-           lz_cuda_blas_open(d, err) && (d->choices = lz_choices_open(&d->disk, d->name, err)) &&
-           (options->no_cudnn || lz_cuda_dnn_open(d, err));
+           (d->staging[LZ_QUEUE_KERNELS] = lz_cuda_open_staging(d, err)) &&
+           lz_cuda_jit_open(d, options->cache_folder, err) && lz_cuda_blas_open(d, err) &&
+           (d->choices = lz_choices_open(&d->disk, d->name, err)) && (options->no_cudnn || lz_cuda_dnn_open(d, err));
     if (fine) return d;
     close_device(d);
     return NULL;
@@ -384,13 +340,19 @@ const lz_device_table lz_cuda_device_table = {
     .list = list_devices,
     .close = close_device,
     .name = device_name,
+    .multiplies_f8 = multiplies_f8,
     .enter = enter,
     .allocate = allocate,
     .release = release,
     .available = available,
     .write = write_device,
+    .gather_writes = gather_writes,
+    .end_writes = end_writes,
     .read = read_device,
     .finish = finish,
+    .moment = note_moment,
+    .reach = reach,
+    .check = lz_cuda_check_faults,
     .rehearse = lz_cuda_rehearse,
     .end_rehearsal = lz_cuda_end_rehearsal,
     .prepare = lz_cuda_prepare,

@@ -155,10 +155,11 @@ static lz_dnn_descriptor make_plan(lz_device *d, lz_dnn_attribute from, lz_dnn_a
     return NULL;
 }
 
-/* The cache key of a serialised plan. Compiling a plan takes half a second, so cuDNN's serialised form, which includes
- * the compiled code, is kept on disk for later processes. */
+/* The cache key of a serialised plan. cuDNN needs a tenth of a second for its first heuristics, and half a second to
+ * compile a plan. So its serialised form of the plan, which includes compiled code, is kept on disk for later
+ * processes. */
 static char *plan_text(const lz_device *d, const lz_dnn_key *key) {
-    return lz_choice_text(d->choices, &(lz_choice){.what = "compiled plan",
+    return lz_choice_text(d->choices, &(lz_choice){.what = "serialised plan",
                                                    .library = d->api.dnn.GetVersion(),
                                                    .key = key,
                                                    .key_bytes = sizeof *key});
@@ -206,10 +207,7 @@ static void take_plans(lz_dnn_graph *g, lz_dnn_descriptor *configs, int64_t n, c
                       e.compiles ? ", compiled" : "", (long long)workspace);
         to->plans[to->n++] = plan;
         if (workspace > to->workspace) to->workspace = workspace;
-        if (e.compiles) {
-            store_plan(d, to->key, plan);
-            return;
-        }
+        if (e.compiles) return;
     }
 }
 
@@ -284,7 +282,10 @@ lz_dnn_plan *lz_dnn_make(lz_dnn_graph *g, const lz_dnn_key *key, const lz_dnn_or
         e->key = *key;
         e->plan.key = &e->key;
         recall_plan(d, key, order, &e->plan);
-        if (!e->plan.n) make_plans(g, order, &e->plan);
+        if (!e->plan.n) {
+            make_plans(g, order, &e->plan);
+            if (e->plan.n == 1) store_plan(d, key, e->plan.plans[0]); /* of several, the fastest is stored */
+        }
         e->possible = e->plan.n > 0;
         if (!e->possible) lz_cuda_trace(d, "cuDNN: %s: no plan", order->what);
         entry **bucket = bucket_of(d, key);
@@ -350,6 +351,7 @@ static void choose_plan(const lz_call *call, execution *e, lz_dnn_plan *plan) {
                    .key_bytes = sizeof *plan->key};
     int chosen = plan->n > 1 ? lz_cuda_choose(call, &c, plan->n, execute_plan, e) : 0;
     plan->chosen = chosen < 0 ? 0 : chosen;
+    if (plan->n > 1 && chosen >= 0) store_plan(call->device, plan->key, plan->plans[chosen]);
     /* Otherwise the first plan is used, and a later run measures. */
     plan->measured = !call->device->recording || chosen >= 0;
     if (plan->n > 1) lz_cuda_trace(call->device, "cuDNN: took plan %d of %d", plan->chosen, plan->n);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backend/cuda/own.h"
+#include "backend/cuda/product.h"
 #include "op/number.h"
 
 enum { THREADS = 256 };
@@ -161,6 +162,14 @@ bool lz_cuda_epilogue(const lz_call *call) {
     int n = 2;
     for (int i = call->n_core; i < call->n_in; i++) tensors[n++] = call->in[i];
     return run_expression(call, call->expr, tensors, n);
+}
+
+bool lz_cuda_multiply_all(const lz_call *call, const lz_tensor *tensors, int n) {
+    static const char *const texts[] = {"FN float expression() { return 1.0f; }\n",
+                                        "FN float expression(float r0) { return r0; }\n",
+                                        "FN float expression(float r0, float r1) { return r0 * r1; }\n",
+                                        "FN float expression(float r0, float r1, float r2) { return r0 * r1 * r2; }\n"};
+    return lz_cuda_map(call, tensors, n, "float", texts[n - 1]);
 }
 
 /* ---- single ops -------------------------------------------------------------------------------------------------- */

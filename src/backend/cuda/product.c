@@ -85,10 +85,11 @@ typedef struct held {
 
 static held multiplied(const lz_call *call, held a, held b) {
     if (b.kind == RESULT) return multiplied(call, b, a);
-    bool fresh = a.kind == RESULT && a.ending.gate < 0 && a.ending.bias < 0 && a.ending.residual < 0;
+    bool fresh = a.kind == RESULT && a.ending.gate < 0 && a.ending.residual < 0;
     if (!fresh || a.ending.gelu_tanh || b.kind != ARGUMENT || !is_vector(&call->in[b.argument]))
         return (held){.kind = OTHER};
     a.ending.gate = b.argument;
+    a.ending.gated_bias = a.ending.bias >= 0;
     return a;
 }
 
@@ -149,7 +150,7 @@ static held stepped(const lz_call *call, const lz_expr_step *s, const held *r, b
 }
 
 bool lz_cuda_read_ending(const lz_call *call, lz_ending *ending) {
-    *ending = (lz_ending){-1, -1, -1, false};
+    *ending = (lz_ending){.gate = -1, .bias = -1, .residual = -1};
     const lz_expr *e = call->expr;
     if (!e) return true;
     if (lz_cuda_products(call) > 1) return false;

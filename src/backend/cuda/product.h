@@ -34,10 +34,10 @@ bool lz_cuda_convert(const lz_call *call, const lz_tensor *from, const lz_tensor
 
 /* An ending is an epilogue that the libraries support: act(gate * product + bias + residual). gate, bias and residual
  * are indices of inputs of the call, or -1. gate and bias are vectors along the last axis; the residual is a whole
- * matrix. */
+ * matrix. gated_bias: it is gate * (product + bias) + residual, which only products of f8 support. */
 typedef struct lz_ending {
     int gate, bias, residual;
-    bool gelu_tanh;
+    bool gelu_tanh, gated_bias;
 } lz_ending;
 
 /* false: the epilogue has another form. Without an epilogue: true, and an empty ending. */
@@ -54,6 +54,20 @@ static inline int lz_cuda_products(const lz_call *call) { return call->op == LZ_
 #define LZ_LARGE_WORK 5e8 /* products with more operations are measured */
 bool lz_cuda_blas_run(const lz_call *call);
 int64_t lz_cuda_blas_scratch(const lz_call *call);
+
+/* Scales of a product of f8: rows points to those of the rows of a, f32, contiguous; columns to those of b, any type and
+ * stride, one for each column, times factor. rows NULL: no scales. Rows of a are k bytes apart. */
+typedef struct lz_f8_scales {
+    const char *rows;
+    lz_tensor columns; /* data NULL: the factor alone */
+    float factor;
+} lz_f8_scales;
+/* The same for a MATMUL of two f8. f8 NULL: of other types. */
+bool lz_cuda_blas_run_f8(const lz_call *call, const lz_f8_scales *f8);
+int64_t lz_cuda_blas_scratch_f8(const lz_call *call, const lz_f8_scales *f8);
+
+/* tensors[0] = tensors[1] * ..., element by element; n tensors in all, at most 4. 1 if there is no other. */
+bool lz_cuda_multiply_all(const lz_call *call, const lz_tensor *tensors, int n);
 
 /* out [m, n] = a [m, k] b [k, n] of any types and strides by kernels/conv.cu, for products that cuBLAS refuses. */
 bool lz_cuda_multiply_plainly(const lz_call *call, const lz_tensor *a, const lz_tensor *b, const lz_tensor *out);

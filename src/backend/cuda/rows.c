@@ -1,4 +1,5 @@
-/* rows.c: softmax, rms_norm, rms_norm_twice, layer_norm over the last axis, and rope. The device side is kernels/rows.cu. */
+/* rows.c: softmax, rms_norm, rms_norm_twice, layer_norm and quantise over the last axis, and rope. The device side is
+ * kernels/rows.cu. */
 #include <string.h>
 
 #include "backend/cuda/own.h"
@@ -119,6 +120,15 @@ static void add_norm(lz_text *text, const lz_call *call, const rows_job *j) {
     add_rows(text, call, j, "RMS_NORM");
 }
 
+/* Codes of rows, or of their norms; with or without a head. */
+static void add_quantise(lz_text *text, const lz_call *call, const rows_job *j) {
+    lz_op core = (lz_op)call->params->quantise.core;
+    bool head = call->n_core > 1;
+    lz_text_add(text, "#define CODES 1\n#define HEAD %d\n", head);
+    if (head) add_operand(text, j, "HEAD", 2, access_of(j, 2, V));
+    add_rows(text, call, j, core == LZ_OP_RMS_NORM ? "RMS_NORM" : core == LZ_OP_LAYER_NORM ? "LAYER_NORM" : "PLAIN");
+}
+
 /* Fills the parameters and the number of blocks, and returns the text of a kernel for `capacity` calls. NULL: err has the
  * reason. */
 static char *describe(const lz_call *call, int capacity, lz_rows_params *p, int64_t *blocks) {
@@ -131,10 +141,18 @@ static char *describe(const lz_call *call, int capacity, lz_rows_params *p, int6
         add_rope(&text, call, &j);
     else if (call->op == LZ_OP_RMS_NORM || call->op == LZ_OP_RMS_NORM_TWICE)
         add_norm(&text, call, &j);
+    else if (call->op == LZ_OP_QUANTISE)
+        add_quantise(&text, call, &j);
     else
         add_rows(&text, call, &j, call->op == LZ_OP_SOFTMAX ? "SOFTMAX" : "LAYER_NORM");
     if (call->op != LZ_OP_SOFTMAX)
-        j.p.eps = (float)(call->op == LZ_OP_ROPE ? call->params->rope.eps : call->params->norm.eps);
+        j.p.eps = (float)(call->op == LZ_OP_ROPE       ? call->params->rope.eps
+                          : call->op == LZ_OP_QUANTISE ? call->params->quantise.eps
+                                                       : call->params->norm.eps);
+    if (call->op == LZ_OP_QUANTISE) {
+        j.p.head = call->n_core > 1 ? call->in[1].dims.at[call->in[1].dims.n - 1] : 0;
+        j.p.scales = (float *)(call->out.data + lz_beside(call->out.dims, LZ_F8));
+    }
     if (call->op == LZ_OP_RMS_NORM_TWICE) {
         j.p.second = lz_beside(call->out.dims, call->out.dtype);
         j.p.second_eps = (float)call->params->norm.second_eps;
@@ -187,6 +205,12 @@ static bool can_rows(const lz_call *call) {
     return !f64 && rows <= INT32_MAX && call->n_in < LZ_OPERANDS && call->out.dims.n > 0;
 }
 
+/* A row is in registers, in whole chunks. */
+static bool can_quantise(const lz_call *call) {
+    int64_t n = call->out.dims.at[call->out.dims.n - 1];
+    return can_rows(call) && n % V == 0 && divide(n).chunks > 0;
+}
+
 static bool can_rope(const lz_call *call) {
     return can_rows(call) && call->out.dims.at[call->out.dims.n - 1] <= LONGEST_ROPE;
 }
@@ -199,5 +223,7 @@ const lz_kernel lz_cuda_rms_norm_twice = {
     .name = "cuda.rms_norm_twice", .run = run_rows, .can = can_rows, .alike = alike, .run_group = run_group};
 const lz_kernel lz_cuda_layer_norm = {
     .name = "cuda.layer_norm", .run = run_rows, .can = can_rows, .alike = alike, .run_group = run_group};
+const lz_kernel lz_cuda_quantise = {
+    .name = "cuda.quantise", .run = run_rows, .can = can_quantise, .alike = alike, .run_group = run_group};
 const lz_kernel lz_cuda_rope = {
     .name = "cuda.rope", .run = run_rows, .can = can_rope, .alike = alike, .run_group = run_group};

@@ -177,6 +177,15 @@ static const lz_kernel kernels[LZ_OP_COUNT] = {
     KERNEL(TAKE, "take", take),
     KERNEL(GATHER, "gather", gather),
     KERNEL(UNPACK, "unpack", unpack),
+    [LZ_OP_INT8_MATMUL] = {.name = "ref.int8_matmul",
+                           .run = lz_ref_int8_matmul,
+                           .scratch = lz_ref_int8_scratch,
+                           .can = without_epilogue},
+    [LZ_OP_QUANTISE] = {.name = "ref.quantise",
+                        .run = lz_ref_quantise,
+                        .scratch = lz_ref_quantise_scratch,
+                        .can = without_epilogue},
+    KERNEL(F8_MATMUL, "f8_matmul", f8_matmul),
 };
 
 static const lz_kernel *kernel(lz_op op) { return &kernels[op]; }

@@ -102,5 +102,10 @@ bool lz_ref_take(const lz_call *call);
 bool lz_ref_gather(const lz_call *call);
 
 bool lz_ref_unpack(const lz_call *call); /* ref_unpack.c */
+bool lz_ref_int8_matmul(const lz_call *call);
+int64_t lz_ref_int8_scratch(const lz_call *call);
+bool lz_ref_quantise(const lz_call *call);
+int64_t lz_ref_quantise_scratch(const lz_call *call);
+bool lz_ref_f8_matmul(const lz_call *call);
 
 #endif

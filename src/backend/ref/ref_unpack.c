@@ -1,6 +1,6 @@
-/* ref_unpack.c: packed weights, by the formulas of op/packing.h. */
+/* ref_unpack.c: packed weights, by the formulas of op/packing.h, and products of codes. */
 #include "backend/ref/ref.h"
-#include "op/packing.h"
+#include "op/pack.h"
 
 /* Element i of a row of codes; the bytes of its block may be apart. */
 static float code_at(lz_packing packing, const lz_tensor *row, int64_t i) {
@@ -42,6 +42,74 @@ bool lz_ref_unpack(const lz_call *call) {
                 unpack_columns(call, in, o, i, step, values);
                 for (int64_t k = 0; k < step; k++) set_real(&out, ((int64_t[]){o, i + k}), (double)values[k]);
             }
+    }
+    return true;
+}
+
+/* ---- int8_matmul ------------------------------------------------------------------------------------------------- */
+
+int64_t lz_ref_int8_scratch(const lz_call *call) { /* a row of a, and its codes */
+    int64_t k = call->in[0].dims.at[call->in[0].dims.n - 1];
+    return k * (int64_t)(sizeof(float) + sizeof(int8_t));
+}
+
+bool lz_ref_int8_matmul(const lz_call *call) {
+    const lz_tensor *codes = &call->in[1];
+    lz_dims rows = lz_ref_leading(call->out.dims, call->out.dims.n - 1);
+    int64_t n = call->out.dims.at[rows.n], k = call->in[0].dims.at[rows.n];
+    float *x = (float *)call->scratch;
+    int8_t *of_x = (int8_t *)(x + k);
+    FOR_EACH(r, rows) {
+        lz_tensor row = lz_ref_inner(&call->in[0], r, rows.n), out = lz_ref_inner(&call->out, r, rows.n);
+        for (int64_t i = 0; i < k; i++) x[i] = (float)get_real(&row, &i);
+        float scale = lz_quantise_row(x, k, call->params->unpack.rotate, of_x);
+        for (int64_t o = 0; o < n; o++) {
+            int64_t sum = 0;
+            for (int64_t i = 0; i < k; i++)
+                sum += of_x[i] * (int64_t)(int8_t)codes->data[o * codes->strides[0] + i * codes->strides[1]];
+            float of_weight = call->params->unpack.factor;
+            if (call->n_core > 2) of_weight *= scale_at(&call->in[2], o / call->params->unpack.row_group, 0);
+            set_real(&out, &o, (double)((float)sum * scale * of_weight));
+        }
+    }
+    return true;
+}
+
+/* ---- quantise, f8_matmul ----------------------------------------------------------------------------------------- */
+
+int64_t lz_ref_quantise_scratch(const lz_call *call) { /* a row */
+    return call->in[0].dims.at[call->in[0].dims.n - 1] * (int64_t)sizeof(float);
+}
+
+bool lz_ref_quantise(const lz_call *call) {
+    lz_dims rows = lz_ref_leading(call->out.dims, call->out.dims.n - 1);
+    int64_t k = call->out.dims.at[rows.n], n = 0;
+    float *x = (float *)call->scratch, *scales = (float *)(call->out.data + lz_beside(call->out.dims, LZ_F8));
+    FOR_EACH(r, rows) {
+        lz_tensor row = lz_ref_inner(&call->in[0], r, rows.n), out = lz_ref_inner(&call->out, r, rows.n);
+        for (int64_t i = 0; i < k; i++) x[i] = (float)get_real(&row, &i);
+        scales[n++] = lz_quantise_f8_row(x, k, (uint8_t *)out.data);
+    }
+    return true;
+}
+
+bool lz_ref_f8_matmul(const lz_call *call) {
+    const lz_tensor *weight = &call->in[1];
+    lz_dims rows = lz_ref_leading(call->out.dims, call->out.dims.n - 1);
+    int64_t n = call->out.dims.at[rows.n], k = call->in[0].dims.at[rows.n];
+    FOR_EACH(r, rows) {
+        lz_tensor row = lz_ref_inner(&call->in[0], r, rows.n), out = lz_ref_inner(&call->out, r, rows.n);
+        lz_tensor of_row = lz_ref_inner(&call->in[2], r, rows.n);
+        float scale = (float)get_real(&of_row, (int64_t[]){0});
+        for (int64_t o = 0; o < n; o++) {
+            double sum = 0;
+            for (int64_t i = 0; i < k; i++)
+                sum += (double)lz_from_f8((uint8_t)row.data[i * row.strides[0]]) *
+                       (double)lz_from_f8((uint8_t)weight->data[o * weight->strides[0] + i * weight->strides[1]]);
+            float of_weight = call->params->unpack.factor;
+            if (call->n_core > 3) of_weight *= scale_at(&call->in[3], o / call->params->unpack.row_group, 0);
+            set_real(&out, &o, (double)((float)sum * scale * of_weight));
+        }
     }
     return true;
 }

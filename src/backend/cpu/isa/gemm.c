@@ -1,4 +1,4 @@
-/* gemm.c: the packed matrix product engine, and matmul. Compile with -ffp-contract=fast: the inner products should use
+/* gemm.c: the packed matrix product engine. Compile with -ffp-contract=fast: the inner products should use
  * fused multiply-adds. That affects sums of products only; epilogues run in finish_row (expr.c), which is compiled
  * without it.
  *
@@ -10,8 +10,7 @@
  *
  * Every element of C is the sum of its blocks of K in order, and within a block the sum in the order of k. Neither
  * depends on the tile, so results have the same bits for any number of threads, with or without an epilogue, and for
- * any M and N. There is one exception: if A has few rows, packing B would cost more than the product, so a second
- * variant computes dot products directly from memory, with one partial sum per vector lane. */
+ * any M and N. matmul.c has one exception. */
 #include <assert.h>
 
 #include "backend/cpu/isa/tiles.h"
@@ -33,12 +32,45 @@ typedef void panel_kernel(int64_t depth, const float *a, const float *b, float *
         add_products(pairs, rows, depth, a, 1, MR, b, acc);                                                            \
         put(rows, acc, c, ldc, add);                                                                                   \
     }
-#define KERNEL(rows) KERNEL_OF(multiply, false, rows) WITH_PAIRS(KERNEL_OF(multiply_pairs, true, rows))
+#define CODE_KERNEL(rows)                                                                                              \
+    static void multiply_codes_##rows(int64_t depth, const float *a, const float *b, float *c, int64_t ldc,            \
+                                      bool add) {                                                                      \
+        add_code_products(rows, depth, a, b, c, ldc, add);                                                             \
+    }
+/* c[rows][ldc] = or += the products of panels of codes. */
+INLINE void add_code_products(int rows, int64_t depth, const float *a, const float *b, float *c, int64_t ldc,
+                              bool add) {
+    vi acc[MR][NV];
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < NV; v++) {
+            __builtin_prefetch(c + r * ldc + v * LANES, 1);
+            acc[r][v] = (vi){0};
+        }
+#pragma GCC unroll 1
+    for (int64_t k = 0; k < depth; k++, a += MR, b += NR) {
+        vi column[NV];
+        for (int v = 0; v < NV; v++) column[v] = (vi)load(b + v * LANES);
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++)
+            for (int v = 0; v < NV; v++) acc[r][v] = add_codes(acc[r][v], ((const code_at *)a)[r], column[v]);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < NV; v++) {
+            float *to = c + r * ldc + v * LANES;
+            store(to, (vf)(add ? (vi)load(to) + acc[r][v] : acc[r][v]));
+        }
+}
+#define KERNEL(rows)                                                                                                   \
+    KERNEL_OF(multiply, false, rows) WITH_PAIRS(KERNEL_OF(multiply_pairs, true, rows)) CODE_KERNEL(rows)
 ROW_COUNTS(KERNEL)
 #define NAME(rows) multiply_##rows,
 #define PAIRS_NAME(rows) multiply_pairs_##rows,
+#define CODES_NAME(rows) multiply_codes_##rows,
 static panel_kernel *const kernels[2][MR] = {{ROW_COUNTS(NAME)},
                                              WITH_PAIRS({ROW_COUNTS(PAIRS_NAME)})}; /* by gemm.pairs */
+static panel_kernel *const code_kernels[MR] = {ROW_COUNTS(CODES_NAME)};
 
 /* A product while it is computed; read by all threads. Sizes are in rows of A (m) and of B (n). */
 typedef struct gemm_run {
@@ -52,6 +84,7 @@ typedef struct gemm_run {
     int64_t own_floats;              /* of one thread: its panels of A and of B, and its tile of C */
     float *shared;                   /* [block of k][panel][block_k][MR or NR] */
     float *own;
+    code_row *code_rows; /* of gemm.codes: one for each row of A */
 } gemm_run;
 
 static const gemm_side *shared_side(const gemm *g) { return g->shared == SHARE_A ? &g->a : &g->b; }
@@ -77,6 +110,11 @@ static void cut_tiles(gemm_run *run, int threads) {
     }
 }
 
+/* Numbers of a row while it is quantised, and the words of a panel. */
+static int64_t code_floats(const gemm_run *run) {
+    return round_up(run->k * WORD_CODES, LANES) + MR * run->k + WORD_CODES * LANES;
+}
+
 static gemm_run plan_run(const gemm *g) {
     gemm_run run = {.g = g, .k = g->segments * g->segment_length};
     run.block_k = larger(1, round_up(parts_of(run.k, larger(1, parts_of(run.k, BLOCK_K))), LANES));
@@ -91,6 +129,7 @@ static gemm_run plan_run(const gemm *g) {
     if (g->shared == SHARE_A) run.chunk_m = smaller(run.chunk_m, larger(1, most / run.tile_m) * run.tile_m);
     if (g->shared == SHARE_B) run.chunk_n = smaller(run.chunk_n, larger(1, most / run.tile_n) * run.tile_n);
     run.own_floats = (run.tile_m + run.tile_n) * run.block_k + run.tile_m * run.tile_n;
+    if (g->codes) run.own_floats = larger(run.own_floats + run.tile_n, code_floats(&run));
     return run;
 }
 
@@ -102,7 +141,7 @@ static int64_t shared_floats(const gemm_run *run) {
 int64_t gemm_scratch(const gemm *g) {
     gemm_run run = plan_run(g);
     int64_t floats = round_up(shared_floats(&run), LANES) + lz_pool_threads(g->call->pool) * run.own_floats;
-    return floats * (int64_t)sizeof(float);
+    return floats * (int64_t)sizeof(float) + (g->codes ? g->a.rows * (int64_t)sizeof(code_row) : 0);
 }
 
 /* Rows of the current chunk of the shared side, rounded up to whole panels. */
@@ -124,10 +163,32 @@ static void pack_block(const gemm *g, const gemm_side *side, int64_t batch, int6
         pack_side(g, side, batch, row, width, k, depth, to);
 }
 
+/* Quantises the rows of a panel of A, and packs their words. */
+static void pack_code_panel(const gemm_run *run, int64_t row, int thread) {
+    const gemm *g = run->g;
+    const char *rows[MR] = {NULL}, *at[MR];
+    float *numbers = run->own + thread * run->own_floats, *words = numbers + round_up(run->k * WORD_CODES, LANES);
+    for (int64_t i = 0; i < smaller(MR, g->a.rows - run->first_m - row); i++) {
+        int64_t of = run->first_m + row + i;
+        const char *from = g->a.locate(g->a.source, 0, of, 0);
+        run->code_rows[of] = quantise_row(from, g->a.dtype, g->a.stride, g->b.packed->columns,
+                                          g->b.packed->params->unpack.rotate, numbers, words + i * run->k);
+        rows[i] = (const char *)(words + i * run->k);
+    }
+    for (int64_t k = 0; k < run->k; k += run->block_k) {
+        int64_t depth = smaller(run->block_k, run->k - k);
+        for (int i = 0; i < MR; i++) at[i] = rows[i] ? rows[i] + 4 * k : NULL;
+        pack_panel(shared_block(run, row, k, depth), MR, at, LZ_F32, 1, depth);
+    }
+}
+
 static void pack_shared_panel(void *arg, int64_t panel, int thread) {
-    (void)thread;
     const gemm_run *run = arg;
     int64_t width = panel_width(run->g), row = panel * width;
+    if (run->g->codes) {
+        pack_code_panel(run, row, thread);
+        return;
+    }
     int64_t first = run->g->shared == SHARE_A ? run->first_m : run->first_n;
     for (int64_t k = 0; k < run->k; k += run->block_k) {
         int64_t depth = smaller(run->block_k, run->k - k);
@@ -143,15 +204,40 @@ static void pack_own(const gemm_run *run, const gemm_side *side, int64_t batch, 
 
 /* A tile of C: its rows and columns inside the output, and their position there. */
 typedef struct c_tile {
+    const gemm_run *run;
     const lz_call *call;
     float *c;
     int64_t ldc, row, col, m, n;
+    const float *scales; /* of gemm.codes: the scales of the columns */
 } c_tile;
+
+/* The scales of the weights of n columns, followed by zeros up to a whole panel. */
+static void read_scales(const gemm *g, int64_t col, int64_t n, float *to) {
+    const packed_rows *w = g->b.packed;
+    const lz_tensor *t = &w->in[1];
+    for (int64_t j = 0; j < round_up(n, NR); j++) {
+        to[j] = j < n ? w->params->unpack.factor : 0;
+        if (w->n_in < 2 || j >= n) continue;
+        int64_t at = (col + j) / w->params->unpack.row_group * t->strides[0];
+        lz_scale_row scale = {t->data + at * lz_dtype_size(t->dtype), t->dtype, 1};
+        to[j] *= lz_scale_at(&scale, 0);
+    }
+}
+
+/* Makes numbers of the sums of products of codes. */
+static void scale_sums(const c_tile *t, int64_t i, int64_t rows, int64_t piece, int64_t end) {
+    for (; rows > 0; rows--, i++) {
+        code_row row = t->run->code_rows[t->row + i];
+        float *c = t->c + i * t->ldc;
+        for (int64_t j = piece; j < end; j += LANES)
+            store(c + j, __builtin_convertvector((vi)load(c + j) - row.offset, vf) * row.scale * load(t->scales + j));
+    }
+}
 
 /* c (+)= a b for packed blocks, BLOCK_N columns at a time, so that these columns of B stay in L2 during the loop over
  * A. last: this is the last block of K; rows are finished while they are in the cache. */
-static void multiply_blocks(bool pairs, const float *a, const float *b, const c_tile *t, int64_t depth, bool add,
-                            bool last) {
+static void multiply_blocks(const float *a, const float *b, const c_tile *t, int64_t depth, bool add, bool last) {
+    bool pairs = t->run->g->pairs, codes = t->run->g->codes;
     int64_t rows = pairs ? PAIR_ROWS : MR;
 #if HAS_TILES
     if (pairs) tiles_begin();
@@ -170,10 +256,11 @@ static void multiply_blocks(bool pairs, const float *a, const float *b, const c_
                     continue;
                 }
 #endif
-                panel_kernel *kernel = kernels[pairs][some - 1];
+                panel_kernel *kernel = codes ? code_kernels[some - 1] : kernels[pairs][some - 1];
                 assert(kernel); /* pairs are only used where there is a micro-kernel of pairs (use_pairs) */
                 kernel(depth, a + i * depth, b + j * depth, c + j, t->ldc, add);
             }
+            if (last && codes) scale_sums(t, i, some, piece, end);
             if (last) finish_rows(t->call, t->row + i, some, t->col + piece, end - piece, c + piece, t->ldc);
         }
     }
@@ -203,9 +290,9 @@ static void compute_tile(void *arg, int64_t tile, int thread) {
     int64_t m = smaller(run->tile_m, g->a.rows - row), n = smaller(run->tile_n, g->b.rows - col);
     float *own_a = run->own + thread * run->own_floats;
     float *own_b = own_a + run->tile_m * run->block_k;
-    const c_tile t = {
-        g->call, own_b + run->tile_n * run->block_k, run->tile_n, batch * g->a.rows + row, col, m, n,
-    };
+    float *own_c = own_b + run->tile_n * run->block_k, *scales = own_c + run->tile_m * run->tile_n;
+    const c_tile t = {run, g->call, own_c, run->tile_n, batch * g->a.rows + row, col, m, n, scales};
+    if (g->codes) read_scales(g, col, n, scales);
 
     for (int64_t k = 0; k < run->k; k += run->block_k) {
         int64_t depth = smaller(run->block_k, run->k - k);
@@ -218,7 +305,7 @@ static void compute_tile(void *arg, int64_t tile, int thread) {
             b = shared_block(run, col - run->first_n, k, depth);
         else
             pack_own(run, &g->b, batch, col, n, NR, k, depth, own_b);
-        multiply_blocks(g->pairs, a, b, &t, depth, k > 0, k + depth == run->k);
+        multiply_blocks(a, b, &t, depth, k > 0, k + depth == run->k);
     }
     if (run->k > 0) return;
     memset(t.c, 0, (size_t)(m * run->tile_n) * sizeof(float));
@@ -238,207 +325,9 @@ void run_gemm(const gemm *g) {
     gemm_run run = plan_run(g);
     run.shared = (float *)g->call->scratch;
     run.own = run.shared + round_up(shared_floats(&run), LANES);
+    run.code_rows = (code_row *)(run.own + lz_pool_threads(g->call->pool) * run.own_floats);
     int64_t batches = g->shared == SHARE_NEITHER ? g->batch : 1; /* batches at a time */
     for (run.batch = 0; run.batch < g->batch; run.batch += batches)
         for (run.first_m = 0; run.first_m < g->a.rows; run.first_m += run.chunk_m)
             for (run.first_n = 0; run.first_n < g->b.rows; run.first_n += run.chunk_n) run_chunk(&run, batches);
 }
-
-/* ---- few rows: dot products straight from memory ---------------------------------------------------------------- */
-
-#define FEW_ROWS 8
-#define DOT_COLUMNS 4
-#define DOT_DEPTH 256
-#define DOT_TASK 64 /* columns of C per task */
-
-static bool has_few_rows(const gemm *g) { return g->a.rows <= FEW_ROWS && g->b.stride == 1 && g->segments == 1; }
-
-static int64_t padded_k(const gemm *g) { return round_up(g->segment_length, LANES); }
-
-/* Converts a row of a to f32: [batch * rows][K, padded with zeros to a multiple of LANES]. */
-static void read_row(void *arg, int64_t i, int thread) {
-    (void)thread;
-    const gemm *g = arg;
-    float *to = (float *)g->call->scratch + i * padded_k(g);
-    const char *from = g->a.locate(g->a.source, i / g->a.rows, i % g->a.rows, 0);
-    read_floats(to, from, g->a.dtype, g->a.stride, g->segment_length);
-    for (int64_t k = g->segment_length; k < padded_k(g); k++) to[k] = 0;
-}
-
-INLINE void add_dots(int rows, const float *a, int64_t lda, const float *const *b, int64_t depth,
-                     vf sums[][DOT_COLUMNS]) {
-    vf acc[4][DOT_COLUMNS];
-    for (int r = 0; r < rows; r++)
-        for (int c = 0; c < DOT_COLUMNS; c++) acc[r][c] = sums[r][c];
-    for (int64_t k = 0; k < depth; k += LANES)
-        for (int c = 0; c < DOT_COLUMNS; c++) {
-            vf column = load(b[c] + k);
-            for (int r = 0; r < rows; r++) acc[r][c] += load(a + r * lda + k) * column;
-        }
-    for (int r = 0; r < rows; r++)
-        for (int c = 0; c < DOT_COLUMNS; c++) sums[r][c] = acc[r][c];
-}
-
-/* Computes values[r][0 .. DOT_COLUMNS - 1] for columns col, col + 1, ... Columns beyond the last repeat the last
- * one. */
-static void dot_columns(const gemm *g, int64_t batch, int64_t col, const float *a, float (*values)[DOT_TASK]) {
-    float staged[DOT_COLUMNS][DOT_DEPTH];
-    vf sums[FEW_ROWS][DOT_COLUMNS] = {0};
-    const char *columns[DOT_COLUMNS] = {0};
-    const float *b[DOT_COLUMNS];
-    int64_t size = lz_dtype_size(g->b.dtype), lda = padded_k(g);
-    for (int c = 0; c < DOT_COLUMNS && !g->b.packed; c++)
-        columns[c] = g->b.locate(g->b.source, batch, smaller(col + c, g->b.rows - 1), 0);
-
-    for (int64_t k = 0; k < g->segment_length; k += DOT_DEPTH) {
-        int64_t n = smaller(DOT_DEPTH, g->segment_length - k), padded = round_up(n, LANES);
-        for (int c = 0; c < DOT_COLUMNS; c++) {
-            b[c] = (const float *)columns[c] + k;
-            if (g->b.packed)
-                unpack_floats(g->b.packed, smaller(col + c, g->b.rows - 1), k, n, staged[c]);
-            else if (g->b.dtype == LZ_F32 && n == padded)
-                continue;
-            else
-                read_floats(staged[c], columns[c] + k * size, g->b.dtype, 1, n);
-            for (int64_t i = n; i < padded; i++) staged[c][i] = 0;
-            b[c] = staged[c];
-        }
-        for (int64_t r = 0; r < g->a.rows; r += 4) {
-            const float *from = a + r * lda + k;
-            switch (smaller(4, g->a.rows - r)) {
-            case 1: add_dots(1, from, lda, b, padded, sums + r); break;
-            case 2: add_dots(2, from, lda, b, padded, sums + r); break;
-            case 3: add_dots(3, from, lda, b, padded, sums + r); break;
-            default: add_dots(4, from, lda, b, padded, sums + r); break;
-            }
-        }
-    }
-    for (int64_t r = 0; r < g->a.rows; r++)
-        for (int c = 0; c < DOT_COLUMNS; c++) values[r][c] = sum_of_lanes(sums[r][c]);
-}
-
-static void dot_task(void *arg, int64_t task, int thread) {
-    (void)thread;
-    const gemm *g = arg;
-    float values[FEW_ROWS][DOT_TASK];
-    int64_t tasks = parts_of(g->b.rows, DOT_TASK), batch = task / tasks, first = task % tasks * DOT_TASK;
-    int64_t n = smaller(DOT_TASK, g->b.rows - first), row = batch * g->a.rows;
-    const float *a = (const float *)g->call->scratch + row * padded_k(g);
-    for (int64_t j = 0; j < n; j += DOT_COLUMNS)
-        dot_columns(g, batch, first + j, a, (float(*)[DOT_TASK])(values[0] + j));
-    finish_rows(g->call, row, g->a.rows, first, n, values[0], DOT_TASK);
-}
-
-static void run_dots(gemm *g) {
-    lz_parallel(g->call->pool, g->batch * g->a.rows, read_row, g);
-    lz_parallel(g->call->pool, g->batch * parts_of(g->b.rows, DOT_TASK), dot_task, g);
-}
-
-/* ---- matmul ------------------------------------------------------------------------------------------------------ */
-
-/* The axes of a [batch..., rows...] or b [batch..., columns]; K is not among them. Trailing batch axes over which b is
- * broadcast count as rows of a, so that b is packed once for all of them. */
-typedef struct strided_rows {
-    const char *data;
-    int64_t size; /* bytes of an element */
-    int n_batch, n_axes;
-    int64_t dims[LZ_MAX_DIMS], strides[LZ_MAX_DIMS];
-} strided_rows;
-
-static const char *locate_strided(const void *source, int64_t batch, int64_t row, int64_t segment) {
-    (void)segment;
-    const strided_rows *s = source;
-    int64_t offset = 0;
-    for (int d = s->n_axes - 1; d > s->n_batch; row /= s->dims[d--]) offset += row % s->dims[d] * s->strides[d];
-    offset += row * s->strides[s->n_batch];
-    for (int d = s->n_batch - 1; d >= 0 && batch; batch /= s->dims[d--]) offset += batch % s->dims[d] * s->strides[d];
-    return s->data + offset * s->size;
-}
-
-static strided_rows rows_of(const lz_tensor *t, int n_batch) {
-    strided_rows s = {.data = t->data, .size = lz_dtype_size(t->dtype), .n_batch = n_batch, .n_axes = t->dims.n - 1};
-    for (int d = 0; d < s.n_axes; d++) s.dims[d] = t->dims.at[d], s.strides[d] = t->strides[d];
-    return s;
-}
-
-/* a and b are the sources of the two sides, and must outlive the result. */
-static gemm matmul_gemm(const lz_call *call, strided_rows *a, strided_rows *b) {
-    const lz_tensor *x = &call->in[0], *w = &call->in[1];
-    int axes = x->dims.n, n_batch = axes - 2;
-    while (n_batch > 0 && (w->dims.at[n_batch - 1] == 1 || w->strides[n_batch - 1] == 0)) n_batch--;
-    gemm g = {.call = call, .batch = 1, .segments = 1, .segment_length = x->dims.at[axes - 1]};
-    for (int d = 0; d < n_batch; d++) g.batch *= x->dims.at[d];
-    *a = rows_of(x, n_batch), *b = rows_of(w, n_batch);
-    b->n_axes = n_batch + 1, b->dims[n_batch] = w->dims.at[axes - 1], b->strides[n_batch] = w->strides[axes - 1];
-
-    g.a = (gemm_side){1, x->dtype, x->strides[axes - 1], a, locate_strided, NULL};
-    for (int d = n_batch; d < axes - 1; d++) g.a.rows *= x->dims.at[d];
-    g.b = (gemm_side){w->dims.at[axes - 1], w->dtype, w->strides[axes - 2], b, locate_strided, NULL};
-    g.shared = g.a.rows <= g.b.rows ? SHARE_A : SHARE_B;
-    /* Many small products give all threads work without sharing, which avoids waiting for each other. */
-    if (g.batch > 1 && g.a.rows * g.b.rows < 1024 * 1024) g.shared = SHARE_NEITHER;
-    if (!has_few_rows(&g)) use_pairs(&g);
-    return g;
-}
-
-static int64_t product_scratch(const gemm *g) {
-    if (has_few_rows(g)) return g->batch * g->a.rows * padded_k(g) * (int64_t)sizeof(float);
-    return gemm_scratch(g);
-}
-
-static bool run_product(gemm *g) {
-    if (g->batch == 0 || g->a.rows == 0 || g->b.rows == 0) return true;
-    if (has_few_rows(g))
-        run_dots(g);
-    else
-        run_gemm(g);
-    return true;
-}
-
-static int64_t matmul_scratch(const lz_call *call) {
-    strided_rows a, b;
-    gemm g = matmul_gemm(call, &a, &b);
-    return product_scratch(&g);
-}
-
-static bool matmul(const lz_call *call) {
-    strided_rows a, b;
-    gemm g = matmul_gemm(call, &a, &b);
-    return run_product(&g);
-}
-
-const lz_kernel ISA(lz_kernel_matmul) = {.name = "cpu.matmul", .run = matmul, .scratch = matmul_scratch};
-
-/* ---- packed_matmul ----------------------------------------------------------------------------------------------- */
-
-/* The product that matmul computes with the unpacked weights, in the same order: the same bits. */
-static gemm packed_gemm(const lz_call *call, strided_rows *a, packed_rows *packed) {
-    const lz_tensor *x = &call->in[0], *codes = &call->in[1];
-    int axes = x->dims.n;
-    *a = rows_of(x, 0);
-    *packed = (packed_rows){call->params, codes, call->n_core - 1, x->dims.at[axes - 1]};
-    gemm g = {.call = call, .batch = 1, .segments = 1, .segment_length = x->dims.at[axes - 1]};
-    g.a = (gemm_side){1, x->dtype, x->strides[axes - 1], a, locate_strided, NULL};
-    for (int d = 0; d < axes - 1; d++) g.a.rows *= x->dims.at[d];
-    g.b = (gemm_side){codes->dims.at[0], call->params->unpack.type, 1, NULL, NULL, packed};
-    g.shared = g.a.rows <= g.b.rows ? SHARE_A : SHARE_B;
-    if (!has_few_rows(&g)) use_pairs(&g);
-    return g;
-}
-
-static int64_t packed_scratch(const lz_call *call) {
-    strided_rows a;
-    packed_rows b;
-    gemm g = packed_gemm(call, &a, &b);
-    return product_scratch(&g);
-}
-
-static bool packed_matmul(const lz_call *call) {
-    strided_rows a;
-    packed_rows b;
-    gemm g = packed_gemm(call, &a, &b);
-    return run_product(&g);
-}
-
-const lz_kernel ISA(lz_kernel_packed_matmul) = {
-    .name = "cpu.packed_matmul", .run = packed_matmul, .scratch = packed_scratch};

@@ -10,7 +10,7 @@
 
 #include "backend/cpu/isa/unpack.h"
 
-#if defined(__AVX512BF16__) || defined(__AMX_BF16__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 #include <arm_neon.h>
@@ -89,6 +89,27 @@ INLINE float sum_of_lanes(vf v) {
     v += EXCHANGE(v, 2);
     v += EXCHANGE(v, 1);
     return v[0];
+}
+
+/* One step of a transpose in registers: swaps bit s of the row index with bit s of the lane index. */
+#define LOW(l, s) ((l) & (s) ? LANES + (l) - (s) : (l))
+#define HIGH(l, s) ((l) & (s) ? LANES + (l) : (l) + (s))
+#define SWAP_BIT(x, s)                                                                                                 \
+    _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++) if (!(i & (s))) {                                         \
+        vf low = __builtin_shufflevector(x[i], x[i + (s)], EACH_LANE(LOW, s));                                         \
+        x[i + (s)] = __builtin_shufflevector(x[i], x[i + (s)], EACH_LANE(HIGH, s));                                    \
+        x[i] = low;                                                                                                    \
+    }
+
+INLINE void transpose(vf x[LANES]) {
+#if LANES > 8
+    SWAP_BIT(x, 8)
+#endif
+#if LANES > 4
+    SWAP_BIT(x, 4)
+#endif
+    SWAP_BIT(x, 2)
+    SWAP_BIT(x, 1)
 }
 
 /* ---- pairs ------------------------------------------------------------------------------------------------------- */
@@ -206,6 +227,33 @@ INLINE void put(int rows, vf acc[MR][NV], float *c, int64_t ldc, bool add) {
         }
 }
 
+/* ---- codes ------------------------------------------------------------------------------------------------------- */
+
+/* Products of whole numbers of 8 bits (int8_matmul) have words of several numbers too. With VNNI a word is four bytes.
+ * Its instruction multiplies bytes without sign, which are numbers of B plus 128, by bytes with sign, and adds four
+ * products to a sum of 32 bits; 128 times the sum of the row of A is subtracted in the end. Without VNNI a word is two
+ * numbers of 16 bits. Sums are exact, so all processors have the same bits. */
+#if defined(__AVX512VNNI__)
+#define WORD_CODES 4
+#else
+#define WORD_CODES 2
+#endif
+
+typedef int32_t code_at __attribute__((may_alias)); /* a word of codes in a panel, which is an array of float */
+
+/* sum + the products of the numbers in each word. */
+INLINE vi add_codes(vi sum, int32_t a, vi b) {
+#if defined(__AVX512VNNI__)
+    return (vi)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)b, _mm512_set1_epi32(a));
+#elif defined(__AVX512BW__)
+    return sum + (vi)_mm512_madd_epi16(_mm512_set1_epi32(a), (__m512i)b);
+#elif defined(__AVX2__)
+    return sum + (vi)_mm256_madd_epi16(_mm256_set1_epi32(a), (__m256i)b);
+#else
+    return sum + (int32_t)(int16_t)a * ((b << 16) >> 16) + (a >> 16) * (b >> 16);
+#endif
+}
+
 /* Packs one panel: to[k][width] (k < depth) from width rows. A NULL row is all zeros. stride: in elements. */
 #define pack_panel ISA(lz_pack_panel)
 void pack_panel(float *to, int64_t width, const char *const *rows, lz_dtype dtype, int64_t stride, int64_t depth);
@@ -260,6 +308,8 @@ typedef struct gemm {
     gemm_side a, b;
     gemm_shared shared; /* the side that is packed once for all tasks */
     bool pairs;         /* elements are words of two bf16 numbers; dtype of both sides is LZ_F32 then */
+    /* Elements are words of codes. A is quantised when it is packed, and shared; b.packed has the codes of B. */
+    bool codes;
 } gemm;
 
 /* Changes the product to pairs, if both sides are bf16 and this processor has the instruction. */
@@ -277,6 +327,17 @@ void pack_side(const gemm *g, const gemm_side *side, int64_t batch, int64_t row,
 /* Copies rows of A for AMX (tiles.h), without transposing: one after another, depth words each. */
 #define copy_rows ISA(lz_copy_rows)
 void copy_rows(const gemm *g, int64_t batch, int64_t row, int64_t k, int64_t depth, float *to);
+
+/* A row of A as words of codes, with what makes the products of the codes those of the numbers: they are
+ * (sum - offset) * scale * (the scale of the weights). numbers: room for n floats, and words for n codes, both rounded
+ * up to whole vectors. */
+typedef struct code_row {
+    float scale;
+    int32_t offset;
+} code_row;
+#define quantise_row ISA(lz_quantise_row)
+code_row quantise_row(const char *from, lz_dtype dtype, int64_t stride, int64_t n, int64_t rotate, float *numbers,
+                      float *words);
 
 #define run_gemm ISA(lz_run_gemm)
 #define gemm_scratch ISA(lz_gemm_scratch)

@@ -86,6 +86,7 @@ const lz_kernel *cpu_kernel(lz_op op);
     X(gather)                                                                                                          \
     X(unpack)                                                                                                          \
     X(packed_matmul)                                                                                                   \
+    X(int8_matmul)                                                                                                     \
     X(randn)
 #define X(name) extern const lz_kernel ISA(lz_kernel_##name);
 LZ_CPU_KERNELS(X)

@@ -3,27 +3,6 @@
  * product has one form. */
 #include "backend/cpu/isa/tiles.h"
 
-/* One step of a transpose in registers: swaps bit s of the row index with bit s of the lane index. */
-#define LOW(l, s) ((l) & (s) ? LANES + (l) - (s) : (l))
-#define HIGH(l, s) ((l) & (s) ? LANES + (l) : (l) + (s))
-#define SWAP_BIT(x, s)                                                                                                 \
-    _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++) if (!(i & (s))) {                                         \
-        vf low = __builtin_shufflevector(x[i], x[i + (s)], EACH_LANE(LOW, s));                                         \
-        x[i + (s)] = __builtin_shufflevector(x[i], x[i + (s)], EACH_LANE(HIGH, s));                                    \
-        x[i] = low;                                                                                                    \
-    }
-
-INLINE void transpose(vf x[LANES]) {
-#if LANES > 8
-    SWAP_BIT(x, 8)
-#endif
-#if LANES > 4
-    SWAP_BIT(x, 4)
-#endif
-    SWAP_BIT(x, 2)
-    SWAP_BIT(x, 1)
-}
-
 typedef uint16_t vu16 __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 
 /* Loads LANES neighbouring elements. Only f32 and bf16, the common types; others are converted in a buffer
@@ -184,9 +163,64 @@ static void pack_unpacked(const gemm *g, const gemm_side *side, int64_t row, int
     }
 }
 
+/* Words of codes (gemm.h): word w of a row of n numbers of 8 bits, with zeros beyond the row. */
+INLINE int32_t code_word(const uint8_t *row, int64_t w, int64_t n) {
+    uint32_t word = 0;
+    for (int64_t i = 0; i < WORD_CODES && w * WORD_CODES + i < n; i++) {
+        uint32_t code = row[w * WORD_CODES + i];
+        word |= WORD_CODES == 4 ? (code ^ 0x80) << 8 * i : (uint32_t)(uint16_t)(int16_t)(int8_t)code << 16 * i;
+    }
+    return (int32_t)word;
+}
+
+typedef uint8_t code_bytes __attribute__((vector_size(WORD_CODES * LANES), aligned(1), may_alias));
+INLINE vf code_words(const uint8_t *row) {
+#if WORD_CODES == 4
+    return (vf)(*(const code_bytes *)row ^ 0x80);
+#elif defined(__AVX512BW__)
+    return (vf)_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)row));
+#elif defined(__AVX2__)
+    return (vf)_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)row));
+#else
+    vi words;
+    for (int l = 0; l < LANES; l++) words[l] = code_word(row + WORD_CODES * l, 0, WORD_CODES);
+    return (vf)words;
+#endif
+}
+
+/* As pack_side, of the codes of int8_matmul: to[k][NR] words. Rows beyond the last repeat it. */
+static void pack_codes(const gemm *g, int64_t row, int64_t k, int64_t depth, float *to) {
+    const packed_rows *weights = g->b.packed;
+    const uint8_t *data = (const uint8_t *)weights->in[0].data;
+    int64_t n = weights->columns, whole = smaller(depth, n / WORD_CODES - k);
+    for (int64_t at = 0; at < NR; at += LANES, to += LANES) {
+        const uint8_t *rows[LANES];
+        for (int64_t i = 0; i < LANES; i++)
+            rows[i] = data + row_offset(&weights->in[0], smaller(row + at + i, g->b.rows - 1));
+        int64_t done = 0;
+        for (; done + LANES <= whole; done += LANES) {
+            vf x[LANES];
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES; i++) x[i] = code_words(rows[i] + (k + done) * WORD_CODES);
+            transpose(x);
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES; i++) store(to + (done + i) * NR, x[i]);
+        }
+        for (; done < depth; done++)
+            for (int64_t i = 0; i < LANES; i++) {
+                int32_t word = code_word(rows[i], k + done, n);
+                memcpy(to + done * NR + i, &word, sizeof word);
+            }
+    }
+}
+
 void pack_side(const gemm *g, const gemm_side *side, int64_t batch, int64_t row, int64_t width, int64_t k,
                int64_t depth, float *to) {
     int64_t length = g->segment_length, size = lz_dtype_size(side->dtype);
+    if (g->codes) {
+        pack_codes(g, row, k, depth, to);
+        return;
+    }
     if (side->packed) {
         pack_unpacked(g, side, row, width, k, depth, to);
         return;

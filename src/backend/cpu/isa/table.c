@@ -25,6 +25,7 @@
     X(GATHER, gather)                                                                                                  \
     X(UNPACK, unpack)                                                                                                  \
     X(PACKED_MATMUL, packed_matmul)                                                                                    \
+    X(INT8_MATMUL, int8_matmul)                                                                                        \
     X(RANDN, randn)
 
 static const lz_kernel *const table[LZ_OP_COUNT] = {

@@ -251,7 +251,7 @@ static run_reader *const readers[LZ_PACKING_COUNT] = {
 #undef X
 };
 
-/* ---- scales, rotation ---------------------------------------------------------------------------------------------- */
+/* ---- scales -------------------------------------------------------------------------------------------------------- */
 
 /* The scales of a row of codes. */
 static lz_scale_row scales_of(const packed_rows *p, int i, int64_t row) {
@@ -280,20 +280,6 @@ static void apply_scales(const packed_rows *p, int64_t row, int64_t from, int64_
         float offset = lz_scale_at(&offsets, j);
         for (int64_t i = 0; i < length; i++) x[i] += offset;
     }
-}
-
-/* lz_rotate_group, one vector operation for neighbours that are turned alike. */
-static void rotate_group(float *x, int64_t g) {
-    float shrink = 1.0f;
-    for (int64_t step = 1; step < g; step *= 4, shrink *= 0.5f)
-        for (float *a = x; a < x + g; a += 4 * step) {
-            float *b = a + step, *c = b + step, *d = c + step;
-            _Pragma("GCC ivdep") for (int64_t i = 0; i < step; i++) {
-                float ab = a[i] + b[i], a_b = a[i] - b[i], cd = c[i] + d[i], c_d = c[i] - d[i];
-                a[i] = ab + c_d, b[i] = ab - c_d, c[i] = cd + a_b, d[i] = cd - a_b;
-            }
-        }
-    for (int64_t i = 0; i < g; i++) x[i] *= shrink;
 }
 
 /* ---- rows ---------------------------------------------------------------------------------------------------------- */

@@ -20,4 +20,8 @@ typedef struct packed_rows {
 void unpack_floats(const packed_rows *p, int64_t row, int64_t from, int64_t n, float *to);
 void unpack_bf16(const packed_rows *p, int64_t row, int64_t from, int64_t n, uint16_t *to); /* of weights in bf16 */
 
+/* lz_rotate_group, in vectors: the same bits. */
+#define rotate_group ISA(lz_rotate_vectors)
+void rotate_group(float *x, int64_t g);
+
 #endif

@@ -46,6 +46,8 @@ typedef struct lz_rows_params {
     long long n; /* elements of a row */
     long long steps[LZ_OPERANDS];
     long long second;               /* elements from the first result to the second (TWICE) */
+    long long head;                 /* elements of the head of a row (CODES) */
+    float *scales;                  /* of the rows (CODES) */
     float inverse, eps, second_eps; /* inverse: 1 / n */
     unsigned first;                 /* index of the call's first block */
     int calls;                      /* in the first entry: number of calls */

@@ -1,5 +1,5 @@
 /* rows.cu: kernels whose output row depends on one input row: softmax, rms_norm (and the norm of its result), layer_norm,
- * rope (with the norm before it), each with its epilogue.
+ * rope (with the norm before it), each with its epilogue; and the rounding of such rows to codes of f8.
  *
  * LANES neighbouring threads share a row. The row is cut into chunks of V elements, and lane l has chunks l, l + LANES,
  * ... in registers. So a row is read once, and completely before any of it is written, which allows writing in place.
@@ -11,18 +11,25 @@
  * arguments of the epilogue; VALUES(j): their values, each after a comma; EARLY: arguments are loaded before the sums;
  * epilogue(); index_type, u32 or i64.
  * For rms_norm also TWICE: the norm of the result, times a WEIGHT if WEIGHTED, is a second result.
+ * If CODES is defined as 1, the row, which is whole and in registers, is rounded to codes of f8, and its scale is stored. PLAIN
+ * is x itself. With HEAD, the first p.head elements of the row are those of operand 2, without the epilogue.
  * For rope also NORM, WEIGHTED, HALF_SPLIT, types and kinds of COS, SIN, WEIGHT, and EACH: LANES threads compute so many
  * rows, neighbours along the last axis of the walk, along which angles and weights do not change. */
 #define SOFTMAX 1
 #define RMS_NORM 2
 #define LAYER_NORM 3
 #define ROPE 4
+#define PLAIN 5
 
 #if ROW_OP != ROPE
 #define EACH 1
 #endif
 #ifndef TWICE
 #define TWICE 0
+#endif
+#ifndef CODES
+#define CODES 0
+#define HEAD 0
 #endif
 
 enum {
@@ -103,10 +110,18 @@ template <class T> FN void widen_chunk(float (&v)[V], const vec<T, V> &raw, int 
     for (int j = 0; j < V; j++) v[j] = j < count ? v[j] : 0.0f;
 }
 
+/* Where a chunk of the row is in x and in the arguments: elements, and the first one. A chunk of the head has none there. */
+FN int count_in_x(const lz_rows_params &p, const part &r, int k) {
+    return HEAD && first_of(r, k) < (place)p.head ? 0 : count_of(r, k);
+}
+FN place first_in_x(const lz_rows_params &p, const part &r, int k) {
+    return HEAD ? first_of(r, k) - (place)p.head : first_of(r, k);
+}
+
 FN void read_chunk(const lz_rows_params &p, const part &r, int k, float (&v)[V]) {
     vec<X_TYPE, V> raw;
-    fetch<X_KIND>(raw, p, r, 1, first_of(r, k), count_of(r, k));
-    widen_chunk(v, raw, count_of(r, k));
+    fetch<X_KIND>(raw, p, r, 1, first_in_x(p, r, k), count_in_x(p, r, k));
+    widen_chunk(v, raw, count_in_x(p, r, k));
 }
 
 /* The epilogue's arguments for one chunk. */
@@ -115,8 +130,8 @@ struct arguments {
     EACH_ARGUMENT(DECLARE)
 };
 FN void read_arguments(arguments &a, const lz_rows_params &p, const part &r, int k) {
-    const int count = count_of(r, k);
-    const place i = first_of(r, k);
+    const int count = count_in_x(p, r, k);
+    const place i = first_in_x(p, r, k);
 #define FETCH(operand, type, kind) fetch<kind>(a.a##operand, p, r, operand, i, count);
     EACH_ARGUMENT(FETCH)
 }
@@ -128,16 +143,55 @@ FN void store_chunk(const lz_rows_params &p, const part &r, int k, const vec<OUT
     if (count && r.live) store<OUT_KIND>(out, (char *)to, first_of(r, k) * step, step, WHOLE ? V : count);
 }
 
-/* If there is a second result, v becomes the first, as stored. */
+/* If there is a second result, v becomes the first, as stored. If codes are stored, v becomes the number. */
 FN void finish_chunk(const lz_rows_params &p, const part &r, int k, float (&v)[V], const arguments &a, const char *to) {
     float values[V];
 #pragma unroll
     for (int j = 0; j < V; j++) values[j] = epilogue(v[j] VALUES(j));
+#if CODES
+#pragma unroll
+    for (int j = 0; j < V; j++) v[j] = FULL || count_of(r, k) ? values[j] : 0.0f;
+    return;
+#endif
     vec<OUT_TYPE, V> out;
     put_all(out, values);
     store_chunk(p, r, k, out, to);
     if (TWICE) get_all(v, out);
 }
+
+#if CODES
+/* Largest magnitude -> scale, as lz_f8_scale of op/pack.h. */
+FN float scale_of(float largest) {
+    return largest < INFINITE ? (largest < 0x1p-100f ? 0.0f : largest / 448.0f) : NOT_A_NUMBER;
+}
+
+/* NaN if one of them is. */
+FN float larger_magnitude(float a, float b) {
+#ifndef LZ_SIM
+    float most;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(fabsf(a)), "f"(b));
+    return most;
+#else
+    return op_maximum(fabsf(a), b);
+#endif
+}
+
+FN void to_codes(vec<f8, V> &to, const float (&v)[V], float inverse) {
+    float scaled[V];
+#pragma unroll
+    for (int j = 0; j < V; j++) scaled[j] = v[j] * inverse;
+#ifndef LZ_SIM
+#pragma unroll
+    for (int j = 0; j < V; j += 2) { /* two at a time; larger numbers become 448 */
+        u16 both;
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(both) : "f"(scaled[j + 1]), "f"(scaled[j]));
+        memcpy(to.at + j, &both, 2);
+    }
+#else
+    put_all(to, scaled);
+#endif
+}
+#endif
 
 #if TWICE
 #if WEIGHTED
@@ -310,6 +364,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows(const __grid_constant
 #endif
 #elif TWICE && WEIGHTED
     FIND_ROW(2, WEIGHT_TYPE, WEIGHT_KIND)
+#elif HEAD
+    FIND_ROW(2, HEAD_TYPE, HEAD_KIND)
 #endif
 #if CHUNKS && ROW_OP != ROPE
 #if EARLY
@@ -320,9 +376,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows(const __grid_constant
     if (LANES > 32) __syncthreads();
 #endif
     vec<X_TYPE, V> raw[CHUNKS];
-    EACH_CHUNK fetch<X_KIND>(raw[k], p, r, 1, first_of(r, k), count_of(r, k));
+    EACH_CHUNK fetch<X_KIND>(raw[k], p, r, 1, first_in_x(p, r, k), count_in_x(p, r, k));
+#if HEAD
+    vec<HEAD_TYPE, V> of_head[CHUNKS];
+    EACH_CHUNK fetch<HEAD_KIND>(of_head[k], p, r, 2, first_of(r, k), count_of(r, k) - count_in_x(p, r, k));
+#endif
     float kept[CHUNKS][V];
-    EACH_CHUNK widen_chunk(kept[k], raw[k], count_of(r, k));
+    EACH_CHUNK widen_chunk(kept[k], raw[k], count_of(r, k)); /* what the head has is replaced below */
 #endif
 
 #if ROW_OP == SOFTMAX
@@ -391,6 +451,28 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows(const __grid_constant
         EACH_ELEMENT v[j] = (v[j] - mean) * scale;
         FINISH(k, v)
     }
+#endif
+
+#if ROW_OP == PLAIN
+    EACH_CHUNK {
+        CHUNK(k, v)
+        FINISH(k, v)
+    }
+#endif
+
+#if CODES
+#if HEAD
+    EACH_CHUNK if (first_of(r, k) < (place)p.head) get_all(kept[k], of_head[k]);
+#endif
+    float largest = 0.0f;
+    EACH_CHUNK EACH_ELEMENT largest = larger_magnitude(kept[k][j], largest);
+    const float code_scale = scale_of(max_row(largest)), to_code = code_scale > 0.0f ? 1.0f / code_scale : 0.0f;
+    EACH_CHUNK {
+        vec<OUT_TYPE, V> codes; /* any, if the scale is NaN */
+        to_codes(codes, kept[k], to_code);
+        store_chunk(p, r, k, codes, r.rows[0]);
+    }
+    if (live && r.lane == 0) p.scales[row] = code_scale;
 #endif
 
 #if ROW_OP == ROPE

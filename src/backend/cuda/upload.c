@@ -1,0 +1,196 @@
+/* upload.c: copies from the host to the device, through page-locked memory, so that the host does not wait for the last
+ * of the transfer. Small uploads share a ring of blocks. Large ones are cut into pieces, and the threads of the pool copy
+ * and send them, each from two buffers of its own: one is filled while the other is sent. Between lz_cuda_gather_uploads
+ * and lz_cuda_send_gathered large uploads are only listed, and then sent together, so that no thread waits at the end of
+ * each. */
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "backend/cuda/cuda.h"
+
+enum { BLOCKS = 4, BLOCK = 1 << 20, SMALL = 256 << 10, STAGE_ALIGN = 256, LANES = 32, PIECE = 2 << 20 };
+
+typedef struct lane { /* the buffers of a thread, made when it first sends a piece */
+    char *memory;
+    lz_cu_event sent[2]; /* recorded after the copy out of each buffer */
+    int next;
+} lane;
+
+typedef struct upload {
+    char *to;
+    lz_bytes from;
+    int64_t offset, bytes; /* range of from */
+} upload;
+
+struct lz_cuda_staging {
+    upload *gathered;
+    int n, room; /* of gathered */
+    bool gathers;
+    char *memory;
+    lz_cu_event sent[BLOCKS]; /* recorded after the last copy out of the block */
+    int block;
+    int64_t used; /* bytes of the current block */
+    lane lanes[LANES];
+};
+
+static void drop_buffers(lz_device *d, char *memory, lz_cu_event *sent, int n) {
+    for (int i = 0; i < n; i++)
+        if (sent[i]) d->api.cu.EventDestroy(sent[i]);
+    memset(sent, 0, (size_t)n * sizeof *sent);
+    if (memory) d->api.cu.MemFreeHost(memory);
+}
+
+static lz_cu_result make_buffers(lz_device *d, char **memory, lz_cu_event *sent, int n, int64_t bytes) {
+    void *locked = NULL;
+    lz_cu_result result = d->api.cu.MemHostAlloc(&locked, (size_t)(n * bytes), 0);
+    *memory = locked;
+    for (int i = 0; result == LZ_CUDA_SUCCESS && i < n; i++)
+        result = d->api.cu.EventCreate(&sent[i], LZ_CU_EVENT_DISABLE_TIMING);
+    if (result == LZ_CUDA_SUCCESS) return result;
+    drop_buffers(d, *memory, sent, n);
+    *memory = NULL;
+    return result;
+}
+
+void lz_cuda_close_staging(lz_device *d, struct lz_cuda_staging *s) {
+    if (!s) return;
+    drop_buffers(d, s->memory, s->sent, BLOCKS);
+    for (int i = 0; i < LANES; i++) drop_buffers(d, s->lanes[i].memory, s->lanes[i].sent, 2);
+    lz_host_free(d->ctx, s->gathered);
+    lz_host_free(d->ctx, s);
+}
+
+struct lz_cuda_staging *lz_cuda_open_staging(lz_device *d, lz_error *err) {
+    struct lz_cuda_staging *s = lz_host_alloc(d->ctx, sizeof *s);
+    if (!s) {
+        lz_out_of_memory(err, sizeof *s);
+        return NULL;
+    }
+    if (lz_cuda_ok(d, make_buffers(d, &s->memory, s->sent, BLOCKS, BLOCK), "staging memory", err)) return s;
+    lz_cuda_close_staging(d, s);
+    return NULL;
+}
+
+static void take_bytes(lz_bytes from, int64_t offset, int64_t bytes, char *to) {
+    if (from.data)
+        memcpy(to, (const char *)from.data + offset, (size_t)bytes);
+    else
+        from.make(from.user, offset, bytes, to);
+}
+
+static lz_cu_result send(lz_device *d, lz_cu_stream stream, char *to, const char *from, int64_t bytes) {
+    return d->api.cu.MemcpyHtoDAsync((lz_cu_ptr)(uintptr_t)to, from, (size_t)bytes, stream);
+}
+
+/* Goes on to the next block, and waits until the copies out of it are done. */
+static bool next_block(lz_device *d, struct lz_cuda_staging *s, lz_cu_stream stream, lz_error *err) {
+    if (!lz_cuda_ok(d, d->api.cu.EventRecord(s->sent[s->block], stream), "an event", err)) return false;
+    s->block = (s->block + 1) % BLOCKS;
+    bool free_again = lz_cuda_ok(d, d->api.cu.EventSynchronize(s->sent[s->block]), "an earlier copy", err);
+    s->used = free_again ? 0 : BLOCK;
+    return free_again;
+}
+
+/* Uploads that the lanes send together. */
+typedef struct convoy {
+    lz_device *d;
+    struct lz_cuda_staging *staging;
+    lz_cu_stream stream;
+    const upload *uploads;
+    int n;
+    pthread_mutex_t lock; /* of the next piece, and of failed */
+    int next;
+    int64_t offset;
+    lz_cu_result failed; /* the first error of a lane */
+} convoy;
+
+/* Takes the next piece. false: there is none, or a lane has failed. */
+static bool take_piece(convoy *c, upload *piece) {
+    pthread_mutex_lock(&c->lock);
+    bool found = c->failed == LZ_CUDA_SUCCESS && c->next < c->n;
+    if (found) {
+        const upload *u = &c->uploads[c->next];
+        int64_t left = u->bytes - c->offset;
+        *piece = (upload){u->to + c->offset, u->from, c->offset, left < PIECE ? left : PIECE};
+        c->offset += piece->bytes;
+        if (c->offset == u->bytes) c->next++, c->offset = 0;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return found;
+}
+
+static lz_cu_result send_piece(const convoy *c, lane *l, const upload *piece) {
+    lz_device *d = c->d;
+    int i = l->next;
+    char *buffer = l->memory + (int64_t)i * PIECE;
+    l->next = !i;
+    lz_cu_result result = d->api.cu.EventSynchronize(l->sent[i]);
+    if (result != LZ_CUDA_SUCCESS) return result;
+    take_bytes(piece->from, piece->offset, piece->bytes, buffer);
+    result = send(d, c->stream, piece->to, buffer, piece->bytes);
+    return result == LZ_CUDA_SUCCESS ? d->api.cu.EventRecord(l->sent[i], c->stream) : result;
+}
+
+static void run_lane(void *arg, int64_t i, int thread) {
+    (void)thread;
+    convoy *c = arg;
+    lane *l = &c->staging->lanes[i];
+    upload piece;
+    lz_cu_result result = c->d->api.cu.CtxSetCurrent(c->d->context);
+    while (result == LZ_CUDA_SUCCESS && take_piece(c, &piece)) {
+        if (!l->memory) result = make_buffers(c->d, &l->memory, l->sent, 2, PIECE);
+        if (result == LZ_CUDA_SUCCESS) result = send_piece(c, l, &piece);
+    }
+    pthread_mutex_lock(&c->lock);
+    if (c->failed == LZ_CUDA_SUCCESS) c->failed = result;
+    pthread_mutex_unlock(&c->lock);
+}
+
+static bool send_all(lz_device *d, struct lz_cuda_staging *s, lz_cu_stream stream, const upload *uploads, int n,
+                     lz_error *err) {
+    lz_pool *pool = lz_base_of(d->ctx)->pool;
+    int64_t pieces = 0, lanes = lz_pool_threads(pool) < LANES ? lz_pool_threads(pool) : LANES;
+    for (int i = 0; i < n; i++) pieces += (uploads[i].bytes + PIECE - 1) / PIECE;
+    convoy c = {.d = d, .staging = s, .stream = stream, .uploads = uploads, .n = n};
+    pthread_mutex_init(&c.lock, NULL);
+    lz_parallel(pool, lanes < pieces ? lanes : pieces, run_lane, &c);
+    pthread_mutex_destroy(&c.lock);
+    return lz_cuda_ok(d, c.failed, "a copy to the device", err);
+}
+
+/* Adds an upload to the list. false: there is no memory for a longer list. */
+static bool gather(lz_device *d, struct lz_cuda_staging *s, const upload *u) {
+    if (s->n == s->room) {
+        int room = 2 * s->room + 64;
+        upload *more = lz_host_alloc(d->ctx, (size_t)room * sizeof *more);
+        if (!more) return false;
+        if (s->n) memcpy(more, s->gathered, (size_t)s->n * sizeof *more);
+        lz_host_free(d->ctx, s->gathered);
+        s->gathered = more;
+        s->room = room;
+    }
+    s->gathered[s->n++] = *u;
+    return true;
+}
+
+void lz_cuda_gather_uploads(struct lz_cuda_staging *s) { s->gathers = true; }
+
+bool lz_cuda_send_gathered(lz_device *d, struct lz_cuda_staging *s, lz_cu_stream stream, lz_error *err) {
+    int n = s->n;
+    s->n = 0;
+    s->gathers = false;
+    return !n || send_all(d, s, stream, s->gathered, n, err);
+}
+
+bool lz_cuda_upload(lz_device *d, struct lz_cuda_staging *s, lz_cu_stream stream, void *to, lz_bytes from,
+                    int64_t bytes, lz_error *err) {
+    const upload u = {.to = to, .from = from, .bytes = bytes};
+    if (bytes > SMALL) return (s->gathers && gather(d, s, &u)) || send_all(d, s, stream, &u, 1, err);
+    if (bytes < 1) return true;
+    if (s->used + bytes > BLOCK && !next_block(d, s, stream, err)) return false;
+    char *stage = s->memory + (int64_t)s->block * BLOCK + s->used;
+    take_bytes(from, 0, bytes, stage);
+    s->used += (bytes + STAGE_ALIGN - 1) / STAGE_ALIGN * STAGE_ALIGN;
+    return lz_cuda_ok(d, send(d, stream, to, stage, bytes), "a copy to the device", err);
+}

@@ -146,15 +146,19 @@ typedef struct lz_context_options {
     bool no_fusion;                /* run every op as its own kernel; in f32 the results are the same, bit for bit */
     const char *isa;               /* such as "baseline" or "avx2" (`lazuli devices`); NULL means the fastest */
     const lz_allocator *allocator; /* NULL means the C library's */
-    int compute;                   /* the type of models: LZ_F32, LZ_BF16, LZ_FASTEST; 0 means f32, on a GPU bf16 */
-    int offload;                   /* an lz_offload; has an effect only on devices with memory of their own */
-    lz_error *error;               /* filled if the context cannot be opened; lz_open_with uses its own err first */
+    /* The type of models: LZ_F32, LZ_BF16, LZ_FASTEST; 0 means f32, on a GPU bf16. LZ_I8: the products of layers with
+     * weights of 8-bit integers are products of 8-bit integers, and all else is as with LZ_FASTEST; for CPUs. LZ_F8: the
+     * same with e4m3, for NVIDIA GPUs of compute capability 8.9 or newer. A model with other weights is quantised when it
+     * is opened, into cache_folder. Pictures change slightly. */
+    int compute;
+    int offload;     /* an lz_offload; has an effect only on devices with memory of their own */
+    lz_error *error; /* filled if the context cannot be opened; lz_open_with uses its own err first */
     /* Receives log messages until lz_close returns. It is called on any thread, but by one thread at a time, and must
      * not call lz_ functions of this context. text is one line, valid during the call. NULL means no messages. */
     void (*log)(void *user, lz_log_level level, const char *text);
     void *log_user;
-    /* For GPUs only. Kernels are compiled and measured at their first use, which takes seconds. cache_folder keeps the
-     * results for later processes; NULL keeps none. The command line uses ~/.cache/lazuli. */
+    /* Results of long work are kept here for later processes; NULL keeps none. On GPUs: kernels, which are compiled and
+     * measured at their first use. With LZ_I8 or LZ_F8: quantised weights, up to 64 GiB. The command line uses ~/.cache/lazuli. */
     const char *cache_folder;
     const char *cuda_path; /* folders with NVIDIA's libraries, separated by colons; empty or NULL: the usual ones */
     const char *cuda_gemm; /* kernels of products: "library", "own", "any" or "single"; NULL: the fastest, measured */
@@ -171,7 +175,8 @@ lz_context *lz_open_with(const lz_context_options *options, lz_error *err);
  * ended before; for example, lz_model_close comes before lz_close. */
 void lz_close(lz_context *ctx);
 
-const char *lz_device_name(const lz_context *ctx); /* such as "cpu (avx512), 2 threads"; valid until lz_close */
+const char *lz_precision_name(const lz_context *ctx); /* "f32", "bf16", "int8" or "fp8"; see compute */
+const char *lz_device_name(const lz_context *ctx);    /* such as "cpu (avx512), 2 threads"; valid until lz_close */
 
 /* A device of this machine. The CPU is listed first, then every GPU. "ref" is not listed. */
 typedef struct lz_device_info {
@@ -567,6 +572,8 @@ lz_status lz_job_run(lz_job *job, lz_picture *picture, lz_error *err);
  * status of the first job that failed. */
 #define LZ_MAX_TOGETHER 16
 lz_status lz_jobs_run(lz_job *const *jobs, int n, lz_picture *pictures, lz_error *errors);
+/* Would lz_jobs_run run both in the same passes? Neither job is running. Their prompts are tokenised, if they were not. */
+bool lz_jobs_alike(lz_job *a, lz_job *b);
 /* Prepares a job that is not running for another run, with the seed, watch, user, preview and preview_pause of these
  * options. The other options, the tokens and the plan stay. */
 lz_status lz_job_renew(lz_job *job, const lz_picture_options *options, lz_error *err);

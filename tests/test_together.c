@@ -8,13 +8,19 @@ enum { SIDE = 64, MOST = 4 };
 
 /* An image with a gradient, and a mask of its left half. */
 static uint8_t image_pixels[3 * SIDE * SIDE], mask_pixels[3 * SIDE * SIDE];
+/* Another image, and a mask of the lower half. */
+static uint8_t second_pixels[3 * SIDE * SIDE], lower_pixels[3 * SIDE * SIDE];
 static const lz_image image = {.width = SIDE, .height = SIDE, .pixels = image_pixels, .channels = 3},
-                      mask = {.width = SIDE, .height = SIDE, .pixels = mask_pixels, .channels = 3};
+                      mask = {.width = SIDE, .height = SIDE, .pixels = mask_pixels, .channels = 3},
+                      second = {.width = SIDE, .height = SIDE, .pixels = second_pixels, .channels = 3},
+                      lower = {.width = SIDE, .height = SIDE, .pixels = lower_pixels, .channels = 3};
 
 static void draw_images(void) {
     for (int i = 0; i < 3 * SIDE * SIDE; i++) {
         image_pixels[i] = (uint8_t)(i / 3 % SIDE * 3 + i / 3 / SIDE + 20 * (i % 3));
         mask_pixels[i] = i / 3 % SIDE < SIDE / 2 ? 255 : 0;
+        second_pixels[i] = (uint8_t)(255 - i / 3 / SIDE * 3 - 40 * (i % 3));
+        lower_pixels[i] = i / 3 / SIDE < SIDE / 2 ? 0 : 255;
     }
 }
 
@@ -25,6 +31,14 @@ typedef struct trial {
     int n;      /* of jobs */
     int passes; /* number of jobs that share a pass, at most */
 } trial;
+
+/* The jobs differ in guidance, negative prompt, image and mask too. */
+static void vary(lz_picture_options *o, int i) {
+    if (o->guidance > 1) o->guidance += 0.75 * i;
+    if (o->negative && i % 2) o->negative = "a fox red";
+    if (o->n_images && i % 2) o->images = &second;
+    if (o->mask && i % 2) o->mask = &lower;
+}
 
 /* The most jobs that were seen in one crew. */
 typedef struct witness {
@@ -52,7 +66,7 @@ static bool same_picture(const lz_picture *a, const lz_picture *b) {
            same_arrays(a->latents, b->latents) && same_arrays(a->noise, b->noise) && same_arrays(a->text, b->text);
 }
 
-static void try_models(lz_model *model, const trial *t) {
+static void try_models(lz_model *model, const trial *t, bool varies) {
     lz_error err = {0}, errors[MOST] = {{0}};
     lz_job *jobs[MOST];
     lz_picture alone[MOST], all[MOST];
@@ -61,7 +75,8 @@ static void try_models(lz_model *model, const trial *t) {
     for (; n < t->n; n++) {
         lz_picture_options o = t->o;
         o.prompt = t->prompts[n] ? t->prompts[n] : t->prompts[0];
-        o.seed = (uint64_t)n + 1;
+        o.seed = (uint64_t)(varies ? 0 : n) + 1;
+        if (varies) vary(&o, n);
         if (!CHECK_OK(lz_generate_with(model, &o, &alone[n], &err), &err)) break;
         o.watch = watch;
         o.user = &w;
@@ -69,6 +84,9 @@ static void try_models(lz_model *model, const trial *t) {
     }
     if (n < t->n) return;
     w.first = jobs[0];
+    int alike = 0;
+    for (int i = 0; i < n; i++) alike += lz_jobs_alike(jobs[0], jobs[i]);
+    CHECK_I64(alike, t->passes);
     CHECK_OK(lz_jobs_run(jobs, n, all, errors), &errors[0]);
     CHECK_I64(w.most, t->passes);
     for (int i = 0; i < n; i++) {
@@ -83,7 +101,7 @@ static void try_models(lz_model *model, const trial *t) {
 }
 
 /* Trials of one folder follow each other. */
-static void try_all(const trial *trials, size_t n, int threads) {
+static void try_all(const trial *trials, size_t n, int threads, bool varies) {
     lz_error err = {0};
     lz_context *ctx = lz_open(.threads = threads);
     lz_model *model = NULL;
@@ -97,7 +115,7 @@ static void try_all(const trial *trials, size_t n, int threads) {
             model = lz_model_open(ctx, folder, &err);
         }
         if (!CHECK(model != NULL, "%s: %s", t->folder, err.text)) break;
-        try_models(model, t);
+        try_models(model, t, varies);
     }
     lz_model_close(model);
     CHECK_I64(lz_memory_info(ctx).active, 0);
@@ -107,6 +125,7 @@ static void try_all(const trial *trials, size_t n, int threads) {
 #define OPTIONS(n, ...) LZ_PICTURE_OPTIONS(.width = SIDE, .height = SIDE, .steps = n, __VA_ARGS__)
 #define TWO {"a red fox", "a blue dog"}, 2, 2
 #define THREE {"a red fox"}, 3, 3
+#define ONE_OF_TWO {"a red fox"}, 2, 2
 
 /* The second prompts have as many tokens as the first ones. */
 static void families(void) {
@@ -129,7 +148,7 @@ static void families(void) {
         {"qwen21/B", OPTIONS(3, .guidance = 3), THREE},
         {"qwen21/T", OPTIONS(3, .guidance = 1), THREE},
     };
-    try_all(trials, sizeof trials / sizeof *trials, 2);
+    try_all(trials, sizeof trials / sizeof *trials, 2, false);
 }
 
 static void ways(void) {
@@ -148,7 +167,26 @@ static void ways(void) {
         /* Another length: the third prompt has passes of its own. */
         {"zimage/B", OPTIONS(3, .guidance = 1), {"a red fox", "a red fox", "a very long story of a red fox"}, 3, 2},
     };
-    try_all(trials, sizeof trials / sizeof *trials, 1);
+    try_all(trials, sizeof trials / sizeof *trials, 1, false);
+}
+
+/* Each picture is led by its own settings. The seeds are equal, so that pictures differ by nothing else. */
+static void varied(void) {
+    const trial trials[] = {
+        {"flux2/A", OPTIONS(3, .guidance = 2), THREE},
+        {"flux2/A", OPTIONS(3, .images = &image, .n_images = 1), TWO},
+        {"flux2/A", OPTIONS(3, .images = &image, .n_images = 1, .guidance = 2, .sampler = "heun"), ONE_OF_TWO},
+        {"flux2/A", OPTIONS(3, .images = &image, .n_images = 1, .mask = &mask, .strength = 0.9, .guidance = 2),
+         ONE_OF_TWO},
+        {"flux2/C", OPTIONS(3, .images = &image, .n_images = 1, .strength = 0.7), ONE_OF_TWO},
+        {"zimage/B", OPTIONS(3, .guidance = 3, .images = &image, .n_images = 1, .mask = &mask), ONE_OF_TWO},
+        {"zimage/B", OPTIONS(3, .guidance = 3, .negative = "a red fox"), THREE},
+        {"qwen/Q", OPTIONS(3, .guidance = 2), THREE},
+        {"qwen/P", OPTIONS(1, .images = &image, .n_images = 1, .guidance = 2), ONE_OF_TWO},
+        {"flux3/B", OPTIONS(2, .guidance = 2), ONE_OF_TWO},
+        {"qwen21/B", OPTIONS(2, .guidance = 2), ONE_OF_TWO},
+    };
+    try_all(trials, sizeof trials / sizeof *trials, 2, true);
 }
 
 /* ---- one of several ---------------------------------------------------------------------------------------------- */
@@ -276,5 +314,5 @@ static void short_memory(void) {
     lz_close(ctx);
 }
 
-TEST_MAIN({"families", families}, {"ways", ways}, {"one_leaves", one_leaves}, {"wrong_calls", wrong_calls},
-          {"short_memory", short_memory})
+TEST_MAIN({"families", families}, {"ways", ways}, {"varied", varied}, {"one_leaves", one_leaves},
+          {"wrong_calls", wrong_calls}, {"short_memory", short_memory})

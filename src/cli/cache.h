@@ -114,6 +114,8 @@ typedef struct model_state {
     json_t *faults; /* sentences; empty: complete */
 } model_state;
 
+/* The names of the complete models of this machine, for -m, the default one first; owned. *code: an exit code. */
+json_t *complete_models(const arguments *args, int *code);
 void look_at_model(lz_context *ctx, const char *folder, model_state *state); /* json_decref(state->faults) */
 
 #endif

@@ -18,6 +18,7 @@
  *   prompts.c    the prompt of the arguments               pictures.c     seeds, prompts and names of pictures
  *   fast.c       settings for speed                        mask.c         repainting a part of a picture
  *   transparent.c  pictures with transparency              layers.c       files of a picture of layers
+ *   writing.c    pictures while they are written
  *   with/, without/  drawing and line editing, with optional libraries or without them
  * The other files are one command (or two) each.
  *
@@ -133,10 +134,11 @@ struct arguments {
     struct {                        /* of serve and worker; numbers: 0 if not given */
         name_list models, listen, hosts, origins;
         const char *state, *key_file, *public_url, *pin, *previews, *log, *cert, *cert_key;
+        const char *metrics_listen, *keep_pictures, *quality;
         const char *store, *fleet, *pictures, *s3_endpoint;
         int64_t queue, queue_per_key, queue_timeout, drain_timeout, idle_unload, max_pixels, max_input_pixels, max_body,
-            keep_days;
-        bool no_auth, strict, log_prompts;
+            models_loaded;
+        bool no_auth, strict, log_prompts, all_models;
     } serve;
 };
 
@@ -166,7 +168,7 @@ int set_option(arguments *args, const option *option, const char *value);
 const char *name_in_library(const option *o, const char *value);
 /* auto, off or a share of --cache. False: it is none of them. */
 bool read_cache(const option *o, const char *value, double *to);
-const char *option_choices(const option *option); /* "auto f32 bf16", or NULL: any value */
+const char *option_choices(const option *option); /* "auto f32 bf16 int8 fp8", or NULL: any value */
 bool is_given(const arguments *args, const char *name);
 bool is_elsewhere(const arguments *args, const char *name); /* it comes from a file of settings */
 bool is_by_line(const arguments *args, const char *name);   /* it comes from this line of a batch */
@@ -360,6 +362,7 @@ typedef struct job {
     const struct known_model *published;
     char *stand_in; /* path of that folder, which is removed later; owned */
     estimate estimate;
+    int64_t memory; /* bytes of the device, as together.c found them; 0: not looked up, or unknown */
 } job;
 
 /* Checks, before a model is opened, that it and the input files exist. coming: names of pictures that will exist by
@@ -401,6 +404,10 @@ plan_steps show_plan_steps(const job *j); /* of the plan, with the sampler: "8 s
 void print_plan(FILE *to, const job *j);
 /* The folder of the model, or its name if it is not on this machine; for messages. */
 const char *model_told(const job *j);
+bool is_host(const lz_context *ctx); /* no device with memory of its own */
+int64_t device_memory(job *j);       /* bytes of the device, or of this machine; 0: unknown */
+/* together.c: how many pictures of this plan are made together (--batch); plan NULL: the most of any plan. */
+int pictures_together(job *j, const lz_picture_plan *plan, bool serves);
 int64_t memory_here(void);    /* bytes that this process can use: of the machine, or the limit of its container */
 void estimate_shapes(job *j); /* reads the shapes of the model's layers; its folder must exist */
 void estimate_time(job *j);   /* fills in the estimate; needs the shapes and a plan */

@@ -91,6 +91,15 @@ lz_status save_picture(lz_context *ctx, const char *path, const lz_picture *p, c
 int check_layers(making *m); /* checks that the files can be written, after job_fill. Returns an exit code */
 json_t *layers_json(const char *path, const lz_picture *p); /* names of the files */
 void tell_layers(FILE *to, const char *path, const lz_picture *p);
+
+/* writing.c. Adds picture i to those that are written, and takes ownership of it. */
+void add_writing(making *m, int i, const lz_picture *p, int together, double paint_seconds);
+/* Starts writing. last: these pictures are the last ones, which are written on this thread. Returns an exit code. */
+int start_writing(making *m, bool last);
+/* Waits for the pictures that are being written, if there are any, and reports the results, up to the first error. They
+ * are reported also if the current line has failed: they may be those of an earlier one. Returns an exit code. */
+int finish_writing(making *m);
+
 /* Returns an exit code; after the last call, also after an error, call making_end. */
 int make_pictures(making *m, const arguments *args);
 int finish_pictures(making *m); /* waits for pictures that are still written, and reports them. An exit code */

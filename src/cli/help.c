@@ -99,6 +99,7 @@ const example examples[] = {
     {COMPARE, "lazuli compare a.png b.png -o difference.png", "a picture of the differences, amplified"},
     {COMPARE, "lazuli compare -q a.png b.png && echo equal", "0 equal, 1 different, 2 trouble, like cmp"},
     {SERVE, "lazuli serve", "the demo model on http://127.0.0.1:7860"},
+    {SERVE, "lazuli serve -m flux2-klein-4b -m z-image-turbo", "two models; the first is the default"},
     {SERVE, "lazuli serve -m flux2-klein-4b --listen 0.0.0.0:7860 --key-file keys", ""},
     {SERVE, "lazuli serve --store redis://10.0.0.1 --pictures /srv/lazuli", "one of a fleet"},
     {WORKER, "lazuli worker --store redis://10.0.0.1 --pictures /srv/lazuli", ""},

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -70,9 +71,8 @@ static int64_t useful_threads(const arguments *args) {
     return cores;
 }
 
-static bool is_host(const lz_context *ctx) {
-    return strncmp(lz_device_name(ctx), "cpu", 3) == 0 || strncmp(lz_device_name(ctx), "ref", 3) == 0;
-}
+/* Does the command only plan, without making a picture? */
+static bool is_looking(const job *j) { return j->args->command->bit & (PLAN | INFO); }
 
 /* Opens a context with the requested device and precision. By default, a large model runs on a GPU if there is one, in
  * the type that the device or processor multiplies fastest. */
@@ -81,11 +81,18 @@ static lz_context *open_context(job *j, const char *folder, lz_error *err) {
     lz_context_options where = LZ_CONTEXT_OPTIONS(.device = asked_device(args), .threads = (int)useful_threads(args),
                                                   .compute = args->precision, .offload = args->offload,
                                                   .log = args->quiet ? NULL : say_remark);
+    bool narrow = where.compute == LZ_I8 || where.compute == LZ_F8, fp8 = where.compute == LZ_F8;
+    if (is_looking(j) && narrow) { /* nothing is quantised for a look at a model */
+        where.compute = LZ_FASTEST;
+        note(args, "planned in the type that is multiplied fastest; with --precision %s weights take half of it",
+             fp8 ? "fp8" : "int8");
+    } else if (fp8 && !where.device)
+        where.device = "cuda"; /* no other device has it */
     int64_t bytes = weight_bytes(folder);
     if (j->parts.text_encoder) bytes += weight_bytes(j->parts.text_encoder);
     bool large = bytes >= LARGE_MODEL;
     if (large && !where.compute) where.compute = LZ_FASTEST;
-    large = large && !where.device && args->command->bit != INFO;
+    large = large && !where.device && !narrow && args->command->bit != INFO;
     if (large) where.device = "cuda";
     lz_context *ctx = open_as_asked(where, err);
     if (!ctx && (large || device_is_told(args))) {
@@ -117,6 +124,8 @@ static int open_chosen(job *j, const model_choice *choice) {
     j->ctx = open_context(j, j->folder, &err);
     if (!j->ctx && asked_device(args))
         return fail(args, FAILED, "%s; --device auto chooses a device of this machine", err.text);
+    if (!j->ctx && args->precision == LZ_F8)
+        return fail(args, FAILED, "%s; --precision auto computes on any machine", err.text);
     if (!j->ctx) return fail_with(args, &err);
     if (args->offload != LZ_OFFLOAD_AUTO && is_host(j->ctx))
         note(args, "--offload has no effect; it is for GPUs, and this runs on %s", lz_device_name(j->ctx));
@@ -202,9 +211,6 @@ char *job_part(const job *j, const char *part) {
     free(inside);
     return strdup(j->folder);
 }
-
-/* Does the command only plan, without making a picture? */
-static bool is_looking(const job *j) { return j->args->command->bit & (PLAN | INFO); }
 
 /* ---- the prompt -------------------------------------------------------------------------------------------------- */
 
@@ -385,6 +391,8 @@ int64_t memory_here(void) {
     FILE *file = fopen("/sys/fs/cgroup/memory.max", "re");
     if (file && fscanf(file, "%lld", &limit) == 1 && limit > 0 && limit < all) all = limit;
     if (file) fclose(file);
+    struct rlimit own; /* of this process: ulimit -d */
+    if (getrlimit(RLIMIT_DATA, &own) == 0 && own.rlim_cur < (rlim_t)all) all = (int64_t)own.rlim_cur;
     return all;
 }
 

@@ -32,7 +32,7 @@ const command commands[] = {
      INT_MAX, grid_command},
     {COMPARE, "compare", "A B", "tell how much two pictures differ, and which of their settings do", 2, 2,
      compare_command},
-    {SERVE, "serve", "", "make pictures for other programs, over HTTP; keeps the model open", 0, 0, serve_command},
+    {SERVE, "serve", "", "make pictures in a browser and for other programs, over HTTP", 0, 0, serve_command},
     {WORKER, "worker", "", "make the pictures of servers on other machines, with --store; serve starts one itself", 0,
      0, worker_command},
     {COMPLETIONS, "completions", "SHELL", "print completions for bash, zsh or fish", 1, 1, completions_command},

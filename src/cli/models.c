@@ -228,31 +228,58 @@ static void print_table(const table *t, const char *cache) {
             cache ? cache : "none", first_known()->name, show_bytes(first_known()->bytes).text);
 }
 
-int models_command(const arguments *args) {
+/* Fills the table; call close_table after an error too. */
+static int open_table(table *t, const arguments *args, const char *cache) {
     lz_error err = {.status = LZ_OK};
-    table t = {.ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.threads = 1), &err)};
-    if (!t.ctx) return fail_with(args, &err);
+    *t = (table){.ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.threads = 1), &err)};
+    if (!t->ctx) return fail_with(args, &err);
     const char *environment = getenv("LAZULI_MODEL");
-    char *cache = hub_cache();
-    add_row(&t, "demo", "demo", find_demo());
+    add_row(t, "demo", "demo", find_demo());
     if (environment && *environment && (access(environment, F_OK) == 0 || !repo_of(environment)))
-        add_row(&t, "$LAZULI_MODEL", "environment", strdup(environment));
-    int code = add_sets(&t, args);
-    add_cached(&t, cache);
-    if (code != DONE)
-        ;
-    else if (t.full)
-        code = fail(args, FAILED, "out of memory");
-    else if (args->json)
-        code = print_json(args, table_json(&t, cache));
-    else
-        print_table(&t, cache);
-    for (size_t i = 0; i < t.n; i++) {
-        json_decref(t.rows[i].state.faults);
-        free(t.rows[i].folder);
+        add_row(t, "$LAZULI_MODEL", "environment", strdup(environment));
+    int code = add_sets(t, args);
+    add_cached(t, cache);
+    return code == DONE && t->full ? fail(args, FAILED, "out of memory") : code;
+}
+
+static void close_table(table *t) {
+    for (size_t i = 0; i < t->n; i++) {
+        json_decref(t->rows[i].state.faults);
+        free(t->rows[i].folder);
     }
-    free(t.rows);
+    free(t->rows);
+    lz_close(t->ctx);
+}
+
+int models_command(const arguments *args) {
+    table t;
+    char *cache = hub_cache();
+    int code = open_table(&t, args, cache);
+    if (code == DONE && args->json)
+        code = print_json(args, table_json(&t, cache));
+    else if (code == DONE)
+        print_table(&t, cache);
+    close_table(&t);
     free(cache);
-    lz_close(t.ctx);
     return code;
+}
+
+json_t *complete_models(const arguments *args, int *code) {
+    table t;
+    char *cache = hub_cache();
+    json_t *names = json_array();
+    *code = open_table(&t, args, cache);
+    for (size_t i = 0; i < t.n && *code == DONE; i++) {
+        const row *r = &t.rows[i];
+        bool environment = strcmp(r->from, "environment") == 0;
+        if (*r->what || !r->state.runs || json_array_size(r->state.faults)) continue;
+        json_t *name = json_text(environment ? r->folder : r->name);
+        if (environment) /* the default of all commands */
+            json_array_insert_new(names, 0, name);
+        else
+            json_array_append_new(names, name);
+    }
+    close_table(&t);
+    free(cache);
+    return names;
 }

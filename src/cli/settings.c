@@ -416,7 +416,7 @@ json_t *settings_of(const job *j, int64_t seed, bool full_paths) {
         [LORA] = loras,
         [LORA_SCHEDULE] = j->loras_ordinary && loras && json_array_size(loras) ? json_string("model") : json_null(),
         [DEVICE] = *j->device ? json_text(j->device) : json_null(),
-        [PRECISION] = json_string(lz_dtype_name(lz_compute_type(j->ctx)))};
+        [PRECISION] = json_string(lz_precision_name(j->ctx))};
     json_t *settings = json_object();
     bool good = true;
     for (int i = 0; i < N_RECORDED; i++) /* fails if a value is NULL because memory ran out */

@@ -101,13 +101,24 @@ int take_number(arguments *args, const option *o, const char *value) {
     return fail(args, NOT_UNDERSTOOD, "--%s takes a number from %g to %g, not '%s'", o->name, o->low, o->high, value);
 }
 
+static const struct {
+    const char *name;
+    int type;
+} precisions[] = {{"auto", 0}, {"f32", LZ_F32}, {"bf16", LZ_BF16}, {"int8", LZ_I8}, {"fp8", LZ_F8}};
+
+const char *precision_word(int type) {
+    for (size_t i = 0; i < COUNT(precisions); i++)
+        if (precisions[i].type == type) return precisions[i].name;
+    return "auto";
+}
+
 int take_precision(arguments *args, const option *o, const char *value) {
-    static const lz_dtype types[] = {LZ_F32, LZ_BF16};
-    args->precision = 0;
-    for (size_t i = 0; i < COUNT(types); i++)
-        if (!strcmp(value, lz_dtype_name(types[i]))) args->precision = (int)types[i];
-    if (args->precision || !strcmp(value, "auto")) return DONE;
-    return fail(args, NOT_UNDERSTOOD, "--%s takes auto, f32 or bf16, not '%s'", o->name, value);
+    for (size_t i = 0; i < COUNT(precisions); i++) {
+        if (strcmp(value, precisions[i].name)) continue;
+        args->precision = precisions[i].type;
+        return DONE;
+    }
+    return fail(args, NOT_UNDERSTOOD, "--%s takes auto, f32, bf16, int8 or fp8, not '%s'", o->name, value);
 }
 
 int take_offload(arguments *args, const option *o, const char *value) {

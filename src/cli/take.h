@@ -18,6 +18,7 @@ int take_names(arguments *args, const option *o, const char *value);
 int take_integer(arguments *args, const option *o, const char *value);
 int take_number(arguments *args, const option *o, const char *value);
 int take_precision(arguments *args, const option *o, const char *value);
+const char *precision_word(int type); /* the word that take_precision reads as this type */
 int take_offload(arguments *args, const option *o, const char *value);
 int take_lora_schedule(arguments *args, const option *o, const char *value);
 int take_name(arguments *args, const option *o, const char *value);

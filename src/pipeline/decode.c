@@ -192,10 +192,8 @@ void lz_describe_whole(lz_context *ctx, lz_array *const *in, lz_array **out, voi
     out[1] = lz_describe_bytes(out[0]);
 }
 
-static lz_status decode_whole(lz_model *m, lz_decoder *d, lz_array *x, const lz_watch *watch, lz_decoded *to,
-                              lz_error *err) {
+static lz_status decode_whole(lz_decoder *d, lz_array *x, const lz_watch *watch, lz_decoded *to, lz_error *err) {
     lz_array *out[2] = {NULL, NULL};
-    lz_kept_clear(m, LZ_KEPT_DECODER);
     lz_status status = lz_run_watched(d->program, &x, out, watch, err);
     d->ran = d->ran || !status;
     to->pixels = out[0];
@@ -206,7 +204,7 @@ static lz_status decode_whole(lz_model *m, lz_decoder *d, lz_array *x, const lz_
 static lz_status decode_once(lz_model *model, lz_decoder *d, lz_array *x, int64_t side, const lz_watch *watch,
                              lz_decoded *to, lz_error *err) {
     to->tile = side * model->family->token_pixels(model->state);
-    if (!side) return decode_whole(model, d, x, watch, to, err);
+    if (!side) return decode_whole(d, x, watch, to, err);
     lz_tell(model->ctx, LZ_LOG_NOTE, "memory is short: the picture is decoded in tiles of %lld pixels",
             (long long)to->tile);
     return decode_tiles(model, x, d->h, d->w, side, watch, to, err);

@@ -135,8 +135,6 @@ lz_status lz_job_loop(lz_job *job, const lz_slots *s, lz_error *err) {
 static lz_status ready_loop(lz_job *job, lz_error *err) {
     lz_status status = lz_job_loop(job, &job->slots, err);
     if (status) return status;
-    lz_kept_clear(job->model, LZ_KEPT_SCHEDULE);
-    lz_kept_clear(job->model, LZ_KEPT_LOOP);
     status = lz_schedule_ready(job->schedule, err);
     if (!status) status = lz_loop_ready(job->loop, err);
     lz_slots_copy(lz_schedule_slots, &job->schedule->slots, &job->slots);

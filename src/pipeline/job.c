@@ -53,10 +53,11 @@ bool lz_job_tell(lz_job *job, double done, const lz_image *preview) {
     return job->options.watch(job->options.user, &progress);
 }
 
-/* Called between the kernels of a program, with model->running held: drops it while the user's function runs. */
+/* Called between the kernels of a program, with model->running held: drops it while the user's function runs. On a
+ * device it is not held any more. */
 static bool ask(void *user, double done) {
     lz_job *job = user;
-    bool lends = lz_crew_listens(job);
+    bool lends = lz_crew_listens(job) && !job->model->ctx->device;
     if (lends) lz_fair_drop(&job->model->running);
     bool go_on = lz_crew_tell(job, done);
     if (lends) lz_fair_retake(&job->model->running, job->place);

@@ -120,8 +120,6 @@ typedef struct lz_crew {
     int n;
     lz_slots first; /* the slots of the first job itself */
 } lz_crew;
-/* Can both run together? Their features exist. */
-bool lz_jobs_alike(lz_job *a, lz_job *b);
 void lz_crew_begin(lz_crew *crew, lz_job *const *jobs, int n);
 lz_status lz_crew_stack(lz_crew *crew, lz_error *err); /* after the slots of each are filled: makes those of all */
 /* Gives each job its x, if the loop went well, and the first one its own slots. */

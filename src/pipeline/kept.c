@@ -35,11 +35,12 @@ static void free_decoder(lz_model *m, void *item) {
 static const struct {
     size_t bytes;
     void (*free)(lz_model *m, void *item); /* frees what the item owns */
+    int most;                              /* items of this kind that are kept */
 } kinds[LZ_KEPT_ITEMS] = {
-    [LZ_KEPT_READER] = {sizeof(lz_reader), free_reader},
-    [LZ_KEPT_LOOP] = {sizeof(lz_loop), free_loop},
-    [LZ_KEPT_SCHEDULE] = {sizeof(lz_schedule_arrays), free_schedule},
-    [LZ_KEPT_DECODER] = {sizeof(lz_decoder), free_decoder},
+    [LZ_KEPT_READER] = {sizeof(lz_reader), free_reader, 1},
+    [LZ_KEPT_LOOP] = {sizeof(lz_loop), free_loop, LZ_KEPT_MOST},
+    [LZ_KEPT_SCHEDULE] = {sizeof(lz_schedule_arrays), free_schedule, LZ_KEPT_MOST},
+    [LZ_KEPT_DECODER] = {sizeof(lz_decoder), free_decoder, LZ_KEPT_MOST},
 };
 
 static void free_item(lz_model *m, int kind, void *item) {
@@ -48,25 +49,36 @@ static void free_item(lz_model *m, int kind, void *item) {
     lz_host_free(m->ctx, item);
 }
 
-/* Takes out the kept item if it suits what is wanted; the caller owns it. NULL: there is none, or it does not suit. */
+/* Takes out the kept item that suits what is wanted, the last used of several; the caller owns it. NULL: there is none. */
 static void *take_item(lz_model *m, int kind, bool (*suits)(const void *item, const void *wanted), const void *wanted) {
+    lz_kept_item *best = NULL;
     pthread_mutex_lock(&m->kept.lock);
-    void *item = m->kept.items[kind];
-    if (item && suits && !suits(item, wanted)) item = NULL;
-    if (item) m->kept.items[kind] = NULL;
+    for (int i = 0; i < kinds[kind].most; i++) {
+        lz_kept_item *k = &m->kept.items[kind][i];
+        if (k->item && (!suits || suits(k->item, wanted)) && (!best || k->used > best->used)) best = k;
+    }
+    void *item = best ? best->item : NULL;
+    if (best) best->item = NULL;
     pthread_mutex_unlock(&m->kept.lock);
     return item;
 }
 
-void lz_kept_clear(lz_model *m, int kind) { free_item(m, kind, take_item(m, kind, NULL, NULL)); }
+void lz_kept_clear(lz_model *m, int kind) {
+    for (void *item; (item = take_item(m, kind, NULL, NULL));) free_item(m, kind, item);
+}
 
 void lz_kept_put(lz_model *m, int kind, void *item, bool used) {
     if (!item) return;
     pthread_mutex_lock(&m->kept.lock);
+    lz_kept_item *to = &m->kept.items[kind][0];
+    for (int i = 1; i < kinds[kind].most; i++) {
+        lz_kept_item *k = &m->kept.items[kind][i];
+        if (to->item && (!k->item || k->used < to->used)) to = k;
+    }
     void *old = item;
-    if (m->kept.programs && (used || !m->kept.items[kind])) {
-        old = m->kept.items[kind];
-        m->kept.items[kind] = item;
+    if (m->kept.programs && (used || !to->item)) {
+        old = to->item;
+        *to = (lz_kept_item){.item = item, .used = ++m->kept.clock};
     }
     pthread_mutex_unlock(&m->kept.lock);
     free_item(m, kind, old);

@@ -78,11 +78,18 @@ enum { LZ_READINGS = 4 };
 
 enum { LZ_KEPT_READER, LZ_KEPT_LOOP, LZ_KEPT_SCHEDULE, LZ_KEPT_DECODER, LZ_KEPT_ITEMS };
 
+/* Loops and decoders of as many sizes and numbers of pictures are kept. On a device their arenas are evictable. */
+enum { LZ_KEPT_MOST = 6 };
+typedef struct lz_kept_item {
+    void *item;   /* an lz_reader, an lz_loop, ...; or NULL; owned */
+    int64_t used; /* kept.clock when it was put here */
+} lz_kept_item;
+
 typedef struct lz_kept {
     pthread_mutex_t lock;
     bool programs; /* programs are kept; false on the CPU, and after memory ran out */
     lz_text_encoder *encoder;
-    void *items[LZ_KEPT_ITEMS]; /* by kind: an lz_reader, an lz_loop, ...; or NULL; owned */
+    lz_kept_item items[LZ_KEPT_ITEMS][LZ_KEPT_MOST];
     lz_reading readings[LZ_READINGS];
     int64_t clock;
     lz_array *preview_map; /* NULL: not computed yet */
@@ -112,15 +119,13 @@ lz_loop *lz_loop_take(lz_model *m, const lz_layout *layout, const lz_sampler *sa
 lz_schedule_arrays *lz_schedule_take(lz_model *m, const lz_passes *passes, lz_error *err);
 bool lz_passes_equal(const lz_passes *a, const lz_passes *b);
 lz_decoder *lz_decoder_take(lz_model *m, int64_t h, int64_t w, lz_error *err);
-/* Frees the kept object of a kind. Called before an object of that kind that was taken is used, so that memory never
- * holds two. */
-void lz_kept_clear(lz_model *m, int kind);
+void lz_kept_clear(lz_model *m, int kind); /* frees the kept objects of a kind */
 /* Both compute the arrays of the object, unless they were computed before. */
 lz_status lz_loop_ready(lz_loop *loop, lz_error *err);
 lz_status lz_schedule_ready(lz_schedule_arrays *schedule, lz_error *err);
 lz_status lz_schedule_plan(lz_schedule_arrays *schedule, lz_error *err); /* fills info */
-/* Puts back an object that was taken; NULL is ignored. used: it replaces a kept object; otherwise it is kept only if
- * there is none. If programs are not kept, it is freed. */
+/* Puts back an object that was taken; NULL is ignored. used: if there is no room, it replaces the kept object that was
+ * used longest ago; otherwise it is kept only if there is room. If programs are not kept, it is freed. */
 void lz_kept_put(lz_model *m, int kind, void *item, bool used);
 
 #endif

@@ -7,13 +7,29 @@
 
 /* ---- which jobs -------------------------------------------------------------------------------------------------- */
 
+/* The shape of the features depends on the shapes of the tokens alone. */
+static bool same_text(const lz_prompt *a, const lz_prompt *b) {
+    bool same = a->n == b->n;
+    for (int i = 0; i < a->n && same; i++) same = lz_dims_equal(lz_shape(a->in[i]), lz_shape(b->in[i]));
+    return same;
+}
+
+static bool has_start(const lz_job *job) { return job->options.strength > 0 || job->repaint.on; }
+
 bool lz_jobs_alike(lz_job *a, lz_job *b) {
-    if (a->options.layers) return false; /* they fill a device alone */
-    lz_count_text(&a->slots, &a->layout);
-    lz_count_text(&b->slots, &b->layout);
+    lz_error err;
+    if (!a || !b || a->model != b->model || a->options.layers) return false; /* layers fill a device alone */
+    lz_scope *scope = lz_scope_begin(a->model->ctx, "alike");
+    bool prepared = !lz_job_prepare(a, &err) && !lz_job_prepare(b, &err);
+    lz_scope_end(scope);
+    if (!prepared) return false;
+    lz_layout x = a->layout, y = b->layout;
+    memset(x.text_tokens, 0, sizeof x.text_tokens);
+    memset(y.text_tokens, 0, sizeof y.text_tokens);
     return a->sampler == b->sampler && a->first_pass == b->first_pass && a->repaint.on == b->repaint.on &&
-           !a->slots.start == !b->slots.start && lz_passes_equal(&a->passes, &b->passes) &&
-           memcmp(&a->layout, &b->layout, sizeof a->layout) == 0;
+           has_start(a) == has_start(b) && lz_passes_equal(&a->passes, &b->passes) &&
+           same_text(&a->prompts[0], &b->prompts[0]) && same_text(&a->prompts[1], &b->prompts[1]) &&
+           memcmp(&x, &y, sizeof x) == 0;
 }
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */

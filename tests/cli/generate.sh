@@ -65,6 +65,16 @@ for i in 1 2 3 4 5; do
         try 0 cmp "$work/alone-$i.$end" "$work/all-$i.$end" </dev/null
     done
 done
+# The passes through the model, as --json tells: each picture names the number of pictures in its passes.
+count_passes() { # OPTION...: prints the pictures of each round, in order
+    $lazuli a red fox -m $A --count 4 -S 42 $small "$@" -q --json -o "$work/round.png" | sed -n 's/^ *"together": \([0-9]*\),$/\1/p' | paste -sd ' '
+}
+try 0 count_passes --batch 2 <<'END'
+2 2 2 2
+END
+for i in 1 2 3 4; do try 0 cmp "$work/alone-$i.png" "$work/round-$i.png" </dev/null; done
+try_match 0 '^3 3 3 1$' count_passes --batch 3
+try_match 0 '^1 1 1 1$' count_passes --batch off
 try_match 2 '--batch takes auto, off or a number of pictures from 1 to 16, not .17' $lazuli fox -m $A --batch 17
 try_match 1 'e-2.png: is a folder' $lazuli a red fox -m $A --count 4 -S 42 $small -q -o "$work/e.png"
 gone "$work/e-1.png" "$work/e-3.png" "$work/e-4.png"

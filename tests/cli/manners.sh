@@ -46,6 +46,8 @@ END
 auto
 f32
 bf16
+int8
+fp8
 END
     tab completions z <<'END'
 zsh

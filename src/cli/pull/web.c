@@ -9,17 +9,18 @@
 #include <strings.h>
 
 #include "progress.h"
+#include "pull/answer.h"
+#include "pull/origin.h"
 
 enum {
-    TRIES = 6,              /* in a row that bring less than LEAST_GAIN bytes in total, or stall */
-    LEAST_GAIN = 1 << 14,   /* bytes */
-    LEAST_RATE = 1 << 10,   /* bytes per second, over web.stall seconds; less counts as a broken connection */
-    REDIRECTS = 8,          /* of one try */
-    LONGEST_PAUSE = 60,     /* seconds */
-    CHATTER = 1 << 20,      /* bytes of an error answer; they are ignored */
-    CONNECTING = 30,        /* seconds */
-    BUFFER = 1 << 18,       /* bytes that libcurl reads at once */
-    ADDRESS_LIMIT = 1 << 14 /* bytes */
+    TRIES = 6,            /* in a row that bring less than LEAST_GAIN bytes in total, or stall */
+    LEAST_GAIN = 1 << 14, /* bytes */
+    LEAST_RATE = 1 << 10, /* bytes per second, over web.stall seconds; less counts as a broken connection */
+    REDIRECTS = 8,        /* of one try */
+    LONGEST_PAUSE = 60,   /* seconds */
+    CHATTER = 1 << 20,    /* bytes of an error answer; they are ignored */
+    CONNECTING = 30,      /* seconds */
+    BUFFER = 1 << 18      /* bytes that libcurl reads at once */
 };
 
 typedef enum stage { NEW, WAITING, FLYING, ENDED } stage;
@@ -32,15 +33,14 @@ typedef struct flight {
     CURL *easy;
     char *at; /* the current address, owned */
     int tries, redirects;
-    int64_t furthest;    /* get.have when counting of tries began */
-    double watched;      /* start of the interval in which arrived is counted */
-    int64_t arrived;     /* bytes */
-    double due;          /* end of the pause before the next try */
-    int64_t range_begin; /* of Content-Range, -1: none */
-    double retry_after;  /* requested by the server, in seconds */
-    int64_t chatter;     /* bytes of an error answer */
-    bool judged;         /* this answer's status and range were checked */
-    verdict verdict;     /* of the sink, or of judge(), while bytes arrive */
+    int64_t furthest; /* get.have when counting of tries began */
+    double watched;   /* start of the interval in which arrived is counted */
+    int64_t arrived;  /* bytes */
+    double due;       /* end of the pause before the next try */
+    answer_head head;
+    int64_t chatter; /* bytes of an error answer */
+    bool judged;     /* this answer's status and range were checked */
+    verdict verdict; /* of the sink, or of judge(), while bytes arrive */
 } flight;
 
 /* The state of web_run. */
@@ -56,77 +56,13 @@ typedef struct field {
     int64_t received;      /* web.received when the line was drawn */
 } field;
 
-/* ---- addresses --------------------------------------------------------------------------------------------------- */
-
-typedef struct origin {
-    char scheme[8], host[256], port[8];
-} origin;
-
-static bool copy_part(CURLU *url, CURLUPart part, unsigned flags, char *to, size_t size) {
-    char *text = NULL;
-    bool good = curl_url_get(url, part, &text, flags) == CURLUE_OK && strlen(text) < size;
-    if (good) snprintf(to, size, "%s", text);
-    curl_free(text);
-    return good;
-}
-
-/* false: not an address that we accept. */
-static bool origin_of(const char *address, origin *o) {
-    CURLU *url = curl_url();
-    bool good = url && strlen(address) < ADDRESS_LIMIT && curl_url_set(url, CURLUPART_URL, address, 0) == CURLUE_OK &&
-                copy_part(url, CURLUPART_SCHEME, 0, o->scheme, sizeof o->scheme) &&
-                copy_part(url, CURLUPART_HOST, 0, o->host, sizeof o->host) &&
-                copy_part(url, CURLUPART_PORT, CURLU_DEFAULT_PORT, o->port, sizeof o->port);
-    curl_url_cleanup(url);
-    return good && (strcasecmp(o->scheme, "http") == 0 || strcasecmp(o->scheme, "https") == 0);
-}
-
-static bool same_origin(const char *a, const char *b) {
-    origin x, y;
-    return origin_of(a, &x) && origin_of(b, &y) && !strcasecmp(x.scheme, y.scheme) && !strcasecmp(x.host, y.host) &&
-           !strcmp(x.port, y.port);
-}
-
-bool web_url(const char *text) {
-    origin o;
-    for (const char *c = text; *c; c++)
-        if (*c <= 32 || *c >= 127 || strchr("@?#\\\"<>", *c)) return false;
-    return strlen(text) < 400 && strstr(text, "://") && origin_of(text, &o);
-}
-
 /* ---- an answer arrives ------------------------------------------------------------------------------------------- */
-
-/* The value of a header line, without surrounding blanks; NULL: another header. */
-static const char *header_value(const char *line, size_t n, const char *name, size_t *length) {
-    size_t m = strlen(name);
-    if (n <= m || strncasecmp(line, name, m) != 0 || line[m] != ':') return NULL;
-    const char *begin = line + m + 1, *end = line + n;
-    while (begin < end && (*begin == ' ' || *begin == '\t')) begin++;
-    while (end > begin && (unsigned char)end[-1] <= 32) end--;
-    *length = (size_t)(end - begin);
-    return begin;
-}
 
 static size_t on_header(char *line, size_t one, size_t n, void *user) {
     flight *f = user;
-    size_t length;
-    char text[1200];
-    n *= one;
-    const char *value = header_value(line, n, "content-range", &length);
-    if (value && length < sizeof text && strncasecmp(value, "bytes ", 6) == 0) {
-        snprintf(text, sizeof text, "%.*s", (int)length, value);
-        f->range_begin = text[6] >= '0' && text[6] <= '9' ? strtoll(text + 6, NULL, 10) : -1;
-    }
-    value = header_value(line, n, "retry-after", &length);
-    if (value && length > 0 && length < 8 && *value >= '0' && *value <= '9') f->retry_after = atoi(value);
-    value = header_value(line, n, "link", &length);
-    if (value && length < sizeof text && *value == '<') { /* <address>; rel="next" */
-        snprintf(text, sizeof text, "%.*s", (int)length, value);
-        char *end = strchr(text, '>');
-        if (end && strstr(end, "rel=\"next\"") && end - text <= (long)sizeof f->get->next)
-            snprintf(f->get->next, sizeof f->get->next, "%.*s", (int)(end - text - 1), text + 1);
-    }
-    return n;
+    answer_line(&f->head, line, n * one);
+    if (*f->head.next) memcpy(f->get->next, f->head.next, sizeof f->get->next);
+    return n * one;
 }
 
 __attribute__((format(printf, 2, 3))) static verdict bad(get *g, const char *format, ...) {
@@ -141,7 +77,7 @@ __attribute__((format(printf, 2, 3))) static verdict bad(get *g, const char *for
 static verdict judge(flight *f, long code) {
     get *g = f->get;
     f->judged = true;
-    if (code == 206) return (g->have > 0 || g->head) && f->range_begin == g->have ? GOOD : AGAIN;
+    if (code == 206) return (g->have > 0 || g->head) && f->head.range_begin == g->have ? GOOD : AGAIN;
     g->no_ranges = g->head;
     if (g->have == 0) return GOOD;
     g->have = 0;
@@ -199,8 +135,7 @@ static verdict send_request(field *all, flight *f) {
     if (!easy) return bad(g, "%s: out of memory", g->what);
     f->watched = seconds_now();
     f->arrived = 0;
-    f->range_begin = -1;
-    f->retry_after = 0;
+    f->head = (answer_head){.range_begin = -1};
     f->chatter = 0;
     f->judged = false;
     f->verdict = GOOD;
@@ -281,7 +216,7 @@ static verdict try_again_after(field *all, flight *f, bool stalled, const char *
     if (f->tries >= TRIES)
         return bad(g, "%s: %s, %d times in a row; run the same command again to continue", g->what, why, TRIES);
     double pause = all->web->pause * (1 << (f->tries - 1));
-    if (pause < f->retry_after) pause = f->retry_after;
+    if (pause < f->head.retry_after) pause = f->head.retry_after;
     if (pause > LONGEST_PAUSE) pause = LONGEST_PAUSE;
     clear_drawn(all);
     note(all->web->args, "%s: %s; trying again in %s", g->what, why, show_seconds(pause).text);

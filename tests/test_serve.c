@@ -1,10 +1,21 @@
-/* test_serve.c: the parsers of the server. What the server does as a whole is tested by tests/cli/serve.py. */
+/* test_serve.c: the parsers of the server, and the flusher of its job file. What the server does as a whole is tested by
+ * tests/cli/serve.py, with the files of tests/serve. */
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "serve/flush.h"
 #include "serve/measure.h"
 #include "serve/multipart.h"
+#include "serve/sse.h"
 #include "serve/text.h"
 #include "serve/wire.h"
 
-#include "check.h"
+#include "folder.h"
 
 static void base64(void) {
     /* RFC 4648, section 10 */
@@ -182,5 +193,196 @@ static void messages(void) {
     buffer_free(&b);
 }
 
-TEST_MAIN({"base64", base64}, {"data_urls", data_urls}, {"forms", forms}, {"sizes", sizes}, {"texts", texts},
-          {"messages", messages})
+static int64_t size_of(const char *path) {
+    struct stat s;
+    return stat(path, &s) == 0 ? (int64_t)s.st_size : -1;
+}
+
+/* Waits until the flusher has told of a flush that covers all commits; false: not within 20 seconds. */
+static bool are_flushed(const flusher *f, int news) {
+    for (int i = 0; i < 200 && flusher_flushed(f) < flusher_committed(f); i++) {
+        struct pollfd one = {.fd = news, .events = POLLIN};
+        uint64_t n;
+        if (poll(&one, 1, 100) > 0 && read(news, &n, sizeof n) != sizeof n) return false;
+    }
+    return flusher_flushed(f) == flusher_committed(f);
+}
+
+/* Takes the place of libc's function, in the whole program. */
+static atomic_bool disk_is_broken;
+static atomic_uint_fast64_t order; /* counts calls */
+static atomic_uint_fast64_t log_order;
+int fdatasync(int file) {
+    log_order = ++order;
+    if (!disk_is_broken) return syscall(SYS_fdatasync, file) == 0 ? 0 : -1;
+    errno = EIO;
+    return -1;
+}
+
+static _Atomic ino_t synced_folder;
+static atomic_uint_fast64_t folder_order;
+
+/* Likewise. */
+int fsync(int file) {
+    struct stat s;
+    if (fstat(file, &s) == 0 && S_ISDIR(s.st_mode)) {
+        synced_folder = s.st_ino;
+        folder_order = ++order;
+    }
+    return syscall(SYS_fsync, file) == 0 ? 0 : -1;
+}
+
+/* A folder is flushed once, before the log, in the thread of the flusher. */
+static void flushed_folders(void) {
+    sqlite3 *db = NULL;
+    struct stat s;
+    enter_folder();
+    const char *path = in_folder("jobs.sqlite");
+    char *made = strdup(in_folder("pictures"));
+    int news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    CHECK(made && mkdir(made, 0700) == 0 && stat(made, &s) == 0 && sqlite3_open(path, &db) == SQLITE_OK);
+    CHECK(sqlite3_exec(db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; CREATE TABLE t(b)", NULL, NULL, NULL) ==
+          SQLITE_OK);
+    flusher *f = flusher_new(db, path, news);
+    CHECK(f && !flusher_changed(f, in_folder("none")), "a folder that is not there");
+    for (int i = 0; i < 2; i++) {
+        synced_folder = 0;
+        CHECK(flusher_changed(f, made) && synced_folder == 0, "not by the thread of the caller");
+        CHECK(sqlite3_exec(db, "INSERT INTO t VALUES(1)", NULL, NULL, NULL) == SQLITE_OK && are_flushed(f, news));
+        CHECK(synced_folder == s.st_ino && folder_order < log_order, "the folder is flushed before the log");
+        synced_folder = 0;
+        CHECK(sqlite3_exec(db, "INSERT INTO t VALUES(1)", NULL, NULL, NULL) == SQLITE_OK && are_flushed(f, news));
+        CHECK(synced_folder == 0, "and only if it has changed");
+    }
+    flusher_free(f);
+    sqlite3_close(db);
+    close(news);
+    rmdir(made);
+    free(made);
+    empty_folder();
+    rmdir(folder);
+}
+
+static void failed_flushes(void) {
+    sqlite3 *db = NULL;
+    enter_folder();
+    const char *path = in_folder("jobs.sqlite");
+    int news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    CHECK(sqlite3_open(path, &db) == SQLITE_OK);
+    CHECK(sqlite3_exec(db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; CREATE TABLE t(b)", NULL, NULL, NULL) ==
+          SQLITE_OK);
+    flusher *f = flusher_new(db, path, news);
+    CHECK(f && sqlite3_exec(db, "INSERT INTO t VALUES(1)", NULL, NULL, NULL) == SQLITE_OK && are_flushed(f, news));
+    uint64_t before = flusher_flushed(f), n;
+    disk_is_broken = true;
+    CHECK(sqlite3_exec(db, "INSERT INTO t VALUES(2)", NULL, NULL, NULL) == SQLITE_OK);
+    struct pollfd one = {.fd = news, .events = POLLIN};
+    CHECK(poll(&one, 1, 10000) == 1 && read(news, &n, sizeof n) == sizeof n, "a failure is told");
+    CHECK(flusher_failed(f) && flusher_flushed(f) == before, "a commit that is not on the disk does not count");
+    disk_is_broken = false;
+    CHECK(sqlite3_exec(db, "INSERT INTO t VALUES(3)", NULL, NULL, NULL) == SQLITE_OK);
+    poll(NULL, 0, 300);
+    CHECK(flusher_flushed(f) == before, "nor do commits after it");
+    flusher_free(f); /* though commits are not flushed */
+    sqlite3_close(db);
+    close(news);
+    empty_folder();
+    rmdir(folder);
+}
+
+static void flushes(void) {
+    enum { ROWS = 40, MEBIBYTE = 1 << 20 };
+    sqlite3 *db = NULL, *other = NULL;
+    sqlite3_stmt *q = NULL;
+    enter_folder();
+    const char *path = in_folder("jobs.sqlite"), *log = in_folder("jobs.sqlite-wal");
+    int news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    CHECK(sqlite3_open(path, &db) == SQLITE_OK);
+    CHECK(sqlite3_exec(db,
+                       "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA user_version=1; CREATE TABLE t(b)",
+                       NULL, NULL, NULL) == SQLITE_OK);
+    flusher *f = flusher_new(db, path, news);
+    CHECK(f && flusher_committed(f) == 0 && flusher_flushed(f) == 0 && !flusher_failed(f));
+    for (int i = 0; i < ROWS; i++) /* 5 MiB, which is more than the log should keep */
+        CHECK(sqlite3_exec(db, "INSERT INTO t VALUES(zeroblob(131072))", NULL, NULL, NULL) == SQLITE_OK);
+    CHECK_I64((int64_t)flusher_committed(f), ROWS);
+    CHECK(are_flushed(f, news) && !flusher_failed(f));
+    for (int i = 0; i < 200 && size_of(path) < 5 * MEBIBYTE; i++) poll(NULL, 0, 100);
+    CHECK(size_of(path) >= 5 * MEBIBYTE, "the log was moved into the database: %lld", (long long)size_of(path));
+    poll(NULL, 0, 200); /* and begun anew */
+    int64_t before = size_of(log);
+    for (int i = 0; i < 30; i++)
+        CHECK(sqlite3_exec(db, "INSERT INTO t VALUES(zeroblob(4096))", NULL, NULL, NULL) == SQLITE_OK);
+    CHECK(before > 5 * MEBIBYTE && size_of(log) == before, "the log does not grow: %lld", (long long)size_of(log));
+    CHECK(are_flushed(f, news));
+    /* What a killed process leaves is the files as they are. */
+    CHECK(sqlite3_open_v2(path, &other, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK);
+    CHECK(sqlite3_prepare_v2(other, "SELECT count(*) FROM t", -1, &q, NULL) == SQLITE_OK &&
+          sqlite3_step(q) == SQLITE_ROW);
+    CHECK_I64(sqlite3_column_int64(q, 0), ROWS + 30);
+    sqlite3_finalize(q);
+    sqlite3_close(other);
+    flusher_free(f);
+    flusher_free(NULL);
+    sqlite3_close(db);
+    CHECK(size_of(log) == -1, "the last connection removes the log");
+    CHECK(!flusher_new(NULL, in_folder("none"), news), "a file that does not exist");
+    close(news);
+    empty_folder();
+    rmdir(folder);
+}
+
+/* Answers that are being sent have MOST_ANSWERS together. Each counts until its request ends. */
+static void answers(void) {
+    static char path[] = "/v1/images/generations";
+    front f = {.requests = NULL};
+    request second = {.front = &f, .path = path}, first = {.front = &f, .path = path, .next = &second};
+    job large = {.made = 2, .pictures = {{.bytes = MOST_ANSWERS / 8 * 3}, {.bytes = MOST_ANSWERS / 8 * 3}}};
+    job small = {.made = 1, .pictures = {{.bytes = 30}}};
+    buffer text = {.data = NULL};
+    f.requests = &first;
+    CHECK(pictures_have_room(&second, &large), "an answer that is alone");
+    CHECK(buffer_add(&text, "some bytes", 10));
+    reply_bytes(&first, 200, "text/plain", &text);
+    CHECK(first.answer_bytes == 10 && pictures_have_room(&second, &small), "a small one beside it");
+    CHECK(!second.response && !pictures_have_room(&second, &large), "a large one");
+    CHECK(second.response && second.status == 429, "it is answered with %d", second.status);
+    reply_empty(&second, 204);
+    stream out = {.out = {.size = (size_t)MOST_ANSWERS}};
+    first.stream = &out;
+    CHECK(!answers_have_room(&f, 0), "the events that a client has not read count");
+    first.stream = NULL;
+    f.requests = &second; /* the first client has got its answer */
+    CHECK(pictures_have_room(&second, &large), "there is room again");
+    MHD_destroy_response(first.response);
+    MHD_destroy_response(second.response);
+}
+
+/* With k partial images of s steps, previews are sent after the steps ceil(i * s / (k + 1)), but not after the last. */
+static void previews(void) {
+    front f = {.models = {{.id = "demo"}}, .n_models = 1};
+    for (int k = 0; k <= 3; k++)
+        for (int s = 1; s <= 30; s++) {
+            request r = {.front = &f};
+            stream out = {.request = &r, .partials = k};
+            job j = {.settings = json_pack("{s:{s:s}}", "openai", "quality", "auto"), .n = 1};
+            buffer image = {.data = NULL};
+            CHECK(j.settings && buffer_add(&image, "x", 1));
+            for (int step = 1, sent = 0; step <= s; step++) {
+                bool due = false;
+                for (int i = 1; i <= k; i++) due = due || (step < s && (i * s + k) / (k + 1) == step);
+                json_t *facts = json_pack("{s:i, s:i, s:i, s:i}", "step", step, "steps", s, "width", 8, "height", 8);
+                openai_preview(&out, &j, facts, &image);
+                json_decref(facts);
+                sent += due;
+                CHECK(out.partial == sent, "%d partial images, step %d of %d: %d were sent", k, step, s, out.partial);
+            }
+            json_decref(j.settings);
+            buffer_free(&image);
+            buffer_free(&out.preview);
+        }
+}
+
+TEST_MAIN({"base64", base64}, {"previews", previews}, {"data_urls", data_urls}, {"forms", forms}, {"sizes", sizes},
+          {"texts", texts}, {"messages", messages}, {"flushes", flushes}, {"answers", answers},
+          {"failed_flushes", failed_flushes}, {"flushed_folders", flushed_folders})

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "inside.h"
+#include "sse.h"
 
 void add_header(request *r, const char *name, const char *value) {
     if (r->response && value) MHD_add_response_header(r->response, name, value);
@@ -17,11 +17,32 @@ void add_header(request *r, const char *name, const char *value) {
 void set_response(request *r, int status, struct MHD_Response *response) {
     if (r->response) MHD_destroy_response(r->response);
     r->response = response;
+    r->answer_bytes = 0;
     r->status = status;
 }
 
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+bool answers_have_room(const front *f, int64_t bytes) {
+    int64_t held = 0;
+    for (const request *r = f->requests; r; r = r->next)
+        held += r->answer_bytes + (r->stream ? (int64_t)r->stream->out.size : 0);
+    return !held || held + bytes <= MOST_ANSWERS;
+}
+
+bool pictures_have_room(request *r, const job *j) {
+    int64_t bytes = 0;
+    for (int i = 0; i < j->made; i++) bytes += (j->pictures[i].bytes + 2) / 3 * 4;
+    if (answers_have_room(r->front, bytes)) return true;
+    reply_error(r, 429, "queue_full", "", "too many large answers are being sent");
+    return false;
+}
+
+/* ---- answers ----------------------------------------------------------------------------------------------------- */
+
 void reply_bytes(request *r, int status, const char *type, buffer *data) {
     set_response(r, status, MHD_create_response_from_buffer(data->size, data->data, MHD_RESPMEM_MUST_FREE));
+    r->answer_bytes = (int64_t)data->size;
     *data = (buffer){.data = NULL};
     add_header(r, "content-type", type);
 }
@@ -49,7 +70,8 @@ void reply_problem(request *r, const problem *p) {
     bool sdapi = strncmp(r->path, "/sdapi/", 7) == 0, field = sdapi && p->status == 400 && *p->param;
     reply_json(r, field ? 422 : p->status, sdapi ? problem_detail(p) : problem_json(p));
     if (p->status == 429 || p->status == 503) {
-        snprintf(seconds, sizeof seconds, "%d", retry_seconds(r->front));
+        bool soon = strcmp(p->code, "too_many_failures") == 0;
+        snprintf(seconds, sizeof seconds, "%d", soon ? 1 : retry_seconds(r->front));
         add_header(r, "retry-after", seconds);
     }
     if (p->status == 401) add_header(r, "www-authenticate", sdapi ? "Basic realm=\"lazuli\"" : "Bearer");
@@ -98,6 +120,13 @@ static int read_range(const char *text, int64_t size, int64_t *first, int64_t *l
     return from < size ? 206 : 416;
 }
 
+void reply_missing(request *r, const char *path) {
+    if (path)
+        reply_error(r, 410, "gone", "", "the picture has been removed");
+    else
+        reply_error(r, 503, "not_ready", "", "the store of the pictures cannot be reached now");
+}
+
 void reply_file(request *r, const char *path, const char *type, const char *tag) {
     struct stat s;
     const char *known = header_of(r, "if-none-match"), *whole_unless = header_of(r, "if-range");
@@ -109,7 +138,7 @@ void reply_file(request *r, const char *path, const char *type, const char *tag)
     int file = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
     if (file < 0 || fstat(file, &s) != 0) {
         if (file >= 0) close(file);
-        reply_error(r, 410, "gone", "", "the picture has been removed");
+        reply_missing(r, path);
         return;
     }
     const char *range = tag && whole_unless && strcmp(whole_unless, tag) != 0 ? NULL : header_of(r, "range");

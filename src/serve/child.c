@@ -15,7 +15,8 @@
 #include "inside.h"
 #include "wire.h"
 
-enum { SILENCE = 60, UNHEEDED = 30 }; /* seconds without a message, and without an answer to a cancel */
+/* Seconds without a message, without an answer to a cancel, and until a model that could not be opened is tried again. */
+enum { SILENCE = 60, UNHEEDED = 30, TRIED_AGAIN = 30 };
 
 /* Is the variable a secret, which only the server needs? */
 static bool is_secret(const char *variable) {
@@ -83,9 +84,19 @@ static void start(front *f) {
     c->pid = pid;
     c->socket = pair[0];
     c->heard = steady_seconds();
-    c->ready = false;
+    c->ready = c->free = false;
     c->loaded = -1;
     watch_socket(f, EPOLL_CTL_ADD, false);
+}
+
+static void forget_loaded(front *f) {
+    for (int i = 0; i < f->n_models; i++) f->models[i].loaded = false;
+}
+
+/* Of a process that has ended, nothing is loaded any more. */
+static void forget_loads(front *f) {
+    forget_loaded(f);
+    for (int i = 0; i < f->n_models; i++) f->models[i].loading = false;
 }
 
 /* Ends the process, if it has not ended by itself, and forgets it. Returns its status, as waitpid gives it. */
@@ -99,9 +110,12 @@ static int end(front *f) {
     buffer_free(&c->in);
     buffer_free(&c->out);
     c->pid = 0;
+    c->thumbs = 0;
     c->socket = -1;
-    c->ready = false;
+    c->ready = c->free = false;
     c->loaded = -1;
+    c->memory_total = c->memory_active = c->memory_cached = c->memory_peak = 0;
+    forget_loads(f);
     return status;
 }
 
@@ -117,6 +131,7 @@ static void lose(front *f) {
         say_line(f, "the worker ended (%s %d)", WIFSIGNALED(status) ? "signal" : "code",
                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     if (!f->metrics.loads && WIFEXITED(status) && WEXITSTATUS(status) == 1) f->ended = f->no_model = true;
+    models_answer(f, true);
     f->child.lost(f);
 }
 
@@ -126,28 +141,48 @@ void child_end(front *f) {
 }
 
 bool child_sleep(front *f) {
-    if (f->child.job || f->jobs) return false;
+    if (f->child.n_seats || f->jobs) return false;
     if (f->child.pid) {
         end(f);
         say_line(f, "the model is unloaded; the next picture loads it again");
     }
     f->child.asleep = true;
+    for (int i = 0; i < f->n_models; i++) f->models[i].wanted = false;
+    models_answer(f, true);
     f->child.lost(f); /* a plan that was asked for will not come */
     return true;
 }
 
 void child_load(front *f, int index) {
     child *c = &f->child;
+    model *m = &f->models[index];
     c->asleep = false;
-    c->wanted = index;
-    if (c->ready && !c->job && c->loaded != index)
-        child_tell(f, json_pack("{s:s, s:i}", "type", "load", "model", index));
+    m->unusable = false; /* until this try has failed, too */
+    if (!c->ready)
+        m->wanted = true;
+    else if (c->loaded != index && !m->loading) /* a worker that makes pictures loads it after them */
+        m->loading = child_tell(f, json_pack("{s:s, s:i}", "type", "load", "model", index));
+}
+
+/* The worker is ready: tells it which models were asked for meanwhile. */
+static void load_wanted(front *f) {
+    for (int i = 0; i < f->n_models; i++) {
+        model *m = &f->models[i];
+        if (m->wanted && !m->unusable && !model_is_loaded(f, i)) child_load(f, i);
+        m->wanted = false;
+    }
+}
+
+static bool is_loading(const front *f) {
+    for (int i = 0; i < f->n_models; i++)
+        if (f->models[i].loading || f->models[i].wanted) return true;
+    return false;
 }
 
 /* Has there been nothing to do for --idle-unload seconds? */
 static bool is_idle(front *f, double now) {
     child *c = &f->child;
-    if (!c->ready || c->job || f->jobs || !(c->used > 0)) c->used = now;
+    if (!c->ready || c->n_seats || c->thumbs || f->jobs || is_loading(f) || !(c->used > 0)) c->used = now;
     return f->options->idle_unload > 0 && now - c->used > f->options->idle_unload;
 }
 
@@ -160,6 +195,10 @@ void child_tick(front *f) {
     if (silent || deaf) {
         say_line(f, "the worker does not answer");
         lose(f);
+    }
+    if (now - c->looked > 1) {
+        c->looked = now;
+        models_answer(f, false);
     }
     if (!c->pid && now >= c->again && !f->draining && !c->asleep) start(f);
 }
@@ -205,8 +244,25 @@ void model_learn(model *m, const json_t *facts) {
     m->start_images = json_is_true(json_object_get(facts, "start_images"));
     m->masks = json_is_true(json_object_get(facts, "masks"));
     m->guidance = json_number_value(json_object_get(facts, "guidance"));
+    m->together = (int)json_integer_value(json_object_get(facts, "together"));
+    if (m->together < 1 || m->together > LZ_MAX_TOGETHER) m->together = 1;
     m->layers = (int)json_integer_value(json_object_get(facts, "layers"));
     m->transparent = json_is_true(json_object_get(facts, "transparent"));
+}
+
+bool model_is_loaded(const front *f, int index) { return f->models[index].loaded || f->child.loaded == index; }
+
+bool model_is_unusable(const front *f, int index) {
+    return f->models[index].unusable && steady_seconds() - f->models[index].failed < TRIED_AGAIN;
+}
+
+/* The models that the worker has open. */
+static void learn_open(front *f, const json_t *open) {
+    forget_loaded(f);
+    for (size_t i = 0; i < json_array_size(open); i++) {
+        json_int_t k = json_integer_value(json_array_get(open, i));
+        if (k >= 0 && k < f->n_models) f->models[k].loaded = true;
+    }
 }
 
 static void learn_facts(front *f, const json_t *message) {
@@ -214,12 +270,27 @@ static void learn_facts(front *f, const json_t *message) {
     if (index < 0 || index >= f->n_models) return;
     model_learn(&f->models[index], json_object_get(message, "facts"));
     f->child.loaded = index;
-    f->metrics.loads++;
+    if (!f->models[index].loaded) f->metrics.loads++;
+    f->models[index].loading = false;
+    learn_open(f, json_object_get(message, "open"));
+}
+
+static void learn_memory(child *c, const json_t *message) {
+    c->memory_total = json_integer_value(json_object_get(message, "total"));
+    c->memory_active = json_integer_value(json_object_get(message, "active"));
+    c->memory_cached = json_integer_value(json_object_get(message, "cached"));
+    c->memory_peak = json_integer_value(json_object_get(message, "peak"));
 }
 
 static void learn_unusable(front *f, const json_t *message) {
     int index = (int)json_integer_value(json_object_get(message, "index"));
-    if (index >= 0 && index < f->n_models) f->models[index].unusable = true;
+    if (index < 0 || index >= f->n_models) return;
+    model *m = &f->models[index];
+    m->unusable = true;
+    m->failed = steady_seconds();
+    m->loading = false;
+    f->child.loaded = -1; /* the worker uses none until the next picture */
+    learn_open(f, json_object_get(message, "open"));
 }
 
 /* Takes the message and the bytes. */
@@ -230,11 +301,14 @@ static void receive(front *f, json_t *message, buffer *bytes) {
         learn_facts(f, message);
     else if (strcmp(type, "unusable") == 0)
         learn_unusable(f, message);
+    else if (strcmp(type, "memory") == 0)
+        learn_memory(&f->child, message);
     else if (strcmp(type, "ready") == 0) {
-        f->child.ready = true;
-        if (f->child.wanted > 0) child_load(f, f->child.wanted);
-        f->child.wanted = 0;
-    }
+        f->child.ready = f->child.free = true;
+        load_wanted(f);
+    } else if (strcmp(type, "free") == 0)
+        f->child.free = true;
+    models_answer(f, false);
     if (*type) f->child.take(f, message, bytes);
     json_decref(message);
     buffer_free(bytes);

@@ -17,13 +17,15 @@ static char *settings_of(const json_t *asked, const lz_picture_options *s, const
                          const char *precision) {
     json_t *images = json_object_get(asked, "images");
     json_t *all = json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:i, s:f, s:s, s:s, s:o, s:O?, s:o, s:o, s:s}", "model",
+        "{s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:i, s:o, s:o, s:f, s:s, s:s, s:o, s:O?, s:o, s:o, s:s}", "model",
         text_or_null(model), "background", text_or_null(asked_text(asked, "background")), "mask",
         text_or_null(asked_text(asked, "mask")), "prompt", json_string(s->prompt ? s->prompt : ""), "negative",
         text_or_null(asked_text(asked, "negative")), "width", (json_int_t)s->width, "height", (json_int_t)s->height,
-        "seed", (json_int_t)s->seed, "steps", s->steps, "guidance", s->guidance, "sampler", s->sampler, "schedule",
-        s->schedule, "shift", s->shift > 0 ? json_real(s->shift) : json_null(), "image", images, "strength",
-        s->strength > 0 ? json_real(s->strength) : json_null(), "device", text_or_null(device), "precision", precision);
+        "seed", (json_int_t)s->seed, "steps", s->steps, "layers", s->layers ? json_integer(s->layers) : json_null(),
+        "resolution", s->layers && s->resolution ? json_integer(s->resolution) : json_null(), "guidance", s->guidance,
+        "sampler", s->sampler, "schedule", s->schedule, "shift", s->shift > 0 ? json_real(s->shift) : json_null(),
+        "image", images, "strength", s->strength > 0 ? json_real(s->strength) : json_null(), "device",
+        text_or_null(device), "precision", precision);
     const char *key;
     json_t *value;
     void *next;
@@ -45,12 +47,12 @@ __attribute__((format(printf, 1, 2))) static char *printed(const char *format, .
 }
 
 bool description_make(description *d, const json_t *asked, const lz_picture_options *s, const lz_picture *picture,
-                      const worker_engine *engine, const char *precision) {
+                      int layer, const worker_engine *engine, const char *precision) {
     const char *model = engine->model_name(engine->user), *device = engine->device(engine->user);
     bool scheduled = strcmp(s->schedule, "auto") != 0;
     const char *negative = asked_text(asked, "negative"), *prompt = s->prompt ? s->prompt : "";
     long long width = (long long)picture->image.width, height = (long long)picture->image.height;
-    enum { SEED, STEPS, GUIDANCE, STRENGTH, SHIFT, SIZE, SOFTWARE };
+    enum { SEED, STEPS, GUIDANCE, STRENGTH, SHIFT, SIZE, SOFTWARE, LAYER };
     *d = (description){.settings = settings_of(asked, s, model, device, precision)};
     char **n = d->numbers;
     n[SEED] = printed("%llu", (unsigned long long)s->seed);
@@ -60,8 +62,9 @@ bool description_make(description *d, const json_t *asked, const lz_picture_opti
     n[SHIFT] = printed("%g", s->shift);
     n[SIZE] = printed("%lldx%lld", width, height);
     n[SOFTWARE] = printed("Lazuli %s", lz_version());
+    n[LAYER] = printed("%d of %d", layer, picture->n_layers);
     bool good = d->settings;
-    for (int i = 0; i <= SOFTWARE; i++) good = good && n[i];
+    for (int i = 0; i <= LAYER; i++) good = good && n[i];
     if (!good) return false;
     d->parameters = printed("%s\n%s%s%sSteps: %d, Sampler: %s%s%s, CFG scale: %s, Seed: %s, Size: %s, Model: %s%s%s, "
                             "Version: %s",
@@ -83,6 +86,7 @@ bool description_make(description *d, const json_t *asked, const lz_picture_opti
                             {"size", n[SIZE]},
                             {"model", model},
                             {"software", n[SOFTWARE]},
+                            {"layer", layer ? n[LAYER] : NULL},
                             {"lazuli", d->settings}};
     int count = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

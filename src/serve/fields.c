@@ -7,8 +7,11 @@
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
-static bool is_too_deep(const buffer *b) {
-    int depth = 0;
+enum { MOST_DEPTH = 64, MOST_VALUES = 100000 }; /* Jansson takes some 240 bytes for an empty object */
+
+/* Why the JSON is not parsed; NULL: it may be. */
+static const char *too_much(const buffer *b) {
+    int depth = 0, values = 0;
     bool quoted = false;
     for (size_t i = 0; i < b->size; i++) {
         char c = b->data[i];
@@ -16,22 +19,39 @@ static bool is_too_deep(const buffer *b) {
             i++;
         else if (c == '"')
             quoted = !quoted;
-        else if (!quoted && (c == '[' || c == '{') && ++depth > 64)
-            return true;
-        else if (!quoted && (c == ']' || c == '}'))
+        else if (quoted)
+            continue;
+        else if ((c == '[' || c == '{') && ++depth > MOST_DEPTH)
+            return "the JSON is nested more than 64 levels deep";
+        else if ((c == ',' || c == '[' || c == '{') && ++values > MOST_VALUES)
+            return "the JSON has more than 100000 values";
+        else if (c == ']' || c == '}')
             depth--;
     }
-    return false;
+    return NULL;
+}
+
+/* A field that is null is the same as one that is left out. */
+static void drop_nulls(json_t *object) {
+    const char *name;
+    json_t *value;
+    void *next;
+    json_object_foreach_safe(object, next, name, value) {
+        if (json_is_null(value)) json_object_del(object, name);
+    }
 }
 
 json_t *body_json(request *r) {
     json_error_t why;
-    bool deep = is_too_deep(&r->body);
-    json_t *body = deep ? NULL
+    const char *much = too_much(&r->body);
+    json_t *body = much ? NULL
                         : json_loadb(r->body.data ? r->body.data : "", r->body.size, JSON_REJECT_DUPLICATES, &why);
-    if (json_is_object(body)) return body;
-    if (deep)
-        reply_error(r, 400, "invalid_json", "", "the JSON is nested more than 64 levels deep");
+    if (json_is_object(body)) {
+        drop_nulls(body);
+        return body;
+    }
+    if (much)
+        reply_error(r, 400, "invalid_json", "", "%s", much);
     else if (!body)
         reply_error(r, 400, "invalid_json", "", "the body is not JSON: line %d: %.200s", why.line, why.text);
     else
@@ -60,6 +80,8 @@ bool asked_limit(request *r, int *limit) {
     return good;
 }
 
+enum { MOST_OTHERS = 64, MOST_OTHER = 4 << 10, MOST_NAME = 64 }; /* of short_fields: fields, and bytes of each */
+
 /* ---- fields ------------------------------------------------------------------------------------------------------ */
 
 static const field *find_field(const field *table, const char *name) {
@@ -68,11 +90,41 @@ static const field *find_field(const field *table, const char *name) {
     return NULL;
 }
 
+void each_choice(const field *f, void (*each)(void *user, const char *word, size_t n), void *user) {
+    for (const char *at = f->choices; at && *at;) {
+        size_t n = strcspn(at, " ");
+        each(user, at, n);
+        at += n + strspn(at + n, " ");
+    }
+}
+
+typedef struct listing { /* the choices of a field as a list, and whether a text is one of them */
+    const char *given;
+    bool found;
+    char list[200];
+} listing;
+
+static void add_choice(void *user, const char *word, size_t n) {
+    listing *l = user;
+    size_t used = strlen(l->list);
+    l->found = l->found || (strlen(l->given) == n && strncmp(l->given, word, n) == 0);
+    bool last = !word[n];
+    snprintf(l->list + used, sizeof l->list - used, "%s%.*s", !used ? "" : last ? " and " : ", ", (int)n, word);
+}
+
+/* An empty text is the same as nothing. */
+static bool check_choice(const field *f, const json_t *value, problem *p) {
+    listing l = {.given = json_string_value(value)};
+    each_choice(f, add_choice, &l);
+    if (!f->choices || !*l.given || l.found) return true;
+    return set_problem(p, 400, "unsupported_value", f->name, "%s: '%.30s' is not one of %s", f->name, l.given, l.list);
+}
+
 static bool check_text(const field *f, const json_t *value, problem *p) {
     if (!json_is_string(value)) return set_problem(p, 400, "invalid_type", f->name, "%s: must be text", f->name);
     if (f->high > 0 && (double)json_string_length(value) > f->high)
         return set_problem(p, 400, "invalid_value", f->name, "%s: has more than %.0f bytes", f->name, f->high);
-    return true;
+    return check_choice(f, value, p);
 }
 
 static bool check_number(const field *f, const json_t *value, problem *p) {
@@ -114,6 +166,25 @@ bool take_fields(request *r, const field *table, const json_t *fields, json_t *s
             return set_problem(p, 500, "out_of_memory", "", "out of memory");
     }
     return true;
+}
+
+void note_fields(request *r, const field *table, const json_t *fields, const char *setting) {
+    for (const field *f = table; f->name; f++)
+        if (strcmp(f->to ? f->to : f->name, setting) == 0 && json_object_get(fields, f->name)) note_ignored(r, f->name);
+}
+
+json_t *short_fields(const field *table, const json_t *fields) {
+    json_t *kept = json_object(), *value;
+    const char *name;
+    int others = 0;
+    json_object_foreach((json_t *)fields, name, value) {
+        const field *f = find_field(table, name);
+        bool is_checked = f && f->kind != ANYTHING;
+        bool is_short = !json_is_object(value) && !json_is_array(value) && json_string_length(value) <= MOST_OTHER &&
+                        strlen(name) <= MOST_NAME;
+        if (is_checked || (is_short && others++ < MOST_OTHERS)) json_object_set(kept, name, value);
+    }
+    return kept;
 }
 
 static json_t *any_number(const char *text) {

@@ -54,13 +54,16 @@ char *file_path(const front *f, const char *folder, const char *name, const char
     return asprintf(&path, "%s/%s/%s%s", f->state, folder, name, ending) < 0 ? NULL : path;
 }
 
-/* The path of a file, which is fetched if it is far away and there is no copy here. */
+/* The path of a file, which is fetched if it is far away and there is no copy here; NULL: it cannot be fetched now. */
 static char *near_path(const front *f, const char *folder, const char *name, const char *ending) {
     const far_files *far = f->options->far_files;
     char *path = file_path(f, folder, name, ending), far_name[128];
     if (path && far && access(path, R_OK) != 0) {
         snprintf(far_name, sizeof far_name, "%s/%s%s", folder, name, ending);
-        far->get(far->user, far_name, path);
+        if (far->get(far->user, far_name, path) == FAR_AWAY) {
+            free(path);
+            return NULL;
+        }
     }
     return path;
 }
@@ -89,13 +92,14 @@ int64_t file_bytes(const front *f, const picture *p) {
 static bool take_folder(const char *path, char *why, size_t size) {
     struct stat s;
     bool found = stat(path, &s) == 0, ours = found && (s.st_uid == geteuid() || geteuid() == 0);
-    bool open = found && s.st_mode & S_IWOTH;
-    if (ours && !open && chmod(path, 0700) == 0) return true;
+    bool folder = found && S_ISDIR(s.st_mode), open = found && s.st_mode & S_IWOTH;
+    if (folder && ours && !open && chmod(path, 0700) == 0) return true;
     snprintf(why, size, "%s: cannot be used: %s", path,
-             !found  ? strerror(errno)
-             : !ours ? "it belongs to another user; --state names another folder"
-             : open  ? "everybody may write there; --state names another folder"
-                     : strerror(errno));
+             !found    ? strerror(errno)
+             : !folder ? "it is not a folder"
+             : !ours   ? "it belongs to another user; --state names another folder"
+             : open    ? "everybody may write there; --state names another folder"
+                       : strerror(errno));
     return false;
 }
 
@@ -117,12 +121,18 @@ bool files_open(front *f, char *why, size_t size) {
         free(path);
         path = NULL;
     }
+    /* The worker may write into the folder for caches (child.c), but could not make it. It runs without one, too. */
+    char unused[200];
+    if (good && f->options->cache) make_folder(f->options->cache, unused, sizeof unused);
     char *resolved = good ? realpath(f->state, NULL) : NULL;
     if (!resolved) return false;
     free(f->state);
     f->state = resolved;
     f->spool = file_path(f, "spool", "", "");
-    return f->spool && store_open(f, why, size);
+    if (!f->spool || !store_open(f, why, size)) return false;
+    bool kept = store_files_changed(f, ""); /* the folders that were made */
+    if (!kept) snprintf(why, size, "%s: cannot be opened: %s", f->state, strerror(errno));
+    return kept;
 }
 
 /* A link, unlike a rename, leaves a file that another worker made first. Some file systems have no links. */
@@ -152,9 +162,13 @@ static bool send_far(front *f, const char *folder, const char *name, const char 
 
 bool files_take(front *f, const picture *p) {
     const char *ending = format_ending(p->format);
+    return move(spool_path(f, p->id, ending), file_path(f, "pictures", p->id, ending)) &&
+           store_files_changed(f, "pictures") && send_far(f, "pictures", p->id, ending);
+}
+
+bool files_take_thumb(front *f, const picture *p) {
     return move(spool_path(f, p->id, ".thumb.webp"), file_path(f, "thumbs", p->id, ".webp")) &&
-           move(spool_path(f, p->id, ending), file_path(f, "pictures", p->id, ending)) &&
-           send_far(f, "thumbs", p->id, ".webp") && send_far(f, "pictures", p->id, ending);
+           send_far(f, "thumbs", p->id, ".webp");
 }
 
 static void remove_file(front *f, const char *folder, const char *name, const char *ending) {
@@ -194,6 +208,48 @@ void files_forget(front *f) {
     for (int i = 0; i < 3; i++) remove_before(f, folders[i], (time_t)wall_seconds() - 86400);
 }
 
+/* Is a file of the folder that was last written before the time without a row in the store? */
+static bool is_left(front *f, DIR *folder, const char *name, const char *file, time_t before) {
+    struct stat s;
+    char id[65] = "";
+    int64_t width, height;
+    if (fstatat(dirfd(folder), file, &s, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(s.st_mode) || s.st_mtime >= before)
+        return false;
+    size_t n = strcspn(file, ".");
+    if (n < sizeof id) memcpy(id, file, n);
+    if (n >= sizeof id || !is_id(id) || strstr(file, ".part")) return true;
+    if (strcmp(name, "uploads") == 0) return !store_find_upload(f->store, id, &width, &height);
+    picture p = {.facts = NULL};
+    if (!store_find_picture(f->store, id, &p)) return true;
+    json_decref(p.facts);
+    return p.removed;
+}
+
+void files_check(front *f) {
+    enum { AT_ONCE = 64 }; /* so that no request waits for it */
+    static const char *const folders[] = {"pictures", "thumbs", "uploads"};
+    if (!f->store->kind->own_worker) return; /* another server may be about to store its row */
+    for (int i = 0; i < AT_ONCE; i++) {
+        const char *name = folders[f->checked_folder];
+        char *path = f->checked ? NULL : file_path(f, name, "", "");
+        if (path) f->checked = opendir(path);
+        free(path);
+        struct dirent *e = f->checked ? readdir(f->checked) : NULL;
+        if (!e) { /* the next one, next time */
+            files_check_end(f);
+            f->checked_folder = (f->checked_folder + 1) % 3;
+            return;
+        }
+        if (is_left(f, f->checked, name, e->d_name, (time_t)wall_seconds() - 86400))
+            unlinkat(dirfd(f->checked), e->d_name, 0);
+    }
+}
+
+void files_check_end(front *f) {
+    if (f->checked) closedir(f->checked);
+    f->checked = NULL;
+}
+
 /* The part has a name of its own, because several servers may get the same file at once. */
 static bool write_file(const char *path, const void *data, size_t size) {
     char *part = NULL, id[ID_BYTES];
@@ -219,8 +275,8 @@ bool upload_keep(front *f, const char *name, const void *data, size_t size, char
         return set_problem(p, 507, "insufficient_storage", "", "there is too little space on the disk of the server");
     hash_hex(data, size, id);
     char *path = file_path(f, "uploads", id, "");
-    bool good = path && write_file(path, data, size) && send_far(f, "uploads", id, "") &&
-                store_add_upload(f->store, id, *width, *height);
+    bool good = path && write_file(path, data, size) && store_files_changed(f, "uploads") &&
+                send_far(f, "uploads", id, "") && store_add_upload(f->store, id, *width, *height);
     free(path);
     return good || set_problem(p, 507, "insufficient_storage", "", "the image cannot be stored");
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "guard.h"
+#include "sse.h"
 #include "store.h"
 
 /* ---- signals ----------------------------------------------------------------------------------------------------- */
@@ -33,7 +34,7 @@ static void read_again(front *f) {
 static bool is_painting(const front *f) {
     const job *j = f->jobs;
     while (j && !(j->painting && j->attended)) j = j->next;
-    return j || f->child.job;
+    return j || f->child.n_seats || f->child.thumbs;
 }
 
 /* Takes no more jobs, answers those who wait, and lets the running picture end. */
@@ -44,10 +45,14 @@ static void drain(front *f) {
     listen_stop(f);
     for (job *j = f->jobs, *next; j; j = next) {
         next = j->next;
-        if (j->attended && !j->painting) job_cancel(f, j, BY_DRAIN, "draining", "the server is ending");
+        if (j->attended && !j->painting)
+            job_cancel(f, j, BY_DRAIN, "draining", "the server is ending");
+        else if (j->seats && !j->painting)
+            seats_cancel(f, j); /* it waits in the worker, and stays in the store */
     }
     for (stream *s = f->streams; s; s = s->next)
         if (s->native) stream_end(s);
+    models_answer(f, true);
 }
 
 static void read_signals(front *f) {
@@ -82,7 +87,8 @@ static bool is_drained(front *f) {
 static void client_gone(request *r) {
     r->gone = true;
     job_leave(r);
-    *r->ask = 0;
+    plan_forget(r);
+    r->go = NULL;
     wake(r);
 }
 
@@ -103,10 +109,13 @@ static void turn_once(front *f) {
             if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) child_read(f);
         } else if (listen_is_ours(f, what))
             listen_accept(f, what);
+        else if (what == &f->flushed)
+            http_flushed(f);
         else if (what != f)
             client_gone(what);
     }
     jobs_sweep(f);
+    plans_tick(f);
     streams_tick(f);
     slow_tick(f);
     listen_tick(f);
@@ -132,28 +141,21 @@ static bool start_loop(front *f, char *why, size_t size) {
 }
 
 static void stop(front *f) {
-    job *j = f->child.job;
-    f->child.job = NULL;
-    if (j && j->over)
-        job_free(j);
-    else if (j) { /* the picture is begun anew after the next start */
-        j->state = QUEUED;
-        j->painting = false;
-        store_save_job(f->store, j);
-    }
+    paint_stop(f);
     child_end(f);
     http_stop(f);
     if (f->store) jobs_save(f);
-    while ((j = f->unsaved)) {
+    for (job *j; (j = f->unsaved);) {
         f->unsaved = j->next;
         job_free(j);
     }
-    while ((j = f->jobs)) { /* those that wait are in the store */
+    for (job *j; (j = f->jobs);) { /* those that wait are in the store */
         f->jobs = j->next;
         job_free(j);
     }
     for (int i = 0; i < KEPT_EVENTS; i++) free(f->events[i].text);
     listen_stop(f);
+    files_check_end(f);
     if (f->epoll > 0) close(f->epoll);
     if (f->signals > 0) close(f->signals);
     guard_free(f->guard);
@@ -185,6 +187,10 @@ int serve_run(const serve_options *options, char *why, size_t size) {
     while (good && !f->ended && !is_drained(f)) turn_once(f);
     if (f->no_model) {
         snprintf(why, size, "no model can be opened, so there is nothing to serve");
+        good = false;
+    }
+    if (f->broken) {
+        snprintf(why, size, "%s: cannot be flushed to the disk", options->state);
         good = false;
     }
     stop(f);

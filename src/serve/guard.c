@@ -203,7 +203,8 @@ static bool check_origin(request *r, problem *p) {
     const guard *g = r->front->guard;
     const char *origin = header_of(r, "origin"), *site = header_of(r, "sec-fetch-site");
     bool reading = strcmp(r->method, "GET") == 0 || strcmp(r->method, "HEAD") == 0;
-    if (reading && r->route && r->route->flags & (OPEN | FILES | PAGE)) return true;
+    int flags = r->route ? r->route->flags : 0;
+    if (reading && flags & (OPEN | FILES | PAGE) && !(flags & SAME_SITE)) return true;
     bool listed = guard_origin_is_allowed(g, origin);
     bool foreign = origin && !listed && !is_own_origin(r, origin, header_of(r, "host"));
     bool marked = site && !listed && (strcasecmp(site, "cross-site") == 0 || strcasecmp(site, "same-site") == 0);
@@ -250,7 +251,8 @@ void guard_close_session(guard *g, const request *r) {
 
 /* The key of the request's headers, copied to `to`; false: there is none. */
 static bool read_key(const request *r, char *to, size_t size) {
-    const char *given = header_of(r, "authorization"), *other = header_of(r, "api-key");
+    static const char *const names[] = {"api-key", "x-api-key"};
+    const char *given = header_of(r, "authorization");
     buffer basic = {.data = NULL};
     *to = 0;
     if (given && strncasecmp(given, "bearer ", 7) == 0) {
@@ -262,34 +264,41 @@ static bool read_key(const request *r, char *to, size_t size) {
         if (colon) snprintf(to, size, "%s", colon + 1);
     }
     buffer_free(&basic);
-    if (!*to && !other) other = header_of(r, "x-api-key");
-    if (!*to && other) snprintf(to, size, "%s", other);
+    for (int i = 0; i < 2 && !*to; i++) {
+        given = header_of(r, names[i]);
+        if (given) snprintf(to, size, "%s", given);
+    }
     return *to;
 }
 
-/* After 10 wrong keys in a minute, an address may try one key a second. failed: counts a wrong key. Returns whether the
- * address must wait. */
-static bool must_wait(guard *g, const char *address, bool failed) {
+/* A wrong key has come. After 10 of them in a minute, one a second is counted, and for the others this returns true. Many
+ * clients may share the address of a proxy, so a right key is taken whatever the others have sent. */
+static bool must_wait(guard *g, const char *address) {
     unsigned slot = 0;
     double now = steady_seconds();
     for (const char *c = address; *c; c++) slot = (slot * 31 + (unsigned char)*c) % FAILURES;
     failures *f = &g->failures[slot];
     if (strcmp(f->address, address) != 0 || now - f->since > 60) {
-        if (!failed) return false;
         *f = (failures){.since = now};
         snprintf(f->address, sizeof f->address, "%s", address);
     }
-    bool wait = f->count >= MOST_FAILURES && now - f->last < 1;
-    if (failed) f->count++;
-    if (failed) f->last = now;
-    return wait;
+    if (f->count >= MOST_FAILURES && now - f->last < 1) return true;
+    f->count++;
+    f->last = now;
+    return false;
 }
 
-bool guard_open_session(const request *r, const char *given, char secret[33]) {
+/* field: that the key was in; "" for a header. */
+static bool set_wrong(guard *g, const char *address, const char *field, problem *p) {
+    if (!must_wait(g, address)) return set_problem(p, 401, "invalid_api_key", field, "the key is wrong");
+    return set_problem(p, 429, "too_many_failures", field,
+                       "the key is wrong, and many wrong keys came from your address; try again in a second");
+}
+
+bool guard_open_session(const request *r, const char *given, char secret[33], problem *p) {
     guard *g = r->front->guard;
-    const key *k = must_wait(g, r->address, false) ? NULL : find_key(g, given);
-    if (!k) must_wait(g, r->address, true);
-    if (!k) return false;
+    const key *k = find_key(g, given);
+    if (!k) return set_wrong(g, r->address, "key", p);
     session *oldest = &g->sessions[0];
     for (int i = 1; i < SESSIONS; i++)
         if (g->sessions[i].until < oldest->until) oldest = &g->sessions[i];
@@ -303,8 +312,8 @@ bool guard_open_session(const request *r, const char *given, char secret[33]) {
 static bool identify(request *r, bool *by_header, problem *p) {
     guard *g = r->front->guard;
     char secret[256];
-    bool given = read_key(r, secret, sizeof secret), wait = given && g->n_keys && must_wait(g, r->address, false);
-    const key *k = given && g->n_keys && !wait ? find_key(g, secret) : NULL;
+    bool given = read_key(r, secret, sizeof secret);
+    const key *k = given && g->n_keys ? find_key(g, secret) : NULL;
     const session *s = !given && g->n_keys ? find_session(g, r) : NULL;
     *by_header = k;
     r->who = (identity){.by_key = k || s, .admin = k ? k->admin : s ? s->key.admin : !g->n_keys};
@@ -313,24 +322,21 @@ static bool identify(request *r, bool *by_header, problem *p) {
     else
         snprintf(r->who.owner, sizeof r->who.owner, "address:%s", r->address);
     if (!g->n_keys || r->who.by_key) return true;
-    if (wait)
-        return set_problem(p, 429, "too_many_failures", "",
-                           "many wrong keys came from your address; try again in a second");
-    if (given) must_wait(g, r->address, true);
-    return set_problem(p, 401, "invalid_api_key", "",
-                       given ? "the key is wrong" : "this server needs a key, as in Authorization: Bearer KEY");
+    if (given) return set_wrong(g, r->address, "", p);
+    return set_problem(p, 401, "invalid_api_key", "", "this server needs a key, as in Authorization: Bearer KEY");
 }
 
 bool guard_check(request *r, problem *p) {
     bool by_header = false;
     problem key_problem = {.status = 0};
     bool known = identify(r, &by_header, &key_problem);
-    if (!by_header && !is_our_host(r, header_of(r, "host")))
+    if (!by_header && !r->metrics && !is_our_host(r, header_of(r, "host")))
         return set_problem(p, 403, "forbidden_host", "",
                            "the server is not known by this name in Host; --allow-host adds names");
     if (!check_origin(r, p)) return false;
-    /* A browser sends no key with OPTIONS. */
-    bool open = strcmp(r->method, "OPTIONS") == 0 || (r->route && r->route->flags & (OPEN | FILES | PAGE));
+    /* A browser sends no key with OPTIONS. At --metrics-listen there is nothing that needs one. */
+    bool open = r->metrics || strcmp(r->method, "OPTIONS") == 0 ||
+                (r->route && r->route->flags & (OPEN | FILES | PAGE));
     if (!known && !open) *p = key_problem;
     return known || open;
 }

@@ -12,8 +12,8 @@ bool guard_has_keys(const guard *g);
 /* Fills r->who, or p. */
 bool guard_check(request *r, problem *p);
 bool guard_origin_is_allowed(const guard *g, const char *origin); /* by --allow-origin */
-/* A session for the key; writes its secret. false: the key is wrong. */
-bool guard_open_session(const request *r, const char *key, char secret[33]);
+/* A session for the key; writes its secret. false: p says why. */
+bool guard_open_session(const request *r, const char *key, char secret[33], problem *p);
 void guard_close_session(guard *g, const request *r);
 
 #endif

@@ -15,9 +15,11 @@
 #include <unistd.h>
 
 #include "guard.h"
+#include "sse.h"
 #include "store.h"
+#include "strict.h"
 
-enum { HEADER_BYTES = 32 << 10, MOST_HEADER = 16 << 10, STREAM_BYTES = 16 << 10 };
+enum { HEADER_BYTES = 32 << 10, STREAM_BYTES = 16 << 10 };
 
 /* ---- looking at requests ----------------------------------------------------------------------------------------- */
 
@@ -39,65 +41,23 @@ static size_t keep_escapes(void *user, struct MHD_Connection *c, char *text) {
     return strlen(text);
 }
 
-/* Headers that may be sent once. */
-static const char *const single[] = {"host",          "content-length", "transfer-encoding", "content-type", "origin",
-                                     "authorization", "cookie"};
-enum { SINGLE = sizeof single / sizeof *single, LENGTH = 1, CODING = 2 };
-
-typedef struct heads { /* what the headers of a request are made of */
-    int counts[SINGLE];
-    bool blank;   /* a name contains a blank, which some readers ignore */
-    size_t least; /* bytes that these headers have at least, if their lines end in CR LF */
-} heads;
-
-static enum MHD_Result count_header(void *user, enum MHD_ValueKind kind, const char *name, size_t name_size,
-                                    const char *value, size_t value_size) {
-    heads *h = user;
-    h->least += name_size + value_size + (kind == MHD_HEADER_KIND ? 3 : 1);
-    (void)value;
-    if (kind != MHD_HEADER_KIND) return MHD_YES;
-    h->blank = h->blank || name[strcspn(name, " \t")];
-    for (int i = 0; i < SINGLE; i++) h->counts[i] += strcasecmp(single[i], name) == 0;
-    return MHD_YES;
-}
-
-/* libmicrohttpd accepts headers twice, a length beside chunks, and lines that end in LF alone. Two readers of
- * such a request may disagree on where it ends, so it is refused. */
-static bool check_headers(request *r, problem *p) {
-    heads h = {.least = strlen(r->method) + strlen(r->path) + sizeof "  HTTP/1.1\r\n\r\n" - 1};
-    const union MHD_ConnectionInfo *size = MHD_get_connection_info(r->connection,
-                                                                   MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
-    MHD_get_connection_values_n(r->connection, MHD_HEADER_KIND, count_header, &h);
-    MHD_get_connection_values_n(r->connection, MHD_GET_ARGUMENT_KIND, count_header, &h);
-    for (int i = 0; i < SINGLE; i++)
-        if (h.counts[i] > 1)
-            return set_problem(p, 400, "invalid_request", "", "the header %s was sent twice", single[i]);
-    if (h.blank) return set_problem(p, 400, "invalid_request", "", "the name of a header contains a blank");
-    if (size && size->header_size < h.least)
-        return set_problem(p, 400, "invalid_request", "", "the lines of the request do not end in CR LF");
-    if (size && size->header_size > MOST_HEADER)
-        return set_problem(p, 431, "header_too_large", "", "the head of the request has more than 16 KiB");
-    if (!h.counts[0] && r->is_http_1_1) return set_problem(p, 400, "invalid_request", "", "the header host is missing");
-    if (h.counts[LENGTH] && h.counts[CODING])
-        return set_problem(p, 400, "invalid_request", "", "Content-Length and Transfer-Encoding exclude each other");
-    const char *length = header_of(r, "content-length"), *coding = header_of(r, "transfer-encoding");
-    if (coding && strcasecmp(coding, "chunked") != 0)
-        return set_problem(p, 400, "invalid_request", "", "Transfer-Encoding must be chunked");
-    if (length && (!*length || strspn(length, "0123456789") != strlen(length)))
-        return set_problem(p, 400, "invalid_request", "", "Content-Length is not a number");
-    if (strstr(r->path, "..") || strchr(r->path, '%') || strchr(r->path, '\\') || strstr(r->path, "//"))
-        return set_problem(p, 400, "invalid_request", "", "the path contains '..', '//', '%%' or a backslash");
-    return true;
-}
-
 static bool begins_with(const char *text, const char *begin) {
     size_t n = strlen(begin);
     return text && strncasecmp(text, begin, n) == 0 && (!text[n] || text[n] == ';' || text[n] == ' ');
 }
 
+/* Bytes that the body of a request may have. Who has no key can send very little. */
+static int64_t most_body(const request *r) {
+    int flags = r->route->flags;
+    int64_t most = !(flags & (JSON_BODY | FORM_BODY | RAW_BODY)) || flags & (OPEN | FILES | PAGE) ? MOST_OPEN
+                   : flags & SMALL_BODY                                                           ? MOST_SMALL
+                                                                                                  : INT64_MAX;
+    return most < r->front->options->max_body ? most : r->front->options->max_body;
+}
+
 static bool check_body_head(request *r, problem *p) {
     const char *length = header_of(r, "content-length"), *type = header_of(r, "content-type");
-    int64_t most = r->front->options->max_body;
+    int64_t most = r->most_body = most_body(r);
     bool has_body = (length && strcmp(length, "0") != 0) || header_of(r, "transfer-encoding");
     int takes = r->route->flags & (JSON_BODY | FORM_BODY | RAW_BODY);
     if (length && (strlen(length) > 15 || strtoll(length, NULL, 10) > most))
@@ -139,18 +99,8 @@ static ssize_t read_stream(void *user, uint64_t at, char *to, size_t most) {
     stream *s = r->stream;
     (void)at;
     if (r->gone || !s) return MHD_CONTENT_READER_END_WITH_ERROR;
-    if (!s->out.size && s->preview.size) {
-        buffer_add(&s->out, s->preview.data, s->preview.size);
-        s->preview.size = 0;
-        s->spoke = steady_seconds();
-    }
-    if (s->out.size) {
-        size_t left = s->out.size - s->sent, n = left < most ? left : most;
-        memcpy(to, s->out.data + s->sent, n);
-        s->sent += n;
-        if (s->sent == s->out.size) s->sent = s->out.size = 0;
-        return (ssize_t)n;
-    }
+    size_t n = stream_read(s, to, most);
+    if (n) return (ssize_t)n;
     if (s->ended) return MHD_CONTENT_READER_END_OF_STREAM;
     suspend(r);
     return 0;
@@ -218,9 +168,9 @@ static void on_completed(void *user, struct MHD_Connection *c, void **mine, enum
     if (r->suspended) epoll_ctl(f->epoll, EPOLL_CTL_DEL, r->socket, NULL);
     r->suspended = false;
     job_leave(r);
+    plan_forget(r);
     stream_free(f, r->stream);
-    f->metrics.requests++;
-    f->metrics.codes[r->status >= 100 && r->status < 600 ? r->status / 100 : 0]++;
+    f->metrics.requests[route_number(r->route)][r->status >= 100 && r->status < 600 ? r->status / 100 : 0]++;
     log_request(r);
     f->bodies -= r->counted;
     if (r->next) r->next->before = r->before;
@@ -229,6 +179,7 @@ static void on_completed(void *user, struct MHD_Connection *c, void **mine, enum
     else
         f->requests = r->next;
     if (r->response) MHD_destroy_response(r->response);
+    json_decref(r->settings);
     buffer_free(&r->body);
     free(r->path);
     free(r);
@@ -269,10 +220,14 @@ static bool reply_preflight(request *r) {
 }
 
 /* Checks everything that can be known before the body comes. false: the answer is set, and there will be no more. */
-static bool begin(request *r) {
+static bool begin(request *r, const request_line *line) {
     problem p = {.status = 0}, missing = {.status = 0};
-    bool good = check_headers(r, &p);
+    bool good = strict_check(r, line, &p);
     if (good) r->route = find_route(r, &missing);
+    if (good && r->metrics && !(r->route && r->route->flags & HEALTH)) {
+        set_problem(&missing, 404, "not_found", "", "this address has /metrics, /healthz and /readyz only");
+        r->route = NULL;
+    }
     good = good && guard_check(r, &p);
     if (good && reply_preflight(r)) return false;
     if (good && !r->route) {
@@ -300,7 +255,7 @@ static void forget_body(request *r) {
 }
 
 static enum MHD_Result take_body(request *r, const char *data, size_t *size) {
-    int64_t most = r->front->options->max_body;
+    int64_t most = r->most_body;
     r->received += (int64_t)*size;
     if (r->received > most)
         r->refused = 413;
@@ -321,8 +276,7 @@ static enum MHD_Result take_body(request *r, const char *data, size_t *size) {
 /* The body is refused, though the head of the request was not: it has no length. */
 static void reply_refused(request *r) {
     if (r->refused == 413)
-        reply_error(r, 413, "request_too_large", "", "the request has more than %lld bytes",
-                    (long long)r->front->options->max_body);
+        reply_error(r, 413, "request_too_large", "", "the request has more than %lld bytes", (long long)r->most_body);
     else
         reply_error(r, 429, "queue_full", "", "too many large requests are under way");
     add_header(r, "connection", "close");
@@ -338,6 +292,26 @@ static bool is_unserved(request *r) {
     return true;
 }
 
+/* An answer is sent when the commits before it are on the disk, so that nothing that a client was told can be lost. Health
+ * checks and the page do not depend on them. false: http_flushed goes on with the request. */
+static bool is_safe(request *r) {
+    const store *s = r->front->store;
+    if (r->route->flags & (OPEN | PAGE)) return true;
+    if (!r->held) r->commits = store_writes(s);
+    r->held = !store_has_flushed(s, r->commits);
+    return !r->held;
+}
+
+void http_flushed(front *f) {
+    uint64_t n;
+    while (read(f->flushed, &n, sizeof n) == sizeof n) continue;
+    for (request *r = f->requests; r; r = r->next)
+        if (r->held && store_has_flushed(f->store, r->commits)) wake(r);
+    if (!store_has_failed(f->store)) return;
+    say_line(f, "the disk does not keep what is written to the state folder");
+    f->broken = f->ended = true;
+}
+
 static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const char *url, const char *method,
                                   const char *version, const char *data, size_t *size, void **mine) {
     request *r = *mine;
@@ -346,7 +320,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const ch
         if (!r) return MHD_NO;
         r->is_http_1_1 = strcmp(version, "HTTP/1.0") != 0;
         *mine = r;
-        if (begin(r)) return MHD_YES;
+        if (begin(r, &(request_line){method, url, version})) return MHD_YES;
         return r->response ? queue_answer(r) : MHD_NO;
     }
     if (*size) return take_body(r, data, size);
@@ -361,8 +335,8 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const ch
         }
         forget_body(r);
     }
-    if (r->response) return queue_answer(r);
-    if (!r->job && !*r->ask) return MHD_NO; /* out of memory */
+    if (r->response && !r->loading && is_safe(r)) return queue_answer(r);
+    if (!r->response && !r->job && !*r->ask) return MHD_NO; /* out of memory */
     suspend(r);
     return MHD_YES;
 }
@@ -377,9 +351,12 @@ static struct MHD_Daemon *start_daemon(front *f, const char *cert, const char *k
         {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, f},
         {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)slow_connection, f},
         {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)keep_escapes, NULL},
-        {MHD_OPTION_CONNECTION_LIMIT, 1 << 20, NULL}, /* listen.c has the true limit */
-        {MHD_OPTION_CONNECTION_TIMEOUT, SECONDS_TO_SEND, NULL},
+        {MHD_OPTION_CONNECTION_LIMIT, 1 << 20, NULL},                /* listen.c has the true limit */
+        {MHD_OPTION_CONNECTION_TIMEOUT, SECONDS_TO_SEND + 10, NULL}, /* slow.c is earlier */
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEADER_BYTES, NULL},
+#if MHD_VERSION >= 0x00097701
+        {MHD_OPTION_CLIENT_DISCIPLINE_LVL, 1, NULL}, /* see strict.c */
+#endif
         {cert ? MHD_OPTION_HTTPS_MEM_CERT : MHD_OPTION_END, 0, (void *)cert},
         {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)key},
         {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)"NORMAL:-VERS-TLS1.0:-VERS-TLS1.1"},
@@ -423,8 +400,9 @@ bool http_start(front *f, char *why, size_t size) {
     return http_renew(f, why, size);
 }
 
-void http_take(front *f, int socket, const struct sockaddr *address, socklen_t size, bool secure) {
-    MHD_add_connection(f->daemons[secure ? SECURE : PLAIN], socket, address, size); /* closes the socket if it fails */
+void http_take(front *f, int socket, const struct sockaddr *address, socklen_t size, const listener *from) {
+    f->accepted = from; /* slow_connection is called meanwhile */
+    MHD_add_connection(f->daemons[from->secure ? SECURE : PLAIN], socket, address, size); /* closes it on failure */
 }
 
 void http_turn(front *f) {

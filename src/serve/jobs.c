@@ -9,10 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "sse.h"
 #include "store.h"
 
 const char *const state_names[] = {"queued", "in_progress", "completed", "failed", "cancelled"};
-const char *const source_names[] = {"openai", "api", "sdapi"};
+const char *const source_names[] = {"openai", "api", "sdapi", "page"};
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
@@ -41,6 +42,16 @@ static void choose_seeds(job *j) {
     for (int i = 0; i < j->n; i++) j->seeds[i] = first <= INT64_MAX - i ? first + i : first;
 }
 
+/* A model of layers makes a picture and its layers, all of one seed. */
+static void choose_layers(const front *f, job *j) {
+    const model *m = j->model >= 0 ? &f->models[j->model] : NULL;
+    if (!m || !m->layers) return;
+    json_int_t asked = json_integer_value(json_object_get(j->settings, "layers"));
+    j->n = 1 + limit_count(asked ? asked : m->layers);
+    if (j->n > MOST_PICTURES) j->n = MOST_PICTURES;
+    for (int i = 1; i < j->n; i++) j->seeds[i] = j->seeds[0];
+}
+
 job *job_new(front *f, const identity *who, job_source source, json_t *settings) {
     job *j = calloc(1, sizeof *j);
     if (!j) {
@@ -57,6 +68,7 @@ job *job_new(front *f, const identity *who, job_source source, json_t *settings)
     j->queued_at = steady_seconds();
     j->attempts = 1;
     choose_seeds(j);
+    choose_layers(f, j);
     return j;
 }
 
@@ -74,7 +86,7 @@ void job_append(front *f, job *j) {
     f->jobs_end = &j->next;
 }
 
-static void unlink_job(front *f, job *j) {
+void job_unlink(front *f, job *j) {
     job **at = &f->jobs;
     while (*at && *at != j) at = &(*at)->next;
     if (!*at) return;
@@ -83,12 +95,19 @@ static void unlink_job(front *f, job *j) {
     j->next = NULL;
 }
 
+bool job_is_native(const job *j) { return j->source == FROM_API || j->source == FROM_PAGE; }
+
+int job_steps(const front *f, const job *j) {
+    int asked = (int)json_integer_value(json_object_get(j->settings, "steps"));
+    return j->steps ? j->steps : asked ? asked : j->model >= 0 ? f->models[j->model].steps : 0;
+}
+
 void job_tell_state(front *f, const job *j) { native_event(f, j, "state", job_json(f, j)); }
 
 static bool check_load(front *f, const job *j, problem *p) {
     const serve_options *o = f->options;
     if (f->draining) return set_problem(p, 503, "draining", "", "the server is ending and takes no more jobs");
-    if (j->model < 0 || f->models[j->model].unusable)
+    if (j->model < 0 || model_is_unusable(f, j->model))
         return set_problem(p, 503, "not_ready", "model", "the model cannot be opened; the server's log says why");
     if (queue_waiting(f, NULL) >= o->queue)
         return set_problem(p, 429, "queue_full", "", "%lld jobs are waiting, and the queue holds no more",
@@ -106,22 +125,26 @@ static bool check_wait(front *f, const job *j, const request *r, problem *p) {
     const char *patience = r ? header_of(r, "x-stainless-read-timeout") : NULL;
     double most = f->options->queue_timeout, expected = queue_seconds(f, j);
     if (patience && strtod(patience, NULL) > 0) most = fmin(most, strtod(patience, NULL));
-    if (!j->attended || !(expected > most)) return true;
-    return set_problem(p, 429, "would_wait_too_long", "",
-                       "the picture would take about %.0f s, and the request waits for %.0f s", expected, most);
+    if (!j->attended) return true;
+    if (expected > most)
+        return set_problem(p, 429, "would_wait_too_long", "",
+                           "the picture would take about %.0f s, and the request waits for %.0f s", expected, most);
+    if (f->paused) return set_problem(p, 503, "paused", "", "an administrator has stopped the queue; try again later");
+    return true;
 }
 
 bool job_admit(front *f, job *j, const request *r, problem *p) {
     if (!check_load(f, j, p)) return false;
     job_append(f, j);
     if (!check_wait(f, j, r, p)) {
-        unlink_job(f, j);
+        job_unlink(f, j);
         return false;
     }
+    queue_kind(f, j, j->kind);
     added done = store_add_job(f->store, j);
     j->repeat = NULL;
     if (done != ADDED) {
-        unlink_job(f, j);
+        job_unlink(f, j);
         if (done == ADDED_BEFORE)
             return set_problem(p, 503, "not_ready", "", "the same request has just been accepted; ask again for it");
         return set_problem(p, 507, "insufficient_storage", "", "the job cannot be stored");
@@ -162,6 +185,9 @@ static void answer_all(front *f, job *j) {
     for (request *r = j->waiting, *next; r; r = next) {
         next = r->next_waiting;
         r->job = NULL;
+        r->outcome = state_names[j->state];
+        r->waited = (j->started > 0 ? j->started : j->completed) - j->created;
+        r->ran = j->started > 0 ? j->completed - j->started : 0;
         if (r->stream) {
             openai_ended(r->stream, j);
             r->stream->job = NULL;
@@ -177,6 +203,19 @@ static void answer_all(front *f, job *j) {
         }
 }
 
+static void remove_picture(front *f, picture *p) {
+    p->removed = true;
+    if (store_change_picture(f->store, p)) files_remove(f, p);
+}
+
+/* With --keep-pictures 0 a picture is removed when its client has got it: at once if it is in the answer, and after
+ * an hour if the client fetches it by another request. */
+static void remove_delivered(front *f, job *j) {
+    const char *how = json_string_value(json_object_get(json_object_get(j->settings, "openai"), "response_format"));
+    if (f->options->keep_days || f->options->store || !j->attended || (how && strcmp(how, "url") == 0)) return;
+    for (int i = 0; i < j->made; i++) remove_picture(f, &j->pictures[i]);
+}
+
 /* ---- ending ------------------------------------------------------------------------------------------------------ */
 
 void job_ended(front *f, job *j, job_state state, const char *code, const char *message) {
@@ -187,10 +226,12 @@ void job_ended(front *f, job *j, job_state state, const char *code, const char *
     f->metrics.jobs[j->source][state]++;
     job_tell_state(f, j);
     answer_all(f, j);
-    unlink_job(f, j);
-    if (f->child.job == j)
-        j->over = true; /* the worker still has it */
-    else
+    remove_delivered(f, j);
+    job_unlink(f, j);
+    if (j->seats) { /* the worker still has it */
+        j->over = true;
+        seats_cancel(f, j);
+    } else
         job_free(j);
 }
 
@@ -203,6 +244,7 @@ static void keep_unsaved(front *f, const job *j) {
     copy->made = 0;
     copy->preview = (buffer){.data = NULL};
     copy->waiting = NULL;
+    copy->seats = 0;
     copy->next = f->unsaved;
     f->unsaved = copy;
 }
@@ -226,10 +268,6 @@ void job_end(front *f, job *j, job_state state, const char *code, const char *me
 void job_cancel(front *f, job *j, int why, const char *code, const char *message) {
     bool failed = strcmp(code, "cancelled") != 0;
     f->metrics.cancelled[why]++;
-    if (f->child.job == j) {
-        child_tell(f, json_pack("{s:s, s:s}", "type", "cancel", "job", j->id));
-        f->child.cancel = steady_seconds();
-    }
     job_end(f, j, failed ? FAILED_JOB : CANCELLED, code, message);
 }
 
@@ -286,7 +324,7 @@ void job_preview(front *f, job *j, const json_t *facts, buffer *image) {
     }
     for (request *r = j->waiting; r; r = r->next_waiting)
         if (r->stream) openai_preview(r->stream, j, facts, image);
-    if (j->source == FROM_API && buffer_print(&text, "data:image/jpeg;base64,") &&
+    if (job_is_native(j) && buffer_print(&text, "data:image/jpeg;base64,") &&
         base64_add(&text, image->data, image->size))
         native_event(f, j, "preview",
                      json_pack("{s:s, s:i, s:s}", "id", j->id, "picture", j->made, "image", text.data));
@@ -307,12 +345,21 @@ static void count_stages(front *f, const json_t *milliseconds) {
     }
 }
 
-void job_has_picture(front *f, job *j) {
+void pictures_counted(front *f, int together) {
+    static const int limits[] = {1, 2, 3, 4, 6, 8, 10, 12, 16};
+    int k = 0;
+    while (k < BUCKETS - 1 && together > limits[k]) k++;
+    f->metrics.together.counts[k]++;
+    f->metrics.together.sum += together;
+    f->metrics.together.n++;
+}
+
+void job_has_picture(front *f, job *j, double seconds) {
     picture *p = &j->pictures[j->made++];
-    f->metrics.pictures++;
+    if (j->model >= 0) f->metrics.pictures[j->model]++;
     f->metrics.steps += (uint64_t)json_integer_value(json_object_get(p->facts, "steps"));
     count_stages(f, json_object_get(p->facts, "milliseconds"));
-    queue_learn(f, j, steady_seconds() - j->painted_at);
+    queue_learn(f, j, seconds);
     native_event(f, j, "picture", json_pack("{s:s, s:o}", "id", j->id, "picture", picture_json(p)));
     for (request *r = j->waiting; r; r = r->next_waiting)
         if (r->stream) openai_picture(r->stream, j, p);
@@ -340,6 +387,7 @@ static void load_one(front *f, job *j) {
         return;
     }
     j->state = QUEUED;
+    j->given = j->made;
     store_save_job(f->store, j);
 }
 
@@ -360,20 +408,39 @@ static bool is_used(front *f, const char *upload) {
     return false;
 }
 
-/* A few each time, so that no request waits for it. */
-static void remove_old(front *f) {
-    picture old[8];
-    char upload[65];
-    double now = wall_seconds();
-    int n = f->options->keep_days ? store_old_pictures(f->store, now - (double)f->options->keep_days * 86400, 8, old)
-                                  : 0;
+/* Removes a few uploads that are older than a day. One that a job still needs gets another day, so that it does not stand
+ * before the others. Returns whether there may be more. */
+static bool remove_old_uploads(front *f, double now) {
+    enum { AT_ONCE = 32 };
+    char old[AT_ONCE][65];
+    int n = store_old_uploads(f->store, now - 86400, AT_ONCE, old), done = 0;
     for (int i = 0; i < n; i++) {
-        old[i].removed = true;
-        if (store_change_picture(f->store, &old[i])) files_remove(f, &old[i]);
+        int64_t width, height;
+        if (is_used(f, old[i]))
+            done += store_find_upload(f->store, old[i], &width, &height) &&
+                    store_add_upload(f->store, old[i], width, height);
+        else if (store_remove_upload(f->store, old[i])) {
+            files_remove_upload(f, old[i]);
+            done++;
+        }
+    }
+    return n == AT_ONCE && done;
+}
+
+/* Removes a few pictures and uploads, so that no request waits for it. Returns whether there may be more. */
+static bool remove_old(front *f) {
+    enum { AT_ONCE = 8, FETCHED = 3600 };
+    picture old[AT_ONCE];
+    const serve_options *o = f->options;
+    double now = wall_seconds(), kept = o->keep_days ? (double)o->keep_days * 86400 : FETCHED;
+    bool many = o->keep_bytes && f->store->kept_bytes > o->keep_bytes;
+    int n = store_old_pictures(f->store, many ? now + 1 : now - kept, AT_ONCE, old);
+    for (int i = 0; i < n; i++) { /* the oldest first */
+        if (old[i].created < now - kept || (many && f->store->kept_bytes > o->keep_bytes)) remove_picture(f, &old[i]);
         json_decref(old[i].facts);
     }
-    if (!store_old_upload(f->store, now - 86400, upload) || is_used(f, upload)) return;
-    if (store_remove_upload(f->store, upload)) files_remove_upload(f, upload);
+    bool more = remove_old_uploads(f, now);
+    return n == AT_ONCE || more;
 }
 
 void jobs_sweep(front *f) {
@@ -387,10 +454,11 @@ void jobs_sweep(front *f) {
         f->saved = now;
         jobs_save(f);
     }
-    if (now - f->swept > 10) {
-        f->swept = now;
-        remove_old(f);
+    bool many = f->options->keep_bytes && f->store->kept_bytes > f->options->keep_bytes;
+    if (now - f->swept > (many ? 0.5 : 10)) {
+        f->swept = remove_old(f) ? now - 9.5 : now; /* a full batch: soon again */
         files_forget(f);
+        files_check(f);
         disk_is_full(f);
     }
 }

@@ -103,8 +103,9 @@ static int listen_tcp(const char *where, char *why, size_t size) {
     bool brackets = *where == '[';
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found = NULL;
     snprintf(host, sizeof host, "%.*s", colon ? (int)(colon - where) - 2 * brackets : 0, where + brackets);
-    if (!colon || getaddrinfo(*host ? host : NULL, colon + 1, &hints, &found) != 0) {
-        snprintf(why, size, "--listen takes ADDRESS:PORT or unix:PATH, not '%s'", where);
+    int code = colon ? getaddrinfo(*host ? host : NULL, colon + 1, &hints, &found) : EAI_NONAME;
+    if (code != 0) {
+        snprintf(why, size, "%s: cannot be listened on: there is no such address (%s)", where, gai_strerror(code));
         return -1;
     }
     int s = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), yes = 1;
@@ -143,19 +144,24 @@ static bool take_inherited(front *f, char *why, size_t size) {
     return true;
 }
 
+static bool open_address(front *f, const char *where, char *why, size_t size) {
+    bool local = strncmp(where, "unix:", 5) == 0;
+    int s = local ? listen_unix(where + 5, why, size) : listen_tcp(where, why, size);
+    return s >= 0 && add_listener(f, s, local ? where + 5 : NULL, why, size);
+}
+
 bool listen_open(front *f, char *why, size_t size) {
     const serve_options *o = f->options;
     if (!take_inherited(f, why, size)) return false;
-    for (int i = 0; o->listen[i]; i++) {
-        bool local = strncmp(o->listen[i], "unix:", 5) == 0;
-        int s = local ? listen_unix(o->listen[i] + 5, why, size) : listen_tcp(o->listen[i], why, size);
-        if (s < 0 || !add_listener(f, s, local ? o->listen[i] + 5 : NULL, why, size)) return false;
-    }
+    for (int i = 0; o->listen[i]; i++)
+        if (!open_address(f, o->listen[i], why, size)) return false;
+    if (o->metrics && !open_address(f, o->metrics, why, size)) return false;
+    if (o->metrics) f->listeners[f->n_listeners - 1].metrics = true;
     f->loopback = true;
     for (int i = 0; i < f->n_listeners; i++) {
         const listener *l = &f->listeners[i];
-        f->loopback = f->loopback && l->loopback;
-        if (l->loopback || o->key_file || o->keys || o->no_auth) continue;
+        f->loopback = f->loopback && (l->loopback || l->metrics);
+        if (l->loopback || l->metrics || o->key_file || o->keys || o->no_auth) continue;
         snprintf(
             why, size,
             "%s can be reached from other machines, so a key is needed: --key-file FILE; --no-auth serves everybody",
@@ -226,7 +232,7 @@ void listen_accept(front *f, const listener *l) {
         if (f->n_connections >= f->most_connections || (!local && slow_count(f, text) >= CONNECTIONS_EACH))
             close(s);
         else
-            http_take(f, s, (struct sockaddr *)&address, size, l->secure);
+            http_take(f, s, (struct sockaddr *)&address, size, l);
     }
 }
 

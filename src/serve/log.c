@@ -39,18 +39,26 @@ void say_line(const front *f, const char *format, ...) {
 
 void log_request(const request *r) {
     const front *f = r->front;
-    const char *who = *r->who.owner ? r->who.owner : r->address, *path = r->route ? r->route->path : "-";
+    const char *who = *r->who.owner ? r->who.owner : "-";
     double seconds = steady_seconds() - r->begun;
-    char when[32];
+    char when[32], path[96], work[96] = "", address[80] = "";
     if (f->options->quiet) return;
     print_time(when);
-    if (f->options->log_json)
-        print_json(json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:f, s:b}", "time", when, "id", r->id, "who",
-                             who, "address", r->address, "method", r->method, "path", path, "status", r->status,
-                             "bytes", (json_int_t)r->received, "seconds", seconds, "gone", r->gone));
-    else
-        say_line(f, "%s %s %s %s %d %lld bytes %.3f s%s", r->id, who, r->method, path, r->status,
-                 (long long)r->received, seconds, r->gone ? " gone" : "");
+    snprintf(path, sizeof path, "%s%s", r->route ? r->route->path : "-", r->route ? r->route->after : "");
+    if (f->options->log_json) {
+        json_t *line = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:f, s:b}", "time", when, "id", r->id, "who",
+                                 who, "address", r->address, "method", r->method, "path", path, "status", r->status,
+                                 "bytes", (json_int_t)r->received, "seconds", seconds, "gone", r->gone);
+        if (r->outcome)
+            json_object_update_new(
+                line, json_pack("{s:f, s:f, s:s}", "wait", r->waited, "run", r->ran, "outcome", r->outcome));
+        print_json(line);
+        return;
+    }
+    if (r->who.by_key || !*r->who.owner) snprintf(address, sizeof address, " %s", r->address);
+    if (r->outcome) snprintf(work, sizeof work, " (waited %.3f s, ran %.3f s, %s)", r->waited, r->ran, r->outcome);
+    say_line(f, "%s %s%s %s %s %d %lld bytes %.3f s%s%s", r->id, who, address, r->method, path, r->status,
+             (long long)r->received, seconds, work, r->gone ? " gone" : "");
 }
 
 void log_prompt(const front *f, const job *j) {

@@ -5,6 +5,9 @@
 #include <string.h>
 
 #include "guard.h"
+#include "handlers.h"
+#include "repeat.h"
+#include "sse.h"
 #include "store.h"
 
 static bool may_see(const request *r, const char *owner) { return r->who.admin || strcmp(r->who.owner, owner) == 0; }
@@ -25,7 +28,7 @@ json_t *job_json(front *f, const job *j) {
         state_names[j->state], "created", time_or_null(j->created), "started", time_or_null(j->started), "completed",
         time_or_null(j->completed), "queue_position", live ? queue_position(f, j) : 0, "eta_seconds",
         left < 0 ? json_null() : json_real(round(left * 10) / 10), "stage",
-        live && *j->stage ? json_string(j->stage) : json_null(), "step", j->step, "steps", j->steps, "attempts",
+        live && *j->stage ? json_string(j->stage) : json_null(), "step", j->step, "steps", job_steps(f, j), "attempts",
         j->attempts, "source", source_names[j->source], "settings", j->settings, "pictures", pictures, "error", error);
 }
 
@@ -37,13 +40,14 @@ void handle_about(request *r) {
     for (int i = 0; i < f->n_models; i++) {
         const model *m = &f->models[i];
         json_array_append_new(
-            models, json_pack("{s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:i, s:f, s:i, s:i, s:b, s:b, s:b}",
-                              "id", m->id, "family", m->family, "loaded", f->child.loaded == i, "known", m->known,
-                              "distilled", m->distilled, "guidance_built_in", m->guidance_built_in, "transparent",
-                              m->transparent, "width", (json_int_t)m->width, "height", (json_int_t)m->height,
-                              "token_pixels", (json_int_t)m->token_pixels, "steps", m->steps, "guidance", m->guidance,
-                              "least_images", m->least_images, "most_images", m->most_images, "references",
-                              m->references, "start_images", m->start_images, "masks", m->masks));
+            models,
+            json_pack("{s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:i, s:f, s:i, s:i, s:b, s:b, s:b, s:i}",
+                      "id", m->id, "family", m->family, "loaded", model_is_loaded(f, i), "known", m->known, "distilled",
+                      m->distilled, "guidance_built_in", m->guidance_built_in, "transparent", m->transparent, "width",
+                      (json_int_t)m->width, "height", (json_int_t)m->height, "token_pixels",
+                      (json_int_t)m->token_pixels, "steps", m->steps, "guidance", m->guidance, "least_images",
+                      m->least_images, "most_images", m->most_images, "references", m->references, "start_images",
+                      m->start_images, "masks", m->masks, "layers", m->layers));
     }
     for (int i = 0; lz_sampler_name(i); i++) json_array_append_new(samplers, json_string(lz_sampler_name(i)));
     for (int i = 0; lz_schedule_name(i); i++) json_array_append_new(schedules, json_string(lz_schedule_name(i)));
@@ -82,25 +86,13 @@ static job *asked_job(request *r, job **owned) {
     return NULL;
 }
 
-/* The job of a repeated request. true: the answer is set. */
-static bool is_repeated(request *r, const char *key, const char *body) {
-    char id[ID_BYTES] = "", before[65] = "";
-    if (!key) return false;
-    store_find_repeat(r->front->store, r->who.owner, key, id, before);
-    if (!*id) return false;
-    if (strcmp(before, body) != 0) {
-        reply_error(r, 422, "idempotency_mismatch", "", "this Idempotency-Key was used with another request");
-        return true;
-    }
-    job *j = job_find(r->front, id), *owned = j ? NULL : store_find_job(r->front, id);
-    if (j || owned) reply_job(r, 202, j ? j : owned);
-    job_free(owned);
-    return j || owned;
-}
+static void reply_accepted(request *r, job *j) { reply_job(r, 202, j); }
 
 static void queue_job(request *r, json_t *settings, const char *key, const char *body) {
     problem p = {.status = 0};
-    job *j = job_new(r->front, &r->who, FROM_API, settings);
+    const char *site = header_of(r, "sec-fetch-site"); /* browsers send it, and no page can change it */
+    bool page = site && strcmp(site, "same-origin") == 0;
+    job *j = job_new(r->front, &r->who, page ? FROM_PAGE : FROM_API, settings);
     if (j) {
         memcpy(j->body, body, sizeof j->body);
         j->repeat = key;
@@ -114,19 +106,21 @@ static void queue_job(request *r, json_t *settings, const char *key, const char 
         reply_job(r, 202, j);
 }
 
+/* The same request may have come again while this one was planned. */
+static void queue_new(request *r, json_t *settings) {
+    if (repeat_answer(r, reply_accepted, reply_accepted))
+        json_decref(settings);
+    else
+        queue_job(r, settings, header_of(r, "idempotency-key"), r->hash);
+}
+
 void handle_jobs_new(request *r) {
     problem p = {.status = 0};
-    char body[65];
-    const char *key = header_of(r, "idempotency-key");
-    if (key && strlen(key) > 200) {
-        reply_error(r, 400, "invalid_value", "", "Idempotency-Key has more than 200 characters");
-        return;
-    }
-    hash_hex(r->body.data ? r->body.data : "", r->body.size, body);
-    if (is_repeated(r, key, body)) return;
+    repeat_hash(r);
+    if (repeat_answer(r, reply_accepted, reply_accepted)) return;
     json_t *fields = body_json(r), *settings = fields ? wanted_native(r, fields, &p) : NULL;
     if (settings)
-        queue_job(r, settings, key, body);
+        admit(r, settings, queue_new);
     else if (fields)
         reply_problem(r, &p);
 }
@@ -205,17 +199,9 @@ void handle_job_cancel(request *r) {
     job_free(owned);
 }
 
-/* Requests about the worker of this server. false: the answer is set. */
-static bool has_own_worker(request *r) {
-    if (r->front->store->kind->own_worker) return true;
-    reply_error(r, 400, "unsupported_value", "", "a server of a fleet has no worker of its own, so it cannot do this");
-    return false;
-}
-
 void handle_job_first(request *r) {
-    if (!has_own_worker(r)) return;
     job *owned, *j = asked_job(r, &owned);
-    if (j && !owned && j->state == QUEUED) queue_first(r->front, j);
+    if (j && !owned && j->state == QUEUED) r->front->store->kind->first(r->front, j);
     if (j) reply_job(r, 200, j);
     job_free(owned);
 }
@@ -267,121 +253,6 @@ void handle_events(request *r) {
     replay(r, s);
 }
 
-/* ---- plans ------------------------------------------------------------------------------------------------------- */
-
-/* The sizes of the images, which are all that a plan needs of them. */
-static json_t *image_sizes(request *r, const json_t *settings) {
-    const json_t *names = json_object_get(settings, "images");
-    json_t *sizes = json_array();
-    for (size_t i = 0; i < json_array_size(names); i++) {
-        const char *name = json_string_value(json_array_get(names, i)), *id = strchr(name, ':') + 1;
-        picture p = {.facts = NULL};
-        int64_t width = 0, height = 0;
-        if (*name == 'u')
-            store_find_upload(r->front->store, id, &width, &height);
-        else if (store_find_picture(r->front->store, id, &p)) {
-            width = p.width;
-            height = p.height;
-            json_decref(p.facts);
-        }
-        json_array_append_new(sizes, json_pack("[I, I]", (json_int_t)width, (json_int_t)height));
-    }
-    return sizes;
-}
-
-void handle_plan(request *r) {
-    problem p = {.status = 0};
-    front *f = r->front;
-    json_t *fields = body_json(r);
-    if (!fields) return;
-    if (!json_object_get(fields, "prompt")) json_object_set_new(fields, "prompt", json_string("a picture"));
-    json_t *settings = wanted_native(r, fields, &p);
-    if (!settings) {
-        reply_problem(r, &p);
-        return;
-    }
-    int index = wanted_model(f, json_string_value(json_object_get(settings, "model")), false);
-    json_object_set_new(settings, "image_sizes", image_sizes(r, settings));
-    const model *m = &f->models[index];
-    if (m->pace <= 0 && m->guess <= 0 && !f->child.job) json_object_set_new(settings, "estimate", json_true());
-    make_id(r->ask, "ask_");
-    if (f->child.ready && f->store->kind->tell(f, json_pack("{s:s, s:s, s:i, s:O}", "type", "plan", "ask", r->ask,
-                                                            "model", index, "settings", settings)))
-        snprintf(r->item, sizeof r->item, "%d", index);
-    else {
-        *r->ask = 0;
-        f->child.asleep = false;
-        reply_error(r, 503, "not_ready", "", "no model is loaded yet");
-    }
-    json_decref(settings);
-}
-
-void plan_arrived(front *f, const char *ask, json_t *plan) {
-    request *r = f->requests;
-    while (r && strcmp(r->ask, ask) != 0) r = r->next;
-    if (!r) {
-        json_decref(plan);
-        return;
-    }
-    *r->ask = 0;
-    const char *code = json_string_value(json_object_get(plan, "code"));
-    const char *message = json_string_value(json_object_get(plan, "message"));
-    if (!plan || code)
-        reply_error(r, plan ? problem_status(code) : 503, plan ? constant_code(code) : "not_ready", "", "%s",
-                    message ? message : "the worker ended");
-    else {
-        int index = atoi(r->item), steps = (int)json_integer_value(json_object_get(plan, "steps"));
-        int64_t width = json_integer_value(json_object_get(plan, "width"));
-        int64_t height = json_integer_value(json_object_get(plan, "height"));
-        double estimated = json_number_value(json_object_get(plan, "seconds"));
-        if (estimated > 0) queue_estimate(f, index, width, height, steps, estimated);
-        double seconds = queue_guess(f, index, width, height, steps);
-        json_object_set_new(plan, "seconds", seconds < 0 ? json_null() : json_real(seconds));
-        reply_json(r, 200, json_incref(plan));
-    }
-    json_decref(plan);
-    wake(r);
-}
-
-/* ---- models ------------------------------------------------------------------------------------------------------ */
-
-/* The index of the model of the path; -1: the answer is set. */
-static int asked_model(request *r) {
-    front *f = r->front;
-    for (int i = 0; i < f->n_models; i++)
-        if (strcmp(f->models[i].id, r->item) == 0) return i;
-    reply_error(r, 404, "model_not_found", "model", "there is no model '%s'; GET /v1/models lists them", r->item);
-    return -1;
-}
-
-static void reply_loading(request *r, int index, bool loading) {
-    reply_json(r, 202,
-               json_pack("{s:s, s:b, s:b}", "id", r->front->models[index].id, "loaded", r->front->child.loaded == index,
-                         "loading", loading));
-}
-
-void handle_model_load(request *r) {
-    front *f = r->front;
-    int index = has_own_worker(r) ? asked_model(r) : -1;
-    if (index < 0) return;
-    if (f->child.job)
-        reply_error(r, 503, "not_ready", "", "a picture is being made; try again when it is done");
-    else {
-        child_load(f, index);
-        reply_loading(r, index, f->child.loaded != index);
-    }
-}
-
-void handle_model_unload(request *r) {
-    front *f = r->front;
-    int index = has_own_worker(r) ? asked_model(r) : -1;
-    if (index < 0) return;
-    if (f->child.loaded == index && !child_sleep(f))
-        reply_error(r, 503, "not_ready", "", "a picture is being made; try again when it is done");
-    else
-        reply_loading(r, index, false);
-}
-
 /* ---- the queue and sessions -------------------------------------------------------------------------------------- */
 
 static void set_pause(request *r, bool paused) {
@@ -395,13 +266,14 @@ void handle_resume(request *r) { set_pause(r, false); }
 void handle_session_new(request *r) {
     char secret[33], cookie[160];
     const char *public = r->front->options->public_url;
+    problem p;
     json_t *fields = body_json(r);
     const char *key = json_string_value(json_object_get(fields, "key"));
     if (!fields) return;
     if (!guard_has_keys(r->front->guard))
         reply_json(r, 200, json_pack("{s:b}", "key_needed", false));
-    else if (!key || !guard_open_session(r, key, secret))
-        reply_error(r, 401, "invalid_api_key", "key", "the key is wrong");
+    else if (!guard_open_session(r, key ? key : "", secret, &p))
+        reply_problem(r, &p);
     else {
         bool secure = r->secure || (public && strncmp(public, "https:", 6) == 0);
         snprintf(cookie, sizeof cookie, "lazuli_session=%s; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict%s", secret,

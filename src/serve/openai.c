@@ -5,6 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "handlers.h"
+#include "repeat.h"
+#include "sse.h"
 #include "store.h"
 
 enum { ADDRESS_SECONDS = 3600 };
@@ -14,32 +17,6 @@ enum { ADDRESS_SECONDS = 3600 };
 static const char *text_of(const json_t *o, const char *key) {
     const char *text = json_string_value(json_object_get(o, key));
     return text ? text : "";
-}
-
-/* ---- models ------------------------------------------------------------------------------------------------------ */
-
-static json_t *model_json(front *f, int index) {
-    const model *m = &f->models[index];
-    json_t *can = json_pack("[s]", "generate");
-    if (m->most_images) json_array_append_new(can, json_string("edit"));
-    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o, s:b}", "id", m->id, "object", "model", "created",
-                     (json_int_t)f->begun, "owned_by", "lazuli", "family", m->family, "capabilities", can, "loaded",
-                     f->child.loaded == index);
-}
-
-void handle_models(request *r) {
-    json_t *list = json_array();
-    for (int i = 0; i < r->front->n_models; i++) json_array_append_new(list, model_json(r->front, i));
-    reply_json(r, 200, json_pack("{s:s, s:o}", "object", "list", "data", list));
-}
-
-void handle_model(request *r) {
-    for (int i = 0; i < r->front->n_models; i++)
-        if (strcmp(r->front->models[i].id, r->item) == 0) {
-            reply_json(r, 200, model_json(r->front, i));
-            return;
-        }
-    reply_error(r, 404, "model_not_found", "model", "there is no model '%s'; GET /v1/models lists them", r->item);
 }
 
 void handle_variations(request *r) {
@@ -107,6 +84,14 @@ static const char *told_background(const picture *p) {
     return p && json_is_true(json_object_get(p->facts, "transparent")) ? "transparent" : "opaque";
 }
 
+/* The user's name that came with the request, or nothing. */
+static void add_user(buffer *to, const job *j) {
+    const json_t *user = json_object_get(j->settings, "user");
+    char *text = user ? json_dumps(user, JSON_ENCODE_ANY) : NULL;
+    if (text) buffer_print(to, ",\"safety_identifier\":%s", text);
+    free(text);
+}
+
 static void answer_file(request *r, const picture *p) {
     char *path = picture_path(r->front, p);
     reply_file(r, path, format_type(p->format), NULL);
@@ -124,6 +109,7 @@ static void answer_pictures(request *r, const job *j) {
         answer_file(r, &j->pictures[0]);
         return;
     }
+    if (!url && !pictures_have_room(r, j)) return;
     const picture *first = &j->pictures[0];
     buffer_print(&b,
                  "{\"created\":%lld,\"background\":\"%s\",\"output_format\":\"%s\",\"quality\":\"%s\",\"size\":\"%"
@@ -133,16 +119,23 @@ static void answer_pictures(request *r, const job *j) {
     for (int i = 0; i < j->made; i++) {
         buffer_print(&b, "%s{\"%s\":\"", i ? "," : "", url ? "url" : "b64_json");
         good = good && (url ? add_address(r, &b, &j->pictures[i]) : picture_base64(r->front, &b, &j->pictures[i]));
-        buffer_print(&b, "\",\"seed\":%lld}", (long long)j->pictures[i].seed);
+        buffer_print(&b, "\",\"seed\":%lld", (long long)j->pictures[i].seed);
+        const json_t *layer = json_object_get(j->pictures[i].facts, "layer");
+        if (layer) buffer_print(&b, ",\"layer\":%lld", (long long)json_integer_value(layer));
+        buffer_print(&b, "}");
     }
     buffer_print(&b, "],");
     add_usage(&b, j->pictures, j->made);
+    add_user(&b, j);
     buffer_print(&b, "}");
     if (good && !b.failed) {
         reply_bytes(r, 200, "application/json", &b);
         add_header(r, "cache-control", "no-store");
-    } else
-        reply_error(r, 410, "gone", "", "the picture has been removed");
+    } else {
+        char *path = picture_path(r->front, first);
+        reply_missing(r, path);
+        free(path);
+    }
     buffer_free(&b);
 }
 
@@ -195,6 +188,13 @@ void openai_preview(stream *s, const job *j, const json_t *facts, const buffer *
 void openai_picture(stream *s, const job *j, const picture *p) {
     buffer text = {.data = NULL}, usage = {.data = NULL};
     s->passed = s->partial = 0;
+    if (!answers_have_room(s->request->front, p->bytes / 3 * 4)) {
+        problem full;
+        set_problem(&full, 429, "queue_full", "", "too many large answers are being sent");
+        stream_event(s, "error", problem_json(&full), false);
+        stream_end(s);
+        return;
+    }
     if (picture_base64(s->request->front, &text, p) && buffer_print(&usage, "{") && add_usage(&usage, p, 1) &&
         buffer_print(&usage, "}")) {
         json_t *event = event_json(j, event_name(j, true), text.data, p->width, p->height, p->format,
@@ -219,74 +219,50 @@ void openai_ended(stream *s, const job *j) {
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------- */
 
-static void attend(request *r, job *j) {
-    const json_t *answer = json_object_get(j->settings, "openai");
-    if (json_is_true(json_object_get(answer, "stream"))) {
-        stream *s = stream_new(r, j, false);
-        if (!s) {
-            reply_error(r, 500, "out_of_memory", "", "out of memory");
-            return;
-        }
-        s->partials = (int)json_integer_value(json_object_get(answer, "partial_images"));
-        reply_stream(r, s);
-    }
-    job_wait(r, j, answer_job);
+static bool is_streamed(const job *j) {
+    return json_is_true(json_object_get(json_object_get(j->settings, "openai"), "stream"));
 }
 
-/* A client that repeats a request whose answer it did not get. */
-static bool join(request *r, const char *body, problem *p) {
-    front *f = r->front;
-    const char *key = header_of(r, "idempotency-key"), *count = header_of(r, "x-stainless-retry-count");
-    char id[ID_BYTES] = "", before[65] = "";
-    if (key && strlen(key) > 200)
-        return !set_problem(p, 400, "invalid_value", "", "Idempotency-Key has more than 200 characters");
-    if (key) store_find_repeat(f->store, r->who.owner, key, id, before);
-    if (*id && strcmp(before, body) != 0)
-        return !set_problem(p, 422, "idempotency_mismatch", "", "this Idempotency-Key was used with another request");
-    job *found = *id ? job_find(f, id) : NULL;
-    for (job *j = f->jobs; j && !*id && count && atoi(count) > 0; j = j->next)
-        if (strcmp(j->owner, r->who.owner) == 0 && strcmp(j->body, body) == 0) found = j;
-    if (found) {
-        attend(r, found);
-        return true;
-    }
-    job *ended = *id ? store_find_job(f, id) : NULL;
-    if (!ended) return false;
-    bool again = ended->state == CANCELLED; /* the client left, and wants it after all */
-    if (!again) answer_job(r, ended);
-    job_free(ended);
-    return !again;
+/* Begins the stream that the request has asked for. j: NULL if the job has ended. NULL: the answer is set. */
+static stream *begin_stream(request *r, job *j) {
+    stream *s = stream_new(r, j, false);
+    if (s)
+        reply_stream(r, s);
+    else
+        reply_error(r, 500, "out_of_memory", "", "out of memory");
+    return s;
 }
+
+static void attend(request *r, job *j) {
+    const json_t *answer = json_object_get(j->settings, "openai");
+    stream *s = is_streamed(j) ? begin_stream(r, j) : NULL;
+    if (is_streamed(j) && !s) return;
+    job_wait(r, j, answer_job);
+    if (!s) return;
+    s->partials = (int)json_integer_value(json_object_get(answer, "partial_images"));
+    stream_comment(s);
+}
+
+/* Answers with a job that has ended. */
+static void answer_ended(request *r, job *j) {
+    stream *s = is_streamed(j) ? begin_stream(r, NULL) : NULL;
+    for (int i = 0; s && i < j->made; i++) openai_picture(s, j, &j->pictures[i]);
+    if (s)
+        openai_ended(s, j);
+    else if (!is_streamed(j))
+        answer_job(r, j);
+}
+
+static void queue_new(request *r, json_t *settings) { repeat_or_queue(r, settings, FROM_OPENAI, attend, answer_ended); }
 
 static void make(request *r, json_t *fields, bool edit) {
     problem p = {.status = 0};
-    char body[65];
-    const char *key = header_of(r, "idempotency-key");
     json_t *settings = wanted_openai(r, fields, edit, &p);
-    if (!settings) {
+    repeat_hash(r);
+    if (settings)
+        admit(r, settings, queue_new);
+    else
         reply_problem(r, &p);
-        return;
-    }
-    hash_hex(r->body.data ? r->body.data : "", r->body.size, body);
-    if (join(r, body, &p)) {
-        if (p.status) reply_problem(r, &p);
-        json_decref(settings);
-        return;
-    }
-    job *j = job_new(r->front, &r->who, FROM_OPENAI, settings);
-    if (!j) {
-        reply_error(r, 500, "out_of_memory", "", "out of memory");
-        return;
-    }
-    memcpy(j->body, body, sizeof body);
-    j->attended = true;
-    j->repeat = key;
-    if (!job_admit(r->front, j, r, &p)) {
-        reply_problem(r, &p);
-        job_free(j);
-        return;
-    }
-    attend(r, j);
 }
 
 void handle_generations(request *r) {

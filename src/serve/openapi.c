@@ -7,6 +7,7 @@
 
 #include "fields.h"
 #include "guard.h"
+#include "handlers.h"
 
 #define ID_PATTERN "^[A-Za-z0-9._-]{1,64}$"
 
@@ -40,32 +41,37 @@ static const named schemas[] = {
      "'created':{'type':'integer'},'size':{'type':'string'},'output_format':{'type':'string'},"
      "'quality':{'type':'string'},'background':{'type':'string'},'usage':{'$ref':'#/components/schemas/Usage'},"
      "'data':{'type':'array','items':{'type':'object','required':['seed'],'properties':{"
-     "'b64_json':{'type':'string'},'url':{'type':'string'},'seed':{'type':'integer'}}}}}}"},
-    {"Picture", "{'type':'object','required':['id','job','seed','width','height','bytes','format','created','pinned'],"
-                "'properties':{'id':{'type':'string'},'job':{'type':'string'},'seed':{'type':'integer'},"
-                "'width':{'type':'integer'},'height':{'type':'integer'},'bytes':{'type':'integer'},"
-                "'format':{'enum':['png','jpeg','webp']},'created':{'type':'integer'},'pinned':{'type':'boolean'},"
-                "'milliseconds':{'type':['object','null']},'settings':{'type':['object','null']}}}"},
+     "'b64_json':{'type':'string'},'url':{'type':'string'},'seed':{'type':'integer'},'layer':{'type':'integer'}}}}}}"},
+    {"Picture",
+     "{'type':'object','required':['id','job','seed','width','height','bytes','format','created','pinned'],"
+     "'properties':{'id':{'type':'string'},'job':{'type':'string'},'seed':{'type':'integer'},"
+     "'width':{'type':'integer'},'height':{'type':'integer'},'bytes':{'type':'integer'},"
+     "'format':{'enum':['png','jpeg','webp']},'created':{'type':'integer'},'pinned':{'type':'boolean'},'"
+     "rating':{'type':'integer','minimum':0,'maximum':5},"
+     "'layer':{'type':'integer'},'milliseconds':{'type':['object','null']},'settings':{'type':['object','null']}}}"},
     {"Pictures", "{'type':'object','required':['pictures','more'],'properties':{'more':{'type':'boolean'},"
                  "'next':{'type':'string'},"
                  "'pictures':{'type':'array','items':{'$ref':'#/components/schemas/Picture'}}}}"},
-    {"Job", "{'type':'object','required':['id','status','created','queue_position','settings','pictures','error'],"
-            "'properties':{'id':{'type':'string'},"
-            "'status':{'enum':['queued','in_progress','completed','failed','cancelled']},"
-            "'created':{'type':['integer','null']},'started':{'type':['integer','null']},"
-            "'completed':{'type':['integer','null']},'queue_position':{'type':'integer'},"
-            "'eta_seconds':{'type':['number','null']},'stage':{'type':['string','null']},'step':{'type':'integer'},"
-            "'steps':{'type':'integer'},'attempts':{'type':'integer'},'source':{'enum':['openai','api','sdapi']},"
-            "'settings':{'type':'object'},'pictures':{'type':'array','items':{'$ref':'#/components/schemas/Picture'}},"
-            "'error':{'type':['object','null'],'properties':{'code':{'type':'string'},'message':{'type':'string'}}}}}"},
+    {"Job",
+     "{'type':'object','required':['id','status','created','queue_position','settings','pictures','error'],"
+     "'properties':{'id':{'type':'string'},"
+     "'status':{'enum':['queued','in_progress','completed','failed','cancelled']},"
+     "'created':{'type':['integer','null']},'started':{'type':['integer','null']},"
+     "'completed':{'type':['integer','null']},'queue_position':{'type':'integer'},"
+     "'eta_seconds':{'type':['number','null']},'stage':{'type':['string','null']},'step':{'type':'integer'},"
+     "'steps':{'type':'integer'},'attempts':{'type':'integer'},'source':{'enum':['openai','api','sdapi','page']},"
+     "'settings':{'type':'object'},'pictures':{'type':'array','items':{'$ref':'#/components/schemas/Picture'}},"
+     "'error':{'type':['object','null'],'properties':{'code':{'type':'string'},'message':{'type':'string'}}}}}"},
     {"Jobs", "{'type':'object','required':['jobs','more'],'properties':{'more':{'type':'boolean'},"
              "'jobs':{'type':'array','items':{'$ref':'#/components/schemas/Job'}}}}"},
     {"Cancelled", "{'type':'object','required':['cancelled'],'properties':{'cancelled':{'type':'integer'}}}"},
-    {"Planned", "{'type':'object','required':['bytes','operations','steps','width','height','fits','seconds'],"
-                "'properties':{'bytes':{'type':'integer'},'weight_bytes':{'type':'integer'},"
-                "'operations':{'type':'number'},'steps':{'type':'integer'},'width':{'type':'integer'},"
-                "'height':{'type':'integer'},'fits':{'type':'boolean'},'seconds':{'type':['number','null']},'remarks':{"
-                "'type':'object'}}}"},
+    {"Planned",
+     "{'type':'object','required':['bytes','operations','steps','width','height','fits','seconds'],"
+     "'properties':{'bytes':{'type':'integer'},'weight_bytes':{'type':'integer'},'needed':{'type':'integer'},"
+     "'available':{'type':'integer'},"
+     "'operations':{'type':'number'},'steps':{'type':'integer'},'width':{'type':'integer'},"
+     "'height':{'type':'integer'},'fits':{'type':'boolean'},'seconds':{'type':['number','null']},'remarks':{"
+     "'type':'object'}}}"},
     {"Upload", "{'type':'object','required':['id','width','height'],'properties':{'id':{'type':'string'},"
                "'width':{'type':'integer'},'height':{'type':'integer'}}}"},
     {"About", "{'type':'object','required':['version','device','key_needed','models','samplers','schedules','limits'],"
@@ -81,7 +87,8 @@ static const named schemas[] = {
                "'items':{'type':'object'},'parameters':{'type':'object'}}}"},
     /* bodies that are not described by a table of fields */
     {"Key", "{'type':'object','properties':{'key':{'type':'string'}}}"},
-    {"Change", "{'type':'object','properties':{'pinned':{'type':'boolean'}}}"},
+    {"Change", "{'type':'object','properties':{'pinned':{'type':'boolean'},'rating':{'type':'integer','minimum':0,'"
+               "maximum':5}}}"},
     {"SdOptions", "{'type':'object','properties':{'sd_model_checkpoint':{'type':['string','null']}}}"},
     {"SdPicture", "{'type':'object','required':['image'],'properties':{'image':{'type':'string'}}}"},
 };
@@ -94,10 +101,6 @@ static const named schemas[] = {
 static const named openai_rules[] = {
     {"size", "{'type':['string','null'],'pattern':'^([0-9]{1,9}x[0-9]{1,9}|auto|)$',"
              "'description':'WIDTHxHEIGHT with sides of 64 to 4096, or auto'}"},
-    {"quality", "{'enum':['auto','low','medium','high','xhigh','max','standard','hd','',null]}"},
-    {"background", "{'enum':['auto','opaque','transparent','',null]}"},
-    {"output_format", "{'enum':['png','jpeg','jpg','webp','',null]}"},
-    {"response_format", "{'enum':['b64_json','url','file','',null]}"},
     {"image", PICTURES},
     {"images", PICTURES},
     {"mask", PICTURE},
@@ -106,9 +109,6 @@ static const named openai_rules[] = {
 static const named native_rules[] = {
     {"seed", "{'type':['integer','array','null'],'minimum':-1,'items':{'type':'integer','minimum':0},'minItems':1,"
              "'maxItems':10}"},
-    {"background", "{'enum':['auto','opaque','transparent','',null]}"},
-    {"format", "{'enum':['png','jpeg','jpg','webp','',null]}"},
-    {"preview", "{'enum':['small','full','off','',null]}"},
     {"image", PICTURES},
     {"images", PICTURES},
     {"mask", PICTURE},
@@ -119,7 +119,7 @@ static const named sdapi_rules[] = {
     {"extra_images", "{'type':['array','null'],'items':{'type':'string'}}"},
     {"mask", "{'type':['string','null']}"},
     {"override_settings", "{'type':['object','null']}"},
-    {"inpainting_mask_invert", "{'enum':[0,false,null]}"},
+    {"inpainting_mask_invert", "{'type':['integer','boolean','null']}"},
     {NULL, NULL},
 };
 
@@ -143,10 +143,17 @@ static json_t *limit_of(const field *f, double limit) {
     return f->kind == INTEGER ? json_integer(limit < 9.2e18 ? (json_int_t)limit : INT64_MAX) : json_real(limit);
 }
 
+static void add_choice(void *user, const char *word, size_t n) { json_array_append_new(user, json_stringn(word, n)); }
+
 static json_t *field_schema(const field *f, bool required) {
     static const char *const types[] = {"string", "integer", "number", "boolean"};
     if (f->use == UNSUPPORTED) return json_pack("{s:s, s:s}", "type", "null", "description", "not supported");
     if (f->kind == ANYTHING) return json_object();
+    if (f->choices) {
+        json_t *words = json_pack("[s, n]", "");
+        each_choice(f, add_choice, words);
+        return json_pack("{s:o}", "enum", words);
+    }
     json_t *schema = required ? json_pack("{s:s}", "type", types[f->kind])
                               : json_pack("{s:[s, s]}", "type", types[f->kind], "null");
     if (f->kind == TEXT && f->high >= MOST_PROMPT) json_object_set_new(schema, "maxLength", json_integer(MOST_PROMPT));
@@ -234,7 +241,7 @@ static const note notes[] = {
     {handle_events, "The events of all jobs", "", NULL, 200, "text/event-stream"},
     {handle_plan, "Memory, operations and time of a job", "", "Plan", 200, "Planned"},
     {handle_upload, "Keeps an image for a day", "", "image/*", 201, "Upload"},
-    {handle_pictures, "Pictures, the newest first", "limit before q pinned", NULL, 200, "Pictures"},
+    {handle_pictures, "Pictures, the newest first", "limit before q pinned rating", NULL, 200, "Pictures"},
     {handle_picture, "A picture's settings", "", NULL, 200, "Picture"},
     {handle_picture_file, "A picture's bytes", "", NULL, 200, "image/*"},
     {handle_picture_thumb, "A small WebP of a picture", "", NULL, 200, "image/webp"},
@@ -250,6 +257,9 @@ static const note notes[] = {
     {handle_sd_options_set, "Chooses a model", "", "SdOptions", 200, "Null"},
     {handle_sd_models, "The models", "", NULL, 200, "List"},
     {handle_sd_png_info, "The settings in a picture", "", "SdPicture", 200, "SdInfo"},
+    {handle_sd_memory, "Memory of the machine and the device", "", NULL, 200, "Object"},
+    {handle_sd_unload, "Gives the memory of the models back", "", NULL, 200, "Object"},
+    {handle_sd_reload, "Loads the chosen model", "", NULL, 200, "Object"},
     {handle_sd_list, "A list that clients ask for", "", NULL, 200, "List"},
     {handle_sd_ping, "Answers", "", NULL, 200, "Object"},
     {handle_model_load, "Loads a model", "", NULL, 202, "Object"},
@@ -266,6 +276,8 @@ static const named parameters[] = {
     {"before", "{'type':'string'}"},
     {"q", "{'type':'string'}"},
     {"pinned", "{'type':'string','description':'true: only pinned pictures'}"},
+    {"rating",
+     "{'type':'integer','minimum':0,'maximum':5,'description':'only pictures with this rating or a better one'}"},
     {"skip_current_image", "{'type':'string'}"},
 };
 

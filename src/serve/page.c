@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "inside.h"
+#include "handlers.h"
 
 /* The page loads nothing from elsewhere, runs no script that is not a file of the table, and cannot be framed. */
 static const char policy[] =

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "inside.h"
+#include "handlers.h"
 
 /* The bytes of "image": base64, or a data URL. */
 static bool take_bytes(const json_t *fields, buffer *to, problem *p) {

@@ -1,14 +1,16 @@
 /* queue.c: the order of jobs. A picture is the unit: the owners of waiting jobs take turns, picture by picture, and the
  * jobs of one owner come in the order of their priority and arrival. A job whose model is loaded may go first, for at
- * most 8 pictures or 60 seconds, because loading a model takes time. */
+ * most 8 pictures or 60 seconds, because loading a model takes time. Pictures that may be made together with the first
+ * one join it in the same order; each of them counts as a turn of its owner. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "store.h"
 
 enum { STREAK = 8, STREAK_SECONDS = 60 };
 
-static bool waits(const job *j) { return j->state == QUEUED || (j->state == RUNNING && !j->painting && !j->over); }
+static bool waits(const job *j) { return (j->state == QUEUED || j->state == RUNNING) && !j->over && j->given < j->n; }
 
 /* The turn of an owner. If the table is full, the owner that was served longest ago and has no job is forgotten. */
 static turn *turn_of(front *f, const char *owner) {
@@ -23,32 +25,75 @@ static turn *turn_of(front *f, const char *owner) {
     return oldest;
 }
 
-int queue_preferred(front *f, const char *owner) { return turn_of(f, owner)->model; }
-void queue_prefer(front *f, const char *owner, int index) { turn_of(f, owner)->model = index; }
+int queue_preferred(front *f, const char *owner) {
+    int chosen = turn_of(f, owner)->model;
+    return chosen ? chosen - 1 : f->preferred;
+}
 
-/* Does a come before b, of the same owner? */
-static bool is_before(const job *a, const job *b) { return !b || a->priority > b->priority; }
+void queue_prefer(front *f, const char *owner, int index) {
+    if (owner) {
+        turn_of(f, owner)->model = index + 1;
+        return;
+    }
+    f->preferred = index;
+    for (int i = 0; i < OWNERS; i++) f->turns[i].model = 0;
+}
 
-/* The next job; only of this model, unless it is negative. */
-static job *choose(front *f, int index) {
+static int64_t number_of(const job *j, const char *key, int64_t otherwise) {
+    int64_t n = json_integer_value(json_object_get(j->settings, key));
+    return n ? n : otherwise;
+}
+
+void queue_kind(const front *f, const job *j, char to[65]) {
+    static const char *const same[] = {"sampler", "schedule", "shift", "strength"};
+    const json_t *a = j->settings;
+    model none = {.width = 0};
+    const model *m = j->model >= 0 ? &f->models[j->model] : &none;
+    json_t *kind = json_pack("[I, I, I, I, b]", (json_int_t)number_of(j, "width", m->width),
+                             (json_int_t)number_of(j, "height", m->height), (json_int_t)number_of(j, "steps", m->steps),
+                             (json_int_t)json_array_size(json_object_get(a, "images")),
+                             json_object_get(a, "mask") != NULL);
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        json_t *value = json_object_get(a, same[i]);
+        json_array_append(kind, value ? value : json_null());
+    }
+    char *text = kind ? json_dumps(kind, JSON_COMPACT) : NULL;
+    hash_hex(text ? text : "", text ? strlen(text) : 0, to);
+    free(text);
+    json_decref(kind);
+}
+
+/* May pictures of both be made together? The worker knows for certain. A job that has lost a worker is made alone. */
+static bool look_alike(const front *f, const job *a, const job *b) {
+    char kinds[2][65];
+    if (a->model != b->model || a->attempts > 1 || b->attempts > 1) return false;
+    if (a == b) return true;
+    queue_kind(f, a, kinds[0]);
+    queue_kind(f, b, kinds[1]);
+    return strcmp(kinds[0], kinds[1]) == 0;
+}
+
+/* Does a come before b, which is older, or NULL? */
+static bool comes_before(front *f, const job *a, const job *b) {
+    if (!b) return true;
+    if (strcmp(a->owner, b->owner) == 0) return a->priority > b->priority;
+    return turn_of(f, a->owner)->served < turn_of(f, b->owner)->served;
+}
+
+/* The next job; only of this model, unless it is negative; only one that may join `first`, unless that is NULL. */
+static job *choose(front *f, int index, const job *first) {
     job *best = NULL;
     for (job *j = f->jobs; j; j = j->next) { /* the oldest come first */
-        if (!waits(j) || (index >= 0 && j->model != index)) continue;
-        if (!best) {
-            best = j;
-            continue;
-        }
-        uint64_t mine = turn_of(f, j->owner)->served, other = turn_of(f, best->owner)->served;
-        bool same = strcmp(j->owner, best->owner) == 0;
-        if (same ? is_before(j, best) : mine < other) best = j;
+        if (!waits(j) || (index >= 0 && j->model != index) || !comes_before(f, j, best)) continue;
+        if (!first || look_alike(f, first, j)) best = j;
     }
     return best;
 }
 
 job *queue_next(front *f) {
-    job *due = choose(f, -1), *loaded = f->child.loaded >= 0 ? choose(f, f->child.loaded) : NULL;
+    job *due = choose(f, -1, NULL), *loaded = f->child.loaded >= 0 ? choose(f, f->child.loaded, NULL) : NULL;
     double now = steady_seconds();
-    bool other = due && loaded && due->model != f->child.loaded;
+    bool other = due && loaded && due->model >= 0 && !model_is_loaded(f, due->model);
     if (!other) f->streak = 0;
     if (other && !f->streak) f->streak_since = now;
     if (other && ++f->streak <= STREAK && now - f->streak_since < STREAK_SECONDS)
@@ -59,28 +104,44 @@ job *queue_next(front *f) {
     return due;
 }
 
+job *queue_join(front *f, const job *first) {
+    if (f->streak >= STREAK) return NULL;
+    job *j = choose(f, first->model, first);
+    if (!j) return NULL;
+    if (f->streak) f->streak++;
+    turn_of(f, j->owner)->served = ++f->clock;
+    return j;
+}
+
 int local_waiting(front *f, const char *owner) {
     int n = 0;
     for (const job *j = f->jobs; j; j = j->next) n += j->state == QUEUED && (!owner || strcmp(j->owner, owner) == 0);
     return n;
 }
 
-/* Fills rank and served of the jobs that wait: the number of jobs of the same owner before it, and when the owner was
- * served last. */
+/* Fills rank, served and place of the jobs that wait: the number of jobs of the same owner before it, when the owner was
+ * served last, and the place of the owner's oldest job. */
 static void rank_all(front *f) {
-    for (int i = 0; i < OWNERS; i++) f->turns[i].waiting = 0;
-    for (job *j = f->jobs; j; j = j->next) {
-        if (j->state != QUEUED) continue;
-        turn *t = turn_of(f, j->owner);
-        j->rank = t->waiting++;
-        j->served = t->served;
+    int place = 0;
+    for (int i = 0; i < OWNERS; i++) f->turns[i].waiting = f->turns[i].place = 0;
+    for (const job *j = f->jobs; j; j = j->next) {
+        turn *t = j->state == QUEUED ? turn_of(f, j->owner) : NULL;
+        if (t && !t->place) t->place = ++place;
     }
+    for (int priority = 1; priority >= -1; priority--)
+        for (job *j = f->jobs; j; j = j->next) {
+            if (j->state != QUEUED || j->priority != priority) continue;
+            turn *t = turn_of(f, j->owner);
+            j->rank = t->waiting++;
+            j->served = t->served;
+            j->place = t->place;
+        }
 }
 
 /* Owners take turns: the first jobs of all owners come before the second ones. */
 static bool is_ahead(const job *k, const job *j) {
     if (k->rank != j->rank) return k->rank < j->rank;
-    return k->served != j->served ? k->served < j->served : k->queued_at < j->queued_at;
+    return k->served != j->served ? k->served < j->served : k->place < j->place;
 }
 
 int local_position(front *f, const job *j) {
@@ -134,21 +195,41 @@ double queue_guess(const front *f, int index, int64_t width, int64_t height, int
     return pace > 0 ? pace * (double)width * (double)height * (steps + 1) : -1;
 }
 
+/* Seconds of one picture of a job whose pace is known. */
+static double seconds_of(const front *f, const job *j) { return pace_of(f, j->model) * work_of(f, j); }
+
+/* Seconds until the pictures that the worker is making are done. *own: how many of them are of the job. */
+static double pass_left(const front *f, const job *j, int *own) {
+    const child *c = &f->child;
+    double all = 0;
+    *own = 0;
+    for (int i = 0; i < c->n_seats; i++) {
+        if (!c->seats[i].begun) continue;
+        all += seconds_of(f, c->seats[i].job);
+        *own += c->seats[i].job == j;
+    }
+    return fmax(all - (steady_seconds() - c->begun), 0.05 * all);
+}
+
 double queue_left(front *f, const job *j) {
-    double pace = pace_of(f, j->model), all = pace * work_of(f, j) * (j->n - j->made);
-    if (!(pace > 0)) return -1;
-    double spent = j->painting ? steady_seconds() - j->painted_at : 0;
+    int own;
+    double one = seconds_of(f, j), pass = pass_left(f, j, &own);
+    if (!(one > 0)) return -1;
+    if (own) return pass + one * (j->n - j->made - own);
+    double all = one * (j->n - j->made), spent = j->painting ? steady_seconds() - j->painted_at : 0; /* in a fleet */
     return fmax(all - spent, 0.05 * all);
 }
 
 double local_seconds_before(front *f, const job *j) {
-    double all = 0;
+    int own;
+    double all = pass_left(f, j, &own);
     rank_all(f);
     for (const job *k = f->jobs; k; k = k->next) {
         if (k == j || (k->state == QUEUED && !is_ahead(k, j))) continue;
-        double other = queue_left(f, k);
-        if (other < 0) return -1;
-        all += other;
+        double one = seconds_of(f, k);
+        if (!(one > 0)) return -1;
+        pass_left(f, k, &own);
+        all += one * (k->n - k->made - own);
     }
     return all;
 }

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "handlers.h"
+#include "repeat.h"
 #include "store.h"
 
 static const char *text_of(const json_t *o, const char *key) {
@@ -12,6 +14,14 @@ static const char *text_of(const json_t *o, const char *key) {
 }
 
 /* ---- pictures ---------------------------------------------------------------------------------------------------- */
+
+/* When the job was made, such as 20261115183000. */
+static void print_timestamp(const job *j, char to[32]) {
+    time_t seconds = (time_t)j->created;
+    struct tm utc;
+    gmtime_r(&seconds, &utc);
+    strftime(to, 32, "%Y%m%d%H%M%S", &utc);
+}
 
 /* "info" of an answer: JSON as a text. */
 static char *info_of(front *f, const job *j) {
@@ -26,10 +36,8 @@ static char *info_of(front *f, const job *j) {
     const picture *first = &j->pictures[0];
     const json_t *facts = j->made ? first->facts : NULL;
     char when[32];
-    time_t seconds = (time_t)j->created;
-    struct tm utc;
-    gmtime_r(&seconds, &utc);
-    strftime(when, sizeof when, "%Y%m%d%H%M%S", &utc);
+    print_timestamp(j, when);
+    int batch = (int)json_integer_value(json_object_get(json_object_get(s, "sdapi"), "batch_size"));
     const char *model_id = j->model >= 0 ? f->models[j->model].id : "";
     json_t *info = json_pack(
         "{s:s, s:o, s:s, s:o, s:I, s:o, s:I, s:I, s:I, s:f, s:s, s:i, s:f, s:s, s:n, s:o, s:s, s:s, s:{}}", "prompt",
@@ -37,7 +45,7 @@ static char *info_of(front *f, const job *j) {
         negatives, "seed", (json_int_t)j->seeds[0], "all_seeds", seeds, "width",
         (json_int_t)(j->made ? first->width : 0), "height", (json_int_t)(j->made ? first->height : 0), "steps",
         json_integer_value(json_object_get(facts, "steps")), "cfg_scale",
-        json_number_value(json_object_get(facts, "guidance")), "sampler_name", "Euler", "batch_size", 1,
+        json_number_value(json_object_get(facts, "guidance")), "sampler_name", "Euler", "batch_size", batch ? batch : 1,
         "denoising_strength", json_number_value(json_object_get(s, "strength")), "sd_model_name", model_id,
         "sd_model_hash", "infotexts", texts, "job_timestamp", when, "version", lz_version(), "extra_generation_params");
     char *text = info ? json_dumps(info, JSON_COMPACT) : NULL;
@@ -54,8 +62,10 @@ static void answer_pictures(request *r, job *j) {
         reply_problem(r, &p);
         return;
     }
+    bool with_images = !json_is_false(json_object_get(asked, "send_images"));
+    if (with_images && !pictures_have_room(r, j)) return;
     json_t *images = json_array();
-    for (int i = 0; i < j->made && !json_is_false(json_object_get(asked, "send_images")); i++) {
+    for (int i = 0; i < j->made && with_images; i++) {
         buffer text = {.data = NULL};
         if (picture_base64(f, &text, &j->pictures[i]))
             json_array_append_new(images, json_stringn_nocheck(text.data, text.size));
@@ -66,20 +76,20 @@ static void answer_pictures(request *r, job *j) {
     free(info);
 }
 
+static void attend(request *r, job *j) { job_wait(r, j, answer_pictures); }
+
+static void queue_new(request *r, json_t *settings) {
+    repeat_or_queue(r, settings, FROM_SDAPI, attend, answer_pictures);
+}
+
 static void make(request *r, bool from_image) {
     problem p = {.status = 0};
-    json_t *fields = body_json(r);
-    if (!fields) return;
-    json_t *settings = wanted_sdapi(r, fields, from_image, &p);
-    job *j = settings ? job_new(r->front, &r->who, FROM_SDAPI, settings) : NULL;
-    if (settings && !j) set_problem(&p, 500, "out_of_memory", "", "out of memory");
-    if (j) j->attended = true;
-    if (j && job_admit(r->front, j, r, &p)) {
-        job_wait(r, j, answer_pictures);
-        return;
-    }
-    job_free(j);
-    reply_problem(r, &p);
+    json_t *fields = body_json(r), *settings = fields ? wanted_sdapi(r, fields, from_image, &p) : NULL;
+    repeat_hash(r);
+    if (settings)
+        admit(r, settings, queue_new);
+    else if (fields)
+        reply_problem(r, &p);
 }
 
 void handle_txt2img(request *r) { make(r, false); }
@@ -103,14 +113,17 @@ void handle_sd_progress(request *r) {
     if (j && j->steps) share = (j->step + j->done) / j->steps;
     if (j && strcmp(j->stage, "decode") == 0) share = 0.95;
     if (j) share = (j->made + (share < 0.95 ? share : 0.95)) / j->n;
+    char when[32] = "0";
+    if (j) print_timestamp(j, when);
+    const char *kind = !j ? "" : json_object_get(j->settings, "images") ? "img2img" : "txt2img";
     buffer image = {.data = NULL};
     if (with_image) base64_add(&image, j->preview.data, j->preview.size);
     reply_json(r, 200,
                json_pack("{s:f, s:f, s:s?, s:n, s:{s:b, s:b, s:s, s:i, s:s, s:i, s:i, s:i}}", "progress", share,
                          "eta_relative", left > 0 ? left : 0.0, "current_image", image.data, "textinfo", "state",
-                         "skipped", false, "interrupted", false, "job", j ? "txt2img" : "", "job_count", j ? 1 : 0,
-                         "job_timestamp", "0", "job_no", j ? j->made : 0, "sampling_step", j ? j->step : 0,
-                         "sampling_steps", j ? j->steps : 0));
+                         "skipped", false, "interrupted", false, "job", kind, "job_count", j ? 1 : 0, "job_timestamp",
+                         when, "job_no", j ? j->made : 0, "sampling_step", j ? j->step : 0, "sampling_steps",
+                         j ? j->steps : 0));
     buffer_free(&image);
 }
 
@@ -127,25 +140,6 @@ void handle_sd_options(request *r) {
     reply_json(r, 200,
                json_pack("{s:s, s:s, s:i}", "sd_model_checkpoint", f->models[queue_preferred(f, r->who.owner)].id,
                          "samples_format", "png", "CLIP_stop_at_last_layers", 1));
-}
-
-/* Clients post back the whole object. Only the model is used. */
-void handle_sd_options_set(request *r) {
-    front *f = r->front;
-    json_t *fields = body_json(r);
-    if (!fields) return;
-    const json_t *chosen = json_object_get(fields, "sd_model_checkpoint");
-    const char *name = json_string_value(chosen);
-    int index = name ? wanted_model(f, name, false) : queue_preferred(f, r->who.owner);
-    if (chosen && !json_is_string(chosen) && !json_is_null(chosen))
-        reply_error(r, 400, "invalid_type", "sd_model_checkpoint", "sd_model_checkpoint: must be text");
-    else if (index < 0)
-        reply_error(r, 404, "model_not_found", "", "there is no model '%.80s'", name);
-    else {
-        queue_prefer(f, r->who.owner, index);
-        reply_json(r, 200, json_null());
-    }
-    json_decref(fields);
 }
 
 void handle_sd_models(request *r) {

@@ -1,21 +1,26 @@
 /* slow.c: closes connections whose request does not come in time. libmicrohttpd closes a connection on which nothing
- * comes for 30 seconds. A client that sends a byte now and then could keep its connection for ever. */
+ * comes for a while. A client that sends a byte now and then could keep its connection for ever. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "inside.h"
 
-enum { SLOWEST = 32 << 10 }; /* bytes of a body in a second, after the first SECONDS_TO_SEND */
+/* Bytes of a body that are worth a second. A connection begins with SECONDS_TO_SEND of them and never has more, so a client
+ * that has sent much must go on sending: what has come is in memory, and front.bodies is for all. */
+enum { SLOWEST = 32 << 10 };
 
 /* A connection. It belongs to front.peers from its beginning to its end. */
 struct peer {
     peer *next, *before;
     int socket;
     char address[64];
-    double since;         /* steady: when it began to wait for the head of a request */
-    const request *under; /* the request that is under way; NULL: none */
+    bool metrics;    /* it came by --metrics-listen */
+    double until;    /* steady: when the head of a request, or more of its body, must have come */
+    request *under;  /* the request that is under way; NULL: none */
+    int64_t counted; /* bytes of its body that are in `until` */
 };
 
 void slow_connection(void *user, struct MHD_Connection *c, void **mine, enum MHD_ConnectionNotificationCode code) {
@@ -25,7 +30,9 @@ void slow_connection(void *user, struct MHD_Connection *c, void **mine, enum MHD
         const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
         p = *mine = calloc(1, sizeof *p);
         if (!p) return;
-        *p = (peer){.next = f->peers, .socket = info ? info->connect_fd : -1, .since = steady_seconds()};
+        *p = (peer){
+            .next = f->peers, .socket = info ? info->connect_fd : -1, .until = steady_seconds() + SECONDS_TO_SEND};
+        p->metrics = f->accepted->metrics;
         if (p->next) p->next->before = p;
         f->peers = p;
         f->n_connections++;
@@ -40,12 +47,14 @@ void slow_connection(void *user, struct MHD_Connection *c, void **mine, enum MHD
     }
 }
 
-void slow_request(const request *r, bool begins) {
+void slow_request(request *r, bool begins) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     peer *p = info ? info->socket_context : NULL;
     if (!p) return;
     p->under = begins ? r : NULL;
-    p->since = steady_seconds();
+    r->metrics = p->metrics;
+    p->until = steady_seconds() + SECONDS_TO_SEND;
+    p->counted = 0;
 }
 
 int slow_count(const front *f, const char *address) {
@@ -54,13 +63,36 @@ int slow_count(const front *f, const char *address) {
     return n;
 }
 
+/* Tells a client whose body does not come. The library can answer when a body has come, so this is written past it, which
+ * is possible without TLS. */
+static void say_timeout(request *r, int socket) {
+    problem p;
+    buffer answer = {.data = NULL};
+    set_problem(&p, 408, "request_timeout", "", "the request did not come whole within %d seconds", SECONDS_TO_SEND);
+    json_t *body = problem_json(&p);
+    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    json_decref(body);
+    r->status = 408;
+    if (text && !r->secure &&
+        buffer_print(&answer,
+                     "HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\ncontent-length: %zu\r\n"
+                     "cache-control: no-store\r\nx-request-id: %s\r\nconnection: close\r\n\r\n%s",
+                     strlen(text), r->id, text))
+        send(socket, answer.data, answer.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    buffer_free(&answer);
+    free(text);
+}
+
 void slow_tick(front *f) {
     double now = steady_seconds();
     for (peer *p = f->peers; p; p = p->next) {
-        const request *r = p->under;
-        if (r && r->called) continue;
-        if (now - p->since <= SECONDS_TO_SEND + (r ? (double)r->received / SLOWEST : 0)) continue;
+        request *r = p->under;
+        if ((r && r->called) || isinf(p->until)) continue;
+        if (r) p->until = fmin(p->until + (double)(r->received - p->counted) / SLOWEST, now + SECONDS_TO_SEND);
+        if (r) p->counted = r->received;
+        if (now <= p->until) continue;
+        if (r) say_timeout(r, p->socket);
         shutdown(p->socket, SHUT_RDWR); /* libmicrohttpd then closes it */
-        p->since = INFINITY;
+        p->until = INFINITY;            /* once is enough */
     }
 }

@@ -2,29 +2,43 @@
  * machine (paint.c, child.c), and the queue is front.jobs (queue.c). */
 #include "store.h"
 
+#include <fcntl.h>
 #include <sqlite3.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "flush.h"
 
 typedef struct sqlite_store {
     store base;
     sqlite3 *db;
+    int lock;       /* descriptor of a file that one server locks; -1: none */
+    double forgot;  /* steady: when rows were last deleted */
+    int64_t looked; /* seq of the last job that was looked at for that */
 } sqlite_store;
 
 static sqlite3 *db_of(store *s) { return ((sqlite_store *)s)->db; }
 
 static const char schema[] =
-    "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=OFF;"
+    "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=OFF;"
     "CREATE TABLE IF NOT EXISTS jobs(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, owner TEXT, "
     " source INT, state INT, model TEXT, settings TEXT, n INT, seeds TEXT, created REAL, started REAL, completed REAL, "
     " attempts INT, priority INT, attended INT, code TEXT, message TEXT, body TEXT);"
     "CREATE INDEX IF NOT EXISTS jobs_state ON jobs(state);"
+    "CREATE INDEX IF NOT EXISTS jobs_owner ON jobs(owner);" /* each index ends in seq */
     "CREATE TABLE IF NOT EXISTS pictures(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, job TEXT, "
     " owner TEXT, number INT, seed INT, width INT, height INT, bytes INT, format TEXT, created REAL, facts TEXT, "
-    " pinned INT DEFAULT 0, removed INT DEFAULT 0);"
+    " pinned INT DEFAULT 0, removed INT DEFAULT 0, rating INT DEFAULT 0);" /* removed: when; 0: not */
     "CREATE INDEX IF NOT EXISTS pictures_job ON pictures(job);"
+    "CREATE INDEX IF NOT EXISTS pictures_owner ON pictures(owner, removed);"
+    "CREATE INDEX IF NOT EXISTS pictures_old ON pictures(removed, pinned, created);"
+    "UPDATE pictures SET removed=strftime('%s','now') WHERE removed=1;" /* an earlier version has not stored when */
     "CREATE TABLE IF NOT EXISTS uploads(id TEXT PRIMARY KEY, width INT, height INT, created REAL);"
     "CREATE TABLE IF NOT EXISTS addresses(name TEXT PRIMARY KEY, picture TEXT, until REAL);"
     "CREATE TABLE IF NOT EXISTS repeats(owner TEXT, key TEXT, job TEXT, body TEXT, created REAL, "
@@ -75,8 +89,12 @@ static void copy(sqlite3_stmt *q, int column, char *to, size_t size) {
 }
 
 static void close_store(front *f) {
-    sqlite3_close(db_of(f->store));
-    free(f->store);
+    sqlite_store *s = (sqlite_store *)f->store;
+    flusher_free(s->base.flusher);
+    sqlite3_close(s->db);
+    if (s->lock >= 0) close(s->lock);
+    if (f->flushed > 0) close(f->flushed);
+    free(s);
 }
 
 static bool is_there(front *f) {
@@ -129,13 +147,15 @@ static bool save_job(store *s, const job *j) {
         "nddnnttt", (int)j->state, j->started, j->completed, j->attempts, (int)j->attended, j->code, j->message, j->id);
 }
 
-#define PICTURE_COLUMNS "id, job, owner, number, seed, width, height, bytes, format, created, facts, pinned, removed"
+#define PICTURE_COLUMNS                                                                                                \
+    "id, job, owner, number, seed, width, height, bytes, format, created, facts, pinned, removed, "                    \
+    "rating"
 
 static bool add_picture(store *s, const picture *p) {
     char *facts = json_dumps(p->facts, JSON_COMPACT);
-    bool good = run(s, "INSERT INTO pictures(" PICTURE_COLUMNS ") VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)", "tttniiiitdtnn",
-                    p->id, p->job, p->owner, p->index, p->seed, p->width, p->height, p->bytes, p->format, p->created,
-                    facts, (int)p->pinned, (int)p->removed);
+    bool good = run(s, "INSERT INTO pictures(" PICTURE_COLUMNS ") VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                    "tttniiiitdtnnn", p->id, p->job, p->owner, p->index, p->seed, p->width, p->height, p->bytes,
+                    p->format, p->created, facts, (int)p->pinned, (int)p->removed, p->rating);
     free(facts);
     return good;
 }
@@ -143,6 +163,7 @@ static bool add_picture(store *s, const picture *p) {
 static bool add_picture_of(store *s, const picture *p, const job *j) {
     bool good = run(s, "BEGIN IMMEDIATE", "") && add_picture(s, p) && save_job(s, j) && run(s, "COMMIT", "");
     if (!good) run(s, "ROLLBACK", "");
+    if (good) s->kept_bytes += p->bytes;
     return good;
 }
 
@@ -160,6 +181,7 @@ static void read_picture(sqlite3_stmt *q, picture *p) {
     const char *facts = (const char *)sqlite3_column_text(q, 10);
     p->facts = facts ? json_loads(facts, 0, NULL) : NULL;
     p->pinned = sqlite3_column_int(q, 11);
+    p->rating = sqlite3_column_int(q, 13);
     p->removed = sqlite3_column_int(q, 12);
 }
 
@@ -227,14 +249,17 @@ static bool each_live(front *f, void (*each)(front *f, job *j)) {
     return good;
 }
 
+/* The owner is a term of its own, so that its index is used. */
+#define JOBS_WHERE(owner)                                                                                              \
+    "SELECT " JOB_COLUMNS " FROM jobs WHERE " owner                                                                    \
+    " AND (?2<0 OR state=?2) AND (?3 IS NULL OR seq<(SELECT seq FROM jobs WHERE id=?3)) ORDER BY seq DESC LIMIT ?4"
+
 static int list_jobs(front *f, const char *owner, const char *state, const char *after, int limit, job **to) {
     int n = 0, wanted = -1;
     for (int i = 0; state && i <= CANCELLED; i++)
         if (strcmp(state, state_names[i]) == 0) wanted = i;
-    sqlite3_stmt *q = ask(f->store,
-                          "SELECT " JOB_COLUMNS " FROM jobs WHERE (?1 IS NULL OR owner=?1) AND (?2<0 OR state=?2) AND "
-                          "(?3 IS NULL OR seq<(SELECT seq FROM jobs WHERE id=?3)) ORDER BY seq DESC LIMIT ?4",
-                          "tntn", owner, wanted, after, limit);
+    sqlite3_stmt *q = ask(f->store, owner ? JOBS_WHERE("owner=?1") : JOBS_WHERE("?1 IS NULL"), "tntn", owner, wanted,
+                          after, limit);
     while (n < limit && next_row(q))
         if ((to[n] = read_job(f, q))) n++;
     sqlite3_finalize(q);
@@ -268,24 +293,26 @@ static int read_pictures(sqlite3_stmt *q, int limit, picture *to) {
     return n;
 }
 
-static int list_pictures(store *s, const char *owner, const char *before, const char *search, bool pinned, int limit,
-                         picture *to, char next[65]) {
+/* Rows are read in the order of seq, by the index of the owner or without one. Each + keeps SQLite from pictures_old. */
+#define PICTURES_WHERE(owner)                                                                                          \
+    "SELECT " PICTURE_COLUMNS " FROM pictures p WHERE " owner                                                          \
+    " AND +pinned>=?5 AND rating>=?6 AND (?2 IS NULL OR seq<(SELECT seq FROM pictures WHERE id=?2)) "                  \
+    "AND "                                                                                                             \
+    "(?3 IS NULL OR instr(lower((SELECT json_extract(settings,'$.prompt') FROM jobs WHERE jobs.id=p.job)), "           \
+    "lower(?3))>0) ORDER BY seq DESC LIMIT ?4"
+
+static int list_pictures(store *s, const picture_query *q, picture *to, char next[65]) {
     (void)next;
     return read_pictures(
-        ask(s,
-            "SELECT " PICTURE_COLUMNS
-            " FROM pictures p WHERE removed=0 AND pinned>=?5 AND (?1 IS NULL OR owner=?1) AND "
-            "(?2 IS NULL OR seq<(SELECT seq FROM pictures WHERE id=?2)) AND (?3 IS NULL OR instr(lower((SELECT "
-            "json_extract(settings,'$.prompt') FROM jobs WHERE jobs.id=p.job)), lower(?3))>0) ORDER BY seq DESC LIMIT "
-            "?4",
-            "tttnn", owner, before, search, limit, (int)pinned),
-        limit, to);
+        ask(s, q->owner ? PICTURES_WHERE("owner=?1 AND removed=0") : PICTURES_WHERE("?1 IS NULL AND +removed=0"),
+            "tttnnn", q->owner, q->before, q->search, q->limit, (int)q->pinned, q->rating),
+        q->limit, to);
 }
 
 static int old_pictures(store *s, double time, int limit, picture *to) {
     return read_pictures(ask(s,
                              "SELECT " PICTURE_COLUMNS " FROM pictures WHERE removed=0 AND pinned=0 AND created<? "
-                             "ORDER BY seq LIMIT ?",
+                             "ORDER BY created LIMIT ?",
                              "dn", time, limit),
                          limit, to);
 }
@@ -299,7 +326,17 @@ static char *picture_settings(store *s, const picture *p) {
 }
 
 static bool change_picture(store *s, const picture *p) {
-    return run(s, "UPDATE pictures SET pinned=?, removed=? WHERE id=?", "nnt", (int)p->pinned, (int)p->removed, p->id);
+    bool good = run(s, "UPDATE pictures SET pinned=?, removed=?, rating=? WHERE id=?", "nint", (int)p->pinned,
+                    p->removed ? (int64_t)wall_seconds() : (int64_t)0, p->rating, p->id);
+    if (good && p->removed) s->kept_bytes -= p->bytes; /* nobody changes a picture that has been removed */
+    return good;
+}
+
+static int64_t count_bytes(store *s) {
+    sqlite3_stmt *q = ask(s, "SELECT sum(bytes) FROM pictures WHERE removed=0", "");
+    int64_t bytes = next_row(q) ? sqlite3_column_int64(q, 0) : 0;
+    sqlite3_finalize(q);
+    return bytes;
 }
 
 /* ---- uploads and addresses --------------------------------------------------------------------------------------- */
@@ -316,12 +353,12 @@ static bool find_upload(store *s, const char *id, int64_t *width, int64_t *heigh
     return found;
 }
 
-static bool old_upload(store *s, double time, char id[65]) {
-    sqlite3_stmt *q = ask(s, "SELECT id FROM uploads WHERE created<? LIMIT 1", "d", time);
-    bool found = next_row(q);
-    if (found) copy(q, 0, id, 65);
+static int old_uploads(store *s, double time, int limit, char (*to)[65]) {
+    sqlite3_stmt *q = ask(s, "SELECT id FROM uploads WHERE created<? ORDER BY created LIMIT ?", "dn", time, limit);
+    int n = 0;
+    while (n < limit && next_row(q)) copy(q, 0, to[n++], 65);
     sqlite3_finalize(q);
-    return found;
+    return n;
 }
 
 static bool remove_upload(store *s, const char *id) { return run(s, "DELETE FROM uploads WHERE id=?", "t", id); }
@@ -339,15 +376,48 @@ static int find_address(store *s, const char *name, char id[ID_BYTES]) {
     return found;
 }
 
+/* ---- forgetting -------------------------------------------------------------------------------------------------- */
+
+/* The rows of pictures that were removed a week ago, which answered 410 until now, and of jobs that ended a week ago and
+ * have no pictures. A few at a time, so that no request waits for it. */
+static void forget_rows(sqlite_store *s) {
+    enum { AT_ONCE = 500 };
+    double old = wall_seconds() - 7 * 86400;
+    run(&s->base,
+        "DELETE FROM pictures WHERE seq IN (SELECT seq FROM pictures WHERE removed>0 AND removed<? LIMIT 100)", "d",
+        old);
+    sqlite3_stmt *q = ask(&s->base,
+                          "SELECT min(seq), max(seq) FROM (SELECT seq FROM jobs WHERE seq>? ORDER BY seq LIMIT ?)",
+                          "in", s->looked, AT_ONCE);
+    int64_t first = next_row(q) ? sqlite3_column_int64(q, 0) : 0, last = first ? sqlite3_column_int64(q, 1) : 0;
+    sqlite3_finalize(q);
+    if (first)
+        run(&s->base,
+            "DELETE FROM jobs WHERE seq BETWEEN ? AND ? AND state>=2 AND max(created, completed)<? AND "
+            "NOT EXISTS (SELECT 1 FROM pictures WHERE job=jobs.id)",
+            "iid", first, last, old);
+    s->looked = last; /* after the last job: 0, so it begins again */
+}
+
+static void tick(front *f) {
+    sqlite_store *s = (sqlite_store *)f->store;
+    double now = steady_seconds();
+    paint_tick(f);
+    if (s->forgot > 0 && now - s->forgot < 10) return;
+    s->forgot = now;
+    forget_rows(s);
+}
+
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 static const store_kind kind = {.close = close_store,
                                 .is_there = is_there,
                                 .own_worker = true,
-                                .tick = paint_tick,
+                                .tick = tick,
                                 .find_live = find_live,
                                 .tell = child_tell,
                                 .pause = paint_pause,
+                                .first = queue_first,
                                 .waiting = local_waiting,
                                 .position = local_position,
                                 .seconds_before = local_seconds_before,
@@ -365,35 +435,65 @@ static const store_kind kind = {.close = close_store,
                                 .old_pictures = old_pictures,
                                 .add_upload = add_upload,
                                 .find_upload = find_upload,
-                                .old_upload = old_upload,
+                                .old_uploads = old_uploads,
                                 .remove_upload = remove_upload,
                                 .add_address = add_address,
                                 .find_address = find_address};
 
+/* A file of an earlier version has no column for the rating. */
+static bool add_rating(sqlite_store *s) {
+    sqlite3_stmt *q = NULL;
+    bool there = sqlite3_prepare_v2(s->db, "SELECT rating FROM pictures", -1, &q, NULL) == SQLITE_OK;
+    sqlite3_finalize(q);
+    return there ||
+           sqlite3_exec(s->db, "ALTER TABLE pictures ADD COLUMN rating INT DEFAULT 0", NULL, NULL, NULL) == SQLITE_OK;
+}
+
+/* One server uses a state folder. SQLite itself would let several. */
+static bool lock_file(sqlite_store *s, const char *path) {
+    char *name = NULL;
+    s->lock = asprintf(&name, "%s-lock", path) < 0 ? -1 : open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    free(name);
+    return s->lock >= 0 && flock(s->lock, LOCK_EX | LOCK_NB) == 0;
+}
+
+/* From now on the flusher tells the loop of the front what it has flushed. */
+static bool start_flusher(front *f, sqlite_store *s, const char *path) {
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &f->flushed};
+    f->flushed = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (f->flushed < 0 || epoll_ctl(f->epoll, EPOLL_CTL_ADD, f->flushed, &event) != 0) return false;
+    s->base.flusher = flusher_new(s->db, path, f->flushed);
+    return s->base.flusher;
+}
+
 store *sqlite_store_open(front *f, char *why, size_t size) {
     sqlite_store *s = calloc(1, sizeof *s);
     char *error = NULL, *path = NULL;
+    bool locked = false;
     if (asprintf(&path, "%s/jobs.sqlite", f->state) < 0) path = NULL;
-    if (s && path && sqlite3_open(path, &s->db) == SQLITE_OK) {
+    if (s && path && (locked = lock_file(s, path)) && sqlite3_open(path, &s->db) == SQLITE_OK) {
         s->base.kind = &kind;
         sqlite3_busy_timeout(s->db, 2000);
-        if (sqlite3_exec(s->db, "PRAGMA locking_mode=EXCLUSIVE", NULL, NULL, NULL) == SQLITE_OK &&
-            sqlite3_exec(s->db, schema, NULL, NULL, &error) == SQLITE_OK) {
+        if (sqlite3_exec(s->db, schema, NULL, NULL, &error) == SQLITE_OK && add_rating(s) &&
+            start_flusher(f, s, path)) {
+            s->base.kept_bytes = count_bytes(&s->base);
             f->child.take = paint_heard;
             f->child.lost = paint_lost;
+            f->child.name = paint_name;
             files_clear_spool(f); /* no other server uses it, because the store is open */
             free(path);
             return &s->base;
         }
     }
-    snprintf(why, size, "%s: cannot be used: %s%s", path ? path : f->state,
-             error        ? error
-             : s && s->db ? sqlite3_errmsg(s->db)
-                          : "out of memory",
-             error && strstr(error, "locked") ? "; does another server use it? --state names another folder" : "");
+    snprintf(why, size, "%s: cannot be used: %s", path ? path : f->state,
+             error          ? error
+             : s && !locked ? "another server uses it; --state names another folder"
+             : s && s->db   ? sqlite3_errmsg(s->db)
+                            : "out of memory");
     sqlite3_free(error);
     free(path);
     if (s) sqlite3_close(s->db);
+    if (s && s->lock >= 0) close(s->lock);
     free(s);
     return NULL;
 }

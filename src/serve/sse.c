@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "inside.h"
+#include "sse.h"
 
 enum { MOST_UNREAD = 64 << 20, PAUSE = 10 }; /* bytes that a slow reader may leave; seconds between comments */
 enum { AT_ONCE = 64 };                       /* streams that are sent to before other requests get their turn */
@@ -13,7 +13,8 @@ enum { AT_ONCE = 64 };                       /* streams that are sent to before 
 stream *stream_new(request *r, job *j, bool native) {
     stream *s = calloc(1, sizeof *s);
     if (!s) return NULL;
-    *s = (stream){.request = r, .job = j, .native = native, .with_ids = native, .spoke = steady_seconds()};
+    *s = (stream){.request = r, .job = j, .native = native, .spoke = steady_seconds()};
+    s->due = native ? 0 : SIZE_MAX;
     s->next = r->front->streams;
     r->front->streams = s;
     r->front->n_streams++;
@@ -36,6 +37,7 @@ void stream_free(front *f, stream *s) {
 static void send_soon(stream *s) {
     front *f = s->request->front;
     if (!s->native || s->ended) {
+        s->due = SIZE_MAX;
         wake(s->request);
         return;
     }
@@ -78,7 +80,27 @@ void stream_event(stream *s, const char *type, json_t *data, bool preview) {
 
 void stream_end(stream *s) {
     s->ended = true;
+    s->due = SIZE_MAX;
     wake(s->request);
+}
+
+/* An unread preview is sent after the events. */
+static void take_preview(stream *s) {
+    if (s->out.size || !s->preview.size) return;
+    buffer_add(&s->out, s->preview.data, s->preview.size);
+    s->preview.size = 0;
+    s->spoke = steady_seconds();
+}
+
+size_t stream_read(stream *s, char *to, size_t most) {
+    if (s->due == SIZE_MAX) take_preview(s);
+    size_t end = s->due < s->out.size ? s->due : s->out.size, left = end - s->sent, n = left < most ? left : most;
+    if (!n) return 0;
+    memcpy(to, s->out.data + s->sent, n);
+    s->sent += n;
+    if (s->sent == s->out.size) s->sent = s->out.size = s->due = 0;
+    if (!s->native || s->ended) s->due = SIZE_MAX;
+    return n;
 }
 
 /* Sends to the native streams that have news and have waited long enough. Returns the seconds until the next is due. */
@@ -95,28 +117,33 @@ static double send_pending(front *f, double now) {
         if (sent++ == AT_ONCE) return 0;
         s->pending = false;
         s->sent_at = now;
+        take_preview(s);
+        s->due = s->out.size;
         wake(s->request);
     }
     return next;
 }
 
+void stream_comment(stream *s) {
+    front *f = s->request->front;
+    buffer line = {.data = NULL};
+    double left = s->job ? queue_seconds(f, s->job) : -1;
+    int position = s->job ? queue_position(f, s->job) : 0;
+    if (position && left >= 0)
+        buffer_print(&line, ": %d before you, about %.0f s\n\n", position - 1, left);
+    else if (position)
+        buffer_print(&line, ": %d before you\n\n", position - 1);
+    else
+        buffer_print(&line, ": waiting\n\n");
+    if (line.data) add_text(s, line.data, line.size);
+    buffer_free(&line);
+}
+
 void streams_tick(front *f) {
     double now = steady_seconds();
     f->streams_due = now + send_pending(f, now);
-    for (stream *s = f->streams; s; s = s->next) {
-        if (now - s->spoke < PAUSE || s->ended) continue;
-        buffer line = {.data = NULL};
-        double left = s->job ? queue_seconds(f, s->job) : -1;
-        int position = s->job ? queue_position(f, s->job) : 0;
-        if (position && left >= 0)
-            buffer_print(&line, ": %d before you, about %.0f s\n\n", position - 1, left);
-        else if (position)
-            buffer_print(&line, ": %d before you\n\n", position - 1);
-        else
-            buffer_print(&line, ": waiting\n\n");
-        if (line.data) add_text(s, line.data, line.size);
-        buffer_free(&line);
-    }
+    for (stream *s = f->streams; s; s = s->next)
+        if (now - s->spoke >= PAUSE && !s->ended) stream_comment(s);
 }
 
 /* ---- native events ----------------------------------------------------------------------------------------------- */

@@ -1,6 +1,8 @@
 /* store.c: calls the functions of the kind of store. See store.h. */
 #include "store.h"
 
+#include "flush.h"
+
 bool store_open(front *f, char *why, size_t size) {
     f->store = f->options->store ? fleet_store_open(f, why, size) : sqlite_store_open(f, why, size);
     return f->store;
@@ -12,6 +14,18 @@ void store_close(front *f) {
 }
 
 bool store_is_there(front *f) { return f->store->kind->is_there(f); }
+uint64_t store_writes(const store *s) { return s->flusher ? flusher_committed(s->flusher) : 0; }
+bool store_has_flushed(const store *s, uint64_t commits) {
+    return !s->flusher || flusher_flushed(s->flusher) >= commits;
+}
+bool store_files_changed(front *f, const char *folder) {
+    if (!f->store->flusher) return true;
+    char *path = file_path(f, folder, "", "");
+    bool good = path && flusher_changed(f->store->flusher, path);
+    free(path);
+    return good;
+}
+bool store_has_failed(const store *s) { return s->flusher && flusher_failed(s->flusher); }
 
 added store_add_job(store *s, const job *j) { return s->kind->add_job(s, j); }
 bool store_save_job(store *s, const job *j) { return s->kind->save_job(s, j); }
@@ -30,10 +44,9 @@ void store_find_repeat(store *s, const char *owner, const char *key, char id[ID_
 
 bool store_find_picture(store *s, const char *id, picture *to) { return s->kind->find_picture(s, id, to); }
 
-int store_list_pictures(store *s, const char *owner, const char *before, const char *search, bool pinned, int limit,
-                        picture *to, char next[65]) {
+int store_list_pictures(store *s, const picture_query *q, picture *to, char next[65]) {
     *next = 0;
-    return s->kind->list_pictures(s, owner, before, search, pinned, limit, to, next);
+    return s->kind->list_pictures(s, q, to, next);
 }
 
 char *store_picture_settings(store *s, const picture *p) { return s->kind->picture_settings(s, p); }
@@ -52,7 +65,10 @@ bool store_find_upload(store *s, const char *id, int64_t *width, int64_t *height
     return s->kind->find_upload(s, id, width, height);
 }
 
-bool store_old_upload(store *s, double time, char id[65]) { return s->kind->old_upload(s, time, id); }
+int store_old_uploads(store *s, double time, int limit, char (*to)[65]) {
+    return s->kind->old_uploads(s, time, limit, to);
+}
+
 bool store_remove_upload(store *s, const char *id) { return s->kind->remove_upload(s, id); }
 
 bool store_add_address(store *s, const char *name, const char *id, double until) {

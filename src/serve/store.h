@@ -2,13 +2,22 @@
  * kinds: SQLite with a worker process of this machine (sqlite.c, paint.c), and Redis with workers on any machine
  * (fleet/). Only those files know which kind it is.
  *
- * Each function that writes has committed when it returns. Functions that return false have not changed anything. */
+ * Each function that writes has committed when it returns: a killed process loses nothing. Functions that return false have not changed anything. */
 #ifndef LZ_SERVE_STORE_H
 #define LZ_SERVE_STORE_H
 
 #include "inside.h"
 
 typedef enum added { ADDED, ADDED_BEFORE, NOT_ADDED } added;
+
+typedef struct picture_query {
+    const char *owner;  /* NULL: of all */
+    const char *before; /* the id of a picture after which they come; or NULL */
+    const char *search; /* that their prompts contain; or NULL */
+    bool pinned;        /* only pinned ones */
+    int rating;         /* only those with this rating or a better one; 0: all */
+    int limit;
+} picture_query;
 
 typedef struct store_kind {
     void (*close)(front *f);
@@ -20,6 +29,7 @@ typedef struct store_kind {
     job *(*find_live)(front *f, const char *id); /* a job that waits or runs and is not in front.jobs yet; or NULL */
     bool (*tell)(front *f, json_t *message);     /* to a worker; releases message */
     void (*pause)(front *f, bool paused);
+    void (*first)(front *f, job *j);                  /* puts it before the other waiting jobs of its owner */
     int (*waiting)(front *f, const char *owner);      /* jobs; NULL: of all */
     int (*position)(front *f, const job *j);          /* of a job that waits, from 1 */
     double (*seconds_before)(front *f, const job *j); /* of the jobs that come before it; below 0: unknown */
@@ -33,14 +43,13 @@ typedef struct store_kind {
     int (*list_jobs)(front *f, const char *owner, const char *state, const char *after, int limit, job **to);
     void (*find_repeat)(store *s, const char *owner, const char *key, char id[ID_BYTES], char body[65]);
     bool (*find_picture)(store *s, const char *id, picture *to);
-    int (*list_pictures)(store *s, const char *owner, const char *before, const char *search, bool pinned, int limit,
-                         picture *to, char next[65]);
+    int (*list_pictures)(store *s, const picture_query *q, picture *to, char next[65]);
     char *(*picture_settings)(store *s, const picture *p);
     bool (*change_picture)(store *s, const picture *p);
     int (*old_pictures)(store *s, double time, int limit, picture *to);
     bool (*add_upload)(store *s, const char *id, int64_t width, int64_t height);
     bool (*find_upload)(store *s, const char *id, int64_t *width, int64_t *height);
-    bool (*old_upload)(store *s, double time, char id[65]);
+    int (*old_uploads)(store *s, double time, int limit, char (*to)[65]);
     bool (*remove_upload)(store *s, const char *id);
     bool (*add_address)(store *s, const char *name, const char *id, double until);
     int (*find_address)(store *s, const char *name, char id[ID_BYTES]);
@@ -48,12 +57,19 @@ typedef struct store_kind {
 
 struct store { /* the first member of each kind's own struct */
     const store_kind *kind;
+    int64_t kept_bytes;      /* of the files of all pictures, without thumbs; 0: not counted */
+    struct flusher *flusher; /* brings commits to the disk; NULL: a function that writes has done so when it returns */
 };
 
 /* Opens front.store. false: why has a sentence. */
 bool store_open(front *f, char *why, size_t size);
 void store_close(front *f);
 bool store_is_there(front *f);
+uint64_t store_writes(const store *s);                    /* the number of commits so far */
+bool store_has_flushed(const store *s, uint64_t commits); /* are the first so many on the disk? */
+/* A file of this folder of the state was put in its place: the folder is flushed with the next commit. */
+bool store_files_changed(front *f, const char *folder);
+bool store_has_failed(const store *s); /* the disk has refused to keep a commit */
 
 /* The job, and that it was made with its Idempotency-Key, if it has one. ADDED_BEFORE: another front was faster with
  * the same key. */
@@ -70,19 +86,18 @@ int store_list_jobs(front *f, const char *owner, const char *state, const char *
 void store_find_repeat(store *s, const char *owner, const char *key, char id[ID_BYTES], char body[65]);
 
 bool store_find_picture(store *s, const char *id, picture *to); /* facts are owned by the caller */
-/* Pictures of an owner (NULL: of all), the newest first, before the picture with this id, whose prompt contains search
- * (or NULL), or only pinned ones. A search may stop before it has found as many as asked for: then next is the id
- * before which it goes on, else "". */
-int store_list_pictures(store *s, const char *owner, const char *before, const char *search, bool pinned, int limit,
-                        picture *to, char next[65]);
+/* Pictures, the newest first. A search may stop before it has found as many as asked for: then next is the id before
+ * which it goes on, else "". */
+int store_list_pictures(store *s, const picture_query *q, picture *to, char next[65]);
 char *store_picture_settings(store *s, const picture *p); /* of its job, as JSON; owned */
-bool store_change_picture(store *s, const picture *p);    /* pinned, removed */
+bool store_change_picture(store *s, const picture *p);    /* pinned, rating, removed */
 /* Pictures to remove: older than `time`, not pinned. */
 int store_old_pictures(store *s, double time, int limit, picture *to);
 
 bool store_add_upload(store *s, const char *id, int64_t width, int64_t height);
 bool store_find_upload(store *s, const char *id, int64_t *width, int64_t *height);
-bool store_old_upload(store *s, double time, char id[65]); /* one that is older; */
+/* Ids of uploads that are older, the oldest first. */
+int store_old_uploads(store *s, double time, int limit, char (*to)[65]);
 bool store_remove_upload(store *s, const char *id);
 
 bool store_add_address(store *s, const char *name, const char *id, double until);

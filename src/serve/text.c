@@ -27,6 +27,7 @@ static bool make_room(buffer *b, size_t more) {
     if (!data) return false;
     b->data = data;
     b->room = room;
+    data[b->size] = 0; /* a buffer to which nothing is added, such as that of empty base64, is a text too */
     return true;
 }
 

@@ -1,8 +1,8 @@
 /* wanted.c: the settings of a job from the fields of a request. The settings have the same keys for every family:
  *
  *     prompt, negative, model, n, seed (a number or a list), width, height, steps, guidance, sampler, schedule, shift,
- *     strength, images ("upload:ID" or "picture:ID"), background, format, quality, preview, priority, metadata, user,
- *     openai */
+ *     strength, images ("upload:ID" or "picture:ID"), mask (the same), mask_invert, background, format, quality, preview,
+ *     priority, metadata, user, openai, sdapi */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,143 +16,118 @@
 enum { LEAST_SIDE = 64, MOST_SIDE = 4096, MOST_STEPS = 200 };
 #define MOST_SEED 9223372036854775807.0
 
+#define FORMATS "png jpeg jpg webp"
+#define BACKGROUND "auto opaque transparent"
+#define QUALITY "auto low medium high xhigh max standard hd"
+
 const field openai_fields[] = {
-    {"prompt", TEXT, TAKEN, 0, 4 * MOST_PROMPT, NULL},
-    {"model", TEXT, LOOKED_AT, 0, 256, NULL},
-    {"n", INTEGER, TAKEN, 1, MOST_PICTURES, NULL},
-    {"size", TEXT, LOOKED_AT, 0, 32, NULL},
-    {"quality", TEXT, LOOKED_AT, 0, 32, NULL},
-    {"background", TEXT, LOOKED_AT, 0, 32, NULL},
-    {"output_format", TEXT, LOOKED_AT, 0, 16, NULL},
-    {"response_format", TEXT, LOOKED_AT, 0, 16, NULL},
-    {"stream", FLAG, LOOKED_AT, 0, 0, NULL},
-    {"partial_images", INTEGER, LOOKED_AT, 0, 3, NULL},
-    {"output_compression", INTEGER, TAKEN, 0, 100, "quality"},
-    {"moderation", TEXT, NO_EFFECT, 0, 0, NULL},
-    {"style", TEXT, NO_EFFECT, 0, 0, NULL},
-    {"complexity", ANYTHING, NO_EFFECT, 0, 0, NULL},
-    {"input_fidelity", TEXT, NO_EFFECT, 0, 0, NULL},
-    {"user", TEXT, TAKEN, 0, 256, "user"},
-    {"safety_identifier", TEXT, TAKEN, 0, 256, "user"},
-    {"frame_count", ANYTHING, UNSUPPORTED, 0, 0, NULL},
-    {"frame_duration_ms", ANYTHING, UNSUPPORTED, 0, 0, NULL},
-    {"svg", ANYTHING, UNSUPPORTED, 0, 0, NULL},
-    {"mask", ANYTHING, LOOKED_AT, 0, 0, NULL},
-    {"markup", ANYTHING, UNSUPPORTED, 0, 0, NULL},
-    {"seed", INTEGER, TAKEN, -1, MOST_SEED, NULL},
-    {"num_inference_steps", INTEGER, TAKEN, 1, MOST_STEPS, "steps"},
-    {"steps", INTEGER, TAKEN, 1, MOST_STEPS, "steps"},
-    {"step", INTEGER, TAKEN, 1, MOST_STEPS, "steps"},
-    {"guidance_scale", NUMBER, TAKEN, 0, 30, "guidance"},
-    {"true_cfg_scale", NUMBER, TAKEN, 0, 30, "guidance"},
-    {"cfg_scale", NUMBER, TAKEN, 0, 30, "guidance"},
-    {"negative_prompt", TEXT, TAKEN, 0, 4 * MOST_PROMPT, "negative"},
-    {"width", INTEGER, TAKEN, LEAST_SIDE, MOST_SIDE, NULL},
-    {"height", INTEGER, TAKEN, LEAST_SIDE, MOST_SIDE, NULL},
-    {"strength", NUMBER, TAKEN, 0, 1, NULL},
-    {"metadata", FLAG, TAKEN, 0, 0, NULL},
-    {"image", ANYTHING, LOOKED_AT, 0, 0, NULL},
-    {"images", ANYTHING, LOOKED_AT, 0, 0, NULL},
-    {NULL, TEXT, TAKEN, 0, 0, NULL},
+    {"prompt", TEXT, TAKEN, 0, 4 * MOST_PROMPT, NULL, NULL},
+    {"model", TEXT, LOOKED_AT, 0, 256, NULL, NULL},
+    {"n", INTEGER, TAKEN, 1, MOST_PICTURES, NULL, NULL},
+    {"size", TEXT, LOOKED_AT, 0, 32, "width", NULL},
+    {"quality", TEXT, LOOKED_AT, 0, 0, NULL, QUALITY},
+    {"background", TEXT, LOOKED_AT, 0, 0, NULL, BACKGROUND},
+    {"output_format", TEXT, LOOKED_AT, 0, 0, NULL, FORMATS},
+    {"response_format", TEXT, LOOKED_AT, 0, 0, NULL, "b64_json url file"},
+    {"stream", FLAG, LOOKED_AT, 0, 0, NULL, NULL},
+    {"partial_images", INTEGER, LOOKED_AT, 0, 3, NULL, NULL},
+    {"output_compression", INTEGER, TAKEN, 0, 100, "quality", NULL},
+    {"moderation", TEXT, NO_EFFECT, 0, 0, NULL, NULL},
+    {"style", TEXT, NO_EFFECT, 0, 0, NULL, NULL},
+    {"complexity", ANYTHING, NO_EFFECT, 0, 0, NULL, NULL},
+    {"input_fidelity", TEXT, NO_EFFECT, 0, 0, NULL, NULL},
+    {"user", TEXT, TAKEN, 0, 256, "user", NULL},
+    {"safety_identifier", TEXT, TAKEN, 0, 256, "user", NULL},
+    {"frame_count", ANYTHING, UNSUPPORTED, 0, 0, NULL, NULL},
+    {"frame_duration_ms", ANYTHING, UNSUPPORTED, 0, 0, NULL, NULL},
+    {"svg", ANYTHING, UNSUPPORTED, 0, 0, NULL, NULL},
+    {"mask", ANYTHING, LOOKED_AT, 0, 0, NULL, NULL},
+    {"markup", ANYTHING, UNSUPPORTED, 0, 0, NULL, NULL},
+    {"seed", INTEGER, TAKEN, -1, MOST_SEED, NULL, NULL},
+    {"num_inference_steps", INTEGER, TAKEN, 1, MOST_STEPS, "steps", NULL},
+    {"steps", INTEGER, TAKEN, 1, MOST_STEPS, "steps", NULL},
+    {"step", INTEGER, TAKEN, 1, MOST_STEPS, "steps", NULL},
+    {"guidance_scale", NUMBER, TAKEN, 0, 30, "guidance", NULL},
+    {"true_cfg_scale", NUMBER, TAKEN, 0, 30, "guidance", NULL},
+    {"cfg_scale", NUMBER, TAKEN, 0, 30, "guidance", NULL},
+    {"negative_prompt", TEXT, TAKEN, 0, 4 * MOST_PROMPT, "negative", NULL},
+    {"width", INTEGER, TAKEN, LEAST_SIDE, MOST_SIDE, NULL, NULL},
+    {"height", INTEGER, TAKEN, LEAST_SIDE, MOST_SIDE, NULL, NULL},
+    {"strength", NUMBER, TAKEN, 0, 1, NULL, NULL},
+    {"layers", INTEGER, TAKEN, 1, MOST_PICTURES - 1, NULL, NULL},
+    {"resolution", INTEGER, TAKEN, 640, 1024, NULL, NULL},
+    {"metadata", FLAG, TAKEN, 0, 0, NULL, NULL},
+    {"image", ANYTHING, LOOKED_AT, 0, 0, NULL, NULL},
+    {"images", ANYTHING, LOOKED_AT, 0, 0, NULL, NULL},
+    {NULL, TEXT, TAKEN, 0, 0, NULL, NULL},
 };
 
 const field native_fields[] = {
-    {"prompt", TEXT, TAKEN, 0, 4 * MOST_PROMPT, NULL},
-    {"negative", TEXT, TAKEN, 0, 4 * MOST_PROMPT, NULL},
-    {"model", TEXT, LOOKED_AT, 0, 256, NULL},
-    {"seed", ANYTHING, LOOKED_AT, 0, 0, NULL},
-    {"count", INTEGER, TAKEN, 1, MOST_PICTURES, "n"},
-    {"width", INTEGER, TAKEN, LEAST_SIDE, MOST_SIDE, NULL},
-    {"height", INTEGER, TAKEN, LEAST_SIDE, MOST_SIDE, NULL},
-    {"steps", INTEGER, TAKEN, 1, MOST_STEPS, NULL},
-    {"guidance", NUMBER, TAKEN, 0, 30, NULL},
-    {"sampler", TEXT, LOOKED_AT, 0, 32, NULL},
-    {"schedule", TEXT, LOOKED_AT, 0, 32, NULL},
-    {"shift", NUMBER, TAKEN, 0.01, 100, NULL},
-    {"strength", NUMBER, TAKEN, 0, 1, NULL},
-    {"image", ANYTHING, LOOKED_AT, 0, 0, NULL},
-    {"images", ANYTHING, LOOKED_AT, 0, 0, NULL},
-    {"background", TEXT, LOOKED_AT, 0, 16, NULL},
-    {"format", TEXT, LOOKED_AT, 0, 16, NULL},
-    {"quality", INTEGER, TAKEN, 0, 100, NULL},
-    {"preview", TEXT, LOOKED_AT, 0, 16, NULL},
-    {"priority", INTEGER, TAKEN, -1, 1, NULL},
-    {"metadata", FLAG, TAKEN, 0, 0, NULL},
-    {"output", ANYTHING, UNSUPPORTED, 0, 0, NULL},
-    {"dump", ANYTHING, UNSUPPORTED, 0, 0, NULL},
-    {"noise", ANYTHING, UNSUPPORTED, 0, 0, NULL},
-    {"lora", ANYTHING, UNSUPPORTED, 0, 0, NULL},
-    {"mask", ANYTHING, LOOKED_AT, 0, 0, NULL},
-    {"text-encoder", ANYTHING, UNSUPPORTED, 0, 0, NULL},
-    {"vae", ANYTHING, UNSUPPORTED, 0, 0, NULL},
-    {"tokenizer", ANYTHING, UNSUPPORTED, 0, 0, NULL},
-    {NULL, TEXT, TAKEN, 0, 0, NULL},
+    {"prompt", TEXT, TAKEN, 0, 4 * MOST_PROMPT, NULL, NULL},
+    {"negative", TEXT, TAKEN, 0, 4 * MOST_PROMPT, NULL, NULL},
+    {"model", TEXT, LOOKED_AT, 0, 256, NULL, NULL},
+    {"seed", ANYTHING, LOOKED_AT, 0, 0, NULL, NULL},
+    {"count", INTEGER, TAKEN, 1, MOST_PICTURES, "n", NULL},
+    {"width", INTEGER, TAKEN, LEAST_SIDE, MOST_SIDE, NULL, NULL},
+    {"height", INTEGER, TAKEN, LEAST_SIDE, MOST_SIDE, NULL, NULL},
+    {"steps", INTEGER, TAKEN, 1, MOST_STEPS, NULL, NULL},
+    {"guidance", NUMBER, TAKEN, 0, 30, NULL, NULL},
+    {"sampler", TEXT, LOOKED_AT, 0, 32, NULL, NULL},
+    {"schedule", TEXT, LOOKED_AT, 0, 32, NULL, NULL},
+    {"shift", NUMBER, TAKEN, 0.01, 100, NULL, NULL},
+    {"strength", NUMBER, TAKEN, 0, 1, NULL, NULL},
+    {"layers", INTEGER, TAKEN, 1, MOST_PICTURES - 1, NULL, NULL},
+    {"resolution", INTEGER, TAKEN, 640, 1024, NULL, NULL},
+    {"image", ANYTHING, LOOKED_AT, 0, 0, NULL, NULL},
+    {"images", ANYTHING, LOOKED_AT, 0, 0, NULL, NULL},
+    {"background", TEXT, LOOKED_AT, 0, 0, NULL, BACKGROUND},
+    {"format", TEXT, LOOKED_AT, 0, 0, NULL, FORMATS},
+    {"quality", INTEGER, TAKEN, 0, 100, NULL, NULL},
+    {"preview", TEXT, LOOKED_AT, 0, 0, NULL, "small full off"},
+    {"priority", INTEGER, TAKEN, -1, 1, NULL, NULL},
+    {"metadata", FLAG, TAKEN, 0, 0, NULL, NULL},
+    {"output", ANYTHING, UNSUPPORTED, 0, 0, NULL, NULL},
+    {"dump", ANYTHING, UNSUPPORTED, 0, 0, NULL, NULL},
+    {"noise", ANYTHING, UNSUPPORTED, 0, 0, NULL, NULL},
+    {"lora", ANYTHING, UNSUPPORTED, 0, 0, NULL, NULL},
+    {"mask", ANYTHING, LOOKED_AT, 0, 0, NULL, NULL},
+    {"text-encoder", ANYTHING, UNSUPPORTED, 0, 0, NULL, NULL},
+    {"vae", ANYTHING, UNSUPPORTED, 0, 0, NULL, NULL},
+    {"tokenizer", ANYTHING, UNSUPPORTED, 0, 0, NULL, NULL},
+    {NULL, TEXT, TAKEN, 0, 0, NULL, NULL},
 };
 
 const field sdapi_fields[] = {
-    {"prompt", TEXT, TAKEN, 0, 4 * MOST_PROMPT, NULL},
-    {"negative_prompt", TEXT, TAKEN, 0, 4 * MOST_PROMPT, "negative"},
-    {"width", INTEGER, TAKEN, LEAST_SIDE, MOST_SIDE, NULL},
-    {"height", INTEGER, TAKEN, LEAST_SIDE, MOST_SIDE, NULL},
-    {"steps", INTEGER, TAKEN, 1, MOST_STEPS, NULL},
-    {"cfg_scale", NUMBER, TAKEN, 0, 30, "guidance"},
-    {"seed", INTEGER, TAKEN, -1, MOST_SEED, NULL},
-    {"batch_size", INTEGER, LOOKED_AT, 1, MOST_PICTURES, NULL},
-    {"n_iter", INTEGER, LOOKED_AT, 1, MOST_PICTURES, NULL},
-    {"init_images", ANYTHING, LOOKED_AT, 0, 0, NULL},
-    {"extra_images", ANYTHING, LOOKED_AT, 0, 0, NULL},
-    {"denoising_strength", NUMBER, LOOKED_AT, 0, 1, NULL},
-    {"override_settings", ANYTHING, LOOKED_AT, 0, 0, NULL},
-    {"send_images", FLAG, LOOKED_AT, 0, 0, NULL},
-    {"mask", ANYTHING, LOOKED_AT, 0, 0, NULL},
-    {"inpainting_mask_invert", ANYTHING, LOOKED_AT, 0, 0, NULL},
-    {NULL, TEXT, TAKEN, 0, 0, NULL},
+    {"prompt", TEXT, TAKEN, 0, 4 * MOST_PROMPT, NULL, NULL},
+    {"negative_prompt", TEXT, TAKEN, 0, 4 * MOST_PROMPT, "negative", NULL},
+    {"width", INTEGER, TAKEN, LEAST_SIDE, MOST_SIDE, NULL, NULL},
+    {"height", INTEGER, TAKEN, LEAST_SIDE, MOST_SIDE, NULL, NULL},
+    {"steps", INTEGER, TAKEN, 1, MOST_STEPS, NULL, NULL},
+    {"cfg_scale", NUMBER, TAKEN, 0, 30, "guidance", NULL},
+    {"seed", INTEGER, TAKEN, -1, MOST_SEED, NULL, NULL},
+    {"batch_size", INTEGER, LOOKED_AT, 1, MOST_PICTURES, NULL, NULL},
+    {"n_iter", INTEGER, LOOKED_AT, 1, MOST_PICTURES, NULL, NULL},
+    {"init_images", ANYTHING, LOOKED_AT, 0, 0, NULL, NULL},
+    {"extra_images", ANYTHING, LOOKED_AT, 0, 0, NULL, NULL},
+    {"denoising_strength", NUMBER, LOOKED_AT, 0, 1, NULL, NULL},
+    {"override_settings", ANYTHING, LOOKED_AT, 0, 0, NULL, NULL},
+    {"send_images", FLAG, LOOKED_AT, 0, 0, NULL, NULL},
+    {"mask", ANYTHING, LOOKED_AT, 0, 0, NULL, NULL},
+    {"inpainting_mask_invert", ANYTHING, LOOKED_AT, 0, 0, NULL, NULL},
+    {NULL, TEXT, TAKEN, 0, 0, NULL, NULL},
 };
+
+const char *const quality_names[QUALITIES] = {"auto", "low", "medium", "high", "xhigh", "max", "standard", "hd"};
 
 static const char *text_of(const json_t *o, const char *key) {
     const char *text = json_string_value(json_object_get(o, key));
     return text ? text : "";
 }
 
-static bool is_one_of(const char *word, const char *list) {
-    size_t n = strcspn(word, " ");
-    if (word[n]) return false;
-    for (const char *at = list; n && (at = strstr(at, word)); at += n)
-        if ((at == list || at[-1] == ' ') && (!at[n] || at[n] == ' ')) return true;
-    return false;
-}
-
-/* ---- models ------------------------------------------------------------------------------------------------------ */
-
-/* Names that clients have built in, and that mean the default model. */
-static bool is_alias(const char *name) {
-    static const char *const begins[] = {"gpt-image-", "dall-e-", "chatgpt-image"};
-    if (!name || !*name || is_one_of(name, "auto default lazuli")) return true;
-    for (int i = 0; i < 3; i++)
-        if (strncmp(name, begins[i], strlen(begins[i])) == 0) return true;
-    return false;
-}
-
-int wanted_model(front *f, const char *name, bool edit) {
-    for (int i = 0; name && i < f->n_models; i++)
-        if (strcmp(f->models[i].id, name) == 0) return i;
-    if (!is_alias(name) || (f->options->strict && name && *name)) return -1;
-    for (int i = 0; edit && i < f->n_models; i++)
-        if (f->models[i].known && f->models[i].most_images) return i;
-    return 0;
-}
-
 static bool take_model(request *r, const char *name, bool edit, json_t *settings, problem *p) {
     front *f = r->front;
     int index = wanted_model(f, name, edit);
-    if (index < 0) {
-        char list[200] = "";
-        for (int i = 0; i < f->n_models; i++) {
-            size_t used = strlen(list);
-            snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", f->models[i].id);
-        }
-        return set_problem(p, 404, "model_not_found", "model", "there is no model '%.80s'; there are %s", name, list);
-    }
+    if (index < 0) return set_no_model(f, name, p);
     json_object_set_new(settings, "model", json_string(f->models[index].id));
     return true;
 }
@@ -206,17 +181,28 @@ static bool check_images(const model *m, const json_t *settings, problem *p) {
     return true;
 }
 
-/* Settings that the operator has pinned are the model's own. guidance: the name of that field for the client. */
-static void keep_own(request *r, unsigned pinned, const char *guidance, json_t *settings) {
+/* The request, its fields and the table that describes them. */
+typedef struct asked {
+    request *request;
+    const field *table;
+    const json_t *fields;
+} asked;
+
+/* A setting of the client is not used. */
+static void drop_setting(const asked *a, const char *key, json_t *settings) {
+    if (!json_object_get(settings, key)) return;
+    note_fields(a->request, a->table, a->fields, key);
+    json_object_del(settings, key);
+}
+
+/* Settings that the operator has pinned are the model's own. */
+static void keep_own(const asked *a, unsigned pinned, json_t *settings) {
     static const struct {
         unsigned pin;
         const char *key;
     } all[] = {{PIN_STEPS, "steps"}, {PIN_GUIDANCE, "guidance"}, {PIN_SIZE, "width"}, {PIN_SIZE, "height"}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        if (!(pinned & all[i].pin) || !json_object_get(settings, all[i].key)) continue;
-        note_ignored(r, all[i].pin == PIN_GUIDANCE ? guidance : all[i].key);
-        json_object_del(settings, all[i].key);
-    }
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (pinned & all[i].pin) drop_setting(a, all[i].key, settings);
 }
 
 static bool check_background(const model *m, const json_t *settings, problem *p) {
@@ -229,36 +215,53 @@ static bool check_background(const model *m, const json_t *settings, problem *p)
                        "background: a JPEG has no transparency; transparent needs png or webp");
 }
 
-/* A job has one picture for a seed, and a model of layers makes several. */
-static bool check_layers(const model *m, problem *p) {
-    if (!m->known || !m->layers) return true;
-    return set_problem(p, 400, "unsupported_value", "model",
-                       "the model %s makes layers, which the server does not offer; lazuli generate does", m->id);
+/* A job of a model of layers has the picture and its layers, of one seed. */
+static bool check_layers(const asked *a, const model *m, const json_t *settings, problem *p) {
+    bool given = json_object_get(settings, "layers") || json_object_get(settings, "resolution");
+    int64_t n = json_integer_value(json_object_get(settings, "n")),
+            side = json_integer_value(json_object_get(settings, "resolution"));
+    size_t seeds = json_array_size(json_object_get(settings, "seed"));
+    if (!m->known || (!m->layers && !given)) return true;
+    if (!m->layers)
+        return set_problem(p, 400, "unsupported_parameter", "layers", "layers: the model %s makes no layers", m->id);
+    if (a->table == sdapi_fields || !a->request->front->store->kind->own_worker)
+        return set_problem(p, 400, "unsupported_value", "model",
+                           "the model %s makes layers; /v1/images/edits and /api/v1/jobs of a server with its own "
+                           "worker offer that",
+                           m->id);
+    if (n > 1 || seeds > 1)
+        return set_problem(p, 400, "invalid_value", "n", "n: the model %s makes one picture at a time, with its layers",
+                           m->id);
+    if (side && side != 640 && side != 1024)
+        return set_problem(p, 400, "invalid_value", "resolution", "resolution: must be 640 or 1024");
+    if (strcmp(text_of(settings, "format"), "jpeg") != 0 || strcmp(text_of(settings, "background"), "opaque") == 0)
+        return true;
+    return set_problem(p, 400, "invalid_value", "background",
+                       "background: a JPEG has no transparency, so layers need png, webp, or background opaque");
 }
 
-static bool check_all(request *r, json_t *settings, problem *p) {
-    front *f = r->front;
+static bool makes_layers(front *f, const json_t *settings) {
+    return f->models[wanted_model(f, text_of(settings, "model"), false)].layers;
+}
+
+static bool check_all(const asked *a, json_t *settings, problem *p) {
+    front *f = a->request->front;
     const model *m = &f->models[wanted_model(f, text_of(settings, "model"), false)];
-    keep_own(r, f->options->pinned, "guidance", settings);
+    keep_own(a, f->options->pinned, settings);
     json_t *guidance = json_object_get(settings, "guidance"), *seed = json_object_get(settings, "seed");
-    if (guidance && m->known && m->guidance_built_in) {
-        note_ignored(r, "guidance");
-        json_object_del(settings, "guidance");
-    } else if (guidance && json_number_value(guidance) < 1)
+    if (guidance && m->known && m->guidance_built_in)
+        drop_setting(a, "guidance", settings);
+    else if (guidance && json_number_value(guidance) < 1)
         json_object_set_new(settings, "guidance", json_real(1)); /* no guidance */
     if (json_is_integer(seed) && json_integer_value(seed) < 0) json_object_del(settings, "seed");
-    return check_layers(m, p) && check_prompt(settings, p) && check_size(f, m, settings, p) &&
+    return check_layers(a, m, settings, p) && check_prompt(settings, p) && check_size(f, m, settings, p) &&
            check_images(m, settings, p) && check_background(m, settings, p);
 }
 
 /* png, jpeg or webp. */
-static bool take_format(const char *name, const char *given, json_t *settings, problem *p) {
+static void take_format(const char *given, json_t *settings) {
     const char *format = !*given ? "png" : strcmp(given, "jpg") == 0 ? "jpeg" : given;
-    if (!is_one_of(format, "png jpeg webp"))
-        return set_problem(p, 400, "unsupported_value", name, "%s: '%.20s' is not one of png, jpeg and webp", name,
-                           given);
     json_object_set_new(settings, "format", json_string(format));
-    return true;
 }
 
 /* ---- OpenAI ------------------------------------------------------------------------------------------------------ */
@@ -277,39 +280,40 @@ static bool take_size(const char *size, json_t *settings, problem *p) {
     return true;
 }
 
-static bool take_choice(const json_t *fields, const char *name, const char *choices, const char *fallback, json_t *to,
-                        problem *p) {
-    const char *given = text_of(fields, name);
-    if (*given && !is_one_of(given, choices))
-        return set_problem(p, 400, "unsupported_value", name, "%s: '%.30s' is not one of %s", name, given, choices);
-    json_object_set_new(to, name, json_string(*given ? given : fallback));
-    return true;
+/* auto is the same as nothing. */
+static void take_background(const json_t *fields, json_t *settings) {
+    const char *given = text_of(fields, "background");
+    if (*given && strcmp(given, "auto") != 0) json_object_set_new(settings, "background", json_string(given));
 }
 
-/* auto is the same as nothing. */
-static bool take_background(const json_t *fields, json_t *settings, problem *p) {
-    bool good = take_choice(fields, "background", "auto opaque transparent", "auto", settings, p);
-    if (strcmp(text_of(settings, "background"), "auto") == 0) json_object_del(settings, "background");
-    return good;
+static void take_word(const json_t *fields, const char *name, const char *fallback, json_t *to) {
+    const char *given = text_of(fields, name);
+    json_object_set_new(to, name, json_string(*given ? given : fallback));
 }
 
 /* How the answer looks; stored with the job, so that a repeated request gets the same. */
 static json_t *take_answer(const json_t *fields, problem *p) {
     json_t *answer = json_object();
     bool streamed = json_is_true(json_object_get(fields, "stream"));
-    bool good = take_choice(fields, "quality", "auto low medium high xhigh max standard hd", "auto", answer, p) &&
-                take_choice(fields, "response_format", "b64_json url file", "b64_json", answer, p);
+    take_word(fields, "quality", "auto", answer);
+    take_word(fields, "response_format", "b64_json", answer);
     json_object_set_new(answer, "stream", json_boolean(streamed));
     json_object_set_new(answer, "partial_images",
                         json_integer(streamed ? json_integer_value(json_object_get(fields, "partial_images")) : 0));
     bool file = strcmp(text_of(answer, "response_format"), "file") == 0;
     int64_t n = json_integer_value(json_object_get(fields, "n"));
-    if (good && file && (streamed || n > 1))
-        good = set_problem(p, 400, "invalid_value", "response_format",
-                           "response_format: file is for one picture without stream");
-    if (good) return answer;
+    if (!file || (!streamed && n <= 1)) return answer;
+    set_problem(p, 400, "invalid_value", "response_format", "response_format: file is for one picture without stream");
     json_decref(answer);
     return NULL;
+}
+
+/* The operator may have chosen steps for a quality. Steps of the client are used before them. */
+static void take_quality(const serve_options *o, const char *quality, json_t *settings) {
+    for (int i = 0; i < QUALITIES; i++)
+        if (o->quality_steps[i] && strcmp(quality, quality_names[i]) == 0 && !json_object_get(settings, "steps") &&
+            !(o->pinned & PIN_STEPS))
+            json_object_set_new(settings, "steps", json_integer(o->quality_steps[i]));
 }
 
 /* Fields and images of a form. */
@@ -368,8 +372,9 @@ json_t *wanted_openai(request *r, json_t *fields, bool edit, problem *p) {
     bool good = take_fields(r, openai_fields, fields, settings, r->front->options->strict, p);
     json_t *answer = good ? take_answer(fields, p) : NULL;
     good = answer && take_model(r, text_of(fields, "model"), edit, settings, p) &&
-           take_format("output_format", text_of(fields, "output_format"), settings, p) &&
-           take_background(fields, settings, p) && take_size(text_of(fields, "size"), settings, p);
+           take_size(text_of(fields, "size"), settings, p);
+    take_format(text_of(fields, "output_format"), settings);
+    take_background(fields, settings);
     if (good && edit) good = images_take(r, fields, settings, p);
     if (good && !edit && (json_object_get(fields, "image") || json_object_get(fields, "images")))
         good = set_problem(p, 400, "unsupported_parameter", "image", "image: is for /v1/images/edits");
@@ -377,7 +382,11 @@ json_t *wanted_openai(request *r, json_t *fields, bool edit, problem *p) {
         good = set_problem(p, 400, "unsupported_parameter", "mask", "mask: is for /v1/images/edits");
     if (good && edit && !json_object_get(settings, "images"))
         good = set_problem(p, 400, "missing_required_parameter", "image", "image: is missing");
-    good = good && check_all(r, settings, p);
+    if (good) take_quality(r->front->options, text_of(answer, "quality"), settings);
+    good = good && check_all(&(asked){r, openai_fields, fields}, settings, p);
+    if (good && strcmp(text_of(answer, "response_format"), "file") == 0 && makes_layers(r->front, settings))
+        good = set_problem(p, 400, "invalid_value", "response_format",
+                           "response_format: file is for one picture, and this model makes layers");
     if (good && json_integer_value(json_object_get(answer, "partial_images")))
         json_object_set_new(settings, "preview", json_string(r->front->options->previews));
     if (good) json_object_set(settings, "openai", answer);
@@ -419,19 +428,17 @@ static bool take_name(const json_t *fields, const char *key, const char *(*name)
 
 json_t *wanted_native(request *r, json_t *fields, problem *p) {
     json_t *settings = json_object();
-    const char *preview = text_of(fields, "preview");
+    take_format(text_of(fields, "format"), settings);
+    take_background(fields, settings);
+    take_word(fields, "preview", "small", settings);
     bool good = take_fields(r, native_fields, fields, settings, true, p) && take_seeds(fields, settings, p) &&
                 take_name(fields, "sampler", lz_sampler_name, settings, p) &&
                 take_name(fields, "schedule", lz_schedule_name, settings, p) &&
                 take_model(r, text_of(fields, "model"),
                            json_object_get(fields, "image") || json_object_get(fields, "images"), settings, p) &&
-                take_format("format", text_of(fields, "format"), settings, p) && take_background(fields, settings, p) &&
-                images_take(r, fields, settings, p) && check_all(r, settings, p);
-    if (good && *preview && !is_one_of(preview, "small full off"))
-        good = set_problem(p, 400, "unsupported_value", "preview", "preview: is one of small, full and off");
+                images_take(r, fields, settings, p) && check_all(&(asked){r, native_fields, fields}, settings, p);
     if (good && json_integer_value(json_object_get(settings, "priority")) > 0 && !r->who.admin)
         good = set_problem(p, 403, "admin_only", "priority", "priority: 1 needs the key of an administrator");
-    if (good) json_object_set_new(settings, "preview", json_string(*preview ? preview : "small"));
     json_decref(fields);
     if (good) return settings;
     json_decref(settings);
@@ -448,13 +455,13 @@ static int64_t count_of(const json_t *fields, const char *key) {
 json_t *wanted_sdapi(request *r, json_t *fields, bool from_image, problem *p) {
     static const char *const pictures[] = {"init_images", "extra_images", "mask"};
     front *f = r->front;
+    const asked all = {r, sdapi_fields, fields};
     json_t *settings = json_object(), *strength = json_object_get(fields, "denoising_strength");
     const char *named = text_of(json_object_get(fields, "override_settings"), "sd_model_checkpoint");
     bool good = take_fields(r, sdapi_fields, fields, settings, f->options->strict, p);
-    json_t *invert = json_object_get(fields, "inpainting_mask_invert");
-    if (good && (json_is_true(invert) || json_integer_value(invert)))
-        good = set_problem(p, 400, "unsupported_parameter", "inpainting_mask_invert",
-                           "inpainting_mask_invert: is not supported; send the mask inverted");
+    const json_t *invert = json_object_get(fields, "inpainting_mask_invert");
+    if (good && invert && !json_is_boolean(invert) && !json_is_integer(invert))
+        good = set_problem(p, 400, "invalid_type", "inpainting_mask_invert", "inpainting_mask_invert: must be 0 or 1");
     int64_t n = count_of(fields, "batch_size") * count_of(fields, "n_iter");
     if (good && n > MOST_PICTURES)
         good = set_problem(p, 400, "invalid_value", "batch_size", "batch_size: makes more than %d pictures",
@@ -465,17 +472,19 @@ json_t *wanted_sdapi(request *r, json_t *fields, bool from_image, problem *p) {
         good = set_problem(p, 400, "missing_required_parameter", "init_images", "init_images: is missing");
     double change = json_is_number(strength) ? json_number_value(strength) : 0.75;
     if (good && from_image) json_object_set_new(settings, "strength", json_real(change > 0 ? change : 0.01));
+    if (good && json_object_get(settings, "mask") && (json_is_true(invert) || json_integer_value(invert)))
+        json_object_set_new(settings, "mask_invert", json_true());
     /* Clients send steps and guidance of other models; a distilled model keeps its own. */
     const model *m = good ? &f->models[wanted_model(f, text_of(settings, "model"), false)] : NULL;
     if (m && m->known && m->distilled && f->options->pinned & PIN_AUTO)
-        keep_own(r, PIN_STEPS | PIN_GUIDANCE, "cfg_scale", settings);
-    good = good && check_all(r, settings, p);
+        keep_own(&all, PIN_STEPS | PIN_GUIDANCE, settings);
+    good = good && check_all(&all, settings, p);
     for (int i = 0; i < 3; i++) json_object_del(fields, pictures[i]);
     if (good) {
         json_object_set_new(settings, "n", json_integer(n));
         json_object_set_new(settings, "format", json_string("png"));
         json_object_set_new(settings, "preview", json_string(f->options->previews));
-        json_object_set(settings, "sdapi", fields);
+        json_object_set_new(settings, "sdapi", short_fields(sdapi_fields, fields)); /* which the answer repeats */
     }
     json_decref(fields);
     if (good) return settings;

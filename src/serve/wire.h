@@ -1,11 +1,14 @@
 /* wire.h: messages between the front and a worker, on a socket pair. A message is a JSON object and, for some types,
  * bytes: 4 bytes length of the JSON, 4 bytes length of the bytes (both little-endian), the JSON, the bytes.
  *
- * To the worker:   paint (job, index, model, settings of the picture, out, files, mask), cancel (job), plan (ask, model,
- *                  settings)
- * To the front:    model (index, facts), ready (loaded), beat, progress (job, stage, step, steps, done), preview (job,
- *                  index, step, steps; bytes), done (job, index, facts of the picture), failed (job, index, code,
- *                  message), planned (ask, the plan or an error) */
+ * To the worker:   paint (model, pictures: job, index, settings of each, out, thumb, files, mask; picture, if the
+ *                  small picture may follow), cancel (job), plan (ask, model, settings), forget (ask), load (model)
+ * To the front:    model (index, facts), unusable (index, open), ready, free (send the next pictures), beat, begun (job, index;
+ *                  with the first picture of a pass, together: their number, most: as many of this kind could be
+ *                  made together), later (job, index: not made now), progress (job, index, stage, step, steps,
+ *                  done), preview (job, index, step, steps; bytes), done (job,
+ *                  index, together, seconds, facts of the picture), thumb (picture: the small one is written, or cannot be), failed
+ *                  (job, index, code, message), planned (ask, the plan or an error) */
 #ifndef LZ_SERVE_WIRE_H
 #define LZ_SERVE_WIRE_H
 
@@ -13,7 +16,7 @@
 
 #include "text.h"
 
-enum { WIRE_JSON = 4 << 20, WIRE_BYTES = 64 << 20 }; /* most bytes of either part */
+enum { WIRE_JSON = 16 << 20, WIRE_BYTES = 64 << 20 }; /* most bytes of either part */
 
 /* Adds a message to a buffer; releases the object. */
 bool wire_add(buffer *to, json_t *object, const void *bytes, size_t size);

@@ -17,37 +17,15 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "serve"))
+import server
+from server import Counts, check, started, until
 
 LAZULI, WORK = sys.argv[1:3]
 KEYS = {"ada": "secret-one", "bob": "secret-two", "root": "secret-six"}
 SMALL = {"prompt": "a fox", "width": 64, "height": 64, "steps": 1, "seed": 7}
 LONG = {"prompt": "a fox", "width": 512, "height": 512, "steps": 200, "seed": 7}
-checks = failed = 0
-started = []
-BEGUN = time.time()
-
-
-def check(good, what, *more):
-    global checks, failed
-    checks += 1
-    if not good:
-        failed += 1
-        print("FAILED:", what, *more)
-    return good
-
-
-def until(what, test, seconds=60):
-    if os.environ.get("VERBOSE"):
-        print(f"{time.time() - BEGUN:6.1f} {what}", flush=True)
-    """Waits for a condition; returns the seconds that it took."""
-    begun = time.time()
-    while time.time() < begun + seconds:
-        if test():
-            return time.time() - begun
-        time.sleep(0.03)
-    check(False, what, "not after", seconds, "s")
-    return seconds
 
 
 def start(words, log):
@@ -104,8 +82,13 @@ class Redis:
 
 
 class Bucket(http.server.BaseHTTPRequestHandler):
-    """A store that speaks S3: PUT (with If-None-Match), GET and DELETE, with signatures of version 4 that are checked."""
+    """A store that speaks S3: PUT (with If-None-Match), GET, HEAD and DELETE, with signatures of version 4 that are checked."""
     objects, refused, requests, conflicts = {}, [], [], set()
+    token = "t" * 3000  # longer than a buffer of 2 KiB
+    slow = 0  # seconds that a PUT of a picture takes
+    away = False  # connections are closed without an answer
+    raw = b""  # bytes that are sent in place of an answer
+    lasting = ""  # "stored", "lost": each PUT of a picture is answered with 409, though another has stored the object, or has not
 
     def sign(self, body):
         """The signature that the request should have, by Amazon's description; None: something is wrong before that."""
@@ -115,7 +98,9 @@ class Bucket(http.server.BaseHTTPRequestHandler):
         if not found or found[1] != "test-key" or found[3] != "eu-test-1" or digest != hashlib.sha256(body).hexdigest() or when[:8] != found[2]:
             return None
         names = found[4].split(";")
-        if names != sorted(names) or not {"host", "x-amz-date", "x-amz-content-sha256"} <= set(names):
+        if names != sorted(names) or not {"host", "x-amz-date", "x-amz-content-sha256", "x-amz-security-token"} <= set(names):
+            return None
+        if self.headers["x-amz-security-token"] != self.token:
             return None
         if abs(calendar.timegm(time.strptime(when, "%Y%m%dT%H%M%SZ")) - time.time()) > 900:
             return None
@@ -130,9 +115,20 @@ class Bucket(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         self.requests.append((self.command, self.path))
         status, answer = 200, b""
+        if self.away:
+            self.close_connection = True
+            return
+        if self.raw:
+            self.wfile.write(self.raw)
+            self.close_connection = True
+            return
         if not self.sign(body) or not self.path.startswith("/bucket/some/prefix/"):
             self.refused.append((self.command, self.path, dict(self.headers)))
             status = 403
+        elif self.command == "PUT" and "/pictures/" in self.path and self.lasting:
+            if self.lasting == "stored":
+                self.objects[self.path] = body
+            status = 409
         elif len(self.requests) % 7 == 3:
             status = 503  # passes
         elif self.command == "PUT" and "/thumbs/" in self.path and self.path not in self.conflicts:
@@ -141,6 +137,7 @@ class Bucket(http.server.BaseHTTPRequestHandler):
         elif self.command == "PUT" and self.path in self.objects and self.headers.get("if-none-match") == "*":
             status = 412
         elif self.command == "PUT":
+            time.sleep(self.slow if "/pictures/" in self.path else 0)
             self.objects[self.path] = body
         elif self.command == "DELETE":
             status = 204 if self.objects.pop(self.path, None) else 404
@@ -150,40 +147,23 @@ class Bucket(http.server.BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("content-length", str(len(answer)))
         self.end_headers()
-        self.wfile.write(answer)
+        if self.command != "HEAD":
+            self.wfile.write(answer)
 
-    do_GET = do_PUT = do_DELETE = handle_any
+    do_GET = do_HEAD = do_PUT = do_DELETE = handle_any
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_):
         pass
 
 
-class Front:
+class Front(server.Server):
     def __init__(self, redis, name, *options, port=0, pictures=None, name_of_fleet="test"):
-        self.log = f"{name}.log"
-        self.process = start([LAZULI, "serve", "--listen", f"127.0.0.1:{port}", "--store", f"redis://127.0.0.1:{redis.port}/0", "--fleet", name_of_fleet,
-                              "--pictures", pictures or f"{WORK}/pictures", "--key-file", f"{WORK}/keys", "--queue-timeout", "86400", *options], self.log)
-        self.port = None
-        until("a front listens", self.find_port)
-
-    def find_port(self):
-        found = re.findall(r"listening on http://[^:]*:(\d+)", open(f"{WORK}/{self.log}").read())
-        self.port = int(found[-1]) if found else None
-        return found or self.process.poll() is not None
+        super().__init__(LAZULI, WORK, "--store", f"redis://127.0.0.1:{redis.port}/0", "--fleet", name_of_fleet, "--pictures",
+                         pictures or f"{WORK}/pictures", "--key-file", f"{WORK}/keys", "--queue-timeout", "86400", *options, port=port, log=f"{name}.log")
 
     def call(self, method, path, body=None, key="ada", **headers):
-        """The status, the headers and the body, from JSON if it is JSON."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        headers["authorization"] = "Bearer " + KEYS[key]
-        if body is not None:
-            body = json.dumps(body)
-            headers["content_type"] = "application/json"
-        connection.request(method, path, body, {name.replace("_", "-"): text for name, text in headers.items()})
-        answer = connection.getresponse()
-        data, kind = answer.read(), answer.getheader("content-type") or ""
-        connection.close()
-        return answer.status, answer, json.loads(data) if kind == "application/json" else data
+        return super().call(method, path, body, KEYS[key], 60, **headers)
 
     def post(self, body, key="ada", **headers):
         status, _, data = self.call("POST", "/api/v1/jobs", body, key, **headers)
@@ -195,10 +175,6 @@ class Front:
 
     def done(self, id, key="ada"):
         return self.job(id, key).get("status") == "completed"
-
-    def stop(self, how=signal.SIGTERM):
-        self.process.send_signal(how)
-        return self.process.wait(60)
 
 
 class Worker:
@@ -255,6 +231,9 @@ def test_pictures(redis, fronts):
     check(b.call("GET", "/api/v1/jobs?limit=1")[2]["jobs"][0]["id"] == job, "the newest job first")
     check(len(b.call("GET", "/api/v1/pictures?q=FOX&limit=2")[2]["pictures"]) == 2, "pictures by words")
     check(not b.call("GET", "/api/v1/pictures?q=horse")[2]["pictures"], "no picture by words")
+    check(b.call("PUT", f"/api/v1/pictures/{pictures[1]['id']}", {"rating": 3})[2]["rating"] == 3, "a rating")
+    check([p["id"] for p in a.call("GET", "/api/v1/pictures?rating=3")[2]["pictures"]] == [pictures[1]["id"]] and
+          not a.call("GET", "/api/v1/pictures?rating=4")[2]["pictures"], "pictures by rating, by the other front")
     status, _, plan = a.call("POST", "/api/v1/plan", SMALL)
     check(status == 200 and plan["bytes"] > 0, "a plan", plan)
     image = "data:image/png;base64," + base64.b64encode(fox).decode()
@@ -407,11 +386,16 @@ def test_order(redis, fronts):
     check((status, data["error"]["code"]) == (429, "queue_full") and int(answer.getheader("retry-after")) > 0, "a full queue", data)
     a.call("POST", f"/api/v1/jobs/{ada[3]}/cancel", {})
     check(b.post(SMALL, key="bob"), "a place is free again")
+    moved = b.call("POST", f"/api/v1/jobs/{ada[4]}/first", {})
+    check(moved[0] == 200 and moved[2]["queue_position"] == 2 and b.job(bob[0], "bob")["queue_position"] == 3, "the last of ada's jobs is her first",
+          moved[2].get("queue_position"), b.job(bob[0], "bob"))
+    check(a.call("POST", f"/api/v1/jobs/{ada[4]}/first", {})[2]["queue_position"] == 2, "and stays it")
+    check(a.call("POST", f"/api/v1/jobs/{ada[0]}/first", {}, key="bob")[0] == 404, "not the job of another")
     a.call("POST", "/api/v1/queue/resume", {}, key="root")
     all_jobs = [first] + ada + bob
     until("all are done", lambda: all(redis.job(id, "state") in ("2", "4") for id in all_jobs))
     order = sorted([first] + ada[:3] + ada[4:] + bob, key=lambda id: float(redis.job(id, "started")))
-    check(order == [first, ada[0], bob[0], ada[1], bob[1], ada[2], ada[4]], "keys take turns",
+    check(order == [first, ada[4], bob[0], ada[0], bob[1], ada[1], ada[2]], "keys take turns",
           [("a%d" % ada.index(x) if x in ada else "b%d" % bob.index(x) if x in bob else "first") for x in order])
 
 
@@ -461,6 +445,19 @@ def test_hostile(redis, fronts):
     redis.ask("XADD", "lz:{test}:jobs:demo", "*", "ticket", "1")
     until("it failed", lambda: redis.job("job_paths", "state") == "3")
     check(redis.job("job_paths", "attempts") == "1", "without the end of a worker", redis.job("job_paths", "attempts"))
+    # Sizes that no front has checked: of a job, and of the images of a plan
+    for n, more in enumerate(({"width": 2**62, "height": 2**62}, {"width": 2**31, "height": 64}, {"width": -64, "height": 64}, {"steps": 2**40})):
+        id = f"job_size{n}"
+        redis.ask("HSET", "lz:{test}:job:" + id, "state", "0", "settings", json.dumps({**SMALL, "model": "demo", **more}), "n", "1", "seeds", "[1]", "owner",
+                  "key:ada", "model", "demo", "attempts", str(2**31 - 1) if n == 3 else "0", "created", "1e300", "started", "nan")
+        redis.ask("ZADD", "lz:{test}:wait:demo", "0", "0" * 16 + ":" + id)
+        redis.ask("XADD", "lz:{test}:jobs:demo", "*", "ticket", "1")
+        check(fronts[0].call("GET", "/api/v1/jobs/" + id)[0] == 200, "times that are none", id)
+        until("it failed", lambda: redis.job(id, "state") == "3")
+        check(n == 3 or redis.job(id, "attempts") == "1", "without the end of a worker", id, redis.job(id, "attempts"))
+    for size in ([2**62, 4], [4, 6148914691236517206], [-1, -1], [0, 0], ["x"], []):
+        redis.ask("PUBLISH", "lz:{test}:control", json.dumps({"type": "plan", "ask": "ask_a", "settings": {**SMALL, "model": "demo", "image_sizes": [size] * 4}}))
+        redis.ask("DEL", "lz:{test}:ask:ask_a")
     redis.ask("HSET", "lz:{test}:models", "broken", "{", "x" * 100, "{}")
     redis.ask("HSET", "lz:{test}:picture:pic_x", "data", '{"id": "../../etc/passwd", "job": "j", "owner": "key:ada", "format": "png", "facts": {}}')
     check(fronts[0].call("GET", "/api/v1/pictures/pic_x/file")[0] == 404, "a picture with a path")
@@ -502,11 +499,62 @@ def test_drain(redis, fronts, workers):
     until("its job is done", lambda: fronts[1].done(last))
 
 
+def test_slow_bucket(redis, front):
+    """A worker renews its lease while the bucket is slow."""
+    Bucket.slow, idle = 6, []
+    job = front.post(SMALL)
+    begun = time.time()
+    while time.time() < begun + 20 and not front.done(job):
+        pending = redis.ask("XPENDING", "lz:{far}:jobs:demo", "workers", "-", "+", "1")
+        idle += [entry[2] for entry in pending]
+        time.sleep(0.1)
+    Bucket.slow = 0
+    check(time.time() - begun > 5 and idle and max(idle) < 4500, "the lease is renewed meanwhile", time.time() - begun, max(idle, default=None))
+    check(redis.ask("HGET", f"lz:{{far}}:job:{job}", "attempts") == "1", "by one worker")
+
+
+def test_lasting_conflict(redis, front):
+    """409 for each try: the object decides whether another has stored it."""
+    for how, status in (("stored", "completed"), ("lost", "failed")):
+        Bucket.lasting = how
+        job = front.post(SMALL)
+        until("it has ended", lambda: front.job(job)["status"] in ("completed", "failed"), 20)
+        j = front.job(job)
+        check(j["status"] == status and (how == "stored" or j["error"]["code"] == "insufficient_storage"), "a lasting 409", how, j["status"], j["error"])
+        check(any(command == "HEAD" for command, _ in Bucket.requests), "the object was asked for")
+    Bucket.lasting = ""
+
+
+def test_odd_bucket(front, picture):
+    """Answers that are none: the picture cannot be had now, the front goes on, and no such copy is kept."""
+    ok = b"HTTP/1.1 200 OK\r\n"
+    for raw in (b"hello\r\n\r\n", ok + b"content-length: 100\r\n\r\nshort", ok + b"content-length: -5\r\n\r\nxx", ok + b"content-length: 99999999999\r\n\r\n",
+                ok + b"transfer-encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFF\r\nabc", ok + b"x: " + b"a" * 400000,
+                b"HTTP/1.1 302 Found\r\nlocation: file:///etc/passwd\r\ncontent-length: 0\r\n\r\n", b"HTTP/1.1 206 Partial Content\r\ncontent-length: 3\r\n\r\nabc"):
+        Bucket.raw = raw
+        time.sleep(1)  # a bucket that did not answer is asked once a second
+        status, _, data = front.call("GET", f"/api/v1/pictures/{picture}/file")
+        check(status == 503 and data["error"]["code"] == "not_ready", "an odd answer", raw[:60], status, data)
+    Bucket.raw = b""
+    check(front.call("GET", "/healthz")[0] == 200, "the front lives")
+
+
+def test_lost_bucket(front, picture):
+    """While the bucket is away, a picture that is not here is 503; then it is there again."""
+    Bucket.away = True
+    status, answer, data = front.call("GET", f"/api/v1/pictures/{picture}/thumb")
+    check((status, data["error"]["code"]) == (503, "not_ready") and int(answer.getheader("retry-after")) > 0, "no bucket", status, data)
+    Bucket.away = False
+    until("it is back", lambda: front.call("GET", f"/api/v1/pictures/{picture}/thumb")[0] == 200, 10)
+    [Bucket.objects.pop(name) for name in list(Bucket.objects) if name.endswith(picture + ".png")]
+    check(front.call("GET", f"/api/v1/pictures/{picture}/file")[0] == 410, "a picture that is not in the bucket")
+
+
 def test_s3(redis):
     """Pictures and uploads in a bucket; each process has a folder of its own for copies."""
     bucket = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Bucket)
     threading.Thread(target=bucket.serve_forever, daemon=True).start()
-    os.environ.update(AWS_ACCESS_KEY_ID="test-key", AWS_SECRET_ACCESS_KEY="test-secret", AWS_REGION="eu-test-1")
+    os.environ.update(AWS_ACCESS_KEY_ID="test-key", AWS_SECRET_ACCESS_KEY="test-secret", AWS_REGION="eu-test-1", AWS_SESSION_TOKEN=Bucket.token)
 
     def options(name):
         return ["--s3-endpoint", f"http://127.0.0.1:{bucket.server_port}", "--state", f"{WORK}/{name}"]
@@ -531,6 +579,12 @@ def test_s3(redis):
           not any(pictures[1]["id"] in name for name in Bucket.objects), "removed from the bucket", list(Bucket.objects))
     check(not Bucket.refused, "all signatures are right", Bucket.refused[:1])
     check(sorted(name.split("/")[4] for name in Bucket.objects) == ["pictures"] * 2 + ["thumbs"] * 2 + ["uploads"], "objects", list(Bucket.objects))
+    test_slow_bucket(redis, front)
+    job = front.post(SMALL)
+    until("a picture is made", lambda: front.done(job))
+    test_odd_bucket(other, other.job(job)["pictures"][0]["id"])
+    test_lost_bucket(other, other.job(job)["pictures"][0]["id"])
+    test_lasting_conflict(redis, front)
     check(all(p.stop() == 0 for p in (front, other, worker)), "they end")
     os.environ["AWS_SECRET_ACCESS_KEY"] = "wrong"
     worker = Worker(redis, "far3", *options("far3"), **where)
@@ -576,13 +630,15 @@ def test_all():
     fronts = [Front(redis, f"front{n}", "--queue", "8") for n in range(2)]
     status, answer, data = fronts[0].call("POST", "/api/v1/jobs", SMALL)
     check((status, data["error"]["code"]) == (503, "not_ready") and answer.getheader("retry-after"), "no worker yet", data)
+    idle = Worker(redis, "idle", name_of_fleet="idle")  # shares the folder, and gets no job
     workers = [Worker(redis, f"worker{n}") for n in range(3)]
+    until("the idle one has joined", idle.joined)
     until("the workers have joined", lambda: all(w.joined() for w in workers) and redis.ask("ZCARD", "lz:{test}:workers") == 3)
     until("the fronts know", lambda: all(f.call("GET", "/readyz")[0] == 200 for f in fronts))
     Front.done_soon = lambda self: until("a job", lambda id=self.post(SMALL): self.done(id)) < 60
     test_pictures(redis, fronts)
     test_uploads(redis, fronts)
-    for path in ("models/demo/load", "models/demo/unload", "jobs/job_x/first"):
+    for path in ("models/demo/load", "models/demo/unload"):
         status, _, data = fronts[0].call("POST", "/api/v1/" + path, {}, key="root")
         check((status, data["error"]["code"]) == (400, "unsupported_value"), "about the worker of a server", path, status, data)
 
@@ -603,8 +659,13 @@ def test_all():
     check(time.time() - killed > 10, "not before its lease ran out", time.time() - killed)
     until("it is done", lambda: fronts[1].done(job))
     check(fronts[1].job(job)["attempts"] == 2, "the second attempt")
+    spool, long_ago = f"{WORK}/pictures/spool", (time.time() - 2 * 86400,) * 2
+    os.utime(f"{spool}/{dead.name}", long_ago)
     workers.append(Worker(redis, "worker3"))
     until("a new worker has joined", lambda: workers[-1].joined() and redis.ask("ZSCORE", "lz:{test}:workers", workers[-1].name))
+    check(not os.path.exists(f"{spool}/{dead.name}") and all(os.path.isdir(f"{spool}/{w.name}") for w in workers), "old folders are removed, of the dead only",
+          os.listdir(spool))
+    os.utime(f"{spool}/{idle.name}", long_ago)
     test_redis(redis, fronts)
     test_drain(redis, fronts, workers)
     test_old_pictures(redis)
@@ -617,6 +678,8 @@ def test_all():
     names = os.listdir(f"{WORK}/pictures/pictures")
     check(all(re.fullmatch("pic_[0-9a-f]{32}[.]png", n) for n in names), "names of pictures", names)
     test_s3(redis)
+    until("a worker without work marks its folder every minute", lambda: os.stat(f"{spool}/{idle.name}").st_mtime > time.time() - 600, 65)
+    check(idle.stop() == 0, "it ends")
     redis.process.terminate()
     redis.process.wait(10)
     log = "".join(open(f"{WORK}/{n}").read() for n in os.listdir(WORK) if n.endswith(".log"))
@@ -624,20 +687,15 @@ def test_all():
 
 
 def main(test):
-    begun = time.time()
-    try:
-        test()
-    except Exception:
-        check(False, "an exception", traceback.format_exc())
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-    if failed:
-        for name in sorted(os.listdir(WORK)):
-            if name.endswith(".log"):
-                print(name, open(f"{WORK}/{name}").read()[-1200:])
-    print(f"checks: {checks}, failed: {failed}, {time.time() - begun:.1f} s")
-    sys.exit(failed > 0)
+    def run():
+        try:
+            test()
+        finally:
+            for name in sorted(os.listdir(WORK)) if Counts.failed or sys.exc_info()[0] else ():
+                if name.endswith(".log"):
+                    print(name, open(f"{WORK}/{name}").read()[-1200:])
+    server.Place.lazuli, server.Place.work = LAZULI, WORK
+    server.main(run)
 
 
 if __name__ == "__main__":

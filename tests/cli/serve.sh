@@ -7,6 +7,6 @@ if ! command -v python3 >/dev/null || $lazuli serve --state "$work/none" --liste
 fi
 try_match 0 'failed: 0' python3 tests/cli/serve.py "$lazuli" "$work"
 cat "$work/output"
-try_match 0 'failed: 0' python3 tests/serve/faults.py "$lazuli" --jobs 20 --worker-kills 3 --front-kills 1 --fill-disk 1 --overload 1 --kinds 2
+try_match 0 'failed: 0' python3 tests/serve/faults.py "$lazuli" --jobs 20 --worker-kills 3 --front-kills 1 --fill-disk 1 --overload 1 --kinds 2 --batch 4
 cat "$work/output"
 finish

@@ -4,6 +4,7 @@
  *     o  JSON to a job of OpenAI's API    n  of /api/v1          s  of /sdapi */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "serve/inside.h"
@@ -19,6 +20,7 @@ static front *start(void) {
     static front f = {.options = &options, .n_models = 1};
     char why[300];
     if (f.state) return &f;
+    f.epoll = epoll_create1(EPOLL_CLOEXEC); /* the store tells it what is on the disk */
     options.state = mkdtemp(folder);
     if (!options.state || !files_open(&f, why, sizeof why)) abort();
     f.models[0] = (model){.id = "demo", .known = true, .width = 256, .height = 256, .steps = 8, .most_images = 4};

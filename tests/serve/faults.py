@@ -1,11 +1,12 @@
-"""faults.py LAZULI [--jobs N] [--worker-kills N] [--front-kills N] [--fill-disk N] [--overload SECONDS] [--random N]
+"""faults.py LAZULI [--jobs N] [--worker-kills N] [--front-kills N] [--fill-disk N] [--overload SECONDS] [--batch N] [--random N]
 
 Clients with three keys make pictures with the demo model, by jobs and by requests that wait. Meanwhile the worker and the
 front are killed at random moments (kill -9), the disk is filled and freed (a small tmpfs, if this is root), jobs are
 cancelled, and clients leave. At the end every accepted job must be finished exactly once, or have failed with a reason,
-every picture must have the bytes that the command line makes, and no other file may be left. Then, for --overload seconds,
-ten times as many clients as the queue holds: 429 with retry-after, and memory that stays. Prints the counts, then a line
-'checks: N, failed: M'. tests/cli/serve.sh runs it with few jobs.
+every picture (so also the one that is made after a picture was cancelled) must have the bytes that the command line makes,
+and no other file may be left. Then, for --overload seconds, ten times as many clients as the queue holds: 429 with
+retry-after, and memory that stays. Prints the counts, then a line 'checks: N, failed: M'. tests/cli/serve.sh runs it with
+few jobs.
 """
 import argparse
 import collections
@@ -21,7 +22,7 @@ import tempfile
 import threading
 import time
 
-from server import Server, resident
+from server import Counts, NotStarted, Server, check, resident
 
 # The address sanitizer keeps freed memory for a while; memory that grows by that is no leak.
 os.environ["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=1"
@@ -29,16 +30,12 @@ os.environ["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":quarantine_s
 KEYS = {"ada": "secret-of-ada", "bob": "secret-of-bob", "eve": "secret-of-eve"}
 KINDS = [(seed, side, steps) for seed in (1, 2, 3) for side, steps in ((64, 2), (80, 4), (128, 8))]  # of pictures
 REASONS = {"worker_lost", "insufficient_storage", "cancelled", "draining", "queue_timeout", "device_failed", "out_of_memory"}
-checks = failed = 0
 
 
-def check(good, what, *more):
-    global checks, failed
-    checks += 1
-    if not good:
-        failed += 1
-        print("FAILED:", what, *more)
-    return good
+def has_ended(pid):
+    """Is it a process that has ended, and that the front has not noticed yet?"""
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rsplit(")", 1)[1].split()[0] == "Z"
 
 
 class Trial:
@@ -67,7 +64,7 @@ class Trial:
 
     def start(self):
         self.server = Server(self.lazuli, self.work, "--state", f"{self.work}/state", "--key-file", f"{self.work}/keys", "-q", "--queue", "64",
-                             "--queue-per-key", "24", "--queue-timeout", "3600", port=self.port)
+                             "--queue-per-key", "24", "--queue-timeout", "3600", "--batch", self.asked.batch, port=self.port)
 
     def call(self, *arguments, **more):
         """As Server.call; None while the front is not there."""
@@ -131,16 +128,16 @@ class Trial:
     # ---- faults
 
     def kill_workers(self):
-        for _ in range(self.asked.worker_kills):
+        while self.counts["workers killed"] < self.asked.worker_kills:
             if self.done.wait(self.random.uniform(0.05, 1.5)):
                 return
             try:
                 pid = self.server.worker()
-                if pid:
+                if pid and not has_ended(pid):
                     os.kill(pid, signal.SIGKILL)
                     self.counts["workers killed"] += 1
             except (OSError, ValueError):
-                pass
+                pass  # the front was killed, or starts another worker
 
     def kill_fronts(self):
         span = max(2.0, self.asked.worker_kills * 0.9 / max(1, self.asked.front_kills))
@@ -154,7 +151,7 @@ class Trial:
                 try:
                     self.start()
                     break
-                except SystemExit:  # the disk is full just now
+                except NotStarted:  # the disk is full just now
                     self.counts["starts refused"] += 1
                     time.sleep(0.3)
 
@@ -283,6 +280,7 @@ def main():
     options.add_argument("--fill-disk", type=int, default=3)
     options.add_argument("--overload", type=float, default=20)
     options.add_argument("--kinds", type=int, default=len(KINDS))
+    options.add_argument("--batch", default="auto")
     options.add_argument("--random", type=int, default=1)
     asked = options.parse_args()
     with tempfile.TemporaryDirectory() as work:
@@ -304,13 +302,13 @@ def main():
             if trial.server.process.poll() is None:
                 trial.server.process.kill()
                 trial.server.process.wait()
-            if failed:
+            if Counts.failed:
                 print(open(f"{work}/log", errors="replace").read()[-3000:])
             if mounted:
                 time.sleep(0.2)
                 subprocess.run(["umount", f"{work}/state"])
-    print(f"checks: {checks}, failed: {failed}")
-    sys.exit(failed > 0)
+    print(f"checks: {Counts.checks}, failed: {Counts.failed}")
+    sys.exit(Counts.failed > 0)
 
 
 if __name__ == "__main__":

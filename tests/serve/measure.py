@@ -1,21 +1,22 @@
 """measure.py LAZULI [--pictures N] [--overhead N]: memory and time of `lazuli serve` with the demo model, on a quiet machine.
 
-Memory: N pictures of mixed sizes; the worker and the front after the 20th and after the last. Overhead: the time of a
-picture by a request, one after the other on one connection, less the time that `lazuli batch` takes for the same picture.
+Memory: N pictures of mixed sizes; the worker and the front after each of the 48 pictures that follow the 20th, and of the
+last 48. Memory differs from size to size, and 48 pictures have each size with each number of steps and each format twice. Overhead: the time of a
+picture by a request, one after the other on one connection, less the time that the library took for the text, the steps
+and the decoder of the same picture. It includes encoding and flushing the PNG.
 """
 import argparse
-import base64
 import http.client
 import json
 import os
 import statistics
-import subprocess
 import tempfile
 import time
 
 from server import Server, resident
 
 SIZES = [(64, 64), (128, 64), (96, 160), (256, 256), (80, 80), (192, 128), (64, 256), (320, 64)]
+ROUND = 48
 
 
 def ask(connection, body):
@@ -29,39 +30,34 @@ def ask(connection, body):
 
 def memory(server, pictures):
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
-    after = {}
+    worker, front = [], []
     for n in range(1, pictures + 1):
         width, height = SIZES[n % len(SIZES)]
         ask(connection, {"prompt": f"a fox number {n}", "size": f"{width}x{height}", "steps": 1 + n % 3, "output_format": ("png", "jpeg", "webp")[n % 3]})
-        if n in (20, pictures):
-            after[n] = resident(server.worker()), resident(server.process.pid)
-    for name, i in (("worker", 0), ("front", 1)):
-        print(f"{name}: {after[20][i]:.1f} MiB after 20 pictures, {after[pictures][i]:.1f} MiB after {pictures} ({100 * (after[pictures][i] / after[20][i] - 1):+.1f} %)")
+        if n > pictures - ROUND or 20 < n <= 20 + ROUND:
+            worker.append(resident(server.worker()))
+            front.append(resident(server.process.pid))
+    for name, values in (("worker", worker), ("front", front)):
+        for what, of in (("median", statistics.median), ("largest", max)):
+            first, last = of(values[:ROUND]), of(values[-ROUND:])
+            print(f"{name}, {what}: {first:.1f} MiB in pictures 21 to {20 + ROUND}, {last:.1f} MiB in the last {ROUND} of {pictures} ({100 * (last / first - 1):+.1f} %)")
 
 
-def batch_seconds(lazuli, work, n, body):
-    with open(f"{work}/lines", "w") as file:
-        for i in range(n):
-            file.write(json.dumps({"prompt": body["prompt"], "seed": body["seed"], "width": 64, "height": 64, "steps": 1, "output": f"{work}/out-{i}.png"}) + "\n")
-    begun = time.perf_counter()
-    subprocess.run([lazuli, "batch", f"{work}/lines", "-q"], check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - begun
-
-
-def overhead(lazuli, server, work, n):
-    body = {"prompt": "a fox", "seed": 7, "size": "64x64", "steps": 1}
+def overhead(server, n, size):
+    body = {"prompt": "a fox", "seed": 7, "size": size, "steps": 1}
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
+    for _ in range(5):
+        ask(connection, body)
     times = []
     for _ in range(n):
         begun = time.perf_counter()
-        data = ask(connection, body)
-        times.append(time.perf_counter() - begun)
-    one = batch_seconds(lazuli, work, 1, body)
-    alone = (batch_seconds(lazuli, work, n + 1, body) - one) / n
-    with open(f"{work}/out-0.png", "rb") as file:
-        same = base64.b64decode(json.loads(data)["data"][0]["b64_json"]) == file.read()
-    print(f"a picture of 64 x 64 and 1 step: {1e3 * statistics.median(times):.2f} ms by a request (mean {1e3 * statistics.mean(times):.2f}), "
-          f"{1e3 * alone:.2f} ms by lazuli batch, same bytes: {same}; overhead {1e3 * (statistics.median(times) - alone):.2f} ms")
+        ask(connection, body)
+        times.append(1e3 * (time.perf_counter() - begun))
+    connection.request("GET", f"/api/v1/pictures?limit={n}")
+    made = [sum(p["milliseconds"].values()) for p in json.loads(connection.getresponse().read())["pictures"]][::-1]
+    more = sorted(a - b for a, b in zip(times, made))
+    print(f"a picture of {size} and 1 step: {statistics.median(times):.2f} ms by a request, of which the library took {statistics.median(made):.2f}; "
+          f"overhead {statistics.median(more):.2f} ms (10 %: {more[n // 10]:.2f}, 90 %: {more[9 * n // 10]:.2f})")
 
 
 def main():
@@ -76,7 +72,8 @@ def main():
         try:
             server.wait()
             if asked.overhead:
-                overhead(asked.lazuli, server, work, asked.overhead)
+                overhead(server, asked.overhead, "64x64")
+                overhead(server, asked.overhead // 8, "256x256")
             if asked.pictures:
                 memory(server, asked.pictures)
         finally:

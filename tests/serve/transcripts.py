@@ -7,6 +7,10 @@ the answer.
 import base64
 import json
 
+import pictures
+from pictures import form
+from server import check
+
 SIDE = 64
 
 
@@ -94,11 +98,23 @@ def nextcloud(image):
     yield "POST", "/images/generations", body, head, lambda data: len(data["data"]) == 2 and png(data["data"][1]["b64_json"])
 
 
-ALL = (open_webui_openai, open_webui_automatic1111, silly_tavern, libre_chat_openai, libre_chat_stable_diffusion, lobe_chat, nextcloud)
+def krita(image):
+    """cyanic-sd-krita: reads all lists first, then paints from the canvas, with a mask that it wants inverted."""
+    for name in ("scripts", "embeddings", "hypernetworks", "face-restorers", "prompt-styles", "sd-models", "samplers", "upscalers", "loras", "sd-vae"):
+        yield "GET", f"/sdapi/v1/{name}", None, {}, lambda data: isinstance(data, (list, dict))
+    mask = pictures.png(SIDE, SIDE, lambda x, y: (255, 255, 255) if x < y else (0, 0, 0))
+    body = {"prompt": "a fox", "negative_prompt": "", "steps": 20, "cfg_scale": 7, "width": SIDE, "height": SIDE, "init_images": ["data:image/png;base64," + base64.b64encode(image).decode()],
+            "denoising_strength": 0.8, "mask": "data:image/png;base64," + base64.b64encode(mask).decode(), "inpainting_mask_invert": 1, "inpainting_fill": 1, "inpaint_full_res": False,
+            "mask_blur": 4, "seed": -1, "subseed": -1, "batch_size": 1, "n_iter": 1, "alwayson_scripts": {}, "styles": []}
+    yield "POST", "/sdapi/v1/img2img", body, {}, lambda data: png(data["images"][0]) and "init_images" not in data["parameters"] and "mask" not in data["parameters"]
+    yield "GET", "/sdapi/v1/progress?skip_current_image=true", None, {}, lambda data: data["current_image"] is None and data["state"]["job_count"] == 0
 
 
-def replay(server, form, check, image):
-    """Sends everything; `form` makes the body of a form from its fields and files."""
+ALL = (open_webui_openai, open_webui_automatic1111, silly_tavern, libre_chat_openai, libre_chat_stable_diffusion, lobe_chat, nextcloud, krita)
+
+
+def replay(server, image):
+    """Sends everything."""
     for transcript in ALL:
         for method, path, body, head, reads in transcript(image):
             if method == "FORM":

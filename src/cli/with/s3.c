@@ -206,11 +206,12 @@ static bool put(void *user, const char *name, const char *path) {
     return status / 100 == 2 || status == 412; /* 412: another was first */
 }
 
-static bool get(void *user, const char *name, const char *path) {
+static far_result get(void *user, const char *name, const char *path) {
     body out = {.sent = 0};
-    bool good = ask_again(user, "GET", name, NULL, &out, false) == 200 && !out.data.failed && save(path, &out.data);
+    long status = ask_again(user, "GET", name, NULL, &out, false);
+    bool good = status == 200 && !out.data.failed && save(path, &out.data);
     buffer_free(&out.data);
-    return good;
+    return good ? FAR_HERE : status == 404 ? FAR_NONE : FAR_AWAY;
 }
 
 static void remove_file(void *user, const char *name) {

@@ -9,18 +9,13 @@
 #include "../album.h"
 #include "../cache.h"
 #include "../environment.h"
+#include "../take.h"
 #include "s3.h"
+#include "studio.h"
 
 enum { ID = 64, WORKER_WORDS = 64 };
 
 /* ---- models ------------------------------------------------------------------------------------------------------ */
-
-/* The arguments with one of the models of -m. */
-static arguments with_model(const arguments *args, int index) {
-    arguments one = *args;
-    if (args->serve.models.n) one.model = args->serve.models.all[index];
-    return one;
-}
 
 /* The id by which clients name a model: the name of -m if that is no path, else the last part of the path. */
 static int name_model(const arguments *args, char id[ID]) {
@@ -56,10 +51,25 @@ static int name_models(const arguments *args, char ids[SERVE_MODELS][ID], serve_
     return code;
 }
 
+/* Adds the models of --all-models to those of -m. names: the owner of their names. */
+static int list_models(const arguments *args, arguments *to, json_t **names) {
+    int code = DONE;
+    *to = *args;
+    *names = args->serve.all_models ? complete_models(args, &code) : NULL;
+    name_list *list = &to->serve.models;
+    for (size_t i = 0; i < json_array_size(*names); i++) {
+        const char *name = json_string_value(json_array_get(*names, i));
+        bool there = list->n == SERVE_MODELS;
+        for (int k = 0; k < list->n; k++) there = there || strcmp(base_name(list->all[k]), base_name(name)) == 0;
+        if (!there) list->all[list->n++] = name;
+    }
+    return code;
+}
+
 /* ---- the server -------------------------------------------------------------------------------------------------- */
 
 /* The command line of a worker: this program, with the same models on the same device. */
-static void list_words(const arguments *args, const char *threads, char *words[WORKER_WORDS]) {
+static void list_words(const arguments *args, char numbers[3][24], char *words[WORKER_WORDS]) {
     static const char *const offloads[] = {"auto", "none", "stream"};
     int n = 0;
     words[n++] = (char *)"/proc/self/exe";
@@ -69,9 +79,14 @@ static void list_words(const arguments *args, const char *threads, char *words[W
         words[n++] = (char *)args->serve.models.all[i];
     }
     const char *pairs[][2] = {{"--device", args->device},
-                              {"--precision", args->precision ? lz_dtype_name((lz_dtype)args->precision) : NULL},
+                              {"--precision", args->precision ? precision_word(args->precision) : NULL},
                               {"--offload", args->offload ? offloads[args->offload] : NULL},
-                              {"--threads", args->threads ? threads : NULL}};
+                              {"--threads", args->threads ? numbers[0] : NULL},
+                              {"--batch", args->batch ? numbers[1] : NULL},
+                              {"--models-loaded", args->serve.models_loaded ? numbers[2] : NULL}};
+    snprintf(numbers[0], sizeof numbers[0], "%lld", (long long)args->threads);
+    snprintf(numbers[1], sizeof numbers[1], "%lld", (long long)args->batch);
+    snprintf(numbers[2], sizeof numbers[2], "%lld", (long long)args->serve.models_loaded);
     for (size_t i = 0; i < COUNT(pairs); i++) {
         if (!pairs[i][1]) continue;
         words[n++] = (char *)pairs[i][0];
@@ -88,18 +103,20 @@ static bool is_address(const char *text, bool path) {
     return *host && *host != '/' && *host != ':' && (path || !strchr(host, '/'));
 }
 
-/* Checks the values of --listen, --public-url and --allow-origin. */
+/* Checks the values of --listen, --public-url, --allow-origin and --allow-host. */
 static int check_addresses(const arguments *args) {
     const char *url = args->serve.public_url;
     if (!args->serve.cert != !args->serve.cert_key)
         return fail(args, NOT_UNDERSTOOD, "--cert and --cert-key are given together");
-    for (int i = 0; args->serve.listen.all[i]; i++) {
-        const char *listen = args->serve.listen.all[i], *colon = strrchr(listen, ':');
+    for (int i = -1; i < 0 || args->serve.listen.all[i]; i++) {
+        const char *listen = i < 0 ? args->serve.metrics_listen : args->serve.listen.all[i];
+        const char *colon = listen ? strrchr(listen, ':') : NULL;
         int64_t port;
-        if (strncmp(listen, "unix:", 5) != 0 &&
+        if (listen && strncmp(listen, "unix:", 5) != 0 &&
             (!colon || !whole_number(colon + 1, strlen(colon + 1), 0, 65535, &port)))
             return fail(args, NOT_UNDERSTOOD,
-                        "--listen takes ADDRESS:PORT, with a port up to 65535, or unix:PATH, not '%s'", listen);
+                        "--%slisten takes ADDRESS:PORT, with a port up to 65535, or unix:PATH, not '%s'",
+                        i < 0 ? "metrics-" : "", listen);
     }
     if (url && ((strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) || !is_address(url, true)))
         return fail(args, NOT_UNDERSTOOD, "--public-url takes an address such as https://pictures.example, not '%s'",
@@ -109,6 +126,11 @@ static int check_addresses(const arguments *args) {
             return fail(args, NOT_UNDERSTOOD,
                         "--allow-origin takes an address such as https://pictures.example, without a path, not '%s'",
                         args->serve.origins.all[i]);
+    for (int i = 0; i < args->serve.hosts.n; i++)
+        if (!*args->serve.hosts.all[i] || strpbrk(args->serve.hosts.all[i], "/ \t"))
+            return fail(args, NOT_UNDERSTOOD,
+                        "--allow-host takes a name such as pictures.example, without http://, not '%s'",
+                        args->serve.hosts.all[i]);
     return DONE;
 }
 
@@ -145,6 +167,57 @@ static int read_words(const arguments *args, serve_options *to) {
     to->previews = args->serve.previews ? args->serve.previews : "small";
     to->log_json = args->serve.log && strcmp(args->serve.log, "json") == 0;
     return code == DONE ? read_pins(args, &to->pinned) : code;
+}
+
+/* Reads --quality: a list such as low=2,high=8. */
+static int read_quality(const arguments *args, int to[QUALITIES]) {
+    for (const char *at = args->serve.quality; at && *at;) {
+        size_t n = strcspn(at, "=,"), i = 0, digits = at[n] == '=' ? strcspn(at + n + 1, ",") : 0;
+        int64_t steps = 0;
+        while (i < QUALITIES && (strlen(quality_names[i]) != n || strncmp(at, quality_names[i], n) != 0)) i++;
+        if (i == QUALITIES || !whole_number(at + n + 1, digits, 1, 200, &steps))
+            return fail(args, NOT_UNDERSTOOD,
+                        "--quality takes a list such as low=2,high=8, of auto, low, medium, high, xhigh, max, standard "
+                        "and hd with 1 to 200 steps, not '%s'",
+                        args->serve.quality);
+        to[i] = (int)steps;
+        at += n + 1 + digits;
+        at += *at == ',';
+    }
+    return DONE;
+}
+
+/* Reads a number of bytes, such as 500MB or 10GiB. */
+static bool read_bytes(const char *text, int64_t *to) {
+    static const struct {
+        const char *unit;
+        int64_t bytes;
+    } units[] = {{"", 1},          {"KB", 1000},     {"MB", 1000000},  {"GB", 1000000000},       {"TB", 1000000000000},
+                 {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", (int64_t)1 << 40}};
+    size_t n = strspn(text, "0123456789");
+    for (size_t i = 0; i < COUNT(units); i++)
+        if (strcmp(units[i].unit, text + n) == 0 && whole_number(text, n, 1, INT64_MAX / units[i].bytes, to)) {
+            *to *= units[i].bytes;
+            return true;
+        }
+    return false;
+}
+
+/* Reads --keep-pictures: DAYS, or DAYS,SIZE; 0 keeps none. */
+static int read_keep(const arguments *args, serve_options *to) {
+    const char *given = args->serve.keep_pictures, *size = given ? strchr(given, ',') : NULL;
+    to->keep_days = 30;
+    to->keep_bytes = args->serve.store ? 0 : (int64_t)10 << 30;
+    if (!given) return DONE;
+    if (!whole_number(given, size ? (size_t)(size - given) : strlen(given), 0, 36500, &to->keep_days) ||
+        (size && (!read_bytes(size + 1, &to->keep_bytes) || !to->keep_days)))
+        return fail(args, NOT_UNDERSTOOD,
+                    "--keep-pictures takes a number of days, perhaps with a size such as 30,10GiB, or 0, not '%s'",
+                    given);
+    if ((size || !to->keep_days) && args->serve.store)
+        return fail(args, NOT_UNDERSTOOD,
+                    "with --store, --keep-pictures takes a number of days from 1 on, and no size");
+    return DONE;
 }
 
 /* Sockets that systemd has opened for this process (sd_listen_fds). */
@@ -203,8 +276,8 @@ static int name_fleet_models(const arguments *args, serve_options *to) {
     return DONE;
 }
 
-int serve_command(const arguments *args) {
-    char ids[SERVE_MODELS][ID], why[600] = "", threads[24], cache[ENVIRONMENT_PATH];
+static int serve_models(const arguments *args) {
+    char ids[SERVE_MODELS][ID], why[600] = "", numbers[3][24], cache[ENVIRONMENT_PATH];
     char *words[WORKER_WORDS], *state = args->serve.state ? strdup(args->serve.state) : state_path("serve");
     s3 *bucket = NULL;
     far_files far;
@@ -224,7 +297,7 @@ int serve_command(const arguments *args) {
                        .queue_timeout = (double)OR(args->serve.queue_timeout, 600),
                        .drain_timeout = (double)OR(args->serve.drain_timeout, 60),
                        .idle_unload = (double)args->serve.idle_unload,
-                       .keep_days = OR(args->serve.keep_days, 30),
+                       .metrics = args->serve.metrics_listen,
                        .store = args->serve.store,
                        .store_password = environment_value("LAZULI_STORE_PASSWORD"),
                        .fleet = OR(args->serve.fleet, "lazuli"),
@@ -240,70 +313,32 @@ int serve_command(const arguments *args) {
     if (!o.listen[0] && !o.inherited) o.listen[0] = "127.0.0.1:7860";
     int code = check_addresses(args);
     if (code == DONE) code = read_words(args, &o);
+    if (code == DONE) code = read_quality(args, o.quality_steps);
+    if (code == DONE) code = read_keep(args, &o);
     if (code == DONE) code = check_fleet(args);
     if (code == DONE) code = o.store ? name_fleet_models(args, &o) : name_models(args, ids, &o);
     if (code == DONE) code = open_files(args, &o, &bucket, &far);
-    snprintf(threads, sizeof threads, "%lld", (long long)args->threads);
-    list_words(args, threads, words);
+    list_words(args, numbers, words);
     if (code == DONE && serve_run(&o, why, sizeof why) != 0) code = fail(args, FAILED, "%s", why);
     s3_close(bucket);
     free(state);
     return code;
 }
 
+int serve_command(const arguments *args) {
+    arguments all;
+    json_t *names;
+    int code = list_models(args, &all, &names);
+    if (code == DONE) code = serve_models(&all);
+    json_decref(names);
+    return code;
+}
+
 /* ---- the worker -------------------------------------------------------------------------------------------------- */
-
-typedef struct studio {
-    const arguments *args;
-    arguments one; /* with the model that is open */
-    job job;
-    lz_tokenizer *tokenizer; /* opened when it is needed; NULL: not yet, or it cannot be opened */
-    bool no_tokenizer;
-    char *name; /* of the model, as pictures record it */
-} studio;
-
-static bool open_model(void *user, int index, lz_context **ctx, lz_model **model) {
-    studio *s = user;
-    lz_tokenizer_free(s->tokenizer);
-    s->tokenizer = NULL;
-    s->no_tokenizer = false;
-    job_close(&s->job);
-    s->one = with_model(s->args, index);
-    if (job_open(&s->job, &s->one) != DONE) {
-        job_close(&s->job);
-        s->job = (job){.args = s->args};
-        return false;
-    }
-    json_t *settings = settings_of(&s->job, 0, false);
-    const char *name = json_string_value(json_object_get(settings, "model"));
-    free(s->name);
-    s->name = name ? strdup(name) : NULL;
-    json_decref(settings);
-    *ctx = s->job.ctx;
-    *model = s->job.model;
-    return true;
-}
-
-static int64_t count_tokens(void *user, const char *text) {
-    studio *s = user;
-    int64_t *ids = NULL, n = 0;
-    if (!s->tokenizer && !s->no_tokenizer) s->tokenizer = lz_tokenizer_open_with(s->job.ctx, &s->job.parts, NULL);
-    s->no_tokenizer = !s->tokenizer;
-    if (!s->tokenizer || lz_tokenize(s->tokenizer, text, strlen(text), &ids, &n, NULL) != LZ_OK) return 0;
-    lz_free_ids(s->job.ctx, ids);
-    return n;
-}
-
-static const char *model_name(void *user) {
-    const studio *s = user;
-    return s->name ? s->name : "";
-}
-
-static const char *device(void *user) { return ((studio *)user)->job.device; }
 
 /* A worker of a fleet, which starts a worker process as serve does. */
 static int run_for_fleet(const arguments *args) {
-    char ids[SERVE_MODELS][ID], why[600] = "", threads[24], *words[WORKER_WORDS], cache[ENVIRONMENT_PATH];
+    char ids[SERVE_MODELS][ID], why[600] = "", numbers[3][24], *words[WORKER_WORDS], cache[ENVIRONMENT_PATH];
     char *state = args->serve.state ? strdup(args->serve.state) : state_path("worker");
     s3 *bucket = NULL;
     far_files far;
@@ -318,39 +353,24 @@ static int run_for_fleet(const arguments *args) {
                      : fail(args, FAILED, "there is no folder for the state; name one with --state DIR");
     if (code == DONE) code = name_models(args, ids, &o);
     if (code == DONE) code = open_files(args, &o, &bucket, &far);
-    snprintf(threads, sizeof threads, "%lld", (long long)args->threads);
-    list_words(args, threads, words);
+    list_words(args, numbers, words);
     if (code == DONE && fleet_worker_run(&o, why, sizeof why) != 0) code = fail(args, FAILED, "%s", why);
     s3_close(bucket);
     free(state);
     return code;
 }
 
-static double seconds(void *user, const lz_picture_plan *plan, int64_t width, int64_t height) {
-    job *j = &((studio *)user)->job;
-    if (!j->estimate.product[0]) estimate_shapes(j);
-    j->plan = *plan;
-    j->picture.width = width;
-    j->picture.height = height;
-    j->estimate.seconds = 0;
-    estimate_time(j);
-    return j->estimate.seconds;
-}
-
 int worker_command(const arguments *args) {
     struct stat socket;
-    if (args->serve.store) return run_for_fleet(args);
-    studio s = {.args = args, .job = {.args = args}};
-    worker_engine engine = {.user = &s,
-                            .n_models = args->serve.models.n ? args->serve.models.n : 1,
-                            .open = open_model,
-                            .count_tokens = count_tokens,
-                            .model_name = model_name,
-                            .device = device,
-                            .sampler_title = sampler_title,
-                            .memory = memory_here,
-                            .seconds = seconds};
+    if (args->serve.store) {
+        arguments all;
+        json_t *names;
+        int code = list_models(args, &all, &names);
+        if (code == DONE) code = run_for_fleet(&all);
+        json_decref(names);
+        return code;
+    }
     if (fstat(WORKER_SOCKET, &socket) != 0 || !S_ISSOCK(socket.st_mode))
         return fail(args, NOT_UNDERSTOOD, "worker needs --store redis://HOST:PORT/DB, unless 'lazuli serve' starts it");
-    return worker_run(WORKER_SOCKET, &engine);
+    return studio_run(args, WORKER_SOCKET);
 }

@@ -7,10 +7,11 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "../sse.h"
 #include "../wire.h"
 #include "fleet.h"
 
-enum { BEAT = 2, PLAN_SECONDS = 20, MOST_STEPS = 1000000 };
+enum { BEAT = 2, MOST_STEPS = 1000000 };
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------- */
 
@@ -47,7 +48,7 @@ static void take_pictures(front *f, job *j, redisReply **values) {
             json_decref(p->facts);
             return;
         }
-        job_has_picture(f, j);
+        job_has_picture(f, j, steady_seconds() - j->painted_at);
         j->painted_at = steady_seconds();
     }
 }
@@ -73,20 +74,23 @@ static void refresh(front *f, job *j) {
         j->painting = false;
         *j->stage = 0;
     }
-    if (has_text(v[STARTED])) j->started = strtod(v[STARTED]->str, NULL);
+    if (has_text(v[STARTED])) j->started = record_time(strtod(v[STARTED]->str, NULL));
     bool again = attempts > j->attempts;
     if (again) *j->stage = 0;
     if (attempts > 0) j->attempts = attempts;
     if (began || back || again) job_tell_state(f, j);
     take_pictures(f, j, v);
-    if (has_text(v[COMPLETED_AT])) j->completed = strtod(v[COMPLETED_AT]->str, NULL);
+    if (has_text(v[COMPLETED_AT])) j->completed = record_time(strtod(v[COMPLETED_AT]->str, NULL));
     const char *code = redis_text(v[CODE]);
+    char message[sizeof j->message];
+    snprintf(message, sizeof message, "%s", redis_text(v[MESSAGE]));
+    lz_printable(message);
     if (state == COMPLETED && j->made < j->n) /* Redis, or a worker, is not what it should be */
         job_ended(f, j, FAILED_JOB, "generation_failed", "the store has a picture that cannot be read");
     else if (state == COMPLETED)
         job_ended(f, j, COMPLETED, NULL, "");
     else if (state == FAILED_JOB || state == CANCELLED)
-        job_ended(f, j, (job_state)state, constant_code(code), redis_text(v[MESSAGE]));
+        job_ended(f, j, (job_state)state, constant_code(code), message);
     else if (state < 0)
         job_ended(f, j, FAILED_JOB, "worker_lost", "the store of the fleet has lost the job");
     freeReplyObject(r);
@@ -123,7 +127,9 @@ static void hear(front *f, const json_t *message, buffer *bytes) {
     job *j = id && is_id(id) ? listed(f, id) : NULL;
     json_int_t step = json_integer_value(json_object_get(message, "step"));
     json_int_t steps = json_integer_value(json_object_get(message, "steps"));
+    const char *stage = json_string_value(json_object_get(message, "stage"));
     if (!type || step < 0 || step > MOST_STEPS || steps < 0 || steps > MOST_STEPS) return;
+    if (stage && strlen(stage) >= sizeof j->stage) return; /* a cut character could not be told */
     if (strcmp(type, "state") == 0 && id && is_id(id))
         state_changed(f, id, json_string_value(json_object_get(message, "owner")));
     else if (strcmp(type, "progress") == 0 && j && j->state == RUNNING)
@@ -189,14 +195,18 @@ static void learn_models(front *f) {
         json_t *facts = has_text(text) ? record_json(text->str, text->len, MOST_FACTS) : NULL;
         int k = 0;
         while (k < f->n_models && strcmp(f->models[k].id, id) != 0) k++;
-        bool fits = facts && k < SERVE_MODELS && *id && strlen(id) < 64;
+        bool fits = facts && k < SERVE_MODELS && *id && strlen(id) < 64 && is_utf8(id, strlen(id));
         if (fits && k == f->n_models) {
             char *name = strdup(id);
             t->names[k] = name;
             if (name) f->models[f->n_models++] = (model){.id = name};
             fits = name;
         }
-        if (fits) model_learn(&f->models[k], facts);
+        if (fits) {
+            model_learn(&f->models[k], facts);
+            lz_printable(f->models[k].family); /* where a character was cut */
+            lz_printable(f->models[k].device);
+        }
         json_decref(facts);
     }
     freeReplyObject(all);
@@ -233,10 +243,6 @@ void fleet_tick(front *f) {
         t->beat = now + BEAT;
         beat(f);
         refresh_all(f, now - BEAT);
-        for (request *r = f->requests, *next; r; r = next) { /* the worker that took the question is gone */
-            next = r->next;
-            if (*r->ask && now - r->begun > PLAN_SECONDS) plan_arrived(f, r->ask, NULL);
-        }
     }
     if (fleet_is_there(f)) read_news(f);
     if (!t->link.context) f->child.ready = false;
@@ -261,6 +267,11 @@ void fleet_pause(front *f, bool paused) {
     f->paused = paused;
     freeReplyObject(paused ? redis_do(&t->link, "SET %spaused 1", t->prefix)
                            : redis_do(&t->link, "DEL %spaused", t->prefix));
+}
+
+void fleet_first(front *f, job *j) {
+    fleet_store *t = fleet_of(f);
+    freeReplyObject(redis_script(&t->link, script_first, t->prefix, "s", j->id));
 }
 
 int fleet_waiting(front *f, const char *owner) {

@@ -1,4 +1,4 @@
-/* records.c: jobs, pictures, uploads and addresses in Redis. scripts.h lists the keys. */
+/* records.c: jobs and pictures in Redis. scripts.h lists the keys. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,7 +6,8 @@
 
 #include "fleet.h"
 
-enum { PAGE_OF_IDS = 50, MOST_SCANNED = 5000, SCANNED_AT_ONCE = 500, MOST_PIXELS = 1 << 28 };
+enum { MOST_SEEDS = 4096 /* bytes */, MOST_ATTEMPTS = 1000 };
+enum { PAGE_OF_IDS = 50, MOST_SCANNED = 5000, SCANNED_AT_ONCE = 500 };
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
@@ -28,7 +29,13 @@ static const redisReply *field_of(const redisReply *fields, const char *name) {
 static const char *text_of(const redisReply *fields, const char *name) { return redis_text(field_of(fields, name)); }
 static int number_of(const redisReply *fields, const char *name) { return atoi(text_of(fields, name)); }
 
-static void copy_text(char *to, size_t size, const char *from) { snprintf(to, size, "%s", from); }
+double record_time(double seconds) { return seconds > 0 && seconds < 1e11 ? seconds : 0; }
+
+/* The copy can be put into JSON, also where a character was cut. */
+static void copy_text(char *to, size_t size, const char *from) {
+    snprintf(to, size, "%s", from);
+    lz_printable(to);
+}
 
 json_t *picture_data(const picture *p) {
     return json_pack("{s:s, s:s, s:s, s:i, s:I, s:I, s:I, s:I, s:s, s:f, s:O?}", "id", p->id, "job", p->job, "owner",
@@ -55,7 +62,7 @@ bool record_picture(const char *text, size_t size, picture *to) {
         to->width = json_integer_value(json_object_get(o, "width"));
         to->height = json_integer_value(json_object_get(o, "height"));
         to->bytes = json_integer_value(json_object_get(o, "bytes"));
-        to->created = json_number_value(json_object_get(o, "created"));
+        to->created = record_time(json_number_value(json_object_get(o, "created")));
         to->facts = json_incref(facts);
     }
     json_decref(o);
@@ -63,7 +70,7 @@ bool record_picture(const char *text, size_t size, picture *to) {
 }
 
 static bool read_seeds(job *j, const char *text) {
-    json_t *list = json_loads(text, 0, NULL);
+    json_t *list = strlen(text) <= MOST_SEEDS ? json_loads(text, 0, NULL) : NULL;
     bool good = json_array_size(list) == (size_t)j->n;
     for (int i = 0; i < j->n && good; i++) j->seeds[i] = json_integer_value(json_array_get(list, (size_t)i));
     json_decref(list);
@@ -77,6 +84,8 @@ job *record_job(front *f, const char *id, const redisReply *fields) {
     copy_text(j->id, sizeof j->id, id);
     copy_text(j->owner, sizeof j->owner, text_of(fields, "owner"));
     copy_text(j->body, sizeof j->body, text_of(fields, "body"));
+    copy_text(j->kind, sizeof j->kind, text_of(fields, "kind"));
+    copy_text(j->entry, sizeof j->entry, text_of(fields, "entry"));
     copy_text(j->message, sizeof j->message, text_of(fields, "message"));
     j->settings = record_json(settings->str, settings->len, MOST_SETTINGS);
     int source = number_of(fields, "source"), state = number_of(fields, "state");
@@ -86,11 +95,11 @@ job *record_job(front *f, const char *id, const redisReply *fields) {
     for (int i = 0; i < f->n_models; i++)
         if (strcmp(f->models[i].id, text_of(fields, "model")) == 0) j->model = i;
     j->n = number_of(fields, "n");
-    j->created = strtod(text_of(fields, "created"), NULL);
-    j->started = strtod(text_of(fields, "started"), NULL);
-    j->completed = strtod(text_of(fields, "completed"), NULL);
+    j->created = record_time(strtod(text_of(fields, "created"), NULL));
+    j->started = record_time(strtod(text_of(fields, "started"), NULL));
+    j->completed = record_time(strtod(text_of(fields, "completed"), NULL));
     j->attempts = number_of(fields, "attempts");
-    if (j->attempts < 1) j->attempts = 1;
+    if (j->attempts < 1 || j->attempts > MOST_ATTEMPTS) j->attempts = 1;
     j->priority = number_of(fields, "priority");
     const char *code = text_of(fields, "code");
     j->code = *code ? constant_code(code) : NULL;
@@ -103,6 +112,7 @@ job *record_job(front *f, const char *id, const redisReply *fields) {
         if (!data || !record_picture(data->str, data->len, &j->pictures[i])) break;
         j->made++;
     }
+    j->given = j->told = j->made;
     if (good) return j;
     job_free(j);
     return NULL;
@@ -138,11 +148,11 @@ static added add_job(store *s, const job *j) {
     const char *name = json_string_value(json_object_get(j->settings, "model"));
     bool fits = settings && list && name && strlen(settings) <= MOST_SETTINGS;
     renew_uploads(t, j);
-    redisReply *reply = fits ? redis_script(&t->link, script_put, t->prefix, "sssiississsssisiss", j->id, name,
+    redisReply *reply = fits ? redis_script(&t->link, script_put, t->prefix, "sssiississsssisissss", j->id, name,
                                             j->owner, j->n, j->priority, repeat, j->body,
                                             (int)((t->keep_days < 20000 ? t->keep_days : 20000) * 86400), "settings",
                                             settings, "seeds", list, "source", (int)j->source, "attended",
-                                            (int)j->attended, "front", t->id)
+                                            (int)j->attended, "front", t->id, "kind", j->kind)
                              : NULL;
     free(settings);
     free(list);
@@ -179,6 +189,12 @@ static bool each_live(front *f, void (*each)(front *f, job *j)) {
     return true;
 }
 
+/* The rank after that of the reply; -1: there is none. */
+static int rank_after(const redisReply *rank) {
+    bool good = rank && rank->type == REDIS_REPLY_INTEGER && rank->integer >= 0 && rank->integer < INT_MAX / 2;
+    return good ? (int)rank->integer + 1 : -1;
+}
+
 /* Calls take for the ids of a sorted set, the newest first, after the one that is named `after` (or NULL), until it
  * returns false. */
 static void each_id(fleet_store *t, const char *set, const char *owner, const char *after,
@@ -188,9 +204,9 @@ static void each_id(fleet_store *t, const char *set, const char *owner, const ch
     snprintf(key, sizeof key, "%s%s%s%s", t->prefix, set, owner ? ":" : "", owner ? owner : "");
     if (after) {
         redisReply *rank = redis_do(&t->link, "ZREVRANK %s %s", key, after);
-        from = rank && rank->type == REDIS_REPLY_INTEGER ? rank->integer + 1 : MOST_SCANNED;
+        from = rank_after(rank);
         freeReplyObject(rank);
-        if (from == MOST_SCANNED) return;
+        if (from < 0) return;
     }
     for (long long i = from; i < from + MOST_SCANNED; i += PAGE_OF_IDS) {
         redisReply *ids = redis_do(&t->link, "ZREVRANGE %s %lld %lld", key, i, i + PAGE_OF_IDS - 1);
@@ -245,14 +261,25 @@ static void find_repeat(store *s, const char *owner, const char *key, char id[ID
 
 /* ---- pictures ---------------------------------------------------------------------------------------------------- */
 
+static int rating_of(const char *text) {
+    int rating = atoi(text);
+    return rating > 0 && rating <= BEST_RATING ? rating : 0;
+}
+
 static bool find_picture(store *s, const char *id, picture *to) {
     fleet_store *t = (fleet_store *)s;
     redisReply *fields = redis_do(&t->link, "HGETALL %spicture:%s", t->prefix, id);
     const redisReply *data = field_of(fields, "data");
-    bool found = data && record_picture(data->str, data->len, to) && strcmp(to->id, id) == 0;
+    bool found = data && record_picture(data->str, data->len, to);
+    if (found && strcmp(to->id, id) != 0) {
+        json_decref(to->facts);
+        to->facts = NULL;
+        found = false;
+    }
     if (found) {
         to->pinned = number_of(fields, "pinned");
         to->removed = number_of(fields, "removed");
+        to->rating = rating_of(text_of(fields, "rating"));
     }
     freeReplyObject(fields);
     return found;
@@ -272,6 +299,7 @@ typedef struct picture_list {
     picture *to;
     double before; /* only older ones that are not pinned; 0: all */
     bool pinned;   /* only pinned ones */
+    int rating;    /* only those with this rating or a better one */
     int pages;     /* of script_page, that are looked at */
     char *next;    /* of 65 bytes: the id at which the pages were over; or NULL */
 } picture_list;
@@ -287,15 +315,17 @@ static bool has_words(const redisReply *text, const char *words) {
 /* A picture of script_page. Returns false when there is nothing more to look for. */
 static bool take_picture(picture_list *l, const redisReply *entry) {
     picture *p = &l->to[l->n];
-    if (entry->type != REDIS_REPLY_ARRAY || entry->elements != 5) return true;
-    redisReply **fields = entry->element; /* id, data, pinned, removed, settings */
+    if (entry->type != REDIS_REPLY_ARRAY || entry->elements != 6) return true;
+    redisReply **fields = entry->element; /* id, data, pinned, removed, settings, rating */
     const redisReply *data = fields[1];
     if (data->type != REDIS_REPLY_STRING || !record_picture(data->str, data->len, p)) return true;
     p->pinned = atoi(redis_text(fields[2]));
     p->removed = atoi(redis_text(fields[3]));
+    p->rating = rating_of(redis_text(fields[5]));
     bool young = l->before > 0 && p->created >= l->before;
-    if (strcmp(p->id, redis_text(fields[0])) == 0 && !p->removed && (!l->pinned || p->pinned) && !young &&
-        !(l->before > 0 && p->pinned) && (!l->search || has_words(fields[4], l->search)))
+    if (strcmp(p->id, redis_text(fields[0])) == 0 && !p->removed && (!l->pinned || p->pinned) &&
+        p->rating >= l->rating && !young && !(l->before > 0 && p->pinned) &&
+        (!l->search || has_words(fields[4], l->search)))
         l->n++;
     else
         json_decref(p->facts);
@@ -328,17 +358,18 @@ static void scan_pictures(fleet_store *t, const char *set, int from, picture_lis
     }
 }
 
-static int list_pictures(store *s, const char *owner, const char *before, const char *search, bool pinned, int limit,
-                         picture *to, char next[65]) {
+static int list_pictures(store *s, const picture_query *q, picture *to, char next[65]) {
     fleet_store *t = (fleet_store *)s;
-    picture_list l = {.search = search, .pinned = pinned, .limit = limit, .to = to, .next = next};
+    picture_list l = {
+        .search = q->search, .pinned = q->pinned, .rating = q->rating, .limit = q->limit, .to = to, .next = next};
+    const char *owner = q->owner, *before = q->before;
     l.pages = SCANNED_AT_ONCE / PAGE_OF_IDS; /* so that other requests do not wait long */
     char set[OWNER + 16];
     int from = 0;
     snprintf(set, sizeof set, "pictures%s%s", owner ? ":" : "", owner ? owner : "");
     if (before) {
         redisReply *rank = redis_do(&t->link, "ZREVRANK %s%s %s", t->prefix, set, before);
-        from = rank && rank->type == REDIS_REPLY_INTEGER && rank->integer < INT_MAX / 2 ? (int)rank->integer + 1 : -1;
+        from = rank_after(rank);
         freeReplyObject(rank);
     }
     if (from >= 0) scan_pictures(t, set, from, &l);
@@ -354,8 +385,8 @@ static int old_pictures(store *s, double time, int limit, picture *to) {
 /* The job of a pinned picture is kept with its settings. A removed picture is known for a week more. */
 static bool change_picture(store *s, const picture *p) {
     fleet_store *t = (fleet_store *)s;
-    redisReply *reply = redis_do(&t->link, "HSET %spicture:%s pinned %d removed %d", t->prefix, p->id, p->pinned,
-                                 p->removed);
+    redisReply *reply = redis_do(&t->link, "HSET %spicture:%s pinned %d removed %d rating %d", t->prefix, p->id,
+                                 p->pinned, p->removed, p->rating);
     bool good = reply;
     freeReplyObject(reply);
     if (good && p->removed) {
@@ -365,80 +396,6 @@ static bool change_picture(store *s, const picture *p) {
     } else if (good && p->pinned)
         freeReplyObject(redis_do(&t->link, "PERSIST %sjob:%s", t->prefix, p->job));
     return good;
-}
-
-/* ---- uploads and addresses --------------------------------------------------------------------------------------- */
-
-/* An upload is accepted for a day after it was sent, or named by a job, and removed some hours later. So no front removes
- * an upload that another front has just accepted for a job. */
-enum { UPLOAD_SECONDS = 86400, UPLOAD_GRACE = 6 * 3600 };
-
-static bool add_upload(store *s, const char *id, int64_t width, int64_t height) {
-    fleet_store *t = (fleet_store *)s;
-    redisReply *size = redis_do(&t->link, "SET %supload:%s %lldx%lld", t->prefix, id, (long long)width,
-                                (long long)height);
-    redisReply *time = size ? redis_do(&t->link, "ZADD %suploads %lld %s", t->prefix, (long long)wall_seconds(), id)
-                            : NULL;
-    freeReplyObject(size);
-    freeReplyObject(time);
-    return time;
-}
-
-static bool find_upload(store *s, const char *id, int64_t *width, int64_t *height) {
-    fleet_store *t = (fleet_store *)s;
-    redisReply *time = redis_do(&t->link, "ZSCORE %suploads %s", t->prefix, id);
-    bool accepted = strtod(redis_text(time), NULL) > wall_seconds() - UPLOAD_SECONDS;
-    freeReplyObject(time);
-    if (!accepted) return false;
-    redisReply *reply = redis_do(&t->link, "GET %supload:%s", t->prefix, id);
-    char *end = NULL;
-    const char *text = redis_text(reply);
-    *width = strtoll(text, &end, 10);
-    *height = *end == 'x' ? strtoll(end + 1, NULL, 10) : 0;
-    freeReplyObject(reply);
-    return *width > 0 && *height > 0 && *width <= MOST_PIXELS / *height;
-}
-
-static bool old_upload(store *s, double time, char id[65]) {
-    fleet_store *t = (fleet_store *)s;
-    redisReply *ids = redis_do(&t->link, "ZRANGEBYSCORE %suploads -inf (%lld LIMIT 0 1", t->prefix,
-                               (long long)time - UPLOAD_GRACE);
-    bool found = ids && ids->type == REDIS_REPLY_ARRAY && ids->elements == 1;
-    if (found) snprintf(id, 65, "%s", redis_text(ids->element[0]));
-    freeReplyObject(ids);
-    return found && is_id(id);
-}
-
-static bool remove_upload(store *s, const char *id) {
-    fleet_store *t = (fleet_store *)s;
-    redisReply *reply = redis_do(&t->link, "ZREM %suploads %s", t->prefix, id);
-    bool good = reply;
-    freeReplyObject(reply);
-    if (good) freeReplyObject(redis_do(&t->link, "DEL %supload:%s", t->prefix, id));
-    return good;
-}
-
-enum { KNOWN_AFTER = 7 * 86400 }; /* seconds for which an expired address is answered with 410 */
-
-static bool add_address(store *s, const char *name, const char *id, double until) {
-    fleet_store *t = (fleet_store *)s;
-    redisReply *reply = redis_do(&t->link, "SET %saddress:%s %s:%lld EX %d", t->prefix, name, id, (long long)until,
-                                 (int)(until - wall_seconds()) + KNOWN_AFTER);
-    freeReplyObject(reply);
-    return reply;
-}
-
-static int find_address(store *s, const char *name, char id[ID_BYTES]) {
-    fleet_store *t = (fleet_store *)s;
-    redisReply *reply = redis_do(&t->link, "GET %saddress:%s", t->prefix, name);
-    const char *text = redis_text(reply), *colon = strchr(text, ':');
-    int found = 0;
-    if (colon && colon - text < ID_BYTES) {
-        snprintf(id, ID_BYTES, "%.*s", (int)(colon - text), text);
-        found = !is_id(id) ? 0 : strtod(colon + 1, NULL) < wall_seconds() ? -1 : 1;
-    }
-    freeReplyObject(reply);
-    return found;
 }
 
 /* ---- the kind ---------------------------------------------------------------------------------------------------- */
@@ -458,6 +415,7 @@ const store_kind fleet_kind = {.close = close_store,
                                .find_live = fleet_find_live,
                                .tell = fleet_tell,
                                .pause = fleet_pause,
+                               .first = fleet_first,
                                .waiting = fleet_waiting,
                                .position = fleet_position,
                                .seconds_before = fleet_seconds_before,
@@ -473,12 +431,12 @@ const store_kind fleet_kind = {.close = close_store,
                                .picture_settings = picture_settings,
                                .change_picture = change_picture,
                                .old_pictures = old_pictures,
-                               .add_upload = add_upload,
-                               .find_upload = find_upload,
-                               .old_upload = old_upload,
-                               .remove_upload = remove_upload,
-                               .add_address = add_address,
-                               .find_address = find_address};
+                               .add_upload = fleet_add_upload,
+                               .find_upload = fleet_find_upload,
+                               .old_uploads = fleet_old_uploads,
+                               .remove_upload = fleet_remove_upload,
+                               .add_address = fleet_add_address,
+                               .find_address = fleet_find_address};
 
 store *fleet_store_open(front *f, char *why, size_t size) {
     const serve_options *o = f->options;

@@ -79,42 +79,73 @@ const char script_put[] = COMMON
     "tell(id, owner)\n"
     "return 'added'\n";
 
-const char script_draw[] = COMMON
+/* The job is taken out of those that wait, and bound to the ticket. */
+#define BIND                                                                                                           \
+    "local function bind(model, entry, rank, score)\n"                                                                 \
+    "  local id = string.sub(rank, 18)\n"                                                                              \
+    "  call('ZREM', P..'wait:'..model, rank)\n"                                                                        \
+    "  local owner = call('HGET', P..'job:'..id, 'owner')\n"                                                           \
+    "  count(owner, -1)\n"                                                                                             \
+    "  if owner then call('HSET', P..'job:'..id, 'score', score) end\n"                                                \
+    "  call('HSET', P..'bound', model..' '..entry, id)\n"                                                              \
+    "  return id\n"                                                                                                    \
+    "end\n" /* The worker begins the job. Returns its fields; false: it needs no work. */                              \
+    "local function begin(id, model, entry, worker, most)\n"                                                           \
+    "  local job = P..'job:'..id\n"                                                                                    \
+    "  local f = call('HMGET', job, 'state', 'attended', 'front', 'owner', 'started')\n"                               \
+    "  if not f[1] or tonumber(f[1]) > 1 then done(model, entry) return false end\n"                                   \
+    "  call('HSET', job, 'entry', entry, 'worker', worker, 'model', model)\n"                                          \
+    "  if f[2] == '1' and call('EXISTS', P..'front:'..(f[3] or '')) == 0 then\n"                                       \
+    "    finish(id, 4, 'cancelled', 'the server of the client has ended')\n"                                           \
+    "    return false\n"                                                                                               \
+    "  end\n"                                                                                                          \
+    "  if lost(id, most) then return false end\n" /* counts this attempt */                                            \
+    "  call('HSET', job, 'state', 1, 'started', tonumber(f[5] or 0) > 0 and f[5] or now())\n"                          \
+    "  tell(id, f[4])\n"                                                                                               \
+    "  local all = call('HGETALL', job)\n"                                                                             \
+    "  all[#all + 1] = 'id'\n"                                                                                         \
+    "  all[#all + 1] = id\n"                                                                                           \
+    "  return all\n"                                                                                                   \
+    "end\n"
+
+const char script_draw[] = COMMON BIND
     "local model, entry, worker, most = unpack(ARGV)\n"
-    "local ticket = model..' '..entry\n"
-    "local id = call('HGET', P..'bound', ticket)\n"
+    "local id = call('HGET', P..'bound', model..' '..entry)\n"
     "if not id and call('EXISTS', P..'paused') == 1 then\n" /* another ticket waits until the queue goes on */
     "  done(model, entry)\n"
     "  call('XADD', P..'jobs:'..model, '*', 'ticket', 1)\n"
     "  return false\n"
     "end\n"
     "if not id then\n"
-    "  local top = call('ZPOPMIN', P..'wait:'..model)\n"
+    "  local top = call('ZRANGE', P..'wait:'..model, 0, 0, 'WITHSCORES')\n"
     "  if #top == 0 then done(model, entry) return false end\n"
-    "  id = string.sub(top[1], 18)\n"
+    "  id = bind(model, entry, top[1], top[2])\n"
     "  local f = call('HMGET', P..'job:'..id, 'owner', 'priority')\n"
-    "  count(f[1], -1)\n"
     "  local tags, score = P..'tags:'..model, tonumber(top[2])\n"
     "  if f[2] == '0' then call('HSET', tags, '*', top[2]) end\n"
     "  local last = f[1] and call('HGET', tags, f[1])\n"
     "  if last and tonumber(last) <= score then call('HDEL', tags, f[1]) end\n"
-    "  call('HSET', P..'bound', ticket, id)\n"
     "end\n"
-    "local job = P..'job:'..id\n"
-    "local f = call('HMGET', job, 'state', 'attended', 'front', 'owner', 'started')\n"
-    "if not f[1] or tonumber(f[1]) > 1 then done(model, entry) return false end\n"
-    "call('HSET', job, 'entry', entry, 'worker', worker, 'model', model)\n"
-    "if f[2] == '1' and call('EXISTS', P..'front:'..(f[3] or '')) == 0 then\n"
-    "  finish(id, 4, 'cancelled', 'the server of the client has ended')\n"
-    "  return false\n"
+    "return begin(id, model, entry, worker, most)\n";
+
+/* The score that was drawn last stays as it is, and so does that of the owner, whose next job is put after this one.
+ * script_tidy removes it. */
+const char script_join[] = COMMON BIND
+    "local model, worker, most, kind, apart = unpack(ARGV)\n"
+    "if call('EXISTS', P..'paused') == 1 then return false end\n"
+    "local top = call('ZRANGE', P..'wait:'..model, 0, 31, 'WITHSCORES')\n"
+    "for i = 1, #top, 2 do\n"
+    "  local id = string.sub(top[i], 18)\n"
+    "  local f = call('HMGET', P..'job:'..id, 'kind', 'attempts', 'state')\n"
+    "  if f[1] == kind and f[2] == '0' and f[3] == '0' and not string.find(apart, id, 1, true) then\n"
+    "    local got = call('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', 1, 'STREAMS', P..'jobs:'..model, '>')\n"
+    "    if not got then return false end\n" /* other workers have the tickets already */
+    "    local entry = got[1][2][1][1]\n"
+    "    local old = call('HGET', P..'bound', model..' '..entry)\n" /* a job that was given back comes first */
+    "    return begin(old or bind(model, entry, top[i], top[i + 1]), model, entry, worker, most)\n"
+    "  end\n"
     "end\n"
-    "if lost(id, most) then return false end\n" /* counts this attempt */
-    "call('HSET', job, 'state', 1, 'started', tonumber(f[5] or 0) > 0 and f[5] or now())\n"
-    "tell(id, f[4])\n"
-    "local all = call('HGETALL', job)\n"
-    "all[#all + 1] = 'id'\n"
-    "all[#all + 1] = id\n"
-    "return all\n";
+    "return false\n";
 
 const char script_renew[] = COMMON
     "local model, entry, worker, id = unpack(ARGV)\n"
@@ -164,6 +195,21 @@ const char script_give_back[] = COMMON "local model, entry, worker, id = unpack(
                                        "call('HGET', P..'job:'..id, 'owner')) end\n"
                                        "return 1\n";
 
+const char script_put_back[] = COMMON "local model, entry, worker, id = unpack(ARGV)\n"
+                                      "local job = P..'job:'..id\n"
+                                      "if not owns(model, entry, worker) then return 0 end\n"
+                                      "local f = call('HMGET', job, 'state', 'owner', 'rank', 'score')\n"
+                                      "if f[1] ~= '1' or not f[3] or not f[4] then return 0 end\n"
+                                      "done(model, entry)\n"
+                                      "call('HSET', job, 'state', 0)\n"
+                                      "call('HINCRBY', job, 'attempts', -1)\n"
+                                      "call('HDEL', job, 'entry', 'worker', 'started')\n"
+                                      "call('ZADD', P..'wait:'..model, f[4], f[3])\n"
+                                      "count(f[2], 1)\n"
+                                      "call('XADD', P..'jobs:'..model, '*', 'ticket', 1)\n"
+                                      "tell(id, f[2])\n"
+                                      "return 1\n";
+
 const char script_lost[] = COMMON "local id, most, model, entry, worker = unpack(ARGV)\n"
                                   "if call('HGET', P..'job:'..id, 'state') ~= '1' then return 0 end\n"
                                   "if not owns(model, entry, worker) then return 0 end\n"
@@ -175,11 +221,11 @@ const char script_page[] = COMMON
     "local ids = call(oldest == '1' and 'ZRANGE' or 'ZREVRANGE', P..set, from, last)\n"
     "local all = {#ids}\n"
     "for _, id in ipairs(ids) do\n"
-    "  local f = call('HMGET', P..'picture:'..id, 'data', 'pinned', 'removed', 'job')\n"
+    "  local f = call('HMGET', P..'picture:'..id, 'data', 'pinned', 'removed', 'job', 'rating')\n"
     "  if not f[1] then call('ZREM', P..set, id)\n"
     "  else\n"
     "    local asked = settings == '1' and f[4] and call('HGET', P..'job:'..f[4], 'settings')\n"
-    "    all[#all + 1] = {id, f[1], f[2] or '', f[3] or '', asked or ''}\n"
+    "    all[#all + 1] = {id, f[1], f[2] or '', f[3] or '', asked or '', f[5] or ''}\n"
     "  end\n"
     "end\n"
     "return all\n";
@@ -191,12 +237,33 @@ const char script_beat[] = COMMON
     "call('ZREMRANGEBYSCORE', P..'workers', '-inf', string.format('(%.6f', tonumber(time) - tonumber(silence)))\n"
     "return call('ZCARD', P..'workers')\n";
 
+const char script_first[] = COMMON "local id = ARGV[1]\n"
+                                   "local f = call('HMGET', P..'job:'..id, 'owner', 'model', 'rank')\n"
+                                   "if not f[2] then return 0 end\n"
+                                   "local wait, mine = P..'wait:'..f[2], {}\n"
+                                   "if not call('ZSCORE', wait, f[3] or '') then return 0 end\n"
+                                   "local all = call('ZRANGE', wait, 0, call('ZRANK', wait, f[3]), 'WITHSCORES')\n"
+                                   "for i = 1, #all, 2 do\n"
+                                   "  local owner = call('HGET', P..'job:'..string.sub(all[i], 18), 'owner')\n"
+                                   "  if owner == f[1] then mine[#mine + 1] = {all[i], all[i + 1]} end\n"
+                                   "end\n" /* The owner's scores stay as they are, so other owners notice nothing. */
+                                   "for i = 2, #mine do call('ZADD', wait, mine[i][2], mine[i - 1][1]) end\n"
+                                   "if #mine > 0 then call('ZADD', wait, mine[1][2], f[3]) end\n"
+                                   "tell(id, f[1])\n"
+                                   "return 1\n";
+
 const char script_tidy[] = COMMON
     "local stream = P..'jobs:'..ARGV[1]\n"
     "for _, consumer in ipairs(call('XINFO', 'CONSUMERS', stream, 'workers')) do\n"
     "  local c = {}\n"
     "  for i = 1, #consumer, 2 do c[consumer[i]] = consumer[i + 1] end\n"
     "  if c.pending == 0 and c.idle > 60000 then call('XGROUP', 'DELCONSUMER', stream, 'workers', c.name) end\n"
+    "end\n"
+    /* Scores of owners that are not above the one that was drawn last say nothing. */
+    "local tags = P..'tags:'..ARGV[1]\n"
+    "local scores, drawn = call('HGETALL', tags), tonumber(call('HGET', tags, '*') or 0) or 0\n"
+    "for i = 1, #scores, 2 do\n"
+    "  if scores[i] ~= '*' and (tonumber(scores[i + 1]) or 0) <= drawn then call('HDEL', tags, scores[i]) end\n"
     "end\n"
     /* Redis does not know the lag after a restart: it has lost the number of entries that were read. */
     "for _, group in ipairs(call('XINFO', 'GROUPS', stream)) do\n"

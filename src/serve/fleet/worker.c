@@ -1,9 +1,9 @@
 /* worker.c: a worker of a fleet. This process takes jobs from Redis, renews its leases, and puts pictures in their
  * place. A child process (child.c, ../worker.c) holds the model and makes the pictures, as in a server without a fleet.
  *
- * A job is this worker's from script_draw until Redis says that it is not: because it ended, because it was cancelled,
- * or because the lease was not renewed for 15 seconds and another worker took it over. While Redis is away the worker
- * goes on with its picture, and tells of it when Redis is back. */
+ * A job is this worker's from script_draw or script_join until Redis says that it is not: because it ended, because it
+ * was cancelled, or because the lease was not renewed for 15 seconds and another worker took it over. While Redis is away
+ * the worker goes on with its pictures, and tells of them when Redis is back. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -27,48 +27,24 @@ static void publish(front *f, const char *channel, const void *data, size_t size
     if (t->link.context) freeReplyObject(redis_do(&t->link, "PUBLISH %s%s %b", t->prefix, channel, data, size));
 }
 
-/* ---- the job ----------------------------------------------------------------------------------------------------- */
+/* ---- jobs -------------------------------------------------------------------------------------------------------- */
 
-void crew_forget(front *f) {
-    crew *c = f->crew;
-    json_decref(c->picture.facts);
-    c->picture.facts = NULL;
-    job_free(c->job);
-    c->job = NULL;
-    c->over = c->made = c->painting = false;
-    f->child.cancel = 0;
-}
-
-static void clear_spool(front *f) {
-    const picture *p = &f->crew->picture;
-    char *paths[] = {spool_path(f, p->id, format_ending(p->format)), spool_path(f, p->id, ".thumb.webp")};
-    for (int i = 0; i < 2; i++) {
-        if (paths[i]) unlink(paths[i]);
-        free(paths[i]);
-    }
-}
-
-/* The job is not this worker's any more. */
-static void drop(front *f) {
-    crew *c = f->crew;
-    if (!c->painting) {
-        crew_forget(f);
+void crew_drop(front *f, job *j) {
+    job_unlink(f, j);
+    if (!j->seats) {
+        job_free(j);
         return;
     }
-    if (!c->over) {
-        child_tell(f, json_pack("{s:s, s:s}", "type", "cancel", "job", c->job->id));
-        f->child.cancel = steady_seconds();
-    }
-    c->over = true;
+    j->over = true; /* it is freed with its last seat */
+    seats_cancel(f, j);
 }
 
 /* Ends the job in Redis. While Redis is away, the lease runs out and another worker tries the job. */
-static void fail(front *f, const char *code, const char *message) {
+static void fail(front *f, job *j, const char *code, const char *message) {
     fleet_store *t = fleet_of(f);
-    const crew *c = f->crew;
-    freeReplyObject(redis_script(&t->link, script_end, t->prefix, "sisssss", c->job->id, (int)FAILED_JOB, code, message,
-                                 f->models[c->model].id, c->entry, t->id));
-    crew_forget(f);
+    freeReplyObject(redis_script(&t->link, script_end, t->prefix, "sisssss", j->id, (int)FAILED_JOB, code, message,
+                                 f->models[j->model].id, j->entry, t->id));
+    crew_drop(f, j);
 }
 
 /* The name of a picture depends on the job, the seed and the settings alone, so each attempt writes the same file. */
@@ -82,72 +58,93 @@ static void name_picture(const job *j, picture *p) {
     free(settings);
 }
 
-static void paint(front *f) {
-    crew *c = f->crew;
-    job *j = c->job;
-    picture_begin(j, &c->picture);
-    name_picture(j, &c->picture);
-    json_t *message = paint_message(f, j, &c->picture);
-    c->painting = message && child_tell(f, message);
-    if (!c->painting) fail(f, "out_of_memory", "out of memory");
+/* Gives the child the next picture, and those that can be made together with it, also of jobs that wait in Redis. */
+static void give(front *f) {
+    bool wanted = f->child.ready && f->child.free && f->child.n_seats < MOST_SEATS && !f->draining;
+    job *first = wanted ? crew_next(f) : NULL;
+    if (!first) return;
+    crew_join(f, first);
+    if (!seats_give(f, first)) fail(f, first, "out_of_memory", "out of memory");
 }
 
-/* Redis is told of the picture, again until it answers. */
-static void report(front *f) {
-    crew *c = f->crew;
+/* Redis is told of the pictures of a job, again until it answers. The job may have ended, and be freed, when it returns. */
+static void report(front *f, job *j) {
     fleet_store *t = fleet_of(f);
-    json_t *data = picture_data(&c->picture);
-    char *text = data ? json_dumps(data, JSON_COMPACT) : NULL;
-    json_decref(data);
-    redisReply *reply = text ? redis_script(&t->link, script_finish, t->prefix, "siss", c->job->id, c->picture.index,
-                                            c->picture.id, text)
-                             : NULL;
-    free(text);
-    if (!reply) return;
-    long long made = reply->type == REDIS_REPLY_INTEGER ? reply->integer : -1;
-    freeReplyObject(reply);
-    c->made = false;
-    c->job->pictures[c->job->made++] = c->picture;
-    c->picture.facts = NULL;
-    if (made < 0 || made >= c->job->n || made < c->job->made) crew_forget(f);
+    while (j->told < j->made) {
+        const picture *p = &j->pictures[j->told];
+        json_t *data = picture_data(p);
+        char *text = data ? json_dumps(data, JSON_COMPACT) : NULL;
+        json_decref(data);
+        redisReply *reply = text
+                                ? redis_script(&t->link, script_finish, t->prefix, "siss", j->id, p->index, p->id, text)
+                                : NULL;
+        free(text);
+        if (!reply) return;
+        long long made = reply->type == REDIS_REPLY_INTEGER ? reply->integer : -1;
+        freeReplyObject(reply);
+        j->told++;
+        if (made < 0 || made >= j->n || made < j->told) {
+            crew_drop(f, j);
+            return;
+        }
+    }
 }
 
-static void picture_done(front *f, json_t *facts) {
-    crew *c = f->crew;
-    picture *p = &c->picture;
-    c->painting = false;
-    f->child.deaths = 0;
-    if (c->over) {
-        clear_spool(f);
-        crew_forget(f);
-        return;
+static void report_all(front *f) {
+    for (job *j = f->jobs, *next; j; j = next) {
+        next = j->next;
+        report(f, j);
     }
+}
+
+static void picture_begun(front *f, seat *s, int most) {
+    s->begun = true;
+    if (most > 0) crew_learn(f, s->job, most);
+}
+
+static void picture_done(front *f, seat *s, const json_t *facts) {
+    job *j = s->job;
+    int index = s->index;
+    picture *p = &j->pictures[index];
+    f->child.deaths = 0;
+    if (!seat_take_back(f, s)) return;
     p->width = json_integer_value(json_object_get(facts, "width"));
     p->height = json_integer_value(json_object_get(facts, "height"));
     p->created = wall_seconds();
-    p->facts = json_copy(facts);
-    json_object_del(p->facts, "type");
-    json_object_del(p->facts, "job");
-    bool stored = p->facts && files_take(f, p);
+    p->facts = json_copy((json_t *)facts);
+    for (const char *const *key = (const char *const[]){"type", "job", "index", "seconds", NULL}; *key; key++)
+        json_object_del(p->facts, *key);
+    bool stored = index == j->made && p->facts && files_take_thumb(f, p) && files_take(f, p);
     if (stored) p->bytes = file_bytes(f, p);
     if (!stored || !p->bytes) {
-        clear_spool(f);
-        fail(f, "insufficient_storage", "the picture cannot be stored");
+        json_decref(p->facts);
+        seat_clear(f, j, index);
+        fail(f, j, "insufficient_storage", "the picture cannot be stored");
         return;
     }
-    c->made = true;
-    report(f);
+    j->made++;
+    report(f, j);
 }
 
-static void picture_refused(front *f, const char *code, const char *message) {
-    crew *c = f->crew;
-    c->painting = false;
-    f->child.cancel = 0;
-    clear_spool(f);
-    if (c->over)
-        crew_forget(f);
-    else if (strcmp(code, "cancelled") != 0)
-        fail(f, constant_code(code), message);
+static void picture_refused(front *f, seat *s, const char *code, const char *message) {
+    job *j = s->job;
+    int index = s->index;
+    if (!seat_take_back(f, s)) return;
+    seat_clear(f, j, index);
+    if (strcmp(code, "cancelled") != 0)
+        fail(f, j, constant_code(code), message);
+    else if (j->given > index) /* it was cancelled for a reason that is over: make it again */
+        j->given = index;
+}
+
+/* The picture could not be made together with those before it. A job that has not begun waits again in Redis, so that
+ * other workers can take it. */
+static void picture_later(front *f, seat *s) {
+    job *j = s->job;
+    int index = s->index;
+    if (!seat_take_back(f, s)) return;
+    if (j->given > index) j->given = index;
+    if (!j->seats && !j->made) crew_put_back(f, j);
 }
 
 /* ---- the child --------------------------------------------------------------------------------------------------- */
@@ -172,43 +169,51 @@ static void forward(front *f, const json_t *message) {
 }
 
 static void heard(front *f, json_t *message, buffer *bytes) {
-    crew *c = f->crew;
     const char *type = json_string_value(json_object_get(message, "type"));
     const char *id = json_string_value(json_object_get(message, "job"));
     const char *code = json_string_value(json_object_get(message, "code"));
     const char *text = json_string_value(json_object_get(message, "message"));
-    bool ours = c->painting && id && strcmp(c->job->id, id) == 0;
+    seat *s = seat_find(f, id, (int)json_integer_value(json_object_get(message, "index")));
+    bool shown = s && !s->job->over && s->index == s->job->made; /* of several pictures of a job, the first is told */
     if (strcmp(type, "model") == 0)
         announce(f, message);
-    else if (strcmp(type, "planned") == 0 || (strcmp(type, "progress") == 0 && ours && !c->over))
+    else if (strcmp(type, "planned") == 0 || (strcmp(type, "progress") == 0 && shown))
         forward(f, message);
-    else if (strcmp(type, "preview") == 0 && ours && !c->over && bytes->size <= MOST_PREVIEW) {
+    else if (strcmp(type, "preview") == 0 && shown && bytes->size <= MOST_PREVIEW) {
         buffer frame = {.data = NULL};
         if (wire_add(&frame, json_incref(message), bytes->data, bytes->size))
             publish(f, "previews", frame.data, frame.size);
         buffer_free(&frame);
-    } else if (strcmp(type, "done") == 0 && ours)
-        picture_done(f, message);
-    else if (strcmp(type, "failed") == 0 && ours)
-        picture_refused(f, code ? code : "generation_failed", text ? text : "");
+    } else if (strcmp(type, "begun") == 0 && s)
+        picture_begun(f, s, (int)json_integer_value(json_object_get(message, "most")));
+    else if (strcmp(type, "later") == 0 && s)
+        picture_later(f, s);
+    else if (strcmp(type, "done") == 0 && s)
+        picture_done(f, s, message);
+    else if (strcmp(type, "failed") == 0 && s)
+        picture_refused(f, s, code ? code : "generation_failed", text ? text : "");
 }
 
-/* The child has ended. Its picture counts as an attempt. */
-static void lost(front *f) {
-    crew *c = f->crew;
+/* The child has ended. A job that was begun has lost an attempt, and is made alone from then on (queue.c). */
+static void job_lost(front *f, job *j) {
     fleet_store *t = fleet_of(f);
-    if (!c->painting) return;
-    c->painting = false;
-    clear_spool(f);
-    if (c->over) {
-        crew_forget(f);
+    bool begun = seats_lose(f, j);
+    if (j->over) {
+        job_free(j);
         return;
     }
-    redisReply *reply = redis_script(&t->link, script_lost, t->prefix, "sisss", c->job->id, (int)MOST_DEATHS,
-                                     f->models[c->model].id, c->entry, t->id);
+    if (!begun) return;
+    redisReply *reply = redis_script(&t->link, script_lost, t->prefix, "sisss", j->id, (int)MOST_DEATHS,
+                                     f->models[j->model].id, j->entry, t->id);
     bool again = reply && reply->type == REDIS_REPLY_INTEGER && reply->integer == 1;
     freeReplyObject(reply);
-    if (!again) crew_forget(f);
+    j->attempts++;
+    if (!again && j->told == j->made) crew_drop(f, j);
+}
+
+static void lost(front *f) {
+    while (f->child.n_seats) job_lost(f, f->child.seats[0].job);
+    f->child.cancel = 0;
 }
 
 /* ---- control ----------------------------------------------------------------------------------------------------- */
@@ -236,14 +241,16 @@ static void take_control(front *f, const redisReply *reply) {
     json_t *message = record_json(reply->element[2]->str, reply->element[2]->len, MOST_NEWS);
     const char *type = json_string_value(json_object_get(message, "type"));
     const char *id = json_string_value(json_object_get(message, "job"));
-    if (type && strcmp(type, "cancel") == 0 && id && f->crew->job && strcmp(id, f->crew->job->id) == 0)
-        drop(f);
+    job *j = f->jobs;
+    while (j && (!id || strcmp(id, j->id) != 0)) j = j->next;
+    if (type && strcmp(type, "cancel") == 0 && j)
+        crew_drop(f, j);
     else if (type && strcmp(type, "plan") == 0)
         answer_plan(f, message);
     json_decref(message);
 }
 
-static void read_control(front *f) {
+void crew_read_control(front *f) {
     crew *c = f->crew;
     fleet_store *t = fleet_of(f);
     redisReply *reply;
@@ -265,22 +272,27 @@ static void read_control(front *f) {
 
 /* ---- timers ------------------------------------------------------------------------------------------------------ */
 
-/* Renews the lease, if it is time. Returns true if Redis says that the job is not this worker's any more. */
-static bool renew_lease(front *f) {
-    crew *c = f->crew;
+/* Renews the lease of a job. Returns false if Redis says that the job is not this worker's any more. */
+static bool renew_lease(front *f, const job *j) {
     fleet_store *t = fleet_of(f);
-    double now = steady_seconds();
-    if (!c->job || c->over || now - c->renewed < RENEW) return false;
-    c->renewed = now;
-    redisReply *r = redis_script(&t->link, script_renew, t->prefix, "ssss", f->models[c->model].id, c->entry, t->id,
-                                 c->job->id);
+    redisReply *r = redis_script(&t->link, script_renew, t->prefix, "ssss", f->models[j->model].id, j->entry, t->id,
+                                 j->id);
     bool gone = r && r->type == REDIS_REPLY_INTEGER && r->integer == 0;
     freeReplyObject(r);
-    return gone;
+    return !gone;
 }
 
-static void renew(front *f) {
-    if (renew_lease(f) && !f->crew->made) drop(f);
+/* Renews the leases, if it is time. may_drop: jobs that are not this worker's any more are dropped, unless Redis is still
+ * to be told of a picture. */
+static void renew(front *f, bool may_drop) {
+    crew *c = f->crew;
+    double now = steady_seconds();
+    if (now - c->renewed < RENEW || !redis_connect(&fleet_of(f)->link)) return;
+    c->renewed = now;
+    for (job *j = f->jobs, *next; j; j = next) {
+        next = j->next;
+        if (!renew_lease(f, j) && may_drop && j->told == j->made) crew_drop(f, j);
+    }
 }
 
 static void tell_presence(front *f) {
@@ -292,10 +304,10 @@ static void tell_presence(front *f) {
     freeReplyObject(redis_script(&t->link, script_beat, t->prefix, "si", t->id, SILENT_WORKER));
 }
 
-/* While a far file is read or written, which may take longer than a lease. The job stays in memory here even if another
- * worker has taken it over, because the caller uses it. */
+/* While a far file is read or written, which may take longer than a lease. Jobs stay in memory here even if another
+ * worker has taken them over, because the caller uses one of them. */
 static void keep_lease(void *user) {
-    renew_lease(user);
+    renew(user, false);
     tell_presence(user);
 }
 
@@ -325,28 +337,31 @@ static void read_signals(front *f) {
     struct signalfd_siginfo info;
     while (read(f->signals, &info, sizeof info) == sizeof info) {
         if (f->draining) f->ended = true; /* the second signal */
-        if (!f->draining) say_line(f, f->crew->job ? "ending; the running picture is finished first" : "ending");
+        if (!f->draining) say_line(f, f->child.n_seats ? "ending; the running picture is finished first" : "ending");
         f->draining = true;
         f->drain_until = steady_seconds() + f->options->drain_timeout;
     }
 }
 
-/* While draining: a job that is between pictures, or late, goes back to the others. */
+/* The job goes back to the others, unless Redis is still to be told of a picture. */
+static void give_back(front *f, job *j) {
+    if (j->told == j->made) crew_give_back(f, j->model, j->entry, j->id);
+    crew_drop(f, j);
+}
+
+/* While draining: jobs that are between pictures, or late, go back to the others. */
 static bool is_drained(front *f) {
-    crew *c = f->crew;
     if (!f->draining) return false;
     bool late = steady_seconds() > f->drain_until;
-    if (c->job && !c->over && !c->made && (!c->painting || late)) {
-        crew_give_back(f, c->model, c->entry, c->job->id);
-        c->painting = false;
-        crew_forget(f);
+    for (job *j = f->jobs, *next; j; j = next) {
+        next = j->next;
+        if (late || (!j->seats && j->told == j->made)) give_back(f, j);
     }
-    return late || (!c->job && !c->reading);
+    return late || (!f->jobs && !f->child.n_seats && !f->crew->reading);
 }
 
 static void turn_once(front *f) {
     struct epoll_event events[16];
-    crew *c = f->crew;
     int n = epoll_wait(f->epoll, events, 16, 200);
     for (int i = 0; i < n; i++) {
         if (events[i].data.ptr == &f->signals)
@@ -358,13 +373,13 @@ static void turn_once(front *f) {
     }
     child_tick(f);
     fleet_is_there(f);
-    read_control(f);
+    crew_read_control(f);
     crew_read_tickets(f);
-    renew(f);
+    renew(f, true);
     beat(f);
-    if (c->made) report(f);
+    report_all(f);
     crew_find_work(f);
-    if (c->job && !c->painting && !c->made && !c->over && f->child.ready && !f->draining) paint(f);
+    give(f);
 }
 
 /* Folders of workers that were killed. */
@@ -419,10 +434,8 @@ static void stop(front *f) {
     fleet_store *t = fleet_of(f);
     const far_files *far = f->options->far_files;
     if (far) far->watch(far->user, NULL, NULL);
-    if (c->job && !c->over && !c->made) crew_give_back(f, c->model, c->entry, c->job->id);
-    c->painting = false;
-    crew_forget(f);
-    child_end(f);
+    while (f->jobs) give_back(f, f->jobs);
+    child_end(f); /* and with it the seats of jobs that are over */
     redis_close(&c->take);
     redis_close(&c->control);
     if (t) freeReplyObject(redis_do(&t->link, "ZREM %sworkers %s", t->prefix, t->id));
@@ -439,7 +452,7 @@ int fleet_worker_run(const serve_options *options, char *why, size_t size) {
     if (good) {
         *f = (front){.options = options, .crew = c, .n_models = options->n_models};
         f->jobs_end = &f->jobs;
-        f->child = (child){.socket = -1, .loaded = -1, .take = heard, .lost = lost};
+        f->child = (child){.socket = -1, .loaded = -1, .take = heard, .lost = lost, .name = name_picture};
         for (int i = 0; i < f->n_models; i++) f->models[i].id = options->models[i];
         good = start(f, why, size);
     }

@@ -48,8 +48,8 @@ function drawPair() {
   box.replaceChildren(view, chooser);
 }
 
-// Compares the picture on the stage with its start image, or with the next older one. Another picture of the gallery is
-// chosen by a click with Shift.
+// Compares the picture on the stage with its start image, or with the next older one. Another picture is chosen by a click in the
+// gallery: with Shift, or while two are compared.
 export function compare(otherId) {
   if (pair && !otherId) return closeCompare();
   const p = shownPicture();
@@ -65,7 +65,7 @@ export function compare(otherId) {
   $('do-compare').setAttribute('aria-pressed', 'true');
   drawPair();
   $('compare').querySelector('input, button').focus();
-  toast('Shift and a click on a picture compares with that one.', [], 4);
+  if (!otherId) toast('Choose a picture of the gallery to compare with that one.', [], 4);
 }
 
 export function startCompare() {

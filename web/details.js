@@ -1,12 +1,13 @@
 // details.js: what is known of the picture on the stage, using its settings again, and taking it away.
-import { $, el, emit, on, copy, toast } from './dom.js';
+import { $, el, emit, on, copy, toast, icon } from './dom.js';
 import { fileUrl, saveBlob } from './api.js';
 import { state, modelOf } from './state.js';
 import { shownPicture } from './viewer.js';
 import { useSettings } from './settings.js';
 import { make } from './queue.js';
-import { pin, remove } from './gallery.js';
+import { pin, rate, remove } from './gallery.js';
 import { addPicture } from './images.js';
+import { textsOf, withTexts } from './texts.js';
 
 // ---- the panel ----
 
@@ -28,18 +29,30 @@ function useButton(which, label) {
   return el('button', { type: 'button', class: 'quiet use', text: 'Use', 'aria-label': label, onclick: () => use(which) });
 }
 
+// Five stars; the one that is pressed again takes the rating away.
+function stars(p) {
+  const box = el('div', { class: 'stars', role: 'group', 'aria-label': 'Rating' });
+  for (let n = 1; n <= 5; n++) {
+    const pressed = n === p.rating;
+    box.append(el('button', { type: 'button', class: n <= p.rating ? 'icon lit' : 'icon', 'aria-pressed': String(pressed), 'aria-label': `${n} star${n > 1 ? 's' : ''}`, title: `${n} (${n})`, onclick: () => rate(p, pressed ? 0 : n) }, icon('star')));
+  }
+  return box;
+}
+
 function draw() {
-  const p = shownPicture();
+  const p = shownPicture(), at = [...$('details-body').querySelectorAll('.stars button')].indexOf(document.activeElement);
   if (!p) return close();
   const list = el('dl', {});
   for (const [name, value, which] of rows(p))
     list.append(el('dt', { text: name }), el('dd', {}, el('span', { text: value }), which ? useButton(which, `Use this ${which}`) : null));
   $('details-body').replaceChildren(
     el('p', { class: 'prompt', text: p.settings?.prompt ?? '' }),
+    stars(p),
     el('div', { class: 'row' }, el('button', { type: 'button', class: 'quiet', text: 'Use prompt', 'aria-label': 'Use this prompt', onclick: () => use('prompt') }),
       el('button', { type: 'button', class: 'quiet', text: 'Use everything', onclick: () => use('all') }),
       el('button', { type: 'button', class: 'quiet', text: 'Copy as a command', onclick: () => copy(commandLine(p), 'The command was') })),
     list);
+  if (at >= 0) $('details-body').querySelectorAll('.stars button')[at].focus();
 }
 
 function close() {
@@ -99,24 +112,31 @@ export function commandLine(p) {
   return [...words, '-o', `lazuli-${p.seed}.png`].join(' ');
 }
 
-async function bitmapOf(p) {
-  const image = await createImageBitmap(await (await fetch(fileUrl(p.id))).blob());
+async function canvasOf(file) {
+  const image = await createImageBitmap(file);
   const canvas = el('canvas', { width: image.width, height: image.height });
   canvas.getContext('2d').drawImage(image, 0, 0);
   return canvas;
 }
 
-// how: original, png, jpeg, webp or command. A canvas keeps the pixels and drops the texts.
-export async function save(how) {
+async function fileOf(p) {
+  const answer = await fetch(fileUrl(p.id));
+  if (!answer.ok) throw new Error();
+  return answer.blob();
+}
+
+// how: original, command, or a format, with or without the settings. A canvas keeps the pixels and drops the texts.
+export async function save(how, bare = false) {
   const p = shownPicture();
   if (!p) return;
   if (how === 'command') return copy(commandLine(p), 'The command was');
   const ending = { png: 'png', jpeg: 'jpg', webp: 'webp' };
   try {
-    if (how === 'original') return saveBlob(await (await fetch(fileUrl(p.id))).blob(), `lazuli-${p.seed}.${ending[p.format]}`);
-    const canvas = await bitmapOf(p), blob = await new Promise((resolve) => canvas.toBlob(resolve, `image/${how}`, 0.95));
+    const file = await fileOf(p);
+    if (how === 'original') return saveBlob(file, `lazuli-${p.seed}.${ending[p.format]}`);
+    const canvas = await canvasOf(file), blob = await new Promise((resolve) => canvas.toBlob(resolve, `image/${how}`, 0.95));
     if (blob?.type !== `image/${how}`) return toast(`This browser cannot write ${how.toUpperCase()} files.`);
-    saveBlob(blob, `lazuli-${p.seed}.${ending[how]}`);
+    saveBlob(bare ? blob : await withTexts(blob, await textsOf(file), canvas.width, canvas.height), `lazuli-${p.seed}.${ending[how]}`);
   } catch {
     emit('problem', new Error('The picture could not be downloaded; the server may have removed it.'));
   }
@@ -156,7 +176,7 @@ function startMenu(button, menu, act) {
 
 export function startDetails() {
   startMenu($('do-reuse'), $('reuse-menu'), (data) => use(data.use));
-  startMenu($('do-save'), $('save-menu'), (data) => save(data.save));
+  startMenu($('do-save'), $('save-menu'), (data) => save(data.save, data.bare !== undefined));
   const withPicture = (f) => () => { const p = shownPicture(); if (p) f(p); };
   $('do-pin').addEventListener('click', withPicture(pin));
   $('do-delete').addEventListener('click', withPicture(remove));

@@ -4,7 +4,7 @@ import { call, thumbUrl } from './api.js';
 import { state, picture } from './state.js';
 
 const UNDO = 10; // seconds
-let more = false, loading = null, query = '', pinned = false;
+let more = false, loading = null, query = '', pinned = false, rating = 0;
 const leaving = new Map(); // pictures that are deleted when their time is over, by id
 
 // ---- loading ----
@@ -14,6 +14,7 @@ function path(before) {
   if (before) words.set('before', before);
   if (query) words.set('q', query);
   if (pinned) words.set('pinned', 'true');
+  if (rating) words.set('rating', rating);
   return '/pictures?' + words;
 }
 
@@ -60,15 +61,16 @@ function dayOf(seconds) {
 const nodes = new Map(); // the buttons, by the ids of their pictures
 
 function thumb(p) {
-  const prompt = p.settings?.prompt ?? 'a picture', name = `${p.id} ${p.pinned}`, old = nodes.get(name);
+  const prompt = p.settings?.prompt ?? 'a picture', name = `${p.id} ${p.pinned} ${p.rating}`, old = nodes.get(name);
   if (old) return old;
   const button = el('button', {
     type: 'button', class: 'thumb', 'data-id': p.id, title: shortText(prompt, 120), tabIndex: -1, draggable: true,
-    'aria-label': `${shortText(prompt, 120)}${p.pinned ? ', pinned' : ''}`,
-    onclick: (event) => emit(event.shiftKey ? 'compare-with' : 'view', { kind: 'picture', id: p.id }),
+    'aria-label': `${shortText(prompt, 120)}${p.pinned ? ', pinned' : ''}${p.rating ? `, ${p.rating} of 5 stars` : ''}`,
+    onclick: (event) => emit(event.shiftKey || document.body.classList.contains('comparing') ? 'compare-with' : 'view', { kind: 'picture', id: p.id }),
     ondragstart: (event) => { event.dataTransfer.setData('text/lazuli-picture', p.id); event.dataTransfer.effectAllowed = 'copy'; },
   }, el('img', { src: thumbUrl(p.id), alt: '', loading: 'lazy', decoding: 'async', draggable: false }));
   if (p.pinned) button.append(icon('pin'));
+  if (p.rating) button.append(el('span', { class: 'rated', text: '★'.repeat(p.rating) }));
   nodes.set(name, button);
   return button;
 }
@@ -97,7 +99,7 @@ function draw() {
     el('section', { class: 'day' }, el('h3', { text: name }), el('div', { class: 'thumbs' }, ...list.map(thumb)))));
   mark(focused);
   $('no-pictures').hidden = state.pictures.length > 0;
-  $('no-pictures').textContent = query ? `No prompt contains “${query}”.` : pinned ? 'No picture is pinned.' : 'Your pictures will be here.';
+  $('no-pictures').textContent = query ? `No prompt contains “${query}”.` : pinned ? 'No picture is pinned.' : rating ? 'No picture has that many stars.' : 'Your pictures will be here.';
 }
 
 const thumbOf = (id) => (id ? $('days').querySelector(`[data-id="${CSS.escape(id)}"]`) : null);
@@ -125,7 +127,7 @@ function arrived({ id, picture: made }) {
   const job = state.jobs.get(id);
   const p = { ...made, settings: { ...(job?.settings ?? {}), seed: made.seed } };
   if (!state.pictures.some((other) => other.id === p.id)) {
-    const fits = (!query || (p.settings.prompt ?? '').toLowerCase().includes(query.toLowerCase())) && !pinned;
+    const fits = (!query || (p.settings.prompt ?? '').toLowerCase().includes(query.toLowerCase())) && !pinned && !rating;
     if (fits) state.pictures.unshift(p);
   }
   draw();
@@ -133,17 +135,21 @@ function arrived({ id, picture: made }) {
   emit('picture', p);
 }
 
-export async function pin(p) {
+async function change(p, body, said) {
   try {
-    const now = await call('PUT', `/pictures/${p.id}`, { body: { pinned: !p.pinned } });
-    p.pinned = now.pinned;
-    say(p.pinned ? 'Pinned' : 'Not pinned any more');
+    const now = await call('PUT', `/pictures/${p.id}`, { body });
+    Object.assign(p, { pinned: now.pinned, rating: now.rating });
+    say(said);
     draw();
     emit('view', state.view);
   } catch (problem) {
     emit('problem', problem);
   }
 }
+
+export const pin = (p) => change(p, { pinned: !p.pinned }, p.pinned ? 'Not pinned any more' : 'Pinned');
+// stars: 1 to 5; 0: none.
+export const rate = (p, stars) => change(p, { rating: stars }, stars ? `${stars} of 5 stars` : 'No rating');
 
 function sendDelete(id, keepalive = false) {
   clearTimeout(leaving.get(id)?.timer);
@@ -206,6 +212,7 @@ export function startGallery() {
     $('only-pinned').setAttribute('aria-pressed', String(pinned));
     reload();
   });
+  $('rated').addEventListener('change', () => { rating = Number($('rated').value); reload().then(() => say(`${state.pictures.length}${more ? ' or more' : ''} pictures`)); });
   new IntersectionObserver((entries) => { if (entries.some((e) => e.isIntersecting) && more) load(false); }, { rootMargin: '400px' }).observe($('more-pictures'));
   window.addEventListener('pagehide', () => { for (const id of [...leaving.keys()]) sendDelete(id, true); });
   on('connected', () => reload());

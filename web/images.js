@@ -4,6 +4,7 @@ import { $, el, emit, on, iconButton, toast, shortText } from './dom.js';
 import { call, thumbUrl, fileUrl } from './api.js';
 import { settings, useSettings, setSize, fitShape, chosenModel } from './settings.js';
 import { canLook, canStart, takesImages } from './state.js';
+import { settingsInside } from './texts.js';
 
 // {name: 'upload:ID' or 'picture:ID', url, title, start: bool, mask: {name, url} or null}
 const images = [];
@@ -101,27 +102,10 @@ export function setMask(p, mask) {
 
 // ---- files ----
 
-// The settings that a PNG of Lazuli carries, or null.
-async function settingsInside(file) {
-  if (file.type !== 'image/png') return null;
-  const bytes = new DataView(await file.slice(0, 1 << 20).arrayBuffer());
-  for (let at = 8; at + 12 < bytes.byteLength;) {
-    const length = bytes.getUint32(at), kind = String.fromCharCode(...[4, 5, 6, 7].map((i) => bytes.getUint8(at + i)));
-    if (length > bytes.byteLength - at - 12) return null;
-    if (kind === 'tEXt' || kind === 'iTXt') {
-      const body = new Uint8Array(bytes.buffer, at + 8, length), name = body.indexOf(0);
-      const from = kind === 'tEXt' ? name + 1 : body.indexOf(0, body.indexOf(0, name + 3) + 1) + 1;
-      if (new TextDecoder().decode(body.subarray(0, name)) === 'lazuli')
-        try { return JSON.parse(new TextDecoder().decode(body.subarray(from))); } catch { return null; }
-    }
-    at += 12 + length;
-  }
-  return null;
-}
-
 async function addFile(file) {
   if (!takesImages(chosenModel())) return toast('This model takes no images.');
-  if (!/^image\/(png|jpeg|webp)$/.test(file.type)) return toast(`${file.name || 'This file'} is not a PNG, JPEG or WebP picture.`);
+  const name = file.name || 'The image', refuse = () => toast(`${name} is not a PNG, JPEG or WebP picture.`);
+  if (!file.size || !/^image\/(png|jpeg|webp)$/.test(file.type)) return refuse();
   try {
     const found = await settingsInside(file), answer = await call('POST', '/uploads', { body: file });
     const image = { name: 'upload:' + answer.id, url: URL.createObjectURL(file), title: file.name || 'pasted image', width: answer.width, height: answer.height };
@@ -133,6 +117,8 @@ async function addFile(file) {
       useSettings(found, 'all');
     }]], 15);
   } catch (problem) {
+    if (/neither a PNG/.test(problem.message)) return refuse();
+    problem.message = problem.message.replace(/^image:/, `${name}:`); // the server does not know its name
     emit('problem', problem);
   }
 }

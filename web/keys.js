@@ -2,7 +2,7 @@
 import { $, el, keep, recall } from './dom.js';
 import { state, running } from './state.js';
 import { make, cancel } from './queue.js';
-import { pin, remove, restore } from './gallery.js';
+import { pin, rate, remove, restore } from './gallery.js';
 import { shownPicture, go } from './viewer.js';
 import { use, fourMore, save, toggleDetails } from './details.js';
 import { compare, comparing, closeCompare } from './compare.js';
@@ -21,6 +21,8 @@ const KEYS = [
   ['i', 'details', toggleDetails],
   ['c', 'compare', () => compare()],
   ['p', 'pin', withPicture(pin)],
+  ...[1, 2, 3, 4, 5].map((n) => [String(n), `${n} star${n > 1 ? 's' : ''}`, withPicture((p) => rate(p, n))]),
+  ['0', 'no stars', withPicture((p) => rate(p, 0))],
   ['d', 'download', () => save('original')],
   ['Delete', 'delete', withPicture(remove)],
   ['z', 'undo deleting', () => restore()],

@@ -25,6 +25,7 @@ function showProblem(problem) {
   if (!problem) return $('prompt').removeAttribute('aria-invalid');
   $('problem-text').textContent = problem.message;
   $('problem-copy').hidden = !(problem.status || problem.job);
+  $('problem').dataset.code = problem.code ?? '';
 }
 
 function startProblems() {
@@ -44,6 +45,7 @@ function startConnection() {
     clearTimeout(timer);
     timer = 0;
     $('lost').hidden = true;
+    if ($('problem').dataset.code === 'unreachable') showProblem(null);
     about();
   });
 }

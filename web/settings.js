@@ -97,8 +97,10 @@ const plan = later(async () => {
     const answer = await call('POST', '/plan', { body: fields });
     if (!settings.prompt.trim() && answer.remarks) answer.remarks = { size: answer.remarks.size, images: answer.remarks.images };
     if (mine === planned) tellCost(answer, fields);
-  } catch {
-    if (mine === planned) tellCost(null, { ...size(), ...fields });
+  } catch (problem) {
+    if (mine !== planned) return;
+    tellCost(null, { ...size(), ...fields });
+    if (problem.status === 400) $('remark').textContent = problem.message[0].toUpperCase() + problem.message.slice(1) + '.';
   }
 }, 250);
 

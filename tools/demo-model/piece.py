@@ -40,24 +40,27 @@ def pixels(x):
     return x.to(torch.float32 if A.smoke else torch.bfloat16) / 127.5 - 1
 
 
-def compiled(f):
-    """One compilation for all sizes: batch and tokens are symbols. `static` compiles each size, half a minute each."""
-    if A.compile == "no":
-        return f
-    fast = torch.compile(f, dynamic=A.compile == "dynamic")
+def compile_blocks(*nets):
+    """Each kind of block is compiled once for all sizes. Compiling a whole step with symbols for the sizes fails."""
+    blocks = (model.TextLayer, model.DoubleBlock, model.SingleBlock)
+    for block in (m for net in nets for m in net.modules() if isinstance(m, blocks)):
+        if A.compile:
+            block.compile(dynamic=True)
 
-    def call(*args):
-        nonlocal fast
-        try:
-            return (fast or f)(*args)
-        except Exception as e:  # slower without, but a piece is not lost
-            if fast is None:
-                raise
-            log(not_compiled=repr(e)[:600])
-            fast = None
-        return f(*args)
 
-    return call
+def load_kernels():
+    """Compiled kernels of the last piece, which save two minutes"""
+    torch._dynamo.config.suppress_errors = True  # slower without a kernel, but a piece is not lost
+    for folder in (WORK, A.cache):
+        if A.compile and (folder / "kernels.bin").exists():
+            torch.compiler.load_cache_artifacts((folder / "kernels.bin").read_bytes())
+            return
+
+
+def keep_kernels():
+    found = torch.compiler.save_cache_artifacts() if A.compile else None
+    for folder in {WORK, A.out} if found else ():
+        (folder / "kernels.bin").write_bytes(found[0])
 
 
 def optimisers(nets, lr: float, muon: float):

@@ -24,7 +24,8 @@ import model
 import paint
 import piece
 import scenes
-from piece import cast, chunk_of, clock, compiled, keep, log, optimisers, pixels, rate, rounded, step, stored, tokens_of
+from piece import cast, chunk_of, clock, compile_blocks, keep, log, optimisers, pixels, rate, rounded, step, stored
+from piece import tokens_of
 from sample2 import even, guided, plain, show, walk
 from train import Ema
 from vae2 import train_vae
@@ -127,7 +128,8 @@ def train_base(text, transformer, found, vae, examples):
             v = transformer(x, t, text(ids, n), rope=(cos, sin))
         return ((v - target).square().mean(-1) * weight).sum(1).mean()
 
-    step_loss, time_, progress, seen, saved = compiled(loss_of), clock(piece.A.base), 0.0, [], time.time()
+    compile_blocks(text, transformer)
+    time_, progress, seen, saved = clock(piece.A.base), 0.0, [], time.time()
     while progress < 1:
         key, k = batches.draw()
         here, bucket = found[key], key[0]
@@ -146,7 +148,7 @@ def train_base(text, transformer, found, vae, examples):
         if "before" in here:  # clean tokens of the reference after the noisy ones; their output does not count
             x, target = torch.cat([x, here["before"][k].float()], 1), torch.cat([target, torch.zeros_like(target)], 1)
             weight = torch.cat([weight, torch.zeros_like(weight)])
-        loss = step_loss(x, target, weight, t, ids, n, *batches.rope[key])
+        loss = loss_of(x, target, weight, t, ids, n, *batches.rope[key])
         step(both, loss, parameters, rate(progress, time_.step, 150, piece.A.hold))
         for a in averages:
             a.update()
@@ -206,7 +208,8 @@ def distil(text_encoder, teacher, found, vae, minutes, examples):
     batches = Batches(found, teacher)
     with torch.no_grad(), cast():
         empty = text_encoder(*tokens_of([""]))
-    velocity, bank, start, walks = compiled(guided(teacher)), {}, time.time(), 0
+    compile_blocks(text_encoder, teacher)
+    velocity, bank, start, walks = guided(teacher), {}, time.time(), 0
     while (
         time.time() - start < 0.45 * 60 * minutes and walks < (3 if piece.A.smoke else 20 if piece.A.quick else 10**9)
     ) or not bank:
@@ -243,7 +246,8 @@ def distil(text_encoder, teacher, found, vae, minutes, examples):
             v = student(x, t, text, rope=(cos, sin))
         return ((v - target).square().mean(-1) * weight).sum(1).mean()
 
-    step_loss, time_, progress, seen, saved = compiled(loss_of), clock(minutes), 0.0, [], time.time()
+    compile_blocks(student)
+    time_, progress, seen, saved = clock(minutes), 0.0, [], time.time()
     while progress < 1:
         key = random.choices(keys, odds)[0]
         here, (levels, first, last, share) = bank[key], tables[key]
@@ -260,7 +264,7 @@ def distil(text_encoder, teacher, found, vae, minutes, examples):
                 [target, torch.zeros_like(target)], 1
             )
             weight = torch.cat([weight, torch.zeros_like(weight)])
-        loss = step_loss(x, target, weight, t, text, *batches.rope[key])
+        loss = loss_of(x, target, weight, t, text, *batches.rope[key])
         step(both, loss, student.parameters(), rate(progress, time_.step, 50, 0.3))
         average.update()
         progress = time_.tick()
@@ -337,6 +341,7 @@ def main():
     torch.manual_seed(piece.A.pool_seed)
     random.seed(piece.A.pool_seed)
     torch.set_float32_matmul_precision("high")
+    piece.load_kernels()
     painter, deck = prepare()
     vae, text, transformer = (
         model.Autoencoder().to(piece.DEVICE),
@@ -357,6 +362,8 @@ def main():
     torch.cuda.empty_cache()
     if piece.A.base > 0:
         text, transformer = train_base(text, transformer, found, vae, examples)
+    if piece.A.distil == 0:  # a piece has few files
+        piece.keep_kernels()
     if piece.A.distil > 0:
         distil(rounded(text), rounded(transformer), found, vae, piece.A.distil, examples)
     log(finished=True)
@@ -377,14 +384,14 @@ if __name__ == "__main__":
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--pool-seconds", type=float, default=80)
     parser.add_argument("--pool-seed", type=int, default=1, help="another number: other scenes")
-    parser.add_argument("--compile", choices=["dynamic", "static", "no"], default="dynamic")
+    parser.add_argument("--no-compile", dest="compile", action="store_false", help="steps take 2.3 times as long")
     parser.add_argument("--smoke", action="store_true", help="a few steps of everything on the CPU")
     parser.add_argument("--quick", action="store_true", help="60 steps of everything: does it run, and how fast?")
     A = piece.A = parser.parse_args()
     piece.DEVICE, piece.WORK, piece.START = "cpu" if A.smoke else "cuda", A.work, time.time()
     A.out, A.tokenizer = A.out or A.work, str(A.cache / "tokenizer")
     if A.smoke:
-        A.compile, A.vae, A.base, A.distil = "no", 1.0, 1.0, 1.0
+        A.compile, A.vae, A.base, A.distil = False, 1.0, 1.0, 1.0
         scenes.BUCKETS = {(4, 4): 0.7, (4, 8): 0.3}
     for folder in (A.out, A.work / "weights"):
         folder.mkdir(parents=True, exist_ok=True)

@@ -37,7 +37,7 @@ test-asan: ## the same with address and undefined-behaviour sanitizers, on fewer
 	@tools/install-packages build
 	@$(cmake) -B build-asan -DLZ_SANITIZE=ON >/dev/null
 	$(call compile,build-asan)
-	@LZ_TEST_SCALE=$${LZ_TEST_SCALE:-10} tests/summarise build-asan $(JOBS) $(if $(SKIP),'$(SKIP)')
+	@LZ_TEST_SCALE=$${LZ_TEST_SCALE:-10} tests/summarise build-asan $(JOBS) $(if $(value SKIP),'$(value SKIP)')
 
 test-threads: ## run test_threads and test_jobs under the thread sanitizer
 	@tools/install-packages build
@@ -62,6 +62,7 @@ test-cuda: build ## test the CUDA backend on a real GPU
 	@build/test_params
 	@LZ_TEST_DEVICE=cuda build/test_shared
 	@build/test_packed
+	@build/test_f8
 	@LZ_TEST_DEVICE=cuda build/test_packing
 	@build/test_gemm90
 	@build/test_sdpa90

@@ -52,8 +52,8 @@ coverage: ## count the lines that the tests run, on fewer random cases; writes b
 	$(call compile,build-coverage)
 	@tools/coverage build-coverage $(JOBS)
 
-test-clients: build ## OpenAI's own Python client and schemathesis against the server, in a virtual environment
-	@tools/install-packages clients
+test-clients: build ## OpenAI's own Python client, schemathesis and axe-core against the server, in a virtual environment
+	@tools/install-packages clients page
 	@tests/clients/run build
 
 test-cuda: build ## test the CUDA backend on a real GPU

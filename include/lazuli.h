@@ -158,12 +158,17 @@ typedef struct lz_context_options {
     void (*log)(void *user, lz_log_level level, const char *text);
     void *log_user;
     /* Results of long work are kept here for later processes; NULL keeps none. On GPUs: kernels, which are compiled and
-     * measured at their first use. With LZ_I8 or LZ_F8: quantised weights, up to 64 GiB. The command line uses ~/.cache/lazuli. */
+     * measured at their first use. With LZ_I8 or LZ_F8: quantised weights, up to 64 GiB of each. The command line uses
+     * ~/.cache/lazuli. */
     const char *cache_folder;
     const char *cuda_path; /* folders with NVIDIA's libraries, separated by colons; empty or NULL: the usual ones */
     const char *cuda_gemm; /* kernels of products: "library", "own", "any" or "single"; NULL: the fastest, measured */
     const char *cuda_sdpa; /* kernels of attention: "library" or "own"; NULL: the fastest, measured */
     bool no_cudnn;         /* do not use cuDNN, even if it is installed */
+    /* Called while the weights of a file are quantised (LZ_I8, LZ_F8), with the share that is done, on the thread that opens
+     * the model or makes the picture. If it returns false, that function fails with LZ_CANCELLED, and no file is left. */
+    bool (*quantising)(void *user, double done);
+    void *quantising_user;
 } lz_context_options;
 
 /* In C, call lz_open(.device = "cuda", .error = &err) or lz_open_with(&LZ_CONTEXT_OPTIONS(.device = "cuda"), &err).

@@ -153,6 +153,8 @@ struct lz_context {
     bool int8; /* products with weights of 8-bit integers are products of 8-bit integers (LZ_OP_INT8_MATMUL) */
     bool fp8;  /* products with weights of e4m3 are products of e4m3 (LZ_OP_F8_MATMUL) */
     char *narrow_folder; /* owned; where weights that were quantised are kept (models/narrow.h). NULL: nowhere */
+    bool (*quantising)(void *user, double done); /* of lz_context_options; or NULL */
+    void *quantising_user;
     lz_offload offload;
     char device_name[160];
 

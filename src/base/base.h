@@ -92,6 +92,12 @@ const char *lz_show_text(const char *text, char to[LZ_SHOWN]);
 
 char *lz_path_join(lz_context *ctx, const char *folder, const char *name); /* NULL: out of memory */
 
+/* FNV-1a. Another start value gives another hash function. */
+#define LZ_HASH_START UINT64_C(0xcbf29ce484222325)
+#define LZ_HASH_OTHER_START UINT64_C(0x84222325cbf29ce4)
+uint64_t lz_hash_from(uint64_t start, const void *data, size_t bytes);
+static inline uint64_t lz_hash(const void *data, size_t bytes) { return lz_hash_from(LZ_HASH_START, data, bytes); }
+
 /* ---- the clock (clock.c) ----------------------------------------------------------------------------------------- */
 
 double lz_now(void); /* seconds of a monotonic clock */

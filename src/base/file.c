@@ -190,6 +190,23 @@ void lz_mapping_drop(const lz_mapping *m, int64_t begin, int64_t end) {
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
+bool lz_make_folders(lz_context *ctx, const char *path) {
+    char *part = lz_host_copy(ctx, path);
+    struct stat s;
+    errno = ENOMEM;
+    for (char *slash = part ? strchr(part + 1, '/') : NULL; slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        mkdir(part, 0700); /* the last call tells whether all of them exist */
+        *slash = '/';
+    }
+    bool good = part && (mkdir(part, 0700) == 0 || errno == EEXIST) && stat(part, &s) == 0;
+    if (good && !S_ISDIR(s.st_mode)) good = false, errno = ENOTDIR;
+    int why = errno;
+    lz_host_free(ctx, part);
+    errno = why;
+    return good;
+}
+
 /* Gives the new file the owner, group and permissions of the file that it replaces. If the group cannot be set, the new
  * file gets no group permissions. */
 static void keep_permissions(int fd, const struct stat *s) {
@@ -215,7 +232,7 @@ lz_status lz_writer_open(lz_writer *w, lz_context *ctx, const char *path, lz_err
     char *temporary = lz_host_alloc(ctx, n);
     if (!temporary) return lz_out_of_memory(err, (int64_t)n);
     do {
-        snprintf(temporary, n, "%s.%ld-%u.part", is_link ? target : path, (long)getpid(), counter++);
+        snprintf(temporary, n, "%s.%ld-%u" LZ_PART_ENDING, is_link ? target : path, (long)getpid(), counter++);
         RETRY(w->fd, open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, exists ? s.st_mode & 0777 : 0666));
     } while (w->fd < 0 && errno == EEXIST);
     if (w->fd >= 0 && exists) keep_permissions(w->fd, &s);

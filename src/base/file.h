@@ -34,8 +34,12 @@ lz_status lz_check_mappings(lz_context *ctx, lz_error *err);
 /* Tells the system that these pages are not needed soon. */
 void lz_mapping_drop(const lz_mapping *mapping, int64_t begin, int64_t end);
 
+/* Makes the missing folders of a path, for this user only. false: errno has the reason. */
+bool lz_make_folders(lz_context *ctx, const char *path);
+
 /* Writes a temporary file in the folder of path, which lz_writer_commit renames to path after everything is on the
  * disk. The permissions of a replaced file are kept. If path is a link, its target is replaced. */
+#define LZ_PART_ENDING ".part" /* of temporary files */
 typedef struct lz_writer {
     lz_context *ctx;
     const char *path;

@@ -96,3 +96,9 @@ char *lz_path_join(lz_context *ctx, const char *folder, const char *name) {
     snprintf(path, n, "%s%s%s", folder, slash ? "/" : "", name);
     return path;
 }
+
+uint64_t lz_hash_from(uint64_t start, const void *data, size_t bytes) {
+    uint64_t h = start;
+    for (const unsigned char *p = data, *end = p + bytes; p < end; p++) h = (h ^ *p) * UINT64_C(0x100000001b3);
+    return h;
+}

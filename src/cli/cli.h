@@ -363,6 +363,7 @@ typedef struct job {
     char *stand_in; /* path of that folder, which is removed later; owned */
     estimate estimate;
     int64_t memory; /* bytes of the device, as together.c found them; 0: not looked up, or unknown */
+    double quantising_drawn; /* when the line of quantising was drawn last */
 } job;
 
 /* Checks, before a model is opened, that it and the input files exist. coming: names of pictures that will exist by

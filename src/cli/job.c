@@ -10,6 +10,7 @@
 
 #include "cache.h"
 #include "environment.h"
+#include "progress.h"
 
 /* ---- the model --------------------------------------------------------------------------------------------------- */
 
@@ -71,8 +72,21 @@ static int64_t useful_threads(const arguments *args) {
     return cores;
 }
 
-/* Does the command only plan, without making a picture? */
-static bool is_looking(const job *j) { return j->args->command->bit & (PLAN | INFO); }
+/* Does the command run no layers of 8 bits? It plans, describes a model, or uses its autoencoder only. */
+static bool is_looking(const job *j) { return j->args->command->bit & (PLAN | INFO | CODEC); }
+
+/* Of the context, while weights are quantised: draws a line, and asks for the signals. */
+static bool show_quantising(void *user, double done) {
+    job *j = user;
+    bool shown = !j->args->quiet && isatty(STDERR_FILENO);
+    if (shown && (stop_wanted() || !(done < 1)))
+        clear_line();
+    else if (shown && line_is_due(j->quantising_drawn)) {
+        j->quantising_drawn = seconds_now();
+        draw_line("quantise", done, "");
+    }
+    return !stop_wanted();
+}
 
 /* Opens a context with the requested device and precision. By default, a large model runs on a GPU if there is one, in
  * the type that the device or processor multiplies fastest. */
@@ -80,12 +94,16 @@ static lz_context *open_context(job *j, const char *folder, lz_error *err) {
     const arguments *args = j->args;
     lz_context_options where = LZ_CONTEXT_OPTIONS(.device = asked_device(args), .threads = (int)useful_threads(args),
                                                   .compute = args->precision, .offload = args->offload,
-                                                  .log = args->quiet ? NULL : say_remark);
+                                                  .log = args->quiet ? NULL : say_remark,
+                                                  .quantising = show_quantising, .quantising_user = j);
     bool narrow = where.compute == LZ_I8 || where.compute == LZ_F8, fp8 = where.compute == LZ_F8;
     if (is_looking(j) && narrow) { /* nothing is quantised for a look at a model */
         where.compute = LZ_FASTEST;
-        note(args, "planned in the type that is multiplied fastest; with --precision %s weights take half of it",
-             fp8 ? "fp8" : "int8");
+        if (!fp8 && !where.device) where.device = "cpu"; /* which has int8 */
+        narrow = false;
+        if (!(args->command->bit & CODEC))
+            note(args, "planned in the type that is multiplied fastest; with --precision %s weights take half of it",
+                 fp8 ? "fp8" : "int8");
     } else if (fp8 && !where.device)
         where.device = "cuda"; /* no other device has it */
     int64_t bytes = weight_bytes(folder);
@@ -101,6 +119,7 @@ static lz_context *open_context(job *j, const char *folder, lz_error *err) {
         else if (err->status != LZ_NOT_FOUND)
             note(args, "the GPU is not used: %s", err->text);
         where.device = "cpu";
+        if (where.compute == LZ_F8) where.compute = LZ_FASTEST; /* of a picture that was made on a GPU */
         *err = (lz_error){.status = LZ_OK};
         ctx = open_as_asked(where, err);
     }
@@ -122,14 +141,19 @@ static int open_chosen(job *j, const model_choice *choice) {
     if (!j->folder || !j->name || !j->machine) return fail(args, FAILED, "out of memory");
     lz_error err = {.status = LZ_OK};
     j->ctx = open_context(j, j->folder, &err);
-    if (!j->ctx && asked_device(args))
-        return fail(args, FAILED, "%s; --device auto chooses a device of this machine", err.text);
     if (!j->ctx && args->precision == LZ_F8)
         return fail(args, FAILED, "%s; --precision auto computes on any machine", err.text);
+    if (!j->ctx && asked_device(args))
+        return fail(args, FAILED, "%s; --device auto chooses a device of this machine", err.text);
     if (!j->ctx) return fail_with(args, &err);
     if (args->offload != LZ_OFFLOAD_AUTO && is_host(j->ctx))
         note(args, "--offload has no effect; it is for GPUs, and this runs on %s", lz_device_name(j->ctx));
     j->model = lz_model_open_with(j->ctx, &j->parts, &err);
+    if (!j->model && err.status == LZ_CANCELLED) return fail(args, stop_code(), "stopped");
+    bool narrow = args->precision == LZ_I8 || args->precision == LZ_F8;
+    if (!j->model && narrow && err.status == LZ_IO)
+        return fail(args, FAILED, "%s; --precision auto needs no file there, and LAZULI_CACHE names another folder",
+                    err.text);
     if (!j->model) return fail_model(args, choice, &err);
     j->facts = lz_model_about(j->model);
     say_model(args, choice);

@@ -164,6 +164,8 @@ lz_context *lz_open_with(const lz_context_options *given, lz_error *err) {
     if (ctx->cache_limit < 0) ctx->cache_limit = 0;
     ctx->base.log = options->log;
     ctx->base.log_user = options->log_user;
+    ctx->quantising = options->quantising;
+    ctx->quantising_user = options->quantising_user;
     ctx->root.ctx = ctx;
     init_locks(ctx);
     ctx->no_memory = make_no_memory(ctx);

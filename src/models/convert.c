@@ -102,6 +102,13 @@ static void write_f8_row(const chunk *k, int64_t row, const float *x, uint8_t *t
     if (k->c->options->watch) lz_unpack_row(LZ_PACKING_E4M3, to, k->columns, NULL, NULL, 0, scale, 0, y);
 }
 
+static bool is_finite_row(const float *x, int64_t n) {
+    const uint32_t exponent = 0x7f800000; /* all ones: infinite, or not a number */
+    uint32_t bad = 0;
+    for (int64_t i = 0; i < n; i++) bad |= (uint32_t)((lz_float_to_bits(x[i]) & exponent) == exponent);
+    return !bad;
+}
+
 static void convert_row(void *arg, int64_t i, int thread) {
     (void)thread;
     const chunk *k = arg;
@@ -127,6 +134,7 @@ static void convert_row(void *arg, int64_t i, int thread) {
         double d = (double)x[j] - (double)y[j];
         changed += d * d, squares += (double)x[j] * (double)x[j];
     }
+    if (c->source && !is_finite_row(x, k->columns)) changed = NAN; /* for convert_rows, which reports it */
     c->changed[i] = changed, c->squares[i] = squares;
 }
 
@@ -187,6 +195,17 @@ static lz_status for_rows(conversion *c, chunk *k, int64_t n, void (*run)(void *
     return status;
 }
 
+/* After a part of a tensor: LZ_OK if the conversion goes on. bytes: of the part, in the source. */
+static lz_status check_part(const conversion *c, const chunk *k, double changed, int64_t bytes) {
+    if (!c->source) return LZ_OK; /* lz_convert reports after each tensor */
+    if (isnan(changed))
+        return lz_fail(c->err, LZ_BAD_FILE, "%s: tensor '%s' has weights that are not finite numbers" LZ_DAMAGED,
+                       LZ_SHOW_TEXT(c->path), LZ_SHOW_TEXT(k->it->from->name));
+    double share = c->total ? (double)(c->done + bytes) / (double)c->total : 1;
+    if (!c->ctx->quantising || c->ctx->quantising(c->ctx->quantising_user, share < 1 ? share : 1)) return LZ_OK;
+    return lz_fail(c->err, LZ_CANCELLED, "quantising was cancelled");
+}
+
 static lz_status convert_rows(conversion *c, chunk *k, int64_t rows, double *error) {
     int64_t at_once = k->columns > 0 ? CHUNK / k->columns + 1 : 1;
     int64_t group = k->it->stored ? k->it->stored->layout.row_group : 1; /* rows that share scales */
@@ -206,6 +225,8 @@ static lz_status convert_rows(conversion *c, chunk *k, int64_t rows, double *err
         status = for_rows(c, k, n, convert_row);
         if (status) break;
         for (int64_t i = 0; i < n; i++) changed += c->changed[i], squares += c->squares[i];
+        status = check_part(c, k, changed, (k->first + n) * k->from_row);
+        if (status) break;
         status = lz_writer_put(&c->writer, c->places[k->it->main] + k->first * k->to_row, c->bytes, n * k->to_row,
                                c->err);
     }
@@ -268,6 +289,7 @@ static lz_status convert_all(conversion *c, const type *wanted, const char *to) 
     lz_status status = lz_convert_plan(c, wanted);
     if (!status) status = lz_writer_open(&c->writer, c->ctx, to, c->err);
     if (!status) status = write_header(c, &end);
+    if (!status && c->room) status = c->room(c->ctx, end, c->err);
     /* Sets the full length of the file, including the padding of the last tensor in GGUF. */
     if (!status && end > c->writer.end) status = lz_writer_put(&c->writer, end - 1, "", 1, c->err);
     for (int64_t i = 0; i < c->n && !status; i++) status = convert_item(c, &c->items[i]);
@@ -321,9 +343,9 @@ lz_status lz_convert(lz_context *ctx, const char *path, const char *to, const lz
 }
 
 lz_status lz_convert_narrow(lz_context *ctx, const char *path, const char *to, const char *const *wide,
-                            const char *source, lz_error *err) {
+                            const char *source, lz_convert_room *room, lz_error *err) {
     const lz_convert_options options = LZ_CONVERT_OPTIONS(.type = lz_precision_name(ctx));
     const type wanted = {options.type, ctx->int8 ? INT8 : FP8_ROWS, 0};
-    conversion c = {.ctx = ctx, .path = path, .options = &options, .wide = wide, .source = source, .err = err};
+    conversion c = {.ctx = ctx, .path = path, .options = &options, .wide = wide, .source = source, .room = room, .err = err};
     return convert_to(&c, &wanted, to);
 }

@@ -28,6 +28,9 @@ typedef struct item {
     int64_t main, scale, note; /* indices of outputs: the weights; for fp8 and int8 also their scales and comfy_quant */
 } item;
 
+/* Asked before the first weights are written: is there room for a file of so many bytes? */
+typedef lz_status lz_convert_room(lz_context *ctx, int64_t bytes, lz_error *err);
+
 typedef struct conversion {
     lz_context *ctx;
     lz_weights *weights;
@@ -36,6 +39,7 @@ typedef struct conversion {
     const lz_convert_options *options;
     const char *const *wide; /* parts of names of more layers that are not quantised, ended by NULL; or NULL */
     const char *source;      /* kept in the metadata of the file, under LZ_CONVERT_SOURCE; or NULL */
+    lz_convert_room *room;   /* or NULL */
     item *items;
     lz_output *outputs;
     int64_t *places;                   /* offsets of the outputs, by index */
@@ -50,11 +54,12 @@ typedef struct conversion {
     lz_error *err;
 } conversion;
 
-/* lz_convert to the type that the context computes in, LZ_I8 or LZ_F8 with a scale for each row, with these two. to: a name of
- * a safetensors file. */
+/* lz_convert to the type that the context computes in, LZ_I8 or LZ_F8 with a scale for each row, with the members above of
+ * these names. to: a name of a safetensors file. The context's `quantising` is called, and weights that are not finite are
+ * an error. */
 #define LZ_CONVERT_SOURCE "lazuli.source"
 lz_status lz_convert_narrow(lz_context *ctx, const char *path, const char *to, const char *const *wide,
-                            const char *source, lz_error *err);
+                            const char *source, lz_convert_room *room, lz_error *err);
 
 /* Would a matrix of this name stay as it is? */
 bool lz_convert_is_wide(const char *name, const char *const *wide);

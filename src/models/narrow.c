@@ -2,22 +2,26 @@
  *
  * A converted file is called by a hash of what it was made from: the path, size and modification time of each file, and
  * the component. It holds the same hash, is written whole or not at all, and belongs to this user; otherwise it is made
- * again. The folder holds at most MOST_BYTES: files that were not opened for the longest time are removed first. */
+ * again. The folder holds at most MOST_BYTES: files that were not opened for the longest time are removed first. A process
+ * that was killed leaves a file of another ending, which is removed when nobody has written to it for STALE_SECONDS. */
 #include "models/narrow.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "models/convert_inside.h"
 #include "models/names.h"
 
 #define MOST_BYTES (INT64_C(64) << 30)
-enum { HASH_TEXT = 40, MOST_FILES = 256 };
+enum { HASH_TEXT = 40, MOST_FILES = 256, STALE_SECONDS = 600 };
 
 /* Components that are quantised, and layers of them that stay wide, besides those that stay wide in every converted file
  * (convert_plan.c): embedders, modulation, the last norm and projection. Autoencoders and vision towers have no row.
@@ -55,13 +59,12 @@ static bool is_narrow(const lz_weights *w, lz_dtype dtype) {
 
 /* ---- what a file was made from ----------------------------------------------------------------------------------- */
 
-static void mix(uint64_t hash[2], const void *data, size_t bytes) { /* FNV-1a, from two start values */
-    for (const unsigned char *p = data, *end = p + bytes; p < end; p++)
-        for (int i = 0; i < 2; i++) hash[i] = (hash[i] ^ *p) * UINT64_C(0x100000001b3);
+static void mix(uint64_t hash[2], const void *data, size_t bytes) {
+    for (int i = 0; i < 2; i++) hash[i] = lz_hash_from(hash[i], data, bytes);
 }
 
 static void name_source(const lz_weights *w, const lz_component *component, const char *precision, char to[HASH_TEXT]) {
-    uint64_t hash[2] = {UINT64_C(0xcbf29ce484222325), UINT64_C(0x84222325cbf29ce4)};
+    uint64_t hash[2] = {LZ_HASH_START, LZ_HASH_OTHER_START};
     const lz_mapping *map;
     mix(hash, precision, strlen(precision));
     mix(hash, " 1", 2); /* another number for another way of quantising */
@@ -90,27 +93,44 @@ static int older_first(const void *a, const void *b) {
     return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
 }
 
-/* Removes the files that were not used for the longest time, until `more` bytes fit. */
-static void make_room(const char *folder, int64_t more) {
-    kept_file files[MOST_FILES];
+static bool ends_in(const char *name, const char *ending) {
+    size_t n = strlen(name), m = strlen(ending);
+    return n > m && !strcmp(name + n - m, ending);
+}
+
+/* Lists the converted files of the folder, oldest first, removes what killed processes left, and returns the number. Files
+ * beyond MOST_FILES are not seen. */
+static int list_files(DIR *dir, kept_file files[MOST_FILES]) {
     int n = 0;
-    int64_t all = more;
-    DIR *dir = opendir(folder);
-    for (struct dirent *e; dir && n < MOST_FILES && (e = readdir(dir));) {
-        struct stat s;
-        size_t length = strlen(e->d_name), ending = strlen(LZ_WEIGHTS_ENDING);
-        if (length <= ending || length >= sizeof files->name ||
-            strcmp(e->d_name + length - ending, LZ_WEIGHTS_ENDING) ||
-            fstatat(dirfd(dir), e->d_name, &s, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(s.st_mode))
-            continue;
+    struct stat s;
+    for (struct dirent *e; n < MOST_FILES && (e = readdir(dir));) {
+        if (fstatat(dirfd(dir), e->d_name, &s, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(s.st_mode)) continue;
+        if (ends_in(e->d_name, LZ_PART_ENDING) && time(NULL) - s.st_mtim.tv_sec > STALE_SECONDS)
+            unlinkat(dirfd(dir), e->d_name, 0);
+        if (!ends_in(e->d_name, LZ_WEIGHTS_ENDING) || strlen(e->d_name) >= sizeof files->name) continue;
         files[n] = (kept_file){.bytes = s.st_size, .used = s.st_atim};
-        memcpy(files[n++].name, e->d_name, length + 1);
-        all += s.st_size;
+        memcpy(files[n++].name, e->d_name, strlen(e->d_name) + 1);
     }
     qsort(files, (size_t)n, sizeof *files, older_first);
-    for (int i = 0; dir && i < n && (all > MOST_BYTES || n - i >= MOST_FILES); i++)
+    return n;
+}
+
+/* Removes the files that were not used for the longest time, until `more` bytes fit into the folder and onto the disk. */
+static lz_status make_room(lz_context *ctx, int64_t more, lz_error *err) {
+    kept_file files[MOST_FILES];
+    DIR *dir = opendir(ctx->narrow_folder);
+    int n = dir ? list_files(dir, files) : 0;
+    int64_t all = more;
+    for (int i = 0; i < n; i++) all += files[i].bytes;
+    for (int i = 0; i < n && (all > MOST_BYTES || n - i >= MOST_FILES); i++)
         if (unlinkat(dirfd(dir), files[i].name, 0) == 0) all -= files[i].bytes;
     if (dir) closedir(dir);
+    struct statvfs disk;
+    if (statvfs(ctx->narrow_folder, &disk) != 0 || (double)disk.f_bavail * (double)disk.f_frsize >= (double)more)
+        return LZ_OK; /* a disk that does not tell its size fails when it is full */
+    return lz_fail(err, LZ_IO, "%s: the quantised weights need %.1f GB, and the disk has %.1f GB free",
+                   LZ_SHOW_TEXT(ctx->narrow_folder), (double)more / 1e9,
+                   (double)disk.f_bavail * (double)disk.f_frsize / 1e9);
 }
 
 /* Opens a converted file, if it is one of this user, whole, and made from the source. NULL: it is not. */
@@ -128,18 +148,6 @@ static lz_weights *open_kept(lz_context *ctx, const char *path, const char *sour
     return NULL;
 }
 
-static void make_folder(const char *folder) {
-    char path[4096];
-    int n = snprintf(path, sizeof path, "%s", folder);
-    for (int i = 1; i < n && n < (int)sizeof path; i++) {
-        if (path[i] != '/') continue;
-        path[i] = 0;
-        mkdir(path, 0700);
-        path[i] = '/';
-    }
-    mkdir(folder, 0700);
-}
-
 static lz_weights *quantise(lz_context *ctx, const lz_weights *w, const char *path, const lz_component *component,
                             const char *const *wide, lz_error *err) {
     char source[HASH_TEXT], name[HASH_TEXT + 16];
@@ -152,15 +160,14 @@ static lz_weights *quantise(lz_context *ctx, const lz_weights *w, const char *pa
         return NULL;
     }
     lz_weights *kept = open_kept(ctx, to, source);
-    if (!kept) {
-        int64_t bytes = 0;
-        const lz_mapping *map;
-        for (int i = 0; (map = lz_weights_mapping(w, i)); i++) bytes += map->bytes;
-        make_folder(ctx->narrow_folder);
-        make_room(ctx->narrow_folder, bytes);
+    if (!kept && !lz_make_folders(ctx, ctx->narrow_folder))
+        lz_fail(err, LZ_IO, "%s: the folder for quantised weights cannot be made: %s", LZ_SHOW_TEXT(ctx->narrow_folder),
+                strerror(errno));
+    else if (!kept) {
         lz_tell(ctx, LZ_LOG_REMARK, "%s: quantising the weights to %s; the result is kept in %s", LZ_SHOW_TEXT(path),
                 precision, LZ_SHOW_TEXT(ctx->narrow_folder));
-        if (lz_convert_narrow(ctx, path, to, wide, source, err) == LZ_OK) kept = lz_weights_open(ctx, to, err);
+        if (lz_convert_narrow(ctx, path, to, wide, source, make_room, err) == LZ_OK)
+            kept = lz_weights_open(ctx, to, err);
     }
     lz_host_free(ctx, to);
     return kept;

@@ -241,8 +241,9 @@ void lz_pack_row(lz_packing packing, const float *x, int64_t columns, uint8_t *t
 }
 
 float lz_pack_scale(lz_packing packing, float largest) {
+    const float least = 0x1p-120f; /* the inverse of a smaller scale may be infinite; such weights become 0 */
     float scale = largest / (packing == LZ_PACKING_I8 ? 127.0f : 448.0f);
-    return scale > 0 && isfinite(scale) ? scale : 1.0f;
+    return scale >= least && isfinite(scale) ? scale : 1.0f;
 }
 
 void lz_pack_codes(lz_packing packing, const float *x, int64_t n, float scale, uint8_t *to) {

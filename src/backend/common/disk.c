@@ -9,27 +9,9 @@
 
 #include "base/file.h"
 
-#define OTHER_START UINT64_C(0x84222325cbf29ce4)
-
-uint64_t lz_hash_from(uint64_t start, const void *data, size_t bytes) {
-    uint64_t h = start;
-    for (const unsigned char *p = data, *end = p + bytes; p < end; p++) h = (h ^ *p) * UINT64_C(0x100000001b3);
-    return h;
-}
-
 void lz_disk_close(lz_disk *disk) {
     if (disk->folder) lz_host_free(disk->ctx, disk->folder);
     disk->folder = NULL;
-}
-
-/* Makes the missing folders of a path, readable by the user only. */
-static void make_folders(char *path) {
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        mkdir(path, 0700);
-        *slash = '/';
-    }
-    mkdir(path, 0700);
 }
 
 /* The start of a file. The data, which code loaders need aligned, and the key follow. */
@@ -43,7 +25,7 @@ static char *file_of(const lz_disk *disk, const char *key) {
     char name[64];
     size_t n = strlen(key);
     snprintf(name, sizeof name, "%016llx%016llx.bin", (unsigned long long)lz_hash(key, n),
-             (unsigned long long)lz_hash_from(OTHER_START, key, n));
+             (unsigned long long)lz_hash_from(LZ_HASH_OTHER_START, key, n));
     return disk->folder ? lz_path_join(disk->ctx, disk->folder, name) : NULL;
 }
 
@@ -87,17 +69,12 @@ const char *lz_disk_find(const lz_disk *disk, const char *key, size_t *bytes, ch
 }
 
 void lz_disk_keep(const lz_disk *disk, const char *key, const char *data, size_t bytes) {
-    char *path = file_of(disk, key), *folder = path ? lz_host_copy(disk->ctx, disk->folder) : NULL;
-    if (!folder) {
-        lz_host_free(disk->ctx, path);
-        return;
-    }
+    char *path = file_of(disk, key);
+    if (!path) return;
     cache_head head = {.key_bytes = strlen(key), .data_bytes = bytes, .data_hash = lz_hash(data, bytes)};
     memcpy(head.magic, CACHE_MAGIC, sizeof head.magic);
     lz_writer w;
-    make_folders(folder);
-    lz_host_free(disk->ctx, folder);
-    if (lz_writer_open(&w, disk->ctx, path, NULL) == LZ_OK) {
+    if (lz_make_folders(disk->ctx, disk->folder) && lz_writer_open(&w, disk->ctx, path, NULL) == LZ_OK) {
         if (lz_writer_add(&w, &head, sizeof head, NULL) == LZ_OK &&
             lz_writer_add(&w, data, (int64_t)bytes, NULL) == LZ_OK &&
             lz_writer_add(&w, key, (int64_t)head.key_bytes, NULL) == LZ_OK)

@@ -16,9 +16,4 @@ void lz_disk_close(lz_disk *disk);
 const char *lz_disk_find(const lz_disk *disk, const char *key, size_t *bytes, char **memory);
 void lz_disk_keep(const lz_disk *disk, const char *key, const char *data, size_t bytes);
 
-/* FNV-1a. Another start value gives another hash function. */
-#define LZ_HASH_START UINT64_C(0xcbf29ce484222325)
-uint64_t lz_hash_from(uint64_t start, const void *data, size_t bytes);
-static inline uint64_t lz_hash(const void *data, size_t bytes) { return lz_hash_from(LZ_HASH_START, data, bytes); }
-
 #endif

@@ -362,7 +362,7 @@ typedef struct job {
     const struct known_model *published;
     char *stand_in; /* path of that folder, which is removed later; owned */
     estimate estimate;
-    int64_t memory; /* bytes of the device, as together.c found them; 0: not looked up, or unknown */
+    int64_t memory;          /* bytes of the device, as together.c found them; 0: not looked up, or unknown */
     double quantising_drawn; /* when the line of quantising was drawn last */
 } job;
 

@@ -94,8 +94,8 @@ static lz_context *open_context(job *j, const char *folder, lz_error *err) {
     const arguments *args = j->args;
     lz_context_options where = LZ_CONTEXT_OPTIONS(.device = asked_device(args), .threads = (int)useful_threads(args),
                                                   .compute = args->precision, .offload = args->offload,
-                                                  .log = args->quiet ? NULL : say_remark,
-                                                  .quantising = show_quantising, .quantising_user = j);
+                                                  .log = args->quiet ? NULL : say_remark, .quantising = show_quantising,
+                                                  .quantising_user = j);
     bool narrow = where.compute == LZ_I8 || where.compute == LZ_F8, fp8 = where.compute == LZ_F8;
     if (is_looking(j) && narrow) { /* nothing is quantised for a look at a model */
         where.compute = LZ_FASTEST;

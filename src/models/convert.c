@@ -195,15 +195,20 @@ static lz_status for_rows(conversion *c, chunk *k, int64_t n, void (*run)(void *
     return status;
 }
 
+/* After so many bytes of the source: LZ_OK if the conversion goes on. */
+static lz_status tell_quantising(const conversion *c, int64_t done) {
+    if (!c->source || !c->ctx->quantising) return LZ_OK; /* lz_convert reports after each tensor */
+    double share = c->total ? (double)done / (double)c->total : 1;
+    if (c->ctx->quantising(c->ctx->quantising_user, share < 1 ? share : 1)) return LZ_OK;
+    return lz_fail(c->err, LZ_CANCELLED, "quantising was cancelled");
+}
+
 /* After a part of a tensor: LZ_OK if the conversion goes on. bytes: of the part, in the source. */
 static lz_status check_part(const conversion *c, const chunk *k, double changed, int64_t bytes) {
-    if (!c->source) return LZ_OK; /* lz_convert reports after each tensor */
-    if (isnan(changed))
+    if (c->source && isnan(changed))
         return lz_fail(c->err, LZ_BAD_FILE, "%s: tensor '%s' has weights that are not finite numbers" LZ_DAMAGED,
                        LZ_SHOW_TEXT(c->path), LZ_SHOW_TEXT(k->it->from->name));
-    double share = c->total ? (double)(c->done + bytes) / (double)c->total : 1;
-    if (!c->ctx->quantising || c->ctx->quantising(c->ctx->quantising_user, share < 1 ? share : 1)) return LZ_OK;
-    return lz_fail(c->err, LZ_CANCELLED, "quantising was cancelled");
+    return tell_quantising(c, c->done + bytes);
 }
 
 static lz_status convert_rows(conversion *c, chunk *k, int64_t rows, double *error) {
@@ -267,6 +272,7 @@ static lz_status convert_item(conversion *c, const item *it) {
     }
     lz_scope_end(scope);
     c->done += bytes;
+    if (!status) status = tell_quantising(c, c->done); /* also for tensors that are copied, which may be the last ones */
     if (status || !c->options->watch) return status;
     const lz_converted told = {.name = t->name,
                                .from_type = type_of(t),
@@ -346,6 +352,7 @@ lz_status lz_convert_narrow(lz_context *ctx, const char *path, const char *to, c
                             const char *source, lz_convert_room *room, lz_error *err) {
     const lz_convert_options options = LZ_CONVERT_OPTIONS(.type = lz_precision_name(ctx));
     const type wanted = {options.type, ctx->int8 ? INT8 : FP8_ROWS, 0};
-    conversion c = {.ctx = ctx, .path = path, .options = &options, .wide = wide, .source = source, .room = room, .err = err};
+    conversion c = {
+        .ctx = ctx, .path = path, .options = &options, .wide = wide, .source = source, .room = room, .err = err};
     return convert_to(&c, &wanted, to);
 }

@@ -26,7 +26,7 @@ void set_response(request *r, int status, struct MHD_Response *response) {
 bool answers_have_room(const front *f, int64_t bytes) {
     int64_t held = 0;
     for (const request *r = f->requests; r; r = r->next)
-        held += r->answer_bytes + (r->stream ? (int64_t)r->stream->out.size : 0);
+        held += r->answer_bytes + (r->stream && !r->stream->native ? (int64_t)r->stream->out.size : 0);
     return !held || held + bytes <= MOST_ANSWERS;
 }
 
@@ -51,6 +51,7 @@ void reply_json(request *r, int status, json_t *body) {
     buffer text = {.data = NULL};
     char *dump = body ? json_dumps(body, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(body);
+    if (!dump) status = 500;
     if (!dump)
         dump = strdup("{\"error\":{\"message\":\"out of "
                       "memory\",\"type\":\"server_error\",\"param\":null,\"code\":\"out_of_memory\"}}");

@@ -110,6 +110,7 @@ static int end(front *f) {
     buffer_free(&c->in);
     buffer_free(&c->out);
     c->pid = 0;
+    c->sleepy = false;
     c->thumbs = 0;
     c->socket = -1;
     c->ready = c->free = false;
@@ -142,6 +143,8 @@ void child_end(front *f) {
 
 bool child_sleep(front *f) {
     if (f->child.n_seats || f->jobs) return false;
+    f->child.sleepy = f->child.pid && f->child.thumbs; /* child_tick ends it when they are written */
+    if (f->child.sleepy) return true;
     if (f->child.pid) {
         end(f);
         say_line(f, "the model is unloaded; the next picture loads it again");
@@ -156,7 +159,7 @@ bool child_sleep(front *f) {
 void child_load(front *f, int index) {
     child *c = &f->child;
     model *m = &f->models[index];
-    c->asleep = false;
+    c->asleep = c->sleepy = false;
     m->unusable = false; /* until this try has failed, too */
     if (!c->ready)
         m->wanted = true;
@@ -189,8 +192,8 @@ static bool is_idle(front *f, double now) {
 void child_tick(front *f) {
     child *c = &f->child;
     double now = steady_seconds();
-    if (is_idle(f, now)) child_sleep(f);
-    if (f->jobs) c->asleep = false;
+    if (is_idle(f, now) || (c->sleepy && !c->thumbs)) child_sleep(f);
+    if (f->jobs) c->asleep = c->sleepy = false;
     bool silent = c->pid && now - c->heard > SILENCE, deaf = c->pid && c->cancel > 0 && now - c->cancel > UNHEEDED;
     if (silent || deaf) {
         say_line(f, "the worker does not answer");

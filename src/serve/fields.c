@@ -80,7 +80,8 @@ bool asked_limit(request *r, int *limit) {
     return good;
 }
 
-enum { MOST_OTHERS = 64, MOST_OTHER = 4 << 10, MOST_NAME = 64 }; /* of short_fields: fields, and bytes of each */
+/* Of short_fields: fields, bytes of each, and of all together. */
+enum { MOST_OTHERS = 64, MOST_OTHER = 4 << 10, MOST_NAME = 64, MOST_OTHER_BYTES = 64 << 10 };
 
 /* ---- fields ------------------------------------------------------------------------------------------------------ */
 
@@ -176,13 +177,17 @@ void note_fields(request *r, const field *table, const json_t *fields, const cha
 json_t *short_fields(const field *table, const json_t *fields) {
     json_t *kept = json_object(), *value;
     const char *name;
+    size_t left = MOST_OTHER_BYTES;
     int others = 0;
     json_object_foreach((json_t *)fields, name, value) {
         const field *f = find_field(table, name);
         bool is_checked = f && f->kind != ANYTHING;
         bool is_short = !json_is_object(value) && !json_is_array(value) && json_string_length(value) <= MOST_OTHER &&
                         strlen(name) <= MOST_NAME;
-        if (is_checked || (is_short && others++ < MOST_OTHERS)) json_object_set(kept, name, value);
+        size_t bytes = strlen(name) + json_string_length(value);
+        if (!is_checked && (!is_short || bytes > left || others++ >= MOST_OTHERS)) continue;
+        if (!is_checked) left -= bytes;
+        json_object_set(kept, name, value);
     }
     return kept;
 }

@@ -111,30 +111,6 @@ void files_clear_spool(const front *f) {
     if (folder) closedir(folder);
 }
 
-bool files_open(front *f, char *why, size_t size) {
-    static const char *const folders[] = {"/spool", "/pictures", "/thumbs", "/uploads"};
-    char *path = NULL;
-    f->state = strdup(f->options->state);
-    bool good = f->state && make_folder(f->state, why, size) && take_folder(f->state, why, size);
-    for (size_t i = 0; i < sizeof folders / sizeof *folders && good; i++) {
-        good = asprintf(&path, "%s%s", f->state, folders[i]) >= 0 && make_folder(path, why, size);
-        free(path);
-        path = NULL;
-    }
-    /* The worker may write into the folder for caches (child.c), but could not make it. It runs without one, too. */
-    char unused[200];
-    if (good && f->options->cache) make_folder(f->options->cache, unused, sizeof unused);
-    char *resolved = good ? realpath(f->state, NULL) : NULL;
-    if (!resolved) return false;
-    free(f->state);
-    f->state = resolved;
-    f->spool = file_path(f, "spool", "", "");
-    if (!f->spool || !store_open(f, why, size)) return false;
-    bool kept = store_files_changed(f, ""); /* the folders that were made */
-    if (!kept) snprintf(why, size, "%s: cannot be opened: %s", f->state, strerror(errno));
-    return kept;
-}
-
 /* A link, unlike a rename, leaves a file that another worker made first. Some file systems have no links. */
 static bool put_in_place(const char *from, const char *to) {
     if (link(from, to) != 0 && errno != EEXIST) return rename(from, to) == 0;
@@ -185,7 +161,55 @@ void files_remove(front *f, const picture *p) {
     remove_file(f, "thumbs", p->id, ".webp");
 }
 
-void files_remove_upload(front *f, const char *id) { remove_file(f, "uploads", id, ""); }
+/* Bytes of a file; 0 if there is none. path: owned, or NULL. */
+static int64_t take_size(char *path) {
+    struct stat s;
+    int64_t bytes = path && lstat(path, &s) == 0 && S_ISREG(s.st_mode) ? (int64_t)s.st_size : 0;
+    free(path);
+    return bytes;
+}
+
+void files_remove_upload(front *f, const char *id) {
+    f->upload_bytes -= take_size(file_path(f, "uploads", id, ""));
+    remove_file(f, "uploads", id, "");
+}
+
+/* Adds up the uploads that are there when the server starts. */
+static void count_uploads(front *f) {
+    char *path = file_path(f, "uploads", "", "");
+    DIR *folder = path ? opendir(path) : NULL;
+    struct stat s;
+    for (struct dirent *e; folder && (e = readdir(folder));)
+        if (fstatat(dirfd(folder), e->d_name, &s, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(s.st_mode))
+            f->upload_bytes += s.st_size;
+    if (folder) closedir(folder);
+    free(path);
+}
+
+bool files_open(front *f, char *why, size_t size) {
+    static const char *const folders[] = {"/spool", "/pictures", "/thumbs", "/uploads"};
+    char *path = NULL;
+    f->state = strdup(f->options->state);
+    bool good = f->state && make_folder(f->state, why, size) && take_folder(f->state, why, size);
+    for (size_t i = 0; i < sizeof folders / sizeof *folders && good; i++) {
+        good = asprintf(&path, "%s%s", f->state, folders[i]) >= 0 && make_folder(path, why, size);
+        free(path);
+        path = NULL;
+    }
+    /* The worker may write into the folder for caches (child.c), but could not make it. It runs without one, too. */
+    char unused[200];
+    if (good && f->options->cache) make_folder(f->options->cache, unused, sizeof unused);
+    char *resolved = good ? realpath(f->state, NULL) : NULL;
+    if (!resolved) return false;
+    free(f->state);
+    f->state = resolved;
+    f->spool = file_path(f, "spool", "", "");
+    if (!f->spool || !store_open(f, why, size)) return false;
+    count_uploads(f);
+    bool kept = store_files_changed(f, ""); /* the folders that were made */
+    if (!kept) snprintf(why, size, "%s: cannot be opened: %s", f->state, strerror(errno));
+    return kept;
+}
 
 /* Removes the files of a folder that were last written before the time. */
 static void remove_before(const front *f, const char *name, time_t before) {
@@ -240,8 +264,9 @@ void files_check(front *f) {
             f->checked_folder = (f->checked_folder + 1) % 3;
             return;
         }
-        if (is_left(f, f->checked, name, e->d_name, (time_t)wall_seconds() - 86400))
-            unlinkat(dirfd(f->checked), e->d_name, 0);
+        if (!is_left(f, f->checked, name, e->d_name, (time_t)wall_seconds() - 86400)) continue;
+        if (strcmp(name, "uploads") == 0) f->upload_bytes -= take_size(file_path(f, name, e->d_name, ""));
+        unlinkat(dirfd(f->checked), e->d_name, 0);
     }
 }
 
@@ -275,9 +300,16 @@ bool upload_keep(front *f, const char *name, const void *data, size_t size, char
         return set_problem(p, 507, "insufficient_storage", "", "there is too little space on the disk of the server");
     hash_hex(data, size, id);
     char *path = file_path(f, "uploads", id, "");
+    int64_t more = (int64_t)size - take_size(file_path(f, "uploads", id, ""));
+    if (!uploads_have_room(f, more)) {
+        free(path);
+        return set_problem(p, 507, "insufficient_storage", name,
+                           "%s: the images that clients have sent take too much space; try again in a minute", name);
+    }
     bool good = path && write_file(path, data, size) && store_files_changed(f, "uploads") &&
                 send_far(f, "uploads", id, "") && store_add_upload(f->store, id, *width, *height);
     free(path);
+    if (good) f->upload_bytes += more;
     return good || set_problem(p, 507, "insufficient_storage", "", "the image cannot be stored");
 }
 

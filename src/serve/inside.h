@@ -13,6 +13,7 @@ enum { MOST_PICTURES = 10, MOST_LISTED = 200, OWNER = 96, MOST_FIELD = 128 << 10
 enum { MOST_SMALL = 64 << 10, MOST_OPEN = 4 << 10 }; /* bytes of a body without images; of one that needs no key */
 #define MOST_BODIES ((int64_t)256 << 20)             /* bytes of request bodies in memory together */
 
+#define MOST_UPLOADS ((int64_t)4 << 30)   /* bytes of images that clients have sent; the oldest are removed first */
 #define MOST_ANSWERS ((int64_t)512 << 20) /* bytes of answers, until their clients have got them */
 
 typedef struct front front;
@@ -294,6 +295,7 @@ typedef struct child {
     double cancel; /* steady: when the oldest cancel was sent that it has not answered; 0: none */
     double used;   /* steady: when there was work last; 0: never */
     bool asleep;   /* ended because nothing was to do; the next job starts it */
+    bool sleepy;   /* to be ended when the small pictures are written, unless a job comes before */
     /* Bytes of the device that makes the pictures: of all, of arrays, kept for reuse, and the most of both; 0: unknown. */
     int64_t memory_total, memory_active, memory_cached, memory_peak;
     double looked; /* steady: when requests that wait for a model were looked at last */
@@ -351,6 +353,7 @@ struct front {
     const listener *accepted; /* that the connection comes from which is being added */
     stream *streams;
     int n_streams;
+    size_t unread;      /* bytes of native streams that their clients have not read */
     double streams_due; /* steady: when streams_tick must be called */
     kept_event events[KEPT_EVENTS];
     long long last_event;
@@ -366,9 +369,10 @@ struct front {
     bool woken;    /* a request was resumed, so http_turn must be called */
     void *checked; /* DIR of files_check, and the number of its folder; or NULL */
     int checked_folder;
-    char *state;   /* owned path */
-    char *spool;   /* owned path of the folder in which the worker writes */
-    bool loopback; /* other machines cannot reach any listener */
+    int64_t upload_bytes; /* of the files of uploads */
+    char *state;          /* owned path */
+    char *spool;          /* owned path of the folder in which the worker writes */
+    bool loopback;        /* other machines cannot reach any listener */
 };
 
 /* jobs.c */
@@ -395,10 +399,11 @@ void job_preview(front *f, job *j, const json_t *facts, buffer *image);
 void job_progress(front *f, job *j, const json_t *facts);
 /* pictures[made] is made, which took so many seconds, and is in the store */
 void job_has_picture(front *f, job *j, double seconds);
-void pictures_counted(front *f, int together); /* a pass of so many pictures has begun */
-void jobs_save(front *f);                      /* tries again to store the ends of jobs that could not be stored */
-void jobs_sweep(front *f);                     /* timeouts, and old files, once a second */
-bool jobs_load(front *f);                      /* of the time before the last start */
+void pictures_counted(front *f, int together);   /* a pass of so many pictures has begun */
+void jobs_save(front *f);                        /* tries again to store the ends of jobs that could not be stored */
+bool uploads_have_room(front *f, int64_t bytes); /* removes old uploads if there is none for so many bytes more */
+void jobs_sweep(front *f);                       /* timeouts, and old files, once a second */
+bool jobs_load(front *f);                        /* of the time before the last start */
 json_t *job_json(front *f, const job *j);
 json_t *picture_json(const picture *p);
 

@@ -408,12 +408,12 @@ static bool is_used(front *f, const char *upload) {
     return false;
 }
 
-/* Removes a few uploads that are older than a day. One that a job still needs gets another day, so that it does not stand
- * before the others. Returns whether there may be more. */
-static bool remove_old_uploads(front *f, double now) {
+/* Removes a few uploads that are older than `age` seconds. One that a job still needs gets another day, so that it does not
+ * stand before the others. Returns whether there may be more. */
+static bool remove_old_uploads(front *f, double age) {
     enum { AT_ONCE = 32 };
     char old[AT_ONCE][65];
-    int n = store_old_uploads(f->store, now - 86400, AT_ONCE, old), done = 0;
+    int n = store_old_uploads(f->store, wall_seconds() - age, AT_ONCE, old), done = 0;
     for (int i = 0; i < n; i++) {
         int64_t width, height;
         if (is_used(f, old[i]))
@@ -425,6 +425,13 @@ static bool remove_old_uploads(front *f, double now) {
         }
     }
     return n == AT_ONCE && done;
+}
+
+bool uploads_have_room(front *f, int64_t bytes) {
+    enum { MINUTE = 60 };                         /* in which a client may name an upload for a job */
+    if (!f->store->kind->own_worker) return true; /* a fleet has a folder or a bucket of its own */
+    while (f->upload_bytes + bytes > MOST_UPLOADS && remove_old_uploads(f, MINUTE)) continue;
+    return f->upload_bytes + bytes <= MOST_UPLOADS;
 }
 
 /* Removes a few pictures and uploads, so that no request waits for it. Returns whether there may be more. */
@@ -439,7 +446,7 @@ static bool remove_old(front *f) {
         if (old[i].created < now - kept || (many && f->store->kept_bytes > o->keep_bytes)) remove_picture(f, &old[i]);
         json_decref(old[i].facts);
     }
-    bool more = remove_old_uploads(f, now);
+    bool more = remove_old_uploads(f, 86400);
     return n == AT_ONCE || more;
 }
 

@@ -85,10 +85,9 @@ static bool has_own_worker(request *r) {
     return false;
 }
 
-static void reply_loading(request *r, int index, bool loading) {
+static void reply_loading(request *r, int index, bool loaded, bool loading) {
     reply_json(r, 202,
-               json_pack("{s:s, s:b, s:b}", "id", r->front->models[index].id, "loaded",
-                         model_is_loaded(r->front, index), "loading", loading));
+               json_pack("{s:s, s:b, s:b}", "id", r->front->models[index].id, "loaded", loaded, "loading", loading));
 }
 
 static void reply_busy(request *r) {
@@ -103,7 +102,7 @@ void handle_model_load(request *r) {
         reply_busy(r);
     else {
         child_load(f, index);
-        reply_loading(r, index, !model_is_loaded(f, index));
+        reply_loading(r, index, model_is_loaded(f, index), !model_is_loaded(f, index));
     }
 }
 
@@ -114,7 +113,7 @@ void handle_model_unload(request *r) {
     if (model_is_loaded(f, index) && !child_sleep(f))
         reply_busy(r);
     else
-        reply_loading(r, index, false);
+        reply_loading(r, index, false, false);
 }
 
 /* ---- the same for /sdapi ----------------------------------------------------------------------------------------- */

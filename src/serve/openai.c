@@ -240,6 +240,7 @@ static void attend(request *r, job *j) {
     job_wait(r, j, answer_job);
     if (!s) return;
     s->partials = (int)json_integer_value(json_object_get(answer, "partial_images"));
+    for (int i = 0; i < j->made; i++) openai_picture(s, j, &j->pictures[i]); /* of a job that is asked for again */
     stream_comment(s);
 }
 

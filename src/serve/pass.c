@@ -103,10 +103,16 @@ static int count_most(sitting *s) {
     lz_picture_plan plan;
     enum { KNOWN = sizeof p->known / sizeof *p->known };
     const lz_picture_options *o = lz_job_settled(s->work);
-    struct known k = {.width = o->width, .height = o->height, .n_images = o->n_images, .guided = o->guidance > 1};
+    struct known k = {.width = o->width,
+                      .height = o->height,
+                      .n_images = o->n_images,
+                      .layers = o->layers,
+                      .preview = (int)o->preview,
+                      .guided = o->guidance > 1};
     for (int i = 0; i < p->n_known && i < KNOWN; i++) {
         const struct known *b = &p->known[i];
-        if (b->width == k.width && b->height == k.height && b->n_images == k.n_images && b->guided == k.guided)
+        if (b->width == k.width && b->height == k.height && b->n_images == k.n_images && b->layers == k.layers &&
+            b->preview == k.preview && b->guided == k.guided)
             return b->most;
     }
     if (!sitting_plan(s, &plan)) return 0;
@@ -208,13 +214,14 @@ static void wait_for_saver(painter *p) {
 }
 
 /* Another model is opened when no picture of the one before is being made or written. */
-void pass_enter(painter *p, int model) {
+void pass_enter(painter *p, int model, pass *c) {
     pthread_mutex_lock(&p->lock);
     while ((p->painting && (!p->on_device || p->chosen != model)) || (p->saving && p->chosen != model))
         pthread_cond_wait(&p->arrived, &p->lock);
     if (p->chosen != model) p->on_device = false; /* until it is open */
     p->chosen = model;
     p->painting++;
+    if (c) c->entered = true;
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -248,7 +255,7 @@ static void check_device(painter *p, pass *c) {
 
 void pass_run(painter *p, pass *c) {
     sitting *chosen[LZ_MAX_TOGETHER];
-    pass_enter(p, c->model);
+    pass_enter(p, c->model, c);
     double begun = steady_seconds();
     const char *why = NULL;
     if (!open_model(p, c->model)) why = "the model cannot be opened; the server's log says why";

@@ -71,6 +71,7 @@ void handle_sd_png_info(request *r) {
         if (!text && err.status != LZ_NOT_FOUND)
             good = set_problem(&p, 400, "invalid_image", "image",
                                "image: its texts cannot be read; it must be a PNG, JPEG or WebP picture");
+        if (text && !is_utf8(text, strlen(text))) lz_printable(text); /* JSON takes nothing else */
         if (text) json_object_set_new(items, keys[i], json_string(text));
         if (text && i == 0) info = strdup(text);
         lz_free_text(ctx, text);

@@ -12,22 +12,36 @@ enum { STREAK = 8, STREAK_SECONDS = 60 };
 
 static bool waits(const job *j) { return (j->state == QUEUED || j->state == RUNNING) && !j->over && j->given < j->n; }
 
+static bool has_job(const front *f, const char *owner) {
+    for (const job *j = f->jobs; j; j = j->next)
+        if (strcmp(j->owner, owner) == 0) return true;
+    return false;
+}
+
+static turn *find_turn(front *f, const char *owner) {
+    for (int i = 0; i < OWNERS; i++)
+        if (strcmp(f->turns[i].owner, owner) == 0) return &f->turns[i];
+    return NULL;
+}
+
 /* The turn of an owner. If the table is full, the owner that was served longest ago and has no job is forgotten. */
 static turn *turn_of(front *f, const char *owner) {
-    turn *oldest = &f->turns[0];
+    turn *oldest = NULL, *found = find_turn(f, owner);
+    if (found) return found;
     for (int i = 0; i < OWNERS; i++) {
         turn *t = &f->turns[i];
-        if (strcmp(t->owner, owner) == 0) return t;
-        if (!*t->owner || (*oldest->owner && t->served < oldest->served)) oldest = t;
+        bool is_older = !oldest || !*t->owner || (*oldest->owner && t->served < oldest->served);
+        if (is_older && (!*t->owner || !has_job(f, t->owner))) oldest = t;
     }
+    if (!oldest) oldest = &f->turns[0]; /* all of them have jobs */
     *oldest = (turn){.served = 0};
     memcpy(oldest->owner, owner, strnlen(owner, OWNER - 1));
     return oldest;
 }
 
 int queue_preferred(front *f, const char *owner) {
-    int chosen = turn_of(f, owner)->model;
-    return chosen ? chosen - 1 : f->preferred;
+    const turn *t = find_turn(f, owner);
+    return t && t->model ? t->model - 1 : f->preferred;
 }
 
 void queue_prefer(front *f, const char *owner, int index) {
@@ -198,38 +212,39 @@ double queue_guess(const front *f, int index, int64_t width, int64_t height, int
 /* Seconds of one picture of a job whose pace is known. */
 static double seconds_of(const front *f, const job *j) { return pace_of(f, j->model) * work_of(f, j); }
 
-/* Seconds until the pictures that the worker is making are done. *own: how many of them are of the job. */
-static double pass_left(const front *f, const job *j, int *own) {
+/* Seconds until the pictures that the worker is making are done. */
+static double pass_left(const front *f) {
     const child *c = &f->child;
     double all = 0;
-    *own = 0;
-    for (int i = 0; i < c->n_seats; i++) {
-        if (!c->seats[i].begun) continue;
-        all += seconds_of(f, c->seats[i].job);
-        *own += c->seats[i].job == j;
-    }
+    for (int i = 0; i < c->n_seats; i++)
+        if (c->seats[i].begun) all += seconds_of(f, c->seats[i].job);
     return fmax(all - (steady_seconds() - c->begun), 0.05 * all);
 }
 
+/* Pictures of the job that the worker is making. */
+static int being_made(const front *f, const job *j) {
+    int n = 0;
+    for (int i = 0; i < f->child.n_seats; i++) n += f->child.seats[i].begun && f->child.seats[i].job == j;
+    return n;
+}
+
 double queue_left(front *f, const job *j) {
-    int own;
-    double one = seconds_of(f, j), pass = pass_left(f, j, &own);
+    int own = being_made(f, j);
+    double one = seconds_of(f, j);
     if (!(one > 0)) return -1;
-    if (own) return pass + one * (j->n - j->made - own);
+    if (own) return pass_left(f) + one * (j->n - j->made - own);
     double all = one * (j->n - j->made), spent = j->painting ? steady_seconds() - j->painted_at : 0; /* in a fleet */
     return fmax(all - spent, 0.05 * all);
 }
 
 double local_seconds_before(front *f, const job *j) {
-    int own;
-    double all = pass_left(f, j, &own);
+    double all = pass_left(f);
     rank_all(f);
     for (const job *k = f->jobs; k; k = k->next) {
         if (k == j || (k->state == QUEUED && !is_ahead(k, j))) continue;
         double one = seconds_of(f, k);
         if (!(one > 0)) return -1;
-        pass_left(f, k, &own);
-        all += one * (k->n - k->made - own);
+        all += one * (k->n - k->made - being_made(f, k));
     }
     return all;
 }

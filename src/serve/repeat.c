@@ -36,7 +36,9 @@ bool repeat_answer(request *r, void (*live)(request *r, job *j), void (*ended)(r
         return true;
     }
     job *found = find_live(r, id), *old = found || !*id ? NULL : store_find_job(f, id);
-    bool again = old && old->state == CANCELLED && old->attended; /* the client left, and wants it after all */
+    /* The client left, and wants it after all; or the server asked it to try again. */
+    bool again = old && ((old->state == CANCELLED && old->attended) ||
+                         (old->state == FAILED_JOB && may_help_again(old->code)));
     if (found) live(r, found);
     if (old && !again) ended(r, old);
     job_free(old);

@@ -44,14 +44,23 @@ static void picture_begin(const job *j, int index, picture *p) {
     snprintf(p->format, sizeof p->format, "%s", format_of(j));
 }
 
+/* The settings of a job that the worker needs. What only the answer repeats may be long. */
+static json_t *painted_settings(const job *j) {
+    json_t *settings = json_copy(j->settings);
+    if (settings) json_object_del(settings, "sdapi");
+    if (settings) json_object_del(settings, "openai");
+    return settings;
+}
+
 /* A picture as the worker is told of it. */
 static json_t *seat_message(front *f, const job *j, const picture *p) {
     const char *mask_name = json_string_value(json_object_get(j->settings, "mask"));
     char *mask = mask_name ? image_path(f, mask_name) : NULL;
     char *out = spool_path(f, p->id, format_ending(p->format)), *thumb = spool_path(f, p->id, ".thumb.webp");
-    json_t *message = json_pack("{s:s, s:i, s:I, s:O, s:o, s:s?, s:s?, s:s?, s:f}", "job", j->id, "index", p->index,
-                                "seed", (json_int_t)p->seed, "settings", j->settings, "files", image_paths(f, j), "out",
-                                out, "thumb", thumb, "mask", mask, "preview_pause", job_is_native(j) ? 0.2 : 0.0);
+    json_t *message = json_pack("{s:s, s:i, s:I, s:o, s:o, s:s?, s:s?, s:s?, s:f}", "job", j->id, "index", p->index,
+                                "seed", (json_int_t)p->seed, "settings", painted_settings(j), "files",
+                                image_paths(f, j), "out", out, "thumb", thumb, "mask", mask, "preview_pause",
+                                job_is_native(j) ? 0.2 : 0.0);
     free(out);
     free(thumb);
     free(mask);

@@ -257,8 +257,13 @@ static json_t *result_json(sitting *s) {
 void sitting_answer(sitting *s) {
     if (s->answered) return;
     s->answered = true;
+    bool names_file = s->code && (s->err.status == LZ_IO || s->err.status == LZ_BAD_FILE);
+    if (s->code) lz_printable(s->err.text);
+    if (names_file) fprintf(stderr, "lazuli worker: %s\n", s->err.text); /* paths are not for clients */
+    const char *why = names_file ? "a file of the model or of the server cannot be used; the server's log says why"
+                                 : s->err.text;
     json_t *answer = s->code ? json_pack("{s:s, s:s, s:i, s:s, s:s}", "type", "failed", "job", s->job, "index",
-                                         s->index, "code", s->code, "message", s->err.text)
+                                         s->index, "code", s->code, "message", why)
                              : result_json(s);
     tell(s->painter, answer, NULL, 0);
 }

@@ -6,8 +6,12 @@
 
 #include "sse.h"
 
-enum { MOST_UNREAD = 64 << 20, PAUSE = 10 }; /* bytes that a slow reader may leave; seconds between comments */
-enum { AT_ONCE = 64 };                       /* streams that are sent to before other requests get their turn */
+enum { PAUSE = 10 }; /* seconds between comments */
+/* Bytes that the reader of a native stream may leave unread, and the readers of all of them together. A stream with more
+ * ends after what it has; its client asks for the rest by Last-Event-ID. A stream of OpenAI's API has the pictures of one
+ * request, for which answers_have_room has room. */
+enum { MOST_UNREAD = 512 << 10, MOST_UNREAD_BY_ALL = 128 << 20 };
+enum { AT_ONCE = 64 };    /* streams that are sent to before other requests get their turn */
 #define PAUSE_EACH 0.0002 /* a native stream waits this many seconds for each stream that there is between two sends */
 
 stream *stream_new(request *r, job *j, bool native) {
@@ -27,6 +31,7 @@ void stream_free(front *f, stream *s) {
     while (*at && *at != s) at = &(*at)->next;
     if (*at) f->n_streams--;
     if (*at) *at = s->next;
+    if (s->native) f->unread -= s->out.size;
     buffer_free(&s->out);
     buffer_free(&s->preview);
     free(s);
@@ -45,9 +50,19 @@ static void send_soon(stream *s) {
     f->streams_due = fmin(f->streams_due, s->sent_at + f->n_streams * PAUSE_EACH);
 }
 
+/* Adds bytes to those that the client will read. false: there is no memory. */
+static bool add_bytes(stream *s, const char *text, size_t size) {
+    if (!buffer_add(&s->out, text, size)) return false;
+    if (s->native) s->request->front->unread += size;
+    return true;
+}
+
 static void add_text(stream *s, const char *text, size_t size) {
     if (s->ended) return;
-    if (s->out.size + size > MOST_UNREAD || !buffer_add(&s->out, text, size)) s->ended = true;
+    const front *f = s->request->front;
+    bool fits = !s->native || !s->out.size ||
+                (s->out.size + size <= MOST_UNREAD && f->unread + size <= MOST_UNREAD_BY_ALL);
+    if (!fits || !add_bytes(s, text, size)) s->ended = true;
     s->spoke = steady_seconds();
     send_soon(s);
 }
@@ -87,7 +102,7 @@ void stream_end(stream *s) {
 /* An unread preview is sent after the events. */
 static void take_preview(stream *s) {
     if (s->out.size || !s->preview.size) return;
-    buffer_add(&s->out, s->preview.data, s->preview.size);
+    add_bytes(s, s->preview.data, s->preview.size);
     s->preview.size = 0;
     s->spoke = steady_seconds();
 }
@@ -98,7 +113,10 @@ size_t stream_read(stream *s, char *to, size_t most) {
     if (!n) return 0;
     memcpy(to, s->out.data + s->sent, n);
     s->sent += n;
-    if (s->sent == s->out.size) s->sent = s->out.size = s->due = 0;
+    if (s->sent == s->out.size) {
+        if (s->native) s->request->front->unread -= s->out.size;
+        s->sent = s->out.size = s->due = 0;
+    }
     if (!s->native || s->ended) s->due = SIZE_MAX;
     return n;
 }

@@ -462,7 +462,7 @@ json_t *wanted_sdapi(request *r, json_t *fields, bool from_image, problem *p) {
     const json_t *invert = json_object_get(fields, "inpainting_mask_invert");
     if (good && invert && !json_is_boolean(invert) && !json_is_integer(invert))
         good = set_problem(p, 400, "invalid_type", "inpainting_mask_invert", "inpainting_mask_invert: must be 0 or 1");
-    int64_t n = count_of(fields, "batch_size") * count_of(fields, "n_iter");
+    int64_t n = good ? count_of(fields, "batch_size") * count_of(fields, "n_iter") : 0; /* each is small then */
     if (good && n > MOST_PICTURES)
         good = set_problem(p, 400, "invalid_value", "batch_size", "batch_size: makes more than %d pictures",
                            MOST_PICTURES);

@@ -32,11 +32,13 @@ static void send_all(int socket, const char *data, size_t size) {
 
 void tell(painter *p, json_t *object, const void *bytes, size_t size) {
     buffer b = {.data = NULL};
-    if (wire_add(&b, object, bytes, size)) {
-        pthread_mutex_lock(&p->sending);
-        send_all(p->socket, b.data, b.size);
-        pthread_mutex_unlock(&p->sending);
+    if (!wire_add(&b, object, bytes, size)) { /* the front would wait for this message; it starts another process */
+        fputs("lazuli worker: out of memory for a message\n", stderr);
+        _exit(1);
     }
+    pthread_mutex_lock(&p->sending);
+    send_all(p->socket, b.data, b.size);
+    pthread_mutex_unlock(&p->sending);
     buffer_free(&b);
 }
 
@@ -217,7 +219,7 @@ static void receive(painter *p, json_t *message) {
     } else if (strcmp(type, "load") == 0)
         json_array_append(p->loads, json_object_get(message, "model"));
     else if (strcmp(type, "cancel") == 0)
-        for (pass *c = p->passes; c; c = c->next) pass_cancel(c, text_of(message, "job"), c == p->work);
+        for (pass *c = p->passes; c; c = c->next) pass_cancel(c, text_of(message, "job"), !c->entered);
     else if (strcmp(type, "forget") == 0)
         forget_plan(p, text_of(message, "ask"));
     else if (strcmp(type, "plan") == 0 &&
@@ -261,7 +263,7 @@ static void *paint_all(void *user) {
             pass_run(p, work);
             continue;
         }
-        pass_enter(p, load);
+        pass_enter(p, load, NULL);
         if (p->open == load) /* the front waits for an answer */
             tell_model(p);
         else

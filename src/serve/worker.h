@@ -49,6 +49,7 @@ struct pass {
     json_t *message; /* owned */
     int64_t number;  /* counts passes */
     int model;
+    bool entered; /* a painting thread works on it; painter.lock protects it */
     sitting all[LZ_MAX_TOGETHER];
     int n;
     int together;   /* pictures that are made in the same passes */
@@ -80,7 +81,7 @@ struct painter {
     int open;      /* index of the model that is open and used; -1: none */
     struct known { /* how many pictures of a size are made together; by the thread that begins a pass */
         int64_t width, height;
-        int n_images, most;
+        int n_images, layers, preview, most;
         bool guided;
     } known[16];
     int n_known; /* entries ever made for this model */
@@ -113,7 +114,7 @@ pass *pass_new(painter *p, json_t *message);            /* takes the message; NU
 void pass_cancel(pass *c, const char *job, bool waits); /* waits: no thread works on it, so it is answered now */
 void pass_watch(pass *c, const lz_progress *now);       /* after each progress of a picture */
 void pass_run(painter *p, pass *c);
-void pass_enter(painter *p, int model); /* waits until pictures of this model may be begun */
+void pass_enter(painter *p, int model, pass *c); /* waits until pictures of this model may be begun; c: or NULL */
 void pass_leave(painter *p);
 void *save_passes(void *user);
 

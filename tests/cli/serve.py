@@ -19,7 +19,7 @@ import transcripts
 
 OWN = [operating.test_transparent, operating.test_models, operating.test_loads, operating.test_layers, operating.test_admission, guards.test_keys, starting.test_places, starting.test_start,
        starting.test_precision, starting.test_password, starting.test_confined, operating.test_operator, operating.test_keeping, operating.test_rows, operating.test_idle, operating.test_uploads, guards.test_tls,
-       queues.test_load, queues.test_streak, queues.test_attempts, together.test_together, queues.test_flush, queues.test_broken, guards.test_limits, guards.test_bodies, guards.test_fields, guards.test_answers, starting.test_addresses]
+       queues.test_load, queues.test_again, queues.test_streak, queues.test_attempts, together.test_together, queues.test_flush, queues.test_broken, guards.test_limits, guards.test_bodies, guards.test_fields, guards.test_unread, guards.test_answers, starting.test_addresses]
 
 
 def test_one():

@@ -125,10 +125,11 @@ static void read_picture(front *f) {
 }
 
 static void read_names(front *f) {
-    char id[ID_BYTES] = "", body[65], upload[65];
+    char id[ID_BYTES] = "", body[65], uploads[4][65];
     int64_t width, height;
     if (store_find_upload(f->store, "ab", &width, &height) && (width < 1 || height < 1)) abort();
-    if (store_old_upload(f->store, 2e9, upload) && !is_id(upload)) abort();
+    for (int i = store_old_uploads(f->store, 2e9, 4, uploads); i > 0; i--)
+        if (!is_id(uploads[i - 1])) abort();
     if (store_find_address(f->store, "ab", id) && !is_id(id)) abort();
     store_find_repeat(f->store, "key:ada", "ab", id, body);
     if (*id && !is_id(id)) abort();

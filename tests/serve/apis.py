@@ -10,7 +10,7 @@ import threading
 import time
 
 import pictures
-from pictures import SMALL, form, png, png_pixels, rgb
+from pictures import SMALL, chunk, form, png, png_pixels, rgb
 from server import check, until
 
 
@@ -304,6 +304,13 @@ def test_sdapi(s):
     check(bare == {"info": "", "items": {}, "parameters": {}}, "a picture without settings", bare)
     for wrong in ({}, {"image": "!"}, {"image": "R0lGODlh"}, {"image": 5}):
         check(s.call("POST", sd + "/png-info", wrong)[0] == 422, "no picture", wrong)
+    odd = png(2, 2, lambda x, y: (1, 2, 3))
+    odd = odd[:33] + chunk(b"tEXt", b"Comment\0a") + chunk(b"iTXt", b"parameters\0\0\0\0\0a \xff\xfe fox") + odd[33:]
+    status, _, data = s.call("POST", sd + "/png-info", {"image": base64.b64encode(odd).decode()})
+    check(status == 200 and "fox" in data["info"] and set(data) == {"info", "items", "parameters"}, "a text that is not UTF-8", status, data)
+    many = {f"field{n}": "\1" * 4096 for n in range(64)}
+    echoed = s.call("POST", sd + "/txt2img", {"prompt": "a fox", "width": 64, "height": 64, "steps": 1, **many})[2]["parameters"]
+    check(8 < len([name for name in echoed if name.startswith("field")]) <= 16, "unknown fields have 64 KiB together", len(echoed))
     done = {}
     thread = threading.Thread(target=lambda: done.update(answer=s.call("POST", sd + "/txt2img", {"prompt": "a fox", "width": 1024, "height": 1024})))
     thread.start()

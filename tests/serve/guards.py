@@ -359,6 +359,44 @@ def test_answers():
     check(s.stop() == 0, "it ends")
 
 
+def test_unread():
+    """Events that their readers do not take fill no memory and keep nobody from pictures; a reader that comes back gets the rest."""
+    s = start("unread", "--queue", "200", "--queue-per-key", "200")
+    s.wait()
+    held = []
+    for _ in range(16):
+        c = socket.socket()
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        c.connect(("127.0.0.1", s.port))
+        c.sendall(f"GET /api/v1/events HTTP/1.1\r\nHost: {s.host}\r\n\r\n".encode())
+        held.append(c)
+    until("they are there", lambda: s.metric("lazuli_http_connections") >= 16)
+    before = resident(s.process.pid)
+    s.call("POST", "/api/v1/queue/pause", {})
+    body = {"prompt": "\1" * 32000, "width": 64, "height": 64, "steps": 1}
+    for _ in range(40):  # each has 200 KB of events or more
+        id = s.call("POST", "/api/v1/jobs", body)[2]["id"]
+        check(s.call("POST", f"/api/v1/jobs/{id}/cancel", {})[0] == 200, "cancelled")
+    s.call("POST", "/api/v1/queue/resume", {})
+    more = resident(s.process.pid) - before
+    check(more < 16 * 2 + 64, "the front has not kept them", more)
+    check(s.call("POST", "/v1/images/generations", SMALL)[0] == 200, "a picture for somebody else")
+    held[0].settimeout(20)
+    text = b""
+    while not text.endswith(b"\r\n0\r\n\r\n") and (piece := held[0].recv(1 << 16)):
+        text += piece
+    ids = re.findall(rb"\nid: (\d+)\n", text)
+    check(text.endswith(b"0\r\n\r\n") and len(ids) > 1 and len(text) < 8 << 20, "the stream ended after what it had", len(text), text[-40:])
+    rest = http.client.HTTPConnection("127.0.0.1", s.port, timeout=20)
+    rest.request("GET", "/api/v1/events", headers={"last-event-id": ids[-1].decode()})
+    line = next(line for line in rest.getresponse() if line.startswith(b"id: "))
+    check(line == b"id: %d\n" % (int(ids[-1]) + 1), "and its client gets the rest", line, ids[-1])
+    rest.close()
+    for c in held:
+        c.close()
+    check(s.stop() == 0, "it ends")
+
+
 def test_fields():
     """A route has no longer body than it can use, and a body has no more values than a request can need."""
     with open(f"{Place.work}/few-keys", "w") as file:

@@ -173,7 +173,10 @@ def test_idle():
     status, _, data = s.call("POST", "/v1/images/generations", SMALL)
     check(status == 200 and base64.b64decode(data["data"][0]["b64_json"]) == fox(), "a picture wakes it")
     check(s.metric("lazuli_worker_restarts_total") == 0, "which is no failure")
-    check(s.call("POST", "/api/v1/models/demo/unload")[2]["loaded"] is False and not s.worker(), "unloaded by hand")
+    check(s.call("POST", "/api/v1/models/demo/unload")[2]["loaded"] is False, "unloaded by hand")
+    until("the worker ends again", lambda: not s.worker(), 10)
+    picture = s.call("GET", "/api/v1/pictures")[2]["pictures"][0]["id"]
+    check(s.call("GET", f"/api/v1/pictures/{picture}/thumb")[0] == 200, "after it has written the small picture")
     check(s.call("POST", "/api/v1/models/demo/load")[0] == 202, "loaded by hand")
     until("it is loaded", lambda: s.call("GET", "/v1/models/demo")[2]["loaded"], 20)
     check(s.code("POST", "/api/v1/models/none/load") == (404, "model_not_found"), "no model")

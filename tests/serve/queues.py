@@ -75,6 +75,50 @@ def test_patience(s):
         check(s.metric(name) == before + jobs, "jobs", headers, s.metric(name) - before)
 
 
+def test_again():
+    """Repeating a request: what was to be tried again is made, and a stream that is joined has all pictures."""
+    s = start("again")
+    s.wait()
+    path = "/v1/images/generations"
+    running, answers = s.leave(path, LONG), []
+    until("it runs", s.running)
+    thread = threading.Thread(target=lambda: answers.append(s.call("POST", path, SMALL, idempotency_key="twice")))
+    thread.start()
+    until("it waits", lambda: s.metric('lazuli_jobs{state="queued"}') == 1)
+    running.close()
+    s.process.send_signal(signal.SIGTERM)
+    thread.join()
+    check(answers[0][0] in (200, 503), "the server ends meanwhile", answers[0][2])
+    s.process.wait(60)
+    s = start("again")
+    s.wait()
+    for _ in range(2):
+        check(s.call("POST", path, SMALL, idempotency_key="twice")[0] == 200, "and makes it after all")
+    check(len(s.call("GET", "/api/v1/pictures")[2]["pictures"]) == 1, "once")
+
+    body = {**SMALL, "n": 3, "stream": True, "num_inference_steps": 60}
+
+    connections = []
+
+    def stream():
+        connection = http.client.HTTPConnection("127.0.0.1", s.port, timeout=60)
+        connections.append(connection)
+        connection.request("POST", path, json.dumps(body), {"content-type": "application/json", "idempotency-key": "joined"})
+        return connection.getresponse()
+
+    def pictures(lines):
+        return [json.loads(line[6:]) for line in lines if line.startswith(b"data: ")]
+    first = stream()
+    seen = []
+    while not pictures(seen):
+        seen.append(first.readline())
+    second = pictures(stream().readlines())
+    first = pictures(seen + first.readlines())
+    check([p.get("image_index") for p in second] == [0, 1, 2], "a stream that is joined has all pictures", [p.get("image_index", p) for p in second])
+    check([p["b64_json"] for p in first] == [p["b64_json"] for p in second], "the same ones")
+    check(s.stop() == 0, "it ends")
+
+
 def test_streak():
     """The model that is loaded is used for eight further pictures, then comes the one whose turn it is."""
     s = start("streak", "-m", "demo", "-m", "tests/data/qwen21/B")

@@ -55,8 +55,11 @@ const char script_put[] = COMMON
     "  local key = P..'repeat:'..rep\n"
     "  if not call('SET', key, id..' '..body, 'NX', 'EX', 86400) then\n"
     "    local other = string.match(call('GET', key), '^%S+') or ''\n"
-    "    local state = call('HGET', P..'job:'..other, 'state')\n"
-    "    if state and state ~= '4' then return 'before' end\n" /* a cancelled job does not count */
+    "    local old = call('HMGET', P..'job:'..other, 'state', 'code')\n"
+    "    local codes = {device_failed = 1, queue_timeout = 1, draining = 1, not_ready = 1, paused = 1}\n"
+    /* A cancelled job does not count, nor one that ended with a code after which the client may try again. */
+    "    local again = old[1] == '4' or (old[1] == '3' and codes[old[2] or ''])\n"
+    "    if old[1] and not again then return 'before' end\n"
     "    call('SET', key, id..' '..body, 'EX', 86400)\n"
     "  end\n"
     "end\n"

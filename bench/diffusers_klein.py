@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Pictures with FLUX.2 [klein] by diffusers on the CPU, for bench/klein: seconds of each stage, one line of JSON for a picture.
 
-    diffusers_klein.py DIR [--size 256] [--steps 4] [--precision bf16] [--compile] [--runs 1] [--out FILE.png]
+    diffusers_klein.py DIR [--size 256] [--steps 4] [--precision bf16] [--int8] [--compile] [--runs 1] [--out FILE.png]
 
-The model is loaded before the measurement. With --runs 2, the second picture is measured after everything was used once.
+--int8 quantises the layers of the transformer and the text encoder with torchao, weights and activations. The model is loaded before the measurement. With --runs 2, the second picture is measured after everything was used once.
 """
 
 import argparse
@@ -33,6 +33,7 @@ def main():
     parser.add_argument("--size", type=int, default=256)
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--precision", choices=["bf16", "f32"], default="bf16")
+    parser.add_argument("--int8", action="store_true")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--threads", type=int, default=0)
@@ -47,8 +48,14 @@ def main():
     dtype = torch.bfloat16 if args.precision == "bf16" else torch.float32
     pipe = Flux2KleinPipeline.from_pretrained(args.dir, torch_dtype=dtype)
     pipe.set_progress_bar_config(disable=True)
+    if args.int8:
+        from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+        for part in (pipe.transformer, pipe.text_encoder):
+            quantize_(part, Int8DynamicActivationInt8WeightConfig())
     load = time.perf_counter() - begun
     if args.compile:
+        if args.int8:
+            pipe.text_encoder.forward = torch.compile(pipe.text_encoder.forward)
         pipe.transformer.forward = torch.compile(pipe.transformer.forward)  # without the timer inside, which would cause repeated compilation
     seconds = {}
     timed(pipe.text_encoder, "text", seconds)

@@ -263,6 +263,12 @@ static int kept_in(const char *below, char name[300]) { /* name: gets that of on
     return n;
 }
 
+static void remove_kept(const char *below) {
+    char name[300] = "";
+    while (kept_in(below, name)) unlink(in_folder(name));
+    rmdir(in_folder(below));
+}
+
 static int kept_files(char name[300]) { return kept_in("int8", name); }
 
 enum { PIXELS = 32 * 32 * 3 };
@@ -314,7 +320,7 @@ static void quantised_when_opened(void) {
     CHECK(difference(&first, &ref) < 1, "the reference: %g", difference(&first, &ref));
     CHECK(difference(&first, &exact) > 0 && difference(&first, &exact) < 6, "f32: %g", difference(&first, &exact));
 
-    /* A file that is damaged, or says that it was made from something else, is made again; and old files make room. */
+    /* A file that is damaged is made again, and old files make room. */
     CHECK(truncate(in_folder(name), 1000) == 0);
     const char *old = in_folder("int8/old.safetensors");
     FILE *file = fopen(old, "wb");
@@ -324,8 +330,7 @@ static void quantised_when_opened(void) {
     pixels mended = picture_of("cpu", LZ_I8, 2, true, &err);
     CHECK(mended.made && difference(&first, &mended) == 0, "%s", err.text);
     CHECK_I64(kept_files(name), 2);
-    while (kept_files(name)) unlink(in_folder(name));
-    rmdir(in_folder("int8"));
+    remove_kept("int8");
     leave_folder();
 }
 
@@ -349,11 +354,197 @@ static void fp8_when_opened(void) {
     }
     lz_weights_close(w);
     lz_close(ctx);
-    while (kept_in("fp8", name)) unlink(in_folder(name));
-    rmdir(in_folder("fp8"));
+    remove_kept("fp8");
+    leave_folder();
+}
+
+/* Writes the transformer of model A to single.safetensors in the folder. bad: NULL, or a weight whose third number becomes
+ * this. */
+static void write_transformer(const char *bad, float number) {
+    enum { MOST = 200 };
+    lz_named_array arrays[MOST];
+    lz_error err = {0};
+    lz_context *ctx = open_context();
+    lz_weights *w = lz_weights_open(ctx, test_data("flux2/A/transformer"), &err);
+    int n = w ? (int)lz_weights_count(w) : 0;
+    if (!CHECK(n > 0 && n <= MOST && (!bad || lz_weights_has(w, bad)), "%d tensors: %s", n, err.text)) n = 0;
+    for (int i = 0; i < n; i++) {
+        arrays[i].name = lz_weights_name(w, i);
+        arrays[i].array = lz_weights_get(w, arrays[i].name);
+        if (!bad || strcmp(arrays[i].name, bad)) continue;
+        lz_array *numbers = lz_cast(arrays[i].array, LZ_F32);
+        size_t bytes = (size_t)lz_size(numbers) * sizeof(float);
+        float *changed = malloc(bytes);
+        memcpy(changed, lz_data(numbers, &err), bytes);
+        changed[2] = number;
+        arrays[i].array = lz_from(ctx, lz_shape(numbers), LZ_F32, changed);
+        free(changed);
+    }
+    CHECK_OK(lz_weights_save(ctx, in_folder("single.safetensors"), arrays, n, NULL, &err), &err);
+    lz_weights_close(w);
+    lz_close(ctx);
+}
+
+/* What lz_context_options.quantising was told. */
+typedef struct shares {
+    int calls, files, stop_at; /* files: that were completed; stop_at: the number of the call that stops; 0: none */
+    double done;
+} shares;
+
+static bool count_share(void *user, double done) {
+    shares *s = user;
+    CHECK(done >= s->done && done <= 1, "%g after %g", done, s->done);
+    s->files += done == 1;
+    s->done = done < 1 ? done : 0;
+    return ++s->calls != s->stop_at;
+}
+
+/* Opens a model of single.safetensors, which quantises it into `int8` or `fp8` of the cache folder. With LZ_I8 the text
+ * encoder follows. */
+static lz_status open_single(int compute, const char *cache, shares *s, lz_error *err) {
+    static const char *const names[] = {"flux2/A/text_encoder/config.json", "flux2/A/vae/config.json",
+                                        "flux2/A/tokenizer/vocab.json"};
+    char parts[3][1024];
+    for (int i = 0; i < 3; i++) {
+        snprintf(parts[i], sizeof parts[i], "%s", test_data(names[i]));
+        *strrchr(parts[i], '/') = 0;
+    }
+    *err = (lz_error){0};
+    lz_context *ctx = lz_open(.device = compute == LZ_F8 ? "ref" : "cpu", .compute = compute, .threads = 2,
+                              .cache_folder = cache, .quantising = s ? count_share : NULL, .quantising_user = s,
+                              .error = err);
+    const lz_model_options options = LZ_MODEL_OPTIONS(.model = in_folder("single.safetensors"),
+                                                      .text_encoder = parts[0], .vae = parts[1], .tokenizer = parts[2]);
+    lz_model *model = ctx ? lz_model_open_with(ctx, &options, err) : NULL;
+    CHECK((model != NULL) == (err->status == LZ_OK), "%s", err->text);
+    lz_model_close(model);
+    lz_close(ctx);
+    return err->status;
+}
+
+/* Changes a digit of the source in the metadata of a kept file, which is also the file's name. */
+static void name_other_source(const char *path) {
+    static char bytes[1 << 16];
+    const char *source = strrchr(path, '/') + 1;
+    FILE *file = fopen(path, "r+b");
+    size_t n = file ? fread(bytes, 1, sizeof bytes, file) : 0;
+    const char *at = memmem(bytes, n, source, strcspn(source, "."));
+    if (!CHECK(n > 0 && at, "%s does not name its source", path)) return;
+    CHECK(fseek(file, at - bytes, SEEK_SET) == 0 && fputc(*at == '0' ? '1' : '0', file) != EOF);
+    CHECK(fclose(file) == 0);
+}
+
+/* A kept file is used if its metadata names the source by its path, size and modification time. */
+static void kept_files_are_checked(void) {
+    lz_error err;
+    char name[300] = "", other[300] = "";
+    struct stat before, after;
+    enter_folder();
+    write_transformer(NULL, 0);
+    CHECK_OK(open_single(LZ_F8, folder, NULL, &err), &err);
+    CHECK_I64(kept_in("fp8", name), 1);
+    CHECK(stat(in_folder(name), &before) == 0);
+    CHECK_OK(open_single(LZ_F8, folder, NULL, &err), &err);
+    CHECK(stat(in_folder(name), &after) == 0 && after.st_ino == before.st_ino,
+          "a file that is there is not made again");
+
+    /* The file says that it was made from something else. */
+    name_other_source(in_folder(name));
+    CHECK_OK(open_single(LZ_F8, folder, NULL, &err), &err);
+    CHECK_I64(kept_in("fp8", other), 1);
+    CHECK(!strcmp(name, other) && stat(in_folder(name), &after) == 0 && after.st_ino != before.st_ino,
+          "a file that was made from something else is made again");
+
+    /* The source changes. */
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 1000000000}};
+    CHECK(utimensat(AT_FDCWD, in_folder("single.safetensors"), times, 0) == 0);
+    CHECK_OK(open_single(LZ_F8, folder, NULL, &err), &err);
+    CHECK_I64(kept_in("fp8", name), 2);
+    remove_kept("fp8");
+    leave_folder();
+}
+
+static void quantising_is_stopped(void) {
+    lz_error err;
+    char name[300] = "";
+    enter_folder();
+    write_transformer(NULL, 0);
+    shares all = {0}, both = {0};
+    CHECK_OK(open_single(LZ_F8, folder, &all, &err), &err);
+    CHECK(all.calls > 2 && all.files == 1 && all.done == 0, "%d calls, %d files, %g", all.calls, all.files, all.done);
+    remove_kept("fp8");
+    CHECK_OK(open_single(LZ_I8, folder, &both, &err), &err);
+    CHECK_I64(both.files, 2);
+    remove_kept("int8");
+    const int stops[] = {1, all.calls / 2, all.calls}; /* the last one is told that all is done */
+    for (int i = 0; i < 3; i++) {
+        shares some = {.stop_at = stops[i]};
+        CHECK_STATUS(open_single(LZ_F8, folder, &some, &err), LZ_CANCELLED, &err);
+        CHECK_I64(some.calls, stops[i]);
+        CHECK_I64(kept_in("fp8", name), 0);
+    }
+    remove_kept("fp8");
+    leave_folder();
+}
+
+static void weights_that_are_not_finite(void) {
+    static const char bad[] = "single_transformer_blocks.0.attn.to_out.weight";
+    static const float numbers[] = {NAN, INFINITY, -INFINITY};
+    lz_error err;
+    char name[300] = "";
+    enter_folder();
+    for (int i = 0; i < 6; i++) {
+        bool int8 = i % 2;
+        write_transformer(bad, numbers[i / 2]);
+        CHECK_STATUS(open_single(int8 ? LZ_I8 : LZ_F8, folder, NULL, &err), LZ_BAD_FILE, &err);
+        CHECK_TEXT(err.text, bad);
+        CHECK_TEXT(err.text, "not finite");
+        CHECK_I64(kept_in(int8 ? "int8" : "fp8", name), 0);
+    }
+    remove_kept("int8");
+    remove_kept("fp8");
+    leave_folder();
+}
+
+static void folder_that_cannot_be_made(void) {
+    lz_error err;
+    enter_folder();
+    write_transformer(NULL, 0);
+    FILE *file = fopen(in_folder("fp8"), "wb");
+    CHECK(file && fclose(file) == 0);
+    const char *const caches[] = {folder, in_folder("fp8/cache")};
+    for (int i = 0; i < 2; i++) {
+        CHECK_STATUS(open_single(LZ_F8, caches[i], NULL, &err), LZ_IO, &err);
+        CHECK_TEXT(err.text, "fp8: the folder for quantised weights cannot be made: Not a directory");
+    }
+    leave_folder();
+}
+
+/* A process that was killed leaves such a file. One that was written to lately may belong to a process that runs. */
+static void parts_that_were_left(void) {
+    static const char *const names[] = {"fp8/0.safetensors.1-0.part", "fp8/1.safetensors.1-0.part"};
+    lz_error err;
+    char name[300] = "";
+    enter_folder();
+    write_transformer(NULL, 0);
+    CHECK(mkdir(in_folder("fp8"), 0700) == 0);
+    for (int i = 0; i < 2; i++) {
+        FILE *file = fopen(in_folder(names[i]), "wb");
+        CHECK(file && fclose(file) == 0);
+    }
+    const struct timespec hour_ago[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = time(NULL) - 3600}};
+    CHECK(utimensat(AT_FDCWD, in_folder(names[0]), hour_ago, 0) == 0);
+    CHECK_OK(open_single(LZ_F8, folder, NULL, &err), &err);
+    CHECK(access(in_folder(names[0]), F_OK) != 0, "a file that was left an hour ago is removed");
+    CHECK(access(in_folder(names[1]), F_OK) == 0, "a file that is being written is not removed");
+    CHECK_I64(kept_in("fp8", name), 2);
+    remove_kept("fp8");
     leave_folder();
 }
 
 TEST_MAIN({"bytes of the reference", bytes_of_the_reference}, {"errors of rows", errors_of_rows}, {"files", files},
           {"scaled", scaled}, {"long names", long_names}, {"refusals", refusals},
-          {"quantised when opened", quantised_when_opened}, {"fp8 when opened", fp8_when_opened})
+          {"quantised when opened", quantised_when_opened}, {"fp8 when opened", fp8_when_opened},
+          {"kept files when opened", kept_files_are_checked}, {"stopped when opened", quantising_is_stopped},
+          {"not finite when opened", weights_that_are_not_finite},
+          {"no folder when opened", folder_that_cannot_be_made}, {"parts when opened", parts_that_were_left})

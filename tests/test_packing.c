@@ -359,6 +359,39 @@ static void int8_sums_are_exact(void) {
     }
 }
 
+/* The sums of MOST columns at the limits of the codes just fit into 32 bits: with VNNI, 255 * 127 * MOST is 1.2 % less than
+ * 2^31. Longer rows are unpacked and multiplied as f32. */
+static void int8_longest_rows(void) {
+    enum { MOST = 1 << 16, M = 2, N = 3 }; /* MOST is that of graph/lower.c */
+    static float x[M * (MOST + 1)];
+    static int8_t codes[N * (MOST + 1)];
+    static const int8_t limits[N] = {127, -128, -127};
+    for (int i = 0; i < 2 * INT8_KINDS; i++) {
+        int64_t columns = MOST + i % 2;
+        lz_error err = {0};
+        lz_context *ctx = open_int8(i / 2);
+        if (!ctx) continue;
+        for (int64_t k = 0; k < M * columns; k++) x[k] = k < columns ? 127 : -127;
+        for (int64_t k = 0; k < N * columns; k++) codes[k] = limits[k / columns];
+        lz_array *y = int8_layer(lz_from(ctx, LZ_DIMS(M, columns), LZ_F32, x),
+                                 lz_from(ctx, LZ_DIMS(N, columns), LZ_I8, codes), NULL, 0);
+        char *text = lz_graph_text(&y, 1, LZ_GRAPH_PROGRAM, &err);
+        bool is_int8 = text && strstr(text, "int8_matmul"), is_packed = text && strstr(text, "packed_matmul");
+        CHECK(columns > MOST ? !is_int8 && (is_packed || i / 2 == 0) : is_int8, "%s: %s", lz_device_name(ctx),
+              text ? text : err.text);
+        lz_free_text(ctx, text);
+        const float *got = lz_data(y, &err);
+        CHECK(got != NULL, "%s", err.text);
+        for (int k = 0; got && k < M * N; k++) {
+            double want = (double)columns * (k < N ? 127 : -127) * limits[k % N];
+            double error = columns > MOST ? 1e-3 * fabs(want) : 0;
+            CHECK(fabs((double)got[k] - want) <= error, "%s, %d columns: [%d, %d] is %.1f, not %.1f",
+                  lz_device_name(ctx), (int)columns, k / N, k % N, (double)got[k], want);
+        }
+        lz_close(ctx);
+    }
+}
+
 /* A row with a number that is not finite becomes NaN, as a whole and alone. Rows of zeros, and of numbers that cannot be told
  * from zero, become zeros. The largest numbers are as exact as others. */
 static void int8_edges(void) {
@@ -444,6 +477,7 @@ static void f8_rows(void) {
 static void f8_scales(void) {
     enum { N = 512 };
     float x[N];
+    double sums[2] = {0}; /* of the errors of all rows: with the smallest scale, and with the scale of the search */
     test_random r = {4};
     for (int k = 0; k < 50; k++) {
         float largest = 0;
@@ -456,11 +490,26 @@ static void f8_scales(void) {
             for (int i = 0; i < N; i++)
                 error[j] += pow((double)(lz_from_f8(lz_to_f8(x[i] / scale[j])) * scale[j] - x[i]), 2);
         CHECK(error[1] <= 1.002 * error[0], "%g, not %g", error[1], error[0]);
+        sums[0] += error[0], sums[1] += error[1];
     }
+    CHECK(sums[1] <= 0.99 * sums[0], "%g of the error of the smallest scale", sums[1] / sums[0]);
     memset(x, 0, sizeof x);
     CHECK(lz_fit_f8_scale(x, N) == 1);
     x[3] = NAN;
     CHECK(lz_fit_f8_scale(x, N) == 1);
+}
+
+/* The inverse of a scale that belongs to such a weight would be infinite, and zero times it not a number. */
+static void tiny_weights(void) {
+    enum { N = 64 };
+    float x[N] = {[5] = 1e-37f};
+    uint8_t codes[N];
+    for (int sign = 0; sign < 2; sign++, x[5] = -x[5]) {
+        lz_pack_codes(LZ_PACKING_E4M3, x, N, lz_fit_f8_scale(x, N), codes);
+        for (int i = 0; i < N; i++) CHECK((codes[i] & 0x7f) != 0x7f, "f8: %d is NaN", i);
+        lz_pack_codes(LZ_PACKING_I8, x, N, lz_pack_scale(LZ_PACKING_I8, fabsf(x[5])), codes);
+        for (int i = 0; i < N; i++) CHECK(codes[i] == 0, "int8: %d has the code %d", i, (int8_t)codes[i]);
+    }
 }
 
 /* Sizes that are no multiples of 16, groups of columns and offsets are unpacked, as in other contexts. */
@@ -492,6 +541,6 @@ static void f8_where_it_fits(void) {
 
 TEST_MAIN({"test vectors", test_vectors}, {"goldens", goldens}, {"op_goldens", op_goldens}, {"edges", edges},
           {"rules", rules}, {"stays_packed", stays_packed}, {"int8_goldens", int8_goldens},
-          {"int8_sums_are_exact", int8_sums_are_exact}, {"int8_edges", int8_edges},
-          {"int8_where_it_fits", int8_where_it_fits}, {"f8_rows", f8_rows}, {"f8_scales", f8_scales},
-          {"f8_where_it_fits", f8_where_it_fits})
+          {"int8_sums_are_exact", int8_sums_are_exact}, {"int8_longest_rows", int8_longest_rows},
+          {"int8_edges", int8_edges}, {"int8_where_it_fits", int8_where_it_fits}, {"f8_rows", f8_rows},
+          {"f8_scales", f8_scales}, {"tiny_weights", tiny_weights}, {"f8_where_it_fits", f8_where_it_fits})

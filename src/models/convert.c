@@ -272,7 +272,7 @@ static lz_status convert_item(conversion *c, const item *it) {
     }
     lz_scope_end(scope);
     c->done += bytes;
-    if (!status) status = tell_quantising(c, c->done); /* also for tensors that are copied, which may be the last ones */
+    if (!status) status = tell_quantising(c, c->done); /* the last tensors may be copied, without parts */
     if (status || !c->options->watch) return status;
     const lz_converted told = {.name = t->name,
                                .from_type = type_of(t),

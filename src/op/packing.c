@@ -55,22 +55,16 @@ float lz_scale_at(const lz_scale_row *row, int64_t i) {
     }
 }
 
-/* Turns four neighbours in a step by H4, one vector of four numbers at a time if the step allows it. */
-#define TURN(type, a, b, c, d)                                                                                         \
-    {                                                                                                                  \
-        type ab = (a) + (b), a_b = (a) - (b), cd = (c) + (d), c_d = (c) - (d);                                         \
-        (a) = ab + c_d, (b) = ab - c_d, (c) = cd + a_b, (d) = cd - a_b;                                                \
-    }
-
+/* One vector of four numbers at a time if the step allows it. */
 void lz_rotate_group(float *x, int64_t g) {
     typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
     float shrink = g > 1 ? 0.5f : 1.0f;
-    for (float *a = x; g > 1 && a < x + g; a += 4) TURN(float, a[0], a[1], a[2], a[3])
+    for (float *a = x; g > 1 && a < x + g; a += 4) LZ_TURN(float, a[0], a[1], a[2], a[3])
     for (int64_t step = 4; step < g; step *= 4, shrink *= 0.5f)
         for (float *a = x; a < x + g; a += 4 * step)
             for (float *at = a; at < a + step; at += 4) {
                 four *b = (four *)(at + step), *c = (four *)(at + 2 * step), *d = (four *)(at + 3 * step);
-                TURN(four, *(four *)at, *b, *c, *d)
+                LZ_TURN(four, *(four *)at, *b, *c, *d)
             }
     for (int64_t i = 0; i < g; i++) x[i] *= shrink;
 }

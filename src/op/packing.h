@@ -82,6 +82,12 @@ void lz_unpack_row(lz_packing packing, const uint8_t *row, int64_t columns, cons
 
 /* x times H, in place; g numbers. */
 void lz_rotate_group(float *x, int64_t g);
+/* A step of it: turns four numbers, or vectors of them, by H4. */
+#define LZ_TURN(type, a, b, c, d)                                                                                      \
+    {                                                                                                                  \
+        type ab = (a) + (b), a_b = (a) - (b), cd = (c) + (d), c_d = (c) - (d);                                         \
+        (a) = ab + c_d, (b) = ab - c_d, (c) = cd + a_b, (d) = cd - a_b;                                                \
+    }
 
 /* -1: no packing has this name. */
 int lz_packing_by_name(const char *name);

@@ -61,6 +61,15 @@ static bool find_shape(const method *w, const lz_tensor *c, shape *s) {
                  : lz_blas_find_shape(&w->a, &w->b, &w->product, c, s);
 }
 
+/* A gate or bias as a tensor of one axis. */
+static lz_tensor vector_of(const lz_call *call, int input) {
+    lz_tensor vector = call->in[input];
+    int last = vector.dims.n - 1;
+    vector.strides[0] = vector.strides[last];
+    vector.dims = LZ_DIMS(vector.dims.at[last]);
+    return vector;
+}
+
 static void plan_ending(const lz_call *call, method *w, lz_scratch *p) {
     if (!call->expr || w->indirect || w->type == LZ_F32 || !lz_cuda_read_ending(call, &w->ending)) return;
     if (w->ending.gated_bias && !w->f8) return;
@@ -69,10 +78,7 @@ static void plan_ending(const lz_call *call, method *w, lz_scratch *p) {
     if (!find_shape(w, c, &w->ending_shape)) return;
     w->ends = true;
     if (w->ending.gate < 0 || w->f8) return;
-    lz_tensor vector = call->in[w->ending.gate];
-    int last = vector.dims.n - 1;
-    vector.dims = LZ_DIMS(vector.dims.at[last]);
-    vector.strides[0] = vector.strides[last];
+    const lz_tensor vector = vector_of(call, w->ending.gate);
     w->gate = lz_cuda_packed(p, &vector, LZ_F32, 1);
 }
 
@@ -277,15 +283,6 @@ static outcome multiply(const lz_call *call, const method *w, const shape *s, co
             if (o != DONE) return o;
         }
     return DONE;
-}
-
-/* A gate or bias as a tensor of one axis. */
-static lz_tensor vector_of(const lz_call *call, int input) {
-    lz_tensor vector = call->in[input];
-    int last = vector.dims.n - 1;
-    vector.strides[0] = vector.strides[last];
-    vector.dims = LZ_DIMS(vector.dims.at[last]);
-    return vector;
 }
 
 /* Of f8: finds the scales of the columns, times the gate. The factor is cuBLAS's alpha. */

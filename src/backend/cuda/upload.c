@@ -11,7 +11,7 @@
 
 enum { BLOCKS = 4, BLOCK = 1 << 20, SMALL = 256 << 10, STAGE_ALIGN = 256, LANES = 32, PIECE = 2 << 20 };
 
-typedef struct lane { /* the buffers of a thread, made when it first sends a piece */
+typedef struct lane { /* the buffers of a thread, made before it first takes a piece */
     char *memory;
     lz_cu_event sent[2]; /* recorded after the copy out of each buffer */
     int next;
@@ -99,10 +99,11 @@ typedef struct convoy {
     lz_cu_stream stream;
     const upload *uploads;
     int n;
-    pthread_mutex_t lock; /* of the next piece, and of failed */
+    pthread_mutex_t lock; /* of the members below */
     int next;
     int64_t offset;
-    lz_cu_result failed; /* the first error of a lane */
+    lz_cu_result failed;     /* the first error of a lane that can send */
+    lz_cu_result no_buffers; /* the last error of a lane that got no buffers */
 } convoy;
 
 /* Takes the next piece. false: there is none, or a lane has failed. */
@@ -132,16 +133,30 @@ static lz_cu_result send_piece(const convoy *c, lane *l, const upload *piece) {
     return result == LZ_CUDA_SUCCESS ? d->api.cu.EventRecord(l->sent[i], c->stream) : result;
 }
 
+/* Makes the buffers of a lane, unless it has them or no piece is left. false: the lane has none. */
+static bool prepare_lane(convoy *c, lane *l) {
+    if (l->memory) return true;
+    pthread_mutex_lock(&c->lock);
+    bool pieces_left = c->failed == LZ_CUDA_SUCCESS && c->next < c->n;
+    pthread_mutex_unlock(&c->lock);
+    if (!pieces_left) return false;
+    lz_cu_result result = make_buffers(c->d, &l->memory, l->sent, 2, PIECE);
+    if (result == LZ_CUDA_SUCCESS) return true;
+    pthread_mutex_lock(&c->lock);
+    c->no_buffers = result;
+    pthread_mutex_unlock(&c->lock);
+    return false;
+}
+
+/* Sends pieces until none is left. A lane without buffers takes none, so that the other lanes send all of them. */
 static void run_lane(void *arg, int64_t i, int thread) {
     (void)thread;
     convoy *c = arg;
     lane *l = &c->staging->lanes[i];
     upload piece;
     lz_cu_result result = c->d->api.cu.CtxSetCurrent(c->d->context);
-    while (result == LZ_CUDA_SUCCESS && take_piece(c, &piece)) {
-        if (!l->memory) result = make_buffers(c->d, &l->memory, l->sent, 2, PIECE);
-        if (result == LZ_CUDA_SUCCESS) result = send_piece(c, l, &piece);
-    }
+    if (result == LZ_CUDA_SUCCESS && !prepare_lane(c, l)) return;
+    while (result == LZ_CUDA_SUCCESS && take_piece(c, &piece)) result = send_piece(c, l, &piece);
     pthread_mutex_lock(&c->lock);
     if (c->failed == LZ_CUDA_SUCCESS) c->failed = result;
     pthread_mutex_unlock(&c->lock);
@@ -156,6 +171,8 @@ static bool send_all(lz_device *d, struct lz_cuda_staging *s, lz_cu_stream strea
     pthread_mutex_init(&c.lock, NULL);
     lz_parallel(pool, lanes < pieces ? lanes : pieces, run_lane, &c);
     pthread_mutex_destroy(&c.lock);
+    if (c.failed == LZ_CUDA_SUCCESS && c.next < n) /* no lane has buffers */
+        return lz_cuda_ok(d, c.no_buffers, "page-locked memory", err);
     return lz_cuda_ok(d, c.failed, "a copy to the device", err);
 }
 

@@ -4,20 +4,13 @@
 
 /* ---- rotation ---------------------------------------------------------------------------------------------------- */
 
-/* Turns four numbers, or vectors of them, by H4. */
-#define TURN(type, a, b, c, d)                                                                                         \
-    {                                                                                                                  \
-        type ab = (a) + (b), a_b = (a) - (b), cd = (c) + (d), c_d = (c) - (d);                                         \
-        (a) = ab + c_d, (b) = ab - c_d, (c) = cd + a_b, (d) = cd - a_b;                                                \
-    }
-
 #if LANES == 16
 /* Steps of 1 and 4 in each row of 16 x 16 numbers. */
 INLINE void turn_vectors(vf x[16]) {
 #pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4) TURN(vf, x[i], x[i + 1], x[i + 2], x[i + 3])
+    for (int i = 0; i < 16; i += 4) LZ_TURN(vf, x[i], x[i + 1], x[i + 2], x[i + 3])
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) TURN(vf, x[i], x[i + 4], x[i + 8], x[i + 12])
+    for (int i = 0; i < 4; i++) LZ_TURN(vf, x[i], x[i + 4], x[i + 8], x[i + 12])
 }
 
 /* 256 numbers are 16 vectors. The steps of 1 and 4 are between vectors after a transpose, those of 16 and 64 are so
@@ -46,7 +39,7 @@ void rotate_group(float *x, int64_t g) {
     for (int64_t step = 1; step < g; step *= 4, shrink *= 0.5f)
         for (float *a = x; a < x + g; a += 4 * step) {
             float *b = a + step, *c = b + step, *d = c + step;
-            _Pragma("GCC ivdep") for (int64_t i = 0; i < step; i++) TURN(float, a[i], b[i], c[i], d[i])
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < step; i++) LZ_TURN(float, a[i], b[i], c[i], d[i])
         }
     for (int64_t i = 0; i < g; i++) x[i] *= shrink;
 }

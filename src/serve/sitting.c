@@ -166,15 +166,17 @@ static int colour_of(const lz_image *image, int64_t x, int64_t y, int k) {
     return four ? (p[k] * p[3] + 255 * (255 - p[3]) + 127) / 255 : p[k];
 }
 
-/* quality: 0 to 100, as clients give it; 100 is ours, 95. */
-static bool write_image(sitting *s, const char *path, const lz_image *image, const char *const *texts,
-                        int64_t quality) {
+/* quality: 0 to 100, as clients give it; 100 is ours, 95. seconds: for encoding. */
+static bool write_image(sitting *s, const char *path, const lz_image *image, const char *const *texts, int64_t quality,
+                        double *seconds) {
     int64_t bytes = 0;
+    double begun = steady_seconds();
     char *data = lz_image_encode(s->painter->ctx, strrchr(path, '.'), image, texts,
                                  quality > 99  ? 0
                                  : quality < 1 ? 1
                                                : (int)quality,
                                  &bytes, &s->err);
+    *seconds = steady_seconds() - begun;
     bool encoded = data, good = data && write_whole(path, data, (size_t)bytes);
     bool memory = !data && s->err.status == LZ_OUT_OF_MEMORY;
     lz_free_text(s->painter->ctx, data);
@@ -201,7 +203,8 @@ static bool write_thumb(sitting *s) {
                         sum += colour_of(in, u, v, c);
                 *to++ = (uint8_t)(n > 0 ? (sum + n / 2) / n : 0);
             }
-    bool good = write_image(s, text_of(s->message, "thumb"), &out, NULL, THUMB_QUALITY);
+    double unused;
+    bool good = write_image(s, text_of(s->message, "thumb"), &out, NULL, THUMB_QUALITY, &unused);
     free(out.pixels);
     return good;
 }
@@ -221,7 +224,7 @@ bool sitting_save(sitting *s) {
     if (!good) sitting_failed(s, "out_of_memory", LZ_OUT_OF_MEMORY, "out of memory");
     const json_t *quality = json_object_get(s->settings, "quality");
     good = good && write_image(s, out, image_of(s), with_texts ? d.pairs : NULL,
-                               json_is_integer(quality) ? json_integer_value(quality) : 100);
+                               json_is_integer(quality) ? json_integer_value(quality) : 100, &s->file_seconds);
     good = good && (thumb_follows(s) || write_thumb(s));
     if (good && d.parameters) s->parameters = strdup(d.parameters);
     description_free(&d);
@@ -242,14 +245,14 @@ static json_t *result_json(sitting *s) {
     for (int i = 0; i < whole->n_images; i++)
         image_tokens += (whole->images[i].width / side) * (whole->images[i].height / side);
     json_t *result = json_pack(
-        "{s:s, s:s, s:i, s:i, s:f, s:s?, s:b, s:f, s:I, s:I, s:i, s:I, s:I, s:I, s:b, s:{s:f, s:f, s:f, s:f}}", "type",
-        "done", "job", s->job, "index", s->index, "together", s->pass->together, "seconds", s->pass->seconds,
+        "{s:s, s:s, s:i, s:i, s:f, s:s?, s:b, s:f, s:I, s:I, s:i, s:I, s:I, s:I, s:b, s:{s:f, s:f, s:f, s:f, s:f}}",
+        "type", "done", "job", s->job, "index", s->index, "together", s->pass->together, "seconds", s->pass->seconds,
         "parameters", s->parameters, "transparent", keeps_alpha(s), "guidance", made->guidance, "width",
         (json_int_t)image->width, "height", (json_int_t)image->height, "steps", made->steps, "text_tokens",
         (json_int_t)p->engine->count_tokens(p->engine->user, text_of(s->settings, "prompt")), "image_tokens",
         (json_int_t)image_tokens, "output_tokens", (json_int_t)tokens, "prompt_cut", made->prompt_cut, "milliseconds",
         "text", made->text_seconds * 1e3, "encode", made->encode_seconds * 1e3, "denoise", made->denoise_seconds * 1e3,
-        "decode", made->decode_seconds * 1e3);
+        "decode", made->decode_seconds * 1e3, "file", s->file_seconds * 1e3);
     if (made->n_layers) json_object_set_new(result, "layer", json_integer(s->index));
     return result;
 }
@@ -257,7 +260,8 @@ static json_t *result_json(sitting *s) {
 void sitting_answer(sitting *s) {
     if (s->answered) return;
     s->answered = true;
-    bool names_file = s->code && (s->err.status == LZ_IO || s->err.status == LZ_BAD_FILE);
+    bool names_file = s->code && strcmp(s->code, "generation_failed") == 0 &&
+                      (s->err.status == LZ_IO || s->err.status == LZ_BAD_FILE);
     if (s->code) lz_printable(s->err.text);
     if (names_file) fprintf(stderr, "lazuli worker: %s\n", s->err.text); /* paths are not for clients */
     const char *why = names_file ? "a file of the model or of the server cannot be used; the server's log says why"

@@ -38,8 +38,9 @@ typedef struct sitting { /* everything of one picture */
     struct sitting *whole; /* of a layer: the picture that is made, in the same pass; NULL: it is made itself */
     const char *code;      /* of the error in err; NULL: none */
     lz_error err;
-    char *parameters; /* the text of the picture, owned */
-    double told;      /* progress, as the front was told last */
+    char *parameters;    /* the text of the picture, owned */
+    double file_seconds; /* for the bytes of its file */
+    double told;         /* progress, as the front was told last */
     char stage[16];
     int step;
 } sitting;

@@ -2,8 +2,8 @@
 
 Memory: N pictures of mixed sizes; the worker and the front after each of the 48 pictures that follow the 20th, and of the
 last 48. Memory differs from size to size, and 48 pictures have each size with each number of steps and each format twice. Overhead: the time of a
-picture by a request, one after the other on one connection, less the time that the library took for the text, the steps
-and the decoder of the same picture. It includes encoding and flushing the PNG.
+picture by a request, one after the other on one connection, less the time that the library took for the text, the steps,
+the decoder and the bytes of the PNG of the same picture. It includes flushing the PNG to the disk.
 """
 import argparse
 import http.client

@@ -385,7 +385,7 @@ static void write_transformer(const char *bad, float number) {
     lz_close(ctx);
 }
 
-/* What lz_context_options.quantising was told. */
+/* The calls of lz_context_options.quantising. */
 typedef struct shares {
     int calls, files, stop_at; /* files: that were completed; stop_at: the number of the call that stops; 0: none */
     double done;

@@ -315,7 +315,7 @@ static void flushes(void) {
         CHECK(sqlite3_exec(db, "INSERT INTO t VALUES(zeroblob(4096))", NULL, NULL, NULL) == SQLITE_OK);
     CHECK(before > 5 * MEBIBYTE && size_of(log) == before, "the log does not grow: %lld", (long long)size_of(log));
     CHECK(are_flushed(f, news));
-    /* What a killed process leaves is the files as they are. */
+    /* A killed process leaves the files as they are. */
     CHECK(sqlite3_open_v2(path, &other, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK);
     CHECK(sqlite3_prepare_v2(other, "SELECT count(*) FROM t", -1, &q, NULL) == SQLITE_OK &&
           sqlite3_step(q) == SQLITE_ROW);

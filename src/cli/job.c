@@ -75,7 +75,7 @@ static int64_t useful_threads(const arguments *args) {
 /* Does the command run no layers of 8 bits? It plans, describes a model, or uses its autoencoder only. */
 static bool is_looking(const job *j) { return j->args->command->bit & (PLAN | INFO | CODEC); }
 
-/* Of the context, while weights are quantised: draws a line, and asks for the signals. */
+/* The context calls it while weights are quantised. It draws a line, and returns false after a signal. */
 static bool show_quantising(void *user, double done) {
     job *j = user;
     bool shown = !j->args->quiet && isatty(STDERR_FILENO);

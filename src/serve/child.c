@@ -93,7 +93,7 @@ static void forget_loaded(front *f) {
     for (int i = 0; i < f->n_models; i++) f->models[i].loaded = false;
 }
 
-/* Of a process that has ended, nothing is loaded any more. */
+/* The process has ended, so no model is loaded any more. */
 static void forget_loads(front *f) {
     forget_loaded(f);
     for (int i = 0; i < f->n_models; i++) f->models[i].loading = false;

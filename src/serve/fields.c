@@ -80,7 +80,7 @@ bool asked_limit(request *r, int *limit) {
     return good;
 }
 
-/* Of short_fields: fields, bytes of each, and of all together. */
+/* Limits of short_fields: the number of fields, bytes of each, and of all together. */
 enum { MOST_OTHERS = 64, MOST_OTHER = 4 << 10, MOST_NAME = 64, MOST_OTHER_BYTES = 64 << 10 };
 
 /* ---- fields ------------------------------------------------------------------------------------------------------ */

@@ -36,7 +36,7 @@ void handle_upload(request *r) {
 }
 
 /* The picture of the path; false: the answer is set. The caller releases its facts. */
-static bool asked_picture(request *r, picture *p) {
+bool asked_picture(request *r, picture *p) {
     bool found = is_id(r->item) && store_find_picture(r->front->store, r->item, p);
     bool seen = found && (r->who.admin || strcmp(r->who.owner, p->owner) == 0);
     if (seen && !p->removed) return true;

@@ -26,6 +26,7 @@ void handle_upload(request *r);
 void handle_pictures(request *r);
 void handle_picture(request *r);
 void handle_picture_file(request *r);
+void handle_picture_recode(request *r);
 void handle_picture_thumb(request *r);
 void handle_picture_change(request *r);
 void handle_picture_delete(request *r);

@@ -415,6 +415,8 @@ seat *seat_find(front *f, const char *id, int index); /* of the job with this id
 /* The worker has answered, and the seat is gone. Returns false if the job had ended before; it is freed with its last
  * seat. */
 bool seat_take_back(front *f, seat *s);
+/* The worker has not made the picture. Returns the job if it has failed by that; NULL: it is over, or is made again. */
+job *seat_refused(front *f, seat *s, const char *code);
 /* Takes the pictures of the job back from a worker that has ended. Returns whether one of them was begun. */
 bool seats_lose(front *f, job *j);
 void seats_cancel(front *f, job *j); /* tells the worker that the job is not wanted */
@@ -432,7 +434,7 @@ void paint_pause(front *f, bool paused);
 /* queue.c */
 job *queue_next(front *f);                   /* or NULL */
 job *queue_join(front *f, const job *first); /* one whose next picture may be made together with first; or NULL */
-/* What pictures that may be made together have in common: a hash of size, steps and the like. */
+/* A hash of size, steps and the like, which is the same for pictures that may be made together. */
 void queue_kind(const front *f, const job *j, char to[65]);
 int queue_position(front *f, const job *j);     /* from 1; 0: it runs */
 int queue_waiting(front *f, const char *owner); /* jobs; NULL: of all */
@@ -512,8 +514,13 @@ bool set_no_model(const front *f, const char *name, problem *p); /* returns fals
 void models_answer(front *f, bool lost);
 
 bool picture_base64(front *f, buffer *to, const picture *p); /* adds the file of a picture */
-void plan_forget(request *r);                                /* nobody waits for its plan any more */
-void plan_arrived(front *f, const char *ask, json_t *plan);  /* takes plan */
+bool asked_picture(request *r, picture *p);                  /* that the path names; false: the answer is set */
+bool plan_may_ask(const front *f); /* a worker that is busy or stopped gets no further questions */
+/* Asks the worker something; r->ask becomes the name of the question. Takes the question. false: it cannot be asked. */
+bool plan_ask(request *r, json_t *question);
+void recode_arrived(front *f, const json_t *message, buffer *bytes);
+void plan_forget(request *r);                               /* nobody waits for its plan any more */
+void plan_arrived(front *f, const char *ask, json_t *plan); /* takes plan */
 bool reply_is_ready(front *f, const char **status);
 
 /* log.c */

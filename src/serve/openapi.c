@@ -244,6 +244,7 @@ static const note notes[] = {
     {handle_pictures, "Pictures, the newest first", "limit before q pinned rating", NULL, 200, "Pictures"},
     {handle_picture, "A picture's settings", "", NULL, 200, "Picture"},
     {handle_picture_file, "A picture's bytes", "", NULL, 200, "image/*"},
+    {handle_picture_recode, "A picture's bytes, in this format", "", NULL, 200, "image/*"},
     {handle_picture_thumb, "A small WebP of a picture", "", NULL, 200, "image/webp"},
     {handle_picture_change, "Changes what is kept with a picture", "", "Change", 200, "Picture"},
     {handle_picture_delete, "Removes a picture", "", NULL, 200, "Object"},
@@ -306,7 +307,8 @@ static json_t *request_body(const route *t, const note *n) {
 static json_t *answers_of(const route *t, const note *n) {
     char status[12];
     bool sd = strncmp(t->path, "/sdapi/", 7) == 0,
-         file = n->handle == handle_file || n->handle == handle_picture_file || n->handle == handle_picture_thumb;
+         file = n->handle == handle_file || n->handle == handle_picture_file || n->handle == handle_picture_recode ||
+                n->handle == handle_picture_thumb;
     json_t *answers = json_object(),
            *first = json_pack("{s:s, s:o}", "description", n->summary, "content", content_of(n->answer));
     json_t *content = json_object_get(first, "content");

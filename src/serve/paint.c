@@ -91,14 +91,8 @@ static void thumb_arrived(front *f, const char *id) {
 }
 
 static void picture_refused(front *f, seat *s, const char *code, const char *message) {
-    job *j = s->job;
-    int index = s->index;
-    if (!seat_take_back(f, s)) return;
-    seat_clear(f, j, index);
-    if (strcmp(code, "cancelled") != 0)
-        job_fail(f, j, constant_code(code), message);
-    else if (j->given > index) /* it was cancelled for a reason that is over: make it again */
-        j->given = index;
+    job *failed = seat_refused(f, s, code);
+    if (failed) job_fail(f, failed, constant_code(code), message);
 }
 
 /* A job that was begun has lost an attempt. From then on it is made alone (queue.c), so that a job that ends the worker
@@ -165,6 +159,8 @@ void paint_heard(front *f, json_t *message, buffer *bytes) {
         thumb_arrived(f, json_string_value(json_object_get(message, "picture")));
     else if (strcmp(type, "failed") == 0 && s)
         picture_refused(f, s, code ? code : "generation_failed", text ? text : "");
+    else if (strcmp(type, "recoded") == 0)
+        recode_arrived(f, message, bytes);
     else if (strcmp(type, "planned") == 0 && ask)
         plan_arrived(f, ask, json_incref(json_object_get(message, "plan")));
 }

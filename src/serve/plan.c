@@ -31,27 +31,30 @@ static json_t *image_sizes(request *r, const json_t *settings) {
     return sizes;
 }
 
-/* A worker that is busy or stopped gets no further questions. */
-static bool may_ask(const front *f) {
+bool plan_may_ask(const front *f) {
     int n = 0;
     for (const request *r = f->requests; r; r = r->next) n += *r->ask != 0;
     return n < MOST_ASKED && f->child.out.size < MOST_UNSENT;
 }
 
-/* Asks the worker; r->ask names the question. Releases settings. false: it cannot be asked. */
-static bool ask_worker(request *r, int index, json_t *settings) {
+bool plan_ask(request *r, json_t *question) {
     front *f = r->front;
-    json_object_set_new(settings, "image_sizes", image_sizes(r, settings));
     make_id(r->ask, "ask_");
-    snprintf(r->item, sizeof r->item, "%d", index);
-    bool asked = f->child.ready && f->store->kind->tell(f, json_pack("{s:s, s:s, s:i, s:O}", "type", "plan", "ask",
-                                                                     r->ask, "model", index, "settings", settings));
+    json_object_set_new(question, "ask", json_string(r->ask));
+    bool asked = f->child.ready && f->store->kind->tell(f, json_incref(question));
+    json_decref(question);
     if (!asked) *r->ask = 0;
-    json_decref(settings);
     double due = steady_seconds() + PATIENCE;
     r->asked = due - PATIENCE;
     if (asked && (!(f->plans_due > 0) || due < f->plans_due)) f->plans_due = due;
     return asked;
+}
+
+/* Asks the worker for a plan. Releases settings. false: it cannot be asked. */
+static bool ask_worker(request *r, int index, json_t *settings) {
+    json_object_set_new(settings, "image_sizes", image_sizes(r, settings));
+    snprintf(r->item, sizeof r->item, "%d", index);
+    return plan_ask(r, json_pack("{s:s, s:i, s:o}", "type", "plan", "model", index, "settings", settings));
 }
 
 void plan_forget(request *r) {
@@ -74,7 +77,7 @@ void handle_plan(request *r) {
     int index = wanted_model(f, json_string_value(json_object_get(settings, "model")), false);
     const model *m = &f->models[index];
     if (m->pace <= 0 && m->guess <= 0 && !f->child.n_seats) json_object_set_new(settings, "estimate", json_true());
-    if (!may_ask(f)) {
+    if (!plan_may_ask(f)) {
         json_decref(settings);
         reply_error(r, 429, "queue_full", "", "too many plans are being made");
         return;
@@ -86,7 +89,7 @@ void handle_plan(request *r) {
 
 /* ---- admission --------------------------------------------------------------------------------------------------- */
 
-/* What the memory of a picture depends on, as a hash. */
+/* A hash of the settings on which the memory of a picture depends. */
 static void plan_key(request *r, const json_t *settings, char key[65]) {
     static const char *const names[] = {"model",   "width",   "height",     "guidance", "strength",
                                         "preview", "sampler", "background", "layers",   "resolution"};
@@ -142,7 +145,7 @@ void admit(request *r, json_t *settings, void (*go)(request *r, json_t *settings
             decide(r, settings, f->plans[i].needed, f->plans[i].available, go);
             return;
         }
-    json_t *question = may_ask(f) ? json_copy(settings) : NULL;
+    json_t *question = plan_may_ask(f) ? json_copy(settings) : NULL;
     if (question) json_object_set_new(question, "brief", json_true());
     if (!question || !ask_worker(r, index, question)) {
         go(r, settings);
@@ -188,7 +191,7 @@ void plans_tick(front *f) {
             admit_planned(r, NULL);
             continue;
         }
-        reply_error(r, 503, "not_ready", "", "the picture was not planned within %d seconds", PLAN_SECONDS);
+        reply_error(r, 503, "not_ready", "", "the worker did not answer within %d seconds", PLAN_SECONDS);
         wake(r);
     }
 }

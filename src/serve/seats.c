@@ -127,6 +127,16 @@ bool seat_take_back(front *f, seat *s) {
     return false;
 }
 
+job *seat_refused(front *f, seat *s, const char *code) {
+    job *j = s->job;
+    int index = s->index;
+    if (!seat_take_back(f, s)) return NULL;
+    seat_clear(f, j, index);
+    if (strcmp(code, "cancelled") != 0) return j;
+    if (j->given > index) j->given = index; /* it was cancelled for a reason that is over: make it again */
+    return NULL;
+}
+
 void seats_cancel(front *f, job *j) {
     child *c = &f->child;
     double now = steady_seconds();

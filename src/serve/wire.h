@@ -2,13 +2,14 @@
  * bytes: 4 bytes length of the JSON, 4 bytes length of the bytes (both little-endian), the JSON, the bytes.
  *
  * To the worker:   paint (model, pictures: job, index, settings of each, out, thumb, files, mask; picture, if the
- *                  small picture may follow), cancel (job), plan (ask, model, settings), forget (ask), load (model)
+ *                  small picture may follow), cancel (job), plan (ask, model, settings), forget (ask), load (model),
+ *                  recode (ask, path, ending)
  * To the front:    model (index, facts), unusable (index, open), ready, free (send the next pictures), beat, begun (job, index;
  *                  with the first picture of a pass, together: their number, most: as many of this kind could be
  *                  made together), later (job, index: not made now), progress (job, index, stage, step, steps,
  *                  done), preview (job, index, step, steps; bytes), done (job,
  *                  index, together, seconds, facts of the picture), thumb (picture: the small one is written, or cannot be), failed
- *                  (job, index, code, message), planned (ask, the plan or an error) */
+ *                  (job, index, code, message), planned (ask, the plan or an error), recoded (ask; bytes, or a code) */
 #ifndef LZ_SERVE_WIRE_H
 #define LZ_SERVE_WIRE_H
 

@@ -164,6 +164,33 @@ static json_t *plan_json(painter *p, const json_t *settings) {
                      "seconds", seconds);
 }
 
+/* ---- other formats ----------------------------------------------------------------------------------------------- */
+
+/* Converts the file of a picture, with its texts. */
+static void answer_recode(painter *p, const json_t *question) {
+    static const char *const keys[] = {"parameters", "lazuli", "prompt"};
+    enum { KEYS = sizeof keys / sizeof *keys };
+    const char *path = text_of(question, "path"), *texts[2 * KEYS + 1] = {NULL};
+    char *owned[KEYS] = {NULL}, *data = NULL;
+    int64_t bytes = 0;
+    int n = 0;
+    lz_error err = {.status = LZ_OK};
+    lz_image image = {.width = 0};
+    lz_context *ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.threads = 1), &err);
+    for (int i = 0; ctx && i < KEYS; i++)
+        if ((owned[i] = lz_image_read_text(ctx, path, keys[i], NULL))) texts[n++] = keys[i], texts[n++] = owned[i];
+    if (ctx && lz_image_read_alpha(ctx, path, &image, &err) == LZ_OK)
+        data = lz_image_encode(ctx, text_of(question, "ending"), &image, texts, 0, &bytes, &err);
+    bool good = data && bytes <= WIRE_BYTES;
+    json_t *answer = json_pack("{s:s, s:s}", "type", "recoded", "ask", text_of(question, "ask"));
+    if (!good) json_object_set_new(answer, "code", json_string(data ? "picture_too_large" : code_of(err.status)));
+    tell(p, answer, good ? data : NULL, good ? (size_t)bytes : 0);
+    for (int i = 0; i < KEYS; i++) lz_free_text(ctx, owned[i]);
+    lz_free_text(ctx, data);
+    lz_image_free(ctx, &image);
+    lz_close(ctx);
+}
+
 static void *answer_plans(void *user) {
     painter *p = user;
     for (;;) {
@@ -172,6 +199,11 @@ static void *answer_plans(void *user) {
         json_t *question = json_incref(json_array_get(p->plans, 0));
         json_array_remove(p->plans, 0);
         pthread_mutex_unlock(&p->lock);
+        if (strcmp(text_of(question, "type"), "recode") == 0) {
+            answer_recode(p, question);
+            json_decref(question);
+            continue;
+        }
         pthread_mutex_lock(&p->opening);
         int index = (int)integer_of(question, "model");
         json_t *settings = json_object_get(question, "settings");
@@ -222,7 +254,7 @@ static void receive(painter *p, json_t *message) {
         for (pass *c = p->passes; c; c = c->next) pass_cancel(c, text_of(message, "job"), !c->entered);
     else if (strcmp(type, "forget") == 0)
         forget_plan(p, text_of(message, "ask"));
-    else if (strcmp(type, "plan") == 0 &&
+    else if ((strcmp(type, "plan") == 0 || strcmp(type, "recode") == 0) &&
              json_array_size(p->plans) < MOST_PLANS) /* fronts of a fleet wait 20 seconds */
         json_array_append(p->plans, message);
     pthread_cond_broadcast(&p->arrived);

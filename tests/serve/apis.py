@@ -177,6 +177,13 @@ def test_native(s):
         if status == 416:
             check(answer.getheader("content-range") == f"bytes */{len(data)}" and part["error"]["code"] == "invalid_range", "no part", text)
     check([s.call("GET", f"{api}/pictures/{picture}/file", range="bytes=0-1", if_range=t)[0] for t in (tag, '"old"')] == [206, 200], "if-range")
+    texts = s.call("POST", "/sdapi/v1/png-info", {"image": base64.b64encode(data).decode()})[2]["items"]
+    for ending, kind, mark in (("png", "image/png", b"\x89PNG"), ("jpg", "image/jpeg", b"\xff\xd8\xff"), ("webp", "image/webp", b"RIFF")):
+        status, answer, other = s.call("GET", f"{api}/pictures/{picture}/file.{ending}")
+        check(status == 200 and answer.getheader("content-type") == kind and other.startswith(mark) and (other == data) == (ending == "png"), "in another format", ending, status)
+        items = s.call("POST", "/sdapi/v1/png-info", {"image": base64.b64encode(other).decode()})[2]["items"]
+        check(all(items.get(key) == texts[key] for key in ("parameters", "lazuli", "prompt")), "with its settings", ending, items)
+    check(s.call("GET", f"{api}/pictures/{picture}/file.gif")[0] == 404 and s.call("GET", f"{api}/pictures/pic_none/file.jpg")[0] == 404, "no other format, no other picture")
     until("the small picture", lambda: s.call("GET", f"{api}/pictures/{picture}/thumb")[2][8:12] == b"WEBP")
     os.rename(f"{s.state}/thumbs/{picture}.webp", f"{s.state}/kept.webp")
     got, answer, whole = s.call("GET", f"{api}/pictures/{picture}/thumb")

@@ -285,7 +285,7 @@ static outcome multiply(const lz_call *call, const method *w, const shape *s, co
     return DONE;
 }
 
-/* Of f8: finds the scales of the columns, times the gate. The factor is cuBLAS's alpha. */
+/* For f8_matmul: finds the scales of the columns, times the gate. The factor is cuBLAS's alpha. */
 static bool scale_columns(const lz_call *call, method *w, const lz_ending *e) {
     const lz_tensor *scales = &w->f8->columns;
     lz_tensor tensors[3] = {w->columns};

@@ -127,14 +127,8 @@ static void picture_done(front *f, seat *s, const json_t *facts) {
 }
 
 static void picture_refused(front *f, seat *s, const char *code, const char *message) {
-    job *j = s->job;
-    int index = s->index;
-    if (!seat_take_back(f, s)) return;
-    seat_clear(f, j, index);
-    if (strcmp(code, "cancelled") != 0)
-        fail(f, j, constant_code(code), message);
-    else if (j->given > index) /* it was cancelled for a reason that is over: make it again */
-        j->given = index;
+    job *failed = seat_refused(f, s, code);
+    if (failed) fail(f, failed, constant_code(code), message);
 }
 
 /* The picture could not be made together with those before it. A job that has not begun waits again in Redis, so that

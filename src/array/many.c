@@ -68,10 +68,11 @@ static lz_array *merged(lz_array *a) {
 
 typedef lz_array *rule(const many *m, const lz_array *a, lz_dims dims);
 
-static lz_array *make(const many *m, const lz_array *a, lz_dims dims, lz_array **in, const lz_params *params) {
-    for (int i = 0; i < a->n_in; i++)
+static lz_array *make(const many *m, const lz_array *a, lz_dims dims, lz_array **in, int n_in,
+                      const lz_params *params) {
+    for (int i = 0; i < n_in; i++)
         if (in[i]->error) return in[i];
-    lz_array *made = lz_node_new(m->ctx, a->op, dims, a->dtype, in, a->n_in, params);
+    lz_array *made = lz_node_new(m->ctx, a->op, dims, a->dtype, in, n_in, params);
     if (made->error) return made;
     made->file = a->file;
     made->line = a->line;
@@ -84,7 +85,7 @@ static lz_array *make_wide(const many *m, const lz_array *a, lz_dims dims, const
         **in = a->n_in <= LZ_INLINE_INPUTS ? few : lz_host_alloc(m->ctx, (size_t)a->n_in * sizeof *in);
     if (!in) return m->ctx->no_memory;
     for (int i = 0; i < a->n_in; i++) in[i] = with_axis(m, a->in[i]);
-    lz_array *made = make(m, a, dims, in, params);
+    lz_array *made = make(m, a, dims, in, a->n_in, params);
     if (in != few) lz_host_free(m->ctx, in);
     return made;
 }
@@ -145,7 +146,7 @@ static lz_array *take(const many *m, const lz_array *a, lz_dims dims) {
     p.along.axis++;
     assert(a->n_in == 2);
     if (found(m, a->in[1])) return refuse(m, a, dims);
-    return make(m, a, dims, (lz_array *[]){with_axis(m, a->in[0]), a->in[1]}, &p);
+    return make(m, a, dims, (lz_array *[]){with_axis(m, a->in[0]), a->in[1]}, 2, &p);
 }
 
 /* Ops whose inputs have an axis of that kind already: [n, b, ...] becomes [n b, ...], and back. */
@@ -160,7 +161,7 @@ static lz_array *merge(const many *m, const lz_array *a, lz_dims dims) {
     }
     lz_dims flat = a->dims;
     flat.at[0] *= m->n;
-    lz_array *made = make(m, a, flat, in, &a->params);
+    lz_array *made = make(m, a, flat, in, a->n_in, &a->params);
     return made->error ? made : lz_reshape(made, dims);
 }
 
@@ -173,7 +174,7 @@ static lz_array *one_by_one(const many *m, const lz_array *a, lz_dims dims) {
     assert(a->n_in == 2);
     for (int64_t i = 0; i < m->n; i++) {
         lz_array *x = lz_reshape(lz_slice(rows, 0, i, i + 1, 1), a->in[0]->dims);
-        each[i] = lz_reshape(make(m, a, a->dims, (lz_array *[]){x, a->in[1]}, &a->params), one);
+        each[i] = lz_reshape(make(m, a, a->dims, (lz_array *[]){x, a->in[1]}, 2, &a->params), one);
     }
     lz_array *all = lz_concat(each, (int)m->n, 0);
     lz_host_free(m->ctx, each);

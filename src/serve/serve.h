@@ -7,7 +7,7 @@
  *   jobs.c       a job from its request to its end                        queue.c     the order of jobs
  *   store.c      where jobs and pictures are kept: two kinds              files.c     pictures and uploads on the disk
  *   sqlite.c     one kind: SQLite, and a worker of this machine           paint.c     the jobs of that worker
- *   seats.c      the pictures that a worker has
+ *   seats.c      the pictures that a worker has                           recode.c    pictures in another format
  *   fleet/       the other: Redis, and workers on any machine
  *   sse.c        streams of events                                        health.c    /healthz, /readyz, /metrics
  *   child.c      starting and watching the worker                         worker.c    the worker process

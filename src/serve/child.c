@@ -253,7 +253,9 @@ void model_learn(model *m, const json_t *facts) {
     m->transparent = json_is_true(json_object_get(facts, "transparent"));
 }
 
-bool model_is_loaded(const front *f, int index) { return f->models[index].loaded || f->child.loaded == index; }
+bool model_is_loaded(const front *f, int index) {
+    return !f->child.sleepy && (f->models[index].loaded || f->child.loaded == index);
+}
 
 bool model_is_unusable(const front *f, int index) {
     return f->models[index].unusable && steady_seconds() - f->models[index].failed < TRIED_AGAIN;

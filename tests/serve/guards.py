@@ -16,7 +16,7 @@ import time
 import warnings
 
 from pictures import SMALL, form, fox
-from server import Place, check, resident, start, until
+from server import Place, check, frugal, resident, start, until
 
 
 def test_guard(s):
@@ -361,7 +361,7 @@ def test_answers():
 
 def test_unread():
     """Events that their readers do not take fill no memory and keep nobody from pictures; a reader that comes back gets the rest."""
-    s = start("unread", "--queue", "200", "--queue-per-key", "200")
+    s = start("unread", "--queue", "200", "--queue-per-key", "200", env=frugal())
     s.wait()
     held = []
     for _ in range(16):
@@ -402,7 +402,7 @@ def test_fields():
     with open(f"{Place.work}/few-keys", "w") as file:
         file.write("ada secret-one admin\n")
     os.chmod(f"{Place.work}/few-keys", 0o600)
-    s = start("fields", "--key-file", f"{Place.work}/few-keys")
+    s = start("fields", "--key-file", f"{Place.work}/few-keys", env=frugal())
     s.wait()
     front = s.process.pid
     many = '{"key":[' + "{}," * 5_000_000 + "{}]}"

@@ -175,8 +175,13 @@ def test_idle():
     check(s.metric("lazuli_worker_restarts_total") == 0, "which is no failure")
     check(s.call("POST", "/api/v1/models/demo/unload")[2]["loaded"] is False, "unloaded by hand")
     until("the worker ends again", lambda: not s.worker(), 10)
-    picture = s.call("GET", "/api/v1/pictures")[2]["pictures"][0]["id"]
-    check(s.call("GET", f"/api/v1/pictures/{picture}/thumb")[0] == 200, "after it has written the small picture")
+    for _ in range(3):
+        s.call("POST", "/v1/images/generations", {**SMALL, "size": "256x256"})
+        unloaded = s.call("POST", "/api/v1/models/demo/unload")[2]["loaded"]
+        check(unloaded is False and not s.call("GET", "/v1/models/demo")[2]["loaded"], "unloaded at once after a picture")
+        until("the worker ends again", lambda: not s.worker(), 10)
+    names = [p["id"] + ".webp" for p in s.call("GET", "/api/v1/pictures")[2]["pictures"]]
+    check(len(names) == 4 and sorted(os.listdir(f"{s.state}/thumbs")) == sorted(names), "after it has written the small pictures", names, os.listdir(f"{s.state}/thumbs"))
     check(s.call("POST", "/api/v1/models/demo/load")[0] == 202, "loaded by hand")
     until("it is loaded", lambda: s.call("GET", "/v1/models/demo")[2]["loaded"], 20)
     check(s.code("POST", "/api/v1/models/none/load") == (404, "model_not_found"), "no model")
@@ -185,7 +190,7 @@ def test_idle():
         db.execute("ALTER TABLE pictures DROP COLUMN rating")
     db.close()
     s = start("idle")
-    check([p["rating"] for p in s.call("GET", "/api/v1/pictures")[2]["pictures"]] == [0], "the pictures of a version without ratings")
+    check([p["rating"] for p in s.call("GET", "/api/v1/pictures")[2]["pictures"]] == [0] * 4, "the pictures of a version without ratings")
     check(s.stop() == 0, "it ends")
 
 

@@ -13,7 +13,8 @@
  *   matmul   a [..., m, k], b [..., k, n], out [..., m, n], the same leading axes in all three.
  *   matmul_pair: a [..., m, k], b and another b [..., k, n] of one 16-bit type, with an epilogue over both products.
  *            Fusion makes it only for backends that have a kernel for it.
- *   sdpa     q [b, h, n, d], k and v [b, g, m, d], optional in[3] mask [b, h, n, m]; out [b, h, n, d].
+ *   sdpa     q [b, h, n, d], k and v [b, g, m, d], optional in[3] mask [b, h, n, m]; out [b, h, n, d]. If q and k are f8, a
+ *            kernel may round the probabilities and v, with scales of its own, to f8. graph/quantise.c makes such calls.
  *   conv2d   x [n, h, w, c], w [o, kh, kw, c], out [n, oh, ow, o].
  *   unpack   codes [..., rows, bytes] of 8 bits, optional in[1] scales and in[2] offsets [..., rows / row_group,
  *            columns / group], both rounded up; out [..., rows, columns].
@@ -128,6 +129,8 @@ typedef struct lz_device_table {
     void (*close)(lz_device *d);
     const char *(*name)(const lz_device *d);   /* such as "NVIDIA H200" */
     bool (*multiplies_f8)(const lz_device *d); /* has it F8_MATMUL? */
+    /* Is an SDPA of these queries and keys faster if they are f8? NULL: never. */
+    bool (*attends_f8)(const lz_device *d, lz_dims q, lz_dims k);
     void (*enter)(lz_device *d);               /* makes it the current device of this thread, for kernels */
     void *(*allocate)(lz_device *d, int64_t bytes, lz_error *err);
     void (*release)(lz_device *d, void *memory);

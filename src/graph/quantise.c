@@ -1,11 +1,16 @@
-/* quantise.c: rows that only a QUANTISE reads are computed by it, so that no launch only rounds. It takes in
+/* quantise.c: rounding to f8 is part of the kernels that compute the numbers, in contexts that compute in LZ_F8.
+ *
+ * Rows that only a QUANTISE reads are computed by it, so that no launch only rounds. It takes in
  *
  *     quantise(norm(x) * (1 + scale) + shift)      the norm before a layer, with its epilogue;
  *     quantise(silu(gate) * up)                    a chain of elementwise ops, which is not the epilogue of a product then
  *                                                  (lz_find_quantised), since a product knows no whole row;
  *     quantise(concat(a, silu(gate) * up))         such a chain beside another array, the head.
  *
- * Only backends that fuse get such calls (backend.h). */
+ * Only backends that fuse get such calls (backend.h).
+ *
+ * Queries and keys of an attention are stored as f8 by the ROPE that computes them, if an RMS norm comes before it: then no
+ * scale is needed, because their size is that of the norm's weights. */
 #include <string.h>
 
 #include "graph/graph.h"
@@ -73,9 +78,38 @@ static bool join(lz_graph *g, lz_value *q) {
     return !fits || take(g, q, rows, x->in[0]);
 }
 
+/* ---- attention --------------------------------------------------------------------------------------------------- */
+
+/* Is x only read here, and computed by ropes with norms, directly or through views and joins? If f8 is set, they all become
+ * f8. */
+static bool is_normed(lz_graph *g, int x, bool f8) {
+    lz_value *v = &g->values[x];
+    bool fine = used_once(v) && (v->dtype == LZ_BF16 || v->dtype == LZ_F16 || f8), rope = v->op == LZ_OP_ROPE;
+    if (f8) v->dtype = LZ_F8;
+    if (rope) return fine && v->params.rope.norm;
+    int n = v->op == LZ_OP_CONCAT ? v->n_in : 1;
+    fine = fine && (v->op == LZ_OP_CONCAT || lz_op_table[v->op].kind == LZ_KIND_VIEW) && v->n_in > 0;
+    for (int i = 0; fine && i < n; i++) fine = is_normed(g, v->in[i], f8);
+    return fine;
+}
+
+static void narrow_attentions(lz_graph *g) {
+    const lz_device_table *table = g->ctx->backend->device;
+    for (int i = 0; i < g->n && table && table->attends_f8; i++) {
+        const lz_value *v = &g->values[i];
+        if (v->op != LZ_OP_SDPA || !v->uses || v->n_in != 3 || v->params.sdpa.causal ||
+            !table->attends_f8(g->ctx->device, g->values[v->in[0]].dims, g->values[v->in[1]].dims) ||
+            !is_normed(g, v->in[0], false) || !is_normed(g, v->in[1], false))
+            continue;
+        is_normed(g, v->in[0], true);
+        is_normed(g, v->in[1], true);
+    }
+}
+
 bool lz_join_quantise(lz_graph *g) {
     bool found = false;
     if (!g->ctx->fusion || !g->ctx->fp8) return true;
+    narrow_attentions(g);
     for (int i = 0; i < g->n; i++) {
         if (g->values[i].op != LZ_OP_QUANTISE || !g->values[i].uses) continue;
         if (!join(g, &g->values[i])) return false;

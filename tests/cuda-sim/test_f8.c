@@ -216,6 +216,65 @@ static void fused_programs(void) {
     lz_close(ctx);
 }
 
+/* ---- attention --------------------------------------------------------------------------------------------------- */
+
+enum { HEADS = 3, TOKENS = 150, TEXT = 20, HEAD = 64, WIDTH = HEADS * HEAD, ORDINARY = 0, BAD_VALUE, HUGE_WEIGHT, READ_TWICE };
+
+/* [n, WIDTH] -> [1, HEADS, n, HEAD], with norm and rope. */
+static lz_array *turned(maker *m, lz_array *x, int64_t n, double weights) {
+    lz_array *angles = lz_cast(numbers(m, LZ_DIMS(n, HEAD / 2), 1), LZ_F32);
+    x = lz_rms_norm(lz_reshape(x, LZ_DIMS(1, n, HEADS, HEAD)), numbers(m, LZ_DIMS(HEAD), weights), 1e-6);
+    return lz_rope(lz_permute(x, LZ_DIMS(0, 2, 1, 3)), lz_cos(angles), lz_sin(angles));
+}
+
+/* Queries and keys of two streams, joined, as in a block of FLUX; *keys: what the attention reads. */
+static lz_array *joint_attention(maker *m, int kind, lz_array **keys) {
+    lz_array *both[2][2], *v = numbers(m, LZ_DIMS(TEXT + TOKENS, WIDTH), 1);
+    for (int i = 0; i < 4; i++) {
+        int64_t n = i % 2 ? TOKENS : TEXT;
+        both[i / 2][i % 2] = turned(m, numbers(m, LZ_DIMS(n, WIDTH), 3), n, kind == HUGE_WEIGHT && i > 1 ? 500 : 1);
+    }
+    if (kind == BAD_VALUE) {
+        float add[TEXT + TOKENS] = {[TEXT + TOKENS - 1] = NAN};
+        v = lz_add(v, lz_cast(lz_reshape(lz_from(m->ctx, LZ_DIMS(TEXT + TOKENS), LZ_F32, add), LZ_DIMS(-1, 1)), LZ_BF16));
+    }
+    v = lz_permute(lz_reshape(v, LZ_DIMS(1, TEXT + TOKENS, HEADS, HEAD)), LZ_DIMS(0, 2, 1, 3));
+    *keys = lz_concat(both[1], 2, 2);
+    return lz_cast(lz_sdpa(lz_concat(both[0], 2, 2), *keys, v), LZ_F32);
+}
+
+/* Ropes after norms store f8 where only the attention reads them, and results are near those in f32. */
+static void attention(void) {
+    lz_error err = {0};
+    setenv("LAZULI_CUDA_SDPA", "own", 1); /* small calls too */
+    for (int kind = 0; kind <= READ_TWICE; kind++) {
+        lz_context *all[2] = {open_f8("cuda", LZ_F8), open_f8("ref", LZ_F32)};
+        const float *data[2] = {NULL, NULL};
+        char *text = NULL;
+        for (int i = 0; i < 2 && CHECK(all[i]); i++) {
+            maker m = {.ctx = all[i], .random = {21}};
+            lz_array *keys, *y = joint_attention(&m, kind, &keys), *outputs[2] = {y, keys};
+            if (i == 0) text = lz_graph_text(outputs, kind == READ_TWICE ? 2 : 1, LZ_GRAPH_PROGRAM, &err);
+            CHECK(i || text, "%s", err.text);
+            if (kind == READ_TWICE) CHECK_OK(lz_eval_all(outputs, 2, &err), &err);
+            data[i] = lz_data(y, &err);
+            CHECK(data[i], "%s", err.text);
+        }
+        bool narrow = text && strstr(text, "f8");
+        CHECK(narrow == (kind != READ_TWICE), "kind %d:\n%s", kind, text ? text : "");
+        int64_t n = (int64_t)HEADS * (TEXT + TOKENS) * HEAD;
+        double far = data[0] && data[1] ? apart(data[0], data[1], n) : 0;
+        if (kind == BAD_VALUE) CHECK(data[0] && isnan(data[0][0]) && isnan(data[0][n - 1]));
+        if (kind == HUGE_WEIGHT) CHECK(isfinite(far)); /* keys are 448 at most, and the softmax has one winner */
+        if (kind == ORDINARY) CHECK(far > 0.02 && far < 0.08, "%.4f", far);
+        if (kind == READ_TWICE) CHECK(far < 0.01, "%.4f", far);
+        if (text) lz_free_text(all[0], text);
+        lz_close(all[1]);
+        lz_close(all[0]);
+    }
+    unsetenv("LAZULI_CUDA_SDPA");
+}
+
 /* ---- devices that cannot ----------------------------------------------------------------------------------------- */
 
 static void refused(void) {
@@ -230,4 +289,4 @@ static void refused(void) {
 }
 
 TEST_MAIN({"random_layers", random_layers}, {"other_gpus", other_gpus}, {"special_rows", special_rows},
-          {"fused_programs", fused_programs}, {"refused", refused})
+          {"fused_programs", fused_programs}, {"attention", attention}, {"refused", refused})

@@ -1,6 +1,6 @@
 /* test_sdpa90.c: every configuration of our own attention for Hopper against f64: sizes around the edges of tiles,
- * fewer heads of keys, batches, both orders of heads and tokens, tiles in parts, large scores. Runs on a real GPU or,
- * with LAZULI_CUDA_PATH naming its libraries, on the simulated one. */
+ * fewer heads of keys, batches, both orders of heads and tokens, tiles in parts, large scores, products of f8. Runs on a real
+ * GPU or, with LAZULI_CUDA_PATH naming its libraries, on the simulated one. */
 #include "backend/cuda/product.h"
 #include "backend/cuda/sdpa90.h"
 #include "hopper.h"
@@ -11,6 +11,8 @@ typedef struct problem {
     bool token_major; /* [batch, token, head, number] in memory */
     double scale;
     int sms; /* that are used */
+    bool narrow; /* q and k are f8 */
+    double growth; /* the values of a token are larger by this factor, from the first to the last one; 0: all alike */
 } problem;
 
 enum { Q, K, V, OUT, OPERANDS };
@@ -25,31 +27,37 @@ static uint32_t state = 1;
 static double random_number(void) { return ((state = state * 1664525u + 1013904223u) >> 8) / 8388608.0 - 1; }
 
 static uint16_t bits_of(lz_dtype type, double v) {
-    return type == LZ_BF16 ? lz_to_bf16((float)v) : lz_to_f16((float)v);
+    return type == LZ_F8 ? lz_to_f8((float)v) : type == LZ_BF16 ? lz_to_bf16((float)v) : lz_to_f16((float)v);
 }
 static double number_of(lz_dtype type, uint16_t bits) {
-    return type == LZ_BF16 ? lz_from_bf16(bits) : lz_from_f16(bits);
+    return type == LZ_F8 ? lz_from_f8((uint8_t)bits) : type == LZ_BF16 ? lz_from_bf16(bits) : lz_from_f16(bits);
 }
 
 static int64_t offset_of(const lz_tensor *t, int64_t batch, int64_t head, int64_t token) {
     return batch * t->strides[0] + head * t->strides[1] + token * t->strides[2];
 }
 
-/* 8 numbers behind each row of heads or tokens are NaN, and must stay so. */
+/* 16 bytes after each row of heads or tokens are NaN, and must stay so. */
 static void make_operand(lz_device *d, const problem *p, operands *o, int i) {
     lz_error err = {0};
+    lz_dtype type = p->narrow && (i == Q || i == K) ? LZ_F8 : p->type;
+    int64_t size = lz_dtype_size(type);
     int64_t heads = i == Q || i == OUT ? p->heads : p->groups, tokens = i == Q || i == OUT ? p->n : p->m;
-    int64_t inner = p->token_major ? heads : tokens, outer = p->token_major ? tokens : heads, row = inner * p->d + 8;
+    int64_t inner = p->token_major ? heads : tokens, outer = p->token_major ? tokens : heads,
+            row = inner * p->d + 16 / size;
     lz_tensor *t = &o->t[i];
-    *t = (lz_tensor){.dtype = p->type, .dims = LZ_DIMS(p->batches, heads, tokens, p->d)};
+    *t = (lz_tensor){.dtype = type, .dims = LZ_DIMS(p->batches, heads, tokens, p->d)};
     t->strides[0] = outer * row, t->strides[3] = 1;
     t->strides[1] = p->token_major ? p->d : row, t->strides[2] = p->token_major ? row : p->d;
-    o->bytes[i] = p->batches * outer * row * 2;
-    o->values[i] = malloc((size_t)(o->bytes[i] / 2) * sizeof(double));
-    uint16_t *host = malloc((size_t)o->bytes[i]);
-    for (int64_t j = 0; j < o->bytes[i] / 2; j++) {
-        host[j] = i == OUT || j % row >= inner * p->d ? 0xffff : bits_of(p->type, random_number());
-        o->values[i][j] = number_of(p->type, host[j]);
+    o->bytes[i] = p->batches * outer * row * size;
+    o->values[i] = malloc((size_t)(o->bytes[i] / size) * sizeof(double));
+    uint8_t *host = malloc((size_t)o->bytes[i]);
+    for (int64_t j = 0; j < o->bytes[i] / size; j++) {
+        int64_t token = p->token_major ? j / row % outer : j % row / p->d;
+        double factor = i == V && p->growth > 0 ? pow(p->growth, (double)token / (double)tokens) : 1;
+        uint16_t bits = i == OUT || j % row >= inner * p->d ? 0xffff : bits_of(type, random_number() * factor);
+        memcpy(host + j * size, &bits, (size_t)size);
+        o->values[i][j] = number_of(type, size == 1 ? bits & 0xff : bits);
     }
     t->data = lz_cuda_device_table.allocate(d, o->bytes[i], &err);
     lz_bytes from = {.data = host};
@@ -57,8 +65,9 @@ static void make_operand(lz_device *d, const problem *p, operands *o, int i) {
     free(host);
 }
 
-/* One row of the output. */
-static void wanted_row(const problem *p, const operands *o, int64_t batch, int64_t head, int64_t token, double *out) {
+/* One row of the output, and of the same sums with the magnitudes of the values. */
+static void wanted_row(const problem *p, const operands *o, int64_t batch, int64_t head, int64_t token, double *out,
+                       double *magnitudes) {
     int64_t group = head / (p->heads / p->groups);
     const double *q = o->values[Q] + offset_of(&o->t[Q], batch, head, token);
     double *scores = malloc((size_t)p->m * sizeof(double)), most = -INFINITY, sum = 0;
@@ -69,14 +78,14 @@ static void wanted_row(const problem *p, const operands *o, int64_t batch, int64
         scores[j] *= p->scale;
         if (scores[j] > most) most = scores[j];
     }
-    for (int64_t i = 0; i < p->d; i++) out[i] = 0;
+    for (int64_t i = 0; i < p->d; i++) out[i] = magnitudes[i] = 0;
     for (int64_t j = 0; j < p->m; j++) {
         const double *v = o->values[V] + offset_of(&o->t[V], batch, group, j);
         double share = exp(scores[j] - most);
         sum += share;
-        for (int64_t i = 0; i < p->d; i++) out[i] += share * v[i];
+        for (int64_t i = 0; i < p->d; i++) out[i] += share * v[i], magnitudes[i] += share * fabs(v[i]);
     }
-    for (int64_t i = 0; i < p->d; i++) out[i] /= sum;
+    for (int64_t i = 0; i < p->d; i++) out[i] /= sum, magnitudes[i] /= sum;
     free(scores);
 }
 
@@ -103,6 +112,30 @@ static void check_output(const problem *p, const operands *o, const double *want
           worst, (long long)written);
 }
 
+/* Of products of f8: the error of a row is at most that of rounding all shares and values in
+ * the same direction, an eighth of the sum of magnitudes, and far less on average. */
+static void check_narrow(const problem *p, const operands *o, const double *wanted, const double *magnitudes, const uint16_t *got,
+                         const lz_sdpa90_config *w) {
+    double errors = 0, all = 0, worst = 0;
+    int64_t written = 0;
+    for (int64_t j = 0; j < o->bytes[OUT] / 2; j++) {
+        double v = number_of(p->type, got[j]), error = fabs(v - wanted[j]);
+        if (isnan(wanted[j])) {
+            written += !isnan(v);
+            continue;
+        }
+        errors += error * error, all += wanted[j] * wanted[j];
+        if (!(error / magnitudes[j] <= worst)) worst = error / magnitudes[j];
+    }
+    double mean = sqrt(errors / all);
+    CHECK(mean < 0.04 && worst < 0.14 && !written,
+          "f8 b%lld h%lld g%lld n%lld m%lld d%lld %s scale %g, %d keys, %d queries, in turn %d, %d multiprocessors: error %g, "
+          "at most %g; %lld written beside",
+          (long long)p->batches, (long long)p->heads, (long long)p->groups, (long long)p->n, (long long)p->m,
+          (long long)p->d, lz_dtype_name(p->type), p->scale, w->keys, w->queries, w->pingpong, p->sms, mean, worst,
+          (long long)written);
+}
+
 static bool run_way(lz_device *d, const lz_sdpa90 *a, const lz_sdpa90_config *w, const operands *o, uint16_t *got) {
     lz_error err = {0};
     int64_t bytes = lz_sdpa90_scratch(a, w);
@@ -123,10 +156,12 @@ static void run_problem(lz_device *d, const problem *p, const lz_sdpa90_config *
     for (int i = 0; i < OPERANDS; i++) make_operand(d, p, &o, i);
     lz_call call = {.op = LZ_OP_SDPA, .params = &params, .out = o.t[OUT], .in = o.t, .n_core = 3, .n_in = 3};
     call.device = d, call.err = &err;
+    double *magnitudes = malloc((size_t)(o.bytes[OUT] / 2) * sizeof(double));
     for (int64_t b = 0; b < p->batches; b++)
         for (int64_t h = 0; h < p->heads; h++)
             for (int64_t i = 0; i < p->n; i++)
-                wanted_row(p, &o, b, h, i, o.values[OUT] + offset_of(&o.t[OUT], b, h, i));
+                wanted_row(p, &o, b, h, i, o.values[OUT] + offset_of(&o.t[OUT], b, h, i),
+                           magnitudes + offset_of(&o.t[OUT], b, h, i));
     uint16_t *got = malloc((size_t)o.bytes[OUT]), *again = malloc((size_t)o.bytes[OUT]);
     int sms = d->sms;
     d->sms = p->sms;
@@ -134,7 +169,10 @@ static void run_problem(lz_device *d, const problem *p, const lz_sdpa90_config *
     if (CHECK(lz_sdpa90_reads(&call, &a), "n %lld is refused", (long long)p->n))
         for (int i = 0; i < n; i++) {
             if (!run_way(d, &a, &ways[i], &o, got)) continue;
-            check_output(p, &o, o.values[OUT], got, &ways[i]);
+            if (p->narrow)
+                check_narrow(p, &o, o.values[OUT], magnitudes, got, &ways[i]);
+            else
+                check_output(p, &o, o.values[OUT], got, &ways[i]);
             if (n > 1 && run_way(d, &a, &ways[i], &o, again))
                 CHECK(!memcmp(got, again, (size_t)o.bytes[OUT]), "other bits the second time");
         }
@@ -145,13 +183,14 @@ static void run_problem(lz_device *d, const problem *p, const lz_sdpa90_config *
     }
     free(got);
     free(again);
+    free(magnitudes);
 }
 
 /* Every way, twice; blocks that take several items, the last tile in parts. */
 static void ways(void) {
     lz_context *ctx = open_hopper();
     if (!ctx) return;
-    run_problem(ctx->device, &(problem){1, 3, 1, 100, 440, 128, LZ_F16, true, 1, 2}, lz_sdpa90_configs,
+    run_problem(ctx->device, &(problem){1, 3, 1, 100, 440, 128, LZ_F16, true, 1, 2, false, 0}, lz_sdpa90_configs(false),
                 LZ_SDPA90_CONFIGS);
     lz_close(ctx);
 }
@@ -169,7 +208,7 @@ static void edges(void) {
         p.token_major = i % 5 < 3;
         p.scale = i % 3 ? 0.3 : 2;
         p.sms = 2 + i % 4 * 3;
-        run_problem(ctx->device, &p, &lz_sdpa90_configs[i % 4], 1);
+        run_problem(ctx->device, &p, &lz_sdpa90_configs(false)[i % 4], 1);
     }
     lz_close(ctx);
 }
@@ -179,8 +218,8 @@ static void large_scores(void) {
     lz_context *ctx = open_hopper();
     if (!ctx) return;
     for (int i = 0; i < LZ_SDPA90_CONFIGS; i++)
-        run_problem(ctx->device, &(problem){1, 1, 1, 100, 513, 128, i ? LZ_F16 : LZ_BF16, true, 20, 1 + i % 2},
-                    &lz_sdpa90_configs[i], 1);
+        run_problem(ctx->device, &(problem){1, 1, 1, 100, 513, 128, i ? LZ_F16 : LZ_BF16, true, 20, 1 + i % 2, false, 0},
+                    &lz_sdpa90_configs(false)[i], 1);
     lz_close(ctx);
 }
 
@@ -188,9 +227,36 @@ static void large_scores(void) {
 static void ranges(void) {
     lz_context *ctx = open_hopper();
     if (!ctx) return;
-    run_problem(ctx->device, &(problem){1, 1, 1, 260, 1100, 128, LZ_F16, true, 1, 5}, &lz_sdpa90_configs[2], 1);
-    run_problem(ctx->device, &(problem){1, 3, 1, 100, 790, 128, LZ_BF16, false, 1, 5}, &lz_sdpa90_configs[0], 1);
+    run_problem(ctx->device, &(problem){1, 1, 1, 260, 1100, 128, LZ_F16, true, 1, 5, false, 0}, &lz_sdpa90_configs(false)[2], 1);
+    run_problem(ctx->device, &(problem){1, 3, 1, 100, 790, 128, LZ_BF16, false, 1, 5, false, 0}, &lz_sdpa90_configs(false)[0], 1);
     lz_close(ctx);
 }
 
-TEST_MAIN({"ways", ways}, {"edges", edges}, {"large_scores", large_scores}, {"ranges", ranges})
+/* Products of f8: every way twice, sizes around the edges of tiles, values whose size differs from block to block, scores
+ * that grow, tiles in parts. */
+static void products_of_f8(void) {
+    static const int64_t sizes[] = {1, 63, 64, 129, 192, 300};
+    const lz_sdpa90_config *configs = lz_sdpa90_configs(true);
+    lz_context *ctx = open_hopper();
+    if (!ctx) return;
+    problem whole = {1, 3, 1, 100, 440, 128, LZ_BF16, true, 1, 2, true, 0};
+    run_problem(ctx->device, &whole, configs, LZ_SDPA90_CONFIGS);
+    for (int i = 0; i < 12; i++) {
+        problem p = {.batches = 1 + i % 5 / 4, .heads = 1 + i % 3, .n = sizes[i % 6], .m = sizes[(i + 1 + i / 6) % 6]};
+        p.groups = i % 2 ? p.heads : 1;
+        p.type = i % 4 ? LZ_BF16 : LZ_F16;
+        p.d = i % 6 == 3 ? 64 : 128;
+        p.token_major = i % 5 < 3;
+        p.scale = i % 3 ? 0.5 : i % 2 ? 4 : 1;
+        p.sms = 2 + i % 4 * 3;
+        p.narrow = true;
+        p.growth = i % 3 == 1 ? 1e3 : i % 3 == 2 ? 1e-3 : 0;
+        run_problem(ctx->device, &p, &configs[i % 4], 1);
+    }
+    problem parts = {1, 1, 1, 260, 1100, 128, LZ_BF16, true, 1, 5, true, 100};
+    run_problem(ctx->device, &parts, &configs[0], 1);
+    run_problem(ctx->device, &parts, &configs[2], 1);
+    lz_close(ctx);
+}
+
+TEST_MAIN({"ways", ways}, {"edges", edges}, {"large_scores", large_scores}, {"ranges", ranges}, {"f8", products_of_f8})

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/sdpa90.h"
 
 bool lz_cuda_ok(const lz_device *d, lz_cu_result result, const char *what, lz_error *err) {
     if (result == LZ_CUDA_SUCCESS) return true;
@@ -205,6 +206,9 @@ static bool await_mark(lz_device *d, lz_queue queue, int i, lz_error *err) {
 
 static const char *device_name(const lz_device *d) { return d->name; }
 static bool multiplies_f8(const lz_device *d) { return d->capability >= LZ_CUDA_F8_CAPABILITY; }
+static bool attends_f8(const lz_device *d, lz_dims q, lz_dims k) {
+    return d->sdpa != LZ_SDPA_LIBRARY && lz_sdpa90_takes_f8(d, q, k);
+}
 
 static void close_device(lz_device *d) {
     if (!d) return;
@@ -341,6 +345,7 @@ const lz_device_table lz_cuda_device_table = {
     .close = close_device,
     .name = device_name,
     .multiplies_f8 = multiplies_f8,
+    .attends_f8 = attends_f8,
     .enter = enter,
     .allocate = allocate,
     .release = release,

@@ -49,7 +49,8 @@ void lz_gemm90_text(const lz_gemm90 *g, int n, const lz_gemm90_config *config, l
 
 /* ---- also used by sdpa90.c --------------------------------------------------------------------------------------- */
 
-/* Functions around one instruction of the matrix units, sum [64, columns] (+)= a [64, 16] b; TYPE is defined before.
+/* Functions around one instruction of the matrix units, sum [64, columns] (+)= a [64, k] b, with 16 numbers of 16 bits or 32
+ * of f8 along k. Matrices of f8 are never transposed.
  *   void name(float (&sum)[columns / 2], u64 a, u64 b, int add): both in shared memory, described by matrix_at
  *   void name(float (&sum)[columns / 2], const u32 (&a)[4], u64 b, int add): a in registers; b described by matrix_at
  *   or, if it is transposed, by transposed_matrix_at */

@@ -4,7 +4,8 @@
  *   passes           heads that are too wide for cuDNN: a product, a softmax and a product, for some rows at a time
  *   sdpa90.c         on Hopper, instead of cuDNN, if there is no mask. lz_context_options.cuda_sdpa: "library" turns it
  *                    off, "own" uses it for small calls too, without measuring
- *   kernels/sdpa.cu  everything else: masks, f32, and calls that are too small for a plan of cuDNN
+ *   kernels/sdpa.cu  everything else: masks, f32, calls that are too small for a plan of cuDNN, and f8 where sdpa90.c
+ *                    cannot be used
  *
  * For cuDNN, attention is a graph: scores = q k^T, scaled; softmax as maximum, difference, exponential, sum and
  * quotient; the product with v. cuDNN recognises the pattern and runs one kernel that never stores the scores. */
@@ -71,7 +72,7 @@ static lz_dnn_key key_of(const attention *a) {
     memset(&key, 0, sizeof key);
     memcpy(key.what, "sdpa", 5);
     int64_t *to = key.numbers;
-    const int64_t sizes[] = {a->batches, a->heads, a->groups, a->n, a->m, a->d, a->type, a->causal};
+    const int64_t sizes[] = {a->batches, a->heads, a->groups, a->n, a->m, a->d, a->type, a->causal, a->q->dtype};
     memcpy(to, sizes, sizeof sizes);
     to += sizeof sizes / sizeof *sizes;
     const lz_tensor *tensors[] = {a->q, a->k, a->v, a->out};
@@ -347,7 +348,7 @@ static bool suits_hopper(const lz_call *call, const attention *a, candidates *c)
 
 static bool run_candidate(const lz_call *call, void *arg, int i) {
     candidates *c = arg;
-    const lz_sdpa90_config *w = &lz_sdpa90_configs[i];
+    const lz_sdpa90_config *w = &lz_sdpa90_configs(c->own.narrow)[i];
     lz_sdpa90 own = c->own;
     own.call = call;
     if (!c->functions[i]) c->functions[i] = lz_sdpa90_function(&own, w);
@@ -360,14 +361,15 @@ static int choose_candidate(const lz_call *call, const attention *a, candidates 
     choice_key k;
     memset(&k, 0, sizeof k);
     k.call = key_of(a);
-    memcpy(k.configs, lz_sdpa90_configs, sizeof k.configs);
+    const lz_sdpa90_config *configs = lz_sdpa90_configs(c->own.narrow);
+    memcpy(k.configs, configs, sizeof k.configs);
     lz_choice choice = {.what = "way of an attention", .key = &k, .key_bytes = sizeof k};
     int found = lz_cuda_choose(call, &choice, LZ_SDPA90_CONFIGS, run_candidate, c), chosen = found < 0 ? 0 : found;
-    const lz_sdpa90_config *w = &lz_sdpa90_configs[chosen];
+    const lz_sdpa90_config *w = &configs[chosen];
     if (choice.measured)
-        lz_cuda_trace(call->device, "sdpa heads %lld n %lld m %lld d %lld: %d keys, %d queries, in turn %d",
-                      (long long)a->heads, (long long)a->n, (long long)a->m, (long long)a->d, w->keys, w->queries,
-                      w->pingpong);
+        lz_cuda_trace(call->device, "sdpa %s heads %lld n %lld m %lld d %lld: %d keys, %d queries, in turn %d",
+                      lz_dtype_name(a->q->dtype), (long long)a->heads, (long long)a->n, (long long)a->m,
+                      (long long)a->d, w->keys, w->queries, w->pingpong);
     return chosen;
 }
 
@@ -391,7 +393,7 @@ static int64_t sdpa_scratch(const lz_call *call) {
     int64_t most = 0;
     if (suits_hopper(call, &a, &c)) {
         for (int i = 0; i < LZ_SDPA90_CONFIGS; i++) {
-            int64_t bytes = lz_sdpa90_scratch(&c.own, &lz_sdpa90_configs[i]);
+            int64_t bytes = lz_sdpa90_scratch(&c.own, &lz_sdpa90_configs(c.own.narrow)[i]);
             if (bytes > most) most = bytes;
         }
     } else if (suits_dnn(call->device, &a)) {

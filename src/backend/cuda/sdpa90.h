@@ -1,5 +1,5 @@
-/* sdpa90.h: our own attention for Hopper (kernels/sdpa90.cu), for sdpa.c: 16-bit types, no mask, head size 64 or
- * 128. */
+/* sdpa90.h: our own attention for Hopper (kernels/sdpa90.cu), for sdpa.c: no mask, head size 64 or 128, 16-bit types. q and k
+ * may both be f8; then v and the probabilities are rounded to f8, too. */
 #ifndef LZ_CUDA_OWN_SDPA90_H
 #define LZ_CUDA_OWN_SDPA90_H
 
@@ -10,6 +10,7 @@ typedef struct lz_sdpa90 {
     const lz_call *call;
     int64_t batches, heads, groups, n, m, d; /* q [batches, heads, n, d], k and v [batches, groups, m, d] */
     float scale;
+    bool narrow; /* q and k are f8 */
 } lz_sdpa90;
 
 /* keys: of a block; queries: of a tile, 128 or 192; pingpong: warpgroups use the matrix units alternately. */
@@ -18,8 +19,11 @@ typedef struct lz_sdpa90_config {
 } lz_sdpa90_config;
 
 enum { LZ_SDPA90_CONFIGS = 4 };
-extern const lz_sdpa90_config lz_sdpa90_configs[LZ_SDPA90_CONFIGS]; /* each supports every call */
+/* The configurations for calls in 16 bits, or for those with f8. Each supports every such call. */
+const lz_sdpa90_config *lz_sdpa90_configs(bool narrow);
 
+/* Does the kernel take such queries and keys as f8, and is it worth it? */
+bool lz_sdpa90_takes_f8(const lz_device *d, lz_dims q, lz_dims k);
 /* false: the kernel does not support the call (another GPU, other types or strides). The caller makes sure that
  * addresses are multiples of 16. */
 bool lz_sdpa90_reads(const lz_call *call, lz_sdpa90 *a);

@@ -5,11 +5,12 @@
  *
  * The second half implements them in C++ for the simulator (LZ_SIM), so that kernels that use them run there too. */
 
-/* The descriptor of a matrix in shared memory, for the matrix units: rows of 128 bytes along k, whose 16-byte chunks
- * are swizzled as the copy engine does it; 8 rows take 1024 bytes. A step of 16 along k adds 32 bytes to the
- * address. */
-FN u64 matrix_at(u32 address) {
-    return (u64)((address & 0x3ffff) >> 4) | 1ull << 16 | (1024ull >> 4) << 32 | 1ull << 62;
+/* The descriptor of a matrix in shared memory, for the matrix units: rows of 128 or 64 bytes along k, whose 16-byte chunks
+ * are swizzled as the copy engine does it; 8 rows are stored together. A step of one instruction along k (16 numbers of 16
+ * bits, or 32 of 8 bits) adds 32 bytes to the address. */
+template <int ROW_BYTES = 128> FN u64 matrix_at(u32 address) {
+    return (u64)((address & 0x3ffff) >> 4) | 1ull << 16 | (8ull * ROW_BYTES >> 4) << 32 |
+           (ROW_BYTES == 128 ? 1ull : 2ull) << 62;
 }
 #define K_STEP 2 /* 32 bytes, in the unit of a descriptor */
 /* The same for a transposed matrix: rows of 128 bytes across k; 8 rows take 1024 bytes; the next 64 elements of a row
@@ -202,27 +203,37 @@ template <int N> FN void increase_registers() {}
 /* Element (row, k) of a matrix with a descriptor of matrix_at. */
 template <class T> FN float described(u64 matrix, int row, int k) {
     const u32 start = (u32)(matrix & 0x3fff) << 4, eight_rows = (u32)(matrix >> 32 & 0x3fff) << 4;
-    if (matrix >> 62 != 1 || matrix >> 49 & 7) lz_sim::fail("a matrix that is not swizzled over 128 bytes");
-    const u32 plain = start + row / 8 * eight_rows + row % 8 * 128 + k * 2;
+    const u32 mode = (u32)(matrix >> 62), row_bytes = mode == 1 ? 128 : 64;
+    if ((mode != 1 && mode != 2) || matrix >> 49 & 7) lz_sim::fail("a matrix that is not swizzled over 128 or 64 bytes");
+    const u32 plain = start + row / 8 * eight_rows + row % 8 * row_bytes + k * (u32)sizeof(T);
     T v;
-    memcpy(&v, lz_sim::shared_at(swizzled<128>(plain)), sizeof v);
+    memcpy(&v, lz_sim::shared_at(mode == 1 ? swizzled<128>(plain) : swizzled<64>(plain)), sizeof v);
     return as_float(v);
 }
 
-/* sum [64, N] (+)= a [64, 16] b^T [N, 16]: the part of one thread, four sums for every eight columns. */
-template <class T, int N> FN void multiply_spelled_out(float (&sum)[N / 2], u64 a, u64 b, int add) {
-    const int row = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
-    float left[2][16], right[16];
-    for (int h = 0; h < 2; h++)
-        for (int k = 0; k < 16; k++) left[h][k] = described<T>(a, row + 8 * h, k);
+/* Adds the products of rows and columns to the sums of one thread, four for every eight columns. right_at(k, column) is an
+ * element of the right matrix. */
+template <int N, int K, class F> FN void add_products(float (&sum)[N / 2], const float (&left)[2][K], int add, F right_at) {
+    const int column = threadIdx.x % 4 * 2;
     for (int i = 0; i < N / 4; i++) {
-        for (int k = 0; k < 16; k++) right[k] = described<T>(b, i / 2 * 8 + column + i % 2, k);
+        float right[K];
+        for (int k = 0; k < K; k++) right[k] = right_at(k, i / 2 * 8 + column + i % 2);
         for (int h = 0; h < 2; h++) {
             float &to = sum[i / 2 * 4 + h * 2 + i % 2], total = add ? to : 0.0f;
-            for (int k = 0; k < 16; k++) total += left[h][k] * right[k];
+            for (int k = 0; k < K; k++) total += left[h][k] * right[k];
             to = total;
         }
     }
+}
+
+/* sum [64, N] (+)= a [64, K] b^T [N, K] with K numbers of 32 bytes: the part of one thread. */
+template <class T, int N> FN void multiply_spelled_out(float (&sum)[N / 2], u64 a, u64 b, int add) {
+    enum { K = 32 / sizeof(T) };
+    const int row = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+    float left[2][K];
+    for (int h = 0; h < 2; h++)
+        for (int k = 0; k < K; k++) left[h][k] = described<T>(a, row + 8 * h, k);
+    add_products<N, K>(sum, left, add, [&](int k, int column) { return described<T>(b, column, k); });
 }
 
 /* Element (k, column) of a matrix with a descriptor of transposed_matrix_at. */
@@ -236,26 +247,23 @@ template <class T> FN float described_transposed(u64 matrix, int k, int column) 
     return as_float(v);
 }
 
-/* sum [64, N] (+)= a [64, 16] b^T [N, 16] or, if b is transposed, b [16, N]. a is in registers: four lanes have a row
- * of it, two neighbouring elements of each half. */
+/* sum [64, N] (+)= a [64, K] b^T [N, K] or, if b is transposed, b [K, N]. a is in registers: four lanes have a row
+ * of it, each lane 4 bytes of each half. */
 template <class T, int N, bool TRANSPOSED>
 FN void multiply_held_spelled_out(float (&sum)[N / 2], const u32 (&a)[4], u64 b, int add) {
-    const int column = threadIdx.x % 4 * 2, first = threadIdx.x % 32 / 4 * 4;
-    float left[2][16], right[16];
+    enum { K = 32 / sizeof(T), WORD = 4 / sizeof(T) };
+    const int first = threadIdx.x % 32 / 4 * 4;
+    float left[2][K];
     for (int i = 0; i < 4; i++)
         for (int lane = 0; lane < 4; lane++) {
-            const u32 both = __shfl_sync(0xffffffffu, a[i], first + lane);
-            for (int e = 0; e < 2; e++) left[i % 2][i / 2 * 8 + lane * 2 + e] = as_float(T{(u16)(both >> 16 * e)});
+            const u32 word = __shfl_sync(0xffffffffu, a[i], first + lane);
+            T numbers[WORD];
+            memcpy(numbers, &word, sizeof word);
+            for (int e = 0; e < WORD; e++) left[i % 2][(i / 2 * 4 + lane) * WORD + e] = as_float(numbers[e]);
         }
-    for (int i = 0; i < N / 4; i++) {
-        const int at = i / 2 * 8 + column + i % 2;
-        for (int k = 0; k < 16; k++) right[k] = TRANSPOSED ? described_transposed<T>(b, k, at) : described<T>(b, at, k);
-        for (int h = 0; h < 2; h++) {
-            float &to = sum[i / 2 * 4 + h * 2 + i % 2], total = add ? to : 0.0f;
-            for (int k = 0; k < 16; k++) total += left[h][k] * right[k];
-            to = total;
-        }
-    }
+    add_products<N, K>(sum, left, add, [&](int k, int column) {
+        return TRANSPOSED ? described_transposed<T>(b, k, column) : described<T>(b, column, k);
+    });
 }
 
 FN void store_blocks(u32 row, const u32 (&from)[4]) {

@@ -88,6 +88,19 @@ FN void from_float(f8 &to, float v) {
     r = a > 0x7f800000u ? 0x7fu : r;
     to.bits = (u8)(r | sign);
 }
+/* Two codes of f8, the first in the low byte. Ada and later have an instruction for it. */
+FN u16 two_codes(float low, float high) {
+#if !defined LZ_SIM && __CUDA_ARCH__ >= 890
+    u16 both;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(both) : "f"(high), "f"(low));
+    return both;
+#else
+    f8 codes[2];
+    from_float(codes[0], low);
+    from_float(codes[1], high);
+    return (u16)(codes[0].bits | codes[1].bits << 8);
+#endif
+}
 /* Toward zero, into the range of the type; NaN gives 0. */
 FN void from_float(u8 &to, float v) { to = (u8)(i32)(v >= 255.0f ? 255.0f : v > 0.0f ? v : 0.0f); }
 FN void from_float(i8 &to, float v) {
@@ -242,6 +255,15 @@ template <int N> FN void put_all(vec<f16, N> &to, const float (&from)[N]) {
     if (N % 2) put(to.at[N - 1], from[N - 1]);
 }
 #endif
+
+template <int N> FN void put_all(vec<f8, N> &to, const float (&from)[N]) {
+#pragma unroll
+    for (int j = 0; j + 1 < N; j += 2) {
+        const u16 both = two_codes(from[j], from[j + 1]);
+        memcpy(to.at + j, &both, 2);
+    }
+    if (N % 2) put(to.at[N - 1], from[N - 1]);
+}
 
 /* Elements as floats. Two bf16 numbers of a word take one instruction each. */
 template <class T, int N> FN void get_all(float (&to)[N], const vec<T, N> &from) {

@@ -180,16 +180,7 @@ FN void to_codes(vec<f8, V> &to, const float (&v)[V], float inverse) {
     float scaled[V];
 #pragma unroll
     for (int j = 0; j < V; j++) scaled[j] = v[j] * inverse;
-#ifndef LZ_SIM
-#pragma unroll
-    for (int j = 0; j < V; j += 2) { /* two at a time; larger numbers become 448 */
-        u16 both;
-        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(both) : "f"(scaled[j + 1]), "f"(scaled[j]));
-        memcpy(to.at + j, &both, 2);
-    }
-#else
     put_all(to, scaled);
-#endif
 }
 #endif
 

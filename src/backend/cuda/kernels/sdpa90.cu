@@ -1,4 +1,4 @@
-/* sdpa90.cu: out = softmax(scale q k^T) v on Hopper, in 16-bit types, without a mask.
+/* sdpa90.cu: out = softmax(scale q k^T) v on Hopper, in 16-bit types or with products of f8, without a mask.
  *
  * A thread block has a producer warpgroup, which makes the copy engine (TMA) load tiles of q, k and v into shared
  * memory, and GROUPS computing warpgroups with 64 queries each. A block is persistent: it computes one item after
@@ -15,9 +15,15 @@
  * The order of every sum depends only on sizes and on the number of multiprocessors, so results are the same from run
  * to run.
  *
- * Defined in the head: TYPE; HEAD, the head size, 64 or 128; KEYS of a block; GROUPS, 2 or 3; PINGPONG; hopper.cu and
- * matrix.cu; multiply_keys: [64, KEYS] = [64, 16] [KEYS, 16]^T and multiply_values: [64, HEAD] += [64, 16] [16, HEAD],
- * the products of one instruction each.
+ * With NARROW, q and k are f8, and sdpa90_values.cu has rounded v to f8 and transposed it, because the matrix units read
+ * f8 along the summed axis only. The values of a block of keys share a power of two, 2^exponent. It is a factor of the
+ * probabilities of that block, so its exponent is added to their exponents, at no cost, and it is divided out of their
+ * sum. The probabilities are rounded to f8 as well, after a factor of 2^TOP that uses most of its range.
+ *
+ * Defined in the head: TYPE; NARROW; OPERAND, which is f8 with NARROW and TYPE otherwise; HEAD, the head size, 64 or 128;
+ * KEYS of a block, with NARROW a multiple of 64; GROUPS, 2 or 3; PINGPONG; hopper.cu and matrix.cu; the products of one
+ * instruction, with STEP = 16 or 32 numbers: multiply_keys, [64, KEYS] = [64, STEP] [KEYS, STEP]^T, and multiply_values,
+ * [64, HEAD] += [64, STEP] [STEP, HEAD].
  *
  * Legend: "group" is the index of a computing warpgroup, h of the two rows of a lane (8 apart), j of a block of 8
  * columns, e of the two columns of a lane in such a block. A lane has them in element 4 j + 2 h + e of its sums. */
@@ -25,12 +31,18 @@
 #include "sdpa90.h"
 
 enum {
-    STAGES = 2,         /* of keys, of values, and of queries: the next item is loaded early */
-    HALVES = HEAD / 64, /* parts of a row, of 128 bytes each; all rows of a part are stored together */
+    STAGES = 2, /* of keys, of values, and of queries: the next item is loaded early */
+    ROW_BYTES = 64 * sizeof(OPERAND),
+    STEP = 32 / sizeof(OPERAND),   /* numbers that one instruction multiplies for a sum */
+    PART_STEPS = ROW_BYTES / 32,   /* steps of a part */
+    HALVES = HEAD / 64,            /* parts of a row, of 64 numbers each; all rows of a part are stored together */
     QUERIES = 64 * GROUPS,
     GROUP_BYTES = 64 * HEAD * 2, /* queries of a group, later its output */
-    HALF_BYTES = KEYS * 128,
-    STAGE_BYTES = HALVES * HALF_BYTES, /* a stage of k or of v */
+    QUERY_PART = 64 * ROW_BYTES,
+    KEY_PART = KEYS * ROW_BYTES,
+    VALUE_PARTS = NARROW ? KEYS / 64 : HALVES,
+    STAGE_BYTES = HALVES * KEY_PART, /* a stage of k or of v */
+    VALUE_PART = STAGE_BYTES / VALUE_PARTS,
     GROUP_BARRIER = 1,                 /* first number of the named barriers; each group has one of both kinds */
     ORDER_BARRIER = GROUP_BARRIER + GROUPS,
 };
@@ -83,14 +95,23 @@ struct stages {
     FN void release(const ring &r) const {
         if (threadIdx.x % 32 == 0) arrive(empty + 8 * r.stage);
     }
-    /* Waits until the stage is empty, and starts loading it. */
-    FN void load(const ring &r, const lz_gemm_map *map, int row, int head, int batch) const {
+    /* Waits until the stage is empty, and starts loading it: PARTS tiles of 64 columns. Rows are keys or, of transposed
+     * values, columns are keys. */
+    template <int PARTS, bool TRANSPOSED>
+    FN void load(const ring &r, const lz_gemm_map *map, int key, int head, int batch) const {
         const u32 barrier = full + 8 * r.stage;
         wait_for(empty + 8 * r.stage, r.parity ^ 1);
         arrive_expecting(barrier, STAGE_BYTES);
 #pragma unroll
-        for (int half = 0; half < HALVES; half++)
-            load_tile(stage(r) + half * HALF_BYTES, map, half * 64, row, head, batch, barrier);
+        for (int i = 0; i < PARTS; i++)
+            load_tile(stage(r) + i * (STAGE_BYTES / PARTS), map, i * 64 + (TRANSPOSED ? key : 0), TRANSPOSED ? 0 : key,
+                      head, batch, barrier);
+    }
+    FN void load_keys(const ring &r, const lz_sdpa90_params &p, int key, int head, int batch) const {
+        load<HALVES, false>(r, &p.k, key, head, batch);
+    }
+    FN void load_values(const ring &r, const lz_sdpa90_params &p, int key, int head, int batch) const {
+        load<VALUE_PARTS, NARROW>(r, &p.v, key, head, batch);
     }
 };
 
@@ -112,21 +133,29 @@ FN void hide(float (&scores)[KEYS / 2], int first, int m) {
             if (first + 8 * j + e >= m) SCORE(0, j, e) = SCORE(1, j, e) = -INFINITE;
 }
 
-/* Replaces scores by 2^(scale (score - most)). As long as no result is above 2^SLACK, `most` is not updated, so that
- * the sums need not be rescaled. */
+/* Replaces scores by 2^(scale (score - most) + exponent + TOP), and adds them, times 2^-exponent, to the sum. `most` is the
+ * largest score plus exponent / scale. As long as no result is above 2^(TOP + SLACK), it is not updated, so that the sums
+ * need not be rescaled. f8 ends at 448, which is 2^8.8. */
+#if NARROW
+#define TOP 7.0f
+#define SLACK 1.75f
+#else
+#define TOP 0.0f
 #define SLACK 8.0f
-FN void update_softmax(float (&scores)[KEYS / 2], softmax &s, float scale) {
+#endif
+FN void update_softmax(float (&scores)[KEYS / 2], softmax &s, const lz_sdpa90_params &p, float exponent) {
+    const float scale = p.scale, offset = exponent * p.unscale, without = NARROW ? exp2_of(-exponent) : 1.0f;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        float most = s.most[h];
+        float most = -INFINITE;
 #pragma unroll
         for (int j = 0; j < KEYS / 8; j++) most = fmaxf(fmaxf(most, SCORE(h, j, 0)), SCORE(h, j, 1));
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
-        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2)) + offset;
         most = (most - s.most[h]) * scale > SLACK ? most : s.most[h];
         s.shrink[h] = exp2_of((s.most[h] - most) * scale);
         s.most[h] = most;
-        const float less = -most * scale;
+        const float less = fmaf(-most, scale, exponent + TOP);
         float sum[2] = {0, 0};
 #pragma unroll
         for (int j = 0; j < KEYS / 8; j++)
@@ -135,14 +164,25 @@ FN void update_softmax(float (&scores)[KEYS / 2], softmax &s, float scale) {
                 SCORE(h, j, e) = exp2_of(fmaf(SCORE(h, j, e), scale, less));
                 sum[e] += SCORE(h, j, e);
             }
-        s.sum[h] = fmaf(s.sum[h], s.shrink[h], sum[0] + sum[1]);
+        s.sum[h] = fmaf(s.sum[h], s.shrink[h], (sum[0] + sum[1]) * without);
     }
 }
 
-/* Rounds the probabilities and arranges them as a left operand, 16 keys at a time. */
-FN void round_probs(u32 (&probs)[KEYS / 16][4], const float (&scores)[KEYS / 2]) {
+/* Rounds the probabilities and arranges them as a left operand, STEP keys at a time. With NARROW a lane has 4 neighbouring
+ * keys of 16 in a register, and its scores are those of 2 and 2 neighbours; so each 16 keys are in another order, and
+ * sdpa90_values.cu stores the values in that order. */
+FN void round_probs(u32 (&probs)[KEYS / STEP][4], const float (&scores)[KEYS / 2]) {
+#if NARROW
+#pragma unroll
+    for (int i = 0; i < KEYS / 8; i++) { /* words of 16 keys: row 0, row 1 */
+        const int j = i / 2 * 2, h = i % 2;
+        probs[i / 4][i % 4] = (u32)two_codes(SCORE(h, j, 0), SCORE(h, j, 1)) |
+                              (u32)two_codes(SCORE(h, j + 1, 0), SCORE(h, j + 1, 1)) << 16;
+    }
+#else
 #pragma unroll
     for (int i = 0; i < KEYS / 4; i++) probs[i / 4][i % 4] = pair(scores[2 * i], scores[2 * i + 1], TYPE{});
+#endif
 }
 
 FN void shrink_sums(float (&sums)[HEAD / 2], const softmax &s) {
@@ -155,37 +195,50 @@ FN void shrink_sums(float (&sums)[HEAD / 2], const softmax &s) {
  * so they stay in shared memory. */
 #if GROUPS == 2
 struct left {
-    u32 at[HEAD / 16][4];
+    u32 at[HEAD / STEP][4];
 };
 FN left queries_at(u32 queries) {
     const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane % 16;
     left q;
 #pragma unroll
-    for (int k = 0; k < HEAD / 16; k++)
-        load_blocks(q.at[k], queries + k / 4 * (64 * 128) + swizzled<128>(row * 128 + (k % 4 * 2 + lane / 16) * 16));
+    for (int k = 0; k < HEAD / STEP; k++)
+        load_blocks(q.at[k], queries + k / PART_STEPS * QUERY_PART +
+                                 swizzled<ROW_BYTES>(row * ROW_BYTES + (k % PART_STEPS * 2 + lane / 16) * 16));
     return q;
 }
 #define QUERY(q, k) q.at[k]
 #else
 typedef u32 left;
 FN left queries_at(u32 queries) { return queries; }
-#define QUERY(q, k) (matrix_at(q + (k) / 4 * (64 * 128)) + (k) % 4 * K_STEP)
+#define QUERY(q, k) (matrix_at<ROW_BYTES>(q + (k) / PART_STEPS * QUERY_PART) + (k) % PART_STEPS * K_STEP)
 #endif
 
 /* Both only issue the products, and do not wait for them. */
 FN void issue_scores(float (&scores)[KEYS / 2], const left &queries, u32 keys) {
     start_products();
 #pragma unroll
-    for (int k = 0; k < HEAD / 16; k++)
-        multiply_keys(scores, QUERY(queries, k), matrix_at(keys + k / 4 * HALF_BYTES) + k % 4 * K_STEP, k);
+    for (int k = 0; k < HEAD / STEP; k++)
+        multiply_keys(scores, QUERY(queries, k),
+                      matrix_at<ROW_BYTES>(keys + k / PART_STEPS * KEY_PART) + k % PART_STEPS * K_STEP, k);
     end_products();
 }
-FN void issue_sums(float (&sums)[HEAD / 2], const u32 (&probs)[KEYS / 16][4], u32 values) {
+FN void issue_sums(float (&sums)[HEAD / 2], const u32 (&probs)[KEYS / STEP][4], u32 values) {
     start_products();
 #pragma unroll
-    for (int k = 0; k < KEYS / 16; k++)
-        multiply_values(sums, probs[k], transposed_matrix_at(values, HALF_BYTES) + k * TRANSPOSED_K_STEP, 1);
+    for (int k = 0; k < KEYS / STEP; k++) {
+#if NARROW
+        const u64 right = matrix_at<ROW_BYTES>(values + k / PART_STEPS * VALUE_PART) + k % PART_STEPS * K_STEP;
+#else
+        const u64 right = transposed_matrix_at(values, VALUE_PART) + k * TRANSPOSED_K_STEP;
+#endif
+        multiply_values(sums, probs[k], right, 1);
+    }
     end_products();
+}
+
+/* The exponent of the values of a block of keys. head: of the keys. */
+FN float exponent_of(const lz_sdpa90_params &p, const item &it, int head, int block) {
+    return NARROW ? p.exponents[(it.batch * p.groups + head) * p.split.blocks + block] : 0.0f;
 }
 
 /* ---- finishing --------------------------------------------------------------------------------------------------- */
@@ -252,22 +305,22 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) sdpa90(const
                 const item it = item_of(p, number);
                 if (it.first == it.end) continue;
                 const int head = it.head / p.heads_per_group;
-                keys.load(k, &p.k, (it.end - 1) * KEYS, head, it.batch);
+                keys.load_keys(k, p, (it.end - 1) * KEYS, head, it.batch);
                 k.go_on();
                 for (int group = 0; group < GROUPS; group++) {
                     const u32 which = q.stage * GROUPS + group;
                     wait_for(queries_empty + 8 * which, q.parity ^ 1);
-                    arrive_expecting(queries_full + 8 * which, GROUP_BYTES);
+                    arrive_expecting(queries_full + 8 * which, HALVES * QUERY_PART);
                     for (int half = 0; half < HALVES; half++)
-                        load_tile(queries + which * GROUP_BYTES + half * (64 * 128), &p.q, half * 64,
+                        load_tile(queries + which * GROUP_BYTES + half * QUERY_PART, &p.q, half * 64,
                                   it.row + group * 64, it.head, it.batch, queries_full + 8 * which);
                 }
                 for (int i = it.end - 1; i >= it.first; i--) {
                     if (i > it.first) {
-                        keys.load(k, &p.k, (i - 1) * KEYS, head, it.batch);
+                        keys.load_keys(k, p, (i - 1) * KEYS, head, it.batch);
                         k.go_on();
                     }
-                    values.load(v, &p.v, i * KEYS, head, it.batch);
+                    values.load_values(v, p, i * KEYS, head, it.batch);
                     v.go_on();
                 }
                 q.go_on();
@@ -280,12 +333,15 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) sdpa90(const
         const int lane = threadIdx.x % 32, next_group = group + 1 == GROUPS ? 0 : group + 1;
         ring q = {0, 0}, k = {0, 0}, v = {0, 0};
         float scores[KEYS / 2], sums[HEAD / 2];
-        u32 probs[KEYS / 16][4];
+        u32 probs[KEYS / STEP][4];
         if (PINGPONG && next_group == 0) arrive_threads(ORDER_BARRIER, 256);
         for (int number = first_item; number < p.items; number += next_item) {
             const item it = item_of(p, number);
             if (it.first == it.end) continue;
             const u32 which = q.stage * GROUPS + group, mine = queries + which * GROUP_BYTES;
+            const int head = it.head / p.heads_per_group;
+            const float last_exponent = exponent_of(p, it, head, it.end - 1);
+            float next_exponent = exponent_of(p, it, head, max(it.end - 2, it.first));
             softmax s = {{-INFINITE, -INFINITE}, {0, 0}, {0, 0}};
 #pragma unroll
             for (int i = 0; i < HEAD / 2; i++) sums[i] = 0;
@@ -298,10 +354,12 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) sdpa90(const
             k.go_on();
             use_sums(scores);
             hide(scores, (it.end - 1) * KEYS + lane % 4 * 2, p.m);
-            update_softmax(scores, s, p.scale);
+            update_softmax(scores, s, p, last_exponent);
             round_probs(probs, scores);
             if (it.end - 2 >= it.first) keys.wait(k);
             for (int i = it.end - 2; i >= it.first; i--) {
+                const float exponent = next_exponent;
+                next_exponent = exponent_of(p, it, head, max(i - 1, it.first)); /* read a block ahead */
                 if (PINGPONG) sync_threads(ORDER_BARRIER + group, 256);
                 issue_scores(scores, rows, keys.stage(k));
                 values.wait(v);
@@ -311,7 +369,7 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) sdpa90(const
                 keys.release(k);
                 k.go_on();
                 use_sums(scores);
-                update_softmax(scores, s, p.scale);
+                update_softmax(scores, s, p, exponent);
                 /* Keeps the softmax before the next wait: the compiler would move most of it after that. */
                 use_sums(scores);
                 if (i > it.first) keys.wait(k);

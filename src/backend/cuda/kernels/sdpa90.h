@@ -1,4 +1,4 @@
-/* sdpa90.h: parameters of kernels/sdpa90.cu and kernels/sdpa90_merge.cu, for host and device. */
+/* sdpa90.h: parameters of kernels/sdpa90.cu, kernels/sdpa90_values.cu and kernels/sdpa90_merge.cu, for host and device. */
 #ifndef LZ_CUDA_SDPA90_H
 #define LZ_CUDA_SDPA90_H
 
@@ -17,13 +17,24 @@ typedef struct lz_sdpa90_split {
 } lz_sdpa90_split;
 
 typedef struct lz_sdpa90_params {
-    lz_gemm_map q, k, v, out; /* [batch, head, token, column], the last axis contiguous */
+    lz_gemm_map q, k, v, out; /* [batch, head, token, column], the last axis contiguous; v of f8 [batch, head, column, token] */
     lz_sdpa90_split split;
-    float scale; /* factor of the scores, times log2 e */
+    const float *exponents; /* with f8, of the values of each block of keys, [batch, head of keys, block] */
+    float scale;            /* factor of the scores, times log2 e */
+    float unscale;          /* 1 / scale */
+    int groups;             /* heads of keys */
     int heads_per_group;
     int m;     /* keys */
     int items; /* number of items: whole tiles, first parts, second parts, in this order */
 } lz_sdpa90_params;
+
+typedef struct lz_sdpa90_values_params {
+    const char *v;
+    unsigned char *codes; /* [batch, head, column, block * KEYS], keys in the order of sdpa90_values.cu */
+    float *exponents;     /* [batch, head, block] */
+    long long batch, head, token; /* strides of v, in elements */
+    int heads, m, blocks;
+} lz_sdpa90_values_params;
 
 typedef struct lz_sdpa90_merge_params {
     lz_sdpa90_split split;

@@ -60,11 +60,13 @@ static const lz_sdpa90_config narrow_configs[LZ_SDPA90_CONFIGS] = {
 
 const lz_sdpa90_config *lz_sdpa90_configs(bool narrow) { return narrow ? narrow_configs : wide_configs; }
 
-/* The same as in kernels/sdpa90.cu. At most 209 KB of the 227 KB that a block can have. */
+/* Stages of keys and of values, and bytes of shared memory, as in kernels/sdpa90.cu. At most 209 KB of the 227 KB that a block
+ * can have. */
+static int stages_of(const lz_sdpa90 *a, const lz_sdpa90_config *w) { return !a->narrow ? 2 : w->keys > 128 ? 3 : 4; }
 static int shared_bytes(const lz_sdpa90 *a, const lz_sdpa90_config *w) {
-    enum { STAGES = 2, BARRIER_BYTES = 8 };
-    int barriers = STAGES * (4 + 2 * w->queries / 64), size = a->narrow ? 1 : 2;
-    return STAGES * (w->queries * 2 + 2 * w->keys * size) * (int)a->d + barriers * BARRIER_BYTES;
+    enum { QUERY_STAGES = 2, BARRIER_BYTES = 8 };
+    int stages = stages_of(a, w), size = a->narrow ? 1 : 2, barriers = stages * 4 + QUERY_STAGES * 2 * w->queries / 64;
+    return (QUERY_STAGES * w->queries * 2 + stages * 2 * w->keys * size) * (int)a->d + barriers * BARRIER_BYTES;
 }
 
 /* How the work is divided. */
@@ -154,7 +156,8 @@ lz_cu_function lz_sdpa90_function(const lz_sdpa90 *a, const lz_sdpa90_config *w)
     add_type(a, &text);
     lz_text_add(&text, "#define KEYS %d\n#define GROUPS %d\n#define PINGPONG %d\n", w->keys, w->queries / 64,
                 w->pingpong);
-    lz_text_add(&text, "#define NARROW %d\n#define OPERAND %s\n", a->narrow, lz_cuda_type_name(type));
+    lz_text_add(&text, "#define NARROW %d\n#define OPERAND %s\n#define STAGES %d\n", a->narrow, lz_cuda_type_name(type),
+                stages_of(a, w));
     lz_text_add(&text, "#include \"hopper.cu\"\n#include \"matrix.cu\"\n");
     if (w->queries == 128)
         lz_gemm90_add_multiply_held(&text, "multiply_keys", w->keys, type, false);
@@ -165,11 +168,12 @@ lz_cu_function lz_sdpa90_function(const lz_sdpa90 *a, const lz_sdpa90_config *w)
     return function_of(a, "sdpa90", &text);
 }
 
-static bool encode(const lz_sdpa90 *a, lz_gemm_map *map, const lz_tensor *t, int box_rows) {
+/* For tiles of box_rows rows of 128 bytes or, if `columns` are no multiple of that, of 64. */
+static bool encode(const lz_sdpa90 *a, lz_gemm_map *map, const lz_tensor *t, int box_rows, int64_t columns) {
     lz_device *d = a->call->device;
-    int64_t size = lz_dtype_size(t->dtype);
+    int64_t size = lz_dtype_size(t->dtype), row_bytes = columns * size % 128 ? 64 : 128;
     uint64_t dims[4], strides[3];
-    uint32_t box[4] = {64, (uint32_t)box_rows, 1, 1}, steps[4] = {1, 1, 1, 1};
+    uint32_t box[4] = {(uint32_t)(row_bytes / size), (uint32_t)box_rows, 1, 1}, steps[4] = {1, 1, 1, 1};
     for (int i = 0; i < 4; i++) dims[i] = (uint64_t)t->dims.at[3 - i];
     for (int i = 0; i < 3; i++) /* an axis of size 1 may have any stride */
         strides[i] = (uint64_t)((t->dims.at[2 - i] == 1 ? a->d : t->strides[2 - i]) * size);
@@ -179,7 +183,7 @@ static bool encode(const lz_sdpa90 *a, lz_gemm_map *map, const lz_tensor *t, int
     lz_cu_tensor_map made;
     lz_cu_result result = d->api.cu.TensorMapEncodeTiled(
         &made, type, 4, t->data, dims, strides, box, steps, LZ_CU_TENSOR_MAP_INTERLEAVE_NONE,
-        size == 1 ? LZ_CU_TENSOR_MAP_SWIZZLE_64B : LZ_CU_TENSOR_MAP_SWIZZLE_128B,
+        row_bytes == 64 ? LZ_CU_TENSOR_MAP_SWIZZLE_64B : LZ_CU_TENSOR_MAP_SWIZZLE_128B,
         LZ_CU_TENSOR_MAP_L2_PROMOTION_L2_256B, LZ_CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (!lz_cuda_ok(d, result, "a tensor map", a->call->err)) return false;
     memcpy(map, &made, sizeof *map);
@@ -250,9 +254,9 @@ bool lz_sdpa90_run(const lz_sdpa90 *a, const lz_sdpa90_config *w, lz_cu_function
                                 .whole = (int)s.whole,
                                 .ranges = (int)s.ranges,
                                 .units = (int)((s.tiles - s.whole) * s.blocks)};
-    if (!encode(a, &p.q, &call->in[0], 64) || !encode(a, &p.k, &call->in[1], w->keys) ||
-        !(a->narrow ? encode(a, &p.v, &codes, (int)a->d) : encode(a, &p.v, &call->in[2], w->keys)) ||
-        !encode(a, &p.out, &call->out, 64))
+    if (!encode(a, &p.q, &call->in[0], 64, a->d) || !encode(a, &p.k, &call->in[1], w->keys, a->d) ||
+        !(a->narrow ? encode(a, &p.v, &codes, (int)a->d, w->keys) : encode(a, &p.v, &call->in[2], w->keys, a->d)) ||
+        !encode(a, &p.out, &call->out, 64, a->d))
         return false;
     int threads = 2 * w->queries + 128;
     return lz_cuda_launch(call, f, items < sms ? items : sms, threads, shared_bytes(a, w), &p) &&

@@ -21,8 +21,8 @@
  * sum. The probabilities are rounded to f8 as well, after a factor of 2^TOP that uses most of its range.
  *
  * Defined in the head: TYPE; NARROW; OPERAND, which is f8 with NARROW and TYPE otherwise; HEAD, the head size, 64 or 128;
- * KEYS of a block, with NARROW a multiple of 64; GROUPS, 2 or 3; PINGPONG; hopper.cu and matrix.cu; the products of one
- * instruction, with STEP = 16 or 32 numbers: multiply_keys, [64, KEYS] = [64, STEP] [KEYS, STEP]^T, and multiply_values,
+ * KEYS of a block, with NARROW a multiple of 64; STAGES of keys and of values, as many as fit: a load takes as long as the
+ * products of f8 with a block; GROUPS, 2 or 3; PINGPONG; hopper.cu and matrix.cu; the products of one instruction, with STEP = 16 or 32 numbers: multiply_keys, [64, KEYS] = [64, STEP] [KEYS, STEP]^T, and multiply_values,
  * [64, HEAD] += [64, STEP] [STEP, HEAD].
  *
  * Legend: "group" is the index of a computing warpgroup, h of the two rows of a lane (8 apart), j of a block of 8
@@ -31,18 +31,22 @@
 #include "sdpa90.h"
 
 enum {
-    STAGES = 2, /* of keys, of values, and of queries: the next item is loaded early */
-    ROW_BYTES = 64 * sizeof(OPERAND),
-    STEP = 32 / sizeof(OPERAND),   /* numbers that one instruction multiplies for a sum */
-    PART_STEPS = ROW_BYTES / 32,   /* steps of a part */
-    HALVES = HEAD / 64,            /* parts of a row, of 64 numbers each; all rows of a part are stored together */
+    QUERY_STAGES = 2,            /* the next item is loaded early */
+    SIZE = sizeof(OPERAND),      /* bytes */
+    STEP = 32 / SIZE,            /* numbers that one instruction multiplies for a sum */
     QUERIES = 64 * GROUPS,
     GROUP_BYTES = 64 * HEAD * 2, /* queries of a group, later its output */
-    QUERY_PART = 64 * ROW_BYTES,
-    KEY_PART = KEYS * ROW_BYTES,
-    VALUE_PARTS = NARROW ? KEYS / 64 : HALVES,
-    STAGE_BYTES = HALVES * KEY_PART, /* a stage of k or of v */
-    VALUE_PART = STAGE_BYTES / VALUE_PARTS,
+    /* Rows of 128 or 64 bytes. A part of a matrix has so many bytes of all its rows. */
+    KEY_ROW = HEAD * SIZE < 128 ? HEAD * SIZE : 128, /* of queries and keys */
+    KEY_PARTS = HEAD * SIZE / KEY_ROW,
+    KEY_STEPS = KEY_ROW / 32, /* steps of a part */
+    QUERY_BYTES = 64 * KEY_ROW,
+    KEY_BYTES = KEYS * KEY_ROW,
+    VALUE_ROW = NARROW && KEYS % 128 ? 64 : 128,
+    VALUE_PARTS = (NARROW ? KEYS : HEAD * SIZE) / VALUE_ROW,
+    VALUE_STEPS = VALUE_ROW / 32,
+    STAGE_BYTES = KEY_PARTS * KEY_BYTES, /* a stage of k or of v */
+    VALUE_BYTES = STAGE_BYTES / VALUE_PARTS,
     GROUP_BARRIER = 1,                 /* first number of the named barriers; each group has one of both kinds */
     ORDER_BARRIER = GROUP_BARRIER + GROUPS,
 };
@@ -71,14 +75,16 @@ FN item item_of(const lz_sdpa90_params &p, int number) {
     return {head / s.heads, head % s.heads, tile % s.row_tiles * QUERIES, first, end, part};
 }
 
-/* A position in a ring of stages. The parity changes with every round. */
-struct ring {
+/* A position in a ring of N stages. The parity changes with every round. */
+template <int N> struct ring_of {
     u32 stage, parity;
     FN void go_on() {
-        stage = stage + 1 == STAGES ? 0 : stage + 1;
+        stage = stage + 1 == N ? 0 : stage + 1;
         parity ^= stage == 0;
     }
 };
+
+typedef ring_of<STAGES> ring;
 
 /* The stages of k or of v, with their `full` and `empty` barriers. */
 struct stages {
@@ -95,23 +101,23 @@ struct stages {
     FN void release(const ring &r) const {
         if (threadIdx.x % 32 == 0) arrive(empty + 8 * r.stage);
     }
-    /* Waits until the stage is empty, and starts loading it: PARTS tiles of 64 columns. Rows are keys or, of transposed
-     * values, columns are keys. */
-    template <int PARTS, bool TRANSPOSED>
+    /* Waits until the stage is empty, and starts loading its PARTS. Rows are keys or, of transposed values, columns are
+     * keys. */
+    template <int PARTS, int ROW_BYTES, bool TRANSPOSED>
     FN void load(const ring &r, const lz_gemm_map *map, int key, int head, int batch) const {
         const u32 barrier = full + 8 * r.stage;
         wait_for(empty + 8 * r.stage, r.parity ^ 1);
         arrive_expecting(barrier, STAGE_BYTES);
 #pragma unroll
         for (int i = 0; i < PARTS; i++)
-            load_tile(stage(r) + i * (STAGE_BYTES / PARTS), map, i * 64 + (TRANSPOSED ? key : 0), TRANSPOSED ? 0 : key,
-                      head, batch, barrier);
+            load_tile(stage(r) + i * (STAGE_BYTES / PARTS), map, i * (ROW_BYTES / SIZE) + (TRANSPOSED ? key : 0),
+                      TRANSPOSED ? 0 : key, head, batch, barrier);
     }
     FN void load_keys(const ring &r, const lz_sdpa90_params &p, int key, int head, int batch) const {
-        load<HALVES, false>(r, &p.k, key, head, batch);
+        load<KEY_PARTS, KEY_ROW, false>(r, &p.k, key, head, batch);
     }
     FN void load_values(const ring &r, const lz_sdpa90_params &p, int key, int head, int batch) const {
-        load<VALUE_PARTS, NARROW>(r, &p.v, key, head, batch);
+        load<VALUE_PARTS, VALUE_ROW, NARROW>(r, &p.v, key, head, batch);
     }
 };
 
@@ -202,15 +208,15 @@ FN left queries_at(u32 queries) {
     left q;
 #pragma unroll
     for (int k = 0; k < HEAD / STEP; k++)
-        load_blocks(q.at[k], queries + k / PART_STEPS * QUERY_PART +
-                                 swizzled<ROW_BYTES>(row * ROW_BYTES + (k % PART_STEPS * 2 + lane / 16) * 16));
+        load_blocks(q.at[k], queries + k / KEY_STEPS * QUERY_BYTES +
+                                 swizzled<KEY_ROW>(row * KEY_ROW + (k % KEY_STEPS * 2 + lane / 16) * 16));
     return q;
 }
 #define QUERY(q, k) q.at[k]
 #else
 typedef u32 left;
 FN left queries_at(u32 queries) { return queries; }
-#define QUERY(q, k) (matrix_at<ROW_BYTES>(q + (k) / PART_STEPS * QUERY_PART) + (k) % PART_STEPS * K_STEP)
+#define QUERY(q, k) (matrix_at<KEY_ROW>(q + (k) / KEY_STEPS * QUERY_BYTES) + (k) % KEY_STEPS * K_STEP)
 #endif
 
 /* Both only issue the products, and do not wait for them. */
@@ -219,7 +225,7 @@ FN void issue_scores(float (&scores)[KEYS / 2], const left &queries, u32 keys) {
 #pragma unroll
     for (int k = 0; k < HEAD / STEP; k++)
         multiply_keys(scores, QUERY(queries, k),
-                      matrix_at<ROW_BYTES>(keys + k / PART_STEPS * KEY_PART) + k % PART_STEPS * K_STEP, k);
+                      matrix_at<KEY_ROW>(keys + k / KEY_STEPS * KEY_BYTES) + k % KEY_STEPS * K_STEP, k);
     end_products();
 }
 FN void issue_sums(float (&sums)[HEAD / 2], const u32 (&probs)[KEYS / STEP][4], u32 values) {
@@ -227,9 +233,9 @@ FN void issue_sums(float (&sums)[HEAD / 2], const u32 (&probs)[KEYS / STEP][4], 
 #pragma unroll
     for (int k = 0; k < KEYS / STEP; k++) {
 #if NARROW
-        const u64 right = matrix_at<ROW_BYTES>(values + k / PART_STEPS * VALUE_PART) + k % PART_STEPS * K_STEP;
+        const u64 right = matrix_at<VALUE_ROW>(values + k / VALUE_STEPS * VALUE_BYTES) + k % VALUE_STEPS * K_STEP;
 #else
-        const u64 right = transposed_matrix_at(values, VALUE_PART) + k * TRANSPOSED_K_STEP;
+        const u64 right = transposed_matrix_at(values, VALUE_BYTES) + k * TRANSPOSED_K_STEP;
 #endif
         multiply_values(sums, probs[k], right, 1);
     }
@@ -277,18 +283,18 @@ FN void put_part(const lz_sdpa90_params &p, i64 first_row, const float (&sums)[H
 
 extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) sdpa90(const __grid_constant__ lz_sdpa90_params p) {
     extern __shared__ __align__(1024) char shared[];
-    const u32 queries = address_of(shared), first_stage = queries + STAGES * GROUPS * GROUP_BYTES,
+    const u32 queries = address_of(shared), first_stage = queries + QUERY_STAGES * GROUPS * GROUP_BYTES,
               barriers = first_stage + 2 * STAGES * STAGE_BYTES;
     const stages keys = {first_stage, barriers, barriers + 8 * STAGES};
     const stages values = {keys.at + STAGES * STAGE_BYTES, barriers + 16 * STAGES, barriers + 24 * STAGES};
-    const u32 queries_full = barriers + 32 * STAGES, queries_empty = queries_full + 8 * STAGES * GROUPS;
+    const u32 queries_full = barriers + 32 * STAGES, queries_empty = queries_full + 8 * QUERY_STAGES * GROUPS;
     const int first_item = (int)blockIdx.x, next_item = (int)gridDim.x;
     if (threadIdx.x == 0) {
         if (queries % 1024) __trap(); /* the swizzle depends on address bits */
         keys.make();
         values.make();
         /* queries_full, and queries_empty after them */
-        for (int i = 0; i < 2 * STAGES * GROUPS; i++) make_barrier(queries_full + 8 * i, 1);
+        for (int i = 0; i < 2 * QUERY_STAGES * GROUPS; i++) make_barrier(queries_full + 8 * i, 1);
         fence_barriers();
         prefetch_map(&p.q);
         prefetch_map(&p.k);
@@ -300,7 +306,8 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) sdpa90(const
     if (threadIdx.x < 128) {
         decrease_registers<GROUPS == 2 ? 40 : 32>();
         if (threadIdx.x == 0) {
-            ring q = {0, 0}, k = {0, 0}, v = {0, 0};
+            ring_of<QUERY_STAGES> q = {0, 0};
+            ring k = {0, 0}, v = {0, 0};
             for (int number = first_item; number < p.items; number += next_item) {
                 const item it = item_of(p, number);
                 if (it.first == it.end) continue;
@@ -310,9 +317,9 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) sdpa90(const
                 for (int group = 0; group < GROUPS; group++) {
                     const u32 which = q.stage * GROUPS + group;
                     wait_for(queries_empty + 8 * which, q.parity ^ 1);
-                    arrive_expecting(queries_full + 8 * which, HALVES * QUERY_PART);
-                    for (int half = 0; half < HALVES; half++)
-                        load_tile(queries + which * GROUP_BYTES + half * QUERY_PART, &p.q, half * 64,
+                    arrive_expecting(queries_full + 8 * which, KEY_PARTS * QUERY_BYTES);
+                    for (int part = 0; part < KEY_PARTS; part++)
+                        load_tile(queries + which * GROUP_BYTES + part * QUERY_BYTES, &p.q, part * (KEY_ROW / SIZE),
                                   it.row + group * 64, it.head, it.batch, queries_full + 8 * which);
                 }
                 for (int i = it.end - 1; i >= it.first; i--) {
@@ -331,7 +338,8 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) sdpa90(const
         /* The shuffle tells the compiler that `group` is uniform. */
         const int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0) - 1;
         const int lane = threadIdx.x % 32, next_group = group + 1 == GROUPS ? 0 : group + 1;
-        ring q = {0, 0}, k = {0, 0}, v = {0, 0};
+        ring_of<QUERY_STAGES> q = {0, 0};
+        ring k = {0, 0}, v = {0, 0};
         float scores[KEYS / 2], sums[HEAD / 2];
         u32 probs[KEYS / STEP][4];
         if (PINGPONG && next_group == 0) arrive_threads(ORDER_BARRIER, 256);
@@ -398,8 +406,8 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) sdpa90(const
                 put_part(p, (i64)it.part * QUERIES + group * 64, sums, s);
             }
             if (threadIdx.x % 128 == 0) {
-                for (int half = 0; half < HALVES && it.part < 0; half++)
-                    store_tile(&p.out, half * 64, it.row + group * 64, it.head, it.batch, mine + half * (64 * 128));
+                for (int part = 0; part < HEAD / 64 && it.part < 0; part++)
+                    store_tile(&p.out, part * 64, it.row + group * 64, it.head, it.batch, mine + part * (64 * 128));
                 wait_for_stores<0>();
                 arrive(queries_empty + 8 * which);
             }

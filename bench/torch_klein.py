@@ -2,12 +2,13 @@
 """FLUX.2 [klein] by diffusers, stage by stage: the other half of bench/cuda, which starts this and prints the tables.
 
     torch_klein.py STAGE --results FILE [--model DIR] [--sizes 256 512 1024] [--device cuda] [--seconds 300]
-                         [--rest 0.5] [--tokens 11] [--engines graphs blocks]
+                         [--rest 0.5] [--tokens 11] [--engines recorded graphs blocks]
 
     ceilings   the highest rates on this machine: a matrix product, attention, copies
     eager      diffusers without torch.compile
     compiled   with the options that its manual advises: torch.compile, cuDNN's attention, a channels-last autoencoder. `blocks`
-               compiles block by block and tunes products; `graphs` compiles the whole transformer for CUDA graphs
+               compiles block by block and tunes products; `graphs` compiles the whole transformer for CUDA graphs; `recorded`
+               compiles block by block and records a step as one CUDA graph, which compiles fastest
     torchao    as compiled, after torchao quantised the linear layers of the transformer's blocks to fp8, with a scale for
                each row of weights and of activations. All other layers stay in bf16, as in Lazuli
     qwen_eager, qwen_compiled
@@ -188,6 +189,41 @@ def eager():
         emit("whole", engine="eager", size=side, **fields)
 
 
+def record(call):
+    """call, recorded as a CUDA graph: a function that replays it."""
+    if ARGS.device == "cpu":  # a test of this script
+        return call
+    call()
+    sync()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = call()
+
+    def replay():
+        graph.replay()
+        return got
+
+    return replay
+
+
+def record_by_shape(forward):
+    """forward, recorded once for each set of shapes. The tensors of a call are copied to where the recording reads them."""
+    made = {}
+
+    def replay(**arguments):
+        tensors = {k: v for k, v in arguments.items() if torch.is_tensor(v)}
+        key = tuple((k, v.shape) for k, v in tensors.items())
+        if key not in made:
+            fixed = {k: v.clone() for k, v in tensors.items()}
+            made[key] = fixed, record(lambda: forward(**{**arguments, **fixed}))
+        fixed, call = made[key]
+        for k, v in tensors.items():
+            fixed[k].copy_(v)
+        return call()
+
+    return replay
+
+
 def forget(part):
     for module in part.modules():
         module._compiled_call_impl = None
@@ -259,6 +295,11 @@ def measure_compiled(pipe, seen, precision, want=None):
         forget(pipe.transformer)
         pipe.transformer.compile(mode="reduce-overhead", dynamic=False)
 
+    def recorded():
+        forget(pipe.transformer)
+        pipe.transformer.compile_repeated_blocks(dynamic=False)
+        pipe.transformer.forward = record_by_shape(pipe.transformer.forward)
+
     def attempt(engine, what, size, need, part=None, measure=median_ms):
         """The first call compiles. need: with fewer seconds left it is not started. After a failure the part is measured
         without being compiled."""
@@ -281,26 +322,26 @@ def measure_compiled(pipe, seen, precision, want=None):
                 forget(part)
             return False
 
-    def graphs_stages():  # the parts that compile fastest come first
-        graphs()
-        fine = {size: attempt("graphs", "step", size, 40) for size in reversed(ARGS.sizes)}
-        attempt("graphs", "vae", largest, 45, pipe.vae)
-        attempt("graphs", "text", 0, 30, pipe.text_encoder)
+    def whole_transformer(engine):  # the parts that compile fastest come first
+        fine = {size: attempt(engine, "step", size, 40) for size in reversed(ARGS.sizes)}
+        attempt(engine, "vae", largest, 45, pipe.vae)
+        attempt(engine, "text", 0, 30, pipe.text_encoder)
         if fine[largest]:
-            attempt("graphs", "decode", largest, 10, measure=lambda _: tail_ms(pipe, largest))
+            attempt(engine, "decode", largest, 10, measure=lambda _: tail_ms(pipe, largest))
         for size in reversed(ARGS.sizes):
             if fine[size]:  # the autoencoder is compiled for each size
-                attempt("graphs", "whole", size, 10 if size == largest else 40)
+                attempt(engine, "whole", size, 10 if size == largest else 40)
 
-    def blocks_stages():
-        blocks()
+    def block_by_block():
         for size in reversed(ARGS.sizes):
             if attempt("blocks", "step", size, 120):
                 attempt("blocks", "whole", size, 10 if size == largest else 40)
 
     with sdpa_kernel(FASTEST_FIRST, set_priority=True):
         for engine in ARGS.engines:
-            {"graphs": graphs_stages, "blocks": blocks_stages}[engine]()
+            {"graphs": graphs, "recorded": recorded, "blocks": blocks}[engine]()
+            block_by_block() if engine == "blocks" else whole_transformer(engine)
+            pipe.transformer.__dict__.pop("forward", None)  # that of recorded()
 
 
 # ---- Qwen-Image's transformer ----------------------------------------------------------------------------------------
@@ -371,19 +412,6 @@ def qwen_compiled():
         except Exception as e:
             emit("forward", engine=engine, size=size, failed=f"{type(e).__name__}: {' '.join(str(e).split())[:100]}")
 
-    def record(call):
-        call()
-        sync()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            got = call()
-
-        def replay():
-            graph.replay()
-            return got
-
-        return replay
-
     with sdpa_kernel(FASTEST_FIRST, set_priority=True):
         model.compile_repeated_blocks(dynamic=False)
         for size in ARGS.sizes:
@@ -407,6 +435,6 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--rest", type=float, default=0.5)
     parser.add_argument("--tokens", type=int, default=11)
-    parser.add_argument("--engines", nargs="+", choices=["graphs", "blocks"], default=["graphs", "blocks"])
+    parser.add_argument("--engines", nargs="+", choices=["recorded", "graphs", "blocks"], default=["graphs", "blocks"])
     ARGS = parser.parse_args()
     globals()[ARGS.stage]()

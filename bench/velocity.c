@@ -118,10 +118,10 @@ static bool measure(const wishes *w, const char *precision, int type, record *f3
         float *text = copy_f32(picture.text, &n, err);
         fine = text && n == f32->text_values;
         for (int i = 0; fine && i < f32->steps; i++)
-            printf("{\"precision\": \"%s\", \"size\": %lld, \"step\": %d, \"sigma\": %.5f, \"velocity\": %.6f, \"text\": "
-                   "%.6f}\n",
-                   precision, (long long)w->size, i + 1, r.sigma[i], r.velocity[i],
-                   relative(text, f32->text, NULL, n));
+            printf(
+                "{\"precision\": \"%s\", \"size\": %lld, \"step\": %d, \"sigma\": %.5f, \"velocity\": %.6f, \"text\": "
+                "%.6f}\n",
+                precision, (long long)w->size, i + 1, r.sigma[i], r.velocity[i], relative(text, f32->text, NULL, n));
         fflush(stdout);
         free(text);
     }

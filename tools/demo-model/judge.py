@@ -6,8 +6,9 @@
 
 The judge sees 64x64 pixels: every drawing (the held-out ones too: it has to know what they should look like), at any
 size, on any background, a little blurred and noisy. The drawings are those of emoji.tar (render.py) or, if the folder
-has none, are rendered from the SVGs of `paint.py pack-drawings`. It says one of all 1,644 things. Training ends with the share of new
-compositions of held-out drawings that it names correctly. The file of a judge contains the names of the things.
+has none, are rendered from the SVGs of `paint.py pack-drawings`. It says one of all 1,644 things. Training ends with the
+share of new compositions of held-out drawings that it names correctly. The file of a judge contains the names of the
+things.
 """
 
 import argparse

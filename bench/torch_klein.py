@@ -2,12 +2,15 @@
 """FLUX.2 [klein] by diffusers, stage by stage: the other half of bench/cuda, which starts this and prints the tables.
 
     torch_klein.py STAGE --results FILE [--model DIR] [--sizes 256 512 1024] [--device cuda] [--seconds 300]
-                         [--rest 0.5] [--tokens 11]
+                         [--rest 0.5] [--tokens 11] [--engines recorded graphs blocks]
 
     ceilings   the highest rates on this machine: a matrix product, attention, copies
     eager      diffusers without torch.compile
     compiled   with the options that its manual advises: torch.compile, cuDNN's attention, a channels-last autoencoder. `blocks`
-               compiles block by block and tunes products; `graphs` compiles the whole transformer for CUDA graphs
+               compiles block by block and tunes products; `graphs` compiles the whole transformer for CUDA graphs; `recorded`
+               compiles block by block and records a step as one CUDA graph, which compiles fastest
+    torchao    as compiled, after torchao quantised the linear layers of the transformer's blocks to fp8, with a scale for
+               each row of weights and of activations. All other layers stay in bf16, as in Lazuli
     qwen_eager, qwen_compiled
                Qwen-Image's transformer alone, one pass, with weights made here and a prompt of so many tokens: `blocks`
                compiles block by block, `graph` records that as one CUDA graph, `tuned` tunes products
@@ -18,6 +21,7 @@ line of JSON that is written at once, so it is kept if the program is stopped.
 """
 
 import argparse
+import copy
 import json
 import pathlib
 import statistics
@@ -105,7 +109,7 @@ def ceilings():
 # ---- the pipeline ----------------------------------------------------------------------------------------------------
 
 
-def load():
+def load(**versions):
     start = now()
     import diffusers
     import transformers
@@ -116,7 +120,7 @@ def load():
     sync()
     emit("load", import_s=imported - start, load_s=now() - imported, torch=torch.__version__,
          cuda=torch.version.cuda, cudnn=torch.backends.cudnn.version(), diffusers=diffusers.__version__,
-         transformers=transformers.__version__)
+         transformers=transformers.__version__, **versions)
     return pipe
 
 
@@ -185,6 +189,41 @@ def eager():
         emit("whole", engine="eager", size=side, **fields)
 
 
+def record(call):
+    """call, recorded as a CUDA graph: a function that replays it."""
+    if ARGS.device == "cpu":  # a test of this script
+        return call
+    call()
+    sync()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = call()
+
+    def replay():
+        graph.replay()
+        return got
+
+    return replay
+
+
+def record_by_shape(forward):
+    """forward, recorded once for each set of shapes. The tensors of a call are copied to where the recording reads them."""
+    made = {}
+
+    def replay(**arguments):
+        tensors = {k: v for k, v in arguments.items() if torch.is_tensor(v)}
+        key = tuple((k, v.shape) for k, v in tensors.items())
+        if key not in made:
+            fixed = {k: v.clone() for k, v in tensors.items()}
+            made[key] = fixed, record(lambda: forward(**{**arguments, **fixed}))
+        fixed, call = made[key]
+        for k, v in tensors.items():
+            fixed[k].copy_(v)
+        return call()
+
+    return replay
+
+
 def forget(part):
     for module in part.modules():
         module._compiled_call_impl = None
@@ -192,10 +231,56 @@ def forget(part):
 
 @torch.no_grad()
 def compiled():
+    pipe = load()
+    measure_compiled(pipe, {size: capture(pipe, size) for size in ARGS.sizes}, "bf16")
+
+
+def quantise(transformer):
+    """fp8 by torchao, for the linear layers of the blocks. Returns their number."""
+    from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, PerRow, PerTensor, quant_api, quantize_
+
+    scales = PerRow()
+    if ARGS.device == "cpu":  # a test of this script: PyTorch has fp8 products on a CPU, but only with one scale
+        quant_api._check_hardware_support = lambda *_: None
+        scales = PerTensor()
+    layers = []
+
+    def is_narrow(module, name):
+        narrow = isinstance(module, torch.nn.Linear) and "transformer_blocks." in name
+        layers.extend([name] if narrow else [])
+        return narrow
+
+    quantize_(transformer, Float8DynamicActivationFloat8WeightConfig(granularity=scales), filter_fn=is_narrow)
+    return len(layers)
+
+
+@torch.no_grad()
+def torchao():
+    import torchao as package
+
+    pipe, size = load(torchao=package.__version__), ARGS.sizes[0 if len(ARGS.sizes) == 1 else -2]
+    seen = {size: capture(pipe, size) for size in ARGS.sizes}
+    inputs = seen[size]["step"]
+    exact = copy.deepcopy(pipe.transformer).float()
+    in_f32 = {k: v.float() if torch.is_tensor(v) and v.is_floating_point() else v for k, v in inputs.items()}
+    velocity = exact(**in_f32)[0]
+    del exact
+    emit("velocity", precision="bf16", size=size, error=relative(pipe.transformer(**inputs)[0], velocity))
+    want = {key: call() for key, call in parts(pipe, seen).items()}
+    start = now()
+    layers = quantise(pipe.transformer)
+    sync()
+    emit("quantise", seconds=now() - start, layers=layers)
+    emit("velocity", precision="fp8", size=size, error=relative(pipe.transformer(**inputs)[0], velocity))
+    measure_compiled(pipe, seen, "fp8", want)
+
+
+def measure_compiled(pipe, seen, precision, want=None):
+    """want: what eager bf16 gives for each part; without it, it is computed here."""
     torch._dynamo.config.recompile_limit = 64
-    pipe, largest = load(), ARGS.sizes[-1]
-    run = parts(pipe, {size: capture(pipe, size) for size in ARGS.sizes})
-    want = {key: run[key]() for key in run}
+    largest = ARGS.sizes[-1]
+    run = parts(pipe, seen)
+    want = want or {key: run[key]() for key in run}
     torch.backends.cudnn.benchmark = True
     pipe.vae.to(memory_format=torch.channels_last)
     pipe.vae.decoder.compile(dynamic=False)
@@ -209,6 +294,11 @@ def compiled():
     def graphs():
         forget(pipe.transformer)
         pipe.transformer.compile(mode="reduce-overhead", dynamic=False)
+
+    def recorded():
+        forget(pipe.transformer)
+        pipe.transformer.compile_repeated_blocks(dynamic=False)
+        pipe.transformer.forward = record_by_shape(pipe.transformer.forward)
 
     def attempt(engine, what, size, need, part=None, measure=median_ms):
         """The first call compiles. need: with fewer seconds left it is not started. After a failure the part is measured
@@ -224,26 +314,34 @@ def compiled():
             fields = dict(compile_s=now() - start)
             if (what, size) in want:
                 fields["error"] = relative(got, want[what, size])  # against eager; only roundings may differ
-            emit(what, engine=engine, size=size, **(measure(call) | fields))
+            emit(what, engine=engine, precision=precision, size=size, **(measure(call) | fields))
             return True
         except Exception as e:
-            emit(what, engine=engine, size=size, failed=f"{type(e).__name__}: {' '.join(str(e).split())[:100]}")
+            emit(what, engine=engine, precision=precision, size=size, failed=f"{type(e).__name__}: {' '.join(str(e).split())[:100]}")
             if part:
                 forget(part)
             return False
 
-    with sdpa_kernel(FASTEST_FIRST, set_priority=True):  # the parts that compile fastest come first
-        graphs()
-        fine = [attempt("graphs", "step", size, 40) for size in reversed(ARGS.sizes)]
-        attempt("graphs", "vae", largest, 45, pipe.vae)
-        attempt("graphs", "text", 0, 30, pipe.text_encoder)
-        if fine[0]:
-            attempt("graphs", "decode", largest, 10, measure=lambda _: tail_ms(pipe, largest))
-            attempt("graphs", "whole", largest, 10)
-        blocks()
+    def whole_transformer(engine):  # the parts that compile fastest come first
+        fine = {size: attempt(engine, "step", size, 40) for size in reversed(ARGS.sizes)}
+        attempt(engine, "vae", largest, 45, pipe.vae)
+        attempt(engine, "text", 0, 30, pipe.text_encoder)
+        if fine[largest]:
+            attempt(engine, "decode", largest, 10, measure=lambda _: tail_ms(pipe, largest))
         for size in reversed(ARGS.sizes):
-            if attempt("blocks", "step", size, 120) and size == largest:
-                attempt("blocks", "whole", largest, 10)
+            if fine[size]:  # the autoencoder is compiled for each size
+                attempt(engine, "whole", size, 10 if size == largest else 40)
+
+    def block_by_block():
+        for size in reversed(ARGS.sizes):
+            if attempt("blocks", "step", size, 120):
+                attempt("blocks", "whole", size, 10 if size == largest else 40)
+
+    with sdpa_kernel(FASTEST_FIRST, set_priority=True):
+        for engine in ARGS.engines:
+            {"graphs": graphs, "recorded": recorded, "blocks": blocks}[engine]()
+            block_by_block() if engine == "blocks" else whole_transformer(engine)
+            pipe.transformer.__dict__.pop("forward", None)  # that of recorded()
 
 
 # ---- Qwen-Image's transformer ----------------------------------------------------------------------------------------
@@ -314,19 +412,6 @@ def qwen_compiled():
         except Exception as e:
             emit("forward", engine=engine, size=size, failed=f"{type(e).__name__}: {' '.join(str(e).split())[:100]}")
 
-    def record(call):
-        call()
-        sync()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            got = call()
-
-        def replay():
-            graph.replay()
-            return got
-
-        return replay
-
     with sdpa_kernel(FASTEST_FIRST, set_priority=True):
         model.compile_repeated_blocks(dynamic=False)
         for size in ARGS.sizes:
@@ -342,7 +427,7 @@ def qwen_compiled():
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stage", choices=["ceilings", "eager", "compiled", "qwen_eager", "qwen_compiled"])
+    parser.add_argument("stage", choices=["ceilings", "eager", "compiled", "torchao", "qwen_eager", "qwen_compiled"])
     parser.add_argument("--results", required=True)
     parser.add_argument("--model")
     parser.add_argument("--sizes", type=int, nargs="+", default=[256, 512, 1024])
@@ -350,5 +435,6 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--rest", type=float, default=0.5)
     parser.add_argument("--tokens", type=int, default=11)
+    parser.add_argument("--engines", nargs="+", choices=["recorded", "graphs", "blocks"], default=["graphs", "blocks"])
     ARGS = parser.parse_args()
     globals()[ARGS.stage]()

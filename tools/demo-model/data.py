@@ -124,13 +124,16 @@ class Things(Words):
         super().__init__(json.loads(files.pop("things.json")))
         paths = sorted(files)
         place = {p: i for i, p in enumerate(paths)}
-        self.index = np.array([[place.get(f"{s}/{r['codepoints']}.webp", -1) for s in NAMES] for r in self.rows])
-        self.out = np.array([[held_out(r["codepoints"], s) for s in NAMES] for r in self.rows]) & (self.index >= 0)
-        self.out &= ((self.index >= 0).sum(1) >= 3)[:, None]
-        self.weights = np.array([GROUPS.get(r["group"], 1.0) for r in self.rows])
+        self.take_index(np.array([[place.get(f"{s}/{r['codepoints']}.webp", -1) for s in NAMES] for r in self.rows]))
         if pixels:
             with ProcessPoolExecutor() as pool:
                 self.pixels = np.stack(list(pool.map(decode, [files[p] for p in paths], chunksize=64)))
+
+    def take_index(self, index: np.ndarray):
+        self.index = index
+        self.out = np.array([[held_out(r["codepoints"], s) for s in NAMES] for r in self.rows]) & (self.index >= 0)
+        self.out &= ((self.index >= 0).sum(1) >= 3)[:, None]
+        self.weights = np.array([GROUPS.get(r["group"], 1.0) for r in self.rows])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -5,8 +5,10 @@
     python tools/demo-model/judge.py prompts .demo-cache tools/demo-model/prompts.jsonl  # the prompts of score
 
 The judge sees 64x64 pixels: every drawing (the held-out ones too: it has to know what they should look like), at any
-size, on any background, a little blurred and noisy. It says one of all 1,644 things. Training ends with the share of new
-compositions of held-out drawings that it names correctly. The file of a judge contains the names of the things.
+size, on any background, a little blurred and noisy. The drawings are those of emoji.tar (render.py) or, if the folder
+has none, are rendered from the SVGs of `paint.py pack-drawings`. It says one of all 1,644 things. Training ends with the
+share of new compositions of held-out drawings that it names correctly. The file of a judge contains the names of the
+things.
 """
 
 import argparse
@@ -83,6 +85,25 @@ def has_ground(picture: np.ndarray, colour: str) -> bool:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+class DrawnThings(data.Things):
+    """Things without emoji.tar: the drawings are rendered here, into a file of the folder work (2 GB)"""
+
+    def __init__(self, cache: pathlib.Path, work: pathlib.Path):
+        import paint
+
+        rows, index, pixels = paint.drawings(cache, work, 256)
+        data.Words.__init__(self, rows)
+        self.take_index(index)
+        self.pixels = np.array(pixels)
+
+
+def read_things(cache: pathlib.Path) -> data.Things:
+    if (cache / "emoji.tar").exists():
+        return data.Things(cache / "emoji.tar")
+    with tempfile.TemporaryDirectory() as work:
+        return DrawnThings(cache, pathlib.Path(work))
+
+
 def scenes(r: random.Random, things: data.Things, drawings: np.ndarray, n: int):
     """n single things: rows and colours for Painter, and which thing"""
     row, colours = np.full((n, data.SLOTS, 4), -1, np.float32), np.full((n, 2, 3), -1, np.float32)
@@ -131,7 +152,7 @@ def train(cache: pathlib.Path, to: str, batch: int, steps: int, thousands: int):
     """thousands: of pictures, which are made once"""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
-    things = data.Things(cache / "emoji.tar")
+    things = read_things(cache)
     held_row, held_colours, held_which = scenes(random.Random(1), things, np.argwhere(things.out), 1000)
     used, held_row[:, 0, 0] = np.unique(held_row[:, 0, 0].astype(int), return_inverse=True)
     held = LargePainter(things.pixels[used], device).paint(held_row, held_colours) / 255

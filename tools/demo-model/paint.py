@@ -1,6 +1,7 @@
 """Drawings and pixels of the second edition: renders the emoji at 512x512 and composes scenes of any size on the GPU.
 
     python tools/demo-model/paint.py pack ../shared/data/emoji models/demo .demo-cache   all that training needs: 45 MB
+    python tools/demo-model/paint.py pack-drawings ../shared/data/emoji .demo-cache      what judge.py needs: 14 MB
     python tools/demo-model/paint.py sheet .demo-cache sheet.png [SEED]                  some scenes, to look at
 
 The pack has the drawings as they are (SVG in emoji.jsonl.xz, 4.0 MB; 3-D drawings in fluent-3d.tar, 8.9 MB), a
@@ -36,7 +37,8 @@ SIDE = 512
 # The pack, and rendering
 
 
-def pack(source: pathlib.Path, model: pathlib.Path, cache: pathlib.Path):
+def pack_drawings(source: pathlib.Path, cache: pathlib.Path):
+    """the drawings and the renderer"""
     cache.mkdir(parents=True, exist_ok=True)
     for name in ("emoji.jsonl.xz", "fluent-3d.tar"):
         shutil.copyfile(source / name, cache / name)
@@ -56,6 +58,10 @@ def pack(source: pathlib.Path, model: pathlib.Path, cache: pathlib.Path):
     subprocess.run(order + ["--platform", "manylinux2014_x86_64", "--python-version", "3.12"], check=True)
     shutil.move(next(wheels.glob("resvg_py*.whl")), cache / "resvg.zip")
     shutil.rmtree(wheels)
+
+
+def pack(source: pathlib.Path, model: pathlib.Path, cache: pathlib.Path):
+    pack_drawings(source, cache)
     shutil.copytree(model / "tokenizer", cache / "tokenizer", dirs_exist_ok=True)
     (cache / "weights").mkdir(exist_ok=True)
     for part, stem in (("text_encoder", "text"), ("transformer", "transformer"), ("vae", "vae")):
@@ -314,7 +320,9 @@ def sheet(cache: pathlib.Path, to: str, seed: int):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "pack":
+    if sys.argv[1] == "pack-drawings":
+        pack_drawings(*map(pathlib.Path, sys.argv[2:4]))
+    elif sys.argv[1] == "pack":
         pack(*map(pathlib.Path, sys.argv[2:5]))
     else:
         sheet(pathlib.Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]) if len(sys.argv) > 4 else 0)

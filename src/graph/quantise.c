@@ -75,7 +75,7 @@ static bool join(lz_graph *g, lz_value *q) {
 
 bool lz_join_quantise(lz_graph *g) {
     bool found = false;
-    if (!g->ctx->fusion || !g->ctx->fp8) return true;
+    if (!g->ctx->fusion || !(g->ctx->int8 || g->ctx->fp8)) return true;
     for (int i = 0; i < g->n; i++) {
         if (g->values[i].op != LZ_OP_QUANTISE || !g->values[i].uses) continue;
         if (!join(g, &g->values[i])) return false;

@@ -204,7 +204,13 @@ static bool await_mark(lz_device *d, lz_queue queue, int i, lz_error *err) {
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 static const char *device_name(const lz_device *d) { return d->name; }
-static bool multiplies_f8(const lz_device *d) { return d->capability >= LZ_CUDA_F8_CAPABILITY; }
+
+bool lz_cuda_multiplies(const lz_device *d, lz_dtype codes) {
+    enum {
+        ADA = 89
+    }; /* the first one whose matrix units multiply f8; those of all that find_device accepts multiply i8 */
+    return codes == LZ_I8 || (codes == LZ_F8 && d->capability >= ADA);
+}
 
 static void close_device(lz_device *d) {
     if (!d) return;
@@ -254,6 +260,7 @@ static bool find_device(lz_device *d, int number, lz_error *err) {
     d->sms = attribute(d, LZ_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
     d->max_shared = attribute(d, LZ_CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
     d->cache_bytes = attribute(d, LZ_CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
+    d->most_sums = 1 << 24;
     if (d->capability >= 80) return true;
     lz_fail(err, LZ_DEVICE_FAILED,
             "%s is too old: Lazuli needs compute capability 8.0 (Ampere) or newer, this is %d.%d", d->name,
@@ -340,7 +347,7 @@ const lz_device_table lz_cuda_device_table = {
     .list = list_devices,
     .close = close_device,
     .name = device_name,
-    .multiplies_f8 = multiplies_f8,
+    .multiplies = lz_cuda_multiplies,
     .enter = enter,
     .allocate = allocate,
     .release = release,

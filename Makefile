@@ -62,7 +62,7 @@ test-cuda: build ## test the CUDA backend on a real GPU
 	@build/test_params
 	@LZ_TEST_DEVICE=cuda build/test_shared
 	@build/test_packed
-	@build/test_f8
+	@build/test_codes
 	@LZ_TEST_DEVICE=cuda build/test_packing
 	@build/test_gemm90
 	@build/test_sdpa90

@@ -147,8 +147,8 @@ typedef struct lz_context_options {
     const char *isa;               /* such as "baseline" or "avx2" (`lazuli devices`); NULL means the fastest */
     const lz_allocator *allocator; /* NULL means the C library's */
     /* The type of models: LZ_F32, LZ_BF16, LZ_FASTEST; 0 means f32, on a GPU bf16. LZ_I8: the products of layers with
-     * weights of 8-bit integers are products of 8-bit integers, and all else is as with LZ_FASTEST; for CPUs. LZ_F8: the
-     * same with e4m3, for NVIDIA GPUs of compute capability 8.9 or newer. A model with other weights is quantised when it
+     * weights of 8-bit integers are products of 8-bit integers, and all else is as with LZ_FASTEST. LZ_F8: the same with
+     * e4m3, for NVIDIA GPUs of compute capability 8.9 or newer. A model with other weights is quantised when it
      * is opened, into cache_folder. Pictures change slightly. */
     int compute;
     int offload;     /* an lz_offload; has an effect only on devices with memory of their own */

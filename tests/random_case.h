@@ -309,11 +309,14 @@ static lz_context *ref;
 
 static inline void open_device(const char *device) {
     lz_error err = {0};
-    machine m = {.isa = device, .two = open_as_asked(LZ_CONTEXT_OPTIONS(.device = device, .threads = 2), &err)};
+    machine m = {
+        .isa = device,
+        .two = open_as_asked(LZ_CONTEXT_OPTIONS(.device = device, .compute = machine_compute, .threads = 2), &err)};
     if (!CHECK(m.two, "%s", err.text)) return;
-    m.one = open_as_asked(LZ_CONTEXT_OPTIONS(.device = device, .threads = 1), NULL);
-    m.three = open_as_asked(LZ_CONTEXT_OPTIONS(.device = device, .threads = 3), NULL);
-    m.unfused = open_as_asked(LZ_CONTEXT_OPTIONS(.device = device, .threads = 2, .no_fusion = true), NULL);
+    m.one = open_as_asked(LZ_CONTEXT_OPTIONS(.device = device, .compute = machine_compute, .threads = 1), NULL);
+    m.three = open_as_asked(LZ_CONTEXT_OPTIONS(.device = device, .compute = machine_compute, .threads = 3), NULL);
+    m.unfused = open_as_asked(
+        LZ_CONTEXT_OPTIONS(.device = device, .compute = machine_compute, .threads = 2, .no_fusion = true), NULL);
     machines[n_machines++] = m;
 }
 

@@ -708,7 +708,6 @@ static void bf16(void) { run_many(describe_bf16, test_scale(400), 4 * 1000000); 
 static void packed(void) { run_many(describe_packed, test_scale(600), 6 * 1000000); }
 
 static void int8(void) {
-    if (getenv("LZ_TEST_DEVICE")) return; /* CPUs only */
     machine_compute = LZ_I8;
     run_many(describe_int8, test_scale(300), 7 * 1000000);
     machine_compute = 0;

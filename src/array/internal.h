@@ -150,8 +150,9 @@ struct lz_context {
     lz_device *device; /* of a backend with its own memory; else NULL */
     bool fusion;
     lz_dtype compute;
-    bool int8; /* products with weights of 8-bit integers are products of 8-bit integers (LZ_OP_INT8_MATMUL) */
-    bool fp8;  /* products with weights of e4m3 are products of e4m3 (LZ_OP_F8_MATMUL) */
+    bool
+        int8; /* products with weights of 8-bit integers are products of 8-bit integers (LZ_OP_INT8_MATMUL, or LZ_OP_CODES_MATMUL) */
+    bool fp8;            /* products with weights of e4m3 are products of e4m3 (LZ_OP_CODES_MATMUL) */
     char *narrow_folder; /* owned; where weights that were quantised are kept (models/narrow.h). NULL: nowhere */
     bool (*quantising)(void *user, double done); /* of lz_context_options; or NULL */
     void *quantising_user;

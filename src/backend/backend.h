@@ -23,15 +23,16 @@
  *   int8_matmul: as packed_matmul, with codes of the packing i8, one scale for each row or none, and no offsets. Each row
  *            of a is rounded to codes by lz_quantise_row (op/pack.h). The result is the exact sum of the products of codes,
  *            rounded to f32, times the scale of the row of a, times (factor * scale) of the row of the weight. Lowering
- *            makes it in contexts that compute in LZ_I8.
- *   quantise: x [..., m, k], k a multiple of 16; out f8 [..., m, k], dense, and the scales of the rows, f32, dense,
- *            lz_beside() elements after it. Row and scale are those of lz_quantise_f8_row (op/pack.h). Lowering makes it,
- *            with f8_matmul, in contexts that compute in LZ_F8. For backends that fuse, graph/quantise.c puts more
- *            into it: the rows are expr(core(x)), with core of params.quantise; and if n_core is 2, the first columns
- *            of out are those of in[1], the head, and x and the arguments of expr have the others.
- *   f8_matmul: codes of rows [..., m, k], of a quantise, k contiguous; codes of the packing e4m3 [n, k]; the scales of the
- *            rows [..., m, 1]; optional scales of the weight [n, 1], of which row_group rows share one. The result is the
- *            sum of the products of codes, in f32, times the scale of the row, times (factor * scale) of the weight.
+ *            makes it in contexts that compute in LZ_I8, for backends that have it.
+ *   quantise: x [..., m, k], k a multiple of 16; out f8 or i8 [..., m, k], dense, and the scales of the rows, f32, dense,
+ *            lz_beside() elements after it. Row and scale are those of lz_quantise_row (op/pack.h). Lowering makes it,
+ *            with codes_matmul, in contexts that compute in LZ_F8, or in LZ_I8 without int8_matmul. For backends that fuse,
+ *            graph/quantise.c puts more into it: the rows are expr(core(x)), with core of params.quantise; and if n_core is
+ *            2, the first columns of out are those of in[1], the head, and x and the arguments of expr have the others.
+ *   codes_matmul: codes of rows [..., m, k], of a quantise, k contiguous; codes of the packing e4m3 or i8 [n, k]; the scales
+ *            of the rows [..., m, 1]; optional scales of the weight [n, 1], of which row_group rows share one. The result is
+ *            the sum of the products of codes, in f32 (of i8: the exact sum, rounded to f32), times the scale of the row,
+ *            times (factor * scale) of the weight.
  *   pad, take, gather: as in lazuli_array.h; indices are i64. There is no concat: the planner replaces it by copies.
  * Types: element inputs share one type except where and cast; matmul, sdpa, conv2d and rope inputs may differ. */
 #ifndef LZ_BACKEND_H
@@ -127,11 +128,11 @@ typedef struct lz_device_table {
     /* Fills up to n entries; returns the number of devices. Opens nothing. */
     int (*list)(const lz_context_options *options, lz_device_info *devices, int n);
     void (*close)(lz_device *d);
-    const char *(*name)(const lz_device *d);   /* such as "NVIDIA H200" */
-    bool (*multiplies_f8)(const lz_device *d); /* has it F8_MATMUL? */
+    const char *(*name)(const lz_device *d);                /* such as "NVIDIA H200" */
+    bool (*multiplies)(const lz_device *d, lz_dtype codes); /* has it CODES_MATMUL of f8, or of i8? */
     /* Is an SDPA of these queries and keys faster if they are f8? NULL: never. */
     bool (*attends_f8)(const lz_device *d, lz_dims q, lz_dims k);
-    void (*enter)(lz_device *d);               /* makes it the current device of this thread, for kernels */
+    void (*enter)(lz_device *d); /* makes it the current device of this thread, for kernels */
     void *(*allocate)(lz_device *d, int64_t bytes, lz_error *err);
     void (*release)(lz_device *d, void *memory);
     int64_t (*available)(lz_device *d); /* free bytes */

@@ -96,11 +96,9 @@ static lz_context *open_context(job *j, const char *folder, lz_error *err) {
                                                   .compute = args->precision, .offload = args->offload,
                                                   .log = args->quiet ? NULL : say_remark, .quantising = show_quantising,
                                                   .quantising_user = j);
-    bool narrow = where.compute == LZ_I8 || where.compute == LZ_F8, fp8 = where.compute == LZ_F8;
-    if (is_looking(j) && narrow) { /* nothing is quantised for a look at a model */
+    bool fp8 = where.compute == LZ_F8;
+    if (is_looking(j) && (fp8 || where.compute == LZ_I8)) { /* nothing is quantised for a look at a model */
         where.compute = LZ_FASTEST;
-        if (!fp8 && !where.device) where.device = "cpu"; /* which has int8 */
-        narrow = false;
         if (!(args->command->bit & CODEC))
             note(args, "planned in the type that is multiplied fastest; with --precision %s weights take half of it",
                  fp8 ? "fp8" : "int8");
@@ -110,7 +108,7 @@ static lz_context *open_context(job *j, const char *folder, lz_error *err) {
     if (j->parts.text_encoder) bytes += weight_bytes(j->parts.text_encoder);
     bool large = bytes >= LARGE_MODEL;
     if (large && !where.compute) where.compute = LZ_FASTEST;
-    large = large && !where.device && !narrow && args->command->bit != INFO;
+    large = large && !where.device && args->command->bit != INFO;
     if (large) where.device = "cuda";
     lz_context *ctx = open_as_asked(where, err);
     if (!ctx && (large || device_is_told(args))) {

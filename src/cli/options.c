@@ -140,7 +140,7 @@ const option options[] = {
      "cpu, cuda, cuda:N, ref (the slow reference) or auto (a GPU for large models if there is one)",
      PICTURE | INFO | CODEC | HTTP, take_device, TO(device), 0, 0},
     {"precision", 0, "TYPE", machine,
-     "f32, bf16, int8 (CPUs) or fp8 (GPUs; both faster, slightly other pictures), or auto (the fastest exact one)",
+     "f32, bf16, int8 or fp8 (newer GPUs; both faster, slightly other pictures), or auto (the fastest exact one)",
      PICTURE | INFO | CODEC | HTTP, take_precision, TO(precision), 0, 0},
     {"offload", 0, "HOW", machine,
      "weights of a model too large for the GPU: auto (stream what does not fit), none (fail), stream (stream all)",

@@ -94,17 +94,21 @@ static lz_dtype compute_type(const lz_backend *backend, int asked) {
     return backend->half && (asked == LZ_FASTEST || narrow || backend->device) ? LZ_BF16 : LZ_F32;
 }
 
-/* The ways of computing in 8 bits: the op that the backend must have, and how messages call it. */
+/* The ways of computing in 8 bits: the ops of which the backend must have one, and how messages call them. */
 typedef struct narrow_way {
     int compute;
-    lz_op op;
+    lz_op ops[2];
     const char *folder, *products, *owner;
 } narrow_way;
 
 static const narrow_way *find_narrow(int compute) {
     static const narrow_way ways[] = {
-        {LZ_I8, LZ_OP_INT8_MATMUL, "int8", "8-bit integers", "the CPU has"},
-        {LZ_F8, LZ_OP_F8_MATMUL, "fp8", "fp8", "NVIDIA GPUs of compute capability 8.9 (Ada) or newer have"}};
+        {LZ_I8, {LZ_OP_INT8_MATMUL, LZ_OP_CODES_MATMUL}, "int8", "8-bit integers", "CPUs and NVIDIA GPUs have"},
+        {LZ_F8,
+         {LZ_OP_CODES_MATMUL, LZ_OP_CODES_MATMUL},
+         "fp8",
+         "fp8",
+         "NVIDIA GPUs of compute capability 8.9 (Ada) or newer have"}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         if (ways[i].compute == compute) return &ways[i];
     return NULL;
@@ -112,10 +116,13 @@ static const narrow_way *find_narrow(int compute) {
 
 /* false, with a sentence in err: the backend or its device, if that is open, has no such products. */
 static bool can_narrow(const lz_backend *backend, const lz_device *device, const narrow_way *way, lz_error *err) {
-    const lz_kernel *kernel = way ? backend->kernel(way->op) : NULL;
-    bool able = !way || (kernel && kernel->run);
-    if (able && way && way->compute == LZ_F8 && device)
-        able = backend->device->multiplies_f8 && backend->device->multiplies_f8(device);
+    bool able = !way;
+    for (int i = 0; i < 2 && !able; i++) {
+        const lz_kernel *kernel = backend->kernel(way->ops[i]);
+        able = kernel && kernel->run;
+    }
+    if (able && way && device)
+        able = backend->device->multiplies && backend->device->multiplies(device, (lz_dtype)way->compute);
     if (!able)
         lz_fail(err, LZ_BAD_TYPE, "the device '%s' has no products of %s; %s",
                 device ? backend->device->name(device) : backend->name, way->products, way->owner);

@@ -229,33 +229,39 @@ static bool has_dense_rows(const lz_graph *g, const lz_value *v) {
     return v->op == LZ_OP_LEAF && v->from->strides[last] == 1;
 }
 
-/* Can weights be multiplied as they are, by numbers of 8 bits? They have one scale for each row, and sums of 32 bits are
- * exact. */
+static bool has_kernel(const lz_graph *g, lz_op op) {
+    const lz_kernel *kernel = g->ctx->backend->kernel(op);
+    return kernel && kernel->run;
+}
+
+/* Can weights be multiplied as they are by INT8_MATMUL? They have one scale for each row, and sums of 32 bits are exact. */
 static bool has_int8_rows(const lz_graph *g, const lz_value *packed) {
     enum { MOST_COLUMNS = 1 << 16 };
     int64_t columns = packed->dims.at[1];
-    return g->ctx->int8 && packed->params.unpack.packing == LZ_PACKING_I8 && packed->n_in < 3 && columns > 0 &&
-           columns <= MOST_COLUMNS && (packed->n_in == 1 || packed->params.unpack.group >= columns);
+    return g->ctx->int8 && has_kernel(g, LZ_OP_INT8_MATMUL) && packed->params.unpack.packing == LZ_PACKING_I8 &&
+           packed->n_in < 3 && columns > 0 && columns <= MOST_COLUMNS &&
+           (packed->n_in == 1 || packed->params.unpack.group >= columns);
 }
 
-/* Can weights be multiplied as they are, by rows of f8? They have one scale for each row, or for all. */
-static bool has_f8_rows(const lz_graph *g, const lz_value *packed) {
+/* Can weights be multiplied as they are by CODES_MATMUL? They have one scale for each row, or for all. */
+static bool has_code_rows(const lz_graph *g, const lz_value *packed) {
     enum { MOST_COLUMNS = 1 << 15, UNIT = 16 }; /* of kernels of devices */
     int64_t rows = packed->dims.at[0], columns = packed->dims.at[1];
+    bool f8 = g->ctx->fp8 && packed->params.unpack.packing == LZ_PACKING_E4M3 && !packed->params.unpack.rotate;
+    bool i8 = g->ctx->int8 && packed->params.unpack.packing == LZ_PACKING_I8;
     const lz_value *scales = packed->n_in > 1 ? &g->values[packed->in[1]] : NULL;
     bool shared = !scales || (packed->params.unpack.group >= columns && lz_is_float(scales->dtype) &&
                               (packed->params.unpack.row_group == 1 || scales->dims.at[0] == 1));
-    return g->ctx->fp8 && packed->params.unpack.packing == LZ_PACKING_E4M3 && !packed->params.unpack.rotate &&
-           packed->n_in < 3 && shared && columns > 0 && columns <= MOST_COLUMNS && columns % UNIT == 0 && rows > 0 &&
-           rows % UNIT == 0;
+    return (f8 || i8) && has_kernel(g, LZ_OP_CODES_MATMUL) && packed->n_in < 3 && shared && columns > 0 &&
+           columns <= MOST_COLUMNS && columns % UNIT == 0 && rows > 0 && rows % UNIT == 0;
 }
 
 /* The codes of rows x, and in *scales their scales. Those of neighbouring rows of an array are neighbouring rows of the
  * codes of that array, which are made once for all. -1: out of memory. */
-static int emit_quantise(lz_graph *g, int x, const lz_node_facts *from, int *scales) {
+static int emit_quantise(lz_graph *g, int x, lz_dtype type, int rotate, const lz_node_facts *from, int *scales) {
     const lz_value v = g->values[x];
     if (v.op == LZ_OP_SLICE && v.params.slice.axis != v.dims.n - 1 && v.params.slice.step == 1) {
-        int all_scales, all = emit_quantise(g, v.in[0], from, &all_scales);
+        int all_scales, all = emit_quantise(g, v.in[0], type, rotate, from, &all_scales);
         lz_dims rows = v.dims;
         rows.at[rows.n - 1] = 1;
         if (all < 0) return -1;
@@ -263,8 +269,9 @@ static int emit_quantise(lz_graph *g, int x, const lz_node_facts *from, int *sca
         return *scales < 0 ? -1 : emit_view(g, LZ_OP_SLICE, all, v.dims, &v.params, from);
     }
     lz_value codes = {
-        .op = LZ_OP_QUANTISE, .dtype = LZ_F8, .dims = v.dims, .in = &x, .n_in = 1, .n_core = 1, .from = from};
+        .op = LZ_OP_QUANTISE, .dtype = type, .dims = v.dims, .in = &x, .n_in = 1, .n_core = 1, .from = from};
     memset(&codes.params, 0, sizeof codes.params);
+    codes.params.quantise.rotate = rotate;
     int made = add_value(g, &codes);
     lz_value view = {
         .op = LZ_OP_SCALES, .dtype = LZ_F32, .dims = v.dims, .in = &made, .n_in = 1, .n_core = 1, .from = from};
@@ -274,13 +281,14 @@ static int emit_quantise(lz_graph *g, int x, const lz_node_facts *from, int *sca
     return *scales < 0 ? -1 : made;
 }
 
-static int emit_f8_matmul(lz_graph *g, lz_value *v, const lz_value *packed) {
+static int emit_codes_matmul(lz_graph *g, lz_value *v, const lz_value *packed) {
     const lz_value weight = *packed; /* adding values moves them */
     int in[4] = {-1, weight.in[0], -1, weight.n_in > 1 ? weight.in[1] : -1};
-    in[0] = emit_quantise(g, v->in[0], v->from, &in[2]);
+    lz_dtype type = weight.params.unpack.packing == LZ_PACKING_E4M3 ? LZ_F8 : LZ_I8;
+    in[0] = emit_quantise(g, v->in[0], type, weight.params.unpack.rotate, v->from, &in[2]);
     if (in[0] < 0) return -1;
     lz_value product = *v;
-    product.op = LZ_OP_F8_MATMUL;
+    product.op = LZ_OP_CODES_MATMUL;
     product.params = weight.params;
     product.in = in;
     product.n_in = product.n_core = 2 + weight.n_in;
@@ -296,10 +304,9 @@ static int emit_matmul(lz_graph *g, lz_value *v) {
     if (!turned || packed->op != LZ_OP_UNPACK || g->values[v->in[0]].dtype == LZ_F64 ||
         !has_dense_rows(g, &g->values[packed->in[0]]))
         return add_value(g, v);
-    if (has_f8_rows(g, packed)) return emit_f8_matmul(g, v, packed);
     lz_op op = has_int8_rows(g, packed) ? LZ_OP_INT8_MATMUL : LZ_OP_PACKED_MATMUL;
-    const lz_kernel *kernel = g->ctx->backend->kernel(op);
-    if (!kernel || !kernel->run || (op == LZ_OP_PACKED_MATMUL && !g->ctx->fusion)) return add_value(g, v);
+    if (op != LZ_OP_INT8_MATMUL && has_code_rows(g, packed)) return emit_codes_matmul(g, v, packed);
+    if (op == LZ_OP_PACKED_MATMUL && (!g->ctx->fusion || !has_kernel(g, op))) return add_value(g, v);
     int in[4] = {v->in[0]};
     for (int i = 0; i < packed->n_in; i++) in[1 + i] = packed->in[i];
     lz_value fused = *v;

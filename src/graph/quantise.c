@@ -1,4 +1,4 @@
-/* quantise.c: rounding to f8 is part of the kernels that compute the numbers, in contexts that compute in LZ_F8.
+/* quantise.c: rounding to f8 is part of the kernels that compute the numbers, in contexts that compute in LZ_F8 or LZ_I8.
  *
  * Rows that only a QUANTISE reads are computed by it, so that no launch only rounds. It takes in
  *
@@ -108,8 +108,8 @@ static void narrow_attentions(lz_graph *g) {
 
 bool lz_join_quantise(lz_graph *g) {
     bool found = false;
-    if (!g->ctx->fusion || !g->ctx->fp8) return true;
-    narrow_attentions(g);
+    if (!g->ctx->fusion || !(g->ctx->int8 || g->ctx->fp8)) return true;
+    if (g->ctx->fp8) narrow_attentions(g);
     for (int i = 0; i < g->n; i++) {
         if (g->values[i].op != LZ_OP_QUANTISE || !g->values[i].uses) continue;
         if (!join(g, &g->values[i])) return false;

@@ -86,13 +86,14 @@ typedef enum lz_kind {
     X(UNPACK, "unpack", KERNEL, -1, .flops = 1, .again = true) \
     /* Only made by lowering: the product of a with a matrix of codes, scales and offsets that is unpacked on the way; and the \
      * product of a, whose rows are rounded to 8 bits, with a matrix of codes of 8 bits, whose sums are of whole numbers; rows \
-     * rounded to codes of f8, whose scales SCALES is a view of, and the product of such codes with a matrix of codes of f8. \
+     * rounded to codes of f8 or i8, whose scales SCALES is a view of, and the product of such codes with a matrix of codes of \
+     * the same type. \
      * Only made by fusion: two products of one a with two different b, with an epilogue over both; an RMS norm with its \
      * epilogue and the RMS norm of the result, which BESIDE is a view of; and an expression over its inputs. */ \
     X(PACKED_MATMUL, "packed_matmul", KERNEL, 2, .flops = 2, .sum = {0, 1, 0}, .epilogue = 1, .product = true) \
     X(INT8_MATMUL, "int8_matmul", KERNEL, 2, .flops = 2, .sum = {0, 1, 0}, .epilogue = 1, .product = true) \
     X(QUANTISE, "quantise", KERNEL, -1, .flops = 3, .scales = true) \
-    X(F8_MATMUL, "f8_matmul", KERNEL, -1, .flops = 2, .sum = {0, 1, 0}, .epilogue = 1, .product = true) \
+    X(CODES_MATMUL, "codes_matmul", KERNEL, -1, .flops = 2, .sum = {0, 1, 0}, .epilogue = 1, .product = true) \
     X(MATMUL_PAIR, "matmul_pair", KERNEL, 3, .flops = 4, .sum = {0, 1, 0}, .epilogue = 2, .product = true) \
     X(RMS_NORM_TWICE, "rms_norm_twice", KERNEL, -1, .flops = 7, .epilogue = 1, .beside = true) \
     X(FUSED, "fused", ELEMENT, -1, .in_place = true)
@@ -155,9 +156,10 @@ typedef union lz_params {
     struct { int stride, top, bottom, left, right; } conv;
     struct { lz_dims before, after; double value; } pad;
     struct { int axis; } along;                             /* concat, take, gather */
-    /* core: RMS_NORM or LAYER_NORM before the expression, with this eps; otherwise LEAF, which is 0. Set by fusion. */
-    struct { double eps; int core; } quantise;
-    /* unpack, packed_matmul, int8_matmul, f8_matmul: see op/packing.h. type: of the weights */
+    /* rotate: 0, or as in op/packing.h. core: RMS_NORM or LAYER_NORM before the expression, with this eps; otherwise LEAF,
+     * which is 0. Set by fusion. */
+    struct { double eps; int core, rotate; } quantise;
+    /* unpack, packed_matmul, int8_matmul, codes_matmul: see op/packing.h. type: of the weights */
     struct { int packing, rotate; int64_t group, row_group; float factor; lz_dtype type; } unpack;
 } lz_params;
 /* clang-format on */

@@ -270,16 +270,12 @@ static float largest_magnitude(const float *x, int64_t n) {
     return lz_bits_to_float(largest);
 }
 
-float lz_quantise_row(float *x, int64_t n, int64_t rotate, int8_t *codes) {
+float lz_quantise_row(lz_dtype dtype, float *x, int64_t n, int64_t rotate, void *codes) {
+    uint8_t *to = codes;
     for (int64_t i = 0; rotate && i < n; i += rotate) lz_rotate_group(x + i, rotate);
-    float scale = lz_code_scale(largest_magnitude(x, n)), inverse = scale > 0 ? 1 / scale : 0;
-    for (int64_t i = 0; i < n; i++) codes[i] = inverse > 0 ? (int8_t)rintf(x[i] * inverse) : 0;
-    return scale;
-}
-
-float lz_quantise_f8_row(const float *x, int64_t n, uint8_t *codes) {
-    float scale = lz_f8_scale(largest_magnitude(x, n)), inverse = scale > 0 ? 1 / scale : 0;
-    for (int64_t i = 0; i < n; i++) codes[i] = inverse > 0 ? lz_to_f8(x[i] * inverse) : 0;
+    float scale = lz_code_scale(dtype, largest_magnitude(x, n)), inverse = scale > 0 ? 1 / scale : 0;
+    for (int64_t i = 0; i < n; i++)
+        to[i] = !(inverse > 0) ? 0 : dtype == LZ_F8 ? lz_to_f8(x[i] * inverse) : (uint8_t)(int8_t)rintf(x[i] * inverse);
     return scale;
 }
 

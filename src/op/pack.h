@@ -22,24 +22,16 @@ void lz_pack_codes(lz_packing packing, const float *x, int64_t n, float scale, u
  * that, the one with the least squared error, which is 2 to 3 % below that of the smallest. */
 float lz_fit_f8_scale(const float *x, int64_t n);
 
-/* The scale of a row of activations whose largest magnitude is this: its codes are the numbers divided by the scale,
- * rounded to even. NaN if a number is not finite, and 0 if all are nearly 0; then all codes are 0. */
-static inline float lz_code_scale(float largest) {
+/* The scale of a row of activations whose largest magnitude is this, for codes of LZ_I8 or LZ_F8 (e4m3): its codes are the
+ * numbers divided by the scale, rounded to even. NaN if a number is not finite, and 0 if all are nearly 0; then all codes
+ * are 0. */
+static inline float lz_code_scale(lz_dtype dtype, float largest) {
     if (!(largest < INFINITY)) return NAN;
-    return largest < 0x1p-100f ? 0 : largest / 127;
+    return largest < 0x1p-100f ? 0 : largest / (dtype == LZ_F8 ? 448.0f : 127.0f);
 }
 
-/* Rotates a row of n activations by lz_rotate_group (rotate 0: not), and rounds it to codes of 8 bits. Returns the
- * scale. x is overwritten. */
-float lz_quantise_row(float *x, int64_t n, int64_t rotate, int8_t *codes);
-
-/* The scale of a row of activations for codes of f8, whose largest is 448; otherwise as lz_code_scale. */
-static inline float lz_f8_scale(float largest) {
-    if (!(largest < INFINITY)) return NAN;
-    return largest < 0x1p-100f ? 0 : largest / 448;
-}
-
-/* Rounds a row of n activations to codes of f8 (e4m3). Returns the scale. */
-float lz_quantise_f8_row(const float *x, int64_t n, uint8_t *codes);
+/* Rotates a row of n activations by lz_rotate_group (rotate 0: not), and rounds it to n codes of LZ_I8 or LZ_F8. Returns
+ * the scale. x is overwritten. */
+float lz_quantise_row(lz_dtype dtype, float *x, int64_t n, int64_t rotate, void *codes);
 
 #endif

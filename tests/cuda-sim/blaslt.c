@@ -204,6 +204,9 @@ static bool types_fit(const problem *p) {
     return false;
 }
 
+/* Of operands of 8 bits: sizes along k are multiples of so many elements, and addresses of so many bytes. */
+static uint32_t group_of(const problem *p) { return p->a.type == LZ_CUDA_R_8I ? 4 : 16; }
+
 /* A leading dimension spans a column (ORDER_COL) or a row; a batch of strided matrices does not overlap in D. */
 static bool layout_fits(const struct lz_lt_layout_t *l) {
     uint64_t span = l->order == LZ_CUBLASLT_ORDER_COL ? l->rows : l->cols;
@@ -224,11 +227,13 @@ static lz_lt_status check(const problem *p) {
 
     bool eight_bits = size_of(p->a.type) == 1;
     if (eight_bits) { /* rows of both along k, in whole groups */
-        uint64_t group = p->a.type == LZ_CUDA_R_8I ? 4 : 16;
+        uint64_t group = group_of(p);
         bool tn = d->trans_a && !d->trans_b && !p->a.order && !p->b.order && !p->d.order;
         if (!tn || k % group || m % group || (uint64_t)p->a.ld % group || (uint64_t)p->b.ld % group)
             return LZ_CUBLAS_STATUS_NOT_SUPPORTED;
     }
+    /* PyTorch asks for more than 16 rows in _int_mm, since the library has no algorithm for fewer. */
+    if (p->a.type == LZ_CUDA_R_8I && (n <= 16 || p->c.ld % 4 || p->d.ld % 4)) return LZ_CUBLAS_STATUS_NOT_SUPPORTED;
     uint32_t plain = d->epilogue & ~(uint32_t)LZ_CUBLASLT_EPILOGUE_BIAS;
     bool known_epilogue = !plain || plain == LZ_CUBLASLT_EPILOGUE_DEFAULT || plain == LZ_CUBLASLT_EPILOGUE_RELU ||
                           plain == LZ_CUBLASLT_EPILOGUE_GELU;
@@ -264,6 +269,8 @@ lz_lt_status cublasLtMatmulAlgoGetHeuristic(lz_lt_handle handle, lz_lt_matmul_de
     *found = 0;
     lz_lt_status status = check(&p);
     if (status) return status;
+    if (size_of(p.a.type) == 1 && (preference->align_a % group_of(&p) || preference->align_b % group_of(&p)))
+        return LZ_CUBLAS_STATUS_NOT_SUPPORTED;
     for (uint64_t i = 0; i < 3 && *found < wanted; i++) {
         if (workspaces[i] > preference->workspace) continue;
         results[(*found)++] = (lz_lt_heuristic){.algo = {{i + 1}}, .workspace = workspaces[i], .waves = 1};
@@ -429,6 +436,8 @@ lz_lt_status cublasLtMatmul(lz_lt_handle handle, lz_lt_matmul_desc desc, const v
     job j = {.p = {*desc, *a_layout, *b_layout, *c_layout, *d_layout}, .a = a, .b = b, .c = c, .d = d};
     lz_lt_status status = check(&j.p);
     if (status) return status;
+    if (size_of(j.p.a.type) == 1 && ((uintptr_t)a | (uintptr_t)b) % group_of(&j.p))
+        return LZ_CUBLAS_STATUS_NOT_SUPPORTED;
     const struct lz_lt_matmul_desc_t *m = &j.p.desc;
     if (m->epilogue & LZ_CUBLASLT_EPILOGUE_BIAS && !m->bias) return LZ_CUBLAS_STATUS_INVALID_VALUE;
     if (m->scale_mode_a == LZ_CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F) { /* seen on an H200 with 13.0 */

@@ -211,6 +211,81 @@ static void products(void) {
     LT(api.lt.Destroy(handle));
 }
 
+/* ---- products of 8-bit integers ----------------------------------------------------------------------------------- */
+
+typedef struct whole {
+    int m, n, k, trans_a;
+    int ld; /* more than k */
+} whole;
+
+/* The number of algorithms for d [m, n] = a^T b, of which each is compared with exact sums. */
+static int multiply_whole(lz_lt_handle handle, whole p) {
+    enum { MOST = 64 * 96 };
+    static int8_t a[MOST], b[MOST];
+    static int32_t d[MOST];
+    const int32_t one = 1, zero = 0, trans_a = p.trans_a;
+    const int ld = p.k + p.ld;
+    unsigned seed = 7;
+    for (int i = 0; i < MOST; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        a[i] = i < ld ? -128 : (int8_t)(seed >> 24), b[i] = i < ld ? 127 : (int8_t)(seed >> 16);
+    }
+    lz_cu_ptr da = device_copy(a, sizeof a), db = device_copy(b, sizeof b), dd = device_copy(NULL, sizeof d),
+              workspace = 0;
+    uint64_t bytes = 4 << 20;
+    OK(api.cu.MemAlloc(&workspace, bytes));
+    lz_lt_matmul_desc desc = NULL;
+    lz_lt_preference preference = NULL;
+    lz_lt_layout layouts[3] = {NULL};
+    lz_lt_heuristic found[4];
+    int n = 0;
+    LT(api.lt.MatmulDescCreate(&desc, LZ_CUBLAS_COMPUTE_32I, LZ_CUDA_R_32I));
+    LT(api.lt.MatmulDescSetAttribute(desc, LZ_CUBLASLT_MATMUL_DESC_TRANSA, &trans_a, 4));
+    LT(api.lt.MatrixLayoutCreate(&layouts[0], LZ_CUDA_R_8I, (uint64_t)(trans_a ? p.k : p.m),
+                                 (uint64_t)(trans_a ? p.m : p.k), trans_a ? ld : p.m));
+    LT(api.lt.MatrixLayoutCreate(&layouts[1], LZ_CUDA_R_8I, (uint64_t)p.k, (uint64_t)p.n, ld));
+    LT(api.lt.MatrixLayoutCreate(&layouts[2], LZ_CUDA_R_32I, (uint64_t)p.m, (uint64_t)p.n, p.m));
+    LT(api.lt.MatmulPreferenceCreate(&preference));
+    LT(api.lt.MatmulPreferenceSetAttribute(preference, LZ_CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, 8));
+    if (api.lt.MatmulAlgoGetHeuristic(handle, desc, layouts[0], layouts[1], layouts[2], layouts[2], preference, 4,
+                                      found, &n) != LZ_CUBLAS_STATUS_SUCCESS)
+        n = 0;
+    for (int i = 0; i < n; i++) {
+        LT(api.lt.Matmul(handle, desc, &one, AT(da), layouts[0], AT(db), layouts[1], &zero, AT(dd), layouts[2], AT(dd),
+                         layouts[2], &found[i].algo, AT(workspace), bytes, stream));
+        read_back(d, dd, sizeof d);
+        for (int row = 0; row < p.m; row++)
+            for (int col = 0; col < p.n; col++) {
+                int32_t sum = 0;
+                for (int k = 0; k < p.k; k++) sum += a[row * ld + k] * b[col * ld + k];
+                CHECK_I64(d[col * p.m + row], sum);
+            }
+    }
+    for (int i = 0; i < 3; i++) LT(api.lt.MatrixLayoutDestroy(layouts[i]));
+    LT(api.lt.MatmulPreferenceDestroy(preference));
+    LT(api.lt.MatmulDescDestroy(desc));
+    OK(api.cu.MemFree(da));
+    OK(api.cu.MemFree(db));
+    OK(api.cu.MemFree(dd));
+    OK(api.cu.MemFree(workspace));
+    return n;
+}
+
+static void whole_products(void) {
+    lz_lt_handle handle = NULL;
+    LT(api.lt.Create(&handle));
+    CHECK(multiply_whole(handle, (whole){32, 24, 64, true, 0}) > 0);
+    CHECK(multiply_whole(handle, (whole){48, 33, 80, true, 16}) > 0);
+    if (simulated) { /* newer libraries may have more */
+        CHECK_I64(multiply_whole(handle, (whole){64, 24, 64, false, 0}), 0);
+        CHECK_I64(multiply_whole(handle, (whole){32, 16, 64, true, 0}), 0);
+        CHECK_I64(multiply_whole(handle, (whole){30, 24, 64, true, 0}), 0);
+        CHECK_I64(multiply_whole(handle, (whole){32, 24, 62, true, 2}), 0);
+        CHECK_I64(multiply_whole(handle, (whole){32, 24, 64, true, 2}), 0);
+    }
+    LT(api.lt.Destroy(handle));
+}
+
 /* A product can be captured, and is recorded with the numbers it was given. */
 static void captures_products(void) {
     float a[4] = {1, 2, 3, 4}, d[4], alpha = 2, beta = 0;
@@ -257,6 +332,7 @@ static void closes(void) {
 int main(int argc, char **argv) {
     static const test_entry tests[] = {
         {"products", products},
+        {"whole_products", whole_products},
         {"captures_products", captures_products},
         {"closes", closes},
     };

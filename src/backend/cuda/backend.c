@@ -15,7 +15,7 @@ static const lz_kernel *find_kernel(lz_op op) {
         [LZ_OP_MATMUL] = &lz_cuda_matmul,
         [LZ_OP_MATMUL_PAIR] = &lz_cuda_matmul,
         [LZ_OP_QUANTISE] = &lz_cuda_quantise,
-        [LZ_OP_F8_MATMUL] = &lz_cuda_f8_matmul,
+        [LZ_OP_CODES_MATMUL] = &lz_cuda_codes_matmul,
         [LZ_OP_SDPA] = &lz_cuda_sdpa,
         [LZ_OP_CONV2D] = &lz_cuda_conv2d,
         [LZ_OP_PAD] = &lz_cuda_pad,

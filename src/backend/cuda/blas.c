@@ -12,7 +12,8 @@
  * choice is kept on disk. Other products use its first suggestion, so that f32 results never depend on measured
  * times.
  *
- * Products of f8 (lz_f8_scales) have scales: of the rows of a, and of the columns of b, by which a gate is multiplied. */
+ * Products of codes, f8 or i8 (lz_code_scales), have whole rows. Those of f8 can have scales of the rows of a, and of the
+ * columns of b, by which a gate is multiplied. Those of i8 are sums of i32. */
 #include <stddef.h>
 #include <string.h>
 
@@ -35,11 +36,11 @@ typedef struct method {
     bool ends; /* cuBLAS can do the epilogue, with the three members below: */
     lz_ending ending;
     shape ending_shape;
-    lz_tensor gate;          /* a copy as f32, in scratch */
-    const lz_f8_scales *f8;  /* NULL: no product of f8 */
-    lz_tensor columns, rows; /* of f8: space for scales of the columns and of the rows, f32, in scratch */
+    lz_tensor gate;              /* a copy as f32, in scratch */
+    const lz_code_scales *codes; /* NULL: no product of codes */
+    lz_tensor columns, rows;     /* of codes: space for scales of the columns and of the rows, f32, in scratch */
     const char *column_scales;
-    lz_tensor bias; /* of f8: space for gate * bias, in scratch */
+    lz_tensor bias; /* of codes: space for gate * bias, in scratch */
     char *workspace;
     int64_t workspace_bytes;
 } method;
@@ -51,14 +52,16 @@ static bool needs_copy(const lz_tensor *t, lz_dtype type) {
            !lz_blas_as_matrix(t->dims.at[last - 1], t->dims.at[last], t->strides[last - 1], t->strides[last], &m);
 }
 
-/* Can cuBLAS write the type? It writes f32, or the type of its operands; with operands of f8, all of 16 bits. */
+/* Can cuBLAS write the type? It writes f32, or the type of its operands; with operands of f8, all of 16 bits; of i8 only
+ * i32. */
 static bool writes(lz_dtype type, lz_dtype out) {
+    if (type == LZ_I8) return out == LZ_I32;
     return out == LZ_F32 || (type == LZ_F8 ? out == LZ_BF16 || out == LZ_F16 : out == type);
 }
 
 static bool find_shape(const method *w, const lz_tensor *c, shape *s) {
-    return w->f8 ? lz_blas_find_dense_shape(&w->a, &w->b, &w->product, c, s)
-                 : lz_blas_find_shape(&w->a, &w->b, &w->product, c, s);
+    return w->codes ? lz_blas_find_dense_shape(&w->a, &w->b, &w->product, c, s)
+                    : lz_blas_find_shape(&w->a, &w->b, &w->product, c, s);
 }
 
 /* A gate or bias as a tensor of one axis. */
@@ -72,29 +75,29 @@ static lz_tensor vector_of(const lz_call *call, int input) {
 
 static void plan_ending(const lz_call *call, method *w, lz_scratch *p) {
     if (!call->expr || w->indirect || w->type == LZ_F32 || !lz_cuda_read_ending(call, &w->ending)) return;
-    if (w->ending.gated_bias && !w->f8) return;
+    if (w->ending.gated_bias && !w->codes) return;
     if (w->ending.gated_bias) w->bias = lz_cuda_packed(p, &w->columns, call->out.dtype, 1);
     const lz_tensor *c = w->ending.residual >= 0 ? &call->in[w->ending.residual] : NULL;
     if (!find_shape(w, c, &w->ending_shape)) return;
     w->ends = true;
-    if (w->ending.gate < 0 || w->f8) return;
+    if (w->ending.gate < 0 || w->codes) return;
     const lz_tensor vector = vector_of(call, w->ending.gate);
     w->gate = lz_cuda_packed(p, &vector, LZ_F32, 1);
 }
 
-/* scratch() and run() call this, and get the same plan. f8: NULL, or the scales of a product of f8. */
-static method plan_method(const lz_call *call, const lz_f8_scales *f8) {
+/* scratch() and run() call this, and get the same plan. codes: NULL, or the scales of a product of codes. */
+static method plan_method(const lz_call *call, const lz_code_scales *codes) {
     method w;
     memset(&w, 0, sizeof w);
     lz_scratch p = lz_scratch_at(call->scratch);
-    w.f8 = f8;
-    w.type = f8 ? LZ_F8 : lz_cuda_common_type(call->in[0].dtype, call->in[1].dtype);
+    w.codes = codes;
+    w.type = codes ? call->in[0].dtype : lz_cuda_common_type(call->in[0].dtype, call->in[1].dtype);
     const lz_tensor columns = {.dims = LZ_DIMS(call->out.dims.at[call->out.dims.n - 1]), .strides = {1}};
-    if (f8) w.columns = lz_cuda_packed(&p, &columns, LZ_F32, 1);
+    if (codes) w.columns = lz_cuda_packed(&p, &columns, LZ_F32, 1);
     lz_dims leading = call->out.dims;
     leading.n--;
     const lz_tensor rows = {.dims = LZ_DIMS(lz_dims_size(leading)), .strides = {1}};
-    if (f8) w.rows = lz_cuda_packed(&p, &rows, LZ_F32, 1);
+    if (codes) w.rows = lz_cuda_packed(&p, &rows, LZ_F32, 1);
     w.a = call->in[0], w.b = call->in[1], w.product = call->out;
     w.copy_a = needs_copy(&w.a, w.type), w.copy_b = needs_copy(&w.b, w.type);
     if (w.copy_a) w.a = lz_cuda_packed(&p, &w.a, w.type, 2);
@@ -107,6 +110,7 @@ static method plan_method(const lz_call *call, const lz_f8_scales *f8) {
     plan_ending(call, &w, &p);
     double work = lz_blas_work(&w.s);
     w.workspace_bytes = work >= LZ_LARGE_WORK ? KEEP_BYTES : work >= SMALL_WORK ? SMALL_BYTES : 0;
+    if (w.type == LZ_I8) w.workspace_bytes = 0; /* PyTorch says that products of i8 failed with a workspace */
     w.workspace = lz_scratch_take(&p, w.workspace_bytes);
     /* When scratch() calls: all bytes of scratch. */
     w.workspace_bytes = p.at ? w.workspace_bytes : lz_scratch_bytes(&p);
@@ -127,10 +131,10 @@ static lz_call one_of_pair(const lz_call *call, int i, lz_tensor products[2], lz
     return one;
 }
 
-int64_t lz_cuda_blas_scratch_f8(const lz_call *call, const lz_f8_scales *f8) {
+int64_t lz_cuda_blas_scratch_codes(const lz_call *call, const lz_code_scales *codes) {
     lz_call measured = *call;
     measured.scratch = NULL;
-    return plan_method(&measured, f8).workspace_bytes;
+    return plan_method(&measured, codes).workspace_bytes;
 }
 
 int64_t lz_cuda_blas_scratch(const lz_call *call) {
@@ -219,9 +223,9 @@ static outcome multiply_batch(const lz_call *call, const method *w, const shape 
     k.m = s->m, k.n = s->n, k.k = s->k, k.batch = batch;
     k.type = (int32_t)w->type, k.out_type = (int32_t)w->product.dtype;
     k.flipped_a = s->at[A].flipped, k.flipped_b = s->at[B].flipped;
-    bool gated = e->gate >= 0 && !w->f8;
+    bool gated = e->gate >= 0 && !w->codes;
     k.epilogue = epilogue_code(e), k.gate = gated, k.residual = e->residual >= 0;
-    k.scaled = w->f8 && w->f8->rows;
+    k.scaled = w->codes && w->codes->rows;
     k.workspace = w->workspace_bytes;
     for (int t = 0; t < OPERANDS; t++) {
         k.ld[t] = s->at[t].ld;
@@ -230,25 +234,30 @@ static outcome multiply_batch(const lz_call *call, const method *w, const shape 
     }
     lz_blas_vectors v = {.bias = e->gated_bias ? w->bias.data : e->bias >= 0 ? call->in[e->bias].data : NULL};
     if (k.scaled) { /* rows of codes are k apart */
-        v.row_scales = align_scales(call, w, w->f8->rows + (at[A] - w->a.data) / s->k * (int64_t)sizeof(float), s->m);
+        v.row_scales = align_scales(call, w, w->codes->rows + (at[A] - w->a.data) / s->k * (int64_t)sizeof(float),
+                                    s->m);
         v.column_scales = w->column_scales;
         if (!v.row_scales) return FAILED;
     }
     if (v.bias && address_alignment(v.bias) < k.align[D]) k.align[D] = address_alignment(v.bias);
     /* The matrix units add f8 with 14 bits, and the error grows with the number of terms. Long sums are added in f32 in
      * between, which takes a twentieth longer. */
-    k.fast = w->f8 && s->k < LONG_SUM;
+    k.fast = w->type == LZ_F8 && s->k < LONG_SUM;
     lz_blas_product *p = lz_blas_find(call, &k, &v);
-    if (p && !p->n && w->f8 && !k.fast) {
+    if (p && !p->n && w->type == LZ_F8 && !k.fast) {
         k.fast = 1;
         p = lz_blas_find(call, &k, &v);
     }
     if (!p || !lz_blas_set_vectors(call, p, &v)) return FAILED;
     if (!p->n) return REFUSED;
     if (call->device->rehearsing) return DONE;
-    const float one = w->f8 ? w->f8->factor : 1;
+    const float one = w->codes ? w->codes->factor : 1;
+    const int32_t whole =
+        1; /* products of i8 have alpha and beta of i32; their beta is 0, whose bits are those of 0.0f */
     launch l = {.p = p,
-                .alpha = gated ? (const void *)w->gate.data : &one,
+                .alpha = gated              ? (const void *)w->gate.data
+                         : w->type == LZ_I8 ? (const void *)&whole
+                                            : &one,
                 .a = at[A],
                 .b = at[B],
                 .c = at[C],
@@ -265,7 +274,7 @@ enum { MAX_BATCH = 65535 }; /* limit of a grid's third axis, which some kernels 
 static outcome multiply(const lz_call *call, const method *w, const shape *s, const lz_ending *e) {
     const lz_tensor *tensors[OPERANDS] = {
         [A] = &w->a, [B] = &w->b, [D] = &w->product, [C] = e->residual >= 0 ? &call->in[e->residual] : &w->product};
-    int64_t outer = 1, inner = s->axes ? s->size[s->axes - 1] : 1, most = w->f8 ? 1 : MAX_BATCH;
+    int64_t outer = 1, inner = s->axes ? s->size[s->axes - 1] : 1, most = w->codes ? 1 : MAX_BATCH;
     for (int i = 0; i < s->axes - 1; i++) outer *= s->size[i];
     for (int64_t index = 0; index < outer; index++)
         for (int64_t first = 0; first < inner; first += most) {
@@ -285,12 +294,12 @@ static outcome multiply(const lz_call *call, const method *w, const shape *s, co
     return DONE;
 }
 
-/* For f8_matmul: finds the scales of the columns, times the gate. The factor is cuBLAS's alpha. */
+/* For codes_matmul: finds the scales of the columns, times the gate. The factor is cuBLAS's alpha. */
 static bool scale_columns(const lz_call *call, method *w, const lz_ending *e) {
-    const lz_tensor *scales = &w->f8->columns;
+    const lz_tensor *scales = &w->codes->columns;
     lz_tensor tensors[3] = {w->columns};
     int n = 1;
-    if (!w->f8->rows) return true;
+    if (!w->codes->rows) return true;
     bool plain = scales->data && scales->dtype == LZ_F32 && (scales->strides[0] == 1 || scales->dims.at[0] == 1) &&
                  address_alignment(scales->data) >= 16;
     w->column_scales = plain && e->gate < 0 ? scales->data : w->columns.data;
@@ -306,9 +315,9 @@ static bool scale_columns(const lz_call *call, method *w, const lz_ending *e) {
 
 static outcome multiply_with_ending(const lz_call *call, method *w) {
     if (!w->ends || !w->s.k) return REFUSED;
-    if (w->f8 && !scale_columns(call, w, &w->ending)) return FAILED;
+    if (w->codes && !scale_columns(call, w, &w->ending)) return FAILED;
     lz_tensor vector = w->ending.gate >= 0 ? vector_of(call, w->ending.gate) : w->gate;
-    if (w->ending.gate >= 0 && !w->f8 && !lz_cuda_convert(call, &vector, &w->gate)) return FAILED;
+    if (w->ending.gate >= 0 && !w->codes && !lz_cuda_convert(call, &vector, &w->gate)) return FAILED;
     return multiply(call, w, &w->ending_shape, &w->ending);
 }
 
@@ -346,18 +355,18 @@ static bool run_pair(const lz_call *call) {
 }
 
 bool lz_cuda_blas_run(const lz_call *call) {
-    return lz_cuda_products(call) == 2 ? run_pair(call) : lz_cuda_blas_run_f8(call, NULL);
+    return lz_cuda_products(call) == 2 ? run_pair(call) : lz_cuda_blas_run_codes(call, NULL);
 }
 
-bool lz_cuda_blas_run_f8(const lz_call *call, const lz_f8_scales *f8) {
-    method w = plan_method(call, f8);
+bool lz_cuda_blas_run_codes(const lz_call *call, const lz_code_scales *codes) {
+    method w = plan_method(call, codes);
     if (w.copy_a && !lz_cuda_convert(call, &call->in[0], &w.a)) return false;
     if (w.copy_b && !lz_cuda_convert(call, &call->in[1], &w.b)) return false;
     outcome o = multiply_with_ending(call, &w);
     if (o != REFUSED) return o == DONE;
-    if (f8 && !scale_columns(call, &w, &no_ending)) return false;
+    if (codes && !scale_columns(call, &w, &no_ending)) return false;
     o = w.s.k ? multiply(call, &w, &w.s, &no_ending) : REFUSED; /* if k is 0, zeros must still be written */
-    if (f8 && o == REFUSED) {
+    if (w.type == LZ_F8 && o == REFUSED) {
         lz_fail(call->err, LZ_DEVICE_FAILED, "cuBLASLt has no product of fp8 for %lld x %lld x %lld; use bf16",
                 (long long)w.s.m, (long long)w.s.k, (long long)w.s.n);
         return false;

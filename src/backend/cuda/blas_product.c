@@ -12,7 +12,10 @@ bool lz_blas_ok(const lz_call *call, lz_lt_status status, const char *what) {
 }
 
 static lz_cuda_type cuda_type(lz_dtype t) {
-    return t == LZ_F8 ? LZ_CUDA_R_8F_E4M3 : t == LZ_BF16 ? LZ_CUDA_R_16BF : t == LZ_F16 ? LZ_CUDA_R_16F : LZ_CUDA_R_32F;
+    static const lz_cuda_type types[LZ_DTYPE_COUNT] = {
+        [LZ_I8] = LZ_CUDA_R_8I,   [LZ_I32] = LZ_CUDA_R_32I,   [LZ_F8] = LZ_CUDA_R_8F_E4M3,
+        [LZ_F16] = LZ_CUDA_R_16F, [LZ_BF16] = LZ_CUDA_R_16BF, [LZ_F32] = LZ_CUDA_R_32F};
+    return types[t];
 }
 
 static void free_product(lz_device *d, lz_blas_product *p) {
@@ -111,7 +114,9 @@ static bool make_desc(const lz_call *call, lz_blas_product *p) {
     int32_t first = k->flipped_b ? LZ_CUBLAS_OP_N : LZ_CUBLAS_OP_T;
     int32_t second = k->flipped_a ? LZ_CUBLAS_OP_N : LZ_CUBLAS_OP_T;
     int32_t pointers = LZ_CUBLASLT_POINTER_MODE_ALPHA_DEVICE_VECTOR_BETA_HOST;
-    lz_lt_status made = call->device->api.lt.MatmulDescCreate(&p->desc, LZ_CUBLAS_COMPUTE_32F, LZ_CUDA_R_32F);
+    bool whole = k->type == LZ_I8;
+    lz_lt_status made = call->device->api.lt.MatmulDescCreate(
+        &p->desc, whole ? LZ_CUBLAS_COMPUTE_32I : LZ_CUBLAS_COMPUTE_32F, whole ? LZ_CUDA_R_32I : LZ_CUDA_R_32F);
     return lz_blas_ok(call, made, "a product") &&
            set_desc(call, p, LZ_CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first, "a transposition") &&
            set_desc(call, p, LZ_CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second, "a transposition") &&

@@ -229,8 +229,9 @@ static lz_strided strided_of(const lz_tensor *t) {
 static bool run_own(const lz_call *call, const lz_tensor *x, const lz_tensor *w, const lz_tensor *out, int stride,
                     int top, int left) {
     lz_text text = {.ctx = call->device->ctx};
-    lz_text_add(&text, "#define X_TYPE %s\n#define W_TYPE %s\n#define OUT_TYPE %s\n#include \"conv.cu\"\n",
-                lz_cuda_type_name(x->dtype), lz_cuda_type_name(w->dtype), lz_cuda_type_name(out->dtype));
+    lz_text_add(&text, "#define X_TYPE %s\n#define W_TYPE %s\n#define OUT_TYPE %s\n", lz_cuda_type_name(x->dtype),
+                lz_cuda_type_name(w->dtype), lz_cuda_type_name(out->dtype));
+    lz_text_add(&text, "typedef %s number;\n#include \"conv.cu\"\n", lz_is_float(out->dtype) ? "float" : "i64");
     lz_conv_params p = {.x = strided_of(x),
                         .w = strided_of(w),
                         .out = strided_of(out),

@@ -53,6 +53,7 @@ struct lz_device {
     int sms;        /* multiprocessors */
     int max_shared; /* most bytes of shared memory per block */
     int64_t cache_bytes;
+    int64_t most_sums; /* of products of codes, in scratch at a time (codes.c) */
     bool large_params; /* kernels may have more than 4096 bytes of parameters */
     bool recording;    /* launches are recorded and do not run */
     bool rehearsing;   /* nothing is launched or measured; missing kernels are listed (lz_cuda_rehearse) */
@@ -116,13 +117,13 @@ void lz_cuda_blas_close(lz_device *d);
 bool lz_cuda_dnn_open(lz_device *d, lz_error *err); /* if there is no cuDNN, returns true and leaves d->dnn NULL */
 void lz_cuda_dnn_close(lz_device *d);
 
-enum { LZ_CUDA_F8_CAPABILITY = 89 }; /* the first one whose matrix units multiply f8: Ada */
+bool lz_cuda_multiplies(const lz_device *d, lz_dtype codes); /* lz_device_table */
 
 /* All ELEMENT ops (FUSED, COPY, CAST and single ops). */
 extern const lz_kernel lz_cuda_element;
 extern const lz_kernel lz_cuda_reduce, lz_cuda_softmax, lz_cuda_rms_norm, lz_cuda_rms_norm_twice, lz_cuda_layer_norm,
-    lz_cuda_group_norm, lz_cuda_rope, lz_cuda_quantise, lz_cuda_matmul, lz_cuda_f8_matmul, lz_cuda_sdpa, lz_cuda_conv2d,
-    lz_cuda_pad, lz_cuda_take, lz_cuda_gather, lz_cuda_arange, lz_cuda_unpack;
+    lz_cuda_group_norm, lz_cuda_rope, lz_cuda_quantise, lz_cuda_matmul, lz_cuda_codes_matmul, lz_cuda_sdpa,
+    lz_cuda_conv2d, lz_cuda_pad, lz_cuda_take, lz_cuda_gather, lz_cuda_arange, lz_cuda_unpack;
 /* upload.c. to is device memory. The upload is put into the queue; when lz_cuda_upload returns, it has read `from`. */
 struct lz_cuda_staging *lz_cuda_open_staging(lz_device *d, lz_error *err);
 void lz_cuda_close_staging(lz_device *d, struct lz_cuda_staging *s);

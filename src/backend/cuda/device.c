@@ -205,7 +205,14 @@ static bool await_mark(lz_device *d, lz_queue queue, int i, lz_error *err) {
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 static const char *device_name(const lz_device *d) { return d->name; }
-static bool multiplies_f8(const lz_device *d) { return d->capability >= LZ_CUDA_F8_CAPABILITY; }
+
+bool lz_cuda_multiplies(const lz_device *d, lz_dtype codes) {
+    enum {
+        ADA = 89
+    }; /* the first one whose matrix units multiply f8; those of all that find_device accepts multiply i8 */
+    return codes == LZ_I8 || (codes == LZ_F8 && d->capability >= ADA);
+}
+
 static bool attends_f8(const lz_device *d, lz_dims q, lz_dims k) {
     return d->sdpa != LZ_SDPA_LIBRARY && lz_sdpa90_takes_f8(d, q, k);
 }
@@ -258,6 +265,7 @@ static bool find_device(lz_device *d, int number, lz_error *err) {
     d->sms = attribute(d, LZ_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
     d->max_shared = attribute(d, LZ_CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
     d->cache_bytes = attribute(d, LZ_CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
+    d->most_sums = 1 << 24;
     if (d->capability >= 80) return true;
     lz_fail(err, LZ_DEVICE_FAILED,
             "%s is too old: Lazuli needs compute capability 8.0 (Ampere) or newer, this is %d.%d", d->name,
@@ -344,7 +352,7 @@ const lz_device_table lz_cuda_device_table = {
     .list = list_devices,
     .close = close_device,
     .name = device_name,
-    .multiplies_f8 = multiplies_f8,
+    .multiplies = lz_cuda_multiplies,
     .attends_f8 = attends_f8,
     .enter = enter,
     .allocate = allocate,

@@ -88,10 +88,12 @@ static void add_head(lz_text *text, const element_job *j, bool narrow, const cha
     lz_text_add(text, "\n");
 }
 
-static bool run_chunks(const lz_call *call, element_job *j, const char *number, const char *expression) {
+/* factor: NULL, or the first argument of the expression. */
+static bool run_chunks(const lz_call *call, element_job *j, const char *number, const float *factor,
+                       const char *expression) {
     int inner = j->axes.rank - 1;
     bool narrow = lz_axes_narrow(&j->axes), whole = j->axes.dims[inner] % j->width == 0;
-    lz_element_params p = {.last = j->axes.dims[inner]};
+    lz_element_params p = {.last = j->axes.dims[inner], .factor = factor ? *factor : 0};
     j->axes.dims[inner] = (j->axes.dims[inner] + j->width - 1) / j->width;
     for (int k = 0; k < j->n; k++) {
         j->axes.strides[k][inner] *= j->width;
@@ -101,6 +103,7 @@ static bool run_chunks(const lz_call *call, element_job *j, const char *number, 
     p.walk = lz_walk_of(&j->axes, j->tensors);
     lz_text text = {.ctx = call->device->ctx};
     add_head(&text, j, narrow, number);
+    lz_text_add(&text, "#define FACTOR %s\n", factor ? "p.factor," : "");
     lz_text_add(&text, "#define WHOLE %d\n%s#include \"element.cu\"\n", whole, expression);
     int64_t per_block = (int64_t)THREADS * (j->down ? 1 : j->unroll);
     return lz_cuda_run_text(call, "element", &text, (p.walk.size + per_block - 1) / per_block, THREADS, &p);
@@ -143,7 +146,12 @@ bool lz_cuda_map(const lz_call *call, const lz_tensor *tensors, int n, const cha
     element_job j = make_job(tensors, n);
     int axis = transposed_axis(&j);
     if (axis >= 0 && lz_axes_size(&j.axes) <= INT32_MAX) return run_transposed(call, &j, axis, number, expression);
-    return run_chunks(call, &j, number, expression);
+    return run_chunks(call, &j, number, NULL, expression);
+}
+
+bool lz_cuda_map_with(const lz_call *call, const lz_tensor *tensors, int n, float factor, const char *expression) {
+    element_job j = make_job(tensors, n);
+    return run_chunks(call, &j, "float", &factor, expression);
 }
 
 /* ---- expressions ------------------------------------------------------------------------------------------------- */

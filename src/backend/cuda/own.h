@@ -49,6 +49,9 @@ lz_access lz_cuda_access(const lz_tensor *t, int64_t step, const int64_t *outer,
 /* tensors[0] = expression(tensors[1], ...), element by element. `expression` is the text of a function of that name
  * over `number`s: float, i64, or the bits of the elements. */
 bool lz_cuda_map(const lz_call *call, const lz_tensor *tensors, int n, const char *number, const char *expression);
+/* tensors[0] = expression(factor, tensors[1], ...), over floats. The factor is no part of the text, so all factors have one
+ * kernel. */
+bool lz_cuda_map_with(const lz_call *call, const lz_tensor *tensors, int n, float factor, const char *expression);
 
 /* ---- faults ------------------------------------------------------------------------------------------------------ */
 

@@ -55,21 +55,23 @@ static inline int lz_cuda_products(const lz_call *call) { return call->op == LZ_
 bool lz_cuda_blas_run(const lz_call *call);
 int64_t lz_cuda_blas_scratch(const lz_call *call);
 
-/* Scales of a product of f8: rows points to those of the rows of a, f32, contiguous; columns to those of b, any type and
- * stride, one for each column, times factor. rows NULL: no scales. Rows of a are k bytes apart. */
-typedef struct lz_f8_scales {
+/* Scales of a product of codes, f8 or i8: rows points to those of the rows of a, f32, contiguous; columns to those of b, any type and
+ * stride, one for each column, times factor. rows NULL: no scales, which is the only
+ * way for i8, whose products are i32. Rows of a are k bytes apart. */
+typedef struct lz_code_scales {
     const char *rows;
     lz_tensor columns; /* data NULL: the factor alone */
     float factor;
-} lz_f8_scales;
-/* The same for a MATMUL of two f8. f8 NULL: of other types. */
-bool lz_cuda_blas_run_f8(const lz_call *call, const lz_f8_scales *f8);
-int64_t lz_cuda_blas_scratch_f8(const lz_call *call, const lz_f8_scales *f8);
+} lz_code_scales;
+/* The same for a MATMUL of codes. codes NULL: of other types. */
+bool lz_cuda_blas_run_codes(const lz_call *call, const lz_code_scales *codes);
+int64_t lz_cuda_blas_scratch_codes(const lz_call *call, const lz_code_scales *codes);
 
 /* tensors[0] = tensors[1] * ..., element by element; n tensors in all, at most 4. 1 if there is no other. */
 bool lz_cuda_multiply_all(const lz_call *call, const lz_tensor *tensors, int n);
 
-/* out [m, n] = a [m, k] b [k, n] of any types and strides by kernels/conv.cu, for products that cuBLAS refuses. */
+/* out [m, n] = a [m, k] b [k, n] of any types and strides by kernels/conv.cu, for products that cuBLAS refuses. Sums
+ * are in f32, or exact if out is of integers. */
 bool lz_cuda_multiply_plainly(const lz_call *call, const lz_tensor *a, const lz_tensor *b, const lz_tensor *out);
 
 /* ---- measured choices -------------------------------------------------------------------------------------------- */

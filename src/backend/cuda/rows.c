@@ -120,11 +120,11 @@ static void add_norm(lz_text *text, const lz_call *call, const rows_job *j) {
     add_rows(text, call, j, "RMS_NORM");
 }
 
-/* Codes of rows, or of their norms; with or without a head. */
+/* Codes of rows, or of their norms; rotated or not; with or without a head. */
 static void add_quantise(lz_text *text, const lz_call *call, const rows_job *j) {
     lz_op core = (lz_op)call->params->quantise.core;
     bool head = call->n_core > 1;
-    lz_text_add(text, "#define CODES 1\n#define HEAD %d\n", head);
+    lz_text_add(text, "#define CODES 1\n#define ROTATE %d\n#define HEAD %d\n", call->params->quantise.rotate, head);
     if (head) add_operand(text, j, "HEAD", 2, access_of(j, 2, V));
     add_rows(text, call, j, core == LZ_OP_RMS_NORM ? "RMS_NORM" : core == LZ_OP_LAYER_NORM ? "LAYER_NORM" : "PLAIN");
 }
@@ -151,7 +151,7 @@ static char *describe(const lz_call *call, int capacity, lz_rows_params *p, int6
                                                        : call->params->norm.eps);
     if (call->op == LZ_OP_QUANTISE) {
         j.p.head = call->n_core > 1 ? call->in[1].dims.at[call->in[1].dims.n - 1] : 0;
-        j.p.scales = (float *)(call->out.data + lz_beside(call->out.dims, LZ_F8));
+        j.p.scales = (float *)(call->out.data + lz_beside(call->out.dims, call->out.dtype));
     }
     if (call->op == LZ_OP_RMS_NORM_TWICE) {
         j.p.second = lz_beside(call->out.dims, call->out.dtype);

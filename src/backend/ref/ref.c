@@ -185,7 +185,7 @@ static const lz_kernel kernels[LZ_OP_COUNT] = {
                         .run = lz_ref_quantise,
                         .scratch = lz_ref_quantise_scratch,
                         .can = without_epilogue},
-    KERNEL(F8_MATMUL, "f8_matmul", f8_matmul),
+    KERNEL(CODES_MATMUL, "codes_matmul", codes_matmul),
 };
 
 static const lz_kernel *kernel(lz_op op) { return &kernels[op]; }

@@ -106,6 +106,6 @@ bool lz_ref_int8_matmul(const lz_call *call);
 int64_t lz_ref_int8_scratch(const lz_call *call);
 bool lz_ref_quantise(const lz_call *call);
 int64_t lz_ref_quantise_scratch(const lz_call *call);
-bool lz_ref_f8_matmul(const lz_call *call);
+bool lz_ref_codes_matmul(const lz_call *call);
 
 #endif

@@ -62,7 +62,7 @@ bool lz_ref_int8_matmul(const lz_call *call) {
     FOR_EACH(r, rows) {
         lz_tensor row = lz_ref_inner(&call->in[0], r, rows.n), out = lz_ref_inner(&call->out, r, rows.n);
         for (int64_t i = 0; i < k; i++) x[i] = (float)get_real(&row, &i);
-        float scale = lz_quantise_row(x, k, call->params->unpack.rotate, of_x);
+        float scale = lz_quantise_row(LZ_I8, x, k, call->params->unpack.rotate, of_x);
         for (int64_t o = 0; o < n; o++) {
             int64_t sum = 0;
             for (int64_t i = 0; i < k; i++)
@@ -75,7 +75,7 @@ bool lz_ref_int8_matmul(const lz_call *call) {
     return true;
 }
 
-/* ---- quantise, f8_matmul ----------------------------------------------------------------------------------------- */
+/* ---- quantise, codes_matmul -------------------------------------------------------------------------------------- */
 
 int64_t lz_ref_quantise_scratch(const lz_call *call) { /* a row */
     return call->in[0].dims.at[call->in[0].dims.n - 1] * (int64_t)sizeof(float);
@@ -84,16 +84,20 @@ int64_t lz_ref_quantise_scratch(const lz_call *call) { /* a row */
 bool lz_ref_quantise(const lz_call *call) {
     lz_dims rows = lz_ref_leading(call->out.dims, call->out.dims.n - 1);
     int64_t k = call->out.dims.at[rows.n], n = 0;
-    float *x = (float *)call->scratch, *scales = (float *)(call->out.data + lz_beside(call->out.dims, LZ_F8));
+    float *x = (float *)call->scratch, *scales = (float *)(call->out.data + lz_beside(call->out.dims, call->out.dtype));
     FOR_EACH(r, rows) {
         lz_tensor row = lz_ref_inner(&call->in[0], r, rows.n), out = lz_ref_inner(&call->out, r, rows.n);
         for (int64_t i = 0; i < k; i++) x[i] = (float)get_real(&row, &i);
-        scales[n++] = lz_quantise_f8_row(x, k, (uint8_t *)out.data);
+        scales[n++] = lz_quantise_row(out.dtype, x, k, call->params->quantise.rotate, out.data);
     }
     return true;
 }
 
-bool lz_ref_f8_matmul(const lz_call *call) {
+static double code_value(lz_dtype type, char code) {
+    return type == LZ_F8 ? (double)lz_from_f8((uint8_t)code) : (double)(int8_t)code;
+}
+
+bool lz_ref_codes_matmul(const lz_call *call) {
     const lz_tensor *weight = &call->in[1];
     lz_dims rows = lz_ref_leading(call->out.dims, call->out.dims.n - 1);
     int64_t n = call->out.dims.at[rows.n], k = call->in[0].dims.at[rows.n];
@@ -102,10 +106,10 @@ bool lz_ref_f8_matmul(const lz_call *call) {
         lz_tensor of_row = lz_ref_inner(&call->in[2], r, rows.n);
         float scale = (float)get_real(&of_row, (int64_t[]){0});
         for (int64_t o = 0; o < n; o++) {
-            double sum = 0;
+            double sum = 0; /* exact for i8 */
             for (int64_t i = 0; i < k; i++)
-                sum += (double)lz_from_f8((uint8_t)row.data[i * row.strides[0]]) *
-                       (double)lz_from_f8((uint8_t)weight->data[o * weight->strides[0] + i * weight->strides[1]]);
+                sum += code_value(row.dtype, row.data[i * row.strides[0]]) *
+                       code_value(row.dtype, weight->data[o * weight->strides[0] + i * weight->strides[1]]);
             float of_weight = call->params->unpack.factor;
             if (call->n_core > 3) of_weight *= scale_at(&call->in[3], o / call->params->unpack.row_group, 0);
             set_real(&out, &o, (double)((float)sum * scale * of_weight));

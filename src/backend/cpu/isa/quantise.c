@@ -80,7 +80,7 @@ code_row quantise_row(const char *from, lz_dtype dtype, int64_t stride, int64_t 
     read_floats(numbers, from, dtype, stride, n);
     for (int64_t i = n; i < padded; i++) numbers[i] = 0;
     for (int64_t i = 0; rotate && i < n; i += rotate) rotate_group(numbers + i, rotate);
-    code_row row = {.scale = lz_code_scale(lz_bits_to_float(largest_bits(numbers, padded)))};
+    code_row row = {.scale = lz_code_scale(LZ_I8, lz_bits_to_float(largest_bits(numbers, padded)))};
     float inverse = row.scale > 0 ? 1 / row.scale : 0;
     vi sums = {0};
     for (int64_t i = 0; i < padded; i += LANES) {

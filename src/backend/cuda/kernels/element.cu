@@ -6,7 +6,7 @@
  * chunk of a one-dimensional walk can be); index_type, u32 or i64; number, the type that the expression computes in;
  * OUT_TYPE and OUT_KIND; EACH_ARGUMENT(X): X(i, type, kind, chunks) for arguments 1 .., where chunks is UNROLL, or 1 if
  * the argument is the same for all chunks of a thread; VALUES(u, j): the arguments of the expression for element j of
- * chunk u.
+ * chunk u; FACTOR: nothing, or the argument before these and a comma.
  *
  * A thread loads all its chunks before it stores any, so that several loads are in flight. The output may have the
  * memory of an argument, since each element is read by the thread that writes it. */
@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) element(const __grid_const
         if (!count[u]) continue;
         number values[WIDTH];
 #pragma unroll
-        for (int j = 0; j < WIDTH; j++) values[j] = expression(VALUES(u, j));
+        for (int j = 0; j < WIDTH; j++) values[j] = expression(FACTOR VALUES(u, j));
         vec<OUT_TYPE, WIDTH> out;
         put_all(out, values);
         store<OUT_KIND>(out, w.at[0].data, to[u], w.at[0].strides[RANK - 1] / WIDTH, COUNT(u));

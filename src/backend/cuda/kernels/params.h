@@ -29,6 +29,7 @@ typedef struct lz_walk {
 typedef struct lz_element_params {
     lz_walk walk;
     long long last; /* size of the last axis in elements */
+    float factor;   /* the first argument of the expression, if the head says so */
 } lz_element_params;
 
 /* transpose.cu: axis `across` is contiguous in the argument, axis `along` in the output. */

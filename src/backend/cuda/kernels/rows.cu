@@ -1,5 +1,5 @@
 /* rows.cu: kernels whose output row depends on one input row: softmax, rms_norm (and the norm of its result), layer_norm,
- * rope (with the norm before it), each with its epilogue; and the rounding of such rows to codes of f8.
+ * rope (with the norm before it), each with its epilogue; and the rounding of such rows to codes of f8 or i8.
  *
  * LANES neighbouring threads share a row. The row is cut into chunks of V elements, and lane l has chunks l, l + LANES,
  * ... in registers. So a row is read once, and completely before any of it is written, which allows writing in place.
@@ -11,8 +11,9 @@
  * arguments of the epilogue; VALUES(j): their values, each after a comma; EARLY: arguments are loaded before the sums;
  * epilogue(); index_type, u32 or i64.
  * For rms_norm also TWICE: the norm of the result, times a WEIGHT if WEIGHTED, is a second result.
- * If CODES is defined as 1, the row, which is whole and in registers, is rounded to codes of f8, and its scale is stored. PLAIN
- * is x itself. With HEAD, the first p.head elements of the row are those of operand 2, without the epilogue.
+ * If CODES is defined as 1, the row, which is whole and in registers, is rounded to codes of OUT_TYPE, f8 or i8, and its
+ * scale is stored. PLAIN is x itself. With HEAD, the first p.head elements of the row are those of operand 2, without the
+ * epilogue. If ROTATE is defined and not 0, each group of ROTATE elements is rotated before it is rounded.
  * For rope also NORM, WEIGHTED, HALF_SPLIT, types and kinds of COS, SIN, WEIGHT, and EACH: LANES threads compute so many
  * rows, neighbours along the last axis of the walk, along which angles and weights do not change. */
 #define SOFTMAX 1
@@ -30,6 +31,9 @@
 #ifndef CODES
 #define CODES 0
 #define HEAD 0
+#endif
+#ifndef ROTATE
+#define ROTATE 0
 #endif
 
 enum {
@@ -160,9 +164,12 @@ FN void finish_chunk(const lz_rows_params &p, const part &r, int k, float (&v)[V
 }
 
 #if CODES
-/* Largest magnitude -> scale, as lz_f8_scale of op/pack.h. */
+FN float largest_code(f8) { return 448.0f; }
+FN float largest_code(i8) { return 127.0f; }
+
+/* Largest magnitude -> scale, as lz_code_scale of op/pack.h. */
 FN float scale_of(float largest) {
-    return largest < INFINITE ? (largest < 0x1p-100f ? 0.0f : largest / 448.0f) : NOT_A_NUMBER;
+    return largest < INFINITE ? (largest < 0x1p-100f ? 0.0f : largest / largest_code(OUT_TYPE())) : NOT_A_NUMBER;
 }
 
 /* NaN if one of them is. */
@@ -176,12 +183,50 @@ FN float larger_magnitude(float a, float b) {
 #endif
 }
 
-FN void to_codes(vec<f8, V> &to, const float (&v)[V], float inverse) {
+/* Only the template for OUT_TYPE is compiled: older GPUs have no instruction for f8. */
+template <int N> FN void to_codes(vec<i8, N> &to, const float (&v)[N], float inverse) {
+#pragma unroll
+    for (int j = 0; j < V; j++) /* the sum is rounded to a whole number, in its low bits */
+        to.at[j] = (i8)(u8)__float_as_uint(v[j] * inverse + 0x1.8p23f);
+}
+template <int N> FN void to_codes(vec<f8, N> &to, const float (&v)[N], float inverse) {
     float scaled[V];
 #pragma unroll
     for (int j = 0; j < V; j++) scaled[j] = v[j] * inverse;
     put_all(to, scaled);
 }
+
+#if ROTATE
+/* Rotates the groups of ROTATE elements that a chunk is part of, as lz_rotate_group of op/packing.h: the same sums in the same
+ * order. A group is the chunks of ROTATE / V neighbouring lanes, since rows are whole groups. Each step turns four numbers
+ * a, b, c, d (LZ_TURN): in a lane; a and b in an even lane, c and d in the next one; in four lanes. */
+FN void rotate_groups(float (&v)[V], int lane) {
+#pragma unroll
+    for (int j = 0; j < V; j += 4) {
+        const float ab = v[j] + v[j + 1], a_b = v[j] - v[j + 1], cd = v[j + 2] + v[j + 3], c_d = v[j + 2] - v[j + 3];
+        v[j] = ab + c_d, v[j + 1] = ab - c_d, v[j + 2] = cd + a_b, v[j + 3] = cd - a_b;
+    }
+#pragma unroll
+    for (int j = 0; j < V / 2 && ROTATE > 4; j++) {
+        const float sum = v[j] + v[j + V / 2], other = __shfl_xor_sync(0xffffffffu, v[j] - v[j + V / 2], 1);
+        v[j] = sum + other, v[j + V / 2] = sum - other;
+    }
+#pragma unroll
+    for (int step = 2; step * 8 < ROTATE; step *= 4) { /* from the lane of a to that of b */
+        const bool second = lane & step;
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            const float partner = __shfl_xor_sync(0xffffffffu, v[j], step), sum = v[j] + partner;
+            const float difference = second ? partner - v[j] : v[j] - partner;
+            const float other = __shfl_xor_sync(0xffffffffu, difference, 2 * step);
+            v[j] = second ? sum - other : sum + other;
+        }
+    }
+    const float shrink = ROTATE == 256 ? 0.0625f : ROTATE == 64 ? 0.125f : ROTATE == 16 ? 0.25f : 0.5f;
+#pragma unroll
+    for (int j = 0; j < V; j++) v[j] *= shrink;
+}
+#endif
 #endif
 
 #if TWICE
@@ -454,6 +499,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows(const __grid_constant
 #if CODES
 #if HEAD
     EACH_CHUNK if (first_of(r, k) < (place)p.head) get_all(kept[k], of_head[k]);
+#endif
+#if ROTATE
+    EACH_CHUNK rotate_groups(kept[k], r.lane);
 #endif
     float largest = 0.0f;
     EACH_CHUNK EACH_ELEMENT largest = larger_magnitude(kept[k][j], largest);

@@ -73,7 +73,9 @@ void lz_buffer_stale(lz_buffer *b); /* before kernels overwrite it: frees the ho
  * called it. Each hold is undone by one let_go, or by the release of the buffer. */
 bool lz_buffer_hold(lz_buffer *b, lz_error *err); /* the caller holds ctx->run_lock */
 void lz_buffer_let_go(lz_buffer *b);
-static inline lz_bytes lz_buffer_bytes(const lz_buffer *b) { return (lz_bytes){b->data, b->make, b->user}; }
+static inline lz_bytes lz_buffer_bytes(const lz_buffer *b) {
+    return (lz_bytes){b->data, b->make, b->user, b->release == lz_mapping_release ? b->user : NULL};
+}
 
 /* Evictable device memory can be freed without loss if memory is needed elsewhere: copies of borrowed buffers, and
  * owned buffers that are only kept for the next run (arenas, the ring). The least recently used is evicted first.

@@ -37,6 +37,7 @@
 #define LZ_BACKEND_H
 
 #include "base/base.h"
+#include "base/file.h"
 #include "op/op.h"
 
 typedef struct lz_tensor {
@@ -105,12 +106,14 @@ enum { LZ_MAX_GROUP = 12 }; /* calls in one launch */
 
 /* Bytes to upload: at data or, if data is NULL, written by make(user, offset, bytes, to). make writes the bytes from
  * `offset` to `offset + bytes` of the whole to `to`; both numbers are multiples of the element's size. Several threads
- * may call it at the same time. */
+ * may call it at the same time. If data is in a mapped file, file is its mapping, and lz_mapping_read reads the bytes;
+ * otherwise file is NULL. */
 typedef void (*lz_maker)(const void *user, int64_t offset, int64_t bytes, char *to);
 typedef struct lz_bytes {
     const void *data;
     lz_maker make;
     const void *user;
+    const lz_mapping *file;
 } lz_bytes;
 
 /* A device with its own memory. Kernels and write put work into one queue, which runs in order, and return before the

@@ -179,6 +179,29 @@ lz_status lz_check_mappings(lz_context *ctx, lz_error *err) {
     return status;
 }
 
+bool lz_mapping_read(const lz_mapping *m, const char *from, int64_t bytes, char *to, lz_error *err) {
+    int64_t offset = from - m->data;
+    if (!m->path) {
+        memcpy(to, from, (size_t)bytes);
+        return true;
+    }
+    while (bytes > 0) {
+        ssize_t n;
+        RETRY(n, pread(m->fd, to, (size_t)bytes, (off_t)offset));
+        if (n < 0)
+            lz_fail(err, LZ_IO, "%s: cannot be read: %s", LZ_SHOW_TEXT(m->path), strerror(errno));
+        else if (n == 0)
+            lz_fail(err, LZ_IO,
+                    "%s: the file was changed after it was opened: it had %lld bytes, and ends before byte %lld now",
+                    LZ_SHOW_TEXT(m->path), (long long)m->bytes, (long long)offset + 1);
+        if (n <= 0) return false;
+        to += n;
+        offset += n;
+        bytes -= n;
+    }
+    return true;
+}
+
 void lz_mapping_drop(const lz_mapping *m, int64_t begin, int64_t end) {
     /* Only whole pages inside the range: pages shared with neighbours may be in use, and would have to be read
      * again. */

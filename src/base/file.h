@@ -31,6 +31,10 @@ void lz_mapping_release(void *mapping); /* takes void * so that lz_borrow can ca
 /* LZ_OK if every mapped file of the context still has the size and modification time that it had when it was mapped. A
  * file that was replaced by a new one of the same name stays mapped and unchanged. */
 lz_status lz_check_mappings(lz_context *ctx, lz_error *err);
+/* Copies bytes of a mapping from the address `from`. Bytes of a file are read through its descriptor: the pages are not
+ * mapped, which would take time for each page now and when the file is unmapped, and a file that became shorter is an
+ * error instead of a signal. Any thread may call it. */
+bool lz_mapping_read(const lz_mapping *mapping, const char *from, int64_t bytes, char *to, lz_error *err);
 /* Tells the system that these pages are not needed soon. */
 void lz_mapping_drop(const lz_mapping *mapping, int64_t begin, int64_t end);
 

@@ -4,6 +4,7 @@
  * immediately, as late as possible, and as far ahead of each other as possible. */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "cli/environment.h"
@@ -647,6 +648,43 @@ static void paints(void) {
     lz_close(ctx);
 }
 
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+/* Weights of a file are read through its descriptor. A file that became shorter is an error, for a small and for a large
+ * weight, and the context works after it. */
+static void shorter_file(void) {
+    enum { FEW = 100, MANY = 1 << 20 };
+    static float numbers[MANY];
+    lz_error err = {0};
+    lz_context *ctx = open_with(LZ_OFFLOAD_AUTO, 0);
+    if (!ctx) return;
+    const char *base = getenv("TMPDIR");
+    char path[300];
+    snprintf(path, sizeof path, "%s/lazuli-test-%ld.safetensors", base ? base : "/tmp", (long)getpid());
+    for (int i = 0; i < MANY; i++) numbers[i] = (float)(i % 7);
+    for (int shorter = 0; shorter < 2; shorter++)
+        for (int large = 0; large < 2; large++) {
+            lz_scope *scope = lz_scope_begin(ctx, "file");
+            lz_named_array a = {"a", lz_from(ctx, LZ_DIMS(large ? MANY : FEW), LZ_F32, numbers)};
+            CHECK_OK(lz_weights_save(ctx, path, &a, 1, NULL, &err), &err);
+            lz_weights *file = lz_weights_open(ctx, path, &err);
+            if (CHECK(file, "%s", err.text)) {
+                lz_array *y = lz_add(lz_weights_get(file, "a"), 1.0);
+                if (shorter) CHECK(truncate(path, large ? 4 * MANY / 2 : 100) == 0);
+                err.status = LZ_OK;
+                lz_status status = lz_eval(y, &err);
+                CHECK(status == (shorter ? LZ_IO : LZ_OK), "%s", err.text);
+                if (shorter) CHECK_TEXT(err.text, "the file was changed after it was opened");
+                if (!status) CHECK(((const float *)lz_data(y, &err))[FEW - 1] == 1 + numbers[FEW - 1]);
+            }
+            lz_weights_close(file);
+            lz_scope_end(scope);
+            remove(path);
+        }
+    CHECK_I64(lz_memory_info(ctx).active, 0);
+    lz_close(ctx);
+}
+
 /* ---- queues ------------------------------------------------------------------------------------------------------ */
 
 /* All but the long ones once more, with queues that work at once, and that run ahead of each other. */
@@ -674,4 +712,4 @@ TEST_MAIN({"every_limit", every_limit}, {"modes", modes}, {"refuses", refuses}, 
           {"without_waiting", without_waiting}, {"arguments", arguments}, {"odd_weights", odd_weights},
           {"makes_room", makes_room}, {"small_device", small_device}, {"threads", threads},
           {"other_queues", other_queues}, {"failing_calls", failing_calls},
-          {"failing_allocations", failing_allocations}, {"paints", paints})
+          {"failing_allocations", failing_allocations}, {"shorter_file", shorter_file}, {"paints", paints})

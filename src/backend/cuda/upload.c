@@ -72,11 +72,14 @@ struct lz_cuda_staging *lz_cuda_open_staging(lz_device *d, lz_error *err) {
     return NULL;
 }
 
-static void take_bytes(lz_bytes from, int64_t offset, int64_t bytes, char *to) {
-    if (from.data)
-        memcpy(to, (const char *)from.data + offset, (size_t)bytes);
+static bool take_bytes(lz_bytes from, int64_t offset, int64_t bytes, char *to, lz_error *err) {
+    const char *data = from.data;
+    if (from.file) return lz_mapping_read(from.file, data + offset, bytes, to, err);
+    if (data)
+        memcpy(to, data + offset, (size_t)bytes);
     else
         from.make(from.user, offset, bytes, to);
+    return true;
 }
 
 static lz_cu_result send(lz_device *d, lz_cu_stream stream, char *to, const char *from, int64_t bytes) {
@@ -102,14 +105,14 @@ typedef struct convoy {
     pthread_mutex_t lock; /* of the members below */
     int next;
     int64_t offset;
-    lz_cu_result failed;     /* the first error of a lane that can send */
+    lz_error failed;         /* the first error of a lane that can send */
     lz_cu_result no_buffers; /* the last error of a lane that got no buffers */
 } convoy;
 
 /* Takes the next piece. false: there is none, or a lane has failed. */
 static bool take_piece(convoy *c, upload *piece) {
     pthread_mutex_lock(&c->lock);
-    bool found = c->failed == LZ_CUDA_SUCCESS && c->next < c->n;
+    bool found = !c->failed.status && c->next < c->n;
     if (found) {
         const upload *u = &c->uploads[c->next];
         int64_t left = u->bytes - c->offset;
@@ -121,23 +124,23 @@ static bool take_piece(convoy *c, upload *piece) {
     return found;
 }
 
-static lz_cu_result send_piece(const convoy *c, lane *l, const upload *piece) {
+static bool send_piece(const convoy *c, lane *l, const upload *piece, lz_error *err) {
     lz_device *d = c->d;
     int i = l->next;
     char *buffer = l->memory + (int64_t)i * PIECE;
     l->next = !i;
-    lz_cu_result result = d->api.cu.EventSynchronize(l->sent[i]);
-    if (result != LZ_CUDA_SUCCESS) return result;
-    take_bytes(piece->from, piece->offset, piece->bytes, buffer);
-    result = send(d, c->stream, piece->to, buffer, piece->bytes);
-    return result == LZ_CUDA_SUCCESS ? d->api.cu.EventRecord(l->sent[i], c->stream) : result;
+    static const char what[] = "a copy to the device";
+    return lz_cuda_ok(d, d->api.cu.EventSynchronize(l->sent[i]), what, err) &&
+           take_bytes(piece->from, piece->offset, piece->bytes, buffer, err) &&
+           lz_cuda_ok(d, send(d, c->stream, piece->to, buffer, piece->bytes), what, err) &&
+           lz_cuda_ok(d, d->api.cu.EventRecord(l->sent[i], c->stream), what, err);
 }
 
 /* Makes the buffers of a lane, unless it has them or no piece is left. false: the lane has none. */
 static bool prepare_lane(convoy *c, lane *l) {
     if (l->memory) return true;
     pthread_mutex_lock(&c->lock);
-    bool pieces_left = c->failed == LZ_CUDA_SUCCESS && c->next < c->n;
+    bool pieces_left = !c->failed.status && c->next < c->n;
     pthread_mutex_unlock(&c->lock);
     if (!pieces_left) return false;
     lz_cu_result result = make_buffers(c->d, &l->memory, l->sent, 2, PIECE);
@@ -154,11 +157,12 @@ static void run_lane(void *arg, int64_t i, int thread) {
     convoy *c = arg;
     lane *l = &c->staging->lanes[i];
     upload piece;
-    lz_cu_result result = c->d->api.cu.CtxSetCurrent(c->d->context);
-    if (result == LZ_CUDA_SUCCESS && !prepare_lane(c, l)) return;
-    while (result == LZ_CUDA_SUCCESS && take_piece(c, &piece)) result = send_piece(c, l, &piece);
+    lz_error err = {.status = LZ_OK};
+    bool fine = lz_cuda_ok(c->d, c->d->api.cu.CtxSetCurrent(c->d->context), "a copy to the device", &err);
+    if (fine && !prepare_lane(c, l)) return;
+    while (fine && take_piece(c, &piece)) fine = send_piece(c, l, &piece, &err);
     pthread_mutex_lock(&c->lock);
-    if (c->failed == LZ_CUDA_SUCCESS) c->failed = result;
+    if (!c->failed.status) c->failed = err;
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -171,9 +175,10 @@ static bool send_all(lz_device *d, struct lz_cuda_staging *s, lz_cu_stream strea
     pthread_mutex_init(&c.lock, NULL);
     lz_parallel(pool, lanes < pieces ? lanes : pieces, run_lane, &c);
     pthread_mutex_destroy(&c.lock);
-    if (c.failed == LZ_CUDA_SUCCESS && c.next < n) /* no lane has buffers */
+    if (!c.failed.status && c.next < n) /* no lane has buffers */
         return lz_cuda_ok(d, c.no_buffers, "page-locked memory", err);
-    return lz_cuda_ok(d, c.failed, "a copy to the device", err);
+    if (c.failed.status && err) *err = c.failed;
+    return !c.failed.status;
 }
 
 /* Adds an upload to the list. false: there is no memory for a longer list. */
@@ -207,7 +212,7 @@ bool lz_cuda_upload(lz_device *d, struct lz_cuda_staging *s, lz_cu_stream stream
     if (bytes < 1) return true;
     if (s->used + bytes > BLOCK && !next_block(d, s, stream, err)) return false;
     char *stage = s->memory + (int64_t)s->block * BLOCK + s->used;
-    take_bytes(from, 0, bytes, stage);
+    if (!take_bytes(from, 0, bytes, stage, err)) return false;
     s->used += (bytes + STAGE_ALIGN - 1) / STAGE_ALIGN * STAGE_ALIGN;
     return lz_cuda_ok(d, send(d, stream, to, stage, bytes), "a copy to the device", err);
 }

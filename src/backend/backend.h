@@ -123,6 +123,7 @@ typedef struct lz_bytes {
 typedef struct lz_recording lz_recording;
 typedef struct lz_moment lz_moment;
 typedef struct lz_preparation lz_preparation;
+typedef struct lz_sending lz_sending;
 typedef enum lz_queue { LZ_QUEUE_KERNELS, LZ_QUEUE_COPIES } lz_queue;
 typedef struct lz_device_table {
     lz_device *(*open)(lz_context *ctx, int number, const lz_context_options *options, lz_error *err);
@@ -139,6 +140,13 @@ typedef struct lz_device_table {
     /* Between the two, writes may be delayed until end_writes, and read `from` then. */
     void (*gather_writes)(lz_device *d);
     bool (*end_writes)(lz_device *d, lz_error *err);
+    /* A sending uploads beside all other work, by a queue and threads of its own. The thread that starts it needs no
+     * ctx->run_lock, and calls add and end too. add begins an upload; false: it is not part of the sending. end waits until
+     * all bytes are on the device, and frees the sending; false: some are not. A device has one sending at a time. NULL:
+     * the backend has none. */
+    lz_sending *(*start_sending)(lz_device *d, lz_error *err);
+    bool (*add_sending)(lz_sending *s, void *to, lz_bytes from, int64_t bytes);
+    bool (*end_sending)(lz_sending *s, lz_error *err);
     bool (*read)(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err);
     bool (*finish)(lz_device *d, lz_error *err); /* waits; returns errors of earlier launches */
     /* moment notes what is in the queue now. reach waits until that is done, and frees the moment. check returns errors

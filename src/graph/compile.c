@@ -345,6 +345,13 @@ lz_status lz_compiled_plan(lz_compiled *c, lz_array *const *in, lz_array **out, 
     return local.status;
 }
 
+void lz_compiled_preload(lz_compiled *c) {
+    if (!c) return;
+    pthread_mutex_lock(&c->lock);
+    for (const entry *e = c->entries; e; e = e->next) lz_preload_program(e->program);
+    pthread_mutex_unlock(&c->lock);
+}
+
 /* ---- outputs ----------------------------------------------------------------------------------------------------- */
 
 static bool is_unused(const lz_compiled *c, const lz_program *p, const outputs *set) {

@@ -10,7 +10,8 @@
  * plan.c    resolves views into strides, so that only kernels are left; cost.c counts what their steps compute and move
  * group.c   joins steps into groups that are launched as one
  * arena.c   gives every temporary store its offset in one arena
- * program.c runs the steps on the host; remote.c runs them on a device; offload.c uploads or streams the weights
+ * program.c runs the steps on the host; remote.c runs them on a device; offload.c uploads or streams the weights;
+ *           preload.c sends weights ahead
  * eval.c, compile.c and stream.c are the three callers: evaluate now, keep the program, evaluate in the background
  * print.c   and profile.c show the program and the time of its kernels. */
 #ifndef LZ_GRAPH_H
@@ -192,6 +193,13 @@ bool lz_offload_after_step(lz_program *p, int step, lz_error *err);
 void lz_offload_end(lz_program *p, bool fine);
 char *lz_offload_address(const lz_program *p, int store); /* device address of a resident weight; NULL: not resident */
 bool lz_offload_estimate(lz_program *p);                  /* fills p->info. false: memory ran out */
+
+/* Weights that are sent to the device ahead of their program (preload.c). lz_preload_program asks for those of a planned
+ * program that did not run yet, and will run after those that were asked for before; it does nothing on a host. lz_preload_wait returns when
+ * no weight of the program is on its way. Their callers hold neither ctx->run_lock nor base.lock. */
+void lz_preload_program(lz_program *p);
+void lz_preload_wait(const lz_program *p, const lz_argument *arguments);
+void lz_preload_free(lz_context *ctx);
 
 /* Bytes from the start of an input's buffer to its first element. */
 static inline int64_t lz_store_offset(const lz_program *p, int store, const lz_argument *arguments) {

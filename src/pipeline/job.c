@@ -277,8 +277,22 @@ static void tell_facts(lz_job *job, lz_status status) {
     lz_job_count(job, &p->passes, &p->forecast, &p->evaluations);
 }
 
+/* Sends the weights of the programs that were planned to a device, in the order in which they will run, while the first of
+ * them are prepared and run. */
+static void preload_weights(const lz_job *job) {
+    const lz_loop *l = job->loop;
+    if (job->reader) lz_compiled_preload(job->reader->program);
+    if (job->schedule) lz_evaluation_preload(job->schedule->planned);
+    if (l) {
+        const lz_traced *programs[] = {&l->begin, &l->step, &l->velocity[0], &l->velocity[1]};
+        for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) lz_compiled_preload(programs[i]->compiled);
+    }
+    if (job->decoder) lz_compiled_preload(job->decoder->program);
+}
+
 static void run_stages(lz_job *const *jobs, int n, lz_error *errors) {
     bool done[LZ_MAX_TOGETHER] = {false};
+    for (int i = 0; i < n; i++) preload_weights(jobs[i]);
     lz_scope *scope = lz_scope_begin(jobs[0]->model->ctx, "generate");
     for (int i = 0; i < n; i++) {
         run_stage(jobs[i], lz_job_prepare, NULL, &errors[i]);

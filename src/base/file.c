@@ -323,7 +323,7 @@ static void sync_folder(const char *path) {
 }
 
 lz_status lz_writer_commit(lz_writer *w, lz_error *err) {
-    bool good = fsync(w->fd) == 0;
+    bool good = w->unsynced || fsync(w->fd) == 0;
     int fd = w->fd;
     w->fd = -1;
     good = close(fd) == 0 && good;
@@ -331,7 +331,7 @@ lz_status lz_writer_commit(lz_writer *w, lz_error *err) {
     snprintf(target, sizeof target, "%.*s", (int)w->target_bytes, w->temporary);
     good = good && rename(w->temporary, target) == 0;
     if (!good) return lz_fail(err, LZ_IO, "%s: cannot be written: %s", LZ_SHOW_TEXT(w->path), strerror(errno));
-    sync_folder(target);
+    if (!w->unsynced) sync_folder(target);
     lz_host_free(w->ctx, w->temporary);
     w->temporary = NULL;
     return LZ_OK;

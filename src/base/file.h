@@ -50,8 +50,9 @@ typedef struct lz_writer {
     char *temporary;     /* path of the target plus a unique ending; NULL: not writing a file */
     size_t target_bytes; /* length of the target's path in temporary */
     int fd;
-    int64_t end; /* bytes added so far */
-    int quality; /* of a picture in a format with loss, 1 to 100; 0: the format's own */
+    int64_t end;   /* bytes added so far */
+    bool unsynced; /* lz_writer_commit does not wait for the disk: readers of the file notice if it is damaged */
+    int quality;   /* of a picture in a format with loss, 1 to 100; 0: the format's own */
 } lz_writer;
 
 lz_status lz_writer_open(lz_writer *writer, lz_context *ctx, const char *path, lz_error *err);

@@ -176,7 +176,7 @@ void lz_program_free(lz_program *p);
 /* Sets the data pointers of a step's call from p->base. */
 void lz_bind_operands(lz_program *p, lz_step *step, lz_error *err);
 /* On a device with its own memory (remote.c). lz_remote_prepare compiles the kernels that the program needs, before its first
- * run; it takes ctx->run_lock for moments, and compiles without it. The caller of lz_remote_run holds ctx->run_lock. */
+ * run; it takes ctx->run_lock for moments, and compiles without it. arena, outputs and buffers of arguments may be NULL. The caller of lz_remote_run holds ctx->run_lock. */
 void lz_remote_prepare(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs);
 lz_status lz_remote_run(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
                         lz_error *err);
@@ -195,9 +195,10 @@ char *lz_offload_address(const lz_program *p, int store); /* device address of a
 bool lz_offload_estimate(lz_program *p);                  /* fills p->info. false: memory ran out */
 
 /* Weights that are sent to the device ahead of their program (preload.c). lz_preload_program asks for those of a planned
- * program that did not run yet, and will run after those that were asked for before; it does nothing on a host. lz_preload_wait returns when
+ * program that did not run yet, and will run after those that were asked for before. false: it sends nothing, because the device has no room for all, or there
+ * is none. lz_preload_wait returns when
  * no weight of the program is on its way. Their callers hold neither ctx->run_lock nor base.lock. */
-void lz_preload_program(lz_program *p);
+bool lz_preload_program(lz_program *p);
 void lz_preload_wait(const lz_program *p, const lz_argument *arguments);
 void lz_preload_free(lz_context *ctx);
 

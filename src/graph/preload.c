@@ -125,20 +125,23 @@ static void add_group(lz_context *ctx, group *g) {
     land(ctx, g, false);
 }
 
-void lz_preload_program(lz_program *p) {
+bool lz_preload_program(lz_program *p) {
     lz_context *ctx = p->ctx;
-    if (!ctx->device || !ctx->backend->device->start_sending || ctx->offload == LZ_OFFLOAD_STREAM || p->remote) return;
-    if (!lz_offload_estimate(p) || p->info.streamed_bytes || !open_preload(ctx)) return;
+    if (!ctx->device || !ctx->backend->device->start_sending || ctx->offload == LZ_OFFLOAD_STREAM || p->remote)
+        return false;
+    if (!lz_offload_estimate(p) || p->info.streamed_bytes || !open_preload(ctx)) return false;
     group *g = lz_host_alloc(ctx, sizeof *g + (size_t)p->n_stores * sizeof *g->weights);
-    if (!g) return;
+    if (!g) return false;
     LZ_LOCK(ctx);
     g->device_bytes = p->info.device_bytes;
-    if (ctx->preload->wanted + g->device_bytes <= lz_memory_unused(ctx)) take_weights(p, g);
+    bool fits = ctx->preload->wanted + g->device_bytes <= lz_memory_unused(ctx);
+    if (fits) take_weights(p, g);
     if (g->n)
         add_group(ctx, g);
     else
         lz_host_free(ctx, g);
     LZ_UNLOCK(ctx);
+    return fits;
 }
 
 void lz_preload_wait(const lz_program *p, const lz_argument *arguments) {

@@ -649,6 +649,42 @@ static void paints(void) {
     lz_close(ctx);
 }
 
+/* A job that was planned sends its weights and prepares its programs ahead, and makes the same picture. A second job is
+ * stopped while that is done. */
+static bool stop_at_once(void *user, const lz_progress *now) {
+    (void)user, (void)now;
+    return false;
+}
+
+static void paints_ahead(void) {
+    lz_error err = {0};
+    lz_picture want, got = {.ctx = NULL};
+    lz_picture_plan plan;
+    lz_picture_options o = apple(32);
+    unsetenv("LAZULI_SIM_STRICT");
+    long before = simulator_count("lz_sim_live");
+    for (int stops = 0; stops < 2; stops++) {
+        lz_context *ctx = open_as_asked(LZ_CONTEXT_OPTIONS(.device = "cuda"), NULL);
+        lz_model *model = ctx ? lz_model_open(ctx, LZ_SOURCE_DIR "/models/demo", &err) : NULL;
+        if (!CHECK(model, "%s", err.text)) return;
+        if (stops) o.watch = stop_at_once;
+        lz_job *job = lz_job_new(model, &o, &err);
+        if (CHECK(job, "%s", err.text) && CHECK_OK(lz_job_plan(job, &plan, &err), &err)) {
+            lz_status status = lz_job_run(job, &got, &err);
+            CHECK(status == (stops ? LZ_CANCELLED : LZ_OK), "%s", err.text);
+            if (!status && paint(model, 32, &want)) {
+                CHECK(!memcmp(want.image.pixels, got.image.pixels, (size_t)(3 * want.image.width * want.image.height)));
+                lz_picture_free(&want);
+            }
+            if (!status) lz_picture_free(&got);
+        }
+        lz_job_free(job);
+        lz_model_close(model);
+        lz_close(ctx);
+    }
+    CHECK_I64(simulator_count("lz_sim_live"), before);
+}
+
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
 /* Weights of a file are read through its descriptor. A file that became shorter is an error, for a small and for a large
@@ -794,4 +830,4 @@ TEST_MAIN({"every_limit", every_limit}, {"modes", modes}, {"refuses", refuses}, 
           {"makes_room", makes_room}, {"small_device", small_device}, {"threads", threads},
           {"other_queues", other_queues}, {"failing_calls", failing_calls},
           {"failing_allocations", failing_allocations}, {"shorter_file", shorter_file}, {"ahead", ahead},
-          {"ahead_failing", ahead_failing}, {"paints", paints})
+          {"ahead_failing", ahead_failing}, {"paints", paints}, {"paints_ahead", paints_ahead})

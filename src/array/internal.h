@@ -42,6 +42,7 @@ typedef struct lz_buffer {
     bool borrowed;
     bool shared;              /* in a list of ctx->shared */
     bool evictable;           /* in ctx->evictable */
+    bool on_its_way;          /* a thread sends it to the device (graph/preload.c) */
     struct lz_buffer **owner; /* evictable and owned: the pointer to this buffer, which eviction sets to NULL */
     uint64_t last_run;        /* value of ctx->device_runs at the last run that needed it */
     int list_index;           /* temporary mark while graph/ lists or counts buffers, under base.lock; 0 otherwise */
@@ -73,7 +74,9 @@ void lz_buffer_stale(lz_buffer *b); /* before kernels overwrite it: frees the ho
  * called it. Each hold is undone by one let_go, or by the release of the buffer. */
 bool lz_buffer_hold(lz_buffer *b, lz_error *err); /* the caller holds ctx->run_lock */
 void lz_buffer_let_go(lz_buffer *b);
-static inline lz_bytes lz_buffer_bytes(const lz_buffer *b) { return (lz_bytes){b->data, b->make, b->user}; }
+static inline lz_bytes lz_buffer_bytes(const lz_buffer *b) {
+    return (lz_bytes){b->data, b->make, b->user, b->release == lz_mapping_release ? b->user : NULL};
+}
 
 /* Evictable device memory can be freed without loss if memory is needed elsewhere: copies of borrowed buffers, and
  * owned buffers that are only kept for the next run (arenas, the ring). The least recently used is evicted first.
@@ -84,12 +87,18 @@ void lz_device_run_end(lz_context *ctx);
 /* set_evictable: the buffer may be evicted from now on, which sets *owner to NULL. claim: not any more. */
 void lz_buffer_set_evictable(lz_context *ctx, lz_buffer **owner);
 void lz_buffer_claim(lz_context *ctx, lz_buffer **owner);
+/* Device memory for the bytes of a borrowed buffer, if there is room without evicting anything; else NULL. It belongs to
+ * the caller, until lz_buffer_arrive makes it the device copy, or frees it if it is not complete or if there is a copy. Any
+ * thread may call them. */
+char *lz_buffer_reserve(lz_buffer *b);
+void lz_buffer_arrive(lz_buffer *b, char *memory, bool complete);
 bool lz_buffer_use(lz_buffer *b); /* borrowed: marks the device copy as used by the current run. false: there is none */
 void lz_buffer_evict(lz_buffer *b); /* borrowed: frees the device copy */
 
 /* Bytes that can still be allocated: at most up to the context's limit, and what the device or the system reports as
  * free. Evictable memory counts as free. */
 int64_t lz_memory_available(lz_context *ctx);
+int64_t lz_memory_unused(lz_context *ctx); /* the same without evictable memory */
 /* The size of a buffer for so many bytes, rounded up. */
 int64_t lz_buffer_size(int64_t bytes);
 
@@ -183,6 +192,8 @@ struct lz_context {
     uint64_t device_runs;               /* number of runs on the device that have begun */
     bool device_running;                /* between lz_device_run_begin and lz_device_run_end */
     lz_buffer *ring; /* device memory through which weights are streamed (graph/offload.c); evictable between runs */
+
+    struct lz_preload *preload; /* weights that are sent ahead (graph/preload.c); NULL before the first */
 
     struct lz_profile *profile;
 };

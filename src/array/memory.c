@@ -144,6 +144,35 @@ void lz_buffer_claim(lz_context *ctx, lz_buffer **owner) {
     LZ_UNLOCK(ctx);
 }
 
+char *lz_buffer_reserve(lz_buffer *b) {
+    lz_context *ctx = b->ctx;
+    LZ_LOCK(ctx);
+    bool room = !b->remote && (!ctx->memory.limit || ctx->memory.limit - ctx->memory.active >= b->bytes);
+    if (room) ctx->memory.active += b->bytes;
+    LZ_UNLOCK(ctx);
+    if (!room) return NULL;
+    lz_count_allocation(ctx);
+    char *memory = ctx->backend->device->allocate(ctx->device, b->bytes, NULL);
+    LZ_LOCK(ctx);
+    if (!memory) ctx->memory.active -= b->bytes;
+    note_peak(&ctx->memory);
+    LZ_UNLOCK(ctx);
+    return memory;
+}
+
+void lz_buffer_arrive(lz_buffer *b, char *memory, bool complete) {
+    lz_context *ctx = b->ctx;
+    LZ_LOCK(ctx);
+    if (complete && !b->remote) {
+        b->remote = memory;
+        add_evictable(b);
+    } else {
+        ctx->backend->device->release(ctx->device, memory);
+        ctx->memory.active -= b->bytes;
+    }
+    LZ_UNLOCK(ctx);
+}
+
 bool lz_buffer_use(lz_buffer *b) {
     LZ_LOCK(b->ctx);
     b->last_run = b->ctx->device_runs;
@@ -426,6 +455,13 @@ lz_memory lz_memory_info(lz_context *ctx) {
 static int64_t device_available(lz_context *ctx, const lz_memory *m) {
     int64_t free = ctx->backend->device->available(ctx->device) + m->cached, reserve = (free + m->active) / 16;
     return free - (reserve < DEVICE_RESERVE ? reserve : DEVICE_RESERVE);
+}
+
+int64_t lz_memory_unused(lz_context *ctx) {
+    LZ_LOCK(ctx);
+    int64_t spare = evictable_bytes(ctx);
+    LZ_UNLOCK(ctx);
+    return lz_memory_available(ctx) - spare;
 }
 
 int64_t lz_memory_available(lz_context *ctx) {

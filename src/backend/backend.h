@@ -39,6 +39,7 @@
 #define LZ_BACKEND_H
 
 #include "base/base.h"
+#include "base/file.h"
 #include "op/op.h"
 
 typedef struct lz_tensor {
@@ -107,12 +108,14 @@ enum { LZ_MAX_GROUP = 12 }; /* calls in one launch */
 
 /* Bytes to upload: at data or, if data is NULL, written by make(user, offset, bytes, to). make writes the bytes from
  * `offset` to `offset + bytes` of the whole to `to`; both numbers are multiples of the element's size. Several threads
- * may call it at the same time. */
+ * may call it at the same time. If data is in a mapped file, file is its mapping, and lz_mapping_read reads the bytes;
+ * otherwise file is NULL. */
 typedef void (*lz_maker)(const void *user, int64_t offset, int64_t bytes, char *to);
 typedef struct lz_bytes {
     const void *data;
     lz_maker make;
     const void *user;
+    const lz_mapping *file;
 } lz_bytes;
 
 /* A device with its own memory. Kernels and write put work into one queue, which runs in order, and return before the
@@ -122,6 +125,7 @@ typedef struct lz_bytes {
 typedef struct lz_recording lz_recording;
 typedef struct lz_moment lz_moment;
 typedef struct lz_preparation lz_preparation;
+typedef struct lz_sending lz_sending;
 typedef enum lz_queue { LZ_QUEUE_KERNELS, LZ_QUEUE_COPIES } lz_queue;
 typedef struct lz_device_table {
     lz_device *(*open)(lz_context *ctx, int number, const lz_context_options *options, lz_error *err);
@@ -140,6 +144,13 @@ typedef struct lz_device_table {
     /* Between the two, writes may be delayed until end_writes, and read `from` then. */
     void (*gather_writes)(lz_device *d);
     bool (*end_writes)(lz_device *d, lz_error *err);
+    /* A sending uploads beside all other work, by a queue and threads of its own. The thread that starts it needs no
+     * ctx->run_lock, and calls add and end too. add begins an upload; false: it is not part of the sending. end waits until
+     * all bytes are on the device, and frees the sending; false: some are not. A device has one sending at a time. NULL:
+     * the backend has none. */
+    lz_sending *(*start_sending)(lz_device *d, lz_error *err);
+    bool (*add_sending)(lz_sending *s, void *to, lz_bytes from, int64_t bytes);
+    bool (*end_sending)(lz_sending *s, lz_error *err);
     bool (*read)(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err);
     bool (*finish)(lz_device *d, lz_error *err); /* waits; returns errors of earlier launches */
     /* moment notes what is in the queue now. reach waits until that is done, and frees the moment. check returns errors

@@ -179,6 +179,29 @@ lz_status lz_check_mappings(lz_context *ctx, lz_error *err) {
     return status;
 }
 
+bool lz_mapping_read(const lz_mapping *m, const char *from, int64_t bytes, char *to, lz_error *err) {
+    int64_t offset = from - m->data;
+    if (!m->path) {
+        memcpy(to, from, (size_t)bytes);
+        return true;
+    }
+    while (bytes > 0) {
+        ssize_t n;
+        RETRY(n, pread(m->fd, to, (size_t)bytes, (off_t)offset));
+        if (n < 0)
+            lz_fail(err, LZ_IO, "%s: cannot be read: %s", LZ_SHOW_TEXT(m->path), strerror(errno));
+        else if (n == 0)
+            lz_fail(err, LZ_IO,
+                    "%s: the file was changed after it was opened: it had %lld bytes, and ends before byte %lld now",
+                    LZ_SHOW_TEXT(m->path), (long long)m->bytes, (long long)offset + 1);
+        if (n <= 0) return false;
+        to += n;
+        offset += n;
+        bytes -= n;
+    }
+    return true;
+}
+
 void lz_mapping_drop(const lz_mapping *m, int64_t begin, int64_t end) {
     /* Only whole pages inside the range: pages shared with neighbours may be in use, and would have to be read
      * again. */
@@ -300,7 +323,7 @@ static void sync_folder(const char *path) {
 }
 
 lz_status lz_writer_commit(lz_writer *w, lz_error *err) {
-    bool good = fsync(w->fd) == 0;
+    bool good = w->unsynced || fsync(w->fd) == 0;
     int fd = w->fd;
     w->fd = -1;
     good = close(fd) == 0 && good;
@@ -308,7 +331,7 @@ lz_status lz_writer_commit(lz_writer *w, lz_error *err) {
     snprintf(target, sizeof target, "%.*s", (int)w->target_bytes, w->temporary);
     good = good && rename(w->temporary, target) == 0;
     if (!good) return lz_fail(err, LZ_IO, "%s: cannot be written: %s", LZ_SHOW_TEXT(w->path), strerror(errno));
-    sync_folder(target);
+    if (!w->unsynced) sync_folder(target);
     lz_host_free(w->ctx, w->temporary);
     w->temporary = NULL;
     return LZ_OK;

@@ -31,6 +31,10 @@ void lz_mapping_release(void *mapping); /* takes void * so that lz_borrow can ca
 /* LZ_OK if every mapped file of the context still has the size and modification time that it had when it was mapped. A
  * file that was replaced by a new one of the same name stays mapped and unchanged. */
 lz_status lz_check_mappings(lz_context *ctx, lz_error *err);
+/* Copies bytes of a mapping from the address `from`. Bytes of a file are read through its descriptor: the pages are not
+ * mapped, which would take time for each page now and when the file is unmapped, and a file that became shorter is an
+ * error instead of a signal. Any thread may call it. */
+bool lz_mapping_read(const lz_mapping *mapping, const char *from, int64_t bytes, char *to, lz_error *err);
 /* Tells the system that these pages are not needed soon. */
 void lz_mapping_drop(const lz_mapping *mapping, int64_t begin, int64_t end);
 
@@ -46,8 +50,9 @@ typedef struct lz_writer {
     char *temporary;     /* path of the target plus a unique ending; NULL: not writing a file */
     size_t target_bytes; /* length of the target's path in temporary */
     int fd;
-    int64_t end; /* bytes added so far */
-    int quality; /* of a picture in a format with loss, 1 to 100; 0: the format's own */
+    int64_t end;   /* bytes added so far */
+    bool unsynced; /* lz_writer_commit does not wait for the disk: readers of the file notice if it is damaged */
+    int quality;   /* of a picture in a format with loss, 1 to 100; 0: the format's own */
 } lz_writer;
 
 lz_status lz_writer_open(lz_writer *writer, lz_context *ctx, const char *path, lz_error *err);

@@ -394,6 +394,9 @@ void job_drop(job *j);  /* frees j->work, which uses prompt and images until the
 int job_plan(job *j);   /* plans the picture */
 int job_ask(job *j);    /* job_fill and job_plan */
 void job_close(job *j);
+/* The last job_close of a process: removes temporary files, and leaves the memory of the model, on the host and on a
+ * device, to the system, which frees it faster. In builds with a sanitizer the same as job_close. */
+void job_abandon(job *j);
 /* Is the option replaced by --fast? That is typed, so it comes before options of --from and --settings, but after those
  * of a line of a batch. */
 bool is_overruled(const arguments *args, const char *name);

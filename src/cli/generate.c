@@ -315,7 +315,7 @@ void making_end(making *m) {
         free(m->dumps[i]);
     }
     see_free(&m->see);
-    job_close(&m->job);
+    job_abandon(&m->job);
     forget_prompts(m);
     json_decref(m->pictures);
     json_decref(m->claimed);

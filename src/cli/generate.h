@@ -103,6 +103,6 @@ int finish_writing(making *m);
 /* Returns an exit code; after the last call, also after an error, call making_end. */
 int make_pictures(making *m, const arguments *args);
 int finish_pictures(making *m); /* waits for pictures that are still written, and reports them. An exit code */
-void making_end(making *m);
+void making_end(making *m);     /* the process ends after it */
 
 #endif

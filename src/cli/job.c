@@ -223,6 +223,14 @@ void job_close(job *j) {
     lz_close(j->ctx);
 }
 
+void job_abandon(job *j) {
+#ifdef LZ_FREES_AT_EXIT
+    job_close(j);
+#else
+    published_close(&j->stand_in);
+#endif
+}
+
 char *job_part(const job *j, const char *part) {
     const char *given = strcmp(part, "text_encoder") == 0 ? j->parts.text_encoder
                         : strcmp(part, "vae") == 0        ? j->parts.vae

@@ -345,6 +345,22 @@ lz_status lz_compiled_plan(lz_compiled *c, lz_array *const *in, lz_array **out, 
     return local.status;
 }
 
+bool lz_compiled_preload(lz_compiled *c) {
+    bool all = true;
+    if (!c) return true;
+    pthread_mutex_lock(&c->lock);
+    for (const entry *e = c->entries; e && all; e = e->next) all = lz_preload_program(e->program);
+    pthread_mutex_unlock(&c->lock);
+    return all;
+}
+
+void lz_compiled_prepare(lz_compiled *c) {
+    if (!c || !c->ctx->device) return;
+    pthread_mutex_lock(&c->lock);
+    for (const entry *e = c->entries; e; e = e->next) lz_remote_prepare(e->program, e->inputs, NULL, NULL);
+    pthread_mutex_unlock(&c->lock);
+}
+
 /* ---- outputs ----------------------------------------------------------------------------------------------------- */
 
 static bool is_unused(const lz_compiled *c, const lz_program *p, const outputs *set) {

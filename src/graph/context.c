@@ -208,6 +208,7 @@ void lz_close(lz_context *ctx) {
         lz_host_free(ctx, ctx->no_memory->error);
         lz_host_free(ctx, ctx->no_memory);
     }
+    lz_preload_free(ctx);
     lz_buffer_release(ctx->ring);
     lz_clear_cache(ctx);
     if (ctx->device) ctx->backend->device->close(ctx->device);

@@ -60,6 +60,8 @@ lz_status lz_evaluation_estimate(lz_evaluation *e, lz_plan_info *info, lz_error 
     return LZ_OK;
 }
 
+bool lz_evaluation_preload(lz_evaluation *e) { return !e || lz_preload_program(e->program); }
+
 lz_status lz_evaluation_run(lz_evaluation *e, const lz_watch *watch, lz_error *err) {
     return lz_program_run(e->program, NULL, e->arena, e->outputs, watch, err);
 }

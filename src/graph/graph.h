@@ -10,7 +10,8 @@
  * plan.c    resolves views into strides, so that only kernels are left; cost.c counts what their steps compute and move
  * group.c   joins steps into groups that are launched as one
  * arena.c   gives every temporary store its offset in one arena
- * program.c runs the steps on the host; remote.c runs them on a device; offload.c uploads or streams the weights
+ * program.c runs the steps on the host; remote.c runs them on a device; offload.c uploads or streams the weights;
+ *           preload.c sends weights ahead
  * eval.c, compile.c and stream.c are the three callers: evaluate now, keep the program, evaluate in the background
  * print.c   and profile.c show the program and the time of its kernels. */
 #ifndef LZ_GRAPH_H
@@ -175,7 +176,7 @@ void lz_program_free(lz_program *p);
 /* Sets the data pointers of a step's call from p->base. */
 void lz_bind_operands(lz_program *p, lz_step *step, lz_error *err);
 /* On a device with its own memory (remote.c). lz_remote_prepare compiles the kernels that the program needs, before its first
- * run; it takes ctx->run_lock for moments, and compiles without it. The caller of lz_remote_run holds ctx->run_lock. */
+ * run; it takes ctx->run_lock for moments, and compiles without it. arena, outputs and buffers of arguments may be NULL. The caller of lz_remote_run holds ctx->run_lock. */
 void lz_remote_prepare(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs);
 lz_status lz_remote_run(lz_program *p, const lz_argument *arguments, lz_buffer *arena, lz_buffer *const *outputs,
                         lz_error *err);
@@ -192,6 +193,14 @@ bool lz_offload_after_step(lz_program *p, int step, lz_error *err);
 void lz_offload_end(lz_program *p, bool fine);
 char *lz_offload_address(const lz_program *p, int store); /* device address of a resident weight; NULL: not resident */
 bool lz_offload_estimate(lz_program *p);                  /* fills p->info. false: memory ran out */
+
+/* Weights that are sent to the device ahead of their program (preload.c). lz_preload_program asks for those of a planned
+ * program that did not run yet, and will run after those that were asked for before. false: it sends nothing, because the device has no room for all, or there
+ * is none. lz_preload_wait returns when
+ * no weight of the program is on its way. Their callers hold neither ctx->run_lock nor base.lock. */
+bool lz_preload_program(lz_program *p);
+void lz_preload_wait(const lz_program *p, const lz_argument *arguments);
+void lz_preload_free(lz_context *ctx);
 
 /* Bytes from the start of an input's buffer to its first element. */
 static inline int64_t lz_store_offset(const lz_program *p, int store, const lz_argument *arguments) {

@@ -131,7 +131,10 @@ lz_status lz_program_run(lz_program *p, const lz_argument *arguments, lz_buffer 
                          const lz_watch *watch, lz_error *err) {
     for (int i = 0; i < p->n_events; i++)
         if (lz_event_wait(p->ctx, p->events[i], err)) return err ? err->status : LZ_BAD_ARGUMENT;
-    if (p->ctx->device) lz_remote_prepare(p, arguments, arena, outputs);
+    if (p->ctx->device) {
+        lz_remote_prepare(p, arguments, arena, outputs);
+        lz_preload_wait(p, arguments);
+    }
     if (watch && watch->begin) watch->begin(watch->user);
     pthread_mutex_lock(&p->ctx->run_lock);
     lz_status status;

@@ -252,7 +252,8 @@ static void bind_stand_ins(lz_program *p, const lz_argument *arguments, const lz
     LZ_LOCK(p->ctx);
     for (int i = 0; i < p->n_stores; i++) {
         const lz_store *s = &p->stores[i];
-        const lz_buffer *b = s->kind == LZ_STORE_OUTPUT ? outputs[s->output] : s->kind == LZ_STORE_ARENA ? arena : NULL;
+        const lz_buffer *b = s->kind == LZ_STORE_ARENA ? arena : NULL;
+        if (s->kind == LZ_STORE_OUTPUT && outputs) b = outputs[s->output];
         if (s->kind == LZ_STORE_INPUT) b = s->argument ? arguments[s->argument - 1].buffer : s->buffer;
         p->base[i] = b && b->remote ? b->remote : any;
         if (s->kind == LZ_STORE_ARENA) p->base[i] += s->arena_offset;

@@ -285,6 +285,7 @@ lz_status lz_jobs_denoise(lz_job *const *jobs, int n, lz_error *err) {
     lz_job *first = jobs[0];
     lz_crew crew;
     lz_status status = LZ_OK;
+    lz_ahead_wait(first, LZ_AHEAD_ARRAYS, LZ_AHEAD_STEPS);
     for (int i = 0; i < n && !status; i++) status = make_noise(jobs[i], err);
     if (n > 1) lz_crew_begin(&crew, jobs, n);
     if (!status) status = ready_loop(first, err);

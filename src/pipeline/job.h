@@ -10,6 +10,8 @@
 #include "pipeline/generate.h"
 #include "pipeline/repaint.h"
 
+enum { LZ_AHEAD_ARRAYS, LZ_AHEAD_STEPS, LZ_AHEAD_DECODER, LZ_AHEAD };
+
 struct lz_job {
     lz_model *model;
     int64_t lora_changes; /* of the model, when the job was made */
@@ -51,6 +53,9 @@ struct lz_job {
     lz_watch watch;  /* for the programs of this job: takes model->running, and stops them if the job is cancelled */
     uint64_t place;  /* of this job in model->running, while it is held */
 
+    pthread_t ahead[LZ_AHEAD]; /* threads that do work of later stages (ahead.c) */
+    bool is_ahead[LZ_AHEAD];   /* the thread must be joined */
+
     pthread_mutex_t lock; /* guards view */
     pthread_cond_t changed;
     lz_job_view view;
@@ -79,6 +84,10 @@ lz_status lz_check_previews(const lz_picture_options *options, lz_error *err);
 lz_status lz_job_sigmas(lz_job *job, lz_error *err);  /* makes passes, unless they are there */
 lz_status lz_job_tokens(lz_job *job, lz_error *err);  /* text.c: makes the tokens of prompts, unless they exist */
 lz_status lz_job_prepare(lz_job *job, lz_error *err); /* job.c: sigmas and tokens */
+/* ahead.c: begins work of later stages, if the job was planned and a device has room for all of it. A stage waits for the
+ * threads, of these numbers, that use its objects. */
+void lz_ahead_begin(lz_job *job);
+void lz_ahead_wait(lz_job *job, int first, int last);
 void lz_job_free_tokens(lz_job *job);
 bool lz_job_looks(const lz_job *job);                       /* the text encoder sees images */
 lz_status lz_job_readers(lz_job *job, lz_error *err);       /* makes encoder, reader and looker, unless they exist */

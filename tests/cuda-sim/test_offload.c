@@ -4,9 +4,11 @@
  * immediately, as late as possible, and as far ahead of each other as possible. */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "cli/environment.h"
+#include "graph/eval.h"
 
 static lz_context *open_with(int offload, int64_t limit) {
     lz_error err = {0};
@@ -647,6 +649,158 @@ static void paints(void) {
     lz_close(ctx);
 }
 
+/* A job that was planned sends its weights and prepares its programs ahead, and makes the same picture. A second job is
+ * stopped while that is done. */
+static bool stop_at_once(void *user, const lz_progress *now) {
+    (void)user, (void)now;
+    return false;
+}
+
+static void paints_ahead(void) {
+    lz_error err = {0};
+    lz_picture want, got = {.ctx = NULL};
+    lz_picture_plan plan;
+    lz_picture_options o = apple(32);
+    unsetenv("LAZULI_SIM_STRICT");
+    long before = simulator_count("lz_sim_live");
+    for (int stops = 0; stops < 2; stops++) {
+        lz_context *ctx = open_as_asked(LZ_CONTEXT_OPTIONS(.device = "cuda"), NULL);
+        lz_model *model = ctx ? lz_model_open(ctx, LZ_SOURCE_DIR "/models/demo", &err) : NULL;
+        if (!CHECK(model, "%s", err.text)) return;
+        if (stops) o.watch = stop_at_once;
+        lz_job *job = lz_job_new(model, &o, &err);
+        if (CHECK(job, "%s", err.text) && CHECK_OK(lz_job_plan(job, &plan, &err), &err)) {
+            lz_status status = lz_job_run(job, &got, &err);
+            CHECK(status == (stops ? LZ_CANCELLED : LZ_OK), "%s", err.text);
+            if (!status && paint(model, 32, &want)) {
+                CHECK(!memcmp(want.image.pixels, got.image.pixels, (size_t)(3 * want.image.width * want.image.height)));
+                lz_picture_free(&want);
+            }
+            if (!status) lz_picture_free(&got);
+        }
+        lz_job_free(job);
+        lz_model_close(model);
+        lz_close(ctx);
+    }
+    CHECK_I64(simulator_count("lz_sim_live"), before);
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+/* Weights of a file are read through its descriptor. A file that became shorter is an error, for a small and for a large
+ * weight, and the context works after it. */
+static void shorter_file(void) {
+    enum { FEW = 100, MANY = 1 << 20 };
+    static float numbers[MANY];
+    lz_error err = {0};
+    lz_context *ctx = open_with(LZ_OFFLOAD_AUTO, 0);
+    if (!ctx) return;
+    const char *base = getenv("TMPDIR");
+    char path[300];
+    snprintf(path, sizeof path, "%s/lazuli-test-%ld.safetensors", base ? base : "/tmp", (long)getpid());
+    for (int i = 0; i < MANY; i++) numbers[i] = (float)(i % 7);
+    for (int shorter = 0; shorter < 2; shorter++)
+        for (int large = 0; large < 2; large++) {
+            lz_scope *scope = lz_scope_begin(ctx, "file");
+            lz_named_array a = {"a", lz_from(ctx, LZ_DIMS(large ? MANY : FEW), LZ_F32, numbers)};
+            CHECK_OK(lz_weights_save(ctx, path, &a, 1, NULL, &err), &err);
+            lz_weights *file = lz_weights_open(ctx, path, &err);
+            if (CHECK(file, "%s", err.text)) {
+                lz_array *y = lz_add(lz_weights_get(file, "a"), 1.0);
+                if (shorter) CHECK(truncate(path, large ? 4 * MANY / 2 : 100) == 0);
+                err.status = LZ_OK;
+                lz_status status = lz_eval(y, &err);
+                CHECK(status == (shorter ? LZ_IO : LZ_OK), "%s", err.text);
+                if (shorter) CHECK_TEXT(err.text, "the file was changed after it was opened");
+                if (!status) CHECK(((const float *)lz_data(y, &err))[FEW - 1] == 1 + numbers[FEW - 1]);
+            }
+            lz_weights_close(file);
+            lz_scope_end(scope);
+            remove(path);
+        }
+    CHECK_I64(lz_memory_info(ctx).active, 0);
+    lz_close(ctx);
+}
+
+/* ---- ahead ------------------------------------------------------------------------------------------------------- */
+
+/* Plans f, and sends its weights ahead. */
+static void send_ahead(lz_context *ctx, lz_compiled *f, lz_error *err) {
+    lz_scope *scope = lz_scope_begin(ctx, "plan");
+    lz_array *x = input(ctx, 0), *y = NULL;
+    lz_plan_info info;
+    if (!lz_compiled_plan(f, &x, &y, &info, err)) lz_compiled_preload(f);
+    lz_scope_end(scope);
+}
+
+/* Runs f for a turn. false: there was an error, and a sentence about it. */
+static bool run_turn(lz_context *ctx, lz_compiled *f, int turn, lz_error *err) {
+    lz_scope *scope = lz_scope_begin(ctx, "turn");
+    lz_array *x = input(ctx, turn), *y = NULL;
+    *err = (lz_error){0};
+    const float *got = lz_run(f, &x, &y, err) ? NULL : lz_data(y, err);
+    CHECK(got ? is_right(got, turn, false) : err->text[0] != 0, "turn %d: %s", turn, err->text);
+    lz_scope_end(scope);
+    return got;
+}
+
+/* Weights are sent ahead of the run if all of them fit, and the results are the same. run: the function runs after it, or
+ * the context is closed while weights are sent. Returns the number of runs that failed. */
+static int run_ahead(int offload, int64_t limit, bool runs) {
+    lz_error err = {0};
+    int failed = 0;
+    lz_context_options o = LZ_CONTEXT_OPTIONS(.device = "cuda", .cache_limit = -1, .threads = 2, .offload = offload,
+                                              .memory_limit = limit, .compute = LZ_F32);
+    lz_context *ctx = open_as_asked(o, &err);
+    if (!ctx) return 1;
+    small_model m = make_model(ctx, false);
+    lz_compiled *f = lz_compile(ctx, describe, &m, 1, 1, 1, &err);
+    send_ahead(ctx, f, &err);
+    for (int turn = 0; runs && turn < 3; turn++) failed += !run_turn(ctx, f, turn, &err);
+    bool fits = !limit && offload != LZ_OFFLOAD_STREAM;
+    if (runs && !failed) CHECK((lz_memory_info(ctx).streamed == 0) == fits);
+    lz_compiled_free(f);
+    free_model(&m);
+    lz_close(ctx);
+    return failed;
+}
+
+static void ahead(void) {
+    long before = simulator_count("lz_sim_live");
+    for (int turn = 0; turn < 3; turn++) right(turn, false);
+    CHECK_I64(run_ahead(LZ_OFFLOAD_AUTO, 0, true), 0);
+    CHECK_I64(run_ahead(LZ_OFFLOAD_AUTO, 500000, true), 0);
+    CHECK_I64(run_ahead(LZ_OFFLOAD_STREAM, 0, true), 0);
+    CHECK_I64(run_ahead(LZ_OFFLOAD_AUTO, 0, false), 0);
+    CHECK_I64(simulator_count("lz_sim_live"), before);
+    /* They arrive without a run. */
+    lz_error err = {0};
+    lz_context *ctx = open_with(LZ_OFFLOAD_AUTO, 0);
+    if (!ctx) return;
+    small_model m = make_model(ctx, false);
+    lz_compiled *f = lz_compile(ctx, describe, &m, 1, 1, 1, &err);
+    send_ahead(ctx, f, &err);
+    for (int i = 0; i < 5000 && lz_memory_info(ctx).active < m.bytes; i++) usleep(1000);
+    CHECK(lz_memory_info(ctx).active >= m.bytes);
+    CHECK(run_turn(ctx, f, 0, &err), "%s", err.text);
+    lz_compiled_free(f);
+    free_model(&m);
+    lz_close(ctx);
+}
+
+/* The same while one call of the driver fails. Which one that is differs from run to run, because threads call it. */
+static void ahead_failing(void) {
+    long before = simulator_count("lz_sim_live");
+    if (before < 0) return;
+    for (int turn = 0; turn < 3; turn++) right(turn, false);
+    for (long call = 1; call < 400; call += 3) {
+        set_option("LAZULI_SIM_FAIL", call);
+        CHECK(run_ahead(LZ_OFFLOAD_AUTO, 0, true) <= 1, "call %ld", call);
+        CHECK_I64(simulator_count("lz_sim_live"), before);
+    }
+    unsetenv("LAZULI_SIM_FAIL");
+}
+
 /* ---- queues ------------------------------------------------------------------------------------------------------ */
 
 /* All but the long ones once more, with queues that work at once, and that run ahead of each other. */
@@ -662,6 +816,7 @@ static void other_queues(void) {
         arguments();
         odd_weights();
         makes_room();
+        ahead();
     }
     if (old)
         setenv("LAZULI_SIM_ASYNC", old, 1);
@@ -674,4 +829,5 @@ TEST_MAIN({"every_limit", every_limit}, {"modes", modes}, {"refuses", refuses}, 
           {"without_waiting", without_waiting}, {"arguments", arguments}, {"odd_weights", odd_weights},
           {"makes_room", makes_room}, {"small_device", small_device}, {"threads", threads},
           {"other_queues", other_queues}, {"failing_calls", failing_calls},
-          {"failing_allocations", failing_allocations}, {"paints", paints})
+          {"failing_allocations", failing_allocations}, {"shorter_file", shorter_file}, {"ahead", ahead},
+          {"ahead_failing", ahead_failing}, {"paints", paints}, {"paints_ahead", paints_ahead})

@@ -75,6 +75,7 @@ void lz_disk_keep(const lz_disk *disk, const char *key, const char *data, size_t
     memcpy(head.magic, CACHE_MAGIC, sizeof head.magic);
     lz_writer w;
     if (lz_make_folders(disk->ctx, disk->folder) && lz_writer_open(&w, disk->ctx, path, NULL) == LZ_OK) {
+        w.unsynced = true; /* is_data_of finds a file that a crash of the machine has damaged */
         if (lz_writer_add(&w, &head, sizeof head, NULL) == LZ_OK &&
             lz_writer_add(&w, data, (int64_t)bytes, NULL) == LZ_OK &&
             lz_writer_add(&w, key, (int64_t)head.key_bytes, NULL) == LZ_OK)

@@ -65,6 +65,8 @@ struct lz_device {
     lz_choices *choices; /* measured choices */
     struct lz_cuda_dnn *dnn;
     struct lz_cuda_staging *staging[2]; /* of each queue (lz_queue); upload.c */
+    struct lz_cuda_staging *sends;      /* of sendings; NULL before the first */
+    lz_cu_stream sends_stream;
     struct lz_cuda_events stamps, marks;
 };
 
@@ -131,6 +133,10 @@ bool lz_cuda_upload(lz_device *d, struct lz_cuda_staging *s, lz_cu_stream stream
                     int64_t bytes, lz_error *err);
 void lz_cuda_gather_uploads(struct lz_cuda_staging *s);
 bool lz_cuda_send_gathered(lz_device *d, struct lz_cuda_staging *s, lz_cu_stream stream, lz_error *err);
+/* lz_device_table */
+lz_sending *lz_cuda_start_sending(lz_device *d, lz_error *err);
+bool lz_cuda_add_sending(lz_sending *s, void *to, lz_bytes from, int64_t bytes);
+bool lz_cuda_end_sending(lz_sending *s, lz_error *err);
 extern const lz_device_table lz_cuda_device_table; /* device.c */
 
 /* ---- traces ------------------------------------------------------------------------------------------------------ */

@@ -231,6 +231,8 @@ static void close_device(lz_device *d) {
         close_events(d, &d->marks);
         lz_cuda_close_staging(d, d->staging[LZ_QUEUE_KERNELS]);
         lz_cuda_close_staging(d, d->staging[LZ_QUEUE_COPIES]);
+        lz_cuda_close_staging(d, d->sends);
+        if (d->sends_stream) d->api.cu.StreamDestroy(d->sends_stream);
         if (d->copies) d->api.cu.StreamDestroy(d->copies);
         if (d->stream) d->api.cu.StreamDestroy(d->stream);
         d->api.cu.DevicePrimaryCtxRelease(d->number);
@@ -361,6 +363,9 @@ const lz_device_table lz_cuda_device_table = {
     .write = write_device,
     .gather_writes = gather_writes,
     .end_writes = end_writes,
+    .start_sending = lz_cuda_start_sending,
+    .add_sending = lz_cuda_add_sending,
+    .end_sending = lz_cuda_end_sending,
     .read = read_device,
     .finish = finish,
     .moment = note_moment,

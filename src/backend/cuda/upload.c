@@ -2,7 +2,7 @@
  * of the transfer. Small uploads share a ring of blocks. Large ones are cut into pieces, and the threads of the pool copy
  * and send them, each from two buffers of its own: one is filled while the other is sent. Between lz_cuda_gather_uploads
  * and lz_cuda_send_gathered large uploads are only listed, and then sent together, so that no thread waits at the end of
- * each. */
+ * each. A sending (lz_device_table) has threads of its own in the place of those of the pool. */
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
@@ -72,11 +72,14 @@ struct lz_cuda_staging *lz_cuda_open_staging(lz_device *d, lz_error *err) {
     return NULL;
 }
 
-static void take_bytes(lz_bytes from, int64_t offset, int64_t bytes, char *to) {
-    if (from.data)
-        memcpy(to, (const char *)from.data + offset, (size_t)bytes);
+static bool take_bytes(lz_bytes from, int64_t offset, int64_t bytes, char *to, lz_error *err) {
+    const char *data = from.data;
+    if (from.file) return lz_mapping_read(from.file, data + offset, bytes, to, err);
+    if (data)
+        memcpy(to, data + offset, (size_t)bytes);
     else
         from.make(from.user, offset, bytes, to);
+    return true;
 }
 
 static lz_cu_result send(lz_device *d, lz_cu_stream stream, char *to, const char *from, int64_t bytes) {
@@ -97,19 +100,23 @@ typedef struct convoy {
     lz_device *d;
     struct lz_cuda_staging *staging;
     lz_cu_stream stream;
+    bool waits;           /* a lane ends when the device has its pieces */
+    pthread_mutex_t lock; /* of the members below */
+    pthread_cond_t added; /* an upload, or none will be: open is false */
+    bool open;            /* more uploads may be added */
     const upload *uploads;
     int n;
-    pthread_mutex_t lock; /* of the members below */
     int next;
     int64_t offset;
-    lz_cu_result failed;     /* the first error of a lane that can send */
+    lz_error failed;         /* the first error of a lane that can send */
     lz_cu_result no_buffers; /* the last error of a lane that got no buffers */
 } convoy;
 
 /* Takes the next piece. false: there is none, or a lane has failed. */
 static bool take_piece(convoy *c, upload *piece) {
     pthread_mutex_lock(&c->lock);
-    bool found = c->failed == LZ_CUDA_SUCCESS && c->next < c->n;
+    while (c->open && !c->failed.status && c->next == c->n) pthread_cond_wait(&c->added, &c->lock);
+    bool found = !c->failed.status && c->next < c->n;
     if (found) {
         const upload *u = &c->uploads[c->next];
         int64_t left = u->bytes - c->offset;
@@ -121,23 +128,23 @@ static bool take_piece(convoy *c, upload *piece) {
     return found;
 }
 
-static lz_cu_result send_piece(const convoy *c, lane *l, const upload *piece) {
+static bool send_piece(const convoy *c, lane *l, const upload *piece, lz_error *err) {
     lz_device *d = c->d;
     int i = l->next;
     char *buffer = l->memory + (int64_t)i * PIECE;
     l->next = !i;
-    lz_cu_result result = d->api.cu.EventSynchronize(l->sent[i]);
-    if (result != LZ_CUDA_SUCCESS) return result;
-    take_bytes(piece->from, piece->offset, piece->bytes, buffer);
-    result = send(d, c->stream, piece->to, buffer, piece->bytes);
-    return result == LZ_CUDA_SUCCESS ? d->api.cu.EventRecord(l->sent[i], c->stream) : result;
+    static const char what[] = "a copy to the device";
+    return lz_cuda_ok(d, d->api.cu.EventSynchronize(l->sent[i]), what, err) &&
+           take_bytes(piece->from, piece->offset, piece->bytes, buffer, err) &&
+           lz_cuda_ok(d, send(d, c->stream, piece->to, buffer, piece->bytes), what, err) &&
+           lz_cuda_ok(d, d->api.cu.EventRecord(l->sent[i], c->stream), what, err);
 }
 
 /* Makes the buffers of a lane, unless it has them or no piece is left. false: the lane has none. */
 static bool prepare_lane(convoy *c, lane *l) {
     if (l->memory) return true;
     pthread_mutex_lock(&c->lock);
-    bool pieces_left = c->failed == LZ_CUDA_SUCCESS && c->next < c->n;
+    bool pieces_left = !c->failed.status && (c->open || c->next < c->n);
     pthread_mutex_unlock(&c->lock);
     if (!pieces_left) return false;
     lz_cu_result result = make_buffers(c->d, &l->memory, l->sent, 2, PIECE);
@@ -154,12 +161,31 @@ static void run_lane(void *arg, int64_t i, int thread) {
     convoy *c = arg;
     lane *l = &c->staging->lanes[i];
     upload piece;
-    lz_cu_result result = c->d->api.cu.CtxSetCurrent(c->d->context);
-    if (result == LZ_CUDA_SUCCESS && !prepare_lane(c, l)) return;
-    while (result == LZ_CUDA_SUCCESS && take_piece(c, &piece)) result = send_piece(c, l, &piece);
+    lz_error err = {.status = LZ_OK};
+    bool fine = lz_cuda_ok(c->d, c->d->api.cu.CtxSetCurrent(c->d->context), "a copy to the device", &err);
+    if (fine && !prepare_lane(c, l)) return;
+    while (fine && take_piece(c, &piece)) fine = send_piece(c, l, &piece, &err);
+    for (int k = 0; k < 2 && c->waits; k++)
+        lz_cuda_ok(c->d, c->d->api.cu.EventSynchronize(l->sent[k]), "a copy to the device", &err);
     pthread_mutex_lock(&c->lock);
-    if (c->failed == LZ_CUDA_SUCCESS) c->failed = result;
+    if (!c->failed.status) c->failed = err;
+    if (c->failed.status) pthread_cond_broadcast(&c->added);
     pthread_mutex_unlock(&c->lock);
+}
+
+static void begin_convoy(convoy *c) {
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->added, NULL);
+}
+
+/* After all lanes have ended. */
+static bool end_convoy(convoy *c, lz_error *err) {
+    pthread_cond_destroy(&c->added);
+    pthread_mutex_destroy(&c->lock);
+    if (!c->failed.status && c->next < c->n) /* no lane has buffers */
+        return lz_cuda_ok(c->d, c->no_buffers, "page-locked memory", err);
+    if (c->failed.status && err) *err = c->failed;
+    return !c->failed.status;
 }
 
 static bool send_all(lz_device *d, struct lz_cuda_staging *s, lz_cu_stream stream, const upload *uploads, int n,
@@ -168,26 +194,23 @@ static bool send_all(lz_device *d, struct lz_cuda_staging *s, lz_cu_stream strea
     int64_t pieces = 0, lanes = lz_pool_threads(pool) < LANES ? lz_pool_threads(pool) : LANES;
     for (int i = 0; i < n; i++) pieces += (uploads[i].bytes + PIECE - 1) / PIECE;
     convoy c = {.d = d, .staging = s, .stream = stream, .uploads = uploads, .n = n};
-    pthread_mutex_init(&c.lock, NULL);
+    begin_convoy(&c);
     lz_parallel(pool, lanes < pieces ? lanes : pieces, run_lane, &c);
-    pthread_mutex_destroy(&c.lock);
-    if (c.failed == LZ_CUDA_SUCCESS && c.next < n) /* no lane has buffers */
-        return lz_cuda_ok(d, c.no_buffers, "page-locked memory", err);
-    return lz_cuda_ok(d, c.failed, "a copy to the device", err);
+    return end_convoy(&c, err);
 }
 
-/* Adds an upload to the list. false: there is no memory for a longer list. */
-static bool gather(lz_device *d, struct lz_cuda_staging *s, const upload *u) {
-    if (s->n == s->room) {
-        int room = 2 * s->room + 64;
-        upload *more = lz_host_alloc(d->ctx, (size_t)room * sizeof *more);
+/* Adds an upload to a list of n, with memory for `room`. false: there is no memory for a longer list. */
+static bool add_upload(lz_device *d, upload **list, int *n, int *room, const upload *u) {
+    if (*n == *room) {
+        int longer = 2 * *room + 64;
+        upload *more = lz_host_alloc(d->ctx, (size_t)longer * sizeof *more);
         if (!more) return false;
-        if (s->n) memcpy(more, s->gathered, (size_t)s->n * sizeof *more);
-        lz_host_free(d->ctx, s->gathered);
-        s->gathered = more;
-        s->room = room;
+        if (*n) memcpy(more, *list, (size_t)*n * sizeof *more);
+        lz_host_free(d->ctx, *list);
+        *list = more;
+        *room = longer;
     }
-    s->gathered[s->n++] = *u;
+    (*list)[(*n)++] = *u;
     return true;
 }
 
@@ -203,11 +226,82 @@ bool lz_cuda_send_gathered(lz_device *d, struct lz_cuda_staging *s, lz_cu_stream
 bool lz_cuda_upload(lz_device *d, struct lz_cuda_staging *s, lz_cu_stream stream, void *to, lz_bytes from,
                     int64_t bytes, lz_error *err) {
     const upload u = {.to = to, .from = from, .bytes = bytes};
-    if (bytes > SMALL) return (s->gathers && gather(d, s, &u)) || send_all(d, s, stream, &u, 1, err);
+    if (bytes > SMALL)
+        return (s->gathers && add_upload(d, &s->gathered, &s->n, &s->room, &u)) || send_all(d, s, stream, &u, 1, err);
     if (bytes < 1) return true;
     if (s->used + bytes > BLOCK && !next_block(d, s, stream, err)) return false;
     char *stage = s->memory + (int64_t)s->block * BLOCK + s->used;
-    take_bytes(from, 0, bytes, stage);
+    if (!take_bytes(from, 0, bytes, stage, err)) return false;
     s->used += (bytes + STAGE_ALIGN - 1) / STAGE_ALIGN * STAGE_ALIGN;
     return lz_cuda_ok(d, send(d, stream, to, stage, bytes), "a copy to the device", err);
+}
+
+/* ---- sendings ---------------------------------------------------------------------------------------------------- */
+
+struct lz_sending {
+    convoy convoy;
+    upload *list; /* the uploads of the convoy */
+    int room;
+    struct sender {
+        lz_sending *of;
+        int lane;
+        pthread_t thread;
+    } senders[LANES];
+    int n_senders;
+};
+
+static void *run_sender(void *arg) {
+    const struct sender *s = arg;
+    run_lane(&s->of->convoy, s->lane, 0);
+    return NULL;
+}
+
+lz_sending *lz_cuda_start_sending(lz_device *d, lz_error *err) {
+    lz_sending *s = lz_host_alloc(d->ctx, sizeof *s);
+    if (!d->sends) d->sends = lz_host_alloc(d->ctx, sizeof *d->sends);
+    if (!s || !d->sends) lz_out_of_memory(err, sizeof *s);
+    bool fine = s && d->sends && lz_cuda_ok(d, d->api.cu.CtxSetCurrent(d->context), "a queue for weights", err);
+    if (fine && !d->sends_stream)
+        fine = lz_cuda_ok(d, d->api.cu.StreamCreate(&d->sends_stream, LZ_CU_STREAM_NON_BLOCKING), "a queue for weights",
+                          err);
+    if (!fine) {
+        lz_host_free(d->ctx, s);
+        return NULL;
+    }
+    s->convoy = (convoy){.d = d, .staging = d->sends, .stream = d->sends_stream, .waits = true, .open = true};
+    begin_convoy(&s->convoy);
+    int wanted = lz_pool_threads(lz_base_of(d->ctx)->pool);
+    for (int i = 0; i < wanted && i < LANES; i++) {
+        struct sender *one = &s->senders[i];
+        *one = (struct sender){.of = s, .lane = i};
+        if (pthread_create(&one->thread, NULL, run_sender, one)) break;
+        s->n_senders++;
+    }
+    return s;
+}
+
+bool lz_cuda_add_sending(lz_sending *s, void *to, lz_bytes from, int64_t bytes) {
+    convoy *c = &s->convoy;
+    const upload u = {.to = to, .from = from, .bytes = bytes};
+    pthread_mutex_lock(&c->lock);
+    bool added = !c->failed.status && bytes > 0 && add_upload(c->d, &s->list, &c->n, &s->room, &u);
+    c->uploads = s->list;
+    if (added) pthread_cond_broadcast(&c->added);
+    pthread_mutex_unlock(&c->lock);
+    return added;
+}
+
+bool lz_cuda_end_sending(lz_sending *s, lz_error *err) {
+    convoy *c = &s->convoy;
+    lz_context *ctx = c->d->ctx;
+    pthread_mutex_lock(&c->lock);
+    c->open = false;
+    pthread_cond_broadcast(&c->added);
+    pthread_mutex_unlock(&c->lock);
+    if (!s->n_senders) run_lane(c, 0, 0);
+    while (s->n_senders) pthread_join(s->senders[--s->n_senders].thread, NULL);
+    bool fine = end_convoy(c, err);
+    lz_host_free(ctx, s->list);
+    lz_host_free(ctx, s);
+    return fine;
 }

@@ -1,0 +1,53 @@
+/* ahead.c: work for later stages of a job that is done by threads while the prompt is encoded, if a device has room for
+ * the whole job: weights are sent there, programs are rehearsed and their kernels compiled and loaded, and the arrays of
+ * the schedule and of the size are computed. Nothing of it is needed for the result: after an error a thread ends, and
+ * the stage does the work again and reports the error.
+ *
+ * A thread uses objects that the job owns. The stage that uses them joins it first (lz_ahead_wait). */
+#include "pipeline/job.h"
+
+static void *compute_arrays(void *arg) {
+    lz_job *job = arg;
+    lz_scope *scope = lz_scope_begin(job->model->ctx, "ahead");
+    if (!lz_schedule_ready(job->schedule, NULL) && !lz_loop_ready(job->loop, NULL))
+        lz_compiled_prepare(job->loop->begin.compiled);
+    lz_scope_end(scope);
+    return NULL;
+}
+
+static void *prepare_steps(void *arg) {
+    const lz_loop *l = ((lz_job *)arg)->loop;
+    const lz_traced *programs[] = {&l->step, &l->velocity[0], &l->velocity[1], &l->advance};
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) lz_compiled_prepare(programs[i]->compiled);
+    return NULL;
+}
+
+static void *prepare_decoder(void *arg) {
+    lz_compiled_prepare(((lz_job *)arg)->decoder->program);
+    return NULL;
+}
+
+/* Sends the weights of the programs in the order in which they will run. false: some will be streamed, or evict
+ * others. */
+static bool send_weights(const lz_job *job) {
+    const lz_loop *l = job->loop;
+    const lz_traced *programs[] = {&l->begin, &l->step, &l->velocity[0], &l->velocity[1]};
+    bool all = lz_compiled_preload(job->reader->program) && lz_evaluation_preload(job->schedule->planned);
+    for (size_t i = 0; i < sizeof programs / sizeof *programs && all; i++)
+        all = lz_compiled_preload(programs[i]->compiled);
+    return all && lz_compiled_preload(job->decoder->program);
+}
+
+void lz_ahead_begin(lz_job *job) {
+    static void *(*const work[LZ_AHEAD])(void *) = {compute_arrays, prepare_steps, prepare_decoder};
+    bool planned = job->reader && job->schedule && job->schedule->planned && job->loop && job->decoder;
+    if (!planned || !send_weights(job)) return;
+    for (int i = 0; i < LZ_AHEAD; i++) job->is_ahead[i] = pthread_create(&job->ahead[i], NULL, work[i], job) == 0;
+}
+
+void lz_ahead_wait(lz_job *job, int first, int last) {
+    for (int i = first; i <= last; i++) {
+        if (job->is_ahead[i]) pthread_join(job->ahead[i], NULL);
+        job->is_ahead[i] = false;
+    }
+}

@@ -26,26 +26,32 @@ enum { HASH_TEXT = 40, MOST_FILES = 256, STALE_SECONDS = 600 };
 /* Components that are quantised, and layers of them that stay wide, besides those that stay wide in every converted file
  * (convert_plan.c): embedders, modulation, the last norm and projection. Autoencoders and vision towers have no row.
  * fp8 has three times the error of rotated int8, which the text encoders cannot afford: the error of the velocity includes
- * that of the text (docs/quality.md). */
+ * that of the text. In FLUX.2 the feed-forward layers of the first two blocks give most error for their time
+ * (docs/quality.md). */
+typedef const char *const names[6]; /* parts of names of layers, ended by NULL */
+static names none = {NULL}, of_flux3 = {"x_embedders.", "timestep_embedder.", NULL},
+             of_qwen = {"img_mod.", "txt_mod.", NULL}, of_text = {"visual.", NULL},
+             first_blocks = {"transformer_blocks.0.ff.", "transformer_blocks.1.ff.", "double_blocks.0.img_mlp.",
+                             "double_blocks.1.img_mlp.", NULL};
 static const struct {
     const lz_component *component;
-    bool fp8; /* is it quantised to fp8 too? */
-    const char *wide[6];
+    names *int8, *fp8; /* layers that stay wide; NULL: all */
 } rows[] = {
-    {&lz_names_flux2, true, {NULL}},
-    {&lz_names_flux3, true, {"x_embedders.", "timestep_embedder.", NULL}},
-    {&lz_names_qwen_image, true, {"img_mod.", "txt_mod.", NULL}},
-    {&lz_names_qwen_image21, true, {NULL}},
-    {&lz_names_z_image, true, {NULL}},
-    {&lz_names_qwen3, false, {"visual.", NULL}},
-    {&lz_names_qwen25, false, {"visual.", NULL}},
+    {&lz_names_flux2, &none, &first_blocks},
+    {&lz_names_flux3, &of_flux3, &of_flux3},
+    {&lz_names_qwen_image, &of_qwen, &of_qwen},
+    {&lz_names_qwen_image21, &none, &none},
+    {&lz_names_z_image, &none, &none},
+    {&lz_names_qwen3, &of_text, NULL},
+    {&lz_names_qwen25, &of_text, NULL},
 };
 
 /* NULL: it is not quantised. */
 static const char *const *wide_layers(const lz_context *ctx, const lz_component *component) {
+    names *wide = NULL;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].component == component && (ctx->int8 || (ctx->fp8 && rows[i].fp8))) return rows[i].wide;
-    return NULL;
+        if (rows[i].component == component) wide = ctx->int8 ? rows[i].int8 : ctx->fp8 ? rows[i].fp8 : NULL;
+    return wide ? *wide : NULL;
 }
 
 /* Has it matrices of that type? Then it is used as it is. */
@@ -67,7 +73,7 @@ static void name_source(const lz_weights *w, const lz_component *component, cons
     uint64_t hash[2] = {LZ_HASH_START, LZ_HASH_OTHER_START};
     const lz_mapping *map;
     mix(hash, precision, strlen(precision));
-    mix(hash, " 1", 2); /* another number for another way of quantising */
+    mix(hash, " 2", 2); /* another number for another way of quantising */
     mix(hash, component->name, strlen(component->name) + 1);
     for (int i = 0; (map = lz_weights_mapping(w, i)); i++) {
         char *real = map->path ? realpath(map->path, NULL) : NULL;

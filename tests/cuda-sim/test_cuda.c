@@ -363,6 +363,23 @@ static void check_like_reference(lz_array *(*describe)(lz_context *), int most, 
     lz_close(ref);
 }
 
+/* Rows of all lengths, also those that 24 warps share: sums and maxima over all threads of a row. */
+static int64_t row_length;
+static lz_array *long_rows_of(lz_context *ctx) {
+    lz_array *x = lz_mul(lz_cast(numbers_of(ctx, LZ_DIMS(3, row_length), 1), LZ_F32), 3.0);
+    lz_array *all[] = {lz_softmax(x, -1), lz_rms_norm(x, NULL, 1e-6), lz_layer_norm(x, NULL, NULL, 1e-6)};
+    all[0] = lz_mul(all[0], (double)row_length);
+    return lz_concat(all, 3, 0);
+}
+
+static void long_rows(void) {
+    static const int64_t lengths[] = {2000, 8192, 9000, 10248, 11001, 12288, 12296, 20000, 33000};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        row_length = lengths[i];
+        check_like_reference(long_rows_of, 0, 1e-4, "long rows");
+    }
+}
+
 /* In a chain of norms of norms each x and its norm are one kernel. */
 static void check_twice(void) {
     lz_context *ctx = open_cuda();
@@ -860,7 +877,7 @@ static void nothing_but_work(void) {
     paint_again(qwen, 4, 6 + 4, LZ_PICTURE_OPTIONS(.steps = 6, .cache = 0.3, .guidance_to = 0.8, .guidance_every = 2));
 }
 
-TEST_MAIN({"names", names}, {"here_and_there", here_and_there}, {"borrowed", borrowed}, {"replays", replays},
+TEST_MAIN({"long_rows", long_rows}, {"names", names}, {"here_and_there", here_and_there}, {"borrowed", borrowed}, {"replays", replays},
           {"on_the_host", on_the_host}, {"random_numbers", random_numbers}, {"pixels", pixels}, {"copied", copied},
           {"out_of_memory", out_of_memory}, {"profiled", profiled}, {"options", options}, {"together", together},
           {"pairs_of_patched_weights", pairs_of_patched_weights}, {"passes_share_weights", passes_share_weights},

@@ -24,8 +24,6 @@
 #define SMALL_BYTES ((int64_t)4 << 20)
 #define SMALL_WORK 1e7
 
-enum { LONG_SUM = 8192 }; /* terms of a sum of f8 */
-
 /* ---- the plan of a call ------------------------------------------------------------------------------------------ */
 
 typedef struct method {
@@ -240,14 +238,7 @@ static outcome multiply_batch(const lz_call *call, const method *w, const shape 
         if (!v.row_scales) return FAILED;
     }
     if (v.bias && address_alignment(v.bias) < k.align[D]) k.align[D] = address_alignment(v.bias);
-    /* The matrix units add f8 with 14 bits, and the error grows with the number of terms. Long sums are added in f32 in
-     * between, which takes a twentieth longer. */
-    k.fast = w->type == LZ_F8 && s->k < LONG_SUM;
     lz_blas_product *p = lz_blas_find(call, &k, &v);
-    if (p && !p->n && w->type == LZ_F8 && !k.fast) {
-        k.fast = 1;
-        p = lz_blas_find(call, &k, &v);
-    }
     if (!p || !lz_blas_set_vectors(call, p, &v)) return FAILED;
     if (!p->n) return REFUSED;
     if (call->device->rehearsing) return DONE;

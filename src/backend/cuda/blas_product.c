@@ -98,9 +98,10 @@ bool lz_blas_set_vectors(const lz_call *call, lz_blas_product *p, const lz_blas_
     return fine;
 }
 
-/* Operands of f8. */
+/* Operands of f8. Fast sums stay in the matrix units, with 14 bits. Sums in f32 take up to an eighth longer, and their smaller
+ * error is lost in that of rounding to f8 (docs/performance.md). */
 static bool set_f8(const lz_call *call, lz_blas_product *p) {
-    const int8_t fast = (int8_t)p->key.fast;
+    const int8_t fast = 1;
     const int32_t outer = LZ_CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
     return set_desc(call, p, LZ_CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast, "fast sums") &&
            (!p->key.scaled ||

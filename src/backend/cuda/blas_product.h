@@ -15,7 +15,7 @@ typedef struct lz_blas_key {
     int32_t flipped_a, flipped_b;
     int32_t type, out_type;
     int32_t epilogue, gate, residual;
-    int32_t scaled, fast; /* f8: with scales of rows and columns; with fast sums */
+    int32_t scaled; /* f8: with scales of rows and columns */
 } lz_blas_key;
 
 enum { LZ_BLAS_ALGORITHMS = 8 };

@@ -49,14 +49,17 @@ enum {
 #if LANES > 32
 __shared__ float of_warp[WARPS];
 
-FN float meet(float v) { /* lane i of every warp gets the value of warp i */
+enum { MET = WARPS & (WARPS - 1) ? 32 : WARPS }; /* lanes that combine the values of the warps, a power of two */
+
+FN float meet(float v, float none) { /* lane i of every warp gets the value of warp i, or `none` if there is no such warp */
+    const int i = threadIdx.x % MET;
     __syncthreads();
     if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = v;
     __syncthreads();
-    return of_warp[threadIdx.x % WARPS];
+    return i < WARPS ? of_warp[i] : none;
 }
-FN float sum_row(float v) { return sum_lanes<WARPS>(meet(sum_lanes<WARP_LANES>(v))); }
-FN float max_row(float v) { return max_lanes<WARPS>(meet(max_lanes<WARP_LANES>(v))); }
+FN float sum_row(float v) { return sum_lanes<MET>(meet(sum_lanes<WARP_LANES>(v), 0.0f)); }
+FN float max_row(float v) { return max_lanes<MET>(meet(max_lanes<WARP_LANES>(v), -INFINITE)); }
 FN void sync_row() { __syncthreads(); }
 #else
 FN float sum_row(float v) { return sum_lanes<WARP_LANES>(v); }

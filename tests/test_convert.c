@@ -348,8 +348,11 @@ static void fp8_when_opened(void) {
     if (CHECK(w, "%s", err.text)) {
         lz_array *codes = lz_weights_get(w, "single_transformer_blocks.0.attn.to_out.weight"),
                  *scales = lz_weights_get(w, "single_transformer_blocks.0.attn.to_out.weight_scale"),
-                 *wide = lz_weights_get(w, "x_embedder.weight");
+                 *wide = lz_weights_get(w, "x_embedder.weight"),
+                 *early = lz_weights_get(w, "transformer_blocks.0.ff.linear_in.weight"),
+                 *text = lz_weights_get(w, "transformer_blocks.0.ff_context.linear_in.weight");
         CHECK(lz_type(codes) == LZ_F8 && lz_type(wide) != LZ_F8);
+        CHECK(lz_type(early) != LZ_F8 && lz_type(text) == LZ_F8); /* models/narrow.c: first_blocks */
         CHECK_I64(lz_shape(scales).at[0], lz_shape(codes).at[0]);
     }
     lz_weights_close(w);

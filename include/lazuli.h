@@ -564,6 +564,9 @@ lz_job *lz_job_new(lz_model *model, const lz_picture_options *options, lz_error 
 void lz_job_free(lz_job *job);
 /* The settled options (see lz_fill_options), valid until lz_job_free. The prompts are the job's copies. */
 const lz_picture_options *lz_job_settled(const lz_job *job);
+/* Says that the job will run after it is planned (optional). lz_job_plan then begins to send weights to a device, and to
+ * prepare kernels, while it plans the rest. */
+void lz_job_expect(lz_job *job);
 /* Plans on the first call, and returns the same plan later. */
 lz_status lz_job_plan(lz_job *job, lz_picture_plan *plan, lz_error *err);
 /* As lz_generate. A job is run once, and again after lz_job_renew. */

@@ -159,7 +159,7 @@ typedef struct lz_device_table {
     bool (*reach)(lz_device *d, lz_moment *m, lz_error *err);
     bool (*check)(lz_device *d, lz_error *err);
     /* A rehearsal: kernels run between rehearse and end_rehearsal launch nothing, but list what they must prepare, such as
-     * code to compile. end_rehearsal returns the list, or NULL if it is empty. prepare does the work of the list; any thread
+     * code to compile or to load. end_rehearsal returns the list, or NULL if it is empty. prepare does the work of the list; any thread
      * may call it at any time. use_prepared gives the results to the kernels and frees the list. */
     void (*rehearse)(lz_device *d);
     lz_preparation *(*end_rehearsal)(lz_device *d);

@@ -6,25 +6,29 @@
 
 /* ---- growing ----------------------------------------------------------------------------------------------------- */
 
+static void grow(lz_text *text, size_t bytes) {
+    size_t capacity = bytes * 2 + 1024;
+    char *grown = lz_host_alloc(text->ctx, capacity);
+    text->failed = !grown;
+    if (!grown) return;
+    if (text->data) memcpy(grown, text->data, text->length);
+    lz_host_free(text->ctx, text->data);
+    text->data = grown;
+    text->capacity = capacity;
+}
+
 void lz_text_add(lz_text *text, const char *format, ...) {
     if (text->failed) return;
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int n = vsnprintf(NULL, 0, format, args);
-    if (text->length + (size_t)n + 1 > text->capacity) {
-        size_t capacity = (text->length + (size_t)n + 1) * 2 + 1024;
-        char *grown = lz_host_alloc(text->ctx, capacity);
-        if (grown) {
-            if (text->data) memcpy(grown, text->data, text->length);
-            lz_host_free(text->ctx, text->data);
-            text->data = grown;
-            text->capacity = capacity;
-        } else
-            text->failed = true;
+    size_t room = text->capacity - text->length;
+    size_t n = (size_t)vsnprintf(room ? text->data + text->length : NULL, room, format, args);
+    if (n >= room) {
+        grow(text, text->length + n + 1);
+        if (!text->failed) vsnprintf(text->data + text->length, n + 1, format, again);
     }
-    if (!text->failed)
-        text->length += (size_t)vsnprintf(text->data + text->length, text->capacity - text->length, format, again);
+    if (!text->failed) text->length += n;
     va_end(again);
     va_end(args);
 }

@@ -224,6 +224,7 @@ static int make_missing(making *m) {
             code = m->code;
             continue;
         }
+        if (!planned) lz_job_expect(j->work);
         if (!planned) code = job_plan(j);
         if (!told && code == DONE) tell_before(j);
         planned = told = true;

@@ -38,7 +38,9 @@ static int ask(session *s, const wish *w, lz_image images[LZ_MAX_IMAGES]) {
     if (code == DONE) code = ask_mask(j);
     j->said_cut = false;
     if (code == DONE) code = job_settle(j);
-    return code == DONE ? job_plan(j) : code;
+    if (code != DONE) return code;
+    lz_job_expect(j->work);
+    return job_plan(j);
 }
 
 void end_signals(session *s) {

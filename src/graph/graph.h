@@ -200,6 +200,7 @@ bool lz_offload_estimate(lz_program *p);                  /* fills p->info. fals
  * no weight of the program is on its way. Their callers hold neither ctx->run_lock nor base.lock. */
 bool lz_preload_program(lz_program *p);
 void lz_preload_wait(const lz_program *p, const lz_argument *arguments);
+int64_t lz_preload_underway(lz_context *ctx); /* bytes on the device of weights that have not arrived */
 void lz_preload_free(lz_context *ctx);
 
 /* Bytes from the start of an input's buffer to its first element. */

@@ -25,6 +25,7 @@ struct lz_preload {
     bool stop;             /* it only empties the queue */
     group *first, *last;   /* the queue */
     int64_t wanted;        /* bytes of the programs in the queue */
+    int64_t underway;      /* bytes on the device of weights that have not arrived */
     pthread_cond_t landed; /* on_its_way of some buffers is false now */
 };
 
@@ -37,27 +38,48 @@ static bool stopped(lz_context *ctx) {
     return stop;
 }
 
+static char *reserve(lz_context *ctx, lz_buffer *b) {
+    LZ_LOCK(ctx);
+    ctx->preload->underway += b->bytes;
+    LZ_UNLOCK(ctx);
+    char *memory = lz_buffer_reserve(b);
+    if (memory) return memory;
+    LZ_LOCK(ctx);
+    ctx->preload->underway -= b->bytes;
+    LZ_UNLOCK(ctx);
+    return NULL;
+}
+
+/* Gives a buffer its device copy, or frees that if it is not complete. */
+static void arrive(lz_context *ctx, struct sent *w, bool complete) {
+    LZ_LOCK(ctx);
+    if (w->memory) {
+        lz_buffer_arrive(w->buffer, w->memory, complete);
+        ctx->preload->underway -= w->buffer->bytes;
+    }
+    w->memory = NULL;
+    LZ_UNLOCK(ctx);
+}
+
 /* Allocates while earlier weights are sent. false: some were not sent. */
 static bool send_group(lz_context *ctx, group *g) {
     const lz_device_table *device = ctx->backend->device;
     lz_sending *s = device->start_sending(ctx->device, NULL);
     for (int i = 0; s && i < g->n && !stopped(ctx); i++) {
         struct sent *w = &g->weights[i];
-        if (!(w->memory = lz_buffer_reserve(w->buffer))) continue;
+        if (!(w->memory = reserve(ctx, w->buffer))) continue;
         if (device->add_sending(s, w->memory, lz_buffer_bytes(w->buffer), w->buffer->bytes)) continue;
-        lz_buffer_arrive(w->buffer, w->memory, false);
-        w->memory = NULL;
+        arrive(ctx, w, false);
         break;
     }
     return s && device->end_sending(s, NULL);
 }
 
-/* Gives the buffers their device copies, or frees these if they are not complete. */
 static void land(lz_context *ctx, group *g, bool complete) {
     LZ_LOCK(ctx);
     for (int i = 0; i < g->n; i++) {
         struct sent *w = &g->weights[i];
-        if (w->memory) lz_buffer_arrive(w->buffer, w->memory, complete);
+        arrive(ctx, w, complete);
         w->buffer->on_its_way = false;
         lz_buffer_release(w->buffer);
     }
@@ -142,6 +164,13 @@ bool lz_preload_program(lz_program *p) {
         lz_host_free(ctx, g);
     LZ_UNLOCK(ctx);
     return fits;
+}
+
+int64_t lz_preload_underway(lz_context *ctx) {
+    LZ_LOCK(ctx);
+    int64_t bytes = ctx->preload ? ctx->preload->underway : 0;
+    LZ_UNLOCK(ctx);
+    return bytes;
 }
 
 void lz_preload_wait(const lz_program *p, const lz_argument *arguments) {

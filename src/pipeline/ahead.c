@@ -1,10 +1,16 @@
 /* ahead.c: work for later stages of a job that is done by threads while the prompt is encoded, if a device has room for
  * the whole job: weights are sent there, programs are rehearsed and their kernels compiled and loaded, and the arrays of
- * the schedule and of the size are computed. Nothing of it is needed for the result: after an error a thread ends, and
- * the stage does the work again and reports the error.
+ * the schedule and of the size are computed. If the job is expected to run (lz_job_expect), the text's part of it begins
+ * when the text is planned. Nothing of it is needed for the result: after an error a thread ends, and the stage does the
+ * work again and reports the error.
  *
  * A thread uses objects that the job owns. The stage that uses them joins it first (lz_ahead_wait). */
 #include "pipeline/job.h"
+
+static void *prepare_text(void *arg) {
+    lz_compiled_prepare(((lz_job *)arg)->reader->program);
+    return NULL;
+}
 
 static void *compute_arrays(void *arg) {
     lz_job *job = arg;
@@ -32,17 +38,31 @@ static void *prepare_decoder(void *arg) {
 static bool send_weights(const lz_job *job) {
     const lz_loop *l = job->loop;
     const lz_traced *programs[] = {&l->begin, &l->step, &l->velocity[0], &l->velocity[1]};
-    bool all = lz_compiled_preload(job->reader->program) && lz_evaluation_preload(job->schedule->planned);
+    bool all = (job->text_sent || lz_compiled_preload(job->reader->program)) &&
+               lz_evaluation_preload(job->schedule->planned);
     for (size_t i = 0; i < sizeof programs / sizeof *programs && all; i++)
         all = lz_compiled_preload(programs[i]->compiled);
     return all && lz_compiled_preload(job->decoder->program);
 }
 
+static void start(lz_job *job, int i) {
+    static void *(*const work[LZ_AHEAD])(void *) = {[LZ_AHEAD_TEXT] = prepare_text,
+                                                    [LZ_AHEAD_ARRAYS] = compute_arrays,
+                                                    [LZ_AHEAD_STEPS] = prepare_steps,
+                                                    [LZ_AHEAD_DECODER] = prepare_decoder};
+    job->is_ahead[i] = pthread_create(&job->ahead[i], NULL, work[i], job) == 0;
+}
+
+void lz_ahead_text(lz_job *job) {
+    if (!job->expected || job->text_sent) return;
+    job->text_sent = lz_compiled_preload(job->reader->program);
+    if (job->text_sent) start(job, LZ_AHEAD_TEXT);
+}
+
 void lz_ahead_begin(lz_job *job) {
-    static void *(*const work[LZ_AHEAD])(void *) = {compute_arrays, prepare_steps, prepare_decoder};
     bool planned = job->reader && job->schedule && job->schedule->planned && job->loop && job->decoder;
     if (!planned || !send_weights(job)) return;
-    for (int i = 0; i < LZ_AHEAD; i++) job->is_ahead[i] = pthread_create(&job->ahead[i], NULL, work[i], job) == 0;
+    for (int i = LZ_AHEAD_ARRAYS; i < LZ_AHEAD; i++) start(job, i);
 }
 
 void lz_ahead_wait(lz_job *job, int first, int last) {

@@ -118,6 +118,10 @@ lz_job *lz_job_new(lz_model *model, const lz_picture_options *options, lz_error 
     return NULL;
 }
 
+void lz_job_expect(lz_job *job) {
+    if (job) job->expected = true;
+}
+
 const lz_picture_options *lz_job_settled(const lz_job *job) { return job ? &job->options : NULL; }
 
 lz_status lz_job_renew(lz_job *job, const lz_picture_options *given, lz_error *err) {

@@ -10,7 +10,7 @@
 #include "pipeline/generate.h"
 #include "pipeline/repaint.h"
 
-enum { LZ_AHEAD_ARRAYS, LZ_AHEAD_STEPS, LZ_AHEAD_DECODER, LZ_AHEAD };
+enum { LZ_AHEAD_TEXT, LZ_AHEAD_ARRAYS, LZ_AHEAD_STEPS, LZ_AHEAD_DECODER, LZ_AHEAD };
 
 struct lz_job {
     lz_model *model;
@@ -55,6 +55,8 @@ struct lz_job {
 
     pthread_t ahead[LZ_AHEAD]; /* threads that do work of later stages (ahead.c) */
     bool is_ahead[LZ_AHEAD];   /* the thread must be joined */
+    bool expected;             /* it will run (lz_job_expect) */
+    bool text_sent;            /* the weights of reader were asked for */
 
     pthread_mutex_t lock; /* guards view */
     pthread_cond_t changed;
@@ -84,8 +86,10 @@ lz_status lz_check_previews(const lz_picture_options *options, lz_error *err);
 lz_status lz_job_sigmas(lz_job *job, lz_error *err);  /* makes passes, unless they are there */
 lz_status lz_job_tokens(lz_job *job, lz_error *err);  /* text.c: makes the tokens of prompts, unless they exist */
 lz_status lz_job_prepare(lz_job *job, lz_error *err); /* job.c: sigmas and tokens */
-/* ahead.c: begins work of later stages, if the job was planned and a device has room for all of it. A stage waits for the
+/* ahead.c: lz_ahead_begin begins work of later stages, if the job was planned and a device has room for all of it.
+ * lz_ahead_text does so for the text alone, when that is planned, if the job is expected to run. A stage waits for the
  * threads, of these numbers, that use its objects. */
+void lz_ahead_text(lz_job *job);
 void lz_ahead_begin(lz_job *job);
 void lz_ahead_wait(lz_job *job, int first, int last);
 void lz_job_free_tokens(lz_job *job);

@@ -221,6 +221,7 @@ static lz_status plan_stages(lz_job *job, lz_picture_plan *plan, lz_error *err) 
     lz_status status = lz_job_prepare(job, err);
     if (!status) lz_job_count(job, &plan->passes, &plan->forecast, &plan->evaluations);
     if (!status) status = plan_text(job, &slots, plan, err);
+    if (!status) lz_ahead_text(job);
     if (!status) status = plan_images(job, &slots, plan, err);
     if (!status) status = plan_denoise(job, &slots, plan, err);
     if (!status) status = plan_decode(job, plan, err);

@@ -80,6 +80,8 @@ lz_status lz_job_readers(lz_job *job, lz_error *err) {
 }
 
 void lz_job_end_text(lz_job *job, bool ran) {
+    lz_ahead_wait(job, LZ_AHEAD_TEXT, LZ_AHEAD_TEXT);
+    job->text_sent = false;
     lz_compiled_free(job->looker);
     job->looker = NULL;
     lz_kept_put(job->model, LZ_KEPT_READER, job->reader, ran);

@@ -869,6 +869,95 @@ static void runs_while_another_waits(void) {
     lz_close(meeting.ctx);
 }
 
+/* ---- code of libraries that is loaded ahead ---------------------------------------------------------------------- */
+
+enum { NONE_FAILS, CAPTURE_FAILS, END_FAILS, READY_FAILS, LAUNCH_FAILS, FAILURES };
+
+static struct {
+    lz_cuda_api real;
+    lz_cu_stream stream; /* of the kernels */
+    int fails;
+    atomic_int relaxed, others, beside, ready; /* captures, and launches outside the stream; recordings made ready */
+} loading;
+
+static lz_cu_result begin_capture(lz_cu_stream stream, lz_cu_capture_mode mode) {
+    bool relaxed = mode == LZ_CU_STREAM_CAPTURE_MODE_RELAXED && stream != loading.stream;
+    atomic_fetch_add(relaxed ? &loading.relaxed : &loading.others, 1);
+    return relaxed && loading.fails == CAPTURE_FAILS ? LZ_CUDA_ERROR_NOT_SUPPORTED
+                                                     : loading.real.cu.StreamBeginCapture(stream, mode);
+}
+
+static lz_cu_result end_capture(lz_cu_stream stream, lz_cu_graph *graph) {
+    lz_cu_result result = loading.real.cu.StreamEndCapture(stream, graph);
+    if (stream == loading.stream || loading.fails != END_FAILS || result) return result;
+    loading.real.cu.GraphDestroy(*graph);
+    *graph = NULL;
+    return LZ_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+}
+
+static lz_cu_result make_ready(lz_cu_graph_exec *exec, lz_cu_graph graph, unsigned long long flags) {
+    atomic_fetch_add(&loading.ready, 1);
+    return loading.fails == READY_FAILS ? LZ_CUDA_ERROR_OUT_OF_MEMORY
+                                        : loading.real.cu.GraphInstantiateWithFlags(exec, graph, flags);
+}
+
+static lz_lt_status multiply(lz_lt_handle handle, lz_lt_matmul_desc desc, const void *alpha, const void *a,
+                             lz_lt_layout a_layout, const void *b, lz_lt_layout b_layout, const void *beta,
+                             const void *c, lz_lt_layout c_layout, void *d, lz_lt_layout d_layout,
+                             const lz_lt_algo *algo, void *workspace, size_t bytes, lz_cu_stream stream) {
+    if (stream != loading.stream) atomic_fetch_add(&loading.beside, 1);
+    if (stream != loading.stream && loading.fails == LAUNCH_FAILS) return LZ_CUBLAS_STATUS_EXECUTION_FAILED;
+    return loading.real.lt.Matmul(handle, desc, alpha, a, a_layout, b, b_layout, beta, c, c_layout, d, d_layout, algo,
+                                  workspace, bytes, stream);
+}
+
+static double sum_of_products(lz_context *ctx, lz_error *err) {
+    lz_scope *scope = lz_scope_begin(ctx, "products");
+    lz_array *x = lz_randn(ctx, LZ_DIMS(8, 16), 1), *sum = lz_full(ctx, LZ_DIMS(8), LZ_F32, 0);
+    for (int n = 3; n < 9; n++) { /* six kinds of product, each of which is there twice */
+        lz_array *w = lz_contiguous(lz_randn(ctx, LZ_DIMS(16, n), (uint64_t)n));
+        for (int twice = 1; twice <= 2; twice++)
+            sum = lz_add(sum, lz_sum(lz_matmul(lz_mul(x, (double)twice), w), LZ_DIMS(1), false));
+    }
+    double got = lz_item(lz_sum(sum, LZ_NONE, false), err);
+    lz_scope_end(scope);
+    return got;
+}
+
+/* The code of each product is loaded once, before the program runs, whichever call fails there. */
+static void loads_products(void) {
+    enum { KINDS = 6 };
+    lz_error err = {0};
+    lz_context *ref = lz_open(.device = "ref");
+    double want = sum_of_products(ref, &err);
+    lz_close(ref);
+    for (int fails = 0; fails < FAILURES; fails++) {
+        lz_context *ctx = open_cuda();
+        if (!ctx) return;
+        lz_device *d = ctx->device;
+        loading.real = d->api;
+        loading.stream = d->stream;
+        loading.fails = fails;
+        atomic_store(&loading.relaxed, 0);
+        atomic_store(&loading.beside, 0);
+        atomic_store(&loading.ready, 0);
+        d->api.cu.StreamBeginCapture = begin_capture;
+        d->api.cu.StreamEndCapture = end_capture;
+        d->api.cu.GraphInstantiateWithFlags = make_ready;
+        d->api.lt.Matmul = multiply;
+        for (int turn = 0; turn < 2; turn++) {
+            double got = sum_of_products(ctx, &err);
+            CHECK(fabs(got - want) < 1e-3, "failure %d: %g, not %g: %s", fails, got, want, err.text);
+            int relaxed = atomic_load(&loading.relaxed);
+            CHECK(relaxed == KINDS || (fails && relaxed > 0 && relaxed < KINDS), "%d", relaxed);
+            CHECK_I64(atomic_load(&loading.beside), fails == CAPTURE_FAILS ? 0 : relaxed);
+            if (!fails) CHECK_I64(atomic_load(&loading.ready), KINDS);
+        }
+        d->api = loading.real;
+        lz_close(ctx);
+    }
+}
+
 static void nothing_but_work(void) {
     static const char klein[] = LZ_SOURCE_DIR "/tests/data/flux2/B", qwen[] = LZ_SOURCE_DIR "/tests/data/qwen/Q";
     paint_again(klein, 3, 5, LZ_PICTURE_OPTIONS(.steps = 5)); /* text, begin, decode */
@@ -883,4 +972,5 @@ TEST_MAIN({"long_rows", long_rows}, {"names", names}, {"here_and_there", here_an
           {"pairs_of_patched_weights", pairs_of_patched_weights}, {"passes_share_weights", passes_share_weights},
           {"masks_of_keys", masks_of_keys}, {"paints", paints}, {"paints_together", paints_together},
           {"compiles_together", compiles_together}, {"runs_while_another_compiles", runs_while_another_compiles},
-          {"runs_while_another_waits", runs_while_another_waits}, {"nothing_but_work", nothing_but_work})
+          {"runs_while_another_waits", runs_while_another_waits}, {"loads_products", loads_products},
+          {"nothing_but_work", nothing_but_work})

@@ -3,6 +3,8 @@
  * the CPU. Engines that must not be used compute NaN. */
 #include <dlfcn.h>
 
+#include "array/internal.h"
+#include "backend/cuda/cuda.h"
 #include "check.h"
 #include "cli/environment.h"
 #include "folder.h"
@@ -32,14 +34,15 @@ static void find_function(const char *library, const char *name, void *function)
 
 /* What the library did since the last call of this function. */
 typedef struct done {
-    long plans, written, read, refused, runs;
+    long plans, written, read, refused, launches, runs;
 } done;
 
 static done since(void) {
     static done before;
-    done now = {sim_count("plans"), sim_count("written"), sim_count("read"), sim_count("refused"), sim_count("runs")};
-    done change = {now.plans - before.plans, now.written - before.written, now.read - before.read,
-                   now.refused - before.refused, now.runs - before.runs};
+    done now = {sim_count("plans"),   sim_count("written"),  sim_count("read"),
+                sim_count("refused"), sim_count("launches"), sim_count("runs")};
+    done change = {now.plans - before.plans,     now.written - before.written,   now.read - before.read,
+                   now.refused - before.refused, now.launches - before.launches, now.runs - before.runs};
     before = now;
     return change;
 }
@@ -123,6 +126,7 @@ static void convolutions(void) {
         done d = since();
         CHECK(d.plans == cases[i].done.plans && d.refused == cases[i].done.refused && d.runs == cases[i].done.runs,
               "case %zu: %ld plans, %ld refused, %ld runs", i, d.plans, d.refused, d.runs);
+        CHECK_I64(d.launches, 2 * d.runs); /* once before, to load its code */
         CHECK_I64(sim_count("descriptors"), 0);
         if (!d.runs) continue;
         CHECK(try_convolution(&cases[i].shape, false) == worst, "case %zu", i);
@@ -197,6 +201,43 @@ static void recordings(void) {
     lz_close(here);
 }
 
+/* ---- code that is loaded ahead ----------------------------------------------------------------------------------- */
+
+static lz_dnn_status (*set_stream)(lz_dnn_handle handle, lz_cu_stream stream);
+static int streams_set, refuse_stream; /* how often; which of them fails, from 1 on */
+
+static lz_dnn_status set_or_refuse(lz_dnn_handle handle, lz_cu_stream stream) {
+    return ++streams_set == refuse_stream ? LZ_CUDNN_STATUS_BAD_PARAM : set_stream(handle, stream);
+}
+
+/* A plan is launched into another queue before it first runs. If the queue of the handle cannot be changed, or not be
+ * changed back, the results are the same. */
+static void loads(void) {
+    for (refuse_stream = 0; refuse_stream <= 2; refuse_stream++) {
+        lz_context *there = open_device(false), *here = lz_open(.threads = 2);
+        if (!there || !here) return;
+        lz_device *d = there->device;
+        set_stream = d->api.dnn.SetStream;
+        d->api.dnn.SetStream = set_or_refuse;
+        streams_set = 0;
+        since();
+        for (int turn = 0; turn < 2; turn++) {
+            lz_scope *scopes[2] = {lz_scope_begin(there, "there"), lz_scope_begin(here, "here")};
+            double worst = difference(attend(there, true, false), attend(here, true, true));
+            CHECK(worst < 1.0 / 64, "call %d refused: %g", refuse_stream, worst);
+            done got = since();
+            CHECK_I64(got.runs, 1);
+            CHECK_I64(got.launches - got.runs, !turn && refuse_stream != 1);
+            lz_scope_end(scopes[0]);
+            lz_scope_end(scopes[1]);
+        }
+        CHECK_I64(streams_set, refuse_stream == 2 ? 3 : 2);
+        lz_close(there);
+        lz_close(here);
+        CHECK_I64(sim_count("descriptors"), 0);
+    }
+}
+
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
 /* The algorithms of a product are asked for once; the next context reads them from disk. */
@@ -234,7 +275,8 @@ static void with_simulated_library(void (*test)(void)) {
 static void run_convolutions(void) { with_simulated_library(convolutions); }
 static void run_attention(void) { with_simulated_library(attention); }
 static void run_recordings(void) { with_simulated_library(recordings); }
+static void run_loads(void) { with_simulated_library(loads); }
 static void run_products(void) { with_simulated_library(products); }
 
 TEST_MAIN({"convolutions", run_convolutions}, {"attention", run_attention}, {"recordings", run_recordings},
-          {"products", run_products})
+          {"loads", run_loads}, {"products", run_products})

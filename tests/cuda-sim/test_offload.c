@@ -663,12 +663,14 @@ static void paints_ahead(void) {
     lz_picture_options o = apple(32);
     unsetenv("LAZULI_SIM_STRICT");
     long before = simulator_count("lz_sim_live");
-    for (int stops = 0; stops < 2; stops++) {
+    for (int i = 0; i < 4; i++) {
+        bool stops = i & 1, expected = i & 2;
         lz_context *ctx = open_as_asked(LZ_CONTEXT_OPTIONS(.device = "cuda"), NULL);
         lz_model *model = ctx ? lz_model_open(ctx, LZ_SOURCE_DIR "/models/demo", &err) : NULL;
         if (!CHECK(model, "%s", err.text)) return;
-        if (stops) o.watch = stop_at_once;
+        o.watch = stops ? stop_at_once : NULL;
         lz_job *job = lz_job_new(model, &o, &err);
+        if (expected) lz_job_expect(job);
         if (CHECK(job, "%s", err.text) && CHECK_OK(lz_job_plan(job, &plan, &err), &err)) {
             lz_status status = lz_job_run(job, &got, &err);
             CHECK(status == (stops ? LZ_CANCELLED : LZ_OK), "%s", err.text);

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "backend/cuda/blas_product.h"
+#include "backend/cuda/load.h"
 #include "backend/cuda/product.h"
 
 #define KEEP_BYTES ((int64_t)64 << 20) /* workspace of large products; cuBLAS wants up to 32 MB on Hopper */
@@ -153,6 +154,7 @@ typedef struct launch {
     const void *alpha, *a, *b, *c;
     void *d, *workspace;
     float beta;
+    lz_cu_stream stream;
 } launch;
 
 static bool launch_algorithm(const lz_call *call, void *arg, int i) {
@@ -161,7 +163,7 @@ static bool launch_algorithm(const lz_call *call, void *arg, int i) {
     lz_device *d = call->device;
     lz_lt_status status = d->api.lt.Matmul(d->blas->handle, p->desc, l->alpha, l->b, p->layout[B], l->a, p->layout[A],
                                            &l->beta, l->c, p->layout[C], l->d, p->layout[D], &p->algorithms[i].algo,
-                                           l->workspace, (size_t)p->key.workspace, d->stream);
+                                           l->workspace, (size_t)p->key.workspace, l->stream);
     return lz_blas_ok(call, status, "a matrix product");
 }
 
@@ -172,20 +174,75 @@ static void log_choice(const lz_device *d, const lz_blas_product *p) {
                   (long long)k->batch, k->epilogue, k->gate, k->residual, p->chosen, p->n);
 }
 
-static void choose_algorithm(const lz_call *call, launch *l) {
-    lz_blas_product *p = l->p;
+static bool worth_measuring(const lz_blas_product *p) {
     const lz_blas_key *k = &p->key;
     double work = 2.0 * (double)k->m * (double)k->n * (double)k->k * (double)k->batch;
-    bool worth = p->n > 1 && k->type != LZ_F32 && work >= LZ_LARGE_WORK;
-    lz_choice c = {.what = "algorithm of a product",
-                   .library = worth ? call->device->api.lt.GetVersion() : 0,
-                   .key = k,
-                   .key_bytes = sizeof *k};
+    return p->n > 1 && k->type != LZ_F32 && work >= LZ_LARGE_WORK;
+}
+
+static lz_choice choice_of(const lz_device *d, const lz_blas_product *p) {
+    return (lz_choice){.what = "algorithm of a product",
+                       .library = d->api.lt.GetVersion(),
+                       .key = &p->key,
+                       .key_bytes = sizeof p->key};
+}
+
+static void choose_algorithm(const lz_call *call, launch *l) {
+    lz_blas_product *p = l->p;
+    bool worth = worth_measuring(p);
+    lz_choice c = worth ? choice_of(call->device, p) : (lz_choice){.what = NULL};
     int chosen = worth ? lz_cuda_choose(call, &c, p->n, launch_algorithm, l) : 0;
     p->chosen = chosen < 0 ? 0 : chosen;
     /* Otherwise the first algorithm is used, and a later run measures. */
     p->measured = !call->device->recording || chosen >= 0;
     if (worth) log_choice(call->device, p);
+}
+
+/* The algorithm that the first launch will use; -1: it will be measured. */
+static int known_algorithm(const lz_device *d, const lz_blas_product *p) {
+    int chosen = p->chosen;
+    if (p->measured || !worth_measuring(p)) return chosen;
+    lz_choice c = choice_of(d, p);
+    return lz_choices_find(d->choices, &c, p->n, &chosen) ? chosen : -1;
+}
+
+/* The first launch of a product, with stand-ins of its addresses. The description is its own, because launches of the
+ * product change the vectors in theirs. */
+typedef struct product_load {
+    lz_cuda_load load;
+    launch launch;
+    lz_blas_product product;
+    lz_blas_vectors vectors;
+    int algorithm;
+    char alpha[sizeof(float)]; /* a copy, if the product reads it in host memory */
+} product_load;
+
+static void load_product(lz_device *d, lz_cuda_load *load, lz_cu_stream stream) {
+    product_load *l = (product_load *)load;
+    lz_error unused = {.status = LZ_OK};
+    const lz_call call = {.device = d, .err = &unused};
+    l->launch.stream = stream;
+    if (lz_blas_describe(&call, &l->product, &l->vectors)) launch_algorithm(&call, &l->launch, l->algorithm);
+    lz_blas_end_description(d, &l->product);
+}
+
+static void list_product(lz_device *d, const launch *l, const lz_blas_vectors *v, bool alpha_on_host) {
+    int algorithm = l->p->loads ? -1 : known_algorithm(d, l->p);
+    product_load *load = algorithm >= 0 ? lz_host_alloc(d->ctx, sizeof *load) : NULL;
+    l->p->loads = true;
+    if (!load) return;
+    *load = (product_load){.load = {.launch = load_product},
+                           .launch = *l,
+                           .product = {.key = l->p->key, .n = l->p->n},
+                           .vectors = *v,
+                           .algorithm = algorithm};
+    memcpy(load->product.algorithms, l->p->algorithms, sizeof l->p->algorithms);
+    load->launch.p = &load->product;
+    if (alpha_on_host) {
+        memcpy(load->alpha, l->alpha, sizeof load->alpha);
+        load->launch.alpha = load->alpha;
+    }
+    lz_cuda_list_load(d, &load->load);
 }
 
 typedef enum outcome { DONE, REFUSED, FAILED } outcome;
@@ -241,7 +298,6 @@ static outcome multiply_batch(const lz_call *call, const method *w, const shape 
     lz_blas_product *p = lz_blas_find(call, &k, &v);
     if (!p || !lz_blas_set_vectors(call, p, &v)) return FAILED;
     if (!p->n) return REFUSED;
-    if (call->device->rehearsing) return DONE;
     const float one = w->codes ? w->codes->factor : 1;
     const int32_t whole =
         1; /* products of i8 have alpha and beta of i32; their beta is 0, whose bits are those of 0.0f */
@@ -254,7 +310,13 @@ static outcome multiply_batch(const lz_call *call, const method *w, const shape 
                 .c = at[C],
                 .d = at[D],
                 .workspace = w->workspace,
-                .beta = e->residual >= 0 ? 1 : 0};
+                .beta = e->residual >= 0 ? 1 : 0,
+                .stream = call->device->stream};
+    if (call->device->rehearsing) {
+        list_product(call->device, &l, &v, !gated);
+        return DONE;
+    }
+    p->loads = true;
     if (!p->measured) choose_algorithm(call, &l);
     return launch_algorithm(call, &l, p->chosen) ? DONE : FAILED;
 }

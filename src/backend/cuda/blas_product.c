@@ -18,10 +18,14 @@ static lz_cuda_type cuda_type(lz_dtype t) {
     return types[t];
 }
 
-static void free_product(lz_device *d, lz_blas_product *p) {
+void lz_blas_end_description(lz_device *d, lz_blas_product *p) {
     for (int t = 0; t < OPERANDS; t++)
         if (p->layout[t]) d->api.lt.MatrixLayoutDestroy(p->layout[t]);
     if (p->desc) d->api.lt.MatmulDescDestroy(p->desc);
+}
+
+static void free_product(lz_device *d, lz_blas_product *p) {
+    lz_blas_end_description(d, p);
     lz_host_free(d->ctx, p);
 }
 
@@ -127,6 +131,12 @@ static bool make_desc(const lz_call *call, lz_blas_product *p) {
                                  "a vector to scale by"));
 }
 
+bool lz_blas_describe(const lz_call *call, lz_blas_product *p, const lz_blas_vectors *v) {
+    bool fine = make_desc(call, p) && lz_blas_set_vectors(call, p, v);
+    for (int t = 0; fine && t < OPERANDS; t++) fine = make_layout(call, p, t);
+    return fine;
+}
+
 /* The key of a product's algorithms on disk. The first question of a kind takes cuBLAS a tenth of a second, so its
  * answers are kept for later processes. */
 static char *algorithms_text(const lz_device *d, const lz_blas_key *k) {
@@ -215,9 +225,7 @@ lz_blas_product *lz_blas_find(const lz_call *call, const lz_blas_key *k, const l
         return NULL;
     }
     p->key = *k;
-    bool fine = make_desc(call, p) &&
-                lz_blas_set_vectors(call, p, v); /* the algorithms depend on whether there is a bias */
-    for (int t = 0; fine && t < OPERANDS; t++) fine = make_layout(call, p, t);
+    bool fine = lz_blas_describe(call, p, v); /* the algorithms depend on whether there is a bias */
     if (fine) recall_algorithms(d, p);
     if (!fine || (!p->n && !ask_algorithms(call, p))) {
         free_product(d, p);

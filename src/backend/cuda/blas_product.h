@@ -28,6 +28,7 @@ typedef struct lz_blas_product {
     lz_lt_heuristic algorithms[LZ_BLAS_ALGORITHMS];
     int n, chosen; /* n is 0 if cuBLAS has no algorithm */
     bool measured; /* chosen is final: measured, or too small to be measured */
+    bool loads;    /* the first launch is over, or listed (load.h) */
 } lz_blas_product;
 
 /* Vectors of a product, in device memory; NULL: none. */
@@ -46,6 +47,9 @@ struct lz_cuda_blas {
 bool lz_blas_ok(const lz_call *call, lz_lt_status status, const char *what);
 /* The product of a key, made if it is new. NULL: call->err has the reason. */
 lz_blas_product *lz_blas_find(const lz_call *call, const lz_blas_key *k, const lz_blas_vectors *v);
+/* Makes desc and layout of a product with a key, and frees them. false: call->err has the reason; some may be made. */
+bool lz_blas_describe(const lz_call *call, lz_blas_product *p, const lz_blas_vectors *v);
+void lz_blas_end_description(lz_device *d, lz_blas_product *p);
 /* Sets the addresses of vectors, before each launch. */
 bool lz_blas_set_vectors(const lz_call *call, lz_blas_product *p, const lz_blas_vectors *v);
 

@@ -206,7 +206,7 @@ static bool run_plan(const lz_call *call, const method *w) {
     int n = OUT;
     if (w->ends) addresses[n++] = call->in[w->ending.bias].data;
     if (w->ends && w->ending.residual >= 0) addresses[n++] = call->in[w->ending.residual].data;
-    return lz_dnn_run(call, w->plan, addresses, n, w->workspace);
+    return lz_dnn_run(call, w->plan, &(lz_dnn_operands){.addresses = addresses, .n = n, .workspace = w->workspace});
 }
 
 /* Can the plan be used with these addresses? Plans are made for operands that are aligned to 16 bytes. */

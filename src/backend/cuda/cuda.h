@@ -4,6 +4,7 @@
  *   device.c   the device of a context: memory, queues, recordings
  *   upload.c   copies from the host to the device
  *   jit.c      compiles our own kernels from CUDA C++ text, and keeps the code on disk
+ *   load.c     loads the code of library kernels ahead of their first launch
  *   expr.c     elementwise expressions as CUDA C++
  *   walk.c     the axes of a call as kernel parameters
  *   element.c, rows.c, reduce.c, move.c, unpack.c, group_norm.c   our own kernels, host side; device side: kernels/NAME.cu
@@ -60,6 +61,7 @@ struct lz_device {
     lz_gemm_choice gemm;
     lz_sdpa_choice sdpa;
     struct lz_cuda_jit *jit;
+    struct lz_cuda_load *loads; /* first launches of libraries that the rehearsal has listed so far (load.h) */
     struct lz_cuda_blas *blas;
     lz_disk disk;        /* cache folder with compiled code and measured choices of earlier processes */
     lz_choices *choices; /* measured choices */
@@ -84,8 +86,8 @@ void lz_cuda_jit_close(lz_device *d);
  * finds it in a table by the text, a later process finds the code on disk. NULL: err has the reason. */
 lz_cu_function lz_cuda_function(lz_device *d, const char *name, const char *text, lz_error *err);
 /* Between lz_cuda_rehearse and lz_cuda_end_rehearsal, lz_cuda_function only lists functions that are not compiled, and what
- * it returns must not be launched. lz_cuda_prepare compiles the list, lz_cuda_use_prepared loads the code
- * (lz_device_table). Errors are ignored: the next lz_cuda_function for the same text reports them. */
+ * it returns must not be launched. lz_cuda_prepare compiles the list, and loads the code of library kernels that were listed
+ * (load.c); lz_cuda_use_prepared loads the compiled code (lz_device_table). Errors are ignored: the next lz_cuda_function for the same text reports them. */
 void lz_cuda_rehearse(lz_device *d);
 lz_preparation *lz_cuda_end_rehearsal(lz_device *d);
 void lz_cuda_prepare(lz_device *d, lz_preparation *list);

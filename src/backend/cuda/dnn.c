@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/cuda/load.h"
 #include "backend/cuda/own.h"
 
 enum { MAX_CONFIGS = 32, MAX_PLANS = 4, BUCKETS = 128, MAX_KEPT = 4096 };
@@ -20,6 +21,7 @@ struct lz_dnn_plan {
     int64_t workspace; /* bytes; the largest of all plans */
     int n, chosen;
     bool measured;
+    bool loads; /* the first launch is over, or listed (load.h) */
     const lz_dnn_key *key;
 };
 
@@ -30,17 +32,25 @@ typedef struct entry {
     lz_dnn_plan plan;
 } entry;
 
-/* Plans are made while programs are planned, and another thread may run a plan at that time; `lock` guards the table.
+/* Plans are made while programs are planned, and another thread may run a plan at that time; `lock` guards the table and the handle.
  * Entries are freed only when the device is closed, so a plan that was found stays valid. After MAX_KEPT entries,
  * further shapes get no plan. */
 struct lz_cuda_dnn {
     pthread_mutex_t lock;
     lz_dnn_handle handle;
+    lz_cu_stream stream; /* that the handle launches into; NULL: unknown, after an error */
     entry *buckets[BUCKETS];
     int count;
 };
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
+
+static lz_dnn_status use_stream(const lz_device *d, lz_cu_stream stream) {
+    lz_dnn_status status = d->dnn->stream == stream ? LZ_CUDNN_STATUS_SUCCESS
+                                                    : d->api.dnn.SetStream(d->dnn->handle, stream);
+    d->dnn->stream = status ? NULL : stream;
+    return status;
+}
 
 bool lz_cuda_dnn_open(lz_device *d, lz_error *err) {
     if (!d->api.has_dnn) return true;
@@ -51,7 +61,7 @@ bool lz_cuda_dnn_open(lz_device *d, lz_error *err) {
     }
     pthread_mutex_init(&d->dnn->lock, NULL);
     lz_dnn_status status = d->api.dnn.Create(&d->dnn->handle);
-    if (!status) status = d->api.dnn.SetStream(d->dnn->handle, d->stream);
+    if (!status) status = use_stream(d, d->stream);
     if (!status) return true;
     /* cuDNN does not work with this driver: go on without it. */
     lz_tell(d->ctx, LZ_LOG_NOTE, "cuDNN is not used: it does not start (%s)", d->api.dnn.GetErrorString(status));
@@ -344,11 +354,15 @@ static bool execute_plan(const lz_call *call, void *arg, int i) {
     return dnn_ok(call, d->api.dnn.BackendExecute(d->dnn->handle, e->plan->plans[i], e->pack), "running a plan");
 }
 
+static lz_choice choice_of(const lz_device *d, const lz_dnn_plan *plan) {
+    return (lz_choice){.what = "plan",
+                       .library = plan->n > 1 ? d->api.dnn.GetVersion() : 0,
+                       .key = plan->key,
+                       .key_bytes = sizeof *plan->key};
+}
+
 static void choose_plan(const lz_call *call, execution *e, lz_dnn_plan *plan) {
-    lz_choice c = {.what = "plan",
-                   .library = plan->n > 1 ? call->device->api.dnn.GetVersion() : 0,
-                   .key = plan->key,
-                   .key_bytes = sizeof *plan->key};
+    lz_choice c = choice_of(call->device, plan);
     int chosen = plan->n > 1 ? lz_cuda_choose(call, &c, plan->n, execute_plan, e) : 0;
     plan->chosen = chosen < 0 ? 0 : chosen;
     if (plan->n > 1 && chosen >= 0) store_plan(call->device, plan->key, plan->plans[chosen]);
@@ -357,14 +371,68 @@ static void choose_plan(const lz_call *call, execution *e, lz_dnn_plan *plan) {
     if (plan->n > 1) lz_cuda_trace(call->device, "cuDNN: took plan %d of %d", plan->chosen, plan->n);
 }
 
-bool lz_dnn_run(const lz_call *call, lz_dnn_plan *plan, void *const *addresses, int n, void *workspace) {
+/* The plan that the first launch will use; -1: it will be measured. */
+static int known_plan(const lz_device *d, const lz_dnn_plan *plan) {
+    int chosen = plan->chosen;
+    if (plan->measured || plan->n == 1) return chosen;
+    lz_choice c = choice_of(d, plan);
+    return lz_choices_find(d->choices, &c, plan->n, &chosen) ? chosen : -1;
+}
+
+/* The first launch of a plan, with stand-ins of its addresses. */
+typedef struct plan_load {
+    lz_cuda_load load;
+    const lz_dnn_plan *plan;
+    int chosen, n;
+    void *addresses[MAX_TENSORS], *workspace;
+    float values[MAX_TENSORS]; /* of tensors by value, at their numbers */
+} plan_load;
+
+/* The lock is held meanwhile: the handle has one stream, and a thread that runs another plan waits for it. */
+static void load_plan(lz_device *d, lz_cuda_load *load, lz_cu_stream stream) {
+    plan_load *l = (plan_load *)load;
+    lz_error unused = {.status = LZ_OK};
+    const lz_call call = {.device = d, .err = &unused};
+    execution e = {.plan = l->plan};
+    pthread_mutex_lock(&d->dnn->lock);
+    if (make_pack(&call, l->addresses, l->n, l->workspace, &e.pack) && !use_stream(d, stream))
+        execute_plan(&call, &e, l->chosen);
+    use_stream(d, d->stream);
+    if (e.pack) d->api.dnn.BackendDestroyDescriptor(e.pack);
+    pthread_mutex_unlock(&d->dnn->lock);
+}
+
+static void list_plan(lz_device *d, lz_dnn_plan *plan, const lz_dnn_operands *o) {
+    int chosen = plan->loads ? -1 : known_plan(d, plan);
+    plan_load *load = chosen >= 0 ? lz_host_alloc(d->ctx, sizeof *load) : NULL;
+    plan->loads = true;
+    if (!load) return;
+    *load = (plan_load){
+        .load = {.launch = load_plan}, .plan = plan, .chosen = chosen, .n = o->n, .workspace = o->workspace};
+    for (int i = 0; i < o->n; i++) {
+        load->addresses[i] = o->addresses[i];
+        if (i < o->n - o->n_values) continue;
+        load->values[i] = *(const float *)o->addresses[i];
+        load->addresses[i] = &load->values[i];
+    }
+    lz_cuda_list_load(d, &load->load);
+}
+
+bool lz_dnn_run(const lz_call *call, lz_dnn_plan *plan, const lz_dnn_operands *o) {
     execution e = {.plan = plan};
-    if (call->device->rehearsing) return true;
-    pthread_mutex_lock(&call->device->dnn->lock);
-    bool done = make_pack(call, addresses, n, workspace, &e.pack);
-    if (done && !plan->measured) choose_plan(call, &e, plan);
-    done = done && execute_plan(call, &e, plan->chosen);
-    if (e.pack) call->device->api.dnn.BackendDestroyDescriptor(e.pack);
-    pthread_mutex_unlock(&call->device->dnn->lock);
+    lz_device *d = call->device;
+    bool done = true;
+    pthread_mutex_lock(&d->dnn->lock);
+    if (d->rehearsing) {
+        list_plan(d, plan, o);
+    } else {
+        plan->loads = true;
+        done = dnn_ok(call, use_stream(d, d->stream), "its queue") &&
+               make_pack(call, o->addresses, o->n, o->workspace, &e.pack);
+        if (done && !plan->measured) choose_plan(call, &e, plan);
+        done = done && execute_plan(call, &e, plan->chosen);
+        if (e.pack) d->api.dnn.BackendDestroyDescriptor(e.pack);
+    }
+    pthread_mutex_unlock(&d->dnn->lock);
     return done;
 }

@@ -73,7 +73,13 @@ bool lz_dnn_find(lz_device *d, const lz_dnn_key *key, lz_dnn_plan **plan);
 lz_dnn_plan *lz_dnn_make(lz_dnn_graph *g, const lz_dnn_key *key, const lz_dnn_order *order);
 int64_t lz_dnn_workspace(const lz_dnn_plan *plan);
 
-/* addresses: of tensors 1 .. n, in device memory; of tensors by value, in host memory. */
-bool lz_dnn_run(const lz_call *call, lz_dnn_plan *plan, void *const *addresses, int n, void *workspace);
+/* Addresses of tensors 1 .. n, in device memory; those of the last n_values, which are of f32 by value, in host memory. */
+typedef struct lz_dnn_operands {
+    void *const *addresses;
+    int n, n_values;
+    void *workspace;
+} lz_dnn_operands;
+/* A rehearsal only lists the plan, if it was never run (load.h). */
+bool lz_dnn_run(const lz_call *call, lz_dnn_plan *plan, const lz_dnn_operands *operands);
 
 #endif

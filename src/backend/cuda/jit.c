@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cuda/load.h"
 #include "backend/cuda/own.h"
 
 enum { BUCKETS = 512 };
@@ -166,6 +167,7 @@ struct lz_preparation {
     translation *at;
     int64_t n;
     atomic_int_fast64_t next; /* that no thread has begun */
+    lz_cuda_load *loads;      /* owned */
 };
 
 static int longest_first(const void *a, const void *b) {
@@ -178,13 +180,17 @@ void lz_cuda_rehearse(lz_device *d) { d->rehearsing = true; }
 lz_preparation *lz_cuda_end_rehearsal(lz_device *d) {
     struct lz_cuda_jit *j = d->jit;
     d->rehearsing = false;
-    lz_preparation *list = j->n_missing ? lz_host_alloc(d->ctx, sizeof *list) : NULL;
-    if (list) list->at = lz_host_alloc(d->ctx, (size_t)j->n_missing * sizeof *list->at);
+    lz_cuda_load *loads = d->loads;
+    d->loads = NULL;
+    lz_preparation *list = j->n_missing || loads ? lz_host_alloc(d->ctx, sizeof *list) : NULL;
+    if (list) list->at = lz_host_alloc(d->ctx, (size_t)(j->n_missing + 1) * sizeof *list->at);
     if (!list || !list->at) { /* nothing is missing; or there is no memory, and each is compiled when it is needed */
+        lz_cuda_free_loads(d, loads);
         lz_host_free(d->ctx, list);
         return NULL;
     }
     list->d = d;
+    list->loads = loads;
     for (int i = 0; i < BUCKETS; i++)
         for (known *k = j->buckets[i]; k; k = k->next) {
             translation t = {.of = k, .key = k->missing ? key_of(d, k->text, NULL) : NULL};
@@ -210,10 +216,13 @@ static void *translate_some(void *arg) {
 void lz_cuda_prepare(lz_device *d, lz_preparation *list) {
     enum { MOST = 64 };
     pthread_t threads[MOST];
+    lz_cuda_loading loading;
+    lz_cuda_start_loading(&loading, d, list->loads);
     int n = 0, wanted = lz_pool_threads(lz_base_of(d->ctx)->pool) - 1;
     while (n < wanted && n < MOST && n + 1 < list->n && !pthread_create(&threads[n], NULL, translate_some, list)) n++;
     translate_some(list);
     while (n) pthread_join(threads[--n], NULL);
+    lz_cuda_end_loading(&loading);
 }
 
 /* Loads what was translated, except functions that another thread has compiled in the meantime. */
@@ -230,6 +239,7 @@ void lz_cuda_use_prepared(lz_device *d, lz_preparation *list) {
         lz_host_free(d->ctx, t->memory);
         lz_host_free(d->ctx, t->key);
     }
+    lz_cuda_free_loads(d, list->loads);
     lz_host_free(d->ctx, list->at);
     lz_host_free(d->ctx, list);
 }

@@ -242,7 +242,11 @@ static bool run_plan(const lz_call *call, const attention *a, lz_dnn_plan *plan)
     float scale = a->scale, hidden = -INFINITY;
     lz_scratch p = lz_scratch_at(call->scratch);
     void *addresses[TENSORS] = {a->q->data, a->k->data, a->v->data, a->out->data, &scale, &hidden};
-    return lz_dnn_run(call, plan, addresses, a->causal ? HIDDEN : SCALE, lz_scratch_take(&p, lz_dnn_workspace(plan)));
+    const lz_dnn_operands operands = {.addresses = addresses,
+                                      .n = a->causal ? HIDDEN : SCALE,
+                                      .n_values = a->causal ? 2 : 1,
+                                      .workspace = lz_scratch_take(&p, lz_dnn_workspace(plan))};
+    return lz_dnn_run(call, plan, &operands);
 }
 
 /* ---- sdpa.cu ----------------------------------------------------------------------------------------------------- */

@@ -25,7 +25,8 @@ FN float largest_of_block(float v) {
 /* The smallest exponent with largest / 2^exponent <= 448 = 1.75 * 2^8. */
 FN float exponent_of(float largest) {
     if (!(largest < INFINITE)) return NOT_A_NUMBER;
-    if (largest < 0x1p-100f) return 0.0f;
+    /* Zeros and numbers near them: an exponent below all others, so that they do not raise the reference of other blocks. */
+    if (largest < 0x1p-100f) return -108.0f;
     const u32 bits = __float_as_uint(largest);
     return (float)((int)(bits >> 23) - 127 - 8 + ((bits & 0x7fffffu) > 0x600000u));
 }

@@ -227,9 +227,9 @@ static void load_product(lz_device *d, lz_cuda_load *load, lz_cu_stream stream) 
 }
 
 static void list_product(lz_device *d, const launch *l, const lz_blas_vectors *v, bool alpha_on_host) {
-    int algorithm = l->p->loads ? -1 : known_algorithm(d, l->p);
+    int algorithm = l->p->loaded ? -1 : known_algorithm(d, l->p);
     product_load *load = algorithm >= 0 ? lz_host_alloc(d->ctx, sizeof *load) : NULL;
-    l->p->loads = true;
+    l->p->loaded = true;
     if (!load) return;
     *load = (product_load){.load = {.launch = load_product},
                            .launch = *l,
@@ -316,7 +316,7 @@ static outcome multiply_batch(const lz_call *call, const method *w, const shape 
         list_product(call->device, &l, &v, !gated);
         return DONE;
     }
-    p->loads = true;
+    p->loaded = true;
     if (!p->measured) choose_algorithm(call, &l);
     return launch_algorithm(call, &l, p->chosen) ? DONE : FAILED;
 }

@@ -28,7 +28,7 @@ typedef struct lz_blas_product {
     lz_lt_heuristic algorithms[LZ_BLAS_ALGORITHMS];
     int n, chosen; /* n is 0 if cuBLAS has no algorithm */
     bool measured; /* chosen is final: measured, or too small to be measured */
-    bool loads;    /* the first launch is over, or listed (load.h) */
+    bool loaded;   /* it was launched, or its load is listed (load.h) */
 } lz_blas_product;
 
 /* Vectors of a product, in device memory; NULL: none. */

@@ -21,7 +21,7 @@ struct lz_dnn_plan {
     int64_t workspace; /* bytes; the largest of all plans */
     int n, chosen;
     bool measured;
-    bool loads; /* the first launch is over, or listed (load.h) */
+    bool loaded; /* it was launched, or its load is listed (load.h) */
     const lz_dnn_key *key;
 };
 
@@ -32,8 +32,8 @@ typedef struct entry {
     lz_dnn_plan plan;
 } entry;
 
-/* Plans are made while programs are planned, and another thread may run a plan at that time; `lock` guards the table and the handle.
- * Entries are freed only when the device is closed, so a plan that was found stays valid. After MAX_KEPT entries,
+/* Plans are made while programs are planned, and another thread may run a plan at that time; `lock` guards the table and
+ * the handle. Entries are freed only when the device is closed, so a plan that was found stays valid. After MAX_KEPT entries,
  * further shapes get no plan. */
 struct lz_cuda_dnn {
     pthread_mutex_t lock;
@@ -403,9 +403,9 @@ static void load_plan(lz_device *d, lz_cuda_load *load, lz_cu_stream stream) {
 }
 
 static void list_plan(lz_device *d, lz_dnn_plan *plan, const lz_dnn_operands *o) {
-    int chosen = plan->loads ? -1 : known_plan(d, plan);
+    int chosen = plan->loaded ? -1 : known_plan(d, plan);
     plan_load *load = chosen >= 0 ? lz_host_alloc(d->ctx, sizeof *load) : NULL;
-    plan->loads = true;
+    plan->loaded = true;
     if (!load) return;
     *load = (plan_load){
         .load = {.launch = load_plan}, .plan = plan, .chosen = chosen, .n = o->n, .workspace = o->workspace};
@@ -426,7 +426,7 @@ bool lz_dnn_run(const lz_call *call, lz_dnn_plan *plan, const lz_dnn_operands *o
     if (d->rehearsing) {
         list_plan(d, plan, o);
     } else {
-        plan->loads = true;
+        plan->loaded = true;
         done = dnn_ok(call, use_stream(d, d->stream), "its queue") &&
                make_pack(call, o->addresses, o->n, o->workspace, &e.pack);
         if (done && !plan->measured) choose_plan(call, &e, plan);

@@ -1,4 +1,4 @@
-/* quantise.c: rounding to f8 is part of the kernels that compute the numbers, in contexts that compute in LZ_F8 or LZ_I8.
+/* quantise.c: rounding to 8 bits is part of the kernels that compute the numbers, in contexts that compute in LZ_F8 or LZ_I8.
  *
  * Rows that only a QUANTISE reads are computed by it, so that no launch only rounds. It takes in
  *
@@ -9,8 +9,9 @@
  *
  * Only backends that fuse get such calls (backend.h).
  *
- * Queries and keys of an attention are stored as f8 by the ROPE that computes them, if an RMS norm comes before it: then no
- * scale is needed, because their size is that of the norm's weights. */
+ * With LZ_F8, queries and keys of an attention are stored as f8 by the ROPE that computes them, if an RMS norm comes before it.
+ * Then they have no scale: with heads of 128 and weights w of the norm they are at most 11.3 w, and f8 has three digits from
+ * 2^-6 to 448. So weights from 2^-4 to 39 lose nothing more than digits; larger keys and queries become 448. */
 #include <string.h>
 
 #include "graph/graph.h"
@@ -80,29 +81,38 @@ static bool join(lz_graph *g, lz_value *q) {
 
 /* ---- attention --------------------------------------------------------------------------------------------------- */
 
-/* Is x only read here, and computed by ropes with norms, directly or through views and joins? If f8 is set, they all become
- * f8. */
-static bool is_normed(lz_graph *g, int x, bool f8) {
-    lz_value *v = &g->values[x];
-    bool fine = used_once(v) && (v->dtype == LZ_BF16 || v->dtype == LZ_F16 || f8), rope = v->op == LZ_OP_ROPE;
-    if (f8) v->dtype = LZ_F8;
-    if (rope) return fine && v->params.rope.norm;
-    int n = v->op == LZ_OP_CONCAT ? v->n_in : 1;
-    fine = fine && (v->op == LZ_OP_CONCAT || lz_op_table[v->op].kind == LZ_KIND_VIEW) && v->n_in > 0;
-    for (int i = 0; fine && i < n; i++) fine = is_normed(g, v->in[i], f8);
+static bool joins_or_views(const lz_value *v) {
+    return v->n_in > 0 && (v->op == LZ_OP_CONCAT || lz_op_table[v->op].kind == LZ_KIND_VIEW);
+}
+
+/* Is x only read here, and computed by ropes with norms, directly or through views and joins? */
+static bool is_normed(const lz_graph *g, int x) {
+    const lz_value *v = &g->values[x];
+    if (!used_once(v) || (v->dtype != LZ_BF16 && v->dtype != LZ_F16)) return false;
+    if (v->op == LZ_OP_ROPE) return v->params.rope.norm;
+    bool fine = joins_or_views(v);
+    for (int i = 0; fine && i < v->n_in; i++) fine = is_normed(g, v->in[i]);
     return fine;
+}
+
+/* Stores x, and all that it is a view or a join of, as f8. */
+static void store_f8(lz_graph *g, int x) {
+    lz_value *v = &g->values[x];
+    v->dtype = LZ_F8;
+    for (int i = 0; v->op != LZ_OP_ROPE && i < v->n_in; i++) store_f8(g, v->in[i]);
 }
 
 static void narrow_attentions(lz_graph *g) {
     const lz_device_table *table = g->ctx->backend->device;
     for (int i = 0; i < g->n && table && table->attends_f8; i++) {
         const lz_value *v = &g->values[i];
-        if (v->op != LZ_OP_SDPA || !v->uses || v->n_in != 3 || v->params.sdpa.causal ||
-            !table->attends_f8(g->ctx->device, g->values[v->in[0]].dims, g->values[v->in[1]].dims) ||
-            !is_normed(g, v->in[0], false) || !is_normed(g, v->in[1], false))
+        if (v->op != LZ_OP_SDPA || !v->uses || v->n_in != 3 || v->params.sdpa.causal) continue;
+        const lz_value *q = &g->values[v->in[0]], *k = &g->values[v->in[1]], *values = &g->values[v->in[2]];
+        if (values->dtype != v->dtype || !table->attends_f8(g->ctx->device, q->dims, k->dims) ||
+            !is_normed(g, v->in[0]) || !is_normed(g, v->in[1]))
             continue;
-        is_normed(g, v->in[0], true);
-        is_normed(g, v->in[1], true);
+        store_f8(g, v->in[0]);
+        store_f8(g, v->in[1]);
     }
 }
 

@@ -73,7 +73,7 @@ static void name_source(const lz_weights *w, const lz_component *component, cons
     uint64_t hash[2] = {LZ_HASH_START, LZ_HASH_OTHER_START};
     const lz_mapping *map;
     mix(hash, precision, strlen(precision));
-    mix(hash, " 2", 2); /* another number for another way of quantising */
+    mix(hash, strcmp(precision, "fp8") ? " 1" : " 2", 2); /* another number for another way of quantising */
     mix(hash, component->name, strlen(component->name) + 1);
     for (int i = 0; (map = lz_weights_mapping(w, i)); i++) {
         char *real = map->path ? realpath(map->path, NULL) : NULL;

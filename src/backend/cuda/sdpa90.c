@@ -40,7 +40,9 @@ bool lz_sdpa90_reads(const lz_call *call, lz_sdpa90 *a) {
     *a = (lz_sdpa90){.call = call, .scale = (float)call->params->sdpa.scale, .narrow = operand == LZ_F8};
     a->batches = q->dims.at[0], a->heads = q->dims.at[1], a->n = q->dims.at[2], a->d = q->dims.at[3];
     a->groups = k->dims.at[1], a->m = k->dims.at[2];
-    bool plain = call->n_core == 3 && !call->params->sdpa.causal && isfinite(a->scale) && a->scale > 0;
+    /* The exponents of values of f8, up to 2^8, are divided by the scale, and must stay finite. */
+    bool plain = call->n_core == 3 && !call->params->sdpa.causal && isfinite(a->scale) &&
+                 a->scale > (a->narrow ? 1e-30f : 0);
     bool fits = a->batches > 0 && a->heads > 0 && a->n > 0 && a->m > 0 && a->n <= INT_MAX / 2 && a->m <= INT_MAX / 2;
     fits = fits && lz_over(a->n, 64) * a->heads * a->batches <= INT_MAX / 64;
     return call->device->capability == 90 && plain && fits && (type == LZ_BF16 || type == LZ_F16) &&

@@ -1016,7 +1016,7 @@ static void heavy_ahead(bool limited, long memory) {
 
 static void short_of_memory(void) {
     bool simulated = simulator_count("lz_sim_live") >= 0;
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 8; i++) {
         heavy_ahead(true, 16 * MIB);
         if (simulated) heavy_ahead(false, 17 * MIB);
     }

@@ -87,11 +87,17 @@ static small_model make_model(lz_context *ctx, bool few) {
     return m;
 }
 
+static void release_weights(small_model *m) {
+    for (int i = 0; i < WEIGHTS; i++) lz_release(m->weights[i]);
+}
+
+static void free_numbers(small_model *m) {
+    for (int i = 0; i < WEIGHTS; i++) free(m->numbers[i]);
+}
+
 static void free_model(small_model *m) {
-    for (int i = 0; i < WEIGHTS; i++) {
-        lz_release(m->weights[i]);
-        free(m->numbers[i]);
-    }
+    release_weights(m);
+    free_numbers(m);
 }
 
 /* x [ROWS, WIDTH] goes twice through all layers, as with guidance: the second time some are still there. */
@@ -903,8 +909,9 @@ static int run_ahead(int offload, int64_t limit, bool runs) {
     for (int turn = 0; runs && turn < 3; turn++) failed += !run_turn(ctx, f, turn, &err);
     if (runs && !failed) CHECK((lz_memory_info(ctx).streamed == 0) == fits);
     lz_compiled_free(f);
-    free_model(&m);
-    lz_close(ctx);
+    release_weights(&m);
+    lz_close(ctx); /* weights that are being sent are read until then */
+    free_numbers(&m);
     return failed;
 }
 
@@ -977,7 +984,8 @@ static void run_heavy(lz_context *ctx, lz_compiled *f) {
 }
 
 /* Memory for the weights, or for an array, but not for both: the array is computed while the weights are sent, after
- * they have arrived, and while another run uses the device. limit: of the context, or memory of the simulated device. */
+ * they have arrived, and while another run uses the device. memory: the limit of the context, or the memory of the simulated
+ * device. */
 static void heavy_ahead(bool limited, long memory) {
     static float numbers[TALL][BROAD];
     for (int i = 0; i < TALL; i++)

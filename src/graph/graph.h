@@ -199,6 +199,8 @@ bool lz_offload_estimate(lz_program *p);                  /* fills p->info. fals
  * there is room for all of the program's weights, and those that are not on the device will be sent, unless memory runs
  * out meanwhile. false: none will be sent, because there is no room for all, the program has run, or the context has no
  * device that can do it. lz_preload_drop takes the request back: weights that are not being sent yet are not sent.
+ * Borrowed memory of a weight that is being sent is read until its release function is called, even if the program is
+ * freed before.
  * lz_preload_wait returns when no weight of the program is on its way. Their callers hold neither ctx->run_lock nor
  * base.lock. */
 bool lz_preload_program(lz_program *p);

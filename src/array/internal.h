@@ -89,16 +89,18 @@ void lz_buffer_set_evictable(lz_context *ctx, lz_buffer **owner);
 void lz_buffer_claim(lz_context *ctx, lz_buffer **owner);
 /* Device memory for the bytes of a borrowed buffer, if there is room without evicting anything; else NULL. It belongs to
  * the caller, until lz_buffer_arrive makes it the device copy, or frees it if it is not complete or if there is a copy. Any
- * thread may call them. */
+ * thread may call them. An allocation that finds no room waits until all reserved memory has arrived, which it then may
+ * evict. So the thread that reserves must not wait for base.lock's other users beside taking the lock, nor for run_lock,
+ * and lz_buffer_new, lz_buffer_upload and lz_set_memory_limit are called without base.lock. */
 char *lz_buffer_reserve(lz_buffer *b);
 void lz_buffer_arrive(lz_buffer *b, char *memory, bool complete);
 bool lz_buffer_use(lz_buffer *b); /* borrowed: marks the device copy as used by the current run. false: there is none */
 void lz_buffer_evict(lz_buffer *b); /* borrowed: frees the device copy */
 
 /* Bytes that can still be allocated: at most up to the context's limit, and what the device or the system reports as
- * free. Evictable memory counts as free. */
+ * free. Evictable and reserved memory count as free. */
 int64_t lz_memory_available(lz_context *ctx);
-int64_t lz_memory_unused(lz_context *ctx); /* the same without evictable memory */
+int64_t lz_memory_unused(lz_context *ctx); /* the same without evictable memory, but with reserved memory */
 /* The size of a buffer for so many bytes, rounded up. */
 int64_t lz_buffer_size(int64_t bytes);
 
@@ -191,6 +193,9 @@ struct lz_context {
     lz_buffer *shared[LZ_SHARED_LISTS]; /* lists of shared buffers, by a hash (shared.c) */
     uint64_t device_runs;               /* number of runs on the device that have begun */
     bool device_running;                /* between lz_device_run_begin and lz_device_run_end */
+    int64_t reserved;       /* device bytes that lz_buffer_reserve gave and that have not arrived; part of active */
+    bool reserve_nothing;   /* memory ran out, and the queue of graph/preload.c is not empty yet */
+    pthread_cond_t arrived; /* reserved is 0; waited for with base.lock */
     lz_buffer *ring; /* device memory through which weights are streamed (graph/offload.c); evictable between runs */
 
     struct lz_preload *preload; /* weights that are sent ahead (graph/preload.c); NULL before the first */

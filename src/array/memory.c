@@ -144,17 +144,36 @@ void lz_buffer_claim(lz_context *ctx, lz_buffer **owner) {
     LZ_UNLOCK(ctx);
 }
 
+/* Counts memory that is no longer reserved. */
+static void end_reserved(lz_context *ctx, int64_t bytes) {
+    ctx->reserved -= bytes;
+    if (!ctx->reserved) pthread_cond_broadcast(&ctx->arrived);
+}
+
 char *lz_buffer_reserve(lz_buffer *b) {
     lz_context *ctx = b->ctx;
     LZ_LOCK(ctx);
-    bool room = !b->remote && (!ctx->memory.limit || ctx->memory.limit - ctx->memory.active >= b->bytes);
-    if (room) ctx->memory.active += b->bytes;
+    int64_t left = ctx->memory.limit ? ctx->memory.limit - ctx->memory.active - b->bytes : INT64_MAX;
+    bool room = !b->remote && !ctx->reserve_nothing && left >= 0;
+    if (room) {
+        trim_cache(ctx, left);
+        ctx->memory.active += b->bytes;
+        ctx->reserved += b->bytes;
+    }
     LZ_UNLOCK(ctx);
     if (!room) return NULL;
+    const lz_device_table *device = ctx->backend->device;
     lz_count_allocation(ctx);
-    char *memory = ctx->backend->device->allocate(ctx->device, b->bytes, NULL);
+    char *memory = device->allocate(ctx->device, b->bytes, NULL); /* without the lock, because it takes long */
     LZ_LOCK(ctx);
-    if (!memory) ctx->memory.active -= b->bytes;
+    if (!memory && ctx->cache) {
+        trim_cache(ctx, 0);
+        memory = device->allocate(ctx->device, b->bytes, NULL);
+    }
+    if (!memory) {
+        ctx->memory.active -= b->bytes;
+        end_reserved(ctx, b->bytes);
+    }
     note_peak(&ctx->memory);
     LZ_UNLOCK(ctx);
     return memory;
@@ -166,11 +185,22 @@ void lz_buffer_arrive(lz_buffer *b, char *memory, bool complete) {
     if (complete && !b->remote) {
         b->remote = memory;
         add_evictable(b);
+        if (ctx->device_running) b->last_run--; /* the current run does not use it, and may evict it */
     } else {
         ctx->backend->device->release(ctx->device, memory);
         ctx->memory.active -= b->bytes;
     }
+    end_reserved(ctx, b->bytes);
     LZ_UNLOCK(ctx);
+}
+
+/* Called if memory ran out: until the queue of preload.c is empty, nothing more is reserved. Waits until all reserved
+ * memory is evictable or free, and drops base.lock meanwhile, which the caller holds once. false: none was reserved. */
+static bool stop_reserving(lz_context *ctx) {
+    if (!ctx->reserved) return false;
+    ctx->reserve_nothing = true;
+    while (ctx->reserved) pthread_cond_wait(&ctx->arrived, &ctx->base.lock);
+    return true;
 }
 
 bool lz_buffer_use(lz_buffer *b) {
@@ -228,32 +258,34 @@ static bool allocate_data(lz_context *ctx, lz_buffer *b, lz_error *err) {
 
 int64_t lz_buffer_size(int64_t bytes) { return bytes < ALIGN ? ALIGN : (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
+static lz_buffer *new_buffer(lz_context *ctx, int64_t bytes, lz_error *err) {
+    lz_buffer *b = take_cached(ctx, bytes);
+    if (b) return b;
+    lz_error local = {.status = LZ_OK};
+    b = make_space(ctx, bytes, &local) ? lz_host_alloc(ctx, sizeof *b) : NULL;
+    if (!b && !local.status) lz_out_of_memory(&local, bytes);
+    if (b) b->bytes = bytes;
+    if (b && allocate_data(ctx, b, &local)) return b;
+    lz_host_free(ctx, b);
+    *err = local;
+    return NULL;
+}
+
 lz_buffer *lz_buffer_new(lz_context *ctx, int64_t bytes, lz_error *err) {
+    lz_error local = {.status = LZ_OK};
     bytes = lz_buffer_size(bytes);
     LZ_LOCK(ctx);
-    lz_memory *m = &ctx->memory;
-    lz_buffer *b = take_cached(ctx, bytes);
-    if (!b) {
-        lz_error local = {.status = LZ_OK};
-        b = make_space(ctx, bytes, &local) ? lz_host_alloc(ctx, sizeof *b) : NULL;
-        if (!b && !local.status) lz_out_of_memory(&local, bytes);
-        if (b) b->bytes = bytes;
-        if (b && !allocate_data(ctx, b, &local)) {
-            lz_host_free(ctx, b);
-            b = NULL;
-        }
-        if (!b) {
-            if (err) *err = local;
-            LZ_UNLOCK(ctx);
-            return NULL;
-        }
+    lz_buffer *b = new_buffer(ctx, bytes, &local);
+    while (!b && local.status == LZ_OUT_OF_MEMORY && stop_reserving(ctx)) b = new_buffer(ctx, bytes, &local);
+    if (b) {
+        b->ctx = ctx;
+        b->refs = 1;
+        b->next = NULL;
+        ctx->memory.active += b->bytes;
+        note_peak(&ctx->memory);
     }
-    b->ctx = ctx;
-    b->refs = 1;
-    b->next = NULL;
-    m->active += b->bytes;
-    note_peak(m);
     LZ_UNLOCK(ctx);
+    if (!b && err) *err = local;
     return b;
 }
 
@@ -316,16 +348,22 @@ void lz_buffer_release(lz_buffer *b) {
 
 char *lz_buffer_upload(lz_buffer *b, lz_error *err) {
     lz_context *ctx = b->ctx;
+    lz_error local = {.status = LZ_OK};
+    bool there, fine;
     if (!ctx->device) return b->data;
     LZ_LOCK(ctx);
+    do {
+        there = b->remote;
+        fine = there || (make_space(ctx, b->bytes, &local) && allocate_data(ctx, b, &local));
+    } while (!fine && local.status == LZ_OUT_OF_MEMORY && stop_reserving(ctx));
     b->last_run = ctx->device_runs;
-    bool there = b->remote, fine = there || (make_space(ctx, b->bytes, err) && allocate_data(ctx, b, err));
     if (fine && !there) {
         add_evictable(b);
         ctx->memory.active += b->bytes;
         note_peak(&ctx->memory);
     }
     LZ_UNLOCK(ctx);
+    if (!fine && err) *err = local;
     if (fine && !there && !ctx->backend->device->write(ctx->device, b->remote, lz_buffer_bytes(b), b->bytes, err)) {
         lz_buffer_evict(b); /* the copy is incomplete */
         fine = false;
@@ -459,15 +497,16 @@ static int64_t device_available(lz_context *ctx, const lz_memory *m) {
 
 int64_t lz_memory_unused(lz_context *ctx) {
     LZ_LOCK(ctx);
-    int64_t spare = evictable_bytes(ctx);
+    int64_t unused = lz_memory_available(ctx) - evictable_bytes(ctx);
     LZ_UNLOCK(ctx);
-    return lz_memory_available(ctx) - spare;
+    return unused;
 }
 
 int64_t lz_memory_available(lz_context *ctx) {
     LZ_LOCK(ctx);
     lz_memory m = lz_memory_info(ctx);
-    int64_t spare = evictable_bytes(ctx), allowed = m.limit ? m.limit - m.active + spare : INT64_MAX;
+    int64_t spare = evictable_bytes(ctx) + ctx->reserved;
+    int64_t allowed = m.limit ? m.limit - m.active + spare : INT64_MAX;
     LZ_UNLOCK(ctx);
     if (ctx->device) {
         int64_t there = device_available(ctx, &m) + spare;
@@ -498,7 +537,9 @@ void lz_set_memory_limit(lz_context *ctx, int64_t bytes) {
     LZ_LOCK(ctx);
     ctx->memory.limit = bytes > 0 ? bytes : 0;
     if (bytes > 0) trim_cache(ctx, bytes > ctx->memory.active ? bytes - ctx->memory.active : 0);
-    if (bytes > 0) evict_bytes(ctx, ctx->memory.active - bytes);
+    do {
+        if (bytes > 0) evict_bytes(ctx, ctx->memory.active - bytes);
+    } while (bytes > 0 && ctx->memory.active > bytes && stop_reserving(ctx));
     LZ_UNLOCK(ctx);
 }
 

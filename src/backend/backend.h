@@ -146,11 +146,13 @@ typedef struct lz_device_table {
     bool (*end_writes)(lz_device *d, lz_error *err);
     /* A sending uploads beside all other work, by a queue and threads of its own. The thread that starts it needs no
      * ctx->run_lock, and calls add and end too. add begins an upload; false: it is not part of the sending. end waits until
-     * all bytes are on the device, and frees the sending; false: some are not. A device has one sending at a time. NULL:
-     * the backend has none. */
+     * all bytes are on the device, and frees the sending; false: some are not. A device has one sending at a time.
+     * close_sendings frees the page-locked memory that sendings share; the next sending allocates it again. NULL: the
+     * backend has none. */
     lz_sending *(*start_sending)(lz_device *d, lz_error *err);
     bool (*add_sending)(lz_sending *s, void *to, lz_bytes from, int64_t bytes);
     bool (*end_sending)(lz_sending *s, lz_error *err);
+    void (*close_sendings)(lz_device *d);
     bool (*read)(lz_device *d, void *to, const void *from, int64_t bytes, lz_error *err);
     bool (*finish)(lz_device *d, lz_error *err); /* waits; returns errors of earlier launches */
     /* moment notes what is in the queue now. reach waits until that is done, and frees the moment. check returns errors

@@ -354,6 +354,13 @@ bool lz_compiled_preload(lz_compiled *c) {
     return all;
 }
 
+void lz_compiled_drop(lz_compiled *c) {
+    if (!c) return;
+    pthread_mutex_lock(&c->lock);
+    for (const entry *e = c->entries; e; e = e->next) lz_preload_drop(e->program);
+    pthread_mutex_unlock(&c->lock);
+}
+
 void lz_compiled_prepare(lz_compiled *c) {
     if (!c || !c->ctx->device) return;
     pthread_mutex_lock(&c->lock);
@@ -409,14 +416,14 @@ static outputs *make_set(lz_compiled *c, const lz_program *p, lz_error *err) {
     return NULL;
 }
 
+/* The caller holds c->lock, so nobody else gets references to the arrays of an unused set. */
 static outputs *find_set(lz_compiled *c, entry *e, lz_error *err) {
-    for (outputs *set = e->sets; set; set = set->next)
-        if (is_unused(c, e->program, set)) {
-            for (int i = 0; i < c->n_out; i++) reset_output(e->program, set, i);
-            return set;
-        }
-    outputs *set = make_set(c, e->program, err);
-    if (!set) return NULL;
+    outputs *set = e->sets;
+    LZ_LOCK(c->ctx);
+    while (set && !is_unused(c, e->program, set)) set = set->next;
+    for (int i = 0; set && i < c->n_out; i++) reset_output(e->program, set, i);
+    LZ_UNLOCK(c->ctx);
+    if (set || !(set = make_set(c, e->program, err))) return set;
     set->next = e->sets;
     e->sets = set;
     return set;
@@ -435,9 +442,9 @@ lz_status lz_run_watched(lz_compiled *c, lz_array *const *in, lz_array **out, co
         retain_inputs(c, in);
         entry *e = ready_entry(c, &local);
         if (e && ensure_arena(c, e->program->arena_bytes, &local)) e = NULL;
+        outputs *set = e ? find_set(c, e, &local) : NULL;
         LZ_LOCK(c->ctx);
         c->stats.calls++;
-        outputs *set = e ? find_set(c, e, &local) : NULL;
         for (int i = 0; set && i < c->n_out; i++) lz_adopt(out[i] = set->arrays[i]);
         LZ_UNLOCK(c->ctx);
         if (set) lz_program_run(e->program, c->current, c->arena, set->buffers, watch, &local);

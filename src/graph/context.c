@@ -17,6 +17,7 @@ static void init_locks(lz_context *ctx) {
     pthread_mutex_init(&ctx->run_lock, NULL);
     pthread_mutex_init(&ctx->base.log_lock, NULL);
     pthread_cond_init(&ctx->event_done, NULL);
+    pthread_cond_init(&ctx->arrived, NULL);
 }
 
 /* The poisoned array that every op returns if memory runs out. It is allocated when the context is opened. */
@@ -214,6 +215,7 @@ void lz_close(lz_context *ctx) {
     if (ctx->device) ctx->backend->device->close(ctx->device);
     if (ctx->base.pool) lz_pool_free(ctx, ctx->base.pool);
     lz_host_free(ctx, ctx->narrow_folder);
+    pthread_cond_destroy(&ctx->arrived);
     pthread_cond_destroy(&ctx->event_done);
     pthread_mutex_destroy(&ctx->base.log_lock);
     pthread_mutex_destroy(&ctx->run_lock);

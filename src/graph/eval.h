@@ -32,10 +32,12 @@ lz_status lz_run_watched(lz_compiled *compiled, lz_array *const *in, lz_array **
  * so that the call does not plan again. out receives placeholders of the outputs. */
 lz_status lz_compiled_plan(lz_compiled *compiled, lz_array *const *in, lz_array **out, lz_plan_info *info,
                            lz_error *err);
-/* The weights of a function that was planned, or of an evaluation, are sent to the device while other programs run
- * (lz_preload_program). NULL: there is nothing to send. */
+/* Asks that the weights of a function that was planned, or of an evaluation, are sent to the device while other programs
+ * run (lz_preload_program). true: there was room for all of them, or the argument is NULL. false: of a program of the
+ * function, no weights will be sent. drop takes the request back: weights that are not being sent yet are not sent. */
 bool lz_compiled_preload(lz_compiled *compiled);
 bool lz_evaluation_preload(lz_evaluation *e);
+void lz_compiled_drop(lz_compiled *compiled);
 /* Compiles and loads the kernels of a function that was planned, before its first call. compiled may be NULL. */
 void lz_compiled_prepare(lz_compiled *compiled);
 /* A placeholder of the same type and shape, without a value. It can be planned with, but not evaluated. */

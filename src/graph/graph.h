@@ -195,12 +195,17 @@ char *lz_offload_address(const lz_program *p, int store); /* device address of a
 bool lz_offload_estimate(lz_program *p);                  /* fills p->info. false: memory ran out */
 
 /* Weights that are sent to the device ahead of their program (preload.c). lz_preload_program asks for those of a planned
- * program that did not run yet, and will run after those that were asked for before. false: it sends nothing, because the device has no room for all, or there
- * is none. lz_preload_wait returns when
- * no weight of the program is on its way. Their callers hold neither ctx->run_lock nor base.lock. */
+ * program that has not run yet and will run after the programs that were asked for before. It returns at once. true:
+ * there is room for all of the program's weights, and those that are not on the device will be sent, unless memory runs
+ * out meanwhile. false: none will be sent, because there is no room for all, the program has run, or the context has no
+ * device that can do it. lz_preload_drop takes the request back: weights that are not being sent yet are not sent.
+ * Borrowed memory of a weight that is being sent is read until its release function is called, even if the program is
+ * freed before.
+ * lz_preload_wait returns when no weight of the program is on its way. Their callers hold neither ctx->run_lock nor
+ * base.lock. */
 bool lz_preload_program(lz_program *p);
+void lz_preload_drop(const lz_program *p);
 void lz_preload_wait(const lz_program *p, const lz_argument *arguments);
-int64_t lz_preload_underway(lz_context *ctx); /* bytes on the device of weights that have not arrived */
 void lz_preload_free(lz_context *ctx);
 
 /* Bytes from the start of an input's buffer to its first element. */

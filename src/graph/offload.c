@@ -248,8 +248,7 @@ bool lz_offload_estimate(lz_program *p) {
     int64_t others = lz_remote_constants(p);
     if (p->arena_bytes) others = add(others, lz_buffer_size(p->arena_bytes));
     for (int i = 0; i < p->n_outputs; i++) others = add(others, lz_buffer_size(p->output_bytes[i]));
-    /* Weights that are sent ahead can be evicted when they have arrived. */
-    int64_t available = lz_memory_available(p->ctx) + lz_preload_underway(p->ctx) - others;
+    int64_t available = lz_memory_available(p->ctx) - others;
     if (!make_plan(p, available, false, NULL)) { /* does not fit: report the least that it would need */
         int64_t good;
         measure_ring(p, &plan->ring_bytes, &good);

@@ -1,16 +1,21 @@
 /* preload.c: sends the weights of programs that will run soon to the device, while other programs are prepared and run.
  * A thread sends the weights of one program after another, in the order in which they were asked for. Before a program
- * runs, it waits for its own weights (lz_preload_wait). Weights are sent ahead only if everything that was asked for fits
- * into memory that nobody uses; otherwise the run uploads or streams them (offload.c). So does it after an error here,
- * and reports the error if it happens again.
+ * runs, it waits for its own weights (lz_preload_wait). Weights are sent ahead only if they, and the arenas of all
+ * programs whose weights have not arrived, fit into memory that nobody uses when they are asked for; otherwise the run
+ * uploads or streams them (offload.c). So does it after an error here, and reports the error if it happens again. If an
+ * allocation finds no room later, lz_buffer_reserve fails until the queue is empty: the thread sends nothing more, and
+ * weights that have arrived can be evicted.
  *
  * base.lock guards lz_preload, and on_its_way of the buffers. The thread holds a reference to each buffer of its queue. It
- * ends when the queue is empty; the next request, or lz_preload_free, joins it. */
+ * takes no lock but base.lock and those of a sending. It ends when the queue is empty; the next request, or
+ * lz_preload_free, joins it. */
 #include "graph/graph.h"
 
 typedef struct group { /* the weights of a program */
     struct group *next;
-    int64_t device_bytes; /* of the program, its weights included */
+    const lz_program *program; /* may be freed; only compared */
+    bool dropped;              /* weights that are not being sent yet are not sent */
+    int64_t bytes;             /* weights that are to be sent, and all other device memory of the program */
     int n;
     struct sent {
         lz_buffer *buffer;
@@ -22,88 +27,83 @@ struct lz_preload {
     pthread_t thread;
     bool has_thread;       /* must be joined */
     bool running;          /* the thread will look at the queue again */
-    bool stop;             /* it only empties the queue */
     group *first, *last;   /* the queue */
-    int64_t wanted;        /* bytes of the programs in the queue */
-    int64_t underway;      /* bytes on the device of weights that have not arrived */
+    group *sent;           /* the group that the thread has taken from the queue and that has not landed; or NULL */
+    int64_t wanted;        /* bytes of the groups in the queue and of the one that is sent */
     pthread_cond_t landed; /* on_its_way of some buffers is false now */
 };
 
 /* ---- the thread -------------------------------------------------------------------------------------------------- */
 
-static bool stopped(lz_context *ctx) {
+static bool stopped(lz_context *ctx, const group *g) {
     LZ_LOCK(ctx);
-    bool stop = ctx->preload->stop;
+    bool stop = g->dropped || ctx->reserve_nothing;
     LZ_UNLOCK(ctx);
     return stop;
 }
 
-static char *reserve(lz_context *ctx, lz_buffer *b) {
-    LZ_LOCK(ctx);
-    ctx->preload->underway += b->bytes;
-    LZ_UNLOCK(ctx);
-    char *memory = lz_buffer_reserve(b);
-    if (memory) return memory;
-    LZ_LOCK(ctx);
-    ctx->preload->underway -= b->bytes;
-    LZ_UNLOCK(ctx);
-    return NULL;
-}
-
 /* Gives a buffer its device copy, or frees that if it is not complete. */
-static void arrive(lz_context *ctx, struct sent *w, bool complete) {
-    LZ_LOCK(ctx);
-    if (w->memory) {
-        lz_buffer_arrive(w->buffer, w->memory, complete);
-        ctx->preload->underway -= w->buffer->bytes;
-    }
+static void arrive(struct sent *w, bool complete) {
+    if (w->memory) lz_buffer_arrive(w->buffer, w->memory, complete);
     w->memory = NULL;
-    LZ_UNLOCK(ctx);
 }
 
 /* Allocates while earlier weights are sent. false: some were not sent. */
 static bool send_group(lz_context *ctx, group *g) {
     const lz_device_table *device = ctx->backend->device;
-    lz_sending *s = device->start_sending(ctx->device, NULL);
-    for (int i = 0; s && i < g->n && !stopped(ctx); i++) {
+    lz_sending *s = stopped(ctx, g) ? NULL : device->start_sending(ctx->device, NULL);
+    for (int i = 0; s && i < g->n && !stopped(ctx, g); i++) {
         struct sent *w = &g->weights[i];
-        if (!(w->memory = reserve(ctx, w->buffer))) continue;
+        if (!(w->memory = lz_buffer_reserve(w->buffer))) continue;
         if (device->add_sending(s, w->memory, lz_buffer_bytes(w->buffer), w->buffer->bytes)) continue;
-        arrive(ctx, w, false);
+        arrive(w, false);
         break;
     }
     return s && device->end_sending(s, NULL);
 }
 
+/* Nothing of the group is on its way any more. Frees the group. */
 static void land(lz_context *ctx, group *g, bool complete) {
     LZ_LOCK(ctx);
     for (int i = 0; i < g->n; i++) {
         struct sent *w = &g->weights[i];
-        arrive(ctx, w, complete);
+        arrive(w, complete);
         w->buffer->on_its_way = false;
         lz_buffer_release(w->buffer);
     }
-    ctx->preload->wanted -= g->device_bytes;
+    ctx->preload->wanted -= g->bytes;
+    if (ctx->preload->sent == g) ctx->preload->sent = NULL;
     pthread_cond_broadcast(&ctx->preload->landed);
     LZ_UNLOCK(ctx);
     lz_host_free(ctx, g);
 }
 
-/* The next group, which belongs to the caller; NULL: the thread ends. */
+/* The next group, which belongs to the caller; NULL: the queue is empty. */
 static group *take_group(lz_context *ctx) {
     LZ_LOCK(ctx);
     struct lz_preload *p = ctx->preload;
-    group *g = p->first;
+    group *g = p->sent = p->first;
     if (g) p->first = g->next;
     if (!p->first) p->last = NULL;
-    p->running = g;
+    if (!g) ctx->reserve_nothing = false;
     LZ_UNLOCK(ctx);
     return g;
 }
 
+/* The thread ends, unless the queue has a group again. */
+static bool goes_on(lz_context *ctx) {
+    LZ_LOCK(ctx);
+    bool more = ctx->preload->running = ctx->preload->first;
+    LZ_UNLOCK(ctx);
+    return more;
+}
+
 static void *send_groups(void *arg) {
     lz_context *ctx = arg;
-    for (group *g; (g = take_group(ctx));) land(ctx, g, send_group(ctx, g));
+    do {
+        for (group *g; (g = take_group(ctx));) land(ctx, g, send_group(ctx, g));
+        ctx->backend->device->close_sendings(ctx->device);
+    } while (goes_on(ctx));
     return NULL;
 }
 
@@ -126,11 +126,13 @@ static void take_weights(const lz_program *p, group *g) {
             lz_buffer *b = s->kind == LZ_STORE_INPUT && !s->argument ? s->buffer : NULL;
             if (!b || !b->borrowed || !b->bytes || b->remote || b->on_its_way) continue;
             b->on_its_way = true;
+            g->bytes += b->bytes;
             g->weights[g->n++].buffer = lz_buffer_retain(b);
         }
 }
 
-/* Adds a group to the queue, and starts the thread unless it runs. The caller holds base.lock. */
+/* Adds a group, which `wanted` counts, to the queue, and starts the thread unless it runs. The caller holds
+ * base.lock. */
 static void add_group(lz_context *ctx, group *g) {
     struct lz_preload *p = ctx->preload;
     if (p->last)
@@ -138,7 +140,6 @@ static void add_group(lz_context *ctx, group *g) {
     else
         p->first = g;
     p->last = g;
-    p->wanted += g->device_bytes;
     if (p->running) return;
     if (p->has_thread) pthread_join(p->thread, NULL); /* it took its last look at the queue */
     p->has_thread = p->running = pthread_create(&p->thread, NULL, send_groups, ctx) == 0;
@@ -155,22 +156,27 @@ bool lz_preload_program(lz_program *p) {
     group *g = lz_host_alloc(ctx, sizeof *g + (size_t)p->n_stores * sizeof *g->weights);
     if (!g) return false;
     LZ_LOCK(ctx);
-    g->device_bytes = p->info.device_bytes;
-    bool fits = ctx->preload->wanted + g->device_bytes <= lz_memory_unused(ctx);
-    if (fits) take_weights(p, g);
-    if (g->n)
+    g->program = p;
+    g->bytes = p->info.device_bytes - p->info.resident_bytes;
+    take_weights(p, g);
+    ctx->preload->wanted += g->bytes;
+    bool fits = ctx->preload->wanted <= lz_memory_unused(ctx);
+    if (fits && g->n)
         add_group(ctx, g);
     else
-        lz_host_free(ctx, g);
+        land(ctx, g, false);
     LZ_UNLOCK(ctx);
     return fits;
 }
 
-int64_t lz_preload_underway(lz_context *ctx) {
+void lz_preload_drop(const lz_program *p) {
+    lz_context *ctx = p->ctx;
     LZ_LOCK(ctx);
-    int64_t bytes = ctx->preload ? ctx->preload->underway : 0;
+    group *sent = ctx->preload ? ctx->preload->sent : NULL;
+    if (sent && sent->program == p) sent->dropped = true;
+    for (group *g = ctx->preload ? ctx->preload->first : NULL; g; g = g->next)
+        if (g->program == p) g->dropped = true;
     LZ_UNLOCK(ctx);
-    return bytes;
 }
 
 void lz_preload_wait(const lz_program *p, const lz_argument *arguments) {
@@ -189,7 +195,7 @@ void lz_preload_free(lz_context *ctx) {
     struct lz_preload *p = ctx->preload;
     if (!p) return;
     LZ_LOCK(ctx);
-    p->stop = true;
+    ctx->reserve_nothing = true;
     LZ_UNLOCK(ctx);
     if (p->has_thread) pthread_join(p->thread, NULL);
     pthread_cond_destroy(&p->landed);

@@ -21,6 +21,7 @@ lz_program *lz_program_new(lz_context *ctx, lz_array *const *arrays, int n, bool
 
 void lz_program_free(lz_program *p) {
     if (!p) return;
+    lz_preload_drop(p);
     lz_remote_free(p);
     for (int i = 0; i < p->n_stores; i++) {
         if (p->stores[i].held) lz_buffer_let_go(p->stores[i].buffer);

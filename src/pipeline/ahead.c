@@ -4,37 +4,47 @@
  * when the text is planned. Nothing of it is needed for the result: after an error a thread ends, and the stage does the
  * work again and reports the error.
  *
- * A thread uses objects that the job owns. The stage that uses them joins it first (lz_ahead_wait). */
+ * A thread uses objects that the job owns. The stage that uses them joins it first (lz_ahead_wait). A thread of a job
+ * that was cancelled, or that ends, begins no further program. */
 #include "pipeline/job.h"
 
+static bool ends(lz_job *job) { return atomic_load(&job->cancelled) || atomic_load(&job->ahead_ends); }
+
+static void prepare(lz_job *job, lz_compiled *program) {
+    if (!ends(job)) lz_compiled_prepare(program);
+}
+
 static void *prepare_text(void *arg) {
-    lz_compiled_prepare(((lz_job *)arg)->reader->program);
+    lz_job *job = arg;
+    prepare(job, job->reader->program);
     return NULL;
 }
 
 static void *compute_arrays(void *arg) {
     lz_job *job = arg;
     lz_scope *scope = lz_scope_begin(job->model->ctx, "ahead");
-    if (!lz_schedule_ready(job->schedule, NULL) && !lz_loop_ready(job->loop, NULL))
-        lz_compiled_prepare(job->loop->begin.compiled);
+    if (!ends(job) && !lz_schedule_ready(job->schedule, NULL) && !ends(job) && !lz_loop_ready(job->loop, NULL))
+        prepare(job, job->loop->begin.compiled);
     lz_scope_end(scope);
     return NULL;
 }
 
 static void *prepare_steps(void *arg) {
-    const lz_loop *l = ((lz_job *)arg)->loop;
+    lz_job *job = arg;
+    const lz_loop *l = job->loop;
     const lz_traced *programs[] = {&l->step, &l->velocity[0], &l->velocity[1], &l->advance};
-    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) lz_compiled_prepare(programs[i]->compiled);
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) prepare(job, programs[i]->compiled);
     return NULL;
 }
 
 static void *prepare_decoder(void *arg) {
-    lz_compiled_prepare(((lz_job *)arg)->decoder->program);
+    lz_job *job = arg;
+    prepare(job, job->decoder->program);
     return NULL;
 }
 
-/* Sends the weights of the programs in the order in which they will run. false: some will be streamed, or evict
- * others. */
+/* Asks that the weights of the programs are sent in the order in which the programs will run. false: there is no room
+ * for those of a program, which uploads or streams them when it runs; later programs were not asked for. */
 static bool send_weights(const lz_job *job) {
     const lz_loop *l = job->loop;
     const lz_traced *programs[] = {&l->begin, &l->step, &l->velocity[0], &l->velocity[1]};
@@ -54,14 +64,14 @@ static void start(lz_job *job, int i) {
 }
 
 void lz_ahead_text(lz_job *job) {
-    if (!job->expected || job->text_sent) return;
+    if (!job->expected || job->text_sent || ends(job)) return;
     job->text_sent = lz_compiled_preload(job->reader->program);
     if (job->text_sent) start(job, LZ_AHEAD_TEXT);
 }
 
 void lz_ahead_begin(lz_job *job) {
     bool planned = job->reader && job->schedule && job->schedule->planned && job->loop && job->decoder;
-    if (!planned || !send_weights(job)) return;
+    if (!planned || ends(job) || !send_weights(job)) return;
     for (int i = LZ_AHEAD_ARRAYS; i < LZ_AHEAD; i++) start(job, i);
 }
 
@@ -70,4 +80,20 @@ void lz_ahead_wait(lz_job *job, int first, int last) {
         if (job->is_ahead[i]) pthread_join(job->ahead[i], NULL);
         job->is_ahead[i] = false;
     }
+}
+
+static void drop_weights(const lz_job *job) {
+    if (job->reader) lz_compiled_drop(job->reader->program);
+    if (job->decoder) lz_compiled_drop(job->decoder->program);
+    if (!job->loop) return;
+    lz_traced *const programs[] = {&job->loop->begin, &job->loop->step, &job->loop->velocity[0],
+                                   &job->loop->velocity[1]};
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) lz_compiled_drop(programs[i]->compiled);
+}
+
+void lz_ahead_end(lz_job *job) {
+    atomic_store(&job->ahead_ends, true);
+    drop_weights(job); /* first, so that no thread waits for weights */
+    lz_ahead_wait(job, 0, LZ_AHEAD - 1);
+    atomic_store(&job->ahead_ends, false);
 }

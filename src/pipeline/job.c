@@ -146,7 +146,7 @@ lz_status lz_job_renew(lz_job *job, const lz_picture_options *given, lz_error *e
 
 /* Frees what was left by a plan that was not run, or by a run that ended early. */
 static void end_stages(lz_job *job) {
-    lz_ahead_wait(job, 0, LZ_AHEAD - 1);
+    lz_ahead_end(job);
     lz_job_end_text(job, false);
     lz_job_end_loop(job, false);
     lz_compiled_free(job->image_encoder);
@@ -218,10 +218,10 @@ static lz_status decode(lz_job *job, lz_error *err) {
     lz_model *m = job->model;
     lz_decoded decoded = {0};
     lz_error local = {.status = LZ_OK};
+    lz_ahead_wait(job, LZ_AHEAD_DECODER, LZ_AHEAD_DECODER);
     if (job->options.layers) return decode_all_layers(job, err);
     lz_status status = lz_job_begin(job, "decode", 0, err);
     if (status) return status;
-    lz_ahead_wait(job, LZ_AHEAD_DECODER, LZ_AHEAD_DECODER);
     lz_decoder *decoder = job->decoder ? job->decoder : lz_decoder_take(m, job->layout.h, job->layout.w, &local);
     job->decoder = NULL;
     status = decoder ? lz_decode_pixels(m, decoder, job->slots.x, &job->watch, &decoded, &local) : local.status;
@@ -285,7 +285,7 @@ static void tell_facts(lz_job *job, lz_status status) {
 
 static void run_stages(lz_job *const *jobs, int n, lz_error *errors) {
     bool done[LZ_MAX_TOGETHER] = {false};
-    if (n == 1) lz_ahead_begin(jobs[0]);
+    if (n == 1 && !errors[0].status) lz_ahead_begin(jobs[0]);
     lz_scope *scope = lz_scope_begin(jobs[0]->model->ctx, "generate");
     for (int i = 0; i < n; i++) {
         run_stage(jobs[i], lz_job_prepare, NULL, &errors[i]);

@@ -55,6 +55,7 @@ struct lz_job {
 
     pthread_t ahead[LZ_AHEAD]; /* threads that do work of later stages (ahead.c) */
     bool is_ahead[LZ_AHEAD];   /* the thread must be joined */
+    atomic_bool ahead_ends;    /* the threads begin no further program */
     bool expected;             /* it will run (lz_job_expect) */
     bool text_sent;            /* the weights of reader were asked for */
 
@@ -86,12 +87,14 @@ lz_status lz_check_previews(const lz_picture_options *options, lz_error *err);
 lz_status lz_job_sigmas(lz_job *job, lz_error *err);  /* makes passes, unless they are there */
 lz_status lz_job_tokens(lz_job *job, lz_error *err);  /* text.c: makes the tokens of prompts, unless they exist */
 lz_status lz_job_prepare(lz_job *job, lz_error *err); /* job.c: sigmas and tokens */
-/* ahead.c: lz_ahead_begin begins work of later stages, if the job was planned and a device has room for all of it.
- * lz_ahead_text does so for the text alone, when that is planned, if the job is expected to run. A stage waits for the
- * threads, of these numbers, that use its objects. */
+/* ahead.c: lz_ahead_begin begins work of later stages, if the job was planned and not cancelled, and a device has room
+ * for all of it. lz_ahead_text does so for the text alone, when that is planned, if the job is expected to run. A stage
+ * waits for the threads, of these numbers, that use its objects. lz_ahead_end waits for all threads, which begin nothing
+ * more, and takes the requests to send weights back. */
 void lz_ahead_text(lz_job *job);
 void lz_ahead_begin(lz_job *job);
 void lz_ahead_wait(lz_job *job, int first, int last);
+void lz_ahead_end(lz_job *job);
 void lz_job_free_tokens(lz_job *job);
 bool lz_job_looks(const lz_job *job);                       /* the text encoder sees images */
 lz_status lz_job_readers(lz_job *job, lz_error *err);       /* makes encoder, reader and looker, unless they exist */

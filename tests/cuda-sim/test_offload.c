@@ -38,6 +38,19 @@ static long simulator_count(const char *name) {
     return n;
 }
 
+/* How often a function of the simulated driver was called; -1: this one is real. */
+static long driver_calls(const char *name) {
+    char path[1024];
+    const char *folder = getenv("LAZULI_CUDA_PATH");
+    snprintf(path, sizeof path, "%s/libcuda.so.1", folder ? folder : "");
+    void *driver = folder ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    long (*count)(const char *) = NULL;
+    if (driver) *(void **)&count = dlsym(driver, "lz_sim_count");
+    long n = count ? count(name) : -1;
+    if (driver) dlclose(driver);
+    return n;
+}
+
 /* ---- a small model ----------------------------------------------------------------------------------------------- */
 
 enum { LAYERS = 7, WIDTH = 96, ROWS = 5, WEIGHTS = 3 * LAYERS + 1 };
@@ -74,11 +87,17 @@ static small_model make_model(lz_context *ctx, bool few) {
     return m;
 }
 
+static void release_weights(small_model *m) {
+    for (int i = 0; i < WEIGHTS; i++) lz_release(m->weights[i]);
+}
+
+static void free_numbers(small_model *m) {
+    for (int i = 0; i < WEIGHTS; i++) free(m->numbers[i]);
+}
+
 static void free_model(small_model *m) {
-    for (int i = 0; i < WEIGHTS; i++) {
-        lz_release(m->weights[i]);
-        free(m->numbers[i]);
-    }
+    release_weights(m);
+    free_numbers(m);
 }
 
 /* x [ROWS, WIDTH] goes twice through all layers, as with guidance: the second time some are still there. */
@@ -651,9 +670,28 @@ static void paints(void) {
 
 /* A job that was planned sends its weights and prepares its programs ahead, and makes the same picture. A second job is
  * stopped while that is done. */
-static bool stop_at_once(void *user, const lz_progress *now) {
-    (void)user, (void)now;
-    return false;
+typedef struct early {
+    lz_context *ctx;
+    int64_t bytes; /* of weights */
+    bool stops, seen;
+} early;
+
+static bool await_bytes(lz_context *ctx, int64_t bytes) {
+    for (int i = 0; i < 5000 && lz_memory_info(ctx).active < bytes; i++) usleep(1000);
+    return lz_memory_info(ctx).active >= bytes;
+}
+
+/* While the text is encoded, the weights of all stages arrive. */
+static bool watch_early(void *user, const lz_progress *now) {
+    early *e = user;
+    if (!strcmp(now->stage, "text") && !e->seen) e->seen = await_bytes(e->ctx, e->bytes);
+    return !e->stops;
+}
+
+static int64_t all_weights(const lz_picture_plan *plan) {
+    int64_t bytes = 0;
+    for (int i = 0; i < plan->n_stages; i++) bytes += plan->stages[i].weight_bytes;
+    return bytes;
 }
 
 static void paints_ahead(void) {
@@ -665,15 +703,21 @@ static void paints_ahead(void) {
     long before = simulator_count("lz_sim_live");
     for (int i = 0; i < 4; i++) {
         bool stops = i & 1, expected = i & 2;
+        early e = {.stops = stops};
         lz_context *ctx = open_as_asked(LZ_CONTEXT_OPTIONS(.device = "cuda"), NULL);
         lz_model *model = ctx ? lz_model_open(ctx, LZ_SOURCE_DIR "/models/demo", &err) : NULL;
         if (!CHECK(model, "%s", err.text)) return;
-        o.watch = stops ? stop_at_once : NULL;
+        e.ctx = ctx;
+        o.watch = watch_early;
+        o.user = &e;
         lz_job *job = lz_job_new(model, &o, &err);
         if (expected) lz_job_expect(job);
         if (CHECK(job, "%s", err.text) && CHECK_OK(lz_job_plan(job, &plan, &err), &err)) {
+            if (expected) CHECK(await_bytes(ctx, plan.stages[0].weight_bytes * 9 / 10));
+            e.bytes = all_weights(&plan) * 9 / 10;
             lz_status status = lz_job_run(job, &got, &err);
             CHECK(status == (stops ? LZ_CANCELLED : LZ_OK), "%s", err.text);
+            CHECK(e.seen, "%lld bytes", (long long)e.bytes);
             if (!status && paint(model, 32, &want)) {
                 CHECK(!memcmp(want.image.pixels, got.image.pixels, (size_t)(3 * want.image.width * want.image.height)));
                 lz_picture_free(&want);
@@ -685,6 +729,108 @@ static void paints_ahead(void) {
         lz_close(ctx);
     }
     CHECK_I64(simulator_count("lz_sim_live"), before);
+}
+
+/* A planned job that was cancelled before it runs, or that is refused, sends nothing. */
+static void ends_early(void) {
+    lz_error err = {0};
+    lz_picture p;
+    lz_picture_plan plan;
+    lz_image image = {0};
+    unsetenv("LAZULI_SIM_STRICT");
+    for (int refused = 0; refused < 2; refused++) {
+        lz_context *ctx = open_as_asked(LZ_CONTEXT_OPTIONS(.device = "cuda"), NULL);
+        if (!CHECK(ctx)) return;
+        lz_model *model = lz_model_open(
+            ctx, refused ? LZ_SOURCE_DIR "/tests/data/layered/Y" : LZ_SOURCE_DIR "/models/demo", &err);
+        CHECK_OK(lz_image_read_alpha(ctx, LZ_SOURCE_DIR "/tests/data/layered/wide.png", &image, &err), &err);
+        lz_picture_options o = apple(32);
+        if (refused) o = LZ_PICTURE_OPTIONS(.prompt = "", .images = &image, .n_images = 1, .steps = 1);
+        lz_job *job = lz_job_new(model, &o, &err);
+        if (CHECK(job, "%s", err.text) && CHECK_OK(lz_job_plan(job, &plan, &err), &err)) {
+            if (!refused) lz_job_cancel(job);
+            lz_reset_peak(ctx);
+            int64_t active = lz_memory_info(ctx).active;
+            CHECK_STATUS(lz_job_run(job, &p, &err), refused ? LZ_BAD_ARGUMENT : LZ_CANCELLED, &err);
+            usleep(20000);
+            CHECK(lz_memory_info(ctx).peak - active < plan.weight_bytes / 4);
+        }
+        lz_job_free(job);
+        lz_image_free(ctx, &image);
+        lz_model_close(model);
+        lz_close(ctx);
+    }
+}
+
+/* Layers are decoded by a program that is prepared ahead. */
+static void layers_ahead(void) {
+    lz_error err = {0};
+    lz_picture p[2] = {{.ctx = NULL}};
+    lz_picture_plan plan;
+    lz_image image = {0};
+    unsetenv("LAZULI_SIM_STRICT");
+    lz_context *ctx = open_as_asked(LZ_CONTEXT_OPTIONS(.device = "cuda"), NULL);
+    lz_model *model = ctx ? lz_model_open(ctx, LZ_SOURCE_DIR "/tests/data/layered/Y", &err) : NULL;
+    if (!CHECK(model, "%s", err.text)) return;
+    CHECK_OK(lz_image_read_alpha(ctx, LZ_SOURCE_DIR "/tests/data/layered/wide.png", &image, &err), &err);
+    lz_picture_options o = LZ_PICTURE_OPTIONS(.prompt = "a fox", .images = &image, .n_images = 1, .steps = 1,
+                                              .layers = 2);
+    for (int i = 0; i < 2; i++) {
+        lz_job *job = lz_job_new(model, &o, &err);
+        if (!i) CHECK_OK(lz_job_plan(job, &plan, &err), &err);
+        CHECK_OK(lz_job_run(job, &p[i], &err), &err);
+        lz_job_free(job);
+    }
+    for (int i = 0; i < 2 && p[0].n_layers == 2 && CHECK_I64(p[1].n_layers, 2); i++)
+        CHECK(
+            same_bits(p[0].layers[i].pixels, p[1].layers[i].pixels, 4 * p[0].layers[i].width * p[0].layers[i].height));
+    for (int i = 0; i < 2; i++) lz_picture_free(&p[i]);
+    lz_image_free(ctx, &image);
+    lz_model_close(model);
+    lz_close(ctx);
+}
+
+typedef struct painter {
+    lz_model *model;
+    lz_picture picture;
+} painter;
+
+static void *paint_planned(void *user) {
+    painter *p = user;
+    lz_error err = {0};
+    lz_picture_plan plan;
+    lz_picture_options o = apple(32);
+    lz_job *job = lz_job_new(p->model, &o, &err);
+    lz_job_expect(job);
+    CHECK_OK(lz_job_plan(job, &plan, &err), &err);
+    CHECK_OK(lz_job_run(job, &p->picture, &err), &err);
+    lz_job_free(job);
+    return NULL;
+}
+
+/* Two jobs of one model send the same weights. The first has memory for all, the second for one of the stages. */
+static void two_ahead(void) {
+    int64_t limit = 0;
+    unsetenv("LAZULI_SIM_STRICT");
+    for (int little = 0; little < 2; little++) {
+        lz_error err = {0};
+        lz_context *ctx = open_as_asked(LZ_CONTEXT_OPTIONS(.device = "cuda", .memory_limit = limit), NULL);
+        lz_model *model = ctx ? lz_model_open(ctx, LZ_SOURCE_DIR "/models/demo", &err) : NULL;
+        if (!CHECK(model, "%s", err.text)) return;
+        painter painters[2] = {{.model = model}, {.model = model}};
+        pthread_t other;
+        if (CHECK(pthread_create(&other, NULL, paint_planned, &painters[1]) == 0)) {
+            paint_planned(&painters[0]);
+            pthread_join(other, NULL);
+            if (painters[0].picture.image.pixels && CHECK(painters[1].picture.image.pixels))
+                CHECK(same_picture(&painters[0].picture, &painters[1].picture));
+        }
+        if (limit) CHECK(lz_memory_info(ctx).peak <= limit);
+        limit = lz_memory_info(ctx).peak * 3 / 4;
+        for (int i = 0; i < 2; i++) lz_picture_free(&painters[i].picture);
+        lz_model_close(model);
+        lz_close(ctx);
+    }
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
@@ -726,13 +872,14 @@ static void shorter_file(void) {
 
 /* ---- ahead ------------------------------------------------------------------------------------------------------- */
 
-/* Plans f, and sends its weights ahead. */
-static void send_ahead(lz_context *ctx, lz_compiled *f, lz_error *err) {
+/* Plans f, and sends its weights ahead. false: there was no room, or an error. */
+static bool send_ahead(lz_context *ctx, lz_compiled *f, lz_error *err) {
     lz_scope *scope = lz_scope_begin(ctx, "plan");
     lz_array *x = input(ctx, 0), *y = NULL;
     lz_plan_info info;
-    if (!lz_compiled_plan(f, &x, &y, &info, err)) lz_compiled_preload(f);
+    bool sends = !lz_compiled_plan(f, &x, &y, &info, err) && lz_compiled_preload(f);
     lz_scope_end(scope);
+    return sends;
 }
 
 /* Runs f for a turn. false: there was an error, and a sentence about it. */
@@ -757,13 +904,14 @@ static int run_ahead(int offload, int64_t limit, bool runs) {
     if (!ctx) return 1;
     small_model m = make_model(ctx, false);
     lz_compiled *f = lz_compile(ctx, describe, &m, 1, 1, 1, &err);
-    send_ahead(ctx, f, &err);
+    bool fits = !limit && offload != LZ_OFFLOAD_STREAM, sends = send_ahead(ctx, f, &err);
+    CHECK(sends == fits || getenv("LAZULI_SIM_FAIL"));
     for (int turn = 0; runs && turn < 3; turn++) failed += !run_turn(ctx, f, turn, &err);
-    bool fits = !limit && offload != LZ_OFFLOAD_STREAM;
     if (runs && !failed) CHECK((lz_memory_info(ctx).streamed == 0) == fits);
     lz_compiled_free(f);
-    free_model(&m);
-    lz_close(ctx);
+    release_weights(&m);
+    lz_close(ctx); /* weights that are being sent are read until then */
+    free_numbers(&m);
     return failed;
 }
 
@@ -781,13 +929,105 @@ static void ahead(void) {
     if (!ctx) return;
     small_model m = make_model(ctx, false);
     lz_compiled *f = lz_compile(ctx, describe, &m, 1, 1, 1, &err);
-    send_ahead(ctx, f, &err);
-    for (int i = 0; i < 5000 && lz_memory_info(ctx).active < m.bytes; i++) usleep(1000);
-    CHECK(lz_memory_info(ctx).active >= m.bytes);
+    long freed = driver_calls("cuMemFreeHost");
+    CHECK(send_ahead(ctx, f, &err));
+    CHECK(await_bytes(ctx, m.bytes));
+    for (int i = 0; i < 5000 && freed >= 0 && driver_calls("cuMemFreeHost") == freed; i++) usleep(1000);
+    if (freed >= 0) CHECK(driver_calls("cuMemFreeHost") > freed); /* page-locked memory of the threads that send */
     CHECK(run_turn(ctx, f, 0, &err), "%s", err.text);
     lz_compiled_free(f);
     free_model(&m);
     lz_close(ctx);
+}
+
+/* A function with a weight of 12 MiB. */
+enum { TALL = 1024, BROAD = 3072, MIB = 1 << 20 };
+
+static void describe_heavy(lz_context *ctx, lz_array *const *in, lz_array **out, void *user) {
+    (void)ctx;
+    out[0] = lz_matmul(in[0], user);
+}
+
+static lz_array *heavy_input(lz_context *ctx) {
+    static float x[TALL];
+    for (int i = 0; i < TALL; i++) x[i] = (float)(i % 5);
+    return lz_from(ctx, LZ_DIMS(1, TALL), LZ_F32, x);
+}
+
+static bool send_heavy(lz_context *ctx, lz_compiled *f) {
+    lz_error err = {0};
+    lz_plan_info info;
+    lz_scope *scope = lz_scope_begin(ctx, "plan");
+    lz_array *x = heavy_input(ctx), *y = NULL;
+    bool sends = CHECK_OK(lz_compiled_plan(f, &x, &y, &info, &err), &err) && lz_compiled_preload(f);
+    lz_scope_end(scope);
+    return sends;
+}
+
+/* Computes an array of 8 MiB, which is cached afterwards. */
+static void take_memory(lz_context *ctx, const char *when) {
+    lz_error err = {0};
+    lz_scope *scope = lz_scope_begin(ctx, "other");
+    CHECK(lz_eval(lz_arange(ctx, 0, 2 * MIB, 1, LZ_F32), &err) == LZ_OK, "%s: %s", when, err.text);
+    lz_scope_end(scope);
+}
+
+static void run_heavy(lz_context *ctx, lz_compiled *f) {
+    lz_error err = {0};
+    lz_scope *scope = lz_scope_begin(ctx, "run");
+    lz_array *x = heavy_input(ctx), *y = NULL;
+    const float *got = lz_run(f, &x, &y, &err) ? NULL : lz_data(y, &err);
+    float want = 0;
+    for (int i = 0; i < TALL; i++) want += (float)(i % 5) * (float)(i % 3);
+    if (CHECK(got, "%s", err.text)) CHECK(got[0] == want && got[BROAD - 1] == want);
+    lz_scope_end(scope);
+}
+
+/* Memory for the weights, or for an array, but not for both: the array is computed while the weights are sent, after
+ * they have arrived, and while another run uses the device. memory: the limit of the context, or the memory of the simulated
+ * device. */
+static void heavy_ahead(bool limited, long memory) {
+    static float numbers[TALL][BROAD];
+    for (int i = 0; i < TALL; i++)
+        for (int k = 0; k < BROAD; k++) numbers[i][k] = (float)(i % 3);
+    lz_error err = {0};
+    if (!limited) set_option("LAZULI_SIM_MEMORY", memory);
+    lz_context *ctx = open_as_asked(
+        LZ_CONTEXT_OPTIONS(.device = "cuda", .threads = 2, .memory_limit = limited ? memory : 0, .compute = LZ_F32),
+        &err);
+    unsetenv("LAZULI_SIM_MEMORY");
+    if (!CHECK(ctx, "%s", err.text)) return;
+    lz_array *w = lz_retain(lz_borrow(ctx, LZ_DIMS(TALL, BROAD), LZ_F32, numbers, NULL, NULL));
+    lz_compiled *f[2];
+    for (int i = 0; i < 2; i++) f[i] = lz_compile(ctx, describe_heavy, w, 1, 1, 1, &err);
+    take_memory(ctx, "before");
+    for (int runs = 0; runs < 2; runs++) {
+        CHECK(send_heavy(ctx, f[0]));
+        if (runs) lz_device_run_begin(ctx); /* a run that does not use the weight */
+        double begun = lz_now();
+        while (lz_memory_info(ctx).active < 12 * MIB && lz_now() < begun + 5) {}
+        lz_buffer *b = lz_buffer_new(ctx, 9 * MIB, &err); /* waits for the weight, and evicts it */
+        CHECK(b, "runs %d: %s", runs, err.text);
+        lz_buffer_release(b);
+        if (runs) lz_device_run_end(ctx);
+    }
+    CHECK(send_heavy(ctx, f[0]));
+    CHECK(send_heavy(ctx, f[1])); /* the same weight */
+    take_memory(ctx, "while weights are sent");
+    CHECK(send_heavy(ctx, f[1]));
+    for (int i = 0; i < 2; i++) run_heavy(ctx, f[i]);
+    if (limited) CHECK(lz_memory_info(ctx).peak <= memory, "%lld", (long long)lz_memory_info(ctx).peak);
+    for (int i = 0; i < 2; i++) lz_compiled_free(f[i]);
+    lz_release(w);
+    lz_close(ctx);
+}
+
+static void short_of_memory(void) {
+    bool simulated = simulator_count("lz_sim_live") >= 0;
+    for (int i = 0; i < 8; i++) {
+        heavy_ahead(true, 16 * MIB);
+        if (simulated) heavy_ahead(false, 17 * MIB);
+    }
 }
 
 /* The same while one call of the driver fails. Which one that is differs from run to run, because threads call it. */
@@ -832,4 +1072,6 @@ TEST_MAIN({"every_limit", every_limit}, {"modes", modes}, {"refuses", refuses}, 
           {"makes_room", makes_room}, {"small_device", small_device}, {"threads", threads},
           {"other_queues", other_queues}, {"failing_calls", failing_calls},
           {"failing_allocations", failing_allocations}, {"shorter_file", shorter_file}, {"ahead", ahead},
-          {"ahead_failing", ahead_failing}, {"paints", paints}, {"paints_ahead", paints_ahead})
+          {"ahead_failing", ahead_failing}, {"short_of_memory", short_of_memory}, {"paints", paints},
+          {"paints_ahead", paints_ahead}, {"ends_early", ends_early}, {"layers_ahead", layers_ahead},
+          {"two_ahead", two_ahead})

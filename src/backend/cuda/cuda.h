@@ -67,7 +67,7 @@ struct lz_device {
     lz_choices *choices; /* measured choices */
     struct lz_cuda_dnn *dnn;
     struct lz_cuda_staging *staging[2]; /* of each queue (lz_queue); upload.c */
-    struct lz_cuda_staging *sends;      /* of sendings; NULL before the first */
+    struct lz_cuda_staging *sends;      /* of sendings; NULL before the first, and after close_sendings */
     lz_cu_stream sends_stream;
     struct lz_cuda_events stamps, marks;
 };
@@ -139,6 +139,7 @@ bool lz_cuda_send_gathered(lz_device *d, struct lz_cuda_staging *s, lz_cu_stream
 lz_sending *lz_cuda_start_sending(lz_device *d, lz_error *err);
 bool lz_cuda_add_sending(lz_sending *s, void *to, lz_bytes from, int64_t bytes);
 bool lz_cuda_end_sending(lz_sending *s, lz_error *err);
+void lz_cuda_close_sendings(lz_device *d);
 extern const lz_device_table lz_cuda_device_table; /* device.c */
 
 /* ---- traces ------------------------------------------------------------------------------------------------------ */

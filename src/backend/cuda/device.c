@@ -231,7 +231,7 @@ static void close_device(lz_device *d) {
         close_events(d, &d->marks);
         lz_cuda_close_staging(d, d->staging[LZ_QUEUE_KERNELS]);
         lz_cuda_close_staging(d, d->staging[LZ_QUEUE_COPIES]);
-        lz_cuda_close_staging(d, d->sends);
+        lz_cuda_close_sendings(d);
         if (d->sends_stream) d->api.cu.StreamDestroy(d->sends_stream);
         if (d->copies) d->api.cu.StreamDestroy(d->copies);
         if (d->stream) d->api.cu.StreamDestroy(d->stream);
@@ -366,6 +366,7 @@ const lz_device_table lz_cuda_device_table = {
     .start_sending = lz_cuda_start_sending,
     .add_sending = lz_cuda_add_sending,
     .end_sending = lz_cuda_end_sending,
+    .close_sendings = lz_cuda_close_sendings,
     .read = read_device,
     .finish = finish,
     .moment = note_moment,

@@ -305,3 +305,8 @@ bool lz_cuda_end_sending(lz_sending *s, lz_error *err) {
     lz_host_free(ctx, s);
     return fine;
 }
+
+void lz_cuda_close_sendings(lz_device *d) {
+    lz_cuda_close_staging(d, d->sends);
+    d->sends = NULL;
+}

@@ -37,12 +37,9 @@ static const struct {
     const lz_component *component;
     names *int8, *fp8; /* layers that stay wide; NULL: all */
 } rows[] = {
-    {&lz_names_flux2, &none, &first_blocks},
-    {&lz_names_flux3, &of_flux3, &of_flux3},
-    {&lz_names_qwen_image, &of_qwen, &of_qwen},
-    {&lz_names_qwen_image21, &none, &none},
-    {&lz_names_z_image, &none, &none},
-    {&lz_names_qwen3, &of_text, NULL},
+    {&lz_names_flux2, &none, &first_blocks},    {&lz_names_flux3, &of_flux3, &of_flux3},
+    {&lz_names_qwen_image, &of_qwen, &of_qwen}, {&lz_names_qwen_image21, &none, &none},
+    {&lz_names_z_image, &none, &none},          {&lz_names_qwen3, &of_text, NULL},
     {&lz_names_qwen25, &of_text, NULL},
 };
 

@@ -293,7 +293,8 @@ static lz_array *joint_attention(maker *m, int kind, lz_array **keys) {
     }
     if (kind == BAD_VALUE) {
         float add[TEXT + TOKENS] = {[TEXT + TOKENS - 1] = NAN};
-        v = lz_add(v, lz_cast(lz_reshape(lz_from(m->ctx, LZ_DIMS(TEXT + TOKENS), LZ_F32, add), LZ_DIMS(-1, 1)), LZ_BF16));
+        v = lz_add(v,
+                   lz_cast(lz_reshape(lz_from(m->ctx, LZ_DIMS(TEXT + TOKENS), LZ_F32, add), LZ_DIMS(-1, 1)), LZ_BF16));
     }
     v = lz_permute(lz_reshape(v, LZ_DIMS(1, TEXT + TOKENS, HEADS, HEAD)), LZ_DIMS(0, 2, 1, 3));
     *keys = lz_concat(both[1], 2, 2);

@@ -966,11 +966,12 @@ static void nothing_but_work(void) {
     paint_again(qwen, 4, 6 + 4, LZ_PICTURE_OPTIONS(.steps = 6, .cache = 0.3, .guidance_to = 0.8, .guidance_every = 2));
 }
 
-TEST_MAIN({"long_rows", long_rows}, {"names", names}, {"here_and_there", here_and_there}, {"borrowed", borrowed}, {"replays", replays},
-          {"on_the_host", on_the_host}, {"random_numbers", random_numbers}, {"pixels", pixels}, {"copied", copied},
-          {"out_of_memory", out_of_memory}, {"profiled", profiled}, {"options", options}, {"together", together},
-          {"pairs_of_patched_weights", pairs_of_patched_weights}, {"passes_share_weights", passes_share_weights},
-          {"masks_of_keys", masks_of_keys}, {"paints", paints}, {"paints_together", paints_together},
-          {"compiles_together", compiles_together}, {"runs_while_another_compiles", runs_while_another_compiles},
+TEST_MAIN({"long_rows", long_rows}, {"names", names}, {"here_and_there", here_and_there}, {"borrowed", borrowed},
+          {"replays", replays}, {"on_the_host", on_the_host}, {"random_numbers", random_numbers}, {"pixels", pixels},
+          {"copied", copied}, {"out_of_memory", out_of_memory}, {"profiled", profiled}, {"options", options},
+          {"together", together}, {"pairs_of_patched_weights", pairs_of_patched_weights},
+          {"passes_share_weights", passes_share_weights}, {"masks_of_keys", masks_of_keys}, {"paints", paints},
+          {"paints_together", paints_together}, {"compiles_together", compiles_together},
+          {"runs_while_another_compiles", runs_while_another_compiles},
           {"runs_while_another_waits", runs_while_another_waits}, {"loads_products", loads_products},
           {"nothing_but_work", nothing_but_work})

@@ -10,8 +10,8 @@ typedef struct problem {
     lz_dtype type;
     bool token_major; /* [batch, token, head, number] in memory */
     double scale;
-    int sms; /* that are used */
-    bool narrow; /* q and k are f8 */
+    int sms;                                                                       /* that are used */
+    bool narrow;                                                                   /* q and k are f8 */
     enum { ALIKE, GROWING, SHRINKING, ZEROS_FIRST, ZEROS_LAST, ONE_LARGE } values; /* see size_of_value */
 } problem;
 
@@ -128,8 +128,8 @@ static void check_output(const problem *p, const operands *o, const double *want
 
 /* Of products of f8: the error of a row is at most that of rounding all shares and values in
  * the same direction, an eighth of the sum of magnitudes, and far less on average. */
-static void check_narrow(const problem *p, const operands *o, const double *wanted, const double *magnitudes, const uint16_t *got,
-                         const lz_sdpa90_config *w) {
+static void check_narrow(const problem *p, const operands *o, const double *wanted, const double *magnitudes,
+                         const uint16_t *got, const lz_sdpa90_config *w) {
     double errors = 0, all = 0, worst = 0;
     int64_t written = 0, row = o->t[OUT].strides[p->token_major ? 2 : 1];
     for (int64_t j = 0; j < o->bytes[OUT] / 2; j++) {
@@ -144,12 +144,12 @@ static void check_narrow(const problem *p, const operands *o, const double *want
     }
     double mean = sqrt(errors / all);
     CHECK(mean < 0.04 && worst < 0.14 && !written,
-          "f8 b%lld h%lld g%lld n%lld m%lld d%lld %s scale %g, values %d, %d keys, %d queries, in turn %d, %d multiprocessors: "
+          "f8 b%lld h%lld g%lld n%lld m%lld d%lld %s scale %g, values %d, %d keys, %d queries, in turn %d, %d "
+          "multiprocessors: "
           "error %g, at most %g; %lld written beside",
           (long long)p->batches, (long long)p->heads, (long long)p->groups, (long long)p->n, (long long)p->m,
-          (long long)p->d, lz_dtype_name(p->type), p->scale, (int)p->values, w->keys, w->queries, w->pingpong, p->sms, mean,
-          worst,
-          (long long)written);
+          (long long)p->d, lz_dtype_name(p->type), p->scale, (int)p->values, w->keys, w->queries, w->pingpong, p->sms,
+          mean, worst, (long long)written);
 }
 
 static bool run_way(lz_device *d, const lz_sdpa90 *a, const lz_sdpa90_config *w, const operands *o, uint16_t *got) {
@@ -206,8 +206,8 @@ static void run_problem(lz_device *d, const problem *p, const lz_sdpa90_config *
 static void ways(void) {
     lz_context *ctx = open_hopper();
     if (!ctx) return;
-    run_problem(ctx->device, &(problem){1, 3, 1, 100, 440, 128, LZ_F16, true, 1, 2, false, ALIKE}, lz_sdpa90_configs(false),
-                LZ_SDPA90_CONFIGS);
+    run_problem(ctx->device, &(problem){1, 3, 1, 100, 440, 128, LZ_F16, true, 1, 2, false, ALIKE},
+                lz_sdpa90_configs(false), LZ_SDPA90_CONFIGS);
     lz_close(ctx);
 }
 
@@ -234,7 +234,8 @@ static void large_scores(void) {
     lz_context *ctx = open_hopper();
     if (!ctx) return;
     for (int i = 0; i < LZ_SDPA90_CONFIGS; i++)
-        run_problem(ctx->device, &(problem){1, 1, 1, 100, 513, 128, i ? LZ_F16 : LZ_BF16, true, 20, 1 + i % 2, false, ALIKE},
+        run_problem(ctx->device,
+                    &(problem){1, 1, 1, 100, 513, 128, i ? LZ_F16 : LZ_BF16, true, 20, 1 + i % 2, false, ALIKE},
                     &lz_sdpa90_configs(false)[i], 1);
     lz_close(ctx);
 }
@@ -243,8 +244,10 @@ static void large_scores(void) {
 static void ranges(void) {
     lz_context *ctx = open_hopper();
     if (!ctx) return;
-    run_problem(ctx->device, &(problem){1, 1, 1, 260, 1100, 128, LZ_F16, true, 1, 5, false, ALIKE}, &lz_sdpa90_configs(false)[2], 1);
-    run_problem(ctx->device, &(problem){1, 3, 1, 100, 790, 128, LZ_BF16, false, 1, 5, false, ALIKE}, &lz_sdpa90_configs(false)[0], 1);
+    run_problem(ctx->device, &(problem){1, 1, 1, 260, 1100, 128, LZ_F16, true, 1, 5, false, ALIKE},
+                &lz_sdpa90_configs(false)[2], 1);
+    run_problem(ctx->device, &(problem){1, 3, 1, 100, 790, 128, LZ_BF16, false, 1, 5, false, ALIKE},
+                &lz_sdpa90_configs(false)[0], 1);
     lz_close(ctx);
 }
 

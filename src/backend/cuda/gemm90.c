@@ -199,7 +199,8 @@ int lz_gemm90_configs(const lz_gemm90 *g, int n_products, lz_gemm90_config confi
 static void add_sums(lz_text *text, int columns, lz_dtype type) {
     const char *name = type == LZ_BF16 ? "bf16" : type == LZ_F16 ? "f16" : "e4m3";
     int n = columns / 2, k = type == LZ_F8 ? 32 : 16;
-    lz_text_add(text, "                 \"wgmma.mma_async.sync.aligned.m64n%dk%d.f32.%s.%s {\"\n", columns, k, name, name);
+    lz_text_add(text, "                 \"wgmma.mma_async.sync.aligned.m64n%dk%d.f32.%s.%s {\"\n", columns, k, name,
+                name);
     for (int i = 0; i < n; i++)
         lz_text_add(text, "%s%%%d%s", i % 16 ? "" : "                 \"", i,
                     i == n - 1     ? "\"\n"
@@ -223,7 +224,8 @@ void lz_gemm90_add_multiply(lz_text *text, const char *name, int columns, lz_dty
     add_sum_operands(text, n);
     lz_text_add(text, "\"l\"(a), \"l\"(b), \"r\"(add));\n}\n#else\n");
     lz_text_add(text, "FN void %s(float (&sum)[%d], u64 a, u64 b, int add) {\n", name, n);
-    lz_text_add(text, "    multiply_spelled_out<%s, %d>(sum, a, b, add);\n}\n#endif\n", lz_cuda_type_name(type), columns);
+    lz_text_add(text, "    multiply_spelled_out<%s, %d>(sum, a, b, add);\n}\n#endif\n", lz_cuda_type_name(type),
+                columns);
 }
 
 void lz_gemm90_add_multiply_held(lz_text *text, const char *name, int columns, lz_dtype type, bool transposed) {
@@ -231,13 +233,16 @@ void lz_gemm90_add_multiply_held(lz_text *text, const char *name, int columns, l
     lz_text_add(text, "#ifndef LZ_SIM\nFN void %s(float (&sum)[%d], const u32 (&a)[4], u64 b, int add) {\n", name, n);
     lz_text_add(text, "    asm volatile(\"{\\n.reg .pred p;\\nsetp.ne.b32 p, %%%d, 0;\\n\"\n", n + 5);
     add_sums(text, columns, type);
-    lz_text_add(text, "                 \"}, {%%%d, %%%d, %%%d, %%%d}, %%%d, p, 1, 1%s;\\n}\"\n", n, n + 1, n + 2, n + 3,
-                n + 4, type == LZ_F8 ? "" : transposed ? ", 1" : ", 0");
+    lz_text_add(text, "                 \"}, {%%%d, %%%d, %%%d, %%%d}, %%%d, p, 1, 1%s;\\n}\"\n", n, n + 1, n + 2,
+                n + 3, n + 4,
+                type == LZ_F8 ? ""
+                : transposed  ? ", 1"
+                              : ", 0");
     add_sum_operands(text, n);
     lz_text_add(text, "\"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"l\"(b), \"r\"(add));\n}\n#else\n");
     lz_text_add(text, "FN void %s(float (&sum)[%d], const u32 (&a)[4], u64 b, int add) {\n", name, n);
-    lz_text_add(text, "    multiply_held_spelled_out<%s, %d, %d>(sum, a, b, add);\n}\n#endif\n", lz_cuda_type_name(type), columns,
-                transposed);
+    lz_text_add(text, "    multiply_held_spelled_out<%s, %d, %d>(sum, a, b, add);\n}\n#endif\n",
+                lz_cuda_type_name(type), columns, transposed);
 }
 
 /* How argument i is accessed in one product. SCALAR works for every argument. */

@@ -15,7 +15,7 @@ static division divide(int64_t n) {
     static const struct {
         int64_t most; /* chunks in a row */
         int lanes;
-    } table[] = {{1, 1},    {2, 2},     {4, 4},      {8, 8},      {16, 16},    {128, 32},
+    } table[] = {{1, 1},     {2, 2},      {4, 4},      {8, 8},      {16, 16},    {128, 32},
                  {512, 128}, {1024, 256}, {1280, 512}, {1536, 768}, {2048, 512}, {4096, 1024}};
     int64_t chunks = (n + V - 1) / V;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)

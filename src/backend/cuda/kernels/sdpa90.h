@@ -17,7 +17,8 @@ typedef struct lz_sdpa90_split {
 } lz_sdpa90_split;
 
 typedef struct lz_sdpa90_params {
-    lz_gemm_map q, k, v, out; /* [batch, head, token, column], the last axis contiguous; v of f8 [batch, head, column, token] */
+    lz_gemm_map q, k, v,
+        out; /* [batch, head, token, column], the last axis contiguous; v of f8 [batch, head, column, token] */
     lz_sdpa90_split split;
     const float *exponents; /* with f8, of the values of each block of keys, [batch, head of keys, block] */
     float scale;            /* factor of the scores, times log2 e */
@@ -30,8 +31,8 @@ typedef struct lz_sdpa90_params {
 
 typedef struct lz_sdpa90_values_params {
     const char *v;
-    unsigned char *codes; /* [batch, head, column, block * KEYS], keys in the order of sdpa90_values.cu */
-    float *exponents;     /* [batch, head, block] */
+    unsigned char *codes;         /* [batch, head, column, block * KEYS], keys in the order of sdpa90_values.cu */
+    float *exponents;             /* [batch, head, block] */
     long long batch, head, token; /* strides of v, in elements */
     int heads, m, blocks;
 } lz_sdpa90_values_params;

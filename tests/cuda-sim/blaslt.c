@@ -204,7 +204,7 @@ static bool types_fit(const problem *p) {
     return false;
 }
 
-/* Of operands of 8 bits: sizes along k are multiples of so many elements, and addresses of so many bytes. */
+/* Operands of 8 bits have sizes along k that are multiples of so many elements, and addresses that are multiples of so many bytes. */
 static uint32_t group_of(const problem *p) { return p->a.type == LZ_CUDA_R_8I ? 4 : 16; }
 
 /* A leading dimension spans a column (ORDER_COL) or a row; a batch of strided matrices does not overlap in D. */

@@ -126,8 +126,8 @@ static void check_output(const problem *p, const operands *o, const double *want
           worst, (long long)written);
 }
 
-/* Of products of f8: the error of a row is at most that of rounding all shares and values in
- * the same direction, an eighth of the sum of magnitudes, and far less on average. */
+/* Checks a result of products of f8. The error of a number is at most that of rounding all shares and values in the same direction, an
+ * eighth of the sum of their magnitudes, and far less on average. */
 static void check_narrow(const problem *p, const operands *o, const double *wanted, const double *magnitudes,
                          const uint16_t *got, const lz_sdpa90_config *w) {
     double errors = 0, all = 0, worst = 0;

@@ -373,7 +373,7 @@ static lz_array *long_rows_of(lz_context *ctx) {
 }
 
 static void long_rows(void) {
-    static const int64_t lengths[] = {2000, 8192, 9000, 10248, 11001, 12288, 12296, 20000, 33000};
+    static const int64_t lengths[] = {9000, 11001, 12288, 33000};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         row_length = lengths[i];
         check_like_reference(long_rows_of, 0, 1e-4, "long rows");

@@ -10,8 +10,8 @@
  * Only backends that fuse get such calls (backend.h).
  *
  * With LZ_F8, queries and keys of an attention are stored as f8 by the ROPE that computes them, if an RMS norm comes before it.
- * Then they have no scale: with heads of 128 and weights w of the norm they are at most 11.3 w, and f8 has three digits from
- * 2^-6 to 448. So weights from 2^-4 to 39 lose nothing more than digits; larger keys and queries become 448. */
+ * Then they have no scale. With heads of 128 and weights w of the norm they are at most 11.3 w, and f8 has numbers of three digits
+ * from 2^-6 to 448. Weights between 2^-4 and 39 keep most of them in that range; larger queries and keys become 448. */
 #include <string.h>
 
 #include "graph/graph.h"

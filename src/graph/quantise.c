@@ -10,7 +10,7 @@
  * Only backends that fuse get such calls (backend.h).
  *
  * With LZ_F8, queries and keys of an attention are stored as f8 by the ROPE that computes them, if an RMS norm comes before it.
- * Then they have no scale. With heads of 128 and weights w of the norm they are at most 11.3 w, and f8 has numbers of three digits
+ * Then they have no scale. With heads of 128 and weights w of the norm they are at most 11.3 w, and f8 has normal numbers
  * from 2^-6 to 448. Weights between 2^-4 and 39 keep most of them in that range; larger queries and keys become 448. */
 #include <string.h>
 

@@ -70,9 +70,10 @@ class Names:
         for line in words.SYNONYMS:
             name, said = line.split(" = ")
             synonyms.setdefault(name, []).extend(words.split(said))
-        nouns, self.ways, self.character = set(words.NOUNS), [], []
+        nouns, self.ways, self.character, self.everyday = set(words.NOUNS), [], [], []
         for row, name, other in zip(rows, known.names, known.other):
             common = synonyms.get(name, []) + [w for w in other if w in nouns]
+            self.everyday.append(bool(common) or " " not in name)  # what people ask for most
             ways = {name: 5.0}
             for w in common:
                 ways[w] = ways.get(w, 0) + 4.0 / len(common)
@@ -84,7 +85,7 @@ class Names:
 
     def call(self, r: random.Random, thing: int, coloured: bool) -> str:
         """coloured: a colour is said with the word, so that a colour in the name would contradict it"""
-        if r.random() < 0.06:
+        if r.random() < 0.08:
             return r.choice([self.character[thing], self.character[thing].replace("\ufe0f", "")])
         word = r.choices(*self.ways[thing])[0]
         return plain(word) if coloured else word

@@ -6,6 +6,7 @@ python tools/demo-model/export.py --second ...          the second edition, from
 """
 
 import json
+import os
 import pathlib
 import shutil
 import sys
@@ -21,6 +22,13 @@ SHARD = 15_000_000  # bytes
 def write_json(path: pathlib.Path, data: dict):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(data, indent=2) + "\n")
+
+
+def save(state: dict, path: pathlib.Path):
+    """Whoever copies the folder meanwhile gets the whole old file or the whole new one."""
+    part = path.with_suffix(".part")
+    save_file(state, part, {"format": "pt"})
+    os.replace(part, path)
 
 
 def save_parts(state: dict, folder: pathlib.Path, stem: str):
@@ -40,12 +48,12 @@ def save_parts(state: dict, folder: pathlib.Path, stem: str):
         room -= size
     total = sum(v.numel() * v.element_size() for v in state.values())
     if len(shards) == 1:
-        save_file(state, folder / f"{stem}.safetensors", {"format": "pt"})
+        save(state, folder / f"{stem}.safetensors")
         return
     where = {}
     for i, shard in enumerate(shards):
         name = f"{stem}-{i + 1:05}-of-{len(shards):05}.safetensors"
-        save_file(shard, folder / name, {"format": "pt"})
+        save(shard, folder / name)
         where.update({k: name for k in shard})
     write_json(folder / f"{stem}.safetensors.index.json", dict(metadata=dict(total_size=total), weight_map=where))
 
@@ -88,12 +96,12 @@ def write_folder(text: dict, transformer: dict, vae: dict, tokenizer: pathlib.Pa
             max_image_seq_len=4096,
             max_shift=1.15,
             num_train_timesteps=1000,
-            shift=3.0,
+            shift=model.SECOND_SHIFT if second else 3.0,
             shift_terminal=None,
             stochastic_sampling=False,
             time_shift_type="exponential",
             use_beta_sigmas=False,
-            use_dynamic_shifting=True,
+            use_dynamic_shifting=not second,
             use_exponential_sigmas=False,
             use_karras_sigmas=False,
         ),
@@ -183,7 +191,10 @@ def main():
         states[2]["bn.running_mean"] = 0.1 * torch.randn(64)
         states[2]["bn.running_var"] = 1 + torch.rand(64)
     else:
-        states = [load_parts(parts[0], stem) for stem in ("text", "student" if second else "transformer", "vae")]
+        stems = "text", "student" if second else "transformer", "vae"
+        states = [load_parts(parts[0], stem) for stem in stems]
+        if missing := [stem for stem, state in zip(stems, states) if not state]:
+            sys.exit(f"export.py: {parts[0]} has no {' and no '.join(missing)}")
     write_folder(*states, tokenizer, to, second)
     if second:
         import scenes

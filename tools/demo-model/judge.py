@@ -60,11 +60,33 @@ def shrink(x):
     return F.interpolate(x.float(), (SIZE, SIZE), mode="area")
 
 
+def write(judge: nn.Module, names: list, to):
+    """Weights of more than one axis in 8 bits with a scale for each row (NAME.scale), the others in bf16"""
+    kept = {}
+    for name, w in judge.state_dict().items():
+        w = w.detach().float().cpu().contiguous()
+        if w.ndim > 1:
+            scale = (w.flatten(1).abs().amax(1) / 127).clamp_min(1e-12)
+            kept[f"{name}.scale"] = scale
+            w = (w / scale.view(-1, *[1] * (w.ndim - 1))).round().to(torch.int8)
+        kept[name] = w if w.dtype == torch.int8 else w.to(torch.bfloat16)
+    save_file(kept, to, {"things": json.dumps(names)})
+
+
+def read(path) -> tuple:
+    """-> weights, names of the things"""
+    with safe_open(path, "pt") as file:
+        kept = {k: file.get_tensor(k).float() for k in file.keys()}
+        names = json.loads(file.metadata()["things"])
+    for name in [k for k in kept if k.endswith(".scale")]:
+        scale, of = kept.pop(name), name.removesuffix(".scale")
+        kept[of] = kept[of] * scale.view(-1, *[1] * (kept[of].ndim - 1))
+    return kept, names
+
+
 def load(path):
     """-> the judge, and the names of the things"""
-    with safe_open(path, "pt") as file:
-        weights = {k: file.get_tensor(k).float() for k in file.keys()}
-        names = json.loads(file.metadata()["things"])
+    weights, names = read(path)
     judge = Judge(len(names))
     judge.load_state_dict(weights)
     return judge.eval(), names
@@ -184,8 +206,7 @@ def train(cache: pathlib.Path, to: str, batch: int, steps: int, thousands: int):
             line = dict(step=step, loss=loss.item(), right=right, seconds=time.time() - start)
             print(json.dumps(line), flush=True)
     print(json.dumps(dict(names_held_out_drawings=rightness(judge, held, held_which))), flush=True)
-    weights = {k: v.detach().cpu().contiguous().to(torch.bfloat16) for k, v in judge.state_dict().items()}
-    save_file(weights, to, {"things": json.dumps(things.names)})
+    write(judge, things.names, to)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -152,7 +152,7 @@ def main():
     )
     rope, stops, walks = (
         transformer.rope(length, bucket, (), device),
-        model.sigmas(model.SECOND_STEPS, bucket[0] * bucket[1]),
+        model.second_sigmas(model.SECOND_STEPS),
         [],
     )
     with torch.no_grad(), half:

@@ -2,6 +2,7 @@
 
     python tools/demo-model/paint.py pack ../shared/data/emoji models/demo .demo-cache   all that training needs: 45 MB
     python tools/demo-model/paint.py pack-drawings ../shared/data/emoji .demo-cache      what judge.py needs: 14 MB
+    python tools/demo-model/paint.py render .demo-cache WORK                             renders them at 512x512
     python tools/demo-model/paint.py sheet .demo-cache sheet.png [SEED]                  some scenes, to look at
 
 The pack has the drawings as they are (SVG in emoji.jsonl.xz, 4.0 MB; 3-D drawings in fluent-3d.tar, 8.9 MB), a
@@ -324,5 +325,7 @@ if __name__ == "__main__":
         pack_drawings(*map(pathlib.Path, sys.argv[2:4]))
     elif sys.argv[1] == "pack":
         pack(*map(pathlib.Path, sys.argv[2:5]))
+    elif sys.argv[1] == "render":
+        drawings(*map(pathlib.Path, sys.argv[2:4]))
     else:
         sheet(pathlib.Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]) if len(sys.argv) > 4 else 0)

@@ -28,7 +28,10 @@ def rate(progress: float, step: int, warm: int, hold: float) -> float:
 
 
 def clock(minutes: float) -> Clock:
-    return Clock(minutes, 3 if A.smoke else 60 if A.quick else 10**9)
+    """Runs from now, with compiling"""
+    made = Clock(max(minutes, 0.01), 3 if A.smoke else 60 if A.quick else 10**9)
+    made.start = time.time()
+    return made
 
 
 def cast():
@@ -51,6 +54,7 @@ def compile_blocks(*nets):
 def load_kernels():
     """Compiled kernels of the last piece, which save two minutes"""
     torch._dynamo.config.suppress_errors = True  # slower without a kernel, but a piece is not lost
+    torch._dynamo.config.recompile_limit = 64  # base, teacher and student share the code of the blocks
     for folder in (WORK, A.cache):
         if A.compile and (folder / "kernels.bin").exists():
             torch.compiler.load_cache_artifacts((folder / "kernels.bin").read_bytes())

@@ -69,7 +69,7 @@ def even(n):
 
 
 @torch.no_grad()
-def show(text_encoder, velocity, transformer, vae, name, examples, stops_of):
+def show(text_encoder, velocity, transformer, vae, name, examples, stops):
     """A sheet: prompts at 256x256, some of them at other sizes, and edits of drawings (reference, then edit)."""
     from PIL import Image
 
@@ -81,7 +81,7 @@ def show(text_encoder, velocity, transformer, vae, name, examples, stops_of):
     groups.append((main_size, EDITS[:2] if piece.A.smoke else EDITS, examples))
     tiles = []
     for bucket, prompts, before in groups:
-        size, n = bucket[0] * bucket[1], len(prompts)
+        n = len(prompts)
         with cast():
             text, empty = text_encoder(*tokens_of(prompts)), text_encoder(*tokens_of([""]))
         noise = torch.cat([torch.randn(1, 64, *bucket, generator=torch.Generator().manual_seed(i)) for i in range(n)])
@@ -93,7 +93,7 @@ def show(text_encoder, velocity, transformer, vae, name, examples, stops_of):
             text,
             empty,
             rope,
-            stops_of(size),
+            stops,
         )
         both = [x] if before is None else [before[:n].float(), x]
         with cast():

@@ -16,25 +16,36 @@ import captions
 import data
 
 SLOTS = 6
-# Sizes in tokens of 16 pixels (height, width), and their shares: 128 to 512 pixels a side, 1:2 to 2:1, 330 tokens on
+# Sizes in tokens of 16 pixels (height, width), and their shares: 128 to 512 pixels a side, 1:2 to 2:1, 316 tokens on
 # average.
 BUCKETS = {
-    (16, 16): 0.40,
-    (8, 8): 0.08,
+    (16, 16): 0.48,
+    (8, 8): 0.09,
     (12, 12): 0.05,
-    (24, 24): 0.06,
+    (24, 24): 0.05,
     (32, 32): 0.05,
     (8, 16): 0.03,
     (16, 8): 0.03,
     (12, 16): 0.03,
     (16, 12): 0.03,
-    (16, 24): 0.04,
-    (24, 16): 0.04,
+    (16, 24): 0.03,
+    (24, 16): 0.03,
+    (16, 32): 0.035,
+    (32, 16): 0.035,
+    (24, 32): 0.01,
+    (32, 24): 0.01,
+    (20, 32): 0.01,
+}
+EDIT_BUCKETS = {  # a reference doubles the tokens, so edits are smaller
+    (16, 16): 0.60,
+    (8, 8): 0.08,
+    (12, 12): 0.06,
+    (24, 24): 0.05,
+    (16, 24): 0.06,
+    (24, 16): 0.06,
     (16, 32): 0.04,
     (32, 16): 0.04,
-    (24, 32): 0.02,
-    (32, 24): 0.02,
-    (20, 32): 0.02,
+    (32, 32): 0.01,
 }
 SHARES = dict(single=0.66, pair=0.15, count=0.19)
 CHANGES = dict(style=0.28, ground=0.24, tint=0.22, count=0.2, scale=0.06)
@@ -50,6 +61,7 @@ class Deck:
         self.out = np.array([[data.held_out(r["codepoints"], s) for s in data.NAMES] for r in rows]) & (index >= 0)
         self.out &= ((index >= 0).sum(1) >= 3)[:, None]
         self.weights = np.array([data.GROUPS.get(r["group"], 1.0) for r in rows])
+        self.weights *= np.where(self.names.everyday, 1.5, 1.0)
         self.cumulative = np.cumsum(self.weights * (index >= 0).any(1))
 
     def pick(self, r: random.Random, out: bool, style: int | None = None):
@@ -264,10 +276,10 @@ def make(job):
 
 
 def jobs(
-    deck: Deck, seed: int, n: int, kind: str, each: int, tokenizer: str, length: int, chunk: int = 500, only=None
+    deck: Deck, seed: int, n: int, kind: str, each: int, tokenizer: str, length: int, chunk: int = 500, shares=None
 ) -> list:
-    """n scenes, shared out among the buckets (or all in one), as jobs of `make`"""
-    found, shares = [], {only: 1.0} if only else BUCKETS
+    """n scenes, shared out among the buckets, as jobs of `make`"""
+    found, shares = [], shares or BUCKETS
     total = sum(shares.values())
     for k, (bucket, share) in enumerate(shares.items()):
         left = max(round(n * share / total), 1)

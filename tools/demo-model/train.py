@@ -58,7 +58,7 @@ class Clock:
 
     def tick(self) -> float:
         self.step += 1
-        if self.step == 4:
+        if self.step == 4 and not self.start:
             torch.cuda.is_available() and torch.cuda.synchronize()
             self.start = time.time()
         spent = (time.time() - self.start) / self.seconds if self.start else 0.0

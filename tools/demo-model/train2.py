@@ -1,10 +1,10 @@
 """Trains the second edition in pieces, each of a given number of minutes, from the weights of the last one.
 
     python tools/demo-model/train2.py --smoke --cache .demo-cache --work /tmp/smoke         everything, tiny, on a CPU
-    python tools/demo-model/train2.py --vae 2.5 --base 3 --out OUT               a piece on a GPU; README.md has the plan
+    python tools/demo-model/train2.py --vae 2.5 --base 3 --out OUT               a piece on a GPU; second.sh has a whole training
 
 A piece takes <work>/weights if they exist, else <cache>/weights (paint.py pack: the first edition). It leaves text,
-transformer, vae (and student) in bf16 there and in --out, every 150 seconds too. Drawings, latents and compiled
+transformer, vae (and student) in bf16 there and in --out, every minute too. Drawings, latents and compiled
 kernels stay in <work>, so a piece on the same machine starts sooner.
 """
 
@@ -44,9 +44,8 @@ def latents(pool, painter, deck, vae) -> dict:
         return torch.load(path, map_location=piece.DEVICE, weights_only=False)
     n = 64 if piece.A.smoke else 4000 if piece.A.quick else piece.A.pool
     args = (3, piece.A.tokenizer, model.SECOND_LENGTH)
-    jobs = scenes.jobs(deck, piece.A.pool_seed, n, "plain", *args) + scenes.jobs(
-        deck, piece.A.pool_seed + 1, int(n * piece.A.edits), "edit", *args
-    )
+    jobs = scenes.jobs(deck, piece.A.pool_seed, n, "plain", *args)
+    jobs += scenes.jobs(deck, piece.A.pool_seed + 1, int(n * piece.A.edits), "edit", *args, shares=scenes.EDIT_BUCKETS)
     random.Random(piece.A.pool_seed).shuffle(jobs)
     vae = (
         copy.deepcopy(vae).to(torch.float32 if piece.A.smoke else torch.bfloat16).to(memory_format=torch.channels_last)
@@ -84,6 +83,18 @@ def latents(pool, painter, deck, vae) -> dict:
     )
     if not piece.A.smoke:
         torch.save(found, path)
+    return found
+
+
+def random_latents(n: int = 2000) -> dict:
+    """A pool of noise in a few sizes, with which --warm compiles the kernels of all stages"""
+    tokens, found = model.SECOND["in_channels"], {}
+    for bucket, kind in (((16, 16), "plain"), ((8, 16), "plain"), ((24, 16), "plain"), ((16, 16), "edit")):
+        z = torch.randn(n, bucket[0] * bucket[1], tokens, device=piece.DEVICE).bfloat16()
+        ids = torch.randint(2000, (n, 3, model.SECOND_LENGTH), device=piece.DEVICE)
+        here = found[bucket, kind] = dict(z=z, ids=ids, lengths=torch.randint(8, 40, (n, 3), device=piece.DEVICE))
+        if kind == "edit":
+            here["before"] = z
     return found
 
 
@@ -129,7 +140,8 @@ def train_base(text, transformer, found, vae, examples):
         return ((v - target).square().mean(-1) * weight).sum(1).mean()
 
     compile_blocks(text, transformer)
-    time_, progress, seen, saved = clock(piece.A.base), 0.0, [], time.time()
+    minutes = (piece.A.until - time.time()) / 60 if piece.A.until else piece.A.base
+    time_, progress, seen, saved = clock(minutes), 0.0, [], time.time()
     while progress < 1:
         key, k = batches.draw()
         here, bucket = found[key], key[0]
@@ -166,7 +178,7 @@ def train_base(text, transformer, found, vae, examples):
                 edits=mean([x for kind, _, x in seen if kind == "edit"]),
             )
             seen = []
-        if time.time() - saved > 150:
+        if time.time() - saved > 60:
             saved = time.time()
             keep(averages[0].average, "text")
             keep(averages[1].average, "transformer")
@@ -174,7 +186,7 @@ def train_base(text, transformer, found, vae, examples):
     text, transformer = (rounded(a.average) for a in averages)
     keep(text, "text")
     keep(transformer, "transformer")
-    if not piece.A.distil or piece.A.smoke:  # a piece has few files, see --out
+    if examples is not None:
         show(
             text,
             guided(transformer),
@@ -182,23 +194,24 @@ def train_base(text, transformer, found, vae, examples):
             vae,
             "sheet-base.jpg",
             examples,
-            lambda tokens: even(2 if piece.A.smoke else 24),
+            even(2 if piece.A.smoke else 24),
         )
     return text, transformer
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# 3. Student: 4 steps without guidance; pairs of levels of 2 to 8 steps
+# 3. Student: 4 steps without guidance; pairs of levels of 4 and 8 steps
 
-COUNTS = {2: 0.08, 3: 0.1, 4: 0.55, 6: 0.12, 8: 0.15}
+COUNTS = {4: 0.8, 8: 0.2}
+WALKING = 0.3  # part of the student's time in which the teacher walks
 
 
-def levels_of(tokens: int):
+def noise_levels():
     """-> noise levels of all schedules of COUNTS, from 1 to 0, and the pairs (from, to, share) of the student"""
-    levels = sorted({s for n in COUNTS for s in model.sigmas(n, tokens)}, reverse=True)
+    levels = sorted({s for n in COUNTS for s in model.second_sigmas(n)}, reverse=True)
     where, pairs = {s: k for k, s in enumerate(levels)}, []
     for n, share in COUNTS.items():
-        stops = model.sigmas(n, tokens)
+        stops = model.second_sigmas(n)
         for a, b in zip(stops, stops[1:]):
             pairs.append((where[a], where[b], share * (0.5 / n + 0.5 * (a - b))))
     return levels, pairs
@@ -210,8 +223,9 @@ def distil(text_encoder, teacher, found, vae, minutes, examples):
         empty = text_encoder(*tokens_of([""]))
     compile_blocks(text_encoder, teacher)
     velocity, bank, start, walks = guided(teacher), {}, time.time(), 0
+    levels, pairs = noise_levels()
     while (
-        time.time() - start < 0.45 * 60 * minutes and walks < (3 if piece.A.smoke else 20 if piece.A.quick else 10**9)
+        time.time() - start < WALKING * 60 * minutes and walks < (3 if piece.A.smoke else 20 if piece.A.quick else 10**9)
     ) or not bank:
         key, k = batches.draw()
         k, here, tokens = k[: max(len(k) // 2, 1)], found[key], key[0][0] * key[0][1]
@@ -220,7 +234,7 @@ def distil(text_encoder, teacher, found, vae, minutes, examples):
             text = text_encoder(ids, lengths)
         before = here["before"][k].float() if "before" in here else None
         x = torch.randn(len(k), tokens, model.SECOND["in_channels"], device=piece.DEVICE)
-        levels, states = levels_of(tokens)[0], [x.bfloat16()]
+        states = [x.bfloat16()]
         for a, b in zip(levels, levels[1:]):
             parts = 6 if b == 0 else 1 + int((a - b) / 0.08)
             x = walk(velocity, x, before, text, empty, batches.rope[key], np.linspace(a, b, parts + 1).tolist())
@@ -232,12 +246,7 @@ def distil(text_encoder, teacher, found, vae, minutes, examples):
     minutes -= (time.time() - start) / 60
     student = copy.deepcopy(teacher).requires_grad_(True)
     average, both = Ema(student, 0.998), optimisers((student,), 0.5 * piece.A.lr, 0.5 * piece.A.muon)
-    tables = {}
-    for key in bank:
-        levels, pairs = levels_of(key[0][0] * key[0][1])
-        tables[key] = torch.tensor(levels, device=piece.DEVICE), *(
-            torch.tensor(c, device=piece.DEVICE) for c in zip(*pairs)
-        )
+    levels, first, last, share = (torch.tensor(c, device=piece.DEVICE) for c in (levels, *zip(*pairs)))
     keys = list(bank)
     odds = [len(bank[key]["k"]) / batches.size[key] for key in keys]
 
@@ -250,7 +259,7 @@ def distil(text_encoder, teacher, found, vae, minutes, examples):
     time_, progress, seen, saved = clock(minutes), 0.0, [], time.time()
     while progress < 1:
         key = random.choices(keys, odds)[0]
-        here, (levels, first, last, share) = bank[key], tables[key]
+        here = bank[key]
         i = torch.randint(len(here["k"]), (batches.size[key],), device=piece.DEVICE)
         pair = torch.multinomial(share, len(i), replacement=True)
         a, b = first[pair], last[pair]
@@ -273,21 +282,21 @@ def distil(text_encoder, teacher, found, vae, minutes, examples):
         if time_.step % 200 == 0:
             log(stage="distil", step=time_.step, progress=round(progress, 3), loss=torch.stack(seen).mean().item())
             seen = []
-        if time.time() - saved > 150:
+        if time.time() - saved > 60:
             saved = time.time()
             keep(average.average, "student")
     log(stage="distil", done=time_.step, each=time_.each())
     student = rounded(average.average)
     keep(student, "student")
-    for n in [4] if piece.A.smoke else [2, 4]:
+    if examples is not None:
         show(
             text_encoder,
             plain(student),
             student,
             vae,
-            f"sheet-{n}-steps.jpg",
+            "sheet-student.jpg",
             examples,
-            lambda tokens: model.sigmas(n, tokens),
+            model.second_sigmas(model.SECOND_STEPS),
         )
 
 
@@ -342,7 +351,6 @@ def main():
     random.seed(piece.A.pool_seed)
     torch.set_float32_matmul_precision("high")
     piece.load_kernels()
-    painter, deck = prepare()
     vae, text, transformer = (
         model.Autoencoder().to(piece.DEVICE),
         model.TextEncoder().to(piece.DEVICE),
@@ -350,19 +358,24 @@ def main():
     )
     vae.load_state_dict(stored("vae"))
     vae = vae.eval().requires_grad_(False)
+    piece.keep(vae, "vae")  # so that --out has all parts
     text.load_state_dict(stored("text"))
     transformer.load_state_dict(model.grow(stored("transformer"), model.SECOND["num_single_layers"]))
     log(parameters=[model.count(m) for m in (text, transformer, vae)])
-    with ProcessPoolExecutor(2 if piece.A.smoke else 15) as pool:
-        if piece.A.vae > 0:
-            vae = train_vae(pool, painter, deck, vae)
-        examples = example_references(painter, deck, vae)
-        found = latents(pool, painter, deck, vae) if piece.A.base > 0 or piece.A.distil > 0 else None
-    painter.levels = None
-    torch.cuda.empty_cache()
+    if piece.A.warm:
+        examples, found = None, random_latents()
+    else:
+        painter, deck = prepare()
+        with ProcessPoolExecutor(2 if piece.A.smoke else 15) as pool:
+            if piece.A.vae > 0:
+                vae = train_vae(pool, painter, deck, vae)
+            examples = example_references(painter, deck, vae)
+            found = latents(pool, painter, deck, vae) if piece.A.base > 0 or piece.A.distil > 0 else None
+        painter.levels = None
+        torch.cuda.empty_cache()
     if piece.A.base > 0:
         text, transformer = train_base(text, transformer, found, vae, examples)
-    if piece.A.distil == 0:  # a piece has few files
+    if piece.A.kernels:
         piece.keep_kernels()
     if piece.A.distil > 0:
         distil(rounded(text), rounded(transformer), found, vae, piece.A.distil, examples)
@@ -374,25 +387,30 @@ if __name__ == "__main__":
     parser.add_argument("--cache", type=pathlib.Path, default=".demo-cache")
     parser.add_argument("--work", type=pathlib.Path, default="/tmp/demo2")
     parser.add_argument(
-        "--out", type=pathlib.Path, help="where copies of weights, log and sheets go, at most eight files a piece"
+        "--out", type=pathlib.Path, help="where copies of weights, log and sheets go"
     )
     for name, default in dict(
-        vae=0.0, base=0.0, distil=0.0, lr=1e-3, muon=0.01, guidance=3.0, hold=1.0, edits=0.25
+        vae=0.0, base=0.0, distil=0.0, lr=1e-3, muon=0.01, guidance=3.0, hold=0.3, edits=0.25
     ).items():
         parser.add_argument(f"--{name}", type=float, default=default)
     for name, default in dict(pool=240000, rows=ROWS).items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--pool-seconds", type=float, default=80)
+    parser.add_argument("--until", type=float, help="the base ends at this time (seconds since 1970), instead of after --base minutes")
+    parser.add_argument("--kernels", action="store_true", help="leave compiled kernels in --out, for the next machine")
     parser.add_argument("--pool-seed", type=int, default=1, help="another number: other scenes")
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="steps take 2.3 times as long")
     parser.add_argument("--smoke", action="store_true", help="a few steps of everything on the CPU")
+    parser.add_argument("--warm", action="store_true", help="compile the kernels of base and student with noise, beside a piece that shares TORCHINDUCTOR_CACHE_DIR")
     parser.add_argument("--quick", action="store_true", help="60 steps of everything: does it run, and how fast?")
     A = piece.A = parser.parse_args()
     piece.DEVICE, piece.WORK, piece.START = "cpu" if A.smoke else "cuda", A.work, time.time()
     A.out, A.tokenizer = A.out or A.work, str(A.cache / "tokenizer")
+    if A.warm:
+        A.quick, A.base, A.distil = True, 1.0, 1.0
     if A.smoke:
         A.compile, A.vae, A.base, A.distil = False, 1.0, 1.0, 1.0
-        scenes.BUCKETS = {(4, 4): 0.7, (4, 8): 0.3}
+        scenes.BUCKETS = scenes.EDIT_BUCKETS = {(4, 4): 0.7, (4, 8): 0.3}
     for folder in (A.out, A.work / "weights"):
         folder.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(A.work / "inductor"))

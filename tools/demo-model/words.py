@@ -185,6 +185,12 @@ def split(text: str) -> list:
     return [w for w in re.split(r"[,\s]*,[,\s]*|\s*\n\s*", text.strip()) if w]
 
 
+def signs_of(codepoints: str) -> list:
+    """The character of a thing without U+FE0F, which Lazuli ignores; [] if it has an ASCII character (keycaps)"""
+    sign = "".join(chr(int(c, 16)) for c in codepoints.split("-")).replace("\ufe0f", "")
+    return [] if any(c.isascii() for c in sign) else [sign]
+
+
 def second(source: pathlib.Path, target: str):
     """The second edition is trained with synonyms, keywords, fillers and characters, so nothing is read as something else."""
     import captions  # reads this file too
@@ -198,13 +204,12 @@ def second(source: pathlib.Path, target: str):
     seen, common = set(names.names), {}
     for line in SYNONYMS:
         common.setdefault(line.split(" = ")[0], set()).update(split(line.split(" = ")[1]))
-    for row, name, (ways, _), sign in sorted(zip(rows, names.names, names.ways, names.character), key=lambda x: x[1]):
+    for row, name, (ways, _) in sorted(zip(rows, names.names, names.ways), key=lambda x: x[1]):
         own = [w for w in ways if w not in seen and (often.get(w, 0) <= 1 or w in common.get(name, ()))]  # a keyword of several things only points to them
         seen.update(own)
         known = [name] + own + [p for w in [name] + own if (p := data.plural(w)) not in own + [name]]
-        signs = [s for s in dict.fromkeys([sign, sign.replace("\ufe0f", "")]) if captions.is_character(s)]
         near = [w for w in ways if w not in known and w not in seen]
-        lines.append(", ".join(dict.fromkeys(known + signs)) + (" ~ " + ", ".join(near) if near else ""))
+        lines.append(", ".join(dict.fromkeys(known + signs_of(row["codepoints"]))) + (" ~ " + ", ".join(near) if near else ""))
     styles = sorted({w.lower() for _, words in data.STYLES.values() for w in words})
     numbers = sorted({n for some in captions.NUMBERS.values() for n in some})
     lines += ["", "# Styles"] + [f"{s} style, {s}" for s in styles] + [f"{s} {what} of" for s in styles for what in ("picture", "drawing", "emoji")]
@@ -222,7 +227,7 @@ def main():
     if "--second" in sys.argv:
         return second(source, target)
     with lzma.open(source / "emoji.jsonl.xz", "rt") as file:
-        things = data.Words([{k: t[k] for k in ("name", "keywords")} for t in map(json.loads, file)])
+        things = data.Words([{k: t[k] for k in ("codepoints", "name", "keywords")} for t in map(json.loads, file)])
     known = set(things.names) | {data.plural(n) for n in things.names} | set(GRAMMAR) | set(data.COLOURS) | set(data.PLACES)
     read_as, used = {}, set()
     for line in SYNONYMS:
@@ -246,13 +251,14 @@ def main():
         sys.exit(f"words.py: read in two ways: {twice}")
 
     lines = [HEAD, "# Things"]
-    for name, keywords in sorted(zip(things.names, things.keywords)):
+    for name, keywords, codepoints in sorted(zip(things.names, things.keywords, (r["codepoints"] for r in things.rows))):
         words, plural = [w for w in read_as[name] if w not in known], data.plural(name)
         near = [k for k in keywords if re.fullmatch("[a-z][a-z -]{1,19}", k) and k not in known and k not in words]
         plurals = [p for w in words if (p := data.plural(w)) != w and p not in known and p not in words]
         same = plural == name
         line = name + ("" if same else f", {plural}")
-        line += " = " + ", ".join(words + (plurals if same else [])) if words else ""
+        other = words + (plurals if same else []) + signs_of(codepoints)
+        line += " = " + ", ".join(other) if other else ""
         lines.append(line + (" ~ " + ", ".join(near) if near else ""))
         if plurals and not same:
             lines.append(f"{plural} = {', '.join(plurals)}")

@@ -43,6 +43,23 @@ static void demo_words(void) {
         {"a pengiun", NULL, "\"pengiun\" (it knows \"penguin\")"},
         {"a beautiful wizzard", "a wizzard", "\"wizzard\" (it knows \"mage\")"},
         {"two kittens", "two cat faces", NULL},
+        {"🦊", "fox", NULL},
+        {"a cute 🐼 on a blue background", "a panda on a blue background", NULL},
+        {"☕\xef\xb8\x8f and ❤", "hot beverage and red heart", NULL}, /* U+FE0F is ignored, here and in the list */
+        {"🦊🐼 ⭐ on red", "fox and panda and star on red", NULL},
+        {"a 🦊and a 🐼", "a fox and a panda", NULL},
+        {"👋🏽", "waving hand", NULL},        /* with a tone of the skin */
+        {"👨🏽‍⚖️", "man judge", NULL}, /* and joined to a sign */
+        {"🏁 🦊", "🏁 fox", "this model does not know \"🏁\""},
+        {"fox!\xef\xb8\x8f", NULL, NULL}, /* U+FE0F alone is no word */
+        {"\xef\xb8\x8f"
+         "fox",
+         NULL, NULL},
+        {"two🦊", "two fox", NULL},
+        {"🍌🍌", "two bananas", NULL},
+        {"🍌 🍌🍌 and 🐟🐟", "three bananas and two fish", NULL},
+        {"🍌🍌🍌🍌🍌", "bananas", NULL},
+        {"a fox \xf0\x9f\x8f", NULL, "this model does not know"}, /* not UTF-8 */
         {"two caffeines", NULL, "\"caffeines\" (it knows \"hot beverage\")"},
         {"qqa qqb qqc qqd qqe", NULL, "\"qqa\", \"qqb\", \"qqc\" and 2 more"},
         {"ein schöner Käfer", NULL, "\"schöner\", \"käfer\""},
@@ -222,6 +239,12 @@ static void hostile_words(void) {
         CHECK_TEXT(err.text, "words.txt: a list of words");
         lz_model_close(model);
     }
+    /* Words without spaces between them get some, in memory that has room for it. */
+    static char signs[75000];
+    for (size_t i = 0; i < sizeof signs; i += 5) memcpy(signs + i, i % 75 < 70 ? "a🦊" : "🦊,", 5);
+    lz_model *crowded = open_with(ctx, json, signs, sizeof signs, &err);
+    CHECK(crowded != NULL, "%s", err.text);
+    lz_model_close(crowded);
     /* Any plain text will do: of random lists and prompts the prompt stays text, and what is said is cut to its
      * room. */
     unsigned state = 7;

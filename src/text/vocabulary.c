@@ -5,7 +5,9 @@
  * A WORD after = is replaced by the first KNOWN, or removed if the line has no KNOWN. A WORD after ~ is not replaced,
  * but KNOWN is suggested if a prompt contains it. Each entry may be a phrase of several words. A prompt is split into
  * words, and from left to right the longest phrase that begins at a word is used, so "hot dog" is not hot. A prompt of
- * known words is unchanged.
+ * known words is unchanged. Each emoji is a word of its own, also without spaces around it. Marks that only change how
+ * it looks (U+FE0F asks for its coloured form, U+1F3FB to U+1F3FF for a tone of the skin) are ignored. Emoji that follow
+ * each other and are replaced become "fox and dog", and equal ones "two foxes", with the second KNOWN of the line.
  *
  * All phrases are in one sorted array. Limits: a file of 1 MiB; phrases of 8 words and 127 bytes (longer ones are
  * ignored); an unknown word is reported with its first 39 bytes. */
@@ -25,6 +27,7 @@ typedef enum lz_meaning { KNOWN, READ_AS, NEAR } lz_meaning;
 typedef struct lz_phrase {
     const char *text;   /* in lower case, words separated by one space */
     const char *target; /* the first KNOWN of its line, or "" */
+    const char *plural; /* the second one; if there is none, the first */
     lz_meaning meaning;
 } lz_phrase;
 
@@ -51,11 +54,51 @@ typedef struct span {
     const char *begin, *end;
 } span;
 
+static bool begins_with(const char *at, const char *end, const char *bytes) {
+    size_t n = strlen(bytes);
+    return (size_t)(end - at) >= n && memcmp(at, bytes, n) == 0;
+}
+
+/* Bytes of a mark that only changes how the emoji before it looks; 0: there is none. */
+static int mark_bytes(const char *at, const char *end) {
+    if (begins_with(at, end, "\xef\xb8\x8f")) return 3;                                                  /* U+FE0F */
+    return begins_with(at, end, "\xf0\x9f\x8f") && end - at > 3 && (unsigned char)at[3] >= 0xbb ? 4 : 0; /* a tone */
+}
+
+/* Bytes of a character that is an emoji or another sign, U+2190 to U+2BFF or U+1F000 to U+1FFFF; 0: it is none. */
+static int sign_bytes(const char *at, const char *end) {
+    if (begins_with(at, end, "\xf0\x9f") && end - at > 3) return 4;
+    return end - at > 2 && at[0] == '\xe2' && (unsigned char)at[1] >= 0x86 && (unsigned char)at[1] <= 0xaf ? 3 : 0;
+}
+
+/* The end of the emoji that begins with a sign of n bytes: marks, U+20E3, and signs that U+200D joins to it. */
+static const char *end_of_sign(const char *at, int n, const char *end) {
+    for (at += n;; at += n) {
+        static const char joiner[] = "\xe2\x80\x8d", key[] = "\xe2\x83\xa3";
+        n = begins_with(at, end, key) ? 3 : mark_bytes(at, end);
+        if (!n && begins_with(at, end, joiner) && (n = sign_bytes(at + 3, end))) n += 3;
+        if (!n) return at;
+    }
+}
+
+/* The next emoji or run of letters, digits, '-' and '\''. A word does not begin with a mark. */
 static span next_word(const char *at, const char *end) {
-    while (at < end && !in_word(*at)) at++;
-    span w = {at, at};
-    while (w.end < end && in_word(*w.end)) w.end++;
+    for (int n; at < end && ((n = mark_bytes(at, end)) || !in_word(*at));) at += n ? n : 1;
+    int sign = sign_bytes(at, end);
+    span w = {at, sign ? end_of_sign(at, sign, end) : at};
+    if (!sign)
+        while (w.end < end && in_word(*w.end) && !sign_bytes(w.end, end)) w.end++;
     return w;
+}
+
+/* Writes a word as phrases have it: in lower case, and without marks. Returns the end of what is written. */
+static char *write_normal(span word, char *to) {
+    for (const char *c = word.begin; c < word.end;) {
+        int mark = mark_bytes(c, word.end);
+        if (!mark) *to++ = lower(*c);
+        c += mark ? mark : 1;
+    }
+    return to;
 }
 
 static bool only_spaces(const char *at, const char *end) {
@@ -73,9 +116,10 @@ static int compare(const void *a, const void *b) {
     return order;
 }
 
-/* Adds the phrases of a line. normal: memory for as many bytes as the line has; returns the end of what is used. */
+/* Adds the phrases of a line. normal: memory for twice the bytes of the line, since emoji without spaces between them get
+ * some; returns the end of what is used. */
 static char *add_line(lz_vocabulary *w, const char *at, const char *end, char *normal) {
-    const char *target = "", *comment = memchr(at, '#', (size_t)(end - at));
+    const char *target = "", *plural = "", *comment = memchr(at, '#', (size_t)(end - at));
     lz_meaning meaning = KNOWN;
     if (comment) end = comment;
     while (at < end) {
@@ -84,14 +128,15 @@ static char *add_line(lz_vocabulary *w, const char *at, const char *end, char *n
         char *text = normal;
         for (span word = next_word(at, stop); word.begin < word.end; word = next_word(word.end, stop)) {
             if (normal > text) *normal++ = ' ';
-            for (const char *c = word.begin; c < word.end; c++) *normal++ = lower(*c);
+            normal = write_normal(word, normal);
         }
         if (normal - text >= PHRASE)
             normal = text;
         else if (normal > text) {
             *normal++ = 0;
-            if (meaning == KNOWN && !*target) target = text;
-            w->phrases[w->n++] = (lz_phrase){text, target, meaning};
+            if (meaning == KNOWN && *target && plural == target) plural = text;
+            if (meaning == KNOWN && !*target) target = plural = text;
+            w->phrases[w->n++] = (lz_phrase){text, target, plural, meaning};
         }
         if (stop < end && *stop != ',') meaning = *stop == '=' ? READ_AS : NEAR;
         at = stop < end ? stop + 1 : end;
@@ -117,7 +162,7 @@ static lz_vocabulary *read_words(lz_context *ctx, const lz_mapping *map, lz_erro
     if (w) {
         w->ctx = ctx;
         w->text = lz_host_alloc(ctx, bytes + 1);
-        w->normal = lz_host_alloc(ctx, bytes + 1);
+        w->normal = lz_host_alloc(ctx, 2 * bytes + 1);
         w->phrases = lz_host_alloc(ctx, phrases * sizeof *w->phrases);
     }
     if (!w || !w->text || !w->normal || !w->phrases) {
@@ -183,9 +228,9 @@ static piece next_piece(const lz_vocabulary *w, const char *at, const char *end)
     piece p = {word.begin, word.end, NULL};
     for (int n = 0; n < MOST_WORDS && word.begin < word.end; n++) {
         size_t length = (size_t)(word.end - word.begin);
-        if (used + length + 2 > sizeof key) break;
+        if (used + (n > 0) + length + 1 > sizeof key) break;
         if (n) key[used++] = ' ';
-        for (size_t i = 0; i < length; i++) key[used++] = lower(word.begin[i]);
+        used = (size_t)(write_normal(word, key + used) - key);
         key[used] = 0;
         const lz_phrase *found = find(w, key);
         if (found) p = (piece){p.begin, word.end, found};
@@ -209,16 +254,43 @@ static void put(output *o, const char *at, const char *end) {
     o->n += (size_t)(end - at);
 }
 
+static void put_text(output *o, const char *text) { put(o, text, text + strlen(text)); }
+
+/* Writes the words for an emoji and the equal ones after it. Returns the last of them. */
+static piece put_signs(output *o, const lz_vocabulary *w, piece p, const char *end) {
+    static const char *const numbers[] = {"two ", "three ", "four "};
+    enum { MOST = sizeof numbers / sizeof *numbers + 1 };
+    int n = 1;
+    for (piece next = next_piece(w, p.end, end); next.phrase == p.phrase && only_spaces(p.end, next.begin);
+         next = next_piece(w, p.end, end), n++)
+        p = next;
+    if (n > 1 && n <= MOST) put_text(o, numbers[n - 2]);
+    put_text(o, n > 1 ? p.phrase->plural : p.phrase->target);
+    return p;
+}
+
 /* A removed phrase is removed together with the separator before it; at the start of the prompt, with the one after
  * it. */
 static output rewrite(const lz_vocabulary *w, const char *prompt, char *to) {
     const char *end = prompt + strlen(prompt), *copied = prompt, *before = prompt;
     output o = {.to = to};
+    bool sign = false; /* the piece is an emoji, and is replaced */
     for (piece p = next_piece(w, prompt, end); p.begin < p.end; p = next_piece(w, p.end, end)) {
         bool replaced = p.phrase && p.phrase->meaning == READ_AS;
+        bool after_sign = sign && only_spaces(before, p.begin);
+        sign = replaced && sign_bytes(p.begin, end);
         if (replaced && *p.phrase->target) {
-            put(&o, copied, p.begin);
-            put(&o, p.phrase->target, p.phrase->target + strlen(p.phrase->target));
+            if (after_sign && sign) {
+                put_text(&o, " and ");
+            } else {
+                put(&o, copied, p.begin);
+                if (sign && p.begin > prompt && in_word(p.begin[-1])) put_text(&o, " ");
+            }
+            if (sign)
+                p = put_signs(&o, w, p, end);
+            else
+                put_text(&o, p.phrase->target);
+            if (sign && p.end < end && in_word(*p.end) && !sign_bytes(p.end, end)) put_text(&o, " ");
             copied = p.end;
         } else if (replaced) {
             put(&o, copied, before);
@@ -246,7 +318,13 @@ char *lz_vocabulary_read(const lz_vocabulary *w, const char *prompt, lz_error *e
 
 /* ---- what is unknown --------------------------------------------------------------------------------------------- */
 
-/* Do the words differ by one letter that is changed, added or missing, or by two swapped letters? */
+static bool is_ascii(const char *text) {
+    while (*text && (unsigned char)*text < 0x80) text++;
+    return !*text;
+}
+
+/* Do the words differ by one letter that is changed, added or missing, or by two swapped letters? For ASCII: other
+ * characters have several bytes, and those that differ by one of these are not similar. */
 static bool one_slip(const char *a, const char *b) {
     size_t same = 0, n = strlen(a), m = strlen(b);
     while (a[same] && a[same] == b[same]) same++;
@@ -266,10 +344,10 @@ static bool has_word(const char *phrase, const char *word) {
 /* The distance of a phrase from a word: 0 is the smallest; FAR: not similar. */
 enum { FAR = 3 };
 static int how_far(const lz_phrase *p, const char *word) {
-    if (!*p->target) return FAR;
+    if (!*p->target || !*word) return FAR;
     if (p->meaning == NEAR) return strcmp(p->text, word) == 0 ? 1 : FAR;
     if (has_word(p->text, word)) return 0;
-    return strlen(word) > 3 && one_slip(p->text, word) ? 2 : FAR;
+    return strlen(word) > 3 && is_ascii(word) && one_slip(p->text, word) ? 2 : FAR;
 }
 
 typedef struct nearest {
@@ -323,10 +401,11 @@ void lz_vocabulary_unknown(const lz_vocabulary *w, const char *prompt, char *to,
     int n = 0;
     to[0] = 0;
     for (piece p = next_piece(w, prompt, end); p.begin < p.end; p = next_piece(w, p.end, end)) {
-        char word[40] = "";
+        char word[40] = "", normal[PHRASE];
         if (p.phrase || n++ >= TOLD) continue;
-        say(word, sizeof word, "%.*s", (int)(p.end - p.begin < PHRASE ? p.end - p.begin : PHRASE), p.begin);
-        for (char *c = word; *c; c++) *c = lower(*c);
+        span first = {p.begin, p.end - p.begin < PHRASE ? p.end : p.begin + PHRASE - 1};
+        *write_normal(first, normal) = 0;
+        say(word, sizeof word, "%s", normal);
         nearest best = look_around(w, word);
         say(to, bytes, "%s\"%s\"", n == 1 ? "this model does not know " : ", ", word);
         for (int i = 0; i < best.n; i++) say(to, bytes, "%s\"%s\"", i ? ", " : " (it knows ", best.targets[i]);

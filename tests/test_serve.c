@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "serve/flush.h"
+#include "serve/inside.h"
 #include "serve/measure.h"
 #include "serve/multipart.h"
 #include "serve/sse.h"
@@ -383,6 +384,54 @@ static void previews(void) {
         }
 }
 
+/* The pace of a model from its pictures: 256 x 256 pixels with 8 steps are its own, 1e-6 seconds a pixel and step. */
+static void paces(void) {
+    static front f = {.models[0] = {.width = 256, .height = 256, .steps = 8}, .n_models = 1};
+    enum { USUAL = 256 * 256 * 9 };
+    json_t *tiny = json_pack("{s:i, s:i, s:i}", "width", 64, "height", 64, "steps", 1), *usual = json_object();
+    job small = {.settings = tiny}, own = {.settings = usual};
+    /* A tiny picture that takes as long as a usual one leaves the pace nearly as it is. */
+    queue_learn(&f, &own, 1e-6 * USUAL);
+    for (int i = 0; i < 5; i++) queue_learn(&f, &small, 1e-6 * USUAL / 10);
+    double seconds = queue_guess(&f, 0, 256, 256, 8) / (1e-6 * USUAL);
+    CHECK(seconds > 0.9 && seconds < 1.3, "%g", seconds);
+    /* If it is the first of all, the next usual one sets the pace. */
+    f.models[0].pace = f.models[0].learned = 0;
+    queue_learn(&f, &small, 0.1);
+    queue_learn(&f, &own, 1e-6 * USUAL);
+    seconds = queue_guess(&f, 0, 256, 256, 8) / (1e-6 * USUAL);
+    CHECK(seconds > 0.9 && seconds < 1.1, "%g", seconds);
+    /* Pictures of the usual size change it by 0.3 of the difference. */
+    queue_learn(&f, &own, 2e-6 * USUAL);
+    seconds = queue_guess(&f, 0, 256, 256, 8) / (1e-6 * USUAL);
+    CHECK(seconds > 1.2 && seconds < 1.4, "%g", seconds);
+    json_decref(tiny);
+    json_decref(usual);
+}
+
+/* The time left of the picture that is being made: by the pace at first, then by its progress. */
+static void times_left(void) {
+    static front f = {.models[0] = {.width = 256, .height = 256, .steps = 8, .pace = 1000.0 / (256 * 256 * 9)},
+                      .n_models = 1};
+    json_t *settings = json_object();
+    job j = {.settings = settings, .n = 1, .state = RUNNING, .steps = 8};
+    f.child.n_seats = 1;
+    f.child.seats[0] = (seat){.job = &j, .begun = true};
+    f.child.begun = steady_seconds() - 90;
+    double left = queue_left(&f, &j);
+    CHECK(left > 800 && left < 911, "%g", left); /* 1000 by the pace */
+    snprintf(j.stage, sizeof j.stage, "denoise");
+    j.step = 4; /* half of the work took 90 seconds */
+    left = queue_left(&f, &j);
+    CHECK(left > 80 && left < 100, "%g", left);
+    snprintf(j.stage, sizeof j.stage, "decode");
+    j.done = 1;
+    left = queue_left(&f, &j);
+    CHECK(left >= 0 && left < 1, "%g", left);
+    json_decref(settings);
+}
+
 TEST_MAIN({"base64", base64}, {"previews", previews}, {"data_urls", data_urls}, {"forms", forms}, {"sizes", sizes},
           {"texts", texts}, {"messages", messages}, {"flushes", flushes}, {"answers", answers},
-          {"failed_flushes", failed_flushes}, {"flushed_folders", flushed_folders})
+          {"failed_flushes", failed_flushes}, {"paces", paces}, {"times_left", times_left},
+          {"flushed_folders", flushed_folders})

@@ -112,8 +112,9 @@ typedef struct model {
     int layers;   /* above 0: it takes an image apart into layers, by default so many */
     int together; /* pictures that a worker makes in the same passes, at most */
     double guidance;
-    double pace;  /* seconds for a pixel and step, measured; 0: unknown */
-    double guess; /* the same, estimated before the first picture; 0: unknown */
+    double pace;    /* seconds for a pixel and step, measured; 0: unknown */
+    double guess;   /* the same, estimated before the first picture; 0: unknown */
+    double learned; /* pixels times steps of the pictures that pace comes from, a moving average; 0: none */
 } model;
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */

@@ -27,6 +27,7 @@ static void picture_begun(front *f, seat *s, int together) {
     bool first = j->state == QUEUED;
     s->begun = true;
     f->child.begun = steady_seconds();
+    *j->stage = 0; /* of the picture before */
     if (together) pictures_counted(f, together);
     if (j->over) return;
     job_started(f, j);

@@ -176,7 +176,11 @@ void queue_first(front *f, job *j) {
     *to = j;
 }
 
-/* Pixels times steps of a picture. */
+/* Pixels times steps of a picture; the text and the decoding count as a step. */
+static double work(int64_t width, int64_t height, int64_t steps) {
+    return (double)width * (double)height * (double)(steps + 1);
+}
+
 static double work_of(const front *f, const job *j) {
     const model *m = j->model >= 0 ? &f->models[j->model] : NULL;
     int64_t width = json_integer_value(json_object_get(j->settings, "width"));
@@ -185,17 +189,7 @@ static double work_of(const front *f, const job *j) {
     if (!width) width = m ? m->width : 1024;
     if (!height) height = m ? m->height : 1024;
     if (!steps) steps = m ? m->steps : 4;
-    return (double)width * (double)height * (double)(steps + 1); /* the text and the decoding count as a step */
-}
-
-void queue_learn(front *f, const job *j, double seconds) {
-    if (j->model < 0) return;
-    double pace = seconds / work_of(f, j), *known = &f->models[j->model].pace;
-    *known = *known > 0 ? 0.7 * *known + 0.3 * pace : pace;
-}
-
-void queue_estimate(front *f, int index, int64_t width, int64_t height, int steps, double seconds) {
-    f->models[index].guess = seconds / ((double)width * (double)height * (steps + 1));
+    return work(width, height, steps);
 }
 
 /* Seconds for a pixel and step, measured or else estimated. */
@@ -204,21 +198,49 @@ static double pace_of(const front *f, int index) {
     return f->models[index].pace > 0 ? f->models[index].pace : f->models[index].guess;
 }
 
+/* A part of a picture's time does not depend on its size and steps, so a picture counts less, the smaller it is compared
+ * with those from which the pace is known. */
+void queue_learn(front *f, const job *j, double seconds) {
+    if (j->model < 0) return;
+    model *m = &f->models[j->model];
+    double known = pace_of(f, j->model), now = work_of(f, j), before = m->learned;
+    if (!(before > 0) && m->guess > 0) before = work(m->width, m->height, m->steps);
+    double share = before > 0 ? fmin(0.3 * now / before, 1) : 1;
+    m->pace = known + share * (seconds / now - known);
+    m->learned = before + share * (now - before);
+}
+
+void queue_estimate(front *f, int index, int64_t width, int64_t height, int steps, double seconds) {
+    f->models[index].guess = seconds / work(width, height, steps);
+}
+
 double queue_guess(const front *f, int index, int64_t width, int64_t height, int steps) {
     double pace = pace_of(f, index);
-    return pace > 0 ? pace * (double)width * (double)height * (steps + 1) : -1;
+    return pace > 0 ? pace * work(width, height, steps) : -1;
 }
 
 /* Seconds of one picture of a job whose pace is known. */
 static double seconds_of(const front *f, const job *j) { return pace_of(f, j->model) * work_of(f, j); }
 
-/* Seconds until the pictures that the worker is making are done. */
+/* The share of the current picture that is done, counted as work() does; 0: not known. */
+static double share_done(const job *j) {
+    bool decoding = strcmp(j->stage, "decode") == 0;
+    if (!decoding && strcmp(j->stage, "denoise") != 0) return 0;
+    double steps = decoding ? j->steps + 0.5 * j->done : j->step + j->done;
+    return (0.5 + steps) / (j->steps + 1);
+}
+
+/* Seconds until the pictures that the worker is making are done: by the pace, and after a tenth of them by the time that
+ * this took. They are made in the same passes, so one of them tells for all. */
 static double pass_left(const front *f) {
     const child *c = &f->child;
-    double all = 0;
+    double all = 0, done = 0, spent = steady_seconds() - c->begun;
     for (int i = 0; i < c->n_seats; i++)
-        if (c->seats[i].begun) all += seconds_of(f, c->seats[i].job);
-    return fmax(all - (steady_seconds() - c->begun), 0.05 * all);
+        if (c->seats[i].begun) {
+            all += seconds_of(f, c->seats[i].job);
+            done = fmax(done, share_done(c->seats[i].job));
+        }
+    return done > 0.1 ? spent * fmax(1 - done, 0) / done : fmax(all - spent, 0.05 * all);
 }
 
 /* Pictures of the job that the worker is making. */

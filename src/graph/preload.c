@@ -7,9 +7,15 @@
  * weights that have arrived can be evicted.
  *
  * base.lock guards lz_preload, and on_its_way of the buffers. The thread holds a reference to each buffer of its queue. It
- * takes no lock but base.lock and those of a sending. It ends when the queue is empty; the next request, or
- * lz_preload_free, joins it. */
+ * takes no lock but base.lock and those of a sending. When the queue is empty, the thread waits for the next request. If
+ * none comes for REST_SECONDS, or lz_preload_free ends the wait, it frees the page-locked memory of the sendings and ends;
+ * the next request, or lz_preload_free, joins it. It does not free that memory at once, because the driver may wait for
+ * all kernels of the device meanwhile, and programs whose weights have just arrived are running. */
+#include <time.h>
+
 #include "graph/graph.h"
+
+enum { REST_SECONDS = 2 };
 
 typedef struct group { /* the weights of a program */
     struct group *next;
@@ -27,10 +33,12 @@ struct lz_preload {
     pthread_t thread;
     bool has_thread;       /* must be joined */
     bool running;          /* the thread will look at the queue again */
+    bool closing;          /* the thread must end */
     group *first, *last;   /* the queue */
     group *sent;           /* the group that the thread has taken from the queue and that has not landed; or NULL */
     int64_t wanted;        /* bytes of the groups in the queue and of the one that is sent */
-    pthread_cond_t landed; /* on_its_way of some buffers is false now */
+    pthread_cond_t landed; /* on_its_way of some buffers is false now; waited for with base.lock */
+    pthread_cond_t asked; /* the queue has a group, or closing is true; waited for with base.lock, by CLOCK_MONOTONIC */
 };
 
 /* ---- the thread -------------------------------------------------------------------------------------------------- */
@@ -90,6 +98,20 @@ static group *take_group(lz_context *ctx) {
     return g;
 }
 
+/* Waits for a group. false: the queue is empty, and has been for REST_SECONDS or the context is being closed. */
+static bool more_is_asked(lz_context *ctx) {
+    struct lz_preload *p = ctx->preload;
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += REST_SECONDS;
+    LZ_LOCK(ctx);
+    int rested = 0;
+    while (!p->first && !p->closing && !rested) rested = pthread_cond_timedwait(&p->asked, &ctx->base.lock, &until);
+    bool more = p->first;
+    LZ_UNLOCK(ctx);
+    return more;
+}
+
 /* The thread ends, unless the queue has a group again. */
 static bool goes_on(lz_context *ctx) {
     LZ_LOCK(ctx);
@@ -101,7 +123,9 @@ static bool goes_on(lz_context *ctx) {
 static void *send_groups(void *arg) {
     lz_context *ctx = arg;
     do {
-        for (group *g; (g = take_group(ctx));) land(ctx, g, send_group(ctx, g));
+        do {
+            for (group *g; (g = take_group(ctx));) land(ctx, g, send_group(ctx, g));
+        } while (more_is_asked(ctx));
         ctx->backend->device->close_sendings(ctx->device);
     } while (goes_on(ctx));
     return NULL;
@@ -111,8 +135,14 @@ static void *send_groups(void *arg) {
 
 static struct lz_preload *open_preload(lz_context *ctx) {
     LZ_LOCK(ctx);
-    if (!ctx->preload && (ctx->preload = lz_host_alloc(ctx, sizeof *ctx->preload)))
+    if (!ctx->preload && (ctx->preload = lz_host_alloc(ctx, sizeof *ctx->preload))) {
+        pthread_condattr_t monotonic;
+        pthread_condattr_init(&monotonic);
+        pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+        pthread_cond_init(&ctx->preload->asked, &monotonic);
+        pthread_condattr_destroy(&monotonic);
         pthread_cond_init(&ctx->preload->landed, NULL);
+    }
     LZ_UNLOCK(ctx);
     return ctx->preload;
 }
@@ -140,6 +170,7 @@ static void add_group(lz_context *ctx, group *g) {
     else
         p->first = g;
     p->last = g;
+    pthread_cond_signal(&p->asked);
     if (p->running) return;
     if (p->has_thread) pthread_join(p->thread, NULL); /* it took its last look at the queue */
     p->has_thread = p->running = pthread_create(&p->thread, NULL, send_groups, ctx) == 0;
@@ -195,9 +226,11 @@ void lz_preload_free(lz_context *ctx) {
     struct lz_preload *p = ctx->preload;
     if (!p) return;
     LZ_LOCK(ctx);
-    ctx->reserve_nothing = true;
+    ctx->reserve_nothing = p->closing = true;
+    pthread_cond_signal(&p->asked);
     LZ_UNLOCK(ctx);
     if (p->has_thread) pthread_join(p->thread, NULL);
+    pthread_cond_destroy(&p->asked);
     pthread_cond_destroy(&p->landed);
     lz_host_free(ctx, p);
     ctx->preload = NULL;

@@ -504,6 +504,17 @@ static void folders(void) {
     lz_weights *w = lz_weights_open(ctx, folder, &err);
     CHECK(w && lz_weights_count(w) == 1 && lz_weights_has(w, "y"));
     lz_weights_close(w);
+    /* Shards without their index */
+    static const char *const old[] = {"any.safetensors.index.json", "y.safetensors", "z.safetensors"};
+    for (int i = 0; i < 3; i++) unlink(in_folder(old[i]));
+    for (int i = 1; i < 3; i++) {
+        char name[80];
+        snprintf(name, sizeof name, "diffusion_pytorch_model-%05d-of-00002.safetensors", i);
+        write_tensors(name, ONE_TENSOR("shard"), 2);
+    }
+    CHECK(!lz_weights_open(ctx, folder, &err) && err.status == LZ_NOT_FOUND);
+    CHECK_TEXT(err.text,
+               "2 files *.safetensors of one model, but not their *.safetensors.index.json: download that again");
     leave_folder();
     lz_close(ctx);
 }

@@ -199,11 +199,14 @@ static void vary(session *s, const char *rest) {
     }
 }
 
-/* "[$N] [FILE]" */
+/* "[$N] [FILE]"; a number without $ is no name of a picture, so it means $N too. */
 static void save(session *s, const char *rest) {
     kept *k = last(s);
     size_t length = strcspn(rest, " \t");
-    int reference = k ? read_reference(s, rest, length) : -2;
+    char number[12] = "$";
+    bool bare = length && length < sizeof number - 1 && strspn(rest, "0123456789") == length;
+    if (bare) memcpy(number + 1, rest, length);
+    int reference = k ? read_reference(s, bare ? number : rest, length + bare) : -2;
     if (reference == -2) return;
     if (reference >= 0) {
         k = &s->album.pictures[reference];

@@ -1,10 +1,10 @@
 /* meant.c: recognises words that are probably not a prompt: a mistyped command, a command of another program, the name
- * of a model. Finds the option that is nearest to a mistyped one.
+ * of a model or of a picture. Finds the option that is nearest to a mistyped one.
  *
  * A prompt may begin with any word ("list of fruits", "run in the park", "concert in a hall"). So a first word that
  * resembles a command is reported only if it is the only word, if operands follow (a model, a file, a prompt in quotes),
- * or if it is a command with one typing error and no word of its own ("genrate a fox"). The name of a model is always
- * reported. After `generate`, after `--` and with --prompt, words are always a prompt. */
+ * or if it is a command with one typing error and no word of its own ("genrate a fox"). The names of a model and of a
+ * picture that exists are always reported. After `generate`, after `--` and with --prompt, words are always a prompt. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,6 +150,14 @@ bool is_hardly_a_prompt(const arguments *args, char *hint, size_t size) {
     const char *name = model || args->n_words > 2 ? second : "NAME";
     const char *prompt = !alone && has_blank(last) ? last : "a red fox";
     if (explain_model(args, prompt, hint, size)) return true;
+    if (names_file(word) && picture_side_limit(word)) {
+        snprintf(
+            hint, size,
+            "'%.200s' is a picture; with -i the model looks at it, --from makes it again, and 'lazuli info' prints "
+            "its settings",
+            word);
+        return true;
+    }
     const char *meant = slip_of(word);
     bool mistyped = meant && strcasecmp(meant, word) != 0 && !is_one_of(word, ordinary);
     if (!alone && !operands && !mistyped) return false;

@@ -330,6 +330,13 @@ static char *only_file(const lz_weights *w, const char *folder, lz_error *err) {
                 w->formats[0]->ending);
         return NULL;
     }
+    if (count[k] > 1 && k && strstr(only[k], "-of-")) {
+        lz_fail(err, LZ_NOT_FOUND,
+                "%s: the folder holds %d files *%s of one model, but not their *" LZ_WEIGHTS_INDEX
+                ": download that again",
+                LZ_SHOW_TEXT(folder), count[k], w->formats[k - 1]->ending);
+        return NULL;
+    }
     if (count[k] > 1) {
         lz_fail(err, LZ_BAD_ARGUMENT, "%s: the folder holds %d files *%s: name the one to open", LZ_SHOW_TEXT(folder),
                 count[k], k ? w->formats[k - 1]->ending : LZ_WEIGHTS_INDEX);

@@ -85,6 +85,9 @@ talk 0 -W 48 -H 32 -s 2 <<'END'
 < lazuli> 
 > /save looked.png
 < lazuli> 
+> /save 9 none.png
+< there is no picture $9; there are $1 to $7
+< lazuli> 
 > /save $9 none.png
 < there is no picture $9; there are $1 to $7
 < lazuli> 

@@ -106,6 +106,8 @@ no_picture "'flux2-klein-4b' is the name of a model; use lazuli -m flux2-klein-4
 no_picture "'qwen-iamge' is nearly the name of a model; use lazuli -m qwen-image \"a red fox\"" qwen-iamge a red fox
 no_picture 'is the name of a model; use lazuli -m models/demo "fox"' models/demo fox
 no_picture "'demo' is the name of a model" demo
+no_picture "'tests/data/demo/fox.png' is a picture; with -i the model looks at it" tests/data/demo/fox.png
+no_picture "'tests/data/demo/fox.png' is a picture" tests/data/demo/fox.png 'make it blue'
 no_picture "'demo' is the name of a model; use lazuli -m demo \"a fox\"" demo 'a fox'
 mkdir -p "$work/hub/models--some--thing/snapshots/1"
 echo '{}' >"$work/hub/models--some--thing/snapshots/1/model_index.json"

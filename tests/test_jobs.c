@@ -386,17 +386,15 @@ static void looked_at_and_cancelled(void) {
     pthread_t thread;
     if (CHECK(r.job != NULL, "%s", err.text) && CHECK(pthread_create(&thread, NULL, run_long, &r) == 0)) {
         lz_job_view view = {0};
-        bool text = false;
-        while (view.state != LZ_JOB_OVER && !(view.step >= 2 && view.stage && !strcmp(view.stage, "denoise"))) {
+        /* A stage that is short may be over before this thread looks. */
+        while (view.state != LZ_JOB_OVER && !(view.step >= 2 && view.stage && !strcmp(view.stage, "denoise")))
             view = lz_job_wait(r.job, view.changes);
-            text = text || (view.stage && !strcmp(view.stage, "text"));
-        }
         lz_job_cancel(r.job);
         while (view.state != LZ_JOB_OVER) view = lz_job_wait(r.job, view.changes);
         pthread_join(thread, NULL);
         CHECK_I64(r.status, LZ_CANCELLED);
         CHECK_I64(view.status, LZ_CANCELLED);
-        CHECK(view.steps == 1000 && view.step >= 2 && view.step < 1000 && text);
+        CHECK(view.steps == 1000 && view.step >= 2 && view.step < 1000);
     }
     lz_job_free(r.job);
     lz_job *never = model ? lz_job_make(model, &o, NULL, &err) : NULL; /* before it runs */

@@ -1,13 +1,14 @@
-"""Trains a LoRA for the second edition: pixel art or stained glass, which are not among its five styles.
+"""Trains a LoRA for the demo model: pixel art or stained glass, which are not among its five styles.
 
-    python tools/demo-model/lora.py --look pixel --cache .demo-cache --minutes 1.5 --out OUT   # a GPU
-    python tools/demo-model/lora.py --smoke --cache .demo-cache --work /tmp/smoke              # a CPU
+    python tools/demo-model/lora.py --look pixel --cpu --pictures 800 --batch 32 --minutes 30 --out OUT   # two cores
+    python tools/demo-model/lora.py --look pixel --edition 2 --minutes 1.5 --out OUT                      # a GPU
+    python tools/demo-model/lora.py --smoke --work /tmp/smoke                                             # a check, a CPU
 
-The student paints captions in its 4 steps, a filter changes the pictures, and the LoRA learns to walk from the same
-noise to the changed picture, in 4 steps too: each state of the walk is moved by the change times (1 - noise level).
-Its captions say "in pixel art style". So it needs no drawings, and stays as sharp as the student. Only the matrices
-of the blocks get a LoRA, of rank 8: 0.3 million numbers, 0.6 MB in bf16. The names are those of diffusers
-(transformer.MODULE.lora_A.weight). The text encoder is not changed.
+The model paints captions in its own steps, a filter changes the pictures, and the LoRA learns to walk from the same
+noise to the changed picture, in as many steps: each state of the walk is moved by the change times (1 - noise level).
+The captions stay as they are, so the LoRA needs no word of its own and works with every prompt and style. It needs no
+drawings, and stays as sharp as the model. Only the matrices of the blocks get a LoRA, of rank 8: 0.3 million numbers,
+0.6 MB in bf16. The names are those of diffusers (transformer.MODULE.lora_A.weight). The text encoder is not changed.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import pathlib
 import random
 import time
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
@@ -28,14 +30,18 @@ import paint
 import scenes
 from train import to_bytes
 
-WORDS = dict(pixel="pixel art", glass="stained glass")
 BUCKET = (16, 16)
+EDITIONS = {  # shape of the transformer, tokens of a caption, noise levels
+    1: (model.TRANSFORMER, model.TEXT_LENGTH, model.sigmas(model.STEPS)),
+    2: (model.SECOND, model.SECOND_LENGTH, model.second_sigmas(model.SECOND_STEPS)),
+}
 
 
 def pixel_art(x):
-    """uint8 [B,3,H,W] -> squares of 8 pixels, 6 levels of each colour"""
-    small = F.interpolate(x.float(), scale_factor=1 / 8, mode="area")
-    return F.interpolate((small / 51).round() * 51, scale_factor=8).clamp(0, 255).to(torch.uint8)
+    """uint8 [B,3,H,W] -> squares of 8 pixels, each of the median colour, so that edges stay hard and backgrounds as they are"""
+    squares = F.unfold(x.float(), 8, stride=8).unflatten(1, (3, 64)).median(2).values
+    small = squares.unflatten(2, (x.shape[2] // 8, x.shape[3] // 8))
+    return F.interpolate(small, scale_factor=8).to(torch.uint8)
 
 
 def stained_glass(x, cell: int = 20):
@@ -96,7 +102,7 @@ def adapt(transformer, rank: int) -> dict:
     return found
 
 
-def load_weights(folders, device):
+def load_weights(folders, shape: dict, device):
     def state(*stems):
         for stem in stems:
             for folder in folders:
@@ -104,11 +110,25 @@ def load_weights(folders, device):
                     return {k: v.float() if v.is_floating_point() else v for k, v in some.items()}
         raise SystemExit(f"lora.py: no {stems[0]} in {folders}")
 
-    nets = model.Autoencoder(), model.TextEncoder(), model.Transformer(model.SECOND)
+    nets = model.Autoencoder(), model.TextEncoder(), model.Transformer(shape)
     nets[0].load_state_dict(state("vae"))
     nets[1].load_state_dict(state("text"))
-    nets[2].load_state_dict(model.grow(state("student", "transformer"), model.SECOND["num_single_layers"]))
+    nets[2].load_state_dict(model.grow(state("student", "transformer"), shape["num_single_layers"]))
     return [n.to(device).eval().requires_grad_(False) for n in nets]
+
+
+def draw_captions(edition: int, cache, n: int, only: int | None) -> list:
+    """n captions of the edition's own kind. only: of every so many things one"""
+    rows, index, found = paint.sources(cache, only)
+    r = random.Random(21)
+    if edition == 2:
+        deck = scenes.Deck(rows, index, np.ones(len(found), bool), [None] * len(found))
+        return [scenes.say(r, deck, scenes.draw_scene(r, deck)) for _ in range(n)]
+    things = data.Things.__new__(data.Things)
+    data.Words.__init__(things, rows)
+    things.take_index(index)
+    shares = np.cumsum(things.weights)
+    return [data.make_scene(r, things, shares, False, 1)[2][0] for _ in range(n)]
 
 
 def export_examples(plain, changed, path):
@@ -121,7 +141,8 @@ def export_examples(plain, changed, path):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--look", choices=list(WORDS), default="pixel")
+    parser.add_argument("--look", choices=list(FILTERS), default="pixel")
+    parser.add_argument("--edition", type=int, choices=list(EDITIONS), default=1)
     parser.add_argument("--cache", type=pathlib.Path, default=".demo-cache")
     parser.add_argument("--work", type=pathlib.Path, default="/tmp/demo2")
     parser.add_argument("--out", type=pathlib.Path)
@@ -129,36 +150,27 @@ def main():
     parser.add_argument("--rank", type=int, default=8)
     parser.add_argument("--pictures", type=int, default=8000)
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--cpu", action="store_true", help="with fewer pictures, an hour on two cores may do")
+    parser.add_argument("--cpu", action="store_true", help="train without a GPU")
     parser.add_argument("--smoke", action="store_true")
     a = parser.parse_args()
     device, out = "cpu" if a.smoke or a.cpu else "cuda", a.out or a.work
     out.mkdir(parents=True, exist_ok=True)
     a.work.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
-    bucket, length, tokenizer = (4, 4) if a.smoke else BUCKET, model.SECOND_LENGTH, str(a.cache / "tokenizer")
-    rows, index, found = paint.sources(a.cache, 40 if a.smoke else None)
-    deck = scenes.Deck(rows, index, torch.ones(len(found)).bool().numpy(), [None] * len(found))
-    vae, text, transformer = load_weights([a.work / "weights", a.cache / "weights"], device)
+    shape, length, stops = EDITIONS[a.edition]
+    bucket = (4, 4) if a.smoke else BUCKET
+    vae, text, transformer = load_weights([a.work / "weights", a.cache / "weights"], shape, device)
     half = torch.autocast(device, torch.bfloat16, enabled=not a.smoke)
-    r, n, batch = random.Random(21), 8 if a.smoke else a.pictures, 4 if a.smoke else 250
-    plain = [scenes.say(r, deck, scenes.draw_scene(r, deck)) for _ in range(n)]
-    said = [
-        r.choice([f"{p} in {WORDS[a.look]} style", f"{p}, {WORDS[a.look]}", f"{WORDS[a.look]} of {p}"]) for p in plain
-    ]
-    tokens = data.load_tokenizer(tokenizer)
-    before, after = (
-        [torch.from_numpy(t).to(device).long() for t in data.tokenize(tokens, w, length)] for w in (plain, said)
-    )
-    rope, stops, walks = (
-        transformer.rope(length, bucket, (), device),
-        model.second_sigmas(model.SECOND_STEPS),
-        [],
-    )
+    n, batch = (8, 4) if a.smoke else (a.pictures, 50 if a.cpu else 250)
+    said = draw_captions(a.edition, a.cache, n, 40 if a.smoke else None)
+    tokens = data.tokenize(data.load_tokenizer(str(a.cache / "tokenizer")), said, length)
+    ids, lengths = (torch.from_numpy(t).to(device).long() for t in tokens)
+    rope, heard, walks = transformer.rope(length, bucket, (), device), [], []
     with torch.no_grad(), half:
         for i in range(0, n, batch):
-            features = text(before[0][i : i + batch], before[1][i : i + batch])
-            x = torch.randn(len(features), bucket[0] * bucket[1], model.SECOND["in_channels"], device=device)
+            features = text(ids[i : i + batch], lengths[i : i + batch])
+            heard.append(features)
+            x = torch.randn(len(features), bucket[0] * bucket[1], shape["in_channels"], device=device)
             states = [x]
             for high, low in zip(stops, stops[1:]):
                 x = x + (low - high) * transformer(x, torch.full((len(x),), high, device=device), features, rope=rope)
@@ -172,7 +184,7 @@ def main():
             )
             if i == 0:
                 export_examples(picture, FILTERS[a.look](picture), out / f"sheet-{a.look}.png")
-    walks, sigma = torch.cat(walks), torch.tensor(stops, device=device)
+    heard, walks, sigma = torch.cat(heard), torch.cat(walks), torch.tensor(stops, device=device)
     layers = adapt(transformer, a.rank)
     parameters = [p for layer in layers.values() for p in (layer.a, layer.b)]
     optimiser = torch.optim.AdamW(parameters, lr=2e-3, betas=(0.9, 0.98), weight_decay=0.0)
@@ -181,9 +193,7 @@ def main():
         k, level = torch.randint(n, (batch,), device=device), torch.randint(len(stops) - 1, (batch,), device=device)
         x, y, t = walks[k, level].float(), walks[k, level + 1].float(), sigma[level]
         with half:
-            with torch.no_grad():
-                features = text(after[0][k], after[1][k])
-            v = transformer(x, t, features, rope=rope)
+            v = transformer(x, t, heard[k], rope=rope)
         loss = (v - (x - y) / (t - sigma[level + 1])[:, None, None]).square().mean()
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
@@ -192,7 +202,7 @@ def main():
         optimiser.step()
         step, seen = step + 1, seen + [loss.detach()]
         progress = step / 3 if a.smoke else min(1.0, (time.time() - start) / 60 / a.minutes)
-        if step % 100 == 0:
+        if step % 50 == 0:
             print(json.dumps(dict(step=step, loss=torch.stack(seen).mean().item())), flush=True)
             seen = []
     state = {}

@@ -30,5 +30,5 @@ run train train2.py --base 1 --until "$until" --distil "$distil" --cache "$cache
     exit 1
 }
 wait
-run lora lora.py --look pixel --minutes 1 --cache "$cache" --work "$work" --out "$out" || exit 1
+run lora lora.py --look pixel --edition 2 --minutes 1 --cache "$cache" --work "$work" --out "$out" || exit 1
 echo "second.sh: $(($(date +%s) - start)) s" | tee "$out/done"

@@ -298,7 +298,7 @@ def add_old_pictures(redis):
 
 
 def test_old_pictures(redis):
-    until("the old picture is removed", lambda: redis.ask("ZSCORE", "lz:{test}:pictures", "pic_aged") is None, 25)
+    until("the old picture is removed", lambda: redis.ask("ZSCORE", "lz:{test}:pictures", "pic_aged") is None)
     check(redis.ask("ZSCORE", "lz:{test}:pictures", "pic_pinned0") is None, "an id without a picture is removed")
     check(redis.ask("ZSCORE", "lz:{test}:pictures", "pic_pinned128") is not None, "a pinned picture stays")
     check(redis.ask("ZCOUNT", "lz:{test}:pictures", 0, "+inf") > 5, "young pictures stay")
@@ -424,8 +424,8 @@ def test_lost(redis, fronts, workers):
         until("it paints", painted)
         os.kill(w.child(), signal.SIGKILL)
         until("its death is counted", lambda n=n: redis.job(job, "attempts") == str(n + 2))
-    until("the new process has the socket to its worker, and no other", lambda: w.sockets_of_child() == 1, 10)
-    until("it failed", lambda: fronts[1].job(job)["status"] == "failed", 10)
+    until("the new process has the socket to its worker, and no other", lambda: w.sockets_of_child() == 1)
+    until("it failed", lambda: fronts[1].job(job)["status"] == "failed")
     check(fronts[1].job(job)["error"]["code"] == "worker_lost", "the reason", fronts[1].job(job))
     check(job in str(redis.ask("XRANGE", "lz:{test}:dead", "-", "+")), "it is among the dead")
 
@@ -485,17 +485,17 @@ def test_redis(redis, fronts):
     jobs += [fronts[n % 2].post({**SMALL, "steps": 8, "width": 128, "height": 128}) for n in range(4)]
     redis.process.kill()
     redis.process.wait()
-    until("requests are refused", lambda: fronts[0].call("GET", "/api/v1/jobs")[0] == 503, 5)
+    until("requests are refused", lambda: fronts[0].call("GET", "/api/v1/jobs")[0] == 503)
     status, answer, data = fronts[1].call("POST", "/api/v1/jobs", SMALL)
     check((status, data["error"]["code"]) == (503, "not_ready") and answer.getheader("retry-after"), "503 while Redis is away", data)
     check(fronts[0].call("GET", "/healthz")[0] == 200 and fronts[0].call("GET", "/readyz")[0] == 503, "alive, not ready")
     time.sleep(1)
     redis.start()
-    until("ready again", lambda: fronts[0].call("GET", "/readyz")[0] == 200, 10)
-    until("the lag is known again", lambda: redis.groups()["lag"] == 4, 10)
+    until("ready again", lambda: fronts[0].call("GET", "/readyz")[0] == 200)
+    until("the lag is known again", lambda: redis.groups()["lag"] == 4)
     fronts[1].call("POST", "/api/v1/queue/resume", {}, key="root")
     for n, job in enumerate(jobs):
-        until("its jobs are done", lambda: fronts[(n + 1) % 2].done(job), 30)
+        until("its jobs are done", lambda: fronts[(n + 1) % 2].done(job))
     check(all(redis.job(job, "made") == "1" for job in jobs), "once each")
 
 
@@ -504,7 +504,7 @@ def test_drain(redis, fronts, workers):
     job = fronts[0].post({**SMALL, "steps": 8, "width": 128, "height": 128, "count": 4})
     w = paints(redis, workers, job)
     check(w.stop() == 0, "a worker ends with 0")
-    until("another goes on", lambda: fronts[1].done(job), 20)
+    until("another goes on", lambda: fronts[1].done(job))
     check(redis.job(job, "attempts") == "1", "an end is no death", redis.job(job, "attempts"))
     check(not any(name.startswith(w.name) for name in os.listdir(f"{WORK}/pictures/spool")), "its folder is removed")
     last = fronts[0].post({**SMALL, "steps": 4, "width": 128, "height": 128})
@@ -531,7 +531,7 @@ def test_lasting_conflict(redis, front):
     for how, status in (("stored", "completed"), ("lost", "failed")):
         Bucket.lasting = how
         job = front.post(SMALL)
-        until("it has ended", lambda: front.job(job)["status"] in ("completed", "failed"), 20)
+        until("it has ended", lambda: front.job(job)["status"] in ("completed", "failed"))
         j = front.job(job)
         check(j["status"] == status and (how == "stored" or j["error"]["code"] == "insufficient_storage"), "a lasting 409", how, j["status"], j["error"])
         check(any(command == "HEAD" for command, _ in Bucket.requests), "the object was asked for")
@@ -558,7 +558,7 @@ def test_lost_bucket(front, picture):
     status, answer, data = front.call("GET", f"/api/v1/pictures/{picture}/thumb")
     check((status, data["error"]["code"]) == (503, "not_ready") and int(answer.getheader("retry-after")) > 0, "no bucket", status, data)
     Bucket.away = False
-    until("it is back", lambda: front.call("GET", f"/api/v1/pictures/{picture}/thumb")[0] == 200, 10)
+    until("it is back", lambda: front.call("GET", f"/api/v1/pictures/{picture}/thumb")[0] == 200)
     [Bucket.objects.pop(name) for name in list(Bucket.objects) if name.endswith(picture + ".png")]
     check(front.call("GET", f"/api/v1/pictures/{picture}/file")[0] == 410, "a picture that is not in the bucket")
 
@@ -668,7 +668,7 @@ def test_all():
     test_hostile(redis, fronts)
     add_old_pictures(redis)
     test_lost(redis, fronts, workers)
-    until("another worker has taken it over", lambda: redis.job(job, "attempts") == "2", 25)
+    until("another worker has taken it over", lambda: redis.job(job, "attempts") == "2")
     check(time.time() - killed > 10, "not before its lease ran out", time.time() - killed)
     until("it is done", lambda: fronts[1].done(job))
     check(fronts[1].job(job)["attempts"] == 2, "the second attempt")
@@ -691,7 +691,7 @@ def test_all():
     names = os.listdir(f"{WORK}/pictures/pictures")
     check(all(re.fullmatch("pic_[0-9a-f]{32}[.]png", n) for n in names), "names of pictures", names)
     test_s3(redis)
-    until("a worker without work marks its folder every minute", lambda: os.stat(f"{spool}/{idle.name}").st_mtime > time.time() - 600, 65)
+    until("a worker without work marks its folder every minute", lambda: os.stat(f"{spool}/{idle.name}").st_mtime > time.time() - 600)
     check(idle.stop() == 0, "it ends")
     redis.process.terminate()
     redis.process.wait(10)

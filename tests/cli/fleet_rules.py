@@ -57,7 +57,7 @@ def pause(front, paused=True):
 
 
 def clean(redis, what):
-    until("nothing is pending", lambda: redis.groups()["pending"] == 0 and redis.groups()["lag"] == 0, 20)
+    until("nothing is pending", lambda: redis.groups()["pending"] == 0 and redis.groups()["lag"] == 0)
     check(redis.ask("HLEN", "lz:{test}:bound") == 0, "no ticket is bound after", what)
     check(int(redis.ask("HGET", "lz:{test}:waiting", "*") or 0) == 0 and redis.ask("ZCARD", "lz:{test}:wait:demo") == 0, "nothing waits after", what)
 
@@ -197,7 +197,7 @@ def test_dead_letters(redis, fronts):
         age(redis, job)
     check(job not in str(redis.ask("XRANGE", "lz:{test}:dead", "-", "+")), "it is not among the dead before")
     w = join(redis, "mortal3")
-    until("it failed", lambda: fronts[1].job(job)["status"] == "failed", 20)
+    until("it failed", lambda: fronts[1].job(job)["status"] == "failed")
     check(fronts[1].job(job)["error"]["code"] == "worker_lost", "the reason", fronts[1].job(job)["error"])
     check(job in str(redis.ask("XRANGE", "lz:{test}:dead", "-", "+")), "it is among the dead")
     check("(signal" not in open(f"{WORK}/{w.log}").read(), "the fourth worker lives")
@@ -307,7 +307,7 @@ def test_ghosts(redis, born):
         redis.ask("XGROUP", "DELCONSUMER", "lz:{ghosts}:jobs:demo", "workers", early.name)
     time.sleep(max(0.0, born + 61 - time.time()))
     late = Worker(redis, "late", name_of_fleet="ghosts")
-    until("the idle consumer is deleted", lambda: "worker_idle" not in names(), 20)
+    until("the idle consumer is deleted", lambda: "worker_idle" not in names())
     if not early:  # which may have taken the ticket over
         check("worker_owner" in names(), "not one that owned a ticket", names())
     check(late.stop() == 0, "it ends")

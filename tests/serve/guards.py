@@ -138,7 +138,7 @@ def test_keys():
     check((status, data["error"]["code"], answer.getheader("retry-after")) == (429, "too_many_failures", "1"), "a further wrong key", data)
     check(s.code("GET", models, authorization="Bearer secret-one") == (200, None), "a right key of the same address is taken")
     check(s.call("POST", "/api/v1/session", {"key": "secret-one"})[0] == 200, "and opens a session")
-    until("a wrong key is called wrong again", lambda: s.code("GET", models, key="wrong-one") == (401, "invalid_api_key"), 5)
+    until("a wrong key is called wrong again", lambda: s.code("GET", models, key="wrong-one") == (401, "invalid_api_key"))
     later = s.call("POST", "/api/v1/jobs", {"prompt": "a"}, authorization="Bearer secret-three")[2]
     check(later["queue_position"] == 2 and later["steps"] == 8, "a job of another key that came later", later)
     urgent = s.call("POST", "/api/v1/jobs", {"prompt": "a", "priority": 1}, key="secret-two")[2]["id"]
@@ -152,7 +152,7 @@ def test_keys():
     with open(f"{Place.work}/keys", "w") as file:
         file.write("ada secret-one\n")
     s.process.send_signal(signal.SIGHUP)
-    until("the session of a removed key ends", lambda: s.call("GET", models, cookie=admin)[0] == 401, 10)
+    until("the session of a removed key ends", lambda: s.call("GET", models, cookie=admin)[0] == 401)
     check(s.code("GET", models, cookie=cookie.split(";")[0]) == (200, None), "the other session stays")
     check(s.stop() == 0, "it ends")
 
@@ -211,13 +211,13 @@ def test_tls():
         shutil.copy(f"{Place.work}/{name}.pem", f"{Place.work}/other-{name}.pem")
     certificate("two")
     s.process.send_signal(signal.SIGHUP)
-    until("the certificate is new", lambda: shown(s.port) != first, 10)
+    until("the certificate is new", lambda: shown(s.port) != first)
     check(ask("GET", "/healthz")[0] == 200, "the old connection stays")
     with open(f"{Place.work}/cert.pem", "w") as file:
         file.write("no certificate")
     second = shown(s.port)
     s.process.send_signal(signal.SIGHUP)
-    until("it is said", lambda: "the certificate stays as it was" in s.text(), 10)
+    until("it is said", lambda: "the certificate stays as it was" in s.text())
     check(shown(s.port) == second, "a wrong certificate changes nothing")
     check(shown(s.port, ssl.TLSVersion.TLSv1_2) == second, "TLS 1.2 is not refused")
     warnings.filterwarnings("ignore", "ssl.TLSVersion", DeprecationWarning)
@@ -254,12 +254,12 @@ class Slow:
         self.large = socket.create_connection(("127.0.0.1", self.s.port), timeout=60)
         self.large.sendall(head.replace("Length: 9", f"Length: {32 << 20}").encode() + b"\r\n" + bytes(16 << 20))
         self.plans = [self.s.leave("/api/v1/plan", {"prompt": "a"}) for _ in range(33)]
-        until("some are refused", lambda: select.select(self.plans, [], [], 0)[0], 5)
+        until("some are refused", lambda: select.select(self.plans, [], [], 0)[0])
         refused = [p for p in self.plans if select.select([p], [], [], 0.2)[0]]
         check(1 <= len(refused) <= 2 and refused[0].recv(12) == b"HTTP/1.1 429", "32 plans are waited for", len(refused))  # one may be the stream's
         self.plans = [p for p in self.plans if p not in refused]
         self.plans.pop().close()
-        until("a place is free when a client has left", self.plan_waits, 10)
+        until("a place is free when a client has left", self.plan_waits)
         self.drip = threading.Thread(target=self.send_little, daemon=True)
         self.drip.start()
 
@@ -314,11 +314,11 @@ def test_bodies():
     held = [socket.create_connection(("127.0.0.1", s.port), timeout=60) for _ in range(4)]
     for h in held:
         h.sendall(head + bytes(size - 1))
-    until("all have come", lambda: s.raw(head).startswith("HTTP/1.1 429"), 20)
+    until("all have come", lambda: s.raw(head).startswith("HTTP/1.1 429"))
     check(s.call("GET", "/v1/models")[0] == 200, "requests without a body are answered")
     for h in held:
         h.close()
-    until("they are forgotten", lambda: s.code("POST", "/api/v1/jobs", {}) == (400, "missing_required_parameter"), 10)
+    until("they are forgotten", lambda: s.code("POST", "/api/v1/jobs", {}) == (400, "missing_required_parameter"))
     check(s.stop() == 0, "it ends")
 
 
@@ -440,7 +440,7 @@ def test_limits():
     check(s.call("GET", "/v1/models")[2]["error"]["code"] == "too_many_connections", "only health is answered")
     check(s.call("GET", "/healthz")[0] == 200, "health is")
     held += [socket.create_connection(("127.0.0.1", s.port)) for _ in range(40)]
-    until("the last one is closed", lambda: select.select(held[-1:], [], [], 0)[0], 20)
+    until("the last one is closed", lambda: select.select(held[-1:], [], [], 0)[0])
     closed = select.select(held[:75], [], [], 0.3)[0]  # nothing was asked, so only an end can be read
     check(not closed, "those that were there stay", len(closed))
     try:
@@ -455,5 +455,5 @@ def test_limits():
             return s.call("GET", "/v1/models")[0] == 200
         except (OSError, http.client.HTTPException):  # closed at once, because the others are not gone yet
             return False
-    until("they are gone", served, 10)
+    until("they are gone", served)
     check(s.stop() == 0, "it ends")

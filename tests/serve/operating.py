@@ -81,7 +81,7 @@ def test_keeping():
         data = s.call("POST", path, {"prompt": "a fox", "seed": 7, "size": "64x64", "response_format": "file", **fields}, **key)[2]
         return int(re.search(rb"Steps: (\d+)", data).group(1))
     check([steps(quality="low"), steps(quality="hd"), steps(quality="low", steps=1), steps()] == [2, 3, 1, 8], "steps by quality")
-    until("the oldest are removed", lambda: len(files()) == 2, 20)
+    until("the oldest are removed", lambda: len(files()) == 2)
     left = s.call("GET", "/api/v1/pictures", **key)[2]["pictures"]
     check([p["settings"]["steps"] for p in left if "steps" in p["settings"]] == [1] and len(left) == 2, "the newest stay", left)
     check(sum(p["bytes"] for p in left) <= 4800, "not more than allowed", [p["bytes"] for p in left])
@@ -130,21 +130,18 @@ def test_rows():
                    "facts) SELECT 'other' || i, 'other' || i, 'key:eve', 0, 1, 64, 64, 100, 'png', ?1, '{}' FROM n", (now,))
     db.close()
     s = start("rows", env=keys)
-    until("a picture that was removed a week ago is forgotten", lambda: s.code("GET", f"/api/v1/pictures/{names[0]}", key="secret-one") == (404, "not_found"), 20)
+    until("a picture that was removed a week ago is forgotten", lambda: s.code("GET", f"/api/v1/pictures/{names[0]}", key="secret-one") == (404, "not_found"))
     for id in (jobs[0], failed):
-        until("so is a job without pictures", lambda: s.code("GET", f"/api/v1/jobs/{id}", key="secret-one") == (404, "not_found"), 20)
+        until("so is a job without pictures", lambda: s.code("GET", f"/api/v1/jobs/{id}", key="secret-one") == (404, "not_found"))
     check(s.code("GET", f"/api/v1/pictures/{names[1]}", key="secret-one") == (410, "gone"), "one that was removed lately is not")
     check(all(s.code("GET", f"/api/v1/jobs/{id}", key="secret-one") == (200, None) for id in jobs[1:]), "jobs with pictures stay")
     for path, most in (("/api/v1/jobs", 2), ("/api/v1/pictures", 1), ("/api/v1/pictures?q=a", 1), ("/api/v1/jobs?state=completed", 2)):
-        seconds = []
-        for _ in range(10):
-            begun = time.time()
+        before = s.cpu_seconds()
+        for _ in range(40):
             status, _, data = s.call("GET", path, key="secret-one")
-            seconds.append(time.time() - begun)
             check(status == 200 and len(next(v for v in data.values() if isinstance(v, list))) == most, "a list", path, data)
-        check(min(seconds) < 0.015, "it does not look at the rows of others", path, seconds)
-    begun = time.time()
-    check(s.call("GET", "/api/v1/pictures?limit=5", key="secret-two")[0] == 200 and time.time() - begun < 2, "the list of all")
+        check(s.cpu_seconds() - before < 0.12, "it does not look at the rows of others", path, s.cpu_seconds() - before)
+    check(s.call("GET", "/api/v1/pictures?limit=5", key="secret-two")[0] == 200, "the list of all")
     check(s.stop() == 0, "it ends")
 
 
@@ -159,7 +156,7 @@ def test_uploads():
     with sqlite3.connect(f"{s.state}/jobs.sqlite") as db:
         db.execute("UPDATE uploads SET created = created - 90000")
     db.close()
-    until("the others are removed", lambda: len(os.listdir(f"{s.state}/uploads")) == 2, 30)
+    until("the others are removed", lambda: len(os.listdir(f"{s.state}/uploads")) == 2)
     check(set(os.listdir(f"{s.state}/uploads")) == set(images[:2]), "those that are needed are left")
     check(s.stop() == 0, "it ends")
 
@@ -168,22 +165,22 @@ def test_idle():
     """The worker ends when nothing is to do, and comes back for the next picture."""
     s = start("idle", "--idle-unload", "1")
     s.wait()
-    until("the worker ends", lambda: not s.worker(), 20)
+    until("the worker ends", lambda: not s.worker())
     check(s.call("GET", "/readyz")[0] == 200 and not s.call("GET", "/v1/models/demo")[2]["loaded"], "it is still ready")
     status, _, data = s.call("POST", "/v1/images/generations", SMALL)
     check(status == 200 and base64.b64decode(data["data"][0]["b64_json"]) == fox(), "a picture wakes it")
     check(s.metric("lazuli_worker_restarts_total") == 0, "which is no failure")
     check(s.call("POST", "/api/v1/models/demo/unload")[2]["loaded"] is False, "unloaded by hand")
-    until("the worker ends again", lambda: not s.worker(), 10)
+    until("the worker ends again", lambda: not s.worker())
     for _ in range(3):
         s.call("POST", "/v1/images/generations", {**SMALL, "size": "256x256"})
         unloaded = s.call("POST", "/api/v1/models/demo/unload")[2]["loaded"]
         check(unloaded is False and not s.call("GET", "/v1/models/demo")[2]["loaded"], "unloaded at once after a picture")
-        until("the worker ends again", lambda: not s.worker(), 10)
+        until("the worker ends again", lambda: not s.worker())
     names = [p["id"] + ".webp" for p in s.call("GET", "/api/v1/pictures")[2]["pictures"]]
     check(len(names) == 4 and sorted(os.listdir(f"{s.state}/thumbs")) == sorted(names), "after it has written the small pictures", names, os.listdir(f"{s.state}/thumbs"))
     check(s.call("POST", "/api/v1/models/demo/load")[0] == 202, "loaded by hand")
-    until("it is loaded", lambda: s.call("GET", "/v1/models/demo")[2]["loaded"], 20)
+    until("it is loaded", lambda: s.call("GET", "/v1/models/demo")[2]["loaded"])
     check(s.code("POST", "/api/v1/models/none/load") == (404, "model_not_found"), "no model")
     check(s.stop() == 0, "it ends")
     with sqlite3.connect(f"{Place.work}/idle/jobs.sqlite") as db:
@@ -269,7 +266,7 @@ def test_layers():
     check(s.call("POST", f"/api/v1/jobs/{again}/cancel")[2]["status"] == "cancelled" and s.job(job)["attempts"] == 2, "cancelled")
     status, _, data = edit(metadata="false")
     check(status == 200 and [base64.b64decode(d["b64_json"]) for d in data["data"]] == alone, "the next one is whole")
-    until("nothing is left of the other", lambda: os.listdir(f"{s.state}/spool") == [], 10)
+    until("nothing is left of the other", lambda: os.listdir(f"{s.state}/spool") == [])
     check(s.stop() == 0, "it ends")
     s = start("layers")
     s.wait()
@@ -381,7 +378,7 @@ def test_loads():
     check(answers[-1] == 503 and loaded() == ["demo"], "it is not tried again at once", answers[-1], loaded())
     os.rename(f"{folder}/away", f"{folder}/transformer")
     check(s.call("POST", "/api/v1/models/B/load")[0] == 202, "an administrator has repaired it")
-    until("it is loaded", lambda: loaded() == ["B"], 20)
+    until("it is loaded", lambda: loaded() == ["B"])
     status, _, data = s.call("POST", "/v1/images/generations", {"prompt": "a fox", "size": "64x64", "steps": 1, "model": "B"})
     check(status == 200, "a picture with it", data)
     check(s.stop() == 0, "it ends")

@@ -335,9 +335,12 @@ static int tell_end(const batch *b, int code) {
         note(a, "run the same command again to continue");
     else
         note(a, "%d picture%s made, %d there already", m->made, m->made == 1 ? "" : "s", m->there);
-    if (code == DONE && b->failed)
-        code = fail(a, FAILED, "%d of %lld line%s failed", b->failed, (long long)b->naming.n,
+    if (code == DONE && b->failed) {
+        arguments plain = *a; /* with --json the summary says it */
+        plain.json = false;
+        code = fail(&plain, FAILED, "%d of %lld line%s failed", b->failed, (long long)b->naming.n,
                     b->naming.n == 1 ? "" : "s");
+    }
     if (a->json) {
         json_t *object = json_pack("{s:i, s:i, s:i}", "made", m->made, "there", m->there, "failed", b->failed);
         print_line(object);

@@ -19,8 +19,9 @@ lz_status lz_config_open(lz_config *c, lz_context *ctx, const char *folder, cons
         json_error_t problem;
         c->root = json_loadb(map->data, (size_t)map->bytes, JSON_REJECT_DUPLICATES, &problem);
         if (!json_is_object(c->root))
-            status = lz_fail(err, LZ_BAD_FILE, "%s: this is not a JSON object (line %d: %s)", LZ_SHOW_TEXT(c->path),
-                             c->root ? 1 : problem.line, c->root ? "something else" : problem.text);
+            status = lz_fail(err, LZ_BAD_FILE, "%s: this is not a JSON object (line %d: %s): download it again",
+                             LZ_SHOW_TEXT(c->path), c->root ? 1 : problem.line,
+                             c->root ? "a value of another kind" : problem.text);
         lz_mapping_release(map);
     }
     if (!status && !(c->asked = json_object())) status = lz_out_of_memory(err, LZ_SHOWN);

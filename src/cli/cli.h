@@ -385,6 +385,7 @@ int check_loras(const arguments *args);   /* checks that the files of the LoRAs 
 /* Gives the model the LoRAs of the arguments and of the tags in j->picture.prompt, and removes the tags from the
  * prompt. Returns an exit code. */
 int use_loras(job *j);
+json_t *loras_of(const char *model);   /* the names of the LoRAs that come with a model: a list of texts */
 char *join_loras(const json_t *list);  /* the entries of the list, joined by commas; owned. NULL: the list is empty */
 bool job_keeps_image(const job *j);    /* the picture gets the size of its only reference image */
 bool job_sized_by_image(const job *j); /* no size was asked for, and the image decides it */

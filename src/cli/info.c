@@ -178,12 +178,12 @@ static json_t *info_json(const job *j, const component *parts, size_t n) {
                                               (json_int_t)parts[i].tensors, "bytes", (json_int_t)parts[i].bytes,
                                               "types", types_json(&parts[i])));
     return json_pack(
-        "{s:o, s:b, s:s, s:b, s:b, s:b, s:i, s:I, s:I, s:i, s:f, s:I, s:I, s:s, s:o, s:{s:I, s:I, s:I, s:I, s:o}}",
+        "{s:o, s:b, s:s, s:b, s:b, s:b, s:i, s:I, s:I, s:i, s:f, s:I, s:I, s:o, s:s, s:o, s:{s:I, s:I, s:I, s:I, s:o}}",
         "model", json_text(model_told(j)), "downloaded", !j->published, "family", j->facts.family, "distilled",
         j->facts.distilled, "references_once", j->facts.references_once, "transparent", j->facts.transparent, "layers",
         j->facts.layers, "width", (json_int_t)j->facts.width, "height", (json_int_t)j->facts.height, "steps",
         j->facts.steps, "guidance", j->facts.guidance, "token_pixels", (json_int_t)j->facts.token_pixels, "channels",
-        (json_int_t)j->facts.channels, "device", lz_device_name(j->ctx), "components", list, "plan", "width",
+        (json_int_t)j->facts.channels, "loras", loras_of(j->folder), "device", lz_device_name(j->ctx), "components", list, "plan", "width",
         (json_int_t)j->facts.width, "height", (json_int_t)j->facts.height, "peak_bytes", (json_int_t)j->plan.peak_bytes,
         "flops", (json_int_t)j->plan.flops, "seconds", json_estimate(j->estimate.seconds));
 }
@@ -199,8 +199,14 @@ static void print_info(const job *j, const component *parts, size_t n) {
         puts(j->facts.guidance_built_in ? "guidance is built in" : "no guidance");
     else
         printf("guidance %g: two passes a step\n", j->facts.guidance);
-    printf("latents    %lld channels, one token for %lld x %lld pixels\n\n", (long long)j->facts.channels,
+    printf("latents    %lld channels, one token for %lld x %lld pixels\n", (long long)j->facts.channels,
            (long long)j->facts.token_pixels, (long long)j->facts.token_pixels);
+    json_t *loras = loras_of(j->folder);
+    char *names = join_loras(loras);
+    if (names) say(stdout, "loras      %s: --lora NAME adds one\n", names);
+    free(names);
+    json_decref(loras);
+    putchar('\n');
 
     printf("%-14s %7s %14s  %s\n", "component", "tensors", "memory", "types");
     for (size_t i = 0; i < n; i++) {

@@ -1,6 +1,7 @@
 /* loras.c: the LoRAs of a picture: those of --lora FILE[=WEIGHT], and <lora:NAME:WEIGHT> in its prompt, where a folder for
- * LoRAs is named. A name that is no file is looked for in that folder, too, and as OWNER/REPO/FILE in the Hugging Face
- * cache. The model gets them when they differ from those of the picture before; nothing else of it is opened again. */
+ * LoRAs is named or the model has one. A name that is no file is looked for in these folders, too, and as
+ * OWNER/REPO/FILE in the Hugging Face cache. The model gets them when they differ from those of the picture before; nothing else of it is opened again. */
+#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -8,6 +9,9 @@
 #include <unistd.h>
 
 #include "cache.h"
+
+#define OWN_FOLDER "loras" /* in the folder of a model: the LoRAs that come with it */
+#define ENDING ".safetensors"
 
 typedef struct wanted {
     char *paths[MAX_LORAS]; /* owned */
@@ -25,33 +29,82 @@ static const char *lora_folder(const arguments *args) {
     return environment && *environment ? environment : NULL;
 }
 
+/* The folder of the LoRAs that come with the model, owned; NULL: it has none. The model was chosen before, so
+ * choosing it again reports nothing. */
+static char *model_folder(const arguments *args) {
+    model_choice choice;
+    char *folder = NULL;
+    if (choose_model(args, &choice) == DONE && choice.folder) folder = file_in(choice.folder, OWN_FOLDER);
+    free(choice.owned);
+    if (folder && is_folder(folder)) return folder;
+    free(folder);
+    return NULL;
+}
+
 static bool is_weight(const char *text, double *to) {
     char *end = NULL;
     *to = strtod(text, &end);
     return *text && strspn(text, "0123456789.eE+-") == strlen(text) && !*end && isfinite(*to) && fabs(*to) <= 100;
 }
 
-/* The path of a LoRA: its name, or a file in the folder for LoRAs, with or without the ending. Owned; NULL: there is
- * no such file. */
-static char *find_lora(const arguments *args, const char *name) {
-    static const char *const endings[] = {"", ".safetensors"};
-    const char *folder = lora_folder(args);
-    if (access(name, R_OK) == 0) return strdup(name);
+/* A file in a folder of LoRAs, with or without the ending. Owned; NULL: there is no such file. */
+static char *find_in(const char *folder, const char *name) {
+    static const char *const endings[] = {"", ENDING};
     for (size_t i = 0; folder && i < COUNT(endings); i++) {
         char *path = NULL;
         if (asprintf(&path, "%s/%s%s", folder, name, endings[i]) < 0) return NULL;
-        if (access(path, R_OK) == 0) return path;
+        if (access(path, R_OK) == 0 && !is_folder(path)) return path;
         free(path);
     }
-    return cached_file(name);
+    return NULL;
+}
+
+static int is_lora_file(const struct dirent *entry) {
+    return entry->d_name[0] != '.' && ends_in(entry->d_name, ENDING);
+}
+
+/* The names of the LoRAs in a folder (or NULL), as a list of texts */
+static json_t *list_loras(const char *folder) {
+    struct dirent **files = NULL;
+    json_t *names = json_array();
+    int n = folder ? scandir(folder, &files, is_lora_file, alphasort) : 0;
+    for (int i = 0; i < n; i++) {
+        files[i]->d_name[strlen(files[i]->d_name) - strlen(ENDING)] = 0;
+        json_array_append_new(names, json_text(files[i]->d_name));
+        free(files[i]);
+    }
+    free(files);
+    return names;
+}
+
+json_t *loras_of(const char *model) {
+    char *folder = file_in(model, OWN_FOLDER);
+    json_t *names = list_loras(folder);
+    free(folder);
+    return names;
+}
+
+/* own: the folder of the model's LoRAs, or NULL */
+static int fail_missing(const arguments *args, const char *name, const char *folder, const char *own) {
+    json_t *list = list_loras(own);
+    char *names = join_loras(list);
+    int code = fail(args, FAILED, "there is no LoRA %s%s%s%s%s%s", name, folder ? ", nor in " : "", folder ? folder : "",
+                    names ? "; with the model comes " : "", names ? names : "",
+                    is_elsewhere(args, "lora") ? "; the settings name it, and --lora FILE chooses another" : "");
+    free(names);
+    json_decref(list);
+    return code;
 }
 
 static int add(const arguments *args, wanted *w, const char *name, double weight) {
     const char *folder = lora_folder(args);
-    char *path = find_lora(args, name);
-    if (!path)
-        return fail(args, FAILED, "there is no LoRA %s%s%s%s", name, folder ? ", nor in " : "", folder ? folder : "",
-                    is_elsewhere(args, "lora") ? "; the settings name it, and --lora FILE chooses another" : "");
+    char *path = access(name, R_OK) == 0 && !is_folder(name) ? strdup(name) : find_in(folder, name);
+    char *own = path ? NULL : model_folder(args);
+    if (!path) path = find_in(own, name);
+    if (!path) path = cached_file(name);
+    int code = path ? DONE : fail_missing(args, name, folder, own);
+    free(own);
+    if (code != DONE) return code;
     if (w->n == MAX_LORAS) {
         free(path);
         return fail(args, NOT_UNDERSTOOD, "at most %d LoRAs can be used at once", MAX_LORAS);
@@ -106,7 +159,10 @@ static int add_tag(const arguments *args, wanted *w, const char *text, size_t le
 static int take_tags(job *j, wanted *w) {
     const char *prompt = j->picture.prompt;
     if (!prompt || !strstr(prompt, mark)) return DONE;
-    if (!lora_folder(j->args)) {
+    char *own = model_folder(j->args);
+    bool has_folder = lora_folder(j->args) || own;
+    free(own);
+    if (!has_folder) {
         note(j->args, "<lora:...> in the prompt is read as words: name the folder of the LoRAs with --lora-folder DIR");
         return DONE;
     }

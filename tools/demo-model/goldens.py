@@ -21,6 +21,8 @@ CASES = [
     ("apples", 2, "two red apples"),
     ("pizza", 3, "a pizza in line style on a yellow background"),
 ]
+# the same with a LoRA that comes with the model: name of the picture and of the LoRA, seed, prompt
+ADAPTED = [("pixel", 8, "a panda in flat style on a green background")]
 # name, seed, width, height, reference, prompt: for the second edition
 MORE = [
     ("dog", 4, 128, 128, "-", "a blue dog"),
@@ -68,6 +70,14 @@ def main():
         lines.append(f"{name} {seed} {width} {height} {reference} {prompt}\n")
     if second:
         (to / "more.txt").write_text("".join(lines))
+    for name, seed, prompt in ADAPTED:
+        pipe.load_lora_weights(folder / "loras", weight_name=f"{name}.safetensors")
+        shape = 1, channels, index["height"] // 16, index["width"] // 16
+        noise = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+        with torch.no_grad():
+            picture = pipe(prompt=prompt, latents=noise, **defaults).images[0]
+        picture.save(to / f"{name}.png", optimize=True)
+        pipe.unload_lora_weights()
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import time
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import data
@@ -117,10 +117,10 @@ def load_weights(folders, shape: dict, device):
     return [n.to(device).eval().requires_grad_(False) for n in nets]
 
 
-def draw_captions(edition: int, cache, n: int, only: int | None) -> list:
+def draw_captions(edition: int, cache, n: int, only: int | None, seed: int) -> list:
     """n captions of the edition's own kind. only: of every so many things one"""
     rows, index, found = paint.sources(cache, only)
-    r = random.Random(21)
+    r = random.Random(21 + seed)
     if edition == 2:
         deck = scenes.Deck(rows, index, np.ones(len(found), bool), [None] * len(found))
         return [scenes.say(r, deck, scenes.draw_scene(r, deck)) for _ in range(n)]
@@ -150,19 +150,21 @@ def main():
     parser.add_argument("--rank", type=int, default=8)
     parser.add_argument("--pictures", type=int, default=8000)
     parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--more", help="go on from this LoRA, of the same rank")
+    parser.add_argument("--seed", type=int, default=0, help="of captions and noise")
     parser.add_argument("--cpu", action="store_true", help="train without a GPU")
     parser.add_argument("--smoke", action="store_true")
     a = parser.parse_args()
     device, out = "cpu" if a.smoke or a.cpu else "cuda", a.out or a.work
     out.mkdir(parents=True, exist_ok=True)
     a.work.mkdir(parents=True, exist_ok=True)
-    torch.manual_seed(0)
+    torch.manual_seed(a.seed)
     shape, length, stops = EDITIONS[a.edition]
     bucket = (4, 4) if a.smoke else BUCKET
     vae, text, transformer = load_weights([a.work / "weights", a.cache / "weights"], shape, device)
     half = torch.autocast(device, torch.bfloat16, enabled=not a.smoke)
     n, batch = (8, 4) if a.smoke else (a.pictures, 50 if a.cpu else 250)
-    said = draw_captions(a.edition, a.cache, n, 40 if a.smoke else None)
+    said = draw_captions(a.edition, a.cache, n, 40 if a.smoke else None, a.seed)
     tokens = data.tokenize(data.load_tokenizer(str(a.cache / "tokenizer")), said, length)
     ids, lengths = (torch.from_numpy(t).to(device).long() for t in tokens)
     rope, heard, walks = transformer.rope(length, bucket, (), device), [], []
@@ -186,6 +188,11 @@ def main():
                 export_examples(picture, FILTERS[a.look](picture), out / f"sheet-{a.look}.png")
     heard, walks, sigma = torch.cat(heard), torch.cat(walks), torch.tensor(stops, device=device)
     layers = adapt(transformer, a.rank)
+    if a.more:
+        old = load_file(a.more)
+        for name, layer in layers.items():
+            layer.a.data = old[f"transformer.{name}.lora_A.weight"].float().to(device)
+            layer.b.data = old[f"transformer.{name}.lora_B.weight"].float().to(device)
     parameters = [p for layer in layers.values() for p in (layer.a, layer.b)]
     optimiser = torch.optim.AdamW(parameters, lr=2e-3, betas=(0.9, 0.98), weight_decay=0.0)
     start, step, progress, seen, batch = time.time(), 0, 0.0, [], 2 if a.smoke else a.batch

@@ -390,7 +390,7 @@ static void paces(void) {
     enum { USUAL = 256 * 256 * 9 };
     json_t *tiny = json_pack("{s:i, s:i, s:i}", "width", 64, "height", 64, "steps", 1), *usual = json_object();
     job small = {.settings = tiny}, own = {.settings = usual};
-    /* A tiny picture that takes as long as a usual one leaves the pace nearly as it is. */
+    /* Tiny pictures that take a tenth of the time of a usual one, with a 72nd of its work, leave the pace nearly as it is. */
     queue_learn(&f, &own, 1e-6 * USUAL);
     for (int i = 0; i < 5; i++) queue_learn(&f, &small, 1e-6 * USUAL / 10);
     double seconds = queue_guess(&f, 0, 256, 256, 8) / (1e-6 * USUAL);
@@ -398,6 +398,12 @@ static void paces(void) {
     /* If it is the first of all, the next usual one sets the pace. */
     f.models[0].pace = f.models[0].learned = 0;
     queue_learn(&f, &small, 0.1);
+    queue_learn(&f, &own, 1e-6 * USUAL);
+    seconds = queue_guess(&f, 0, 256, 256, 8) / (1e-6 * USUAL);
+    CHECK(seconds > 0.9 && seconds < 1.1, "%g", seconds);
+    /* The first picture of the usual size replaces what a plan has estimated. */
+    f.models[0].pace = f.models[0].learned = 0;
+    queue_estimate(&f, 0, 256, 256, 8, 1e-5 * USUAL);
     queue_learn(&f, &own, 1e-6 * USUAL);
     seconds = queue_guess(&f, 0, 256, 256, 8) / (1e-6 * USUAL);
     CHECK(seconds > 0.9 && seconds < 1.1, "%g", seconds);
@@ -414,20 +420,27 @@ static void times_left(void) {
     static front f = {.models[0] = {.width = 256, .height = 256, .steps = 8, .pace = 1000.0 / (256 * 256 * 9)},
                       .n_models = 1};
     json_t *settings = json_object();
-    job j = {.settings = settings, .n = 1, .state = RUNNING, .steps = 8};
-    f.child.n_seats = 1;
-    f.child.seats[0] = (seat){.job = &j, .begun = true};
+    job j = {.settings = settings, .n = 1, .state = RUNNING}, written = j;
+    f.child.n_seats = 2;
+    f.child.seats[0] = (seat){.job = &written, .begun = true, .pass = 1}; /* of the pass before */
+    f.child.seats[1] = (seat){.job = &j, .begun = true, .pass = 2};
+    f.child.pass = 2;
     f.child.begun = steady_seconds() - 90;
     double left = queue_left(&f, &j);
     CHECK(left > 800 && left < 911, "%g", left); /* 1000 by the pace */
-    snprintf(j.stage, sizeof j.stage, "denoise");
-    j.step = 4; /* half of the work took 90 seconds */
+    json_t *late = json_pack("{s:s, s:i, s:i, s:f}", "stage", "decode", "step", 8, "steps", 8, "done", 1.0);
+    queue_progress(&f, &f.child.seats[0], late);
+    left = queue_left(&f, &j);
+    CHECK(left > 800 && left < 911, "%g", left); /* the picture that is written tells nothing of the next */
+    json_t *half = json_pack("{s:s, s:i, s:i, s:f}", "stage", "denoise", "step", 4, "steps", 8, "done", 0.0);
+    queue_progress(&f, &f.child.seats[1], half); /* half of the work took 90 seconds */
     left = queue_left(&f, &j);
     CHECK(left > 80 && left < 100, "%g", left);
-    snprintf(j.stage, sizeof j.stage, "decode");
-    j.done = 1;
+    queue_progress(&f, &f.child.seats[1], late);
     left = queue_left(&f, &j);
     CHECK(left >= 0 && left < 1, "%g", left);
+    json_decref(late);
+    json_decref(half);
     json_decref(settings);
 }
 

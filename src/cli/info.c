@@ -183,9 +183,10 @@ static json_t *info_json(const job *j, const component *parts, size_t n) {
         j->facts.distilled, "references_once", j->facts.references_once, "transparent", j->facts.transparent, "layers",
         j->facts.layers, "width", (json_int_t)j->facts.width, "height", (json_int_t)j->facts.height, "steps",
         j->facts.steps, "guidance", j->facts.guidance, "token_pixels", (json_int_t)j->facts.token_pixels, "channels",
-        (json_int_t)j->facts.channels, "loras", loras_of(j->folder), "device", lz_device_name(j->ctx), "components", list, "plan", "width",
-        (json_int_t)j->facts.width, "height", (json_int_t)j->facts.height, "peak_bytes", (json_int_t)j->plan.peak_bytes,
-        "flops", (json_int_t)j->plan.flops, "seconds", json_estimate(j->estimate.seconds));
+        (json_int_t)j->facts.channels, "loras", loras_of(j->folder), "device", lz_device_name(j->ctx), "components",
+        list, "plan", "width", (json_int_t)j->facts.width, "height", (json_int_t)j->facts.height, "peak_bytes",
+        (json_int_t)j->plan.peak_bytes, "flops", (json_int_t)j->plan.flops, "seconds",
+        json_estimate(j->estimate.seconds));
 }
 
 static void print_info(const job *j, const component *parts, size_t n) {

@@ -151,8 +151,10 @@ static bool read_wish(session *s, const char *line, wish *w) {
     }
     if (w->n_references && !*w->prompt && s->args.strength <= 0 && !repaints(&s->args)) {
         int n = w->references[0] + 1;
-        fail(&s->args, NOT_UNDERSTOOD,
-             "words are missing that say what to do with it, as in '$%d on a red background'; '/save $%d FILE' saves it", n, n);
+        fail(
+            &s->args, NOT_UNDERSTOOD,
+            "words are missing that say what to do with it, as in '$%d on a red background'; '/save $%d FILE' saves it",
+            n, n);
         return false;
     }
     if (!w->n_references)

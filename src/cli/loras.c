@@ -70,7 +70,9 @@ static json_t *list_loras(const char *folder) {
     int n = folder ? scandir(folder, &files, is_lora_file, alphasort) : 0;
     for (int i = 0; i < n; i++) {
         files[i]->d_name[strlen(files[i]->d_name) - strlen(ENDING)] = 0;
-        json_array_append_new(names, json_text(files[i]->d_name));
+        char *path = find_in(folder, files[i]->d_name);
+        if (path) json_array_append_new(names, json_text(files[i]->d_name));
+        free(path);
         free(files[i]);
     }
     free(files);
@@ -84,25 +86,32 @@ json_t *loras_of(const char *model) {
     return names;
 }
 
-/* own: the folder of the model's LoRAs, or NULL */
-static int fail_missing(const arguments *args, const char *name, const char *folder, const char *own) {
+static int fail_missing(const arguments *args, const char *name, const char *own) {
+    const char *folder = lora_folder(args);
     json_t *list = list_loras(own);
     char *names = join_loras(list);
-    int code = fail(args, FAILED, "there is no LoRA %s%s%s%s%s%s", name, folder ? ", nor in " : "", folder ? folder : "",
-                    names ? "; with the model comes " : "", names ? names : "",
+    int code = fail(args, FAILED, "there is no LoRA %s%s%s%s%s%s", name, folder ? ", nor in " : "",
+                    folder ? folder : "", names ? "; LoRAs of the model: " : "", names ? names : "",
                     is_elsewhere(args, "lora") ? "; the settings name it, and --lora FILE chooses another" : "");
     free(names);
     json_decref(list);
     return code;
 }
 
-static int add(const arguments *args, wanted *w, const char *name, double weight) {
-    const char *folder = lora_folder(args);
-    char *path = access(name, R_OK) == 0 && !is_folder(name) ? strdup(name) : find_in(folder, name);
-    char *own = path ? NULL : model_folder(args);
+/* The path of a LoRA: a file or a folder of that name, one in the folder for LoRAs or in that of the model, or one in the
+ * Hugging Face cache. Owned; NULL: there is none. own: the folder of the model's LoRAs, or NULL. */
+static char *find_lora(const arguments *args, const char *name, const char *own) {
+    bool there = access(name, R_OK) == 0;
+    if (there && !is_folder(name)) return strdup(name);
+    char *path = find_in(lora_folder(args), name);
     if (!path) path = find_in(own, name);
     if (!path) path = cached_file(name);
-    int code = path ? DONE : fail_missing(args, name, folder, own);
+    return path || !there ? path : strdup(name);
+}
+
+static int add(const arguments *args, wanted *w, const char *name, double weight) {
+    char *own = model_folder(args), *path = find_lora(args, name, own);
+    int code = path ? DONE : fail_missing(args, name, own);
     free(own);
     if (code != DONE) return code;
     if (w->n == MAX_LORAS) {

@@ -310,6 +310,16 @@ static int kind_of(const lz_weights *w, const char *name) {
     return -1;
 }
 
+/* Is it one of the files of a model that need an index: "...-00001-of-00002.safetensors"? */
+static bool is_shard(const char *name) {
+    static const char form[] = "-00000-of-00000.safetensors";
+    size_t n = strlen(name), m = sizeof form - 1;
+    if (n <= m) return false;
+    for (size_t i = 0; i < m; i++)
+        if (form[i] == '0' ? name[n - m + i] < '0' || name[n - m + i] > '9' : name[n - m + i] != form[i]) return false;
+    return true;
+}
+
 /* The only index; otherwise the only file of the first format that has any. For variants (fp16) and unusual names. */
 static char *only_file(const lz_weights *w, const char *folder, lz_error *err) {
     int count[1 + MAX_FORMATS] = {0}, k = 0;
@@ -330,7 +340,7 @@ static char *only_file(const lz_weights *w, const char *folder, lz_error *err) {
                 w->formats[0]->ending);
         return NULL;
     }
-    if (count[k] > 1 && k && strstr(only[k], "-of-")) {
+    if (count[k] > 1 && k && is_shard(only[k])) {
         lz_fail(err, LZ_NOT_FOUND,
                 "%s: the folder holds %d files *%s of one model, but not their *" LZ_WEIGHTS_INDEX
                 ": download that again",

@@ -275,6 +275,7 @@ typedef struct seat { /* a picture that the worker has */
     job *job;
     int index;     /* of the picture */
     bool begun;    /* it is being made, or written */
+    int pass;      /* child.pass of the pass that makes it */
     double cancel; /* steady: when the worker was told that it is not wanted; 0: it is wanted */
 } seat;
 /* The worker writes the pictures of a pass, has made those of the next, makes those of a third and has a fourth. */
@@ -288,7 +289,9 @@ typedef struct child {
     seat seats[MOST_SEATS]; /* in the order in which they were given */
     int n_seats;
     int thumbs;    /* small pictures that it writes, of pictures that are done */
-    double begun;  /* steady: when it began the last pass */
+    int pass;      /* number of the last pass that it began; pictures of earlier ones may still be written */
+    double begun;  /* steady: when it began that pass */
+    double share;  /* of that pass that is done; 0: not known */
     int loaded;    /* index of the model that it uses; -1: none */
     double heard;  /* steady */
     double again;  /* steady: when it is started again */
@@ -442,6 +445,7 @@ int queue_waiting(front *f, const char *owner); /* jobs; NULL: of all */
 double queue_seconds(front *f, const job *j);   /* until it is done; below 0: unknown */
 double queue_left(front *f, const job *j);      /* the same once its turn has come */
 void queue_first(front *f, job *j); /* puts it before the other waiting jobs of its owner, until the server ends */
+void queue_progress(front *f, const seat *s, const json_t *facts); /* the worker told the progress of a picture */
 void queue_learn(front *f, const job *j, double seconds);
 void queue_estimate(front *f, int model, int64_t width, int64_t height, int steps, double seconds);
 double queue_guess(const front *f, int model, int64_t width, int64_t height, int steps); /* below 0: unknown */

@@ -25,10 +25,14 @@ static void give(front *f) {
 static void picture_begun(front *f, seat *s, int together) {
     job *j = s->job;
     bool first = j->state == QUEUED;
+    if (together) { /* the first picture of a pass */
+        f->child.pass++;
+        f->child.begun = steady_seconds();
+        f->child.share = 0;
+        pictures_counted(f, together);
+    }
     s->begun = true;
-    f->child.begun = steady_seconds();
-    *j->stage = 0; /* of the picture before */
-    if (together) pictures_counted(f, together);
+    s->pass = f->child.pass;
     if (j->over) return;
     job_started(f, j);
     if (!first) return;
@@ -146,6 +150,7 @@ void paint_heard(front *f, json_t *message, buffer *bytes) {
     seat *s = seat_find(f, id, (int)json_integer_value(json_object_get(message, "index")));
     f->child.thumbs += strcmp(type, "done") == 0;
     bool shown = s && s->index == s->job->made; /* of several pictures of a job, the progress of the first is told */
+    if (strcmp(type, "progress") == 0 && s) queue_progress(f, s, message);
     if (strcmp(type, "progress") == 0 && shown)
         job_progress(f, s->job, message);
     else if (strcmp(type, "preview") == 0 && shown)

@@ -199,13 +199,13 @@ static double pace_of(const front *f, int index) {
 }
 
 /* A part of a picture's time does not depend on its size and steps, so a picture counts less, the smaller it is compared
- * with those from which the pace is known. */
+ * with those from which the pace is known, or else with a usual one, for which it was estimated. */
 void queue_learn(front *f, const job *j, double seconds) {
     if (j->model < 0) return;
     model *m = &f->models[j->model];
     double known = pace_of(f, j->model), now = work_of(f, j), before = m->learned;
     if (!(before > 0) && m->guess > 0) before = work(m->width, m->height, m->steps);
-    double share = before > 0 ? fmin(0.3 * now / before, 1) : 1;
+    double share = before > 0 ? fmin((m->pace > 0 ? 0.3 : 1) * now / before, 1) : 1;
     m->pace = known + share * (seconds / now - known);
     m->learned = before + share * (now - before);
 }
@@ -222,25 +222,26 @@ double queue_guess(const front *f, int index, int64_t width, int64_t height, int
 /* Seconds of one picture of a job whose pace is known. */
 static double seconds_of(const front *f, const job *j) { return pace_of(f, j->model) * work_of(f, j); }
 
-/* The share of the current picture that is done, counted as work() does; 0: not known. */
-static double share_done(const job *j) {
-    bool decoding = strcmp(j->stage, "decode") == 0;
-    if (!decoding && strcmp(j->stage, "denoise") != 0) return 0;
-    double steps = decoding ? j->steps + 0.5 * j->done : j->step + j->done;
-    return (0.5 + steps) / (j->steps + 1);
+/* Steps count as in work(): the text and the decoding are half a step each. */
+void queue_progress(front *f, const seat *s, const json_t *facts) {
+    const char *stage = json_string_value(json_object_get(facts, "stage"));
+    double step = json_number_value(json_object_get(facts, "step"));
+    double steps = json_number_value(json_object_get(facts, "steps"));
+    double done = json_number_value(json_object_get(facts, "done"));
+    bool decodes = stage && strcmp(stage, "decode") == 0, denoises = stage && strcmp(stage, "denoise") == 0;
+    if (s->pass != f->child.pass || !(decodes || denoises)) return;
+    f->child.share = (0.5 + (decodes ? steps + 0.5 * done : step + done)) / (steps + 1);
 }
 
-/* Seconds until the pictures that the worker is making are done: by the pace, and after a tenth of them by the time that
- * this took. They are made in the same passes, so one of them tells for all. */
+/* Seconds until the pictures of the worker's last pass are done: by the pace, and after a tenth of them by the time that
+ * this took. They are made together, so one of them tells for all. Pictures of earlier passes are only being written. */
 static double pass_left(const front *f) {
     const child *c = &f->child;
-    double all = 0, done = 0, spent = steady_seconds() - c->begun;
+    double all = 0, spent = steady_seconds() - c->begun;
     for (int i = 0; i < c->n_seats; i++)
-        if (c->seats[i].begun) {
-            all += seconds_of(f, c->seats[i].job);
-            done = fmax(done, share_done(c->seats[i].job));
-        }
-    return done > 0.1 ? spent * fmax(1 - done, 0) / done : fmax(all - spent, 0.05 * all);
+        if (c->seats[i].begun && c->seats[i].pass == c->pass) all += seconds_of(f, c->seats[i].job);
+    if (!(all > 0)) return 0;
+    return c->share > 0.1 ? spent * fmax(1 - c->share, 0) / c->share : fmax(all - spent, 0.05 * all);
 }
 
 /* Pictures of the job that the worker is making. */

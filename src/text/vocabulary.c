@@ -5,8 +5,10 @@
  * A WORD after = is replaced by the first KNOWN, or removed if the line has no KNOWN. A WORD after ~ is not replaced,
  * but KNOWN is suggested if a prompt contains it. Each entry may be a phrase of several words. A prompt is split into
  * words, and from left to right the longest phrase that begins at a word is used, so "hot dog" is not hot. A prompt of
- * known words is unchanged. Each emoji is a word of its own, also without spaces around it. Marks that only change how
- * it looks (U+FE0F asks for its coloured form, U+1F3FB to U+1F3FF for a tone of the skin) are ignored. Emoji that follow
+ * known words is unchanged. A line "= *" removes the words that are in no line, and with them each KNOWN with "..." (as
+ * in "of ...") that then has nothing to refer to: "a fox in the harbour of rain" becomes "a fox". Of a prompt without
+ * another KNOWN nothing is removed. Each emoji is a word of its own, also without spaces around it. Marks that only change how
+ * it looks (U+FE0F and U+FE0E ask for its coloured or plain form, U+1F3FB to U+1F3FF for a tone of the skin) are ignored. Emoji that follow
  * each other and are replaced become "fox and dog", and equal ones "two foxes", with the second KNOWN of the line.
  *
  * All phrases are in one sorted array. Limits: a file of 1 MiB; phrases of 8 words and 127 bytes (longer ones are
@@ -29,6 +31,7 @@ typedef struct lz_phrase {
     const char *target; /* the first KNOWN of its line, or "" */
     const char *plural; /* the second one; if there is none, the first */
     lz_meaning meaning;
+    bool joins; /* it says nothing without a phrase after it: "of ..." */
 } lz_phrase;
 
 struct lz_vocabulary {
@@ -37,6 +40,7 @@ struct lz_vocabulary {
     char *normal; /* the phrases, each ended by a zero byte */
     lz_phrase *phrases;
     size_t n;
+    bool omits; /* unknown words are removed from prompts */
 };
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
@@ -61,7 +65,7 @@ static bool begins_with(const char *at, const char *end, const char *bytes) {
 
 /* Bytes of a mark that only changes how the emoji before it looks; 0: there is none. */
 static int mark_bytes(const char *at, const char *end) {
-    if (begins_with(at, end, "\xef\xb8\x8f")) return 3;                                                  /* U+FE0F */
+    if (begins_with(at, end, "\xef\xb8\x8f") || begins_with(at, end, "\xef\xb8\x8e")) return 3; /* U+FE0F, U+FE0E */
     return begins_with(at, end, "\xf0\x9f\x8f") && end - at > 3 && (unsigned char)at[3] >= 0xbb ? 4 : 0; /* a tone */
 }
 
@@ -130,13 +134,17 @@ static char *add_line(lz_vocabulary *w, const char *at, const char *end, char *n
             if (normal > text) *normal++ = ' ';
             normal = write_normal(word, normal);
         }
+        const char *dots = stop; /* the end without the blanks */
+        while (dots > at && strchr(" \t\r", dots[-1])) dots--;
+        bool joins = dots - at > 3 && memcmp(dots - 3, "...", 3) == 0;
+        if (meaning == READ_AS && !*target && normal == text && dots > at && dots[-1] == '*') w->omits = true;
         if (normal - text >= PHRASE)
             normal = text;
         else if (normal > text) {
             *normal++ = 0;
             if (meaning == KNOWN && *target && plural == target) plural = text;
             if (meaning == KNOWN && !*target) target = plural = text;
-            w->phrases[w->n++] = (lz_phrase){text, target, plural, meaning};
+            w->phrases[w->n++] = (lz_phrase){text, target, plural, meaning, joins};
         }
         if (stop < end && *stop != ',') meaning = *stop == '=' ? READ_AS : NEAR;
         at = stop < end ? stop + 1 : end;
@@ -269,17 +277,52 @@ static piece put_signs(output *o, const lz_vocabulary *w, piece p, const char *e
     return p;
 }
 
+/* Does the prompt lose this piece? Those that join phrases are another question: see run. */
+static bool is_lost(const lz_vocabulary *w, piece p) {
+    return p.phrase ? p.phrase->meaning == READ_AS && !*p.phrase->target : w->omits;
+}
+
+static bool is_joint(piece p) { return p.phrase && p.phrase->joins; }
+
+/* Phrases that join others and follow each other, such as "in" and "the". All of them stay, or none. */
+typedef struct run {
+    const char *end; /* of the last one */
+    bool stays;
+} run;
+
+/* The run that begins at p. It stays if no lost word comes next, or if only lost words are between the run and a phrase
+ * that does not join. Signs other than blanks end the search. */
+static run read_run(const lz_vocabulary *w, piece p, const char *end) {
+    run r = {p.end, true};
+    if (!w->omits) return r;
+    bool lost = false, joint = true;
+    const char *before;
+    do {
+        if (joint && !lost) r.end = p.end;
+        lost = lost || is_lost(w, p);
+        before = p.end;
+        p = next_piece(w, p.end, end);
+        joint = is_joint(p);
+        r.stays = p.begin < p.end && only_spaces(before, p.begin);
+    } while (r.stays && (is_lost(w, p) || (joint && !lost)));
+    r.stays = !lost || (r.stays && !joint);
+    return r;
+}
+
 /* A removed phrase is removed together with the separator before it; at the start of the prompt, with the one after
  * it. */
 static output rewrite(const lz_vocabulary *w, const char *prompt, char *to) {
     const char *end = prompt + strlen(prompt), *copied = prompt, *before = prompt;
     output o = {.to = to};
     bool sign = false; /* the piece is an emoji, and is replaced */
+    run joints = {prompt, true};
     for (piece p = next_piece(w, prompt, end); p.begin < p.end; p = next_piece(w, p.end, end)) {
+        if (is_joint(p) && p.begin >= joints.end) joints = read_run(w, p, end);
+        bool lost = is_lost(w, p) || (is_joint(p) && !joints.stays);
         bool replaced = p.phrase && p.phrase->meaning == READ_AS;
         bool after_sign = sign && only_spaces(before, p.begin);
-        sign = replaced && sign_bytes(p.begin, end);
-        if (replaced && *p.phrase->target) {
+        if (!lost) sign = replaced && sign_bytes(p.begin, end);
+        if (replaced && !lost) {
             if (after_sign && sign) {
                 put_text(&o, " and ");
             } else {
@@ -292,7 +335,7 @@ static output rewrite(const lz_vocabulary *w, const char *prompt, char *to) {
                 put_text(&o, p.phrase->target);
             if (sign && p.end < end && in_word(*p.end) && !sign_bytes(p.end, end)) put_text(&o, " ");
             copied = p.end;
-        } else if (replaced) {
+        } else if (lost) {
             put(&o, copied, before);
             copied = o.has_words ? p.end : next_word(p.end, end).begin;
         }
@@ -303,7 +346,10 @@ static output rewrite(const lz_vocabulary *w, const char *prompt, char *to) {
 }
 
 char *lz_vocabulary_read(const lz_vocabulary *w, const char *prompt, lz_error *err) {
+    lz_vocabulary plain = *w;
+    plain.omits = false;
     output o = rewrite(w, prompt, NULL);
+    if (!o.has_words && w->omits) o = rewrite(w = &plain, prompt, NULL); /* unknown words are better than none */
     if (!o.has_words) return NULL; /* all words would be removed: keep the prompt */
     char *to = lz_host_alloc(w->ctx, o.n + 1);
     if (!to) {

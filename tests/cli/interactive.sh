@@ -88,6 +88,9 @@ talk 0 -W 48 -H 32 -s 2 <<'END'
 > $2
 < words are missing that say what to do with it, as in '$2 on a red background'; '/save $2 FILE' saves it
 < lazuli> 
+> /save 1 first.png
+< first.png
+< lazuli> 
 > /save 9 none.png
 < there is no picture $9; there are $1 to $7
 < lazuli> 

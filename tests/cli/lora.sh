@@ -163,10 +163,14 @@ pixels "$prompt <lora:pixel>" $demo -o "$work/tag.png"
 same "$work/own.png" "$work/tag.png"
 try_match 1 '^PSNR +([6-9][0-9]|1[0-9][0-9])[.][0-9]+ dB$' $lazuli compare "$work/own.png" tests/data/demo/pixel.png
 try_match 0 '^loras      pixel: --lora NAME adds one$' $lazuli info -m models/demo
-try_match 0 '"loras": *\[' $lazuli info -m models/demo --json
-try_match 1 'there is no LoRA pixle; with the model comes pixel$' $lazuli a fox $demo --lora pixle -o "$work/none.png"
-try_match 1 "there is no LoRA x, nor in $loras; with the model comes pixel" $lazuli 'a fox <lora:x>' $demo --lora-folder $loras -o "$work/none.png"
+try_match 0 '^  "pixel"$' $lazuli info -m models/demo --json
+try_match 1 'there is no LoRA pixle; LoRAs of the model: pixel$' $lazuli a fox $demo --lora pixle -o "$work/none.png"
+try_match 1 "there is no LoRA x, nor in $loras; LoRAs of the model: pixel" $lazuli 'a fox <lora:x>' $demo --lora-folder $loras -o "$work/none.png"
 try 0 $lazuli "$prompt" $demo --lora pixel -q -o "$work/said.png" </dev/null
 try 0 sh -c "cd '$work' && $absolute --from said.png -q -m $root/models/demo -o again.png" </dev/null # finds it there again
 same "$work/said.png" "$work/again.png"
+mkdir "$work/adapter"
+cp models/demo/loras/pixel.safetensors "$work/adapter/adapter_model.safetensors" # as PEFT saves it
+pixels "$prompt" $demo --lora "$work/adapter" -o "$work/peft.png"
+same "$work/own.png" "$work/peft.png"
 finish

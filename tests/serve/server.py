@@ -29,7 +29,7 @@ def check(good, what, *more):
 
 
 def until(what, test, seconds=120, pause=0.02):
-    """Waits for a condition; returns the seconds that it took. A wait that fails is given time for a slow and busy machine."""
+    """Waits for a condition; returns the seconds that it took. The limit is generous, for slow and busy machines."""
     begun = time.time()
     while time.time() < begun + seconds:
         if test():

@@ -257,7 +257,7 @@ def train(a):
             said = net(x)
             loss = sum(
                 weight * F.cross_entropy(s.float(), w, ignore_index=-1, label_smoothing=0.05)
-                for s, w, weight in zip(said, what[k].T, (1.0, 0.5, 0.5))
+                for s, w, weight in zip(said, what[k].T, (1.0, 0.3, 0.2))
             )
         optimiser.zero_grad(set_to_none=True)
         loss.backward()

@@ -275,6 +275,7 @@ static void hostile_words(void) {
             }
             to[k][n] = 0;
         }
+        if (round % 2) strcat(text, "\n= *\na ..., b c ...\n");
         write_file("words.txt", text, strlen(text));
         lz_vocabulary *words = lz_vocabulary_open(ctx, in_folder("words.txt"), &err);
         if (!CHECK(words != NULL, "%s", err.text)) continue;
@@ -285,6 +286,17 @@ static void hostile_words(void) {
         lz_host_free(ctx, read_as);
         lz_vocabulary_close(words);
     }
+    /* An emoji that is left out joins nothing. */
+    static const char some[] = "fox = 🦊\npanda = 🐼\n= ✨, *\nred\na ...\n";
+    static const char *const pairs[][2] = {
+        {"✨🦊", "fox"}, {"a red ✨ 🦊", "a red fox"}, {"🦊✨🐼", "fox and panda"}, {"a ✨ qqa", "a qqa"}};
+    lz_model *signs_only = open_with(ctx, json, some, sizeof some - 1, &err);
+    for (size_t i = 0; signs_only && i < sizeof pairs / sizeof *pairs; i++) {
+        lz_remarks found = remark(signs_only, pairs[i][0]);
+        CHECK(strcmp(found.read_as, pairs[i][1]) == 0, "'%s' is read as '%s'", pairs[i][0], found.read_as);
+    }
+    CHECK(signs_only != NULL, "%s", err.text);
+    lz_model_close(signs_only);
     /* A long phrase is passed over, long words and names are cut between letters. */
     memset(large, 'b', 4000);
     memcpy(large + 4000, ", fox = vixen", 14);

@@ -327,7 +327,7 @@ static output rewrite(const lz_vocabulary *w, const char *prompt, char *to) {
                 put_text(&o, " and ");
             } else {
                 put(&o, copied, p.begin);
-                if (sign && p.begin > prompt && in_word(p.begin[-1])) put_text(&o, " ");
+                if (sign && o.n && in_word(p.begin[-1])) put_text(&o, " ");
             }
             if (sign)
                 p = put_signs(&o, w, p, end);

@@ -2,10 +2,12 @@
 
     python tools/demo-model/everyday2.py check .demo-cache                  # the list alone: names, keys, numbers
     python tools/demo-model/everyday2.py score .demo-cache judge2.safetensors MODEL build/lazuli OUT
+    python tools/demo-model/everyday2.py things judge.safetensors models/demo build/lazuli OUT     # the first edition's judge
 
 A prompt is right if the judge names one of its things. Colours, counts, backgrounds and scales are counted of the
 prompts that ask for them. An edit is kept if the judge names the thing, and made if the change is there. OUT gets
-table.jsonl, the pictures, a sheet for each section, and the worst 24 of the 300 (worst.jpg).
+table.jsonl, the pictures, a sheet for each section, and the worst 24 of the 300 (worst.jpg). `things` counts the right
+things alone, in two pictures of each prompt that asks for one thing of the usual size.
 """
 
 import argparse
@@ -216,24 +218,46 @@ def score(a):
         )
 
 
+def things(a):
+    from PIL import Image
+
+    import judge
+
+    found, names = judge.load(a.weights)
+    rows = [r for r in read() if not {"count", "beside", "from", "scale"} & set(r) and r["section"] not in ("colours", "sizes")]
+    jobs = [(r, seed, a.out / f"{k}-{seed}.png") for k, r in enumerate(rows) for seed in (1, 2)]
+    a.out.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(dict(prompt=r["prompt"], seed=seed, output=str(path))) + "\n" for r, seed, path in jobs]
+    (a.out / "list.jsonl").write_text("".join(lines))
+    subprocess.run([a.lazuli, "batch", a.out / "list.jsonl", "-m", a.model, "-q"], check=True)
+    right = {}
+    for r, _, path in jobs:
+        scores = judge.name(found, np.array(Image.open(path).convert("RGB"))[None])
+        right.setdefault(r["section"], []).append(names[int(scores.argmax())] in r["things"])
+    for section, hits in right.items():
+        print(f"{section}: {sum(hits)} of {len(hits)}")
+
+
 def main():
     parser = argparse.ArgumentParser(description="everyday prompts for the second edition")
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("check", "score"):
+    for name in ("check", "score", "things"):
         command = commands.add_parser(name)
-        command.add_argument("cache", type=pathlib.Path)
-        if name == "score":
+        if name != "things":
+            command.add_argument("cache", type=pathlib.Path)
+        if name != "check":
             command.add_argument("weights")
             command.add_argument("model")
             command.add_argument("lazuli")
             command.add_argument("out", type=pathlib.Path)
+        if name == "score":
             command.add_argument("--steps", type=int)
             command.add_argument("--every", type=int, default=1, help="of every so many prompts one, for a short test")
     a = parser.parse_args()
     if a.command == "check":
         check(a.cache)
     else:
-        score(a)
+        dict(score=score, things=things)[a.command](a)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,30 @@ static void demo_words(void) {
         {"Qqa's turtle, f/1.8", "turtle", "\"qqa's\""},
         {"🦊 qqa 🐼", "fox and panda", "\"qqa\""},
         {"a fox with a", NULL, NULL}, /* no word is unknown */
-        {"a qqa", NULL, "\"qqa\""},   /* nothing would be left */
+        {"a cat and a very big dog", "a cat and a big dog", NULL},
+        {"a very small cat", "a small cat", NULL},
+        {"a fox on a qqa little house", "a fox on a little house", "\"qqa\""},
+        {"a fox in the big qqa on a red qqb background", "a fox on a red background", "\"qqa\""},
+        {"a cat in qqa style", "a cat", "\"qqa\""},
+        {"a cat on a qqa background", "a cat on a background", "\"qqa\""},
+        {"a big red qqa", NULL, "\"qqa\""},
+        {"a qqa on a red background", "a red background", "\"qqa\""},
+        {"qqa and a dragon", "a dragon", "\"qqa\""},
+        {"a slice of pizza", "a pizza", NULL},
+        {"a dog qqa a cat", "a dog and a cat", "\"qqa\""},
+        {"an octopus playing chess", "an octopus and chess pawn", NULL},
+        {"a fox near a house", "a fox next to a house", NULL},
+        {"cat, qqa dog", "cat, dog", "\"qqa\""},
+        {"a lemon, qqa, qqb banana", "a lemon, banana", "\"qqa\""},
+        {"a cat and a “dog”", NULL, NULL},
+        {"a cat and a 'dog'", NULL, NULL},
+        {"a fox… and\xc2\xa0"
+         "a dog",
+         NULL, NULL},
+        {"a fox’s dog and ice-cream", NULL, NULL},
+        {"a fox in the\nqqa", "a fox", "\"qqa\""},
+        {"fox🏁cat", "fox cat", "🏁"},
+        {"a qqa", NULL, "\"qqa\""}, /* nothing would be left */
         {"two caffeines", NULL, "\"caffeines\" (it knows \"hot beverage\")"},
         {"qqa qqb qqc qqd qqe", NULL, "\"qqa\", \"qqb\", \"qqc\" and 2 more"},
         {"ein schöner Käfer", NULL, "\"schöner\", \"käfer\""},
@@ -127,9 +150,10 @@ static void known_stays(void) {
             char prompt[300];
             length = strcspn(line + at, ",#=~\n");
             if (at + length > end || length < 2) continue;
-            const char *dots = memmem(line + at, length, " ...", 4); /* of a word that joins others */
-            snprintf(prompt, sizeof prompt, "a %.*s in 3d style on a dark blue background",
-                     (int)(dots ? dots - (line + at) : (ptrdiff_t)length), line + at);
+            const char *word = line + at, *last = word + length; /* without the dots of a word that refers to others */
+            while (word < last && strchr(" .", *word)) word++;
+            while (last > word && strchr(" .", last[-1])) last--;
+            snprintf(prompt, sizeof prompt, "a %.*s in 3d style on a dark blue background", (int)(last - word), word);
             lz_remarks r = remark(model, prompt);
             CHECK(!*r.read_as && !*r.words, "'%s': %s %s", prompt, r.read_as, r.words);
             n++;

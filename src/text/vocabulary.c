@@ -5,9 +5,10 @@
  * A WORD after = is replaced by the first KNOWN, or removed if the line has no KNOWN. A WORD after ~ is not replaced,
  * but KNOWN is suggested if a prompt contains it. Each entry may be a phrase of several words. A prompt is split into
  * words, and from left to right the longest phrase that begins at a word is used, so "hot dog" is not hot. A prompt of
- * known words is unchanged. A line "= *" removes the words that are in no line, and with them each KNOWN with "..." (as
- * in "of ...") that then has nothing to refer to: "a fox in the harbour of rain" becomes "a fox". Of a prompt without
- * another KNOWN nothing is removed. Each emoji is a word of its own, also without spaces around it. Marks that only change how
+ * known words is unchanged. A line "= *" removes the words that are in no line, and with them what refers to them: "big ..."
+ * refers to what comes after it, "... style" to what comes directly before it, and "... in ..." joins two. So "a fox in the
+ * big harbour on red" becomes "a fox on red". If only words remain that refer to others, the unknown words stay. Each emoji
+ * is a word of its own, also without spaces around it. Marks that only change how
  * it looks (U+FE0F and U+FE0E ask for its coloured or plain form, U+1F3FB to U+1F3FF for a tone of the skin) are ignored. Emoji that follow
  * each other and are replaced become "fox and dog", and equal ones "two foxes", with the second KNOWN of the line.
  *
@@ -31,7 +32,8 @@ typedef struct lz_phrase {
     const char *target; /* the first KNOWN of its line, or "" */
     const char *plural; /* the second one; if there is none, the first */
     lz_meaning meaning;
-    bool joins; /* it says nothing without a phrase after it: "of ..." */
+    bool needs_after;  /* it refers to a phrase after it: "big ..." */
+    bool needs_before; /* it refers to a phrase before it: "... style"; both: it joins two, "... in ..." */
 } lz_phrase;
 
 struct lz_vocabulary {
@@ -85,13 +87,34 @@ static const char *end_of_sign(const char *at, int n, const char *end) {
     }
 }
 
-/* The next emoji or run of letters, digits, '-' and '\''. A word does not begin with a mark. */
+/* Bytes of a blank or a sign of punctuation that is not ASCII: U+00A0, U+2010 to U+2027 (dashes, quotes); 0: it is none. */
+static int dash_bytes(const char *at, const char *end) {
+    if (begins_with(at, end, "\xc2\xa0")) return 2;
+    return begins_with(at, end, "\xe2\x80") && end - at > 2 && (unsigned char)at[2] >= 0x90 &&
+                   (unsigned char)at[2] <= 0xa7
+               ? 3
+               : 0;
+}
+
+/* Bytes of an apostrophe or a hyphen, which belong to a word only inside of it; 0: it is none. */
+static int inner_bytes(const char *at, const char *end) {
+    if (at < end && (*at == '\'' || *at == '-')) return 1;
+    return begins_with(at, end, "\xe2\x80\x99") ? 3 : 0; /* U+2019 */
+}
+
+/* The next emoji or run of letters, digits, apostrophes and hyphens. A word does not begin with a mark. */
 static span next_word(const char *at, const char *end) {
-    for (int n; at < end && ((n = mark_bytes(at, end)) || !in_word(*at));) at += n ? n : 1;
+    for (int n; at < end && ((n = mark_bytes(at, end)) || (n = dash_bytes(at, end)) || (n = inner_bytes(at, end)) ||
+                             !in_word(*at));)
+        at += n ? n : 1;
     int sign = sign_bytes(at, end);
     span w = {at, sign ? end_of_sign(at, sign, end) : at};
-    if (!sign)
-        while (w.end < end && in_word(*w.end) && !sign_bytes(w.end, end)) w.end++;
+    for (const char *c = at; !sign && c < end && in_word(*c) && !sign_bytes(c, end);) {
+        int inner = inner_bytes(c, end);
+        if (!inner && dash_bytes(c, end)) break;
+        c += inner ? inner : 1;
+        if (!inner) w.end = c; /* so that it does not end with an apostrophe */
+    }
     return w;
 }
 
@@ -106,7 +129,15 @@ static char *write_normal(span word, char *to) {
 }
 
 static bool only_spaces(const char *at, const char *end) {
-    while (at < end && *at == ' ') at++;
+    while (at < end && strchr(" \t\n\r", *at)) at++;
+    return at == end;
+}
+
+/* Blanks, and quotation marks, which some names have: japanese “here” button */
+static bool only_quotes(const char *at, const char *end) {
+    while (at < end &&
+           (strchr(" \t\n\r", *at) || begins_with(at, end, "\xe2\x80\x9c") || begins_with(at, end, "\xe2\x80\x9d")))
+        at += (unsigned char)*at >= 0x80 ? 3 : 1;
     return at == end;
 }
 
@@ -134,17 +165,20 @@ static char *add_line(lz_vocabulary *w, const char *at, const char *end, char *n
             if (normal > text) *normal++ = ' ';
             normal = write_normal(word, normal);
         }
-        const char *dots = stop; /* the end without the blanks */
-        while (dots > at && strchr(" \t\r", dots[-1])) dots--;
-        bool joins = dots - at > 3 && memcmp(dots - 3, "...", 3) == 0;
-        if (meaning == READ_AS && !*target && normal == text && dots > at && dots[-1] == '*') w->omits = true;
+        const char *first = at, *last = stop; /* without the blanks */
+        while (first < last && strchr(" \t\r", *first)) first++;
+        while (last > first && strchr(" \t\r", last[-1])) last--;
+        bool named = meaning == KNOWN || *target;
+        bool needs_after = named && last - first > 3 && memcmp(last - 3, "...", 3) == 0;
+        bool needs_before = named && last - first > 3 && memcmp(first, "...", 3) == 0;
+        if (!named && meaning == READ_AS && last - first == 1 && *first == '*') w->omits = true;
         if (normal - text >= PHRASE)
             normal = text;
         else if (normal > text) {
             *normal++ = 0;
             if (meaning == KNOWN && *target && plural == target) plural = text;
             if (meaning == KNOWN && !*target) target = plural = text;
-            w->phrases[w->n++] = (lz_phrase){text, target, plural, meaning, joins};
+            w->phrases[w->n++] = (lz_phrase){text, target, plural, meaning, needs_after, needs_before};
         }
         if (stop < end && *stop != ',') meaning = *stop == '=' ? READ_AS : NEAR;
         at = stop < end ? stop + 1 : end;
@@ -229,10 +263,26 @@ typedef struct piece {
     const lz_phrase *phrase;
 } piece;
 
+/* The phrase of a word that is not in the list: of "fox's" and "ice-cream" those of "fox" and "ice cream"; NULL: none */
+static const lz_phrase *find_similar(const lz_vocabulary *w, span word) {
+    static const char *const endings[] = {"'s", "\xe2\x80\x99s"};
+    char key[PHRASE];
+    if ((size_t)(word.end - word.begin) >= sizeof key) return NULL;
+    char *last = write_normal(word, key);
+    *last = 0;
+    for (char *c = key; *c; c++)
+        if (*c == '-') *c = ' ';
+    for (int i = 0; i < 2; i++) {
+        size_t n = strlen(endings[i]);
+        if ((size_t)(last - key) > n && memcmp(last - n, endings[i], n) == 0) *(last -= n) = 0;
+    }
+    return find(w, key);
+}
+
 static piece next_piece(const lz_vocabulary *w, const char *at, const char *end) {
     char key[PHRASE];
     size_t used = 0;
-    span word = next_word(at, end);
+    span word = next_word(at, end), first = word;
     piece p = {word.begin, word.end, NULL};
     for (int n = 0; n < MOST_WORDS && word.begin < word.end; n++) {
         size_t length = (size_t)(word.end - word.begin);
@@ -243,9 +293,10 @@ static piece next_piece(const lz_vocabulary *w, const char *at, const char *end)
         const lz_phrase *found = find(w, key);
         if (found) p = (piece){p.begin, word.end, found};
         span next = next_word(word.end, end);
-        if (!only_spaces(word.end, next.begin)) break;
+        if (!only_quotes(word.end, next.begin)) break;
         word = next;
     }
+    if (!p.phrase) p.phrase = find_similar(w, first);
     return p;
 }
 
@@ -254,6 +305,7 @@ typedef struct output {
     char *to;
     size_t n;
     bool has_words;
+    bool has_phrase; /* some of its words refer to no others */
 } output;
 
 static void put(output *o, const char *at, const char *end) {
@@ -277,79 +329,117 @@ static piece put_signs(output *o, const lz_vocabulary *w, piece p, const char *e
     return p;
 }
 
-/* Does the prompt lose this piece? Those that join phrases are another question: see run. */
+/* Is the piece removed, whatever comes before and after it? */
 static bool is_lost(const lz_vocabulary *w, piece p) {
     return p.phrase ? p.phrase->meaning == READ_AS && !*p.phrase->target : w->omits;
 }
 
-static bool is_joint(piece p) { return p.phrase && p.phrase->joins; }
+static bool needs_after(piece p) { return p.phrase && p.phrase->needs_after; }
+static bool joins(piece p) { return needs_after(p) && p.phrase->needs_before; }
+static bool ends_phrase(piece p) { return p.phrase && p.phrase->needs_before && !p.phrase->needs_after; } /* "style" */
 
-/* Phrases that join others and follow each other, such as "in" and "the". All of them stay, or none. */
+/* Pieces that follow each other, from one that needs a phrase after it to that phrase: "in the [quiet] big" of "in the
+ * quiet big house". Those of them that are not lost anyway all stay, or none does. */
 typedef struct run {
-    const char *end; /* of the last one */
+    const char *end; /* the search ended here */
     bool stays;
+    bool found; /* the phrase */
 } run;
 
-/* The run that begins at p. It stays if no lost word comes next, or if only lost words are between the run and a phrase
- * that does not join. Signs other than blanks end the search. */
+/* The run that begins at p. It goes if there are lost words in it, and it leads to no phrase, but to the end, to a sign
+ * other than a blank, or to another piece that joins. */
 static run read_run(const lz_vocabulary *w, piece p, const char *end) {
-    run r = {p.end, true};
-    if (!w->omits) return r;
-    bool lost = false, joint = true;
-    const char *before;
-    do {
-        if (joint && !lost) r.end = p.end;
-        lost = lost || is_lost(w, p);
-        before = p.end;
-        p = next_piece(w, p.end, end);
-        joint = is_joint(p);
-        r.stays = p.begin < p.end && only_spaces(before, p.begin);
-    } while (r.stays && (is_lost(w, p) || (joint && !lost)));
-    r.stays = !lost || (r.stays && !joint);
+    run r = {.end = p.end};
+    bool lost = false;
+    for (piece next;; p = next) {
+        next = next_piece(w, p.end, end);
+        r.end = p.end;
+        if (next.begin == next.end || !only_spaces(p.end, next.begin)) break;
+        bool gone = is_lost(w, next) || (lost && ends_phrase(next));
+        if (!gone && !needs_after(next)) r.found = true;
+        if (r.found || (lost && !gone && joins(next))) break;
+        lost = lost || gone;
+    }
+    r.stays = r.found || !lost || !w->omits;
     return r;
 }
 
-/* A removed phrase is removed together with the separator before it; at the start of the prompt, with the one after
- * it. */
+/* Where a rewriting is. Removed words go with the separator before them, or at the start with the one after them. */
+typedef struct rewriting {
+    output o;
+    const char *copied; /* the prompt is dealt with up to here */
+    span comma;         /* separator with a comma before removed words, in which the next word may need it; or empty */
+    bool sign;          /* the last piece that stays is an emoji, and is replaced */
+    bool phrase;        /* the last piece that stays needs nothing after it */
+    bool gap;           /* pieces were removed after it */
+} rewriting;
+
+static void remove_piece(rewriting *r, const char *before, piece p, const char *end) {
+    put(&r->o, r->copied, before);
+    if (r->o.has_words && !r->comma.begin && memchr(before, ',', (size_t)(p.begin - before)))
+        r->comma = (span){before, p.begin};
+    /* "fox[sign]dog" */
+    bool glued = before == p.begin && p.end < end && in_word(*p.end) && !sign_bytes(p.end, end) && r->o.n;
+    if (glued) put_text(&r->o, " ");
+    r->copied = r->o.has_words ? p.end : next_word(p.end, end).begin;
+    r->gap = true;
+}
+
+/* Writes what belongs between the last piece that stays and this one, if words between them were removed. */
+static void join_pieces(rewriting *r, piece p, bool starts_run) {
+    if (r->comma.begin && only_spaces(r->copied, p.begin)) {
+        put(&r->o, r->comma.begin, r->comma.end);
+        r->copied = p.begin;
+    } else if (r->phrase && starts_run && only_spaces(r->copied, p.begin)) /* "a dog [chasing] a cat" */
+        put_text(&r->o, " and");
+    r->comma = (span){NULL, NULL};
+    r->gap = false;
+}
+
 static output rewrite(const lz_vocabulary *w, const char *prompt, char *to) {
-    const char *end = prompt + strlen(prompt), *copied = prompt, *before = prompt;
-    output o = {.to = to};
-    bool sign = false; /* the piece is an emoji, and is replaced */
-    run joints = {prompt, true};
+    const char *end = prompt + strlen(prompt), *before = prompt;
+    rewriting r = {.o = {.to = to}, .copied = prompt};
+    run needed = {prompt, true, true};
     for (piece p = next_piece(w, prompt, end); p.begin < p.end; p = next_piece(w, p.end, end)) {
-        if (is_joint(p) && p.begin >= joints.end) joints = read_run(w, p, end);
-        bool lost = is_lost(w, p) || (is_joint(p) && !joints.stays);
+        bool starts = needs_after(p) && p.begin >= needed.end;
+        if (starts) needed = read_run(w, p, end);
+        bool lost = is_lost(w, p) || (needs_after(p) && !needed.stays);
+        /* What refers to removed words goes with them. */
+        lost = lost || (w->omits && r.gap && ends_phrase(p) && only_spaces(r.copied, p.begin));
+        lost = lost || (w->omits && r.gap && joins(p) && !r.o.has_words);
         bool replaced = p.phrase && p.phrase->meaning == READ_AS;
-        bool after_sign = sign && only_spaces(before, p.begin);
-        if (!lost) sign = replaced && sign_bytes(p.begin, end);
-        if (replaced && !lost) {
-            if (after_sign && sign) {
-                put_text(&o, " and ");
-            } else {
-                put(&o, copied, p.begin);
-                if (sign && o.n && in_word(p.begin[-1])) put_text(&o, " ");
-            }
+        if (lost) {
+            remove_piece(&r, before, p, end);
+        } else {
+            bool sign = replaced && sign_bytes(p.begin, end), after_sign = r.sign && only_spaces(before, p.begin);
+            if (r.gap && w->omits && !(after_sign && sign)) join_pieces(&r, p, starts && needed.found && !joins(p));
+            if (after_sign && sign)
+                put_text(&r.o, " and ");
+            else if (replaced)
+                put(&r.o, r.copied, p.begin);
+            if (sign && !after_sign && r.o.n && in_word(p.begin[-1])) put_text(&r.o, " ");
             if (sign)
-                p = put_signs(&o, w, p, end);
-            else
-                put_text(&o, p.phrase->target);
-            if (sign && p.end < end && in_word(*p.end) && !sign_bytes(p.end, end)) put_text(&o, " ");
-            copied = p.end;
-        } else if (lost) {
-            put(&o, copied, before);
-            copied = o.has_words ? p.end : next_word(p.end, end).begin;
+                p = put_signs(&r.o, w, p, end);
+            else if (replaced)
+                put_text(&r.o, p.phrase->target);
+            if (sign && p.end < end && in_word(*p.end) && !sign_bytes(p.end, end)) put_text(&r.o, " ");
+            if (replaced) r.copied = p.end;
+            r.sign = sign;
+            r.phrase = !needs_after(p);
+            r.o.has_phrase = r.o.has_phrase || (p.phrase && !p.phrase->needs_after && !p.phrase->needs_before);
+            r.gap = false;
         }
-        before = copied > p.end ? copied : p.end;
+        before = r.copied > p.end ? r.copied : p.end;
     }
-    put(&o, copied, end);
-    return o;
+    put(&r.o, r.copied, end);
+    return r.o;
 }
 
 char *lz_vocabulary_read(const lz_vocabulary *w, const char *prompt, lz_error *err) {
     lz_vocabulary plain = *w;
     plain.omits = false;
     output o = rewrite(w, prompt, NULL);
-    if (!o.has_words && w->omits) o = rewrite(w = &plain, prompt, NULL); /* unknown words are better than none */
+    if (!o.has_phrase && w->omits) o = rewrite(w = &plain, prompt, NULL); /* unknown words are better than none */
     if (!o.has_words) return NULL; /* all words would be removed: keep the prompt */
     char *to = lz_host_alloc(w->ctx, o.n + 1);
     if (!to) {

@@ -21,7 +21,8 @@ HEAD = """\
 #
 # The model was trained with KNOWN. A WORD after = is read as the first KNOWN of its line (as nothing, if the line begins with
 # =). A WORD after ~ has to do with it: whoever asks for such a word is told of KNOWN. The line "= *" reads all other words as nothing,
-# and with them a KNOWN with "..." that then refers to nothing. Made by tools/demo-model/words.py.
+# and with them a KNOWN that refers to them: "big ..." to what comes after it, "... style" to what comes before it, and "... in ..."
+# joins two. Made by tools/demo-model/words.py.
 """
 
 # Words of the training that belong to one thing only (Things.other) and name it. They came in a tenth of its captions, which
@@ -170,17 +171,23 @@ realistic, photorealistic, hyperrealistic, photo realistic, detailed, highly det
 sharp focus, high quality, best quality, good quality, high resolution, high res, hd, uhd, full hd, 4k, 8k, 16k, 4k resolution,
 8k resolution, masterpiece, professional, cinematic, dramatic, cinematic lighting, studio lighting, soft lighting, dramatic lighting,
 digital art, digital painting, concept art, oil painting, fine art, trending on artstation, unreal engine, octane render, award winning,
-award-winning, please, draw, draw me, paint, paint me, show me, make, make me, create, generate, give me, i want, at night, in the style of
+award-winning, please, draw, draw me, paint, paint me, show me, make, make me, create, generate, give me, i want, at night, in the style of,
+slice of, piece of, bottle of, group of, bunch of, lots of, a lot of, couple of, box of, field of, plate of, pack of, herd of, flock of
 """
 MEDIA = "photo photograph picture image painting oil_painting watercolor watercolour drawing sketch illustration render rendering"
 MEDIA = [m.replace("_", " ") for m in (MEDIA + " portrait closeup close-up icon digital_painting realistic_photo").split()]
 
 # Said with the things, in captions.
-GRAMMAR = "style background left right top bottom corner drawing emoji picture".split()
-# Those that refer to what comes after them
-JOINTS = (
-    "a an the some in on at of with to and above below over under next beside small little tiny big large huge two three four 2 3 4"
-).split() + ["a pair of", "left of", "right of", "to the left of", "to the right of", "next to", "cup of"]
+ALONE = "background left right top bottom corner drawing emoji picture".split()
+ENDS = ["style"]  # refers to what comes before it
+BEGINS = "a an the some small little tiny big large huge two three four 2 3 4".split() + ["a pair of", "cup of"]  # to what comes after
+JOINTS = "in on at of with to and above below over under next beside".split()  # to both
+JOINTS += ["left of", "right of", "to the left of", "to the right of", "next to"]
+GRAMMAR = ALONE + ENDS + BEGINS + JOINTS
+LIKE_JOINTS = {
+    "next to": "near, by, behind, in front of, close to, around, between",
+    "and": "or, plus, wearing, holding, having, riding, chasing, eating, drinking, playing, playing with, reading, kissing, watching",
+}
 
 
 def split(text: str) -> list:
@@ -216,7 +223,7 @@ def second(source: pathlib.Path, target: str):
     numbers = sorted({n for some in captions.NUMBERS.values() for n in some})
     lines += ["", "# Styles"] + [f"{s} style, {s}" for s in styles] + [f"{s} {what} of" for s in styles for what in ("picture", "drawing", "emoji")]
     lines += ["", "# Backgrounds and colours of things"] + sorted(set(data.COLOURS) | {w for some in captions.SAID_TINTS.values() for w in some})
-    lines += ["", "# Places"] + list(data.PLACES) + ["", "# Numbers"] + numbers + ["", "# Said with these"] + JOINTS + GRAMMAR
+    lines += ["", "# Places"] + list(data.PLACES) + ["", "# Numbers"] + numbers + ["", "# Said with these"] + GRAMMAR
     edits = "make it, make the background, change the background to, put it on, paint it, change its colour to, turn it into, redraw it, of them, more, the same on, one, smaller, bigger"
     lines += ["", "# Said with a reference"] + split(edits)
     lines += ["", "# Change nothing"] + sorted({*captions.ADJECTIVES, *captions.TAGS, *captions.LEADS, "very", *split(FILLERS)})
@@ -230,7 +237,7 @@ def main():
         return second(source, target)
     with lzma.open(source / "emoji.jsonl.xz", "rt") as file:
         things = data.Words([{k: t[k] for k in ("codepoints", "name", "keywords")} for t in map(json.loads, file)])
-    known = set(things.names) | {data.plural(n) for n in things.names} | set(GRAMMAR + JOINTS) | set(data.COLOURS) | set(data.PLACES)
+    known = set(things.names) | {data.plural(n) for n in things.names} | set(GRAMMAR) | set(data.COLOURS) | set(data.PLACES)
     read_as, used = {}, set()
     for line in SYNONYMS:
         name, words = line.split(" = ")
@@ -267,9 +274,12 @@ def main():
     styles = sorted({w.lower() for _, words in data.STYLES.values() for w in words})
     lines += ["", "# Styles"] + [f"{s} style, {s}" for s in styles]
     lines += [f"{s} {what} of" for s in styles for what in ("picture", "drawing", "emoji")]
-    lines += ["", "# Backgrounds: on a COLOUR background"] + sorted(data.COLOURS)
+    lines += ["", "# Backgrounds: on a COLOUR background"] + [f"{c} ..." for c in sorted(data.COLOURS)]
     lines += ["", "# Places"] + list(data.PLACES)
-    lines += ["", "# Said with these"] + [f"{w} ..." for w in JOINTS] + GRAMMAR
+    lines += ["", "# Said with these"] + ALONE + [f"... {w}" for w in ENDS] + [f"{w} ..." for w in BEGINS]
+    for w in JOINTS:
+        like = [f"... {x} ..." for x in split(LIKE_JOINTS.get(w, ""))]
+        lines.append(f"... {w} ..." + (" = " + ", ".join(like) if like else ""))
     fillers = [f for f in split(FILLERS) if f not in known] + [f"{a}{m} of" for m in MEDIA for a in ("", "a ", "an ")[: 3 if m[0] in "aeiou" else 2]]
     lines += ["", "# Read as nothing"] + ["= " + ", ".join(fillers[i : i + 8]) for i in range(0, len(fillers), 8)] + ["= *"]
     pathlib.Path(target).write_text("\n".join(lines) + "\n")

@@ -401,9 +401,11 @@ static void paces(void) {
     queue_learn(&f, &own, 1e-6 * USUAL);
     seconds = queue_guess(&f, 0, 256, 256, 8) / (1e-6 * USUAL);
     CHECK(seconds > 0.9 && seconds < 1.1, "%g", seconds);
-    /* The first picture of the usual size replaces what a plan has estimated. */
+    /* The first picture of the usual size replaces what a plan has estimated, also after a tiny one. */
     f.models[0].pace = f.models[0].learned = 0;
+    f.models[0].measured = false;
     queue_estimate(&f, 0, 256, 256, 8, 1e-5 * USUAL);
+    queue_learn(&f, &small, 0.1);
     queue_learn(&f, &own, 1e-6 * USUAL);
     seconds = queue_guess(&f, 0, 256, 256, 8) / (1e-6 * USUAL);
     CHECK(seconds > 0.9 && seconds < 1.1, "%g", seconds);
@@ -432,6 +434,8 @@ static void times_left(void) {
     queue_progress(&f, &f.child.seats[0], late);
     left = queue_left(&f, &j);
     CHECK(left > 800 && left < 911, "%g", left); /* the picture that is written tells nothing of the next */
+    left = queue_left(&f, &written);
+    CHECK(left >= 0 && left < 1, "%g", left); /* nor the next of it */
     json_t *half = json_pack("{s:s, s:i, s:i, s:f}", "stage", "denoise", "step", 4, "steps", 8, "done", 0.0);
     queue_progress(&f, &f.child.seats[1], half); /* half of the work took 90 seconds */
     left = queue_left(&f, &j);

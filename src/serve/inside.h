@@ -115,6 +115,7 @@ typedef struct model {
     double pace;    /* seconds for a pixel and step, measured; 0: unknown */
     double guess;   /* the same, estimated before the first picture; 0: unknown */
     double learned; /* pixels times steps of the pictures that pace comes from, a moving average; 0: none */
+    bool measured;  /* pace comes from pictures, and not from an estimate */
 } model;
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */

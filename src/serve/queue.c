@@ -205,7 +205,8 @@ void queue_learn(front *f, const job *j, double seconds) {
     model *m = &f->models[j->model];
     double known = pace_of(f, j->model), now = work_of(f, j), before = m->learned;
     if (!(before > 0) && m->guess > 0) before = work(m->width, m->height, m->steps);
-    double share = before > 0 ? fmin((m->pace > 0 ? 0.3 : 1) * now / before, 1) : 1;
+    double share = before > 0 ? fmin((m->measured ? 0.3 : 1) * now / before, 1) : 1;
+    m->measured = m->measured || share > 0.3; /* by more than tiny pictures */
     m->pace = known + share * (seconds / now - known);
     m->learned = before + share * (now - before);
 }
@@ -244,18 +245,21 @@ static double pass_left(const front *f) {
     return c->share > 0.1 ? spent * fmax(1 - c->share, 0) / c->share : fmax(all - spent, 0.05 * all);
 }
 
-/* Pictures of the job that the worker is making. */
-static int being_made(const front *f, const job *j) {
+/* Pictures of the job that the worker is making or writing; in its last pass, or in any. */
+static int being_made(const front *f, const job *j, bool last) {
     int n = 0;
-    for (int i = 0; i < f->child.n_seats; i++) n += f->child.seats[i].begun && f->child.seats[i].job == j;
+    for (int i = 0; i < f->child.n_seats; i++) {
+        const seat *s = &f->child.seats[i];
+        n += s->begun && s->job == j && (!last || s->pass == f->child.pass);
+    }
     return n;
 }
 
 double queue_left(front *f, const job *j) {
-    int own = being_made(f, j);
+    int own = being_made(f, j, false);
     double one = seconds_of(f, j);
     if (!(one > 0)) return -1;
-    if (own) return pass_left(f) + one * (j->n - j->made - own);
+    if (own) return (being_made(f, j, true) ? pass_left(f) : 0) + one * (j->n - j->made - own);
     double all = one * (j->n - j->made), spent = j->painting ? steady_seconds() - j->painted_at : 0; /* in a fleet */
     return fmax(all - spent, 0.05 * all);
 }
@@ -267,7 +271,7 @@ double local_seconds_before(front *f, const job *j) {
         if (k == j || (k->state == QUEUED && !is_ahead(k, j))) continue;
         double one = seconds_of(f, k);
         if (!(one > 0)) return -1;
-        all += one * (k->n - k->made - being_made(f, k));
+        all += one * (k->n - k->made - being_made(f, k, false));
     }
     return all;
 }

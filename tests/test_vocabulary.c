@@ -312,8 +312,11 @@ static void hostile_words(void) {
     }
     /* An emoji that is left out joins nothing. */
     static const char some[] = "fox = 🦊\npanda = 🐼\n= ✨, *\nred\na ...\n";
-    static const char *const pairs[][2] = {
-        {"✨🦊", "fox"}, {"a red ✨ 🦊", "a red fox"}, {"🦊✨🐼", "fox and panda"}, {"a ✨ qqa", "a qqa"}};
+    static const char *const pairs[][2] = {{"✨🦊", "fox"},
+                                           {"a red ✨ 🦊", "a red fox"},
+                                           {"🦊✨🐼", "fox and panda"},
+                                           {"🦊, qqa 🐼 qqb fox", "fox and panda fox"},
+                                           {"a ✨ qqa", "a qqa"}};
     lz_model *signs_only = open_with(ctx, json, some, sizeof some - 1, &err);
     for (size_t i = 0; signs_only && i < sizeof pairs / sizeof *pairs; i++) {
         lz_remarks found = remark(signs_only, pairs[i][0]);

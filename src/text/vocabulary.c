@@ -346,8 +346,8 @@ typedef struct run {
     bool found; /* the phrase */
 } run;
 
-/* The run that begins at p. It goes if there are lost words in it, and it leads to no phrase, but to the end, to a sign
- * other than a blank, or to another piece that joins. */
+/* Reads the run that begins at p. The run is removed if it contains lost words and no phrase follows it: it is followed by
+ * the end of the prompt, by punctuation, or by another piece that joins. */
 static run read_run(const lz_vocabulary *w, piece p, const char *end) {
     run r = {.end = p.end};
     bool lost = false;
@@ -364,21 +364,22 @@ static run read_run(const lz_vocabulary *w, piece p, const char *end) {
     return r;
 }
 
-/* Where a rewriting is. Removed words go with the separator before them, or at the start with the one after them. */
+/* The state of rewrite. A removed word is removed with the separator before it; at the start of the prompt, with the one
+ * after it. */
 typedef struct rewriting {
     output o;
-    const char *copied; /* the prompt is dealt with up to here */
-    span comma;         /* separator with a comma before removed words, in which the next word may need it; or empty */
-    bool sign;          /* the last piece that stays is an emoji, and is replaced */
-    bool phrase;        /* the last piece that stays needs nothing after it */
-    bool gap;           /* pieces were removed after it */
+    const char *copied; /* the prompt up to here is written or removed */
+    span comma;  /* a removed separator with a comma, which is written if only blanks precede the next word; or empty */
+    bool sign;   /* the last piece that stays is an emoji, and is replaced */
+    bool phrase; /* the last piece that stays needs nothing after it */
+    bool gap;    /* pieces were removed after it */
 } rewriting;
 
 static void remove_piece(rewriting *r, const char *before, piece p, const char *end) {
     put(&r->o, r->copied, before);
     if (r->o.has_words && !r->comma.begin && memchr(before, ',', (size_t)(p.begin - before)))
         r->comma = (span){before, p.begin};
-    /* "fox[sign]dog" */
+    /* Words that only the removed sign kept apart, as in "fox[sign]dog", get a blank. */
     bool glued = before == p.begin && p.end < end && in_word(*p.end) && !sign_bytes(p.end, end) && r->o.n;
     if (glued) put_text(&r->o, " ");
     r->copied = r->o.has_words ? p.end : next_word(p.end, end).begin;
@@ -392,8 +393,6 @@ static void join_pieces(rewriting *r, piece p, bool starts_run) {
         r->copied = p.begin;
     } else if (r->phrase && starts_run && only_spaces(r->copied, p.begin)) /* "a dog [chasing] a cat" */
         put_text(&r->o, " and");
-    r->comma = (span){NULL, NULL};
-    r->gap = false;
 }
 
 static output rewrite(const lz_vocabulary *w, const char *prompt, char *to) {
@@ -404,7 +403,7 @@ static output rewrite(const lz_vocabulary *w, const char *prompt, char *to) {
         bool starts = needs_after(p) && p.begin >= needed.end;
         if (starts) needed = read_run(w, p, end);
         bool lost = is_lost(w, p) || (needs_after(p) && !needed.stays);
-        /* What refers to removed words goes with them. */
+        /* "style" is removed after a removed word, and "and" if all words before it were removed. */
         lost = lost || (w->omits && r.gap && ends_phrase(p) && only_spaces(r.copied, p.begin));
         lost = lost || (w->omits && r.gap && joins(p) && !r.o.has_words);
         bool replaced = p.phrase && p.phrase->meaning == READ_AS;
@@ -428,6 +427,7 @@ static output rewrite(const lz_vocabulary *w, const char *prompt, char *to) {
             r.phrase = !needs_after(p);
             r.o.has_phrase = r.o.has_phrase || (p.phrase && !p.phrase->needs_after && !p.phrase->needs_before);
             r.gap = false;
+            r.comma = (span){NULL, NULL};
         }
         before = r.copied > p.end ? r.copied : p.end;
     }

@@ -1,9 +1,10 @@
 """Captions of the second edition: what people call a thing, and the sentences around it.
 
-A thing is called by its name, by a word of SYNONYMS and NOUNS (words.py), by any of its keywords, or by its
-character. A keyword of many things is said less often of each ("animal" may mean any animal). Fillers (cute, 8k, a
-photo of) change nothing, and neither do unknown words: random syllables, and the words of unknown.txt, which name no
-thing.
+Lazuli reads synonyms, characters, fillers and unknown words as names or as nothing (words.txt) before the model sees a
+prompt, so most captions have plain names. The other ways are rare, for programs that give a prompt as it was typed: a
+thing is called by a word of SYNONYMS and NOUNS (words.py), by any of its keywords, or by its character. A keyword of many
+things is said less often of each ("animal" may mean any animal). Fillers (cute, 8k, a photo of) change nothing, and
+neither do unknown words: random syllables, and the words of unknown.txt, which name no thing.
 """
 
 import pathlib
@@ -74,18 +75,18 @@ class Names:
         for row, name, other in zip(rows, known.names, known.other):
             common = synonyms.get(name, []) + [w for w in other if w in nouns]
             self.everyday.append(bool(common) or " " not in name)  # what people ask for most
-            ways = {name: 5.0}
+            ways = {name: 8.0}
             for w in common:
-                ways[w] = ways.get(w, 0) + 4.0 / len(common)
+                ways[w] = ways.get(w, 0) + 1.2 / len(common)
             for k in row["keywords"]:
                 if re.fullmatch(r"[a-z0-9][a-z0-9 '-]{1,23}", k):
-                    ways[k] = ways.get(k, 0) + 1.2 / len(row["keywords"]) / often[k] ** 0.7
+                    ways[k] = ways.get(k, 0) + 0.4 / len(row["keywords"]) / often[k] ** 0.7
             self.ways.append((list(ways), list(ways.values())))
             self.character.append("".join(chr(int(c, 16)) for c in row["codepoints"].split("-")))
 
     def call(self, r: random.Random, thing: int, coloured: bool) -> str:
         """coloured: a colour is said with the word, so that a colour in the name would contradict it"""
-        if r.random() < 0.08:
+        if r.random() < 0.02:
             return r.choice([self.character[thing], self.character[thing].replace("\ufe0f", "")])
         word = r.choices(*self.ways[thing])[0]
         return plain(word) if coloured else word
@@ -173,10 +174,10 @@ def in_style(r: random.Random, style: str, line: str | None) -> str:
 def describe(r: random.Random, names: Names, s: dict) -> str:
     """One of the many ways to say the scene s (scenes.py)."""
     front = []
-    lead = r.choice(LEADS) + " " if r.random() < 0.12 else ""
-    if r.random() < 0.15:
+    lead = r.choice(LEADS) + " " if r.random() < 0.03 else ""
+    if r.random() < 0.04:
         front.append(r.choice(ADJECTIVES) if r.random() < 0.75 else "very " + r.choice(ADJECTIVES))
-    elif r.random() < 0.06:
+    elif r.random() < 0.015:
         front.append(nonsense(r))
     if s["scale"]:
         front.append(r.choice(SMALL if s["scale"] == "small" else BIG))
@@ -218,16 +219,16 @@ def describe(r: random.Random, names: Names, s: dict) -> str:
     text = re.sub(" +", " ", lead + body)
     if s["place"]:
         text += " " + s["place"]
-    if s["kind"] != "pair" and r.random() < 0.1:
+    if s["kind"] != "pair" and r.random() < 0.025:
         text += unknown_tail(r)
     if s["ground"]:
         tail.append(on_ground(r, s["ground"]))
     if len(tail) == 2 and r.random() < 0.35:
         tail.reverse()
     text += "".join(tail)
-    if r.random() < 0.1:
+    if r.random() < 0.025:
         text += ", " + ", ".join(r.sample(TAGS, r.choice([1, 1, 2])))
-    if r.random() < 0.08:
+    if r.random() < 0.04:
         text = text[0].upper() + text[1:]
     return text + ("." if r.random() < 0.04 else "")
 

@@ -150,9 +150,11 @@ def test_apart(redis, fronts):
 def test_two_finish(redis, fronts):
     """Two workers make the same picture. The file and the record of the first one stay."""
     first = join(redis, "slow")
-    job = fronts[0].post({**SMALL, "width": 128, "height": 128, "steps": 30})
-    paints(redis, [first], job)
+    job = fronts[0].post({**SMALL, "width": 192, "height": 192, "steps": 60})
+    # A worker that is stopped before its child has the job would never make the picture; the first step tells that it has it.
+    until("its child is at work", lambda: fronts[0].job(job)["step"] > 0)
     first.process.send_signal(signal.SIGSTOP)  # its child goes on, and nobody renews the lease
+    check(redis.job(job, "state") == "1", "the worker is stopped before the picture is made")
     spool = f"{WORK}/pictures/spool/{first.name}"
     until("the child of the first has made it", lambda: any(name.endswith(".thumb.webp") for name in os.listdir(spool)), PATIENCE)
     age(redis, job)

@@ -1,9 +1,8 @@
 """Writes the words that the demo model knows: the names and the grammar of its captions (data.py), and what people say instead.
 
     python tools/demo-model/words.py ../shared/data/emoji models/demo/words.txt
-    python tools/demo-model/words.py ../shared/data/emoji OUT/words.txt --second       for the second edition (captions.py)
 
-The format is in the head of the file that it writes. everyday.py measures whether the words that are read as others help.
+The format is in the head of the file that it writes. everyday2.py counts what the model makes of what people type.
 """
 
 import json
@@ -172,7 +171,7 @@ sharp focus, high quality, best quality, good quality, high resolution, high res
 8k resolution, masterpiece, professional, cinematic, dramatic, cinematic lighting, studio lighting, soft lighting, dramatic lighting,
 digital art, digital painting, concept art, oil painting, fine art, trending on artstation, unreal engine, octane render, award winning,
 award-winning, please, draw, draw me, paint, paint me, show me, make, make me, create, generate, give me, i want, at night, in the style of,
-slice of, piece of, bottle of, group of, bunch of, lots of, a lot of, couple of, box of, field of, plate of, pack of, herd of, flock of
+slice of, piece of, bottle of, group of, bunch of, lots of, a lot of, box of, field of, plate of, pack of, herd of, flock of
 """
 MEDIA = "photo photograph picture image painting oil_painting watercolor watercolour drawing sketch illustration render rendering"
 MEDIA = [m.replace("_", " ") for m in (MEDIA + " portrait closeup close-up icon digital_painting realistic_photo").split()]
@@ -180,10 +179,30 @@ MEDIA = [m.replace("_", " ") for m in (MEDIA + " portrait closeup close-up icon 
 # Said with the things, in captions.
 ALONE = "background left right top bottom corner drawing emoji picture".split()
 ENDS = ["style"]  # refers to what comes before it
-BEGINS = "a an the some small little tiny big large huge two three four 2 3 4".split() + ["a pair of", "cup of"]  # to what comes after
+BEGINS = "a an the some small little tiny big large huge two three four five six 2 3 4 5 6".split()  # to what comes after
+BEGINS += ["a pair of", "a couple of", "half a dozen", "cup of"]
 JOINTS = "in on at of with to and above below over under next beside".split()  # to both
 JOINTS += ["left of", "right of", "to the left of", "to the right of", "next to"]
 GRAMMAR = ALONE + ENDS + BEGINS + JOINTS
+COLOURS = sorted({*data.COLOURS, "violet"})
+LIKE_COLOURS = {
+    "red": "crimson, scarlet, maroon",
+    "pink": "magenta",
+    "yellow": "golden, gold",
+    "grey": "silver",
+    "light grey": "light gray",
+    "light blue": "sky blue, azure",
+    "dark blue": "navy blue",
+    "teal": "cyan",
+}
+
+# Said with a reference picture (captions.py, instruct). "..." refers to what comes after.
+EDITS = """
+make it, make this, make the ..., make the background, change the background to, put it on, put this on, put the ..., paint it,
+paint this, paint the ..., change its colour to, change its color to, turn it into, turn this into, redraw it, redraw this,
+redraw the ..., as a ..., of them, of these, the same on, the same in, one, just one, only one, make it one, smaller, bigger, add one more,
+add two more, add three more, add four more, add five more
+"""
 LIKE_JOINTS = {
     "next to": "near, by, behind, in front of, close to, around, between",
     "and": "or, plus, wearing, holding, having, riding, chasing, eating, drinking, playing, playing with, reading, kissing, watching",
@@ -200,44 +219,11 @@ def signs_of(codepoints: str) -> list:
     return [] if any(c.isascii() for c in sign) else [sign]
 
 
-def second(source: pathlib.Path, target: str):
-    """The second edition is trained with synonyms, keywords, fillers and characters, so nothing is read as something else."""
-    import captions  # reads this file too
-
-    with lzma.open(source / "emoji.jsonl.xz", "rt") as file:
-        rows = [{k: t[k] for k in ("codepoints", "name", "keywords")} for t in map(json.loads, file)]
-    names, often, lines = captions.Names(rows), {}, [HEAD, "# Things, what they are called, and their characters"]
-    for r in rows:
-        for k in r["keywords"]:
-            often[k] = often.get(k, 0) + 1
-    seen, common = set(names.names), {}
-    for line in SYNONYMS:
-        common.setdefault(line.split(" = ")[0], set()).update(split(line.split(" = ")[1]))
-    for row, name, (ways, _) in sorted(zip(rows, names.names, names.ways), key=lambda x: x[1]):
-        own = [w for w in ways if w not in seen and (often.get(w, 0) <= 1 or w in common.get(name, ()))]  # a keyword of several things only points to them
-        seen.update(own)
-        known = [name] + own + [p for w in [name] + own if (p := data.plural(w)) not in own + [name]]
-        near = [w for w in ways if w not in known and w not in seen]
-        lines.append(", ".join(dict.fromkeys(known + signs_of(row["codepoints"]))) + (" ~ " + ", ".join(near) if near else ""))
-    styles = sorted({w.lower() for _, words in data.STYLES.values() for w in words})
-    numbers = sorted({n for some in captions.NUMBERS.values() for n in some})
-    lines += ["", "# Styles"] + [f"{s} style, {s}" for s in styles] + [f"{s} {what} of" for s in styles for what in ("picture", "drawing", "emoji")]
-    lines += ["", "# Backgrounds and colours of things"] + sorted(set(data.COLOURS) | {w for some in captions.SAID_TINTS.values() for w in some})
-    lines += ["", "# Places"] + list(data.PLACES) + ["", "# Numbers"] + numbers + ["", "# Said with these"] + GRAMMAR
-    edits = "make it, make the background, change the background to, put it on, paint it, change its colour to, turn it into, redraw it, of them, more, the same on, one, smaller, bigger"
-    lines += ["", "# Said with a reference"] + split(edits)
-    lines += ["", "# Change nothing"] + sorted({*captions.ADJECTIVES, *captions.TAGS, *captions.LEADS, "very", *split(FILLERS)})
-    pathlib.Path(target).write_text("\n".join(lines) + "\n")
-    print(f"{len(rows)} things, {len(seen)} words for them, {pathlib.Path(target).stat().st_size} bytes")
-
-
 def main():
     source, target = pathlib.Path(sys.argv[1]), sys.argv[2]
-    if "--second" in sys.argv:
-        return second(source, target)
     with lzma.open(source / "emoji.jsonl.xz", "rt") as file:
         things = data.Words([{k: t[k] for k in ("codepoints", "name", "keywords")} for t in map(json.loads, file)])
-    known = set(things.names) | {data.plural(n) for n in things.names} | set(GRAMMAR) | set(data.COLOURS) | set(data.PLACES)
+    known = set(things.names) | {data.plural(n) for n in things.names} | set(GRAMMAR) | set(COLOURS) | set(data.PLACES)
     read_as, used = {}, set()
     for line in SYNONYMS:
         name, words = line.split(" = ")
@@ -274,12 +260,16 @@ def main():
     styles = sorted({w.lower() for _, words in data.STYLES.values() for w in words})
     lines += ["", "# Styles"] + [f"{s} style, {s}" for s in styles]
     lines += [f"{s} {what} of" for s in styles for what in ("picture", "drawing", "emoji")]
-    lines += ["", "# Backgrounds: on a COLOUR background"] + [f"{c} ..." for c in sorted(data.COLOURS)]
+    lines += ["", "# Colours of things and backgrounds"]
+    for c in COLOURS:
+        like = [f"{x} ..." for x in split(LIKE_COLOURS.get(c, ""))]
+        lines.append(f"{c} ..." + (" = " + ", ".join(like) if like else ""))
     lines += ["", "# Places"] + list(data.PLACES)
     lines += ["", "# Said with these"] + ALONE + [f"... {w}" for w in ENDS] + [f"{w} ..." for w in BEGINS]
     for w in JOINTS:
         like = [f"... {x} ..." for x in split(LIKE_JOINTS.get(w, ""))]
         lines.append(f"... {w} ..." + (" = " + ", ".join(like) if like else ""))
+    lines += ["", "# Said with a reference picture"] + split(EDITS)
     fillers = [f for f in split(FILLERS) if f not in known] + [f"{a}{m} of" for m in MEDIA for a in ("", "a ", "an ")[: 3 if m[0] in "aeiou" else 2]]
     lines += ["", "# Read as nothing"] + ["= " + ", ".join(fillers[i : i + 8]) for i in range(0, len(fillers), 8)] + ["= *"]
     pathlib.Path(target).write_text("\n".join(lines) + "\n")

@@ -390,7 +390,7 @@ if __name__ == "__main__":
         "--out", type=pathlib.Path, help="where copies of weights, log and sheets go"
     )
     for name, default in dict(
-        vae=0.0, base=0.0, distil=0.0, lr=1e-3, muon=0.01, guidance=3.0, hold=0.3, edits=0.2
+        vae=0.0, base=0.0, distil=0.0, lr=1e-3, muon=0.01, guidance=3.0, hold=0.3, edits=0.35
     ).items():
         parser.add_argument(f"--{name}", type=float, default=default)
     for name, default in dict(pool=240000, rows=ROWS).items():

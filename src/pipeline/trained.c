@@ -69,17 +69,29 @@ lz_status lz_read_as(const lz_model *m, const char *prompt, char **to, lz_error 
     return local.status;
 }
 
+/* How many times larger is the larger of two lengths? */
+static double times(int64_t a, int64_t b) { return a > b ? (double)a / (double)b : (double)b / (double)a; }
+
 static void remark_size(const lz_trained *t, int64_t width, int64_t height, lz_remarks *to) {
-    size_t used = 0, room = sizeof to->size;
-    for (int i = 0; i < t->n_sizes; i++)
-        if (t->sizes[i][0] == width && t->sizes[i][1] == height) return;
-    for (int i = 0; i < t->n_sizes && used < room; i++)
-        used += (size_t)snprintf(to->size + used, room - used, "%s%lld x %lld",
-                                 i ? ", " : "this model was trained for pictures of ", (long long)t->sizes[i][0],
-                                 (long long)t->sizes[i][1]);
-    if (used && used < room)
-        snprintf(to->size + used, room - used, ", so one of %lld x %lld is likely to be broken", (long long)width,
-                 (long long)height);
+    int nearest = 0;
+    double least = 0;
+    for (int i = 0; i < t->n_sizes; i++) {
+        double far = times(width, t->sizes[i][0]) * times(height, t->sizes[i][1]);
+        if (i && far >= least) continue;
+        nearest = i;
+        least = far;
+    }
+    const long long w = t->sizes[nearest][0], h = t->sizes[nearest][1];
+    if (!t->n_sizes || (w == width && h == height)) return;
+    if (t->n_sizes == 1)
+        snprintf(to->size, sizeof to->size,
+                 "this model was trained for pictures of %lld x %lld, so one of %lld x %lld is likely to be broken", w, h,
+                 (long long)width, (long long)height);
+    else
+        snprintf(to->size, sizeof to->size,
+                 "this model was trained for pictures of %d sizes, so one of %lld x %lld is likely to be poor; the "
+                 "nearest of these sizes is %lld x %lld",
+                 t->n_sizes, (long long)width, (long long)height, w, h);
 }
 
 static void remark_images(const lz_trained *t, const lz_job *job, lz_remarks *to) {

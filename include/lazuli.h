@@ -329,6 +329,7 @@ typedef struct lz_model_facts {
     bool references, start_images; /* it was trained to look at reference images, and to start from an image */
     bool masks;                    /* it can repaint a part of an image */
     int layers;                    /* above 0: it takes an image apart into layers, by default so many */
+    char version[32];              /* of the weights, from lazuli.json in its folder; "": it names none */
 } lz_model_facts;
 lz_model_facts lz_model_about(const lz_model *model); /* the texts are constants */
 
@@ -606,9 +607,9 @@ lz_job_view lz_job_wait(lz_job *job, uint64_t changes);
 /* A model folder may contain a file lazuli.json, which lists the sizes, images and words that the model was trained
  * with:
  *
- *     {"sizes": [[256, 256]], "references": false, "start_images": true, "words": "words.txt"}
+ *     {"version": "2", "sizes": [[256, 256]], "references": false, "start_images": true, "words": "words.txt"}
  *
- * Every key is optional, and published folders have no such file. words.txt lists words that the model knows, words
+ * Every key is optional, and published folders have no such file. The version tells apart weights of the same name. words.txt lists words that the model knows, words
  * that are replaced by known ones, and words that are left out of the prompt; models/demo/words.txt is an example.
  * lz_generate makes a picture even if the model was not trained for it. lz_remark fills one sentence for each reason
  * why the result may be poor. An empty text means that there is no remark. */

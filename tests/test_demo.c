@@ -1,5 +1,6 @@
 /* test_demo.c: the demo model gives the same pictures as diffusers (tools/demo-model/goldens.py), and the defaults in a
  * model's index are used. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,15 +18,24 @@
 
 /* ---- the goldens ------------------------------------------------------------------------------------------------- */
 
-/* Steps and size are the model's own. */
-static void compare(lz_context *ctx, lz_model *model, const char *name, uint64_t seed, const char *prompt) {
+static bool read_golden(lz_context *ctx, const char *name, lz_image *image) {
     char path[512];
     lz_error err = {0};
-    lz_image want = {0};
-    lz_picture p;
     snprintf(path, sizeof path, GOLDEN "/%s.png", name);
-    if (!CHECK_OK(lz_image_read(ctx, path, &want, &err), &err)) return;
-    if (CHECK_OK(lz_generate(model, &p, &err, .prompt = prompt, .seed = seed), &err)) {
+    return CHECK_OK(lz_image_read(ctx, path, image, &err), &err);
+}
+
+/* The number of steps is the model's own. reference: the name of a golden, or "-". */
+static void compare(lz_context *ctx, lz_model *model, const char *name, const char *reference, lz_picture_options o) {
+    lz_error err = {0};
+    lz_image want = {0}, image = {0};
+    lz_picture p;
+    if (!read_golden(ctx, name, &want)) return;
+    if (strcmp(reference, "-") != 0 && read_golden(ctx, reference, &image)) {
+        o.images = &image;
+        o.n_images = 1;
+    }
+    if (CHECK_OK(lz_generate_with(model, &o, &p, &err), &err)) {
         bool same = CHECK_I64(p.image.width, want.width) && CHECK_I64(p.image.height, want.height);
         int64_t other = 0, off = 0, n = 3 * want.width * want.height;
         for (int64_t i = 0; same && i < n; i++) {
@@ -38,8 +48,10 @@ static void compare(lz_context *ctx, lz_model *model, const char *name, uint64_t
         lz_picture_free(&p);
     }
     lz_image_free(ctx, &want);
+    lz_image_free(ctx, &image);
 }
 
+/* A line of cases.txt is a name, a seed, width, height, a reference or -, and the prompt. */
 static void goldens(void) {
     lz_error err = {0};
     lz_context *ctx = lz_open();
@@ -47,18 +59,22 @@ static void goldens(void) {
     FILE *cases = fopen(GOLDEN "/cases.txt", "r");
     CHECK(model != NULL, "%s", err.text);
     CHECK(cases != NULL, "no cases");
-    char line[512], name[64];
-    int n = 0, most = test_scale(3); /* a sanitizer makes them slow */
-    while (model && cases && n < most && fgets(line, sizeof line, cases)) {
+    char line[512], name[64], reference[64];
+    int n = 0;
+    while (model && cases && fgets(line, sizeof line, cases)) {
         unsigned long long seed;
+        int64_t width, height;
         int prompt = 0;
         if (line[0] == '#') continue;
         line[strcspn(line, "\n")] = 0;
-        if (!CHECK(sscanf(line, "%63s %llu %n", name, &seed, &prompt) == 2 && prompt, "%s", line)) continue;
-        compare(ctx, model, name, seed, line + prompt);
+        int found = sscanf(line, "%63s %llu %" SCNd64 " %" SCNd64 " %63s %n", name, &seed, &width, &height, reference,
+                           &prompt);
+        if (!CHECK(found == 5 && prompt, "%s", line)) continue;
+        compare(ctx, model, name, reference,
+                LZ_PICTURE_OPTIONS(.prompt = line + prompt, .seed = seed, .width = width, .height = height));
         n++;
     }
-    CHECK_I64(n, most);
+    CHECK_I64(n, 7);
     if (cases) fclose(cases);
     lz_model_close(model);
     lz_close(ctx);
@@ -86,7 +102,8 @@ static lz_model *open_with(lz_context *ctx, const char *words, lz_error *err) {
 static void check_defaults(lz_context *ctx, const char *words, int64_t width, int64_t height, int steps) {
     lz_error err;
     lz_model *model = open_with(ctx, words, &err);
-    lz_picture_options o = LZ_PICTURE_OPTIONS(.prompt = "fox"), some = LZ_PICTURE_OPTIONS(.height = 70, .steps = 3);
+    lz_picture_options o = LZ_PICTURE_OPTIONS(.prompt = "fox"), some = LZ_PICTURE_OPTIONS(.height = 70, .steps = 3),
+                       quick = LZ_PICTURE_OPTIONS(.fast = true);
     lz_picture_plan plan;
     if (!CHECK(model != NULL, "%s: %s", words, err.text)) return;
     lz_model_facts facts = lz_model_about(model);
@@ -102,6 +119,9 @@ static void check_defaults(lz_context *ctx, const char *words, int64_t width, in
     CHECK_I64(some.width, width);
     CHECK_I64(some.height, 64);
     CHECK_I64(some.steps, 3);
+    CHECK_OK(lz_fill_options(model, &quick, &err), &err);
+    CHECK_I64(quick.steps, 4); /* of all that are distilled: fast.c */
+    CHECK(quick.fast == (steps > 4));
     CHECK_OK(lz_plan_picture(model, &LZ_PICTURE_OPTIONS(.height = 64), &plan, &err), &err);
     CHECK_I64(plan.steps, steps);
     lz_model_close(model);

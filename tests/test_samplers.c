@@ -357,7 +357,7 @@ static void fast(void) {
         {DATA "/qwen21/T", 8, 8},
         {DATA "/zimage/T", 8, 8},
         {DATA "/zimage/B", 50, 28},
-        {LZ_SOURCE_DIR "/models/demo", 8, 4},
+        {LZ_SOURCE_DIR "/models/demo", 4, 4},
     };
     lz_context *ctx = lz_open();
     lz_error err = {.status = LZ_OK};

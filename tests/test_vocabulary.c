@@ -185,15 +185,19 @@ static void demo_sizes(void) {
     lz_model *model = lz_model_open(ctx, DEMO, &err), *other = lz_model_open(ctx, SMALL, &err);
     if (!CHECK(model && other, "%s", err.text)) return;
     lz_picture_options own = LZ_PICTURE_OPTIONS(.prompt = "a fox"),
-                       large = LZ_PICTURE_OPTIONS(.width = 512, .height = 256);
+                       large = LZ_PICTURE_OPTIONS(.width = 640, .height = 256),
+                       wide = LZ_PICTURE_OPTIONS(.width = 512, .height = 256);
     lz_picture_options look = LZ_PICTURE_OPTIONS(.images = &image, .n_images = 1),
                        start = LZ_PICTURE_OPTIONS(.images = &image, .n_images = 1, .strength = 0.5);
     CHECK_OK(lz_remark(model, &own, &r, &err), &err);
     CHECK(!*r.size && !*r.images && !*r.words && !*r.read_as);
     CHECK_OK(lz_remark(model, &large, &r, &err), &err);
-    CHECK(strstr(r.size, "trained for pictures of 256 x 256, so one of 512 x 256"), "trap 4: %s", r.size);
+    CHECK_TEXT(r.size, "trained for pictures of 16 sizes, so one of 640 x 256 is likely to be poor");
+    CHECK_TEXT(r.size, "the nearest of these sizes is 512 x 256");
+    CHECK_OK(lz_remark(model, &wide, &r, &err), &err);
+    CHECK(!*r.size, "%s", r.size);
     CHECK_OK(lz_remark(model, &look, &r, &err), &err);
-    CHECK(strstr(r.images, "not trained to look at images"), "trap 4: %s", r.images);
+    CHECK(!*r.images && !*r.size, "%s", r.images);
     CHECK_OK(lz_remark(model, &start, &r, &err), &err);
     CHECK(!*r.images && !*r.size, "%s", r.images);
     CHECK_OK(lz_remark(other, &look, &r, &err), &err); /* a folder that says nothing */
@@ -229,6 +233,34 @@ static lz_model *open_with(lz_context *ctx, const char *json, const char *words,
     return lz_model_open(ctx, folder, err);
 }
 
+/* trap 4: one size, no images; and a version. */
+static void one_size(void) {
+    lz_context *ctx = lz_open();
+    lz_error err = {0};
+    static uint8_t grey[64 * 64 * 3];
+    lz_image image = {.width = 64, .height = 64, .pixels = grey};
+    lz_picture_options small = LZ_PICTURE_OPTIONS(.prompt = "a fox", .width = 48, .height = 64),
+                       look = LZ_PICTURE_OPTIONS(.width = 64, .height = 64, .images = &image, .n_images = 1);
+    lz_remarks r;
+    enter_folder();
+    lz_model *model = open_with(ctx, "{\"version\": \"1.5-b\", \"sizes\": [[64, 64]], \"references\": false}", NULL, 0,
+                                &err);
+    if (CHECK(model != NULL, "%s", err.text)) {
+        CHECK(strcmp(lz_model_about(model).version, "1.5-b") == 0);
+        CHECK_OK(lz_remark(model, &small, &r, &err), &err);
+        CHECK_TEXT(r.size, "trained for pictures of 64 x 64, so one of 48 x 64 is likely to be broken");
+        CHECK_OK(lz_remark(model, &look, &r, &err), &err);
+        CHECK_TEXT(r.images, "not trained to look at images");
+        CHECK(!*r.size, "%s", r.size);
+    }
+    lz_model_close(model);
+    model = open_with(ctx, "{}", NULL, 0, &err);
+    CHECK(model && !*lz_model_about(model).version);
+    lz_model_close(model);
+    leave_folder();
+    lz_close(ctx);
+}
+
 static void hostile_json(void) {
     static const struct {
         const char *json, *says;
@@ -241,10 +273,16 @@ static void hostile_json(void) {
         {"{\"sizes\": [[1,1],[1,1],[1,1],[1,1],[1,1],[1,1],[1,1],[1,1],[1,1],[1,1],[1,1],[1,1],[1,1],[1,1],[1,1],[1,1],"
          "[1,1]]}",
          "'sizes'"},
+        {"{\"version\": 2}", "'version'"},
+        {"{\"version\": \"\"}", "'version'"},
+        {"{\"version\": \"a b\"}", "'version'"},
+        {"{\"version\": \"\\u00e9\"}", "'version'"},
+        {"{\"version\": \"12345678901234567890123456789012\"}", "'version'"},
         {"{\"references\": 0}", "'references'"},
         {"{\"start_images\": \"no\"}", "'start_images'"},
         {"{\"words\": \"../words.txt\"}", "'words'"},
         {"{\"words\": \"\"}", "'words'"},
+        {"{\"words\": 1}", "'words'"},
         {"{\"words\": \"none.txt\"}", "none.txt"},
     };
     lz_context *ctx = lz_open();
@@ -372,5 +410,5 @@ static void no_memory(void) {
 }
 
 TEST_MAIN({"demo_words", demo_words}, {"demo_reads", demo_reads}, {"known_stays", known_stays},
-          {"demo_sizes", demo_sizes}, {"hostile_json", hostile_json}, {"hostile_words", hostile_words},
-          {"no_memory", no_memory})
+          {"demo_sizes", demo_sizes}, {"one_size", one_size}, {"hostile_json", hostile_json},
+          {"hostile_words", hostile_words}, {"no_memory", no_memory})

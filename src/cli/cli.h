@@ -116,6 +116,8 @@ struct arguments {
     int64_t layers, resolution;                            /* 0: not given */
     const char *sampler, *schedule;                        /* NULL: not given */
     const char *wildcards;                                 /* folder; NULL: not given */
+    const char
+        *model_version;   /* of the model that the settings in a file were made with; "": it had none; NULL: unknown */
     const char *template; /* the prompt was made from this template, or must not be read as one; NULL: neither */
     bool no_templates, combinations;
     bool fast;
@@ -352,6 +354,7 @@ typedef struct job {
     lz_job *work;               /* owned; made by job_settle, planned once, and run for each seed */
     lz_picture_plan plan;
     bool said_guidance, said_negative, said_steps, said_skips; /* the user was told that the option has no effect */
+    bool said_version;  /* the user was told that the settings are those of another version of the model */
     bool said_cut;      /* the user was told that the size is cut; false again for other arguments */
     char said_fast[96]; /* what the user was told about --fast last */
     lz_remarks said;    /* remarks made so far with this model; for words, those of the last prompt */

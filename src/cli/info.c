@@ -178,20 +178,22 @@ static json_t *info_json(const job *j, const component *parts, size_t n) {
                                               (json_int_t)parts[i].tensors, "bytes", (json_int_t)parts[i].bytes,
                                               "types", types_json(&parts[i])));
     return json_pack(
-        "{s:o, s:b, s:s, s:b, s:b, s:b, s:i, s:I, s:I, s:i, s:f, s:I, s:I, s:o, s:s, s:o, s:{s:I, s:I, s:I, s:I, s:o}}",
-        "model", json_text(model_told(j)), "downloaded", !j->published, "family", j->facts.family, "distilled",
-        j->facts.distilled, "references_once", j->facts.references_once, "transparent", j->facts.transparent, "layers",
-        j->facts.layers, "width", (json_int_t)j->facts.width, "height", (json_int_t)j->facts.height, "steps",
-        j->facts.steps, "guidance", j->facts.guidance, "token_pixels", (json_int_t)j->facts.token_pixels, "channels",
-        (json_int_t)j->facts.channels, "loras", loras_of(j->folder), "device", lz_device_name(j->ctx), "components",
-        list, "plan", "width", (json_int_t)j->facts.width, "height", (json_int_t)j->facts.height, "peak_bytes",
-        (json_int_t)j->plan.peak_bytes, "flops", (json_int_t)j->plan.flops, "seconds",
-        json_estimate(j->estimate.seconds));
+        "{s:o, s:o, s:b, s:s, s:b, s:b, s:b, s:i, s:I, s:I, s:i, s:f, s:I, s:I, s:o, s:s, s:o, s:{s:I, s:I, s:I, s:I, "
+        "s:o}}",
+        "model", json_text(model_told(j)), "version", *j->facts.version ? json_text(j->facts.version) : json_null(),
+        "downloaded", !j->published, "family", j->facts.family, "distilled", j->facts.distilled, "references_once",
+        j->facts.references_once, "transparent", j->facts.transparent, "layers", j->facts.layers, "width",
+        (json_int_t)j->facts.width, "height", (json_int_t)j->facts.height, "steps", j->facts.steps, "guidance",
+        j->facts.guidance, "token_pixels", (json_int_t)j->facts.token_pixels, "channels", (json_int_t)j->facts.channels,
+        "loras", loras_of(j->folder), "device", lz_device_name(j->ctx), "components", list, "plan", "width",
+        (json_int_t)j->facts.width, "height", (json_int_t)j->facts.height, "peak_bytes", (json_int_t)j->plan.peak_bytes,
+        "flops", (json_int_t)j->plan.flops, "seconds", json_estimate(j->estimate.seconds));
 }
 
 static void print_info(const job *j, const component *parts, size_t n) {
     int64_t tensors = 0, bytes = 0;
     say(stdout, "model      %s\n", model_told(j));
+    if (*j->facts.version) say(stdout, "version    %s\n", j->facts.version);
     printf("family     %s%s%s\ndefaults   %lld x %lld pixels, %s, ", j->facts.family,
            j->facts.distilled ? ", distilled" : "", j->facts.references_once ? ", references are computed once" : "",
            (long long)j->facts.width, (long long)j->facts.height, show_steps(j->facts.steps, j->facts.steps).text);

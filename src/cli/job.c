@@ -444,6 +444,15 @@ static void say_streamed(const job *j) {
          show_bytes(j->plan.streamed_bytes).text);
 }
 
+/* Tells the user that settings from a file were made with another version of this model. */
+static void say_version(job *j) {
+    const char *was = j->args->model_version, *is = j->facts.version;
+    if (!was || strcmp(was, is) == 0 || j->said_version) return;
+    j->said_version = true;
+    note(j->args, "the settings were made with %s%s of this model, and this is %s%s, so the picture will differ",
+         *was ? "version " : "another version", was, *is ? "version " : "another one", is);
+}
+
 /* Notes what lz_job_remark says of this picture. A session makes many pictures with one model, so it notes remarks on
  * sizes, images and short prompts once, and remarks on words once for each prompt. */
 static int say_remarks(job *j) {
@@ -451,6 +460,7 @@ static int say_remarks(job *j) {
     lz_remarks now, *said = &j->said;
     lz_error err = {.status = LZ_OK};
     if (a->command->bit == PLAN) return DONE;
+    say_version(j);
     if (lz_job_remark(j->work, &now, &err) != LZ_OK) return fail_with(a, &err);
     if (*now.size && !*said->size) note(a, "%s", now.size);
     if (*now.images && !*said->images) note(a, "%s", now.images);

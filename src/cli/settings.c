@@ -20,6 +20,7 @@ enum { MOST_BYTES = 1 << 20 };
  * another type, was not written by Lazuli, and is refused. */
 enum {
     MODEL,
+    MODEL_VERSION,
     TEXT_ENCODER,
     VISION,
     VAE,
@@ -62,6 +63,7 @@ static const struct {
     json_type type;
 } recorded[N_RECORDED] = {
     [MODEL] = {"model", JSON_STRING},
+    [MODEL_VERSION] = {"model-version", JSON_STRING},
     [PROMPT] = {"prompt", JSON_STRING},
     [TEMPLATE] = {"template", JSON_STRING},
     [NEGATIVE] = {"negative", JSON_STRING},
@@ -137,13 +139,18 @@ static bool stays(const arguments *args, const option *o) {
     return args->command && args->command->bit & (GENERATE | PLAN | GRID);
 }
 
+/* The template belongs to the prompt, and the version to the model. Neither is an option. */
+static bool belongs_to_another(const char *key) {
+    return strcmp(key, recorded[TEMPLATE].key) == 0 || strcmp(key, recorded[MODEL_VERSION].key) == 0;
+}
+
 int apply_settings(arguments *args, json_t *settings, bool overrule) {
     const char *key;
     json_t *value;
     bool taken[MAX_OPTIONS] = {false};
     json_object_foreach(settings, key, value) {
         const option *o = find_option(key, strlen(key));
-        if (strcmp(key, recorded[TEMPLATE].key) == 0) continue; /* belongs to the prompt, and is no option */
+        if (belongs_to_another(key)) continue;
         bool axis = o && args->command && args->command->bit == GRID && (!strcmp(key, "x") || !strcmp(key, "y"));
         if (!o || (!is_setting(o) && !axis)) return no_such_setting(args, key);
         if (json_is_null(value) || (!overrule && stays(args, o))) continue;
@@ -162,6 +169,8 @@ int apply_settings(arguments *args, json_t *settings, bool overrule) {
         args->by_line[i] = args->by_line[i] || args->line;
         if (strcmp(options[i].name, "prompt") == 0)
             args->template = json_string_value(json_object_get(settings, recorded[TEMPLATE].key));
+        if (strcmp(options[i].name, recorded[MODEL].key) == 0)
+            args->model_version = json_string_value(json_object_get(settings, recorded[MODEL_VERSION].key));
     }
     return DONE;
 }
@@ -279,6 +288,12 @@ static void keep_prompt(json_t *settings) {
         json_object_set(settings, recorded[TEMPLATE].key, prompt);
 }
 
+/* A picture without a version was made by a model that named none. */
+static void keep_version(json_t *settings) {
+    if (!json_object_get(settings, recorded[MODEL_VERSION].key))
+        json_object_set_new(settings, recorded[MODEL_VERSION].key, json_string(""));
+}
+
 static int read_picture(arguments *args) {
     lz_error err = {.status = LZ_OK}, other;
     lz_context *ctx = lz_open_with(&LZ_CONTEXT_OPTIONS(.threads = 1), &err);
@@ -318,6 +333,7 @@ static int read_picture(arguments *args) {
     change_picture(args, object);
     find_files(args->from, object);
     keep_prompt(object);
+    keep_version(object);
     code = take_source(args, &args->sources[1], args->from, object);
     if (code == DONE) say_files(args, args->from, object);
     return code;
@@ -382,6 +398,7 @@ json_t *settings_of(const job *j, int64_t seed, bool full_paths) {
     json_t *values[N_RECORDED] = {
         /* null: not recorded */
         [MODEL] = model_text(j, full_paths),
+        [MODEL_VERSION] = *j->facts.version ? json_text(j->facts.version) : json_null(),
         [TEXT_ENCODER] = part_text(a->text_encoder, full_paths),
         [VISION] = part_text(a->vision, full_paths),
         [VAE] = part_text(a->vae, full_paths),

@@ -163,7 +163,7 @@ lz_model_facts lz_model_about(const lz_model *m) {
     bool distilled = m->family->distilled(m->state) || m->lora_steps;
     int least = 0, most = LZ_MAX_IMAGES;
     if (m->family->count_images) m->family->count_images(m->state, &least, &most);
-    return (lz_model_facts){
+    lz_model_facts facts = {
         .family = m->family->name,
         .distilled = distilled,
         .guidance_built_in = distilled && m->family->ignores_guidance,
@@ -183,4 +183,6 @@ lz_model_facts lz_model_about(const lz_model *m) {
         .masks = m->family->mask_strength > 0 && !m->schedule.inverted && !lz_layers(m),
         .layers = lz_layers(m),
     };
+    memcpy(facts.version, m->trained.version, sizeof facts.version);
+    return facts;
 }

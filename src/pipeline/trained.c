@@ -22,10 +22,23 @@ static void read_sizes(lz_trained *t, lz_config *c) {
     if (!fine) lz_config_refuse(c, "'sizes' must be a list of at most %d pairs such as [256, 256]", LZ_MAX_SIZES);
 }
 
+/* The version is shown to users and written into pictures, so it is short and printable. */
+static void read_version(lz_trained *t, lz_config *c) {
+    if (!json_object_get(c->root, "version")) return;
+    const char *version = lz_config_text(c, "version");
+    bool fine = version && *version && strlen(version) < sizeof t->version;
+    for (const char *p = version; fine && *p; p++) fine = *p > ' ' && *p <= '~';
+    if (fine)
+        snprintf(t->version, sizeof t->version, "%s", version);
+    else
+        lz_config_refuse(c, "'version' must be up to %zu letters, digits and signs of ASCII, such as \"2\"",
+                         sizeof t->version - 1);
+}
+
 static void read_words(lz_trained *t, lz_config *c, const char *folder) {
+    if (!json_object_get(c->root, "words")) return;
     const char *name = lz_config_text(c, "words");
-    if (!name) return;
-    if (!*name || strchr(name, '/')) {
+    if (!name || !*name || strchr(name, '/')) {
         lz_config_refuse(c, "'words' must be the name of a file in the same folder");
         return;
     }
@@ -44,6 +57,7 @@ lz_status lz_trained_open(lz_trained *t, lz_context *ctx, const char *folder, lz
     if (status == LZ_NOT_FOUND) return LZ_OK;
     if (!status) {
         read_sizes(t, &c);
+        read_version(t, &c);
         t->no_references = !lz_config_bool(&c, "references", true);
         t->no_start = !lz_config_bool(&c, "start_images", true);
         if (!c.err.status) read_words(t, &c, folder);
@@ -85,8 +99,8 @@ static void remark_size(const lz_trained *t, int64_t width, int64_t height, lz_r
     if (!t->n_sizes || (w == width && h == height)) return;
     if (t->n_sizes == 1)
         snprintf(to->size, sizeof to->size,
-                 "this model was trained for pictures of %lld x %lld, so one of %lld x %lld is likely to be broken", w, h,
-                 (long long)width, (long long)height);
+                 "this model was trained for pictures of %lld x %lld, so one of %lld x %lld is likely to be broken", w,
+                 h, (long long)width, (long long)height);
     else
         snprintf(to->size, sizeof to->size,
                  "this model was trained for pictures of %d sizes, so one of %lld x %lld is likely to be poor; the "

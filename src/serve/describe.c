@@ -14,18 +14,19 @@ static const char *asked_text(const json_t *asked, const char *key) {
 static json_t *text_or_null(const char *text) { return text && *text ? json_string(text) : json_null(); }
 
 static char *settings_of(const json_t *asked, const lz_picture_options *s, const char *model, const char *device,
-                         const char *precision) {
+                         const char *version, const char *precision) {
     json_t *images = json_object_get(asked, "images");
     json_t *all = json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:i, s:o, s:o, s:f, s:s, s:s, s:o, s:O?, s:o, s:o, s:s}", "model",
-        text_or_null(model), "background", text_or_null(asked_text(asked, "background")), "mask",
-        text_or_null(asked_text(asked, "mask")), "prompt", json_string(s->prompt ? s->prompt : ""), "negative",
-        text_or_null(asked_text(asked, "negative")), "width", (json_int_t)s->width, "height", (json_int_t)s->height,
-        "seed", (json_int_t)s->seed, "steps", s->steps, "layers", s->layers ? json_integer(s->layers) : json_null(),
-        "resolution", s->layers && s->resolution ? json_integer(s->resolution) : json_null(), "guidance", s->guidance,
-        "sampler", s->sampler, "schedule", s->schedule, "shift", s->shift > 0 ? json_real(s->shift) : json_null(),
-        "image", images, "strength", s->strength > 0 ? json_real(s->strength) : json_null(), "device",
-        text_or_null(device), "precision", precision);
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:i, s:o, s:o, s:f, s:s, s:s, s:o, s:O?, s:o, s:o, s:s}",
+        "model", text_or_null(model), "model-version", text_or_null(version), "background",
+        text_or_null(asked_text(asked, "background")), "mask", text_or_null(asked_text(asked, "mask")), "prompt",
+        json_string(s->prompt ? s->prompt : ""), "negative", text_or_null(asked_text(asked, "negative")), "width",
+        (json_int_t)s->width, "height", (json_int_t)s->height, "seed", (json_int_t)s->seed, "steps", s->steps, "layers",
+        s->layers ? json_integer(s->layers) : json_null(), "resolution",
+        s->layers && s->resolution ? json_integer(s->resolution) : json_null(), "guidance", s->guidance, "sampler",
+        s->sampler, "schedule", s->schedule, "shift", s->shift > 0 ? json_real(s->shift) : json_null(), "image", images,
+        "strength", s->strength > 0 ? json_real(s->strength) : json_null(), "device", text_or_null(device), "precision",
+        precision);
     const char *key;
     json_t *value;
     void *next;
@@ -47,13 +48,13 @@ __attribute__((format(printf, 1, 2))) static char *printed(const char *format, .
 }
 
 bool description_make(description *d, const json_t *asked, const lz_picture_options *s, const lz_picture *picture,
-                      int layer, const worker_engine *engine, const char *precision) {
+                      int layer, const worker_engine *engine, const char *version, const char *precision) {
     const char *model = engine->model_name(engine->user), *device = engine->device(engine->user);
     bool scheduled = strcmp(s->schedule, "auto") != 0;
     const char *negative = asked_text(asked, "negative"), *prompt = s->prompt ? s->prompt : "";
     long long width = (long long)picture->image.width, height = (long long)picture->image.height;
     enum { SEED, STEPS, GUIDANCE, STRENGTH, SHIFT, SIZE, SOFTWARE, LAYER };
-    *d = (description){.settings = settings_of(asked, s, model, device, precision)};
+    *d = (description){.settings = settings_of(asked, s, model, device, version, precision)};
     char **n = d->numbers;
     n[SEED] = printed("%llu", (unsigned long long)s->seed);
     n[STEPS] = picture->steps == s->steps ? printed("%d", s->steps) : printed("%d of %d", picture->steps, s->steps);

@@ -217,10 +217,11 @@ bool sitting_save(sitting *s) {
     description d = {.settings = NULL};
     const char *out = text_of(s->message, "out");
     const char *precision = lz_precision_name(p->ctx);
+    const lz_model_facts about = lz_model_about(p->model);
     bool with_texts = !json_is_false(json_object_get(s->settings, "metadata"));
     bool good = !with_texts ||
                 description_make(&d, s->settings, lz_job_settled(whole_of(s)->work), &whole_of(s)->picture,
-                                 is_layer(s) ? s->index : 0, p->engine, precision);
+                                 is_layer(s) ? s->index : 0, p->engine, about.version, precision);
     if (!good) sitting_failed(s, "out_of_memory", LZ_OUT_OF_MEMORY, "out of memory");
     const json_t *quality = json_object_get(s->settings, "quality");
     good = good && write_image(s, out, image_of(s), with_texts ? d.pairs : NULL,

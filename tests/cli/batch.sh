@@ -169,7 +169,7 @@ lazuli: line 7: "width" takes one value, and a list was given
 lazuli: line 8: there
 lazuli: 6 of 8 lines have errors; the others will be made
 lazuli: line 1: using the demo model; -m DIR chooses another
-lazuli: line 1: this model was trained for pictures of 256 x 256, so one of 64 x 64 is likely to be broken
+lazuli: line 1: this model was trained for pictures of 16 sizes, so one of 64 x 64 is likely to be poor; the nearest of these sizes is 128 x 128
 out/typo-1.png  64 x 64, seed 1, 4 steps
 out/typo-2.png  64 x 64, seed 2, 2 of 4 steps
 lazuli: 2 pictures made, 0 there
@@ -326,7 +326,7 @@ try_match 2 'No such file' ls out/stop-1.png
 
 if command -v script >/dev/null; then # all of it, not one picture
     try_match 0 '2/2 [a-z]+ +#+\.+ +[0-9]+% ' \
-        env TERM=xterm script -qec "stty cols 100; $absolute batch two.txt -W 48 -H 48 -o 'out/t{n}.png'" /dev/null
+        env TERM=xterm script -qec "stty cols 100; $absolute batch two.txt -W 256 -H 128 -s 8 -o 'out/t{n}.png'" /dev/null
 fi
 if [ -e /dev/full ]; then # an answer that does not arrive ends it
     rm -f whole/*

@@ -12,7 +12,7 @@ same() { try 0 cmp "$1" "$2" </dev/null; }
 # Nobody names a model, size or steps: the demo model, from any folder, and through a link
 mkdir "$work/away"
 cd "$work/away"
-try_match 0 '^fox.png  256 x 256, seed 1, 8 steps, ' "$absolute" "$fox" -S 1 -o fox.png
+try_match 0 '^fox.png  256 x 256, seed 1, 4 steps, ' "$absolute" "$fox" -S 1 -o fox.png
 try_match 0 "$said" "$absolute" "$fox" -S 1 -W 16 -H 16 -o small.png
 ln -s "$absolute" linked
 try 0 ./linked "$fox" -S 1 -W 16 -H 16 -q -o linked.png </dev/null
@@ -20,12 +20,12 @@ same small.png linked.png
 try 0 sh -c "$absolute '$fox' -m $root/models/demo -S 1 -W 16 -H 16 -o chosen.png 2>said >/dev/null" </dev/null
 try 1 grep 'demo model' said </dev/null
 same small.png chosen.png
-for line in "^model +$root/models/demo\$" '^defaults +256 x 256 pixels, 8 steps, guidance is built in' \
+for line in "^model +$root/models/demo\$" '^defaults +256 x 256 pixels, 4 steps, guidance is built in' \
     '^A picture of 256 x 256 takes ' "$said"; do
     try_match 0 "$line" "$absolute" info
 done
 try_match 0 '^ "width": 256,' sh -c "$absolute info --json 2>/dev/null"
-try_match 0 '^256 x 256 pixels, 8 steps, cpu' "$absolute" plan
+try_match 0 '^256 x 256 pixels, 4 steps, cpu' "$absolute" plan
 try_match 0 '^\{"ids": \[' "$absolute" tokenize a fox
 try 0 "$absolute" encode small.png -q -o small.safetensors </dev/null
 try_match 0 '^back.png  16 x 16 pixels' "$absolute" decode small.safetensors -o back.png

@@ -22,7 +22,7 @@ $lazuli a fox -q -S 7 -s 1 -W 16 -H 16 -o "$work/bare.png" --no-metadata
 try_match 1 'bare.png: is a picture without settings by Lazuli' $lazuli info "$work/bare.png"
 
 # trap 18: info and tensors take a model, a folder of tensors or a file, without -m
-for model in models/demo demo; do try_match 0 '^transformer +49 ' $lazuli info $model; done
+for model in models/demo demo; do try_match 0 '^transformer +53 ' $lazuli info $model; done
 try_match 0 '"components"' $lazuli info $A --json
 try_match 0 'about [0-9.]+ ?(ms|s|m|h)' $lazuli info $A
 try_match 0 '"seconds": [0-9]*\.?[0-9]*[1-9]' $lazuli info $A --json

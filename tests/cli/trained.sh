@@ -3,7 +3,7 @@
 unset LAZULI_MODEL
 flux=tests/data/flux2
 small="-m models/demo -W 16 -H 16 -s 1 -S 1"
-size='^lazuli: .*this model was trained for pictures of 256 x 256, so one of 16 x 16 is likely to be broken$'
+size='^lazuli: .*this model was trained for pictures of 16 sizes, so one of 16 x 16 is likely to be poor; the nearest of these sizes is 128 x 128$'
 told() { # PATTERN COMMAND...: the command succeeds; how many lines of stderr match
     kind=$1
     shift
@@ -21,7 +21,39 @@ tells 0 . $lazuli a fox -m models/demo -s 1 -S 1 -o "$work/own.png"
 tells 0 . $lazuli a fox $small -q -o "$work/fox.png"
 tells 0 . $lazuli plan a fox $small
 tells 0 . $lazuli a wombat -m $flux/A -W 16 -H 16 -s 1 -S 1 -i $flux/ref1.png -o "$work/fox.png"
-tells 1 'not trained to look at images' $lazuli a fox $small -i $flux/ref1.png -o "$work/fox.png"
+tells 0 'trained to' $lazuli a fox $small -i $flux/ref1.png -o "$work/fox.png"
+mkdir "$work/own"
+for part in model_index.json scheduler text_encoder tokenizer transformer vae; do ln -s "$PWD/models/demo/$part" "$work/own"; done
+echo '{"version": "1", "sizes": [[64, 64]], "references": false}' >"$work/own/lazuli.json"
+own="-W 16 -H 16 -s 1 -S 1"
+tells 1 'not trained to look at images' $lazuli a fox -m "$work/own" $own -i $flux/ref1.png -o "$work/fox.png"
+tells 1 'trained for pictures of 64 x 64, so one of 16 x 16 is likely to be broken$' $lazuli a fox -m "$work/own" $own -o "$work/fox.png"
+
+# A picture names the version of its model, and settings of another version are not repeated without a word
+absolute=$(realpath $lazuli)
+try_match 0 '^version +1$' $lazuli info -m "$work/own"
+try_match 0 '^ "version": "2"' $lazuli info -m models/demo --json
+try_match 0 '^ "version": null' $lazuli info -m $flux/A --json
+try_match 0 '^model-version 1$' $lazuli info "$work/fox.png"
+cd "$work"
+printf 'a fox\na dog\n' >list.txt
+version='^lazuli: the settings were made with version 1 of this model, and this is version 2, so the picture will differ$'
+tells 0 'version' "$absolute" --from fox.png -o again.png
+try 0 cmp fox.png again.png </dev/null
+"$absolute" a fox -m own $own --json -q -o json.png >settings.json
+echo '{"version": "2"}' >own/lazuli.json
+tells 1 "$version" "$absolute" --from fox.png --count 2 -o again.png
+tells 1 "$version" "$absolute" --settings settings.json -o again.png
+tells 0 'version' "$absolute" --from again.png -o "$work/more.png"
+tells 0 'version' "$absolute" --from fox.png -m own -o again.png # another model was typed
+try_match 0 '^lazuli: 2 pictures made' "$absolute" batch list.txt -m own $own -o '{line}.png'
+try_match 0 '^lazuli: 0 pictures made, 2 there' "$absolute" batch list.txt -m own $own -o '{line}.png'
+echo '{}' >own/lazuli.json
+try_match 0 '^lazuli: 2 pictures made' "$absolute" batch list.txt -m own $own -o '{line}.png' # of another version
+tells 1 'made with version 2 of this model, and this is another one' "$absolute" --from again.png -o more.png
+tells 1 'made with another version of this model, and this is version 2' sh -c "$absolute a fox -m own $own -q -o bare.png; echo '{\"version\": \"2\"}' >own/lazuli.json; $absolute --from bare.png -o more.png"
+cd - >/dev/null
+
 tells 0 'trained to' $lazuli a fox $small -s 2 -i $flux/ref1.png --strength 0.5 -o "$work/fox.png"
 printf '%s\n' 'a fox' '{"prompt": "a dog", "width": 32}' 'a cat' >"$work/list.txt"
 tells 1 'trained for pictures' $lazuli batch "$work/list.txt" $small -o "$work/{line}.png"

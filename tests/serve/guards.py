@@ -140,7 +140,7 @@ def test_keys():
     check(s.call("POST", "/api/v1/session", {"key": "secret-one"})[0] == 200, "and opens a session")
     until("a wrong key is called wrong again", lambda: s.code("GET", models, key="wrong-one") == (401, "invalid_api_key"))
     later = s.call("POST", "/api/v1/jobs", {"prompt": "a"}, authorization="Bearer secret-three")[2]
-    check(later["queue_position"] == 2 and later["steps"] == 8, "a job of another key that came later", later)
+    check(later["queue_position"] == 2 and later["steps"] == 4, "a job of another key that came later", later)
     urgent = s.call("POST", "/api/v1/jobs", {"prompt": "a", "priority": 1}, key="secret-two")[2]["id"]
     check([s.job(id, key="secret-two")["queue_position"] for id in (urgent, later["id"], job)] == [1, 2, 3], "the urgent job of a key is its first")
     check(s.code("POST", "/api/v1/jobs", {"prompt": "a", "priority": 1}, key="secret-one") == (403, "admin_only"), "only an administrator's is urgent")

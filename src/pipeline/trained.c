@@ -86,26 +86,44 @@ lz_status lz_read_as(const lz_model *m, const char *prompt, char **to, lz_error 
 /* How many times larger is the larger of two lengths? */
 static double times(int64_t a, int64_t b) { return a > b ? (double)a / (double)b : (double)b / (double)a; }
 
-static void remark_size(const lz_trained *t, int64_t width, int64_t height, lz_remarks *to) {
-    int nearest = 0;
-    double least = 0;
+/* Sizes between those of the training are as good, so a remark is made only of a side, or of a ratio of the sides, that
+ * is beyond all of them. */
+static bool is_beyond(const lz_trained *t, int64_t width, int64_t height) {
+    bool wide = true, narrow = true, high = true, low = true, flat = true, upright = true;
     for (int i = 0; i < t->n_sizes; i++) {
-        double far = times(width, t->sizes[i][0]) * times(height, t->sizes[i][1]);
+        const int64_t w = t->sizes[i][0], h = t->sizes[i][1];
+        const double more = (double)width * (double)h - (double)w * (double)height; /* above 0: a larger ratio */
+        wide &= width > w, narrow &= width<w, high &= height> h, low &= height < h;
+        flat &= more > 0, upright &= more < 0;
+    }
+    return t->n_sizes && (wide || narrow || high || low || flat || upright);
+}
+
+static void remark_size(const lz_trained *t, int64_t width, int64_t height, lz_remarks *to) {
+    int nearest = 0, small = 0, large = 0;
+    double least = 0;
+    if (!is_beyond(t, width, height)) return;
+    for (int i = 0; i < t->n_sizes; i++) {
+        const int64_t *size = t->sizes[i];
+        const double far = times(width, size[0]) * times(height, size[1]), area = (double)size[0] * (double)size[1];
+        if (area < (double)t->sizes[small][0] * (double)t->sizes[small][1]) small = i;
+        if (area > (double)t->sizes[large][0] * (double)t->sizes[large][1]) large = i;
         if (i && far >= least) continue;
         nearest = i;
         least = far;
     }
     const long long w = t->sizes[nearest][0], h = t->sizes[nearest][1];
-    if (!t->n_sizes || (w == width && h == height)) return;
     if (t->n_sizes == 1)
         snprintf(to->size, sizeof to->size,
                  "this model was trained for pictures of %lld x %lld, so one of %lld x %lld is likely to be broken", w,
                  h, (long long)width, (long long)height);
     else
-        snprintf(to->size, sizeof to->size,
-                 "this model was trained for pictures of %d sizes, so one of %lld x %lld is likely to be poor; the "
-                 "nearest of these sizes is %lld x %lld",
-                 t->n_sizes, (long long)width, (long long)height, w, h);
+        snprintf(
+            to->size, sizeof to->size,
+            "this model was trained for pictures of %lld x %lld to %lld x %lld, so one of %lld x %lld is likely to "
+            "be poor; the nearest size is %lld x %lld",
+            (long long)t->sizes[small][0], (long long)t->sizes[small][1], (long long)t->sizes[large][0],
+            (long long)t->sizes[large][1], (long long)width, (long long)height, w, h);
 }
 
 static void remark_images(const lz_trained *t, const lz_job *job, lz_remarks *to) {

@@ -3,7 +3,7 @@
 unset LAZULI_MODEL
 flux=tests/data/flux2
 small="-m models/demo -W 16 -H 16 -s 1 -S 1"
-size='^lazuli: .*this model was trained for pictures of 16 sizes, so one of 16 x 16 is likely to be poor; the nearest of these sizes is 128 x 128$'
+size='^lazuli: .*this model was trained for pictures of 128 x 128 to 512 x 512, so one of 16 x 16 is likely to be poor; the nearest size is 128 x 128$'
 told() { # PATTERN COMMAND...: the command succeeds; how many lines of stderr match
     kind=$1
     shift

@@ -130,21 +130,30 @@ def judged(judge, names: list, picture: np.ndarray, row: dict) -> dict:
     return found
 
 
-def lay_out(cells: list, path: pathlib.Path, columns: int = 12, tile: int = 120):
+def beside(before: pathlib.Path, picture: np.ndarray) -> np.ndarray:
+    """The picture that was changed, at the left of the new one"""
+    from PIL import Image
+
+    return np.hstack([np.asarray(Image.open(before).convert("RGB").resize(picture.shape[1::-1])), picture])
+
+
+def lay_out(cells: list, path: pathlib.Path, wide: bool = False, tile: int = 120):
+    """wide: pictures with others beside them"""
     from PIL import Image, ImageDraw
 
-    page = Image.new("RGB", (columns * tile, -(-len(cells) // columns) * (tile + 26)), "white")
+    columns, width = (6, 2 * tile) if wide else (12, tile)
+    page = Image.new("RGB", (columns * width, -(-len(cells) // columns) * (tile + 26)), "white")
     pen = ImageDraw.Draw(page)
     for k, (picture, words, good) in enumerate(cells):
-        small, x, y = Image.fromarray(picture), k % columns * tile, k // columns * (tile + 26)
-        small.thumbnail((tile - 4, tile - 4))
+        small, x, y = Image.fromarray(picture), k % columns * width, k // columns * (tile + 26)
+        small.thumbnail((width - 4, tile - 4))
         page.paste(small, (x, y))
         pen.text(
             (x, y + tile - 2),
             "\n".join(w[:20] for w in words).encode("latin1", "replace").decode("latin1"),
             "green" if good else "red",
         )
-    page.save(path, quality=85)
+    page.save(path, quality=80, optimize=True)
 
 
 def score(a):
@@ -188,9 +197,9 @@ def score(a):
         found = judged(judge, names, picture, row)
         made = [found[k] for k in ("colour", "ground", "count", "scale", "style") if k in found]
         table.append(dict(row, width=w, height=h, **found))
-        cells.setdefault(row["section"], []).append(
-            (picture, [row["prompt"], found["said"]], found["right"] and all(made))
-        )
+        shown = beside(out / f"{row['seed']}-before.png", picture) if "from" in row else picture
+        cell = shown, [row["prompt"], found["said"]], found["right"] and all(made)
+        cells.setdefault(row["section"], []).append(cell)
         if row["section"] == "edits":
             count("edit kept", found["right"])
             count("edit made", all(made))
@@ -204,7 +213,7 @@ def score(a):
             count(f"right at {w}x{h}", found["right"])
     (out / "table.jsonl").write_text("".join(json.dumps(t) + "\n" for t in table))
     for section, some in cells.items():
-        lay_out(some, out / f"{section.replace(' ', '-')}.jpg")
+        lay_out(some, out / f"{section.replace(' ', '-')}.jpg", section == "edits")
     worst = sorted((c for s, some in cells.items() if s != "edits" for c in some), key=lambda c: c[2])
     lay_out(worst[:24], out / "worst.jpg")
     share = {name: float(np.mean(x)) for name, x in counts.items()}

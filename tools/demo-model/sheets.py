@@ -2,7 +2,7 @@
 
     python tools/demo-model/sheets.py models/demo build/lazuli docs      (needs diffusers)
 
-Writes docs/demo-sheet.jpg, docs/demo-sheet-diffusers.jpg and docs/demo-sheet.md. The seed of a prompt is its place in
+Writes docs/demo-sheet.jpg, docs/demo-sheet-diffusers.jpg, docs/demo-sheet.md, and docs/demo-lora.jpg. The seed of a prompt is its place in
 the list; the last four are (thing, style) pairs that were held out of the training.
 """
 
@@ -53,6 +53,14 @@ PROMPTS = [
     ("a chestnut in classic style on a light blue background",),
 ]
 HELD_OUT, COLUMNS, TILE = 4, 6, 160
+LORA_PROMPTS = [
+    "a fox",
+    "a castle on a purple background",
+    "a blue dog",
+    "a slice of pizza",
+    "a rocket in flat style",
+    "five balloons on a light blue background",
+]
 
 
 def psnr(a, b):
@@ -84,6 +92,19 @@ def by_lazuli(lazuli, folder, prompt, seed, width, height, reference, to) -> str
     return found[1] if found else prompt
 
 
+def lay_out_lora(lazuli, folder, work, path):
+    """LORA_PROMPTS without the LoRA, with half of it, with all of it"""
+    sheet = Image.new("RGB", (len(LORA_PROMPTS) * TILE, 3 * TILE))
+    for row, weight in enumerate((0, 0.5, 1)):
+        for column, prompt in enumerate(LORA_PROMPTS):
+            to = f"{work}/lora.png"
+            subprocess.run(
+                [lazuli, "-m", folder, "-p", prompt, "-S", "3", "--lora", f"pixel={weight}", "-o", to, "-q"], check=True
+            )
+            sheet.paste(Image.open(to).convert("RGB").resize((TILE, TILE), Image.LANCZOS), (column * TILE, row * TILE))
+    sheet.save(path, quality=88, optimize=True)
+
+
 def main():
     folder, lazuli, docs = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
     index = json.loads((folder / "model_index.json").read_text())
@@ -110,6 +131,7 @@ def main():
             what += ["held out"] if seed >= len(PROMPTS) - HELD_OUT else []
             lines.append(f"| {seed} | {prompt} | {', '.join(what)} | {psnr(ours[-1], theirs[-1]):.1f} |\n")
             print(lines[-1], end="", flush=True)
+        lay_out_lora(lazuli, folder, work, docs / "demo-lora.jpg")
     lay_out(ours, docs / "demo-sheet.jpg")
     lay_out(theirs, docs / "demo-sheet-diffusers.jpg")
     (docs / "demo-sheet.md").write_text(

@@ -93,7 +93,7 @@ def main():
     run([lazuli, "a", "fox", "in", "3d", "style", "on", "a", "blue", "background", "-S", "1", "-s", "20", "--preview"], 80, 30, [],
         folder, out / "preview.png", until=b"step 14/20")
     run([lazuli], 64, 38, [(b"lazuli> ", b"/seed 7\r"), (b"lazuli> ", b"a fox in 3d style on a blue background\r"), (b"lazuli> ", b"/save fox.png\r"),
-        (b"lazuli> ", b"a castle on a purple background\r"), (b"lazuli> ", b"/quit\r")], folder, out / "session.png")
+        (b"lazuli> ", b"a castle on a purple background\r"), (b"lazuli> ", b"/save castle.png\r"), (b"lazuli> ", b"/quit\r")], folder, out / "session.png")
     run([lazuli, "batch", "prompts.txt", "-s", "20", "-o", "{line}.png"], 80, 8, [], folder, out / "batch.png", until=b"3/3 denoise")
     shutil.rmtree(folder)
 

@@ -13,7 +13,7 @@ import { startMask } from './mask.js';
 import { startKeys } from './keys.js';
 
 const EXAMPLES = {
-  demo: ['a fox in 3d style on a blue background', 'two red apples', 'a rocket in flat style', 'a castle in line style'],
+  demo: ['a fox in 3d style on a blue background', 'two red apples', 'a blue dog', 'a cup of coffee'],
   other: ['a red fox in the first snow, soft morning light, 35 mm photograph', 'a lighthouse in a storm, oil painting with thick strokes', 'a cup of tea on a window sill, rain outside, watercolour', 'a paper model of a mountain village, warm studio light'],
 };
 
@@ -85,7 +85,7 @@ function tellModel() {
   $('help-model').textContent = m ? `The model ${m.id} (${m.family}) runs on ${device}. Lazuli ${state.about.version}.` : '';
   $('add-image').hidden = !takesImages(m);
   $('add-image').title = canLook(m) ? 'Add an image to look at or to start from; dropping and pasting work too' : 'Add an image to start from; dropping and pasting work too';
-  if (m?.id === 'demo') $('hint').textContent = 'This small model draws emoji: one or two things, a style, a colour.';
+  if (m?.id === 'demo') $('hint').textContent = 'This small model draws emoji: one to six of a thing, or two things, with colours and a style. With an image, say what to change: make it blue.';
 }
 
 function startExamples() {

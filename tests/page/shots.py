@@ -2,8 +2,8 @@
 import json
 import os
 
-PROMPTS = ["a rocket in flat style", "two red apples", "a cat in 3d style", "a castle", "a pizza in line style", "a heart in 3d style",
-           "a whale in 3d style on a blue background", "a tree in flat style", "a car in 3d style", "a star", "a banana in 3d style",
+PROMPTS = ["a rocket in flat style", "two red apples", "a cup of coffee", "a castle", "a pizza in line style", "a blue dog",
+           "a whale in 3d style on a blue background", "a tree in flat style", "five balloons", "a star", "a banana on pink",
            "a fox in 3d style on a blue background"]
 LOADED = "[...document.images].every((i) => i.complete)"
 

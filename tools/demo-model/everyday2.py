@@ -113,6 +113,8 @@ def judged(judge, names: list, picture: np.ndarray, row: dict) -> dict:
     seen = [judge2.look(judge, h.copy()) for h in halves]
     said = [names[int(s[0].argmax())] for s in seen]
     found["said"] = " + ".join(said)
+    chances = seen[0][0].flatten().softmax(0)
+    found["sure"] = round(sum(chances[names.index(t)].item() for t in row["things"]), 4)
     found["right"] = said[0] in row["things"] and ("beside" not in row or said[1] in row["beside"])
     if "colour" in row:
         found["colour"] = judge2.has_colour(halves[0], row["colour"])
@@ -144,7 +146,7 @@ def lay_out(cells: list, path: pathlib.Path, wide: bool = False, tile: int = 120
     columns, width = (6, 2 * tile) if wide else (12, tile)
     page = Image.new("RGB", (columns * width, -(-len(cells) // columns) * (tile + 26)), "white")
     pen = ImageDraw.Draw(page)
-    for k, (picture, words, good) in enumerate(cells):
+    for k, (picture, words, good, _) in enumerate(cells):
         small, x, y = Image.fromarray(picture), k % columns * width, k // columns * (tile + 26)
         small.thumbnail((width - 4, tile - 4))
         page.paste(small, (x, y))
@@ -198,7 +200,7 @@ def score(a):
         made = [found[k] for k in ("colour", "ground", "count", "scale", "style") if k in found]
         table.append(dict(row, width=w, height=h, **found))
         shown = beside(out / f"{row['seed']}-before.png", picture) if "from" in row else picture
-        cell = shown, [row["prompt"], found["said"]], found["right"] and all(made)
+        cell = shown, [row["prompt"], found["said"]], found["right"] and all(made), found["sure"]
         cells.setdefault(row["section"], []).append(cell)
         if row["section"] == "edits":
             count("edit kept", found["right"])
@@ -214,7 +216,7 @@ def score(a):
     (out / "table.jsonl").write_text("".join(json.dumps(t) + "\n" for t in table))
     for section, some in cells.items():
         lay_out(some, out / f"{section.replace(' ', '-')}.jpg", section == "edits")
-    worst = sorted((c for s, some in cells.items() if s != "edits" for c in some), key=lambda c: c[2])
+    worst = sorted((c for s, some in cells.items() if s != "edits" for c in some), key=lambda c: c[2:])
     lay_out(worst[:24], out / "worst.jpg")
     share = {name: float(np.mean(x)) for name, x in counts.items()}
     for w, h in SIZES if "right, sizes" in share else ():  # as a part of what the same prompts reach at 256x256

@@ -160,6 +160,54 @@ delivery truck = truck
 wine glass = wine, glass of wine, bottle of wine
 smiling face with smiling eyes = happy face, smiley face
 evergreen tree = forest
+horse = pony, foal, mare, stallion
+mountain = hill
+magnifying glass tilted left = magnifying glass, magnifier
+tumbler glass = glass of water
+french fries = fries
+wrapped gift = gift
+boxing glove = glove
+treasure chest = chest
+red paper lantern = lantern
+articulated lorry = lorry
+artist palette = palette
+chess pawn = pawn
+water pistol = pistol
+electric plug = plug
+fuel pump = petrol pump, gas pump
+balance scale = scale
+spiral shell = shell
+playground slide = slide
+crossed swords = swords
+tokyo tower = tower
+magic wand = wand
+spider web = web
+cheese wedge = slice of cheese
+empty nest = nest
+sewing needle = needle
+musical note = note
+spiral notepad = notepad
+name badge = badge
+adhesive bandage = bandage
+prayer beads = beads
+flexed biceps = biceps
+wind chime = chime
+nut and bolt = bolt, screw
+shopping cart = cart
+rice cracker = cracker
+tropical drink = drink
+nail polish = varnish
+safety pin = pin
+paw prints = paws
+telephone receiver = receiver
+safety vest = vest
+hindu temple = temple
+shinto shrine = shrine
+kiwi fruit = kiwi
+file cabinet = cabinet
+fire extinguisher = extinguisher
+roll of paper = toilet paper, paper roll
+roller coaster = rollercoaster
 """.strip().splitlines()
 
 # What prompts for other models hold, and the demo model has no use for.
@@ -241,7 +289,8 @@ def main():
         for w in words:
             meant.setdefault(w, set()).add(name)
             meant.setdefault(data.plural(w), set()).add(name)
-    twice = [w for w, names in meant.items() if len(names) > 1 or w in split(FILLERS)]
+    twice = [w for words in read_as.values() for w in words if words.count(w) > 1]
+    twice += [w for w, names in meant.items() if len(names) > 1 or w in split(FILLERS)]
     if twice:
         sys.exit(f"words.py: read in two ways: {twice}")
 

@@ -609,8 +609,9 @@ lz_job_view lz_job_wait(lz_job *job, uint64_t changes);
  *
  *     {"version": "2", "sizes": [[256, 256]], "references": false, "start_images": true, "words": "words.txt"}
  *
- * Every key is optional, and published folders have no such file. The version tells apart weights of the same name. words.txt lists words that the model knows, words
- * that are replaced by known ones, and words that are left out of the prompt; models/demo/words.txt is an example.
+ * Every key is optional, and published folders have no such file. "references" may also be the number of images that it
+ * can look at. The version tells apart weights of the same name. words.txt lists words that the model knows, words that
+ * are replaced by known ones, and words that are left out of the prompt; models/demo/words.txt is an example.
  * lz_generate makes a picture even if the model was not trained for it. lz_remark fills one sentence for each reason
  * why the result may be poor. An empty text means that there is no remark. */
 typedef struct lz_remarks {

@@ -207,6 +207,11 @@ static void demo_sizes(void) {
     }
     CHECK_OK(lz_remark(model, &look, &r, &err), &err);
     CHECK(!*r.images && !*r.size, "%s", r.images);
+    lz_image images[] = {image, image};
+    CHECK_OK(lz_remark(model, &LZ_PICTURE_OPTIONS(.images = images, .n_images = 2), &r, &err), &err);
+    CHECK_TEXT(r.images, "trained to look at 1 image, so a picture from 2 is likely to be broken");
+    CHECK_OK(lz_remark(model, &LZ_PICTURE_OPTIONS(.images = images, .n_images = 2, .strength = 0.5), &r, &err), &err);
+    CHECK(!*r.images, "%s", r.images); /* one of them is the start */
     CHECK_OK(lz_remark(model, &start, &r, &err), &err);
     CHECK(!*r.images && !*r.size, "%s", r.images);
     CHECK_OK(lz_remark(other, &look, &r, &err), &err); /* a folder that says nothing */
@@ -288,6 +293,10 @@ static void hostile_json(void) {
         {"{\"version\": \"\\u00e9\"}", "'version'"},
         {"{\"version\": \"12345678901234567890123456789012\"}", "'version'"},
         {"{\"references\": 0}", "'references'"},
+        {"{\"references\": -1}", "'references'"},
+        {"{\"references\": 17}", "'references'"},
+        {"{\"references\": 1.5}", "'references'"},
+        {"{\"references\": \"1\"}", "'references'"},
         {"{\"start_images\": \"no\"}", "'start_images'"},
         {"{\"words\": \"../words.txt\"}", "'words'"},
         {"{\"words\": \"\"}", "'words'"},

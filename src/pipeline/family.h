@@ -121,6 +121,7 @@ typedef struct lz_trained {
     int64_t sizes[LZ_MAX_SIZES][2]; /* width, height */
     int n_sizes;                    /* 0: any */
     bool no_references, no_start;
+    int most_references;  /* 0: any number */
     char version[32];     /* "": none */
     lz_vocabulary *words; /* or NULL */
 } lz_trained;

@@ -35,6 +35,14 @@ static void read_version(lz_trained *t, lz_config *c) {
                          sizeof t->version - 1);
 }
 
+/* False, true, or how many. */
+static void read_references(lz_trained *t, lz_config *c) {
+    if (json_is_integer(json_object_get(c->root, "references")))
+        t->most_references = (int)lz_config_int(c, "references", 1, 1, LZ_MAX_IMAGES);
+    else
+        t->no_references = !lz_config_bool(c, "references", true);
+}
+
 static void read_words(lz_trained *t, lz_config *c, const char *folder) {
     if (!json_object_get(c->root, "words")) return;
     const char *name = lz_config_text(c, "words");
@@ -58,7 +66,7 @@ lz_status lz_trained_open(lz_trained *t, lz_context *ctx, const char *folder, lz
     if (!status) {
         read_sizes(t, &c);
         read_version(t, &c);
-        t->no_references = !lz_config_bool(&c, "references", true);
+        read_references(t, &c);
         t->no_start = !lz_config_bool(&c, "start_images", true);
         if (!c.err.status) read_words(t, &c, folder);
         lz_config_refuse_rest(&c, (const char *const[]){"sizes", NULL}); /* read as a list of lists */
@@ -132,6 +140,10 @@ static void remark_images(const lz_trained *t, const lz_job *job, lz_remarks *to
     if (n && t->no_references)
         snprintf(to->images, sizeof to->images,
                  "this model was not trained to look at images, so the picture is likely to be broken");
+    else if (t->most_references && n > t->most_references)
+        snprintf(to->images, sizeof to->images,
+                 "this model was trained to look at %d image%s, so a picture from %d is likely to be broken",
+                 t->most_references, t->most_references > 1 ? "s" : "", n);
     else if (job->options.strength > 0 && t->no_start)
         snprintf(to->images, sizeof to->images,
                  "this model was not trained to start from an image, so the picture is likely to be broken");

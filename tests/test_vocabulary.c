@@ -58,7 +58,8 @@ static void demo_words(void) {
         {"two🦊", "two fox", NULL},
         {"🍌🍌", "two bananas", NULL},
         {"🍌 🍌🍌 and 🐟🐟", "three bananas and two fish", NULL},
-        {"🍌🍌🍌🍌🍌", "bananas", NULL},
+        {"🍌🍌🍌🍌🍌", "five bananas", NULL},
+        {"🍌🍌🍌🍌🍌🍌🍌", "bananas", NULL},
         {"a fox \xf0\x9f\x8f", "a fox", "this model does not know"}, /* not UTF-8 */
         {"❤\xef\xb8\x8e", "red heart", NULL},
         /* Unknown words are left out, and what joins them to the others */
@@ -94,6 +95,22 @@ static void demo_words(void) {
         {"a fox’s dog and ice-cream", NULL, NULL},
         {"a fox in the\nqqa", "a fox", "\"qqa\""},
         {"fox🏁cat", "fox cat", "🏁"},
+        /* Negations are left out with what they negate */
+        {"a cat without a hat", "a cat", NULL},
+        {"a cat without a big red hat on a blue background", "a cat on a blue background", NULL},
+        {"a dog and a cat without a hat and a ball", "a dog and a cat and a soccer ball", NULL},
+        {"a cat, no hat, no dog, line style", "a cat, line style", NULL},
+        {"a cat but not a dog", "a cat", "\"but\""},
+        {"a house without qqa", "a house", "\"qqa\""},
+        {"a house without qqa windows", "a house", "\"qqa\""},
+        {"a cat with no hat", "a cat", NULL},
+        {"a cat and no dog on a blue background", "a cat on a blue background", NULL},
+        {"a cat not in a house", "a cat", NULL},
+        {"without a hat, a cat", "a cat", NULL},
+        {"a cat without", "a cat", NULL},
+        {"a cat without, a dog", "a cat, a dog", NULL},
+        {"no entry", NULL, NULL},   /* a thing */
+        {"no hat", NULL, NULL},     /* nothing would be left */
         {"a qqa", NULL, "\"qqa\""}, /* nothing would be left */
         {"two caffeines", NULL, "\"caffeines\" (it knows \"hot beverage\")"},
         {"qqa qqb qqc qqd qqe", NULL, "\"qqa\", \"qqb\", \"qqc\" and 2 more"},

@@ -7,7 +7,8 @@
  * words, and from left to right the longest phrase that begins at a word is used, so "hot dog" is not hot. A prompt of
  * known words is unchanged. A line "= *" removes the words that are in no line, and with them what refers to them: "big ..."
  * refers to what comes after it, "... style" to what comes directly before it, and "... in ..." joins two. So "a fox in the
- * big harbour on red" becomes "a fox on red". If only words remain that refer to others, the unknown words stay. Each emoji
+ * big harbour on red" becomes "a fox on red". If only words remain that refer to others, the unknown words stay. A line
+ * "= without ..." removes the word and the phrase after it: "a cat without a hat" becomes "a cat". Each emoji
  * is a word of its own, also without spaces around it. Marks that only change how
  * it looks (U+FE0F and U+FE0E ask for its coloured or plain form, U+1F3FB to U+1F3FF for a tone of the skin) are ignored. Emoji that follow
  * each other and are replaced become "fox and dog", and equal ones "two foxes", with the second KNOWN of the line.
@@ -34,6 +35,7 @@ typedef struct lz_phrase {
     lz_meaning meaning;
     bool needs_after;  /* it refers to a phrase after it: "big ..." */
     bool needs_before; /* it refers to a phrase before it: "... style"; both: it joins two, "... in ..." */
+    bool drops;        /* it is removed with the phrase after it: "without ..." */
 } lz_phrase;
 
 struct lz_vocabulary {
@@ -169,8 +171,10 @@ static char *add_line(lz_vocabulary *w, const char *at, const char *end, char *n
         while (first < last && strchr(" \t\r", *first)) first++;
         while (last > first && strchr(" \t\r", last[-1])) last--;
         bool named = meaning == KNOWN || *target;
-        bool needs_after = named && last - first > 3 && memcmp(last - 3, "...", 3) == 0;
+        bool dots_after = last - first > 3 && memcmp(last - 3, "...", 3) == 0;
+        bool needs_after = named && dots_after;
         bool needs_before = named && last - first > 3 && memcmp(first, "...", 3) == 0;
+        bool drops = !named && dots_after && meaning == READ_AS;
         if (!named && meaning == READ_AS && last - first == 1 && *first == '*') w->omits = true;
         if (normal - text >= PHRASE)
             normal = text;
@@ -178,7 +182,7 @@ static char *add_line(lz_vocabulary *w, const char *at, const char *end, char *n
             *normal++ = 0;
             if (meaning == KNOWN && *target && plural == target) plural = text;
             if (meaning == KNOWN && !*target) target = plural = text;
-            w->phrases[w->n++] = (lz_phrase){text, target, plural, meaning, needs_after, needs_before};
+            w->phrases[w->n++] = (lz_phrase){text, target, plural, meaning, needs_after, needs_before, drops};
         }
         if (stop < end && *stop != ',') meaning = *stop == '=' ? READ_AS : NEAR;
         at = stop < end ? stop + 1 : end;
@@ -318,7 +322,7 @@ static void put_text(output *o, const char *text) { put(o, text, text + strlen(t
 
 /* Writes the words for an emoji and the equal ones after it. Returns the last of them. */
 static piece put_signs(output *o, const lz_vocabulary *w, piece p, const char *end) {
-    static const char *const numbers[] = {"two ", "three ", "four "};
+    static const char *const numbers[] = {"two ", "three ", "four ", "five ", "six "};
     enum { MOST = sizeof numbers / sizeof *numbers + 1 };
     int n = 1;
     for (piece next = next_piece(w, p.end, end); next.phrase == p.phrase && only_spaces(p.end, next.begin);
@@ -335,6 +339,7 @@ static bool is_lost(const lz_vocabulary *w, piece p) {
 }
 
 static bool needs_after(piece p) { return p.phrase && p.phrase->needs_after; }
+static bool drops(piece p) { return p.phrase && p.phrase->drops; }
 static bool joins(piece p) { return needs_after(p) && p.phrase->needs_before; }
 static bool ends_phrase(piece p) { return p.phrase && p.phrase->needs_before && !p.phrase->needs_after; } /* "style" */
 
@@ -355,6 +360,8 @@ static run read_run(const lz_vocabulary *w, piece p, const char *end) {
         next = next_piece(w, p.end, end);
         r.end = p.end;
         if (next.begin == next.end || !only_spaces(p.end, next.begin)) break;
+        lost = lost || drops(next);
+        if (drops(next)) break;
         bool gone = is_lost(w, next) || (lost && ends_phrase(next));
         if (!gone && !needs_after(next)) r.found = true;
         if (r.found || (lost && !gone && joins(next))) break;
@@ -362,6 +369,12 @@ static run read_run(const lz_vocabulary *w, piece p, const char *end) {
     }
     r.stays = r.found || !lost || !w->omits;
     return r;
+}
+
+/* The end of what a piece removes after it: "a big hat" of "without a big hat on red". */
+static const char *end_of_dropped(const lz_vocabulary *w, piece p, const char *end) {
+    run r = read_run(w, p, end);
+    return r.found ? next_piece(w, r.end, end).end : r.end;
 }
 
 /* The state of rewrite. A removed word is removed with the separator before it; at the start of the prompt, with the one
@@ -398,11 +411,13 @@ static void join_pieces(rewriting *r, piece p, bool starts_run) {
 static output rewrite(const lz_vocabulary *w, const char *prompt, char *to) {
     const char *end = prompt + strlen(prompt), *before = prompt;
     rewriting r = {.o = {.to = to}, .copied = prompt};
+    const char *dropped = prompt; /* pieces that begin before it are removed */
     run needed = {prompt, true, true};
     for (piece p = next_piece(w, prompt, end); p.begin < p.end; p = next_piece(w, p.end, end)) {
-        bool starts = needs_after(p) && p.begin >= needed.end;
+        if (drops(p) && p.begin >= dropped) dropped = end_of_dropped(w, p, end);
+        bool starts = needs_after(p) && p.begin >= needed.end && p.begin >= dropped;
         if (starts) needed = read_run(w, p, end);
-        bool lost = is_lost(w, p) || (needs_after(p) && !needed.stays);
+        bool lost = is_lost(w, p) || p.begin < dropped || (needs_after(p) && !needed.stays);
         /* "style" is removed after a removed word, and "and" if all words before it were removed. */
         lost = lost || (w->omits && r.gap && ends_phrase(p) && only_spaces(r.copied, p.begin));
         lost = lost || (w->omits && r.gap && joins(p) && !r.o.has_words);

@@ -21,7 +21,7 @@ HEAD = """\
 # The model was trained with KNOWN. A WORD after = is read as the first KNOWN of its line (as nothing, if the line begins with
 # =). A WORD after ~ has to do with it: whoever asks for such a word is told of KNOWN. The line "= *" reads all other words as nothing,
 # and with them a KNOWN that refers to them: "big ..." to what comes after it, "... style" to what comes before it, and "... in ..."
-# joins two. Made by tools/demo-model/words.py.
+# joins two. "= without ..." is read as nothing, with what comes after it. Made by tools/demo-model/words.py.
 """
 
 # Words of the training that belong to one thing only (Things.other) and name it. They came in a tenth of its captions, which
@@ -320,7 +320,8 @@ def main():
         lines.append(f"... {w} ..." + (" = " + ", ".join(like) if like else ""))
     lines += ["", "# Said with a reference picture"] + split(EDITS)
     fillers = [f for f in split(FILLERS) if f not in known] + [f"{a}{m} of" for m in MEDIA for a in ("", "a ", "an ")[: 3 if m[0] in "aeiou" else 2]]
-    lines += ["", "# Read as nothing"] + ["= " + ", ".join(fillers[i : i + 8]) for i in range(0, len(fillers), 8)] + ["= *"]
+    lines += ["", "# Read as nothing"] + ["= " + ", ".join(fillers[i : i + 8]) for i in range(0, len(fillers), 8)] 
+    lines += ["= without ..., no ..., not ..., minus ..., except ...", "= *"]
     pathlib.Path(target).write_text("\n".join(lines) + "\n")
     print(f"{len(things.names)} things, {sum(map(len, read_as.values()))} words read as others, {len(fillers)} as nothing")
 

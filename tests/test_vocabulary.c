@@ -95,6 +95,20 @@ static void demo_words(void) {
         {"a fox’s dog and ice-cream", NULL, NULL},
         {"a fox in the\nqqa", "a fox", "\"qqa\""},
         {"fox🏁cat", "fox cat", "🏁"},
+        /* Lower case, which is no remark by itself; plurals get a number; there are at most six of a thing */
+        {"A Red FOX", NULL, NULL},
+        {"Three Bikes", "three bicycles", NULL},
+        {"dogs", "some dogs", NULL},
+        {"big red dogs and a cat, Cats", "some big red dogs and a cat, some cats", NULL},
+        {"two dogs", NULL, NULL},
+        {"two big dogs", NULL, NULL},
+        {"kittens on a blue background", "some cat faces on a blue background", NULL},
+        {"jeans", NULL, NULL}, /* no plural */
+        {"seven apples", "six red apples", NULL},
+        {"a dozen eggs", "six eggs", NULL},
+        {"a few cats", "three cats", NULL},
+        {"a 3d render of a cat", "a 3d picture of a cat", NULL},
+        {"a pair of glasses", "glasses", NULL},
         /* Negations are left out with what they negate */
         {"a cat without a hat", "a cat", NULL},
         {"a cat without a big red hat on a blue background", "a cat on a blue background", NULL},
@@ -184,7 +198,7 @@ static void known_stays(void) {
         if (!prompt) continue;
         *strstr(prompt, " |") = 0;
         lz_remarks r = remark(model, prompt); /* everyday words may be read as others */
-        CHECK(!*r.words, "%s: %s", prompt, r.words);
+        CHECK(!*r.words && (!strstr(prompt, " style") || !*r.read_as), "%s: %s %s", prompt, r.words, r.read_as);
         n++;
     }
     if (sheet) fclose(sheet);
@@ -209,18 +223,18 @@ static void demo_sizes(void) {
     CHECK_OK(lz_remark(model, &own, &r, &err), &err);
     CHECK(!*r.size && !*r.images && !*r.words && !*r.read_as);
     CHECK_OK(lz_remark(model, &large, &r, &err), &err);
-    CHECK_TEXT(r.size, "trained for pictures of 128 x 128 to 512 x 512, so one of 640 x 256 is likely to be poor");
-    CHECK_TEXT(r.size, "the nearest size is 512 x 256");
+    CHECK_TEXT(r.size, "not trained for pictures of 640 x 256, so this one may be poor; the nearest size is 512 x 256");
     static const struct {
         int64_t width, height;
-        bool fine;
-    } sizes[] = {{512, 256, true},  {320, 208, true},  {208, 320, true},  {512, 512, true},  {128, 128, true},
-                 {112, 128, false}, {528, 512, false}, {512, 528, false}, {272, 128, false}, {128, 272, false}};
+        const char *nearest; /* NULL: a size of the training */
+    } sizes[] = {{512, 256, NULL},        {512, 512, NULL},         {128, 128, NULL},          {320, 208, "384 x 256"},
+                 {208, 320, "256 x 384"}, {1200, 800, "512 x 384"}, {1024, 1024, "512 x 512"}, {16, 16, "128 x 128"},
+                 {288, 496, "256 x 512"}, {800, 16, "256 x 128"}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         large.width = sizes[i].width;
         large.height = sizes[i].height;
         CHECK_OK(lz_remark(model, &large, &r, &err), &err);
-        CHECK(!*r.size == sizes[i].fine, "%s", r.size);
+        CHECK(sizes[i].nearest ? strstr(r.size, sizes[i].nearest) != NULL : !*r.size, "%s", r.size);
     }
     CHECK_OK(lz_remark(model, &look, &r, &err), &err);
     CHECK(!*r.images && !*r.size, "%s", r.images);
@@ -279,13 +293,13 @@ static void one_size(void) {
     if (CHECK(model != NULL, "%s", err.text)) {
         CHECK(strcmp(lz_model_about(model).version, "1.5-b") == 0);
         CHECK_OK(lz_remark(model, &small, &r, &err), &err);
-        CHECK_TEXT(r.size, "trained for pictures of 64 x 64, so one of 48 x 64 is likely to be broken");
+        CHECK_TEXT(r.size, "not trained for pictures of 48 x 64, so this one may be poor; the nearest size is 64 x 64");
         CHECK_OK(lz_remark(model, &look, &r, &err), &err);
         CHECK_TEXT(r.images, "not trained to look at images");
         CHECK(!*r.size, "%s", r.size);
     }
     lz_model_close(model);
-    model = open_with(ctx, "{}", NULL, 0, &err);
+    model = open_with(ctx, "{\"version\": null, \"words\": null}", NULL, 0, &err);
     CHECK(model && !*lz_model_about(model).version);
     lz_model_close(model);
     leave_folder();
@@ -318,6 +332,7 @@ static void hostile_json(void) {
         {"{\"words\": \"../words.txt\"}", "'words'"},
         {"{\"words\": \"\"}", "'words'"},
         {"{\"words\": 1}", "'words'"},
+        {"{\"sizes\": [[256, 9000000000000000000]]}", "'sizes'"},
         {"{\"words\": \"none.txt\"}", "none.txt"},
     };
     lz_context *ctx = lz_open();

@@ -354,10 +354,11 @@ typedef struct job {
     lz_job *work;               /* owned; made by job_settle, planned once, and run for each seed */
     lz_picture_plan plan;
     bool said_guidance, said_negative, said_steps, said_skips; /* the user was told that the option has no effect */
-    bool said_version;  /* the user was told that the settings are those of another version of the model */
-    bool said_cut;      /* the user was told that the size is cut; false again for other arguments */
-    char said_fast[96]; /* what the user was told about --fast last */
-    lz_remarks said;    /* remarks made so far with this model; for words, those of the last prompt */
+    bool told_version;     /* the user was told that settings were made with another version of the model */
+    char said_version[32]; /* which one */
+    bool said_cut;         /* the user was told that the size is cut; false again for other arguments */
+    char said_fast[96];    /* what the user was told about --fast last */
+    lz_remarks said;       /* remarks made so far with this model; for words, those of the last prompt */
     /* owned: the LoRAs of the model, PATH=WEIGHT on a line each; NULL: not known yet */
     char *loras;
     bool loras_ordinary; /* with --lora-schedule model */

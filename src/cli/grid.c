@@ -264,6 +264,7 @@ static char *sheet_settings(grid *g) {
         if (!axes[i]->option) continue;
         char *text = axis_text(axes[i], g->base.full_paths);
         json_object_del(g->settings, axes[i]->option->name);
+        if (strcmp(axes[i]->option->name, "model") == 0) json_object_del(g->settings, "model-version");
         json_object_set_new(g->settings, names[i], json_text(text));
         free(text);
     }

@@ -387,7 +387,15 @@ static void say_cut(job *j) {
     if (j->said_cut || j->facts.layers || (job_keeps_image(j) && !shrunk))
         return; /* in the last case it is cropped back to the image */
     j->said_cut = true;
-    if (by_image && first->width * first->height > 1024 * 1024)
+    bool small = j->picture.width * j->picture.height <= 1 << 19, other = false;
+    if (by_image)
+        other = llabs(first->width - j->picture.width) >= j->facts.token_pixels ||
+                llabs(first->height - j->picture.height) >= j->facts.token_pixels;
+    if (other && small)
+        note(j->args,
+             "the picture is %lld x %lld, the size of the training that is nearest to the image; -W and -H set another",
+             (long long)j->picture.width, (long long)j->picture.height);
+    else if (by_image && first->width * first->height > 1024 * 1024)
         note(j->args, "the picture is %lld x %lld, %s in the shape of the image; -W and -H set another size",
              (long long)j->picture.width, (long long)j->picture.height, large ? "4 megapixels" : "a megapixel");
     else if ((width && width != j->picture.width) || (height && height != j->picture.height))
@@ -444,13 +452,15 @@ static void say_streamed(const job *j) {
          show_bytes(j->plan.streamed_bytes).text);
 }
 
-/* Tells the user that settings from a file were made with another version of this model. */
+/* Tells the user that settings from a file were made with another version of this model, once for each version. */
 static void say_version(job *j) {
+    enum { SHOWN = sizeof j->said_version - 1 };
     const char *was = j->args->model_version, *is = j->facts.version;
-    if (!was || strcmp(was, is) == 0 || j->said_version) return;
-    j->said_version = true;
-    note(j->args, "the settings were made with %s%s of this model, and this is %s%s, so the picture will differ",
-         *was ? "version " : "another version", was, *is ? "version " : "another one", is);
+    if (!was || strcmp(was, is) == 0 || (j->told_version && strncmp(was, j->said_version, SHOWN) == 0)) return;
+    snprintf(j->said_version, sizeof j->said_version, "%s", was);
+    j->told_version = true;
+    note(j->args, "the settings were made with %s%.*s of this model, and this is %s%s, so the picture will differ",
+         *was ? "version " : "another version", SHOWN, was, *is ? "version " : "another one", is);
 }
 
 /* Notes what lz_job_remark says of this picture. A session makes many pictures with one model, so it notes remarks on

@@ -247,6 +247,7 @@ int set_option(arguments *args, const option *o, const char *value) {
     args->given[o - options] = true;
     args->elsewhere[o - options] = args->by_line[o - options] = false;
     if (o->to == TO(prompt)) args->template = NULL;
+    if (o->to == TO(model)) args->model_version = NULL;
     if (o->argument) return o->take(args, o, value);
     if (!on && strcmp(value, "off") != 0)
         return fail(args, NOT_UNDERSTOOD, "--%s is a switch, so its values are on and off, not '%s'", o->name, value);

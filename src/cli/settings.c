@@ -139,8 +139,8 @@ static bool stays(const arguments *args, const option *o) {
     return args->command && args->command->bit & (GENERATE | PLAN | GRID);
 }
 
-/* The template belongs to the prompt, and the version to the model. Neither is an option. */
-static bool belongs_to_another(const char *key) {
+/* The template belongs to the prompt, and the version to the model. */
+static bool is_no_option(const char *key) {
     return strcmp(key, recorded[TEMPLATE].key) == 0 || strcmp(key, recorded[MODEL_VERSION].key) == 0;
 }
 
@@ -150,7 +150,9 @@ int apply_settings(arguments *args, json_t *settings, bool overrule) {
     bool taken[MAX_OPTIONS] = {false};
     json_object_foreach(settings, key, value) {
         const option *o = find_option(key, strlen(key));
-        if (belongs_to_another(key)) continue;
+        if (is_no_option(key) && !json_is_string(value))
+            return fail(args, NOT_UNDERSTOOD, "\"%s\" takes text in quotes", key);
+        if (is_no_option(key)) continue;
         bool axis = o && args->command && args->command->bit == GRID && (!strcmp(key, "x") || !strcmp(key, "y"));
         if (!o || (!is_setting(o) && !axis)) return no_such_setting(args, key);
         if (json_is_null(value) || (!overrule && stays(args, o))) continue;

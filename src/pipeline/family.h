@@ -157,6 +157,8 @@ void lz_model_leave(lz_model *m, struct lz_job *job);
 void lz_loras_free(lz_model *m); /* frees the list of LoRAs; loras.c */
 lz_status lz_trained_open(lz_trained *t, lz_context *ctx, const char *folder, lz_error *err);
 void lz_trained_close(lz_trained *t);
+/* The nearest of the sizes (width, height) that the model was trained for; NULL: it was trained for any. */
+const int64_t *lz_trained_size(const lz_trained *t, int64_t width, int64_t height);
 /* *to: the prompt in words that the model knows, which the caller frees with lz_host_free; NULL: unchanged. */
 lz_status lz_read_as(const lz_model *m, const char *prompt, char **to, lz_error *err);
 

@@ -25,8 +25,15 @@ lz_reference_size lz_size_reference(const lz_model *m, const lz_image *image, in
                                      : lz_middle(image, m->family->token_pixels(m->state));
 }
 
+const int64_t *lz_job_trained_size(const lz_job *job, const lz_image *image) {
+    return job->repaint.on ? NULL : lz_trained_size(&job->model->trained, image->width, image->height);
+}
+
 lz_reference_size lz_job_reference_size(const lz_job *job, const lz_image *image, int n) {
     const lz_picture_options *o = &job->options;
+    /* An image of another size than those of the training is resized to the nearest of them. */
+    const int64_t *known = lz_job_trained_size(job, image);
+    if (known) return (lz_reference_size){known[0], known[1], known[0], known[1]};
     if (!o->layers) return lz_size_reference(job->model, image, n);
     return (lz_reference_size){o->width, o->height, o->width, o->height};
 }

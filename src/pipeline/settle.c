@@ -118,8 +118,9 @@ static lz_status settle_size(lz_job *job, lz_error *err) {
                            "layers of this image are %lld x %lld; its shape and the resolution decide their size",
                            (long long)width, (long long)height);
     } else if (o->n_images > 0) {
-        lz_reference_size first = o->strength > 0 ? lz_middle(&job->images[0], unit)
-                                                  : lz_size_reference(job->model, &job->images[0], o->n_images);
+        const int64_t *known = lz_job_trained_size(job, &job->images[0]);
+        lz_reference_size first = o->strength > 0 && !known ? lz_middle(&job->images[0], unit)
+                                                            : lz_job_reference_size(job, &job->images[0], o->n_images);
         width = first.width;
         height = first.height;
         if (job->model->family->picture_size)

@@ -2,6 +2,7 @@
  * The file is optional and specific to Lazuli: diffusers ignores it. */
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/file.h"
 #include "pipeline/job.h"
@@ -16,15 +17,21 @@ static void read_sizes(lz_trained *t, lz_config *c) {
     for (size_t i = 0; fine && i < n; i++) {
         const json_t *size = json_array_get(sizes, i);
         for (size_t k = 0; k < 2; k++) t->sizes[i][k] = json_integer_value(json_array_get(size, k));
-        fine = json_array_size(size) == 2 && t->sizes[i][0] > 0 && t->sizes[i][1] > 0;
+        for (size_t k = 0; k < 2; k++) fine = fine && t->sizes[i][k] > 0 && t->sizes[i][k] <= LZ_MAX_SIZE;
+        fine = fine && json_array_size(size) == 2;
     }
     t->n_sizes = (int)n;
     if (!fine) lz_config_refuse(c, "'sizes' must be a list of at most %d pairs such as [256, 256]", LZ_MAX_SIZES);
 }
 
+static bool is_given(const lz_config *c, const char *key) {
+    const json_t *value = json_object_get(c->root, key);
+    return value && !json_is_null(value);
+}
+
 /* The version is shown to users and written into pictures, so it is short and printable. */
 static void read_version(lz_trained *t, lz_config *c) {
-    if (!json_object_get(c->root, "version")) return;
+    if (!is_given(c, "version")) return;
     const char *version = lz_config_text(c, "version");
     bool fine = version && *version && strlen(version) < sizeof t->version;
     for (const char *p = version; fine && *p; p++) fine = *p > ' ' && *p <= '~';
@@ -44,7 +51,7 @@ static void read_references(lz_trained *t, lz_config *c) {
 }
 
 static void read_words(lz_trained *t, lz_config *c, const char *folder) {
-    if (!json_object_get(c->root, "words")) return;
+    if (!is_given(c, "words")) return;
     const char *name = lz_config_text(c, "words");
     if (!name || !*name || strchr(name, '/')) {
         lz_config_refuse(c, "'words' must be the name of a file in the same folder");
@@ -91,47 +98,32 @@ lz_status lz_read_as(const lz_model *m, const char *prompt, char **to, lz_error 
     return local.status;
 }
 
-/* How many times larger is the larger of two lengths? */
-static double times(int64_t a, int64_t b) { return a > b ? (double)a / (double)b : (double)b / (double)a; }
+/* How many times larger is the larger of two numbers? */
+static double times(double a, double b) { return a > b ? a / b : b / a; }
 
-/* Sizes between those of the training are as good, so a remark is made only of a side, or of a ratio of the sides, that
- * is beyond all of them. */
-static bool is_beyond(const lz_trained *t, int64_t width, int64_t height) {
-    bool wide = true, narrow = true, high = true, low = true, flat = true, upright = true;
+const int64_t *lz_trained_size(const lz_trained *t, int64_t width, int64_t height) {
+    const int64_t *nearest = NULL;
+    double least = 0;
     for (int i = 0; i < t->n_sizes; i++) {
-        const int64_t w = t->sizes[i][0], h = t->sizes[i][1];
-        const double more = (double)width * (double)h - (double)w * (double)height; /* above 0: a larger ratio */
-        wide &= width > w, narrow &= width<w, high &= height> h, low &= height < h;
-        flat &= more > 0, upright &= more < 0;
+        const double w = (double)t->sizes[i][0], h = (double)t->sizes[i][1];
+        const double shape = times((double)width * h, (double)height * w),
+                     area = times((double)width * (double)height, w * h);
+        const double far = shape * shape * area; /* another shape is worse than another area */
+        if (nearest && far >= least) continue;
+        nearest = t->sizes[i];
+        least = far;
     }
-    return t->n_sizes && (wide || narrow || high || low || flat || upright);
+    return nearest;
 }
 
 static void remark_size(const lz_trained *t, int64_t width, int64_t height, lz_remarks *to) {
-    int nearest = 0, small = 0, large = 0;
-    double least = 0;
-    if (!is_beyond(t, width, height)) return;
-    for (int i = 0; i < t->n_sizes; i++) {
-        const int64_t *size = t->sizes[i];
-        const double far = times(width, size[0]) * times(height, size[1]), area = (double)size[0] * (double)size[1];
-        if (area < (double)t->sizes[small][0] * (double)t->sizes[small][1]) small = i;
-        if (area > (double)t->sizes[large][0] * (double)t->sizes[large][1]) large = i;
-        if (i && far >= least) continue;
-        nearest = i;
-        least = far;
-    }
-    const long long w = t->sizes[nearest][0], h = t->sizes[nearest][1];
-    if (t->n_sizes == 1)
-        snprintf(to->size, sizeof to->size,
-                 "this model was trained for pictures of %lld x %lld, so one of %lld x %lld is likely to be broken", w,
-                 h, (long long)width, (long long)height);
-    else
-        snprintf(
-            to->size, sizeof to->size,
-            "this model was trained for pictures of %lld x %lld to %lld x %lld, so one of %lld x %lld is likely to "
-            "be poor; the nearest size is %lld x %lld",
-            (long long)t->sizes[small][0], (long long)t->sizes[small][1], (long long)t->sizes[large][0],
-            (long long)t->sizes[large][1], (long long)width, (long long)height, w, h);
+    const int64_t *nearest = lz_trained_size(t, width, height);
+    if (!nearest || (nearest[0] == width && nearest[1] == height)) return;
+    snprintf(
+        to->size, sizeof to->size,
+        "this model was not trained for pictures of %lld x %lld, so this one may be poor; the nearest size is %lld x "
+        "%lld",
+        (long long)width, (long long)height, (long long)nearest[0], (long long)nearest[1]);
 }
 
 static void remark_images(const lz_trained *t, const lz_job *job, lz_remarks *to) {
@@ -160,7 +152,7 @@ static void remark_prompt(const lz_model *m, const char *prompt, lz_remarks *to)
 static lz_status remark_words(const lz_model *m, const char *prompt, lz_remarks *to, lz_error *err) {
     char *read_as = NULL;
     lz_status status = lz_read_as(m, prompt, &read_as, err);
-    if (read_as) snprintf(to->read_as, sizeof to->read_as, "%s", read_as);
+    if (read_as && strcasecmp(read_as, prompt) != 0) snprintf(to->read_as, sizeof to->read_as, "%s", read_as);
     lz_host_free(m->ctx, read_as);
     int64_t good = lz_utf8_error(to->read_as, strlen(to->read_as)); /* start of a character that was cut off */
     if (good >= 0) to->read_as[good] = 0;

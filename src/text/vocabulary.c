@@ -8,6 +8,8 @@
  * known words is unchanged. A line "= *" removes the words that are in no line, and with them what refers to them: "big ..."
  * refers to what comes after it, "... style" to what comes directly before it, and "... in ..." joins two. So "a fox in the
  * big harbour on red" becomes "a fox on red". If only words remain that refer to others, the unknown words stay. A line
+ * A plural without a number, article or "some" gets "some" if that is in the list: models that were trained with "two dogs" and
+ * "some dogs" do not know "dogs" alone. The result is in lower case (ASCII). A line
  * "= without ..." removes the word and the phrase after it: "a cat without a hat" becomes "a cat". Each emoji
  * is a word of its own, also without spaces around it. Marks that only change how
  * it looks (U+FE0F and U+FE0E ask for its coloured or plain form, U+1F3FB to U+1F3FF for a tone of the skin) are ignored. Emoji that follow
@@ -314,8 +316,8 @@ typedef struct output {
 
 static void put(output *o, const char *at, const char *end) {
     o->has_words = o->has_words || next_word(at, end).begin < end;
-    if (o->to && end > at) memcpy(o->to + o->n, at, (size_t)(end - at));
-    o->n += (size_t)(end - at);
+    for (; at < end; at++, o->n++)
+        if (o->to) o->to[o->n] = lower(*at); /* the list is in lower case, and so is what the model was trained with */
 }
 
 static void put_text(output *o, const char *text) { put(o, text, text + strlen(text)); }
@@ -371,6 +373,31 @@ static run read_run(const lz_vocabulary *w, piece p, const char *end) {
     return r;
 }
 
+/* Is it a plural of the list, the second KNOWN of a line, or a word that is read as one? */
+static bool is_plural(const lz_vocabulary *w, piece p) {
+    if (!p.phrase || p.phrase->meaning == NEAR) return false;
+    const lz_phrase *known = find(w, p.phrase->meaning == READ_AS ? p.phrase->target : p.phrase->text);
+    return known && known->plural != known->target && strcmp(known->plural, known->text) == 0;
+}
+
+/* Is p the first of the words that end in a plural, none of which says how many? */
+static bool lacks_number(const lz_vocabulary *w, piece p, const char *end) {
+    static const char *const counts[] = {"a",     "an",   "the",  "some",      "one",         "two",
+                                         "three", "four", "five", "six",       "2",           "3",
+                                         "4",     "5",    "6",    "a pair of", "a couple of", "half a dozen"};
+    for (int n = 0; n < MOST_WORDS && p.begin < p.end; n++) {
+        if (is_plural(w, p)) return true;
+        if (p.phrase && !needs_after(p) && !is_lost(w, p)) return false;
+        if (joins(p)) return false;
+        for (size_t i = 0; p.phrase && i < sizeof counts / sizeof *counts; i++)
+            if (strcmp(p.phrase->meaning == READ_AS ? p.phrase->target : p.phrase->text, counts[i]) == 0) return false;
+        piece next = next_piece(w, p.end, end);
+        if (!only_spaces(p.end, next.begin)) return false;
+        p = next;
+    }
+    return false;
+}
+
 /* The end of what a piece removes after it: "a big hat" of "without a big hat on red". */
 static const char *end_of_dropped(const lz_vocabulary *w, piece p, const char *end) {
     run r = read_run(w, p, end);
@@ -411,6 +438,9 @@ static void join_pieces(rewriting *r, piece p, bool starts_run) {
 static output rewrite(const lz_vocabulary *w, const char *prompt, char *to) {
     const char *end = prompt + strlen(prompt), *before = prompt;
     rewriting r = {.o = {.to = to}, .copied = prompt};
+    const lz_phrase *said = find(w, "some");
+    bool some = said && said->meaning == KNOWN && said->needs_after;
+    bool counted = false;         /* the last piece that stays says something of the next ones */
     const char *dropped = prompt; /* pieces that begin before it are removed */
     run needed = {prompt, true, true};
     for (piece p = next_piece(w, prompt, end); p.begin < p.end; p = next_piece(w, p.end, end)) {
@@ -426,11 +456,16 @@ static output rewrite(const lz_vocabulary *w, const char *prompt, char *to) {
             remove_piece(&r, before, p, end);
         } else {
             bool sign = replaced && sign_bytes(p.begin, end), after_sign = r.sign && only_spaces(before, p.begin);
+            bool number = some && !counted && !sign && lacks_number(w, p, end);
+            counted = needs_after(p) && !joins(p); /* the next words belong to these */
             if (r.gap && w->omits && !(after_sign && sign)) join_pieces(&r, p, starts && needed.found && !joins(p));
             if (after_sign && sign)
                 put_text(&r.o, " and ");
-            else if (replaced)
+            else if (replaced || number) {
                 put(&r.o, r.copied, p.begin);
+                r.copied = p.begin;
+            }
+            if (number) put_text(&r.o, "some ");
             if (sign && !after_sign && r.o.n && in_word(p.begin[-1])) put_text(&r.o, " ");
             if (sign)
                 p = put_signs(&r.o, w, p, end);

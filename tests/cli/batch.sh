@@ -169,7 +169,7 @@ lazuli: line 7: "width" takes one value, and a list was given
 lazuli: line 8: there
 lazuli: 6 of 8 lines have errors; the others will be made
 lazuli: line 1: using the demo model; -m DIR chooses another
-lazuli: line 1: this model was trained for pictures of 128 x 128 to 512 x 512, so one of 64 x 64 is likely to be poor; the nearest size is 128 x 128
+lazuli: line 1: this model was not trained for pictures of 64 x 64, so this one may be poor; the nearest size is 128 x 128
 out/typo-1.png  64 x 64, seed 1, 4 steps
 out/typo-2.png  64 x 64, seed 2, 2 of 4 steps
 lazuli: 2 pictures made, 0 there

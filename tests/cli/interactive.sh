@@ -154,7 +154,7 @@ talk 0 -W 48 -H 32 -s 2 <<'END'
 < lazuli> 
 ^D
 END
-try 0 sh -c "grep -c 'this model was trained for' $work/session" <<'END' # trap 4: once in a session
+try 0 sh -c "grep -c 'this model was not trained for' $work/session" <<'END' # trap 4: once in a session
 1
 END
 try 1 sh -c "tr -d '\r' <$work/session | grep -E '^  /.{78}'" </dev/null # /help fits into 80 columns

@@ -3,7 +3,7 @@
 unset LAZULI_MODEL
 flux=tests/data/flux2
 small="-m models/demo -W 16 -H 16 -s 1 -S 1"
-size='^lazuli: .*this model was trained for pictures of 128 x 128 to 512 x 512, so one of 16 x 16 is likely to be poor; the nearest size is 128 x 128$'
+size='^lazuli: .*this model was not trained for pictures of 16 x 16, so this one may be poor; the nearest size is 128 x 128$'
 told() { # PATTERN COMMAND...: the command succeeds; how many lines of stderr match
     kind=$1
     shift
@@ -27,7 +27,7 @@ for part in model_index.json scheduler text_encoder tokenizer transformer vae; d
 echo '{"version": "1", "sizes": [[64, 64]], "references": false}' >"$work/own/lazuli.json"
 own="-W 16 -H 16 -s 1 -S 1"
 tells 1 'not trained to look at images' $lazuli a fox -m "$work/own" $own -i $flux/ref1.png -o "$work/fox.png"
-tells 1 'trained for pictures of 64 x 64, so one of 16 x 16 is likely to be broken$' $lazuli a fox -m "$work/own" $own -o "$work/fox.png"
+tells 1 'not trained for pictures of 16 x 16, so this one may be poor; the nearest size is 64 x 64$' $lazuli a fox -m "$work/own" $own -o "$work/fox.png"
 
 # A picture names the version of its model, and settings of another version are not repeated without a word
 absolute=$(realpath $lazuli)

@@ -6,6 +6,7 @@ its own (tests/page/audit.js), which need no package.
 import importlib.util
 import pathlib
 import sys
+import time
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -49,6 +50,7 @@ def run():
         t.click("#prompt")
         t.type("a fox")
         for n in (1, 2):
+            time.sleep(1)  # two clicks in a moment are one
             t.click("#make")
             check(t.until(f"document.querySelectorAll('.thumb').length === {n} && {SHOWN}", 60), "a picture")
         audit(t, "a picture")

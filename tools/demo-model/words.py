@@ -208,6 +208,153 @@ file cabinet = cabinet
 fire extinguisher = extinguisher
 roll of paper = toilet paper, paper roll
 roller coaster = rollercoaster
+goose = geese
+ox = bull
+dove = pigeon
+eagle = falcon
+bird = sparrow, robin, canary, budgie, seagull
+fish = salmon, trout, tuna
+lion = lioness
+leopard = cheetah, panther
+orangutan = ape, chimp, chimpanzee
+pig = piglet, hog
+cow = calf
+chicken = hen
+rabbit = hare
+deer = elk
+seal = sea lion, walrus
+hamster = guinea pig
+dog = husky, corgi, bulldog, beagle, dachshund, chihuahua, labrador, golden retriever, german shepherd
+cat = tabby
+honeybee = wasp
+butterfly = moth
+bug = caterpillar
+shrimp = prawn
+oyster = clam
+cupcake = muffin
+cooking = fried egg, omelette, omelet, frying pan, pan
+bacon = ham
+bread = toast, loaf of bread
+leafy green = lettuce, cabbage, spinach
+pea pod = pea
+bell pepper = pepper
+beverage box = juice, orange juice
+cup with straw = coke, cola
+jar = jam
+hot beverage = cappuccino, coffee cup
+teacup without handle = tea cup
+socks = a pair of socks
+glasses = a pair of glasses, spectacles
+jeans = a pair of jeans
+woman's sandal = sandal
+coat = sweater, jumper, hoodie, raincoat
+one-piece swimsuit = swimsuit
+briefs = underwear
+rescue worker's helmet = helmet
+necktie = bow tie, bowtie
+prince = king
+princess = queen
+woman = mother, mom, mum, lady, girlfriend, wife
+man = father, dad, guy, boyfriend, husband
+old woman = grandma, grandmother, granny
+old man = grandpa, grandfather
+person with veil = bride
+person in tuxedo = groom
+mechanic = plumber, electrician
+technologist = programmer, engineer
+singer = musician
+detective = spy
+firefighter = fireman, fire fighter
+police officer = police man
+farmer = gardener
+person getting haircut = barber, hairdresser
+woman dancing = dancer
+military helmet = soldier
+skull and crossbones = pirate
+soccer ball = football
+person running = runner
+person surfing = surfing, surfer, surfboard
+person biking = cyclist, cycling
+person climbing = climber
+skier = skiing
+snowboarder = snowboard
+ice skate = ice skating
+ice hockey = hockey
+martial arts uniform = judo, karate
+bow and arrow = archery
+bullseye = darts, dart board
+ping pong = table tennis
+tennis = tennis ball, tennis racket
+flag in hole = golf, golf ball
+fishing pole = fishing rod
+person lifting weights = weights, dumbbell
+person in lotus position = yoga
+musical note = music note, music
+violin = cello
+guitar = ukulele, electric guitar, bass guitar
+saxophone = sax
+musical keyboard = synthesizer
+minibus = van
+kick scooter = push scooter
+racing car = race car, sports car, racecar
+sport utility vehicle = jeep
+vertical traffic light = traffic light
+passenger ship = cruise ship
+canoe = kayak
+rocket = space ship
+station = train station
+fuel pump = gas station
+train = steam train
+carousel horse = carousel
+department store = shop, store, supermarket
+classical building = museum
+light bulb = lamp
+framed picture = picture frame, poster
+couch and lamp = armchair
+bathtub = bath, bath tub
+broom = mop, broomstick
+wastebasket = trash can, trash, garbage, bin
+straight ruler = ruler
+abacus = calculator
+speaker high volume = speaker
+page facing up = paper, sheet of paper
+video game = game controller
+paperclip = paper clip
+oil drum = barrel
+water pistol = gun
+pill = medicine
+syringe = vaccine
+microbe = virus
+pile of poo = poop, poo
+droplet = water, raindrop, drop of water
+high voltage = thunder, lightning bolt
+cloud with lightning and rain = storm, thunderstorm
+cyclone = hurricane
+wind face = wind
+comet = meteor
+milky way = space
+night with stars = night, night sky
+fallen leaf = autumn
+herb = grass
+red heart = love
+party popper = party
+christmas tree = christmas
+jack-o-lantern = halloween
+waving hand = hello
+red question mark = question mark
+red exclamation mark = exclamation mark
+smiling face with heart-eyes = heart eyes
+crying face = sad face
+face with tears of joy = laughing face
+t-shirt = t shirt, tee shirt
+snowman = snow man
+sunflower = sun flower
+baseball = baseball bat
+cricket game = cricket bat
+poultry leg = chicken wing
+pie = apple pie
+chocolate bar = milk chocolate
+house with garden = house with a garden
 """.strip().splitlines()
 
 # What prompts for other models hold, and the demo model has no use for.
@@ -219,7 +366,9 @@ sharp focus, high quality, best quality, good quality, high resolution, high res
 8k resolution, masterpiece, professional, cinematic, dramatic, cinematic lighting, studio lighting, soft lighting, dramatic lighting,
 digital art, digital painting, concept art, oil painting, fine art, trending on artstation, unreal engine, octane render, award winning,
 award-winning, please, draw, draw me, paint, paint me, show me, make, make me, create, generate, give me, i want, at night, in the style of,
-slice of, piece of, bottle of, group of, bunch of, lots of, a lot of, box of, field of, plate of, pack of, herd of, flock of
+slice of, slices of, piece of, pieces of, pair of, pairs of, bottle of, bottles of, box of, plate of, pack of, me, my, you, your, can, could, for, is, are, it, that,
+which, this, happy, sad, sleeping, running, jumping, flying, sitting, standing, walking, dancing, striped, spotted, coloured, colored,
+black and white
 """
 MEDIA = "photo photograph picture image painting oil_painting watercolor watercolour drawing sketch illustration render rendering"
 MEDIA = [m.replace("_", " ") for m in (MEDIA + " portrait closeup close-up icon digital_painting realistic_photo").split()]
@@ -251,6 +400,17 @@ paint this, paint the ..., change its colour to, change its color to, turn it in
 redraw the ..., as a ..., of them, of these, the same on, the same in, one, just one, only one, make it one, smaller, bigger, add one more,
 add two more, add three more, add four more, add five more
 """
+LIKE_NUMBERS = {  # counts go to six
+    "three": "several, a few, few, a group of, group of",
+    "six": """seven, eight, nine, ten, eleven, twelve, twenty, 7, 9, 10, 11, 12, 20, 100, a dozen, many, lots of, a lot of, loads of, a bunch of, bunch of, herd of,
+        a herd of, flock of, a flock of, field of, a field of""",
+}
+LIKE_STYLES = {  # what people call them
+    "3d picture of": "3d render of, 3d model of, 3d rendering of, 3d illustration of",
+    "line drawing of": "pencil sketch of, pencil drawing of, ink drawing of, black and white drawing of, doodle of",
+    "flat picture of": "flat icon of, flat illustration of, vector illustration of",
+    "cartoon drawing of": "cartoon illustration of, comic drawing of",
+}
 LIKE_JOINTS = {
     "next to": "near, by, behind, in front of, close to, around, between",
     "and": "or, plus, wearing, holding, having, riding, chasing, eating, drinking, playing, playing with, reading, kissing, watching",
@@ -308,20 +468,24 @@ def main():
             lines.append(f"{plural} = {', '.join(plurals)}")
     styles = sorted({w.lower() for _, words in data.STYLES.values() for w in words})
     lines += ["", "# Styles"] + [f"{s} style, {s}" for s in styles]
-    lines += [f"{s} {what} of" for s in styles for what in ("picture", "drawing", "emoji")]
+    for kind in (f"{s} {what} of" for s in styles for what in ("picture", "drawing", "emoji")):
+        lines.append(kind + (f" = {LIKE_STYLES[kind]}" if kind in LIKE_STYLES else ""))
     lines += ["", "# Colours of things and backgrounds"]
     for c in COLOURS:
         like = [f"{x} ..." for x in split(LIKE_COLOURS.get(c, ""))]
         lines.append(f"{c} ..." + (" = " + ", ".join(like) if like else ""))
     lines += ["", "# Places"] + list(data.PLACES)
-    lines += ["", "# Said with these"] + ALONE + [f"... {w}" for w in ENDS] + [f"{w} ..." for w in BEGINS]
+    lines += ["", "# Said with these"] + ALONE + [f"... {w}" for w in ENDS]
+    for w in BEGINS:
+        like = [f"{x} ..." for x in split(LIKE_NUMBERS.get(w, ""))]
+        lines.append(f"{w} ..." + (" = " + ", ".join(like) if like else ""))
     for w in JOINTS:
         like = [f"... {x} ..." for x in split(LIKE_JOINTS.get(w, ""))]
         lines.append(f"... {w} ..." + (" = " + ", ".join(like) if like else ""))
     lines += ["", "# Said with a reference picture"] + split(EDITS)
     fillers = [f for f in split(FILLERS) if f not in known] + [f"{a}{m} of" for m in MEDIA for a in ("", "a ", "an ")[: 3 if m[0] in "aeiou" else 2]]
-    lines += ["", "# Read as nothing"] + ["= " + ", ".join(fillers[i : i + 8]) for i in range(0, len(fillers), 8)] 
-    lines += ["= without ..., no ..., not ..., minus ..., except ...", "= *"]
+    lines += ["", "# Read as nothing"] + ["= " + ", ".join(fillers[i : i + 8]) for i in range(0, len(fillers), 8)]
+    lines += ["= without ..., no ..., not ..., except ...", "= *"]
     pathlib.Path(target).write_text("\n".join(lines) + "\n")
     print(f"{len(things.names)} things, {sum(map(len, read_as.values()))} words read as others, {len(fillers)} as nothing")
 

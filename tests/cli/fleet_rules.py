@@ -129,7 +129,7 @@ def test_together(redis, fronts):
 def test_apart(redis, fronts):
     """A job that only the process that paints can tell from the others waits again, in its place, and is made later."""
     model = ["-m", "tests/data/zimage/B", "--precision", "f32"]
-    one = {"model": "B", "prompt": "a red fox", "width": 64, "height": 64, "steps": 400, "seed": 1}
+    one = {"model": "B", "prompt": "a red fox", "width": 160, "height": 160, "steps": 200, "seed": 1}
     other, long = {**one, "seed": 2}, {**one, "prompt": "a very long story of a red fox"}
     worker = join(redis, "apart", *model, "--batch", "4")
     know(fronts, "B")

@@ -86,6 +86,19 @@ def latents(pool, painter, deck, vae) -> dict:
     return found
 
 
+def unseen_captions(pool, deck) -> dict:
+    """bucket -> ids, lengths of captions of held-out pairs, for walks of the teacher: no drawing of these is used"""
+    n = 16 if piece.A.smoke else 20000
+    jobs = scenes.jobs(deck, piece.A.pool_seed + 2, n, "held out", 1, piece.A.tokenizer, model.SECOND_LENGTH)
+    found = {}
+    for made in pool.map(scenes.make, jobs):
+        found.setdefault(made["bucket"], []).append((made["ids"][:, 0], made["lengths"][:, 0]))
+    return {
+        bucket: [torch.from_numpy(np.concatenate(part)).to(piece.DEVICE).long() for part in zip(*parts)]
+        for bucket, parts in found.items()
+    }
+
+
 def random_latents(n: int = 2000) -> dict:
     """A pool of noise in a few sizes, with which --warm compiles the kernels of all stages"""
     tokens, found = model.SECOND["in_channels"], {}
@@ -204,6 +217,7 @@ def train_base(text, transformer, found, vae, examples):
 
 COUNTS = {4: 0.8, 8: 0.2}
 WALKING = 0.3  # part of the student's time in which the teacher walks
+UNSEEN = 0.1  # part of the teacher's pictures of held-out pairs, so that the student follows it there too
 
 
 def noise_levels():
@@ -217,7 +231,7 @@ def noise_levels():
     return levels, pairs
 
 
-def distil(text_encoder, teacher, found, vae, minutes, examples):
+def distil(text_encoder, teacher, found, unseen, vae, minutes, examples):
     batches = Batches(found, teacher)
     with torch.no_grad(), cast():
         empty = text_encoder(*tokens_of([""]))
@@ -230,6 +244,10 @@ def distil(text_encoder, teacher, found, vae, minutes, examples):
         key, k = batches.draw()
         k, here, tokens = k[: max(len(k) // 2, 1)], found[key], key[0][0] * key[0][1]
         ids, lengths = here["ids"][k, 0].long(), here["lengths"][k, 0].long()
+        if key[1] == "plain" and key[0] in unseen:
+            other, many = unseen[key[0]], int(UNSEEN * len(k))
+            j = torch.randint(len(other[0]), (many,), device=piece.DEVICE)
+            ids, lengths = (torch.cat([o[j], mine[many:]]) for o, mine in zip(other, (ids, lengths)))
         with torch.no_grad(), cast():
             text = text_encoder(ids, lengths)
         before = here["before"][k].float() if "before" in here else None
@@ -363,13 +381,14 @@ def main():
     transformer.load_state_dict(model.grow(stored("transformer"), model.SECOND["num_single_layers"]))
     log(parameters=[model.count(m) for m in (text, transformer, vae)])
     if piece.A.warm:
-        examples, found = None, random_latents()
+        examples, found, unseen = None, random_latents(), {}
     else:
         painter, deck = prepare()
         with ProcessPoolExecutor(2 if piece.A.smoke else 15) as pool:
             if piece.A.vae > 0:
                 vae = train_vae(pool, painter, deck, vae)
             examples = example_references(painter, deck, vae)
+            unseen = unseen_captions(pool, deck) if piece.A.distil > 0 else {}
             found = latents(pool, painter, deck, vae) if piece.A.base > 0 or piece.A.distil > 0 else None
         painter.levels = None
         torch.cuda.empty_cache()
@@ -378,7 +397,7 @@ def main():
     if piece.A.kernels:
         piece.keep_kernels()
     if piece.A.distil > 0:
-        distil(rounded(text), rounded(transformer), found, vae, piece.A.distil, examples)
+        distil(rounded(text), rounded(transformer), found, unseen, vae, piece.A.distil, examples)
     log(finished=True)
 
 

@@ -59,7 +59,7 @@ static void demo_words(void) {
         {"🍌🍌", "two bananas", NULL},
         {"🍌 🍌🍌 and 🐟🐟", "three bananas and two fish", NULL},
         {"🍌🍌🍌🍌🍌", "five bananas", NULL},
-        {"🍌🍌🍌🍌🍌🍌🍌", "bananas", NULL},
+        {"🍌🍌🍌🍌🍌🍌🍌", "six bananas", NULL},
         {"a fox \xf0\x9f\x8f", "a fox", "this model does not know"}, /* not UTF-8 */
         {"❤\xef\xb8\x8e", "red heart", NULL},
         /* Unknown words are left out, and what joins them to the others */
@@ -109,6 +109,28 @@ static void demo_words(void) {
         {"a few cats", "three cats", NULL},
         {"a 3d render of a cat", "a 3d picture of a cat", NULL},
         {"a pair of glasses", "glasses", NULL},
+        {"seven fish", "six fish", NULL},
+        {"8 potatoes and two buses", "six potatos and two bus", NULL},
+        {"7 o'clock", "seven o'clock", NULL},
+        {"100 points", NULL, "\"points\""}, /* no plural of the list: no number */
+        {"a field of grass", "herb", NULL},
+        {"a group of three cats", "three cats", NULL},
+        {"many, many big red balloons", "six big red balloons", NULL},
+        {"seven 🦊", "six fox", NULL},
+        /* Nothing is put between words that belong together */
+        {"3d fox", NULL, NULL},
+        {"a fox in 3d", NULL, NULL},
+        {"a fox, flat", NULL, NULL},
+        {"two 3d dogs", NULL, NULL},
+        {"retro car", "retro automobile", NULL},
+        {"make the dogs blue", NULL, NULL},
+        {"put the big red dogs on a blue background", NULL, NULL},
+        {"add two more dogs", NULL, NULL},
+        {"a dog's cats", NULL, NULL},
+        {"cats' eyes", "some cats' eyes", NULL},
+        {"one more cats", "one cats", "\"more\""},
+        {"a 3d picture of dogs", "a 3d picture of some dogs", NULL},
+        {"cute dogs and quantum cats", "some dogs and some cats", "\"quantum\""},
         /* Negations are left out with what they negate */
         {"a cat without a hat", "a cat", NULL},
         {"a cat without a big red hat on a blue background", "a cat on a blue background", NULL},
@@ -123,7 +145,17 @@ static void demo_words(void) {
         {"without a hat, a cat", "a cat", NULL},
         {"a cat without", "a cat", NULL},
         {"a cat without, a dog", "a cat, a dog", NULL},
-        {"no entry", NULL, NULL},   /* a thing */
+        {"a cat not red on a blue background", "a cat on a blue background", NULL},
+        {"a house without cats or dogs", "a house", NULL},
+        {"a house without a cat or a dog on red", "a house on red", NULL},
+        {"a house without qqa or dogs, line style", "a house, line style", "\"qqa\""},
+        {"a man without a hat riding a horse", "a man and a horse", NULL},
+        {"a cat or a dog", "a cat and a dog", NULL},
+        {"a fox, no 🦊🦊🦊", "a fox", NULL},
+        {"a cat, no 🐕🐼, on red", "a cat, on red", NULL},
+        {"a dog no 🐼on red", "a dog on red", NULL},
+        {"not more than two dogs", NULL, "\"more\""}, /* nothing would be left */
+        {"no entry", NULL, NULL},                       /* a thing */
         {"no hat", NULL, NULL},     /* nothing would be left */
         {"a qqa", NULL, "\"qqa\""}, /* nothing would be left */
         {"two caffeines", NULL, "\"caffeines\" (it knows \"hot beverage\")"},
@@ -167,8 +199,24 @@ static void demo_reads(void) {
     lz_close(ctx);
 }
 
-/* Prompts of known words stay as they are, or they would no longer be what diffusers paints: every word of the list in
- * a sentence of the training, and the prompts of the sheet. */
+/* Is it the second word of a line, and no thing, which is the first word of such a line? */
+static bool is_plural(const char *text, const char *word) {
+    size_t length = strlen(word);
+    char thing[400];
+    snprintf(thing, sizeof thing, "\n%s, ", word);
+    if (strstr(text, thing)) return false;
+    for (const char *at = text; (at = strstr(at, word)); at++) {
+        const char *first = at, *end = at + length;
+        while (first > text && first[-1] != '\n') first--;
+        bool begins = at - first > 2 && !memcmp(at - 2, ", ", 2) && strcspn(first, ",=~") == (size_t)(at - 2 - first);
+        bool ends = *end == '\n' || !strncmp(end, " =", 2) || !strncmp(end, " ~", 2);
+        if (begins && ends) return true;
+    }
+    return false;
+}
+
+/* Prompts of known words stay as they are, or they would no longer be what diffusers paints: every word of the list, alone
+ * and in a sentence of the training, and the prompts of the sheet. A plural alone gets "some". */
 static void known_stays(void) {
     lz_context *ctx = lz_open();
     lz_error err = {0};
@@ -178,7 +226,7 @@ static void known_stays(void) {
     for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
         size_t end = strcspn(line, "#=~\n");
         for (size_t at = 0, length; at < end && n < 20000; at += length + 1) {
-            char prompt[300];
+            char prompt[300], expected[400] = "";
             length = strcspn(line + at, ",#=~\n");
             if (at + length > end || length < 2) continue;
             const char *word = line + at, *last = word + length; /* without the dots of a word that refers to others */
@@ -188,6 +236,12 @@ static void known_stays(void) {
             lz_remarks r = remark(model, prompt);
             CHECK(!*r.read_as && !*r.words, "'%s': %s %s", prompt, r.read_as, r.words);
             n++;
+            bool refers = word > line + at + 1 || (last < line + at + length && *last == '.');
+            if (refers) continue;
+            snprintf(prompt, sizeof prompt, "%.*s", (int)(last - word), word);
+            if (is_plural(text, prompt)) snprintf(expected, sizeof expected, "some %s", prompt);
+            r = remark(model, prompt);
+            CHECK(strcmp(r.read_as, expected) == 0 && !*r.words, "'%s': %s %s", prompt, r.read_as, r.words);
         }
     }
     CHECK(n > 3000, "%d known words", n);
@@ -376,7 +430,7 @@ static void hostile_words(void) {
     unsigned state = 7;
     for (int round = 0; round < test_scale(1000); round++) {
         static const char letters[] = "aab c,=~#\n'-9\xc3\xa4";
-        char text[400], prompt[400], *to[2] = {text, prompt};
+        char text[500], prompt[400], *to[2] = {text, prompt};
         for (int k = 0; k < 2; k++) {
             size_t n = 0, most = (state = state * 1664525 + 1013904223) >> 24;
             while (n < most) {
@@ -387,7 +441,7 @@ static void hostile_words(void) {
             }
             to[k][n] = 0;
         }
-        if (round % 2) strcat(text, "\n= *\na ..., b c ...\n");
+        if (round % 2) strcat(text, "\n= *\na ..., b c ... = ...\n9 = aa ..., ab ...\nba, ca\n= c ..., b ..., ... ac ...\n");
         write_file("words.txt", text, strlen(text));
         lz_vocabulary *words = lz_vocabulary_open(ctx, in_folder("words.txt"), &err);
         if (!CHECK(words != NULL, "%s", err.text)) continue;

@@ -4,16 +4,23 @@
  *
  * A WORD after = is replaced by the first KNOWN, or removed if the line has no KNOWN. A WORD after ~ is not replaced,
  * but KNOWN is suggested if a prompt contains it. Each entry may be a phrase of several words. A prompt is split into
- * words, and from left to right the longest phrase that begins at a word is used, so "hot dog" is not hot. A prompt of
- * known words is unchanged. A line "= *" removes the words that are in no line, and with them what refers to them: "big ..."
- * refers to what comes after it, "... style" to what comes directly before it, and "... in ..." joins two. So "a fox in the
- * big harbour on red" becomes "a fox on red". If only words remain that refer to others, the unknown words stay. A line
- * A plural without a number, article or "some" gets "some" if that is in the list: models that were trained with "two dogs" and
- * "some dogs" do not know "dogs" alone. The result is in lower case (ASCII). A line
- * "= without ..." removes the word and the phrase after it: "a cat without a hat" becomes "a cat". Each emoji
- * is a word of its own, also without spaces around it. Marks that only change how
- * it looks (U+FE0F and U+FE0E ask for its coloured or plain form, U+1F3FB to U+1F3FF for a tone of the skin) are ignored. Emoji that follow
- * each other and are replaced become "fox and dog", and equal ones "two foxes", with the second KNOWN of the line.
+ * pieces: from left to right the longest phrase that begins at a word, so "hot dog" is not hot, or a word that is in no
+ * line. The result is in lower case (ASCII). These lines have a meaning of their own:
+ *
+ *   "fox, foxes"      The second KNOWN without "..." is the plural, which may be the same word.
+ *   "big ..."         This refers to what comes after it, "... style" to what comes directly before it, and
+ *                     "... in ..." joins two.
+ *   "= *"             Removes the words that are in no line, and what refers to them: "a fox in the big harbour on red"
+ *                     becomes "a fox on red". If only words remain that refer to others, the unknown words stay.
+ *   "= without ..."   Removes the phrase after it, too: "a cat without a big hat" becomes "a cat". After "= ... or ..." more
+ *                     is removed: "without a hat or a ball".
+ *   "some ..., a ..., two ... = ..."    These say how many. A plural without one of them gets the first: models that
+ *                     were trained with "two dogs" and "some dogs" do not know "dogs" alone. Words that are read as one of them, such
+ *                     as "several ...", are read so only before a plural, and removed before another number.
+ *
+ * Each emoji is a word of its own, also without spaces around it. Marks that only change how it looks (U+FE0F and U+FE0E
+ * ask for its coloured or plain form, U+1F3FB to U+1F3FF for a tone of the skin) are ignored. Emoji that follow each
+ * other and are replaced become "fox and dog", and equal ones "two foxes", at most six.
  *
  * All phrases are in one sorted array. Limits: a file of 1 MiB; phrases of 8 words and 127 bytes (longer ones are
  * ignored); an unknown word is reported with its first 39 bytes. */
@@ -29,15 +36,19 @@
 enum { MOST_BYTES = 1 << 20, MOST_WORDS = 8, PHRASE = 128, NEAREST = 3, TOLD = 3 };
 
 typedef enum lz_meaning { KNOWN, READ_AS, NEAR } lz_meaning;
+enum { ONE = 1, MANY = 2 }; /* of a KNOWN that has a plural, and of that plural */
 
 typedef struct lz_phrase {
     const char *text;   /* in lower case, words separated by one space */
     const char *target; /* the first KNOWN of its line, or "" */
     const char *plural; /* the second one; if there is none, the first */
     lz_meaning meaning;
+    int number;        /* ONE, MANY or both */
     bool needs_after;  /* it refers to a phrase after it: "big ..." */
     bool needs_before; /* it refers to a phrase before it: "... style"; both: it joins two, "... in ..." */
+    bool counts;       /* it says how many: "two ..." */
     bool drops;        /* it is removed with the phrase after it: "without ..." */
+    bool extends;      /* after something that was removed so, the same is done here: "... or ..." */
 } lz_phrase;
 
 struct lz_vocabulary {
@@ -46,7 +57,8 @@ struct lz_vocabulary {
     char *normal; /* the phrases, each ended by a zero byte */
     lz_phrase *phrases;
     size_t n;
-    bool omits; /* unknown words are removed from prompts */
+    bool omits;       /* unknown words are removed from prompts */
+    const char *some; /* what is written before a plural without a number; NULL: nothing */
 };
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
@@ -145,6 +157,12 @@ static bool only_quotes(const char *at, const char *end) {
     return at == end;
 }
 
+/* Blanks and apostrophes: "cats' eyes" */
+static bool only_apostrophes(const char *at, const char *end) {
+    while (at < end && strchr(" \t\n\r'", *at)) at++;
+    return at == end;
+}
+
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
 static int compare(const void *a, const void *b) {
@@ -160,6 +178,7 @@ static int compare(const void *a, const void *b) {
 static char *add_line(lz_vocabulary *w, const char *at, const char *end, char *normal) {
     const char *target = "", *plural = "", *comment = memchr(at, '#', (size_t)(end - at));
     lz_meaning meaning = KNOWN;
+    size_t begin = w->n;
     if (comment) end = comment;
     while (at < end) {
         const char *stop = at;
@@ -172,24 +191,54 @@ static char *add_line(lz_vocabulary *w, const char *at, const char *end, char *n
         const char *first = at, *last = stop; /* without the blanks */
         while (first < last && strchr(" \t\r", *first)) first++;
         while (last > first && strchr(" \t\r", last[-1])) last--;
-        bool named = meaning == KNOWN || *target;
+        bool named = meaning == KNOWN || *target, nothing = !named && meaning == READ_AS;
         bool dots_after = last - first > 3 && memcmp(last - 3, "...", 3) == 0;
-        bool needs_after = named && dots_after;
-        bool needs_before = named && last - first > 3 && memcmp(first, "...", 3) == 0;
-        bool drops = !named && dots_after && meaning == READ_AS;
-        if (!named && meaning == READ_AS && last - first == 1 && *first == '*') w->omits = true;
+        bool dots_before = last - first > 3 && memcmp(first, "...", 3) == 0;
+        if (nothing && last - first == 1 && *first == '*') w->omits = true;
+        if (meaning == READ_AS && *target && last - first == 3 && memcmp(first, "...", 3) == 0) {
+            for (size_t i = begin; i < w->n; i++) w->phrases[i].counts = true;
+            w->some = target;
+        }
         if (normal - text >= PHRASE)
             normal = text;
         else if (normal > text) {
             *normal++ = 0;
-            if (meaning == KNOWN && *target && plural == target) plural = text;
+            bool second = meaning == KNOWN && w->n == begin + 1 && !dots_after && !dots_before;
+            if (second) {
+                w->phrases[begin].plural = plural = text;
+                w->phrases[begin].number = ONE;
+            }
             if (meaning == KNOWN && !*target) target = plural = text;
-            w->phrases[w->n++] = (lz_phrase){text, target, plural, meaning, needs_after, needs_before, drops};
+            w->phrases[w->n++] = (lz_phrase){.text = text,
+                                             .target = target,
+                                             .plural = plural,
+                                             .meaning = meaning,
+                                             .number = second ? MANY : 0,
+                                             .needs_after = named && dots_after,
+                                             .needs_before = named && dots_before,
+                                             .drops = nothing && dots_after && !dots_before,
+                                             .extends = nothing && dots_after && dots_before};
         }
         if (stop < end && *stop != ',') meaning = *stop == '=' ? READ_AS : NEAR;
         at = stop < end ? stop + 1 : end;
     }
     return normal;
+}
+
+/* Phrases that stand in the list more than once, with the same meaning, are one. */
+static void merge_equal(lz_vocabulary *w) {
+    size_t n = 0;
+    for (size_t i = 0; i < w->n; i++) {
+        lz_phrase *p = &w->phrases[i], *last = n ? &w->phrases[n - 1] : NULL;
+        bool same = last && strcmp(last->text, p->text) == 0;
+        if (same) {
+            last->number |= p->meaning == last->meaning ? p->number : 0;
+            last->counts = last->counts || p->counts;
+            last->extends = last->extends || p->extends;
+        }
+        if (!same || p->meaning == NEAR) w->phrases[n++] = *p;
+    }
+    w->n = n;
 }
 
 static lz_status check_bytes(const char *path, const lz_mapping *map, lz_error *err) {
@@ -226,6 +275,7 @@ static lz_vocabulary *read_words(lz_context *ctx, const lz_mapping *map, lz_erro
         normal = add_line(w, at, stop, normal);
     }
     qsort(w->phrases, w->n, sizeof *w->phrases, compare);
+    merge_equal(w);
     return w;
 }
 
@@ -249,7 +299,7 @@ const char *lz_vocabulary_text(const lz_vocabulary *w) { return w->text; }
 
 /* ---- reading a prompt -------------------------------------------------------------------------------------------- */
 
-/* The phrase with this text that is KNOWN or READ_AS; NULL: none. */
+/* The first phrase with this text that is KNOWN or READ_AS; NULL: none. */
 static const lz_phrase *find(const lz_vocabulary *w, const char *text) {
     size_t low = 0, high = w->n;
     while (low < high) { /* finds the first entry, which has the lowest meaning */
@@ -267,6 +317,11 @@ static const lz_phrase *find(const lz_vocabulary *w, const char *text) {
 typedef struct piece {
     const char *begin, *end;
     const lz_phrase *phrase;
+    int same;     /* how many equal emoji it is, without those that are written between them */
+    bool negated; /* removed, whatever comes before and after it */
+    bool removed; /* this, or removed for another reason */
+    bool found;   /* it begins a run that ends with a phrase */
+    bool some;    /* "some" is written before it */
 } piece;
 
 /* The phrase of a word that is not in the list: of "fox's" and "ice-cream" those of "fox" and "ice cream"; NULL: none */
@@ -289,7 +344,7 @@ static piece next_piece(const lz_vocabulary *w, const char *at, const char *end)
     char key[PHRASE];
     size_t used = 0;
     span word = next_word(at, end), first = word;
-    piece p = {word.begin, word.end, NULL};
+    piece p = {.begin = word.begin, .end = word.end, .same = 1};
     for (int n = 0; n < MOST_WORDS && word.begin < word.end; n++) {
         size_t length = (size_t)(word.end - word.begin);
         if (used + (n > 0) + length + 1 > sizeof key) break;
@@ -297,7 +352,10 @@ static piece next_piece(const lz_vocabulary *w, const char *at, const char *end)
         used = (size_t)(write_normal(word, key + used) - key);
         key[used] = 0;
         const lz_phrase *found = find(w, key);
-        if (found) p = (piece){p.begin, word.end, found};
+        if (found) {
+            p.end = word.end;
+            p.phrase = found;
+        }
         span next = next_word(word.end, end);
         if (!only_quotes(word.end, next.begin)) break;
         word = next;
@@ -306,198 +364,243 @@ static piece next_piece(const lz_vocabulary *w, const char *at, const char *end)
     return p;
 }
 
+/* What the list says of a piece. */
+static bool replaced(const piece *p) { return p->phrase && p->phrase->meaning == READ_AS; }
+static bool is_filler(const piece *p) { return replaced(p) && !*p->phrase->target; }
+static bool needs_after(const piece *p) { return p->phrase && p->phrase->needs_after; }
+static bool needs_before(const piece *p) { return p->phrase && p->phrase->needs_before; }
+static bool drops(const piece *p) { return p->phrase && p->phrase->drops; }
+static bool joins(const piece *p) { return needs_after(p) && needs_before(p); }
+static bool ends_phrase(const piece *p) { return needs_before(p) && !needs_after(p); } /* "style" */
+static bool is_sign(const piece *p) { return sign_bytes(p->begin, p->end) > 0; }
+static bool is_replaced_sign(const piece *p) { return replaced(p) && !is_filler(p) && is_sign(p); }
+static bool only_spaces_before(const piece *p) { return only_spaces(p[-1].end, p->begin); }
+
+/* The phrase that the model knows it by; NULL: none. */
+static const lz_phrase *known(const lz_vocabulary *w, const piece *p) {
+    return is_filler(p) || !replaced(p) ? p->phrase : find(w, p->phrase->target);
+}
+
+static int number_of(const lz_vocabulary *w, const piece *p) {
+    const lz_phrase *k = known(w, p);
+    return k ? k->number : 0;
+}
+
+/* The last word of what the model knows the piece by, if that is in the list: "the" of "make the"; NULL: it is not. */
+static const lz_phrase *last_word(const lz_vocabulary *w, const piece *p) {
+    const lz_phrase *k = known(w, p);
+    const char *blank = k ? strrchr(k->text, ' ') : NULL;
+    return blank ? find(w, blank + 1) : k;
+}
+
+/* Does it say how many: "two", "make the"? */
+static bool counts(const lz_vocabulary *w, const piece *p) {
+    const lz_phrase *last = last_word(w, p), *k = known(w, p);
+    return needs_after(p) && !joins(p) && ((k && k->counts) || (last && last->counts));
+}
+
+/* "in", "picture of" */
+static bool leads_to(const lz_vocabulary *w, const piece *p) {
+    const lz_phrase *last = last_word(w, p);
+    return joins(p) || (last && last->needs_before && last->needs_after);
+}
+
+/* "big", "red" */
+static bool describes(const lz_vocabulary *w, const piece *p) {
+    return needs_after(p) && !leads_to(w, p) && !counts(w, p);
+}
+
+/* Splits a prompt into pieces; to NULL: only counts them. The same emoji several times is one piece. */
+static int split(const lz_vocabulary *w, const char *prompt, piece *to) {
+    const char *end = prompt + strlen(prompt);
+    piece last = {.same = 0};
+    int n = 0;
+    for (piece p = next_piece(w, prompt, end); p.begin < p.end; p = next_piece(w, p.end, end)) {
+        if (n && is_replaced_sign(&p) && p.phrase == last.phrase && only_spaces(last.end, p.begin)) {
+            last.end = p.end;
+            last.same++;
+        } else {
+            last = p;
+            n++;
+        }
+        if (to) to[n - 1] = last;
+    }
+    return n;
+}
+
+/* Removes negations and what they negate: from "without a big hat on red" all but "on red". It ends with a phrase, and
+ * before punctuation and words that join, and goes on after "or". */
+static void remove_negated(piece *p, int n) {
+    for (int i = 0; i < n; i++) {
+        int k = i + 1;
+        bool found = false;
+        if (!drops(&p[i])) continue;
+        for (; k < n && only_spaces_before(&p[k]) && !drops(&p[k]) && !found; k++) {
+            if (joins(&p[k]) && k > i + 1) break; /* but "not in a house" */
+            found = p[k].phrase && !is_filler(&p[k]) && !needs_after(&p[k]);
+        }
+        while (k < n && is_sign(&p[k - 1]) && is_sign(&p[k]) && only_spaces_before(&p[k])) k++;
+        bool more = k < n && only_spaces_before(&p[k]) && p[k].phrase && p[k].phrase->extends;
+        for (int j = i; j < k + more; j++) p[j].negated = true;
+        if (more && !drops(&p[k])) p[k].phrase = p[i].phrase;
+        if (found || more) i = k - 1;
+    }
+}
+
+/* A word that is read as a number ("several") is one only before a plural; before another number it is removed. */
+static void check_numbers(const lz_vocabulary *w, piece *p, int n) {
+    for (int i = 0; i < n; i++) {
+        int k = i + 1;
+        if (!replaced(&p[i]) || !counts(w, &p[i])) continue;
+        while (k < n && only_spaces_before(&p[k]) && (p[k].negated || is_filler(&p[k]) || !p[k].phrase || describes(w, &p[k]))) k++;
+        bool near = k < n && only_spaces_before(&p[k]);
+        if (near && counts(w, &p[k]))
+            p[i].negated = true;
+        else if (!near || !(is_replaced_sign(&p[k]) || number_of(w, &p[k]) & MANY))
+            p[i].phrase = NULL;
+    }
+}
+
+static bool is_lost(const piece *p, bool omits) { return p->negated || is_filler(p) || (!p->phrase && omits); }
+
+/* A run are pieces that follow each other, from one that needs a phrase after it to that phrase: "in the [quiet] big" of
+ * "in the quiet big house". Those of them that are not lost all stay, or none does. Returns the number of its pieces, and
+ * removes them if it has lost words and no phrase follows: it is followed by the end of the prompt, by punctuation, or by
+ * another piece that joins. */
+static int read_run(piece *p, int n, bool omits) {
+    bool lost = false, found = false;
+    int k = 1;
+    for (; k < n && only_spaces_before(&p[k]); k++) {
+        bool gone = is_lost(&p[k], omits) || (lost && ends_phrase(&p[k]));
+        found = !gone && !needs_after(&p[k]);
+        if (found || (lost && !gone && joins(&p[k]))) break;
+        lost = lost || gone;
+    }
+    p->found = found;
+    for (int i = 0; i < k && !found && lost && omits; i++) p[i].removed = true;
+    return k;
+}
+
+/* Decides what is removed. omits: also unknown words, and what refers to them. Returns whether a phrase stays that refers
+ * to no other. */
+static bool remove_pieces(piece *p, int n, bool omits) {
+    int run_ends = 0, kept = 0;
+    bool any = false;
+    for (int i = 0; i < n; i++) p[i].removed = p[i].found = false;
+    for (int i = 0; i < n; i++) {
+        if (needs_after(&p[i]) && i >= run_ends && !p[i].negated) run_ends = i + read_run(p + i, n - i, omits);
+        bool after_gap = omits && i && p[i - 1].removed;
+        p[i].removed = p[i].removed || is_lost(&p[i], omits);
+        if (after_gap && ends_phrase(&p[i]) && only_spaces_before(&p[i])) p[i].removed = true; /* "[quiet] style" */
+        if (after_gap && joins(&p[i]) && !kept) p[i].removed = true;                           /* "[quiet] and a dog" */
+        kept += !p[i].removed;
+        any = any || (!p[i].removed && p[i].phrase && !needs_after(&p[i]) && !needs_before(&p[i]));
+    }
+    return any;
+}
+
+/* Marks the begin of each "big red dogs" that has no number or article. Nothing is marked after a word that may belong to it
+ * ("a dog's cats"). */
+static void mark_plurals(const lz_vocabulary *w, piece *p, int n) {
+    for (int i = 0; i < n && w->some; i++) {
+        int first = i, before;
+        if (p[i].removed || is_sign(&p[i]) || number_of(w, &p[i]) != MANY) continue;
+        for (;; first = before) {
+            const char *at = p[first].begin;
+            for (before = first - 1; before >= 0 && p[before].removed && only_spaces(p[before].end, at); before--)
+                at = p[before].begin;
+            if (before >= 0 && !only_apostrophes(p[before].end, at)) before = -1;
+            if (before < 0 || !describes(w, &p[before])) break;
+        }
+        p[first].some = before < 0 || leads_to(w, &p[before]);
+    }
+}
+
 /* Writes to a buffer; if `to` is NULL, only counts. */
 typedef struct output {
     char *to;
     size_t n;
-    bool has_words;
-    bool has_phrase; /* some of its words refer to no others */
 } output;
 
+/* In lower case, as the list is, and what the model was trained with */
 static void put(output *o, const char *at, const char *end) {
-    o->has_words = o->has_words || next_word(at, end).begin < end;
     for (; at < end; at++, o->n++)
-        if (o->to) o->to[o->n] = lower(*at); /* the list is in lower case, and so is what the model was trained with */
+        if (o->to) o->to[o->n] = lower(*at);
 }
 
 static void put_text(output *o, const char *text) { put(o, text, text + strlen(text)); }
 
-/* Writes the words for an emoji and the equal ones after it. Returns the last of them. */
-static piece put_signs(output *o, const lz_vocabulary *w, piece p, const char *end) {
+/* Writes what is between piece k and the one before it that stays, which is `last`. Of the separators of removed pieces
+ * the last one stays, or an earlier one with a comma. */
+static void put_separator(output *o, const piece *p, int last, int k, bool omits) {
+    const char *at = p[k - 1].end, *end = p[k].begin;
+    bool blank = only_spaces(at, end), gap = last < k - 1, glued = gap || is_replaced_sign(&p[k]) || is_replaced_sign(&p[last]);
+    if (blank && is_replaced_sign(&p[last]) && is_replaced_sign(&p[k])) {
+        put_text(o, " and ");
+        return;
+    }
+    for (int i = last + 1; i < k && blank; i++)
+        if (memchr(p[i - 1].end, ',', (size_t)(p[i].begin - p[i - 1].end))) {
+            at = p[i - 1].end;
+            end = p[i].begin;
+            blank = false;
+        }
+    if (gap && blank && omits && !needs_after(&p[last]) && p[k].found && !joins(&p[k]))
+        put_text(o, " and"); /* "a dog [chasing] a cat" */
+    put_text(o, at == end && glued ? " " : "");
+    put(o, at, end);
+}
+
+static void put_piece(output *o, const lz_vocabulary *w, const piece *p) {
     static const char *const numbers[] = {"two ", "three ", "four ", "five ", "six "};
     enum { MOST = sizeof numbers / sizeof *numbers + 1 };
-    int n = 1;
-    for (piece next = next_piece(w, p.end, end); next.phrase == p.phrase && only_spaces(p.end, next.begin);
-         next = next_piece(w, p.end, end), n++)
-        p = next;
-    if (n > 1 && n <= MOST) put_text(o, numbers[n - 2]);
-    put_text(o, n > 1 ? p.phrase->plural : p.phrase->target);
-    return p;
-}
-
-/* Is the piece removed, whatever comes before and after it? */
-static bool is_lost(const lz_vocabulary *w, piece p) {
-    return p.phrase ? p.phrase->meaning == READ_AS && !*p.phrase->target : w->omits;
-}
-
-static bool needs_after(piece p) { return p.phrase && p.phrase->needs_after; }
-static bool drops(piece p) { return p.phrase && p.phrase->drops; }
-static bool joins(piece p) { return needs_after(p) && p.phrase->needs_before; }
-static bool ends_phrase(piece p) { return p.phrase && p.phrase->needs_before && !p.phrase->needs_after; } /* "style" */
-
-/* Pieces that follow each other, from one that needs a phrase after it to that phrase: "in the [quiet] big" of "in the
- * quiet big house". Those of them that are not lost anyway all stay, or none does. */
-typedef struct run {
-    const char *end; /* the search ended here */
-    bool stays;
-    bool found; /* the phrase */
-} run;
-
-/* Reads the run that begins at p. The run is removed if it contains lost words and no phrase follows it: it is followed by
- * the end of the prompt, by punctuation, or by another piece that joins. */
-static run read_run(const lz_vocabulary *w, piece p, const char *end) {
-    run r = {.end = p.end};
-    bool lost = false;
-    for (piece next;; p = next) {
-        next = next_piece(w, p.end, end);
-        r.end = p.end;
-        if (next.begin == next.end || !only_spaces(p.end, next.begin)) break;
-        lost = lost || drops(next);
-        if (drops(next)) break;
-        bool gone = is_lost(w, next) || (lost && ends_phrase(next));
-        if (!gone && !needs_after(next)) r.found = true;
-        if (r.found || (lost && !gone && joins(next))) break;
-        lost = lost || gone;
+    if (p->some) {
+        put_text(o, w->some);
+        put_text(o, " ");
     }
-    r.stays = r.found || !lost || !w->omits;
-    return r;
+    if (p->same > 1) put_text(o, numbers[(p->same < MOST ? p->same : MOST) - 2]);
+    if (replaced(p))
+        put_text(o, p->same > 1 ? p->phrase->plural : p->phrase->target);
+    else
+        put(o, p->begin, p->end);
 }
 
-/* Is it a plural of the list, the second KNOWN of a line, or a word that is read as one? */
-static bool is_plural(const lz_vocabulary *w, piece p) {
-    if (!p.phrase || p.phrase->meaning == NEAR) return false;
-    const lz_phrase *known = find(w, p.phrase->meaning == READ_AS ? p.phrase->target : p.phrase->text);
-    return known && known->plural != known->target && strcmp(known->plural, known->text) == 0;
-}
-
-/* Is p the first of the words that end in a plural, none of which says how many? */
-static bool lacks_number(const lz_vocabulary *w, piece p, const char *end) {
-    static const char *const counts[] = {"a",     "an",   "the",  "some",      "one",         "two",
-                                         "three", "four", "five", "six",       "2",           "3",
-                                         "4",     "5",    "6",    "a pair of", "a couple of", "half a dozen"};
-    for (int n = 0; n < MOST_WORDS && p.begin < p.end; n++) {
-        if (is_plural(w, p)) return true;
-        if (p.phrase && !needs_after(p) && !is_lost(w, p)) return false;
-        if (joins(p)) return false;
-        for (size_t i = 0; p.phrase && i < sizeof counts / sizeof *counts; i++)
-            if (strcmp(p.phrase->meaning == READ_AS ? p.phrase->target : p.phrase->text, counts[i]) == 0) return false;
-        piece next = next_piece(w, p.end, end);
-        if (!only_spaces(p.end, next.begin)) return false;
-        p = next;
+static size_t write_pieces(const lz_vocabulary *w, const char *prompt, const piece *p, int n, bool omits, char *to) {
+    output o = {.to = to};
+    int last = -1;
+    for (int k = 0; k < n; k++) {
+        if (p[k].removed) continue;
+        if (last >= 0)
+            put_separator(&o, p, last, k, omits);
+        else if (!k)
+            put(&o, prompt, p->begin);
+        put_piece(&o, w, &p[k]);
+        last = k;
     }
-    return false;
-}
-
-/* The end of what a piece removes after it: "a big hat" of "without a big hat on red". */
-static const char *end_of_dropped(const lz_vocabulary *w, piece p, const char *end) {
-    run r = read_run(w, p, end);
-    return r.found ? next_piece(w, r.end, end).end : r.end;
-}
-
-/* The state of rewrite. A removed word is removed with the separator before it; at the start of the prompt, with the one
- * after it. */
-typedef struct rewriting {
-    output o;
-    const char *copied; /* the prompt up to here is written or removed */
-    span comma;  /* a removed separator with a comma, which is written if only blanks precede the next word; or empty */
-    bool sign;   /* the last piece that stays is an emoji, and is replaced */
-    bool phrase; /* the last piece that stays needs nothing after it */
-    bool gap;    /* pieces were removed after it */
-} rewriting;
-
-static void remove_piece(rewriting *r, const char *before, piece p, const char *end) {
-    put(&r->o, r->copied, before);
-    if (r->o.has_words && !r->comma.begin && memchr(before, ',', (size_t)(p.begin - before)))
-        r->comma = (span){before, p.begin};
-    /* Words that only the removed sign kept apart, as in "fox[sign]dog", get a blank. */
-    bool glued = before == p.begin && p.end < end && in_word(*p.end) && !sign_bytes(p.end, end) && r->o.n;
-    if (glued) put_text(&r->o, " ");
-    r->copied = r->o.has_words ? p.end : next_word(p.end, end).begin;
-    r->gap = true;
-}
-
-/* Writes what belongs between the last piece that stays and this one, if words between them were removed. */
-static void join_pieces(rewriting *r, piece p, bool starts_run) {
-    if (r->comma.begin && only_spaces(r->copied, p.begin)) {
-        put(&r->o, r->comma.begin, r->comma.end);
-        r->copied = p.begin;
-    } else if (r->phrase && starts_run && only_spaces(r->copied, p.begin)) /* "a dog [chasing] a cat" */
-        put_text(&r->o, " and");
-}
-
-static output rewrite(const lz_vocabulary *w, const char *prompt, char *to) {
-    const char *end = prompt + strlen(prompt), *before = prompt;
-    rewriting r = {.o = {.to = to}, .copied = prompt};
-    const lz_phrase *said = find(w, "some");
-    bool some = said && said->meaning == KNOWN && said->needs_after;
-    bool counted = false;         /* the last piece that stays says something of the next ones */
-    const char *dropped = prompt; /* pieces that begin before it are removed */
-    run needed = {prompt, true, true};
-    for (piece p = next_piece(w, prompt, end); p.begin < p.end; p = next_piece(w, p.end, end)) {
-        if (drops(p) && p.begin >= dropped) dropped = end_of_dropped(w, p, end);
-        bool starts = needs_after(p) && p.begin >= needed.end && p.begin >= dropped;
-        if (starts) needed = read_run(w, p, end);
-        bool lost = is_lost(w, p) || p.begin < dropped || (needs_after(p) && !needed.stays);
-        /* "style" is removed after a removed word, and "and" if all words before it were removed. */
-        lost = lost || (w->omits && r.gap && ends_phrase(p) && only_spaces(r.copied, p.begin));
-        lost = lost || (w->omits && r.gap && joins(p) && !r.o.has_words);
-        bool replaced = p.phrase && p.phrase->meaning == READ_AS;
-        if (lost) {
-            remove_piece(&r, before, p, end);
-        } else {
-            bool sign = replaced && sign_bytes(p.begin, end), after_sign = r.sign && only_spaces(before, p.begin);
-            bool number = some && !counted && !sign && lacks_number(w, p, end);
-            counted = needs_after(p) && !joins(p); /* the next words belong to these */
-            if (r.gap && w->omits && !(after_sign && sign)) join_pieces(&r, p, starts && needed.found && !joins(p));
-            if (after_sign && sign)
-                put_text(&r.o, " and ");
-            else if (replaced || number) {
-                put(&r.o, r.copied, p.begin);
-                r.copied = p.begin;
-            }
-            if (number) put_text(&r.o, "some ");
-            if (sign && !after_sign && r.o.n && in_word(p.begin[-1])) put_text(&r.o, " ");
-            if (sign)
-                p = put_signs(&r.o, w, p, end);
-            else if (replaced)
-                put_text(&r.o, p.phrase->target);
-            if (sign && p.end < end && in_word(*p.end) && !sign_bytes(p.end, end)) put_text(&r.o, " ");
-            if (replaced) r.copied = p.end;
-            r.sign = sign;
-            r.phrase = !needs_after(p);
-            r.o.has_phrase = r.o.has_phrase || (p.phrase && !p.phrase->needs_after && !p.phrase->needs_before);
-            r.gap = false;
-            r.comma = (span){NULL, NULL};
-        }
-        before = r.copied > p.end ? r.copied : p.end;
-    }
-    put(&r.o, r.copied, end);
-    return r.o;
+    put_text(&o, n ? p[n - 1].end : prompt);
+    if (to) to[o.n] = 0;
+    return last < 0 ? 0 : o.n;
 }
 
 char *lz_vocabulary_read(const lz_vocabulary *w, const char *prompt, lz_error *err) {
-    lz_vocabulary plain = *w;
-    plain.omits = false;
-    output o = rewrite(w, prompt, NULL);
-    if (!o.has_phrase && w->omits) o = rewrite(w = &plain, prompt, NULL); /* unknown words are better than none */
-    if (!o.has_words) return NULL; /* all words would be removed: keep the prompt */
-    char *to = lz_host_alloc(w->ctx, o.n + 1);
-    if (!to) {
-        lz_out_of_memory(err, (int64_t)o.n);
+    int n = split(w, prompt, NULL);
+    char *to = NULL;
+    piece *p = lz_host_alloc(w->ctx, ((size_t)n + 1) * sizeof *p);
+    if (!p) {
+        lz_out_of_memory(err, (int64_t)((size_t)n * sizeof *p));
         return NULL;
     }
-    rewrite(w, prompt, to);
-    if (strcmp(to, prompt) != 0) return to;
+    split(w, prompt, p);
+    remove_negated(p, n);
+    check_numbers(w, p, n);
+    bool omits = w->omits && remove_pieces(p, n, true);
+    if (!omits) remove_pieces(p, n, false); /* unknown words are better than none */
+    mark_plurals(w, p, n);
+    size_t bytes = write_pieces(w, prompt, p, n, omits, NULL); /* 0: all words would be removed, so the prompt stays */
+    if (bytes && !(to = lz_host_alloc(w->ctx, bytes + 1))) lz_out_of_memory(err, (int64_t)bytes + 1);
+    if (to) write_pieces(w, prompt, p, n, omits, to);
+    lz_host_free(w->ctx, p);
+    if (!to || strcmp(to, prompt) != 0) return to;
     lz_host_free(w->ctx, to);
     return NULL;
 }

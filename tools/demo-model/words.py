@@ -21,7 +21,9 @@ HEAD = """\
 # The model was trained with KNOWN. A WORD after = is read as the first KNOWN of its line (as nothing, if the line begins with
 # =). A WORD after ~ has to do with it: whoever asks for such a word is told of KNOWN. The line "= *" reads all other words as nothing,
 # and with them a KNOWN that refers to them: "big ..." to what comes after it, "... style" to what comes before it, and "... in ..."
-# joins two. "= without ..." is read as nothing, with what comes after it. Made by tools/demo-model/words.py.
+# joins two. "= without ..." is read as nothing, with what comes after it, and "= ... or ..." goes on with that. The second KNOWN of a
+# thing is its plural. Words of the line that ends in "= ..." say how many; a plural without one gets the first. src/text/vocabulary.c
+# has the rules. Made by tools/demo-model/words.py.
 """
 
 # Words of the training that belong to one thing only (Things.other) and name it. They came in a tenth of its captions, which
@@ -29,7 +31,7 @@ HEAD = """\
 NOUNS = """
 pumpkin firework dynamite koinobori present frisbee pingpong shuttlecock sleigh toboggan sledge yoyo revolver handgun billiards
 console controller gamepad playstation dice puzzle jigsaw matryoshka crochet rope twine puppy doge doggo kitty housecat jaguar
-mule reindeer stag buffalo bullock oxen warthog lamb dromedary alpaca guanaco rhino hippo dormouse joey cockerel mallard cygnet
+mule reindeer stag buffalo bullock warthog lamb dromedary alpaca guanaco rhino hippo dormouse joey cockerel mallard cygnet
 duckling peahen crow toad alligator croc tortoise terrapin gecko python brachiosaurus brontosaurus diplodocus tyrannosaurus trex
 pufferfish seashell reef slug bumblebee ladybug ladybird grasshopper roach cobweb spiderweb earthworm amoeba germ sakura daisy
 sprout houseplant clover leaves grape cantaloupe honeydew mandarin plantain blueberry gooseberry kiwifruit olives aubergine maize
@@ -95,7 +97,6 @@ cheese wedge = cheese
 meat on bone = meat
 poultry leg = chicken leg, drumstick
 cooked rice = rice, bowl of rice
-doughnut = doughnuts
 chocolate bar = chocolate
 honey pot = honey
 red apple = apple
@@ -208,7 +209,6 @@ file cabinet = cabinet
 fire extinguisher = extinguisher
 roll of paper = toilet paper, paper roll
 roller coaster = rollercoaster
-goose = geese
 ox = bull
 dove = pigeon
 eagle = falcon
@@ -246,6 +246,18 @@ teacup without handle = tea cup
 socks = a pair of socks
 glasses = a pair of glasses, spectacles
 jeans = a pair of jeans
+one o'clock = 1 o'clock, 1 oclock
+two o'clock = 2 o'clock, 2 oclock
+three o'clock = 3 o'clock, 3 oclock
+four o'clock = 4 o'clock, 4 oclock
+five o'clock = 5 o'clock, 5 oclock
+six o'clock = 6 o'clock, 6 oclock
+seven o'clock = 7 o'clock, 7 oclock
+eight o'clock = 8 o'clock, 8 oclock
+nine o'clock = 9 o'clock, 9 oclock
+ten o'clock = 10 o'clock, 10 oclock
+eleven o'clock = 11 o'clock, 11 oclock
+twelve o'clock = 12 o'clock, 12 oclock
 woman's sandal = sandal
 coat = sweater, jumper, hoodie, raincoat
 one-piece swimsuit = swimsuit
@@ -376,11 +388,12 @@ MEDIA = [m.replace("_", " ") for m in (MEDIA + " portrait closeup close-up icon 
 # Said with the things, in captions.
 ALONE = "background left right top bottom corner drawing emoji picture".split()
 ENDS = ["style"]  # refers to what comes before it
-BEGINS = "a an the some small little tiny big large huge two three four five six 2 3 4 5 6".split()  # to what comes after
-BEGINS += ["a pair of", "a couple of", "half a dozen", "cup of"]
+COUNTS = "some a an the one two three four five six 2 3 4 5 6".split() + ["a pair of", "a couple of", "half a dozen"]
+COUNTS += [f"add {n} more" for n in "one two three four five".split()]  # said with a reference picture
+BEGINS = "small little tiny big large huge".split() + ["cup of"]  # to what comes after, too
 JOINTS = "in on at of with to and above below over under next beside".split()  # to both
 JOINTS += ["left of", "right of", "to the left of", "to the right of", "next to"]
-GRAMMAR = ALONE + ENDS + BEGINS + JOINTS
+GRAMMAR = ALONE + ENDS + COUNTS + BEGINS + JOINTS
 COLOURS = sorted({*data.COLOURS, "violet"})
 LIKE_COLOURS = {
     "red": "crimson, scarlet, maroon",
@@ -397,12 +410,11 @@ LIKE_COLOURS = {
 EDITS = """
 make it, make this, make the ..., make the background, change the background to, put it on, put this on, put the ..., paint it,
 paint this, paint the ..., change its colour to, change its color to, turn it into, turn this into, redraw it, redraw this,
-redraw the ..., as a ..., of them, of these, the same on, the same in, one, just one, only one, make it one, smaller, bigger, add one more,
-add two more, add three more, add four more, add five more
+redraw the ..., as a ..., of them, of these, the same on, the same in, just one, only one, make it one, smaller, bigger
 """
 LIKE_NUMBERS = {  # counts go to six
     "three": "several, a few, few, a group of, group of",
-    "six": """seven, eight, nine, ten, eleven, twelve, twenty, 7, 9, 10, 11, 12, 20, 100, a dozen, many, lots of, a lot of, loads of, a bunch of, bunch of, herd of,
+    "six": """seven, eight, nine, ten, eleven, twelve, twenty, 7, 8, 9, 10, 11, 12, 20, 100, a dozen, many, lots of, a lot of, loads of, a bunch of, bunch of, herd of,
         a herd of, flock of, a flock of, field of, a field of""",
 }
 LIKE_STYLES = {  # what people call them
@@ -413,8 +425,27 @@ LIKE_STYLES = {  # what people call them
 }
 LIKE_JOINTS = {
     "next to": "near, by, behind, in front of, close to, around, between",
-    "and": "or, plus, wearing, holding, having, riding, chasing, eating, drinking, playing, playing with, reading, kissing, watching",
+    "and": "or, wearing, holding, having, riding, chasing, eating, drinking, playing, playing with, reading, kissing, watching",
 }
+
+
+# Plurals that captions of the training spell another way (data.plural), or not at all
+PLURALS = """
+avocado avocadoes, buffalo buffaloes, mango mangoes, mosquito mosquitoes, potato potatoes, superhero superheroes, tomato tomatoes,
+tornado tornadoes, volcano volcanoes, calf calves, elf elves, loaf loaves, scarf scarves, wife wives, bus buses, minibus minibuses,
+trolleybus trolleybuses, cactus cacti, hippopotamus hippos, octopus octopuses, virus viruses, walrus walruses, abacus abacuses,
+goose geese, ox oxen, fireman firemen, merman mermen, policeman policemen, policewoman policewomen, snowman snowmen, fish fishes,
+diplodocus diplodocuses, rhinoceros rhinos, lens lenses
+""".strip()
+PLURALS = dict(pair.split(" ") for pair in re.split(r",\s+", PLURALS))
+
+
+def plurals_of(word: str) -> list:
+    """As the captions of the training have it, and as people write it"""
+    head = re.match(r"[^ ]+(?: (?!with |of |in |on |and )[^ ]+)*", word)[0]
+    last = head.split(" ")[-1]
+    usual = head[: len(head) - len(last)] + PLURALS[last] + word[len(head) :] if last in PLURALS else None
+    return [data.plural(word)] + ([usual] if usual and usual != data.plural(word) else [])
 
 
 def split(text: str) -> list:
@@ -448,7 +479,8 @@ def main():
     for name, words in read_as.items():
         for w in words:
             meant.setdefault(w, set()).add(name)
-            meant.setdefault(data.plural(w), set()).add(name)
+            for p in plurals_of(w):
+                meant.setdefault(p, set()).add(name)
     twice = [w for words in read_as.values() for w in words if words.count(w) > 1]
     twice += [w for w, names in meant.items() if len(names) > 1 or w in split(FILLERS)]
     if twice:
@@ -458,16 +490,17 @@ def main():
     for name, keywords, codepoints in sorted(zip(things.names, things.keywords, (r["codepoints"] for r in things.rows))):
         words, plural = [w for w in read_as[name] if w not in known], data.plural(name)
         near = [k for k in keywords if re.fullmatch("[a-z][a-z -]{1,19}", k) and k not in known and k not in words]
-        plurals = [p for w in words if (p := data.plural(w)) != w and p not in known and p not in words]
+        plurals = [p for w in [name, *words] for p in plurals_of(w) if p not in (w, plural, *known, *words)]
+        plurals = list(dict.fromkeys(p for p in plurals if p == plural or p not in meant or meant[p] == {name}))
         same = plural == name
-        line = name + ("" if same else f", {plural}")
+        line = f"{name}, {plural}"
         other = words + (plurals if same else []) + signs_of(codepoints)
         line += " = " + ", ".join(other) if other else ""
         lines.append(line + (" ~ " + ", ".join(near) if near else ""))
         if plurals and not same:
             lines.append(f"{plural} = {', '.join(plurals)}")
     styles = sorted({w.lower() for _, words in data.STYLES.values() for w in words})
-    lines += ["", "# Styles"] + [f"{s} style, {s}" for s in styles]
+    lines += ["", "# Styles"] + [f"{s}{end}" for s in styles for end in (" style", "")]
     for kind in (f"{s} {what} of" for s in styles for what in ("picture", "drawing", "emoji")):
         lines.append(kind + (f" = {LIKE_STYLES[kind]}" if kind in LIKE_STYLES else ""))
     lines += ["", "# Colours of things and backgrounds"]
@@ -476,16 +509,16 @@ def main():
         lines.append(f"{c} ..." + (" = " + ", ".join(like) if like else ""))
     lines += ["", "# Places"] + list(data.PLACES)
     lines += ["", "# Said with these"] + ALONE + [f"... {w}" for w in ENDS]
-    for w in BEGINS:
-        like = [f"{x} ..." for x in split(LIKE_NUMBERS.get(w, ""))]
-        lines.append(f"{w} ..." + (" = " + ", ".join(like) if like else ""))
+    lines.append(", ".join(f"{w} ..." for w in COUNTS) + " = ...")
+    lines += [f"{w} ... = " + ", ".join(f"{x} ..." for x in split(like)) for w, like in LIKE_NUMBERS.items()]
+    lines += [f"{w} ..." for w in BEGINS]
     for w in JOINTS:
         like = [f"... {x} ..." for x in split(LIKE_JOINTS.get(w, ""))]
         lines.append(f"... {w} ..." + (" = " + ", ".join(like) if like else ""))
     lines += ["", "# Said with a reference picture"] + split(EDITS)
     fillers = [f for f in split(FILLERS) if f not in known] + [f"{a}{m} of" for m in MEDIA for a in ("", "a ", "an ")[: 3 if m[0] in "aeiou" else 2]]
     lines += ["", "# Read as nothing"] + ["= " + ", ".join(fillers[i : i + 8]) for i in range(0, len(fillers), 8)]
-    lines += ["= without ..., no ..., not ..., except ...", "= *"]
+    lines += ["= without ..., no ..., not ..., except ..., ... or ...", "= *"]
     pathlib.Path(target).write_text("\n".join(lines) + "\n")
     print(f"{len(things.names)} things, {sum(map(len, read_as.values()))} words read as others, {len(fillers)} as nothing")
 
